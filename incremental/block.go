@@ -1,0 +1,132 @@
+package incremental
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"streamd/incremental/gram"
+)
+
+// Position says where in a log something was read.
+type Position struct {
+	Topic     string
+	Partition int
+	Offset    int64
+}
+
+// String writes the position as topic/partition/offset.
+func (p Position) String() string {
+	return fmt.Sprintf("%s/%d/%d", p.Topic, p.Partition, p.Offset)
+}
+
+// Block is m labelled rows of n features, in columns.
+//
+// A block is a view: whoever made it says how long its memory stays valid, and
+// nothing here keeps a reference to it after a call has returned.
+type Block struct {
+	Position Position
+	Key      []byte    // nil: none
+	Time     time.Time // event time
+
+	// Features names the columns, in order. Nil: the rows came without names
+	// and are matched by position.
+	Features []string
+	Columns  []gram.Column // n columns of m numbers
+
+	// Row i is of class Classes[Codes[i]]. Classes are canonical labels, each
+	// at most once; a class without rows is allowed and is as if absent.
+	Classes []string
+	Codes   []int32 // m codes
+
+	// Weights holds m finite numbers ≥ 0; nil: all are 1. A row of weight 0 is
+	// as if absent.
+	Weights []float64
+}
+
+// Rows is m, rows of weight 0 included.
+func (b *Block) Rows() int { return len(b.Codes) }
+
+// A RowError says which row of a block cannot be used, and why.
+type RowError struct {
+	Row     int    // 0-based
+	Feature string // empty: the trouble is not with one feature
+	Reason  string
+}
+
+func (e *RowError) Error() string {
+	if e.Feature == "" {
+		return fmt.Sprintf("row %d: %s", e.Row, e.Reason)
+	}
+	return fmt.Sprintf("row %d: feature %q: %s", e.Row, e.Feature, e.Reason)
+}
+
+// Align puts the block's columns into the order of features. A block without
+// names is taken by position when its width is right. The error says which
+// features are missing, unknown or in excess; the block is unchanged then.
+func (b *Block) Align(features []string) error {
+	if b.Features == nil {
+		if len(b.Columns) != len(features) {
+			return fmt.Errorf("the block has %d features, the model %d", len(b.Columns), len(features))
+		}
+		return nil
+	}
+	if slices.Equal(b.Features, features) {
+		return nil
+	}
+	at := make(map[string]int, len(b.Features))
+	for j, name := range b.Features {
+		at[name] = j
+	}
+	columns := make([]gram.Column, len(features))
+	for j, name := range features {
+		i, ok := at[name]
+		if !ok {
+			return fmt.Errorf("feature %q is missing", name)
+		}
+		columns[j] = b.Columns[i]
+		delete(at, name)
+	}
+	for _, name := range b.Features {
+		if _, left := at[name]; left {
+			return fmt.Errorf("feature %q is unknown to the model", name)
+		}
+	}
+	b.Features, b.Columns = features, columns
+	return nil
+}
+
+// FirstBadRow names the first row that Summarise cannot take: a feature or a
+// weight that is NaN or infinite, or a negative weight. It reads every number
+// and is meant for the error path. Nil: there is none.
+func (b *Block) FirstBadRow() *RowError {
+	m := b.Rows()
+	var first *RowError
+	for i, v := range b.Weights {
+		if !(v >= 0) || math.IsInf(v, 0) {
+			first, m = &RowError{Row: i, Reason: fmt.Sprintf("the weight is %v", v)}, i
+			break
+		}
+	}
+	for j, c := range b.Columns {
+		for i := range m {
+			if x := c.At(i); math.IsNaN(x) || math.IsInf(x, 0) {
+				first, m = &RowError{Row: i, Feature: b.featureName(j), Reason: fmt.Sprintf("the value is %v", x)}, i
+				break
+			}
+		}
+	}
+	return first
+}
+
+func (b *Block) featureName(j int) string {
+	if b.Features != nil {
+		return b.Features[j]
+	}
+	return DefaultFeature(j)
+}
+
+// DefaultFeature is the name of column j (0-based) where the data has no
+// names: x1, x2, …
+func DefaultFeature(j int) string { return fmt.Sprintf("x%d", j+1) }

@@ -1,0 +1,148 @@
+package gram
+
+import (
+	"fmt"
+	"unsafe"
+)
+
+// Kind is the element type of a Column.
+type Kind uint8
+
+// The element types that a column may have: what Arrow calls its primitive
+// numeric types, float16 aside.
+const (
+	Float32 Kind = iota + 1
+	Float64
+	Int8
+	Int16
+	Int32
+	Int64
+	Uint8
+	Uint16
+	Uint32
+	Uint64
+)
+
+// Number is any type that a column's elements may have.
+type Number interface {
+	float32 | float64 | int8 | int16 | int32 | int64 | uint8 | uint16 | uint32 | uint64
+}
+
+// Column is one feature of a block: m numbers of one type, as they lie in
+// memory. It is a view, like a slice: it owns nothing, copies nothing and costs
+// no allocation, and it is valid as long as the slice it was made from is left
+// unchanged. The numbers may be interleaved with those of other columns
+// (a fixed-size list is stored row by row); stride counts elements.
+type Column struct {
+	base   unsafe.Pointer // first element; a real pointer, so the memory stays alive
+	n      int
+	stride int
+	kind   Kind
+}
+
+// ColumnOf views v as a column.
+func ColumnOf[T Number](v []T) Column {
+	return Column{base: unsafe.Pointer(unsafe.SliceData(v)), n: len(v), stride: 1, kind: kindOf[T]()}
+}
+
+// StridedColumn views the elements v[first], v[first+stride], … as a column of
+// n numbers. It panics when they do not lie in v.
+func StridedColumn[T Number](v []T, first, stride, n int) Column {
+	if n == 0 {
+		return Column{stride: 1, kind: kindOf[T]()}
+	}
+	if first < 0 || stride < 1 || n < 0 || first+(n-1)*stride >= len(v) {
+		panic(fmt.Sprintf("gram: %d elements from %d by %d in a slice of %d", n, first, stride, len(v)))
+	}
+	return Column{base: unsafe.Pointer(&v[first]), n: n, stride: stride, kind: kindOf[T]()}
+}
+
+// Len is the number of elements, m.
+func (c Column) Len() int { return c.n }
+
+// Kind is the type of the elements.
+func (c Column) Kind() Kind { return c.kind }
+
+// At is element i as a float64, rounded to nearest where a 64-bit integer has
+// more than 53 significant bits. It panics when i is out of range.
+func (c Column) At(i int) float64 {
+	if uint(i) >= uint(c.n) {
+		panic(fmt.Sprintf("gram: element %d of a column of %d", i, c.n))
+	}
+	switch c.kind {
+	case Float32:
+		return float64(at[float32](c, i))
+	case Float64:
+		return at[float64](c, i)
+	case Int8:
+		return float64(at[int8](c, i))
+	case Int16:
+		return float64(at[int16](c, i))
+	case Int32:
+		return float64(at[int32](c, i))
+	case Int64:
+		return float64(at[int64](c, i))
+	case Uint8:
+		return float64(at[uint8](c, i))
+	case Uint16:
+		return float64(at[uint16](c, i))
+	case Uint32:
+		return float64(at[uint32](c, i))
+	case Uint64:
+		return float64(at[uint64](c, i))
+	}
+	panic("gram: column of no kind")
+}
+
+// Slice is the view of elements i to j, j not included.
+func (c Column) Slice(i, j int) Column {
+	if i < 0 || j < i || j > c.n {
+		panic(fmt.Sprintf("gram: slice %d:%d of a column of %d", i, j, c.n))
+	}
+	if i == j {
+		return Column{stride: 1, kind: c.kind}
+	}
+	c.base = unsafe.Add(c.base, i*c.stride*c.kind.size())
+	c.n = j - i
+	return c
+}
+
+func (k Kind) size() int {
+	switch k {
+	case Int8, Uint8:
+		return 1
+	case Int16, Uint16:
+		return 2
+	case Float32, Int32, Uint32:
+		return 4
+	}
+	return 8
+}
+
+func kindOf[T Number]() Kind {
+	switch any(T(0)).(type) {
+	case float32:
+		return Float32
+	case float64:
+		return Float64
+	case int8:
+		return Int8
+	case int16:
+		return Int16
+	case int32:
+		return Int32
+	case int64:
+		return Int64
+	case uint8:
+		return Uint8
+	case uint16:
+		return Uint16
+	case uint32:
+		return Uint32
+	}
+	return Uint64
+}
+
+func at[T Number](c Column, i int) T {
+	return *(*T)(unsafe.Add(c.base, i*c.stride*int(unsafe.Sizeof(T(0)))))
+}

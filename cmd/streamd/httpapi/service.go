@@ -1,0 +1,168 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"streamd/incremental"
+)
+
+// Errors of a Service that the API answers with a code of their own. Wrap them
+// with the operation and the identity: the text goes to the client. The text of
+// any other error stays in the log.
+var (
+	ErrNotLive     = errors.New("not a live block")      // 404 not_found
+	ErrBadID       = errors.New("not the id of a block") // 400 bad_request
+	ErrUnavailable = errors.New("not available now")     // 503 unavailable: starting, stopping
+)
+
+// Service is the daemon as seen from HTTP. Every method may be called from
+// many goroutines at a time.
+type Service interface {
+	// Served is what is served now, never nil, and a channel that is closed
+	// once something else is. It never waits for a writer.
+	Served() (now *Served, replaced <-chan struct{})
+
+	// Status is a picture of the daemon that is consistent in itself: its
+	// counts were taken together. It never waits for longer than an update of
+	// counts takes, and the caller owns the answer.
+	Status() Status
+
+	// Blocks lists up to limit live blocks in a fixed order, from the first
+	// one after the block with id after, which need not be live any more; ""
+	// is before the first. next is the after of the next page, "" at the end.
+	// ErrBadID: after cannot be an id.
+	Blocks(ctx context.Context, after string, limit int) (page []BlockInfo, next string, err error)
+
+	// Retire takes a block out of the live set and returns once that is
+	// durable: the receipt holds after a crash. A ctx that ends may leave the
+	// block retired all the same. ErrNotLive, ErrBadID, ErrUnavailable.
+	Retire(ctx context.Context, id string) (Receipt, error)
+
+	// Snapshot saves the state and returns once that is durable.
+	// ErrUnavailable.
+	Snapshot(ctx context.Context) (SnapshotInfo, error)
+}
+
+// Served is what GET /v1/model answers with, and all of it. It is immutable.
+type Served struct {
+	// Fingerprint names this value: two values with the same fingerprint are
+	// equal in every field. Letters, digits, ".", "_" and "-" only.
+	Fingerprint string
+	// Model is nil when the live set makes none, and Problem says why then,
+	// for the client to read. With a model, Problem is empty.
+	Model   *incremental.Model
+	Problem string
+
+	Rows    int64    // live rows, those of weight 0 left out
+	Blocks  int      // live blocks
+	Digest  string   // of the summed state: SHA-256, hex
+	Offsets []Offset // what the state has seen, by topic and partition
+	MadeAt  time.Time
+}
+
+// Offset says how far a partition has been read: Next is the offset of the
+// first record that has not been.
+type Offset struct {
+	Topic     string `json:"topic"`
+	Partition int    `json:"partition"`
+	Next      int64  `json:"next"`
+}
+
+// BlockInfo is one live block.
+type BlockInfo struct {
+	ID        string    `json:"id"`
+	Topic     string    `json:"topic"`
+	Partition int       `json:"partition"`
+	Offset    int64     `json:"offset"`        // of the block's first record
+	Key       []byte    `json:"key,omitempty"` // base64 in JSON
+	Time      time.Time `json:"time"`          // event time
+	Rows      int64     `json:"rows"`
+}
+
+// Receipt proves a retirement: adding the block to the state with digest
+// DigestAfter gives the one with DigestBefore.
+type Receipt struct {
+	Block        BlockInfo `json:"block"`
+	Offsets      []Offset  `json:"offsets"` // what the state had seen
+	DigestBefore string    `json:"state_digest_before"`
+	DigestAfter  string    `json:"state_digest_after"`
+	RetiredAt    time.Time `json:"retired_at"`
+}
+
+// SnapshotInfo is a saved state.
+type SnapshotInfo struct {
+	MadeAt  time.Time `json:"made_at"`
+	Seconds float64   `json:"seconds"` // that saving took
+	Bytes   int64     `json:"bytes"`   // size of the file
+	Blocks  int       `json:"blocks"`
+	Rows    int64     `json:"rows"`
+	Digest  string    `json:"state_digest"`
+	Offsets []Offset  `json:"offsets"`
+}
+
+// Status is what the page, /readyz and /metrics show of the daemon.
+type Status struct {
+	Version string
+	Started time.Time
+	// NotReady says why the daemon is not ready; "" means that it is.
+	NotReady string
+	// Problems are for the operator to act on, the gravest first.
+	Problems []string
+
+	Rows   RowCounts
+	Blocks BlockCounts
+	// Live counts the live set as of now; the served model may lag behind it.
+	LiveRows   int64
+	LiveBlocks int
+
+	DeadLetters int64 // written
+	Rebalances  int64 // of the consumer group
+	FetchErrors int64
+
+	Partitions []Partition // assigned, by topic and number
+
+	LastSolve    time.Time // zero: none yet
+	LastSnapshot time.Time // zero: none yet, nor found at the start
+}
+
+// RowCounts says where the rows that were read have gone.
+type RowCounts struct {
+	Read       int64
+	Summarised int64
+	ZeroWeight int64
+	Rejected   int64
+	InHand     int64 // read, and none of the others yet
+}
+
+// Missing is the rows that were read and are nowhere: 0, or rows were lost or
+// counted twice.
+func (c RowCounts) Missing() int64 {
+	return c.Read - c.Summarised - c.ZeroWeight - c.Rejected - c.InHand
+}
+
+// BlockCounts counts what has happened to blocks. A block that took the place
+// of an older one of its key counts as added, and the older one as replaced.
+type BlockCounts struct {
+	Added, Retired, Replaced, Rejected int64
+}
+
+// Partition is an assigned partition as the daemon last saw it. An offset that
+// is not known yet is −1.
+type Partition struct {
+	Topic         string
+	Partition     int
+	Next          int64 // to be read
+	LogStart      int64
+	HighWatermark int64
+}
+
+// Lag is the number of records still to be read, −1 when it is not known. It is
+// an upper bound: offsets of compacted or aborted records count.
+func (p Partition) Lag() int64 {
+	if p.Next < 0 || p.HighWatermark < 0 {
+		return -1
+	}
+	return max(0, p.HighWatermark-p.Next)
+}

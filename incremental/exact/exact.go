@@ -1,0 +1,303 @@
+// Package exact sums float64 numbers without rounding.
+//
+// A sum is a two's-complement fixed-point integer in units of 2^-512, wide
+// enough (896 bits) that adding is associative and commutative and that
+// subtracting what was added gives back the very bits of before. That is what
+// makes a sum a function of the multiset of its terms, whatever the order in
+// which they came and went (compare Kulisch's long accumulator; here it is
+// cut to the range that block summaries need).
+//
+// A vector stores only the limbs that its terms have touched, one window of
+// limbs for all its entries: sums of ordinary data take three or four 64-bit
+// limbs each instead of fourteen. An addition changes two limbs and ripples a
+// carry now and then. The window is not visible from outside: the canonical
+// encoding, and so any digest of it, depends on the values alone.
+//
+// Nothing here is safe for concurrent use.
+package exact
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"math/bits"
+)
+
+const (
+	// limbs is the full width; limb q holds the bits of weight 2^(64q+unit).
+	limbs = 14
+	// unit is the exponent of the lowest bit.
+	unit = -512
+	// MaxExponent bounds a term's magnitude: |x| < 2^MaxExponent. One limb is
+	// left above it, so 2^63 terms cannot overflow.
+	MaxExponent = unit + 64*(limbs-1)
+	// MinExponent bounds a term's precision: x is a multiple of 2^MinExponent.
+	MinExponent = unit
+)
+
+// Fits says whether x can be a term: finite, below 2^MaxExponent in magnitude
+// and a multiple of 2^MinExponent. Every float64 from 2^-459 to 2^319 does.
+func Fits(x float64) bool {
+	_, _, _, ok := place(x)
+	return ok
+}
+
+// place gives x's magnitude as lo·2^(64q+unit) + hi·2^(64(q+1)+unit).
+func place(x float64) (q int, lo, hi uint64, ok bool) {
+	b := math.Float64bits(x)
+	exponent := int(b >> 52 & 0x7ff)
+	mantissa := b & (1<<52 - 1)
+	switch exponent {
+	case 0:
+		exponent = 1
+	case 0x7ff:
+		return 0, 0, 0, false
+	default:
+		mantissa |= 1 << 52
+	}
+	if mantissa == 0 {
+		return 0, 0, 0, true
+	}
+	shift := exponent - 1075 - unit
+	if shift < 0 {
+		if bits.TrailingZeros64(mantissa) < -shift {
+			return 0, 0, 0, false
+		}
+		mantissa >>= -shift
+		shift = 0
+	}
+	if shift+bits.Len64(mantissa) > MaxExponent-unit {
+		return 0, 0, 0, false
+	}
+	q = shift / 64
+	r := uint(shift % 64)
+	return q, mantissa << r, mantissa >> (64 - r), true
+}
+
+// Vector is n exact sums, all zero at first.
+type Vector struct {
+	n     int
+	low   int      // index of the window's lowest limb
+	width int      // limbs per entry; 0 while every entry is zero
+	limb  []uint64 // entry i is limb[i*width:(i+1)*width], lowest limb first
+}
+
+// NewVector returns n sums of nothing.
+func NewVector(n int) *Vector { return &Vector{n: n} }
+
+// Len is n.
+func (v *Vector) Len() int { return v.n }
+
+// Add adds x to sum i. It panics unless Fits(x). Adding −x undoes it.
+func (v *Vector) Add(i int, x float64) {
+	if x == 0 {
+		return
+	}
+	q, lo, hi, ok := place(x)
+	if !ok {
+		panic(fmt.Sprintf("exact: %g does not fit", x))
+	}
+	// The limb above the term's highest stays free of terms, so that the
+	// window's sign limb cannot overflow in fewer than 2^63 additions.
+	sign := q + 1
+	if hi != 0 {
+		sign++
+	}
+	if v.width == 0 || q < v.low || sign >= v.low+v.width {
+		v.widen(q, sign)
+	}
+	e := v.limb[i*v.width : (i+1)*v.width]
+	k := q - v.low
+	var c uint64
+	if x > 0 {
+		e[k], c = bits.Add64(e[k], lo, 0)
+		e[k+1], c = bits.Add64(e[k+1], hi, c)
+		for k += 2; c != 0 && k < len(e); k++ {
+			e[k], c = bits.Add64(e[k], 0, c)
+		}
+		return
+	}
+	e[k], c = bits.Sub64(e[k], lo, 0)
+	e[k+1], c = bits.Sub64(e[k+1], hi, c)
+	for k += 2; c != 0 && k < len(e); k++ {
+		e[k], c = bits.Sub64(e[k], 0, c)
+	}
+}
+
+// AddProduct adds a·b, not rounded, to sum i. The caller vouches that the
+// product and its rounding error fit and do not underflow.
+func (v *Vector) AddProduct(i int, a, b float64) {
+	p := float64(a * b)
+	v.Add(i, p)
+	v.Add(i, math.FMA(a, b, -p))
+}
+
+// widen makes the window cover limbs low to high.
+func (v *Vector) widen(low, high int) {
+	if v.width != 0 {
+		low = min(low, v.low)
+		high = max(high, v.low+v.width-1)
+	}
+	width := high - low + 1
+	wide := make([]uint64, v.n*width)
+	if v.width != 0 {
+		for i := range v.n {
+			from, to := v.limb[i*v.width:(i+1)*v.width], wide[i*width:(i+1)*width]
+			k := v.low - low + copy(to[v.low-low:], from)
+			for sign := uint64(int64(from[v.width-1]) >> 63); k < width; k++ {
+				to[k] = sign
+			}
+		}
+	}
+	v.low, v.width, v.limb = low, width, wide
+}
+
+// IsZero says whether every sum is zero.
+func (v *Vector) IsZero() bool {
+	for _, l := range v.limb {
+		if l != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// Split gives sum i as an unevaluated sum of two float64 numbers: hi is the
+// sum rounded to nearest, ties to even, and lo what is left, rounded likewise.
+func (v *Vector) Split(i int) (hi, lo float64) {
+	if v.width == 0 {
+		return 0, 0
+	}
+	var one [limbs]uint64
+	rest := Vector{n: 1, low: v.low, width: v.width, limb: one[:v.width]}
+	copy(rest.limb, v.limb[i*v.width:])
+	hi = rest.round()
+	if hi != 0 {
+		rest.Add(0, -hi)
+		lo = rest.round()
+	}
+	return hi, lo
+}
+
+// round gives sum 0 to nearest, ties to even. (A sum's magnitude is below
+// 2^384 and at least 2^-512 unless it is zero: the result is a normal float64.)
+func (v *Vector) round() float64 {
+	var magnitude [limbs]uint64
+	e := v.limb[:v.width]
+	negative := int64(e[len(e)-1]) < 0
+	var borrow uint64
+	top := -1
+	for k, l := range e {
+		if negative {
+			l, borrow = bits.Sub64(0, l, borrow)
+		}
+		if magnitude[k] = l; l != 0 {
+			top = k
+		}
+	}
+	if top < 0 {
+		return 0
+	}
+	// The highest 64 bits, normalised, with everything below them gathered in
+	// the last bit: rounding that to 53 bits is rounding the whole.
+	shift := uint(bits.LeadingZeros64(magnitude[top]))
+	head := magnitude[top] << shift
+	var sticky uint64
+	if top > 0 {
+		head |= magnitude[top-1] >> (64 - shift)
+		sticky = magnitude[top-1] << shift
+		for _, l := range magnitude[:top-1] {
+			sticky |= l
+		}
+	}
+	if sticky != 0 {
+		head |= 1
+	}
+	x := math.Ldexp(float64(head), unit+64*(v.low+top)-int(shift))
+	if negative {
+		return -x
+	}
+	return x
+}
+
+// AppendBinary appends the canonical encoding of the n sums: for each sum the
+// number of limbs (one byte), the index of the lowest (one byte), and the
+// limbs, lowest first, 8 bytes each, little endian. A sum is trimmed: neither
+// is its lowest limb zero, nor its highest a mere copy of the sign below it.
+// Zero is two zero bytes.
+func (v *Vector) AppendBinary(b []byte) []byte {
+	for i := range v.n {
+		e := v.limb[i*v.width : (i+1)*v.width]
+		low := v.low
+		for len(e) > 0 && e[0] == 0 {
+			e, low = e[1:], low+1
+		}
+		for len(e) > 1 && e[len(e)-1] == uint64(int64(e[len(e)-2])>>63) {
+			e = e[:len(e)-1]
+		}
+		if len(e) == 0 {
+			low = 0
+		}
+		b = append(b, byte(len(e)), byte(low))
+		for _, l := range e {
+			b = binary.LittleEndian.AppendUint64(b, l)
+		}
+	}
+	return b
+}
+
+// ErrEncoding is returned for bytes that AppendBinary did not write.
+var ErrEncoding = errors.New("exact: not the canonical encoding of exact sums")
+
+// DecodeVector reads n sums from the front of b and returns what follows them.
+// It accepts what AppendBinary writes and nothing else.
+func DecodeVector(b []byte, n int) (v *Vector, rest []byte, err error) {
+	if n < 0 || n > len(b)/2 {
+		return nil, nil, ErrEncoding
+	}
+	v = NewVector(n)
+	// Twice over the bytes: first to check them and find the window.
+	low, high := limbs, -1
+	rest = b
+	for range n {
+		if len(rest) < 2 {
+			return nil, nil, ErrEncoding
+		}
+		k, at := int(rest[0]), int(rest[1])
+		rest = rest[2:]
+		if k == 0 && at != 0 || at+k > limbs || len(rest) < 8*k {
+			return nil, nil, ErrEncoding
+		}
+		if k == 0 {
+			continue
+		}
+		highest := binary.LittleEndian.Uint64(rest[8*k-8:])
+		if binary.LittleEndian.Uint64(rest) == 0 ||
+			k > 1 && highest == uint64(int64(binary.LittleEndian.Uint64(rest[8*k-16:]))>>63) {
+			return nil, nil, ErrEncoding
+		}
+		low, high = min(low, at), max(high, at+k-1)
+		rest = rest[8*k:]
+	}
+	if high < 0 {
+		return v, rest, nil
+	}
+	// One limb above, for the sign of sums to come; the full width has it.
+	v.widen(low, min(high+1, limbs-1))
+	for i := range n {
+		k, at := int(b[0]), int(b[1])
+		b = b[2:]
+		e := v.limb[i*v.width : (i+1)*v.width]
+		for j := range k {
+			e[at-low+j] = binary.LittleEndian.Uint64(b[8*j:])
+		}
+		if k > 0 && int64(e[at-low+k-1]) < 0 {
+			for j := at - low + k; j < v.width; j++ {
+				e[j] = math.MaxUint64
+			}
+		}
+		b = b[8*k:]
+	}
+	return v, rest, nil
+}

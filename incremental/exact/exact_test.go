@@ -1,0 +1,221 @@
+package exact
+
+import (
+	"bytes"
+	"math"
+	"math/big"
+	"math/rand/v2"
+	"testing"
+)
+
+// precision holds any sum of the tests without rounding.
+const precision = 2000
+
+func bigOf(x float64) *big.Float { return new(big.Float).SetPrec(precision).SetFloat64(x) }
+
+// terms returns numbers over the whole range, many of them tiny, huge, equal
+// or opposite, so that sums cancel and carries ripple.
+func terms(r *rand.Rand, n int) []float64 {
+	out := make([]float64, n)
+	for i := range out {
+		x := math.Ldexp(1+r.Float64(), r.IntN(60)-30)
+		switch r.IntN(6) {
+		case 0:
+			x = math.Ldexp(1+r.Float64(), r.IntN(MaxExponent-MinExponent-60)+MinExponent+53)
+		case 1:
+			x = math.Ldexp(1, r.IntN(MaxExponent-MinExponent)+MinExponent)
+		case 2:
+			if i > 0 {
+				x = -out[r.IntN(i)]
+			}
+		}
+		if r.IntN(2) == 0 {
+			x = -x
+		}
+		out[i] = x
+	}
+	return out
+}
+
+func split(sum *big.Float) (hi, lo float64) {
+	hi, _ = sum.Float64()
+	rest := new(big.Float).SetPrec(precision).Sub(sum, bigOf(hi))
+	lo, _ = rest.Float64()
+	return hi, lo
+}
+
+func TestSumsAgainstBig(t *testing.T) {
+	for seed := range uint64(200) {
+		r := rand.New(rand.NewPCG(1, seed))
+		v := NewVector(3)
+		want := [3]*big.Float{bigOf(0), bigOf(0), bigOf(0)}
+		for _, x := range terms(r, 1+r.IntN(60)) {
+			i := r.IntN(3)
+			v.Add(i, x)
+			want[i].Add(want[i], bigOf(x))
+			hi, lo := v.Split(i)
+			if whi, wlo := split(want[i]); hi != whi || lo != wlo {
+				t.Fatalf("seed %d: %g + %g, want %g + %g", seed, hi, lo, whi, wlo)
+			}
+		}
+	}
+}
+
+func TestSumIsAFunctionOfItsTerms(t *testing.T) {
+	for seed := range uint64(200) {
+		r := rand.New(rand.NewPCG(2, seed))
+		xs := terms(r, 40)
+		a, b := NewVector(2), NewVector(2)
+		for _, x := range xs {
+			a.Add(1, x)
+		}
+		strangers := terms(r, 20)
+		for _, x := range strangers {
+			b.Add(1, x)
+			b.Add(0, x)
+		}
+		r.Shuffle(len(xs), func(i, j int) { xs[i], xs[j] = xs[j], xs[i] })
+		for _, x := range xs {
+			b.Add(1, x)
+		}
+		for _, x := range strangers {
+			b.Add(0, -x)
+			b.Add(1, -x)
+		}
+		if !bytes.Equal(a.AppendBinary(nil), b.AppendBinary(nil)) {
+			t.Fatalf("seed %d: the order, or what came and went, shows", seed)
+		}
+		for _, x := range xs {
+			a.Add(1, -x)
+		}
+		if !a.IsZero() {
+			t.Fatalf("seed %d: adding and taking away leaves something", seed)
+		}
+	}
+}
+
+func TestAddProductIsExact(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 0))
+	for range 1000 {
+		a, b := r.NormFloat64()*math.Ldexp(1, r.IntN(100)-50), r.NormFloat64()
+		v := NewVector(1)
+		v.AddProduct(0, a, b)
+		hi, lo := v.Split(0)
+		if whi, wlo := split(new(big.Float).SetPrec(precision).Mul(bigOf(a), bigOf(b))); hi != whi || lo != wlo {
+			t.Fatalf("%g·%g: %g + %g, want %g + %g", a, b, hi, lo, whi, wlo)
+		}
+	}
+}
+
+func TestFits(t *testing.T) {
+	for _, c := range []struct {
+		x    float64
+		fits bool
+	}{
+		{0, true}, {math.Copysign(0, -1), true}, {1, true}, {-1e-30, true},
+		{math.SmallestNonzeroFloat32 * math.SmallestNonzeroFloat32, true},
+		{math.MaxFloat32 * math.MaxFloat32, true},
+		{math.Ldexp(1, MinExponent), true},
+		{math.Ldexp(1, MinExponent-1), false},
+		{math.Ldexp(3, MinExponent-1), false},
+		{math.Ldexp(1.5, MinExponent+1), true},
+		{math.Nextafter(math.Ldexp(1, MaxExponent), 0), true},
+		{math.Ldexp(1, MaxExponent), false},
+		{math.SmallestNonzeroFloat64, false}, {math.MaxFloat64, false},
+		{math.Inf(1), false}, {math.Inf(-1), false}, {math.NaN(), false},
+	} {
+		if Fits(c.x) != c.fits {
+			t.Errorf("Fits(%g) = %t", c.x, !c.fits)
+		}
+		if c.fits {
+			v := NewVector(1)
+			v.Add(0, c.x)
+			if hi, lo := v.Split(0); hi != c.x || lo != 0 {
+				t.Errorf("%g comes back as %g + %g", c.x, hi, lo)
+			}
+		}
+	}
+}
+
+func TestAddPanicsOnWhatDoesNotFit(t *testing.T) {
+	defer func() {
+		if recover() == nil {
+			t.Error("no panic")
+		}
+	}()
+	NewVector(1).Add(0, math.NaN())
+}
+
+// The sign limb of a narrow window must survive as many additions as anyone
+// makes: here the largest terms that leave the window as it is.
+func TestCarriesIntoTheSignLimb(t *testing.T) {
+	v := NewVector(1)
+	x := math.Ldexp(1<<53-1, unit+64-53) // limb 0, all its high bits
+	want := bigOf(0)
+	for range 100_000 {
+		v.Add(0, x)
+		want.Add(want, bigOf(x))
+	}
+	if hi, lo := v.Split(0); v.width != 2 {
+		t.Fatalf("the window grew to %d limbs", v.width)
+	} else if whi, wlo := split(want); hi != whi || lo != wlo {
+		t.Fatalf("%g + %g, want %g + %g", hi, lo, whi, wlo)
+	}
+}
+
+func TestEncodingRoundTrips(t *testing.T) {
+	for seed := range uint64(100) {
+		r := rand.New(rand.NewPCG(4, seed))
+		v := NewVector(5)
+		for _, x := range terms(r, r.IntN(20)) {
+			v.Add(r.IntN(5), x)
+		}
+		b := v.AppendBinary(nil)
+		w, rest, err := DecodeVector(append(b, 7), 5)
+		if err != nil || len(rest) != 1 {
+			t.Fatalf("seed %d: %v, %d bytes left", seed, err, len(rest))
+		}
+		// The decoded sums go on being sums.
+		for i, x := range terms(r, 20) {
+			v.Add(i%5, x)
+			w.Add(i%5, x)
+		}
+		if !bytes.Equal(v.AppendBinary(nil), w.AppendBinary(nil)) {
+			t.Fatalf("seed %d: the decoded sums differ", seed)
+		}
+	}
+}
+
+func FuzzDecodeVector(f *testing.F) {
+	v := NewVector(4)
+	for i, x := range []float64{1, -1, 1e-60, 3e80, 0.1, -0.1} {
+		v.Add(i%4, x)
+	}
+	f.Add(v.AppendBinary(nil), 4)
+	f.Add([]byte{0, 0, 1, 13, 1, 2, 3, 4, 5, 6, 7, 8}, 2)
+	f.Add([]byte{0, 1}, 1)
+	f.Fuzz(func(t *testing.T, b []byte, n int) {
+		v, rest, err := DecodeVector(b, n)
+		if err != nil {
+			return
+		}
+		if again := v.AppendBinary(nil); !bytes.Equal(again, b[:len(b)-len(rest)]) {
+			t.Errorf("%x is accepted and written as %x", b[:len(b)-len(rest)], again)
+		}
+	})
+}
+
+func BenchmarkAdd(b *testing.B) {
+	r := rand.New(rand.NewPCG(5, 0))
+	xs := make([]float64, 1024)
+	for i := range xs {
+		xs[i] = r.NormFloat64() * 1e6
+	}
+	v := NewVector(1024)
+	for b.Loop() {
+		for i, x := range xs {
+			v.Add(i, x)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/1024, "ns/add")
+}

@@ -146,3 +146,91 @@ func kindOf[T Number]() Kind {
 func at[T Number](c Column, i int) T {
 	return *(*T)(unsafe.Add(c.base, i*c.stride*int(unsafe.Sizeof(T(0)))))
 }
+
+// pack writes elements from to to, less c, to the front of dst.
+func (c Column) pack(dst []float64, from, to int, origin float64) {
+	switch c.kind {
+	case Float32:
+		pack[float32](dst, c, from, to, origin)
+	case Float64:
+		pack[float64](dst, c, from, to, origin)
+	case Int8:
+		pack[int8](dst, c, from, to, origin)
+	case Int16:
+		pack[int16](dst, c, from, to, origin)
+	case Int32:
+		pack[int32](dst, c, from, to, origin)
+	case Int64:
+		pack[int64](dst, c, from, to, origin)
+	case Uint8:
+		pack[uint8](dst, c, from, to, origin)
+	case Uint16:
+		pack[uint16](dst, c, from, to, origin)
+	case Uint32:
+		pack[uint32](dst, c, from, to, origin)
+	case Uint64:
+		pack[uint64](dst, c, from, to, origin)
+	}
+}
+
+// gather writes the elements of the given indices, less c, to the front of dst.
+func (c Column) gather(dst []float64, rows []int32, origin float64) {
+	switch c.kind {
+	case Float32:
+		gather[float32](dst, c, rows, origin)
+	case Float64:
+		gather[float64](dst, c, rows, origin)
+	case Int8:
+		gather[int8](dst, c, rows, origin)
+	case Int16:
+		gather[int16](dst, c, rows, origin)
+	case Int32:
+		gather[int32](dst, c, rows, origin)
+	case Int64:
+		gather[int64](dst, c, rows, origin)
+	case Uint8:
+		gather[uint8](dst, c, rows, origin)
+	case Uint16:
+		gather[uint16](dst, c, rows, origin)
+	case Uint32:
+		gather[uint32](dst, c, rows, origin)
+	case Uint64:
+		gather[uint64](dst, c, rows, origin)
+	}
+}
+
+// elements is the memory that the column views, gaps between its elements
+// included.
+func elements[T Number](c Column) []T {
+	if c.n == 0 {
+		return nil
+	}
+	return unsafe.Slice((*T)(c.base), (c.n-1)*c.stride+1)
+}
+
+func pack[T Number](dst []float64, c Column, from, to int, origin float64) {
+	v := elements[T](c)
+	if c.stride == 1 {
+		for r, x := range v[from:to] {
+			dst[r] = float64(x) - origin
+		}
+		return
+	}
+	for i := from; i < to; i++ {
+		dst[i-from] = float64(v[i*c.stride]) - origin
+	}
+}
+
+func gather[T Number](dst []float64, c Column, rows []int32, origin float64) {
+	v := elements[T](c)
+	dst = dst[:len(rows)]
+	if c.stride == 1 {
+		for r, i := range rows {
+			dst[r] = float64(v[i]) - origin
+		}
+		return
+	}
+	for r, i := range rows {
+		dst[r] = float64(v[int(i)*c.stride]) - origin
+	}
+}

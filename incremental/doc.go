@@ -1,0 +1,53 @@
+// Package incremental is what streamd keeps of labelled blocks, and the
+// hyperplanes that are read off it.
+//
+// # The path of a block
+//
+// A Block A is m rows of n features in columns, with a label per row and an
+// optional weight v per row. A Summariser turns it into a Summary: for each of
+// its classes c the rows m_c, the weight Σv, and the first and second moments
+//
+//	s_c = Σ v x  (n)        S_c = Σ v x x'  (n×n, packed lower triangle)
+//
+// A State is the exact sum of the summaries of all live blocks; Add and Remove
+// are inverses of each other, bit for bit. Moments are a small copy of its
+// sums, and Moments.Solve reads a Model off them: with E = [A −e] (Fung 2003,
+// 2.29), weight ν and d = ±1 for the two sides of a plane,
+//
+//	E'E = Σ_c [ S_c  −s_c ; −s_c'  m_c ]        E'De = Σ_c d_c [ s_c ; −m_c ]
+//	(I/ν + E'E) [w; γ] = E'De                                         (2.28)
+//
+// and x is on the positive side of the plane x'w = γ where x'w − γ ≥ 0.
+//
+// # The promise
+//
+// A State, its Digest and every Model solved from it are a function of the
+// *set* of summaries in it: not of the order in which they came, nor of what
+// came and went. Two things make this so. A block's own sums have a canonical
+// order (package gram), so a block has one summary. And summaries are summed
+// in fixed-point integers (package exact), so sums have no order at all.
+//
+// A summary holds its sums about an origin c that lies among the block's data,
+// and the state shifts them to zero without rounding. Plain sums about zero
+// would do for the promise; these also keep the digits of features that vary
+// little about a large mean. See Summariser.Summarise.
+//
+// # Costs
+//
+// For a block of m rows, n features and k classes: Summarise O(m·n²), Add and
+// Remove O(k·n²), Solve O(n³) (k times that when balanced). A Summary takes
+// 4kn² bytes, a State some 12 to 16 kn².
+//
+// # Concurrency and ownership
+//
+// Summary, Moments and Model are immutable and may be shared. State and
+// Summariser belong to one goroutine at a time. Nothing keeps a reference to a
+// Block or to its memory.
+//
+// # Errors and panics
+//
+// What is wrong with data is an error: a *RowError for the first unusable row,
+// ErrRange, ErrEncoding, a *ConditionError, ErrClasses. Slices whose lengths
+// do not fit together, and removing what was never added, are bugs of the
+// caller and panic.
+package incremental

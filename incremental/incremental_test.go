@@ -1,0 +1,486 @@
+package incremental
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"streamd/incremental/gram"
+)
+
+func summarise(t testing.TB, b *Block) *Summary {
+	t.Helper()
+	var z Summariser
+	s, err := z.Summarise(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// blocksOf cuts a table into random blocks.
+func blocksOf(t testing.TB, r *rand.Rand, rows table) []*Summary {
+	var out []*Summary
+	for i := 0; i < len(rows.x); {
+		j := min(i+1+r.IntN(40), len(rows.x))
+		out = append(out, summarise(t, rows.block(i, j)))
+		i = j
+	}
+	return out
+}
+
+func sumOf(n int, blocks ...*Summary) *State {
+	s := NewState(names(n))
+	for _, b := range blocks {
+		s.Add(b)
+	}
+	return s
+}
+
+func TestStateIsAFunctionOfTheSet(t *testing.T) {
+	for seed := range uint64(30) {
+		r := rand.New(rand.NewPCG(1, seed))
+		n, k := 1+r.IntN(6), 2+r.IntN(4)
+		blocks := blocksOf(t, r, randomTable(r, 200, n, k))
+		want := sumOf(n, blocks...)
+
+		strangers := blocksOf(t, r, randomTable(r, 100, n, k+1))
+		got := sumOf(n, strangers...)
+		r.Shuffle(len(blocks), func(i, j int) { blocks[i], blocks[j] = blocks[j], blocks[i] })
+		for i, b := range blocks {
+			got.Add(b)
+			if i < len(strangers) {
+				got.Remove(strangers[i])
+			}
+		}
+		for _, b := range strangers[min(len(blocks), len(strangers)):] {
+			got.Remove(b)
+		}
+		if got.Digest() != want.Digest() {
+			t.Fatalf("seed %d: another order, with strangers that came and went, gives another digest", seed)
+		}
+		for _, o := range []Options{{Nu: 1}, {Nu: 3, Balanced: true, Standardise: true}} {
+			a, err := want.Moments().Solve(o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b, err := got.Moments().Solve(o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if fmt.Sprintf("%x", a.Planes) != fmt.Sprintf("%x", b.Planes) {
+				t.Fatalf("seed %d: another hyperplane", seed)
+			}
+		}
+		for _, b := range blocks {
+			got.Remove(b)
+		}
+		if got.Digest() != NewState(nil).Digest() || got.Rows() != 0 || got.Classes() != 0 {
+			t.Fatalf("seed %d: the emptied state is not empty", seed)
+		}
+	}
+}
+
+// Whole numbers have exact sums wherever blocks begin and end, because the
+// origin is itself a whole number of the data.
+func TestWholeNumbersDoNotShowBlockBorders(t *testing.T) {
+	r := rand.New(rand.NewPCG(2, 2))
+	rows := randomTable(r, 500, 4, 3)
+	for _, row := range rows.x {
+		for j := range row {
+			row[j] = math.Round(row[j]*1000) + 1e6
+		}
+	}
+	whole := sumOf(4, summarise(t, rows.block(0, 500)))
+	if parts := sumOf(4, blocksOf(t, r, rows)...); parts.Digest() != whole.Digest() {
+		t.Error("cutting the rows into blocks changes the digest")
+	}
+}
+
+func TestWeightZeroIsAsIfAbsent(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 3))
+	rows := randomTable(r, 300, 3, 3)
+	rows.weights = make([]float64, 300)
+	var kept table
+	for i := range rows.weights {
+		// The whole class c2 is absent, and the first and last rows.
+		if r.IntN(3) > 0 && rows.label[i] != "c2" && i > 0 && i < 299 {
+			rows.weights[i] = r.ExpFloat64()
+			kept.x, kept.label = append(kept.x, rows.x[i]), append(kept.label, rows.label[i])
+			kept.weights = append(kept.weights, rows.weights[i])
+		} else {
+			rows.x[i][0] *= 1e30
+		}
+	}
+	with, without := summarise(t, rows.block(0, 300)), summarise(t, kept.block(0, len(kept.x)))
+	if !bytes.Equal(with.AppendBinary(nil), without.AppendBinary(nil)) {
+		t.Error("rows of weight 0 show in the summary")
+	}
+	for i := range rows.weights {
+		rows.weights[i] = 0
+	}
+	if none := summarise(t, rows.block(0, 300)); none.Rows() != 0 || len(none.Classes()) != 0 {
+		t.Error("a block of weights 0 has rows")
+	}
+}
+
+func TestWeightOneIsNoWeight(t *testing.T) {
+	rows := randomTable(rand.New(rand.NewPCG(4, 4)), 100, 3, 2)
+	plain := summarise(t, rows.block(0, 100))
+	rows.weights = slices.Repeat([]float64{1}, 100)
+	if ones := summarise(t, rows.block(0, 100)); !bytes.Equal(ones.AppendBinary(nil), plain.AppendBinary(nil)) {
+		t.Error("weights of 1 show in the summary")
+	}
+}
+
+func TestSolveAgainst200Bits(t *testing.T) {
+	// Rounding of a block's own sums is all that separates the two: some ulps
+	// times the condition number of these well-posed problems.
+	const tolerance = 1e-12
+	for seed := range uint64(8) {
+		r := rand.New(rand.NewPCG(5, seed))
+		n, k := 1+r.IntN(5), 2+r.IntN(3)
+		rows := randomTable(r, 120, n, k)
+		if seed%2 == 1 {
+			rows.weights = make([]float64, 120)
+			for i := range rows.weights {
+				rows.weights[i] = math.Round(r.ExpFloat64()*4) / 4
+			}
+			rows.weights[0] = 1
+		}
+		moments := sumOf(n, blocksOf(t, r, rows)...).Moments()
+		for _, o := range []Options{
+			{Nu: 1}, {Nu: 1e4}, {Nu: 1e-3, Standardise: true}, {Nu: 10, Balanced: true},
+			{Nu: 2, Standardise: true, ClassWeights: map[string]float64{"c0": 3, "c1": 0.25}},
+		} {
+			model, err := moments.Solve(o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := k; k > 2 && len(model.Planes) != want || k == 2 && len(model.Planes) != 1 {
+				t.Fatalf("%d planes for %d classes", len(model.Planes), k)
+			}
+			for _, p := range model.Planes {
+				w, gamma := bigPlane(rows, p.Class, o)
+				if d := distance(p.W, p.Gamma, w, gamma, slices.Repeat([]float64{1}, n)); d > tolerance {
+					t.Errorf("seed %d, %+v, class %s: off by %.1e", seed, o, p.Class, d)
+				}
+			}
+		}
+	}
+}
+
+// Standard deviations from 1e-6 to 1e6, means 10,000 of them away: standardised,
+// the plane agrees with 200 bits computed from the rows, not from sums that
+// have lost half of their digits.
+func TestSolveBadlyScaled(t *testing.T) {
+	const tolerance = 1e-10
+	const n, m = 7, 400
+	spread := []float64{1e-6, 1e-4, 1e-2, 1, 1e2, 1e4, 1e6}
+	for seed := range uint64(4) {
+		r := rand.New(rand.NewPCG(6, seed))
+		rows := randomTable(r, m, n, 2+int(seed%2))
+		for _, row := range rows.x {
+			for j := range row {
+				row[j] = (row[j] + 1e4) * spread[j]
+			}
+		}
+		moments := sumOf(n, blocksOf(t, r, rows)...).Moments()
+		for _, balanced := range []bool{false, true} {
+			o := Options{Nu: 1, Standardise: true, Balanced: balanced}
+			model, err := moments.Solve(o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, p := range model.Planes {
+				w, gamma := bigPlane(rows, p.Class, o)
+				d := distance(p.W, p.Gamma, w, gamma, spread)
+				t.Logf("seed %d class %s: off by %.1e, condition %.1e", seed, p.Class, d, p.Condition)
+				if d > tolerance {
+					t.Errorf("seed %d class %s balanced %t: off by %.1e", seed, p.Class, balanced, d)
+				}
+			}
+		}
+	}
+}
+
+func TestIllConditionedSystemSaysSo(t *testing.T) {
+	r := rand.New(rand.NewPCG(7, 7))
+	rows := randomTable(r, 50, 2, 2)
+	for _, row := range rows.x {
+		row[1] = row[0] * 3 // a feature that repeats another
+	}
+	moments := sumOf(2, summarise(t, rows.block(0, 50))).Moments()
+	_, err := moments.Solve(Options{Nu: 1e20})
+	var condition *ConditionError
+	if !errors.As(err, &condition) {
+		t.Fatalf("the error is %v", err)
+	}
+	if condition.Condition < 1e14 {
+		t.Errorf("the condition number is said to be %g", condition.Condition)
+	}
+	if _, err := moments.Solve(Options{Nu: 1}); err != nil {
+		t.Errorf("with the ridge of ν = 1: %v", err)
+	}
+}
+
+func TestConstantFeatureGetsNoWeight(t *testing.T) {
+	rows := randomTable(rand.New(rand.NewPCG(8, 8)), 60, 3, 2)
+	for _, row := range rows.x {
+		row[1] = 0.1
+	}
+	model, err := sumOf(3, blocksOf(t, rand.New(rand.NewPCG(8, 9)), rows)...).Moments().Solve(Options{Nu: 1, Standardise: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w := model.Planes[0].W[1]; math.Abs(w) > 1e-25 {
+		t.Errorf("w = %g", w)
+	}
+}
+
+func TestSolveRefuses(t *testing.T) {
+	rows := randomTable(rand.New(rand.NewPCG(9, 9)), 20, 2, 2)
+	good := sumOf(2, summarise(t, rows.block(0, 20))).Moments()
+	for _, o := range []Options{{}, {Nu: -1}, {Nu: math.NaN()}, {Nu: math.Inf(1)}, {Nu: 1, ClassWeights: map[string]float64{"c0": 0}}} {
+		if _, err := good.Solve(o); err == nil {
+			t.Errorf("%+v is accepted", o)
+		}
+	}
+	for i := range rows.label {
+		rows.label[i] = "same"
+	}
+	if _, err := sumOf(2, summarise(t, rows.block(0, 20))).Moments().Solve(Options{Nu: 1}); !errors.Is(err, ErrClasses) {
+		t.Errorf("one class: %v", err)
+	}
+	if _, err := NewState(nil).Moments().Solve(Options{Nu: 1}); !errors.Is(err, ErrClasses) {
+		t.Errorf("no class: %v", err)
+	}
+}
+
+func TestSummariseRefuses(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		do   func(*table)
+		row  int // -1: ErrRange
+	}{
+		{"NaN", func(t *table) { t.x[7][1] = math.NaN(); t.x[9][0] = math.Inf(1) }, 7},
+		{"infinity", func(t *table) { t.x[9][0] = math.Inf(-1) }, 9},
+		{"NaN in a probe row", func(t *table) { t.x[0][1] = math.NaN() }, 0},
+		{"infinite probes", func(t *table) { t.x[0][1], t.x[19][1], t.x[10][1] = math.Inf(1), math.Inf(1), math.Inf(1) }, 0},
+		{"negative weight", func(t *table) { t.weights[3] = -1 }, 3},
+		{"NaN weight", func(t *table) { t.weights[4] = math.NaN() }, 4},
+		{"infinite weight", func(t *table) { t.weights[5] = math.Inf(1) }, 5},
+		{"too large", func(t *table) { t.x[3][0] = 1e200 }, -1},
+		{"too small", func(t *table) {
+			for i := range t.x {
+				t.x[i][0] = 1e-200
+			}
+		}, -1},
+		{"sums overflow", func(t *table) { t.x[3][0], t.x[4][0] = 1e308, 1e308 }, -1},
+	} {
+		rows := randomTable(rand.New(rand.NewPCG(10, 10)), 20, 2, 2)
+		rows.weights = slices.Repeat([]float64{1}, 20)
+		c.do(&rows)
+		var z Summariser
+		_, err := z.Summarise(rows.block(0, 20))
+		var bad *RowError
+		switch {
+		case c.row < 0 && !errors.Is(err, ErrRange):
+			t.Errorf("%s: %v", c.name, err)
+		case c.row >= 0 && (!errors.As(err, &bad) || bad.Row != c.row):
+			t.Errorf("%s: %v, want row %d", c.name, err, c.row)
+		}
+	}
+}
+
+func TestRangeOfFloat32(t *testing.T) {
+	extremes := []float32{math.SmallestNonzeroFloat32, -math.MaxFloat32, 1, math.MaxFloat32, 0x1p-126, -0x1.fffffep-127}
+	for _, weights := range [][]float64{nil, {1e-12, 1e12, 0.1, 1, 3, 1e-12}} {
+		b := &Block{Columns: []gram.Column{gram.ColumnOf(extremes)}, Codes: make([]int32, 6), Classes: []string{"a"}, Weights: weights}
+		s := summarise(t, b)
+		state := sumOf(1, s, s, s)
+		state.Remove(s)
+		state.Remove(s)
+		state.Remove(s)
+		if state.Classes() != 0 {
+			t.Error("something is left")
+		}
+	}
+}
+
+func TestRemovingAStrangerPanics(t *testing.T) {
+	r := rand.New(rand.NewPCG(11, 11))
+	a, b := randomTable(r, 20, 2, 1), randomTable(r, 20, 2, 1)
+	defer func() {
+		if recover() == nil {
+			t.Error("no panic")
+		}
+	}()
+	s := sumOf(2, summarise(t, a.block(0, 20)))
+	s.Remove(summarise(t, b.block(0, 20)))
+}
+
+func TestEncodings(t *testing.T) {
+	r := rand.New(rand.NewPCG(12, 12))
+	rows := randomTable(r, 100, 5, 3)
+	blocks := blocksOf(t, r, rows)
+	for _, b := range blocks {
+		encoded := b.AppendBinary(nil)
+		c, err := DecodeSummary(encoded)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(c.AppendBinary(nil), encoded) {
+			t.Fatal("a summary changes when it is written and read")
+		}
+		for cut := range len(encoded) {
+			if _, err := DecodeSummary(encoded[:cut]); !errors.Is(err, ErrEncoding) {
+				t.Fatalf("cut at %d: %v", cut, err)
+			}
+		}
+	}
+	state := sumOf(5, blocks...)
+	encoded := state.AppendBinary(nil)
+	again, err := DecodeState(encoded)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again.Digest() != state.Digest() || !slices.Equal(again.Features(), state.Features()) {
+		t.Error("a state changes when it is written and read")
+	}
+	for _, b := range blocks {
+		again.Remove(b)
+	}
+	if again.Classes() != 0 {
+		t.Error("the decoded state is not the sum of its blocks")
+	}
+	for cut := range len(encoded) {
+		if _, err := DecodeState(encoded[:cut]); !errors.Is(err, ErrEncoding) {
+			t.Fatalf("cut at %d: %v", cut, err)
+		}
+	}
+}
+
+func TestLabels(t *testing.T) {
+	for x, want := range map[float64]string{1: "1", -1: "-1", math.Copysign(0, -1): "0", 0.5: "0.5", 1e14: "100000000000000", 1e15: "1e+15", 1e-7: "1e-07"} {
+		if got := NumberLabel(x); got != want {
+			t.Errorf("NumberLabel(%g) = %q, want %q", x, got, want)
+		}
+	}
+	sorted := []string{"-2", "-1", "0", "0.5", "2", "10", "1e+15", "+1", "1.0", "NaN", "a", "b"}
+	shuffled := slices.Clone(sorted)
+	rand.New(rand.NewPCG(13, 13)).Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
+	slices.SortFunc(shuffled, CompareLabels)
+	if !slices.Equal(shuffled, sorted) {
+		t.Errorf("sorted: %q", shuffled)
+	}
+	for _, bad := range []string{"", string(bytes.Repeat([]byte("x"), MaxLabel+1)), "\xff"} {
+		if CheckLabel(bad) == nil {
+			t.Errorf("%q is accepted", bad)
+		}
+	}
+}
+
+func TestAlign(t *testing.T) {
+	b := &Block{Features: []string{"b", "a"}, Columns: []gram.Column{gram.ColumnOf([]float64{2}), gram.ColumnOf([]float64{1})}, Codes: []int32{0}, Classes: []string{"x"}}
+	if err := b.Align([]string{"a", "b"}); err != nil || b.Columns[0].At(0) != 1 || b.Columns[1].At(0) != 2 {
+		t.Errorf("%v, %v", err, b)
+	}
+	for _, features := range [][]string{{"a"}, {"a", "b", "c"}, {"a", "c"}} {
+		if b.Align(features) == nil {
+			t.Errorf("%q is accepted", features)
+		}
+	}
+	b.Features = nil
+	if b.Align([]string{"p", "q"}) != nil || b.Align([]string{"p"}) == nil {
+		t.Error("a block without names is not taken by its width")
+	}
+}
+
+func TestDecide(t *testing.T) {
+	two := &Model{Features: names(2), Classes: []string{"-1", "1"}, Planes: []Plane{{Class: "1", W: []float64{1, -2}, Gamma: 3}}}
+	for _, c := range []struct {
+		x     []float64
+		class int
+		value float64
+	}{{[]float64{3, 0}, 1, 0}, {[]float64{0, 0}, 0, -3}, {[]float64{10, 1}, 1, 5}} {
+		class, values := two.Decide(nil, c.x)
+		if class != c.class || values[0] != c.value {
+			t.Errorf("%v: class %d, %v", c.x, class, values)
+		}
+	}
+	three := &Model{Features: names(1), Classes: []string{"a", "b", "c"}, Planes: []Plane{
+		{W: []float64{1}}, {W: []float64{2}}, {W: []float64{-1}},
+	}}
+	for x, want := range map[float64]int{1: 1, -1: 2, 0: 0} {
+		if class, values := three.Decide(nil, []float64{x}); class != want || len(values) != 3 {
+			t.Errorf("%g: class %d, %v", x, class, values)
+		}
+	}
+}
+
+func FuzzDecodeSummary(f *testing.F) {
+	rows := randomTable(rand.New(rand.NewPCG(14, 14)), 9, 2, 2)
+	f.Add(summarise(f, rows.block(0, 9)).AppendBinary(nil))
+	f.Add([]byte{0, 0})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		s, err := DecodeSummary(b)
+		if err != nil {
+			return
+		}
+		if !bytes.Equal(s.AppendBinary(nil), b) {
+			t.Fatal("accepted, but written otherwise")
+		}
+		state := sumOf(s.Features(), s)
+		state.Remove(s)
+		if state.Classes() != 0 {
+			t.Fatal("adding and removing leaves something")
+		}
+	})
+}
+
+func FuzzDecodeState(f *testing.F) {
+	r := rand.New(rand.NewPCG(15, 15))
+	f.Add(sumOf(2, blocksOf(f, r, randomTable(r, 9, 2, 2))...).AppendBinary(nil))
+	f.Add([]byte{0, 0})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		s, err := DecodeState(b)
+		if err == nil && !bytes.Equal(s.AppendBinary(nil), b) {
+			t.Fatal("accepted, but written otherwise")
+		}
+	})
+}
+
+func BenchmarkAdd(b *testing.B) {
+	for _, n := range []int{10, 100} {
+		for _, m := range []int{1000, 100_000} {
+			rows := randomTable(rand.New(rand.NewPCG(16, 16)), m, n, 2)
+			s := summarise(b, rows.block(0, m))
+			state := sumOf(n, s)
+			b.Run(fmt.Sprintf("n=%d/rows=%d", n, m), func(b *testing.B) {
+				for b.Loop() {
+					state.Add(s)
+					state.Remove(s)
+				}
+			})
+		}
+	}
+}
+
+func BenchmarkSolve(b *testing.B) {
+	for _, n := range []int{10, 100, 500} {
+		rows := randomTable(rand.New(rand.NewPCG(17, 17)), 2*n, n, 2)
+		moments := sumOf(n, summarise(b, rows.block(0, 2*n))).Moments()
+		b.Run(fmt.Sprintf("n=%d", n), func(b *testing.B) {
+			for b.Loop() {
+				if _, err := moments.Solve(Options{Nu: 1, Standardise: true}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,63 @@
+package incremental
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// MaxLabel is the largest length of a class label, in bytes.
+const MaxLabel = 128
+
+// NumberLabel is the canonical label of a numeric class: the shortest decimal
+// that reads back as x, so that 1, 1.0 and +1 name one class. x is finite.
+func NumberLabel(x float64) string {
+	if x == 0 {
+		return "0" // −0 too
+	}
+	if math.Abs(x) < 1e15 && x == math.Trunc(x) {
+		return strconv.FormatInt(int64(x), 10)
+	}
+	return strconv.FormatFloat(x, 'g', -1, 64)
+}
+
+// CheckLabel says what is wrong with a label: empty, too long, or not UTF-8.
+func CheckLabel(label string) error {
+	switch {
+	case label == "":
+		return errors.New("the label is empty")
+	case len(label) > MaxLabel:
+		return fmt.Errorf("the label has %d bytes, more than %d", len(label), MaxLabel)
+	case !utf8.ValidString(label):
+		return errors.New("the label is not valid UTF-8")
+	}
+	return nil
+}
+
+// CompareLabels is the canonical order of classes: numbers first, by value,
+// then all other labels, byte by byte. Of two classes the second is the
+// positive one: 1 of −1 and 1, or of 0 and 1.
+func CompareLabels(a, b string) int {
+	x, xIsNumber := labelNumber(a)
+	y, yIsNumber := labelNumber(b)
+	switch {
+	case xIsNumber && yIsNumber:
+		if c := cmp.Compare(x, y); c != 0 {
+			return c
+		}
+	case xIsNumber:
+		return -1
+	case yIsNumber:
+		return 1
+	}
+	return strings.Compare(a, b)
+}
+
+func labelNumber(label string) (float64, bool) {
+	x, err := strconv.ParseFloat(label, 64)
+	return x, err == nil && x-x == 0 && NumberLabel(x) == label
+}

@@ -1,0 +1,360 @@
+package incremental
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"gonum.org/v1/gonum/mat"
+)
+
+// Moments are the sums of a State in double-double arithmetic (about 32
+// digits): a small copy to solve with while the state goes on changing. They
+// are immutable.
+type Moments struct {
+	features []string
+	classes  []classMoments
+}
+
+type classMoments struct {
+	label  string
+	rows   int64
+	weight double   // Σv
+	s      []double // Σvx, n
+	cross  []double // Σvxx', packed lower triangle
+}
+
+// Moments copies the state's sums, in O(k·n²).
+func (s *State) Moments() *Moments {
+	m := &Moments{features: slices.Clone(s.features)}
+	for _, c := range s.classes {
+		cm := classMoments{label: c.label, rows: c.rows, s: make([]double, c.s.Len()), cross: make([]double, c.cross.Len())}
+		cm.weight.hi, cm.weight.lo = c.weight.Split(0)
+		for j := range cm.s {
+			cm.s[j].hi, cm.s[j].lo = c.s.Split(j)
+		}
+		for p := range cm.cross {
+			cm.cross[p].hi, cm.cross[p].lo = c.cross.Split(p)
+		}
+		m.classes = append(m.classes, cm)
+	}
+	return m
+}
+
+// A ConditionError says that a plane's linear system is too ill-conditioned to
+// be solved.
+type ConditionError struct {
+	Class     string
+	Condition float64 // estimate; +Inf: not positive definite in float64
+}
+
+func (e *ConditionError) Error() string {
+	return fmt.Sprintf("class %q: the linear system is ill-conditioned (condition number about %.1e): standardise the features, drop those that repeat others, or make nu smaller", e.Class, e.Condition)
+}
+
+// Solve reads the classifier off the moments.
+//
+// For the plane of class r let d_c = 1 for c = r and −1 otherwise, and a_c the
+// weight of class c: Options.ClassWeights, divided by Σv of class r or of all
+// the others when balanced. With z = [x; −1] and sums over the rows of class c,
+//
+//	(I/ν + Σ_c a_c Σ v z z') [w; γ] = Σ_c a_c d_c Σ v z
+//
+// which is Fung 2003, (2.28) plain, (2.35–2.36) balanced, and (2.46–2.49) for
+// k classes. With Standardise the system is set up for (x − μ)/σ, μ and σ² the
+// mean and the variance of all live rows (a constant feature keeps σ = 1 and
+// gets w = 0), and w and γ are given back for x.
+//
+// The matrix is formed from the exact sums in double-double arithmetic, so
+// that centring cancels nothing that matters, scaled to a diagonal near 1 by
+// powers of two, and factorised by Cholesky in float64. The solution is then
+// refined against the double-double system until it is settled beyond
+// float64's last bit. Solve fails with ErrClasses, with a *ConditionError when
+// the refinement does not converge (a condition number of some 10^15), and on
+// options that mean nothing. The cost is O(n³) once if all planes share their
+// matrix, else per class.
+func (m *Moments) Solve(o Options) (*Model, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	k := len(m.classes)
+	if k < 2 {
+		return nil, ErrClasses
+	}
+	model := &Model{Features: m.features, Options: o}
+	for i := range m.classes {
+		model.Classes = append(model.Classes, m.classes[i].label)
+		model.Rows = append(model.Rows, m.classes[i].rows)
+	}
+	coordinates := m.coordinates(o.Standardise)
+	parts := make([]system, k)
+	for c := range parts {
+		parts[c] = coordinates.part(&m.classes[c])
+	}
+	first := 0
+	if k == 2 {
+		first = 1
+	}
+	var shared *factor
+	for r := first; r < k; r++ {
+		a := m.weights(r, o)
+		f := shared
+		if f == nil {
+			f = factorise(parts, a, o.Nu)
+			if !o.Balanced {
+				shared = f
+			}
+		}
+		z, ok := f.solve(rightSide(parts, a, r))
+		if !ok {
+			return nil, &ConditionError{Class: m.classes[r].label, Condition: f.condition}
+		}
+		w, gamma := coordinates.back(z)
+		model.Planes = append(model.Planes, Plane{Class: m.classes[r].label, W: w, Gamma: gamma, Condition: f.condition})
+	}
+	return model, nil
+}
+
+func (o Options) check() error {
+	if !(o.Nu > 0) || math.IsInf(o.Nu, 0) {
+		return fmt.Errorf("ν = %v: it must be positive and finite", o.Nu)
+	}
+	for class, a := range o.ClassWeights {
+		if !(a > 0) || math.IsInf(a, 0) {
+			return fmt.Errorf("the weight of class %q is %v: it must be positive and finite", class, a)
+		}
+	}
+	return nil
+}
+
+// weights gives a_c for the plane of class r.
+func (m *Moments) weights(r int, o Options) []double {
+	var rest double
+	for c := range m.classes {
+		if c != r {
+			rest = rest.add(m.classes[c].weight)
+		}
+	}
+	a := make([]double, len(m.classes))
+	for c := range a {
+		a[c] = toDouble(1)
+		if w, ok := o.ClassWeights[m.classes[c].label]; ok {
+			a[c] = toDouble(w)
+		}
+		if !o.Balanced {
+			continue
+		}
+		if c == r {
+			a[c] = a[c].div(m.classes[c].weight)
+		} else {
+			a[c] = a[c].div(rest)
+		}
+	}
+	return a
+}
+
+// coordinates are x̂ = (x − μ)/σ; mean and scale are nil for x̂ = x.
+type coordinates struct {
+	mean, scale []double
+}
+
+func (m *Moments) coordinates(standardise bool) coordinates {
+	if !standardise {
+		return coordinates{}
+	}
+	n := len(m.features)
+	x := coordinates{mean: make([]double, n), scale: make([]double, n)}
+	var weight double
+	for i := range m.classes {
+		weight = weight.add(m.classes[i].weight)
+	}
+	for j := range n {
+		var s, q double
+		for i := range m.classes {
+			s = s.add(m.classes[i].s[j])
+			q = q.add(m.classes[i].cross[j*(j+1)/2+j])
+		}
+		x.mean[j] = s.div(weight)
+		square := q.div(weight)
+		variance := square.sub(x.mean[j].mul(x.mean[j]))
+		x.scale[j] = toDouble(1)
+		// What is left of a constant feature is the rounding of its square.
+		const constant = 0x1p-98
+		if variance.hi > constant*square.hi {
+			x.scale[j] = variance.sqrt()
+		}
+	}
+	return x
+}
+
+// system is Σ v z z' (packed lower triangle, n+1) and Σ v z of one class.
+type system struct {
+	matrix []double
+	right  []double
+}
+
+// part gives the sums of a class in the coordinates x̂.
+func (x coordinates) part(c *classMoments) system {
+	n := len(c.s)
+	first, second := c.s, c.cross
+	if x.mean != nil {
+		first = make([]double, n)
+		second = make([]double, len(c.cross))
+		for j := range n {
+			first[j] = c.s[j].sub(c.weight.mul(x.mean[j]))
+		}
+		p := 0
+		for j := range n {
+			for k := range j + 1 {
+				// Σv(x−μ)(x−μ)' = Σvxx' − μ Σvx' − (Σv(x−μ)) μ'
+				t := c.cross[p].sub(x.mean[j].mul(c.s[k])).sub(first[j].mul(x.mean[k]))
+				second[p] = t.div(x.scale[j]).div(x.scale[k])
+				p++
+			}
+		}
+		for j := range n {
+			first[j] = first[j].div(x.scale[j])
+		}
+	}
+	s := system{right: append(slices.Clone(first), c.weight.neg())}
+	s.matrix = make([]double, 0, len(second)+n+1)
+	s.matrix = append(s.matrix, second...)
+	for _, t := range first {
+		s.matrix = append(s.matrix, t.neg())
+	}
+	s.matrix = append(s.matrix, c.weight)
+	return s
+}
+
+// back gives the plane x̂'ŵ = γ̂ as x'w = γ.
+func (x coordinates) back(z []double) (w []float64, gamma float64) {
+	n := len(z) - 1
+	g := z[n]
+	w = make([]float64, n)
+	for j := range n {
+		t := z[j]
+		if x.mean != nil {
+			t = t.div(x.scale[j])
+			g = g.add(t.mul(x.mean[j]))
+		}
+		w[j] = t.hi
+	}
+	return w, g.hi
+}
+
+func rightSide(parts []system, a []double, r int) []double {
+	b := make([]double, len(parts[0].right))
+	for c := range parts {
+		for j, t := range parts[c].right {
+			t = t.mul(a[c])
+			if c != r {
+				t = t.neg()
+			}
+			b[j] = b[j].add(t)
+		}
+	}
+	return b
+}
+
+// factor is a symmetric positive definite system, ready to be solved.
+type factor struct {
+	matrix    []double  // packed lower triangle, diagonal between 1/4 and 2
+	scale     []float64 // powers of two: the solution is scale·(that of matrix)
+	cholesky  mat.Cholesky
+	ok        bool
+	condition float64
+}
+
+// factorise forms I/ν + Σ a_c·parts_c and factorises it.
+func factorise(parts []system, a []double, nu float64) *factor {
+	n := len(parts[0].right)
+	f := &factor{matrix: make([]double, len(parts[0].matrix)), scale: make([]float64, n), condition: math.Inf(1)}
+	for c := range parts {
+		for p, t := range parts[c].matrix {
+			f.matrix[p] = f.matrix[p].add(t.mul(a[c]))
+		}
+	}
+	ridge := toDouble(1).div(toDouble(nu))
+	for j := range n {
+		d := &f.matrix[j*(j+1)/2+j]
+		*d = d.add(ridge)
+		_, exponent := math.Frexp(d.hi)
+		f.scale[j] = math.Ldexp(1, -exponent/2)
+	}
+	dense := mat.NewSymDense(n, nil)
+	p := 0
+	for j := range n {
+		for k := range j + 1 {
+			t := &f.matrix[p]
+			s := f.scale[j] * f.scale[k]
+			t.hi, t.lo = t.hi*s, t.lo*s
+			dense.SetSym(j, k, t.hi)
+			p++
+		}
+	}
+	if f.ok = f.cholesky.Factorize(dense); f.ok {
+		f.condition = f.cholesky.Cond()
+	}
+	return f
+}
+
+// solve refines the float64 solution against the double-double system. Each
+// step takes the error down by about condition·2^-53; it ends when a step
+// changes nothing beyond 2^-75 of the largest unknown, and fails when a step
+// does not at least halve the one before: then float64's factor knows too
+// little of the matrix. 2^-75 leaves 22 bits below float64's last one, so that
+// the answer's bits do not show how the factor was rounded.
+func (f *factor) solve(b []double) ([]double, bool) {
+	if !f.ok {
+		return nil, false
+	}
+	const settled = 0x1p-75
+	n := len(b)
+	z := make([]double, n)
+	rest := make([]double, n) // b − matrix·z
+	for j := range b {
+		rest[j] = double{b[j].hi * f.scale[j], b[j].lo * f.scale[j]}
+	}
+	b = slices.Clone(rest)
+	right, step := mat.NewVecDense(n, nil), mat.NewVecDense(n, nil)
+	for last := math.Inf(1); ; {
+		for j, t := range rest {
+			right.SetVec(j, t.hi)
+		}
+		// The error repeats the condition, which is judged here by what the
+		// steps do.
+		_ = f.cholesky.SolveVecTo(step, right)
+		var size, largest float64
+		for j := range z {
+			d := step.AtVec(j)
+			z[j] = z[j].add(toDouble(d))
+			size, largest = max(size, math.Abs(d)), max(largest, math.Abs(z[j].hi))
+		}
+		if size-size != 0 {
+			return nil, false
+		}
+		if size <= settled*largest {
+			break
+		}
+		if size > last/2 {
+			return nil, false
+		}
+		last = size
+		copy(rest, b)
+		p := 0
+		for j := range n {
+			for k := range j {
+				h := f.matrix[p].neg()
+				rest[j] = rest[j].add(h.mul(z[k]))
+				rest[k] = rest[k].add(h.mul(z[j]))
+				p++
+			}
+			rest[j] = rest[j].sub(f.matrix[p].mul(z[j]))
+			p++
+		}
+	}
+	for j := range z {
+		z[j].hi, z[j].lo = z[j].hi*f.scale[j], z[j].lo*f.scale[j]
+	}
+	return z, true
+}

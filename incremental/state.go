@@ -1,0 +1,223 @@
+package incremental
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+
+	"streamd/incremental/exact"
+	"streamd/incremental/gram"
+)
+
+// State is the exact sum of block summaries: for each class the rows, Σv, Σvx
+// and Σvxx', about zero, without rounding. It depends only on which summaries
+// are in it. Whoever adds and removes sees to it that a summary is removed
+// only when it is in; the ledger of live blocks does.
+//
+// A State is not safe for concurrent use.
+type State struct {
+	features []string
+	classes  []*classState // in canonical order, each with at least one row
+}
+
+type classState struct {
+	label  string
+	rows   int64
+	weight *exact.Vector // Σv, 1
+	s      *exact.Vector // Σvx, n
+	cross  *exact.Vector // Σvxx', packed lower triangle
+}
+
+// NewState returns the empty state over the given features.
+func NewState(features []string) *State {
+	return &State{features: slices.Clone(features)}
+}
+
+// Features lists the features' names, in order.
+func (s *State) Features() []string { return slices.Clone(s.features) }
+
+// Rows is the number of rows in the state.
+func (s *State) Rows() int64 {
+	var m int64
+	for _, c := range s.classes {
+		m += c.rows
+	}
+	return m
+}
+
+// Classes is the number of classes with rows in the state, k.
+func (s *State) Classes() int { return len(s.classes) }
+
+// Has says whether the state has rows of the class.
+func (s *State) Has(label string) bool {
+	_, found := s.find(label)
+	return found
+}
+
+func (s *State) find(label string) (int, bool) {
+	return slices.BinarySearchFunc(s.classes, label, func(c *classState, label string) int {
+		return CompareLabels(c.label, label)
+	})
+}
+
+// Add adds a summary, in O(k·n²). It panics when the widths differ.
+func (s *State) Add(b *Summary) { s.add(b, 1) }
+
+// Remove takes out a summary that is in the state, in O(k·n²) whatever the
+// number of its rows, and leaves the very bits of a state that never had it.
+// It panics when a class would be left with fewer than no rows, or with
+// none and yet with sums: then the summary was not in the state.
+func (s *State) Remove(b *Summary) { s.add(b, -1) }
+
+func (s *State) add(b *Summary, sign float64) {
+	n := len(s.features)
+	if b.Features() != n {
+		panic(fmt.Sprintf("incremental: a summary of %d features for a state of %d", b.Features(), n))
+	}
+	for i := range b.classes {
+		from := &b.classes[i]
+		at, found := s.find(from.label)
+		if !found {
+			s.classes = slices.Insert(s.classes, at, &classState{
+				label:  from.label,
+				weight: exact.NewVector(1),
+				s:      exact.NewVector(n),
+				cross:  exact.NewVector(gram.PackedLen(n)),
+			})
+		}
+		c := s.classes[at]
+		c.rows += int64(sign) * from.rows
+		c.shift(from, b.origin, sign)
+		if c.rows > 0 {
+			continue
+		}
+		if c.rows < 0 || !c.weight.IsZero() || !c.s.IsZero() || !c.cross.IsZero() {
+			panic(fmt.Sprintf("incremental: class %q: a summary was removed that was not in the state", c.label))
+		}
+		s.classes = slices.Delete(s.classes, at, at+1)
+	}
+}
+
+// shift adds the sums of a block, moved from its origin c to zero: with
+// d = x − c and t = Σvd,
+//
+//	Σvx   = t + Σv·c
+//	Σvxx' = Σvdd' + t c' + c t' + Σv·cc'
+//
+// every product without rounding.
+func (c *classState) shift(from *classSummary, origin []float64, sign float64) {
+	v := sign * from.weight
+	c.weight.Add(0, v)
+	p := 0
+	for j, cj := range origin {
+		tj := sign * from.s[j]
+		c.s.Add(j, tj)
+		if cj != 0 {
+			c.s.AddProduct(j, v, cj)
+		}
+		for k, ck := range origin[:j+1] {
+			c.cross.Add(p, sign*from.cross[p])
+			if cj != 0 {
+				c.cross.AddProduct(p, sign*from.s[k], cj)
+			}
+			if ck != 0 {
+				c.cross.AddProduct(p, tj, ck)
+			}
+			if cj != 0 && ck != 0 {
+				hi, lo := twoProduct(cj, ck)
+				c.cross.AddProduct(p, v, hi)
+				c.cross.AddProduct(p, v, lo)
+			}
+			p++
+		}
+	}
+}
+
+// Digest is SHA-256 over the state's encoding: two states have the same digest
+// when they have the same features and the same exact sums, whichever blocks,
+// partitions or orders those came from. All empty states have one digest.
+func (s *State) Digest() [sha256.Size]byte {
+	h := sha256.New()
+	if len(s.classes) > 0 {
+		h.Write(s.appendHeader(nil))
+	}
+	var b []byte
+	for _, c := range s.classes {
+		b = c.appendBinary(b[:0])
+		h.Write(b)
+	}
+	return [sha256.Size]byte(h.Sum(nil))
+}
+
+// AppendBinary appends the state's canonical encoding: n and the features'
+// names, k, and for each class in canonical order the label, the rows and the
+// exact sums Σv, Σvx and Σvxx' as package exact encodes them. Counts are
+// uvarints, texts are preceded by their length.
+func (s *State) AppendBinary(b []byte) []byte {
+	b = s.appendHeader(b)
+	for _, c := range s.classes {
+		b = c.appendBinary(b)
+	}
+	return b
+}
+
+func (s *State) appendHeader(b []byte) []byte {
+	b = binary.AppendUvarint(b, uint64(len(s.features)))
+	for _, name := range s.features {
+		b = binary.AppendUvarint(b, uint64(len(name)))
+		b = append(b, name...)
+	}
+	return binary.AppendUvarint(b, uint64(len(s.classes)))
+}
+
+func (c *classState) appendBinary(b []byte) []byte {
+	b = binary.AppendUvarint(b, uint64(len(c.label)))
+	b = append(b, c.label...)
+	b = binary.AppendUvarint(b, uint64(c.rows))
+	b = c.weight.AppendBinary(b)
+	b = c.s.AppendBinary(b)
+	return c.cross.AppendBinary(b)
+}
+
+// DecodeState reads what AppendBinary wrote, and nothing else.
+func DecodeState(b []byte) (*State, error) {
+	d := decoder{rest: b}
+	n := d.count(1)
+	s := &State{features: make([]string, n)}
+	for j := range s.features {
+		length := d.count(1)
+		s.features[j] = string(d.rest[:length])
+		d.rest = d.rest[length:]
+	}
+	k := d.count(1)
+	for range k {
+		c := &classState{label: d.label(), rows: d.rows()}
+		c.weight = d.vector(1)
+		c.s = d.vector(n)
+		c.cross = d.vector(gram.PackedLen(n))
+		if d.bad || len(s.classes) > 0 && CompareLabels(s.classes[len(s.classes)-1].label, c.label) >= 0 {
+			return nil, ErrEncoding
+		}
+		s.classes = append(s.classes, c)
+	}
+	if d.bad || len(d.rest) != 0 {
+		return nil, ErrEncoding
+	}
+	return s, nil
+}
+
+func (d *decoder) vector(n int) *exact.Vector {
+	v, rest, err := exact.DecodeVector(d.rest, n)
+	if err != nil {
+		d.bad, d.rest = true, nil
+		return nil
+	}
+	d.rest = rest
+	return v
+}
+
+// ErrClasses says that the live rows are of fewer than two classes, so that
+// nothing separates them yet.
+var ErrClasses = errors.New("the live rows are of fewer than two classes")

@@ -1,0 +1,227 @@
+// Package retire keeps the ledger of live blocks and decides by policy which
+// of them to retire. It knows no matrix: whoever owns the sums takes out of
+// them what the ledger retires.
+//
+// # The live set is a function of the blocks seen
+//
+// A policy ranks blocks by event time, and by position where times are equal,
+// never by arrival. It keeps the highest ranks; everything at or below its
+// horizon, the rank of the highest block that it has let go, is retired and
+// refused from then on. The horizon only rises, and it ends up at the same
+// block whatever the order in which the blocks came; so the live set depends
+// on the set of blocks seen, not on the order or on the number of partitions.
+//
+// A Ledger is not safe for concurrent use.
+package retire
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"streamd/incremental"
+)
+
+// Entry is a block in the ledger.
+type Entry struct {
+	ID       string
+	Position incremental.Position // of its first record
+	Last     int64                // offset of its last record
+	Time     time.Time            // event time
+	Rows     int64                // rows of weight > 0
+}
+
+// Rank is the order in which a policy retires blocks: by event time, to the
+// millisecond, then by position. The zero Rank is below every block's.
+type Rank struct {
+	Milliseconds int64 // since 1970, UTC
+	Position     incremental.Position
+}
+
+// Rank is the entry's place in the order.
+func (e *Entry) Rank() Rank {
+	return Rank{Milliseconds: e.Time.UnixMilli(), Position: e.Position}
+}
+
+func (r Rank) compare(s Rank) int {
+	return cmp.Or(
+		cmp.Compare(r.Milliseconds, s.Milliseconds),
+		cmp.Compare(r.Position.Topic, s.Position.Topic),
+		cmp.Compare(r.Position.Partition, s.Position.Partition),
+		cmp.Compare(r.Position.Offset, s.Position.Offset),
+	)
+}
+
+// Policy says which blocks stay live. At most one limit is set; the zero
+// Policy keeps all.
+type Policy struct {
+	Blocks int           // keep the last so many blocks
+	Rows   int64         // keep the last blocks that together have at most so many rows
+	Age    time.Duration // keep what is at most so much older than the newest event time seen
+}
+
+// Ledger is the set of live blocks.
+type Ledger struct {
+	policy  Policy
+	entries []*Entry // ascending by rank
+	byID    map[string]*Entry
+	rows    int64
+	horizon Rank
+}
+
+// NewLedger returns an empty ledger. It panics on a policy with a negative
+// limit or more than one.
+func NewLedger(p Policy) *Ledger {
+	set := 0
+	for _, limit := range []int64{int64(p.Blocks), p.Rows, int64(p.Age)} {
+		if limit < 0 {
+			panic("retire: a negative limit")
+		}
+		if limit > 0 {
+			set++
+		}
+	}
+	if set > 1 {
+		panic("retire: more than one limit")
+	}
+	return &Ledger{policy: p, byID: map[string]*Entry{}, horizon: Rank{Milliseconds: math.MinInt64}}
+}
+
+// Len is the number of live blocks.
+func (l *Ledger) Len() int { return len(l.entries) }
+
+// Rows is the number of live rows.
+func (l *Ledger) Rows() int64 { return l.rows }
+
+// Get returns the live block of that id.
+func (l *Ledger) Get(id string) (Entry, bool) {
+	e, ok := l.byID[id]
+	if !ok {
+		return Entry{}, false
+	}
+	return *e, true
+}
+
+// Admits says whether the policy would keep a block of that rank, were it
+// added now and nothing else.
+func (l *Ledger) Admits(r Rank) bool { return r.compare(l.horizon) > 0 }
+
+// Add makes a block live and returns the blocks that the policy retires for
+// it, lowest rank first; the block itself can be among them. It panics when a
+// block of that id is live: remove that one first.
+func (l *Ledger) Add(e Entry) (retired []Entry) {
+	if _, ok := l.byID[e.ID]; ok {
+		panic(fmt.Sprintf("retire: block %s is live already", e.ID))
+	}
+	if !l.Admits(e.Rank()) {
+		return []Entry{e}
+	}
+	l.insert(e)
+	return l.enforce()
+}
+
+func (l *Ledger) insert(e Entry) {
+	at, _ := l.find(e.Rank())
+	l.entries = slices.Insert(l.entries, at, &e)
+	l.byID[e.ID] = &e
+	l.rows += e.Rows
+}
+
+func (l *Ledger) find(r Rank) (int, bool) {
+	return slices.BinarySearchFunc(l.entries, r, func(e *Entry, r Rank) int { return e.Rank().compare(r) })
+}
+
+// enforce retires from the low end until the policy holds.
+func (l *Ledger) enforce() (retired []Entry) {
+	if l.policy.Age > 0 && len(l.entries) > 0 {
+		newest := l.entries[len(l.entries)-1].Time
+		// Everything strictly before the limit goes, whatever its position.
+		limit := Rank{Milliseconds: newest.Add(-l.policy.Age).UnixMilli()}
+		if l.horizon.compare(limit) < 0 {
+			l.horizon = limit
+		}
+	}
+	for len(l.entries) > 0 {
+		oldest := l.entries[0]
+		switch {
+		case l.policy.Blocks > 0 && len(l.entries) > l.policy.Blocks,
+			l.policy.Rows > 0 && l.rows > l.policy.Rows:
+			l.horizon = oldest.Rank()
+		case !l.Admits(oldest.Rank()):
+		default:
+			return retired
+		}
+		retired = append(retired, *oldest)
+		l.remove(0)
+	}
+	return retired
+}
+
+// Remove takes a block out of the ledger: an explicit retirement, or one block
+// making room for its successor of the same id. ok is false when it is not
+// live.
+func (l *Ledger) Remove(id string) (e Entry, ok bool) {
+	p, ok := l.byID[id]
+	if !ok {
+		return Entry{}, false
+	}
+	at, _ := l.find(p.Rank())
+	l.remove(at)
+	return *p, true
+}
+
+func (l *Ledger) remove(at int) {
+	e := l.entries[at]
+	l.rows -= e.Rows
+	delete(l.byID, e.ID)
+	if at == 0 {
+		// The common case of a policy: no need to move all others.
+		l.entries[0] = nil
+		l.entries = l.entries[1:]
+		return
+	}
+	l.entries = slices.Delete(l.entries, at, at+1)
+}
+
+// Page returns up to limit live blocks in ascending rank, from the first one
+// above the given rank. Rank{Milliseconds: math.MinInt64} starts at the first.
+func (l *Ledger) Page(above Rank, limit int) []Entry {
+	at, found := l.find(above)
+	if found {
+		at++
+	}
+	page := make([]Entry, 0, min(limit, len(l.entries)-at))
+	for _, e := range l.entries[at:] {
+		if len(page) == limit {
+			break
+		}
+		page = append(page, *e)
+	}
+	return page
+}
+
+// Horizon is the rank at and below which blocks are refused. It is part of
+// what has to be saved.
+func (l *Ledger) Horizon() Rank { return l.horizon }
+
+// Restore puts saved entries and a saved horizon into an empty ledger and
+// returns what the policy, which may have changed since, retires of them.
+func (l *Ledger) Restore(entries []Entry, horizon Rank) (retired []Entry, err error) {
+	if len(l.entries) > 0 {
+		panic("retire: restoring into a ledger in use")
+	}
+	for _, e := range entries {
+		if _, twice := l.byID[e.ID]; twice {
+			return nil, fmt.Errorf("restore the ledger: block %s is there twice", e.ID)
+		}
+		e := e
+		l.entries = append(l.entries, &e)
+		l.byID[e.ID] = &e
+		l.rows += e.Rows
+	}
+	slices.SortFunc(l.entries, func(a, b *Entry) int { return a.Rank().compare(b.Rank()) })
+	l.horizon = horizon
+	return l.enforce(), nil
+}

@@ -1,0 +1,207 @@
+package retire
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"streamd/incremental"
+)
+
+var epoch = time.UnixMilli(1_700_000_000_000)
+
+func randomEntries(r *rand.Rand, n int) []Entry {
+	out := make([]Entry, n)
+	for i := range out {
+		p := incremental.Position{Topic: "t", Partition: r.IntN(4), Offset: int64(i)}
+		out[i] = Entry{
+			ID: p.String(), Position: p, Last: p.Offset,
+			Time: epoch.Add(time.Duration(r.IntN(50)) * time.Second), // many equal
+			Rows: int64(r.IntN(30)),
+		}
+	}
+	return out
+}
+
+// oracle says what a policy keeps, from all blocks at once.
+func oracle(p Policy, all []Entry) []string {
+	sorted := slices.Clone(all)
+	slices.SortFunc(sorted, func(a, b Entry) int { return b.Rank().compare(a.Rank()) }) // newest first
+	var keep []string
+	var rows int64
+	for i, e := range sorted {
+		rows += e.Rows
+		if p.Blocks > 0 && i >= p.Blocks ||
+			p.Rows > 0 && rows > p.Rows ||
+			p.Age > 0 && e.Time.Before(sorted[0].Time.Add(-p.Age)) {
+			break
+		}
+		keep = append(keep, e.ID)
+	}
+	slices.Sort(keep)
+	return keep
+}
+
+func live(l *Ledger) []string {
+	var ids []string
+	for _, e := range l.Page(Rank{Milliseconds: math.MinInt64}, math.MaxInt) {
+		ids = append(ids, e.ID)
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+var policies = []Policy{{}, {Blocks: 1}, {Blocks: 7}, {Rows: 1}, {Rows: 60}, {Age: time.Second}, {Age: 17 * time.Second}}
+
+func TestLiveSetIsAFunctionOfTheBlocksSeen(t *testing.T) {
+	for _, policy := range policies {
+		for seed := range uint64(100) {
+			r := rand.New(rand.NewPCG(1, seed))
+			blocks := randomEntries(r, 1+r.IntN(40))
+			want := oracle(policy, blocks)
+			r.Shuffle(len(blocks), func(i, j int) { blocks[i], blocks[j] = blocks[j], blocks[i] })
+			l := NewLedger(policy)
+			in := map[string]bool{}
+			restart := r.IntN(len(blocks))
+			for i, e := range blocks {
+				if i == restart {
+					again := NewLedger(policy)
+					retired, err := again.Restore(l.Page(Rank{Milliseconds: math.MinInt64}, math.MaxInt), l.Horizon())
+					if err != nil || len(retired) > 0 {
+						t.Fatalf("restoring retires %v: %v", retired, err)
+					}
+					l = again
+				}
+				in[e.ID] = true
+				for _, gone := range l.Add(e) {
+					if !in[gone.ID] {
+						t.Fatalf("%s is retired twice or was never in", gone.ID)
+					}
+					delete(in, gone.ID)
+				}
+			}
+			if got := live(l); !slices.Equal(got, want) {
+				t.Fatalf("%+v, seed %d: live %v, want %v", policy, seed, got, want)
+			}
+			var rows int64
+			for _, e := range blocks {
+				if in[e.ID] {
+					rows += e.Rows
+					if got, ok := l.Get(e.ID); !ok || got != e {
+						t.Fatalf("%s: %v", e.ID, got)
+					}
+				} else if _, ok := l.Get(e.ID); ok {
+					t.Fatalf("%s is live after it was retired", e.ID)
+				}
+			}
+			if l.Rows() != rows || l.Len() != len(in) {
+				t.Fatalf("%d rows in %d blocks, want %d in %d", l.Rows(), l.Len(), rows, len(in))
+			}
+		}
+	}
+}
+
+func TestRemoveByID(t *testing.T) {
+	r := rand.New(rand.NewPCG(2, 2))
+	blocks := randomEntries(r, 50)
+	l := NewLedger(Policy{Blocks: 30})
+	for _, e := range blocks {
+		l.Add(e)
+	}
+	for _, id := range live(l) {
+		e, ok := l.Remove(id)
+		if !ok || e.ID != id {
+			t.Fatalf("%s: %v, %t", id, e, ok)
+		}
+		if _, ok := l.Remove(id); ok {
+			t.Fatalf("%s is removed twice", id)
+		}
+	}
+	if l.Len() != 0 || l.Rows() != 0 {
+		t.Errorf("%d blocks with %d rows are left", l.Len(), l.Rows())
+	}
+	// What the policy let go stays out, though there is room now.
+	for _, e := range blocks {
+		if gone := l.Add(e); l.Admits(e.Rank()) != (len(gone) == 0) {
+			t.Errorf("%s: %v", e.ID, gone)
+		}
+	}
+	if l.Len() != 30 {
+		t.Errorf("%d blocks are back, want 30", l.Len())
+	}
+}
+
+func TestPages(t *testing.T) {
+	l := NewLedger(Policy{})
+	for _, e := range randomEntries(rand.New(rand.NewPCG(3, 3)), 95) {
+		l.Add(e)
+	}
+	var ids []string
+	above := Rank{Milliseconds: math.MinInt64}
+	for {
+		page := l.Page(above, 10)
+		if len(page) == 0 {
+			break
+		}
+		for _, e := range page {
+			if e.Rank().compare(above) <= 0 {
+				t.Fatal("pages are out of order")
+			}
+			above = e.Rank()
+			ids = append(ids, e.ID)
+		}
+	}
+	slices.Sort(ids)
+	if !slices.Equal(ids, live(l)) || len(ids) != 95 {
+		t.Errorf("paging gives %d of 95 blocks", len(ids))
+	}
+}
+
+func TestRestoreUnderAnotherPolicy(t *testing.T) {
+	blocks := randomEntries(rand.New(rand.NewPCG(4, 4)), 20)
+	l := NewLedger(Policy{Blocks: 5})
+	retired, err := l.Restore(blocks, Rank{Milliseconds: math.MinInt64})
+	if err != nil || len(retired) != 15 || !slices.Equal(live(l), oracle(Policy{Blocks: 5}, blocks)) {
+		t.Errorf("retired %d, %v", len(retired), err)
+	}
+	if _, err := NewLedger(Policy{}).Restore(append(blocks, blocks[3]), Rank{}); err == nil {
+		t.Error("a block that is there twice is accepted")
+	}
+}
+
+func TestPanics(t *testing.T) {
+	for name, do := range map[string]func(){
+		"two limits":     func() { NewLedger(Policy{Blocks: 1, Rows: 1}) },
+		"negative limit": func() { NewLedger(Policy{Rows: -1}) },
+		"live twice": func() {
+			l := NewLedger(Policy{})
+			l.Add(Entry{ID: "a"})
+			l.Add(Entry{ID: "a"})
+		},
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s: no panic", name)
+				}
+			}()
+			do()
+		}()
+	}
+}
+
+func BenchmarkAddAtTheEnd(b *testing.B) {
+	for _, live := range []int{1000, 100_000} {
+		b.Run(fmt.Sprintf("live=%d", live), func(b *testing.B) {
+			l := NewLedger(Policy{Blocks: live})
+			i := int64(0)
+			for b.Loop() {
+				l.Add(Entry{ID: fmt.Sprint(i), Position: incremental.Position{Offset: i}, Time: epoch})
+				i++
+			}
+		})
+	}
+}

@@ -1,0 +1,160 @@
+package httpapi
+
+import (
+	stdlog "log"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/rs/zerolog"
+)
+
+// Metrics is what GET /metrics shows. Durations are observed here; everything
+// that the Status of the service has is read from it at every scrape, so that
+// the page and the metrics cannot differ.
+type Metrics struct {
+	SolveSeconds    prometheus.Histogram
+	SnapshotSeconds prometheus.Histogram
+
+	requests *prometheus.HistogramVec
+	registry *prometheus.Registry
+}
+
+// NewMetrics makes metrics with a registry of their own, with those of the Go
+// runtime and of the process.
+func NewMetrics() *Metrics {
+	m := &Metrics{
+		SolveSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "streamd_solve_seconds",
+			Help:    "Time to read the hyperplanes off the summed state.",
+			Buckets: prometheus.ExponentialBuckets(1e-5, 4, 11), // 10 µs to 10 s
+		}),
+		SnapshotSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "streamd_snapshot_seconds",
+			Help:    "Time to save a snapshot.",
+			Buckets: prometheus.ExponentialBuckets(1e-3, 4, 9), // 1 ms to 65 s
+		}),
+		requests: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "streamd_http_request_seconds",
+			Help:    "Time to answer a request; polls that wait have a route of their own.",
+			Buckets: prometheus.ExponentialBuckets(1e-4, 4, 10), // 100 µs to 26 s
+		}, []string{"route", "code"}),
+		registry: prometheus.NewRegistry(),
+	}
+	m.registry.MustRegister(m.SolveSeconds, m.SnapshotSeconds, m.requests,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+func (m *Metrics) watch(status func() Status) {
+	m.registry.MustRegister(statusCollector{status})
+}
+
+// request counts an answer. The route is a pattern of the mux, never what the
+// client wrote, so a client cannot make new series.
+func (m *Metrics) request(r *http.Request, status int, took time.Duration) {
+	route := r.Pattern
+	switch {
+	case route == "": // refused before the mux saw it
+		route = "none"
+	case route == "GET /v1/model" && r.URL.Query().Has("wait"):
+		route = "GET /v1/model?wait"
+	}
+	m.requests.WithLabelValues(route, strconv.Itoa(status)).Observe(took.Seconds())
+}
+
+func (m *Metrics) serve(log zerolog.Logger) func(http.ResponseWriter, *http.Request) error {
+	h := promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
+		ErrorLog: stdlog.New(log, "metrics: ", 0),
+		// One collector's trouble should not hide the others' numbers.
+		ErrorHandling: promhttp.ContinueOnError,
+	})
+	return func(w http.ResponseWriter, r *http.Request) error {
+		h.ServeHTTP(w, r)
+		return nil
+	}
+}
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("streamd_"+name, help, labels, nil)
+}
+
+var (
+	buildInfo     = desc("build_info", "1, with the version as a label.", "version")
+	ready         = desc("ready", "1 when the daemon is ready, else 0.")
+	rowsRead      = desc("rows_read_total", "Rows read.")
+	rowsTotal     = desc("rows_total", "Rows that are done with, by outcome; with streamd_rows_in_hand they make streamd_rows_read_total.", "outcome")
+	rowsInHand    = desc("rows_in_hand", "Rows read and not done with.")
+	blocksTotal   = desc("blocks_total", "What happened to blocks.", "outcome")
+	liveRows      = desc("live_rows", "Rows in the model's state.")
+	liveBlocks    = desc("live_blocks", "Blocks in the model's state.")
+	deadLetters   = desc("dead_letters_total", "Messages written to a dead-letter topic.")
+	rebalances    = desc("rebalances_total", "Rebalances of the consumer group.")
+	fetchErrors   = desc("fetch_errors_total", "Fetches that failed.")
+	snapshotAge   = desc("snapshot_age_seconds", "Time since the last snapshot; absent before the first.")
+	nextOffset    = desc("partition_next_offset", "The next offset to be read.", "topic", "partition")
+	highWatermark = desc("partition_high_watermark", "The offset after the partition's last record.", "topic", "partition")
+	logStart      = desc("partition_log_start", "The offset of the partition's first record.", "topic", "partition")
+	lag           = desc("partition_lag", "Records still to be read.", "topic", "partition")
+)
+
+// statusCollector reads the status once per scrape.
+type statusCollector struct{ status func() Status }
+
+func (c statusCollector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{
+		buildInfo, ready, rowsRead, rowsTotal, rowsInHand, blocksTotal, liveRows, liveBlocks, deadLetters,
+		rebalances, fetchErrors, snapshotAge, nextOffset, highWatermark, logStart, lag,
+	} {
+		ch <- d
+	}
+}
+
+func (c statusCollector) Collect(ch chan<- prometheus.Metric) {
+	s := c.status()
+	counter := func(d *prometheus.Desc, v int64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+	}
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+
+	gauge(buildInfo, 1, s.Version)
+	if s.NotReady == "" {
+		gauge(ready, 1)
+	} else {
+		gauge(ready, 0)
+	}
+	counter(rowsRead, s.Rows.Read)
+	counter(rowsTotal, s.Rows.Summarised, "summarised")
+	counter(rowsTotal, s.Rows.Rejected, "rejected")
+	counter(rowsTotal, s.Rows.ZeroWeight, "zero_weight")
+	gauge(rowsInHand, float64(s.Rows.InHand))
+	counter(blocksTotal, s.Blocks.Added, "added")
+	counter(blocksTotal, s.Blocks.Retired, "retired")
+	counter(blocksTotal, s.Blocks.Rejected, "rejected")
+	counter(blocksTotal, s.Blocks.Replaced, "replaced")
+	gauge(liveRows, float64(s.LiveRows))
+	gauge(liveBlocks, float64(s.LiveBlocks))
+	counter(deadLetters, s.DeadLetters)
+	counter(rebalances, s.Rebalances)
+	counter(fetchErrors, s.FetchErrors)
+	if !s.LastSnapshot.IsZero() {
+		gauge(snapshotAge, time.Since(s.LastSnapshot).Seconds())
+	}
+	for _, p := range s.Partitions {
+		number := strconv.Itoa(p.Partition)
+		known := func(d *prometheus.Desc, offset int64) {
+			if offset >= 0 {
+				gauge(d, float64(offset), p.Topic, number)
+			}
+		}
+		known(nextOffset, p.Next)
+		known(logStart, p.LogStart)
+		known(highWatermark, p.HighWatermark)
+		known(lag, p.Lag())
+	}
+}

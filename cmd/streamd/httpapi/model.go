@@ -1,0 +1,224 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// ModelAnswer is the body of GET /v1/model, for n features and k classes.
+type ModelAnswer struct {
+	Fingerprint string    `json:"fingerprint"`
+	Digest      string    `json:"state_digest"`
+	MadeAt      time.Time `json:"made_at"`
+	Features    []string  `json:"features"`   // n
+	Classes     []string  `json:"classes"`    // k
+	ClassRows   []int64   `json:"class_rows"` // k
+	// One plane for two classes, that of the second; k planes otherwise, in
+	// the order of Classes.
+	Planes     []PlaneAnswer `json:"planes"`
+	Options    OptionsAnswer `json:"options"`
+	LiveRows   int64         `json:"live_rows"`
+	LiveBlocks int           `json:"live_blocks"`
+	Offsets    []Offset      `json:"offsets"`
+}
+
+// PlaneAnswer is x'w = γ, with the rows of Class where x'w − γ > 0.
+type PlaneAnswer struct {
+	Class     string    `json:"class"`
+	W         []float64 `json:"w"` // n
+	Gamma     float64   `json:"gamma"`
+	Condition *float64  `json:"condition"` // null: beyond the range of numbers
+}
+
+// OptionsAnswer is how the planes were asked for.
+type OptionsAnswer struct {
+	Nu           float64            `json:"nu"`
+	Balanced     bool               `json:"balanced"`
+	ClassWeights map[string]float64 `json:"class_weights"`
+	Standardise  bool               `json:"standardise"`
+}
+
+// answer is s as JSON shows it; it shares the model's memory. s must have a
+// model.
+func (s *Served) answer() ModelAnswer {
+	m := s.Model
+	a := ModelAnswer{
+		Fingerprint: s.Fingerprint,
+		Digest:      s.Digest,
+		MadeAt:      s.MadeAt.UTC(),
+		Features:    m.Features,
+		Classes:     m.Classes,
+		ClassRows:   m.Rows,
+		Planes:      make([]PlaneAnswer, len(m.Planes)),
+		Options: OptionsAnswer{
+			Nu:           m.Options.Nu,
+			Balanced:     m.Options.Balanced,
+			ClassWeights: m.Options.ClassWeights,
+			Standardise:  m.Options.Standardise,
+		},
+		LiveRows:   s.Rows,
+		LiveBlocks: s.Blocks,
+		Offsets:    listed(s.Offsets),
+	}
+	if a.Options.ClassWeights == nil {
+		a.Options.ClassWeights = map[string]float64{}
+	}
+	for i, p := range m.Planes {
+		a.Planes[i] = PlaneAnswer{Class: p.Class, W: p.W, Gamma: p.Gamma}
+		if !math.IsInf(p.Condition, 0) && !math.IsNaN(p.Condition) {
+			a.Planes[i].Condition = &p.Condition
+		}
+	}
+	return a
+}
+
+// encodedModel keeps the bytes of the last answer, for a thousand clients that
+// poll the same model.
+type encodedModel struct {
+	of   *Served
+	body []byte
+}
+
+func (s *Server) encode(served *Served) ([]byte, error) {
+	if last := s.encoded.Load(); last != nil && last.of == served {
+		return last.body, nil
+	}
+	body, err := json.Marshal(served.answer())
+	if err != nil {
+		return nil, fmt.Errorf("encode model %s: %w", served.Fingerprint, err)
+	}
+	body = append(body, '\n')
+	s.encoded.Store(&encodedModel{served, body})
+	return body, nil
+}
+
+func (s *Server) model(w http.ResponseWriter, r *http.Request) error {
+	wait, err := waitOf(r)
+	if err != nil {
+		return err
+	}
+	known := parseTags(r.Header.Values("If-None-Match"))
+	served := s.await(w, r, known, wait)
+	if served.Model == nil {
+		return noModel(served)
+	}
+	w.Header().Set("ETag", `"`+served.Fingerprint+`"`)
+	w.Header().Set("Cache-Control", "no-cache")
+	if known.has(served.Fingerprint) {
+		w.WriteHeader(http.StatusNotModified)
+		return nil
+	}
+	body, err := s.encode(served)
+	if err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusOK, body)
+	return nil
+}
+
+func noModel(served *Served) error {
+	return fail(CodeNoModel, "there is no model: %s", served.Problem)
+}
+
+func waitOf(r *http.Request) (time.Duration, error) {
+	text := r.URL.Query().Get("wait")
+	if text == "" {
+		return 0, nil
+	}
+	wait, err := time.ParseDuration(text)
+	if err != nil || wait < 0 {
+		return 0, fail(CodeBadRequest, "wait=%q is not a duration such as 30s", text)
+	}
+	return min(wait, MaxWait), nil
+}
+
+// await returns what is served as soon as that has a model which is not among
+// known. A poll that finds no model waits for one, but a model that goes away
+// while it waits is news, too.
+func (s *Server) await(w http.ResponseWriter, r *http.Request, known tags, wait time.Duration) *Served {
+	served, replaced := s.service.Served()
+	news := func() bool { return served.Model != nil && !known.has(served.Fingerprint) }
+	if wait == 0 || news() {
+		return served
+	}
+	// The connection's own deadlines count from the request; a server that
+	// cannot move them (a test's recorder) has none.
+	control := http.NewResponseController(w)
+	control.SetReadDeadline(time.Now().Add(wait + ReadTimeout))
+	control.SetWriteDeadline(time.Now().Add(wait + WriteTimeout))
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	for {
+		select {
+		case <-replaced:
+		case <-timer.C:
+			return served
+		case <-s.stopping:
+			return served
+		case <-r.Context().Done():
+			return served
+		}
+		had := served.Model != nil
+		served, replaced = s.service.Served()
+		if news() || had && served.Model == nil {
+			return served
+		}
+	}
+}
+
+// tags is what an If-None-Match header names (RFC 9110, 13.1.2).
+type tags struct {
+	any   bool
+	named []string // the opaque parts, without quotes
+}
+
+// parseTags reads the header's lines up to the first thing that is no tag.
+// Comparison is weak, as the RFC has it for this header, so W/ falls away.
+func parseTags(lines []string) tags {
+	var t tags
+	rest := strings.Join(lines, ",")
+	for {
+		rest = strings.TrimLeft(rest, " \t,")
+		if strings.HasPrefix(rest, "*") {
+			t.any = true
+			return t
+		}
+		quoted, ok := strings.CutPrefix(strings.TrimPrefix(rest, "W/"), `"`)
+		if !ok {
+			return t
+		}
+		tag, after, ok := strings.Cut(quoted, `"`)
+		if !ok {
+			return t
+		}
+		t.named = append(t.named, tag)
+		rest = after
+	}
+}
+
+func (t tags) has(fingerprint string) bool {
+	if t.any {
+		return true
+	}
+	for _, tag := range t.named {
+		if tag == fingerprint {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *Server) healthz(w http.ResponseWriter, r *http.Request) error {
+	return answerJSON(w, map[string]string{"status": "ok"})
+}
+
+func (s *Server) readyz(w http.ResponseWriter, r *http.Request) error {
+	if reason := s.service.Status().NotReady; reason != "" {
+		return fail(CodeUnavailable, "not ready: %s", reason)
+	}
+	return answerJSON(w, map[string]string{"status": "ready"})
+}

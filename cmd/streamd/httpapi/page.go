@@ -1,0 +1,277 @@
+package httpapi
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"fmt"
+	"html/template"
+	"math"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// The page is rendered here and complete without a script. page.js only fetches
+// it again every two seconds, puts the new <main> into the place of the old one
+// and draws the rate, for which it remembers earlier counts.
+
+//go:embed assets
+var assetFiles embed.FS
+
+var pageTemplate = template.Must(template.New("page.html").Funcs(template.FuncMap{
+	"count": thousands[int64], "thousands": thousands[int],
+	"short": func(digest string) string { return digest[:min(len(digest), 12)] },
+	"ago":   func(t, now time.Time) string { return roughly(now.Sub(t)) + " ago" },
+	"num":   func(x float64) string { return strconv.FormatFloat(x, 'g', 5, 64) },
+	"utc":   func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
+}).ParseFS(assetFiles, "assets/page.html"))
+
+// assets are the page's other files, with the ETag of each.
+var assets = func() map[string]asset {
+	all := map[string]asset{}
+	for name, contentType := range map[string]string{
+		"page.css": "text/css; charset=utf-8",
+		"page.js":  "text/javascript; charset=utf-8",
+		"icon.svg": "image/svg+xml",
+	} {
+		content, err := assetFiles.ReadFile("assets/" + name)
+		if err != nil {
+			panic(err) // not embedded: the build is broken
+		}
+		sum := sha256.Sum256(content)
+		all[name] = asset{content, contentType, `"` + hex.EncodeToString(sum[:8]) + `"`}
+	}
+	return all
+}()
+
+type asset struct {
+	content     []byte
+	contentType string
+	tag         string
+}
+
+func (s *Server) asset(w http.ResponseWriter, r *http.Request) error {
+	a, ok := assets[r.PathValue("name")]
+	if !ok {
+		return fail(CodeNotFound, "there is nothing at this path")
+	}
+	w.Header().Set("Content-Type", a.contentType)
+	w.Header().Set("Cache-Control", "no-cache")
+	w.Header().Set("ETag", a.tag)
+	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(a.content))
+	return nil
+}
+
+// pageView is what the template shows.
+type pageView struct {
+	Now    time.Time
+	Status Status
+	Served *Served
+	Planes []planeView
+	// NotShown is the number of planes beyond maxPlanes.
+	NotShown int
+	// MeanRate is in rows a second, since the start.
+	MeanRate   int64
+	Partitions []partitionView
+	MorePart   int // partitions beyond maxPartitions
+	TotalLag   int64
+}
+
+// The page stays small for any model and any topic.
+const (
+	maxPlanes     = 32
+	maxBars       = 320
+	maxPartitions = 64
+	strongest     = 3
+	maxListed     = 24 // weights of a single plane
+)
+
+func (s *Server) page(w http.ResponseWriter, r *http.Request) error {
+	served, _ := s.service.Served()
+	var out bytes.Buffer
+	if err := pageTemplate.Execute(&out, newPageView(served, s.service.Status(), time.Now())); err != nil {
+		return fmt.Errorf("render the page: %w", err)
+	}
+	w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; "+
+		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.Write(out.Bytes())
+	return nil
+}
+
+func newPageView(served *Served, status Status, now time.Time) pageView {
+	v := pageView{Now: now, Status: status, Served: served}
+	if up := now.Sub(status.Started).Seconds(); up > 0 {
+		v.MeanRate = int64(float64(status.Rows.Read) / up)
+	}
+	for _, p := range status.Partitions {
+		v.TotalLag += max(0, p.Lag())
+		if len(v.Partitions) < maxPartitions {
+			v.Partitions = append(v.Partitions, partitionView{p})
+		}
+	}
+	v.MorePart = len(status.Partitions) - len(v.Partitions)
+	if m := served.Model; m != nil {
+		shown := min(len(m.Planes), maxPlanes)
+		v.NotShown = len(m.Planes) - shown
+		listed := strongest
+		if len(m.Planes) == 1 {
+			listed = maxListed
+		}
+		for _, p := range m.Planes[:shown] {
+			v.Planes = append(v.Planes, planeView{
+				Class:     p.Class,
+				Gamma:     p.Gamma,
+				Condition: p.Condition,
+				Bars:      barsPath(p.W),
+				Strongest: strongestWeights(m.Features, p.W, listed),
+			})
+		}
+	}
+	return v
+}
+
+// Unlisted is the number of features whose weight is not listed by name.
+func (v pageView) Unlisted() int {
+	return len(v.Served.Model.Features) - len(v.Planes[0].Strongest)
+}
+
+// ClassRows pairs the classes of the model with their rows.
+func (v pageView) ClassRows() []classRow {
+	m := v.Served.Model
+	rows := make([]classRow, min(len(m.Classes), maxPlanes))
+	for i := range rows {
+		rows[i] = classRow{m.Classes[i], m.Rows[i]}
+	}
+	return rows
+}
+
+type classRow struct {
+	Class string
+	Rows  int64
+}
+
+type partitionView struct{ Partition }
+
+// Percent is how much of the retained log has been read, 0 to 100.
+func (p partitionView) Percent() int {
+	size := p.HighWatermark - p.LogStart
+	if p.Next < 0 || p.LogStart < 0 || size <= 0 {
+		return 100
+	}
+	return int(min(100, max(0, 100*float64(p.Next-p.LogStart)/float64(size))))
+}
+
+type planeView struct {
+	Class     string
+	Gamma     float64
+	Condition float64
+	Bars      string // an SVG path in a box of barsWidth by 2·barsHeight
+	Strongest []weightView
+}
+
+type weightView struct {
+	Feature string
+	W       float64
+	// X and Width place the weight's bar in a box of 200 with 0 in the middle.
+	X, Width float64
+}
+
+// Negative says on which side of 0 the weight is.
+func (w weightView) Negative() bool { return math.Signbit(w.W) }
+
+// strongestWeights lists up to most features: in their own order when all fit,
+// else those with the largest weights, largest first.
+func strongestWeights(features []string, w []float64, most int) []weightView {
+	largest := 0.0
+	order := make([]int, len(w))
+	for j := range w {
+		order[j] = j
+		largest = max(largest, math.Abs(w[j]))
+	}
+	if len(w) > most {
+		slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(math.Abs(w[j]), math.Abs(w[i])) })
+		order = order[:most]
+	}
+	views := make([]weightView, len(order))
+	for i, j := range order {
+		v := weightView{Feature: features[j], W: w[j], X: 100}
+		if largest > 0 {
+			v.Width = math.Abs(w[j]) / largest * 100
+		}
+		if v.Negative() {
+			v.X -= v.Width
+		}
+		views[i] = v
+	}
+	return views
+}
+
+const (
+	barsWidth  = 640 // of a plane's picture
+	barsHeight = 24  // above and below the zero line
+)
+
+// barsPath draws a weight a bar, the largest in the full height. Where there
+// are more weights than bars, a bar is the largest of its neighbours.
+func barsPath(w []float64) string {
+	bars := w
+	if len(w) > maxBars {
+		bars = make([]float64, maxBars)
+		for j, x := range w {
+			if b := &bars[j*maxBars/len(w)]; math.Abs(x) > math.Abs(*b) {
+				*b = x
+			}
+		}
+	}
+	largest := 0.0
+	for _, x := range bars {
+		largest = max(largest, math.Abs(x))
+	}
+	if largest == 0 {
+		return ""
+	}
+	step := barsWidth / float64(len(bars))
+	width := step * 0.8
+	var path strings.Builder
+	for i, x := range bars {
+		fmt.Fprintf(&path, "M%.1f %dv%.1fh%.1fV%dz", float64(i)*step+(step-width)/2, barsHeight, -x/largest*barsHeight, width, barsHeight)
+	}
+	return path.String()
+}
+
+// thousands writes n in groups of three digits.
+func thousands[N int | int64](n N) string {
+	digits := strconv.FormatInt(int64(n), 10)
+	first := len(digits) % 3
+	if n < 0 {
+		first = (1 + (len(digits)-1)%3) % 3 // the sign stands before the groups
+	}
+	var grouped strings.Builder
+	for i, d := range digits {
+		if i > 0 && i%3 == first && digits[i-1] != '-' {
+			grouped.WriteRune('\u202f') // narrow no-break space
+		}
+		grouped.WriteRune(d)
+	}
+	return grouped.String()
+}
+
+// roughly writes a duration in its two largest units.
+func roughly(d time.Duration) string {
+	d = max(0, d)
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%d s", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%d min %d s", int(d.Minutes()), int(d.Seconds())%60)
+	case d < 24*time.Hour:
+		return fmt.Sprintf("%d h %d min", int(d.Hours()), int(d.Minutes())%60)
+	}
+	return fmt.Sprintf("%d d %d h", int(d.Hours())/24, int(d.Hours())%24)
+}

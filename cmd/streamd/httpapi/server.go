@@ -1,0 +1,256 @@
+package httpapi
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"fmt"
+	stdlog "log"
+	"net"
+	"net/http"
+	"net/url"
+	"path"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+)
+
+// The bounds on what a client may ask for.
+const (
+	MaxBodyBytes = 16 << 20 // of a request
+	MaxRows      = 100_000  // of a prediction
+	MaxWait      = time.Minute
+
+	ReadTimeout  = 30 * time.Second // for a request with its body
+	WriteTimeout = 30 * time.Second // from the request's header to the end of the answer
+
+	headerTimeout  = 5 * time.Second
+	idleTimeout    = 2 * time.Minute
+	stopTimeout    = 5 * time.Second // for requests under way when the server stops
+	maxHeaderBytes = 32 << 10
+)
+
+// Config is what can be chosen about the API.
+type Config struct {
+	// Token is what admin calls must carry; "": they are open.
+	Token string
+	// Decode reads the body of a prediction.
+	Decode DecodeRows
+}
+
+// Server answers the API's requests. It is an http.Handler; use either that or
+// Serve.
+type Server struct {
+	service Service
+	metrics *Metrics
+	log     zerolog.Logger
+	decode  DecodeRows
+	token   *[sha256.Size]byte // nil: none wanted
+
+	routes   http.Handler
+	encoded  atomic.Pointer[encodedModel]
+	slots    chan struct{} // one per prediction under way
+	stopping chan struct{}
+	stop     func() // closes stopping
+}
+
+// New makes a server for service. It adds the service's Status to metrics, so
+// it can be called once per Metrics.
+func New(config Config, service Service, metrics *Metrics, log zerolog.Logger) *Server {
+	s := &Server{
+		service:  service,
+		metrics:  metrics,
+		log:      log,
+		decode:   config.Decode,
+		slots:    make(chan struct{}, 2*runtime.GOMAXPROCS(0)),
+		stopping: make(chan struct{}),
+	}
+	s.stop = sync.OnceFunc(func() { close(s.stopping) })
+	if config.Token != "" {
+		sum := sha256.Sum256([]byte(config.Token))
+		s.token = &sum
+	}
+	metrics.watch(service.Status)
+	s.routes = s.mux()
+	return s
+}
+
+func (s *Server) mux() *http.ServeMux {
+	mux := http.NewServeMux()
+	allowed := map[string][]string{}
+	handle := func(method, path string, h func(http.ResponseWriter, *http.Request) error) {
+		mux.HandleFunc(method+" "+path, func(w http.ResponseWriter, r *http.Request) {
+			if err := h(w, r); err != nil {
+				s.fail(w, r, err)
+			}
+		})
+		allowed[path] = append(allowed[path], method)
+	}
+	handle("GET", "/v1/model", s.model)
+	handle("POST", "/v1/predict", s.predict)
+	handle("GET", "/v1/blocks", s.blocks)
+	handle("DELETE", "/v1/blocks/{id}", s.admin(s.retire))
+	handle("POST", "/v1/snapshot", s.admin(s.snapshot))
+	handle("GET", "/healthz", s.healthz)
+	handle("GET", "/readyz", s.readyz)
+	handle("GET", "/metrics", s.metrics.serve(s.log))
+	handle("GET", "/{$}", s.page)
+	handle("GET", "/assets/{name}", s.asset)
+
+	// The mux's own answers to the wrong path and the wrong method are text.
+	for path, methods := range allowed {
+		if slices.Contains(methods, "GET") {
+			methods = append(methods, "HEAD")
+		}
+		allow := strings.Join(methods, ", ")
+		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Allow", allow)
+			s.fail(w, r, fail(CodeMethodNotAllowed, "this path takes %s", allow))
+		})
+	}
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		s.fail(w, r, fail(CodeNotFound, "there is nothing at this path"))
+	})
+	return mux
+}
+
+// ServeHTTP answers one request.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	start := time.Now()
+	answer := &answer{ResponseWriter: w}
+	r = opaqueID(r)
+	defer func() {
+		if problem := recover(); problem != nil {
+			if problem != http.ErrAbortHandler {
+				s.log.Error().Interface("panic", problem).Bytes("stack", debug.Stack()).
+					Str("method", r.Method).Str("path", r.URL.Path).Msg("request panicked")
+			}
+			if problem == http.ErrAbortHandler || answer.status != 0 {
+				panic(http.ErrAbortHandler) // too late for another answer
+			}
+			s.fail(answer, r, fail(CodeInternal, "something went wrong; the daemon's log says what"))
+		}
+		took := time.Since(start)
+		s.metrics.request(r, answer.status, took)
+		s.log.Debug().Str("method", r.Method).Str("path", r.URL.Path).Int("status", answer.status).
+			Int64("bytes", answer.bytes).Dur("took", took).Str("remote", r.RemoteAddr).Msg("request")
+	}()
+
+	header := w.Header()
+	header.Set("X-Content-Type-Options", "nosniff")
+	header.Set("Referrer-Policy", "no-referrer")
+	header.Set("Cache-Control", "no-store")
+	header.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+	if err := crossOrigin.Check(r); err != nil {
+		s.fail(answer, r, fail(CodeForbidden, "a page of another origin may not ask for this"))
+		return
+	}
+	// The mux would redirect to the cleaned path. A client that writes such a
+	// path has made a mistake, and DELETE should not be led elsewhere.
+	if p := r.URL.EscapedPath(); p != "/" && path.Clean(p) != strings.TrimSuffix(p, "/") {
+		s.fail(answer, r, fail(CodeNotFound, "there is nothing at this path"))
+		return
+	}
+	r.Body = http.MaxBytesReader(answer, r.Body, MaxBodyBytes)
+	s.routes.ServeHTTP(answer, r)
+}
+
+// crossOrigin is the zero policy: no origin is trusted, no path exempt.
+var crossOrigin http.CrossOriginProtection
+
+const blocksPath = "/v1/blocks/"
+
+// opaqueID makes a block's id one segment of the path, so that the mux neither
+// splits nor cleans it.
+func opaqueID(r *http.Request) *http.Request {
+	id, ok := strings.CutPrefix(r.URL.Path, blocksPath)
+	if !ok {
+		return r
+	}
+	u := *r.URL
+	u.RawPath = blocksPath + url.PathEscape(id)
+	opaque := r.WithContext(r.Context())
+	opaque.URL = &u
+	return opaque
+}
+
+// admin lets only those through who may change something.
+func (s *Server) admin(h func(http.ResponseWriter, *http.Request) error) func(http.ResponseWriter, *http.Request) error {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		if s.token != nil {
+			scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+			// Hashed, so that the comparison takes the same time for every length.
+			sum := sha256.Sum256([]byte(strings.TrimLeft(token, " ")))
+			same := subtle.ConstantTimeCompare(sum[:], s.token[:]) == 1
+			if !strings.EqualFold(scheme, "Bearer") || !same {
+				return fail(CodeUnauthorized, "this call wants the daemon's token: Authorization: Bearer TOKEN")
+			}
+		}
+		return h(w, r)
+	}
+}
+
+// Serve answers the requests that come in on ln until ctx ends, and closes ln.
+// Then polls that wait are answered at once, requests under way have a few
+// seconds to end, and Serve returns nil; it is the service's part to stay up
+// until then. Serve can be called once.
+func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
+	server := &http.Server{
+		Handler:           s,
+		ReadHeaderTimeout: headerTimeout,
+		ReadTimeout:       ReadTimeout,
+		WriteTimeout:      WriteTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ErrorLog:          stdlog.New(s.log, "", 0),
+	}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(ln) }()
+	select {
+	case err := <-served:
+		s.stop()
+		return fmt.Errorf("serve HTTP on %s: %w", ln.Addr(), err)
+	case <-ctx.Done():
+	}
+	s.stop()
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+	defer cancel()
+	if err := server.Shutdown(grace); err != nil {
+		s.log.Warn().Err(err).Msg("stop HTTP: requests cut off")
+		server.Close()
+	}
+	<-served
+	return nil
+}
+
+// answer notes what was answered.
+type answer struct {
+	http.ResponseWriter
+	status int
+	bytes  int64
+}
+
+func (a *answer) WriteHeader(status int) {
+	if a.status == 0 {
+		a.status = status
+	}
+	a.ResponseWriter.WriteHeader(status)
+}
+
+func (a *answer) Write(p []byte) (int, error) {
+	if a.status == 0 {
+		a.status = http.StatusOK
+	}
+	n, err := a.ResponseWriter.Write(p)
+	a.bytes += int64(n)
+	return n, err
+}
+
+// Unwrap is how http.ResponseController finds the connection's deadlines.
+func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }

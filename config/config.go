@@ -1,0 +1,212 @@
+// Package config is the one typed configuration of the daemon.
+//
+// A value comes from one of four places, and the later wins: the default, the
+// YAML file, the environment, the flags. The struct tags of [Config] are the
+// only place where a key, its default, its bounds and its explanation are
+// written; the file's keys, the environment variables, the flags, the help and
+// streamd.example.yaml are all read off them. The key kafka.brokers is
+//
+//	kafka: {brokers: [...]}    in the file
+//	STREAMD_KAFKA_BROKERS      in the environment
+//	--kafka.brokers            as a flag
+//
+// # Values
+//
+// In the environment and in flags a list is separated by commas and a map is
+// written spam=2,ham=1; in the file they are a YAML sequence and mapping.
+// Sizes take B, KB, MB, GB (powers of 1000), KiB, MiB, GiB (powers of 1024) or
+// nothing for bytes; durations are those of [time.ParseDuration] and may also
+// use d for 24 hours. Numbers are decimal. Relative file names are relative to
+// the working directory. A variable or a flag that is present but empty counts,
+// so a file's list, map or string can be emptied.
+//
+// The file is a plain subset of YAML: one document of at most 1 MiB, without
+// anchors, aliases, tags, merge keys or directives, no key twice. A section
+// with nothing below it is allowed and sets nothing.
+//
+// # Errors
+//
+// [Load] reports everything that is wrong at once, in an [*Error], also values
+// that a later source overrides. An unknown key in the file is an error, and
+// so is an unknown variable that starts with STREAMD_, save [FileVariable] and
+// those that Kubernetes sets for a service named streamd.
+//
+// # Secrets
+//
+// Passwords and tokens are never values here: a key names the file that holds
+// one. Load reads it into a [Secret], which no formatting verb, encoder or
+// [Config.WriteYAML] shows.
+package config
+
+import "time"
+
+//go:generate go test -run=^(TestExample|TestBadFiles)$ . -update
+
+// Config is a configuration that Load has checked; treat it as read-only.
+type Config struct {
+	Kafka           Kafka         `key:"kafka"`
+	DeadLetters     DeadLetters   `key:"dead_letters"`
+	Blocks          Blocks        `key:"blocks"`
+	Format          Format        `key:"format"`
+	Limits          Limits        `key:"limits"`
+	Model           Model         `key:"model"`
+	Retire          Retire        `key:"retire"`
+	Snapshot        Snapshot      `key:"snapshot"`
+	HTTP            HTTP          `key:"http"`
+	Log             Log           `key:"log"`
+	Workers         int           `key:"workers" default:"0" min:"0" max:"1024" help:"Goroutines that decode and summarise blocks; the model does not depend on it. 0: as many as there are CPUs."`
+	ShutdownTimeout time.Duration `key:"shutdown_timeout" default:"30s" min:"10ms" help:"How long a stop may take to apply and save what is in hand before it is forced."`
+
+	origins map[string]Origin
+}
+
+// Kafka says where blocks are read.
+type Kafka struct {
+	Brokers         []string `key:"brokers" default:"127.0.0.1:9092" help:"Addresses host:port to find the cluster by; one that answers is enough."`
+	Topic           string   `key:"topic" required:"true" help:"Topic to learn from."`
+	Group           string   `key:"group" help:"Consumer group that shares the partitions among instances. Empty: streamd.<model.name>."`
+	ClientID        string   `key:"client_id" help:"Name of this instance in the brokers' logs and quotas. Empty: streamd-<host name>."`
+	Start           Start    `key:"start" default:"earliest" help:"Where to begin in a partition for which nothing is saved."`
+	OnGap           OnGap    `key:"on_gap" default:"stop" help:"What to do when the saved offset is outside the log or the topic was made anew: stop and explain, or go on there."`
+	MaxMessageBytes Size     `key:"max_message_bytes" default:"64MiB" min:"1KiB" max:"1GiB" help:"Largest message, also after decompression."`
+	BufferBytes     Size     `key:"buffer_bytes" default:"32MiB" min:"1KiB" max:"1GiB" help:"Bytes in hand per partition at which fetching pauses."`
+	FetchBytes      Size     `key:"fetch_bytes" default:"8MiB" min:"1KiB" max:"1GiB" help:"Bytes to ask a broker for in one fetch."`
+	TLS             TLS      `key:"tls"`
+	SASL            SASL     `key:"sasl"`
+}
+
+// TLS says how to encrypt the connections to the brokers.
+type TLS struct {
+	Enabled    bool   `key:"enabled" default:"false" help:"Encrypt the connections to the brokers."`
+	CAFile     string `key:"ca_file" help:"PEM file of the authorities to trust. Empty: the system's."`
+	CertFile   string `key:"cert_file" help:"PEM file of the client certificate. Empty: none. Goes with key_file."`
+	KeyFile    string `key:"key_file" help:"PEM file of the client certificate's private key."`
+	ServerName string `key:"server_name" help:"Name to expect in the brokers' certificates. Empty: the host name dialled."`
+}
+
+// SASL says how to log in to the brokers.
+type SASL struct {
+	Mechanism    Mechanism `key:"mechanism" default:"none" help:"How to log in to the brokers."`
+	Username     string    `key:"username" help:"User to log in as."`
+	PasswordFile string    `key:"password_file" help:"File that holds the user's password; one line break at its end is not part of it."`
+
+	Password Secret // what PasswordFile holds
+}
+
+// DeadLetters says what becomes of messages that cannot be used.
+type DeadLetters struct {
+	Policy DeadLetterPolicy `key:"policy" default:"dlq" help:"What to do with a message that cannot be used: write it to the dead-letter topic, stop its partition, or skip and count it."`
+	Topic  string           `key:"topic" help:"Dead-letter topic. Empty: <kafka.topic>.dlq."`
+}
+
+// Blocks says which messages make a block, the unit of retirement.
+type Blocks struct {
+	Unit    Unit          `key:"unit" default:"message" help:"What makes a block: each message, a range of offsets, a span of event time, or the latest message of each key."`
+	Offsets int64         `key:"offsets" default:"1000" min:"1" help:"Offsets per block when blocks.unit is offsets."`
+	Period  time.Duration `key:"period" default:"1m" min:"10ms" help:"Event time per block when blocks.unit is time."`
+}
+
+// Format says how a message becomes rows.
+type Format struct {
+	Default   Payload   `key:"default" default:"json" help:"Format of messages without a content-type header."`
+	Label     string    `key:"label" default:"label" help:"Name of the field or column that holds a row's class."`
+	Weight    string    `key:"weight" help:"Name of the field or column that holds a row's weight. Empty: every row weighs 1."`
+	Features  []string  `key:"features" help:"Features to learn from, in this order. Empty: those of the first block."`
+	CSVHeader CSVHeader `key:"csv_header" default:"auto" help:"Whether CSV messages begin with a line of column names."`
+}
+
+// Limits bounds what a producer can make the daemon hold.
+type Limits struct {
+	Rows     int `key:"rows" default:"1048576" min:"1" help:"Most rows in one block."`
+	Features int `key:"features" default:"4096" min:"1" help:"Most features; a class takes memory that grows with their square."`
+	Classes  int `key:"classes" default:"1000" min:"2" help:"Most classes."`
+}
+
+// Model says which hyperplane is wanted.
+type Model struct {
+	Name          string             `key:"name" default:"default" help:"Name of the model, of letters, digits and . _ -"`
+	Nu            float64            `key:"nu" default:"1" help:"Weight ν > 0 of the errors against the size of the plane."`
+	Balanced      bool               `key:"balanced" default:"false" help:"Weigh each side of a plane by one over its rows."`
+	ClassWeights  map[string]float64 `key:"class_weights" help:"Weights > 0 of classes; a class that is not named has 1. Not together with model.balanced."`
+	Standardise   bool               `key:"standardise" default:"false" help:"Solve with every feature scaled to mean 0 and variance 1."`
+	SolveInterval time.Duration      `key:"solve_interval" default:"1s" min:"10ms" help:"Least time between two solves while blocks arrive."`
+}
+
+// Retire says which blocks stay live. The one of Blocks, Rows and Age that
+// Keep names is set and the others are 0.
+type Retire struct {
+	Keep   Keep          `key:"keep" default:"all" help:"Which blocks to keep: all, or the last by number of blocks, number of rows, or age in event time."`
+	Blocks int           `key:"blocks" default:"0" min:"0" help:"Blocks to keep; set exactly when retire.keep is blocks."`
+	Rows   int64         `key:"rows" default:"0" min:"0" help:"Rows to keep; set exactly when retire.keep is rows."`
+	Age    time.Duration `key:"age" default:"0s" min:"0s" help:"Oldest event time to keep, counted back from the newest; set exactly when retire.keep is age."`
+}
+
+// Snapshot says where and how often the state is saved. A save happens when
+// either bound is reached, and at shutdown.
+type Snapshot struct {
+	File     string        `key:"file" default:"streamd.db" help:"File that holds the state, the live blocks and the offsets."`
+	Interval time.Duration `key:"interval" default:"5s" min:"10ms" help:"Most time between a change and its save."`
+	Blocks   int           `key:"blocks" default:"1000" min:"1" help:"Most blocks between two saves."`
+}
+
+// HTTP says how the model is served.
+type HTTP struct {
+	Listen         string `key:"listen" default:"127.0.0.1:8080" help:"Address host:port to serve on; an empty host is every interface, port 0 is any free one."`
+	MaxBodyBytes   Size   `key:"max_body_bytes" default:"16MiB" min:"1KiB" max:"1GiB" help:"Largest request body."`
+	MaxRows        int    `key:"max_rows" default:"100000" min:"1" help:"Most rows in one prediction request."`
+	AdminTokenFile string `key:"admin_token_file" help:"File that holds the token which retiring and saving over HTTP ask for. Empty: they ask for none."`
+
+	AdminToken Secret // what AdminTokenFile holds
+}
+
+// Log says what is logged and how.
+type Log struct {
+	Level  Level     `key:"level" default:"info" help:"Least severe level that is logged."`
+	Format LogFormat `key:"format" default:"auto" help:"Log lines for people or for machines; auto is console on a terminal and json elsewhere."`
+}
+
+// Origin says where a value came from.
+type Origin struct {
+	Source       string // file name, variable, or flag with its dashes; empty: the default
+	Line, Column int    // 1-based, in a file only
+}
+
+// Origin says where the value of the named key came from. It panics if there
+// is no such key.
+func (c *Config) Origin(name string) Origin {
+	if _, ok := byName[name]; !ok {
+		panic("config: no key " + name)
+	}
+	return c.origins[name]
+}
+
+// Equal reports whether two configurations have the same values, wherever they
+// came from.
+func (c *Config) Equal(d *Config) bool {
+	for _, k := range table {
+		if formatYAML(k.in(c)) != formatYAML(k.in(d)) {
+			return false
+		}
+	}
+	return c.Kafka.SASL.Password == d.Kafka.SASL.Password && c.HTTP.AdminToken == d.HTTP.AdminToken
+}
+
+// Secret is a text that is kept out of logs and dumps.
+type Secret struct{ text string }
+
+// Reveal returns the text.
+func (s Secret) Reveal() string { return s.text }
+
+// String hides the text.
+func (s Secret) String() string {
+	if s.text == "" {
+		return ""
+	}
+	return "[secret]"
+}
+
+// GoString hides the text from %#v.
+func (s Secret) GoString() string { return s.String() }
+
+// MarshalText hides the text from encoders.
+func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }

@@ -1,0 +1,135 @@
+package config
+
+// A choice is a string type with a closed set of values.
+type choice interface{ choices() []string }
+
+// Start is where to begin in a partition for which nothing is saved.
+type Start string
+
+const (
+	StartEarliest Start = "earliest"
+	StartLatest   Start = "latest"
+)
+
+func (Start) choices() []string { return texts(StartEarliest, StartLatest) }
+
+// OnGap is what to do when the log no longer holds the saved offset.
+type OnGap string
+
+const (
+	OnGapStop     OnGap = "stop"
+	OnGapEarliest OnGap = "earliest"
+	OnGapLatest   OnGap = "latest"
+)
+
+func (OnGap) choices() []string { return texts(OnGapStop, OnGapEarliest, OnGapLatest) }
+
+// Mechanism is a SASL mechanism.
+type Mechanism string
+
+const (
+	MechanismNone        Mechanism = "none"
+	MechanismPlain       Mechanism = "plain"
+	MechanismScramSHA256 Mechanism = "scram-sha-256"
+	MechanismScramSHA512 Mechanism = "scram-sha-512"
+)
+
+func (Mechanism) choices() []string {
+	return texts(MechanismNone, MechanismPlain, MechanismScramSHA256, MechanismScramSHA512)
+}
+
+// DeadLetterPolicy is what becomes of a message that cannot be used.
+type DeadLetterPolicy string
+
+const (
+	DeadLettersQueue DeadLetterPolicy = "dlq"
+	DeadLettersStop  DeadLetterPolicy = "stop"
+	DeadLettersSkip  DeadLetterPolicy = "skip"
+)
+
+func (DeadLetterPolicy) choices() []string {
+	return texts(DeadLettersQueue, DeadLettersStop, DeadLettersSkip)
+}
+
+// Unit is what makes a block.
+type Unit string
+
+const (
+	UnitMessage Unit = "message"
+	UnitOffsets Unit = "offsets"
+	UnitTime    Unit = "time"
+	UnitKey     Unit = "key"
+)
+
+func (Unit) choices() []string { return texts(UnitMessage, UnitOffsets, UnitTime, UnitKey) }
+
+// Payload is the format of a message.
+type Payload string
+
+const (
+	PayloadArrow  Payload = "arrow"
+	PayloadJSON   Payload = "json"
+	PayloadCSV    Payload = "csv"
+	PayloadLIBSVM Payload = "libsvm"
+)
+
+func (Payload) choices() []string {
+	return texts(PayloadArrow, PayloadJSON, PayloadCSV, PayloadLIBSVM)
+}
+
+// CSVHeader says whether CSV messages begin with a line of column names.
+type CSVHeader string
+
+const (
+	CSVHeaderAuto    CSVHeader = "auto"
+	CSVHeaderPresent CSVHeader = "present"
+	CSVHeaderAbsent  CSVHeader = "absent"
+)
+
+func (CSVHeader) choices() []string { return texts(CSVHeaderAuto, CSVHeaderPresent, CSVHeaderAbsent) }
+
+// Keep is which blocks stay live.
+type Keep string
+
+const (
+	KeepAll    Keep = "all"
+	KeepBlocks Keep = "blocks"
+	KeepRows   Keep = "rows"
+	KeepAge    Keep = "age"
+)
+
+func (Keep) choices() []string { return texts(KeepAll, KeepBlocks, KeepRows, KeepAge) }
+
+// Level is a log level.
+type Level string
+
+const (
+	LevelTrace Level = "trace"
+	LevelDebug Level = "debug"
+	LevelInfo  Level = "info"
+	LevelWarn  Level = "warn"
+	LevelError Level = "error"
+)
+
+func (Level) choices() []string {
+	return texts(LevelTrace, LevelDebug, LevelInfo, LevelWarn, LevelError)
+}
+
+// LogFormat is the form of log lines.
+type LogFormat string
+
+const (
+	LogFormatAuto    LogFormat = "auto"
+	LogFormatJSON    LogFormat = "json"
+	LogFormatConsole LogFormat = "console"
+)
+
+func (LogFormat) choices() []string { return texts(LogFormatAuto, LogFormatJSON, LogFormatConsole) }
+
+func texts[T ~string](values ...T) []string {
+	out := make([]string, len(values))
+	for i, v := range values {
+		out[i] = string(v)
+	}
+	return out
+}

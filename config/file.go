@@ -1,0 +1,266 @@
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/lexer"
+	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
+)
+
+// The parser takes time that grows with the square of a mapping's length and
+// recurses into what is nested. A configuration is far from these bounds, and
+// a file at either takes a fraction of a second.
+const (
+	maxTokens = 1 << 15
+	maxDepth  = 32
+)
+
+// parseYAML returns what a file sets and all that is wrong with it except for
+// the values themselves.
+func parseYAML(name string, data []byte) ([]setting, []Problem) {
+	r := &yamlReader{source: name, seen: map[string]token.Position{}}
+	root, err := parseDocument(data)
+	if err != nil {
+		p := Problem{Source: name, Message: err.Error()}
+		var at *positionError
+		if errors.As(err, &at) {
+			p.Line, p.Column = at.line, at.column
+		}
+		return nil, []Problem{p}
+	}
+	if root != nil {
+		r.section("", root)
+	}
+	return r.settings, r.problems
+}
+
+type positionError struct {
+	line, column int
+	message      string
+}
+
+func (e *positionError) Error() string { return e.message }
+
+// parseDocument returns the root of the one document, nil if it is empty.
+func parseDocument(data []byte) (ast.Node, error) {
+	data = bytes.TrimPrefix(data, []byte("\ufeff"))
+	for rest, line := data, 1; len(rest) > 0; line++ {
+		text, tail, _ := bytes.Cut(rest, []byte("\n"))
+		for column := 1; len(text) > 0; column++ {
+			r, size := utf8.DecodeRune(text)
+			if r == utf8.RuneError && size == 1 || r == 0 {
+				return nil, &positionError{line, column, "not a text file in UTF-8"}
+			}
+			text = text[size:]
+		}
+		rest = tail
+	}
+	tokens := lexer.Tokenize(string(data))
+	if err := checkTokens(tokens); err != nil {
+		return nil, err
+	}
+	// Duplicates are found below, all of them and by our names.
+	file, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
+	if err != nil {
+		var at yaml.Error
+		if errors.As(err, &at) && at.GetToken() != nil {
+			return nil, tokenError(at.GetToken(), "not valid YAML: %s", at.GetMessage())
+		}
+		return nil, fmt.Errorf("not valid YAML: %w", err)
+	}
+	for _, doc := range file.Docs {
+		if doc.Body != nil {
+			return doc.Body, nil
+		}
+	}
+	return nil, nil
+}
+
+func tokenError(t *token.Token, format string, args ...any) error {
+	return &positionError{t.Position.Line, t.Position.Column, fmt.Sprintf(format, args...)}
+}
+
+// checkTokens refuses what is outside the package's subset of YAML and what
+// would be dear to parse.
+func checkTokens(tokens token.Tokens) error {
+	if len(tokens) > maxTokens {
+		return tokenError(tokens[maxTokens], "more than %d words and signs; a configuration is shorter", maxTokens)
+	}
+	var content bool // something before which no document can begin
+	var flow, run int
+	for _, t := range tokens {
+		switch t.Type {
+		case token.CommentType:
+			continue
+		case token.DocumentHeaderType:
+			if content {
+				return tokenError(t, "a second document; the configuration is one")
+			}
+		case token.DirectiveType, token.AnchorType, token.AliasType, token.TagType, token.MergeKeyType, token.MappingKeyType:
+			return tokenError(t, "%q: anchors, aliases, tags, merge keys, complex keys and directives are not used in a configuration", t.Value)
+		case token.MappingStartType, token.SequenceStartType:
+			flow++
+		case token.MappingEndType, token.SequenceEndType:
+			flow--
+		}
+		// "- - -" nests on one line; nesting by indentation is bounded by it.
+		if t.Type == token.SequenceEntryType {
+			run++
+		} else {
+			run = 0
+		}
+		if flow > maxDepth || run > maxDepth || t.Position.Column > 1 && t.Position.IndentNum > 8*maxDepth {
+			return tokenError(t, "nested too deeply")
+		}
+		content = true
+	}
+	return nil
+}
+
+type yamlReader struct {
+	source   string
+	settings []setting
+	problems []Problem
+	seen     map[string]token.Position // keys and sections, for duplicates
+}
+
+func (r *yamlReader) report(at *token.Token, key, value, format string, args ...any) {
+	r.problems = append(r.problems, Problem{
+		Source: r.source, Line: at.Position.Line, Column: at.Position.Column,
+		Key: key, Value: value, Message: fmt.Sprintf(format, args...),
+	})
+}
+
+// section reads the mapping below a section's name; the root's name is empty.
+func (r *yamlReader) section(name string, node ast.Node) {
+	mapping, ok := node.(*ast.MappingNode)
+	if !ok {
+		what := "want a section, that is, indented keys below " + name
+		if name == "" {
+			what = "want keys and values, such as kafka: {topic: orders}"
+		}
+		r.report(start(node), name, "", "%s; found %s", what, describe(node))
+		return
+	}
+	for _, entry := range mapping.Values {
+		r.entry(name, entry)
+	}
+}
+
+func (r *yamlReader) entry(section string, entry *ast.MappingValueNode) {
+	at := entry.Key.GetToken()
+	name := at.Value
+	if section != "" {
+		name = section + "." + name
+	}
+	if first, ok := r.seen[name]; ok {
+		r.report(at, name, "", "given twice; first in line %d", first.Line)
+		return
+	}
+	r.seen[name] = *at.Position
+
+	k, isSection := byName[name], sections[name]
+	_, empty := entry.Value.(*ast.NullNode)
+	switch {
+	case strings.Contains(at.Value, ".") && (k != nil || isSection):
+		r.report(at, name, "", "write sections by indentation, not with dots")
+	case isSection && empty:
+	case isSection:
+		r.section(name, entry.Value)
+	case k == nil:
+		_, nested := entry.Value.(*ast.MappingNode)
+		r.report(at, name, "", "unknown key%s", didYouMean(suggestKeys(name, nested || empty)))
+	case empty:
+		r.report(at, name, "", "has no value; leave the key out for the default%s", emptyHint(k))
+	default:
+		r.value(k, entry.Value)
+	}
+}
+
+func emptyHint(k *key) string {
+	switch k.typ.Kind() {
+	case reflect.Slice:
+		return ", or write [] for an empty list"
+	case reflect.Map:
+		return ", or write {} for an empty map"
+	case reflect.String:
+		if !k.typ.Implements(choiceType) {
+			return `, or write "" for an empty text`
+		}
+	}
+	return ""
+}
+
+// value takes a value apart into scalars; what they mean is for decode.
+func (r *yamlReader) value(k *key, node ast.Node) {
+	at := start(node)
+	s := setting{key: k, origin: Origin{r.source, at.Position.Line, at.Position.Column}}
+	ok := true
+	add := func(name string, node ast.Node) {
+		it := item{name: name, line: node.GetToken().Position.Line, column: node.GetToken().Position.Column}
+		switch node := node.(type) {
+		case *ast.LiteralNode:
+			it.text = node.Value.Value
+		case *ast.NullNode, *ast.MappingNode, *ast.SequenceNode:
+			ok = false
+			r.report(start(node), k.Name, "", "want a single value; found %s", describe(node))
+		default:
+			it.text = node.GetToken().Value
+		}
+		s.items = append(s.items, it)
+	}
+	switch k.typ.Kind() {
+	case reflect.Slice:
+		list, isList := node.(*ast.SequenceNode)
+		if !isList {
+			r.report(at, k.Name, "", "want a list, such as [a, b]; found %s", describe(node))
+			return
+		}
+		for _, element := range list.Values {
+			add("", element)
+		}
+	case reflect.Map:
+		mapping, isMap := node.(*ast.MappingNode)
+		if !isMap {
+			r.report(at, k.Name, "", "want names and values, such as {spam: 2, ham: 1}; found %s", describe(node))
+			return
+		}
+		for _, entry := range mapping.Values {
+			add(entry.Key.GetToken().Value, entry.Value)
+		}
+	default:
+		add("", node)
+	}
+	if ok {
+		r.settings = append(r.settings, s)
+	}
+}
+
+// start is the token at which a reader sees the node begin.
+func start(node ast.Node) *token.Token {
+	if m, ok := node.(*ast.MappingNode); ok && !m.IsFlowStyle && len(m.Values) > 0 {
+		return m.Values[0].Key.GetToken() // the node's own is the first colon
+	}
+	return node.GetToken()
+}
+
+func describe(node ast.Node) string {
+	switch node.(type) {
+	case *ast.NullNode:
+		return "nothing"
+	case *ast.MappingNode:
+		return "a mapping"
+	case *ast.SequenceNode:
+		return "a list"
+	default:
+		return fmt.Sprintf("%q", node.GetToken().Value)
+	}
+}

@@ -1,0 +1,105 @@
+package config
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+
+	"github.com/alecthomas/kong"
+)
+
+// Flags adds one flag per key to a kong command: embed it, and set it to
+// NewFlags() before kong.New.
+//
+//	type run struct {
+//		Config string `short:"c"`
+//		config.Flags
+//	}
+//
+// Kong only collects texts; Load reads them, so that their errors are reported
+// with all others. A boolean flag may go without a value. A list's or a map's
+// flag may be repeated, which adds to it; of any other, the last counts.
+type Flags struct {
+	kong.Plugins // one pointer to a struct with a field per key
+}
+
+// flagText collects what a flag was given.
+type flagText []string
+
+// Decode implements kong.MapperValue.
+func (f *flagText) Decode(ctx *kong.DecodeContext) error {
+	var text string
+	if err := ctx.Scan.PopValueInto("value", &text); err != nil {
+		return err
+	}
+	*f = append(*f, text)
+	return nil
+}
+
+// flagBool is a flagText whose value may be left out.
+type flagBool []string
+
+// IsBool implements kong.BoolMapperValue.
+func (*flagBool) IsBool() bool { return true }
+
+// Decode implements kong.MapperValue.
+func (f *flagBool) Decode(ctx *kong.DecodeContext) error {
+	text := "true"
+	if next := ctx.Scan.Peek(); next.Type == kong.FlagValueToken {
+		text = fmt.Sprint(ctx.Scan.Pop().Value)
+	}
+	*f = append(*f, text)
+	return nil
+}
+
+// flagStruct has a field per key, in the order of the table, tagged for kong.
+var flagStruct = func() reflect.Type {
+	fields := make([]reflect.StructField, len(table))
+	for i, k := range table {
+		t := reflect.TypeFor[flagText]()
+		if k.typ.Kind() == reflect.Bool {
+			t = reflect.TypeFor[flagBool]()
+		}
+		help := k.Help
+		if k.Default != "" {
+			help += " Default: " + k.Default + "."
+		}
+		group := k.section()
+		if group == "" {
+			group = "process"
+		}
+		fields[i] = reflect.StructField{
+			Name: fmt.Sprintf("Key%d", i), // kong's name for the flag is in the tag
+			Type: t,
+			Tag: reflect.StructTag(fmt.Sprintf("name:%q help:%q placeholder:%q group:%q",
+				k.Name, strings.ReplaceAll(help, "$", "$$"), k.Type, group)),
+		}
+	}
+	return reflect.StructOf(fields)
+}()
+
+// NewFlags returns flags that nothing was given to yet.
+func NewFlags() Flags {
+	return Flags{kong.Plugins{reflect.New(flagStruct).Interface()}}
+}
+
+// Given returns the flags that were on the command line, for Sources.Flags.
+func (f Flags) Given() map[string]string {
+	given := map[string]string{}
+	values := reflect.ValueOf(f.Plugins[0]).Elem()
+	for i, k := range table {
+		value := values.Field(i)
+		n := value.Len()
+		if n == 0 {
+			continue
+		}
+		texts := value.Convert(reflect.TypeFor[[]string]()).Interface().([]string)
+		switch k.typ.Kind() {
+		case reflect.Slice, reflect.Map:
+			given[k.Name] = strings.Join(texts, ",")
+		default:
+			given[k.Name] = texts[n-1]
+		}
+	}
+	return given
+}

@@ -1,0 +1,238 @@
+package config
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// EnvPrefix begins the name of every environment variable.
+const EnvPrefix = "STREAMD_"
+
+// FileVariable may name the configuration file; Load lets it pass, since it is
+// the caller who opens files.
+const FileVariable = EnvPrefix + "CONFIG"
+
+// Key describes one key.
+type Key struct {
+	Name     string // kafka.max_message_bytes
+	Flag     string // --kafka.max_message_bytes
+	Env      string // STREAMD_KAFKA_MAX_MESSAGE_BYTES
+	Type     string // string, bool, int, number, size, duration, list, map, or the choices: a|b|c
+	Default  string // as written in the environment or in a flag
+	Help     string // one or two sentences
+	Required bool   // there is no default
+}
+
+// Keys returns every key, in the order of the example file.
+func Keys() []Key {
+	keys := make([]Key, len(table))
+	for i, k := range table {
+		keys[i] = k.Key
+	}
+	return keys
+}
+
+type key struct {
+	Key
+	typ      reflect.Type
+	index    []int // of the field in Config
+	fallback reflect.Value
+	min, max reflect.Value // invalid: unbounded
+}
+
+func (k *key) in(c *Config) reflect.Value { return reflect.ValueOf(c).Elem().FieldByIndex(k.index) }
+
+// section is the part of the name before the last dot.
+func (k *key) section() string {
+	return k.Name[:max(0, strings.LastIndexByte(k.Name, '.'))]
+}
+
+var (
+	table    = readTags(nil, reflect.TypeFor[Config](), "", nil)
+	byName   = indexBy(func(k *key) string { return k.Name })
+	byEnv    = indexBy(func(k *key) string { return k.Env })
+	sections = sectionNames()
+)
+
+// readTags appends the keys of a struct to the table. What a tag gets wrong is
+// a mistake in this package and panics at start.
+func readTags(keys []*key, t reflect.Type, prefix string, at []int) []*key {
+	for i := range t.NumField() {
+		field := t.Field(i)
+		name, ok := field.Tag.Lookup("key")
+		if !ok {
+			continue
+		}
+		name = prefix + name
+		path := append(slices.Clip(at), i)
+		if field.Type.Kind() == reflect.Struct {
+			keys = readTags(keys, field.Type, name+".", path)
+			continue
+		}
+		k := &key{
+			Key: Key{
+				Name:     name,
+				Flag:     "--" + name,
+				Env:      EnvPrefix + strings.ToUpper(strings.ReplaceAll(name, ".", "_")),
+				Type:     typeName(field.Type),
+				Default:  field.Tag.Get("default"),
+				Help:     field.Tag.Get("help"),
+				Required: field.Tag.Get("required") == "true",
+			},
+			typ:   field.Type,
+			index: path,
+		}
+		k.min = k.bound(field.Tag.Get("min"))
+		k.max = k.bound(field.Tag.Get("max"))
+		items, err := k.split(k.Default)
+		value, faults := k.decode(items)
+		if err != nil || len(faults) > 0 || k.Help == "" {
+			panic(fmt.Sprintf("config: tags of %s: %v %v", name, err, faults))
+		}
+		k.fallback = value
+		keys = append(keys, k)
+	}
+	return keys
+}
+
+func (k *key) bound(text string) reflect.Value {
+	if text == "" {
+		return reflect.Value{}
+	}
+	v, err := parseScalar(k.typ, text)
+	if err != nil {
+		panic(fmt.Sprintf("config: bound of %s: %v", k.Name, err))
+	}
+	return v
+}
+
+func typeName(t reflect.Type) string {
+	switch {
+	case t == durationType:
+		return "duration"
+	case t == sizeType:
+		return "size"
+	case t.Implements(choiceType):
+		return strings.Join(reflect.Zero(t).Interface().(choice).choices(), "|")
+	}
+	switch t.Kind() {
+	case reflect.Slice:
+		return "list"
+	case reflect.Map:
+		return "map"
+	case reflect.Float64:
+		return "number"
+	case reflect.Int, reflect.Int64:
+		return "int"
+	default:
+		return t.Kind().String()
+	}
+}
+
+func indexBy(name func(*key) string) map[string]*key {
+	m := make(map[string]*key, len(table))
+	for _, k := range table {
+		if m[name(k)] != nil {
+			panic("config: two keys named " + name(k))
+		}
+		m[name(k)] = k
+	}
+	return m
+}
+
+func sectionNames() map[string]bool {
+	names := map[string]bool{"": true}
+	for _, k := range table {
+		for s := k.section(); s != ""; s = s[:max(0, strings.LastIndexByte(s, '.'))] {
+			names[s] = true
+		}
+	}
+	return names
+}
+
+// names lists what all keys are called in one of their three forms.
+func names(of func(*key) string) []string {
+	list := make([]string, len(table))
+	for i, k := range table {
+		list[i] = of(k)
+	}
+	return list
+}
+
+// suggestKeys returns the keys that an unknown name may stand for: those
+// spelled like it or, failing that, those that end in it, for a key that was
+// written in the wrong section.
+func suggestKeys(name string, withSections bool) []string {
+	candidates := names(func(k *key) string { return k.Name })
+	if withSections {
+		for s := range sections {
+			candidates = append(candidates, s)
+		}
+		slices.Sort(candidates)
+	}
+	if close := nearest(name, candidates); len(close) > 0 {
+		return close
+	}
+	last := name[strings.LastIndexByte(name, '.')+1:]
+	var same []string
+	for _, c := range candidates {
+		if strings.HasSuffix(c, "."+last) {
+			same = append(same, c)
+		}
+	}
+	return same
+}
+
+// nearest returns the candidates with the fewest edits from name, if these are
+// few for its length.
+func nearest(name string, candidates []string) []string {
+	const longest = 64 // of any name; bounds the work that a file can ask for
+	if len(name) > longest {
+		return nil
+	}
+	best := 1 + len(name)/6
+	var near []string
+	for _, c := range candidates {
+		switch d := edits(strings.ToLower(name), strings.ToLower(c)); {
+		case d < best:
+			best, near = d, []string{c}
+		case d == best:
+			near = append(near, c)
+		}
+	}
+	return near
+}
+
+// edits is the number of bytes to insert, delete or replace, or of neighbours
+// to exchange, that makes b of a.
+func edits(a, b string) int {
+	before, above, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		before, above, row = above, row, before
+		row[0] = i
+		for j := 1; j <= len(b); j++ {
+			cost := 1
+			if a[i-1] == b[j-1] {
+				cost = 0
+			}
+			row[j] = min(above[j]+1, row[j-1]+1, above[j-1]+cost)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				row[j] = min(row[j], before[j-2]+1)
+			}
+		}
+	}
+	return row[len(b)]
+}
+
+func didYouMean(names []string) string {
+	const most = 3 // more than that is no hint
+	if len(names) == 0 || len(names) > most {
+		return ""
+	}
+	return "; did you mean " + strings.Join(names, " or ") + "?"
+}

@@ -1,0 +1,311 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"reflect"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// Sources is what Load reads.
+type Sources struct {
+	File         string            // the YAML file; empty: none
+	FileRequired bool              // whether File must exist
+	Env          []string          // as from os.Environ
+	Flags        map[string]string // by key, without dashes: what Flags.Given returns
+}
+
+// Problem is one thing that is wrong.
+type Problem struct {
+	Source       string // file name, variable, or flag with its dashes; empty: a default or a key that is missing
+	Line, Column int    // 1-based, in a file only
+	Key          string // empty: the trouble is with the source as a whole
+	Value        string // as it was written; empty: the trouble is not with one value
+	Message      string // what is wrong and what is wanted
+}
+
+// String writes the problem on one line.
+func (p Problem) String() string {
+	var b strings.Builder
+	if p.Source != "" {
+		b.WriteString(p.Source)
+		if p.Line > 0 {
+			fmt.Fprintf(&b, ":%d:%d", p.Line, p.Column)
+		}
+		b.WriteString(": ")
+	}
+	// A variable's or a flag's name says which key it is.
+	if p.Key != "" && (p.Source == "" || p.Line > 0) {
+		b.WriteString(p.Key + ": ")
+	}
+	if p.Value != "" {
+		const most = 80 // bytes of a value that tell it apart
+		value, more := p.Value, ""
+		if len(value) > most {
+			value, more = value[:most], "..."
+		}
+		b.WriteString(strconv.Quote(value) + more + ": ")
+	}
+	b.WriteString(p.Message)
+	return b.String()
+}
+
+// Error is everything that is wrong with a configuration: the file's problems
+// by position, then those of variables, of flags, and of values that do not
+// go together.
+type Error struct {
+	Problems []Problem // at least one
+}
+
+// Error writes one problem per line.
+func (e *Error) Error() string {
+	lines := make([]string, len(e.Problems))
+	for i, p := range e.Problems {
+		lines[i] = p.String()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// maxFile bounds the configuration file and maxSecret what a secret's file
+// may hold.
+const (
+	maxFile   = 1 << 20
+	maxSecret = 1 << 12
+)
+
+// Load reads and checks the configuration. The error is an *Error.
+func Load(from Sources) (*Config, error) {
+	l := newLoader()
+	if from.File != "" {
+		l.file(from.File, from.FileRequired)
+	}
+	l.environment(from.Env)
+	l.flags(from.Flags)
+	l.derive()
+	l.check()
+	l.config.Kafka.SASL.Password = l.secret("kafka.sasl.password_file", password)
+	l.config.HTTP.AdminToken = l.secret("http.admin_token_file", bearer)
+	if len(l.problems) > 0 {
+		return nil, &Error{l.problems}
+	}
+	return l.config, nil
+}
+
+// A setting is one key's value as one source gives it.
+type setting struct {
+	key    *key
+	origin Origin
+	items  []item
+}
+
+type loader struct {
+	config   *Config
+	problems []Problem
+	bad      map[string]bool // keys with a value that could not be read
+}
+
+// newLoader returns a loader that holds the defaults.
+func newLoader() *loader {
+	l := &loader{config: &Config{origins: map[string]Origin{}}, bad: map[string]bool{}}
+	for _, k := range table {
+		k.in(l.config).Set(k.fallback)
+	}
+	return l
+}
+
+func (l *loader) file(name string, required bool) {
+	data, err := readBounded(name, maxFile)
+	if errors.Is(err, fs.ErrNotExist) && !required {
+		return
+	}
+	if err != nil {
+		l.problems = append(l.problems, Problem{Source: name, Message: err.Error()})
+		return
+	}
+	settings, problems := parseYAML(name, data)
+	l.problems = append(l.problems, problems...)
+	for _, s := range settings {
+		l.set(s)
+	}
+	slices.SortStableFunc(l.problems, func(p, q Problem) int {
+		if p.Line != q.Line {
+			return p.Line - q.Line
+		}
+		return p.Column - q.Column
+	})
+}
+
+// readBounded reads a small file; errors do not repeat its name.
+func readBounded(name string, most int64) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, fmt.Errorf("cannot open: %w", bare(err))
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, most+1))
+	if err != nil {
+		return nil, fmt.Errorf("cannot read: %w", bare(err))
+	}
+	if int64(len(data)) > most {
+		return nil, fmt.Errorf("larger than %s", Size(most))
+	}
+	return data, nil
+}
+
+func bare(err error) error {
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		return path.Err
+	}
+	return err
+}
+
+// serviceLink matches the variables that Kubernetes sets in every pod for a
+// service named streamd or streamd-something. No key's variable looks like one.
+var serviceLink = regexp.MustCompile(`^STREAMD_([A-Z0-9_]+_)?(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$`)
+
+func (l *loader) environment(env []string) {
+	values := map[string]string{}
+	for _, entry := range env {
+		name, value, ok := strings.Cut(entry, "=")
+		if ok && strings.HasPrefix(name, EnvPrefix) && name != FileVariable && !serviceLink.MatchString(name) {
+			values[name] = value // of two, the later, as for a new process
+		}
+	}
+	for _, k := range table {
+		if value, ok := values[k.Env]; ok {
+			l.text(k, Origin{Source: k.Env}, value)
+			delete(values, k.Env)
+		}
+	}
+	known := names(func(k *key) string { return k.Env })
+	for _, name := range sortedKeys(values) {
+		l.problems = append(l.problems, Problem{
+			Source:  name,
+			Key:     name,
+			Message: "unknown variable" + didYouMean(nearest(name, known)),
+		})
+	}
+}
+
+func (l *loader) flags(given map[string]string) {
+	for _, k := range table {
+		if value, ok := given[k.Name]; ok {
+			l.text(k, Origin{Source: k.Flag}, value)
+		}
+	}
+	for _, name := range sortedKeys(given) {
+		if byName[name] == nil {
+			l.problems = append(l.problems, Problem{
+				Source:  "--" + name,
+				Key:     name,
+				Message: "unknown flag" + didYouMean(suggestKeys(name, false)),
+			})
+		}
+	}
+}
+
+// text sets a key from a variable or a flag.
+func (l *loader) text(k *key, origin Origin, text string) {
+	items, err := k.split(text)
+	if err != nil {
+		l.bad[k.Name] = true
+		l.problems = append(l.problems, Problem{Source: origin.Source, Key: k.Name, Value: text, Message: err.Error()})
+		return
+	}
+	l.set(setting{k, origin, items})
+}
+
+func (l *loader) set(s setting) {
+	value, faults := s.key.decode(s.items)
+	for _, f := range faults {
+		l.bad[s.key.Name] = true
+		p := Problem{Source: s.origin.Source, Line: f.line, Column: f.column, Key: s.key.Name, Value: f.text, Message: f.message}
+		if f.name != "" {
+			p.Key += "." + f.name
+		}
+		l.problems = append(l.problems, p)
+	}
+	if len(faults) == 0 {
+		s.key.in(l.config).Set(value)
+		l.config.origins[s.key.Name] = s.origin
+	}
+}
+
+// derive fills in the values that depend on others or on the machine.
+func (l *loader) derive() {
+	c := l.config
+	if c.Kafka.Group == "" {
+		c.Kafka.Group = "streamd." + c.Model.Name
+	}
+	if c.Kafka.ClientID == "" {
+		c.Kafka.ClientID = "streamd"
+		if host, err := os.Hostname(); err == nil && host != "" {
+			c.Kafka.ClientID += "-" + host
+		}
+	}
+	if c.DeadLetters.Topic == "" && c.Kafka.Topic != "" {
+		c.DeadLetters.Topic = c.Kafka.Topic + ".dlq"
+	}
+	if c.Workers == 0 {
+		c.Workers = runtime.GOMAXPROCS(0)
+	}
+}
+
+var (
+	password = regexp.MustCompile(`^\P{C}+$`) // no control characters
+	bearer   = regexp.MustCompile(`^[!-~]+$`) // what can stand in an Authorization header
+)
+
+// secret reads the file that a key names, if it names one. What it finds is in
+// no error.
+func (l *loader) secret(name string, want *regexp.Regexp) Secret {
+	file := byName[name].in(l.config).String()
+	if file == "" || l.bad[name] {
+		return Secret{}
+	}
+	data, err := readBounded(file, maxSecret)
+	if err != nil {
+		l.fault(name, "%v", err)
+		return Secret{}
+	}
+	text := strings.TrimSuffix(strings.TrimSuffix(string(data), "\n"), "\r")
+	switch {
+	case text == "":
+		l.fault(name, "the file is empty")
+	case !utf8.ValidString(text) || !want.MatchString(text):
+		l.fault(name, "the file holds characters that the secret cannot have; want one line that matches %s", want)
+	}
+	return Secret{text}
+}
+
+// fault reports that the value of a key is wrong, unless something else about
+// it was reported already.
+func (l *loader) fault(name, format string, args ...any) {
+	if l.bad[name] {
+		return
+	}
+	origin := l.config.origins[name]
+	p := Problem{Source: origin.Source, Line: origin.Line, Column: origin.Column, Key: name, Message: fmt.Sprintf(format, args...)}
+	if k := byName[name]; origin.Source != "" && k.typ.Kind() != reflect.Slice && k.typ.Kind() != reflect.Map {
+		p.Value = formatScalar(k.in(l.config))
+	}
+	l.problems = append(l.problems, p)
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}

@@ -1,0 +1,519 @@
+package config
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"runtime"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+var update = flag.Bool("update", false, "write the golden files and streamd.example.yaml")
+
+// write puts a file into the test's folder and returns its name.
+func write(t testing.TB, name, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func load(t testing.TB, from Sources) *Config {
+	t.Helper()
+	c, err := Load(from)
+	if err != nil {
+		t.Fatalf("Load:\n%v", err)
+	}
+	return c
+}
+
+// problems loads what must fail and returns the problems.
+func problems(t testing.TB, from Sources) []Problem {
+	t.Helper()
+	c, err := Load(from)
+	var all *Error
+	if !errors.As(err, &all) || len(all.Problems) == 0 || c != nil {
+		t.Fatalf("Load gave %v and %v, want an *Error with problems", c, err)
+	}
+	return all.Problems
+}
+
+func TestDefaults(t *testing.T) {
+	c := load(t, Sources{Flags: map[string]string{"kafka.topic": "orders"}})
+	if got := c.Kafka.Group; got != "streamd.default" {
+		t.Errorf("kafka.group is %q", got)
+	}
+	if got := c.DeadLetters.Topic; got != "orders.dlq" {
+		t.Errorf("dead_letters.topic is %q", got)
+	}
+	if got := c.Kafka.ClientID; !strings.HasPrefix(got, "streamd") {
+		t.Errorf("kafka.client_id is %q", got)
+	}
+	if got := c.Workers; got != runtime.GOMAXPROCS(0) {
+		t.Errorf("workers is %d", got)
+	}
+	if got := c.Kafka.Brokers; !reflect.DeepEqual(got, []string{"127.0.0.1:9092"}) {
+		t.Errorf("kafka.brokers is %q", got)
+	}
+	if c.Kafka.MaxMessageBytes != 64<<20 || c.Limits.Rows != 1<<20 || c.Model.Nu != 1 || c.Retire.Keep != KeepAll {
+		t.Errorf("unexpected defaults: %+v", c)
+	}
+	if w := c.Warnings(); len(w) != 0 {
+		t.Errorf("the defaults warn: %q", w)
+	}
+	if got := c.Origin("kafka.topic"); got != (Origin{Source: "--kafka.topic"}) {
+		t.Errorf("origin of kafka.topic is %v", got)
+	}
+	if got := c.Origin("model.nu").String(); got != "default" {
+		t.Errorf("origin of model.nu is %q", got)
+	}
+}
+
+// drawText draws a value of the key that is allowed by itself.
+func drawText(rt *rapid.T, k *key, label string) string {
+	word := rapid.StringMatching(`[a-z][a-z0-9_.-]{0,8}[a-z0-9]`)
+	switch {
+	case strings.Contains(k.Type, "|"):
+		return rapid.SampledFrom(strings.Split(k.Type, "|")).Draw(rt, label)
+	case k.Name == "kafka.brokers":
+		return word.Draw(rt, label) + ":9092," + word.Draw(rt, label) + ":1"
+	case k.Name == "http.listen":
+		return word.Draw(rt, label) + ":0"
+	case strings.HasSuffix(k.Name, "_file"):
+		return "" // would have to exist; other keys stand for theirs
+	}
+	n := rapid.Int64Range(2, 1000).Draw(rt, label)
+	switch k.Type {
+	case "string":
+		return word.Draw(rt, label)
+	case "list":
+		return word.Draw(rt, label) + "1," + word.Draw(rt, label) + "2"
+	case "map":
+		return fmt.Sprintf("%s=%d,2=0.5", word.Draw(rt, label), n)
+	case "bool":
+		return rapid.SampledFrom([]string{"true", "false"}).Draw(rt, label)
+	case "duration":
+		return fmt.Sprintf("%ds", n)
+	case "size":
+		return fmt.Sprintf("%dKiB", n)
+	default:
+		return fmt.Sprint(n)
+	}
+}
+
+// document writes values, as they stand in the environment, as a YAML file.
+func document(k *key, text string) string {
+	items, err := k.split(text)
+	if err != nil {
+		panic(err)
+	}
+	value, faults := k.decode(items)
+	if len(faults) > 0 {
+		panic(faults)
+	}
+	var b strings.Builder
+	parts := strings.Split(k.Name, ".")
+	for depth, part := range parts {
+		fmt.Fprintf(&b, "%s%s:", strings.Repeat("  ", depth), part)
+		if depth < len(parts)-1 {
+			b.WriteByte('\n')
+		}
+	}
+	return b.String() + " " + formatYAML(value) + "\n"
+}
+
+// Whatever the key and the values, the flag wins over the environment, that
+// over the file, and that over the default. The loader's stages are run without
+// its check, so that each key can be tried alone.
+func TestPrecedence(t *testing.T) {
+	for _, k := range table {
+		t.Run(k.Name, func(t *testing.T) {
+			rapid.Check(t, func(rt *rapid.T) {
+				var texts [4]string // default, file, environment, flag
+				texts[0] = k.Default
+				for i := range texts[1:] {
+					texts[i+1] = drawText(rt, k, fmt.Sprint(i+1))
+				}
+				given := rapid.IntRange(0, 7).Draw(rt, "sources")
+
+				l := newLoader()
+				winner, origin := 0, Origin{}
+				if given&1 != 0 {
+					settings, problems := parseYAML("file.yaml", []byte(document(k, texts[1])))
+					if len(settings) != 1 || len(problems) != 0 {
+						rt.Fatalf("the file gives %v and %v", settings, problems)
+					}
+					l.set(settings[0])
+					winner, origin = 1, settings[0].origin
+				}
+				if given&2 != 0 {
+					l.environment([]string{"HOME=/", k.Env + "=" + texts[2]})
+					winner, origin = 2, Origin{Source: k.Env}
+				}
+				if given&4 != 0 {
+					l.flags(map[string]string{k.Name: texts[3]})
+					winner, origin = 3, Origin{Source: k.Flag}
+				}
+				if len(l.problems) > 0 {
+					rt.Fatalf("problems: %v", l.problems)
+				}
+				items, _ := k.split(texts[winner])
+				want, _ := k.decode(items)
+				if got := k.in(l.config); formatYAML(got) != formatYAML(want) {
+					rt.Errorf("got %s, want %s of source %d", formatYAML(got), formatYAML(want), winner)
+				}
+				if got := l.config.Origin(k.Name); got != origin {
+					rt.Errorf("origin is %v, want %v", got, origin)
+				}
+			})
+		})
+	}
+}
+
+// Each testdata/NAME.bad.yml has its error beside it in NAME.bad.txt. Lines
+// "#env NAME=VALUE" and "#flag KEY=VALUE" in the file add to its sources.
+func TestBadFiles(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.bad.yml")
+	if err != nil || len(files) < 12 {
+		t.Fatalf("found %d files (%v), want at least 12", len(files), err)
+	}
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			from := Sources{File: file, FileRequired: true, Flags: map[string]string{}}
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for line := range strings.Lines(string(text)) {
+				if entry, ok := strings.CutPrefix(strings.TrimSpace(line), "#env "); ok {
+					from.Env = append(from.Env, entry)
+				} else if entry, ok := strings.CutPrefix(strings.TrimSpace(line), "#flag "); ok {
+					name, value, _ := strings.Cut(entry, "=")
+					from.Flags[name] = value
+				}
+			}
+			problems(t, from)
+			_, err = Load(from)
+			got := err.Error() + "\n"
+			golden := strings.TrimSuffix(file, ".yml") + ".txt"
+			if *update {
+				if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got != string(want) {
+				t.Errorf("got\n%swant\n%s", got, want)
+			}
+		})
+	}
+}
+
+func TestProblemFields(t *testing.T) {
+	file := write(t, "streamd.yaml", "kafka:\n  topic: orders\n  broker: [a:1]\nmodel:\n  nu: much\n")
+	got := problems(t, Sources{
+		File:  file,
+		Env:   []string{"STREAMD_LIMITS_ROWS=-1"},
+		Flags: map[string]string{"workers": "x"},
+	})
+	want := []Problem{
+		{file, 3, 3, "kafka.broker", "", "unknown key; did you mean kafka.brokers?"},
+		{file, 5, 7, "model.nu", "much", "want a finite number in decimal digits, such as 0.5 or 1e-3"},
+		{"STREAMD_LIMITS_ROWS", 0, 0, "limits.rows", "-1", "want at least 1"},
+		{"--workers", 0, 0, "workers", "x", "want a whole number in decimal digits"},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got\n%v\nwant\n%v", got, want)
+	}
+}
+
+func TestFileTroubles(t *testing.T) {
+	missing := filepath.Join(t.TempDir(), "none.yaml")
+	topic := map[string]string{"kafka.topic": "orders"}
+	load(t, Sources{File: missing, Flags: topic})
+	for _, test := range []struct{ file, want string }{
+		{missing, "cannot open: no such file"},
+		{t.TempDir(), "cannot read: is a directory"},
+		{write(t, "large.yaml", strings.Repeat("# comment\n", maxFile/10+1)), "larger than 1MiB"},
+		{write(t, "wide.yaml", "model: {class_weights: {"+strings.Repeat("a: 1, ", maxTokens/4)+"}}"), "more than 32768 words"},
+		{write(t, "deep.yaml", "kafka: "+strings.Repeat("[", 100000)), "nested too deeply"},
+		{write(t, "dashes.yaml", strings.Repeat("- ", 10000)), "nested too deeply"},
+		{write(t, "stairs.yaml", stairs(300)), "nested too deeply"},
+		{write(t, "binary.yaml", "kafka:\n  topic: \xff\n"), ":2:10: not a text file in UTF-8"},
+	} {
+		got := problems(t, Sources{File: test.file, FileRequired: true, Flags: topic})
+		if len(got) != 1 || !strings.HasPrefix(got[0].String(), test.file+":") || !strings.Contains(got[0].String(), test.want) {
+			t.Errorf("got %v, want one problem of %s: %s", got, test.file, test.want)
+		}
+	}
+}
+
+// stairs nests by indentation.
+func stairs(depth int) string {
+	var b strings.Builder
+	for i := range depth {
+		fmt.Fprintf(&b, "%sa:\n", strings.Repeat(" ", i))
+	}
+	return b.String()
+}
+
+func TestByteOrderMarkAndCRLF(t *testing.T) {
+	c := load(t, Sources{File: write(t, "windows.yaml", "\ufeffkafka:\r\n  topic: orders\r\n")})
+	if c.Kafka.Topic != "orders" {
+		t.Errorf("kafka.topic is %q", c.Kafka.Topic)
+	}
+}
+
+func TestEnvironmentOfKubernetes(t *testing.T) {
+	env := []string{
+		"STREAMD_KAFKA_TOPIC=orders", "STREAMD_CONFIG=x.yaml", "STREAMD=1", "HOME=/",
+		"STREAMD_SERVICE_HOST=10.0.0.1", "STREAMD_SERVICE_PORT=80", "STREAMD_SERVICE_PORT_HTTP=80",
+		"STREAMD_PORT=tcp://10.0.0.1:80", "STREAMD_PORT_80_TCP=tcp://10.0.0.1:80",
+		"STREAMD_PORT_80_TCP_PROTO=tcp", "STREAMD_PORT_80_TCP_PORT=80", "STREAMD_PORT_80_TCP_ADDR=10.0.0.1",
+		"STREAMD_KAFKA_SERVICE_HOST=10.0.0.2", "STREAMD_KAFKA_PORT_9092_TCP=tcp://10.0.0.2:9092",
+	}
+	load(t, Sources{Env: env})
+	for _, k := range table {
+		if serviceLink.MatchString(k.Env) || k.Env == FileVariable {
+			t.Errorf("%s would be passed over", k.Env)
+		}
+	}
+	got := problems(t, Sources{Env: append(env, "STREAMD_KAFKA_TOPICS=a")})
+	if len(got) != 1 || got[0].String() != "STREAMD_KAFKA_TOPICS: unknown variable; did you mean STREAMD_KAFKA_TOPIC?" {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestUnknownFlag(t *testing.T) {
+	got := problems(t, Sources{Flags: map[string]string{"kafka.topic": "orders", "model.standardize": "true"}})
+	if len(got) != 1 || got[0].String() != "--model.standardize: unknown flag; did you mean model.standardise?" {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestSecrets(t *testing.T) {
+	const hidden = "pa55 wörd"
+	from := Sources{Flags: map[string]string{
+		"kafka.topic": "orders", "kafka.sasl.mechanism": "plain", "kafka.sasl.username": "u",
+		"kafka.sasl.password_file": write(t, "password", hidden+"\r\n"),
+		"http.admin_token_file":    write(t, "token", "abc"),
+		"kafka.brokers":            "kafka.example:9092",
+	}}
+	c := load(t, from)
+	if got := c.Kafka.SASL.Password.Reveal(); got != hidden {
+		t.Errorf("the password is %q", got)
+	}
+	if got := c.HTTP.AdminToken.Reveal(); got != "abc" {
+		t.Errorf("the token is %q", got)
+	}
+	var out bytes.Buffer
+	if err := c.WriteYAML(&out); err != nil {
+		t.Fatal(err)
+	}
+	asJSON, err := json.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{out.String(), string(asJSON), fmt.Sprintf("%v %+v %#v %s %q", *c, c, c, c.Kafka.SASL, c.Kafka.SASL)} {
+		if strings.Contains(text, "pa55") || strings.Contains(text, "abc") {
+			t.Errorf("a secret shows in %s", text)
+		}
+	}
+	if w := c.Warnings(); len(w) != 1 || !strings.Contains(w[0], "in the clear") {
+		t.Errorf("warnings: %q", w)
+	}
+
+	for content, want := range map[string]string{
+		"":                               "the file is empty",
+		"\n":                             "the file is empty",
+		"one\ntwo\n":                     "characters that the secret cannot have",
+		"two words":                      "characters that the secret cannot have",
+		strings.Repeat("x", maxSecret+1): "larger than 4KiB",
+	} {
+		from.Flags["http.admin_token_file"] = write(t, "token", content)
+		got := problems(t, from)
+		if len(got) != 1 || !strings.Contains(got[0].Message, want) || content != "" && strings.Contains(got[0].Message, content) {
+			t.Errorf("content %.20q: got %v, want %s", content, got, want)
+		}
+	}
+}
+
+func TestWarnsOfOpenAdminCalls(t *testing.T) {
+	for listen, want := range map[string]int{"127.0.0.1:1": 0, "[::1]:1": 0, "localhost:1": 0, ":1": 1, "0.0.0.0:1": 1, "host:1": 1} {
+		c := load(t, Sources{Flags: map[string]string{"kafka.topic": "orders", "http.listen": listen}})
+		if got := c.Warnings(); len(got) != want {
+			t.Errorf("%s: %q, want %d warnings", listen, got, want)
+		}
+	}
+}
+
+// What WriteYAML writes loads to the same values.
+func TestWriteYAMLRoundTrip(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		l := newLoader()
+		for _, k := range table {
+			if k.Name == "kafka.topic" || rapid.Bool().Draw(rt, k.Name) {
+				l.text(k, Origin{Source: "--" + k.Name}, drawText(rt, k, k.Name))
+			}
+		}
+		// Any text, as far as the key takes it.
+		l.config.Format.Label = rapid.StringMatching(`[^\pC]{1,6}`).Draw(rt, "label")
+		l.derive()
+		var out bytes.Buffer
+		if err := l.config.WriteYAML(&out); err != nil {
+			rt.Fatal(err)
+		}
+		again := newLoader()
+		settings, problems := parseYAML("again.yaml", out.Bytes())
+		for _, s := range settings {
+			again.set(s)
+		}
+		problems = append(problems, again.problems...)
+		if len(problems) > 0 || len(settings) != len(table) {
+			rt.Fatalf("%d settings of %d keys, problems %v, in\n%s", len(settings), len(table), problems, &out)
+		}
+		if !again.config.Equal(l.config) {
+			rt.Errorf("other values come back from\n%s", &out)
+		}
+	})
+}
+
+func TestWriteYAMLNamesOrigins(t *testing.T) {
+	file := write(t, "streamd.yaml", "kafka:\n  topic: orders\n")
+	c := load(t, Sources{File: file, Env: []string{"STREAMD_MODEL_NU=2"}, Flags: map[string]string{"workers": "3"}})
+	var out bytes.Buffer
+	if err := c.WriteYAML(&out); err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{
+		"  topic: orders  # " + file + ":2:10\n",
+		"  nu: 2  # STREAMD_MODEL_NU\n",
+		"workers: 3  # --workers\n",
+		"  group: streamd.default  # default\n",
+	} {
+		if !strings.Contains(out.String(), "\n"+line) {
+			t.Errorf("no line %q in\n%s", line, &out)
+		}
+	}
+}
+
+const exampleFile = "streamd.example.yaml"
+
+func TestExample(t *testing.T) {
+	var out bytes.Buffer
+	if err := WriteExample(&out); err != nil {
+		t.Fatal(err)
+	}
+	if *update {
+		if err := os.WriteFile(exampleFile, out.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := os.ReadFile(exampleFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(text, out.Bytes()) {
+		t.Errorf("%s is not what the keys say; go generate ./config writes it anew", exampleFile)
+	}
+
+	defaults := load(t, Sources{Flags: map[string]string{"kafka.topic": "blocks"}})
+	if c := load(t, Sources{File: exampleFile, FileRequired: true}); !c.Equal(defaults) {
+		t.Error("as it stands, it is not the defaults")
+	}
+
+	commented := regexp.MustCompile(`(?m)^( *)#(\S)`)
+	all := commented.ReplaceAllString(string(text), "$1$2")
+	c := load(t, Sources{File: write(t, "all.yaml", all)})
+	if !c.Equal(defaults) {
+		t.Error("with every key, it is not the defaults")
+	}
+	if len(table) < 50 {
+		t.Errorf("only %d keys", len(table))
+	}
+	for _, k := range table {
+		if c.Origin(k.Name).Line == 0 {
+			t.Errorf("%s is not in it", k.Name)
+		}
+	}
+}
+
+func TestKeys(t *testing.T) {
+	keys := Keys()
+	for _, k := range keys {
+		if !strings.HasSuffix(k.Help, ".") && !strings.HasSuffix(k.Help, "-") || len(k.Help) > 140 {
+			t.Errorf("%s: help %q is not a short sentence", k.Name, k.Help)
+		}
+	}
+	want := Key{
+		Name: "kafka.max_message_bytes", Flag: "--kafka.max_message_bytes", Env: "STREAMD_KAFKA_MAX_MESSAGE_BYTES",
+		Type: "size", Default: "64MiB", Help: "Largest message, also after decompression.",
+	}
+	if got := byName["kafka.max_message_bytes"].Key; got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+// FuzzLoad looks for a panic, and for a file that is accepted but whose
+// effective configuration is not.
+func FuzzLoad(f *testing.F) {
+	files, err := filepath.Glob("testdata/*.bad.yml")
+	if err != nil || len(files) == 0 {
+		f.Fatal(err, len(files))
+	}
+	for _, file := range append(files, exampleFile) {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text, "a,b=2", "true")
+	}
+	f.Add([]byte("kafka: {topic: a, brokers: [a:1, 'b:2']}\nmodel:\n  class_weights: {? x : 1}"), "1d2h", "1GiB")
+	f.Add([]byte("a: &x [*x]\n---\n!!str <<: |\n"), "", "-9223372036854775808")
+	f.Fuzz(func(t *testing.T, file []byte, env, flag string) {
+		l := newLoader()
+		settings, problems := parseYAML("fuzz.yaml", file)
+		for _, s := range settings {
+			l.set(s)
+		}
+		for _, p := range append(problems, l.problems...) {
+			if p.Source != "fuzz.yaml" || p.Message == "" || p.Line < 0 || p.Line > bytes.Count(file, []byte("\n"))+1 {
+				t.Errorf("problem without a place: %+v", p)
+			}
+			_ = p.String()
+		}
+		for _, k := range table {
+			l.environment([]string{k.Env + "=" + env})
+			l.flags(map[string]string{k.Name: flag})
+		}
+		l.derive()
+		l.check()
+
+		var out bytes.Buffer
+		if err := l.config.WriteYAML(&out); err != nil {
+			t.Fatal(err)
+		}
+		again := newLoader()
+		settings, problems = parseYAML("again.yaml", out.Bytes())
+		for _, s := range settings {
+			again.set(s)
+		}
+		if problems = append(problems, again.problems...); len(problems) > 0 || !again.config.Equal(l.config) {
+			t.Errorf("%v\nin the effective configuration\n%s", problems, &out)
+		}
+	})
+}

@@ -1,0 +1,287 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Size is a number of bytes.
+type Size int64
+
+// sizeUnits is sorted from the unit that a size is written in first.
+var sizeUnits = []struct {
+	name  string
+	bytes int64
+}{
+	{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10},
+	{"GB", 1e9}, {"MB", 1e6}, {"KB", 1e3}, {"B", 1},
+}
+
+// String writes the size with the largest power of 1024 that divides it.
+func (s Size) String() string {
+	for _, u := range sizeUnits[:3] {
+		if s != 0 && int64(s)%u.bytes == 0 {
+			return strconv.FormatInt(int64(s)/u.bytes, 10) + u.name
+		}
+	}
+	return strconv.FormatInt(int64(s), 10)
+}
+
+var errSize = errors.New("want a size, such as 8MiB, 64KB or a number of bytes")
+
+func parseSize(text string) (Size, error) {
+	number, unit := text, int64(1)
+	for _, u := range sizeUnits {
+		if cut := len(text) - len(u.name); cut > 0 && strings.EqualFold(text[cut:], u.name) {
+			number, unit = strings.TrimRight(text[:cut], " "), u.bytes
+			break
+		}
+	}
+	n, err := parseInt(number)
+	if err != nil || n < 0 || n > math.MaxInt64/unit {
+		return 0, errSize
+	}
+	return Size(n * unit), nil
+}
+
+const day = 24 * time.Hour
+
+var errDuration = errors.New("want a duration, such as 500ms, 1m30s or 7d")
+
+// parseDuration takes what time.ParseDuration does, after an optional whole
+// number of days.
+func parseDuration(text string) (time.Duration, error) {
+	var days int64
+	rest := text
+	if number, tail, ok := strings.Cut(text, "d"); ok {
+		n, err := parseInt(number)
+		if err != nil || n < 0 || n > int64(math.MaxInt64/day) {
+			return 0, errDuration
+		}
+		if tail == "" {
+			return time.Duration(n) * day, nil
+		}
+		days, rest = n, tail
+	}
+	d, err := time.ParseDuration(rest)
+	if err != nil || rest != text && d < 0 || d > math.MaxInt64-time.Duration(days)*day {
+		return 0, errDuration
+	}
+	return time.Duration(days)*day + d, nil
+}
+
+// formatDuration writes whole days as such and leaves out zero minutes and
+// seconds at the end: 7d, 1h, 1m30s.
+func formatDuration(d time.Duration) string {
+	if d != 0 && d%day == 0 {
+		return strconv.FormatInt(int64(d/day), 10) + "d"
+	}
+	text := d.String()
+	for _, zero := range []string{"m0s", "h0m"} {
+		if strings.HasSuffix(text, zero) {
+			text = text[:len(text)-2]
+		}
+	}
+	return text
+}
+
+// parseInt takes decimal digits with an optional minus, and nothing else that
+// strconv or YAML would allow: 007 and 1_000 mean different things elsewhere.
+func parseInt(text string) (int64, error) {
+	digits := strings.TrimPrefix(text, "-")
+	if digits == "" || digits[0] == '+' || digits[0] == '-' || len(digits) > 1 && digits[0] == '0' {
+		return 0, strconv.ErrSyntax
+	}
+	return strconv.ParseInt(text, 10, 64)
+}
+
+var (
+	durationType = reflect.TypeFor[time.Duration]()
+	sizeType     = reflect.TypeFor[Size]()
+	choiceType   = reflect.TypeFor[choice]()
+)
+
+// parseScalar reads a value of a type that is not a list or a map. The error
+// says what is wanted.
+func parseScalar(t reflect.Type, text string) (reflect.Value, error) {
+	v := reflect.New(t).Elem()
+	switch {
+	case t == durationType:
+		d, err := parseDuration(text)
+		if err != nil {
+			return v, err
+		}
+		v.SetInt(int64(d))
+	case t == sizeType:
+		s, err := parseSize(text)
+		if err != nil {
+			return v, err
+		}
+		v.SetInt(int64(s))
+	case t.Implements(choiceType):
+		choices := v.Interface().(choice).choices()
+		if !slices.Contains(choices, text) {
+			return v, fmt.Errorf("want %s%s", oneOf(choices), didYouMean(nearest(text, choices)))
+		}
+		v.SetString(text)
+	case t.Kind() == reflect.String:
+		if !utf8.ValidString(text) {
+			return v, errors.New("not valid UTF-8")
+		}
+		if strings.ContainsFunc(text, unicode.IsControl) {
+			return v, errors.New("control characters and line breaks are not allowed")
+		}
+		v.SetString(text)
+	case t.Kind() == reflect.Bool:
+		switch text {
+		case "true", "false":
+			v.SetBool(text == "true")
+		default:
+			return v, errors.New("want true or false")
+		}
+	case t.Kind() == reflect.Int, t.Kind() == reflect.Int64:
+		n, err := parseInt(text)
+		if errors.Is(err, strconv.ErrRange) || err == nil && v.OverflowInt(n) {
+			return v, errors.New("out of range")
+		}
+		if err != nil {
+			return v, errors.New("want a whole number in decimal digits")
+		}
+		v.SetInt(n)
+	case t.Kind() == reflect.Float64:
+		f, err := strconv.ParseFloat(text, 64)
+		if err != nil || math.IsInf(f, 0) || math.IsNaN(f) || strings.ContainsAny(text, "_xX") {
+			return v, errors.New("want a finite number in decimal digits, such as 0.5 or 1e-3")
+		}
+		v.SetFloat(f)
+	default:
+		panic(fmt.Sprintf("config: no values of type %s", t))
+	}
+	return v, nil
+}
+
+// formatScalar writes what parseScalar reads back.
+func formatScalar(v reflect.Value) string {
+	switch {
+	case v.Type() == durationType:
+		return formatDuration(time.Duration(v.Int()))
+	case v.Type() == sizeType:
+		return Size(v.Int()).String()
+	case v.Kind() == reflect.Bool:
+		return strconv.FormatBool(v.Bool())
+	case v.CanInt():
+		return strconv.FormatInt(v.Int(), 10)
+	case v.CanFloat():
+		return strconv.FormatFloat(v.Float(), 'g', -1, 64)
+	default:
+		return v.String()
+	}
+}
+
+// An item is one scalar of a value as it was written: the value itself, an
+// element of a list or an entry of a map.
+type item struct {
+	name         string // the entry's key; maps only
+	text         string
+	line, column int // of the scalar, 1-based, in a file only
+}
+
+// split takes a value from the environment or a flag apart.
+func (k *key) split(text string) ([]item, error) {
+	switch k.typ.Kind() {
+	case reflect.Slice, reflect.Map:
+	default:
+		return []item{{text: text}}, nil
+	}
+	if strings.TrimSpace(text) == "" {
+		return nil, nil
+	}
+	var items []item
+	for part := range strings.SplitSeq(text, ",") {
+		it := item{text: strings.TrimSpace(part)}
+		if k.typ.Kind() == reflect.Map {
+			// The last sign divides: a weight has none, a label may.
+			cut := strings.LastIndexByte(it.text, '=')
+			if cut < 0 {
+				return nil, errors.New("want name=value pairs separated by commas, such as spam=2,ham=1")
+			}
+			it.name, it.text = strings.TrimSpace(it.text[:cut]), strings.TrimSpace(it.text[cut+1:])
+		}
+		items = append(items, it)
+	}
+	return items, nil
+}
+
+// A fault is what is wrong with one item.
+type fault struct {
+	item
+	message string
+}
+
+// decode makes the key's value of its items; the value is good when there are
+// no faults.
+func (k *key) decode(items []item) (reflect.Value, []fault) {
+	var faults []fault
+	scalar := func(t reflect.Type, it item) reflect.Value {
+		v, err := parseScalar(t, it.text)
+		if err == nil {
+			err = k.inBounds(v)
+		}
+		if err != nil {
+			faults = append(faults, fault{it, err.Error()})
+		}
+		return v
+	}
+	switch k.typ.Kind() {
+	case reflect.Slice:
+		list := reflect.MakeSlice(k.typ, 0, len(items))
+		for _, it := range items {
+			if it.text == "" {
+				faults = append(faults, fault{it, "an entry of the list is empty"})
+			}
+			list = reflect.Append(list, scalar(k.typ.Elem(), it))
+		}
+		return list, faults
+	case reflect.Map:
+		m := reflect.MakeMapWithSize(k.typ, len(items))
+		for _, it := range items {
+			name, err := parseScalar(k.typ.Key(), it.name)
+			switch {
+			case err != nil:
+				faults = append(faults, fault{it, "name: " + err.Error()})
+			case it.name == "":
+				faults = append(faults, fault{it, "an entry has no name"})
+			case m.MapIndex(name).IsValid():
+				faults = append(faults, fault{it, strconv.Quote(it.name) + " is given twice"})
+			}
+			m.SetMapIndex(name, scalar(k.typ.Elem(), it))
+		}
+		return m, faults
+	default:
+		return scalar(k.typ, items[0]), faults
+	}
+}
+
+// inBounds checks one number against the key's bounds.
+func (k *key) inBounds(v reflect.Value) error {
+	if k.min.IsValid() && v.Int() < k.min.Int() {
+		return fmt.Errorf("want at least %s", formatScalar(k.min))
+	}
+	if k.max.IsValid() && v.Int() > k.max.Int() {
+		return fmt.Errorf("want at most %s", formatScalar(k.max))
+	}
+	return nil
+}
+
+func oneOf(choices []string) string {
+	last := len(choices) - 1
+	return strings.Join(choices[:last], ", ") + " or " + choices[last]
+}

@@ -1,0 +1,160 @@
+package config
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// WriteYAML writes the effective configuration as a file that loads to the
+// same values, with a comment behind each that says where it came from. It
+// holds no secrets, only the names of their files.
+func (c *Config) WriteYAML(w io.Writer) error {
+	out := bufio.NewWriter(w)
+	writeSections(out, func(k *key, indent string, _ bool) {
+		fmt.Fprintf(out, "%s%s: %s  # %s\n", indent, k.last(), formatYAML(k.in(c)), c.origins[k.Name])
+	})
+	return out.Flush()
+}
+
+// String is what WriteYAML says of an origin: default, file:line:column, the
+// variable or the flag.
+func (o Origin) String() string {
+	switch {
+	case o.Source == "":
+		return "default"
+	case o.Line > 0:
+		return fmt.Sprintf("%s:%d:%d", o.Source, o.Line, o.Column)
+	default:
+		return o.Source
+	}
+}
+
+// WriteExample writes a file in which every key is explained. All but the
+// required ones are commented out, with their defaults: taking away each #
+// that a key follows immediately gives a file that says the same.
+func WriteExample(w io.Writer) error {
+	out := bufio.NewWriter(w)
+	fmt.Fprintf(out, `# The configuration of streamd run, with every key and its default.
+#
+# Each key is also an environment variable, which wins over this file, and a
+# flag, which wins over both: %s, %s.
+# Lists are written a,b and maps x=1,y=2 there. Sizes take KiB, MiB, GiB, KB,
+# MB, GB; durations ms, s, m, h, d. To see what is in force and where it comes
+# from: streamd run --check.
+
+`, byName["kafka.brokers"].Env, byName["kafka.brokers"].Flag)
+	writeSections(out, func(k *key, indent string, first bool) {
+		if !first {
+			fmt.Fprintln(out)
+		}
+		help := k.Help
+		if k.Required {
+			help += " Required."
+		}
+		if strings.Contains(k.Type, "|") {
+			help += " One of " + oneOf(strings.Split(k.Type, "|")) + "."
+		}
+		for line := range wrapped(help, 76-len(indent)) {
+			fmt.Fprintf(out, "%s# %s\n", indent, line)
+		}
+		if k.Required {
+			fmt.Fprintf(out, "%s%s: blocks\n", indent, k.last())
+		} else {
+			fmt.Fprintf(out, "%s#%s: %s\n", indent, k.last(), formatYAML(k.fallback))
+		}
+	})
+	return out.Flush()
+}
+
+// writeSections writes the headers of the sections, an empty line between two,
+// and calls line for every key; first says that nothing is above it in its
+// section.
+func writeSections(out io.Writer, line func(k *key, indent string, first bool)) {
+	var open []string
+	for i, k := range table {
+		var path []string
+		if s := k.section(); s != "" {
+			path = strings.Split(s, ".")
+		}
+		first := i == 0 || k.section() != table[i-1].section()
+		if first && i > 0 {
+			fmt.Fprintln(out)
+		}
+		for depth, name := range path {
+			if depth >= len(open) || open[depth] != name {
+				fmt.Fprintf(out, "%s%s:\n", strings.Repeat("  ", depth), name)
+				open = open[:min(depth, len(open))] // what was open below is not any more
+			}
+		}
+		open = path
+		line(k, strings.Repeat("  ", len(path)), first)
+	}
+}
+
+// last is the part of the name after the last dot.
+func (k *key) last() string { return k.Name[strings.LastIndexByte(k.Name, '.')+1:] }
+
+// plain matches texts that any YAML reader takes for the strings they are,
+// and reserved those of them that some do not.
+var (
+	plain    = regexp.MustCompile(`^[A-Za-z/][A-Za-z0-9_./-]*$`)
+	reserved = regexp.MustCompile(`(?i)^(y|n|yes|no|on|off|true|false|null)$`)
+)
+
+func yamlText(text string) string {
+	if plain.MatchString(text) && !reserved.MatchString(text) {
+		return text
+	}
+	return strconv.Quote(text)
+}
+
+// formatYAML writes a value on one line.
+func formatYAML(v reflect.Value) string {
+	switch v.Kind() {
+	case reflect.Slice:
+		parts := make([]string, v.Len())
+		for i := range parts {
+			parts[i] = formatYAML(v.Index(i))
+		}
+		return "[" + strings.Join(parts, ", ") + "]"
+	case reflect.Map:
+		parts := make([]string, 0, v.Len())
+		for entry := v.MapRange(); entry.Next(); {
+			parts = append(parts, yamlText(entry.Key().String())+": "+formatYAML(entry.Value()))
+		}
+		slices.Sort(parts)
+		return "{" + strings.Join(parts, ", ") + "}"
+	case reflect.String:
+		return yamlText(v.String())
+	default:
+		return formatScalar(v)
+	}
+}
+
+// wrapped breaks a text into lines of at most width bytes, where words allow.
+func wrapped(text string, width int) func(yield func(string) bool) {
+	return func(yield func(string) bool) {
+		var line string
+		for word := range strings.FieldsSeq(text) {
+			if line != "" && len(line)+1+len(word) > width {
+				if !yield(line) {
+					return
+				}
+				line = ""
+			}
+			if line != "" {
+				line += " "
+			}
+			line += word
+		}
+		if line != "" {
+			yield(line)
+		}
+	}
+}

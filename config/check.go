@@ -35,9 +35,9 @@ func (l *loader) checkKafka() {
 	for _, broker := range c.Kafka.Brokers {
 		host, _, _ := net.SplitHostPort(broker)
 		if problem := badAddress(broker, 1); problem != "" {
-			l.fault("kafka.brokers", "%q: %s", broker, problem)
+			l.fault("kafka.brokers", "%s: %s", quoted(broker), problem)
 		} else if host == "" {
-			l.fault("kafka.brokers", "%q: has no host", broker)
+			l.fault("kafka.brokers", "%s: has no host", quoted(broker))
 		}
 	}
 	if topic := byName["kafka.topic"]; c.Kafka.Topic == "" {
@@ -50,7 +50,7 @@ func (l *loader) checkKafka() {
 		case c.DeadLetters.Topic == c.Kafka.Topic:
 			l.fault("dead_letters.topic", "is the topic that is read; dead letters would be read again")
 		case !validTopic(c.DeadLetters.Topic) && validTopic(c.Kafka.Topic):
-			l.fault("dead_letters.topic", "%q is not a topic's name: want at most 249 letters, digits or . _ -", c.DeadLetters.Topic)
+			l.fault("dead_letters.topic", "%s is not a topic's name: want at most 249 letters, digits or . _ -", quoted(c.DeadLetters.Topic))
 		}
 	}
 
@@ -104,9 +104,9 @@ func (l *loader) checkFormat() {
 	for _, name := range f.Features {
 		switch {
 		case name == f.Label || name == f.Weight:
-			l.fault("format.features", "%q is the label or the weight", name)
+			l.fault("format.features", "%s is the label or the weight", quoted(name))
 		case seen[name]:
-			l.fault("format.features", "%q is named twice", name)
+			l.fault("format.features", "%s is named twice", quoted(name))
 		}
 		seen[name] = true
 	}
@@ -116,14 +116,6 @@ func (l *loader) checkModel() {
 	m := l.config.Model
 	if !namePattern.MatchString(m.Name) {
 		l.fault("model.name", "want 1 to 64 letters, digits or . _ -")
-	}
-	if m.Nu <= 0 {
-		l.fault("model.nu", "want a number greater than 0")
-	}
-	for _, class := range sortedKeys(m.ClassWeights) {
-		if m.ClassWeights[class] <= 0 {
-			l.fault("model.class_weights", "the weight of %q is not greater than 0", class)
-		}
 	}
 	if m.Balanced && len(m.ClassWeights) > 0 && !l.bad["model.balanced"] {
 		l.fault("model.class_weights", "cannot go together with model.balanced: true; it weighs the classes itself")
@@ -158,12 +150,12 @@ func validTopic(name string) bool {
 
 // badAddress says what is wrong with host:port, if anything.
 func badAddress(address string, leastPort uint64) string {
-	host, port, err := net.SplitHostPort(address)
+	if strings.ContainsAny(address, " /") {
+		return "want an address host:port, without a scheme, a path or spaces"
+	}
+	_, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return "want an address host:port"
-	}
-	if strings.ContainsAny(host, " /") {
-		return "want an address host:port without a scheme or spaces"
 	}
 	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n < leastPort {
 		return "want a port between " + strconv.FormatUint(leastPort, 10) + " and 65535"

@@ -125,9 +125,9 @@ type Limits struct {
 // Model says which hyperplane is wanted.
 type Model struct {
 	Name          string             `key:"name" default:"default" help:"Name of the model, of letters, digits and . _ -"`
-	Nu            float64            `key:"nu" default:"1" help:"Weight ν > 0 of the errors against the size of the plane."`
+	Nu            float64            `key:"nu" default:"1" above:"0" help:"Weight ν > 0 of the errors against the size of the plane."`
 	Balanced      bool               `key:"balanced" default:"false" help:"Weigh each side of a plane by one over its rows."`
-	ClassWeights  map[string]float64 `key:"class_weights" help:"Weights > 0 of classes; a class that is not named has 1. Not together with model.balanced."`
+	ClassWeights  map[string]float64 `key:"class_weights" above:"0" help:"Weights > 0 of classes; a class that is not named has 1. Not together with model.balanced."`
 	Standardise   bool               `key:"standardise" default:"false" help:"Solve with every feature scaled to mean 0 and variance 1."`
 	SolveInterval time.Duration      `key:"solve_interval" default:"1s" min:"10ms" help:"Least time between two solves while blocks arrive."`
 }
@@ -178,17 +178,6 @@ func (c *Config) Origin(name string) Origin {
 		panic("config: no key " + name)
 	}
 	return c.origins[name]
-}
-
-// Equal reports whether two configurations have the same values, wherever they
-// came from.
-func (c *Config) Equal(d *Config) bool {
-	for _, k := range table {
-		if formatYAML(k.in(c)) != formatYAML(k.in(d)) {
-			return false
-		}
-	}
-	return c.Kafka.SASL.Password == d.Kafka.SASL.Password && c.HTTP.AdminToken == d.HTTP.AdminToken
 }
 
 // Secret is a text that is kept out of logs and dumps.

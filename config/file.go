@@ -63,7 +63,8 @@ func parseDocument(data []byte) (ast.Node, error) {
 		}
 		rest = tail
 	}
-	tokens := lexer.Tokenize(string(data))
+	// The lexer drops a tag at the very end of its text.
+	tokens := lexer.Tokenize(string(data) + "\n")
 	if err := checkTokens(tokens); err != nil {
 		return nil, err
 	}
@@ -94,18 +95,21 @@ func checkTokens(tokens token.Tokens) error {
 	if len(tokens) > maxTokens {
 		return tokenError(tokens[maxTokens], "more than %d words and signs; a configuration is shorter", maxTokens)
 	}
-	var content bool // something before which no document can begin
+	var begun, ended bool // the one document; of others the parser may lose some
 	var flow, run int
 	for _, t := range tokens {
-		switch t.Type {
-		case token.CommentType:
+		if t.Type == token.CommentType {
 			continue
-		case token.DocumentHeaderType:
-			if content {
-				return tokenError(t, "a second document; the configuration is one")
-			}
+		}
+		if ended || begun && t.Type == token.DocumentHeaderType {
+			return tokenError(t, "a second document; the configuration is one")
+		}
+		begun = true
+		switch t.Type {
+		case token.DocumentEndType:
+			ended = true
 		case token.DirectiveType, token.AnchorType, token.AliasType, token.TagType, token.MergeKeyType, token.MappingKeyType:
-			return tokenError(t, "%q: anchors, aliases, tags, merge keys, complex keys and directives are not used in a configuration", t.Value)
+			return tokenError(t, "%s: anchors, aliases, tags, merge keys, complex keys and directives are not used in a configuration", quoted(t.Value))
 		case token.MappingStartType, token.SequenceStartType:
 			flow++
 		case token.MappingEndType, token.SequenceEndType:
@@ -117,10 +121,9 @@ func checkTokens(tokens token.Tokens) error {
 		} else {
 			run = 0
 		}
-		if flow > maxDepth || run > maxDepth || t.Position.Column > 1 && t.Position.IndentNum > 8*maxDepth {
+		if flow > maxDepth || run > maxDepth || t.Position.IndentNum > 8*maxDepth {
 			return tokenError(t, "nested too deeply")
 		}
-		content = true
 	}
 	return nil
 }
@@ -132,10 +135,10 @@ type yamlReader struct {
 	seen     map[string]token.Position // keys and sections, for duplicates
 }
 
-func (r *yamlReader) report(at *token.Token, key, value, format string, args ...any) {
+func (r *yamlReader) report(at *token.Token, key, format string, args ...any) {
 	r.problems = append(r.problems, Problem{
 		Source: r.source, Line: at.Position.Line, Column: at.Position.Column,
-		Key: key, Value: value, Message: fmt.Sprintf(format, args...),
+		Key: key, Message: fmt.Sprintf(format, args...),
 	})
 }
 
@@ -147,7 +150,7 @@ func (r *yamlReader) section(name string, node ast.Node) {
 		if name == "" {
 			what = "want keys and values, such as kafka: {topic: orders}"
 		}
-		r.report(start(node), name, "", "%s; found %s", what, describe(node))
+		r.report(start(node), name, "%s; found %s", what, describe(node))
 		return
 	}
 	for _, entry := range mapping.Values {
@@ -162,7 +165,7 @@ func (r *yamlReader) entry(section string, entry *ast.MappingValueNode) {
 		name = section + "." + name
 	}
 	if first, ok := r.seen[name]; ok {
-		r.report(at, name, "", "given twice; first in line %d", first.Line)
+		r.report(at, name, "given twice; first in line %d", first.Line)
 		return
 	}
 	r.seen[name] = *at.Position
@@ -171,15 +174,15 @@ func (r *yamlReader) entry(section string, entry *ast.MappingValueNode) {
 	_, empty := entry.Value.(*ast.NullNode)
 	switch {
 	case strings.Contains(at.Value, ".") && (k != nil || isSection):
-		r.report(at, name, "", "write sections by indentation, not with dots")
+		r.report(at, name, "write sections by indentation, not with dots")
 	case isSection && empty:
 	case isSection:
 		r.section(name, entry.Value)
 	case k == nil:
 		_, nested := entry.Value.(*ast.MappingNode)
-		r.report(at, name, "", "unknown key%s", didYouMean(suggestKeys(name, nested || empty)))
+		r.report(at, name, "unknown key%s", didYouMean(suggestKeys(name, nested || empty)))
 	case empty:
-		r.report(at, name, "", "has no value; leave the key out for the default%s", emptyHint(k))
+		r.report(at, name, "has no value; leave the key out for the default%s", emptyHint(k))
 	default:
 		r.value(k, entry.Value)
 	}
@@ -203,15 +206,15 @@ func emptyHint(k *key) string {
 func (r *yamlReader) value(k *key, node ast.Node) {
 	at := start(node)
 	s := setting{key: k, origin: Origin{r.source, at.Position.Line, at.Position.Column}}
-	ok := true
 	add := func(name string, node ast.Node) {
 		it := item{name: name, line: node.GetToken().Position.Line, column: node.GetToken().Position.Column}
 		switch node := node.(type) {
 		case *ast.LiteralNode:
 			it.text = node.Value.Value
 		case *ast.NullNode, *ast.MappingNode, *ast.SequenceNode:
-			ok = false
-			r.report(start(node), k.Name, "", "want a single value; found %s", describe(node))
+			s.broken = true
+			r.report(start(node), k.Name, "want a single value; found %s", describe(node))
+			return
 		default:
 			it.text = node.GetToken().Value
 		}
@@ -221,7 +224,7 @@ func (r *yamlReader) value(k *key, node ast.Node) {
 	case reflect.Slice:
 		list, isList := node.(*ast.SequenceNode)
 		if !isList {
-			r.report(at, k.Name, "", "want a list, such as [a, b]; found %s", describe(node))
+			r.report(at, k.Name, "want a list, such as [a, b]; found %s", describe(node))
 			return
 		}
 		for _, element := range list.Values {
@@ -230,18 +233,18 @@ func (r *yamlReader) value(k *key, node ast.Node) {
 	case reflect.Map:
 		mapping, isMap := node.(*ast.MappingNode)
 		if !isMap {
-			r.report(at, k.Name, "", "want names and values, such as {spam: 2, ham: 1}; found %s", describe(node))
+			r.report(at, k.Name, "want names and values, such as {spam: 2, ham: 1}; found %s", describe(node))
 			return
 		}
 		for _, entry := range mapping.Values {
 			add(entry.Key.GetToken().Value, entry.Value)
 		}
 	default:
-		add("", node)
+		if add("", node); s.broken {
+			return
+		}
 	}
-	if ok {
-		r.settings = append(r.settings, s)
-	}
+	r.settings = append(r.settings, s)
 }
 
 // start is the token at which a reader sees the node begin.
@@ -261,6 +264,6 @@ func describe(node ast.Node) string {
 	case *ast.SequenceNode:
 		return "a list"
 	default:
-		return fmt.Sprintf("%q", node.GetToken().Value)
+		return quoted(node.GetToken().Value)
 	}
 }

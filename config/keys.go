@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -39,7 +40,8 @@ type key struct {
 	typ      reflect.Type
 	index    []int // of the field in Config
 	fallback reflect.Value
-	min, max reflect.Value // invalid: unbounded
+	min, max reflect.Value // of a whole number; invalid: unbounded
+	above    *float64      // what a number exceeds; nil: unbounded
 }
 
 func (k *key) in(c *Config) reflect.Value { return reflect.ValueOf(c).Elem().FieldByIndex(k.index) }
@@ -86,6 +88,13 @@ func readTags(keys []*key, t reflect.Type, prefix string, at []int) []*key {
 		}
 		k.min = k.bound(field.Tag.Get("min"))
 		k.max = k.bound(field.Tag.Get("max"))
+		if text, ok := field.Tag.Lookup("above"); ok {
+			least, err := strconv.ParseFloat(text, 64)
+			if err != nil {
+				panic(fmt.Sprintf("config: bound of %s: %v", name, err))
+			}
+			k.above = &least
+		}
 		items, err := k.split(k.Default)
 		value, faults := k.decode(items)
 		if err != nil || len(faults) > 0 || k.Help == "" {
@@ -143,7 +152,7 @@ func indexBy(name func(*key) string) map[string]*key {
 }
 
 func sectionNames() map[string]bool {
-	names := map[string]bool{"": true}
+	names := map[string]bool{}
 	for _, k := range table {
 		for s := k.section(); s != ""; s = s[:max(0, strings.LastIndexByte(s, '.'))] {
 			names[s] = true
@@ -161,19 +170,12 @@ func names(of func(*key) string) []string {
 	return list
 }
 
-// suggestKeys returns the keys that an unknown name may stand for: those
-// spelled like it or, failing that, those that end in it, for a key that was
-// written in the wrong section.
+// suggestKeys returns the keys that an unknown name may stand for: those that
+// end in it, since it may be in the wrong section, or those spelled like it.
 func suggestKeys(name string, withSections bool) []string {
 	candidates := names(func(k *key) string { return k.Name })
 	if withSections {
-		for s := range sections {
-			candidates = append(candidates, s)
-		}
-		slices.Sort(candidates)
-	}
-	if close := nearest(name, candidates); len(close) > 0 {
-		return close
+		candidates = append(candidates, sortedKeys(sections)...)
 	}
 	last := name[strings.LastIndexByte(name, '.')+1:]
 	var same []string
@@ -182,7 +184,10 @@ func suggestKeys(name string, withSections bool) []string {
 			same = append(same, c)
 		}
 	}
-	return same
+	if len(same) > 0 {
+		return same
+	}
+	return nearest(name, candidates)
 }
 
 // nearest returns the candidates with the fewest edits from name, if these are

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -32,11 +34,11 @@ type Problem struct {
 	Message      string // what is wrong and what is wanted
 }
 
-// String writes the problem on one line.
+// String writes the problem on one line, with long names and values cut.
 func (p Problem) String() string {
 	var b strings.Builder
 	if p.Source != "" {
-		b.WriteString(p.Source)
+		b.WriteString(shown(p.Source))
 		if p.Line > 0 {
 			fmt.Fprintf(&b, ":%d:%d", p.Line, p.Column)
 		}
@@ -44,23 +46,34 @@ func (p Problem) String() string {
 	}
 	// A variable's or a flag's name says which key it is.
 	if p.Key != "" && (p.Source == "" || p.Line > 0) {
-		b.WriteString(p.Key + ": ")
+		b.WriteString(shown(p.Key) + ": ")
 	}
 	if p.Value != "" {
-		const most = 80 // bytes of a value that tell it apart
-		value, more := p.Value, ""
-		if len(value) > most {
-			value, more = value[:most], "..."
-		}
-		b.WriteString(strconv.Quote(value) + more + ": ")
+		b.WriteString(quoted(p.Value) + ": ")
 	}
 	b.WriteString(p.Message)
 	return b.String()
 }
 
+// quoted is the text between quotes, cut where it has told itself apart.
+func quoted(text string) string {
+	const most = 80 // characters
+	if head := []rune(text); len(head) > most {
+		return strconv.Quote(string(head[:most])) + "..."
+	}
+	return strconv.Quote(text)
+}
+
+// shown is the text as it is, unless it would break the line.
+func shown(text string) string {
+	if len(text) > 256 || strings.ContainsFunc(text, unicode.IsControl) {
+		return quoted(text)
+	}
+	return text
+}
+
 // Error is everything that is wrong with a configuration: the file's problems
-// by position, then those of variables, of flags, and of values that do not
-// go together.
+// by position, then those of variables, of flags, and of what is missing.
 type Error struct {
 	Problems []Problem // at least one
 }
@@ -94,6 +107,7 @@ func Load(from Sources) (*Config, error) {
 	l.config.Kafka.SASL.Password = l.secret("kafka.sasl.password_file", password)
 	l.config.HTTP.AdminToken = l.secret("http.admin_token_file", bearer)
 	if len(l.problems) > 0 {
+		slices.SortStableFunc(l.problems, inOrder)
 		return nil, &Error{l.problems}
 	}
 	return l.config, nil
@@ -104,12 +118,13 @@ type setting struct {
 	key    *key
 	origin Origin
 	items  []item
+	broken bool // the problem with it was reported; items are what can be read all the same
 }
 
 type loader struct {
 	config   *Config
 	problems []Problem
-	bad      map[string]bool // keys with a value that could not be read
+	bad      map[string]bool // keys with a value that could not be read: what else they might cause is not reported
 }
 
 // newLoader returns a loader that holds the defaults.
@@ -128,19 +143,48 @@ func (l *loader) file(name string, required bool) {
 	}
 	if err != nil {
 		l.problems = append(l.problems, Problem{Source: name, Message: err.Error()})
+		l.spoil("")
 		return
 	}
 	settings, problems := parseYAML(name, data)
+	for _, p := range problems {
+		l.spoil(p.Key)
+	}
 	l.problems = append(l.problems, problems...)
 	for _, s := range settings {
 		l.set(s)
 	}
-	slices.SortStableFunc(l.problems, func(p, q Problem) int {
-		if p.Line != q.Line {
-			return p.Line - q.Line
+}
+
+// spoil marks a key, or all keys of a section, or all if the name is empty.
+func (l *loader) spoil(name string) {
+	for _, k := range table {
+		if name == "" || k.Name == name || strings.HasPrefix(k.Name, name+".") {
+			l.bad[k.Name] = true
 		}
-		return p.Column - q.Column
-	})
+	}
+}
+
+// inOrder sorts problems as Error promises.
+func inOrder(p, q Problem) int {
+	return cmp.Or(
+		cmp.Compare(p.rank(), q.rank()),
+		cmp.Compare(p.Line, q.Line),
+		cmp.Compare(p.Column, q.Column),
+	)
+}
+
+func (p Problem) rank() int {
+	switch {
+	case p.Source == "":
+		return 3
+	case strings.HasPrefix(p.Source, "--"):
+		return 2
+	case strings.HasPrefix(p.Source, EnvPrefix):
+		return 1
+	default:
+		return 0
+	}
 }
 
 // readBounded reads a small file; errors do not repeat its name.
@@ -221,7 +265,7 @@ func (l *loader) text(k *key, origin Origin, text string) {
 		l.problems = append(l.problems, Problem{Source: origin.Source, Key: k.Name, Value: text, Message: err.Error()})
 		return
 	}
-	l.set(setting{k, origin, items})
+	l.set(setting{key: k, origin: origin, items: items})
 }
 
 func (l *loader) set(s setting) {
@@ -234,7 +278,7 @@ func (l *loader) set(s setting) {
 		}
 		l.problems = append(l.problems, p)
 	}
-	if len(faults) == 0 {
+	if len(faults) == 0 && !s.broken {
 		s.key.in(l.config).Set(value)
 		l.config.origins[s.key.Name] = s.origin
 	}

@@ -260,7 +260,7 @@ func (k *key) decode(items []item) (reflect.Value, []fault) {
 			case it.name == "":
 				faults = append(faults, fault{it, "an entry has no name"})
 			case m.MapIndex(name).IsValid():
-				faults = append(faults, fault{it, strconv.Quote(it.name) + " is given twice"})
+				faults = append(faults, fault{it, quoted(it.name) + " is given twice"})
 			}
 			m.SetMapIndex(name, scalar(k.typ.Elem(), it))
 		}
@@ -277,6 +277,9 @@ func (k *key) inBounds(v reflect.Value) error {
 	}
 	if k.max.IsValid() && v.Int() > k.max.Int() {
 		return fmt.Errorf("want at most %s", formatScalar(k.max))
+	}
+	if k.above != nil && v.Float() <= *k.above {
+		return fmt.Errorf("want a number greater than %g", *k.above)
 	}
 	return nil
 }

@@ -124,7 +124,7 @@ type Limits struct {
 
 // Model says which hyperplane is wanted.
 type Model struct {
-	Name          string             `key:"name" default:"default" help:"Name of the model, of letters, digits and . _ -"`
+	Name          string             `key:"name" default:"default" help:"Name of the model: 1 to 64 letters, digits, dots, dashes or underscores."`
 	Nu            float64            `key:"nu" default:"1" above:"0" help:"Weight ν > 0 of the errors against the size of the plane."`
 	Balanced      bool               `key:"balanced" default:"false" help:"Weigh each side of a plane by one over its rows."`
 	ClassWeights  map[string]float64 `key:"class_weights" above:"0" help:"Weights > 0 of classes; a class that is not named has 1. Not together with model.balanced."`

@@ -97,24 +97,39 @@ func (b *Block) Align(features []string) error {
 	return nil
 }
 
-// FirstBadRow names the first row that Summarise cannot take: a feature or a
-// weight that is NaN or infinite, or a negative weight. It reads every number
-// and is meant for the error path. Nil: there is none.
+// The numbers that exact sums have room for, together with 2^31 rows: every
+// finite float32, float64 of the same magnitudes, and weights around 1.
+const (
+	minFeature, maxFeature = 0x1p-149, 0x1p128 // magnitudes, the upper one excluded
+	minWeight, maxWeight   = 0x1p-40, 0x1p40
+)
+
+// FirstBadRow names the first row that a Summary need not take: with a feature
+// or a weight that is NaN or infinite, a negative weight, or a number that is
+// neither 0 nor, in magnitude, from 2^-149 up to 2^128 (a feature; every finite
+// float32 is) or from 2^-40 to 2^40 (a weight). It reads every number and is
+// meant for the error path. Nil: there is none.
 func (b *Block) FirstBadRow() *RowError {
 	m := b.Rows()
 	var first *RowError
 	for i, v := range b.Weights {
-		if !(v >= 0) || math.IsInf(v, 0) {
-			first, m = &RowError{Row: i, Reason: fmt.Sprintf("the weight is %v", v)}, i
+		if !(v == 0 || minWeight <= v && v <= maxWeight) {
+			first, m = &RowError{Row: i, Reason: fmt.Sprintf("the weight is %v, neither 0 nor between 1e-12 and 1e12", v)}, i
 			break
 		}
 	}
 	for j, c := range b.Columns {
 		for i := range m {
-			if x := c.At(i); math.IsNaN(x) || math.IsInf(x, 0) {
-				first, m = &RowError{Row: i, Feature: b.featureName(j), Reason: fmt.Sprintf("the value is %v", x)}, i
-				break
+			x := c.At(i)
+			if a := math.Abs(x); x == 0 || minFeature <= a && a < maxFeature {
+				continue
 			}
+			reason := fmt.Sprintf("the value is %v, outside the range of exact sums (0, or 1.4e-45 to 3.4e38 in magnitude)", x)
+			if x-x != 0 {
+				reason = fmt.Sprintf("the value is %v", x)
+			}
+			first, m = &RowError{Row: i, Feature: b.featureName(j), Reason: reason}, i
+			break
 		}
 	}
 	return first

@@ -47,7 +47,7 @@
 // # Errors and panics
 //
 // What is wrong with data is an error: a *RowError for the first unusable row,
-// ErrRange, ErrEncoding, a *ConditionError, ErrClasses. Slices whose lengths
+// ErrEncoding, a *ConditionError, ErrClasses. Slices whose lengths
 // do not fit together, and removing what was never added, are bugs of the
 // caller and panic.
 package incremental

@@ -48,11 +48,6 @@ func (s *Summary) Classes() []string {
 	return labels
 }
 
-// ErrRange says that numbers of a block are too large, too small or too long
-// for exact sums. Every finite float32 is in range, and every float64 from
-// 1e-44 to 1e38 in magnitude with a weight between 1e-12 and 1e12.
-var ErrRange = errors.New("outside the range of exact sums")
-
 // A Summariser makes summaries. It keeps working memory from one block to the
 // next and is not safe for concurrent use.
 type Summariser struct {
@@ -62,9 +57,10 @@ type Summariser struct {
 	order  []int
 }
 
-// Summarise sums the rows of a block. It fails with a *RowError that names the
-// first row with a NaN, an infinity or a negative weight, and with ErrRange.
-// The block is not kept. The cost is m·n²/2 fused multiply-adds.
+// Summarise sums the rows of a block. It fails with the *RowError of
+// Block.FirstBadRow when a number is NaN or infinite, a weight is negative, or
+// a sum does not fit the exact sums of a State. The block is not kept. The
+// cost is m·n²/2 fused multiply-adds.
 //
 // The origin c_j is the median of feature j in the first, the middle and the
 // last row of the block (of those with weight > 0). Rows are summed about it
@@ -187,30 +183,24 @@ func checkShape(b *Block) {
 	}
 }
 
-// check proves that every term that the summary gives to a State fits its
-// sums. The terms are Σv, the origin and the sums about it, their products
-// Σv·c_j, c_k·s_j and Σv·c_j·c_k, and the rounding errors of those products,
-// which are multiples of the product of the factors' lowest bits.
+// check proves that a State can take the sums. All of them fit when every
+// number is in range, so that there is a bad row to name when they do not.
 func (s *Summary) check(b *Block) error {
-	for _, c := range s.classes {
-		// NaN and infinities have reached the sums of their features.
-		for _, x := range c.s {
-			if x-x != 0 {
-				if bad := b.FirstBadRow(); bad != nil {
-					return bad
-				}
-				return fmt.Errorf("class %q: a sum overflows: %w", c.label, ErrRange)
-			}
-		}
+	if s.fits() {
+		return nil
 	}
-	if class, ok := s.fits(); !ok {
-		return fmt.Errorf("class %q: numbers too large or too small: %w", class, ErrRange)
+	if bad := b.FirstBadRow(); bad != nil {
+		return bad
 	}
-	return nil
+	panic("incremental: numbers in range have sums that are not")
 }
 
-// fits says whether every term fits; if not, for which class.
-func (s *Summary) fits() (class string, ok bool) {
+// fits says whether every term that the summary gives to a State fits its
+// sums. The terms are Σv, the sums about the origin c, the products Σv·c_j,
+// c_k·Σv(x−c)_j and Σv·c_j·c_k, and the rounding errors of those products,
+// which are multiples of the product of the factors' lowest bits. (For numbers
+// in range the lowest bit is 2^-494 or above and the sums are below 2^330.)
+func (s *Summary) fits() bool {
 	var origin span
 	for _, x := range s.origin {
 		origin.cover(x)
@@ -228,11 +218,11 @@ func (s *Summary) fits() (class string, ok bool) {
 		terms := []span{weight, first, second, weight.times(origin), first.times(origin), weight.times(origin).times(origin)}
 		for _, t := range terms {
 			if t.bad || t.used && (t.low < exact.MinExponent || t.high > exact.MaxExponent) {
-				return c.label, false
+				return false
 			}
 		}
 	}
-	return "", true
+	return true
 }
 
 // span bounds numbers: each is zero or a multiple of 2^low below 2^high.
@@ -329,7 +319,7 @@ func DecodeSummary(b []byte) (*Summary, error) {
 	if d.bad || len(d.rest) != 0 {
 		return nil, ErrEncoding
 	}
-	if _, ok := s.fits(); !ok {
+	if !s.fits() {
 		return nil, ErrEncoding
 	}
 	return s, nil

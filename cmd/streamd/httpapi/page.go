@@ -24,11 +24,11 @@ import (
 var assetFiles embed.FS
 
 var pageTemplate = template.Must(template.New("page.html").Funcs(template.FuncMap{
-	"count": thousands[int64], "thousands": thousands[int],
-	"short": func(digest string) string { return digest[:min(len(digest), 12)] },
-	"ago":   func(t, now time.Time) string { return roughly(now.Sub(t)) + " ago" },
-	"num":   func(x float64) string { return strconv.FormatFloat(x, 'g', 5, 64) },
-	"utc":   func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
+	"count":     thousands[int64],
+	"thousands": thousands[int],
+	"ago":       func(t, now time.Time) string { return roughly(now.Sub(t)) + " ago" },
+	"clock":     func(t time.Time) string { return t.UTC().Format("2 Jan 2006, 15:04:05") },
+	"num":       func(x float64) string { return strings.ReplaceAll(strconv.FormatFloat(x, 'g', 5, 64), "-", "−") },
 }).ParseFS(assetFiles, "assets/page.html"))
 
 // assets are the page's other files, with the ETag of each.
@@ -84,8 +84,8 @@ type pageView struct {
 
 // The page stays small for any model and any topic.
 const (
-	maxPlanes     = 32
-	maxBars       = 320
+	maxPlanes     = 24
+	maxBars       = 256
 	maxPartitions = 64
 	strongest     = 3
 	maxListed     = 24 // weights of a single plane
@@ -262,16 +262,16 @@ func thousands[N int | int64](n N) string {
 	return grouped.String()
 }
 
-// roughly writes a duration in its two largest units.
+// roughly writes a duration in one unit.
 func roughly(d time.Duration) string {
 	d = max(0, d)
 	switch {
-	case d < time.Minute:
+	case d < 2*time.Minute:
 		return fmt.Sprintf("%d s", int(d.Seconds()))
-	case d < time.Hour:
-		return fmt.Sprintf("%d min %d s", int(d.Minutes()), int(d.Seconds())%60)
-	case d < 24*time.Hour:
-		return fmt.Sprintf("%d h %d min", int(d.Hours()), int(d.Minutes())%60)
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%d min", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%d h", int(d.Hours()))
 	}
-	return fmt.Sprintf("%d d %d h", int(d.Hours())/24, int(d.Hours())%24)
+	return fmt.Sprintf("%d d", int(d.Hours())/24)
 }

@@ -153,7 +153,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	// The mux would redirect to the cleaned path. A client that writes such a
 	// path has made a mistake, and DELETE should not be led elsewhere.
-	if p := r.URL.EscapedPath(); p != "/" && path.Clean(p) != strings.TrimSuffix(p, "/") {
+	p := r.URL.EscapedPath()
+	if clean := path.Clean(p); p != clean && (clean == "/" || p != clean+"/") {
 		s.fail(answer, r, fail(CodeNotFound, "there is nothing at this path"))
 		return
 	}

@@ -1,0 +1,173 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"streamd/incremental"
+	"streamd/incremental/gram"
+)
+
+// fake is a Service in memory.
+type fake struct {
+	mu       sync.Mutex
+	served   *Served
+	replaced chan struct{}
+	status   Status
+	ids      []string // live blocks, sorted
+	err      error    // of every call that can fail
+	panics   bool
+}
+
+var testTime = time.Date(2026, 3, 4, 5, 6, 7, 800, time.UTC)
+
+func newFake() *fake {
+	f := &fake{replaced: make(chan struct{})}
+	f.served = &Served{
+		Fingerprint: "f1",
+		Model: &incremental.Model{
+			Features: []string{"len", "caps"},
+			Classes:  []string{"ham", "spam"},
+			Rows:     []int64{30, 12},
+			Planes:   []incremental.Plane{{Class: "spam", W: []float64{1, -2}, Gamma: 0.5, Condition: 3}},
+			Options:  incremental.Options{Nu: 1},
+		},
+		Rows: 42, Blocks: 3, Digest: "d1",
+		Offsets: []Offset{{"orders", 3, 1842}},
+		MadeAt:  testTime,
+	}
+	f.ids = []string{"key:a+b//8=", "orders/3/1841", "orders/3/7"}
+	f.status = Status{
+		Version: "v0", Started: testTime,
+		Rows:     RowCounts{Read: 50, Summarised: 42, ZeroWeight: 3, Rejected: 4, InHand: 1},
+		Blocks:   BlockCounts{Added: 5, Retired: 1, Replaced: 1, Rejected: 2},
+		LiveRows: 42, LiveBlocks: 3, DeadLetters: 4, Rebalances: 6, FetchErrors: 7,
+		Partitions: []Partition{{"orders", 3, 1842, 10, 1900}, {"orders", 4, -1, -1, -1}},
+		LastSolve:  testTime, LastSnapshot: testTime,
+	}
+	return f
+}
+
+func (f *fake) Served() (*Served, <-chan struct{}) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.served, f.replaced
+}
+
+// serve replaces what is served.
+func (f *fake) serve(change func(*Served)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	next := *f.served
+	change(&next)
+	f.served = &next
+	close(f.replaced)
+	f.replaced = make(chan struct{})
+}
+
+func (f *fake) Status() Status {
+	if f.panics {
+		panic("status")
+	}
+	return f.status
+}
+
+func (f *fake) Blocks(_ context.Context, after string, limit int) (page []BlockInfo, next string, err error) {
+	if f.err != nil {
+		return nil, "", f.err
+	}
+	if after == "bad" {
+		return nil, "", fmt.Errorf("list blocks after %q: %w", after, ErrBadID)
+	}
+	for _, id := range f.ids {
+		if id <= after {
+			continue
+		}
+		if len(page) == limit {
+			return page, page[limit-1].ID, nil
+		}
+		page = append(page, BlockInfo{ID: id, Topic: "orders", Partition: 3, Time: testTime, Rows: 14})
+	}
+	return page, "", nil
+}
+
+func (f *fake) Retire(_ context.Context, id string) (Receipt, error) {
+	if f.err != nil {
+		return Receipt{}, f.err
+	}
+	i := slices.Index(f.ids, id)
+	if i < 0 {
+		return Receipt{}, fmt.Errorf("retire block %q: %w", id, ErrNotLive)
+	}
+	f.ids = slices.Delete(f.ids, i, i+1)
+	return Receipt{Block: BlockInfo{ID: id, Rows: 14}, DigestBefore: "d1", DigestAfter: "d2", RetiredAt: testTime}, nil
+}
+
+func (f *fake) Snapshot(context.Context) (SnapshotInfo, error) {
+	return SnapshotInfo{MadeAt: testTime, Blocks: 3, Rows: 42, Digest: "d1"}, f.err
+}
+
+// decodeFake knows one format: text/csv without quotes and headers.
+func decodeFake(contentType string, body []byte, features []string) ([]gram.Column, int, error) {
+	if contentType != "text/csv" {
+		return nil, 0, fmt.Errorf("%w %q", ErrMediaType, contentType)
+	}
+	lines := strings.Fields(string(body))
+	columns := make([][]float64, len(features))
+	for j := range columns {
+		columns[j] = make([]float64, len(lines))
+	}
+	for i, line := range lines {
+		fields := strings.Split(line, ",")
+		if len(fields) != len(features) {
+			return nil, 0, fmt.Errorf("row %d has %d features, the model %d", i, len(fields), len(features))
+		}
+		for j, field := range fields {
+			if _, err := fmt.Sscan(field, &columns[j][i]); err != nil {
+				return nil, 0, fmt.Errorf("row %d: %q is not a number", i, field)
+			}
+		}
+	}
+	views := make([]gram.Column, len(features))
+	for j := range columns {
+		views[j] = gram.ColumnOf(columns[j])
+	}
+	return views, len(lines), nil
+}
+
+func newServer(f *fake, token string) *Server {
+	return New(Config{Token: token, Decode: decodeFake}, f, NewMetrics(), zerolog.Nop())
+}
+
+// do answers one request; headers are "Name: value".
+func do(s http.Handler, method, target, body string, headers ...string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(method, target, strings.NewReader(body))
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ": ")
+		r.Header.Add(name, value)
+	}
+	w := httptest.NewRecorder()
+	s.ServeHTTP(w, r)
+	return w
+}
+
+func decodeJSON[T any](t *testing.T, w *httptest.ResponseRecorder) T {
+	t.Helper()
+	var v T
+	d := json.NewDecoder(w.Body)
+	d.DisallowUnknownFields()
+	if err := d.Decode(&v); err != nil {
+		t.Fatalf("decode %q: %v", w.Body, err)
+	}
+	return v
+}

@@ -1,0 +1,470 @@
+package httpapi
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"net/url"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/rs/zerolog"
+	"pgregory.net/rapid"
+
+	"streamd/incremental"
+	"streamd/incremental/gram"
+)
+
+func TestEndpoints(t *testing.T) {
+	const token = "s3cret"
+	admin := "Authorization: Bearer " + token
+	csv := "Content-Type: text/csv"
+	for _, test := range []struct {
+		method, target, body string
+		headers              []string
+		status               int
+		code                 Code   // of an error
+		want                 string // in the body
+	}{
+		{method: "GET", target: "/v1/model", status: 200, want: `"w":[1,-2],"gamma":0.5,"condition":3`},
+		{method: "HEAD", target: "/v1/model", status: 200},
+		{method: "GET", target: "/v1/model?wait=", status: 200},
+		{method: "GET", target: "/v1/model?wait=30s", status: 200, want: `"fingerprint":"f1"`},
+		{method: "GET", target: "/v1/model?wait=30", status: 400, code: CodeBadRequest, want: "30s"},
+		{method: "GET", target: "/v1/model?wait=-1s", status: 400, code: CodeBadRequest},
+		{method: "POST", target: "/v1/model", status: 405, code: CodeMethodNotAllowed, want: "GET, HEAD"},
+
+		{method: "POST", target: "/v1/predict", headers: []string{csv}, body: "2,0.5\n0,1\n", status: 200,
+			want: `{"model":"f1","classes":["ham","spam"],"planes":["spam"],"labels":["spam","ham"],"values":[[0.5],[-2.5]]}`},
+		{method: "POST", target: "/v1/predict", headers: []string{csv}, status: 200, want: `"labels":[],"values":[]`},
+		{method: "POST", target: "/v1/predict", body: "2,1", status: 415, code: CodeUnsupportedMediaType},
+		{method: "POST", target: "/v1/predict", headers: []string{"Content-Type: image/png"}, body: "2,1", status: 415, code: CodeUnsupportedMediaType, want: "image/png"},
+		{method: "POST", target: "/v1/predict", headers: []string{csv}, body: "2,1\n3", status: 400, code: CodeBadRequest, want: "row 1"},
+		{method: "POST", target: "/v1/predict", headers: []string{csv}, body: "1,1\n1e308,-1e308", status: 400, code: CodeBadRequest, want: "row 1"},
+		{method: "POST", target: "/v1/predict", headers: []string{csv}, body: "NaN,1", status: 400, code: CodeBadRequest, want: "row 0"},
+		{method: "POST", target: "/v1/predict", headers: []string{csv}, body: strings.Repeat("1,1\n", MaxRows), status: 200},
+		{method: "POST", target: "/v1/predict", headers: []string{csv}, body: strings.Repeat("1,1\n", MaxRows+1), status: 413, code: CodeTooLarge},
+		{method: "POST", target: "/v1/predict", headers: []string{csv}, body: strings.Repeat(" ", MaxBodyBytes+1), status: 413, code: CodeTooLarge},
+		{method: "GET", target: "/v1/predict", status: 405, code: CodeMethodNotAllowed},
+
+		{method: "GET", target: "/v1/blocks", status: 200, want: `"id":"orders/3/1841"`},
+		{method: "GET", target: "/v1/blocks?limit=1", status: 200, want: `"next":"key:a+b//8="`},
+		{method: "GET", target: "/v1/blocks?limit=0", status: 400, code: CodeBadRequest, want: "limit"},
+		{method: "GET", target: "/v1/blocks?limit=many", status: 400, code: CodeBadRequest},
+		{method: "GET", target: "/v1/blocks?after=zzz", status: 200, want: `{"blocks":[]}`},
+		{method: "GET", target: "/v1/blocks?after=bad", status: 400, code: CodeBadRequest, want: "bad"},
+
+		{method: "DELETE", target: "/v1/blocks/orders/3/1841", headers: []string{admin}, status: 200, want: `"id":"orders/3/1841"`},
+		{method: "DELETE", target: "/v1/blocks/orders%2F3%2F1841", headers: []string{admin}, status: 200, want: `"state_digest_before":"d1","state_digest_after":"d2"`},
+		{method: "DELETE", target: "/v1/blocks/key:a+b//8=", headers: []string{admin}, status: 200, want: `"offsets":[]`},
+		{method: "DELETE", target: "/v1/blocks/key%3Aa%2Bb%2f%2f8%3d", headers: []string{admin}, status: 200},
+		{method: "DELETE", target: "/v1/blocks/orders/3/1842", headers: []string{admin}, status: 404, code: CodeNotFound, want: "orders/3/1842"},
+		{method: "DELETE", target: "/v1/blocks/..", headers: []string{admin}, status: 404, code: CodeNotFound},
+		{method: "DELETE", target: "/v1/blocks/", headers: []string{admin}, status: 404, code: CodeNotFound},
+		{method: "DELETE", target: "/v1/blocks", headers: []string{admin}, status: 405, code: CodeMethodNotAllowed},
+		{method: "GET", target: "/v1/blocks/orders/3/1841", status: 405, code: CodeMethodNotAllowed, want: "DELETE"},
+		{method: "DELETE", target: "/v1/blocks/orders/3/1841", status: 401, code: CodeUnauthorized},
+		{method: "DELETE", target: "/v1/blocks/orders/3/1841", headers: []string{admin + "x"}, status: 401, code: CodeUnauthorized},
+		{method: "DELETE", target: "/v1/blocks/orders/3/1841", headers: []string{"Authorization: Basic " + token}, status: 401, code: CodeUnauthorized},
+		{method: "DELETE", target: "/v1/blocks/orders/3/1841", headers: []string{"Authorization: bearer " + token}, status: 200},
+		{method: "DELETE", target: "/v1/blocks/orders/3/1841", headers: []string{admin, "Sec-Fetch-Site: cross-site"}, status: 403, code: CodeForbidden},
+		{method: "DELETE", target: "/v1/blocks/orders/3/1841", headers: []string{admin, "Origin: https://evil.example"}, status: 403, code: CodeForbidden},
+
+		{method: "POST", target: "/v1/snapshot", headers: []string{admin}, status: 200, want: `"state_digest":"d1"`},
+		{method: "POST", target: "/v1/snapshot", status: 401, code: CodeUnauthorized},
+		{method: "GET", target: "/v1/snapshot", status: 405, code: CodeMethodNotAllowed},
+
+		{method: "GET", target: "/healthz", status: 200, want: "ok"},
+		{method: "GET", target: "/readyz", status: 200, want: "ready"},
+		{method: "GET", target: "/metrics", status: 200, want: "streamd_live_rows 42"},
+		{method: "GET", target: "/", status: 200, want: "<!doctype html>"},
+		{method: "POST", target: "/", status: 405, code: CodeMethodNotAllowed},
+		{method: "GET", target: "/assets/page.css", status: 200, want: "--ground"},
+		{method: "GET", target: "/assets/page.html", status: 404, code: CodeNotFound},
+		{method: "GET", target: "/v1/model/", status: 404, code: CodeNotFound},
+		{method: "GET", target: "/v1//model", status: 404, code: CodeNotFound},
+		{method: "GET", target: "/v2/model", status: 404, code: CodeNotFound},
+	} {
+		t.Run(test.method+" "+test.target, func(t *testing.T) {
+			w := do(newServer(newFake(), token), test.method, test.target, test.body, test.headers...)
+			if w.Code != test.status {
+				t.Fatalf("status %d, want %d: %.300s", w.Code, test.status, w.Body)
+			}
+			if body := w.Body.String(); !strings.Contains(body, test.want) {
+				t.Errorf("body %.300q lacks %q", body, test.want)
+			}
+			if test.status >= 400 {
+				if e := decodeJSON[ErrorAnswer](t, w).Error; e.Code != test.code || e.Message == "" {
+					t.Errorf("error %+v, want code %q and a message", e, test.code)
+				}
+			}
+			if test.status == 405 && w.Header().Get("Allow") == "" {
+				t.Error("405 without Allow")
+			}
+			if w.Header().Get("X-Content-Type-Options") != "nosniff" || w.Header().Get("Content-Security-Policy") == "" {
+				t.Errorf("headers %v lack the guards", w.Header())
+			}
+		})
+	}
+}
+
+func TestAdminIsOpenWithoutToken(t *testing.T) {
+	if w := do(newServer(newFake(), ""), "DELETE", "/v1/blocks/orders/3/7", ""); w.Code != 200 {
+		t.Errorf("status %d: %s", w.Code, w.Body)
+	}
+}
+
+func TestServiceErrors(t *testing.T) {
+	for _, test := range []struct {
+		err    error
+		status int
+		code   Code
+		shown  bool
+	}{
+		{fmt.Errorf("retire x: %w", ErrNotLive), 404, CodeNotFound, true},
+		{fmt.Errorf("retire x: %w", ErrBadID), 400, CodeBadRequest, true},
+		{fmt.Errorf("stopping: %w", ErrUnavailable), 503, CodeUnavailable, true},
+		{errors.New("open /var/lib/streamd/state: disk full"), 500, CodeInternal, false},
+	} {
+		f := newFake()
+		f.err = test.err
+		var log bytes.Buffer
+		s := New(Config{Decode: decodeFake}, f, NewMetrics(), zerolog.New(&log))
+		for _, call := range []string{"GET /v1/blocks", "DELETE /v1/blocks/x", "POST /v1/snapshot"} {
+			log.Reset()
+			method, target, _ := strings.Cut(call, " ")
+			w := do(s, method, target, "")
+			e := decodeJSON[ErrorAnswer](t, w).Error
+			if w.Code != test.status || e.Code != test.code {
+				t.Errorf("%s, %v: status %d, code %q", call, test.err, w.Code, e.Code)
+			}
+			if shown := e.Message == test.err.Error(); shown != test.shown {
+				t.Errorf("%s, %v: message %q", call, test.err, e.Message)
+			}
+			if logged := strings.Contains(log.String(), "disk full"); logged == test.shown {
+				t.Errorf("%s, %v: log %q", call, test.err, log.String())
+			}
+		}
+	}
+}
+
+func TestPanicIsAnswered(t *testing.T) {
+	f := newFake()
+	var log bytes.Buffer
+	s := New(Config{Decode: decodeFake}, f, NewMetrics(), zerolog.New(&log))
+	f.panics = true
+	w := do(s, "GET", "/readyz", "")
+	if e := decodeJSON[ErrorAnswer](t, w).Error; w.Code != 500 || e.Code != CodeInternal {
+		t.Errorf("status %d, error %+v", w.Code, e)
+	}
+	if !strings.Contains(log.String(), "panicked") {
+		t.Errorf("log %q", log.String())
+	}
+	f.panics = false
+	if w := do(s, "GET", "/readyz", ""); w.Code != 200 {
+		t.Errorf("status %d after the panic", w.Code)
+	}
+}
+
+func TestWithoutModel(t *testing.T) {
+	f := newFake()
+	f.served.Model, f.served.Problem = nil, "the live rows are all of one class"
+	f.status.NotReady = "still reading"
+	s := newServer(f, "")
+	for call, code := range map[string]Code{
+		"GET /v1/model": CodeNoModel, "POST /v1/predict": CodeNoModel, "GET /readyz": CodeUnavailable,
+	} {
+		method, target, _ := strings.Cut(call, " ")
+		w := do(s, method, target, "", "Content-Type: text/csv", `If-None-Match: "f1"`)
+		if e := decodeJSON[ErrorAnswer](t, w).Error; w.Code != 503 || e.Code != code {
+			t.Errorf("%s: status %d, error %+v", call, w.Code, e)
+		}
+		if w.Header().Get("Retry-After") == "" || w.Header().Get("ETag") != "" {
+			t.Errorf("%s: headers %v", call, w.Header())
+		}
+	}
+	if w := do(s, "GET", "/v1/model", ""); !strings.Contains(w.Body.String(), f.served.Problem) {
+		t.Errorf("body %s lacks the reason", w.Body)
+	}
+	if w := do(s, "GET", "/", ""); w.Code != 200 || !strings.Contains(w.Body.String(), f.served.Problem) {
+		t.Errorf("page: status %d, body %s", w.Code, w.Body)
+	}
+}
+
+func TestPagesOfBlocks(t *testing.T) {
+	f := newFake()
+	f.ids = nil
+	for i := range 2500 {
+		f.ids = append(f.ids, fmt.Sprintf("t/0/%04d", i))
+	}
+	s := newServer(f, "")
+	for _, limit := range []string{"", "7", "1000", "5000"} {
+		var got []string
+		after, pages := "", 0
+		for {
+			q := url.Values{"after": {after}, "limit": {limit}}
+			a := decodeJSON[BlocksAnswer](t, do(s, "GET", "/v1/blocks?"+q.Encode(), ""))
+			if len(a.Blocks) > maxPage {
+				t.Fatalf("limit %q: a page of %d", limit, len(a.Blocks))
+			}
+			for _, b := range a.Blocks {
+				got = append(got, b.ID)
+			}
+			pages++
+			if after = a.Next; after == "" {
+				break
+			}
+		}
+		if !reflect.DeepEqual(got, f.ids) {
+			t.Errorf("limit %q: %d blocks in %d pages, want %d", limit, len(got), pages, len(f.ids))
+		}
+	}
+}
+
+// finite draws any finite float64, of any bits.
+var finite = rapid.Custom(func(t *rapid.T) float64 {
+	x := math.Float64frombits(rapid.Uint64().Draw(t, "bits"))
+	if math.IsNaN(x) || math.IsInf(x, 0) {
+		return math.Copysign(0, x)
+	}
+	return x
+})
+
+func TestModelRoundTripsBitForBit(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(1, 20).Draw(t, "n")
+		plane := incremental.Plane{
+			Class: "b", W: rapid.SliceOfN(finite, n, n).Draw(t, "w"),
+			Gamma: finite.Draw(t, "gamma"), Condition: finite.Draw(t, "condition"),
+		}
+		f := newFake()
+		m := *f.served.Model
+		m.Features, m.Planes = make([]string, n), []incremental.Plane{plane}
+		m.Options.Nu = math.Abs(finite.Draw(t, "nu"))
+		f.served.Model = &m
+		var got ModelAnswer
+		if err := json.Unmarshal(do(newServer(f, ""), "GET", "/v1/model", "").Body.Bytes(), &got); err != nil {
+			t.Fatal(err)
+		}
+		same := func(what string, got, want float64) {
+			if math.Float64bits(got) != math.Float64bits(want) {
+				t.Fatalf("%s: %v, want %v", what, got, want)
+			}
+		}
+		for j := range n {
+			same("w", got.Planes[0].W[j], plane.W[j])
+		}
+		same("gamma", got.Planes[0].Gamma, plane.Gamma)
+		same("condition", *got.Planes[0].Condition, plane.Condition)
+		same("nu", got.Options.Nu, m.Options.Nu)
+	})
+}
+
+func TestModelWithoutBoundOnCondition(t *testing.T) {
+	f := newFake()
+	f.served.Model.Planes[0].Condition = math.Inf(1)
+	a := decodeJSON[ModelAnswer](t, do(newServer(f, ""), "GET", "/v1/model", ""))
+	if a.Planes[0].Condition != nil {
+		t.Errorf("condition %v, want null", *a.Planes[0].Condition)
+	}
+}
+
+// What a prediction says is what the model decides, row by row and bit for bit.
+func TestPredictAgreesWithModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(1, 5).Draw(t, "n")
+		k := rapid.IntRange(2, 4).Draw(t, "k")
+		rows := rapid.IntRange(0, 3000).Draw(t, "rows") // several pieces
+		number := rapid.Float64Range(-1e6, 1e6)
+		m := &incremental.Model{Options: incremental.Options{Nu: 1}}
+		for j := range n {
+			m.Features = append(m.Features, incremental.DefaultFeature(j))
+		}
+		for c := range k {
+			m.Classes = append(m.Classes, fmt.Sprintf("<%d>\"\u2028", c))
+			if k > 2 || c == 1 {
+				m.Planes = append(m.Planes, incremental.Plane{
+					Class: m.Classes[c], W: rapid.SliceOfN(number, n, n).Draw(t, "w"), Gamma: number.Draw(t, "gamma")})
+			}
+		}
+		columns := make([][]float64, n)
+		views := make([]gram.Column, n)
+		for j := range columns {
+			few := rapid.SliceOfN(number, 1, 9).Draw(t, "column")
+			for i := range rows {
+				columns[j] = append(columns[j], few[i%len(few)])
+			}
+			views[j] = gram.ColumnOf(columns[j])
+		}
+		f := newFake()
+		f.served.Model = m
+		decode := func(string, []byte, []string) ([]gram.Column, int, error) { return views, rows, nil }
+		s := New(Config{Decode: decode}, f, NewMetrics(), zerolog.Nop())
+		w := do(s, "POST", "/v1/predict", "", "Content-Type: any")
+		var got PredictAnswer
+		if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {
+			t.Fatal(err)
+		}
+		if len(got.Labels) != rows || len(got.Values) != rows || len(got.Planes) != len(m.Planes) {
+			t.Fatalf("%d labels, %d values, %d planes", len(got.Labels), len(got.Values), len(got.Planes))
+		}
+		x := make([]float64, n)
+		for i := range rows {
+			for j := range x {
+				x[j] = columns[j][i]
+			}
+			class, values := m.Decide(nil, x)
+			if got.Labels[i] != m.Classes[class] || !reflect.DeepEqual(got.Values[i], values) {
+				t.Fatalf("row %d: %q %v, want %q %v", i, got.Labels[i], got.Values[i], m.Classes[class], values)
+			}
+		}
+	})
+}
+
+func TestPredictDoesNotAllocatePerRow(t *testing.T) {
+	m := newFake().served.Model
+	const few, many = 10, 10_000
+	allocations := func(rows int) float64 {
+		column := gram.ColumnOf(make([]float32, rows))
+		return testing.AllocsPerRun(5, func() {
+			labels, values, err := score(m, []gram.Column{column, column}, rows)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := writePrediction(discard{}, &Served{Model: m}, labels, values); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	if a, b := allocations(few), allocations(many); b > a+2 { // the runtime's own may fall into a run
+		t.Errorf("%v allocations for %d rows, %v for %d", a, few, b, many)
+	}
+}
+
+type discard struct{}
+
+func (discard) Header() http.Header         { return http.Header{} }
+func (discard) WriteHeader(int)             {}
+func (discard) Write(p []byte) (int, error) { return len(p), nil }
+
+func TestMetrics(t *testing.T) {
+	s := newServer(newFake(), "")
+	s.metrics.SolveSeconds.Observe(0.002)
+	do(s, "GET", "/v1/model?wait=1s", "")
+	do(s, "GET", "/whatever/a/client/writes", "")
+	do(s, "GET", "//", "")
+	got := do(s, "GET", "/metrics", "").Body.String()
+	want, err := os.ReadFile("testdata/metrics.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(string(want)), "\n")
+	if len(lines) < 30 {
+		t.Fatalf("testdata/metrics.txt has only %d lines", len(lines))
+	}
+	for _, line := range lines {
+		if !strings.Contains(got, "\n"+line+"\n") {
+			t.Errorf("metrics lack %q", line)
+		}
+	}
+	if strings.Contains(got, "-1") && strings.Contains(got, `next_offset{partition="4"`) {
+		t.Error("metrics show an offset that is not known")
+	}
+	if strings.Contains(got, "whatever") {
+		t.Error("a client's path became a label")
+	}
+}
+
+// A block's id reaches the service as it is, however it was written.
+func FuzzBlockID(f *testing.F) {
+	for _, id := range []string{"orders/3/1841", "key:a+b//8=", "key:AA==", "%2F", "a?b#c", "../../etc", "é\x00\xff", " ", ".", "a/../b"} {
+		f.Add(id)
+	}
+	f.Fuzz(func(t *testing.T, id string) {
+		service := newFake()
+		service.ids = []string{id}
+		s := newServer(service, "")
+		encoded := "/v1/blocks/" + url.PathEscape(id)
+		if _, err := url.ParseRequestURI(encoded); err != nil {
+			t.Fatalf("%q: %v", encoded, err)
+		}
+		w := do(s, "DELETE", encoded, "")
+		if id == "" || id == "." || id == ".." { // of no kind that blocks have
+			if w.Code != 404 {
+				t.Fatalf("id %q: status %d", id, w.Code)
+			}
+			return
+		}
+		if w.Code != 200 || len(service.ids) != 0 {
+			t.Fatalf("id %q as %s: status %d: %s", id, encoded, w.Code, w.Body)
+		}
+	})
+}
+
+// Whatever is asked for, there is an answer or an error with a code of the set,
+// and never a redirect.
+func FuzzPath(f *testing.F) {
+	f.Add("GET", "/v1/model?wait=1h")
+	f.Add("DELETE", "/v1/blocks/a//../b%2f")
+	f.Add("CONNECT", "//x/..")
+	f.Add("OPTIONS", "/v1/predict")
+	f.Add("GET", "/v1/blocks?limit=99999999999999999999&after=%zz")
+	f.Fuzz(func(t *testing.T, method, target string) {
+		r, err := http.NewRequest(method, target, nil)
+		if err != nil || !strings.HasPrefix(target, "/") {
+			return
+		}
+		r.Body = http.NoBody
+		service := newFake()
+		w := &recorder{header: http.Header{}}
+		newServer(service, "").ServeHTTP(w, r)
+		if w.status == 200 {
+			return
+		}
+		var e ErrorAnswer
+		if err := json.Unmarshal(w.body.Bytes(), &e); err != nil || statusOf[e.Error.Code] != w.status {
+			t.Fatalf("%s %q: status %d, body %q", method, target, w.status, w.body.String())
+		}
+		if w.status == 500 {
+			t.Fatalf("%s %q: %s", method, target, w.body.String())
+		}
+	})
+}
+
+type recorder struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+}
+
+func (r *recorder) Header() http.Header { return r.header }
+func (r *recorder) WriteHeader(status int) {
+	if r.status == 0 {
+		r.status = status
+	}
+}
+func (r *recorder) Write(p []byte) (int, error) {
+	r.WriteHeader(200)
+	return r.body.Write(p)
+}
+
+func FuzzTags(f *testing.F) {
+	f.Add(`"f1"`)
+	f.Add(`W/"a,b" , "f1"`)
+	f.Add(`*`)
+	f.Add(`"unfinished`)
+	f.Fuzz(func(t *testing.T, header string) {
+		if parseTags([]string{header}).has("f1") && !strings.Contains(header, `"f1"`) && !strings.Contains(header, "*") {
+			t.Fatalf("%q names f1", header)
+		}
+		// A tag at the end is found behind whatever is well-formed.
+		if tags := parseTags([]string{`"x"`, `W/"y,z"`, `"f1"`}); !tags.has("f1") || !tags.has("y,z") || tags.has("y") {
+			t.Fatal(tags)
+		}
+	})
+}

@@ -1,0 +1,189 @@
+package httpapi
+
+import (
+	"encoding/xml"
+	"io"
+	"math"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"streamd/incremental"
+)
+
+func TestPageEscapes(t *testing.T) {
+	const hostile = `"><script>alert(1)</script>'&`
+	f := newFake()
+	m := f.served.Model
+	m.Features[0], m.Classes[1], m.Planes[0].Class = hostile+"f", hostile+"c", hostile+"c"
+	f.status.Problems = []string{hostile + "p"}
+	f.status.NotReady = hostile + "r"
+	f.status.Version = hostile + "v"
+	f.status.Partitions[0].Topic = hostile + "t"
+	page := do(newServer(f, ""), "GET", "/", "").Body.String()
+	if strings.Contains(page, "<script>") || strings.Contains(page, `"><`+"script") {
+		t.Errorf("the page carries markup from outside:\n%s", page)
+	}
+	for _, end := range []string{"f", "c", "p", "r", "v", "t"} {
+		if !strings.Contains(page, "&lt;script&gt;alert(1)&lt;/script&gt;&#39;&amp;"+end) {
+			t.Errorf("the page lacks the text that ends in %q", end)
+		}
+	}
+}
+
+// The policy forbids inline scripts and styles, and the page needs neither.
+func TestPageKeepsItsPolicy(t *testing.T) {
+	s := newServer(newFake(), "")
+	w := do(s, "GET", "/", "")
+	policy := w.Header().Get("Content-Security-Policy")
+	for _, directive := range []string{"default-src 'none'", "script-src 'self'", "style-src 'self'", "frame-ancestors 'none'", "base-uri 'none'", "form-action 'none'"} {
+		if !strings.Contains(policy, directive) {
+			t.Errorf("policy %q lacks %q", policy, directive)
+		}
+	}
+	if strings.Contains(policy, "unsafe") {
+		t.Errorf("policy %q", policy)
+	}
+	page := w.Body.String()
+	for _, inline := range []string{"style=", "<style", "onclick=", "onload=", "javascript:", "http://", "https://"} {
+		if strings.Contains(page, inline) {
+			t.Errorf("the page has %q", inline)
+		}
+	}
+	links := 0
+	for _, link := range regexp.MustCompile(`(?:href|src)="([^"]*)"`).FindAllStringSubmatch(page, -1) {
+		links++
+		if w := do(s, "GET", link[1], ""); w.Code != 200 {
+			t.Errorf("the page's link %s: status %d", link[1], w.Code)
+		}
+	}
+	if links < 6 {
+		t.Errorf("only %d links were tried", links)
+	}
+}
+
+func TestPageIsWellFormed(t *testing.T) {
+	for name, f := range pageExamples() {
+		page := do(newServer(f, ""), "GET", "/", "").Body.String()
+		d := xml.NewDecoder(strings.NewReader(page))
+		d.Strict = false
+		d.AutoClose, d.Entity = xml.HTMLAutoClose, xml.HTMLEntity
+		elements := 0
+		for {
+			token, err := d.Token()
+			if err == io.EOF {
+				break
+			}
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+				break
+			}
+			if _, ok := token.(xml.StartElement); ok {
+				elements++
+			}
+		}
+		if elements < 60 {
+			t.Errorf("%s: only %d elements", name, elements)
+		}
+		if len(page) > 256<<10 {
+			t.Errorf("%s: the page has %d bytes", name, len(page))
+		}
+	}
+}
+
+func TestAssetsAreCached(t *testing.T) {
+	s := newServer(newFake(), "")
+	for name := range assets {
+		w := do(s, "GET", "/assets/"+name, "")
+		tag := w.Header().Get("ETag")
+		if w.Code != 200 || tag == "" {
+			t.Errorf("%s: status %d, ETag %q", name, w.Code, tag)
+		}
+		if w := do(s, "GET", "/assets/"+name, "", "If-None-Match: "+tag); w.Code != 304 {
+			t.Errorf("%s: status %d", name, w.Code)
+		}
+	}
+}
+
+func TestThousands(t *testing.T) {
+	for n, want := range map[int]string{
+		0: "0", 7: "7", 123: "123", 1234: "1 234", 123456: "123 456", 1234567: "1 234 567",
+		-1: "-1", -123: "-123", -1234: "-1 234", -12345: "-12 345", -123456: "-123 456", math.MinInt64: "-9 223 372 036 854 775 808",
+	} {
+		if got := strings.ReplaceAll(thousands(n), "\u202f", " "); got != want {
+			t.Errorf("thousands(%d) = %q, want %q", n, got, want)
+		}
+	}
+}
+
+func TestRoughly(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		-time.Second: "0 s", 119900 * time.Millisecond: "119 s", 2 * time.Minute: "2 min",
+		2*time.Hour - 1: "119 min", 3*time.Hour + 59*time.Minute: "3 h", 49 * time.Hour: "2 d",
+	} {
+		if got := roughly(d); got != want {
+			t.Errorf("roughly(%v) = %q, want %q", d, got, want)
+		}
+	}
+}
+
+func TestRowCountsMissing(t *testing.T) {
+	c := newFake().status.Rows
+	if c.Missing() != 0 {
+		t.Fatalf("missing %d", c.Missing())
+	}
+	f := newFake()
+	f.status.Rows.InHand--
+	if page := do(newServer(f, ""), "GET", "/", "").Body.String(); !strings.Contains(page, "unaccounted for") {
+		t.Error("the page does not say that a row is missing")
+	}
+}
+
+// wideModel is a model of k classes and n features, the same for every run.
+func wideModel(k, n int) *incremental.Model {
+	m := &incremental.Model{Options: incremental.Options{Nu: 0.125, Standardise: true}}
+	for j := range n {
+		m.Features = append(m.Features, incremental.DefaultFeature(j))
+	}
+	for c := range k {
+		m.Classes = append(m.Classes, "class "+string(rune('A'+c%26)))
+		m.Rows = append(m.Rows, int64(1_234_567/(c+1)))
+		if k == 2 && c == 0 {
+			continue
+		}
+		w := make([]float64, n)
+		for j := range w {
+			w[j] = math.Sin(float64(j*(c+2))) * math.Exp(-3*math.Abs(math.Sin(float64(j+c))))
+		}
+		m.Planes = append(m.Planes, incremental.Plane{Class: m.Classes[c], W: w, Gamma: 0.25 * float64(c-1), Condition: 1234.5})
+	}
+	return m
+}
+
+// pageExamples are the states that a page has to look well in.
+func pageExamples() map[string]*fake {
+	small, wide, huge, none := newFake(), newFake(), newFake(), newFake()
+	for _, f := range []*fake{small, wide, huge, none} {
+		f.served.Digest = strings.Repeat("3f9a", 16)
+		f.served.Fingerprint = strings.Repeat("c07e", 16)
+		f.status.Partitions = nil
+		for p := range 4 {
+			f.status.Partitions = append(f.status.Partitions, Partition{"orders", p, int64(1_200_000 + 90_000*p), 100_000, 1_500_000})
+		}
+		f.status.Rows = RowCounts{Read: 5_242_880, Summarised: 5_200_000, ZeroWeight: 2880, Rejected: 20_000, InHand: 20_000}
+		f.status.LiveRows, f.status.LiveBlocks = 5_200_000, 260
+	}
+	small.served.Model = wideModel(2, 10)
+	wide.served.Model = wideModel(10, 256)
+	huge.served.Model = wideModel(300, 4096)
+	for p := range 1000 {
+		huge.status.Partitions = append(huge.status.Partitions, Partition{"many", p, 1, 0, 1})
+	}
+	none.served.Model, none.served.Problem = nil, "the live rows are all of one class, ham"
+	none.status.NotReady = "reading the log: 1 200 000 records to go"
+	none.status.Problems = []string{"orders/2 has stopped: the dead letter for offset 1380000 cannot be written: topic orders.dlq does not exist; create it or set dead_letters.policy"}
+	none.status.LastSolve, none.status.LastSnapshot = time.Time{}, time.Time{}
+	none.status.Partitions = none.status.Partitions[:0]
+	return map[string]*fake{"2 by 10": small, "10 by 256": wide, "300 by 4096": huge, "no model": none}
+}

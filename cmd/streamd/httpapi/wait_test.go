@@ -1,0 +1,246 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestIfNoneMatch(t *testing.T) {
+	for _, test := range []struct {
+		headers []string
+		status  int
+	}{
+		{nil, 200},
+		{[]string{`If-None-Match: "f1"`}, 304},
+		{[]string{`If-None-Match: W/"f1"`}, 304},
+		{[]string{`If-None-Match: *`}, 304},
+		{[]string{`If-None-Match: "a,b", W/"c" ,"f1"`}, 304},
+		{[]string{`If-None-Match: "a"`, `If-None-Match: "f1"`}, 304},
+		{[]string{`If-None-Match: "f2"`}, 200},
+		{[]string{`If-None-Match: f1`}, 200},
+		{[]string{`If-None-Match: "x`, `If-None-Match: "f1"`}, 200}, // ill-formed from the first line on
+		{[]string{`If-None-Match: ""`}, 200},
+	} {
+		w := do(newServer(newFake(), ""), "GET", "/v1/model", "", test.headers...)
+		if w.Code != test.status {
+			t.Errorf("%q: status %d, want %d", test.headers, w.Code, test.status)
+		}
+		if tag := w.Header().Get("ETag"); tag != `"f1"` {
+			t.Errorf("%q: ETag %s", test.headers, tag)
+		}
+		if w.Code == 304 && w.Body.Len() > 0 {
+			t.Errorf("%q: 304 with a body", test.headers)
+		}
+	}
+}
+
+// pipes is a net.Listener in memory, so that a test's clock is its own.
+type pipes struct {
+	conns  chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+func newPipes() *pipes { return &pipes{conns: make(chan net.Conn), closed: make(chan struct{})} }
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Close() error {
+	p.once.Do(func() { close(p.closed) })
+	return nil
+}
+
+func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "unix"} }
+
+func (p *pipes) client() *http.Client {
+	return &http.Client{Transport: &http.Transport{
+		DialContext: func(context.Context, string, string) (net.Conn, error) {
+			near, far := net.Pipe()
+			select {
+			case p.conns <- far:
+				return near, nil
+			case <-p.closed:
+				return nil, errors.New("the server has stopped")
+			}
+		},
+	}}
+}
+
+// The polls run against a whole server, whose deadlines are shorter than the
+// wait, on a clock that jumps.
+func TestLongPoll(t *testing.T) {
+	const wait = 45 * time.Second
+	for _, test := range []struct {
+		name   string
+		before func(*Served)
+		tag    string
+		during func(t *testing.T, f *fake, stop func())
+		status int
+		after  time.Duration
+		want   string // ETag
+	}{
+		{name: "a model it does not know", tag: `"f0"`, status: 200, want: `"f1"`},
+		{name: "no tag", status: 200, want: `"f1"`},
+		{name: "no change", tag: `"f1"`, status: 304, after: wait, want: `"f1"`},
+		{name: "any", tag: `*`, status: 304, after: wait, want: `"f1"`},
+		{
+			name: "a change", tag: `"f1"`, status: 200, after: 40 * time.Second, want: `"f2"`,
+			during: func(t *testing.T, f *fake, stop func()) {
+				time.Sleep(20 * time.Second)
+				f.serve(func(s *Served) {}) // the same again is not news
+				time.Sleep(20 * time.Second)
+				f.serve(func(s *Served) { s.Fingerprint = "f2" })
+			},
+		},
+		{
+			name: "to another model it knows", tag: `"f1", "f2"`, status: 304, after: wait, want: `"f2"`,
+			during: func(t *testing.T, f *fake, stop func()) {
+				time.Sleep(time.Second)
+				f.serve(func(s *Served) { s.Fingerprint = "f2" })
+			},
+		},
+		{
+			name: "the first model", before: func(s *Served) { s.Model = nil }, status: 200, after: time.Second, want: `"f2"`,
+			during: func(t *testing.T, f *fake, stop func()) {
+				time.Sleep(time.Second)
+				model := newFake().served.Model
+				f.serve(func(s *Served) { s.Model, s.Fingerprint = model, "f2" })
+			},
+		},
+		{name: "never a model", before: func(s *Served) { s.Model = nil }, status: 503, after: wait},
+		{
+			name: "the model goes away", tag: `"f1"`, status: 503, after: time.Second,
+			during: func(t *testing.T, f *fake, stop func()) {
+				time.Sleep(time.Second)
+				f.serve(func(s *Served) { s.Model, s.Fingerprint = nil, "f2" })
+			},
+		},
+		{
+			name: "the end", tag: `"f1"`, status: 304, after: 2 * time.Second, want: `"f1"`,
+			during: func(t *testing.T, f *fake, stop func()) {
+				time.Sleep(2 * time.Second)
+				stop()
+			},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFake()
+				if test.before != nil {
+					test.before(f.served)
+				}
+				listener := newPipes()
+				ctx, stop := context.WithCancel(context.Background())
+				served := make(chan error, 1)
+				go func() { served <- newServer(f, "").Serve(ctx, listener) }()
+
+				start := time.Now()
+				if test.during != nil {
+					go test.during(t, f, stop)
+				}
+				r, err := http.NewRequest("GET", "http://streamd/v1/model?wait="+wait.String(), nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if test.tag != "" {
+					r.Header.Set("If-None-Match", test.tag)
+				}
+				client := listener.client()
+				w, err := client.Do(r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := io.Copy(io.Discard, w.Body); err != nil {
+					t.Fatal(err)
+				}
+				w.Body.Close()
+				if took := time.Since(start); w.StatusCode != test.status || took != test.after {
+					t.Errorf("status %d after %v, want %d after %v", w.StatusCode, took, test.status, test.after)
+				}
+				if tag := w.Header.Get("ETag"); tag != test.want {
+					t.Errorf("ETag %s, want %s", tag, test.want)
+				}
+				stop()
+				if err := <-served; err != nil {
+					t.Errorf("Serve: %v", err)
+				}
+				client.CloseIdleConnections()
+			})
+		})
+	}
+}
+
+func TestWaitIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		w := do(newServer(newFake(), ""), "GET", "/v1/model?wait=24h", "", `If-None-Match: "f1"`)
+		if took := time.Since(start); w.Code != 304 || took != MaxWait {
+			t.Errorf("status %d after %v", w.Code, took)
+		}
+	})
+}
+
+// A client that sends its body too slowly is cut off.
+func TestSlowBody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		listener := newPipes()
+		ctx, stop := context.WithCancel(context.Background())
+		served := make(chan error, 1)
+		go func() { served <- newServer(newFake(), "").Serve(ctx, listener) }()
+		near, far := net.Pipe()
+		listener.conns <- far
+		start := time.Now()
+		go io.WriteString(near, "POST /v1/predict HTTP/1.1\r\nHost: streamd\r\nContent-Type: text/csv\r\nContent-Length: 9\r\n\r\n1")
+		io.Copy(io.Discard, near) // until the server closes
+		if took := time.Since(start); took < ReadTimeout || took > ReadTimeout+5*time.Second {
+			t.Errorf("cut off after %v", took)
+		}
+		stop()
+		if err := <-served; err != nil {
+			t.Errorf("Serve: %v", err)
+		}
+	})
+}
+
+// When all slots are taken a prediction waits for a while, then is refused.
+func TestPredictionsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(newFake(), "")
+		for range cap(s.slots) {
+			s.slots <- struct{}{}
+		}
+		predict := func() int { return do(s, "POST", "/v1/predict", "1,1", "Content-Type: text/csv").Code }
+		if code := predict(); code != 503 {
+			t.Errorf("status %d", code)
+		}
+		go func() { time.Sleep(time.Second); <-s.slots }()
+		if code := predict(); code != 200 {
+			t.Errorf("status %d", code)
+		}
+		if code := predict(); code != 200 {
+			t.Errorf("status %d: the slot was not given back", code)
+		}
+	})
+}
+
+func TestServeTellsWhyItStopped(t *testing.T) {
+	listener := newPipes()
+	listener.Close()
+	if err := newServer(newFake(), "").Serve(context.Background(), listener); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("error %v", err)
+	}
+}

@@ -1,0 +1,65 @@
+// Package wire turns payloads into blocks and blocks into payloads.
+//
+// # Formats
+//
+// Four formats, each with a persistent id (Format) and a content type:
+//
+//	1 arrow   application/vnd.apache.arrow.stream
+//	2 json    application/json, application/x-ndjson
+//	3 csv     text/csv, with the parameter header=present or header=absent
+//	4 libsvm  application/x-libsvm
+//
+// Parameters of a content type other than CSV's header are ignored. A payload
+// that opens with a zero byte is framed for a schema registry (a zero byte and
+// a four-byte schema id); it is refused under that name, never misread.
+//
+// Arrow: an IPC stream of one or several record batches with a label column and
+// either one numeric column per feature (integers, floats, booleans as 0 and 1)
+// or one fixed-size list of float32 or float64. The list's features have the
+// names in its field metadata under the key "features", a JSON array of strings,
+// else none. Labels are numbers, booleans, strings (utf8, large_utf8, utf8_view)
+// or a dictionary of those. Bodies may be compressed (LZ4 frame, Zstandard).
+//
+// JSON: one row, an array of rows, or one row per line, where a row is
+// {"label": 1, "features": [0.5, 2]} or {"label": "spam", "len": 3.5, "caps": 0}.
+// The second form names its features, in the order of the first row.
+//
+// CSV: RFC 4180 with commas; lines end in LF or CRLF, empty lines count for
+// nothing, blanks around an unquoted field are dropped. The first line is a
+// header when it has a field that is the label's name, or when all fields but
+// the label are something other than a number. A first line in which some are
+// numbers and some are not is refused unless the header is declared, because
+// taking a row with "NA" in it for a header would lose that row silently.
+//
+// LIBSVM: "label index:value …" per line, indices from 1 and ascending, absent
+// ones zero, "#" opens a comment.
+//
+// # Labels
+//
+// A numeric label (a number or boolean in Arrow and JSON, in CSV and LIBSVM a
+// text that is a decimal number) becomes the shortest decimal that parses back
+// to the same float64: "+1", "1.0" and true are all class "1". Other labels
+// are taken verbatim. A label that is missing, empty, null, NaN, infinite,
+// invalid UTF-8 or longer than 128 bytes is refused.
+//
+// # What is refused
+//
+// A block with one bad row is refused as a whole, with an *Error that names the
+// first bad row: a number that is null, NaN, infinite or overflows float64, a
+// wrong width, a missing or unknown field, a name used twice. Every number of a
+// JSON, CSV or LIBSVM payload is checked here. The values of Arrow's feature
+// columns are not looked at: whoever reads them must notice NaN and infinities,
+// and incremental.Block.FirstBadRow then names the row. All sizes that a peer
+// can choose are bounded by Limits before memory is spent on them.
+//
+// # Memory
+//
+// A Decoder owns the block it returns and all it points to, aside from what
+// aliases the payload; all of it is valid until the decoder's next use, if the
+// payload stays unchanged so long. Only strings (features, classes) and the
+// Features slice may be kept. In steady state decoding allocates
+// nothing. An Arrow stream of one uncompressed batch is viewed, not copied,
+// unless its buffers are misaligned in memory or are booleans or float16.
+//
+// A Decoder, an Encoder and a Reader are each for one goroutine at a time.
+package wire

@@ -1,0 +1,104 @@
+package wire
+
+import (
+	"fmt"
+	"mime"
+	"strings"
+)
+
+// Format is a block format. Its number is persistent: it may be stored.
+type Format uint8
+
+// The formats. Zero is none.
+const (
+	Arrow  Format = 1
+	JSON   Format = 2
+	CSV    Format = 3
+	LIBSVM Format = 4
+)
+
+var formats = [...]struct {
+	name        string
+	contentType string
+}{
+	Arrow:  {"arrow", "application/vnd.apache.arrow.stream"},
+	JSON:   {"json", "application/json"},
+	CSV:    {"csv", "text/csv"},
+	LIBSVM: {"libsvm", "application/x-libsvm"},
+}
+
+const ndjsonContentType = "application/x-ndjson"
+
+// Formats lists the formats by id.
+func Formats() []Format { return []Format{Arrow, JSON, CSV, LIBSVM} }
+
+// String is the format's name: arrow, json, csv or libsvm.
+func (f Format) String() string {
+	if f.valid() {
+		return formats[f].name
+	}
+	return fmt.Sprintf("format %d", uint8(f))
+}
+
+// ContentType is what a producer should declare. Empty for an unknown format.
+func (f Format) ContentType() string {
+	if f.valid() {
+		return formats[f].contentType
+	}
+	return ""
+}
+
+func (f Format) valid() bool { return f >= Arrow && f <= LIBSVM }
+
+// ParseFormat is the inverse of String.
+func ParseFormat(name string) (Format, error) {
+	for _, f := range Formats() {
+		if formats[f].name == name {
+			return f, nil
+		}
+	}
+	return 0, fmt.Errorf("unknown block format %q: want arrow, json, csv or libsvm", name)
+}
+
+// HeaderMode says whether CSV starts with a header line.
+type HeaderMode uint8
+
+// The header modes.
+const (
+	HeaderAuto HeaderMode = iota // decided by the first line, see the package comment
+	HeaderPresent
+	HeaderAbsent
+)
+
+// FormatOf reads a content type. False: it is none of the formats'. The header
+// mode is HeaderAuto unless the type is CSV's and declares otherwise.
+func FormatOf(contentType string) (Format, HeaderMode, bool) {
+	for _, f := range Formats() { // as our own producers write it: no parsing
+		if contentType == formats[f].contentType {
+			return f, HeaderAuto, true
+		}
+	}
+	media, rest, _ := strings.Cut(contentType, ";")
+	media = strings.ToLower(strings.TrimSpace(media))
+	if media == ndjsonContentType {
+		return JSON, HeaderAuto, true
+	}
+	for _, f := range Formats() {
+		if media != formats[f].contentType {
+			continue
+		}
+		header := HeaderAuto
+		if f == CSV && rest != "" {
+			// Parameters that cannot be parsed are ignored like all others.
+			_, params, _ := mime.ParseMediaType(contentType)
+			switch strings.ToLower(params["header"]) {
+			case "present":
+				header = HeaderPresent
+			case "absent":
+				header = HeaderAbsent
+			}
+		}
+		return f, header, true
+	}
+	return 0, HeaderAuto, false
+}

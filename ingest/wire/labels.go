@@ -1,0 +1,184 @@
+package wire
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// maxLabel bounds a label, in bytes.
+const maxLabel = 128
+
+// smallLabels is the width of the window around 0 in which integer labels find
+// their code in a table instead of a map.
+const smallLabels = 512
+
+// labels gives the rows of a block their codes. Class strings outlive the block
+// they were first seen in, so that a stream with the same few classes allocates
+// none; the numbering starts anew with each block, in order of first appearance,
+// so that it depends on the block alone.
+//
+// Its methods return a code, or -1 and the reason why the label is refused.
+type labels struct {
+	max int // classes in one block
+
+	names []string         // id → class
+	ids   map[string]int32 // class → id
+	texts map[string]int32 // spelling of CSV, LIBSVM or a JSON number → id
+
+	codes   []int32            // id → code in this block, -1: not seen in it
+	small   [smallLabels]int32 // integer + smallLabels/2 → code in this block, or -1
+	used    []int32            // code → id
+	classes []string           // code → class
+	scratch []byte
+}
+
+func newLabels(max int) *labels {
+	l := &labels{max: max}
+	l.forget()
+	return l
+}
+
+func (l *labels) forget() {
+	l.names, l.codes, l.used = nil, nil, nil
+	l.ids, l.texts = make(map[string]int32), make(map[string]int32)
+}
+
+// reset starts a block.
+func (l *labels) reset() {
+	if len(l.names) > 4*l.max { // strangers must not pile up
+		l.forget()
+	}
+	for _, id := range l.used {
+		l.codes[id] = -1
+	}
+	for i := range l.small {
+		l.small[i] = -1
+	}
+	l.used, l.classes = l.used[:0], l.classes[:0]
+}
+
+func (l *labels) code(id int32) (int32, string) {
+	if c := l.codes[id]; c >= 0 {
+		return c, ""
+	}
+	if len(l.classes) == l.max {
+		return -1, fmt.Sprintf("the block has more than %d classes", l.max)
+	}
+	c := int32(len(l.classes))
+	l.codes[id] = c
+	l.used = append(l.used, id)
+	l.classes = append(l.classes, l.names[id])
+	return c, ""
+}
+
+func (l *labels) intern(class string) int32 {
+	if id, ok := l.ids[class]; ok {
+		return id
+	}
+	id := int32(len(l.names))
+	l.names = append(l.names, class)
+	l.codes = append(l.codes, -1)
+	l.ids[class] = id
+	return id
+}
+
+// verbatim is for a label that is a string in its format.
+func (l *labels) verbatim(b []byte) (int32, string) {
+	id, ok := l.ids[string(b)]
+	if !ok {
+		if reason := badLabel(b); reason != "" {
+			return -1, reason
+		}
+		id = l.intern(string(b))
+	}
+	return l.code(id)
+}
+
+// text is for a label in a format that does not tell numbers from strings.
+func (l *labels) text(b []byte) (int32, string) {
+	id, ok := l.texts[string(b)]
+	if !ok {
+		if reason := badLabel(b); reason != "" {
+			return -1, reason
+		}
+		class, reason := canonicalText(string(b))
+		if reason != "" {
+			return -1, reason
+		}
+		id = l.intern(class)
+		if len(l.texts) < 4*l.max {
+			l.texts[string(b)] = id
+		}
+	}
+	return l.code(id)
+}
+
+// number is for a label that is a number in its format.
+func (l *labels) number(x float64) (int32, string) {
+	if k := int(max(-smallLabels, min(x, smallLabels))); float64(k) == x {
+		if at := uint(k + smallLabels/2); at < smallLabels {
+			if c := l.small[at]; c >= 0 {
+				return c, ""
+			}
+			c, reason := l.slowNumber(x)
+			l.small[at] = c
+			return c, reason
+		}
+	}
+	return l.slowNumber(x)
+}
+
+func (l *labels) slowNumber(x float64) (int32, string) {
+	if math.IsNaN(x) || math.IsInf(x, 0) {
+		return -1, fmt.Sprintf("the label is %v", x)
+	}
+	l.scratch = appendCanonical(l.scratch[:0], x)
+	id, ok := l.ids[string(l.scratch)]
+	if !ok {
+		id = l.intern(string(l.scratch))
+	}
+	return l.code(id)
+}
+
+func badLabel(b []byte) string {
+	switch {
+	case len(b) == 0:
+		return "the label is empty"
+	case len(b) > maxLabel:
+		return fmt.Sprintf("the label has %d bytes, the limit is %d", len(b), maxLabel)
+	case !utf8.Valid(b):
+		return "the label is not valid UTF-8"
+	}
+	return ""
+}
+
+// canonicalText is the class that a label text of CSV or LIBSVM stands for.
+func canonicalText(s string) (class, reason string) {
+	if x, end, ok := number([]byte(s), 0); ok && end == len(s) {
+		if math.IsInf(x, 0) {
+			return "", "the label overflows float64"
+		}
+		return string(appendCanonical(nil, x)), ""
+	}
+	switch strings.ToLower(strings.TrimLeft(s, "+-")) {
+	case "nan", "inf", "infinity":
+		return "", fmt.Sprintf("the label is %s", s)
+	}
+	return s, ""
+}
+
+// appendCanonical appends the class of a finite numeric label: without an
+// exponent from 1e-5 to below 1e15 and for zero, whose sign is dropped.
+func appendCanonical(dst []byte, x float64) []byte {
+	if x == 0 {
+		return append(dst, '0')
+	}
+	format := byte('f')
+	if a := math.Abs(x); a < 1e-5 || a >= 1e15 {
+		format = 'e'
+	}
+	return strconv.AppendFloat(dst, x, format, -1, 64)
+}

@@ -1,0 +1,122 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/rs/zerolog"
+	kafkago "github.com/segmentio/kafka-go"
+)
+
+// topic returns what the cluster says of a topic, at most metadataTTL old, and
+// never creates it. A missing topic is kafkago.UnknownTopicOrPartition.
+func (cl *client) topic(ctx context.Context, name string) (kafkago.Topic, error) {
+	m, err := cl.api.Metadata(ctx, &kafkago.MetadataRequest{Topics: []string{name}})
+	if err != nil {
+		return kafkago.Topic{}, err
+	}
+	for _, t := range m.Topics {
+		if t.Name == name {
+			return t, t.Error
+		}
+	}
+	return kafkago.Topic{}, kafkago.UnknownTopicOrPartition
+}
+
+// partitions returns the number of partitions of a topic.
+func (cl *client) partitions(ctx context.Context, name string) (int, error) {
+	t, err := cl.topic(ctx, name)
+	return len(t.Partitions), err
+}
+
+// waitForTopic returns the number of partitions once the cluster answers. A
+// cluster that cannot be reached is waited for; a topic that does not exist is
+// an error soon, but not at once, since a new topic takes a moment to become
+// known to all brokers.
+func (cl *client) waitForTopic(ctx context.Context, name string, log zerolog.Logger) (int, error) {
+	const attempts = 3
+	var pause backoff
+	for missing := 0; ; {
+		n, err := cl.partitions(ctx, name)
+		switch {
+		case err == nil && n > 0:
+			return n, nil
+		case isPermanent(err):
+			return 0, err
+		case err == nil, errors.Is(err, kafkago.UnknownTopicOrPartition):
+			if missing++; missing == attempts {
+				return 0, fmt.Errorf("topic %s does not exist; create it first (it is not created here, since a mistyped name would make one)", name)
+			}
+		default:
+			log.Warn().Err(err).Msg("the cluster does not answer; trying again")
+		}
+		if err := pause.wait(ctx); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// bounds returns the first offset of a partition and the one after its last
+// (replicated) record.
+func (cl *client) bounds(ctx context.Context, topic string, partition int) (start, end int64, err error) {
+	ends, err := cl.allBounds(ctx, topic, []int{partition})
+	if err != nil {
+		return 0, 0, err
+	}
+	return ends[0].FirstOffset, ends[0].LastOffset, nil
+}
+
+func (cl *client) allBounds(ctx context.Context, topic string, partitions []int) ([]kafkago.PartitionOffsets, error) {
+	var ask []kafkago.OffsetRequest
+	for _, id := range partitions {
+		ask = append(ask, kafkago.FirstOffsetOf(id), kafkago.LastOffsetOf(id))
+	}
+	r, err := cl.api.ListOffsets(ctx, &kafkago.ListOffsetsRequest{Topics: map[string][]kafkago.OffsetRequest{topic: ask}})
+	if err != nil {
+		return nil, fmt.Errorf("list offsets of %s: %w", topic, err)
+	}
+	got := r.Topics[topic]
+	slices.SortFunc(got, func(a, b kafkago.PartitionOffsets) int { return a.Partition - b.Partition })
+	if len(got) != len(partitions) {
+		return nil, fmt.Errorf("list offsets of %s: %d partitions answered of %d", topic, len(got), len(partitions))
+	}
+	for _, p := range got {
+		if p.Error != nil {
+			return nil, fmt.Errorf("list offsets of %s/%d: %w", topic, p.Partition, p.Error)
+		}
+		if p.FirstOffset < 0 || p.LastOffset < p.FirstOffset {
+			return nil, fmt.Errorf("list offsets of %s/%d: the broker says %d to %d", topic, p.Partition, p.FirstOffset, p.LastOffset)
+		}
+	}
+	return got, nil
+}
+
+// createTopic creates a topic; one that exists already is no error. replicas -1
+// leaves their number to the broker.
+func (cl *client) createTopic(ctx context.Context, name string, partitions, replicas int, configs map[string]string) error {
+	t := kafkago.TopicConfig{Topic: name, NumPartitions: partitions, ReplicationFactor: replicas}
+	for k, v := range configs {
+		t.ConfigEntries = append(t.ConfigEntries, kafkago.ConfigEntry{ConfigName: k, ConfigValue: v})
+	}
+	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
+	defer cancel()
+	r, err := cl.api.CreateTopics(ctx, &kafkago.CreateTopicsRequest{Topics: []kafkago.TopicConfig{t}})
+	if err == nil {
+		err = r.Errors[name]
+	}
+	if err != nil && !errors.Is(err, kafkago.TopicAlreadyExists) {
+		return fmt.Errorf("create topic %s with %d partitions: %w", name, partitions, err)
+	}
+	// It may take a moment until the broker that is asked knows it.
+	var pause backoff
+	for {
+		if n, err := cl.partitions(ctx, name); err == nil && n > 0 {
+			return nil
+		}
+		if err := pause.wait(ctx); err != nil {
+			return fmt.Errorf("topic %s was created but does not appear: %w", name, err)
+		}
+	}
+}

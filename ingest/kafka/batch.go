@@ -1,0 +1,107 @@
+package kafka
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+	"sync"
+)
+
+// Batch is consecutive records of one partition, in offset order; offsets may be
+// missing in between. There may be none, when only Position has moved (past
+// aborted data, say).
+//
+// It belongs to whoever received it until Release, and is then invalid, with all
+// that its records point to.
+type Batch struct {
+	Topic     string
+	Partition int
+	Records   []Record
+
+	// Position is where to go on after this batch, which may be beyond the last
+	// record: what to save.
+	Position Saved
+
+	// The log at the time of the fetch: the offset after the last record that is
+	// replicated, and the first that is kept (-1: the broker does not say).
+	HighWatermark, LogStart int64
+
+	bytes   int64
+	headers []Header
+	memory  []*memory
+	names   *interner
+}
+
+var batchPool = sync.Pool{New: func() any { return new(Batch) }}
+
+// Bytes is the size of all keys and values.
+func (b *Batch) Bytes() int64 { return b.bytes }
+
+// Release gives the buffers back. It panics when called twice.
+func (b *Batch) Release() {
+	if b.names == nil {
+		panic("kafka: batch released twice")
+	}
+	for _, m := range b.memory {
+		m.release()
+	}
+	clear(b.Records)
+	clear(b.headers)
+	clear(b.memory)
+	*b = Batch{Records: b.Records[:0], headers: b.headers[:0], memory: b.memory[:0]}
+	batchPool.Put(b)
+}
+
+func (b *Batch) intern(name []byte) string { return b.names.string(name) }
+
+// interner keeps one string for each header name, of which a topic has few.
+type interner struct{ names map[string]string }
+
+// maxNames bounds what a producer of random names can make it remember.
+const maxNames, maxNameBytes = 256, 128
+
+func (in *interner) string(b []byte) string {
+	if s, ok := in.names[string(b)]; ok {
+		return s
+	}
+	s := string(b)
+	if len(in.names) < maxNames && len(s) <= maxNameBytes {
+		if in.names == nil {
+			in.names = make(map[string]string)
+		}
+		in.names[s] = s
+	}
+	return s
+}
+
+// Saved is a position in a partition together with what was last read before it.
+type Saved struct {
+	Next int64 // offset of the first record not yet processed
+	Last Fingerprint
+}
+
+// Fingerprint identifies a record, so that a position can be told from the same
+// offset in another log of the same name. The zero Fingerprint is none.
+type Fingerprint struct {
+	Offset int64
+	CRC    uint32 // CRC-32C over key and value, each behind its length
+	Millis int64  // the record's time, in milliseconds since 1970
+}
+
+// FingerprintOf computes the fingerprint of r.
+func FingerprintOf(r *Record) Fingerprint {
+	f := Fingerprint{Offset: r.Offset, Millis: -1}
+	if !r.Time.IsZero() {
+		f.Millis = r.Time.UnixMilli()
+	}
+	for _, v := range [][]byte{r.Key, r.Value} {
+		length := int64(len(v))
+		if v == nil {
+			length = -1
+		}
+		var head [8]byte
+		binary.LittleEndian.PutUint64(head[:], uint64(length))
+		f.CRC = crc32.Update(f.CRC, castagnoli, head[:])
+		f.CRC = crc32.Update(f.CRC, castagnoli, v)
+	}
+	return f
+}

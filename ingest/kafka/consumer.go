@@ -1,0 +1,438 @@
+package kafka
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+	kafkago "github.com/segmentio/kafka-go"
+)
+
+// Sink takes what a Consumer reads. Its methods may be called at the same time
+// for different partitions, never for the same one.
+type Sink interface {
+	// Position is what the sink has saved of the partition; false when that is
+	// nothing. It is asked before anything of the partition is delivered, and
+	// not again in this process.
+	Position(topic string, partition int) (Saved, bool)
+
+	// Deliver hands over the next batch. Batches of a partition come in offset
+	// order, one call at a time, and none is left out: after an error the
+	// partition is not gone on with. It may block, which pauses the partition
+	// (back-pressure), but must return when ctx ends, as it does when the
+	// partition is taken away or Run is to end.
+	//
+	// When it returns nil the batch is the sink's, to be released some time
+	// without waiting for further batches. When it returns an error the batch
+	// counts as not delivered and stays the consumer's. An error while ctx has
+	// not ended makes Run fail with it.
+	Deliver(ctx context.Context, b *Batch) error
+
+	// Jumped says that the partition goes on at to after a gap that
+	// Config.OnGap allows. The offsets of what is delivered next may have been
+	// seen before, on other records: the log is another one when gap.Reset.
+	Jumped(gap *GapError, to int64)
+
+	// Revoked says that nothing more will be delivered of these partitions
+	// until they are assigned anew, and that all calls for them have returned.
+	// The process is a member of the group still: this is the moment to save
+	// and to Commit, until ctx ends.
+	Revoked(ctx context.Context, topic string, partitions []int)
+}
+
+// GapError says that a saved position cannot be gone on from.
+type GapError struct {
+	Topic     string
+	Partition int
+	Saved     int64 // the offset that was to come next
+	LogStart  int64 // the first offset of the log
+	LogEnd    int64 // the offset after its last
+	// Reset says that the log is not the one that the position was saved in: the
+	// topic was deleted and made anew, or its end was lost.
+	Reset bool
+}
+
+func (e *GapError) Error() string {
+	at := fmt.Sprintf("saved offset %d of %s/%d", e.Saved, e.Topic, e.Partition)
+	const hint = "pass --on-gap=earliest to go on at the log's start, or --on-gap=latest at its end"
+	switch {
+	case e.Saved < e.LogStart:
+		return fmt.Sprintf("%s is below the log start %d: %d offsets were deleted unread; %s", at, e.LogStart, e.LogStart-e.Saved, hint)
+	case e.Saved > e.LogEnd:
+		return fmt.Sprintf("%s is beyond the log end %d: the topic was deleted and made anew, or its end was lost; %s", at, e.LogEnd, hint)
+	}
+	return fmt.Sprintf("%s does not fit the log (%d to %d): the record before it is another one; the topic was deleted and made anew; %s",
+		at, e.LogStart, e.LogEnd, hint)
+}
+
+// Consumer reads one topic as a member of a group. Make it with NewConsumer and
+// call Run once.
+type Consumer struct {
+	cfg  Config
+	sink Sink
+	log  zerolog.Logger
+	cl   *client
+
+	mu         sync.Mutex
+	partitions map[int]*partition
+	generation *kafkago.Generation // nil: none
+	assigned   []int
+	rebalances int64
+
+	count int // partitions of the topic, as far as known; only Run's goroutines
+}
+
+// NewConsumer checks the configuration and reports all that is wrong with it at
+// once. It does not connect.
+func NewConsumer(cfg Config, sink Sink, log zerolog.Logger) (*Consumer, error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	return &Consumer{
+		cfg:        cfg,
+		sink:       sink,
+		log:        log.With().Str("topic", cfg.Topic).Str("group", cfg.Group).Logger(),
+		partitions: make(map[int]*partition),
+	}, nil
+}
+
+// Run joins the group and delivers until ctx ends, which is no error, or until
+// something cannot be gone on with. Before it returns, all deliveries have
+// ended, the sink has been told (Revoked), and the group has been left.
+func (c *Consumer) Run(ctx context.Context) error {
+	err := c.run(ctx)
+	if err != nil && ctx.Err() != nil {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("consume %s: %w", c.cfg.Topic, err)
+	}
+	return nil
+}
+
+func (c *Consumer) run(ctx context.Context) (err error) {
+	c.cl = newClient(&c.cfg.Cluster, c.cfg.Topic)
+	defer c.cl.close()
+	// Joining makes kafka-go ask the broker for the topic in a way that creates
+	// it where brokers do that by themselves, so it has to exist by now.
+	if c.count, err = c.cl.waitForTopic(ctx, c.cfg.Topic, c.log); err != nil {
+		return err
+	}
+
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	var conns connTracker
+	mechanism, err := c.cfg.SASL.mechanism()
+	if err != nil {
+		return err
+	}
+	group, err := kafkago.NewConsumerGroup(kafkago.ConsumerGroupConfig{
+		ID:      c.cfg.Group,
+		Brokers: c.cfg.Brokers,
+		Dialer: &kafkago.Dialer{
+			ClientID:      c.cfg.ClientID,
+			DialFunc:      conns.track(c.cfg.dial()),
+			Timeout:       dialTimeout,
+			TLS:           c.cfg.TLS,
+			SASLMechanism: mechanism,
+		},
+		Topics:            []string{c.cfg.Topic},
+		HeartbeatInterval: min(c.cfg.SessionTimeout/4, 3*time.Second),
+		SessionTimeout:    c.cfg.SessionTimeout,
+		RebalanceTimeout:  c.cfg.RebalanceTimeout,
+		JoinGroupBackoff:  time.Second,
+		Timeout:           5 * time.Second,
+	})
+	if err != nil {
+		return fmt.Errorf("group %s: %w", c.cfg.Group, err)
+	}
+	// Run's end: the last generation ends by itself (serve), then the group is
+	// left. kafka-go cannot abandon a join that a broker is holding back, so
+	// after a while its connections are taken away.
+	served := make(chan struct{})
+	close(served)
+	defer func() {
+		stop(nil)
+		<-served
+		left := make(chan struct{})
+		go func() { group.Close(); close(left) }()
+		select {
+		case <-left:
+		case <-time.After(leaveTimeout):
+			c.log.Warn().Dur("after", leaveTimeout).Msg("the group could not be left in time; the broker will notice by the session timeout")
+			conns.closeAll()
+			<-left
+		}
+	}()
+
+	for {
+		gen, err := group.Next(ctx)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err != nil {
+			if isPermanent(err) {
+				return fmt.Errorf("group %s: %w", c.cfg.Group, err)
+			}
+			c.log.Warn().Err(err).Msg("joining the group failed; trying again")
+			continue
+		}
+		<-served // a generation that ended at once may still be winding up
+		served = make(chan struct{})
+		gen.Start(func(gctx context.Context) {
+			c.serve(ctx, gctx, gen, stop)
+			close(served)
+			// To return ends the generation and joins the next. At Run's end
+			// that would disturb the others in the group for nothing.
+			if ctx.Err() != nil {
+				<-gctx.Done()
+			}
+		})
+	}
+}
+
+// leaveTimeout bounds how long the end of Run waits for the broker.
+const leaveTimeout = 10 * time.Second
+
+// serve reads the partitions of one generation until it ends, or ctx, or the
+// number of partitions changes.
+func (c *Consumer) serve(ctx, gctx context.Context, gen *kafkago.Generation, fail context.CancelCauseFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(gctx, cancel)()
+
+	var ids []int
+	for _, a := range gen.Assignments[c.cfg.Topic] {
+		ids = append(ids, a.ID)
+	}
+	slices.Sort(ids)
+	parts := make([]*partition, len(ids))
+	c.mu.Lock()
+	c.generation, c.assigned = gen, ids
+	c.rebalances++
+	for i, id := range ids {
+		if c.partitions[id] == nil {
+			c.partitions[id] = newPartition(c, id)
+		}
+		parts[i] = c.partitions[id]
+	}
+	c.mu.Unlock()
+	c.log.Info().Ints("partitions", ids).Int32("generation", gen.ID).Msg("partitions assigned")
+
+	var work sync.WaitGroup
+	for _, p := range parts {
+		work.Go(func() {
+			if err := p.run(ctx); err != nil && ctx.Err() == nil {
+				fail(fmt.Errorf("partition %d: %w", p.id, err))
+			}
+		})
+	}
+	work.Go(func() {
+		if err := c.watch(ctx); err != nil && ctx.Err() == nil {
+			fail(err)
+		}
+		cancel()
+	})
+	work.Wait()
+
+	rctx, done := context.WithTimeout(context.WithoutCancel(ctx), c.cfg.RebalanceTimeout)
+	c.sink.Revoked(rctx, c.cfg.Topic, ids)
+	done()
+	c.mu.Lock()
+	c.generation, c.assigned = nil, nil
+	c.mu.Unlock()
+	c.log.Info().Ints("partitions", ids).Int32("generation", gen.ID).Msg("partitions revoked")
+}
+
+// watch returns when the topic has another number of partitions than before, and
+// with an error when the topic is gone. kafka-go's own watch asks in a way that
+// may create the topic again.
+func (c *Consumer) watch(ctx context.Context) error {
+	tick := time.NewTicker(metadataTTL)
+	defer tick.Stop()
+	for missing := 0; ; {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		n, err := c.cl.partitions(ctx, c.cfg.Topic)
+		switch {
+		case errors.Is(err, kafkago.UnknownTopicOrPartition):
+			// Brokers that have just started say this too, for a moment.
+			if missing++; missing == 10 {
+				return fmt.Errorf("topic %s is gone: it was deleted while being read", c.cfg.Topic)
+			}
+		case err == nil:
+			missing = 0
+			if n != c.count {
+				c.log.Info().Int("before", c.count).Int("now", n).Msg("the number of partitions has changed; joining again")
+				c.count = n
+				return nil
+			}
+		}
+	}
+}
+
+// Commit tells the group how far the partitions have been processed, for the eyes
+// of lag monitors; nothing reads it back. Partitions that are not assigned at the
+// moment are left out. A commit that comes too late, in the middle of a
+// rebalance, is no error.
+func (c *Consumer) Commit(ctx context.Context, next map[int]int64) error {
+	c.mu.Lock()
+	gen := c.generation
+	offsets := make(map[int]int64, len(next))
+	for id, offset := range next {
+		if slices.Contains(c.assigned, id) {
+			offsets[id] = offset
+		}
+	}
+	c.mu.Unlock()
+	if gen == nil || len(offsets) == 0 {
+		return nil
+	}
+	result := make(chan error, 1)
+	go func() { result <- gen.CommitOffsets(map[string]map[int]int64{c.cfg.Topic: offsets}) }()
+	var err error
+	select {
+	case err = <-result:
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	var code kafkago.Error
+	if err == nil || errors.As(err, &code) &&
+		(code == kafkago.RebalanceInProgress || code == kafkago.IllegalGeneration || code == kafkago.UnknownMemberId) {
+		return nil
+	}
+	return fmt.Errorf("commit %d offsets of %s to group %s: %w", len(offsets), c.cfg.Topic, c.cfg.Group, err)
+}
+
+// Stats is a snapshot of a consumer's state, for metrics.
+type Stats struct {
+	Rebalances int64            // generations joined
+	Partitions []PartitionStats // all ever assigned, by number
+}
+
+// PartitionStats is the state of one partition. Counts are since the process
+// began and only of what was delivered.
+type PartitionStats struct {
+	Partition     int
+	Assigned      bool
+	Next          int64 // -1: not yet known
+	HighWatermark int64 // -1: not yet known
+	LogStart      int64 // -1: not known
+	Records       int64
+	Bytes         int64     // of keys and values
+	Buffered      int64     // bytes that count against the budget
+	Time          time.Time // of the last record
+	FetchErrors   int64
+}
+
+// Lag is how many offsets are still to come; 0 while that is not known.
+func (s *PartitionStats) Lag() int64 {
+	if s.Next < 0 {
+		return 0
+	}
+	return max(0, s.HighWatermark-s.Next)
+}
+
+// Stats returns a snapshot. It may be called at any time.
+func (c *Consumer) Stats() Stats {
+	c.mu.Lock()
+	s := Stats{Rebalances: c.rebalances}
+	for id, p := range c.partitions {
+		ps := p.stats()
+		ps.Assigned = slices.Contains(c.assigned, id)
+		s.Partitions = append(s.Partitions, ps)
+	}
+	c.mu.Unlock()
+	slices.SortFunc(s.Partitions, func(a, b PartitionStats) int { return a.Partition - b.Partition })
+	return s
+}
+
+// isPermanent tells errors that no repetition mends: the wrong password, a
+// missing permission, an untrusted certificate.
+func isPermanent(err error) bool {
+	var code kafkago.Error
+	if errors.As(err, &code) {
+		switch code {
+		case kafkago.SASLAuthenticationFailed, kafkago.UnsupportedSASLMechanism, kafkago.IllegalSASLState,
+			kafkago.TopicAuthorizationFailed, kafkago.GroupAuthorizationFailed, kafkago.ClusterAuthorizationFailed,
+			kafkago.InvalidTopic, kafkago.InvalidSessionTimeout, kafkago.InconsistentGroupProtocol, kafkago.InvalidGroupId,
+			kafkago.UnsupportedVersion, kafkago.MessageSizeTooLarge, kafkago.InvalidRecord:
+			return true
+		}
+	}
+	var certificate *tls.CertificateVerificationError
+	var header tls.RecordHeaderError
+	return errors.As(err, &certificate) || errors.As(err, &header)
+}
+
+// backoff waits between attempts: 100 ms at first, doubling up to 5 s, less up to
+// a quarter at random so that many clients do not come back all at once.
+type backoff struct{ next time.Duration }
+
+func (b *backoff) reset() { b.next = 0 }
+
+// wait returns ctx's error when that ends first.
+func (b *backoff) wait(ctx context.Context) error {
+	b.next = min(max(2*b.next, 100*time.Millisecond), 5*time.Second)
+	t := time.NewTimer(b.next - rand.N(b.next/4))
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// connTracker remembers the connections that it opens.
+type connTracker struct {
+	mu    sync.Mutex
+	conns map[*trackedConn]bool
+}
+
+type trackedConn struct {
+	net.Conn
+	tracker *connTracker
+}
+
+func (t *connTracker) track(dial func(context.Context, string, string) (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		c, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		tc := &trackedConn{c, t}
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if t.conns == nil {
+			t.conns = make(map[*trackedConn]bool)
+		}
+		t.conns[tc] = true
+		return tc, nil
+	}
+}
+
+func (c *trackedConn) Close() error {
+	c.tracker.mu.Lock()
+	delete(c.tracker.conns, c)
+	c.tracker.mu.Unlock()
+	return c.Conn.Close()
+}
+
+func (t *connTracker) closeAll() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for c := range t.conns {
+		c.Conn.Close()
+	}
+}

@@ -1,0 +1,152 @@
+package kafka
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+
+	"github.com/klauspost/compress/s2"
+	"github.com/klauspost/compress/zstd"
+	"github.com/segmentio/kafka-go/compress"
+)
+
+// An inflateError says that a batch was refused because of its decompressed
+// size.
+type inflateError struct{ limit int }
+
+func (e *inflateError) Error() string {
+	return fmt.Sprintf("decompresses to more than the limit of %d bytes for a record batch", e.limit)
+}
+
+// decompress returns the decompressed src in a pooled buffer, of which n bytes
+// are used. It takes no more memory than about twice the limit, whatever src
+// claims: gzip and lz4 have bounded windows and are read as streams; snappy's
+// and zstd's decoders allocate what a header says, so theirs is looked at first.
+func decompress(codec compress.Compression, src []byte, limit int) (buf []byte, n int, err error) {
+	switch codec {
+	case compress.Gzip, compress.Lz4:
+		r := codec.Codec().NewReader(bytes.NewReader(src))
+		defer r.Close()
+		return readBounded(r, 4*len(src), limit)
+	case compress.Snappy:
+		return unsnappy(src, limit)
+	case compress.Zstd:
+		return unzstd(src, limit)
+	}
+	return nil, 0, fmt.Errorf("unknown compression codec %d", codec)
+}
+
+func readBounded(r io.Reader, guess, limit int) ([]byte, int, error) {
+	buf, n := getBuffer(min(guess, limit)), 0
+	for {
+		m, err := r.Read(buf[n:min(len(buf), limit+1)])
+		n += m
+		switch {
+		case n > limit:
+			putBuffer(buf)
+			return nil, 0, &inflateError{limit}
+		case errors.Is(err, io.EOF):
+			return buf, n, nil
+		case err != nil:
+			putBuffer(buf)
+			return nil, 0, err
+		case n == len(buf):
+			buf = growBuffer(buf, n, 2*n)
+		}
+	}
+}
+
+// growBuffer replaces buf by a larger one with the same first n bytes.
+func growBuffer(buf []byte, n, size int) []byte {
+	larger := getBuffer(size)
+	copy(larger, buf[:n])
+	putBuffer(buf)
+	return larger
+}
+
+// xerial is how Java's snappy streams begin: a magic, a version and the oldest
+// compatible version, then blocks behind their lengths. Other clients send one
+// bare block.
+var xerial = []byte{0x82, 'S', 'N', 'A', 'P', 'P', 'Y', 0}
+
+const xerialHeader = 16
+
+func unsnappy(src []byte, limit int) ([]byte, int, error) {
+	var blocks [][]byte
+	if bytes.HasPrefix(src, xerial) && len(src) >= xerialHeader {
+		for rest := src[xerialHeader:]; len(rest) > 0; {
+			if len(rest) < 4 {
+				return nil, 0, errShort
+			}
+			n := int(binary.BigEndian.Uint32(rest))
+			if n > len(rest)-4 {
+				return nil, 0, errShort
+			}
+			blocks = append(blocks, rest[4:4+n])
+			rest = rest[4+n:]
+		}
+	} else {
+		blocks = [][]byte{src}
+	}
+	total := 0
+	for _, b := range blocks {
+		n, err := s2.DecodedLen(b)
+		if err != nil {
+			return nil, 0, err
+		}
+		// In this order: the sum cannot overflow.
+		if n > limit || total+n > limit {
+			return nil, 0, &inflateError{limit}
+		}
+		total += n
+	}
+	buf, at := getBuffer(total), 0
+	for _, b := range blocks {
+		n, _ := s2.DecodedLen(b)
+		if _, err := s2.Decode(buf[at:at+n], b); err != nil {
+			putBuffer(buf)
+			return nil, 0, err
+		}
+		at += n
+	}
+	return buf, total, nil
+}
+
+// zstdDecoders is keyed by limit, which an option of the decoder carries.
+var zstdDecoders sync.Map // int → *zstd.Decoder
+
+func unzstd(src []byte, limit int) ([]byte, int, error) {
+	dec, _ := zstdDecoders.Load(limit)
+	if dec == nil {
+		made, err := zstd.NewReader(nil, zstd.WithDecoderMaxMemory(uint64(limit)), zstd.WithDecoderLowmem(true))
+		if err != nil {
+			return nil, 0, fmt.Errorf("zstd: %w", err)
+		}
+		dec, _ = zstdDecoders.LoadOrStore(limit, made)
+	}
+	size := min(4*len(src), limit)
+	var h zstd.Header
+	if h.Decode(src) == nil && h.HasFCS && h.FrameContentSize <= uint64(limit) {
+		size = int(h.FrameContentSize)
+	}
+	buf := getBuffer(size)
+	out, err := dec.(*zstd.Decoder).DecodeAll(src, buf[:0])
+	if errors.Is(err, zstd.ErrDecoderSizeExceeded) || errors.Is(err, zstd.ErrWindowSizeExceeded) || len(out) > limit {
+		putBuffer(buf)
+		return nil, 0, &inflateError{limit}
+	}
+	if err != nil {
+		putBuffer(buf)
+		return nil, 0, err
+	}
+	if len(out) > 0 && &out[0] == &buf[0] {
+		return buf, len(out), nil
+	}
+	// It outgrew the buffer: what the decoder allocated has no size class.
+	buf = growBuffer(buf, 0, len(out))
+	copy(buf, out)
+	return buf, len(out), nil
+}

@@ -1,0 +1,65 @@
+// Package kafka brings records from a Kafka topic to a Sink, in order and
+// without loss, sends dead letters, and produces replays. It knows nothing of
+// what a record means.
+//
+// # What is promised
+//
+// For every partition that this process owns, Sink.Deliver gets each committed
+// record from the starting position on exactly once per process, in offset
+// order, with the bytes that the broker's checksum vouches for. Concretely:
+//
+//   - A record is never skipped silently. Offsets may be missing inside the log
+//     (compaction, transaction markers, aborted data), which is normal; a
+//     position outside the log is an error (*GapError) unless Config.OnGap says
+//     how to go on, and then the Sink is told before anything else is delivered.
+//   - A topic that was deleted and made anew is noticed: the last record
+//     processed is read again and compared with its Fingerprint, whenever a
+//     partition is taken up.
+//   - Aborted transactions, open transactions and control records are kept out.
+//   - A record batch whose CRC-32C is wrong is fetched again a few times; then
+//     Run ends with an error that names the partition and the offset.
+//   - Nothing that a peer sends decides how much memory is taken: responses,
+//     record batches (as sent and decompressed), counts and lengths are bounded
+//     before they are believed.
+//   - Lost connections, restarting brokers and moving leaders are retried for
+//     ever, with a pause between attempts and a line in the log.
+//
+// # Positions
+//
+// What the Sink has saved wins; where it has saved nothing, Config.Start
+// decides. The offsets committed to the group are written for lag monitors and
+// never read: a group moves partitions between processes, but a saved state
+// stays with its process. Over a rebalance the process's own delivered position
+// is used.
+//
+// # Memory
+//
+// A Batch is a view of pooled buffers. It belongs to the receiver from the
+// moment Deliver returns nil until Batch.Release; the bytes of all such batches
+// count against the partition's budget (Config.BufferBytes), and fetching
+// pauses when it is used up. A single record batch larger than the budget is
+// admitted when nothing else of its partition is outstanding. Peak memory per
+// partition is therefore the budget plus one record batch as sent and, when it
+// is compressed, decompressed.
+//
+// # Failure
+//
+// Run ends with an error when one partition cannot go on. It does not carry on
+// with the others: a member that keeps its heartbeat while one of its
+// partitions stands still looks healthy, and nobody else may read that
+// partition.
+//
+// # Use of segmentio/kafka-go
+//
+// kafka-go does membership (ConsumerGroup), connections, TLS, SASL, metadata and
+// administration. Fetch and produce requests travel through its Transport but
+// are encoded here (wire.go, recordbatch.go), because its own decoder
+//
+//   - drops the end offset of a record batch, so that a batch whose last records
+//     were compacted away is fetched for ever,
+//   - drops the list of aborted transactions,
+//   - allocates what counts and lengths in the data claim, and decompresses
+//     without a limit,
+//   - copies every value, and its encoder cannot number batches, without which a
+//     retried produce request may write its records twice.
+package kafka

@@ -1,0 +1,76 @@
+// Package embedded runs a Kafka broker inside the process, for demonstrations and
+// tests: franz-go's kfake on a folder, reachable on loopback only. Its log is
+// bounded by retention, so that any amount of data can pass through little memory
+// and disk. It is no production broker: one node, no replication, no fsync.
+package embedded
+
+import (
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+)
+
+// maxMessageBytes is what a topic takes in one record batch. Blocks of 20,000
+// rows are around 1 MiB; users try larger ones.
+const maxMessageBytes = 32 << 20
+
+// segmentBytes is the unit in which retention deletes.
+const segmentBytes = 32 << 20
+
+// Broker is a running broker.
+type Broker struct {
+	cluster *kfake.Cluster
+	addr    string
+}
+
+// Start starts a broker on a free port with its log in dir, which is made when
+// missing. A log that is there already is continued.
+func Start(dir string) (*Broker, error) { return StartWith(dir) }
+
+// StartWith is Start with further options for kfake, such as listeners with TLS.
+func StartWith(dir string, opts ...kfake.Opt) (*Broker, error) {
+	opts = append([]kfake.Opt{
+		kfake.NumBrokers(1),
+		kfake.DataDir(filepath.Join(dir, "kafka")),
+		// Members of demonstrations and tests come and go within seconds.
+		kfake.GroupMinSessionTimeout(100 * time.Millisecond),
+		kfake.BrokerConfigs(map[string]string{
+			"message.max.bytes":      strconv.Itoa(maxMessageBytes),
+			"log.cleaner.backoff.ms": "1000", // how often retention is applied
+		}),
+	}, opts...)
+	c, err := kfake.NewCluster(opts...)
+	if err != nil {
+		return nil, fmt.Errorf("start the embedded broker in %s: %w", dir, err)
+	}
+	return &Broker{cluster: c, addr: c.ListenAddrs()[0]}, nil
+}
+
+// Addr is the broker's host:port.
+func (b *Broker) Addr() string { return b.addr }
+
+// Cluster is kfake's own handle, for tests that delete records or compact.
+func (b *Broker) Cluster() *kfake.Cluster { return b.cluster }
+
+// CreateTopic creates a topic of which each partition keeps about the last
+// retentionBytes bytes (at least one segment of 32 MiB; below 0: everything).
+func (b *Broker) CreateTopic(name string, partitions int, retentionBytes int64) error {
+	configs := map[string]string{
+		"segment.bytes":     strconv.Itoa(segmentBytes),
+		"max.message.bytes": strconv.Itoa(maxMessageBytes),
+	}
+	if retentionBytes >= 0 {
+		// kfake applies retention only to topics that set it themselves.
+		configs["retention.bytes"] = strconv.FormatInt(retentionBytes, 10)
+	}
+	if err := b.cluster.CreateTopic(name, int32(partitions), configs); err != nil {
+		return fmt.Errorf("create topic %s with %d partitions on the embedded broker: %w", name, partitions, err)
+	}
+	return nil
+}
+
+// Close stops the broker; the log stays.
+func (b *Broker) Close() { b.cluster.Close() }

@@ -1,0 +1,289 @@
+// Package kafkatest is the conformance suite of package kafka: what its consumer,
+// dead letters and producer promise, asked of a running broker. The same suite
+// runs on the embedded broker in every go test, and on Apache Kafka.
+package kafkatest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"streamd/ingest/kafka"
+)
+
+// Broker is what the suite runs on.
+type Broker struct {
+	Addr string
+	// Compact compacts topics now. Nil: the broker does so by itself, within
+	// patience.
+	Compact func()
+}
+
+// patience is how long anything may take before it counts as failed. Nothing
+// waits for it to pass.
+const patience = 60 * time.Second
+
+// Run runs the suite on a broker, each test on topics and groups of its own.
+func Run(t *testing.T, b Broker) {
+	admin, err := kgo.NewClient(kgo.SeedBrokers(b.Addr))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(admin.Close)
+	s := &suite{Broker: b, admin: admin, run: time.Now().UnixNano()}
+	for _, test := range []struct {
+		name string
+		run  func(*testing.T, *suite)
+	}{
+		{"OrderAndResume", testOrderAndResume},
+	} {
+		t.Run(test.name, func(t *testing.T) { test.run(t, s) })
+	}
+}
+
+type suite struct {
+	Broker
+	admin *kgo.Client
+	run   int64 // keeps topics of different runs apart on a broker that stays
+}
+
+func (s *suite) cluster() kafka.Cluster {
+	return kafka.Cluster{Brokers: []string{s.Addr}, ClientID: "kafkatest"}
+}
+
+// name makes a topic or group name for the test.
+func (s *suite) name(t *testing.T, suffix string) string {
+	test := t.Name()[strings.IndexByte(t.Name(), '/')+1:]
+	return fmt.Sprintf("%s-%s-%d", strings.ReplaceAll(test, "/", "-"), suffix, s.run)
+}
+
+func (s *suite) topic(t *testing.T, suffix string, partitions int, configs map[string]string) string {
+	t.Helper()
+	name := s.name(t, suffix)
+	s.create(t, name, partitions, configs)
+	return name
+}
+
+func (s *suite) create(t *testing.T, name string, partitions int, configs map[string]string) {
+	t.Helper()
+	if err := kafka.EnsureTopic(deadline(t), s.cluster(), name, partitions, configs); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (s *suite) deleteTopic(t *testing.T, name string) {
+	t.Helper()
+	req := kmsg.NewPtrDeleteTopicsRequest()
+	topic := kmsg.NewDeleteTopicsRequestTopic()
+	topic.Topic = &name
+	req.Topics, req.TopicNames, req.TimeoutMillis = append(req.Topics, topic), []string{name}, 10_000
+	resp, err := req.RequestWith(deadline(t), s.admin)
+	if err == nil {
+		err = kerr.ErrorForCode(resp.Topics[0].ErrorCode)
+	}
+	if err != nil {
+		t.Fatalf("delete topic %s: %v", name, err)
+	}
+}
+
+// deleteRecords moves the log start of a partition.
+func (s *suite) deleteRecords(t *testing.T, name string, partition int32, before int64) {
+	t.Helper()
+	req := kmsg.NewPtrDeleteRecordsRequest()
+	topic := kmsg.NewDeleteRecordsRequestTopic()
+	topic.Topic = name
+	p := kmsg.NewDeleteRecordsRequestTopicPartition()
+	p.Partition, p.Offset = partition, before
+	topic.Partitions = append(topic.Partitions, p)
+	req.Topics, req.TimeoutMillis = append(req.Topics, topic), 10_000
+	resp, err := req.RequestWith(deadline(t), s.admin)
+	if err == nil {
+		err = kerr.ErrorForCode(resp.Topics[0].Partitions[0].ErrorCode)
+	}
+	if err != nil {
+		t.Fatalf("delete records of %s: %v", name, err)
+	}
+}
+
+// producer is another implementation's, so that the consumer is not tested
+// against our own encoder only.
+func (s *suite) producer(t *testing.T, opts ...kgo.Opt) *kgo.Client {
+	t.Helper()
+	cl, err := kgo.NewClient(append([]kgo.Opt{
+		kgo.SeedBrokers(s.Addr),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.ProducerBatchCompression(kgo.NoCompression()),
+		kgo.ProducerBatchMaxBytes(16 << 20),
+	}, opts...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cl.Close)
+	return cl
+}
+
+func produce(t *testing.T, cl *kgo.Client, records ...*kgo.Record) {
+	t.Helper()
+	if err := cl.ProduceSync(deadline(t), records...).FirstErr(); err != nil {
+		t.Fatalf("produce: %v", err)
+	}
+}
+
+// values makes n small records for a partition.
+func values(topic string, partition int32, from, n int) []*kgo.Record {
+	var rs []*kgo.Record
+	for i := range n {
+		rs = append(rs, &kgo.Record{
+			Topic: topic, Partition: partition,
+			Key:   fmt.Appendf(nil, "key-%d", (from+i)%7),
+			Value: fmt.Appendf(nil, "value-%d-%d", partition, from+i),
+		})
+	}
+	return rs
+}
+
+// chainOf is the chain of records that lie at the offsets from first on.
+func chainOf(c chain, first int64, records []*kgo.Record) chain {
+	for i, r := range records {
+		c = c.add(first+int64(i), r.Key, r.Value)
+	}
+	return c
+}
+
+// running is a consumer at work.
+type running struct {
+	*kafka.Consumer
+	t      *testing.T
+	sink   *recorder
+	cancel context.CancelFunc
+	done   chan struct{}
+	err    error
+}
+
+func (s *suite) config(t *testing.T, topic string) kafka.Config {
+	return kafka.Config{
+		Cluster:          s.cluster(),
+		Topic:            topic,
+		Group:            s.name(t, "group"),
+		MaxWait:          100 * time.Millisecond,
+		SessionTimeout:   6 * time.Second, // the least that Apache Kafka allows by default
+		RebalanceTimeout: 3 * time.Second,
+	}
+}
+
+func (s *suite) consume(t *testing.T, cfg kafka.Config, sink *recorder) *running {
+	t.Helper()
+	log := zerolog.New(zerolog.NewTestWriter(t)).Level(zerolog.WarnLevel)
+	c, err := kafka.NewConsumer(cfg, sink, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	r := &running{Consumer: c, t: t, sink: sink, cancel: cancel, done: make(chan struct{})}
+	go func() {
+		defer close(r.done)
+		r.err = c.Run(ctx)
+	}()
+	t.Cleanup(func() { cancel(); <-r.done })
+	return r
+}
+
+// stop ends the consumer in order.
+func (r *running) stop() {
+	r.t.Helper()
+	r.cancel()
+	if err := r.wait(); err != nil {
+		r.t.Fatalf("Run: %v", err)
+	}
+}
+
+// wait waits until Run returns.
+func (r *running) wait() error {
+	r.t.Helper()
+	select {
+	case <-r.done:
+	case <-time.After(patience):
+		r.t.Fatal("Run does not return")
+	}
+	if err := r.sink.broken(); err != nil {
+		r.t.Fatal(err)
+	}
+	return r.err
+}
+
+// until waits for a condition, while the consumer runs.
+func (r *running) until(what string, ok func() bool) {
+	r.t.Helper()
+	eventually(r.t, what, func() bool {
+		select {
+		case <-r.done:
+			if !ok() {
+				r.t.Fatalf("waiting for %s: Run has returned: %v", what, r.err)
+			}
+		default:
+		}
+		return ok()
+	})
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !ok(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("waited %v for %s", patience, what)
+		}
+	}
+}
+
+func deadline(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func testOrderAndResume(t *testing.T, s *suite) {
+	const partitions, n = 3, 500
+	topic := s.topic(t, "topic", partitions, nil)
+	cl := s.producer(t)
+	want := make([]chain, partitions)
+	add := func(from int) {
+		for p := range partitions {
+			rs := values(topic, int32(p), from, n)
+			// Several batches of different sizes.
+			for rest := rs; len(rest) > 0; {
+				k := min(len(rest), 1+rand.New(rand.NewPCG(uint64(p), uint64(len(rest)))).IntN(100))
+				produce(t, cl, rest[:k]...)
+				rest = rest[k:]
+			}
+			want[p] = chainOf(want[p], int64(from), rs)
+		}
+	}
+	sink := newRecorder()
+	add(0)
+	c := s.consume(t, s.config(t, topic), sink)
+	c.until("the first half", func() bool { return sink.total() == partitions*n })
+	c.stop()
+	add(n)
+	c = s.consume(t, s.config(t, topic), sink)
+	c.until("the second half", func() bool { return sink.total() == 2*partitions*n })
+	c.stop()
+	for p := range partitions {
+		if got := sink.chainOf(p); got != want[p] {
+			t.Errorf("partition %d: the chain over %d records differs", p, sink.count(p))
+		}
+	}
+	if n := len(sink.jumps); n > 0 {
+		t.Errorf("%d jumps", n)
+	}
+}
+
+var errRefused = errors.New("refused by the test")

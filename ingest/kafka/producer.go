@@ -1,0 +1,363 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+	kafkago "github.com/segmentio/kafka-go"
+)
+
+// ProducerConfig configures a Producer. Zero values stand for the defaults.
+type ProducerConfig struct {
+	Cluster
+	Topic string
+	// BatchBytes closes a record batch; a larger record goes alone. The topic's
+	// max.message.bytes must allow it. 1,000,000, within Kafka's own default.
+	BatchBytes int
+}
+
+// Producer writes records for replays: acknowledged by all in-sync replicas, in
+// order per partition, and once, also when a request has to be repeated (its
+// batches are numbered; Kafka calls that idempotence). Records are not
+// compressed.
+//
+// Per partition one batch is in flight while the next is filled; a batch is sent
+// as soon as the one before it is acknowledged. So memory is two batches per
+// partition, and whoever writes faster than the brokers take it waits.
+type Producer struct {
+	cl     *client
+	log    zerolog.Logger
+	lanes  []*lane
+	next   atomic.Uint64 // round robin
+	cancel context.CancelCauseFunc
+	ctx    context.Context // ends with Close or an error that repeating does not mend
+	work   sync.WaitGroup
+}
+
+// lane is one partition of a producer.
+type lane struct {
+	sender  sender
+	limit   int
+	mu      sync.Mutex
+	changed chan struct{} // closed and replaced at each change of the below
+	filling *batchWriter
+	sending bool
+}
+
+// OpenProducer waits until the cluster can be reached and starts a producer.
+// The topic must exist (EnsureTopic).
+func OpenProducer(ctx context.Context, cfg ProducerConfig, log zerolog.Logger) (*Producer, error) {
+	problems := cfg.check()
+	if err := checkTopic(cfg.Topic); err != nil {
+		problems = append(problems, err)
+	}
+	defaultTo(&cfg.BatchBytes, 1_000_000)
+	if cfg.BatchBytes < 1 || cfg.BatchBytes > 1<<30 {
+		problems = append(problems, fmt.Errorf("batch bytes %d is not between 1 and %d", cfg.BatchBytes, 1<<30))
+	}
+	if err := errors.Join(problems...); err != nil {
+		return nil, err
+	}
+	p := &Producer{cl: newClient(&cfg.Cluster, cfg.Topic), log: log.With().Str("topic", cfg.Topic).Logger()}
+	n, err := p.cl.waitForTopic(ctx, cfg.Topic, p.log)
+	if err != nil {
+		p.cl.close()
+		return nil, fmt.Errorf("produce to %s: %w", cfg.Topic, err)
+	}
+	p.ctx, p.cancel = context.WithCancelCause(context.Background())
+	for i := range n {
+		l := &lane{
+			sender:  sender{cl: p.cl, topic: cfg.Topic, partition: i, log: p.log},
+			limit:   cfg.BatchBytes,
+			changed: make(chan struct{}),
+			filling: new(batchWriter),
+		}
+		l.filling.reset()
+		p.lanes = append(p.lanes, l)
+		p.work.Go(func() {
+			if err := l.run(p.ctx); err != nil {
+				p.cancel(fmt.Errorf("produce to %s/%d: %w", cfg.Topic, i, err))
+			}
+		})
+	}
+	return p, nil
+}
+
+// Partitions is the number of partitions written to.
+func (p *Producer) Partitions() int { return len(p.lanes) }
+
+// Write copies a record into the batch of its partition, or of the next in turn
+// when partition is -1. It waits while that batch is full. A zero t
+// means now. An error means that this or an earlier record could not
+// be written, or that ctx has ended; in the latter case the record was not taken.
+func (p *Producer) Write(ctx context.Context, partition int, key, value []byte, headers []Header, t time.Time) error {
+	if partition == -1 {
+		partition = int((p.next.Add(1) - 1) % uint64(len(p.lanes)))
+	}
+	if partition < 0 || partition >= len(p.lanes) {
+		panic(fmt.Sprintf("kafka: partition %d of %d", partition, len(p.lanes)))
+	}
+	if t.IsZero() {
+		t = time.Now()
+	}
+	l := p.lanes[partition]
+	size := recordSize(key, value, headers)
+	return p.wait(ctx, l, func() bool {
+		if l.filling.count > 0 && l.filling.size()+size > l.limit {
+			return false
+		}
+		l.filling.add(key, value, headers, t)
+		l.change()
+		return true
+	})
+}
+
+// Flush waits until everything written is acknowledged.
+func (p *Producer) Flush(ctx context.Context) error {
+	for _, l := range p.lanes {
+		if err := p.wait(ctx, l, func() bool { return l.filling.count == 0 && !l.sending }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Close stops without waiting; what is not flushed may be lost. It must be
+// called once, also after an error.
+func (p *Producer) Close() {
+	p.cancel(errors.New("the producer is closed"))
+	p.work.Wait()
+	p.cl.close()
+}
+
+// wait repeats try, with l locked, at each change of l until it succeeds.
+func (p *Producer) wait(ctx context.Context, l *lane, try func() bool) error {
+	for {
+		if p.ctx.Err() != nil {
+			return context.Cause(p.ctx)
+		}
+		l.mu.Lock()
+		if try() {
+			l.mu.Unlock()
+			return nil
+		}
+		changed := l.changed
+		l.mu.Unlock()
+		select {
+		case <-changed:
+		case <-p.ctx.Done():
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// change wakes all who wait for l, which is locked.
+func (l *lane) change() {
+	close(l.changed)
+	l.changed = make(chan struct{})
+}
+
+// run sends batches until ctx ends.
+func (l *lane) run(ctx context.Context) error {
+	spare := new(batchWriter)
+	for {
+		l.mu.Lock()
+		for l.filling.count == 0 {
+			changed := l.changed
+			l.mu.Unlock()
+			select {
+			case <-changed:
+			case <-ctx.Done():
+				return nil
+			}
+			l.mu.Lock()
+		}
+		spare.reset()
+		full := l.filling
+		l.filling, l.sending = spare, true
+		spare = full
+		l.change()
+		l.mu.Unlock()
+		if err := l.sender.send(ctx, full); err != nil {
+			return err
+		}
+		l.mu.Lock()
+		l.sending = false
+		l.change()
+		l.mu.Unlock()
+	}
+}
+
+// sender writes batches to one partition, one after the other.
+type sender struct {
+	cl        *client
+	topic     string
+	partition int
+	log       zerolog.Logger
+
+	known    bool // that the broker has given an id
+	producer int64
+	epoch    int16
+	sequence int32
+}
+
+// send repeats the batch until it is acknowledged, ctx ends, or an error is
+// permanent. Its sequence number makes sure that it is written once.
+func (s *sender) send(ctx context.Context, w *batchWriter) error {
+	var pause backoff
+	for {
+		var err error
+		if !s.known {
+			s.producer, s.epoch, err = s.cl.producerID(ctx)
+			s.known = err == nil
+		}
+		if err == nil {
+			err = s.cl.produce(ctx, s.topic, s.partition, w.finish(s.producer, s.epoch, s.sequence))
+		}
+		switch {
+		case err == nil, errors.Is(err, kafkago.DuplicateSequenceNumber):
+			s.sequence = int32((int64(s.sequence) + int64(w.count)) & math.MaxInt32)
+			return nil
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case errors.Is(err, kafkago.MessageSizeTooLarge):
+			return fmt.Errorf("a record batch of %d bytes: %w; raise max.message.bytes of the topic", w.size(), err)
+		case isPermanent(err), errors.Is(err, kafkago.OutOfOrderSequenceNumber), errors.Is(err, kafkago.InvalidProducerEpoch):
+			return err
+		}
+		s.log.Warn().Err(err).Int("partition", s.partition).Msg("producing failed; trying again")
+		if err := pause.wait(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// EnsureTopic creates a topic when it does not exist; configs are Kafka's topic
+// settings. One that exists is left as it is, whatever its partitions.
+func EnsureTopic(ctx context.Context, c Cluster, topic string, partitions int, configs map[string]string) error {
+	problems := c.check()
+	if err := checkTopic(topic); err != nil {
+		problems = append(problems, err)
+	}
+	if partitions < 1 {
+		problems = append(problems, fmt.Errorf("%d partitions", partitions))
+	}
+	if err := errors.Join(problems...); err != nil {
+		return err
+	}
+	cl := newClient(&c, topic)
+	defer cl.close()
+	return cl.createTopic(ctx, topic, partitions, -1, configs)
+}
+
+// LagMonitor watches how far a group is behind the end of a topic, so that a
+// replay can wait for its consumer instead of outrunning the topic's retention.
+type LagMonitor struct {
+	cl           *client
+	topic, group string
+}
+
+// PartitionLag is what a group has still to read of a partition.
+type PartitionLag struct {
+	Partition int
+	Committed int64 // -1: nothing yet
+	Start     int64 // of the log
+	End       int64 // of the log
+}
+
+// Lag is the number of offsets between what was committed and the log's end.
+func (l *PartitionLag) Lag() int64 { return l.End - max(l.Committed, l.Start) }
+
+// NewLagMonitor checks its arguments and does not connect.
+func NewLagMonitor(c Cluster, topic, group string) (*LagMonitor, error) {
+	problems := c.check()
+	if err := checkTopic(topic); err != nil {
+		problems = append(problems, err)
+	}
+	if group == "" {
+		problems = append(problems, errors.New("no group given"))
+	}
+	if err := errors.Join(problems...); err != nil {
+		return nil, err
+	}
+	return &LagMonitor{cl: newClient(&c, topic), topic: topic, group: group}, nil
+}
+
+// Lag asks the brokers.
+func (m *LagMonitor) Lag(ctx context.Context) ([]PartitionLag, error) {
+	n, err := m.cl.partitions(ctx, m.topic)
+	if err != nil {
+		return nil, fmt.Errorf("lag of %s on %s: %w", m.group, m.topic, err)
+	}
+	ids := make([]int, n)
+	lags := make([]PartitionLag, n)
+	for i := range ids {
+		ids[i] = i
+		lags[i] = PartitionLag{Partition: i, Committed: -1}
+	}
+	committed, err := m.cl.api.OffsetFetch(ctx, &kafkago.OffsetFetchRequest{GroupID: m.group, Topics: map[string][]int{m.topic: ids}})
+	if err == nil {
+		err = committed.Error
+	}
+	if err != nil {
+		return nil, fmt.Errorf("lag of %s on %s: %w", m.group, m.topic, err)
+	}
+	for _, p := range committed.Topics[m.topic] {
+		if p.Error != nil {
+			return nil, fmt.Errorf("lag of %s on %s/%d: %w", m.group, m.topic, p.Partition, p.Error)
+		}
+		if p.Partition >= 0 && p.Partition < n {
+			lags[p.Partition].Committed = p.CommittedOffset
+		}
+	}
+	ends, err := m.cl.allBounds(ctx, m.topic, ids)
+	if err != nil {
+		return nil, err
+	}
+	for i, e := range ends {
+		lags[i].Start, lags[i].End = e.FirstOffset, e.LastOffset
+	}
+	return lags, nil
+}
+
+// WaitBelow returns when no partition's lag is above limit offsets. What fails
+// in between is tried again until ctx ends.
+func (m *LagMonitor) WaitBelow(ctx context.Context, limit int64) error {
+	const interval = 50 * time.Millisecond
+	var pause backoff
+	for {
+		lags, err := m.Lag(ctx)
+		if isPermanent(err) {
+			return err
+		}
+		if err != nil {
+			if pause.wait(ctx) != nil {
+				return err
+			}
+			continue
+		}
+		pause.reset()
+		behind := int64(0)
+		for i := range lags {
+			behind = max(behind, lags[i].Lag())
+		}
+		if behind <= limit {
+			return nil
+		}
+		select {
+		case <-time.After(interval):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// Close gives up the connections.
+func (m *LagMonitor) Close() { m.cl.close() }

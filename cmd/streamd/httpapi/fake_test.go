@@ -15,7 +15,6 @@ import (
 	"github.com/rs/zerolog"
 
 	"streamd/incremental"
-	"streamd/incremental/gram"
 )
 
 // fake is a Service in memory.
@@ -117,36 +116,8 @@ func (f *fake) Snapshot(context.Context) (SnapshotInfo, error) {
 	return SnapshotInfo{MadeAt: testTime, Blocks: 3, Rows: 42, Digest: "d1"}, f.err
 }
 
-// decodeFake knows one format: text/csv without quotes and headers.
-func decodeFake(contentType string, body []byte, features []string) ([]gram.Column, int, error) {
-	if contentType != "text/csv" {
-		return nil, 0, fmt.Errorf("%w %q", ErrMediaType, contentType)
-	}
-	lines := strings.Fields(string(body))
-	columns := make([][]float64, len(features))
-	for j := range columns {
-		columns[j] = make([]float64, len(lines))
-	}
-	for i, line := range lines {
-		fields := strings.Split(line, ",")
-		if len(fields) != len(features) {
-			return nil, 0, fmt.Errorf("row %d has %d features, the model %d", i, len(fields), len(features))
-		}
-		for j, field := range fields {
-			if _, err := fmt.Sscan(field, &columns[j][i]); err != nil {
-				return nil, 0, fmt.Errorf("row %d: %q is not a number", i, field)
-			}
-		}
-	}
-	views := make([]gram.Column, len(features))
-	for j := range columns {
-		views[j] = gram.ColumnOf(columns[j])
-	}
-	return views, len(lines), nil
-}
-
 func newServer(f *fake, token string) *Server {
-	return New(Config{Token: token, Decode: decodeFake}, f, NewMetrics(), zerolog.Nop())
+	return New(Config{Token: token}, f, NewMetrics(), zerolog.Nop())
 }
 
 // do answers one request; headers are "Name: value".

@@ -18,12 +18,15 @@ import (
 
 	"streamd/incremental"
 	"streamd/incremental/gram"
+	"streamd/ingest/wire"
 )
 
 func TestEndpoints(t *testing.T) {
 	const token = "s3cret"
 	admin := "Authorization: Bearer " + token
 	csv := "Content-Type: text/csv"
+	json := "Content-Type: application/json"
+	libsvm := "Content-Type: application/x-libsvm"
 	for _, test := range []struct {
 		method, target, body string
 		headers              []string
@@ -41,12 +44,17 @@ func TestEndpoints(t *testing.T) {
 
 		{method: "POST", target: "/v1/predict", headers: []string{csv}, body: "2,0.5\n0,1\n", status: 200,
 			want: `{"model":"f1","classes":["ham","spam"],"planes":["spam"],"labels":["spam","ham"],"values":[[0.5],[-2.5]]}`},
-		{method: "POST", target: "/v1/predict", headers: []string{csv}, status: 200, want: `"labels":[],"values":[]`},
+		{method: "POST", target: "/v1/predict", headers: []string{csv}, status: 400, code: CodeBadRequest, want: "empty"},
+		{method: "POST", target: "/v1/predict", headers: []string{csv}, body: "caps,label,len\n0.5,?,2\n", status: 200, want: `"values":[[0.5]]`},
+		{method: "POST", target: "/v1/predict", headers: []string{csv}, body: "caps,x\n0.5,1\n", status: 400, code: CodeBadRequest, want: "x"},
+		{method: "POST", target: "/v1/predict", headers: []string{json}, body: `[{"caps":0.5,"len":2},{"features":[0,1]}]`, status: 400, code: CodeBadRequest, want: "row 1"},
+		{method: "POST", target: "/v1/predict", headers: []string{json}, body: `[{"caps":0.5,"len":2},{"caps":1,"len":0,"label":"x"}]`, status: 200, want: `"labels":["spam","ham"],"values":[[0.5],[-2.5]]`},
+		{method: "POST", target: "/v1/predict", headers: []string{libsvm}, body: "0 1:2 2:0.5\n0 2:1\n", status: 200, want: `"values":[[0.5],[-2.5]]`},
 		{method: "POST", target: "/v1/predict", body: "2,1", status: 415, code: CodeUnsupportedMediaType},
 		{method: "POST", target: "/v1/predict", headers: []string{"Content-Type: image/png"}, body: "2,1", status: 415, code: CodeUnsupportedMediaType, want: "image/png"},
 		{method: "POST", target: "/v1/predict", headers: []string{csv}, body: "2,1\n3", status: 400, code: CodeBadRequest, want: "row 1"},
 		{method: "POST", target: "/v1/predict", headers: []string{csv}, body: "1,1\n1e308,-1e308", status: 400, code: CodeBadRequest, want: "row 1"},
-		{method: "POST", target: "/v1/predict", headers: []string{csv}, body: "NaN,1", status: 400, code: CodeBadRequest, want: "row 0"},
+		{method: "POST", target: "/v1/predict", headers: []string{csv}, body: "1,1\nNaN,1", status: 400, code: CodeBadRequest, want: "row 1"},
 		{method: "POST", target: "/v1/predict", headers: []string{csv}, body: strings.Repeat("1,1\n", MaxRows), status: 200},
 		{method: "POST", target: "/v1/predict", headers: []string{csv}, body: strings.Repeat("1,1\n", MaxRows+1), status: 413, code: CodeTooLarge},
 		{method: "POST", target: "/v1/predict", headers: []string{csv}, body: strings.Repeat(" ", MaxBodyBytes+1), status: 413, code: CodeTooLarge},
@@ -134,7 +142,7 @@ func TestServiceErrors(t *testing.T) {
 		f := newFake()
 		f.err = test.err
 		var log bytes.Buffer
-		s := New(Config{Decode: decodeFake}, f, NewMetrics(), zerolog.New(&log))
+		s := New(Config{}, f, NewMetrics(), zerolog.New(&log))
 		for _, call := range []string{"GET /v1/blocks", "DELETE /v1/blocks/x", "POST /v1/snapshot"} {
 			log.Reset()
 			method, target, _ := strings.Cut(call, " ")
@@ -156,7 +164,7 @@ func TestServiceErrors(t *testing.T) {
 func TestPanicIsAnswered(t *testing.T) {
 	f := newFake()
 	var log bytes.Buffer
-	s := New(Config{Decode: decodeFake}, f, NewMetrics(), zerolog.New(&log))
+	s := New(Config{}, f, NewMetrics(), zerolog.New(&log))
 	f.panics = true
 	w := do(s, "GET", "/readyz", "")
 	if e := decodeJSON[ErrorAnswer](t, w).Error; w.Code != 500 || e.Code != CodeInternal {
@@ -279,7 +287,7 @@ func TestPredictAgreesWithModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 5).Draw(t, "n")
 		k := rapid.IntRange(2, 4).Draw(t, "k")
-		rows := rapid.IntRange(0, 3000).Draw(t, "rows") // several pieces
+		rows := rapid.IntRange(1, 3000).Draw(t, "rows") // several pieces
 		number := rapid.Float64Range(-1e6, 1e6)
 		m := &incremental.Model{Options: incremental.Options{Nu: 1}}
 		for j := range n {
@@ -293,19 +301,21 @@ func TestPredictAgreesWithModel(t *testing.T) {
 			}
 		}
 		columns := make([][]float64, n)
-		views := make([]gram.Column, n)
 		for j := range columns {
 			few := rapid.SliceOfN(number, 1, 9).Draw(t, "column")
 			for i := range rows {
 				columns[j] = append(columns[j], few[i%len(few)])
 			}
-			views[j] = gram.ColumnOf(columns[j])
+		}
+		var body strings.Builder
+		for i := range rows {
+			for j := range columns {
+				fmt.Fprintf(&body, "%v%c", columns[j][i], ",\n"[min(1, (j+1)/n)])
+			}
 		}
 		f := newFake()
 		f.served.Model = m
-		decode := func(string, []byte, []string) ([]gram.Column, int, error) { return views, rows, nil }
-		s := New(Config{Decode: decode}, f, NewMetrics(), zerolog.Nop())
-		w := do(s, "POST", "/v1/predict", "", "Content-Type: any")
+		w := do(newServer(f, ""), "POST", "/v1/predict", body.String(), "Content-Type: text/csv; header=absent")
 		var got PredictAnswer
 		if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {
 			t.Fatal(err)
@@ -378,6 +388,39 @@ func TestMetrics(t *testing.T) {
 	if strings.Contains(got, "whatever") {
 		t.Error("a client's path became a label")
 	}
+}
+
+// Whatever is sent, the answer has a value for every row or says what is wrong.
+func FuzzPredict(f *testing.F) {
+	types := []string{"application/json", "text/csv", "application/x-libsvm", "application/vnd.apache.arrow.stream", "text/csv; header=present"}
+	block := &incremental.Block{
+		Features: []string{"len", "caps"}, Classes: []string{"a"}, Codes: []int32{0, 0},
+		Columns: []gram.Column{gram.ColumnOf([]float32{2, 0}), gram.ColumnOf([]int8{1, -1})},
+	}
+	for i, format := range []wire.Format{wire.JSON, wire.CSV, wire.LIBSVM, wire.Arrow} {
+		body, err := wire.Encode(nil, format, block)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(i, body)
+		f.Add(i, body[:len(body)/2])
+	}
+	f.Add(0, []byte(`{"len":1e308,"caps":-1e308}`))
+	f.Add(4, []byte("caps,len\n1,2\n"))
+	s := newServer(newFake(), "")
+	f.Fuzz(func(t *testing.T, contentType int, body []byte) {
+		w := do(s, "POST", "/v1/predict", string(body), "Content-Type: "+types[uint(contentType)%uint(len(types))])
+		switch w.Code {
+		case 200:
+			if a := decodeJSON[PredictAnswer](t, w); len(a.Labels) != len(a.Values) {
+				t.Fatalf("%d labels, %d values", len(a.Labels), len(a.Values))
+			}
+		case 400, 413:
+			decodeJSON[ErrorAnswer](t, w)
+		default:
+			t.Fatalf("status %d: %s", w.Code, w.Body)
+		}
+	})
 }
 
 // A block's id reaches the service as it is, however it was written.

@@ -123,9 +123,10 @@ func newPageView(served *Served, status Status, now time.Time) pageView {
 		if len(m.Planes) == 1 {
 			listed = maxListed
 		}
-		for _, p := range m.Planes[:shown] {
+		for i, p := range m.Planes[:shown] {
 			v.Planes = append(v.Planes, planeView{
 				Class:     p.Class,
+				Rows:      m.Rows[i], // right where there is a plane for each class
 				Gamma:     p.Gamma,
 				Condition: p.Condition,
 				Bars:      barsPath(p.W),
@@ -141,21 +142,6 @@ func (v pageView) Unlisted() int {
 	return len(v.Served.Model.Features) - len(v.Planes[0].Strongest)
 }
 
-// ClassRows pairs the classes of the model with their rows.
-func (v pageView) ClassRows() []classRow {
-	m := v.Served.Model
-	rows := make([]classRow, min(len(m.Classes), maxPlanes))
-	for i := range rows {
-		rows[i] = classRow{m.Classes[i], m.Rows[i]}
-	}
-	return rows
-}
-
-type classRow struct {
-	Class string
-	Rows  int64
-}
-
 type partitionView struct{ Partition }
 
 // Percent is how much of the retained log has been read, 0 to 100.
@@ -169,6 +155,7 @@ func (p partitionView) Percent() int {
 
 type planeView struct {
 	Class     string
+	Rows      int64
 	Gamma     float64
 	Condition float64
 	Bars      string // an SVG path in a box of barsWidth by 2·barsHeight

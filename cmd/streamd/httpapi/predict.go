@@ -12,20 +12,8 @@ import (
 
 	"streamd/incremental"
 	"streamd/incremental/gram"
+	"streamd/ingest/wire"
 )
-
-// DecodeRows reads a prediction's body: rows without a label, to be matched
-// with features by name, or by position where they come without names. It
-// returns a column of rows numbers for each feature; their memory may be that of
-// body. Numbers that are not finite may be left for the caller to find. The text
-// of an error goes to the client; one that is ErrMediaType says that contentType
-// is not known.
-//
-// It must bound what a hostile body makes it allocate.
-type DecodeRows func(contentType string, body []byte, features []string) (columns []gram.Column, rows int, err error)
-
-// ErrMediaType is the error of a DecodeRows that does not know the format.
-var ErrMediaType = errors.New("unknown content type")
 
 // PredictAnswer is the body that answers POST /v1/predict for m rows. It goes
 // by columns: Labels[i] and Values[i] belong to row i of the request.
@@ -49,8 +37,9 @@ func (s *Server) predict(w http.ResponseWriter, r *http.Request) error {
 		return noModel(served)
 	}
 	contentType := r.Header.Get("Content-Type")
-	if contentType == "" {
-		return fail(CodeUnsupportedMediaType, "the request has no Content-Type to say how its rows are written")
+	if _, _, ok := wire.FormatOf(contentType); !ok {
+		return fail(CodeUnsupportedMediaType, "Content-Type %q: want %s, %s, %s or %s", contentType,
+			wire.JSON.ContentType(), wire.CSV.ContentType(), wire.LIBSVM.ContentType(), wire.Arrow.ContentType())
 	}
 	if err := s.acquireSlot(r); err != nil {
 		return err
@@ -61,18 +50,15 @@ func (s *Server) predict(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	columns, rows, err := s.decode(contentType, body, served.Model.Features)
+	rows, err := s.decode(contentType, body, served.Model.Features)
 	if err != nil {
-		if errors.Is(err, ErrMediaType) {
-			return fail(CodeUnsupportedMediaType, "%v", err)
-		}
-		return fail(CodeBadRequest, "%v", err)
+		return err
 	}
 	planes := len(served.Model.Planes)
-	if rows > MaxRows || rows*planes > maxValues {
-		return fail(CodeTooLarge, "%d rows by %d planes: a prediction takes at most %d rows and %d values", rows, planes, MaxRows, maxValues)
+	if rows.Rows > MaxRows || rows.Rows*planes > maxValues {
+		return fail(CodeTooLarge, "%d rows by %d planes: a prediction takes at most %d rows and %d values", rows.Rows, planes, MaxRows, maxValues)
 	}
-	labels, values, err := score(served.Model, columns, rows)
+	labels, values, err := score(served.Model, rows.Columns, rows.Rows)
 	if err != nil {
 		return err
 	}
@@ -106,6 +92,24 @@ func readBody(r *http.Request) ([]byte, error) {
 		return nil, fail(CodeBadRequest, "the body ended early")
 	}
 	return body, nil
+}
+
+// decode reads the rows in body, whose memory the table may share.
+func (s *Server) decode(contentType string, body []byte, features []string) (wire.Table, error) {
+	options := s.rows
+	options.Format, options.Features = 0, features
+	// Arrow bodies may grow no larger unpacked, and the bytes bound the rows:
+	// MaxRows is checked by the caller, who has a code for it.
+	options.Limits.Bytes, options.Limits.Rows = MaxBodyBytes, MaxBodyBytes
+	decoder, err := wire.NewDecoder(options)
+	if err != nil {
+		return wire.Table{}, fmt.Errorf("predict: %w", err)
+	}
+	table, err := decoder.DecodeUnlabelled(contentType, body)
+	if err != nil {
+		return wire.Table{}, fail(CodeBadRequest, "%v", err)
+	}
+	return table, nil
 }
 
 // score classifies the rows: labels[i] is the index of row i's class, and

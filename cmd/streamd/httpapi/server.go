@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+
+	"streamd/ingest/wire"
 )
 
 // The bounds on what a client may ask for.
@@ -40,8 +42,9 @@ const (
 type Config struct {
 	// Token is what admin calls must carry; "": they are open.
 	Token string
-	// Decode reads the body of a prediction.
-	Decode DecodeRows
+	// Rows is how blocks are read. Predictions name labels and weights in the
+	// same way, and ignore them; Format and Features are not used.
+	Rows wire.Options
 }
 
 // Server answers the API's requests. It is an http.Handler; use either that or
@@ -50,7 +53,7 @@ type Server struct {
 	service Service
 	metrics *Metrics
 	log     zerolog.Logger
-	decode  DecodeRows
+	rows    wire.Options
 	token   *[sha256.Size]byte // nil: none wanted
 
 	routes   http.Handler
@@ -67,7 +70,7 @@ func New(config Config, service Service, metrics *Metrics, log zerolog.Logger) *
 		service:  service,
 		metrics:  metrics,
 		log:      log,
-		decode:   config.Decode,
+		rows:     config.Rows,
 		slots:    make(chan struct{}, 2*runtime.GOMAXPROCS(0)),
 		stopping: make(chan struct{}),
 	}

@@ -100,8 +100,12 @@ type arrowState struct {
 	parts  [][]byte // values, batch by batch, one part per field
 	nbatch int
 
-	body  []byte
-	codec int // of the message in hand; -1: none
+	// The message in hand.
+	meta   flatbuffer
+	body   []byte
+	codec  int // -1: none
+	labels labelArray
+
 	arena arena
 	lz4   *lz4.Reader
 	zstd  *zstd.Decoder
@@ -157,9 +161,8 @@ func (d *Decoder) decodeArrow(b []byte) error {
 	return d.finishArrow()
 }
 
-// arrowMessage is a message without its body.
+// arrowMessage is a message without its body; arrowState.meta has its bytes.
 type arrowMessage struct {
-	meta   flatbuffer
 	typ    byte
 	header table
 	body   int64
@@ -167,8 +170,8 @@ type arrowMessage struct {
 
 // arrowMessage reads a message's metadata.
 func (d *Decoder) arrowMessage(meta []byte) (m arrowMessage, err error) {
-	m.meta.b = meta
-	f := &m.meta
+	d.arrow.meta = flatbuffer{b: meta}
+	f := &d.arrow.meta
 	root := f.root()
 	version := f.shortField(root, 0)
 	m.typ = f.byteField(root, 1)
@@ -193,11 +196,11 @@ func (d *Decoder) arrowBody(m arrowMessage, body []byte) error {
 	switch m.typ {
 	case headerSchema:
 		s.nbatch = 0
-		return d.arrowSchema(&m.meta, m.header)
+		return d.arrowSchema(&s.meta, m.header)
 	case headerDictionary:
-		return d.arrowDictionary(&m.meta, m.header)
+		return d.arrowDictionary(&s.meta, m.header)
 	case headerBatch:
-		return d.arrowBatch(&m.meta, m.header)
+		return d.arrowBatch(&s.meta, m.header)
 	}
 	return d.fail(-1, "", "a message of type %d where a record batch is expected", m.typ)
 }
@@ -741,10 +744,11 @@ func (r *batchReader) label(field *arrowField) error {
 	if field.encoded {
 		typ = field.index
 	}
-	a, err := r.labelArray(typ, r.rows)
-	if err != nil || d.unlabelled {
+	var err error
+	if s.labels, err = r.labelArray(typ, r.rows); err != nil || d.unlabelled {
 		return err
 	}
+	a := &s.labels
 	if a.valid != nil {
 		for i := range a.rows {
 			if !bit(a.valid, i) {
@@ -753,7 +757,7 @@ func (r *batchReader) label(field *arrowField) error {
 			}
 		}
 	}
-	bad, reason := d.labelCodes(field, &a)
+	bad, reason := d.labelCodes(field, a)
 	if reason != "" {
 		r.badRow(r.row0+bad, field.name, reason)
 	}
@@ -887,7 +891,17 @@ func (d *Decoder) labelCodes(field *arrowField, a *labelArray) (bad int, reason 
 // numberCodes is labelCodes for numbers.
 func numberCodes[T gram.Number](d *Decoder, a *labelArray) (bad int, reason string) {
 	data := unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(a.data))), a.rows)
+	d.codes = slices.Grow(d.codes, a.rows)
+	small := &d.labels.small
 	for i, x := range data {
+		// The fast way is for a small integer that the block has had before.
+		// A huge unsigned one changes its sign as an int64.
+		if v := int64(x); T(v) == x && v < 0 == (x < 0) {
+			if at := uint64(v + smallLabels/2); at < smallLabels && small[at] >= 0 {
+				d.codes = append(d.codes, small[at])
+				continue
+			}
+		}
 		code, reason := d.numberCode(float64(x), a.typ.kind)
 		if reason != "" {
 			return i, reason

@@ -1,0 +1,275 @@
+package wire_test
+
+import (
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"streamd/incremental"
+	"streamd/incremental/gram"
+	"streamd/ingest/wire"
+)
+
+// fuzzLimits keep what an input may cost so low that a decoder which forgets
+// them is noticed.
+var fuzzLimits = wire.Limits{Bytes: 1 << 16, Rows: 100, Features: 16, Classes: 10}
+
+// requireConsistent fails unless the block is what a Summary relies on.
+func requireConsistent(t *testing.T, b *incremental.Block) {
+	t.Helper()
+	if b.Rows() == 0 || len(b.Columns) == 0 {
+		t.Fatalf("%d rows of %d features", b.Rows(), len(b.Columns))
+	}
+	if b.Features != nil && len(b.Features) != len(b.Columns) {
+		t.Fatalf("%d names for %d columns", len(b.Features), len(b.Columns))
+	}
+	for j, c := range b.Columns {
+		if c.Len() != b.Rows() {
+			t.Fatalf("column %d has %d rows, want %d", j, c.Len(), b.Rows())
+		}
+		for i := range c.Len() { // touches all memory
+			_ = c.At(i)
+		}
+	}
+	if b.Weights != nil && len(b.Weights) != b.Rows() {
+		t.Fatalf("%d weights for %d rows", len(b.Weights), b.Rows())
+	}
+	seen := make(map[string]bool)
+	for _, class := range b.Classes {
+		if class == "" || len(class) > 128 || seen[class] {
+			t.Fatalf("classes %q", b.Classes)
+		}
+		seen[class] = true
+	}
+	for i, code := range b.Codes {
+		if code < 0 || int(code) >= len(b.Classes) {
+			t.Fatalf("row %d has code %d of %d", i, code, len(b.Classes))
+		}
+	}
+}
+
+// fuzzDecode decodes with one decoder of each kind for all inputs: a decoder
+// must survive anything, and what it answers must depend on the input alone.
+func fuzzDecode(f *testing.F, contentType string) {
+	all := []wire.Options{
+		{Limits: fuzzLimits},
+		{Limits: fuzzLimits, Features: []string{"u", "v"}, Weight: "weight"},
+		{Limits: fuzzLimits, Label: "last", Header: wire.HeaderAbsent},
+	}
+	decoders := make([]*wire.Decoder, len(all))
+	for k, opts := range all {
+		decoders[k] = newDecoder(f, opts)
+	}
+	f.Fuzz(func(t *testing.T, payload []byte) {
+		for k, d := range decoders {
+			b, err := d.Decode(contentType, payload)
+			fresh, freshErr := newDecoder(t, all[k]).Decode(contentType, payload)
+			if fmt.Sprint(err) != fmt.Sprint(freshErr) {
+				t.Fatalf("error %v, with a fresh decoder %v", err, freshErr)
+			}
+			if err == nil {
+				requireConsistent(t, b)
+				requireSame(t, b, fresh)
+				if bad := b.FirstBadRow(); bad != nil && contentType != arrowType && strings.Contains(bad.Reason, "Inf") {
+					t.Fatalf("accepted: %v", bad)
+				}
+			}
+			if table, err := d.DecodeUnlabelled(contentType, payload); err == nil {
+				for _, c := range table.Columns {
+					if c.Len() != table.Rows || table.Rows == 0 {
+						t.Fatalf("%d rows, a column of %d", table.Rows, c.Len())
+					}
+				}
+			}
+		}
+	})
+}
+
+func FuzzArrow(f *testing.F) {
+	names, err := filepath.Glob("../../testdata/wire/*.arrow")
+	if err != nil || len(names) < 20 {
+		f.Fatalf("%d fixtures, want 20 or more (%v)", len(names), err)
+	}
+	for _, name := range names {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	fuzzDecode(f, arrowType)
+}
+
+func FuzzJSON(f *testing.F) {
+	for _, s := range []string{
+		`{"label": 1, "features": [0.5, -2e3]}`,
+		`[{"label":"a","u":1,"v":2.5,"weight":0},{"v":-4,"u":3,"label":"b","weight":1}]`,
+		"{\"label\":true,\"u\":1}\n{\"u\":2,\"label\":\"\\u00e9\\ud83d\\ude00\"}\n",
+		`[{"label":null,"features":[1e999]}]`,
+	} {
+		f.Add([]byte(s))
+	}
+	fuzzDecode(f, "application/json")
+}
+
+func FuzzCSV(f *testing.F) {
+	for _, s := range []string{"1,2,3\n-1,0.5,1e3\n", "label,u,v,weight\na,1,2,1\n\"b \"\"c\"\"\", 3 ,\"4\",0\r\n", "v,u,label\n1,2,x", "\xef\xbb\xbf1,2\n\n", "\"\n"} {
+		f.Add([]byte(s))
+	}
+	fuzzDecode(f, "text/csv")
+}
+
+func FuzzLIBSVM(f *testing.F) {
+	for _, s := range []string{"+1 1:0.5 3:-2e3\n-1 2:1 # comment\n", "a\nb 16:1\n", "1 1:1 1:2\n", "1 qid:1 2:3\n"} {
+		f.Add([]byte(s))
+	}
+	fuzzDecode(f, "application/x-libsvm")
+}
+
+// FuzzNumber compares the scanner with strconv, bit for bit.
+func FuzzNumber(f *testing.F) {
+	for _, s := range []string{"0", "-0", "1.", ".5", "1e23", "9007199254740993", "1e-400", "123456789012345678901234567890e-10", "+5e+5", "0x1p4", "inf", "1_0", "2.2250738585072011e-308"} {
+		f.Add(s)
+	}
+	d := newDecoder(f, wire.Options{Header: wire.HeaderAbsent})
+	f.Fuzz(func(t *testing.T, s string) {
+		if strings.Trim(s, "0123456789+-.eE") != "" || len(s) == 0 {
+			return // only decimal numbers are numbers
+		}
+		want, wantErr := strconv.ParseFloat(s, 64)
+		b, err := d.Decode("text/csv", []byte("x,"+s))
+		if (err == nil) != (wantErr == nil) {
+			t.Fatalf("%q: error %v, strconv %v", s, err, wantErr)
+		}
+		if err == nil && math.Float64bits(b.Columns[0].At(0)) != math.Float64bits(want) {
+			t.Fatalf("%q: %v, want %v", s, b.Columns[0].At(0), want)
+		}
+	})
+}
+
+// TestAgainstJSON lets encoding/json read and write random rows.
+func TestAgainstJSON(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 3))
+	d := newDecoder(t, wire.Options{})
+	for range 200 {
+		m, n := 1+rng.IntN(20), 1+rng.IntN(6)
+		want := randomBlock(rng, m, n, []string{"a\"\\\n\t", "é<&>", "\u2028😀"}, []gram.Kind{gram.Float64, gram.Int64})
+		rows := make([]map[string]any, m)
+		for i := range rows {
+			rows[i] = map[string]any{"label": want.Classes[want.Codes[i]]}
+			for j := range n {
+				rows[i][fmt.Sprintf("n%d\t<%d>", n, j)] = want.Columns[j].At(i)
+			}
+		}
+		payload, err := json.MarshalIndent(rows, "", strings.Repeat(" ", rng.IntN(3)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := d.Decode("application/json", payload)
+		if err != nil {
+			t.Fatalf("%v\n%s", err, payload)
+		}
+		requireSame(t, got, want)
+
+		// And the other way round.
+		lines, err := wire.Encode(nil, wire.JSON, want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		decoder := json.NewDecoder(bytes.NewReader(lines))
+		for i := range m {
+			var row struct {
+				Label    string
+				Features []float64
+			}
+			if err := decoder.Decode(&row); err != nil {
+				t.Fatal(err)
+			}
+			if row.Label != want.Classes[want.Codes[i]] || len(row.Features) != n || row.Features[n-1] != want.Columns[n-1].At(i) {
+				t.Fatalf("row %d: %+v", i, row)
+			}
+		}
+	}
+}
+
+// TestAgainstCSV lets encoding/csv write and read random rows.
+func TestAgainstCSV(t *testing.T) {
+	rng := rand.New(rand.NewPCG(4, 4))
+	d := newDecoder(t, wire.Options{Label: "the, \"label\""})
+	for trial := range 200 {
+		m, n := 1+rng.IntN(20), 1+rng.IntN(6)
+		want := randomBlock(rng, m, n, []string{"a\"b", "x,y", "line\nbreak", "z"}, []gram.Kind{gram.Float64, gram.Int64})
+		at := rng.IntN(n + 1) // where the label is
+		var text bytes.Buffer
+		w := csv.NewWriter(&text)
+		w.UseCRLF = trial%2 == 0 && !strings.Contains(strings.Join(want.Classes, ""), "\n")
+		record := make([]string, 0, n+1)
+		for i := -1; i < m; i++ {
+			record = record[:0]
+			for j, c := range want.Columns {
+				if i < 0 {
+					record = append(record, fmt.Sprintf("n %d\"", j))
+				} else {
+					record = append(record, strconv.FormatFloat(c.At(i), 'e', -1, 64))
+				}
+			}
+			label := "the, \"label\""
+			if i >= 0 {
+				label = want.Classes[want.Codes[i]]
+			}
+			record = append(record[:at], append([]string{label}, record[at:]...)...)
+			if err := w.Write(record); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.Flush()
+		got, err := d.Decode("text/csv", text.Bytes())
+		if err != nil {
+			t.Fatalf("%v\n%s", err, text.Bytes())
+		}
+		requireSame(t, got, want)
+
+		want.Features = got.Features
+		lines, err := wire.Encode(nil, wire.CSV, want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		records, err := csv.NewReader(bytes.NewReader(lines)).ReadAll()
+		if err != nil || len(records) != m+1 || records[0][1] != want.Features[0] || records[m][0] != want.Classes[want.Codes[m-1]] {
+			t.Fatalf("%v\n%q", err, records)
+		}
+	}
+}
+
+// TestAllocations: decoding the same kind of block again costs no memory.
+func TestAllocations(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 5))
+	for _, format := range wire.Formats() {
+		for _, classes := range [][]string{{"1", "-1"}, {"spam", "ham"}} {
+			b := randomBlock(rng, 500, 4, classes, []gram.Kind{gram.Float32, gram.Int16})
+			if format != wire.LIBSVM {
+				b.Features = []string{"a", "b", "c", "d"}
+			}
+			payload, err := wire.Encode(nil, format, b)
+			if err != nil {
+				t.Fatal(err)
+			}
+			d := newDecoder(t, wire.Options{})
+			if n := testing.AllocsPerRun(20, func() {
+				if _, err := d.Decode(format.ContentType(), payload); err != nil {
+					t.Fatal(err)
+				}
+			}); n != 0 {
+				t.Errorf("%v, classes %v: %v allocations per block", format, classes, n)
+			}
+		}
+	}
+}

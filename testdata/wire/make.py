@@ -1,0 +1,72 @@
+"""Writes the Arrow streams that ingest/wire's tests read: pip install pyarrow; python make.py
+
+All hold the same four rows, unless the name says what is wrong with them:
+
+    label   u     v
+    a       1     0.5
+    b       -2    1.5
+    a       3     -2.5
+    c       4     100
+"""
+import json
+import pyarrow as pa
+
+LABEL = pa.array(["a", "b", "a", "c"])
+U = [1, -2, 3, 4]
+V = [0.5, 1.5, -2.5, 100]
+
+
+def write(name, columns, names=None, batches=None, **options):
+    schema = None
+    if batches is None:
+        batches = [pa.record_batch(columns, names=names or ["label", "u", "v"])]
+    schema = batches[0].schema
+    with pa.ipc.new_stream(name + ".arrow", schema, options=pa.ipc.IpcWriteOptions(**options)) as w:
+        for b in batches:
+            w.write_batch(b)
+
+
+def uv(u=pa.float64(), v=pa.float64()):
+    return [pa.array(U, u), pa.array(V, v)]
+
+
+def batch(label=LABEL, columns=None):
+    return pa.record_batch([label] + (columns or uv()), names=["label", "u", "v"])
+
+
+write("string", [LABEL] + uv())
+write("large_string", [LABEL.cast(pa.large_string())] + uv(pa.float32(), pa.float32()))
+write("string_view", [LABEL.cast(pa.string_view())] + uv())
+write("dictionary", [LABEL.dictionary_encode()] + uv())
+write("dictionary_int8", [pa.DictionaryArray.from_arrays(pa.array([2, 0, 2, 1], pa.int8()), pa.array(["b", "c", "a", "unused"]))] + uv())
+write("int8", [LABEL, pa.array(U, pa.int8()), pa.array(V, pa.float32())])
+write("float16", [LABEL, pa.array(U, pa.int16()), pa.array(V, pa.float16())])
+write("label_last", uv() + [LABEL], ["u", "v", "label"])
+write("weights", [LABEL] + uv() + [pa.array([1, 0, 2, 0.5], pa.float32())], ["label", "u", "v", "weight"])
+write("lz4", [LABEL] + uv(), compression="lz4")
+write("zstd", [LABEL] + uv(), compression="zstd")
+long = pa.record_batch([pa.array(["z", "a", "b", "a", "c", "z"]), pa.array([9] + U + [9], pa.int32()), pa.array([9] + V + [9])],
+                       names=["label", "u", "v"])
+write("sliced", None, batches=[long.slice(1, 4)])
+write("batches", None, batches=[batch().slice(0, 1), batch().slice(0, 0), batch().slice(1, 3)])
+enc = LABEL.dictionary_encode()
+write("dictionary_replaced", None, batches=[
+    batch(LABEL.slice(0, 2).dictionary_encode(), [pa.array(U[:2], pa.float64()), pa.array(V[:2])]),
+    batch(LABEL.slice(2, 2).dictionary_encode(), [pa.array(U[2:], pa.float64()), pa.array(V[2:])])])
+flat = pa.array([x for row in zip(U, V) for x in row], pa.float32())
+lists = pa.FixedSizeListArray.from_arrays(flat, 2)
+write("list", [LABEL, lists], ["label", "x"])
+field = pa.field("x", lists.type, metadata={"features": json.dumps(["u", "v"])})
+write("list_named", None, batches=[pa.record_batch([LABEL, lists], schema=pa.schema([pa.field("label", LABEL.type), field]))])
+
+write("null_feature", [LABEL] + [pa.array([1, -2, 3, 4], pa.int32()), pa.array([0.5, 1.5, None, 100])])
+write("null_label", [pa.array(["a", None, "a", "c"])] + uv())
+write("null_list", [LABEL, pa.array([[1, 0.5], [-2, None], [3, -2.5], None], pa.list_(pa.float32(), 2))], ["label", "x"])
+write("delta", None, emit_dictionary_deltas=True, batches=[
+    batch(pa.DictionaryArray.from_arrays(pa.array([0, 1]), pa.array(["a", "b"])), [pa.array(U[:2], pa.float64()), pa.array(V[:2])]),
+    batch(pa.DictionaryArray.from_arrays(pa.array([0, 2]), pa.array(["a", "b", "c"])), [pa.array(U[2:], pa.float64()), pa.array(V[2:])])])
+write("timestamp", [LABEL, pa.array(U, pa.timestamp("s")), pa.array(V)])
+frame = pa.record_batch([LABEL] + uv() + [pa.array([0, 1, 2, 3])], names=["label", "u", "v", "__index_level_0__"])
+write("pandas_index", None, batches=[frame])
+with pa.OSFile("file.arrow", "wb") as f, pa.ipc.new_file(f, batch().schema) as w:
+    w.write_batch(batch())

@@ -34,11 +34,14 @@ type Entry struct {
 }
 
 // Rank is the order in which a policy retires blocks: by event time, to the
-// millisecond, then by position. The zero Rank is below every block's.
+// millisecond, then by position.
 type Rank struct {
 	Milliseconds int64 // since 1970, UTC
 	Position     incremental.Position
 }
+
+// Lowest is below the rank of every block.
+var Lowest = Rank{Milliseconds: math.MinInt64}
 
 // Rank is the entry's place in the order.
 func (e *Entry) Rank() Rank {
@@ -86,7 +89,7 @@ func NewLedger(p Policy) *Ledger {
 	if set > 1 {
 		panic("retire: more than one limit")
 	}
-	return &Ledger{policy: p, byID: map[string]*Entry{}, horizon: Rank{Milliseconds: math.MinInt64}}
+	return &Ledger{policy: p, byID: map[string]*Entry{}, horizon: Lowest}
 }
 
 // Len is the number of live blocks.
@@ -186,7 +189,7 @@ func (l *Ledger) remove(at int) {
 }
 
 // Page returns up to limit live blocks in ascending rank, from the first one
-// above the given rank. Rank{Milliseconds: math.MinInt64} starts at the first.
+// above the given rank.
 func (l *Ledger) Page(above Rank, limit int) []Entry {
 	at, found := l.find(above)
 	if found {

@@ -47,7 +47,7 @@ func oracle(p Policy, all []Entry) []string {
 
 func live(l *Ledger) []string {
 	var ids []string
-	for _, e := range l.Page(Rank{Milliseconds: math.MinInt64}, math.MaxInt) {
+	for _, e := range l.Page(Lowest, math.MaxInt) {
 		ids = append(ids, e.ID)
 	}
 	slices.Sort(ids)
@@ -69,7 +69,7 @@ func TestLiveSetIsAFunctionOfTheBlocksSeen(t *testing.T) {
 			for i, e := range blocks {
 				if i == restart {
 					again := NewLedger(policy)
-					retired, err := again.Restore(l.Page(Rank{Milliseconds: math.MinInt64}, math.MaxInt), l.Horizon())
+					retired, err := again.Restore(l.Page(Lowest, math.MaxInt), l.Horizon())
 					if err != nil || len(retired) > 0 {
 						t.Fatalf("restoring retires %v: %v", retired, err)
 					}
@@ -140,7 +140,7 @@ func TestPages(t *testing.T) {
 		l.Add(e)
 	}
 	var ids []string
-	above := Rank{Milliseconds: math.MinInt64}
+	above := Lowest
 	for {
 		page := l.Page(above, 10)
 		if len(page) == 0 {
@@ -163,7 +163,7 @@ func TestPages(t *testing.T) {
 func TestRestoreUnderAnotherPolicy(t *testing.T) {
 	blocks := randomEntries(rand.New(rand.NewPCG(4, 4)), 20)
 	l := NewLedger(Policy{Blocks: 5})
-	retired, err := l.Restore(blocks, Rank{Milliseconds: math.MinInt64})
+	retired, err := l.Restore(blocks, Lowest)
 	if err != nil || len(retired) != 15 || !slices.Equal(live(l), oracle(Policy{Blocks: 5}, blocks)) {
 		t.Errorf("retired %d, %v", len(retired), err)
 	}

@@ -421,6 +421,35 @@ func TestDecide(t *testing.T) {
 	}
 }
 
+func TestClassifyIsDecideBitForBit(t *testing.T) {
+	for _, k := range []int{2, 3} {
+		for _, m := range []int{0, 1, 255, 256, 257, 600} {
+			r := rand.New(rand.NewPCG(18, uint64(m)))
+			model := &Model{Features: names(5), Classes: names(k)}
+			for range map[bool]int{true: 1, false: k}[k == 2] {
+				p := Plane{Gamma: r.NormFloat64()}
+				for range 5 {
+					p.W = append(p.W, r.NormFloat64())
+				}
+				model.Planes = append(model.Planes, p)
+			}
+			rows := randomTable(r, m+1, 5, 2)
+			class, values := make([]int32, m), make([]float64, m*len(model.Planes))
+			model.Classify(class, values, rows.block(0, m).Columns)
+			var want []float64
+			for i, x := range rows.x[:m] {
+				var c int
+				if c, want = model.Decide(want, x); int32(c) != class[i] {
+					t.Fatalf("k=%d m=%d: row %d is of class %d, want %d", k, m, i, class[i], c)
+				}
+			}
+			if !slices.Equal(values, want) {
+				t.Fatalf("k=%d m=%d: the values differ", k, m)
+			}
+		}
+	}
+}
+
 func FuzzDecodeSummary(f *testing.F) {
 	rows := randomTable(rand.New(rand.NewPCG(14, 14)), 9, 2, 2)
 	f.Add(summarise(f, rows.block(0, 9)).AppendBinary(nil))

@@ -1,5 +1,7 @@
 package incremental
 
+import "streamd/incremental/gram"
+
 // Options say which hyperplane is wanted of the summed state.
 type Options struct {
 	// Nu is ν > 0, the weight of the errors against ‖(w,γ)‖² (Fung 2003, 2.8).
@@ -53,17 +55,52 @@ func (m *Model) Decide(dst, x []float64) (class int, values []float64) {
 		}
 		dst = append(dst, value)
 	}
-	values = dst[first:]
-	if len(m.Planes) == 1 {
+	return m.decide(dst[first:]), dst
+}
+
+// decide picks a class from a row's decision values.
+func (m *Model) decide(values []float64) (class int) {
+	if len(values) == 1 {
 		if values[0] >= 0 {
 			class = 1
 		}
-		return class, dst
+		return class
 	}
 	for i, value := range values {
 		if value > values[class] {
 			class = i
 		}
 	}
-	return class, dst
+	return class
+}
+
+// Classify is Decide for rows in columns, with the same bits: it fills class
+// (m) with the indices of the rows' classes and values (m × planes, row by row)
+// with the decision values.
+func (m *Model) Classify(class []int32, values []float64, columns []gram.Column) {
+	k := len(m.Planes)
+	if len(columns) != len(m.Features) || len(values) != len(class)*k {
+		panic("incremental: rows of another width, or values of another length, than the model's")
+	}
+	// A stretch of a column stays in the first-level cache for all planes.
+	var buffer [256]float64
+	for from := 0; from < len(class); from += len(buffer) {
+		x := buffer[:min(len(buffer), len(class)-from)]
+		stretch := values[from*k:][:len(x)*k]
+		for i := range stretch {
+			stretch[i] = -m.Planes[i%k].Gamma
+		}
+		for j, c := range columns {
+			c.Copy(x, from)
+			for p := range m.Planes {
+				w := m.Planes[p].W[j]
+				for i := range x {
+					stretch[i*k+p] += float64(w * x[i])
+				}
+			}
+		}
+		for i := range x {
+			class[from+i] = int32(m.decide(stretch[i*k:][:k]))
+		}
+	}
 }

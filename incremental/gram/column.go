@@ -234,3 +234,12 @@ func gather[T Number](dst []float64, c Column, rows []int32, origin float64) {
 		dst[r] = float64(v[int(i)*c.stride]) - origin
 	}
 }
+
+// Copy writes elements from, from+1, … to dst, as float64, until dst is full.
+// It panics when there are fewer.
+func (c Column) Copy(dst []float64, from int) {
+	if from < 0 || from+len(dst) > c.n {
+		panic(fmt.Sprintf("gram: %d elements from %d of a column of %d", len(dst), from, c.n))
+	}
+	c.pack(dst, from, from+len(dst), 0)
+}

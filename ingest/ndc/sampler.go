@@ -1,0 +1,178 @@
+package ndc
+
+import (
+	"fmt"
+
+	"streamd/incremental"
+	"streamd/incremental/gram"
+)
+
+// Sampler makes the points of a Generator. It is one worker's memory and not
+// safe for concurrent use; make one for each worker.
+type Sampler struct {
+	g *Generator
+
+	// Points are made batch by batch: the normals of a batch, row by row, then
+	// the rows of each centre together, so that a column of the centre's root
+	// is read once for all of them.
+	batch   int
+	normals []float64      // batch×n
+	centre  []uint8        // of each row of the batch
+	order   []int32        // the rows of the batch by centre
+	end     [centres]int32 // where each centre's rows end in order
+
+	// What Block hands out.
+	block   incremental.Block
+	columns [][]float32
+}
+
+// NewSampler returns a worker's sampler. Fill does not allocate, and Block only
+// when a block is larger than any before.
+func (g *Generator) NewSampler() *Sampler {
+	// The normals of a batch stay in a cache of half a megabyte until, at more
+	// than a thousand features, nothing would; each centre has a few rows.
+	batch := max(64, min(512, 1<<16/g.n))
+	return &Sampler{
+		g:       g,
+		batch:   batch,
+		normals: make([]float64, batch*g.n),
+		centre:  make([]uint8, batch),
+		order:   make([]int32, batch),
+		block:   incremental.Block{Classes: Classes(), Columns: make([]gram.Column, g.n)},
+		columns: make([][]float32, g.n),
+	}
+}
+
+// Fill makes points first to first + len(codes) − 1 of a stream: coordinate j
+// of the i-th goes to columns[j][i] and its class, an index of Classes, to
+// codes[i]. It panics unless there are n columns of at least len(codes) values
+// and the points are in [0, MaxPoints).
+func (s *Sampler) Fill(columns [][]float32, codes []int32, stream Stream, first int64) {
+	if len(columns) != s.g.n {
+		panic(fmt.Sprintf("ndc: %d columns for points of %d features", len(columns), s.g.n))
+	}
+	for j, column := range columns {
+		if len(column) < len(codes) {
+			panic(fmt.Sprintf("ndc: column %d has room for %d of %d points", j, len(column), len(codes)))
+		}
+	}
+	if first < 0 || first > MaxPoints-int64(len(codes)) {
+		panic(fmt.Sprintf("ndc: %d points from %d: a stream has %d", len(codes), first, MaxPoints))
+	}
+	var quarter uint64
+	switch stream {
+	case Train:
+		quarter = quarterTrain
+	case Test:
+		quarter = quarterTest
+	default:
+		panic(fmt.Sprintf("ndc: stream %d", stream))
+	}
+	for done := 0; done < len(codes); done += s.batch {
+		rows := codes[done:min(done+s.batch, len(codes))]
+		s.draw(rows, quarter, uint64(first)+uint64(done))
+		s.sort(len(rows))
+		s.place(columns, done)
+	}
+}
+
+// Block makes count points as Fill does, as a block of columns of float32. The
+// block and its memory are the sampler's and valid until the next call of Block.
+func (s *Sampler) Block(stream Stream, first int64, count int) *incremental.Block {
+	if cap(s.block.Codes) < count {
+		s.block.Codes = make([]int32, count)
+		values := make([]float32, count*s.g.n)
+		for j := range s.columns {
+			s.columns[j] = values[j*count:][:count:count]
+		}
+	}
+	s.block.Codes = s.block.Codes[:count]
+	s.Fill(s.columns, s.block.Codes, stream, first)
+	for j, column := range s.columns {
+		s.block.Columns[j] = gram.ColumnOf(column[:count])
+	}
+	return &s.block
+}
+
+// draw picks the centres of the points from number first and makes their
+// normals.
+func (s *Sampler) draw(codes []int32, quarter, first uint64) {
+	g, n := s.g, s.g.n
+	perPoint := 1 + uint64(n+1)/2
+	from := wordsAt(g.key, quarter+first*perPoint)
+	for r := range codes {
+		k := g.pick(from.next())
+		s.centre[r] = uint8(k)
+		codes[r] = g.class[k]
+		from = g.normals.fill(s.normals[r*n:][:n], from)
+	}
+}
+
+// sort lists the rows of the batch by centre.
+func (s *Sampler) sort(rows int) {
+	var counts [centres]int32
+	for _, k := range s.centre[:rows] {
+		counts[k]++
+	}
+	var at int32
+	for k, count := range counts {
+		s.end[k] = at // for now: where the centre's rows begin
+		at += count
+	}
+	for r, k := range s.centre[:rows] {
+		s.order[s.end[k]] = int32(r)
+		s.end[k]++
+	}
+}
+
+// place computes round(c + zR) for the rows of the batch into columns, from
+// element base.
+func (s *Sampler) place(columns [][]float32, base int) {
+	n := s.g.n
+	begin := 0
+	for k, end := range s.end {
+		rows := s.order[begin:end]
+		begin = int(end)
+		centre, root := s.g.centreOf(k), s.g.rootOf(k)
+		last := len(rows) - 1
+		for j := 0; j < n; j += 2 {
+			// A tile that is cut short repeats its last column or row.
+			j1 := min(j+1, n-1)
+			ra, rb := root[j*n:][:n], root[j1*n:][:n]
+			xa, xb := columns[j][base:], columns[j1][base:]
+			for i := 0; i <= last; i += 3 {
+				r0, r1, r2 := int(rows[i]), int(rows[min(i+1, last)]), int(rows[min(i+2, last)])
+				a0, a1, a2, b0, b1, b2 := tile(centre[j], centre[j1], ra, rb,
+					s.normals[r0*n:], s.normals[r1*n:], s.normals[r2*n:])
+				xa[r0], xb[r0] = float32(round(a0)), float32(round(b0))
+				xa[r1], xb[r1] = float32(round(a1)), float32(round(b1))
+				xa[r2], xb[r2] = float32(round(a2)), float32(round(b2))
+			}
+		}
+	}
+}
+
+// tile is a + z'ra and b + z'rb for three z. Each is summed in order, so that
+// the tiling does not show in the result. Three by two is what the compiler
+// holds in registers, and only in a function of its own: four by two takes
+// twice the time.
+//
+//go:noinline
+func tile(a, b float64, ra, rb, z0, z1, z2 []float64) (a0, a1, a2, b0, b1, b2 float64) {
+	n := len(ra)
+	rb, z0, z1, z2 = rb[:n], z0[:n], z1[:n], z2[:n]
+	a0, a1, a2, b0, b1, b2 = a, a, a, b, b, b
+	for i, u := range ra {
+		v := rb[i]
+		z := z0[i]
+		a0 += float64(z * u)
+		b0 += float64(z * v)
+		z = z1[i]
+		a1 += float64(z * u)
+		b1 += float64(z * v)
+		z = z2[i]
+		a2 += float64(z * u)
+		b2 += float64(z * v)
+	}
+	return a0, a1, a2, b0, b1, b2
+}

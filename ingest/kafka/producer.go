@@ -303,7 +303,7 @@ func (m *LagMonitor) Lag(ctx context.Context) ([]PartitionLag, error) {
 		lags[i] = PartitionLag{Partition: i, Committed: -1}
 	}
 	committed, err := m.cl.api.OffsetFetch(ctx, &kafkago.OffsetFetchRequest{GroupID: m.group, Topics: map[string][]int{m.topic: ids}})
-	if err == nil {
+	if err == nil && !errors.Is(committed.Error, kafkago.GroupIdNotFound) { // some brokers say so where others say -1
 		err = committed.Error
 	}
 	if err != nil {

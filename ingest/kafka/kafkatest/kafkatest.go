@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -45,6 +44,30 @@ func Run(t *testing.T, b Broker) {
 		run  func(*testing.T, *suite)
 	}{
 		{"OrderAndResume", testOrderAndResume},
+		{"CommitIsNotAPosition", testCommitIsNotAPosition},
+		{"StartLatest", testStartLatest},
+		{"Rebalance", testRebalance},
+		{"Gap", testGap},
+		{"GapWhileRunning", testGapWhileRunning},
+		{"MadeAnew", testMadeAnew},
+		{"UnknownTopic", testUnknownTopic},
+		{"AddedPartitions", testAddedPartitions},
+		{"Transactions", testTransactions},
+		{"Compaction", testCompaction},
+		{"NilAndEmpty", testNilAndEmpty},
+		{"Codecs", testCodecs},
+		{"Bomb", testBomb},
+		{"Corruption", testCorruption},
+		{"Cuts", testCuts},
+		{"SlowLink", testSlowLink},
+		{"BackPressure", testBackPressure},
+		{"HugeRecord", testHugeRecord},
+		{"DeliverFails", testDeliverFails},
+		{"CommitAndLeave", testCommitAndLeave},
+		{"Producer", testProducer},
+		{"ProducerRefused", testProducerRefused},
+		{"DeadLetters", testDeadLetters},
+		{"DeadLettersFail", testDeadLettersFail},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, s) })
 	}
@@ -182,7 +205,7 @@ func (s *suite) config(t *testing.T, topic string) kafka.Config {
 
 func (s *suite) consume(t *testing.T, cfg kafka.Config, sink *recorder) *running {
 	t.Helper()
-	log := zerolog.New(zerolog.NewTestWriter(t)).Level(zerolog.WarnLevel)
+	log := zerolog.New(zerolog.NewTestWriter(t)).With().Timestamp().Logger()
 	c, err := kafka.NewConsumer(cfg, sink, log)
 	if err != nil {
 		t.Fatal(err)
@@ -248,42 +271,6 @@ func deadline(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	t.Cleanup(cancel)
 	return ctx
-}
-
-func testOrderAndResume(t *testing.T, s *suite) {
-	const partitions, n = 3, 500
-	topic := s.topic(t, "topic", partitions, nil)
-	cl := s.producer(t)
-	want := make([]chain, partitions)
-	add := func(from int) {
-		for p := range partitions {
-			rs := values(topic, int32(p), from, n)
-			// Several batches of different sizes.
-			for rest := rs; len(rest) > 0; {
-				k := min(len(rest), 1+rand.New(rand.NewPCG(uint64(p), uint64(len(rest)))).IntN(100))
-				produce(t, cl, rest[:k]...)
-				rest = rest[k:]
-			}
-			want[p] = chainOf(want[p], int64(from), rs)
-		}
-	}
-	sink := newRecorder()
-	add(0)
-	c := s.consume(t, s.config(t, topic), sink)
-	c.until("the first half", func() bool { return sink.total() == partitions*n })
-	c.stop()
-	add(n)
-	c = s.consume(t, s.config(t, topic), sink)
-	c.until("the second half", func() bool { return sink.total() == 2*partitions*n })
-	c.stop()
-	for p := range partitions {
-		if got := sink.chainOf(p); got != want[p] {
-			t.Errorf("partition %d: the chain over %d records differs", p, sink.count(p))
-		}
-	}
-	if n := len(sink.jumps); n > 0 {
-		t.Errorf("%d jumps", n)
-	}
 }
 
 var errRefused = errors.New("refused by the test")

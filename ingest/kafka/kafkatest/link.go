@@ -1,0 +1,114 @@
+package kafkatest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"time"
+)
+
+// link is a bad network: its dial wraps connections.
+type link struct {
+	mu  sync.Mutex
+	rng *rand.Rand
+
+	// cut ends a connection after so many bytes read, chosen at random up to
+	// the double; 0: never.
+	cut int
+	// loseReply ends a connection instead of the first read after a write of
+	// more than so many bytes: what was sent arrives, the answer does not.
+	// Each counts down losses; 0: never.
+	loseReply, losses int
+	// chunk and delay slow reads down: at most chunk bytes per delay.
+	chunk int
+	delay time.Duration
+	// flip inverts a bit of what follows marker, so many times.
+	marker []byte
+	flip   int
+
+	cuts, flipped int // what was done
+}
+
+var errCut = errors.New("cut by the test")
+
+func (l *link) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	var d net.Dialer
+	c, err := d.DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	lc := &linkConn{Conn: c, link: l}
+	if l.cut > 0 {
+		lc.left = l.cut + l.rng.IntN(l.cut)
+	}
+	return lc, nil
+}
+
+func (l *link) did() (cuts, flipped int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.cuts, l.flipped
+}
+
+type linkConn struct {
+	net.Conn
+	link *link
+	left int  // bytes until the cut; 0: none
+	sent bool // much, and no read since
+}
+
+func (c *linkConn) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	c.link.mu.Lock()
+	defer c.link.mu.Unlock()
+	if c.link.loseReply > 0 && n > c.link.loseReply {
+		c.sent = true
+	}
+	return n, err
+}
+
+func (c *linkConn) Read(p []byte) (int, error) {
+	l := c.link
+	l.mu.Lock()
+	chunk, delay := l.chunk, l.delay
+	lose := c.sent && l.losses > 0
+	if lose {
+		l.losses--
+		l.cuts++
+	}
+	c.sent = false
+	l.mu.Unlock()
+	if lose {
+		// Wait for the answer, so that the request is certainly done.
+		c.Conn.Read(p[:1])
+		c.Conn.Close()
+		return 0, errCut
+	}
+	if chunk > 0 {
+		time.Sleep(delay)
+		p = p[:min(len(p), chunk)]
+	}
+	n, err := c.Conn.Read(p)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.flip > 0 && len(l.marker) > 0 {
+		if i := bytes.Index(p[:n], l.marker); i >= 0 && i+len(l.marker) < n {
+			p[i+len(l.marker)] ^= 1
+			l.flip--
+			l.flipped++
+		}
+	}
+	if c.left > 0 && err == nil {
+		if c.left -= n; c.left <= 0 {
+			l.cuts++
+			c.Conn.Close()
+			return 0, errCut
+		}
+	}
+	return n, err
+}

@@ -1,0 +1,578 @@
+package snapshot
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"math"
+	"time"
+
+	"go.etcd.io/bbolt"
+
+	"streamd/incremental"
+	"streamd/retire"
+)
+
+// The format of a file. FORMAT.md has the same tables with the reasons; a
+// change to anything here makes a new version, a step from the old one to it,
+// a paragraph in FORMAT.md and a fixture in testdata/snapshot.
+//
+//	bucket      key                         value (in a frame)
+//	streamd     format                      magic, version, oldest program
+//	            settings                    topic, unit
+//	            head                        the record of the last save
+//	state       state                       incremental.State, as AppendBinary writes it
+//	blocks      block id                    ledger entry
+//	summaries   block id                    incremental.Summary, as AppendBinary writes it
+//	offsets     topic, partition (u32, BE)  offset, fingerprint
+//
+// All numbers are little endian but for that partition, which sorts.
+const (
+	version = 1
+	// program is the oldest version of streamd that can read this version. It
+	// is written into the file, for older ones to tell.
+	program = "0.1"
+	magic   = "streamd snapshot"
+)
+
+var (
+	bucketMeta      = []byte("streamd")
+	bucketState     = []byte("state")
+	bucketBlocks    = []byte("blocks")
+	bucketSummaries = []byte("summaries")
+	bucketOffsets   = []byte("offsets")
+
+	keyFormat   = []byte("format")
+	keySettings = []byte("settings")
+	keyHead     = []byte("head")
+	keyState    = []byte("state")
+)
+
+// A frame:
+//
+//	offset size
+//	     0    4  CRC-32C of bucket name, key and payload
+//	     4    4  length of the payload
+//	     8       payload
+const frameSize = 8
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// seal fills in the frame of a value whose payload starts at frameSize.
+func seal(bucket, key, value []byte) error {
+	payload := value[frameSize:]
+	if len(payload) > bbolt.MaxValueSize-frameSize {
+		return fmt.Errorf("%s %q: %d bytes are more than a file can hold in one value", bucket, key, len(payload))
+	}
+	binary.LittleEndian.PutUint32(value, checksum(bucket, key, payload))
+	binary.LittleEndian.PutUint32(value[4:], uint32(len(payload)))
+	return nil
+}
+
+// unseal checks a value and gives its payload.
+func unseal(bucket, key, value []byte) ([]byte, error) {
+	damaged := func(reason string) error { return &ChecksumError{string(bucket), string(key), reason} }
+	switch {
+	case value == nil:
+		return nil, damaged("it is missing")
+	case len(value) < frameSize || uint32(len(value)-frameSize) != binary.LittleEndian.Uint32(value[4:]):
+		return nil, damaged("the length is wrong")
+	case checksum(bucket, key, value[frameSize:]) != frameChecksum(value):
+		return nil, damaged("the checksum is wrong")
+	}
+	return value[frameSize:], nil
+}
+
+func checksum(bucket, key, payload []byte) uint32 {
+	c := crc32.Update(0, castagnoli, bucket)
+	c = crc32.Update(c, castagnoli, key)
+	return crc32.Update(c, castagnoli, payload)
+}
+
+func frameChecksum(value []byte) uint32 { return binary.LittleEndian.Uint32(value) }
+
+// payload reads numbers from the front; after a fault all it gives is zero.
+type payload struct {
+	rest []byte
+	bad  bool
+}
+
+func (p *payload) take(n int) []byte {
+	if p.bad || n > len(p.rest) {
+		p.bad, p.rest = true, nil
+		return make([]byte, n)
+	}
+	b := p.rest[:n]
+	p.rest = p.rest[n:]
+	return b
+}
+
+func (p *payload) u32() uint32       { return binary.LittleEndian.Uint32(p.take(4)) }
+func (p *payload) i64() int64        { return int64(binary.LittleEndian.Uint64(p.take(8))) }
+func (p *payload) u64() uint64       { return binary.LittleEndian.Uint64(p.take(8)) }
+func (p *payload) time() time.Time   { return time.UnixMilli(p.i64()).UTC() }
+func (p *payload) remainder() string { return string(p.take(len(p.rest))) }
+
+// natural is a number that cannot be negative.
+func (p *payload) natural() int64 {
+	x := p.i64()
+	p.bad = p.bad || x < 0
+	return x
+}
+
+func (p *payload) partition() int {
+	x := p.u32()
+	p.bad = p.bad || x > math.MaxInt32
+	return int(x)
+}
+
+func (p *payload) flag() bool {
+	x := p.take(1)[0]
+	p.bad = p.bad || x > 1
+	return x == 1
+}
+
+// done is the fault of a payload that was read but for an unread rest.
+func (p *payload) done(bucket, key []byte) error {
+	if p.bad || len(p.rest) > 0 {
+		return &ChecksumError{string(bucket), string(key), "not a valid encoding"}
+	}
+	return nil
+}
+
+func appendU32(b []byte, x uint32) []byte     { return binary.LittleEndian.AppendUint32(b, x) }
+func appendI64(b []byte, x int64) []byte      { return binary.LittleEndian.AppendUint64(b, uint64(x)) }
+func appendTime(b []byte, t time.Time) []byte { return appendI64(b, t.UnixMilli()) }
+func appendFlag(b []byte, f bool) []byte {
+	if f {
+		return append(b, 1)
+	}
+	return append(b, 0)
+}
+
+// frame is an empty one, to append a payload to.
+func frame() []byte { return make([]byte, frameSize, 256) }
+
+// checkPosition says whether a position can be saved.
+func checkPosition(p incremental.Position) error {
+	switch {
+	case p.Partition < 0 || p.Partition > math.MaxInt32:
+		return fmt.Errorf("partition %d", p.Partition)
+	case p.Offset < 0:
+		return fmt.Errorf("offset %d", p.Offset)
+	case len(p.Topic) > MaxID-4: // it is part of a key
+		return fmt.Errorf("a topic of %d bytes", len(p.Topic))
+	}
+	return nil
+}
+
+// Format, which every version of the format writes in this way:
+//
+//	offset size
+//	     0   16  "streamd snapshot"
+//	    16    4  version
+//	    20       the oldest program that can read it, text
+func appendFormat(b []byte, version uint32, program string) []byte {
+	b = append(b, magic...)
+	b = appendU32(b, version)
+	return append(b, program...)
+}
+
+// checkVersion refuses what is no snapshot, and what is too new a one.
+func checkVersion(tx *bbolt.Tx) error {
+	meta := tx.Bucket(bucketMeta)
+	if meta == nil {
+		return ErrNotSnapshot
+	}
+	value := meta.Get(keyFormat)
+	if value == nil {
+		return ErrNotSnapshot
+	}
+	found, program, err := decodeFormat(value)
+	if err != nil {
+		return err
+	}
+	// Here a file of an older version is brought up to date, step by step,
+	// once there is one.
+	switch found {
+	case version:
+	default:
+		return &VersionError{Version: int(found), Supported: version, Program: program}
+	}
+	for _, name := range [][]byte{bucketState, bucketBlocks, bucketSummaries, bucketOffsets} {
+		if tx.Bucket(name) == nil {
+			return &ChecksumError{Reason: fmt.Sprintf("bucket %s is missing", name)}
+		}
+	}
+	return nil
+}
+
+func decodeFormat(value []byte) (version uint32, program string, err error) {
+	b, err := unseal(bucketMeta, keyFormat, value)
+	if err != nil {
+		return 0, "", err
+	}
+	p := payload{rest: b}
+	if string(p.take(len(magic))) != magic {
+		return 0, "", ErrNotSnapshot
+	}
+	version, program = p.u32(), p.remainder()
+	return version, program, p.done(bucketMeta, keyFormat)
+}
+
+// Settings:
+//
+//	offset size
+//	     0    4  length t of the topic
+//	     4    t  topic
+//	   4+t       unit
+func appendSettings(b []byte, s Settings) []byte {
+	b = appendU32(b, uint32(len(s.Topic)))
+	b = append(b, s.Topic...)
+	return append(b, s.Unit...)
+}
+
+func decodeSettings(value []byte) (s Settings, err error) {
+	b, err := unseal(bucketMeta, keySettings, value)
+	if err != nil {
+		return s, err
+	}
+	p := payload{rest: b}
+	if n := p.u32(); uint64(n) <= uint64(len(p.rest)) {
+		s.Topic = string(p.take(int(n)))
+	} else {
+		p.bad = true
+	}
+	s.Unit = p.remainder()
+	return s, p.done(bucketMeta, keySettings)
+}
+
+// head is the record of a save. It binds the rest of the file: a ledger, a
+// state or offsets of another save do not fit it.
+//
+//	offset size
+//	     0    8  time of the save, ms since 1970 UTC
+//	     8    8  horizon: ms
+//	    16    8  horizon: offset
+//	    24    4  horizon: partition
+//	    28    8  rows of the live blocks
+//	    36    8  live blocks, number
+//	    44    8  live blocks, sum of the checksums of their values
+//	    52    8  offsets, number
+//	    60    8  offsets, sum of the checksums of their values
+//	    68   88  counts, 8 bytes each, in the order of Counts
+//	   156    1  1: there is a state; 0: the features are not fixed yet
+//	   157   32  digest of the state; zero without
+//	   189       horizon: topic
+type head struct {
+	savedAt         time.Time
+	horizon         retire.Rank
+	rows            int64
+	blocks, offsets tally
+	counts          Counts
+	hasState        bool
+	digest          [32]byte
+}
+
+// tally stands for a set of values: how many they are and the sum, modulo
+// 2^64, of their checksums. It can be kept up to date without reading the set.
+type tally struct {
+	n   int64
+	sum uint64
+}
+
+func (t *tally) add(value []byte) {
+	t.n++
+	t.sum += uint64(frameChecksum(value))
+}
+
+func (t *tally) remove(value []byte) {
+	t.n--
+	t.sum -= uint64(frameChecksum(value))
+}
+
+func (c *Counts) list() [11]*int64 {
+	return [...]*int64{
+		&c.Records, &c.Tombstones, &c.RejectedRecords, &c.DeadLetters, &c.SkippedRecords,
+		&c.Rows, &c.ZeroWeightRows, &c.RejectedRows,
+		&c.BlocksAdded, &c.BlocksRetired, &c.BlocksReplaced,
+	}
+}
+
+func appendHead(b []byte, h *head) []byte {
+	b = appendTime(b, h.savedAt)
+	b = appendI64(b, h.horizon.Milliseconds)
+	b = appendI64(b, h.horizon.Position.Offset)
+	b = appendU32(b, uint32(h.horizon.Position.Partition))
+	b = appendI64(b, h.rows)
+	for _, t := range []tally{h.blocks, h.offsets} {
+		b = appendI64(b, t.n)
+		b = appendI64(b, int64(t.sum))
+	}
+	for _, x := range h.counts.list() {
+		b = appendI64(b, *x)
+	}
+	b = appendFlag(b, h.hasState)
+	b = append(b, h.digest[:]...)
+	return append(b, h.horizon.Position.Topic...)
+}
+
+func decodeHead(value []byte) (h head, err error) {
+	b, err := unseal(bucketMeta, keyHead, value)
+	if err != nil {
+		return h, err
+	}
+	p := payload{rest: b}
+	h.savedAt = p.time()
+	h.horizon.Milliseconds = p.i64()
+	h.horizon.Position.Offset = p.natural()
+	h.horizon.Position.Partition = p.partition()
+	h.rows = p.natural()
+	for _, t := range []*tally{&h.blocks, &h.offsets} {
+		t.n, t.sum = p.natural(), p.u64()
+	}
+	for _, x := range h.counts.list() {
+		*x = p.i64()
+	}
+	h.hasState = p.flag()
+	h.digest = [32]byte(p.take(32))
+	h.horizon.Position.Topic = p.remainder()
+	return h, p.done(bucketMeta, keyHead)
+}
+
+// savedBlock is a ledger entry. It binds the block's summary:
+//
+//	offset size
+//	     0    8  offset of the first record
+//	     8    8  offset of the last record
+//	    16    8  event time, ms since 1970 UTC
+//	    24    8  rows
+//	    32    4  partition
+//	    36    4  length of the summary's payload
+//	    40    4  checksum of the summary's value
+//	    44       topic
+type savedBlock struct {
+	retire.Entry
+	summarySize, summaryChecksum uint32
+}
+
+func appendBlock(b []byte, e *savedBlock) []byte {
+	b = appendI64(b, e.Position.Offset)
+	b = appendI64(b, e.Last)
+	b = appendTime(b, e.Time)
+	b = appendI64(b, e.Rows)
+	b = appendU32(b, uint32(e.Position.Partition))
+	b = appendU32(b, e.summarySize)
+	b = appendU32(b, e.summaryChecksum)
+	return append(b, e.Position.Topic...)
+}
+
+func decodeBlock(id string, value []byte) (e savedBlock, err error) {
+	b, err := unseal(bucketBlocks, []byte(id), value)
+	if err != nil {
+		return e, err
+	}
+	p := payload{rest: b}
+	e.ID = id
+	e.Position.Offset = p.natural()
+	e.Last = p.i64()
+	e.Time = p.time()
+	e.Rows = p.natural()
+	e.Position.Partition = p.partition()
+	e.summarySize, e.summaryChecksum = p.u32(), p.u32()
+	e.Position.Topic = p.remainder()
+	return e, p.done(bucketBlocks, []byte(id))
+}
+
+// An offset's key is the topic and the partition, 4 bytes, big endian. Its
+// value:
+//
+//	offset size
+//	     0    8  next offset
+//	     8    1  1: there is a last record; 0: the rest is zero
+//	     9    8  last record: offset
+//	    17    4  last record: checksum
+//	    21    8  last record: time, ms since 1970 UTC
+func appendOffset(b []byte, o *Offset) []byte {
+	last := Fingerprint{Time: time.UnixMilli(0)}
+	if o.HasLast {
+		last = o.Last
+	}
+	b = appendI64(b, o.Next)
+	b = appendFlag(b, o.HasLast)
+	b = appendI64(b, last.Offset)
+	b = appendU32(b, last.Checksum)
+	return appendTime(b, last.Time)
+}
+
+func offsetKey(o *Offset) []byte {
+	return binary.BigEndian.AppendUint32([]byte(o.Topic), uint32(o.Partition))
+}
+
+func decodeOffset(key, value []byte) (o Offset, err error) {
+	b, err := unseal(bucketOffsets, key, value)
+	if err != nil {
+		return o, err
+	}
+	p := payload{rest: b, bad: len(key) < 4}
+	if !p.bad {
+		topic := len(key) - 4
+		partition := binary.BigEndian.Uint32(key[topic:])
+		o.Topic, o.Partition = string(key[:topic]), int(partition)
+		p.bad = partition > math.MaxInt32
+	}
+	o.Next = p.natural()
+	o.HasLast = p.flag()
+	o.Last = Fingerprint{Offset: p.i64(), Checksum: p.u32(), Time: p.time()}
+	if !o.HasLast {
+		if o.Last.Offset != 0 || o.Last.Checksum != 0 || o.Last.Time.UnixMilli() != 0 {
+			p.bad = true
+		}
+		o.Last = Fingerprint{}
+	}
+	return o, p.done(bucketOffsets, key)
+}
+
+// initialise writes the contents of an empty file.
+func initialise(tx *bbolt.Tx, s Settings) error {
+	for _, name := range [][]byte{bucketMeta, bucketState, bucketBlocks, bucketSummaries, bucketOffsets} {
+		if _, err := tx.CreateBucket(name); err != nil {
+			return err
+		}
+	}
+	w := writer{tx: tx, head: &head{horizon: retire.NewLedger(retire.Policy{}).Horizon()}}
+	return errors.Join(
+		w.putValue(bucketMeta, keyFormat, appendFormat(frame(), version, program)),
+		w.putValue(bucketMeta, keySettings, appendSettings(frame(), s)),
+		w.putHead(),
+	)
+}
+
+func readSettings(tx *bbolt.Tx) (Settings, error) {
+	return decodeSettings(tx.Bucket(bucketMeta).Get(keySettings))
+}
+
+func readHead(tx *bbolt.Tx) (head, error) {
+	return decodeHead(tx.Bucket(bucketMeta).Get(keyHead))
+}
+
+func readState(tx *bbolt.Tx) (*incremental.State, error) {
+	b, err := unseal(bucketState, keyState, tx.Bucket(bucketState).Get(keyState))
+	if err != nil {
+		return nil, err
+	}
+	s, err := incremental.DecodeState(b)
+	if err != nil {
+		return nil, &ChecksumError{string(bucketState), string(keyState), err.Error()}
+	}
+	return s, nil
+}
+
+func readBlock(tx *bbolt.Tx, id string) (savedBlock, error) {
+	value := tx.Bucket(bucketBlocks).Get([]byte(id))
+	if value == nil {
+		return savedBlock{}, ErrNotFound
+	}
+	return decodeBlock(id, value)
+}
+
+func readSummary(tx *bbolt.Tx, e savedBlock) (*incremental.Summary, error) {
+	key := []byte(e.ID)
+	value := tx.Bucket(bucketSummaries).Get(key)
+	b, err := unseal(bucketSummaries, key, value)
+	if err != nil {
+		return nil, err
+	}
+	damaged := func(reason string) error { return &ChecksumError{string(bucketSummaries), e.ID, reason} }
+	if uint32(len(b)) != e.summarySize || frameChecksum(value) != e.summaryChecksum {
+		return nil, damaged("it is not the one that belongs to the ledger's entry")
+	}
+	s, err := incremental.DecodeSummary(b)
+	if err != nil {
+		return nil, damaged(err.Error())
+	}
+	if s.Rows() != e.Rows {
+		return nil, damaged(fmt.Sprintf("it has %d rows, the ledger's entry %d", s.Rows(), e.Rows))
+	}
+	return s, nil
+}
+
+// writer makes the changes of a transaction and keeps its head in step.
+type writer struct {
+	tx   *bbolt.Tx
+	head *head
+}
+
+// putValue writes a value whose payload starts at frameSize.
+func (w *writer) putValue(bucket, key, value []byte) error {
+	if err := seal(bucket, key, value); err != nil {
+		return err
+	}
+	return w.tx.Bucket(bucket).Put(key, value)
+}
+
+// forget takes the block of that id out of the head, if there is one.
+func (w *writer) forget(id string) (found bool, err error) {
+	value := w.tx.Bucket(bucketBlocks).Get([]byte(id))
+	if value == nil {
+		return false, nil
+	}
+	e, err := decodeBlock(id, value)
+	if err != nil {
+		return true, err
+	}
+	w.head.blocks.remove(value)
+	w.head.rows -= e.Rows
+	return true, nil
+}
+
+func (w *writer) delete(id string) error {
+	found, err := w.forget(id)
+	if err != nil || !found {
+		return err
+	}
+	return errors.Join(
+		w.tx.Bucket(bucketBlocks).Delete([]byte(id)),
+		w.tx.Bucket(bucketSummaries).Delete([]byte(id)),
+	)
+}
+
+func (w *writer) put(b Block) error {
+	key := []byte(b.Entry.ID)
+	if _, err := w.forget(b.Entry.ID); err != nil {
+		return err
+	}
+	summary := b.Summary.AppendBinary(frame())
+	if err := w.putValue(bucketSummaries, key, summary); err != nil {
+		return err
+	}
+	value := appendBlock(frame(), &savedBlock{
+		Entry:           b.Entry,
+		summarySize:     uint32(len(summary) - frameSize),
+		summaryChecksum: frameChecksum(summary),
+	})
+	if err := w.putValue(bucketBlocks, key, value); err != nil {
+		return err
+	}
+	w.head.blocks.add(value)
+	w.head.rows += b.Entry.Rows
+	return nil
+}
+
+func (w *writer) putOffset(o Offset) error {
+	key := offsetKey(&o)
+	if old := w.tx.Bucket(bucketOffsets).Get(key); old != nil {
+		w.head.offsets.remove(old)
+	}
+	value := appendOffset(frame(), &o)
+	if err := w.putValue(bucketOffsets, key, value); err != nil {
+		return err
+	}
+	w.head.offsets.add(value)
+	return nil
+}
+
+func (w *writer) putHead() error {
+	return w.putValue(bucketMeta, keyHead, appendHead(frame(), w.head))
+}

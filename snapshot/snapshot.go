@@ -1,0 +1,648 @@
+// Package snapshot keeps what the daemon must not lose in one file: the state,
+// the ledger of live blocks with their summaries, and the offsets up to which
+// the log has been worked off.
+//
+// # The promise
+//
+// All that one Save changes changes in one transaction of bbolt, which ends in
+// an fsync: after a crash at any moment the file holds what it held after the
+// last Save that returned without error, or after the one that was running.
+// Whoever goes on reading the log at the file's offsets therefore loses
+// nothing and counts nothing twice.
+//
+// A Save that fails, say on a full disk, has changed nothing (or everything,
+// if only the last fsync failed). Keep the changes, add what comes, and give
+// the sum of them to a later Save: saving a change twice is the same as saving
+// it once.
+//
+// # Damage
+//
+// Every value carries a checksum that covers its key too; the save's own record
+// binds the ledger, the offsets and the state to each other; and before bbolt
+// looks at a file, the structure of its pages is checked. A file that was cut
+// short or changed is refused with a *ChecksumError instead of giving wrong
+// answers, endless loops or faults. What Open does not read, the summaries, is
+// checked when it is read, and all at once by Verify. The one thing not
+// noticed is damage that touches only the record of the last transaction: the
+// file then is what it was after the save before, as it is after a crash in
+// the middle of a save.
+//
+// # The format
+//
+// FORMAT.md has the buckets, the bytes of every value, the history of versions
+// and what to do with a damaged file.
+//
+// # Concurrency
+//
+// Save belongs to one goroutine at a time; Summary and Summaries may be called
+// meanwhile from others. One process has a file open for writing; any number
+// may have it open for reading when none has it for writing.
+package snapshot
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"time"
+
+	"go.etcd.io/bbolt"
+	bbolterrors "go.etcd.io/bbolt/errors"
+
+	"streamd/incremental"
+	"streamd/retire"
+)
+
+// Settings are what a file is bound to for good: its offsets and blocks mean
+// nothing under others.
+type Settings struct {
+	Topic string
+	Unit  string // the rule that makes blocks, as "message", "offsets 1000", "time 1m0s" or "key"
+}
+
+// Fingerprint recognises a record of the log.
+type Fingerprint struct {
+	Offset   int64
+	Checksum uint32
+	Time     time.Time // to the millisecond
+}
+
+// Offset is how far a partition has been worked off.
+type Offset struct {
+	Topic     string
+	Partition int
+	Next      int64       // offset of the first record not worked off
+	Last      Fingerprint // of the last record worked off
+	HasLast   bool        // false: none has been, Last is zero
+}
+
+// Counts are totals since the file was made.
+type Counts struct {
+	Records, Tombstones, RejectedRecords, DeadLetters, SkippedRecords int64
+	Rows, ZeroWeightRows, RejectedRows                                int64
+	BlocksAdded, BlocksRetired, BlocksReplaced                        int64
+}
+
+// Block is a live block.
+type Block struct {
+	Entry   retire.Entry // its time is kept to the millisecond
+	Summary *incremental.Summary
+}
+
+// Change is what a Save changes.
+type Change struct {
+	Delete  []string // blocks that are not live any more; those not in the file are passed over
+	Put     []Block  // new, or in the place of one of the same id; done after Delete
+	Offsets []Offset // the ones that have moved
+
+	// The rest is saved as it is.
+	Horizon retire.Rank
+	Counts  Counts
+	State   *incremental.State // the sum of all live blocks after the change; nil: the features are not fixed yet
+	SavedAt time.Time          // kept to the millisecond
+}
+
+// Contents is what a file holds, but for the summaries.
+type Contents struct {
+	Settings
+	Version  int                // of the format
+	Features []string           // nil: not fixed yet
+	State    *incremental.State // nil: the features are not fixed yet
+	Entries  []retire.Entry     // in the order of their ids
+	Offsets  []Offset
+	Horizon  retire.Rank
+	Counts   Counts
+	SavedAt  time.Time // UTC; zero: nothing was saved yet
+}
+
+// MaxID is the length in bytes up to which block ids can be saved. It is the
+// longest key that bbolt takes.
+const MaxID = bbolt.MaxKeySize
+
+// lockTimeout is how long to wait for another process to let go of a file: a
+// look at the file should not keep a daemon from starting.
+const lockTimeout = 500 * time.Millisecond
+
+var (
+	// ErrNotFound says that a block is not in the file.
+	ErrNotFound = errors.New("no such block in the snapshot")
+
+	// ErrInUse says that another process has the file open: streamd runs on
+	// it, or somebody looks at it.
+	ErrInUse = errors.New("in use by another process")
+
+	// ErrNotSnapshot says that a file is none of ours, or nothing of it is left.
+	ErrNotSnapshot = errors.New("not a streamd snapshot")
+)
+
+// A SettingsError says that a file belongs to another configuration.
+type SettingsError struct {
+	Setting           string // "topic" or "unit"
+	Saved, Configured string
+}
+
+func (e *SettingsError) Error() string {
+	return fmt.Sprintf("it was made with %s %q, the configuration has %q: set it back, or name another snapshot file to learn anew",
+		e.Setting, e.Saved, e.Configured)
+}
+
+// A VersionError says that a file was written by a newer program.
+type VersionError struct {
+	Version   int    // of the file
+	Supported int    // the newest that this program knows
+	Program   string // the oldest streamd that can read the file
+}
+
+func (e *VersionError) Error() string {
+	return fmt.Sprintf("it has format %d, this program knows formats up to %d: use streamd %s or later", e.Version, e.Supported, e.Program)
+}
+
+// A ChecksumError says that what is in a file is not what was written.
+type ChecksumError struct {
+	Bucket, Key string // of the value; empty: the pages of the file
+	Reason      string
+}
+
+func (e *ChecksumError) Error() string {
+	if e.Bucket == "" {
+		return "damaged: " + e.Reason
+	}
+	return fmt.Sprintf("damaged: %s %q: %s", e.Bucket, e.Key, e.Reason)
+}
+
+// Store is an open file.
+type Store struct {
+	db       *bbolt.DB
+	path     string
+	features []string // as saved; nil: not fixed yet
+}
+
+// Open opens a file for writing and reads its contents, or makes an empty one
+// where there is none. The error is ErrInUse, ErrNotSnapshot, a
+// *SettingsError, a *VersionError, a *ChecksumError, or comes from the file
+// system.
+func Open(path string, s Settings) (*Store, *Contents, error) {
+	_, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = create(path, s)
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("make snapshot %s: %w", path, err)
+	}
+	store, contents, err := open(path, false)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, setting := range []SettingsError{
+		{"topic", contents.Topic, s.Topic},
+		{"unit", contents.Unit, s.Unit},
+	} {
+		if setting.Saved != setting.Configured {
+			store.Close()
+			return nil, nil, fmt.Errorf("open snapshot %s: %w", path, &setting)
+		}
+	}
+	return store, contents, nil
+}
+
+// OpenReadOnly opens a file that is there for reading, whatever its settings.
+// Save fails on it. The errors are those of Open.
+func OpenReadOnly(path string) (*Store, *Contents, error) { return open(path, true) }
+
+func open(path string, readOnly bool) (*Store, *Contents, error) {
+	s, err := openFile(path, readOnly)
+	if err != nil {
+		return nil, nil, openError(path, err)
+	}
+	contents, err := s.load(func(e *ChecksumError) error { return e })
+	if err != nil {
+		s.Close()
+		return nil, nil, openError(path, err)
+	}
+	s.features = contents.Features
+	return s, contents, nil
+}
+
+func openError(path string, err error) error {
+	if damage := (*ChecksumError)(nil); errors.As(err, &damage) {
+		return fmt.Errorf("open snapshot %s: %w (restore a copy, or move the file away to learn from the log anew)", path, err)
+	}
+	return fmt.Errorf("open snapshot %s: %w", path, err)
+}
+
+// openFile opens a file whose pages and format version are good.
+//
+// It opens the file twice when it is to be written, since bbolt would otherwise
+// trust the pages before they are checked; and they can only be checked once
+// bbolt has locked the file.
+func openFile(path string, readOnly bool) (*Store, error) {
+	if info, err := os.Stat(path); err != nil {
+		return nil, err
+	} else if info.IsDir() {
+		return nil, fmt.Errorf("%w but a folder", ErrNotSnapshot)
+	} else if info.Size() == 0 {
+		return nil, fmt.Errorf("%w but an empty file", ErrNotSnapshot)
+	}
+	db, file, err := openBolt(path, true)
+	if err != nil {
+		return nil, err
+	}
+	if err = guard(func() error { return checkPages(file, db.Info().PageSize) }); err == nil {
+		err = view(db, checkVersion)
+	}
+	if err != nil {
+		db.Close()
+		return nil, err
+	}
+	if !readOnly {
+		if err := db.Close(); err != nil {
+			return nil, err
+		}
+		if db, _, err = openBolt(path, false); err != nil {
+			return nil, err
+		}
+	}
+	return &Store{db: db, path: path}, nil
+}
+
+// openBolt opens a file that exists, under a lock.
+func openBolt(path string, readOnly bool) (db *bbolt.DB, file *os.File, err error) {
+	err = guard(func() (err error) {
+		db, err = bbolt.Open(path, 0, &bbolt.Options{
+			Timeout:      lockTimeout,
+			ReadOnly:     readOnly,
+			FreelistType: bbolt.FreelistMapType, // long runs are found without a search
+			OpenFile: func(name string, flag int, mode os.FileMode) (*os.File, error) {
+				var err error
+				file, err = os.OpenFile(name, flag&^os.O_CREATE, mode)
+				return file, err
+			},
+		})
+		return err
+	})
+	switch {
+	case err == nil:
+		return db, file, nil
+	case errors.Is(err, bbolterrors.ErrTimeout):
+		err = ErrInUse
+	case errors.Is(err, bbolterrors.ErrChecksum):
+		err = &ChecksumError{Reason: "neither of the two meta pages is whole"}
+	case errors.Is(err, bbolterrors.ErrInvalid), errors.Is(err, bbolterrors.ErrVersionMismatch):
+		err = ErrNotSnapshot
+	}
+	if file != nil {
+		file.Close() // and with it the lock, also where bbolt did not get that far
+	}
+	return nil, nil, err
+}
+
+// create makes an empty file. It comes into being under its name with all its
+// contents, and never in the place of another.
+func create(path string, s Settings) (err error) {
+	dir := filepath.Dir(path)
+	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*")
+	if err != nil {
+		return err
+	}
+	temporary := f.Name()
+	defer os.Remove(temporary)
+	if err := f.Close(); err != nil {
+		return err
+	}
+	db, _, err := openBolt(temporary, false)
+	if err != nil {
+		return err
+	}
+	err = db.Update(func(tx *bbolt.Tx) error { return initialise(tx, s) })
+	if err := cmp.Or(err, db.Close()); err != nil {
+		return err
+	}
+	// A link does what a rename would, but fails when somebody was quicker.
+	switch err := os.Link(temporary, path); {
+	case errors.Is(err, fs.ErrExist):
+		return nil
+	case err != nil: // a file system without hard links
+		if err := os.Rename(temporary, path); err != nil {
+			return err
+		}
+	}
+	return syncFolder(dir)
+}
+
+func syncFolder(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return cmp.Or(f.Sync(), f.Close())
+}
+
+// guard runs f and makes an error of a panic: bbolt panics on pages that make
+// no sense, and reads its file through a mapping, where a bad sector or a file
+// cut short while it is open shows as a memory fault.
+func guard(f func() error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if r := recover(); r != nil {
+			err = &ChecksumError{Reason: fmt.Sprint(r)}
+		}
+	}()
+	return f()
+}
+
+func view(db *bbolt.DB, f func(*bbolt.Tx) error) error {
+	return guard(func() error { return db.View(f) })
+}
+
+// Close closes the file. It waits for calls of Summary and Summaries.
+func (s *Store) Close() error { return s.db.Close() }
+
+// SaveInfo says what a Save has done.
+type SaveInfo struct {
+	Bytes     int64 // written
+	FileBytes int64 // size of the file
+	Digest    [sha256.Size]byte
+}
+
+// Save writes a change and returns when it is on the disk. See the package
+// comment for what holds after an error.
+//
+// Save refuses a change that does not fit what is in the file, for one whose
+// live blocks do not have as many rows as its state; such an error names the
+// first thing found and is a bug of the caller.
+func (s *Store) Save(c Change) (SaveInfo, error) {
+	info, err := s.save(&c)
+	if err != nil {
+		return SaveInfo{}, fmt.Errorf("save snapshot %s: %w", s.path, err)
+	}
+	return info, nil
+}
+
+func (s *Store) save(c *Change) (info SaveInfo, err error) {
+	if err := c.check(s.features); err != nil {
+		return info, err
+	}
+	next := head{savedAt: c.SavedAt, horizon: c.Horizon, counts: c.Counts}
+	var state []byte
+	if c.State != nil {
+		next.hasState, next.digest = true, c.State.Digest()
+		state = c.State.AppendBinary(make([]byte, frameSize, frameSize+1<<10))
+	}
+	info.Digest = next.digest
+	// In the order of the keys, so that the same changes write the same pages.
+	put := slices.SortedFunc(slices.Values(c.Put), func(a, b Block) int { return cmp.Compare(a.Entry.ID, b.Entry.ID) })
+	err = guard(func() error {
+		return s.db.Update(func(tx *bbolt.Tx) error {
+			old, err := readHead(tx)
+			if err != nil {
+				return err
+			}
+			next.blocks, next.offsets, next.rows = old.blocks, old.offsets, old.rows
+			w := writer{tx: tx, head: &next}
+			for _, id := range slices.Sorted(slices.Values(c.Delete)) {
+				if err := w.delete(id); err != nil {
+					return err
+				}
+			}
+			for _, b := range put {
+				if err := w.put(b); err != nil {
+					return err
+				}
+			}
+			for _, o := range c.Offsets {
+				if err := w.putOffset(o); err != nil {
+					return err
+				}
+			}
+			if state != nil && !(old.hasState && old.digest == next.digest) {
+				if err := w.putValue(bucketState, keyState, state); err != nil {
+					return err
+				}
+			}
+			if rows := stateRows(c.State); rows != next.rows {
+				return fmt.Errorf("the state has %d rows, its live blocks %d", rows, next.rows)
+			}
+			if err := w.putHead(); err != nil {
+				return err
+			}
+			tx.OnCommit(func() {
+				stats := tx.Stats()
+				info.Bytes = stats.GetPageAlloc()
+			})
+			return nil
+		})
+	})
+	if err != nil {
+		return info, err
+	}
+	if c.State != nil {
+		s.features = c.State.Features()
+	}
+	if file, err := os.Stat(s.path); err == nil {
+		info.FileBytes = file.Size()
+	}
+	return info, nil
+}
+
+func stateRows(s *incremental.State) int64 {
+	if s == nil {
+		return 0
+	}
+	return s.Rows()
+}
+
+// check finds what could be written but not be read again.
+func (c *Change) check(features []string) error {
+	var now []string
+	if c.State != nil {
+		now = c.State.Features()
+	}
+	if features != nil && !slices.Equal(features, now) {
+		return fmt.Errorf("features %q were saved, now they are %q", features, now)
+	}
+	if err := checkPosition(c.Horizon.Position); err != nil {
+		return fmt.Errorf("the horizon: %w", err)
+	}
+	seen := make(map[string]bool, len(c.Put))
+	for i := range c.Put {
+		e, summary := &c.Put[i].Entry, c.Put[i].Summary
+		switch err := checkPosition(e.Position); {
+		case e.ID == "":
+			return errors.New("a block without an id")
+		case len(e.ID) > MaxID:
+			return fmt.Errorf("block %.40q…: its id has %d bytes, more than %d", e.ID, len(e.ID), MaxID)
+		case seen[e.ID]:
+			return fmt.Errorf("block %q is put twice", e.ID)
+		case err != nil:
+			return fmt.Errorf("block %q: %w", e.ID, err)
+		case c.State == nil:
+			return fmt.Errorf("block %q without a state", e.ID)
+		case summary.Features() != len(now):
+			return fmt.Errorf("block %q has %d features, the state %d", e.ID, summary.Features(), len(now))
+		case summary.Rows() != e.Rows:
+			return fmt.Errorf("block %q has %d rows in the ledger, its summary %d", e.ID, e.Rows, summary.Rows())
+		}
+		seen[e.ID] = true
+	}
+	for _, o := range c.Offsets {
+		if err := checkPosition(incremental.Position{Topic: o.Topic, Partition: o.Partition, Offset: o.Next}); err != nil {
+			return fmt.Errorf("offset: %w", err)
+		}
+	}
+	return nil
+}
+
+// Summary reads the summary of a block. The error is ErrNotFound or a
+// *ChecksumError.
+func (s *Store) Summary(id string) (summary *incremental.Summary, err error) {
+	err = view(s.db, func(tx *bbolt.Tx) error {
+		e, err := readBlock(tx, id)
+		if err == nil {
+			summary, err = readSummary(tx, e)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read block %s from snapshot %s: %w", id, s.path, err)
+	}
+	return summary, nil
+}
+
+// Summaries calls f with every live block, in the order of the ids, as they
+// are at the start of the call, until f fails. f must not call Save: it could
+// wait for Summaries to end.
+func (s *Store) Summaries(f func(retire.Entry, *incremental.Summary) error) (err error) {
+	fault := func(err error) error { return fmt.Errorf("read the blocks from snapshot %s: %w", s.path, err) }
+	tx, err := s.db.Begin(false)
+	if err != nil {
+		return fault(err)
+	}
+	defer tx.Rollback()
+	cursor := tx.Bucket(bucketBlocks).Cursor()
+	step := cursor.First
+	for {
+		var key []byte
+		var e savedBlock
+		var summary *incremental.Summary
+		// f runs outside of the guard: its panics are not damage.
+		err := guard(func() (err error) {
+			var value []byte
+			if key, value = step(); key == nil {
+				return nil
+			}
+			if e, err = decodeBlock(string(key), value); err == nil {
+				summary, err = readSummary(tx, e)
+			}
+			return err
+		})
+		if err != nil {
+			return fault(err)
+		}
+		if key == nil {
+			return nil
+		}
+		if err := f(e.Entry, summary); err != nil {
+			return err
+		}
+		step = cursor.Next
+	}
+}
+
+// load reads all but the summaries. damaged hears of every fault and says
+// whether to go on without what is faulty.
+func (s *Store) load(damaged func(*ChecksumError) error) (c *Contents, err error) {
+	err = view(s.db, func(tx *bbolt.Tx) error {
+		c, err = readContents(tx, damaged)
+		return err
+	})
+	return c, err
+}
+
+func readContents(tx *bbolt.Tx, damaged func(*ChecksumError) error) (*Contents, error) {
+	// note passes a fault on; everything else ends the reading.
+	note := func(err error) error {
+		if damage := (*ChecksumError)(nil); errors.As(err, &damage) {
+			return damaged(damage)
+		}
+		return err
+	}
+	c := &Contents{Version: version}
+	settings, err := readSettings(tx)
+	if err := note(err); err != nil {
+		return nil, err
+	}
+	c.Settings = settings
+	want, headErr := readHead(tx)
+	if err := note(headErr); err != nil {
+		return nil, err
+	}
+	c.Horizon, c.Counts, c.SavedAt = want.horizon, want.counts, want.savedAt
+
+	if want.hasState {
+		state, err := readState(tx)
+		if err == nil && state.Digest() != want.digest {
+			err = &ChecksumError{string(bucketState), string(keyState), "its digest is not the saved one"}
+		}
+		if err == nil {
+			c.State, c.Features = state, state.Features()
+		}
+		if err := note(err); err != nil {
+			return nil, err
+		}
+	}
+
+	var got head
+	err = tx.Bucket(bucketBlocks).ForEach(func(key, value []byte) error {
+		e, err := decodeBlock(string(key), value)
+		if err != nil {
+			return note(err)
+		}
+		got.blocks.add(value)
+		got.rows += e.Rows
+		c.Entries = append(c.Entries, e.Entry)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	err = tx.Bucket(bucketOffsets).ForEach(func(key, value []byte) error {
+		o, err := decodeOffset(key, value)
+		if err != nil {
+			return note(err)
+		}
+		got.offsets.add(value)
+		c.Offsets = append(c.Offsets, o)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if headErr != nil {
+		return c, nil // noted
+	}
+	for _, f := range []struct {
+		bucket []byte
+		bad    bool
+		reason string
+	}{
+		{bucketBlocks, got.blocks != want.blocks, fmt.Sprintf("there are %d blocks, %d were saved, or not these", got.blocks.n, want.blocks.n)},
+		{bucketBlocks, got.rows != want.rows, fmt.Sprintf("the blocks have %d rows, %d were saved", got.rows, want.rows)},
+		{bucketState, c.State != nil && c.State.Rows() != want.rows, fmt.Sprintf("the state has not the %d rows of the blocks", want.rows)},
+		{bucketOffsets, got.offsets != want.offsets, fmt.Sprintf("there are %d offsets, %d were saved, or not these", got.offsets.n, want.offsets.n)},
+	} {
+		if f.bad {
+			if err := damaged(&ChecksumError{Bucket: string(f.bucket), Reason: f.reason}); err != nil {
+				return nil, err
+			}
+		}
+	}
+	slices.SortFunc(c.Offsets, func(a, b Offset) int {
+		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
+	})
+	return c, nil
+}

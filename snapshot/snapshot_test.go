@@ -1,0 +1,607 @@
+package snapshot
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.etcd.io/bbolt"
+
+	"streamd/incremental"
+	"streamd/incremental/gram"
+	"streamd/retire"
+)
+
+var settings = Settings{Topic: "orders", Unit: "message"}
+
+func names(n int) []string {
+	out := make([]string, n)
+	for j := range out {
+		out[j] = incremental.DefaultFeature(j)
+	}
+	return out
+}
+
+// randomBlock is a block of m rows of n numbers in two classes.
+func randomBlock(r *rand.Rand, id string, m, n int) Block {
+	columns := make([]gram.Column, n)
+	for j := range columns {
+		xs := make([]float64, m)
+		for i := range xs {
+			xs[i] = r.NormFloat64() * math.Exp2(float64(r.IntN(40)-20))
+		}
+		columns[j] = gram.ColumnOf(xs)
+	}
+	codes := make([]int32, m)
+	for i := range codes {
+		codes[i] = int32(r.IntN(2))
+	}
+	var z incremental.Summariser
+	s, err := z.Summarise(&incremental.Block{Columns: columns, Classes: []string{"-1", "1"}, Codes: codes})
+	if err != nil {
+		panic(err)
+	}
+	first := r.Int64N(1 << 40)
+	return Block{
+		Entry: retire.Entry{
+			ID:       id,
+			Position: incremental.Position{Topic: "orders", Partition: r.IntN(8), Offset: first},
+			Last:     first + r.Int64N(100),
+			Time:     time.UnixMilli(r.Int64N(1 << 41)).UTC(),
+			Rows:     s.Rows(),
+		},
+		Summary: s,
+	}
+}
+
+// world is what a daemon has in memory, with what it has not saved yet.
+type world struct {
+	r        *rand.Rand
+	features []string
+	state    *incremental.State
+	live     map[string]Block
+	offsets  map[int]Offset
+	horizon  retire.Rank
+	counts   Counts
+	savedAt  time.Time
+
+	put   map[string]Block
+	gone  map[string]bool
+	moved map[int]Offset
+}
+
+func newWorld(r *rand.Rand, features int) *world {
+	return &world{
+		r: r, features: names(features), state: incremental.NewState(names(features)),
+		live: map[string]Block{}, offsets: map[int]Offset{}, horizon: retire.Rank{Milliseconds: math.MinInt64},
+		put: map[string]Block{}, gone: map[string]bool{}, moved: map[int]Offset{},
+	}
+}
+
+func (w *world) remove(id string) {
+	w.state.Remove(w.live[id].Summary)
+	delete(w.live, id)
+	delete(w.put, id)
+	w.gone[id] = true
+	w.counts.BlocksRetired++
+}
+
+// step adds, replaces or retires a block, or only moves an offset.
+func (w *world) step() {
+	id := fmt.Sprintf("orders/%d/%d", w.r.IntN(3), w.r.IntN(30))
+	if w.r.IntN(4) == 0 {
+		id = "key:" + strings.Repeat("x", w.r.IntN(500))
+	}
+	_, isLive := w.live[id]
+	switch w.r.IntN(4) {
+	case 0:
+	case 1:
+		if isLive {
+			w.remove(id)
+		}
+	default:
+		if isLive {
+			w.remove(id)
+		}
+		b := randomBlock(w.r, id, 1+w.r.IntN(5), len(w.features))
+		w.state.Add(b.Summary)
+		w.live[id], w.put[id] = b, b
+		delete(w.gone, id)
+		w.counts.BlocksAdded++
+		w.counts.Rows += b.Entry.Rows
+	}
+	w.counts.Records++
+	partition := w.r.IntN(4)
+	o := Offset{Topic: "orders", Partition: partition, Next: w.counts.Records}
+	if w.r.IntN(3) > 0 {
+		o.HasLast = true
+		o.Last = Fingerprint{Offset: w.counts.Records - 1, Checksum: w.r.Uint32(), Time: time.UnixMilli(w.r.Int64N(1 << 41)).UTC()}
+	}
+	w.offsets[partition], w.moved[partition] = o, o
+	w.horizon = retire.Rank{Milliseconds: w.counts.Records, Position: incremental.Position{Topic: "orders", Partition: partition, Offset: 1}}
+}
+
+func (w *world) change() Change {
+	w.savedAt = time.UnixMilli(1_700_000_000_000 + w.counts.Records).UTC()
+	return Change{
+		Delete:  slices.Collect(maps.Keys(w.gone)),
+		Put:     slices.Collect(maps.Values(w.put)),
+		Offsets: slices.Collect(maps.Values(w.moved)),
+		Horizon: w.horizon, Counts: w.counts, State: w.state, SavedAt: w.savedAt,
+	}
+}
+
+func (w *world) saved() {
+	clear(w.put)
+	clear(w.gone)
+	clear(w.moved)
+}
+
+func (w *world) save(t testing.TB, s *Store) {
+	t.Helper()
+	info, err := s.Save(w.change())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Digest != w.state.Digest() || info.Bytes <= 0 || info.FileBytes <= 0 {
+		t.Fatalf("saved %+v", info)
+	}
+	w.saved()
+}
+
+// contents is what a file has to hold after a save.
+func (w *world) contents() *Contents {
+	c := &Contents{
+		Settings: settings, Version: version, Features: w.features,
+		Horizon: w.horizon, Counts: w.counts, SavedAt: w.savedAt,
+	}
+	for _, b := range w.live {
+		c.Entries = append(c.Entries, b.Entry)
+	}
+	slices.SortFunc(c.Entries, func(a, b retire.Entry) int { return cmp.Compare(a.ID, b.ID) })
+	for _, p := range slices.Sorted(maps.Keys(w.offsets)) {
+		c.Offsets = append(c.Offsets, w.offsets[p])
+	}
+	return c
+}
+
+// compare fails unless a file holds what w does.
+func (w *world) compare(t testing.TB, s *Store, got *Contents) {
+	t.Helper()
+	if got.State == nil || got.State.Digest() != w.state.Digest() {
+		t.Fatal("the state is another one")
+	}
+	state := got.State
+	got.State = nil
+	if want := w.contents(); !reflect.DeepEqual(got, want) {
+		t.Fatalf("contents\n%+v, want\n%+v", got, want)
+	}
+	got.State = state
+	n := 0
+	err := s.Summaries(func(e retire.Entry, summary *incremental.Summary) error {
+		n++
+		if want := w.live[e.ID]; e != want.Entry || !reflect.DeepEqual(summary, want.Summary) {
+			return fmt.Errorf("block %s is %+v, want %+v", e.ID, e, want.Entry)
+		}
+		return nil
+	})
+	if err != nil || n != len(w.live) {
+		t.Fatalf("%d summaries of %d: %v", n, len(w.live), err)
+	}
+}
+
+func mustOpen(t testing.TB, path string) (*Store, *Contents) {
+	t.Helper()
+	s, c, err := Open(path, settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s, c
+}
+
+func TestNewFileIsEmpty(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "streamd.db")
+	s, c := mustOpen(t, path)
+	want := &Contents{Settings: settings, Version: version, Horizon: retire.NewLedger(retire.Policy{}).Horizon()}
+	if !c.SavedAt.IsZero() {
+		t.Errorf("saved at %v", c.SavedAt)
+	}
+	c.SavedAt = time.Time{}
+	if !reflect.DeepEqual(c, want) {
+		t.Errorf("contents %+v, want %+v", c, want)
+	}
+	s.Close()
+	if _, c = mustOpen(t, path); !c.SavedAt.IsZero() {
+		t.Error("opened again it is not empty")
+	}
+	files, err := os.ReadDir(filepath.Dir(path))
+	if err != nil || len(files) != 1 {
+		t.Errorf("files in the folder: %v, %v", files, err)
+	}
+}
+
+// Any sequence of changes, saves and restarts leaves the file with what is in
+// memory.
+func TestFileEqualsMemory(t *testing.T) {
+	for seed := range uint64(20) {
+		r := rand.New(rand.NewPCG(2, seed))
+		path := filepath.Join(t.TempDir(), "streamd.db")
+		w := newWorld(r, 1+r.IntN(4))
+		s, _ := mustOpen(t, path)
+		for range 15 {
+			for range r.IntN(30) {
+				w.step()
+			}
+			w.save(t, s)
+			if r.IntN(2) == 0 {
+				s.Close()
+				var c *Contents
+				s, c = mustOpen(t, path)
+				w.compare(t, s, c)
+			}
+		}
+		s.Close()
+		report, err := Verify(path)
+		if err != nil || !report.OK || report.Damaged > 0 {
+			t.Fatalf("seed %d: %+v, %v", seed, report, err)
+		}
+		if report.Blocks != int64(len(w.live)) || report.Rows != w.state.Rows() || report.Saved != w.state.Digest() {
+			t.Fatalf("seed %d: verified %+v", seed, report)
+		}
+	}
+}
+
+// Saving what has been saved already changes nothing: that is what makes it
+// right to try again after an error.
+func TestSavingTwice(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "streamd.db")
+	w := newWorld(rand.New(rand.NewPCG(3, 1)), 2)
+	s, _ := mustOpen(t, path)
+	for range 50 {
+		w.step()
+	}
+	w.remove(slices.Collect(maps.Keys(w.live))[0]) // a block that was never saved
+	for range 2 {
+		if _, err := s.Save(w.change()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.Close()
+	s, c := mustOpen(t, path)
+	w.compare(t, s, c)
+}
+
+// A save that fails for want of room leaves the file as it was; the next one
+// with room writes everything.
+func TestNoRoom(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "streamd.db")
+	w := newWorld(rand.New(rand.NewPCG(4, 1)), 3)
+	s, _ := mustOpen(t, path)
+	for range 10 {
+		w.step()
+	}
+	w.save(t, s)
+	before := w.contents()
+	for range 300 {
+		w.step()
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.db.MaxSize = int(info.Size())
+	if _, err := s.Save(w.change()); err == nil {
+		t.Fatal("saved without room")
+	}
+	s.Close()
+	s, c := mustOpen(t, path)
+	c.State = nil
+	if !reflect.DeepEqual(c, before) {
+		t.Fatalf("the failed save has left\n%+v, before it was\n%+v", c, before)
+	}
+	s.db.MaxSize = int(info.Size())
+	if _, err := s.Save(w.change()); err == nil {
+		t.Fatal("saved without room")
+	}
+	s.db.MaxSize = 0
+	w.step()
+	w.save(t, s)
+	s.Close()
+	s, c = mustOpen(t, path)
+	w.compare(t, s, c)
+}
+
+func TestFeaturesComeLater(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "streamd.db")
+	s, _ := mustOpen(t, path)
+	rejected := Change{Counts: Counts{Records: 3, RejectedRecords: 3}, Offsets: []Offset{{Topic: "orders", Next: 3}}}
+	if _, err := s.Save(rejected); err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	s, c := mustOpen(t, path)
+	if c.Features != nil || c.State != nil || c.Counts.RejectedRecords != 3 || len(c.Offsets) != 1 {
+		t.Fatalf("contents %+v", c)
+	}
+	// Features of the configuration, before there is a block.
+	if _, err := s.Save(Change{State: incremental.NewState([]string{"a", "b"})}); err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	s, c = mustOpen(t, path)
+	if !slices.Equal(c.Features, []string{"a", "b"}) || c.State == nil {
+		t.Fatalf("contents %+v", c)
+	}
+	for _, other := range []*incremental.State{nil, incremental.NewState([]string{"b", "a"})} {
+		if _, err := s.Save(Change{State: other}); err == nil {
+			t.Error("other features were saved over the old ones")
+		}
+	}
+}
+
+func TestChangeThatDoesNotFit(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 1))
+	good := func() Change {
+		b := randomBlock(r, "orders/0/1", 4, 2)
+		c := Change{Put: []Block{b}, State: incremental.NewState(names(2))}
+		c.State.Add(b.Summary)
+		return c
+	}
+	for name, spoil := range map[string]func(*Change){
+		"no id":            func(c *Change) { c.Put[0].Entry.ID = "" },
+		"long id":          func(c *Change) { c.Put[0].Entry.ID = strings.Repeat("x", MaxID+1) },
+		"twice":            func(c *Change) { c.Put = append(c.Put, c.Put[0]) },
+		"rows of entry":    func(c *Change) { c.Put[0].Entry.Rows++ },
+		"partition":        func(c *Change) { c.Put[0].Entry.Position.Partition = -1 },
+		"no state":         func(c *Change) { c.State = nil },
+		"width":            func(c *Change) { c.State = incremental.NewState(names(3)) },
+		"rows of state":    func(c *Change) { c.State = incremental.NewState(names(2)) },
+		"offset":           func(c *Change) { c.Offsets = []Offset{{Topic: "orders", Next: -1}} },
+		"offset partition": func(c *Change) { c.Offsets = []Offset{{Topic: "orders", Partition: math.MaxInt32 + 1}} },
+		"horizon":          func(c *Change) { c.Horizon.Position.Offset = -1 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "streamd.db")
+			s, _ := mustOpen(t, path)
+			c := good()
+			spoil(&c)
+			if _, err := s.Save(c); err == nil {
+				t.Fatal("saved")
+			}
+			if _, err := s.Summary("orders/0/1"); !errors.Is(err, ErrNotFound) {
+				t.Fatalf("the block: %v", err)
+			}
+			if _, err := s.Save(good()); err != nil {
+				t.Fatalf("after it: %v", err)
+			}
+		})
+	}
+}
+
+func TestIDs(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "streamd.db")
+	s, _ := mustOpen(t, path)
+	w := newWorld(rand.New(rand.NewPCG(6, 1)), 1)
+	for _, id := range []string{"a", "\x00", "\xff\xfe", "key:ä", strings.Repeat("x", MaxID), strings.Repeat("y", MaxID)} {
+		b := randomBlock(w.r, id, 3, 1)
+		w.state.Add(b.Summary)
+		w.live[id], w.put[id] = b, b
+	}
+	w.save(t, s)
+	s.Close()
+	s, c := mustOpen(t, path)
+	w.compare(t, s, c)
+	for id, b := range w.live {
+		got, err := s.Summary(id)
+		if err != nil || !reflect.DeepEqual(got, b.Summary) {
+			t.Errorf("block %.10q: %v", id, err)
+		}
+	}
+}
+
+func TestSettings(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "streamd.db")
+	s, _ := mustOpen(t, path)
+	s.Close()
+	for _, other := range []Settings{{Topic: "returns", Unit: "message"}, {Topic: "orders", Unit: "key"}} {
+		_, _, err := Open(path, other)
+		var mismatch *SettingsError
+		if !errors.As(err, &mismatch) || !strings.Contains(err.Error(), mismatch.Saved) || !strings.Contains(err.Error(), mismatch.Configured) {
+			t.Errorf("%+v: %v", other, err)
+		}
+	}
+	s, c, err := OpenReadOnly(path)
+	if err != nil || c.Settings != settings {
+		t.Fatalf("%+v, %v", c, err)
+	}
+	defer s.Close()
+	if _, err := s.Save(Change{}); err == nil {
+		t.Error("saved into a file that is open for reading")
+	}
+}
+
+func TestLock(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "streamd.db")
+	s, _ := mustOpen(t, path)
+	if _, _, err := Open(path, settings); !errors.Is(err, ErrInUse) {
+		t.Errorf("opened twice: %v", err)
+	}
+	if _, _, err := OpenReadOnly(path); !errors.Is(err, ErrInUse) {
+		t.Errorf("opened for reading meanwhile: %v", err)
+	}
+	if _, err := Verify(path); !errors.Is(err, ErrInUse) {
+		t.Errorf("verified meanwhile: %v", err)
+	}
+	s.Close()
+	reader, _, err := OpenReadOnly(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if report, err := Verify(path); err != nil || !report.OK {
+		t.Errorf("two readers: %+v, %v", report, err)
+	}
+	if _, _, err := Open(path, settings); !errors.Is(err, ErrInUse) {
+		t.Errorf("opened for writing while it is read: %v", err)
+	}
+	reader.Close()
+	mustOpen(t, path)
+}
+
+func TestNotASnapshot(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name string, b []byte) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	stranger := filepath.Join(dir, "stranger.db")
+	db, err := bbolt.Open(stranger, 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Update(func(tx *bbolt.Tx) error { _, err := tx.CreateBucket([]byte("theirs")); return err }); err != nil {
+		t.Fatal(err)
+	}
+	db.Close()
+	for _, path := range []string{
+		write("empty", nil),
+		write("short", []byte("hello")),
+		write("text", []byte(strings.Repeat("no snapshot\n", 10_000))),
+		write("zeros", make([]byte, 1<<16)),
+		stranger,
+		dir,
+	} {
+		before, _ := os.ReadFile(path)
+		if _, _, err := Open(path, settings); !errors.Is(err, ErrNotSnapshot) {
+			t.Errorf("open %s: %v", path, err)
+		}
+		if _, _, err := OpenReadOnly(path); !errors.Is(err, ErrNotSnapshot) {
+			t.Errorf("read %s: %v", path, err)
+		}
+		if _, err := Verify(path); !errors.Is(err, ErrNotSnapshot) {
+			t.Errorf("verify %s: %v", path, err)
+		}
+		if after, _ := os.ReadFile(path); string(after) != string(before) {
+			t.Errorf("%s was changed", path)
+		}
+	}
+}
+
+func TestNoFolder(t *testing.T) {
+	if _, _, err := Open(filepath.Join(t.TempDir(), "none", "streamd.db"), settings); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a folder that is not there: %v", err)
+	}
+	for name, open := range map[string]func(string) error{
+		"read":   func(path string) error { _, _, err := OpenReadOnly(path); return err },
+		"verify": func(path string) error { _, err := Verify(path); return err },
+	} {
+		path := filepath.Join(t.TempDir(), "streamd.db")
+		if err := open(path); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s a file that is not there: %v", name, err)
+		}
+		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s made it", name)
+		}
+	}
+}
+
+func TestReadOnlyFolder(t *testing.T) {
+	if os.Geteuid() == 0 {
+		t.Skip("root may write everywhere")
+	}
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o500); err != nil {
+		t.Fatal(err)
+	}
+	defer os.Chmod(dir, 0o700)
+	if _, _, err := Open(filepath.Join(dir, "streamd.db"), settings); !errors.Is(err, fs.ErrPermission) {
+		t.Errorf("a folder that may not be written: %v", err)
+	}
+}
+
+// Two daemons that start at the same moment on no file: one gets it.
+func TestMadeByTwo(t *testing.T) {
+	for range 20 {
+		path := filepath.Join(t.TempDir(), "streamd.db")
+		results := make(chan error, 2)
+		for range 2 {
+			go func() {
+				s, _, err := Open(path, settings)
+				if err == nil {
+					_, err = s.Save(Change{Counts: Counts{Records: 1}})
+					err = errors.Join(err, s.Close())
+				}
+				results <- err
+			}()
+		}
+		for range 2 {
+			if err := <-results; err != nil && !errors.Is(err, ErrInUse) {
+				t.Fatal(err)
+			}
+		}
+		if _, c := mustOpen(t, path); c.Counts.Records != 1 {
+			t.Fatal("the file was replaced")
+		}
+	}
+}
+
+func TestNewerVersion(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "streamd.db")
+	s, _ := mustOpen(t, path)
+	err := s.db.Update(func(tx *bbolt.Tx) error {
+		w := writer{tx: tx}
+		return errors.Join(
+			w.putValue(bucketMeta, keyFormat, appendFormat(frame(), 2, "7.3")),
+			tx.DeleteBucket(bucketOffsets), // a newer format may lack anything
+		)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	_, _, err = Open(path, settings)
+	var newer *VersionError
+	if !errors.As(err, &newer) || newer.Version != 2 || newer.Supported != 1 || !strings.Contains(err.Error(), "streamd 7.3 or later") {
+		t.Errorf("open: %v", err)
+	}
+	if _, err := Verify(path); !errors.As(err, &newer) {
+		t.Errorf("verify: %v", err)
+	}
+}
+
+// A panic of the callback is not a damaged file.
+func TestSummariesCallback(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "streamd.db")
+	s, _ := mustOpen(t, path)
+	w := newWorld(rand.New(rand.NewPCG(7, 1)), 1)
+	for range 10 {
+		w.step()
+	}
+	w.save(t, s)
+	stop := errors.New("stop")
+	if err := s.Summaries(func(retire.Entry, *incremental.Summary) error { return stop }); err != stop {
+		t.Errorf("the callback's error came back as %v", err)
+	}
+	defer func() {
+		if recover() != "mine" {
+			t.Error("the callback's panic was lost")
+		}
+		w.step()
+		w.save(t, s)
+	}()
+	s.Summaries(func(retire.Entry, *incremental.Summary) error { panic("mine") })
+}

@@ -1,0 +1,113 @@
+package snapshot
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.etcd.io/bbolt"
+
+	"streamd/incremental"
+)
+
+// maxDamage bounds how many damaged values a Report names.
+const maxDamage = 100
+
+// Report is what Verify has found.
+type Report struct {
+	Settings
+	Version   int
+	FileBytes int64
+	Features  []string
+	SavedAt   time.Time
+
+	Blocks int64             // live blocks that could be read with their summaries
+	Rows   int64             // their rows
+	Saved  [sha256.Size]byte // digest of the state as it was saved; zero: the features were not fixed yet
+	Summed [sha256.Size]byte // digest of the sum of the blocks that could be read; zero: as above, or no state to be read
+
+	Damaged int              // how many things are damaged
+	Damage  []*ChecksumError // the first hundred of them
+
+	OK bool // nothing is damaged, and the two digests are one
+}
+
+// Verify reads everything in a file and adds up the summaries of all live
+// blocks. Damaged values are in the report; the error is for a file in which
+// values cannot be found at all, as those of Open. It is the work of as many
+// State.Add as there are blocks, and holds one summary at a time in memory.
+func Verify(path string) (Report, error) {
+	s, err := openFile(path, true)
+	if err != nil {
+		return Report{}, openError(path, err)
+	}
+	defer s.Close()
+	var r Report
+	if err := view(s.db, r.read); err != nil {
+		return Report{}, fmt.Errorf("verify snapshot %s: %w", path, err)
+	}
+	return r, nil
+}
+
+func (r *Report) note(damage *ChecksumError) error {
+	r.Damaged++
+	if len(r.Damage) < maxDamage {
+		r.Damage = append(r.Damage, damage)
+	}
+	return nil
+}
+
+func (r *Report) read(tx *bbolt.Tx) error {
+	c, err := readContents(tx, r.note)
+	if err != nil {
+		return err
+	}
+	r.Settings, r.Version, r.Features, r.SavedAt = c.Settings, c.Version, c.Features, c.SavedAt
+	r.FileBytes = tx.Size()
+	if h, err := readHead(tx); err == nil {
+		r.Saved = h.digest
+	}
+	sum := incremental.NewState(c.Features)
+	for _, e := range c.Entries {
+		summary, err := r.summary(tx, e.ID, len(c.Features), c.State != nil)
+		if err != nil {
+			if damage := (*ChecksumError)(nil); errors.As(err, &damage) {
+				r.note(damage)
+				continue
+			}
+			return err
+		}
+		r.Blocks++
+		r.Rows += summary.Rows()
+		if c.State != nil {
+			sum.Add(summary)
+		}
+	}
+	if c.State != nil {
+		r.Summed = sum.Digest()
+	}
+	err = tx.Bucket(bucketSummaries).ForEach(func(key, _ []byte) error {
+		if tx.Bucket(bucketBlocks).Get(key) == nil {
+			r.note(&ChecksumError{string(bucketSummaries), string(key), "no block in the ledger has it"})
+		}
+		return nil
+	})
+	r.OK = r.Damaged == 0 && r.Saved == r.Summed
+	return err
+}
+
+func (r *Report) summary(tx *bbolt.Tx, id string, features int, checkWidth bool) (*incremental.Summary, error) {
+	e, err := readBlock(tx, id)
+	if err != nil {
+		return nil, err
+	}
+	s, err := readSummary(tx, e)
+	if err != nil {
+		return nil, err
+	}
+	if checkWidth && s.Features() != features {
+		return nil, &ChecksumError{string(bucketSummaries), id, fmt.Sprintf("it has %d features, the state %d", s.Features(), features)}
+	}
+	return s, nil
+}

@@ -24,9 +24,16 @@
 //
 // # Predictions
 //
-// The body is rows without a label, in any format that blocks come in, named by
-// Content-Type; at most [MaxBodyBytes] and [MaxRows]. A body is answered as a
-// whole or not at all, by one model, whose fingerprint the answer names.
+// The body is rows in any format of package wire, named by Content-Type; labels
+// and weights are ignored where there are any. At most [MaxBodyBytes] and
+// [MaxRows]. A body is answered as a whole or not at all, by one model, whose
+// fingerprint the answer names:
+//
+//	{"model":"…","classes":["ham","spam"],"planes":["spam"],
+//	 "labels":["spam","ham"],"values":[[0.5],[-2.5]]}
+//
+// where labels[i] and values[i] belong to row i, and values[i][p] is its
+// x'w − γ for planes[p].
 //
 // # Block ids
 //
@@ -46,6 +53,8 @@
 // open otherwise. Requests that change something and come from a page of
 // another origin are refused, token or not.
 //
-// Times: a request has [ReadTimeout] to arrive and [WriteTimeout] to be
-// answered, waits excepted.
+// # Times
+//
+// A request has [ReadTimeout] to arrive and [WriteTimeout] to be answered; a
+// poll has its wait on top of that, an admin call [MaxWait].
 package httpapi

@@ -26,6 +26,7 @@ type fake struct {
 	ids      []string // live blocks, sorted
 	err      error    // of every call that can fail
 	panics   bool
+	slow     time.Duration // that a snapshot takes
 }
 
 var testTime = time.Date(2026, 3, 4, 5, 6, 7, 800, time.UTC)
@@ -112,7 +113,14 @@ func (f *fake) Retire(_ context.Context, id string) (Receipt, error) {
 	return Receipt{Block: BlockInfo{ID: id, Rows: 14}, DigestBefore: "d1", DigestAfter: "d2", RetiredAt: testTime}, nil
 }
 
-func (f *fake) Snapshot(context.Context) (SnapshotInfo, error) {
+func (f *fake) Snapshot(ctx context.Context) (SnapshotInfo, error) {
+	if f.slow > 0 {
+		select {
+		case <-time.After(f.slow):
+		case <-ctx.Done():
+			return SnapshotInfo{}, ctx.Err()
+		}
+	}
 	return SnapshotInfo{MadeAt: testTime, Blocks: 3, Rows: 42, Digest: "d1"}, f.err
 }
 

@@ -145,11 +145,7 @@ func (s *Server) await(w http.ResponseWriter, r *http.Request, known tags, wait 
 	if wait == 0 || news() {
 		return served
 	}
-	// The connection's own deadlines count from the request; a server that
-	// cannot move them (a test's recorder) has none.
-	control := http.NewResponseController(w)
-	control.SetReadDeadline(time.Now().Add(wait + ReadTimeout))
-	control.SetWriteDeadline(time.Now().Add(wait + WriteTimeout))
+	extend(w, wait)
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	for {

@@ -27,7 +27,7 @@ var pageTemplate = template.Must(template.New("page.html").Funcs(template.FuncMa
 	"count":     thousands[int64],
 	"thousands": thousands[int],
 	"ago":       func(t, now time.Time) string { return roughly(now.Sub(t)) + " ago" },
-	"clock":     func(t time.Time) string { return t.UTC().Format("2 Jan 2006, 15:04:05") },
+	"clock":     func(t time.Time) string { return t.UTC().Format("2 Jan 15:04:05") },
 	"num":       func(x float64) string { return strings.ReplaceAll(strconv.FormatFloat(x, 'g', 5, 64), "-", "−") },
 }).ParseFS(assetFiles, "assets/page.html"))
 

@@ -196,8 +196,19 @@ func (s *Server) admin(h func(http.ResponseWriter, *http.Request) error) func(ht
 				return fail(CodeUnauthorized, "this call wants the daemon's token: Authorization: Bearer TOKEN")
 			}
 		}
+		extend(w, MaxWait) // saving a large state takes its time
 		return h(w, r)
 	}
+}
+
+// extend puts off the connection's deadlines, which count from the request, by
+// d from now. Both have to go: when the one for reading passes, net/http takes
+// the client for gone. A writer without deadlines (a test's recorder) has none
+// to put off.
+func extend(w http.ResponseWriter, d time.Duration) {
+	control := http.NewResponseController(w)
+	control.SetReadDeadline(time.Now().Add(d + ReadTimeout))
+	control.SetWriteDeadline(time.Now().Add(d + WriteTimeout))
 }
 
 // Serve answers the requests that come in on ln until ctx ends, and closes ln.

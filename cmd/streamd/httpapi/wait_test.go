@@ -194,6 +194,32 @@ func TestWaitIsBounded(t *testing.T) {
 	})
 }
 
+// A snapshot may take longer than other answers.
+func TestSlowSnapshot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		f.slow = WriteTimeout + ReadTimeout
+		listener := newPipes()
+		ctx, stop := context.WithCancel(context.Background())
+		served := make(chan error, 1)
+		go func() { served <- newServer(f, "").Serve(ctx, listener) }()
+		client := listener.client()
+		w, err := client.Post("http://streamd/v1/snapshot", "", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.Body.Close()
+		if w.StatusCode != 200 {
+			t.Errorf("status %d", w.StatusCode)
+		}
+		stop()
+		if err := <-served; err != nil {
+			t.Errorf("Serve: %v", err)
+		}
+		client.CloseIdleConnections()
+	})
+}
+
 // A client that sends its body too slowly is cut off.
 func TestSlowBody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

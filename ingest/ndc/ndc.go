@@ -142,7 +142,7 @@ func drawGeometry(key, draw uint64, n int) (*geometry, words) {
 	for k := range g.share {
 		sum += g.share[k]
 		g.share[k] /= total
-		g.upTo[k] = uint64(float64(sum / total * 0x1p32))
+		g.upTo[k] = uint64(sum / total * 0x1p32)
 	}
 	g.upTo[centres-1] = 1 << 32 // sum/total may have fallen short of 1
 	k := 0

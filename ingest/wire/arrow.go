@@ -213,6 +213,32 @@ func (d *Decoder) beginArrow() {
 	s.arena.reset()
 }
 
+// nextArrow is beginArrow for the next block of a stream whose schema, and
+// perhaps dictionary, have been read.
+func (d *Decoder) nextArrow() {
+	s := &d.arrow
+	s.nbatch, s.rows, s.parts = 0, 0, s.parts[:0]
+	s.arena.reset()
+	s.forgetCodes()
+}
+
+// forgetCodes makes the dictionary one of which no entry has a code.
+func (s *arrowState) forgetCodes() {
+	n := max(s.dictionary.rows, 0)
+	s.codes = slices.Grow(s.codes[:0], n)[:n]
+	for i := range s.codes {
+		s.codes[i] = -1
+	}
+}
+
+// own copies what the array is a view of.
+func (a *labelArray) own() {
+	a.valid, a.data, a.text = bytes.Clone(a.valid), bytes.Clone(a.data), bytes.Clone(a.text)
+	for k := range a.more {
+		a.more[k] = bytes.Clone(a.more[k])
+	}
+}
+
 // arrowSchema makes the plan.
 func (d *Decoder) arrowSchema(f *flatbuffer, schema table) error {
 	s := &d.arrow
@@ -843,10 +869,7 @@ func (d *Decoder) arrowDictionary(f *flatbuffer, dictionary table) error {
 		return err
 	}
 	s.dictionary = a
-	s.codes = slices.Grow(s.codes[:0], a.rows)[:a.rows]
-	for i := range s.codes {
-		s.codes[i] = -1
-	}
+	s.forgetCodes()
 	return nil
 }
 

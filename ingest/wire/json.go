@@ -33,47 +33,46 @@ const (
 // decodeJSON reads one row, an array of rows, or a row per line.
 func (d *Decoder) decodeJSON(b []byte) error {
 	i := skipSpace(b, 0)
-	if i < len(b) && b[i] == '[' {
-		end, err := d.jsonArray(i + 1)
-		if err != nil {
+	d.beginJSON()
+	if i == len(b) || b[i] != '[' {
+		return d.jsonLines(i)
+	}
+	if i = skipSpace(b, i+1); i == len(b) || b[i] != ']' {
+		var err error
+		if i, err = d.jsonArray(i); err != nil {
 			return err
 		}
-		if end = skipSpace(b, end); end < len(b) {
-			return d.failAt(end, -1, "", "there is something behind the array of rows")
-		}
-		return d.finishJSON()
 	}
-	return d.jsonLines(i)
+	if i == len(b) {
+		return d.failAt(i, d.rows-1, "", "the row is not followed by a comma or the end of the array")
+	}
+	if i = skipSpace(b, i+1); i < len(b) {
+		return d.failAt(i, -1, "", "there is something behind the array of rows")
+	}
+	return d.finishJSON()
 }
 
-// jsonArray reads rows behind an opening bracket and returns the position
-// behind the closing one.
+// jsonArray reads rows with commas between them and returns where they end: at
+// a closing bracket or the end of the text.
 func (d *Decoder) jsonArray(i int) (end int, err error) {
 	b := d.text
-	d.beginJSON()
-	if i = skipSpace(b, i); i < len(b) && b[i] == ']' {
-		return i + 1, nil
-	}
 	for {
 		if i, err = d.jsonRow(skipSpace(b, i)); err != nil {
 			return 0, err
 		}
-		i = skipSpace(b, i)
-		switch {
-		case i < len(b) && b[i] == ',':
-			i++
-		case i < len(b) && b[i] == ']':
-			return i + 1, nil
-		default:
+		if i = skipSpace(b, i); i == len(b) || b[i] == ']' {
+			return i, nil
+		}
+		if b[i] != ',' {
 			return 0, d.failAt(i, d.rows-1, "", "the row is not followed by a comma or the end of the array")
 		}
+		i++
 	}
 }
 
 // jsonLines reads rows, each of which starts on a new line, to the end.
 func (d *Decoder) jsonLines(i int) (err error) {
 	b := d.text
-	d.beginJSON()
 	for i = skipSpace(b, i); i < len(b); {
 		if i, err = d.jsonRow(i); err != nil {
 			return err

@@ -1,0 +1,243 @@
+package wire_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"streamd/incremental"
+	"streamd/incremental/gram"
+	"streamd/ingest/wire"
+)
+
+// writeFile writes a file into a folder of its own, through gzip if its name
+// ends so.
+func writeFile(t *testing.T, name string, content []byte) string {
+	t.Helper()
+	if strings.HasSuffix(name, ".gz") {
+		var z bytes.Buffer
+		w := gzip.NewWriter(&z)
+		if _, err := w.Write(content); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		content = z.Bytes()
+	}
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// readAll reads a file and joins its blocks.
+func readAll(path string, opts wire.Options, rowsPerBlock int) (*incremental.Block, error) {
+	r, err := wire.OpenFile(path, opts, rowsPerBlock)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	all := &incremental.Block{}
+	codes := make(map[string]int32)
+	var columns [][]float64
+	for {
+		b, err := r.Next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		if b.Rows() > rowsPerBlock {
+			return nil, fmt.Errorf("a block of %d rows", b.Rows())
+		}
+		if columns == nil {
+			columns = make([][]float64, len(b.Columns))
+			all.Features = b.Features
+		}
+		if fmt.Sprint(b.Features) != fmt.Sprint(all.Features) || len(b.Columns) != len(columns) {
+			return nil, fmt.Errorf("features %q, %d columns behind %q, %d", b.Features, len(b.Columns), all.Features, len(columns))
+		}
+		for i := range b.Rows() {
+			class := b.Classes[b.Codes[i]]
+			if _, ok := codes[class]; !ok {
+				codes[class] = int32(len(codes))
+				all.Classes = append(all.Classes, class)
+			}
+			all.Codes = append(all.Codes, codes[class])
+			for j := range columns {
+				columns[j] = append(columns[j], b.Columns[j].At(i))
+			}
+		}
+		all.Weights = append(all.Weights, b.Weights...)
+	}
+	for _, c := range columns {
+		all.Columns = append(all.Columns, gram.ColumnOf(c))
+	}
+	if read, size := r.Progress(); read != size {
+		return nil, fmt.Errorf("%d of %d bytes read at the end", read, size)
+	}
+	if _, err := r.Next(); err != io.EOF {
+		return nil, fmt.Errorf("behind the end: %v", err)
+	}
+	return all, nil
+}
+
+// TestFiles: a file read in blocks of any size is the block that was written.
+func TestFiles(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 7))
+	want := randomBlock(rng, 97, 5, []string{"1", "-1", "4"}, []gram.Kind{gram.Float64, gram.Int16})
+	encode := func(f wire.Format, b *incremental.Block) []byte {
+		payload, err := wire.Encode(nil, f, b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return payload
+	}
+	named, text := *want, *want
+	named.Features = []string{"a", "b,\n\"", "c", "d", "e"}
+	text.Classes = []string{"a,b", "line\nbreak", "quote\""}
+	lines := encode(wire.JSON, want)
+	array := "[\n" + strings.ReplaceAll(strings.TrimSpace(string(lines)), "\n", " ,\n") + "\n]\n"
+	commented := "# made up\n\n" + strings.ReplaceAll(string(encode(wire.LIBSVM, want)), "\n", " # row\n#\n")
+	for _, c := range []struct {
+		name    string
+		content []byte
+		opts    wire.Options
+		want    *incremental.Block
+	}{
+		{"a.csv", encode(wire.CSV, want), wire.Options{}, want},
+		{"a.CSV.gz", encode(wire.CSV, want), wire.Options{}, want},
+		{"plain", encode(wire.CSV, want), wire.Options{}, want},
+		{"header.csv", encode(wire.CSV, &named), wire.Options{}, &named},
+		{"selected.csv", encode(wire.CSV, &named), wire.Options{Features: named.Features, Label: "first"}, &named},
+		{"quoted.csv", bytes.ReplaceAll(encode(wire.CSV, &text), []byte("\n"), []byte("\n")), wire.Options{}, &text},
+		{"mark.csv", append([]byte("\xef\xbb\xbf\n"), encode(wire.CSV, &named)...), wire.Options{}, &named},
+		{"a.json", lines, wire.Options{}, want},
+		{"a.ndjson.gz", encode(wire.JSON, &named), wire.Options{}, &named},
+		{"array.json", []byte(array), wire.Options{}, want},
+		{"a.svm", encode(wire.LIBSVM, want), wire.Options{}, want},
+		{"commented.txt", []byte(commented), wire.Options{}, want},
+		{"unnamed", encode(wire.LIBSVM, want), wire.Options{}, want},
+		{"a.arrow", encode(wire.Arrow, &named), wire.Options{}, &named},
+		{"a.gz", encode(wire.Arrow, &named), wire.Options{}, &named},
+		{"configured.txt", encode(wire.JSON, want), wire.Options{Format: wire.JSON}, want},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			path := writeFile(t, c.name, c.content)
+			for _, rows := range []int{1, 2, 10, 96, 97, 1000} {
+				got, err := readAll(path, c.opts, rows)
+				if err != nil {
+					t.Fatalf("%d rows: %v", rows, err)
+				}
+				requireSame(t, got, c.want)
+				if c.want.Features != nil && fmt.Sprint(got.Features) != fmt.Sprint(c.want.Features) {
+					t.Fatalf("features %q", got.Features)
+				}
+			}
+			// With a limit that a block does not keep to by its rows alone.
+			opts := c.opts
+			opts.Limits.Bytes = 1 << 13
+			if got, err := readAll(path, opts, 1000); err == nil {
+				requireSame(t, got, c.want)
+			} else if !strings.HasSuffix(c.name, "arrow") {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// TestArrowFiles reads what pyarrow has written, dictionaries that change in the
+// middle and the file format included.
+func TestArrowFiles(t *testing.T) {
+	for _, name := range []string{"file", "batches", "dictionary", "dictionary_replaced", "lz4", "list_named", "string_view"} {
+		for _, rows := range []int{1, 3, 100} {
+			got, err := readAll("../../testdata/wire/"+name+".arrow", wire.Options{}, rows)
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			requireSame(t, got, &incremental.Block{Classes: []string{"a", "b", "c"}, Codes: []int32{0, 1, 0, 2},
+				Columns: []gram.Column{gram.ColumnOf([]float64{1, -2, 3, 4}), gram.ColumnOf([]float64{0.5, 1.5, -2.5, 100})}})
+		}
+	}
+}
+
+// TestFilesRefused: errors name the file, and the row and line in all of it.
+func TestFilesRefused(t *testing.T) {
+	arrowFile := string(fixture(t, "batches"))
+	for _, c := range []struct {
+		name, content string
+		row, line     int
+		reason        string
+	}{
+		{"empty.csv", "", -1, 0, "empty"},
+		{"header.csv", "label,u\n", -1, 0, "no rows"},
+		{"blank.csv", "\n\r\n", -1, 0, "no rows"},
+		{"bad.csv", "\nlabel,u\n1,2\n\n1,3\n1,4\n1,x\n", 3, 7, `"x"`},
+		{"width.csv", "1,2\n1,2\n1,2,3\n", 2, 3, "3 fields"},
+		{"quote.csv", "1,2\n1,2\n1,\"2\n\n\n", 2, 3, "not closed"},
+		{"bad.svm", "1 1:1\n# no\n1 1:1\n1 1:1 x\n", 2, 4, "index:value"},
+		{"comments.svm", "# no\n", -1, 0, "no rows"},
+		{"bad.ndjson", "{\"label\":1,\"u\":1}\n{\"label\":1,\"u\":1}\n\n{\"label\":1,\"u\":null}\n", 2, 4, "null"},
+		{"shape.ndjson", "{\"label\":1,\"u\":1}\n{\"label\":1,\"u\":1}\n{\"label\":1,\"features\":[1]}\n", 2, 3, "named"},
+		{"text.ndjson", "{\"label\":1,\"u\":1}\nhello\n", 1, 2, "hello"},
+		{"truncated.ndjson", "{\"label\":1,\"u\":1}\n{\"label\":1,\"u", 1, 2, "not closed"},
+		{"open.json", "[{\"label\":1,\"u\":1},\n{\"label\":1,\"u\":1}\n", -1, 3, "not closed"},
+		{"comma.json", "[{\"label\":1,\"u\":1},\n{\"label\":1,\"u\":1},\n]", -1, 3, "another row"},
+		{"nocomma.json", "[{\"label\":1,\"u\":1},\n{\"label\":1,\"u\":1}\n{\"label\":1,\"u\":1}]", -1, 3, "comma"},
+		{"behind.json", "[{\"label\":1,\"u\":1}\n]\n x", -1, 3, "behind"},
+		{"none.json", "[\n]", -1, 0, "no rows"},
+		{"cut.arrow", arrowFile[:len(arrowFile)-20], -1, 0, "truncated"},
+		{"text.arrow", "1,2,3,4,5,6,7,8\n", -1, 0, "not an Arrow"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := readAll(writeFile(t, c.name, []byte(c.content)), wire.Options{}, 2)
+			if err == nil || !strings.Contains(err.Error(), c.name) || !strings.Contains(err.Error(), c.reason) {
+				t.Fatalf("error %v, want %s: …%s…", err, c.name, c.reason)
+			}
+			var e *wire.Error
+			if errors.As(err, &e) && (e.Row != c.row || e.Line != c.line && c.line != 0) {
+				t.Errorf("row %d, line %d, want %d, %d: %v", e.Row, e.Line, c.row, c.line, err)
+			}
+		})
+	}
+	if _, err := wire.OpenFile(filepath.Join(t.TempDir(), "absent.csv"), wire.Options{}, 10); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("absent file: %v", err)
+	}
+	cut := writeFile(t, "cut.csv.gz", []byte(strings.Repeat("1,2\n", 1000)))
+	b, err := os.ReadFile(cut)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(cut, b[:len(b)-5], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readAll(cut, wire.Options{}, 100); err == nil || !strings.Contains(err.Error(), "cut.csv.gz") {
+		t.Errorf("truncated gzip: %v", err)
+	}
+}
+
+// TestFileLimits: a row that no buffer within the limits can hold is an error.
+func TestFileLimits(t *testing.T) {
+	long := "1," + strings.Repeat("0", 3000) + "1\n"
+	for name, content := range map[string]string{
+		"a.csv":    long,
+		"b.csv":    "1,2\n" + long,
+		"c.svm":    "1 1:" + strings.Repeat("0", 3000) + "\n",
+		"d.json":   `[{"label":1,"features":[1` + strings.Repeat(" ", 3000) + `]}]`,
+		"e.ndjson": `{"label":1,"features":[1` + strings.Repeat(" ", 3000) + `]}`,
+	} {
+		if _, err := readAll(writeFile(t, name, []byte(content)), wire.Options{Limits: wire.Limits{Bytes: 2000}}, 10); err == nil || !strings.Contains(err.Error(), "2000 bytes") {
+			t.Errorf("%s: error %v", name, err)
+		}
+	}
+}

@@ -201,14 +201,11 @@ func (s *Server) admin(h func(http.ResponseWriter, *http.Request) error) func(ht
 	}
 }
 
-// extend puts off the connection's deadlines, which count from the request, by
-// d from now. Both have to go: when the one for reading passes, net/http takes
-// the client for gone. A writer without deadlines (a test's recorder) has none
-// to put off.
+// extend gives the answer d more, from now, than WriteTimeout, which counts from
+// the request. (ReadTimeout ends with the request's last byte.) A writer without
+// deadlines, such as a test's recorder, has none to put off.
 func extend(w http.ResponseWriter, d time.Duration) {
-	control := http.NewResponseController(w)
-	control.SetReadDeadline(time.Now().Add(d + ReadTimeout))
-	control.SetWriteDeadline(time.Now().Add(d + WriteTimeout))
+	http.NewResponseController(w).SetWriteDeadline(time.Now().Add(d + WriteTimeout))
 }
 
 // Serve answers the requests that come in on ln until ctx ends, and closes ln.

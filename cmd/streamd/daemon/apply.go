@@ -1,0 +1,401 @@
+package daemon
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"time"
+
+	"streamd/cmd/streamd/httpapi"
+	"streamd/config"
+	"streamd/incremental"
+	"streamd/ingest/kafka"
+	"streamd/retire"
+	"streamd/snapshot"
+)
+
+// counts are what was done with records, rows and blocks.
+type counts = snapshot.Counts
+
+func addCounts(a *counts, b counts) {
+	a.Records += b.Records
+	a.Tombstones += b.Tombstones
+	a.RejectedRecords += b.RejectedRecords
+	a.DeadLetters += b.DeadLetters
+	a.SkippedRecords += b.SkippedRecords
+	a.Rows += b.Rows
+	a.ZeroWeightRows += b.ZeroWeightRows
+	a.RejectedRows += b.RejectedRows
+	a.BlocksAdded += b.BlocksAdded
+	a.BlocksRetired += b.BlocksRetired
+	a.BlocksReplaced += b.BlocksReplaced
+}
+
+// partition is how far the loop is in a partition.
+type partition struct {
+	at    kafka.Saved // applied
+	open  *run        // the gathered block that is not complete
+	moved bool        // since the last save
+}
+
+// resume is the position to save: that before the open run, whose records are
+// read again after a restart.
+func (p *partition) resume() kafka.Saved {
+	if p.open != nil {
+		return p.open.start
+	}
+	return p.at
+}
+
+// loop is the goroutine that owns the live set: everything that changes it
+// happens here, one after the other. It ends when the order is closed and
+// empty, or, leaving what is in hand, when ctx ends.
+func (d *Daemon) loop(ctx context.Context) error {
+	w := &worker{d: d} // for what the workers have left to the loop
+	tick := time.NewTicker(d.tickInterval())
+	defer tick.Stop()
+	for {
+		order := d.order
+		if d.saveProblem != nil && d.live.unsaved() >= d.cfg.Snapshot.Blocks {
+			order = nil // nothing more is taken in while what is in hand cannot be saved
+		}
+		select {
+		case y, ok := <-order:
+			if !ok {
+				return d.finish()
+			}
+			d.applyDelivery(ctx, w, y)
+		case call := <-d.calls:
+			call()
+		case next := <-d.solved:
+			d.publish(next)
+		case <-ctx.Done():
+			return context.Cause(ctx) // what is in hand is read again
+		case <-tick.C:
+		}
+		d.everySoOften()
+		d.updateStatus()
+	}
+}
+
+func (d *Daemon) tickInterval() time.Duration {
+	return min(max(min(d.cfg.Model.SolveInterval, d.cfg.Snapshot.Interval)/4, 5*time.Millisecond), 250*time.Millisecond)
+}
+
+// everySoOften saves and solves what is due.
+func (d *Daemon) everySoOften() {
+	if d.failure != nil {
+		return
+	}
+	now := time.Now()
+	if d.unsavedSince.IsZero() && d.hasUnsaved() {
+		d.unsavedSince = now
+	}
+	due := !d.unsavedSince.IsZero() && now.Sub(d.unsavedSince) >= d.cfg.Snapshot.Interval ||
+		d.live.unsaved() >= d.cfg.Snapshot.Blocks
+	// After a failure the next attempt waits for the interval.
+	if d.saveProblem != nil && now.Sub(d.lastSaveTry) < d.cfg.Snapshot.Interval {
+		due = false
+	}
+	if due {
+		d.save()
+	}
+	if d.changed && !d.solving && now.Sub(d.lastSolve) >= d.cfg.Model.SolveInterval {
+		d.solve(now)
+	}
+}
+
+// applyDelivery applies a batch, and gives it back.
+func (d *Daemon) applyDelivery(ctx context.Context, w *worker, y *delivery) {
+	if y.call != nil {
+		y.call()
+		return
+	}
+	p := d.partition(y.batch.Topic, y.batch.Partition)
+	for _, t := range y.tasks {
+		<-t.done
+		for i := range t.records {
+			if d.failure != nil {
+				break // applying on would leave a hole
+			}
+			if t.records[i].Offset < p.at.Next {
+				continue // delivered before
+			}
+			var z result
+			if t.deferred {
+				z = w.process(ctx, t, &t.records[i])
+			} else {
+				z = t.results[i]
+			}
+			if z.fatal != nil {
+				d.fail(z.fatal)
+				break
+			}
+			if err := d.applyRecord(ctx, p, t, &t.records[i], z); err != nil {
+				d.fail(err)
+			}
+		}
+	}
+	if d.failure == nil {
+		// The end may lie beyond the last record: markers and aborted data.
+		p.at, p.moved = fromBatch(p.at, y.batch), true
+		d.changed = true
+	}
+	y.batch.Release()
+}
+
+func fromBatch(at kafka.Saved, b *kafka.Batch) kafka.Saved {
+	if b.Position.Next > at.Next {
+		return b.Position
+	}
+	return at
+}
+
+// applyRecord changes the live set by one record. An error is final.
+func (d *Daemon) applyRecord(ctx context.Context, p *partition, t *task, r *kafka.Record, z result) error {
+	before := p.at
+	p.at.Next = r.Offset + 1
+	d.rowsRead += int64(z.rowsRead())
+	if d.gathers() {
+		// The fingerprint of the record before a run is needed where the run
+		// begins; elsewhere that of the batch's end will do.
+		p.at.Last = kafka.FingerprintOf(r)
+		return d.gather(ctx, p, before, t, r, z)
+	}
+	d.counts.Records++
+	topic, number := t.batch.Topic, t.batch.Partition
+	switch {
+	case z.bad != nil:
+		d.countRejected(&d.counts, z)
+		return nil
+	case z.summary == nil:
+		d.counts.Tombstones++
+		d.changed = true
+		if _, ok := d.live.ledger.Get(z.id); !ok {
+			return nil
+		}
+		d.counts.BlocksRetired++
+		_, err := d.live.remove(z.id)
+		return err
+	}
+	d.fixFeatures(z)
+	if !d.live.admits(z.summary.Classes(), 0) {
+		z.bad = d.classLimit()
+		d.countRejected(&d.counts, z)
+		return d.reject(ctx, topic, number, r, z.bad)
+	}
+	o, err := d.live.add(entryOf(z.id, topic, number, r, z.summary), z.summary)
+	if err != nil {
+		return err
+	}
+	countSummarised(&d.counts, z.rows, z.summary)
+	d.countAdded(&d.counts, o)
+	return nil
+}
+
+func (d *Daemon) countRejected(c *counts, z result) {
+	c.RejectedRecords++
+	c.RejectedRows += int64(z.rowsRead())
+	switch d.cfg.DeadLetters.Policy {
+	case config.DeadLettersQueue:
+		c.DeadLetters++
+	case config.DeadLettersSkip:
+		c.SkippedRecords++
+	}
+}
+
+func countSummarised(c *counts, rows int, s *incremental.Summary) {
+	c.Rows += s.Rows()
+	c.ZeroWeightRows += int64(rows) - s.Rows()
+}
+
+func (d *Daemon) countAdded(c *counts, o outcome) {
+	c.BlocksAdded++
+	c.BlocksRetired += int64(o.retired)
+	if o.replaced {
+		c.BlocksReplaced++
+	}
+}
+
+func (d *Daemon) classLimit() error {
+	return fmt.Errorf("the model would have more than %d classes (limits.classes)", d.cfg.Limits.Classes)
+}
+
+// fixFeatures makes the features of the first usable block those of the model.
+func (d *Daemon) fixFeatures(z result) {
+	if d.features.Load() != nil {
+		return
+	}
+	d.live.state = incremental.NewState(z.features)
+	d.features.Store(&z.features)
+	d.log.Info().Strs("features", z.features).Msg("features fixed by the first block")
+}
+
+// gather adds the rows of a record to the open run of its partition, closing
+// the run before it when the record belongs to another.
+func (d *Daemon) gather(ctx context.Context, p *partition, before kafka.Saved, t *task, r *kafka.Record, z result) error {
+	bucket := bucketOf(d.cfg.Blocks, r)
+	n := z.j - z.i
+	if p.open != nil && (p.open.bucket != bucket || p.open.rows.len()+n > d.cfg.Limits.Rows) {
+		if err := d.closeRun(p); err != nil {
+			return err
+		}
+	}
+	if p.open == nil {
+		if before.Next < 0 {
+			before.Next = r.Offset
+		}
+		p.open = &run{
+			bucket: bucket,
+			start:  before,
+			first:  incremental.Position{Topic: t.batch.Topic, Partition: t.batch.Partition, Offset: r.Offset},
+			time:   eventTime(r),
+		}
+	}
+	o := p.open
+	o.last = r.Offset
+	if at := eventTime(r); at.After(o.time) {
+		o.time = at
+	}
+	o.counts.Records++
+	if z.bad == nil && !d.live.admits(t.rows.labels(z.i, z.j), o.rows.strangers(d.live.state)) {
+		z.bad = d.classLimit()
+		if err := d.reject(ctx, t.batch.Topic, t.batch.Partition, r, z.bad); err != nil {
+			return err
+		}
+	}
+	if z.bad != nil {
+		d.countRejected(&o.counts, z)
+		return nil
+	}
+	d.fixFeatures(z)
+	o.rows.appendRange(&t.rows, z.i, z.j)
+	o.grown, d.changed = true, true
+	return nil
+}
+
+// flushRun makes the rows that the open run has so far a live block.
+func (d *Daemon) flushRun(p *partition) error {
+	o := p.open
+	if o == nil || !o.grown {
+		return nil
+	}
+	s, err := d.summariser.Summarise(o.rows.block())
+	if err != nil {
+		return fmt.Errorf("summarise block %s: %w", o.first, err) // each message passed on its own
+	}
+	e := retire.Entry{ID: o.first.String(), Position: o.first, Last: o.last, Time: o.time, Rows: s.Rows()}
+	done, err := d.live.add(e, s)
+	if err != nil {
+		return err
+	}
+	o.counts.Rows, o.counts.ZeroWeightRows = 0, 0
+	countSummarised(&o.counts, o.rows.len(), s)
+	if !done.replaced {
+		o.counts.BlocksAdded = 1
+	}
+	d.counts.BlocksRetired += int64(done.retired)
+	o.grown = false
+	return nil
+}
+
+// closeRun completes the open run: its block and its counts stand, and the
+// saved position moves behind it.
+func (d *Daemon) closeRun(p *partition) error {
+	if err := d.flushRun(p); err != nil {
+		return err
+	}
+	addCounts(&d.counts, p.open.counts)
+	p.open = nil
+	return nil
+}
+
+// fail ends the daemon with an error, without applying anything more.
+func (d *Daemon) fail(err error) {
+	if d.failure == nil {
+		d.failure = err
+		d.stop(err)
+	}
+}
+
+// finish is the end of the loop: everything delivered has been applied.
+func (d *Daemon) finish() error {
+	if d.failure == nil && d.hasUnsaved() {
+		d.save()
+		if d.saveProblem != nil {
+			return fmt.Errorf("the last changes are not saved and will be read again: %w", d.saveProblem)
+		}
+	}
+	return d.failure
+}
+
+func (d *Daemon) hasUnsaved() bool {
+	if d.live.unsaved() > 0 {
+		return true
+	}
+	for _, p := range d.partitions {
+		if p.moved {
+			return true
+		}
+	}
+	return false
+}
+
+// save writes everything that has changed since the last save, in one
+// transaction. When it fails all stays as it is and the next save has it all.
+func (d *Daemon) save() {
+	d.lastSaveTry = time.Now()
+	c := d.live.change()
+	c.Counts, c.SavedAt = d.counts, d.lastSaveTry
+	for at, p := range d.partitions {
+		if p.moved && p.resume().Next >= 0 {
+			c.Offsets = append(c.Offsets, savedOffset(at, p.resume()))
+		}
+	}
+	info, err := d.store.Save(c)
+	took := time.Since(d.lastSaveTry)
+	if err != nil {
+		if d.saveProblem == nil {
+			d.log.Error().Err(err).Msg("the snapshot could not be saved; nothing is lost, and it will be tried again")
+		}
+		d.saveProblem = err
+		return
+	}
+	if d.saveProblem != nil {
+		d.log.Info().Msg("the snapshot is saved again")
+	}
+	d.saveProblem = nil
+	d.metrics.SnapshotSeconds.Observe(took.Seconds())
+	d.lastSave = httpapi.SnapshotInfo{
+		MadeAt:  c.SavedAt,
+		Seconds: took.Seconds(),
+		Bytes:   info.FileBytes,
+		Blocks:  d.live.ledger.Len(),
+		Rows:    d.live.ledger.Rows(),
+		Digest:  hex.EncodeToString(info.Digest[:]),
+	}
+	d.live.saved()
+	d.unsavedSince = time.Time{}
+	next := map[int]int64{}
+	for at, p := range d.partitions {
+		p.moved = false
+		if resume := p.resume(); resume.Next >= 0 {
+			next[at.number] = resume.Next
+		}
+	}
+	d.lastSave.Offsets = d.offsets()
+	// Only the latest is of interest to whoever watches the lag.
+	select {
+	case <-d.commits:
+	default:
+	}
+	d.commits <- next
+}
+
+func savedOffset(at partitionKey, s kafka.Saved) snapshot.Offset {
+	o := snapshot.Offset{Topic: at.topic, Partition: at.number, Next: s.Next}
+	if o.HasLast = s.Last != (kafka.Fingerprint{}); o.HasLast {
+		o.Last = snapshot.Fingerprint{Offset: s.Last.Offset, Checksum: s.Last.CRC, Time: time.UnixMilli(s.Last.Millis)}
+	}
+	return o
+}

@@ -1,0 +1,176 @@
+package daemon
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"streamd/config"
+	"streamd/ingest/wire"
+)
+
+// childVariable makes the test binary run as a daemon that can be killed: it
+// holds the flags, one key=value per line.
+const childVariable = "STREAMD_TEST_DAEMON"
+
+// child runs the daemon, says where it listens, and is killed some time.
+func child(flags string) int {
+	given := map[string]string{}
+	for line := range strings.Lines(flags) {
+		key, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+		given[key] = value
+	}
+	cfg, err := config.Load(config.Sources{Flags: given})
+	if err == nil {
+		var d *Daemon
+		if d, err = New(Options{Config: cfg, Log: zerolog.New(os.Stderr).Level(zerolog.WarnLevel)}); err == nil {
+			fmt.Println(d.Addr())
+			err = d.Run(context.Background())
+		}
+	}
+	fmt.Fprintln(os.Stderr, err)
+	return 1
+}
+
+// process is a daemon in a process of its own.
+type process struct {
+	cmd    *exec.Cmd
+	addr   string
+	stderr strings.Builder
+}
+
+func spawn(t *testing.T, flags map[string]string) *process {
+	t.Helper()
+	var lines strings.Builder
+	for k, v := range flags {
+		fmt.Fprintf(&lines, "%s=%s\n", k, v)
+	}
+	p := &process{cmd: exec.Command(os.Args[0])}
+	p.cmd.Env = append(os.Environ(), childVariable+"="+lines.String())
+	p.cmd.Stderr = &p.stderr
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.kill)
+	if p.addr, err = bufio.NewReader(out).ReadString('\n'); err != nil {
+		p.kill()
+		t.Fatalf("the daemon does not start: %s", p.stderr.String())
+	}
+	p.addr = strings.TrimSpace(p.addr)
+	return p
+}
+
+// kill is kill -9.
+func (p *process) kill() {
+	p.cmd.Process.Kill()
+	p.cmd.Wait()
+}
+
+// model asks for the digest of the served state and how many records it has
+// seen.
+func (p *process) model() (digest string, rows, seen int64, err error) {
+	res, err := http.Get("http://" + p.addr + "/v1/model")
+	if err != nil {
+		return "", 0, 0, err
+	}
+	defer res.Body.Close()
+	var m struct {
+		Digest  string `json:"state_digest"`
+		Rows    int64  `json:"live_rows"`
+		Offsets []struct {
+			Next int64 `json:"next"`
+		} `json:"offsets"`
+	}
+	if res.StatusCode == http.StatusServiceUnavailable {
+		return "", 0, 0, nil
+	}
+	err = json.NewDecoder(res.Body).Decode(&m)
+	for _, o := range m.Offsets {
+		seen += o.Next
+	}
+	return m.Digest, m.Rows, seen, err
+}
+
+// Twenty times kill -9 at a random moment of a replay: the state at the end is
+// the one of an undisturbed run, in which nothing is missing and nothing counts
+// twice.
+func TestKillTwentyTimes(t *testing.T) {
+	for _, unit := range []string{"message", "offsets"} {
+		t.Run(unit, func(t *testing.T) {
+			const blocks, partitions = 3000, 4
+			r := rand.New(rand.NewPCG(9, 9))
+			name := topic(t, partitions)
+			payloads, want := ndcBlocks(t, blocks)
+			var messages []message
+			for i, payload := range payloads {
+				messages = append(messages, message{partition: i % partitions, value: payload, contentType: wire.Arrow.ContentType()})
+			}
+			flags := map[string]string{
+				"kafka.brokers": cluster(t).Brokers[0], "kafka.topic": name, "http.listen": "127.0.0.1:0",
+				"snapshot.file": filepath.Join(t.TempDir(), "streamd.db"), "snapshot.interval": "10ms", "snapshot.blocks": "7",
+				"model.solve_interval": "10ms", "blocks.unit": unit, "blocks.offsets": "10",
+				// Small deliveries, so that kills fall between them.
+				"kafka.fetch_bytes": "16KiB", "kafka.buffer_bytes": "64KiB",
+			}
+			const kills = 20
+			progress := map[int64]bool{}
+			for kill := range kills {
+				produced := make(chan struct{})
+				go func() {
+					defer close(produced)
+					part := messages[kill*blocks/kills : (kill+1)*blocks/kills]
+					for len(part) > 0 {
+						n := min(10, len(part))
+						produce(t, name, part[:n]...)
+						part = part[n:]
+						time.Sleep(10 * time.Millisecond)
+					}
+				}()
+				// A new group each time: a killed member would hold its
+				// partitions until its session ends.
+				flags["kafka.group"] = fmt.Sprintf("g%d", r.Int64())
+				p := spawn(t, flags)
+				time.Sleep(time.Duration(r.IntN(400)) * time.Millisecond)
+				if _, _, seen, err := p.model(); err == nil {
+					progress[seen] = true
+				}
+				p.kill()
+				<-produced
+			}
+			flags["kafka.group"] = fmt.Sprintf("g%d", r.Int64())
+			p := spawn(t, flags)
+			deadline := time.Now().Add(patience)
+			for {
+				digest, rows, seen, err := p.model()
+				if err == nil && seen == blocks {
+					if rows != blocks*200 || digest != digestOf(want) {
+						t.Errorf("%d rows with digest %s, want %d with %s", rows, digest, blocks*200, digestOf(want))
+					}
+					break
+				}
+				if time.Now().After(deadline) {
+					t.Fatalf("%d of %d records seen (%v): %s", seen, blocks, err, p.stderr.String())
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
+			if len(progress) < kills/2 {
+				t.Errorf("the kills fell on %d different states only: they do not test much", len(progress))
+			}
+		})
+	}
+}

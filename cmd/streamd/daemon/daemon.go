@@ -1,0 +1,513 @@
+// Package daemon is the daemon: it wires the rooms together and is the only
+// place where they meet.
+//
+// # The path of a record
+//
+//	consumer ──Deliver──> order ─────────────────> loop ──> live set ──> snapshot
+//	               └────> work ──> workers ──┘       │          │
+//	                          decode, summarise      │          └─> solve ──> served model
+//	                                                 └─> dead letters
+//
+// The consumer delivers the batches of each partition in offset order. Workers
+// decode and summarise their records side by side; a summary has one value
+// whoever makes it. The loop, one goroutine, takes the deliveries in their
+// order and applies them to the live set: the ledger and the exact sum. It
+// also saves, retires and starts solves, so none of them needs a lock, and
+// whoever reads the model waits for nothing: it is an immutable value behind
+// an atomic pointer.
+//
+// Everything in flight is bounded: the bytes of a partition by the consumer's
+// budget, deliveries by inOrder, unsaved blocks by snapshot.blocks; the loop
+// stops taking deliveries while a full disk keeps it from saving.
+//
+// # Exactly once
+//
+// State, ledger, counts and the offsets that belong to them are saved in one
+// transaction, and reading goes on from there. What was delivered before is
+// recognised by its offset. Offsets are committed to the group after a save,
+// for whoever watches the lag.
+//
+// # Start and stop
+//
+// Start: open the snapshot, restore, listen, start workers and loop, serve,
+// and consume last. Stop is the reverse, for these reasons: first the consumer,
+// so that nothing new comes; then what is in hand is applied, which needs the
+// workers; then the last save and, while the process is still a member of the
+// group, the commit; then the store is closed; HTTP answers until the end, so
+// that a load balancer sees "stopping" rather than a refused connection.
+package daemon
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
+
+	"streamd/cmd/streamd/httpapi"
+	"streamd/config"
+	"streamd/incremental"
+	"streamd/ingest/kafka"
+	"streamd/ingest/wire"
+	"streamd/retire"
+	"streamd/snapshot"
+)
+
+// Options say what to run.
+type Options struct {
+	Config  *config.Config
+	Log     zerolog.Logger
+	Version string
+}
+
+// Daemon is a running streamd. Make it with New and call Run once.
+type Daemon struct {
+	cfg      *config.Config
+	log      zerolog.Logger
+	version  string
+	started  time.Time
+	decoding wire.Options
+	options  incremental.Options
+
+	store    *snapshot.Store
+	consumer *kafka.Consumer
+	letters  *kafka.DeadLetters
+	metrics  *httpapi.Metrics
+	api      *httpapi.Server
+	listener net.Listener
+	resumes  map[partitionKey]kafka.Saved // what was saved, for the consumer
+
+	order    chan *delivery
+	work     chan *task
+	calls    chan func()
+	solved   chan *httpapi.Served
+	commits  chan map[int]int64
+	loopDone chan struct{}
+	stop     context.CancelCauseFunc
+
+	features  atomic.Pointer[[]string] // nil: not fixed
+	published atomic.Pointer[publication]
+
+	mu     sync.Mutex
+	status httpapi.Status
+
+	// What follows belongs to the loop.
+	live         *liveSet
+	summariser   incremental.Summariser
+	partitions   map[partitionKey]*partition
+	counts       counts
+	rowsRead     int64
+	changed      bool // since the last solve
+	solving      bool
+	solvedOnce   bool // since the start
+	lastSolve    time.Time
+	unsavedSince time.Time // zero: nothing is unsaved
+	lastSaveTry  time.Time
+	lastSave     httpapi.SnapshotInfo
+	saveProblem  error // of the last try
+	failure      error // why the daemon is stopping
+}
+
+type partitionKey struct {
+	topic  string
+	number int
+}
+
+// New opens the snapshot, restores the state and begins to listen. Call Run
+// afterwards, which closes all of it.
+func New(o Options) (d *Daemon, err error) {
+	cfg := o.Config
+	d = &Daemon{
+		cfg:        cfg,
+		log:        o.Log,
+		version:    o.Version,
+		started:    time.Now(),
+		options:    modelOptions(cfg.Model),
+		metrics:    httpapi.NewMetrics(),
+		resumes:    map[partitionKey]kafka.Saved{},
+		order:      make(chan *delivery, inOrder),
+		work:       make(chan *task),
+		calls:      make(chan func()),
+		solved:     make(chan *httpapi.Served, 1),
+		commits:    make(chan map[int]int64, 1),
+		loopDone:   make(chan struct{}),
+		partitions: map[partitionKey]*partition{},
+	}
+	if d.decoding, err = decodingOptions(cfg); err != nil {
+		return nil, err
+	}
+	cluster, err := clusterOf(cfg.Kafka)
+	if err != nil {
+		return nil, err
+	}
+	if cfg.DeadLetters.Policy == config.DeadLettersQueue {
+		d.letters, err = kafka.NewDeadLetters(kafka.DeadLetterConfig{
+			Cluster: cluster, Source: cfg.Kafka.Topic, Topic: cfg.DeadLetters.Topic, Connector: "streamd." + cfg.Model.Name,
+		}, o.Log)
+		if err != nil {
+			return nil, err
+		}
+	}
+	d.consumer, err = kafka.NewConsumer(kafka.Config{
+		Cluster:         cluster,
+		Topic:           cfg.Kafka.Topic,
+		Group:           cfg.Kafka.Group,
+		Start:           map[config.Start]kafka.Start{config.StartEarliest: kafka.Earliest, config.StartLatest: kafka.Latest}[cfg.Kafka.Start],
+		OnGap:           map[config.OnGap]kafka.OnGap{config.OnGapStop: kafka.StopOnGap, config.OnGapEarliest: kafka.GapToEarliest, config.OnGapLatest: kafka.GapToLatest}[cfg.Kafka.OnGap],
+		FetchBytes:      int(cfg.Kafka.FetchBytes),
+		MaxMessageBytes: int(cfg.Kafka.MaxMessageBytes),
+		BufferBytes:     int64(cfg.Kafka.BufferBytes),
+	}, d, o.Log)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.restore(); err != nil {
+		return nil, err
+	}
+	d.api = httpapi.New(httpapi.Config{
+		Token: cfg.HTTP.AdminToken.Reveal(),
+		Rows:  d.decoding,
+	}, d, d.metrics, o.Log)
+	if d.listener, err = net.Listen("tcp", cfg.HTTP.Listen); err != nil {
+		return nil, errors.Join(fmt.Errorf("http.listen: %w", err), d.store.Close())
+	}
+	return d, nil
+}
+
+// Addr is the address that HTTP is served on.
+func (d *Daemon) Addr() net.Addr { return d.listener.Addr() }
+
+func modelOptions(m config.Model) incremental.Options {
+	o := incremental.Options{Nu: m.Nu, Balanced: m.Balanced, Standardise: m.Standardise}
+	if len(m.ClassWeights) > 0 {
+		o.ClassWeights = map[string]float64{}
+	}
+	for label, w := range m.ClassWeights {
+		if x, err := strconv.ParseFloat(label, 64); err == nil && x-x == 0 {
+			label = incremental.NumberLabel(x)
+		}
+		o.ClassWeights[label] = w
+	}
+	return o
+}
+
+func decodingOptions(cfg *config.Config) (wire.Options, error) {
+	format, err := wire.ParseFormat(string(cfg.Format.Default))
+	if err != nil {
+		return wire.Options{}, err
+	}
+	return wire.Options{
+		Format: format,
+		Label:  cfg.Format.Label,
+		Weight: cfg.Format.Weight,
+		Header: map[config.CSVHeader]wire.HeaderMode{config.CSVHeaderAuto: wire.HeaderAuto, config.CSVHeaderPresent: wire.HeaderPresent, config.CSVHeaderAbsent: wire.HeaderAbsent}[cfg.Format.CSVHeader],
+		Limits: wire.Limits{
+			Bytes: int(cfg.Kafka.MaxMessageBytes), Rows: cfg.Limits.Rows, Features: cfg.Limits.Features, Classes: cfg.Limits.Classes,
+		},
+	}, nil
+}
+
+func clusterOf(k config.Kafka) (kafka.Cluster, error) {
+	c := kafka.Cluster{Brokers: k.Brokers, ClientID: k.ClientID}
+	switch k.SASL.Mechanism {
+	case config.MechanismPlain:
+		c.SASL.Mechanism = "PLAIN"
+	case config.MechanismScramSHA256:
+		c.SASL.Mechanism = "SCRAM-SHA-256"
+	case config.MechanismScramSHA512:
+		c.SASL.Mechanism = "SCRAM-SHA-512"
+	}
+	c.SASL.Username, c.SASL.Password = k.SASL.Username, k.SASL.Password.Reveal()
+	if !k.TLS.Enabled {
+		return c, nil
+	}
+	c.TLS = &tls.Config{ServerName: k.TLS.ServerName, MinVersion: tls.VersionTLS12}
+	if k.TLS.CAFile != "" {
+		pem, err := os.ReadFile(k.TLS.CAFile)
+		if err != nil {
+			return c, fmt.Errorf("kafka.tls.ca_file: %w", err)
+		}
+		c.TLS.RootCAs = x509.NewCertPool()
+		if !c.TLS.RootCAs.AppendCertsFromPEM(pem) {
+			return c, fmt.Errorf("kafka.tls.ca_file: %s holds no certificate in PEM form", k.TLS.CAFile)
+		}
+	}
+	if k.TLS.CertFile != "" {
+		pair, err := tls.LoadX509KeyPair(k.TLS.CertFile, k.TLS.KeyFile)
+		if err != nil {
+			return c, fmt.Errorf("kafka.tls.cert_file and key_file: %w", err)
+		}
+		c.TLS.Certificates = []tls.Certificate{pair}
+	}
+	return c, nil
+}
+
+// unit names the rule that makes blocks, as it is saved: another rule would
+// cut the same log into other blocks.
+func unit(b config.Blocks) string {
+	switch b.Unit {
+	case config.UnitOffsets:
+		return fmt.Sprintf("offsets %d", b.Offsets)
+	case config.UnitTime:
+		return fmt.Sprintf("time %s", b.Period)
+	}
+	return string(b.Unit)
+}
+
+// restore opens the snapshot and takes up what it contains.
+func (d *Daemon) restore() (err error) {
+	path := d.cfg.Snapshot.File
+	store, saved, err := snapshot.Open(path, snapshot.Settings{Topic: d.cfg.Kafka.Topic, Unit: unit(d.cfg.Blocks)})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("restore from %s: %w", path, err), store.Close())
+		}
+	}()
+	d.store = store
+	features := saved.Features
+	if saved.State == nil {
+		saved.State = incremental.NewState(nil)
+	}
+	if wanted := d.cfg.Format.Features; len(wanted) > 0 {
+		if features == nil {
+			features = wanted
+			saved.State = incremental.NewState(wanted)
+		}
+		if !slices.Equal(features, wanted) {
+			return fmt.Errorf("format.features is %q, but the snapshot was made with %q: use another snapshot.file to begin anew", wanted, features)
+		}
+	}
+	if features != nil {
+		d.features.Store(&features)
+	}
+	policy := retire.Policy{Blocks: d.cfg.Retire.Blocks, Rows: d.cfg.Retire.Rows, Age: d.cfg.Retire.Age}
+	live, retired, err := newLiveSet(store, saved, policy, d.cfg.Limits.Classes)
+	if err != nil {
+		return err
+	}
+	d.live, d.counts = live, saved.Counts
+	d.counts.BlocksRetired += int64(retired)
+	d.rowsRead = d.counts.Rows + d.counts.ZeroWeightRows + d.counts.RejectedRows
+	for _, o := range saved.Offsets {
+		at := kafka.Saved{Next: o.Next}
+		if o.HasLast {
+			at.Last = kafka.Fingerprint{Offset: o.Last.Offset, CRC: o.Last.Checksum, Millis: o.Last.Time.UnixMilli()}
+		}
+		d.resumes[partitionKey{o.Topic, o.Partition}] = at
+		d.partition(o.Topic, o.Partition).at = at
+	}
+	// A block at or behind its partition's saved position is of a run that was
+	// still open: its records are read again, and make it anew.
+	for _, e := range saved.Entries {
+		p, ok := d.partitions[partitionKey{e.Position.Topic, e.Position.Partition}]
+		if ok && d.gathers() && e.Position.Offset >= p.at.Next {
+			if _, live := d.live.ledger.Get(e.ID); live {
+				if _, err := d.live.remove(e.ID); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	d.lastSave.MadeAt = saved.SavedAt
+	d.changed = true
+	d.published.Store(&publication{
+		served: &httpapi.Served{
+			Problem: "starting",
+			Rows:    d.live.ledger.Rows(),
+			Blocks:  d.live.ledger.Len(),
+			Digest:  digestOf(d.live.state),
+			Offsets: d.offsets(),
+			MadeAt:  d.started.UTC(),
+		},
+		replaced: make(chan struct{}),
+	})
+	p := d.published.Load().served
+	p.Fingerprint = fingerprint(p)
+	d.log.Info().Str("file", path).Int("blocks", d.live.ledger.Len()).Int64("rows", d.live.ledger.Rows()).
+		Str("state_digest", digestOf(d.live.state)).Msg("snapshot opened")
+	return nil
+}
+
+// partition is the loop's state of a partition, made when it is first met.
+func (d *Daemon) partition(topic string, number int) *partition {
+	at := partitionKey{topic, number}
+	p, ok := d.partitions[at]
+	if !ok {
+		p = &partition{at: kafka.Saved{Next: -1}}
+		d.partitions[at] = p
+	}
+	return p
+}
+
+// Run serves, consumes and learns until ctx ends, which is no error, or until
+// it cannot go on. Either way everything that was read by then is applied and
+// saved, unless that takes longer than shutdown_timeout: what is not saved is
+// read again at the next start.
+func (d *Daemon) Run(ctx context.Context) (err error) {
+	defer func() { err = errors.Join(err, d.store.Close()) }()
+	consuming, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	d.stop = stop
+	// Dead letters may still be written while the rest is applied.
+	applying, abandon := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer abandon(nil)
+	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopServing()
+
+	var http errgroup.Group
+	http.Go(func() error {
+		err := d.api.Serve(serving, d.listener)
+		if err != nil {
+			stop(fmt.Errorf("serve HTTP: %w", err))
+		}
+		return err
+	})
+	d.log.Info().Stringer("address", d.listener.Addr()).Msg("serving HTTP")
+
+	var workers sync.WaitGroup
+	for range d.cfg.Workers {
+		workers.Go(func() { (&worker{d: d}).work(applying) })
+	}
+	var loop errgroup.Group
+	loop.Go(func() error {
+		defer close(d.loopDone)
+		return d.loop(applying)
+	})
+	committing := make(chan struct{})
+	go func() {
+		defer close(committing)
+		for next := range d.commits {
+			d.commit(applying, next)
+		}
+	}()
+
+	defer context.AfterFunc(consuming, func() {
+		time.AfterFunc(d.cfg.ShutdownTimeout, func() {
+			abandon(fmt.Errorf("stopping takes longer than shutdown_timeout, %s", d.cfg.ShutdownTimeout))
+		})
+	})()
+	failed := d.consumer.Run(consuming)
+	close(d.order) // the consumer has returned from every Deliver
+	close(d.work)
+	workers.Wait()
+	// The loop's error says why it stopped the consumer, so it comes first.
+	err = loop.Wait()
+	if err == nil {
+		err = failed
+	}
+	if cause := context.Cause(consuming); err == nil && ctx.Err() == nil && cause != nil {
+		err = cause
+	}
+	close(d.commits)
+	<-committing
+	if d.letters != nil {
+		d.letters.Close()
+	}
+	stopServing()
+	if failed := http.Wait(); err == nil {
+		err = failed
+	}
+	d.log.Info().Err(err).Msg("stopped")
+	return err
+}
+
+func (d *Daemon) commit(ctx context.Context, next map[int]int64) {
+	if err := d.consumer.Commit(ctx, next); err != nil {
+		d.log.Debug().Err(err).Msg("offsets not committed to the group; the saved ones count")
+	}
+}
+
+// Position implements kafka.Sink.
+func (d *Daemon) Position(topic string, partition int) (kafka.Saved, bool) {
+	s, ok := d.resumes[partitionKey{topic, partition}]
+	return s, ok
+}
+
+// inTurn runs f in the loop once everything delivered so far has been applied.
+func (d *Daemon) inTurn(ctx context.Context, f func()) {
+	done := make(chan struct{})
+	select {
+	case d.order <- &delivery{call: func() { defer close(done); f() }}:
+	case <-ctx.Done():
+		return
+	}
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+}
+
+// Revoked implements kafka.Sink: the partitions go to another process, or this
+// one is stopping. Their blocks stay live here, and their positions are kept.
+func (d *Daemon) Revoked(ctx context.Context, topic string, partitions []int) {
+	next := map[int]int64{}
+	d.inTurn(ctx, func() {
+		if d.failure != nil || !d.hasUnsaved() {
+			return
+		}
+		d.save()
+	})
+	d.inTurn(ctx, func() {
+		for _, number := range partitions {
+			if p := d.partition(topic, number); !p.moved && p.resume().Next >= 0 {
+				next[number] = p.resume().Next
+			}
+		}
+	})
+	d.commit(ctx, next)
+}
+
+// Jumped implements kafka.Sink: the operator has allowed a gap.
+func (d *Daemon) Jumped(gap *kafka.GapError, to int64) {
+	d.log.Warn().Str("topic", gap.Topic).Int("partition", gap.Partition).Int64("saved", gap.Saved).Int64("to", to).
+		Bool("made_anew", gap.Reset).Msg("going on after a gap in the log")
+	d.inTurn(context.Background(), func() {
+		if d.failure != nil {
+			return
+		}
+		p := d.partition(gap.Topic, gap.Partition)
+		if p.open != nil {
+			if err := d.closeRun(p); err != nil {
+				d.fail(err)
+				return
+			}
+		}
+		p.at, p.moved = kafka.Saved{Next: to}, true
+		if gap.Reset {
+			d.retirePartition(gap.Topic, gap.Partition)
+		}
+	})
+}
+
+// retirePartition retires the blocks of a log that exists no more: blocks of
+// the new log would get their ids.
+func (d *Daemon) retirePartition(topic string, number int) {
+	n := 0
+	for _, e := range d.live.ledger.Page(retire.Lowest, math.MaxInt) {
+		if e.Position.Topic != topic || e.Position.Partition != number {
+			continue
+		}
+		if _, err := d.live.remove(e.ID); err != nil {
+			d.fail(err)
+			return
+		}
+		n++
+	}
+	d.counts.BlocksRetired += int64(n)
+	d.changed = true
+	d.log.Warn().Str("topic", topic).Int("partition", number).Int("blocks", n).Msg("blocks of the former topic retired")
+}

@@ -1,0 +1,555 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"streamd/cmd/streamd/httpapi"
+	"streamd/config"
+	"streamd/incremental"
+	"streamd/ingest/kafka"
+	"streamd/ingest/kafka/embedded"
+	"streamd/ingest/ndc"
+	"streamd/ingest/wire"
+)
+
+// patience bounds every wait of a test; nothing depends on how long one takes.
+const patience = 60 * time.Second
+
+var broker = sync.OnceValues(func() (*embedded.Broker, error) {
+	dir, err := os.MkdirTemp("", "streamd-daemon-test")
+	if err != nil {
+		return nil, err
+	}
+	brokerDir = dir
+	return embedded.Start(dir)
+})
+
+var brokerDir string
+
+func TestMain(m *testing.M) {
+	if args := os.Getenv(childVariable); args != "" {
+		os.Exit(child(args))
+	}
+	code := m.Run()
+	if brokerDir != "" {
+		os.RemoveAll(brokerDir)
+	}
+	os.Exit(code)
+}
+
+// topic creates a topic of a name of its own.
+func topic(t *testing.T, partitions int) string {
+	t.Helper()
+	b, err := broker()
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := fmt.Sprintf("%s-%d", strings.Map(func(r rune) rune {
+		if r == '-' || r == '.' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' {
+			return r
+		}
+		return '_'
+	}, t.Name()), rand.Int64())
+	if err := b.CreateTopic(name, partitions, -1); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+func cluster(t *testing.T) kafka.Cluster {
+	t.Helper()
+	b, err := broker()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return kafka.Cluster{Brokers: []string{b.Addr()}}
+}
+
+// message is a record to be produced.
+type message struct {
+	partition   int
+	key, value  []byte
+	contentType string
+	time        time.Time
+}
+
+func produce(t *testing.T, topic string, messages ...message) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	p, err := kafka.OpenProducer(ctx, kafka.ProducerConfig{Cluster: cluster(t), Topic: topic}, zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	for _, m := range messages {
+		var headers []kafka.Header
+		if m.contentType != "" {
+			headers = append(headers, kafka.Header{Key: "content-type", Value: []byte(m.contentType)})
+		}
+		if m.time.IsZero() {
+			m.time = time.UnixMilli(1_700_000_000_000)
+		}
+		if err := p.Write(ctx, m.partition, m.key, m.value, headers, m.time); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := p.Flush(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// instance is a running daemon.
+type instance struct {
+	*Daemon
+	t      *testing.T
+	cancel context.CancelFunc
+	done   chan error
+}
+
+func load(t testing.TB, flags map[string]string) *config.Config {
+	t.Helper()
+	given := map[string]string{
+		"http.listen":          "127.0.0.1:0",
+		"model.solve_interval": "20ms",
+		"snapshot.interval":    "20ms",
+		"format.default":       "json",
+		"log.level":            "error",
+	}
+	for k, v := range flags {
+		given[k] = v
+	}
+	cfg, err := config.Load(config.Sources{Flags: given})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cfg
+}
+
+func start(t *testing.T, topic, file string, flags map[string]string) *instance {
+	t.Helper()
+	given := map[string]string{
+		"kafka.brokers": cluster(t).Brokers[0],
+		"kafka.topic":   topic,
+		"kafka.group":   fmt.Sprintf("g%d", rand.Int64()),
+		"snapshot.file": file,
+	}
+	for k, v := range flags {
+		given[k] = v
+	}
+	d, err := New(Options{Config: load(t, given), Log: zerolog.New(zerolog.NewTestWriter(t)).Level(zerolog.WarnLevel)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	i := &instance{Daemon: d, t: t, cancel: cancel, done: make(chan error, 1)}
+	go func() { i.done <- d.Run(ctx) }()
+	t.Cleanup(func() { cancel() })
+	return i
+}
+
+func (i *instance) stop() {
+	i.t.Helper()
+	i.cancel()
+	select {
+	case err := <-i.done:
+		if err != nil {
+			i.t.Fatal(err)
+		}
+	case <-time.After(patience):
+		i.t.Fatal("the daemon does not stop")
+	}
+}
+
+// wait waits until what is served satisfies ok.
+func (i *instance) wait(what string, ok func(*httpapi.Served) bool) *httpapi.Served {
+	i.t.Helper()
+	deadline := time.After(patience)
+	for {
+		served, replaced := i.Served()
+		if ok(served) {
+			return served
+		}
+		select {
+		case <-replaced:
+		case err := <-i.done:
+			i.t.Fatalf("waiting for %s: the daemon has ended: %v", what, err)
+		case <-deadline:
+			i.t.Fatalf("waiting for %s: served is still %+v, status %+v", what, served, i.Status())
+		}
+	}
+}
+
+// waitForOffsets waits until so many records of the topic have been applied.
+func (i *instance) waitForOffsets(n int64) *httpapi.Served {
+	i.t.Helper()
+	return i.wait(fmt.Sprintf("%d records", n), func(s *httpapi.Served) bool {
+		var sum int64
+		for _, o := range s.Offsets {
+			sum += o.Next
+		}
+		return sum == n
+	})
+}
+
+func (i *instance) retire(id string) httpapi.Receipt {
+	i.t.Helper()
+	req, err := http.NewRequestWithContext(i.t.Context(), http.MethodDelete, "http://"+i.Addr().String()+"/v1/blocks/"+url.PathEscape(id), nil)
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	body, _ := io.ReadAll(res.Body)
+	var r httpapi.Receipt
+	if err := json.Unmarshal(body, &r); err != nil || res.StatusCode != http.StatusOK {
+		i.t.Fatalf("retire %s: %s: %s (%v)", id, res.Status, body, err)
+	}
+	return r
+}
+
+func planes(s *httpapi.Served) string {
+	if s.Model == nil {
+		return "none: " + s.Problem
+	}
+	return fmt.Sprintf("%q %x", s.Model.Classes, s.Model.Planes)
+}
+
+// ndcBlocks makes Arrow messages of 200 points each, and the state that they
+// should sum to.
+func ndcBlocks(t *testing.T, blocks int) ([][]byte, *incremental.State) {
+	t.Helper()
+	g, err := ndc.New(ndc.Config{Features: 5, Separability: ndc.Expansion(3), Seed: 7})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := g.NewSampler()
+	var z incremental.Summariser
+	state := incremental.NewState([]string{"x1", "x2", "x3", "x4", "x5"})
+	out := make([][]byte, blocks)
+	for i := range out {
+		b := s.Block(ndc.Train, int64(i)*200, 200)
+		if out[i], err = wire.Encode(nil, wire.Arrow, b); err != nil {
+			t.Fatal(err)
+		}
+		summary, err := z.Summarise(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		state.Add(summary)
+	}
+	return out, state
+}
+
+func TestModelIsAFunctionOfTheSetOfBlocks(t *testing.T) {
+	const blocks = 60
+	payloads, want := ndcBlocks(t, blocks)
+	wanted, err := want.Moments().Solve(incremental.Options{Nu: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	strangers, _ := ndcBlocks(t, blocks+10)
+	strangers = strangers[blocks:]
+	contentType := wire.Arrow.ContentType()
+
+	for _, c := range []struct {
+		name       string
+		partitions int
+		shuffle    bool
+		restart    bool
+		strangers  bool
+	}{
+		{name: "in order", partitions: 1},
+		{name: "eight partitions, any order", partitions: 8, shuffle: true},
+		{name: "restart in the middle", partitions: 3, shuffle: true, restart: true},
+		{name: "strangers come and go", partitions: 4, shuffle: true, restart: true, strangers: true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := rand.New(rand.NewPCG(1, 2))
+			name := topic(t, c.partitions)
+			file := filepath.Join(t.TempDir(), "streamd.db")
+			order := make([]int, blocks)
+			for i := range order {
+				order[i] = i
+			}
+			if c.shuffle {
+				r.Shuffle(blocks, func(i, j int) { order[i], order[j] = order[j], order[i] })
+			}
+			var messages []message
+			next := make([]int64, c.partitions)
+			var gone []string
+			for i, b := range order {
+				add := func(payload []byte) string {
+					p := r.IntN(c.partitions)
+					messages = append(messages, message{partition: p, value: payload, contentType: contentType})
+					next[p]++
+					return incremental.Position{Topic: name, Partition: p, Offset: next[p] - 1}.String()
+				}
+				add(payloads[b])
+				if c.strangers && i%6 == 0 {
+					gone = append(gone, add(strangers[i/6]))
+				}
+			}
+			half := len(messages) / 2
+			produce(t, name, messages[:half]...)
+			d := start(t, name, file, nil)
+			d.waitForOffsets(int64(half))
+			if c.restart {
+				d.stop()
+				d = start(t, name, file, nil)
+			}
+			produce(t, name, messages[half:]...)
+			served := d.waitForOffsets(int64(len(messages)))
+			for _, id := range gone {
+				before, _ := d.Served()
+				receipt := d.retire(id)
+				if receipt.Block.ID != id || receipt.DigestBefore == receipt.DigestAfter {
+					t.Fatalf("receipt %+v after %s", receipt, before.Digest)
+				}
+			}
+			if len(gone) > 0 {
+				served = d.wait("retirement", func(s *httpapi.Served) bool { return s.Blocks == blocks })
+			}
+			if served.Digest != digestOf(want) {
+				t.Errorf("digest %s, want %s", served.Digest, digestOf(want))
+			}
+			if got := fmt.Sprintf("%q %x", wanted.Classes, wanted.Planes); planes(served) != got {
+				t.Errorf("planes\n%s, want\n%s", planes(served), got)
+			}
+			if served.Rows != blocks*200 || served.Blocks != blocks {
+				t.Errorf("%d rows in %d blocks", served.Rows, served.Blocks)
+			}
+			status := d.Status()
+			if status.Rows.Missing() != 0 || status.Rows.Read != int64(len(messages))*200 {
+				t.Errorf("rows: %+v", status.Rows)
+			}
+			d.stop()
+		})
+	}
+}
+
+// Ten thousand messages of one row, one in a hundred broken in one of many
+// ways: the model is that of the good rows, the dead-letter topic holds exactly
+// the bad ones, and the counts reconcile.
+func TestBrokenMessages(t *testing.T) {
+	const n = 10_000
+	broken := []message{
+		{value: nil},
+		{value: []byte{}},
+		{value: []byte("{")},
+		{value: []byte(`{"label":1}`)},
+		{value: []byte(`{"features":[1,2,3]}`)},
+		{value: []byte(`{"label":1,"features":[1,2]}`)},
+		{value: []byte(`{"label":1,"features":[1,2,3,4]}`)},
+		{value: []byte(`{"label":1,"features":[1,null,3]}`)},
+		{value: []byte(`{"label":1,"features":[1,"2",3]}`)},
+		{value: []byte(`{"label":1,"features":[1,1e999,3]}`)},
+		{value: []byte(`{"label":1,"features":[1,NaN,3]}`)},
+		{value: []byte(`{"label":1,"features":[1,1e300,3]}`)},
+		{value: []byte(`{"label":null,"features":[1,2,3]}`)},
+		{value: []byte(`{"label":"","features":[1,2,3]}`)},
+		{value: []byte(`{"label":1,"label":2,"features":[1,2,3]}`)},
+		{value: []byte(`{"label":1,"features":[1,2,3]} x`)},
+		{value: []byte(`[{"label":1,"features":[1,2,3]},{"label":1,"features":[1,2]}]`)},
+		{value: []byte(`[]`)},
+		{value: []byte("\xff\xfe")},
+		{value: []byte{0, 0, 0, 0, 7, 1, 2}},
+		{value: []byte(`{"label":1,"features":[1,2,3]}`), contentType: "application/xml"},
+		{value: []byte(`{"label":1,"features":[1,2,3]}`), contentType: wire.Arrow.ContentType()},
+		{value: []byte("1,2,nan,4"), contentType: "text/csv"},
+		{value: []byte("1 1:2 1:3"), contentType: wire.LIBSVM.ContentType()},
+		{value: []byte("1 4:2"), contentType: wire.LIBSVM.ContentType()},
+	}
+	for _, unit := range []string{"message", "offsets", "time", "key"} {
+		t.Run(unit, func(t *testing.T) {
+			r := rand.New(rand.NewPCG(3, 4))
+			name := topic(t, 4)
+			var messages, bad []message
+			var rows [][]float64 // the good ones: label and features
+			for i := range n {
+				m := message{partition: i % 4, key: fmt.Appendf(nil, "k%d", i), time: time.UnixMilli(1_700_000_000_000 + int64(i))}
+				if i%100 == 7 {
+					b := broken[i/100%len(broken)]
+					m.value, m.contentType = b.value, b.contentType
+					if unit == "key" && m.value == nil {
+						m.value = []byte("x") // a tombstone is not broken there
+					}
+					bad = append(bad, m)
+				} else {
+					label := float64(r.IntN(2)*2 - 1)
+					// Whole numbers: their sums do not show how they were gathered.
+					row := []float64{label, math.Round(r.NormFloat64()*100 + 30*label), math.Round(r.NormFloat64() * 50), float64(r.IntN(9))}
+					rows = append(rows, row)
+					m.value = fmt.Appendf(nil, `{"label":%v,"features":[%v,%v,%v]}`, row[0], row[1], row[2], row[3])
+					m.contentType = "application/json"
+				}
+				messages = append(messages, m)
+			}
+			want := incremental.NewState([]string{"x1", "x2", "x3"})
+			var gathered rowsOf
+			var z incremental.Summariser
+			for _, row := range rows {
+				gathered.add(row)
+			}
+			s, err := z.Summarise(gathered.block())
+			if err != nil {
+				t.Fatal(err)
+			}
+			want.Add(s)
+
+			produce(t, name, messages...)
+			flags := map[string]string{
+				"blocks.unit": unit, "blocks.offsets": "64", "blocks.period": "100ms", "format.features": "x1,x2,x3",
+			}
+			file := filepath.Join(t.TempDir(), "streamd.db")
+			d := start(t, name, file, flags)
+			served := d.waitForOffsets(n)
+			if served.Digest != digestOf(want) {
+				t.Errorf("digest %s, want %s", served.Digest, digestOf(want))
+			}
+			if served.Rows != int64(len(rows)) {
+				t.Errorf("%d live rows, want %d", served.Rows, len(rows))
+			}
+			status := d.Status()
+			c := status.Rows
+			if c.Missing() != 0 || c.Summarised+c.InHand != int64(len(rows)) || status.DeadLetters != int64(len(bad)) || status.Blocks.Rejected != int64(len(bad)) {
+				t.Errorf("counts %+v, %d dead letters, %d rejected; want %d good and %d bad rows", c, status.DeadLetters, status.Blocks.Rejected, len(rows), len(bad))
+			}
+			// After a restart nothing has changed.
+			d.stop()
+			d = start(t, name, file, flags)
+			if again := d.waitForOffsets(n); again.Digest != served.Digest || again.Rows != served.Rows {
+				t.Errorf("after a restart: digest %s of %d rows, want %s of %d", again.Digest, again.Rows, served.Digest, served.Rows)
+			}
+			d.stop()
+			// A restart may repeat the dead letters of a block that was open.
+			checkDeadLetters(t, name, bad, unit == "message" || unit == "key")
+		})
+	}
+}
+
+// rowsOf collects rows of a label and features.
+type rowsOf struct{ r rows }
+
+func (c *rowsOf) add(row []float64) {
+	c.r.widen(len(row) - 1)
+	for j, x := range row[1:] {
+		c.r.columns[j] = append(c.r.columns[j], x)
+	}
+	c.r.codes = append(c.r.codes, c.r.codeOf(incremental.NumberLabel(row[0])))
+}
+
+func (c *rowsOf) block() *incremental.Block { return c.r.block() }
+
+// checkDeadLetters reads the whole dead-letter topic.
+func checkDeadLetters(t *testing.T, source string, bad []message, exactly bool) {
+	t.Helper()
+	type letter struct{ key, value, partition string }
+	want := map[letter]int{}
+	for _, m := range bad {
+		want[letter{string(m.key), fmt.Sprintf("%v", m.value == nil) + string(m.value), fmt.Sprint(m.partition)}]++
+	}
+	got := map[letter]int{}
+	collect := &collector{records: map[int]int64{}}
+	collect.take = func(r *kafka.Record) {
+		l := letter{key: string(r.Key), value: fmt.Sprintf("%v", r.Value == nil) + string(r.Value)}
+		var reason bool
+		for _, h := range r.Headers {
+			switch h.Key {
+			case "__connect.errors.partition":
+				l.partition = string(h.Value)
+			case "__connect.errors.exception.message":
+				reason = len(h.Value) > 0
+			case "__connect.errors.topic":
+				if string(h.Value) != source {
+					t.Errorf("dead letter from %s", h.Value)
+				}
+			}
+		}
+		if !reason {
+			t.Errorf("a dead letter without a reason: %q", r.Value)
+		}
+		got[l]++
+	}
+	collect.run(t, source+".dlq", func() bool { return len(got) >= len(want) })
+	for l, n := range want {
+		if got[l] < n || exactly && got[l] != n {
+			t.Errorf("%d dead letters %q, want %d", got[l], l, n)
+		}
+	}
+	if len(got) != len(want) {
+		t.Errorf("%d different dead letters, want %d", len(got), len(want))
+	}
+}
+
+// collector is a sink that looks at records.
+type collector struct {
+	mu      sync.Mutex
+	records map[int]int64
+	take    func(*kafka.Record)
+}
+
+func (c *collector) Position(string, int) (kafka.Saved, bool) { return kafka.Saved{}, false }
+func (c *collector) Jumped(*kafka.GapError, int64)            {}
+func (c *collector) Revoked(context.Context, string, []int)   {}
+func (c *collector) Deliver(_ context.Context, b *kafka.Batch) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range b.Records {
+		c.take(&b.Records[i])
+	}
+	c.records[b.Partition] = b.HighWatermark - b.Position.Next
+	b.Release()
+	return nil
+}
+
+// run reads a topic to its end, and at least until enough.
+func (c *collector) run(t *testing.T, topic string, enough func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	consumer, err := kafka.NewConsumer(kafka.Config{Cluster: cluster(t), Topic: topic, Group: fmt.Sprintf("c%d", rand.Int64())}, c, zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- consumer.Run(ctx) }()
+	for {
+		c.mu.Lock()
+		end := enough() && len(c.records) > 0
+		for _, left := range c.records {
+			end = end && left <= 0
+		}
+		c.mu.Unlock()
+		if end {
+			break
+		}
+		select {
+		case err := <-done:
+			t.Fatalf("reading %s: %v", topic, err)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,271 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"streamd/config"
+	"streamd/incremental"
+	"streamd/ingest/kafka"
+	"streamd/ingest/wire"
+	"streamd/retire"
+)
+
+// delivery is a batch on its way through the daemon: Deliver puts it into the
+// order and hands its tasks to the workers, and the loop applies it when its
+// turn in the order has come. A delivery without a batch is a call from
+// outside, made in its turn.
+type delivery struct {
+	batch *kafka.Batch
+	tasks []*task
+	call  func()
+}
+
+// task is consecutive records of a batch, for one worker.
+type task struct {
+	batch   *kafka.Batch
+	records []kafka.Record
+	done    chan struct{} // closed by the worker
+	results []result      // one for each record
+	rows    rows          // of all its records, when they are to be gathered
+	// deferred: the features were not fixed yet when the worker came to it, so
+	// the loop does the work itself, one record after the other.
+	deferred bool
+}
+
+// result is what a worker made of a record.
+type result struct {
+	id      string // of the block
+	rows    int    // that the decoder gave
+	summary *incremental.Summary
+	// features are the names that the record would give the model; nil when
+	// those are fixed.
+	features []string
+	i, j     int   // rows of the task, when they are to be gathered
+	bad      error // why the record cannot be used
+	fatal    error // why the daemon cannot go on
+}
+
+// rowsRead is the rows of the record; what cannot be decoded counts as one.
+func (z *result) rowsRead() int {
+	if z.bad != nil {
+		return max(z.rows, 1)
+	}
+	return z.rows
+}
+
+// A task is this much work at the most, so that the records of one fetch are
+// spread over the workers: large enough to hide the hand-over, small enough
+// that neither a worker nor the loop is long at one.
+const (
+	taskBytes   = 512 << 10
+	taskRecords = 1024
+)
+
+// inOrder bounds the deliveries that wait for their turn; their bytes are
+// bounded by the consumer, per partition.
+const inOrder = 64
+
+// Deliver implements kafka.Sink.
+func (d *Daemon) Deliver(ctx context.Context, b *kafka.Batch) error {
+	y := &delivery{batch: b}
+	for rest := b.Records; len(rest) > 0; {
+		n, bytes := 1, len(rest[0].Value)
+		for n < min(len(rest), taskRecords) && bytes+len(rest[n].Value) <= taskBytes {
+			bytes += len(rest[n].Value)
+			n++
+		}
+		y.tasks = append(y.tasks, &task{batch: b, records: rest[:n], done: make(chan struct{})})
+		rest = rest[n:]
+	}
+	select {
+	case d.order <- y:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	// From here on the batch is the daemon's. A worker is free sooner or later,
+	// whatever the loop does.
+	for _, t := range y.tasks {
+		d.work <- t
+	}
+	return nil
+}
+
+// worker turns records into results. It belongs to one goroutine.
+type worker struct {
+	d          *Daemon
+	summariser incremental.Summariser
+	decoder    *wire.Decoder
+	features   []string // the ones that decoder is for
+}
+
+func (w *worker) work(ctx context.Context) {
+	for t := range w.d.work {
+		if w.d.features.Load() == nil {
+			t.deferred = true
+		} else {
+			t.results = make([]result, len(t.records))
+			for i := range t.records {
+				t.results[i] = w.process(ctx, t, &t.records[i])
+			}
+		}
+		close(t.done)
+	}
+}
+
+// process decodes and summarises one record. When it cannot be used, the dead
+// letter has been written by the time it returns.
+func (w *worker) process(ctx context.Context, t *task, r *kafka.Record) result {
+	var z result
+	z.id, z.bad = w.d.blockID(t.batch.Topic, t.batch.Partition, r)
+	if z.bad == nil && w.d.cfg.Blocks.Unit == config.UnitKey && r.Value == nil {
+		return z // a tombstone
+	}
+	if z.bad == nil {
+		z.bad = w.summarise(t, r, &z)
+	}
+	if z.bad != nil {
+		z.fatal = w.d.reject(ctx, t.batch.Topic, t.batch.Partition, r, z.bad)
+	}
+	return z
+}
+
+func (w *worker) summarise(t *task, r *kafka.Record, z *result) error {
+	if w.d.cfg.Retire.Age > 0 && r.Time.After(time.Now().Add(futureLimit)) {
+		return fmt.Errorf("the event time %s is in the future: taking it would retire all that is older than retire.age",
+			r.Time.UTC().Format(time.RFC3339))
+	}
+	if r.Value == nil {
+		return errors.New("the value is null")
+	}
+	if err := w.prepare(); err != nil {
+		return err
+	}
+	b, err := w.decoder.Decode(contentType(r), r.Value)
+	if err != nil {
+		return err
+	}
+	z.rows = b.Rows()
+	if w.features == nil {
+		z.features = featuresOf(b)
+	}
+	if w.d.gathers() {
+		if bad := b.FirstBadRow(); bad != nil {
+			return bad
+		}
+		z.i = t.rows.len()
+		t.rows.appendBlock(b)
+		z.j = t.rows.len()
+		return nil
+	}
+	z.summary, err = w.summariser.Summarise(b)
+	return err
+}
+
+// featuresOf names the columns of a block.
+func featuresOf(b *incremental.Block) []string {
+	if b.Features != nil {
+		return slices.Clone(b.Features)
+	}
+	names := make([]string, len(b.Columns))
+	for j := range names {
+		names[j] = incremental.DefaultFeature(j)
+	}
+	return names
+}
+
+// futureLimit is how far a producer's clock may be ahead.
+const futureLimit = 24 * time.Hour
+
+// prepare makes the decoder fit the features that are fixed now.
+func (w *worker) prepare() error {
+	fixed := w.d.features.Load()
+	if w.decoder != nil && (fixed == nil) == (w.features == nil) {
+		return nil
+	}
+	o := w.d.decoding
+	if fixed != nil {
+		o.Features = *fixed
+	}
+	var err error
+	w.decoder, err = wire.NewDecoder(o)
+	w.features = o.Features
+	return err
+}
+
+func contentType(r *kafka.Record) string {
+	for _, h := range r.Headers {
+		if h.Key == "content-type" {
+			return string(h.Value)
+		}
+	}
+	return ""
+}
+
+// blockID names the block that a record makes or changes. It is empty where
+// records are gathered: a block gets its name from its first record then.
+func (d *Daemon) blockID(topic string, partition int, r *kafka.Record) (string, error) {
+	switch d.cfg.Blocks.Unit {
+	case config.UnitMessage:
+		return incremental.Position{Topic: topic, Partition: partition, Offset: r.Offset}.String(), nil
+	case config.UnitKey:
+		if r.Key == nil {
+			return "", errors.New("the record has no key, which would name its block")
+		}
+		if len(r.Key) > maxKey {
+			return "", fmt.Errorf("the key has %d bytes, more than %d", len(r.Key), maxKey)
+		}
+		return keyPrefix + url.PathEscape(string(r.Key)), nil
+	}
+	return "", nil
+}
+
+// keyPrefix opens the id of a block that is named by a key; topics have no colon.
+const keyPrefix = "key:"
+
+// maxKey bounds a key, which names its block in the ledger and in URLs.
+const maxKey = 512
+
+func (d *Daemon) gathers() bool {
+	return d.cfg.Blocks.Unit == config.UnitOffsets || d.cfg.Blocks.Unit == config.UnitTime
+}
+
+// reject does with an unusable record what the policy says. The error is final.
+func (d *Daemon) reject(ctx context.Context, topic string, partition int, r *kafka.Record, why error) error {
+	at := incremental.Position{Topic: topic, Partition: partition, Offset: r.Offset}
+	switch d.cfg.DeadLetters.Policy {
+	case config.DeadLettersStop:
+		return fmt.Errorf("record %s cannot be used and dead_letters.policy is stop: %w", at, why)
+	case config.DeadLettersSkip:
+		d.log.Warn().Stringer("record", at).Err(why).Msg("record skipped")
+		return nil
+	}
+	// Kafka Connect's names for decoding and for what comes after it.
+	stage := "TASK_PUT"
+	var undecodable *wire.Error
+	if errors.As(why, &undecodable) {
+		stage = "VALUE_CONVERTER"
+	}
+	reason := kafka.Reason{Stage: stage, Class: strings.TrimPrefix(fmt.Sprintf("%T", why), "*"), Message: why.Error()}
+	if err := d.letters.Write(ctx, partition, r, reason); err != nil {
+		return fmt.Errorf("record %s cannot be used (%w), and its dead letter could not be written: %w", at, why, err)
+	}
+	d.log.Info().Stringer("record", at).Err(why).Msg("record sent to the dead letters")
+	return nil
+}
+
+// entryOf is the ledger's line for a block made of one record.
+func entryOf(id, topic string, partition int, r *kafka.Record, s *incremental.Summary) retire.Entry {
+	return retire.Entry{
+		ID:       id,
+		Position: incremental.Position{Topic: topic, Partition: partition, Offset: r.Offset},
+		Last:     r.Offset,
+		Time:     eventTime(r),
+		Rows:     s.Rows(),
+	}
+}

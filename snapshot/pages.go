@@ -168,6 +168,9 @@ func (c *pageCheck) read(id uint64) (*run, error) {
 		return nil, err
 	}
 	r.length = int64(n) * c.size
+	if r.kind == kindFreelist {
+		return r, nil // its elements are of another size: freelist looks at them
+	}
 	table := r.table()
 	if table > r.length {
 		return nil, badPage(id, "%d elements do not fit in", r.count)

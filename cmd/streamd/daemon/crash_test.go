@@ -143,7 +143,7 @@ func TestKillTwentyTimes(t *testing.T) {
 				}()
 				// A new group each time: a killed member would hold its
 				// partitions until its session ends.
-				flags["kafka.group"] = fmt.Sprintf("g%d", r.Int64())
+				flags["kafka.group"] = fmt.Sprintf("g%d", rand.Int64())
 				p := spawn(t, flags)
 				time.Sleep(time.Duration(r.IntN(400)) * time.Millisecond)
 				if _, _, seen, err := p.model(); err == nil {
@@ -152,7 +152,7 @@ func TestKillTwentyTimes(t *testing.T) {
 				p.kill()
 				<-produced
 			}
-			flags["kafka.group"] = fmt.Sprintf("g%d", r.Int64())
+			flags["kafka.group"] = fmt.Sprintf("g%d", rand.Int64())
 			p := spawn(t, flags)
 			deadline := time.Now().Add(patience)
 			for {

@@ -553,3 +553,210 @@ func (c *collector) run(t *testing.T, topic string, enough func() bool) {
 		t.Fatal(err)
 	}
 }
+
+// jsonRow is a message of one row with whole numbers.
+func jsonRow(label int, x ...int) []byte {
+	b, _ := json.Marshal(map[string]any{"label": label, "features": x})
+	return b
+}
+
+// stateOf is the state of rows given as jsonRow takes them.
+func stateOf(t *testing.T, data ...[]int) *incremental.State {
+	t.Helper()
+	state := incremental.NewState([]string{"x1", "x2"})
+	var z incremental.Summariser
+	for _, row := range data {
+		var c rowsOf
+		c.add([]float64{float64(row[0]), float64(row[1]), float64(row[2])})
+		s, err := z.Summarise(c.block())
+		if err != nil {
+			t.Fatal(err)
+		}
+		state.Add(s)
+	}
+	return state
+}
+
+// A compacted topic as a table: a key names a block, a new value replaces the
+// old one, a null value retires it.
+func TestKeysAreATable(t *testing.T) {
+	name := topic(t, 1)
+	file := filepath.Join(t.TempDir(), "streamd.db")
+	flags := map[string]string{"blocks.unit": "key"}
+	row := func(key string, value []byte) message { return message{key: []byte(key), value: value} }
+	produce(t, name,
+		row("ann/1", jsonRow(1, 5, 6)), row("bob", jsonRow(-1, 1, 2)), row("ann/1", jsonRow(1, 7, 8)),
+		row("eve", jsonRow(1, 3, 3)), row("bob", nil), row("nobody", nil), row("dan", jsonRow(-1, 4, 4)),
+	)
+	d := start(t, name, file, flags)
+	served := d.waitForOffsets(7)
+	want := stateOf(t, []int{1, 7, 8}, []int{1, 3, 3}, []int{-1, 4, 4})
+	if served.Digest != digestOf(want) || served.Blocks != 3 {
+		t.Errorf("%d blocks with digest %s, want %s", served.Blocks, served.Digest, digestOf(want))
+	}
+	receipt := d.retire("key:ann%2F1")
+	if string(receipt.Block.Key) != "ann/1" || receipt.Block.Rows != 1 || receipt.DigestBefore != served.Digest {
+		t.Errorf("receipt %+v", receipt)
+	}
+	d.stop()
+	// Forgotten stays forgotten, and a saved block can be replaced.
+	produce(t, name, row("eve", jsonRow(1, 9, 9)), row("dan", nil), row("dan", jsonRow(-1, 2, 1)))
+	d = start(t, name, file, flags)
+	served = d.waitForOffsets(10)
+	want = stateOf(t, []int{1, 9, 9}, []int{-1, 2, 1})
+	if served.Digest != digestOf(want) {
+		t.Errorf("digest %s, want %s", served.Digest, digestOf(want))
+	}
+	c := d.Status()
+	if c.Rows.Missing() != 0 || c.Blocks.Replaced != 2 || c.Blocks.Retired != 3 || c.Blocks.Added != 7 {
+		t.Errorf("counts %+v %+v", c.Rows, c.Blocks)
+	}
+	d.stop()
+}
+
+// The live set under a policy does not depend on the partitions, nor on a
+// restart in the middle.
+func TestPolicies(t *testing.T) {
+	for _, flags := range []map[string]string{
+		{"retire.keep": "blocks", "retire.blocks": "17"},
+		{"retire.keep": "rows", "retire.rows": "23"},
+		{"retire.keep": "age", "retire.age": "30s"},
+	} {
+		t.Run(flags["retire.keep"], func(t *testing.T) {
+			const n = 200
+			digests := map[string]bool{}
+			for _, partitions := range []int{1, 5} {
+				r := rand.New(rand.NewPCG(5, 6))
+				name := topic(t, partitions)
+				file := filepath.Join(t.TempDir(), "streamd.db")
+				var messages []message
+				for i := range n {
+					at := time.UnixMilli(1_700_000_000_000 + int64(r.IntN(1000))*1_000 + int64(i)) // no two alike
+					messages = append(messages, message{
+						partition: i % partitions,
+						value:     jsonRow(i%2, r.IntN(100), r.IntN(100)),
+						time:      at,
+					})
+				}
+				produce(t, name, messages[:n/2]...)
+				d := start(t, name, file, flags)
+				d.waitForOffsets(n / 2)
+				d.stop()
+				produce(t, name, messages[n/2:]...)
+				d = start(t, name, file, flags)
+				served := d.waitForOffsets(n)
+				digests[served.Digest] = true
+				if s := d.Status(); s.Blocks.Added-s.Blocks.Retired != int64(served.Blocks) || served.Blocks == n || served.Blocks == 0 {
+					t.Errorf("%d live of %+v", served.Blocks, s.Blocks)
+				}
+				d.stop()
+			}
+			if len(digests) != 1 {
+				t.Errorf("another number of partitions gives another state: %v", digests)
+			}
+		})
+	}
+}
+
+// A class that is met for the first time late in the stream joins, and one
+// whose last block is retired leaves.
+func TestClassesComeAndGo(t *testing.T) {
+	name := topic(t, 1)
+	d := start(t, name, filepath.Join(t.TempDir(), "streamd.db"), map[string]string{"limits.classes": "3"})
+	produce(t, name, message{value: jsonRow(1, 1, 2)})
+	if served := d.waitForOffsets(1); served.Model != nil || served.Problem == "" {
+		t.Errorf("one class has a model: %+v", served)
+	}
+	produce(t, name, message{value: jsonRow(2, 2, 2)})
+	if served := d.waitForOffsets(2); served.Model == nil || len(served.Model.Planes) != 1 {
+		t.Errorf("two classes: %+v", served)
+	}
+	produce(t, name, message{value: jsonRow(3, 5, 1)}, message{value: jsonRow(4, 5, 1)})
+	served := d.waitForOffsets(4)
+	if served.Model == nil || len(served.Model.Planes) != 3 {
+		t.Errorf("three classes: %+v", served)
+	}
+	if s := d.Status(); s.Blocks.Rejected != 1 || s.DeadLetters != 1 {
+		t.Errorf("the fourth class is not refused: %+v", s)
+	}
+	d.retire(incremental.Position{Topic: name, Partition: 0, Offset: 2}.String())
+	served = d.wait("two classes", func(s *httpapi.Served) bool { return s.Blocks == 2 })
+	if served.Model == nil || len(served.Model.Planes) != 1 || served.Digest != digestOf(stateOf(t, []int{1, 1, 2}, []int{2, 2, 2})) {
+		t.Errorf("after the third has gone: %+v", served)
+	}
+	d.stop()
+}
+
+// A block that is still growing can be retired: what comes later begins
+// another one.
+func TestRetireAGrowingBlock(t *testing.T) {
+	name := topic(t, 1)
+	file := filepath.Join(t.TempDir(), "streamd.db")
+	flags := map[string]string{"blocks.unit": "offsets", "blocks.offsets": "100"}
+	d := start(t, name, file, flags)
+	produce(t, name, message{value: jsonRow(1, 1, 2)}, message{value: jsonRow(0, 3, 2)})
+	d.waitForOffsets(2)
+	if r := d.retire(incremental.Position{Topic: name, Offset: 0}.String()); r.Block.Rows != 2 {
+		t.Errorf("receipt %+v", r)
+	}
+	produce(t, name, message{value: jsonRow(1, 7, 7)}, message{value: jsonRow(0, 8, 9)})
+	want := digestOf(stateOf(t, []int{1, 7, 7}, []int{0, 8, 9}))
+	for range 2 {
+		if served := d.waitForOffsets(4); served.Digest != want || served.Blocks != 1 {
+			t.Errorf("%d blocks with digest %s, want %s", served.Blocks, served.Digest, want)
+		}
+		d.stop()
+		d = start(t, name, file, flags)
+	}
+	d.stop()
+}
+
+// While dead letters cannot be written the partition stops; nothing is skipped.
+func TestDeadLetterThatCannotBeWritten(t *testing.T) {
+	name := topic(t, 1)
+	file := filepath.Join(t.TempDir(), "streamd.db")
+	produce(t, name, message{value: jsonRow(1, 1, 2)}, message{value: []byte("bad")}, message{value: jsonRow(0, 3, 2)})
+	d := start(t, name, file, map[string]string{"dead_letters.policy": "stop"})
+	select {
+	case err := <-d.done:
+		if err == nil || !strings.Contains(err.Error(), name+"/0/1") {
+			t.Errorf("the error is %v", err)
+		}
+	case <-time.After(patience):
+		t.Fatal("the daemon goes on")
+	}
+	// The good record before it is learned and saved; the one after it is not.
+	d = start(t, name, file, map[string]string{"dead_letters.policy": "skip"})
+	served := d.waitForOffsets(3)
+	if want := digestOf(stateOf(t, []int{1, 1, 2}, []int{0, 3, 2})); served.Digest != want {
+		t.Errorf("digest %s, want %s", served.Digest, want)
+	}
+	if s := d.Status(); s.Blocks.Rejected != 1 || s.DeadLetters != 0 || s.Rows.Missing() != 0 {
+		t.Errorf("counts: %+v", s)
+	}
+	d.stop()
+}
+
+func TestOtherSettingsAreRefused(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "streamd.db")
+	base := map[string]string{"kafka.topic": "a", "snapshot.file": file, "format.features": "p,q"}
+	d, err := New(Options{Config: load(t, base), Log: zerolog.Nop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.save()
+	d.listener.Close()
+	d.store.Close()
+	for key, value := range map[string]string{"kafka.topic": "b", "blocks.unit": "key", "format.features": "p,r"} {
+		other := map[string]string{}
+		for k, v := range base {
+			other[k] = v
+		}
+		other[key] = value
+		if _, err := New(Options{Config: load(t, other), Log: zerolog.Nop()}); err == nil {
+			t.Errorf("another %s is accepted", key)
+		} else {
+			t.Log(err)
+		}
+	}
+}

@@ -3,12 +3,9 @@ package wire
 import (
 	"bytes"
 	"encoding/binary"
-	"encoding/json"
-	"fmt"
 	"io"
 	"math"
 	"slices"
-	"strings"
 	"unsafe"
 
 	"github.com/apache/arrow-go/v18/arrow/float16"
@@ -18,69 +15,25 @@ import (
 	"streamd/incremental/gram"
 )
 
-// The numbers below are Arrow's: format/Message.fbs and format/Schema.fbs.
+const (
+	continuation       = 0xFFFFFFFF // opens a message
+	arrowFileMagic     = "ARROW1"
+	compressedHead     = 8         // bytes before a compressed buffer: its length when decompressed
+	compressedNotAtAll = int64(-1) // that length for a buffer left as it is
+)
+
+// From Arrow's format/Message.fbs.
 const (
 	headerSchema     = 1
 	headerDictionary = 2
 	headerBatch      = 3
 
-	metadataV4 = 3 // the fourth version; union layouts aside the fifth is the same
+	metadataV4 = 3 // the fourth version; for what is read here the fifth is the same
 	metadataV5 = 4
 
 	codecLZ4  = 0
 	codecZstd = 1
-
-	typeInt             = 2
-	typeFloat           = 3
-	typeUtf8            = 5
-	typeBool            = 6
-	typeFixedSizeList   = 16
-	typeLargeUtf8       = 20
-	typeUtf8View        = 24
-	continuation        = 0xFFFFFFFF
-	arrowFileMagic      = "ARROW1"
-	listNamesKey        = "features"       // in a list field's metadata: JSON array of the features' names
-	pandasIndexPrefix   = "__index_level_" // how pandas calls a data frame's index
-	maxFieldMetadata    = 64               // entries looked at
-	compressedPrefix    = 8                // bytes before a compressed buffer: its length when decompressed
-	compressedVerbatim  = int64(-1)        // that length for a buffer left as it is
-	maxListNamesDecoded = 1 << 20          // bytes of that JSON array
-	viewSize, viewShort = 16, 12           // a string view, and the longest string within it
 )
-
-// layout is how an array lies in memory.
-type layout uint8
-
-const (
-	layoutUnsupported layout = iota
-	layoutNumbers            // of a kind
-	layoutHalf
-	layoutBits
-	layoutText      // 32-bit offsets
-	layoutLargeText // 64-bit offsets
-	layoutView
-	layoutList // of a fixed size
-)
-
-// arrayType is the type of an array.
-type arrayType struct {
-	layout layout
-	kind   gram.Kind // of layoutNumbers
-	size   int       // bytes of a number or list length, by layout
-	name   string    // for errors
-}
-
-// arrowField is a field of the schema.
-type arrowField struct {
-	name    string
-	typ     arrayType // of the values
-	list    arrayType // of a list's elements
-	encoded bool      // as indices into a dictionary
-	index   arrayType // of those
-	id      int64     // of the dictionary
-
-	role int // the column it goes to, or roleLabel, …
-}
 
 // arrowState is what the decoder keeps between blocks and within one.
 type arrowState struct {
@@ -92,13 +45,15 @@ type arrowState struct {
 	names      []string // of the columns; nil: none
 	width      int
 	list       []int // of a list: the column that element j goes to
+
+	// The label's dictionary; rows is -1 while there is none.
 	dictionary labelArray
-	codes      []int32 // per dictionary entry its code, or -1
+	codes      []int32 // per entry its code in this block, or -1
 
 	// The batches of the block in hand.
 	rows   int
 	parts  [][]byte // values, batch by batch, one part per field
-	nbatch int
+	nbatch int // with rows; -1: not even the schema has come
 
 	// The message in hand.
 	meta   flatbuffer
@@ -112,16 +67,9 @@ type arrowState struct {
 	src   bytes.Reader
 }
 
-// labelArray is an array of labels.
-type labelArray struct {
-	typ   arrayType
-	rows  int
-	valid []byte // nil: no nulls
-	data  []byte // numbers, bits, offsets or views
-	text  []byte
-	more  [][]byte // of layoutView
-}
-
+// decodeArrow reads an IPC stream. It does so itself, rather than through
+// arrow-go's reader, because that one trusts its input (see flatbuffer), copies
+// the body, and builds the schema anew for each block.
 func (d *Decoder) decodeArrow(b []byte) error {
 	if bytes.HasPrefix(b, []byte(arrowFileMagic)) {
 		return d.fail(-1, "", "this is Arrow's file format; write the stream format")
@@ -222,264 +170,6 @@ func (d *Decoder) nextArrow() {
 	s.forgetCodes()
 }
 
-// forgetCodes makes the dictionary one of which no entry has a code.
-func (s *arrowState) forgetCodes() {
-	n := max(s.dictionary.rows, 0)
-	s.codes = slices.Grow(s.codes[:0], n)[:n]
-	for i := range s.codes {
-		s.codes[i] = -1
-	}
-}
-
-// own copies what the array is a view of.
-func (a *labelArray) own() {
-	a.valid, a.data, a.text = bytes.Clone(a.valid), bytes.Clone(a.data), bytes.Clone(a.text)
-	for k := range a.more {
-		a.more[k] = bytes.Clone(a.more[k])
-	}
-}
-
-// arrowSchema makes the plan.
-func (d *Decoder) arrowSchema(f *flatbuffer, schema table) error {
-	s := &d.arrow
-	if s.schema != nil && s.unlabelled == d.unlabelled && bytes.Equal(s.schema, f.b) {
-		return nil
-	}
-	s.schema = nil
-	little := binary.NativeEndian.Uint16([]byte{1, 0}) == 1
-	if big := f.shortField(schema, 0) != 0; big == little {
-		return d.fail(-1, "", "the stream's byte order is not this machine's")
-	}
-	start, n := f.vectorField(schema, 1, 4)
-	if n > d.opts.Limits.Features+2 { // the label and the weight
-		return d.fail(-1, "", "the schema has %d fields, the limit is %d features", n, d.opts.Limits.Features)
-	}
-	s.fields, s.names, s.list = s.fields[:0], nil, nil
-	var (
-		list     []string
-		listed   []string // names of the elements of a list
-		lists    int
-		features int
-	)
-	label, weight := -1, -1
-	for k := range n {
-		t := f.element(start, k)
-		field, elements := d.arrowField(f, t)
-		if f.bad {
-			return d.fail(-1, "", "the schema is malformed")
-		}
-		switch field.name {
-		case d.opts.Label:
-			if label >= 0 {
-				return d.fail(-1, field.name, "the name is used twice")
-			}
-			label, field.role = k, roleLabel
-			if !field.labels() {
-				return d.fail(-1, field.name, "labels of type %s are not supported", field.typ.name)
-			}
-		case d.opts.Weight:
-			if weight >= 0 {
-				return d.fail(-1, field.name, "the name is used twice")
-			}
-			weight, field.role = k, roleWeight
-			if field.encoded || field.typ.layout != layoutNumbers {
-				return d.fail(-1, field.name, "weights of type %s are not supported", field.typ.name)
-			}
-		default:
-			if reason := badName([]byte(field.name)); reason != "" {
-				return d.fail(-1, "", "%s", reason)
-			}
-			if strings.HasPrefix(field.name, pandasIndexPrefix) {
-				return d.fail(-1, field.name, "this is a data frame's index; write with preserve_index=False")
-			}
-			if !field.numbers() {
-				return d.fail(-1, field.name, "a feature of type %s is not supported: want integers, floats or booleans", field.typ.name)
-			}
-			features++
-			if field.typ.layout == layoutList {
-				lists++
-				listed = elements
-				s.width = field.typ.size
-			} else {
-				list = append(list, field.name)
-			}
-		}
-		s.fields = append(s.fields, field)
-	}
-	switch {
-	case f.bad:
-		return d.fail(-1, "", "the schema is malformed")
-	case label < 0 && !d.unlabelled:
-		return d.fail(-1, d.opts.Label, "there is no such column for the label")
-	case weight < 0 && d.weighted():
-		return d.fail(-1, d.opts.Weight, "there is no such column for the weight")
-	case features == 0:
-		return d.fail(-1, "", "there are no features")
-	case lists > 0 && features > 1:
-		return d.fail(-1, "", "there is a list of features and another column beside it")
-	}
-	if err := d.arrowPlaces(list, listed, lists > 0); err != nil {
-		return err
-	}
-	s.schema = append(s.schema[:0], f.b...)
-	s.unlabelled = d.unlabelled
-	return nil
-}
-
-// arrowPlaces gives the features their columns.
-func (d *Decoder) arrowPlaces(list, listed []string, isList bool) error {
-	s := &d.arrow
-	s.names = d.want.names
-	if isList && listed == nil {
-		if d.want.width != 0 && s.width != d.want.width {
-			return d.fail(-1, "", "there are %d features, want %d", s.width, d.want.width)
-		}
-		s.list = make([]int, s.width)
-		for j := range s.list {
-			s.list[j] = j
-		}
-		return nil
-	}
-	if isList {
-		if len(listed) != s.width {
-			return d.fail(-1, "", "the field metadata names %d features, the list has %d", len(listed), s.width)
-		}
-		list = listed
-	}
-	at, err := d.place(list)
-	if err != nil {
-		return err
-	}
-	if s.names == nil {
-		s.names = list
-	}
-	s.width = len(list)
-	if isList {
-		s.list = at
-		return nil
-	}
-	for k := range s.fields {
-		if s.fields[k].role >= 0 {
-			s.fields[k].role, at = at[0], at[1:]
-		}
-	}
-	return nil
-}
-
-// labels is whether the field can hold labels.
-func (a *arrowField) labels() bool {
-	return a.typ.layout != layoutUnsupported && a.typ.layout != layoutList
-}
-
-// numbers is whether the field can hold features.
-func (a *arrowField) numbers() bool {
-	if a.encoded {
-		return false
-	}
-	switch a.typ.layout {
-	case layoutNumbers, layoutHalf, layoutBits:
-		return true
-	case layoutList:
-		return a.list.kind == gram.Float32 || a.list.kind == gram.Float64
-	}
-	return false
-}
-
-// arrowField reads a field of the schema, and the names of a list's elements.
-func (d *Decoder) arrowField(f *flatbuffer, t table) (field arrowField, elements []string) {
-	name := f.stringField(t, 0)
-	field.name = string(name[:min(len(name), maxName+1)])
-	field.typ = arrowType(f, t)
-	if field.typ.layout == layoutList {
-		start, n := f.vectorField(t, 5, 4)
-		if n == 1 {
-			field.list = arrowType(f, f.element(start, 0))
-		}
-		if size := field.typ.size; size <= 0 || size > d.opts.Limits.Features || n != 1 {
-			field.typ.layout = layoutUnsupported
-		}
-		elements = listNames(f, t)
-	}
-	if dict, ok := f.tableField(t, 4); ok {
-		field.encoded = true
-		field.id = f.longField(dict, 0)
-		field.index = arrayType{layout: layoutNumbers, kind: gram.Int32, size: 4} // when none is said
-		if index, ok := f.tableField(dict, 1); ok {
-			field.index = intType(f, index)
-		}
-		if field.index.layout != layoutNumbers {
-			field.typ.layout = layoutUnsupported
-		}
-		field.typ.name = "dictionary of " + field.typ.name
-	}
-	return field, elements
-}
-
-// listNames reads the names of a list's elements from the field's metadata.
-func listNames(f *flatbuffer, t table) (list []string) {
-	start, n := f.vectorField(t, 6, 4)
-	for k := range min(n, maxFieldMetadata) {
-		entry := f.element(start, k)
-		if string(f.stringField(entry, 0)) != listNamesKey {
-			continue
-		}
-		value := f.stringField(entry, 1)
-		if len(value) > maxListNamesDecoded || json.Unmarshal(value, &list) != nil {
-			f.bad = true
-		}
-		for _, name := range list {
-			f.bad = f.bad || badName([]byte(name)) != ""
-		}
-		return list
-	}
-	return nil
-}
-
-// arrowType reads a field's type.
-func arrowType(f *flatbuffer, field table) arrayType {
-	id := f.byteField(field, 2)
-	t, _ := f.tableField(field, 3)
-	switch id {
-	case typeInt:
-		return intType(f, t)
-	case typeFloat:
-		switch f.shortField(t, 0) {
-		case 0:
-			return arrayType{layout: layoutHalf, size: 2, name: "float16"}
-		case 1:
-			return arrayType{layout: layoutNumbers, kind: gram.Float32, size: 4, name: "float32"}
-		case 2:
-			return arrayType{layout: layoutNumbers, kind: gram.Float64, size: 8, name: "float64"}
-		}
-	case typeBool:
-		return arrayType{layout: layoutBits, name: "boolean"}
-	case typeUtf8:
-		return arrayType{layout: layoutText, name: "utf8"}
-	case typeLargeUtf8:
-		return arrayType{layout: layoutLargeText, name: "large_utf8"}
-	case typeUtf8View:
-		return arrayType{layout: layoutView, name: "utf8_view"}
-	case typeFixedSizeList:
-		return arrayType{layout: layoutList, size: f.intField(t, 0), name: "fixed_size_list"}
-	}
-	return arrayType{name: fmt.Sprintf("number %d in Arrow's Schema.fbs", id)}
-}
-
-func intType(f *flatbuffer, t table) arrayType {
-	signed := f.byteField(t, 1) != 0
-	bits := f.intField(t, 0)
-	kinds := map[int][2]gram.Kind{8: {gram.Uint8, gram.Int8}, 16: {gram.Uint16, gram.Int16},
-		32: {gram.Uint32, gram.Int32}, 64: {gram.Uint64, gram.Int64}}[bits]
-	name, kind := fmt.Sprintf("uint%d", bits), kinds[0]
-	if signed {
-		name, kind = fmt.Sprintf("int%d", bits), kinds[1]
-	}
-	if kind == 0 {
-		return arrayType{name: name}
-	}
-	return arrayType{layout: layoutNumbers, kind: kind, size: bits / 8, name: name}
-}
-
 // batchReader walks through the arrays of a record batch.
 type batchReader struct {
 	d         *Decoder
@@ -565,12 +255,12 @@ func (r *batchReader) buffer(min int) ([]byte, error) {
 // decompress undoes a buffer's compression, into the arena.
 func (d *Decoder) decompress(b []byte) ([]byte, error) {
 	s := &d.arrow
-	if len(b) < compressedPrefix {
+	if len(b) < compressedHead {
 		return nil, d.fail(-1, "", "a compressed buffer is truncated")
 	}
 	n := int64(binary.LittleEndian.Uint64(b))
-	b = b[compressedPrefix:]
-	if n == compressedVerbatim {
+	b = b[compressedHead:]
+	if n == compressedNotAtAll {
 		return b, nil
 	}
 	if n < 0 || n > int64(d.opts.Limits.Bytes) {
@@ -760,264 +450,6 @@ func (r *batchReader) bits() ([]byte, error) {
 		out[i] = b[i/8] >> (i % 8) & 1
 	}
 	return out, nil
-}
-
-// label takes in the labels of a batch.
-func (r *batchReader) label(field *arrowField) error {
-	d, s := r.d, &r.d.arrow
-	s.parts = append(s.parts, nil)
-	typ := field.typ
-	if field.encoded {
-		typ = field.index
-	}
-	var err error
-	if s.labels, err = r.labelArray(typ, r.rows); err != nil || d.unlabelled {
-		return err
-	}
-	a := &s.labels
-	if a.valid != nil {
-		for i := range a.rows {
-			if !bit(a.valid, i) {
-				r.badRow(r.row0+i, field.name, "the label is null")
-				return nil
-			}
-		}
-	}
-	bad, reason := d.labelCodes(field, a)
-	if reason != "" {
-		r.badRow(r.row0+bad, field.name, reason)
-	}
-	return nil
-}
-
-// labelArray reads an array of labels.
-func (r *batchReader) labelArray(typ arrayType, rows int) (a labelArray, err error) {
-	a = labelArray{typ: typ, rows: rows}
-	nulls, ok := r.node(rows)
-	if !ok {
-		return a, r.d.fail(-1, r.d.opts.Label, "an array's length or null count is malformed")
-	}
-	if a.valid, err = r.validity(nulls, rows); err != nil {
-		return a, err
-	}
-	size := 0
-	switch typ.layout {
-	case layoutNumbers, layoutHalf:
-		size = rows * typ.size
-	case layoutBits:
-		size = (rows + 7) / 8
-	case layoutText:
-		size = 4 * (rows + 1)
-	case layoutLargeText:
-		size = 8 * (rows + 1)
-	case layoutView:
-		size = viewSize * rows
-	}
-	if rows == 0 { // an empty array may leave its offsets out
-		size = 0
-	}
-	if a.data, err = r.buffer(size); err != nil {
-		return a, err
-	}
-	switch typ.layout {
-	case layoutNumbers:
-		a.data, err = r.d.aligned(a.data, typ.size)
-	case layoutText, layoutLargeText:
-		a.text, err = r.buffer(0)
-	case layoutView:
-		if r.varLeft == 0 {
-			return a, r.d.fail(-1, r.d.opts.Label, "a view's buffers are not counted")
-		}
-		n := r.f.i64(r.variadic)
-		r.variadic, r.varLeft = r.variadic+8, r.varLeft-1
-		if n < 0 || n > int64(r.buffLeft) {
-			return a, r.d.fail(-1, r.d.opts.Label, "a record batch has too few buffers")
-		}
-		for range n {
-			b, err := r.buffer(0)
-			if err != nil {
-				return a, err
-			}
-			a.more = append(a.more, b)
-		}
-	}
-	return a, err
-}
-
-// arrowDictionary takes in the label's dictionary.
-func (d *Decoder) arrowDictionary(f *flatbuffer, dictionary table) error {
-	s := &d.arrow
-	id := f.longField(dictionary, 0)
-	delta := f.byteField(dictionary, 2) != 0
-	data, ok := f.tableField(dictionary, 1)
-	if f.bad || !ok {
-		return d.fail(-1, "", "a dictionary's metadata is malformed")
-	}
-	k := slices.IndexFunc(s.fields, func(a arrowField) bool { return a.encoded && a.id == id })
-	if k < 0 {
-		return d.fail(-1, "", "a dictionary that no column refers to")
-	}
-	if delta {
-		return d.fail(-1, s.fields[k].name, "dictionary deltas are not supported; write the dictionary whole")
-	}
-	r, err := d.newBatchReader(f, data)
-	if err != nil {
-		return err
-	}
-	a, err := r.labelArray(s.fields[k].typ, r.rows)
-	if err != nil {
-		return err
-	}
-	s.dictionary = a
-	s.forgetCodes()
-	return nil
-}
-
-// labelCodes appends the codes of an array without nulls. On failure it returns
-// the first bad element and the reason.
-func (d *Decoder) labelCodes(field *arrowField, a *labelArray) (bad int, reason string) {
-	if field.encoded {
-		return d.dictionaryCodes(a)
-	}
-	switch a.typ.kind {
-	case gram.Int8:
-		return numberCodes[int8](d, a)
-	case gram.Int16:
-		return numberCodes[int16](d, a)
-	case gram.Int32:
-		return numberCodes[int32](d, a)
-	case gram.Int64:
-		return numberCodes[int64](d, a)
-	case gram.Uint8:
-		return numberCodes[uint8](d, a)
-	case gram.Uint16:
-		return numberCodes[uint16](d, a)
-	case gram.Uint32:
-		return numberCodes[uint32](d, a)
-	case gram.Uint64:
-		return numberCodes[uint64](d, a)
-	case gram.Float32:
-		return numberCodes[float32](d, a)
-	case gram.Float64:
-		return numberCodes[float64](d, a)
-	}
-	for i := range a.rows {
-		code, reason := d.labelCode(a, i)
-		if reason != "" {
-			return i, reason
-		}
-		d.codes = append(d.codes, code)
-	}
-	return 0, ""
-}
-
-// numberCodes is labelCodes for numbers.
-func numberCodes[T gram.Number](d *Decoder, a *labelArray) (bad int, reason string) {
-	data := unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(a.data))), a.rows)
-	d.codes = slices.Grow(d.codes, a.rows)
-	small := &d.labels.small
-	for i, x := range data {
-		// The fast way is for a small integer that the block has had before.
-		// A huge unsigned one changes its sign as an int64.
-		if v := int64(x); T(v) == x && v < 0 == (x < 0) {
-			if at := uint64(v + smallLabels/2); at < smallLabels && small[at] >= 0 {
-				d.codes = append(d.codes, small[at])
-				continue
-			}
-		}
-		code, reason := d.numberCode(float64(x), a.typ.kind)
-		if reason != "" {
-			return i, reason
-		}
-		d.codes = append(d.codes, code)
-	}
-	return 0, ""
-}
-
-// numberCode is the code of a label that was of the kind.
-func (d *Decoder) numberCode(x float64, kind gram.Kind) (code int32, reason string) {
-	// Beyond this an integer may share its float64 with a neighbour.
-	if (kind == gram.Int64 || kind == gram.Uint64) && math.Abs(x) >= 1<<53 {
-		return -1, fmt.Sprintf("the label, about %v, has more than 53 bits; send it as a string", x)
-	}
-	return d.labels.number(x)
-}
-
-// dictionaryCodes is labelCodes for indices into the dictionary.
-func (d *Decoder) dictionaryCodes(a *labelArray) (bad int, reason string) {
-	s := &d.arrow
-	if s.dictionary.rows < 0 {
-		return 0, "the stream has no dictionary for the labels"
-	}
-	size := a.typ.size
-	for i := range a.rows {
-		var k uint64 // a negative index becomes a huge one
-		switch at := a.data[i*size:]; size {
-		case 1:
-			k = uint64(at[0])
-		case 2:
-			k = uint64(binary.LittleEndian.Uint16(at))
-		case 4:
-			k = uint64(binary.LittleEndian.Uint32(at))
-		case 8:
-			k = binary.LittleEndian.Uint64(at)
-		}
-		if k >= uint64(len(s.codes)) {
-			return i, "the label's index is outside its dictionary"
-		}
-		code := s.codes[k]
-		if code < 0 {
-			if valid := s.dictionary.valid; valid != nil && !bit(valid, int(k)) {
-				return i, "the label is null"
-			}
-			if code, reason = d.labelCode(&s.dictionary, int(k)); reason != "" {
-				return i, reason
-			}
-			s.codes[k] = code
-		}
-		d.codes = append(d.codes, code)
-	}
-	return 0, ""
-}
-
-// labelCode is the code of element i.
-func (d *Decoder) labelCode(a *labelArray, i int) (code int32, reason string) {
-	const outside = "the label lies outside its buffer"
-	var from, to uint64
-	text := a.text
-	switch a.typ.layout {
-	case layoutBits:
-		if bit(a.data, i) {
-			return d.labels.number(1)
-		}
-		return d.labels.number(0)
-	case layoutHalf:
-		return d.labels.number(float64(float16.FromBits(binary.LittleEndian.Uint16(a.data[2*i:])).Float32()))
-	case layoutNumbers:
-		x := columnOf(a.typ.kind, a.data[i*a.typ.size:], 0, 1, 1)
-		return d.numberCode(x.At(0), a.typ.kind)
-	case layoutText:
-		from, to = uint64(binary.LittleEndian.Uint32(a.data[4*i:])), uint64(binary.LittleEndian.Uint32(a.data[4*i+4:]))
-	case layoutLargeText:
-		from, to = binary.LittleEndian.Uint64(a.data[8*i:]), binary.LittleEndian.Uint64(a.data[8*i+8:])
-	case layoutView:
-		view := a.data[viewSize*i : viewSize*(i+1)]
-		n := uint64(binary.LittleEndian.Uint32(view))
-		if n <= viewShort {
-			text, from, to = view, 4, 4+n
-			break
-		}
-		k := uint64(binary.LittleEndian.Uint32(view[8:]))
-		if k >= uint64(len(a.more)) {
-			return -1, outside
-		}
-		text, from = a.more[k], uint64(binary.LittleEndian.Uint32(view[12:]))
-		to = from + n
-	}
-	if from > to || to > uint64(len(text)) {
-		return -1, outside
-	}
-	return d.labels.verbatim(text[from:to])
 }
 
 // aligned is b, or a copy of it where it is misaligned for numbers of the size.

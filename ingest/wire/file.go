@@ -204,6 +204,9 @@ func (r *Reader) widest() (width int, err error) {
 	defer r.Close()
 	for {
 		b, err := r.Next()
+		if err == io.EOF && width == 0 {
+			err = r.named(r.d.fail(-1, "", "no row has a feature"))
+		}
 		if err == io.EOF {
 			return width, nil
 		}
@@ -315,8 +318,11 @@ func (r *Reader) decode(text []byte) error {
 	d := r.d
 	d.text = text
 	switch r.format {
-	case LIBSVM:
-		return d.decodeLIBSVM(text)
+	case LIBSVM: // rows without a feature are fine where others have some
+		if err := d.libsvmRows(text); err != nil {
+			return err
+		}
+		return d.finishRows(d.want.names)
 	case CSV:
 		return d.csvRows(text, 0)
 	}
@@ -519,10 +525,10 @@ func csvRecord(b []byte, eof bool) (length int, isRow bool) {
 	return length, skipEmptyLines(b[:length], 0) < length
 }
 
-// jsonRecord is the length of b up to the end of its first object. Outside an
-// array it ends with the first line that has something else on it: the decoder
-// will say what is wrong with that. Before the bracket that closes the array
-// there is no record.
+// jsonRecord is the length of b up to the end of its first object; outside an
+// array, up to the end of that line, or of one with something else on it: the
+// decoder will say what is wrong with that. Before the bracket that closes the
+// array there is no record.
 func jsonRecord(b []byte, array, eof bool) (length int, isRow bool) {
 	depth, seen := 0, false
 	for i := 0; i < len(b); i++ {
@@ -538,7 +544,10 @@ func jsonRecord(b []byte, array, eof bool) (length int, isRow bool) {
 			depth++
 		case '}', ']':
 			if depth--; depth == 0 {
-				return i + 1, true
+				if array {
+					return i + 1, true
+				}
+				seen = true
 			}
 			if depth < 0 && array {
 				return 0, false

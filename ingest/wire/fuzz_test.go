@@ -134,6 +134,35 @@ func FuzzLIBSVM(f *testing.F) {
 	fuzzDecode(f, "application/x-libsvm")
 }
 
+// FuzzFile: a file read in blocks is what its whole text is as one payload, or
+// both are refused.
+func FuzzFile(f *testing.F) {
+	f.Add(byte(1), "label,a\n1,\"2\"\n\n2,3\r\n", byte(0))
+	f.Add(byte(2), "1,2\n\"a\nb\",4\n", byte(0))
+	f.Add(byte(1), "1 1:2\n#\n2 5:1\n1\n", byte(1))
+	f.Add(byte(1), "{\"label\":1,\"u\":1}\n{\"label\":\"}\",\"u\":2}{}\n", byte(2))
+	f.Add(byte(2), "[{\"label\":1,\"features\":[1]},{\"label\":1,\"features\":[3]} ,\n{\"label\":\"]\",\"features\":[2]}]\n", byte(2))
+	d := newDecoder(f, wire.Options{})
+	f.Fuzz(func(t *testing.T, rows byte, text string, kind byte) {
+		if text == "" || text[0] == 0 || strings.HasPrefix(text, "\x1f\x8b") {
+			return // refused before the format matters, or gzip
+		}
+		format := []wire.Format{wire.CSV, wire.LIBSVM, wire.JSON}[kind%3]
+		whole, err := d.Decode(format.ContentType(), []byte(text))
+		path := filepath.Join(t.TempDir(), "a."+format.String())
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		got, fileErr := readAll(path, wire.Options{}, int(rows)+1)
+		if (err == nil) != (fileErr == nil) {
+			t.Fatalf("error %v, of the file %v", err, fileErr)
+		}
+		if err == nil {
+			requireSame(t, got, whole)
+		}
+	})
+}
+
 // FuzzNumber compares the scanner with strconv, bit for bit.
 func FuzzNumber(f *testing.F) {
 	for _, s := range []string{"0", "-0", "1.", ".5", "1e23", "9007199254740993", "1e-400", "123456789012345678901234567890e-10", "+5e+5", "0x1p4", "inf", "1_0", "2.2250738585072011e-308"} {

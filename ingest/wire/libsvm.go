@@ -7,6 +7,16 @@ import (
 
 // decodeLIBSVM reads lines "label index:value …".
 func (d *Decoder) decodeLIBSVM(b []byte) error {
+	if err := d.libsvmRows(b); err != nil {
+		return err
+	}
+	if len(d.row) == 0 && d.rows > 0 {
+		return d.fail(-1, "", "no row has a feature")
+	}
+	return d.finishRows(d.want.names)
+}
+
+func (d *Decoder) libsvmRows(b []byte) error {
 	d.setWidth(d.want.width)
 	for i := 0; i < len(b); {
 		end := i + lineLength(b[i:])
@@ -19,10 +29,7 @@ func (d *Decoder) decodeLIBSVM(b []byte) error {
 		}
 		i = end
 	}
-	if len(d.row) == 0 && d.rows > 0 {
-		return d.fail(-1, "", "no row has a feature")
-	}
-	return d.finishRows(d.want.names)
+	return nil
 }
 
 // lineLength is the length of b's first line, its LF included.

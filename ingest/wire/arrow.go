@@ -53,7 +53,7 @@ type arrowState struct {
 	// The batches of the block in hand.
 	rows   int
 	parts  [][]byte // values, batch by batch, one part per field
-	nbatch int // with rows; -1: not even the schema has come
+	nbatch int      // with rows; -1: not even the schema has come
 
 	// The message in hand.
 	meta   flatbuffer

@@ -1,0 +1,46 @@
+# Everything here needs Go alone, except integration, which starts a real Apache
+# Kafka and needs a JRE and Maven.
+
+.PHONY: all test vet race fuzz bench integration published generate-check
+
+all: vet test
+
+test:
+	go test ./...
+
+vet:
+	@test -z "$$(gofmt -l .)" || { echo "not formatted:"; gofmt -l .; exit 1; }
+	go vet ./...
+
+# The packages with goroutines.
+race:
+	go test -race ./cmd/... ./ingest/... ./snapshot ./retire
+
+# Every fuzz target of every package, FUZZTIME each.
+FUZZTIME ?= 10s
+fuzz:
+	@set -e; for package in $$(go list ./...); do \
+		for target in $$(go test -list '^Fuzz' $$package | grep '^Fuzz' || true); do \
+			echo "$$package $$target"; \
+			go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$package; \
+		done; \
+	done
+
+bench:
+	go test -run '^$$' -bench . ./...
+
+# The Kafka suite and the daemon's tests against a real Apache Kafka.
+KAFKA_DIR ?= .kafka
+integration:
+	testdata/kafka/kafka.sh run $(KAFKA_DIR) -- \
+		env STREAMD_REQUIRE_BROKER=1 go test -count=1 ./ingest/kafka/... ./cmd/streamd/daemon
+
+# The published accuracies, on data sets that are not part of the project.
+DATA ?= ../shared/data
+published:
+	go test -count=1 -v -run TestPublished ./cmd/streamd -data $(abspath $(DATA))
+
+# Generated files are what their generators make.
+generate-check:
+	go generate ./...
+	git diff --exit-code

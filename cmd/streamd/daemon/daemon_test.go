@@ -52,32 +52,36 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// topic creates a topic of a name of its own.
-func topic(t *testing.T, partitions int) string {
+// cluster is a real Apache Kafka where STREAMD_TEST_BROKERS names one, and the
+// embedded broker elsewhere.
+func cluster(t *testing.T) kafka.Cluster {
 	t.Helper()
+	if real := os.Getenv("STREAMD_TEST_BROKERS"); real != "" {
+		return kafka.Cluster{Brokers: strings.Split(real, ",")}
+	}
+	if os.Getenv("STREAMD_REQUIRE_BROKER") != "" {
+		t.Fatal("STREAMD_REQUIRE_BROKER is set, but STREAMD_TEST_BROKERS names no broker")
+	}
 	b, err := broker()
 	if err != nil {
 		t.Fatal(err)
 	}
+	return kafka.Cluster{Brokers: []string{b.Addr()}}
+}
+
+// topic creates a topic of a name of its own.
+func topic(t *testing.T, partitions int) string {
+	t.Helper()
 	name := fmt.Sprintf("%s-%d", strings.Map(func(r rune) rune {
 		if r == '-' || r == '.' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' {
 			return r
 		}
 		return '_'
 	}, t.Name()), rand.Int64())
-	if err := b.CreateTopic(name, partitions, -1); err != nil {
+	if err := kafka.EnsureTopic(t.Context(), cluster(t), name, partitions, nil); err != nil {
 		t.Fatal(err)
 	}
 	return name
-}
-
-func cluster(t *testing.T) kafka.Cluster {
-	t.Helper()
-	b, err := broker()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return kafka.Cluster{Brokers: []string{b.Addr()}}
 }
 
 // message is a record to be produced.

@@ -1,0 +1,393 @@
+package main
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"streamd/cmd/streamd/httpapi"
+	"streamd/incremental"
+)
+
+// fitCmd learns from a file as the daemon does from a topic. The file is read
+// in blocks and never held in memory: once to sum the blocks up, with folds
+// once more to take each fold out of the sum, and once to score its rows.
+type fitCmd struct {
+	File string `arg:"" help:"CSV, LIBSVM, JSON or Arrow, also gzipped (.gz)."`
+	rowFlags
+	Nu           float64            `default:"1" help:"Weight ν > 0 of the errors against the size of the plane."`
+	Balanced     bool               `xor:"weights" help:"Weigh each side of a plane by one over its rows."`
+	ClassWeights map[string]float64 `mapsep:"," xor:"weights" placeholder:"A=2,B=1" help:"Weights of classes; the others have 1."`
+	Standardise  bool               `help:"Solve with every feature scaled to mean 0 and variance 1."`
+	Folds        int                `placeholder:"K" help:"Cross-validate: score every row by a model that has not seen its fold, of K."`
+	Test         string             `placeholder:"FILE" help:"File to test on."`
+	Seed         uint64             `default:"1" help:"Seed of the division into folds."`
+	jsonFlag
+}
+
+// Validate implements kong's interface: what it returns is a wrong usage.
+func (c *fitCmd) Validate() error {
+	if !(c.Nu > 0) || math.IsInf(c.Nu, 0) {
+		return fmt.Errorf("--nu %v: must be positive", c.Nu)
+	}
+	for class, weight := range c.ClassWeights {
+		if !(weight > 0) || math.IsInf(weight, 0) {
+			return fmt.Errorf("--class-weights %s=%v: must be positive", class, weight)
+		}
+	}
+	const maxFolds = 1000 // each keeps a state
+	if c.Folds != 0 && (c.Folds < 2 || c.Folds > maxFolds) {
+		return fmt.Errorf("--folds %d: must be 2 to %d", c.Folds, maxFolds)
+	}
+	return nil
+}
+
+// fitReport is what fit prints. Features, classes, planes and options are named
+// as in httpapi.ModelAnswer, so that a saved report can be predicted with.
+type fitReport struct {
+	File           string    `json:"file"`
+	Rows           int64     `json:"rows"` // of weight > 0, as all counts
+	TrainAccuracy  float64   `json:"train_accuracy"`
+	TestAccuracy   *float64  `json:"test_accuracy,omitempty"` // on the test file, else the mean over the folds
+	FoldAccuracies []float64 `json:"fold_accuracies,omitempty"`
+
+	Classes   []string              `json:"classes"`    // k
+	ClassRows []int64               `json:"class_rows"` // k
+	Features  []string              `json:"features"`   // n
+	W         any                   `json:"w"`          // n; k of n for k > 2 classes
+	Gamma     any                   `json:"gamma"`      // a number; k for k > 2 classes
+	Planes    []httpapi.PlaneAnswer `json:"planes"`
+	Condition float64               `json:"condition"` // the largest of the planes'
+	Options   httpapi.OptionsAnswer `json:"options"`
+	Digest    string                `json:"state_digest"`
+	Seconds   float64               `json:"seconds"`
+}
+
+func (c *fitCmd) Run(ctx context.Context, s *surroundings) error {
+	began := time.Now()
+	options, err := c.rowFlags.options()
+	if err != nil {
+		return usageError{err}
+	}
+	data, err := openDataset(c.File, options)
+	if err != nil {
+		return err
+	}
+	var test *dataset // opened first, so that what is wrong with it is said at once
+	if c.Test != "" {
+		if test, err = data.aligned(c.Test); err != nil {
+			return err
+		}
+	}
+	f := &fit{s: s, data: data, folds: c.Folds, seed: c.Seed, options: incremental.Options{
+		Nu: c.Nu, Balanced: c.Balanced, ClassWeights: c.ClassWeights, Standardise: c.Standardise,
+	}}
+	if err := f.train(ctx); err != nil {
+		return err
+	}
+	if c.Folds > 0 {
+		if err := f.trainFolds(ctx); err != nil {
+			return err
+		}
+	}
+	own, held, err := f.score(ctx, data, "scoring", f.foldModels)
+	if err != nil {
+		return err
+	}
+	report := f.report()
+	report.TrainAccuracy = own.accuracy()
+	if c.Folds > 0 {
+		var mean float64
+		for fold, t := range held {
+			if t.weight == 0 {
+				return fmt.Errorf("fold %d of %s has no rows; ask for fewer --folds", fold, c.File)
+			}
+			report.FoldAccuracies = append(report.FoldAccuracies, t.accuracy())
+			mean += t.accuracy() / float64(c.Folds)
+		}
+		report.TestAccuracy = &mean
+	}
+	if test != nil {
+		t, _, err := f.score(ctx, test, "testing", nil)
+		if err != nil {
+			return err
+		}
+		if t.weight == 0 {
+			return fmt.Errorf("%s has no row that weighs anything", c.Test)
+		}
+		accuracy := t.accuracy()
+		report.TestAccuracy = &accuracy
+	}
+	report.Seconds = time.Since(began).Seconds()
+	if c.JSON {
+		return printJSON(s.stdout, report)
+	}
+	return c.print(s.stdout, &report)
+}
+
+// fit is one run of fitCmd.
+type fit struct {
+	s       *surroundings
+	data    *dataset
+	folds   int // 0: none
+	seed    uint64
+	options incremental.Options
+
+	state      *incremental.State
+	dealt      *incremental.State // the sum of the folds' own summaries
+	model      *incremental.Model
+	foldModels []*incremental.Model
+}
+
+// summariser has the working memory of one worker.
+type summariser struct {
+	incremental.Summariser
+	deal    *dealer
+	of      []int     // row i is in fold of[i]
+	weights []float64 // those of one fold, 0 elsewhere
+}
+
+func (f *fit) summarisers() []summariser {
+	z := make([]summariser, workers())
+	for i := range z {
+		if f.folds > 0 {
+			z[i].deal = newDealer(f.folds, f.seed)
+		}
+	}
+	return z
+}
+
+// parts summarises the rows of each fold in a block.
+func (z *summariser) parts(b *incremental.Block, firstRow int64) ([]*incremental.Summary, error) {
+	z.of = z.of[:0]
+	for i := range b.Rows() {
+		z.of = append(z.of, z.deal.of(firstRow+int64(i)))
+	}
+	parts := make([]*incremental.Summary, z.deal.k)
+	for fold := range parts {
+		z.weights = z.weights[:0]
+		for i, of := range z.of {
+			weight := 0.0
+			if of == fold {
+				weight = 1
+				if b.Weights != nil {
+					weight = b.Weights[i]
+				}
+			}
+			z.weights = append(z.weights, weight)
+		}
+		part := *b
+		part.Weights = z.weights
+		var err error
+		if parts[fold], err = z.Summarise(&part); err != nil {
+			return nil, err
+		}
+	}
+	return parts, nil
+}
+
+// train sums the file up and solves. The model is that of whole blocks, also
+// when there are folds, and so has the same bits with them and without.
+func (f *fit) train(ctx context.Context) error {
+	type summaries struct {
+		whole *incremental.Summary
+		parts []*incremental.Summary
+	}
+	f.state, f.dealt = incremental.NewState(f.data.features), incremental.NewState(f.data.features)
+	tools := f.summarisers()
+	err := each(ctx, f.s, "learning", f.data,
+		func(worker int, b *incremental.Block, firstRow int64) (r summaries, err error) {
+			z := &tools[worker]
+			if r.whole, err = z.Summarise(b); err == nil && f.folds > 0 {
+				r.parts, err = z.parts(b, firstRow)
+			}
+			return r, err
+		},
+		func(r summaries) error {
+			f.state.Add(r.whole)
+			for _, part := range r.parts {
+				f.dealt.Add(part)
+			}
+			return nil
+		})
+	if err != nil {
+		return err
+	}
+	f.model, err = f.state.Moments().Solve(f.options)
+	if err != nil {
+		return fmt.Errorf("learn from %s: %w", f.data.path, err)
+	}
+	for class := range f.options.ClassWeights {
+		if !f.state.Has(class) {
+			return usagef("--class-weights: %s has no class %q; it has %s", f.data.path, class, strings.Join(f.model.Classes, ", "))
+		}
+	}
+	return nil
+}
+
+// trainFolds solves without each fold in turn: its summaries, made anew, are
+// removed from a copy of the sum of all, which leaves the very bits of a sum
+// that never had them.
+func (f *fit) trainFolds(ctx context.Context) error {
+	whole := f.dealt.AppendBinary(nil)
+	without := make([]*incremental.State, f.folds)
+	for fold := range without {
+		var err error
+		if without[fold], err = incremental.DecodeState(whole); err != nil {
+			return fmt.Errorf("copy the state of %s: %w", f.data.path, err)
+		}
+	}
+	tools := f.summarisers()
+	err := each(ctx, f.s, "dividing into folds", f.data,
+		func(worker int, b *incremental.Block, firstRow int64) ([]*incremental.Summary, error) {
+			return tools[worker].parts(b, firstRow)
+		},
+		func(parts []*incremental.Summary) error {
+			for fold, part := range parts {
+				without[fold].Remove(part)
+			}
+			return nil
+		})
+	if err != nil {
+		return err
+	}
+	f.foldModels = make([]*incremental.Model, f.folds)
+	for fold, state := range without {
+		if f.foldModels[fold], err = state.Moments().Solve(f.options); err != nil {
+			return fmt.Errorf("learn from %s without fold %d: %w", f.data.path, fold, err)
+		}
+	}
+	return nil
+}
+
+// tally counts rows by their weights.
+type tally struct{ right, weight float64 }
+
+func (t *tally) add(o tally) {
+	t.right += o.right
+	t.weight += o.weight
+}
+
+// accuracy is the share of the rows that were classified right; a row of weight
+// 2 counts as two.
+func (t *tally) accuracy() float64 { return t.right / t.weight }
+
+// score classifies all rows by the model of all rows, and each by that of its
+// fold if there are any. A row of a class that a model does not know counts
+// as wrong.
+func (f *fit) score(ctx context.Context, d *dataset, what string, foldModels []*incremental.Model) (all tally, folds []tally, err error) {
+	folds = make([]tally, len(foldModels))
+	err = each(ctx, f.s, what, d,
+		func(_ int, b *incremental.Block, firstRow int64) ([]tally, error) {
+			tallies := make([]tally, 1+len(foldModels))
+			var deal *dealer
+			if foldModels != nil {
+				deal = newDealer(len(foldModels), f.seed)
+			}
+			x := make([]float64, len(f.data.features)) // what the block lacks stays zero
+			columns := b.Columns[:min(len(b.Columns), len(x))]
+			var values []float64
+			for i, code := range b.Codes {
+				weight := 1.0
+				if b.Weights != nil {
+					weight = b.Weights[i]
+				}
+				for j, c := range columns {
+					x[j] = c.At(i)
+				}
+				judge := func(m *incremental.Model, t *tally) {
+					var class int
+					class, values = m.Decide(values[:0], x)
+					t.weight += weight
+					if m.Classes[class] == b.Classes[code] {
+						t.right += weight
+					}
+				}
+				judge(f.model, &tallies[0])
+				if deal != nil {
+					fold := deal.of(firstRow + int64(i))
+					judge(foldModels[fold], &tallies[1+fold])
+				}
+			}
+			return tallies, nil
+		},
+		func(tallies []tally) error {
+			all.add(tallies[0])
+			for fold := range folds {
+				folds[fold].add(tallies[1+fold])
+			}
+			return nil
+		})
+	return all, folds, err
+}
+
+func (f *fit) report() fitReport {
+	m := f.model
+	digest := f.state.Digest()
+	r := fitReport{
+		File:      f.data.path,
+		Rows:      f.state.Rows(),
+		Classes:   m.Classes,
+		ClassRows: m.Rows,
+		Features:  m.Features,
+		Options: httpapi.OptionsAnswer{
+			Nu: m.Options.Nu, Balanced: m.Options.Balanced, ClassWeights: m.Options.ClassWeights, Standardise: m.Options.Standardise,
+		},
+		Digest: hex.EncodeToString(digest[:]),
+	}
+	if r.Options.ClassWeights == nil {
+		r.Options.ClassWeights = map[string]float64{}
+	}
+	var ws [][]float64
+	var gammas []float64
+	for _, p := range m.Planes {
+		r.Planes = append(r.Planes, httpapi.PlaneAnswer{Class: p.Class, W: p.W, Gamma: p.Gamma, Condition: &p.Condition})
+		r.Condition = max(r.Condition, p.Condition)
+		ws, gammas = append(ws, p.W), append(gammas, p.Gamma)
+	}
+	r.W, r.Gamma = ws, gammas
+	if len(m.Planes) == 1 {
+		r.W, r.Gamma = ws[0], gammas[0]
+	}
+	return r
+}
+
+// print is the report for people.
+func (c *fitCmd) print(w io.Writer, r *fitReport) error {
+	p := newTable(w)
+	p.row("file", r.File)
+	p.row("rows", fmt.Sprint(r.Rows))
+	p.row("classes", countedClasses(r.Classes, r.ClassRows))
+	p.row("options", describeOptions(r.Options))
+	p.row("condition", fmt.Sprintf("%.3g", r.Condition))
+	p.row("train accuracy", percent(r.TrainAccuracy))
+	if r.FoldAccuracies != nil && c.Test != "" {
+		p.row("fold accuracy", describeFolds(r.FoldAccuracies))
+	}
+	if r.TestAccuracy != nil {
+		text := percent(*r.TestAccuracy)
+		if c.Test == "" {
+			text = describeFolds(r.FoldAccuracies)
+		}
+		p.row("test accuracy", text)
+	}
+	p.row("seconds", fmt.Sprintf("%.3g", r.Seconds))
+	p.planes(r.Features, r.Planes)
+	return p.flush()
+}
+
+func describeFolds(accuracies []float64) string {
+	var mean float64
+	for _, a := range accuracies {
+		mean += a / float64(len(accuracies))
+	}
+	return fmt.Sprintf("%s, the mean of %d folds between %s and %s",
+		percent(mean), len(accuracies), percent(slices.Min(accuracies)), percent(slices.Max(accuracies)))
+}
+
+func percent(share float64) string { return fmt.Sprintf("%.2f %%", 100*share) }

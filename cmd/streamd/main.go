@@ -1,0 +1,119 @@
+// Streamd learns linear classifiers from labelled blocks in Kafka and serves
+// their hyperplanes over HTTP; "streamd help" lists what else it does.
+//
+// Results go to standard output, everything else to standard error. With --json
+// the last line on standard output is exactly one JSON object. The exit status
+// is 0 when the work is done, 1 when it failed and 2 when it was asked for in
+// the wrong way.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	// The first signal asks for an orderly end. From then on signals have their
+	// usual effect, so that a second one ends an end that takes too long.
+	context.AfterFunc(ctx, stop)
+	err := run(ctx, os.Args[1:], os.Environ(), os.Stdin, os.Stdout, os.Stderr)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, message(err))
+	}
+	os.Exit(exitStatus(err))
+}
+
+// surroundings are what a command sees of the process that it runs in.
+type surroundings struct {
+	env            []string // as from os.Environ
+	stdin          io.Reader
+	stdout, stderr io.Writer
+}
+
+// variable is the value of an environment variable, empty if it is not set.
+func (s *surroundings) variable(name string) string {
+	value := ""
+	for _, entry := range s.env {
+		if rest, ok := strings.CutPrefix(entry, name+"="); ok {
+			value = rest // of two, the later, as for a new process
+		}
+	}
+	return value
+}
+
+// run is the program: args are without its name.
+func run(ctx context.Context, args, env []string, stdin io.Reader, stdout, stderr io.Writer) error {
+	commands := newGrammar()
+	helped := false // kong prints the help while it parses, and means to exit then
+	parser, err := kong.New(commands,
+		kong.Name("streamd"),
+		kong.Description("The streaming classifier whose model is a function of the set of live blocks."),
+		kong.Writers(stdout, stderr),
+		kong.Exit(func(int) { helped = true }),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true, WrapUpperBound: 100}),
+	)
+	if err != nil {
+		return fmt.Errorf("the grammar of the command line: %w", err)
+	}
+	if len(args) > 0 && args[0] == "help" {
+		args = append(args[1:len(args):len(args)], "--help")
+	}
+	command, err := parser.Parse(args)
+	if helped {
+		return nil
+	}
+	if err != nil {
+		return usagef("%w; see streamd %s--help", err, commandPath(err))
+	}
+	command.BindTo(ctx, (*context.Context)(nil))
+	return command.Run(&surroundings{env, stdin, stdout, stderr})
+}
+
+// commandPath is how far a faulty command line was understood, with a blank
+// behind each command.
+func commandPath(err error) string {
+	path := ""
+	if parse := (*kong.ParseError)(nil); errors.As(err, &parse) {
+		for _, step := range parse.Context.Path {
+			if step.Command != nil {
+				path += step.Command.Name + " "
+			}
+		}
+	}
+	return path
+}
+
+// A usageError says that the command was called in a wrong way.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+func exitStatus(err error) int {
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, new(usageError)):
+		return 2
+	default:
+		return 1
+	}
+}
+
+// message is the error for people: each of its lines says who speaks.
+func message(err error) string {
+	if errors.Is(err, context.Canceled) {
+		return "streamd: interrupted: " + err.Error()
+	}
+	return "streamd: " + strings.ReplaceAll(err.Error(), "\n", "\nstreamd: ")
+}

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"streamd/cmd/streamd/httpapi"
+)
+
+// table prints aligned columns for people.
+type table struct {
+	tab *tabwriter.Writer
+	err error
+}
+
+func newTable(w io.Writer) *table {
+	return &table{tab: tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)}
+}
+
+func (t *table) row(cells ...string) {
+	if t.err == nil {
+		_, t.err = fmt.Fprintln(t.tab, strings.Join(cells, "\t"))
+	}
+}
+
+func (t *table) flush() error {
+	if t.err != nil {
+		return t.err
+	}
+	return t.tab.Flush()
+}
+
+// mostWeights is how many weights of a plane people are shown.
+const mostWeights = 20
+
+// planes prints hyperplanes. Of one with many features only the largest weights
+// are shown, and none of more than one plane.
+func (t *table) planes(features []string, planes []httpapi.PlaneAnswer) {
+	if len(planes) > 1 {
+		t.row("planes", fmt.Sprintf("%d, one class from the rest, in %d features (their weights: --json)", len(planes), len(features)))
+		for _, p := range planes {
+			t.row("  "+p.Class, fmt.Sprintf("gamma %.6g", p.Gamma))
+		}
+		return
+	}
+	p := planes[0]
+	t.row("plane", fmt.Sprintf("class %s where w·x > gamma", p.Class))
+	t.row("  gamma", fmt.Sprintf("%.6g", p.Gamma))
+	order := make([]int, len(features))
+	for j := range order {
+		order[j] = j
+	}
+	if len(order) > mostWeights {
+		slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(math.Abs(p.W[j]), math.Abs(p.W[i])) })
+		order = order[:mostWeights]
+	}
+	for _, j := range order {
+		t.row("  w "+features[j], fmt.Sprintf("%.6g", p.W[j]))
+	}
+	if hidden := len(features) - len(order); hidden > 0 {
+		t.row("  …", fmt.Sprintf("and %d smaller weights (--json has them)", hidden))
+	}
+}
+
+// countedClasses is the classes with their rows, as −1 (126), 1 (225).
+func countedClasses(classes []string, rows []int64) string {
+	texts := make([]string, len(classes))
+	for i, class := range classes {
+		texts[i] = fmt.Sprintf("%s (%d)", class, rows[i])
+	}
+	return strings.Join(texts, ", ")
+}
+
+func describeOptions(o httpapi.OptionsAnswer) string {
+	text := fmt.Sprintf("nu %g", o.Nu)
+	if o.Balanced {
+		text += ", balanced"
+	}
+	if len(o.ClassWeights) > 0 {
+		text += ", class weights"
+		classes := make([]string, 0, len(o.ClassWeights))
+		for class := range o.ClassWeights {
+			classes = append(classes, class)
+		}
+		slices.Sort(classes)
+		for _, class := range classes {
+			text += fmt.Sprintf(" %s=%g", class, o.ClassWeights[class])
+		}
+	}
+	if o.Standardise {
+		text += ", standardised"
+	}
+	return text
+}

@@ -201,7 +201,10 @@ func (r *run) bytes(i int, place, length int64) ([]byte, error) {
 	return b, err
 }
 
-// keyRange bounds the keys of a subtree: first ≤ key < end; nil: no bound.
+// keyRange bounds the keys of a subtree: the first one and the end, which is
+// above all; nil: no bound. That a branch names the very first key of its
+// child is more than a search needs, but bbolt finds a child that it has
+// changed in its parent by that key.
 type keyRange struct{ first, end []byte }
 
 // tree checks the subtree under a page. Only the values of the root bucket are
@@ -302,9 +305,12 @@ func (c *pageCheck) bucket(id uint64, b []byte) error {
 }
 
 func checkOrder(id uint64, keys [][]byte, within keyRange) error {
+	if len(keys) == 0 && within.first != nil {
+		return badPage(id, "it is empty")
+	}
 	for i, key := range keys {
 		switch {
-		case i == 0 && within.first != nil && bytes.Compare(key, within.first) < 0,
+		case i == 0 && within.first != nil && !bytes.Equal(key, within.first),
 			i > 0 && bytes.Compare(key, keys[i-1]) <= 0,
 			within.end != nil && bytes.Compare(key, within.end) >= 0:
 			return badPage(id, "element %d is out of order", i)

@@ -1,0 +1,94 @@
+package snapshot
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"testing"
+
+	"streamd/incremental"
+)
+
+// fill puts blocks into a file, in saves of a thousand, and returns the state.
+func fill(b *testing.B, s *Store, r *rand.Rand, from, blocks, features int, state *incremental.State) (bytes, fileBytes int64) {
+	b.Helper()
+	var c Change
+	for i := range blocks {
+		block := randomBlock(r, fmt.Sprintf("orders/%d/%d", r.IntN(4), from+i), 2, features)
+		state.Add(block.Summary)
+		c.Put = append(c.Put, block)
+		if len(c.Put) == 1000 || i == blocks-1 {
+			c.State = state
+			info, err := s.Save(c)
+			if err != nil {
+				b.Fatal(err)
+			}
+			bytes += info.Bytes
+			fileBytes = info.FileBytes
+			c.Put = c.Put[:0]
+		}
+	}
+	return bytes, fileBytes
+}
+
+// A save of new blocks on top of a thousand. The bytes are those of the pages
+// written.
+func BenchmarkSave(b *testing.B) {
+	for _, size := range []struct{ features, live, blocks int }{{10, 1000, 100}, {10, 1000, 0}, {100, 1000, 100}, {500, 20, 1}} {
+		b.Run(fmt.Sprintf("n=%d/blocks=%d", size.features, size.blocks), func(b *testing.B) {
+			r := rand.New(rand.NewPCG(8, 1))
+			s, _ := mustOpen(b, filepath.Join(b.TempDir(), "streamd.db"))
+			state := incremental.NewState(names(size.features))
+			fill(b, s, r, 0, size.live, size.features, state)
+			b.ResetTimer()
+			var bytes, fileBytes, records int64
+			at := size.live
+			for b.Loop() {
+				b.StopTimer()
+				c := Change{State: state}
+				for range size.blocks {
+					block := randomBlock(r, fmt.Sprintf("orders/%d/%d", r.IntN(4), at), 2, size.features)
+					state.Add(block.Summary)
+					c.Put = append(c.Put, block)
+					at++
+				}
+				records++
+				c.Counts.Records = records
+				c.Offsets = []Offset{{Topic: "orders", Partition: 1, Next: records}}
+				b.StartTimer()
+				info, err := s.Save(c)
+				if err != nil {
+					b.Fatal(err)
+				}
+				bytes, fileBytes = bytes+info.Bytes, info.FileBytes
+			}
+			b.ReportMetric(float64(bytes)/float64(b.N), "written/op")
+			b.ReportMetric(float64(fileBytes)/float64(at), "filebytes/block")
+		})
+	}
+}
+
+func BenchmarkOpen(b *testing.B) {
+	path := filepath.Join(b.TempDir(), "streamd.db")
+	s, _ := mustOpen(b, path)
+	const blocks = 50_000
+	_, fileBytes := fill(b, s, rand.New(rand.NewPCG(9, 1)), 0, blocks, 10, incremental.NewState(names(10)))
+	s.Close()
+	b.Run("blocks=50000", func(b *testing.B) {
+		for b.Loop() {
+			s, c, err := Open(path, settings)
+			if err != nil || len(c.Entries) != blocks {
+				b.Fatal(len(c.Entries), err)
+			}
+			s.Close()
+		}
+		b.ReportMetric(float64(fileBytes)/blocks, "filebytes/block")
+	})
+	b.Run("verify", func(b *testing.B) {
+		for b.Loop() {
+			if r, err := Verify(path); err != nil || !r.OK {
+				b.Fatalf("%+v, %v", r, err)
+			}
+		}
+	})
+}

@@ -1,0 +1,401 @@
+package snapshot
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"go.etcd.io/bbolt"
+
+	"streamd/incremental"
+	"streamd/retire"
+)
+
+// history is a file after each of its saves, and what it held then.
+type history struct {
+	files    [][]byte
+	contents []*Contents
+	digests  [][32]byte
+	live     []map[string]Block
+}
+
+func makeHistory(t *testing.T, r *rand.Rand, saves int) *history {
+	h := new(history)
+	path := filepath.Join(t.TempDir(), "streamd.db")
+	w := newWorld(r, 3)
+	s, _ := mustOpen(t, path)
+	for range saves {
+		for range 40 {
+			w.step()
+		}
+		w.save(t, s)
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		live := map[string]Block{}
+		for id, b := range w.live {
+			live[id] = b
+		}
+		h.files = append(h.files, b)
+		h.contents = append(h.contents, w.contents())
+		h.digests = append(h.digests, w.state.Digest())
+		h.live = append(h.live, live)
+	}
+	s.Close()
+	return h
+}
+
+// which says after which save a file is, by its contents; -1 for none.
+func (h *history) which(s *Store, got *Contents) (int, error) {
+	state := got.State
+	got.State = nil
+	defer func() { got.State = state }()
+	for i := len(h.contents) - 1; i >= 0; i-- {
+		if state.Digest() != h.digests[i] || !reflect.DeepEqual(got, h.contents[i]) {
+			continue
+		}
+		n := 0
+		err := s.Summaries(func(e retire.Entry, summary *incremental.Summary) error {
+			n++
+			if want := h.live[i][e.ID]; e != want.Entry || !reflect.DeepEqual(summary, want.Summary) {
+				return fmt.Errorf("block %s is another one", e.ID)
+			}
+			return nil
+		})
+		if err == nil && n != len(h.live[i]) {
+			err = fmt.Errorf("%d of %d blocks", n, len(h.live[i]))
+		}
+		return i, err
+	}
+	return -1, errors.New("contents that were never saved")
+}
+
+// check opens a damaged file. Refusing it is right, and so is giving what one
+// of the last two saves left; anything else is not.
+func (h *history) check(t *testing.T, path string, damaged []byte) (refused bool) {
+	t.Helper()
+	if err := os.WriteFile(path, damaged, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	report, verifyErr := Verify(path)
+	s, got, err := Open(path, settings)
+	if err != nil {
+		if verifyErr == nil && report.OK {
+			t.Fatalf("verified, but opening gives %v", err)
+		}
+		return true
+	}
+	defer s.Close()
+	at, err := h.which(s, got)
+	if err != nil {
+		// A damaged summary shows when it is read; then Verify has seen it.
+		if damage := (*ChecksumError)(nil); at < 0 || !errors.As(err, &damage) {
+			t.Fatalf("after save %d: %v", at, err)
+		}
+		if verifyErr == nil && report.OK {
+			t.Fatalf("verified, but reading gives %v", err)
+		}
+		return true
+	}
+	if at < len(h.files)-2 {
+		t.Fatalf("opened as after save %d of %d", at+1, len(h.files))
+	}
+	if verifyErr != nil || !report.OK && report.Damaged == 0 {
+		t.Fatalf("opened, but verifying gives %+v, %v", report, verifyErr)
+	}
+	// What was opened has to survive a save. (No power is cut here.)
+	s.db.NoSync = true
+	next := Change{Horizon: got.Horizon, Counts: got.Counts, State: got.State, SavedAt: got.SavedAt, Offsets: got.Offsets}
+	block := randomBlock(rand.New(rand.NewPCG(1, 1)), "new", 3, 3)
+	next.Put = []Block{block}
+	next.State.Add(block.Summary)
+	want := next.State.Digest()
+	if _, err := s.Save(next); err != nil {
+		t.Fatalf("saving into it: %v", err)
+	}
+	s.Close()
+	if report, err := Verify(path); err != nil || report.Damaged > 0 || report.Summed != want {
+		t.Fatalf("after a save into it: %+v, %v", report, err)
+	}
+	return false
+}
+
+func TestFlippedBits(t *testing.T) {
+	const trials = 1500
+	r := rand.New(rand.NewPCG(10, 1))
+	h := makeHistory(t, r, 4)
+	last := h.files[len(h.files)-1]
+	path := filepath.Join(t.TempDir(), "streamd.db")
+	refused := 0
+	for range trials {
+		b := bytes.Clone(last)
+		at := r.IntN(len(b))
+		if r.IntN(2) == 0 {
+			at = at&^(os.Getpagesize()-1) | r.IntN(200) // where the structure is
+		}
+		bit := byte(1) << r.IntN(8)
+		b[at] ^= bit
+		t.Run(fmt.Sprintf("byte %d bit %d", at, bit), func(t *testing.T) {
+			if h.check(t, path, b) {
+				refused++
+			}
+		})
+	}
+	if refused < trials/10 {
+		t.Errorf("%d of %d were noticed: too few to show anything", refused, trials)
+	}
+}
+
+func TestCutShort(t *testing.T) {
+	r := rand.New(rand.NewPCG(11, 1))
+	h := makeHistory(t, r, 4)
+	last := h.files[len(h.files)-1]
+	path := filepath.Join(t.TempDir(), "streamd.db")
+	refused := 0
+	for i := range 200 {
+		length := r.IntN(len(last))
+		if i%4 == 0 {
+			length &^= os.Getpagesize() - 1
+		}
+		t.Run(fmt.Sprintf("to %d", length), func(t *testing.T) {
+			if h.check(t, path, last[:length]) {
+				refused++
+			}
+		})
+	}
+	if refused < 50 {
+		t.Errorf("%d were noticed: too few to show anything", refused)
+	}
+}
+
+// Whole pages in the place of others: what a file system may leave after it
+// lost writes. Their checksums are good, they are only not of this save.
+func TestPagesOfOtherSaves(t *testing.T) {
+	r := rand.New(rand.NewPCG(12, 1))
+	h := makeHistory(t, r, 6)
+	last := h.files[len(h.files)-1]
+	page := os.Getpagesize()
+	path := filepath.Join(t.TempDir(), "streamd.db")
+	refused := 0
+	for range 500 {
+		b := bytes.Clone(last)
+		from := h.files[r.IntN(len(h.files))]
+		source := r.IntN(len(from)/page) * page
+		target := source
+		if r.IntN(2) == 0 {
+			target = r.IntN(len(b)/page) * page
+		}
+		if target >= len(b) || target < 2*page { // the meta pages are the subject of bbolt's own tests
+			continue
+		}
+		copy(b[target:target+page], from[source:source+page])
+		t.Run(fmt.Sprintf("page %d to %d", source/page, target/page), func(t *testing.T) {
+			if h.check(t, path, b) {
+				refused++
+			}
+		})
+	}
+	if refused < 50 {
+		t.Errorf("%d were noticed: too few to show anything", refused)
+	}
+}
+
+// The trees that would make bbolt run in circles, eat all memory or fault.
+func TestHostilePages(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "streamd.db")
+	w := newWorld(rand.New(rand.NewPCG(13, 1)), 3)
+	s, _ := mustOpen(t, path)
+	for range 600 {
+		w.step()
+	}
+	w.save(t, s)
+	var root uint64
+	if err := s.db.View(func(tx *bbolt.Tx) error {
+		root = uint64(tx.Bucket(bucketSummaries).Root())
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	pageSize := s.db.Info().PageSize
+	s.Close()
+	good, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := int(root) * pageSize
+	if order.Uint16(good[at+8:]) != kindBranch {
+		t.Fatal("the file is too small for this test: its root is no branch")
+	}
+	newest := 0
+	if order.Uint64(good[pageSize+64:]) > order.Uint64(good[64:]) {
+		newest = pageSize
+	}
+	freelist := int(order.Uint64(good[newest+48:])) * pageSize
+	firstLeaf := int(order.Uint64(good[at+24:])) * pageSize
+
+	for name, c := range map[string]struct {
+		spoil func(b []byte)
+		want  string
+	}{
+		"its own child":          {func(b []byte) { order.PutUint64(b[at+24:], root) }, "used twice"},
+		"child twice":            {func(b []byte) { copy(b[at+24:at+32], b[at+40:at+48]) }, "out of order"},
+		"child outside":          {func(b []byte) { order.PutUint64(b[at+24:], 1<<40) }, "outside the file"},
+		"child is meta":          {func(b []byte) { order.PutUint64(b[at+24:], 1) }, "outside the file"},
+		"no children":            {func(b []byte) { order.PutUint16(b[at+10:], 0) }, "without children"},
+		"more children":          {func(b []byte) { order.PutUint16(b[at+10:], 0xFFFF) }, "do not fit"},
+		"kind":                   {func(b []byte) { order.PutUint16(b[at+8:], kindFreelist) }, "of kind 16"},
+		"overflow":               {func(b []byte) { order.PutUint32(b[at+12:], 1<<31) }, "outside the file"},
+		"id":                     {func(b []byte) { order.PutUint64(b[at:], root+1) }, "says that it is"},
+		"key outside":            {func(b []byte) { order.PutUint32(b[at+16:], 1<<31) }, "outside of it"},
+		"key length":             {func(b []byte) { order.PutUint32(b[at+20:], 1<<31) }, "outside of it"},
+		"key inside the table":   {func(b []byte) { order.PutUint32(b[at+16:], 8) }, "outside of it"},
+		"value length":           {func(b []byte) { order.PutUint32(b[firstLeaf+28:], 1<<31) }, "outside of it"},
+		"bucket inside a bucket": {func(b []byte) { order.PutUint32(b[firstLeaf+16:], leafBucket) }, "has flags 1"},
+		"key shorter":            {func(b []byte) { order.PutUint32(b[at+36:], order.Uint32(b[at+36:])-1) }, "out of order"},
+		"order":                  {func(b []byte) { b[at+16+int(order.Uint32(b[at+16:]))] = 0xFF }, "out of order"},
+		"long free list": {func(b []byte) {
+			order.PutUint16(b[freelist+10:], 0xFFFF)
+			order.PutUint64(b[freelist+16:], 1<<60)
+		}, "do not fit"},
+		"free list of another kind": {func(b []byte) { order.PutUint16(b[freelist+8:], kindLeaf) }, "not the free list"},
+		"page in use is free": {func(b []byte) {
+			order.PutUint16(b[freelist+10:], 1)
+			order.PutUint64(b[freelist+16:], root)
+		}, "used twice"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := bytes.Clone(good)
+			c.spoil(b)
+			if err := os.WriteFile(path, b, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			_, _, err := Open(path, settings)
+			var damage *ChecksumError
+			if !errors.As(err, &damage) || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("open: %v, want %q", err, c.want)
+			}
+			if _, err := Verify(path); !errors.As(err, &damage) {
+				t.Errorf("verify: %v", err)
+			}
+		})
+	}
+}
+
+// A value that was replaced by a writer with good pages but without our rules.
+func TestDamagedValues(t *testing.T) {
+	dir := t.TempDir()
+	for name, c := range map[string]struct {
+		bucket, key []byte
+		spoil       func(value []byte) []byte
+		opens       bool // only reading the summary notices
+	}{
+		"head":             {bucketMeta, keyHead, flipLast, false},
+		"head short":       {bucketMeta, keyHead, func(v []byte) []byte { return v[:5] }, false},
+		"settings":         {bucketMeta, keySettings, flipLast, false},
+		"format":           {bucketMeta, keyFormat, flipLast, false},
+		"state":            {bucketState, keyState, flipLast, false},
+		"state missing":    {bucketState, keyState, nil, false},
+		"block":            {bucketBlocks, []byte("b"), flipLast, false},
+		"block missing":    {bucketBlocks, []byte("b"), nil, false},
+		"offset":           {bucketOffsets, offsetKey(&Offset{Topic: "orders"}), flipLast, false},
+		"offset missing":   {bucketOffsets, offsetKey(&Offset{Topic: "orders"}), nil, false},
+		"summary":          {bucketSummaries, []byte("b"), flipLast, true},
+		"summary missing":  {bucketSummaries, []byte("b"), nil, true},
+		"summary of other": {bucketSummaries, []byte("b"), reseal(bucketSummaries, "b"), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(dir, name)
+			s, _ := mustOpen(t, path)
+			r := rand.New(rand.NewPCG(14, 1))
+			change := Change{State: incremental.NewState(names(2)), Offsets: []Offset{{Topic: "orders", Next: 3}}}
+			for _, id := range []string{"a", "b", "c"} {
+				b := randomBlock(r, id, 2, 2)
+				change.State.Add(b.Summary)
+				change.Put = append(change.Put, b)
+			}
+			if _, err := s.Save(change); err != nil {
+				t.Fatal(err)
+			}
+			err := s.db.Update(func(tx *bbolt.Tx) error {
+				b := tx.Bucket(c.bucket)
+				if c.spoil == nil {
+					return b.Delete(c.key)
+				}
+				return b.Put(c.key, c.spoil(bytes.Clone(b.Get(c.key))))
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.Close()
+			var damage *ChecksumError
+			s, _, err = Open(path, settings)
+			if c.opens {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := s.Summary("a"); err != nil {
+					t.Errorf("another summary: %v", err)
+				}
+				_, err = s.Summary("b")
+			}
+			if s != nil {
+				s.Close()
+			}
+			if !errors.As(err, &damage) {
+				t.Fatalf("the error is %v", err)
+			}
+			report, err := Verify(path)
+			if name == "format" {
+				if !errors.As(err, &damage) {
+					t.Errorf("verify: %v", err)
+				}
+				return
+			}
+			if err != nil || report.OK || report.Damaged == 0 || report.Damage[0].Bucket != string(c.bucket) {
+				t.Errorf("verified as %+v, %v", report, err)
+			}
+		})
+	}
+}
+
+func flipLast(value []byte) []byte {
+	value[len(value)-1] ^= 1
+	return value
+}
+
+// reseal gives a value other contents with a good checksum.
+func reseal(bucket []byte, key string) func([]byte) []byte {
+	return func([]byte) []byte {
+		b := randomBlock(rand.New(rand.NewPCG(15, 1)), key, 2, 2)
+		value := b.Summary.AppendBinary(frame())
+		if err := seal(bucket, []byte(key), value); err != nil {
+			panic(err)
+		}
+		return value
+	}
+}
+
+// A summary that no ledger entry has is harmless, but nobody wrote it.
+func TestOrphan(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "streamd.db")
+	s, _ := mustOpen(t, path)
+	err := s.db.Update(func(tx *bbolt.Tx) error {
+		w := writer{tx: tx}
+		return w.putValue(bucketSummaries, []byte("lost"), append(frame(), 1, 2, 3))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	report, err := Verify(path)
+	if err != nil || report.OK || report.Damaged != 1 || report.Damage[0].Key != "lost" {
+		t.Errorf("verified as %+v, %v", report, err)
+	}
+}

@@ -28,8 +28,8 @@
 //
 // [Load] reports everything that is wrong at once, in an [*Error], also values
 // that a later source overrides. An unknown key in the file is an error, and
-// so is an unknown variable that starts with STREAMD_, save [FileVariable] and
-// those that Kubernetes sets for a service named streamd.
+// so is an unknown variable that starts with STREAMD_, save [FileVariable],
+// [URLVariable] and those that Kubernetes sets for a service named streamd.
 //
 // # Secrets
 //

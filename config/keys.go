@@ -15,6 +15,10 @@ const EnvPrefix = "STREAMD_"
 // the caller who opens files.
 const FileVariable = EnvPrefix + "CONFIG"
 
+// URLVariable may name a running daemon's address, for its clients; Load lets
+// it pass, since a daemon and its clients often share an environment.
+const URLVariable = EnvPrefix + "URL"
+
 // Key describes one key.
 type Key struct {
 	Name     string // kafka.max_message_bytes

@@ -220,7 +220,7 @@ func (l *loader) environment(env []string) {
 	values := map[string]string{}
 	for _, entry := range env {
 		name, value, ok := strings.Cut(entry, "=")
-		if ok && strings.HasPrefix(name, EnvPrefix) && name != FileVariable && !serviceLink.MatchString(name) {
+		if ok && strings.HasPrefix(name, EnvPrefix) && name != FileVariable && name != URLVariable && !serviceLink.MatchString(name) {
 			values[name] = value // of two, the later, as for a new process
 		}
 	}

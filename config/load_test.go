@@ -291,7 +291,7 @@ func TestByteOrderMarkAndCRLF(t *testing.T) {
 
 func TestEnvironmentOfKubernetes(t *testing.T) {
 	env := []string{
-		"STREAMD_KAFKA_TOPIC=orders", "STREAMD_CONFIG=x.yaml", "STREAMD=1", "HOME=/",
+		"STREAMD_KAFKA_TOPIC=orders", "STREAMD_CONFIG=x.yaml", "STREAMD_URL=http://x", "STREAMD=1", "HOME=/",
 		"STREAMD_SERVICE_HOST=10.0.0.1", "STREAMD_SERVICE_PORT=80", "STREAMD_SERVICE_PORT_HTTP=80",
 		"STREAMD_PORT=tcp://10.0.0.1:80", "STREAMD_PORT_80_TCP=tcp://10.0.0.1:80",
 		"STREAMD_PORT_80_TCP_PROTO=tcp", "STREAMD_PORT_80_TCP_PORT=80", "STREAMD_PORT_80_TCP_ADDR=10.0.0.1",
@@ -299,7 +299,7 @@ func TestEnvironmentOfKubernetes(t *testing.T) {
 	}
 	load(t, Sources{Env: env})
 	for _, k := range table {
-		if serviceLink.MatchString(k.Env) || k.Env == FileVariable {
+		if serviceLink.MatchString(k.Env) || k.Env == FileVariable || k.Env == URLVariable {
 			t.Errorf("%s would be passed over", k.Env)
 		}
 	}

@@ -394,7 +394,7 @@ func (s *Store) save(c *Change) (info SaveInfo, err error) {
 		state = c.State.AppendBinary(make([]byte, frameSize, frameSize+1<<10))
 	}
 	info.Digest = next.digest
-	// In the order of the keys, so that the same changes write the same pages.
+	// In the order of the keys, which is how bbolt takes them fastest.
 	put := slices.SortedFunc(slices.Values(c.Put), func(a, b Block) int { return cmp.Compare(a.Entry.ID, b.Entry.ID) })
 	err = guard(func() error {
 		return s.db.Update(func(tx *bbolt.Tx) error {

@@ -135,7 +135,7 @@ func (w *world) step() {
 func (w *world) change() Change {
 	w.savedAt = time.UnixMilli(1_700_000_000_000 + w.counts.Records).UTC()
 	return Change{
-		Delete:  slices.Collect(maps.Keys(w.gone)),
+		Delete:  slices.Collect(maps.Keys(w.gone)), // in any order
 		Put:     slices.Collect(maps.Values(w.put)),
 		Offsets: slices.Collect(maps.Values(w.moved)),
 		Horizon: w.horizon, Counts: w.counts, State: w.state, SavedAt: w.savedAt,
@@ -158,6 +158,18 @@ func (w *world) save(t testing.TB, s *Store) {
 		t.Fatalf("saved %+v", info)
 	}
 	w.saved()
+}
+
+// worldCopy is w as it was saved, for comparing.
+func worldCopy(w *world) *world {
+	state, err := incremental.DecodeState(w.state.AppendBinary(nil))
+	if err != nil {
+		panic(err)
+	}
+	return &world{
+		features: w.features, state: state, live: maps.Clone(w.live), offsets: maps.Clone(w.offsets),
+		horizon: w.horizon, counts: w.counts, savedAt: w.savedAt,
+	}
 }
 
 // contents is what a file has to hold after a save.
@@ -433,6 +445,7 @@ func TestSettings(t *testing.T) {
 }
 
 func TestLock(t *testing.T) {
+	t.Parallel() // it waits for locks
 	path := filepath.Join(t.TempDir(), "streamd.db")
 	s, _ := mustOpen(t, path)
 	if _, _, err := Open(path, settings); !errors.Is(err, ErrInUse) {
@@ -535,6 +548,7 @@ func TestReadOnlyFolder(t *testing.T) {
 
 // Two daemons that start at the same moment on no file: one gets it.
 func TestMadeByTwo(t *testing.T) {
+	t.Parallel() // it waits for locks
 	for range 20 {
 		path := filepath.Join(t.TempDir(), "streamd.db")
 		results := make(chan error, 2)

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -44,6 +45,9 @@ func Verify(path string) (Report, error) {
 	}
 	defer s.Close()
 	var r Report
+	if info, err := os.Stat(path); err == nil {
+		r.FileBytes = info.Size()
+	}
 	if err := view(s.db, r.read); err != nil {
 		return Report{}, fmt.Errorf("verify snapshot %s: %w", path, err)
 	}
@@ -64,7 +68,6 @@ func (r *Report) read(tx *bbolt.Tx) error {
 		return err
 	}
 	r.Settings, r.Version, r.Features, r.SavedAt = c.Settings, c.Version, c.Features, c.SavedAt
-	r.FileBytes = tx.Size()
 	if h, err := readHead(tx); err == nil {
 		r.Saved = h.digest
 	}

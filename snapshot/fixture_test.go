@@ -1,0 +1,152 @@
+package snapshot
+
+import (
+	"encoding/hex"
+	"flag"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"testing"
+	"time"
+
+	"go.etcd.io/bbolt"
+
+	"streamd/incremental"
+	"streamd/incremental/gram"
+	"streamd/retire"
+)
+
+var writeFixture = flag.Bool("write-fixture", false, "write testdata/snapshot/v1.db anew")
+
+const (
+	fixture       = "../testdata/snapshot/v1.db"
+	fixtureBlocks = 6
+	fixtureDigest = "09a70efd373c60957fab76ac517bc0d35273edc49ed95ddc7f527dc298f0a70a"
+)
+
+// fixtureChange is what the fixture's last save has saved, in round numbers.
+func fixtureChange() Change {
+	var z incremental.Summariser
+	c := Change{
+		State:   incremental.NewState([]string{"length", "capitals"}),
+		SavedAt: time.UnixMilli(1_700_000_123_456).UTC(),
+		Horizon: retire.Rank{Milliseconds: 1_699_999_999_000, Position: incremental.Position{Topic: "orders", Partition: 2, Offset: 17}},
+		Counts: Counts{
+			Records: 1, Tombstones: 2, RejectedRecords: 3, DeadLetters: 4, SkippedRecords: 5,
+			Rows: 6, ZeroWeightRows: 7, RejectedRows: 8, BlocksAdded: 9, BlocksRetired: 10, BlocksReplaced: 11,
+		},
+		Offsets: []Offset{
+			{Topic: "orders", Partition: 0, Next: 100, HasLast: true,
+				Last: Fingerprint{Offset: 99, Checksum: 0xDEADBEEF, Time: time.UnixMilli(1_700_000_000_099).UTC()}},
+			{Topic: "orders", Partition: 1, Next: 5},
+		},
+	}
+	for i, id := range []string{"key:a", "key:ä", "orders/0/1", "orders/0/10", "orders/0/2", "orders/1/3"} {
+		x := float64(i)
+		s, err := z.Summarise(&incremental.Block{
+			Columns: []gram.Column{gram.ColumnOf([]float64{x, 2 * x, 0.5}), gram.ColumnOf([]float64{-x, 1, x / 8})},
+			Classes: []string{"-1", "spam", "1"},
+			Codes:   []int32{0, int32(i % 3), 2},
+			Weights: []float64{1, 0.25, 2},
+		})
+		if err != nil {
+			panic(err)
+		}
+		c.State.Add(s)
+		c.Put = append(c.Put, Block{Summary: s, Entry: retire.Entry{
+			ID:       id,
+			Position: incremental.Position{Topic: "orders", Partition: i % 2, Offset: int64(10 * i)},
+			Last:     int64(10*i + 9), Time: time.UnixMilli(1_700_000_000_000 + int64(i)).UTC(), Rows: 3,
+		}})
+	}
+	return c
+}
+
+func makeFixture(t *testing.T, path string) {
+	s, _, err := Open(path, settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Save(fixtureChange()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// values lists all of a file as bucket, key → value.
+func values(t *testing.T, path string) map[string]string {
+	t.Helper()
+	db, err := bbolt.Open(path, 0, &bbolt.Options{ReadOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	out := map[string]string{}
+	err = db.View(func(tx *bbolt.Tx) error {
+		return tx.ForEach(func(bucket []byte, b *bbolt.Bucket) error {
+			return b.ForEach(func(key, value []byte) error {
+				out[string(bucket)+" "+string(key)] = hex.EncodeToString(value)
+				return nil
+			})
+		})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// A file of version 1 is read as what was saved, and the same save gives the
+// same bytes today.
+func TestFixture(t *testing.T) {
+	if *writeFixture {
+		os.Remove(fixture)
+		makeFixture(t, fixture)
+	}
+	s, got, err := OpenReadOnly(fixture)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	change := fixtureChange()
+	want := &Contents{
+		Settings: settings, Version: 1, Features: []string{"length", "capitals"},
+		Offsets: change.Offsets, Horizon: change.Horizon, Counts: change.Counts, SavedAt: change.SavedAt,
+	}
+	for _, b := range change.Put {
+		want.Entries = append(want.Entries, b.Entry)
+		summary, err := s.Summary(b.Entry.ID)
+		if err != nil || !reflect.DeepEqual(summary, b.Summary) {
+			t.Errorf("block %s: %v", b.Entry.ID, err)
+		}
+	}
+	if len(got.Entries) != fixtureBlocks {
+		t.Fatalf("%d blocks", len(got.Entries))
+	}
+	if digest := got.State.Digest(); hex.EncodeToString(digest[:]) != fixtureDigest {
+		t.Errorf("digest %x", digest)
+	}
+	got.State = nil
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("contents\n%+v, want\n%+v", got, want)
+	}
+	report, err := Verify(fixture)
+	if err != nil || !report.OK || report.Blocks != fixtureBlocks || hex.EncodeToString(report.Summed[:]) != fixtureDigest {
+		t.Errorf("verified as %+v, %v", report, err)
+	}
+
+	today := filepath.Join(t.TempDir(), "today.db")
+	makeFixture(t, today)
+	old, now := values(t, fixture), values(t, today)
+	if len(old) != 3+1+2*fixtureBlocks+2 || !maps.Equal(old, now) {
+		for k, v := range old {
+			if now[k] != v {
+				t.Errorf("%s\nwas %s\nnow %s", k, v, now[k])
+			}
+		}
+		t.Errorf("%d values, now %d", len(old), len(now))
+	}
+}

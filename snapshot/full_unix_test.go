@@ -1,0 +1,77 @@
+//go:build unix
+
+package snapshot
+
+import (
+	"errors"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"testing"
+)
+
+// A disk that fills up in the middle of a save: some of its pages are written,
+// others are not.
+func TestDiskFillsUp(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "streamd.db")
+	w := newWorld(rand.New(rand.NewPCG(19, 1)), 3)
+	s, _ := mustOpen(t, path)
+	for range 50 {
+		w.step()
+	}
+	w.save(t, s)
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := worldCopy(w)
+	for range 2000 {
+		w.step()
+	}
+
+	// bbolt makes the file longer before it writes, which would fail at once.
+	s.db.NoGrowSync = true
+	signal.Ignore(syscall.SIGXFSZ)
+	defer signal.Reset(syscall.SIGXFSZ)
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	low := limit
+	low.Cur = uint64(info.Size()) + 3*uint64(os.Getpagesize()) + 100
+	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &low); err != nil {
+		t.Fatal(err)
+	}
+	_, saveErr := s.Save(w.change())
+	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if !errors.Is(saveErr, syscall.EFBIG) {
+		t.Fatalf("saved on a full disk: %v", saveErr)
+	}
+	if after, err := os.Stat(path); err != nil || after.Size() <= info.Size() {
+		t.Fatalf("nothing was written at all: %v", err)
+	}
+
+	// A daemon that is killed now starts from what was saved before.
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	killed := filepath.Join(t.TempDir(), "killed.db")
+	if err := os.WriteFile(killed, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	other, c := mustOpen(t, killed)
+	before.compare(t, other, c)
+
+	// One that goes on saves everything with the next save.
+	s.db.NoGrowSync = false
+	w.step()
+	w.save(t, s)
+	s.Close()
+	s, c = mustOpen(t, path)
+	w.compare(t, s, c)
+}

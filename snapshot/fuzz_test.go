@@ -1,0 +1,148 @@
+package snapshot
+
+import (
+	"bytes"
+	"hash/fnv"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"streamd/incremental"
+	"streamd/retire"
+)
+
+// Every payload is refused or is the very one that its contents are written
+// as.
+func FuzzDecodeValues(f *testing.F) {
+	position := incremental.Position{Topic: "orders", Partition: 3, Offset: 1841}
+	at := time.UnixMilli(1_700_000_000_000)
+	last := Fingerprint{Offset: 9, Checksum: 7, Time: at}
+	offset := Offset{Topic: "orders", Partition: 3, Next: 10, Last: last, HasLast: true}
+	f.Add(0, []byte("format"), appendFormat(nil, version, program))
+	f.Add(1, []byte("settings"), appendSettings(nil, settings))
+	f.Add(2, []byte("head"), appendHead(nil, &head{
+		savedAt: at, horizon: retire.Rank{Milliseconds: 5, Position: position},
+		rows: 8, blocks: tally{2, 1 << 60}, offsets: tally{1, 5}, counts: Counts{Records: 7, BlocksReplaced: 2}, hasState: true,
+	}))
+	f.Add(3, []byte("orders/3/1841"), appendBlock(nil, &savedBlock{
+		Entry: retire.Entry{Position: position, Last: 1900, Time: at, Rows: 50}, summarySize: 100, summaryChecksum: 5,
+	}))
+	f.Add(4, offsetKey(&offset), appendOffset(nil, &offset))
+	f.Add(4, offsetKey(&offset), appendOffset(nil, &Offset{Next: 1}))
+	f.Fuzz(func(t *testing.T, kind int, key, payload []byte) {
+		bucket := [][]byte{bucketMeta, bucketMeta, bucketMeta, bucketBlocks, bucketOffsets}
+		if kind < 0 || kind >= len(bucket) {
+			return
+		}
+		if kind < 3 {
+			key = [][]byte{keyFormat, keySettings, keyHead}[kind]
+		}
+		value := append(frame(), payload...)
+		if err := seal(bucket[kind], key, value); err != nil {
+			t.Fatal(err)
+		}
+		var again []byte
+		var err error
+		switch kind {
+		case 0:
+			var v uint32
+			var p string
+			v, p, err = decodeFormat(value)
+			again = appendFormat(nil, v, p)
+		case 1:
+			var s Settings
+			s, err = decodeSettings(value)
+			again = appendSettings(nil, s)
+		case 2:
+			var h head
+			h, err = decodeHead(value)
+			again = appendHead(nil, &h)
+		case 3:
+			var e savedBlock
+			e, err = decodeBlock(string(key), value)
+			again = appendBlock(nil, &e)
+		case 4:
+			var o Offset
+			o, err = decodeOffset(key, value)
+			again = appendOffset(nil, &o)
+			if err == nil && !bytes.Equal(offsetKey(&o), key) {
+				t.Errorf("key %x came back as %x", key, offsetKey(&o))
+			}
+		}
+		if err == nil && !bytes.Equal(again, payload) {
+			t.Errorf("kind %d: %x came back as %x", kind, payload, again)
+		}
+	})
+}
+
+func FuzzUnseal(f *testing.F) {
+	good := append(frame(), "payload"...)
+	if err := seal(bucketMeta, keyHead, good); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(good)
+	f.Add([]byte{0, 0, 0, 0, 1})
+	f.Fuzz(func(t *testing.T, value []byte) {
+		payload, err := unseal(bucketMeta, keyHead, value)
+		if err != nil {
+			return
+		}
+		again := append(frame(), payload...)
+		if err := seal(bucketMeta, keyHead, again); err != nil || !bytes.Equal(again, value) {
+			t.Errorf("%x came back as %x, %v", value, again, err)
+		}
+	})
+}
+
+// Files with arbitrary pages, whose meta pages have good checksums.
+func FuzzOpen(f *testing.F) {
+	path := filepath.Join(f.TempDir(), "seed.db")
+	s, _ := mustOpen(f, path)
+	w := newWorld(rand.New(rand.NewPCG(18, 1)), 1)
+	for range 40 {
+		w.step()
+	}
+	w.save(f, s)
+	s.Close()
+	seed, err := os.ReadFile(path)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(seed)
+	f.Add(seed[:len(seed)/2])
+	f.Fuzz(func(t *testing.T, b []byte) {
+		page := os.Getpagesize()
+		for _, at := range []int{0, page} {
+			if len(b) >= at+80 {
+				h := fnv.New64a()
+				h.Write(b[at+16 : at+72])
+				order.PutUint64(b[at+72:], h.Sum64())
+			}
+		}
+		path := filepath.Join(t.TempDir(), "fuzz.db")
+		if err := os.WriteFile(path, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		report, verifyErr := Verify(path)
+		if verifyErr == nil && len(report.Damage) > maxDamage {
+			t.Errorf("%d faults are named", len(report.Damage))
+		}
+		s, _, err := OpenReadOnly(path)
+		if err != nil {
+			if verifyErr == nil && report.OK {
+				t.Errorf("verified, but opening gives %v", err)
+			}
+			return
+		}
+		defer s.Close()
+		err = s.Summaries(func(retire.Entry, *incremental.Summary) error { return nil })
+		if (err == nil) != (report.Damaged == 0) {
+			// An orphan is damage that reading does not see.
+			if err != nil {
+				t.Errorf("verified as %+v, but reading gives %v", report, err)
+			}
+		}
+	})
+}

@@ -19,7 +19,8 @@ import (
 // once more to take each fold out of the sum, and once to score its rows.
 type fitCmd struct {
 	File string `arg:"" help:"CSV, LIBSVM, JSON or Arrow, also gzipped (.gz)."`
-	rowFlags
+	columnFlags
+	Format       string             `enum:"auto,arrow,json,csv,libsvm" default:"auto" help:"Format of a file whose name does not end in one: ${enum}. auto is what the first line looks like."`
 	Nu           float64            `default:"1" help:"Weight ν > 0 of the errors against the size of the plane."`
 	Balanced     bool               `xor:"weights" help:"Weigh each side of a plane by one over its rows."`
 	ClassWeights map[string]float64 `mapsep:"," xor:"weights" placeholder:"A=2,B=1" help:"Weights of classes; the others have 1."`
@@ -70,7 +71,7 @@ type fitReport struct {
 
 func (c *fitCmd) Run(ctx context.Context, s *surroundings) error {
 	began := time.Now()
-	options, err := c.rowFlags.options()
+	options, err := c.columnFlags.options(c.Format)
 	if err != nil {
 		return usageError{err}
 	}

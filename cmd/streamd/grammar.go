@@ -1,15 +1,27 @@
 package main
 
+import "streamd/config"
+
 // grammar is the command line. Kong reads names, defaults and help off it, and
 // calls the Run method of the command that was given.
 type grammar struct {
-	Fit     fitCmd     `cmd:"" help:"Learn from a file: train, cross-validate and test offline, with the mathematics of the daemon."`
-	Version versionCmd `cmd:"" help:"Say which streamd this is."`
+	Run      runCmd      `cmd:"" help:"Run the daemon: learn from a topic and serve the model over HTTP."`
+	Replay   replayCmd   `cmd:"" help:"Write labelled blocks to a topic."`
+	Fit      fitCmd      `cmd:"" help:"Learn from a file: train, cross-validate and test offline, with the mathematics of the daemon."`
+	Predict  predictCmd  `cmd:"" help:"Classify rows by the model of a running daemon, or by a saved one."`
+	Model    modelCmd    `cmd:"" help:"Show the model of a running daemon."`
+	Blocks   blocksCmd   `cmd:"" help:"List and retire the live blocks of a running daemon."`
+	Snapshot snapshotCmd `cmd:"" help:"Inspect and verify snapshot files; make a running daemon save one."`
+	Version  versionCmd  `cmd:"" help:"Say which streamd this is."`
 }
 
-func newGrammar() *grammar { return &grammar{} }
+func newGrammar() *grammar {
+	g := &grammar{}
+	g.Run.Flags = config.NewFlags()
+	return g
+}
 
 // jsonFlag is embedded by every command that reports something.
 type jsonFlag struct {
-	JSON bool `help:"Report as one JSON object, on the last line of the output."`
+	JSON bool `name:"json" help:"Report as one JSON object, on the last line of the output."`
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"runtime"
 	"sync/atomic"
@@ -14,17 +13,16 @@ import (
 	"streamd/ingest/wire"
 )
 
-// rowFlags say how the rows of a file are read.
-type rowFlags struct {
+// columnFlags say what the columns of a file are.
+type columnFlags struct {
 	Label  string `default:"label" placeholder:"NAME" help:"Column or field of the labels: its name, first, last, or its number from 1. CSV without a header has them in the first column unless told otherwise, LIBSVM always."`
 	Weight string `placeholder:"NAME" help:"Column or field with the weights of the rows. Every row weighs 1 without it."`
-	Format string `enum:"auto,arrow,json,csv,libsvm" default:"auto" help:"Format of a file whose name does not end in one: ${enum}. auto is what the first line looks like."`
 }
 
-func (f *rowFlags) options() (o wire.Options, err error) {
+func (f *columnFlags) options(format string) (o wire.Options, err error) {
 	o = wire.Options{Label: f.Label, Weight: f.Weight}
-	if f.Format != "auto" {
-		o.Format, err = wire.ParseFormat(f.Format)
+	if format != "auto" {
+		o.Format, err = wire.ParseFormat(format)
 	}
 	return o, err
 }
@@ -115,10 +113,7 @@ func each[Result any](ctx context.Context, s *surroundings, what string, d *data
 		block    *blockCopy
 		firstRow int64
 	}
-	free := make(chan *blockCopy, inFlight(workers()))
-	for range cap(free) {
-		free <- new(blockCopy)
-	}
+	free := newBlockCopies()
 	return pipeline(ctx, workers(),
 		func() (job, error) {
 			b, err := reader.Next()
@@ -156,6 +151,18 @@ type blockCopy struct {
 	incremental.Block
 	numbers []float64
 	weights []float64
+
+	piece        incremental.Block // what slice returns
+	pieceColumns []gram.Column
+}
+
+// newBlockCopies returns as many as a pipeline can have in hand.
+func newBlockCopies() chan *blockCopy {
+	free := make(chan *blockCopy, inFlight(workers()))
+	for range cap(free) {
+		free <- new(blockCopy)
+	}
+	return free
 }
 
 func (c *blockCopy) copy(b *incremental.Block) {
@@ -178,24 +185,17 @@ func (c *blockCopy) copy(b *incremental.Block) {
 	}
 }
 
-// readAll reads a whole input: a file, gunzipped if need be, or standard input
-// for "-".
-func (s *surroundings) readAll(path string, most int64) ([]byte, error) {
-	in := s.stdin
-	if path != "-" {
-		f, err := os.Open(path)
-		if err != nil {
-			return nil, err
-		}
-		defer f.Close()
-		in = f
+// slice is the block of rows i to j, j not included. It is valid until the next
+// call.
+func (c *blockCopy) slice(i, j int) *incremental.Block {
+	c.piece = c.Block
+	c.pieceColumns = c.pieceColumns[:0]
+	for _, column := range c.Columns {
+		c.pieceColumns = append(c.pieceColumns, column.Slice(i, j))
 	}
-	data, err := io.ReadAll(io.LimitReader(in, most+1))
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", path, err)
+	c.piece.Columns, c.piece.Codes = c.pieceColumns, c.Codes[i:j]
+	if c.Weights != nil {
+		c.piece.Weights = c.Weights[i:j]
 	}
-	if int64(len(data)) > most {
-		return nil, fmt.Errorf("read %s: it has more than %d bytes; cut it into pieces", path, most)
-	}
-	return data, nil
+	return &c.piece
 }

@@ -1,0 +1,249 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"streamd/cmd/streamd/httpapi"
+	"streamd/config"
+)
+
+// daemonFlags say which daemon to talk to.
+type daemonFlags struct {
+	URL string `name:"url" placeholder:"URL" help:"Address of the daemon. By default what STREAMD_URL names, else http://127.0.0.1:8080."`
+}
+
+// tokenFlag is for what changes something.
+type tokenFlag struct {
+	TokenFile string `placeholder:"FILE" help:"File that holds the daemon's admin token, if it asks for one."`
+}
+
+const (
+	defaultURL    = "http://127.0.0.1:8080"
+	answerTimeout = time.Minute // beyond the wait that is asked for
+	adminTimeout  = 10 * time.Minute
+	maxAnswer     = 1 << 30 // bytes; the model of 1000 classes by 4096 features is 100 MB
+)
+
+// client calls a daemon.
+type client struct {
+	base  string
+	token string
+}
+
+func (f *daemonFlags) client(s *surroundings, token tokenFlag) (*client, error) {
+	c := &client{base: f.URL}
+	if c.base == "" {
+		c.base = s.variable(config.URLVariable)
+	}
+	if c.base == "" {
+		c.base = defaultURL
+	}
+	c.base = strings.TrimRight(c.base, "/")
+	if u, err := url.Parse(c.base); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return nil, usagef("--url %q: want an address such as %s", c.base, defaultURL)
+	}
+	if token.TokenFile != "" {
+		text, err := os.ReadFile(token.TokenFile)
+		if err != nil {
+			return nil, fmt.Errorf("--token-file: %w", err)
+		}
+		if c.token = strings.TrimSpace(string(text)); c.token == "" {
+			return nil, fmt.Errorf("--token-file %s: the file is empty", token.TokenFile)
+		}
+	}
+	return c, nil
+}
+
+// call asks for a path and gives the body of the answer, or reads it into a
+// value when that is not nil.
+func (c *client) call(ctx context.Context, method, path string, timeout time.Duration, into any) (body []byte, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("%s %s%s: %w", method, c.base, path, err)
+		}
+	}()
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, method, c.base+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	if c.token != "" {
+		request.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		if e := (*url.Error)(nil); errors.As(err, &e) {
+			err = e.Err // the rest of it is said already
+		}
+		return nil, fmt.Errorf("%w; is the daemon running there? (--url and STREAMD_URL say where)", err)
+	}
+	defer answer.Body.Close()
+	body, err = io.ReadAll(io.LimitReader(answer.Body, maxAnswer+1))
+	if err != nil {
+		return nil, fmt.Errorf("read the answer: %w", err)
+	}
+	if len(body) > maxAnswer {
+		return nil, fmt.Errorf("the answer has more than %d bytes", maxAnswer)
+	}
+	if answer.StatusCode != http.StatusOK {
+		return nil, refusal(answer.Status, body)
+	}
+	if into != nil {
+		if err := json.Unmarshal(body, into); err != nil {
+			return nil, fmt.Errorf("the answer is not that of streamd: %w", err)
+		}
+	}
+	return bytes.TrimSpace(body), nil
+}
+
+// refusal is the error that the daemon answered with.
+func refusal(status string, body []byte) error {
+	var e httpapi.ErrorAnswer
+	if json.Unmarshal(body, &e) != nil || e.Error.Code == "" {
+		return fmt.Errorf("%s, and not from streamd", status)
+	}
+	switch e.Error.Code {
+	case httpapi.CodeUnauthorized:
+		return fmt.Errorf("%s (--token-file names the file that holds it)", e.Error.Message)
+	default:
+		return fmt.Errorf("%s: %s", e.Error.Code, e.Error.Message)
+	}
+}
+
+// printAnswer prints the body of an answer, which is one line of JSON.
+func printAnswer(w io.Writer, body []byte) error {
+	_, err := w.Write(append(body, '\n'))
+	return err
+}
+
+// modelCmd shows what the daemon serves.
+type modelCmd struct {
+	Wait time.Duration `placeholder:"30s" help:"How long to wait for a model when there is none yet; 1m at most."`
+	daemonFlags
+	jsonFlag
+}
+
+// Validate implements kong's interface.
+func (c *modelCmd) Validate() error {
+	if c.Wait < 0 || c.Wait > httpapi.MaxWait {
+		return fmt.Errorf("--wait %v: must be 0 to %v", c.Wait, httpapi.MaxWait)
+	}
+	return nil
+}
+
+func (c *modelCmd) Run(ctx context.Context, s *surroundings) error {
+	daemon, err := c.client(s, tokenFlag{})
+	if err != nil {
+		return err
+	}
+	path := "/v1/model"
+	if c.Wait > 0 {
+		path += "?wait=" + c.Wait.String()
+	}
+	var m httpapi.ModelAnswer
+	body, err := daemon.call(ctx, "GET", path, c.Wait+answerTimeout, &m)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return printAnswer(s.stdout, body)
+	}
+	if len(m.Planes) == 0 {
+		return fmt.Errorf("GET %s%s: the answer has no planes", daemon.base, path)
+	}
+	t := newTable(s.stdout)
+	t.row("model", m.Fingerprint)
+	t.row("made", m.MadeAt.Local().Format(time.DateTime))
+	t.row("live", fmt.Sprintf("%d rows in %d blocks", m.LiveRows, m.LiveBlocks))
+	t.row("digest", m.Digest)
+	t.row("classes", countedClasses(m.Classes, m.ClassRows))
+	t.row("options", describeOptions(m.Options))
+	for _, o := range m.Offsets {
+		t.row("seen", fmt.Sprintf("%s/%d before offset %d", o.Topic, o.Partition, o.Next))
+	}
+	t.planes(m.Features, m.Planes)
+	return t.flush()
+}
+
+// blocksCmd looks at the live blocks and takes them out.
+type blocksCmd struct {
+	List   blocksListCmd   `cmd:"" help:"List the live blocks."`
+	Retire blocksRetireCmd `cmd:"" help:"Take a block out of the model, as if it had never been in, and print the receipt."`
+}
+
+type blocksListCmd struct {
+	daemonFlags
+	jsonFlag
+}
+
+func (c *blocksListCmd) Run(ctx context.Context, s *surroundings) error {
+	daemon, err := c.client(s, tokenFlag{})
+	if err != nil {
+		return err
+	}
+	all := httpapi.BlocksAnswer{Blocks: []httpapi.BlockInfo{}}
+	for after := ""; ; {
+		var page httpapi.BlocksAnswer
+		path := "/v1/blocks?limit=1000&after=" + url.QueryEscape(after)
+		if _, err := daemon.call(ctx, "GET", path, answerTimeout, &page); err != nil {
+			return err
+		}
+		all.Blocks = append(all.Blocks, page.Blocks...)
+		if after = page.Next; after == "" {
+			break
+		}
+	}
+	if c.JSON {
+		return printJSON(s.stdout, all)
+	}
+	t := newTable(s.stdout)
+	t.row("ID", "ROWS", "TIME", "KEY")
+	for _, b := range all.Blocks {
+		key := ""
+		if b.Key != nil {
+			key = fmt.Sprintf("%q", b.Key)
+		}
+		t.row(b.ID, fmt.Sprint(b.Rows), b.Time.Local().Format(time.DateTime), key)
+	}
+	return t.flush()
+}
+
+type blocksRetireCmd struct {
+	ID string `arg:"" help:"The block, as listed."`
+	daemonFlags
+	tokenFlag
+	jsonFlag
+}
+
+func (c *blocksRetireCmd) Run(ctx context.Context, s *surroundings) error {
+	daemon, err := c.client(s, c.tokenFlag)
+	if err != nil {
+		return err
+	}
+	var receipt httpapi.Receipt
+	body, err := daemon.call(ctx, "DELETE", "/v1/blocks/"+url.PathEscape(c.ID), adminTimeout, &receipt)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return printAnswer(s.stdout, body)
+	}
+	t := newTable(s.stdout)
+	t.row("retired", receipt.Block.ID)
+	t.row("rows", fmt.Sprint(receipt.Block.Rows))
+	t.row("at", receipt.RetiredAt.Local().Format(time.DateTime))
+	t.row("digest before", receipt.DigestBefore)
+	t.row("digest after", receipt.DigestAfter)
+	return t.flush()
+}

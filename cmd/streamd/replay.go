@@ -1,0 +1,412 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"streamd/incremental"
+	"streamd/ingest/kafka"
+	"streamd/ingest/ndc"
+	"streamd/ingest/wire"
+)
+
+// replayCmd writes labelled blocks to a topic.
+type replayCmd struct {
+	NDC  replayNDCCmd  `cmd:"" name:"ndc" help:"Write Normally Distributed Clusters: as many points as wanted that a plane separates as well as asked."`
+	File replayFileCmd `cmd:"" help:"Write the rows of a file."`
+}
+
+// replayFlags say where blocks go and how.
+type replayFlags struct {
+	configFile
+	Brokers    []string  `placeholder:"HOST:PORT" help:"Addresses to find the cluster by. By default the configuration's kafka.brokers."`
+	Topic      string    `placeholder:"NAME" help:"Topic to write to. By default the configuration's kafka.topic."`
+	Partitions int       `default:"1" help:"Partitions to create the topic with if it does not exist. Blocks go round all partitions that there are."`
+	Format     string    `default:"arrow" enum:"arrow,json,csv,libsvm" help:"Format of the messages: ${enum}."`
+	BlockRows  int       `default:"20000" help:"Rows per message; 1 makes single-row messages."`
+	Rate       float64   `default:"0" placeholder:"ROWS" help:"Most rows to write per second. 0: as many as the cluster takes."`
+	WaitGroup  string    `placeholder:"GROUP" help:"Consumer group to wait for, lest it loses blocks to the topic's retention."`
+	MaxLag     int64     `default:"64" help:"Most messages per partition that --wait-group may be behind."`
+	Time       time.Time `placeholder:"RFC3339" help:"Event time of all blocks. By default the time of writing."`
+	jsonFlag
+}
+
+func (f *replayFlags) check() error {
+	switch {
+	case f.Partitions < 1:
+		return fmt.Errorf("--partitions %d: must be 1 or more", f.Partitions)
+	case f.BlockRows < 1 || f.BlockRows > 1<<24:
+		return fmt.Errorf("--block-rows %d: must be 1 to %d", f.BlockRows, 1<<24)
+	case !(f.Rate >= 0) || math.IsInf(f.Rate, 0):
+		return fmt.Errorf("--rate %v: must be 0 or more", f.Rate)
+	case f.MaxLag < 1:
+		return fmt.Errorf("--max-lag %d: must be 1 or more", f.MaxLag)
+	}
+	return nil
+}
+
+// shipmentRows is how many rows a worker encodes at a time where messages are
+// smaller: enough that handing them over costs little.
+const shipmentRows = 4096
+
+// messagesPerShipment is how many messages make a shipment.
+func (f *replayFlags) messagesPerShipment() int { return max(1, shipmentRows/f.BlockRows) }
+
+type replayNDCCmd struct {
+	Rows         int64            `required:"" help:"Points to write."`
+	Features     int              `default:"10" help:"Features of a point."`
+	Separability ndc.Separability `default:"easy" placeholder:"easy|hard|X" help:"How well a plane separates the points: easy (about 90.5 %), hard (70 %), or an expansion factor of the clusters."`
+	Seed         uint64           `default:"1" help:"Seed of clusters and points."`
+	FirstRow     int64            `default:"0" help:"Number of the first point to write; an interrupted replay says where to go on."`
+	replayFlags
+}
+
+// Validate implements kong's interface.
+func (c *replayNDCCmd) Validate() error {
+	if c.Rows < 1 || c.FirstRow < 0 || c.Rows > ndc.MaxPoints-c.FirstRow {
+		return fmt.Errorf("--rows %d from --first-row %d: there are points 0 to %d", c.Rows, c.FirstRow, ndc.MaxPoints-1)
+	}
+	return c.check()
+}
+
+func (c *replayNDCCmd) Run(ctx context.Context, s *surroundings) error {
+	generator, err := ndc.New(ndc.Config{Features: c.Features, Separability: c.Separability, Seed: c.Seed})
+	if err != nil {
+		return usageError{err}
+	}
+	r, err := c.open(ctx, s)
+	if err != nil {
+		return err
+	}
+	defer r.close()
+	r.report.Expansion = generator.Expansion()
+	r.block = c.FirstRow / int64(c.BlockRows) // so that going on is like never having stopped
+
+	type job struct {
+		first int64
+		rows  int
+		to    *shipment
+	}
+	first, end := c.FirstRow, c.FirstRow+c.Rows
+	samplers := make([]*ndc.Sampler, workers())
+	encoders := make([]*wire.Encoder, workers())
+	for i := range samplers {
+		samplers[i], encoders[i] = generator.NewSampler(), wire.NewEncoder(r.format)
+	}
+	stop := s.watch("writing to "+r.report.Topic, func() advance {
+		a := r.advance()
+		a.done = float64(a.rows) / float64(c.Rows)
+		return a
+	})
+	defer stop()
+	err = pipeline(ctx, workers(),
+		func() (job, error) {
+			if first == end {
+				return job{}, io.EOF
+			}
+			rows := int(min(int64(c.BlockRows)*int64(c.messagesPerShipment()), end-first))
+			j := job{first, rows, r.empty()}
+			first += int64(rows)
+			return j, nil
+		},
+		func(worker int, j job) (*shipment, error) {
+			for done := 0; done < j.rows; {
+				rows := min(c.BlockRows, j.rows-done)
+				b := samplers[worker].Block(ndc.Train, j.first+int64(done), rows)
+				if err := j.to.add(encoders[worker], b); err != nil {
+					return nil, err
+				}
+				done += rows
+			}
+			return j.to, nil
+		},
+		func(sent *shipment) error { return r.send(ctx, sent) })
+	stop()
+	return r.finish(ctx, s, err, c.FirstRow, c.JSON)
+}
+
+type replayFileCmd struct {
+	File string `arg:"" help:"CSV, LIBSVM, JSON or Arrow, also gzipped (.gz)."`
+	columnFlags
+	FileFormat string `enum:"auto,arrow,json,csv,libsvm" default:"auto" help:"Format of a file whose name does not end in one: ${enum}. auto is what the first line looks like."`
+	replayFlags
+}
+
+// Validate implements kong's interface.
+func (c *replayFileCmd) Validate() error { return c.check() }
+
+func (c *replayFileCmd) Run(ctx context.Context, s *surroundings) error {
+	options, err := c.columnFlags.options(c.FileFormat)
+	if err != nil {
+		return usageError{err}
+	}
+	reader, err := wire.OpenFile(c.File, options, c.BlockRows*c.messagesPerShipment())
+	if err != nil {
+		return err
+	}
+	defer reader.Close()
+	r, err := c.open(ctx, s)
+	if err != nil {
+		return err
+	}
+	defer r.close()
+
+	type job struct {
+		block *blockCopy
+		to    *shipment
+	}
+	encoders := make([]*wire.Encoder, workers())
+	for i := range encoders {
+		encoders[i] = wire.NewEncoder(r.format)
+	}
+	free := newBlockCopies()
+	stop := s.watch("writing to "+r.report.Topic, func() advance {
+		a := r.advance()
+		read, size := reader.Progress()
+		a.done = float64(read) / float64(size)
+		return a
+	})
+	defer stop()
+	err = pipeline(ctx, workers(),
+		func() (job, error) {
+			b, err := reader.Next()
+			if err != nil {
+				return job{}, err
+			}
+			j := job{<-free, r.empty()}
+			j.block.copy(b)
+			return j, nil
+		},
+		func(worker int, j job) (*shipment, error) {
+			defer func() { free <- j.block }()
+			for first := 0; first < j.block.Rows(); first += c.BlockRows {
+				piece := j.block.slice(first, min(first+c.BlockRows, j.block.Rows()))
+				if err := j.to.add(encoders[worker], piece); err != nil {
+					return nil, fmt.Errorf("encode %s: %w", c.File, err)
+				}
+			}
+			return j.to, nil
+		},
+		func(sent *shipment) error { return r.send(ctx, sent) })
+	stop()
+	return r.finish(ctx, s, err, 0, c.JSON)
+}
+
+// shipment is the payloads of blocks that follow each other.
+type shipment struct {
+	data []byte
+	ends []int // payload i ends at data[ends[i]]
+	rows []int // in payload i
+}
+
+func (p *shipment) add(e *wire.Encoder, b *incremental.Block) (err error) {
+	p.data, err = e.Append(p.data, b)
+	p.ends = append(p.ends, len(p.data))
+	p.rows = append(p.rows, b.Rows())
+	return err
+}
+
+// replayReport is what a replay prints.
+type replayReport struct {
+	Topic         string  `json:"topic"`
+	Partitions    int     `json:"partitions"`
+	Rows          int64   `json:"rows"`
+	Blocks        int64   `json:"blocks"`
+	Bytes         int64   `json:"bytes"` // of the payloads
+	Seconds       float64 `json:"seconds"`
+	RowsPerSecond float64 `json:"rows_per_second"`
+	Interrupted   bool    `json:"interrupted"`
+	NextRow       int64   `json:"next_row"`            // where another replay would go on
+	Expansion     float64 `json:"expansion,omitempty"` // factor, of NDC
+}
+
+// replay writes shipments. Its methods are for one goroutine, advance aside.
+type replay struct {
+	flags    *replayFlags
+	producer *kafka.Producer
+	monitor  *kafka.LagMonitor // nil: nobody to wait for
+	format   wire.Format
+	headers  []kafka.Header
+	maxBytes int
+	used     chan *shipment // free memory
+
+	report   replayReport
+	block    int64 // number of the next
+	unwaited int64 // blocks since the last look at the lag
+	began    time.Time
+
+	rows, bytes atomic.Int64 // written
+}
+
+func (f *replayFlags) open(ctx context.Context, s *surroundings) (r *replay, err error) {
+	given := map[string]string{}
+	if len(f.Brokers) > 0 {
+		given["kafka.brokers"] = strings.Join(f.Brokers, ",")
+	}
+	if f.Topic != "" {
+		given["kafka.topic"] = f.Topic
+	}
+	cfg, err := f.load(s, given, map[string]string{"--kafka.brokers": "--brokers", "--kafka.topic": "--topic"})
+	if err != nil {
+		return nil, err
+	}
+	cluster, err := clusterOf(cfg.Kafka)
+	if err != nil {
+		return nil, err
+	}
+	format, err := wire.ParseFormat(f.Format)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	log := consoleLog(s.stderr)
+	topic := cfg.Kafka.Topic
+	// A new topic takes what the daemon would read, not just Kafka's default of
+	// a megabyte.
+	configs := map[string]string{"max.message.bytes": strconv.FormatInt(int64(cfg.Kafka.MaxMessageBytes), 10)}
+	if err := kafka.EnsureTopic(ctx, cluster, topic, f.Partitions, configs); err != nil {
+		return nil, err
+	}
+	r = &replay{
+		flags:    f,
+		format:   format,
+		headers:  []kafka.Header{{Key: "content-type", Value: []byte(format.ContentType())}},
+		maxBytes: int(cfg.Kafka.MaxMessageBytes),
+		used:     make(chan *shipment, inFlight(workers())),
+		began:    time.Now(),
+	}
+	for range cap(r.used) {
+		r.used <- new(shipment)
+	}
+	if f.WaitGroup != "" {
+		if r.monitor, err = kafka.NewLagMonitor(cluster, topic, f.WaitGroup); err != nil {
+			return nil, err
+		}
+	}
+	if r.producer, err = kafka.OpenProducer(ctx, kafka.ProducerConfig{Cluster: cluster, Topic: topic}, log); err != nil {
+		r.close()
+		return nil, err
+	}
+	r.report.Topic, r.report.Partitions = topic, r.producer.Partitions()
+	if f.Partitions != 1 && f.Partitions != r.report.Partitions {
+		log.Warn().Str("topic", topic).Int("partitions", r.report.Partitions).Msgf("the topic exists already and does not have %d partitions", f.Partitions)
+	}
+	return r, nil
+}
+
+func (r *replay) close() {
+	if r.producer != nil {
+		r.producer.Close()
+	}
+	if r.monitor != nil {
+		r.monitor.Close()
+	}
+}
+
+// empty is a shipment to fill; send gives it back.
+func (r *replay) empty() *shipment {
+	p := <-r.used
+	p.data, p.ends, p.rows = p.data[:0], p.ends[:0], p.rows[:0]
+	return p
+}
+
+func (r *replay) send(ctx context.Context, p *shipment) error {
+	from := 0
+	for i, end := range p.ends {
+		payload := p.data[from:end]
+		from = end
+		if len(payload) > r.maxBytes {
+			return fmt.Errorf("a block of %d rows takes %d bytes, more than kafka.max_message_bytes, %d; lower --block-rows", p.rows[i], len(payload), r.maxBytes)
+		}
+		if err := r.pace(ctx); err != nil {
+			return err
+		}
+		partition := int(r.block % int64(r.report.Partitions))
+		if err := r.producer.Write(ctx, partition, nil, payload, r.headers, r.flags.Time); err != nil {
+			return err
+		}
+		r.block++
+		r.report.Blocks++
+		r.rows.Add(int64(p.rows[i]))
+		r.bytes.Add(int64(len(payload)))
+	}
+	r.used <- p
+	return nil
+}
+
+// pace waits until the next block may be written.
+func (r *replay) pace(ctx context.Context) error {
+	if rate := r.flags.Rate; rate > 0 {
+		due := r.began.Add(time.Duration(float64(r.rows.Load()) / rate * float64(time.Second)))
+		if wait := time.Until(due); wait > 0 {
+			timer := time.NewTimer(wait)
+			defer timer.Stop()
+			select {
+			case <-timer.C:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+	}
+	if r.monitor == nil {
+		return nil
+	}
+	// Half the lag that is allowed is written, then it must have fallen to the
+	// other half. What is on its way must count too, hence the flush.
+	round := max(1, r.flags.MaxLag/2)
+	if r.unwaited++; r.unwaited <= round*int64(r.report.Partitions) && r.unwaited > 1 {
+		return nil
+	}
+	if err := r.producer.Flush(ctx); err != nil {
+		return err
+	}
+	if err := r.monitor.WaitBelow(ctx, r.flags.MaxLag-round); err != nil {
+		return fmt.Errorf("wait for group %s: %w", r.flags.WaitGroup, err)
+	}
+	r.unwaited = 1
+	return nil
+}
+
+func (r *replay) advance() advance {
+	return advance{rows: r.rows.Load(), bytes: r.bytes.Load()}
+}
+
+// flushPatience is how long an interrupted replay waits for acknowledgements.
+const flushPatience = 10 * time.Second
+
+// finish flushes, also after an interruption, and reports.
+func (r *replay) finish(ctx context.Context, s *surroundings, err error, firstRow int64, asJSON bool) error {
+	interrupted := errors.Is(err, context.Canceled) && ctx.Err() != nil
+	if err != nil && !interrupted {
+		return err
+	}
+	flushCtx, cancel := ctx, context.CancelFunc(func() {})
+	if interrupted {
+		flushCtx, cancel = context.WithTimeout(context.WithoutCancel(ctx), flushPatience)
+	}
+	defer cancel()
+	if err := r.producer.Flush(flushCtx); err != nil {
+		return fmt.Errorf("flush: %w", err)
+	}
+	rep := &r.report
+	rep.Rows, rep.Bytes = r.rows.Load(), r.bytes.Load()
+	rep.Seconds = time.Since(r.began).Seconds()
+	rep.RowsPerSecond = float64(rep.Rows) / rep.Seconds
+	rep.Interrupted, rep.NextRow = interrupted, firstRow+rep.Rows
+	if asJSON {
+		err = printJSON(s.stdout, rep)
+	} else {
+		_, err = fmt.Fprintf(s.stdout, "%d rows in %d blocks, %.1f MB, to %d partitions of %s in %.3g s: %s rows/s\n",
+			rep.Rows, rep.Blocks, float64(rep.Bytes)/1e6, rep.Partitions, rep.Topic, rep.Seconds, short(rep.RowsPerSecond))
+	}
+	if interrupted {
+		return fmt.Errorf("stopped before row %d: %w", rep.NextRow, context.Canceled)
+	}
+	return err
+}

@@ -268,7 +268,7 @@ func decodeSettings(value []byte) (s Settings, err error) {
 //	    60    8  offsets, sum of the checksums of their values
 //	    68   88  counts, 8 bytes each, in the order of Counts
 //	   156    1  1: there is a state; 0: the features are not fixed yet
-//	   157   32  digest of the state; zero without
+//	   157   32  digest of the state; without one, of an empty one
 //	   189       horizon: topic
 type head struct {
 	savedAt         time.Time
@@ -446,7 +446,7 @@ func initialise(tx *bbolt.Tx, s Settings) error {
 			return err
 		}
 	}
-	w := writer{tx: tx, head: &head{horizon: retire.NewLedger(retire.Policy{}).Horizon()}}
+	w := writer{tx: tx, head: &head{horizon: retire.NewLedger(retire.Policy{}).Horizon(), digest: emptyDigest}}
 	return errors.Join(
 		w.putValue(bucketMeta, keyFormat, appendFormat(frame(), version, program)),
 		w.putValue(bucketMeta, keySettings, appendSettings(frame(), s)),
@@ -474,12 +474,16 @@ func readState(tx *bbolt.Tx) (*incremental.State, error) {
 	return s, nil
 }
 
-func readBlock(tx *bbolt.Tx, id string) (savedBlock, error) {
+func readBlockSummary(tx *bbolt.Tx, id string) (*incremental.Summary, error) {
 	value := tx.Bucket(bucketBlocks).Get([]byte(id))
 	if value == nil {
-		return savedBlock{}, ErrNotFound
+		return nil, ErrNotFound
 	}
-	return decodeBlock(id, value)
+	e, err := decodeBlock(id, value)
+	if err != nil {
+		return nil, err
+	}
+	return readSummary(tx, e)
 }
 
 func readSummary(tx *bbolt.Tx, e savedBlock) (*incremental.Summary, error) {

@@ -103,7 +103,7 @@ type Change struct {
 	// The rest is saved as it is.
 	Horizon retire.Rank
 	Counts  Counts
-	State   *incremental.State // the sum of all live blocks after the change; nil: the features are not fixed yet
+	State   *incremental.State // the sum of all live blocks after the change; nil, or over no features: they are not fixed yet
 	SavedAt time.Time          // kept to the millisecond
 }
 
@@ -187,12 +187,10 @@ type Store struct {
 // *SettingsError, a *VersionError, a *ChecksumError, or comes from the file
 // system.
 func Open(path string, s Settings) (*Store, *Contents, error) {
-	_, err := os.Stat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		err = create(path, s)
-	}
-	if err != nil {
-		return nil, nil, fmt.Errorf("make snapshot %s: %w", path, err)
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		if err := create(path, s); err != nil {
+			return nil, nil, fmt.Errorf("make snapshot %s: %w", path, err)
+		}
 	}
 	store, contents, err := open(path, false)
 	if err != nil {
@@ -362,11 +360,14 @@ func view(db *bbolt.DB, f func(*bbolt.Tx) error) error {
 // Close closes the file. It waits for calls of Summary and Summaries.
 func (s *Store) Close() error { return s.db.Close() }
 
+// emptyDigest is that of a state without rows.
+var emptyDigest = incremental.NewState(nil).Digest()
+
 // SaveInfo says what a Save has done.
 type SaveInfo struct {
-	Bytes     int64 // written
-	FileBytes int64 // size of the file
-	Digest    [sha256.Size]byte
+	Bytes     int64             // written
+	FileBytes int64             // size of the file
+	Digest    [sha256.Size]byte // of the state
 }
 
 // Save writes a change and returns when it is on the disk. See the package
@@ -376,6 +377,9 @@ type SaveInfo struct {
 // live blocks do not have as many rows as its state; such an error names the
 // first thing found and is a bug of the caller.
 func (s *Store) Save(c Change) (SaveInfo, error) {
+	if c.State != nil && len(c.State.Features()) == 0 {
+		c.State = nil
+	}
 	info, err := s.save(&c)
 	if err != nil {
 		return SaveInfo{}, fmt.Errorf("save snapshot %s: %w", s.path, err)
@@ -387,7 +391,7 @@ func (s *Store) save(c *Change) (info SaveInfo, err error) {
 	if err := c.check(s.features); err != nil {
 		return info, err
 	}
-	next := head{savedAt: c.SavedAt, horizon: c.Horizon, counts: c.Counts}
+	next := head{savedAt: c.SavedAt, horizon: c.Horizon, counts: c.Counts, digest: emptyDigest}
 	var state []byte
 	if c.State != nil {
 		next.hasState, next.digest = true, c.State.Digest()
@@ -500,11 +504,8 @@ func (c *Change) check(features []string) error {
 // Summary reads the summary of a block. The error is ErrNotFound or a
 // *ChecksumError.
 func (s *Store) Summary(id string) (summary *incremental.Summary, err error) {
-	err = view(s.db, func(tx *bbolt.Tx) error {
-		e, err := readBlock(tx, id)
-		if err == nil {
-			summary, err = readSummary(tx, e)
-		}
+	err = view(s.db, func(tx *bbolt.Tx) (err error) {
+		summary, err = readBlockSummary(tx, id)
 		return err
 	})
 	if err != nil {

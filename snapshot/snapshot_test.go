@@ -339,10 +339,16 @@ func TestFeaturesComeLater(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "streamd.db")
 	s, _ := mustOpen(t, path)
 	rejected := Change{Counts: Counts{Records: 3, RejectedRecords: 3}, Offsets: []Offset{{Topic: "orders", Next: 3}}}
-	if _, err := s.Save(rejected); err != nil {
-		t.Fatal(err)
+	for _, none := range []*incremental.State{nil, incremental.NewState(nil)} {
+		rejected.State = none
+		if _, err := s.Save(rejected); err != nil {
+			t.Fatal(err)
+		}
 	}
 	s.Close()
+	if report, err := Verify(path); err != nil || !report.OK {
+		t.Fatalf("%+v, %v", report, err)
+	}
 	s, c := mustOpen(t, path)
 	if c.Features != nil || c.State != nil || c.Counts.RejectedRecords != 3 || len(c.Offsets) != 1 {
 		t.Fatalf("contents %+v", c)

@@ -25,8 +25,8 @@ type Report struct {
 
 	Blocks int64             // live blocks that could be read with their summaries
 	Rows   int64             // their rows
-	Saved  [sha256.Size]byte // digest of the state as it was saved; zero: the features were not fixed yet
-	Summed [sha256.Size]byte // digest of the sum of the blocks that could be read; zero: as above, or no state to be read
+	Saved  [sha256.Size]byte // digest of the state as it was saved; zero: that is damaged
+	Summed [sha256.Size]byte // digest of the sum of the blocks that could be read; zero: the state is damaged, and with it the names of the features
 
 	Damaged int              // how many things are damaged
 	Damage  []*ChecksumError // the first hundred of them
@@ -68,26 +68,31 @@ func (r *Report) read(tx *bbolt.Tx) error {
 		return err
 	}
 	r.Settings, r.Version, r.Features, r.SavedAt = c.Settings, c.Version, c.Features, c.SavedAt
-	if h, err := readHead(tx); err == nil {
-		r.Saved = h.digest
-	}
+	h, headErr := readHead(tx)
+	r.Saved = h.digest
+	// Without the features' names there is nothing to add up to; but before
+	// they are fixed, there are no blocks.
+	summing := c.State != nil || headErr == nil && !h.hasState
 	sum := incremental.NewState(c.Features)
 	for _, e := range c.Entries {
-		summary, err := r.summary(tx, e.ID, len(c.Features), c.State != nil)
+		summary, err := readBlockSummary(tx, e.ID)
+		if err == nil && summing && summary.Features() != len(c.Features) {
+			err = &ChecksumError{string(bucketSummaries), e.ID, fmt.Sprintf("it has %d features, the state %d", summary.Features(), len(c.Features))}
+		}
+		if damage := (*ChecksumError)(nil); errors.As(err, &damage) {
+			r.note(damage)
+			continue
+		}
 		if err != nil {
-			if damage := (*ChecksumError)(nil); errors.As(err, &damage) {
-				r.note(damage)
-				continue
-			}
 			return err
 		}
 		r.Blocks++
 		r.Rows += summary.Rows()
-		if c.State != nil {
+		if summing {
 			sum.Add(summary)
 		}
 	}
-	if c.State != nil {
+	if summing {
 		r.Summed = sum.Digest()
 	}
 	err = tx.Bucket(bucketSummaries).ForEach(func(key, _ []byte) error {
@@ -98,19 +103,4 @@ func (r *Report) read(tx *bbolt.Tx) error {
 	})
 	r.OK = r.Damaged == 0 && r.Saved == r.Summed
 	return err
-}
-
-func (r *Report) summary(tx *bbolt.Tx, id string, features int, checkWidth bool) (*incremental.Summary, error) {
-	e, err := readBlock(tx, id)
-	if err != nil {
-		return nil, err
-	}
-	s, err := readSummary(tx, e)
-	if err != nil {
-		return nil, err
-	}
-	if checkWidth && s.Features() != features {
-		return nil, &ChecksumError{string(bucketSummaries), id, fmt.Sprintf("it has %d features, the state %d", s.Features(), features)}
-	}
-	return s, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 
 	"github.com/rs/zerolog"
@@ -49,6 +50,10 @@ func (cl *client) waitForTopic(ctx context.Context, name string, log zerolog.Log
 			if missing++; missing == attempts {
 				return 0, fmt.Errorf("topic %s does not exist; create it first (it is not created here, since a mistyped name would make one)", name)
 			}
+		case cl.transport.SASL != nil && errors.Is(err, io.ErrUnexpectedEOF):
+			// Kafka says what is wrong with a password, other brokers hang up.
+			log.Warn().Err(err).Str("mechanism", cl.transport.SASL.Name()).
+				Msg("the broker hangs up, as some do when user name, password or mechanism are wrong; trying again")
 		default:
 			log.Warn().Err(err).Msg("the cluster does not answer; trying again")
 		}

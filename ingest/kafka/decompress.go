@@ -88,7 +88,7 @@ func unsnappy(src []byte, limit int) ([]byte, int, error) {
 			blocks = append(blocks, rest[4:4+n])
 			rest = rest[4+n:]
 		}
-	} else {
+	} else if len(src) > 0 {
 		blocks = [][]byte{src}
 	}
 	total := 0
@@ -115,38 +115,42 @@ func unsnappy(src []byte, limit int) ([]byte, int, error) {
 	return buf, total, nil
 }
 
-// zstdDecoders is keyed by limit, which an option of the decoder carries.
-var zstdDecoders sync.Map // int → *zstd.Decoder
+// zstdDecoder decodes into the capacity it is given and takes no other memory
+// for the output. A window costs none either then; 128 MiB is what Java allows.
+var zstdDecoder = sync.OnceValues(func() (*zstd.Decoder, error) {
+	return zstd.NewReader(nil, zstd.WithDecodeAllCapLimit(true), zstd.WithDecoderMaxWindow(128<<20), zstd.WithDecoderLowmem(true))
+})
 
 func unzstd(src []byte, limit int) ([]byte, int, error) {
-	dec, _ := zstdDecoders.Load(limit)
-	if dec == nil {
-		made, err := zstd.NewReader(nil, zstd.WithDecoderMaxMemory(uint64(limit)), zstd.WithDecoderLowmem(true))
-		if err != nil {
-			return nil, 0, fmt.Errorf("zstd: %w", err)
-		}
-		dec, _ = zstdDecoders.LoadOrStore(limit, made)
+	dec, err := zstdDecoder()
+	if err != nil {
+		return nil, 0, fmt.Errorf("zstd: %w", err)
 	}
 	size := min(4*len(src), limit)
 	var h zstd.Header
 	if h.Decode(src) == nil && h.HasFCS && h.FrameContentSize <= uint64(limit) {
 		size = int(h.FrameContentSize)
 	}
-	buf := getBuffer(size)
-	out, err := dec.(*zstd.Decoder).DecodeAll(src, buf[:0])
-	if errors.Is(err, zstd.ErrDecoderSizeExceeded) || errors.Is(err, zstd.ErrWindowSizeExceeded) || len(out) > limit {
-		putBuffer(buf)
-		return nil, 0, &inflateError{limit}
+	// Without a size in the header, as streaming producers send it, try with
+	// more until it fits: the sum of all attempts is a third more than the last.
+	for buf := getBuffer(size); ; buf = growBuffer(buf, 0, 4*len(buf)) {
+		room := min(len(buf), limit)
+		out, err := dec.DecodeAll(src, buf[:0:room])
+		if err == nil {
+			return buf, len(out), nil
+		}
+		// The decoder has several errors for a lack of room. All come within a
+		// block of the end.
+		full := errors.Is(err, zstd.ErrDecoderSizeExceeded) || len(out) > room-zstdBlock
+		if !full || room == limit {
+			putBuffer(buf)
+			if full {
+				err = &inflateError{limit}
+			}
+			return nil, 0, err
+		}
 	}
-	if err != nil {
-		putBuffer(buf)
-		return nil, 0, err
-	}
-	if len(out) > 0 && &out[0] == &buf[0] {
-		return buf, len(out), nil
-	}
-	// It outgrew the buffer: what the decoder allocated has no size class.
-	buf = growBuffer(buf, 0, len(out))
-	copy(buf, out)
-	return buf, len(out), nil
 }
+
+// zstdBlock is the most that a block decompresses to (RFC 8878, 3.1.1.2.4).
+const zstdBlock = 128 << 10

@@ -61,6 +61,8 @@ func (b *Broker) CreateTopic(name string, partitions int, retentionBytes int64) 
 	configs := map[string]string{
 		"segment.bytes":     strconv.Itoa(segmentBytes),
 		"max.message.bytes": strconv.Itoa(maxMessageBytes),
+		// Records may carry the time of events long past.
+		"retention.ms": "-1",
 	}
 	if retentionBytes >= 0 {
 		// kfake applies retention only to topics that set it themselves.

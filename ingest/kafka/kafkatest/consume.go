@@ -447,7 +447,7 @@ func testCompaction(t *testing.T, s *suite) {
 
 func testNilAndEmpty(t *testing.T, s *suite) {
 	topic := s.topic(t, "topic", 1, nil)
-	at := time.UnixMilli(1_700_000_000_123).UTC()
+	at := recent()
 	records := []*kgo.Record{
 		{Key: nil, Value: nil},
 		{Key: []byte{}, Value: []byte{}},

@@ -29,7 +29,7 @@ type Broker struct {
 
 // patience is how long anything may take before it counts as failed. Nothing
 // waits for it to pass.
-const patience = 60 * time.Second
+const patience = 20 * time.Second
 
 // Run runs the suite on a broker, each test on topics and groups of its own.
 func Run(t *testing.T, b Broker) {
@@ -161,6 +161,9 @@ func produce(t *testing.T, cl *kgo.Client, records ...*kgo.Record) {
 	}
 }
 
+// recent is a time that no retention ends, in the resolution of Kafka.
+func recent() time.Time { return time.Now().Truncate(time.Millisecond).UTC() }
+
 // values makes n small records for a partition.
 func values(topic string, partition int32, from, n int) []*kgo.Record {
 	var rs []*kgo.Record
@@ -205,7 +208,7 @@ func (s *suite) config(t *testing.T, topic string) kafka.Config {
 
 func (s *suite) consume(t *testing.T, cfg kafka.Config, sink *recorder) *running {
 	t.Helper()
-	log := zerolog.New(zerolog.NewTestWriter(t)).With().Timestamp().Logger()
+	log := zerolog.New(zerolog.NewTestWriter(t)).Level(zerolog.WarnLevel)
 	c, err := kafka.NewConsumer(cfg, sink, log)
 	if err != nil {
 		t.Fatal(err)
@@ -246,6 +249,11 @@ func (r *running) wait() error {
 // until waits for a condition, while the consumer runs.
 func (r *running) until(what string, ok func() bool) {
 	r.t.Helper()
+	defer func() {
+		if r.t.Failed() {
+			r.t.Logf("state: %+v", r.Stats())
+		}
+	}()
 	eventually(r.t, what, func() bool {
 		select {
 		case <-r.done:

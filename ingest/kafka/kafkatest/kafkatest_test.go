@@ -1,16 +1,349 @@
 package kafkatest
 
 import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"fmt"
+	"math/big"
+	"net"
+	"os"
+	"strconv"
+	"strings"
 	"testing"
+	"time"
 
+	"github.com/rs/zerolog"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/sasl/plain"
+
+	"streamd/ingest/kafka"
 	"streamd/ingest/kafka/embedded"
 )
 
 func TestEmbedded(t *testing.T) {
-	b, err := embedded.Start(t.TempDir())
+	b := start(t, t.TempDir())
+	Run(t, Broker{Addr: b.Addr(), Compact: b.Cluster().Compact})
+}
+
+// TestApacheKafka runs the suite on the broker that STREAMD_TEST_BROKERS names,
+// as testdata/kafka/kafka.sh starts one. With STREAMD_REQUIRE_BROKER=1 it is a
+// failure that there is none.
+func TestApacheKafka(t *testing.T) {
+	addr := os.Getenv("STREAMD_TEST_BROKERS")
+	if addr == "" {
+		if os.Getenv("STREAMD_REQUIRE_BROKER") == "1" {
+			t.Fatal("STREAMD_TEST_BROKERS names no broker, and STREAMD_REQUIRE_BROKER demands one")
+		}
+		t.Skip("STREAMD_TEST_BROKERS names no broker")
+	}
+	Run(t, Broker{Addr: addr})
+}
+
+func start(t testing.TB, dir string, opts ...kfake.Opt) *embedded.Broker {
+	t.Helper()
+	b, err := embedded.StartWith(dir, opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(b.Close)
-	Run(t, Broker{Addr: b.Addr(), Compact: b.Cluster().Compact})
+	return b
+}
+
+// on makes a suite for tests that need a broker of their own kind.
+func on(t *testing.T, b *embedded.Broker) *suite {
+	t.Helper()
+	admin, err := kgo.NewClient(kgo.SeedBrokers(b.Addr()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(admin.Close)
+	return &suite{Broker: Broker{Addr: b.Addr()}, admin: admin}
+}
+
+func TestBrokerRestart(t *testing.T) {
+	dir := t.TempDir()
+	b := start(t, dir)
+	s := on(t, b)
+	topic := s.topic(t, "topic", 1, nil)
+	first, second := values(topic, 0, 0, 100), values(topic, 0, 100, 100)
+	produce(t, s.producer(t), first...)
+	sink := newRecorder()
+	c := s.consume(t, s.config(t, topic), sink)
+	c.until("the first half", func() bool { return sink.total() == 100 })
+	b.Close()
+	c.until("a failed fetch", func() bool { return c.Stats().Partitions[0].FetchErrors > 0 })
+	_, port, _ := net.SplitHostPort(b.Addr())
+	n, _ := strconv.Atoi(port)
+	start(t, dir, kfake.Ports(n))
+	produce(t, s.producer(t), second...)
+	c.until("the second half", func() bool { return sink.total() == 200 })
+	c.stop()
+	if sink.chainOf(0) != chainOf(chain{}, 0, append(first, second...)) {
+		t.Error("the chain differs")
+	}
+}
+
+func TestLeaderMoves(t *testing.T) {
+	b := start(t, t.TempDir(), kfake.NumBrokers(3))
+	s := on(t, b)
+	topic := s.topic(t, "topic", 1, nil)
+	sink := newRecorder()
+	c := s.consume(t, s.config(t, topic), sink)
+	var all []*kgo.Record
+	for i := range 6 {
+		if err := b.Cluster().MoveTopicPartition(topic, 0, int32(i%3)); err != nil {
+			t.Fatal(err)
+		}
+		rs := values(topic, 0, 10*i, 10)
+		produce(t, s.producer(t), rs...)
+		all = append(all, rs...)
+		c.until("what the new leader has", func() bool { return sink.total() == len(all) })
+	}
+	if c.Stats().Partitions[0].FetchErrors == 0 {
+		t.Error("no fetch met a broker that is not the leader")
+	}
+	c.stop()
+	if sink.chainOf(0) != chainOf(chain{}, 0, all) {
+		t.Error("the chain differs")
+	}
+}
+
+// certificate makes a self-signed one for 127.0.0.1.
+func certificate(t *testing.T) (tls.Certificate, *x509.CertPool) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "kafkatest"}, IsCA: true, BasicConstraintsValid: true,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(leaf)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
+}
+
+func TestTLSAndSASL(t *testing.T) {
+	cert, pool := certificate(t)
+	b := start(t, t.TempDir(),
+		kfake.TLS(&tls.Config{Certificates: []tls.Certificate{cert}}),
+		kfake.EnableSASL(),
+		kfake.Superuser("PLAIN", "ann", "plain secret"),
+		kfake.Superuser("SCRAM-SHA-256", "bob", "scram secret"),
+		kfake.Superuser("SCRAM-SHA-512", "cai", "other secret"),
+	)
+	trusting := &tls.Config{RootCAs: pool}
+	all := values("topic", 0, 0, 50)
+	if err := b.CreateTopic("topic", 1, -1); err != nil {
+		t.Fatal(err)
+	}
+	other, err := kgo.NewClient(kgo.SeedBrokers(b.Addr()), kgo.DialTLSConfig(trusting), kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.SASL(plain.Auth{User: "ann", Pass: "plain secret"}.AsMechanism()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	produce(t, other, all...)
+	s := &suite{Broker: Broker{Addr: b.Addr()}}
+	for _, test := range []struct {
+		name string
+		tls  *tls.Config
+		sasl kafka.SASL
+		want string // of the error; empty: none
+	}{
+		{"plain", trusting, kafka.SASL{Mechanism: "PLAIN", Username: "ann", Password: "plain secret"}, ""},
+		{"scram-256", trusting, kafka.SASL{Mechanism: "SCRAM-SHA-256", Username: "bob", Password: "scram secret"}, ""},
+		{"scram-512", trusting, kafka.SASL{Mechanism: "SCRAM-SHA-512", Username: "cai", Password: "other secret"}, ""},
+		{"unknown-certificate", &tls.Config{}, kafka.SASL{Mechanism: "PLAIN", Username: "ann", Password: "plain secret"}, "certificate"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			sink := newRecorder()
+			cfg := s.config(t, "topic")
+			cfg.TLS, cfg.SASL = test.tls, test.sasl
+			c := s.consume(t, cfg, sink)
+			if test.want != "" {
+				if err := c.wait(); err == nil || !strings.Contains(err.Error(), test.want) {
+					t.Errorf("got %v", err)
+				}
+				return
+			}
+			c.until("all records", func() bool { return sink.total() == len(all) })
+			if err := c.Commit(deadline(t), map[int]int64{0: 50}); err != nil {
+				t.Error(err)
+			}
+			c.stop()
+			if sink.chainOf(0) != chainOf(chain{}, 0, all) {
+				t.Error("the chain differs")
+			}
+			p, err := kafka.OpenProducer(deadline(t), kafka.ProducerConfig{Cluster: cfg.Cluster, Topic: "topic"}, zerolog.Nop())
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.Close()
+		})
+	}
+}
+
+// TestWrongPassword checks both ways in which brokers refuse one.
+func TestWrongPassword(t *testing.T) {
+	b := start(t, t.TempDir(), kfake.EnableSASL(), kfake.Superuser("PLAIN", "ann", "plain secret"))
+	cfg := (&suite{Broker: Broker{Addr: b.Addr()}}).config(t, "topic")
+	cfg.SASL = kafka.SASL{Mechanism: "PLAIN", Username: "ann", Password: "guessed"}
+	var log bytes.Buffer
+	run := func(patience time.Duration) error {
+		c, err := kafka.NewConsumer(cfg, newRecorder(), zerolog.New(&log))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		return c.Run(ctx)
+	}
+	// The embedded broker hangs up, which may also be a broker that restarts.
+	if err := run(300 * time.Millisecond); err != nil || !strings.Contains(log.String(), "password") {
+		t.Errorf("%v; the log says %q", err, log.String())
+	}
+	// Apache Kafka says what is wrong, and no repetition mends it.
+	b.Cluster().ControlKey(int16(kmsg.SASLAuthenticate), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		b.Cluster().KeepControl()
+		resp := r.ResponseKind().(*kmsg.SASLAuthenticateResponse)
+		resp.ErrorCode = kerr.SaslAuthenticationFailed.Code
+		return resp, nil, true
+	})
+	if err := run(patience); err == nil || !strings.Contains(err.Error(), "SASL Authentication Failed") {
+		t.Errorf("got %v", err)
+	}
+	if strings.Contains(log.String(), "guessed") {
+		t.Error("the password is in the log")
+	}
+}
+
+// TestUnreachable checks that a cluster that is not there is waited for, and
+// that the end is not.
+func TestUnreachable(t *testing.T) {
+	s := &suite{Broker: Broker{Addr: "127.0.0.1:1"}}
+	var log bytes.Buffer
+	c, err := kafka.NewConsumer(s.config(t, "topic"), newRecorder(), zerolog.New(&log))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+	defer cancel()
+	if err := c.Run(ctx); err != nil {
+		t.Errorf("got %v", err)
+	}
+	if !strings.Contains(log.String(), "does not answer") {
+		t.Errorf("the log says %q", log.String())
+	}
+}
+
+const blockBytes = 800 << 10
+
+// drain is a Sink that only counts.
+type drain struct {
+	*recorder
+	bytes chan int64
+}
+
+func (d drain) Deliver(_ context.Context, b *kafka.Batch) error {
+	n := b.Bytes()
+	b.Release()
+	d.bytes <- n
+	return nil
+}
+
+// BenchmarkFetch reads records of 800 KiB; the broker is in the same process and
+// takes its share of the processors.
+func BenchmarkFetch(b *testing.B) {
+	const records = 200
+	broker := start(b, b.TempDir())
+	fill(b, broker, "topic", records)
+	b.SetBytes(records * blockBytes)
+	b.ResetTimer()
+	for i := range b.N {
+		d := drain{newRecorder(), make(chan int64, records)}
+		c, err := kafka.NewConsumer(kafka.Config{
+			Cluster: kafka.Cluster{Brokers: []string{broker.Addr()}}, Topic: "topic", Group: fmt.Sprint("bench-", b.N, "-", i),
+		}, d, zerolog.Nop())
+		if err != nil {
+			b.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan error, 1)
+		go func() { done <- c.Run(ctx) }()
+		for left := int64(records * blockBytes); left > 0; left -= <-d.bytes {
+		}
+		cancel()
+		if err := <-done; err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkProduce writes records of 800 KiB to two partitions.
+func BenchmarkProduce(b *testing.B) {
+	broker := start(b, b.TempDir())
+	if err := broker.CreateTopic("topic", 2, 64<<20); err != nil {
+		b.Fatal(err)
+	}
+	p := openProducer(b, broker, "topic")
+	value := make([]byte, blockBytes)
+	b.SetBytes(blockBytes)
+	b.ResetTimer()
+	for range b.N {
+		if err := p.Write(context.Background(), -1, nil, value, nil, time.Time{}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if err := p.Flush(context.Background()); err != nil {
+		b.Fatal(err)
+	}
+}
+
+func openProducer(b *testing.B, broker *embedded.Broker, topic string) *kafka.Producer {
+	b.Helper()
+	p, err := kafka.OpenProducer(context.Background(), kafka.ProducerConfig{
+		Cluster: kafka.Cluster{Brokers: []string{broker.Addr()}}, Topic: topic,
+	}, zerolog.Nop())
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(p.Close)
+	return p
+}
+
+func fill(b *testing.B, broker *embedded.Broker, topic string, records int) {
+	b.Helper()
+	if err := broker.CreateTopic(topic, 1, -1); err != nil {
+		b.Fatal(err)
+	}
+	p := openProducer(b, broker, topic)
+	value := make([]byte, blockBytes)
+	for range records {
+		if err := p.Write(context.Background(), 0, nil, value, nil, time.Time{}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if err := p.Flush(context.Background()); err != nil {
+		b.Fatal(err)
+	}
 }

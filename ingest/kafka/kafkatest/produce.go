@@ -27,7 +27,7 @@ func testProducer(t *testing.T, s *suite) {
 		t.Fatal(err)
 	}
 	defer p.Close()
-	at := time.UnixMilli(1_700_000_000_000)
+	at := recent()
 	want := make([]chain, partitions)
 	for i := range n {
 		r := &kgo.Record{Key: fmt.Appendf(nil, "key-%d", i), Value: fmt.Appendf(nil, "value-%d", i)}
@@ -88,7 +88,7 @@ func testProducerRefused(t *testing.T, s *suite) {
 
 func testDeadLetters(t *testing.T, s *suite) {
 	source := s.topic(t, "source", 1, map[string]string{"max.message.bytes": fmt.Sprint(3 << 20)})
-	at := time.UnixMilli(1_700_000_000_123).UTC()
+	at := recent()
 	records := []*kgo.Record{
 		{Key: nil, Value: nil},
 		{Key: []byte{}, Value: []byte{}},

@@ -1,0 +1,114 @@
+package kafka
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"io"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/klauspost/compress/s2"
+	"github.com/segmentio/kafka-go/compress"
+)
+
+var codecs = []compress.Compression{compress.Gzip, compress.Snappy, compress.Lz4, compress.Zstd}
+
+func compressed(t testing.TB, codec compress.Compression, r io.Reader) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	w := codec.Codec().NewWriter(&out)
+	if _, err := io.Copy(w, r); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+func TestDecompress(t *testing.T) {
+	for _, codec := range codecs {
+		for _, n := range []int{0, 1, 4095, 4096, 4097, 100_000, 1 << 20} {
+			want := []byte(strings.Repeat("0123456789abcdef", n/16+1)[:n])
+			src := compressed(t, codec, bytes.NewReader(want))
+			buf, size, err := decompress(codec, src, max(n, 1))
+			if err != nil || !bytes.Equal(buf[:size], want) {
+				t.Fatalf("%v: %d bytes: got %d, %v", codec, n, size, err)
+			}
+			putBuffer(buf)
+			// One byte less is too little.
+			var inflated *inflateError
+			if n > 1 {
+				if _, _, err := decompress(codec, src, n-1); !errors.As(err, &inflated) {
+					t.Errorf("%v: %d bytes within %d: %v", codec, n, n-1, err)
+				}
+			}
+		}
+	}
+	// Clients other than Java send one block of snappy without a frame.
+	want := bytes.Repeat([]byte("plain"), 1000)
+	if buf, n, err := decompress(compress.Snappy, s2.EncodeSnappy(nil, want), len(want)); err != nil || !bytes.Equal(buf[:n], want) {
+		t.Errorf("unframed snappy: %v", err)
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+
+// TestBombs feeds what decompresses to 600 MiB, and looks at the memory taken.
+func TestBombs(t *testing.T) {
+	const size, limit = 600 << 20, 4 << 20
+	bombs := make(map[string]struct {
+		codec compress.Compression
+		data  []byte
+	})
+	add := func(name string, codec compress.Compression, data []byte) {
+		bombs[name] = struct {
+			codec compress.Compression
+			data  []byte
+		}{codec, data}
+	}
+	for _, codec := range codecs {
+		add(codec.String(), codec, compressed(t, codec, io.LimitReader(zeros{}, size)))
+	}
+	// Headers that claim what does not follow.
+	add("a snappy block's length", compress.Snappy, append(binary.AppendUvarint(nil, size), 0, 0))
+	add("a zstd frame's size", compress.Zstd, binary.LittleEndian.AppendUint64([]byte{0x28, 0xb5, 0x2f, 0xfd, 0xe0}, size))
+	add("a zstd window", compress.Zstd, []byte{0x28, 0xb5, 0x2f, 0xfd, 0x00, 0x98, 0x03, 0xff, 0xff, 0x00})
+	for name, bomb := range bombs {
+		t.Run(name, func(t *testing.T) {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			_, _, err := decompress(bomb.codec, bomb.data, limit)
+			runtime.ReadMemStats(&after)
+			if err == nil {
+				t.Fatal("no error")
+			}
+			// A doubling buffer, and the decoder's own tables.
+			if took := after.TotalAlloc - before.TotalAlloc; took > 8*limit {
+				t.Errorf("%d bytes were allocated", took)
+			}
+		})
+	}
+	// A xerial frame that claims more than there is.
+	frame := append(bytes.Clone(xerial), 0, 0, 0, 1, 0, 0, 0, 1, 0x7f, 0xff, 0xff, 0xff, 1)
+	if _, _, err := decompress(compress.Snappy, frame, limit); err == nil {
+		t.Error("a long xerial block passed")
+	}
+}
+
+func FuzzDecompress(f *testing.F) {
+	for _, codec := range codecs {
+		f.Add(byte(codec), compressed(f, codec, strings.NewReader("a small text, a small text, a small text")))
+	}
+	f.Fuzz(func(t *testing.T, codec byte, src []byte) {
+		const limit = 1 << 16
+		buf, n, err := decompress(compress.Compression(codec), src, limit)
+		if err == nil && (n > limit || n > len(buf)) {
+			t.Fatalf("%d bytes within %d", n, limit)
+		}
+	})
+}

@@ -1,0 +1,397 @@
+package kafka
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+func randomRecord(rng *rand.Rand) Record {
+	blob := func() []byte {
+		switch n := rng.IntN(6); n {
+		case 0:
+			return nil
+		case 1:
+			return []byte{}
+		default:
+			return bytes.Repeat([]byte{byte(rng.Uint32())}, rng.IntN(1<<(2*n)))
+		}
+	}
+	r := Record{Key: blob(), Value: blob()}
+	if rng.IntN(10) > 0 {
+		r.Time = time.UnixMilli(1_700_000_000_000 + rng.Int64N(2000) - 1000).UTC()
+	}
+	for range rng.IntN(4) {
+		r.Headers = append(r.Headers, Header{Key: fmt.Sprint("h", rng.IntN(3)), Value: blob()})
+	}
+	return r
+}
+
+func sameRecord(a, b *Record) bool {
+	same := func(x, y []byte) bool { return bytes.Equal(x, y) && (x == nil) == (y == nil) }
+	return a.Offset == b.Offset && a.Time.Equal(b.Time) && same(a.Key, b.Key) && same(a.Value, b.Value) &&
+		slices.EqualFunc(a.Headers, b.Headers, func(x, y Header) bool { return x.Key == y.Key && same(x.Value, y.Value) })
+}
+
+// decodeAll reads a batch that must be good.
+func decodeAll(t testing.TB, data []byte, from int64) []Record {
+	t.Helper()
+	rb, size, err := parseBatch(data)
+	if err != nil || size != len(data) {
+		t.Fatalf("%d bytes of %d: %v", size, len(data), err)
+	}
+	b := &Batch{names: new(interner)}
+	if err := rb.appendTo(b, rb.payload, from); err != nil {
+		t.Fatal(err)
+	}
+	return b.Records
+}
+
+func TestRecordBatchRoundTrip(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 1))
+	var w batchWriter
+	for range 200 {
+		w.reset()
+		want := make([]Record, 1+rng.IntN(20))
+		bound := batchHeader
+		for i := range want {
+			want[i] = randomRecord(rng)
+			want[i].Offset = int64(i)
+			bound += recordSize(want[i].Key, want[i].Value, want[i].Headers)
+			w.add(want[i].Key, want[i].Value, want[i].Headers, want[i].Time)
+		}
+		data := w.finish(7, 3, 11)
+		if len(data) > bound {
+			t.Fatalf("%d bytes, promised at most %d", len(data), bound)
+		}
+		from := rng.Int64N(int64(len(want)))
+		got := decodeAll(t, data, from)
+		if !slices.EqualFunc(got, want[from:], func(a, b Record) bool { return sameRecord(&a, &b) }) {
+			t.Fatalf("got  %v\nwant %v", got, want[from:])
+		}
+		// Another implementation reads the same.
+		var other kmsg.RecordBatch
+		if err := other.ReadFrom(data); err != nil {
+			t.Fatal(err)
+		}
+		if int(other.NumRecords) != len(want) || other.ProducerID != 7 || other.ProducerEpoch != 3 || other.FirstSequence != 11 ||
+			int(other.LastOffsetDelta) != len(want)-1 || int(other.Length) != len(data)-batchPrefix {
+			t.Fatalf("kmsg reads %+v", other)
+		}
+		raw := other.Records
+		for i := range want {
+			var r kmsg.Record
+			if err := r.ReadFrom(raw); err != nil {
+				t.Fatalf("record %d: %v", i, err)
+			}
+			if !bytes.Equal(r.Value, want[i].Value) || (r.Value == nil) != (want[i].Value == nil) || int(r.OffsetDelta) != i || len(r.Headers) != len(want[i].Headers) {
+				t.Fatalf("record %d: kmsg reads %+v", i, r)
+			}
+			raw = raw[len(r.AppendTo(nil)):]
+		}
+	}
+}
+
+// seal gives a batch the length and CRC of what it holds.
+func seal(data []byte) []byte {
+	binary.BigEndian.PutUint32(data[8:], uint32(len(data)-batchPrefix))
+	data[16] = 2
+	binary.BigEndian.PutUint32(data[17:], crc32.Checksum(data[crcStart:], castagnoli))
+	return data
+}
+
+func smallBatch(n int) []byte {
+	var w batchWriter
+	w.reset()
+	for i := range n {
+		w.add(fmt.Append(nil, "k", i), fmt.Append(nil, "v", i), []Header{{"h", []byte("x")}}, time.UnixMilli(int64(1000+i)))
+	}
+	return bytes.Clone(w.finish(-1, -1, -1))
+}
+
+func TestParseBatchRefuses(t *testing.T) {
+	good := smallBatch(3)
+	for name, test := range map[string]struct {
+		damage func([]byte) []byte
+		want   string
+	}{
+		"flipped bit":     {func(b []byte) []byte { b[len(b)-1] ^= 4; return b }, "CRC-32C"},
+		"old format":      {func(b []byte) []byte { b[16] = 1; return b }, "before Kafka 0.11"},
+		"future format":   {func(b []byte) []byte { b[16] = 3; return b }, "unknown format 3"},
+		"negative length": {func(b []byte) []byte { binary.BigEndian.PutUint32(b[8:], 1<<31); b[16] = 2; return b }, "length"},
+		"negative offset": {func(b []byte) []byte { b[0] = 0x80; return b }, "length"},
+		"many records":    {func(b []byte) []byte { binary.BigEndian.PutUint32(b[57:], 1<<30); return seal(b) }, "1073741824 records"},
+		"negative count":  {func(b []byte) []byte { binary.BigEndian.PutUint32(b[57:], 1<<31); return seal(b) }, "records from"},
+		"backward last":   {func(b []byte) []byte { binary.BigEndian.PutUint32(b[23:], 1<<31); return seal(b) }, "records from"},
+	} {
+		_, _, err := parseBatch(test.damage(bytes.Clone(good)))
+		var corrupt *corruptError
+		if !errors.As(err, &corrupt) || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for n := range good {
+		if _, _, err := parseBatch(good[:n]); !errors.Is(err, errCut) {
+			t.Fatalf("cut at %d: %v", n, err)
+		}
+	}
+}
+
+func TestRecordsRefused(t *testing.T) {
+	good := smallBatch(3)
+	refused := 0
+	for i := batchHeader; i < len(good); i++ {
+		for bit := range 8 {
+			data := bytes.Clone(good)
+			data[i] ^= 1 << bit
+			rb, _, err := parseBatch(seal(data))
+			if err != nil {
+				t.Fatal(err)
+			}
+			b := &Batch{names: new(interner)}
+			if err := rb.appendTo(b, rb.payload, 0); err != nil {
+				refused++
+			} else if len(b.Records) != 3 {
+				t.Fatalf("byte %d bit %d: %d records without an error", i, bit, len(b.Records))
+			}
+		}
+	}
+	if refused == 0 {
+		t.Error("no damage was noticed")
+	}
+	// More records claimed than there are, and fewer.
+	for _, n := range []uint32{2, 4} {
+		data := bytes.Clone(good)
+		binary.BigEndian.PutUint32(data[57:], n)
+		binary.BigEndian.PutUint32(data[23:], 9)
+		rb, _, err := parseBatch(seal(data))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := rb.appendTo(&Batch{names: new(interner)}, rb.payload, 0); err == nil {
+			t.Errorf("%d records claimed, 3 there: no error", n)
+		}
+	}
+}
+
+func TestAppendTime(t *testing.T) {
+	data := smallBatch(3)
+	data[22] |= attrAppend
+	binary.BigEndian.PutUint64(data[35:], 5000) // max timestamp: the broker's clock
+	for _, r := range decodeAll(t, seal(data), 0) {
+		if r.Time.UnixMilli() != 5000 {
+			t.Errorf("offset %d has time %v", r.Offset, r.Time)
+		}
+	}
+}
+
+// testPartition is a partition for tests that need no broker.
+func testPartition() *partition {
+	c := &Consumer{cfg: Config{Topic: "t", MaxMessageBytes: 1 << 20, FetchBytes: 1 << 20, BufferBytes: 8 << 20}, log: zerolog.Nop()}
+	return newPartition(c, 0)
+}
+
+// splitAll runs a fetch response through a splitter.
+func splitAll(t testing.TB, p *partition, result *fetchResult, at int64) (offsets []int64, end Saved, err error) {
+	t.Helper()
+	buf := getBuffer(1)
+	if err := p.budget.acquire(context.Background(), int64(cap(buf)), 0); err != nil {
+		t.Fatal(err)
+	}
+	s := splitter{p: p, budget: p.budget, memory: newMemory(buf, p.budget), result: result, at: Saved{Next: at}}
+	end, err = s.split(context.Background(), func(b *Batch) error {
+		for _, r := range b.Records {
+			offsets = append(offsets, r.Offset)
+		}
+		if n := len(b.Records); n > 0 && b.Position.Last != FingerprintOf(&b.Records[n-1]) {
+			t.Errorf("the fingerprint is not that of the last record")
+		}
+		b.Release()
+		return nil
+	})
+	if used := p.budget.outstanding(); used != 0 {
+		t.Errorf("%d bytes are not given back", used)
+	}
+	return offsets, end, err
+}
+
+// at moves a batch to a base offset, which the CRC does not cover.
+func at(base int64, data []byte) []byte {
+	binary.BigEndian.PutUint64(data, uint64(base))
+	return data
+}
+
+// withLast sets the last offset that a batch stands for.
+func withLast(delta uint32, data []byte) []byte {
+	binary.BigEndian.PutUint32(data[23:], delta)
+	return seal(data)
+}
+
+// TestCompactedTail is what kafka-go's own decoder cannot get past: the last
+// records of a batch are gone, or all of them.
+func TestCompactedTail(t *testing.T) {
+	tail := at(10, withLast(9, smallBatch(2)))
+	for _, from := range []int64{10, 11, 12, 19} {
+		got, end, err := splitAll(t, testPartition(), &fetchResult{records: tail}, from)
+		if err != nil || end.Next != 20 {
+			t.Errorf("from %d: position %d, %v", from, end.Next, err)
+		}
+		if want := max(0, 12-from); int64(len(got)) != want {
+			t.Errorf("from %d: offsets %v", from, got)
+		}
+	}
+	empty := bytes.Clone(smallBatch(1)[:batchHeader])
+	binary.BigEndian.PutUint32(empty[57:], 0)
+	if got, end, err := splitAll(t, testPartition(), &fetchResult{records: at(10, withLast(4, empty))}, 10); err != nil || len(got) > 0 || end.Next != 15 {
+		t.Errorf("an empty batch: %v, %d, %v", got, end.Next, err)
+	}
+}
+
+func TestSplitCutAndDamaged(t *testing.T) {
+	one, two := at(0, smallBatch(3)), at(3, smallBatch(3))
+	both := slices.Concat(one, two)
+	for cut := len(one); cut < len(both); cut++ {
+		got, end, err := splitAll(t, testPartition(), &fetchResult{records: both[:cut]}, 0)
+		if err != nil || end.Next != 3 || len(got) != 3 {
+			t.Fatalf("cut at %d: %v, %d, %v", cut, got, end.Next, err)
+		}
+	}
+	var corrupt *corruptError
+	if _, end, err := splitAll(t, testPartition(), &fetchResult{records: both[:40]}, 0); !errors.As(err, &corrupt) || end.Next != 0 {
+		t.Errorf("a first batch that is cut: %d, %v", end.Next, err)
+	}
+	both[len(both)-1] ^= 1
+	got, end, err := splitAll(t, testPartition(), &fetchResult{records: both}, 0)
+	if !errors.As(err, &corrupt) || corrupt.base != 3 || end.Next != 3 || len(got) != 3 {
+		t.Errorf("a second batch that is damaged: %v, %d, %v", got, end.Next, err)
+	}
+}
+
+// txn makes a batch of a transaction's producer.
+func txn(base, producer int64, n int) []byte {
+	data := smallBatch(n)
+	data[22] |= attrTxn
+	binary.BigEndian.PutUint64(data[43:], uint64(producer))
+	return at(base, seal(data))
+}
+
+// marker makes a control batch: 0 aborts, 1 commits.
+func marker(base, producer int64, kind byte) []byte {
+	var w batchWriter
+	w.reset()
+	w.add([]byte{0, 0, 0, kind}, []byte{0, 0, 0, 0, 0, 0}, nil, time.UnixMilli(1))
+	data := bytes.Clone(w.finish(producer, 0, -1))
+	data[22] |= attrTxn | attrControl
+	return at(base, seal(data))
+}
+
+func TestAbortedTransactions(t *testing.T) {
+	log := slices.Concat(
+		txn(0, 1, 2), // aborted
+		at(2, smallBatch(1)),
+		txn(3, 2, 1),    // committed
+		txn(4, 1, 1),    // aborted
+		marker(5, 1, 0), // abort of 1
+		txn(6, 1, 1),    // committed
+		marker(7, 2, 1), // commit of 2
+		txn(8, 2, 1),    // aborted
+		marker(9, 1, 1), // commit of 1
+		marker(10, 2, 0),
+	)
+	// Unsorted, as brokers may send it.
+	result := &fetchResult{records: log, aborted: []abortedTxn{{2, 8}, {1, 0}}}
+	got, end, err := splitAll(t, testPartition(), result, 0)
+	if want := []int64{2, 3, 6}; err != nil || !slices.Equal(got, want) || end.Next != 11 {
+		t.Errorf("offsets %v, want %v; position %d, %v", got, want, end.Next, err)
+	}
+}
+
+func TestFingerprint(t *testing.T) {
+	at := time.UnixMilli(1_700_000_000_123)
+	// Saved positions outlive a version: this value must not change.
+	if got, want := FingerprintOf(&Record{Offset: 5, Time: at, Key: []byte("key"), Value: []byte("value")}),
+		(Fingerprint{Offset: 5, CRC: 0x10761a03, Millis: 1_700_000_000_123}); got != want {
+		t.Errorf("got %#v, want %#v", got, want)
+	}
+	seen := map[Fingerprint]string{}
+	for _, r := range []Record{
+		{}, {Offset: 1}, {Time: at}, {Key: []byte{}}, {Value: []byte{}}, {Key: []byte("a")}, {Value: []byte("a")},
+		{Key: []byte("a"), Value: []byte("b")}, {Key: []byte("ab")}, {Value: []byte("ab")}, {Key: []byte("ab"), Value: []byte{}},
+	} {
+		f := FingerprintOf(&r)
+		if other, twice := seen[f]; twice || f == (Fingerprint{}) {
+			t.Errorf("%+v has the fingerprint of %s", r, other)
+		}
+		seen[f] = fmt.Sprintf("%+v", r)
+	}
+}
+
+func FuzzRecordBatch(f *testing.F) {
+	f.Add(smallBatch(3), false)
+	f.Add(txn(0, 1, 2), false)
+	f.Add(marker(5, 1, 0), true)
+	f.Add(at(10, withLast(9, smallBatch(2))), true)
+	f.Fuzz(func(t *testing.T, data []byte, mend bool) {
+		data = bytes.Clone(data)
+		if mend && len(data) >= batchHeader {
+			seal(data) // so that the fuzzer gets past the CRC
+		}
+		rb, size, err := parseBatch(data)
+		if err != nil {
+			return
+		}
+		if size > len(data) || rb.last < rb.base || rb.count < 0 {
+			t.Fatalf("%d bytes of %d, offsets %d to %d, %d records", size, len(data), rb.base, rb.last, rb.count)
+		}
+		if rb.attributes&attrControl != 0 {
+			rb.controlType()
+		}
+		b := &Batch{names: new(interner)}
+		if err := rb.appendTo(b, rb.payload, rb.base); err != nil {
+			return
+		}
+		if len(b.Records) != rb.count {
+			t.Fatalf("%d records of %d", len(b.Records), rb.count)
+		}
+		previous := rb.base - 1
+		for _, r := range b.Records {
+			if r.Offset <= previous || r.Offset > rb.last {
+				t.Fatalf("offset %d after %d in a batch up to %d", r.Offset, previous, rb.last)
+			}
+			previous = r.Offset
+		}
+	})
+}
+
+func FuzzSplit(f *testing.F) {
+	f.Add(slices.Concat(txn(0, 1, 2), at(2, smallBatch(1)), marker(3, 1, 0)), int64(0), int64(0), int64(1))
+	f.Add(at(10, withLast(9, smallBatch(2))), int64(12), int64(5), int64(1))
+	f.Fuzz(func(t *testing.T, data []byte, from, aborted, producer int64) {
+		if from < 0 {
+			return
+		}
+		p := testPartition()
+		offsets, end, err := splitAll(t, p, &fetchResult{records: data, aborted: []abortedTxn{{producer, aborted}}}, from)
+		if end.Next < from || err == nil && len(offsets) > 0 && end.Next <= offsets[len(offsets)-1] {
+			t.Fatalf("from %d: offsets %v, position %d", from, offsets, end.Next)
+		}
+		previous := from - 1
+		for _, o := range offsets {
+			if o <= previous {
+				t.Fatalf("offset %d after %d", o, previous)
+			}
+			previous = o
+		}
+	})
+}

@@ -1,0 +1,99 @@
+package kafka
+
+import (
+	"errors"
+	"testing"
+
+	kafkago "github.com/segmentio/kafka-go"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// fetchResponse is encoded by another implementation.
+func fetchResponse(version int16, code int16) []byte {
+	r := kmsg.NewPtrFetchResponse()
+	r.Version = version
+	topic := kmsg.NewFetchResponseTopic()
+	topic.Topic = "orders"
+	p := kmsg.NewFetchResponseTopicPartition()
+	p.Partition, p.ErrorCode, p.HighWatermark, p.LogStartOffset = 3, code, 99, 7
+	for i := range int64(2) {
+		a := kmsg.NewFetchResponseTopicPartitionAbortedTransaction()
+		a.ProducerID, a.FirstOffset = 10+i, 20+i
+		p.AbortedTransactions = append(p.AbortedTransactions, a)
+	}
+	p.RecordBatches = smallBatch(2)
+	topic.Partitions = append(topic.Partitions, p)
+	r.Topics = append(r.Topics, topic)
+	return r.AppendTo(nil)
+}
+
+func TestParseFetch(t *testing.T) {
+	for v := int16(fetchMinVersion); v <= fetchMaxVersion; v++ {
+		r, err := parseFetch(fetchResponse(v, 0), v, "orders", 3)
+		if err != nil {
+			t.Fatalf("version %d: %v", v, err)
+		}
+		start := int64(-1)
+		if v >= 5 {
+			start = 7
+		}
+		if r.highWatermark != 99 || r.logStart != start || len(r.aborted) != 2 || r.aborted[1] != (abortedTxn{11, 21}) {
+			t.Errorf("version %d: %+v", v, r)
+		}
+		if n := len(decodeAll(t, r.records, 0)); n != 2 {
+			t.Errorf("version %d: %d records", v, n)
+		}
+		if _, err := parseFetch(fetchResponse(v, 1), v, "orders", 3); !errors.Is(err, kafkago.OffsetOutOfRange) {
+			t.Errorf("version %d: %v", v, err)
+		}
+		for _, other := range []struct {
+			topic     string
+			partition int
+		}{{"orders", 4}, {"other", 3}} {
+			if _, err := parseFetch(fetchResponse(v, 0), v, other.topic, other.partition); err == nil {
+				t.Errorf("version %d: taken for %v", v, other)
+			}
+		}
+		for body := fetchResponse(v, 0); len(body) > 0; body = body[:len(body)-1] {
+			if _, err := parseFetch(body[:len(body)-1], v, "orders", 3); err == nil {
+				t.Fatalf("version %d: no error with %d bytes", v, len(body)-1)
+			}
+		}
+	}
+}
+
+func TestParseProduce(t *testing.T) {
+	for v := int16(produceMinVersion); v <= produceMaxVersion; v++ {
+		for _, code := range []int16{0, 10} {
+			r := kmsg.NewPtrProduceResponse()
+			r.Version = v
+			topic := kmsg.NewProduceResponseTopic()
+			topic.Topic = "orders"
+			p := kmsg.NewProduceResponseTopicPartition()
+			p.ErrorCode = code
+			if code != 0 {
+				p.ErrorMessage = kmsg.StringPtr("too large by half")
+				p.ErrorRecords = append(p.ErrorRecords, kmsg.NewProduceResponseTopicPartitionErrorRecord())
+			}
+			topic.Partitions = append(topic.Partitions, p)
+			r.Topics = append(r.Topics, topic)
+			err := parseProduce(r.AppendTo(nil), v)
+			if code == 0 && err != nil || code != 0 && !errors.Is(err, kafkago.MessageSizeTooLarge) {
+				t.Errorf("version %d: code %d: %v", v, code, err)
+			}
+		}
+	}
+}
+
+func FuzzParseFetch(f *testing.F) {
+	for v := int16(fetchMinVersion); v <= fetchMaxVersion; v++ {
+		f.Add(fetchResponse(v, 0), v)
+	}
+	f.Fuzz(func(t *testing.T, body []byte, version int16) {
+		r, err := parseFetch(body, version, "orders", 3)
+		if err == nil && (len(r.records) > len(body) || 16*len(r.aborted) > len(body)) {
+			t.Fatalf("%d bytes of records and %d transactions in %d bytes", len(r.records), len(r.aborted), len(body))
+		}
+		parseProduce(body, version)
+	})
+}

@@ -5,6 +5,7 @@ import "streamd/config"
 // grammar is the command line. Kong reads names, defaults and help off it, and
 // calls the Run method of the command that was given.
 type grammar struct {
+	Demo     demoCmd     `cmd:"" help:"See it all at once: a broker, a stream of a few million points, the daemon and its page, in one process."`
 	Run      runCmd      `cmd:"" help:"Run the daemon: learn from a topic and serve the model over HTTP."`
 	Replay   replayCmd   `cmd:"" help:"Write labelled blocks to a topic."`
 	Fit      fitCmd      `cmd:"" help:"Learn from a file: train, cross-validate and test offline, with the mathematics of the daemon."`

@@ -1,0 +1,279 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"streamd/cmd/streamd/daemon"
+	"streamd/cmd/streamd/httpapi"
+	"streamd/config"
+	"streamd/incremental"
+	"streamd/ingest/kafka/embedded"
+	"streamd/ingest/ndc"
+)
+
+// demoCmd is the whole product in one process.
+type demoCmd struct {
+	Rows         int64            `default:"5000000" help:"Points to learn from."`
+	Features     int              `default:"10" help:"Features of a point."`
+	Separability ndc.Separability `default:"easy" placeholder:"easy|hard|X" help:"How well a plane separates the points: easy (about 90.5 %), hard (70 %), or an expansion factor of the clusters."`
+	Seed         uint64           `default:"1" help:"Seed of clusters and points."`
+	Partitions   int              `default:"4" help:"Partitions of the topic."`
+	BlockRows    int              `default:"20000" help:"Rows per block."`
+	Workers      int              `default:"0" help:"Goroutines that decode and summarise blocks; the model does not depend on it. 0: as many as there are CPUs."`
+	Listen       string           `default:"127.0.0.1:8080" help:"Address to serve the model and the page on; another port is taken when it is in use."`
+	Exit         bool             `help:"End when the report is printed instead of going on serving."`
+	jsonFlag
+}
+
+// Validate implements kong's interface.
+func (c *demoCmd) Validate() error {
+	switch {
+	case c.Rows < 1 || c.Rows > ndc.MaxPoints:
+		return fmt.Errorf("--rows %d: must be 1 to %d", c.Rows, ndc.MaxPoints)
+	case c.Partitions < 1 || c.Partitions > 1024:
+		return fmt.Errorf("--partitions %d: must be 1 to 1024", c.Partitions)
+	case c.BlockRows < 1 || c.BlockRows > 1<<20:
+		return fmt.Errorf("--block-rows %d: must be 1 to %d", c.BlockRows, 1<<20)
+	}
+	return nil
+}
+
+// demoReport is what a demo prints.
+type demoReport struct {
+	Rows          int64     `json:"rows"`
+	Seconds       float64   `json:"seconds"` // from the first point written to the model of all of them
+	RowsPerSecond float64   `json:"rows_per_second"`
+	TrainAccuracy float64   `json:"train_accuracy"`
+	TrainRows     int64     `json:"train_rows"` // that it was measured on
+	TestAccuracy  float64   `json:"test_accuracy"`
+	TestRows      int64     `json:"test_rows"`
+	Blocks        int       `json:"blocks"`
+	StateDigest   string    `json:"state_digest"`
+	W             []float64 `json:"w"`
+	Gamma         float64   `json:"gamma"`
+	Expansion     float64   `json:"expansion"` // factor of the clusters
+}
+
+const (
+	demoTopic = "streamd.demo"
+
+	// demoRetention is what the topic keeps of each partition. The replay stays
+	// well within: demoLag messages of a million bytes at the most.
+	demoRetention = 128 << 20
+	demoLag       = 32
+
+	demoTestRows  = 1_000_000
+	demoTrainRows = 10_000_000 // at most: the first so many are measured on
+)
+
+func (c *demoCmd) Run(ctx context.Context, s *surroundings) (err error) {
+	generator, err := ndc.New(ndc.Config{Features: c.Features, Separability: c.Separability, Seed: c.Seed})
+	if err != nil {
+		return usageError{err}
+	}
+	dir, err := os.MkdirTemp("", "streamd-demo-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	broker, err := embedded.Start(dir)
+	if err != nil {
+		return err
+	}
+	defer broker.Close()
+	if err := broker.CreateTopic(demoTopic, c.Partitions, demoRetention); err != nil {
+		return err
+	}
+	d, err := c.open(s, broker, dir)
+	if err != nil {
+		return err
+	}
+
+	// The daemon outlives an interruption until its state is saved, as it would
+	// on its own.
+	running, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	working, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	var daemonErr error
+	var done sync.WaitGroup
+	done.Go(func() {
+		daemonErr = d.Run(running)
+		fail(fmt.Errorf("the daemon has ended: %w", daemonErr))
+	})
+	defer func() {
+		stop()
+		done.Wait()
+		if err == nil {
+			err = daemonErr
+		}
+	}()
+	fmt.Fprintf(s.stderr, "broker on %s, topic %s; the model and its page are on http://%s/\n", broker.Addr(), demoTopic, d.Addr())
+
+	report, err := c.learn(working, s, d, broker.Addr(), generator)
+	if err != nil {
+		if cause := context.Cause(working); cause != nil && ctx.Err() == nil {
+			return cause
+		}
+		return err
+	}
+	if err := c.print(s, report); err != nil {
+		return err
+	}
+	if c.Exit {
+		return nil
+	}
+	fmt.Fprintf(s.stderr, "still serving on http://%s/ until interrupted\n", d.Addr())
+	<-working.Done()
+	if ctx.Err() == nil {
+		return context.Cause(working)
+	}
+	return nil
+}
+
+func (c *demoCmd) open(s *surroundings, broker *embedded.Broker, dir string) (*daemon.Daemon, error) {
+	flags := map[string]string{
+		"kafka.brokers":  broker.Addr(),
+		"kafka.topic":    demoTopic,
+		"kafka.group":    demoTopic,
+		"format.default": "arrow",
+		"model.nu":       "0.1", // Fung 2003, table 2.4
+		// Somebody watches: let the page follow closely.
+		"model.solve_interval": "50ms",
+		"snapshot.file":        filepath.Join(dir, "streamd.db"),
+		"snapshot.interval":    "50ms", // the replay waits for what is committed after a save
+		"http.listen":          c.Listen,
+		"workers":              strconv.Itoa(c.Workers),
+	}
+	if l, err := net.Listen("tcp", c.Listen); err == nil {
+		l.Close()
+	} else if host, _, splitErr := net.SplitHostPort(c.Listen); splitErr == nil {
+		fmt.Fprintf(s.stderr, "%v; taking another port\n", err)
+		flags["http.listen"] = net.JoinHostPort(host, "0")
+	}
+	cfg, err := config.Load(config.Sources{Flags: flags})
+	if err != nil {
+		return nil, usageError{err}
+	}
+	return daemon.New(daemon.Options{Config: cfg, Log: consoleLog(s.stderr).Level(zerolog.WarnLevel), Version: thisBuild().String()})
+}
+
+// learn replays the points, waits for the model of all of them, and measures it.
+func (c *demoCmd) learn(ctx context.Context, s *surroundings, d *daemon.Daemon, broker string, generator *ndc.Generator) (*demoReport, error) {
+	began := time.Now()
+	replay := replayNDCCmd{
+		Rows: c.Rows, Features: c.Features, Separability: c.Separability, Seed: c.Seed,
+		replayFlags: replayFlags{
+			Brokers: []string{broker}, Topic: demoTopic, Partitions: c.Partitions, Format: "arrow",
+			BlockRows: c.BlockRows, WaitGroup: demoTopic, MaxLag: demoLag,
+		},
+	}
+	quiet := *s
+	quiet.stdout = io.Discard
+	if err := replay.Run(ctx, &quiet); err != nil {
+		return nil, err
+	}
+	served, err := waitForRows(ctx, d, c.Rows)
+	if err != nil {
+		return nil, err
+	}
+	seconds := time.Since(began).Seconds()
+	if served.Model == nil {
+		return nil, fmt.Errorf("there is no model of the %d points: %s", c.Rows, served.Problem)
+	}
+	p := served.Model.Planes[0]
+	r := &demoReport{
+		Rows: served.Rows, Seconds: seconds, RowsPerSecond: float64(served.Rows) / seconds,
+		TrainRows: min(c.Rows, demoTrainRows), TestRows: demoTestRows,
+		Blocks: served.Blocks, StateDigest: served.Digest,
+		W: p.W, Gamma: p.Gamma, Expansion: generator.Expansion(),
+	}
+	if r.TrainAccuracy, err = ndcAccuracy(ctx, served.Model, generator, ndc.Train, r.TrainRows); err != nil {
+		return nil, err
+	}
+	if r.TestAccuracy, err = ndcAccuracy(ctx, served.Model, generator, ndc.Test, r.TestRows); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// waitForRows waits until the served model is of so many rows.
+func waitForRows(ctx context.Context, d *daemon.Daemon, rows int64) (*httpapi.Served, error) {
+	for {
+		served, replaced := d.Served()
+		if served.Rows >= rows {
+			return served, nil
+		}
+		select {
+		case <-replaced:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// ndcAccuracy is the share of the first points of a stream that a model puts
+// into their class.
+func ndcAccuracy(ctx context.Context, m *incremental.Model, g *ndc.Generator, stream ndc.Stream, points int64) (float64, error) {
+	const stretch = 8192
+	samplers := make([]*ndc.Sampler, workers())
+	for i := range samplers {
+		samplers[i] = g.NewSampler()
+	}
+	classes, values := make([][]int32, workers()), make([][]float64, workers())
+	for i := range classes {
+		classes[i], values[i] = make([]int32, stretch), make([]float64, stretch*len(m.Planes))
+	}
+	first, correct := int64(0), int64(0)
+	err := pipeline(ctx, workers(),
+		func() (int64, error) {
+			if first >= points {
+				return 0, io.EOF
+			}
+			from := first
+			first += stretch
+			return from, nil
+		},
+		func(worker int, from int64) (int64, error) {
+			rows := int(min(stretch, points-from))
+			b := samplers[worker].Block(stream, from, rows)
+			class := classes[worker][:rows]
+			m.Classify(class, values[worker][:rows*len(m.Planes)], b.Columns)
+			var right int64
+			for i, code := range b.Codes {
+				if m.Classes[class[i]] == b.Classes[code] {
+					right++
+				}
+			}
+			return right, nil
+		},
+		func(n int64) error {
+			correct += n
+			return nil
+		})
+	return float64(correct) / float64(points), err
+}
+
+func (c *demoCmd) print(s *surroundings, r *demoReport) error {
+	if c.JSON {
+		return printJSON(s.stdout, r)
+	}
+	t := newTable(s.stdout)
+	t.row("rows", strconv.FormatInt(r.Rows, 10), fmt.Sprintf("in %d blocks", r.Blocks))
+	t.row("seconds", fmt.Sprintf("%.2f", r.Seconds), short(r.RowsPerSecond)+" rows/s from generator to model")
+	t.row("training accuracy", fmt.Sprintf("%.2f %%", 100*r.TrainAccuracy), fmt.Sprintf("of %d points", r.TrainRows))
+	t.row("test accuracy", fmt.Sprintf("%.2f %%", 100*r.TestAccuracy), fmt.Sprintf("of %d fresh points", r.TestRows))
+	t.row("state digest", r.StateDigest)
+	return t.flush()
+}

@@ -33,7 +33,7 @@ bench:
 KAFKA_DIR ?= .kafka
 integration:
 	testdata/kafka/kafka.sh run $(KAFKA_DIR) -- \
-		env STREAMD_REQUIRE_BROKER=1 go test -count=1 ./ingest/kafka/... ./cmd/streamd/daemon
+		env STREAMD_REQUIRE_BROKER=1 go test -count=1 -p 1 -timeout 5m ./ingest/kafka/... ./cmd/streamd/daemon
 
 # The published accuracies, on data sets that are not part of the project.
 DATA ?= ../shared/data

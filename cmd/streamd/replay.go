@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"streamd/cmd/streamd/daemon"
 	"streamd/incremental"
 	"streamd/ingest/kafka"
 	"streamd/ingest/ndc"
@@ -257,7 +258,7 @@ func (f *replayFlags) open(ctx context.Context, s *surroundings) (r *replay, err
 	if err != nil {
 		return nil, err
 	}
-	cluster, err := clusterOf(cfg.Kafka)
+	cluster, err := daemon.Cluster(cfg.Kafka)
 	if err != nil {
 		return nil, err
 	}

@@ -39,13 +39,10 @@ package daemon
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"math"
 	"net"
-	"os"
 	"slices"
 	"strconv"
 	"sync"
@@ -147,7 +144,7 @@ func New(o Options) (d *Daemon, err error) {
 	if d.decoding, err = decodingOptions(cfg); err != nil {
 		return nil, err
 	}
-	cluster, err := clusterOf(cfg.Kafka)
+	cluster, err := Cluster(cfg.Kafka)
 	if err != nil {
 		return nil, err
 	}
@@ -176,8 +173,10 @@ func New(o Options) (d *Daemon, err error) {
 		return nil, err
 	}
 	d.api = httpapi.New(httpapi.Config{
-		Token: cfg.HTTP.AdminToken.Reveal(),
-		Rows:  d.decoding,
+		Token:        cfg.HTTP.AdminToken.Reveal(),
+		Rows:         d.decoding,
+		MaxBodyBytes: int(cfg.HTTP.MaxBodyBytes),
+		MaxRows:      cfg.HTTP.MaxRows,
 	}, d, d.metrics, o.Log)
 	if d.listener, err = net.Listen("tcp", cfg.HTTP.Listen); err != nil {
 		return nil, errors.Join(fmt.Errorf("http.listen: %w", err), d.store.Close())
@@ -216,41 +215,6 @@ func decodingOptions(cfg *config.Config) (wire.Options, error) {
 			Bytes: int(cfg.Kafka.MaxMessageBytes), Rows: cfg.Limits.Rows, Features: cfg.Limits.Features, Classes: cfg.Limits.Classes,
 		},
 	}, nil
-}
-
-func clusterOf(k config.Kafka) (kafka.Cluster, error) {
-	c := kafka.Cluster{Brokers: k.Brokers, ClientID: k.ClientID}
-	switch k.SASL.Mechanism {
-	case config.MechanismPlain:
-		c.SASL.Mechanism = "PLAIN"
-	case config.MechanismScramSHA256:
-		c.SASL.Mechanism = "SCRAM-SHA-256"
-	case config.MechanismScramSHA512:
-		c.SASL.Mechanism = "SCRAM-SHA-512"
-	}
-	c.SASL.Username, c.SASL.Password = k.SASL.Username, k.SASL.Password.Reveal()
-	if !k.TLS.Enabled {
-		return c, nil
-	}
-	c.TLS = &tls.Config{ServerName: k.TLS.ServerName, MinVersion: tls.VersionTLS12}
-	if k.TLS.CAFile != "" {
-		pem, err := os.ReadFile(k.TLS.CAFile)
-		if err != nil {
-			return c, fmt.Errorf("kafka.tls.ca_file: %w", err)
-		}
-		c.TLS.RootCAs = x509.NewCertPool()
-		if !c.TLS.RootCAs.AppendCertsFromPEM(pem) {
-			return c, fmt.Errorf("kafka.tls.ca_file: %s holds no certificate in PEM form", k.TLS.CAFile)
-		}
-	}
-	if k.TLS.CertFile != "" {
-		pair, err := tls.LoadX509KeyPair(k.TLS.CertFile, k.TLS.KeyFile)
-		if err != nil {
-			return c, fmt.Errorf("kafka.tls.cert_file and key_file: %w", err)
-		}
-		c.TLS.Certificates = []tls.Certificate{pair}
-	}
-	return c, nil
 }
 
 // unit names the rule that makes blocks, as it is saved: another rule would

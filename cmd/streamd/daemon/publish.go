@@ -67,7 +67,8 @@ func (d *Daemon) publish(next *httpapi.Served) {
 	if same(last.served, next) {
 		return
 	}
-	if next.Problem != "" && next.Problem != last.served.Problem {
+	// Before the first rows it is no news that there is no model.
+	if next.Problem != "" && next.Problem != last.served.Problem && next.Rows > 0 {
 		d.log.Warn().Str("problem", next.Problem).Msg("there is no model")
 	}
 	next.Fingerprint = fingerprint(next)

@@ -46,7 +46,7 @@ func (s *Server) predict(w http.ResponseWriter, r *http.Request) error {
 	}
 	defer func() { <-s.slots }()
 
-	body, err := readBody(r)
+	body, err := s.readBody(r)
 	if err != nil {
 		return err
 	}
@@ -55,8 +55,8 @@ func (s *Server) predict(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	planes := len(served.Model.Planes)
-	if rows.Rows > MaxRows || rows.Rows*planes > maxValues {
-		return fail(CodeTooLarge, "%d rows by %d planes: a prediction takes at most %d rows and %d values", rows.Rows, planes, MaxRows, maxValues)
+	if rows.Rows > s.maxRows || rows.Rows*planes > maxValues {
+		return fail(CodeTooLarge, "%d rows by %d planes: a prediction takes at most %d rows and %d values", rows.Rows, planes, s.maxRows, maxValues)
 	}
 	labels, values, err := score(served.Model, rows.Columns, rows.Rows)
 	if err != nil {
@@ -79,9 +79,9 @@ func (s *Server) acquireSlot(r *http.Request) error {
 	}
 }
 
-func readBody(r *http.Request) ([]byte, error) {
-	tooLarge := fail(CodeTooLarge, "the body is larger than %d bytes", MaxBodyBytes)
-	if r.ContentLength > MaxBodyBytes {
+func (s *Server) readBody(r *http.Request) ([]byte, error) {
+	tooLarge := fail(CodeTooLarge, "the body is larger than %d bytes", s.maxBody)
+	if r.ContentLength > int64(s.maxBody) {
 		return nil, tooLarge
 	}
 	body, err := io.ReadAll(r.Body)
@@ -99,8 +99,8 @@ func (s *Server) decode(contentType string, body []byte, features []string) (wir
 	options := s.rows
 	options.Format, options.Features = 0, features
 	// Arrow bodies may grow no larger unpacked, and the bytes bound the rows:
-	// MaxRows is checked by the caller, who has a code for it.
-	options.Limits.Bytes, options.Limits.Rows = MaxBodyBytes, MaxBodyBytes
+	// The rows are checked by the caller, who has a code for it.
+	options.Limits.Bytes, options.Limits.Rows = s.maxBody, s.maxBody
 	decoder, err := wire.NewDecoder(options)
 	if err != nil {
 		return wire.Table{}, fmt.Errorf("predict: %w", err)
@@ -114,20 +114,13 @@ func (s *Server) decode(contentType string, body []byte, features []string) (wir
 
 // score classifies the rows: labels[i] is the index of row i's class, and
 // values[i·p:][:p] are its decision values.
-func score(m *incremental.Model, columns []gram.Column, rows int) (labels []int, values []float64, err error) {
-	labels = make([]int, rows)
-	values = make([]float64, 0, rows*len(m.Planes))
-	x := make([]float64, len(columns))
-	for i := range rows {
-		for j, c := range columns {
-			x[j] = c.At(i)
-		}
-		first := len(values)
-		labels[i], values = m.Decide(values, x)
-		for p, value := range values[first:] {
-			if math.IsNaN(value) || math.IsInf(value, 0) {
-				return nil, nil, fail(CodeBadRequest, "row %d: its value for class %q is %v; are its features finite?", i, m.Planes[p].Class, value)
-			}
+func score(m *incremental.Model, columns []gram.Column, rows int) (labels []int32, values []float64, err error) {
+	p := len(m.Planes)
+	labels, values = make([]int32, rows), make([]float64, rows*p)
+	m.Classify(labels, values, columns)
+	for i, value := range values {
+		if math.IsNaN(value) || math.IsInf(value, 0) {
+			return nil, nil, fail(CodeBadRequest, "row %d: its value for class %q is %v; are its features finite?", i/p, m.Planes[i%p].Class, value)
 		}
 	}
 	return labels, values, nil
@@ -135,7 +128,7 @@ func score(m *incremental.Model, columns []gram.Column, rows int) (labels []int,
 
 // writePrediction writes the JSON of a PredictAnswer piece by piece, without
 // an allocation per row.
-func writePrediction(w http.ResponseWriter, served *Served, labels []int, values []float64) error {
+func writePrediction(w http.ResponseWriter, served *Served, labels []int32, values []float64) error {
 	m := served.Model
 	names := make([]string, len(m.Planes))
 	for i, p := range m.Planes {

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -25,8 +26,8 @@ import (
 
 // The bounds on what a client may ask for.
 const (
-	MaxBodyBytes = 16 << 20 // of a request
-	MaxRows      = 100_000  // of a prediction
+	MaxBodyBytes = 16 << 20 // of a request, unless Config says otherwise
+	MaxRows      = 100_000  // of a prediction, likewise
 	MaxWait      = time.Minute
 
 	ReadTimeout  = 30 * time.Second // for a request with its body
@@ -45,6 +46,9 @@ type Config struct {
 	// Rows is how blocks are read. Predictions name labels and weights in the
 	// same way, and ignore them; Format and Features are not used.
 	Rows wire.Options
+	// The largest body and the most rows of a prediction; 0 stands for the
+	// constants of these names.
+	MaxBodyBytes, MaxRows int
 }
 
 // Server answers the API's requests. It is an http.Handler; use either that or
@@ -54,6 +58,8 @@ type Server struct {
 	metrics *Metrics
 	log     zerolog.Logger
 	rows    wire.Options
+	maxBody int
+	maxRows int
 	token   *[sha256.Size]byte // nil: none wanted
 
 	routes   http.Handler
@@ -71,6 +77,8 @@ func New(config Config, service Service, metrics *Metrics, log zerolog.Logger) *
 		metrics:  metrics,
 		log:      log,
 		rows:     config.Rows,
+		maxBody:  cmp.Or(config.MaxBodyBytes, MaxBodyBytes),
+		maxRows:  cmp.Or(config.MaxRows, MaxRows),
 		slots:    make(chan struct{}, 2*runtime.GOMAXPROCS(0)),
 		stopping: make(chan struct{}),
 	}
@@ -161,7 +169,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.fail(answer, r, fail(CodeNotFound, "there is nothing at this path"))
 		return
 	}
-	r.Body = http.MaxBytesReader(answer, r.Body, MaxBodyBytes)
+	r.Body = http.MaxBytesReader(answer, r.Body, int64(s.maxBody))
 	s.routes.ServeHTTP(answer, r)
 }
 

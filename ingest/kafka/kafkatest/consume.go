@@ -407,7 +407,7 @@ func testCompaction(t *testing.T, s *suite) {
 		produce(t, cl, keyed(i))
 	}
 	// Roll the segment: the newest is not compacted.
-	last := &kgo.Record{Topic: topic, Key: []byte("last"), Value: []byte("one")}
+	last := func() *kgo.Record { return &kgo.Record{Topic: topic, Key: []byte("last"), Value: []byte("one")} }
 	sink := newRecorder()
 	sink.keep = true
 	cfg := s.config(t, topic)
@@ -418,7 +418,7 @@ func testCompaction(t *testing.T, s *suite) {
 			s.Compact()
 		} else {
 			time.Sleep(200 * time.Millisecond)
-			produce(t, cl, last)
+			produce(t, cl, last())
 		}
 		probe := newRecorder()
 		c := s.consume(t, cfg, probe)
@@ -427,7 +427,7 @@ func testCompaction(t *testing.T, s *suite) {
 		survivors = int64(probe.total())
 		return survivors < 60
 	}
-	produce(t, cl, last)
+	produce(t, cl, last())
 	eventually(t, "compaction", compacted)
 	// A position in the middle of what is gone.
 	sink.saved[0] = kafka.Saved{Next: 20, Last: kafka.Fingerprint{Offset: 19, CRC: 1, Millis: 1}}

@@ -29,7 +29,7 @@ type Broker struct {
 
 // patience is how long anything may take before it counts as failed. Nothing
 // waits for it to pass.
-const patience = 20 * time.Second
+const patience = 60 * time.Second
 
 // Run runs the suite on a broker, each test on topics and groups of its own.
 func Run(t *testing.T, b Broker) {

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"reflect"
+	"testing"
+
+	"streamd/incremental"
+	"streamd/ingest/wire"
+)
+
+// The model of a fold has the very bits of one that was learned from a file
+// without the fold's rows. That is a law for whole numbers, whose sums do not
+// depend on where blocks begin.
+func TestFoldModelsNeverSawTheirRows(t *testing.T) {
+	const rows, k, seed = 20_000, 3, 7 // three blocks
+	dir := t.TempDir()
+	lines := bytes.SplitAfter(writeRows(t, filepath.Join(dir, "all.csv"), rows), []byte("\n"))[:rows]
+	f := trained(t, filepath.Join(dir, "all.csv"), k, seed)
+	if err := f.trainFolds(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	for fold := range k {
+		var others []byte
+		deal := newDealer(k, seed)
+		for i, line := range lines {
+			if deal.of(int64(i)) != fold {
+				others = append(others, line...)
+			}
+		}
+		path := filepath.Join(dir, fmt.Sprintf("without%d.csv", fold))
+		if err := os.WriteFile(path, others, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if want := trained(t, path, 0, 0).model; !reflect.DeepEqual(f.foldModels[fold], want) {
+			t.Errorf("fold %d\ngot  %+v\nwant %+v", fold, f.foldModels[fold], want)
+		}
+		if reflect.DeepEqual(f.foldModels[fold].Planes, f.model.Planes) {
+			t.Errorf("fold %d has the planes of all rows", fold)
+		}
+	}
+}
+
+func writeRows(t *testing.T, path string, rows int) []byte {
+	t.Helper()
+	text, err := wire.Encode(nil, wire.CSV, ndcPoints(rows))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func trained(t *testing.T, path string, k int, seed uint64) *fit {
+	t.Helper()
+	data, err := openDataset(path, wire.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &fit{s: quiet(), data: data, folds: k, seed: seed, options: incremental.Options{Nu: 1}}
+	if err := f.train(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func quiet() *surroundings {
+	return &surroundings{stdout: new(bytes.Buffer), stderr: new(bytes.Buffer)}
+}
+
+// Every k rows go to the k folds, one each, in an order that depends on the seed
+// and on where they are.
+func TestDealer(t *testing.T) {
+	for _, k := range []int{2, 3, 10, 97} {
+		const groups = 500
+		deal := newDealer(k, 1)
+		var all []int
+		places := make([]int, k) // how often fold 0 came at each place of a group
+		for g := range groups {
+			seen := make([]bool, k)
+			for i := range k {
+				fold := deal.of(int64(g*k + i))
+				if seen[fold] {
+					t.Fatalf("k = %d: fold %d twice in group %d", k, fold, g)
+				}
+				seen[fold] = true
+				all = append(all, fold)
+				if fold == 0 {
+					places[i]++
+				}
+			}
+		}
+		// The counts are binomial; six standard deviations and a bit.
+		mean := float64(groups) / float64(k)
+		for i, n := range places {
+			if d := float64(n) - mean; d*d > 36*mean+36 {
+				t.Errorf("k = %d: fold 0 is at place %d in %d of %d groups", k, i, n, groups)
+			}
+		}
+
+		// Any worker can begin anywhere.
+		r := rand.New(rand.NewPCG(1, uint64(k)))
+		elsewhere := newDealer(k, 1)
+		for range 1000 {
+			if row := r.IntN(len(all)); elsewhere.of(int64(row)) != all[row] {
+				t.Fatalf("k = %d: row %d is in another fold when it is asked for by itself", k, row)
+			}
+		}
+		other := newDealer(k, 2)
+		same := 0
+		for row, fold := range all {
+			if other.of(int64(row)) == fold {
+				same++
+			}
+		}
+		if same > len(all)*3/4 {
+			t.Errorf("k = %d: seeds 1 and 2 agree on %d of %d rows", k, same, len(all))
+		}
+	}
+}

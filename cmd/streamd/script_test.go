@@ -1,0 +1,316 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	kafkago "github.com/segmentio/kafka-go"
+
+	"streamd/cmd/streamd/httpapi"
+	"streamd/incremental"
+	"streamd/ingest/kafka/embedded"
+	"streamd/ingest/ndc"
+	"streamd/ingest/wire"
+	"streamd/retire"
+	"streamd/snapshot"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"streamd": main})
+}
+
+// TestScripts runs the program as its users do. Beside testscript's own
+// commands, scripts have the ones below.
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata",
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		Setup: func(env *testscript.Env) error {
+			env.Vars = slices.DeleteFunc(env.Vars, func(v string) bool { return strings.HasPrefix(v, "STREAMD_") })
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"status":   cmdStatus,
+			"json":     cmdJSON,
+			"same":     cmdSame,
+			"ndc":      cmdNDC,
+			"broker":   cmdBroker,
+			"until":    cmdUntil,
+			"arrived":  cmdArrived,
+			"port":     cmdPort,
+			"ready":    cmdReady,
+			"snapshot": cmdSnapshot,
+			"flip":     cmdFlip,
+		},
+	})
+}
+
+// status N program args… runs a program that must end with exit status N.
+func cmdStatus(ts *testscript.TestScript, neg bool, args []string) {
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	got := 0
+	err = ts.Exec(args[1], args[2:]...)
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		got = exit.ExitCode()
+	} else {
+		ts.Check(err)
+	}
+	if got != want || neg {
+		ts.Fatalf("exit status %d, want %d", got, want)
+	}
+}
+
+// lastLine is the JSON object in the last line of a file.
+func lastLine(ts *testscript.TestScript, file string) any {
+	lines := strings.Split(strings.TrimSuffix(ts.ReadFile(file), "\n"), "\n")
+	var object map[string]any
+	decoder := json.NewDecoder(strings.NewReader(lines[len(lines)-1]))
+	decoder.UseNumber()
+	if err := decoder.Decode(&object); err != nil {
+		ts.Fatalf("the last line of %s is no JSON object: %v", file, err)
+	}
+	if decoder.More() {
+		ts.Fatalf("the last line of %s has more than one JSON object", file)
+	}
+	return object
+}
+
+// field is what a path such as planes.0.w leads to, as JSON.
+func field(ts *testscript.TestScript, file, path string) string {
+	at := lastLine(ts, file)
+	for _, step := range strings.Split(path, ".") {
+		switch v := at.(type) {
+		case map[string]any:
+			var ok bool
+			if at, ok = v[step]; !ok {
+				ts.Fatalf("%s has no %s: there is no %q", file, path, step)
+			}
+		case []any:
+			i, err := strconv.Atoi(step)
+			if err != nil || i >= len(v) {
+				ts.Fatalf("%s has no %s: there is no element %q", file, path, step)
+			}
+			at = v[i]
+		default:
+			ts.Fatalf("%s has no %s: there is nothing below %v", file, path, v)
+		}
+	}
+	text, err := json.Marshal(at)
+	ts.Check(err)
+	return string(text)
+}
+
+// json FILE PATH WANT compares a field of the object in the last line of a file.
+func cmdJSON(ts *testscript.TestScript, neg bool, args []string) {
+	if got := field(ts, args[0], args[1]); (got == args[2]) == neg {
+		ts.Fatalf("%s is %s, compared with %s", args[1], got, args[2])
+	}
+}
+
+// same FILE FILE PATH… compares fields of two objects.
+func cmdSame(ts *testscript.TestScript, neg bool, args []string) {
+	for _, path := range args[2:] {
+		a, b := field(ts, args[0], path), field(ts, args[1], path)
+		if (a == b) == neg {
+			ts.Fatalf("%s: %s and %s", path, a, b)
+		}
+	}
+}
+
+// ndc FILE ROWS writes points of seed 1, three features each, as CSV without
+// a header.
+func cmdNDC(ts *testscript.TestScript, neg bool, args []string) {
+	rows, err := strconv.Atoi(args[1])
+	ts.Check(err)
+	text, err := wire.Encode(nil, wire.CSV, ndcPoints(rows))
+	ts.Check(err)
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), text, 0o666))
+}
+
+func ndcPoints(rows int) *incremental.Block {
+	g, err := ndc.New(ndc.Config{Features: 3, Separability: ndc.Easy, Seed: 1})
+	if err != nil {
+		panic(err)
+	}
+	return g.NewSampler().Block(ndc.Train, 0, rows)
+}
+
+// broker starts an embedded broker, whose address is then $BROKER.
+func cmdBroker(ts *testscript.TestScript, neg bool, args []string) {
+	b, err := embedded.Start(ts.MkAbs("broker"))
+	ts.Check(err)
+	ts.Defer(b.Close)
+	ts.Setenv("BROKER", b.Addr())
+}
+
+// until TOPIC PARTITIONS N waits until a topic holds N records or more.
+func cmdUntil(ts *testscript.TestScript, neg bool, args []string) {
+	partitions, err := strconv.Atoi(args[1])
+	ts.Check(err)
+	want, err := strconv.ParseInt(args[2], 10, 64)
+	ts.Check(err)
+	var records int64
+	for range 600 {
+		records = 0
+		for p := range partitions {
+			conn, err := kafkago.DialLeader(context.Background(), "tcp", ts.Getenv("BROKER"), args[0], p)
+			if err != nil {
+				continue // it is not there yet
+			}
+			first, last, err := conn.ReadOffsets()
+			ts.Check(err)
+			records += last - first
+			conn.Close()
+		}
+		if records >= want {
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	ts.Fatalf("%s has come to %d records", args[0], records)
+}
+
+// arrived TOPIC PARTITIONS prints, as a JSON object, how many records and rows
+// a topic holds, whether a partition of it is empty, the digest of the state
+// that the rows make, and one of the set of payloads.
+func cmdArrived(ts *testscript.TestScript, neg bool, args []string) {
+	topic := args[0]
+	partitions, err := strconv.Atoi(args[1])
+	ts.Check(err)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	var (
+		z        incremental.Summariser
+		state    *incremental.State
+		payloads []string
+		empty    bool
+	)
+	decoder, err := wire.NewDecoder(wire.Options{})
+	ts.Check(err)
+	for p := range partitions {
+		conn, err := kafkago.DialLeader(ctx, "tcp", ts.Getenv("BROKER"), topic, p)
+		ts.Check(err)
+		defer conn.Close()
+		first, last, err := conn.ReadOffsets()
+		ts.Check(err)
+		empty = empty || first == last
+		var batch *kafkago.Batch
+		for offset := first; offset < last; offset++ {
+			if batch == nil {
+				batch = conn.ReadBatch(1, 8<<20)
+			}
+			m, err := batch.ReadMessage()
+			if errors.Is(err, io.EOF) {
+				ts.Check(batch.Close())
+				batch, offset = nil, offset-1
+				continue
+			}
+			ts.Check(err)
+			if len(m.Headers) != 1 || m.Headers[0].Key != "content-type" {
+				ts.Fatalf("%s/%d/%d has headers %v", topic, p, offset, m.Headers)
+			}
+			b, err := decoder.Decode(string(m.Headers[0].Value), m.Value)
+			ts.Check(err)
+			if state == nil {
+				names := make([]string, len(b.Columns))
+				for j := range names {
+					names[j] = incremental.DefaultFeature(j)
+				}
+				state = incremental.NewState(names)
+			}
+			summary, err := z.Summarise(b)
+			ts.Check(err)
+			state.Add(summary)
+			payloads = append(payloads, string(m.Value))
+		}
+		if batch != nil {
+			batch.Close()
+		}
+	}
+	slices.Sort(payloads)
+	hash := sha256.New()
+	for _, payload := range payloads {
+		fmt.Fprintf(hash, "%d:%s", len(payload), payload)
+	}
+	fmt.Fprintf(ts.Stdout(), `{"records":%d,"rows":%d,"empty_partition":%t,"state_digest":"%x","payloads":"%x"}`+"\n",
+		len(payloads), state.Rows(), empty, state.Digest(), hash.Sum(nil))
+}
+
+// port sets $PORT to a port that was free a moment ago.
+func cmdPort(ts *testscript.TestScript, neg bool, args []string) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	ts.Check(err)
+	ts.Check(l.Close())
+	ts.Setenv("PORT", strconv.Itoa(l.Addr().(*net.TCPAddr).Port))
+}
+
+// ready ROWS waits until the daemon at $PORT serves a model of so many rows.
+func cmdReady(ts *testscript.TestScript, neg bool, args []string) {
+	var seen httpapi.ModelAnswer
+	for range 600 {
+		answer, err := http.Get("http://127.0.0.1:" + ts.Getenv("PORT") + "/v1/model")
+		if err == nil {
+			err = json.NewDecoder(answer.Body).Decode(&seen)
+			answer.Body.Close()
+		}
+		if err == nil && fmt.Sprint(seen.LiveRows) == args[0] {
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	ts.Fatalf("the daemon has come to %d rows", seen.LiveRows)
+}
+
+// snapshot FILE makes a snapshot of two live blocks.
+func cmdSnapshot(ts *testscript.TestScript, neg bool, args []string) {
+	store, _, err := snapshot.Open(ts.MkAbs(args[0]), snapshot.Settings{Topic: "orders", Unit: "message"})
+	ts.Check(err)
+	defer store.Close()
+	var z incremental.Summariser
+	state := incremental.NewState([]string{"x1", "x2", "x3"})
+	change := snapshot.Change{State: state, SavedAt: time.Unix(1_800_000_000, 0)}
+	for i := range 2 {
+		summary, err := z.Summarise(ndcPoints(100 * (i + 1)))
+		ts.Check(err)
+		state.Add(summary)
+		position := incremental.Position{Topic: "orders", Offset: int64(i)}
+		change.Put = append(change.Put, snapshot.Block{
+			Entry:   retire.Entry{ID: position.String(), Position: position, Last: position.Offset, Time: change.SavedAt, Rows: summary.Rows()},
+			Summary: summary,
+		})
+	}
+	change.Offsets = []snapshot.Offset{{Topic: "orders", Next: 2}}
+	_, err = store.Save(change)
+	ts.Check(err)
+}
+
+// flip FILE TEXT changes a byte in the last place where a text stands in a file.
+func cmdFlip(ts *testscript.TestScript, neg bool, args []string) {
+	path := ts.MkAbs(args[0])
+	data, err := os.ReadFile(path)
+	ts.Check(err)
+	at := bytes.LastIndex(data, []byte(args[1]))
+	if at < 0 {
+		ts.Fatalf("%s has no %q", filepath.Base(path), args[1])
+	}
+	data[at] ^= 1
+	ts.Check(os.WriteFile(path, data, 0o666))
+}

@@ -3,11 +3,13 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"reflect"
+	"strings"
 	"testing"
 
 	"streamd/incremental"
@@ -73,6 +75,26 @@ func trained(t *testing.T, path string, k int, seed uint64) *fit {
 
 func quiet() *surroundings {
 	return &surroundings{stdout: new(bytes.Buffer), stderr: new(bytes.Buffer)}
+}
+
+// A number that only the sums refuse is named by its row in the file.
+func TestFitNamesTheRowOfTheFile(t *testing.T) {
+	const good = 9000 // in the second block
+	path := filepath.Join(t.TempDir(), "rows.csv")
+	text := append(writeRows(t, path, good), "1,0,1e300,0\n"...)
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	data, err := openDataset(path, wire.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &fit{s: quiet(), data: data, options: incremental.Options{Nu: 1}}
+	err = f.train(context.Background())
+	row := (*incremental.RowError)(nil)
+	if !errors.As(err, &row) || row.Row != good || row.Feature != "x2" || !strings.HasPrefix(err.Error(), "read "+path) {
+		t.Errorf("got %v", err)
+	}
 }
 
 // Every k rows go to the k folds, one each, in an order that depends on the seed

@@ -112,8 +112,10 @@ func exitStatus(err error) int {
 
 // message is the error for people: each of its lines says who speaks.
 func message(err error) string {
+	text := err.Error()
 	if errors.Is(err, context.Canceled) {
-		return "streamd: interrupted: " + err.Error()
+		// Who interrupts a program need not be told in whose words it noticed.
+		text = strings.TrimSuffix("interrupted: "+strings.TrimSuffix(text, context.Canceled.Error()), ": ")
 	}
-	return "streamd: " + strings.ReplaceAll(err.Error(), "\n", "\nstreamd: ")
+	return "streamd: " + strings.ReplaceAll(text, "\n", "\nstreamd: ")
 }

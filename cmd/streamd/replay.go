@@ -71,7 +71,10 @@ type replayNDCCmd struct {
 
 // Validate implements kong's interface.
 func (c *replayNDCCmd) Validate() error {
-	if c.Rows < 1 || c.FirstRow < 0 || c.Rows > ndc.MaxPoints-c.FirstRow {
+	if c.Rows < 1 {
+		return fmt.Errorf("--rows %d: must be 1 or more", c.Rows)
+	}
+	if c.FirstRow < 0 || c.Rows > ndc.MaxPoints-c.FirstRow {
 		return fmt.Errorf("--rows %d from --first-row %d: there are points 0 to %d", c.Rows, c.FirstRow, ndc.MaxPoints-1)
 	}
 	return c.check()

@@ -34,7 +34,7 @@ type replayFlags struct {
 	BlockRows  int       `default:"20000" help:"Rows per message; 1 makes single-row messages."`
 	Rate       float64   `default:"0" placeholder:"ROWS" help:"Most rows to write per second. 0: as many as the cluster takes."`
 	WaitGroup  string    `placeholder:"GROUP" help:"Consumer group to wait for, lest it loses blocks to the topic's retention."`
-	MaxLag     int64     `default:"64" help:"Most messages per partition that --wait-group may be behind."`
+	MaxLag     int64     `default:"256" help:"Most messages per partition that --wait-group may be behind."`
 	Time       time.Time `placeholder:"RFC3339" help:"Event time of all blocks. By default the time of writing."`
 	jsonFlag
 }

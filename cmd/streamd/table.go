@@ -49,7 +49,7 @@ func (t *table) planes(features []string, planes []httpapi.PlaneAnswer) {
 		return
 	}
 	p := planes[0]
-	t.row("plane", fmt.Sprintf("class %s where w·x > gamma", p.Class))
+	t.row("plane", fmt.Sprintf("class %s where w·x ≥ gamma", p.Class))
 	t.row("  gamma", fmt.Sprintf("%.6g", p.Gamma))
 	order := make([]int, len(features))
 	for j := range order {

@@ -61,7 +61,7 @@ type GapError struct {
 
 func (e *GapError) Error() string {
 	at := fmt.Sprintf("saved offset %d of %s/%d", e.Saved, e.Topic, e.Partition)
-	const hint = "pass --on-gap=earliest to go on at the log's start, or --on-gap=latest at its end"
+	const hint = "pass --kafka.on_gap=earliest to go on at the log's start, or --kafka.on_gap=latest at its end"
 	switch {
 	case e.Saved < e.LogStart:
 		return fmt.Sprintf("%s is below the log start %d: %d offsets were deleted unread; %s", at, e.LogStart, e.LogStart-e.Saved, hint)

@@ -82,6 +82,10 @@ func (d *Daemon) tickInterval() time.Duration {
 	return min(max(min(d.cfg.Model.SolveInterval, d.cfg.Snapshot.Interval)/4, 5*time.Millisecond), 250*time.Millisecond)
 }
 
+// share bounds what saving, and copying the sums for a solve, may take of the
+// loop's time: one part in so many each, however wide the state is.
+const share = 20
+
 // everySoOften saves and solves what is due.
 func (d *Daemon) everySoOften() {
 	if d.failure != nil {
@@ -93,14 +97,14 @@ func (d *Daemon) everySoOften() {
 	}
 	due := !d.unsavedSince.IsZero() && now.Sub(d.unsavedSince) >= d.cfg.Snapshot.Interval ||
 		d.live.unsaved() >= d.cfg.Snapshot.Blocks
-	// After a failure the next attempt waits for the interval.
-	if d.saveProblem != nil && now.Sub(d.lastSaveTry) < d.cfg.Snapshot.Interval {
-		due = false
+	pause := share * d.saveTook
+	if d.saveProblem != nil {
+		pause = max(pause, d.cfg.Snapshot.Interval)
 	}
-	if due {
+	if due && now.Sub(d.lastSaveTry) >= pause {
 		d.save()
 	}
-	if d.changed && !d.solving && now.Sub(d.lastSolve) >= d.cfg.Model.SolveInterval {
+	if d.changed && !d.solving && now.Sub(d.lastSolve) >= max(d.cfg.Model.SolveInterval, share*d.copyTook) {
 		d.solve(now)
 	}
 }
@@ -353,7 +357,7 @@ func (d *Daemon) save() {
 		}
 	}
 	info, err := d.store.Save(c)
-	took := time.Since(d.lastSaveTry)
+	d.saveTook = time.Since(d.lastSaveTry)
 	if err != nil {
 		if d.saveProblem == nil {
 			d.log.Error().Err(err).Msg("the snapshot could not be saved; nothing is lost, and it will be tried again")
@@ -365,10 +369,10 @@ func (d *Daemon) save() {
 		d.log.Info().Msg("the snapshot is saved again")
 	}
 	d.saveProblem = nil
-	d.metrics.SnapshotSeconds.Observe(took.Seconds())
+	d.metrics.SnapshotSeconds.Observe(d.saveTook.Seconds())
 	d.lastSave = httpapi.SnapshotInfo{
 		MadeAt:  c.SavedAt,
-		Seconds: took.Seconds(),
+		Seconds: d.saveTook.Seconds(),
 		Bytes:   info.FileBytes,
 		Blocks:  d.live.ledger.Len(),
 		Rows:    d.live.ledger.Rows(),

@@ -109,8 +109,10 @@ type Daemon struct {
 	solving      bool
 	solvedOnce   bool // since the start
 	lastSolve    time.Time
-	unsavedSince time.Time // zero: nothing is unsaved
+	unsavedSince time.Time     // zero: nothing is unsaved
+	copyTook     time.Duration // the last time that the sums were copied for a solve
 	lastSaveTry  time.Time
+	saveTook     time.Duration
 	lastSave     httpapi.SnapshotInfo
 	saveProblem  error // of the last try
 	failure      error // why the daemon is stopping
@@ -385,7 +387,7 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	if failed := http.Wait(); err == nil {
 		err = failed
 	}
-	d.log.Info().Err(err).Msg("stopped")
+	d.log.Info().Msg("stopped")
 	return err
 }
 

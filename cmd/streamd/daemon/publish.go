@@ -46,6 +46,7 @@ func (d *Daemon) solve(now time.Time) {
 		return
 	}
 	moments := d.live.state.Moments()
+	d.copyTook = time.Since(now)
 	d.solving, d.solvedOnce = true, true
 	go func() {
 		from := time.Now()

@@ -177,7 +177,7 @@ func testGap(t *testing.T, s *suite) {
 	if !errors.As(err, &gap) || gap.Saved != 100 || gap.LogStart != 150 || gap.LogEnd != 200 || gap.Reset {
 		t.Fatalf("below the log start: %v", err)
 	}
-	if !strings.Contains(err.Error(), "--on-gap=earliest") {
+	if !strings.Contains(err.Error(), "--kafka.on_gap=earliest") {
 		t.Errorf("no way on is named: %v", err)
 	}
 	for onGap, from := range map[kafka.OnGap]int{kafka.GapToEarliest: 150, kafka.GapToLatest: 200} {

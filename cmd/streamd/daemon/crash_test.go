@@ -5,12 +5,16 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -24,12 +28,28 @@ import (
 // holds the flags, one key=value per line.
 const childVariable = "STREAMD_TEST_DAEMON"
 
+// fileLimit among the flags is the size in bytes that no file can outgrow: what
+// a full disk is like.
+const fileLimit = "file limit"
+
 // child runs the daemon, says where it listens, and is killed some time.
 func child(flags string) int {
 	given := map[string]string{}
 	for line := range strings.Lines(flags) {
 		key, value, _ := strings.Cut(strings.TrimSpace(line), "=")
 		given[key] = value
+	}
+	if limit, ok := given[fileLimit]; ok {
+		delete(given, fileLimit)
+		bytes, err := strconv.ParseUint(limit, 10, 64)
+		if err == nil {
+			signal.Ignore(syscall.SIGXFSZ) // the write fails instead
+			err = syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: bytes, Max: bytes})
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
 	}
 	cfg, err := config.Load(config.Sources{Flags: given})
 	if err == nil {
@@ -154,23 +174,81 @@ func TestKillTwentyTimes(t *testing.T) {
 			}
 			flags["kafka.group"] = fmt.Sprintf("g%d", rand.Int64())
 			p := spawn(t, flags)
-			deadline := time.Now().Add(patience)
-			for {
-				digest, rows, seen, err := p.model()
-				if err == nil && seen == blocks {
-					if rows != blocks*200 || digest != digestOf(want) {
-						t.Errorf("%d rows with digest %s, want %d with %s", rows, digest, blocks*200, digestOf(want))
-					}
-					break
-				}
-				if time.Now().After(deadline) {
-					t.Fatalf("%d of %d records seen (%v): %s", seen, blocks, err, p.stderr.String())
-				}
-				time.Sleep(10 * time.Millisecond)
-			}
+			p.waitFor(t, blocks, digestOf(want))
 			if len(progress) < kills/2 {
 				t.Errorf("the kills fell on %d different states only: they do not test much", len(progress))
 			}
 		})
 	}
+}
+
+// On a full disk the daemon says so, goes on serving, stops taking in what it
+// could not save, and loses nothing.
+func TestFullDisk(t *testing.T) {
+	const blocks = 1000
+	name := topic(t, 1)
+	payloads, want := ndcBlocks(t, blocks)
+	var messages []message
+	for _, payload := range payloads {
+		messages = append(messages, message{value: payload, contentType: wire.Arrow.ContentType()})
+	}
+	produce(t, name, messages[:blocks/2]...)
+	flags := map[string]string{
+		"kafka.brokers": cluster(t).Brokers[0], "kafka.topic": name, "http.listen": "127.0.0.1:0",
+		"snapshot.file": filepath.Join(t.TempDir(), "streamd.db"), "snapshot.interval": "10ms", "snapshot.blocks": "50",
+		"model.solve_interval": "10ms", "kafka.fetch_bytes": "64KiB", "kafka.group": fmt.Sprintf("g%d", rand.Int64()),
+		fileLimit: "200000",
+	}
+	p := spawn(t, flags)
+	until := func(what, path, text string) {
+		t.Helper()
+		for deadline := time.Now().Add(patience); !strings.Contains(p.get(t, path), text); time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("%s: %s has no %q", what, path, text)
+			}
+		}
+	}
+	until("the problem is shown", "/", "the snapshot cannot be saved")
+	produce(t, name, messages[blocks/2:]...)
+	until("the rest is at hand", "/metrics", fmt.Sprintf("streamd_partition_next_offset{partition=\"0\",topic=%q} %d\n", name, blocks))
+	if _, rows, seen, err := p.model(); err != nil || rows == 0 || seen > blocks/2 {
+		t.Errorf("a model of %d rows after %d records: %v", rows, seen, err)
+	}
+	p.kill()
+
+	delete(flags, fileLimit)
+	flags["kafka.group"] = fmt.Sprintf("g%d", rand.Int64())
+	p = spawn(t, flags)
+	p.waitFor(t, blocks, digestOf(want))
+}
+
+// waitFor waits for the model of so many blocks of ndcBlocks.
+func (p *process) waitFor(t *testing.T, blocks int64, want string) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		digest, rows, seen, err := p.model()
+		if err == nil && seen == blocks {
+			if rows != blocks*200 || digest != want {
+				t.Errorf("%d rows with digest %s, want %d with %s", rows, digest, blocks*200, want)
+			}
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d of %d records seen (%v): %s", seen, blocks, err, p.stderr.String())
+		}
+	}
+}
+
+func (p *process) get(t *testing.T, path string) string {
+	t.Helper()
+	res, err := http.Get("http://" + p.addr + path)
+	if err != nil {
+		t.Fatalf("%v: %s", err, p.stderr.String())
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(body)
 }

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"streamd/cmd/streamd/bench"
+)
+
+// benchCmd measures, each time beside a baseline.
+type benchCmd struct {
+}
+
+// benchFlags are embedded by the benchmarks that run in rounds.
+type benchFlags struct {
+	Rounds int           `default:"5" help:"How often each case and its baselines are run in turn. Reported are medians."`
+	Time   time.Duration `default:"100ms" help:"How long each of them is run in a round."`
+	Each   bool          `help:"Print a line for each round instead of the medians, for benchstat."`
+	jsonFlag
+}
+
+// maxRounds bounds what is kept.
+const maxRounds = 10_000
+
+// Validate implements kong's interface.
+func (f *benchFlags) Validate() error {
+	if f.Rounds < 1 || f.Rounds > maxRounds {
+		return fmt.Errorf("--rounds %d: must be 1 to %d", f.Rounds, maxRounds)
+	}
+	if f.Time <= 0 {
+		return fmt.Errorf("--time %v: must be positive", f.Time)
+	}
+	return nil
+}
+
+// run measures and reports. On a terminal it says how far it has come.
+func (f *benchFlags) run(s *surroundings, measure func(bench.Plan, *bench.Report) error) error {
+	plan := bench.Plan{Rounds: f.Rounds, Time: f.Time}
+	out := s.stdout
+	if isTerminal(s.stderr) {
+		began := time.Now()
+		plan.Progress = func(what string, done float64) {
+			line := fmt.Sprintf("%s: %.0f %%", what, 100*done)
+			if done > 0 {
+				left := time.Duration(float64(time.Since(began)) * (1 - done) / done)
+				line += fmt.Sprintf(", %s left", left.Round(time.Second))
+			}
+			fmt.Fprint(s.stderr, eraseLine+line)
+		}
+		out = &undrawing{out, s.stderr}
+		defer fmt.Fprint(s.stderr, eraseLine)
+	}
+	report, err := bench.NewReport(out, f.Each)
+	if err != nil {
+		return err
+	}
+	if err := measure(plan, report); err != nil {
+		return err
+	}
+	if f.JSON {
+		return printJSON(out, report)
+	}
+	return nil
+}
+
+// undrawing takes the line of progress away before something is written, which
+// may go to the same terminal.
+type undrawing struct {
+	io.Writer
+	terminal io.Writer
+}
+
+func (w *undrawing) Write(p []byte) (int, error) {
+	if _, err := fmt.Fprint(w.terminal, eraseLine); err != nil {
+		return 0, err
+	}
+	return w.Writer.Write(p)
+}

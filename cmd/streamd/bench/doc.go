@@ -1,0 +1,26 @@
+// Package bench measures streamd and reports what it measured.
+//
+// A figure without its baseline says more about the machine and its other
+// tenants than about the program. So a case runs beside its baselines in one
+// process, alternately: A B C, A B C, …, after one run of each to warm up
+// (pages, caches, clock rates). What is reported of a
+// figure is the median of its rounds, and a ratio is the median of the ratios
+// within a round, whose parts have seen the same machine.
+//
+// # Output
+//
+// A Report writes each Result as a line in the format of Go's benchmarks,
+//
+//	BenchmarkGram/features=10/type=float32/threads=1-2  410  612345 ns/op  6.1 ns/row  1.3 read-ratio
+//
+// which benchstat reads; and all of them as one JSON object in the end, with
+// the parameters and the figures side by side in one object per case:
+//
+//	{"results":[{"benchmark":"gram","features":10,"type":"float32","threads":1,"rounds":5,"ns_per_row":6.1,"read_ratio":1.3},…]}
+//
+// A ratio named after a baseline is the case's time over the baseline's where
+// the baseline is a bound that cannot be beaten (read_ratio, copy_ratio,
+// drain_ratio: 1 is perfect, less is not possible), and the baseline's time
+// over the case's, the speed-up, where it is another way to do the same
+// (purego_ratio, gonum_ratio, encoding_json_ratio: more is better).
+package bench

@@ -1,0 +1,131 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// Sample is what one run of a side did.
+type Sample struct {
+	Ops     int64 // how often its work was done: the N of a benchmark line
+	Rows    int64 // rows that went through
+	Seconds float64
+}
+
+// NsPerRow is the time for a row.
+func (s Sample) NsPerRow() float64 { return s.Seconds * 1e9 / float64(s.Rows) }
+
+// NsPerOp is the time for the work to be done once.
+func (s Sample) NsPerOp() float64 { return s.Seconds * 1e9 / float64(s.Ops) }
+
+// RowsPerSecond is the rate.
+func (s Sample) RowsPerSecond() float64 { return float64(s.Rows) / s.Seconds }
+
+// A Side is one of the things that are compared.
+type Side struct {
+	Name string // for progress and errors
+	// Run does the work once or more, for about d, and says what it did, of
+	// which nothing is zero. A work that cannot be divided may take longer.
+	Run func(ctx context.Context, d time.Duration) (Sample, error)
+}
+
+// Loop makes a Side's Run of work that returns the rows it did: it is repeated
+// until the time is up. Each of several works runs on a goroutine of its own,
+// at the same time, and the sample has the sum of their rates.
+func Loop(work ...func() (rows int64, err error)) func(context.Context, time.Duration) (Sample, error) {
+	return func(ctx context.Context, d time.Duration) (Sample, error) {
+		samples, errs := make([]Sample, len(work)), make([]error, len(work))
+		var ready, done sync.WaitGroup
+		begin := make(chan struct{})
+		for i := range work {
+			ready.Add(1)
+			done.Go(func() {
+				ready.Done()
+				<-begin
+				samples[i], errs[i] = repeat(ctx, d, work[i])
+			})
+		}
+		ready.Wait()
+		close(begin)
+		done.Wait()
+		var all Sample
+		rate := 0.0
+		for i, s := range samples {
+			if errs[i] != nil {
+				return Sample{}, errs[i]
+			}
+			all.Ops += s.Ops
+			all.Rows += s.Rows
+			rate += s.RowsPerSecond()
+		}
+		// Each has ended its last work at its own time, so there is no common
+		// one: this is how long all would have taken at their joint rate.
+		all.Seconds = float64(all.Rows) / rate
+		return all, nil
+	}
+}
+
+func repeat(ctx context.Context, d time.Duration, work func() (int64, error)) (s Sample, err error) {
+	for began := time.Now(); s.Ops == 0 || time.Since(began) < d; s.Seconds = time.Since(began).Seconds() {
+		if err := ctx.Err(); err != nil {
+			return Sample{}, err
+		}
+		rows, err := work()
+		if err != nil {
+			return Sample{}, err
+		}
+		s.Ops++
+		s.Rows += rows
+	}
+	return s, nil
+}
+
+// Plan is how much is measured.
+type Plan struct {
+	Rounds int           // at least 1
+	Time   time.Duration // of a side in a round
+	// Skip the runs to warm up: for sides that take minutes, and whose first
+	// seconds therefore do not matter.
+	Cold bool
+	// Progress, if not nil, is told what is about to run and which share of
+	// everything is done.
+	Progress func(what string, done float64)
+}
+
+// Case is the plan of case i of n, whose progress is a part of the whole.
+func (p Plan) Case(i, n int, name string) Plan {
+	if whole := p.Progress; whole != nil {
+		p.Progress = func(what string, done float64) {
+			whole(name+" "+what, (float64(i)+done)/float64(n))
+		}
+	}
+	return p
+}
+
+// Alternate runs the sides in turn, round after round, and returns for each
+// side, in their order, a sample per round.
+func (p Plan) Alternate(ctx context.Context, sides ...Side) ([][]Sample, error) {
+	samples := make([][]Sample, len(sides))
+	first := -1 // the round to warm up
+	if p.Cold {
+		first = 0
+	}
+	for round := first; round < p.Rounds; round++ {
+		for i, side := range sides {
+			if p.Progress != nil {
+				done := (round-first)*len(sides) + i
+				p.Progress(side.Name, float64(done)/float64((p.Rounds-first)*len(sides)))
+			}
+			sample, err := side.Run(ctx, p.Time)
+			if err != nil {
+				return nil, fmt.Errorf("measure %s: %w", side.Name, err)
+			}
+			if round >= 0 {
+				samples[i] = append(samples[i], sample)
+			}
+		}
+	}
+	return samples, nil
+}

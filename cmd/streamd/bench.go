@@ -10,6 +10,7 @@ import (
 
 // benchCmd measures, each time beside a baseline.
 type benchCmd struct {
+	Ingest benchIngestCmd `cmd:"" help:"Reading a topic with the daemon, against fetching and dropping it."`
 }
 
 // benchFlags are embedded by the benchmarks that run in rounds.

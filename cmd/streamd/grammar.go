@@ -13,6 +13,7 @@ type grammar struct {
 	Model    modelCmd    `cmd:"" help:"Show the model of a running daemon."`
 	Blocks   blocksCmd   `cmd:"" help:"List and retire the live blocks of a running daemon."`
 	Snapshot snapshotCmd `cmd:"" help:"Inspect and verify snapshot files; make a running daemon save one."`
+	Bench    benchCmd    `cmd:"" help:"Measure how fast it is, beside baselines."`
 	Version  versionCmd  `cmd:"" help:"Say which streamd this is."`
 }
 

@@ -19,8 +19,9 @@
 //	{"results":[{"benchmark":"gram","features":10,"type":"float32","threads":1,"rounds":5,"ns_per_row":6.1,"read_ratio":1.3},…]}
 //
 // A ratio named after a baseline is the case's time over the baseline's where
-// the baseline is a bound that cannot be beaten (read_ratio, copy_ratio,
-// drain_ratio: 1 is perfect, less is not possible), and the baseline's time
-// over the case's, the speed-up, where it is another way to do the same
-// (purego_ratio, gonum_ratio, encoding_json_ratio: more is better).
+// the baseline is a bound that cannot be beaten (read_ratio, copy_ratio: 1 is
+// perfect, less is not possible), and the baseline's time over the case's, the
+// speed-up, where it is another way to do the same (purego_ratio, gonum_ratio,
+// encoding_json_ratio: more is better). drain_ratio is a share, as peak_share
+// is: the rate of the daemon over that of fetching and dropping.
 package bench

@@ -18,6 +18,9 @@ type Result struct {
 	Parameters []Parameter
 	Samples    []Sample // of the case itself, one per round
 	Figures    []Figure
+	// Details are found and yet no figures, such as a digest: they are in JSON
+	// only, and their values are whatever can be marshalled.
+	Details []Parameter
 }
 
 // Parameter is something chosen. Its key is in snake case, its value a string,
@@ -53,7 +56,7 @@ const (
 
 	ReadRatio  Key = "read_ratio"  // to reading the same bytes
 	CopyRatio  Key = "copy_ratio"  // to copying the same bytes
-	DrainRatio Key = "drain_ratio" // to fetching the same records and dropping them
+	DrainRatio Key = "drain_ratio" // share of the rate of fetching the same records and dropping them
 
 	PureGoRatio       Key = "purego_ratio"
 	GonumRatio        Key = "gonum_ratio"
@@ -133,6 +136,11 @@ func (r Result) MarshalJSON() ([]byte, error) {
 	}
 	for _, f := range r.Figures {
 		if err := put(string(f.Key), f.Value()); err != nil {
+			return nil, err
+		}
+	}
+	for _, d := range r.Details {
+		if err := put(d.Key, d.Value); err != nil {
 			return nil, err
 		}
 	}

@@ -1,0 +1,118 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"streamd/cmd/streamd/bench"
+	"streamd/ingest/ndc"
+)
+
+// benchRounds are embedded by the benchmarks of which a run is so much work and
+// not so much time.
+type benchRounds struct {
+	Rounds int  `default:"5" help:"How often each side is run in turn. Reported are medians."`
+	Each   bool `help:"Print a line for each round instead of the medians, for benchstat."`
+	jsonFlag
+}
+
+func (f *benchRounds) check() error { return f.flags().Validate() }
+
+func (f *benchRounds) flags() *benchFlags {
+	return &benchFlags{Rounds: f.Rounds, Time: time.Second, Each: f.Each, jsonFlag: f.jsonFlag}
+}
+
+// benchPoints say which points a benchmark is about; Rows are for each to say.
+type benchPoints struct {
+	Features     int              `default:"10" help:"Features of a point."`
+	Separability ndc.Separability `default:"easy" placeholder:"easy|hard|X" help:"How well a plane separates the points: easy (about 90.5 %), hard (70 %), or an expansion factor of the clusters."`
+	Seed         uint64           `default:"1" help:"Seed of clusters and points."`
+	BlockRows    int              `default:"20000" help:"Rows per block."`
+}
+
+func (f *benchPoints) points(rows int64) (bench.Points, error) {
+	p := bench.Points{Rows: rows, Features: f.Features, Separability: f.Separability, Seed: f.Seed, BlockRows: f.BlockRows}
+	switch {
+	case rows < 1 || rows > ndc.MaxPoints:
+		return p, fmt.Errorf("--rows %d: must be 1 to %d", rows, ndc.MaxPoints)
+	case f.Features < 1 || f.Features > ndc.MaxFeatures:
+		return p, fmt.Errorf("--features %d: must be 1 to %d", f.Features, ndc.MaxFeatures)
+	case f.BlockRows < 1 || f.BlockRows > 1<<20:
+		return p, fmt.Errorf("--block-rows %d: must be 1 to %d", f.BlockRows, 1<<20)
+	}
+	return p, nil
+}
+
+// brokerFlags say through which brokers a benchmark goes.
+type brokerFlags struct {
+	Brokers    []string `placeholder:"HOST:PORT" help:"Addresses of the brokers, where a topic is made for the benchmark and deleted again. Without them an embedded broker is started."`
+	Partitions int      `default:"4" help:"Partitions of the topic."`
+}
+
+func (f *brokerFlags) check() error {
+	if f.Partitions < 1 || f.Partitions > 1024 {
+		return fmt.Errorf("--partitions %d: must be 1 to 1024", f.Partitions)
+	}
+	return nil
+}
+
+// program is this program, as a benchmark starts it.
+func (s *surroundings) program() (bench.Program, error) {
+	path, err := os.Executable()
+	return bench.Program{
+		Run: func(ctx context.Context, args []string, stdout io.Writer) error {
+			return run(ctx, args, nil, s.stdin, stdout, s.stderr)
+		},
+		Path: path,
+	}, err
+}
+
+// benchLog is the log of what a benchmark runs: what goes wrong, and no more.
+func (s *surroundings) benchLog() zerolog.Logger {
+	return consoleLog(s.stderr).Level(zerolog.WarnLevel)
+}
+
+type benchIngestCmd struct {
+	Rows   int64  `default:"20000000" help:"Points in the topic."`
+	Format string `default:"arrow" enum:"arrow,json,csv,libsvm" help:"Format of the messages: ${enum}."`
+	benchPoints
+	brokerFlags
+	benchRounds
+}
+
+// Validate implements kong's interface.
+func (c *benchIngestCmd) Validate() error {
+	if _, err := c.points(c.Rows); err != nil {
+		return err
+	}
+	if err := c.brokerFlags.check(); err != nil {
+		return err
+	}
+	return c.benchRounds.check()
+}
+
+func (c *benchIngestCmd) Run(ctx context.Context, s *surroundings) error {
+	points, err := c.points(c.Rows)
+	if err != nil {
+		return err
+	}
+	program, err := s.program()
+	if err != nil {
+		return err
+	}
+	return c.flags().run(s, func(plan bench.Plan, report *bench.Report) error {
+		result, err := bench.Ingest{
+			Points: points, Format: c.Format, Partitions: c.Partitions, Brokers: c.Brokers,
+			Program: program, Log: s.benchLog(),
+		}.Measure(ctx, plan)
+		if err != nil {
+			return err
+		}
+		return report.Add(result)
+	})
+}

@@ -52,8 +52,7 @@ func (s *Summary) Classes() []string {
 // next and is not safe for concurrent use.
 type Summariser struct {
 	kernel gram.Kernel
-	rows   []int32 // row indices, class after class
-	start  []int32
+	sums   []gram.Sums // of each class code
 	order  []int
 }
 
@@ -72,77 +71,53 @@ type Summariser struct {
 func (z *Summariser) Summarise(b *Block) (*Summary, error) {
 	checkShape(b)
 	n := len(b.Columns)
-	for _, v := range b.Weights {
-		if !(v >= 0) || math.IsInf(v, 0) {
-			return nil, b.FirstBadRow()
+	positive := b.Rows()
+	if b.Weights != nil {
+		positive = 0
+		for _, v := range b.Weights {
+			if !(v >= 0) || math.IsInf(v, 0) {
+				return nil, b.FirstBadRow()
+			}
+			if v > 0 {
+				positive++
+			}
 		}
 	}
-	z.groupByClass(b)
 	out := &Summary{origin: make([]float64, n)}
-	present := z.rows
-	weighted := b.Weights != nil
-	if len(present) > 0 {
-		first, middle, last := z.probes(b)
+	if positive > 0 {
+		first, middle, last := probes(b, positive)
 		for j, c := range b.Columns {
 			out.origin[j] = median(c.At(first), c.At(middle), c.At(last))
 		}
 	}
-	packed := gram.PackedLen(n)
-	for _, code := range z.order {
-		rows := present[z.start[code]:z.start[code+1]]
-		numbers := make([]float64, n+packed)
-		c := classSummary{label: b.Classes[code], rows: int64(len(rows)), s: numbers[:n:n], cross: numbers[n:]}
-		if len(rows) == b.Rows() {
-			rows = nil // one class: no need to gather
+	k := len(b.Classes)
+	z.sums = slices.Grow(z.sums[:0], k)[:k]
+	z.kernel.Sum(z.sums, b.Columns, b.Codes, b.Weights, out.origin)
+	z.order = z.order[:0]
+	for code := range z.sums {
+		if z.sums[code].Rows > 0 {
+			z.order = append(z.order, code)
 		}
-		var weights []float64
-		if weighted {
-			weights = b.Weights
-		}
-		c.weight = z.kernel.Sum(c.s, c.cross, b.Columns, rows, weights, out.origin)
-		out.classes = append(out.classes, c)
 	}
+	slices.SortFunc(z.order, func(c, d int) int { return CompareLabels(b.Classes[c], b.Classes[d]) })
+	out.classes = make([]classSummary, len(z.order))
+	for i, code := range z.order {
+		sum := &z.sums[code]
+		out.classes[i] = classSummary{
+			label: b.Classes[code], rows: int64(sum.Rows),
+			weight: sum.Weight, s: sum.S, cross: sum.Cross,
+		}
+	}
+	clear(z.sums) // the summary's now
 	if err := out.check(b); err != nil {
 		return nil, err
 	}
 	return out, nil
 }
 
-// groupByClass sorts the rows of weight > 0 by class into z.rows, those of
-// code c between z.start[c] and z.start[c+1], and lists in z.order the codes
-// that have rows, in canonical order of their labels.
-func (z *Summariser) groupByClass(b *Block) {
-	k := len(b.Classes)
-	z.start = slices.Grow(z.start[:0], k+2)[:k+2]
-	clear(z.start)
-	// Counting sort: count into start[c+2], sum up, and let start[c+1] run
-	// from the begin of class c to its end.
-	for i, code := range b.Codes {
-		if b.Weights == nil || b.Weights[i] > 0 {
-			z.start[code+2]++
-		}
-	}
-	z.order = z.order[:0]
-	for c := range k {
-		if z.start[c+2] > 0 {
-			z.order = append(z.order, c)
-		}
-		z.start[c+2] += z.start[c+1]
-	}
-	slices.SortFunc(z.order, func(c, d int) int { return CompareLabels(b.Classes[c], b.Classes[d]) })
-	m := int(z.start[k+1])
-	z.rows = slices.Grow(z.rows[:0], m)[:m]
-	for i, code := range b.Codes {
-		if b.Weights == nil || b.Weights[i] > 0 {
-			z.rows[z.start[code+1]] = int32(i)
-			z.start[code+1]++
-		}
-	}
-}
-
-// probes gives the first, the middle and the last row of weight > 0.
-func (z *Summariser) probes(b *Block) (first, middle, last int) {
-	m := len(z.rows)
+// probes gives the first, the middle and the last of the block's rows of
+// weight > 0, which are m.
+func probes(b *Block, m int) (first, middle, last int) {
 	if m == b.Rows() {
 		return 0, m / 2, m - 1
 	}

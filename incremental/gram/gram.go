@@ -1,22 +1,29 @@
-// Package gram computes the sums that a block leaves behind for one of its
+// Package gram computes the sums that a block leaves behind for each of its
 // classes: Σv, Σ v(x−c) and Σ v(x−c)(x−c)', in one pass over the rows.
 //
 // # The canonical order
 //
 // The sums are float64, and their bits are part of the contract: every
 // implementation gives the same ones on every processor, so a model does not
-// depend on where it was computed. For the rows i = 0, 1, … of the class, in
-// the order of the block, with d = x − c and u = v·d (u = d without weights),
-// each rounded to float64:
+// depend on where it was computed. For the rows i = 0, 1, … of the class that
+// have a weight v > 0, in the order of the block, with d = x − c and u = v·d
+// (u = d without weights), each rounded to float64:
 //
-//   - row i goes to lane i mod 8, and each lane adds its rows in their order;
+//   - rows are summed in stretches of 256. Row i of a stretch goes to lane
+//     i mod 8, all of which begin at zero, and each lane adds its rows in their
+//     order;
 //   - a lane of Σv(x−c) is a ← a + u_j; of Σv(x−c)(x−c)', for j ≥ k,
 //     a ← FMA(u_j, d_k, a); of Σv, a ← a + v;
-//   - the lanes are added as ((l0+l4)+(l2+l6)) + ((l1+l5)+(l3+l7)), the order
-//     in which halving a vector of eight adds them.
+//   - at a stretch's end the lanes are added as
+//     ((l0+l4)+(l2+l6)) + ((l1+l5)+(l3+l7)), the order in which halving a
+//     vector of eight adds them, and the result is added to the sum, which
+//     begins at zero.
 //
-// Rows are packed into tiles of float64 that stay in cache; packing subtracts
-// c, converts and selects, and is the only copy that is made of the data.
+// A stretch is a tile: 256 rows of the class, packed as float64, stay in cache
+// while the accumulators of a few columns by a few columns are in registers.
+// Because a stretch ends in a plain sum, no lanes are kept in memory from tile
+// to tile, which for wide blocks would cost more than the arithmetic; and the
+// error grows with m/256 rather than m/8.
 package gram
 
 import (
@@ -24,136 +31,196 @@ import (
 	"math"
 )
 
-// lanes is the number of interleaved partial sums: one AVX-512 vector.
-const lanes = 8
+const (
+	// lanes is the number of interleaved partial sums: one AVX-512 vector.
+	lanes = 8
+	// stretch is the number of rows that are summed in lanes, and of a tile.
+	stretch = 256
+	// tileStride is the distance between a tile's columns, in numbers. It is no
+	// power of two, which would put all columns into the same cache sets.
+	tileStride = stretch + lanes
+)
 
-// A Kernel holds the working memory of Sum. It is not safe for concurrent
-// use: have one per goroutine.
-type Kernel struct {
-	tile    []float64 // d: n columns of stride tileStride
-	scaled  []float64 // u, where there are weights
-	weights []float64 // v
-	cross   []float64 // n(n+1)/2 × 8
-	first   []float64 // n × 8
+// Sums are what Sum computes for one class.
+type Sums struct {
+	Rows   int       // rows of weight > 0; when there are none the rest is zero
+	Weight float64   // Σv
+	S      []float64 // Σv(x−c), n
+	Cross  []float64 // Σv(x−c)(x−c)', packed lower triangle
 }
 
 // PackedLen is the length of a packed lower triangle of order n: entry (j, k),
 // j ≥ k, is at PackedLen(j)+k.
 func PackedLen(n int) int { return n * (n + 1) / 2 }
 
-// Sum computes the sums of the given rows of a block.
+// A Kernel holds the working memory of Sum. It is not safe for concurrent
+// use: have one per goroutine.
+type Kernel struct {
+	variant *variant  // nil: the fastest that the processor has
+	tile    []float64 // d: n columns of stride tileStride, and one of v
+	scaled  []float64 // u, where there are weights
+	origin  []float64 // c, and 0 for v
+	sorter  sorter
+	dealer  dealer
+}
+
+// A variant is one implementation. All give the same bits.
+type variant struct {
+	name string
+	// missing names what the variant needs and the processor lacks.
+	missing string
+	// accumulate adds a tile's sums: see the function of that name.
+	accumulate func(s, cross, left, right []float64, n, rows int)
+	// pack writes rows from to to of the columns, less their origins, to the
+	// columns of a tile.
+	pack func(tile []float64, columns []Column, from, to int, c []float64)
+	// deals says that rows of few classes can be dealt out; otherwise they are
+	// sorted.
+	deals bool
+}
+
+var reference = variant{name: "reference", accumulate: accumulate, pack: packColumns}
+
+// Sum computes the sums of each class of a block. It overwrites sums, and
+// makes the slices of those classes that have rows, for the caller to keep.
 //
-// columns are the n features; rows are the indices of the class's rows,
-// ascending (nil: all rows); weights holds a weight for each row of the block
-// (nil: 1 each); c is the origin (n numbers). It overwrites s (n) with
-// Σ v(x−c) and cross (PackedLen(n)) with the lower triangle of Σ v(x−c)(x−c)'
-// and returns Σv. NaN and infinities pass through to the sums that they are
-// part of. The cost is m·n(n+1)/2 fused multiply-adds.
-func (k *Kernel) Sum(s, cross []float64, columns []Column, rows []int32, weights, c []float64) (weight float64) {
-	n := len(columns)
-	if len(s) != n || len(c) != n || len(cross) != PackedLen(n) {
-		panic(fmt.Sprintf("gram: sums of %d and %d, origin of %d for %d columns", len(s), len(cross), len(c), n))
+// columns are the n features, of m rows; codes[i], from 0 to len(sums)−1, is
+// row i's class; weights holds a finite weight ≥ 0 for each row (nil: 1 each),
+// and rows of weight 0 are as if absent; c is the origin (n numbers). NaN and
+// infinities pass through to the sums that they are part of. Lengths that do
+// not fit together and codes out of range panic.
+//
+// The cost is m·n(n+1)/2 fused multiply-adds. The working memory is that of a
+// tile, 2 KB per column, and with few classes some 4 KB per column and class.
+func (k *Kernel) Sum(sums []Sums, columns []Column, codes []int32, weights, c []float64) {
+	n, m := len(columns), len(codes)
+	if len(c) != n || weights != nil && len(weights) != m {
+		panic(fmt.Sprintf("gram: %d weights for %d rows, origin of %d for %d columns", len(weights), m, len(c), n))
 	}
-	m := len(rows)
-	if rows == nil && n > 0 {
-		m = columns[0].Len()
+	for j := range columns {
+		if columns[j].n != m {
+			panic(fmt.Sprintf("gram: column %d has %d of %d rows", j, columns[j].n, m))
+		}
 	}
-	size, stride := tileShape(n)
-	k.tile = grow(k.tile, n*stride)
-	k.first = zeroed(k.first, n*lanes)
-	k.cross = zeroed(k.cross, len(cross)*lanes)
-	var total [lanes]float64
-	left := k.tile
+	if k.variant == nil {
+		k.variant = fastest
+	}
+	clear(sums)
+	k.tile = grow(k.tile, (n+1)*tileStride)
 	if weights != nil {
-		k.scaled = grow(k.scaled, n*stride)
-		k.weights = grow(k.weights, stride)
-		left = k.scaled
+		k.scaled = grow(k.scaled, n*tileStride)
 	}
-	for from := 0; from < m; from += size {
-		to := min(from+size, m)
-		// A last tile is filled up with zeros: adding a zero leaves every lane
-		// as it is, since a lane is never −0.
-		padded := (to - from + lanes - 1) / lanes * lanes
-		for j := range columns {
-			column := k.tile[j*stride:][:padded]
-			if rows == nil {
-				columns[j].pack(column, from, to, c[j])
-			} else {
-				columns[j].gather(column, rows[from:to], c[j])
-			}
-			clear(column[to-from:])
+	k.origin = append(append(k.origin[:0], c...), 0)
+	switch {
+	case len(sums) == 1 && !anyZero(weights):
+		k.sumAll(&sums[0], columns, codes, weights)
+	case k.variant.deals && dealable(len(sums), n+1):
+		k.sumDealt(sums, columns, codes, weights)
+	default:
+		k.sumSorted(sums, columns, codes, weights)
+	}
+}
+
+func anyZero(weights []float64) bool {
+	for _, v := range weights {
+		if v == 0 {
+			return true
 		}
+	}
+	return false
+}
+
+// sumAll sums rows that are all of one class.
+func (k *Kernel) sumAll(sum *Sums, columns []Column, codes []int32, weights []float64) {
+	var all int32
+	for _, code := range codes {
+		all |= code
+	}
+	if all != 0 {
+		panic("gram: a class code is out of range")
+	}
+	n := len(columns)
+	for from := 0; from < len(codes); from += stretch {
+		to := min(from+stretch, len(codes))
+		k.variant.pack(k.tile, columns, from, to, k.origin)
 		if weights != nil {
-			v := k.weights[:padded]
-			if rows == nil {
-				copy(v, weights[from:to])
-			} else {
-				for r, i := range rows[from:to] {
-					v[r] = weights[i]
-				}
-			}
-			clear(v[to-from:])
-			for r, x := range v {
-				total[r%lanes] += x
-			}
-			for j := range columns {
-				d, u := k.tile[j*stride:][:padded], k.scaled[j*stride:][:padded]
-				for r, x := range d {
-					u[r] = float64(v[r] * x)
-				}
+			copy(k.tile[n*tileStride:], weights[from:to])
+		}
+		k.addTile(sum, n, to-from, weights != nil)
+	}
+}
+
+// addTile adds to a class's sums the stretch of rows that is in the tile.
+func (k *Kernel) addTile(sum *Sums, n, rows int, weighted bool) {
+	if sum.Rows == 0 {
+		numbers := make([]float64, n+PackedLen(n))
+		sum.S, sum.Cross = numbers[:n:n], numbers[n:]
+	}
+	sum.Rows += rows
+	// A last tile is filled up with zeros: adding a zero leaves every lane as
+	// it is, since a lane is never −0.
+	padded := (rows + lanes - 1) / lanes * lanes
+	columns := n
+	if weighted {
+		columns++
+	}
+	if rows < padded {
+		for j := range columns {
+			clear(k.tile[j*tileStride:][rows:padded])
+		}
+	}
+	left := k.tile
+	if weighted {
+		left = k.scaled
+		v := k.tile[n*tileStride:][:padded]
+		var total [lanes]float64
+		for r, x := range v {
+			total[r%lanes] += x
+		}
+		sum.Weight += fold(&total)
+		for j := range n {
+			d, u := k.tile[j*tileStride:][:len(v)], left[j*tileStride:][:len(v)]
+			for r, x := range d {
+				u[r] = float64(v[r] * x)
 			}
 		}
-		accumulate(k.first, k.cross, left, k.tile, n, stride, padded)
+	} else {
+		sum.Weight += float64(rows)
 	}
-	for j := range s {
-		s[j] = fold((*[lanes]float64)(k.first[j*lanes:]))
-	}
-	for p := range cross {
-		cross[p] = fold((*[lanes]float64)(k.cross[p*lanes:]))
-	}
-	if weights == nil {
-		return float64(m)
-	}
-	return fold(&total)
+	k.variant.accumulate(sum.S, sum.Cross, left, k.tile, n, padded)
 }
 
-func fold(l *[lanes]float64) float64 {
-	return ((l[0] + l[4]) + (l[2] + l[6])) + ((l[1] + l[5]) + (l[3] + l[7]))
+// packColumns is the pack of variants that have no better one.
+func packColumns(tile []float64, columns []Column, from, to int, c []float64) {
+	for j := range columns {
+		columns[j].pack(tile[j*tileStride:], from, to, c[j])
+	}
 }
 
-// tileShape gives a tile's rows and the distance between its columns, in
-// numbers: as many rows as keep the tile within half of a usual first-level
-// cache, within reason. The distance is no power of two, which would put all
-// columns into the same cache sets.
-func tileShape(n int) (rows, stride int) {
-	const budget = 24 << 10 / 8
-	rows = min(max(budget/max(n, 1)/lanes*lanes, 8*lanes), 512)
-	return rows, rows + lanes
-}
-
-// accumulate adds a tile of rows, a multiple of 8, to the lanes: to first the
-// columns of left, to cross the products of left's columns j with right's
-// columns k ≤ j. This is the specification of every faster variant.
-func accumulate(first, cross, left, right []float64, n, stride, rows int) {
+// accumulate adds to s the sums of the columns of left, and to cross those of
+// the products of left's columns j with right's columns k ≤ j, over a tile's
+// rows, a multiple of 8. This is the specification of every faster variant.
+func accumulate(s, cross, left, right []float64, n, rows int) {
 	p := 0
 	for j := range n {
-		u := left[j*stride:][:rows]
-		l := (*[lanes]float64)(first[j*lanes:])
+		u := left[j*tileStride:][:rows]
+		var l [lanes]float64
 		for r := 0; r < len(u); r += lanes {
 			x := (*[lanes]float64)(u[r:])
 			for i := range l {
 				l[i] += x[i]
 			}
 		}
+		s[j] += fold(&l)
 		for k := range j + 1 {
-			addProducts((*[lanes]float64)(cross[p*lanes:]), u, right[k*stride:][:rows])
+			cross[p] += sumProducts(u, right[k*tileStride:][:rows])
 			p++
 		}
 	}
 }
 
-func addProducts(l *[lanes]float64, u, d []float64) {
-	l0, l1, l2, l3, l4, l5, l6, l7 := l[0], l[1], l[2], l[3], l[4], l[5], l[6], l[7]
+func sumProducts(u, d []float64) float64 {
+	var l0, l1, l2, l3, l4, l5, l6, l7 float64
 	for len(u) >= lanes && len(d) >= lanes {
 		x, y := (*[lanes]float64)(u), (*[lanes]float64)(d)
 		l0 = math.FMA(x[0], y[0], l0)
@@ -166,18 +233,17 @@ func addProducts(l *[lanes]float64, u, d []float64) {
 		l7 = math.FMA(x[7], y[7], l7)
 		u, d = u[lanes:], d[lanes:]
 	}
-	l[0], l[1], l[2], l[3], l[4], l[5], l[6], l[7] = l0, l1, l2, l3, l4, l5, l6, l7
+	return fold(&[lanes]float64{l0, l1, l2, l3, l4, l5, l6, l7})
 }
 
-func grow(s []float64, n int) []float64 {
+func fold(l *[lanes]float64) float64 {
+	return ((l[0] + l[4]) + (l[2] + l[6])) + ((l[1] + l[5]) + (l[3] + l[7]))
+}
+
+// grow makes s of length n; what is in it is not kept.
+func grow[T any](s []T, n int) []T {
 	if cap(s) < n {
-		return make([]float64, n)
+		return make([]T, n)
 	}
 	return s[:n]
-}
-
-func zeroed(s []float64, n int) []float64 {
-	s = grow(s, n)
-	clear(s)
-	return s
 }

@@ -5,119 +5,194 @@ import (
 	"math"
 	"math/big"
 	"math/rand/v2"
+	"slices"
 	"testing"
-
-	"gonum.org/v1/gonum/blas"
-	"gonum.org/v1/gonum/blas/blas64"
 )
 
-// rowCounts straddle the lanes and the tiles.
-func rowCounts(n int) []int {
-	tile, _ := tileShape(n)
-	return []int{0, 1, 2, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, tile - 1, tile, tile + 1, 2*tile + 13}
+// rowCounts straddle the lanes and the stretches.
+func rowCounts() []int {
+	counts := []int{0}
+	for m := 1; m <= 4*lanes+1; m++ {
+		counts = append(counts, m)
+	}
+	return append(counts, 63, 64, 65, stretch-1, stretch, stretch+1, 2*stretch+13, 5*stretch-1)
 }
 
 // specification is the package comment, read literally: one row after another.
-func specification(columns []Column, rows []int32, weights, c []float64) (weight float64, s, cross []float64) {
+func specification(classes int, columns []Column, codes []int32, weights, c []float64) []Sums {
 	n := len(columns)
-	var total [lanes]float64
-	first := make([][lanes]float64, n)
-	second := make([][lanes]float64, PackedLen(n))
-	for i, row := range rows {
-		l := i % lanes
-		v := 1.0
-		if weights != nil {
-			v = weights[row]
+	sums := make([]Sums, classes)
+	for class := range sums {
+		var rows []int
+		for i, code := range codes {
+			if int(code) == class && (weights == nil || weights[i] > 0) {
+				rows = append(rows, i)
+			}
 		}
-		total[l] += v
-		for j := range n {
-			u := float64(v * (columns[j].At(int(row)) - c[j]))
-			first[j][l] += u
-			for k := range j + 1 {
-				d := columns[k].At(int(row)) - c[k]
-				second[PackedLen(j)+k][l] = math.FMA(u, d, second[PackedLen(j)+k][l])
+		if len(rows) == 0 {
+			continue
+		}
+		sum := &sums[class]
+		*sum = Sums{Rows: len(rows), S: make([]float64, n), Cross: make([]float64, PackedLen(n))}
+		for len(rows) > 0 {
+			some := rows[:min(stretch, len(rows))]
+			rows = rows[len(some):]
+			var total [lanes]float64
+			first := make([][lanes]float64, n)
+			second := make([][lanes]float64, PackedLen(n))
+			for i, row := range some {
+				l := i % lanes
+				v := 1.0
+				if weights != nil {
+					v = weights[row]
+				}
+				total[l] += v
+				for j := range n {
+					u := float64(v * (columns[j].At(row) - c[j]))
+					first[j][l] += u
+					for k := range j + 1 {
+						d := columns[k].At(row) - c[k]
+						second[PackedLen(j)+k][l] = math.FMA(u, d, second[PackedLen(j)+k][l])
+					}
+				}
+			}
+			sum.Weight += fold(&total)
+			for j := range first {
+				sum.S[j] += fold(&first[j])
+			}
+			for p := range second {
+				sum.Cross[p] += fold(&second[p])
 			}
 		}
 	}
-	for j := range first {
-		s = append(s, fold(&first[j]))
-	}
-	for p := range second {
-		cross = append(cross, fold(&second[p]))
-	}
-	return fold(&total), s, cross
+	return sums
 }
 
-func randomColumns(r *rand.Rand, n, m int) []Column {
+// A kernel for each variant that this processor can run; which ones it cannot
+// is written to the test's log.
+func kernels(t testing.TB) []*Kernel {
+	t.Helper()
+	var all []*Kernel
+	for _, v := range variants {
+		if v.missing != "" {
+			t.Logf("NOT TESTED: %s, this processor has no %s", v.name, v.missing)
+			continue
+		}
+		all = append(all, &Kernel{variant: v})
+	}
+	return all
+}
+
+// mixedColumns are of all kinds and layouts, in runs long enough to be taken
+// together, each from an odd place in memory on.
+func mixedColumns(r *rand.Rand, n, m int) []Column {
 	columns := make([]Column, n)
 	for j := range columns {
-		switch j % 3 {
-		case 0:
-			v := make([]float32, m)
-			for i := range v {
-				v[i] = float32(r.NormFloat64()*3 + 100)
+		switch {
+		case j < 7 || j >= 60:
+			columns[j] = ColumnOf(numbers[float32](r, m+3, func() float64 { return r.NormFloat64()*3 + 100 })).Slice(3, m+3)
+		case j < 13:
+			columns[j] = ColumnOf(numbers[float64](r, m+1, r.NormFloat64)).Slice(1, m+1)
+		case j < 15:
+			columns[j] = StridedColumn(numbers[float32](r, 3*m+1, r.NormFloat64), 1, 3, m)
+		default:
+			whole := func() float64 { return float64(r.IntN(256) - 128) }
+			count := func() float64 { return float64(r.IntN(256)) }
+			switch j % 8 {
+			case 0:
+				columns[j] = ColumnOf(numbers[int8](r, m+1, whole)).Slice(1, m+1)
+			case 1:
+				columns[j] = ColumnOf(numbers[uint8](r, m+1, count)).Slice(1, m+1)
+			case 2:
+				columns[j] = ColumnOf(numbers[int16](r, m, func() float64 { return 256 * whole() }))
+			case 3:
+				columns[j] = ColumnOf(numbers[uint16](r, m, func() float64 { return 256 * count() }))
+			case 4:
+				columns[j] = ColumnOf(numbers[int32](r, m+1, func() float64 { return 0x1p24 * whole() })).Slice(1, m+1)
+			case 5:
+				columns[j] = ColumnOf(numbers[uint32](r, m, func() float64 { return 0x1p24 * count() }))
+			case 6:
+				v := make([]int64, m)
+				for i := range v {
+					v[i] = int64(r.Uint64())
+				}
+				columns[j] = ColumnOf(v)
+			case 7:
+				v := make([]uint64, m)
+				for i := range v {
+					v[i] = r.Uint64()
+				}
+				columns[j] = ColumnOf(v)
 			}
-			columns[j] = ColumnOf(v)
-		case 1:
-			v := make([]float64, m*2)
-			for i := range v {
-				v[i] = r.NormFloat64() * 1e-3
-			}
-			columns[j] = StridedColumn(v, 1, 2, m)
-		case 2:
-			v := make([]int16, m)
-			for i := range v {
-				v[i] = int16(r.IntN(1 << 16))
-			}
-			columns[j] = ColumnOf(v)
 		}
 	}
 	return columns
 }
 
+func numbers[T Number](r *rand.Rand, m int, next func() float64) []T {
+	v := make([]T, m)
+	for i := range v {
+		v[i] = T(next())
+	}
+	return v
+}
+
 func TestSumIsTheSpecificationBitForBit(t *testing.T) {
-	var k Kernel // one for all cases: nothing may be left over
-	for _, n := range []int{1, 2, 3, 10, 17} {
-		for _, m := range rowCounts(n) {
+	kernels := kernels(t) // one for all cases: nothing may be left over
+	for _, n := range []int{1, 2, 3, 4, 5, 6, 10, 17, 31, 64} {
+		for _, m := range rowCounts() {
+			if n > 10 && m > 2*lanes && m < stretch {
+				continue
+			}
 			r := rand.New(rand.NewPCG(uint64(n), uint64(m)))
-			columns := randomColumns(r, n, m)
-			c := make([]float64, n)
-			weights := make([]float64, m)
-			all := make([]int32, m)
-			for j := range c {
-				c[j] = r.NormFloat64()
-			}
-			some := []int32{}
-			for i := range weights {
-				weights[i] = r.ExpFloat64()
-				all[i] = int32(i)
-				if r.IntN(3) != 0 {
-					some = append(some, int32(i))
-				}
-			}
-			for _, weights := range [][]float64{nil, weights} {
-				for _, rows := range [][]int32{nil, all, some} {
-					s, cross := make([]float64, n), make([]float64, PackedLen(n))
-					weight := k.Sum(s, cross, columns, rows, weights, c)
-					if rows == nil {
-						rows = all
+			columns := mixedColumns(r, n, m)
+			c := numbers[float64](r, n, r.NormFloat64)
+			for _, classes := range []int{1, 2, 3, maxTestedClasses} {
+				codes := numbers[int32](r, m, func() float64 { return float64(r.IntN(classes)) })
+				positive := numbers[float64](r, m, r.ExpFloat64)
+				some := slices.Clone(positive)
+				for i := range some {
+					if r.IntN(3) == 0 {
+						some[i] = 0
 					}
-					wantWeight, wantS, wantCross := specification(columns, rows, weights, c)
-					name := fmt.Sprintf("n=%d m=%d of %d weights=%t", n, len(rows), m, weights != nil)
-					same(t, name, []float64{weight}, []float64{wantWeight})
-					same(t, name, s, wantS)
-					same(t, name, cross, wantCross)
+				}
+				for what, weights := range map[string][]float64{"no": nil, "positive": positive, "some zero": some} {
+					want := specification(classes, columns, codes, weights, c)
+					for _, k := range kernels {
+						got := make([]Sums, classes)
+						k.Sum(got, columns, codes, weights, c)
+						same(t, fmt.Sprintf("%s n=%d m=%d classes=%d weights: %s", k.variant.name, n, m, classes, what), got, want)
+					}
 				}
 			}
 		}
 	}
 }
 
-func same(t *testing.T, name string, got, want []float64) {
+// maxTestedClasses are too many to be dealt.
+const maxTestedClasses = 20
+
+// same compares bits; NaNs are all alike.
+func same(t *testing.T, name string, got, want []Sums) {
 	t.Helper()
-	for i := range want {
-		if math.Float64bits(got[i]) != math.Float64bits(want[i]) {
-			t.Fatalf("%s: entry %d is %x, want %x", name, i, got[i], want[i])
+	for class := range want {
+		g, w := got[class], want[class]
+		if g.Rows != w.Rows || len(g.S) != len(w.S) || len(g.Cross) != len(w.Cross) {
+			t.Fatalf("%s: class %d: %d rows, sums of %d and %d; want %d, %d, %d",
+				name, class, g.Rows, len(g.S), len(g.Cross), w.Rows, len(w.S), len(w.Cross))
+		}
+		sameNumbers(t, fmt.Sprintf("%s: class %d: Σv", name, class), []float64{g.Weight}, []float64{w.Weight})
+		sameNumbers(t, fmt.Sprintf("%s: class %d: s", name, class), g.S, w.S)
+		sameNumbers(t, fmt.Sprintf("%s: class %d: S", name, class), g.Cross, w.Cross)
+	}
+}
+
+func sameNumbers(t *testing.T, name string, got, want []float64) {
+	t.Helper()
+	for i, w := range want {
+		g := got[i]
+		if math.Float64bits(g) != math.Float64bits(w) && (g == g || w == w) {
+			t.Fatalf("%s: entry %d is %x, want %x", name, i, g, w)
 		}
 	}
 }
@@ -125,10 +200,10 @@ func same(t *testing.T, name string, got, want []float64) {
 func TestSumAgainstBig(t *testing.T) {
 	const n, m = 4, 1000
 	r := rand.New(rand.NewPCG(9, 9))
-	columns := randomColumns(r, n, m)
+	columns := mixedColumns(r, n, m)
 	var k Kernel
-	s, cross := make([]float64, n), make([]float64, PackedLen(n))
-	k.Sum(s, cross, columns, nil, nil, make([]float64, n))
+	sums := make([]Sums, 1)
+	k.Sum(sums, columns, make([]int32, m), nil, make([]float64, n))
 	for j := range n {
 		for l := range j + 1 {
 			want, size := new(big.Float).SetPrec(300), 0.0
@@ -138,8 +213,9 @@ func TestSumAgainstBig(t *testing.T) {
 				size += math.Abs(x * y)
 			}
 			w, _ := want.Float64()
-			// Each of m/8 additions of a lane rounds once, by half an ulp at most.
-			if got := cross[PackedLen(j)+l]; math.Abs(got-w) > float64(m)/lanes*0x1p-53*size {
+			// A lane rounds once per row, the tree three times, the sum once per stretch.
+			const roundings = stretch/lanes + 3 + (m+stretch-1)/stretch
+			if got := sums[0].Cross[PackedLen(j)+l]; math.Abs(got-w) > roundings*0x1p-53*size {
 				t.Errorf("(%d,%d): %g, want %g", j, l, got, w)
 			}
 		}
@@ -157,11 +233,14 @@ func TestEveryKindIsRead(t *testing.T) {
 			t.Errorf("kind %d says it is %d", kind, column.Kind())
 		}
 		for _, view := range []Column{column, column.Slice(1, 4)} {
-			var k Kernel
-			s, cross := make([]float64, 1), make([]float64, 1)
-			k.Sum(s, cross, []Column{view}, []int32{0, 2}, nil, []float64{0})
-			if want := view.At(0) + view.At(2); s[0] != want {
-				t.Errorf("kind %d: sum %g, want %g", kind, s[0], want)
+			for _, k := range kernels(t) {
+				sums := make([]Sums, 2)
+				codes := make([]int32, view.Len())
+				codes[1] = 1
+				k.Sum(sums, []Column{view}, codes, nil, []float64{0})
+				if want := view.At(1); sums[1].S[0] != want {
+					t.Errorf("%s: kind %d: sum %g, want %g", k.variant.name, kind, sums[1].S[0], want)
+				}
 			}
 		}
 		if got := column.At(3); got != 4 {
@@ -175,56 +254,124 @@ func TestEveryKindIsRead(t *testing.T) {
 
 func kindColumn[T Number]() Column { return ColumnOf([]T{1, 2, 3, 4, 5}) }
 
-func TestNaNAndInfinityReachTheirSums(t *testing.T) {
-	for _, bad := range []float32{float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1))} {
-		columns := []Column{ColumnOf([]float32{1, bad, 2}), ColumnOf([]float32{1, 2, 3})}
-		var k Kernel
-		s, cross := make([]float64, 2), make([]float64, 3)
-		k.Sum(s, cross, columns, nil, nil, []float64{0, 0})
-		if x := s[0] - s[0]; x == x {
-			t.Errorf("%g: the sum is %g", bad, s[0])
+// Infinities, NaNs, denormals, signed zeros and numbers whose products
+// overflow or underflow are propagated alike.
+func TestSpecialNumbers(t *testing.T) {
+	special := []float64{math.NaN(), math.Inf(1), math.Inf(-1), math.Copysign(0, -1), 0,
+		math.SmallestNonzeroFloat32, math.MaxFloat32, math.SmallestNonzeroFloat64, math.MaxFloat64, 0x1p-1030, 1}
+	const n, m = 7, 600
+	for seed := range uint64(8) {
+		r := rand.New(rand.NewPCG(5, seed))
+		// Most rows are ordinary, so that not every sum is NaN.
+		next := func() float64 {
+			if r.IntN(m) == 0 {
+				return special[r.IntN(len(special))]
+			}
+			return special[3+r.IntN(3)] * float64(r.IntN(3))
 		}
-		if s[1] != 6 || cross[2] != 14 {
-			t.Errorf("%g: the other column's sums are %g and %g", bad, s[1], cross[2])
+		columns := make([]Column, n)
+		for j := range columns {
+			if j%2 == 0 {
+				columns[j] = ColumnOf(numbers[float32](r, m, next))
+			} else {
+				columns[j] = ColumnOf(numbers[float64](r, m, next))
+			}
+		}
+		codes := numbers[int32](r, m, func() float64 { return float64(r.IntN(3)) })
+		c := numbers[float64](r, n, func() float64 { return special[3+r.IntN(8)] })
+		for _, weights := range [][]float64{nil, numbers[float64](r, m, r.ExpFloat64)} {
+			want := specification(3, columns, codes, weights, c)
+			for _, k := range kernels(t) {
+				got := make([]Sums, 3)
+				k.Sum(got, columns, codes, weights, c)
+				same(t, fmt.Sprintf("seed %d: %s", seed, k.variant.name), got, want)
+			}
 		}
 	}
 }
 
-func BenchmarkSum(b *testing.B) {
-	for _, n := range []int{10, 100, 784} {
-		m := 20_000 * 10 / n
-		r := rand.New(rand.NewPCG(1, 1))
+func TestNaNAndInfinityReachTheirSums(t *testing.T) {
+	for _, bad := range []float32{float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1))} {
+		columns := []Column{ColumnOf([]float32{1, bad, 2}), ColumnOf([]float32{1, 2, 3})}
+		for _, k := range kernels(t) {
+			sums := make([]Sums, 1)
+			k.Sum(sums, columns, make([]int32, 3), nil, []float64{0, 0})
+			if x := sums[0].S[0] - sums[0].S[0]; x == x {
+				t.Errorf("%g: the sum is %g", bad, sums[0].S[0])
+			}
+			if sums[0].S[1] != 6 || sums[0].Cross[2] != 14 {
+				t.Errorf("%g: the other column's sums are %g and %g", bad, sums[0].S[1], sums[0].Cross[2])
+			}
+		}
+	}
+}
+
+func TestACodeOutOfRangePanics(t *testing.T) {
+	for _, k := range kernels(t) {
+		for _, classes := range []int{1, 2, maxTestedClasses} {
+			for _, m := range []int{5, stretch, stretch + 9} {
+				for _, code := range []int32{-1, int32(classes)} {
+					codes := make([]int32, m)
+					codes[m-1] = code
+					func() {
+						defer func() {
+							if recover() == nil {
+								t.Errorf("%s: code %d of %d classes: no panic", k.variant.name, code, classes)
+							}
+						}()
+						k.Sum(make([]Sums, classes), []Column{ColumnOf(make([]float32, m))}, codes, nil, []float64{0})
+					}()
+				}
+			}
+		}
+	}
+}
+
+// What lies around the columns is neither read (it is NaN) nor written.
+func TestNothingAroundIsTouched(t *testing.T) {
+	const n, margin = 6, 64
+	for _, m := range []int{1, 7, 8, 9, 15, 17, stretch - 1, stretch + 1, 2*stretch + 5} {
+		r := rand.New(rand.NewPCG(6, uint64(m)))
+		var memory [n][]float32
 		columns := make([]Column, n)
-		dense := make([]float64, m*n)
 		for j := range columns {
-			v := make([]float32, m)
+			memory[j] = make([]float32, m+2*margin)
+			for i := range memory[j] {
+				memory[j][i] = float32(math.NaN())
+			}
+			v := memory[j][margin+j:][:m]
 			for i := range v {
-				v[i] = float32(r.NormFloat64())
-				dense[i*n+j] = float64(v[i])
+				v[i] = r.Float32()
 			}
 			columns[j] = ColumnOf(v)
 		}
-		var classes [2][]int32
-		for i := range m {
-			c := r.IntN(2)
-			classes[c] = append(classes[c], int32(i))
+		before := fmt.Sprint(memory)
+		for _, classes := range []int{1, 2} {
+			codes := numbers[int32](r, m, func() float64 { return float64(r.IntN(classes)) })
+			want := specification(classes, columns, codes, nil, make([]float64, n))
+			for _, k := range kernels(t) {
+				got := make([]Sums, classes)
+				k.Sum(got, columns, codes, nil, make([]float64, n))
+				same(t, fmt.Sprintf("%s m=%d classes=%d", k.variant.name, m, classes), got, want)
+			}
 		}
-		s, cross, origin := make([]float64, n), make([]float64, PackedLen(n)), make([]float64, n)
-		b.Run(fmt.Sprintf("classes=2/n=%d", n), func(b *testing.B) {
-			var k Kernel
-			for b.Loop() {
-				for _, rows := range classes {
-					k.Sum(s, cross, columns, rows, nil, origin)
-				}
-			}
-			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(m), "ns/row")
-		})
-		b.Run(fmt.Sprintf("dsyrk/n=%d", n), func(b *testing.B) {
-			c := blas64.Symmetric{N: n, Stride: n, Data: make([]float64, n*n), Uplo: blas.Lower}
-			for b.Loop() {
-				blas64.Syrk(blas.Trans, 1, blas64.General{Rows: m, Cols: n, Stride: n, Data: dense}, 0, c)
-			}
-			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(m), "ns/row")
-		})
+		if fmt.Sprint(memory) != before {
+			t.Fatalf("m=%d: the columns or what is around them changed", m)
+		}
+	}
+}
+
+func TestSumAllocatesTheSumsOnly(t *testing.T) {
+	r := rand.New(rand.NewPCG(7, 7))
+	const m = 2000
+	columns := mixedColumns(r, 20, m)
+	codes := numbers[int32](r, m, func() float64 { return float64(r.IntN(2)) })
+	sums, origin := make([]Sums, 2), make([]float64, 20)
+	for _, k := range kernels(t) {
+		run := func() { k.Sum(sums, columns, codes, nil, origin) }
+		run()
+		if got := testing.AllocsPerRun(5, run); got > 2 {
+			t.Errorf("%s: %g allocations for two classes", k.variant.name, got)
+		}
 	}
 }

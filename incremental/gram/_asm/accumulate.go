@@ -1,0 +1,313 @@
+package main
+
+import (
+	"fmt"
+
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	. "github.com/mmcloughlin/avo/reg"
+)
+
+// A rectangle is the sums of h columns of left with a few columns of right: in
+// AVX-512 5×5 accumulators of one register each leave room for five of left and
+// one of right, and 25 multiply-adds have ten loads. In AVX2 an accumulator is
+// two registers; the low and the high lanes are summed one after the other, in
+// 3×3 blocks.
+const (
+	avx512Block = 5
+	avx2Block   = 3
+)
+
+const rectangleDoc = `adds to %d rows of the packed triangle the sums
+of a tile's products: of the columns of left from left on with blocks·%d columns
+of right. cross is the first row's first entry; that row has row entries, and
+the next ones have one more each. rows is a multiple of 8 above 0.`
+
+const triangleDoc = `adds to s the sums of %d columns of left, and to the same
+number of rows of the packed triangle, whose last entries are on the diagonal,
+the sums of the products with the columns of right. cross, row and rows are as
+for rectangles.`
+
+// rowPointers gives the addresses of the first entries of h rows.
+func rowPointers(h int) []Register {
+	rows := []Register{pointer("cross")}
+	row := pointer("row")
+	SHLQ(Imm(3), row)
+	for range h - 1 {
+		next := GP64()
+		MOVQ(rows[len(rows)-1], next)
+		ADDQ(row, next)
+		ADDQ(U32(8), row)
+		rows = append(rows, next)
+	}
+	return rows
+}
+
+func columnAt(base Register, c int, offset Register, half int) Mem {
+	return Mem{Base: base, Index: offset, Scale: 1, Disp: c*tileStride + half*32}
+}
+
+func rectangleAVX512(h int) {
+	const w = avx512Block
+	function(fmt.Sprintf("rectangle%dAVX512", h),
+		"func(cross *float64, row int, left, right *float64, rows, blocks int)", rectangleDoc, h, w)
+	rows := rowPointers(h)
+	left, right := pointer("left"), pointer("right")
+	end, blocks := pointer("rows"), pointer("blocks")
+	SHLQ(Imm(3), end)
+	mask := firstEntries(w)
+	order := foldOrder()
+	Label("block")
+	acc := zeroZMM(h * w)
+	offset := GP64()
+	XORQ(offset, offset)
+	loop("rows", offset, end, 64, func() {
+		u := make([]VecVirtual, h)
+		for r := range u {
+			u[r] = ZMM()
+			VMOVUPD(columnAt(left, r, offset, 0), u[r])
+		}
+		d := ZMM()
+		for c := range w {
+			VMOVUPD(columnAt(right, c, offset, 0), d)
+			for r := range u {
+				VFMADD231PD(u[r], d, acc[r*w+c])
+			}
+		}
+	})
+	for r := range h {
+		addTo(rows[r], foldAVX512(acc[r*w:(r+1)*w], order), mask)
+		ADDQ(U32(8*w), rows[r])
+	}
+	ADDQ(U32(w*tileStride), right)
+	DECQ(blocks)
+	JNZ(LabelRef("block"))
+	VZEROUPPER()
+	RET()
+}
+
+func triangleAVX512(h int) {
+	function(fmt.Sprintf("triangle%dAVX512", h),
+		"func(s, cross *float64, row int, left, right *float64, rows int)", triangleDoc, h)
+	rows := rowPointers(h)
+	s, left, right, end := pointer("s"), pointer("left"), pointer("right"), pointer("rows")
+	SHLQ(Imm(3), end)
+	order := foldOrder()
+	first := zeroZMM(h)
+	acc := make([][]VecVirtual, h)
+	for r := range acc {
+		acc[r] = zeroZMM(r + 1)
+	}
+	offset := GP64()
+	XORQ(offset, offset)
+	loop("rows", offset, end, 64, func() {
+		u := make([]VecVirtual, h)
+		for r := range u {
+			u[r] = ZMM()
+			VMOVUPD(columnAt(left, r, offset, 0), u[r])
+			VADDPD(u[r], first[r], first[r])
+		}
+		d := ZMM()
+		for c := range h {
+			VMOVUPD(columnAt(right, c, offset, 0), d)
+			for r := c; r < h; r++ {
+				VFMADD231PD(u[r], d, acc[r][c])
+			}
+		}
+	})
+	addTo(s, foldAVX512(first, order), firstEntries(h))
+	for r := range h {
+		addTo(rows[r], foldAVX512(acc[r], order), firstEntries(r+1))
+	}
+	VZEROUPPER()
+	RET()
+}
+
+func zeroZMM(n int) []VecVirtual {
+	z := make([]VecVirtual, n)
+	for i := range z {
+		z[i] = ZMM()
+		VPXORQ(z[i], z[i], z[i])
+	}
+	return z
+}
+
+// firstEntries is the mask of the first n numbers of a vector.
+func firstEntries(n int) Register {
+	r, k := GP32(), K()
+	MOVL(U32(1<<n-1), r)
+	KMOVW(r, k)
+	return k
+}
+
+// foldOrder loads the permutation that foldAVX512 ends with.
+func foldOrder() VecVirtual {
+	order := ZMM()
+	VMOVDQU64(NewDataAddr(Symbol{Name: foldOrderName, Static: true}, 0), order)
+	return order
+}
+
+const foldOrderName = "foldOrder"
+
+func foldOrderTable() {
+	GLOBL(foldOrderName, RODATA|NOPTR)
+	for i, x := range []uint64{0, 2, 4, 6, 1, 3, 5, 7} {
+		DATA(8*i, U64(x))
+	}
+}
+
+// foldAVX512 adds up the lanes of each of up to five accumulators, in the
+// canonical order, and gives the sums in one vector. Each step halves all of
+// them at once: it puts the halves of two side by side and adds.
+func foldAVX512(acc []VecVirtual, order VecVirtual) VecVirtual {
+	of := func(i int) VecVirtual { return acc[min(i, len(acc)-1)] }
+	halve := func(x, y VecVirtual, low, high uint64) VecVirtual {
+		l, h := ZMM(), ZMM()
+		VSHUFF64X2(Imm(low), y, x, l)
+		VSHUFF64X2(Imm(high), y, x, h)
+		VADDPD(h, l, l)
+		return l
+	}
+	fours := func(x, y VecVirtual) VecVirtual { return halve(x, y, 0x44, 0xee) } // l0+l4 … l3+l7
+	twos := func(x, y VecVirtual) VecVirtual { return halve(x, y, 0x88, 0xdd) }  // (l0+l4)+(l2+l6), …
+	abcd := twos(fours(of(0), of(1)), fours(of(2), of(3)))
+	e := abcd
+	if len(acc) > 4 {
+		e = fours(of(4), of(4))
+		e = twos(e, e)
+	}
+	even, odd := ZMM(), ZMM()
+	VUNPCKLPD(e, abcd, even)
+	VUNPCKHPD(e, abcd, odd)
+	VADDPD(odd, even, even)
+	VPERMPD(even, order, even)
+	return even
+}
+
+func addTo(address Register, sums VecVirtual, mask Register) {
+	old := ZMM()
+	VMOVUPD_Z(Mem{Base: address}, mask, old)
+	VADDPD(sums, old, old)
+	VMOVUPD(old, mask, Mem{Base: address})
+}
+
+func rectangleAVX2(h int) {
+	const w = avx2Block
+	function(fmt.Sprintf("rectangle%dAVX2", h),
+		"func(cross *float64, row int, left, right *float64, rows, blocks int)", rectangleDoc, h, w)
+	rows := rowPointers(h)
+	left, right := pointer("left"), pointer("right")
+	end, blocks := pointer("rows"), pointer("blocks")
+	SHLQ(Imm(3), end)
+	low := AllocLocal(h * w * 32)
+	Label("block")
+	acc := bothHalves(low, h*w, end, func(half int, offset Register, acc []VecVirtual) {
+		u := loadColumns(left, h, offset, half)
+		d := YMM()
+		for c := range w {
+			VMOVUPD(columnAt(right, c, offset, half), d)
+			for r := range u {
+				VFMADD231PD(u[r], d, acc[r*w+c])
+			}
+		}
+	})
+	for r := range h {
+		addToAVX2(rows[r], acc[r*w:(r+1)*w])
+		ADDQ(U32(8*w), rows[r])
+	}
+	ADDQ(U32(w*tileStride), right)
+	DECQ(blocks)
+	JNZ(LabelRef("block"))
+	VZEROUPPER()
+	RET()
+}
+
+func triangleAVX2(h int) {
+	function(fmt.Sprintf("triangle%dAVX2", h),
+		"func(s, cross *float64, row int, left, right *float64, rows int)", triangleDoc, h)
+	rows := rowPointers(h)
+	s, left, right, end := pointer("s"), pointer("left"), pointer("right"), pointer("rows")
+	SHLQ(Imm(3), end)
+	n := h + h*(h+1)/2
+	low := AllocLocal(n * 32)
+	acc := bothHalves(low, n, end, func(half int, offset Register, acc []VecVirtual) {
+		u := loadColumns(left, h, offset, half)
+		for r := range u {
+			VADDPD(u[r], acc[r], acc[r])
+		}
+		d := YMM()
+		for c := range h {
+			VMOVUPD(columnAt(right, c, offset, half), d)
+			for r := c; r < h; r++ {
+				VFMADD231PD(u[r], d, acc[h+r*(r+1)/2+c])
+			}
+		}
+	})
+	addToAVX2(s, acc[:h])
+	for r := range h {
+		addToAVX2(rows[r], acc[h+r*(r+1)/2:][:r+1])
+	}
+	VZEROUPPER()
+	RET()
+}
+
+func loadColumns(base Register, h int, offset Register, half int) []VecVirtual {
+	u := make([]VecVirtual, h)
+	for r := range u {
+		u[r] = YMM()
+		VMOVUPD(columnAt(base, r, offset, half), u[r])
+	}
+	return u
+}
+
+// bothHalves sums lanes 0 to 3 of n accumulators over a tile's rows, puts them
+// aside, sums lanes 4 to 7 and adds the two.
+func bothHalves(low Mem, n int, end Register, body func(half int, offset Register, acc []VecVirtual)) []VecVirtual {
+	acc := make([]VecVirtual, n)
+	for i := range acc {
+		acc[i] = YMM()
+	}
+	offset := GP64()
+	for half, name := range []string{"low", "high"} {
+		for _, a := range acc {
+			VXORPD(a, a, a)
+		}
+		XORQ(offset, offset)
+		loop(name, offset, end, 64, func() { body(half, offset, acc) })
+		for i, a := range acc {
+			if half == 0 {
+				VMOVUPD(a, low.Offset(32*i))
+			} else {
+				VADDPD(low.Offset(32*i), a, a)
+			}
+		}
+	}
+	return acc
+}
+
+// addToAVX2 adds up the four partial sums of each of up to three accumulators,
+// in the canonical order, and adds the results to consecutive numbers.
+func addToAVX2(address Register, acc []VecVirtual) {
+	pairs := make([]VecVirtual, len(acc))
+	for i, a := range acc {
+		high := XMM()
+		pairs[i] = a.AsX().(VecVirtual)
+		VEXTRACTF128(Imm(1), a, high)
+		VADDPD(high, pairs[i], pairs[i])
+	}
+	for i := 0; i < len(acc); i += 2 {
+		a, b := pairs[i], pairs[min(i+1, len(acc)-1)]
+		even, odd := XMM(), XMM()
+		VUNPCKLPD(b, a, even)
+		VUNPCKHPD(b, a, odd)
+		VADDPD(odd, even, even)
+		at := Mem{Base: address, Disp: 8 * i}
+		if i+1 < len(acc) {
+			VADDPD(at, even, even)
+			VMOVUPD(even, at)
+		} else {
+			VADDSD(at, even, even)
+			VMOVSD(even, at)
+		}
+	}
+}

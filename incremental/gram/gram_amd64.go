@@ -1,0 +1,161 @@
+//go:build !purego
+
+package gram
+
+import (
+	"unsafe"
+
+	"golang.org/x/sys/cpu"
+)
+
+//go:generate go run -C _asm . -out ../kernels_amd64.s -stubs ../kernels_amd64.go -pkg gram
+
+var (
+	avx2 = variant{
+		name:       "AVX2",
+		missing:    missing(features{"AVX2", cpu.X86.HasAVX2}, features{"FMA", cpu.X86.HasFMA}),
+		accumulate: accumulateAVX2,
+		pack:       packColumns,
+	}
+	avx512 = variant{
+		name: "AVX-512",
+		missing: missing(features{"AVX512F", cpu.X86.HasAVX512F}, features{"AVX512DQ", cpu.X86.HasAVX512DQ},
+			features{"AVX512BW", cpu.X86.HasAVX512BW}, features{"AVX512VL", cpu.X86.HasAVX512VL},
+			features{"BMI2", cpu.X86.HasBMI2}, features{"POPCNT", cpu.X86.HasPOPCNT}),
+		accumulate: accumulateAVX512,
+		pack:       packAVX512,
+		deals:      true,
+	}
+	// variants are slower to faster.
+	variants = []*variant{&reference, &avx2, &avx512}
+	fastest  = pick()
+)
+
+type features struct {
+	name string
+	has  bool
+}
+
+func missing(needed ...features) string {
+	for _, f := range needed {
+		if !f.has {
+			return f.name
+		}
+	}
+	return ""
+}
+
+func pick() *variant {
+	best := &reference
+	for _, v := range variants {
+		if v.missing == "" {
+			best = v
+		}
+	}
+	return best
+}
+
+// Blocks of columns: the kernels' own are of register size. A panel of right
+// stays in the first-level cache while the columns of left pass, and those of
+// a panel of left in the second-level cache while the panels of right do.
+const (
+	blockAVX512 = 5
+	blockAVX2   = 3
+	panelRight  = 15
+	panelLeft   = 240
+)
+
+func accumulateAVX512(s, cross, left, right []float64, n, rows int) {
+	forBlocks(n, blockAVX512, func(j, h, k, blocks int) {
+		if blocks == 0 {
+			trianglesAVX512[h-1](&s[j], &cross[PackedLen(j)+j], j+1, &left[j*tileStride], &right[j*tileStride], rows)
+			return
+		}
+		rectanglesAVX512[h-1](&cross[PackedLen(j)+k], j+1, &left[j*tileStride], &right[k*tileStride], rows, blocks)
+	})
+}
+
+func accumulateAVX2(s, cross, left, right []float64, n, rows int) {
+	forBlocks(n, blockAVX2, func(j, h, k, blocks int) {
+		if blocks == 0 {
+			trianglesAVX2[h-1](&s[j], &cross[PackedLen(j)+j], j+1, &left[j*tileStride], &right[j*tileStride], rows)
+			return
+		}
+		rectanglesAVX2[h-1](&cross[PackedLen(j)+k], j+1, &left[j*tileStride], &right[k*tileStride], rows, blocks)
+	})
+}
+
+// forBlocks covers the triangle of order n: do is to do rows j to j+h with the
+// given number of blocks of columns from k on or, where that is 0, with
+// themselves.
+func forBlocks(n, block int, do func(j, h, k, blocks int)) {
+	for top := 0; top < n; top += panelLeft {
+		bottom := min(top+panelLeft, n)
+		for k := 0; k < bottom; k += panelRight {
+			end := k + panelRight
+			for j := max(top, k); j < bottom; j += block {
+				h := min(block, n-j)
+				if blocks := (min(end, j) - k) / block; blocks > 0 {
+					do(j, h, k, blocks)
+				}
+				if j < end {
+					do(j, h, j, 0)
+				}
+			}
+		}
+	}
+}
+
+type (
+	rectangle = func(cross *float64, row int, left, right *float64, rows, blocks int)
+	triangle  = func(s, cross *float64, row int, left, right *float64, rows int)
+	packer    = func(tile *float64, columns *byte, count, from int, origin *float64, groups int)
+)
+
+// The kernels for blocks of 1, 2, … columns of left.
+var (
+	rectanglesAVX512 = [blockAVX512]rectangle{rectangle1AVX512, rectangle2AVX512, rectangle3AVX512, rectangle4AVX512, rectangle5AVX512}
+	trianglesAVX512  = [blockAVX512]triangle{triangle1AVX512, triangle2AVX512, triangle3AVX512, triangle4AVX512, triangle5AVX512}
+	rectanglesAVX2   = [blockAVX2]rectangle{rectangle1AVX2, rectangle2AVX2, rectangle3AVX2}
+	trianglesAVX2    = [blockAVX2]triangle{triangle1AVX2, triangle2AVX2, triangle3AVX2}
+)
+
+var packersAVX512 = [...]packer{
+	Float32: packFloat32AVX512, Float64: packFloat64AVX512,
+	Int8: packInt8AVX512, Int16: packInt16AVX512, Int32: packInt32AVX512, Int64: packInt64AVX512,
+	Uint8: packUint8AVX512, Uint16: packUint16AVX512, Uint32: packUint32AVX512, Uint64: packUint64AVX512,
+}
+
+func packAVX512(tile []float64, columns []Column, from, to int, c []float64) {
+	whole := (to - from) / lanes
+	for j := 0; j < len(columns); {
+		count := alike(columns[j:])
+		done := 0
+		if count == 0 {
+			count = 1
+		} else if whole > 0 {
+			kind := columns[j].kind
+			packersAVX512[kind](&tile[j*tileStride], bytesOf(columns[j:]), count, from*kind.size(), &c[j], whole)
+			done = whole * lanes
+		}
+		if from+done < to {
+			for i := j; i < j+count; i++ {
+				columns[i].pack(tile[i*tileStride+done:], from+done, to, c[i])
+			}
+		}
+		j += count
+	}
+}
+
+// alike is the number of columns that are contiguous in memory and of the kind
+// of the first.
+func alike(columns []Column) int {
+	for j := range columns {
+		if columns[j].stride != 1 || columns[j].kind != columns[0].kind {
+			return j
+		}
+	}
+	return len(columns)
+}
+
+func bytesOf(columns []Column) *byte { return (*byte)(unsafe.Pointer(unsafe.SliceData(columns))) }

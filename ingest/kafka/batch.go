@@ -77,6 +77,10 @@ func (in *interner) string(b []byte) string {
 type Saved struct {
 	Next int64 // offset of the first record not yet processed
 	Last Fingerprint
+
+	// Done, when above Next, says that the records from Next to Done have been
+	// processed, but are to be read once more if the log still has them all.
+	Done int64
 }
 
 // Fingerprint identifies a record, so that a position can be told from the same

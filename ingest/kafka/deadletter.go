@@ -41,7 +41,8 @@ const maxReason = 4096
 // or UTF-8 strings.
 //
 // The topic is created when it does not exist, with one partition, as many
-// replicas as the source has, and room for the source's largest record. A record
+// replicas as the source has, room for the source's largest record, and times of
+// arrival in the place of the records' own. A record
 // goes to the partition of its source's number, modulo their count.
 //
 // Its methods may be called at the same time.
@@ -171,7 +172,9 @@ func (d *DeadLetters) create(ctx context.Context) error {
 	if t, err := d.cl.topic(ctx, d.cfg.Source); err == nil && len(t.Partitions) > 0 {
 		replicas = len(t.Partitions[0].Replicas)
 	}
-	configs := make(map[string]string)
+	// Time of arrival: with the records' own, replaying old ones would have
+	// retention delete the dead letters at once.
+	configs := map[string]string{"message.timestamp.type": "LogAppendTime"}
 	if size := d.sourceMessageBytes(ctx); size > 0 {
 		configs["max.message.bytes"] = strconv.Itoa(size + 4*maxReason + 1024)
 	}

@@ -230,6 +230,11 @@ func (p *partition) locate(ctx context.Context, at Saved, known bool) (delivery,
 			p.log.Info().Int64("offset", d.at.Next).Int64("log_start", start).Int64("log_end", end).Msg("nothing saved; starting")
 			return d, nil
 		}
+		if at.Next < start && start <= at.Done {
+			p.log.Info().Int64("saved", at.Next).Int64("log_start", start).Int64("offset", at.Done).
+				Msg("the log does not reach back to what was to be read once more; going on after it")
+			at = Saved{Next: at.Done}
+		}
 		gap := &GapError{Topic: p.c.cfg.Topic, Partition: p.id, Saved: at.Next, LogStart: start, LogEnd: end, Reset: at.Next > end}
 		if at.Next >= start && at.Next <= end {
 			same, err := p.recognise(ctx, at.Last, start)

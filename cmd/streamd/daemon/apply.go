@@ -36,6 +36,10 @@ type partition struct {
 	at    kafka.Saved // applied
 	open  *run        // the gathered block that is not complete
 	moved bool        // since the last save
+	// unfinished is the block of the run that was open when the state was
+	// saved. It goes when its records come again; it stays, complete or not,
+	// when the log does not have them any more.
+	unfinished *retire.Entry
 }
 
 // resume is the position to save: that before the open run, whose records are
@@ -125,6 +129,10 @@ func (d *Daemon) applyDelivery(ctx context.Context, w *worker, y *delivery) {
 			if t.records[i].Offset < p.at.Next {
 				continue // delivered before
 			}
+			if err := d.beginAnew(p, t.records[i].Offset); err != nil {
+				d.fail(err)
+				break
+			}
 			var z result
 			if t.deferred {
 				z = w.process(ctx, t, &t.records[i])
@@ -146,6 +154,21 @@ func (d *Daemon) applyDelivery(ctx context.Context, w *worker, y *delivery) {
 		d.changed = true
 	}
 	y.batch.Release()
+}
+
+// beginAnew takes out the unfinished block of a partition when its records come
+// again.
+func (d *Daemon) beginAnew(p *partition, offset int64) error {
+	e := p.unfinished
+	if e == nil {
+		return nil
+	}
+	p.unfinished = nil
+	if _, live := d.live.ledger.Get(e.ID); !live || offset > e.Last {
+		return nil
+	}
+	_, err := d.live.remove(e.ID)
+	return err
 }
 
 func fromBatch(at kafka.Saved, b *kafka.Batch) kafka.Saved {

@@ -67,7 +67,8 @@ func child(flags string) int {
 type process struct {
 	cmd    *exec.Cmd
 	addr   string
-	stderr strings.Builder
+	stderr strings.Builder // to be read once ended is closed
+	ended  chan struct{}
 }
 
 func spawn(t *testing.T, flags map[string]string) *process {
@@ -76,7 +77,7 @@ func spawn(t *testing.T, flags map[string]string) *process {
 	for k, v := range flags {
 		fmt.Fprintf(&lines, "%s=%s\n", k, v)
 	}
-	p := &process{cmd: exec.Command(os.Args[0])}
+	p := &process{cmd: exec.Command(os.Args[0]), ended: make(chan struct{})}
 	p.cmd.Env = append(os.Environ(), childVariable+"="+lines.String())
 	p.cmd.Stderr = &p.stderr
 	out, err := p.cmd.StdoutPipe()
@@ -86,8 +87,13 @@ func spawn(t *testing.T, flags map[string]string) *process {
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	p.addr, err = bufio.NewReader(out).ReadString('\n')
+	go func() {
+		defer close(p.ended)
+		p.cmd.Wait()
+	}()
 	t.Cleanup(p.kill)
-	if p.addr, err = bufio.NewReader(out).ReadString('\n'); err != nil {
+	if err != nil {
 		p.kill()
 		t.Fatalf("the daemon does not start: %s", p.stderr.String())
 	}
@@ -98,7 +104,7 @@ func spawn(t *testing.T, flags map[string]string) *process {
 // kill is kill -9.
 func (p *process) kill() {
 	p.cmd.Process.Kill()
-	p.cmd.Wait()
+	<-p.ended
 }
 
 // model asks for the digest of the served state and how many records it has
@@ -165,7 +171,11 @@ func TestKillTwentyTimes(t *testing.T) {
 				// partitions until its session ends.
 				flags["kafka.group"] = fmt.Sprintf("g%d", rand.Int64())
 				p := spawn(t, flags)
-				time.Sleep(time.Duration(r.IntN(400)) * time.Millisecond)
+				select {
+				case <-p.ended:
+					t.Fatalf("kill %d: the daemon has ended by itself: %s", kill, p.stderr.String())
+				case <-time.After(time.Duration(r.IntN(400)) * time.Millisecond):
+				}
 				if _, _, seen, err := p.model(); err == nil {
 					progress[seen] = true
 				}
@@ -233,7 +243,13 @@ func (p *process) waitFor(t *testing.T, blocks int64, want string) {
 			}
 			return
 		}
+		select {
+		case <-p.ended:
+			t.Fatalf("the daemon has ended by itself: %s", p.stderr.String())
+		default:
+		}
 		if time.Now().After(deadline) {
+			p.kill()
 			t.Fatalf("%d of %d records seen (%v): %s", seen, blocks, err, p.stderr.String())
 		}
 	}
@@ -243,7 +259,7 @@ func (p *process) get(t *testing.T, path string) string {
 	t.Helper()
 	res, err := http.Get("http://" + p.addr + path)
 	if err != nil {
-		t.Fatalf("%v: %s", err, p.stderr.String())
+		t.Fatal(err)
 	}
 	defer res.Body.Close()
 	body, err := io.ReadAll(res.Body)

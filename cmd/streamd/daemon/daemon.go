@@ -278,15 +278,15 @@ func (d *Daemon) restore() (err error) {
 	}
 	// A block at or behind its partition's saved position is of a run that was
 	// still open: its records are read again, and make it anew.
-	for _, e := range saved.Entries {
-		p, ok := d.partitions[partitionKey{e.Position.Topic, e.Position.Partition}]
-		if ok && d.gathers() && e.Position.Offset >= p.at.Next {
-			if _, live := d.live.ledger.Get(e.ID); live {
-				if _, err := d.live.remove(e.ID); err != nil {
-					return err
-				}
-			}
+	for _, e := range d.live.ledger.Page(retire.Lowest, math.MaxInt) {
+		at := partitionKey{e.Position.Topic, e.Position.Partition}
+		resume, ok := d.resumes[at]
+		if !d.gathers() || !ok || e.Position.Offset < resume.Next {
+			continue
 		}
+		d.partitions[at].unfinished = &e
+		resume.Done = e.Last + 1
+		d.resumes[at] = resume
 	}
 	d.lastSave.MadeAt = saved.SavedAt
 	d.changed = true

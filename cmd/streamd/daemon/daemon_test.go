@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"streamd/cmd/streamd/httpapi"
 	"streamd/config"
@@ -78,8 +80,12 @@ func topic(t *testing.T, partitions int) string {
 		}
 		return '_'
 	}, t.Name()), rand.Int64())
-	if err := kafka.EnsureTopic(t.Context(), cluster(t), name, partitions, nil); err != nil {
-		t.Fatal(err)
+	// The records' times are of the past: no retention by time.
+	configs := map[string]string{"retention.ms": "-1"}
+	for _, each := range []string{name, name + ".dlq"} {
+		if err := kafka.EnsureTopic(t.Context(), cluster(t), each, partitions, configs); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return name
 }
@@ -713,6 +719,58 @@ func TestRetireAGrowingBlock(t *testing.T) {
 		d = start(t, name, file, flags)
 	}
 	d.stop()
+}
+
+// A block that was growing at the last save is made again from the log, unless
+// the log does not reach back so far any more: then it stays as it is.
+func TestGrowingBlockThatTheLogHasForgotten(t *testing.T) {
+	for _, forgotten := range []bool{false, true} {
+		t.Run(fmt.Sprint(forgotten), func(t *testing.T) {
+			name := topic(t, 1)
+			file := filepath.Join(t.TempDir(), "streamd.db")
+			flags := map[string]string{"blocks.unit": "offsets", "blocks.offsets": "100"}
+			d := start(t, name, file, flags)
+			produce(t, name, message{value: jsonRow(1, 1, 2)}, message{value: jsonRow(0, 3, 2)})
+			d.waitForOffsets(2)
+			d.stop()
+			blocks := 1
+			if forgotten {
+				deleteRecords(t, name, 2)
+				blocks = 2
+			}
+			produce(t, name, message{value: jsonRow(1, 7, 7)}, message{value: jsonRow(0, 8, 9)})
+			d = start(t, name, file, flags)
+			served := d.waitForOffsets(4)
+			want := digestOf(stateOf(t, []int{1, 1, 2}, []int{0, 3, 2}, []int{1, 7, 7}, []int{0, 8, 9}))
+			if served.Digest != want || served.Blocks != blocks {
+				t.Errorf("%d blocks with digest %s, want %d with %s", served.Blocks, served.Digest, blocks, want)
+			}
+			d.stop()
+		})
+	}
+}
+
+// deleteRecords deletes what is before an offset of partition 0.
+func deleteRecords(t *testing.T, topic string, before int64) {
+	t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(cluster(t).Brokers...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	p := kmsg.NewDeleteRecordsRequestTopicPartition()
+	p.Offset = before
+	request := kmsg.NewPtrDeleteRecordsRequest()
+	request.Topics = []kmsg.DeleteRecordsRequestTopic{{Topic: topic, Partitions: []kmsg.DeleteRecordsRequestTopicPartition{p}}}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	response, err := request.RequestWith(ctx, client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code := response.Topics[0].Partitions[0].ErrorCode; code != 0 {
+		t.Fatalf("delete records: error %d", code)
+	}
 }
 
 // While dead letters cannot be written the partition stops; nothing is skipped.

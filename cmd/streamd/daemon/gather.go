@@ -125,7 +125,8 @@ func (r *rows) block() *incremental.Block {
 // for the end of a bucket, and its block is replaced when it has grown: adding
 // and removing are exact, so nothing is left of the shorter one. Until the run
 // is closed the saved position stays before it, and its counts with it: after
-// a restart the run's block is taken out and its messages are read again.
+// a restart its messages are read again, and its block is taken out when they
+// come.
 type run struct {
 	bucket int64
 	start  kafka.Saved          // the position before its first record

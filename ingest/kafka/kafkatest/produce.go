@@ -131,9 +131,10 @@ func testDeadLetters(t *testing.T, s *suite) {
 	c.stop()
 	for i, got := range letters.kept(0) {
 		want := records[i]
-		// The time is that of arrival, but the embedded broker keeps the record's.
-		if !sameBytes(got.Key, want.Key) || !sameBytes(got.Value, want.Value) || got.Time.Before(want.Timestamp) {
-			t.Errorf("letter %d has key %q, %d bytes, time %v", i, got.Key, len(got.Value), got.Time)
+		// The time is not compared: it is that of arrival, though the embedded
+		// broker keeps the record's own.
+		if !sameBytes(got.Key, want.Key) || !sameBytes(got.Value, want.Value) {
+			t.Errorf("letter %d has key %q, %d bytes", i, got.Key, len(got.Value))
 		}
 		if len(got.Headers) != len(want.Headers)+8 {
 			t.Fatalf("letter %d: headers %v", i, got.Headers)

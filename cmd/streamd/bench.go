@@ -10,7 +10,8 @@ import (
 
 // benchCmd measures, each time beside a baseline.
 type benchCmd struct {
-	Ingest benchIngestCmd `cmd:"" help:"Reading a topic with the daemon, against fetching and dropping it."`
+	Billion benchBillionCmd `cmd:"" help:"A billion points through a broker: time, memory, correctness, and a straight line."`
+	Ingest  benchIngestCmd  `cmd:"" help:"Reading a topic with the daemon, against fetching and dropping it."`
 }
 
 // benchFlags are embedded by the benchmarks that run in rounds.

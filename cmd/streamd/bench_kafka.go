@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -115,4 +117,82 @@ func (c *benchIngestCmd) Run(ctx context.Context, s *surroundings) error {
 		}
 		return report.Add(result)
 	})
+}
+
+type benchBillionCmd struct {
+	Rows      int64  `default:"1000000000" help:"Points to learn from."`
+	Source    string `default:"kafka" enum:"kafka,generator,file" help:"Where the points come from: ${enum}. The last two do without Kafka."`
+	Format    string `default:"arrow" enum:"arrow,csv" help:"Format of the files of --source file, which are written first: ${enum}."`
+	TrainRows int64  `default:"10000000" help:"Points learned from that the model is tested on, from the first on. 0: all."`
+	TestRows  int64  `default:"10000000" help:"Fresh points that the model is tested on."`
+	Dir       string `type:"path" placeholder:"DIR" help:"Folder for the state of the run, so that the same command goes on with it after an interruption (not with --source file). It must be empty at first, and is in the end."`
+	SVG       string `name:"svg" type:"path" placeholder:"FILE" help:"Draw the time after every two million points."`
+	benchPoints
+	brokerFlags
+	jsonFlag
+}
+
+// Validate implements kong's interface.
+func (c *benchBillionCmd) Validate() error {
+	if _, err := c.points(c.Rows); err != nil {
+		return err
+	}
+	if c.TrainRows < 0 || c.TestRows < 1 || c.TestRows > ndc.MaxPoints {
+		return fmt.Errorf("--train-rows %d, --test-rows %d: must be 0 or more, and 1 to %d", c.TrainRows, c.TestRows, ndc.MaxPoints)
+	}
+	if c.Dir != "" && c.Source == "file" {
+		return fmt.Errorf("--dir: files are read again from the beginning, so there is nothing to go on with")
+	}
+	return c.brokerFlags.check()
+}
+
+func (c *benchBillionCmd) Run(ctx context.Context, s *surroundings) error {
+	points, err := c.points(c.Rows)
+	if err != nil {
+		return err
+	}
+	b := bench.Billion{Points: points, TrainRows: c.TrainRows, TestRows: c.TestRows, Dir: c.Dir, Log: s.benchLog()}
+	if b.TrainRows == 0 {
+		b.TrainRows = c.Rows
+	}
+	if b.Program, err = s.program(); err != nil {
+		return err
+	}
+	switch c.Source {
+	case "kafka":
+		b.Source = bench.KafkaSource{Brokers: c.Brokers, Partitions: c.Partitions}
+	case "generator":
+		b.Source = bench.GeneratorSource{}
+	default:
+		b.Source = bench.FileSource{Format: c.Format}
+	}
+	if c.Source != "kafka" { // a replay shows how far it is
+		var rows atomic.Int64
+		b.Progress = rows.Store
+		defer s.watch("learning", func() advance {
+			return advance{rows: rows.Load(), done: float64(rows.Load()) / float64(c.Rows)}
+		})()
+	}
+	flags := &benchFlags{jsonFlag: c.jsonFlag}
+	return flags.run(s, func(_ bench.Plan, report *bench.Report) error {
+		result, course, err := b.Run(ctx)
+		if err != nil {
+			return err
+		}
+		if c.SVG != "" {
+			if err := draw(c.SVG, course, fmt.Sprintf("%s points of %d features, source: %s", short(float64(c.Rows)), c.Features, c.Source)); err != nil {
+				return err
+			}
+		}
+		return report.Add(result)
+	})
+}
+
+func draw(path string, course bench.Course, title string) (err error) {
+	file, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	return course.Draw(file, title)
 }

@@ -1,0 +1,301 @@
+package bench
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"streamd/cmd/streamd/httpapi"
+)
+
+// KafkaSource learns as a user would: a replay writes the points to a topic of
+// bounded size while streamd run, in a process of its own, reads it.
+type KafkaSource struct {
+	Brokers    []string // none: an embedded broker
+	Partitions int
+}
+
+const (
+	// logBytes is about what the topic keeps, all its partitions together.
+	logBytes = 2 << 30
+
+	// mostBehind is how many messages of a partition the daemon may be behind.
+	mostBehind = 256
+
+	// modelInterval is how often the daemon solves, and lookInterval how often
+	// it is asked for its model: the course is as coarse as that.
+	modelInterval = 100 * time.Millisecond
+	lookInterval  = 25 * time.Millisecond
+)
+
+func (s KafkaSource) parameters() []Parameter {
+	broker := "real"
+	if len(s.Brokers) == 0 {
+		broker = "embedded"
+	}
+	return []Parameter{{"source", "kafka"}, {"broker", broker}, {"partitions", s.Partitions}}
+}
+
+// lag is how far the daemon may be behind before the replay waits for it: no
+// more than half of what a partition keeps, lest blocks are lost unread.
+func (s KafkaSource) lag(p Points) int {
+	const label, float, head = 8, 4, 4096
+	block := p.BlockRows*(label+float*p.Features) + head
+	return max(2, min(mostBehind, logBytes/s.Partitions/2/block))
+}
+
+func (s KafkaSource) learn(ctx context.Context, b *Billion, r *run) (done *learnt, err error) {
+	if r.fresh {
+		r.Topic = newTopicName()
+	}
+	t, err := openTopic(ctx, s.Brokers, r.dir, r.Topic, s.Partitions, logBytes/int64(s.Partitions))
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil && ctx.Err() != nil && r.keeps {
+			t.close()
+			return
+		}
+		err = errors.Join(err, t.drop(ctx))
+	}()
+	d, err := b.Program.start(r.dir, b.Log, map[string]string{
+		"kafka.brokers":        strings.Join(t.cluster.Brokers, ","),
+		"kafka.topic":          t.name,
+		"kafka.group":          t.group("daemon"),
+		"model.nu":             strconv.FormatFloat(Nu, 'g', -1, 64),
+		"model.solve_interval": modelInterval.String(),
+		"snapshot.file":        filepath.Join(r.dir, "streamd.db"),
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, d.stop()) }()
+
+	working, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	var writing sync.WaitGroup
+	defer writing.Wait()
+	defer fail(nil)
+	go func() {
+		<-d.ended
+		fail(fmt.Errorf("the daemon has ended: %w", d.err))
+	}()
+	writing.Go(func() {
+		written, err := b.Program.replay(working, r.dir, b.Points, r.NextRow, t,
+			"--wait-group", t.group("daemon"), "--max-lag", strconv.Itoa(s.lag(b.Points)))
+		r.NextRow = written.NextRow
+		r.Bytes += written.Bytes
+		if err != nil {
+			fail(err)
+		}
+	})
+	model, err := s.watch(working, b, r, d)
+	if err != nil {
+		fail(err)
+		writing.Wait() // it says where to go on
+		return nil, context.Cause(working)
+	}
+	writing.Wait()
+	return &learnt{model: modelOf(model), digest: model.Digest}, nil
+}
+
+// watch looks at the daemon until it has a model of all points.
+func (s KafkaSource) watch(ctx context.Context, b *Billion, r *run, d *process) (*httpapi.ModelAnswer, error) {
+	tick := time.NewTicker(lookInterval)
+	defer tick.Stop()
+	for {
+		m, err := d.model(ctx)
+		if err != nil {
+			return nil, err
+		}
+		rss, peak := residentBytes(d.cmd.Process.Pid)
+		r.PeakRSS = max(r.PeakRSS, peak)
+		if m != nil {
+			r.Course.look(m.LiveRows, r.now(), rss)
+			b.progress(m.LiveRows)
+			if m.LiveRows >= b.Rows {
+				return m, nil
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// process is streamd run in a process of its own.
+type process struct {
+	cmd    *exec.Cmd
+	url    string
+	client *http.Client
+	ended  chan struct{} // closed when it has; err says how
+	err    error
+}
+
+// start starts the daemon and waits until it serves HTTP on a port that it
+// chooses. Its configuration is the defaults and the flags.
+func (p Program) start(dir string, log zerolog.Logger, flags map[string]string) (*process, error) {
+	empty, err := noConfig(dir)
+	if err != nil {
+		return nil, err
+	}
+	args := []string{"run", "-c", empty, "--http.listen=127.0.0.1:0", "--log.format=json", "--log.level=info"}
+	for key, value := range flags {
+		args = append(args, "--"+key+"="+value)
+	}
+	d := &process{
+		cmd:    exec.Command(p.Path, args...),
+		client: &http.Client{Timeout: answerTime},
+		ended:  make(chan struct{}),
+	}
+	d.cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "STREAMD_") })
+	stderr, err := d.cmd.StderrPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := d.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start the daemon: %w", err)
+	}
+	serving := make(chan string, 1)
+	go func() {
+		defer close(d.ended)
+		last := follow(stderr, serving, log)
+		if d.err = d.cmd.Wait(); d.err != nil && last != "" {
+			d.err = fmt.Errorf("%w: %s", d.err, last)
+		}
+	}()
+	select {
+	case address := <-serving:
+		d.url = "http://" + address + "/v1/model"
+		return d, nil
+	case <-d.ended:
+		return nil, fmt.Errorf("start the daemon: %w", d.err)
+	}
+}
+
+const (
+	answerTime = time.Minute
+	// endTime is how long a daemon may take to save and end; it allows itself
+	// half of it.
+	endTime = time.Minute
+)
+
+// follow reads a daemon's log to its end, gives the address that it serves on,
+// passes warnings on, and returns the last line that is not of the log: what
+// the program says of its failure.
+func follow(stderr io.Reader, serving chan<- string, log zerolog.Logger) (last string) {
+	lines := bufio.NewScanner(stderr)
+	for lines.Scan() {
+		var line struct {
+			Level, Message, Address, Error string
+		}
+		if json.Unmarshal(lines.Bytes(), &line) != nil {
+			last = lines.Text()
+			continue
+		}
+		if line.Address != "" {
+			select {
+			case serving <- line.Address:
+			default:
+			}
+		}
+		if level, err := zerolog.ParseLevel(line.Level); err == nil && level >= zerolog.WarnLevel {
+			log.WithLevel(level).Str("error", line.Error).Msg("the daemon: " + line.Message)
+		}
+	}
+	return last
+}
+
+// model is what the daemon serves; nil as long as that is nothing.
+func (d *process) model(ctx context.Context) (*httpapi.ModelAnswer, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, d.url, nil)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := d.client.Do(request)
+	if err != nil {
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		return nil, err
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	if err != nil {
+		return nil, fmt.Errorf("GET %s: %w", d.url, err)
+	}
+	switch answer.StatusCode {
+	case http.StatusOK:
+	case http.StatusServiceUnavailable:
+		return nil, nil
+	default:
+		return nil, fmt.Errorf("GET %s: %s: %s", d.url, answer.Status, bytes.TrimSpace(body))
+	}
+	m := new(httpapi.ModelAnswer)
+	if err := json.Unmarshal(body, m); err != nil {
+		return nil, fmt.Errorf("GET %s: %w", d.url, err)
+	}
+	return m, nil
+}
+
+// stop asks the daemon to end, and waits until it has.
+func (d *process) stop() error {
+	d.client.CloseIdleConnections()
+	select {
+	case <-d.ended:
+		return d.err
+	default:
+	}
+	if err := d.cmd.Process.Signal(os.Interrupt); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		d.cmd.Process.Kill() // there are systems that cannot ask
+	}
+	select {
+	case <-d.ended:
+		return d.err
+	case <-time.After(endTime):
+		d.cmd.Process.Kill()
+		<-d.ended
+		return fmt.Errorf("the daemon did not end within %s and was killed", endTime)
+	}
+}
+
+// residentBytes is the memory that a process has resident now and had at most
+// (VmRSS and VmHWM), where the system tells: Linux does.
+func residentBytes(pid int) (now, peak int64) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, 0
+	}
+	for line := range strings.Lines(string(text)) {
+		fields := strings.Fields(line)
+		if len(fields) != 3 || fields[2] != "kB" {
+			continue
+		}
+		kib, _ := strconv.ParseInt(fields[1], 10, 64)
+		switch fields[0] {
+		case "VmRSS:":
+			now = kib << 10
+		case "VmHWM:":
+			peak = kib << 10
+		}
+	}
+	return now, peak
+}

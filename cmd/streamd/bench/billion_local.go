@@ -1,0 +1,287 @@
+package bench
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/ipc"
+	"github.com/apache/arrow-go/v18/arrow/memory"
+	"golang.org/x/sync/errgroup"
+
+	"streamd/incremental"
+	"streamd/ingest/ndc"
+	"streamd/ingest/wire"
+)
+
+// GeneratorSource learns from the points as they are made, without Kafka: what
+// remains is the arithmetic.
+type GeneratorSource struct{}
+
+func (GeneratorSource) parameters() []Parameter { return []Parameter{{"source", "generator"}} }
+
+func (GeneratorSource) learn(ctx context.Context, b *Billion, r *run) (*learnt, error) {
+	generator, err := b.generator()
+	if err != nil {
+		return nil, err
+	}
+	path := filepath.Join(r.dir, "state")
+	state := incremental.NewState(featureNames(b.Features))
+	if !r.fresh {
+		saved, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		if state, err = incremental.DecodeState(saved); err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+	}
+	samplers := make([]*ndc.Sampler, runtime.GOMAXPROCS(0))
+	for i := range samplers {
+		samplers[i] = generator.NewSampler()
+	}
+	// Whoever has got a block adds it, so that after an interruption the state
+	// is that of all points below the next.
+	var mu sync.Mutex
+	err = b.sum(ctx, r, state, len(samplers), func(worker int) (*incremental.Block, error) {
+		mu.Lock()
+		first := r.NextRow
+		rows := min(int64(b.BlockRows), b.Rows-first)
+		r.NextRow += rows
+		mu.Unlock()
+		if rows == 0 {
+			return nil, io.EOF
+		}
+		return samplers[worker].Block(ndc.Train, first, int(rows)), nil
+	})
+	if err != nil && ctx.Err() != nil && r.keeps {
+		err = errors.Join(err, os.WriteFile(path, state.AppendBinary(nil), 0o644))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return solved(state)
+}
+
+// FileSource learns from files, which it writes first; the time to write them
+// does not count. There is a file for each CPU.
+type FileSource struct{ Format string } // arrow or csv
+
+func (s FileSource) parameters() []Parameter {
+	return []Parameter{{"source", "file"}, {"format", s.Format}}
+}
+
+func (s FileSource) learn(ctx context.Context, b *Billion, r *run) (*learnt, error) {
+	r.keeps = false // half a file is worth nothing
+	files, bytes, err := b.Points.write(ctx, r.dir, "train", ndc.Train, s.Format, runtime.GOMAXPROCS(0))
+	if err != nil {
+		return nil, err
+	}
+	r.Bytes = bytes
+	r.restart()
+	state := incremental.NewState(featureNames(b.Features))
+	if err := b.sumFiles(ctx, r, state, files); err != nil {
+		return nil, err
+	}
+	return solved(state)
+}
+
+// sumFiles adds the rows of the files to a state, all of them at the same time.
+func (b *Billion) sumFiles(ctx context.Context, r *run, state *incremental.State, files []string) error {
+	readers := make([]*wire.Reader, len(files))
+	for i, file := range files {
+		reader, err := wire.OpenFile(file, wire.Options{Features: state.Features()}, b.BlockRows)
+		if err != nil {
+			return err
+		}
+		defer reader.Close()
+		readers[i] = reader
+	}
+	return b.sum(ctx, r, state, len(readers), func(worker int) (*incremental.Block, error) { return readers[worker].Next() })
+}
+
+// sum adds the blocks that next gives to each of the workers until io.EOF; a
+// block is valid until the worker's next call. On an interruption it ends when
+// all blocks that were given are added.
+func (b *Billion) sum(ctx context.Context, r *run, state *incremental.State, workers int,
+	next func(worker int) (*incremental.Block, error),
+) error {
+	var mu sync.Mutex
+	group, working := errgroup.WithContext(ctx)
+	for worker := range workers {
+		group.Go(func() error {
+			var summariser incremental.Summariser
+			for working.Err() == nil {
+				block, err := next(worker)
+				if err == io.EOF {
+					return nil
+				}
+				if err != nil {
+					return err
+				}
+				summary, err := summariser.Summarise(block)
+				if err != nil {
+					return err
+				}
+				mu.Lock()
+				state.Add(summary)
+				rows := state.Rows()
+				rss, peak := int64(0), int64(0)
+				if r.Course.due(rows) {
+					rss, peak = residentBytes(os.Getpid())
+				}
+				r.PeakRSS = max(r.PeakRSS, peak)
+				r.Course.look(rows, r.now(), rss)
+				b.progress(rows)
+				mu.Unlock()
+			}
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	return ctx.Err()
+}
+
+// solved is what a state comes to.
+func solved(state *incremental.State) (*learnt, error) {
+	model, err := state.Moments().Solve(incremental.Options{Nu: Nu})
+	if err != nil {
+		return nil, err
+	}
+	return &learnt{model: model, digest: fmt.Sprintf("%x", state.Digest())}, nil
+}
+
+func featureNames(n int) []string {
+	names := make([]string, n)
+	for j := range names {
+		names[j] = incremental.DefaultFeature(j)
+	}
+	return names
+}
+
+// write makes files of the points, as many as wanted, among which their blocks
+// go round. It returns their paths and their bytes.
+func (p Points) write(ctx context.Context, dir, name string, stream ndc.Stream, format string, count int) (paths []string, bytes int64, err error) {
+	generator, err := p.generator()
+	if err != nil {
+		return nil, 0, err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	sizes := make([]int64, count)
+	for i := range count {
+		path := filepath.Join(dir, fmt.Sprintf("%s-%d.%s", name, i, format))
+		paths = append(paths, path)
+		group.Go(func() (err error) {
+			file, err := os.Create(path)
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, file.Close()) }()
+			out := bufio.NewWriterSize(file, 1<<20)
+			to, err := newPointWriter(out, format, p.Features)
+			if err != nil {
+				return err
+			}
+			sampler := generator.NewSampler()
+			for first := int64(i) * int64(p.BlockRows); first < p.Rows; first += int64(count) * int64(p.BlockRows) {
+				if err := ctx.Err(); err != nil {
+					return err
+				}
+				if err := to.write(sampler, stream, first, int(min(int64(p.BlockRows), p.Rows-first))); err != nil {
+					return fmt.Errorf("write %s: %w", path, err)
+				}
+			}
+			if err := errors.Join(to.close(), out.Flush()); err != nil {
+				return fmt.Errorf("write %s: %w", path, err)
+			}
+			info, err := file.Stat()
+			if err == nil {
+				sizes[i] = info.Size()
+			}
+			return err
+		})
+	}
+	err = group.Wait()
+	for _, size := range sizes {
+		bytes += size
+	}
+	return paths, bytes, err
+}
+
+// pointWriter writes one file: CSV without a header, or one Arrow stream with a
+// record batch for each block.
+type pointWriter struct {
+	csv     *wire.Encoder // nil: Arrow
+	out     io.Writer
+	text    []byte
+	arrow   *ipc.Writer
+	schema  *arrow.Schema
+	columns [][]float32
+	codes   []int32
+	labels  []int64
+}
+
+func newPointWriter(out io.Writer, format string, features int) (*pointWriter, error) {
+	w := &pointWriter{out: out}
+	switch format {
+	case "csv":
+		w.csv = wire.NewEncoder(wire.CSV)
+	case "arrow":
+		fields := []arrow.Field{{Name: "label", Type: arrow.PrimitiveTypes.Int64}}
+		for _, name := range featureNames(features) {
+			fields = append(fields, arrow.Field{Name: name, Type: arrow.PrimitiveTypes.Float32})
+		}
+		w.schema = arrow.NewSchema(fields, nil)
+		w.arrow = ipc.NewWriter(out, ipc.WithSchema(w.schema))
+		w.columns = make([][]float32, features)
+	default:
+		return nil, fmt.Errorf("files of format %q: want arrow or csv", format)
+	}
+	return w, nil
+}
+
+func (w *pointWriter) write(s *ndc.Sampler, stream ndc.Stream, first int64, rows int) (err error) {
+	if w.csv != nil {
+		if w.text, err = w.csv.Append(w.text[:0], s.Block(stream, first, rows)); err != nil {
+			return err
+		}
+		_, err = w.out.Write(w.text)
+		return err
+	}
+	if len(w.codes) < rows {
+		w.codes, w.labels = make([]int32, rows), make([]int64, rows)
+		for j := range w.columns {
+			w.columns[j] = make([]float32, rows)
+		}
+	}
+	s.Fill(w.columns, w.codes[:rows], stream, first)
+	for i, code := range w.codes[:rows] {
+		w.labels[i] = int64(2*code) - 1 // ndc.Classes
+	}
+	arrays := []arrow.Array{primitive(arrow.PrimitiveTypes.Int64, rows, arrow.Int64Traits.CastToBytes(w.labels[:rows]))}
+	for _, column := range w.columns {
+		arrays = append(arrays, primitive(arrow.PrimitiveTypes.Float32, rows, arrow.Float32Traits.CastToBytes(column[:rows])))
+	}
+	return w.arrow.Write(array.NewRecordBatch(w.schema, arrays, int64(rows)))
+}
+
+func primitive(t arrow.DataType, rows int, bytes []byte) arrow.Array {
+	return array.MakeFromData(array.NewData(t, rows, []*memory.Buffer{nil, memory.NewBufferBytes(bytes)}, nil, 0, 0))
+}
+
+func (w *pointWriter) close() error {
+	if w.csv != nil {
+		return nil
+	}
+	return w.arrow.Close()
+}

@@ -1,7 +1,7 @@
 # Everything here needs Go alone, except integration, which starts a real Apache
 # Kafka and needs a JRE and Maven.
 
-.PHONY: all test vet race fuzz bench integration published generate-check
+.PHONY: all test vet race purego fuzz bench integration published generate-check
 
 all: vet test
 
@@ -16,13 +16,18 @@ vet:
 race:
 	go test -race ./cmd/... ./ingest/... ./snapshot ./retire
 
+# Without assembly: the same bits, and other processors.
+purego:
+	go test -tags purego ./incremental/...
+	GOARCH=arm64 go vet ./incremental/... ./ingest/ndc
+
 # Every fuzz target of every package, FUZZTIME each.
 FUZZTIME ?= 10s
 fuzz:
 	@set -e; for package in $$(go list ./...); do \
 		for target in $$(go test -list '^Fuzz' $$package | grep '^Fuzz' || true); do \
 			echo "$$package $$target"; \
-			go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$package; \
+			go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x $$package; \
 		done; \
 	done
 

@@ -10,8 +10,9 @@ import (
 
 // benchCmd measures, each time beside a baseline.
 type benchCmd struct {
-	Billion benchBillionCmd `cmd:"" help:"A billion points through a broker: time, memory, correctness, and a straight line."`
 	Ingest  benchIngestCmd  `cmd:"" help:"Reading a topic with the daemon, against fetching and dropping it."`
+	Billion benchBillionCmd `cmd:"" help:"A billion points through a broker: time, memory, correctness, and a straight line."`
+	Peers   benchPeersCmd   `cmd:"" help:"What people use instead, on the same blocks: numpy, scikit-learn, LIBLINEAR, Vowpal Wabbit, River."`
 }
 
 // benchFlags are embedded by the benchmarks that run in rounds.

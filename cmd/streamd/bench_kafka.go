@@ -196,3 +196,72 @@ func draw(path string, course bench.Course, title string) (err error) {
 	defer func() { err = errors.Join(err, file.Close()) }()
 	return course.Draw(file, title)
 }
+
+type benchPeersCmd struct {
+	Rows     int64         `default:"5000000" help:"Points to learn from."`
+	TestRows int64         `default:"1000000" help:"Fresh points that the models are tested on."`
+	Python   string        `default:"python3" placeholder:"PROGRAM" help:"Python that has the tools; cmd/streamd/bench/peers/requirements.txt lists them. What is not installed is reported as missing."`
+	Budget   time.Duration `default:"10s" help:"A tool that is still learning after so long stops there; its rate is that of the rows it has seen."`
+	benchPoints
+	brokerFlags
+	benchRounds
+}
+
+// Validate implements kong's interface.
+func (c *benchPeersCmd) Validate() error {
+	if _, err := c.points(c.Rows); err != nil {
+		return err
+	}
+	if c.TestRows < 1 || c.TestRows > ndc.MaxPoints {
+		return fmt.Errorf("--test-rows %d: must be 1 to %d", c.TestRows, ndc.MaxPoints)
+	}
+	if c.Budget <= 0 {
+		return fmt.Errorf("--budget %v: must be positive", c.Budget)
+	}
+	if err := c.brokerFlags.check(); err != nil {
+		return err
+	}
+	return c.benchRounds.check()
+}
+
+func (c *benchPeersCmd) Run(ctx context.Context, s *surroundings) error {
+	points, err := c.points(c.Rows)
+	if err != nil {
+		return err
+	}
+	program, err := s.program()
+	if err != nil {
+		return err
+	}
+	return c.flags().run(s, func(plan bench.Plan, report *bench.Report) error {
+		plan.Cold = true // rounds of minutes
+		results, err := bench.Peers{
+			Points: points, TestRows: c.TestRows, Partitions: c.Partitions, Brokers: c.Brokers,
+			Python: c.Python, Budget: c.Budget, Program: program, Log: s.benchLog(),
+		}.Measure(ctx, plan)
+		if err != nil {
+			return err
+		}
+		for _, r := range results {
+			if err := report.Add(r.Result); err != nil {
+				return err
+			}
+		}
+		return peerTable(s.stdout, results)
+	})
+}
+
+// peerTable is what the result lines say, for people.
+func peerTable(w io.Writer, results []bench.PeerResult) error {
+	t := newTable(w)
+	t.row("tool", "source", "rows/s", "streamd is", "accuracy")
+	for _, r := range results {
+		if r.Missing != "" {
+			t.row(r.Tool, r.Source, "missing: "+r.Missing)
+			continue
+		}
+		t.row(r.Tool, r.Source, short(r.Figure(bench.RowsPerSecond)),
+			fmt.Sprintf("%.3g×", r.Figure(bench.StreamdRatio)), fmt.Sprintf("%.2f %%", 100*r.Figure(bench.Accuracy)))
+	}
+	return t.flush()
+}

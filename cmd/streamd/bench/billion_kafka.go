@@ -167,6 +167,7 @@ func (p Program) start(dir string, log zerolog.Logger, flags map[string]string) 
 		ended:  make(chan struct{}),
 	}
 	d.cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "STREAMD_") })
+	detach(d.cmd)
 	stderr, err := d.cmd.StderrPipe()
 	if err != nil {
 		return nil, err

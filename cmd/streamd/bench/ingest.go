@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,6 +16,7 @@ import (
 
 	"streamd/cmd/streamd/daemon"
 	"streamd/config"
+	"streamd/incremental"
 	"streamd/ingest/kafka"
 )
 
@@ -92,6 +94,7 @@ type reading struct {
 
 	times  int
 	digest string // of the state after the first time
+	model  *incremental.Model
 }
 
 // look is how often a daemon or a drain is asked how far it is. It is what a
@@ -106,6 +109,7 @@ func (r *reading) config(group string) (*config.Config, error) {
 		"kafka.group":   r.topic.group(group),
 		"snapshot.file": filepath.Join(r.dir, fmt.Sprintf("streamd-%d.db", r.times)),
 		"http.listen":   "127.0.0.1:0",
+		"model.nu":      strconv.FormatFloat(Nu, 'g', -1, 64),
 	}})
 }
 
@@ -148,6 +152,7 @@ func (r *reading) learn(ctx context.Context, _ time.Duration) (s Sample, err err
 			if served.Digest != r.digest {
 				return s, fmt.Errorf("the state's digest is %s, and was %s before", served.Digest, r.digest)
 			}
+			r.model = served.Model
 			return s, nil
 		}
 		select {

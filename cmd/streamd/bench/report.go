@@ -28,9 +28,13 @@ func NewReport(out io.Writer, each bool) (*Report, error) {
 	return &Report{out: out, each: each, results: []Result{}}, err
 }
 
-// Add writes a result.
+// Add writes a result. One without samples, of what could not be run, is in
+// JSON only.
 func (r *Report) Add(result Result) error {
 	r.results = append(r.results, result)
+	if len(result.Samples) == 0 {
+		return nil
+	}
 	from, to := -1, 0
 	if r.each {
 		from, to = 0, len(result.Samples)

@@ -96,6 +96,12 @@ func (r *Result) Set(key Key, value float64) {
 	r.Figures = append(r.Figures, Figure{key, []float64{value}})
 }
 
+// Figure is the median of a figure; it panics if there is none of that key.
+func (r *Result) Figure(key Key) float64 {
+	i := slices.IndexFunc(r.Figures, func(f Figure) bool { return f.Key == key })
+	return r.Figures[i].Value()
+}
+
 // AddRows adds the case's time per row and its rate.
 func (r *Result) AddRows() {
 	r.Add(NsPerRow, func(i int) float64 { return r.Samples[i].NsPerRow() })

@@ -25,10 +25,13 @@ func (c Course) Draw(w io.Writer, title string) error {
 	}
 	if n := len(times.points); n > 0 {
 		at, slope := c.line()
-		times.line = []point{{0, at}, {times.points[n-1].x, at + slope*float64(c.Marks[n-1].Rows)}}
+		from := 0.0
 		if slope > 0 {
+			from = max(0, -at/slope) // where it comes up to the axis
 			times.note = fmt.Sprintf("straight line: %.3g million points a second; it explains %.4f of the variance", 1/slope/1e6, c.linearity())
 		}
+		last := float64(c.Marks[n-1].Rows)
+		times.line = []point{{from / 1e6, at + slope*from}, {last / 1e6, at + slope*last}}
 	}
 	height := upper
 	if len(memory.points) > 0 {

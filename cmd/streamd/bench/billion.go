@@ -114,13 +114,13 @@ func (b *Billion) open() (r *run, err error) {
 	if err != nil {
 		return nil, err
 	}
+	r = &run{dir: b.Dir, keeps: true}
 	if err := json.Unmarshal(saved, r); err != nil {
 		return nil, fmt.Errorf("%s: %w; take another folder", path, err)
 	}
 	if string(r.Of) != string(of) {
 		return nil, fmt.Errorf("%s is of a run with %s, not %s: take another folder", path, r.Of, of)
 	}
-	r.fresh = false
 	return r, os.Remove(path)
 }
 

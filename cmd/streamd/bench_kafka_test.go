@@ -1,0 +1,240 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rs/zerolog"
+
+	"streamd/cmd/streamd/bench"
+	"streamd/ingest/ndc"
+)
+
+// reported runs the program and reads the object in its last line.
+func reported(t *testing.T, into any, args ...string) {
+	t.Helper()
+	var out bytes.Buffer
+	if err := run(t.Context(), args, nil, strings.NewReader(""), &out, t.Output()); err != nil {
+		t.Fatalf("streamd %q: %v", args, err)
+	}
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	if err := json.Unmarshal([]byte(lines[len(lines)-1]), into); err != nil {
+		t.Fatalf("the last line of streamd %q: %v", args, err)
+	}
+}
+
+// kafkaResult is what these tests look at of a benchmark's results.
+type kafkaResult struct {
+	Benchmark        string
+	Rows             int64
+	Source, Broker   string
+	Tool, Missing    string
+	Digest           string    `json:"state_digest"`
+	W                []float64 `json:"w"`
+	Gamma            float64
+	RowsPerSecond    float64 `json:"rows_per_second"`
+	Drain            float64 `json:"drain_rows_per_second"`
+	DrainRatio       float64 `json:"drain_ratio"`
+	StreamdRatio     float64 `json:"streamd_ratio"`
+	Train            float64 `json:"train_correctness"`
+	Test             float64 `json:"test_correctness"`
+	Accuracy         float64
+	Bytes            float64
+	Rounds, Sittings int
+	Course           []bench.Mark
+}
+
+type kafkaResults struct{ Results []kafkaResult }
+
+const (
+	benchTestRows = 300_000
+)
+
+// demoOf is what the demo makes of the points that the benchmarks are about.
+func demoOf(t *testing.T) (r demoReport) {
+	t.Helper()
+	reported(t, &r, "demo", "--exit", "--json", "--rows", "300000", "--block-rows", "5000", "--listen", "127.0.0.1:0")
+	return r
+}
+
+func TestBenchIngest(t *testing.T) {
+	var got kafkaResults
+	reported(t, &got, "bench", "ingest", "--json", "--rows", "300000", "--block-rows", "7000", "--partitions", "3", "--rounds", "2")
+	if len(got.Results) != 1 {
+		t.Fatalf("%d results", len(got.Results))
+	}
+	r := got.Results[0]
+	if r.Benchmark != "ingest" || r.Rows != benchTestRows || r.Broker != "embedded" || r.Rounds != 2 ||
+		r.RowsPerSecond <= 0 || r.Drain <= 0 || r.DrainRatio <= 0 || r.Bytes < 48*benchTestRows {
+		t.Errorf("%+v", r)
+	}
+	if want := demoOf(t).StateDigest; r.Digest != want {
+		t.Errorf("digest %s, of the demo's daemon %s", r.Digest, want)
+	}
+}
+
+// Every source comes to the demo's state, and so does a run that was interrupted.
+func TestBenchBillion(t *testing.T) {
+	want := demoOf(t)
+	check := func(name string, r kafkaResult, sittings int) {
+		t.Helper()
+		if r.Benchmark != "billion" || r.Rows != benchTestRows || r.Sittings != sittings || r.RowsPerSecond <= 0 {
+			t.Errorf("%s: %+v", name, r)
+		}
+		if r.Digest != want.StateDigest || !slices.Equal(r.W, want.W) || r.Gamma != want.Gamma {
+			t.Errorf("%s: digest %s, w %v, γ %v; the demo has %s, %v, %v", name, r.Digest, r.W, r.Gamma, want.StateDigest, want.W, want.Gamma)
+		}
+		if r.Train != want.TrainAccuracy || r.Test != want.TestAccuracy {
+			t.Errorf("%s: correctness %v and %v, the demo has %v and %v", name, r.Train, r.Test, want.TrainAccuracy, want.TestAccuracy)
+		}
+		if n := len(r.Course); n == 0 || r.Course[n-1].Rows != benchTestRows ||
+			!slices.IsSortedFunc(r.Course, func(a, b bench.Mark) int { return int(a.Rows - b.Rows) }) {
+			t.Errorf("%s: course %+v", name, r.Course)
+		}
+	}
+	for _, source := range []string{"generator", "file", "file --format csv"} {
+		var got kafkaResults
+		svg := filepath.Join(t.TempDir(), "course.svg")
+		args := []string{"bench", "billion", "--json", "--rows", "300000", "--block-rows", "7000", "--test-rows", "1000000", "--svg", svg, "--source"}
+		reported(t, &got, append(args, strings.Fields(source)...)...)
+		check(source, got.Results[0], 1)
+		if text, err := os.ReadFile(svg); err != nil || !bytes.Contains(text, []byte("300 k points of 10 features")) {
+			t.Errorf("%s: the picture is %.100q, %v", source, text, err)
+		}
+	}
+	for _, source := range []bench.Source{bench.GeneratorSource{}, bench.KafkaSource{Partitions: 3}} {
+		b := bench.Billion{
+			Points:    bench.Points{Rows: benchTestRows, Features: 10, Separability: ndc.Easy, Seed: 1, BlockRows: 1000},
+			Source:    source,
+			TrainRows: benchTestRows,
+			TestRows:  1_000_000,
+			Dir:       t.TempDir(),
+			Program:   testProgram(t),
+			Log:       zerolog.New(t.Output()),
+		}
+		ctx, interrupt := context.WithCancel(t.Context())
+		b.Progress = func(rows int64) {
+			if rows > 0 {
+				interrupt()
+			}
+		}
+		run := b.Program.Run
+		b.Program.Run = func(ctx context.Context, args []string, stdout io.Writer) error {
+			return run(ctx, append(args, "--rate", "20000"), stdout) // lest it is over before it is interrupted
+		}
+		if _, _, err := b.Run(ctx); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "the same command goes on") {
+			t.Fatalf("%T: %v after an interruption", source, err)
+		}
+		b.Progress, b.Program.Run = nil, run
+		other := b
+		other.Seed++
+		if _, _, err := other.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "another folder") {
+			t.Errorf("%T: %v when gone on with as another run", source, err)
+		}
+		result, _, err := b.Run(t.Context())
+		if err != nil {
+			t.Fatalf("%T: %v", source, err)
+		}
+		text, err := json.Marshal(result)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var r kafkaResult
+		if err := json.Unmarshal(text, &r); err != nil {
+			t.Fatal(err)
+		}
+		check(r.Source, r, 2)
+		if left, err := os.ReadDir(b.Dir); err != nil || len(left) > 0 {
+			t.Errorf("%T: %v, %v are left", source, left, err)
+		}
+	}
+}
+
+// A folder that a killed run has left is not mistaken for one to go on with.
+func TestBenchBillionKilled(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "streamd.db"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	err := run(t.Context(), []string{"bench", "billion", "--source", "generator", "--rows", "10", "--dir", dir}, nil, nil, io.Discard, t.Output())
+	if err == nil || !strings.Contains(err.Error(), "not empty") {
+		t.Error(err)
+	}
+}
+
+// testProgram is this test as streamd: under that name it is (TestMain).
+func testProgram(t *testing.T) bench.Program {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "streamd")
+	if err := os.Symlink(self, path); err != nil {
+		t.Fatal(err)
+	}
+	return bench.Program{
+		Run: func(ctx context.Context, args []string, stdout io.Writer) error {
+			return run(ctx, args, nil, strings.NewReader(""), stdout, t.Output())
+		},
+		Path: path,
+	}
+}
+
+// Without a single tool there is streamd, and a list of what is missing.
+func TestBenchPeersMissing(t *testing.T) {
+	python := filepath.Join(t.TempDir(), "python")
+	if err := os.WriteFile(python, []byte("#!/bin/sh\necho '{\"missing\":\"numpy\"}'\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	var got kafkaResults
+	reported(t, &got, "bench", "peers", "--json", "--rows", "50000", "--test-rows", "10000", "--rounds", "1", "--python", python)
+	ran, missing := 0, 0
+	for _, r := range got.Results {
+		switch {
+		case r.Tool == "streamd" && r.Missing == "" && r.StreamdRatio == 1 && r.Accuracy > 0.85:
+			ran++
+		case r.Missing == "numpy" && r.Rounds == 0:
+			missing++
+		default:
+			t.Errorf("%+v", r)
+		}
+	}
+	if ran != 2 || missing != 6 {
+		t.Errorf("%d results of streamd, want files and kafka; %d missing, want 6", ran, missing)
+	}
+	err := run(t.Context(), []string{"bench", "peers", "--rows", "10", "--python", "/nonexistent/python"}, nil, nil, io.Discard, t.Output())
+	if err == nil || !strings.Contains(err.Error(), "/nonexistent/python") {
+		t.Error(err)
+	}
+}
+
+// The tools that this machine has learn what streamd learns.
+func TestBenchPeers(t *testing.T) {
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("there is no python3 to run the other tools with")
+	}
+	var got kafkaResults
+	reported(t, &got, "bench", "peers", "--json", "--rows", "50000", "--test-rows", "20000", "--rounds", "1", "--python", python, "--budget", "2s")
+	if len(got.Results) != 8 {
+		t.Fatalf("%d results", len(got.Results))
+	}
+	for _, r := range got.Results {
+		t.Logf("%s, %s: accuracy %.4f, missing %q", r.Tool, r.Source, r.Accuracy, r.Missing)
+		// A point of per cent or two: they minimise other losses.
+		const tolerance = 0.02
+		if r.Missing == "" && (r.Accuracy < got.Results[0].Accuracy-tolerance || r.RowsPerSecond <= 0) {
+			t.Errorf("%+v", r)
+		}
+	}
+}

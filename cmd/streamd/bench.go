@@ -13,12 +13,19 @@ type benchCmd struct {
 	Ingest  benchIngestCmd  `cmd:"" help:"Reading a topic with the daemon, against fetching and dropping it."`
 	Billion benchBillionCmd `cmd:"" help:"A billion points through a broker: time, memory, correctness, and a straight line."`
 	Peers   benchPeersCmd   `cmd:"" help:"What people use instead, on the same blocks: numpy, scikit-learn, LIBLINEAR, Vowpal Wabbit, River."`
+
+	Gram     benchGramCmd     `cmd:"" help:"Summing up blocks: against reading them, the processor's peak, pure Go, and gonum's Dsyrk."`
+	Wire     benchWireCmd     `cmd:"" help:"Decoding payloads: against copying them, encoding/json and encoding/csv."`
+	Solve    benchSolveCmd    `cmd:"" help:"Reading the planes off the sums: against a Cholesky solution by gonum."`
+	Retire   benchRetireCmd   `cmd:"" help:"Taking blocks of a thousand to a million rows out again, which takes the same time."`
+	Snapshot benchSnapshotCmd `cmd:"" help:"Saving, opening and verifying a snapshot: against writing and reading as many bytes."`
+	Predict  benchPredictCmd  `cmd:"" help:"Classifying rows, in process and over HTTP: against reading them, and a server that does nothing."`
 }
 
 // benchFlags are embedded by the benchmarks that run in rounds.
 type benchFlags struct {
 	Rounds int           `default:"5" help:"How often each case and its baselines are run in turn. Reported are medians."`
-	Time   time.Duration `default:"100ms" help:"How long each of them is run in a round."`
+	Time   time.Duration `default:"50ms" help:"How long each of them is run in a round."`
 	Each   bool          `help:"Print a line for each round instead of the medians, for benchstat."`
 	jsonFlag
 }
@@ -26,8 +33,7 @@ type benchFlags struct {
 // maxRounds bounds what is kept.
 const maxRounds = 10_000
 
-// Validate implements kong's interface.
-func (f *benchFlags) Validate() error {
+func (f *benchFlags) check() error {
 	if f.Rounds < 1 || f.Rounds > maxRounds {
 		return fmt.Errorf("--rounds %d: must be 1 to %d", f.Rounds, maxRounds)
 	}

@@ -23,7 +23,7 @@ type benchRounds struct {
 	jsonFlag
 }
 
-func (f *benchRounds) check() error { return f.flags().Validate() }
+func (f *benchRounds) check() error { return f.flags().check() }
 
 func (f *benchRounds) flags() *benchFlags {
 	return &benchFlags{Rounds: f.Rounds, Time: time.Second, Each: f.Each, jsonFlag: f.jsonFlag}

@@ -3,9 +3,9 @@
 // A figure without its baseline says more about the machine and its other
 // tenants than about the program. So a case runs beside its baselines in one
 // process, alternately: A B C, A B C, …, after one run of each to warm up
-// (pages, caches, clock rates). What is reported of a
-// figure is the median of its rounds, and a ratio is the median of the ratios
-// within a round, whose parts have seen the same machine.
+// (pages, caches, clock rates). What is reported of a figure is the median of
+// its rounds, and a ratio is the median of the ratios within a round, whose
+// parts have seen the same machine.
 //
 // # Output
 //
@@ -18,10 +18,10 @@
 //
 //	{"results":[{"benchmark":"gram","features":10,"type":"float32","threads":1,"rounds":5,"ns_per_row":6.1,"read_ratio":1.3},…]}
 //
-// A ratio named after a baseline is the case's time over the baseline's where
-// the baseline is a bound that cannot be beaten (read_ratio, copy_ratio: 1 is
-// perfect, less is not possible), and the baseline's time over the case's, the
-// speed-up, where it is another way to do the same (purego_ratio, gonum_ratio,
-// encoding_json_ratio: more is better). drain_ratio is a share, as peak_share
-// is: the rate of the daemon over that of fetching and dropping.
+// A read_ratio, copy_ratio, write_ratio or http_ratio is the case's time over
+// that of a baseline that cannot be beaten: 1 is perfect, more is worse. A
+// drain_ratio and a peak_share are shares of such a baseline's rate: 1 is
+// perfect, less is worse. Ratios to another way to do the same (purego_ratio,
+// gonum_ratio, encoding_json_ratio, …) are speed-ups, the other way's time over
+// the case's: more is better.
 package bench

@@ -31,20 +31,23 @@ type Side struct {
 	Run func(ctx context.Context, d time.Duration) (Sample, error)
 }
 
+// A work does some of what is measured, and says how many rows that was.
+type work = func() (rows int64, err error)
+
 // Loop makes a Side's Run of work that returns the rows it did: it is repeated
 // until the time is up. Each of several works runs on a goroutine of its own,
 // at the same time, and the sample has the sum of their rates.
-func Loop(work ...func() (rows int64, err error)) func(context.Context, time.Duration) (Sample, error) {
+func Loop(works ...work) func(context.Context, time.Duration) (Sample, error) {
 	return func(ctx context.Context, d time.Duration) (Sample, error) {
-		samples, errs := make([]Sample, len(work)), make([]error, len(work))
+		samples, errs := make([]Sample, len(works)), make([]error, len(works))
 		var ready, done sync.WaitGroup
 		begin := make(chan struct{})
-		for i := range work {
+		for i := range works {
 			ready.Add(1)
 			done.Go(func() {
 				ready.Done()
 				<-begin
-				samples[i], errs[i] = repeat(ctx, d, work[i])
+				samples[i], errs[i] = repeat(ctx, d, works[i])
 			})
 		}
 		ready.Wait()
@@ -67,18 +70,28 @@ func Loop(work ...func() (rows int64, err error)) func(context.Context, time.Dur
 	}
 }
 
-func repeat(ctx context.Context, d time.Duration, work func() (int64, error)) (s Sample, err error) {
-	for began := time.Now(); s.Ops == 0 || time.Since(began) < d; s.Seconds = time.Since(began).Seconds() {
+// repeat does work until d is over. Of short work it does more and more at a
+// time, so that looking at the clock does not count.
+func repeat(ctx context.Context, d time.Duration, work work) (s Sample, err error) {
+	began, took := time.Now(), time.Duration(0)
+	for batch := 1; s.Ops == 0 || took < d; {
 		if err := ctx.Err(); err != nil {
 			return Sample{}, err
 		}
-		rows, err := work()
-		if err != nil {
-			return Sample{}, err
+		for range batch {
+			rows, err := work()
+			if err != nil {
+				return Sample{}, err
+			}
+			s.Ops++
+			s.Rows += rows
 		}
-		s.Ops++
-		s.Rows += rows
+		before := took
+		if took = time.Since(began); took-before < d/100 {
+			batch *= 2
+		}
 	}
+	s.Seconds = took.Seconds()
 	return s, nil
 }
 

@@ -69,12 +69,10 @@ func (k Key) unit() string {
 	switch k {
 	case GBPerSecond:
 		return "GB/s"
-	case GFLOPPerSecond:
-		return "GFLOP/s"
 	case PeakRSSBytes:
 		return "peak-RSS-bytes"
 	}
-	unit := string(k)
+	unit := strings.ReplaceAll(string(k), "gflop", "GFLOP")
 	if of, ok := strings.CutSuffix(unit, "_per_second"); ok {
 		unit = of + "/s"
 	}
@@ -106,6 +104,11 @@ func (r *Result) Figure(key Key) float64 {
 func (r *Result) AddRows() {
 	r.Add(NsPerRow, func(i int) float64 { return r.Samples[i].NsPerRow() })
 	r.Add(RowsPerSecond, func(i int) float64 { return r.Samples[i].RowsPerSecond() })
+}
+
+// AddBytes adds the rate in bytes, of which a row has so many.
+func (r *Result) AddBytes(perRow float64) {
+	r.Add(GBPerSecond, func(i int) float64 { return r.Samples[i].RowsPerSecond() * perRow / 1e9 })
 }
 
 // AddBound adds the ratio to a side that cannot be beaten: how many times its

@@ -1,0 +1,209 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"streamd/cmd/streamd/httpapi"
+	"streamd/incremental"
+	"streamd/ingest/wire"
+)
+
+// Predict measures classifying rows: in process, of columns that are there, and
+// over HTTP on loopback, from the request to the last byte of the answer, by
+// clients that each have one connection.
+//
+// The baselines are reading the same bytes, and a server that reads the same
+// request and answers with as many bytes without looking at either (HTTPRatio).
+type Predict struct {
+	Features []int
+	Classes  int
+	Type     Type
+	Rows     []int // of a request, and of what is classified in process at a time
+	Format   wire.Format
+	Threads  []int // clients
+}
+
+// The figures of predict.
+const (
+	HTTPRatio         Key = "http_ratio"
+	RequestsPerSecond Key = "requests_per_second"
+)
+
+// Measure runs all combinations. An op is a request, or as many rows in process.
+func (c Predict) Measure(ctx context.Context, plan Plan, report *Report) error {
+	at, cases := 0, 2*len(c.Features)*len(c.Rows)*len(c.Threads)
+	for _, n := range c.Features {
+		train := normalBlock(rand.New(rand.NewPCG(5, uint64(n))), c.Type, 2*n+100*c.Classes, n, c.Classes)
+		state, err := summed(train)
+		if err != nil {
+			return err
+		}
+		model, err := state.Moments().Solve(incremental.Options{Nu: 1})
+		if err != nil {
+			return err
+		}
+		for _, rows := range c.Rows {
+			block := normalBlock(rand.New(rand.NewPCG(6, uint64(n))), c.Type, rows, n, c.Classes)
+			for _, threads := range c.Threads {
+				parameters := []Parameter{{"features", n}, {"classes", c.Classes}, {"type", string(c.Type)}, {"threads", threads}, {"rows", rows}}
+				r := Result{Benchmark: "predict", Parameters: append([]Parameter{{"path", "process"}}, parameters...)}
+				if err := c.inProcess(ctx, plan.Case(at, cases, r.Name()), &r, model, block, threads); err != nil {
+					return err
+				}
+				if err := report.Add(r); err != nil {
+					return err
+				}
+				r = Result{Benchmark: "predict", Parameters: append([]Parameter{{"path", "http"}, {"format", c.Format.String()}}, parameters...)}
+				if err := c.overHTTP(ctx, plan.Case(at+1, cases, r.Name()), &r, model, block, threads); err != nil {
+					return err
+				}
+				if err := report.Add(r); err != nil {
+					return err
+				}
+				at += 2
+			}
+		}
+	}
+	return nil
+}
+
+func (c Predict) inProcess(ctx context.Context, plan Plan, r *Result, m *incremental.Model, b *incremental.Block, threads int) error {
+	rows, perRow := b.Rows(), c.Type.size()*len(b.Columns)
+	classify, read := make([]work, threads), make([]work, threads)
+	for i := range threads {
+		class, values := make([]int32, rows), make([]float64, rows*len(m.Planes))
+		classify[i] = func() (int64, error) {
+			m.Classify(class, values, b.Columns)
+			return int64(rows), nil
+		}
+		bytes := make([]byte, rows*perRow)
+		read[i] = func() (int64, error) {
+			readBytes(bytes)
+			return int64(rows), nil
+		}
+	}
+	samples, err := plan.Alternate(ctx, Side{"classify", Loop(classify...)}, Side{"read", Loop(read...)})
+	if err != nil {
+		return err
+	}
+	r.Samples = samples[0]
+	r.AddRows()
+	r.AddBytes(float64(perRow))
+	if rows*perRow >= 8*readPiece { // else there is not much to read
+		r.AddBound(ReadRatio, samples[1])
+	}
+	return nil
+}
+
+func (c Predict) overHTTP(ctx context.Context, plan Plan, r *Result, m *incremental.Model, b *incremental.Block, threads int) (err error) {
+	request, err := wire.Encode(nil, c.Format, b)
+	if err != nil {
+		return fmt.Errorf("make a request: %w", err)
+	}
+	limits := httpapi.Config{MaxBodyBytes: len(request) + 1, MaxRows: b.Rows()}
+	api, err := serve(httpapi.New(limits, servedModel{m}, httpapi.NewMetrics(), zerolog.Nop()))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, api.Close()) }()
+	first, err := post(ctx, http.DefaultClient, api, c.Format, request)
+	if err != nil {
+		return err
+	}
+	echo, err := serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, err := io.ReadAll(r.Body); err == nil {
+			w.Header().Set("Content-Type", "application/json")
+			w.Write(first)
+		}
+	}))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, echo.Close()) }()
+
+	predict, bare := make([]work, threads), make([]work, threads)
+	for i := range threads {
+		for of, server := range map[*work]*http.Server{&predict[i]: api, &bare[i]: echo} {
+			client := &http.Client{Transport: &http.Transport{}}
+			defer client.CloseIdleConnections()
+			*of = func() (int64, error) {
+				answer, err := post(ctx, client, server, c.Format, request)
+				if err == nil && len(answer) != len(first) {
+					err = fmt.Errorf("an answer of %d bytes, the first had %d", len(answer), len(first))
+				}
+				return int64(b.Rows()), err
+			}
+		}
+	}
+	samples, err := plan.Alternate(ctx, Side{"predict", Loop(predict...)}, Side{"echo", Loop(bare...)})
+	if err != nil {
+		return err
+	}
+	r.Samples = samples[0]
+	r.AddRows()
+	r.Add(RequestsPerSecond, func(i int) float64 { return 1e9 / samples[0][i].NsPerOp() })
+	r.AddBound(HTTPRatio, samples[1])
+	return nil
+}
+
+// serve starts a server on a free port of loopback, its Addr.
+func serve(h http.Handler) (*http.Server, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	server := &http.Server{Addr: listener.Addr().String(), Handler: h, ReadHeaderTimeout: time.Minute}
+	go server.Serve(listener) // ends with Close, whose error says more
+	return server, nil
+}
+
+func post(ctx context.Context, client *http.Client, server *http.Server, format wire.Format, body []byte) ([]byte, error) {
+	to := url.URL{Scheme: "http", Host: server.Addr, Path: "/v1/predict"}
+	request, err := http.NewRequestWithContext(ctx, "POST", to.String(), bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("Content-Type", format.ContentType())
+	answer, err := client.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err == nil && answer.StatusCode != http.StatusOK {
+		err = fmt.Errorf("POST %s: %s: %.200s", to.Path, answer.Status, text)
+	}
+	return text, err
+}
+
+// servedModel is a service that has a model, and nothing else.
+type servedModel struct{ model *incremental.Model }
+
+func (s servedModel) Served() (*httpapi.Served, <-chan struct{}) {
+	return &httpapi.Served{Fingerprint: "bench", Model: s.model}, nil
+}
+
+func (s servedModel) Status() httpapi.Status { return httpapi.Status{} }
+
+func (s servedModel) Blocks(context.Context, string, int) ([]httpapi.BlockInfo, string, error) {
+	return nil, "", httpapi.ErrUnavailable
+}
+
+func (s servedModel) Retire(context.Context, string) (httpapi.Receipt, error) {
+	return httpapi.Receipt{}, httpapi.ErrUnavailable
+}
+
+func (s servedModel) Snapshot(context.Context) (httpapi.SnapshotInfo, error) {
+	return httpapi.SnapshotInfo{}, httpapi.ErrUnavailable
+}

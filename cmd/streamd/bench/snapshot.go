@@ -1,0 +1,240 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"time"
+
+	"streamd/incremental"
+	"streamd/snapshot"
+)
+
+// Snapshot measures the file in which the daemon keeps its live blocks: saving
+// a change of a few blocks, opening, and verifying all of it.
+//
+// The baseline of a save is to write as many bytes to another file there and to
+// make them durable, once (WriteRatio); that of the others is to read the bytes
+// of the file, from the system's cache as they do (ReadRatio).
+type Snapshot struct {
+	Features []int
+	Blocks   []int  // live
+	Changed  int    // blocks that a save replaces
+	Dir      string // for the files; empty: that of temporary files
+}
+
+// The figures of snapshot.
+const (
+	WriteRatio   Key = "write_ratio"
+	WrittenBytes Key = "written_bytes" // by the last save
+	FileBytes    Key = "file_bytes"
+)
+
+// Measure runs all combinations. An op is a save, an opening, a verification.
+func (c Snapshot) Measure(ctx context.Context, plan Plan, report *Report) error {
+	cases := len(c.Features) * len(c.Blocks)
+	for i, n := range c.Features {
+		for j, blocks := range c.Blocks {
+			if err := c.measure(ctx, plan, i*len(c.Blocks)+j, cases, report, n, blocks); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (c Snapshot) measure(ctx context.Context, plan Plan, at, cases int, report *Report, n, blocks int) (err error) {
+	dir, err := os.MkdirTemp(c.Dir, "streamd-bench-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	f := snapshotFile{dir: dir, path: filepath.Join(dir, "streamd.db"), changed: min(c.Changed, blocks)}
+	defer f.close()
+	if err := f.fill(n, blocks); err != nil {
+		return err
+	}
+	operations := []struct {
+		name         string
+		do, baseline func(context.Context, time.Duration) (Sample, error)
+		ratio        Key
+	}{
+		{"save", f.save, Loop(f.write), WriteRatio},
+		{"open", Loop(f.open), Loop(f.read), ReadRatio},
+		{"verify", Loop(f.verify), Loop(f.read), ReadRatio},
+	}
+	for i, o := range operations {
+		r := Result{Benchmark: "snapshot", Parameters: []Parameter{
+			{"operation", o.name}, {"features", n}, {"blocks", blocks}, {"changed", f.changed},
+		}}
+		plan := plan.Case(at*len(operations)+i, cases*len(operations), r.Name())
+		samples, err := plan.Alternate(ctx, Side{o.name, o.do}, Side{"baseline", o.baseline})
+		if err != nil {
+			return err
+		}
+		r.Samples = samples[0]
+		r.Add(Seconds, func(i int) float64 { return samples[0][i].NsPerOp() / 1e9 })
+		r.Set(FileBytes, float64(f.info.FileBytes))
+		r.Set(WrittenBytes, float64(f.info.Bytes))
+		r.Add(o.ratio, func(i int) float64 { return samples[0][i].NsPerOp() / samples[1][i].NsPerOp() })
+		if err := report.Add(r); err != nil {
+			return err
+		}
+		if err := f.close(); err != nil { // after saving: the others open it for themselves
+			return err
+		}
+	}
+	return nil
+}
+
+// snapshotFile is a snapshot of live blocks, some of which change.
+type snapshotFile struct {
+	dir, path string
+	changed   int
+	store     *snapshot.Store // nil: closed
+	state     *incremental.State
+	live      []*incremental.Summary
+	others    [2]*incremental.Summary // what blocks are replaced by, in turn
+	next      int                     // number of the replacement to come
+	info      snapshot.SaveInfo       // of the last save
+}
+
+var snapshotSettings = snapshot.Settings{Topic: "bench", Unit: "message"}
+
+func (f *snapshotFile) fill(n, blocks int) (err error) {
+	f.store, _, err = snapshot.Open(f.path, snapshotSettings)
+	if err != nil {
+		return err
+	}
+	f.state = incremental.NewState(featureNames(n))
+	put := make([]snapshot.Block, 0, 1000) // what a save changes has to fit into memory
+	const rows = 100
+	var z incremental.Summariser
+	// Numbers of full length: a snapshot is as large as one of other data.
+	all := normalBlock(rand.New(rand.NewPCG(4, uint64(n))), Float32, rows+blocks+len(f.others), n, 2)
+	for i := range blocks + len(f.others) {
+		summary, err := z.Summarise(slice(all, i, i+rows))
+		if err != nil {
+			return fmt.Errorf("sum up a block: %w", err)
+		}
+		if i >= blocks {
+			f.others[i-blocks] = summary
+			continue
+		}
+		f.live = append(f.live, summary)
+		f.state.Add(summary)
+		put = append(put, snapshot.Block{Entry: entry(i, summary), Summary: summary})
+		if len(put) == cap(put) || i == blocks-1 {
+			if err := f.put(put); err != nil {
+				return err
+			}
+			put = put[:0]
+		}
+	}
+	return nil
+}
+
+func (f *snapshotFile) put(blocks []snapshot.Block) (err error) {
+	f.info, err = f.store.Save(snapshot.Change{Put: blocks, State: f.state, SavedAt: time.Now()})
+	return err
+}
+
+// save replaces blocks, in rotation; what it times is the save alone.
+func (f *snapshotFile) save(ctx context.Context, d time.Duration) (sample Sample, err error) {
+	for took := time.Duration(0); sample.Ops == 0 || took < d; sample.Seconds = took.Seconds() {
+		if err := ctx.Err(); err != nil {
+			return Sample{}, err
+		}
+		put := make([]snapshot.Block, f.changed)
+		for i := range put {
+			at := f.next % len(f.live)
+			other := f.others[f.next/len(f.live)%2] // not the one of the last time round
+			f.next++
+			f.state.Remove(f.live[at])
+			f.state.Add(other)
+			f.live[at] = other
+			put[i] = snapshot.Block{Entry: entry(at, other), Summary: other}
+		}
+		began := time.Now()
+		if err := f.put(put); err != nil {
+			return Sample{}, err
+		}
+		took += time.Since(began)
+		sample.Ops++
+		sample.Rows += int64(f.changed) * put[0].Entry.Rows
+	}
+	return sample, nil
+}
+
+// write makes as many bytes as a save durable.
+func (f *snapshotFile) write() (int64, error) {
+	file, err := os.Create(filepath.Join(f.dir, "baseline"))
+	if err != nil {
+		return 0, err
+	}
+	defer file.Close()
+	if _, err := file.Write(make([]byte, f.info.Bytes)); err != nil {
+		return 0, err
+	}
+	if err := file.Sync(); err != nil {
+		return 0, err
+	}
+	return f.rows(), nil
+}
+
+// read reads the file, a piece at a time.
+func (f *snapshotFile) read() (int64, error) {
+	file, err := os.Open(f.path)
+	if err != nil {
+		return 0, err
+	}
+	defer file.Close()
+	piece := make([]byte, 1<<20)
+	for {
+		switch _, err := file.Read(piece); {
+		case errors.Is(err, io.EOF):
+			return f.rows(), nil
+		case err != nil:
+			return 0, err
+		}
+	}
+}
+
+func (f *snapshotFile) open() (int64, error) {
+	store, contents, err := snapshot.Open(f.path, snapshotSettings)
+	if err != nil {
+		return 0, err
+	}
+	if len(contents.Entries) != len(f.live) {
+		return 0, fmt.Errorf("open %s: %d blocks of %d", f.path, len(contents.Entries), len(f.live))
+	}
+	return f.rows(), store.Close()
+}
+
+func (f *snapshotFile) verify() (int64, error) {
+	report, err := snapshot.Verify(f.path)
+	if err != nil {
+		return 0, err
+	}
+	if !report.OK {
+		return 0, fmt.Errorf("verify %s: %d damages", f.path, report.Damaged)
+	}
+	return f.rows(), nil
+}
+
+// rows is the number of live rows.
+func (f *snapshotFile) rows() int64 { return f.state.Rows() }
+
+// close closes the store, if it is open.
+func (f *snapshotFile) close() error {
+	if f.store == nil {
+		return nil
+	}
+	err := f.store.Close()
+	f.store = nil
+	return err
+}

@@ -27,6 +27,8 @@ const (
 	ringStride64 = ringRows*8 + 64
 	dealBlock    = 5
 
+	readAhead = 3 * stretch
+
 	maxDealtClasses = 16
 	maxRingBytes    = 32 << 20
 )
@@ -36,13 +38,12 @@ func dealable(classes, columns int) bool {
 	return classes <= maxDealtClasses && classes*columns*ringStride64 <= maxRingBytes
 }
 
-// plan says where the groups of a stretch go; plan32AVX512 and plan64AVX512
-// write it and the deal functions read it.
+// plan says where the rows of a stretch go that are of one class; the
+// generator's plan has the particulars. Its list holds rows by 4 or 8 bytes.
 type plan struct {
-	index [stretch / 8][64]byte // where the rows of a slot come from
-	slot  [stretch/8 + 1]uint16 // the slot, in bytes from the begin of the ring
-	low   [stretch / 8]uint16   // the places of a slot that earlier rows have
-	whole [stretch / 8]uint16   // all ones where the slot is full then
+	list                         [35][64]byte
+	slot, at, free, whole, twice [17]uint16 // of each group, and where it ends
+	_                            [22]byte   // to whole cache lines
 }
 
 type dealer struct {
@@ -52,6 +53,8 @@ type dealer struct {
 	sources  []Column // the features and the weights
 	rings    []Column // for each class as many
 	memory   []byte
+	summed   int // rows
+	weighted bool
 	wide     bool              // there are 8-byte elements
 	keep     [stretch / 8]byte // bit r: row r has a weight above 0
 	codes    [stretch]int32    // a last, short stretch
@@ -60,18 +63,27 @@ type dealer struct {
 }
 
 type (
-	planner = func(plan *byte, codes *int32, keep *byte, groups, class, position int) int
-	deal    = func(ring, columns *byte, from int, plan *byte, groups int)
+	deal    = func(first, second, columns *byte, from int, plan *byte)
 )
 
-// deals has, for each kind, what deals one column and, if it exists, five.
-var deals = [...]struct{ one, five deal }{
-	Float32: {deal32x1AVX512, deal32x5AVX512}, Float64: {deal64x1AVX512, deal64x5AVX512},
-	Int8: {one: dealInt8x1AVX512}, Int16: {one: dealInt16x1AVX512},
-	Int32: {deal32x1AVX512, deal32x5AVX512}, Int64: {deal64x1AVX512, deal64x5AVX512},
-	Uint8: {one: dealUint8x1AVX512}, Uint16: {one: dealUint16x1AVX512},
-	Uint32: {deal32x1AVX512, deal32x5AVX512}, Uint64: {deal64x1AVX512, deal64x5AVX512},
+// deals has, for each kind, what deals one column, and five if that exists, to
+// one class and to two.
+var deals = [...]struct{ one, five [2]deal }{
+	Float32: {deal32x1, deal32x5}, Float64: {deal64x1, deal64x5},
+	Int8:  {one: [2]deal{dealInt8x1to1AVX512, dealInt8x1to2AVX512}},
+	Int16: {one: [2]deal{dealInt16x1to1AVX512, dealInt16x1to2AVX512}},
+	Int32: {deal32x1, deal32x5}, Int64: {deal64x1, deal64x5},
+	Uint8:  {one: [2]deal{dealUint8x1to1AVX512, dealUint8x1to2AVX512}},
+	Uint16: {one: [2]deal{dealUint16x1to1AVX512, dealUint16x1to2AVX512}},
+	Uint32: {deal32x1, deal32x5}, Uint64: {deal64x1, deal64x5},
 }
+
+var (
+	deal32x1 = [2]deal{deal32x1to1AVX512, deal32x1to2AVX512}
+	deal32x5 = [2]deal{deal32x5to1AVX512, deal32x5to2AVX512}
+	deal64x1 = [2]deal{deal64x1to1AVX512, deal64x1to2AVX512}
+	deal64x5 = [2]deal{deal64x5to1AVX512, deal64x5to2AVX512}
+)
 
 func (k *Kernel) sumDealt(sums []Sums, columns []Column, codes []int32, weights []float64) {
 	z := &k.dealer
@@ -103,7 +115,12 @@ func (k *Kernel) addDealt(sum *Sums, class, position, rows int, weighted bool) {
 	z := &k.dealer
 	n := len(z.sources)
 	from := position / stretch % 2 * stretch
-	k.variant.pack(k.tile, z.rings[class*n:][:n], from, from+rows, k.origin)
+	columns := z.rings[class*n:][:n]
+	z.summed += rows
+	if !weighted && k.addDirectly(sum, columns, from, from+rows, z.sources, z.summed+readAhead) {
+		return
+	}
+	k.variant.pack(k.tile, columns, from, from+rows, k.origin)
 	if weighted {
 		n--
 	}
@@ -118,6 +135,7 @@ func (z *dealer) prepare(classes int, columns []Column, weights []float64) {
 	for i := range z.keep {
 		z.keep[i] = 0xff
 	}
+	z.weighted, z.summed = weights != nil, 0
 	z.position, z.next = grow(z.position, classes), grow(z.next, classes)
 	clear(z.position)
 	z.plans = grow(z.plans, 2*classes)
@@ -169,9 +187,12 @@ func (z *dealer) keepPositive(weights []float64) {
 }
 
 func (z *dealer) plan(codes []int32) {
-	kept := 0
-	for i, b := range z.keep {
-		kept += min(max(len(codes)-8*i, 0), bits.OnesCount8(b))
+	kept := len(codes)
+	if z.weighted {
+		kept = 0
+		for _, b := range z.keep {
+			kept += bits.OnesCount8(b)
+		}
 	}
 	if len(codes) < stretch {
 		for i := copy(z.codes[:], codes); i < stretch; i++ {
@@ -182,10 +203,10 @@ func (z *dealer) plan(codes []int32) {
 	dealt := 0
 	for class, position := range z.position {
 		p := unsafe.Pointer(&z.plans[2*class])
-		z.next[class] = plan32AVX512((*byte)(p), &codes[0], &z.keep[0], stretch/16, class, position)
+		z.next[class] = plan32AVX512((*byte)(p), &codes[0], &z.keep[0], class, position)
 		if z.wide {
 			p = unsafe.Pointer(&z.plans[2*class+1])
-			plan64AVX512((*byte)(p), &codes[0], &z.keep[0], stretch/8, class, position)
+			plan64AVX512((*byte)(p), &codes[0], &z.keep[0], class, position)
 		}
 		dealt += z.next[class] - position
 	}
@@ -205,20 +226,19 @@ func (z *dealer) deal(from, to int) {
 			columns, first, count = z.one[:], 0, 1
 		}
 		kind := columns[0].kind
-		do := deals[kind].one
-		if count >= dealBlock && deals[kind].five != nil {
-			do, count = deals[kind].five, dealBlock
+		do := &deals[kind].one
+		if count >= dealBlock && deals[kind].five[0] != nil {
+			do, count = &deals[kind].five, dealBlock
 		} else {
 			count = 1
 		}
 		size := z.rings[j].kind.size()
-		groups := stretch * size / 64
-		for class := range z.position {
-			p := 2 * class
-			if size == 8 {
-				p++
-			}
-			do((*byte)(z.rings[class*n+j].base), bytesOf(columns), first*kind.size(), (*byte)(unsafe.Pointer(&z.plans[p])), groups)
+		for class, step := 0, 0; class < len(z.position); class += step {
+			step = min(2, len(z.position)-class)
+			plan := &z.plans[2*class+size/8]
+			last := class + step - 1
+			do[step-1]((*byte)(z.rings[class*n+j].base), (*byte)(z.rings[last*n+j].base),
+				bytesOf(columns), first*kind.size(), (*byte)(unsafe.Pointer(plan)))
 		}
 		j += count
 	}

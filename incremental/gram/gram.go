@@ -74,6 +74,9 @@ type variant struct {
 	// pack writes rows from to to of the columns, less their origins, to the
 	// columns of a tile.
 	pack func(tile []float64, columns []Column, from, to int, c []float64)
+	// direct adds the sums of the stretch of unweighted rows from row from on,
+	// without a tile, or says that it cannot.
+	direct func(sum *Sums, columns []Column, from int, c []float64, next []Column, nextFrom int) bool
 	// deals says that rows of few classes can be dealt out; otherwise they are
 	// sorted.
 	deals bool
@@ -142,20 +145,41 @@ func (k *Kernel) sumAll(sum *Sums, columns []Column, codes []int32, weights []fl
 	n := len(columns)
 	for from := 0; from < len(codes); from += stretch {
 		to := min(from+stretch, len(codes))
-		k.variant.pack(k.tile, columns, from, to, k.origin)
 		if weights != nil {
 			copy(k.tile[n*tileStride:], weights[from:to])
+		} else if k.addDirectly(sum, columns, from, to, columns, to) {
+			continue
 		}
+		k.variant.pack(k.tile, columns, from, to, k.origin)
 		k.addTile(sum, n, to-from, weights != nil)
+	}
+}
+
+// addDirectly adds rows from to to without a tile, when that can be done.
+func (k *Kernel) addDirectly(sum *Sums, columns []Column, from, to int, next []Column, nextFrom int) bool {
+	if to-from < stretch || k.variant.direct == nil || len(columns) == 0 {
+		return false
+	}
+	sum.make(len(columns))
+	if !k.variant.direct(sum, columns, from, k.origin, next, nextFrom) {
+		return false
+	}
+	sum.Rows += stretch
+	sum.Weight += stretch
+	return true
+}
+
+// make makes the slices of a class that has had no rows so far.
+func (sum *Sums) make(n int) {
+	if sum.S == nil {
+		numbers := make([]float64, n+PackedLen(n))
+		sum.S, sum.Cross = numbers[:n:n], numbers[n:]
 	}
 }
 
 // addTile adds to a class's sums the stretch of rows that is in the tile.
 func (k *Kernel) addTile(sum *Sums, n, rows int, weighted bool) {
-	if sum.Rows == 0 {
-		numbers := make([]float64, n+PackedLen(n))
-		sum.S, sum.Cross = numbers[:n:n], numbers[n:]
-	}
+	sum.make(n)
 	sum.Rows += rows
 	// A last tile is filled up with zeros: adding a zero leaves every lane as
 	// it is, since a lane is never −0.

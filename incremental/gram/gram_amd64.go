@@ -24,6 +24,7 @@ var (
 			features{"BMI2", cpu.X86.HasBMI2}, features{"POPCNT", cpu.X86.HasPOPCNT}),
 		accumulate: accumulateAVX512,
 		pack:       packAVX512,
+		direct:     directAVX512,
 		deals:      true,
 	}
 	// variants are slower to faster.
@@ -63,6 +64,10 @@ const (
 	blockAVX2   = 3
 	panelRight  = 15
 	panelLeft   = 240
+
+	// directColumns is the greatest number of columns that are summed without
+	// a tile.
+	directColumns = 4096
 )
 
 func accumulateAVX512(s, cross, left, right []float64, n, rows int) {
@@ -106,10 +111,29 @@ func forBlocks(n, block int, do func(j, h, k, blocks int)) {
 	}
 }
 
+func directAVX512(sum *Sums, columns []Column, from int, c []float64, next []Column, nextFrom int) bool {
+	n := len(columns)
+	if n > directColumns || alike(columns) < n || columns[0].kind != Float32 {
+		return false
+	}
+	from *= Float32.size()
+	nextFrom *= Float32.size()
+	for j := 0; j < n; j += blockAVX512 {
+		h := min(blockAVX512, n-j) - 1
+		directTrianglesAVX512[h](&sum.S[j], &sum.Cross[PackedLen(j)+j], j+1, bytesOf(columns[j:]), from, &c[j], bytesOf(next[j:]), nextFrom)
+		for k := 0; k < j; k += blockAVX512 {
+			directRectanglesAVX512[h](&sum.Cross[PackedLen(j)+k], j+1, bytesOf(columns[j:]), bytesOf(columns[k:]), from, &c[j], &c[k])
+		}
+	}
+	return true
+}
+
 type (
-	rectangle = func(cross *float64, row int, left, right *float64, rows, blocks int)
-	triangle  = func(s, cross *float64, row int, left, right *float64, rows int)
-	packer    = func(tile *float64, columns *byte, count, from int, origin *float64, groups int)
+	directRectangle = func(cross *float64, row int, left, right *byte, from int, leftOrigin, rightOrigin *float64)
+	directTriangle  = func(s, cross *float64, row int, columns *byte, from int, origin *float64, next *byte, nextFrom int)
+	rectangle       = func(cross *float64, row int, left, right *float64, rows, blocks int)
+	triangle        = func(s, cross *float64, row int, left, right *float64, rows int)
+	packer          = func(tile *float64, columns *byte, count, from int, origin *float64, groups int)
 )
 
 // The kernels for blocks of 1, 2, … columns of left.
@@ -118,6 +142,11 @@ var (
 	trianglesAVX512  = [blockAVX512]triangle{triangle1AVX512, triangle2AVX512, triangle3AVX512, triangle4AVX512, triangle5AVX512}
 	rectanglesAVX2   = [blockAVX2]rectangle{rectangle1AVX2, rectangle2AVX2, rectangle3AVX2}
 	trianglesAVX2    = [blockAVX2]triangle{triangle1AVX2, triangle2AVX2, triangle3AVX2}
+)
+
+var (
+	directRectanglesAVX512 = [blockAVX512]directRectangle{directRectangle1AVX512, directRectangle2AVX512, directRectangle3AVX512, directRectangle4AVX512, directRectangle5AVX512}
+	directTrianglesAVX512  = [blockAVX512]directTriangle{directTriangle1AVX512, directTriangle2AVX512, directTriangle3AVX512, directTriangle4AVX512, directTriangle5AVX512}
 )
 
 var packersAVX512 = [...]packer{

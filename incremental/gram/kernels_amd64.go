@@ -20,6 +20,18 @@ func rectangle1AVX512(cross *float64, row int, left *float64, right *float64, ro
 //go:noescape
 func triangle1AVX512(s *float64, cross *float64, row int, left *float64, right *float64, rows int)
 
+// directRectangle1AVX512 is rectangle1 without a tile: for the stretch of float32
+// columns from byte from on, less their origins.
+//
+//go:noescape
+func directRectangle1AVX512(cross *float64, row int, left *byte, right *byte, from int, leftOrigin *float64, rightOrigin *float64)
+
+// directTriangle1AVX512 is triangle1 without a tile: for the stretch of float32
+// columns from byte from on, less their origins.
+//
+//go:noescape
+func directTriangle1AVX512(s *float64, cross *float64, row int, columns *byte, from int, origin *float64, next *byte, nextFrom int)
+
 // rectangle2AVX512 adds to 2 rows of the packed triangle the sums
 // of a tile's products: of the columns of left from left on with blocks·5 columns
 // of right. cross is the first row's first entry; that row has row entries, and
@@ -35,6 +47,18 @@ func rectangle2AVX512(cross *float64, row int, left *float64, right *float64, ro
 //
 //go:noescape
 func triangle2AVX512(s *float64, cross *float64, row int, left *float64, right *float64, rows int)
+
+// directRectangle2AVX512 is rectangle2 without a tile: for the stretch of float32
+// columns from byte from on, less their origins.
+//
+//go:noescape
+func directRectangle2AVX512(cross *float64, row int, left *byte, right *byte, from int, leftOrigin *float64, rightOrigin *float64)
+
+// directTriangle2AVX512 is triangle2 without a tile: for the stretch of float32
+// columns from byte from on, less their origins.
+//
+//go:noescape
+func directTriangle2AVX512(s *float64, cross *float64, row int, columns *byte, from int, origin *float64, next *byte, nextFrom int)
 
 // rectangle3AVX512 adds to 3 rows of the packed triangle the sums
 // of a tile's products: of the columns of left from left on with blocks·5 columns
@@ -52,6 +76,18 @@ func rectangle3AVX512(cross *float64, row int, left *float64, right *float64, ro
 //go:noescape
 func triangle3AVX512(s *float64, cross *float64, row int, left *float64, right *float64, rows int)
 
+// directRectangle3AVX512 is rectangle3 without a tile: for the stretch of float32
+// columns from byte from on, less their origins.
+//
+//go:noescape
+func directRectangle3AVX512(cross *float64, row int, left *byte, right *byte, from int, leftOrigin *float64, rightOrigin *float64)
+
+// directTriangle3AVX512 is triangle3 without a tile: for the stretch of float32
+// columns from byte from on, less their origins.
+//
+//go:noescape
+func directTriangle3AVX512(s *float64, cross *float64, row int, columns *byte, from int, origin *float64, next *byte, nextFrom int)
+
 // rectangle4AVX512 adds to 4 rows of the packed triangle the sums
 // of a tile's products: of the columns of left from left on with blocks·5 columns
 // of right. cross is the first row's first entry; that row has row entries, and
@@ -68,6 +104,18 @@ func rectangle4AVX512(cross *float64, row int, left *float64, right *float64, ro
 //go:noescape
 func triangle4AVX512(s *float64, cross *float64, row int, left *float64, right *float64, rows int)
 
+// directRectangle4AVX512 is rectangle4 without a tile: for the stretch of float32
+// columns from byte from on, less their origins.
+//
+//go:noescape
+func directRectangle4AVX512(cross *float64, row int, left *byte, right *byte, from int, leftOrigin *float64, rightOrigin *float64)
+
+// directTriangle4AVX512 is triangle4 without a tile: for the stretch of float32
+// columns from byte from on, less their origins.
+//
+//go:noescape
+func directTriangle4AVX512(s *float64, cross *float64, row int, columns *byte, from int, origin *float64, next *byte, nextFrom int)
+
 // rectangle5AVX512 adds to 5 rows of the packed triangle the sums
 // of a tile's products: of the columns of left from left on with blocks·5 columns
 // of right. cross is the first row's first entry; that row has row entries, and
@@ -83,6 +131,18 @@ func rectangle5AVX512(cross *float64, row int, left *float64, right *float64, ro
 //
 //go:noescape
 func triangle5AVX512(s *float64, cross *float64, row int, left *float64, right *float64, rows int)
+
+// directRectangle5AVX512 is rectangle5 without a tile: for the stretch of float32
+// columns from byte from on, less their origins.
+//
+//go:noescape
+func directRectangle5AVX512(cross *float64, row int, left *byte, right *byte, from int, leftOrigin *float64, rightOrigin *float64)
+
+// directTriangle5AVX512 is triangle5 without a tile: for the stretch of float32
+// columns from byte from on, less their origins.
+//
+//go:noescape
+func directTriangle5AVX512(s *float64, cross *float64, row int, columns *byte, from int, origin *float64, next *byte, nextFrom int)
 
 // rectangle1AVX2 adds to 1 rows of the packed triangle the sums
 // of a tile's products: of the columns of left from left on with blocks·3 columns
@@ -132,67 +192,113 @@ func rectangle3AVX2(cross *float64, row int, left *float64, right *float64, rows
 //go:noescape
 func triangle3AVX2(s *float64, cross *float64, row int, left *float64, right *float64, rows int)
 
-// plan32AVX512 plans where the rows go that are of the class and in keep,
-// of groups groups of 16 rows, when the class has position rows already, and gives
-// the position after them.
+// plan32AVX512 plans where the rows of a stretch go that are of the class and in
+// keep, when the class has position rows already, and gives the position after them.
 //
 //go:noescape
-func plan32AVX512(plan *byte, codes *int32, keep *byte, groups int, class int, position int) int
+func plan32AVX512(plan *byte, codes *int32, keep *byte, class int, position int) int
 
-// plan64AVX512 plans where the rows go that are of the class and in keep,
-// of groups groups of 8 rows, when the class has position rows already, and gives
-// the position after them.
+// plan64AVX512 plans where the rows of a stretch go that are of the class and in
+// keep, when the class has position rows already, and gives the position after them.
 //
 //go:noescape
-func plan64AVX512(plan *byte, codes *int32, keep *byte, groups int, class int, position int) int
+func plan64AVX512(plan *byte, codes *int32, keep *byte, class int, position int) int
 
-// deal32x5AVX512 puts the rows of a class, out of groups groups of rows of
-// 5 columns from byte from on, where the plan has them in the columns of ring.
+// deal32x5to1AVX512 puts those rows of a stretch of 5 columns, from byte from
+// on, that are of 1 classes where the plans have them in the rings first and second.
 //
 //go:noescape
-func deal32x5AVX512(ring *byte, columns *byte, from int, plan *byte, groups int)
+func deal32x5to1AVX512(first *byte, second *byte, columns *byte, from int, plan *byte)
 
-// deal32x1AVX512 puts the rows of a class, out of groups groups of rows of
-// 1 columns from byte from on, where the plan has them in the columns of ring.
+// deal32x1to1AVX512 puts those rows of a stretch of 1 columns, from byte from
+// on, that are of 1 classes where the plans have them in the rings first and second.
 //
 //go:noescape
-func deal32x1AVX512(ring *byte, columns *byte, from int, plan *byte, groups int)
+func deal32x1to1AVX512(first *byte, second *byte, columns *byte, from int, plan *byte)
 
-// deal64x5AVX512 puts the rows of a class, out of groups groups of rows of
-// 5 columns from byte from on, where the plan has them in the columns of ring.
+// deal32x5to2AVX512 puts those rows of a stretch of 5 columns, from byte from
+// on, that are of 2 classes where the plans have them in the rings first and second.
 //
 //go:noescape
-func deal64x5AVX512(ring *byte, columns *byte, from int, plan *byte, groups int)
+func deal32x5to2AVX512(first *byte, second *byte, columns *byte, from int, plan *byte)
 
-// deal64x1AVX512 puts the rows of a class, out of groups groups of rows of
-// 1 columns from byte from on, where the plan has them in the columns of ring.
+// deal32x1to2AVX512 puts those rows of a stretch of 1 columns, from byte from
+// on, that are of 2 classes where the plans have them in the rings first and second.
 //
 //go:noescape
-func deal64x1AVX512(ring *byte, columns *byte, from int, plan *byte, groups int)
+func deal32x1to2AVX512(first *byte, second *byte, columns *byte, from int, plan *byte)
 
-// dealInt8x1AVX512 puts the rows of a class, out of groups groups of rows of
-// 1 columns from byte from on, where the plan has them in the columns of ring.
+// deal64x5to1AVX512 puts those rows of a stretch of 5 columns, from byte from
+// on, that are of 1 classes where the plans have them in the rings first and second.
 //
 //go:noescape
-func dealInt8x1AVX512(ring *byte, columns *byte, from int, plan *byte, groups int)
+func deal64x5to1AVX512(first *byte, second *byte, columns *byte, from int, plan *byte)
 
-// dealInt16x1AVX512 puts the rows of a class, out of groups groups of rows of
-// 1 columns from byte from on, where the plan has them in the columns of ring.
+// deal64x1to1AVX512 puts those rows of a stretch of 1 columns, from byte from
+// on, that are of 1 classes where the plans have them in the rings first and second.
 //
 //go:noescape
-func dealInt16x1AVX512(ring *byte, columns *byte, from int, plan *byte, groups int)
+func deal64x1to1AVX512(first *byte, second *byte, columns *byte, from int, plan *byte)
 
-// dealUint8x1AVX512 puts the rows of a class, out of groups groups of rows of
-// 1 columns from byte from on, where the plan has them in the columns of ring.
+// deal64x5to2AVX512 puts those rows of a stretch of 5 columns, from byte from
+// on, that are of 2 classes where the plans have them in the rings first and second.
 //
 //go:noescape
-func dealUint8x1AVX512(ring *byte, columns *byte, from int, plan *byte, groups int)
+func deal64x5to2AVX512(first *byte, second *byte, columns *byte, from int, plan *byte)
 
-// dealUint16x1AVX512 puts the rows of a class, out of groups groups of rows of
-// 1 columns from byte from on, where the plan has them in the columns of ring.
+// deal64x1to2AVX512 puts those rows of a stretch of 1 columns, from byte from
+// on, that are of 2 classes where the plans have them in the rings first and second.
 //
 //go:noescape
-func dealUint16x1AVX512(ring *byte, columns *byte, from int, plan *byte, groups int)
+func deal64x1to2AVX512(first *byte, second *byte, columns *byte, from int, plan *byte)
+
+// dealInt8x1to1AVX512 puts those rows of a stretch of 1 columns, from byte from
+// on, that are of 1 classes where the plans have them in the rings first and second.
+//
+//go:noescape
+func dealInt8x1to1AVX512(first *byte, second *byte, columns *byte, from int, plan *byte)
+
+// dealInt8x1to2AVX512 puts those rows of a stretch of 1 columns, from byte from
+// on, that are of 2 classes where the plans have them in the rings first and second.
+//
+//go:noescape
+func dealInt8x1to2AVX512(first *byte, second *byte, columns *byte, from int, plan *byte)
+
+// dealInt16x1to1AVX512 puts those rows of a stretch of 1 columns, from byte from
+// on, that are of 1 classes where the plans have them in the rings first and second.
+//
+//go:noescape
+func dealInt16x1to1AVX512(first *byte, second *byte, columns *byte, from int, plan *byte)
+
+// dealInt16x1to2AVX512 puts those rows of a stretch of 1 columns, from byte from
+// on, that are of 2 classes where the plans have them in the rings first and second.
+//
+//go:noescape
+func dealInt16x1to2AVX512(first *byte, second *byte, columns *byte, from int, plan *byte)
+
+// dealUint8x1to1AVX512 puts those rows of a stretch of 1 columns, from byte from
+// on, that are of 1 classes where the plans have them in the rings first and second.
+//
+//go:noescape
+func dealUint8x1to1AVX512(first *byte, second *byte, columns *byte, from int, plan *byte)
+
+// dealUint8x1to2AVX512 puts those rows of a stretch of 1 columns, from byte from
+// on, that are of 2 classes where the plans have them in the rings first and second.
+//
+//go:noescape
+func dealUint8x1to2AVX512(first *byte, second *byte, columns *byte, from int, plan *byte)
+
+// dealUint16x1to1AVX512 puts those rows of a stretch of 1 columns, from byte from
+// on, that are of 1 classes where the plans have them in the rings first and second.
+//
+//go:noescape
+func dealUint16x1to1AVX512(first *byte, second *byte, columns *byte, from int, plan *byte)
+
+// dealUint16x1to2AVX512 puts those rows of a stretch of 1 columns, from byte from
+// on, that are of 2 classes where the plans have them in the rings first and second.
+//
+//go:noescape
+func dealUint16x1to2AVX512(first *byte, second *byte, columns *byte, from int, plan *byte)
 
 // packFloat32AVX512 writes groups·8 elements from byte from on of count columns,
 // each less its origin, to the columns of tile. count and groups are above 0.

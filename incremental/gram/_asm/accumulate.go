@@ -55,10 +55,8 @@ func rectangleAVX512(h int) {
 	left, right := pointer("left"), pointer("right")
 	end, blocks := pointer("rows"), pointer("blocks")
 	SHLQ(Imm(3), end)
-	mask := firstEntries(w)
-	order := foldOrder()
 	Label("block")
-	acc := zeroZMM(h * w)
+	acc := rowsOfZMM(h, func(int) int { return w })
 	offset := GP64()
 	XORQ(offset, offset)
 	loop("rows", offset, end, 64, func() {
@@ -71,12 +69,12 @@ func rectangleAVX512(h int) {
 		for c := range w {
 			VMOVUPD(columnAt(right, c, offset, 0), d)
 			for r := range u {
-				VFMADD231PD(u[r], d, acc[r*w+c])
+				VFMADD231PD(u[r], d, acc[r][c])
 			}
 		}
 	})
+	addRows(rows, acc)
 	for r := range h {
-		addTo(rows[r], foldAVX512(acc[r*w:(r+1)*w], order), mask)
 		ADDQ(U32(8*w), rows[r])
 	}
 	ADDQ(U32(w*tileStride), right)
@@ -92,12 +90,9 @@ func triangleAVX512(h int) {
 	rows := rowPointers(h)
 	s, left, right, end := pointer("s"), pointer("left"), pointer("right"), pointer("rows")
 	SHLQ(Imm(3), end)
-	order := foldOrder()
-	first := zeroZMM(h)
-	acc := make([][]VecVirtual, h)
-	for r := range acc {
-		acc[r] = zeroZMM(r + 1)
-	}
+	// The last row of accumulators is that of s.
+	acc := rowsOfZMM(h+1, func(r int) int { return min(r+1, h) })
+	first := acc[h]
 	offset := GP64()
 	XORQ(offset, offset)
 	loop("rows", offset, end, 64, func() {
@@ -115,21 +110,22 @@ func triangleAVX512(h int) {
 			}
 		}
 	})
-	addTo(s, foldAVX512(first, order), firstEntries(h))
-	for r := range h {
-		addTo(rows[r], foldAVX512(acc[r], order), firstEntries(r+1))
-	}
+	addRows(append(rows, s), acc)
 	VZEROUPPER()
 	RET()
 }
 
-func zeroZMM(n int) []VecVirtual {
-	z := make([]VecVirtual, n)
-	for i := range z {
-		z[i] = ZMM()
-		VPXORQ(z[i], z[i], z[i])
+// rowsOfZMM gives n rows of zeroed registers.
+func rowsOfZMM(n int, length func(r int) int) [][]VecVirtual {
+	rows := make([][]VecVirtual, n)
+	for r := range rows {
+		for range length(r) {
+			z := ZMM()
+			VPXORQ(z, z, z)
+			rows[r] = append(rows[r], z)
+		}
 	}
-	return z
+	return rows
 }
 
 // firstEntries is the mask of the first n numbers of a vector.
@@ -156,39 +152,159 @@ func foldOrderTable() {
 	}
 }
 
-// foldAVX512 adds up the lanes of each of up to five accumulators, in the
-// canonical order, and gives the sums in one vector. Each step halves all of
-// them at once: it puts the halves of two side by side and adds.
+// foldAVX512 adds up the lanes of each of one to five accumulators, in the
+// canonical order, and gives the sums in one vector, the first accumulator's
+// register. Each step halves two registers at once: it puts their lower halves
+// side by side, and their upper halves, and adds.
 func foldAVX512(acc []VecVirtual, order VecVirtual) VecVirtual {
+	halve := func(x, y VecVirtual, lower, upper uint64) {
+		l := ZMM()
+		VSHUFF64X2(Imm(lower), y, x, l)
+		VSHUFF64X2(Imm(upper), y, x, x)
+		VADDPD(l, x, x)
+	}
+	fours := func(x, y VecVirtual) { halve(x, y, 0x44, 0xee) } // l0+l4 … l3+l7
+	twos := func(x, y VecVirtual) { halve(x, y, 0x88, 0xdd) }  // (l0+l4)+(l2+l6), (l1+l5)+(l3+l7)
 	of := func(i int) VecVirtual { return acc[min(i, len(acc)-1)] }
-	halve := func(x, y VecVirtual, low, high uint64) VecVirtual {
-		l, h := ZMM(), ZMM()
-		VSHUFF64X2(Imm(low), y, x, l)
-		VSHUFF64X2(Imm(high), y, x, h)
-		VADDPD(h, l, l)
-		return l
+	fours(of(0), of(1))
+	switch {
+	case len(acc) > 2:
+		fours(of(2), of(3))
+		twos(of(0), of(2))
+	default:
+		twos(of(0), of(0))
 	}
-	fours := func(x, y VecVirtual) VecVirtual { return halve(x, y, 0x44, 0xee) } // l0+l4 … l3+l7
-	twos := func(x, y VecVirtual) VecVirtual { return halve(x, y, 0x88, 0xdd) }  // (l0+l4)+(l2+l6), …
-	abcd := twos(fours(of(0), of(1)), fours(of(2), of(3)))
-	e := abcd
+	fifth := of(0)
 	if len(acc) > 4 {
-		e = fours(of(4), of(4))
-		e = twos(e, e)
+		fifth = of(4)
+		fours(fifth, fifth)
+		twos(fifth, fifth)
 	}
-	even, odd := ZMM(), ZMM()
-	VUNPCKLPD(e, abcd, even)
-	VUNPCKHPD(e, abcd, odd)
-	VADDPD(odd, even, even)
-	VPERMPD(even, order, even)
-	return even
+	even := ZMM()
+	VUNPCKLPD(fifth, of(0), even)
+	VUNPCKHPD(fifth, of(0), of(0))
+	VADDPD(even, of(0), of(0))
+	VPERMPD(of(0), order, of(0))
+	return of(0)
 }
 
-func addTo(address Register, sums VecVirtual, mask Register) {
-	old := ZMM()
-	VMOVUPD_Z(Mem{Base: address}, mask, old)
-	VADDPD(sums, old, old)
-	VMOVUPD(old, mask, Mem{Base: address})
+// addRows adds the folded accumulators of each row to the numbers at its
+// address. It loads all of them before it stores any: rows are so close to each
+// other that a load after the store of the row before would wait for it.
+func addRows(addresses []Register, acc [][]VecVirtual) {
+	order := foldOrder()
+	masks := map[int]Register{}
+	for _, a := range acc {
+		if masks[len(a)] == nil {
+			masks[len(a)] = firstEntries(len(a))
+		}
+	}
+	sums := make([]VecVirtual, len(acc))
+	for r, a := range acc {
+		sums[r] = foldAVX512(a, order)
+	}
+	for r, a := range acc {
+		old := ZMM()
+		VMOVUPD_Z(Mem{Base: addresses[r]}, masks[len(a)], old)
+		VADDPD(old, sums[r], sums[r])
+	}
+	for r, a := range acc {
+		VMOVUPD(sums[r], masks[len(a)], Mem{Base: addresses[r]})
+	}
+}
+
+// The direct kernels do without a tile: they convert float32 columns and
+// subtract the origins as they go, for whole stretches. The conversions and
+// subtractions run beside the multiply-adds where a processor has other units
+// for them. A triangle also asks for a stretch of the columns next, from byte
+// nextFrom on, so that it is on its way from memory while this one is summed.
+
+const directDoc = `is %s%d without a tile: for the stretch of float32
+columns from byte from on, less their origins.`
+
+func direct(name string, h int, doc, arguments string) {
+	function(fmt.Sprintf("direct%s%dAVX512", name, h), arguments, directDoc, doc, h)
+}
+
+// sources gives the addresses of h columns' stretches, sharing one offset, and
+// loads eight numbers of one of them.
+func sources(columns Register, h int, from Register) []Register {
+	addresses := make([]Register, h)
+	for j := range addresses {
+		addresses[j] = GP64()
+		MOVQ(Mem{Base: columns, Disp: j * columnSize}, addresses[j])
+		ADDQ(from, addresses[j])
+	}
+	return addresses
+}
+
+func loadDirect(source Mem, origin Register, j int, dst VecVirtual) {
+	VCVTPS2PD(source, dst)
+	VSUBPD_BCST(Mem{Base: origin, Disp: 8 * j}, dst, dst)
+}
+
+func directRectangleAVX512(h int) {
+	const w = avx512Block
+	direct("Rectangle", h, "rectangle",
+		"func(cross *float64, row int, left, right *byte, from int, leftOrigin, rightOrigin *float64)")
+	from := pointer("from")
+	left, right := sources(pointer("left"), h, from), sources(pointer("right"), w, from)
+	leftOrigin, rightOrigin := pointer("leftOrigin"), pointer("rightOrigin")
+	acc := rowsOfZMM(h, func(int) int { return w })
+	offset := GP64()
+	XORQ(offset, offset)
+	Label("rows")
+	u := make([]VecVirtual, h)
+	for r := range u {
+		u[r] = ZMM()
+		loadDirect(Mem{Base: left[r], Index: offset, Scale: 1}, leftOrigin, r, u[r])
+	}
+	d := ZMM()
+	for c := range w {
+		loadDirect(Mem{Base: right[c], Index: offset, Scale: 1}, rightOrigin, c, d)
+		for r := range u {
+			VFMADD231PD(u[r], d, acc[r][c])
+		}
+	}
+	ADDQ(U32(4*lanes), offset)
+	CMPQ(offset, U32(4*stretch))
+	JLT(LabelRef("rows"))
+	addRows(rowPointers(h), acc)
+	VZEROUPPER()
+	RET()
+}
+
+func directTriangleAVX512(h int) {
+	direct("Triangle", h, "triangle",
+		"func(s, cross *float64, row int, columns *byte, from int, origin *float64, next *byte, nextFrom int)")
+	columns := sources(pointer("columns"), h, pointer("from"))
+	next := sources(pointer("next"), h, pointer("nextFrom"))
+	origin := pointer("origin")
+	acc := rowsOfZMM(h+1, func(r int) int { return min(r+1, h) })
+	first := acc[h]
+	offset := GP64()
+	XORQ(offset, offset)
+	Label("rows")
+	for r := range next {
+		PREFETCHT0(Mem{Base: next[r], Index: offset, Scale: 1})
+	}
+	for half := range 2 { // of a cache line
+		u := make([]VecVirtual, h)
+		for r := range u {
+			u[r] = ZMM()
+			loadDirect(Mem{Base: columns[r], Index: offset, Scale: 1, Disp: 32 * half}, origin, r, u[r])
+			VADDPD(u[r], first[r], first[r])
+			for c := range r + 1 {
+				VFMADD231PD(u[r], u[c], acc[r][c])
+			}
+		}
+	}
+	ADDQ(U32(2*4*lanes), offset)
+	CMPQ(offset, U32(4*stretch))
+	JLT(LabelRef("rows"))
+	addRows(append(rowPointers(h), pointer("s")), acc)
+	VZEROUPPER()
+	RET()
 }
 
 func rectangleAVX2(h int) {

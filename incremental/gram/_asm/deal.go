@@ -9,187 +9,261 @@ import (
 )
 
 // A ring is slots of one vector each, in which the rows of a class wait for a
-// tile to fill up.
-func slots(size int) int { return 512 * size / 64 }
+// stretch to fill up.
+func slots(size int) int { return 2 * stretch * size / 64 }
 
-// plan writes the plan by which the rows of one class are dealt. The rows of a
-// group that are of the class go to the next positions of the class's ring. So
-// that slots are written whole, index rotates a group's rows to where they
-// belong within a slot: low are the places before them, which earlier rows
-// have, and rows that do not fit into the slot come out at the front, where the
-// next slot has them. whole says that there are such.
+// plan writes the plan by which the rows of a stretch are dealt to one class.
+// They are dealt in groups of two vectors. The plan's list names the class's
+// rows, one after the other, by their place within their group; it begins as
+// far into a slot as the class's next position is, so that a vector of the list
+// is the permutation that puts rows where they belong in a slot. For each group
+// the plan has
+//
+//   - the slot that it begins in, in the ring, and its list, both in bytes,
+//   - free, the places of that slot that earlier rows have left,
+//   - whole, all ones when it fills the slot, and twice, when the next one too.
 func plan(size int) {
-	group := 64 / size
+	group := 64 / size // rows of a vector
 	function(fmt.Sprintf("plan%dAVX512", 8*size),
-		"func(plan *byte, codes *int32, keep *byte, groups, class, position int) int",
-		`plans where the rows go that are of the class and in keep,
-of groups groups of %d rows, when the class has position rows already, and gives
-the position after them.`, group)
-	plan, codes, keep, groups := pointer("plan"), pointer("codes"), pointer("keep"), pointer("groups")
+		"func(plan *byte, codes *int32, keep *byte, class, position int) int",
+		`plans where the rows of a stretch go that are of the class and in
+keep, when the class has position rows already, and gives the position after them.`)
+	plan, codes, keep := pointer("plan"), pointer("codes"), pointer("keep")
 	class, position := pointer("class"), pointer("position")
-	table := GLOBL(fmt.Sprintf("iota%d", 8*size), RODATA|NOPTR)
-	for i := range group {
+	shift := map[int]int{4: 4, 8: 3}[size] // from positions to slots
+	table := GLOBL(fmt.Sprintf("places%d", 8*size), RODATA|NOPTR)
+	for i := range 2 * group {
 		if size == 4 {
 			DATA(4*i, U32(i))
 		} else {
 			DATA(8*i, U64(i))
 		}
 	}
-	iota, rotation, index := ZMM(), ZMM(), ZMM()
-	VMOVDQU64(table, iota)
 	wanted := ZMM()
 	VPBROADCASTD(class.(GPVirtual).As32(), wanted)
+	places := [2]VecVirtual{ZMM(), ZMM()}
+	VMOVDQU64(table, places[0])
+	VMOVDQU64(table.Offset(64), places[1])
 
-	slot := func(offset Register) {
-		s := GP64()
-		MOVQ(position, s)
-		SHLQ(Imm(uint64(map[int]int{4: 2, 8: 3}[size])), s)
-		ANDQ(U32(uint32(slots(size)-1)*64), s)
-		MOVW(s.As16(), Mem{Base: plan, Index: offset, Scale: 2, Disp: planSlot})
-	}
-	g := GP64()
+	// next is the position within the list; start is that of the ring's slot
+	// where the list begins, in bytes.
+	start, next := GP64(), GP64()
+	MOVQ(position, start)
+	SHRQ(Imm(uint64(shift)), start)
+	SHLQ(Imm(6), start)
+	MOVQ(position, next)
+	ANDQ(U32(group-1), next)
+	SUBQ(next, position)
+	field := func(offset int, g Register) Mem { return Mem{Base: plan, Index: g, Scale: 2, Disp: offset} }
+	all, g := GP32(), GP64()
+	MOVL(U32(1<<group-1), all)
 	XORQ(g, g)
-	loop("group", g, groups, 1, func() {
-		k, rows := K(), GP32()
+	begin := func() (filled Register) {
+		filled, list := GP64(), GP64()
+		MOVQ(next, filled)
+		SHRQ(Imm(uint64(shift)), filled)
+		MOVQ(filled, list)
+		SHLQ(Imm(6), list)
+		MOVW(list.As16(), field(planList, g))
+		ADDQ(start, list)
+		ANDQ(U32(64*(slots(size)-1)), list)
+		MOVW(list.As16(), field(planSlot, g))
+		return filled
+	}
+	Label("group")
+	filled := begin()
+	free := GP32()
+	fill := GP64()
+	MOVQ(next, fill)
+	ANDQ(U32(group-1), fill)
+	SHLXL(fill.As32(), all, free)
+	MOVW(free.As16(), field(planFree, g))
+	for half := range 2 {
+		k, rows, count := K(), GP32(), GP64()
+		codes := Mem{Base: codes, Disp: 4 * group * half}
 		if size == 4 {
-			VPCMPEQD(Mem{Base: codes}, wanted, k)
+			VPCMPEQD(codes, wanted, k)
 			KMOVW(k, rows)
-			ANDW(Mem{Base: keep, Index: g, Scale: 2}, rows.As16())
+			ANDW(Mem{Base: keep, Disp: 2 * half}, rows.As16())
 		} else {
-			VPCMPEQD(Mem{Base: codes}, wanted.AsY(), k)
+			VPCMPEQD(codes, wanted.AsY(), k)
 			KMOVW(k, rows)
-			ANDB(Mem{Base: keep, Index: g, Scale: 1}, rows.As8())
+			ANDB(Mem{Base: keep, Disp: half}, rows.As8())
+		}
+		if half == 0 {
+			PREFETCHT0(codes.Offset(4 * stretch))
 		}
 		KMOVW(rows, k)
-		slot(g)
-		fill, low := GP64(), GP32()
-		MOVQ(position, fill)
-		ANDQ(U32(group-1), fill)
-		MOVL(U32(1), low)
-		SHLXL(fill.As32(), low, low)
-		DECL(low)
-		MOVW(low.As16(), Mem{Base: plan, Index: g, Scale: 2, Disp: planLow})
-		address := GP64()
-		MOVQ(g, address)
-		SHLQ(Imm(6), address)
+		named := ZMM()
 		if size == 4 {
-			VPCOMPRESSD_Z(iota, k, index)
-			VPBROADCASTD(fill.As32(), rotation)
-			VPSUBD(rotation, iota, rotation)
-			VPERMD(index, rotation, index)
+			VPCOMPRESSD_Z(places[half], k, named)
 		} else {
-			VPCOMPRESSQ_Z(iota, k, index)
-			VPBROADCASTQ(fill, rotation)
-			VPSUBQ(rotation, iota, rotation)
-			VPERMQ(index, rotation, index)
+			VPCOMPRESSQ_Z(places[half], k, named)
 		}
-		VMOVDQU64(index, Mem{Base: plan, Index: address, Scale: 1, Disp: planIndex})
-		count := GP64()
+		VMOVDQU64(named, Mem{Base: plan, Index: next, Scale: uint8(size)})
 		POPCNTL(rows, count.As32())
-		ADDQ(count, position)
-		ADDQ(count, fill)
-		// fill is below two groups: its group bit says that the slot is full.
-		SHRQ(Imm(uint64(map[int]int{4: 4, 8: 3}[size])), fill)
-		NEGQ(fill)
-		MOVW(fill.As16(), Mem{Base: plan, Index: g, Scale: 2, Disp: planWhole})
-		ADDQ(U32(4*group), codes)
-	})
-	slot(g)
+		ADDQ(count, next)
+	}
+	// Of the slots filled, 0 to 2, -1 and the upper bit are the flags.
+	last := GP64()
+	MOVQ(next, last)
+	SHRQ(Imm(uint64(shift)), last)
+	SUBQ(filled, last)
+	twice := GP64()
+	MOVQ(last, twice)
+	SHRQ(Imm(1), twice)
+	MOVW(twice.As16(), field(planTwice, g))
+	NEGQ(last)
+	SARQ(Imm(1), last)
+	MOVW(last.As16(), field(planWhole, g))
+	ADDQ(U32(2*4*group), codes)
+	ADDQ(U32(2*group/8), keep)
+	INCQ(g)
+	CMPQ(g, Imm(uint64(stretch/(2*group))))
+	JLT(LabelRef("group"))
+	begin()
+	ADDQ(next, position)
 	Store(position, ReturnIndex(0))
 	VZEROUPPER()
 	RET()
 }
 
-// A loader brings a group of rows of a column into the places of an index.
+// A loader reads groups of rows of a column.
 type loader struct {
 	name     string
 	from, to int // bytes per element, in the column and in the ring
-	load     func(address Mem, index, dst VecVirtual)
-}
-
-func widening(load func(...Op)) func(address Mem, index, dst VecVirtual) {
-	return func(address Mem, index, dst VecVirtual) {
-		load(address, dst)
-		VPERMD(dst, index, dst)
-	}
+	load     func(...Op)
 }
 
 var loaders = []loader{
-	{"32", 4, 4, func(address Mem, index, dst VecVirtual) { VPERMD(address, index, dst) }},
-	{"64", 8, 8, func(address Mem, index, dst VecVirtual) { VPERMQ(address, index, dst) }},
-	{"Int8", 1, 4, widening(VPMOVSXBD)},
-	{"Int16", 2, 4, widening(VPMOVSXWD)},
-	{"Uint8", 1, 4, widening(VPMOVZXBD)},
-	{"Uint16", 2, 4, widening(VPMOVZXWD)},
+	{"32", 4, 4, VMOVDQU32},
+	{"64", 8, 8, VMOVDQU64},
+	{"Int8", 1, 4, VPMOVSXBD},
+	{"Int16", 2, 4, VPMOVSXWD},
+	{"Uint8", 1, 4, VPMOVZXBD},
+	{"Uint16", 2, 4, VPMOVZXWD},
 }
 
-// deal writes one routine that deals groups of rows of some columns into the
-// columns of a ring.
-func deal(l loader, width int) {
+// permute takes the places named by index out of two vectors.
+func (l loader) permute(x [2]VecVirtual, index VecVirtual) VecVirtual {
+	picked := ZMM()
+	VMOVDQA64(index, picked)
+	if l.to == 8 {
+		VPERMI2Q(x[1], x[0], picked)
+	} else {
+		VPERMI2D(x[1], x[0], picked)
+	}
+	return picked
+}
+
+// merge writes the places of dst that are in the mask.
+func (l loader) merge(x VecVirtual, mask Register, dst VecVirtual) {
+	if l.to == 8 {
+		VMOVDQA64(x, mask, dst)
+	} else {
+		VMOVDQA32(x, mask, dst)
+	}
+}
+
+// deal writes one routine that deals the rows of a stretch of some columns into
+// the columns of the rings of one class or of two. What waits of a slot stays
+// in a register; each group stores one vector per column and class, which may
+// not be full yet, and in the rare case that it fills two slots another one.
+func deal(l loader, width, classes int) {
 	stride := ringStride32
 	if l.to == 8 {
 		stride = ringStride64
 	}
-	function(fmt.Sprintf("deal%sx%dAVX512", l.name, width),
-		"func(ring *byte, columns *byte, from int, plan *byte, groups int)",
-		`puts the rows of a class, out of groups groups of rows of
-%d columns from byte from on, where the plan has them in the columns of ring.`, width)
-	ring, columns, plan, groups := pointer("ring"), pointer("columns"), pointer("plan"), pointer("groups")
-	from := pointer("from")
-	source := make([]Register, width)
-	for j := range source {
-		source[j] = GP64()
-		MOVQ(Mem{Base: columns, Disp: j * columnSize}, source[j])
-		ADDQ(from, source[j])
+	function(fmt.Sprintf("deal%sx%dto%dAVX512", l.name, width, classes),
+		"func(first, second, columns *byte, from int, plan *byte)",
+		`puts those rows of a stretch of %d columns, from byte from
+on, that are of %d classes where the plans have them in the rings first and second.`, width, classes)
+	rings := []Register{pointer("first")}
+	if classes > 1 {
+		rings = append(rings, pointer("second"))
 	}
-	at := func(offset Register) Register {
-		slot := GP64()
-		MOVWQZX(Mem{Base: plan, Index: offset, Scale: 2, Disp: planSlot}, slot)
-		ADDQ(ring, slot)
-		return slot
-	}
-	g := GP64()
+	columns, plan := pointer("columns"), pointer("plan")
+	source := sources(columns, width, pointer("from"))
+	g, offset := GP64(), GP64()
 	XORQ(g, g)
-	slot := at(g)
-	waiting := make([]VecVirtual, width)
-	for j := range waiting {
-		waiting[j] = ZMM()
-		VMOVDQU64(Mem{Base: slot, Disp: j * stride}, waiting[j])
-	}
-	offset, address := GP64(), GP64()
 	XORQ(offset, offset)
-	XORQ(address, address)
-	loop("group", g, groups, 1, func() {
-		index, low, whole := ZMM(), K(), K()
-		VMOVDQU64(Mem{Base: plan, Index: address, Scale: 1, Disp: planIndex}, index)
-		KMOVW(Mem{Base: plan, Index: g, Scale: 2, Disp: planLow}, low)
-		KMOVW(Mem{Base: plan, Index: g, Scale: 2, Disp: planWhole}, whole)
-		slot := at(g)
-		for j := range source {
-			rotated, full := ZMM(), ZMM()
-			l.load(Mem{Base: source[j], Index: offset, Scale: 1}, index, rotated)
-			blend(l, low, waiting[j], rotated, full)
-			VMOVDQU64(full, Mem{Base: slot, Disp: j * stride})
-			blend(l, whole, rotated, full, waiting[j])
+	planned := func(class, field int) Mem {
+		return Mem{Base: plan, Index: g, Scale: 2, Disp: class*planSize + field}
+	}
+	slots := func() []Register {
+		at := make([]Register, classes)
+		for class := range at {
+			at[class] = GP64()
+			MOVWQZX(planned(class, planSlot), at[class])
+			ADDQ(rings[class], at[class])
 		}
-		ADDQ(U32(64), address)
-		ADDQ(U32(64/l.to*l.from), offset)
-	})
-	slot = at(g)
-	for j := range waiting {
-		VMOVDQU64(waiting[j], Mem{Base: slot, Disp: j * stride})
+		return at
+	}
+	slot := slots()
+	waiting := make([][]VecVirtual, classes)
+	for class := range waiting {
+		for j := range width {
+			waiting[class] = append(waiting[class], ZMM())
+			VMOVDQU64(Mem{Base: slot[class], Disp: j * stride}, waiting[class][j])
+		}
+	}
+	load := func(j int) [2]VecVirtual {
+		x := [2]VecVirtual{ZMM(), ZMM()}
+		l.load(Mem{Base: source[j], Index: offset, Scale: 1}, x[0])
+		l.load(Mem{Base: source[j], Index: offset, Scale: 1, Disp: 64 / l.to * l.from}, x[1])
+		return x
+	}
+	Label("group")
+	index := make([][2]VecVirtual, classes)
+	free, whole := make([]Register, classes), make([]Register, classes)
+	for class := range classes {
+		index[class], free[class], whole[class] = [2]VecVirtual{ZMM(), ZMM()}, K(), K()
+		list := GP64()
+		MOVWQZX(planned(class, planList), list)
+		for i := range index[class] {
+			VMOVDQU64(Mem{Base: plan, Index: list, Scale: 1, Disp: class*planSize + 64*i}, index[class][i])
+		}
+		KMOVW(planned(class, planFree), free[class])
+		KMOVW(planned(class, planWhole), whole[class])
+	}
+	slot = slots()
+	for j := range source {
+		x := load(j)
+		for class, w := range waiting {
+			l.merge(l.permute(x, index[class][0]), free[class], w[j])
+			VMOVDQU64(w[j], Mem{Base: slot[class], Disp: j * stride})
+			l.merge(l.permute(x, index[class][1]), whole[class], w[j])
+		}
+	}
+	for class, w := range waiting {
+		once := fmt.Sprintf("once%d", class)
+		CMPW(planned(class, planTwice), Imm(0))
+		JEQ(LabelRef(once))
+		second, list, third := GP64(), GP64(), ZMM()
+		MOVWQZX(planned(class, planSlot), second)
+		ADDQ(U32(64), second)
+		ANDQ(U32(stride-64-1), second) // a ring's size is a power of two
+		ADDQ(rings[class], second)
+		MOVWQZX(planned(class, planList), list)
+		VMOVDQU64(Mem{Base: plan, Index: list, Scale: 1, Disp: class*planSize + 128}, third)
+		for j := range source {
+			VMOVDQU64(w[j], Mem{Base: second, Disp: j * stride})
+			VMOVDQA64(l.permute(load(j), third), w[j])
+		}
+		Label(once)
+	}
+	ADDQ(U32(2*64/l.to*l.from), offset)
+	INCQ(g)
+	CMPQ(g, Imm(uint64(stretch*l.to/128)))
+	JLT(LabelRef("group"))
+	slot = slots()
+	for class, w := range waiting {
+		for j := range w {
+			VMOVDQU64(w[j], Mem{Base: slot[class], Disp: j * stride})
+		}
 	}
 	VZEROUPPER()
 	RET()
-}
-
-// blend takes yes where the mask is set, no elsewhere.
-func blend(l loader, mask Register, yes, no, dst VecVirtual) {
-	if l.to == 8 {
-		VPBLENDMQ(yes, no, mask, dst)
-	} else {
-		VPBLENDMD(yes, no, mask, dst)
-	}
 }
 
 // kinds says how eight numbers of each kind become float64; integers go through

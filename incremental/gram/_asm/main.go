@@ -17,19 +17,21 @@ import (
 // What the package and its assembly agree on; the package's tests compare.
 const (
 	lanes      = 8
-	tileStride = (256 + lanes) * 8 // bytes between the columns of a tile
-	columnSize = 32                // bytes of a Column; its first word is the address
-	dealBlock  = 5                 // columns that are dealt together
+	stretch    = 256
+	tileStride = (stretch + lanes) * 8 // bytes between the columns of a tile
+	columnSize = 32                    // bytes of a Column; its first word is the address
+	dealBlock  = 5                     // columns that are dealt together
 
 	ringStride32 = 512*4 + 64 // bytes between the columns of a ring
 	ringStride64 = 512*8 + 64
 
-	// The fields of a plan, whose groups are of 16 rows (4-byte elements) or
-	// of 8 rows (8-byte elements).
-	planIndex = 0             // [32][64]byte
-	planSlot  = 32 * 64       // [33]uint16
-	planLow   = planSlot + 66 // [32]uint16
-	planWhole = planLow + 64  // [32]uint16
+	// The fields of a plan, and the distance between those of two classes.
+	planSlot  = 35 * 64
+	planList  = planSlot + 34
+	planFree  = planList + 34
+	planWhole = planFree + 34
+	planTwice = planWhole + 34
+	planSize  = 2 * 38 * 64
 )
 
 func main() {
@@ -38,6 +40,8 @@ func main() {
 	for h := 1; h <= avx512Block; h++ {
 		rectangleAVX512(h)
 		triangleAVX512(h)
+		directRectangleAVX512(h)
+		directTriangleAVX512(h)
 	}
 	for h := 1; h <= avx2Block; h++ {
 		rectangleAVX2(h)
@@ -46,10 +50,12 @@ func main() {
 	plan(4)
 	plan(8)
 	for _, l := range loaders {
-		if l.from == l.to {
-			deal(l, dealBlock)
+		for _, classes := range []int{1, 2} {
+			if l.from == l.to {
+				deal(l, dealBlock, classes)
+			}
+			deal(l, 1, classes)
 		}
-		deal(l, 1)
 	}
 	for _, k := range kinds {
 		pack(k.name, k.size, k.load)

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"streamd/cmd/streamd/bench"
@@ -50,11 +51,14 @@ func (f *benchFlags) run(s *surroundings, measure func(bench.Plan, *bench.Report
 	if isTerminal(s.stderr) {
 		began := time.Now()
 		plan.Progress = func(what string, done float64) {
-			line := fmt.Sprintf("%s: %.0f %%", what, 100*done)
+			line := fmt.Sprintf("%.0f %%", 100*done)
 			if done > 0 {
 				left := time.Duration(float64(time.Since(began)) * (1 - done) / done)
 				line += fmt.Sprintf(", %s left", left.Round(time.Second))
 			}
+			line += ": " + strings.TrimPrefix(what, "Benchmark")
+			// A line that is wrapped could not be taken away again.
+			line = line[:min(len(line), 79)]
 			fmt.Fprint(s.stderr, eraseLine+line)
 		}
 		out = &undrawing{out, s.stderr}

@@ -19,9 +19,9 @@
 //	{"results":[{"benchmark":"gram","features":10,"type":"float32","threads":1,"rounds":5,"ns_per_row":6.1,"read_ratio":1.3},…]}
 //
 // A read_ratio, copy_ratio, write_ratio or http_ratio is the case's time over
-// that of a baseline that cannot be beaten: 1 is perfect, more is worse. A
-// drain_ratio and a peak_share are shares of such a baseline's rate: 1 is
-// perfect, less is worse. Ratios to another way to do the same (purego_ratio,
-// gonum_ratio, encoding_json_ratio, …) are speed-ups, the other way's time over
-// the case's: more is better.
+// that of a baseline that moves the same bytes and does nothing with them: 1 is
+// perfect, more is worse. A drain_ratio and a peak_share are shares of such a
+// baseline's rate: 1 is perfect, less is worse. Ratios to another way to do the
+// same (purego_ratio, gonum_ratio, encoding_json_ratio, …) are speed-ups, the
+// other way's time over the case's: more is better.
 package bench

@@ -19,11 +19,12 @@ import (
 // several threads each has its share of the blocks.
 //
 // Baselines, on as many threads: reading the same bytes, numbers and class
-// codes, with the widest loads (ReadRatio); fused multiply-adds between registers (PeakShare counts
-// the kernel's useful ones, n(n+1)/2 per row, each two operations); the pure-Go
-// specification of the kernel (PureGoRatio); gonum's Dsyrk on float64 rows of
-// one class, row by row as it likes them, packed and converted already
-// (GonumRatio).
+// codes, with the widest loads (ReadRatio); fused multiply-adds between
+// registers (PeakShare counts the kernel's useful ones, n(n+1)/2 per row, each
+// two operations); gonum's Dsyrk on float64 rows of one class, row by row as it
+// likes them, packed and converted already (GonumRatio). In a program built
+// without assembly, reading is by words and the peak is that of math.FMA, one
+// number at a time.
 type Gram struct {
 	Features []int
 	Types    []Type
@@ -37,8 +38,7 @@ const PeakGFLOPPerSecond Key = "peak_gflop_per_second"
 
 // What takes n² times as long per row is done by fewer rows at a time, so that
 // a round is not much longer than it should be: these bound the multiply-adds
-// of a block and, as they are slow, of a piece of the work of the pure-Go
-// baselines.
+// of a block and, as they are slow, of a piece of the work of baselines in Go.
 const (
 	maxBlockWork = 1 << 30
 	maxPieceWork = 1 << 26

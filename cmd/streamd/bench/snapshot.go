@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"streamd/incremental"
@@ -18,8 +19,9 @@ import (
 // a change of a few blocks, opening, and verifying all of it.
 //
 // The baseline of a save is to write as many bytes to another file there and to
-// make them durable, once (WriteRatio); that of the others is to read the bytes
-// of the file, from the system's cache as they do (ReadRatio).
+// make them durable, once (WriteRatio); that of the others is to read the whole
+// file, from the system's cache as they do (ReadRatio). Opening leaves the
+// summaries unread, so that it can take less.
 type Snapshot struct {
 	Features []int
 	Blocks   []int  // live
@@ -101,6 +103,7 @@ type snapshotFile struct {
 	others    [2]*incremental.Summary // what blocks are replaced by, in turn
 	next      int                     // number of the replacement to come
 	info      snapshot.SaveInfo       // of the last save
+	buffer    []byte                  // of the baselines
 }
 
 var snapshotSettings = snapshot.Settings{Topic: "bench", Unit: "message"}
@@ -177,7 +180,8 @@ func (f *snapshotFile) write() (int64, error) {
 		return 0, err
 	}
 	defer file.Close()
-	if _, err := file.Write(make([]byte, f.info.Bytes)); err != nil {
+	f.buffer = slices.Grow(f.buffer[:0], int(f.info.Bytes))[:f.info.Bytes]
+	if _, err := file.Write(f.buffer); err != nil {
 		return 0, err
 	}
 	if err := file.Sync(); err != nil {
@@ -193,9 +197,9 @@ func (f *snapshotFile) read() (int64, error) {
 		return 0, err
 	}
 	defer file.Close()
-	piece := make([]byte, 1<<20)
+	f.buffer = slices.Grow(f.buffer[:0], 1<<20)[:1<<20] // at a time
 	for {
-		switch _, err := file.Read(piece); {
+		switch _, err := file.Read(f.buffer); {
 		case errors.Is(err, io.EOF):
 			return f.rows(), nil
 		case err != nil:

@@ -23,6 +23,10 @@ type Solve struct {
 	Classes  []int
 }
 
+// CopyShare is the part of the time that copying the sums takes, during which
+// they must not change.
+const CopyShare Key = "copy_share"
+
 // How planes are asked for.
 var solveOptions = []struct {
 	name string
@@ -69,7 +73,7 @@ func (c Solve) Measure(ctx context.Context, plan Plan, report *Report) error {
 				}
 				result.Samples = samples[0]
 				result.Add(Seconds, func(i int) float64 { return samples[0][i].NsPerOp() / 1e9 })
-				result.Add("copy_share", func(i int) float64 { return samples[1][i].NsPerOp() / samples[0][i].NsPerOp() })
+				result.Add(CopyShare, func(i int) float64 { return samples[1][i].NsPerOp() / samples[0][i].NsPerOp() })
 				result.AddSpeedup(GonumRatio, samples[2])
 				if err := report.Add(result); err != nil {
 					return err

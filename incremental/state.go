@@ -101,36 +101,44 @@ func (s *State) add(b *Summary, sign float64) {
 }
 
 // shift adds the sums of a block, moved from its origin c to zero: with
-// d = x − c and t = Σvd,
+// d = x − c, t = Σvd and w = t + Σv·c,
 //
-//	Σvx   = t + Σv·c
-//	Σvxx' = Σvdd' + t c' + c t' + Σv·cc'
+//	Σvx   = w
+//	Σvxx' = Σvdd' + t c' + c w'
 //
-// every product without rounding.
+// every sum and product without rounding. An exact w is the sum of up to three
+// float64 numbers, mostly of one or two, so that an entry of Σvxx' has five to
+// seven terms.
 func (c *classState) shift(from *classSummary, origin []float64, sign float64) {
 	v := sign * from.weight
 	c.weight.Add(0, v)
-	p := 0
-	for j, cj := range origin {
-		tj := sign * from.s[j]
-		c.s.Add(j, tj)
-		if cj != 0 {
-			c.s.AddProduct(j, v, cj)
+	var w [3][]float64
+	for i := range w {
+		w[i] = make([]float64, len(origin))
+	}
+	used := 0 // parts of w that are not all zero
+	for k, ck := range origin {
+		hi, lo := twoProduct(v, ck)
+		w0, e := twoSum(sign*from.s[k], hi)
+		w1, w2 := twoSum(e, lo)
+		for i, x := range [...]float64{w0, w1, w2} {
+			if x != 0 {
+				w[i][k] = x
+				used = max(used, i+1)
+				c.s.Add(k, x)
+			}
 		}
-		for k, ck := range origin[:j+1] {
-			c.cross.Add(p, sign*from.cross[p])
-			if cj != 0 {
-				c.cross.AddProduct(p, sign*from.s[k], cj)
-			}
-			if ck != 0 {
-				c.cross.AddProduct(p, tj, ck)
-			}
-			if cj != 0 && ck != 0 {
-				hi, lo := twoProduct(cj, ck)
-				c.cross.AddProduct(p, v, hi)
-				c.cross.AddProduct(p, v, lo)
-			}
-			p++
+	}
+	for j, cj := range origin {
+		// Term by term along the row: the additions to one sum wait for each
+		// other, those to neighbours do not.
+		p := gram.PackedLen(j)
+		for k, x := range from.cross[p : p+j+1] {
+			c.cross.Add(p+k, sign*x)
+		}
+		c.cross.AddProducts(p, sign*from.s[j], origin[:j+1])
+		for _, part := range w[:used] {
+			c.cross.AddProducts(p, cj, part[:j+1])
 		}
 	}
 }

@@ -171,9 +171,9 @@ func (s *Summary) check(b *Block) error {
 }
 
 // fits says whether every term that the summary gives to a State fits its
-// sums. The terms are Σv, the sums about the origin c, the products Σv·c_j,
-// c_k·Σv(x−c)_j and Σv·c_j·c_k, and the rounding errors of those products,
-// which are multiples of the product of the factors' lowest bits. (For numbers
+// sums. The terms are Σv, the sums about the origin c, w_j = Σv(x−c)_j + Σv·c_j,
+// the products c_k·Σv(x−c)_j and c_j·w_k, and the rounding errors of those sums
+// and products, which are multiples of the factors' lowest bits. (For numbers
 // in range the lowest bit is 2^-494 or above and the sums are below 2^330.)
 func (s *Summary) fits() bool {
 	var origin span
@@ -190,7 +190,8 @@ func (s *Summary) fits() bool {
 		for _, x := range c.cross {
 			second.cover(x)
 		}
-		terms := []span{weight, first, second, weight.times(origin), first.times(origin), weight.times(origin).times(origin)}
+		shifted := first.plus(weight.times(origin))
+		terms := []span{weight, shifted, second, shifted.times(origin)}
 		for _, t := range terms {
 			if t.bad || t.used && (t.low < exact.MinExponent || t.high > exact.MaxExponent) {
 				return false
@@ -221,6 +222,18 @@ func (s *span) cover(x float64) {
 	}
 	t.bad = s.bad
 	*s = t
+}
+
+// plus bounds the terms of s + t and their sums.
+func (s span) plus(t span) span {
+	if !s.used || !t.used {
+		if t.used {
+			s.low, s.high, s.used = t.low, t.high, true
+		}
+		s.bad = s.bad || t.bad
+		return s
+	}
+	return span{low: min(s.low, t.low), high: max(s.high, t.high) + 1, used: true, bad: s.bad || t.bad}
 }
 
 func (s span) times(t span) span {

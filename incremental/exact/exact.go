@@ -91,6 +91,35 @@ func (v *Vector) Len() int { return v.n }
 
 // Add adds x to sum i. It panics unless Fits(x). Adding −x undoes it.
 func (v *Vector) Add(i int, x float64) {
+	// The usual case: a normal number, with a limb to spare above it in the
+	// window. (A zero is as if far below every window, and Inf and NaN are far
+	// above.)
+	b := math.Float64bits(x)
+	shift := int(b>>52&0x7ff) - (1075 + unit + 64*v.low)
+	k := shift >> 6
+	if uint(k) >= uint(max(v.width-2, 0)) {
+		v.addAnywhere(i, x)
+		return
+	}
+	mantissa := b&(1<<52-1) | 1<<52
+	r := uint(shift) & 63
+	lo, hi := mantissa<<r, mantissa>>1>>(63-r)
+	// Subtracting is adding to the complement. Signs are as good as random: a
+	// branch on them would be taken wrongly half the time.
+	sign := uint64(int64(b) >> 63)
+	e := v.limb[i*v.width+k : (i+1)*v.width]
+	l, c := bits.Add64(e[0]^sign, lo, 0)
+	e[0] = l ^ sign
+	l, c = bits.Add64(e[1]^sign, hi, c)
+	e[1] = l ^ sign
+	for k := 2; c != 0 && k < len(e); k++ {
+		l, c = bits.Add64(e[k]^sign, 0, c)
+		e[k] = l ^ sign
+	}
+}
+
+// addAnywhere is Add for any number, and for any window.
+func (v *Vector) addAnywhere(i int, x float64) {
 	if x == 0 {
 		return
 	}
@@ -125,12 +154,22 @@ func (v *Vector) Add(i int, x float64) {
 	}
 }
 
-// AddProduct adds a·b, not rounded, to sum i. The caller vouches that the
-// product and its rounding error fit and do not underflow.
-func (v *Vector) AddProduct(i int, a, b float64) {
-	p := float64(a * b)
-	v.Add(i, p)
-	v.Add(i, math.FMA(a, b, -p))
+// AddProducts adds a·b[k], not rounded, to sum i+k, for each k. The caller
+// vouches that the products and their rounding errors fit and do not underflow.
+func (v *Vector) AddProducts(i int, a float64, b []float64) {
+	if a == 0 {
+		return
+	}
+	for k, x := range b {
+		if x == 0 {
+			continue
+		}
+		p := float64(a * x)
+		v.Add(i+k, p)
+		if e := math.FMA(a, x, -p); e != 0 {
+			v.Add(i+k, e)
+		}
+	}
 }
 
 // widen makes the window cover limbs low to high.

@@ -94,12 +94,12 @@ func TestSumIsAFunctionOfItsTerms(t *testing.T) {
 	}
 }
 
-func TestAddProductIsExact(t *testing.T) {
+func TestAddProductsIsExact(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 0))
 	for range 1000 {
 		a, b := r.NormFloat64()*math.Ldexp(1, r.IntN(100)-50), r.NormFloat64()
 		v := NewVector(1)
-		v.AddProduct(0, a, b)
+		v.AddProducts(0, a, []float64{b})
 		hi, lo := v.Split(0)
 		if whi, wlo := split(new(big.Float).SetPrec(precision).Mul(bigOf(a), bigOf(b))); hi != whi || lo != wlo {
 			t.Fatalf("%g·%g: %g + %g, want %g + %g", a, b, hi, lo, whi, wlo)

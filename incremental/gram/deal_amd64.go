@@ -63,7 +63,7 @@ type dealer struct {
 }
 
 type (
-	deal    = func(first, second, columns *byte, from int, plan *byte)
+	deal = func(first, second, columns *byte, from int, plan *byte)
 )
 
 // deals has, for each kind, what deals one column, and five if that exists, to

@@ -62,12 +62,12 @@ func pick() *variant {
 const (
 	blockAVX512 = 5
 	blockAVX2   = 3
-	panelRight  = 15
+	panelRight  = 60
 	panelLeft   = 240
 
 	// directColumns is the greatest number of columns that are summed without
 	// a tile.
-	directColumns = 4096
+	directColumns = 100
 )
 
 func accumulateAVX512(s, cross, left, right []float64, n, rows int) {

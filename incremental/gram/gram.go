@@ -74,12 +74,12 @@ type variant struct {
 	// pack writes rows from to to of the columns, less their origins, to the
 	// columns of a tile.
 	pack func(tile []float64, columns []Column, from, to int, c []float64)
-	// direct adds the sums of the stretch of unweighted rows from row from on,
-	// without a tile, or says that it cannot.
+	// direct, if any, adds the sums of the stretch of unweighted rows from row
+	// from on without a tile, or says that it cannot. The stretch of next from
+	// row nextFrom on is a hint of what will be read soon.
 	direct func(sum *Sums, columns []Column, from int, c []float64, next []Column, nextFrom int) bool
-	// deals says that rows of few classes can be dealt out; otherwise they are
-	// sorted.
-	deals bool
+	// deal, if any, is a faster sumSorted for few classes.
+	deal func(k *Kernel, sums []Sums, columns []Column, codes []int32, weights []float64)
 }
 
 var reference = variant{name: "reference", accumulate: accumulate, pack: packColumns}
@@ -117,11 +117,17 @@ func (k *Kernel) Sum(sums []Sums, columns []Column, codes []int32, weights, c []
 	switch {
 	case len(sums) == 1 && !anyZero(weights):
 		k.sumAll(&sums[0], columns, codes, weights)
-	case k.variant.deals && dealable(len(sums), n+1):
-		k.sumDealt(sums, columns, codes, weights)
+	case k.variant.deal != nil && dealable(len(sums), n):
+		k.variant.deal(k, sums, columns, codes, weights)
 	default:
 		k.sumSorted(sums, columns, codes, weights)
 	}
+}
+
+// dealable says whether rows of that many classes are dealt rather than sorted:
+// beyond these bounds of time and of memory (some 32 MB) sorting takes over.
+func dealable(classes, columns int) bool {
+	return classes <= 16 && classes*columns <= 8192
 }
 
 func anyZero(weights []float64) bool {
@@ -155,7 +161,8 @@ func (k *Kernel) sumAll(sum *Sums, columns []Column, codes []int32, weights []fl
 	}
 }
 
-// addDirectly adds rows from to to without a tile, when that can be done.
+// addDirectly adds the unweighted rows from to to without a tile, when that can
+// be done.
 func (k *Kernel) addDirectly(sum *Sums, columns []Column, from, to int, next []Column, nextFrom int) bool {
 	if to-from < stretch || k.variant.direct == nil || len(columns) == 0 {
 		return false

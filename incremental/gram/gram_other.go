@@ -9,9 +9,3 @@ var (
 
 // No variant here deals.
 type dealer struct{}
-
-func dealable(classes, columns int) bool { return false }
-
-func (k *Kernel) sumDealt(sums []Sums, columns []Column, codes []int32, weights []float64) {
-	panic("gram: no variant deals")
-}

@@ -15,7 +15,7 @@ func rowCounts() []int {
 	for m := 1; m <= 4*lanes+1; m++ {
 		counts = append(counts, m)
 	}
-	return append(counts, 63, 64, 65, stretch-1, stretch, stretch+1, 2*stretch+13, 5*stretch-1)
+	return append(counts, 63, 64, 65, stretch-1, stretch, stretch+1, 2*stretch+13, 5*stretch-1, 9*stretch)
 }
 
 // specification is the package comment, read literally: one row after another.
@@ -129,6 +129,15 @@ func mixedColumns(r *rand.Rand, n, m int) []Column {
 	return columns
 }
 
+// floatColumns are all of float32, from odd places in memory on.
+func floatColumns(r *rand.Rand, n, m int) []Column {
+	columns := make([]Column, n)
+	for j := range columns {
+		columns[j] = ColumnOf(numbers[float32](r, m+1+j, func() float64 { return r.NormFloat64() + 100 })).Slice(1+j, m+1+j)
+	}
+	return columns
+}
+
 func numbers[T Number](r *rand.Rand, m int, next func() float64) []T {
 	v := make([]T, m)
 	for i := range v {
@@ -146,6 +155,9 @@ func TestSumIsTheSpecificationBitForBit(t *testing.T) {
 			}
 			r := rand.New(rand.NewPCG(uint64(n), uint64(m)))
 			columns := mixedColumns(r, n, m)
+			if m%3 == 0 { // the hot case
+				columns = floatColumns(r, n, m)
+			}
 			c := numbers[float64](r, n, r.NormFloat64)
 			for _, classes := range []int{1, 2, 3, maxTestedClasses} {
 				codes := numbers[int32](r, m, func() float64 { return float64(r.IntN(classes)) })
@@ -166,6 +178,51 @@ func TestSumIsTheSpecificationBitForBit(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// A class may have nearly all rows, so that a group of rows fills two slots of
+// its ring at once, or nearly none; runs of rows may be of one class.
+func TestUnevenClasses(t *testing.T) {
+	const n, m = 11, 8*stretch + 3
+	r := rand.New(rand.NewPCG(8, 8))
+	both := map[string][]Column{"float32": floatColumns(r, n, m), "mixed": mixedColumns(r, n+20, m)}
+	run := int32(0)
+	for what, code := range map[string]func() float64{
+		"nearly all":  func() float64 { return math.Floor(r.Float64() + 0.01) },
+		"nearly none": func() float64 { return math.Ceil(r.Float64() - 0.01) },
+		"runs": func() float64 {
+			if r.IntN(100) == 0 {
+				run = int32(r.IntN(3))
+			}
+			return float64(run)
+		},
+	} {
+		codes := numbers[int32](r, m, code)
+		for kinds, columns := range both {
+			c := make([]float64, len(columns))
+			want := specification(4, columns, codes, nil, c)
+			for _, k := range kernels(t) {
+				got := make([]Sums, 4)
+				k.Sum(got, columns, codes, nil, c)
+				same(t, fmt.Sprintf("%s, %s, %s", k.variant.name, what, kinds), got, want)
+			}
+		}
+	}
+}
+
+// Wide enough for several panels of columns.
+func TestWideBlocks(t *testing.T) {
+	const n, m = 2*240 + 23, stretch + 40
+	r := rand.New(rand.NewPCG(10, 10))
+	columns := floatColumns(r, n, m)
+	codes := numbers[int32](r, m, func() float64 { return float64(r.IntN(10) / 9) })
+	c := numbers[float64](r, n, r.NormFloat64)
+	want := specification(2, columns, codes, nil, c)
+	for _, k := range kernels(t) {
+		got := make([]Sums, 2)
+		k.Sum(got, columns, codes, nil, c)
+		same(t, k.variant.name, got, want)
 	}
 }
 

@@ -64,7 +64,7 @@ keep, when the class has position rows already, and gives the position after the
 		SHRQ(Imm(uint64(shift)), filled)
 		MOVQ(filled, list)
 		SHLQ(Imm(6), list)
-		MOVW(list.As16(), field(planList, g))
+		MOVW(list.As16(), field(planBegin, g))
 		ADDQ(start, list)
 		ANDQ(U32(64*(slots(size)-1)), list)
 		MOVW(list.As16(), field(planSlot, g))
@@ -219,7 +219,7 @@ on, that are of %d classes where the plans have them in the rings first and seco
 	for class := range classes {
 		index[class], free[class], whole[class] = [2]VecVirtual{ZMM(), ZMM()}, K(), K()
 		list := GP64()
-		MOVWQZX(planned(class, planList), list)
+		MOVWQZX(planned(class, planBegin), list)
 		for i := range index[class] {
 			VMOVDQU64(Mem{Base: plan, Index: list, Scale: 1, Disp: class*planSize + 64*i}, index[class][i])
 		}
@@ -244,7 +244,7 @@ on, that are of %d classes where the plans have them in the rings first and seco
 		ADDQ(U32(64), second)
 		ANDQ(U32(stride-64-1), second) // a ring's size is a power of two
 		ADDQ(rings[class], second)
-		MOVWQZX(planned(class, planList), list)
+		MOVWQZX(planned(class, planBegin), list)
 		VMOVDQU64(Mem{Base: plan, Index: list, Scale: 1, Disp: class*planSize + 128}, third)
 		for j := range source {
 			VMOVDQU64(w[j], Mem{Base: second, Disp: j * stride})

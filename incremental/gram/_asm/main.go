@@ -27,8 +27,8 @@ const (
 
 	// The fields of a plan, and the distance between those of two classes.
 	planSlot  = 35 * 64
-	planList  = planSlot + 34
-	planFree  = planList + 34
+	planBegin = planSlot + 34
+	planFree  = planBegin + 34
 	planWhole = planFree + 34
 	planTwice = planWhole + 34
 	planSize  = 2 * 38 * 64

@@ -1,0 +1,62 @@
+package gram
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"syscall"
+	"testing"
+	"unsafe"
+)
+
+// Columns that end, or begin, where memory cannot be read: one element too many
+// is a fault.
+func TestNothingBeyondAColumnIsRead(t *testing.T) {
+	t.Run("float32", guarded[float32])
+	t.Run("float64", guarded[float64])
+	t.Run("int8", guarded[int8])
+	t.Run("uint16", guarded[uint16])
+}
+
+func guarded[T Number](t *testing.T) {
+	const n = 6
+	r := rand.New(rand.NewPCG(11, 11))
+	size := int(unsafe.Sizeof(T(0)))
+	page := syscall.Getpagesize()
+	for _, m := range []int{1, 3, 8, 15, 16, 17, 31, 33, stretch - 1, stretch, stretch + 1, 2*stretch + 9} {
+		for _, atEnd := range []bool{true, false} {
+			columns := make([]Column, n)
+			for j := range columns {
+				inner := (m*size + page - 1) / page * page
+				memory, err := syscall.Mmap(-1, 0, inner+2*page, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { syscall.Munmap(memory) })
+				for _, guard := range [][]byte{memory[:page], memory[page+inner:]} {
+					if err := syscall.Mprotect(guard, syscall.PROT_NONE); err != nil {
+						t.Fatal(err)
+					}
+				}
+				first := page
+				if atEnd {
+					first += inner - m*size
+				}
+				v := unsafe.Slice((*T)(unsafe.Pointer(&memory[first])), m)
+				for i := range v {
+					v[i] = T(r.IntN(100))
+				}
+				columns[j] = ColumnOf(v)
+			}
+			for _, classes := range []int{1, 2, 3, maxTestedClasses} {
+				codes := numbers[int32](r, m, func() float64 { return float64(r.IntN(classes)) })
+				c := make([]float64, n)
+				want := specification(classes, columns, codes, nil, c)
+				for _, k := range kernels(t) {
+					got := make([]Sums, classes)
+					k.Sum(got, columns, codes, nil, c)
+					same(t, fmt.Sprintf("%s m=%d classes=%d at the end: %t", k.variant.name, m, classes, atEnd), got, want)
+				}
+			}
+		}
+	}
+}

@@ -191,6 +191,8 @@ func (b *Billion) interrupt(ctx context.Context, r *run, why error) error {
 			return fmt.Errorf("stopped before point %d of %d; the same command goes on from there: %w", r.NextRow, b.Rows, context.Canceled)
 		}
 		why = errors.Join(why, err)
+	} else if ctx.Err() != nil {
+		why = fmt.Errorf("stopped before point %d of %d, and nothing is kept: %w", r.NextRow, b.Rows, context.Canceled)
 	}
 	return errors.Join(why, b.clear(r))
 }

@@ -31,7 +31,10 @@ type KafkaSource struct {
 }
 
 const (
-	// logBytes is about what the topic keeps, all its partitions together.
+	// logBytes is what the topic keeps at least, all its partitions together.
+	// Brokers look for what is beyond it every log.retention.check.interval.ms,
+	// five minutes unless told otherwise: as much as comes in that time is there
+	// in addition.
 	logBytes = 2 << 30
 
 	// mostBehind is how many messages of a partition the daemon may be behind.

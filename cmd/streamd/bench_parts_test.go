@@ -17,7 +17,7 @@ var partsBenchmarks = []struct {
 	keys    string
 }{
 	{"gram --features 3,12 --type float32,float64 --threads 1,2 --rows 300 --megabytes 1", 8,
-		"features type threads rows ns_per_row rows_per_second gb_per_second gflop_per_second read_ratio peak_gflop_per_second peak_share gonum_ratio"},
+		"features type threads rows ns_per_row rows_per_second gb_per_second gflop_per_second read_ratio peak_gflop_per_second peak_share purego_ratio gonum_ratio"},
 	{"wire --format arrow,libsvm --features 3 --threads 1,2 --rows 40", 4,
 		"format features type threads rows ns_per_row rows_per_second gb_per_second bytes_per_row copy_ratio"},
 	{"wire --format json --features 3,4 --threads 1 --rows 40 --type float64", 2,

@@ -84,6 +84,10 @@ type variant struct {
 
 var reference = variant{name: "reference", accumulate: accumulate, pack: packColumns}
 
+// NewReference returns a Kernel that computes in pure Go, by the specification,
+// whatever the processor has: for those who compare.
+func NewReference() *Kernel { return &Kernel{variant: &reference} }
+
 // Sum computes the sums of each class of a block. It overwrites sums, and
 // makes the slices of those classes that have rows, for the caller to keep.
 //

@@ -21,10 +21,10 @@ import (
 // Baselines, on as many threads: reading the same bytes, numbers and class
 // codes, with the widest loads (ReadRatio); fused multiply-adds between
 // registers (PeakShare counts the kernel's useful ones, n(n+1)/2 per row, each
-// two operations); gonum's Dsyrk on float64 rows of one class, row by row as it
-// likes them, packed and converted already (GonumRatio). In a program built
-// without assembly, reading is by words and the peak is that of math.FMA, one
-// number at a time.
+// two operations); the kernel's specification in Go (PureGoRatio); gonum's Dsyrk
+// on float64 rows of one class, row by row as it likes them, packed and
+// converted already (GonumRatio). In a program built without assembly, reading
+// is by words and the peak is that of math.FMA, one number at a time.
 type Gram struct {
 	Features []int
 	Types    []Type
@@ -78,7 +78,7 @@ func (c Gram) Measure(ctx context.Context, plan Plan, report *Report) error {
 func (c Gram) measure(ctx context.Context, plan Plan, r *Result, v *values, n, threads int) error {
 	rows, perRow := c.rows(n), n*v.t.size()+codeSize
 	few := min(rows, rowsWithin(maxPieceWork, n))
-	kernel, read := make([]work, threads), make([]work, threads)
+	kernel, reference, read := make([]work, threads), make([]work, threads), make([]work, threads)
 	dsyrk, peak := make([]work, threads), make([]work, threads)
 	for i := range threads {
 		s := v.stream(i, threads, rows, n)
@@ -89,6 +89,12 @@ func (c Gram) measure(ctx context.Context, plan Plan, r *Result, v *values, n, t
 			b := s.next()
 			k.Sum(sums, b.Columns, b.Codes, nil, origin)
 			return int64(rows), nil
+		}
+		pureGo := gram.NewReference()
+		reference[i] = func() (int64, error) {
+			b := slice(s.next(), 0, few)
+			pureGo.Sum(sums, b.Columns, b.Codes, nil, origin)
+			return int64(few), nil
 		}
 		read[i] = func() (int64, error) {
 			for _, b := range s.nextBytes() {
@@ -108,7 +114,8 @@ func (c Gram) measure(ctx context.Context, plan Plan, r *Result, v *values, n, t
 		Side{"kernel", Loop(kernel...)},
 		Side{"read", Loop(read...)},
 		Side{"gonum", Loop(dsyrk...)},
-		Side{"multiply-add", Loop(peak...)})
+		Side{"multiply-add", Loop(peak...)},
+		Side{"pure Go", Loop(reference...)})
 	if err != nil {
 		return err
 	}
@@ -121,6 +128,7 @@ func (c Gram) measure(ctx context.Context, plan Plan, r *Result, v *values, n, t
 	r.AddBound(ReadRatio, samples[1])
 	r.Add(PeakGFLOPPerSecond, func(i int) float64 { return peakPerSecond(i) / 1e9 })
 	r.Add(PeakShare, func(i int) float64 { return perSecond(i) / peakPerSecond(i) })
+	r.AddSpeedup(PureGoRatio, samples[4])
 	r.AddSpeedup(GonumRatio, samples[2])
 	return nil
 }

@@ -169,7 +169,11 @@ func (c *benchBillionCmd) Run(ctx context.Context, s *surroundings) error {
 	if c.Source != "kafka" { // a replay shows how far it is
 		var rows atomic.Int64
 		b.Progress = rows.Store
-		defer s.watch("learning", func() advance {
+		what := "learning"
+		if c.Source == "file" {
+			what = "writing files, then learning"
+		}
+		defer s.watch(what, func() advance {
 			return advance{rows: rows.Load(), done: float64(rows.Load()) / float64(c.Rows)}
 		})()
 	}

@@ -46,6 +46,7 @@ type dealer struct {
 	position []int    // rows that each class has got
 	next     []int    // and will have got with the stretch in hand
 	sources  []Column // the features and the weights
+	alike    []int    // of each source: how many from it on can be dealt together
 	rings    []Column // for each class as many
 	memory   []byte
 	summed   int // rows, of all classes
@@ -111,7 +112,8 @@ func (k *Kernel) addDealt(sum *Sums, class, position, rows int, weighted bool) {
 	from := position / stretch % 2 * stretch
 	columns := z.rings[class*n:][:n]
 	z.summed += rows
-	if !weighted && k.addDirectly(sum, columns, from, from+rows, z.sources, z.summed+readAhead) {
+	if k.direct && rows == stretch {
+		k.addDirectly(sum, columns, from, z.sources, z.summed+readAhead)
 		return
 	}
 	k.variant.pack(k.tile, columns, from, from+rows, k.origin)
@@ -135,6 +137,10 @@ func (z *dealer) prepare(classes int, columns []Column, weights []float64) {
 	clear(z.position)
 	z.plans = grow(z.plans, 2*classes)
 
+	z.alike = grow(z.alike, len(z.sources))
+	for j := range z.sources {
+		z.alike[j] = alike(z.sources[j:min(j+dealBlock, len(z.sources))])
+	}
 	z.rings = z.rings[:0]
 	size := 0
 	for _, c := range z.sources {
@@ -216,7 +222,7 @@ func (z *dealer) deal(from, to int) {
 	n := len(z.sources)
 	for j := 0; j < n; {
 		columns, first := z.sources[j:], from
-		count := alike(columns)
+		count := z.alike[j]
 		if count == 0 || to-from < stretch {
 			z.one[0] = z.loosen(columns[0], from, to)
 			columns, first, count = z.one[:], 0, 1

@@ -60,6 +60,7 @@ type Kernel struct {
 	tile    []float64 // d: n columns of stride tileStride, and one of v
 	scaled  []float64 // u, where there are weights
 	origin  []float64 // c, and 0 for v
+	direct  bool      // whole stretches need no tile
 	sorter  sorter
 	dealer  dealer
 }
@@ -75,9 +76,10 @@ type variant struct {
 	// columns of a tile.
 	pack func(tile []float64, columns []Column, from, to int, c []float64)
 	// direct, if any, adds the sums of the stretch of unweighted rows from row
-	// from on without a tile, or says that it cannot. The stretch of next from
-	// row nextFrom on is a hint of what will be read soon.
-	direct func(sum *Sums, columns []Column, from int, c []float64, next []Column, nextFrom int) bool
+	// from on without a tile, for columns that isDirect. The stretch of next
+	// from row nextFrom on is a hint of what will be read soon.
+	direct   func(sum *Sums, columns []Column, from int, c []float64, next []Column, nextFrom int)
+	isDirect func(columns []Column) bool
 	// deal, if any, is a faster sumSorted for few classes.
 	deal func(k *Kernel, sums []Sums, columns []Column, codes []int32, weights []float64)
 }
@@ -113,6 +115,7 @@ func (k *Kernel) Sum(sums []Sums, columns []Column, codes []int32, weights, c []
 		k.variant = fastest
 	}
 	clear(sums)
+	k.direct = weights == nil && k.variant.direct != nil && k.variant.isDirect(columns)
 	k.tile = grow(k.tile, (n+1)*tileStride)
 	if weights != nil {
 		k.scaled = grow(k.scaled, n*tileStride)
@@ -155,29 +158,24 @@ func (k *Kernel) sumAll(sum *Sums, columns []Column, codes []int32, weights []fl
 	n := len(columns)
 	for from := 0; from < len(codes); from += stretch {
 		to := min(from+stretch, len(codes))
+		if k.direct && to-from == stretch {
+			k.addDirectly(sum, columns, from, columns, to)
+			continue
+		}
 		if weights != nil {
 			copy(k.tile[n*tileStride:], weights[from:to])
-		} else if k.addDirectly(sum, columns, from, to, columns, to) {
-			continue
 		}
 		k.variant.pack(k.tile, columns, from, to, k.origin)
 		k.addTile(sum, n, to-from, weights != nil)
 	}
 }
 
-// addDirectly adds the unweighted rows from to to without a tile, when that can
-// be done.
-func (k *Kernel) addDirectly(sum *Sums, columns []Column, from, to int, next []Column, nextFrom int) bool {
-	if to-from < stretch || k.variant.direct == nil || len(columns) == 0 {
-		return false
-	}
+// addDirectly adds a stretch of rows without a tile.
+func (k *Kernel) addDirectly(sum *Sums, columns []Column, from int, next []Column, nextFrom int) {
 	sum.make(len(columns))
-	if !k.variant.direct(sum, columns, from, k.origin, next, nextFrom) {
-		return false
-	}
 	sum.Rows += stretch
 	sum.Weight += stretch
-	return true
+	k.variant.direct(sum, columns, from, k.origin, next, nextFrom)
 }
 
 // make makes the slices of a class that has had no rows so far.

@@ -25,6 +25,7 @@ var (
 		accumulate: accumulateAVX512,
 		pack:       packAVX512,
 		direct:     directAVX512,
+		isDirect:   isDirectAVX512,
 		deal:       (*Kernel).sumDealt,
 	}
 	// variants are slower to faster.
@@ -116,11 +117,8 @@ func forBlocks(n, block int, do func(j, h, k, blocks int)) {
 
 // directAVX512 sums a stretch of few float32 columns without a tile, and has the
 // stretch of next that begins at nextFrom brought from memory meanwhile.
-func directAVX512(sum *Sums, columns []Column, from int, c []float64, next []Column, nextFrom int) bool {
+func directAVX512(sum *Sums, columns []Column, from int, c []float64, next []Column, nextFrom int) {
 	n := len(columns)
-	if n > directColumns || alike(columns) < n || columns[0].kind != Float32 {
-		return false
-	}
 	from *= Float32.size()
 	nextFrom *= Float32.size()
 	for j := 0; j < n; j += blockAVX512 {
@@ -130,7 +128,11 @@ func directAVX512(sum *Sums, columns []Column, from int, c []float64, next []Col
 			directRectanglesAVX512[h](&sum.Cross[PackedLen(j)+k], j+1, bytesOf(columns[j:]), bytesOf(columns[k:]), from, &c[j], &c[k])
 		}
 	}
-	return true
+}
+
+func isDirectAVX512(columns []Column) bool {
+	n := len(columns)
+	return 0 < n && n <= directColumns && columns[0].kind == Float32 && alike(columns) == n
 }
 
 type (

@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/big"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"testing"
 )
@@ -81,6 +82,22 @@ func kernels(t testing.TB) []*Kernel {
 		all = append(all, &Kernel{variant: v})
 	}
 	return all
+}
+
+// The other tests run what this processor can run; this one says what that is.
+// With STREAMD_REQUIRE_VARIANTS set a variant that cannot be tested is a failure.
+func TestEveryVariantIsTested(t *testing.T) {
+	for _, v := range variants {
+		t.Run(v.name, func(t *testing.T) {
+			if v.missing == "" {
+				return
+			}
+			if os.Getenv("STREAMD_REQUIRE_VARIANTS") != "" {
+				t.Fatalf("this processor has no %s", v.missing)
+			}
+			t.Skipf("NOT TESTED: this processor has no %s", v.missing)
+		})
+	}
 }
 
 // mixedColumns are of all kinds and layouts, in runs long enough to be taken

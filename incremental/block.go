@@ -118,18 +118,24 @@ func (b *Block) FirstBadRow() *RowError {
 			break
 		}
 	}
+	// Stretches of a column, as its elements have to be converted anyway.
+	var buffer [256]float64
 	for j, c := range b.Columns {
-		for i := range m {
-			x := c.At(i)
-			if a := math.Abs(x); x == 0 || minFeature <= a && a < maxFeature {
-				continue
+		for from := 0; from < m; from += len(buffer) {
+			stretch := buffer[:min(len(buffer), m-from)]
+			c.Copy(stretch, from)
+			for i, x := range stretch {
+				if a := math.Abs(x); x == 0 || minFeature <= a && a < maxFeature {
+					continue
+				}
+				reason := fmt.Sprintf("the value is %v, outside the range of exact sums (0, or 1.4e-45 to 3.4e38 in magnitude)", x)
+				if x-x != 0 {
+					reason = fmt.Sprintf("the value is %v", x)
+				}
+				m = from + i
+				first = &RowError{Row: m, Feature: b.featureName(j), Reason: reason}
+				break
 			}
-			reason := fmt.Sprintf("the value is %v, outside the range of exact sums (0, or 1.4e-45 to 3.4e38 in magnitude)", x)
-			if x-x != 0 {
-				reason = fmt.Sprintf("the value is %v", x)
-			}
-			first, m = &RowError{Row: i, Feature: b.featureName(j), Reason: reason}, i
-			break
 		}
 	}
 	return first

@@ -235,6 +235,15 @@ func gather[T Number](dst []float64, c Column, rows []int32, origin float64) {
 	}
 }
 
+// Values is the column's elements as they lie in memory; ok is false when they
+// are not of type T or do not follow each other.
+func Values[T Number](c Column) (v []T, ok bool) {
+	if c.kind != kindOf[T]() || c.stride != 1 {
+		return nil, false
+	}
+	return elements[T](c), true
+}
+
 // Copy writes elements from, from+1, … to dst, as float64, until dst is full.
 // It panics when there are fewer.
 func (c Column) Copy(dst []float64, from int) {

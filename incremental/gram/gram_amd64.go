@@ -13,15 +13,15 @@ import (
 var (
 	avx2 = variant{
 		name:       "AVX2",
-		missing:    missing(features{"AVX2", cpu.X86.HasAVX2}, features{"FMA", cpu.X86.HasFMA}),
+		missing:    missing(feature{"AVX2", cpu.X86.HasAVX2}, feature{"FMA", cpu.X86.HasFMA}),
 		accumulate: accumulateAVX2,
 		pack:       packColumns,
 	}
 	avx512 = variant{
 		name: "AVX-512",
-		missing: missing(features{"AVX512F", cpu.X86.HasAVX512F}, features{"AVX512DQ", cpu.X86.HasAVX512DQ},
-			features{"AVX512BW", cpu.X86.HasAVX512BW}, features{"AVX512VL", cpu.X86.HasAVX512VL},
-			features{"BMI2", cpu.X86.HasBMI2}, features{"POPCNT", cpu.X86.HasPOPCNT}),
+		missing: missing(feature{"AVX512F", cpu.X86.HasAVX512F}, feature{"AVX512DQ", cpu.X86.HasAVX512DQ},
+			feature{"AVX512BW", cpu.X86.HasAVX512BW}, feature{"AVX512VL", cpu.X86.HasAVX512VL},
+			feature{"BMI2", cpu.X86.HasBMI2}, feature{"POPCNT", cpu.X86.HasPOPCNT}),
 		accumulate: accumulateAVX512,
 		pack:       packAVX512,
 		direct:     directAVX512,
@@ -33,12 +33,12 @@ var (
 	fastest  = pick()
 )
 
-type features struct {
+type feature struct {
 	name string
 	has  bool
 }
 
-func missing(needed ...features) string {
+func missing(needed ...feature) string {
 	for _, f := range needed {
 		if !f.has {
 			return f.name

@@ -59,7 +59,8 @@
 // payload stays unchanged so long. Only strings (features, classes) and the
 // Features slice may be kept. In steady state decoding allocates
 // nothing. An Arrow stream of one uncompressed batch is viewed, not copied,
-// unless its buffers are misaligned in memory or are booleans or float16.
+// unless its buffers are booleans or float16, or misaligned in memory on a
+// processor that cannot read them there.
 //
 // A Decoder, an Encoder and a Reader are each for one goroutine at a time.
 package wire

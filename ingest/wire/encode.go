@@ -331,8 +331,12 @@ func arrowNumbers(mem *[]uint64, c gram.Column) arrow.Array {
 
 func numbers[T gram.Number](mem *[]uint64, c gram.Column, typ arrow.DataType) arrow.Array {
 	out := words[T](mem, c.Len())
-	for i := range out {
-		out[i] = T(c.At(i))
+	if v, ok := gram.Values[T](c); ok {
+		copy(out, v)
+	} else {
+		for i := range out {
+			out[i] = T(c.At(i))
+		}
 	}
 	return primitive(typ, *mem, len(out))
 }

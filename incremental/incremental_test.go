@@ -9,6 +9,7 @@ import (
 	"slices"
 	"testing"
 
+	"streamd/incremental/exact"
 	"streamd/incremental/gram"
 )
 
@@ -509,5 +510,32 @@ func BenchmarkSolve(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// Numbers at the ends of the range, with all their bits, fit the sums of a
+// block and of a state, in every combination.
+func TestRangeOfFloat64(t *testing.T) {
+	ends := []float64{0x1.fffffffffffffp-149, -0x1.fffffffffffffp127, 0x1.0000000000001p-149, 0x1.fffffffffffffp127, -0x1.fffffffffffffp127, 0}
+	weights := []float64{0x1.fffffffffffffp-40, 0x1.fffffffffffffp39, 0x1p40, 0x1p-40, 1, 0}
+	r := rand.New(rand.NewPCG(19, 19))
+	for range 200 {
+		var rows table
+		rows.weights = []float64{}
+		for range 30 {
+			rows.x = append(rows.x, []float64{ends[r.IntN(len(ends))], ends[r.IntN(len(ends))]})
+			rows.label = append(rows.label, fmt.Sprint("c", r.IntN(2)))
+			rows.weights = append(rows.weights, weights[r.IntN(len(weights))])
+		}
+		s := summarise(t, rows.block(0, 30))
+		state := sumOf(2, s)
+		state.Remove(s)
+		if state.Classes() != 0 {
+			t.Fatal("something is left")
+		}
+	}
+	// 2^31 rows of the largest numbers are 2^31 times the largest term.
+	if !exact.Fits(0x1p31 * 0x1p40 * 0x1p129 * 0x1p129) {
+		t.Error("the largest sum does not fit")
 	}
 }

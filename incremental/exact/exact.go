@@ -1,7 +1,7 @@
 // Package exact sums float64 numbers without rounding.
 //
 // A sum is a two's-complement fixed-point integer in units of 2^-512, wide
-// enough (896 bits) that adding is associative and commutative and that
+// enough (960 bits) that adding is associative and commutative and that
 // subtracting what was added gives back the very bits of before. That is what
 // makes a sum a function of the multiset of its terms, whatever the order in
 // which they came and went (compare Kulisch's long accumulator; here it is
@@ -9,7 +9,7 @@
 //
 // A vector stores only the limbs that its terms have touched, one window of
 // limbs for all its entries: sums of ordinary data take three or four 64-bit
-// limbs each instead of fourteen. An addition changes two limbs and ripples a
+// limbs each instead of fifteen. An addition changes two limbs and ripples a
 // carry now and then. The window is not visible from outside: the canonical
 // encoding, and so any digest of it, depends on the values alone.
 //
@@ -26,7 +26,7 @@ import (
 
 const (
 	// limbs is the full width; limb q holds the bits of weight 2^(64q+unit).
-	limbs = 14
+	limbs = 15
 	// unit is the exponent of the lowest bit.
 	unit = -512
 	// MaxExponent bounds a term's magnitude: |x| < 2^MaxExponent. One limb is
@@ -37,7 +37,7 @@ const (
 )
 
 // Fits says whether x can be a term: finite, below 2^MaxExponent in magnitude
-// and a multiple of 2^MinExponent. Every float64 from 2^-459 to 2^319 does.
+// and a multiple of 2^MinExponent. Every float64 from 2^-459 to 2^383 does.
 func Fits(x float64) bool {
 	_, _, _, ok := place(x)
 	return ok
@@ -220,7 +220,7 @@ func (v *Vector) Split(i int) (hi, lo float64) {
 }
 
 // round gives sum 0 to nearest, ties to even. (A sum's magnitude is below
-// 2^384 and at least 2^-512 unless it is zero: the result is a normal float64.)
+// 2^448 and at least 2^-512 unless it is zero: the result is a normal float64.)
 func (v *Vector) round() float64 {
 	var magnitude [limbs]uint64
 	e := v.limb[:v.width]

@@ -14,10 +14,10 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"streamd/cmd/streamd/bench"
 	"streamd/cmd/streamd/daemon"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/config"
-	"streamd/incremental"
 	"streamd/ingest/kafka/embedded"
 	"streamd/ingest/ndc"
 )
@@ -199,10 +199,10 @@ func (c *demoCmd) learn(ctx context.Context, s *surroundings, d *daemon.Daemon, 
 		Blocks: served.Blocks, StateDigest: served.Digest,
 		W: p.W, Gamma: p.Gamma, Expansion: generator.Expansion(),
 	}
-	if r.TrainAccuracy, err = ndcAccuracy(ctx, served.Model, generator, ndc.Train, r.TrainRows); err != nil {
+	if r.TrainAccuracy, err = bench.ShareRight(ctx, served.Model, generator, ndc.Train, r.TrainRows); err != nil {
 		return nil, err
 	}
-	if r.TestAccuracy, err = ndcAccuracy(ctx, served.Model, generator, ndc.Test, r.TestRows); err != nil {
+	if r.TestAccuracy, err = bench.ShareRight(ctx, served.Model, generator, ndc.Test, r.TestRows); err != nil {
 		return nil, err
 	}
 	return r, nil
@@ -221,48 +221,6 @@ func waitForRows(ctx context.Context, d *daemon.Daemon, rows int64) (*httpapi.Se
 			return nil, ctx.Err()
 		}
 	}
-}
-
-// ndcAccuracy is the share of the first points of a stream that a model puts
-// into their class.
-func ndcAccuracy(ctx context.Context, m *incremental.Model, g *ndc.Generator, stream ndc.Stream, points int64) (float64, error) {
-	const stretch = 8192
-	samplers := make([]*ndc.Sampler, workers())
-	for i := range samplers {
-		samplers[i] = g.NewSampler()
-	}
-	classes, values := make([][]int32, workers()), make([][]float64, workers())
-	for i := range classes {
-		classes[i], values[i] = make([]int32, stretch), make([]float64, stretch*len(m.Planes))
-	}
-	first, correct := int64(0), int64(0)
-	err := pipeline(ctx, workers(),
-		func() (int64, error) {
-			if first >= points {
-				return 0, io.EOF
-			}
-			from := first
-			first += stretch
-			return from, nil
-		},
-		func(worker int, from int64) (int64, error) {
-			rows := int(min(stretch, points-from))
-			b := samplers[worker].Block(stream, from, rows)
-			class := classes[worker][:rows]
-			m.Classify(class, values[worker][:rows*len(m.Planes)], b.Columns)
-			var right int64
-			for i, code := range b.Codes {
-				if m.Classes[class[i]] == b.Classes[code] {
-					right++
-				}
-			}
-			return right, nil
-		},
-		func(n int64) error {
-			correct += n
-			return nil
-		})
-	return float64(correct) / float64(points), err
 }
 
 func (c *demoCmd) print(s *surroundings, r *demoReport) error {

@@ -14,6 +14,7 @@ import (
 
 	"streamd/cmd/streamd/httpapi"
 	"streamd/incremental"
+	"streamd/ingest/ndc"
 )
 
 // Billion is the benchmark of Fung 2003, section 2.3.1: the linear classifier of
@@ -155,11 +156,11 @@ func (b *Billion) Run(ctx context.Context) (result Result, course Course, err er
 	}
 	result.Set(Seconds, r.Seconds)
 	result.AddRows()
-	train, err := correctness(ctx, done.model, generator, trainPoints, trainRows)
+	train, err := ShareRight(ctx, done.model, generator, ndc.Train, trainRows)
 	if err != nil {
 		return result, course, err
 	}
-	test, err := correctness(ctx, done.model, generator, testPoints, b.TestRows)
+	test, err := ShareRight(ctx, done.model, generator, ndc.Test, b.TestRows)
 	if err != nil {
 		return result, course, err
 	}

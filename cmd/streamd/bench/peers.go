@@ -238,7 +238,7 @@ func (t *toolbox) streamd(source string, last *peerRun) func(context.Context, ti
 			}
 		}
 		last.Rows = s.Rows
-		last.Accuracy, err = correctness(ctx, model, generator, ndc.Test, t.of.TestRows)
+		last.Accuracy, err = ShareRight(ctx, model, generator, ndc.Test, t.of.TestRows)
 		return s, err
 	}
 }

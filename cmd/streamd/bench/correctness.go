@@ -11,14 +11,9 @@ import (
 	"streamd/ingest/ndc"
 )
 
-const (
-	trainPoints = ndc.Train
-	testPoints  = ndc.Test
-)
-
-// correctness is the share of the first points of a stream that a model puts
-// into their class.
-func correctness(ctx context.Context, m *incremental.Model, g *ndc.Generator, stream ndc.Stream, points int64) (float64, error) {
+// ShareRight is the share, from 0 to 1, of the first points of a stream that a
+// model puts into their class. It uses all cores.
+func ShareRight(ctx context.Context, m *incremental.Model, g *ndc.Generator, stream ndc.Stream, points int64) (float64, error) {
 	const stretch = 8192
 	var next, right atomic.Int64
 	group, ctx := errgroup.WithContext(ctx)

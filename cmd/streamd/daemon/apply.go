@@ -167,6 +167,7 @@ func (d *Daemon) beginAnew(p *partition, offset int64) error {
 	if _, live := d.live.ledger.Get(e.ID); !live || offset > e.Last {
 		return nil
 	}
+	d.counts.BlocksReplaced++
 	_, err := d.live.remove(e.ID)
 	return err
 }
@@ -216,7 +217,7 @@ func (d *Daemon) applyRecord(ctx context.Context, p *partition, t *task, r *kafk
 		return err
 	}
 	countSummarised(&d.counts, z.rows, z.summary)
-	d.countAdded(&d.counts, o)
+	d.countAdded(o)
 	return nil
 }
 
@@ -236,12 +237,14 @@ func countSummarised(c *counts, rows int, s *incremental.Summary) {
 	c.ZeroWeightRows += int64(rows) - s.Rows()
 }
 
-func (d *Daemon) countAdded(c *counts, o outcome) {
-	c.BlocksAdded++
-	c.BlocksRetired += int64(o.retired)
-	if o.replaced {
-		c.BlocksReplaced++
+func (d *Daemon) countAdded(o outcome) {
+	if o.added {
+		d.counts.BlocksAdded++
 	}
+	if o.replaced {
+		d.counts.BlocksReplaced++
+	}
+	d.counts.BlocksRetired += int64(o.retired)
 }
 
 func (d *Daemon) classLimit() error {
@@ -318,10 +321,10 @@ func (d *Daemon) flushRun(p *partition) error {
 	}
 	o.counts.Rows, o.counts.ZeroWeightRows = 0, 0
 	countSummarised(&o.counts, o.rows.len(), s)
-	if !done.replaced {
-		o.counts.BlocksAdded = 1
+	if done.added && done.replaced {
+		done.added, done.replaced = false, false // it has only grown
 	}
-	d.counts.BlocksRetired += int64(done.retired)
+	d.countAdded(done)
 	o.grown = false
 	return nil
 }

@@ -440,13 +440,20 @@ func TestBrokenMessages(t *testing.T) {
 			}
 			status := d.Status()
 			c := status.Rows
+			if b := status.Blocks; b.Added-b.Retired-b.Replaced != int64(served.Blocks) {
+				t.Errorf("%d live blocks of %+v", served.Blocks, b)
+			}
 			if c.Missing() != 0 || c.Summarised+c.InHand != int64(len(rows)) || status.DeadLetters != int64(len(bad)) || status.Blocks.Rejected != int64(len(bad)) {
 				t.Errorf("counts %+v, %d dead letters, %d rejected; want %d good and %d bad rows", c, status.DeadLetters, status.Blocks.Rejected, len(rows), len(bad))
 			}
 			// After a restart nothing has changed.
 			d.stop()
 			d = start(t, name, file, flags)
-			if again := d.waitForOffsets(n); again.Digest != served.Digest || again.Rows != served.Rows {
+			again := d.waitForOffsets(n)
+			if b := d.Status().Blocks; b.Added-b.Retired-b.Replaced != int64(again.Blocks) {
+				t.Errorf("after a restart: %d live blocks of %+v", again.Blocks, b)
+			}
+			if again.Digest != served.Digest || again.Rows != served.Rows {
 				t.Errorf("after a restart: digest %s of %d rows, want %s of %d", again.Digest, again.Rows, served.Digest, served.Rows)
 			}
 			d.stop()
@@ -795,6 +802,24 @@ func TestDeadLetterThatCannotBeWritten(t *testing.T) {
 	}
 	if s := d.Status(); s.Blocks.Rejected != 1 || s.DeadLetters != 0 || s.Rows.Missing() != 0 {
 		t.Errorf("counts: %+v", s)
+	}
+	d.stop()
+}
+
+// A block of which every row weighs nothing is none, and takes the place of one.
+func TestBlocksThatWeighNothing(t *testing.T) {
+	name := topic(t, 1)
+	weighted := func(key string, label, x int, weight string) message {
+		return message{key: []byte(key), value: fmt.Appendf(nil, `{"label":%d,"a":%d,"b":1,"v":%s}`, label, x, weight)}
+	}
+	produce(t, name, weighted("p", 1, 5, "1"), weighted("q", 0, 3, "2"), weighted("r", 0, 4, "1"),
+		weighted("none", 1, 9, "0"), weighted("q", 1, 8, "0"))
+	d := start(t, name, filepath.Join(t.TempDir(), "streamd.db"), map[string]string{"blocks.unit": "key", "format.weight": "v"})
+	served := d.waitForOffsets(5)
+	s := d.Status()
+	if served.Blocks != 2 || served.Rows != 2 || s.Rows.ZeroWeight != 2 || s.Rows.Missing() != 0 ||
+		s.Blocks.Added != 3 || s.Blocks.Retired != 1 || s.Blocks.Replaced != 0 {
+		t.Errorf("%d blocks of %d rows, counts %+v %+v", served.Blocks, served.Rows, s.Rows, s.Blocks)
 	}
 	d.stop()
 }

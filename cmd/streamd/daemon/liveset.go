@@ -25,7 +25,8 @@ type liveSet struct {
 // outcome says what adding a block has done. A block that the policy refuses
 // is added and retired at once.
 type outcome struct {
-	replaced bool
+	added    bool // false: all its rows weigh nothing
+	replaced bool // a block of the same id
 	retired  int
 }
 
@@ -74,8 +75,12 @@ func (l *liveSet) add(e retire.Entry, s *incremental.Summary) (o outcome, err er
 		}
 	}
 	if s.Rows() == 0 {
+		if o.replaced { // by nothing
+			o = outcome{retired: 1}
+		}
 		return o, nil
 	}
+	o.added = true
 	l.state.Add(s)
 	l.put[e.ID] = snapshot.Block{Entry: e, Summary: s}
 	delete(l.gone, e.ID)

@@ -728,6 +728,37 @@ func TestRetireAGrowingBlock(t *testing.T) {
 	d.stop()
 }
 
+// A block that was growing when the daemon stopped can be retired before its
+// records have been read again, and stays retired.
+func TestRetireAnUnfinishedBlock(t *testing.T) {
+	name := topic(t, 1)
+	flags := map[string]string{"kafka.topic": name, "snapshot.file": filepath.Join(t.TempDir(), "streamd.db"),
+		"kafka.brokers": cluster(t).Brokers[0], "blocks.unit": "offsets", "blocks.offsets": "100"}
+	d := start(t, name, flags["snapshot.file"], flags)
+	produce(t, name, message{value: jsonRow(1, 1, 2)}, message{value: jsonRow(0, 3, 2)})
+	d.waitForOffsets(2)
+	d.stop()
+
+	at, err := New(Options{Config: load(t, flags), Log: zerolog.Nop()}) // it does not consume yet
+	if err != nil {
+		t.Fatal(err)
+	}
+	receipt, err := at.retire(incremental.Position{Topic: name, Offset: 0}.String())
+	if err != nil || receipt.Block.Rows != 2 {
+		t.Fatalf("%+v, %v", receipt, err)
+	}
+	at.listener.Close()
+	at.store.Close()
+
+	produce(t, name, message{value: jsonRow(1, 7, 7)}, message{value: jsonRow(0, 8, 9)})
+	d = start(t, name, flags["snapshot.file"], flags)
+	want := digestOf(stateOf(t, []int{1, 7, 7}, []int{0, 8, 9}))
+	if served := d.waitForOffsets(4); served.Digest != want || served.Blocks != 1 {
+		t.Errorf("%d blocks with digest %s, want %s", served.Blocks, served.Digest, want)
+	}
+	d.stop()
+}
+
 // A block that was growing at the last save is made again from the log, unless
 // the log does not reach back so far any more: then it stays as it is.
 func TestGrowingBlockThatTheLogHasForgotten(t *testing.T) {

@@ -10,25 +10,36 @@ import (
 
 	"streamd/cmd/streamd/httpapi"
 	"streamd/incremental"
+	"streamd/ingest/kafka"
 	"streamd/retire"
 )
 
-// do runs f in the loop, between two deliveries, and waits for it. f may still
-// run after ctx has ended.
-func (d *Daemon) do(ctx context.Context, f func()) error {
-	done := make(chan struct{})
+var errStopping = fmt.Errorf("the daemon is stopping: %w", httpapi.ErrUnavailable)
+
+// inLoop runs f in the loop, between two deliveries, and gives its answer. f may
+// still run after ctx has ended; its answer is dropped then.
+func inLoop[T any](ctx context.Context, d *Daemon, f func() (T, error)) (T, error) {
+	type answer struct {
+		value T
+		err   error
+	}
+	done := make(chan answer, 1)
+	var none T
 	select {
-	case d.calls <- func() { defer close(done); f() }:
+	case d.calls <- func() {
+		value, err := f()
+		done <- answer{value, err}
+	}:
 	case <-d.loopDone:
-		return fmt.Errorf("the daemon is stopping: %w", httpapi.ErrUnavailable)
+		return none, errStopping
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return none, context.Cause(ctx)
 	}
 	select {
-	case <-done:
-		return nil
+	case a := <-done:
+		return a.value, a.err
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return none, context.Cause(ctx)
 	}
 }
 
@@ -46,17 +57,20 @@ func (d *Daemon) Blocks(ctx context.Context, after string, limit int) (page []ht
 			return nil, "", err
 		}
 	}
-	err = d.do(ctx, func() {
-		for _, e := range d.live.ledger.Page(above, limit+1) {
-			if len(page) == limit {
-				next = cursor(above)
-				break
-			}
-			page = append(page, blockInfo(e))
-			above = e.Rank()
-		}
+	entries, err := inLoop(ctx, d, func() ([]retire.Entry, error) {
+		return d.live.ledger.Page(above, limit+1), nil
 	})
-	return page, next, err
+	if err != nil {
+		return nil, "", err
+	}
+	if len(entries) > limit {
+		entries = entries[:limit]
+		next = cursor(entries[limit-1].Rank())
+	}
+	for _, e := range entries {
+		page = append(page, blockInfo(e))
+	}
+	return page, next, nil
 }
 
 // cursor writes a rank as milliseconds@topic/partition/offset.
@@ -100,72 +114,73 @@ func blockInfo(e retire.Entry) httpapi.BlockInfo {
 
 // Retire implements httpapi.Service.
 func (d *Daemon) Retire(ctx context.Context, id string) (httpapi.Receipt, error) {
-	var receipt httpapi.Receipt
-	var failed error
-	err := d.do(ctx, func() {
-		if d.failure != nil {
-			failed = fmt.Errorf("retire block %s: the daemon is stopping: %w", id, httpapi.ErrUnavailable)
-			return
+	return inLoop(ctx, d, func() (httpapi.Receipt, error) {
+		receipt, err := d.retire(id)
+		if err != nil {
+			return receipt, fmt.Errorf("retire block %s: %w", id, err)
 		}
-		// A block that is still growing ends here: what has come is retired,
-		// and what comes begins another one.
-		for _, p := range d.partitions {
-			if p.open != nil && p.open.first.String() == id {
-				if err := d.closeRun(p); err != nil {
-					d.fail(err)
-					failed = err
-					return
-				}
-				p.moved = true
-			}
-		}
-		e, ok := d.live.ledger.Get(id)
-		if !ok {
-			failed = fmt.Errorf("retire block %s: %w", id, httpapi.ErrNotLive)
-			return
-		}
-		receipt.Block = blockInfo(e)
-		receipt.DigestBefore = digestOf(d.live.state)
-		if _, err := d.live.remove(id); err != nil {
-			d.fail(err)
-			failed = err
-			return
-		}
-		d.counts.BlocksRetired++
-		d.changed = true
-		receipt.DigestAfter = digestOf(d.live.state)
-		receipt.Offsets = d.offsets()
-		receipt.RetiredAt = time.Now().UTC()
-		d.save()
-		if d.saveProblem != nil {
-			failed = fmt.Errorf("block %s is retired, but that could not be saved yet; the next snapshot will have it: %w", id, httpapi.ErrUnavailable)
-		}
+		return receipt, nil
 	})
-	if err == nil {
-		err = failed
+}
+
+// retire takes a live block out, and saves.
+func (d *Daemon) retire(id string) (httpapi.Receipt, error) {
+	var none httpapi.Receipt
+	if d.failure != nil {
+		return none, errStopping
 	}
-	return receipt, err
+	for _, p := range d.partitions {
+		if err := d.endBlock(p, id); err != nil {
+			d.fail(err)
+			return none, err
+		}
+	}
+	e, ok := d.live.ledger.Get(id)
+	if !ok {
+		return none, httpapi.ErrNotLive
+	}
+	receipt := httpapi.Receipt{Block: blockInfo(e), DigestBefore: digestOf(d.live.state)}
+	if _, err := d.live.remove(id); err != nil {
+		d.fail(err)
+		return none, err
+	}
+	d.counts.BlocksRetired++
+	d.changed = true
+	receipt.DigestAfter = digestOf(d.live.state)
+	receipt.Offsets = d.offsets()
+	receipt.RetiredAt = time.Now().UTC()
+	if d.save(); d.saveProblem != nil {
+		return none, fmt.Errorf("it is retired, but that could not be saved yet; the next snapshot will have it: %w", httpapi.ErrUnavailable)
+	}
+	return receipt, nil
+}
+
+// endBlock ends a block of the partition that is still growing: what has come
+// of it is all that it will have, and what comes begins another one.
+func (d *Daemon) endBlock(p *partition, id string) error {
+	switch {
+	case p.open != nil && p.open.first.String() == id:
+		p.moved = true
+		return d.closeRun(p)
+	case p.unfinished != nil && p.unfinished.ID == id:
+		// Its records, which are about to be read again, count as applied.
+		p.at, p.moved = kafka.Saved{Next: p.unfinished.Last + 1}, true
+		p.unfinished = nil
+	}
+	return nil
 }
 
 // Snapshot implements httpapi.Service.
-func (d *Daemon) Snapshot(ctx context.Context) (info httpapi.SnapshotInfo, err error) {
-	var failed error
-	err = d.do(ctx, func() {
+func (d *Daemon) Snapshot(ctx context.Context) (httpapi.SnapshotInfo, error) {
+	return inLoop(ctx, d, func() (httpapi.SnapshotInfo, error) {
 		if d.failure != nil {
-			failed = fmt.Errorf("the daemon is stopping: %w", httpapi.ErrUnavailable)
-			return
+			return httpapi.SnapshotInfo{}, errStopping
 		}
-		d.save()
-		if d.saveProblem != nil {
-			failed = fmt.Errorf("the snapshot could not be saved (see the log): %w", httpapi.ErrUnavailable)
-			return
+		if d.save(); d.saveProblem != nil {
+			return httpapi.SnapshotInfo{}, fmt.Errorf("the snapshot could not be saved (see the log): %w", httpapi.ErrUnavailable)
 		}
-		info = d.lastSave
+		return d.lastSave, nil
 	})
-	if err == nil {
-		err = failed
-	}
-	return info, err
 }
 
 // Status implements httpapi.Service.

@@ -539,3 +539,18 @@ func TestRangeOfFloat64(t *testing.T) {
 		t.Error("the largest sum does not fit")
 	}
 }
+
+func TestScale(t *testing.T) {
+	rows := table{label: []string{"a", "b", "b", "a"}, weights: []float64{1, 2, 1, 0}}
+	for _, x := range []float64{1, 4, 7, 1e9} {
+		rows.x = append(rows.x, []float64{x + 1e8, 0.1})
+	}
+	mean, sigma := sumOf(2, summarise(t, rows.block(0, 2)), summarise(t, rows.block(2, 4))).Moments().Scale()
+	// Weighted: (1 + 2·4 + 7)/4 = 4, (9 + 9)/4 = 4.5.
+	if mean[0] != 1e8+4 || sigma[0] != math.Sqrt(4.5) || math.Abs(mean[1]-0.1) > 1e-16 || sigma[1] != 1 {
+		t.Errorf("μ = %v, σ = %v", mean, sigma)
+	}
+	if mean, sigma := NewState(names(2)).Moments().Scale(); mean != nil || sigma != nil {
+		t.Errorf("no rows have μ = %v, σ = %v", mean, sigma)
+	}
+}

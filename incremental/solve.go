@@ -187,6 +187,21 @@ func (m *Moments) coordinates(standardise bool) coordinates {
 	return x
 }
 
+// Scale gives the mean μ and the standard deviation σ of every feature over all
+// live rows, as Options.Standardise takes them: σ = 1 for a constant feature.
+// Without rows both are nil.
+func (m *Moments) Scale() (mean, sigma []float64) {
+	if len(m.classes) == 0 {
+		return nil, nil
+	}
+	x := m.coordinates(true)
+	mean, sigma = make([]float64, len(x.mean)), make([]float64, len(x.mean))
+	for j := range mean {
+		mean[j], sigma[j] = x.mean[j].hi, x.scale[j].hi
+	}
+	return mean, sigma
+}
+
 // system is Σ v z z' (packed lower triangle, n+1) and Σ v z of one class.
 type system struct {
 	matrix []double

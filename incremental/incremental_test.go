@@ -1,6 +1,7 @@
 package incremental
 
 import (
+	"crypto/sha256"
 	"bytes"
 	"errors"
 	"fmt"
@@ -360,6 +361,32 @@ func TestEncodings(t *testing.T) {
 	for cut := range len(encoded) {
 		if _, err := DecodeState(encoded[:cut]); !errors.Is(err, ErrEncoding) {
 			t.Fatalf("cut at %d: %v", cut, err)
+		}
+	}
+}
+
+// The digest is that of the encoding, however long, and the totals are those
+// of the summaries.
+func TestSummaryDigestAndTotals(t *testing.T) {
+	for _, n := range []int{1, 7, 40} {
+		b := &Block{Classes: []string{"b", "a"}, Codes: []int32{0, 1, 0}, Weights: []float64{0.5, 2, 1.25}}
+		for j := range n {
+			b.Columns = append(b.Columns, gram.ColumnOf([]float64{float64(j), 1 / float64(j+3), -7}))
+		}
+		var z Summariser
+		s, err := z.Summarise(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.Digest() != sha256.Sum256(s.AppendBinary(nil)) {
+			t.Errorf("n = %d: the digest is not that of the encoding", n)
+		}
+		state := NewState(make([]string, n))
+		state.Add(s)
+		state.Add(s)
+		want := []ClassTotal{{"a", 2, 4}, {"b", 4, 3.5}}
+		if got := state.Totals(); !slices.Equal(got, want) {
+			t.Errorf("n = %d: totals %v, want %v", n, got, want)
 		}
 	}
 }

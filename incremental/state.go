@@ -56,6 +56,23 @@ func (s *State) Has(label string) bool {
 	return found
 }
 
+// ClassTotal is what a State has of a class.
+type ClassTotal struct {
+	Label  string
+	Rows   int64
+	Weight float64 // Σv, rounded to nearest
+}
+
+// Totals lists the classes of the state, in canonical order.
+func (s *State) Totals() []ClassTotal {
+	out := make([]ClassTotal, len(s.classes))
+	for i, c := range s.classes {
+		out[i] = ClassTotal{Label: c.label, Rows: c.rows}
+		out[i].Weight, _ = c.weight.Split(0)
+	}
+	return out
+}
+
 func (s *State) find(label string) (int, bool) {
 	return slices.BinarySearchFunc(s.classes, label, func(c *classState, label string) int {
 		return CompareLabels(c.label, label)

@@ -1,6 +1,7 @@
 package incremental
 
 import (
+	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -278,6 +279,40 @@ func (s *Summary) AppendBinary(b []byte) []byte {
 		b = appendFloats(b, c.cross)
 	}
 	return b
+}
+
+// Digest is SHA-256 over the summary's encoding. It names the content of a
+// block wherever the block lies in a log, without a look at its rows: blocks of
+// equal rows in an equal order have equal digests, and other blocks do not but
+// for a reordering that leaves every rounded sum as it was.
+func (s *Summary) Digest() [sha256.Size]byte {
+	h := sha256.New()
+	// In pieces: the sums of a wide block are as large as its rows.
+	var buffer [4096]byte
+	b := binary.AppendUvarint(buffer[:0], uint64(len(s.origin)))
+	b = binary.AppendUvarint(b, uint64(len(s.classes)))
+	floats := func(xs []float64) {
+		for _, x := range xs {
+			if len(b)+8 > len(buffer) {
+				h.Write(b)
+				b = b[:0]
+			}
+			b = binary.LittleEndian.AppendUint64(b, math.Float64bits(x))
+		}
+	}
+	floats(s.origin)
+	for i := range s.classes {
+		c := &s.classes[i]
+		h.Write(b)
+		b = binary.AppendUvarint(b[:0], uint64(len(c.label)))
+		b = append(b, c.label...)
+		b = binary.AppendUvarint(b, uint64(c.rows))
+		floats([]float64{c.weight})
+		floats(c.s)
+		floats(c.cross)
+	}
+	h.Write(b)
+	return [sha256.Size]byte(h.Sum(nil))
 }
 
 // ErrEncoding is returned for bytes that are not the encoding of a summary or

@@ -104,7 +104,15 @@ type Config struct {
 	Group string
 	Start Start
 	OnGap OnGap
+	Fetching
 
+	SessionTimeout   time.Duration // a silent member is expelled after it; 30 s
+	RebalanceTimeout time.Duration // a rebalance waits that long for members; 30 s
+}
+
+// Fetching says how much is fetched and held. Zero values stand for the defaults
+// given.
+type Fetching struct {
 	MaxWait    time.Duration // how long a broker may hold back an empty answer; 500 ms
 	FetchBytes int           // asked for in one request; 8 MiB
 
@@ -114,9 +122,6 @@ type Config struct {
 
 	// BufferBytes is the budget of outstanding bytes per partition; 64 MiB.
 	BufferBytes int64
-
-	SessionTimeout   time.Duration // a silent member is expelled after it; 30 s
-	RebalanceTimeout time.Duration // a rebalance waits that long for members; 30 s
 }
 
 func (c *Config) check() error {
@@ -134,12 +139,25 @@ func (c *Config) check() error {
 	if c.OnGap < StopOnGap || c.OnGap > GapToLatest {
 		report("on gap %d is unknown", c.OnGap)
 	}
+	problems = append(problems, c.Fetching.check()...)
+	defaultTo(&c.SessionTimeout, 30*time.Second)
+	defaultTo(&c.RebalanceTimeout, 30*time.Second)
+	if c.SessionTimeout < 100*time.Millisecond || c.SessionTimeout > time.Hour {
+		report("session timeout %v is not between 100ms and 1h", c.SessionTimeout)
+	}
+	if c.RebalanceTimeout < 100*time.Millisecond || c.RebalanceTimeout > time.Hour {
+		report("rebalance timeout %v is not between 100ms and 1h", c.RebalanceTimeout)
+	}
+	return errors.Join(problems...)
+}
+
+func (c *Fetching) check() []error {
+	var problems []error
+	report := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
 	defaultTo(&c.MaxWait, 500*time.Millisecond)
 	defaultTo(&c.FetchBytes, 8<<20)
 	defaultTo(&c.MaxMessageBytes, 64<<20)
 	defaultTo(&c.BufferBytes, 64<<20)
-	defaultTo(&c.SessionTimeout, 30*time.Second)
-	defaultTo(&c.RebalanceTimeout, 30*time.Second)
 	if c.MaxWait < time.Millisecond || c.MaxWait > time.Minute {
 		report("max wait %v is not between 1ms and 1m", c.MaxWait)
 	}
@@ -153,13 +171,7 @@ func (c *Config) check() error {
 	if c.BufferBytes < 1 {
 		report("buffer bytes %d is not positive", c.BufferBytes)
 	}
-	if c.SessionTimeout < 100*time.Millisecond || c.SessionTimeout > time.Hour {
-		report("session timeout %v is not between 100ms and 1h", c.SessionTimeout)
-	}
-	if c.RebalanceTimeout < 100*time.Millisecond || c.RebalanceTimeout > time.Hour {
-		report("rebalance timeout %v is not between 100ms and 1h", c.RebalanceTimeout)
-	}
-	return errors.Join(problems...)
+	return problems
 }
 
 func defaultTo[T comparable](v *T, d T) {

@@ -10,15 +10,12 @@ import (
 
 func TestConfigReportsAllProblems(t *testing.T) {
 	_, err := NewConsumer(Config{
-		Cluster:         Cluster{Brokers: []string{"one", "two:http", ":9092"}, SASL: SASL{Mechanism: "GSSAPI"}},
-		Topic:           "a b",
-		Start:           7,
-		OnGap:           -1,
-		MaxWait:         time.Hour,
-		FetchBytes:      -1,
-		MaxMessageBytes: 1,
-		BufferBytes:     -5,
-		SessionTimeout:  time.Nanosecond,
+		Cluster:        Cluster{Brokers: []string{"one", "two:http", ":9092"}, SASL: SASL{Mechanism: "GSSAPI"}},
+		Topic:          "a b",
+		Start:          7,
+		OnGap:          -1,
+		Fetching:       Fetching{MaxWait: time.Hour, FetchBytes: -1, MaxMessageBytes: 1, BufferBytes: -5},
+		SessionTimeout: time.Nanosecond,
 	}, nil, zerolog.Nop())
 	if err == nil {
 		t.Fatal("no error")

@@ -198,7 +198,7 @@ func TestAppendTime(t *testing.T) {
 
 // testPartition is a partition for tests that need no broker.
 func testPartition() *partition {
-	c := &Consumer{cfg: Config{Topic: "t", MaxMessageBytes: 1 << 20, FetchBytes: 1 << 20, BufferBytes: 8 << 20}, log: zerolog.Nop()}
+	c := &Consumer{cfg: Config{Topic: "t", Fetching: Fetching{MaxMessageBytes: 1 << 20, FetchBytes: 1 << 20, BufferBytes: 8 << 20}}, log: zerolog.Nop()}
 	return newPartition(c, 0)
 }
 
@@ -209,7 +209,7 @@ func splitAll(t testing.TB, p *partition, result *fetchResult, at int64) (offset
 	if err := p.budget.acquire(context.Background(), int64(cap(buf)), 0); err != nil {
 		t.Fatal(err)
 	}
-	s := splitter{p: p, budget: p.budget, memory: newMemory(buf, p.budget), result: result, at: Saved{Next: at}}
+	s := splitter{f: p.fetcher, budget: p.budget, memory: newMemory(buf, p.budget), result: result, at: Saved{Next: at}}
 	end, err = s.split(context.Background(), func(b *Batch) error {
 		for _, r := range b.Records {
 			offsets = append(offsets, r.Offset)

@@ -171,12 +171,14 @@ func (r *reading) drain(ctx context.Context, _ time.Duration) (s Sample, err err
 	}
 	sink := &drain{}
 	c, err := kafka.NewConsumer(kafka.Config{
-		Cluster:         r.topic.cluster,
-		Topic:           r.topic.name,
-		Group:           cfg.Kafka.Group,
-		FetchBytes:      int(cfg.Kafka.FetchBytes),
-		MaxMessageBytes: int(cfg.Kafka.MaxMessageBytes),
-		BufferBytes:     int64(cfg.Kafka.BufferBytes),
+		Cluster: r.topic.cluster,
+		Topic:   r.topic.name,
+		Group:   cfg.Kafka.Group,
+		Fetching: kafka.Fetching{
+			FetchBytes:      int(cfg.Kafka.FetchBytes),
+			MaxMessageBytes: int(cfg.Kafka.MaxMessageBytes),
+			BufferBytes:     int64(cfg.Kafka.BufferBytes),
+		},
 	}, sink, r.log)
 	if err != nil {
 		return s, err

@@ -159,14 +159,16 @@ func New(o Options) (d *Daemon, err error) {
 		}
 	}
 	d.consumer, err = kafka.NewConsumer(kafka.Config{
-		Cluster:         cluster,
-		Topic:           cfg.Kafka.Topic,
-		Group:           cfg.Kafka.Group,
-		Start:           map[config.Start]kafka.Start{config.StartEarliest: kafka.Earliest, config.StartLatest: kafka.Latest}[cfg.Kafka.Start],
-		OnGap:           map[config.OnGap]kafka.OnGap{config.OnGapStop: kafka.StopOnGap, config.OnGapEarliest: kafka.GapToEarliest, config.OnGapLatest: kafka.GapToLatest}[cfg.Kafka.OnGap],
-		FetchBytes:      int(cfg.Kafka.FetchBytes),
-		MaxMessageBytes: int(cfg.Kafka.MaxMessageBytes),
-		BufferBytes:     int64(cfg.Kafka.BufferBytes),
+		Cluster: cluster,
+		Topic:   cfg.Kafka.Topic,
+		Group:   cfg.Kafka.Group,
+		Start:   map[config.Start]kafka.Start{config.StartEarliest: kafka.Earliest, config.StartLatest: kafka.Latest}[cfg.Kafka.Start],
+		OnGap:   map[config.OnGap]kafka.OnGap{config.OnGapStop: kafka.StopOnGap, config.OnGapEarliest: kafka.GapToEarliest, config.OnGapLatest: kafka.GapToLatest}[cfg.Kafka.OnGap],
+		Fetching: kafka.Fetching{
+			FetchBytes:      int(cfg.Kafka.FetchBytes),
+			MaxMessageBytes: int(cfg.Kafka.MaxMessageBytes),
+			BufferBytes:     int64(cfg.Kafka.BufferBytes),
+		},
 	}, d, o.Log)
 	if err != nil {
 		return nil, err

@@ -200,7 +200,7 @@ func (s *suite) config(t *testing.T, topic string) kafka.Config {
 		Cluster:          s.cluster(),
 		Topic:            topic,
 		Group:            s.name(t, "group"),
-		MaxWait:          100 * time.Millisecond,
+		Fetching:         kafka.Fetching{MaxWait: 100 * time.Millisecond},
 		SessionTimeout:   6 * time.Second, // the least that Apache Kafka allows by default
 		RebalanceTimeout: 3 * time.Second,
 	}

@@ -1,0 +1,279 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	kafkago "github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/compress"
+	"github.com/segmentio/kafka-go/protocol"
+)
+
+// fetcher gets the records of one partition. It belongs to one goroutine, but
+// for its budget.
+type fetcher struct {
+	cl     *client
+	topic  string
+	id     int
+	cfg    Fetching
+	budget *budget
+	names  interner
+
+	largest int // bytes of the record batch read last
+}
+
+func newFetcher(cl *client, topic string, id int, cfg Fetching) *fetcher {
+	return &fetcher{cl: cl, topic: topic, id: id, cfg: cfg, budget: newBudget(cfg.BufferBytes)}
+}
+
+// responseLimit bounds a fetch response: what was asked for, or a single record
+// batch if that is larger, besides a list of aborted transactions.
+func (f *fetcher) responseLimit() int {
+	return max(f.cfg.FetchBytes, f.cfg.MaxMessageBytes) + 1<<20
+}
+
+// fetch gets what comes next, about maxBytes of it, emits it and returns the
+// position after it. answered is told what the response says of the log before
+// anything is emitted. Record batches without an offset that wants says yes to
+// (nil: to all) are passed over, once their checksum has been looked at.
+func (f *fetcher) fetch(ctx context.Context, at Saved, maxBytes int, answered func(*fetchResult),
+	wants func(first, last int64) bool, emit func(*Batch) error) (Saved, error) {
+	if int64(f.largest) > int64(f.cfg.FetchBytes)/4 {
+		// A batch that is cut off at the end of a response comes again with the
+		// next. With large ones it is cheaper to ask for one at a time.
+		maxBytes = 1
+	}
+	reserved := min(int64(max(maxBytes, f.largest)), f.budget.limit)
+	if err := f.budget.acquire(ctx, reserved, 0); err != nil {
+		return at, err
+	}
+	answer, result, err := f.cl.fetch(ctx, f.topic, f.id, at.Next, maxBytes, f.responseLimit(), f.cfg.MaxWait)
+	if err != nil {
+		f.budget.release(reserved)
+		return at, err
+	}
+	if more := int64(cap(answer.buf)) - reserved; more <= 0 {
+		f.budget.release(-more)
+	} else if err := f.budget.acquire(ctx, more, reserved); err != nil {
+		f.budget.release(reserved)
+		putBuffer(answer.buf)
+		return at, err
+	}
+	answered(result)
+	s := splitter{f: f, budget: f.budget, memory: newMemory(answer.buf, f.budget), result: result, at: at, wants: wants}
+	return s.split(ctx, emit)
+}
+
+func unknownPartition(err error) bool {
+	return errors.Is(err, kafkago.UnknownTopicOrPartition) ||
+		errors.Is(err, protocol.ErrNoTopic) || errors.Is(err, protocol.ErrNoPartition)
+}
+
+// retrial decides which errors of fetching are final, and paces the others.
+type retrial struct {
+	backoff
+	corrupt int // in a row
+}
+
+// Repeating a request mends a bit that flipped on the way, but not one on the
+// broker's disk.
+const corruptAttempts = 5
+
+func (r *retrial) succeeded() { *r = retrial{} }
+
+// final returns what to end with after err, which came at an offset; nil: try
+// again after wait.
+func (r *retrial) final(err error, offset int64) error {
+	var (
+		damaged   *corruptError
+		inflated  *inflateError
+		oversized *oversizeError
+	)
+	switch {
+	case isPermanent(err):
+		return err
+	case errors.As(err, &damaged):
+		if r.corrupt++; r.corrupt == corruptAttempts {
+			return fmt.Errorf("%w (%d attempts)", err, r.corrupt)
+		}
+	case errors.As(err, &inflated):
+		return fmt.Errorf("%w; raise the message limit if the producer is to be trusted", err)
+	case errors.As(err, &oversized):
+		return fmt.Errorf("at offset %d: %w; raise the message limit to the topic's max.message.bytes", offset, err)
+	}
+	return nil
+}
+
+// A splitter makes batches of a fetch response.
+type splitter struct {
+	f      *fetcher
+	budget *budget
+	memory *memory // the response; split releases it
+	result *fetchResult
+	at     Saved                        // after what was emitted
+	all    bool                         // also what was aborted
+	wants  func(first, last int64) bool // nil: all offsets
+
+	current *Batch
+	size    int // of the memory that belongs to current alone
+}
+
+// split emits all complete record batches of the response and returns the
+// position after them. What comes before an error is emitted.
+func (s *splitter) split(ctx context.Context, emit func(*Batch) error) (Saved, error) {
+	defer s.memory.release()
+	aborted := abortedBy{pending: s.result.aborted}
+	data := s.result.records
+	pos := s.at.Next
+	var failure error
+	for first := true; len(data) > 0; {
+		rb, size, err := parseBatch(data)
+		if limit := s.f.cfg.MaxMessageBytes; size > batchPrefix+limit {
+			failure = &oversizeError{"a record batch", size, limit}
+			break
+		}
+		if errors.Is(err, errCut) && first {
+			// The first batch comes whole, however little was asked for.
+			err = &corruptError{rb.base, "the response ends within its first batch"}
+		} else if errors.Is(err, errCut) {
+			break
+		}
+		if err != nil {
+			failure = err
+			break
+		}
+		first = false
+		data = data[size:]
+		s.f.largest = size
+		skip, err := aborted.skips(&rb)
+		if skip && s.all && rb.attributes&attrControl == 0 {
+			skip = false
+		}
+		if s.wants != nil && !s.wants(max(pos, rb.base), rb.last) {
+			skip = true
+		}
+		if err == nil && rb.last >= pos && !skip {
+			err = s.add(ctx, &rb, pos, emit)
+		}
+		if err != nil {
+			failure = err
+			break
+		}
+		pos = max(pos, rb.last+1)
+	}
+	if pos > s.at.Next {
+		if err := s.flush(pos, emit); err != nil && failure == nil {
+			failure = err
+		}
+	} else if s.current != nil {
+		s.current.Release()
+	}
+	return s.at, failure
+}
+
+// add decodes the records of rb from pos on into the current batch.
+func (s *splitter) add(ctx context.Context, rb *recordBatch, pos int64, emit func(*Batch) error) error {
+	payload, mem := rb.payload, s.memory
+	codec := compress.Compression(rb.attributes & attrCodec)
+	if codec != compress.None {
+		limit := s.f.cfg.MaxMessageBytes
+		buf, n, err := decompress(codec, payload, limit)
+		if err != nil {
+			var inflated *inflateError
+			if errors.As(err, &inflated) {
+				return fmt.Errorf("record batch at offset %d: %w", rb.base, err)
+			}
+			return &corruptError{rb.base, fmt.Sprintf("%v: %v", codec, err)}
+		}
+		if s.current != nil && (s.size+n > s.f.cfg.FetchBytes || !s.budget.fits(int64(cap(buf)))) {
+			if err := s.flush(pos, emit); err != nil {
+				putBuffer(buf)
+				return err
+			}
+		}
+		if err := s.budget.acquire(ctx, int64(cap(buf)), s.memory.charge); err != nil {
+			putBuffer(buf)
+			return err
+		}
+		s.size += n
+		payload, mem = buf[:n], newMemory(buf, s.budget)
+	} else {
+		mem.retain()
+	}
+	if s.current == nil {
+		s.current = s.newBatch()
+	}
+	s.current.memory = append(s.current.memory, mem)
+	kept := len(s.current.Records)
+	if err := rb.appendTo(s.current, payload, pos); err != nil {
+		s.current.Records = s.current.Records[:kept]
+		return err
+	}
+	return nil
+}
+
+func (s *splitter) newBatch() *Batch {
+	b := batchPool.Get().(*Batch)
+	b.Topic, b.Partition, b.names = s.f.topic, s.f.id, &s.f.names
+	b.HighWatermark, b.LogStart = s.result.highWatermark, s.result.logStart
+	return b
+}
+
+// flush emits the current batch, whose records end before pos.
+func (s *splitter) flush(pos int64, emit func(*Batch) error) error {
+	b := s.current
+	if b == nil {
+		b = s.newBatch() // only the position has moved
+	}
+	s.current, s.size = nil, 0
+	b.Position = Saved{Next: pos, Last: s.at.Last}
+	if n := len(b.Records); n > 0 {
+		b.Position.Last = FingerprintOf(&b.Records[n-1])
+	}
+	at := b.Position
+	if err := emit(b); err != nil {
+		return err
+	}
+	s.at = at
+	return nil
+}
+
+// abortedBy walks along a fetch response and knows which of its record batches
+// belong to aborted transactions.
+type abortedBy struct {
+	pending []abortedTxn // by first offset, once sorted
+	sorted  bool
+	active  map[int64]bool // producers
+}
+
+// skips says whether the records of b are not for the application: because they
+// were aborted, or because b is a control batch.
+func (a *abortedBy) skips(b *recordBatch) (bool, error) {
+	if !a.sorted {
+		slices.SortFunc(a.pending, func(x, y abortedTxn) int { return int(min(1, max(-1, x.first-y.first))) })
+		a.sorted = true
+	}
+	for len(a.pending) > 0 && a.pending[0].first <= b.last {
+		if a.active == nil {
+			a.active = make(map[int64]bool)
+		}
+		a.active[a.pending[0].producer] = true
+		a.pending = a.pending[1:]
+	}
+	if b.attributes&attrControl != 0 {
+		kind := int16(-1)
+		if b.count > 0 { // compaction may have emptied it
+			var err error
+			if kind, err = b.controlType(); err != nil {
+				return false, err
+			}
+		}
+		if kind == controlAbort {
+			delete(a.active, b.producer)
+		}
+		return true, nil
+	}
+	return b.attributes&attrTxn != 0 && a.active[b.producer], nil
+}

@@ -136,17 +136,7 @@ func (w *worker) process(ctx context.Context, t *task, r *kafka.Record) result {
 }
 
 func (w *worker) summarise(t *task, r *kafka.Record, z *result) error {
-	if w.d.cfg.Retire.Age > 0 && r.Time.After(time.Now().Add(futureLimit)) {
-		return fmt.Errorf("the event time %s is in the future: taking it would retire all that is older than retire.age",
-			r.Time.UTC().Format(time.RFC3339))
-	}
-	if r.Value == nil {
-		return errors.New("the value is null")
-	}
-	if err := w.prepare(); err != nil {
-		return err
-	}
-	b, err := w.decoder.Decode(contentType(r), r.Value)
+	b, err := w.decode(r)
 	if err != nil {
 		return err
 	}
@@ -165,6 +155,22 @@ func (w *worker) summarise(t *task, r *kafka.Record, z *result) error {
 	}
 	z.summary, err = w.summariser.Summarise(b)
 	return err
+}
+
+// decode checks a record and decodes its rows, into memory that is valid until
+// the next call.
+func (w *worker) decode(r *kafka.Record) (*incremental.Block, error) {
+	if w.d.cfg.Retire.Age > 0 && r.Time.After(time.Now().Add(futureLimit)) {
+		return nil, fmt.Errorf("the event time %s is in the future: taking it would retire all that is older than retire.age",
+			r.Time.UTC().Format(time.RFC3339))
+	}
+	if r.Value == nil {
+		return nil, errors.New("the value is null")
+	}
+	if err := w.prepare(); err != nil {
+		return nil, err
+	}
+	return w.decoder.Decode(contentType(r), r.Value)
 }
 
 // featuresOf names the columns of a block.

@@ -1,0 +1,182 @@
+package kernels
+
+import (
+	"fmt"
+	"math"
+
+	"streamd/incremental/gram"
+)
+
+// A Map is the reduced-kernel map x → K(x, Z) ∈ R^t for a basis Z of t points
+// in R^n.
+type Map struct {
+	kernel Kernel
+	n, t   int
+	z      []float64 // t×n, point by point
+}
+
+// NewMap makes the map of the points z, one after the other, of n features
+// each. It fails when there is no point, or one that is not finite; z is copied.
+func NewMap(k Kernel, n int, z []float64) (*Map, error) {
+	if n < 1 || len(z) == 0 || len(z)%n != 0 {
+		return nil, fmt.Errorf("basis: %d numbers are not points of %d features", len(z), n)
+	}
+	for i, x := range z {
+		if x-x != 0 {
+			return nil, fmt.Errorf("basis: feature %d of point %d is %v", i%n+1, i/n+1, x)
+		}
+	}
+	return &Map{kernel: k, n: n, t: len(z) / n, z: append([]float64(nil), z...)}, nil
+}
+
+// Kernel is the kernel function.
+func (m *Map) Kernel() Kernel { return m.kernel }
+
+// Features is n.
+func (m *Map) Features() int { return m.n }
+
+// Points is t.
+func (m *Map) Points() int { return m.t }
+
+// Point is point i of the basis, not to be written to.
+func (m *Map) Point(i int) []float64 { return m.z[i*m.n:][:m.n:m.n] }
+
+const (
+	lanes    = 8       // rows that are computed together
+	tileRows = 256     // rows of a tile, at most
+	tileSize = 1 << 15 // numbers of a tile, at most, unless lanes rows are more
+)
+
+// A Mapper applies a Map to blocks. It keeps working memory, 8 bytes for each
+// row and point, from one block to the next.
+type Mapper struct {
+	m       *Map
+	variant *variant
+	tile    []float64 // n columns
+	out     []float64 // t columns
+	columns []gram.Column
+}
+
+// A variant is one implementation. All give the same bits. tile holds n
+// columns, pitch numbers apart, of rows numbers, a multiple of lanes; z the
+// points. The results for point i go to out[i·stride:].
+type variant struct {
+	name string
+	// missing names what the variant needs and the processor lacks.
+	missing string
+	// squares computes ‖x−z‖², products x'z.
+	squares, products func(out []float64, stride int, tile []float64, pitch int, z []float64, n, rows int)
+	// gaussian turns the numbers s of v, a multiple of lanes, into exp(−γs).
+	gaussian func(v []float64, gamma float64)
+}
+
+var reference = variant{name: "reference", squares: squares, products: products, gaussian: gaussianAll}
+
+// NewMapper makes a Mapper for m.
+func NewMapper(m *Map) *Mapper {
+	return &Mapper{m: m, variant: fastest, columns: make([]gram.Column, m.t)}
+}
+
+// Map computes K(x, Z) for the rows of n columns and gives t columns of float64,
+// valid until the next call. A row with a number that is NaN or infinite, or too
+// large to be squared, has NaN in all coordinates. It panics when there are not
+// n columns of the same length.
+//
+// The cost is rows·t·n multiply-adds and, for a Gaussian, rows·t exponentials.
+func (p *Mapper) Map(columns []gram.Column) []gram.Column {
+	m := p.m
+	if len(columns) != m.n {
+		panic(fmt.Sprintf("kernels: %d columns for a basis of %d features", len(columns), m.n))
+	}
+	rows := columns[0].Len()
+	for j, c := range columns {
+		if c.Len() != rows {
+			panic(fmt.Sprintf("kernels: column %d has %d of %d rows", j, c.Len(), rows))
+		}
+	}
+	height := min(tileRows, max(tileSize/m.n/lanes*lanes, lanes))
+	pitch := height + lanes // no power of two, which would crowd few cache sets
+	p.tile = grow(p.tile, m.n*pitch)
+	stride := (rows+lanes-1)/lanes*lanes + lanes
+	p.out = grow(p.out, m.t*stride)
+	sum := p.variant.products
+	if m.kernel.Radial() {
+		sum = p.variant.squares
+	}
+	for from := 0; from < rows; from += height {
+		some := min(height, rows-from)
+		padded := (some + lanes - 1) / lanes * lanes
+		for j, c := range columns {
+			column := p.tile[j*pitch:][:padded]
+			c.Copy(column[:some], from)
+			clear(column[some:])
+		}
+		sum(p.out[from:], stride, p.tile, pitch, m.z, m.n, padded)
+		for i := range m.t {
+			v := p.out[i*stride+from:][:padded]
+			if m.kernel.form == gaussian {
+				p.variant.gaussian(v, m.kernel.a)
+				continue
+			}
+			for r, s := range v {
+				v[r] = m.kernel.Value(s)
+			}
+		}
+	}
+	for i := range p.columns {
+		p.columns[i] = gram.ColumnOf(p.out[i*stride:][:rows:rows])
+	}
+	return p.columns
+}
+
+// squares is the specification of every faster variant, as are products and
+// gaussianAll.
+func squares(out []float64, stride int, tile []float64, pitch int, z []float64, n, rows int) {
+	for i := 0; i*n < len(z); i++ {
+		o := out[i*stride:][:rows]
+		for r := 0; r < rows; r += lanes {
+			var s0, s1, s2, s3, s4, s5, s6, s7 float64
+			for j, zj := range z[i*n:][:n] {
+				x := (*[lanes]float64)(tile[j*pitch+r:])
+				d0, d1, d2, d3 := x[0]-zj, x[1]-zj, x[2]-zj, x[3]-zj
+				d4, d5, d6, d7 := x[4]-zj, x[5]-zj, x[6]-zj, x[7]-zj
+				s0, s1, s2, s3 = math.FMA(d0, d0, s0), math.FMA(d1, d1, s1), math.FMA(d2, d2, s2), math.FMA(d3, d3, s3)
+				s4, s5, s6, s7 = math.FMA(d4, d4, s4), math.FMA(d5, d5, s5), math.FMA(d6, d6, s6), math.FMA(d7, d7, s7)
+			}
+			*(*[lanes]float64)(o[r:]) = [lanes]float64{s0, s1, s2, s3, s4, s5, s6, s7}
+		}
+	}
+}
+
+func products(out []float64, stride int, tile []float64, pitch int, z []float64, n, rows int) {
+	for i := 0; i*n < len(z); i++ {
+		o := out[i*stride:][:rows]
+		for r := 0; r < rows; r += lanes {
+			var s0, s1, s2, s3, s4, s5, s6, s7 float64
+			for j, zj := range z[i*n:][:n] {
+				x := (*[lanes]float64)(tile[j*pitch+r:])
+				s0, s1, s2, s3 = math.FMA(x[0], zj, s0), math.FMA(x[1], zj, s1), math.FMA(x[2], zj, s2), math.FMA(x[3], zj, s3)
+				s4, s5, s6, s7 = math.FMA(x[4], zj, s4), math.FMA(x[5], zj, s5), math.FMA(x[6], zj, s6), math.FMA(x[7], zj, s7)
+			}
+			*(*[lanes]float64)(o[r:]) = [lanes]float64{s0, s1, s2, s3, s4, s5, s6, s7}
+		}
+	}
+}
+
+func gaussianAll(v []float64, gamma float64) {
+	for i, s := range v {
+		if s-s != 0 {
+			v[i] = math.NaN()
+			continue
+		}
+		v[i] = gaussianOf(gamma, s)
+	}
+}
+
+// grow makes s of length n; what is in it is not kept.
+func grow(s []float64, n int) []float64 {
+	if cap(s) < n {
+		return make([]float64, n)
+	}
+	return s[:n]
+}

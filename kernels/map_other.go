@@ -1,0 +1,6 @@
+package kernels
+
+var (
+	variants = []*variant{&reference}
+	fastest  = &reference
+)

@@ -1,8 +1,8 @@
 package incremental
 
 import (
-	"crypto/sha256"
 	"bytes"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"math"

@@ -32,9 +32,10 @@ type Plane struct {
 // With two classes it has one plane, that of the second class; with k > 2 it
 // has k, one from the rest (2.46–2.49), in the order of Classes.
 type Model struct {
-	Features []string // n
-	Classes  []string // k ≥ 2, in canonical order
-	Rows     []int64  // rows per class
+	Features []string  // n
+	Classes  []string  // k ≥ 2, in canonical order
+	Rows     []int64   // rows per class
+	Mean     []float64 // n: of each feature over all rows, in which Contributions begin
 	Planes   []Plane
 	Options  Options
 }
@@ -103,4 +104,39 @@ func (m *Model) Classify(class []int32, values []float64, columns []gram.Column)
 			class[from+i] = int32(m.decide(stretch[i*k:][:k]))
 		}
 	}
+}
+
+// Contributions fills dst (m × n, row by row) with what each feature adds to
+// the decision values of one plane: w_j (x_j − mean_j). A row's contributions
+// and Base add up to its decision value, but for rounding.
+func (m *Model) Contributions(dst []float64, plane int, columns []gram.Column) {
+	n := len(m.Features)
+	if len(columns) != n || len(m.Mean) != n {
+		panic("incremental: rows or means of another width than the model's")
+	}
+	p := &m.Planes[plane]
+	var buffer [256]float64
+	for j, c := range columns {
+		if c.Len()*n != len(dst) {
+			panic("incremental: contributions for another number of rows")
+		}
+		w, mean := p.W[j], m.Mean[j]
+		for from := 0; from < c.Len(); from += len(buffer) {
+			x := buffer[:min(len(buffer), c.Len()-from)]
+			c.Copy(x, from)
+			for i := range x {
+				dst[(from+i)*n+j] = w * (x[i] - mean)
+			}
+		}
+	}
+}
+
+// Base is the decision value of the mean row: mean'w − γ.
+func (m *Model) Base(plane int) float64 {
+	p := &m.Planes[plane]
+	value := -p.Gamma
+	for j, w := range p.W {
+		value += float64(w * m.Mean[j])
+	}
+	return value
 }

@@ -74,29 +74,30 @@ func (e *ConditionError) Error() string {
 // options that mean nothing. The cost is O(n³) once if all planes share their
 // matrix, else per class.
 func (m *Moments) Solve(o Options) (*Model, error) {
+	model, _, err := m.solve(o, false)
+	return model, err
+}
+
+// SolveWithHat is Solve that keeps what it factorised.
+func (m *Moments) SolveWithHat(o Options) (*Model, *Hat, error) { return m.solve(o, true) }
+
+func (m *Moments) solve(o Options, keep bool) (*Model, *Hat, error) {
 	if err := o.check(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	k := len(m.classes)
 	if k < 2 {
-		return nil, ErrClasses
+		return nil, nil, ErrClasses
 	}
-	model := &Model{Features: m.features, Options: o}
-	for i := range m.classes {
-		model.Classes = append(model.Classes, m.classes[i].label)
-		model.Rows = append(model.Rows, m.classes[i].rows)
-	}
+	model := m.model(o)
 	coordinates := m.coordinates(o.Standardise)
-	parts := make([]system, k)
-	for c := range parts {
-		parts[c] = coordinates.part(&m.classes[c])
-	}
-	first := 0
-	if k == 2 {
-		first = 1
+	parts := m.parts(coordinates)
+	var hat *Hat
+	if keep {
+		hat = newHat(m, coordinates)
 	}
 	var shared *factor
-	for r := first; r < k; r++ {
+	for r := firstPlane(k); r < k; r++ {
 		a := m.weights(r, o)
 		f := shared
 		if f == nil {
@@ -107,12 +108,34 @@ func (m *Moments) Solve(o Options) (*Model, error) {
 		}
 		z, ok := f.solve(rightSide(parts, a, r))
 		if !ok {
-			return nil, &ConditionError{Class: m.classes[r].label, Condition: f.condition}
+			return nil, nil, &ConditionError{Class: m.classes[r].label, Condition: f.condition}
+		}
+		if keep {
+			hat.add(f, m, a, o.Nu)
 		}
 		w, gamma := coordinates.back(z)
 		model.Planes = append(model.Planes, Plane{Class: m.classes[r].label, W: w, Gamma: gamma, Condition: f.condition})
 	}
-	return model, nil
+	return model, hat, nil
+}
+
+// model is a model that lacks its planes.
+func (m *Moments) model(o Options) *Model {
+	model := &Model{Features: m.features, Options: o}
+	for i := range m.classes {
+		model.Classes = append(model.Classes, m.classes[i].label)
+		model.Rows = append(model.Rows, m.classes[i].rows)
+	}
+	model.Mean, _ = m.Scale()
+	return model
+}
+
+// firstPlane is the first class of k that has a plane.
+func firstPlane(k int) int {
+	if k == 2 {
+		return 1
+	}
+	return 0
 }
 
 func (o Options) check() error {
@@ -239,6 +262,14 @@ func (x coordinates) part(c *classMoments) system {
 	}
 	s.matrix = append(s.matrix, c.weight)
 	return s
+}
+
+func (m *Moments) parts(x coordinates) []system {
+	parts := make([]system, len(m.classes))
+	for c := range parts {
+		parts[c] = x.part(&m.classes[c])
+	}
+	return parts
 }
 
 // back gives the plane x̂'ŵ = γ̂ as x'w = γ.

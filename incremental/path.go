@@ -1,0 +1,297 @@
+package incremental
+
+import (
+	"math"
+	"slices"
+
+	"gonum.org/v1/gonum/mat"
+)
+
+// Without gives the sums of m less those of part, which must have been among
+// them: what is left of all rows when a fold is held out. The cost is O(k·n²).
+// It panics when the features differ or a class would be left with fewer than
+// no rows.
+//
+// The two are subtracted in double-double arithmetic. That leaves an error of
+// some 2^-104 of m's sums, as large as what m's own rounding leaves, so that
+// folds of the size of a half or less lose nothing that m has.
+func (m *Moments) Without(part *Moments) *Moments {
+	if !slices.Equal(m.features, part.features) {
+		panic("incremental: sums over other features")
+	}
+	out := &Moments{features: m.features}
+	used := 0
+	for i := range m.classes {
+		from := &m.classes[i]
+		at, found := slices.BinarySearchFunc(part.classes, from.label, func(c classMoments, label string) int {
+			return CompareLabels(c.label, label)
+		})
+		if !found {
+			out.classes = append(out.classes, *from)
+			continue
+		}
+		used++
+		less := &part.classes[at]
+		if less.rows > from.rows {
+			panic("incremental: a part with more rows than the whole")
+		}
+		if less.rows == from.rows {
+			continue
+		}
+		c := classMoments{
+			label: from.label, rows: from.rows - less.rows, weight: from.weight.sub(less.weight),
+			s: make([]double, len(from.s)), cross: make([]double, len(from.cross)),
+		}
+		for j := range c.s {
+			c.s[j] = from.s[j].sub(less.s[j])
+		}
+		for p := range c.cross {
+			c.cross[p] = from.cross[p].sub(less.cross[p])
+		}
+		out.classes = append(out.classes, c)
+	}
+	if used < len(part.classes) {
+		panic("incremental: a part with a class that the whole does not have")
+	}
+	return out
+}
+
+// Classes lists the labels of the live rows, in canonical order.
+func (m *Moments) Classes() []string {
+	labels := make([]string, len(m.classes))
+	for i := range m.classes {
+		labels[i] = m.classes[i].label
+	}
+	return labels
+}
+
+// Path solves for every ν in nus at about the price of one: models[i] is what
+// Solve gives for nus[i] (o.Nu is ignored), within the accuracy below and
+// without Plane.Condition. It fails as Solve does, for all ν or for none:
+// with a *ConditionError when H + τI below is too ill-conditioned.
+//
+// With τ = 1/√(ν_min ν_max) and H = Σ a_c Σ v z z', let D be the powers of two
+// that scale H + τI to a diagonal near 1, LL' = D(H + τI)D, B = L^-1 D, and
+// BB' = QMQ', M diagonal with entries in (0, 1/τ]. Then
+//
+//	(I/ν + H)^-1 = B'Q (I + (1/ν − τ)M)^-1 Q'B
+//
+// so that one Cholesky factorisation and one eigendecomposition, O(n³), serve
+// all ν at O(n²) each. Unlike eigenvectors of H itself they do not lose the
+// features of small scale beside those of large: the relative error is about
+// 2^-53·√(ν_max/ν_min) times the condition number of D(H + τI)D.
+func (m *Moments) Path(o Options, nus []float64) ([]*Model, error) {
+	if len(nus) == 0 {
+		panic("incremental: a path without ν")
+	}
+	models := make([]*Model, len(nus))
+	for i, nu := range nus {
+		o.Nu = nu
+		if err := o.check(); err != nil {
+			return nil, err
+		}
+		models[i] = m.model(o)
+	}
+	if len(m.classes) < 2 {
+		return nil, ErrClasses
+	}
+	tau := 1 / math.Sqrt(slices.Min(nus)) / math.Sqrt(slices.Max(nus))
+	coordinates := m.coordinates(o.Standardise)
+	parts := m.parts(coordinates)
+	var shared *pencil
+	for r := firstPlane(len(m.classes)); r < len(m.classes); r++ {
+		a := m.weights(r, o)
+		f := shared
+		if f == nil {
+			var condition float64
+			if f, condition = newPencil(parts, a, tau); f == nil {
+				return nil, &ConditionError{Class: m.classes[r].label, Condition: condition}
+			}
+			if !o.Balanced {
+				shared = f
+			}
+		}
+		right := f.project(rightSide(parts, a, r))
+		for i, nu := range nus {
+			w, gamma := coordinates.back(f.solve(right, nu))
+			models[i].Planes = append(models[i].Planes, Plane{Class: m.classes[r].label, W: w, Gamma: gamma})
+		}
+	}
+	return models, nil
+}
+
+// pencil is the pair (I, H) in coordinates in which both are diagonal.
+type pencil struct {
+	tau   float64
+	basis mat.Dense // Q'B
+	value []float64 // M
+}
+
+// newPencil fails, with nil, when the condition number is beyond float64.
+func newPencil(parts []system, a []double, tau float64) (p *pencil, condition float64) {
+	f := factorise(parts, a, 1/tau)
+	if !(f.condition < 0x1p52) {
+		return nil, f.condition
+	}
+	n := len(f.scale)
+	var lower mat.TriDense
+	f.cholesky.LTo(&lower)
+	// The error says again how ill-conditioned the factor is.
+	_ = lower.InverseTri(&lower)
+	b := mat.NewDense(n, n, nil)
+	for i := range n {
+		for j := range i + 1 {
+			b.Set(i, j, lower.At(i, j)*f.scale[j])
+		}
+	}
+	var outer mat.SymDense
+	outer.SymOuterK(1, b)
+	var eigen mat.EigenSym
+	if !eigen.Factorize(&outer, true) {
+		return nil, math.Inf(1)
+	}
+	p = &pencil{tau: tau, value: eigen.Values(nil)}
+	for i, v := range p.value {
+		p.value[i] = min(max(v, 0), 1/tau)
+	}
+	var q mat.Dense
+	eigen.VectorsTo(&q)
+	p.basis.Mul(q.T(), b)
+	return p, f.condition
+}
+
+// project gives Q'B·b.
+func (p *pencil) project(b []double) *mat.VecDense {
+	right := mat.NewVecDense(len(b), nil)
+	for j, t := range b {
+		right.SetVec(j, t.hi)
+	}
+	right.MulVec(&p.basis, right)
+	return right
+}
+
+func (p *pencil) solve(projected *mat.VecDense, nu float64) []double {
+	n := len(p.value)
+	z := mat.NewVecDense(n, nil)
+	for j, v := range p.value {
+		// 1 + (1/ν − τ)·M, without cancelling where 1/ν ≪ τ and M ≈ 1/τ.
+		z.SetVec(j, projected.AtVec(j)/((1-float64(p.tau*v))+v/nu))
+	}
+	z.MulVec(p.basis.T(), z)
+	out := make([]double, n)
+	for j := range out {
+		out[j] = toDouble(z.AtVec(j))
+	}
+	return out
+}
+
+// Loss is the squared error of one plane x'w = γ on summed rows, where rows of
+// the plane's class should have x'w − γ = 1 and all others −1.
+type Loss struct {
+	Plus, Minus             float64 // Σ av (x'w − γ ∓ 1)² over the rows of the plane's class, over the others
+	PlusWeight, MinusWeight float64 // Σ av
+}
+
+// Losses judges planes on the rows that were summed up, with no row at hand: a
+// row of a class that classWeights names counts a times. The result is one Loss
+// per model and plane. Models have the same features and, in the same order,
+// planes of the same classes, of which m may have no rows. The cost is O(n²) for
+// each plane, and k times O(k·n²) for the sums.
+//
+// A loss is w'Sw − 2w's + m and so on, which cancels when means are large
+// against spreads or when the fit is close. Sums and planes are therefore taken
+// in double-double arithmetic to the coordinates of mean 0 and variance 1; what
+// is left is an error of about 2^-50·Σv. A loss is never negative.
+func (m *Moments) Losses(classWeights map[string]float64, models []*Model) [][]Loss {
+	n := len(m.features)
+	out := make([][]Loss, len(models))
+	for i, model := range models {
+		if len(model.Features) != n || len(model.Planes) != len(models[0].Planes) {
+			panic("incremental: models of different shape")
+		}
+		out[i] = make([]Loss, len(model.Planes))
+	}
+	if len(models) == 0 || len(m.classes) == 0 {
+		return out
+	}
+	x := m.coordinates(true)
+	parts := m.parts(x)
+	// The planes as columns, [w; γ] in the coordinates x.
+	planes := make([]*mat.Dense, len(models[0].Planes))
+	for r := range planes {
+		planes[r] = mat.NewDense(n+1, len(models), nil)
+		for i, model := range models {
+			p := &model.Planes[r]
+			gamma := toDouble(p.Gamma)
+			for j, w := range p.W {
+				planes[r].Set(j, i, x.scale[j].mul(toDouble(w)).hi)
+				gamma = gamma.sub(x.mean[j].mul(toDouble(w)))
+			}
+			planes[r].Set(n, i, gamma.hi)
+		}
+	}
+	a := make([]float64, len(parts))
+	for c := range a {
+		a[c] = 1
+		if w, ok := classWeights[m.classes[c].label]; ok {
+			a[c] = w
+		}
+	}
+	for r := range planes {
+		class := models[0].Planes[r].Class
+		plus, minus := newLossSums(n+1), newLossSums(n+1)
+		for c := range parts {
+			if m.classes[c].label == class {
+				plus.add(&parts[c], a[c])
+			} else {
+				minus.add(&parts[c], a[c])
+			}
+		}
+		atPlus, atMinus := plus.of(planes[r], 1), minus.of(planes[r], -1)
+		for i := range out {
+			out[i][r] = Loss{Plus: atPlus[i], Minus: atMinus[i], PlusWeight: plus.weight, MinusWeight: minus.weight}
+		}
+	}
+	return out
+}
+
+// lossSums is Σ v z z', Σ v z and Σ v, in float64.
+type lossSums struct {
+	matrix *mat.SymDense
+	first  *mat.VecDense
+	weight float64
+}
+
+func newLossSums(n int) lossSums {
+	return lossSums{matrix: mat.NewSymDense(n, nil), first: mat.NewVecDense(n, nil)}
+}
+
+func (s *lossSums) add(part *system, a float64) {
+	p := 0
+	for j, t := range part.right {
+		for k := range j + 1 {
+			s.matrix.SetSym(j, k, s.matrix.At(j, k)+float64(a*part.matrix[p].hi))
+			p++
+		}
+		s.first.SetVec(j, s.first.AtVec(j)+float64(a*t.hi))
+	}
+	s.weight += float64(a * part.matrix[p-1].hi)
+}
+
+// of is Σ v (z'y − d)² = y'(Σ v z z')y − 2d·(Σ v z)'y + Σ v for every column y.
+func (s *lossSums) of(planes *mat.Dense, d float64) []float64 {
+	n, count := planes.Dims()
+	var product mat.Dense
+	product.Mul(s.matrix, planes)
+	out := make([]float64, count)
+	for i := range out {
+		var quadratic, linear float64
+		for j := range n {
+			y := planes.At(j, i)
+			quadratic += float64(product.At(j, i) * y)
+			linear += float64(s.first.AtVec(j) * y)
+		}
+		out[i] = max(0, quadratic-2*d*linear+s.weight)
+	}
+	return out
+}

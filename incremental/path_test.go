@@ -1,0 +1,397 @@
+package incremental
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+)
+
+// grid is ν = 2^-20, 2^-15, …, 2^20.
+func grid() []float64 {
+	var nus []float64
+	for i := -20; i <= 20; i += 5 {
+		nus = append(nus, math.Ldexp(1, i))
+	}
+	return nus
+}
+
+func TestPathIsSolveForEveryNu(t *testing.T) {
+	// 2^-53 times 2^20, and a condition number near 10. The rows of odd seeds
+	// have spreads from 10^-3 to 10^3 and means of 100 spreads, of which the
+	// condition number shows where they are not standardised.
+	for seed := range uint64(6) {
+		r := rand.New(rand.NewPCG(11, seed))
+		n, k := 4, 2+r.IntN(3)
+		rows := randomTable(r, 150, n, k)
+		spread := slices.Repeat([]float64{1}, n)
+		tolerance := 1e-9
+		if seed%2 == 1 {
+			tolerance = 1e-6
+			spread = []float64{1e-3, 1, 1e3, 1e3}
+			for _, row := range rows.x {
+				for j := range row {
+					row[j] = (row[j] + 100) * spread[j]
+				}
+			}
+		}
+		moments := sumOf(n, blocksOf(t, r, rows)...).Moments()
+		for _, o := range []Options{{}, {Standardise: true}, {Balanced: true}, {ClassWeights: map[string]float64{"c1": 0.1}}} {
+			models, err := moments.Path(o, grid())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, nu := range grid() {
+				o.Nu = nu
+				want, err := moments.Solve(o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got := models[i]
+				if got.Options.Nu != nu || !slices.Equal(got.Classes, want.Classes) || !slices.Equal(got.Mean, want.Mean) || len(got.Planes) != len(want.Planes) {
+					t.Fatalf("ν = %g: %+v instead of %+v", nu, got, want)
+				}
+				for p := range want.Planes {
+					a, b := &got.Planes[p], &want.Planes[p]
+					if d := distance(a.W, a.Gamma, b.W, b.Gamma, spread); !(d < tolerance) || a.Class != b.Class {
+						t.Errorf("seed %d, %+v: off by %.1e", seed, o, d)
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestPathFailsAsSolveDoes(t *testing.T) {
+	r := rand.New(rand.NewPCG(12, 1))
+	rows := randomTable(r, 40, 2, 1)
+	if _, err := sumOf(2, blocksOf(t, r, rows)...).Moments().Path(Options{}, []float64{1}); !errors.Is(err, ErrClasses) {
+		t.Errorf("one class: %v", err)
+	}
+	rows = randomTable(r, 40, 2, 2)
+	moments := sumOf(2, blocksOf(t, r, rows)...).Moments()
+	for _, nu := range []float64{0, -1, math.Inf(1), math.NaN()} {
+		if _, err := moments.Path(Options{}, []float64{1, nu}); err == nil {
+			t.Errorf("ν = %v is taken", nu)
+		}
+	}
+	for _, row := range rows.x {
+		row[0] *= 1e17
+		row[1] = row[0]
+	}
+	condition := (*ConditionError)(nil)
+	if _, err := sumOf(2, blocksOf(t, r, rows)...).Moments().Path(Options{}, []float64{1}); !errors.As(err, &condition) {
+		t.Errorf("a feature that repeats another at 10^17: %v", err)
+	}
+}
+
+func TestWithoutIsNeverAdded(t *testing.T) {
+	r := rand.New(rand.NewPCG(13, 1))
+	rows := randomTable(r, 300, 3, 3)
+	for i := range rows.label[:100] {
+		rows.label[i] = "only here"
+	}
+	part := sumOf(3, blocksOf(t, r, table{x: rows.x[:150], label: rows.label[:150]})...)
+	rest := blocksOf(t, r, table{x: rows.x[150:], label: rows.label[150:]})
+	whole, want := sumOf(3), sumOf(3, rest...).Moments()
+	for _, b := range append(blocksOf(t, rand.New(rand.NewPCG(13, 2)), table{x: rows.x[:150], label: rows.label[:150]}), rest...) {
+		whole.Add(b)
+	}
+	got := whole.Moments().Without(part.Moments())
+	if !slices.Equal(got.Classes(), want.Classes()) || len(got.Classes()) != 3 {
+		t.Fatalf("classes %q instead of %q", got.Classes(), want.Classes())
+	}
+	for c := range want.classes {
+		a, b := &got.classes[c], &want.classes[c]
+		if a.rows != b.rows || a.weight != b.weight {
+			t.Errorf("class %s: %d rows of %v instead of %d of %v", a.label, a.rows, a.weight, b.rows, b.weight)
+		}
+		for p := range b.cross {
+			// The blocks of the two sums were cut elsewhere, which shows in float64.
+			if d := a.cross[p].sub(b.cross[p]); math.Abs(d.hi) > 1e-13*math.Abs(b.cross[p].hi) {
+				t.Errorf("class %s, sum %d: off by %g", a.label, p, d.hi)
+			}
+		}
+	}
+	if none := part.Moments().Without(part.Moments()); len(none.Classes()) != 0 {
+		t.Errorf("a part without itself has classes %q", none.Classes())
+	}
+	for what, stranger := range map[string]*State{
+		"more rows": whole, "another class": sumOf(3, blocksOf(t, r, randomTable(r, 10, 3, 2))...), "other features": NewState(names(2)),
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s: a part that was never in is taken out", what)
+				}
+			}()
+			sumOf(3, blocksOf(t, r, table{x: rows.x[:10], label: rows.label[:10]})...).Moments().Without(stranger.Moments())
+		}()
+	}
+}
+
+// The losses of summed rows are those of the rows, also of features whose means
+// are 10^6 of their spreads, and of a fold without one of the classes.
+func TestLossesAreThoseOfTheRows(t *testing.T) {
+	for seed := range uint64(6) {
+		r := rand.New(rand.NewPCG(14, seed))
+		n, k := 3, 2+r.IntN(3)
+		rows := randomTable(r, 200, n, k)
+		rows.weights = make([]float64, 200)
+		for i, row := range rows.x {
+			rows.weights[i] = math.Round(r.ExpFloat64() * 4)
+			if seed%2 == 1 {
+				for j := range row {
+					row[j] = 1e3*row[j] + 1e9
+				}
+			}
+		}
+		models, err := sumOf(n, blocksOf(t, r, rows)...).Moments().Path(Options{Standardise: true}, grid())
+		if err != nil {
+			t.Fatal(err)
+		}
+		held := randomTable(r, 60, n, k)
+		held.weights = make([]float64, len(held.x))
+		for i, row := range held.x {
+			held.weights[i] = float64(1 + r.IntN(3))
+			if held.label[i] == "c0" {
+				held.weights[i] = 0
+			}
+			if seed%2 == 1 {
+				for j := range row {
+					row[j] = 1e3*row[j] + 1e9
+				}
+			}
+		}
+		weights := map[string]float64{"c1": 3}
+		losses := sumOf(n, blocksOf(t, r, held)...).Moments().Losses(weights, models)
+		for i, model := range models {
+			for p, plane := range model.Planes {
+				var want Loss
+				for row, x := range held.x {
+					v := held.weights[row]
+					if held.label[row] == "c1" {
+						v *= 3
+					}
+					_, values := model.Decide(nil, x)
+					if held.label[row] == plane.Class {
+						want.Plus += v * (values[p] - 1) * (values[p] - 1)
+						want.PlusWeight += v
+					} else {
+						want.Minus += v * (values[p] + 1) * (values[p] + 1)
+						want.MinusWeight += v
+					}
+				}
+				got := losses[i][p]
+				near := func(a, b float64) bool { return math.Abs(a-b) <= 1e-8*(1+math.Abs(b)) }
+				if !near(got.Plus, want.Plus) || !near(got.Minus, want.Minus) || got.PlusWeight != want.PlusWeight || got.MinusWeight != want.MinusWeight {
+					t.Errorf("seed %d, ν = %g, class %s: %+v instead of %+v", seed, model.Options.Nu, plane.Class, got, want)
+				}
+			}
+		}
+	}
+}
+
+// The hat matrix against its definition: leverages from systems solved anew,
+// decision values of models that were fitted without the row.
+func TestLeaveOneOutIsARefit(t *testing.T) {
+	for seed := range uint64(8) {
+		r := rand.New(rand.NewPCG(15, seed))
+		const n, m = 3, 40
+		k := 2 + r.IntN(3)
+		rows := randomTable(r, m, n, k)
+		rows.weights = make([]float64, m)
+		for i := range rows.weights {
+			rows.weights[i] = float64(r.IntN(4))
+		}
+		for c := range k {
+			rows.label[c], rows.weights[c] = fmt.Sprint("c", c), 2
+		}
+		whole := rows.block(0, m)
+		moments := sumOf(n, summarise(t, whole)).Moments()
+		o := Options{Nu: 0.5, ClassWeights: map[string]float64{"c1": 2}, Standardise: seed%2 == 1}
+		o.Balanced = seed%4 >= 2
+		model, hat, err := moments.SolveWithHat(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		class, values := make([]int32, m), make([]float64, m*len(model.Planes))
+		hat.LeaveOneOut(model, class, values, whole)
+		mean, sigma := moments.Scale()
+		if !o.Standardise {
+			mean, sigma = make([]float64, n), slices.Repeat([]float64{1}, n)
+		}
+		for i := range m {
+			// The same system without the row: of scaled rows, with the class
+			// weights that the totals of all rows give.
+			for p, plane := range model.Planes {
+				if rows.weights[i] == 0 {
+					continue
+				}
+				system := table{}
+				totals := map[bool]float64{}
+				for row := range m {
+					totals[rows.label[row] == plane.Class] += rows.weights[row]
+				}
+				for row := range m {
+					if row == i {
+						continue
+					}
+					x := make([]float64, n)
+					for j := range x {
+						x[j] = (rows.x[row][j] - mean[j]) / sigma[j]
+					}
+					v := rows.weights[row]
+					if rows.label[row] == "c1" {
+						v *= 2
+					}
+					if o.Balanced {
+						v /= totals[rows.label[row] == plane.Class]
+					}
+					system.x, system.label, system.weights = append(system.x, x), append(system.label, rows.label[row]), append(system.weights, v)
+				}
+				w, gamma := bigPlane(system, plane.Class, Options{Nu: o.Nu})
+				want := -gamma
+				for j := range w {
+					want += w[j] * (rows.x[i][j] - mean[j]) / sigma[j]
+				}
+				if got := values[i*len(model.Planes)+p]; math.Abs(got-want) > 1e-10 {
+					t.Errorf("seed %d, row %d, class %s: %v instead of %v", seed, i, plane.Class, got, want)
+				}
+			}
+			if int(class[i]) != model.decide(values[i*len(model.Planes):][:len(model.Planes)]) {
+				t.Errorf("seed %d, row %d: class %d of values %v", seed, i, class[i], values[i*len(model.Planes):])
+			}
+		}
+	}
+}
+
+func TestLeverageSumsToTheParameters(t *testing.T) {
+	r := rand.New(rand.NewPCG(16, 1))
+	const n, m = 5, 300
+	rows := randomTable(r, m, n, 3)
+	block := rows.block(0, m)
+	moments := sumOf(n, summarise(t, block)).Moments()
+	for _, o := range []Options{{Nu: 1e9}, {Nu: 1, Standardise: true}, {Nu: 1e9, Balanced: true}} {
+		model, hat, err := moments.SolveWithHat(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		plain, err := moments.Solve(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if fmt.Sprintf("%x", model.Planes) != fmt.Sprintf("%x", plain.Planes) {
+			t.Errorf("%+v: keeping the factor changes the planes", o)
+		}
+		k := hat.Matrices()
+		if want := map[bool]int{false: 1, true: 3}[o.Balanced]; k != want {
+			t.Fatalf("%+v: %d matrices", o, k)
+		}
+		h := make([]float64, m*k)
+		hat.Leverage(h, block.Columns)
+		for p := range k {
+			var sum, mass float64
+			for i := range m {
+				a := hat.weights[p][slices.Index(model.Classes, rows.label[i])]
+				sum += a * h[i*k+p]
+				mass += a
+			}
+			if o.Nu == 1e9 && math.Abs(sum-(n+1)) > 1e-6 {
+				t.Errorf("%+v: leverages add up to %v for %d parameters", o, sum, n+1)
+			}
+			if typical := hat.Typical()[p]; math.Abs(sum/mass-typical) > 1e-12*typical {
+				t.Errorf("%+v: the mean leverage is %v, not %v", o, sum/mass, typical)
+			}
+		}
+	}
+}
+
+func TestContributionsAddUpToTheValue(t *testing.T) {
+	r := rand.New(rand.NewPCG(17, 1))
+	const n, m = 4, 300 // more than a stretch
+	rows := randomTable(r, m, n, 3)
+	block := rows.block(0, m)
+	model, err := sumOf(n, summarise(t, block)).Moments().Solve(Options{Nu: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make([]float64, m*n)
+	for p := range model.Planes {
+		model.Contributions(got, p, block.Columns)
+		var total float64
+		for i := range m {
+			sum := model.Base(p)
+			for _, t := range got[i*n:][:n] {
+				sum += t
+				total += t
+			}
+			if _, values := model.Decide(nil, rows.x[i]); math.Abs(sum-values[p]) > 1e-13 {
+				t.Errorf("row %d: contributions and base are %v, the value %v", i, sum, values[p])
+			}
+		}
+		if math.Abs(total) > 1e-10 {
+			t.Errorf("contributions of all rows add up to %v, not 0", total)
+		}
+	}
+}
+
+func wide(tb testing.TB, n, m int) (*Block, *Moments) {
+	r := rand.New(rand.NewPCG(18, 1))
+	block := randomTable(r, m, n, 2).block(0, m)
+	return block, sumOf(n, summarise(tb, block)).Moments()
+}
+
+func TestAnswersAllocateNothingPerRow(t *testing.T) {
+	block, moments := wide(t, 10, 2000)
+	model, hat, err := moments.SolveWithHat(Options{Nu: 1, Standardise: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := make([]float64, 2000*10)
+	if got := testing.AllocsPerRun(5, func() {
+		hat.Leverage(out[:2000], block.Columns)
+		model.Contributions(out, 0, block.Columns)
+	}); got > 4 {
+		t.Errorf("%v allocations for 2,000 rows", got)
+	}
+}
+
+func BenchmarkLeverage(b *testing.B) {
+	for _, n := range []int{30, 300} {
+		b.Run(fmt.Sprint("n=", n), func(b *testing.B) {
+			block, moments := wide(b, n, 1024)
+			_, hat, err := moments.SolveWithHat(Options{Nu: 1})
+			if err != nil {
+				b.Fatal(err)
+			}
+			out := make([]float64, 1024)
+			for b.Loop() {
+				hat.Leverage(out, block.Columns)
+			}
+			b.ReportMetric(float64(b.Elapsed())/float64(b.N)/1024/float64(time.Nanosecond), "ns/row")
+		})
+	}
+}
+
+func BenchmarkPath(b *testing.B) {
+	for _, n := range []int{30, 300} {
+		b.Run(fmt.Sprint("n=", n), func(b *testing.B) {
+			_, moments := wide(b, n, 1024)
+			var nus []float64
+			for i := -20; i <= 20; i++ {
+				nus = append(nus, math.Ldexp(1, i))
+			}
+			for b.Loop() {
+				models, err := moments.Path(Options{Standardise: true}, nus)
+				if err != nil {
+					b.Fatal(err)
+				}
+				moments.Losses(nil, models)
+			}
+		})
+	}
+}

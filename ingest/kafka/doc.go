@@ -1,6 +1,6 @@
 // Package kafka brings records from a Kafka topic to a Sink, in order and
-// without loss, sends dead letters, and produces replays. It knows nothing of
-// what a record means.
+// without loss, reads old records again, sends dead letters, and produces
+// replays. It knows nothing of what a record means.
 //
 // # What is promised
 //
@@ -41,6 +41,15 @@
 // admitted when nothing else of its partition is outstanding. Peak memory per
 // partition is therefore the budget plus one record batch as sent and, when it
 // is compressed, decompressed.
+//
+// # Reading again
+//
+// A RangeReader reads ranges of offsets once more. It fetches, checks and splits
+// as a Consumer does, with the same code, but belongs to no group and saves
+// nothing, so neither positions nor the group's members are disturbed. What the
+// log does not hold any more is an answer here and not an error: which offsets
+// the log does not reach is returned, and what was compacted within it shows in
+// the batches.
 //
 // # Failure
 //

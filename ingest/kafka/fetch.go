@@ -66,6 +66,12 @@ func (f *fetcher) fetch(ctx context.Context, at Saved, maxBytes int, answered fu
 	return s.split(ctx, emit)
 }
 
+func (f *fetcher) newBatch() *Batch {
+	b := batchPool.Get().(*Batch)
+	b.Topic, b.Partition, b.names = f.topic, f.id, &f.names
+	return b
+}
+
 func unknownPartition(err error) bool {
 	return errors.Is(err, kafkago.UnknownTopicOrPartition) ||
 		errors.Is(err, protocol.ErrNoTopic) || errors.Is(err, protocol.ErrNoPartition)
@@ -215,8 +221,7 @@ func (s *splitter) add(ctx context.Context, rb *recordBatch, pos int64, emit fun
 }
 
 func (s *splitter) newBatch() *Batch {
-	b := batchPool.Get().(*Batch)
-	b.Topic, b.Partition, b.names = s.f.topic, s.f.id, &s.f.names
+	b := s.f.newBatch()
 	b.HighWatermark, b.LogStart = s.result.highWatermark, s.result.logStart
 	return b
 }

@@ -175,7 +175,9 @@ func (cl *client) roundTrip(ctx context.Context, c *call) (*answer, error) {
 // the answer's buffer.
 type fetchResult struct {
 	highWatermark int64
+	stable        int64 // the records end there, before a transaction that is open
 	logStart      int64 // -1: the broker does not say
+	throttled     bool  // a quota is used up: the records may be missing for that
 	aborted       []abortedTxn
 	records       []byte
 }
@@ -236,13 +238,13 @@ func (cl *client) fetch(ctx context.Context, topic string, partition int, offset
 
 func parseFetch(body []byte, version int16, topic string, partition int) (*fetchResult, error) {
 	d := decoder{b: body}
-	d.int32() // throttle: the broker waits by itself
+	throttle := d.int32() // the broker waits by itself
 	code := int16(0)
 	if version >= 7 {
 		code = d.int16()
 		d.int32() // session
 	}
-	r := &fetchResult{logStart: -1}
+	r := &fetchResult{logStart: -1, throttled: throttle > 0}
 	if code == 0 {
 		if n := d.int32(); d.err == nil && n != 1 {
 			return nil, fmt.Errorf("fetch response with %d topics, asked for one", n)
@@ -254,7 +256,7 @@ func parseFetch(body []byte, version int16, topic string, partition int) (*fetch
 		number := d.int32()
 		code = d.int16()
 		r.highWatermark = d.int64()
-		d.int64() // last stable offset: the broker ends the records there
+		r.stable = d.int64()
 		if version >= 5 {
 			r.logStart = d.int64()
 		}

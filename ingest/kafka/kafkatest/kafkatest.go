@@ -1,6 +1,7 @@
 // Package kafkatest is the conformance suite of package kafka: what its consumer,
-// dead letters and producer promise, asked of a running broker. The same suite
-// runs on the embedded broker in every go test, and on Apache Kafka.
+// range reader, dead letters and producer promise, asked of a running broker.
+// The same suite runs on the embedded broker in every go test, and on Apache
+// Kafka.
 package kafkatest
 
 import (
@@ -64,6 +65,17 @@ func Run(t *testing.T, b Broker) {
 		{"HugeRecord", testHugeRecord},
 		{"DeliverFails", testDeliverFails},
 		{"CommitAndLeave", testCommitAndLeave},
+		{"Ranges", testRanges},
+		{"RangesApart", testRangesApart},
+		{"RangesLost", testRangesLost},
+		{"RangesLostWhileReading", testRangesLostWhileReading},
+		{"RangesGone", testRangesGone},
+		{"RangesTransactions", testRangesTransactions},
+		{"RangesCompaction", testRangesCompaction},
+		{"RangesCuts", testRangesCuts},
+		{"RangesCorruption", testRangesCorruption},
+		{"RangesBackPressure", testRangesBackPressure},
+		{"RangesDeliverFails", testRangesDeliverFails},
 		{"Producer", testProducer},
 		{"ProducerRefused", testProducerRefused},
 		{"DeadLetters", testDeadLetters},

@@ -1,0 +1,412 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+
+	"github.com/rs/zerolog"
+	kafkago "github.com/segmentio/kafka-go"
+)
+
+// Range is the offsets of a partition from From up to To, which is excluded.
+type Range struct {
+	Partition int
+	From, To  int64
+}
+
+// Lost is a range that the log does not reach: it begins behind it, or ends
+// before it.
+type Lost struct {
+	Range
+	LogStart int64 // the first offset of the log
+	LogEnd   int64 // the offset after its last
+}
+
+// String says what happened to the range.
+func (l Lost) String() string {
+	if l.From < l.LogStart {
+		return fmt.Sprintf("offsets %d to %d of partition %d were deleted: the log starts at %d", l.From, l.To-1, l.Partition, l.LogStart)
+	}
+	return fmt.Sprintf("offsets %d to %d of partition %d are beyond the log end %d: the topic was deleted and made anew, or its end was lost",
+		l.From, l.To-1, l.Partition, l.LogEnd)
+}
+
+// RangeConfig configures a RangeReader. Zero values stand for the defaults given.
+type RangeConfig struct {
+	Cluster
+	Topic string
+	Fetching
+
+	// Partitions are read at the same time, each with a budget of its own; 2.
+	Partitions int
+}
+
+// RangeReader reads ranges of a topic once more, outside of any group: no
+// position and no committed offset changes, and no Consumer notices.
+type RangeReader struct {
+	cfg RangeConfig
+	log zerolog.Logger
+	cl  *client
+
+	mu    sync.Mutex
+	stats RangeStats
+}
+
+// RangeStats is what a RangeReader has done since it was made.
+type RangeStats struct {
+	Records     int64 // delivered
+	Bytes       int64 // of their keys and values
+	Fetched     int64 // bytes of record batches that brokers have sent
+	FetchErrors int64
+	Err         error // of the fetch before the next attempt; nil: the last one succeeded
+}
+
+// NewRangeReader checks the configuration and reports all that is wrong with it
+// at once. It does not connect.
+func NewRangeReader(cfg RangeConfig, log zerolog.Logger) (*RangeReader, error) {
+	problems := append(cfg.Cluster.check(), cfg.Fetching.check()...)
+	if err := checkTopic(cfg.Topic); err != nil {
+		problems = append(problems, err)
+	}
+	defaultTo(&cfg.Partitions, 2)
+	if cfg.Partitions < 1 {
+		problems = append(problems, fmt.Errorf("partitions %d is not positive", cfg.Partitions))
+	}
+	if len(problems) > 0 {
+		return nil, errors.Join(problems...)
+	}
+	return &RangeReader{
+		cfg: cfg,
+		log: log.With().Str("topic", cfg.Topic).Logger(),
+		cl:  newClient(&cfg.Cluster, cfg.Topic),
+	}, nil
+}
+
+// Close gives the connections back. Read must not be running.
+func (r *RangeReader) Close() { r.cl.close() }
+
+// Stats returns a snapshot. It may be called at any time.
+func (r *RangeReader) Stats() RangeStats {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.stats
+}
+
+// Read delivers the records that the log holds of the ranges, which may come in
+// any order and may overlap; a record is delivered once. Of a partition they come
+// in offset order and deliver is called for one batch at a time; for different
+// partitions it is called at the same time. Deliver owns the batch as Sink.Deliver
+// does, and may block. An error of its own, as long as ctx has not ended, ends
+// Read.
+//
+// Nothing is skipped silently. An offset of a range that lies below the
+// Position.Next of the partition's last batch and was not among the records is in
+// the log no more (compacted), or never was a record of it (a marker, aborted
+// data). What the log does not reach is returned, by partition and offset. That
+// the log is another one of the same name cannot be seen here: whoever knows what
+// the records were has to compare.
+//
+// Between ranges that lie close together nothing is asked for twice; stretches
+// that no range covers are jumped over where that saves more than a request
+// costs, and record batches within them are not decompressed. Broker trouble is
+// retried until ctx ends, as the Consumer does (RangeStats tells of it); record
+// batches that stay corrupt, and a partition that is gone, are errors. Read may be
+// called again, but not while it runs.
+func (r *RangeReader) Read(ctx context.Context, ranges []Range, deliver func(context.Context, *Batch) error) ([]Lost, error) {
+	var parts [][]Range
+	for _, each := range normalise(ranges) {
+		if n := len(parts); n > 0 && parts[n-1][0].Partition == each.Partition {
+			parts[n-1] = append(parts[n-1], each)
+		} else {
+			parts = append(parts, []Range{each})
+		}
+	}
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	next := make(chan int)
+	lost := make([][]Lost, len(parts))
+	var reading sync.WaitGroup
+	for range min(r.cfg.Partitions, len(parts)) {
+		reading.Go(func() {
+			for i := range next {
+				p := r.newReading(parts[i], deliver)
+				if err := pump(ctx, p.fetchAll, p.deliver); err != nil {
+					fail(fmt.Errorf("read %s/%d again: %w", r.cfg.Topic, p.id, err))
+				}
+				lost[i] = p.lost
+			}
+		})
+	}
+	for i := 0; i < len(parts) && ctx.Err() == nil; i++ {
+		select {
+		case next <- i:
+		case <-ctx.Done():
+		}
+	}
+	close(next)
+	reading.Wait()
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	return slices.Concat(lost...), nil
+}
+
+// normalise sorts ranges and joins those that touch. It panics on an empty one.
+func normalise(ranges []Range) []Range {
+	sorted := slices.Clone(ranges)
+	slices.SortFunc(sorted, func(a, b Range) int {
+		if a.Partition != b.Partition {
+			return a.Partition - b.Partition
+		}
+		return int(min(1, max(-1, a.From-b.From)))
+	})
+	out := sorted[:0]
+	for _, each := range sorted {
+		if each.From < 0 || each.To <= each.From {
+			panic(fmt.Sprintf("kafka: range %d to %d", each.From, each.To))
+		}
+		if n := len(out); n > 0 && out[n-1].Partition == each.Partition && each.From <= out[n-1].To {
+			out[n-1].To = max(out[n-1].To, each.To)
+		} else {
+			out = append(out, each)
+		}
+	}
+	return out
+}
+
+// reading reads the ranges of one partition.
+type reading struct {
+	*fetcher
+	r    *RangeReader
+	log  zerolog.Logger
+	take func(context.Context, *Batch) error
+
+	// What follows belongs to the fetching goroutine.
+	at      int64       // everything before it has been read or lost
+	ranges  []Range     // not read to their ends yet
+	answer  fetchResult // the last, without what views its buffer
+	size    int         // of its record batches
+	density float64     // bytes of record batches per offset, as met last; 0: not known
+	// The broker has said so many times in a row that there is nothing at at.
+	contrary int
+	lost     []Lost
+}
+
+func (r *RangeReader) newReading(ranges []Range, take func(context.Context, *Batch) error) *reading {
+	id := ranges[0].Partition
+	return &reading{
+		fetcher: newFetcher(r.cl, r.cfg.Topic, id, r.cfg.Fetching),
+		r:       r,
+		log:     r.log.With().Int("partition", id).Logger(),
+		take:    take,
+		at:      ranges[0].From,
+		ranges:  ranges,
+	}
+}
+
+func (p *reading) deliver(ctx context.Context, d delivery) error {
+	n, bytes := len(d.batch.Records), d.batch.bytes
+	if err := p.take(ctx, d.batch); err != nil {
+		d.batch.Release()
+		return err
+	}
+	p.r.mu.Lock()
+	p.r.stats.Records += int64(n)
+	p.r.stats.Bytes += bytes
+	p.r.mu.Unlock()
+	return nil
+}
+
+// Brokers that have just started, or become leaders, may for a moment know
+// neither how far the log goes nor that the topic exists: what is contrary to
+// the ranges is asked so many times before it is believed.
+const (
+	contraryAttempts = 4
+	unknownAttempts  = 6 // over three seconds
+)
+
+// fetchAll reads until the ranges have come to their ends.
+func (p *reading) fetchAll(ctx context.Context, queue chan<- delivery) error {
+	var retry retrial
+	for unknown := 0; len(p.ranges) > 0; {
+		err := p.step(ctx, queue)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		p.note(err)
+		if err == nil {
+			retry.succeeded()
+			unknown = 0
+			continue
+		}
+		if unknownPartition(err) {
+			if unknown++; unknown == unknownAttempts {
+				return fmt.Errorf("the partition is gone: %w", err)
+			}
+		}
+		if err := retry.final(err, p.at); err != nil {
+			return err
+		}
+		p.log.Warn().Err(err).Int64("offset", p.at).Msg("reading old records failed; trying again")
+		if err := retry.wait(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// note puts the outcome of a step into the statistics.
+func (p *reading) note(err error) {
+	p.r.mu.Lock()
+	defer p.r.mu.Unlock()
+	if p.r.stats.Err = err; err != nil {
+		p.r.stats.FetchErrors++
+	}
+}
+
+// step fetches once. It goes on behind what was read, or cannot be.
+func (p *reading) step(ctx context.Context, queue chan<- delivery) error {
+	next, err := p.fetch(ctx, Saved{Next: p.at}, p.maxBytes(), p.answered, p.wants, func(b *Batch) error {
+		p.trim(b)
+		return enqueue(ctx, queue, delivery{batch: b})
+	})
+	switch {
+	case next.Next > p.at:
+		p.pass(next.Next)
+	case err == nil:
+		return p.stalled(ctx, queue)
+	case errors.Is(err, kafkago.OffsetOutOfRange):
+		return p.locate(ctx)
+	}
+	return err
+}
+
+// answered notes what a response says.
+func (p *reading) answered(r *fetchResult) {
+	p.answer, p.size = *r, len(r.records)
+	p.answer.records, p.answer.aborted = nil, nil
+	p.r.mu.Lock()
+	p.r.stats.Fetched += int64(p.size)
+	p.r.mu.Unlock()
+}
+
+// pass goes on at an offset, or at the next range if that comes later.
+func (p *reading) pass(next int64) {
+	p.density = float64(p.size) / float64(next-p.at)
+	p.move(next)
+}
+
+func (p *reading) move(next int64) {
+	for len(p.ranges) > 0 && p.ranges[0].To <= next {
+		p.ranges = p.ranges[1:]
+	}
+	p.contrary, p.at = 0, next
+	if len(p.ranges) > 0 {
+		p.at = max(next, p.ranges[0].From)
+	}
+}
+
+// stalled is called when a fetch has brought nothing.
+func (p *reading) stalled(ctx context.Context, queue chan<- delivery) error {
+	a := &p.answer
+	switch {
+	case a.highWatermark > p.at && a.stable <= p.at:
+		return nil // a transaction is open; the broker has held the answer back
+	case a.throttled:
+		return nil // brokers answer with nothing then
+	}
+	if p.contrary++; p.contrary < contraryAttempts {
+		return fmt.Errorf("nothing comes from offset %d on; the log ends at %d", p.at, a.highWatermark)
+	}
+	if a.highWatermark <= p.at {
+		p.lose(math.MaxInt64, a.logStart, a.highWatermark)
+		return nil
+	}
+	// What was there has been compacted away, up to the end of the log.
+	b := p.newBatch()
+	b.HighWatermark, b.LogStart, b.Position = a.highWatermark, a.logStart, Saved{Next: a.stable}
+	p.move(a.stable)
+	return enqueue(ctx, queue, delivery{batch: b})
+}
+
+// locate is called when the log does not reach to where to go on.
+func (p *reading) locate(ctx context.Context) error {
+	start, end, err := p.cl.bounds(ctx, p.topic, p.id)
+	if err != nil {
+		return err
+	}
+	if p.at < start {
+		p.lose(start, start, end)
+		return nil
+	}
+	if p.at >= end {
+		if p.contrary++; p.contrary == contraryAttempts {
+			p.lose(math.MaxInt64, start, end)
+			return nil
+		}
+	}
+	return fmt.Errorf("offset %d of a log from %d to %d: %w", p.at, start, end, kafkago.OffsetOutOfRange)
+}
+
+// lose gives up what the ranges hold before an offset, and goes on there.
+func (p *reading) lose(before, start, end int64) {
+	for _, each := range p.ranges {
+		gone := Range{p.id, max(each.From, p.at), min(each.To, before)}
+		if gone.From < gone.To {
+			p.lost = append(p.lost, Lost{Range: gone, LogStart: start, LogEnd: end})
+		}
+	}
+	p.move(before)
+}
+
+// jumpBytes is about what may be read in the time that one more request takes:
+// a shorter stretch between two ranges is read along.
+const jumpBytes = 256 << 10
+
+// maxBytes is how much to ask for: what the ranges hold up to the next long
+// stretch between them, judged by the density.
+func (p *reading) maxBytes() int {
+	limit := float64(p.cfg.FetchBytes)
+	if p.density == 0 {
+		return p.cfg.FetchBytes
+	}
+	end := p.ranges[0].To
+	for _, each := range p.ranges[1:] {
+		if float64(each.From-end)*p.density > jumpBytes || float64(end-p.at)*p.density > limit {
+			break
+		}
+		end = each.To
+	}
+	const margin = 1.1 // for what is larger than the average
+	return int(max(1, min(limit, margin*float64(end-p.at)*p.density)))
+}
+
+// wants says whether a range has an offset from first to last.
+func (p *reading) wants(first, last int64) bool {
+	i, _ := slices.BinarySearchFunc(p.ranges, first, func(r Range, o int64) int {
+		if r.To <= o {
+			return -1
+		}
+		return 1
+	})
+	return i < len(p.ranges) && p.ranges[i].From <= last
+}
+
+// trim leaves in b what lies in the ranges.
+func (p *reading) trim(b *Batch) {
+	rest := p.ranges
+	b.Records = slices.DeleteFunc(b.Records, func(r Record) bool {
+		for len(rest) > 0 && rest[0].To <= r.Offset {
+			rest = rest[1:]
+		}
+		if len(rest) > 0 && rest[0].From <= r.Offset {
+			return false
+		}
+		b.bytes -= int64(len(r.Key) + len(r.Value))
+		return true
+	})
+}

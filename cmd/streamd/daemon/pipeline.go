@@ -136,6 +136,10 @@ func (w *worker) process(ctx context.Context, t *task, r *kafka.Record) result {
 }
 
 func (w *worker) summarise(t *task, r *kafka.Record, z *result) error {
+	if w.d.cfg.Retire.Age > 0 && r.Time.After(time.Now().Add(futureLimit)) {
+		return fmt.Errorf("the event time %s is in the future: taking it would retire all that is older than retire.age",
+			r.Time.UTC().Format(time.RFC3339))
+	}
 	b, err := w.decode(r)
 	if err != nil {
 		return err
@@ -157,13 +161,9 @@ func (w *worker) summarise(t *task, r *kafka.Record, z *result) error {
 	return err
 }
 
-// decode checks a record and decodes its rows, into memory that is valid until
-// the next call.
+// decode makes a block of a record's value, in memory that is valid until the
+// next call.
 func (w *worker) decode(r *kafka.Record) (*incremental.Block, error) {
-	if w.d.cfg.Retire.Age > 0 && r.Time.After(time.Now().Add(futureLimit)) {
-		return nil, fmt.Errorf("the event time %s is in the future: taking it would retire all that is older than retire.age",
-			r.Time.UTC().Format(time.RFC3339))
-	}
 	if r.Value == nil {
 		return nil, errors.New("the value is null")
 	}

@@ -1,0 +1,110 @@
+package sample
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"streamd/incremental"
+	"streamd/incremental/gram"
+)
+
+func benchBlock(m, n int) *incremental.Block {
+	r := rand.New(rand.NewPCG(1, 2))
+	b := &incremental.Block{Classes: []string{"-1", "1"}, Codes: make([]int32, m)}
+	for i := range b.Codes {
+		b.Codes[i] = int32(r.IntN(2))
+	}
+	for range n {
+		x := make([]float32, m)
+		for i := range x {
+			x[i] = r.Float32()
+		}
+		b.Columns = append(b.Columns, gram.ColumnOf(x))
+	}
+	return b
+}
+
+// deep is a sample of 50,000 rows after a stream of so many blocks of 10,000.
+func deep(n, blocks int) *Sample {
+	b := benchBlock(10_000, n)
+	s := New(Settings{Rows: 50_000}, func(func(string) bool) {})
+	var t Taker
+	for i := range blocks {
+		s.Add(fmt.Sprint(i), t.Take(b, [32]byte{byte(i), byte(i >> 8)}, s.Levels()))
+	}
+	return s
+}
+
+// What a worker does more for each block, as the stream gets longer.
+func BenchmarkTake(b *testing.B) {
+	for _, c := range []struct{ n, blocks int }{{10, 0}, {10, 100}, {10, 3000}, {784, 0}} {
+		b.Run(fmt.Sprintf("n=%d/after=%d", c.n, c.blocks), func(b *testing.B) {
+			block := benchBlock(10_000, c.n)
+			levels := deep(c.n, c.blocks).Levels()
+			var t Taker
+			for i := 0; b.Loop(); i++ {
+				t.Take(block, [32]byte{byte(i), byte(i >> 8)}, levels)
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/10_000, "ns/row")
+		})
+	}
+}
+
+// What the loop does more for each block, and for one that is retired.
+func BenchmarkAdd(b *testing.B) {
+	s := deep(10, 3000)
+	block := benchBlock(10_000, 10)
+	var t Taker
+	var parts []*Part
+	for i := range 1000 {
+		parts = append(parts, t.Take(block, [32]byte{byte(i), byte(i >> 8), 1}, s.Levels()))
+	}
+	for i := 0; b.Loop(); i++ {
+		p := parts[i%len(parts)]
+		s.Add("a", p)
+		s.Remove("a", p)
+		s.Unsure(1)
+	}
+}
+
+func BenchmarkSnapshot(b *testing.B) {
+	s := deep(10, 3000)
+	state := incremental.NewState(make([]string, 10))
+	var z incremental.Summariser
+	summary, err := z.Summarise(benchBlock(100, 10))
+	if err != nil {
+		b.Fatal(err)
+	}
+	state.Add(summary)
+	for b.Loop() {
+		s.Snapshot(state, 5)
+	}
+}
+
+func BenchmarkView(b *testing.B) {
+	s := deep(10, 3000)
+	state := incremental.NewState(make([]string, 10))
+	var z incremental.Summariser
+	summary, err := z.Summarise(benchBlock(100, 10))
+	if err != nil {
+		b.Fatal(err)
+	}
+	state.Add(summary)
+	for b.Loop() {
+		if v := s.Snapshot(state, 5).View(); v.Block.Rows() != 50_000 {
+			b.Fatal(v.Block.Rows())
+		}
+	}
+}
+
+func BenchmarkEncode(b *testing.B) {
+	block := benchBlock(10_000, 10)
+	var t Taker
+	p := t.Take(block, [32]byte{1}, deep(10, 3000).Levels())
+	size := 0
+	for b.Loop() {
+		size = len(p.AppendBinary(nil))
+	}
+	b.ReportMetric(float64(size), "bytes")
+}

@@ -1,0 +1,594 @@
+package sample
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"fmt"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"streamd/incremental"
+	"streamd/incremental/gram"
+)
+
+// tester is what testing.TB and rapid.T have in common.
+type tester interface {
+	Helper()
+	Fatal(...any)
+	Fatalf(string, ...any)
+}
+
+// live is a live block, as the log has it.
+type live struct {
+	block   *incremental.Block
+	summary *incremental.Summary
+}
+
+func newLive(t tester, b *incremental.Block) live {
+	t.Helper()
+	var z incremental.Summariser
+	s, err := z.Summarise(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return live{b, s}
+}
+
+// randomBlock has m rows of two features in up to three classes; some columns
+// are float64 and some rows weigh nothing.
+func randomBlock(r *rand.Rand, m int) *incremental.Block {
+	b := &incremental.Block{Classes: []string{"b", "10", "9"}, Codes: make([]int32, m)}
+	narrow, wide := make([]float32, m), make([]float64, m)
+	common := r.IntN(3)
+	for i := range m {
+		b.Codes[i] = int32(common)
+		if r.IntN(4) == 0 {
+			b.Codes[i] = int32(r.IntN(3))
+		}
+		narrow[i] = float32(r.NormFloat64())
+		wide[i] = float64(r.IntN(10))
+		if r.IntN(10) == 0 {
+			wide[i] = r.Float64()
+		}
+	}
+	b.Columns = []gram.Column{gram.ColumnOf(narrow), gram.ColumnOf(wide)}
+	if r.IntN(3) == 0 {
+		b.Weights = make([]float64, m)
+		for i := range m {
+			b.Weights[i] = float64(r.IntN(3))
+		}
+	}
+	return b
+}
+
+// row is a row as a view shows it.
+type row struct {
+	hash   uint64
+	label  string
+	weight float64
+	x      [2]float64
+	fold   int
+}
+
+// rowsByLaw is the sample of a set of blocks, by definition.
+func rowsByLaw(set Settings, blocks []live, folds int) []row {
+	all := map[string][]row{}
+	for _, l := range blocks {
+		digest := sha256.Sum256(l.summary.AppendBinary(nil))
+		key := keyOf(set.Seed, &digest)
+		index := uint32(0)
+		for i, c := range l.block.Codes {
+			if l.block.Weights != nil && l.block.Weights[i] == 0 {
+				continue
+			}
+			x := row{hash: hashOf(key, index), label: l.block.Classes[c], weight: 1, fold: Fold(digest, folds)}
+			if l.block.Weights != nil {
+				x.weight = l.block.Weights[i]
+			}
+			x.x = [2]float64{l.block.Columns[0].At(i), l.block.Columns[1].At(i)}
+			index++
+			stratum := ""
+			if set.Balanced {
+				stratum = x.label
+			}
+			all[stratum] = append(all[stratum], x)
+		}
+	}
+	byHash := func(a, b row) int { return cmp.Compare(a.hash, b.hash) }
+	var out []row
+	for _, rows := range all {
+		slices.SortFunc(rows, byHash)
+		quota := max(1, set.Rows/len(all))
+		if len(rows) > quota {
+			level := levelOf(rows[quota-1].hash)
+			above := func(level int) int {
+				n := 0
+				for _, x := range rows {
+					if levelOf(x.hash) >= level {
+						n++
+					}
+				}
+				return n
+			}
+			if above(level) > 3*quota {
+				rows = rows[:above(level+1)]
+			} else {
+				rows = rows[:quota]
+			}
+		}
+		out = append(out, rows...)
+	}
+	slices.SortFunc(out, byHash)
+	return out
+}
+
+func rowsOf(v *View) []row {
+	out := make([]row, len(v.Block.Codes))
+	for i, c := range v.Block.Codes {
+		out[i] = row{label: v.Block.Classes[c], weight: 1, fold: int(v.Fold[i])}
+		if v.Block.Weights != nil {
+			out[i].weight = v.Block.Weights[i]
+		}
+		out[i].x = [2]float64{v.Block.Columns[0].At(i), v.Block.Columns[1].At(i)}
+	}
+	return out
+}
+
+// world is a sample with what a daemon has beside it: the log, the ledger, and
+// the parts in the snapshot.
+type world struct {
+	t        tester
+	settings Settings
+	log      map[string]live
+	parts    map[string][]byte // encoded; none for a block of a file of old
+	sample   *Sample
+	taker    Taker
+	state    *incremental.State
+	rereads  int
+}
+
+func newWorld(t tester, s Settings) *world {
+	w := &world{t: t, settings: s, log: map[string]live{}, parts: map[string][]byte{}, state: incremental.NewState([]string{"x", "y"})}
+	w.sample = New(s, maps.Keys(w.log))
+	return w
+}
+
+func (w *world) part(id string) *Part {
+	b, ok := w.parts[id]
+	if !ok {
+		return nil
+	}
+	p, err := DecodePart(b)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if !bytes.Equal(p.AppendBinary(nil), b) {
+		w.t.Fatal("a part changes when it is written and read")
+	}
+	return p
+}
+
+func (w *world) add(id string, l live, levels *Levels) {
+	w.log[id] = l
+	w.state.Add(l.summary)
+	p := w.taker.Take(l.block, l.summary.Digest(), levels)
+	w.parts[id] = p.AppendBinary(nil)
+	w.sample.Add(id, p)
+}
+
+func (w *world) remove(id string) {
+	w.state.Remove(w.log[id].summary)
+	w.sample.Remove(id, w.part(id))
+	delete(w.log, id)
+	delete(w.parts, id)
+}
+
+func (w *world) restart(s Settings) {
+	w.settings = s
+	w.sample = New(s, maps.Keys(w.log))
+	err := w.sample.Restore(func(yield func(string, *Part)) error {
+		for id := range w.parts {
+			yield(id, w.part(id))
+		}
+		return nil
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// look offers some of the blocks that are in doubt their parts.
+func (w *world) look(limit int) int {
+	ids := w.sample.Unsure(limit)
+	for _, id := range ids {
+		w.sample.Offer(id, w.part(id))
+	}
+	return len(ids)
+}
+
+// reread reads some of the wanted blocks from the log again.
+func (w *world) reread(limit int) int {
+	wanted := w.sample.Wanted()
+	wanted = wanted[:min(limit, len(wanted))]
+	for _, id := range wanted {
+		l := w.log[id]
+		p := w.taker.Take(l.block, l.summary.Digest(), w.sample.Levels())
+		w.parts[id] = p.AppendBinary(nil)
+		w.sample.Offer(id, p)
+	}
+	w.rereads += len(wanted)
+	return len(wanted)
+}
+
+func (w *world) complete() {
+	for w.look(5)+w.reread(5) > 0 {
+	}
+	if w.sample.Lacking() > 0 {
+		w.t.Fatalf("there is nothing more to read, but %d blocks lack rows", w.sample.Lacking())
+	}
+}
+
+func (w *world) view() *View { return w.sample.Snapshot(w.state, 3).View() }
+
+// check compares the view with the law, and with the sample of the same blocks
+// under other names that never held anything else.
+func (w *world) check() {
+	w.t.Helper()
+	v := w.view()
+	blocks := slices.Collect(maps.Values(w.log))
+	want := rowsByLaw(w.settings, blocks, 3)
+	got := rowsOf(v)
+	for i := range want {
+		want[i].hash = 0
+	}
+	if len(want) == 0 {
+		want = got[:0]
+	}
+	if !v.Complete() || !slices.Equal(sorted(got), sorted(want)) {
+		w.t.Fatalf("complete %v, %d rows\n%v\nwant %d\n%v", v.Complete(), len(got), got, len(want), want)
+	}
+	fresh := newWorld(w.t, w.settings)
+	for i, l := range blocks {
+		fresh.add(fmt.Sprint("fresh", i), l, fresh.sample.Levels())
+	}
+	fresh.complete()
+	if v.Digest() != fresh.view().Digest() {
+		w.t.Fatal("a sample with a history has another view than one without")
+	}
+	if !slices.Equal(v.Totals, w.state.Totals()) {
+		w.t.Fatalf("totals %v, want %v", v.Totals, w.state.Totals())
+	}
+	if held, most := w.held(), most*w.settings.Rows+len(w.sample.strata)*enough; held > most && !duplicates(blocks) {
+		w.t.Fatalf("%d rows are held, more than %d", held, most)
+	}
+}
+
+// sorted orders rows by what can be seen of them: rows of equal hash have no
+// other order in rowsByLaw.
+func sorted(rows []row) []row {
+	rows = slices.Clone(rows)
+	slices.SortFunc(rows, func(a, b row) int {
+		return cmp.Or(cmp.Compare(a.x[0], b.x[0]), cmp.Compare(a.x[1], b.x[1]), cmp.Compare(a.label, b.label), cmp.Compare(a.weight, b.weight))
+	})
+	return rows
+}
+
+func duplicates(blocks []live) bool {
+	seen := map[[32]byte]bool{}
+	for _, l := range blocks {
+		d := l.summary.Digest()
+		if seen[d] {
+			return true
+		}
+		seen[d] = true
+	}
+	return false
+}
+
+func (w *world) held() int {
+	n := 0
+	for _, k := range w.sample.kept {
+		n += k.rows.len()
+	}
+	return n
+}
+
+// Whatever comes and goes, in whatever order, with restarts, stale levels,
+// blocks without parts and other settings in between: the view is that of the
+// blocks that are live.
+func TestViewIsAFunctionOfTheLiveSet(t *testing.T) {
+	rereads, risen := 0, 0
+	rapid.Check(t, func(t *rapid.T) {
+		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
+		settings := Settings{Rows: 1 + r.IntN(60), Seed: uint64(r.IntN(2)), Balanced: r.IntN(2) == 0}
+		w := newWorld(t, settings)
+		stale := w.sample.Levels()
+		var pool []live
+		for range 30 {
+			pool = append(pool, newLive(t, randomBlock(r, r.IntN(80))))
+		}
+		shrinking := false
+		for range 60 + r.IntN(200) {
+			if r.IntN(30) == 0 {
+				shrinking = !shrinking
+			}
+			id := fmt.Sprint(r.IntN(60))
+			_, isLive := w.log[id]
+			switch k := r.IntN(20); {
+			case k == 0:
+				s := w.settings
+				if r.IntN(2) == 0 {
+					s = Settings{Rows: 1 + r.IntN(60), Seed: uint64(r.IntN(2)), Balanced: r.IntN(2) == 0}
+				}
+				w.restart(s)
+				stale = w.sample.Levels()
+			case k == 1:
+				stale = w.sample.Levels()
+			case k == 2:
+				w.look(1 + r.IntN(20))
+			case k == 3:
+				w.look(1 + r.IntN(20))
+				w.reread(1 + r.IntN(20))
+			case k == 4 && isLive: // as if of a file of old
+				part := w.part(id)
+				w.sample.Remove(id, part)
+				w.sample.Add(id, nil)
+				delete(w.parts, id)
+			default:
+				if isLive {
+					w.remove(id)
+				}
+				if l := pool[r.IntN(len(pool))]; l.summary.Rows() > 0 && (!shrinking || r.IntN(6) == 0) {
+					levels := w.sample.Levels()
+					if r.IntN(3) == 0 && stale.settings == w.settings {
+						levels = stale
+					}
+					w.add(id, l, levels)
+				}
+			}
+			if r.IntN(10) == 0 && w.sample.Lacking() == 0 {
+				w.check()
+			}
+			w.unbiased()
+		}
+		w.complete()
+		w.check()
+		rereads += w.rereads
+		for _, s := range w.sample.strata {
+			risen += s.keep
+		}
+	})
+	if rereads < 100 || risen < 100 {
+		t.Errorf("%d rereads, %d levels: too few to show anything", rereads, risen)
+	}
+}
+
+// unbiased fails when a view has other rows of the blocks with a part than all
+// those whose hash is below some bound, and up to the quota.
+func (w *world) unbiased() {
+	if w.sample.Lacking() == 0 {
+		return
+	}
+	snapshot := w.sample.Snapshot(w.state, 3)
+	var blocks []live
+	for id, l := range w.log {
+		if w.sample.lacking[id] != absent {
+			blocks = append(blocks, l)
+		}
+	}
+	want := rowsByLaw(w.settings, blocks, 3)
+	got := rowsOf(snapshot.View())
+	if len(got) > len(want) {
+		w.t.Fatalf("%d rows, more than the %d of a complete sample", len(got), len(want))
+	}
+	allowed := map[row]int{}
+	for _, x := range want {
+		if levelOf(x.hash) < snapshot.limits[w.sample.name(x.label)].level {
+			continue
+		}
+		x.hash = 0
+		allowed[x]++
+	}
+	for _, x := range got {
+		allowed[x]--
+	}
+	for x, n := range allowed {
+		if n != 0 {
+			w.t.Fatalf("row %v: %d too few", x, n)
+		}
+	}
+}
+
+// Hashes are uniform: the levels of many rows have the frequencies of a fair
+// coin, the rows of a sample come from each block and each class as often as
+// these have rows, and folds do not see the sample. The bounds are the 99.99 %
+// quantiles of the χ² distributions; the seeds are fixed.
+func TestHashesAreUniform(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	w := newWorld(t, Settings{Rows: 4000, Seed: 9})
+	const blocks, rows = 200, 400
+	for b := range blocks {
+		block := randomBlock(r, rows)
+		block.Weights = nil
+		w.add(fmt.Sprint(b), newLive(t, block), w.sample.Levels())
+	}
+	counts := w.sample.strata[""].counts
+	chi := 0.0
+	for l := range 12 {
+		expected := blocks * rows * math.Exp2(-float64(l+1))
+		chi += math.Pow(float64(counts[l])-expected, 2) / expected
+	}
+	if chi > 39.1 { // 12 degrees of freedom
+		t.Errorf("levels: χ² = %.1f, counts %v", chi, counts[:12])
+	}
+	v := w.view()
+	if v.Block.Rows() != 4000 {
+		t.Fatalf("%d rows", v.Block.Rows())
+	}
+	share := 4000.0 / (blocks * rows)
+	chi = 0
+	perClass := make([]float64, len(v.Totals))
+	for _, c := range v.Block.Codes {
+		perClass[c]++
+	}
+	for c, total := range v.Totals {
+		expected := share * float64(total.Rows)
+		chi += math.Pow(perClass[c]-expected, 2) / expected
+	}
+	if chi > 18.4 { // 2 degrees of freedom
+		t.Errorf("classes: χ² = %.1f, %v of %v", chi, perClass, v.Totals)
+	}
+	var perFold, liveRows [3]float64
+	for _, f := range v.Fold {
+		perFold[f]++
+	}
+	for _, l := range w.log {
+		liveRows[Fold(l.summary.Digest(), 3)] += rows
+	}
+	chi = 0
+	for f := range perFold {
+		expected := share * liveRows[f]
+		chi += math.Pow(perFold[f]-expected, 2) / expected
+		if liveRows[f] < blocks*rows/5 {
+			t.Errorf("fold %d has %v rows", f, liveRows[f])
+		}
+	}
+	if chi > 18.4 {
+		t.Errorf("folds: χ² = %.1f, %v of %v", chi, perFold, liveRows)
+	}
+	perBlock := map[[2]float64]int{}
+	for i := range v.Block.Rows() {
+		perBlock[[2]float64{v.Block.Columns[0].At(i), v.Block.Columns[1].At(i)}]++
+	}
+	chi = 0
+	for _, l := range w.log {
+		n := 0
+		for i := range rows {
+			n += perBlock[[2]float64{l.block.Columns[0].At(i), l.block.Columns[1].At(i)}]
+		}
+		expected := share * rows
+		chi += math.Pow(float64(n)-expected, 2) / expected
+	}
+	if chi > 284 { // 199 degrees of freedom
+		t.Errorf("blocks: χ² = %.1f", chi)
+	}
+}
+
+// A balanced sample has as many rows of each class as of any other, whatever
+// their shares of the stream.
+func TestBalanced(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	w := newWorld(t, Settings{Rows: 300, Balanced: true})
+	for b := range 100 {
+		m := 200
+		block := &incremental.Block{Classes: []string{"rare", "common"}, Codes: make([]int32, m)}
+		x, y := make([]float32, m), make([]float32, m)
+		for i := range m {
+			if r.IntN(50) > 0 {
+				block.Codes[i] = 1
+			}
+			x[i], y[i] = r.Float32(), r.Float32()
+		}
+		block.Columns = []gram.Column{gram.ColumnOf(x), gram.ColumnOf(y)}
+		w.add(fmt.Sprint(b), newLive(t, block), w.sample.Levels())
+	}
+	w.check()
+	perClass := [2]int{}
+	for _, c := range w.view().Block.Codes {
+		perClass[c]++
+	}
+	if perClass != [2]int{150, 150} {
+		t.Errorf("%v rows", perClass)
+	}
+}
+
+// Under a policy that keeps the number of live rows, no block is read again,
+// however long the stream; and one that retires half of them has to once.
+func TestRereadsAreRare(t *testing.T) {
+	r := rand.New(rand.NewPCG(7, 8))
+	w := newWorld(t, Settings{Rows: 100})
+	next, oldest := 0, 0
+	for range 2000 {
+		w.add(fmt.Sprint(next), newLive(t, randomBlock(r, 20)), w.sample.Levels())
+		next++
+		if len(w.log) > 100 {
+			w.remove(fmt.Sprint(oldest))
+			oldest++
+		}
+		w.complete()
+	}
+	w.check()
+	if w.rereads > 0 {
+		t.Errorf("%d blocks were read again", w.rereads)
+	}
+	for range 75 {
+		w.remove(fmt.Sprint(oldest))
+		oldest++
+		w.complete()
+	}
+	w.check()
+	if w.rereads == 0 || w.rereads > 100 {
+		t.Errorf("%d blocks were read again", w.rereads)
+	}
+}
+
+// One block larger than the sample has its part cut as one of a long stream
+// would be.
+func TestLargeFirstBlock(t *testing.T) {
+	r := rand.New(rand.NewPCG(9, 10))
+	for _, balanced := range []bool{false, true} {
+		w := newWorld(t, Settings{Rows: 50, Balanced: balanced})
+		w.add("a", newLive(t, randomBlock(r, 20_000)), w.sample.Levels())
+		if p := w.part("a"); p.rows.len() > 3*50 || p.Rows() < 10_000 {
+			t.Errorf("%d rows are kept of %d", p.rows.len(), p.Rows())
+		}
+		w.complete()
+		w.check()
+		if w.rereads > 0 {
+			t.Error("it was read again")
+		}
+	}
+}
+
+// Rows of weight 0 are as if absent.
+func TestWeightZeroIsAsIfAbsent(t *testing.T) {
+	columns := func(x ...float32) []gram.Column { return []gram.Column{gram.ColumnOf(x), gram.ColumnOf(x)} }
+	a := newWorld(t, Settings{Rows: 10})
+	a.add("a", newLive(t, &incremental.Block{Columns: columns(1, 9, 2, 3), Classes: []string{"z", "p", "q"}, Codes: []int32{2, 0, 1, 2}, Weights: []float64{1, 0, 2, 1}}), a.sample.Levels())
+	b := newWorld(t, Settings{Rows: 10})
+	b.add("b", newLive(t, &incremental.Block{Columns: columns(1, 2, 3), Classes: []string{"p", "q"}, Codes: []int32{1, 0, 1}, Weights: []float64{1, 2, 1}}), b.sample.Levels())
+	if a.view().Digest() != b.view().Digest() {
+		t.Error("a row of weight 0 leaves a trace")
+	}
+}
+
+func FuzzDecodePart(f *testing.F) {
+	r := rand.New(rand.NewPCG(11, 12))
+	for m := range 6 {
+		w := newWorld(f, Settings{Rows: 3, Seed: 5})
+		w.add("a", newLive(f, randomBlock(r, 1+7*m)), w.sample.Levels())
+		f.Add(w.parts["a"])
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		p, err := DecodePart(b)
+		if err != nil {
+			return
+		}
+		if !bytes.Equal(p.AppendBinary(nil), b) {
+			t.Errorf("%x came back as %x", b, p.AppendBinary(nil))
+		}
+		// What was decoded is safe to use.
+		s := New(Settings{Rows: 2, Seed: p.seed}, func(yield func(string) bool) { yield("a") })
+		s.Add("a", p)
+		s.Remove("a", p)
+		if len(s.strata) > 0 || len(s.kept) > 0 || s.held != 0 {
+			t.Error("something is left of it")
+		}
+	})
+}

@@ -1,0 +1,227 @@
+package sample
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"math"
+	"slices"
+	"strings"
+
+	"streamd/incremental"
+	"streamd/incremental/gram"
+)
+
+// Snapshot is a Sample at a moment. It is cheap to make, and what costs is done
+// in its View, which may run while the Sample goes on.
+type Snapshot struct {
+	folds    int
+	features []string
+	totals   []incremental.ClassTotal
+	lacking  int
+	kept     []*kept
+	balanced bool
+	limits   map[string]limit // of each stratum
+}
+
+type limit struct {
+	level int // rows of lower levels are not all held
+	quota int64
+}
+
+// Snapshot is the sample as it is. The state is the sum of the live blocks;
+// folds is the number of folds that blocks are in, 0 for none.
+func (s *Sample) Snapshot(state *incremental.State, folds int) *Snapshot {
+	out := &Snapshot{
+		folds: folds, features: state.Features(), totals: state.Totals(), lacking: s.Lacking(),
+		kept: make([]*kept, 0, len(s.kept)), balanced: s.settings.Balanced, limits: make(map[string]limit, len(s.strata)),
+	}
+	for _, k := range s.kept {
+		out.kept = append(out.kept, k)
+	}
+	quota := s.quota()
+	for name, t := range s.strata {
+		level := t.need(quota)
+		if len(s.lacking) > s.absent {
+			level = max(level, t.sure)
+		}
+		out.limits[name] = limit{level, quota}
+	}
+	return out
+}
+
+// View is the sample of a live set.
+type View struct {
+	// Block has the rows, by ascending hash: any first part of them is a
+	// sample too, of as many rows (of all classes together, when balanced).
+	// Its classes are those of the live set, in canonical order.
+	Block *incremental.Block
+
+	// Fold is, of each row, the fold of its block: nil when there are none.
+	Fold []int32
+
+	// Totals are the live rows that the rows of each class stand for, in the
+	// order of Block.Classes.
+	Totals []incremental.ClassTotal
+
+	// Lacking is the number of live blocks of which rows are missing: 0 when
+	// the view is a function of the live set. A view of which rows are missing
+	// is a smaller sample of the other rows.
+	Lacking int
+}
+
+// Complete says whether the view has every row of the sample.
+func (v *View) Complete() bool { return v.Lacking == 0 }
+
+// chosen is a row that may be in a view.
+type chosen struct {
+	hash uint64
+	from *kept
+	row  int
+}
+
+func (c chosen) label() string { return c.from.labels[c.from.rows.codes[c.row]] }
+
+// compare orders rows by hash, and those of equal hashes, which are mostly of
+// equal blocks, by everything that can be seen of them.
+func (c chosen) compare(d chosen) int {
+	if c.hash != d.hash {
+		return cmp.Compare(c.hash, d.hash)
+	}
+	r, s := &c.from.rows, &d.from.rows
+	if order := cmp.Or(
+		bytes.Compare(c.from.digest[:], d.from.digest[:]),
+		cmp.Compare(r.index[c.row], s.index[d.row]),
+		strings.Compare(c.label(), d.label()),
+		cmp.Compare(r.weight(c.row), s.weight(d.row)),
+	); order != 0 {
+		return order
+	}
+	for j := range r.n {
+		x, y := r.at(c.row, j), s.at(d.row, j)
+		if order := cmp.Compare(math.Float64bits(x), math.Float64bits(y)); order != 0 {
+			return order
+		}
+	}
+	return 0
+}
+
+// View chooses the rows of the sample and puts them in columns.
+func (s *Snapshot) View() *View {
+	strata := map[string][]chosen{}
+	for _, k := range s.kept {
+		for i, index := range k.rows.index {
+			name := ""
+			if s.balanced {
+				name = k.labels[k.rows.codes[i]]
+			}
+			hash := hashOf(k.key, index)
+			if levelOf(hash) >= s.limits[name].level {
+				strata[name] = append(strata[name], chosen{hash, k, i})
+			}
+		}
+	}
+	var all []chosen
+	for name, rows := range strata {
+		slices.SortFunc(rows, chosen.compare)
+		all = append(all, rows[:min(int64(len(rows)), s.limits[name].quota)]...)
+	}
+	if s.balanced {
+		slices.SortFunc(all, chosen.compare)
+	}
+	return s.view(all)
+}
+
+func (s *Snapshot) view(all []chosen) *View {
+	v := &View{Totals: s.totals, Lacking: s.lacking}
+	b := &incremental.Block{Features: s.features, Codes: make([]int32, len(all))}
+	code := map[string]int32{}
+	for c, t := range s.totals {
+		code[t.Label] = int32(c)
+		b.Classes = append(b.Classes, t.Label)
+	}
+	weighted := false
+	for i, c := range all {
+		b.Codes[i] = code[c.label()]
+		weighted = weighted || c.from.rows.weight(c.row) != 1
+	}
+	if weighted {
+		b.Weights = make([]float64, len(all))
+		for i, c := range all {
+			b.Weights[i] = c.from.rows.weight(c.row)
+		}
+	}
+	if s.folds > 0 {
+		v.Fold = make([]int32, len(all))
+		for i, c := range all {
+			v.Fold[i] = int32(Fold(c.from.digest, s.folds))
+		}
+	}
+	for j := range s.features {
+		b.Columns = append(b.Columns, column(all, j))
+	}
+	v.Block = b
+	return v
+}
+
+func column(all []chosen, j int) gram.Column {
+	narrow := make([]float32, len(all))
+	for i, c := range all {
+		x := c.from.rows.at(c.row, j)
+		if narrow[i] = float32(x); float64(narrow[i]) != x {
+			wide := make([]float64, len(all))
+			for i, c := range all {
+				wide[i] = c.from.rows.at(c.row, j)
+			}
+			return gram.ColumnOf(wide)
+		}
+	}
+	return gram.ColumnOf(narrow)
+}
+
+// Digest is SHA-256 over all that a view has: it says which rows were used.
+func (v *View) Digest() [sha256.Size]byte {
+	h := sha256.New()
+	b := binary.AppendUvarint(nil, uint64(len(v.Block.Features)))
+	text := func(s string) {
+		b = binary.AppendUvarint(b, uint64(len(s)))
+		b = append(b, s...)
+	}
+	number := func(x float64) {
+		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(x))
+		if len(b) > 4096 {
+			h.Write(b)
+			b = b[:0]
+		}
+	}
+	for _, name := range v.Block.Features {
+		text(name)
+	}
+	b = binary.AppendUvarint(b, uint64(len(v.Totals)))
+	for _, t := range v.Totals {
+		text(t.Label)
+		b = binary.AppendUvarint(b, uint64(t.Rows))
+		number(t.Weight)
+	}
+	b = binary.AppendUvarint(b, uint64(v.Lacking))
+	b = binary.AppendUvarint(b, uint64(len(v.Block.Codes)))
+	b = append(b, byte(min(1, len(v.Block.Weights))), byte(min(1, len(v.Fold))))
+	for _, c := range v.Block.Codes {
+		number(float64(c))
+	}
+	for _, w := range v.Block.Weights {
+		number(w)
+	}
+	for _, f := range v.Fold {
+		number(float64(f))
+	}
+	for _, c := range v.Block.Columns {
+		b = append(b, byte(c.Kind()))
+		for i := range c.Len() {
+			number(c.At(i))
+		}
+	}
+	h.Write(b)
+	return [sha256.Size]byte(h.Sum(nil))
+}

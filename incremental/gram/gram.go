@@ -60,7 +60,7 @@ type Kernel struct {
 	tile    []float64 // d: n columns of stride tileStride, and one of v
 	scaled  []float64 // u, where there are weights
 	origin  []float64 // c, and 0 for v
-	direct  bool      // whole stretches need no tile
+	fuse    bool      // the columns are packed by the kernels that sum them
 	sorter  sorter
 	dealer  dealer
 }
@@ -75,11 +75,11 @@ type variant struct {
 	// pack writes rows from to to of the columns, less their origins, to the
 	// columns of a tile.
 	pack func(tile []float64, columns []Column, from, to int, c []float64)
-	// direct, if any, adds the sums of the stretch of unweighted rows from row
-	// from on without a tile, for columns that isDirect. The stretch of next
-	// from row nextFrom on is a hint of what will be read soon.
-	direct   func(sum *Sums, columns []Column, from int, c []float64, next []Column, nextFrom int)
-	isDirect func(columns []Column) bool
+	// fused, if any, is pack and accumulate in one for 1 to a stretch of
+	// unweighted rows of columns that isFused. The stretch of next from row
+	// nextFrom on is a hint of what will be read soon.
+	fused   func(sum *Sums, tile []float64, columns []Column, from, rows int, c []float64, next []Column, nextFrom int)
+	isFused func(columns []Column) bool
 	// deal, if any, is a faster sumSorted for few classes.
 	deal func(k *Kernel, sums []Sums, columns []Column, codes []int32, weights []float64)
 }
@@ -115,7 +115,7 @@ func (k *Kernel) Sum(sums []Sums, columns []Column, codes []int32, weights, c []
 		k.variant = fastest
 	}
 	clear(sums)
-	k.direct = weights == nil && k.variant.direct != nil && k.variant.isDirect(columns)
+	k.fuse = weights == nil && k.variant.fused != nil && k.variant.isFused(columns)
 	k.tile = grow(k.tile, (n+1)*tileStride)
 	if weights != nil {
 		k.scaled = grow(k.scaled, n*tileStride)
@@ -158,8 +158,8 @@ func (k *Kernel) sumAll(sum *Sums, columns []Column, codes []int32, weights []fl
 	n := len(columns)
 	for from := 0; from < len(codes); from += stretch {
 		to := min(from+stretch, len(codes))
-		if k.direct && to-from == stretch {
-			k.addDirectly(sum, columns, from, columns, to)
+		if k.fuse {
+			k.addFused(sum, columns, from, to-from, columns, to)
 			continue
 		}
 		if weights != nil {
@@ -170,12 +170,12 @@ func (k *Kernel) sumAll(sum *Sums, columns []Column, codes []int32, weights []fl
 	}
 }
 
-// addDirectly adds a stretch of rows without a tile.
-func (k *Kernel) addDirectly(sum *Sums, columns []Column, from int, next []Column, nextFrom int) {
+// addFused adds 1 to a stretch of unweighted rows.
+func (k *Kernel) addFused(sum *Sums, columns []Column, from, rows int, next []Column, nextFrom int) {
 	sum.make(len(columns))
-	sum.Rows += stretch
-	sum.Weight += stretch
-	k.variant.direct(sum, columns, from, k.origin, next, nextFrom)
+	sum.Rows += rows
+	sum.Weight += float64(rows)
+	k.variant.fused(sum, k.tile, columns, from, rows, k.origin, next, nextFrom)
 }
 
 // make makes the slices of a class that has had no rows so far.

@@ -24,8 +24,8 @@ var (
 			feature{"BMI2", cpu.X86.HasBMI2}, feature{"POPCNT", cpu.X86.HasPOPCNT}),
 		accumulate: accumulateAVX512,
 		pack:       packAVX512,
-		direct:     directAVX512,
-		isDirect:   isDirectAVX512,
+		fused:      fusedAVX512,
+		isFused:    isFusedAVX512,
 		deal:       (*Kernel).sumDealt,
 	}
 	// variants are slower to faster.
@@ -68,10 +68,9 @@ const (
 	panelRight  = 60
 	panelLeft   = 240
 
-	// directColumns is the greatest number of columns that are summed without
-	// a tile: with more, converting each number anew for every block costs
-	// more than a tile does. (They are even at about 100.)
-	directColumns = 100
+	// fusedColumns is the greatest number of columns that are packed by the
+	// kernels that sum them: a panel, so that none is needed before its turn.
+	fusedColumns = panelRight
 )
 
 func accumulateAVX512(s, cross, left, right []float64, n, rows int) {
@@ -115,45 +114,42 @@ func forBlocks(n, block int, do func(j, h, k, blocks int)) {
 	}
 }
 
-// directAVX512 sums a stretch of few float32 columns without a tile, and has the
-// stretch of next that begins at nextFrom brought from memory meanwhile.
-func directAVX512(sum *Sums, columns []Column, from int, c []float64, next []Column, nextFrom int) {
+// fusedAVX512 packs and sums a stretch of few float32 columns.
+func fusedAVX512(sum *Sums, tile []float64, columns []Column, from, rows int, c []float64, next []Column, nextFrom int) {
 	n := len(columns)
 	from *= Float32.size()
 	nextFrom *= Float32.size()
+	const line = 2 * lanes
+	padded := (rows + line - 1) / line * line
 	for j := 0; j < n; j += blockAVX512 {
 		h := min(blockAVX512, n-j) - 1
-		directTrianglesAVX512[h](&sum.S[j], &sum.Cross[PackedLen(j)+j], j+1, bytesOf(columns[j:]), from, &c[j], bytesOf(next[j:]), nextFrom)
-		for k := 0; k < j; k += blockAVX512 {
-			directRectanglesAVX512[h](&sum.Cross[PackedLen(j)+k], j+1, bytesOf(columns[j:]), bytesOf(columns[k:]), from, &c[j], &c[k])
+		fusedTrianglesAVX512[h](&sum.S[j], &sum.Cross[PackedLen(j)+j], j+1, &tile[j*tileStride],
+			bytesOf(columns[j:]), from, &c[j], rows, bytesOf(next[j:]), nextFrom)
+		if j > 0 {
+			rectanglesAVX512[h](&sum.Cross[PackedLen(j)], j+1, &tile[j*tileStride], &tile[0], padded, j/blockAVX512)
 		}
 	}
 }
 
-func isDirectAVX512(columns []Column) bool {
+func isFusedAVX512(columns []Column) bool {
 	n := len(columns)
-	return 0 < n && n <= directColumns && columns[0].kind == Float32 && alike(columns) == n
+	return 0 < n && n <= fusedColumns && columns[0].kind == Float32 && alike(columns) == n
 }
 
 type (
-	directRectangle = func(cross *float64, row int, left, right *byte, from int, leftOrigin, rightOrigin *float64)
-	directTriangle  = func(s, cross *float64, row int, columns *byte, from int, origin *float64, next *byte, nextFrom int)
-	rectangle       = func(cross *float64, row int, left, right *float64, rows, blocks int)
-	triangle        = func(s, cross *float64, row int, left, right *float64, rows int)
-	packer          = func(tile *float64, columns *byte, count, from int, origin *float64, groups int)
+	fusedTriangle = func(s, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
+	rectangle     = func(cross *float64, row int, left, right *float64, rows, blocks int)
+	triangle      = func(s, cross *float64, row int, left, right *float64, rows int)
+	packer        = func(tile *float64, columns *byte, count, from int, origin *float64, groups int)
 )
 
 // The kernels for blocks of 1, 2, … columns of left.
 var (
-	rectanglesAVX512 = [blockAVX512]rectangle{rectangle1AVX512, rectangle2AVX512, rectangle3AVX512, rectangle4AVX512, rectangle5AVX512}
-	trianglesAVX512  = [blockAVX512]triangle{triangle1AVX512, triangle2AVX512, triangle3AVX512, triangle4AVX512, triangle5AVX512}
-	rectanglesAVX2   = [blockAVX2]rectangle{rectangle1AVX2, rectangle2AVX2, rectangle3AVX2}
-	trianglesAVX2    = [blockAVX2]triangle{triangle1AVX2, triangle2AVX2, triangle3AVX2}
-)
-
-var (
-	directRectanglesAVX512 = [blockAVX512]directRectangle{directRectangle1AVX512, directRectangle2AVX512, directRectangle3AVX512, directRectangle4AVX512, directRectangle5AVX512}
-	directTrianglesAVX512  = [blockAVX512]directTriangle{directTriangle1AVX512, directTriangle2AVX512, directTriangle3AVX512, directTriangle4AVX512, directTriangle5AVX512}
+	rectanglesAVX512     = [blockAVX512]rectangle{rectangle1AVX512, rectangle2AVX512, rectangle3AVX512, rectangle4AVX512, rectangle5AVX512}
+	trianglesAVX512      = [blockAVX512]triangle{triangle1AVX512, triangle2AVX512, triangle3AVX512, triangle4AVX512, triangle5AVX512}
+	fusedTrianglesAVX512 = [blockAVX512]fusedTriangle{fusedTriangle1AVX512, fusedTriangle2AVX512, fusedTriangle3AVX512, fusedTriangle4AVX512, fusedTriangle5AVX512}
+	rectanglesAVX2       = [blockAVX2]rectangle{rectangle1AVX2, rectangle2AVX2, rectangle3AVX2}
+	trianglesAVX2        = [blockAVX2]triangle{triangle1AVX2, triangle2AVX2, triangle3AVX2}
 )
 
 var packersAVX512 = [...]packer{

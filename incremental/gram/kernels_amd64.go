@@ -4,6 +4,11 @@
 
 package gram
 
+// askAVX512 asks for the bytes from to end of count columns. All are above 0.
+//
+//go:noescape
+func askAVX512(columns *byte, count int, from int, end int)
+
 // rectangle1AVX512 adds to 1 rows of the packed triangle the sums
 // of a tile's products: of the columns of left from left on with blocks·5 columns
 // of right. cross is the first row's first entry; that row has row entries, and
@@ -20,17 +25,13 @@ func rectangle1AVX512(cross *float64, row int, left *float64, right *float64, ro
 //go:noescape
 func triangle1AVX512(s *float64, cross *float64, row int, left *float64, right *float64, rows int)
 
-// directRectangle1AVX512 is rectangle1 without a tile: for the stretch of float32
-// columns from byte from on, less their origins.
+// fusedTriangle1AVX512 is triangle1 for columns that are not in the tile
+// yet: it fills the tile's columns with rows elements, 1 to a stretch, of float32
+// columns from byte from on, less their origins, and with zeros up to a multiple of
+// 16. It also asks for a stretch of the columns next, from byte nextFrom on.
 //
 //go:noescape
-func directRectangle1AVX512(cross *float64, row int, left *byte, right *byte, from int, leftOrigin *float64, rightOrigin *float64)
-
-// directTriangle1AVX512 is triangle1 without a tile: for the stretch of float32
-// columns from byte from on, less their origins.
-//
-//go:noescape
-func directTriangle1AVX512(s *float64, cross *float64, row int, columns *byte, from int, origin *float64, next *byte, nextFrom int)
+func fusedTriangle1AVX512(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
 
 // rectangle2AVX512 adds to 2 rows of the packed triangle the sums
 // of a tile's products: of the columns of left from left on with blocks·5 columns
@@ -48,17 +49,13 @@ func rectangle2AVX512(cross *float64, row int, left *float64, right *float64, ro
 //go:noescape
 func triangle2AVX512(s *float64, cross *float64, row int, left *float64, right *float64, rows int)
 
-// directRectangle2AVX512 is rectangle2 without a tile: for the stretch of float32
-// columns from byte from on, less their origins.
+// fusedTriangle2AVX512 is triangle2 for columns that are not in the tile
+// yet: it fills the tile's columns with rows elements, 1 to a stretch, of float32
+// columns from byte from on, less their origins, and with zeros up to a multiple of
+// 16. It also asks for a stretch of the columns next, from byte nextFrom on.
 //
 //go:noescape
-func directRectangle2AVX512(cross *float64, row int, left *byte, right *byte, from int, leftOrigin *float64, rightOrigin *float64)
-
-// directTriangle2AVX512 is triangle2 without a tile: for the stretch of float32
-// columns from byte from on, less their origins.
-//
-//go:noescape
-func directTriangle2AVX512(s *float64, cross *float64, row int, columns *byte, from int, origin *float64, next *byte, nextFrom int)
+func fusedTriangle2AVX512(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
 
 // rectangle3AVX512 adds to 3 rows of the packed triangle the sums
 // of a tile's products: of the columns of left from left on with blocks·5 columns
@@ -76,17 +73,13 @@ func rectangle3AVX512(cross *float64, row int, left *float64, right *float64, ro
 //go:noescape
 func triangle3AVX512(s *float64, cross *float64, row int, left *float64, right *float64, rows int)
 
-// directRectangle3AVX512 is rectangle3 without a tile: for the stretch of float32
-// columns from byte from on, less their origins.
+// fusedTriangle3AVX512 is triangle3 for columns that are not in the tile
+// yet: it fills the tile's columns with rows elements, 1 to a stretch, of float32
+// columns from byte from on, less their origins, and with zeros up to a multiple of
+// 16. It also asks for a stretch of the columns next, from byte nextFrom on.
 //
 //go:noescape
-func directRectangle3AVX512(cross *float64, row int, left *byte, right *byte, from int, leftOrigin *float64, rightOrigin *float64)
-
-// directTriangle3AVX512 is triangle3 without a tile: for the stretch of float32
-// columns from byte from on, less their origins.
-//
-//go:noescape
-func directTriangle3AVX512(s *float64, cross *float64, row int, columns *byte, from int, origin *float64, next *byte, nextFrom int)
+func fusedTriangle3AVX512(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
 
 // rectangle4AVX512 adds to 4 rows of the packed triangle the sums
 // of a tile's products: of the columns of left from left on with blocks·5 columns
@@ -104,17 +97,13 @@ func rectangle4AVX512(cross *float64, row int, left *float64, right *float64, ro
 //go:noescape
 func triangle4AVX512(s *float64, cross *float64, row int, left *float64, right *float64, rows int)
 
-// directRectangle4AVX512 is rectangle4 without a tile: for the stretch of float32
-// columns from byte from on, less their origins.
+// fusedTriangle4AVX512 is triangle4 for columns that are not in the tile
+// yet: it fills the tile's columns with rows elements, 1 to a stretch, of float32
+// columns from byte from on, less their origins, and with zeros up to a multiple of
+// 16. It also asks for a stretch of the columns next, from byte nextFrom on.
 //
 //go:noescape
-func directRectangle4AVX512(cross *float64, row int, left *byte, right *byte, from int, leftOrigin *float64, rightOrigin *float64)
-
-// directTriangle4AVX512 is triangle4 without a tile: for the stretch of float32
-// columns from byte from on, less their origins.
-//
-//go:noescape
-func directTriangle4AVX512(s *float64, cross *float64, row int, columns *byte, from int, origin *float64, next *byte, nextFrom int)
+func fusedTriangle4AVX512(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
 
 // rectangle5AVX512 adds to 5 rows of the packed triangle the sums
 // of a tile's products: of the columns of left from left on with blocks·5 columns
@@ -132,17 +121,13 @@ func rectangle5AVX512(cross *float64, row int, left *float64, right *float64, ro
 //go:noescape
 func triangle5AVX512(s *float64, cross *float64, row int, left *float64, right *float64, rows int)
 
-// directRectangle5AVX512 is rectangle5 without a tile: for the stretch of float32
-// columns from byte from on, less their origins.
+// fusedTriangle5AVX512 is triangle5 for columns that are not in the tile
+// yet: it fills the tile's columns with rows elements, 1 to a stretch, of float32
+// columns from byte from on, less their origins, and with zeros up to a multiple of
+// 16. It also asks for a stretch of the columns next, from byte nextFrom on.
 //
 //go:noescape
-func directRectangle5AVX512(cross *float64, row int, left *byte, right *byte, from int, leftOrigin *float64, rightOrigin *float64)
-
-// directTriangle5AVX512 is triangle5 without a tile: for the stretch of float32
-// columns from byte from on, less their origins.
-//
-//go:noescape
-func directTriangle5AVX512(s *float64, cross *float64, row int, columns *byte, from int, origin *float64, next *byte, nextFrom int)
+func fusedTriangle5AVX512(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
 
 // rectangle1AVX2 adds to 1 rows of the packed triangle the sums
 // of a tile's products: of the columns of left from left on with blocks·3 columns
@@ -192,17 +177,29 @@ func rectangle3AVX2(cross *float64, row int, left *float64, right *float64, rows
 //go:noescape
 func triangle3AVX2(s *float64, cross *float64, row int, left *float64, right *float64, rows int)
 
-// plan32AVX512 plans where the rows of a stretch go that are of the class and in
-// keep, when the class has position rows already, and gives the position after them.
+// plan32to1AVX512 plans where the rows of a stretch go that are in keep and of the
+// first of 1 classes, when these have so many positions already, and gives those after.
 //
 //go:noescape
-func plan32AVX512(plan *byte, codes *int32, keep *byte, class int, position int) int
+func plan32to1AVX512(plan *byte, codes *int32, keep *byte, class int, positions *int, next *int)
 
-// plan64AVX512 plans where the rows of a stretch go that are of the class and in
-// keep, when the class has position rows already, and gives the position after them.
+// plan64to1AVX512 plans where the rows of a stretch go that are in keep and of the
+// first of 1 classes, when these have so many positions already, and gives those after.
 //
 //go:noescape
-func plan64AVX512(plan *byte, codes *int32, keep *byte, class int, position int) int
+func plan64to1AVX512(plan *byte, codes *int32, keep *byte, class int, positions *int, next *int)
+
+// plan32to2AVX512 plans where the rows of a stretch go that are in keep and of the
+// first of 2 classes, when these have so many positions already, and gives those after.
+//
+//go:noescape
+func plan32to2AVX512(plan *byte, codes *int32, keep *byte, class int, positions *int, next *int)
+
+// plan64to2AVX512 plans where the rows of a stretch go that are in keep and of the
+// first of 2 classes, when these have so many positions already, and gives those after.
+//
+//go:noescape
+func plan64to2AVX512(plan *byte, codes *int32, keep *byte, class int, positions *int, next *int)
 
 // deal32x5to1AVX512 puts those rows of a stretch of 5 columns, from byte from
 // on, that are of 1 classes where the plans have them in the rings first and second.

@@ -213,21 +213,19 @@ func addRows(addresses []Register, acc [][]VecVirtual) {
 	}
 }
 
-// The direct kernels do without a tile: they convert float32 columns and
-// subtract the origins as they go, for whole stretches. The conversions and
-// subtractions run beside the multiply-adds where a processor has other units
-// for them. A triangle also asks for a stretch of the columns next, from byte
-// nextFrom on, so that it is on its way from memory while this one is summed.
+// The fused triangles make the tile columns that they sum: they convert float32
+// columns and subtract the origins on the way, so that a column is converted
+// once and has not to be read back for its own triangle. The conversions run
+// beside the multiply-adds where a processor has other units for them. They also
+// ask for a stretch of the columns next, from byte nextFrom on, so that it is on
+// its way from memory while this one is summed.
 
-const directDoc = `is %s%d without a tile: for the stretch of float32
-columns from byte from on, less their origins.`
+const fusedTriangleDoc = `is triangle%[1]d for columns that are not in the tile
+yet: it fills the tile's columns with rows elements, 1 to a stretch, of float32
+columns from byte from on, less their origins, and with zeros up to a multiple of
+16. It also asks for a stretch of the columns next, from byte nextFrom on.`
 
-func direct(name string, h int, doc, arguments string) {
-	function(fmt.Sprintf("direct%s%dAVX512", name, h), arguments, directDoc, doc, h)
-}
-
-// sources gives the addresses of h columns' stretches, sharing one offset, and
-// loads eight numbers of one of them.
+// sources gives the addresses of h columns' stretches, sharing one offset.
 func sources(columns Register, h int, from Register) []Register {
 	addresses := make([]Register, h)
 	for j := range addresses {
@@ -238,72 +236,83 @@ func sources(columns Register, h int, from Register) []Register {
 	return addresses
 }
 
-func loadDirect(source Mem, origin Register, j int, dst VecVirtual) {
-	VCVTPS2PD(source, dst)
-	VSUBPD_BCST(Mem{Base: origin, Disp: 8 * j}, dst, dst)
-}
-
-func directRectangleAVX512(h int) {
-	const w = avx512Block
-	direct("Rectangle", h, "rectangle",
-		"func(cross *float64, row int, left, right *byte, from int, leftOrigin, rightOrigin *float64)")
-	from := pointer("from")
-	left, right := sources(pointer("left"), h, from), sources(pointer("right"), w, from)
-	leftOrigin, rightOrigin := pointer("leftOrigin"), pointer("rightOrigin")
-	acc := rowsOfZMM(h, func(int) int { return w })
-	offset := GP64()
-	XORQ(offset, offset)
-	Label("rows")
-	u := make([]VecVirtual, h)
-	for r := range u {
-		u[r] = ZMM()
-		loadDirect(Mem{Base: left[r], Index: offset, Scale: 1}, leftOrigin, r, u[r])
-	}
-	d := ZMM()
-	for c := range w {
-		loadDirect(Mem{Base: right[c], Index: offset, Scale: 1}, rightOrigin, c, d)
-		for r := range u {
-			VFMADD231PD(u[r], d, acc[r][c])
+func fusedTriangleAVX512(h int) {
+	function(fmt.Sprintf("fusedTriangle%dAVX512", h),
+		"func(s, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)",
+		fusedTriangleDoc, h)
+	columns := sources(pointer("columns"), h, pointer("from"))
+	next := sources(pointer("next"), h, pointer("nextFrom"))
+	tile, origin := pointer("tile"), pointer("origin")
+	acc := rowsOfZMM(h+1, func(r int) int { return min(r+1, h) })
+	first := acc[h]
+	const line = 16 // rows, of a cache line
+	add := func(offset Register, kept [2]Register) {
+		for half, k := range kept {
+			u := make([]VecVirtual, h)
+			for r := range u {
+				u[r] = ZMM()
+				source := Mem{Base: columns[r], Index: offset, Scale: 1, Disp: 4 * lanes * half}
+				c := Mem{Base: origin, Disp: 8 * r}
+				if k == nil {
+					VCVTPS2PD(source, u[r])
+					VSUBPD_BCST(c, u[r], u[r])
+				} else {
+					VCVTPS2PD_Z(source, k, u[r])
+					VSUBPD_BCST_Z(c, u[r], k, u[r])
+				}
+				VMOVUPD(u[r], Mem{Base: tile, Index: offset, Scale: 2, Disp: r*tileStride + 8*lanes*half})
+				VADDPD(u[r], first[r], first[r])
+				for c := range r + 1 {
+					VFMADD231PD(u[r], u[c], acc[r][c])
+				}
+			}
 		}
 	}
-	ADDQ(U32(4*lanes), offset)
-	CMPQ(offset, U32(4*stretch))
+	offset, end := GP64(), GP64()
+	XORQ(offset, offset)
+	Load(Param("rows"), end)
+	SHRQ(Imm(4), end)
+	JZ(LabelRef("rest"))
+	SHLQ(Imm(6), end)
+	Label("rows")
+	for r := range next {
+		PREFETCHT1(Mem{Base: next[r], Index: offset, Scale: 1})
+	}
+	add(offset, [2]Register{})
+	ADDQ(U32(4*line), offset)
+	CMPQ(offset, end)
 	JLT(LabelRef("rows"))
-	addRows(rowPointers(h), acc)
+	Label("rest")
+	rest, mask := GP64(), GP64()
+	Load(Param("rows"), rest)
+	ANDQ(U32(line-1), rest)
+	JZ(LabelRef("sums"))
+	MOVQ(I32(-1), mask)
+	BZHIQ(rest, mask, mask)
+	kept := [2]Register{K(), K()}
+	KMOVW(mask.As32(), kept[0])
+	SHRQ(Imm(lanes), mask)
+	KMOVW(mask.As32(), kept[1])
+	add(offset, kept)
+	Label("sums")
+	addRows(append(rowPointers(h), pointer("s")), acc)
 	VZEROUPPER()
 	RET()
 }
 
-func directTriangleAVX512(h int) {
-	direct("Triangle", h, "triangle",
-		"func(s, cross *float64, row int, columns *byte, from int, origin *float64, next *byte, nextFrom int)")
-	columns := sources(pointer("columns"), h, pointer("from"))
-	next := sources(pointer("next"), h, pointer("nextFrom"))
-	origin := pointer("origin")
-	acc := rowsOfZMM(h+1, func(r int) int { return min(r+1, h) })
-	first := acc[h]
-	offset := GP64()
-	XORQ(offset, offset)
-	Label("rows")
-	for r := range next {
-		PREFETCHT0(Mem{Base: next[r], Index: offset, Scale: 1})
-	}
-	for half := range 2 { // of a cache line
-		u := make([]VecVirtual, h)
-		for r := range u {
-			u[r] = ZMM()
-			loadDirect(Mem{Base: columns[r], Index: offset, Scale: 1, Disp: 32 * half}, origin, r, u[r])
-			VADDPD(u[r], first[r], first[r])
-			for c := range r + 1 {
-				VFMADD231PD(u[r], u[c], acc[r][c])
-			}
-		}
-	}
-	ADDQ(U32(2*4*lanes), offset)
-	CMPQ(offset, U32(4*stretch))
-	JLT(LabelRef("rows"))
-	addRows(append(rowPointers(h), pointer("s")), acc)
-	VZEROUPPER()
+// ask writes the routine that has columns brought near before they are needed.
+func ask() {
+	function("askAVX512", "func(columns *byte, count, from, end int)",
+		`asks for the bytes from to end of count columns. All are above 0.`)
+	columns, count, end := pointer("columns"), pointer("count"), pointer("end")
+	Label("column")
+	source, at := GP64(), GP64()
+	MOVQ(Mem{Base: columns}, source)
+	Load(Param("from"), at)
+	loop("line", at, end, 64, func() { PREFETCHT1(Mem{Base: source, Index: at, Scale: 1}) })
+	ADDQ(U32(columnSize), columns)
+	DECQ(count)
+	JNZ(LabelRef("column"))
 	RET()
 }
 

@@ -12,26 +12,28 @@ import (
 // stretch to fill up.
 func slots(size int) int { return 2 * stretch * size / 64 }
 
-// plan writes the plan by which the rows of a stretch are dealt to one class.
-// They are dealt in groups of two vectors. The plan's list names the class's
-// rows, one after the other, by their place within their group; it begins as
-// far into a slot as the class's next position is, so that a vector of the list
-// is the permutation that puts rows where they belong in a slot. For each group
-// the plan has
+// plan writes the plans by which the rows of a stretch are dealt to one class or
+// to two that follow each other. They are dealt in groups of two vectors. A plan's
+// list names its class's rows, one after the other, by their place within their
+// group; it begins as far into a slot as the class's next position is, so that a
+// vector of the list is the permutation that puts rows where they belong in a
+// slot. For each group the plan has
 //
 //   - the slot that it begins in, in the ring, and its list, both in bytes,
 //   - free, the places of that slot that earlier rows have left,
 //   - whole, all ones when it fills the slot, and twice, when the next one too.
-func plan(size int) {
+//
+// What a class waits for is how many rows it had in the group before: two classes
+// at a time wait for half as long.
+func plan(size, classes int) {
 	group := 64 / size // rows of a vector
-	function(fmt.Sprintf("plan%dAVX512", 8*size),
-		"func(plan *byte, codes *int32, keep *byte, class, position int) int",
-		`plans where the rows of a stretch go that are of the class and in
-keep, when the class has position rows already, and gives the position after them.`)
+	function(fmt.Sprintf("plan%dto%dAVX512", 8*size, classes),
+		"func(plan *byte, codes *int32, keep *byte, class int, positions, next *int)",
+		`plans where the rows of a stretch go that are in keep and of the
+first of %d classes, when these have so many positions already, and gives those after.`, classes)
 	plan, codes, keep := pointer("plan"), pointer("codes"), pointer("keep")
-	class, position := pointer("class"), pointer("position")
 	shift := map[int]int{4: 4, 8: 3}[size] // from positions to slots
-	table := GLOBL(fmt.Sprintf("places%d", 8*size), RODATA|NOPTR)
+	table := GLOBL(fmt.Sprintf("places%dto%d", 8*size, classes), RODATA|NOPTR)
 	for i := range 2 * group {
 		if size == 4 {
 			DATA(4*i, U32(i))
@@ -39,91 +41,108 @@ keep, when the class has position rows already, and gives the position after the
 			DATA(8*i, U64(i))
 		}
 	}
-	wanted := ZMM()
-	VPBROADCASTD(class.(GPVirtual).As32(), wanted)
 	places := [2]VecVirtual{ZMM(), ZMM()}
 	VMOVDQU64(table, places[0])
 	VMOVDQU64(table.Offset(64), places[1])
 
 	// next is the position within the list; start is that of the ring's slot
 	// where the list begins, in bytes.
-	start, next := GP64(), GP64()
-	MOVQ(position, start)
-	SHRQ(Imm(uint64(shift)), start)
-	SHLQ(Imm(6), start)
-	MOVQ(position, next)
-	ANDQ(U32(group-1), next)
-	SUBQ(next, position)
-	field := func(offset int, g Register) Mem { return Mem{Base: plan, Index: g, Scale: 2, Disp: offset} }
-	all, g := GP32(), GP64()
-	MOVL(U32(1<<group-1), all)
+	wanted, start, next := make([]VecVirtual, classes), make([]Register, classes), make([]Register, classes)
+	class, positions := pointer("class"), pointer("positions")
+	for c := range classes {
+		wanted[c], start[c], next[c] = ZMM(), GP64(), GP64()
+		VPBROADCASTD(class.(GPVirtual).As32(), wanted[c])
+		INCQ(class)
+		MOVQ(Mem{Base: positions, Disp: 8 * c}, next[c])
+		MOVQ(next[c], start[c])
+		SHRQ(Imm(uint64(shift)), start[c])
+		SHLQ(Imm(6), start[c])
+		ANDQ(U32(group-1), next[c])
+	}
+	g := GP64()
+	field := func(c, field int) Mem {
+		return Mem{Base: plan, Index: g, Scale: 2, Disp: c*planSize + field}
+	}
 	XORQ(g, g)
-	begin := func() (filled Register) {
+	begin := func(c int) (filled Register) {
 		filled, list := GP64(), GP64()
-		MOVQ(next, filled)
+		MOVQ(next[c], filled)
 		SHRQ(Imm(uint64(shift)), filled)
 		MOVQ(filled, list)
 		SHLQ(Imm(6), list)
-		MOVW(list.As16(), field(planBegin, g))
-		ADDQ(start, list)
+		MOVW(list.As16(), field(c, planBegin))
+		ADDQ(start[c], list)
 		ANDQ(U32(64*(slots(size)-1)), list)
-		MOVW(list.As16(), field(planSlot, g))
+		MOVW(list.As16(), field(c, planSlot))
 		return filled
 	}
 	Label("group")
-	filled := begin()
-	free := GP32()
-	fill := GP64()
-	MOVQ(next, fill)
-	ANDQ(U32(group-1), fill)
-	SHLXL(fill.As32(), all, free)
-	MOVW(free.As16(), field(planFree, g))
+	filled := make([]Register, classes)
+	for c := range classes {
+		filled[c] = begin(c)
+		fill, free := GP64(), GP32()
+		MOVQ(next[c], fill)
+		ANDQ(U32(group-1), fill)
+		MOVL(U32(1<<group-1), free)
+		SHLXL(fill.As32(), free, free)
+		MOVW(free.As16(), field(c, planFree))
+	}
 	for half := range 2 {
-		k, rows, count := K(), GP32(), GP64()
 		codes := Mem{Base: codes, Disp: 4 * group * half}
-		if size == 4 {
-			VPCMPEQD(codes, wanted, k)
-			KMOVW(k, rows)
-			ANDW(Mem{Base: keep, Disp: 2 * half}, rows.As16())
-		} else {
-			VPCMPEQD(codes, wanted.AsY(), k)
-			KMOVW(k, rows)
-			ANDB(Mem{Base: keep, Disp: half}, rows.As8())
+		if half == 0 || size == 4 { // of each line
+			PREFETCHT0(codes.Offset(4 * 2 * stretch))
 		}
-		if half == 0 {
-			PREFETCHT0(codes.Offset(4 * stretch))
+		for c := range classes {
+			k, rows, count := K(), GP32(), GP64()
+			if size == 4 {
+				VPCMPEQD(codes, wanted[c], k)
+				KMOVW(k, rows)
+				ANDW(Mem{Base: keep, Disp: 2 * half}, rows.As16())
+			} else {
+				VPCMPEQD(codes, wanted[c].AsY(), k)
+				KMOVW(k, rows)
+				ANDB(Mem{Base: keep, Disp: half}, rows.As8())
+			}
+			KMOVW(rows, k)
+			named := ZMM()
+			list := Mem{Base: plan, Index: next[c], Scale: uint8(size), Disp: c * planSize}
+			if size == 4 {
+				VPCOMPRESSD_Z(places[half], k, named)
+			} else {
+				VPCOMPRESSQ_Z(places[half], k, named)
+			}
+			VMOVDQU64(named, list)
+			POPCNTL(rows, count.As32())
+			ADDQ(count, next[c])
 		}
-		KMOVW(rows, k)
-		named := ZMM()
-		if size == 4 {
-			VPCOMPRESSD_Z(places[half], k, named)
-		} else {
-			VPCOMPRESSQ_Z(places[half], k, named)
-		}
-		VMOVDQU64(named, Mem{Base: plan, Index: next, Scale: uint8(size)})
-		POPCNTL(rows, count.As32())
-		ADDQ(count, next)
 	}
 	// Of the slots filled, 0 to 2, -1 and the upper bit are the flags.
-	last := GP64()
-	MOVQ(next, last)
-	SHRQ(Imm(uint64(shift)), last)
-	SUBQ(filled, last)
-	twice := GP64()
-	MOVQ(last, twice)
-	SHRQ(Imm(1), twice)
-	MOVW(twice.As16(), field(planTwice, g))
-	NEGQ(last)
-	SARQ(Imm(1), last)
-	MOVW(last.As16(), field(planWhole, g))
+	for c := range classes {
+		last, twice := GP64(), GP64()
+		MOVQ(next[c], last)
+		SHRQ(Imm(uint64(shift)), last)
+		SUBQ(filled[c], last)
+		MOVQ(last, twice)
+		SHRQ(Imm(1), twice)
+		MOVW(twice.As16(), field(c, planTwice))
+		NEGQ(last)
+		SARQ(Imm(1), last)
+		MOVW(last.As16(), field(c, planWhole))
+	}
 	ADDQ(U32(2*4*group), codes)
 	ADDQ(U32(2*group/8), keep)
 	INCQ(g)
 	CMPQ(g, Imm(uint64(stretch/(2*group))))
 	JLT(LabelRef("group"))
-	begin()
-	ADDQ(next, position)
-	Store(position, ReturnIndex(0))
+	positions, after := pointer("positions"), pointer("next")
+	for c := range classes {
+		begin(c)
+		position := GP64()
+		MOVQ(Mem{Base: positions, Disp: 8 * c}, position)
+		ANDQ(I32(-group), position)
+		ADDQ(position, next[c])
+		MOVQ(next[c], Mem{Base: after, Disp: 8 * c})
+	}
 	VZEROUPPER()
 	RET()
 }

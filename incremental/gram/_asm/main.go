@@ -37,18 +37,20 @@ const (
 func main() {
 	ConstraintExpr("!purego")
 	foldOrderTable()
+	ask()
 	for h := 1; h <= avx512Block; h++ {
 		rectangleAVX512(h)
 		triangleAVX512(h)
-		directRectangleAVX512(h)
-		directTriangleAVX512(h)
+		fusedTriangleAVX512(h)
 	}
 	for h := 1; h <= avx2Block; h++ {
 		rectangleAVX2(h)
 		triangleAVX2(h)
 	}
-	plan(4)
-	plan(8)
+	for _, classes := range []int{1, 2} {
+		plan(4, classes)
+		plan(8, classes)
+	}
 	for _, l := range loaders {
 		for _, classes := range []int{1, 2} {
 			if l.from == l.to {

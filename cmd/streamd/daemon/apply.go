@@ -207,7 +207,7 @@ func (d *Daemon) applyRecord(ctx context.Context, p *partition, t *task, r *kafk
 		return err
 	}
 	d.fixFeatures(z)
-	if !d.live.admits(z.summary.Classes(), 0) {
+	if !d.live.admits(z.summary.Classes()) {
 		z.bad = d.classLimit()
 		d.countRejected(&d.counts, z)
 		return d.reject(ctx, topic, number, r, z.bad)
@@ -288,7 +288,7 @@ func (d *Daemon) gather(ctx context.Context, p *partition, before kafka.Saved, t
 		o.time = at
 	}
 	o.counts.Records++
-	if z.bad == nil && !d.live.admits(t.rows.labels(z.i, z.j), o.rows.strangers(d.live.state)) {
+	if z.bad == nil && !d.live.admits(o.rows.classesWith(t.rows.labels(z.i, z.j))) {
 		z.bad = d.classLimit()
 		if err := d.reject(ctx, t.batch.Topic, t.batch.Partition, r, z.bad); err != nil {
 			return err

@@ -704,6 +704,22 @@ func TestClassesComeAndGo(t *testing.T) {
 	d.stop()
 }
 
+// A class counts once against the limit, whether its rows are part of the sums
+// already or gathered still.
+func TestClassesOfAGrowingBlock(t *testing.T) {
+	name := topic(t, 1)
+	produce(t, name, message{value: jsonRow(1, 1, 2)}, message{value: jsonRow(2, 2, 2)}, message{value: jsonRow(1, 4, 5)}, message{value: jsonRow(3, 5, 1)}, message{value: jsonRow(2, 7, 7)})
+	d := start(t, name, filepath.Join(t.TempDir(), "streamd.db"), map[string]string{
+		"limits.classes": "2", "blocks.unit": "offsets", "blocks.offsets": "100", "model.solve_interval": "1h"})
+	for end := time.Now().Add(patience); d.Status().Rows.Read < 5 && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+	if s := d.Status(); s.Blocks.Rejected != 1 || s.Rows.InHand != 4 {
+		t.Errorf("%+v", s)
+	}
+	d.stop()
+}
+
 // A block that is still growing can be retired: what comes later begins
 // another one.
 func TestRetireAGrowingBlock(t *testing.T) {

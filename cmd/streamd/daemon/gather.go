@@ -46,15 +46,15 @@ func (r *rows) labels(i, j int) []string {
 	return out
 }
 
-// strangers counts the classes of the rows that the state does not have yet.
-func (r *rows) strangers(s *incremental.State) int {
-	n := 0
-	for _, label := range r.classes {
-		if !s.Has(label) {
-			n++
+// classesWith lists the classes of the rows together with others.
+func (r *rows) classesWith(labels []string) []string {
+	out := slices.Clone(r.classes)
+	for _, label := range labels {
+		if _, ok := r.code[label]; !ok {
+			out = append(out, label)
 		}
 	}
-	return n
+	return out
 }
 
 func (r *rows) widen(n int) {

@@ -53,10 +53,10 @@ func newLiveSet(store *snapshot.Store, saved *snapshot.Contents, policy retire.P
 	return l, len(out), nil
 }
 
-// admits says whether these classes, on top of the live ones and others, stay
-// within the limit.
-func (l *liveSet) admits(labels []string, others int) bool {
-	classes := l.state.Classes() + others
+// admits says whether these classes, each listed once, stay within the limit
+// together with the live ones.
+func (l *liveSet) admits(labels []string) bool {
+	classes := l.state.Classes()
 	for _, label := range labels {
 		if !l.state.Has(label) {
 			classes++

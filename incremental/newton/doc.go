@@ -1,0 +1,63 @@
+// Package newton refines the hyperplanes of an incremental.Model on rows.
+//
+// The proximal plane is where the mean squared distance wants it, which counts
+// rows that are right by far as errors. Refinement counts only what is wrong or
+// within the margin. For the plane of class r, with d = 1 for the rows of class
+// r and −1 for all others, it minimises
+//
+//	f(w, γ) = ½ Σ_i C_i (1 − d_i(x_i'w − γ))₊² + ½(‖w‖² + γ²)
+//
+// which is Fung 2003, (2.37), one class from the rest as in (2.46–2.49), with a
+// cost C_i = ν·a_c·u_c·v_i for each row i of class c: ν and a_c (class weights,
+// balance) are those of Moments.Solve, v_i is the row's weight, and u_c is the
+// number of rows for which a row of a sample stands. With Standardise, x and w
+// are those of the coordinates (x − μ)/σ. Without balance, weights and scaling
+// it is LIBLINEAR's L2-loss problem (-s 2 -B 1) with C = ν/2.
+//
+// # Methods
+//
+// Full is Newton's method in w and γ. f is piecewise quadratic and strongly
+// convex; on the active rows, those with d(x'w − γ) < 1, it is the proximal
+// problem, and its generalised Hessian is
+//
+//	∂²f = I + Σ_active C z z',   z = [x; −1]
+//
+// so that a full step is the proximal solution of the active rows. Steps that
+// do not decrease f enough (Armijo, δ = 10⁻⁴) are halved. When a full step
+// leaves the active rows as they are, it has found the minimum, but for
+// rounding. The cost of an iteration is O(m·n) for m rows and n features,
+// O(n²) for every row that has become active or inactive, and O(n³).
+//
+// Line is Algorithm 2.4.1 (2.38–2.45): the same over (λ, γ) with w = λ·w̄, w̄
+// that of the given model. It is Full with the one feature x'w̄/‖w̄‖, since its
+// coefficient is λ‖w̄‖, and is solved as such, not stopped at a step of 10⁻³.
+// LineValues is the same for any classifier whose rows have decision values.
+//
+// Dual is Algorithm 6.3.1 (NSVM), for fewer rows than features: Newton's method
+// on the implicit Lagrangian of the dual (6.5, 6.9), with Armijo's rule (6.25).
+// It costs O(m²·n) once, O(m³) for an iteration and holds m×m numbers.
+//
+// # When it ends
+//
+// With g = ∇f and H = ∂²f at a point that a full step has reached, a plane is
+// done when the Newton decrement ½g'H⁻¹g, which is what a further step would
+// gain, is at most 2⁻⁵³ of f, and either the step left the active rows as they
+// were, or the point before was such a point too. It is also done where
+// ½‖g‖², which bounds f − min f, is at most 2⁻⁵³ of f. The dual is done when
+// the gap between f and the dual objective is at most 2⁻³³ of f and its own
+// step leaves its sets as they are. What cannot get there is an error: a
+// *LimitError after Options.Iterations, an *incremental.ConditionError when the
+// linear system is too ill-conditioned for the steps to settle.
+//
+// # Same bits
+//
+// Results depend on the set of blocks: not on their order, nor on which of
+// them were visited at the same time. A block's rows are summed in
+// stretches of their own order; the sums of stretches are added exactly: the
+// gradient and the objective by package exact, the Hessian as 64-bit integers
+// in units fixed beforehand (its rounding, 2⁻⁶¹ of the largest sum that is
+// possible, bends a step a little, and the next gradient sees that). Rows of
+// weight 0 are as if absent. Dual orders the rows by their contents.
+//
+// All calls may run at the same time. Nothing keeps a reference to rows.
+package newton

@@ -1,0 +1,696 @@
+package newton
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"sync/atomic"
+
+	"gonum.org/v1/gonum/mat"
+
+	"streamd/incremental"
+	"streamd/incremental/exact"
+	"streamd/incremental/gram"
+)
+
+const (
+	// tolerance bounds what is still to be gained, relative to the objective:
+	// its own rounding.
+	tolerance = 0x1p-53
+	// noise is what rounding may add to a comparison of two objectives.
+	noise  = 0x1p-44
+	armijo = 1e-4
+	// halvings of a step are tried from one pass.
+	halvings = 8
+	// fixed is the number of bits of the largest possible entry of a Hessian.
+	fixed = 61
+)
+
+// plane is one plane on its way to the minimum. Coordinates are the scaled ones
+// of the columns low to high: z = [w; γ].
+type plane struct {
+	label     string
+	class     int // the positive class
+	low, high int
+	cost      []float64 // ν·a_c·u_c of each class
+
+	// The base is the last point that was accepted; from there a step goes
+	// along the direction, to point = base + scale·direction.
+	base          []float64
+	baseObjective float64
+	baseAt        int // which of the held residuals are the base's
+	direction     []float64
+	slope         float64 // gradient'direction at the base
+	scale         float64
+	point         []float64
+	index         int // of the plane
+
+	// What a pass sums at the point.
+	mutex   sync.Mutex
+	sums    *exact.Vector // Σ C r₊², the gradient of its half, and Σ C r₊² after halvings
+	hessian []int64       // Σ_active C z z', packed lower triangle
+	active  int64
+	changed int64 // rows that became active or inactive
+	rebuild bool  // the Hessian is summed from nothing
+
+	objective, norm float64
+	gradient        []float64
+	halved          [halvings]float64 // objectives of the halved steps
+	built           float64           // Σ_active C when the Hessian was built from nothing
+
+	// Units of the Hessian: entry (j, k) is an integer times
+	// unit[j]·unit[k]·common; these are powers of two.
+	unit, inverse []float64 // and 1/unit
+	common        float64
+
+	factor     mat.Cholesky
+	equil      []float64 // powers of two that bring the diagonal near 1
+	condition  float64
+	decrement  float64
+	settled    bool
+	iterations int
+	done       bool
+}
+
+func (p *plane) report() Report {
+	return Report{Class: p.label, Objective: p.baseObjective, Gradient: p.norm, Iterations: p.iterations, SupportVectors: p.active}
+}
+
+// minimise takes every plane from its point to the minimum.
+func (s *solver) minimise(ctx context.Context) error {
+	if err := s.survey(ctx); err != nil {
+		return err
+	}
+	for {
+		var left []*plane
+		for _, p := range s.planes {
+			if !p.done {
+				left = append(left, p)
+			}
+		}
+		if len(left) == 0 {
+			return nil
+		}
+		if err := s.evaluate(ctx, left); err != nil {
+			return err
+		}
+		var next atomic.Int64
+		err := parallel(min(s.workers, len(left)), func() error {
+			for {
+				i := int(next.Add(1)) - 1
+				if i >= len(left) {
+					return nil
+				}
+				if err := s.advance(left[i]); err != nil {
+					return err
+				}
+			}
+		})
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// survey counts the rows, bounds the columns, and sets up the planes' costs and
+// units.
+func (s *solver) survey(ctx context.Context) error {
+	if s.seen = s.scaling; s.direction != nil {
+		s.seen = identity(s.width)
+	}
+	if blocks, ok := s.rows.(Blocks); ok {
+		if err := s.hold(blocks); err != nil {
+			return err
+		}
+	}
+	k := len(s.model.Classes)
+	s.classRows = make([]int64, k)
+	weights := exact.NewVector(k)
+	top := make([]float64, s.width)
+	err := s.pass(ctx, func(c *chunk, z *scratch) error {
+		rows := make([]int64, len(c.class))
+		weight := make([]float64, len(c.class))
+		for i, code := range c.codes {
+			v := 1.0
+			if c.weights != nil {
+				v = c.weights[i]
+			}
+			rows[code]++
+			weight[code] += v
+		}
+		largest := make([]float64, s.width)
+		if !c.largest(largest, s.seen.mean) {
+			return s.badRow(c)
+		}
+		s.mutex.Lock()
+		defer s.mutex.Unlock()
+		for code, class := range c.class {
+			switch {
+			case rows[code] == 0:
+			case class < 0:
+				return fmt.Errorf("refine: %d rows are of a class that the model does not have", rows[code])
+			case !(weight[code] > 0) || !exact.Fits(weight[code]):
+				return errRange
+			default:
+				s.classRows[class] += rows[code]
+				weights.Add(class, weight[code])
+			}
+		}
+		for j, t := range largest {
+			top[j] = max(top[j], t)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	class := make([]float64, k) // Σ u v
+	for c, label := range s.model.Classes {
+		if s.classRows[c] == 0 {
+			return fmt.Errorf("class %q has no rows to refine on", label)
+		}
+		class[c], _ = weights.Split(c)
+	}
+	for i, p := range s.planes {
+		p.index = i
+		if err := s.weigh(p, class); err != nil {
+			return err
+		}
+		p.fix(class, top, s.seen)
+	}
+	return nil
+}
+
+// badRow names what is not finite in a chunk.
+func (s *solver) badRow(c *chunk) error {
+	b := incremental.Block{Columns: c.columns, Codes: c.codes}
+	if s.direction == nil {
+		b.Features = s.model.Features
+		if bad := b.FirstBadRow(); bad != nil {
+			return fmt.Errorf("refine: %w", bad)
+		}
+	}
+	return errRange
+}
+
+// weigh sets the plane's costs, C = ν·a·u·v less the row's v, given each class's Σv.
+func (s *solver) weigh(p *plane, weight []float64) error {
+	o := &s.model.Options
+	p.cost = make([]float64, len(weight))
+	multiplier := make([]float64, len(weight))
+	var own, rest float64
+	for c, label := range s.model.Classes {
+		u, ok := s.multipliers[label]
+		if !ok {
+			u = 1
+		}
+		multiplier[c] = u
+		if c == p.class {
+			own = float64(u * weight[c])
+		} else {
+			rest += float64(u * weight[c])
+		}
+	}
+	for c, label := range s.model.Classes {
+		a, ok := o.ClassWeights[label]
+		if !ok {
+			a = 1
+		}
+		switch {
+		case !o.Balanced:
+		case c == p.class:
+			a /= own
+		default:
+			a /= rest
+		}
+		p.cost[c] = o.Nu * a * multiplier[c]
+		if !(p.cost[c] > 0) || math.IsInf(p.cost[c], 0) {
+			return fmt.Errorf("class %q: the cost of a row, ν·a·u, is %v: it must be positive and finite", label, p.cost[c])
+		}
+	}
+	return nil
+}
+
+// fix chooses the units of the Hessian's entries so that none can leave its
+// integer: |Σ C z_j z_k| ≤ max|z_j| max|z_k| Σ C, whatever rows are active.
+func (p *plane) fix(weight, top []float64, seen scaling) {
+	n := p.high - p.low
+	var total float64
+	for c, w := range weight {
+		total += p.cost[c] * w
+	}
+	_, exponent := math.Frexp(total)
+	// Below this a Hessian is nothing beside the identity.
+	exponent = max(exponent, -600)
+	p.common = math.Ldexp(1, exponent-fixed)
+	p.unit = make([]float64, n+1)
+	for j := range n {
+		p.unit[j] = 1
+		if t := top[p.low+j]; t > 0 {
+			_, e := math.Frexp(t)
+			p.unit[j] = math.Ldexp(1, e)
+		}
+	}
+	p.unit[n] = 1
+	p.inverse = make([]float64, n+1)
+	for j, u := range p.unit {
+		p.inverse[j] = 1 / u
+	}
+	p.hessian = make([]int64, gram.PackedLen(n+1))
+	p.rebuild = true
+}
+
+// evaluate passes over the rows for the objective, the gradient and the Hessian
+// of each plane at its point.
+func (s *solver) evaluate(ctx context.Context, planes []*plane) error {
+	for _, p := range planes {
+		p.sums = exact.NewVector(p.high - p.low + 2 + halvings)
+		p.active, p.changed = 0, 0
+		if s.chunks == nil || p.rebuild {
+			p.rebuild = true
+			clear(p.hessian)
+		}
+	}
+	err := s.pass(ctx, func(c *chunk, z *scratch) error {
+		for _, p := range planes {
+			if err := s.visit(p, c, z); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, p := range planes {
+		p.collect(s.seen)
+	}
+	return nil
+}
+
+// visit adds a chunk's part to what a plane sums.
+func (s *solver) visit(p *plane, c *chunk, z *scratch) error {
+	m, n := c.rows(), p.high-p.low
+	z.tabulate(p, c)
+	residual := z.residual[1][:m]
+	var base []float64
+	switch {
+	case c.held != nil:
+		residual = c.held[p.index].residual[1-p.baseAt]
+	case p.base != nil:
+		base = z.residual[0][:m]
+	}
+	z.gradient = append(z.gradient[:0], make([]float64, n+1)...)
+	var loss float64
+	for from := 0; from < m; from += stretchRows {
+		to := min(from+stretchRows, m)
+		y := z.y[:to-from]
+		z.residuals(residual, from, to, c, p, p.point, s.seen)
+		part, sum := z.lose(y, residual[from:to], c, from)
+		loss += part
+		z.gradient[n] += sum
+		c.addDots(z.gradient[:n], from, p.low, p.high, s.seen.mean, y)
+		if base != nil {
+			z.residuals(base, from, to, c, p, p.base, s.seen)
+		}
+	}
+	var halved [halvings]float64
+	if base != nil {
+		halved = z.halve(c, base, residual)
+	}
+	active, changed, summed := z.compare(p, c, base, residual)
+	if summed {
+		z.kernel.Sum(z.sums[:], c.columns[p.low:p.high], z.codes[:m], z.weights[:m], s.seen.mean[p.low:p.high])
+	}
+
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	p.active += active
+	p.changed += changed
+	if summed {
+		p.addHessian(&z.sums[0], &z.sums[1])
+	}
+	return errors.Join(
+		addExactly(p.sums, 0, loss),
+		addExactly(p.sums, 1, z.gradient...),
+		addExactly(p.sums, n+2, halved[:]...),
+	)
+}
+
+// addExactly adds the terms to the sums from i on.
+func addExactly(sums *exact.Vector, i int, terms ...float64) error {
+	for k, x := range terms {
+		if !exact.Fits(x) {
+			if !(math.Abs(x) < 1) {
+				return errRange
+			}
+			// What is below the lowest bit is nothing beside any gradient.
+			x = math.RoundToEven(x*0x1p512) * 0x1p-512
+		}
+		sums.Add(i+k, x)
+	}
+	return nil
+}
+
+// tabulate gives the costs and the sides of a chunk's codes.
+func (z *scratch) tabulate(p *plane, c *chunk) {
+	z.cost, z.side = z.cost[:0], z.side[:0]
+	for _, class := range c.class {
+		cost, side := 0.0, -1.0 // no row is of a class that the model lacks
+		if class >= 0 {
+			cost = p.cost[class]
+		}
+		if class == p.class {
+			side = 1
+		}
+		z.cost, z.side = append(z.cost, cost), append(z.side, side)
+	}
+}
+
+// weight is C of row i.
+func (z *scratch) weight(c *chunk, i int) float64 {
+	t := z.cost[c.codes[i]]
+	if c.weights != nil {
+		t = float64(t * c.weights[i])
+	}
+	return t
+}
+
+// residuals gives 1 − d(x'w − γ) of the rows from to to.
+func (z *scratch) residuals(residual []float64, from, to int, c *chunk, p *plane, point []float64, seen scaling) {
+	n := p.high - p.low
+	z.omega = z.omega[:0]
+	for j, w := range point[:n] {
+		z.omega = append(z.omega, w/seen.sigma[p.low+j])
+	}
+	r := residual[from:to]
+	for i := range r {
+		r[i] = -point[n]
+	}
+	c.addProducts(r, from, p.low, p.high, seen.mean, z.omega)
+	for i, code := range c.codes[from:to] {
+		r[i] = 1 - float64(z.side[code]*r[i])
+	}
+}
+
+// lose gives Σ C r₊² and Σ y over the rows that begin with from, and fills in
+// y = C d r₊. A NaN is taken along, to where sums are checked.
+func (z *scratch) lose(y, r []float64, c *chunk, from int) (loss, sum float64) {
+	for i, r := range r {
+		y[i] = 0
+		if r <= 0 {
+			continue
+		}
+		t := float64(z.weight(c, from+i) * r)
+		loss += float64(t * r)
+		t = float64(t * z.side[c.codes[from+i]])
+		y[i] = t
+		sum += t
+	}
+	return loss, sum
+}
+
+// halve gives Σ C r₊² at ½, ¼, … of the way from the base to the point. A row
+// that is active at both ends is so between them, and its loss is quadratic.
+func (z *scratch) halve(c *chunk, base, point []float64) (halved [halvings]float64) {
+	var square, cross, step float64
+	for i, b := range base {
+		q := point[i]
+		if b <= 0 && q <= 0 {
+			continue
+		}
+		t, d := z.weight(c, i), q-b
+		if b > 0 && q > 0 {
+			square += float64(t * float64(b*b))
+			cross += float64(t * float64(b*d))
+			step += float64(t * float64(d*d))
+			continue
+		}
+		for h := range halved {
+			d /= 2
+			if r := b + d; r > 0 {
+				halved[h] += float64(t * float64(r*r))
+			}
+		}
+	}
+	t := 1.0
+	for h := range halved {
+		t /= 2
+		halved[h] += square + float64(2*t*cross) + float64(t*t*step)
+	}
+	return halved
+}
+
+// compare counts the rows that are active and those that were not so before or
+// are no more, and lays out what the kernel is to sum: those that come as code
+// 0, those that go as code 1. When the Hessian is built from nothing, all active
+// rows come.
+func (z *scratch) compare(p *plane, c *chunk, base, residual []float64) (active, changed int64, summed bool) {
+	for i, r := range residual {
+		is, was := r > 0, false
+		switch {
+		case c.held != nil:
+			was = c.held[p.index].active[i]
+			c.held[p.index].active[i] = is
+		case base != nil:
+			was = base[i] > 0
+		}
+		if is {
+			active++
+		}
+		if is != was {
+			changed++
+		}
+		if p.rebuild {
+			was = false
+		}
+		z.weights[i] = 0
+		if is != was {
+			summed = true
+			z.weights[i] = z.weight(c, i)
+			z.codes[i] = 0
+			if was {
+				z.codes[i] = 1
+			}
+		}
+	}
+	return active, changed, summed
+}
+
+// addHessian adds the sums of the rows that come, less those of the rows that go.
+func (p *plane) addHessian(come, gone *gram.Sums) {
+	n := p.high - p.low
+	at := 0
+	add := func(j int, plus, minus []float64) {
+		row := p.hessian[at : at+j+1]
+		at += j + 1
+		inverse := 1 / (p.unit[j] * p.common)
+		for k, u := range p.inverse[:len(row)] {
+			var t float64
+			if plus != nil {
+				t = plus[k]
+			}
+			if minus != nil {
+				t -= minus[k]
+			}
+			row[k] += int64(t * inverse * u)
+		}
+	}
+	for j := range n {
+		from, to := gram.PackedLen(j), gram.PackedLen(j+1)
+		var plus, minus []float64
+		if come.Rows > 0 {
+			plus = come.Cross[from:to]
+		}
+		if gone.Rows > 0 {
+			minus = gone.Cross[from:to]
+		}
+		add(j, plus, minus)
+	}
+	var last [2][]float64
+	for i, sums := range []*gram.Sums{come, gone} {
+		if sums.Rows == 0 {
+			continue
+		}
+		for _, t := range sums.S {
+			last[i] = append(last[i], -t)
+		}
+		last[i] = append(last[i], sums.Weight)
+	}
+	add(n, last[0], last[1])
+}
+
+// collect turns the sums of a pass into the objective and its gradient.
+func (p *plane) collect(seen scaling) {
+	n := p.high - p.low
+	value := func(i int) float64 {
+		hi, _ := p.sums.Split(i)
+		return hi
+	}
+	p.objective = (value(0) + square(p.point)) / 2
+	p.gradient = make([]float64, n+1)
+	for j := range n {
+		p.gradient[j] = p.point[j] - value(1+j)/seen.sigma[p.low+j]
+	}
+	p.gradient[n] = p.point[n] + value(1+n)
+	if p.base != nil {
+		for h := range p.halved {
+			p.halved[h] = value(n + 2 + h)
+		}
+	}
+}
+
+func square(x []float64) (sum float64) {
+	for _, v := range x {
+		sum += float64(v * v)
+	}
+	return sum
+}
+
+// advance judges the point of a pass and says where the next one goes.
+func (s *solver) advance(p *plane) error {
+	full := p.base != nil && p.scale == 1
+	if p.base != nil && !p.descends(p.objective, p.scale) {
+		return s.shorten(p)
+	}
+	p.base, p.baseObjective = p.point, p.objective
+	p.norm = norm(p.gradient)
+	p.baseAt = 1 - p.baseAt
+	before, wasSettled, same := p.decrement, p.settled, full && p.changed == 0
+	if fresh := p.rebuild; (!same || fresh) && !p.factorise(s.seen) {
+		if fresh {
+			return &incremental.ConditionError{Class: p.label, Condition: p.condition}
+		}
+		// Perhaps rows that went have left only their rounding: once more,
+		// from nothing.
+		p.rebuild, p.point, p.base = true, p.base, nil
+		return nil
+	}
+	p.solve()
+	p.decrement = -p.slope / 2
+	p.settled = p.decrement <= tolerance*p.baseObjective
+	switch {
+	case p.norm*p.norm/2 <= tolerance*p.baseObjective,
+		p.settled && same,
+		p.settled && wasSettled && full:
+		p.done = true
+		return nil
+	case same && !(p.decrement <= before/4):
+		// On one and the same quadratic, steps that do not settle show that
+		// float64's factor knows too little of the matrix.
+		return &incremental.ConditionError{Class: p.label, Condition: p.condition}
+	case p.iterations == s.limit:
+		return &LimitError{p.report()}
+	}
+	p.iterations++
+	p.step(1)
+	return nil
+}
+
+// descends is Armijo's rule for a point so far along the direction, with room
+// for rounding.
+func (p *plane) descends(objective, scale float64) bool {
+	return objective <= p.baseObjective+float64(armijo*scale*p.slope)+noise*p.baseObjective
+}
+
+// step sets the point.
+func (p *plane) step(scale float64) {
+	p.scale = scale
+	p.point = make([]float64, len(p.base))
+	for j := range p.point {
+		p.point[j] = p.base[j] + float64(scale*p.direction[j])
+	}
+}
+
+// shorten halves a step until it descends, without another pass over columns
+// for the first halvings.
+func (s *solver) shorten(p *plane) error {
+	if s.chunks != nil {
+		sums := exact.NewVector(halvings)
+		var z scratch
+		for _, c := range s.chunks {
+			z.tabulate(p, c)
+			h := &c.held[p.index]
+			halved := z.halve(c, h.residual[p.baseAt], h.residual[1-p.baseAt])
+			if err := addExactly(sums, 0, halved[:]...); err != nil {
+				return err
+			}
+		}
+		for h := range p.halved {
+			p.halved[h], _ = sums.Split(h)
+		}
+	}
+	scale := p.scale
+	for _, loss := range p.halved {
+		scale /= 2
+		p.step(scale)
+		if p.descends((loss+square(p.point))/2, scale) {
+			return nil
+		}
+	}
+	if scale < 0x1p-60 {
+		return &incremental.ConditionError{Class: p.label, Condition: p.condition}
+	}
+	p.step(scale / 2)
+	return nil
+}
+
+// factorise brings the Hessian, with the identity, to a diagonal near 1 and
+// factorises it. It says whether it is positive definite.
+func (p *plane) factorise(seen scaling) bool {
+	n := p.high - p.low + 1
+	unit := make([]float64, n)
+	for j := range unit {
+		unit[j] = p.unit[j]
+		if j < n-1 {
+			unit[j] /= seen.sigma[p.low+j]
+		}
+	}
+	data := make([]float64, n*n) // symmetric: the upper triangle counts
+	p.equil = make([]float64, n)
+	at := 0
+	for j := range n {
+		for k := range j + 1 {
+			data[k*n+j] = float64(p.hessian[at]) * p.common * unit[j] * unit[k]
+			at++
+		}
+		d := data[j*n+j] + 1
+		_, exponent := math.Frexp(d)
+		p.equil[j] = math.Ldexp(1, -exponent/2)
+		for k := range j {
+			data[k*n+j] *= p.equil[j] * p.equil[k]
+		}
+		data[j*n+j] = d * p.equil[j] * p.equil[j]
+	}
+	p.condition = math.Inf(1)
+	if !p.factor.Factorize(mat.NewSymDense(n, data)) {
+		return false
+	}
+	p.condition = p.factor.Cond()
+	// When most of the weight has gone, so have digits of the difference.
+	active := float64(p.hessian[at-1]) * p.common
+	if p.rebuild {
+		p.built = active
+	}
+	p.rebuild = active < p.built/4
+	return true
+}
+
+// solve sets the direction to the Newton step.
+func (p *plane) solve() {
+	n := len(p.gradient)
+	right := mat.NewVecDense(n, nil)
+	for j, g := range p.gradient {
+		right.SetVec(j, -g*p.equil[j])
+	}
+	// The error repeats the condition, which is judged by what the steps do.
+	_ = p.factor.SolveVecTo(right, right)
+	p.direction = make([]float64, n)
+	p.slope = 0
+	for j := range p.direction {
+		p.direction[j] = right.AtVec(j) * p.equil[j]
+		p.slope += float64(p.direction[j] * p.gradient[j])
+	}
+}

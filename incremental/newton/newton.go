@@ -1,0 +1,249 @@
+package newton
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"runtime"
+	"slices"
+
+	"streamd/incremental"
+)
+
+// Rows are the rows that planes are refined on.
+type Rows interface {
+	// Pass calls visit once for every block, in any order, and returns the
+	// first error of visit or its own. Calls for different blocks may run at
+	// the same time; a block need stay valid only until its call returns. All
+	// passes show the same blocks, with the model's features as columns, in
+	// the model's order.
+	Pass(ctx context.Context, visit func(*incremental.Block) error) error
+}
+
+// Blocks are Rows in memory. What was computed of a row is kept from one pass to
+// the next, 17 bytes per row and plane, and parts of blocks are worked on in
+// parallel.
+type Blocks []*incremental.Block
+
+// Pass visits the blocks one after the other.
+func (b Blocks) Pass(ctx context.Context, visit func(*incremental.Block) error) error {
+	for _, block := range b {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := visit(block); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Method says what is varied, and how: see the package's documentation.
+type Method int
+
+const (
+	Full Method = iota
+	Line
+	Dual
+)
+
+// String is the method's name: full, line or dual.
+func (m Method) String() string {
+	switch m {
+	case Full:
+		return "full"
+	case Line:
+		return "line"
+	case Dual:
+		return "dual"
+	}
+	return fmt.Sprintf("Method(%d)", int(m))
+}
+
+// Options say how to refine. What is minimised is said by the model's own
+// options.
+type Options struct {
+	Method Method
+	// Mean and Sigma are μ and σ of a model with Standardise, as
+	// Moments.Scale gives them; nil for one without.
+	Mean, Sigma []float64
+	// Multipliers say for how many rows of its class a row stands, u_c; a
+	// class that is not named has 1.
+	Multipliers map[string]float64
+	// Iterations limits the Newton steps of a plane; 0 means 100.
+	Iterations int
+	// Workers bounds the goroutines at work on Blocks; 0 means GOMAXPROCS.
+	Workers int
+}
+
+// Result is a refined model and how it came about.
+type Result struct {
+	// Model is the given one with other planes.
+	Model  *incremental.Model
+	Planes []Report // of each plane
+	Rows   int64    // rows of weight > 0
+	Passes int      // over the rows
+}
+
+// Report is how one plane was refined.
+type Report struct {
+	Class string
+	// Objective is f(w, γ) at the end, and Gradient the norm ‖∇f(w, γ)‖, both
+	// in standardised coordinates where the model is standardised. For Line,
+	// the gradient is that in (λ‖w̄‖, γ).
+	Objective, Gradient float64
+	Iterations          int // Newton steps
+	// SupportVectors counts the rows with a positive multiplier
+	// u = C(1 − d(x'w − γ))₊ (2.43): the active rows.
+	SupportVectors int64
+}
+
+// A LimitError says that a plane was not done within the limit of iterations.
+type LimitError struct {
+	Report // where the plane was
+}
+
+func (e *LimitError) Error() string {
+	return fmt.Sprintf("class %q: refinement is not done after %d iterations: the objective is %.6g, its gradient %.3g", e.Class, e.Iterations, e.Objective, e.Gradient)
+}
+
+// errRange is returned where sums of the rows leave the range of package exact.
+var errRange = errors.New("the rows' sums are out of range: standardise the features")
+
+const defaultIterations = 100
+
+// Refine moves the planes of a model to where they minimise the package's
+// objective on rows, beginning where they are. The model's options say what ν,
+// the class weights, the balance and the scaling are. Every class of the model
+// needs a row, and every row a class of the model.
+//
+// The errors are those of rows, of ctx, *incremental.RowError for a number that
+// is not finite, *LimitError, *incremental.ConditionError, and those that name
+// a class without rows or a row without class. There is no result then.
+func Refine(ctx context.Context, model *incremental.Model, rows Rows, o Options) (*Result, error) {
+	n := len(model.Features)
+	if model.Options.Standardise != (o.Mean != nil) || len(o.Mean) != len(o.Sigma) || o.Mean != nil && len(o.Mean) != n {
+		panic(fmt.Sprintf("newton: %d means and %d deviations for a model of %d features, standardised: %v", len(o.Mean), len(o.Sigma), n, model.Options.Standardise))
+	}
+	if o.Iterations == 0 {
+		o.Iterations = defaultIterations
+	}
+	if o.Workers == 0 {
+		o.Workers = runtime.GOMAXPROCS(0)
+	}
+	scale := scaling{mean: o.Mean, sigma: o.Sigma}
+	if o.Mean == nil {
+		scale = identity(n)
+	}
+	s := &solver{rows: rows, model: model, multipliers: o.Multipliers, limit: o.Iterations, workers: o.Workers, scaling: scale, width: n}
+	for i := range model.Planes {
+		p := &model.Planes[i]
+		s.planes = append(s.planes, &plane{
+			class: slices.Index(model.Classes, p.Class),
+			label: p.Class,
+			low:   0, high: n,
+			point: scale.enter(p.W, p.Gamma),
+		})
+	}
+	var err error
+	switch o.Method {
+	case Full:
+		err = s.minimise(ctx)
+	case Line:
+		s.restrict()
+		if err = s.minimise(ctx); err == nil {
+			s.expand()
+		}
+	case Dual:
+		err = s.dual(ctx)
+	default:
+		panic(fmt.Sprintf("newton: %v", o.Method))
+	}
+	if err != nil {
+		return nil, err
+	}
+	refined := *model
+	refined.Planes = make([]incremental.Plane, len(s.planes))
+	out := &Result{Model: &refined, Passes: s.passes, Rows: s.total()}
+	for i, p := range s.planes {
+		refined.Planes[i] = incremental.Plane{Class: p.label, Condition: p.condition}
+		refined.Planes[i].W, refined.Planes[i].Gamma = scale.leave(p.base)
+		out.Planes = append(out.Planes, p.report())
+	}
+	return out, nil
+}
+
+// LineValues is Line for the decision values s_i = x_i'w̄ of any classifier, a
+// kernel's too: it minimises, over λ and γ,
+//
+//	½ Σ_i cost_i (1 − d_i(λs_i − γ))₊² + ½(λ²·norm² + γ²)
+//
+// where positive[i] says whether d_i is 1, cost holds ν·a·v for each row, and
+// norm is ‖w̄‖ in the metric of the classifier's own regulariser. gamma is where
+// to begin. The errors are those of Refine, with classes -1 and 1.
+func LineValues(ctx context.Context, values []float64, positive []bool, cost []float64, norm, gamma float64) (lambda, refined float64, r Report, err error) {
+	if len(positive) != len(values) || len(cost) != len(values) {
+		panic(fmt.Sprintf("newton: %d values, %d sides, %d costs", len(values), len(positive), len(cost)))
+	}
+	s := line(values, positive, cost, norm, gamma)
+	if err := s.minimise(ctx); err != nil {
+		return 0, 0, Report{}, err
+	}
+	p := s.planes[0]
+	if norm > 0 {
+		lambda = p.base[0] / norm
+	}
+	return lambda, p.base[1], p.report(), nil
+}
+
+// scaling is the coordinates x̂ = (x − μ)/σ.
+type scaling struct {
+	mean, sigma []float64
+}
+
+func identity(n int) scaling {
+	s := scaling{mean: make([]float64, n), sigma: make([]float64, n)}
+	for j := range s.sigma {
+		s.sigma[j] = 1
+	}
+	return s
+}
+
+// enter gives the plane x'w = γ in the coordinates x̂, as [ŵ; γ̂].
+func (s scaling) enter(w []float64, gamma float64) []float64 {
+	z := make([]float64, len(w)+1)
+	for j, x := range w {
+		z[j] = float64(x * s.sigma[j])
+		gamma -= float64(x * s.mean[j])
+	}
+	z[len(w)] = gamma
+	return z
+}
+
+// leave is the inverse of enter.
+func (s scaling) leave(z []float64) (w []float64, gamma float64) {
+	w = make([]float64, len(z)-1)
+	gamma = z[len(w)]
+	for j := range w {
+		w[j] = z[j] / s.sigma[j]
+		gamma += float64(w[j] * s.mean[j])
+	}
+	return w, gamma
+}
+
+// norm is the Euclidean norm, without overflow.
+func norm(x []float64) float64 {
+	var top, sum float64
+	for _, v := range x {
+		top = max(top, math.Abs(v))
+	}
+	if top == 0 || math.IsInf(top, 0) {
+		return top
+	}
+	for _, v := range x {
+		v /= top
+		sum += float64(v * v)
+	}
+	return top * math.Sqrt(sum)
+}

@@ -1,0 +1,386 @@
+package newton
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"streamd/incremental"
+	"streamd/incremental/gram"
+)
+
+const (
+	// chunkRows is how many rows of a block are summed before their sums are
+	// added exactly, which costs as much as some ten rows do. It bounds working
+	// memory and is what one of several goroutines takes at a time.
+	chunkRows = 2048
+	// stretchRows keeps a stretch of all columns in the second-level cache
+	// between the products and the gradient.
+	stretchRows = 256
+)
+
+// chunk is rows of a block, none of weight 0, with the columns that planes see.
+type chunk struct {
+	columns []gram.Column
+	single  [][]float32 // the columns' numbers, if all are float32 …
+	double  [][]float64 // … and otherwise
+	codes   []int32
+	weights []float64 // nil: 1 each
+	class   []int     // the solver's class of each code; −1: none
+	held    []held    // per plane; nil for rows that are not in memory
+}
+
+// held is what is kept of a chunk's rows for one plane.
+type held struct {
+	residual [2][]float64 // 1 − d(x'w − γ) at the base and at the point
+	active   []bool       // at the point of the last pass
+}
+
+func (c *chunk) rows() int { return len(c.codes) }
+
+// solver is the rows and the planes that are refined on them.
+type solver struct {
+	rows        Rows
+	model       *incremental.Model
+	multipliers map[string]float64
+	limit       int
+	workers     int
+
+	scaling               // of the rows' features
+	direction [][]float64 // Line: the feature of each plane, in scaled coordinates
+	width     int         // columns of a chunk
+	seen      scaling     // of the columns of a chunk
+
+	planes    []*plane
+	passes    int
+	chunks    []*chunk // of rows in memory
+	classRows []int64
+
+	mutex sync.Mutex // guards free and what a pass sums
+	free  []*scratch
+}
+
+// scratch is one goroutine's working memory.
+type scratch struct {
+	kernel   gram.Kernel
+	sums     [2]gram.Sums
+	numbers  []float64 // of a chunk that is not held
+	residual [2][chunkRows]float64
+	weights  [chunkRows]float64
+	codes    [chunkRows]int32
+	y        [stretchRows]float64
+	gradient []float64
+	omega    []float64
+	cost     []float64 // of each code
+	side     []float64
+}
+
+func (s *solver) total() (rows int64) {
+	for _, m := range s.classRows {
+		rows += m
+	}
+	return rows
+}
+
+// pass shows every chunk to visit, several at a time.
+func (s *solver) pass(ctx context.Context, visit func(*chunk, *scratch) error) error {
+	s.passes++
+	if s.chunks == nil {
+		return s.rows.Pass(ctx, func(b *incremental.Block) error {
+			z := s.takeScratch()
+			defer s.giveScratch(z)
+			b, err := s.accept(b)
+			if err != nil {
+				return err
+			}
+			for from := 0; from < b.Rows(); from += chunkRows {
+				if err := ctx.Err(); err != nil {
+					return err
+				}
+				if err := visit(s.chunk(b, from, min(from+chunkRows, b.Rows()), &z.numbers), z); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	var next atomic.Int64
+	work := func() error {
+		z := s.takeScratch()
+		defer s.giveScratch(z)
+		for {
+			i := int(next.Add(1)) - 1
+			if i >= len(s.chunks) {
+				return nil
+			}
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			if err := visit(s.chunks[i], z); err != nil {
+				return err
+			}
+		}
+	}
+	return parallel(min(s.workers, len(s.chunks)), work)
+}
+
+// parallel runs work on so many goroutines, this one among them.
+func parallel(workers int, work func() error) error {
+	errs := make([]error, max(workers, 1))
+	var others sync.WaitGroup
+	for i := 1; i < workers; i++ {
+		others.Go(func() { errs[i] = work() })
+	}
+	errs[0] = work()
+	others.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *solver) takeScratch() *scratch {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	if last := len(s.free) - 1; last >= 0 {
+		z := s.free[last]
+		s.free = s.free[:last]
+		return z
+	}
+	return new(scratch)
+}
+
+func (s *solver) giveScratch(z *scratch) {
+	s.mutex.Lock()
+	s.free = append(s.free, z)
+	s.mutex.Unlock()
+}
+
+// accept checks a block's shape and leaves out its rows of weight 0.
+func (s *solver) accept(b *incremental.Block) (*incremental.Block, error) {
+	switch n := len(s.scaling.mean); {
+	case len(b.Columns) != n:
+		return nil, fmt.Errorf("refine on block %v: it has %d features, the model %d", b.Position, len(b.Columns), n)
+	case b.Features != nil && !slices.Equal(b.Features, s.model.Features):
+		return nil, fmt.Errorf("refine on block %v: its features are not the model's, or in another order", b.Position)
+	case !slices.Contains(b.Weights, 0):
+		return b, nil
+	}
+	var kept []int
+	for i, v := range b.Weights {
+		if v != 0 {
+			kept = append(kept, i)
+		}
+	}
+	out := *b
+	out.Columns = make([]gram.Column, len(b.Columns))
+	out.Codes = make([]int32, len(kept))
+	out.Weights = make([]float64, len(kept))
+	for to, from := range kept {
+		out.Codes[to], out.Weights[to] = b.Codes[from], b.Weights[from]
+	}
+	for j, c := range b.Columns {
+		// float64 holds what the other types are read as.
+		if v, ok := gram.Values[float32](c); ok {
+			out.Columns[j] = gram.ColumnOf(pick(v, kept))
+			continue
+		}
+		v := make([]float64, len(kept))
+		for to, from := range kept {
+			v[to] = c.At(from)
+		}
+		out.Columns[j] = gram.ColumnOf(v)
+	}
+	return &out, nil
+}
+
+func pick(v []float32, rows []int) []float32 {
+	out := make([]float32, len(rows))
+	for to, from := range rows {
+		out[to] = v[from]
+	}
+	return out
+}
+
+// hold cuts rows in memory into chunks.
+func (s *solver) hold(blocks Blocks) error {
+	s.chunks = []*chunk{}
+	for _, b := range blocks {
+		b, err := s.accept(b)
+		if err != nil {
+			return err
+		}
+		for from := 0; from < b.Rows(); from += chunkRows {
+			var numbers []float64
+			c := s.chunk(b, from, min(from+chunkRows, b.Rows()), &numbers)
+			m := c.rows()
+			c.held = make([]held, len(s.planes))
+			residuals, flags := make([]float64, 2*m*len(s.planes)), make([]bool, m*len(s.planes))
+			for i := range c.held {
+				h := &c.held[i]
+				h.residual[0], residuals = residuals[:m:m], residuals[m:]
+				h.residual[1], residuals = residuals[:m:m], residuals[m:]
+				h.active, flags = flags[:m:m], flags[m:]
+			}
+			s.chunks = append(s.chunks, c)
+		}
+	}
+	return nil
+}
+
+// chunk makes a chunk of a block's rows. numbers is memory for columns that are
+// not as they lie in the block.
+func (s *solver) chunk(b *incremental.Block, from, to int, numbers *[]float64) *chunk {
+	c := &chunk{codes: b.Codes[from:to], class: make([]int, len(b.Classes))}
+	for code, label := range b.Classes {
+		c.class[code] = slices.Index(s.model.Classes, label)
+	}
+	if b.Weights != nil {
+		c.weights = b.Weights[from:to]
+	}
+	m, n := to-from, len(b.Columns)
+	c.columns = make([]gram.Column, n)
+	c.single = make([][]float32, n)
+	for j, column := range b.Columns {
+		c.columns[j] = column.Slice(from, to)
+		v, ok := gram.Values[float32](c.columns[j])
+		if !ok {
+			c.single = nil
+			break
+		}
+		c.single[j] = v
+	}
+	memory := func(columns int) []float64 {
+		if cap(*numbers) < (n+s.width)*m {
+			*numbers = make([]float64, 0, (n+s.width)*m)
+		}
+		used := len(*numbers)
+		*numbers = (*numbers)[:used+columns*m]
+		return (*numbers)[used:]
+	}
+	*numbers = (*numbers)[:0]
+	if c.single == nil {
+		c.double = make([][]float64, n)
+		rest := memory(n)
+		for j, column := range b.Columns {
+			c.double[j], rest = rest[:m:m], rest[m:]
+			column.Copy(c.double[j], from)
+			c.columns[j] = gram.ColumnOf(c.double[j])
+		}
+	}
+	if s.direction == nil {
+		return c
+	}
+	rest := memory(s.width)
+	clear(rest)
+	features := make([][]float64, s.width)
+	columns := make([]gram.Column, s.width)
+	omega := make([]float64, n)
+	for i, d := range s.direction {
+		features[i], rest = rest[:m:m], rest[m:]
+		for j := range omega {
+			omega[j] = d[j] / s.scaling.sigma[j]
+		}
+		c.addProducts(features[i], 0, 0, n, s.scaling.mean, omega)
+		columns[i] = gram.ColumnOf(features[i])
+	}
+	c.single, c.double, c.columns = nil, features, columns
+	return c
+}
+
+// addProducts adds Σ_j (x_j − μ_j)ω_j to the values of the rows that begin with
+// from, over the columns low to high.
+func (c *chunk) addProducts(values []float64, from, low, high int, mean, omega []float64) {
+	if c.single != nil {
+		addProducts(values, from, c.single[low:high], mean[low:high], omega)
+	} else {
+		addProducts(values, from, c.double[low:high], mean[low:high], omega)
+	}
+}
+
+// addDots adds Σ_i y_i (x_ij − μ_j) to each sum j, over the rows that begin with
+// from.
+func (c *chunk) addDots(sums []float64, from, low, high int, mean, y []float64) {
+	if c.single != nil {
+		addDots(sums, from, c.single[low:high], mean[low:high], y)
+	} else {
+		addDots(sums, from, c.double[low:high], mean[low:high], y)
+	}
+}
+
+func addProducts[T float32 | float64](values []float64, from int, columns [][]T, mean, omega []float64) {
+	j := 0
+	for ; j+4 <= len(columns); j += 4 {
+		m := len(values)
+		x0, x1, x2, x3 := columns[j][from:][:m], columns[j+1][from:][:m], columns[j+2][from:][:m], columns[j+3][from:][:m]
+		c0, c1, c2, c3 := mean[j], mean[j+1], mean[j+2], mean[j+3]
+		w0, w1, w2, w3 := omega[j], omega[j+1], omega[j+2], omega[j+3]
+		for i := range values {
+			t0, t1 := float64((float64(x0[i])-c0)*w0), float64((float64(x1[i])-c1)*w1)
+			t2, t3 := float64((float64(x2[i])-c2)*w2), float64((float64(x3[i])-c3)*w3)
+			values[i] += (t0 + t1) + (t2 + t3)
+		}
+	}
+	for ; j < len(columns); j++ {
+		x, c, w := columns[j][from:][:len(values)], mean[j], omega[j]
+		for i := range values {
+			values[i] += float64((float64(x[i]) - c) * w)
+		}
+	}
+}
+
+func addDots[T float32 | float64](sums []float64, from int, columns [][]T, mean, y []float64) {
+	j := 0
+	for ; j+4 <= len(columns); j += 4 {
+		m := len(y)
+		x0, x1, x2, x3 := columns[j][from:][:m], columns[j+1][from:][:m], columns[j+2][from:][:m], columns[j+3][from:][:m]
+		c0, c1, c2, c3 := mean[j], mean[j+1], mean[j+2], mean[j+3]
+		var s0, s1, s2, s3 float64
+		for i, t := range y {
+			s0 += float64((float64(x0[i]) - c0) * t)
+			s1 += float64((float64(x1[i]) - c1) * t)
+			s2 += float64((float64(x2[i]) - c2) * t)
+			s3 += float64((float64(x3[i]) - c3) * t)
+		}
+		sums[j] += s0
+		sums[j+1] += s1
+		sums[j+2] += s2
+		sums[j+3] += s3
+	}
+	for ; j < len(columns); j++ {
+		x, c := columns[j][from:][:len(y)], mean[j]
+		var sum float64
+		for i, t := range y {
+			sum += float64((float64(x[i]) - c) * t)
+		}
+		sums[j] += sum
+	}
+}
+
+// largest gives max |x_j − μ_j|, and whether all numbers are finite.
+func (c *chunk) largest(top []float64, mean []float64) bool {
+	if c.single != nil {
+		return largest(top, c.single, mean)
+	}
+	return largest(top, c.double, mean)
+}
+
+func largest[T float32 | float64](top []float64, columns [][]T, mean []float64) bool {
+	finite := true
+	for j, x := range columns {
+		c, t := mean[j], top[j]
+		for _, v := range x {
+			if a := math.Abs(float64(v) - c); !(a <= t) {
+				finite = finite && a <= math.MaxFloat64
+				t = a
+			}
+		}
+		top[j] = t
+	}
+	return finite
+}

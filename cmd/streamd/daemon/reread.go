@@ -1,0 +1,546 @@
+package daemon
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"streamd/incremental"
+	"streamd/ingest/kafka"
+	"streamd/retire"
+	"streamd/snapshot"
+)
+
+// rereader reads live blocks from the log again, for what needs rows: the log is
+// the archive, and only summaries are kept. It runs outside the loop, beside the
+// consumer and with a connection of its own; nothing that it does shows in
+// positions, counts or dead letters. One pass runs at a time.
+//
+// # The same rows
+//
+// A block is made of the records from its first to its last offset by the code
+// that made it when they were new: the same record for units of one record; for
+// gathered ones all records that can be decoded, in their order. Two reasons to
+// refuse a record of a gathered block lie outside of it. One is limits.classes,
+// which depended on the live set of that time: where the rows do not add up,
+// records with a class that the block's summary does not have are left out. The
+// other is an event time more than a day ahead of the clock (with retire.age):
+// that cannot be told any more, and neither can limits that have been
+// reconfigured since. So whatever comes out is compared with what is known of the
+// block: the number of its rows always, and the digest of its summary on request.
+// What differs is reported and never visited.
+//
+// # Cost
+//
+// Half as many workers as there are for ingestion decode (at least one), so that
+// a pass takes no more than their share of the processors from it. Memory is
+// bounded: of rereadPartitions partitions up to rereadBuffer fetches each, and one
+// block of gathered rows for each of these partitions and each worker, besides
+// what visit keeps.
+type rereader struct {
+	d       *Daemon
+	log     *kafka.RangeReader
+	workers int
+	visited atomic.Int64 // blocks, in the present pass
+}
+
+const (
+	rereadPartitions = 2
+	rereadBuffer     = 3 // one is decoded, one waits, one is fetched
+)
+
+// newRereader makes a rereader, to be closed. It does not connect.
+func (d *Daemon) newRereader() (*rereader, error) {
+	cluster, err := Cluster(d.cfg.Kafka)
+	if err != nil {
+		return nil, err
+	}
+	log, err := kafka.NewRangeReader(kafka.RangeConfig{
+		Cluster: cluster,
+		Topic:   d.cfg.Kafka.Topic,
+		Fetching: kafka.Fetching{
+			FetchBytes:      int(d.cfg.Kafka.FetchBytes),
+			MaxMessageBytes: int(d.cfg.Kafka.MaxMessageBytes),
+			BufferBytes:     rereadBuffer * int64(d.cfg.Kafka.FetchBytes),
+		},
+		Partitions: rereadPartitions,
+	}, d.log)
+	if err != nil {
+		return nil, err
+	}
+	return &rereader{d: d, log: log, workers: max(1, d.cfg.Workers/2)}, nil
+}
+
+func (r *rereader) close() { r.log.Close() }
+
+// progress says how many blocks the pass has visited, and what was read and what
+// went wrong with reading since the rereader was made. It may be called at any
+// time.
+func (r *rereader) progress() (visited int64, stats kafka.RangeStats) {
+	return r.visited.Load(), r.log.Stats()
+}
+
+// liveBlocks is the live set at one moment.
+type liveBlocks struct {
+	entries []retire.Entry // by ascending rank; may be cut down
+	unsaved map[string]*incremental.Summary
+	store   *snapshot.Store
+}
+
+// liveBlocks asks the loop for the live set.
+func (d *Daemon) liveBlocks(ctx context.Context) (*liveBlocks, error) {
+	return inLoop(ctx, d, func() (*liveBlocks, error) {
+		l := &liveBlocks{
+			entries: d.live.ledger.Page(retire.Lowest, math.MaxInt),
+			unsaved: make(map[string]*incremental.Summary, len(d.live.put)),
+			store:   d.store,
+		}
+		for id, b := range d.live.put {
+			l.unsaved[id] = b.Summary
+		}
+		return l, nil
+	})
+}
+
+// summary is what is kept of a block. It may be gone, or another one of the same
+// id, when the block has been retired or replaced since.
+func (l *liveBlocks) summary(id string) (*incremental.Summary, error) {
+	if s := l.unsaved[id]; s != nil {
+		return s, nil
+	}
+	return l.store.Summary(id)
+}
+
+// rereadOptions say how a pass goes. The zero value visits every block that has
+// as many rows as it had.
+type rereadOptions struct {
+	// verify compares the digest of each block's summary, which costs as much as
+	// summarising it did.
+	verify bool
+	// wanted, when not nil, is asked before a block is decoded: blocks that have
+	// been retired in the meantime need not be. It is called from several
+	// goroutines.
+	wanted func(retire.Entry) bool
+}
+
+// rereadReport says what became of the blocks of a pass: visited, left out or
+// unread, each of them one of these.
+type rereadReport struct {
+	visited int
+	rows    int64 // of weight > 0, of the visited ones
+	left    int   // not wanted, or no longer live as they were
+	unread  []unreadBlock
+}
+
+// unreadBlock is a block that is live, but cannot be read again as it was.
+type unreadBlock struct {
+	retire.Entry
+	reason error
+}
+
+// pass reads the blocks again and visits each of them once, in no order and
+// several at the same time. The block is valid until visit returns. What the log
+// does not give back is in the report, by position, and no error; an error of
+// visit, of what cannot be retried, or of ctx ends the pass. Trouble with brokers
+// is retried until ctx ends.
+func (r *rereader) pass(ctx context.Context, blocks *liveBlocks, o rereadOptions, visit func(retire.Entry, *incremental.Block) error) (*rereadReport, error) {
+	r.visited.Store(0)
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	p := &pass{rereader: r, ctx: ctx, blocks: blocks, options: o, visit: visit, fail: fail, work: make(chan func(*worker))}
+	lanes := map[int]*lane{}
+	ranges := make([]kafka.Range, 0, len(blocks.entries))
+	for _, e := range blocks.entries {
+		number := e.Position.Partition
+		if lanes[number] == nil {
+			lanes[number] = &lane{pass: p}
+		}
+		lanes[number].entries = append(lanes[number].entries, e)
+		ranges = append(ranges, kafka.Range{Partition: number, From: e.Position.Offset, To: e.Last + 1})
+	}
+	for _, l := range lanes {
+		slices.SortFunc(l.entries, func(a, b retire.Entry) int { return cmp.Compare(a.Position.Offset, b.Position.Offset) })
+	}
+
+	var workers sync.WaitGroup
+	for range r.workers {
+		workers.Go(func() {
+			w := &worker{d: r.d}
+			for do := range p.work {
+				do(w)
+			}
+		})
+	}
+	lost, err := r.log.Read(ctx, ranges, func(ctx context.Context, b *kafka.Batch) error {
+		return lanes[b.Partition].take(ctx, b)
+	})
+	close(p.work)
+	workers.Wait()
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range lanes {
+		l.expire(math.MaxInt64)
+	}
+	for i := range p.report.unread {
+		u := &p.report.unread[i]
+		for _, gone := range lost {
+			if u.Position.Partition == gone.Partition && u.Position.Offset < gone.To && gone.From <= u.Last {
+				u.reason = errors.New(gone.String())
+			}
+		}
+	}
+	if err := p.forgive(ctx); err != nil {
+		return nil, err
+	}
+	return &p.report, nil
+}
+
+// pass is a pass under way.
+type pass struct {
+	*rereader
+	ctx     context.Context // of the whole; those of deliveries end with their partition
+	blocks  *liveBlocks
+	options rereadOptions
+	visit   func(retire.Entry, *incremental.Block) error
+	fail    context.CancelCauseFunc
+	work    chan func(*worker)
+
+	mu     sync.Mutex
+	report rereadReport
+}
+
+func (p *pass) wants(e retire.Entry) bool {
+	if p.options.wanted == nil || p.options.wanted(e) {
+		return true
+	}
+	p.mu.Lock()
+	p.report.left++
+	p.mu.Unlock()
+	return false
+}
+
+func (p *pass) unreadable(e retire.Entry, why error) {
+	p.mu.Lock()
+	p.report.unread = append(p.report.unread, unreadBlock{e, why})
+	p.mu.Unlock()
+}
+
+// forgive takes out of the report what is no longer live as it was, and sorts
+// the rest.
+func (p *pass) forgive(ctx context.Context) error {
+	if len(p.report.unread) == 0 {
+		return nil
+	}
+	unread, err := inLoop(ctx, p.d, func() (unread []unreadBlock, _ error) {
+		for _, u := range p.report.unread {
+			if e, ok := p.d.live.ledger.Get(u.ID); ok && e == u.Entry {
+				unread = append(unread, u)
+			}
+		}
+		return unread, nil
+	})
+	if err != nil {
+		return err
+	}
+	slices.SortFunc(unread, func(a, b unreadBlock) int {
+		return cmp.Or(cmp.Compare(a.Position.Partition, b.Position.Partition), cmp.Compare(a.Position.Offset, b.Position.Offset))
+	})
+	p.report.left += len(p.report.unread) - len(unread)
+	p.report.unread = unread
+	return nil
+}
+
+// check says whether the rows of b can be those of the block when it was
+// summarised.
+func (p *pass) check(w *worker, e retire.Entry, b *incremental.Block) error {
+	if rows := positiveRows(b); rows != e.Rows {
+		return fmt.Errorf("there are %d rows that count; there were %d when it was summarised", rows, e.Rows)
+	}
+	if !p.options.verify {
+		return nil
+	}
+	s, err := w.summariser.Summarise(b)
+	if err != nil {
+		return err
+	}
+	was, err := p.blocks.summary(e.ID)
+	if err != nil {
+		return err
+	}
+	if s.Digest() != was.Digest() {
+		return errors.New("its rows are others than when it was summarised")
+	}
+	return nil
+}
+
+// positiveRows counts the rows of weight > 0.
+func positiveRows(b *incremental.Block) int64 {
+	if b.Weights == nil {
+		return int64(b.Rows())
+	}
+	var n int64
+	for _, v := range b.Weights {
+		if v > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// hand gives a checked block to visit.
+func (p *pass) hand(e retire.Entry, b *incremental.Block) {
+	if err := p.visit(e, b); err != nil {
+		p.fail(fmt.Errorf("block %s: %w", e.ID, err))
+		return
+	}
+	p.visited.Add(1)
+	p.mu.Lock()
+	p.report.visited++
+	p.report.rows += e.Rows
+	p.mu.Unlock()
+}
+
+// lane finds the blocks of one partition in its records.
+type lane struct {
+	*pass
+	entries []retire.Entry // not complete, by offset
+
+	// Of a gathered block, entries[0]:
+	begun   bool
+	dropped bool    // it is not wanted, or known to be unreadable
+	parts   []*part // of its rows
+}
+
+// shared is a batch that several workers look at.
+type shared struct {
+	*kafka.Batch
+	users atomic.Int32
+}
+
+func (s *shared) done() {
+	if s.users.Add(-1) == 0 {
+		s.Release()
+	}
+}
+
+// take takes a batch from the log. It returns nil even when ctx ends, since the
+// batch may be with a worker by then.
+func (l *lane) take(ctx context.Context, b *kafka.Batch) error {
+	s, next := &shared{Batch: b}, b.Position.Next
+	s.users.Store(1)
+	defer s.done()
+	if l.d.gathers() {
+		l.gather(ctx, s)
+	} else {
+		l.single(ctx, s)
+	}
+	if ctx.Err() == nil {
+		l.expire(next)
+	}
+	return nil
+}
+
+// submit gives work to a worker; false: ctx has ended.
+func (p *pass) submit(ctx context.Context, s *shared, do func(*worker)) bool {
+	s.users.Add(1)
+	select {
+	case p.work <- func(w *worker) { defer s.done(); do(w) }:
+		return true
+	case <-ctx.Done():
+		s.done()
+		return false
+	}
+}
+
+// expire gives up the blocks whose last record should have come before an offset.
+func (l *lane) expire(before int64) {
+	for len(l.entries) > 0 && l.entries[0].Last < before {
+		e := l.entries[0]
+		if !l.dropped {
+			at := e.Last
+			if !l.begun {
+				at = e.Position.Offset
+			}
+			l.unreadable(e, notThere(at))
+		}
+		l.next()
+	}
+}
+
+func notThere(offset int64) error {
+	return fmt.Errorf("the record at offset %d is not in the log any more: it was compacted away", offset)
+}
+
+func (l *lane) next() {
+	l.entries = l.entries[1:]
+	l.begun, l.dropped, l.parts = false, false, nil
+}
+
+// single takes records of which each is a block.
+func (l *lane) single(ctx context.Context, s *shared) {
+	type item struct {
+		record *kafka.Record
+		entry  retire.Entry
+	}
+	for i := 0; i < len(s.Records); {
+		var items []item
+		for bytes := 0; i < len(s.Records) && len(items) < taskRecords && bytes < taskBytes; i++ {
+			record := &s.Records[i]
+			l.expire(record.Offset)
+			if len(l.entries) == 0 || l.entries[0].Position.Offset != record.Offset {
+				continue
+			}
+			items = append(items, item{record, l.entries[0]})
+			bytes += len(record.Value)
+			l.next()
+		}
+		if len(items) > 0 && !l.submit(ctx, s, func(w *worker) {
+			for _, each := range items {
+				if l.ctx.Err() != nil {
+					return
+				}
+				if l.wants(each.entry) {
+					l.block(w, each.record, each.entry)
+				}
+			}
+		}) {
+			return
+		}
+	}
+}
+
+// block makes a block of one record.
+func (p *pass) block(w *worker, record *kafka.Record, e retire.Entry) {
+	id, err := p.d.blockID(e.Position.Topic, e.Position.Partition, record)
+	if err == nil && id != e.ID {
+		err = fmt.Errorf("the record at its offset makes block %s", id)
+	}
+	var b *incremental.Block
+	if err == nil {
+		b, err = w.decode(record)
+	}
+	if err == nil {
+		err = p.check(w, e, b)
+	}
+	if err != nil {
+		p.unreadable(e, err)
+		return
+	}
+	p.hand(e, b)
+}
+
+// part is the rows of consecutive records of a gathered block.
+type part struct {
+	done chan struct{} // closed by the worker
+	rows rows
+	ends []int // after each record that has rows
+}
+
+// gather takes records of which several are a block.
+func (l *lane) gather(ctx context.Context, s *shared) {
+	for i := 0; i < len(s.Records); {
+		l.expire(s.Records[i].Offset)
+		if len(l.entries) == 0 || s.Records[i].Offset < l.entries[0].Position.Offset {
+			i++
+			continue
+		}
+		e := l.entries[0]
+		if !l.begun {
+			l.begun = true
+			if first := e.Position.Offset; s.Records[i].Offset > first {
+				l.unreadable(e, notThere(first))
+				l.dropped = true
+			} else {
+				l.dropped = !l.wants(e)
+			}
+		}
+		from := i
+		for bytes := 0; i < len(s.Records) && s.Records[i].Offset <= e.Last && i-from < taskRecords && bytes < taskBytes; i++ {
+			bytes += len(s.Records[i].Value)
+		}
+		if !l.dropped {
+			t, records := &part{done: make(chan struct{})}, s.Records[from:i]
+			if !l.submit(ctx, s, func(w *worker) { defer close(t.done); t.decode(w, records) }) {
+				return
+			}
+			l.parts = append(l.parts, t)
+		}
+		if s.Records[i-1].Offset == e.Last {
+			if parts := l.parts; !l.dropped && !l.submit(ctx, s, func(w *worker) { l.join(w, e, parts) }) {
+				return
+			}
+			l.next()
+		}
+	}
+}
+
+// decode takes the rows of the records that could be used.
+func (t *part) decode(w *worker, records []kafka.Record) {
+	for i := range records {
+		b, err := w.decode(&records[i])
+		if err != nil || b.FirstBadRow() != nil {
+			continue
+		}
+		t.rows.appendBlock(b)
+		t.ends = append(t.ends, t.rows.len())
+	}
+}
+
+// join makes a gathered block of its parts. Other workers have begun with all of
+// them, so waiting for them ends.
+func (p *pass) join(w *worker, e retire.Entry, parts []*part) {
+	var all rows
+	var ends []int
+	for _, t := range parts {
+		<-t.done
+		for _, end := range t.ends {
+			ends = append(ends, all.len()+end)
+		}
+		all.appendRange(&t.rows, 0, t.rows.len())
+		t.rows, t.ends = rows{}, nil
+	}
+	b := all.block()
+	err := p.check(w, e, b)
+	if err != nil {
+		// Some may have been refused for limits.classes.
+		if known, kept := p.ofKnownClasses(e, &all, ends); known {
+			b = kept.block()
+			err = p.check(w, e, b)
+		}
+	}
+	if err != nil {
+		p.unreadable(e, err)
+		return
+	}
+	p.hand(e, b)
+}
+
+// ofKnownClasses leaves the records out that have a class which the block's
+// summary does not know; ok is false when there are none.
+func (p *pass) ofKnownClasses(e retire.Entry, all *rows, ends []int) (ok bool, kept *rows) {
+	was, err := p.blocks.summary(e.ID)
+	if err != nil {
+		return false, nil
+	}
+	classes := was.Classes()
+	kept = &rows{}
+	from := 0
+	for _, end := range ends {
+		if slices.ContainsFunc(all.labels(from, end), func(label string) bool { return !slices.Contains(classes, label) }) {
+			ok = true
+		} else {
+			kept.appendRange(all, from, end)
+		}
+		from = end
+	}
+	return ok, kept
+}

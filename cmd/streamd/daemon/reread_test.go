@@ -1,0 +1,551 @@
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/twmb/franz-go/pkg/kfake"
+
+	"streamd/cmd/streamd/httpapi"
+	"streamd/incremental"
+	"streamd/ingest/kafka"
+	"streamd/ingest/kafka/embedded"
+	"streamd/ingest/ndc"
+	"streamd/ingest/wire"
+	"streamd/retire"
+)
+
+// reread makes a pass over the live blocks of d and returns what was visited,
+// summed, with each block's summary.
+func (i *instance) reread(o rereadOptions) (*rereadReport, *incremental.State, map[string][]byte) {
+	i.t.Helper()
+	r, err := i.newRereader()
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	defer r.close()
+	ctx, cancel := context.WithTimeout(i.t.Context(), patience)
+	defer cancel()
+	live, err := i.liveBlocks(ctx)
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	var mu sync.Mutex
+	var z incremental.Summariser
+	state := incremental.NewState(*i.features.Load())
+	summaries := map[string][]byte{}
+	report, err := r.pass(ctx, live, o, func(e retire.Entry, b *incremental.Block) error {
+		mu.Lock()
+		defer mu.Unlock()
+		s, err := z.Summarise(b)
+		if err != nil {
+			return err
+		}
+		state.Add(s)
+		summaries[e.ID] = s.AppendBinary(nil)
+		return nil
+	})
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	if visited, stats := r.progress(); visited != int64(report.visited) || len(summaries) != report.visited || stats.Bytes == 0 && report.visited > 0 {
+		i.t.Errorf("progress %d, %+v; report %+v; %d visits", visited, stats, report, len(summaries))
+	}
+	if n := report.visited + report.left + len(report.unread); n != len(live.entries) {
+		i.t.Errorf("%d of %d blocks are accounted for: %+v", n, len(live.entries), report)
+	}
+	return report, state, summaries
+}
+
+// rereadsAll checks that a pass gives every live block back, bit for bit.
+func (i *instance) rereadsAll() {
+	i.t.Helper()
+	if _, err := i.Snapshot(i.t.Context()); err != nil { // so that the store has all
+		i.t.Fatal(err)
+	}
+	before := i.Status()
+	report, state, summaries := i.reread(rereadOptions{verify: true})
+	served, _ := i.Served()
+	for _, u := range report.unread {
+		i.t.Errorf("block %s: %v", u.ID, u.reason)
+	}
+	if report.left != 0 || report.visited != served.Blocks || report.rows != served.Rows || digestOf(state) != served.Digest {
+		i.t.Errorf("%d blocks with %d rows and digest %s; live are %d with %d and %s",
+			report.visited, report.rows, digestOf(state), served.Blocks, served.Rows, served.Digest)
+	}
+	for id, got := range summaries {
+		want, err := i.store.Summary(id)
+		if err != nil {
+			i.t.Fatal(err)
+		}
+		if !bytes.Equal(got, want.AppendBinary(nil)) {
+			i.t.Errorf("block %s: another summary than the stored one", id)
+		}
+	}
+	after := i.Status()
+	if after.Rows != before.Rows || after.Blocks != before.Blocks || after.DeadLetters != before.DeadLetters {
+		i.t.Errorf("counts before %+v %+v, after %+v %+v", before.Rows, before.Blocks, after.Rows, after.Blocks)
+	}
+}
+
+// Every block unit and format, with broken messages among the good ones, weights
+// of nothing, and stretches retired.
+func TestRereadGivesTheBlocksBack(t *testing.T) {
+	const n, partitions = 210, 3
+	for _, unit := range []string{"message", "key", "offsets", "time"} {
+		for _, format := range []wire.Format{wire.Arrow, wire.JSON, wire.CSV} {
+			t.Run(fmt.Sprintf("%s %v", unit, format), func(t *testing.T) {
+				r := rand.New(rand.NewPCG(5, 6))
+				name := topic(t, partitions)
+				var messages []message
+				var bad []message
+				for i := range n {
+					m := message{partition: i % partitions, key: fmt.Appendf(nil, "k%d", i*7%180), time: time.UnixMilli(1_700_000_000_000 + 100*int64(i)), contentType: format.ContentType()}
+					if i%17 == 3 {
+						m.value = []byte(`{"label"`)
+						bad = append(bad, m)
+					} else {
+						var rs rowsOf
+						for range 1 + r.IntN(4) {
+							rs.add([]float64{float64(r.IntN(3)), r.NormFloat64(), r.NormFloat64() * 1e3, r.Float64()})
+							rs.r.weights = append(rs.r.weights, float64(r.IntN(4))/2)
+						}
+						b := rs.block()
+						b.Features = []string{"a", "b", "c"}
+						var err error
+						if m.value, err = wire.Encode(nil, format, b); err != nil {
+							t.Fatal(err)
+						}
+					}
+					messages = append(messages, m)
+				}
+				produce(t, name, messages...)
+				flags := map[string]string{"blocks.unit": unit, "format.weight": "weight", "limits.rows": "64"}
+				if unit == "offsets" {
+					flags["blocks.offsets"] = "20"
+				}
+				if unit == "time" {
+					flags["blocks.period"] = "3s"
+				}
+				d := start(t, name, filepath.Join(t.TempDir(), "streamd.db"), flags)
+				d.waitForOffsets(n)
+				d.rereadsAll()
+				live, err := d.liveBlocks(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				gone := 0
+				for i, e := range live.entries {
+					if i%10 < 6 {
+						d.retire(e.ID)
+						gone++
+					}
+				}
+				d.wait("retirement", func(s *httpapi.Served) bool { return s.Blocks == len(live.entries)-gone })
+				if gone < 3 {
+					t.Errorf("%d blocks only are retired", gone)
+				}
+				d.rereadsAll()
+				d.stop()
+				checkDeadLetters(t, name, bad, true)
+			})
+		}
+	}
+}
+
+// A record may have been refused for a class that is welcome now.
+func TestRereadKnowsWhatClassesWereRefused(t *testing.T) {
+	name := topic(t, 1)
+	d := start(t, name, filepath.Join(t.TempDir(), "streamd.db"), map[string]string{"limits.classes": "2", "blocks.unit": "offsets", "blocks.offsets": "4"})
+	produce(t, name, message{value: jsonRow(1, 1, 2)}, message{value: jsonRow(2, 2, 2)}, message{value: jsonRow(3, 9, 9)}, message{value: jsonRow(1, 4, 5)},
+		message{value: jsonRow(1, 7, 7)}, message{value: jsonRow(1, 8, 7)})
+	d.waitForOffsets(6)
+	if s := d.Status(); s.DeadLetters != 1 {
+		t.Fatalf("the third class is not refused: %+v", s)
+	}
+	d.rereadsAll()
+	d.stop()
+}
+
+// What the log does not hold any more is named, and the rest is visited.
+func TestRereadNamesWhatTheLogHasForgotten(t *testing.T) {
+	for _, unit := range []string{"message", "offsets"} {
+		t.Run(unit, func(t *testing.T) {
+			const n = 20
+			name := topic(t, 2)
+			var messages []message
+			for i := range n {
+				messages = append(messages, message{value: jsonRow(i%2, i, i*i)}, message{partition: 1, value: jsonRow(i%2, i, 1)})
+			}
+			produce(t, name, messages...)
+			d := start(t, name, filepath.Join(t.TempDir(), "streamd.db"), map[string]string{"blocks.unit": unit, "blocks.offsets": "5"})
+			d.waitForOffsets(2 * n)
+			deleteRecords(t, name, 7)
+			report, _, _ := d.reread(rereadOptions{})
+			var unread []string
+			for _, u := range report.unread {
+				unread = append(unread, u.ID)
+				if !strings.Contains(u.reason.Error(), "the log starts at 7") {
+					t.Errorf("block %s: %v", u.ID, u.reason)
+				}
+			}
+			var want []string
+			for o := int64(0); o < 7; o++ {
+				if unit == "message" || o%5 == 0 {
+					want = append(want, incremental.Position{Topic: name, Offset: o}.String())
+				}
+			}
+			if !slices.Equal(unread, want) || report.left > 0 {
+				t.Errorf("unread: %q, want %q; %d left out", unread, want, report.left)
+			}
+			d.stop()
+		})
+	}
+}
+
+// other is a broker of a test's own.
+type other struct {
+	t *testing.T
+	*embedded.Broker
+	dir string
+}
+
+func otherBroker(t *testing.T) *other {
+	t.Helper()
+	b := &other{t: t, dir: t.TempDir()}
+	b.start()
+	t.Cleanup(func() { b.Close() })
+	return b
+}
+
+func (b *other) start(opts ...kfake.Opt) {
+	b.t.Helper()
+	var err error
+	if b.Broker, err = embedded.StartWith(b.dir, opts...); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// restart stops the broker and starts it on the same port.
+func (b *other) restart(pause time.Duration) {
+	b.t.Helper()
+	_, port, _ := net.SplitHostPort(b.Addr())
+	n, _ := strconv.Atoi(port)
+	b.Close()
+	time.Sleep(pause)
+	b.start(kfake.Ports(n))
+}
+
+func (b *other) produce(topic string, configs map[string]string, messages ...message) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.t.Context(), patience)
+	defer cancel()
+	c := kafka.Cluster{Brokers: []string{b.Addr()}}
+	for _, each := range []string{topic, topic + ".dlq"} {
+		if err := kafka.EnsureTopic(ctx, c, each, 1, configs); err != nil {
+			b.t.Fatal(err)
+		}
+		configs = nil
+	}
+	p, err := kafka.OpenProducer(ctx, kafka.ProducerConfig{Cluster: c, Topic: topic}, zerolog.Nop())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer p.Close()
+	for _, m := range messages {
+		if err := p.Write(ctx, 0, m.key, m.value, nil, time.Now()); err != nil {
+			b.t.Fatal(err)
+		}
+		// A record batch each, so that compaction and fetches have a choice.
+		if err := p.Flush(ctx); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+}
+
+// A compacted topic keeps the records of live blocks, and does without the rest.
+// It forgets a live one where a broken value came after it.
+func TestRereadOfACompactedTopic(t *testing.T) {
+	b := otherBroker(t)
+	row := func(key string, value []byte) message { return message{key: []byte(key), value: value} }
+	messages := []message{row("stays", jsonRow(1, 0, 0))}
+	for i := range 50 {
+		messages = append(messages, row(fmt.Sprintf("k%d", i%7), jsonRow(i%2, i, 3)))
+	}
+	messages = append(messages, row("k3", nil), row("spoilt", jsonRow(1, 6, 6)), row("spoilt", []byte("x")), row("k4", nil), row("last", jsonRow(0, 1, 1)))
+	b.produce("t", map[string]string{"cleanup.policy": "compact"}, messages...)
+	d := start(t, "t", filepath.Join(t.TempDir(), "streamd.db"), map[string]string{"blocks.unit": "key", "kafka.brokers": b.Addr()})
+	n := int64(len(messages))
+	if served := d.waitForOffsets(n); served.Blocks != 1+5+1+1 {
+		t.Fatalf("%d blocks", served.Blocks)
+	}
+	d.rereadsAll()
+	b.produce("t", nil, row("roll", jsonRow(1, 2, 2)))
+	b.Cluster().Compact()
+	d.waitForOffsets(n + 1)
+	report, _, _ := d.reread(rereadOptions{verify: true})
+	if len(report.unread) != 1 || report.unread[0].ID != "key:spoilt" || !strings.Contains(report.unread[0].reason.Error(), "compacted") || report.visited != 8 {
+		t.Errorf("%+v", report)
+	}
+	d.stop()
+}
+
+// A broker that goes away in the middle of a pass is waited for.
+func TestRereadOverABrokerRestart(t *testing.T) {
+	const n = 60
+	b := otherBroker(t)
+	var messages []message
+	for i := range n {
+		messages = append(messages, message{value: jsonRow(i%2, i, i*i)})
+	}
+	b.produce("t", nil, messages...)
+	d := start(t, "t", filepath.Join(t.TempDir(), "streamd.db"), map[string]string{
+		"kafka.brokers": b.Addr(), "kafka.fetch_bytes": "1KiB"})
+	d.waitForOffsets(n)
+	r, err := d.newRereader()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.close()
+	live, err := d.liveBlocks(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var once sync.Once
+	var seen sync.Map
+	report, err := r.pass(t.Context(), live, rereadOptions{verify: true}, func(e retire.Entry, _ *incremental.Block) error {
+		once.Do(func() { b.restart(50 * time.Millisecond) })
+		if _, twice := seen.LoadOrStore(e.ID, true); twice {
+			t.Errorf("block %s is visited twice", e.ID)
+		}
+		return nil
+	})
+	if err != nil || report.visited != n {
+		t.Fatalf("%+v, %v", report, err)
+	}
+	if _, stats := r.progress(); stats.FetchErrors == 0 {
+		t.Error("the restart was not noticed")
+	}
+	d.stop()
+}
+
+// Blocks that go during a pass are left out, whether the caller knows it or not,
+// and so is one that has been replaced.
+func TestRereadWhileBlocksGo(t *testing.T) {
+	const n = 30
+	for _, told := range []bool{true, false} {
+		t.Run(fmt.Sprint(told), func(t *testing.T) {
+			name := topic(t, 1)
+			var messages []message
+			for i := range n {
+				messages = append(messages, message{key: fmt.Appendf(nil, "k%d", i), value: jsonRow(i%2, i, 1)})
+			}
+			produce(t, name, messages...)
+			d := start(t, name, filepath.Join(t.TempDir(), "streamd.db"), map[string]string{"blocks.unit": "key", "workers": "2"})
+			d.waitForOffsets(n)
+			r, err := d.newRereader()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer r.close()
+			live, err := d.liveBlocks(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			var gone sync.Map
+			for i := 20; i < n; i++ {
+				d.retire(fmt.Sprintf("key:k%d", i))
+				gone.Store(fmt.Sprintf("key:k%d", i), true)
+			}
+			produce(t, name, message{key: []byte("k7"), value: jsonRow(0, 1, 1)})
+			d.waitForOffsets(n + 1)
+			if _, err := d.Snapshot(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			live.unsaved = nil // as if they had been saved before the pass
+			o := rereadOptions{verify: true}
+			if told {
+				o.wanted = func(e retire.Entry) bool { _, is := gone.Load(e.ID); return !is }
+			}
+			report, err := r.pass(t.Context(), live, o, func(retire.Entry, *incremental.Block) error { return nil })
+			if err != nil || report.visited != 19 || report.left != 11 || len(report.unread) > 0 {
+				t.Errorf("%+v, %v", report, err)
+			}
+			d.stop()
+		})
+	}
+}
+
+// Under other settings than before, blocks come out differently. They are named.
+func TestRereadNamesWhatComesOutDifferently(t *testing.T) {
+	name := topic(t, 1)
+	file := filepath.Join(t.TempDir(), "streamd.db")
+	row := func(label int, weight string) string {
+		return fmt.Sprintf(`{"label":%d,"a":%d,"b":3,"v":%s}`, label, 7+label, weight)
+	}
+	produce(t, name, message{value: []byte(row(1, "1"))}, message{value: []byte(row(1, "2"))}, message{value: []byte(row(0, "1"))},
+		message{value: []byte("[" + strings.Repeat(row(1, "1")+",", 5) + row(0, "1") + "]")})
+	d := start(t, name, file, map[string]string{"format.features": "a,b", "format.weight": "v"})
+	d.waitForOffsets(4)
+	d.rereadsAll()
+	d.stop()
+	// Labels and weights change places, and the last block is too large.
+	d = start(t, name, file, map[string]string{"format.features": "a,b", "format.weight": "label", "format.label": "v", "limits.rows": "5"})
+	report, _, _ := d.reread(rereadOptions{verify: true})
+	reasons := []string{"its rows are others", "there are 0 rows that count; there were 1", "more than 5 rows"}
+	if report.visited != 1 || len(report.unread) != len(reasons) {
+		t.Fatalf("%+v", report)
+	}
+	for i, u := range report.unread {
+		if u.Position.Offset != int64(i+1) || !strings.Contains(u.reason.Error(), reasons[i]) {
+			t.Errorf("block %s: %v", u.ID, u.reason)
+		}
+	}
+	// The number of rows alone does not show everything.
+	if report, _, _ := d.reread(rereadOptions{}); report.visited != 2 {
+		t.Errorf("%+v", report)
+	}
+	d.stop()
+}
+
+// A visit that takes its time holds the reading back, and its error ends it.
+func TestRereadIsHeldBackByItsVisits(t *testing.T) {
+	const n, size = 200, 64 << 10
+	name := topic(t, 4)
+	var messages []message
+	for i := range n {
+		value := append(jsonRow(i%2, i, 1), bytes.Repeat([]byte(" "), size)...)
+		messages = append(messages, message{partition: i % 4, value: value})
+	}
+	produce(t, name, messages...)
+	d := start(t, name, filepath.Join(t.TempDir(), "streamd.db"), map[string]string{"workers": "4", "kafka.fetch_bytes": "128KiB"})
+	d.waitForOffsets(n)
+	r, err := d.newRereader()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.close()
+	live, err := d.liveBlocks(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var inside, most, visits atomic.Int64
+	var mostAhead atomic.Int64
+	report, err := r.pass(t.Context(), live, rereadOptions{}, func(retire.Entry, *incremental.Block) error {
+		most.Store(max(most.Load(), inside.Add(1)))
+		defer inside.Add(-1)
+		time.Sleep(2 * time.Millisecond)
+		_, stats := r.progress()
+		mostAhead.Store(max(mostAhead.Load(), stats.Fetched-visits.Add(1)*size))
+		return nil
+	})
+	if err != nil || report.visited != n {
+		t.Fatalf("%+v, %v", report, err)
+	}
+	// Two partitions, three fetches each, and what the workers have in hand. A
+	// response that ends within a batch fetches that twice: a half more.
+	if limit := int64(rereadPartitions*rereadBuffer*128<<10+4*size) + n*size/2; mostAhead.Load() > limit || most.Load() > 2 || most.Load() < 1 {
+		t.Errorf("%d bytes were fetched ahead, at most %d are allowed; %d visits at the same time", mostAhead.Load(), limit, most.Load())
+	}
+	refused := errors.New("refused")
+	if _, err := r.pass(t.Context(), live, rereadOptions{}, func(retire.Entry, *incremental.Block) error { return refused }); !errors.Is(err, refused) || !strings.Contains(err.Error(), name+"/") {
+		t.Errorf("got %v", err)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	if _, err := r.pass(ctx, live, rereadOptions{}, func(retire.Entry, *incremental.Block) error { cancel(refused); return nil }); !errors.Is(err, refused) {
+		t.Errorf("got %v", err)
+	}
+	d.stop()
+}
+
+// BenchmarkReread passes over Arrow blocks of 2,000 rows of 20 features.
+func BenchmarkReread(b *testing.B) {
+	const blocks, rows, features = 200, 2000, 20
+	broker, err := embedded.Start(b.TempDir())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer broker.Close()
+	if err := broker.CreateTopic("t", 2, -1); err != nil {
+		b.Fatal(err)
+	}
+	if err := broker.CreateTopic("t.dlq", 2, -1); err != nil {
+		b.Fatal(err)
+	}
+	cluster := kafka.Cluster{Brokers: []string{broker.Addr()}}
+	p, err := kafka.OpenProducer(b.Context(), kafka.ProducerConfig{Cluster: cluster, Topic: "t"}, zerolog.Nop())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer p.Close()
+	g, err := ndc.New(ndc.Config{Features: features, Separability: ndc.Expansion(3), Seed: 7})
+	if err != nil {
+		b.Fatal(err)
+	}
+	s := g.NewSampler()
+	headers := []kafka.Header{{Key: "content-type", Value: []byte(wire.Arrow.ContentType())}}
+	for i := range blocks {
+		value, err := wire.Encode(nil, wire.Arrow, s.Block(ndc.Train, int64(i)*rows, rows))
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := p.Write(b.Context(), i%2, nil, value, headers, time.Now()); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if err := p.Flush(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	d, err := New(Options{Config: load(b, map[string]string{
+		"kafka.brokers": broker.Addr(), "kafka.topic": "t", "snapshot.file": filepath.Join(b.TempDir(), "streamd.db"),
+	}), Log: zerolog.Nop()})
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(b.Context())
+	done := make(chan error, 1)
+	go func() { done <- d.Run(ctx) }()
+	defer func() {
+		cancel()
+		if err := <-done; err != nil {
+			b.Error(err)
+		}
+	}()
+	for served, replaced := d.Served(); served.Blocks < blocks; served, replaced = d.Served() {
+		<-replaced
+	}
+	live, err := d.liveBlocks(ctx)
+	if err != nil {
+		b.Fatal(err)
+	}
+	r, err := d.newRereader()
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer r.close()
+	for _, verify := range []bool{false, true} {
+		b.Run(fmt.Sprintf("verify=%t", verify), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				report, err := r.pass(ctx, live, rereadOptions{verify: verify}, func(retire.Entry, *incremental.Block) error { return nil })
+				if err != nil || report.visited != blocks {
+					b.Fatalf("%+v, %v", report, err)
+				}
+			}
+			b.ReportMetric(float64(b.N)*blocks*rows/b.Elapsed().Seconds(), "rows/s")
+		})
+	}
+}

@@ -15,26 +15,29 @@ import (
 )
 
 // fitCmd learns from a file as the daemon does from a topic. The file is read
-// in blocks and never held in memory: once to sum the blocks up, with folds
-// once more to take each fold out of the sum, and once to score its rows.
+// in blocks and never held in memory: once to sum the blocks up, and the folds
+// apart, and once to score its rows. To choose ν, to leave each row out in turn
+// and to find the ε-support vectors takes one to three readings more.
 type fitCmd struct {
 	File string `arg:"" help:"CSV, LIBSVM, JSON or Arrow, also gzipped (.gz)."`
 	columnFlags
 	Format       string             `enum:"auto,arrow,json,csv,libsvm" default:"auto" help:"Format of a file whose name does not end in one: ${enum}. auto is what the first line looks like."`
-	Nu           float64            `default:"1" help:"Weight ν > 0 of the errors against the size of the plane."`
+	Nu           nuFlag             `default:"1" placeholder:"NU" help:"Weight ν > 0 of the errors against the size of the plane. auto tries 2^-20 to 2^20 and takes what classifies best on the rows of --folds (10 unless told otherwise), with classes of equal weight if --balanced."`
 	Balanced     bool               `xor:"weights" help:"Weigh each side of a plane by one over its rows."`
 	ClassWeights map[string]float64 `mapsep:"," xor:"weights" placeholder:"A=2,B=1" help:"Weights of classes; the others have 1."`
 	Standardise  bool               `help:"Solve with every feature scaled to mean 0 and variance 1."`
 	Folds        int                `placeholder:"K" help:"Cross-validate: score every row by a model that has not seen its fold, of K."`
 	Test         string             `placeholder:"FILE" help:"File to test on."`
+	LOO          bool               `name:"loo" help:"Report the leave-one-out accuracy: of each row by the plane without it."`
+	EpsilonSV    float64            `name:"epsilon-sv" placeholder:"SHARE" help:"Solve again with this share of the rows only, those nearest to the planes x·w − gamma = ±1 (0.01 is usual), and report that plane, too."`
 	Seed         uint64             `default:"1" help:"Seed of the division into folds."`
 	jsonFlag
 }
 
 // Validate implements kong's interface: what it returns is a wrong usage.
 func (c *fitCmd) Validate() error {
-	if !(c.Nu > 0) || math.IsInf(c.Nu, 0) {
-		return fmt.Errorf("--nu %v: must be positive", c.Nu)
+	if !(c.EpsilonSV >= 0 && c.EpsilonSV < 1) {
+		return fmt.Errorf("--epsilon-sv %v: must be a share of the rows, above 0 and below 1", c.EpsilonSV)
 	}
 	for class, weight := range c.ClassWeights {
 		if !(weight > 0) || math.IsInf(weight, 0) {
@@ -56,6 +59,10 @@ type fitReport struct {
 	TrainAccuracy  float64   `json:"train_accuracy"`
 	TestAccuracy   *float64  `json:"test_accuracy,omitempty"` // on the test file, else the mean over the folds
 	FoldAccuracies []float64 `json:"fold_accuracies,omitempty"`
+	LOOAccuracy    *float64  `json:"loo_accuracy,omitempty"`
+
+	Tuning    *tuningReport  `json:"tuning,omitempty"`
+	EpsilonSV *supportReport `json:"epsilon_sv,omitempty"`
 
 	Classes   []string              `json:"classes"`    // k
 	ClassRows []int64               `json:"class_rows"` // k
@@ -85,22 +92,30 @@ func (c *fitCmd) Run(ctx context.Context, s *surroundings) error {
 			return err
 		}
 	}
+	if c.Nu.auto && c.Folds == 0 {
+		c.Folds = defaultFolds
+	}
 	f := &fit{s: s, data: data, folds: c.Folds, seed: c.Seed, options: incremental.Options{
-		Nu: c.Nu, Balanced: c.Balanced, ClassWeights: c.ClassWeights, Standardise: c.Standardise,
+		Nu: c.Nu.value, Balanced: c.Balanced, ClassWeights: c.ClassWeights, Standardise: c.Standardise,
 	}}
-	if err := f.train(ctx); err != nil {
+	if err := f.sum(ctx); err != nil {
 		return err
 	}
-	if c.Folds > 0 {
-		if err := f.trainFolds(ctx); err != nil {
-			return err
-		}
+	var tuned *tuningReport
+	if c.Nu.auto {
+		tuned, err = f.tune(ctx)
+	} else if err = f.train(); err == nil && c.Folds > 0 {
+		err = f.trainFolds()
+	}
+	if err != nil {
+		return err
 	}
 	own, held, err := f.score(ctx, data, "scoring", f.foldModels)
 	if err != nil {
 		return err
 	}
 	report := f.report()
+	report.Tuning = tuned
 	report.TrainAccuracy = own.accuracy()
 	if c.Folds > 0 {
 		var mean float64
@@ -124,6 +139,19 @@ func (c *fitCmd) Run(ctx context.Context, s *surroundings) error {
 		accuracy := t.accuracy()
 		report.TestAccuracy = &accuracy
 	}
+	if c.LOO {
+		t, err := f.leaveOneOut(ctx)
+		if err != nil {
+			return err
+		}
+		accuracy := t.accuracy()
+		report.LOOAccuracy = &accuracy
+	}
+	if c.EpsilonSV > 0 {
+		if report.EpsilonSV, err = f.supportVectors(ctx, c.EpsilonSV, test); err != nil {
+			return err
+		}
+	}
 	report.Seconds = time.Since(began).Seconds()
 	if c.JSON {
 		return printJSON(s.stdout, report)
@@ -140,7 +168,8 @@ type fit struct {
 	options incremental.Options
 
 	state      *incremental.State
-	dealt      *incremental.State // the sum of the folds' own summaries
+	dealt      *incremental.State   // the sum of the folds' own summaries
+	foldStates []*incremental.State // the sum of each fold
 	model      *incremental.Model
 	foldModels []*incremental.Model
 }
@@ -192,14 +221,17 @@ func (z *summariser) parts(b *incremental.Block, firstRow int64) ([]*incremental
 	return parts, nil
 }
 
-// train sums the file up and solves. The model is that of whole blocks, also
-// when there are folds, and so has the same bits with them and without.
-func (f *fit) train(ctx context.Context) error {
+// sum sums the file up. The model is that of whole blocks, also when there are
+// folds, and so has the same bits with them and without.
+func (f *fit) sum(ctx context.Context) error {
 	type summaries struct {
 		whole *incremental.Summary
 		parts []*incremental.Summary
 	}
 	f.state, f.dealt = incremental.NewState(f.data.features), incremental.NewState(f.data.features)
+	for range f.folds {
+		f.foldStates = append(f.foldStates, incremental.NewState(f.data.features))
+	}
 	tools := f.summarisers()
 	err := each(ctx, f.s, "learning", f.data,
 		func(worker int, b *incremental.Block, firstRow int64) (r summaries, err error) {
@@ -211,55 +243,37 @@ func (f *fit) train(ctx context.Context) error {
 		},
 		func(r summaries) error {
 			f.state.Add(r.whole)
-			for _, part := range r.parts {
+			for fold, part := range r.parts {
 				f.dealt.Add(part)
+				f.foldStates[fold].Add(part)
 			}
 			return nil
 		})
 	if err != nil {
 		return err
 	}
-	f.model, err = f.state.Moments().Solve(f.options)
-	if err != nil {
-		return fmt.Errorf("learn from %s: %w", f.data.path, err)
-	}
 	for class := range f.options.ClassWeights {
 		if !f.state.Has(class) {
-			return usagef("--class-weights: %s has no class %q; it has %s", f.data.path, class, strings.Join(f.model.Classes, ", "))
+			return usagef("--class-weights: %s has no class %q; it has %s", f.data.path, class, strings.Join(f.state.Moments().Classes(), ", "))
 		}
 	}
 	return nil
 }
 
-// trainFolds solves without each fold in turn: its summaries, made anew, are
-// removed from a copy of the sum of all, which leaves the very bits of a sum
-// that never had them.
-func (f *fit) trainFolds(ctx context.Context) error {
-	whole := f.dealt.AppendBinary(nil)
-	without := make([]*incremental.State, f.folds)
-	for fold := range without {
-		var err error
-		if without[fold], err = incremental.DecodeState(whole); err != nil {
-			return fmt.Errorf("copy the state of %s: %w", f.data.path, err)
-		}
+// train solves.
+func (f *fit) train() (err error) {
+	if f.model, err = f.state.Moments().Solve(f.options); err != nil {
+		return fmt.Errorf("learn from %s: %w", f.data.path, err)
 	}
-	tools := f.summarisers()
-	err := each(ctx, f.s, "dividing into folds", f.data,
-		func(worker int, b *incremental.Block, firstRow int64) ([]*incremental.Summary, error) {
-			return tools[worker].parts(b, firstRow)
-		},
-		func(parts []*incremental.Summary) error {
-			for fold, part := range parts {
-				without[fold].Remove(part)
-			}
-			return nil
-		})
-	if err != nil {
-		return err
-	}
+	return nil
+}
+
+// trainFolds solves without each fold in turn.
+func (f *fit) trainFolds() (err error) {
+	dealt := f.dealt.Moments()
 	f.foldModels = make([]*incremental.Model, f.folds)
-	for fold, state := range without {
-		if f.foldModels[fold], err = state.Moments().Solve(f.options); err != nil {
+	for fold, state := range f.foldStates {
+		if f.foldModels[fold], err = dealt.Without(state.Moments()).Solve(f.options); err != nil {
 			return fmt.Errorf("learn from %s without fold %d: %w", f.data.path, fold, err)
 		}
 	}
@@ -268,6 +282,18 @@ func (f *fit) trainFolds(ctx context.Context) error {
 
 // tally counts rows by their weights.
 type tally struct{ right, weight float64 }
+
+// count counts row i of a block.
+func (t *tally) count(b *incremental.Block, i int, right bool) {
+	weight := 1.0
+	if b.Weights != nil {
+		weight = b.Weights[i]
+	}
+	t.weight += weight
+	if right {
+		t.right += weight
+	}
+}
 
 func (t *tally) add(o tally) {
 	t.right += o.right
@@ -294,20 +320,13 @@ func (f *fit) score(ctx context.Context, d *dataset, what string, foldModels []*
 			columns := b.Columns[:min(len(b.Columns), len(x))]
 			var values []float64
 			for i, code := range b.Codes {
-				weight := 1.0
-				if b.Weights != nil {
-					weight = b.Weights[i]
-				}
 				for j, c := range columns {
 					x[j] = c.At(i)
 				}
 				judge := func(m *incremental.Model, t *tally) {
 					var class int
 					class, values = m.Decide(values[:0], x)
-					t.weight += weight
-					if m.Classes[class] == b.Classes[code] {
-						t.right += weight
-					}
+					t.count(b, i, m.Classes[class] == b.Classes[code])
 				}
 				judge(f.model, &tallies[0])
 				if deal != nil {
@@ -344,10 +363,10 @@ func (f *fit) report() fitReport {
 	if r.Options.ClassWeights == nil {
 		r.Options.ClassWeights = map[string]float64{}
 	}
+	r.Planes = planeAnswers(m)
 	var ws [][]float64
 	var gammas []float64
 	for _, p := range m.Planes {
-		r.Planes = append(r.Planes, httpapi.PlaneAnswer{Class: p.Class, W: p.W, Gamma: p.Gamma, Condition: &p.Condition})
 		r.Condition = max(r.Condition, p.Condition)
 		ws, gammas = append(ws, p.W), append(gammas, p.Gamma)
 	}
@@ -356,6 +375,13 @@ func (f *fit) report() fitReport {
 		r.W, r.Gamma = ws[0], gammas[0]
 	}
 	return r
+}
+
+func planeAnswers(m *incremental.Model) (planes []httpapi.PlaneAnswer) {
+	for _, p := range m.Planes {
+		planes = append(planes, httpapi.PlaneAnswer{Class: p.Class, W: p.W, Gamma: p.Gamma, Condition: &p.Condition})
+	}
+	return planes
 }
 
 // print is the report for people.
@@ -376,6 +402,15 @@ func (c *fitCmd) print(w io.Writer, r *fitReport) error {
 			text = describeFolds(r.FoldAccuracies)
 		}
 		p.row("test accuracy", text)
+	}
+	if r.LOOAccuracy != nil {
+		p.row("leave-one-out accuracy", percent(*r.LOOAccuracy))
+	}
+	if r.Tuning != nil {
+		p.row("nu", r.Tuning.describe())
+	}
+	if r.EpsilonSV != nil {
+		r.EpsilonSV.print(p)
 	}
 	p.row("seconds", fmt.Sprintf("%.3g", r.Seconds))
 	p.planes(r.Features, r.Planes)

@@ -24,7 +24,7 @@ func TestFoldModelsNeverSawTheirRows(t *testing.T) {
 	dir := t.TempDir()
 	lines := bytes.SplitAfter(writeRows(t, filepath.Join(dir, "all.csv"), rows), []byte("\n"))[:rows]
 	f := trained(t, filepath.Join(dir, "all.csv"), k, seed)
-	if err := f.trainFolds(context.Background()); err != nil {
+	if err := f.trainFolds(); err != nil {
 		t.Fatal(err)
 	}
 	for fold := range k {
@@ -67,7 +67,10 @@ func trained(t *testing.T, path string, k int, seed uint64) *fit {
 		t.Fatal(err)
 	}
 	f := &fit{s: quiet(), data: data, folds: k, seed: seed, options: incremental.Options{Nu: 1}}
-	if err := f.train(context.Background()); err != nil {
+	if err := f.sum(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.train(); err != nil {
 		t.Fatal(err)
 	}
 	return f
@@ -90,7 +93,7 @@ func TestFitNamesTheRowOfTheFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := &fit{s: quiet(), data: data, options: incremental.Options{Nu: 1}}
-	err = f.train(context.Background())
+	err = f.sum(context.Background())
 	row := (*incremental.RowError)(nil)
 	if !errors.As(err, &row) || row.Row != good || row.Feature != "x2" || !strings.HasPrefix(err.Error(), "read "+path) {
 		t.Errorf("got %v", err)

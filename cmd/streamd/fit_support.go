@@ -1,0 +1,202 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"streamd/cmd/streamd/httpapi"
+	"streamd/incremental"
+	"streamd/incremental/tuning"
+)
+
+// leaveOneOut classifies each row by the planes without it.
+func (f *fit) leaveOneOut(ctx context.Context) (all tally, err error) {
+	_, hat, err := f.state.Moments().SolveWithHat(f.options)
+	if err != nil {
+		return all, fmt.Errorf("learn from %s: %w", f.data.path, err)
+	}
+	err = each(ctx, f.s, "leaving out each row", f.data,
+		func(_ int, b *incremental.Block, _ int64) (t tally, err error) {
+			class, values := f.space(b)
+			hat.LeaveOneOut(f.model, class, values, b)
+			for i, code := range b.Codes {
+				t.count(b, i, f.model.Classes[class[i]] == b.Classes[code])
+			}
+			return t, nil
+		},
+		func(t tally) error {
+			all.add(t)
+			return nil
+		})
+	return all, err
+}
+
+// space is for what Model.Classify says of a block.
+func (f *fit) space(b *incremental.Block) (class []int32, values []float64) {
+	return make([]int32, b.Rows()), make([]float64, b.Rows()*len(f.model.Planes))
+}
+
+// supportReport is what came of solving again with the ε-support vectors.
+type supportReport struct {
+	Epsilon       float64               `json:"epsilon"`
+	Rows          int64                 `json:"rows"`
+	Nu            float64               `json:"nu"`
+	TrainAccuracy float64               `json:"train_accuracy"` // of all rows
+	TestAccuracy  *float64              `json:"test_accuracy,omitempty"`
+	Planes        []httpapi.PlaneAnswer `json:"planes"`
+}
+
+func (r *supportReport) print(p *table) {
+	p.row("ε-support vectors", fmt.Sprintf("%d rows, of errors below %.3g", r.Rows, r.Epsilon))
+	p.row("  nu", fmt.Sprintf("%g, chosen by the other rows", r.Nu))
+	p.row("  train accuracy", percent(r.TrainAccuracy))
+	if r.TestAccuracy != nil {
+		p.row("  test accuracy", percent(*r.TestAccuracy))
+	}
+}
+
+// supportVectors solves again with the ε-support vectors (Fung 2003, §2.1): the
+// rows whose errors y = 1 − d(x'w − γ) are below ε in magnitude, for all planes
+// where there are several. ε is such that they are the given share of the rows,
+// and the rows that they are not choose ν.
+func (f *fit) supportVectors(ctx context.Context, share float64, test *dataset) (*supportReport, error) {
+	r := &supportReport{}
+	var err error
+	if r.Epsilon, err = f.epsilon(ctx, share); err != nil {
+		return nil, err
+	}
+
+	type summaries struct{ near, far *incremental.Summary }
+	near, far, all := incremental.NewState(f.data.features), incremental.NewState(f.data.features), incremental.NewState(f.data.features)
+	tools := f.summarisers()
+	dividers := make([]divider, workers())
+	err = each(ctx, f.s, "solving again", f.data,
+		func(worker int, b *incremental.Block, _ int64) (s summaries, err error) {
+			nearRows, farRows := f.divide(b, r.Epsilon)
+			if s.near, err = tools[worker].Summarise(dividers[worker].gather(b, nearRows)); err == nil {
+				s.far, err = tools[worker].Summarise(dividers[worker].gather(b, farRows))
+			}
+			return s, err
+		},
+		func(s summaries) error {
+			near.Add(s.near)
+			far.Add(s.far)
+			all.Add(s.near)
+			all.Add(s.far)
+			return nil
+		})
+	if err != nil {
+		return nil, err
+	}
+	r.Rows = near.Rows()
+	if near.Classes() < f.state.Classes() {
+		return nil, fmt.Errorf("solve again with the ε-support vectors of %s: they are %d rows of %d of the %d classes; ask for a larger share", f.data.path, r.Rows, near.Classes(), f.state.Classes())
+	}
+	if far.Rows() == 0 {
+		return nil, fmt.Errorf("solve again with the ε-support vectors of %s: all rows are, which leaves none to choose nu by; ask for a smaller share", f.data.path)
+	}
+
+	trial, err := tuning.New(ctx, f.options, tuning.Grid(), all.Moments(), []*incremental.Moments{far.Moments()})
+	if err != nil {
+		return nil, fmt.Errorf("solve again with the ε-support vectors of %s: %w", f.data.path, err)
+	}
+	err = each(ctx, f.s, "choosing its nu", f.data,
+		func(worker int, b *incremental.Block, _ int64) (*tuning.Score, error) {
+			_, farRows := f.divide(b, r.Epsilon)
+			return trial.Score(0, dividers[worker].gather(b, farRows)), nil
+		},
+		func(s *tuning.Score) error {
+			trial.Add(s)
+			return nil
+		})
+	if err != nil {
+		return nil, err
+	}
+	curve := trial.Curve()
+	model, chosen, err := curve.Solve(near.Moments(), tuning.For(f.options, true))
+	if err != nil {
+		return nil, fmt.Errorf("solve again with the ε-support vectors of %s: %w", f.data.path, err)
+	}
+	r.Nu, r.Planes = chosen.Nu, planeAnswers(model)
+	again := &fit{s: f.s, data: f.data, model: model}
+	own, _, err := again.score(ctx, f.data, "scoring", nil)
+	if err != nil {
+		return nil, err
+	}
+	r.TrainAccuracy = own.accuracy()
+	if test != nil {
+		t, _, err := again.score(ctx, test, "testing", nil)
+		if err != nil {
+			return nil, err
+		}
+		accuracy := t.accuracy()
+		r.TestAccuracy = &accuracy
+	}
+	return r, nil
+}
+
+// eachError calls do with the number of each row that weighs anything and the
+// largest magnitude of its errors.
+func (f *fit) eachError(b *incremental.Block, do func(row int, size float64)) {
+	class, values := f.space(b)
+	f.model.Classify(class, values, b.Columns)
+	k := len(f.model.Planes)
+	for i, code := range b.Codes {
+		if b.Weights != nil && b.Weights[i] == 0 {
+			continue
+		}
+		var size float64
+		for p, value := range values[i*k:][:k] {
+			d := -1.0
+			if f.model.Planes[p].Class == b.Classes[code] {
+				d = 1
+			}
+			size = max(size, math.Abs(value-d))
+		}
+		do(i, size)
+	}
+}
+
+// divide tells the ε-support vectors from the other rows.
+func (f *fit) divide(b *incremental.Block, epsilon float64) (near, far []int) {
+	f.eachError(b, func(row int, size float64) {
+		if size < epsilon {
+			near = append(near, row)
+		} else {
+			far = append(far, row)
+		}
+	})
+	return near, far
+}
+
+// epsilon is the least ε of six significant bits below which the errors of a
+// share of the rows lie.
+func (f *fit) epsilon(ctx context.Context, share float64) (float64, error) {
+	// Numbers with the same leading bits are counted together, so that no row
+	// need be remembered.
+	const dropped = 52 - 6
+	counts := make([][]int64, workers())
+	for i := range counts {
+		counts[i] = make([]int64, math.Float64bits(math.Inf(1))>>dropped+1)
+	}
+	err := each(ctx, f.s, "finding the nearest rows", f.data,
+		func(worker int, b *incremental.Block, _ int64) (none struct{}, err error) {
+			f.eachError(b, func(_ int, size float64) { counts[worker][math.Float64bits(size)>>dropped]++ })
+			return none, nil
+		},
+		func(struct{}) error { return nil })
+	if err != nil {
+		return 0, err
+	}
+	var seen int64
+	for i := range counts[0] {
+		for _, c := range counts {
+			seen += c[i]
+		}
+		if float64(seen) >= share*float64(f.state.Rows()) {
+			return math.Float64frombits(uint64(i+1) << dropped), nil
+		}
+	}
+	return 0, fmt.Errorf("find the ε-support vectors of %s: its rows have no finite errors", f.data.path)
+}

@@ -1,0 +1,148 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strconv"
+
+	"streamd/incremental"
+	"streamd/incremental/gram"
+	"streamd/incremental/tuning"
+)
+
+// nuFlag is a ν, or that it is to be chosen.
+type nuFlag struct {
+	value float64
+	auto  bool
+}
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (f *nuFlag) UnmarshalText(text []byte) error {
+	if string(text) == "auto" {
+		*f = nuFlag{auto: true}
+		return nil
+	}
+	value, err := strconv.ParseFloat(string(text), 64)
+	if err != nil || !(value > 0) || math.IsInf(value, 0) {
+		return fmt.Errorf("must be a positive number or auto, not %s", text)
+	}
+	*f = nuFlag{value: value}
+	return nil
+}
+
+// defaultFolds is how many folds choose ν unless there are --folds.
+const defaultFolds = 10
+
+// tuningReport is how ν was chosen.
+type tuningReport struct {
+	Folds     int           `json:"folds"`
+	Criterion string        `json:"criterion"`
+	Nu        float64       `json:"nu"`
+	Best      float64       `json:"best"` // what the criterion says of nu
+	Points    []tuningPoint `json:"points"`
+}
+
+type tuningPoint struct {
+	Nu                  float64 `json:"nu"`
+	Loss                float64 `json:"loss"`
+	BalancedLoss        float64 `json:"balanced_loss"`
+	Correctness         float64 `json:"correctness"`
+	BalancedCorrectness float64 `json:"balanced_correctness"`
+}
+
+func (r *tuningReport) describe() string {
+	return fmt.Sprintf("%g, chosen by the %s of %s on %d folds", r.Nu, r.Criterion, percent(r.Best), r.Folds)
+}
+
+// tune is train and trainFolds with a ν that it chooses by the rows of each fold and the path of planes without it.
+func (f *fit) tune(ctx context.Context) (*tuningReport, error) {
+	folds := make([]*incremental.Moments, len(f.foldStates))
+	for i, state := range f.foldStates {
+		folds[i] = state.Moments()
+	}
+	trial, err := tuning.New(ctx, f.options, tuning.Grid(), f.dealt.Moments(), folds)
+	if err != nil {
+		return nil, fmt.Errorf("choose nu for %s: %w", f.data.path, err)
+	}
+	tools := make([]divider, workers())
+	for i := range tools {
+		tools[i].deal = newDealer(f.folds, f.seed)
+	}
+	err = each(ctx, f.s, "choosing nu", f.data,
+		func(worker int, b *incremental.Block, firstRow int64) (scores []*tuning.Score, err error) {
+			for fold := range f.folds {
+				scores = append(scores, trial.Score(fold, tools[worker].part(b, firstRow, fold)))
+			}
+			return scores, nil
+		},
+		func(scores []*tuning.Score) error {
+			for _, s := range scores {
+				trial.Add(s)
+			}
+			return nil
+		})
+	if err != nil {
+		return nil, err
+	}
+	curve := trial.Curve()
+	criterion := tuning.For(f.options, true)
+	model, chosen, err := curve.Solve(f.state.Moments(), criterion)
+	if err != nil {
+		return nil, fmt.Errorf("learn from %s: %w", f.data.path, err)
+	}
+	f.options.Nu, f.model = chosen.Nu, model
+	f.foldModels = trial.Models(chosen.Nu)
+	r := &tuningReport{Folds: f.folds, Criterion: criterion.String(), Nu: chosen.Nu, Best: criterion.Of(&chosen)}
+	for _, p := range curve.Points {
+		r.Points = append(r.Points, tuningPoint{p.Nu, p.Loss, p.BalancedLoss, p.Correctness, p.BalancedCorrectness})
+	}
+	return r, nil
+}
+
+// divider takes folds out of blocks, into memory that is used again.
+type divider struct {
+	deal    *dealer
+	block   incremental.Block
+	numbers []float64
+	weights []float64
+}
+
+// part has the rows of one fold. It is valid until the next call.
+func (d *divider) part(b *incremental.Block, firstRow int64, fold int) *incremental.Block {
+	var rows []int
+	for i := range b.Rows() {
+		if d.deal.of(firstRow+int64(i)) == fold {
+			rows = append(rows, i)
+		}
+	}
+	return d.gather(b, rows)
+}
+
+// gather has the given rows.
+func (d *divider) gather(b *incremental.Block, rows []int) *incremental.Block {
+	m := len(rows)
+	if cap(d.numbers) < m*len(b.Columns) {
+		d.numbers = make([]float64, m*len(b.Columns))
+	}
+	part := &d.block
+	*part = incremental.Block{Features: b.Features, Classes: b.Classes, Columns: part.Columns[:0], Codes: part.Codes[:0]}
+	for j, column := range b.Columns {
+		numbers := d.numbers[j*m:][:m]
+		for i, row := range rows {
+			numbers[i] = column.At(row)
+		}
+		part.Columns = append(part.Columns, gram.ColumnOf(numbers))
+	}
+	for _, row := range rows {
+		part.Codes = append(part.Codes, b.Codes[row])
+	}
+	if b.Weights != nil {
+		d.weights = d.weights[:0]
+		for _, row := range rows {
+			d.weights = append(d.weights, b.Weights[row])
+		}
+		part.Weights = d.weights
+	}
+	return part
+}

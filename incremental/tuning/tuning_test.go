@@ -1,0 +1,363 @@
+package tuning
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"testing"
+
+	"streamd/incremental"
+	"streamd/incremental/gram"
+)
+
+type row struct {
+	x      []float64
+	class  string
+	weight float64
+	fold   int
+}
+
+func randomRows(r *rand.Rand, m, n, k, folds int) []row {
+	rows := make([]row, m)
+	for i := range rows {
+		c := r.IntN(k)
+		x := make([]float64, n)
+		for j := range x {
+			x[j] = r.NormFloat64() + float64((c*(j+1))%k)
+		}
+		rows[i] = row{x, fmt.Sprint("c", c), math.Round(r.ExpFloat64()*4) / 4, r.IntN(folds)}
+	}
+	return rows
+}
+
+func blockOf(rows []row) *incremental.Block {
+	b := &incremental.Block{}
+	n := 0
+	for _, row := range rows {
+		c := slices.Index(b.Classes, row.class)
+		if c < 0 {
+			c = len(b.Classes)
+			b.Classes = append(b.Classes, row.class)
+		}
+		b.Codes, b.Weights = append(b.Codes, int32(c)), append(b.Weights, row.weight)
+		n = len(row.x)
+	}
+	for j := range n {
+		column := make([]float64, len(rows))
+		for i := range rows {
+			column[i] = rows[i].x[j]
+		}
+		b.Columns = append(b.Columns, gram.ColumnOf(column))
+	}
+	return b
+}
+
+func those(rows []row, which func(*row) bool) (out []row) {
+	for i := range rows {
+		if which(&rows[i]) {
+			out = append(out, rows[i])
+		}
+	}
+	return out
+}
+
+func moments(t testing.TB, rows []row, n int) *incremental.Moments {
+	t.Helper()
+	features := make([]string, n)
+	for j := range features {
+		features[j] = incremental.DefaultFeature(j)
+	}
+	state := incremental.NewState(features)
+	if len(rows) > 0 {
+		var z incremental.Summariser
+		s, err := z.Summarise(blockOf(rows))
+		if err != nil {
+			t.Fatal(err)
+		}
+		state.Add(s)
+	}
+	return state.Moments()
+}
+
+func trial(t testing.TB, o incremental.Options, nus []float64, rows []row, folds int) *Trial {
+	t.Helper()
+	n := len(rows[0].x)
+	parts := make([]*incremental.Moments, folds)
+	for fold := range parts {
+		parts[fold] = moments(t, those(rows, func(r *row) bool { return r.fold == fold }), n)
+	}
+	out, err := New(context.Background(), o, nus, moments(t, rows, n), parts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// near is right for sums of rounded numbers of order 1.
+func near(a, b float64) bool { return math.Abs(a-b) <= 1e-9 }
+
+// The curve from summed parts against models of the rows without each fold,
+// solved and applied row by row.
+func TestCurveIsThatOfRefits(t *testing.T) {
+	nus := []float64{0x1p-20, 0.01, 1, 0x1p20}
+	for seed := range uint64(8) {
+		r := rand.New(rand.NewPCG(1, seed))
+		const n, folds = 3, 4
+		k := 2 + int(seed%3)
+		rows := randomRows(r, 160, n, k, folds)
+		o := incremental.Options{Standardise: seed%2 == 1, Balanced: seed%4 >= 2}
+		if seed >= 4 {
+			o.ClassWeights = map[string]float64{"c1": 2.5}
+		}
+		got := trial(t, o, nus, rows, folds)
+		for fold := range folds {
+			got.Add(got.Score(fold, blockOf(those(rows, func(r *row) bool { return r.fold == fold }))))
+		}
+		curve := got.Curve()
+		for i, nu := range nus {
+			o.Nu = nu
+			var right, weight, foldRight, foldWeight, foldLoss, lossWeight [folds]float64
+			side := map[string]*[2]float64{} // of each plane and side: loss, weight
+			hits := map[string]*[2]float64{}
+			for fold := range folds {
+				model, err := moments(t, those(rows, func(r *row) bool { return r.fold != fold }), n).Solve(o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, row := range those(rows, func(r *row) bool { return r.fold == fold }) {
+					v := row.weight
+					if a, ok := o.ClassWeights[row.class]; ok {
+						v *= a
+					}
+					class, values := model.Decide(nil, row.x)
+					if hits[row.class] == nil {
+						hits[row.class] = new([2]float64)
+					}
+					hits[row.class][1] += v
+					weight[0] += v
+					foldWeight[fold] += v
+					if model.Classes[class] == row.class {
+						hits[row.class][0] += v
+						right[0] += v
+						foldRight[fold] += v
+					}
+					for p, plane := range model.Planes {
+						d, name := -1.0, plane.Class+"-"
+						if plane.Class == row.class {
+							d, name = 1, plane.Class+"+"
+						}
+						if side[name] == nil {
+							side[name] = new([2]float64)
+						}
+						loss := v * (values[p] - d) * (values[p] - d)
+						side[name][0] += loss
+						side[name][1] += v
+						foldLoss[fold] += loss
+						lossWeight[fold] += v
+					}
+				}
+			}
+			var loss, lossAll, balancedLoss, balanced float64
+			for fold := range folds {
+				loss, lossAll = loss+foldLoss[fold], lossAll+lossWeight[fold]
+			}
+			for _, s := range side {
+				balancedLoss += s[0] / s[1] / float64(len(side))
+			}
+			for _, h := range hits {
+				balanced += h[0] / h[1] / float64(k)
+			}
+			p := curve.Points[i]
+			if p.Nu != nu || !near(p.Loss, loss/lossAll) || !near(p.BalancedLoss, balancedLoss) ||
+				!near(p.Correctness, right[0]/weight[0]) || !near(p.BalancedCorrectness, balanced) {
+				t.Errorf("seed %d, ν = %g: %+v instead of loss %v, balanced %v, correctness %v, balanced %v",
+					seed, nu, p, loss/lossAll, balancedLoss, right[0]/weight[0], balanced)
+			}
+			for fold := range folds {
+				if !near(p.FoldLoss[fold], foldLoss[fold]/lossWeight[fold]) || !near(p.FoldCorrectness[fold], foldRight[fold]/foldWeight[fold]) {
+					t.Errorf("seed %d, ν = %g, fold %d: loss %v and correctness %v instead of %v and %v", seed, nu, fold,
+						p.FoldLoss[fold], p.FoldCorrectness[fold], foldLoss[fold]/lossWeight[fold], foldRight[fold]/foldWeight[fold])
+				}
+			}
+		}
+	}
+}
+
+// However the scored rows are cut into blocks of their fold, and in whichever
+// order these come, the curve has the same bits.
+func TestCurveIsAFunctionOfTheSet(t *testing.T) {
+	r := rand.New(rand.NewPCG(2, 1))
+	rows := randomRows(r, 200, 2, 3, 3)
+	for i := range rows {
+		rows[i].weight = r.ExpFloat64()
+	}
+	o := incremental.Options{Standardise: true}
+	var blocks []*incremental.Block
+	var of []int
+	for fold := range 3 {
+		held := those(rows, func(r *row) bool { return r.fold == fold })
+		for len(held) > 0 {
+			m := min(1+r.IntN(9), len(held))
+			blocks, of = append(blocks, blockOf(held[:m])), append(of, fold)
+			held = held[m:]
+		}
+	}
+	var want Curve
+	for round := range 5 {
+		got := trial(t, o, Grid(), rows, 3)
+		for _, i := range r.Perm(len(blocks)) {
+			got.Add(got.Score(of[i], blocks[i]))
+		}
+		curve := got.Curve()
+		if round == 0 {
+			want = curve
+		} else if !reflect.DeepEqual(curve, want) {
+			t.Fatalf("round %d: another curve", round)
+		}
+	}
+	if want.Rows != 200 {
+		t.Errorf("%d rows were scored", want.Rows)
+	}
+}
+
+func TestClassOfOneFold(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 1))
+	rows := randomRows(r, 90, 2, 3, 2)
+	for i := range rows {
+		rows[i].weight = 1
+		if rows[i].class == "c2" {
+			rows[i].fold = 1
+		}
+	}
+	got := trial(t, incremental.Options{}, []float64{1}, rows, 2)
+	got.Add(got.Score(1, blockOf(those(rows, func(r *row) bool { return r.class == "c2" }))))
+	p := got.Curve().Points[0]
+	if p.Correctness != 0 || !math.IsNaN(p.FoldCorrectness[0]) || p.FoldCorrectness[1] != 0 {
+		t.Errorf("rows of a class that no model knows: correctness %v, of the folds %v", p.Correctness, p.FoldCorrectness)
+	}
+	if !(p.Loss > 0) || !(p.BalancedLoss > 0) || math.IsInf(p.Loss, 0) {
+		t.Errorf("loss %v, balanced %v", p.Loss, p.BalancedLoss)
+	}
+
+	// A class that is whole in one fold, of two.
+	rows = those(rows, func(r *row) bool { return r.class != "c1" })
+	_, err := New(context.Background(), incremental.Options{}, []float64{1}, moments(t, rows, 2), []*incremental.Moments{
+		moments(t, those(rows, func(r *row) bool { return r.fold == 0 }), 2), moments(t, those(rows, func(r *row) bool { return r.fold == 1 }), 2),
+	})
+	if !errors.Is(err, incremental.ErrClasses) {
+		t.Errorf("one class is left: %v", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := New(ctx, incremental.Options{}, []float64{1}, moments(t, rows, 2), []*incremental.Moments{moments(t, nil, 2)}); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %v", err)
+	}
+}
+
+func TestChoose(t *testing.T) {
+	points := func(values ...[2]float64) []Point { // loss, correctness
+		var out []Point
+		for i, v := range values {
+			out = append(out, Point{Nu: math.Ldexp(1, i), Loss: v[0], Correctness: v[1], BalancedLoss: 1 - v[0], BalancedCorrectness: 1 - v[1]})
+		}
+		return out
+	}
+	for what, c := range map[string]struct {
+		points []Point
+		by     Criterion
+		want   float64
+	}{
+		"the least loss":                            {points([2]float64{0.5, 0.9}, [2]float64{0.3, 0.6}, [2]float64{0.4, 0.8}), Loss, 2},
+		"the smaller ν of equal losses":             {points([2]float64{0.5, 0}, [2]float64{0.3 * (1 + 1e-12), 0}, [2]float64{0.3, 0}), Loss, 2},
+		"the least balanced loss":                   {points([2]float64{0.2, 0}, [2]float64{0.3, 0}, [2]float64{0.1, 0}), BalancedLoss, 2},
+		"the most correct":                          {points([2]float64{0.5, 0.9}, [2]float64{0.3, 0.6}, [2]float64{0.4, 0.89}), Correctness, 1},
+		"the least loss of nearly as correct":       {points([2]float64{0.5, 0.9}, [2]float64{0.3, 0.6}, [2]float64{0.4, 0.898}), Correctness, 4},
+		"the smaller ν of equal loss, too":          {points([2]float64{0.4, 0.898}, [2]float64{0.3, 0.6}, [2]float64{0.4, 0.9}), Correctness, 1},
+		"the most correct when classes count alike": {points([2]float64{0.5, 0.9}, [2]float64{0.3, 0.6}, [2]float64{0.4, 0.89}), BalancedCorrectness, 2},
+	} {
+		curve := Curve{Rows: 1, Points: c.points}
+		if got := curve.Choose(c.by); got.Nu != c.want {
+			t.Errorf("%s: ν = %v instead of %v", what, got.Nu, c.want)
+		}
+		slices.Reverse(curve.Points)
+		if got := curve.Choose(c.by); got.Nu != c.want {
+			t.Errorf("%s, of a falling grid: ν = %v instead of %v", what, got.Nu, c.want)
+		}
+	}
+	for o, want := range map[*incremental.Options][2]Criterion{
+		{}: {Loss, Correctness}, {Balanced: true}: {BalancedLoss, BalancedCorrectness},
+	} {
+		if For(*o, false) != want[0] || For(*o, true) != want[1] {
+			t.Errorf("%+v: by %v and %v", o, For(*o, false), For(*o, true))
+		}
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("correctness is told without rows")
+		}
+	}()
+	(&Curve{Points: points([2]float64{0.1, 0})}).Choose(Correctness)
+}
+
+// A feature that repeats another has no plane at large ν: the choice is among
+// those that have one.
+func TestSolveTakesWhatCanBeSolved(t *testing.T) {
+	r := rand.New(rand.NewPCG(4, 1))
+	rows := randomRows(r, 100, 2, 2, 2)
+	for i := range rows {
+		rows[i].x[0] *= 1e5
+		rows[i].x[1] = rows[i].x[0]
+	}
+	total := moments(t, rows, 2)
+	curve := Curve{}
+	for i, nu := range []float64{1e-8, 1e-4, 1e18} {
+		curve.Points = append(curve.Points, Point{Nu: nu, Loss: 1 / float64(i+1)})
+	}
+	if _, err := total.Solve(incremental.Options{Nu: 1e18}); err == nil {
+		t.Fatal("the largest ν can be solved")
+	}
+	model, p, err := curve.Solve(total, Loss)
+	if err != nil || p.Nu != 1e-4 || model.Options.Nu != 1e-4 || len(model.Planes) != 1 {
+		t.Errorf("%+v, %+v, %v", model, p, err)
+	}
+	curve.Points = curve.Points[2:]
+	condition := (*incremental.ConditionError)(nil)
+	if _, _, err := curve.Solve(total, Loss); !errors.As(err, &condition) {
+		t.Errorf("nothing can be solved: %v", err)
+	}
+}
+
+func BenchmarkTrial(b *testing.B) {
+	const n, folds = 100, 10
+	rows := randomRows(rand.New(rand.NewPCG(5, 1)), 5000, n, 2, folds)
+	total := moments(b, rows, n)
+	parts := make([]*incremental.Moments, folds)
+	blocks := make([]*incremental.Block, folds)
+	for fold := range folds {
+		held := those(rows, func(r *row) bool { return r.fold == fold })
+		parts[fold], blocks[fold] = moments(b, held, n), blockOf(held)
+	}
+	b.Run("New", func(b *testing.B) {
+		for b.Loop() {
+			if _, err := New(context.Background(), incremental.Options{Standardise: true}, Grid(), total, parts); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("Score", func(b *testing.B) {
+		t, err := New(context.Background(), incremental.Options{Standardise: true}, Grid(), total, parts)
+		if err != nil {
+			b.Fatal(err)
+		}
+		for b.Loop() {
+			for fold, block := range blocks {
+				t.Add(t.Score(fold, block))
+			}
+		}
+		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(len(rows)), "ns/row")
+	})
+}

@@ -230,6 +230,30 @@ func TestIllConditionedSystemSaysSo(t *testing.T) {
 	}
 }
 
+// Whole numbers, so that nothing but the solution is rounded.
+func TestRepeatedFeaturesAndLargeNu(t *testing.T) {
+	const tolerance = 1e-15
+	r := rand.New(rand.NewPCG(7, 8))
+	rows := randomTable(r, 300, 3, 2)
+	for _, row := range rows.x {
+		row[0], row[1] = math.Round(100*row[0]), math.Round(100*row[1])
+		row[2] = row[0] + row[1]
+	}
+	moments := sumOf(3, blocksOf(t, r, rows)...).Moments()
+	for exponent := -4; exponent <= 22; exponent++ {
+		o := Options{Nu: math.Ldexp(1, exponent), Balanced: exponent%2 == 0}
+		model, err := moments.Solve(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := model.Planes[0]
+		w, gamma := bigPlane(rows, p.Class, o)
+		if d := distance(p.W, p.Gamma, w, gamma, []float64{1, 1, 1}); d > tolerance {
+			t.Errorf("ν = 2^%d, condition %.1e: off by %.1e", exponent, p.Condition, d)
+		}
+	}
+}
+
 func TestConstantFeatureGetsNoWeight(t *testing.T) {
 	rows := randomTable(rand.New(rand.NewPCG(8, 8)), 60, 3, 2)
 	for _, row := range rows.x {

@@ -346,15 +346,17 @@ func factorise(parts []system, a []double, nu float64) *factor {
 
 // solve refines the float64 solution against the double-double system. Each
 // step takes the error down by about condition·2^-53; it ends when a step
-// changes nothing beyond 2^-75 of the largest unknown, and fails when a step
-// does not at least halve the one before: then float64's factor knows too
-// little of the matrix. 2^-75 leaves 22 bits below float64's last one, so that
-// the answer's bits do not show how the factor was rounded.
+// changes nothing beyond 2^-75 of the largest unknown. 2^-75 leaves 22 bits
+// below float64's last one, so that the answer's bits do not show how the factor
+// was rounded. From a condition number of some 2^29 on, the rounding of the
+// residual keeps steps above that, and it ends when a step does not at least
+// halve the one before: with the solution where it is below 2^-60, or else with
+// a failure, as float64's factor knows too little of the matrix.
 func (f *factor) solve(b []double) ([]double, bool) {
 	if !f.ok {
 		return nil, false
 	}
-	const settled = 0x1p-75
+	const settled, accepted = 0x1p-75, 0x1p-60
 	n := len(b)
 	z := make([]double, n)
 	rest := make([]double, n) // b − matrix·z
@@ -383,6 +385,9 @@ func (f *factor) solve(b []double) ([]double, bool) {
 			break
 		}
 		if size > last/2 {
+			if size <= accepted*largest {
+				break
+			}
 			return nil, false
 		}
 		last = size

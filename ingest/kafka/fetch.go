@@ -154,13 +154,13 @@ func (s *splitter) split(ctx context.Context, emit func(*Batch) error) (Saved, e
 		data = data[size:]
 		s.f.largest = size
 		skip, err := aborted.skips(&rb)
-		if skip && s.all && rb.attributes&attrControl == 0 {
-			skip = false
+		if s.all {
+			skip = rb.attributes&attrControl != 0
 		}
-		if s.wants != nil && !s.wants(max(pos, rb.base), rb.last) {
+		if rb.last < pos || s.wants != nil && !s.wants(max(pos, rb.base), rb.last) {
 			skip = true
 		}
-		if err == nil && rb.last >= pos && !skip {
+		if err == nil && !skip {
 			err = s.add(ctx, &rb, pos, emit)
 		}
 		if err != nil {

@@ -1,11 +1,13 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math"
 	"slices"
+	"sort"
 	"sync"
 
 	"github.com/rs/zerolog"
@@ -22,7 +24,7 @@ type Range struct {
 // before it.
 type Lost struct {
 	Range
-	LogStart int64 // the first offset of the log
+	LogStart int64 // the first offset of the log; -1: the broker does not say
 	LogEnd   int64 // the offset after its last
 }
 
@@ -159,10 +161,7 @@ func (r *RangeReader) Read(ctx context.Context, ranges []Range, deliver func(con
 func normalise(ranges []Range) []Range {
 	sorted := slices.Clone(ranges)
 	slices.SortFunc(sorted, func(a, b Range) int {
-		if a.Partition != b.Partition {
-			return a.Partition - b.Partition
-		}
-		return int(min(1, max(-1, a.From-b.From)))
+		return cmp.Or(cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.From, b.From))
 	})
 	out := sorted[:0]
 	for _, each := range sorted {
@@ -387,12 +386,7 @@ func (p *reading) maxBytes() int {
 
 // wants says whether a range has an offset from first to last.
 func (p *reading) wants(first, last int64) bool {
-	i, _ := slices.BinarySearchFunc(p.ranges, first, func(r Range, o int64) int {
-		if r.To <= o {
-			return -1
-		}
-		return 1
-	})
+	i := sort.Search(len(p.ranges), func(i int) bool { return p.ranges[i].To > first })
 	return i < len(p.ranges) && p.ranges[i].From <= last
 }
 

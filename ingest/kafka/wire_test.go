@@ -11,11 +11,11 @@ import (
 // fetchResponse is encoded by another implementation.
 func fetchResponse(version int16, code int16) []byte {
 	r := kmsg.NewPtrFetchResponse()
-	r.Version = version
+	r.Version, r.ThrottleMillis = version, 5
 	topic := kmsg.NewFetchResponseTopic()
 	topic.Topic = "orders"
 	p := kmsg.NewFetchResponseTopicPartition()
-	p.Partition, p.ErrorCode, p.HighWatermark, p.LogStartOffset = 3, code, 99, 7
+	p.Partition, p.ErrorCode, p.HighWatermark, p.LastStableOffset, p.LogStartOffset = 3, code, 99, 95, 7
 	for i := range int64(2) {
 		a := kmsg.NewFetchResponseTopicPartitionAbortedTransaction()
 		a.ProducerID, a.FirstOffset = 10+i, 20+i
@@ -37,7 +37,7 @@ func TestParseFetch(t *testing.T) {
 		if v >= 5 {
 			start = 7
 		}
-		if r.highWatermark != 99 || r.logStart != start || len(r.aborted) != 2 || r.aborted[1] != (abortedTxn{11, 21}) {
+		if r.highWatermark != 99 || r.stable != 95 || !r.throttled || r.logStart != start || len(r.aborted) != 2 || r.aborted[1] != (abortedTxn{11, 21}) {
 			t.Errorf("version %d: %+v", v, r)
 		}
 		if n := len(decodeAll(t, r.records, 0)); n != 2 {

@@ -27,6 +27,11 @@
 // recognised by its offset. Offsets are committed to the group after a save,
 // for whoever watches the lag.
 //
+// # Reading again
+//
+// What needs rows, which are not kept, reads the live blocks from the log once
+// more (rereader): beside this path and without a trace in it.
+//
 // # Start and stop
 //
 // Start: open the snapshot, restore, listen, start workers and loop, serve,

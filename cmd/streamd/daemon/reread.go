@@ -19,7 +19,7 @@ import (
 // rereader reads live blocks from the log again, for what needs rows: the log is
 // the archive, and only summaries are kept. It runs outside the loop, beside the
 // consumer and with a connection of its own; nothing that it does shows in
-// positions, counts or dead letters. One pass runs at a time.
+// positions, counts or dead letters. Passes wait for each other.
 //
 // # The same rows
 //
@@ -46,7 +46,7 @@ type rereader struct {
 	d       *Daemon
 	log     *kafka.RangeReader
 	workers int
-	visited atomic.Int64 // blocks, in the present pass
+	turn    chan struct{} // holds one while a pass runs
 }
 
 const (
@@ -73,17 +73,14 @@ func (d *Daemon) newRereader() (*rereader, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &rereader{d: d, log: log, workers: max(1, d.cfg.Workers/2)}, nil
+	return &rereader{d: d, log: log, workers: max(1, d.cfg.Workers/2), turn: make(chan struct{}, 1)}, nil
 }
 
 func (r *rereader) close() { r.log.Close() }
 
-// progress says how many blocks the pass has visited, and what was read and what
-// went wrong with reading since the rereader was made. It may be called at any
-// time.
-func (r *rereader) progress() (visited int64, stats kafka.RangeStats) {
-	return r.visited.Load(), r.log.Stats()
-}
+// stats says what has been read since the rereader was made, and what keeps it
+// from reading on. It may be called at any time.
+func (r *rereader) stats() kafka.RangeStats { return r.log.Stats() }
 
 // liveBlocks is the live set at one moment.
 type liveBlocks struct {
@@ -144,14 +141,24 @@ type unreadBlock struct {
 }
 
 // pass reads the blocks again and visits each of them once, in no order and
-// several at the same time. The block is valid until visit returns. What the log
-// does not give back is in the report, by position, and no error; an error of
-// visit, of what cannot be retried, or of ctx ends the pass. Trouble with brokers
-// is retried until ctx ends.
+// several at the same time, with the rows that it had when liveBlocks was called.
+// A block that is retired or replaced meanwhile may be visited or left out:
+// whoever sums over the live set has to take what was visited out again, as the
+// loop tells. The block is valid until visit returns.
+//
+// What the log does not give back as it was is in the report, by position, and no
+// error. An error of visit, of the log that no retry mends, or of ctx ends the
+// pass; trouble with brokers is retried until ctx ends (stats). What visit needs
+// of a block besides its rows is in blocks.summary.
 func (r *rereader) pass(ctx context.Context, blocks *liveBlocks, o rereadOptions, visit func(retire.Entry, *incremental.Block) error) (*rereadReport, error) {
-	r.visited.Store(0)
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
+	select {
+	case r.turn <- struct{}{}:
+		defer func() { <-r.turn }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
 	p := &pass{rereader: r, ctx: ctx, blocks: blocks, options: o, visit: visit, fail: fail, work: make(chan func(*worker))}
 	lanes := map[int]*lane{}
 	ranges := make([]kafka.Range, 0, len(blocks.entries))
@@ -302,7 +309,6 @@ func (p *pass) hand(e retire.Entry, b *incremental.Block) {
 		p.fail(fmt.Errorf("block %s: %w", e.ID, err))
 		return
 	}
-	p.visited.Add(1)
 	p.mu.Lock()
 	p.report.visited++
 	p.report.rows += e.Rows

@@ -26,6 +26,9 @@ const (
 	halvings = 8
 	// fixed is the number of bits of the largest possible entry of a Hessian.
 	fixed = 61
+	// largestNumber bounds a feature, less its mean, and the sum of all costs,
+	// so that no entry of a Hessian overflows. Blocks hold less than 2^128.
+	largestNumber = 0x1p200
 )
 
 // plane is one plane on its way to the minimum. Coordinates are the scaled ones
@@ -178,12 +181,14 @@ func (s *solver) survey(ctx context.Context) error {
 		if err := s.weigh(p, class); err != nil {
 			return err
 		}
-		p.fix(class, top, s.seen)
+		if err := p.fix(class, top); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-// badRow names what is not finite in a chunk.
+// badRow names what is not finite, or too large, in a chunk.
 func (s *solver) badRow(c *chunk) error {
 	b := incremental.Block{Columns: c.columns, Codes: c.codes}
 	if s.direction == nil {
@@ -235,11 +240,14 @@ func (s *solver) weigh(p *plane, weight []float64) error {
 
 // fix chooses the units of the Hessian's entries so that none can leave its
 // integer: |Σ C z_j z_k| ≤ max|z_j| max|z_k| Σ C, whatever rows are active.
-func (p *plane) fix(weight, top []float64, seen scaling) {
+func (p *plane) fix(weight, top []float64) error {
 	n := p.high - p.low
 	var total float64
 	for c, w := range weight {
 		total += p.cost[c] * w
+	}
+	if total > largestNumber {
+		return errRange
 	}
 	_, exponent := math.Frexp(total)
 	// Below this a Hessian is nothing beside the identity.
@@ -260,6 +268,7 @@ func (p *plane) fix(weight, top []float64, seen scaling) {
 	}
 	p.hessian = make([]int64, gram.PackedLen(n+1))
 	p.rebuild = true
+	return nil
 }
 
 // evaluate passes over the rows for the objective, the gradient and the Hessian

@@ -362,7 +362,7 @@ func addDots[T float32 | float64](sums []float64, from int, columns [][]T, mean,
 	}
 }
 
-// largest gives max |x_j − μ_j|, and whether all numbers are finite.
+// largest gives max |x_j − μ_j|, and whether all are finite and in range.
 func (c *chunk) largest(top []float64, mean []float64) bool {
 	if c.single != nil {
 		return largest(top, c.single, mean)
@@ -371,16 +371,16 @@ func (c *chunk) largest(top []float64, mean []float64) bool {
 }
 
 func largest[T float32 | float64](top []float64, columns [][]T, mean []float64) bool {
-	finite := true
+	ok := true
 	for j, x := range columns {
 		c, t := mean[j], top[j]
 		for _, v := range x {
 			if a := math.Abs(float64(v) - c); !(a <= t) {
-				finite = finite && a <= math.MaxFloat64
+				ok = ok && a <= largestNumber
 				t = a
 			}
 		}
 		top[j] = t
 	}
-	return finite
+	return ok
 }

@@ -1,0 +1,203 @@
+// Package calibration turns a plane's decision value x'w − γ into the
+// probability that the row is of the plane's class, and says how well such
+// probabilities hold.
+//
+// A curve is fitted to decision values with what came true, of rows that the
+// plane was not fitted on; its own rows would make it overconfident. Two
+// curves are on offer. FitSigmoid is Platt's: two parameters, fit for few rows
+// and for planes whose values are shaped like log-odds. FitIsotonic assumes
+// nothing but that probabilities rise with values, and wants a thousand rows or
+// more. Linear is what a proximal plane says without either: it fits d = ±1 by
+// least squares, so that its value estimates E[d | x] = 2p − 1.
+//
+// Everything here is a pure function of the multiset of rows: their order does
+// not show. Fitting takes O(m log m) for m rows, a probability O(1) or, isotonic,
+// the logarithm of the number of knots. Curves are immutable values.
+//
+// Slices of different lengths are the caller's bug and panic. A value that is
+// not finite, a negative weight, and having no row that weighs anything are
+// errors.
+package calibration
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sort"
+)
+
+// Curve gives the probability of a plane's class at a decision value. It never
+// falls as the value rises (a Sigmoid may by exp's last bit between neighbouring
+// values), and stays between 0 and 1.
+type Curve interface {
+	Probability(value float64) float64
+}
+
+// Linear is (1 + value)/2, at least 0 and at most 1.
+type Linear struct{}
+
+// Probability implements Curve.
+func (Linear) Probability(value float64) float64 { return min(max((1+value)/2, 0), 1) }
+
+// Sigmoid is 1/(1 + exp(A·value + B)) with A ≤ 0 (Platt 1999).
+type Sigmoid struct{ A, B float64 }
+
+// Probability implements Curve.
+func (s Sigmoid) Probability(value float64) float64 { return logistic(-(float64(s.A*value) + s.B)) }
+
+// logistic is 1/(1 + exp(−x)) without overflow.
+func logistic(x float64) float64 {
+	if x >= 0 {
+		return 1 / (1 + math.Exp(-x))
+	}
+	e := math.Exp(x)
+	return e / (1 + e)
+}
+
+// Isotonic is the straight line between knots whose Values rise and whose
+// Probabilities do not fall, and level beyond them. There is at least one knot.
+type Isotonic struct {
+	Values, Probabilities []float64
+}
+
+// Probability implements Curve.
+func (c Isotonic) Probability(value float64) float64 {
+	i := sort.SearchFloat64s(c.Values, value) // the first knot that is not below
+	switch {
+	case i == 0:
+		return c.Probabilities[0]
+	case i == len(c.Values):
+		return c.Probabilities[i-1]
+	}
+	low, high := c.Probabilities[i-1], c.Probabilities[i]
+	// Halves, as the difference of two finite numbers may be infinite.
+	share := (value/2 - c.Values[i-1]/2) / (c.Values[i]/2 - c.Values[i-1]/2)
+	return min(max(low+float64((high-low)*share), low), high)
+}
+
+// ErrNoRows says that there is nothing to calibrate with.
+var ErrNoRows = errors.New("no row to calibrate with weighs anything")
+
+// group is the rows of one value: their weights, where it came true and where
+// not.
+type group struct{ value, plus, minus float64 }
+
+func (g *group) weight() float64 { return g.plus + g.minus }
+
+// groups gathers equal values, in rising order. Weights are added in rising
+// order, too, so that the order of the rows does not show.
+func groups(values []float64, positive []bool, weights []float64) ([]group, error) {
+	if len(positive) != len(values) || weights != nil && len(weights) != len(values) {
+		panic(fmt.Sprintf("calibration: %d values, %d outcomes, %d weights", len(values), len(positive), len(weights)))
+	}
+	rows := make([]int, 0, len(values))
+	weight := func(i int) float64 {
+		if weights == nil {
+			return 1
+		}
+		return weights[i]
+	}
+	for i, value := range values {
+		v := weight(i)
+		if value-value != 0 {
+			return nil, fmt.Errorf("row %d: the value is %v", i, value)
+		}
+		if !(v >= 0) || math.IsInf(v, 0) {
+			return nil, fmt.Errorf("row %d: the weight is %v", i, v)
+		}
+		if v > 0 {
+			rows = append(rows, i)
+		}
+	}
+	if len(rows) == 0 {
+		return nil, ErrNoRows
+	}
+	slices.SortFunc(rows, func(i, j int) int {
+		return cmp.Or(cmp.Compare(values[i], values[j]), cmp.Compare(weight(i), weight(j)))
+	})
+	var out []group
+	for _, i := range rows {
+		if len(out) == 0 || out[len(out)-1].value != values[i] {
+			out = append(out, group{value: values[i]})
+		}
+		g := &out[len(out)-1]
+		if positive[i] {
+			g.plus += weight(i)
+		} else {
+			g.minus += weight(i)
+		}
+	}
+	return out, nil
+}
+
+// FitIsotonic is the least-squares fit of non-falling probabilities, by pooling
+// adjacent violators (Ayer et al. 1955). Rows of equal value share a
+// probability. Weights nil: all are 1.
+func FitIsotonic(values []float64, positive []bool, weights []float64) (Isotonic, error) {
+	rows, err := groups(values, positive, weights)
+	if err != nil {
+		return Isotonic{}, err
+	}
+	type pool struct {
+		first, last float64
+		group
+	}
+	var pools []pool
+	for _, g := range rows {
+		pools = append(pools, pool{g.value, g.value, g})
+		for len(pools) > 1 {
+			a, b := &pools[len(pools)-2], &pools[len(pools)-1]
+			if a.plus/a.weight() < b.plus/b.weight() {
+				break
+			}
+			a.last, a.plus, a.minus = b.last, a.plus+b.plus, a.minus+b.minus
+			pools = pools[:len(pools)-1]
+		}
+	}
+	var c Isotonic
+	for _, p := range pools {
+		c.Values, c.Probabilities = append(c.Values, p.first), append(c.Probabilities, p.plus/p.weight())
+		if p.last > p.first {
+			c.Values, c.Probabilities = append(c.Values, p.last), append(c.Probabilities, p.plus/p.weight())
+		}
+	}
+	return c, nil
+}
+
+// Probabilities fills dst (m × k, row by row) from the decision values (m ×
+// planes, row by row) of a model with one curve per plane. One plane is that of
+// the second of two classes. With more, each plane tells its class from the
+// rest, so that its curve is fitted for itself, and the k probabilities are
+// divided by their sum (Zadrozny and Elkan 2002); where all are 0, each is 1/k.
+// The largest need not be that of the class with the largest decision value,
+// which is the model's answer.
+func Probabilities(dst []float64, curves []Curve, values []float64) {
+	k := len(curves)
+	if k == 0 || len(values)%k != 0 || len(dst) != len(values)/k*max(k, 2) {
+		panic(fmt.Sprintf("calibration: %d probabilities for %d values of %d planes", len(dst), len(values), k))
+	}
+	if k == 1 {
+		for i, value := range values {
+			p := curves[0].Probability(value)
+			dst[2*i], dst[2*i+1] = 1-p, p
+		}
+		return
+	}
+	for from := 0; from < len(values); from += k {
+		row := dst[from:][:k]
+		var sum float64
+		for c, curve := range curves {
+			row[c] = curve.Probability(values[from+c])
+			sum += row[c]
+		}
+		for c := range row {
+			if sum > 0 {
+				row[c] /= sum
+			} else {
+				row[c] = 1 / float64(k)
+			}
+		}
+	}
+}

@@ -1,0 +1,144 @@
+package calibration
+
+import (
+	"fmt"
+	"math"
+	"slices"
+)
+
+// Reliability says how well probabilities hold. Means are over rows, by weight.
+type Reliability struct {
+	Weight  float64 // of all rows
+	Brier   float64 // mean of ½ Σ_c (p_c − y_c)², of two classes (p − y)² (Brier 1950)
+	LogLoss float64 // mean of −log p of what came true, p at least 2^-53
+	// Error is the expected calibration error: the mean over the bins, by
+	// weight, of |Probability − Share|.
+	Error float64
+	Bins  []Bin
+}
+
+// Bin is rows of similar probability.
+type Bin struct {
+	Low, High   float64 // the least and the largest probability
+	Weight      float64
+	Probability float64 // the mean
+	Share       float64 // of the rows, by weight, for which it came true
+}
+
+// Measure compares probabilities of an event with whether it happened, in at
+// most the given number of bins of equal weight. Rows of equal probability are
+// in the same bin, so that fewer distinct ones give fewer bins. Weights nil:
+// all are 1.
+func Measure(probabilities []float64, happened []bool, weights []float64, bins int) (Reliability, error) {
+	if bins < 1 {
+		panic(fmt.Sprintf("calibration: %d bins", bins))
+	}
+	rows, err := groups(probabilities, happened, weights)
+	if err != nil {
+		return Reliability{}, err
+	}
+	var r Reliability
+	for i := range rows {
+		r.Weight += rows[i].weight()
+	}
+	var seen float64
+	last := -1
+	for i := range rows {
+		p, plus, minus := rows[i].value, rows[i].plus, rows[i].minus
+		if p < 0 || p > 1 {
+			return Reliability{}, fmt.Errorf("a probability is %v", p)
+		}
+		v := plus + minus
+		r.Brier += (float64(plus*(1-p)*(1-p)) + float64(minus*p*p)) / r.Weight
+		r.LogLoss -= (float64(plus*logarithm(p)) + float64(minus*logarithm(1-p))) / r.Weight
+		// A group is in the bin that the middle of its rows falls in.
+		bin := min(int((seen+v/2)/r.Weight*float64(bins)), bins-1)
+		seen += v
+		if bin != last {
+			r.Bins = append(r.Bins, Bin{Low: p})
+			last = bin
+		}
+		b := &r.Bins[len(r.Bins)-1]
+		b.High = p
+		b.Weight += v
+		b.Probability += float64(p * v)
+		b.Share += plus
+	}
+	for i := range r.Bins {
+		b := &r.Bins[i]
+		b.Probability /= b.Weight
+		b.Share /= b.Weight
+		r.Error += math.Abs(b.Probability-b.Share) * (b.Weight / r.Weight)
+	}
+	return r, nil
+}
+
+// logarithm is log p of p rounded up to 2^-53, the least that 1 − p can tell
+// from 0: one wrong certainty costs 37, not infinity.
+func logarithm(p float64) float64 { return math.Log(max(p, 0x1p-53)) }
+
+// MeasureClasses is Measure for k classes: probabilities is m × k, row by row,
+// and class is what each row turned out to be. Brier and LogLoss are over all
+// classes. The bins are of the second class if there are two, else of the most
+// probable class of each row and of whether it was right (Guo et al. 2017).
+func MeasureClasses(probabilities []float64, class []int32, weights []float64, bins int) (Reliability, error) {
+	m := len(class)
+	if m == 0 {
+		return Reliability{}, ErrNoRows
+	}
+	k := len(probabilities) / m
+	if k < 2 || k*m != len(probabilities) {
+		panic(fmt.Sprintf("calibration: %d probabilities for %d rows", len(probabilities), m))
+	}
+	top, right := make([]float64, m), make([]bool, m)
+	for i, c := range class {
+		if c < 0 || int(c) >= k {
+			panic(fmt.Sprintf("calibration: class %d of %d", c, k))
+		}
+		best := 1
+		if k > 2 {
+			best = 0
+		}
+		for j, p := range probabilities[i*k:][:k] {
+			if k > 2 && p > probabilities[i*k+best] {
+				best = j
+			}
+		}
+		top[i], right[i] = probabilities[i*k+best], int(c) == best
+	}
+	r, err := Measure(top, right, weights, bins)
+	if err != nil || k == 2 {
+		return r, err
+	}
+	briers, logs := make([]float64, m), make([]float64, m)
+	for i, c := range class {
+		v := 1.0
+		if weights != nil {
+			v = weights[i]
+		}
+		var brier float64
+		for j, p := range probabilities[i*k:][:k] {
+			if !(p >= 0 && p <= 1) {
+				return Reliability{}, fmt.Errorf("row %d: a probability is %v", i, p)
+			}
+			if j == int(c) {
+				p = 1 - p
+			}
+			brier += float64(p * p)
+		}
+		briers[i] = v / r.Weight * brier / 2
+		logs[i] = -v / r.Weight * logarithm(probabilities[i*k+int(c)])
+	}
+	r.Brier, r.LogLoss = sortedSum(briers), sortedSum(logs)
+	return r, nil
+}
+
+// sortedSum is the same in whatever order the terms come.
+func sortedSum(terms []float64) float64 {
+	slices.Sort(terms)
+	var sum float64
+	for _, t := range terms {
+		sum += t
+	}
+	return sum
+}

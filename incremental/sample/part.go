@@ -270,9 +270,12 @@ func (t *Taker) sortClasses(classes []string) {
 	}
 }
 
-// limit raises the levels to those that a sample of this block alone would
-// hold: a sample of more blocks has no lower ones.
+// limit raises the levels where a sample would do so for this block alone: that
+// of more blocks has no lower ones then.
 func (t *Taker) limit(l *Levels) {
+	if len(t.taken) <= most*l.settings.Rows {
+		return
+	}
 	var counts [levels]int64
 	for _, code := range t.order {
 		if l.settings.Balanced {

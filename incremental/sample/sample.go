@@ -245,8 +245,8 @@ func (s *Sample) Add(id string, p *Part) {
 		return
 	}
 	s.count(p, 1)
-	s.hold(id, p)
 	s.rise()
+	s.hold(id, p)
 }
 
 // Remove takes out a block that is live no more, with the part that Add or the
@@ -315,9 +315,14 @@ func (s *Sample) rise() {
 			risen = true
 		}
 	}
-	if !risen {
-		return
+	if risen {
+		s.trim()
+		s.publish()
 	}
+}
+
+// trim lets go of the rows below the levels that are held.
+func (s *Sample) trim() {
 	var level []int
 	for id, k := range s.kept {
 		level = level[:0]
@@ -330,7 +335,6 @@ func (s *Sample) rise() {
 			s.kept[id] = k
 		}
 	}
-	s.publish()
 }
 
 // settle finds out whether blocks that have gone have left a sample whose rows
@@ -415,9 +419,9 @@ func (s *Sample) Offer(id string, p *Part) {
 		s.count(p, 1)
 	}
 	delete(s.kept, id)
+	s.rise()
 	s.hold(id, p)
 	s.certain()
-	s.rise()
 }
 
 // Restore fills an empty sample with the parts of live blocks; a live block
@@ -435,8 +439,8 @@ func (s *Sample) Restore(parts func(yield func(id string, p *Part)) error) error
 			name := s.name(p.classes[c].label)
 			from[name] = max(from[name], level)
 		}
-		s.hold(id, p)
 		s.rise()
+		s.hold(id, p)
 	})
 	if err != nil {
 		return err
@@ -457,6 +461,7 @@ func (s *Sample) Restore(parts func(yield func(id string, p *Part)) error) error
 		t.setKeep(level)
 		s.held += t.above
 	}
+	s.trim()
 	for id := range s.live {
 		if _, ok := with[id]; !ok {
 			s.lack(id, absent)

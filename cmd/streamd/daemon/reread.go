@@ -39,8 +39,9 @@ import (
 //
 // Half as many workers as there are for ingestion decode (at least one), so that
 // a pass takes no more than their share of the processors from it. Memory is
-// bounded: of rereadPartitions partitions up to rereadBuffer fetches each, and one
-// block of gathered rows for each of these partitions and each worker, besides
+// bounded: of rereadPartitions partitions up to rereadBuffer fetches each (or one
+// record batch that is larger), and one block of gathered rows for each of these
+// partitions and, twice over while it is put together, for each worker, besides
 // what visit keeps.
 type rereader struct {
 	d       *Daemon

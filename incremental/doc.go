@@ -19,6 +19,12 @@
 //
 // and x is on the positive side of the plane x'w = γ where x'w − γ ≥ 0.
 //
+// The same sums give, without a row, the planes of many ν at the price of one
+// (Moments.Path), those of all rows but some (Moments.Without), and the squared
+// loss of any planes (Moments.Losses). What Moments.SolveWithHat keeps of the
+// solve tells how far a row is from those that were learned from, and what the
+// planes without it would say of it (Hat).
+//
 // # The promise
 //
 // A State, its Digest and every Model solved from it are a function of the
@@ -35,12 +41,12 @@
 // # Costs
 //
 // For a block of m rows, n features and k classes: Summarise O(m·n²), Add and
-// Remove O(k·n²), Solve O(n³) (k times that when balanced). A Summary takes
-// 4kn² bytes, a State some 12 to 16 kn².
+// Remove O(k·n²), Solve and Path O(n³) (k times that when balanced). A Summary
+// takes 4kn² bytes, a State some 12 to 16 kn².
 //
 // # Concurrency and ownership
 //
-// Summary, Moments and Model are immutable and may be shared. State and
+// Summary, Moments, Model and Hat are immutable and may be shared. State and
 // Summariser belong to one goroutine at a time. Nothing keeps a reference to a
 // Block or to its memory.
 //

@@ -1,0 +1,601 @@
+package lp
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"gonum.org/v1/gonum/mat"
+)
+
+const (
+	// refactorEvery is the number of pivots after which the inverse of the
+	// basis is computed anew.
+	refactorEvery = 64
+	// independent is the least part of a row that must be left after
+	// elimination by the rows of a basis for it to join them.
+	independent = 1e-7
+	// rounding is a bound of the relative error of a sum, but for sums of very
+	// many terms; what these add to it is found by descends.
+	rounding = 1e-15
+	// pivotTolerance is the least change of a term per unit of direction for
+	// the direction to depend on it.
+	pivotTolerance = 1e-9
+	// shift is the size of the perturbation that ends a run of empty steps.
+	shift = 1e-6
+)
+
+// A vertex is the state of the simplex method: a basis of n terms, whose
+// residuals b − a'x are zero. The other terms' dual variables are at one of
+// their bounds: at hi where the residual is positive, at lo where it is
+// negative. The basic ones' then follow from A'β = f, and the vertex is optimal
+// when these are within their bounds. If one is not, x moves along the edge on
+// which its term alone changes, past as many kinks of the objective as it
+// pays: to the minimum along the edge, where another term becomes basic. For
+// the dual program this is the bounded dual simplex method with the long-step
+// rule (Maros 2003), with the exact steepest edge.
+type vertex struct {
+	*solver
+	basis []int
+	basic []bool
+	// inverse is that of the matrix of the basis' rows, transposed: row i
+	// is the direction in which term basis[i] alone changes, by 1.
+	inverse *mat.Dense
+	g       []float64 // f − A_N'β_N
+	eta     []float64
+	along   []float64 // Aη
+	row     []float64
+	heaps   [][]kink        // of each range of terms
+	kinks   []kink          // of all
+	taken   []kink          // those that search took, in their order
+	edge    float64         // max |η|
+	shifts  map[int]float64 // what has been added to b
+	hard    float64         // |β| of a hard row that is missed
+	noise   []float64       // what rounding may make of each place's dual variable
+	floor   map[int]float64 // of noise, for terms of which descends says so
+	size    float64         // Σ|β| of the terms that have gone into g
+	fresh   int             // pivots since the inverse was computed
+}
+
+// A kink is a term whose residual becomes zero after a step of size at.
+type kink struct {
+	at   float64
+	term int
+}
+
+// crossover turns the interior solution into a vertex, by the simplex method
+// from the basis that the interior point suggests. It is exact whatever the
+// interior point, but takes long from a bad one.
+func (s *solver) crossover(ctx context.Context) error {
+	v := &vertex{solver: s, basic: make([]bool, s.a.terms()), shifts: map[int]float64{}, floor: map[int]float64{}, noise: make([]float64, s.n),
+		g: make([]float64, s.n), eta: make([]float64, s.n), row: make([]float64, s.n),
+		along: make([]float64, s.a.terms()), heaps: make([][]kink, s.a.ranges())}
+	v.hard = 1e3 * max(1, maxAbs(s.beta))
+	v.choose()
+	if err := v.refactor(); err != nil {
+		return err
+	}
+	limit := 1000 + 50*s.n
+	empty := 0
+	random := rand.New(rand.NewPCG(1, uint64(s.n)))
+	for {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		leaving := v.leaving()
+		if leaving < 0 {
+			if v.fresh > 0 || len(v.shifts) > 0 {
+				clear(v.shifts)
+				if err := v.refactor(); err != nil {
+					return err
+				}
+				continue
+			}
+			missed := v.missed()
+			if missed == 0 {
+				v.round()
+				return nil
+			}
+			if v.hard > 1e12 {
+				return fmt.Errorf("%w: %d hard rows are missed after %d pivots", ErrNotConverged, missed, s.pivots)
+			}
+			v.hard *= 1e3
+			v.refactor()
+			continue
+		}
+		if s.pivots >= limit {
+			return fmt.Errorf("%w: %d passes, %d pivots", ErrNotConverged, s.passes, s.pivots)
+		}
+		s.pivots++
+		step, ok := v.pivot(leaving)
+		if !ok && v.fresh > 0 { // it may have been rounding
+			if err := v.refactor(); err != nil {
+				return err
+			}
+			continue
+		}
+		if !ok && !v.descends() {
+			k := v.basis[leaving]
+			v.floor[k] = 2 * max(s.beta[k]-s.hi[k], s.lo[k]-s.beta[k])
+			v.price()
+			continue
+		}
+		if !ok {
+			s.ray = true
+			copy(s.x, v.eta)
+			return ErrUnbounded
+		}
+		if empty++; step > s.tolerance {
+			empty = 0
+		}
+		if empty > 20 {
+			v.perturb(random)
+			empty = 0
+		}
+		if v.fresh >= refactorEvery {
+			if err := v.refactor(); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// choose makes a basis of the terms whose dual variables are farthest from
+// their bounds, by the measure of the interior point method: θ, or what is left
+// of it at a point that is as good as any other of its size.
+func (v *vertex) choose() {
+	s, n := v.solver, v.n
+	v.a.over(v.a.ranges(), func(c int) { v.a.mul(v.residual, c, s.x) })
+	var candidates []kink
+	for k := range v.beta {
+		r := math.Abs(s.b[k] - v.residual[k])
+		room := min(s.hi[k]-s.beta[k], s.beta[k]-s.lo[k])
+		if width := s.hi[k] - s.lo[k]; !math.IsInf(width, 1) {
+			room /= width
+		}
+		if math.IsInf(room, 1) {
+			candidates = append(candidates, kink{2, k})
+		} else if measure := room / (room + r); measure > 1e-6 {
+			candidates = append(candidates, kink{measure, k})
+		}
+	}
+	slices.SortFunc(candidates, func(x, y kink) int {
+		return cmp.Or(cmp.Compare(y.at, x.at), cmp.Compare(x.term, y.term))
+	})
+	for j := range n {
+		candidates = append(candidates, kink{term: v.a.m + j})
+	}
+	type eliminated struct {
+		row   []float64
+		pivot int
+	}
+	var done []eliminated
+	row := v.row
+	for _, c := range candidates {
+		if len(done) == n {
+			break
+		}
+		if v.basic[c.term] {
+			continue
+		}
+		v.a.row(row, c.term)
+		size := maxAbs(row)
+		for _, e := range done {
+			if w := row[e.pivot]; w != 0 {
+				addTo(row, -w, e.row)
+				row[e.pivot] = 0
+			}
+		}
+		pivot := 0
+		for j, x := range row {
+			if math.Abs(x) > math.Abs(row[pivot]) {
+				pivot = j
+			}
+		}
+		top := row[pivot]
+		if !(math.Abs(top) > independent*size) {
+			continue
+		}
+		e := eliminated{make([]float64, n), pivot}
+		for j, x := range row {
+			e.row[j] = x / top
+		}
+		done = append(done, e)
+		v.basis = append(v.basis, c.term)
+		v.basic[c.term] = true
+	}
+}
+
+// refactor computes everything anew from the basis.
+func (v *vertex) refactor() error {
+	s, n := v.solver, v.n
+	rows := mat.NewDense(n, n, nil)
+	for i, k := range v.basis {
+		v.a.row(rows.RawRowView(i), k)
+	}
+	var inverse mat.Dense
+	if err := inverse.Inverse(rows); err != nil {
+		if c, ok := err.(mat.Condition); !ok || math.IsInf(float64(c), 1) {
+			return fmt.Errorf("%w: singular basis after %d pivots", ErrNotConverged, s.pivots)
+		}
+	}
+	v.inverse = mat.DenseCopyOf(inverse.T())
+	clear(s.x)
+	for i, k := range v.basis {
+		addTo(s.x, s.b[k]+v.shifts[k], v.inverse.RawRowView(i))
+	}
+	for i, k := range v.basis { // one step of refinement
+		v.row[i] = s.b[k] + v.shifts[k] - dot(rows.RawRowView(i), s.x)
+	}
+	for i := range v.basis {
+		addTo(s.x, v.row[i], v.inverse.RawRowView(i))
+	}
+	for _, k := range v.basis {
+		if k >= v.a.m && k < v.a.m+n {
+			s.x[k-v.a.m] = v.shifts[k] // and without: a true zero
+		}
+	}
+	s.tolerance = 1e-11 * (1 + maxAbs(s.x))
+	v.a.over(v.a.ranges(), func(c int) {
+		v.a.mul(s.residual, c, s.x)
+		from, to := v.a.rangeOf(c)
+		for k := from; k < to; k++ {
+			s.residual[k] = s.b[k] - s.residual[k]
+		}
+	})
+	for k, b := range v.shifts {
+		s.residual[k] += b
+	}
+	for _, k := range v.basis {
+		s.residual[k] = 0
+	}
+	for k := range s.beta {
+		s.beta[k] = v.side(k)
+	}
+	v.a.mulTransposed(v.g, s.beta)
+	for j := range v.g {
+		v.g[j] = s.f[j] - v.g[j]
+	}
+	v.size = 0
+	for _, b := range s.beta {
+		v.size += math.Abs(b)
+	}
+	v.fresh = 0
+	v.price()
+	return nil
+}
+
+// side is the dual variable of term k by its residual, 0 when it is basic.
+func (v *vertex) side(k int) float64 {
+	lo, hi, r, beta := v.lo[k], v.hi[k], v.residual[k], v.beta[k]
+	if v.basic[k] || lo == hi {
+		return 0
+	}
+	if r > v.tolerance {
+		return min(hi, v.hard)
+	}
+	if r < -v.tolerance {
+		return max(lo, -v.hard)
+	}
+	switch {
+	case math.IsInf(hi, 1) && math.IsInf(lo, -1):
+		return 0
+	case math.IsInf(hi, 1):
+		return lo
+	case hi-beta < beta-lo:
+		return hi
+	}
+	return lo
+}
+
+// bounds are those of β_k. A hard row that is missed has β at a finite bound,
+// as if a miss had a price, until it holds.
+func (v *vertex) bounds(k int) (lo, hi float64) {
+	lo, hi = v.lo[k], v.hi[k]
+	if v.basic[k] {
+		return lo, hi
+	}
+	if math.IsInf(hi, 1) && v.beta[k] == v.hard {
+		hi = v.hard
+	}
+	if math.IsInf(lo, -1) && v.beta[k] == -v.hard {
+		lo = -v.hard
+	}
+	return lo, hi
+}
+
+// price sets the basic dual variables, and what rounding may make of each.
+func (v *vertex) price() {
+	for i, k := range v.basis {
+		var sum, size, norm float64
+		for j, x := range v.inverse.RawRowView(i) {
+			product := x * v.g[j]
+			sum += product
+			size += math.Abs(product)
+			norm += math.Abs(x)
+		}
+		v.beta[k] = sum
+		v.noise[i] = max(rounding*(size+norm*v.size), v.floor[k])
+	}
+}
+
+// descends reports whether the objective falls for ever along the edge, and not
+// just by rounding.
+func (v *vertex) descends() bool {
+	var slope, size float64
+	add := func(x float64) { slope += x; size += math.Abs(x) }
+	for j, x := range v.eta {
+		add(v.f[j] * x)
+	}
+	for k, move := range v.along {
+		if math.Abs(move) > pivotTolerance*v.edge {
+			lo, hi := v.bounds(k)
+			add(max(-move*hi, -move*lo))
+		}
+	}
+	return slope < -1e-12*size
+}
+
+// leaving is the place in the basis of the dual variable that is farthest out
+// of its bounds, by steepest edge; negative when none is.
+func (v *vertex) leaving() int {
+	best, place := 0.0, -1
+	for i, k := range v.basis {
+		lo, hi, beta := v.lo[k], v.hi[k], v.beta[k]
+		out := max(beta-hi, lo-beta)
+		if !(out > v.noise[i]) {
+			continue
+		}
+		edge := v.inverse.RawRowView(i)
+		if gain := out * out / dot(edge, edge); gain > best {
+			best, place = gain, i
+		}
+	}
+	return place
+}
+
+// round puts the basic dual variables that are at a bound, or zero, but for
+// rounding exactly there, and all within their bounds.
+func (v *vertex) round() {
+	for i, k := range v.basis {
+		beta, near := &v.beta[k], v.noise[i]
+		switch {
+		case *beta-v.lo[k] <= near:
+			*beta = v.lo[k]
+		case v.hi[k]-*beta <= near:
+			*beta = v.hi[k]
+		case math.Abs(*beta) <= near:
+			*beta = 0
+		}
+	}
+}
+
+// missed counts the hard rows that do not hold.
+func (v *vertex) missed() int {
+	count := 0
+	for k := v.a.m + v.n; k < v.a.terms(); k++ {
+		r := v.residual[k]
+		if r > v.slackOf(k) && math.IsInf(v.hi[k], 1) || r < -v.slackOf(k) && math.IsInf(v.lo[k], -1) {
+			count++
+		}
+	}
+	return count
+}
+
+func (v *vertex) slackOf(k int) float64 { return feasibility * (1 + math.Abs(v.b[k]) + maxAbs(v.x)) }
+
+// pivot moves x along the edge on which the basic term at the given place
+// changes. It reports false when the objective falls for ever there.
+func (v *vertex) pivot(place int) (step float64, ok bool) {
+	s, a := v.solver, v.a
+	out := v.basis[place]
+	// The residual of the term that leaves becomes positive or negative.
+	sign, bound := 1.0, s.hi[out]
+	if s.beta[out] < s.lo[out] {
+		sign, bound = -1, s.lo[out]
+	}
+	slope := -math.Abs(s.beta[out] - bound)
+	for j, x := range v.inverse.RawRowView(place) {
+		v.eta[j] = -sign * x
+	}
+	v.edge = maxAbs(v.eta)
+	a.over(a.ranges(), func(c int) {
+		a.mul(v.along, c, v.eta)
+		from, to := a.rangeOf(c)
+		found := v.heaps[c][:0]
+		for k := from; k < to; k++ {
+			move := v.along[k] // the residual falls so fast
+			if v.basic[k] || math.Abs(move) <= pivotTolerance*v.edge || s.lo[k] == s.hi[k] {
+				continue
+			}
+			r := s.residual[k]
+			lo, hi := v.bounds(k)
+			switch beta := s.beta[k]; {
+			case move > 0 && beta > lo:
+				found = append(found, kink{max(r, 0) / move, k})
+			case move < 0 && beta < hi:
+				found = append(found, kink{min(r, 0) / move, k})
+			}
+		}
+		v.heaps[c] = found
+	})
+	v.kinks = v.kinks[:0]
+	for _, found := range v.heaps {
+		v.kinks = append(v.kinks, found...)
+	}
+	passed := v.search(slope, v.noise[place])
+	if passed < 0 {
+		return 0, false
+	}
+	in := v.taken[passed].term
+	step = v.taken[passed].at
+
+	// The dual variables of the terms that were passed change sides.
+	for _, c := range v.taken[:passed] {
+		k := c.term
+		to := s.lo[k]
+		if v.along[k] < 0 {
+			to = s.hi[k]
+		}
+		a.addRow(v.g, k, s.beta[k]-to)
+		v.size += math.Abs(s.beta[k]) + math.Abs(to)
+		s.beta[k] = to
+	}
+	s.beta[out] = bound
+	v.size += math.Abs(bound) + math.Abs(s.beta[in])
+	a.addRow(v.g, out, -bound)
+	a.addRow(v.g, in, s.beta[in])
+
+	addTo(s.x, step, v.eta)
+	for k, move := range v.along {
+		s.residual[k] -= float64(step * move)
+	}
+	s.residual[in] = 0
+	a.row(v.row, in)
+	v.basic[out], v.basic[in] = false, true
+	v.basis[place] = in
+	edgeRow := v.inverse.RawRowView(place)
+	w := 1 / dot(v.row, edgeRow)
+	for j := range edgeRow {
+		edgeRow[j] *= w
+	}
+	for i, k := range v.basis {
+		if i != place {
+			row := v.inverse.RawRowView(i)
+			addTo(row, -dot(v.row, row), edgeRow)
+		}
+		s.residual[k] = 0
+	}
+	v.fresh++
+	v.price()
+	return step, true
+}
+
+// search takes kinks in their order along the edge, until the slope becomes
+// positive, and reports how many a step there passes; −1 if the slope never
+// does. The term after these enters the basis: of those that are as near as the
+// tolerance the one that makes the largest pivot (Harris 1973).
+func (v *vertex) search(slope, noise float64) int {
+	// The kinks that a step passes are few of many: a heap need not be sorted.
+	h := v.kinks
+	flat := 1e-12*slope - noise
+	for i := len(h)/2 - 1; i >= 0; i-- {
+		siftDown(h, i)
+	}
+	v.taken = v.taken[:0]
+	take := func() kink {
+		c := h[0]
+		v.taken = append(v.taken, c)
+		h[0] = h[len(h)-1]
+		h = h[:len(h)-1]
+		siftDown(h, 0)
+		return c
+	}
+	for len(h) > 0 {
+		c := take()
+		lo, hi := v.bounds(c.term)
+		move := math.Abs(v.along[c.term])
+		if slope += (hi - lo) * move; slope < flat {
+			continue
+		}
+		last := len(v.taken) - 1
+		best, most := last, 10*move
+		for len(h) > 0 && h[0].at-c.at <= v.tolerance/v.edge {
+			if other := math.Abs(v.along[take().term]); other > most {
+				best, most = len(v.taken)-1, other
+			}
+		}
+		v.taken[last], v.taken[best] = v.taken[best], v.taken[last]
+		return last
+	}
+	return -1
+}
+
+func siftDown(h []kink, i int) {
+	for {
+		child := 2*i + 1
+		if child >= len(h) {
+			return
+		}
+		if child+1 < len(h) && h[child+1].before(h[child]) {
+			child++
+		}
+		if !h[child].before(h[i]) {
+			return
+		}
+		h[i], h[child] = h[child], h[i]
+		i = child
+	}
+}
+
+func (c kink) before(d kink) bool { return c.at < d.at || c.at == d.at && c.term < d.term }
+
+// perturb shifts the right-hand sides of the terms that are at a kink without
+// being basic away from it, so that steps are no longer empty.
+func (v *vertex) perturb(random *rand.Rand) {
+	for k, r := range v.residual {
+		if v.basic[k] || v.lo[k] == v.hi[k] || math.Abs(r) > shift {
+			continue
+		}
+		by := shift * (1 + random.Float64())
+		switch v.beta[k] {
+		case v.hi[k]:
+		case v.lo[k]:
+			by = -by
+		default:
+			continue
+		}
+		v.shifts[k] += by
+		v.residual[k] += by
+	}
+}
+
+// solution reads off the solution in the program's coordinates, and the gap
+// that its objective allows: the tolerance, and rounding of what cancels in it.
+func (s *solver) solution(p *Program) (sol *Solution, allowed float64) {
+	a, t := s.a, s.a.t
+	x := make([]float64, s.n)
+	for j := range x {
+		x[j] = s.x[j] / a.scale[j]
+	}
+	sol = &Solution{U: x[:t:t], Gamma: x[t], S: x[t+1:], Passes: s.passes, Pivots: s.pivots}
+	if s.ray {
+		sol.Objective, sol.Gap = math.Inf(-1), math.Inf(1)
+		return sol, 0
+	}
+	sol.E, sol.Alpha = make([]float64, a.m), make([]float64, a.m)
+	sol.Slack, sol.Beta = make([]float64, len(p.Rows)), make([]float64, len(p.Rows))
+	miss := func(k int, equal bool) float64 {
+		r := s.residual[k]
+		if math.Abs(r) <= s.tolerance || r < 0 && !equal {
+			return 0
+		}
+		return r
+	}
+	var dual, size float64
+	for i := range sol.E {
+		sol.E[i] = miss(i, false)
+		sol.Alpha[i] = s.beta[i] / s.unit
+		sol.Objective += s.hi[i] / s.unit * sol.E[i]
+		dual += sol.Alpha[i]
+		size += sol.Alpha[i]
+	}
+	for j, v := range s.x {
+		sol.Objective += (s.hi[a.m+j]*math.Abs(v) + s.f[j]*v) / s.unit
+		size += (s.hi[a.m+j]*math.Abs(v) + math.Abs(s.f[j]*v)) / s.unit
+	}
+	for k, row := range p.Rows {
+		i := a.m + s.n + k
+		sol.Slack[k], sol.Beta[k] = miss(i, row.Equal), s.beta[i]/s.unit
+		if row.Cost != Hard {
+			sol.Objective += row.Cost * math.Abs(sol.Slack[k])
+		}
+		dual += row.Bound * sol.Beta[k]
+		size += math.Abs(row.Bound * sol.Beta[k])
+	}
+	sol.Gap = sol.Objective - dual
+	return sol, gapTolerance*math.Abs(sol.Objective) + 1e-12*size
+}

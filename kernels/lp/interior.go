@@ -1,0 +1,499 @@
+package lp
+
+import (
+	"context"
+	"math"
+
+	"streamd/incremental/gram"
+)
+
+const (
+	// gapTolerance is the relative duality gap that a Solution has at most.
+	gapTolerance = 1e-8
+	// interiorGap is the one at which the interior point gives way to the
+	// crossover, in which it becomes the rounding error.
+	interiorGap = 1e-9
+	// feasibility is the relative amount by which a constraint may be missed.
+	feasibility = 1e-9
+	// maxPasses is far more than is ever of use: it is some 20 that are needed.
+	maxPasses = 100
+	// boundary is the part of the way to the nearest bound that a step goes.
+	boundary = 0.995
+)
+
+// A solver is a program in the form
+//
+//	min f'x + Σ_k φ_k(b_k − a_k'x),   φ_k(r) = max {βr : lo_k ≤ β ≤ hi_k}
+//
+// in scaled coordinates and costs. Its terms k are the rows of data, in
+// [0, νc]; one for each variable, with a_k a unit vector and b_k = 0, in
+// [−g, g]; and the extra rows.
+type solver struct {
+	a         *matrix
+	n         int
+	unit      float64 // of cost: scaled costs are so many times the program's
+	f         []float64
+	b, lo, hi []float64
+	x, beta   []float64
+	passes    int
+	pivots    int
+	residual  []float64 // b − Ax
+	ray       bool      // x is a direction, not a point
+	tolerance float64   // of the residual
+}
+
+func newSolver(p *Program, workers int) (*solver, error) {
+	n := len(p.Columns) + 1 + len(p.Variables)
+	rows := make([][]Term, len(p.Rows))
+	for k := range rows {
+		rows[k] = p.Rows[k].Terms
+	}
+	a, err := newMatrix(p.Columns, p.D, n, rows, workers)
+	if err != nil {
+		return nil, err
+	}
+	s := &solver{a: a, n: n, f: make([]float64, n), x: make([]float64, n)}
+	numbers := make([]float64, 5*a.terms())
+	for _, v := range []*[]float64{&s.b, &s.lo, &s.hi, &s.beta, &s.residual} {
+		*v, numbers = numbers[:a.terms():a.terms()], numbers[a.terms():]
+	}
+	for i := range a.m {
+		s.b[i] = 1
+		s.hi[i] = p.Nu
+		if p.Costs != nil {
+			s.hi[i] *= p.Costs[i]
+		}
+	}
+	penalise := func(j int, g float64) {
+		s.lo[a.m+j], s.hi[a.m+j] = -g/a.scale[j], g/a.scale[j]
+	}
+	for j := range a.t {
+		g := 1.0
+		if p.Penalties != nil {
+			g = p.Penalties[j]
+		}
+		penalise(j, g)
+	}
+	for j, v := range p.Variables {
+		s.f[a.t+1+j] = v.Cost / a.scale[a.t+1+j]
+		penalise(a.t+1+j, v.Penalty)
+	}
+	for k, row := range p.Rows {
+		i := a.m + n + k
+		s.b[i], s.hi[i] = row.Bound, row.Cost
+		if row.Equal {
+			s.lo[i] = -row.Cost
+		}
+	}
+	// The greatest finite cost becomes one or a little less.
+	var top float64
+	for k, hi := range s.hi {
+		if hi != Hard {
+			top = max(top, hi, -s.lo[k])
+		}
+	}
+	for _, v := range s.f {
+		top = max(top, math.Abs(v))
+	}
+	s.unit = 1
+	if top > 0 {
+		_, exponent := math.Frexp(top)
+		s.unit = math.Ldexp(1, min(max(-exponent, -1000), 1000))
+	}
+	for k := range s.hi {
+		s.lo[k] *= s.unit
+		s.hi[k] *= s.unit
+	}
+	for j := range s.f {
+		s.f[j] *= s.unit
+	}
+	return s, nil
+}
+
+// start is x = 0 with β in the middle.
+func (s *solver) start() {
+	for k := range s.beta {
+		switch {
+		case !math.IsInf(s.hi[k], 1):
+			s.beta[k] = (s.lo[k] + s.hi[k]) / 2
+		case !math.IsInf(s.lo[k], -1):
+			s.beta[k] = s.lo[k] + 1
+		}
+	}
+}
+
+// An interior holds what the interior point method needs beyond the solver:
+// with w⁺ = hi − β and w⁻ = β − lo, the multipliers p of w⁺ and q of w⁻, for
+// which the residual b − Ax should be p − q.
+type interior struct {
+	*solver
+	up, down       []float64 // w⁺, w⁻
+	p, q           []float64
+	dp, dq, dBeta  []float64
+	theta, h       []float64
+	dx, rhs, rd    []float64
+	factor, normal []float64
+	pieces         []piece
+	first          float64 // the objective before the first step
+}
+
+// A piece is what one range of terms contributes to the step.
+type piece struct {
+	gap, primal, dual float64 // sums of p·w⁺ + q·w⁻, of the objectives
+	count             float64 // of complementary pairs
+	infeasible        float64 // max |b − Ax − p + q|
+	stepX, stepBeta   float64
+}
+
+// interior runs Mehrotra's predictor-corrector method (Mehrotra 1992; Nocedal
+// and Wright 2006, algorithm 14.3) until the duality gap and the residuals are
+// small, or nothing moves any longer: the crossover then sees what is the case.
+func (s *solver) interior(ctx context.Context) error {
+	a, terms := s.a, s.a.terms()
+	in := &interior{solver: s, pieces: make([]piece, a.ranges())}
+	numbers := make([]float64, 9*terms)
+	for _, v := range []*[]float64{&in.up, &in.down, &in.p, &in.q, &in.dp, &in.dq, &in.dBeta, &in.theta, &in.h} {
+		*v, numbers = numbers[:terms:terms], numbers[terms:]
+	}
+	in.dx, in.rhs, in.rd = make([]float64, s.n), make([]float64, s.n), make([]float64, s.n)
+	in.normal = make([]float64, gram.PackedLen(s.n))
+	in.factor = make([]float64, gram.PackedLen(s.n))
+	s.start()
+	in.begin()
+	for s.passes < maxPasses {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if in.converged() {
+			return nil
+		}
+		s.passes++
+		if !in.step() {
+			return nil
+		}
+	}
+	return nil
+}
+
+// begin sets the multipliers for x = 0.
+func (in *interior) begin() {
+	for k, beta := range in.beta {
+		r := in.b[k]
+		in.residual[k] = r
+		if in.lo[k] == in.hi[k] {
+			continue
+		}
+		if in.up[k] = in.hi[k] - beta; !math.IsInf(in.hi[k], 1) {
+			in.p[k] = max(r, 0) + 1
+		}
+		if in.down[k] = beta - in.lo[k]; !math.IsInf(in.lo[k], -1) {
+			in.q[k] = max(-r, 0) + 1
+		}
+	}
+}
+
+// forTerms calls do for each range of terms, in parallel.
+func (in *interior) forTerms(do func(c int, sum *piece, from, to int)) {
+	in.a.over(in.a.ranges(), func(c int) {
+		from, to := in.a.rangeOf(c)
+		do(c, &in.pieces[c], from, to)
+	})
+}
+
+// converged measures the residuals and the gap, and sets θ and the predictor's h.
+func (in *interior) converged() bool {
+	s, a := in.solver, in.a
+	a.mulTransposed(in.rd, s.beta)
+	var dual, fx float64
+	for j := range in.rd {
+		dual = max(dual, math.Abs(s.f[j]-in.rd[j]))
+		in.rd[j] = s.f[j] - in.rd[j]
+		fx += s.f[j] * s.x[j]
+	}
+	in.forTerms(func(_ int, sum *piece, from, to int) {
+		*sum = piece{}
+		for k := from; k < to; k++ {
+			if s.lo[k] == s.hi[k] {
+				continue
+			}
+			r := s.residual[k]
+			p, q := in.p[k], in.q[k]
+			sum.infeasible = max(sum.infeasible, math.Abs(r-p+q))
+			sum.dual += s.b[k] * s.beta[k]
+			var inverse float64 // 1/θ
+			if !math.IsInf(s.hi[k], 1) {
+				sum.gap += p * in.up[k]
+				sum.primal += s.hi[k] * p
+				sum.count++
+				inverse += p / in.up[k]
+			}
+			if !math.IsInf(s.lo[k], -1) {
+				sum.gap += q * in.down[k]
+				sum.primal -= s.lo[k] * q
+				sum.count++
+				inverse += q / in.down[k]
+			}
+			in.h[k] = r
+			if inverse == 0 {
+				in.theta[k] = 0 // set by step: the dual variable is free
+				continue
+			}
+			in.theta[k] = 1 / inverse
+		}
+	})
+	total := in.total()
+	primal := total.primal + fx
+	if in.passes == 0 {
+		in.first = math.Abs(primal)
+	}
+	// Where the optimum is zero the gap is measured by what it was.
+	scale := math.Abs(primal) + 1e-6*in.first
+	return math.Abs(primal-total.dual) <= interiorGap*scale && total.gap <= interiorGap*scale &&
+		dual <= feasibility && total.infeasible <= feasibility*(1+maxAbs(s.x))
+}
+
+func (in *interior) total() piece {
+	total := piece{stepX: 1 / boundary, stepBeta: 1 / boundary}
+	for _, p := range in.pieces {
+		total.gap += p.gap
+		total.primal += p.primal
+		total.dual += p.dual
+		total.count += p.count
+		total.infeasible = max(total.infeasible, p.infeasible)
+		total.stepX = min(total.stepX, p.stepX)
+		total.stepBeta = min(total.stepBeta, p.stepBeta)
+	}
+	return total
+}
+
+// step goes one step: Newton's for Δx, with Θ the diagonal of
+// θ = 1/(p/w⁺ + q/w⁻), is
+//
+//	A'ΘA Δx = A'Θh − (f − A'β),   Δβ = θ(h − AΔx),
+//
+// first with h = b − Ax (which aims at a gap of zero), then with h corrected
+// for the products Δp·Δw⁺ and Δq·Δw⁻ of that direction, and centred.
+// It reports false when no step can be made any more.
+func (in *interior) step() bool {
+	s, a := in.solver, in.a
+	total := in.total()
+	if total.count > 0 && !(total.gap > 0 && total.gap < math.MaxFloat64) {
+		return false
+	}
+	mu := total.gap / max(total.count, 1)
+
+	// A dual variable that is free (of a hard equality) has θ = ∞. A finite
+	// one is a proximal step, which becomes exact as the iteration converges.
+	// It goes with the weights of the others.
+	var top float64
+	for k := a.m; k < a.terms(); k++ {
+		top = max(top, in.theta[k])
+	}
+	for _, w := range in.theta[:a.m] {
+		top = max(top, w)
+	}
+	for k := a.m + s.n; k < a.terms(); k++ {
+		if math.IsInf(s.hi[k], 1) && math.IsInf(s.lo[k], -1) {
+			in.theta[k] = max(min(1e3*top, 1e12), 1e3)
+		}
+	}
+
+	a.normal(in.normal, in.rhs, in.theta, in.h)
+	in.factorise()
+	if !in.direction() {
+		return false
+	}
+	in.forTerms(func(c int, sum *piece, from, to int) {
+		in.directionOf(c, sum, from, to, true)
+	})
+	total = in.total()
+	alphaX, alphaBeta := min(1, total.stepX), min(1, total.stepBeta)
+	in.forTerms(func(_ int, sum *piece, from, to int) {
+		sum.gap = 0
+		for k := from; k < to; k++ {
+			if s.lo[k] == s.hi[k] {
+				continue
+			}
+			if !math.IsInf(s.hi[k], 1) {
+				sum.gap += (in.p[k] + alphaX*in.dp[k]) * (in.up[k] - alphaBeta*in.dBeta[k])
+			}
+			if !math.IsInf(s.lo[k], -1) {
+				sum.gap += (in.q[k] + alphaX*in.dq[k]) * (in.down[k] + alphaBeta*in.dBeta[k])
+			}
+		}
+	})
+	var target float64
+	if total.count > 0 {
+		ratio := in.total().gap / total.count / mu
+		target = mu * ratio * ratio * ratio
+	}
+	in.forTerms(func(_ int, _ *piece, from, to int) {
+		for k := from; k < to; k++ {
+			// h = b − Ax − p + q − r⁺/w⁺ + r⁻/w⁻, where r⁺ and r⁻ are what
+			// p·w⁺ and q·w⁻ should change by. dp and dq become r⁺/w⁺, r⁻/w⁻.
+			if s.lo[k] == s.hi[k] {
+				continue
+			}
+			h := s.residual[k] - in.p[k] + in.q[k]
+			if !math.IsInf(s.hi[k], 1) {
+				in.dp[k] = (target+in.dp[k]*in.dBeta[k])/in.up[k] - in.p[k]
+				h -= in.dp[k]
+			}
+			if !math.IsInf(s.lo[k], -1) {
+				in.dq[k] = (target-in.dq[k]*in.dBeta[k])/in.down[k] - in.q[k]
+				h += in.dq[k]
+			}
+			in.h[k] = h
+			in.dBeta[k] = in.theta[k] * h
+		}
+	})
+	a.mulTransposed(in.rhs, in.dBeta)
+	if !in.direction() {
+		return false
+	}
+	in.forTerms(func(c int, sum *piece, from, to int) {
+		in.directionOf(c, sum, from, to, false)
+	})
+	total = in.total()
+	alphaX, alphaBeta = min(1, boundary*total.stepX), min(1, boundary*total.stepBeta)
+	if !(max(alphaX, alphaBeta) > 1e-10) {
+		return false
+	}
+	in.forTerms(func(_ int, _ *piece, from, to int) {
+		for k := from; k < to; k++ {
+			// h holds AΔx.
+			s.residual[k] -= alphaX * in.h[k]
+			if s.lo[k] == s.hi[k] {
+				continue
+			}
+			in.p[k] += alphaX * in.dp[k]
+			in.q[k] += alphaX * in.dq[k]
+			s.beta[k] += alphaBeta * in.dBeta[k]
+			in.up[k] -= alphaBeta * in.dBeta[k]
+			in.down[k] += alphaBeta * in.dBeta[k]
+		}
+	})
+	for j, d := range in.dx {
+		s.x[j] += alphaX * d
+	}
+	return true
+}
+
+// direction solves for Δx; rhs is A'Θh. It reports whether Δx is finite.
+func (in *interior) direction() bool {
+	for j := range in.dx {
+		in.dx[j] = in.rhs[j] - in.rd[j]
+	}
+	solveCholesky(in.factor, in.dx)
+	return finite(maxAbs(in.dx))
+}
+
+// directionOf completes the direction for range c of the terms, and measures how
+// far it leads. For the predictor the products p·w⁺ and q·w⁻ should vanish; for
+// the corrector dp and dq hold r⁺/w⁺ and r⁻/w⁻. AΔx takes h's place.
+func (in *interior) directionOf(c int, sum *piece, from, to int, predictor bool) {
+	s := in.solver
+	in.a.mul(in.dBeta, c, in.dx)
+	stepX, stepBeta := 1/boundary, 1/boundary
+	for k := from; k < to; k++ {
+		adx := in.dBeta[k]
+		dBeta := in.theta[k] * (in.h[k] - adx)
+		in.dBeta[k], in.h[k] = dBeta, adx
+		if s.lo[k] == s.hi[k] {
+			continue
+		}
+		if !math.IsInf(s.hi[k], 1) {
+			d := -in.p[k]
+			if !predictor {
+				d = in.dp[k]
+			}
+			d += in.p[k] * dBeta / in.up[k]
+			in.dp[k] = d
+			if -stepX*d > in.p[k] {
+				stepX = in.p[k] / -d
+			}
+			if stepBeta*dBeta > in.up[k] {
+				stepBeta = in.up[k] / dBeta
+			}
+		}
+		if !math.IsInf(s.lo[k], -1) {
+			d := -in.q[k]
+			if !predictor {
+				d = in.dq[k]
+			}
+			d -= in.q[k] * dBeta / in.down[k]
+			in.dq[k] = d
+			if -stepX*d > in.q[k] {
+				stepX = in.q[k] / -d
+			}
+			if -stepBeta*dBeta > in.down[k] {
+				stepBeta = in.down[k] / -dBeta
+			}
+		}
+	}
+	sum.stepX, sum.stepBeta = stepX, stepBeta
+}
+
+// factorise replaces factor by the Cholesky factor of A'ΘA. A pivot that is
+// rounding error belongs to a direction in which nothing changes (a column that
+// is zero, or depends on others): it becomes so large that nothing moves there.
+func (in *interior) factorise() {
+	l := in.factor
+	copy(l, in.normal)
+	for i := range in.n {
+		row := l[gram.PackedLen(i):][:i+1]
+		diagonal := row[i]
+		for j := range i {
+			other := l[gram.PackedLen(j):][:j+1]
+			row[j] = (row[j] - dot(row[:j], other[:j])) / other[j]
+		}
+		pivot := diagonal - dot(row[:i], row[:i])
+		if !(pivot > 1e-15*diagonal) {
+			pivot = 1e128
+		}
+		row[i] = math.Sqrt(pivot)
+	}
+}
+
+// solveCholesky replaces x by the solution of LL'y = x.
+func solveCholesky(l, x []float64) {
+	for i := range x {
+		row := l[gram.PackedLen(i):][:i+1]
+		x[i] = (x[i] - dot(row[:i], x[:i])) / row[i]
+	}
+	for i := len(x) - 1; i >= 0; i-- {
+		row := l[gram.PackedLen(i):][:i+1]
+		x[i] /= row[i]
+		addTo(x[:i], -x[i], row[:i])
+	}
+}
+
+func dot(v, w []float64) float64 {
+	var s0, s1, s2, s3 float64
+	for len(v) >= 4 && len(w) >= 4 {
+		s0 += float64(v[0] * w[0])
+		s1 += float64(v[1] * w[1])
+		s2 += float64(v[2] * w[2])
+		s3 += float64(v[3] * w[3])
+		v, w = v[4:], w[4:]
+	}
+	for i, x := range v {
+		s0 += float64(x * w[i])
+	}
+	return (s0 + s1) + (s2 + s3)
+}
+
+// addTo adds w·v to z.
+func addTo(z []float64, w float64, v []float64) {
+	v = v[:len(z)]
+	for i := range z {
+		z[i] += float64(w * v[i])
+	}
+}
+
+func maxAbs(x []float64) (top float64) {
+	for _, v := range x {
+		top = max(top, math.Abs(v)) // NaN when one is
+	}
+	return top
+}

@@ -1,0 +1,377 @@
+package lp
+
+import (
+	"context"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"gonum.org/v1/gonum/mat"
+	gonumlp "gonum.org/v1/gonum/optimize/convex/lp"
+	"pgregory.net/rapid"
+
+	"streamd/incremental/gram"
+)
+
+// The accuracy to which optimal conditions are checked, relative to the sizes
+// that meet in them.
+const accuracy = 1e-8
+
+// dense is a program whose columns are at hand.
+type dense struct {
+	*Program
+	k [][]float64 // columns
+}
+
+func newDense(k [][]float64, d []float64, nu float64) dense {
+	p := dense{&Program{D: d, Nu: nu}, k}
+	for _, v := range k {
+		p.Columns = append(p.Columns, gram.ColumnOf(v))
+	}
+	return p
+}
+
+func (p dense) cost(i int) float64 {
+	if p.Costs == nil {
+		return p.Nu
+	}
+	return p.Nu * p.Costs[i]
+}
+
+func (p dense) penalty(j int) float64 {
+	switch t := len(p.k); {
+	case j == t:
+		return 0
+	case j > t:
+		return p.Variables[j-t-1].Penalty
+	case p.Penalties != nil:
+		return p.Penalties[j]
+	}
+	return 1
+}
+
+func (p dense) linear(j int) float64 {
+	if j > len(p.k) {
+		return p.Variables[j-len(p.k)-1].Cost
+	}
+	return 0
+}
+
+func (p dense) variables() int { return len(p.k) + 1 + len(p.Variables) }
+
+// row is the extra row k, in full.
+func (p dense) row(k int) []float64 {
+	a := make([]float64, p.variables())
+	for _, term := range p.Rows[k].Terms {
+		a[term.Variable] += term.Value
+	}
+	return a
+}
+
+// optimal checks feasibility of both solutions, complementarity, and that the
+// objectives are what the solution says and equal.
+func (p dense) optimal(t testing.TB, s *Solution) {
+	t.Helper()
+	n := p.variables()
+	x := append(append(append([]float64{}, s.U...), s.Gamma), s.S...)
+	if len(x) != n || len(s.E) != len(p.D) || len(s.Alpha) != len(p.D) || len(s.Beta) != len(p.Rows) || len(s.Slack) != len(p.Rows) {
+		t.Fatalf("lengths of the solution: %d, %d, %d, %d, %d", len(x), len(s.E), len(s.Alpha), len(s.Beta), len(s.Slack))
+	}
+	var objective, dual, size float64
+	balance, balanceSize := make([]float64, n), make([]float64, n)
+	for i, d := range p.D {
+		margin, marginSize := -d*s.Gamma, 1+math.Abs(s.Gamma)
+		for j, v := range p.k {
+			margin += d * v[i] * x[j]
+			marginSize += math.Abs(v[i] * x[j])
+			balance[j] += d * v[i] * s.Alpha[i]
+			balanceSize[j] += math.Abs(v[i] * s.Alpha[i])
+		}
+		balance[len(p.k)] -= d * s.Alpha[i]
+		balanceSize[len(p.k)] += s.Alpha[i]
+		if s.E[i] < 0 || margin+s.E[i] < 1-accuracy*marginSize || s.E[i] > 0 && math.Abs(margin+s.E[i]-1) > accuracy*marginSize {
+			t.Errorf("row %d: margin %v, E %v", i, margin, s.E[i])
+		}
+		c := p.cost(i)
+		if s.Alpha[i] < 0 || s.Alpha[i] > c*(1+1e-15) {
+			t.Errorf("row %d: α = %v, cost %v", i, s.Alpha[i], c)
+		}
+		objective += c * s.E[i]
+		dual += s.Alpha[i]
+		size += c
+	}
+	for k, row := range p.Rows {
+		a := p.row(k)
+		value, valueSize := 0.0, math.Abs(row.Bound)
+		for j := range a {
+			value += a[j] * x[j]
+			valueSize += math.Abs(a[j] * x[j])
+			balance[j] += a[j] * s.Beta[k]
+			balanceSize[j] += math.Abs(a[j] * s.Beta[k])
+		}
+		missing := row.Bound - value
+		if !row.Equal {
+			missing = max(missing, 0)
+		}
+		if math.Abs(missing-s.Slack[k]) > accuracy*(1+valueSize) || row.Cost == Hard && s.Slack[k] > accuracy*(1+valueSize) {
+			t.Errorf("extra row %d: missed by %v, said to be %v", k, missing, s.Slack[k])
+		}
+		if math.Abs(s.Beta[k]) > row.Cost*(1+1e-15) || !row.Equal && s.Beta[k] < 0 {
+			t.Errorf("extra row %d: β = %v, cost %v", k, s.Beta[k], row.Cost)
+		}
+		if row.Cost != Hard {
+			objective += row.Cost * math.Abs(s.Slack[k])
+		}
+		dual += row.Bound * s.Beta[k]
+		size += math.Abs(row.Bound * s.Beta[k])
+	}
+	var largest float64
+	for j := range x {
+		largest = max(largest, balanceSize[j], p.penalty(j))
+	}
+	for j := range x {
+		g := p.penalty(j)
+		objective += g*math.Abs(x[j]) + p.linear(j)*x[j]
+		size += math.Abs(p.linear(j) * x[j])
+		// f − g ≤ A'β ≤ f + g.
+		if off := math.Abs(balance[j]-p.linear(j)) - g; off > accuracy*(g+math.Abs(p.linear(j)))+1e-12*largest {
+			t.Errorf("variable %d: balance of the dual variables is off by %v (g = %v, sum %v)", j, off, g, balanceSize[j])
+		}
+	}
+	if math.Abs(objective-s.Objective) > accuracy*math.Abs(objective)+1e-13*size {
+		t.Errorf("objective %v, said to be %v", objective, s.Objective)
+	}
+	if math.Abs(objective-dual) > accuracy*math.Abs(objective)+1e-12*size {
+		t.Errorf("objective %v, dual objective %v", objective, dual)
+	}
+	// A vertex: as many conditions hold with equality as there are variables.
+	held := 0
+	for i := range p.D {
+		if s.E[i] == 0 && s.Alpha[i] > 0 && s.Alpha[i] < p.cost(i) {
+			held++
+		}
+	}
+	nonzero := 0
+	for _, v := range x {
+		if v != 0 {
+			nonzero++
+		}
+	}
+	if len(p.Rows) == 0 && held > n {
+		t.Errorf("%d rows have dual variables between the bounds, of %d variables", held, n)
+	}
+}
+
+// simplex is the program solved by gonum, in standard form: x = x⁺ − x⁻, and
+// for each row two slacks.
+func (p dense) simplex(t testing.TB) (float64, error) {
+	n, m, rows := p.variables(), len(p.D), len(p.Rows)
+	columns := 2*n + 2*m + 2*rows
+	a := mat.NewDense(max(m+rows, 1), columns, nil)
+	b := make([]float64, max(m+rows, 1))
+	c := make([]float64, columns)
+	for j := range n {
+		c[j], c[n+j] = p.penalty(j)+p.linear(j), p.penalty(j)-p.linear(j)
+	}
+	set := func(i int, row []float64, bound float64) {
+		for j, v := range row {
+			a.Set(i, j, v)
+			a.Set(i, n+j, -v)
+		}
+		a.Set(i, 2*n+2*i, 1)
+		a.Set(i, 2*n+2*i+1, -1)
+		b[i] = bound
+	}
+	row := make([]float64, n)
+	for i, d := range p.D {
+		clear(row)
+		for j, v := range p.k {
+			row[j] = d * v[i]
+		}
+		row[len(p.k)] = -d
+		set(i, row, 1)
+		c[2*n+2*i] = p.cost(i)
+	}
+	for k, extra := range p.Rows {
+		i := m + k
+		set(i, p.row(k), extra.Bound)
+		if extra.Cost == Hard {
+			a.Set(i, 2*n+2*i, 0)
+			if extra.Equal {
+				a.Set(i, 2*n+2*i+1, 0)
+			}
+			continue
+		}
+		c[2*n+2*i] = extra.Cost
+		if extra.Equal {
+			c[2*n+2*i+1] = extra.Cost
+		}
+	}
+	value, _, err := gonumlp.Simplex(c, a, b, 1e-10, nil)
+	return value, err
+}
+
+// drawProgram draws a program whose numbers are small integers, or any: with
+// ties, duplicates and zeros, or without.
+func drawProgram(r *rapid.T) dense {
+	m := rapid.IntRange(0, 12).Draw(r, "m")
+	columns := rapid.IntRange(0, 4).Draw(r, "t")
+	rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(r, "seed"), 1))
+	integers := rapid.Bool().Draw(r, "integers")
+	number := func() float64 {
+		if integers {
+			return float64(rng.IntN(5) - 2)
+		}
+		return rng.NormFloat64()
+	}
+	d := make([]float64, m)
+	kind := rapid.SampledFrom([]string{"random", "separable", "one class"}).Draw(r, "labels")
+	for i := range d {
+		d[i] = float64(1 - 2*rng.IntN(2))
+		if kind == "one class" {
+			d[i] = -1
+		}
+	}
+	k := make([][]float64, columns)
+	for j := range k {
+		k[j] = make([]float64, m)
+		switch rapid.SampledFrom([]string{"plain", "plain", "plain", "zero", "duplicate", "large"}).Draw(r, "column") {
+		case "zero":
+		case "duplicate":
+			copy(k[j], k[rng.IntN(j+1)])
+		case "large":
+			for i := range k[j] {
+				k[j][i] = 1e3 * number()
+			}
+		default:
+			for i := range k[j] {
+				k[j][i] = number()
+				if kind == "separable" && j == 0 {
+					k[j][i] = d[i] * (1 + math.Abs(k[j][i]))
+				}
+			}
+		}
+	}
+	p := newDense(k, d, rapid.SampledFrom([]float64{1, 1.4, 12, 0.1, 0, 1e-6, 1e5}).Draw(r, "nu"))
+	if rapid.Bool().Draw(r, "costs") {
+		for range m {
+			p.Costs = append(p.Costs, float64(rng.IntN(4)))
+		}
+	}
+	if rapid.Bool().Draw(r, "penalties") {
+		for range columns {
+			p.Penalties = append(p.Penalties, float64(rng.IntN(3)))
+		}
+	}
+	linear := rapid.Bool().Draw(r, "linear costs")
+	for range rapid.IntRange(0, 2).Draw(r, "variables") {
+		v := Variable{Penalty: float64(rng.IntN(3))}
+		if linear {
+			v.Cost = float64(rng.IntN(5) - 2)
+		}
+		p.Variables = append(p.Variables, v)
+	}
+	for range rapid.IntRange(0, 4).Draw(r, "rows") {
+		row := Row{Equal: rng.IntN(3) == 0, Bound: number(), Cost: rapid.SampledFrom([]float64{Hard, Hard, 0, 1, 30}).Draw(r, "cost")}
+		for j := range p.variables() {
+			if rng.IntN(3) > 0 {
+				row.Terms = append(row.Terms, Term{j, number()})
+			}
+		}
+		p.Rows = append(p.Rows, row)
+	}
+	return p
+}
+
+// TestPrograms solves programs of all kinds, and checks the proof that comes
+// with each outcome: dual variables of equal objective, multipliers of the rows
+// that contradict each other, or a direction in which the objective falls.
+func TestPrograms(t *testing.T) {
+	outcomes := map[error]int{}
+	rapid.Check(t, func(r *rapid.T) {
+		p := drawProgram(r)
+		s, err := p.Solve(context.Background(), 1)
+		outcomes[err]++
+		switch {
+		case err == nil:
+			p.optimal(t, s)
+		case errors.Is(err, ErrInfeasible):
+			p.infeasible(t, s)
+		case errors.Is(err, ErrUnbounded):
+			p.unbounded(t, s)
+		default:
+			t.Error(err)
+		}
+		if t.Failed() {
+			r.Fatalf("%+v, K = %v", *p.Program, p.k)
+		}
+	})
+	for _, err := range []error{nil, ErrInfeasible, ErrUnbounded} {
+		if outcomes[err] == 0 {
+			t.Errorf("no program's outcome was %v, of %v", err, outcomes)
+		}
+	}
+}
+
+// infeasible checks the multipliers that prove it: Σβa = 0, Σβb > 0.
+func (p dense) infeasible(t testing.TB, s *Solution) {
+	t.Helper()
+	sum, size := make([]float64, p.variables()), 0.0
+	var bound float64
+	for k, row := range p.Rows {
+		if row.Cost != Hard && s.Beta[k] != 0 || !row.Equal && s.Beta[k] < 0 {
+			t.Errorf("extra row %d, %+v: multiplier %v", k, row, s.Beta[k])
+		}
+		for j, a := range p.row(k) {
+			sum[j] += s.Beta[k] * a
+			size = max(size, math.Abs(s.Beta[k]*a))
+		}
+		bound += s.Beta[k] * row.Bound
+	}
+	for j := range sum {
+		if math.Abs(sum[j]) > 1e-12*size {
+			t.Errorf("variable %d: the multipliers leave %v", j, sum[j])
+		}
+	}
+	if !(bound > accuracy) {
+		t.Errorf("the multipliers prove %v ≤ 0", bound)
+	}
+}
+
+// unbounded checks that the objective falls along the direction for ever.
+func (p dense) unbounded(t testing.TB, s *Solution) {
+	t.Helper()
+	x := append(append(append([]float64{}, s.U...), s.Gamma), s.S...)
+	var slope, size float64
+	for i, d := range p.D {
+		margin := -d * s.Gamma
+		for j, v := range p.k {
+			margin += d * v[i] * x[j]
+		}
+		slope += p.cost(i) * max(0, -margin)
+	}
+	for k, row := range p.Rows {
+		value := 0.0
+		for j, a := range p.row(k) {
+			value += a * x[j]
+			size = max(size, math.Abs(a)*maxAbs(x))
+		}
+		if !row.Equal {
+			value = min(value, 0)
+		}
+		if row.Cost == Hard {
+			if math.Abs(value) > 1e-9*size {
+				t.Errorf("extra row %d, %+v: the direction leads out by %v", k, row, value)
+			}
+			continue
+		}
+		slope += row.Cost * math.Abs(value)
+	}
+	for j, v := range x {
+		slope += p.penalty(j)*math.Abs(v) + p.linear(j)*v
+	}
+	if !(slope < 0) {
+		t.Errorf("the objective's slope is %v", slope)
+	}
+}

@@ -80,12 +80,13 @@ func (h *Hat) add(f *factor, m *Moments, a []double, nu float64) {
 // Matrices is how many leverages a row has: 1, or one per plane.
 func (h *Hat) Matrices() int { return len(h.factors) }
 
-// hatRows is how many rows are solved for at once: their solutions stay in the
-// second-level cache up to some n = 500.
+// hatRows is how many rows are solved for at once, so that an entry of the
+// factor is loaded once for all of them: their solutions stay in a second-level
+// cache of 512 KiB up to n = 1000.
 const hatRows = 64
 
 // Leverage fills dst (m × Matrices, row by row) with the leverages of rows in
-// columns, at n²/2 multiplications each and 512·n bytes of working memory. See
+// columns, at n²/2 multiplications each and 1 KiB of working memory per feature. See
 // Typical for what is large.
 func (h *Hat) Leverage(dst []float64, columns []gram.Column) {
 	n, k := h.features(), len(h.factors)
@@ -164,8 +165,9 @@ func (h *Hat) Typical() []float64 {
 //
 // which is (2.16) by the formula of Sherman and Morrison, at the cost of
 // Leverage instead of a factorisation for each row. The model without the row
-// is that of the same ν, class weights a and coordinates: a row takes no part
-// in μ, σ and the class totals that Standardise and Balanced divide by.
+// is that of the same ν, class weights a and coordinates: the row that is left
+// out still counts in μ, σ and the class totals that Standardise and Balanced
+// divide by. A row of weight 0 has the values of the model itself.
 func (h *Hat) LeaveOneOut(m *Model, class []int32, values []float64, b *Block) {
 	planes := len(m.Planes)
 	m.Classify(class, values, b.Columns)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -335,6 +336,39 @@ func TestContributionsAddUpToTheValue(t *testing.T) {
 		}
 		if math.Abs(total) > 1e-10 {
 			t.Errorf("contributions of all rows add up to %v, not 0", total)
+		}
+	}
+}
+
+// Matrices that are multiplied in parallel have the same bits with any number of
+// processors.
+func TestProcessorsDoNotShow(t *testing.T) {
+	block, moments := wide(t, 200, 400)
+	var want string
+	for _, processors := range []int{1, 2, 5} {
+		before := runtime.GOMAXPROCS(processors)
+		models, err := moments.Path(Options{Standardise: true}, grid())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, hat, err := moments.SolveWithHat(Options{Nu: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		leverage := make([]float64, 400)
+		hat.Leverage(leverage, block.Columns)
+		got := fmt.Sprintf("%x", leverage)
+		for _, m := range models {
+			got += fmt.Sprintf("%x", m.Planes)
+		}
+		for _, l := range moments.Losses(nil, models) {
+			got += fmt.Sprintf("%x", l)
+		}
+		runtime.GOMAXPROCS(before)
+		if want == "" {
+			want = got
+		} else if got != want {
+			t.Errorf("with %d processors the bits are others than with one", processors)
 		}
 	}
 }

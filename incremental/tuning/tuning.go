@@ -68,9 +68,9 @@ type Trial struct {
 
 // New solves a trial of o with each of nus in the place of o.Nu. The folds are
 // the sums of disjoint parts of the rows of total, usually of all of them; one
-// may be empty, and a single one is a tuning set.
-// A class all of whose rows are in one fold has no plane without that fold: its
-// rows there count as classified wrong, and in no loss.
+// may be empty, and a single one is a tuning set. A class all of whose rows are
+// in one fold has no plane without that fold: its rows there count as classified
+// wrong, and in the losses as the others' of all planes that there are.
 //
 // It fails as Moments.Path does, for instance with incremental.ErrClasses when
 // a fold leaves fewer than two classes, and with ctx.

@@ -21,7 +21,9 @@ const (
 	tolerance = 0x1p-53
 	// noise is what rounding may add to a comparison of two objectives.
 	noise  = 0x1p-44
-	armijo = 1e-4
+	armijo = 0.1
+	// dampingLeast is too little to matter beside the identity.
+	dampingLeast = 0x1p-4
 	// halvings of a step are tried from one pass.
 	halvings = 8
 	// fixed is the number of bits of the largest possible entry of a Hessian.
@@ -71,6 +73,8 @@ type plane struct {
 	factor     mat.Cholesky
 	equil      []float64 // powers of two that bring the diagonal near 1
 	condition  float64
+	damping    float64 // μ of the next step
+	damped     float64 // μ in the factor
 	decrement  float64
 	settled    bool
 	iterations int
@@ -560,9 +564,13 @@ func square(x []float64) (sum float64) {
 
 // advance judges the point of a pass and says where the next one goes.
 func (s *solver) advance(p *plane) error {
-	full := p.base != nil && p.scale == 1
-	if p.base != nil && !p.descends(p.objective, p.scale) {
+	moved := p.base != nil
+	if moved && !p.descends(p.objective, p.scale) {
 		return s.shorten(p)
+	}
+	full := moved && p.scale == 1 && p.damped == 0
+	if moved {
+		p.damp()
 	}
 	p.base, p.baseObjective = p.point, p.objective
 	p.norm = norm(p.gradient)
@@ -579,7 +587,7 @@ func (s *solver) advance(p *plane) error {
 	}
 	p.solve()
 	p.decrement = -p.slope / 2
-	p.settled = p.decrement <= tolerance*p.baseObjective
+	p.settled = p.damped == 0 && p.decrement <= tolerance*p.baseObjective
 	switch {
 	case p.norm*p.norm/2 <= tolerance*p.baseObjective,
 		p.settled && same,
@@ -598,6 +606,20 @@ func (s *solver) advance(p *plane) error {
 	return nil
 }
 
+// damp chooses μ by what became of the last step. A step that had to be
+// shortened to t met rows with 1/t times the curvature that the Hessian has
+// along it; they would cut the next one short as well.
+func (p *plane) damp() {
+	switch {
+	case p.scale < 1:
+		p.damping += -p.slope * (1/p.scale - 1) / square(p.direction)
+	case p.changed == 0 || p.damping < dampingLeast:
+		p.damping = 0
+	default:
+		p.damping /= 4
+	}
+}
+
 // descends is Armijo's rule for a point so far along the direction, with room
 // for rounding.
 func (p *plane) descends(objective, scale float64) bool {
@@ -613,8 +635,8 @@ func (p *plane) step(scale float64) {
 	}
 }
 
-// shorten halves a step until it descends, without another pass over columns
-// for the first halvings.
+// shorten takes the best of some halvings of a step, without another pass over
+// columns.
 func (s *solver) shorten(p *plane) error {
 	if s.chunks != nil {
 		sums := exact.NewVector(halvings)
@@ -632,22 +654,27 @@ func (s *solver) shorten(p *plane) error {
 		}
 	}
 	scale := p.scale
+	best, least := 0.0, math.Inf(1)
 	for _, loss := range p.halved {
 		scale /= 2
 		p.step(scale)
-		if p.descends((loss+square(p.point))/2, scale) {
-			return nil
+		if f := (loss + square(p.point)) / 2; f < least && p.descends(f, scale) {
+			best, least = scale, f
 		}
 	}
-	if scale < 0x1p-60 {
+	switch {
+	case best > 0:
+		p.step(best)
+	case scale > 0x1p-60:
+		p.step(scale / 2)
+	default:
 		return &incremental.ConditionError{Class: p.label, Condition: p.condition}
 	}
-	p.step(scale / 2)
 	return nil
 }
 
-// factorise brings the Hessian, with the identity, to a diagonal near 1 and
-// factorises it. It says whether it is positive definite.
+// factorise brings the Hessian, with 1 + μ on its diagonal, to a diagonal near 1
+// and factorises it. It says whether it is positive definite.
 func (p *plane) factorise(seen scaling) bool {
 	n := p.high - p.low + 1
 	unit := make([]float64, n)
@@ -665,7 +692,7 @@ func (p *plane) factorise(seen scaling) bool {
 			data[k*n+j] = float64(p.hessian[at]) * p.common * unit[j] * unit[k]
 			at++
 		}
-		d := data[j*n+j] + 1
+		d := data[j*n+j] + 1 + p.damping
 		_, exponent := math.Frexp(d)
 		p.equil[j] = math.Ldexp(1, -exponent/2)
 		for k := range j {
@@ -673,7 +700,7 @@ func (p *plane) factorise(seen scaling) bool {
 		}
 		data[j*n+j] = d * p.equil[j] * p.equil[j]
 	}
-	p.condition = math.Inf(1)
+	p.condition, p.damped = math.Inf(1), p.damping
 	if !p.factor.Factorize(mat.NewSymDense(n, data)) {
 		return false
 	}

@@ -22,22 +22,22 @@ type fitCmd struct {
 	File string `arg:"" help:"CSV, LIBSVM, JSON or Arrow, also gzipped (.gz)."`
 	columnFlags
 	Format       string             `enum:"auto,arrow,json,csv,libsvm" default:"auto" help:"Format of a file whose name does not end in one: ${enum}. auto is what the first line looks like."`
-	Nu           nuFlag             `default:"1" placeholder:"NU" help:"Weight ν > 0 of the errors against the size of the plane. auto tries 2^-20 to 2^20 and takes what classifies best on the rows of --folds (10 unless told otherwise), with classes of equal weight if --balanced."`
+	Nu           nuFlag             `default:"1" help:"Weight ν > 0 of the errors against the size of the plane. auto tries 2^-20 to 2^20 and takes what classifies best over the folds (10 without --folds), with classes of equal weight if --balanced; the accuracy over the same folds then flatters a little."`
 	Balanced     bool               `xor:"weights" help:"Weigh each side of a plane by one over its rows."`
 	ClassWeights map[string]float64 `mapsep:"," xor:"weights" placeholder:"A=2,B=1" help:"Weights of classes; the others have 1."`
 	Standardise  bool               `help:"Solve with every feature scaled to mean 0 and variance 1."`
 	Folds        int                `placeholder:"K" help:"Cross-validate: score every row by a model that has not seen its fold, of K."`
 	Test         string             `placeholder:"FILE" help:"File to test on."`
 	LOO          bool               `name:"loo" help:"Report the leave-one-out accuracy: of each row by the plane without it."`
-	EpsilonSV    float64            `name:"epsilon-sv" placeholder:"SHARE" help:"Solve again with this share of the rows only, those nearest to the planes x·w − gamma = ±1 (0.01 is usual), and report that plane, too."`
+	EpsilonSV    *float64           `name:"epsilon-sv" placeholder:"SHARE" help:"Solve again with this share of the rows only, those nearest to the planes x·w − gamma = ±1 (0.01 is usual), and report that plane, too."`
 	Seed         uint64             `default:"1" help:"Seed of the division into folds."`
 	jsonFlag
 }
 
 // Validate implements kong's interface: what it returns is a wrong usage.
 func (c *fitCmd) Validate() error {
-	if !(c.EpsilonSV >= 0 && c.EpsilonSV < 1) {
-		return fmt.Errorf("--epsilon-sv %v: must be a share of the rows, above 0 and below 1", c.EpsilonSV)
+	if share := c.EpsilonSV; share != nil && !(*share > 0 && *share < 1) {
+		return fmt.Errorf("--epsilon-sv %v: must be a share of the rows, above 0 and below 1", *share)
 	}
 	for class, weight := range c.ClassWeights {
 		if !(weight > 0) || math.IsInf(weight, 0) {
@@ -147,8 +147,8 @@ func (c *fitCmd) Run(ctx context.Context, s *surroundings) error {
 		accuracy := t.accuracy()
 		report.LOOAccuracy = &accuracy
 	}
-	if c.EpsilonSV > 0 {
-		if report.EpsilonSV, err = f.supportVectors(ctx, c.EpsilonSV, test); err != nil {
+	if c.EpsilonSV != nil {
+		if report.EpsilonSV, err = f.supportVectors(ctx, *c.EpsilonSV, test); err != nil {
 			return err
 		}
 	}

@@ -55,7 +55,8 @@ func (r *tuningReport) describe() string {
 	return fmt.Sprintf("%g, chosen by the %s of %s on %d folds", r.Nu, r.Criterion, percent(r.Best), r.Folds)
 }
 
-// tune is train and trainFolds with a ν that it chooses by the rows of each fold and the path of planes without it.
+// tune is train and trainFolds with a ν that it chooses by the rows of each fold
+// and the path of planes without it.
 func (f *fit) tune(ctx context.Context) (*tuningReport, error) {
 	folds := make([]*incremental.Moments, len(f.foldStates))
 	for i, state := range f.foldStates {

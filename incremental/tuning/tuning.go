@@ -366,6 +366,26 @@ func (c *Curve) choose(by Criterion, below float64) Point {
 	return *best
 }
 
+// Best is the index of the curve, of several sets of options, whose choice is
+// best: the first of those within 0.0025 of the most correct, or of those of the
+// least loss. The options that are preferred come first. Curves must be of the
+// same rows and class weights to be compared.
+func Best(by Criterion, curves []Curve) int {
+	best := make([]float64, len(curves)) // more is better
+	for i := range curves {
+		p := curves[i].Choose(by)
+		best[i] = by.Of(&p)
+		if by == Loss || by == BalancedLoss {
+			best[i] = -best[i]
+		}
+	}
+	enough := slices.Max(best) - slack
+	if by == Loss || by == BalancedLoss {
+		enough = slices.Max(best) * (1 + sameLoss)
+	}
+	return slices.IndexFunc(best, func(x float64) bool { return x >= enough })
+}
+
 // Solve reads the model off all rows with the chosen ν. Where that system is
 // too ill-conditioned, which it is for every larger ν as well, the choice is
 // among the smaller ones; an *incremental.ConditionError means that none is

@@ -303,6 +303,22 @@ func TestChoose(t *testing.T) {
 	(&Curve{Points: points([2]float64{0.1, 0})}).Choose(Correctness)
 }
 
+func TestBest(t *testing.T) {
+	curve := func(loss, correctness float64) Curve {
+		return Curve{Rows: 1, Points: []Point{{Nu: 1, Loss: loss, Correctness: correctness}}}
+	}
+	curves := []Curve{curve(0.4, 0.8), curve(0.3*(1+1e-12), 0.899), curve(0.3, 0.9)}
+	if got := Best(Loss, curves); got != 1 {
+		t.Errorf("by loss curve %d", got)
+	}
+	if got := Best(Correctness, curves); got != 1 {
+		t.Errorf("by correctness curve %d", got)
+	}
+	if got := Best(Correctness, []Curve{curves[0], curves[2], curve(0, 0.85)}); got != 1 {
+		t.Errorf("by correctness curve %d", got)
+	}
+}
+
 // A feature that repeats another has no plane at large ν: the choice is among
 // those that have one.
 func TestSolveTakesWhatCanBeSolved(t *testing.T) {

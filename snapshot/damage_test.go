@@ -14,6 +14,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"streamd/incremental"
+	"streamd/incremental/sample"
 	"streamd/retire"
 )
 
@@ -62,9 +63,9 @@ func makeHistory(t *testing.T, r *rand.Rand, saves int) *history {
 
 // which says after which save a file is, by its contents; -1 for none.
 func (h *history) which(s *Store, got *Contents) (int, error) {
-	state := got.State
-	got.State = nil
-	defer func() { got.State = state }()
+	state, folds := got.State, got.Folds
+	got.State, got.Folds = nil, nil
+	defer func() { got.State, got.Folds = state, folds }()
 	for i := len(h.contents) - 1; i >= 0; i-- {
 		if state.Digest() != h.digests[i] || !reflect.DeepEqual(got, h.contents[i]) {
 			continue
@@ -124,6 +125,8 @@ func (h *history) check(t *testing.T, path string, damaged []byte) (refused bool
 	block := randomBlock(rand.New(rand.NewPCG(1, 1)), "new", 3, 3)
 	next.Put = []Block{block}
 	next.State.Add(block.Summary)
+	next.Folds = got.Folds
+	next.Folds[sample.Fold(block.Summary.Digest(), folds)].Add(block.Summary)
 	want := next.State.Digest()
 	if _, err := s.Save(next); err != nil {
 		t.Fatalf("saving into it: %v", err)
@@ -313,6 +316,11 @@ func TestDamagedValues(t *testing.T) {
 		"block":            {bucketBlocks, []byte("b"), flipLast, false},
 		"block missing":    {bucketBlocks, []byte("b"), nil, false},
 		"offset":           {bucketOffsets, offsetKey(&Offset{Topic: "orders"}), flipLast, false},
+		"part":             {bucketParts, []byte("b"), flipLast, false},
+		"part missing":     {bucketParts, []byte("b"), nil, false},
+		"part of other":    {bucketParts, []byte("b"), resealPart, false},
+		"fold":             {bucketFolds, foldKey(0), flipLast, false},
+		"fold missing":     {bucketFolds, foldKey(0), nil, false},
 		"offset missing":   {bucketOffsets, offsetKey(&Offset{Topic: "orders"}), nil, false},
 		"summary":          {bucketSummaries, []byte("b"), flipLast, true},
 		"summary missing":  {bucketSummaries, []byte("b"), nil, true},
@@ -325,9 +333,11 @@ func TestDamagedValues(t *testing.T) {
 			change := Change{State: incremental.NewState(names(2)), Offsets: []Offset{{Topic: "orders", Next: 3}}}
 			for _, id := range []string{"a", "b", "c"} {
 				b := randomBlock(r, id, 2, 2)
+				b.Part = takePartAgain(b)
 				change.State.Add(b.Summary)
 				change.Put = append(change.Put, b)
 			}
+			change.Folds = []*incremental.State{change.State}
 			if _, err := s.Save(change); err != nil {
 				t.Fatal(err)
 			}
@@ -375,6 +385,15 @@ func TestDamagedValues(t *testing.T) {
 
 func flipLast(value []byte) []byte {
 	value[len(value)-1] ^= 1
+	return value
+}
+
+// resealPart gives a value the part of another block.
+func resealPart([]byte) []byte {
+	value := takePartAgain(randomBlock(rand.New(rand.NewPCG(15, 1)), "", 2, 2)).AppendBinary(frame())
+	if err := seal(bucketParts, []byte("b"), value); err != nil {
+		panic(err)
+	}
 	return value
 }
 

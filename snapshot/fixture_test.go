@@ -14,13 +14,15 @@ import (
 
 	"streamd/incremental"
 	"streamd/incremental/gram"
+	"streamd/incremental/sample"
 	"streamd/retire"
 )
 
-var writeFixture = flag.Bool("write-fixture", false, "write testdata/snapshot/v1.db anew")
+var writeFixture = flag.Bool("write-fixture", false, "write testdata/snapshot/v2.db anew")
 
 const (
-	fixture       = "../testdata/snapshot/v1.db"
+	fixtureOfV1   = "../testdata/snapshot/v1.db" // of the program as it was then
+	fixture       = "../testdata/snapshot/v2.db"
 	fixtureBlocks = 6
 	fixtureDigest = "09a70efd373c60957fab76ac517bc0d35273edc49ed95ddc7f527dc298f0a70a"
 )
@@ -30,6 +32,7 @@ func fixtureChange() Change {
 	var z incremental.Summariser
 	c := Change{
 		State:   incremental.NewState([]string{"length", "capitals"}),
+		Folds:   newFolds([]string{"length", "capitals"}),
 		SavedAt: time.UnixMilli(1_700_000_123_456).UTC(),
 		Horizon: retire.Rank{Milliseconds: 1_699_999_999_000, Position: incremental.Position{Topic: "orders", Partition: 2, Offset: 17}},
 		Counts: Counts{
@@ -44,17 +47,19 @@ func fixtureChange() Change {
 	}
 	for i, id := range []string{"key:a", "key:ä", "orders/0/1", "orders/0/10", "orders/0/2", "orders/1/3"} {
 		x := float64(i)
-		s, err := z.Summarise(&incremental.Block{
+		b := &incremental.Block{
 			Columns: []gram.Column{gram.ColumnOf([]float64{x, 2 * x, 0.5}), gram.ColumnOf([]float64{-x, 1, x / 8})},
 			Classes: []string{"-1", "spam", "1"},
 			Codes:   []int32{0, int32(i % 3), 2},
 			Weights: []float64{1, 0.25, 2},
-		})
+		}
+		s, err := z.Summarise(b)
 		if err != nil {
 			panic(err)
 		}
 		c.State.Add(s)
-		c.Put = append(c.Put, Block{Summary: s, Entry: retire.Entry{
+		c.Folds[sample.Fold(s.Digest(), folds)].Add(s)
+		c.Put = append(c.Put, Block{Summary: s, Part: takePart(b, s), Entry: retire.Entry{
 			ID:       id,
 			Position: incremental.Position{Topic: "orders", Partition: i % 2, Offset: int64(10 * i)},
 			Last:     int64(10*i + 9), Time: time.UnixMilli(1_700_000_000_000 + int64(i)).UTC(), Rows: 3,
@@ -99,21 +104,17 @@ func values(t *testing.T, path string) map[string]string {
 	return out
 }
 
-// A file of version 1 is read as what was saved, and the same save gives the
-// same bytes today.
-func TestFixture(t *testing.T) {
-	if *writeFixture {
-		os.Remove(fixture)
-		makeFixture(t, fixture)
-	}
-	s, got, err := OpenReadOnly(fixture)
+// checkFixture compares a file with what its last save has saved.
+func checkFixture(t *testing.T, path string, version int) {
+	t.Helper()
+	s, got, err := OpenReadOnly(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
 	change := fixtureChange()
 	want := &Contents{
-		Settings: settings, Version: 1, Features: []string{"length", "capitals"},
+		Settings: settings, Version: version, Features: []string{"length", "capitals"},
 		Offsets: change.Offsets, Horizon: change.Horizon, Counts: change.Counts, SavedAt: change.SavedAt,
 	}
 	for _, b := range change.Put {
@@ -129,19 +130,85 @@ func TestFixture(t *testing.T) {
 	if digest := got.State.Digest(); hex.EncodeToString(digest[:]) != fixtureDigest {
 		t.Errorf("digest %x", digest)
 	}
-	got.State = nil
+	got.State, got.Folds = nil, nil
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("contents\n%+v, want\n%+v", got, want)
 	}
-	report, err := Verify(fixture)
+	report, err := Verify(path)
 	if err != nil || !report.OK || report.Blocks != fixtureBlocks || hex.EncodeToString(report.Summed[:]) != fixtureDigest {
 		t.Errorf("verified as %+v, %v", report, err)
+	}
+}
+
+// A file of version 1 is read as what was saved. Opened for writing it becomes
+// one of version 2, without parts and folds, that can be saved into.
+func TestFixtureOfVersion1(t *testing.T) {
+	checkFixture(t, fixtureOfV1, 1)
+	b, err := os.ReadFile(fixtureOfV1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "old.db")
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, c := mustOpen(t, path)
+	if c.Version != version || len(c.Folds) > 0 {
+		t.Errorf("version %d, %d folds", c.Version, len(c.Folds))
+	}
+	if err := s.Parts(func(id string, _ *sample.Part) { t.Errorf("block %s has a part", id) }); err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	checkFixture(t, path, version)
+	s, c = mustOpen(t, path)
+	change := fixtureChange()
+	change.State = c.State
+	put := change.Put
+	change.Put = nil
+	for _, b := range put {
+		change.Parts = append(change.Parts, Part{b.Entry.ID, b.Part})
+	}
+	if _, err := s.Save(change); err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	today := filepath.Join(t.TempDir(), "today.db")
+	makeFixture(t, today)
+	if !maps.Equal(values(t, path), values(t, today)) {
+		t.Error("with its parts and folds it is another file than one that was made today")
+	}
+}
+
+// A file of version 2 is read as what was saved, and the same save gives the
+// same bytes today.
+func TestFixture(t *testing.T) {
+	if *writeFixture {
+		os.Remove(fixture)
+		makeFixture(t, fixture)
+	}
+	checkFixture(t, fixture, 2)
+	s, c, err := OpenReadOnly(fixture)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	change := fixtureChange()
+	for _, b := range change.Put {
+		if p, err := s.Part(b.Entry.ID); err != nil || !reflect.DeepEqual(p, b.Part) {
+			t.Errorf("part of block %s: %v", b.Entry.ID, err)
+		}
+	}
+	for i, f := range c.Folds {
+		if len(c.Folds) != folds || f.Digest() != change.Folds[i].Digest() {
+			t.Errorf("fold %d of %d is another one", i, len(c.Folds))
+		}
 	}
 
 	today := filepath.Join(t.TempDir(), "today.db")
 	makeFixture(t, today)
 	old, now := values(t, fixture), values(t, today)
-	if len(old) != 3+1+2*fixtureBlocks+2 || !maps.Equal(old, now) {
+	if len(old) != 3+1+3*fixtureBlocks+folds+2 || !maps.Equal(old, now) {
 		for k, v := range old {
 			if now[k] != v {
 				t.Errorf("%s\nwas %s\nnow %s", k, v, now[k])

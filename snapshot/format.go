@@ -11,6 +11,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"streamd/incremental"
+	"streamd/incremental/sample"
 	"streamd/retire"
 )
 
@@ -26,13 +27,15 @@ import (
 //	blocks      block id                    ledger entry
 //	summaries   block id                    incremental.Summary, as AppendBinary writes it
 //	offsets     topic, partition (u32, BE)  offset, fingerprint
+//	parts       block id                    sample.Part, as AppendBinary writes it
+//	folds       fold (u32, BE)              incremental.State of the fold
 //
-// All numbers are little endian but for that partition, which sorts.
+// All numbers are little endian but for the parts of keys, which sort.
 const (
-	version = 1
+	version = 2
 	// program is the oldest version of streamd that can read this version. It
 	// is written into the file, for older ones to tell.
-	program = "0.1"
+	program = "0.2"
 	magic   = "streamd snapshot"
 )
 
@@ -47,6 +50,8 @@ var (
 	bucketBlocks    = []byte("blocks")
 	bucketSummaries = []byte("summaries")
 	bucketOffsets   = []byte("offsets")
+	bucketParts     = []byte("parts")
+	bucketFolds     = []byte("folds")
 
 	keyFormat   = []byte("format")
 	keySettings = []byte("settings")
@@ -184,33 +189,65 @@ func appendFormat(b []byte, version uint32, program string) []byte {
 	return append(b, program...)
 }
 
+// buckets lists those of a version but for the one that says which it is.
+func buckets(version uint32) [][]byte {
+	all := [][]byte{bucketState, bucketBlocks, bucketSummaries, bucketOffsets}
+	if version >= 2 {
+		all = append(all, bucketParts, bucketFolds)
+	}
+	return all
+}
+
 // checkVersion refuses what is no snapshot, and what is too new a one.
 func checkVersion(tx *bbolt.Tx) error {
-	meta := tx.Bucket(bucketMeta)
-	if meta == nil {
-		return ErrNotSnapshot
-	}
-	value := meta.Get(keyFormat)
-	if value == nil {
-		return ErrNotSnapshot
-	}
-	found, program, err := decodeFormat(value)
+	found, program, err := readFormat(tx)
 	if err != nil {
 		return err
 	}
-	// Here a file of an older version is brought up to date, step by step,
-	// once there is one.
-	switch found {
-	case version:
-	default:
+	if found < 1 || found > version {
 		return &VersionError{Version: int(found), Supported: version, Program: program}
 	}
-	for _, name := range [][]byte{bucketState, bucketBlocks, bucketSummaries, bucketOffsets} {
+	for _, name := range buckets(found) {
 		if tx.Bucket(name) == nil {
 			return &ChecksumError{Reason: fmt.Sprintf("bucket %s is missing", name)}
 		}
 	}
 	return nil
+}
+
+func readFormat(tx *bbolt.Tx) (version uint32, program string, err error) {
+	meta := tx.Bucket(bucketMeta)
+	if meta == nil {
+		return 0, "", ErrNotSnapshot
+	}
+	value := meta.Get(keyFormat)
+	if value == nil {
+		return 0, "", ErrNotSnapshot
+	}
+	return decodeFormat(value)
+}
+
+// migrate brings a file that checkVersion has passed up to date.
+func migrate(tx *bbolt.Tx) error {
+	found, _, err := readFormat(tx)
+	if err != nil || found == version {
+		return err
+	}
+	// From 1 to 2: no block has a part, and there are no folds.
+	h, err := readHead(tx)
+	if err != nil {
+		return err
+	}
+	for _, name := range [][]byte{bucketParts, bucketFolds} {
+		if _, err := tx.CreateBucket(name); err != nil {
+			return err
+		}
+	}
+	w := writer{tx: tx, head: &h}
+	return errors.Join(
+		w.putValue(bucketMeta, keyFormat, appendFormat(frame(), version, program)),
+		w.putHead(),
+	)
 }
 
 func decodeFormat(value []byte) (version uint32, program string, err error) {
@@ -269,7 +306,13 @@ func decodeSettings(value []byte) (s Settings, err error) {
 //	    68   88  counts, 8 bytes each, in the order of Counts
 //	   156    1  1: there is a state; 0: the features are not fixed yet
 //	   157   32  digest of the state; without one, of an empty one
-//	   189       horizon: topic
+//	   189    8  parts, number
+//	   197    8  parts, sum of the checksums of their values
+//	   205    8  folds, number
+//	   213    8  folds, sum of the checksums of their values
+//	   221       horizon: topic
+//
+// In version 1 there were no parts and no folds, and the topic is at 189.
 type head struct {
 	savedAt         time.Time
 	horizon         retire.Rank
@@ -278,6 +321,7 @@ type head struct {
 	counts          Counts
 	hasState        bool
 	digest          [32]byte
+	parts, folds    tally
 }
 
 // tally stands for a set of values: how many they are and the sum, modulo
@@ -320,10 +364,14 @@ func appendHead(b []byte, h *head) []byte {
 	}
 	b = appendFlag(b, h.hasState)
 	b = append(b, h.digest[:]...)
+	for _, t := range []tally{h.parts, h.folds} {
+		b = appendI64(b, t.n)
+		b = appendI64(b, int64(t.sum))
+	}
 	return append(b, h.horizon.Position.Topic...)
 }
 
-func decodeHead(value []byte) (h head, err error) {
+func decodeHead(value []byte, version uint32) (h head, err error) {
 	b, err := unseal(bucketMeta, keyHead, value)
 	if err != nil {
 		return h, err
@@ -342,6 +390,11 @@ func decodeHead(value []byte) (h head, err error) {
 	}
 	h.hasState = p.flag()
 	h.digest = [32]byte(p.take(32))
+	if version >= 2 {
+		for _, t := range []*tally{&h.parts, &h.folds} {
+			t.n, t.sum = p.natural(), p.u64()
+		}
+	}
 	h.horizon.Position.Topic = p.remainder()
 	return h, p.done(bucketMeta, keyHead)
 }
@@ -441,7 +494,7 @@ func decodeOffset(key, value []byte) (o Offset, err error) {
 
 // initialise writes the contents of an empty file.
 func initialise(tx *bbolt.Tx, s Settings) error {
-	for _, name := range [][]byte{bucketMeta, bucketState, bucketBlocks, bucketSummaries, bucketOffsets} {
+	for _, name := range append(buckets(version), bucketMeta) {
 		if _, err := tx.CreateBucket(name); err != nil {
 			return err
 		}
@@ -459,7 +512,11 @@ func readSettings(tx *bbolt.Tx) (Settings, error) {
 }
 
 func readHead(tx *bbolt.Tx) (head, error) {
-	return decodeHead(tx.Bucket(bucketMeta).Get(keyHead))
+	version, _, err := readFormat(tx)
+	if err != nil {
+		return head{}, err
+	}
+	return decodeHead(tx.Bucket(bucketMeta).Get(keyHead), version)
 }
 
 func readState(tx *bbolt.Tx) (*incremental.State, error) {
@@ -507,6 +564,45 @@ func readSummary(tx *bbolt.Tx, e savedBlock) (*incremental.Summary, error) {
 	return s, nil
 }
 
+// readPart reads the part of a block; nil: it has none.
+func readPart(tx *bbolt.Tx, id string) (*sample.Part, error) {
+	bucket := tx.Bucket(bucketParts)
+	if bucket == nil { // version 1
+		return nil, nil
+	}
+	value := bucket.Get([]byte(id))
+	if value == nil {
+		return nil, nil
+	}
+	return decodePart([]byte(id), value)
+}
+
+func decodePart(id, value []byte) (*sample.Part, error) {
+	b, err := unseal(bucketParts, id, value)
+	if err != nil {
+		return nil, err
+	}
+	p, err := sample.DecodePart(b)
+	if err != nil {
+		return nil, &ChecksumError{string(bucketParts), string(id), err.Error()}
+	}
+	return p, nil
+}
+
+func foldKey(i int) []byte { return binary.BigEndian.AppendUint32(nil, uint32(i)) }
+
+func decodeFold(key, value []byte) (*incremental.State, error) {
+	b, err := unseal(bucketFolds, key, value)
+	if err != nil {
+		return nil, err
+	}
+	s, err := incremental.DecodeState(b)
+	if err != nil {
+		return nil, &ChecksumError{string(bucketFolds), fmt.Sprintf("%x", key), err.Error()}
+	}
+	return s, nil
+}
+
 // writer makes the changes of a transaction and keeps its head in step.
 type writer struct {
 	tx   *bbolt.Tx
@@ -543,10 +639,67 @@ func (w *writer) delete(id string) error {
 	if err != nil || !found {
 		return err
 	}
+	w.forgetPart(id)
 	return errors.Join(
 		w.tx.Bucket(bucketBlocks).Delete([]byte(id)),
 		w.tx.Bucket(bucketSummaries).Delete([]byte(id)),
+		w.tx.Bucket(bucketParts).Delete([]byte(id)),
 	)
+}
+
+// forgetPart takes the part of that id out of the head, if there is one.
+func (w *writer) forgetPart(id string) {
+	if value := w.tx.Bucket(bucketParts).Get([]byte(id)); value != nil {
+		w.head.parts.remove(value)
+	}
+}
+
+// putPart writes the part of a live block, or deletes it where there is none.
+func (w *writer) putPart(id string, p *sample.Part) error {
+	w.forgetPart(id)
+	if p == nil {
+		return w.tx.Bucket(bucketParts).Delete([]byte(id))
+	}
+	value := p.AppendBinary(frame())
+	if err := w.putValue(bucketParts, []byte(id), value); err != nil {
+		return err
+	}
+	w.head.parts.add(value)
+	return nil
+}
+
+// putFolds writes the folds that have changed, and deletes those that are none
+// any more.
+func (w *writer) putFolds(folds []*incremental.State) error {
+	bucket := w.tx.Bucket(bucketFolds)
+	for i, s := range folds {
+		key := foldKey(i)
+		old := bucket.Get(key)
+		if s == nil {
+			if old == nil {
+				return fmt.Errorf("fold %d is not in the file", i)
+			}
+			continue
+		}
+		if old != nil {
+			w.head.folds.remove(old)
+		}
+		value := s.AppendBinary(frame())
+		if err := w.putValue(bucketFolds, key, value); err != nil {
+			return err
+		}
+		w.head.folds.add(value)
+	}
+	for i := len(folds); ; i++ {
+		old := bucket.Get(foldKey(i))
+		if old == nil {
+			return nil
+		}
+		w.head.folds.remove(old)
+		if err := bucket.Delete(foldKey(i)); err != nil {
+			return err
+		}
+	}
 }
 
 func (w *writer) put(b Block) error {
@@ -568,7 +721,7 @@ func (w *writer) put(b Block) error {
 	}
 	w.head.blocks.add(value)
 	w.head.rows += b.Entry.Rows
-	return nil
+	return w.putPart(b.Entry.ID, b.Part)
 }
 
 func (w *writer) putOffset(o Offset) error {

@@ -25,6 +25,7 @@ func FuzzDecodeValues(f *testing.F) {
 	f.Add(2, []byte("head"), appendHead(nil, &head{
 		savedAt: at, horizon: retire.Rank{Milliseconds: 5, Position: position},
 		rows: 8, blocks: tally{2, 1 << 60}, offsets: tally{1, 5}, counts: Counts{Records: 7, BlocksReplaced: 2}, hasState: true,
+		parts: tally{1, 9}, folds: tally{5, 1 << 40},
 	}))
 	f.Add(3, []byte("orders/3/1841"), appendBlock(nil, &savedBlock{
 		Entry: retire.Entry{Position: position, Last: 1900, Time: at, Rows: 50}, summarySize: 100, summaryChecksum: 5,
@@ -57,7 +58,7 @@ func FuzzDecodeValues(f *testing.F) {
 			again = appendSettings(nil, s)
 		case 2:
 			var h head
-			h, err = decodeHead(value)
+			h, err = decodeHead(value, version)
 			again = appendHead(nil, &h)
 		case 3:
 			var e savedBlock

@@ -34,7 +34,9 @@ func worldAfter(saves int64) *world {
 		w.step()
 	}
 	w.change() // sets the time of the save
-	w.saved()
+	if saves > 0 {
+		w.saved()
+	}
 	return w
 }
 

@@ -1,6 +1,7 @@
 // Package snapshot keeps what the daemon must not lose in one file: the state,
-// the ledger of live blocks with their summaries, and the offsets up to which
-// the log has been worked off.
+// the ledger of live blocks with their summaries and their parts of the row
+// sample, the sums of the folds, and the offsets up to which the log has been
+// worked off.
 //
 // # The promise
 //
@@ -55,6 +56,7 @@ import (
 	bbolterrors "go.etcd.io/bbolt/errors"
 
 	"streamd/incremental"
+	"streamd/incremental/sample"
 	"streamd/retire"
 )
 
@@ -92,6 +94,13 @@ type Counts struct {
 type Block struct {
 	Entry   retire.Entry // its time is kept to the millisecond
 	Summary *incremental.Summary
+	Part    *sample.Part // nil: it has none
+}
+
+// Part is what the row sample keeps of a live block.
+type Part struct {
+	ID   string
+	Part *sample.Part
 }
 
 // Change is what a Save changes.
@@ -99,6 +108,10 @@ type Change struct {
 	Delete  []string // blocks that are not live any more; those not in the file are passed over
 	Put     []Block  // new, or in the place of one of the same id; done after Delete
 	Offsets []Offset // the ones that have moved
+	Parts   []Part   // new ones of blocks that are live after the change; done last
+	// Folds are the sums of the live blocks of each fold; nil among them: it is
+	// as it was at the last save. Folds beyond them are deleted.
+	Folds []*incremental.State
 
 	// The rest is saved as it is.
 	Horizon retire.Rank
@@ -107,13 +120,14 @@ type Change struct {
 	SavedAt time.Time          // kept to the millisecond
 }
 
-// Contents is what a file holds, but for the summaries.
+// Contents is what a file holds, but for the summaries and the parts.
 type Contents struct {
 	Settings
 	Version  int                // of the format
 	Features []string           // nil: not fixed yet
 	State    *incremental.State // nil: the features are not fixed yet
-	Entries  []retire.Entry     // in the order of their ids
+	Folds    []*incremental.State
+	Entries  []retire.Entry // in the order of their ids
 	Offsets  []Offset
 	Horizon  retire.Rank
 	Counts   Counts
@@ -264,8 +278,25 @@ func openFile(path string, readOnly bool) (*Store, error) {
 		if db, _, err = openBolt(path, false); err != nil {
 			return nil, err
 		}
+		if err := bringUpToDate(db); err != nil {
+			db.Close()
+			return nil, err
+		}
 	}
 	return &Store{db: db, path: path}, nil
+}
+
+// bringUpToDate writes only where there is something to do.
+func bringUpToDate(db *bbolt.DB) error {
+	var found uint32
+	err := view(db, func(tx *bbolt.Tx) (err error) {
+		found, _, err = readFormat(tx)
+		return err
+	})
+	if err != nil || found == version {
+		return err
+	}
+	return guard(func() error { return db.Update(migrate) })
 }
 
 // openBolt opens a file that exists, under a lock.
@@ -400,6 +431,7 @@ func (s *Store) save(c *Change) (info SaveInfo, err error) {
 	info.Digest = next.digest
 	// In the order of the keys, which is how bbolt takes them fastest.
 	put := slices.SortedFunc(slices.Values(c.Put), func(a, b Block) int { return cmp.Compare(a.Entry.ID, b.Entry.ID) })
+	parts := slices.SortedFunc(slices.Values(c.Parts), func(a, b Part) int { return cmp.Compare(a.ID, b.ID) })
 	err = guard(func() error {
 		return s.db.Update(func(tx *bbolt.Tx) error {
 			old, err := readHead(tx)
@@ -407,6 +439,7 @@ func (s *Store) save(c *Change) (info SaveInfo, err error) {
 				return err
 			}
 			next.blocks, next.offsets, next.rows = old.blocks, old.offsets, old.rows
+			next.parts, next.folds = old.parts, old.folds
 			w := writer{tx: tx, head: &next}
 			for _, id := range slices.Sorted(slices.Values(c.Delete)) {
 				if err := w.delete(id); err != nil {
@@ -418,10 +451,21 @@ func (s *Store) save(c *Change) (info SaveInfo, err error) {
 					return err
 				}
 			}
+			for _, p := range parts {
+				if tx.Bucket(bucketBlocks).Get([]byte(p.ID)) == nil {
+					return fmt.Errorf("block %q has a part but is not live", p.ID)
+				}
+				if err := w.putPart(p.ID, p.Part); err != nil {
+					return err
+				}
+			}
 			for _, o := range c.Offsets {
 				if err := w.putOffset(o); err != nil {
 					return err
 				}
+			}
+			if err := w.putFolds(c.Folds); err != nil {
+				return err
 			}
 			if state != nil && !(old.hasState && old.digest == next.digest) {
 				if err := w.putValue(bucketState, keyState, state); err != nil {
@@ -491,7 +535,20 @@ func (c *Change) check(features []string) error {
 		case summary.Rows() != e.Rows:
 			return fmt.Errorf("block %q has %d rows in the ledger, its summary %d", e.ID, e.Rows, summary.Rows())
 		}
+		if p := c.Put[i].Part; p != nil && (p.Features() != summary.Features() || p.Rows() != e.Rows) {
+			return fmt.Errorf("block %q has %d rows of %d features, its part %d of %d", e.ID, e.Rows, len(now), p.Rows(), p.Features())
+		}
 		seen[e.ID] = true
+	}
+	for _, p := range c.Parts {
+		if p.Part == nil || p.Part.Features() != len(now) {
+			return fmt.Errorf("block %q: its part does not fit the %d features", p.ID, len(now))
+		}
+	}
+	for i, s := range c.Folds {
+		if s != nil && !slices.Equal(s.Features(), now) {
+			return fmt.Errorf("fold %d has features %q, the state %q", i, s.Features(), now)
+		}
 	}
 	for _, o := range c.Offsets {
 		if err := checkPosition(incremental.Position{Topic: o.Topic, Partition: o.Partition, Offset: o.Next}); err != nil {
@@ -512,6 +569,58 @@ func (s *Store) Summary(id string) (summary *incremental.Summary, err error) {
 		return nil, fmt.Errorf("read block %s from snapshot %s: %w", id, s.path, err)
 	}
 	return summary, nil
+}
+
+// Part reads the part of a block; nil: it has none. The error is a
+// *ChecksumError.
+func (s *Store) Part(id string) (p *sample.Part, err error) {
+	err = view(s.db, func(tx *bbolt.Tx) (err error) {
+		p, err = readPart(tx, id)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read block %s from snapshot %s: %w", id, s.path, err)
+	}
+	return p, nil
+}
+
+// Parts calls f with every part, in the order of the ids. f must not call
+// Save.
+func (s *Store) Parts(f func(id string, p *sample.Part)) error {
+	type part struct {
+		id   string
+		part *sample.Part
+	}
+	const stretch = 1000 // decoded at a time: f runs outside of the guard, its panics are not damage
+	var found []part
+	for from := []byte{}; ; {
+		found = found[:0]
+		err := view(s.db, func(tx *bbolt.Tx) error {
+			bucket := tx.Bucket(bucketParts)
+			if bucket == nil { // version 1
+				return nil
+			}
+			cursor := bucket.Cursor()
+			for key, value := cursor.Seek(from); key != nil && len(found) < stretch; key, value = cursor.Next() {
+				p, err := decodePart(key, value)
+				if err != nil {
+					return err
+				}
+				found = append(found, part{string(key), p})
+			}
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("read the parts from snapshot %s: %w", s.path, err)
+		}
+		for _, p := range found {
+			f(p.id, p.part)
+		}
+		if len(found) < stretch {
+			return nil
+		}
+		from = append([]byte(found[stretch-1].id), 0)
+	}
 }
 
 // Summaries calls f with every live block, in the order of the ids, as they
@@ -572,7 +681,11 @@ func readContents(tx *bbolt.Tx, damaged func(*ChecksumError) error) (*Contents, 
 		}
 		return err
 	}
-	c := &Contents{Version: version}
+	found, _, err := readFormat(tx)
+	if err != nil {
+		return nil, err
+	}
+	c := &Contents{Version: int(found)}
 	settings, err := readSettings(tx)
 	if err := note(err); err != nil {
 		return nil, err
@@ -623,6 +736,33 @@ func readContents(tx *bbolt.Tx, damaged func(*ChecksumError) error) (*Contents, 
 	if err != nil {
 		return nil, err
 	}
+	var foldRows int64
+	if found >= 2 {
+		err = tx.Bucket(bucketParts).ForEach(func(key, value []byte) error {
+			_, err := unseal(bucketParts, key, value)
+			if err != nil {
+				return note(err)
+			}
+			got.parts.add(value)
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		err = tx.Bucket(bucketFolds).ForEach(func(key, value []byte) error {
+			s, err := decodeFold(key, value)
+			if err != nil {
+				return note(err)
+			}
+			got.folds.add(value)
+			foldRows += s.Rows()
+			c.Folds = append(c.Folds, s)
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
 	if headErr != nil {
 		return c, nil // noted
 	}
@@ -634,6 +774,9 @@ func readContents(tx *bbolt.Tx, damaged func(*ChecksumError) error) (*Contents, 
 		{bucketBlocks, got.blocks != want.blocks, fmt.Sprintf("there are %d blocks, %d were saved, or not these", got.blocks.n, want.blocks.n)},
 		{bucketBlocks, got.rows != want.rows, fmt.Sprintf("the blocks have %d rows, %d were saved", got.rows, want.rows)},
 		{bucketState, c.State != nil && c.State.Rows() != want.rows, fmt.Sprintf("the state has not the %d rows of the blocks", want.rows)},
+		{bucketParts, got.parts != want.parts, fmt.Sprintf("there are %d parts, %d were saved, or not these", got.parts.n, want.parts.n)},
+		{bucketFolds, got.folds != want.folds, fmt.Sprintf("there are %d folds, %d were saved, or not these", got.folds.n, want.folds.n)},
+		{bucketFolds, got.folds.n > 0 && foldRows != want.rows, fmt.Sprintf("the folds have %d rows, the blocks %d", foldRows, want.rows)},
 		{bucketOffsets, got.offsets != want.offsets, fmt.Sprintf("there are %d offsets, %d were saved, or not these", got.offsets.n, want.offsets.n)},
 	} {
 		if f.bad {

@@ -20,6 +20,7 @@ import (
 
 	"streamd/incremental"
 	"streamd/incremental/gram"
+	"streamd/incremental/sample"
 	"streamd/retire"
 )
 
@@ -48,9 +49,14 @@ func randomBlock(r *rand.Rand, id string, m, n int) Block {
 		codes[i] = int32(r.IntN(2))
 	}
 	var z incremental.Summariser
-	s, err := z.Summarise(&incremental.Block{Columns: columns, Classes: []string{"-1", "1"}, Codes: codes})
+	block := &incremental.Block{Columns: columns, Classes: []string{"-1", "1"}, Codes: codes}
+	s, err := z.Summarise(block)
 	if err != nil {
 		panic(err)
+	}
+	var part *sample.Part
+	if r.IntN(4) > 0 {
+		part = takePart(block, s)
 	}
 	first := r.Int64N(1 << 40)
 	return Block{
@@ -62,7 +68,25 @@ func randomBlock(r *rand.Rand, id string, m, n int) Block {
 			Rows:     s.Rows(),
 		},
 		Summary: s,
+		Part:    part,
 	}
+}
+
+// takePart takes the part of a block under settings of its own.
+func takePart(b *incremental.Block, s *incremental.Summary) *sample.Part {
+	var t sample.Taker
+	return t.Take(b, s.Digest(), sample.New(sample.Settings{Rows: 100, Seed: 1}, func(func(string) bool) {}).Levels())
+}
+
+// folds is how many a world has.
+const folds = 3
+
+func newFolds(features []string) []*incremental.State {
+	out := make([]*incremental.State, folds)
+	for i := range out {
+		out[i] = incremental.NewState(features)
+	}
+	return out
 }
 
 // world is what a daemon has in memory, with what it has not saved yet.
@@ -70,6 +94,8 @@ type world struct {
 	r        *rand.Rand
 	features []string
 	state    *incremental.State
+	folds    []*incremental.State
+	changed  [folds]bool // since the last save
 	live     map[string]Block
 	offsets  map[int]Offset
 	horizon  retire.Rank
@@ -77,6 +103,7 @@ type world struct {
 	savedAt  time.Time
 
 	put   map[string]Block
+	parts map[string]Part
 	gone  map[string]bool
 	moved map[int]Offset
 }
@@ -84,15 +111,25 @@ type world struct {
 func newWorld(r *rand.Rand, features int) *world {
 	return &world{
 		r: r, features: names(features), state: incremental.NewState(names(features)),
+		folds: newFolds(names(features)), changed: [folds]bool{true, true, true}, parts: map[string]Part{},
 		live: map[string]Block{}, offsets: map[int]Offset{}, horizon: retire.Rank{Milliseconds: math.MinInt64},
 		put: map[string]Block{}, gone: map[string]bool{}, moved: map[int]Offset{},
 	}
 }
 
+// fold is that of a live block, which is about to change.
+func (w *world) fold(id string) *incremental.State {
+	i := sample.Fold(w.live[id].Summary.Digest(), folds)
+	w.changed[i] = true
+	return w.folds[i]
+}
+
 func (w *world) remove(id string) {
 	w.state.Remove(w.live[id].Summary)
+	w.fold(id).Remove(w.live[id].Summary)
 	delete(w.live, id)
 	delete(w.put, id)
+	delete(w.parts, id)
 	w.gone[id] = true
 	w.counts.BlocksRetired++
 }
@@ -104,8 +141,14 @@ func (w *world) step() {
 		id = "key:" + strings.Repeat("x", w.r.IntN(500))
 	}
 	_, isLive := w.live[id]
-	switch w.r.IntN(4) {
+	switch w.r.IntN(5) {
 	case 0:
+	case 4:
+		if b := w.live[id]; isLive && b.Part == nil { // read again, and saved alone
+			b.Part = takePartAgain(b)
+			w.live[id] = b
+			w.parts[id] = Part{id, b.Part}
+		}
 	case 1:
 		if isLive {
 			w.remove(id)
@@ -115,9 +158,7 @@ func (w *world) step() {
 			w.remove(id)
 		}
 		b := randomBlock(w.r, id, 1+w.r.IntN(5), len(w.features))
-		w.state.Add(b.Summary)
-		w.live[id], w.put[id] = b, b
-		delete(w.gone, id)
+		w.add(b)
 		w.counts.BlocksAdded++
 		w.counts.Rows += b.Entry.Rows
 	}
@@ -132,9 +173,39 @@ func (w *world) step() {
 	w.horizon = retire.Rank{Milliseconds: w.counts.Records, Position: incremental.Position{Topic: "orders", Partition: partition, Offset: 1}}
 }
 
+// add makes a block live.
+func (w *world) add(b Block) {
+	id := b.Entry.ID
+	w.live[id], w.put[id] = b, b
+	w.state.Add(b.Summary)
+	w.fold(id).Add(b.Summary)
+	delete(w.gone, id)
+}
+
+// takePartAgain is a part of a block without its rows: as if all were of levels
+// that nobody wants.
+func takePartAgain(b Block) *sample.Part {
+	n := b.Summary.Features()
+	rows := &incremental.Block{Classes: b.Summary.Classes()}
+	for i := range b.Entry.Rows {
+		rows.Codes = append(rows.Codes, int32(i)%int32(len(rows.Classes)))
+	}
+	for range n {
+		rows.Columns = append(rows.Columns, gram.ColumnOf(make([]float32, b.Entry.Rows)))
+	}
+	return takePart(rows, b.Summary)
+}
+
 func (w *world) change() Change {
 	w.savedAt = time.UnixMilli(1_700_000_000_000 + w.counts.Records).UTC()
+	folds := slices.Clone(w.folds)
+	for i := range folds {
+		if !w.changed[i] {
+			folds[i] = nil
+		}
+	}
 	return Change{
+		Parts: slices.Collect(maps.Values(w.parts)), Folds: folds,
 		Delete:  slices.Collect(maps.Keys(w.gone)), // in any order
 		Put:     slices.Collect(maps.Values(w.put)),
 		Offsets: slices.Collect(maps.Values(w.moved)),
@@ -146,6 +217,8 @@ func (w *world) saved() {
 	clear(w.put)
 	clear(w.gone)
 	clear(w.moved)
+	clear(w.parts)
+	w.changed = [folds]bool{}
 }
 
 func (w *world) save(t testing.TB, s *Store) {
@@ -166,8 +239,14 @@ func worldCopy(w *world) *world {
 	if err != nil {
 		panic(err)
 	}
+	folds := slices.Clone(w.folds)
+	for i, s := range folds {
+		if folds[i], err = incremental.DecodeState(s.AppendBinary(nil)); err != nil {
+			panic(err)
+		}
+	}
 	return &world{
-		features: w.features, state: state, live: maps.Clone(w.live), offsets: maps.Clone(w.offsets),
+		features: w.features, state: state, folds: folds, live: maps.Clone(w.live), offsets: maps.Clone(w.offsets),
 		horizon: w.horizon, counts: w.counts, savedAt: w.savedAt,
 	}
 }
@@ -194,12 +273,20 @@ func (w *world) compare(t testing.TB, s *Store, got *Contents) {
 	if got.State == nil || got.State.Digest() != w.state.Digest() {
 		t.Fatal("the state is another one")
 	}
-	state := got.State
-	got.State = nil
+	for i, s := range got.Folds {
+		if len(got.Folds) != folds || s.Digest() != w.folds[i].Digest() {
+			t.Fatalf("fold %d of %d is another one", i, len(got.Folds))
+		}
+	}
+	state, folds := got.State, got.Folds
+	got.State, got.Folds = nil, nil
 	if want := w.contents(); !reflect.DeepEqual(got, want) {
 		t.Fatalf("contents\n%+v, want\n%+v", got, want)
 	}
-	got.State = state
+	got.State, got.Folds = state, folds
+	if err := w.compareParts(s); err != nil {
+		t.Fatal(err)
+	}
 	n := 0
 	err := s.Summaries(func(e retire.Entry, summary *incremental.Summary) error {
 		n++
@@ -211,6 +298,28 @@ func (w *world) compare(t testing.TB, s *Store, got *Contents) {
 	if err != nil || n != len(w.live) {
 		t.Fatalf("%d summaries of %d: %v", n, len(w.live), err)
 	}
+}
+
+// compareParts says whether a file has the parts of w's live blocks.
+func (w *world) compareParts(s *Store) error {
+	listed := map[string]*sample.Part{}
+	if err := s.Parts(func(id string, p *sample.Part) { listed[id] = p }); err != nil {
+		return err
+	}
+	for id, b := range w.live {
+		p, err := s.Part(id)
+		if err != nil {
+			return err
+		}
+		if !reflect.DeepEqual(p, b.Part) || !reflect.DeepEqual(listed[id], b.Part) {
+			return fmt.Errorf("block %s has another part", id)
+		}
+		delete(listed, id)
+	}
+	if len(listed) > 0 {
+		return fmt.Errorf("%d parts of no live block", len(listed))
+	}
+	return nil
 }
 
 func mustOpen(t testing.TB, path string) (*Store, *Contents) {
@@ -319,7 +428,7 @@ func TestNoRoom(t *testing.T) {
 	}
 	s.Close()
 	s, c := mustOpen(t, path)
-	c.State = nil
+	c.State, c.Folds = nil, nil
 	if !reflect.DeepEqual(c, before) {
 		t.Fatalf("the failed save has left\n%+v, before it was\n%+v", c, before)
 	}
@@ -389,6 +498,11 @@ func TestChangeThatDoesNotFit(t *testing.T) {
 		"offset":           func(c *Change) { c.Offsets = []Offset{{Topic: "orders", Next: -1}} },
 		"offset partition": func(c *Change) { c.Offsets = []Offset{{Topic: "orders", Partition: math.MaxInt32 + 1}} },
 		"horizon":          func(c *Change) { c.Horizon.Position.Offset = -1 },
+		"part of other":    func(c *Change) { c.Put[0].Part = takePartAgain(randomBlock(r, "", 5, 2)) },
+		"part of none":     func(c *Change) { c.Parts = []Part{{"orders/9/9", takePartAgain(randomBlock(r, "", 5, 2))}} },
+		"width of a part":  func(c *Change) { c.Parts = []Part{{"orders/0/1", takePartAgain(randomBlock(r, "", 5, 3))}} },
+		"width of a fold":  func(c *Change) { c.Folds = []*incremental.State{incremental.NewState(names(3))} },
+		"fold of before":   func(c *Change) { c.Folds = []*incremental.State{nil} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "streamd.db")
@@ -413,9 +527,7 @@ func TestIDs(t *testing.T) {
 	s, _ := mustOpen(t, path)
 	w := newWorld(rand.New(rand.NewPCG(6, 1)), 1)
 	for _, id := range []string{"a", "\x00", "\xff\xfe", "key:ä", strings.Repeat("x", MaxID), strings.Repeat("y", MaxID)} {
-		b := randomBlock(w.r, id, 3, 1)
-		w.state.Add(b.Summary)
-		w.live[id], w.put[id] = b, b
+		w.add(randomBlock(w.r, id, 3, 1))
 	}
 	w.save(t, s)
 	s.Close()
@@ -585,7 +697,7 @@ func TestNewerVersion(t *testing.T) {
 	err := s.db.Update(func(tx *bbolt.Tx) error {
 		w := writer{tx: tx}
 		return errors.Join(
-			w.putValue(bucketMeta, keyFormat, appendFormat(frame(), 2, "7.3")),
+			w.putValue(bucketMeta, keyFormat, appendFormat(frame(), version+1, "7.3")),
 			tx.DeleteBucket(bucketOffsets), // a newer format may lack anything
 		)
 	})
@@ -595,7 +707,7 @@ func TestNewerVersion(t *testing.T) {
 	s.Close()
 	_, _, err = Open(path, settings)
 	var newer *VersionError
-	if !errors.As(err, &newer) || newer.Version != 2 || newer.Supported != 1 || !strings.Contains(err.Error(), "streamd 7.3 or later") {
+	if !errors.As(err, &newer) || newer.Version != version+1 || newer.Supported != version || !strings.Contains(err.Error(), "streamd 7.3 or later") {
 		t.Errorf("open: %v", err)
 	}
 	if _, err := Verify(path); !errors.As(err, &newer) {

@@ -10,6 +10,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"streamd/incremental"
+	"streamd/incremental/sample"
 )
 
 // maxDamage bounds how many damaged values a Report names.
@@ -35,7 +36,7 @@ type Report struct {
 }
 
 // Verify reads everything in a file and adds up the summaries of all live
-// blocks. Damaged values are in the report; the error is for a file in which
+// blocks, and of each fold. Damaged values are in the report; the error is for a file in which
 // values cannot be found at all, as those of Open. It is the work of as many
 // State.Add as there are blocks, and holds one summary at a time in memory.
 func Verify(path string) (Report, error) {
@@ -74,6 +75,10 @@ func (r *Report) read(tx *bbolt.Tx) error {
 	// they are fixed, there are no blocks.
 	summing := c.State != nil || headErr == nil && !h.hasState
 	sum := incremental.NewState(c.Features)
+	folds := make([]*incremental.State, len(c.Folds))
+	for i := range folds {
+		folds[i] = incremental.NewState(c.Features)
+	}
 	for _, e := range c.Entries {
 		summary, err := readBlockSummary(tx, e.ID)
 		if err == nil && summing && summary.Features() != len(c.Features) {
@@ -88,12 +93,44 @@ func (r *Report) read(tx *bbolt.Tx) error {
 		}
 		r.Blocks++
 		r.Rows += summary.Rows()
+		digest := summary.Digest()
+		part, err := readPart(tx, e.ID)
+		if err == nil && part != nil && (part.Digest() != digest || part.Features() != summary.Features() || part.Rows() != summary.Rows()) {
+			err = &ChecksumError{string(bucketParts), e.ID, "it is not of this block"}
+		}
+		if damage := (*ChecksumError)(nil); errors.As(err, &damage) {
+			// One with a wrong checksum has been noted already.
+			if value := tx.Bucket(bucketParts).Get([]byte(e.ID)); unsealed(bucketParts, []byte(e.ID), value) {
+				r.note(damage)
+			}
+		} else if err != nil {
+			return err
+		}
 		if summing {
 			sum.Add(summary)
+			if len(folds) > 0 {
+				folds[sample.Fold(digest, len(folds))].Add(summary)
+			}
 		}
 	}
 	if summing {
 		r.Summed = sum.Digest()
+	}
+	for i, s := range c.Folds {
+		if r.Damaged == 0 && s.Digest() != folds[i].Digest() {
+			r.note(&ChecksumError{string(bucketFolds), fmt.Sprint(i), "it is not the sum of the blocks of this fold"})
+		}
+	}
+	if parts := tx.Bucket(bucketParts); parts != nil {
+		err := parts.ForEach(func(key, _ []byte) error {
+			if tx.Bucket(bucketBlocks).Get(key) == nil {
+				r.note(&ChecksumError{string(bucketParts), string(key), "no block in the ledger has it"})
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
 	}
 	err = tx.Bucket(bucketSummaries).ForEach(func(key, _ []byte) error {
 		if tx.Bucket(bucketBlocks).Get(key) == nil {
@@ -103,4 +140,9 @@ func (r *Report) read(tx *bbolt.Tx) error {
 	})
 	r.OK = r.Damaged == 0 && r.Saved == r.Summed
 	return err
+}
+
+func unsealed(bucket, key, value []byte) bool {
+	_, err := unseal(bucket, key, value)
+	return err == nil
 }

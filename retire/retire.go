@@ -98,6 +98,15 @@ func (l *Ledger) Len() int { return len(l.entries) }
 // Rows is the number of live rows.
 func (l *Ledger) Rows() int64 { return l.rows }
 
+// IDs yields the ids of the live blocks, in ascending rank.
+func (l *Ledger) IDs(yield func(id string) bool) {
+	for _, e := range l.entries {
+		if !yield(e.ID) {
+			return
+		}
+	}
+}
+
 // Get returns the live block of that id.
 func (l *Ledger) Get(id string) (Entry, bool) {
 	e, ok := l.byID[id]

@@ -280,8 +280,8 @@ func (t *Trial) Models(nu float64) []*incremental.Model {
 type Criterion int
 
 // Of curves without scored rows only the losses can be asked for. They know
-// nothing of which rows end up on the wrong side: on a third of the usual small
-// sets the best loss costs more than half a point of correctness.
+// nothing of which rows end up on the wrong side: on a quarter of the benchmark
+// sets the least loss costs more than half a point of correctness.
 const (
 	Loss Criterion = iota + 1
 	BalancedLoss

@@ -120,6 +120,9 @@ func (l *loader) checkModel() {
 	if m.Balanced && len(m.ClassWeights) > 0 && !l.bad["model.balanced"] {
 		l.fault("model.class_weights", "cannot go together with model.balanced: true; it weighs the classes itself")
 	}
+	if m.Folds == 1 {
+		l.fault("model.folds", "want 0, for none, or at least 2")
+	}
 	if most := l.config.Limits.Classes; len(m.ClassWeights) > most && !l.bad["limits.classes"] {
 		l.fault("model.class_weights", "%d classes, but limits.classes is %d", len(m.ClassWeights), most)
 	}

@@ -50,6 +50,7 @@ type Config struct {
 	Format          Format        `key:"format"`
 	Limits          Limits        `key:"limits"`
 	Model           Model         `key:"model"`
+	Sample          Sample        `key:"sample"`
 	Retire          Retire        `key:"retire"`
 	Snapshot        Snapshot      `key:"snapshot"`
 	HTTP            HTTP          `key:"http"`
@@ -130,6 +131,14 @@ type Model struct {
 	ClassWeights  map[string]float64 `key:"class_weights" above:"0" help:"Weights > 0 of classes; a class that is not named has 1. Not together with model.balanced."`
 	Standardise   bool               `key:"standardise" default:"false" help:"Solve with every feature scaled to mean 0 and variance 1."`
 	SolveInterval time.Duration      `key:"solve_interval" default:"1s" min:"10ms" help:"Least time between two solves while blocks arrive."`
+	Folds         int                `key:"folds" default:"5" min:"0" max:"1000" help:"Folds of the live blocks, to judge planes on blocks they were not fitted on; each has sums as large as the model's. 0: none."`
+}
+
+// Sample says which rows of the live blocks to keep, for what sums do not tell.
+type Sample struct {
+	Rows     int   `key:"rows" default:"50000" min:"0" max:"100000000" help:"Rows to choose from the live blocks by hash; up to four times as many are in memory. 0: none, and nothing that needs rows."`
+	Seed     int64 `key:"seed" default:"1" help:"Which rows those are. With another seed the live blocks are read from the log again."`
+	Balanced bool  `key:"balanced" default:"false" help:"Choose as many rows of each class."`
 }
 
 // Retire says which blocks stay live. The one of Blocks, Rows and Age that

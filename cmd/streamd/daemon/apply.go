@@ -9,6 +9,7 @@ import (
 	"streamd/cmd/streamd/httpapi"
 	"streamd/config"
 	"streamd/incremental"
+	"streamd/incremental/sample"
 	"streamd/ingest/kafka"
 	"streamd/retire"
 	"streamd/snapshot"
@@ -55,6 +56,9 @@ func (p *partition) resume() kafka.Saved {
 // happens here, one after the other. It ends when the order is closed and
 // empty, or, leaving what is in hand, when ctx ends.
 func (d *Daemon) loop(ctx context.Context) error {
+	filling, stop := context.WithCancel(ctx)
+	defer d.filling.ends.Wait()
+	defer stop()
 	w := &worker{d: d} // for what the workers have left to the loop
 	tick := time.NewTicker(d.tickInterval())
 	defer tick.Stop()
@@ -78,6 +82,9 @@ func (d *Daemon) loop(ctx context.Context) error {
 		case <-tick.C:
 		}
 		d.everySoOften()
+		if d.live.sample != nil && d.failure == nil {
+			d.fillSample(filling, time.Now())
+		}
 		d.updateStatus()
 	}
 }
@@ -212,7 +219,7 @@ func (d *Daemon) applyRecord(ctx context.Context, p *partition, t *task, r *kafk
 		d.countRejected(&d.counts, z)
 		return d.reject(ctx, topic, number, r, z.bad)
 	}
-	o, err := d.live.add(entryOf(z.id, topic, number, r, z.summary), z.summary)
+	o, err := d.live.add(entryOf(z.id, topic, number, r, z.summary), z.summary, z.part)
 	if err != nil {
 		return err
 	}
@@ -256,7 +263,7 @@ func (d *Daemon) fixFeatures(z result) {
 	if d.features.Load() != nil {
 		return
 	}
-	d.live.state = incremental.NewState(z.features)
+	d.live.fix(z.features)
 	d.features.Store(&z.features)
 	d.log.Info().Strs("features", z.features).Msg("features fixed by the first block")
 }
@@ -315,7 +322,11 @@ func (d *Daemon) flushRun(p *partition) error {
 		return fmt.Errorf("summarise block %s: %w", o.first, err) // each message passed on its own
 	}
 	e := retire.Entry{ID: o.first.String(), Position: o.first, Last: o.last, Time: o.time, Rows: s.Rows()}
-	done, err := d.live.add(e, s)
+	var part *sample.Part
+	if d.live.sample != nil && s.Rows() > 0 {
+		part = d.taker.Take(o.rows.block(), s.Digest(), d.live.sample.Levels())
+	}
+	done, err := d.live.add(e, s, part)
 	if err != nil {
 		return err
 	}

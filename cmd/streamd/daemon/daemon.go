@@ -60,6 +60,7 @@ import (
 	"streamd/cmd/streamd/httpapi"
 	"streamd/config"
 	"streamd/incremental"
+	"streamd/incremental/sample"
 	"streamd/ingest/kafka"
 	"streamd/ingest/wire"
 	"streamd/retire"
@@ -106,7 +107,9 @@ type Daemon struct {
 
 	// What follows belongs to the loop.
 	live         *liveSet
+	filling      filling
 	summariser   incremental.Summariser
+	taker        sample.Taker
 	partitions   map[partitionKey]*partition
 	counts       counts
 	rowsRead     int64
@@ -180,6 +183,9 @@ func New(o Options) (d *Daemon, err error) {
 	}
 	if err := d.restore(); err != nil {
 		return nil, err
+	}
+	if d.filling.log, err = d.newRereader(); err != nil {
+		return nil, errors.Join(err, d.store.Close())
 	}
 	d.updateStatus()
 	d.api = httpapi.New(httpapi.Config{
@@ -268,10 +274,18 @@ func (d *Daemon) restore() (err error) {
 	if features != nil {
 		d.features.Store(&features)
 	}
-	policy := retire.Policy{Blocks: d.cfg.Retire.Blocks, Rows: d.cfg.Retire.Rows, Age: d.cfg.Retire.Age}
-	live, retired, err := newLiveSet(store, saved, policy, d.cfg.Limits.Classes)
+	refold := len(saved.Folds) != d.cfg.Model.Folds && len(saved.Entries) > 0
+	live, retired, err := newLiveSet(store, saved, liveOptions{
+		policy:     retire.Policy{Blocks: d.cfg.Retire.Blocks, Rows: d.cfg.Retire.Rows, Age: d.cfg.Retire.Age},
+		maxClasses: d.cfg.Limits.Classes,
+		folds:      d.cfg.Model.Folds,
+		sample:     sample.Settings{Rows: d.cfg.Sample.Rows, Seed: uint64(d.cfg.Sample.Seed), Balanced: d.cfg.Sample.Balanced},
+	})
 	if err != nil {
 		return err
+	}
+	if refold {
+		d.log.Info().Int("saved", len(saved.Folds)).Int("folds", d.cfg.Model.Folds).Msg("folds summed up anew")
 	}
 	d.live, d.counts = live, saved.Counts
 	d.counts.BlocksRetired += int64(retired)
@@ -386,6 +400,7 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	if cause := context.Cause(consuming); err == nil && ctx.Err() == nil && cause != nil {
 		err = cause
 	}
+	d.filling.log.close() // the loop has ended what used it
 	close(d.commits)
 	<-committing
 	if d.letters != nil {

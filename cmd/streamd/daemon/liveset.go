@@ -1,25 +1,32 @@
 package daemon
 
 import (
+	"crypto/sha256"
 	"fmt"
 
 	"streamd/incremental"
+	"streamd/incremental/sample"
 	"streamd/retire"
 	"streamd/snapshot"
 )
 
-// liveSet is the ledger of live blocks and the exact sum of their summaries,
-// changed together, with the changes that are not saved yet. The summaries of
-// saved blocks stay on disk until they are needed to take one out, so memory
-// does not grow with the rows of a block, and hardly with the blocks.
+// liveSet is the ledger of live blocks, the exact sum of their summaries, that of
+// each fold, and the row sample, changed together, with the changes that are not
+// saved yet. The summaries and parts of saved blocks stay on disk until they are
+// needed to take one out, so memory does not grow with the rows of a block, and
+// hardly with the blocks.
 type liveSet struct {
 	store      *snapshot.Store
 	state      *incremental.State
+	folds      []*incremental.State // of the blocks of each fold (sample.Fold); may be none
+	sample     *sample.Sample       // nil: there is none
 	ledger     *retire.Ledger
 	maxClasses int
 
-	put  map[string]snapshot.Block // live, not saved yet
-	gone map[string]struct{}       // not live any more, perhaps still saved
+	put       map[string]snapshot.Block // live, not saved yet
+	parts     map[string]*sample.Part   // not saved yet, of saved blocks
+	gone      map[string]struct{}       // not live any more, perhaps still saved
+	foldMoved []bool                    // since the last save
 }
 
 // outcome says what adding a block has done. A block that the policy refuses
@@ -30,16 +37,39 @@ type outcome struct {
 	retired  int
 }
 
+// liveOptions say what is kept of the live blocks.
+type liveOptions struct {
+	policy     retire.Policy
+	maxClasses int
+	folds      int
+	sample     sample.Settings // of no rows: none
+}
+
 // newLiveSet takes over what a store contains. A policy that is stricter than
-// the one it was saved under retires blocks here.
-func newLiveSet(store *snapshot.Store, saved *snapshot.Contents, policy retire.Policy, maxClasses int) (l *liveSet, retired int, err error) {
+// the one it was saved under retires blocks here. Another number of folds than
+// the saved one, as in a file of old, is summed up from the summaries.
+func newLiveSet(store *snapshot.Store, saved *snapshot.Contents, o liveOptions) (l *liveSet, retired int, err error) {
 	l = &liveSet{
 		store:      store,
 		state:      saved.State,
-		ledger:     retire.NewLedger(policy),
-		maxClasses: maxClasses,
+		folds:      saved.Folds,
+		ledger:     retire.NewLedger(o.policy),
+		maxClasses: o.maxClasses,
 		put:        map[string]snapshot.Block{},
+		parts:      map[string]*sample.Part{},
 		gone:       map[string]struct{}{},
+		foldMoved:  make([]bool, o.folds),
+	}
+	if len(l.folds) != o.folds {
+		l.newFolds(o.folds)
+		if o.folds > 0 {
+			if err := store.Summaries(func(_ retire.Entry, s *incremental.Summary) error {
+				l.fold(s.Digest()).Add(s)
+				return nil
+			}); err != nil {
+				return nil, 0, err
+			}
+		}
 	}
 	out, err := l.ledger.Restore(saved.Entries, saved.Horizon)
 	if err != nil {
@@ -50,7 +80,38 @@ func newLiveSet(store *snapshot.Store, saved *snapshot.Contents, policy retire.P
 			return nil, 0, err
 		}
 	}
-	return l, len(out), nil
+	if o.sample.Rows > 0 {
+		l.sample = sample.New(o.sample, l.ledger.IDs)
+		err = l.sample.Restore(func(yield func(string, *sample.Part)) error {
+			return store.Parts(func(id string, p *sample.Part) {
+				if _, live := l.ledger.Get(id); live {
+					yield(id, p)
+				}
+			})
+		})
+	}
+	return l, len(out), err
+}
+
+// fix makes the features those of the model.
+func (l *liveSet) fix(features []string) {
+	l.state = incremental.NewState(features)
+	l.newFolds(len(l.folds))
+}
+
+// newFolds makes the folds anew, without blocks.
+func (l *liveSet) newFolds(n int) {
+	l.folds = make([]*incremental.State, n)
+	for i := range l.folds {
+		l.folds[i], l.foldMoved[i] = incremental.NewState(l.state.Features()), true
+	}
+}
+
+// fold is the sum that a block of this content is in, which is about to change.
+func (l *liveSet) fold(digest [sha256.Size]byte) *incremental.State {
+	i := sample.Fold(digest, len(l.folds))
+	l.foldMoved[i] = true
+	return l.folds[i]
 }
 
 // admits says whether these classes, each listed once, stay within the limit
@@ -66,9 +127,9 @@ func (l *liveSet) admits(labels []string) bool {
 }
 
 // add makes a block live, in the place of a live block of the same id. A block
-// whose rows all weigh nothing is as if absent. An error comes from the store
-// and is final.
-func (l *liveSet) add(e retire.Entry, s *incremental.Summary) (o outcome, err error) {
+// whose rows all weigh nothing is as if absent. Its part is nil where there is no
+// sample. An error comes from the store and is final.
+func (l *liveSet) add(e retire.Entry, s *incremental.Summary, part *sample.Part) (o outcome, err error) {
 	if _, o.replaced = l.ledger.Get(e.ID); o.replaced {
 		if _, err := l.remove(e.ID); err != nil {
 			return o, err
@@ -82,7 +143,13 @@ func (l *liveSet) add(e retire.Entry, s *incremental.Summary) (o outcome, err er
 	}
 	o.added = true
 	l.state.Add(s)
-	l.put[e.ID] = snapshot.Block{Entry: e, Summary: s}
+	if len(l.folds) > 0 {
+		l.fold(digest(s, part)).Add(s)
+	}
+	if l.sample != nil {
+		l.sample.Add(e.ID, part)
+	}
+	l.put[e.ID] = snapshot.Block{Entry: e, Summary: s, Part: part}
 	delete(l.gone, e.ID)
 	for _, out := range l.ledger.Add(e) {
 		if err := l.takeOut(out.ID); err != nil {
@@ -111,21 +178,83 @@ func (l *liveSet) takeOut(id string) error {
 			return fmt.Errorf("retire block %s: %w", id, err)
 		}
 		b.Summary = s
+		if b.Part, err = l.part(id); err != nil {
+			return fmt.Errorf("retire block %s: %w", id, err)
+		}
 	}
 	l.state.Remove(b.Summary)
+	if len(l.folds) > 0 {
+		l.fold(digest(b.Summary, b.Part)).Remove(b.Summary)
+	}
+	if l.sample != nil {
+		l.sample.Remove(id, b.Part)
+	}
 	delete(l.put, id)
+	delete(l.parts, id)
 	l.gone[id] = struct{}{}
 	return nil
 }
 
+// digest is the content digest of a block, which its part has at hand.
+func digest(s *incremental.Summary, p *sample.Part) [sha256.Size]byte {
+	if p != nil {
+		return p.Digest()
+	}
+	return s.Digest()
+}
+
+// part is that of a live block; nil: it has none.
+func (l *liveSet) part(id string) (*sample.Part, error) {
+	if b, ok := l.put[id]; ok {
+		return b.Part, nil
+	}
+	if p, ok := l.parts[id]; ok {
+		return p, nil
+	}
+	return l.store.Part(id)
+}
+
+// look offers the sample the parts of some of the blocks of which it does not
+// know whether they have the rows that it needs.
+func (l *liveSet) look(limit int) error {
+	for _, id := range l.sample.Unsure(limit) {
+		p, err := l.part(id)
+		if err != nil {
+			return fmt.Errorf("look for rows of block %s: %w", id, err)
+		}
+		l.sample.Offer(id, p)
+	}
+	return nil
+}
+
+// offer gives a live block a part that was taken anew.
+func (l *liveSet) offer(id string, p *sample.Part) {
+	l.sample.Offer(id, p)
+	if b, ok := l.put[id]; ok {
+		b.Part = p
+		l.put[id] = b
+	} else {
+		l.parts[id] = p
+	}
+}
+
 // unsaved is the number of blocks that have come or gone since the last save.
-func (l *liveSet) unsaved() int { return len(l.put) + len(l.gone) }
+func (l *liveSet) unsaved() int { return len(l.put) + len(l.parts) + len(l.gone) }
 
 // change is what has to be saved.
 func (l *liveSet) change() snapshot.Change {
 	c := snapshot.Change{Horizon: l.ledger.Horizon()}
 	if len(l.state.Features()) > 0 {
 		c.State = l.state
+		c.Folds = make([]*incremental.State, len(l.folds))
+		for i, moved := range l.foldMoved {
+			if moved {
+				c.Folds[i] = l.folds[i]
+			}
+		}
+	}
+	for id, p := range l.parts {
+		c.Parts = append(c.Parts, snapshot.Part{ID: id, Part: p})
 	}
 	for _, b := range l.put {
 		c.Put = append(c.Put, b)
@@ -139,5 +268,9 @@ func (l *liveSet) change() snapshot.Change {
 // saved says that the change has been saved.
 func (l *liveSet) saved() {
 	clear(l.put)
+	clear(l.parts)
 	clear(l.gone)
+	if len(l.state.Features()) > 0 {
+		clear(l.foldMoved)
+	}
 }

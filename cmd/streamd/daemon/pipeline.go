@@ -11,6 +11,7 @@ import (
 
 	"streamd/config"
 	"streamd/incremental"
+	"streamd/incremental/sample"
 	"streamd/ingest/kafka"
 	"streamd/ingest/wire"
 	"streamd/retire"
@@ -43,6 +44,7 @@ type result struct {
 	id      string // of the block
 	rows    int    // that the decoder gave
 	summary *incremental.Summary
+	part    *sample.Part // nil: there is no sample
 	// features are the names that the record would give the model; nil when
 	// those are fixed.
 	features []string
@@ -100,6 +102,7 @@ func (d *Daemon) Deliver(ctx context.Context, b *kafka.Batch) error {
 type worker struct {
 	d          *Daemon
 	summariser incremental.Summariser
+	taker      sample.Taker
 	decoder    *wire.Decoder
 	features   []string // the ones that decoder is for
 }
@@ -157,8 +160,13 @@ func (w *worker) summarise(t *task, r *kafka.Record, z *result) error {
 		z.j = t.rows.len()
 		return nil
 	}
-	z.summary, err = w.summariser.Summarise(b)
-	return err
+	if z.summary, err = w.summariser.Summarise(b); err != nil {
+		return err
+	}
+	if rows := w.d.live.sample; rows != nil && z.summary.Rows() > 0 {
+		z.part = w.taker.Take(b, z.summary.Digest(), rows.Levels())
+	}
+	return nil
 }
 
 // decode makes a block of a record's value, in memory that is valid until the

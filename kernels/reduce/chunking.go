@@ -1,0 +1,364 @@
+package reduce
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+	"slices"
+)
+
+// ChunkingSynthetic is the method of González-Castaño and Meyer: see the
+// package's comment. The zero value of each field stands for the paper's
+// setting.
+type ChunkingSynthetic struct {
+	Chunks     []Chunk // the stages before the last; nil: PaperChunks
+	Nu         float64 // ν of the last stage, which has all rows; 0: 12
+	Runs       int     // p; 0: 10
+	Synthetic  int     // t in the stages before the last; 0: 10. The Problem's Points bound it.
+	Candidates int     // s, the candidates of stage 0; 0: 100
+	Alpha      float64 // α of the box for w; 0: 1.25
+	Starts     int     // starting points of each approximation; 0: 1
+	// Unite sends the points of all starts on, as in (5), not just those of the
+	// best. The starts share t between them.
+	Unite bool
+	// Fresh is the number of rows, drawn at random, that join the candidates of
+	// the last stage; 0: none. They let a large sample correct what small
+	// chunks could not know.
+	Fresh int
+}
+
+// A Chunk is the training rows of each run of a stage, and ν.
+type Chunk struct {
+	Rows int
+	Nu   float64
+}
+
+// PaperChunks are the stages of the paper's section 3 before its last.
+func PaperChunks() []Chunk { return []Chunk{{500, 1.4}, {1000, 1.6}, {2000, 3}, {4000, 6}} }
+
+func (c ChunkingSynthetic) withDefaults() ChunkingSynthetic {
+	if c.Chunks == nil {
+		c.Chunks = PaperChunks()
+	}
+	setDefault(&c.Nu, 12)
+	setDefault(&c.Runs, 10)
+	setDefault(&c.Synthetic, 10)
+	setDefault(&c.Candidates, 100)
+	setDefault(&c.Alpha, 1.25)
+	setDefault(&c.Starts, 1)
+	return c
+}
+
+func setDefault[T int | float64](v *T, value T) {
+	if *v == 0 {
+		*v = value
+	}
+}
+
+// A side is the work on one plane.
+type side struct {
+	class, rank int       // rank among the planes
+	points      int       // the most that its basis may have
+	candidates  []float64 // C; nil before stage 0
+	start       synthetic // the best approximation of the stage before
+	best        *classifier
+}
+
+// A synthetic is an approximation w f(Z) of a classifier's term.
+type synthetic struct {
+	z, w []float64
+	descent
+}
+
+// A run is what a run of a stage gives.
+type run struct {
+	full    *classifier // (b)
+	best    synthetic   // (c), the best of its starts
+	step    Step        // of that, with the γ of (b)
+	z       []float64   // the candidates for the next stage
+	reduced *classifier // (d), on z
+}
+
+// Reduce implements Reducer.
+func (c ChunkingSynthetic) Reduce(ctx context.Context, p *Problem) (*Result, error) {
+	s, err := newSample(p)
+	if err != nil {
+		return nil, err
+	}
+	c = c.withDefaults()
+	sides := make([]*side, len(s.planes))
+	for k, class := range s.planes {
+		sides[k] = &side{class: class, rank: k, points: p.Points / len(s.planes)}
+		if k < p.Points%len(s.planes) {
+			sides[k].points++
+		}
+	}
+	var chunks []Chunk
+	for _, chunk := range c.Chunks {
+		if chunk.Rows < len(s.live) {
+			chunks = append(chunks, chunk)
+		}
+	}
+	result := &Result{Features: len(p.Columns)}
+	for stage := 0; stage <= len(chunks); stage++ {
+		if stage < len(chunks) {
+			err = c.chunk(ctx, s, result, sides, stage, chunks[stage])
+		} else {
+			err = c.last(ctx, s, result, sides, stage)
+		}
+		if err != nil {
+			if ctx.Err() == nil || sides[len(sides)-1].best == nil {
+				return nil, err
+			}
+			result.Interrupted = true
+			break
+		}
+	}
+	result.assemble(sides)
+	return result, nil
+}
+
+// assemble puts the planes' bases side by side; a plane has coefficients for
+// its own points only.
+func (r *Result) assemble(sides []*side) {
+	for _, side := range sides {
+		r.Z = append(r.Z, side.best.z...)
+	}
+	r.Points = len(r.Z) / r.Features
+	from := 0
+	for _, side := range sides {
+		u := make([]float64, r.Points)
+		from += copy(u[from:], side.best.u)
+		r.Planes = append(r.Planes, Plane{Class: side.class, U: u, Gamma: side.best.gamma})
+	}
+}
+
+// chunk does a stage before the last: the runs of all planes, and their
+// coordination.
+func (c ChunkingSynthetic) chunk(ctx context.Context, s *sample, result *Result, sides []*side, stage int, chunk Chunk) error {
+	runs := make([]run, len(sides)*c.Runs)
+	tests := make([]int, len(runs))
+	err := s.parallel(ctx, len(runs), func(ctx context.Context, i int) error {
+		side := sides[i/c.Runs]
+		random := s.random(1, side.rank, stage, i%c.Runs)
+		chosen, others := s.split(random, side.class, chunk.Rows)
+		tests[i] = len(others)
+		train, test := s.take(chosen, side.class), s.take(others, side.class)
+		candidates := side.candidates
+		if candidates == nil {
+			candidates = s.draw(random, chosen, c.Candidates)
+		}
+		full, err := s.classify(ctx, train, test, candidates, chunk.Nu, 1)
+		if err != nil {
+			return err
+		}
+		runs[i], err = c.reduce(ctx, s, random, side.start, min(c.Synthetic, side.points), full, train, test, chunk.Nu)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for k, side := range sides {
+		mine := runs[k*c.Runs:][:c.Runs]
+		report := Stage{
+			Class: side.class, Stage: stage, Rows: chunk.Rows, Tests: tests[k*c.Runs], Runs: c.Runs, Nu: chunk.Nu,
+			Candidates: len(mine[0].full.u),
+		}
+		side.candidates = nil
+		first, best := 0, 0 // by the approximation, by the classifier on it
+		for i, r := range mine {
+			report.Classifier.add(r.full.step)
+			report.Approximation.add(r.step)
+			report.Reduced.add(r.reduced.step)
+			side.candidates = append(side.candidates, r.z...)
+			if r.step.better(mine[first].step) {
+				first = i
+			}
+			if r.reduced.step.better(mine[best].reduced.step) {
+				best = i
+			}
+		}
+		for _, step := range []*Step{&report.Classifier, &report.Approximation, &report.Reduced} {
+			step.divide(float64(c.Runs))
+		}
+		side.candidates = distinct(side.candidates, len(s.Columns))
+		side.start, side.best = mine[first].best, mine[best].reduced
+		s.report(result, report)
+	}
+	return nil
+}
+
+// last does the last stage, on all rows: (b), and if that has too many points,
+// (c) and (d) from several starting points, of which the one with the least
+// objective is taken.
+func (c ChunkingSynthetic) last(ctx context.Context, s *sample, result *Result, sides []*side, stage int) error {
+	var done []*classifier
+	var reports []Stage
+	for _, side := range sides {
+		train := s.take(s.live, side.class)
+		fresh := c.Fresh
+		if side.candidates == nil {
+			fresh = max(fresh, c.Candidates)
+		}
+		drawn := s.draw(s.random(1, side.rank, stage), s.live, fresh)
+		candidates := distinct(slices.Concat(side.candidates, drawn), len(s.Columns))
+		full, err := s.classify(ctx, train, rows{}, candidates, c.Nu, s.workers)
+		if err != nil {
+			return err
+		}
+		report := Stage{
+			Class: side.class, Stage: stage, Rows: len(s.live), Runs: 1, Nu: c.Nu,
+			Candidates: len(full.u), Classifier: full.step,
+		}
+		best := full.compact(len(s.Columns))
+		if len(best.u) > side.points {
+			runs := make([]run, c.Runs)
+			err := s.parallel(ctx, len(runs), func(ctx context.Context, i int) error {
+				start := side.start
+				if i > 0 {
+					start = synthetic{}
+				}
+				var err error
+				runs[i], err = c.reduce(ctx, s, s.random(1, side.rank, stage, 1+i), start, side.points, full, train, rows{}, c.Nu)
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			least := 0
+			for i := range runs {
+				if runs[i].reduced.objective < runs[least].reduced.objective {
+					least = i
+				}
+			}
+			best = runs[least].reduced
+			report.Runs = c.Runs
+			report.Approximation, report.Reduced = runs[least].step, best.step
+		}
+		done, reports = append(done, best), append(reports, report)
+	}
+	for k, side := range sides {
+		side.best = done[k]
+		s.report(result, reports[k])
+	}
+	return nil
+}
+
+// reduce does steps (c) and (d) of a run that has done (b).
+func (c ChunkingSynthetic) reduce(ctx context.Context, s *sample, random *rand.Rand, start synthetic, t int, full *classifier, train, test rows, nu float64) (run, error) {
+	n := len(s.Columns)
+	if c.Unite {
+		t = max(t/c.Starts, 1)
+	}
+	r := run{full: full}
+	support := full.compact(n)
+	if len(support.u) <= t {
+		r.best = synthetic{z: support.z, w: support.u, descent: descent{converged: true}}
+		r.z = support.z
+	} else {
+		program := newApproximation(s.Kernel, n, support.z, support.u, t)
+		for k := range c.Starts {
+			next := synthetic{z: slices.Clone(start.z), w: slices.Clone(start.w)}
+			if k > 0 || start.z == nil {
+				next = synthetic{}
+			}
+			next.fill(random, support, n, t)
+			next.descent = program.solve(ctx, next.w, next.z, c.Alpha)
+			if err := ctx.Err(); err != nil {
+				return run{}, err
+			}
+			if k == 0 || next.value < r.best.value {
+				r.best = next
+			}
+			if c.Unite {
+				r.z = distinct(append(r.z, next.z...), n)
+			}
+		}
+		if !c.Unite {
+			r.z = distinct(r.best.z, n)
+		}
+	}
+	var err error
+	r.step.Points = float64(len(r.best.w))
+	r.step.Error = math.Sqrt(max(r.best.value, 0))
+	if !r.best.converged {
+		r.step.Unconverged = 1
+	}
+	if r.step.Training, err = s.test(train, r.best.z, r.best.w, full.gamma); err != nil {
+		return run{}, err
+	}
+	if r.step.Testing, err = s.test(test, r.best.z, r.best.w, full.gamma); err != nil {
+		return run{}, err
+	}
+	r.reduced, err = s.classify(ctx, train, test, r.z, nu, 1)
+	return r, err
+}
+
+// fill makes t points of a start, with random ones of the support, and its
+// coefficients.
+func (a *synthetic) fill(random *rand.Rand, support *classifier, n, t int) {
+	have := min(len(a.w), t)
+	a.z, a.w = a.z[:have*n], a.w[:have]
+	for _, i := range random.Perm(len(support.u))[:t-have] {
+		a.z = append(a.z, support.z[i*n:][:n]...)
+		a.w = append(a.w, support.u[i])
+	}
+}
+
+// compact leaves out the points without a coefficient, or all but the first if
+// none has one.
+func (c *classifier) compact(n int) *classifier {
+	kept := *c
+	kept.z, kept.u = nil, nil
+	for i, u := range c.u {
+		if u != 0 || i == len(c.u)-1 && len(kept.u) == 0 {
+			kept.z = append(kept.z, c.z[i*n:][:n]...)
+			kept.u = append(kept.u, u)
+		}
+	}
+	return &kept
+}
+
+// split draws rows at random, each side of a plane in proportion, and as many
+// others, or all others if these are fewer.
+func (s *sample) split(random *rand.Rand, class, count int) (chosen, others []int) {
+	var sides [2][]int
+	for _, i := range s.live {
+		k := 0
+		if int(s.Codes[i]) == class {
+			k = 1
+		}
+		sides[k] = append(sides[k], i)
+	}
+	for k, share := range shares(sizes(sides[:]), count) {
+		rows := shuffled(random, sides[k])
+		chosen = append(chosen, rows[:share]...)
+		others = append(others, rows[share:min(2*share, len(rows))]...)
+	}
+	return chosen, others
+}
+
+// better compares by the test rows or, where there are none, by the others.
+func (s Step) better(than Step) bool {
+	if s.Testing != than.Testing {
+		return s.Testing > than.Testing
+	}
+	return s.Training > than.Training
+}
+
+func (s *Step) add(a Step) {
+	s.Points += a.Points
+	s.Training += a.Training
+	s.Testing += a.Testing
+	s.SupportVectors += a.SupportVectors
+	s.Unconverged += a.Unconverged
+	s.Error += a.Error
+}
+
+func (s *Step) divide(runs float64) {
+	s.Points /= runs
+	s.Training /= runs
+	s.Testing /= runs
+	s.SupportVectors /= runs
+	s.Error /= runs
+}

@@ -1,0 +1,237 @@
+package reduce
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+	"slices"
+)
+
+// Norm says in what a cluster's centre is nearest to its rows.
+type Norm int
+
+const (
+	// TwoNorm: squared Euclidean distances; the centre is the mean (Lloyd
+	// 1982).
+	TwoNorm Norm = iota
+	// OneNorm: sums of absolute differences, which de-emphasise outliers; the
+	// centre is the median of each feature (Fung 2003, algorithm 5.3.1).
+	OneNorm
+)
+
+// Clusters takes the centres of clusters for points. Each class is clustered by
+// itself and has centres in proportion to its rows, one at least while there
+// are as many points as classes.
+//
+// The first centres are rows drawn with a chance in proportion to their
+// distance from those drawn before (k-means++; Arthur and Vassilvitskii 2007).
+// Then rows go to their nearest centre (the first of equals) and centres to the
+// middle of their rows, in turn, until no row changes its centre: the sum of
+// distances falls at each turn and can take finitely many values. After 300
+// turns it stops all the same, and the report counts it as unconverged. A turn
+// costs m·t·n.
+type Clusters struct {
+	Norm Norm
+	Nu   float64 // ν of the 1-norm program for the coefficients
+}
+
+const maxTurns = 300
+
+// Reduce implements Reducer.
+func (r Clusters) Reduce(ctx context.Context, p *Problem) (*Result, error) {
+	s, err := newSample(p)
+	if err != nil {
+		return nil, err
+	}
+	var z []float64
+	unconverged := 0
+	classes := s.strata()
+	for k, count := range shares(sizes(classes), p.Points) {
+		if count == 0 {
+			continue
+		}
+		c := newClustering(s, r.Norm, classes[k])
+		c.seed(s.random(2, k), count)
+		converged, err := c.run(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if !converged {
+			unconverged++
+		}
+		z = append(z, c.z...)
+	}
+	return s.given(ctx, distinct(z, len(p.Columns)), r.Nu, unconverged)
+}
+
+// A clustering is the clusters of some rows.
+type clustering struct {
+	*sample
+	norm    Norm
+	rows    rows
+	z       []float64 // centres, t×n
+	nearest []int32   // each row's centre
+	away    []float64 // each row's distance from it
+}
+
+func newClustering(s *sample, norm Norm, which []int) *clustering {
+	c := &clustering{sample: s, norm: norm, rows: s.take(which, 0)}
+	c.nearest, c.away = make([]int32, len(which)), make([]float64, len(which))
+	for i := range c.away {
+		c.away[i] = math.Inf(1)
+	}
+	return c
+}
+
+func (c *clustering) weight(i int) float64 {
+	if c.rows.weights == nil {
+		return 1
+	}
+	return c.rows.weights[i]
+}
+
+// seed draws up to count centres.
+func (c *clustering) seed(random *rand.Rand, count int) {
+	chance := func(i int) float64 {
+		if len(c.z) == 0 {
+			return c.weight(i)
+		}
+		return c.weight(i) * c.away[i]
+	}
+	for range count {
+		total := 0.0
+		for i := range c.away {
+			total += chance(i)
+		}
+		if !(total > 0) {
+			return // there are no more points than centres
+		}
+		left := random.Float64() * total
+		chosen := -1
+		for i := range c.away {
+			if x := chance(i); x > 0 {
+				chosen = i
+				if left -= x; left < 0 {
+					break
+				}
+			}
+		}
+		for _, column := range c.rows.columns {
+			c.z = append(c.z, column.At(chosen))
+		}
+		c.assign(len(c.z)/len(c.rows.columns) - 1)
+	}
+}
+
+// assign moves rows to those of the centres from the given one on that are
+// nearer than what they have, and says whether any row has moved.
+func (c *clustering) assign(from int) bool {
+	const tile = 256
+	n, m := len(c.rows.columns), len(c.nearest)
+	tiles := (m + tile - 1) / tile
+	moved := make([]bool, tiles)
+	c.parallel(context.Background(), tiles, func(_ context.Context, k int) error {
+		first := k * tile
+		rows := min(tile, m-first)
+		x := make([]float64, n*rows)
+		for j, column := range c.rows.columns {
+			column.Copy(x[j*rows:][:rows], first)
+		}
+		distance := make([]float64, rows)
+		for l := from; l*n < len(c.z); l++ {
+			clear(distance)
+			for j, zj := range c.z[l*n:][:n] {
+				if c.norm == OneNorm {
+					for i, xi := range x[j*rows:][:rows] {
+						distance[i] += math.Abs(xi - zj)
+					}
+					continue
+				}
+				for i, xi := range x[j*rows:][:rows] {
+					distance[i] = math.FMA(xi-zj, xi-zj, distance[i])
+				}
+			}
+			for i, d := range distance {
+				if d < c.away[first+i] {
+					moved[k] = moved[k] || c.nearest[first+i] != int32(l)
+					c.away[first+i], c.nearest[first+i] = d, int32(l)
+				}
+			}
+		}
+		return nil
+	})
+	return slices.Contains(moved, true)
+}
+
+// run takes turns until no row moves.
+func (c *clustering) run(ctx context.Context) (converged bool, err error) {
+	for range maxTurns {
+		if err := ctx.Err(); err != nil {
+			return false, err
+		}
+		c.centre()
+		before := slices.Clone(c.nearest)
+		for i := range c.away {
+			c.away[i] = math.Inf(1)
+		}
+		c.assign(0)
+		if slices.Equal(before, c.nearest) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// centre moves the centres to the middle of their rows. One that has none stays
+// where it is.
+func (c *clustering) centre() {
+	n, t := len(c.rows.columns), len(c.z)/len(c.rows.columns)
+	members := make([][]int, t)
+	weights := make([]float64, t)
+	for i, l := range c.nearest {
+		members[l] = append(members[l], i)
+		weights[l] += c.weight(i)
+	}
+	c.parallel(context.Background(), n, func(_ context.Context, j int) error {
+		x := make([]float64, len(c.nearest))
+		c.rows.columns[j].Copy(x, 0)
+		for l, rows := range members {
+			switch {
+			case len(rows) == 0:
+			case c.norm == OneNorm:
+				c.z[l*n+j] = c.median(x, rows, weights[l])
+			default:
+				// About the old centre, so that a mean far from zero keeps its
+				// digits.
+				old, sum := c.z[l*n+j], 0.0
+				for _, i := range rows {
+					sum = math.FMA(c.weight(i), x[i]-old, sum)
+				}
+				c.z[l*n+j] = old + sum/weights[l]
+			}
+		}
+		return nil
+	})
+}
+
+// median is the least of the rows' numbers that has half of their weight at or
+// below it.
+func (c *clustering) median(x []float64, rows []int, weight float64) float64 {
+	order := slices.Clone(rows)
+	slices.SortFunc(order, func(a, b int) int {
+		switch {
+		case x[a] < x[b]:
+			return -1
+		case x[a] > x[b]:
+			return 1
+		}
+		return a - b
+	})
+	below := 0.0
+	for _, i := range order {
+		if below += c.weight(i); 2*below >= weight {
+			return x[i]
+		}
+	}
+	return x[order[len(order)-1]]
+}

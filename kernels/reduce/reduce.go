@@ -1,0 +1,334 @@
+package reduce
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+
+	"golang.org/x/sync/errgroup"
+
+	"streamd/incremental/gram"
+	"streamd/kernels"
+	"streamd/kernels/lp"
+)
+
+// A Problem is a sample of labelled rows, and the basis that is wanted for it.
+type Problem struct {
+	Columns []gram.Column // n columns of m finite numbers
+	Codes   []int32       // m classes, from 0 to Classes−1
+	Classes int
+	// Weights holds m finite numbers ≥ 0; nil: all are 1. A row of weight 0 is
+	// as if absent. Weights multiply the errors of the 1-norm program and count
+	// in centres and in correctness; subsets are drawn without regard to them.
+	Weights []float64
+
+	Kernel kernels.Kernel
+	Points int // t ≥ 1: the basis has no more, but may have fewer
+	Seed   uint64
+
+	// Workers is the number of goroutines; 0: GOMAXPROCS. The result does not
+	// depend on it.
+	Workers int
+	// Progress, if any, is called with each stage's report when the stage is
+	// done, on the goroutine of Reduce.
+	Progress func(Stage)
+}
+
+// A Reducer chooses a basis. It is a value and may be shared.
+type Reducer interface {
+	// Reduce gives a basis of 1 to p.Points points and a classifier on it. The
+	// result is a function of the reducer and the problem, its Seed and the
+	// order of its rows included.
+	//
+	// When ctx is done before there is any classifier, Reduce gives ctx's error;
+	// when it is done later, the best one so far, marked as Interrupted. Fewer
+	// than two classes with rows of positive weight, or fewer points than
+	// planes, are an error.
+	Reduce(ctx context.Context, p *Problem) (*Result, error)
+}
+
+// A Result is a basis with classifiers.
+type Result struct {
+	Features int       // n
+	Points   int       // t
+	Z        []float64 // t×n, point by point; no two are the same
+	Planes   []Plane   // see the package's comment
+	Stages   []Stage   // the report
+	// Interrupted says that the context ended the work before the last stage.
+	Interrupted bool
+}
+
+// A Plane is the classifier of one class against the rest: a row x is on its
+// class's side where K(x, Z)u − γ ≥ 0.
+type Plane struct {
+	Class int
+	U     []float64 // t
+	Gamma float64
+}
+
+// A Stage reports on one stage of one plane. The figures of a step are means
+// over the runs of the stage.
+type Stage struct {
+	Class         int     // the plane's
+	Stage         int     // 0, 1, …
+	Rows          int     // training rows of each run
+	Tests         int     // rows of each run that the correctness Testing is of
+	Runs          int     //
+	Nu            float64 // ν of the programs
+	Candidates    int     // points that the classifier (b) could choose from
+	Classifier    Step    // (b), LP(Y, C); not reported where the points are given
+	Approximation Step    // (c), NLP(u, C, t); none where (b) had no more than t points
+	Reduced       Step    // (d), LP(Y, Z)
+}
+
+// A Step is one step of a stage. Correctness is a share, from 0 to 1.
+type Step struct {
+	Points         float64 // that have a coefficient other than 0
+	Training       float64 // correctness on the training rows
+	Testing        float64 // and on the test rows
+	SupportVectors float64 // training rows with a positive dual variable
+	// Unconverged is the number of programs that ran into a limit.
+	Unconverged int
+	// Error is ‖u f(C) − w f(Z)‖/‖u f(C)‖, for an approximation.
+	Error float64
+}
+
+// ErrClasses is returned when fewer than two classes have rows.
+var ErrClasses = errors.New("a basis needs rows of two classes or more")
+
+// A sample is a Problem that has been checked.
+type sample struct {
+	*Problem
+	live    []int // rows of positive weight
+	planes  []int // the positive class of each plane
+	workers int
+}
+
+func newSample(p *Problem) (*sample, error) {
+	s := &sample{Problem: p, workers: p.Workers}
+	if s.workers <= 0 {
+		s.workers = runtime.GOMAXPROCS(0)
+	}
+	m := len(p.Codes)
+	if p.Weights != nil && len(p.Weights) != m {
+		panic(fmt.Sprintf("reduce: %d weights for %d rows", len(p.Weights), m))
+	}
+	for j, c := range p.Columns {
+		if c.Len() != m {
+			panic(fmt.Sprintf("reduce: column %d has %d of %d rows", j, c.Len(), m))
+		}
+	}
+	if len(p.Columns) == 0 {
+		return nil, errors.New("a basis needs rows of one feature or more")
+	}
+	rows := make([]int, p.Classes)
+	for i, code := range p.Codes {
+		if p.Weights == nil || p.Weights[i] > 0 {
+			s.live = append(s.live, i)
+			rows[code]++
+		}
+	}
+	present := 0
+	for class, count := range rows {
+		if count > 0 {
+			present++
+			s.planes = append(s.planes, class)
+		}
+	}
+	if present < 2 {
+		return nil, ErrClasses
+	}
+	if present == 2 {
+		s.planes = s.planes[1:]
+	}
+	if p.Points < len(s.planes) {
+		return nil, fmt.Errorf("a basis of %d points is too small for %d planes: one point for each is the least", p.Points, len(s.planes))
+	}
+	return s, nil
+}
+
+// random is the source of the numbered draws: streams of different numbers are
+// independent.
+func (s *sample) random(numbers ...int) *rand.Rand {
+	stream := uint64(0)
+	for _, k := range numbers {
+		stream = stream<<16 | uint64(k)
+	}
+	return rand.New(rand.NewPCG(s.Seed, stream))
+}
+
+// parallel runs do for 0 to n−1 on the sample's workers.
+func (s *sample) parallel(ctx context.Context, n int, do func(ctx context.Context, i int) error) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(s.workers)
+	for i := range n {
+		group.Go(func() error {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			return do(ctx, i)
+		})
+	}
+	return group.Wait()
+}
+
+// point appends row i to z.
+func (s *sample) point(z []float64, i int) []float64 {
+	for _, c := range s.Columns {
+		z = append(z, c.At(i))
+	}
+	return z
+}
+
+// rows are some rows of the sample with their sides of a plane.
+type rows struct {
+	columns []gram.Column
+	d       []float64 // ±1
+	weights []float64 // nil: 1 each
+}
+
+// take copies rows and gives them sides; it does not copy all of them.
+func (s *sample) take(which []int, class int) rows {
+	var r rows
+	if len(which) == len(s.Codes) {
+		r.columns = s.Columns
+	} else {
+		m := len(which)
+		numbers := make([]float64, m*len(s.Columns))
+		for j, c := range s.Columns {
+			v := numbers[j*m:][:m:m]
+			for k, i := range which {
+				v[k] = c.At(i)
+			}
+			r.columns = append(r.columns, gram.ColumnOf(v))
+		}
+	}
+	r.d = make([]float64, len(which))
+	if s.Weights != nil {
+		r.weights = make([]float64, len(which))
+	}
+	for k, i := range which {
+		r.d[k] = -1
+		if int(s.Codes[i]) == class {
+			r.d[k] = 1
+		}
+		if s.Weights != nil {
+			r.weights[k] = s.Weights[i]
+		}
+	}
+	return r
+}
+
+// A classifier is K(x, Z)u − γ.
+type classifier struct {
+	z, u      []float64
+	gamma     float64
+	objective float64 // of the program that gave it
+	step      Step
+}
+
+// classify solves LP(r, Z), the 1-norm program (1), and reports how it went.
+func (s *sample) classify(ctx context.Context, r, tests rows, z []float64, nu float64, workers int) (*classifier, error) {
+	k, err := s.coordinates(r, z)
+	if err != nil {
+		return nil, err
+	}
+	program := lp.Program{Columns: k, D: r.d, Nu: nu, Costs: r.weights}
+	solution, err := program.Solve(ctx, workers)
+	if err != nil && !(errors.Is(err, lp.ErrNotConverged) && solution != nil) {
+		return nil, fmt.Errorf("LP of %d rows and %d points: %w", len(r.d), len(k), err)
+	}
+	c := &classifier{z: z, u: solution.U, gamma: solution.Gamma, objective: solution.Objective}
+	if err != nil {
+		c.step.Unconverged = 1
+	}
+	for _, u := range c.u {
+		if u != 0 {
+			c.step.Points++
+		}
+	}
+	c.step.SupportVectors = float64(solution.SupportVectors())
+	c.step.Training = correctness(k, r, c.u, c.gamma)
+	c.step.Testing, err = s.test(tests, z, c.u, c.gamma)
+	return c, err
+}
+
+func (s *sample) coordinates(r rows, z []float64) ([]gram.Column, error) {
+	m, err := kernels.NewMap(s.Kernel, len(s.Columns), z)
+	if err != nil {
+		return nil, err
+	}
+	return kernels.NewMapper(m).Map(r.columns), nil
+}
+
+// test is the correctness of a classifier on rows; 0 if there are none.
+func (s *sample) test(r rows, z, u []float64, gamma float64) (float64, error) {
+	if len(r.d) == 0 {
+		return 0, nil
+	}
+	k, err := s.coordinates(r, z)
+	if err != nil {
+		return 0, err
+	}
+	return correctness(k, r, u, gamma), nil
+}
+
+// correctness is the share of the weight of the rows, with coordinates k, that
+// are on their side.
+func correctness(k []gram.Column, r rows, u []float64, gamma float64) float64 {
+	var right, all float64
+	values := make([]float64, 256)
+	column := make([]float64, len(values))
+	for from := 0; from < len(r.d); from += len(values) {
+		v := values[:min(len(values), len(r.d)-from)]
+		for i := range v {
+			v[i] = -gamma
+		}
+		for j, uj := range u {
+			if uj != 0 {
+				x := column[:len(v)]
+				k[j].Copy(x, from)
+				axpy(uj, x, v)
+			}
+		}
+		for i, value := range v {
+			weight := 1.0
+			if r.weights != nil {
+				weight = r.weights[from+i]
+			}
+			all += weight
+			if value >= 0 == (r.d[from+i] > 0) {
+				right += weight
+			}
+		}
+	}
+	return right / all
+}
+
+// given is the result for points that are chosen once and for all: the 1-norm
+// program on all rows gives each plane its classifier. unconverged counts what
+// ran into a limit in choosing them.
+func (s *sample) given(ctx context.Context, z []float64, nu float64, unconverged int) (*Result, error) {
+	t := len(z) / len(s.Columns)
+	result := &Result{Features: len(s.Columns), Points: t, Z: z}
+	for _, class := range s.planes {
+		r := s.take(s.live, class)
+		c, err := s.classify(ctx, r, rows{}, z, nu, s.workers)
+		if err != nil {
+			return nil, err
+		}
+		result.Planes = append(result.Planes, Plane{Class: class, U: c.u, Gamma: c.gamma})
+		c.step.Unconverged += unconverged
+		s.report(result, Stage{Class: class, Rows: len(s.live), Runs: 1, Nu: nu, Candidates: t, Reduced: c.step})
+	}
+	return result, nil
+}
+
+func (s *sample) report(r *Result, stage Stage) {
+	r.Stages = append(r.Stages, stage)
+	if s.Progress != nil {
+		s.Progress(stage)
+	}
+}

@@ -1,0 +1,352 @@
+package reduce
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"streamd/incremental/gram"
+	"streamd/kernels"
+)
+
+// everyReducer is what the suite is run on.
+var everyReducer = map[string]Reducer{
+	"random":      Subset{Nu: 1},
+	"stratified":  Subset{Stratified: true, Nu: 1},
+	"k-means":     Clusters{Nu: 1},
+	"k-median":    Clusters{Norm: OneNorm, Nu: 1},
+	"cs":          ChunkingSynthetic{Chunks: []Chunk{{60, 1}, {120, 1}}, Nu: 1, Runs: 3, Synthetic: 5, Candidates: 30},
+	"cs, (5)":     ChunkingSynthetic{Chunks: []Chunk{{60, 1}, {120, 1}}, Nu: 1, Runs: 3, Candidates: 30, Starts: 2, Unite: true},
+	"cs, fresh":   ChunkingSynthetic{Chunks: []Chunk{{60, 1}}, Nu: 10, Runs: 2, Candidates: 30, Starts: 2, Fresh: 50},
+	"cs, a stage": ChunkingSynthetic{Chunks: []Chunk{}, Nu: 1, Runs: 2},
+}
+
+// blobs is a problem of classes that lie around two centres each, so that no
+// plane of the features separates them.
+func blobs(r *rand.Rand, classes, m int) *Problem {
+	x, y := make([]float32, m), make([]float64, m)
+	p := &Problem{Classes: classes, Codes: make([]int32, m), Points: 12, Kernel: gaussian(0.3), Seed: 5, Workers: 2}
+	for i := range m {
+		place := r.IntN(2 * classes)
+		angle := math.Pi * float64(place) / float64(classes)
+		x[i] = float32(4*math.Cos(angle) + 0.5*r.NormFloat64())
+		y[i] = 4*math.Sin(angle) + 0.5*r.NormFloat64()
+		p.Codes[i] = int32(place % classes)
+	}
+	p.Columns = []gram.Column{gram.ColumnOf(x), gram.ColumnOf(y)}
+	return p
+}
+
+// decide gives the class of row i: of the greatest decision value, or by the
+// side of the only plane.
+func decide(r *Result, p *Problem, i int) int {
+	best, class := math.Inf(-1), -1
+	var x []float64
+	for _, c := range p.Columns {
+		x = append(x, c.At(i))
+	}
+	for _, plane := range r.Planes {
+		v := -plane.Gamma
+		for j, u := range plane.U {
+			v += u * p.Kernel.Value(p.Kernel.Argument(x, r.Z[j*r.Features:][:r.Features]))
+		}
+		if len(r.Planes) == 1 {
+			if v >= 0 {
+				return plane.Class
+			}
+			return 1 - plane.Class
+		}
+		if v > best {
+			best, class = v, plane.Class
+		}
+	}
+	return class
+}
+
+// Every reducer gives a basis that fits and a classifier that works, whatever
+// the number of workers, and reports each stage as it is done.
+func TestReducers(t *testing.T) {
+	for name, reducer := range everyReducer {
+		t.Run(name, func(t *testing.T) {
+			for _, classes := range []int{2, 3} {
+				p := blobs(rand.New(rand.NewPCG(1, 1)), classes, 400)
+				var stages []Stage
+				p.Progress = func(s Stage) { stages = append(stages, s) }
+				r, err := reducer.Reduce(context.Background(), p)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if r.Points < 1 || r.Points > p.Points || r.Features != 2 || len(r.Z) != r.Points*r.Features {
+					t.Fatalf("%d points of %d features in %d numbers", r.Points, r.Features, len(r.Z))
+				}
+				if len(distinct(r.Z, 2)) != len(r.Z) && len(r.Planes) == 1 {
+					t.Errorf("points occur more than once in %v", r.Z)
+				}
+				if want := max(classes, 1); len(r.Planes) != want && !(classes == 2 && len(r.Planes) == 1 && r.Planes[0].Class == 1) {
+					t.Fatalf("%d planes for %d classes", len(r.Planes), classes)
+				}
+				right := 0
+				for i, code := range p.Codes {
+					if decide(r, p, i) == int(code) {
+						right++
+					}
+				}
+				if share := float64(right) / float64(len(p.Codes)); share < 0.95 {
+					t.Errorf("%d classes: %.1f %% are right", classes, 100*share)
+				}
+				if len(stages) == 0 || !reflect.DeepEqual(stages, r.Stages) {
+					t.Errorf("progress says %v, the report %v", stages, r.Stages)
+				}
+				for _, s := range stages {
+					for _, step := range []Step{s.Classifier, s.Approximation, s.Reduced} {
+						if step.Unconverged > 0 {
+							t.Errorf("stage %d: %d programs ran into a limit", s.Stage, step.Unconverged)
+						}
+					}
+				}
+				for _, workers := range []int{1, 7} {
+					p.Workers, p.Progress = workers, nil
+					again, err := reducer.Reduce(context.Background(), p)
+					if err != nil || !reflect.DeepEqual(again, r) {
+						t.Errorf("%d workers: another result, %v", workers, err)
+					}
+				}
+				p.Seed++
+				if other, err := reducer.Reduce(context.Background(), p); err != nil || reflect.DeepEqual(other.Z, r.Z) {
+					t.Errorf("another seed: the same basis, or %v", err)
+				}
+			}
+		})
+	}
+}
+
+// Rows of weight 0 are as if absent.
+func TestRowsOfNoWeight(t *testing.T) {
+	for name, reducer := range everyReducer {
+		p := blobs(rand.New(rand.NewPCG(2, 2)), 2, 150)
+		want, err := reducer.Reduce(context.Background(), p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		q := blobs(rand.New(rand.NewPCG(2, 2)), 2, 150)
+		for j, c := range q.Columns {
+			v := make([]float64, 0, 300)
+			for i := range 150 {
+				v = append(v, c.At(i), 1e6)
+			}
+			q.Columns[j] = gram.ColumnOf(v)
+		}
+		codes := q.Codes
+		q.Codes = nil
+		for _, code := range codes {
+			q.Codes = append(q.Codes, code, 1-code)
+			q.Weights = append(q.Weights, 1, 0)
+		}
+		got, err := reducer.Reduce(context.Background(), q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(got.Z, want.Z) {
+			t.Errorf("%s: rows of weight 0 change the basis", name)
+		}
+		for j, u := range got.Planes[0].U {
+			if math.Abs(u-want.Planes[0].U[j]) > 1e-6*(1+math.Abs(u)) {
+				t.Errorf("%s: rows of weight 0 change coefficient %d from %v to %v", name, j, want.Planes[0].U[j], u)
+			}
+		}
+	}
+}
+
+// Fewer distinct points than wanted give a smaller basis, and every form of
+// kernel works.
+func TestFewPointsAndOtherKernels(t *testing.T) {
+	polynomial, err := kernels.Polynomial(1, 1, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, reducer := range everyReducer {
+		for _, kernel := range []kernels.Kernel{kernels.Linear(), polynomial, gaussian(1)} {
+			p := &Problem{Classes: 2, Points: 12, Kernel: kernel}
+			var x []int8
+			for i := range 200 {
+				x = append(x, int8(i%4))
+				p.Codes = append(p.Codes, int32(i%4/2))
+			}
+			p.Columns = []gram.Column{gram.ColumnOf(x)}
+			r, err := reducer.Reduce(context.Background(), p)
+			if err != nil {
+				t.Fatalf("%s, %v: %v", name, kernel, err)
+			}
+			if r.Points > 4 {
+				t.Errorf("%s, %v: %d points of 4 distinct rows", name, kernel, r.Points)
+			}
+			for i, code := range p.Codes {
+				if decide(r, p, i) != int(code) {
+					t.Errorf("%s, %v: row %d is on the wrong side", name, kernel, i)
+					break
+				}
+			}
+		}
+	}
+}
+
+func TestProblemsThatAreRefused(t *testing.T) {
+	one := []gram.Column{gram.ColumnOf([]float64{1, 2, 3})}
+	for name, reducer := range everyReducer {
+		for what, p := range map[string]*Problem{
+			"no rows":          {Classes: 2, Points: 3, Columns: []gram.Column{gram.ColumnOf([]float64{})}},
+			"one class":        {Classes: 2, Points: 3, Columns: one, Codes: []int32{1, 1, 1}},
+			"one with weights": {Classes: 2, Points: 3, Columns: one, Codes: []int32{1, 0, 1}, Weights: []float64{1, 0, 2}},
+			"no points":        {Classes: 2, Points: 0, Columns: one, Codes: []int32{1, 0, 1}},
+			"too few points":   {Classes: 3, Points: 2, Columns: one, Codes: []int32{1, 0, 2}},
+			"no features":      {Classes: 2, Points: 3, Codes: []int32{1, 0, 2}[:2]},
+			"a number that is none": {Classes: 2, Points: 3, Codes: []int32{1, 0, 1}, Kernel: gaussian(1),
+				Columns: []gram.Column{gram.ColumnOf([]float64{1, math.NaN(), 3})}},
+		} {
+			if r, err := reducer.Reduce(context.Background(), p); err == nil {
+				t.Errorf("%s: %s gives a basis %v", name, what, r.Z)
+			}
+		}
+	}
+}
+
+// A context that is done at once gives its error; one that ends later, the best
+// so far.
+func TestInterruption(t *testing.T) {
+	for name, reducer := range everyReducer {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		if _, err := reducer.Reduce(ctx, blobs(rand.New(rand.NewPCG(3, 3)), 2, 300)); !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: done at once: %v", name, err)
+		}
+	}
+	for _, after := range []int{1, 2} {
+		p := blobs(rand.New(rand.NewPCG(3, 3)), 2, 300)
+		ctx, cancel := context.WithCancel(context.Background())
+		p.Progress = func(s Stage) {
+			if s.Stage == after-1 {
+				cancel()
+			}
+		}
+		r, err := everyReducer["cs"].Reduce(ctx, p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !r.Interrupted || len(r.Stages) != after || r.Points < 1 || r.Points > 5 {
+			t.Errorf("interrupted after %d stages: %d reported, %d points, %t", after, len(r.Stages), r.Points, r.Interrupted)
+		}
+		if share := correct(t, r, p.Kernel, p); share < 0.9 {
+			t.Errorf("interrupted after %d stages: %.1f %% right", after, 100*share)
+		}
+	}
+}
+
+func TestSharesAddUp(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		sizes := rapid.SliceOfN(rapid.IntRange(1, 50), 1, 8).Draw(t, "sizes")
+		total := rapid.IntRange(0, 120).Draw(t, "total")
+		counts := shares(sizes, total)
+		all, given := 0, 0
+		for k, size := range sizes {
+			all += size
+			given += counts[k]
+			if counts[k] < 0 || counts[k] > size {
+				t.Fatalf("%d of %d", counts[k], size)
+			}
+			if total >= len(sizes) && counts[k] == 0 {
+				t.Fatalf("%v of %v for %d: one has none", counts, sizes, total)
+			}
+		}
+		if given != min(total, all) {
+			t.Fatalf("%v of %v for %d", counts, sizes, total)
+		}
+	})
+	if got := shares([]int{10, 80, 10}, 10); !slices.Equal(got, []int{1, 8, 1}) {
+		t.Errorf("10 of 10, 80, 10 are %v", got)
+	}
+}
+
+// The turns of clustering end where neither step lowers the sum of distances:
+// every row is at its nearest centre, and every centre is in the middle of its
+// rows.
+func TestClustersAreStationary(t *testing.T) {
+	r := rand.New(rand.NewPCG(4, 4))
+	p := blobs(r, 2, 300)
+	for i := range p.Codes {
+		p.Weights = append(p.Weights, float64(r.IntN(3)+1))
+		_ = i
+	}
+	for _, norm := range []Norm{TwoNorm, OneNorm} {
+		s, err := newSample(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := newClustering(s, norm, s.live)
+		c.seed(s.random(9), 7)
+		if converged, err := c.run(context.Background()); err != nil || !converged {
+			t.Fatal("no end", err)
+		}
+		for i := range c.nearest {
+			for l := range 7 {
+				d := 0.0
+				for j := range 2 {
+					e := math.Abs(p.Columns[j].At(i) - c.z[2*l+j])
+					if norm == TwoNorm {
+						e *= e
+					}
+					d += e
+				}
+				if d < c.away[i]*(1-1e-12) {
+					t.Fatalf("norm %d: row %d is nearer to centre %d than to its own", norm, i, l)
+				}
+			}
+		}
+		for l := range 7 {
+			for j := range 2 {
+				var pull, all float64
+				for i, nearest := range c.nearest {
+					if nearest == int32(l) {
+						d := p.Columns[j].At(i) - c.z[2*l+j]
+						if norm == TwoNorm {
+							pull += p.Weights[i] * d
+						} else if d != 0 {
+							pull += p.Weights[i] * math.Copysign(1, d)
+						}
+						all += p.Weights[i]
+					}
+				}
+				// A median may have the weight of the rows that it equals out of
+				// balance.
+				allowed := 1e-9 * all
+				if norm == OneNorm {
+					allowed = 3
+				}
+				if all == 0 || math.Abs(pull) > allowed {
+					t.Errorf("norm %d: centre %d is pulled by %v along feature %d, weight %v", norm, l, pull, j, all)
+				}
+			}
+		}
+	}
+}
+
+// Ties and duplicates of the seeding: centres are distinct rows.
+func TestSeedsAreDistinct(t *testing.T) {
+	p := &Problem{Classes: 2, Columns: []gram.Column{gram.ColumnOf([]int8{1, 1, 1, 2, 2, 3})}, Codes: []int32{0, 0, 0, 1, 1, 1}, Points: 6}
+	s, err := newSample(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newClustering(s, TwoNorm, s.live)
+	c.seed(s.random(1), 6)
+	slices.Sort(c.z)
+	if fmt.Sprint(c.z) != "[1 2 3]" {
+		t.Errorf("the centres are %v", c.z)
+	}
+}

@@ -71,7 +71,7 @@ type Options struct {
 	// Multipliers say for how many rows of its class a row stands, u_c; a
 	// class that is not named has 1.
 	Multipliers map[string]float64
-	// Iterations limits the Newton steps of a plane; 0 means 100.
+	// Iterations limits the Newton steps of a plane; 0 means 500.
 	Iterations int
 	// Workers bounds the goroutines at work on Blocks; 0 means GOMAXPROCS.
 	Workers int
@@ -111,7 +111,7 @@ func (e *LimitError) Error() string {
 // errRange is returned where sums of the rows leave the range of package exact.
 var errRange = errors.New("the rows' sums are out of range: standardise the features")
 
-const defaultIterations = 100
+const defaultIterations = 500
 
 // Refine moves the planes of a model to where they minimise the package's
 // objective on rows, beginning where they are. The model's options say what ν,

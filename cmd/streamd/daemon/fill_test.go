@@ -1,0 +1,216 @@
+package daemon
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"streamd/incremental"
+	"streamd/incremental/sample"
+	"streamd/ingest/wire"
+)
+
+// rowsAndFolds are the digests of the view of the sample, once it has all rows,
+// and of each fold.
+func (i *instance) rowsAndFolds() (view *sample.View, digests []string) {
+	i.t.Helper()
+	ctx, cancel := context.WithTimeout(i.t.Context(), patience)
+	defer cancel()
+	for {
+		s, err := i.sampled(ctx)
+		if err != nil {
+			i.t.Fatal(err)
+		}
+		if view = s.View(); view.Complete() {
+			break
+		}
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-ctx.Done():
+			i.t.Fatalf("%d blocks still lack rows", view.Lacking)
+		}
+	}
+	digest := view.Digest()
+	digests = append(digests, hex.EncodeToString(digest[:]))
+	folds, err := inLoop(ctx, i.Daemon, func() (out []string, _ error) {
+		for _, s := range i.live.folds {
+			out = append(out, digestOf(s))
+		}
+		return out, nil
+	})
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	return view, append(digests, folds...)
+}
+
+// undisturbed are the digests of a daemon that has had these messages only.
+func undisturbed(t *testing.T, flags map[string]string, messages ...message) string {
+	t.Helper()
+	name := topic(t, 1)
+	produce(t, name, messages...)
+	d := start(t, name, filepath.Join(t.TempDir(), "streamd.db"), flags)
+	d.waitForOffsets(int64(len(messages)))
+	_, digests := d.rowsAndFolds()
+	d.stop()
+	return fmt.Sprint(digests)
+}
+
+// The sample and the folds are those of the live blocks, bit for bit: after
+// restarts in the middle, after blocks have come and gone in so large a number
+// that rows had to be read from the log again, and with rows and a seed that
+// another configuration begins with.
+func TestSampleIsAFunctionOfTheLiveSet(t *testing.T) {
+	const blocks, staying = 80, 12
+	payloads, _ := ndcBlocks(t, blocks)
+	contentType := wire.Arrow.ContentType()
+	stay := func() (out []message) {
+		for i := range staying {
+			out = append(out, message{value: payloads[i*blocks/staying], contentType: contentType})
+		}
+		return out
+	}()
+	stays := map[int]bool{}
+	for i := range staying {
+		stays[i*blocks/staying] = true
+	}
+	for _, flags := range []map[string]string{
+		{"sample.rows": "150"},
+		{"sample.rows": "100", "sample.balanced": "true", "model.folds": "3"},
+		{"sample.rows": "1000000", "sample.seed": "-4"}, // all live rows
+	} {
+		t.Run(fmt.Sprint(flags), func(t *testing.T) {
+			want := undisturbed(t, flags, stay...)
+
+			r := rand.New(rand.NewPCG(31, 1))
+			name := topic(t, 3)
+			file := filepath.Join(t.TempDir(), "streamd.db")
+			var messages []message
+			var gone []string
+			var next [3]int64
+			for _, b := range r.Perm(blocks) {
+				p := r.IntN(3)
+				messages = append(messages, message{partition: p, value: payloads[b], contentType: contentType})
+				if !stays[b] {
+					gone = append(gone, incremental.Position{Topic: name, Partition: p, Offset: next[p]}.String())
+				}
+				next[p]++
+			}
+			produce(t, name, messages[:blocks/2]...)
+			// The first half without a sample and folds, as in a file of old.
+			d := start(t, name, file, map[string]string{"sample.rows": "0", "model.folds": "0"})
+			d.waitForOffsets(blocks / 2)
+			d.stop()
+			other := maps.Clone(flags)
+			other["sample.seed"] = "77"
+			d = start(t, name, file, other)
+			d.rowsAndFolds()
+			d.stop()
+			d = start(t, name, file, flags)
+			produce(t, name, messages[blocks/2:]...)
+			d.waitForOffsets(blocks)
+			for i, id := range gone {
+				d.retire(id)
+				if i == len(gone)/2 {
+					d.rowsAndFolds()
+					d.stop()
+					d = start(t, name, file, flags)
+				}
+			}
+			_, digests := d.rowsAndFolds()
+			if got := fmt.Sprint(digests); got != want {
+				t.Errorf("sample and folds\n%s, want\n%s", got, want)
+			}
+			d.stop()
+			d = start(t, name, file, flags)
+			_, digests = d.rowsAndFolds()
+			if got := fmt.Sprint(digests); got != want {
+				t.Errorf("after a restart: sample and folds\n%s, want\n%s", got, want)
+			}
+			d.stop()
+			if !d.filling.last.IsZero() {
+				t.Error("rows were wanted from the log after a mere restart")
+			}
+		})
+	}
+}
+
+// A block that grows has its rows in the sample as they come, also after a
+// restart in its middle, and leaves with them.
+func TestSampleOfGrowingBlocks(t *testing.T) {
+	flags := map[string]string{"blocks.unit": "offsets", "blocks.offsets": "64", "sample.rows": "90"}
+	r := rand.New(rand.NewPCG(33, 1))
+	var messages []message
+	for range 400 {
+		messages = append(messages, message{value: jsonRow(r.IntN(2), r.IntN(1000), r.IntN(1000))})
+	}
+	want := undisturbed(t, flags, messages...)
+	name := topic(t, 1)
+	file := filepath.Join(t.TempDir(), "streamd.db")
+	for _, until := range []int{100, 150, 333, 400} {
+		from := map[int]int{100: 0, 150: 100, 333: 150, 400: 333}[until]
+		produce(t, name, messages[from:until]...)
+		d := start(t, name, file, flags)
+		d.waitForOffsets(int64(until))
+		view, digests := d.rowsAndFolds()
+		if view.Block.Rows() != 90 {
+			t.Errorf("%d rows after %d", view.Block.Rows(), until)
+		}
+		if got := fmt.Sprint(digests); until == 400 && got != want {
+			t.Errorf("sample and folds\n%s, want\n%s", got, want)
+		}
+		d.stop()
+	}
+}
+
+// What the log has forgotten is missing in the sample, which says so, and is not
+// asked for again and again; the other blocks are a sample all the same.
+func TestSampleOfBlocksThatTheLogHasForgotten(t *testing.T) {
+	name := topic(t, 1)
+	file := filepath.Join(t.TempDir(), "streamd.db")
+	r := rand.New(rand.NewPCG(34, 1))
+	var messages []message
+	for range 60 {
+		messages = append(messages, message{value: jsonRow(r.IntN(2), r.IntN(1000), r.IntN(1000))})
+	}
+	produce(t, name, messages...)
+	d := start(t, name, file, map[string]string{"sample.rows": "0"})
+	d.waitForOffsets(60)
+	d.stop()
+	deleteRecords(t, name, 25)
+	d = start(t, name, file, map[string]string{"sample.rows": "20"})
+	d.waitForOffsets(60)
+	var view *sample.View
+	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		s, err := d.sampled(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if view = s.View(); view.Lacking == 25 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d blocks lack rows", view.Lacking)
+		}
+	}
+	if view.Block.Rows() != 20 || view.Complete() {
+		t.Errorf("%d rows, complete %v", view.Block.Rows(), view.Complete())
+	}
+	// A forgotten block that is retired lacks nothing any more.
+	for i := range 25 {
+		d.retire(incremental.Position{Topic: name, Offset: int64(i)}.String())
+	}
+	again, _ := d.rowsAndFolds()
+	if again.Digest() == view.Digest() || again.Block.Rows() != 20 {
+		t.Errorf("%d rows", again.Block.Rows())
+	}
+	d.stop()
+	if n := len(d.filling.unread); n != 25 {
+		t.Errorf("%d blocks could not be read", n)
+	}
+}

@@ -63,15 +63,26 @@ func (h *Hat) add(f *factor, m *Moments, a []double, nu float64) {
 			k.lower = append(k.lower, lower.At(i, j))
 		}
 	}
-	// Σ avh = tr(I − (I/ν + H)^-1/ν), of which the trace of the inverse is
-	// ‖L^-1 D‖². The error says again how ill-conditioned the factor is.
+	// Σ avh = tr(I − (R/ν + H)^-1 R/ν) with R of the regulariser, where the last
+	// trace is that of BRB' for B = L^-1 D. The error says again how
+	// ill-conditioned the factor is.
 	_ = lower.InverseTri(&lower)
 	freedom := float64(n)
-	for i := range n {
-		for j, scale := range f.scale[:i+1] {
-			t := lower.At(i, j) * scale
-			freedom -= t * t / nu
+	if m.regulariser == nil {
+		for i := range n {
+			for j, scale := range f.scale[:i+1] {
+				t := lower.At(i, j) * scale
+				freedom -= t * t / nu
+			}
 		}
+	} else {
+		b := mat.NewDense(n, n, nil)
+		for i := range n {
+			for j, scale := range f.scale[:i+1] {
+				b.Set(i, j, lower.At(i, j)*scale)
+			}
+		}
+		freedom -= mat.Trace(m.enclose(b)) / nu
 	}
 	k.typical = max(0, freedom) / mass
 	h.factors = append(h.factors, k)

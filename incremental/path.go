@@ -19,7 +19,7 @@ func (m *Moments) Without(part *Moments) *Moments {
 	if !slices.Equal(m.features, part.features) {
 		panic("incremental: sums over other features")
 	}
-	out := &Moments{features: m.features}
+	out := &Moments{features: m.features, regulariser: m.regulariser}
 	used := 0
 	for i := range m.classes {
 		from := &m.classes[i]
@@ -79,7 +79,8 @@ func (m *Moments) Classes() []string {
 // so that one Cholesky factorisation and one eigendecomposition, O(n³), serve
 // all ν at O(n²) each. Unlike eigenvectors of H itself they do not lose the
 // features of small scale beside those of large: the relative error is about
-// 2^-53·√(ν_max/ν_min) times the condition number of D(H + τI)D.
+// 2^-53·√(ν_max/ν_min) times the condition number of D(H + τI)D. With a
+// regulariser R it takes the place of I, and BRB' that of BB'.
 func (m *Moments) Path(o Options, nus []float64) ([]*Model, error) {
 	if len(nus) == 0 {
 		panic("incremental: a path without ν")
@@ -87,7 +88,7 @@ func (m *Moments) Path(o Options, nus []float64) ([]*Model, error) {
 	models := make([]*Model, len(nus))
 	for i, nu := range nus {
 		o.Nu = nu
-		if err := o.check(); err != nil {
+		if err := m.accepts(o); err != nil {
 			return nil, err
 		}
 		models[i] = m.model(o)
@@ -104,7 +105,7 @@ func (m *Moments) Path(o Options, nus []float64) ([]*Model, error) {
 		f := shared
 		if f == nil {
 			var condition float64
-			if f, condition = newPencil(parts, a, tau); f == nil {
+			if f, condition = m.newPencil(parts, a, tau); f == nil {
 				return nil, &ConditionError{Class: m.classes[r].label, Condition: condition}
 			}
 			if !o.Balanced {
@@ -120,7 +121,7 @@ func (m *Moments) Path(o Options, nus []float64) ([]*Model, error) {
 	return models, nil
 }
 
-// pencil is the pair (I, H) in coordinates in which both are diagonal.
+// pencil is the pair (I, H), or (R, H), in coordinates in which both are diagonal.
 type pencil struct {
 	tau   float64
 	basis mat.Dense // Q'B
@@ -128,8 +129,8 @@ type pencil struct {
 }
 
 // newPencil fails, with nil, when the condition number is beyond float64.
-func newPencil(parts []system, a []double, tau float64) (p *pencil, condition float64) {
-	f := factorise(parts, a, 1/tau)
+func (m *Moments) newPencil(parts []system, a []double, tau float64) (p *pencil, condition float64) {
+	f := m.factorise(parts, a, 1/tau)
 	if !(f.condition < 0x1p52) {
 		return nil, f.condition
 	}
@@ -144,10 +145,8 @@ func newPencil(parts []system, a []double, tau float64) (p *pencil, condition fl
 			b.Set(i, j, lower.At(i, j)*f.scale[j])
 		}
 	}
-	var outer mat.SymDense
-	outer.SymOuterK(1, b)
 	var eigen mat.EigenSym
-	if !eigen.Factorize(&outer, true) {
+	if !eigen.Factorize(m.enclose(b), true) {
 		return nil, math.Inf(1)
 	}
 	p = &pencil{tau: tau, value: eigen.Values(nil)}
@@ -158,6 +157,34 @@ func newPencil(parts []system, a []double, tau float64) (p *pencil, condition fl
 	eigen.VectorsTo(&q)
 	p.basis.Mul(q.T(), b)
 	return p, f.condition
+}
+
+// enclose gives B [R 0; 0 1] B'.
+func (m *Moments) enclose(b *mat.Dense) *mat.SymDense {
+	n, _ := b.Dims()
+	out := mat.NewSymDense(n, nil)
+	if m.regulariser == nil {
+		out.SymOuterK(1, b)
+		return out
+	}
+	r := mat.NewSymDense(n, nil)
+	p := 0
+	for j := range n - 1 {
+		for k := range j + 1 {
+			r.SetSym(j, k, m.regulariser[p])
+			p++
+		}
+	}
+	r.SetSym(n-1, n-1, 1)
+	var half, whole mat.Dense
+	half.Mul(b, r)
+	whole.Mul(&half, b.T())
+	for j := range n {
+		for k := range j + 1 {
+			out.SetSym(j, k, (whole.At(j, k)+whole.At(k, j))/2)
+		}
+	}
+	return out
 }
 
 // project gives Q'B·b.

@@ -1,6 +1,7 @@
 package incremental
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -12,8 +13,9 @@ import (
 // digits): a small copy to solve with while the state goes on changing. They
 // are immutable.
 type Moments struct {
-	features []string
-	classes  []classMoments
+	features    []string
+	classes     []classMoments
+	regulariser []float64 // R of w'Rw, packed lower triangle; nil: I
 }
 
 type classMoments struct {
@@ -39,6 +41,21 @@ func (s *State) Moments() *Moments {
 		m.classes = append(m.classes, cm)
 	}
 	return m
+}
+
+// WithRegulariser gives m with w'Rw for the size of a plane, which is ‖w‖²
+// otherwise: all that is solved for takes [R 0; 0 1]/ν for I/ν. With kernel
+// coordinates K(x, Z) and R = K(Z, Z) a plane is as large as its function in the
+// kernel's space (Wu, Schölkopf and Bakır 2006, 28). R is the packed lower
+// triangle of a positive semidefinite n×n matrix, which is not copied; γ² stays
+// as it is. Options.Standardise is refused with it.
+func (m *Moments) WithRegulariser(r []float64) *Moments {
+	if n := len(m.features); len(r) != n*(n+1)/2 {
+		panic("incremental: a regulariser of another width")
+	}
+	with := *m
+	with.regulariser = r
+	return &with
 }
 
 // A ConditionError says that a plane's linear system is too ill-conditioned to
@@ -82,7 +99,7 @@ func (m *Moments) Solve(o Options) (*Model, error) {
 func (m *Moments) SolveWithHat(o Options) (*Model, *Hat, error) { return m.solve(o, true) }
 
 func (m *Moments) solve(o Options, keep bool) (*Model, *Hat, error) {
-	if err := o.check(); err != nil {
+	if err := m.accepts(o); err != nil {
 		return nil, nil, err
 	}
 	k := len(m.classes)
@@ -101,7 +118,7 @@ func (m *Moments) solve(o Options, keep bool) (*Model, *Hat, error) {
 		a := m.weights(r, o)
 		f := shared
 		if f == nil {
-			f = factorise(parts, a, o.Nu)
+			f = m.factorise(parts, a, o.Nu)
 			if !o.Balanced {
 				shared = f
 			}
@@ -148,6 +165,13 @@ func (o Options) check() error {
 		}
 	}
 	return nil
+}
+
+func (m *Moments) accepts(o Options) error {
+	if o.Standardise && m.regulariser != nil {
+		return errors.New("standardised features have no regulariser of their own")
+	}
+	return o.check()
 }
 
 // weights gives a_c for the plane of class r.
@@ -311,8 +335,8 @@ type factor struct {
 	condition float64
 }
 
-// factorise forms I/ν + Σ a_c·parts_c and factorises it.
-func factorise(parts []system, a []double, nu float64) *factor {
+// factorise forms [R 0; 0 1]/ν + Σ a_c·parts_c and factorises it.
+func (m *Moments) factorise(parts []system, a []double, nu float64) *factor {
 	n := len(parts[0].right)
 	f := &factor{matrix: make([]double, len(parts[0].matrix)), scale: make([]float64, n), condition: math.Inf(1)}
 	for c := range parts {
@@ -321,9 +345,14 @@ func factorise(parts []system, a []double, nu float64) *factor {
 		}
 	}
 	ridge := toDouble(1).div(toDouble(nu))
+	for p, r := range m.regulariser {
+		f.matrix[p] = f.matrix[p].add(ridge.mul(toDouble(r)))
+	}
 	for j := range n {
 		d := &f.matrix[j*(j+1)/2+j]
-		*d = d.add(ridge)
+		if m.regulariser == nil || j == n-1 {
+			*d = d.add(ridge)
+		}
 		_, exponent := math.Frexp(d.hi)
 		f.scale[j] = math.Ldexp(1, -exponent/2)
 	}

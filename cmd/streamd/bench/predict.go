@@ -207,3 +207,7 @@ func (s servedModel) Retire(context.Context, string) (httpapi.Receipt, error) {
 func (s servedModel) Snapshot(context.Context) (httpapi.SnapshotInfo, error) {
 	return httpapi.SnapshotInfo{}, httpapi.ErrUnavailable
 }
+
+func (s servedModel) Refine(context.Context) (*httpapi.Refinement, error) {
+	return nil, httpapi.ErrUnavailable
+}

@@ -37,11 +37,17 @@ func (d *Daemon) solve(now time.Time) {
 		Digest:  digestOf(d.live.state),
 		Offsets: d.offsets(),
 		MadeAt:  now.UTC(),
+		Absent: httpapi.Absent{
+			Tuning:      "model.nu is a number",
+			Refinement:  "this daemon does not refine planes",
+			Calibration: "this daemon does not calibrate",
+			Quality:     "this daemon does not hold rows out",
+		},
 	}
 	last := d.published.Load().served
 	if d.solvedOnce && last.Digest == next.Digest {
 		// The same sums have the same planes, but the stream has moved on.
-		next.Model, next.Problem = last.Model, last.Problem
+		next.Model, next.Hat, next.Problem = last.Model, last.Hat, last.Problem
 		d.publish(next)
 		return
 	}
@@ -50,12 +56,12 @@ func (d *Daemon) solve(now time.Time) {
 	d.solving, d.solvedOnce = true, true
 	go func() {
 		from := time.Now()
-		model, err := moments.Solve(d.options)
+		model, hat, err := moments.SolveWithHat(d.options)
 		d.metrics.SolveSeconds.Observe(time.Since(from).Seconds())
 		if err != nil {
 			next.Problem = err.Error()
 		} else {
-			next.Model = model
+			next.Model, next.Hat = model, hat
 		}
 		d.solved <- next
 	}()

@@ -183,6 +183,11 @@ func (d *Daemon) Snapshot(ctx context.Context) (httpapi.SnapshotInfo, error) {
 	})
 }
 
+// Refine implements httpapi.Service.
+func (d *Daemon) Refine(context.Context) (*httpapi.Refinement, error) {
+	return nil, fmt.Errorf("this daemon does not refine planes: %w", httpapi.ErrUnavailable)
+}
+
 // Status implements httpapi.Service.
 func (d *Daemon) Status() httpapi.Status {
 	d.mu.Lock()

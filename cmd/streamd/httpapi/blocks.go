@@ -67,3 +67,15 @@ func intQuery(r *http.Request, name string, otherwise int) (int, error) {
 	}
 	return n, nil
 }
+
+// boolQuery is the query's true or false under name; false when there is none.
+func boolQuery(r *http.Request, name string) (bool, error) {
+	switch text := r.URL.Query().Get(name); text {
+	case "", "false":
+		return false, nil
+	case "true":
+		return true, nil
+	default:
+		return false, fail(CodeBadRequest, "%s=%q is neither true nor false", name, text)
+	}
+}

@@ -18,6 +18,7 @@ const (
 	CodeForbidden            Code = "forbidden"              // 403
 	CodeNotFound             Code = "not_found"              // 404
 	CodeMethodNotAllowed     Code = "method_not_allowed"     // 405
+	CodeConflict             Code = "conflict"               // 409
 	CodeTooLarge             Code = "too_large"              // 413
 	CodeUnsupportedMediaType Code = "unsupported_media_type" // 415
 	CodeInternal             Code = "internal"               // 500
@@ -31,6 +32,7 @@ var statusOf = map[Code]int{
 	CodeForbidden:            http.StatusForbidden,
 	CodeNotFound:             http.StatusNotFound,
 	CodeMethodNotAllowed:     http.StatusMethodNotAllowed,
+	CodeConflict:             http.StatusConflict,
 	CodeTooLarge:             http.StatusRequestEntityTooLarge,
 	CodeUnsupportedMediaType: http.StatusUnsupportedMediaType,
 	CodeInternal:             http.StatusInternalServerError,
@@ -67,6 +69,8 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 		known = &failure{CodeNotFound, err.Error()}
 	case errors.Is(err, ErrBadID):
 		known = &failure{CodeBadRequest, err.Error()}
+	case errors.Is(err, ErrBusy):
+		known = &failure{CodeConflict, err.Error()}
 	case errors.Is(err, ErrUnavailable):
 		known = &failure{CodeUnavailable, err.Error()}
 	case errors.Is(err, context.Canceled) && r.Context().Err() != nil:
@@ -101,11 +105,13 @@ func writeJSON(w http.ResponseWriter, status int, body []byte) {
 }
 
 // answerJSON answers 200 with v, which must be a value that JSON can carry.
-func answerJSON(w http.ResponseWriter, v any) error {
+func answerJSON(w http.ResponseWriter, v any) error { return answerJSONWith(w, http.StatusOK, v) }
+
+func answerJSONWith(w http.ResponseWriter, status int, v any) error {
 	body, err := json.Marshal(v)
 	if err != nil {
 		return fmt.Errorf("encode the answer: %w", err)
 	}
-	writeJSON(w, http.StatusOK, append(body, '\n'))
+	writeJSON(w, status, append(body, '\n'))
 	return nil
 }

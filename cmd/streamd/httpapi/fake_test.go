@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -15,6 +16,10 @@ import (
 	"github.com/rs/zerolog"
 
 	"streamd/incremental"
+	"streamd/incremental/calibration"
+	"streamd/incremental/gram"
+	"streamd/incremental/newton"
+	"streamd/incremental/tuning"
 )
 
 // fake is a Service in memory.
@@ -39,12 +44,16 @@ func newFake() *fake {
 			Features: []string{"len", "caps"},
 			Classes:  []string{"ham", "spam"},
 			Rows:     []int64{30, 12},
+			Mean:     []float64{1, 0.25},
 			Planes:   []incremental.Plane{{Class: "spam", W: []float64{1, -2}, Gamma: 0.5, Condition: 3}},
 			Options:  incremental.Options{Nu: 1},
 		},
 		Rows: 42, Blocks: 3, Digest: "d1",
 		Offsets: []Offset{{"orders", 3, 1842}},
 		MadeAt:  testTime,
+		Absent: Absent{
+			Tuning: "nu is set", Refinement: "refinement is off", Calibration: "calibration is off", Quality: "no row is held out", Hat: "no factor is kept",
+		},
 	}
 	f.ids = []string{"key:a+b//8=", "orders/3/1841", "orders/3/7"}
 	f.status = Status{
@@ -122,6 +131,78 @@ func (f *fake) Snapshot(ctx context.Context) (SnapshotInfo, error) {
 		}
 	}
 	return SnapshotInfo{MadeAt: testTime, Blocks: 3, Rows: 42, Digest: "d1"}, f.err
+}
+
+func (f *fake) Refine(ctx context.Context) (*Refinement, error) {
+	if f.slow > 0 {
+		select {
+		case <-time.After(f.slow):
+		case <-ctx.Done():
+			return nil, fmt.Errorf("refine: %w", context.Cause(ctx))
+		}
+	}
+	if f.err != nil {
+		return nil, f.err
+	}
+	return testRefinement(), nil
+}
+
+func testRefinement() *Refinement {
+	return &Refinement{
+		Method: "full", Digest: "d1", MadeAt: testTime, Seconds: 0.25, Source: "sample", Rows: 40, Live: 42, Complete: true,
+		Planes: PlaneRefinements([]newton.Report{{Class: "spam", Objective: 1.5, Gradient: 1e-9, Iterations: 4, SupportVectors: 9}}),
+	}
+}
+
+// answers puts everything into what f serves that may go with a model.
+func (f *fake) answers(t testing.TB) {
+	t.Helper()
+	f.served.Refinement = testRefinement()
+	curve := tuning.Curve{Rows: 42, Points: []tuning.Point{
+		{Nu: 0.5, Loss: 0.75, BalancedLoss: 0.875, Correctness: 0.75, BalancedCorrectness: 0.5},
+		{Nu: 1, Loss: 0.5, BalancedLoss: math.Inf(1), Correctness: 0.875, BalancedCorrectness: 0.75},
+	}}
+	unscored := curve
+	unscored.Options.Standardise, unscored.Rows = true, 0
+	f.served.Tuning = NewTuning([]tuning.Curve{curve, unscored}, 0, tuning.Correctness, curve.Points[1])
+	f.served.Tuning.Digest, f.served.Tuning.ChosenAt, f.served.Tuning.Folds = "d1", testTime, 2
+	f.served.Calibration = []calibration.Curve{calibration.Sigmoid{A: -2, B: 0}}
+	reliability := func(p ...float64) *Reliability {
+		r, err := calibration.Measure(p, []bool{false, true, true, true}, nil, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return NewReliability(r)
+	}
+	before, after := reliability(0, 0.25, 0.5, 1), reliability(0.25, 0.75, 0.75, 1)
+	f.served.Quality = &Quality{
+		Digest: "d1", MeasuredAt: testTime, Source: "sample", Rows: 4, Folds: 2, Method: "full",
+		Correctness: 0.75, BalancedCorrectness: 0.5, Calibration: MethodPlatt, Before: before, After: after,
+		Planes: []PlaneQuality{{"spam", before, after}},
+	}
+	model, hat, err := solvable(t, f.served.Model.Features, f.served.Model.Classes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	model.Planes = f.served.Model.Planes
+	model.Mean = f.served.Model.Mean
+	f.served.Model, f.served.Hat, f.served.Absent = model, hat, Absent{}
+}
+
+// solvable solves for four rows of two features.
+func solvable(t testing.TB, features, classes []string) (*incremental.Model, *incremental.Hat, error) {
+	t.Helper()
+	var z incremental.Summariser
+	summary, err := z.Summarise(&incremental.Block{
+		Features: features, Classes: classes, Codes: []int32{0, 0, 1, 1},
+		Columns: []gram.Column{gram.ColumnOf([]float64{1, -1, 0, 0}), gram.ColumnOf([]float64{0, 0, 1, -1})},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	state := incremental.NewState(features)
+	state.Add(summary)
+	return state.Moments().SolveWithHat(incremental.Options{Nu: 1})
 }
 
 func newServer(f *fake, token string) *Server {

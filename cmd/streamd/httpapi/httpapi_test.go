@@ -43,7 +43,7 @@ func TestEndpoints(t *testing.T) {
 		{method: "POST", target: "/v1/model", status: 405, code: CodeMethodNotAllowed, want: "GET, HEAD"},
 
 		{method: "POST", target: "/v1/predict", headers: []string{csv}, body: "2,0.5\n0,1\n", status: 200,
-			want: `{"model":"f1","classes":["ham","spam"],"planes":["spam"],"labels":["spam","ham"],"values":[[0.5],[-2.5]]}`},
+			want: `{"model":"f1","method":"psvm","classes":["ham","spam"],"planes":["spam"],"labels":["spam","ham"],"values":[[0.5],[-2.5]]}`},
 		{method: "POST", target: "/v1/predict", headers: []string{csv}, status: 400, code: CodeBadRequest, want: "empty"},
 		{method: "POST", target: "/v1/predict", headers: []string{csv}, body: "caps,label,len\n0.5,?,2\n", status: 200, want: `"values":[[0.5]]`},
 		{method: "POST", target: "/v1/predict", headers: []string{csv}, body: "caps,x\n0.5,1\n", status: 400, code: CodeBadRequest, want: "x"},
@@ -86,6 +86,26 @@ func TestEndpoints(t *testing.T) {
 		{method: "POST", target: "/v1/snapshot", headers: []string{admin}, status: 200, want: `"state_digest":"d1"`},
 		{method: "POST", target: "/v1/snapshot", status: 401, code: CodeUnauthorized},
 		{method: "GET", target: "/v1/snapshot", status: 405, code: CodeMethodNotAllowed},
+
+		{method: "POST", target: "/v1/refine", headers: []string{admin}, status: 200,
+			want: `{"done":true,"refinement":{"method":"full","state_digest":"d1","made_at":"2026-03-04T05:06:07.0000008Z","seconds":0.25,` +
+				`"source":"sample","rows":40,"live_rows":42,"complete":true,` +
+				`"planes":[{"class":"spam","objective":1.5,"gradient_norm":1e-9,"iterations":4,"support_vectors":9}]}}`},
+		{method: "POST", target: "/v1/refine", status: 401, code: CodeUnauthorized},
+		{method: "POST", target: "/v1/refine?wait=soon", headers: []string{admin}, status: 400, code: CodeBadRequest, want: "soon"},
+		{method: "GET", target: "/v1/refine", status: 405, code: CodeMethodNotAllowed, want: "POST"},
+		{method: "GET", target: "/v1/tuning", status: 404, code: CodeNotFound, want: "nu is set"},
+		{method: "GET", target: "/v1/quality", status: 404, code: CodeNotFound, want: "no row is held out"},
+		{method: "POST", target: "/v1/predict?leverage=true", headers: []string{csv}, body: "2,0.5\n", status: 503, code: CodeUnavailable, want: "no factor is kept"},
+		{method: "POST", target: "/v1/predict?leverage=yes", headers: []string{csv}, body: "2,0.5\n", status: 400, code: CodeBadRequest, want: "yes"},
+		{method: "POST", target: "/v1/predict?contributions=3", headers: []string{csv}, body: "2,0.5\n", status: 400, code: CodeBadRequest, want: "true"},
+		{method: "POST", target: "/v1/predict?contributions=true&top=0", headers: []string{csv}, body: "2,0.5\n", status: 400, code: CodeBadRequest, want: "top"},
+		{method: "POST", target: "/v1/predict?top=1", headers: []string{csv}, body: "2,0.5\n", status: 400, code: CodeBadRequest, want: "contributions=true"},
+		{method: "POST", target: "/v1/predict?contributions=true", headers: []string{csv}, body: "2,0.5\n0,1\n", status: 200,
+			want: `"values":[[0.5],[-2.5]],"contributions":{"at_mean":[0],"rows":[[{"len":1,"caps":-0.5}],[{"len":-1,"caps":-1.5}]]}}`},
+		{method: "POST", target: "/v1/predict?contributions=true&top=1", headers: []string{csv}, body: "2,0.5\n0,1\n", status: 200,
+			want: `"rows":[[{"len":1}],[{"caps":-1.5}]]}}`},
+		{method: "POST", target: "/v1/predict?contributions=false&leverage=false", headers: []string{csv}, body: "2,0.5\n", status: 200, want: `"values":[[0.5]]}`},
 
 		{method: "GET", target: "/healthz", status: 200, want: "ok"},
 		{method: "GET", target: "/readyz", status: 200, want: "ready"},
@@ -137,13 +157,14 @@ func TestServiceErrors(t *testing.T) {
 		{fmt.Errorf("retire x: %w", ErrNotLive), 404, CodeNotFound, true},
 		{fmt.Errorf("retire x: %w", ErrBadID), 400, CodeBadRequest, true},
 		{fmt.Errorf("stopping: %w", ErrUnavailable), 503, CodeUnavailable, true},
+		{fmt.Errorf("refining since 12:03: %w", ErrBusy), 409, CodeConflict, true},
 		{errors.New("open /var/lib/streamd/state: disk full"), 500, CodeInternal, false},
 	} {
 		f := newFake()
 		f.err = test.err
 		var log bytes.Buffer
 		s := New(Config{}, f, NewMetrics(), zerolog.New(&log))
-		for _, call := range []string{"GET /v1/blocks", "DELETE /v1/blocks/x", "POST /v1/snapshot"} {
+		for _, call := range []string{"GET /v1/blocks", "DELETE /v1/blocks/x", "POST /v1/snapshot", "POST /v1/refine"} {
 			log.Reset()
 			method, target, _ := strings.Cut(call, " ")
 			w := do(s, method, target, "")
@@ -185,7 +206,8 @@ func TestWithoutModel(t *testing.T) {
 	f.status.NotReady = "still reading"
 	s := newServer(f, "")
 	for call, code := range map[string]Code{
-		"GET /v1/model": CodeNoModel, "POST /v1/predict": CodeNoModel, "GET /readyz": CodeUnavailable,
+		"GET /v1/model": CodeNoModel, "POST /v1/predict": CodeNoModel, "POST /v1/refine": CodeNoModel,
+		"GET /v1/tuning": CodeNoModel, "GET /v1/quality": CodeNoModel, "GET /readyz": CodeUnavailable,
 	} {
 		method, target, _ := strings.Cut(call, " ")
 		w := do(s, method, target, "", "Content-Type: text/csv", `If-None-Match: "f1"`)
@@ -337,16 +359,18 @@ func TestPredictAgreesWithModel(t *testing.T) {
 }
 
 func TestPredictDoesNotAllocatePerRow(t *testing.T) {
-	m := newFake().served.Model
+	f := newFake()
+	f.answers(t)
 	const few, many = 10, 10_000
+	top := 1
 	allocations := func(rows int) float64 {
 		column := gram.ColumnOf(make([]float32, rows))
 		return testing.AllocsPerRun(5, func() {
-			labels, values, err := score(m, []gram.Column{column, column}, rows)
+			p, err := predict(f.served, []gram.Column{column, column}, rows, asked{contributions: top, leverage: true})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := writePrediction(discard{}, &Served{Model: m}, labels, values); err != nil {
+			if err := p.write(discard{}); err != nil {
 				t.Fatal(err)
 			}
 		})
@@ -407,13 +431,16 @@ func FuzzPredict(f *testing.F) {
 	}
 	f.Add(0, []byte(`{"len":1e308,"caps":-1e308}`))
 	f.Add(4, []byte("caps,len\n1,2\n"))
-	s := newServer(newFake(), "")
+	service := newFake()
+	service.answers(f)
+	s := newServer(service, "")
 	f.Fuzz(func(t *testing.T, contentType int, body []byte) {
-		w := do(s, "POST", "/v1/predict", string(body), "Content-Type: "+types[uint(contentType)%uint(len(types))])
+		w := do(s, "POST", "/v1/predict?contributions=true&top=1&leverage=true", string(body), "Content-Type: "+types[uint(contentType)%uint(len(types))])
 		switch w.Code {
 		case 200:
-			if a := decodeJSON[PredictAnswer](t, w); len(a.Labels) != len(a.Values) {
-				t.Fatalf("%d labels, %d values", len(a.Labels), len(a.Values))
+			a := decodeJSON[PredictAnswer](t, w)
+			if m := len(a.Labels); len(a.Values) != m || len(a.Probabilities) != m || len(a.Contributions.Rows) != m || len(a.Leverage.Rows) != m {
+				t.Fatalf("%d labels; %+v", m, a)
 			}
 		case 400, 413:
 			decodeJSON[ErrorAnswer](t, w)

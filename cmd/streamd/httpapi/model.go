@@ -19,11 +19,20 @@ type ModelAnswer struct {
 	ClassRows   []int64   `json:"class_rows"` // k
 	// One plane for two classes, that of the second; k planes otherwise, in
 	// the order of Classes.
-	Planes     []PlaneAnswer `json:"planes"`
-	Options    OptionsAnswer `json:"options"`
-	LiveRows   int64         `json:"live_rows"`
-	LiveBlocks int           `json:"live_blocks"`
-	Offsets    []Offset      `json:"offsets"`
+	Planes  []PlaneAnswer `json:"planes"`
+	Options OptionsAnswer `json:"options"`
+	// Mean of each feature over the live rows, n: where contributions begin.
+	Mean []float64 `json:"mean"`
+	// Method made the planes: psvm, or that of Refinement. What there is none
+	// of is null.
+	Method      string             `json:"method"`
+	Refinement  *Refinement        `json:"refinement"`
+	Tuning      *Tuning            `json:"tuning"` // of ν, which Options have
+	Calibration *CalibrationAnswer `json:"calibration"`
+
+	LiveRows   int64    `json:"live_rows"`
+	LiveBlocks int      `json:"live_blocks"`
+	Offsets    []Offset `json:"offsets"`
 }
 
 // PlaneAnswer is x'w = γ, with the rows of Class where x'w − γ > 0.
@@ -60,9 +69,14 @@ func (s *Served) answer() ModelAnswer {
 			ClassWeights: m.Options.ClassWeights,
 			Standardise:  m.Options.Standardise,
 		},
-		LiveRows:   s.Rows,
-		LiveBlocks: s.Blocks,
-		Offsets:    listed(s.Offsets),
+		Mean:        m.Mean,
+		Method:      s.method(),
+		Refinement:  s.Refinement,
+		Tuning:      s.Tuning,
+		Calibration: calibrationAnswer(s.Calibration),
+		LiveRows:    s.Rows,
+		LiveBlocks:  s.Blocks,
+		Offsets:     listed(s.Offsets),
 	}
 	if a.Options.ClassWeights == nil {
 		a.Options.ClassWeights = map[string]float64{}
@@ -97,7 +111,7 @@ func (s *Server) encode(served *Served) ([]byte, error) {
 }
 
 func (s *Server) model(w http.ResponseWriter, r *http.Request) error {
-	wait, err := waitOf(r)
+	wait, err := waitOf(r, 0)
 	if err != nil {
 		return err
 	}
@@ -124,10 +138,10 @@ func noModel(served *Served) error {
 	return fail(CodeNoModel, "there is no model: %s", served.Problem)
 }
 
-func waitOf(r *http.Request) (time.Duration, error) {
+func waitOf(r *http.Request, otherwise time.Duration) (time.Duration, error) {
 	text := r.URL.Query().Get("wait")
 	if text == "" {
-		return 0, nil
+		return otherwise, nil
 	}
 	wait, err := time.ParseDuration(text)
 	if err != nil || wait < 0 {

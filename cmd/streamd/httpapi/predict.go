@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"streamd/incremental"
+	"streamd/incremental/calibration"
 	"streamd/incremental/gram"
 	"streamd/ingest/wire"
 )
@@ -19,14 +20,48 @@ import (
 // by columns: Labels[i] and Values[i] belong to row i of the request.
 type PredictAnswer struct {
 	Model   string      `json:"model"`   // fingerprint
+	Method  string      `json:"method"`  // that made the planes: psvm, line, full or dual
 	Classes []string    `json:"classes"` // k
 	Planes  []string    `json:"planes"`  // p: the class of each plane
 	Labels  []string    `json:"labels"`  // m
 	Values  [][]float64 `json:"values"`  // m of p: x'w − γ for each plane
+
+	// Where the model has a calibration: platt or isotonic, and m of k.
+	Calibration   string      `json:"calibration,omitempty"`
+	Probabilities [][]float64 `json:"probabilities,omitempty"`
+
+	// Where they were asked for.
+	Contributions *ContributionsAnswer `json:"contributions,omitempty"`
+	Leverage      *LeverageAnswer      `json:"leverage,omitempty"`
 }
 
-// maxValues bounds m·p, and with it the memory of one answer (32 MiB).
-const maxValues = 4 << 20
+// ContributionsAnswer says what each feature adds to the values of a row.
+type ContributionsAnswer struct {
+	// AtMean has, for each plane, the value of the mean row: a row's value is
+	// that and the sum of all its contributions, but for rounding.
+	AtMean []float64 `json:"at_mean"`
+	// Rows has, for each row and plane, w_j (x_j − mean_j) by the name of the
+	// feature.
+	Rows [][]map[string]float64 `json:"rows"`
+}
+
+// LeverageAnswer says how far rows are from all that was learned from: see
+// incremental.Hat.
+type LeverageAnswer struct {
+	// Typical is the mean leverage of the rows that were learned from, about
+	// (n+1)/m of m rows: a row of several times that is far from anything seen,
+	// and what the model says of it is a guess. One for all planes, or p.
+	Typical []float64   `json:"typical"`
+	Rows    [][]float64 `json:"rows"` // m of as many
+}
+
+// What one answer may take. A request cannot make it longer than maxNumbers:
+// values, probabilities, contributions and leverages (32 MiB of the first).
+// Leverages take n² multiplications per row and matrix, some seconds at most.
+const (
+	maxNumbers      = 4 << 20
+	maxLeverageWork = 1 << 33
+)
 
 // slotWait is how long a prediction waits for others to end.
 const slotWait = 5 * time.Second
@@ -41,6 +76,10 @@ func (s *Server) predict(w http.ResponseWriter, r *http.Request) error {
 		return fail(CodeUnsupportedMediaType, "Content-Type %q: want %s, %s, %s or %s", contentType,
 			wire.JSON.ContentType(), wire.CSV.ContentType(), wire.LIBSVM.ContentType(), wire.Arrow.ContentType())
 	}
+	ask, err := askedOf(r, served)
+	if err != nil {
+		return err
+	}
 	if err := s.acquireSlot(r); err != nil {
 		return err
 	}
@@ -54,15 +93,74 @@ func (s *Server) predict(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	planes := len(served.Model.Planes)
-	if rows.Rows > s.maxRows || rows.Rows*planes > maxValues {
-		return fail(CodeTooLarge, "%d rows by %d planes: a prediction takes at most %d rows and %d values", rows.Rows, planes, s.maxRows, maxValues)
+	if err := s.checkSize(rows.Rows, served, ask); err != nil {
+		return err
 	}
-	labels, values, err := score(served.Model, rows.Columns, rows.Rows)
+	answer, err := predict(served, rows.Columns, rows.Rows, ask)
 	if err != nil {
 		return err
 	}
-	return writePrediction(w, served, labels, values)
+	return answer.write(w)
+}
+
+// asked is what a prediction says beyond labels, values and probabilities.
+type asked struct {
+	contributions int // of each row and plane, the largest; 0: none
+	leverage      bool
+}
+
+// askedOf reads ?contributions=true&top=N&leverage=true.
+func askedOf(r *http.Request, served *Served) (a asked, err error) {
+	contributions, err := boolQuery(r, "contributions")
+	if err != nil {
+		return a, err
+	}
+	n := len(served.Model.Features)
+	top, err := intQuery(r, "top", n)
+	switch {
+	case err != nil:
+		return a, err
+	case contributions:
+		a.contributions = min(top, n)
+	case r.URL.Query().Has("top"):
+		return a, fail(CodeBadRequest, "top says how many contributions to show: it goes with contributions=true")
+	}
+	if a.leverage, err = boolQuery(r, "leverage"); err != nil {
+		return a, err
+	}
+	if a.leverage && served.Hat == nil {
+		return a, fail(CodeUnavailable, "leverage: %s", served.Absent.Hat)
+	}
+	return a, nil
+}
+
+// checkSize refuses what would make too long an answer, or take too long.
+func (s *Server) checkSize(rows int, served *Served, ask asked) error {
+	if rows > s.maxRows {
+		return fail(CodeTooLarge, "%d rows: a prediction takes at most %d", rows, s.maxRows)
+	}
+	n, planes := len(served.Model.Features), len(served.Model.Planes)
+	perRow := planes * (1 + ask.contributions)
+	if served.Calibration != nil {
+		perRow += len(served.Model.Classes)
+	}
+	if ask.leverage {
+		perRow += served.Hat.Matrices()
+	}
+	if rows*perRow > maxNumbers {
+		hint := ""
+		if ask.contributions > 1 {
+			hint = ", or ask for fewer contributions with top=N"
+		}
+		return fail(CodeTooLarge, "%d rows with %d numbers each: an answer has at most %d numbers; send at most %d rows%s",
+			rows, perRow, maxNumbers, maxNumbers/perRow, hint)
+	}
+	if ask.leverage {
+		if most := max(1, maxLeverageWork/(n*n*served.Hat.Matrices())); rows > most {
+			return fail(CodeTooLarge, "%d rows: with leverage=true, a prediction of %d features takes at most %d", rows, n, most)
+		}
+	}
+	return nil
 }
 
 // acquireSlot bounds how many bodies and answers are in memory.
@@ -126,22 +224,52 @@ func score(m *incremental.Model, columns []gram.Column, rows int) (labels []int3
 	return labels, values, nil
 }
 
-// writePrediction writes the JSON of a PredictAnswer piece by piece, without
-// an allocation per row.
-func writePrediction(w http.ResponseWriter, served *Served, labels []int32, values []float64) error {
-	m := served.Model
-	names := make([]string, len(m.Planes))
-	for i, p := range m.Planes {
-		names[i] = p.Class
+// prediction is all of an answer that is not made while it is written.
+type prediction struct {
+	served    *Served
+	columns   []gram.Column
+	labels    []int32   // m
+	values    []float64 // m × planes
+	strongest *Strongest
+	leverages []float64 // m × matrices; nil: not asked for
+}
+
+func predict(served *Served, columns []gram.Column, rows int, ask asked) (p prediction, err error) {
+	p = prediction{served: served, columns: columns}
+	if p.labels, p.values, err = score(served.Model, columns, rows); err != nil {
+		return p, err
 	}
-	quoted := make([][]byte, len(m.Classes))
-	var err error
-	for i, class := range m.Classes {
-		if quoted[i], err = json.Marshal(class); err != nil {
-			return fmt.Errorf("encode class %q: %w", class, err)
+	if ask.contributions > 0 {
+		p.strongest = NewStrongest(served.Model, columns, ask.contributions)
+	}
+	if ask.leverage {
+		matrices := served.Hat.Matrices()
+		p.leverages = make([]float64, rows*matrices)
+		served.Hat.Leverage(p.leverages, columns)
+		for i, h := range p.leverages {
+			if math.IsNaN(h) || math.IsInf(h, 0) {
+				return p, fail(CodeBadRequest, "row %d: its leverage is %v; its features are out of range", i/matrices, h)
+			}
 		}
 	}
-	head, err := json.Marshal(PredictAnswer{Model: served.Fingerprint, Classes: m.Classes, Planes: names, Labels: []string{}})
+	return p, nil
+}
+
+// write writes the JSON of a PredictAnswer piece by piece, without an
+// allocation per row.
+func (p *prediction) write(w http.ResponseWriter) error {
+	m := p.served.Model
+	names := make([]string, len(m.Planes))
+	for i, plane := range m.Planes {
+		names[i] = plane.Class
+	}
+	quoted, err := quoteAll(m.Classes)
+	if err != nil {
+		return err
+	}
+	head, err := json.Marshal(PredictAnswer{
+		Model: p.served.Fingerprint, Method: p.served.method(), Classes: m.Classes, Planes: names, Labels: []string{},
+	})
 	if err != nil {
 		return fmt.Errorf("encode the prediction: %w", err)
 	}
@@ -149,26 +277,72 @@ func writePrediction(w http.ResponseWriter, served *Served, labels []int32, valu
 	out := buffered{w: w, piece: append(make([]byte, 0, flushBytes+4<<10), head[:len(head)-len(tail)]...)}
 
 	w.Header().Set("Content-Type", "application/json")
-	for i, label := range labels {
+	for i, label := range p.labels {
 		out.separate(i)
 		out.piece = append(out.piece, quoted[label]...)
 		out.flushFull()
 	}
-	out.piece = append(out.piece, `],"values":[`...)
-	planes := len(m.Planes)
-	for i := range labels {
-		out.separate(i)
-		out.piece = append(out.piece, '[')
-		for p, value := range values[i*planes:][:planes] {
-			out.separate(p)
-			out.piece = strconv.AppendFloat(out.piece, value, 'g', -1, 64)
+	out.text(`],"values":`)
+	out.table(p.values, len(m.Planes))
+	if curves := p.served.Calibration; curves != nil {
+		out.text(`,"calibration":"`, calibrationMethod(curves), `","probabilities":[`)
+		row := make([]float64, len(m.Classes))
+		for i := range p.labels {
+			calibration.Probabilities(row, curves, p.values[i*len(m.Planes):][:len(m.Planes)])
+			out.separate(i)
+			out.numbers(row)
 		}
-		out.piece = append(out.piece, ']')
-		out.flushFull()
+		out.text("]")
 	}
-	out.piece = append(out.piece, "]}\n"...)
+	if p.strongest != nil {
+		features, err := quoteAll(m.Features)
+		if err != nil {
+			return err
+		}
+		out.text(`,"contributions":{"at_mean":`)
+		out.numbers(p.strongest.AtMean)
+		out.text(`,"rows":[`)
+		for i := range p.labels {
+			out.separate(i)
+			out.text("[")
+			for plane := range m.Planes {
+				out.separate(plane)
+				out.text("{")
+				order, values := p.strongest.Of(i, plane)
+				for rank, j := range order {
+					out.separate(rank)
+					out.piece = append(append(out.piece, features[j]...), ':')
+					out.number(values[j])
+					out.flushFull()
+				}
+				out.text("}")
+			}
+			out.text("]")
+		}
+		out.text("]}")
+	}
+	if p.leverages != nil {
+		out.text(`,"leverage":{"typical":`)
+		out.numbers(p.served.Hat.Typical())
+		out.text(`,"rows":`)
+		out.table(p.leverages, p.served.Hat.Matrices())
+		out.text("}")
+	}
+	out.text("}\n")
 	out.flush()
 	return nil
+}
+
+// quoteAll gives texts as JSON.
+func quoteAll(texts []string) ([][]byte, error) {
+	quoted := make([][]byte, len(texts))
+	for i, text := range texts {
+		var err error
+		if quoted[i], err = json.Marshal(text); err != nil {
+			return nil, fmt.Errorf("encode %q: %w", text, err)
+		}
+	}
+	return quoted, nil
 }
 
 const flushBytes = 32 << 10
@@ -183,6 +357,34 @@ func (b *buffered) separate(i int) {
 	if i > 0 {
 		b.piece = append(b.piece, ',')
 	}
+}
+
+func (b *buffered) text(pieces ...string) {
+	for _, p := range pieces {
+		b.piece = append(b.piece, p...)
+	}
+}
+
+func (b *buffered) number(x float64) { b.piece = strconv.AppendFloat(b.piece, x, 'g', -1, 64) }
+
+func (b *buffered) numbers(xs []float64) {
+	b.piece = append(b.piece, '[')
+	for i, x := range xs {
+		b.separate(i)
+		b.number(x)
+	}
+	b.piece = append(b.piece, ']')
+	b.flushFull()
+}
+
+// table writes rows of the given width.
+func (b *buffered) table(xs []float64, width int) {
+	b.piece = append(b.piece, '[')
+	for i := 0; i < len(xs); i += width {
+		b.separate(i)
+		b.numbers(xs[i : i+width])
+	}
+	b.piece = append(b.piece, ']')
 }
 
 func (b *buffered) flushFull() {

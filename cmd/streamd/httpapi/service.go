@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"streamd/incremental"
+	"streamd/incremental/calibration"
 )
 
 // Errors of a Service that the API answers with a code of their own. Wrap them
@@ -14,7 +15,8 @@ import (
 var (
 	ErrNotLive     = errors.New("not a live block")      // 404 not_found
 	ErrBadID       = errors.New("not the id of a block") // 400 bad_request
-	ErrUnavailable = errors.New("not available now")     // 503 unavailable: starting, stopping
+	ErrUnavailable = errors.New("not available now")     // 503 unavailable: starting, stopping, off
+	ErrBusy        = errors.New("under way already")     // 409 conflict
 )
 
 // Service is the daemon as seen from HTTP. Every method may be called from
@@ -43,6 +45,12 @@ type Service interface {
 	// Snapshot saves the state and returns once that is durable.
 	// ErrUnavailable.
 	Snapshot(ctx context.Context) (SnapshotInfo, error)
+
+	// Refine begins to refine the planes of the live rows and returns once the
+	// refined model is Served, with its report. Where ctx ends first, the error
+	// is its cause, and the refinement goes on. ErrBusy: another one has not
+	// ended, and none was begun. ErrUnavailable.
+	Refine(ctx context.Context) (*Refinement, error)
 }
 
 // Served is what GET /v1/model answers with, and all of it. It is immutable.
@@ -60,6 +68,20 @@ type Served struct {
 	Digest  string   // of the summed state: SHA-256, hex
 	Offsets []Offset // what the state has seen, by topic and partition
 	MadeAt  time.Time
+
+	// What goes with the model, nil where there is none of it; Absent says why.
+	Tuning      *Tuning             // how ν was chosen
+	Refinement  *Refinement         // how Model came of its least-squares planes
+	Calibration []calibration.Curve // one per plane, all Sigmoid or all Isotonic
+	Quality     *Quality
+	Hat         *incremental.Hat // behind the least-squares planes, for leverages
+	Absent      Absent
+}
+
+// Absent says, for the client to read, why a part of Served is nil: "model.nu is
+// a number". It is empty for a part that is there.
+type Absent struct {
+	Tuning, Refinement, Calibration, Quality, Hat string
 }
 
 // Offset says how far a partition has been read: Next is the offset of the

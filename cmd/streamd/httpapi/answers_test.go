@@ -1,0 +1,268 @@
+package httpapi
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"math"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"streamd/incremental"
+	"streamd/incremental/calibration"
+	"streamd/incremental/gram"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// The bodies of the answers as clients have come to know them.
+func TestGoldenAnswers(t *testing.T) {
+	for name, request := range map[string]struct{ method, target, body string }{
+		"model":   {"GET", "/v1/model", ""},
+		"predict": {"POST", "/v1/predict?contributions=true", "2,0.5\n0,1\n"},
+		"refine":  {"POST", "/v1/refine", ""},
+		"tuning":  {"GET", "/v1/tuning", ""},
+		"quality": {"GET", "/v1/quality", ""},
+	} {
+		f := newFake()
+		f.answers(t)
+		// Exact on every processor, unlike exp.
+		f.served.Calibration = []calibration.Curve{calibration.Isotonic{Values: []float64{-3, 1}, Probabilities: []float64{0, 1}}}
+		w := do(newServer(f, ""), request.method, request.target, request.body, "Content-Type: text/csv")
+		if w.Code != 200 {
+			t.Fatalf("%s: status %d: %s", name, w.Code, w.Body)
+		}
+		var got bytes.Buffer
+		if err := json.Indent(&got, w.Body.Bytes(), "", "  "); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		file := "testdata/" + name + ".golden.json"
+		if *update {
+			if err := os.WriteFile(file, got.Bytes(), 0o666); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(got.Bytes(), want) {
+			t.Errorf("%s is not %s (-update writes it anew):\n%s", name, file, got.Bytes())
+		}
+	}
+}
+
+// Everything in a prediction is what the packages behind it say of the row.
+func TestPredictAgreesWithItsParts(t *testing.T) {
+	f := newFake()
+	f.answers(t)
+	m := f.served.Model
+	columns := []gram.Column{gram.ColumnOf([]float64{2, 0, -3}), gram.ColumnOf([]float64{0.5, 1, 7})}
+	w := do(newServer(f, ""), "POST", "/v1/predict?contributions=true&leverage=true", "2,0.5\n0,1\n-3,7\n", "Content-Type: text/csv")
+	a := decodeJSON[PredictAnswer](t, w)
+	const rows = 3
+	leverage := make([]float64, rows)
+	f.served.Hat.Leverage(leverage, columns)
+	if a.Method != "full" || a.Calibration != MethodPlatt || !reflect.DeepEqual(a.Leverage.Typical, f.served.Hat.Typical()) {
+		t.Errorf("answer %+v", a)
+	}
+	for i := range rows {
+		p := make([]float64, 2)
+		calibration.Probabilities(p, f.served.Calibration, a.Values[i])
+		if !reflect.DeepEqual(a.Probabilities[i], p) {
+			t.Errorf("row %d: probabilities %v, want %v", i, a.Probabilities[i], p)
+		}
+		if got := a.Leverage.Rows[i]; len(got) != 1 || got[0] != leverage[i] {
+			t.Errorf("row %d: leverage %v, want %v", i, got, leverage[i])
+		}
+		sum := a.Contributions.AtMean[0]
+		for _, c := range a.Contributions.Rows[i][0] {
+			sum += c
+		}
+		if len(a.Contributions.Rows[i][0]) != len(m.Features) || math.Abs(sum-a.Values[i][0]) > 1e-12 {
+			t.Errorf("row %d: contributions %v add up to %v, not %v", i, a.Contributions.Rows[i], sum, a.Values[i][0])
+		}
+	}
+}
+
+// The strongest contributions are the first of all of them sorted, whichever
+// stretch a row is in.
+func TestStrongest(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(1, 12).Draw(t, "n")
+		rows := rapid.IntRange(1, 600).Draw(t, "rows")
+		planes := rapid.IntRange(1, 3).Draw(t, "planes")
+		most := rapid.IntRange(1, n).Draw(t, "most")
+		few := rapid.Float64Range(-3, 3)
+		m := &incremental.Model{Features: make([]string, n), Mean: rapid.SliceOfN(few, n, n).Draw(t, "mean")}
+		for range planes {
+			m.Planes = append(m.Planes, incremental.Plane{W: rapid.SliceOfN(rapid.SampledFrom([]float64{-1, 0, 0.5, 1}), n, n).Draw(t, "w")})
+		}
+		columns := make([]gram.Column, n)
+		for j := range columns {
+			numbers := make([]float64, rows)
+			some := rapid.SliceOfN(few, 1, 7).Draw(t, "column")
+			for i := range numbers {
+				numbers[i] = some[i%len(some)]
+			}
+			columns[j] = gram.ColumnOf(numbers)
+		}
+		s := NewStrongest(m, columns, most)
+		for i := range rows {
+			for p := range m.Planes {
+				order, values := s.Of(i, p)
+				want := make([]int, n)
+				for j := range want {
+					want[j] = j
+					if x := m.Planes[p].W[j] * (columns[j].At(i) - m.Mean[j]); values[j] != x {
+						t.Fatalf("row %d, plane %d, feature %d: %v, want %v", i, p, j, values[j], x)
+					}
+				}
+				if most < n {
+					slices.SortStableFunc(want, func(a, b int) int { return cmp.Compare(math.Abs(values[b]), math.Abs(values[a])) })
+				}
+				if !slices.Equal(order, want[:most]) {
+					t.Fatalf("row %d, plane %d: features %v, want %v of %v", i, p, order, want[:most], values)
+				}
+			}
+		}
+	})
+}
+
+// What a peer may ask for is bounded, and the error says by how much.
+func TestAnswersAreBounded(t *testing.T) {
+	f := newFake()
+	f.answers(t)
+	wide := *f.served
+	wide.Model = wideModel(10, 256)
+	wide.Calibration = make([]calibration.Curve, 10)
+	s := newServer(f, "")
+	for _, test := range []struct {
+		served *Served
+		rows   int
+		ask    asked
+		want   string // "": it is allowed
+	}{
+		{&wide, MaxRows, asked{}, ""},
+		{&wide, MaxRows + 1, asked{}, "takes at most 100000"},
+		{&wide, MaxRows, asked{contributions: 256}, "send at most 1625 rows, or ask for fewer contributions with top=N"},
+		{&wide, 1625, asked{contributions: 256}, ""},
+		{&wide, 1626, asked{contributions: 256}, "1626 rows with 2580 numbers each"},
+		{f.served, MaxRows, asked{contributions: 2, leverage: true}, ""},
+	} {
+		err := s.checkSize(test.rows, test.served, test.ask)
+		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%d rows, %+v: %v, want %q", test.rows, test.ask, err, test.want)
+		}
+	}
+	far := *f.served
+	far.Model = wideModel(2, 4096)
+	if err := s.checkSize(513, &far, asked{leverage: true}); err == nil || !strings.Contains(err.Error(), "takes at most 512") {
+		t.Errorf("leverage of 513 rows by 4096 features: %v", err)
+	}
+	if err := s.checkSize(512, &far, asked{leverage: true}); err != nil {
+		t.Error(err)
+	}
+}
+
+// A refinement that takes longer than the client waits goes on, and the answer
+// says so.
+func TestRefineThatTakesLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, test := range []struct {
+			query  string
+			slow   time.Duration
+			status int
+			waited time.Duration
+		}{
+			{"", MaxWait - 1, 200, MaxWait - 1},
+			{"", MaxWait + 1, 202, MaxWait},
+			{"?wait=1h", time.Hour, 202, MaxWait},
+			{"?wait=2s", time.Hour, 202, 2 * time.Second},
+			{"?wait=0s", time.Hour, 202, 0},
+		} {
+			f := newFake()
+			f.slow = test.slow
+			began := time.Now()
+			w := do(newServer(f, ""), "POST", "/v1/refine"+test.query, "")
+			a := decodeJSON[RefineAnswer](t, w)
+			if w.Code != test.status || a.Done != (w.Code == 200) || a.Done != (a.Refinement != nil) || time.Since(began) != test.waited {
+				t.Errorf("%+v: status %d after %v, %+v", test, w.Code, time.Since(began), a)
+			}
+		}
+	})
+}
+
+func TestCalibrationAnswerRoundTrips(t *testing.T) {
+	for _, curves := range [][]calibration.Curve{
+		{calibration.Sigmoid{A: -1.5, B: 0.1}},
+		{calibration.Isotonic{Values: []float64{-1, 0, 2}, Probabilities: []float64{0, 0.25, 1}}, calibration.Isotonic{Values: []float64{0}, Probabilities: []float64{0.5}}},
+	} {
+		text, err := json.Marshal(calibrationAnswer(curves))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var a CalibrationAnswer
+		if err := json.Unmarshal(text, &a); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := a.Curves(len(curves)); err != nil || !reflect.DeepEqual(got, curves) {
+			t.Errorf("%s: %v, %v", text, got, err)
+		}
+		if _, err := a.Curves(len(curves) + 1); err == nil {
+			t.Errorf("%s: taken for a plane more", text)
+		}
+	}
+	for _, bad := range []string{
+		`{"method":"platt","planes":[{"a":-1}]}`,
+		`{"method":"platt","planes":[{"a":1,"b":0}]}`,
+		`{"method":"isotonic","planes":[{"a":-1,"b":0}]}`,
+		`{"method":"isotonic","planes":[{"values":[0,0],"probabilities":[0,1]}]}`,
+		`{"method":"isotonic","planes":[{"values":[0,1],"probabilities":[1,0]}]}`,
+		`{"method":"isotonic","planes":[{"values":[0,1],"probabilities":[0,2]}]}`,
+		`{"method":"isotonic","planes":[{"values":[0,1],"probabilities":[0]}]}`,
+		`{"method":"beta","planes":[{"a":-1,"b":0}]}`,
+		`{"method":"platt"}`,
+	} {
+		var a CalibrationAnswer
+		if err := json.Unmarshal([]byte(bad), &a); err != nil {
+			t.Fatal(err)
+		}
+		if curves, err := a.Curves(1); err == nil {
+			t.Errorf("%s is taken for %v", bad, curves)
+		}
+	}
+}
+
+func BenchmarkPredictionContributions(b *testing.B) {
+	for _, most := range []int{10, 256} {
+		b.Run(fmt.Sprintf("top=%d", most), func(b *testing.B) {
+			m := wideModel(10, 256)
+			m.Mean = make([]float64, 256)
+			columns := make([]gram.Column, 256)
+			for j := range columns {
+				columns[j] = gram.ColumnOf(m.Planes[0].W)
+			}
+			served := &Served{Model: m}
+			for b.Loop() {
+				p, err := predict(served, columns, 256, asked{contributions: most})
+				if err != nil {
+					b.Fatal(err)
+				}
+				if err := p.write(discard{}); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*256*10), "ns/row/plane")
+		})
+	}
+}

@@ -1,0 +1,163 @@
+package httpapi
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"streamd/incremental/calibration"
+)
+
+// The calibrations, as they are named.
+const (
+	MethodPlatt    = "platt"
+	MethodIsotonic = "isotonic"
+)
+
+// calibrationMethod names the type of curves, "" for none.
+func calibrationMethod(curves []calibration.Curve) string {
+	if len(curves) == 0 {
+		return ""
+	}
+	switch c := curves[0].(type) {
+	case calibration.Sigmoid:
+		return MethodPlatt
+	case calibration.Isotonic:
+		return MethodIsotonic
+	default:
+		panic(fmt.Sprintf("httpapi: served with a calibration curve of type %T", c))
+	}
+}
+
+// CalibrationAnswer turns decision values into probabilities. With one plane,
+// its curve gives the probability of its class; with k, those of the k curves
+// are divided by their sum.
+type CalibrationAnswer struct {
+	Method string        `json:"method"` // platt or isotonic
+	Planes []CurveAnswer `json:"planes"` // in the order of the model's
+}
+
+// CurveAnswer is, for platt, 1/(1 + exp(a·value + b)), and for isotonic the
+// straight lines between knots, level beyond them.
+type CurveAnswer struct {
+	A             *float64  `json:"a,omitempty"`
+	B             *float64  `json:"b,omitempty"`
+	Values        []float64 `json:"values,omitempty"` // rising
+	Probabilities []float64 `json:"probabilities,omitempty"`
+}
+
+func calibrationAnswer(curves []calibration.Curve) *CalibrationAnswer {
+	if len(curves) == 0 {
+		return nil
+	}
+	a := &CalibrationAnswer{Method: calibrationMethod(curves)}
+	for _, curve := range curves {
+		switch c := curve.(type) {
+		case calibration.Sigmoid:
+			a.Planes = append(a.Planes, CurveAnswer{A: &c.A, B: &c.B})
+		case calibration.Isotonic:
+			a.Planes = append(a.Planes, CurveAnswer{Values: c.Values, Probabilities: c.Probabilities})
+		}
+	}
+	return a
+}
+
+// Curves are those of an answer that may have been saved and changed.
+func (a *CalibrationAnswer) Curves(planes int) ([]calibration.Curve, error) {
+	if len(a.Planes) != planes {
+		return nil, fmt.Errorf("the calibration has %d curves for %d planes", len(a.Planes), planes)
+	}
+	curves := make([]calibration.Curve, planes)
+	for i, p := range a.Planes {
+		switch {
+		case a.Method == MethodPlatt && p.A != nil && p.B != nil && *p.A <= 0:
+			curves[i] = calibration.Sigmoid{A: *p.A, B: *p.B}
+		case a.Method == MethodIsotonic && len(p.Values) > 0 && len(p.Values) == len(p.Probabilities) &&
+			slices.IsSorted(p.Probabilities) && p.Probabilities[0] >= 0 && p.Probabilities[len(p.Probabilities)-1] <= 1 &&
+			rise(p.Values):
+			curves[i] = calibration.Isotonic{Values: p.Values, Probabilities: p.Probabilities}
+		default:
+			return nil, fmt.Errorf("curve %d of the calibration is no %q curve", i, a.Method)
+		}
+	}
+	return curves, nil
+}
+
+// rise says whether each number is above the one before.
+func rise(values []float64) bool {
+	for i := 1; i < len(values); i++ {
+		if !(values[i-1] < values[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// Quality is the body of GET /v1/quality: what the model is worth on rows that
+// its planes were not fitted on, those of each fold by planes without it.
+type Quality struct {
+	Digest     string    `json:"state_digest"` // of the live rows that it was for
+	MeasuredAt time.Time `json:"measured_at"`
+	Source     string    `json:"source"` // of the rows: sample or log
+	Rows       int64     `json:"rows"`   // held out and judged
+	Folds      int       `json:"folds"`  // of whole blocks
+	Method     string    `json:"method"` // of the planes: psvm, line, full or dual
+
+	Correctness         float64 `json:"correctness"`          // share of the rows classified right
+	BalancedCorrectness float64 `json:"balanced_correctness"` // mean of the classes' shares
+
+	// Calibration is platt or isotonic; "" for none, and then After is null.
+	Calibration string `json:"calibration"`
+	// Of all classes together.
+	Before *Reliability `json:"before"`
+	After  *Reliability `json:"after"`
+	// Each plane's class against the rest, in the order of the model's planes.
+	Planes []PlaneQuality `json:"planes"`
+}
+
+// PlaneQuality is how well the probabilities of one plane hold: before
+// calibration those of calibration.Linear, (1 + value)/2 cut to 0 and 1.
+type PlaneQuality struct {
+	Class  string       `json:"class"`
+	Before *Reliability `json:"before"`
+	After  *Reliability `json:"after"`
+}
+
+// Reliability is calibration.Reliability as JSON shows it.
+type Reliability struct {
+	Weight  float64 `json:"weight"` // of all rows
+	Brier   float64 `json:"brier"`
+	LogLoss float64 `json:"log_loss"`
+	Error   float64 `json:"expected_calibration_error"`
+	Bins    []Bin   `json:"bins"` // by rising probability
+}
+
+// Bin is calibration.Bin as JSON shows it.
+type Bin struct {
+	Low         float64 `json:"low"` // the least and the largest probability
+	High        float64 `json:"high"`
+	Weight      float64 `json:"weight"`
+	Probability float64 `json:"probability"` // the mean
+	Share       float64 `json:"share"`       // of the rows for which it came true
+}
+
+// NewReliability is r as JSON shows it.
+func NewReliability(r calibration.Reliability) *Reliability {
+	a := &Reliability{Weight: r.Weight, Brier: r.Brier, LogLoss: r.LogLoss, Error: r.Error, Bins: []Bin{}}
+	for _, b := range r.Bins {
+		a.Bins = append(a.Bins, Bin(b))
+	}
+	return a
+}
+
+func (s *Server) quality(w http.ResponseWriter, _ *http.Request) error {
+	served, _ := s.service.Served()
+	if served.Model == nil {
+		return noModel(served)
+	}
+	if served.Quality == nil {
+		return absent("measured quality", served.Absent.Quality)
+	}
+	return answerJSON(w, served.Quality)
+}

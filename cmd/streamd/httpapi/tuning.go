@@ -1,0 +1,102 @@
+package httpapi
+
+import (
+	"math"
+	"net/http"
+	"time"
+
+	"streamd/incremental/tuning"
+)
+
+// Tuning is the body of GET /v1/tuning: how ν was chosen, see package tuning.
+type Tuning struct {
+	Digest    string    `json:"state_digest"` // of the live rows that it was for
+	ChosenAt  time.Time `json:"chosen_at"`
+	Seconds   float64   `json:"seconds"`
+	Folds     int       `json:"folds"`
+	Criterion string    `json:"criterion"`
+	// The choice, and what the criterion says of it.
+	Nu          float64 `json:"nu"`
+	Standardise bool    `json:"standardise"`
+	Balanced    bool    `json:"balanced"`
+	Best        float64 `json:"best"`
+	// Curves are of all options that were tried.
+	Curves []TuningCurve `json:"curves"`
+}
+
+// TuningCurve is what every ν was worth on held-out folds, under one set of
+// options.
+type TuningCurve struct {
+	Standardise bool          `json:"standardise"`
+	Balanced    bool          `json:"balanced"`
+	Rows        int64         `json:"scored_rows"` // 0: there is no correctness
+	Points      []TuningPoint `json:"points"`      // by ν
+}
+
+// TuningPoint is one ν. What was not measured is null.
+type TuningPoint struct {
+	Nu                  float64  `json:"nu"`
+	Loss                *float64 `json:"loss"`
+	BalancedLoss        *float64 `json:"balanced_loss"`
+	Correctness         *float64 `json:"correctness"`
+	BalancedCorrectness *float64 `json:"balanced_correctness"`
+}
+
+// NewTuning says what was chosen from the curve with the given index. The
+// caller adds where and when.
+func NewTuning(curves []tuning.Curve, index int, by tuning.Criterion, chosen tuning.Point) *Tuning {
+	o := curves[index].Options
+	t := &Tuning{
+		Criterion: by.String(), Nu: chosen.Nu, Standardise: o.Standardise, Balanced: o.Balanced, Best: by.Of(&chosen),
+	}
+	for _, c := range curves {
+		curve := TuningCurve{Standardise: c.Options.Standardise, Balanced: c.Options.Balanced, Rows: c.Rows}
+		for _, p := range c.Points {
+			point := TuningPoint{Nu: p.Nu, Loss: number(p.Loss), BalancedLoss: number(p.BalancedLoss)}
+			if c.Rows > 0 {
+				point.Correctness, point.BalancedCorrectness = number(p.Correctness), number(p.BalancedCorrectness)
+			}
+			curve.Points = append(curve.Points, point)
+		}
+		t.Curves = append(t.Curves, curve)
+	}
+	return t
+}
+
+// Shown is what Criterion looks at, nil where it was not measured, and whether
+// more of it is better.
+func (t *Tuning) Shown(p TuningPoint) (value *float64, more bool) {
+	switch t.Criterion {
+	case tuning.Loss.String():
+		return p.Loss, false
+	case tuning.BalancedLoss.String():
+		return p.BalancedLoss, false
+	case tuning.BalancedCorrectness.String():
+		return p.BalancedCorrectness, true
+	}
+	return p.Correctness, true
+}
+
+// number is x, or nil for what JSON cannot carry.
+func number(x float64) *float64 {
+	if math.IsNaN(x) || math.IsInf(x, 0) {
+		return nil
+	}
+	return &x
+}
+
+func (s *Server) tuning(w http.ResponseWriter, _ *http.Request) error {
+	served, _ := s.service.Served()
+	if served.Model == nil {
+		return noModel(served)
+	}
+	if served.Tuning == nil {
+		return absent("choice of ν", served.Absent.Tuning)
+	}
+	return answerJSON(w, served.Tuning)
+}
+
+// absent is the error for a part that the served model does not have.
+func absent(part, why string) error {
+	return fail(CodeNotFound, "the served model has no %s: %s", part, why)
+}

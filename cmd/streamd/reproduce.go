@@ -1,0 +1,99 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+
+	"streamd/cmd/streamd/reproduce"
+)
+
+// reproduceCmd puts the papers' tables beside what comes out here.
+type reproduceCmd struct {
+	Tables    []string `arg:"" name:"table" help:"Tables, as listed above."`
+	Data      string   `default:"../shared/data" placeholder:"DIR" help:"Folder of the data sets."`
+	Check     bool     `help:"Fail when a figure is farther from the paper's than its tolerance, or a file is missing."`
+	Divisions int      `default:"10" help:"Divisions into ten folds, of which the means are shown."`
+	Seed      uint64   `default:"1" help:"Seed of the divisions, and of data that are made."`
+	SVG       string   `name:"svg" placeholder:"FILE" help:"Draw figures 2.8 to 2.10."`
+	jsonFlag
+
+	tables []*reproduce.Table
+}
+
+// Help lists the tables; kong shows it.
+func (*reproduceCmd) Help() string {
+	var b strings.Builder
+	b.WriteString("The tables are")
+	for _, t := range reproduce.Tables() {
+		fmt.Fprintf(&b, "\n\n%s: %s", t.Name, t.Title)
+	}
+	return b.String()
+}
+
+// Validate implements kong's interface.
+func (c *reproduceCmd) Validate() error {
+	const maxDivisions = 1000
+	if c.Divisions < 1 || c.Divisions > maxDivisions {
+		return fmt.Errorf("--divisions %d: must be 1 to %d", c.Divisions, maxDivisions)
+	}
+	c.tables = nil
+	for _, name := range c.Tables {
+		t, err := reproduce.Find(name)
+		if err != nil {
+			return err
+		}
+		c.tables = append(c.tables, t)
+	}
+	return nil
+}
+
+func (c *reproduceCmd) Run(ctx context.Context, s *surroundings) error {
+	config := reproduce.Config{Data: c.Data, Seed: c.Seed, Divisions: c.Divisions}
+	report := reproduce.Report{Seed: c.Seed, Divisions: c.Divisions}
+	var off []string
+	for _, t := range c.tables {
+		results, err := t.Run(ctx, &config)
+		if err != nil {
+			return err
+		}
+		report.Results = append(report.Results, results...)
+		for i := range results {
+			if fault := results[i].Fault(); fault != "" {
+				off = append(off, fault)
+			}
+		}
+		if !c.JSON {
+			if err := report.Print(s.stdout, t); err != nil {
+				return err
+			}
+		}
+	}
+	if c.SVG != "" {
+		if err := c.draw(ctx); err != nil {
+			return err
+		}
+	}
+	if c.JSON {
+		if err := printJSON(s.stdout, report); err != nil {
+			return err
+		}
+	}
+	if c.Check && off != nil {
+		return fmt.Errorf("not as published:\n%s", strings.Join(off, "\n"))
+	}
+	return nil
+}
+
+func (c *reproduceCmd) draw(ctx context.Context) (err error) {
+	f, err := os.Create(c.SVG)
+	if err != nil {
+		return err
+	}
+	if err := reproduce.DrawUnbalanced(ctx, f, c.Seed); err != nil {
+		f.Close()
+		return err
+	}
+	return f.Close()
+}

@@ -1,0 +1,168 @@
+package reproduce
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+	"text/tabwriter"
+)
+
+// Result is a data set and a method: what comes out here beside what is
+// published. Shares and probabilities are from 0 to 1; what is not published, or
+// means nothing here, is absent.
+type Result struct {
+	Table   string `json:"table"`
+	DataSet string `json:"data_set"`
+	// Absent says why the data set could not be used. There is nothing else then.
+	Absent  string `json:"absent,omitempty"`
+	missing bool   // a file of the data folder
+
+	Rows     int     `json:"rows,omitempty"` // m
+	Features int     `json:"features,omitempty"`
+	Method   string  `json:"method,omitempty"`
+	Nu       float64 `json:"nu,omitempty"`     // over folds, the median
+	Kernel   string  `json:"kernel,omitempty"` // likewise
+
+	Train      *float64 `json:"train,omitempty"` // correctness
+	Test       *float64 `json:"test,omitempty"`
+	PaperTrain *float64 `json:"paper_train,omitempty"`
+	PaperTest  *float64 `json:"paper_test,omitempty"`
+	// Difference is Test − PaperTest, of Train if there is no test.
+	Difference *float64 `json:"difference,omitempty"`
+	// Deviation is the standard deviation of Test from one division into folds
+	// to the next: the paper has one division, of which the same must be said.
+	Deviation *float64 `json:"deviation,omitempty"`
+	// P is the p-value of the paired t-test of the folds' test correctness
+	// against the method Against: the median of the divisions.
+	P       *float64 `json:"p,omitempty"`
+	PaperP  *float64 `json:"paper_p,omitempty"`
+	Against string   `json:"against,omitempty"`
+
+	Seconds      float64 `json:"seconds,omitempty"`       // training, of all folds of a division, on one core
+	TotalSeconds float64 `json:"total_seconds,omitempty"` // with tuning and testing
+	PaperSeconds float64 `json:"paper_seconds,omitempty"` // training, on the paper's machine
+
+	// Tolerance bounds the magnitude of Difference.
+	Tolerance float64 `json:"tolerance,omitempty"`
+	Remark    string  `json:"remark,omitempty"`
+}
+
+// Fault says what a check has against the result: it is farther from the
+// published one than it may be, or a file is missing. Empty: nothing.
+func (r *Result) Fault() string {
+	switch {
+	case r.missing:
+		return fmt.Sprintf("%s: %s: %s", r.Table, r.DataSet, r.Absent)
+	case r.off():
+		return fmt.Sprintf("%s: %s: %s: %+.1f points beside the published figure, where at most %.1f are allowed",
+			r.Table, r.DataSet, r.Method, 100**r.Difference, 100*r.Tolerance)
+	}
+	return ""
+}
+
+func (r *Result) off() bool {
+	return r.Tolerance > 0 && r.Difference != nil && math.Abs(*r.Difference) > r.Tolerance
+}
+
+// Report is the results of some tables.
+type Report struct {
+	Seed      uint64   `json:"seed"`
+	Divisions int      `json:"divisions"`
+	Results   []Result `json:"results"`
+}
+
+// Print writes a table for people.
+func (r *Report) Print(w io.Writer, t *Table) error {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "%s: %s\n", t.Name, t.Title)
+	for _, line := range t.Notes {
+		fmt.Fprintf(&b, "  %s\n", line)
+	}
+	tab := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	row := func(cells ...string) { fmt.Fprintln(tab, "  "+strings.TrimRight(strings.Join(cells, "\t"), "\t")) }
+	head := false
+	var remarks []string
+	remark := func(text string) {
+		if !slices.Contains(remarks, text) {
+			remarks = append(remarks, text)
+		}
+	}
+	for i := range r.Results {
+		x := &r.Results[i]
+		if x.Table != t.Name {
+			continue
+		}
+		if x.Absent != "" {
+			remark(x.DataSet + " is not at hand: " + x.Absent)
+			continue
+		}
+		if !head {
+			head = true
+			row("data set", "rows × n", "method", "ν", "train", "paper", "test", "paper", "difference", "p", "paper", "seconds", "paper")
+		}
+		if x.Remark != "" {
+			remark(x.DataSet + ": " + x.Remark)
+		}
+		difference := ""
+		if x.Difference != nil {
+			difference = fmt.Sprintf("%+5.1f", 100**x.Difference)
+			if x.Deviation != nil {
+				difference += fmt.Sprintf(" ± %.1f", 100**x.Deviation)
+			}
+			if x.off() {
+				difference += " (!)"
+				remark("(!) is farther from the paper than the tolerance.")
+			}
+		}
+		row(x.DataSet, fmt.Sprintf("%d × %d", x.Rows, x.Features), x.Method, power(x.Nu),
+			percent(x.Train), percent(x.PaperTrain), percent(x.Test), percent(x.PaperTest),
+			difference, probability(x.P), probability(x.PaperP), seconds(x.Seconds), seconds(x.PaperSeconds))
+	}
+	if err := tab.Flush(); err != nil {
+		return err
+	}
+	for _, text := range remarks {
+		fmt.Fprintf(&b, "  %s\n", text)
+	}
+	b.WriteByte('\n')
+	_, err := w.Write(b.Bytes())
+	return err
+}
+
+func percent(share *float64) string {
+	if share == nil {
+		return ""
+	}
+	return fmt.Sprintf("%5.1f", 100**share)
+}
+
+func probability(p *float64) string {
+	switch {
+	case p == nil:
+		return ""
+	case *p < 0.01:
+		return fmt.Sprintf("%.0e", *p)
+	}
+	return fmt.Sprintf("%.2f", *p)
+}
+
+func seconds(s float64) string {
+	switch {
+	case s == 0:
+		return ""
+	case s >= 10:
+		return fmt.Sprintf("%.0f", s)
+	}
+	return fmt.Sprintf("%.2g", s)
+}
+
+// power writes ν as a power of two if it is one.
+func power(nu float64) string {
+	if fraction, exponent := math.Frexp(nu); fraction == 0.5 {
+		return fmt.Sprintf("2^%d", exponent-1)
+	}
+	return fmt.Sprintf("%.3g", nu)
+}

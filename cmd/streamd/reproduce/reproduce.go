@@ -1,0 +1,74 @@
+package reproduce
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"runtime"
+	"strings"
+)
+
+// Config says where the data are and how to cross-validate.
+type Config struct {
+	Data      string // folder
+	Seed      uint64
+	Divisions int // into folds, to take the mean of; at least 1
+	Workers   int // goroutines; 0 means GOMAXPROCS
+}
+
+func (c *Config) workers() int {
+	if c.Workers > 0 {
+		return c.Workers
+	}
+	return runtime.GOMAXPROCS(0)
+}
+
+// A Table is one of the papers' tables, or the figures that go with it.
+type Table struct {
+	Name  string
+	Title string
+	Notes []string // how it was reproduced, a line each
+	run   func(ctx context.Context, c *Config) ([]Result, error)
+}
+
+// Tables are all tables.
+func Tables() []*Table { return tables }
+
+// Find gives a table by its name.
+func Find(name string) (*Table, error) {
+	var names []string
+	for _, t := range tables {
+		if t.Name == name {
+			return t, nil
+		}
+		names = append(names, t.Name)
+	}
+	return nil, fmt.Errorf("there is no table %q; there are %s", name, strings.Join(names, ", "))
+}
+
+// Run reproduces a table. Data that are not at hand are results too, which say
+// so; every other trouble is an error.
+func (t *Table) Run(ctx context.Context, c *Config) ([]Result, error) {
+	if _, err := os.Stat(c.Data); err != nil {
+		return nil, fmt.Errorf("the folder of the data sets, %s: %w", c.Data, errors.Unwrap(err))
+	}
+	results, err := t.run(ctx, c)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", t.Name, err)
+	}
+	for i := range results {
+		results[i].Table = t.Name
+	}
+	return results, nil
+}
+
+// open reads a data set; absent says why there is none.
+func (c *Config) open(file string) (s *set, absent string, err error) {
+	s, err = readSet(c.Data, file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Sprintf("there is no %s.csv.gz in %s", file, c.Data), nil
+	}
+	return s, "", err
+}

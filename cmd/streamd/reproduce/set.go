@@ -1,0 +1,185 @@
+package reproduce
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"compress/gzip"
+
+	"streamd/incremental"
+	"streamd/incremental/gram"
+	"streamd/incremental/newton"
+	"streamd/ingest/wire"
+)
+
+// set is a data set in memory.
+type set struct {
+	features []string
+	classes  []string
+	columns  [][]float64 // n of m numbers
+	codes    []int32     // m indices of classes
+}
+
+// readSet reads a file of the data folder, NAME.csv.gz, whose labels come first.
+func readSet(folder, name string) (*set, error) {
+	const blockRows = 8192
+	reader, err := wire.OpenFile(filepath.Join(folder, name+".csv.gz"), wire.Options{Label: "first"}, blockRows)
+	if err != nil {
+		return nil, err
+	}
+	defer reader.Close()
+	s := new(set)
+	code := map[string]int32{}
+	for {
+		b, err := reader.Next()
+		if err == io.EOF {
+			return s, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if s.columns == nil {
+			s.columns = make([][]float64, len(b.Columns))
+			for j := range b.Columns {
+				s.features = append(s.features, incremental.DefaultFeature(j))
+			}
+		}
+		m := b.Rows()
+		for j, c := range b.Columns {
+			s.columns[j] = slices.Grow(s.columns[j], m)
+			c.Copy(s.columns[j][len(s.columns[j]):][:m], 0)
+			s.columns[j] = s.columns[j][:len(s.columns[j])+m]
+		}
+		for _, c := range b.Codes {
+			label := b.Classes[c]
+			if _, known := code[label]; !known {
+				code[label] = int32(len(s.classes))
+				s.classes = append(s.classes, label)
+			}
+			s.codes = append(s.codes, code[label])
+		}
+	}
+}
+
+// rows is m.
+func (s *set) rows() int { return len(s.codes) }
+
+// pick is the set of some rows, in their order.
+func (s *set) pick(rows []int) *set {
+	p := &set{features: s.features, classes: s.classes, codes: make([]int32, len(rows))}
+	for i, row := range rows {
+		p.codes[i] = s.codes[row]
+	}
+	for _, c := range s.columns {
+		column := make([]float64, len(rows))
+		for i, row := range rows {
+			column[i] = c[row]
+		}
+		p.columns = append(p.columns, column)
+	}
+	return p
+}
+
+// block is a view of the rows from to to, to not included.
+func (s *set) block(from, to int) *incremental.Block {
+	b := &incremental.Block{Classes: s.classes, Codes: s.codes[from:to]}
+	for _, c := range s.columns {
+		b.Columns = append(b.Columns, gram.ColumnOf(c[from:to]))
+	}
+	return b
+}
+
+// dealt deals rows into k×k cells: returned are the rows cell by cell, and where
+// each cell begins, followed by the number of rows. Row f of the grid is fold f;
+// column f without the cell on the diagonal is fold f's tuning set, one k-th of
+// what fold f leaves to be trained on. So a sum of rows that leaves out a fold,
+// and its tuning set or not, is a sum of whole cells.
+//
+// Every class is spread evenly, over folds as well as tuning sets: the rows go
+// to the folds in turns, class by class, and the k rows of a turn to k columns.
+// Within their classes they are shuffled.
+func dealt(codes []int32, k int, seed uint64) (order, start []int) {
+	m := len(codes)
+	rows := rand.New(rand.NewPCG(seed, uint64(m))).Perm(m)
+	slices.SortStableFunc(rows, func(a, b int) int { return int(codes[a]) - int(codes[b]) })
+	cell := func(i int) int {
+		turn, fold := i/k, i%k
+		return fold*k + (turn+fold)%k
+	}
+	start = make([]int, k*k+1)
+	for i := range rows {
+		start[cell(i)+1]++
+	}
+	for c := range k * k {
+		start[c+1] += start[c]
+	}
+	at := slices.Clone(start)
+	order = make([]int, m)
+	for i, row := range rows {
+		c := cell(i)
+		order[at[c]] = row
+		at[c]++
+	}
+	return order, start
+}
+
+// correctness is the share of rows, from 0 to 1, that a model puts into their
+// class.
+func correctness(m *incremental.Model, rows newton.Blocks) float64 {
+	var right, all int
+	for _, b := range rows {
+		class := make([]int32, b.Rows())
+		values := make([]float64, len(class)*len(m.Planes))
+		m.Classify(class, values, b.Columns)
+		for i, code := range b.Codes {
+			if m.Classes[class[i]] == b.Classes[code] {
+				right++
+			}
+		}
+		all += len(class)
+	}
+	return float64(right) / float64(all)
+}
+
+// stateOf sums blocks up.
+func stateOf(features []string, blocks newton.Blocks) (*incremental.State, error) {
+	var z incremental.Summariser
+	state := incremental.NewState(features)
+	for _, b := range blocks {
+		summary, err := z.Summarise(b)
+		if err != nil {
+			return nil, err
+		}
+		state.Add(summary)
+	}
+	return state, nil
+}
+
+// readSplits reads the rows, from 0, that each subset of a set has.
+func readSplits(folder, name string) (map[string][]int, error) {
+	path := filepath.Join(folder, name+".splits.json.gz")
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, errors.Unwrap(err))
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, err)
+	}
+	var splits map[string]struct{ Train []int }
+	if err := json.NewDecoder(z).Decode(&splits); err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, err)
+	}
+	rows := map[string][]int{}
+	for subset, split := range splits {
+		rows[subset] = split.Train
+	}
+	return rows, nil
+}

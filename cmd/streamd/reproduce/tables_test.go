@@ -1,0 +1,265 @@
+package reproduce
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// writeSet writes a set as the data folder has them.
+func writeSet(t *testing.T, folder, name string, s *set) {
+	t.Helper()
+	var text bytes.Buffer
+	for i, code := range s.codes {
+		fmt.Fprint(&text, code)
+		for _, c := range s.columns {
+			fmt.Fprintf(&text, ",%g", c[i])
+		}
+		text.WriteByte('\n')
+	}
+	writeZipped(t, filepath.Join(folder, name+".csv.gz"), text.Bytes())
+}
+
+func writeZipped(t *testing.T, path string, text []byte) {
+	t.Helper()
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	if _, err := z.Write(text); err != nil {
+		t.Fatal(err)
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, b.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func run(t *testing.T, name string, c *Config) []Result {
+	t.Helper()
+	table, err := Find(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	results, err := table.Run(context.Background(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return results
+}
+
+// What is there is measured, what is not is named, and the number of workers
+// does not show.
+func TestCrossValidationTable(t *testing.T) {
+	c := &Config{Data: t.TempDir(), Seed: 1, Divisions: 2, Workers: 1}
+	writeSet(t, c.Data, "iris", randomSet(rand.New(rand.NewPCG(1, 1)), 120, 3, 3))
+	writeSet(t, c.Data, "wine", randomSet(rand.New(rand.NewPCG(1, 2)), 130, 2, 3))
+	results := run(t, "fung-2.5", c)
+	c.Workers = 4
+	again := run(t, "fung-2.5", c)
+	var names, faults []string
+	for i := range results {
+		r := &results[i]
+		r.Seconds, r.TotalSeconds, again[i].Seconds, again[i].TotalSeconds = 0, 0, 0, 0
+		if !reflect.DeepEqual(r, &again[i]) {
+			t.Errorf("with one worker\n%+v\nwith four\n%+v", *r, again[i])
+		}
+		if r.Absent != "" {
+			faults = append(faults, r.Fault())
+			continue
+		}
+		names = append(names, r.DataSet+" "+r.Method)
+		if !(*r.Test > 0.5 && *r.Test <= 1 && *r.Train > 0.5 && r.Nu >= 1) || (r.Method != "OFR L2-SVM") != (r.P != nil) {
+			t.Errorf("%+v", *r)
+		}
+		if got := *r.Test - *r.PaperTest; math.Abs(got-*r.Difference) > 1e-15 {
+			t.Errorf("%s %s: a difference of %v, not %v", r.DataSet, r.Method, *r.Difference, got)
+		}
+	}
+	want := []string{
+		"Wine OFR L2-SVM", "Wine MPSVM", "Wine B-MPSVM", "Wine BR-MPSVM",
+		"Iris OFR L2-SVM", "Iris MPSVM", "Iris B-MPSVM", "Iris BR-MPSVM",
+	}
+	if !slices.Equal(names, want) {
+		t.Errorf("measured are %v", names)
+	}
+	missing := []string{"Glass: there is no glass.csv.gz", "Vowel: ", "Vehicle: ", "Segment: "}
+	if len(faults) != len(missing) {
+		t.Fatalf("missing are %v", faults)
+	}
+	for i, text := range missing {
+		if !strings.HasPrefix(faults[i], "fung-2.5: "+text) {
+			t.Errorf("missing is %s", faults[i])
+		}
+	}
+}
+
+func TestAdult(t *testing.T) {
+	c := &Config{Data: t.TempDir(), Seed: 1, Divisions: 1}
+	writeSet(t, c.Data, "adult-a9a-train", randomSet(rand.New(rand.NewPCG(2, 1)), 400, 3, 2))
+	writeSet(t, c.Data, "adult-a9a-test", randomSet(rand.New(rand.NewPCG(2, 2)), 200, 3, 2))
+	splits, err := json.Marshal(map[string]map[string][]int{"a1a": {"train": identity(100)}, "a6a": {"train": identity(399)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeZipped(t, filepath.Join(c.Data, "adult.splits.json.gz"), splits)
+	var got []string
+	for _, r := range run(t, "fung-2.1", c) {
+		if r.Absent == "" {
+			got = append(got, fmt.Sprintf("%s %s %d", r.DataSet, r.Method, r.Rows))
+		} else if (r.Fault() != "") != (r.DataSet == "Adult 22697") {
+			t.Errorf("%s: %q is a fault of the folder: %v", r.DataSet, r.Absent, r.Fault() != "")
+		}
+	}
+	want := []string{
+		"Adult 1605 PSVM 100", "Adult 1605 SSVM 100", "Adult 11221 PSVM 399", "Adult 11221 SSVM 399",
+		"Adult 32562 PSVM 400", "Adult 32562 SSVM 400",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%v", got)
+	}
+}
+
+func TestHoldOutTestsOnTheRowsThatAreLeft(t *testing.T) {
+	if got, want := others([]int{4, 1, 0}, 6), []int{2, 3, 5}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+func TestClusters(t *testing.T) {
+	c := &Config{Seed: 1, Workers: 3}
+	results, err := clusters{rows: 40_000}.run(context.Background(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, r := range results {
+		paper := []float64{0.9113, 0.9123, 0.6952, 0.6944}[i]
+		if math.Abs(*r.PaperTest-paper) > 1e-9 || math.Abs(*r.Test-paper) > 0.02 || math.Abs(*r.Train-*r.Test) > 0.01 {
+			t.Errorf("%s %s: %v of the training and %v of the test set", r.DataSet, r.Method, *r.Train, *r.Test)
+		}
+	}
+}
+
+// As the thesis's figures show it: the plain plane ignores the small class, the
+// balanced one cuts into the large one, the refined one does neither.
+func TestUnbalanced(t *testing.T) {
+	for seed := range uint64(20) {
+		planes, s, err := unbalancedPlanes(context.Background(), seed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		plain, balanced, refined := planes[0], planes[1], planes[2]
+		if s.rows() != 100 || plain.large != 1 || plain.small > 0.5 {
+			t.Errorf("seed %d: plain: %.2f and %.2f of %d", seed, plain.large, plain.small, s.rows())
+		}
+		if balanced.small < 0.9 || balanced.large > 0.95 {
+			t.Errorf("seed %d: balanced: %.2f and %.2f", seed, balanced.large, balanced.small)
+		}
+		if refined.all < 0.9 || refined.all <= max(plain.all, balanced.all) {
+			t.Errorf("seed %d: refined: %.2f", seed, refined.all)
+		}
+	}
+}
+
+func TestDrawUnbalanced(t *testing.T) {
+	var b bytes.Buffer
+	if err := DrawUnbalanced(context.Background(), &b, 1); err != nil {
+		t.Fatal(err)
+	}
+	count := map[string]int{}
+	decoder := xml.NewDecoder(&b)
+	for {
+		token, err := decoder.Token()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if element, ok := token.(xml.StartElement); ok {
+			count[element.Name.Local]++
+		}
+	}
+	if count["circle"] != 3*85 || count["path"] != 3*15 || count["line"] != 3*3 {
+		t.Errorf("elements: %v", count)
+	}
+}
+
+func TestPrint(t *testing.T) {
+	share := func(x float64) *float64 { return &x }
+	table := &Table{Name: "t", Title: "a title", Notes: []string{"a note"}}
+	report := &Report{Results: []Result{
+		{Table: "t", DataSet: "Iris", Rows: 150, Features: 4, Method: "X", Nu: 0.25, Test: share(0.9), PaperTest: share(0.967), Difference: share(-0.067), Deviation: share(0.012), P: share(1.2e-6), Tolerance: 0.015, Seconds: 0.0123, Remark: "odd"},
+		{Table: "t", DataSet: "Galaxy", Absent: "gone"},
+		{Table: "other", DataSet: "Nowhere"},
+	}}
+	var b strings.Builder
+	if err := report.Print(&b, table); err != nil {
+		t.Fatal(err)
+	}
+	want := `t: a title
+  a note
+  data set  rows × n  method  ν     train  paper  test   paper  difference       p      paper  seconds  paper
+  Iris      150 × 4   X       2^-2                 90.0   96.7   -6.7 ± 1.2 (!)  1e-06         0.012
+  Iris: odd
+  (!) is farther from the paper than the tolerance.
+  Galaxy is not at hand: gone
+
+`
+	if b.String() != want {
+		t.Errorf("got\n%s\nwant\n%s", b.String(), want)
+	}
+	if fault := report.Results[0].Fault(); fault != "t: Iris: X: -6.7 points beside the published figure, where at most 1.5 are allowed" {
+		t.Errorf("the fault is %q", fault)
+	}
+	if fault := report.Results[1].Fault(); fault != "" {
+		t.Errorf("a set that is not to be had is a fault: %q", fault)
+	}
+}
+
+func TestFind(t *testing.T) {
+	if _, err := Find("fung-9.9"); err == nil || !strings.Contains(err.Error(), "fung-2.5") {
+		t.Errorf("%v", err)
+	}
+	names := map[string]bool{}
+	for _, table := range Tables() {
+		if names[table.Name] || table.Title == "" {
+			t.Errorf("%q is there twice, or has no title", table.Name)
+		}
+		names[table.Name] = true
+	}
+}
+
+func TestNoFolder(t *testing.T) {
+	for _, table := range Tables() {
+		_, err := table.Run(context.Background(), &Config{Data: filepath.Join(t.TempDir(), "none"), Divisions: 1})
+		if err == nil || !strings.Contains(err.Error(), "none") {
+			t.Errorf("%s: %v", table.Name, err)
+		}
+	}
+}
+
+func TestDamagedFileIsAnError(t *testing.T) {
+	c := &Config{Data: t.TempDir(), Divisions: 1}
+	writeZipped(t, filepath.Join(c.Data, "wine.csv.gz"), []byte("1,2,3\n1,x,3\n"))
+	table, err := Find("fung-2.5")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := table.Run(context.Background(), c); err == nil || !strings.Contains(err.Error(), "wine.csv.gz") {
+		t.Errorf("%v", err)
+	}
+}

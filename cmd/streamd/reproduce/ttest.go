@@ -1,0 +1,42 @@
+package reproduce
+
+import (
+	"math"
+
+	"gonum.org/v1/gonum/mathext"
+)
+
+// pairedT is the p-value of the two-sided paired t-test, which the thesis takes
+// from Mitchell, "Machine Learning", 1997, section 5.6: the probability of means
+// that lie as far apart as those of a and b, or farther, if the differences of
+// pairs are independent and normal with mean 0. 1 where all pairs are equal, 0
+// where all differ by the same. It panics unless there are two pairs or more.
+//
+// With n pairs, mean difference δ and variance s² (n−1 degrees of freedom),
+// t² = n·δ²/s², and p = I_x((n−1)/2, 1/2) with x = (n−1)/(n−1+t²), I the
+// regularised incomplete beta function.
+func pairedT(a, b []float64) float64 {
+	if len(a) != len(b) || len(a) < 2 {
+		panic("reproduce: a t-test of too few pairs")
+	}
+	n := float64(len(a))
+	var mean, squares float64
+	for i := range a {
+		mean += (a[i] - b[i]) / n
+	}
+	largest := 0.0
+	for i := range a {
+		rest := a[i] - b[i] - mean
+		squares += rest * rest
+		largest = max(largest, math.Abs(a[i]), math.Abs(b[i]))
+	}
+	// What is left of equal differences is the rounding of their mean.
+	if rounding := largest * 0x1p-50; squares <= n*rounding*rounding {
+		if math.Abs(mean) <= rounding {
+			return 1
+		}
+		return 0
+	}
+	t2 := n * mean * mean * (n - 1) / squares
+	return mathext.RegIncBeta((n-1)/2, 0.5, (n-1)/(n-1+t2))
+}

@@ -73,6 +73,13 @@ func checkLine(name string, a, b float64) error {
 // x'z.
 func (k Kernel) Radial() bool { return k.form == gaussian }
 
+// Semidefinite says whether K(Z, Z) is positive semidefinite for all Z: K is an
+// inner product, and w'K(Z, Z)w a size. The sigmoid is not, nor is a polynomial
+// with a negative a or b.
+func (k Kernel) Semidefinite() bool {
+	return k.form == linear || k.form == gaussian || k.form == polynomial && k.a > 0 && k.b >= 0
+}
+
 // Argument is the number s that K is a function of: ‖x−z‖² or x'z. It panics
 // when x and z differ in length.
 func (k Kernel) Argument(x, z []float64) float64 {
@@ -115,21 +122,21 @@ func (k Kernel) Value(s float64) float64 {
 	return v
 }
 
-// Derivative is dK/ds at the argument s. With it the derivatives with respect
-// to the point z are
+// ValueAndDerivative is K and dK/ds at the argument s. With it the derivatives
+// with respect to the point z are
 //
 //	∂K(x, z)/∂z = dK/ds · 2(z − x)   for a radial kernel,   dK/ds · x   otherwise.
-func (k Kernel) Derivative(s float64) float64 {
+func (k Kernel) ValueAndDerivative(s float64) (value, derivative float64) {
+	value = k.Value(s)
 	switch k.form {
 	case gaussian:
-		return -k.a * gaussianOf(k.a, s)
+		return value, -k.a * value
 	case polynomial:
-		return float64(k.degree) * k.a * power(math.FMA(k.a, s, k.b), k.degree-1)
+		return value, float64(k.degree) * k.a * power(math.FMA(k.a, s, k.b), k.degree-1)
 	case sigmoid:
-		v := tanh(math.FMA(k.a, s, k.b))
-		return k.a * (1 - float64(v*v))
+		return value, k.a * (1 - float64(value*value))
 	}
-	return 1
+	return value, 1
 }
 
 // power is p^d by squaring, d ≥ 0.

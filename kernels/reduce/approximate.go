@@ -92,9 +92,9 @@ func (a *approximation) evaluate(v, g []float64) float64 {
 		// ∂/∂z_l = 2w_l (Σ_k w_k ∂K(z_k,z_l)/∂z_l − Σ_i u_i ∂K(c_i,z_l)/∂z_l)
 		add := func(x []float64, coefficient float64) float64 {
 			s := a.argument(x, z)
-			k := a.kernel.Value(s)
+			k, derivative := a.kernel.ValueAndDerivative(s)
 			gw = math.FMA(2*coefficient, k, gw)
-			slope := 2 * a.w[l] * coefficient * a.kernel.Derivative(s)
+			slope := 2 * a.w[l] * coefficient * derivative
 			if a.kernel.Radial() {
 				slope *= -2
 				own -= slope

@@ -37,6 +37,7 @@
 // bits of x, z and the kernel's parameters, whatever block, tile or vector the
 // row is in. With every operation rounded to float64 and FMA rounded once:
 //
+//   - of a scaled map, x_j is first (x_j − μ_j) times the rounded 1/σ_j;
 //   - s begins at 0 and takes the features in their order: s ← FMA(d_j, d_j, s)
 //     with d_j = x_j − z_j, or s ← FMA(x_j, z_j, s);
 //   - gaussian: y = −(γ·s); 0 where y < −100, else exp(y) as expNonPositive

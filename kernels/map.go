@@ -3,6 +3,7 @@ package kernels
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"streamd/incremental/gram"
 )
@@ -13,6 +14,8 @@ type Map struct {
 	kernel Kernel
 	n, t   int
 	z      []float64 // t×n, point by point
+
+	mean, scale, inverse []float64 // of Scaled; nil otherwise
 }
 
 // NewMap makes the map of the points z, one after the other, of n features
@@ -27,6 +30,41 @@ func NewMap(k Kernel, n int, z []float64) (*Map, error) {
 		}
 	}
 	return &Map{kernel: k, n: n, t: len(z) / n, z: append([]float64(nil), z...)}, nil
+}
+
+// Scaled gives the map x → K((x − μ)/σ, Z), which takes features of different
+// units to one scale; the points of the basis are in these coordinates. It fails
+// unless every mean is finite and every σ and 1/σ is finite and positive; both
+// are copied.
+func (m *Map) Scaled(mean, scale []float64) (*Map, error) {
+	if len(mean) != m.n || len(scale) != m.n {
+		return nil, fmt.Errorf("basis: %d means and %d scales of %d features", len(mean), len(scale), m.n)
+	}
+	scaled := *m
+	scaled.mean, scaled.scale = slices.Clone(mean), slices.Clone(scale)
+	scaled.inverse = make([]float64, m.n)
+	for j, s := range scale {
+		scaled.inverse[j] = 1 / s
+		if !(s > 0) || math.IsInf(s, 0) || math.IsInf(scaled.inverse[j], 0) || mean[j]-mean[j] != 0 {
+			return nil, fmt.Errorf("basis: feature %d is to be scaled by mean %v and deviation %v", j+1, mean[j], s)
+		}
+	}
+	return &scaled, nil
+}
+
+// Scaling is μ and σ of a map made by Scaled, not to be written to; nil for
+// others.
+func (m *Map) Scaling() (mean, scale []float64) { return m.mean, m.scale }
+
+// Gram is K(Z, Z), the packed lower triangle of t×t numbers.
+func (m *Map) Gram() []float64 {
+	gram := make([]float64, 0, m.t*(m.t+1)/2)
+	for i := range m.t {
+		for j := range i + 1 {
+			gram = append(gram, m.kernel.Value(m.kernel.Argument(m.Point(i), m.Point(j))))
+		}
+	}
+	return gram
 }
 
 // Kernel is the kernel function.
@@ -109,6 +147,12 @@ func (p *Mapper) Map(columns []gram.Column) []gram.Column {
 		for j, c := range columns {
 			column := p.tile[j*pitch:][:padded]
 			c.Copy(column[:some], from)
+			if m.mean != nil {
+				mean, inverse := m.mean[j], m.inverse[j]
+				for i, x := range column[:some] {
+					column[i] = (x - mean) * inverse
+				}
+			}
 			clear(column[some:])
 		}
 		sum(p.out[from:], stride, p.tile, pitch, m.z, m.n, padded)

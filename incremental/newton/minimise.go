@@ -157,7 +157,7 @@ func (s *solver) survey(ctx context.Context) error {
 			switch {
 			case rows[code] == 0:
 			case class < 0:
-				return fmt.Errorf("refine: %d rows are of a class that the model does not have", rows[code])
+				return fmt.Errorf("refine on block %v: %d rows are of a class that the model does not have", c.position, rows[code])
 			case !(weight[code] > 0) || !exact.Fits(weight[code]):
 				return errRange
 			default:
@@ -194,14 +194,15 @@ func (s *solver) survey(ctx context.Context) error {
 
 // badRow names what is not finite, or too large, in a chunk.
 func (s *solver) badRow(c *chunk) error {
-	b := incremental.Block{Columns: c.columns, Codes: c.codes}
-	if s.direction == nil {
-		b.Features = s.model.Features
-		if bad := b.FirstBadRow(); bad != nil {
-			return fmt.Errorf("refine: %w", bad)
-		}
+	bad := (&incremental.Block{Features: s.model.Features, Columns: c.source, Codes: c.codes}).FirstBadRow()
+	if bad == nil {
+		return errRange
 	}
-	return errRange
+	bad.Row += c.first
+	if c.kept != nil {
+		bad.Row = c.kept[bad.Row]
+	}
+	return fmt.Errorf("refine on block %v: %w", c.position, bad)
 }
 
 // weigh sets the plane's costs, C = ν·a·u·v less the row's v, given each class's Σv.

@@ -663,6 +663,28 @@ func TestLongSteps(t *testing.T) {
 	}
 }
 
+// TestFewActiveRows has in the end fewer active rows than features, so that what
+// they do not hold is held by rows that a step would make active.
+func TestFewActiveRows(t *testing.T) {
+	r := rand.New(rand.NewPCG(22, 23))
+	data := clouds(r, 600, 60, 2)
+	blocks := data.cut(250)
+	model, with := proximal(t, blocks, incremental.Options{Nu: 1e5, Standardise: true})
+	full := refine(t, model, blocks, with)
+	streamed := refine(t, model, stream{blocks, r}, with)
+	with.Method = Dual
+	dual := refine(t, model, blocks, with).Planes[0]
+	for _, result := range []*Result{full, streamed} {
+		p := result.Planes[0]
+		if p.SupportVectors > 60 {
+			t.Errorf("%d active rows: the test shows nothing", p.SupportVectors)
+		}
+		if !near(p.Objective, dual.Objective, 1e-10) || p.Iterations > 200 {
+			t.Errorf("objective %.12g after %d steps; the dual's is %.12g", p.Objective, p.Iterations, dual.Objective)
+		}
+	}
+}
+
 // TestExtremes is data at the edges of what can be separated or solved.
 func TestExtremes(t *testing.T) {
 	r := rand.New(rand.NewPCG(16, 17))
@@ -751,6 +773,12 @@ func TestErrors(t *testing.T) {
 	model, _ := proximal(t, blocks, incremental.Options{Nu: 100})
 	stopped, stop := context.WithCancel(context.Background())
 	stop()
+	long := clouds(r, 3000, 3, 2)
+	long.weight = make([]float64, 3000)
+	for i := range long.weight {
+		long.weight[i] = float64(min(i%10, 1)) // every tenth is absent
+	}
+	long.x[20][1], long.x[2503][1] = math.NaN(), math.NaN()
 	bad := data.cut(300)
 	bad[0].Columns = slices.Clone(bad[0].Columns)
 	infinite := make([]float64, 300)
@@ -778,6 +806,8 @@ func TestErrors(t *testing.T) {
 		{"cancelled dual", stopped, blocks, Options{Method: Dual}, "context canceled"},
 		{"rows fail", nil, failing{failed}, Options{}, "the log is gone"},
 		{"infinite", nil, bad, Options{}, `row 123: feature "x2": the value is +Inf`},
+		{"infinite, on a line", nil, bad, Options{Method: Line}, `row 123: feature "x2": the value is +Inf`},
+		{"not a number, far down", nil, long.cut(3000), Options{}, `row 2503: feature "x2": the value is NaN`},
 		{"unknown class", nil, foreign, Options{}, "class that the model does not have"},
 		{"one class", nil, one, Options{}, `class "c1" has no rows`},
 		{"no rows", nil, Blocks{}, Options{}, `class "c0" has no rows`},

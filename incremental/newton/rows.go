@@ -31,6 +31,13 @@ type chunk struct {
 	weights []float64 // nil: 1 each
 	class   []int     // the solver's class of each code; −1: none
 	held    []held    // per plane; nil for rows that are not in memory
+
+	// Where the rows are from, for errors: kept, if any, are the indices of the
+	// block's rows of weight > 0.
+	position incremental.Position
+	source   []gram.Column
+	first    int
+	kept     []int
 }
 
 // held is what is kept of a chunk's rows for one plane.
@@ -92,7 +99,7 @@ func (s *solver) pass(ctx context.Context, visit func(*chunk, *scratch) error) e
 		return s.rows.Pass(ctx, func(b *incremental.Block) error {
 			z := s.takeScratch()
 			defer s.giveScratch(z)
-			b, err := s.accept(b)
+			b, kept, err := s.accept(b)
 			if err != nil {
 				return err
 			}
@@ -100,7 +107,7 @@ func (s *solver) pass(ctx context.Context, visit func(*chunk, *scratch) error) e
 				if err := ctx.Err(); err != nil {
 					return err
 				}
-				if err := visit(s.chunk(b, from, min(from+chunkRows, b.Rows()), &z.numbers), z); err != nil {
+				if err := visit(s.chunk(b, kept, from, min(from+chunkRows, b.Rows()), &z.numbers), z); err != nil {
 					return err
 				}
 			}
@@ -161,23 +168,24 @@ func (s *solver) giveScratch(z *scratch) {
 	s.mutex.Unlock()
 }
 
-// accept checks a block's shape and leaves out its rows of weight 0.
-func (s *solver) accept(b *incremental.Block) (*incremental.Block, error) {
+// accept checks a block's shape and leaves out its rows of weight 0: kept, if
+// there are any, are the others.
+func (s *solver) accept(b *incremental.Block) (out *incremental.Block, kept []int, err error) {
 	switch n := len(s.scaling.mean); {
 	case len(b.Columns) != n:
-		return nil, fmt.Errorf("refine on block %v: it has %d features, the model %d", b.Position, len(b.Columns), n)
+		return nil, nil, fmt.Errorf("refine on block %v: it has %d features, the model %d", b.Position, len(b.Columns), n)
 	case b.Features != nil && !slices.Equal(b.Features, s.model.Features):
-		return nil, fmt.Errorf("refine on block %v: its features are not the model's, or in another order", b.Position)
+		return nil, nil, fmt.Errorf("refine on block %v: its features are not the model's, or in another order", b.Position)
 	case !slices.Contains(b.Weights, 0):
-		return b, nil
+		return b, nil, nil
 	}
-	var kept []int
 	for i, v := range b.Weights {
 		if v != 0 {
 			kept = append(kept, i)
 		}
 	}
-	out := *b
+	copied := *b
+	out = &copied
 	out.Columns = make([]gram.Column, len(b.Columns))
 	out.Codes = make([]int32, len(kept))
 	out.Weights = make([]float64, len(kept))
@@ -196,7 +204,7 @@ func (s *solver) accept(b *incremental.Block) (*incremental.Block, error) {
 		}
 		out.Columns[j] = gram.ColumnOf(v)
 	}
-	return &out, nil
+	return out, kept, nil
 }
 
 func pick(v []float32, rows []int) []float32 {
@@ -211,13 +219,13 @@ func pick(v []float32, rows []int) []float32 {
 func (s *solver) hold(blocks Blocks) error {
 	s.chunks = []*chunk{}
 	for _, b := range blocks {
-		b, err := s.accept(b)
+		b, kept, err := s.accept(b)
 		if err != nil {
 			return err
 		}
 		for from := 0; from < b.Rows(); from += chunkRows {
 			var numbers []float64
-			c := s.chunk(b, from, min(from+chunkRows, b.Rows()), &numbers)
+			c := s.chunk(b, kept, from, min(from+chunkRows, b.Rows()), &numbers)
 			m := c.rows()
 			c.held = make([]held, len(s.planes))
 			residuals, flags := make([]float64, 2*m*len(s.planes)), make([]bool, m*len(s.planes))
@@ -235,8 +243,11 @@ func (s *solver) hold(blocks Blocks) error {
 
 // chunk makes a chunk of a block's rows. numbers is memory for columns that are
 // not as they lie in the block.
-func (s *solver) chunk(b *incremental.Block, from, to int, numbers *[]float64) *chunk {
-	c := &chunk{codes: b.Codes[from:to], class: make([]int, len(b.Classes))}
+func (s *solver) chunk(b *incremental.Block, kept []int, from, to int, numbers *[]float64) *chunk {
+	c := &chunk{
+		codes: b.Codes[from:to], class: make([]int, len(b.Classes)),
+		position: b.Position, first: from, kept: kept,
+	}
 	for code, label := range b.Classes {
 		c.class[code] = slices.Index(s.model.Classes, label)
 	}
@@ -276,6 +287,7 @@ func (s *solver) chunk(b *incremental.Block, from, to int, numbers *[]float64) *
 			c.columns[j] = gram.ColumnOf(c.double[j])
 		}
 	}
+	c.source = c.columns
 	if s.direction == nil {
 		return c
 	}

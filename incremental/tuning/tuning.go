@@ -62,8 +62,8 @@ type Trial struct {
 	losses  [][][]incremental.Loss // [fold][ν][plane]
 
 	rows   int64
-	weight *exact.Vector // [fold][class]
-	right  *exact.Vector // [fold][ν][class]
+	weight []*exact.Vector // [fold]: [class]
+	right  []*exact.Vector // [fold]: [ν][class]
 }
 
 // New solves a trial of o with each of nus in the place of o.Nu. The folds are
@@ -78,22 +78,40 @@ func New(ctx context.Context, o incremental.Options, nus []float64, total *incre
 	if len(folds) == 0 {
 		panic("tuning: no folds")
 	}
-	o.Nu = 0
-	t := &Trial{options: o, nus: slices.Clone(nus), classes: total.Classes()}
+	t := NewApart(o, nus, total.Classes())
 	for i, fold := range folds {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		models, err := total.Without(fold).Path(o, nus)
-		if err != nil {
+		if err := t.Hold(total.Without(fold), fold); err != nil {
 			return nil, fmt.Errorf("without fold %d of %d: %w", i+1, len(folds), err)
 		}
-		t.models = append(t.models, models)
-		t.losses = append(t.losses, fold.Losses(o.ClassWeights, models))
 	}
-	t.weight = exact.NewVector(len(folds) * len(t.classes))
-	t.right = exact.NewVector(len(folds) * len(nus) * len(t.classes))
 	return t, nil
+}
+
+// NewApart begins a trial on rows of the given classes whose folds are told to
+// Hold one by one, each in coordinates of its own. It is for coordinates that are
+// themselves learned, as those of a kernel's basis are: what is learned without a
+// fold must not have seen its rows.
+func NewApart(o incremental.Options, nus []float64, classes []string) *Trial {
+	o.Nu = 0
+	return &Trial{options: o, nus: slices.Clone(nus), classes: classes}
+}
+
+// Hold adds a fold, numbered from 0 in the order of the calls: held are the sums
+// of its rows and rest those of all others, in the same coordinates, which are
+// also those of the blocks that are scored for it. It fails as Moments.Path does.
+func (t *Trial) Hold(rest, held *incremental.Moments) error {
+	models, err := rest.Path(t.options, t.nus)
+	if err != nil {
+		return err
+	}
+	t.models = append(t.models, models)
+	t.losses = append(t.losses, held.Losses(t.options.ClassWeights, models))
+	t.weight = append(t.weight, exact.NewVector(len(t.classes)))
+	t.right = append(t.right, exact.NewVector(len(t.nus)*len(t.classes)))
+	return nil
 }
 
 // A Score counts the rows of one block.
@@ -155,10 +173,10 @@ func (t *Trial) Score(fold int, b *incremental.Block) *Score {
 func (t *Trial) Add(s *Score) {
 	t.rows += s.rows
 	for i, v := range s.weight {
-		t.weight.Add(s.fold*len(s.weight)+i, v)
+		t.weight[s.fold].Add(i, v)
 	}
 	for i, v := range s.right {
-		t.right.Add(s.fold*len(s.right)+i, v)
+		t.right[s.fold].Add(i, v)
 	}
 }
 
@@ -242,8 +260,8 @@ func (t *Trial) correctness(nu int) (correctness, balanced float64, folds []floa
 			if !ok {
 				a = 1
 			}
-			hit, _ := t.right.Split((fold*len(t.nus)+nu)*k + c)
-			all, _ := t.weight.Split(fold*k + c)
+			hit, _ := t.right[fold].Split(nu*k + c)
+			all, _ := t.weight[fold].Split(c)
 			right[c], weight[c] = right[c]+float64(a*hit), weight[c]+float64(a*all)
 			r, v = r+float64(a*hit), v+float64(a*all)
 		}

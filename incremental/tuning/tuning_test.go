@@ -377,3 +377,47 @@ func BenchmarkTrial(b *testing.B) {
 		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(len(rows)), "ns/row")
 	})
 }
+
+// A fold may be in other coordinates than the next: turning the order of the
+// features, and some about zero, changes nothing about a plane's values.
+func TestFoldsInTheirOwnCoordinates(t *testing.T) {
+	const n, folds = 3, 4
+	r := rand.New(rand.NewPCG(6, 1))
+	nus := []float64{0.01, 1, 100}
+	rows := randomRows(r, 120, n, 3, folds)
+	want := trial(t, incremental.Options{}, nus, rows, folds)
+	got := NewApart(incremental.Options{}, nus, moments(t, rows, n).Classes())
+	for fold := range folds {
+		var turned []row
+		for _, row := range rows {
+			x := make([]float64, n)
+			for j := range x {
+				x[j] = row.x[(j+fold)%n]
+			}
+			x[0] = -x[0]
+			row.x = x
+			turned = append(turned, row)
+		}
+		inside := func(r *row) bool { return r.fold == fold }
+		held := those(turned, inside)
+		rest := those(turned, func(r *row) bool { return r.fold != fold })
+		if err := got.Hold(moments(t, rest, n), moments(t, held, n)); err != nil {
+			t.Fatal(err)
+		}
+		got.Add(got.Score(fold, blockOf(held)))
+		want.Add(want.Score(fold, blockOf(those(rows, inside))))
+	}
+	a, b := got.Curve(), want.Curve()
+	if a.Rows != b.Rows || len(a.Points) != len(nus) {
+		t.Fatalf("%d rows and %d points", a.Rows, len(a.Points))
+	}
+	for i := range nus {
+		p, q := a.Points[i], b.Points[i]
+		if p.Nu != q.Nu || !near(p.Loss, q.Loss) || !near(p.BalancedLoss, q.BalancedLoss) || p.Correctness != q.Correctness {
+			t.Errorf("%+v instead of %+v", p, q)
+		}
+	}
+	if err := got.Hold(moments(t, nil, n), moments(t, rows, n)); !errors.Is(err, incremental.ErrClasses) {
+		t.Errorf("a fold that leaves no rows: %v", err)
+	}
+}

@@ -3,9 +3,12 @@
 //
 //	GET    /v1/model           the served model                    [ModelAnswer]
 //	POST   /v1/predict         rows in, labels and values out      [PredictAnswer]
+//	GET    /v1/tuning          how ν was chosen                    [Tuning]
+//	GET    /v1/quality         how far answers can be trusted      [Quality]
 //	GET    /v1/blocks          the live blocks, page by page       [BlocksAnswer]
 //	DELETE /v1/blocks/{id}     retire a block (admin)              [Receipt]
 //	POST   /v1/snapshot        save the state now (admin)          [SnapshotInfo]
+//	POST   /v1/refine          refine the planes now (admin)       [RefineAnswer]
 //	GET    /healthz            200 while the process answers
 //	GET    /readyz             200 when the service is ready, else 503
 //	GET    /metrics            Prometheus
@@ -29,11 +32,35 @@
 // [MaxRows]. A body is answered as a whole or not at all, by one model, whose
 // fingerprint the answer names:
 //
-//	{"model":"…","classes":["ham","spam"],"planes":["spam"],
-//	 "labels":["spam","ham"],"values":[[0.5],[-2.5]]}
+//	{"model":"…","method":"psvm","classes":["ham","spam"],"planes":["spam"],
+//	 "labels":["spam","ham"],"values":[[0.5],[-2.5]],
+//	 "calibration":"platt","probabilities":[[0.27,0.73],[0.99,0.01]]}
 //
-// where labels[i] and values[i] belong to row i, and values[i][p] is its
-// x'w − γ for planes[p].
+// where labels[i], values[i] and probabilities[i] belong to row i: values[i][p]
+// is its x'w − γ for planes[p], and probabilities[i][c] the probability that it
+// is of classes[c], if the model has a calibration. The label is that of the
+// values, and need not be the most probable class.
+//
+// With ?contributions=true the answer says what each feature adds to each
+// value, by the features' names, counted from the mean row:
+//
+//	"contributions":{"at_mean":[0.1],"rows":[[{"len":1.5,"caps":-1.1}],…]}
+//
+// and with &top=N only the N largest, largest first. With ?leverage=true it
+// says how far each row is from those learned from ([LeverageAnswer]); 503
+// unavailable where the daemon cannot. An answer has at most 4,194,304 numbers,
+// and leverages take at most 2^33 multiplications, else it is 413 too_large.
+//
+// # How the planes came about
+//
+// The model's method is psvm for planes read off the summed state, else that of
+// its refinement. POST /v1/refine begins one and waits for its end, a minute or
+// what ?wait= says (at most [MaxWait]): 200 with the report once the refined
+// model is served, 202 when it still goes on, which it does then (the model has
+// the report in the end), 409 conflict, and nothing is begun, while another one
+// is under way, and 503 unavailable where the daemon does not refine.
+// /v1/tuning and /v1/quality are 404 not_found, with the reason, when the model
+// was made without.
 //
 // # Block ids
 //

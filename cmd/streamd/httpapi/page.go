@@ -28,6 +28,7 @@ var pageTemplate = template.Must(template.New("page.html").Funcs(template.FuncMa
 	"thousands": thousands[int],
 	"ago":       func(t, now time.Time) string { return roughly(now.Sub(t)) + " ago" },
 	"clock":     func(t time.Time) string { return t.UTC().Format("2 Jan 15:04:05") },
+	"percent":   func(x float64) string { return strconv.FormatFloat(100*x, 'f', 1, 64) + " %" },
 	"num":       func(x float64) string { return strings.ReplaceAll(strconv.FormatFloat(x, 'g', 5, 64), "-", "−") },
 }).ParseFS(assetFiles, "assets/page.html"))
 
@@ -73,6 +74,8 @@ type pageView struct {
 	Status Status
 	Served *Served
 	Planes []planeView
+	Tuning *tuningView // nil: there is none
+	Trust  []trustView // the model's as a whole, or none
 	// NotShown is the number of planes beyond maxPlanes.
 	NotShown int
 	// MeanRate is in rows a second, since the start.
@@ -116,6 +119,12 @@ func newPageView(served *Served, status Status, now time.Time) pageView {
 		}
 	}
 	v.MorePart = len(status.Partitions) - len(v.Partitions)
+	if served.Model != nil && served.Tuning != nil {
+		v.Tuning = newTuningView(served.Tuning)
+	}
+	if served.Model != nil && served.Quality != nil {
+		v.Trust = newTrustViews(served.Quality)
+	}
 	if m := served.Model; m != nil {
 		shown := min(len(m.Planes), maxPlanes)
 		v.NotShown = len(m.Planes) - shown

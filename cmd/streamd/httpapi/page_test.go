@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"streamd/incremental"
+	"streamd/incremental/newton"
+	"streamd/incremental/tuning"
 )
 
 func TestPageEscapes(t *testing.T) {
@@ -140,6 +142,45 @@ func TestRowCountsMissing(t *testing.T) {
 	}
 }
 
+// explain puts a refinement, a choice of ν and a measured quality of k classes
+// beside the model of f.
+func (f *fake) explain(k int) {
+	planes := wideModel(k, 1).Planes
+	var reports []newton.Report
+	quality := &Quality{
+		Digest: f.served.Digest, MeasuredAt: testTime, Source: "sample", Rows: 20_000, Folds: 10, Method: "full",
+		Correctness: 0.913, BalancedCorrectness: 0.882, Calibration: MethodIsotonic,
+	}
+	reliability := func(bend float64) *Reliability {
+		r := &Reliability{Weight: 20_000, Brier: 0.061, LogLoss: 0.213, Error: 0.012 * bend}
+		for i := range 10 {
+			p := (float64(i) + 0.5) / 10
+			r.Bins = append(r.Bins, Bin{p - 0.05, p + 0.05, 500 + 150*math.Abs(float64(i)-4.5)*4, p, math.Pow(p, bend)})
+		}
+		return r
+	}
+	quality.Before, quality.After = reliability(1.8), reliability(1.05)
+	for i, p := range planes {
+		reports = append(reports, newton.Report{Class: p.Class, Objective: 1234.5 / float64(i+1), Gradient: 3.1e-9, Iterations: 7, SupportVectors: 4321})
+		quality.Planes = append(quality.Planes, PlaneQuality{p.Class, reliability(2), reliability(0.9)})
+	}
+	curves := make([]tuning.Curve, 2)
+	for i := range curves {
+		curves[i].Rows, curves[i].Options.Standardise = 20_000, i == 1
+		for e, nu := range tuning.Grid() {
+			loss := 0.4 + 0.001*math.Pow(float64(e-25), 2) + 0.05*float64(i)
+			curves[i].Points = append(curves[i].Points, tuning.Point{Nu: nu, Loss: loss, Correctness: 1.3 - loss})
+		}
+		curves[i].Points[3].Correctness = math.NaN()
+	}
+	f.served.Quality, f.served.Tuning = quality, NewTuning(curves, 0, tuning.Correctness, curves[0].Points[25])
+	f.served.Tuning.ChosenAt, f.served.Tuning.Folds = testTime, 10
+	f.served.Refinement = &Refinement{
+		Method: "full", Digest: f.served.Digest, MadeAt: testTime, Seconds: 1.75, Source: "sample",
+		Rows: 65_536, Live: 5_200_000, Planes: PlaneRefinements(reports),
+	}
+}
+
 // wideModel is a model of k classes and n features, the same for every run.
 func wideModel(k, n int) *incremental.Model {
 	m := &incremental.Model{Options: incremental.Options{Nu: 0.125, Standardise: true}}
@@ -175,6 +216,9 @@ func pageExamples() map[string]*fake {
 		f.status.LiveRows, f.status.LiveBlocks = 5_200_000, 260
 	}
 	small.served.Model = wideModel(2, 10)
+	small.explain(2)
+	huge.explain(300)
+	none.explain(2)
 	wide.served.Model = wideModel(10, 256)
 	huge.served.Model = wideModel(300, 4096)
 	for p := range 1000 {

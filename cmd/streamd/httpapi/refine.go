@@ -54,14 +54,6 @@ func PlaneRefinements(reports []newton.Report) []PlaneRefinement {
 	return planes
 }
 
-// SupportVectors is the sum over the planes.
-func (r *Refinement) SupportVectors() (sum int64) {
-	for _, p := range r.Planes {
-		sum += p.SupportVectors
-	}
-	return sum
-}
-
 // RefineAnswer is the body of POST /v1/refine: with status 200 the report, with
 // 202 only that the refinement goes on.
 type RefineAnswer struct {

@@ -1,0 +1,144 @@
+package httpapi
+
+import (
+	"fmt"
+	"math"
+	"strings"
+)
+
+// The pictures of tuning and reliability, in SVG paths that the template draws.
+
+// Shown are the planes that the page has room for.
+func (r *Refinement) Shown() []PlaneRefinement { return r.Planes[:min(len(r.Planes), maxPlanes)] }
+
+const (
+	chartWidth  = 320
+	chartHeight = 160
+	maxCurves   = 4 // that are drawn
+)
+
+// tuningView is the curve of the criterion over log ν.
+type tuningView struct {
+	*Tuning
+	Curves []curveView
+	// X and Y place the choice.
+	X, Y string
+	// The ends of the axes.
+	FirstNu, LastNu, Least, Most float64
+	Share                        bool // Least and Most are shares, not losses
+}
+
+type curveView struct {
+	Name   string
+	Path   string
+	Chosen bool // the choice lies on it
+}
+
+func newTuningView(t *Tuning) *tuningView {
+	v := &tuningView{Tuning: t, FirstNu: math.Inf(1), Least: math.Inf(1), Most: math.Inf(-1)}
+	curves := t.Curves[:min(len(t.Curves), maxCurves)]
+	for _, c := range curves {
+		for _, p := range c.Points {
+			value, more := t.Shown(p)
+			v.Share = more
+			if value == nil || !(p.Nu > 0) {
+				continue
+			}
+			v.FirstNu, v.LastNu = min(v.FirstNu, p.Nu), max(v.LastNu, p.Nu)
+			v.Least, v.Most = min(v.Least, *value), max(v.Most, *value)
+		}
+	}
+	if v.Least > v.Most {
+		return v // nothing was measured
+	}
+	place := func(nu, value float64) (x, y string) {
+		right, up := 0.5, 0.5
+		if v.LastNu > v.FirstNu {
+			right = math.Log(nu/v.FirstNu) / math.Log(v.LastNu/v.FirstNu)
+		}
+		if v.Most > v.Least {
+			up = (value - v.Least) / (v.Most - v.Least)
+		}
+		return fmt.Sprintf("%.1f", right*chartWidth), fmt.Sprintf("%.1f", (1-up)*chartHeight)
+	}
+	for _, c := range curves {
+		view := curveView{Name: "as they are", Chosen: c.Standardise == t.Standardise && c.Balanced == t.Balanced}
+		if c.Standardise {
+			view.Name = "standardised"
+		}
+		if c.Balanced {
+			view.Name += ", balanced"
+		}
+		var path strings.Builder
+		pen := "M"
+		for _, p := range c.Points {
+			value, _ := t.Shown(p)
+			if value == nil || !(p.Nu > 0) {
+				pen = "M" // a gap
+				continue
+			}
+			x, y := place(p.Nu, *value)
+			path.WriteString(pen + x + " " + y)
+			pen = "L"
+		}
+		view.Path = path.String()
+		v.Curves = append(v.Curves, view)
+	}
+	v.X, v.Y = place(t.Nu, max(v.Least, min(v.Most, t.Best)))
+	return v
+}
+
+// trustView is a reliability diagram: what happened over what was said, on the
+// diagonal where both agree.
+type trustView struct {
+	Class  string // "": of the model as a whole
+	Before *Reliability
+	After  *Reliability
+	Marks  []markView
+}
+
+type markView struct {
+	X, Y, Radius string
+	After        bool
+}
+
+// newTrustViews shows the model as a whole, and the first of several planes.
+func newTrustViews(q *Quality) []trustView {
+	views := []trustView{{Before: q.Before, After: q.After}}
+	if len(q.Planes) > 1 {
+		for _, p := range q.Planes[:min(len(q.Planes), maxDiagrams)] {
+			views = append(views, trustView{Class: p.Class, Before: p.Before, After: p.After})
+		}
+	}
+	for i := range views {
+		v := &views[i]
+		v.mark(v.Before, false)
+		v.mark(v.After, true)
+	}
+	return views
+}
+
+const (
+	maxDiagrams  = 11  // planes, beside the whole
+	diagramWidth = 160 // and height
+	maxMarks     = 50  // bins
+)
+
+// mark draws the bins, in areas as they weigh.
+func (v *trustView) mark(r *Reliability, after bool) {
+	if r == nil {
+		return
+	}
+	for _, b := range r.Bins[:min(len(r.Bins), maxMarks)] {
+		radius := 2.0
+		if r.Weight > 0 {
+			radius += 8 * math.Sqrt(b.Weight/r.Weight)
+		}
+		v.Marks = append(v.Marks, markView{
+			X:      fmt.Sprintf("%.1f", b.Probability*diagramWidth),
+			Y:      fmt.Sprintf("%.1f", (1-b.Share)*diagramWidth),
+			Radius: fmt.Sprintf("%.1f", radius),
+			After:  after,
+		})
+	}
+}

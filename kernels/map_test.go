@@ -116,6 +116,27 @@ func TestEveryVariantGivesTheKernelsBits(t *testing.T) {
 	}
 }
 
+// The exponentials over the whole range, beyond its ends, and of what is no
+// number.
+func TestEveryVariantGivesTheExponentialsBits(t *testing.T) {
+	r := rand.New(rand.NewPCG(9, 9))
+	s := make([]float64, 1<<14)
+	for i := range s {
+		s[i] = 55 * r.Float64()
+	}
+	copy(s, []float64{0, 50, math.Nextafter(50, 100), 1e300, math.Inf(1), math.NaN(), math.SmallestNonzeroFloat64, 1e-300})
+	for _, v := range runnable(t) {
+		got := append([]float64(nil), s...)
+		v.gaussian(got, 2)
+		for i, g := range got {
+			want := must(Gaussian(2)).Value(s[i])
+			if math.Float64bits(g) != math.Float64bits(want) && !(math.IsNaN(g) && math.IsNaN(want)) {
+				t.Fatalf("%s: of %v it is %v, not %v", v.name, s[i], g, want)
+			}
+		}
+	}
+}
+
 // A number that cannot be used is NaN in every coordinate, also of kernels that
 // are bounded, and only in its row.
 func TestUnusableNumbersAreNotHidden(t *testing.T) {

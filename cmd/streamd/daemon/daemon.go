@@ -11,8 +11,8 @@
 // The consumer delivers the batches of each partition in offset order. Workers
 // decode and summarise their records side by side; a summary has one value
 // whoever makes it. The loop, one goroutine, takes the deliveries in their
-// order and applies them to the live set: the ledger and the exact sum. It
-// also saves, retires and starts solves, so none of them needs a lock, and
+// order and applies them to the live set: the ledger, the exact sums, and the
+// sample of rows that the workers have taken. It also saves, retires and starts solves, so none of them needs a lock, and
 // whoever reads the model waits for nothing: it is an immutable value behind
 // an atomic pointer.
 //
@@ -204,7 +204,7 @@ func New(o Options) (d *Daemon, err error) {
 func (d *Daemon) Addr() net.Addr { return d.listener.Addr() }
 
 func modelOptions(m config.Model) incremental.Options {
-	o := incremental.Options{Nu: m.Nu, Balanced: m.Balanced, Standardise: m.Standardise}
+	o := incremental.Options{Nu: float64(m.Nu), Balanced: m.Balanced, Standardise: m.Standardise == config.SwitchOn}
 	if len(m.ClassWeights) > 0 {
 		o.ClassWeights = map[string]float64{}
 	}
@@ -274,7 +274,10 @@ func (d *Daemon) restore() (err error) {
 	if features != nil {
 		d.features.Store(&features)
 	}
-	refold := len(saved.Folds) != d.cfg.Model.Folds && len(saved.Entries) > 0
+	if len(saved.Folds) != d.cfg.Model.Folds && len(saved.Entries) > 0 {
+		d.log.Info().Int("saved", len(saved.Folds)).Int("folds", d.cfg.Model.Folds).Int("blocks", len(saved.Entries)).
+			Msg("summing up the folds of the live blocks anew")
+	}
 	live, retired, err := newLiveSet(store, saved, liveOptions{
 		policy:     retire.Policy{Blocks: d.cfg.Retire.Blocks, Rows: d.cfg.Retire.Rows, Age: d.cfg.Retire.Age},
 		maxClasses: d.cfg.Limits.Classes,
@@ -283,9 +286,6 @@ func (d *Daemon) restore() (err error) {
 	})
 	if err != nil {
 		return err
-	}
-	if refold {
-		d.log.Info().Int("saved", len(saved.Folds)).Int("folds", d.cfg.Model.Folds).Msg("folds summed up anew")
 	}
 	d.live, d.counts = live, saved.Counts
 	d.counts.BlocksRetired += int64(retired)

@@ -13,29 +13,30 @@ import (
 // filling is the loop's part in giving the sample rows that it lacks: of blocks
 // of a file of old or of another seed, and of all blocks when so many have been
 // retired that the sample has to grow. The parts of the blocks are looked through
-// first, some at a time between two deliveries. What then is still wanted is read
+// first, for some time between two deliveries. What then is still wanted is read
 // from the log again, in the background, and offered by the loop. Meanwhile views
 // of the sample say what they lack.
 type filling struct {
 	log     *rereader
 	running bool
 	ends    sync.WaitGroup
-	last    time.Time     // when it was last looked what is wanted
-	took    time.Duration // to look
+	last    time.Time     // when it was last found out what is wanted
+	took    time.Duration // to find out
 	// unread are the blocks that the log does not give back as they were. They are
 	// not asked for again.
 	unread map[string]retire.Entry
 }
 
 const (
-	looksPerStep   = 100         // parts that are looked through between two deliveries
-	offersPerStep  = 100         // parts that are offered in one
+	lookTime       = 10 * time.Millisecond // between two deliveries
+	offersAtOnce   = 100
 	betweenFilling = time.Second // so that blocks are read in long passes
+	afterFailure   = time.Minute
 )
 
 // fillSample does what is to be done for the sample now.
 func (d *Daemon) fillSample(ctx context.Context, now time.Time) {
-	if err := d.live.look(looksPerStep); err != nil {
+	if err := d.live.look(lookTime); err != nil {
 		d.fail(err)
 		return
 	}
@@ -104,7 +105,7 @@ func (d *Daemon) fillFromLog(ctx context.Context, blocks *liveBlocks) {
 		mu.Lock()
 		ready = append(ready, taken{e, p})
 		mu.Unlock()
-		return offer(offersPerStep)
+		return offer(offersAtOnce)
 	})
 	if err == nil {
 		err = offer(1)
@@ -117,7 +118,8 @@ func (d *Daemon) fillFromLog(ctx context.Context, blocks *liveBlocks) {
 	}
 	inLoop(ctx, d, func() (struct{}, error) {
 		d.filling.running = false
-		if report == nil {
+		if err != nil {
+			d.filling.last = time.Now().Add(afterFailure)
 			return struct{}{}, nil
 		}
 		for _, u := range report.unread {

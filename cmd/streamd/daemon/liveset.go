@@ -3,6 +3,7 @@ package daemon
 import (
 	"crypto/sha256"
 	"fmt"
+	"time"
 
 	"streamd/incremental"
 	"streamd/incremental/sample"
@@ -214,17 +215,23 @@ func (l *liveSet) part(id string) (*sample.Part, error) {
 	return l.store.Part(id)
 }
 
-// look offers the sample the parts of some of the blocks of which it does not
-// know whether they have the rows that it needs.
-func (l *liveSet) look(limit int) error {
-	for _, id := range l.sample.Unsure(limit) {
-		p, err := l.part(id)
-		if err != nil {
-			return fmt.Errorf("look for rows of block %s: %w", id, err)
+// look offers the sample the parts of the blocks of which it does not know
+// whether they have the rows that it needs, for about as long as that.
+func (l *liveSet) look(duration time.Duration) error {
+	const atOnce = 100
+	for began := time.Now(); ; {
+		ids := l.sample.Unsure(atOnce)
+		for _, id := range ids {
+			p, err := l.part(id)
+			if err != nil {
+				return fmt.Errorf("look for rows of block %s: %w", id, err)
+			}
+			l.sample.Offer(id, p)
 		}
-		l.sample.Offer(id, p)
+		if len(ids) < atOnce || time.Since(began) > duration {
+			return nil
+		}
 	}
-	return nil
 }
 
 // offer gives a live block a part that was taken anew.

@@ -77,7 +77,7 @@ func BenchmarkBlock(b *testing.B) {
 					}
 				}
 				if l.sample != nil {
-					if err := l.look(looksPerStep); err != nil {
+					if err := l.look(lookTime); err != nil {
 						b.Fatal(err)
 					}
 				}

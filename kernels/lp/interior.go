@@ -15,8 +15,10 @@ const (
 	interiorGap = 1e-9
 	// feasibility is the relative amount by which a constraint may be missed.
 	feasibility = 1e-9
-	// maxPasses is far more than is ever of use: it is some 20 that are needed.
-	maxPasses = 100
+	// maxPasses is more than is of use: 15 to 80 are needed.
+	maxPasses = 150
+	// patience is the number of passes within which the gap has to halve.
+	patience = 15
 	// boundary is the part of the way to the nearest bound that a step goes.
 	boundary = 0.995
 )
@@ -135,6 +137,8 @@ type interior struct {
 	factor, normal []float64
 	pieces         []piece
 	first          float64 // the objective before the first step
+	best           float64 // the least gap, but for improvements by less than half
+	since          int     // the pass of that
 }
 
 // A piece is what one range of terms contributes to the step.
@@ -160,17 +164,18 @@ func (s *solver) interior(ctx context.Context) error {
 	in.factor = make([]float64, gram.PackedLen(s.n))
 	s.start()
 	in.begin()
-	for s.passes < maxPasses {
+	for s.passes < maxPasses && !in.converged() && s.passes-in.since <= patience {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if in.converged() {
-			return nil
-		}
 		s.passes++
 		if !in.step() {
-			return nil
+			break
 		}
+	}
+	if !finite(maxAbs(s.x)) || !finite(maxAbs(s.beta)) {
+		clear(s.x)
+		s.start()
 	}
 	return nil
 }
@@ -244,10 +249,14 @@ func (in *interior) converged() bool {
 	total := in.total()
 	primal := total.primal + fx
 	if in.passes == 0 {
-		in.first = math.Abs(primal)
+		in.first, in.best = math.Abs(primal), math.Inf(1)
 	}
-	// Where the optimum is zero the gap is measured by what it was.
-	scale := math.Abs(primal) + 1e-6*in.first
+	if gap := math.Abs(primal - total.dual); gap < in.best/2 {
+		in.best, in.since = gap, in.passes
+	}
+	// Where the optimum is zero the gap is measured by what it was, or by the
+	// greatest cost.
+	scale := math.Abs(primal) + 1e-6*in.first + 1e-9
 	return math.Abs(primal-total.dual) <= interiorGap*scale && total.gap <= interiorGap*scale &&
 		dual <= feasibility && total.infeasible <= feasibility*(1+maxAbs(s.x))
 }

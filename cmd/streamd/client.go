@@ -67,6 +67,17 @@ func (f *daemonFlags) client(s *surroundings, token tokenFlag) (*client, error) 
 // call asks for a path and gives the body of the answer, or reads it into a
 // value when that is not nil.
 func (c *client) call(ctx context.Context, method, path string, timeout time.Duration, into any) (body []byte, err error) {
+	return c.send(ctx, method, path, payload{}, timeout, into)
+}
+
+// payload is what a request carries.
+type payload struct {
+	contentType string
+	body        []byte
+}
+
+// send is call with a body.
+func (c *client) send(ctx context.Context, method, path string, send payload, timeout time.Duration, into any) (body []byte, err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("%s %s%s: %w", method, c.base, path, err)
@@ -74,9 +85,12 @@ func (c *client) call(ctx context.Context, method, path string, timeout time.Dur
 	}()
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, method, c.base+path, nil)
+	request, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(send.body))
 	if err != nil {
 		return nil, err
+	}
+	if send.contentType != "" {
+		request.Header.Set("Content-Type", send.contentType)
 	}
 	if c.token != "" {
 		request.Header.Set("Authorization", "Bearer "+c.token)
@@ -96,7 +110,7 @@ func (c *client) call(ctx context.Context, method, path string, timeout time.Dur
 	if len(body) > maxAnswer {
 		return nil, fmt.Errorf("the answer has more than %d bytes", maxAnswer)
 	}
-	if answer.StatusCode != http.StatusOK {
+	if answer.StatusCode != http.StatusOK && answer.StatusCode != http.StatusAccepted {
 		return nil, refusal(answer.Status, body)
 	}
 	if into != nil {
@@ -169,6 +183,23 @@ func (c *modelCmd) Run(ctx context.Context, s *surroundings) error {
 	t.row("digest", m.Digest)
 	t.row("classes", countedClasses(m.Classes, m.ClassRows))
 	t.row("options", describeOptions(m.Options))
+	if m.Tuning != nil {
+		t.row("tuned", describeTuning(m.Tuning))
+	}
+	if r := m.Refinement; r == nil {
+		t.row("method", m.Method)
+	} else {
+		t.row("method", describeRefinement(r))
+		if r.Digest != m.Digest {
+			t.row("", "of an earlier live set, "+r.Digest)
+		}
+		for _, p := range r.Planes {
+			t.row("  "+p.Class, fmt.Sprintf("objective %.6g, gradient %.2g, %d steps, %d support vectors", p.Objective, p.Gradient, p.Iterations, p.SupportVectors))
+		}
+	}
+	if m.Calibration != nil {
+		t.row("calibration", m.Calibration.Method)
+	}
 	for _, o := range m.Offsets {
 		t.row("seen", fmt.Sprintf("%s/%d before offset %d", o.Topic, o.Partition, o.Next))
 	}

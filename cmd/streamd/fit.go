@@ -71,6 +71,7 @@ type fitReport struct {
 	Gamma     any                   `json:"gamma"`      // a number; k for k > 2 classes
 	Planes    []httpapi.PlaneAnswer `json:"planes"`
 	Condition float64               `json:"condition"` // the largest of the planes'
+	Mean      []float64             `json:"mean"`      // n
 	Options   httpapi.OptionsAnswer `json:"options"`
 	Digest    string                `json:"state_digest"`
 	Seconds   float64               `json:"seconds"`
@@ -355,6 +356,7 @@ func (f *fit) report() fitReport {
 		Classes:   m.Classes,
 		ClassRows: m.Rows,
 		Features:  m.Features,
+		Mean:      m.Mean,
 		Options: httpapi.OptionsAnswer{
 			Nu: m.Options.Nu, Balanced: m.Options.Balanced, ClassWeights: m.Options.ClassWeights, Standardise: m.Options.Standardise,
 		},

@@ -3,17 +3,22 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
+	"net/http"
 	"os"
+	"slices"
 	"strconv"
 
 	"streamd/cmd/streamd/httpapi"
 	"streamd/incremental"
+	"streamd/incremental/calibration"
 	"streamd/ingest/wire"
 )
 
@@ -26,6 +31,11 @@ type predictCmd struct {
 	Format string `enum:"auto,arrow,json,csv,libsvm" default:"auto" help:"Format of a file whose name does not end in one, and of standard input: ${enum}."`
 	Model  string `placeholder:"FILE" help:"Use a saved answer of GET /v1/model, or of fit --json, instead of asking the daemon."`
 	Values bool   `help:"Print the value x·w − gamma of each plane behind the label, too."`
+
+	Probabilities bool `help:"Print the probability of each class, in the order of the model's classes. The model must have a calibration."`
+	Contributions bool `help:"Print for each plane what each feature adds to its value, counted from the mean row."`
+	Top           int  `placeholder:"N" help:"Of the contributions, only the N largest."`
+	Leverage      bool `help:"Print how many times as far as usual the row is from those learned from; several times is far from anything seen. Asks the daemon, in one request, so that its limits apply."`
 	daemonFlags
 	jsonFlag
 }
@@ -42,9 +52,18 @@ func (c *predictCmd) Run(ctx context.Context, s *surroundings) error {
 	if err != nil {
 		return err
 	}
+	if c.Contributions && len(m.Mean) == 0 {
+		return errors.New("the model cannot be used with --contributions: it has no mean of the features")
+	}
+	if c.Probabilities && answer.Calibration == nil {
+		return errors.New("the model cannot be used with --probabilities: it has no calibration")
+	}
 	rows, err := c.rows(s, m.Features)
 	if err != nil {
 		return err
+	}
+	if c.Leverage {
+		return c.ask(ctx, s, m, rows)
 	}
 	class := make([]int32, rows.Rows)
 	values := make([]float64, rows.Rows*len(m.Planes))
@@ -54,16 +73,40 @@ func (c *predictCmd) Run(ctx context.Context, s *surroundings) error {
 			return fmt.Errorf("predict %s: row %d: its value is %v; are its features finite?", c.File, i/len(m.Planes), value)
 		}
 	}
+	var curves []calibration.Curve
+	if answer.Calibration != nil {
+		if curves, err = answer.Calibration.Curves(len(m.Planes)); err != nil {
+			return fmt.Errorf("the model cannot be used: %w", err)
+		}
+	}
+	var strongest *httpapi.Strongest
+	if c.Contributions {
+		strongest = httpapi.NewStrongest(m, rows.Columns, c.top(m))
+	}
 	if c.JSON {
-		return printJSON(s.stdout, c.report(answer, m, class, values))
+		return printJSON(s.stdout, c.report(answer, m, class, values, curves, strongest))
 	}
 	out := bufio.NewWriter(s.stdout)
 	var line []byte
+	probabilities := make([]float64, len(m.Classes))
 	for i, k := range class {
 		line = append(line[:0], m.Classes[k]...)
+		row := values[i*len(m.Planes):][:len(m.Planes)]
 		if c.Values {
-			for _, value := range values[i*len(m.Planes):][:len(m.Planes)] {
-				line = strconv.AppendFloat(append(line, '\t'), value, 'g', -1, 64)
+			line = appendNumbers(line, row)
+		}
+		if c.Probabilities {
+			calibration.Probabilities(probabilities, curves, row)
+			line = appendNumbers(line, probabilities)
+		}
+		for p := range m.Planes {
+			if !c.Contributions {
+				break
+			}
+			line = append(line, '\t')
+			order, of := strongest.Of(i, p)
+			for rank, j := range order {
+				line = appendContribution(line, rank, m.Features[j], of[j])
 			}
 		}
 		out.Write(append(line, '\n')) // Flush has the error
@@ -71,10 +114,113 @@ func (c *predictCmd) Run(ctx context.Context, s *surroundings) error {
 	return out.Flush()
 }
 
+// Validate implements kong's interface.
+func (c *predictCmd) Validate() error {
+	switch {
+	case c.Top < 0:
+		return fmt.Errorf("--top %d: must be 1 or more", c.Top)
+	case c.Top > 0 && !c.Contributions:
+		return errors.New("--top goes with --contributions")
+	case c.Leverage && c.Model != "":
+		return errors.New("--leverage asks the daemon, a saved model does not have what it takes; leave out --model")
+	}
+	return nil
+}
+
+// top is how many contributions are wanted.
+func (c *predictCmd) top(m *incremental.Model) int {
+	if c.Top > 0 {
+		return c.Top
+	}
+	return len(m.Features)
+}
+
+func appendNumbers(line []byte, numbers []float64) []byte {
+	for _, x := range numbers {
+		line = strconv.AppendFloat(append(line, '\t'), x, 'g', -1, 64)
+	}
+	return line
+}
+
+func appendContribution(line []byte, rank int, feature string, x float64) []byte {
+	if rank > 0 {
+		line = append(line, ' ')
+	}
+	return fmt.Appendf(line, "%s=%+.6g", feature, x)
+}
+
+// ask lets the daemon predict, which has the factors that leverages take.
+func (c *predictCmd) ask(ctx context.Context, s *surroundings, m *incremental.Model, rows wire.Table) error {
+	daemon, err := c.client(s, tokenFlag{})
+	if err != nil {
+		return err
+	}
+	// LIBSVM has its label in front, whatever the daemon calls that of others.
+	block := &incremental.Block{
+		Features: m.Features, Columns: rows.Columns, Classes: []string{"0"}, Codes: make([]int32, rows.Rows),
+	}
+	body, err := wire.Encode(nil, wire.LIBSVM, block)
+	if err != nil {
+		return fmt.Errorf("predict %s: %w", c.File, err)
+	}
+	path := "/v1/predict?leverage=true"
+	if c.Contributions {
+		path += fmt.Sprintf("&contributions=true&top=%d", c.top(m))
+	}
+	var a httpapi.PredictAnswer
+	text, err := daemon.send(ctx, http.MethodPost, path, payload{wire.LIBSVM.ContentType(), body}, answerTimeout, &a)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return printAnswer(s.stdout, text)
+	}
+	if c.Probabilities && a.Probabilities == nil {
+		return errors.New("the daemon's model has no calibration any more")
+	}
+	out := bufio.NewWriter(s.stdout)
+	for i, label := range a.Labels {
+		line := []byte(label)
+		if c.Values {
+			line = appendNumbers(line, a.Values[i])
+		}
+		if c.Probabilities {
+			line = appendNumbers(line, a.Probabilities[i])
+		}
+		if c.Contributions {
+			for _, of := range a.Contributions.Rows[i] {
+				line = append(line, '\t')
+				for rank, feature := range c.order(m, of) {
+					line = appendContribution(line, rank, feature, of[feature])
+				}
+			}
+		}
+		for matrix, h := range a.Leverage.Rows[i] {
+			line = fmt.Appendf(line, "\t%.4g", h/a.Leverage.Typical[matrix])
+		}
+		out.Write(append(line, '\n')) // Flush has the error
+	}
+	return out.Flush()
+}
+
+// order is that in which the contributions of a row were answered.
+func (c *predictCmd) order(m *incremental.Model, of map[string]float64) []string {
+	features := make([]string, 0, len(of))
+	for _, feature := range m.Features {
+		if _, ok := of[feature]; ok {
+			features = append(features, feature)
+		}
+	}
+	if c.top(m) < len(m.Features) {
+		slices.SortStableFunc(features, func(a, b string) int { return cmp.Compare(math.Abs(of[b]), math.Abs(of[a])) })
+	}
+	return features
+}
+
 // report is the answer that the daemon gives to the same rows.
-func (c *predictCmd) report(of *httpapi.ModelAnswer, m *incremental.Model, class []int32, values []float64) httpapi.PredictAnswer {
+func (c *predictCmd) report(of *httpapi.ModelAnswer, m *incremental.Model, class []int32, values []float64, curves []calibration.Curve, strongest *httpapi.Strongest) httpapi.PredictAnswer {
 	r := httpapi.PredictAnswer{
-		Model: of.Fingerprint, Classes: m.Classes, Labels: make([]string, len(class)), Values: make([][]float64, len(class)),
+		Model: of.Fingerprint, Method: of.Method, Classes: m.Classes, Labels: make([]string, len(class)), Values: make([][]float64, len(class)),
 	}
 	for _, p := range m.Planes {
 		r.Planes = append(r.Planes, p.Class)
@@ -82,6 +228,28 @@ func (c *predictCmd) report(of *httpapi.ModelAnswer, m *incremental.Model, class
 	for i, k := range class {
 		r.Labels[i] = m.Classes[k]
 		r.Values[i] = values[i*len(m.Planes):][:len(m.Planes)]
+	}
+	if curves != nil {
+		r.Calibration = of.Calibration.Method
+		for _, row := range r.Values {
+			p := make([]float64, len(m.Classes))
+			calibration.Probabilities(p, curves, row)
+			r.Probabilities = append(r.Probabilities, p)
+		}
+	}
+	if strongest != nil {
+		r.Contributions = &httpapi.ContributionsAnswer{AtMean: strongest.AtMean}
+		for i := range class {
+			planes := make([]map[string]float64, len(m.Planes))
+			for p := range planes {
+				planes[p] = map[string]float64{}
+				order, of := strongest.Of(i, p)
+				for _, j := range order {
+					planes[p][m.Features[j]] = of[j]
+				}
+			}
+			r.Contributions.Rows = append(r.Contributions.Rows, planes)
+		}
 	}
 	return r
 }
@@ -122,7 +290,10 @@ func modelOf(a *httpapi.ModelAnswer) (*incremental.Model, error) {
 	if len(a.Planes) != planes {
 		return wrong("it has %d planes for %d classes", len(a.Planes), k)
 	}
-	m := &incremental.Model{Features: a.Features, Classes: a.Classes}
+	if len(a.Mean) != 0 && len(a.Mean) != len(a.Features) {
+		return wrong("it has %d means for %d features", len(a.Mean), len(a.Features))
+	}
+	m := &incremental.Model{Features: a.Features, Classes: a.Classes, Mean: a.Mean}
 	for _, p := range a.Planes {
 		if len(p.W) != len(a.Features) {
 			return wrong("the plane of class %q has %d weights for %d features", p.Class, len(p.W), len(a.Features))

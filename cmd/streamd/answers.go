@@ -1,0 +1,183 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"streamd/cmd/streamd/httpapi"
+)
+
+// refineCmd makes the daemon refine its planes.
+type refineCmd struct {
+	Wait time.Duration `default:"1m" help:"How long to wait for the end, 1m at most; the refinement goes on without whoever waits."`
+	daemonFlags
+	tokenFlag
+	jsonFlag
+}
+
+// Validate implements kong's interface.
+func (c *refineCmd) Validate() error {
+	if c.Wait < 0 || c.Wait > httpapi.MaxWait {
+		return fmt.Errorf("--wait %v: must be 0 to %v", c.Wait, httpapi.MaxWait)
+	}
+	return nil
+}
+
+func (c *refineCmd) Run(ctx context.Context, s *surroundings) error {
+	daemon, err := c.client(s, c.tokenFlag)
+	if err != nil {
+		return err
+	}
+	var a httpapi.RefineAnswer
+	body, err := daemon.call(ctx, http.MethodPost, "/v1/refine?wait="+c.Wait.String(), c.Wait+answerTimeout, &a)
+	if err != nil {
+		return err
+	}
+	switch {
+	case c.JSON:
+		return printAnswer(s.stdout, body)
+	case a.Refinement == nil:
+		_, err = fmt.Fprintln(s.stdout, "under way; streamd model shows the refinement once it is done")
+		return err
+	}
+	t := newTable(s.stdout)
+	t.row("refined", describeRefinement(a.Refinement))
+	t.row("took", fmt.Sprintf("%.3g s", a.Refinement.Seconds))
+	t.row("digest", a.Refinement.Digest)
+	t.row("CLASS", "OBJECTIVE", "GRADIENT", "STEPS", "SUPPORT VECTORS")
+	for _, p := range a.Refinement.Planes {
+		t.row(p.Class, fmt.Sprintf("%.6g", p.Objective), fmt.Sprintf("%.2g", p.Gradient), fmt.Sprint(p.Iterations), fmt.Sprint(p.SupportVectors))
+	}
+	return t.flush()
+}
+
+func describeRefinement(r *httpapi.Refinement) string {
+	text := fmt.Sprintf("%s, on %d of %d rows from the %s", r.Method, r.Rows, r.Live, r.Source)
+	if !r.Complete {
+		text += ", which was incomplete"
+	}
+	return text
+}
+
+// tuningCmd shows how ν was chosen.
+type tuningCmd struct {
+	daemonFlags
+	jsonFlag
+}
+
+func (c *tuningCmd) Run(ctx context.Context, s *surroundings) error {
+	daemon, err := c.client(s, tokenFlag{})
+	if err != nil {
+		return err
+	}
+	var a httpapi.Tuning
+	body, err := daemon.call(ctx, http.MethodGet, "/v1/tuning", answerTimeout, &a)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return printAnswer(s.stdout, body)
+	}
+	t := newTable(s.stdout)
+	t.row("chosen", describeTuning(&a))
+	t.row("at", a.ChosenAt.Local().Format(time.DateTime))
+	t.row("digest", a.Digest)
+	t.row("NU", "LOSS", "BALANCED LOSS", "CORRECT", "BALANCED", "FEATURES", "CHOSEN")
+	for _, curve := range a.Curves {
+		features := "as they are"
+		if curve.Standardise {
+			features = "standardised"
+		}
+		if curve.Balanced {
+			features += ", balanced"
+		}
+		for _, p := range curve.Points {
+			mark := ""
+			if p.Nu == a.Nu && curve.Standardise == a.Standardise && curve.Balanced == a.Balanced {
+				mark = "*"
+			}
+			t.row(fmt.Sprintf("%.6g", p.Nu), measured(p.Loss), measured(p.BalancedLoss), shareOf(p.Correctness), shareOf(p.BalancedCorrectness), features, mark)
+		}
+	}
+	return t.flush()
+}
+
+func describeTuning(a *httpapi.Tuning) string {
+	text := fmt.Sprintf("nu %g by the %s of %.6g on %d folds", a.Nu, a.Criterion, a.Best, a.Folds)
+	if a.Standardise {
+		text += ", standardised"
+	}
+	return text
+}
+
+// measured is a number that there may not be.
+func measured(x *float64) string {
+	if x == nil {
+		return "–"
+	}
+	return fmt.Sprintf("%.6g", *x)
+}
+
+func shareOf(x *float64) string {
+	if x == nil {
+		return "–"
+	}
+	return percent(*x)
+}
+
+// qualityCmd shows how far answers can be trusted.
+type qualityCmd struct {
+	daemonFlags
+	jsonFlag
+}
+
+func (c *qualityCmd) Run(ctx context.Context, s *surroundings) error {
+	daemon, err := c.client(s, tokenFlag{})
+	if err != nil {
+		return err
+	}
+	var a httpapi.Quality
+	body, err := daemon.call(ctx, http.MethodGet, "/v1/quality", answerTimeout, &a)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return printAnswer(s.stdout, body)
+	}
+	t := newTable(s.stdout)
+	t.row("held out", fmt.Sprintf("%d rows in %d folds, from the %s", a.Rows, a.Folds, a.Source))
+	t.row("correct", fmt.Sprintf("%s (balanced %s)", percent(a.Correctness), percent(a.BalancedCorrectness)))
+	calibrated := a.Calibration
+	if calibrated == "" {
+		calibrated = "none"
+	}
+	t.row("calibration", calibrated)
+	t.row("measured", a.MeasuredAt.Local().Format(time.DateTime))
+	t.row("digest", a.Digest)
+	t.row("PROBABILITIES", "ECE", "BRIER", "LOG LOSS")
+	t.reliability("all, before", a.Before)
+	t.reliability("all, after", a.After)
+	for _, p := range a.Planes {
+		t.reliability(p.Class+", before", p.Before)
+		t.reliability(p.Class+", after", p.After)
+	}
+	best := a.After
+	if best == nil {
+		best = a.Before
+	}
+	if best != nil {
+		t.row("SAID", "CAME TRUE", "ROWS")
+		for _, b := range best.Bins {
+			t.row(percent(b.Probability), percent(b.Share), fmt.Sprintf("%.6g", b.Weight))
+		}
+	}
+	return t.flush()
+}
+
+func (t *table) reliability(name string, r *httpapi.Reliability) {
+	if r != nil {
+		t.row(name, fmt.Sprintf("%.4f", r.Error), fmt.Sprintf("%.4f", r.Brier), fmt.Sprintf("%.4f", r.LogLoss))
+	}
+}

@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"streamd/cmd/streamd/classifier"
 )
 
 // ModelAnswer is the body of GET /v1/model, for n features and k classes.
@@ -19,8 +21,11 @@ type ModelAnswer struct {
 	ClassRows   []int64   `json:"class_rows"` // k
 	// One plane for two classes, that of the second; k planes otherwise, in
 	// the order of Classes.
-	Planes  []PlaneAnswer `json:"planes"`
-	Options OptionsAnswer `json:"options"`
+	Planes []PlaneAnswer `json:"planes"`
+	// Basis takes rows to the coordinates that the planes are in; absent when
+	// these are the features.
+	Basis   *classifier.Basis `json:"basis,omitempty"`
+	Options OptionsAnswer     `json:"options"`
 	// Mean of each feature over the live rows, n: where contributions begin.
 	Mean []float64 `json:"mean"`
 	// Method made the planes: psvm, or that of Refinement. What there is none
@@ -38,7 +43,7 @@ type ModelAnswer struct {
 // PlaneAnswer is x'w = γ, with the rows of Class where x'w − γ > 0.
 type PlaneAnswer struct {
 	Class     string    `json:"class"`
-	W         []float64 `json:"w"` // n
+	W         []float64 `json:"w"` // n, or one for each point of a basis
 	Gamma     float64   `json:"gamma"`
 	Condition *float64  `json:"condition"` // null: beyond the range of numbers
 }

@@ -1,0 +1,135 @@
+// Package classifier is what rows are classified by: planes in the features
+// themselves or, for a kernel, in the coordinates K(x, Z) of a basis Z; and the
+// form in which a basis is written down, served and read back.
+//
+// The rows of a kernel classifier go from their columns through the map to the
+// planes, at t kernel evaluations and t multiplications per plane. What is read
+// off planes by feature, as incremental.Model.Contributions does, has no meaning
+// for rows then: their features are not the planes'. What is read off a row's
+// coordinates, as Hat.Leverage, is right for the mapped columns.
+package classifier
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+
+	"streamd/incremental"
+	"streamd/incremental/gram"
+	"streamd/kernels"
+)
+
+// A Classifier is immutable and may be shared.
+type Classifier struct {
+	Features []string           // n: of the rows
+	Map      *kernels.Map       // from n features to t coordinates; nil: none
+	Model    *incremental.Model // planes in the t coordinates, or in the n features
+}
+
+// mapRows is how many rows are in kernel coordinates at once.
+const mapRows = 1024
+
+// Classify is incremental.Model.Classify for rows of the n features.
+func (c *Classifier) Classify(class []int32, values []float64, columns []gram.Column) {
+	if c.Map == nil {
+		c.Model.Classify(class, values, columns)
+		return
+	}
+	mapper := kernels.NewMapper(c.Map)
+	planes := len(c.Model.Planes)
+	some := make([]gram.Column, len(columns))
+	for from := 0; from < len(class); from += mapRows {
+		to := min(from+mapRows, len(class))
+		for j, column := range columns {
+			some[j] = column.Slice(from, to)
+		}
+		c.Model.Classify(class[from:to], values[from*planes:to*planes], mapper.Map(some))
+	}
+}
+
+// Coordinates names the coordinates of a basis of t points: z1, z2, …
+func Coordinates(t int) []string {
+	names := make([]string, t)
+	for i := range names {
+		names[i] = "z" + strconv.Itoa(i+1)
+	}
+	return names
+}
+
+// The regularisers of a kernel classifier [u; γ]: what is small, beside the
+// errors.
+const (
+	Identity = "identity" // ‖u‖² + γ² (Fung 2003, 2.55)
+	Kernel   = "kernel"   // u'K(Z, Z)u + γ² (Wu, Schölkopf and Bakır 2006, 28)
+)
+
+// Basis is a map in JSON: rows x of n features have the coordinates K(x, z), or
+// K((x − mean)/scale, z), for each of the t points z.
+type Basis struct {
+	Kernel      kernels.Kernel `json:"kernel"` // as text: see kernels.Parse
+	Regulariser string         `json:"regulariser"`
+	Mean        []float64      `json:"mean,omitempty"`  // n
+	Scale       []float64      `json:"scale,omitempty"` // n
+	Points      [][]float64    `json:"points"`          // t of n, in the scaled coordinates
+}
+
+// BasisOf writes m down; it shares its memory.
+func BasisOf(m *kernels.Map, regulariser string) *Basis {
+	b := &Basis{Kernel: m.Kernel(), Regulariser: regulariser}
+	b.Mean, b.Scale = m.Scaling()
+	for i := range m.Points() {
+		b.Points = append(b.Points, m.Point(i))
+	}
+	return b
+}
+
+// Map is the map that was written down, for rows of n features. What does not
+// fit together is an error: a basis may come from outside.
+func (b *Basis) Map(n int) (*kernels.Map, error) {
+	z := make([]float64, 0, len(b.Points)*n)
+	for i, p := range b.Points {
+		if len(p) != n {
+			return nil, fmt.Errorf("basis: point %d has %d numbers for %d features", i+1, len(p), n)
+		}
+		z = append(z, p...)
+	}
+	m, err := kernels.NewMap(b.Kernel, n, z)
+	if err != nil || b.Mean == nil && b.Scale == nil {
+		return m, err
+	}
+	return m.Scaled(b.Mean, b.Scale)
+}
+
+// New puts planes that may have come from outside together with the basis that
+// they are in, if any, and checks that they fit.
+func New(features, classes []string, planes []incremental.Plane, basis *Basis) (*Classifier, error) {
+	k := len(classes)
+	want := k
+	switch {
+	case k < 2:
+		return nil, fmt.Errorf("it has %d classes", k)
+	case k == 2:
+		want = 1
+	}
+	if len(planes) != want {
+		return nil, fmt.Errorf("it has %d planes for %d classes", len(planes), k)
+	}
+	if len(features) == 0 {
+		return nil, errors.New("it has no features")
+	}
+	c := &Classifier{Features: features, Model: &incremental.Model{Features: features, Classes: classes, Planes: planes}}
+	what := "features"
+	if basis != nil {
+		var err error
+		if c.Map, err = basis.Map(len(features)); err != nil {
+			return nil, err
+		}
+		c.Model.Features, what = Coordinates(c.Map.Points()), "points of the basis"
+	}
+	for _, p := range planes {
+		if len(p.W) != len(c.Model.Features) {
+			return nil, fmt.Errorf("the plane of class %q has %d weights for %d %s", p.Class, len(p.W), len(c.Model.Features), what)
+		}
+	}
+	return c, nil
+}

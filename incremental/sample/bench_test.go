@@ -108,3 +108,44 @@ func BenchmarkEncode(b *testing.B) {
 	}
 	b.ReportMetric(float64(size), "bytes")
 }
+
+// Starting with the parts of a long stream.
+func BenchmarkRestore(b *testing.B) {
+	block := benchBlock(1000, 10)
+	var t Taker
+	const blocks = 20_000
+	s := New(Settings{Rows: 50_000}, func(func(string) bool) {})
+	encoded := make([][]byte, blocks)
+	size := 0
+	for i := range encoded {
+		p := t.Take(block, [32]byte{byte(i), byte(i >> 8), 2}, s.Levels())
+		s.Add(fmt.Sprint(i), p)
+		encoded[i] = p.AppendBinary(nil)
+		size += len(encoded[i])
+	}
+	ids := func(yield func(string) bool) {
+		for i := range blocks {
+			if !yield(fmt.Sprint(i)) {
+				return
+			}
+		}
+	}
+	for b.Loop() {
+		r := New(Settings{Rows: 50_000}, ids)
+		err := r.Restore(func(yield func(string, *Part)) error {
+			for i, e := range encoded {
+				p, err := DecodePart(e)
+				if err != nil {
+					return err
+				}
+				yield(fmt.Sprint(i), p)
+			}
+			return nil
+		})
+		if err != nil || r.Lacking() > 0 {
+			b.Fatal(err, r.Lacking())
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/blocks, "ns/block")
+	b.ReportMetric(float64(size)/blocks, "bytes/block")
+}

@@ -493,8 +493,9 @@ func (d *decoder) rows(p *Part, flags byte) {
 		return
 	}
 	r.narrow = make([]float32, m*r.n)
+	b := d.take(4 * m * r.n)
 	for i := range r.narrow {
-		r.narrow[i] = math.Float32frombits(binary.LittleEndian.Uint32(d.take(4)))
+		r.narrow[i] = math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:]))
 		d.bad = d.bad || r.narrow[i]-r.narrow[i] != 0
 	}
 }
@@ -538,8 +539,8 @@ func (d *decoder) take(n int) []byte {
 
 func (d *decoder) uvarint() uint64 {
 	x, k := binary.Uvarint(d.rest)
-	// The length check refuses a varint written longer than it need be.
-	if d.bad || k <= 0 || k != len(binary.AppendUvarint(nil, x)) {
+	// A last byte of 0 would mean that it is written longer than it need be.
+	if d.bad || k <= 0 || k > 1 && d.rest[k-1] == 0 {
 		d.bad, d.rest = true, nil
 		return 0
 	}
@@ -563,8 +564,9 @@ func (d *decoder) floats(n int) []float64 {
 		return nil
 	}
 	xs := make([]float64, n)
+	b := d.take(8 * n)
 	for i := range xs {
-		xs[i] = math.Float64frombits(binary.LittleEndian.Uint64(d.take(8)))
+		xs[i] = math.Float64frombits(binary.LittleEndian.Uint64(b[8*i:]))
 	}
 	return xs
 }

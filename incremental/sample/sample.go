@@ -25,9 +25,11 @@
 // whether the parts have every row of it.
 //
 // Rows of equal blocks have equal hashes: two copies of a block are in the
-// sample together. Where a hash is so frequent that no level has between Rows
-// and 3·Rows rows above it, the sample stops at the level above, and is smaller
-// than Rows.
+// sample together, each row as often as it is live. Where a hash is so frequent
+// that no level has between Rows and 3·Rows rows above it, the sample stops at
+// the level above, and is smaller than Rows. Blocks of one row each with few
+// different values are therefore a poor thing to sample; gathered into larger
+// blocks their rows have hashes of their own.
 //
 // # Growing again
 //
@@ -38,9 +40,9 @@
 // rows have shrunk by a third or more does the sample need rows that are not
 // held. Then the parts of all live blocks are offered again (Unsure, Offer), and
 // those that do not have the rows either are Wanted: their blocks have to be
-// read from the log again. Until then a View is not
-// Complete: it is a uniform sample of the rows of the blocks that have a part,
-// and smaller. The level held depends on history; a complete View does not.
+// read from the log again. Until then a View is not Complete: it is a uniform
+// sample of the rows of the blocks that have a part, and smaller. The level held
+// depends on history; a complete View does not.
 //
 // # Exactness and memory
 //
@@ -52,10 +54,11 @@
 //
 // # Cost
 //
-// Taking the part of a block of m rows: O(m), some nanoseconds per row, and O(n)
-// per row kept. Add, Remove and Offer: O(k), and amortised O(1) per row held.
-// Snapshot: O(blocks with rows in the sample). View: O(R·(log R + n)) for R rows
-// held, in the caller's goroutine.
+// Taking the part of a block of m rows: O(m), about 5 ns per row, and O(n) per
+// row kept. Add, Remove and Offer: O(k), and amortised O(1) per row held.
+// Restore: O(n) per row of a part, and some microseconds per block. Snapshot:
+// O(blocks with rows in the sample). View: O(R·(log R + n)) for R rows held, in
+// the caller's goroutine.
 //
 // # Concurrency and ownership
 //

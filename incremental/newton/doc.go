@@ -28,10 +28,11 @@
 // with a μ that would have made the step that short, until whole steps have
 // brought it down to nothing. (Where fewer rows are active than there are
 // features, undamped steps swing far out along what no active row holds: USPS,
-// ν = 100, standardised, takes some 50 steps instead of more than a hundred.) When a full step
-// without damping leaves the active rows as they are, it has found the minimum,
-// but for rounding. The cost of an iteration is O(m·n) for m rows and n
-// features, O(n²) for every row that has become active or inactive, and O(n³).
+// standardised, ν = 100, takes some 50 steps instead of more than a hundred.)
+// When a full step without damping leaves the active rows as they are, it has
+// found the minimum, but for rounding. The cost of an iteration is O(m·n) for m
+// rows and n features, O(n²) for every row that has become active or inactive,
+// and O(n³).
 //
 // Rows that are not in memory are read once to count them, once at the
 // beginning, and once for each step and each that was too long; every row that

@@ -12,9 +12,9 @@
 // decode and summarise their records side by side; a summary has one value
 // whoever makes it. The loop, one goroutine, takes the deliveries in their
 // order and applies them to the live set: the ledger, the exact sums, and the
-// sample of rows that the workers have taken. It also saves, retires and starts solves, so none of them needs a lock, and
-// whoever reads the model waits for nothing: it is an immutable value behind
-// an atomic pointer.
+// sample of rows that the workers have taken. It also saves, retires and starts
+// solves, so none of them needs a lock, and whoever reads the model waits for
+// nothing: it is an immutable value behind an atomic pointer.
 //
 // Everything in flight is bounded: the bytes of a partition by the consumer's
 // budget, deliveries by inOrder, unsaved blocks by snapshot.blocks; the loop
@@ -204,7 +204,7 @@ func New(o Options) (d *Daemon, err error) {
 func (d *Daemon) Addr() net.Addr { return d.listener.Addr() }
 
 func modelOptions(m config.Model) incremental.Options {
-	o := incremental.Options{Nu: float64(m.Nu), Balanced: m.Balanced, Standardise: m.Standardise == config.SwitchOn}
+	o := incremental.Options{Nu: m.Nu, Balanced: m.Balanced, Standardise: m.Standardise}
 	if len(m.ClassWeights) > 0 {
 		o.ClassWeights = map[string]float64{}
 	}

@@ -224,8 +224,13 @@ func (v *vertex) refactor() error {
 	}
 	v.inverse = mat.DenseCopyOf(inverse.T())
 	clear(s.x)
+	clear(v.eta) // the sizes of what is added up
 	for i, k := range v.basis {
-		addTo(s.x, s.b[k]+v.shifts[k], v.inverse.RawRowView(i))
+		b := s.b[k] + v.shifts[k]
+		for j, e := range v.inverse.RawRowView(i) {
+			s.x[j] += float64(b * e)
+			v.eta[j] += math.Abs(b * e)
+		}
 	}
 	for i, k := range v.basis { // one step of refinement
 		v.row[i] = s.b[k] + v.shifts[k] - dot(rows.RawRowView(i), s.x)
@@ -233,9 +238,15 @@ func (v *vertex) refactor() error {
 	for i := range v.basis {
 		addTo(s.x, v.row[i], v.inverse.RawRowView(i))
 	}
+	// True zeros: of the basis, and of a vertex where more terms meet.
 	for _, k := range v.basis {
 		if k >= v.a.m && k < v.a.m+n {
-			s.x[k-v.a.m] = v.shifts[k] // and without: a true zero
+			s.x[k-v.a.m] = v.shifts[k]
+		}
+	}
+	for j, size := range v.eta {
+		if math.Abs(s.x[j]) <= 10*rounding*size {
+			s.x[j] = 0
 		}
 	}
 	s.tolerance = 1e-11 * (1 + maxAbs(s.x))
@@ -331,8 +342,11 @@ func (v *vertex) descends() bool {
 		add(v.f[j] * x)
 	}
 	for k, move := range v.along {
-		if math.Abs(move) > pivotTolerance*v.edge {
-			lo, hi := v.bounds(k)
+		lo, hi := v.bounds(k)
+		if math.Abs(move) <= pivotTolerance*v.edge && math.IsInf(hi-lo, 1) {
+			continue // a hard row along the direction
+		}
+		if move != 0 {
 			add(max(-move*hi, -move*lo))
 		}
 	}
@@ -583,9 +597,10 @@ func (s *solver) solution(p *Program) (sol *Solution, allowed float64) {
 		dual += sol.Alpha[i]
 		size += sol.Alpha[i]
 	}
+	largest := maxAbs(s.x)
 	for j, v := range s.x {
 		sol.Objective += (s.hi[a.m+j]*math.Abs(v) + s.f[j]*v) / s.unit
-		size += (s.hi[a.m+j]*math.Abs(v) + math.Abs(s.f[j]*v)) / s.unit
+		size += (s.hi[a.m+j] + math.Abs(s.f[j])) * largest / s.unit
 	}
 	for k, row := range p.Rows {
 		i := a.m + s.n + k

@@ -243,6 +243,28 @@ func TestCalibrationAnswerRoundTrips(t *testing.T) {
 	}
 }
 
+// A calibration that was saved and changed is refused or gives probabilities.
+func FuzzCalibrationAnswer(f *testing.F) {
+	f.Add([]byte(`{"method":"platt","planes":[{"a":-1.5,"b":0.1}]}`), 0.5)
+	f.Add([]byte(`{"method":"isotonic","planes":[{"values":[-1,0,2],"probabilities":[0,0.25,1]}]}`), 1.0)
+	f.Add([]byte(`{"method":"isotonic","planes":[{"values":[-1.7e308,1.7e308],"probabilities":[0,1]}]}`), 1e308)
+	f.Fuzz(func(t *testing.T, text []byte, value float64) {
+		var a CalibrationAnswer
+		if json.Unmarshal(text, &a) != nil || math.IsNaN(value) || math.IsInf(value, 0) {
+			return
+		}
+		curves, err := a.Curves(1)
+		if err != nil {
+			return
+		}
+		p := make([]float64, 2)
+		calibration.Probabilities(p, curves, []float64{value})
+		if !(p[0] >= 0 && p[1] >= 0 && math.Abs(p[0]+p[1]-1) < 1e-9) {
+			t.Fatalf("%s gives %v at %v", text, p, value)
+		}
+	})
+}
+
 func BenchmarkPredictionContributions(b *testing.B) {
 	for _, most := range []int{10, 256} {
 		b.Run(fmt.Sprintf("top=%d", most), func(b *testing.B) {

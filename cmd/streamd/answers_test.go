@@ -1,0 +1,74 @@
+package main
+
+import (
+	"bytes"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// The clients understand the answers that the API is known by.
+func TestClientsReadAnswers(t *testing.T) {
+	answers := map[string]string{
+		"GET /v1/model": "model", "GET /v1/tuning": "tuning", "GET /v1/quality": "quality", "POST /v1/refine": "refine",
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Get("wait") == "0s" {
+			w.WriteHeader(http.StatusAccepted)
+			w.Write([]byte(`{"done":false,"refinement":null}`))
+			return
+		}
+		body, err := os.ReadFile(filepath.Join("httpapi", "testdata", answers[r.Method+" "+r.URL.Path]+".golden.json"))
+		if err != nil {
+			t.Errorf("%s %s: %v", r.Method, r.URL, err)
+		}
+		w.Write(body)
+	}))
+	defer server.Close()
+	for _, test := range []struct {
+		args string
+		want []string // lines, blanks aside
+	}{
+		{"model", []string{
+			"tuned nu 1 by the correctness of 0.875 on 2 folds",
+			"method full, on 40 of 42 rows from the sample",
+			"spam objective 1.5, gradient 1e-09, 4 steps, 9 support vectors",
+			"calibration isotonic",
+		}},
+		{"tuning", []string{
+			"chosen nu 1 by the correctness of 0.875 on 2 folds",
+			"NU LOSS BALANCED LOSS CORRECT BALANCED FEATURES CHOSEN",
+			"0.5 0.75 0.875 75.00 % 50.00 % as they are",
+			"1 0.5 – 87.50 % 75.00 % as they are *",
+			"1 0.5 – – – standardised",
+		}},
+		{"quality", []string{
+			"held out 4 rows in 2 folds, from the sample",
+			"correct 75.00 % (balanced 50.00 %)",
+			"calibration platt",
+			"spam, before 0.3125 0.2031 0.5156",
+		}},
+		{"refine", []string{"refined full, on 40 of 42 rows from the sample", "spam 1.5 1e-09 4 9"}},
+		{"refine --wait 0s", []string{"under way; streamd model shows the refinement once it is done"}},
+	} {
+		var out, problems bytes.Buffer
+		args := append(strings.Fields(test.args), "--url", server.URL)
+		if err := run(t.Context(), args, nil, nil, &out, &problems); err != nil {
+			t.Errorf("%s: %v", test.args, err)
+			continue
+		}
+		var lines []string
+		for line := range strings.Lines(out.String()) {
+			lines = append(lines, strings.Join(strings.Fields(line), " "))
+		}
+		got := "\n" + strings.Join(lines, "\n") + "\n"
+		for _, want := range test.want {
+			if !strings.Contains(got, "\n"+want+"\n") {
+				t.Errorf("%s printed\n%s\nwithout the line %q", test.args, out.String(), want)
+			}
+		}
+	}
+}

@@ -447,3 +447,34 @@ func TestStateOfOtherBlocks(t *testing.T) {
 		t.Errorf("verified as %+v, %v", report, err)
 	}
 }
+
+// The same for parts and folds: each is good by itself, but of other blocks.
+func TestPartsAndFoldsOfOtherBlocks(t *testing.T) {
+	r := rand.New(rand.NewPCG(22, 1))
+	block, other := randomBlock(r, "a", 5, 2), randomBlock(r, "a", 5, 2)
+	block.Part = takePartAgain(block)
+	state, wrong := incremental.NewState(names(2)), incremental.NewState(names(2))
+	state.Add(block.Summary)
+	wrong.Add(other.Summary)
+	for _, c := range []struct {
+		bucket []byte
+		part   *sample.Part
+		fold   *incremental.State
+	}{
+		{nil, block.Part, state},
+		{bucketParts, takePartAgain(other), state},
+		{bucketFolds, block.Part, wrong},
+	} {
+		path := filepath.Join(t.TempDir(), "streamd.db")
+		s, _ := mustOpen(t, path)
+		block.Part = c.part
+		if _, err := s.Save(Change{Put: []Block{block}, State: state, Folds: []*incremental.State{c.fold}}); err != nil {
+			t.Fatal(err)
+		}
+		s.Close()
+		report, err := Verify(path)
+		if err != nil || report.OK != (c.bucket == nil) || !report.OK && (report.Damaged != 1 || report.Damage[0].Bucket != string(c.bucket)) {
+			t.Errorf("%s: verified as %+v, %v", c.bucket, report, err)
+		}
+	}
+}

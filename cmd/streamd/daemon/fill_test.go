@@ -13,6 +13,8 @@ import (
 	"streamd/incremental"
 	"streamd/incremental/sample"
 	"streamd/ingest/wire"
+	"streamd/retire"
+	"streamd/snapshot"
 )
 
 // rowsAndFolds are the digests of the view of the sample, once it has all rows,
@@ -213,4 +215,56 @@ func TestSampleOfBlocksThatTheLogHasForgotten(t *testing.T) {
 	if n := len(d.filling.unread); n != 25 {
 		t.Errorf("%d blocks could not be read", n)
 	}
+}
+
+// A block that the log gives back with other rows than were summarised is
+// refused, whatever their number.
+func TestSampleRefusesOtherRows(t *testing.T) {
+	name := topic(t, 1)
+	file := filepath.Join(t.TempDir(), "streamd.db")
+	store, _, err := snapshot.Open(file, snapshot.Settings{Topic: name, Unit: "message"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	state := stateOf(t, []int{1, 5, 6}, []int{0, 3, 4})
+	change := snapshot.Change{State: state, Offsets: []snapshot.Offset{{Topic: name, Next: 2}}}
+	for i, row := range [][]float64{{1, 5, 6}, {0, 3, 4}} {
+		var c rowsOf
+		c.add(row)
+		var z incremental.Summariser
+		s, err := z.Summarise(c.block())
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := incremental.Position{Topic: name, Offset: int64(i)}
+		change.Put = append(change.Put, snapshot.Block{Summary: s, Entry: retire.Entry{
+			ID: at.String(), Position: at, Last: int64(i), Time: time.UnixMilli(1_700_000_000_000), Rows: 1,
+		}})
+	}
+	if _, err := store.Save(change); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	produce(t, name, message{value: jsonRow(1, 5, 6)}, message{value: jsonRow(0, 3, 5)})
+	d := start(t, name, file, nil)
+	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		unread, err := inLoop(t.Context(), d.Daemon, func() (int, error) { return len(d.filling.unread), nil })
+		if err != nil || time.Now().After(end) {
+			t.Fatalf("it is not refused: %v", err)
+		}
+		if unread == 1 {
+			break
+		}
+	}
+	s, err := d.sampled(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	view := s.View()
+	if view.Lacking != 1 || view.Block.Rows() != 1 || view.Block.Columns[1].At(0) != 6 {
+		t.Errorf("%d blocks lack rows, and there are %d", view.Lacking, view.Block.Rows())
+	}
+	d.stop()
 }

@@ -20,7 +20,7 @@ const (
 	independent = 1e-7
 	// rounding is a bound of the relative error of a sum, but for sums of very
 	// many terms; what these add to it is found by descends.
-	rounding = 1e-15
+	rounding = 1e-14
 	// pivotTolerance is the least change of a term per unit of direction for
 	// the direction to depend on it.
 	pivotTolerance = 1e-9
@@ -245,7 +245,7 @@ func (v *vertex) refactor() error {
 		}
 	}
 	for j, size := range v.eta {
-		if math.Abs(s.x[j]) <= 10*rounding*size {
+		if math.Abs(s.x[j]) <= rounding*size {
 			s.x[j] = 0
 		}
 	}

@@ -142,7 +142,7 @@ func (p dense) optimal(t reporter, s *Solution) {
 		objective += g*math.Abs(x[j]) + p.linear(j)*x[j]
 		size += (g + math.Abs(p.linear(j))) * maxAbs(x)
 		// f − g ≤ A'β ≤ f + g.
-		if off := math.Abs(balance[j]-p.linear(j)) - g; off > accuracy*(g+math.Abs(p.linear(j)))+1e-12*largest {
+		if off := math.Abs(balance[j]-p.linear(j)) - g; off > accuracy*(g+math.Abs(p.linear(j)))+1e-11*largest {
 			t.Errorf("variable %d: balance of the dual variables is off by %v (g = %v, sum %v)", j, off, g, balanceSize[j])
 		}
 	}

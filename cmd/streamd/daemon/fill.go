@@ -2,12 +2,15 @@ package daemon
 
 import (
 	"context"
+	"errors"
+	"maps"
 	"sync"
 	"time"
 
 	"streamd/incremental"
 	"streamd/incremental/sample"
 	"streamd/retire"
+	"streamd/snapshot"
 )
 
 // filling is the loop's part in giving the sample rows that it lacks: of blocks
@@ -45,6 +48,10 @@ func (d *Daemon) fillSample(ctx context.Context, now time.Time) {
 		return
 	}
 	f.last = now
+	maps.DeleteFunc(f.unread, func(id string, e retire.Entry) bool {
+		is, ok := d.live.ledger.Get(id)
+		return !ok || is != e
+	})
 	blocks := &liveBlocks{unsaved: map[string]*incremental.Summary{}, store: d.store}
 	for _, id := range d.live.sample.Wanted() {
 		e, ok := d.live.ledger.Get(id)
@@ -97,6 +104,9 @@ func (d *Daemon) fillFromLog(ctx context.Context, blocks *liveBlocks) {
 	}
 	report, err := d.filling.log.pass(ctx, blocks, rereadOptions{verify: true}, func(e retire.Entry, b *incremental.Block) error {
 		was, err := blocks.summary(e.ID)
+		if errors.Is(err, snapshot.ErrNotFound) {
+			return nil // it has just been retired
+		}
 		if err != nil {
 			return err
 		}

@@ -18,8 +18,8 @@ const (
 	// independent is the least part of a row that must be left after
 	// elimination by the rows of a basis for it to join them.
 	independent = 1e-7
-	// rounding is a bound of the relative error of a sum, but for sums of very
-	// many terms; what these add to it is found by descends.
+	// rounding is a bound of the relative error of a sum, but for
+	// ill-conditioned bases; what these add to it is found by descends.
 	rounding = 1e-14
 	// pivotTolerance is the least change of a term per unit of direction for
 	// the direction to depend on it.
@@ -55,7 +55,7 @@ type vertex struct {
 	shifts  map[int]float64 // what has been added to b
 	hard    float64         // |β| of a hard row that is missed
 	noise   []float64       // what rounding may make of each place's dual variable
-	floor   map[int]float64 // of noise, for terms of which descends says so
+	floor   map[int]float64 // of noise, for terms that were forgiven
 	size    float64         // Σ|β| of the terms that have gone into g
 	fresh   int             // pivots since the inverse was computed
 }
@@ -79,7 +79,7 @@ func (s *solver) crossover(ctx context.Context) error {
 		return err
 	}
 	limit := 1000 + 50*s.n
-	empty := 0
+	empty, petty := 0, 0
 	random := rand.New(rand.NewPCG(1, uint64(s.n)))
 	for {
 		if err := ctx.Err(); err != nil {
@@ -106,6 +106,14 @@ func (s *solver) crossover(ctx context.Context) error {
 			v.refactor()
 			continue
 		}
+		// A tiny violation is resolved like any other, unless there is no end to
+		// them: then it is rounding that moves x along a flat edge and back.
+		if out, width := v.violation(leaving); out <= feasibility*width {
+			if petty++; petty > patience {
+				v.forgive(leaving)
+				continue
+			}
+		}
 		if s.pivots >= limit {
 			return fmt.Errorf("%w: %d passes, %d pivots", ErrNotConverged, s.passes, s.pivots)
 		}
@@ -118,9 +126,7 @@ func (s *solver) crossover(ctx context.Context) error {
 			continue
 		}
 		if !ok && !v.descends() {
-			k := v.basis[leaving]
-			v.floor[k] = 2 * max(s.beta[k]-s.hi[k], s.lo[k]-s.beta[k])
-			v.price()
+			v.forgive(leaving)
 			continue
 		}
 		if !ok {
@@ -357,9 +363,8 @@ func (v *vertex) descends() bool {
 // of its bounds, by steepest edge; negative when none is.
 func (v *vertex) leaving() int {
 	best, place := 0.0, -1
-	for i, k := range v.basis {
-		lo, hi, beta := v.lo[k], v.hi[k], v.beta[k]
-		out := max(beta-hi, lo-beta)
+	for i := range v.basis {
+		out, _ := v.violation(i)
 		if !(out > v.noise[i]) {
 			continue
 		}
@@ -369,6 +374,25 @@ func (v *vertex) leaving() int {
 		}
 	}
 	return place
+}
+
+// violation is how far the dual variable at a place is out of its bounds, and
+// how far these are apart (1 when one is missing).
+func (v *vertex) violation(place int) (out, width float64) {
+	k := v.basis[place]
+	lo, hi, beta := v.lo[k], v.hi[k], v.beta[k]
+	width = hi - lo
+	if math.IsInf(width, 1) {
+		width = 1
+	}
+	return max(beta-hi, lo-beta), width
+}
+
+// forgive takes the violation at a place for rounding from now on.
+func (v *vertex) forgive(place int) {
+	out, _ := v.violation(place)
+	v.floor[v.basis[place]] = 2 * out
+	v.price()
 }
 
 // round puts the basic dual variables that are at a bound, or zero, but for

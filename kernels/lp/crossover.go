@@ -24,6 +24,8 @@ const (
 	// pivotTolerance is the least change of a term per unit of direction for
 	// the direction to depend on it.
 	pivotTolerance = 1e-9
+	// pettyPivots is the number of pivots whose gain is of the order of rounding.
+	pettyPivots = 50
 	// shift is the size of the perturbation that ends a run of empty steps.
 	shift = 1e-6
 )
@@ -109,7 +111,7 @@ func (s *solver) crossover(ctx context.Context) error {
 		// A tiny violation is resolved like any other, unless there is no end to
 		// them: then it is rounding that moves x along a flat edge and back.
 		if out, width := v.violation(leaving); out <= feasibility*width {
-			if petty++; petty > patience {
+			if petty++; petty > pettyPivots {
 				v.forgive(leaving)
 				continue
 			}

@@ -84,8 +84,8 @@ var (
 	// Solution holds, in U, Gamma and S, a direction along which the objective
 	// falls for ever.
 	ErrUnbounded = errors.New("lp: unbounded: the objective falls for ever")
-	// ErrNotConverged: a limit was reached. The Solution is the best point, and
-	// its Gap may be large.
+	// ErrNotConverged: a limit was reached, or rounding. The Solution, if any,
+	// is the last point, and proves nothing.
 	ErrNotConverged = errors.New("lp: not converged")
 )
 
@@ -176,9 +176,9 @@ func amount(v float64) bool { return v >= 0 && v <= math.MaxFloat64 }
 // checkHard minimises the amount by which the hard rows are missed. Its dual
 // solution proves that they contradict each other, if they do (Farkas).
 func (p *Program) checkHard(ctx context.Context) (*Solution, error) {
+	// Without columns variable 0 is γ, and the others are extra ones: as many
+	// variables as there were, under the same numbers, all free and without cost.
 	alone := &Program{Variables: make([]Variable, len(p.Columns)+len(p.Variables))}
-	// The variables of the program without columns are γ, s. Of those, γ
-	// stands for u_0 (or γ, when there is no u): all are alike here.
 	var index []int
 	for k, row := range p.Rows {
 		if row.Cost == Hard {

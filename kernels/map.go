@@ -81,7 +81,6 @@ func (m *Map) Point(i int) []float64 { return m.z[i*m.n:][:m.n:m.n] }
 
 const (
 	lanes    = 8       // rows that are computed together
-	tileRows = 256     // rows of a tile, at most
 	tileSize = 1 << 15 // numbers of a tile, at most, unless lanes rows are more
 )
 
@@ -132,9 +131,8 @@ func (p *Mapper) Map(columns []gram.Column) []gram.Column {
 			panic(fmt.Sprintf("kernels: column %d has %d of %d rows", j, c.Len(), rows))
 		}
 	}
-	height := min(tileRows, max(tileSize/m.n/lanes*lanes, lanes))
-	pitch := height + lanes // no power of two, which would crowd few cache sets
-	p.tile = grow(p.tile, m.n*pitch)
+	height := min(gram.TileRows, max(tileSize/m.n/lanes*lanes, lanes))
+	p.tile = grow(p.tile, m.n*gram.TileStride)
 	stride := (rows+lanes-1)/lanes*lanes + lanes
 	p.out = grow(p.out, m.t*stride)
 	sum := p.variant.products
@@ -144,9 +142,9 @@ func (p *Mapper) Map(columns []gram.Column) []gram.Column {
 	for from := 0; from < rows; from += height {
 		some := min(height, rows-from)
 		padded := (some + lanes - 1) / lanes * lanes
-		for j, c := range columns {
-			column := p.tile[j*pitch:][:padded]
-			c.Copy(column[:some], from)
+		gram.Pack(p.tile, columns, from, from+some)
+		for j := range columns {
+			column := p.tile[j*gram.TileStride:][:padded]
 			if m.mean != nil {
 				mean, inverse := m.mean[j], m.inverse[j]
 				for i, x := range column[:some] {
@@ -155,7 +153,7 @@ func (p *Mapper) Map(columns []gram.Column) []gram.Column {
 			}
 			clear(column[some:])
 		}
-		sum(p.out[from:], stride, p.tile, pitch, m.z, m.n, padded)
+		sum(p.out[from:], stride, p.tile, gram.TileStride, m.z, m.n, padded)
 		for i := range m.t {
 			v := p.out[i*stride+from:][:padded]
 			if m.kernel.form == gaussian {

@@ -29,7 +29,7 @@ func TestScaledIsTheMapOfScaledRows(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, v := range runnable(t) {
-				columns := columnsOf(r, n, tileRows+9)
+				columns := columnsOf(r, n, gram.TileRows+9)
 				by := make([]gram.Column, n)
 				for j, c := range columns {
 					x := make([]float64, c.Len())

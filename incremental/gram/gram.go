@@ -223,6 +223,35 @@ func (k *Kernel) addTile(sum *Sums, n, rows int, weighted bool) {
 	k.variant.accumulate(sum.S, sum.Cross, left, k.tile, n, padded)
 }
 
+// The size of a tile, for those who call Pack.
+const (
+	TileRows   = stretch    // rows, at most
+	TileStride = tileStride // numbers from one column to the next
+)
+
+var zeros [64]float64
+
+// Pack writes rows from to to−1 of columns, TileRows at most, to a tile, as
+// float64: row from+r of column j to tile[j·TileStride+r]. It is what
+// Column.Copy does, in vectors where the processor has them.
+func Pack(tile []float64, columns []Column, from, to int) {
+	if from < 0 || to < from || to > from+stretch {
+		panic(fmt.Sprintf("gram: rows %d to %d for a tile of %d", from, to, stretch))
+	}
+	for j := range columns {
+		if columns[j].n < to {
+			panic(fmt.Sprintf("gram: column %d has %d rows, not %d", j, columns[j].n, to))
+		}
+	}
+	for len(columns) > 0 {
+		some := columns[:min(len(columns), len(zeros))]
+		_ = tile[(len(some)-1)*tileStride+to-from:]
+		fastest.pack(tile, some, from, to, zeros[:len(some)])
+		columns = columns[len(some):]
+		tile = tile[min(len(some)*tileStride, len(tile)):]
+	}
+}
+
 // packColumns is the pack of variants that have no better one.
 func packColumns(tile []float64, columns []Column, from, to int, c []float64) {
 	for j := range columns {

@@ -449,3 +449,21 @@ func TestSumAllocatesTheSumsOnly(t *testing.T) {
 		}
 	}
 }
+
+// A tile has the numbers of the columns, from any row on.
+func TestPackCopies(t *testing.T) {
+	r := rand.New(rand.NewPCG(21, 21))
+	const n, m = 150, 3*stretch + 5
+	columns := mixedColumns(r, n, m)
+	tile, want := make([]float64, n*tileStride), make([]float64, stretch)
+	for _, rows := range [][2]int{{0, 0}, {0, 1}, {7, 15}, {3, 3 + stretch}, {m - 9, m}, {stretch, 2 * stretch}} {
+		from, to := rows[0], rows[1]
+		Pack(tile, columns, from, to)
+		for j, c := range columns {
+			c.Copy(want[:to-from], from)
+			if got := tile[j*tileStride:][:to-from]; !slices.Equal(got, want[:to-from]) {
+				t.Fatalf("rows %d to %d of column %d are %v, not %v", from, to, j, got, want[:to-from])
+			}
+		}
+	}
+}

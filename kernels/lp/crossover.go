@@ -26,6 +26,9 @@ const (
 	pivotTolerance = 1e-9
 	// pettyPivots is the number of pivots whose gain is of the order of rounding.
 	pettyPivots = 50
+	// emptySteps is the number of steps of no length in a row that are a sign of
+	// a cycle rather than of a few ties.
+	emptySteps = 20
 	// shift is the size of the perturbation that ends a run of empty steps.
 	shift = 1e-6
 )
@@ -50,7 +53,7 @@ type vertex struct {
 	eta     []float64
 	along   []float64 // Aη
 	row     []float64
-	heaps   [][]kink        // of each range of terms
+	found   [][]kink        // the kinks along η, of each range of terms
 	kinks   []kink          // of all
 	taken   []kink          // those that search took, in their order
 	edge    float64         // max |η|
@@ -72,10 +75,19 @@ type kink struct {
 // from the basis that the interior point suggests. It is exact whatever the
 // interior point, but takes long from a bad one.
 func (s *solver) crossover(ctx context.Context) error {
-	v := &vertex{solver: s, basic: make([]bool, s.a.terms()), shifts: map[int]float64{}, floor: map[int]float64{}, noise: make([]float64, s.n),
-		g: make([]float64, s.n), eta: make([]float64, s.n), row: make([]float64, s.n),
-		along: make([]float64, s.a.terms()), heaps: make([][]kink, s.a.ranges())}
-	v.hard = 1e3 * max(1, maxAbs(s.beta))
+	v := &vertex{
+		solver: s,
+		basic:  make([]bool, s.a.terms()),
+		g:      make([]float64, s.n),
+		eta:    make([]float64, s.n),
+		along:  make([]float64, s.a.terms()),
+		row:    make([]float64, s.n),
+		found:  make([][]kink, s.a.ranges()),
+		shifts: map[int]float64{},
+		hard:   1e3 * max(1, maxAbs(s.beta)),
+		noise:  make([]float64, s.n),
+		floor:  map[int]float64{},
+	}
 	v.choose()
 	if err := v.refactor(); err != nil {
 		return err
@@ -105,7 +117,9 @@ func (s *solver) crossover(ctx context.Context) error {
 				return fmt.Errorf("%w: %d hard rows are missed after %d pivots", ErrNotConverged, missed, s.pivots)
 			}
 			v.hard *= 1e3
-			v.refactor()
+			if err := v.refactor(); err != nil {
+				return err
+			}
 			continue
 		}
 		// A tiny violation is resolved like any other, unless there is no end to
@@ -139,7 +153,7 @@ func (s *solver) crossover(ctx context.Context) error {
 		if empty++; step > s.tolerance {
 			empty = 0
 		}
-		if empty > 20 {
+		if empty > emptySteps {
 			v.perturb(random)
 			empty = 0
 		}
@@ -151,9 +165,10 @@ func (s *solver) crossover(ctx context.Context) error {
 	}
 }
 
-// choose makes a basis of the terms whose dual variables are farthest from
-// their bounds, by the measure of the interior point method: θ, or what is left
-// of it at a point that is as good as any other of its size.
+// choose makes a basis of independent terms, by preference of those whose dual
+// variables are far from their bounds, relative to their residuals: at an
+// optimal vertex these are the terms that have neither. Unit terms, which span
+// everything, fill what is missing.
 func (v *vertex) choose() {
 	s, n := v.solver, v.n
 	v.a.over(v.a.ranges(), func(c int) { v.a.mul(v.residual, c, s.x) })
@@ -445,7 +460,7 @@ func (v *vertex) pivot(place int) (step float64, ok bool) {
 	a.over(a.ranges(), func(c int) {
 		a.mul(v.along, c, v.eta)
 		from, to := a.rangeOf(c)
-		found := v.heaps[c][:0]
+		found := v.found[c][:0]
 		for k := from; k < to; k++ {
 			move := v.along[k] // the residual falls so fast
 			if v.basic[k] || math.Abs(move) <= pivotTolerance*v.edge || s.lo[k] == s.hi[k] {
@@ -460,10 +475,10 @@ func (v *vertex) pivot(place int) (step float64, ok bool) {
 				found = append(found, kink{min(r, 0) / move, k})
 			}
 		}
-		v.heaps[c] = found
+		v.found[c] = found
 	})
 	v.kinks = v.kinks[:0]
-	for _, found := range v.heaps {
+	for _, found := range v.found {
 		v.kinks = append(v.kinks, found...)
 	}
 	passed := v.search(slope, v.noise[place])

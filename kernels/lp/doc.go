@@ -12,15 +12,18 @@
 // K = K(C, S)') and, with K = A, the 1-norm SVM of Fung 2003 (3.1, 3.32, 4.46).
 // Extra variables s and extra rows make of it the programs that Fung builds:
 //
-//	+ Σ_j (f_j s_j + g_j |s_j|) + Σ_k cost_k · (what row k misses)
-//	a_k'[u; γ; s] ≥ b_k, or = b_k; exactly when the cost is Hard
+//   - Σ_j (f_j s_j + g_j |s_j|) + Σ_k cost_k · (what row k misses)
+//     a_k'[u; γ; s] ≥ b_k, or = b_k; exactly when the cost is Hard
 //
 //   - a knowledge set {x : Bx ≤ b} of the positive class (3.15): variables v,
 //     rows v_j ≥ 0 (Hard), B'v + u = 0 and −b'v − γ ≥ 1 of cost μ;
+//
 //   - unlabelled rows (5.2): each twice, with both labels, and with Costs that
 //     are the supergradient's (0 where it is 0: such a row takes no time);
+//
 //   - concave minimisation by successive linear programs (4.9, 4.27): Costs and
 //     Penalties that change from one to the next;
+//
 //   - bounds of u: rows of one term.
 //
 // # The dual program
@@ -69,6 +72,6 @@
 // # Determinism and concurrency
 //
 // Chunks depend on m alone, and sums over them have an order: the solution is
-// the same for any number of workers, bit for bit. A Program is only read, and
+// the same for any number of workers, bit for bit, on one kind of processor. A Program is only read, and
 // may be solved by several goroutines at once.
 package lp

@@ -87,7 +87,7 @@ func newSolver(p *Program, workers int) (*solver, error) {
 			s.lo[i] = -row.Cost
 		}
 	}
-	// The greatest finite cost becomes one or a little less.
+	// The greatest finite cost comes to lie in [1/2, 1).
 	var top float64
 	for k, hi := range s.hi {
 		if hi != Hard {
@@ -112,7 +112,7 @@ func newSolver(p *Program, workers int) (*solver, error) {
 	return s, nil
 }
 
-// start is x = 0 with β in the middle.
+// start puts β into the middle of its bounds.
 func (s *solver) start() {
 	for k := range s.beta {
 		switch {
@@ -133,7 +133,7 @@ type interior struct {
 	p, q           []float64
 	dp, dq, dBeta  []float64
 	theta, h       []float64
-	dx, rhs, rd    []float64
+	dx, rhs, rd    []float64 // rd = f − A'β
 	factor, normal []float64
 	pieces         []piece
 	first          float64 // the objective before the first step
@@ -151,7 +151,8 @@ type piece struct {
 
 // interior runs Mehrotra's predictor-corrector method (Mehrotra 1992; Nocedal
 // and Wright 2006, algorithm 14.3) until the duality gap and the residuals are
-// small, or nothing moves any longer: the crossover then sees what is the case.
+// small, or nothing is gained any longer: the crossover then sees what is the
+// case.
 func (s *solver) interior(ctx context.Context) error {
 	a, terms := s.a, s.a.terms()
 	in := &interior{solver: s, pieces: make([]piece, a.ranges())}
@@ -211,8 +212,8 @@ func (in *interior) converged() bool {
 	a.mulTransposed(in.rd, s.beta)
 	var dual, fx float64
 	for j := range in.rd {
-		dual = max(dual, math.Abs(s.f[j]-in.rd[j]))
 		in.rd[j] = s.f[j] - in.rd[j]
+		dual = max(dual, math.Abs(in.rd[j]))
 		fx += s.f[j] * s.x[j]
 	}
 	in.forTerms(func(_ int, sum *piece, from, to int) {
@@ -240,7 +241,7 @@ func (in *interior) converged() bool {
 			}
 			in.h[k] = r
 			if inverse == 0 {
-				in.theta[k] = 0 // set by step: the dual variable is free
+				in.theta[k] = 0 // free: set by step
 				continue
 			}
 			in.theta[k] = 1 / inverse
@@ -294,13 +295,7 @@ func (in *interior) step() bool {
 	// A dual variable that is free (of a hard equality) has θ = ∞. A finite
 	// one is a proximal step, which becomes exact as the iteration converges.
 	// It goes with the weights of the others.
-	var top float64
-	for k := a.m; k < a.terms(); k++ {
-		top = max(top, in.theta[k])
-	}
-	for _, w := range in.theta[:a.m] {
-		top = max(top, w)
-	}
+	top := maxAbs(in.theta)
 	for k := a.m + s.n; k < a.terms(); k++ {
 		if math.IsInf(s.hi[k], 1) && math.IsInf(s.lo[k], -1) {
 			in.theta[k] = max(min(1e3*top, 1e12), 1e3)

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -10,14 +11,18 @@ import (
 	"strings"
 	"time"
 
+	"streamd/cmd/streamd/classifier"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/incremental"
+	"streamd/incremental/newton"
 )
 
 // fitCmd learns from a file as the daemon does from a topic. The file is read
 // in blocks and never held in memory: once to sum the blocks up, and the folds
 // apart, and once to score its rows. To choose ν, to leave each row out in turn
-// and to find the ε-support vectors takes one to three readings more.
+// and to find the ε-support vectors takes one to three readings more. A kernel
+// takes one for the sample that its basis is chosen from and, as every fold has a
+// basis that has not seen it, one to sum for each fold.
 type fitCmd struct {
 	File string `arg:"" help:"CSV, LIBSVM, JSON or Arrow, also gzipped (.gz)."`
 	columnFlags
@@ -30,12 +35,23 @@ type fitCmd struct {
 	Test         string             `placeholder:"FILE" help:"File to test on."`
 	LOO          bool               `name:"loo" help:"Report the leave-one-out accuracy: of each row by the plane without it."`
 	EpsilonSV    *float64           `name:"epsilon-sv" placeholder:"SHARE" help:"Solve again with this share of the rows only, those nearest to the planes x·w − gamma = ±1 (0.01 is usual), and report that plane, too."`
-	Seed         uint64             `default:"1" help:"Seed of the division into folds."`
+	Seed         uint64             `default:"1" help:"Seed of the division into folds, and of a kernel's sample and basis."`
+	Refine       string             `enum:"line,full," default:"" placeholder:"HOW" help:"Refine the planes by Newton's method until they minimise the squared errors of the rows within the margin or wrong: line moves and stretches them, full turns them, too. Each of a few dozen steps reads the file."`
+	kernelFlags
 	jsonFlag
 }
 
 // Validate implements kong's interface: what it returns is a wrong usage.
 func (c *fitCmd) Validate() error {
+	if err := c.kernelFlags.check(); err != nil {
+		return err
+	}
+	if c.Refine != "" && (c.LOO || c.EpsilonSV != nil) {
+		return errors.New("--refine: --loo and --epsilon-sv are of the planes before")
+	}
+	if c.Refine != "" && c.Regulariser == classifier.Kernel {
+		return errors.New("--refine: goes with --regulariser identity")
+	}
 	if share := c.EpsilonSV; share != nil && !(*share > 0 && *share < 1) {
 		return fmt.Errorf("--epsilon-sv %v: must be a share of the rows, above 0 and below 1", *share)
 	}
@@ -61,14 +77,17 @@ type fitReport struct {
 	FoldAccuracies []float64 `json:"fold_accuracies,omitempty"`
 	LOOAccuracy    *float64  `json:"loo_accuracy,omitempty"`
 
-	Tuning    *tuningReport  `json:"tuning,omitempty"`
-	EpsilonSV *supportReport `json:"epsilon_sv,omitempty"`
+	Refinement *refinementReport `json:"refinement,omitempty"`
+	Reduction  *basisReport      `json:"reduction,omitempty"`
+	Tuning     *tuningReport     `json:"tuning,omitempty"`
+	EpsilonSV  *supportReport    `json:"epsilon_sv,omitempty"`
 
 	Classes   []string              `json:"classes"`    // k
 	ClassRows []int64               `json:"class_rows"` // k
 	Features  []string              `json:"features"`   // n
-	W         any                   `json:"w"`          // n; k of n for k > 2 classes
-	Gamma     any                   `json:"gamma"`      // a number; k for k > 2 classes
+	Basis     *classifier.Basis     `json:"basis,omitempty"`
+	W         any                   `json:"w"`     // n, or one for each point of the basis; k of those for k > 2 classes
+	Gamma     any                   `json:"gamma"` // a number; k for k > 2 classes
 	Planes    []httpapi.PlaneAnswer `json:"planes"`
 	Condition float64               `json:"condition"` // the largest of the planes'
 	Mean      []float64             `json:"mean"`      // n
@@ -96,9 +115,20 @@ func (c *fitCmd) Run(ctx context.Context, s *surroundings) error {
 	if c.Nu.auto && c.Folds == 0 {
 		c.Folds = defaultFolds
 	}
-	f := &fit{s: s, data: data, folds: c.Folds, seed: c.Seed, options: incremental.Options{
-		Nu: c.Nu.value, Balanced: c.Balanced, ClassWeights: c.ClassWeights, Standardise: c.Standardise,
-	}}
+	f := &fit{
+		s: s, data: data, folds: c.Folds, seed: c.Seed, coordinates: newCoordinates(data.features, nil),
+		options: incremental.Options{
+			Nu: c.Nu.value, Balanced: c.Balanced, ClassWeights: c.ClassWeights, Standardise: c.Standardise,
+		},
+	}
+	var reduction *basisReport
+	if c.Kernel != "" {
+		// The features are scaled; their coordinates are as they are.
+		f.scaled, f.options.Standardise = c.Standardise, false
+		if reduction, err = f.choose(ctx, &c.kernelFlags); err != nil {
+			return err
+		}
+	}
 	if err := f.sum(ctx); err != nil {
 		return err
 	}
@@ -106,17 +136,33 @@ func (c *fitCmd) Run(ctx context.Context, s *surroundings) error {
 	if c.Nu.auto {
 		tuned, err = f.tune(ctx)
 	} else if err = f.train(); err == nil && c.Folds > 0 {
-		err = f.trainFolds()
+		err = f.trainFolds(ctx)
 	}
 	if err != nil {
-		return err
+		return c.advise(err)
+	}
+	if c.Refine != "" {
+		method := newton.Full
+		if c.Refine == newton.Line.String() {
+			method = newton.Line
+		}
+		if err := f.refine(ctx, method); err != nil {
+			return err
+		}
 	}
 	own, held, err := f.score(ctx, data, "scoring", f.foldModels)
 	if err != nil {
 		return err
 	}
 	report := f.report()
-	report.Tuning = tuned
+	report.Tuning, report.Reduction, report.Refinement = tuned, reduction, f.refinement
+	if reduction != nil {
+		regulariser := c.Regulariser
+		if regulariser == "" {
+			regulariser = classifier.Identity
+		}
+		report.Basis = classifier.BasisOf(f.coordinates.basis, regulariser)
+	}
 	report.TrainAccuracy = own.accuracy()
 	if c.Folds > 0 {
 		var mean float64
@@ -167,12 +213,17 @@ type fit struct {
 	folds   int // 0: none
 	seed    uint64
 	options incremental.Options
+	scaled  bool // features get to the kernel scaled
+
+	coordinates     *coordinates
+	foldCoordinates []*coordinates // of a kernel
 
 	state      *incremental.State
 	dealt      *incremental.State   // the sum of the folds' own summaries
-	foldStates []*incremental.State // the sum of each fold
+	foldStates []*incremental.State // the sum of each fold; none for a kernel
 	model      *incremental.Model
 	foldModels []*incremental.Model
+	refinement *refinementReport
 }
 
 // summariser has the working memory of one worker.
@@ -229,15 +280,19 @@ func (f *fit) sum(ctx context.Context) error {
 		whole *incremental.Summary
 		parts []*incremental.Summary
 	}
-	f.state, f.dealt = incremental.NewState(f.data.features), incremental.NewState(f.data.features)
-	for range f.folds {
-		f.foldStates = append(f.foldStates, incremental.NewState(f.data.features))
+	f.state, f.dealt = incremental.NewState(f.coordinates.names), incremental.NewState(f.coordinates.names)
+	here := f.folds > 0 && f.foldCoordinates == nil // the folds, too, are summed in these coordinates
+	if here {
+		for range f.folds {
+			f.foldStates = append(f.foldStates, incremental.NewState(f.coordinates.names))
+		}
 	}
 	tools := f.summarisers()
 	err := each(ctx, f.s, "learning", f.data,
 		func(worker int, b *incremental.Block, firstRow int64) (r summaries, err error) {
 			z := &tools[worker]
-			if r.whole, err = z.Summarise(b); err == nil && f.folds > 0 {
+			b = f.coordinates.enter(worker, b)
+			if r.whole, err = z.Summarise(b); err == nil && here {
 				r.parts, err = z.parts(b, firstRow)
 			}
 			return r, err
@@ -263,22 +318,69 @@ func (f *fit) sum(ctx context.Context) error {
 
 // train solves.
 func (f *fit) train() (err error) {
-	if f.model, err = f.state.Moments().Solve(f.options); err != nil {
+	if f.model, err = f.coordinates.moments(f.state).Solve(f.options); err != nil {
 		return fmt.Errorf("learn from %s: %w", f.data.path, err)
 	}
 	return nil
 }
 
 // trainFolds solves without each fold in turn.
-func (f *fit) trainFolds() (err error) {
-	dealt := f.dealt.Moments()
+func (f *fit) trainFolds(ctx context.Context) (err error) {
 	f.foldModels = make([]*incremental.Model, f.folds)
-	for fold, state := range f.foldStates {
-		if f.foldModels[fold], err = dealt.Without(state.Moments()).Solve(f.options); err != nil {
+	for fold := range f.foldModels {
+		rest, _, err := f.without(ctx, fold)
+		if err != nil {
+			return err
+		}
+		if f.foldModels[fold], err = rest.Solve(f.options); err != nil {
 			return fmt.Errorf("learn from %s without fold %d: %w", f.data.path, fold, err)
 		}
 	}
 	return nil
+}
+
+// without gives the sums of all rows but a fold's, and of the fold's.
+func (f *fit) without(ctx context.Context, fold int) (rest, held *incremental.Moments, err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, nil, err
+	}
+	if f.foldCoordinates == nil {
+		held = f.foldStates[fold].Moments()
+		return f.dealt.Moments().Without(held), held, nil
+	}
+	type summaries [2]*incremental.Summary
+	in := f.foldCoordinates[fold]
+	states := [2]*incremental.State{incremental.NewState(in.names), incremental.NewState(in.names)}
+	tools := f.summarisers()
+	dividers := make([]divider, workers())
+	err = each(ctx, f.s, fmt.Sprintf("learning without fold %d of %d", fold+1, f.folds), f.data,
+		func(worker int, b *incremental.Block, firstRow int64) (r summaries, err error) {
+			z, d := &tools[worker], &dividers[worker]
+			var rows [2][]int
+			for i := range b.Rows() {
+				part := 0
+				if z.deal.of(firstRow+int64(i)) == fold {
+					part = 1
+				}
+				rows[part] = append(rows[part], i)
+			}
+			for part := range r {
+				if r[part], err = z.Summarise(in.enter(worker, d.gather(b, rows[part]))); err != nil {
+					return r, err
+				}
+			}
+			return r, nil
+		},
+		func(r summaries) error {
+			for part := range r {
+				states[part].Add(r[part])
+			}
+			return nil
+		})
+	if err != nil {
+		return nil, nil, err
+	}
+	return in.moments(states[0]), states[1].Moments(), nil
 }
 
 // tally counts rows by their weights.
@@ -310,30 +412,13 @@ func (t *tally) accuracy() float64 { return t.right / t.weight }
 // as wrong.
 func (f *fit) score(ctx context.Context, d *dataset, what string, foldModels []*incremental.Model) (all tally, folds []tally, err error) {
 	folds = make([]tally, len(foldModels))
+	dividers := f.dividers()
 	err = each(ctx, f.s, what, d,
-		func(_ int, b *incremental.Block, firstRow int64) ([]tally, error) {
-			tallies := make([]tally, 1+len(foldModels))
-			var deal *dealer
-			if foldModels != nil {
-				deal = newDealer(len(foldModels), f.seed)
-			}
-			x := make([]float64, len(f.data.features)) // what the block lacks stays zero
-			columns := b.Columns[:min(len(b.Columns), len(x))]
-			var values []float64
-			for i, code := range b.Codes {
-				for j, c := range columns {
-					x[j] = c.At(i)
-				}
-				judge := func(m *incremental.Model, t *tally) {
-					var class int
-					class, values = m.Decide(values[:0], x)
-					t.count(b, i, m.Classes[class] == b.Classes[code])
-				}
-				judge(f.model, &tallies[0])
-				if deal != nil {
-					fold := deal.of(firstRow + int64(i))
-					judge(foldModels[fold], &tallies[1+fold])
-				}
+		func(worker int, b *incremental.Block, firstRow int64) ([]tally, error) {
+			tallies := []tally{judge(f.model, f.coordinates.enter(worker, b))}
+			for fold, m := range foldModels {
+				part := dividers[worker].part(b, firstRow, fold)
+				tallies = append(tallies, judge(m, f.of(fold).enter(worker, part)))
 			}
 			return tallies, nil
 		},
@@ -347,6 +432,24 @@ func (f *fit) score(ctx context.Context, d *dataset, what string, foldModels []*
 	return all, folds, err
 }
 
+// judge counts the rows of a block that a model puts into their class.
+func judge(m *incremental.Model, b *incremental.Block) (t tally) {
+	class := make([]int32, b.Rows())
+	m.Classify(class, make([]float64, b.Rows()*len(m.Planes)), b.Columns)
+	for i, code := range b.Codes {
+		t.count(b, i, m.Classes[class[i]] == b.Classes[code])
+	}
+	return t
+}
+
+// of is the coordinates of a fold's model.
+func (f *fit) of(fold int) *coordinates {
+	if f.foldCoordinates == nil {
+		return f.coordinates
+	}
+	return f.foldCoordinates[fold]
+}
+
 func (f *fit) report() fitReport {
 	m := f.model
 	digest := f.state.Digest()
@@ -355,7 +458,7 @@ func (f *fit) report() fitReport {
 		Rows:      f.state.Rows(),
 		Classes:   m.Classes,
 		ClassRows: m.Rows,
-		Features:  m.Features,
+		Features:  f.data.features,
 		Mean:      m.Mean,
 		Options: httpapi.OptionsAnswer{
 			Nu: m.Options.Nu, Balanced: m.Options.Balanced, ClassWeights: m.Options.ClassWeights, Standardise: m.Options.Standardise,
@@ -393,6 +496,9 @@ func (c *fitCmd) print(w io.Writer, r *fitReport) error {
 	p.row("rows", fmt.Sprint(r.Rows))
 	p.row("classes", countedClasses(r.Classes, r.ClassRows))
 	p.row("options", describeOptions(r.Options))
+	if r.Basis != nil {
+		r.Reduction.print(p, r.Basis)
+	}
 	p.row("condition", fmt.Sprintf("%.3g", r.Condition))
 	p.row("train accuracy", percent(r.TrainAccuracy))
 	if r.FoldAccuracies != nil && c.Test != "" {
@@ -411,11 +517,18 @@ func (c *fitCmd) print(w io.Writer, r *fitReport) error {
 	if r.Tuning != nil {
 		p.row("nu", r.Tuning.describe())
 	}
+	if r.Refinement != nil {
+		p.row("refined", r.Refinement.describe())
+	}
 	if r.EpsilonSV != nil {
 		r.EpsilonSV.print(p)
 	}
 	p.row("seconds", fmt.Sprintf("%.3g", r.Seconds))
-	p.planes(r.Features, r.Planes)
+	if r.Basis != nil {
+		p.kernelPlanes(len(r.Basis.Points), r.Planes)
+	} else {
+		p.planes(r.Features, r.Planes)
+	}
 	return p.flush()
 }
 

@@ -12,12 +12,13 @@ import (
 
 // leaveOneOut classifies each row by the planes without it.
 func (f *fit) leaveOneOut(ctx context.Context) (all tally, err error) {
-	_, hat, err := f.state.Moments().SolveWithHat(f.options)
+	_, hat, err := f.coordinates.moments(f.state).SolveWithHat(f.options)
 	if err != nil {
 		return all, fmt.Errorf("learn from %s: %w", f.data.path, err)
 	}
 	err = each(ctx, f.s, "leaving out each row", f.data,
-		func(_ int, b *incremental.Block, _ int64) (t tally, err error) {
+		func(worker int, b *incremental.Block, _ int64) (t tally, err error) {
+			b = f.coordinates.enter(worker, b)
 			class, values := f.space(b)
 			hat.LeaveOneOut(f.model, class, values, b)
 			for i, code := range b.Codes {
@@ -68,11 +69,13 @@ func (f *fit) supportVectors(ctx context.Context, share float64, test *dataset) 
 	}
 
 	type summaries struct{ near, far *incremental.Summary }
-	near, far, all := incremental.NewState(f.data.features), incremental.NewState(f.data.features), incremental.NewState(f.data.features)
+	names := f.coordinates.names
+	near, far, all := incremental.NewState(names), incremental.NewState(names), incremental.NewState(names)
 	tools := f.summarisers()
 	dividers := make([]divider, workers())
 	err = each(ctx, f.s, "solving again", f.data,
 		func(worker int, b *incremental.Block, _ int64) (s summaries, err error) {
+			b = f.coordinates.enter(worker, b)
 			nearRows, farRows := f.divide(b, r.Epsilon)
 			if s.near, err = tools[worker].Summarise(dividers[worker].gather(b, nearRows)); err == nil {
 				s.far, err = tools[worker].Summarise(dividers[worker].gather(b, farRows))
@@ -97,12 +100,13 @@ func (f *fit) supportVectors(ctx context.Context, share float64, test *dataset) 
 		return nil, fmt.Errorf("solve again with the ε-support vectors of %s: all rows are, which leaves none to choose nu by; ask for a smaller share", f.data.path)
 	}
 
-	trial, err := tuning.New(ctx, f.options, tuning.Grid(), all.Moments(), []*incremental.Moments{far.Moments()})
+	trial, err := tuning.New(ctx, f.options, tuning.Grid(), f.coordinates.moments(all), []*incremental.Moments{far.Moments()})
 	if err != nil {
 		return nil, fmt.Errorf("solve again with the ε-support vectors of %s: %w", f.data.path, err)
 	}
 	err = each(ctx, f.s, "choosing its nu", f.data,
 		func(worker int, b *incremental.Block, _ int64) (*tuning.Score, error) {
+			b = f.coordinates.enter(worker, b)
 			_, farRows := f.divide(b, r.Epsilon)
 			return trial.Score(0, dividers[worker].gather(b, farRows)), nil
 		},
@@ -114,12 +118,12 @@ func (f *fit) supportVectors(ctx context.Context, share float64, test *dataset) 
 		return nil, err
 	}
 	curve := trial.Curve()
-	model, chosen, err := curve.Solve(near.Moments(), tuning.For(f.options, true))
+	model, chosen, err := curve.Solve(f.coordinates.moments(near), tuning.For(f.options, true))
 	if err != nil {
 		return nil, fmt.Errorf("solve again with the ε-support vectors of %s: %w", f.data.path, err)
 	}
 	r.Nu, r.Planes = chosen.Nu, planeAnswers(model)
-	again := &fit{s: f.s, data: f.data, model: model}
+	again := &fit{s: f.s, data: f.data, coordinates: f.coordinates, model: model}
 	own, _, err := again.score(ctx, f.data, "scoring", nil)
 	if err != nil {
 		return nil, err
@@ -182,7 +186,7 @@ func (f *fit) epsilon(ctx context.Context, share float64) (float64, error) {
 	}
 	err := each(ctx, f.s, "finding the nearest rows", f.data,
 		func(worker int, b *incremental.Block, _ int64) (none struct{}, err error) {
-			f.eachError(b, func(_ int, size float64) { counts[worker][math.Float64bits(size)>>dropped]++ })
+			f.eachError(f.coordinates.enter(worker, b), func(_ int, size float64) { counts[worker][math.Float64bits(size)>>dropped]++ })
 			return none, nil
 		},
 		func(struct{}) error { return nil })

@@ -24,7 +24,7 @@ func TestFoldModelsNeverSawTheirRows(t *testing.T) {
 	dir := t.TempDir()
 	lines := bytes.SplitAfter(writeRows(t, filepath.Join(dir, "all.csv"), rows), []byte("\n"))[:rows]
 	f := trained(t, filepath.Join(dir, "all.csv"), k, seed)
-	if err := f.trainFolds(); err != nil {
+	if err := f.trainFolds(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	for fold := range k {
@@ -66,7 +66,7 @@ func trained(t *testing.T, path string, k int, seed uint64) *fit {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fit{s: quiet(), data: data, folds: k, seed: seed, options: incremental.Options{Nu: 1}}
+	f := &fit{s: quiet(), data: data, folds: k, seed: seed, coordinates: newCoordinates(data.features, nil), options: incremental.Options{Nu: 1}}
 	if err := f.sum(context.Background()); err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +92,7 @@ func TestFitNamesTheRowOfTheFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fit{s: quiet(), data: data, options: incremental.Options{Nu: 1}}
+	f := &fit{s: quiet(), data: data, coordinates: newCoordinates(data.features, nil), options: incremental.Options{Nu: 1}}
 	err = f.sum(context.Background())
 	row := (*incremental.RowError)(nil)
 	if !errors.As(err, &row) || row.Row != good || row.Feature != "x2" || !strings.HasPrefix(err.Error(), "read "+path) {

@@ -58,22 +58,22 @@ func (r *tuningReport) describe() string {
 // tune is train and trainFolds with a ν that it chooses by the rows of each fold
 // and the path of planes without it.
 func (f *fit) tune(ctx context.Context) (*tuningReport, error) {
-	folds := make([]*incremental.Moments, len(f.foldStates))
-	for i, state := range f.foldStates {
-		folds[i] = state.Moments()
+	trial := tuning.NewApart(f.options, tuning.Grid(), f.state.Moments().Classes())
+	for fold := range f.folds {
+		rest, held, err := f.without(ctx, fold)
+		if err != nil {
+			return nil, err
+		}
+		if err := trial.Hold(rest, held); err != nil {
+			return nil, fmt.Errorf("choose nu for %s: without fold %d of %d: %w", f.data.path, fold+1, f.folds, err)
+		}
 	}
-	trial, err := tuning.New(ctx, f.options, tuning.Grid(), f.dealt.Moments(), folds)
-	if err != nil {
-		return nil, fmt.Errorf("choose nu for %s: %w", f.data.path, err)
-	}
-	tools := make([]divider, workers())
-	for i := range tools {
-		tools[i].deal = newDealer(f.folds, f.seed)
-	}
-	err = each(ctx, f.s, "choosing nu", f.data,
+	tools := f.dividers()
+	err := each(ctx, f.s, "choosing nu", f.data,
 		func(worker int, b *incremental.Block, firstRow int64) (scores []*tuning.Score, err error) {
 			for fold := range f.folds {
-				scores = append(scores, trial.Score(fold, tools[worker].part(b, firstRow, fold)))
+				part := tools[worker].part(b, firstRow, fold)
+				scores = append(scores, trial.Score(fold, f.of(fold).enter(worker, part)))
 			}
 			return scores, nil
 		},
@@ -88,7 +88,7 @@ func (f *fit) tune(ctx context.Context) (*tuningReport, error) {
 	}
 	curve := trial.Curve()
 	criterion := tuning.For(f.options, true)
-	model, chosen, err := curve.Solve(f.state.Moments(), criterion)
+	model, chosen, err := curve.Solve(f.coordinates.moments(f.state), criterion)
 	if err != nil {
 		return nil, fmt.Errorf("learn from %s: %w", f.data.path, err)
 	}
@@ -109,11 +109,33 @@ type divider struct {
 	weights []float64
 }
 
+// dividers are one for each worker.
+func (f *fit) dividers() []divider {
+	d := make([]divider, workers())
+	for i := range d {
+		if f.folds > 0 {
+			d[i].deal = newDealer(f.folds, f.seed)
+		}
+	}
+	return d
+}
+
 // part has the rows of one fold. It is valid until the next call.
 func (d *divider) part(b *incremental.Block, firstRow int64, fold int) *incremental.Block {
 	var rows []int
 	for i := range b.Rows() {
 		if d.deal.of(firstRow+int64(i)) == fold {
+			rows = append(rows, i)
+		}
+	}
+	return d.gather(b, rows)
+}
+
+// others has the rows that are not in a fold. It is valid until the next call.
+func (d *divider) others(b *incremental.Block, firstRow int64, fold int) *incremental.Block {
+	var rows []int
+	for i := range b.Rows() {
+		if d.deal.of(firstRow+int64(i)) != fold {
 			rows = append(rows, i)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strconv"
 
+	"streamd/cmd/streamd/classifier"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/incremental"
 	"streamd/incremental/calibration"
@@ -48,9 +49,13 @@ func (c *predictCmd) Run(ctx context.Context, s *surroundings) error {
 	if err != nil {
 		return err
 	}
-	m, err := modelOf(answer)
+	by, err := classifierOf(answer)
 	if err != nil {
 		return err
+	}
+	m := by.Model
+	if c.Contributions && by.Map != nil {
+		return errors.New("the model cannot be used with --contributions: its planes are over the points of a kernel's basis, not the features")
 	}
 	if c.Contributions && len(m.Mean) == 0 {
 		return errors.New("the model cannot be used with --contributions: it has no mean of the features")
@@ -58,7 +63,7 @@ func (c *predictCmd) Run(ctx context.Context, s *surroundings) error {
 	if c.Probabilities && answer.Calibration == nil {
 		return errors.New("the model cannot be used with --probabilities: it has no calibration")
 	}
-	rows, err := c.rows(s, m.Features)
+	rows, err := c.rows(s, by.Features)
 	if err != nil {
 		return err
 	}
@@ -67,7 +72,7 @@ func (c *predictCmd) Run(ctx context.Context, s *surroundings) error {
 	}
 	class := make([]int32, rows.Rows)
 	values := make([]float64, rows.Rows*len(m.Planes))
-	m.Classify(class, values, rows.Columns)
+	by.Classify(class, values, rows.Columns)
 	for i, value := range values {
 		if math.IsNaN(value) || math.IsInf(value, 0) {
 			return fmt.Errorf("predict %s: row %d: its value is %v; are its features finite?", c.File, i/len(m.Planes), value)
@@ -255,52 +260,51 @@ func (c *predictCmd) report(of *httpapi.ModelAnswer, m *incremental.Model, class
 }
 
 func (c *predictCmd) model(ctx context.Context, s *surroundings) (*httpapi.ModelAnswer, error) {
-	var m httpapi.ModelAnswer
-	if c.Model == "" {
-		daemon, err := c.client(s, tokenFlag{})
+	if c.Model != "" {
+		m, err := savedModel(c.Model)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("--model: %w", err)
 		}
-		_, err = daemon.call(ctx, "GET", "/v1/model", answerTimeout, &m)
-		return &m, err
+		return m, nil
 	}
-	text, err := os.ReadFile(c.Model)
+	var m httpapi.ModelAnswer
+	daemon, err := c.client(s, tokenFlag{})
 	if err != nil {
-		return nil, fmt.Errorf("--model: %w", err)
+		return nil, err
 	}
+	_, err = daemon.call(ctx, "GET", "/v1/model", answerTimeout, &m)
+	return &m, err
+}
+
+// savedModel reads a saved answer of GET /v1/model, or of fit --json.
+func savedModel(path string) (*httpapi.ModelAnswer, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, errors.Unwrap(err))
+	}
+	var m httpapi.ModelAnswer
 	if err := json.Unmarshal(text, &m); err != nil {
-		return nil, fmt.Errorf("--model %s: not a model in JSON: %w", c.Model, err)
+		return nil, fmt.Errorf("%s: not a model in JSON: %w", path, err)
 	}
 	return &m, nil
 }
 
-// modelOf is the classifier in an answer that may have been saved and changed.
-func modelOf(a *httpapi.ModelAnswer) (*incremental.Model, error) {
-	wrong := func(format string, args ...any) (*incremental.Model, error) {
-		return nil, fmt.Errorf("the model cannot be used: "+format, args...)
-	}
-	k := len(a.Classes)
-	if k < 2 {
-		return wrong("it has %d classes", k)
-	}
-	planes := k
-	if k == 2 {
-		planes = 1
-	}
-	if len(a.Planes) != planes {
-		return wrong("it has %d planes for %d classes", len(a.Planes), k)
-	}
-	if len(a.Mean) != 0 && len(a.Mean) != len(a.Features) {
-		return wrong("it has %d means for %d features", len(a.Mean), len(a.Features))
-	}
-	m := &incremental.Model{Features: a.Features, Classes: a.Classes, Mean: a.Mean}
+// classifierOf is the classifier in an answer that may have been saved and
+// changed.
+func classifierOf(a *httpapi.ModelAnswer) (*classifier.Classifier, error) {
+	var planes []incremental.Plane
 	for _, p := range a.Planes {
-		if len(p.W) != len(a.Features) {
-			return wrong("the plane of class %q has %d weights for %d features", p.Class, len(p.W), len(a.Features))
-		}
-		m.Planes = append(m.Planes, incremental.Plane{Class: p.Class, W: p.W, Gamma: p.Gamma})
+		planes = append(planes, incremental.Plane{Class: p.Class, W: p.W, Gamma: p.Gamma})
 	}
-	return m, nil
+	c, err := classifier.New(a.Features, a.Classes, planes, a.Basis)
+	if err == nil && len(a.Mean) != 0 && len(a.Mean) != len(c.Model.Features) {
+		err = fmt.Errorf("it has %d means for %d features", len(a.Mean), len(c.Model.Features))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the model cannot be used: %w", err)
+	}
+	c.Model.Mean = a.Mean
+	return c, nil
 }
 
 // rows reads the input as a whole.

@@ -28,6 +28,15 @@ const (
 // than once: in one line if standard error is a terminal, else as a plain line
 // every few seconds. at is called on another goroutine.
 func (s *surroundings) watch(what string, at func() advance) (stop func()) {
+	return s.show(func(took time.Duration) string { return at().describe(what, took) })
+}
+
+// report is watch for work that goes by other steps than rows.
+func (s *surroundings) report(what string, at func() string) (stop func()) {
+	return s.show(func(time.Duration) string { return what + ": " + at() })
+}
+
+func (s *surroundings) show(text func(took time.Duration) string) (stop func()) {
 	interval, terminal := logInterval, isTerminal(s.stderr)
 	if terminal {
 		interval = drawInterval
@@ -46,7 +55,7 @@ func (s *surroundings) watch(what string, at func() advance) (stop func()) {
 				}
 				return
 			case <-ticker.C:
-				line := at().describe(what, time.Since(began))
+				line := text(time.Since(began))
 				if terminal {
 					fmt.Fprint(s.stderr, eraseLine+line)
 				} else {

@@ -67,6 +67,19 @@ func (t *table) planes(features []string, planes []httpapi.PlaneAnswer) {
 	}
 }
 
+// kernelPlanes prints planes over the points of a basis, without coefficients.
+func (t *table) kernelPlanes(points int, planes []httpapi.PlaneAnswer) {
+	if len(planes) == 1 {
+		t.row("plane", fmt.Sprintf("class %s where K(x, Z)·u ≥ gamma, for %d points Z (with u: --json)", planes[0].Class, points))
+		t.row("  gamma", fmt.Sprintf("%.6g", planes[0].Gamma))
+		return
+	}
+	t.row("planes", fmt.Sprintf("%d, one class from the rest, over %d points (with their coefficients: --json)", len(planes), points))
+	for _, p := range planes {
+		t.row("  "+p.Class, fmt.Sprintf("gamma %.6g", p.Gamma))
+	}
+}
+
 // countedClasses is the classes with their rows, as −1 (126), 1 (225).
 func countedClasses(classes []string, rows []int64) string {
 	texts := make([]string, len(classes))

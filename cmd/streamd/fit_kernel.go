@@ -1,0 +1,490 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"streamd/cmd/streamd/classifier"
+	"streamd/incremental"
+	"streamd/incremental/gram"
+	"streamd/incremental/tuning"
+	"streamd/kernels"
+	"streamd/kernels/reduce"
+)
+
+// kernelFlags ask for a nonlinear classifier.
+type kernelFlags struct {
+	Kernel      string    `placeholder:"K" help:"Learn in the coordinates K(x, Z) of a basis Z: linear, gaussian, polynomial for (gamma x·z + 1)^3, sigmoid for tanh(gamma x·z), or a kernel in full, such as polynomial(a=1,b=1,degree=2). With --standardise the features are scaled before they get to the kernel."`
+	Gamma       gammaFlag `placeholder:"VALUE" help:"The kernel's gamma. auto is, of the Gaussian, what classifies held-out rows of the sample best, of powers of four times the median heuristic; of the others 1 over the number of features. (default: auto)"`
+	Basis       int       `placeholder:"T" help:"Points of the basis, at most. (default: 50)"`
+	Reduce      string    `enum:"cs,random,stratified,kmeans,kmedian,none," default:"" placeholder:"HOW" help:"How the basis is chosen: cs (chunking-synthetic), kmeans or kmedian (centres of each class), stratified or random (rows), none (all rows, of a small file). (default: kmeans)"`
+	Regulariser string    `enum:"identity,kernel," default:"" placeholder:"R" help:"What is small beside the errors: identity for the coefficients themselves, kernel for u'K(Z,Z)u. (default: identity)"`
+	Sample      int       `placeholder:"ROWS" help:"Rows, taken at random, that the basis, gamma and the scaling are chosen from. (default: 10000)"`
+}
+
+const (
+	defaultBasis  = 50
+	defaultSample = 10_000
+	maxBasis      = 4096
+	// maxFull is the most rows that --reduce none takes: solving for them is
+	// cubic.
+	maxFull = 2000
+)
+
+// gammaFlag is the kernel's γ, or that it is to be chosen; the zero value was
+// not given.
+type gammaFlag struct {
+	value float64
+	auto  bool
+}
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (f *gammaFlag) UnmarshalText(text []byte) error {
+	if string(text) == "auto" {
+		*f = gammaFlag{auto: true}
+		return nil
+	}
+	value, err := strconv.ParseFloat(string(text), 64)
+	if err != nil || !(value > 0) || math.IsInf(value, 0) {
+		return fmt.Errorf("must be a positive number or auto, not %s", text)
+	}
+	*f = gammaFlag{value: value}
+	return nil
+}
+
+func (c *kernelFlags) check() error {
+	if c.Kernel == "" {
+		if *c != (kernelFlags{}) {
+			return errors.New("--gamma, --basis, --reduce, --regulariser and --sample go with --kernel")
+		}
+		return nil
+	}
+	if c.Basis < 0 || c.Basis > maxBasis {
+		return fmt.Errorf("--basis %d: must be 1 to %d", c.Basis, maxBasis)
+	}
+	if c.Basis > 0 && c.Reduce == "none" {
+		return errors.New("--basis: with --reduce none every row is a point of the basis")
+	}
+	const maxSample = 1 << 20
+	if c.Sample < 0 || c.Sample > maxSample {
+		return fmt.Errorf("--sample %d: must be 1 to %d", c.Sample, maxSample)
+	}
+	if strings.Contains(c.Kernel, "(") && c.Gamma != (gammaFlag{}) {
+		return fmt.Errorf("--gamma: %s has all its parameters", c.Kernel)
+	}
+	kernel, err := c.kernel(1, 1)
+	if err != nil {
+		return fmt.Errorf("--kernel: %w", err)
+	}
+	if c.Regulariser == classifier.Kernel && !kernel.Semidefinite() {
+		return fmt.Errorf("--regulariser kernel: %s is not positive semidefinite", c.Kernel)
+	}
+	return nil
+}
+
+// kernel is the kernel for n features, with this γ if it is a Gaussian without.
+func (c *kernelFlags) kernel(n int, gamma float64) (kernels.Kernel, error) {
+	a := 1 / float64(n)
+	if c.Gamma.value > 0 {
+		a, gamma = c.Gamma.value, c.Gamma.value
+	}
+	switch c.Kernel {
+	case "gaussian":
+		return kernels.Gaussian(gamma)
+	case "polynomial":
+		return kernels.Polynomial(a, 1, 3)
+	case "sigmoid":
+		return kernels.Sigmoid(a, 0)
+	}
+	return kernels.Parse(c.Kernel)
+}
+
+// searched says whether γ is to be looked for.
+func (c *kernelFlags) searched() bool { return c.Kernel == "gaussian" && c.Gamma.value == 0 }
+
+// advise adds what helps when K(Z, Z), as a regulariser, is singular.
+func (c *kernelFlags) advise(err error) error {
+	if condition := (*incremental.ConditionError)(nil); c.Regulariser == classifier.Kernel && errors.As(err, &condition) {
+		return fmt.Errorf("%w; here also: a basis of fewer points, a larger gamma, or --regulariser identity", err)
+	}
+	return err
+}
+
+func (c *kernelFlags) reducer(points int) reduce.Reducer {
+	// The coefficients that reducers find beside the points are not used: those
+	// of all rows take their place.
+	const nu = 1
+	switch c.Reduce {
+	case "cs":
+		return reduce.ChunkingSynthetic{Synthetic: points}
+	case "random":
+		return reduce.Subset{Nu: nu}
+	case "stratified":
+		return reduce.Subset{Nu: nu, Stratified: true}
+	case "kmedian":
+		return reduce.Clusters{Nu: nu, Norm: reduce.OneNorm}
+	}
+	return reduce.Clusters{Nu: nu, Norm: reduce.TwoNorm}
+}
+
+// basisReport is how the basis was chosen.
+type basisReport struct {
+	Method  string        `json:"method"`
+	Sample  int           `json:"sample"` // rows
+	Gammas  []gammaReport `json:"gammas,omitempty"`
+	Stages  []stageReport `json:"stages,omitempty"`
+	Seconds float64       `json:"seconds"` // the bases of the folds included
+}
+
+// gammaReport is what one γ is worth on held-out rows of the sample.
+type gammaReport struct {
+	Gamma       float64 `json:"gamma"`
+	Nu          float64 `json:"nu"`
+	Correctness float64 `json:"correctness"`
+	Loss        float64 `json:"loss"`
+}
+
+func (r *basisReport) print(p *table, b *classifier.Basis) {
+	p.row("kernel", b.Kernel.String())
+	scaled := ""
+	if b.Scale != nil {
+		scaled = ", of scaled features"
+	}
+	p.row("basis", fmt.Sprintf("%d points, by %s of %d rows in %.3g s%s", len(b.Points), r.Method, r.Sample, r.Seconds, scaled))
+	p.row("regulariser", b.Regulariser)
+	for i := range r.Gammas {
+		g := &r.Gammas[i]
+		p.row(fmt.Sprintf("  gamma %.4g", g.Gamma), fmt.Sprintf("%s of held-out rows are right, at nu %g", percent(g.Correctness), g.Nu))
+	}
+	for i := range r.Stages {
+		p.row("  stage", r.Stages[i].describe())
+	}
+}
+
+// stageReport is a stage of the reduction.
+type stageReport struct {
+	Class          string  `json:"class"` // the plane's
+	Stage          int     `json:"stage"`
+	Rows           int     `json:"rows"`
+	Points         float64 `json:"points"`
+	Training       float64 `json:"training"`          // correctness
+	Testing        float64 `json:"testing,omitempty"` // correctness on other rows
+	SupportVectors float64 `json:"support_vectors"`
+	Unconverged    int     `json:"unconverged"`
+}
+
+func (r *stageReport) describe() string {
+	return fmt.Sprintf("class %s, stage %d: %d rows, %.4g points, %s right", r.Class, r.Stage, r.Rows, r.Points, percent(max(r.Training, r.Testing)))
+}
+
+// coordinates are what rows are summed in: the features, or K(x, Z).
+type coordinates struct {
+	features    []string // of the rows
+	names       []string
+	basis       *kernels.Map // nil: the features
+	regulariser []float64    // nil: I
+	workers     []entrance
+}
+
+// entrance is one worker's way into coordinates.
+type entrance struct {
+	mapper  *kernels.Mapper
+	block   incremental.Block
+	columns []gram.Column
+	zeros   []float64
+}
+
+func newCoordinates(features []string, basis *kernels.Map) *coordinates {
+	c := &coordinates{features: features, names: features, basis: basis, workers: make([]entrance, workers())}
+	if basis != nil {
+		c.names = classifier.Coordinates(basis.Points())
+		for i := range c.workers {
+			c.workers[i].mapper = kernels.NewMapper(basis)
+		}
+	}
+	return c
+}
+
+// enter gives a block in the coordinates, until the worker's next call. Features
+// that the block lacks, as LIBSVM files may, are zero, and more are ignored.
+func (c *coordinates) enter(worker int, b *incremental.Block) *incremental.Block {
+	e := &c.workers[worker]
+	e.block = *b
+	if n := len(c.features); len(b.Columns) != n {
+		e.columns = append(e.columns[:0], b.Columns[:min(len(b.Columns), n)]...)
+		if len(e.zeros) < b.Rows() {
+			e.zeros = make([]float64, b.Rows())
+		}
+		for len(e.columns) < n {
+			e.columns = append(e.columns, gram.ColumnOf(e.zeros[:b.Rows()]))
+		}
+		e.block.Columns = e.columns
+	}
+	e.block.Features = c.names
+	if c.basis != nil {
+		e.block.Columns = e.mapper.Map(e.block.Columns)
+	}
+	return &e.block
+}
+
+// moments are a state's sums with the coordinates' regulariser.
+func (c *coordinates) moments(s *incremental.State) *incremental.Moments {
+	if c.regulariser == nil {
+		return s.Moments()
+	}
+	return s.Moments().WithRegulariser(c.regulariser)
+}
+
+// choose finds the coordinates of the model and, as a fold's model must not have
+// seen its rows, those of each fold.
+func (f *fit) choose(ctx context.Context, c *kernelFlags) (*basisReport, error) {
+	began := time.Now()
+	limit := defaultSample
+	if c.Sample > 0 {
+		limit = c.Sample
+	}
+	if c.Reduce == "none" {
+		limit = maxFull + 1
+	}
+	sample, err := sampleRows(ctx, f.s, f.data, limit, f.seed)
+	if err != nil {
+		return nil, err
+	}
+	if c.Reduce == "none" && sample.rows() > maxFull {
+		return nil, fmt.Errorf("learn from %s: --reduce none makes every row a point of the basis, and it has more than %d; choose fewer with --basis", f.data.path, maxFull)
+	}
+	if len(sample.classes) < 2 {
+		return nil, fmt.Errorf("learn from %s: %w", f.data.path, incremental.ErrClasses)
+	}
+	r := &basisReport{Method: c.Reduce, Sample: sample.rows()}
+	if r.Method == "" {
+		r.Method = "kmeans"
+	}
+	gamma := 0.0
+	if c.searched() {
+		if gamma, r.Gammas, err = f.searchGamma(ctx, c, sample); err != nil {
+			return nil, fmt.Errorf("choose gamma for %s: %w", f.data.path, err)
+		}
+	}
+	if f.coordinates, r.Stages, err = f.reduce(ctx, c, sample, gamma, "choosing the basis"); err != nil {
+		return nil, fmt.Errorf("choose a basis for %s: %w", f.data.path, err)
+	}
+	for fold := range f.folds {
+		what := fmt.Sprintf("choosing the basis without fold %d of %d", fold+1, f.folds)
+		held, _, err := f.reduce(ctx, c, sample.without(fold, newDealer(f.folds, f.seed)), gamma, what)
+		if err != nil {
+			return nil, fmt.Errorf("choose a basis for %s without fold %d of %d: %w", f.data.path, fold+1, f.folds, err)
+		}
+		f.foldCoordinates = append(f.foldCoordinates, held)
+	}
+	r.Seconds = time.Since(began).Seconds()
+	return r, nil
+}
+
+// reduce makes coordinates of a sample.
+func (f *fit) reduce(ctx context.Context, c *kernelFlags, sample *rowSample, gamma float64, what string) (*coordinates, []stageReport, error) {
+	n := len(sample.columns)
+	kernel, err := c.kernel(n, gamma)
+	if err != nil {
+		return nil, nil, err
+	}
+	var mean, scale []float64
+	if f.scaled {
+		sample, mean, scale = sample.scaled()
+	}
+	var z []float64
+	var stages []stageReport
+	if c.Reduce == "none" {
+		z = make([]float64, 0, sample.rows()*n)
+		for i := range sample.rows() {
+			for _, column := range sample.columns {
+				z = append(z, column.At(i))
+			}
+		}
+	} else {
+		var state atomic.Pointer[string]
+		begun := fmt.Sprintf("%d rows", sample.rows())
+		state.Store(&begun)
+		stop := f.s.report(what, func() string { return *state.Load() })
+		defer stop()
+		points := c.Basis
+		if points == 0 {
+			points = defaultBasis
+		}
+		result, err := c.reducer(points).Reduce(ctx, &reduce.Problem{
+			Columns: sample.columns, Codes: sample.codes, Classes: len(sample.classes), Weights: sample.weights,
+			Kernel: kernel, Points: points, Seed: f.seed,
+			Progress: func(s reduce.Stage) {
+				last := s.Reduced
+				if last.Points == 0 { // the classifier had no more points than wanted
+					last = s.Classifier
+				}
+				stages = append(stages, stageReport{
+					Class: sample.classes[s.Class], Stage: s.Stage, Rows: s.Rows, Points: last.Points,
+					Training: last.Training, Testing: last.Testing, SupportVectors: last.SupportVectors,
+					Unconverged: s.Classifier.Unconverged + s.Approximation.Unconverged + s.Reduced.Unconverged,
+				})
+				line := stages[len(stages)-1].describe()
+				state.Store(&line)
+			},
+		})
+		if err != nil {
+			return nil, nil, err
+		}
+		if result.Interrupted {
+			return nil, nil, ctx.Err()
+		}
+		z = result.Z
+	}
+	basis, err := kernels.NewMap(kernel, n, z)
+	if err == nil && f.scaled {
+		basis, err = basis.Scaled(mean, scale)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	made := newCoordinates(f.data.features, basis)
+	if c.Regulariser == classifier.Kernel {
+		made.regulariser = basis.Gram()
+	}
+	return made, stages, nil
+}
+
+const (
+	gammaRows  = 2000 // of the sample that γ is searched on, at most
+	gammaFolds = 5
+	gammaBasis = 100 // rows among these that are the points
+)
+
+// searchGamma tries powers of four times the median heuristic and, around the
+// best of them, of two, each on the same points, rows of the sample: the most
+// correct γ on held-out rows is chosen, of several the one of the least loss. ν
+// is the fit's, or the best of the grid for each γ where that is to be chosen,
+// too.
+func (f *fit) searchGamma(ctx context.Context, c *kernelFlags, sample *rowSample) (float64, []gammaReport, error) {
+	if f.scaled {
+		sample, _, _ = sample.scaled()
+	}
+	some := make([]int, min(sample.rows(), gammaRows))
+	for i := range some {
+		some[i] = i * sample.rows() / len(some)
+	}
+	sample = sample.pick(some)
+	median, err := kernels.MedianGamma(sample.columns)
+	if err != nil {
+		return 0, nil, err
+	}
+	points := c.Basis
+	if points == 0 {
+		points = gammaBasis
+	}
+	n := len(sample.columns)
+	var z []float64
+	for i := range min(points, gammaBasis, sample.rows()) {
+		row := i * sample.rows() / min(points, gammaBasis, sample.rows())
+		for _, column := range sample.columns {
+			z = append(z, column.At(row))
+		}
+	}
+	nus := []float64{f.options.Nu}
+	if f.options.Nu == 0 {
+		nus = tuning.Grid()
+	}
+	deal := newDealer(gammaFolds, f.seed)
+	folds := make([][]int, gammaFolds)
+	for i := range sample.rows() {
+		fold := deal.of(int64(i))
+		folds[fold] = append(folds[fold], i)
+	}
+	var tried atomic.Int64
+	stop := f.s.report("choosing gamma", func() string { return fmt.Sprintf("%d tried", tried.Load()) })
+	defer stop()
+	var reports []gammaReport
+	try := func(gamma float64) error {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		kernel, err := kernels.Gaussian(gamma)
+		if err != nil {
+			return err
+		}
+		basis, err := kernels.NewMap(kernel, n, z)
+		if err != nil {
+			return err
+		}
+		in := newCoordinates(f.data.features, basis)
+		if c.Regulariser == classifier.Kernel {
+			in.regulariser = basis.Gram()
+		}
+		point, err := f.heldOut(ctx, in, sample, folds, nus)
+		tried.Add(1)
+		if condition := (*incremental.ConditionError)(nil); errors.As(err, &condition) {
+			return nil // so wide a kernel that its points are all the same
+		}
+		if err != nil {
+			return err
+		}
+		by := tuning.For(f.options, true)
+		loss := point.Loss
+		if by == tuning.BalancedCorrectness {
+			loss = point.BalancedLoss
+		}
+		reports = append(reports, gammaReport{gamma, point.Nu, by.Of(&point), loss})
+		return nil
+	}
+	best := func() float64 {
+		return slices.MaxFunc(reports, func(a, b gammaReport) int {
+			return cmp.Or(cmp.Compare(a.Correctness, b.Correctness), cmp.Compare(b.Loss, a.Loss))
+		}).Gamma
+	}
+	const low, high = -3, 6 // 4^low to 4^high
+	for power := low; power <= high; power++ {
+		if err := try(math.Ldexp(median, 2*power)); err != nil {
+			return 0, nil, err
+		}
+	}
+	if reports == nil {
+		return 0, nil, errors.New("no gamma gives a system that can be solved: take another regulariser")
+	}
+	coarse := best()
+	for _, gamma := range []float64{coarse / 2, coarse * 2} {
+		if err := try(gamma); err != nil {
+			return 0, nil, err
+		}
+	}
+	return best(), reports, nil
+}
+
+// heldOut is the best of nus on rows of a sample that its planes have not seen.
+func (f *fit) heldOut(ctx context.Context, in *coordinates, sample *rowSample, folds [][]int, nus []float64) (tuning.Point, error) {
+	var z incremental.Summariser
+	total := incremental.NewState(in.names)
+	parts := make([]*incremental.Moments, len(folds))
+	for fold, rows := range folds {
+		state := incremental.NewState(in.names)
+		summary, err := z.Summarise(in.enter(0, sample.pick(rows).block()))
+		if err != nil {
+			return tuning.Point{}, err
+		}
+		state.Add(summary)
+		total.Add(summary)
+		parts[fold] = state.Moments()
+	}
+	trial, err := tuning.New(ctx, f.options, nus, in.moments(total), parts)
+	if err != nil {
+		return tuning.Point{}, err
+	}
+	for fold, rows := range folds {
+		trial.Add(trial.Score(fold, in.enter(0, sample.pick(rows).block())))
+	}
+	curve := trial.Curve()
+	return curve.Choose(tuning.For(f.options, true)), nil
+}

@@ -123,6 +123,20 @@ func (l *loader) checkModel() {
 	if m.Folds == 1 {
 		l.fault("model.folds", "want 0, for none, or at least 2")
 	}
+	needs := func(name, value, needed string, is bool) {
+		if is && !l.bad[needed] && !l.bad[name] {
+			l.fault(name, "%s needs %s, which is 0", value, needed)
+		}
+	}
+	noFolds, noSample := m.Folds == 0, l.config.Sample.Rows == 0
+	needs("model.nu", "auto", "model.folds", m.Nu == NuAuto && noFolds)
+	needs("model.refine", string(m.Refine), "sample.rows", m.Refine != RefineNone && m.Rows == RowsSample && noSample)
+	curve := m.Calibration == CalibrationPlatt || m.Calibration == CalibrationIsotonic
+	needs("model.calibration", string(m.Calibration), "model.folds", curve && noFolds)
+	needs("model.calibration", string(m.Calibration), "sample.rows", curve && noSample)
+	if m.Standardise == SwitchAuto && m.Nu != NuAuto && !l.bad["model.nu"] {
+		l.fault("model.standardise", "auto goes together with model.nu: auto")
+	}
 	if most := l.config.Limits.Classes; len(m.ClassWeights) > most && !l.bad["limits.classes"] {
 		l.fault("model.class_weights", "%d classes, but limits.classes is %d", len(m.ClassWeights), most)
 	}

@@ -125,13 +125,17 @@ type Limits struct {
 
 // Model says which hyperplane is wanted.
 type Model struct {
-	Name          string             `key:"name" default:"default" help:"Name of the model: 1 to 64 letters, digits, dots, dashes or underscores."`
-	Nu            float64            `key:"nu" default:"1" above:"0" help:"Weight ν > 0 of the errors against the size of the plane."`
-	Balanced      bool               `key:"balanced" default:"false" help:"Weigh each side of a plane by one over its rows."`
-	ClassWeights  map[string]float64 `key:"class_weights" above:"0" help:"Weights > 0 of classes; a class that is not named has 1. Not together with model.balanced."`
-	Standardise   bool               `key:"standardise" default:"false" help:"Solve with every feature scaled to mean 0 and variance 1."`
-	SolveInterval time.Duration      `key:"solve_interval" default:"1s" min:"10ms" help:"Least time between two solves while blocks arrive."`
-	Folds         int                `key:"folds" default:"5" min:"0" max:"1000" help:"Folds of the live blocks, to judge planes on blocks they were not fitted on; each has sums as large as the model's. 0: none."`
+	Name           string             `key:"name" default:"default" help:"Name of the model: 1 to 64 letters, digits, dots, dashes or underscores."`
+	Nu             Nu                 `key:"nu" default:"1" help:"Weight ν > 0 of the errors against the size of the plane; auto: what is best on held-out folds, as the rows change."`
+	Balanced       bool               `key:"balanced" default:"false" help:"Weigh each side of a plane by one over its rows."`
+	ClassWeights   map[string]float64 `key:"class_weights" above:"0" help:"Weights > 0 of classes; a class that is not named has 1. Not together with model.balanced."`
+	Standardise    Switch             `key:"standardise" default:"false" help:"Solve with every feature scaled to mean 0 and variance 1; auto: whichever is better, chosen together with model.nu: auto."`
+	SolveInterval  time.Duration      `key:"solve_interval" default:"1s" min:"10ms" help:"Least time between two solves while blocks arrive."`
+	Folds          int                `key:"folds" default:"5" min:"0" max:"1000" help:"Folds of the live blocks, to judge planes on blocks they were not fitted on; each has sums as large as the model's. 0: none."`
+	Refine         Refine             `key:"refine" default:"none" help:"Move the planes by Newton steps to where only rows within the margin or wrong count: along their own direction (line), or anywhere (full)."`
+	Rows           Rows               `key:"rows" default:"sample" help:"Rows to refine on: those of the sample, or all live ones, read from the log again for every Newton step."`
+	RefineInterval time.Duration      `key:"refine_interval" default:"10s" min:"10ms" help:"Least time between two refinements while blocks arrive."`
+	Calibration    Calibration        `key:"calibration" default:"auto" help:"Curve from decision values to probabilities, fitted to held-out rows of the sample; auto: the better one, given 1000 rows."`
 }
 
 // Sample says which rows of the live blocks to keep, for what sums do not tell.

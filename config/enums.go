@@ -88,6 +88,52 @@ const (
 
 func (CSVHeader) choices() []string { return texts(CSVHeaderAuto, CSVHeaderPresent, CSVHeaderAbsent) }
 
+// Switch is on, off, or whichever is better.
+type Switch string
+
+const (
+	SwitchOff  Switch = "false"
+	SwitchOn   Switch = "true"
+	SwitchAuto Switch = "auto"
+)
+
+func (Switch) choices() []string { return texts(SwitchOff, SwitchOn, SwitchAuto) }
+
+// Refine is how planes are refined.
+type Refine string
+
+const (
+	RefineNone Refine = "none"
+	RefineLine Refine = "line"
+	RefineFull Refine = "full"
+)
+
+func (Refine) choices() []string { return texts(RefineNone, RefineLine, RefineFull) }
+
+// Rows are those that planes are refined on.
+type Rows string
+
+const (
+	RowsSample Rows = "sample"
+	RowsLog    Rows = "log"
+)
+
+func (Rows) choices() []string { return texts(RowsSample, RowsLog) }
+
+// Calibration is what makes probabilities of decision values.
+type Calibration string
+
+const (
+	CalibrationAuto     Calibration = "auto"
+	CalibrationPlatt    Calibration = "platt"
+	CalibrationIsotonic Calibration = "isotonic"
+	CalibrationNone     Calibration = "none"
+)
+
+func (Calibration) choices() []string {
+	return texts(CalibrationAuto, CalibrationPlatt, CalibrationIsotonic, CalibrationNone)
+}
+
 // Keep is which blocks stay live.
 type Keep string
 

@@ -24,7 +24,7 @@ type Key struct {
 	Name     string // kafka.max_message_bytes
 	Flag     string // --kafka.max_message_bytes
 	Env      string // STREAMD_KAFKA_MAX_MESSAGE_BYTES
-	Type     string // string, bool, int, number, size, duration, list, map, or the choices: a|b|c
+	Type     string // string, bool, int, number, number or auto, size, duration, list, map, or the choices: a|b|c
 	Default  string // as written in the environment or in a flag
 	Help     string // one or two sentences
 	Required bool   // there is no default
@@ -127,6 +127,8 @@ func typeName(t reflect.Type) string {
 		return "duration"
 	case t == sizeType:
 		return "size"
+	case t == nuType:
+		return "number or auto"
 	case t.Implements(choiceType):
 		return strings.Join(reflect.Zero(t).Interface().(choice).choices(), "|")
 	}

@@ -243,7 +243,7 @@ func TestProblemFields(t *testing.T) {
 	})
 	want := []Problem{
 		{file, 3, 3, "kafka.broker", "", "unknown key; did you mean kafka.brokers?"},
-		{file, 5, 7, "model.nu", "much", "want a finite number in decimal digits, such as 0.5 or 1e-3"},
+		{file, 5, 7, "model.nu", "much", "want a finite number in decimal digits, such as 0.5 or 1e-3, or auto"},
 		{"STREAMD_LIMITS_ROWS", 0, 0, "limits.rows", "-1", "want at least 1"},
 		{"--workers", 0, 0, "workers", "x", "want a whole number in decimal digits"},
 	}

@@ -103,7 +103,46 @@ func parseInt(text string) (int64, error) {
 	return strconv.ParseInt(text, 10, 64)
 }
 
+// Nu is a ν > 0, or NuAuto.
+type Nu float64
+
+// NuAuto says that ν is to be chosen.
+const NuAuto Nu = 0
+
+// String writes the number, or auto.
+func (n Nu) String() string {
+	if n == NuAuto {
+		return "auto"
+	}
+	return strconv.FormatFloat(float64(n), 'g', -1, 64)
+}
+
+func parseNu(text string) (Nu, error) {
+	if text == "auto" {
+		return NuAuto, nil
+	}
+	f, err := parseNumber(text)
+	if err == nil && !(f > 0) {
+		err = errors.New("want a number greater than 0")
+	}
+	if err != nil {
+		return 0, fmt.Errorf("%w, or auto", err)
+	}
+	return Nu(f), nil
+}
+
+var errNumber = errors.New("want a finite number in decimal digits, such as 0.5 or 1e-3")
+
+func parseNumber(text string) (float64, error) {
+	f, err := strconv.ParseFloat(text, 64)
+	if err != nil || math.IsInf(f, 0) || math.IsNaN(f) || strings.ContainsAny(text, "_xX") {
+		return 0, errNumber
+	}
+	return f, nil
+}
+
 var (
+	nuType       = reflect.TypeFor[Nu]()
 	durationType = reflect.TypeFor[time.Duration]()
 	sizeType     = reflect.TypeFor[Size]()
 	choiceType   = reflect.TypeFor[choice]()
@@ -126,6 +165,12 @@ func parseScalar(t reflect.Type, text string) (reflect.Value, error) {
 			return v, err
 		}
 		v.SetInt(int64(s))
+	case t == nuType:
+		nu, err := parseNu(text)
+		if err != nil {
+			return v, err
+		}
+		v.SetFloat(float64(nu))
 	case t.Implements(choiceType):
 		choices := v.Interface().(choice).choices()
 		if !slices.Contains(choices, text) {
@@ -157,9 +202,9 @@ func parseScalar(t reflect.Type, text string) (reflect.Value, error) {
 		}
 		v.SetInt(n)
 	case t.Kind() == reflect.Float64:
-		f, err := strconv.ParseFloat(text, 64)
-		if err != nil || math.IsInf(f, 0) || math.IsNaN(f) || strings.ContainsAny(text, "_xX") {
-			return v, errors.New("want a finite number in decimal digits, such as 0.5 or 1e-3")
+		f, err := parseNumber(text)
+		if err != nil {
+			return v, err
 		}
 		v.SetFloat(f)
 	default:
@@ -175,6 +220,8 @@ func formatScalar(v reflect.Value) string {
 		return formatDuration(time.Duration(v.Int()))
 	case v.Type() == sizeType:
 		return Size(v.Int()).String()
+	case v.Type() == nuType:
+		return Nu(v.Float()).String()
 	case v.Kind() == reflect.Bool:
 		return strconv.FormatBool(v.Bool())
 	case v.CanInt():

@@ -56,8 +56,9 @@ func (p *partition) resume() kafka.Saved {
 // happens here, one after the other. It ends when the order is closed and
 // empty, or, leaving what is in hand, when ctx ends.
 func (d *Daemon) loop(ctx context.Context) error {
-	filling, stop := context.WithCancel(ctx)
+	background, stop := context.WithCancel(ctx)
 	defer d.filling.ends.Wait()
+	defer d.studying.ends.Wait()
 	defer stop()
 	w := &worker{d: d} // for what the workers have left to the loop
 	tick := time.NewTicker(d.tickInterval())
@@ -76,14 +77,19 @@ func (d *Daemon) loop(ctx context.Context) error {
 		case call := <-d.calls:
 			call()
 		case next := <-d.solved:
-			d.publish(next)
+			d.endSolve(next)
+		case s := <-d.studied:
+			d.endStudy(s)
 		case <-ctx.Done():
 			return context.Cause(ctx) // what is in hand is read again
 		case <-tick.C:
 		}
 		d.everySoOften()
 		if d.live.sample != nil && d.failure == nil {
-			d.fillSample(filling, time.Now())
+			d.fillSample(background, time.Now())
+		}
+		if d.failure == nil {
+			d.studyWhenDue(background, time.Now())
 		}
 		d.updateStatus()
 	}

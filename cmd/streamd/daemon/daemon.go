@@ -94,7 +94,8 @@ type Daemon struct {
 	order    chan *delivery
 	work     chan *task
 	calls    chan func()
-	solved   chan *httpapi.Served
+	solved   chan solved
+	studied  chan *study
 	commits  chan map[int]int64
 	loopDone chan struct{}
 	stop     context.CancelCauseFunc
@@ -108,6 +109,7 @@ type Daemon struct {
 	// What follows belongs to the loop.
 	live         *liveSet
 	filling      filling
+	studying     studying
 	summariser   incremental.Summariser
 	taker        sample.Taker
 	partitions   map[partitionKey]*partition
@@ -116,6 +118,7 @@ type Daemon struct {
 	changed      bool // since the last solve
 	solving      bool
 	solvedOnce   bool // since the start
+	servedBy     *study
 	lastSolve    time.Time
 	unsavedSince time.Time     // zero: nothing is unsaved
 	copyTook     time.Duration // the last time that the sums were copied for a solve
@@ -146,7 +149,8 @@ func New(o Options) (d *Daemon, err error) {
 		order:      make(chan *delivery, inOrder),
 		work:       make(chan *task),
 		calls:      make(chan func()),
-		solved:     make(chan *httpapi.Served, 1),
+		solved:     make(chan solved, 1),
+		studied:    make(chan *study, 1),
 		commits:    make(chan map[int]int64, 1),
 		loopDone:   make(chan struct{}),
 		partitions: map[partitionKey]*partition{},
@@ -204,7 +208,11 @@ func New(o Options) (d *Daemon, err error) {
 func (d *Daemon) Addr() net.Addr { return d.listener.Addr() }
 
 func modelOptions(m config.Model) incremental.Options {
-	o := incremental.Options{Nu: m.Nu, Balanced: m.Balanced, Standardise: m.Standardise}
+	nu := float64(m.Nu)
+	if m.Nu == config.NuAuto {
+		nu = firstNu
+	}
+	o := incremental.Options{Nu: nu, Balanced: m.Balanced, Standardise: m.Standardise == config.SwitchOn}
 	if len(m.ClassWeights) > 0 {
 		o.ClassWeights = map[string]float64{}
 	}

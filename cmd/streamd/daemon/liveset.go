@@ -23,6 +23,7 @@ type liveSet struct {
 	sample     *sample.Sample       // nil: there is none
 	ledger     *retire.Ledger
 	maxClasses int
+	churn      int64 // rows that have come or gone since the start
 
 	put       map[string]snapshot.Block // live, not saved yet
 	parts     map[string]*sample.Part   // not saved yet, of saved blocks
@@ -143,6 +144,7 @@ func (l *liveSet) add(e retire.Entry, s *incremental.Summary, part *sample.Part)
 		return o, nil
 	}
 	o.added = true
+	l.churn += s.Rows()
 	l.state.Add(s)
 	if len(l.folds) > 0 {
 		l.fold(digest(s, part)).Add(s)
@@ -183,6 +185,7 @@ func (l *liveSet) takeOut(id string) error {
 			return fmt.Errorf("retire block %s: %w", id, err)
 		}
 	}
+	l.churn += b.Summary.Rows()
 	l.state.Remove(b.Summary)
 	if len(l.folds) > 0 {
 		l.fold(digest(b.Summary, b.Part)).Remove(b.Summary)

@@ -4,8 +4,10 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"encoding/json"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -20,56 +22,80 @@ type publication struct {
 	replaced chan struct{}
 }
 
+// solved is what came of a solve, for which the last study was used.
+type solved struct {
+	served *httpapi.Served
+	study  *study
+}
+
+// flushRuns makes the rows of open runs live; false: the daemon has failed.
+func (d *Daemon) flushRuns() bool {
+	for _, p := range d.partitions {
+		if err := d.flushRun(p); err != nil {
+			d.fail(err)
+			return false
+		}
+	}
+	return true
+}
+
 // solve starts reading the hyperplanes off the state as it is now. The loop
 // copies the sums and goes on; a goroutine solves, and gives the result back
 // to the loop.
 func (d *Daemon) solve(now time.Time) {
-	for _, p := range d.partitions {
-		if err := d.flushRun(p); err != nil {
-			d.fail(err)
-			return
-		}
+	if !d.flushRuns() {
+		return
 	}
 	d.changed, d.lastSolve = false, now
-	next := &httpapi.Served{
-		Rows:    d.live.ledger.Rows(),
-		Blocks:  d.live.ledger.Len(),
-		Digest:  digestOf(d.live.state),
-		Offsets: d.offsets(),
-		MadeAt:  now.UTC(),
-		Absent: httpapi.Absent{
-			Tuning:      "model.nu is a number",
-			Refinement:  "this daemon does not refine planes",
-			Calibration: "this daemon does not calibrate",
-			Quality:     "this daemon does not hold rows out",
-		},
-	}
+	next := d.header(now)
+	y := &d.studying
 	last := d.published.Load().served
-	if d.solvedOnce && last.Digest == next.Digest {
+	if d.solvedOnce && last.Digest == next.Digest && d.servedBy == y.last {
 		// The same sums have the same planes, but the stream has moved on.
-		next.Model, next.Hat, next.Problem = last.Model, last.Hat, last.Problem
-		d.publish(next)
+		again := *last
+		again.Blocks, again.Offsets, again.MadeAt = next.Blocks, next.Offsets, next.MadeAt
+		d.publish(&again, y.last)
 		return
+	}
+	if d.refines() && (y.now != nil || y.last != nil) {
+		return // what is served comes from studies
+	}
+	options := d.options
+	if y.last != nil {
+		options = y.last.options
 	}
 	moments := d.live.state.Moments()
 	d.copyTook = time.Since(now)
 	d.solving, d.solvedOnce = true, true
+	of := y.last
 	go func() {
 		from := time.Now()
-		model, hat, err := moments.SolveWithHat(d.options)
+		model, hat, err := moments.SolveWithHat(options)
 		d.metrics.SolveSeconds.Observe(time.Since(from).Seconds())
 		if err != nil {
 			next.Problem = err.Error()
 		} else {
 			next.Model, next.Hat = model, hat
 		}
-		d.solved <- next
+		adopt(next, of)
+		d.solved <- solved{next, of}
 	}()
 }
 
-// publish serves next from now on.
-func (d *Daemon) publish(next *httpapi.Served) {
+// endSolve serves what has been solved, unless a study has ended meanwhile that
+// has to be gone by.
+func (d *Daemon) endSolve(s solved) {
 	d.solving = false
+	if s.study != d.studying.last {
+		d.changed = true
+		return
+	}
+	d.publish(s.served, s.study)
+}
+
+// publish serves next, which goes by a study, from now on.
+func (d *Daemon) publish(next *httpapi.Served, by *study) {
+	d.servedBy = by
 	last := d.published.Load()
 	if same(last.served, next) {
 		return
@@ -86,6 +112,7 @@ func (d *Daemon) publish(next *httpapi.Served) {
 // same says whether two values differ in nothing but when they were made.
 func same(a, b *httpapi.Served) bool {
 	return a.Digest == b.Digest && a.Model == b.Model && a.Problem == b.Problem &&
+		a.Tuning == b.Tuning && a.Refinement == b.Refinement && a.Quality == b.Quality && a.Absent == b.Absent &&
 		a.Blocks == b.Blocks && slices.Equal(a.Offsets, b.Offsets)
 }
 
@@ -108,8 +135,11 @@ func fingerprint(s *httpapi.Served) string {
 		number(int64(o.Partition), o.Next)
 	}
 	if s.Model != nil {
-		// Classes and features are part of the digest, options are fixed for
-		// the life of the process that made_at belongs to.
+		// Classes and features are part of the digest. Of the options ν and
+		// scaling may change; the others are fixed for the life of the process
+		// that made_at belongs to.
+		number(int64(math.Float64bits(s.Model.Options.Nu)))
+		text(strconv.FormatBool(s.Model.Options.Standardise))
 		for _, p := range s.Model.Planes {
 			text(p.Class)
 			for _, w := range p.W {
@@ -118,6 +148,11 @@ func fingerprint(s *httpapi.Served) string {
 			number(int64(math.Float64bits(p.Gamma)))
 		}
 	}
+	parts, err := json.Marshal([]any{s.Tuning, s.Refinement, s.Calibration, s.Quality, s.Absent})
+	if err != nil {
+		panic(err) // finite numbers and texts
+	}
+	h.Write(parts)
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 

@@ -92,17 +92,20 @@ type liveBlocks struct {
 
 // liveBlocks asks the loop for the live set.
 func (d *Daemon) liveBlocks(ctx context.Context) (*liveBlocks, error) {
-	return inLoop(ctx, d, func() (*liveBlocks, error) {
-		l := &liveBlocks{
-			entries: d.live.ledger.Page(retire.Lowest, math.MaxInt),
-			unsaved: make(map[string]*incremental.Summary, len(d.live.put)),
-			store:   d.store,
-		}
-		for id, b := range d.live.put {
-			l.unsaved[id] = b.Summary
-		}
-		return l, nil
-	})
+	return inLoop(ctx, d, func() (*liveBlocks, error) { return d.liveBlocksNow(), nil })
+}
+
+// liveBlocksNow is the live set, in the loop.
+func (d *Daemon) liveBlocksNow() *liveBlocks {
+	l := &liveBlocks{
+		entries: d.live.ledger.Page(retire.Lowest, math.MaxInt),
+		unsaved: make(map[string]*incremental.Summary, len(d.live.put)),
+		store:   d.store,
+	}
+	for id, b := range d.live.put {
+		l.unsaved[id] = b.Summary
+	}
+	return l
 }
 
 // summary is what is kept of a block. It may be gone, or another one of the same

@@ -145,7 +145,7 @@ func (d *Daemon) retire(id string) (httpapi.Receipt, error) {
 		return none, err
 	}
 	d.counts.BlocksRetired++
-	d.changed = true
+	d.changed, d.studying.due = true, d.refines()
 	receipt.DigestAfter = digestOf(d.live.state)
 	receipt.Offsets = d.offsets()
 	receipt.RetiredAt = time.Now().UTC()
@@ -181,11 +181,6 @@ func (d *Daemon) Snapshot(ctx context.Context) (httpapi.SnapshotInfo, error) {
 		}
 		return d.lastSave, nil
 	})
-}
-
-// Refine implements httpapi.Service.
-func (d *Daemon) Refine(context.Context) (*httpapi.Refinement, error) {
-	return nil, fmt.Errorf("this daemon does not refine planes: %w", httpapi.ErrUnavailable)
 }
 
 // Status implements httpapi.Service.
@@ -258,6 +253,8 @@ func (d *Daemon) updateStatus() {
 	}
 	if p := d.published.Load().served; p.Model == nil && p.Rows > 0 {
 		s.Problems = append(s.Problems, "there is no model: "+p.Problem)
+	} else if y := d.studying.last; y != nil && y.refining != nil {
+		s.Problems = append(s.Problems, "the planes are not refined: "+y.refining.Error())
 	}
 	d.mu.Lock()
 	d.status = s

@@ -17,6 +17,8 @@ import (
 // the page and the metrics cannot differ.
 type Metrics struct {
 	SolveSeconds    prometheus.Histogram
+	TuneSeconds     prometheus.Histogram
+	RefineSeconds   prometheus.Histogram
 	SnapshotSeconds prometheus.Histogram
 
 	requests *prometheus.HistogramVec
@@ -32,6 +34,16 @@ func NewMetrics() *Metrics {
 			Help:    "Time to read the hyperplanes off the summed state.",
 			Buckets: prometheus.ExponentialBuckets(1e-5, 4, 11), // 10 µs to 10 s
 		}),
+		TuneSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "streamd_tune_seconds",
+			Help:    "Time to choose ν.",
+			Buckets: prometheus.ExponentialBuckets(1e-3, 4, 9), // 1 ms to 65 s
+		}),
+		RefineSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "streamd_refine_seconds",
+			Help:    "Time to refine the hyperplanes on rows.",
+			Buckets: prometheus.ExponentialBuckets(1e-3, 4, 11), // 1 ms to 17 min
+		}),
 		SnapshotSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "streamd_snapshot_seconds",
 			Help:    "Time to save a snapshot.",
@@ -44,7 +56,7 @@ func NewMetrics() *Metrics {
 		}, []string{"route", "code"}),
 		registry: prometheus.NewRegistry(),
 	}
-	m.registry.MustRegister(m.SolveSeconds, m.SnapshotSeconds, m.requests,
+	m.registry.MustRegister(m.SolveSeconds, m.TuneSeconds, m.RefineSeconds, m.SnapshotSeconds, m.requests,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }

@@ -1,0 +1,363 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"streamd/cmd/streamd/httpapi"
+	"streamd/config"
+	"streamd/incremental"
+	"streamd/incremental/calibration"
+	"streamd/incremental/exact"
+	"streamd/incremental/gram"
+	"streamd/incremental/newton"
+	"streamd/incremental/sample"
+)
+
+const (
+	// bins of a reliability diagram.
+	bins = 10
+	// isotonicRows is how many rows an isotonic curve wants: with fewer it follows
+	// them rather than the probabilities.
+	isotonicRows = 1000
+)
+
+// judge says what the planes are worth, and makes probabilities of their values.
+func (s *study) judge(ctx context.Context, view *sample.View) {
+	if !s.d.judges() {
+		return
+	}
+	out, method := s.served, s.d.cfg.Model.Calibration
+	absent := func(err error) {
+		if out.Quality == nil {
+			out.Absent.Quality = err.Error()
+		}
+		if method != config.CalibrationNone {
+			out.Absent.Calibration = err.Error()
+		}
+	}
+	h, err := s.holdOut(ctx, view)
+	if err != nil {
+		absent(err)
+		return
+	}
+	before, err := h.measure(func(int) []calibration.Curve {
+		return slices.Repeat([]calibration.Curve{calibration.Linear{}}, len(h.model.Planes))
+	})
+	if err != nil {
+		absent(err)
+		return
+	}
+	q := h.quality()
+	q.Digest, q.MeasuredAt, q.Source, q.Method = out.Digest, out.MadeAt, string(config.RowsSample), httpapi.MethodPSVM
+	if out.Refinement != nil {
+		q.Method = out.Refinement.Method
+	}
+	q.Before = httpapi.NewReliability(before.all)
+	for i, r := range before.planes {
+		q.Planes[i].Before = httpapi.NewReliability(r)
+	}
+	out.Quality, out.Absent.Quality = q, ""
+	if method == config.CalibrationNone {
+		return
+	}
+	c, err := h.calibrate(method)
+	if err != nil {
+		absent(err)
+		return
+	}
+	q.Calibration, q.After = string(c.method), httpapi.NewReliability(c.after.all)
+	for i, r := range c.after.planes {
+		q.Planes[i].After = httpapi.NewReliability(r)
+	}
+	out.Calibration, out.Absent.Calibration = c.curves, ""
+}
+
+// heldOut is rows of the sample, each with what planes say of it that were made
+// like the model's, but without the blocks of the row's fold. Rows of a fold are
+// left out when the other folds do not have all classes.
+type heldOut struct {
+	model  *incremental.Model
+	folds  []span
+	codes  []int32 // of the model's classes
+	said   []int32 // the same, by the planes
+	weight []float64
+	values []float64 // rows × planes
+}
+
+// span is the rows of a fold.
+type span struct{ from, to int }
+
+func (s *study) holdOut(ctx context.Context, view *sample.View) (*heldOut, error) {
+	model := s.served.Model
+	weighted := s.weighted(view)
+	h := &heldOut{model: model}
+	in := byFold(view, len(s.folds))
+	for i, f := range s.folds {
+		if len(in[i]) == 0 {
+			continue
+		}
+		rest := s.total.Without(f.sums)
+		without, err := rest.Solve(s.options)
+		if errors.Is(err, incremental.ErrClasses) || err == nil && !slices.Equal(without.Classes, model.Classes) {
+			continue
+		}
+		if err == nil && s.served.Refinement != nil {
+			without, err = s.refineWithout(ctx, without, rest, f, view, in, i)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("without fold %d of %d: %w", i+1, len(s.folds), err)
+		}
+		b := pick(weighted, in[i])
+		from, m, planes := len(h.codes), b.Rows(), len(model.Planes)
+		h.folds = append(h.folds, span{from, from + m})
+		h.codes = append(h.codes, b.Codes...)
+		h.weight = append(h.weight, b.Weights...)
+		h.said = append(h.said, make([]int32, m)...)
+		h.values = append(h.values, make([]float64, m*planes)...)
+		without.Classify(h.said[from:], h.values[from*planes:], b.Columns)
+	}
+	if len(h.folds) == 0 {
+		return nil, fmt.Errorf("none of the %d folds of blocks has rows and leaves rows of every class to the others", len(s.folds))
+	}
+	return h, nil
+}
+
+// refineWithout refines planes on the rows of the sample that are not of a fold.
+func (s *study) refineWithout(ctx context.Context, m *incremental.Model, rest *incremental.Moments, f fold, view *sample.View, in [][]int, held int) (*incremental.Model, error) {
+	var rows []int
+	for i, of := range in {
+		if i != held {
+			rows = append(rows, of...)
+		}
+	}
+	slices.Sort(rows)
+	b := pick(view.Block, rows)
+	totals := slices.Clone(s.totals)
+	for i := range totals {
+		for _, t := range f.totals {
+			if t.Label == totals[i].Label {
+				totals[i].Weight -= t.Weight
+			}
+		}
+	}
+	r, err := newton.Refine(ctx, m, newton.Blocks{b}, s.newtonOptions(rest, standFor(b, totals)))
+	if err != nil {
+		return nil, err
+	}
+	return r.Model, nil
+}
+
+func (h *heldOut) quality() *httpapi.Quality {
+	k := len(h.model.Classes)
+	right, weight := make([]float64, k), make([]float64, k)
+	for i, c := range h.codes {
+		weight[c] += h.weight[i]
+		if h.said[i] == c {
+			right[c] += h.weight[i]
+		}
+	}
+	q := &httpapi.Quality{Rows: int64(len(h.codes)), Folds: len(h.folds)}
+	var allRight, all, shares, seen float64
+	for c := range k {
+		allRight, all = allRight+right[c], all+weight[c]
+		if weight[c] > 0 {
+			shares += right[c] / weight[c]
+			seen++
+		}
+	}
+	q.Correctness, q.BalancedCorrectness = allRight/all, shares/seen
+	for _, p := range h.model.Planes {
+		q.Planes = append(q.Planes, httpapi.PlaneQuality{Class: p.Class})
+	}
+	return q
+}
+
+// reliability is how well probabilities hold, of all classes together and of each
+// plane's class against the rest.
+type reliability struct {
+	all    calibration.Reliability
+	planes []calibration.Reliability
+}
+
+// measure asks for the curves for each fold.
+func (h *heldOut) measure(curves func(fold int) []calibration.Curve) (r reliability, err error) {
+	planes, k := len(h.model.Planes), len(h.model.Classes)
+	all := make([]float64, len(h.codes)*k)
+	each := make([][]float64, planes)
+	for f, in := range h.folds {
+		c := curves(f)
+		values := h.values[in.from*planes : in.to*planes]
+		calibration.Probabilities(all[in.from*k:in.to*k], c, values)
+		for i, value := range values {
+			each[i%planes] = append(each[i%planes], c[i%planes].Probability(value))
+		}
+	}
+	if r.all, err = calibration.MeasureClasses(all, h.codes, h.weight, bins); err != nil {
+		return r, err
+	}
+	for p, probabilities := range each {
+		positive := make([]bool, len(h.codes))
+		for i, c := range h.codes {
+			positive[i] = h.model.Classes[c] == h.model.Planes[p].Class
+		}
+		one, err := calibration.Measure(probabilities, positive, h.weight, bins)
+		if err != nil {
+			return r, err
+		}
+		r.planes = append(r.planes, one)
+	}
+	return r, nil
+}
+
+// calibrated is a calibration, and how well its probabilities hold: those of each
+// fold by curves that were fitted to the other folds.
+type calibrated struct {
+	method config.Calibration
+	curves []calibration.Curve
+	after  reliability
+}
+
+func (h *heldOut) calibrate(method config.Calibration) (*calibrated, error) {
+	if len(h.folds) < 2 {
+		return nil, errors.New("a calibration wants two folds of blocks that have rows and leave rows of every class to the others")
+	}
+	switch {
+	case method != config.CalibrationAuto:
+		return h.calibrateBy(method)
+	case len(h.codes) < isotonicRows:
+		return h.calibrateBy(config.CalibrationPlatt)
+	}
+	platt, err := h.calibrateBy(config.CalibrationPlatt)
+	if err != nil {
+		return nil, err
+	}
+	isotonic, err := h.calibrateBy(config.CalibrationIsotonic)
+	if err != nil {
+		return nil, err
+	}
+	if isotonic.after.all.LogLoss < platt.after.all.LogLoss {
+		return isotonic, nil
+	}
+	return platt, nil
+}
+
+func (h *heldOut) calibrateBy(method config.Calibration) (c *calibrated, err error) {
+	c = &calibrated{method: method}
+	apart := make([][]calibration.Curve, len(h.folds))
+	for f := range h.folds {
+		if apart[f], err = h.fit(method, f); err != nil {
+			return nil, err
+		}
+	}
+	if c.after, err = h.measure(func(f int) []calibration.Curve { return apart[f] }); err != nil {
+		return nil, err
+	}
+	c.curves, err = h.fit(method, -1)
+	return c, err
+}
+
+// fit fits a curve for each plane to the rows of all folds but one; −1: of all.
+func (h *heldOut) fit(method config.Calibration, but int) ([]calibration.Curve, error) {
+	planes := len(h.model.Planes)
+	curves := make([]calibration.Curve, planes)
+	for p, plane := range h.model.Planes {
+		var values, weight []float64
+		var positive []bool
+		for f, in := range h.folds {
+			if f == but {
+				continue
+			}
+			weight = append(weight, h.weight[in.from:in.to]...)
+			for i := in.from; i < in.to; i++ {
+				values = append(values, h.values[i*planes+p])
+				positive = append(positive, h.model.Classes[h.codes[i]] == plane.Class)
+			}
+		}
+		var err error
+		if method == config.CalibrationIsotonic {
+			curves[p], err = calibration.FitIsotonic(values, positive, weight)
+		} else {
+			curves[p], err = calibration.FitSigmoid(values, positive, weight)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("calibrate class %q: %w", plane.Class, err)
+		}
+	}
+	return curves, nil
+}
+
+// weighted is the rows of the sample with the weights of the live rows that they
+// stand for.
+func (s *study) weighted(view *sample.View) *incremental.Block {
+	b := *view.Block
+	u := standFor(&b, s.totals)
+	weights := make([]float64, b.Rows())
+	for i, c := range b.Codes {
+		weights[i] = u[b.Classes[c]]
+		if b.Weights != nil {
+			weights[i] *= b.Weights[i]
+		}
+	}
+	b.Weights = weights
+	return &b
+}
+
+// standFor says for how many rows of the totals a row of each class stands: 1
+// where the block has all of them, to the last bit.
+func standFor(b *incremental.Block, totals []incremental.ClassTotal) map[string]float64 {
+	sums := exact.NewVector(len(b.Classes))
+	for i, c := range b.Codes {
+		v := 1.0
+		if b.Weights != nil {
+			v = b.Weights[i]
+		}
+		sums.Add(int(c), v)
+	}
+	u := map[string]float64{}
+	for _, t := range totals {
+		if c := slices.Index(b.Classes, t.Label); c >= 0 {
+			if sum, _ := sums.Split(c); sum > 0 {
+				u[t.Label] = t.Weight / sum
+			}
+		}
+	}
+	return u
+}
+
+// byFold lists the rows of each fold.
+func byFold(view *sample.View, folds int) [][]int {
+	in := make([][]int, folds)
+	for i, f := range view.Fold {
+		in[f] = append(in[f], i)
+	}
+	return in
+}
+
+// pick takes rows out of a block.
+func pick(b *incremental.Block, rows []int) *incremental.Block {
+	out := &incremental.Block{Features: b.Features, Classes: b.Classes, Codes: at(b.Codes, rows)}
+	if b.Weights != nil {
+		out.Weights = at(b.Weights, rows)
+	}
+	for _, c := range b.Columns {
+		if single, ok := gram.Values[float32](c); ok {
+			out.Columns = append(out.Columns, gram.ColumnOf(at(single, rows)))
+			continue
+		}
+		all := make([]float64, c.Len())
+		c.Copy(all, 0)
+		out.Columns = append(out.Columns, gram.ColumnOf(at(all, rows)))
+	}
+	return out
+}
+
+func at[T any](v []T, rows []int) []T {
+	out := make([]T, len(rows))
+	for to, from := range rows {
+		out[to] = v[from]
+	}
+	return out
+}

@@ -1,0 +1,300 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"streamd/cmd/streamd/httpapi"
+	"streamd/config"
+	"streamd/incremental"
+	"streamd/incremental/newton"
+	"streamd/incremental/sample"
+)
+
+// study makes of the live set at one moment all that takes longer than a solve:
+// the choice of ν, the planes with it, their refinement, and what these planes are
+// worth on folds that planes like them were not fitted on, with the curves that
+// make probabilities of their values. Everything of it is a function of what it
+// was begun with, and that, but for the time and the offsets, one of the live set:
+// refinement begins at the planes that were solved, never at those refined before.
+//
+// The loop begins one study at a time, with copies, and a goroutine makes it. It
+// works alone, but for a pass over the log, and for one part in share of the time
+// while rows come.
+type study struct {
+	d        *Daemon
+	options  incremental.Options // as configured, and then with what was chosen
+	served   *httpapi.Served     // what there is to serve
+	total    *incremental.Moments
+	totals   []incremental.ClassTotal
+	folds    []fold
+	sample   *sample.Snapshot // nil: there is none
+	blocks   *liveBlocks      // for rows from the log
+	churn    int64            // of the live set
+	answer   chan<- refineAnswer
+	took     time.Duration
+	lacking  int   // blocks whose rows the sample lacked
+	refining error // why the planes are not refined
+}
+
+// fold is the sums of the blocks of a fold.
+type fold struct {
+	sums   *incremental.Moments
+	totals []incremental.ClassTotal
+}
+
+type refineAnswer struct {
+	report *httpapi.Refinement
+	err    error
+}
+
+// studying is the loop's part in studies.
+type studying struct {
+	now      *study // under way
+	last     *study // that has ended
+	ends     sync.WaitGroup
+	ended    time.Time
+	copyTook time.Duration
+	churn    int64 // of the live set when it was last looked at
+	moved    time.Time
+	due      bool                // at once
+	asked    chan<- refineAnswer // by whom
+}
+
+// Fewer blocks than a part in changedPart of the live rows do not change much for
+// what is chosen and measured.
+const changedPart = 10
+
+// refines says whether planes are refined; all that are served come from studies
+// then, once there has been one.
+func (d *Daemon) refines() bool { return d.cfg.Model.Refine != config.RefineNone }
+
+// tunes says whether ν is chosen.
+func (d *Daemon) tunes() bool { return d.cfg.Model.Nu == config.NuAuto }
+
+// judges says whether planes are judged on held-out rows.
+func (d *Daemon) judges() bool { return d.cfg.Model.Folds > 0 && d.cfg.Sample.Rows > 0 }
+
+// studyWhenDue begins a study when one is due: when it was asked for; when the
+// live set has been still for a while and is not that of the last study; and while
+// it changes, after refine_interval where planes are refined, and otherwise when a
+// tenth of the rows have come or gone.
+func (d *Daemon) studyWhenDue(ctx context.Context, now time.Time) {
+	y := &d.studying
+	if y.churn != d.live.churn {
+		y.churn, y.moved = d.live.churn, now
+	}
+	if y.now != nil || d.solving || !(d.refines() || d.tunes() || d.judges()) {
+		return
+	}
+	last := y.last
+	if last == nil && d.live.ledger.Rows() == 0 && !y.due {
+		return
+	}
+	if !y.due && last != nil {
+		since := now.Sub(y.ended)
+		stale := last.churn != y.churn || last.lacking > 0 && d.live.sample.Lacking() == 0
+		switch {
+		case now.Sub(y.moved) >= d.cfg.Model.SolveInterval: // still
+			if last.retry() {
+				stale = stale || since >= d.cfg.Model.RefineInterval
+			}
+			if !stale || since < max(last.took, share*y.copyTook) {
+				return
+			}
+		case d.refines() && since < d.cfg.Model.RefineInterval:
+			return
+		case !d.refines() && changedPart*(y.churn-last.churn) < last.served.Rows:
+			return
+		case !stale || since < share*max(last.took, y.copyTook):
+			return
+		}
+	}
+	d.beginStudy(ctx, now)
+}
+
+// beginStudy copies what a study needs and lets it go.
+func (d *Daemon) beginStudy(ctx context.Context, now time.Time) {
+	y := &d.studying
+	if !d.flushRuns() {
+		return
+	}
+	s := &study{
+		d:       d,
+		options: d.options,
+		served:  d.header(now),
+		total:   d.live.state.Moments(),
+		totals:  d.live.state.Totals(),
+		churn:   d.live.churn,
+		answer:  y.asked,
+	}
+	if d.tunes() || d.judges() {
+		for _, f := range d.live.folds {
+			s.folds = append(s.folds, fold{f.Moments(), f.Totals()})
+		}
+	}
+	if d.live.sample != nil {
+		s.sample = d.live.sample.Snapshot(d.live.state, len(d.live.folds))
+	}
+	if d.refines() && d.cfg.Model.Rows == config.RowsLog {
+		s.blocks = d.liveBlocksNow()
+	}
+	y.copyTook = time.Since(now)
+	y.now, y.due, y.asked = s, false, nil
+	y.ends.Go(func() {
+		s.make(ctx)
+		s.took = time.Since(now)
+		d.studied <- s
+	})
+}
+
+// endStudy serves what has come out.
+func (d *Daemon) endStudy(s *study) {
+	y := &d.studying
+	if d.failure != nil {
+		return
+	}
+	known := y.last != nil && y.last.refining != nil
+	y.now, y.last, y.ended = nil, s, time.Now()
+	last := d.published.Load().served
+	switch {
+	case s.served.Digest == last.Digest && last.MadeAt.After(s.served.MadeAt):
+		// The same rows, but the stream has moved on.
+		s.served.MadeAt, s.served.Offsets = last.MadeAt, last.Offsets
+	case d.refines() && last.MadeAt.After(s.served.MadeAt):
+		// It is about rows of before, and another one is due for those of now.
+		y.due = true
+		if s.answer != nil {
+			y.asked = s.answer
+		}
+		return
+	case !d.refines() && s.served.Digest != last.Digest:
+		d.changed = true // so that the next solve goes by it
+		return
+	}
+	if s.refining != nil && !known {
+		d.log.Warn().Err(s.refining).Msg("the planes are not refined")
+	}
+	d.lastSolve = y.ended
+	d.publish(s.served, s)
+	if s.answer != nil {
+		s.answer <- refineAnswer{s.served.Refinement, s.refining}
+	}
+}
+
+// retry says whether the same rows may give another result next time: those of
+// the log may.
+func (s *study) retry() bool {
+	var limit *newton.LimitError
+	var condition *incremental.ConditionError
+	return s.blocks != nil && s.refining != nil && !errors.As(s.refining, &limit) && !errors.As(s.refining, &condition)
+}
+
+// make makes the study.
+func (s *study) make(ctx context.Context) {
+	out := s.served
+	var view *sample.View
+	if s.sample != nil {
+		view = s.sample.View()
+		s.lacking = view.Lacking
+	}
+	s.tune(ctx, view)
+	model, hat, err := s.total.SolveWithHat(s.options)
+	if err != nil {
+		out.Problem = err.Error()
+		const none = "there is no model"
+		out.Absent = httpapi.Absent{Tuning: none, Refinement: none, Calibration: none, Quality: none, Hat: none}
+		out.Tuning = nil
+		if s.d.refines() {
+			s.refining = fmt.Errorf("there is no model: %w", err)
+		}
+		return
+	}
+	out.Model, out.Hat = model, hat
+	s.refine(ctx, view)
+	s.judge(ctx, view)
+}
+
+// header is what is served, but for the model and what goes with it.
+func (d *Daemon) header(now time.Time) *httpapi.Served {
+	s := &httpapi.Served{
+		Rows:    d.live.ledger.Rows(),
+		Blocks:  d.live.ledger.Len(),
+		Digest:  digestOf(d.live.state),
+		Offsets: d.offsets(),
+		MadeAt:  now.UTC(),
+	}
+	const soon = "it is not known yet"
+	a := &s.Absent
+	a.Tuning, a.Refinement, a.Quality, a.Calibration = soon, soon, soon, soon
+	m := d.cfg.Model
+	if !d.tunes() {
+		a.Tuning = "model.nu is a number"
+	}
+	if !d.refines() {
+		a.Refinement = "model.refine is none"
+	}
+	switch {
+	case m.Folds == 0:
+		a.Quality = "model.folds is 0"
+	case d.cfg.Sample.Rows == 0:
+		a.Quality = "sample.rows is 0"
+	}
+	if a.Calibration = a.Quality; m.Calibration == config.CalibrationNone {
+		a.Calibration = "model.calibration is none"
+	}
+	return s
+}
+
+// adopt gives planes that were solved what the last study has found for planes
+// like them.
+func adopt(next *httpapi.Served, s *study) {
+	if s == nil || next.Model == nil {
+		return
+	}
+	from := s.served
+	next.Tuning, next.Absent.Tuning = from.Tuning, from.Absent.Tuning
+	if from.Model == nil || !slices.Equal(from.Model.Classes, next.Model.Classes) {
+		return
+	}
+	next.Calibration, next.Absent.Calibration = from.Calibration, from.Absent.Calibration
+	next.Quality, next.Absent.Quality = from.Quality, from.Absent.Quality
+}
+
+// Refine implements httpapi.Service. A study that is under way is about rows of
+// before; the one that was asked for begins after it.
+func (d *Daemon) Refine(ctx context.Context) (*httpapi.Refinement, error) {
+	if !d.refines() {
+		return nil, fmt.Errorf("model.refine is none: %w", httpapi.ErrUnavailable)
+	}
+	answer := make(chan refineAnswer, 1)
+	_, err := inLoop(ctx, d, func() (none struct{}, _ error) {
+		y := &d.studying
+		switch {
+		case d.failure != nil:
+			return none, errStopping
+		case y.asked != nil || y.now != nil && y.now.answer != nil:
+			return none, fmt.Errorf("refine: %w", httpapi.ErrBusy)
+		}
+		y.due, y.asked = true, answer
+		return none, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case a := <-answer:
+		if a.err != nil {
+			return nil, fmt.Errorf("refine: %w: %w", a.err, httpapi.ErrUnavailable)
+		}
+		return a.report, nil
+	case <-d.loopDone:
+		return nil, errStopping
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}

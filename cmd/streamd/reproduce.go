@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"streamd/cmd/streamd/reproduce"
@@ -16,10 +18,10 @@ type reproduceCmd struct {
 	Check     bool     `help:"Fail when a figure is farther from the paper's than its tolerance, or a file is missing."`
 	Divisions int      `default:"10" help:"Divisions into ten folds, of which the means are shown."`
 	Seed      uint64   `default:"1" help:"Seed of the divisions, and of data that are made."`
-	SVG       string   `name:"svg" placeholder:"FILE" help:"Draw figures 2.8 to 2.10."`
+	SVG       string   `name:"svg" placeholder:"FILE" help:"Draw the picture of a table that has one: fig-2.8, spiral, checkerboard."`
 	jsonFlag
 
-	tables []*reproduce.Table
+	tables, drawn []*reproduce.Table
 }
 
 // Help lists the tables; kong shows it.
@@ -38,13 +40,22 @@ func (c *reproduceCmd) Validate() error {
 	if c.Divisions < 1 || c.Divisions > maxDivisions {
 		return fmt.Errorf("--divisions %d: must be 1 to %d", c.Divisions, maxDivisions)
 	}
-	c.tables = nil
+	c.tables, c.drawn = nil, nil
 	for _, name := range c.Tables {
 		t, err := reproduce.Find(name)
 		if err != nil {
 			return err
 		}
+		if slices.Contains(c.tables, t) {
+			return fmt.Errorf("table %s is named twice", name)
+		}
 		c.tables = append(c.tables, t)
+		if t.Drawn() {
+			c.drawn = append(c.drawn, t)
+		}
+	}
+	if c.SVG != "" && len(c.drawn) != 1 {
+		return fmt.Errorf("--svg: %d of these tables have a picture; name one that has", len(c.drawn))
 	}
 	return nil
 }
@@ -54,7 +65,18 @@ func (c *reproduceCmd) Run(ctx context.Context, s *surroundings) error {
 	report := reproduce.Report{Seed: c.Seed, Divisions: c.Divisions}
 	var off []string
 	for _, t := range c.tables {
+		config.Progress = func(dataSet string) {
+			line := t.Name + ": " + dataSet
+			if isTerminal(s.stderr) {
+				fmt.Fprint(s.stderr, eraseLine+line)
+			} else {
+				fmt.Fprintln(s.stderr, line)
+			}
+		}
 		results, err := t.Run(ctx, &config)
+		if isTerminal(s.stderr) {
+			fmt.Fprint(s.stderr, eraseLine)
+		}
 		if err != nil {
 			return err
 		}
@@ -71,7 +93,7 @@ func (c *reproduceCmd) Run(ctx context.Context, s *surroundings) error {
 		}
 	}
 	if c.SVG != "" {
-		if err := c.draw(ctx); err != nil {
+		if err := c.draw(ctx, &config); err != nil {
 			return err
 		}
 	}
@@ -86,14 +108,10 @@ func (c *reproduceCmd) Run(ctx context.Context, s *surroundings) error {
 	return nil
 }
 
-func (c *reproduceCmd) draw(ctx context.Context) (err error) {
-	f, err := os.Create(c.SVG)
-	if err != nil {
+func (c *reproduceCmd) draw(ctx context.Context, config *reproduce.Config) error {
+	var b bytes.Buffer // so that a failure leaves no file behind
+	if err := c.drawn[0].Draw(ctx, &b, config); err != nil {
 		return err
 	}
-	if err := reproduce.DrawUnbalanced(ctx, f, c.Seed); err != nil {
-		f.Close()
-		return err
-	}
-	return f.Close()
+	return os.WriteFile(c.SVG, b.Bytes(), 0o644)
 }

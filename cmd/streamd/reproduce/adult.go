@@ -82,7 +82,7 @@ func adult(ctx context.Context, c *Config) ([]Result, error) {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 		// The same ν for both, as in table 2.3.
-		nus := exponents{-12, 12}.values()
+		nus := exponents{low: -12, high: 12}.values()
 		for _, m := range []struct {
 			method
 			published figures

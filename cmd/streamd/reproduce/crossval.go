@@ -181,28 +181,41 @@ func divide(s *set, seed uint64) ([]fold, error) {
 	return division, nil
 }
 
-// exponents are the ν = 2^i that are tried, from i = low to high.
-type exponents struct{ low, high int }
+// exponents are the ν = 2^i that are tried, from i = low to high in steps.
+type exponents struct {
+	low, high int
+	step      int // 0: 1
+}
 
-func (e exponents) String() string { return fmt.Sprintf("2^%d … 2^%d", e.low, e.high) }
+func (e exponents) String() string {
+	if e.step > 1 {
+		return fmt.Sprintf("2^%d, 2^%d, … 2^%d", e.low, e.low+e.step, e.high)
+	}
+	return fmt.Sprintf("2^%d … 2^%d", e.low, e.high)
+}
 
 // values lists them by preference: those near 1 first, and of two that are as
 // near the smaller. The thesis does not say what it does when several are
 // equally good on the tuning set, which happens often, as that is small.
 func (e exponents) values() []float64 {
-	var v []float64
-	for i := e.low; i <= e.high; i++ {
-		v = append(v, math.Ldexp(1, i))
-	}
+	v := e.ascending()
 	slices.SortStableFunc(v, func(a, b float64) int {
 		return int(math.Abs(math.Log2(a)) - math.Abs(math.Log2(b)))
 	})
 	return v
 }
 
+func (e exponents) ascending() []float64 {
+	var v []float64
+	for i := e.low; i <= e.high; i += max(1, e.step) {
+		v = append(v, math.Ldexp(1, i))
+	}
+	return v
+}
+
 // score is what a method does in one fold.
 type score struct {
-	nu              float64
+	nu, mu          float64       // μ that of a Gaussian kernel, 0: none
 	train, test     float64       // correctness
 	training, total time.Duration // without and with tuning
 }
@@ -264,16 +277,13 @@ func (t trial) mean(division int, of func(score) float64) float64 {
 // run cross-validates with several divisions of a set; the trials are in the
 // order of the methods. The scores are the same for any number of workers.
 func (y study) run(ctx context.Context, s *set, c *Config) ([]trial, error) {
-	divisions := make([][]fold, c.Divisions)
-	for d := range divisions {
-		var err error
-		if divisions[d], err = divide(s, c.Seed+uint64(d)); err != nil {
-			return nil, err
-		}
+	divisions, err := divideOften(s, c, c.Divisions)
+	if err != nil {
+		return nil, err
 	}
 	grid := func(m method) []float64 {
 		if m.highest > 0 {
-			return exponents{y.nus.low, m.highest}.values()
+			return exponents{low: y.nus.low, high: m.highest}.values()
 		}
 		return y.nus.values()
 	}
@@ -284,14 +294,8 @@ func (y study) run(ctx context.Context, s *set, c *Config) ([]trial, error) {
 		}
 		grid = func(method) []float64 { return []float64{nu} }
 	}
-	trials := make([]trial, len(y.methods))
-	for i := range trials {
-		trials[i] = make(trial, len(divisions))
-		for d, division := range divisions {
-			trials[i][d] = make([]score, len(division))
-		}
-	}
-	return trials, y.each(ctx, c, divisions, func(ctx context.Context, d, f int) (err error) {
+	trials := newTrials(len(y.methods), divisions)
+	return trials, each(ctx, c, divisions, func(ctx context.Context, d, f int) (err error) {
 		for i, m := range y.methods {
 			if trials[i][d][f], err = divisions[d][f].run(ctx, m, grid(m), y.standardise); err != nil {
 				return err
@@ -301,13 +305,36 @@ func (y study) run(ctx context.Context, s *set, c *Config) ([]trial, error) {
 	})
 }
 
+// divideOften makes as many divisions as are asked for, but no more than most.
+func divideOften(s *set, c *Config, most int) ([][]fold, error) {
+	divisions := make([][]fold, min(c.Divisions, most))
+	for d := range divisions {
+		var err error
+		if divisions[d], err = divide(s, c.Seed+uint64(d)); err != nil {
+			return nil, err
+		}
+	}
+	return divisions, nil
+}
+
+func newTrials(methods int, divisions [][]fold) []trial {
+	trials := make([]trial, methods)
+	for i := range trials {
+		trials[i] = make(trial, len(divisions))
+		for d, division := range divisions {
+			trials[i][d] = make([]score, len(division))
+		}
+	}
+	return trials
+}
+
 // best is the ν with which the first method is right most often in the folds.
 func (y study) best(ctx context.Context, c *Config, divisions [][]fold, nus []float64) (float64, error) {
 	right := make([][][]float64, len(divisions)) // [division][fold][ν]
 	for d, division := range divisions {
 		right[d] = make([][]float64, len(division))
 	}
-	err := y.each(ctx, c, divisions, func(ctx context.Context, d, f int) (err error) {
+	err := each(ctx, c, divisions, func(ctx context.Context, d, f int) (err error) {
 		fold := &divisions[d][f]
 		right[d][f], err = y.methods[0].try(ctx, fold.train, nus, y.standardise, fold.test)
 		return err
@@ -324,7 +351,7 @@ func (y study) best(ctx context.Context, c *Config, divisions [][]fold, nus []fl
 }
 
 // each does something for every fold of every division, in parallel.
-func (y study) each(ctx context.Context, c *Config, divisions [][]fold, do func(ctx context.Context, d, f int) error) error {
+func each(ctx context.Context, c *Config, divisions [][]fold, do func(ctx context.Context, d, f int) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(c.workers())
 	for d, division := range divisions {

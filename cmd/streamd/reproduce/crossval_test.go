@@ -153,7 +153,7 @@ func TestScoresAgainstLearningAnew(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx := context.Background()
-	nus := exponents{-6, 6}.values()
+	nus := exponents{low: -6, high: 6}.values()
 	chosen := map[float64]bool{}
 	for _, m := range []method{mpsvm, bMPSVM, brMPSVM, ofr} {
 		for f := range division {
@@ -192,7 +192,7 @@ func TestScoresAgainstLearningAnew(t *testing.T) {
 }
 
 func TestExponentsNearOneComeFirst(t *testing.T) {
-	if got, want := (exponents{-2, 3}).values(), []float64{1, 0.5, 2, 0.25, 4, 8}; !slices.Equal(got, want) {
+	if got, want := (exponents{low: -2, high: 3}).values(), []float64{1, 0.5, 2, 0.25, 4, 8}; !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
 	if got := first([]float64{0.1, 0.7, 0.3, 0.7}); got != 1 {
@@ -209,7 +209,7 @@ func TestTooFewRows(t *testing.T) {
 // One ν for all: it is the best of the first method on the folds themselves.
 func TestOneNu(t *testing.T) {
 	s := randomSet(rand.New(rand.NewPCG(4, 4)), 120, 2, 2)
-	y := study{methods: []method{psvm, ssvm}, nus: exponents{-16, 2}, one: true}
+	y := study{methods: []method{psvm, ssvm}, nus: exponents{low: -16, high: 2}, one: true}
 	c := &Config{Seed: 3, Divisions: 2}
 	trials, err := y.run(context.Background(), s, c)
 	if err != nil {
@@ -223,7 +223,7 @@ func TestOneNu(t *testing.T) {
 	}
 	got := mean(trials[0])
 	for _, nu := range y.nus.values() {
-		other, err := study{methods: []method{psvm}, nus: exponents{int(math.Log2(nu)), int(math.Log2(nu))}}.run(context.Background(), s, c)
+		other, err := study{methods: []method{psvm}, nus: exponents{low: int(math.Log2(nu)), high: int(math.Log2(nu))}}.run(context.Background(), s, c)
 		if err != nil {
 			t.Fatal(err)
 		}

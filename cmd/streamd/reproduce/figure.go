@@ -89,11 +89,11 @@ func unbalancedPoints(seed uint64) *set {
 	return s
 }
 
-// DrawUnbalanced draws figures 2.8 to 2.10 as an SVG picture: hollow circles are
+// drawUnbalanced draws figures 2.8 to 2.10 as an SVG picture: hollow circles are
 // the 85 points, diamonds the 15, with the plane and, dashed, the two planes
 // x'w = γ ± 1.
-func DrawUnbalanced(ctx context.Context, w io.Writer, seed uint64) error {
-	planes, s, err := unbalancedPlanes(ctx, seed)
+func drawUnbalanced(ctx context.Context, w io.Writer, c *Config) error {
+	planes, s, err := unbalancedPlanes(ctx, c.Seed)
 	if err != nil {
 		return err
 	}

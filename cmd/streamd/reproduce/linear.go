@@ -83,13 +83,13 @@ func (v crossValidation) run(ctx context.Context, c *Config) ([]Result, error) {
 // summarise fills in what the scores of all divisions come to.
 func (t trial) summarise(r *Result) {
 	var train, test, squares, training, total float64
-	var nus []float64
+	var nus, mus []float64
 	n := float64(len(t))
 	for d := range t {
 		train += t.mean(d, func(s score) float64 { return s.train }) / n
 		test += t.mean(d, func(s score) float64 { return s.test }) / n
 		for _, s := range t[d] {
-			nus = append(nus, s.nu)
+			nus, mus = append(nus, s.nu), append(mus, s.mu)
 			training += s.training.Seconds() / n
 			total += s.total.Seconds() / n
 		}
@@ -98,6 +98,7 @@ func (t trial) summarise(r *Result) {
 		rest := t.mean(d, func(s score) float64 { return s.test }) - test
 		squares += rest * rest
 	}
+	r.Mu = median(mus)
 	r.Train, r.Test, r.Nu, r.Seconds, r.TotalSeconds = &train, &test, median(nus), training, total
 	if len(t) > 1 {
 		deviation := math.Sqrt(squares / (n - 1))
@@ -156,7 +157,7 @@ const galaxyDim = "the Galaxy Dim set (4192 × 14) is no longer offered"
 
 var table23 = crossValidation{
 	methods: []method{psvm, ssvm},
-	nus:     exponents{-12, 12},
+	nus:     exponents{low: -12, high: 12},
 	one:     true,
 	entries: []entry{
 		{name: "WPBC (60 mo.)", file: "wpbc60", published: []figures{
@@ -195,7 +196,7 @@ const clevelandRemark = "no ν gives more than 84.7 % in these divisions, scaled
 
 var table25 = crossValidation{
 	methods: []method{ofr, mpsvm, bMPSVM, brMPSVM},
-	nus:     exponents{0, 25},
+	nus:     exponents{low: 0, high: 25},
 	entries: []entry{
 		{name: "Wine", file: "wine", published: []figures{
 			{train: 100, test: 96.1, seconds: 1.39, within: other},
@@ -246,7 +247,7 @@ var table25 = crossValidation{
 
 var table62 = crossValidation{
 	methods: []method{nsvm},
-	nus:     exponents{-12, 12},
+	nus:     exponents{low: -12, high: 12},
 	entries: []entry{
 		{name: "Ionosphere", file: "ionosphere", published: []figures{{train: 93.2, test: 89.8, seconds: 0.95, within: 2}}},
 		{

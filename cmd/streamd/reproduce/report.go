@@ -23,8 +23,8 @@ type Result struct {
 	Rows     int     `json:"rows,omitempty"` // m
 	Features int     `json:"features,omitempty"`
 	Method   string  `json:"method,omitempty"`
-	Nu       float64 `json:"nu,omitempty"`     // over folds, the median
-	Kernel   string  `json:"kernel,omitempty"` // likewise
+	Nu       float64 `json:"nu,omitempty"` // over folds, the median
+	Mu       float64 `json:"mu,omitempty"` // likewise, of a Gaussian kernel
 
 	Train      *float64 `json:"train,omitempty"` // correctness
 	Test       *float64 `json:"test,omitempty"`
@@ -83,7 +83,12 @@ func (r *Report) Print(w io.Writer, t *Table) error {
 	}
 	tab := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	row := func(cells ...string) { fmt.Fprintln(tab, "  "+strings.TrimRight(strings.Join(cells, "\t"), "\t")) }
-	head := false
+	head, heading := false, "ν"
+	for i := range r.Results {
+		if x := &r.Results[i]; x.Table == t.Name && x.Mu != 0 {
+			heading = "ν, μ"
+		}
+	}
 	var remarks []string
 	remark := func(text string) {
 		if !slices.Contains(remarks, text) {
@@ -101,7 +106,7 @@ func (r *Report) Print(w io.Writer, t *Table) error {
 		}
 		if !head {
 			head = true
-			row("data set", "rows × n", "method", "ν", "train", "paper", "test", "paper", "difference", "p", "paper", "seconds", "paper")
+			row("data set", "rows × n", "method", heading, "train", "paper", "test", "paper", "difference", "p", "paper", "seconds", "paper")
 		}
 		if x.Remark != "" {
 			remark(x.DataSet + ": " + x.Remark)
@@ -117,7 +122,11 @@ func (r *Report) Print(w io.Writer, t *Table) error {
 				remark("(!) is farther from the paper than the tolerance.")
 			}
 		}
-		row(x.DataSet, fmt.Sprintf("%d × %d", x.Rows, x.Features), x.Method, power(x.Nu),
+		parameters := power(x.Nu)
+		if x.Mu != 0 {
+			parameters += ", " + power(x.Mu)
+		}
+		row(x.DataSet, fmt.Sprintf("%d × %d", x.Rows, x.Features), x.Method, parameters,
 			percent(x.Train), percent(x.PaperTrain), percent(x.Test), percent(x.PaperTest),
 			difference, probability(x.P), probability(x.PaperP), seconds(x.Seconds), seconds(x.PaperSeconds))
 	}

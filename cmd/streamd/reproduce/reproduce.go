@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"runtime"
@@ -16,6 +17,15 @@ type Config struct {
 	Seed      uint64
 	Divisions int // into folds, to take the mean of; at least 1
 	Workers   int // goroutines; 0 means GOMAXPROCS
+	// Progress, if any, is called where work begins that may take a minute or
+	// more, with the name of the data set.
+	Progress func(dataSet string)
+}
+
+func (c *Config) progress(dataSet string) {
+	if c.Progress != nil {
+		c.Progress(dataSet)
+	}
 }
 
 func (c *Config) workers() int {
@@ -31,6 +41,18 @@ type Table struct {
 	Title string
 	Notes []string // how it was reproduced, a line each
 	run   func(ctx context.Context, c *Config) ([]Result, error)
+	draw  func(ctx context.Context, w io.Writer, c *Config) error // nil: there is no picture
+}
+
+// Drawn says whether there is a picture.
+func (t *Table) Drawn() bool { return t.draw != nil }
+
+// Draw writes the picture, in SVG. It panics unless there is one.
+func (t *Table) Draw(ctx context.Context, w io.Writer, c *Config) error {
+	if err := t.draw(ctx, w, c); err != nil {
+		return fmt.Errorf("%s: %w", t.Name, err)
+	}
+	return nil
 }
 
 // Tables are all tables.

@@ -17,6 +17,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"streamd/incremental/newton"
 )
 
 // writeSet writes a set as the data folder has them.
@@ -176,7 +178,7 @@ func TestUnbalanced(t *testing.T) {
 
 func TestDrawUnbalanced(t *testing.T) {
 	var b bytes.Buffer
-	if err := DrawUnbalanced(context.Background(), &b, 1); err != nil {
+	if err := drawUnbalanced(context.Background(), &b, &Config{Seed: 1}); err != nil {
 		t.Fatal(err)
 	}
 	count := map[string]int{}
@@ -261,5 +263,164 @@ func TestDamagedFileIsAnError(t *testing.T) {
 	}
 	if _, err := table.Run(context.Background(), c); err == nil || !strings.Contains(err.Error(), "wine.csv.gz") {
 		t.Errorf("%v", err)
+	}
+}
+
+// twoSpirals is the set of figure 2.3, from its formula.
+func twoSpirals() *set {
+	s := &set{features: []string{"x1", "x2"}, classes: []string{"-1", "1"}, columns: make([][]float64, 2)}
+	for i := range 97 {
+		angle, radius := float64(i)*math.Pi/16, 6.5*float64(104-i)/104
+		for code, sign := range []float64{-1, 1} {
+			s.columns[0] = append(s.columns[0], sign*radius*math.Sin(angle))
+			s.columns[1] = append(s.columns[1], sign*radius*math.Cos(angle))
+			s.codes = append(s.codes, int32(code))
+		}
+	}
+	return s
+}
+
+func TestSpiral(t *testing.T) {
+	c := &Config{Data: t.TempDir(), Seed: 1, Divisions: 1}
+	writeSet(t, c.Data, "spiral", twoSpirals())
+	results := run(t, "spiral", c)
+	if len(results) != 1 || *results[0].Train != 1 || results[0].Rows != 194 {
+		t.Errorf("%+v", results)
+	}
+	table, err := Find("spiral")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	if err := table.Draw(context.Background(), &b, c); err != nil {
+		t.Fatal(err)
+	}
+	// 200 rows of cells, the second class in stretches; one circle for a point.
+	if points := strings.Count(b.String(), "<circle"); points != 194 {
+		t.Errorf("%d points are drawn", points)
+	}
+	if stretches := strings.Count(b.String(), "<rect"); stretches < 400 || stretches > 4000 {
+		t.Errorf("the regions are drawn as %d rectangles", stretches)
+	}
+}
+
+func TestCheckerboard(t *testing.T) {
+	c := &Config{Data: t.TempDir(), Seed: 1, Divisions: 1}
+	board := &set{columns: make([][]float64, 2)}
+	r := rand.New(rand.NewPCG(5, 5))
+	for range 1000 {
+		x, y := r.IntN(200), r.IntN(200)
+		board.columns[0], board.columns[1] = append(board.columns[0], float64(x)), append(board.columns[1], float64(y))
+		board.codes = append(board.codes, int32((x/50+y/50)%2))
+	}
+	for code := range board.codes {
+		board.codes[code] = 2*board.codes[code] - 1 // the labels in the file
+	}
+	writeSet(t, c.Data, "checkerboard", board)
+	results := run(t, "checkerboard", c)
+	if len(results) != 2 || *results[0].Test < 0.9 || *results[1].Test < 0.97 {
+		t.Errorf("the grid: %.3f proximal, %.3f refined", *results[0].Test, *results[1].Test)
+	}
+}
+
+func TestKernelTable(t *testing.T) {
+	table := kernelTable{
+		mus: exponents{low: -8, high: 0, step: 4}, nus: exponents{low: 0, high: 4, step: 4},
+		entries: []kernelEntry{
+			{name: "Rings", file: "rings", variants: []variant{
+				{method: psvm, share: 0.2, published: figures{test: 90}},
+				{method: ssvm, share: 0.2, follows: true, published: figures{test: 90}},
+			}},
+			{name: "Nothing", file: "nothing"},
+		},
+	}
+	c := &Config{Data: t.TempDir(), Seed: 1, Divisions: 2, Workers: 1}
+	rings := &set{columns: make([][]float64, 2)}
+	r := rand.New(rand.NewPCG(6, 6))
+	for i := range 150 {
+		angle, radius := 2*math.Pi*r.Float64(), 1+float64(i%2)+0.2*r.NormFloat64()
+		rings.columns[0], rings.columns[1] = append(rings.columns[0], radius*math.Cos(angle)), append(rings.columns[1], radius*math.Sin(angle))
+		rings.codes = append(rings.codes, int32(i%2))
+	}
+	writeSet(t, c.Data, "rings", rings)
+	var begun []string
+	c.Progress = func(name string) { begun = append(begun, name) }
+	results, err := table.run(context.Background(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(begun, []string{"Rings"}) || len(results) != 3 || !results[2].missing {
+		t.Fatalf("begun are %v, %d results", begun, len(results))
+	}
+	for i, r := range results[:2] {
+		if *r.Test < 0.9 || r.Mu == 0 || r.Nu == 0 || (i == 1) != (r.P != nil) || r.Deviation == nil {
+			t.Errorf("%+v", r)
+		}
+	}
+	if results[0].Mu != results[1].Mu || results[0].Nu != results[1].Nu {
+		t.Errorf("SSVM has parameters of its own")
+	}
+	c.Workers, c.Progress = 3, nil
+	again, err := table.run(context.Background(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range again {
+		again[i].Seconds, again[i].TotalSeconds, results[i].Seconds, results[i].TotalSeconds = 0, 0, 0, 0
+	}
+	if !reflect.DeepEqual(results, again) {
+		t.Errorf("the number of workers shows")
+	}
+}
+
+// The basis has the share of each class that is asked for.
+func TestChosen(t *testing.T) {
+	s := &set{classes: []string{"a", "b"}, columns: [][]float64{nil}}
+	for i := range 60 {
+		s.columns[0] = append(s.columns[0], float64(i))
+		s.codes = append(s.codes, int32(min(1, i%4))) // 15 and 45
+	}
+	blocks := newton.Blocks{s.block(0, 7), s.block(7, 60)}
+	for share, want := range map[float64][2]int{1: {15, 45}, 0.2: {3, 9}, 0.01: {1, 1}} {
+		var got [2]int
+		z := chosen(blocks, share)
+		for _, x := range z {
+			got[s.codes[int(x)]]++
+		}
+		if got != want || len(slices.Compact(slices.Sorted(slices.Values(z)))) != len(z) {
+			t.Errorf("a share of %v: %v of the classes, want %v", share, got, want)
+		}
+	}
+}
+
+func TestStandardise(t *testing.T) {
+	s := &set{features: []string{"x1", "x2"}, classes: []string{"a", "b"}, codes: []int32{0, 1, 1, 0}, columns: [][]float64{{1, 3, 1, 3}, {7, 7, 7, 7}}}
+	if err := s.standardise(); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(s.columns[0], []float64{-1, 1, -1, 1}) || !slices.Equal(s.columns[1], []float64{0, 0, 0, 0}) {
+		t.Errorf("%v", s.columns)
+	}
+}
+
+func TestChunking(t *testing.T) {
+	c := &Config{Data: t.TempDir(), Seed: 1, Divisions: 1}
+	for i, name := range []string{"usps-train", "usps-test"} {
+		s := randomSet(rand.New(rand.NewPCG(7, uint64(i))), 800, 4, 10)
+		for _, column := range s.columns {
+			for k := range column {
+				column[k] /= 20
+			}
+		}
+		writeSet(t, c.Data, name, s)
+	}
+	results := run(t, "cs-1", c)
+	if len(results) != 3 || results[0].DataSet != "USPS 8, stage 0" || results[1].Rows != 800 {
+		t.Fatalf("%+v", results)
+	}
+	for _, r := range results {
+		if !(*r.Test > 0.8 && *r.Test <= 1) || !(*r.Train > 0.8 && *r.Train <= 1) || r.Rows == 0 || r.Method == "" {
+			t.Errorf("%+v", r)
+		}
 	}
 }

@@ -412,6 +412,7 @@ func (f *fit) searchGamma(ctx context.Context, c *kernelFlags, sample *rowSample
 		if err := ctx.Err(); err != nil {
 			return err
 		}
+		gamma = threeDigits(gamma)
 		kernel, err := kernels.Gaussian(gamma)
 		if err != nil {
 			return err
@@ -461,6 +462,12 @@ func (f *fit) searchGamma(ctx context.Context, c *kernelFlags, sample *rowSample
 		}
 	}
 	return best(), reports, nil
+}
+
+// threeDigits is for numbers that people read, and no better for more digits.
+func threeDigits(x float64) float64 {
+	x, _ = strconv.ParseFloat(strconv.FormatFloat(x, 'g', 3, 64), 64) // of a float64
+	return x
 }
 
 // heldOut is the best of nus on rows of a sample that its planes have not seen.

@@ -11,6 +11,7 @@ type grammar struct {
 	Fit       fitCmd       `cmd:"" help:"Learn from a file: train, cross-validate and test offline, with the mathematics of the daemon."`
 	Predict   predictCmd   `cmd:"" help:"Classify rows by the model of a running daemon, or by a saved one."`
 	Model     modelCmd     `cmd:"" help:"Show the model of a running daemon."`
+	Plot      plotCmd      `cmd:"" help:"Draw the regions of a saved classifier of two features."`
 	Refine    refineCmd    `cmd:"" help:"Make a running daemon refine its planes now."`
 	Tuning    tuningCmd    `cmd:"" help:"Show how a running daemon chose nu."`
 	Quality   qualityCmd   `cmd:"" help:"Show how often a running daemon is right, and how far its probabilities hold."`

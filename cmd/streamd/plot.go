@@ -1,0 +1,72 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"streamd/cmd/streamd/regions"
+)
+
+// plotCmd draws the regions of a classifier.
+type plotCmd struct {
+	Model string `arg:"" help:"A saved answer of GET /v1/model, or of fit --json, for two features."`
+	Data  string `placeholder:"FILE" help:"Draw rows of this file, too: 2000 at random if it has more."`
+	columnFlags
+	Format string `enum:"auto,arrow,json,csv,libsvm" default:"auto" help:"Format of data whose name does not end in one: ${enum}."`
+	Out    string `short:"o" default:"regions.png" placeholder:"FILE" help:"Picture to write, a .png or .svg. (default: ${default})"`
+}
+
+// mostDrawn is how many rows can be told apart in a picture, and no more.
+const mostDrawn = 2000
+
+// Validate implements kong's interface.
+func (c *plotCmd) Validate() error {
+	if ext := filepath.Ext(c.Out); ext != ".png" && ext != ".svg" {
+		return fmt.Errorf("--out %s: its name must end in .png or .svg", c.Out)
+	}
+	return nil
+}
+
+func (c *plotCmd) Run(ctx context.Context, s *surroundings) error {
+	answer, err := savedModel(c.Model)
+	if err != nil {
+		return err
+	}
+	by, err := classifierOf(answer)
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.Model, err)
+	}
+	picture := regions.Picture{Classifier: by}
+	if c.Data != "" {
+		options, err := c.columnFlags.options(c.Format)
+		if err != nil {
+			return usageError{err}
+		}
+		options.Features = by.Features
+		data, err := openDataset(c.Data, options)
+		if err != nil {
+			return err
+		}
+		rows, err := sampleRows(ctx, s, data, mostDrawn, 0)
+		if err != nil {
+			return err
+		}
+		picture.Rows = rows.block()
+	}
+	draw := picture.PNG
+	if filepath.Ext(c.Out) == ".svg" {
+		draw = picture.SVG
+	}
+	var drawn bytes.Buffer
+	if err := draw(&drawn); err != nil {
+		return fmt.Errorf("draw %s: %w", c.Model, err)
+	}
+	if err := os.WriteFile(c.Out, drawn.Bytes(), 0o666); err != nil {
+		return fmt.Errorf("draw %s: %w", c.Model, err)
+	}
+	_, err = fmt.Fprintln(s.stdout, c.Out)
+	return err
+}

@@ -24,6 +24,7 @@ type history struct {
 	contents []*Contents
 	digests  [][32]byte
 	live     []map[string]Block
+	epochs   [][]*worldEpoch
 }
 
 func makeHistory(t *testing.T, r *rand.Rand, saves int) *history {
@@ -56,6 +57,7 @@ func makeHistory(t *testing.T, r *rand.Rand, saves int) *history {
 		h.contents = append(h.contents, w.contents())
 		h.digests = append(h.digests, w.state.Digest())
 		h.live = append(h.live, live)
+		h.epochs = append(h.epochs, worldCopy(w).epochs)
 	}
 	s.Close()
 	return h
@@ -63,9 +65,9 @@ func makeHistory(t *testing.T, r *rand.Rand, saves int) *history {
 
 // which says after which save a file is, by its contents; -1 for none.
 func (h *history) which(s *Store, got *Contents) (int, error) {
-	state, folds := got.State, got.Folds
-	got.State, got.Folds = nil, nil
-	defer func() { got.State, got.Folds = state, folds }()
+	state, folds, epochs := got.State, got.Folds, got.Epochs
+	got.State, got.Folds, got.Epochs = nil, nil, nil
+	defer func() { got.State, got.Folds, got.Epochs = state, folds, epochs }()
 	for i := len(h.contents) - 1; i >= 0; i-- {
 		if state.Digest() != h.digests[i] || !reflect.DeepEqual(got, h.contents[i]) {
 			continue
@@ -80,6 +82,9 @@ func (h *history) which(s *Store, got *Contents) (int, error) {
 		})
 		if err == nil && n != len(h.live[i]) {
 			err = fmt.Errorf("%d of %d blocks", n, len(h.live[i]))
+		}
+		if err == nil {
+			err = readWorldEpochs(s, epochs, h.epochs[i])
 		}
 		return i, err
 	}
@@ -324,6 +329,14 @@ func TestDamagedValues(t *testing.T) {
 		"offset missing":   {bucketOffsets, offsetKey(&Offset{Topic: "orders"}), nil, false},
 		"summary":          {bucketSummaries, []byte("b"), flipLast, true},
 		"summary missing":  {bucketSummaries, []byte("b"), nil, true},
+		"epoch":            {bucketEpochs, epochKey(1), flipLast, false},
+		"epoch missing":    {bucketEpochs, epochKey(1), nil, false},
+		"epoch state":      {bucketEpochStates, epochStateKey(1, 0), flipLast, false},
+		"epoch state gone": {bucketEpochStates, epochStateKey(1, 0), nil, false},
+		"epoch fold":       {bucketEpochStates, epochStateKey(1, 1), flipLast, false},
+		"epoch fold gone":  {bucketEpochStates, epochStateKey(1, 1), nil, false},
+		"epoch block":      {bucketEpochSummaries, epochSummaryKey(1, "b"), flipLast, true},
+		"epoch block gone": {bucketEpochSummaries, epochSummaryKey(1, "b"), nil, false},
 		"summary of other": {bucketSummaries, []byte("b"), reseal(bucketSummaries, "b"), true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -338,6 +351,11 @@ func TestDamagedValues(t *testing.T) {
 				change.Put = append(change.Put, b)
 			}
 			change.Folds = []*incremental.State{change.State}
+			epoch := EpochChange{Epoch: Epoch{Number: 1, Report: []byte("how")}, State: change.State, Folds: change.Folds}
+			for _, b := range change.Put {
+				epoch.Put = append(epoch.Put, EpochSummary{b.Entry.ID, b.Summary})
+			}
+			change.Epochs, change.Epoch = []EpochChange{epoch}, 1
 			if _, err := s.Save(change); err != nil {
 				t.Fatal(err)
 			}
@@ -361,7 +379,9 @@ func TestDamagedValues(t *testing.T) {
 				if _, err := s.Summary("a"); err != nil {
 					t.Errorf("another summary: %v", err)
 				}
-				_, err = s.Summary("b")
+				if _, err = s.Summary("b"); err == nil {
+					_, err = s.EpochSummary(1, "b")
+				}
 			}
 			if s != nil {
 				s.Close()

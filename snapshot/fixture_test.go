@@ -18,11 +18,12 @@ import (
 	"streamd/retire"
 )
 
-var writeFixture = flag.Bool("write-fixture", false, "write testdata/snapshot/v2.db anew")
+var writeFixture = flag.Bool("write-fixture", false, "write testdata/snapshot/v3.db anew")
 
 const (
 	fixtureOfV1   = "../testdata/snapshot/v1.db" // of the program as it was then
-	fixture       = "../testdata/snapshot/v2.db"
+	fixtureOfV2   = "../testdata/snapshot/v2.db" // likewise
+	fixture       = "../testdata/snapshot/v3.db"
 	fixtureBlocks = 6
 	fixtureDigest = "09a70efd373c60957fab76ac517bc0d35273edc49ed95ddc7f527dc298f0a70a"
 )
@@ -45,6 +46,15 @@ func fixtureChange() Change {
 			{Topic: "orders", Partition: 1, Next: 5},
 		},
 	}
+	// Two epochs, of which the first is in use and the second has two blocks.
+	coordinates := []string{"z1", "z2", "z3"}
+	for number := range uint32(2) {
+		c.Epochs = append(c.Epochs, EpochChange{
+			Epoch: Epoch{Number: 5 + number, Basis: []byte("basis"), Report: []byte("report")},
+			State: incremental.NewState(coordinates), Folds: newFolds(coordinates),
+		})
+	}
+	c.Epoch = 5
 	for i, id := range []string{"key:a", "key:ä", "orders/0/1", "orders/0/10", "orders/0/2", "orders/1/3"} {
 		x := float64(i)
 		b := &incremental.Block{
@@ -64,6 +74,18 @@ func fixtureChange() Change {
 			Position: incremental.Position{Topic: "orders", Partition: i % 2, Offset: int64(10 * i)},
 			Last:     int64(10*i + 9), Time: time.UnixMilli(1_700_000_000_000 + int64(i)).UTC(), Rows: 3,
 		}})
+		b.Columns = append(b.Columns, gram.ColumnOf([]float64{1, x, x * x}))
+		lifted, err := z.Summarise(b)
+		if err != nil {
+			panic(err)
+		}
+		for k := range c.Epochs {
+			if e := &c.Epochs[k]; k == 0 || i < 2 {
+				e.Put = append(e.Put, EpochSummary{id, lifted})
+				e.State.Add(lifted)
+				e.Folds[sample.Fold(s.Digest(), folds)].Add(lifted)
+			}
+		}
 	}
 	return c
 }
@@ -116,6 +138,7 @@ func checkFixture(t *testing.T, path string, version int) {
 	want := &Contents{
 		Settings: settings, Version: version, Features: []string{"length", "capitals"},
 		Offsets: change.Offsets, Horizon: change.Horizon, Counts: change.Counts, SavedAt: change.SavedAt,
+		Epoch: got.Epoch,
 	}
 	for _, b := range change.Put {
 		want.Entries = append(want.Entries, b.Entry)
@@ -130,7 +153,7 @@ func checkFixture(t *testing.T, path string, version int) {
 	if digest := got.State.Digest(); hex.EncodeToString(digest[:]) != fixtureDigest {
 		t.Errorf("digest %x", digest)
 	}
-	got.State, got.Folds = nil, nil
+	got.State, got.Folds, got.Epochs = nil, nil, nil
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("contents\n%+v, want\n%+v", got, want)
 	}
@@ -140,54 +163,57 @@ func checkFixture(t *testing.T, path string, version int) {
 	}
 }
 
-// A file of version 1 is read as what was saved. Opened for writing it becomes
-// one of version 2, without parts and folds, that can be saved into.
-func TestFixtureOfVersion1(t *testing.T) {
-	checkFixture(t, fixtureOfV1, 1)
-	b, err := os.ReadFile(fixtureOfV1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(t.TempDir(), "old.db")
-	if err := os.WriteFile(path, b, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s, c := mustOpen(t, path)
-	if c.Version != version || len(c.Folds) > 0 {
-		t.Errorf("version %d, %d folds", c.Version, len(c.Folds))
-	}
-	if err := s.Parts(func(id string, _ *sample.Part) { t.Errorf("block %s has a part", id) }); err != nil {
-		t.Fatal(err)
-	}
-	s.Close()
-	checkFixture(t, path, version)
-	s, c = mustOpen(t, path)
-	change := fixtureChange()
-	change.State = c.State
-	put := change.Put
-	change.Put = nil
-	for _, b := range put {
-		change.Parts = append(change.Parts, Part{b.Entry.ID, b.Part})
-	}
-	if _, err := s.Save(change); err != nil {
-		t.Fatal(err)
-	}
-	s.Close()
-	today := filepath.Join(t.TempDir(), "today.db")
-	makeFixture(t, today)
-	if !maps.Equal(values(t, path), values(t, today)) {
-		t.Error("with its parts and folds it is another file than one that was made today")
+// Files of old versions are read as what was saved. Opened for writing they become
+// files of today, without what there was not then, that can be saved into.
+func TestFixturesOfOldVersions(t *testing.T) {
+	for old, path := range map[int]string{1: fixtureOfV1, 2: fixtureOfV2} {
+		checkFixture(t, path, old)
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(t.TempDir(), "old.db")
+		if err := os.WriteFile(path, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s, c := mustOpen(t, path)
+		parts := 0
+		if err := s.Parts(func(string, *sample.Part) { parts++ }); err != nil {
+			t.Fatal(err)
+		}
+		if had := old >= 2; c.Version != version || len(c.Epochs) > 0 || (len(c.Folds) == folds) != had || (parts == fixtureBlocks) != had {
+			t.Errorf("version %d, now %d: %d folds, %d parts, %d epochs", old, c.Version, len(c.Folds), parts, len(c.Epochs))
+		}
+		s.Close()
+		checkFixture(t, path, version)
+		s, c = mustOpen(t, path)
+		change := fixtureChange()
+		change.State = c.State
+		put := change.Put
+		change.Put = nil
+		for _, b := range put {
+			change.Parts = append(change.Parts, Part{b.Entry.ID, b.Part})
+		}
+		if _, err := s.Save(change); err != nil {
+			t.Fatal(err)
+		}
+		s.Close()
+		today := filepath.Join(t.TempDir(), "today.db")
+		makeFixture(t, today)
+		if !maps.Equal(values(t, path), values(t, today)) {
+			t.Errorf("version %d: with all that it lacked it is another file than one that was made today", old)
+		}
 	}
 }
 
-// A file of version 2 is read as what was saved, and the same save gives the
+// A file of version 3 is read as what was saved, and the same save gives the
 // same bytes today.
 func TestFixture(t *testing.T) {
 	if *writeFixture {
 		os.Remove(fixture)
 		makeFixture(t, fixture)
 	}
-	checkFixture(t, fixture, 2)
+	checkFixture(t, fixture, version)
 	s, c, err := OpenReadOnly(fixture)
 	if err != nil {
 		t.Fatal(err)
@@ -205,10 +231,25 @@ func TestFixture(t *testing.T) {
 		}
 	}
 
+	if len(c.Epochs) != 2 || c.Epoch != 5 {
+		t.Fatalf("%d epochs, %d in use", len(c.Epochs), c.Epoch)
+	}
+	for i, e := range c.Epochs {
+		want := change.Epochs[i]
+		if !reflect.DeepEqual(e.Epoch, want.Epoch) || e.State.Digest() != want.State.Digest() || len(e.Folds) != folds || len(e.Blocks) != len(want.Put) {
+			t.Errorf("epoch %d is another one", e.Number)
+		}
+		for _, p := range want.Put {
+			if summary, err := s.EpochSummary(e.Number, p.ID); err != nil || !reflect.DeepEqual(summary, p.Summary) {
+				t.Errorf("block %s of epoch %d: %v", p.ID, e.Number, err)
+			}
+		}
+	}
+
 	today := filepath.Join(t.TempDir(), "today.db")
 	makeFixture(t, today)
 	old, now := values(t, fixture), values(t, today)
-	if len(old) != 3+1+3*fixtureBlocks+folds+2 || !maps.Equal(old, now) {
+	if len(old) != 3+1+3*fixtureBlocks+folds+2+2*(1+1+folds)+fixtureBlocks+2 || !maps.Equal(old, now) {
 		for k, v := range old {
 			if now[k] != v {
 				t.Errorf("%s\nwas %s\nnow %s", k, v, now[k])

@@ -29,13 +29,16 @@ import (
 //	offsets     topic, partition (u32, BE)  offset, fingerprint
 //	parts       block id                    sample.Part, as AppendBinary writes it
 //	folds       fold (u32, BE)              incremental.State of the fold
+//	epochs      epoch (u32, BE)             the record of the epoch
+//	epoch states    epoch, 0 or 1 + fold (u32, BE)  incremental.State
+//	epoch summaries epoch (u32, BE), block id       incremental.Summary
 //
 // All numbers are little endian but for the parts of keys, which sort.
 const (
-	version = 2
+	version = 3
 	// program is the oldest version of streamd that can read this version. It
 	// is written into the file, for older ones to tell.
-	program = "0.2"
+	program = "0.3"
 	magic   = "streamd snapshot"
 )
 
@@ -52,6 +55,10 @@ var (
 	bucketOffsets   = []byte("offsets")
 	bucketParts     = []byte("parts")
 	bucketFolds     = []byte("folds")
+
+	bucketEpochs         = []byte("epochs")
+	bucketEpochStates    = []byte("epoch states")
+	bucketEpochSummaries = []byte("epoch summaries")
 
 	keyFormat   = []byte("format")
 	keySettings = []byte("settings")
@@ -195,6 +202,9 @@ func buckets(version uint32) [][]byte {
 	if version >= 2 {
 		all = append(all, bucketParts, bucketFolds)
 	}
+	if version >= 3 {
+		all = append(all, bucketEpochs, bucketEpochStates, bucketEpochSummaries)
+	}
 	return all
 }
 
@@ -233,12 +243,13 @@ func migrate(tx *bbolt.Tx) error {
 	if err != nil || found == version {
 		return err
 	}
-	// From 1 to 2: no block has a part, and there are no folds.
+	// From 1 to 2: no block has a part, and there are no folds. From 2 to 3:
+	// there are no epochs. The buckets that the file lacks are all there is to it.
 	h, err := readHead(tx)
 	if err != nil {
 		return err
 	}
-	for _, name := range [][]byte{bucketParts, bucketFolds} {
+	for _, name := range buckets(version)[len(buckets(found)):] {
 		if _, err := tx.CreateBucket(name); err != nil {
 			return err
 		}
@@ -310,9 +321,13 @@ func decodeSettings(value []byte) (s Settings, err error) {
 //	   197    8  parts, sum of the checksums of their values
 //	   205    8  folds, number
 //	   213    8  folds, sum of the checksums of their values
-//	   221       horizon: topic
+//	   221    8  epochs, number
+//	   229    8  epochs, sum of the checksums of their values
+//	   237    4  number of the epoch in use; 0: the features
+//	   241       horizon: topic
 //
-// In version 1 there were no parts and no folds, and the topic is at 189.
+// In version 1 there were no parts and no folds, and the topic is at 189; in
+// version 2 there were no epochs, and the topic is at 221.
 type head struct {
 	savedAt         time.Time
 	horizon         retire.Rank
@@ -322,6 +337,8 @@ type head struct {
 	hasState        bool
 	digest          [32]byte
 	parts, folds    tally
+	epochs          tally
+	epoch           uint32 // in use
 }
 
 // tally stands for a set of values: how many they are and the sum, modulo
@@ -364,10 +381,11 @@ func appendHead(b []byte, h *head) []byte {
 	}
 	b = appendFlag(b, h.hasState)
 	b = append(b, h.digest[:]...)
-	for _, t := range []tally{h.parts, h.folds} {
+	for _, t := range []tally{h.parts, h.folds, h.epochs} {
 		b = appendI64(b, t.n)
 		b = appendI64(b, int64(t.sum))
 	}
+	b = appendU32(b, h.epoch)
 	return append(b, h.horizon.Position.Topic...)
 }
 
@@ -394,6 +412,10 @@ func decodeHead(value []byte, version uint32) (h head, err error) {
 		for _, t := range []*tally{&h.parts, &h.folds} {
 			t.n, t.sum = p.natural(), p.u64()
 		}
+	}
+	if version >= 3 {
+		h.epochs.n, h.epochs.sum = p.natural(), p.u64()
+		h.epoch = p.u32()
 	}
 	h.horizon.Position.Topic = p.remainder()
 	return h, p.done(bucketMeta, keyHead)
@@ -605,8 +627,9 @@ func decodeFold(key, value []byte) (*incremental.State, error) {
 
 // writer makes the changes of a transaction and keeps its head in step.
 type writer struct {
-	tx   *bbolt.Tx
-	head *head
+	tx     *bbolt.Tx
+	head   *head
+	epochs []epochHead // as they were, less what has been forgotten
 }
 
 // putValue writes a value whose payload starts at frameSize.
@@ -640,6 +663,9 @@ func (w *writer) delete(id string) error {
 		return err
 	}
 	w.forgetPart(id)
+	if err := w.forgetInEpochs(id); err != nil {
+		return err
+	}
 	return errors.Join(
 		w.tx.Bucket(bucketBlocks).Delete([]byte(id)),
 		w.tx.Bucket(bucketSummaries).Delete([]byte(id)),
@@ -705,6 +731,9 @@ func (w *writer) putFolds(folds []*incremental.State) error {
 func (w *writer) put(b Block) error {
 	key := []byte(b.Entry.ID)
 	if _, err := w.forget(b.Entry.ID); err != nil {
+		return err
+	}
+	if err := w.forgetInEpochs(b.Entry.ID); err != nil {
 		return err
 	}
 	summary := b.Summary.AppendBinary(frame())

@@ -25,15 +25,18 @@ func FuzzDecodeValues(f *testing.F) {
 	f.Add(2, []byte("head"), appendHead(nil, &head{
 		savedAt: at, horizon: retire.Rank{Milliseconds: 5, Position: position},
 		rows: 8, blocks: tally{2, 1 << 60}, offsets: tally{1, 5}, counts: Counts{Records: 7, BlocksReplaced: 2}, hasState: true,
-		parts: tally{1, 9}, folds: tally{5, 1 << 40},
+		parts: tally{1, 9}, folds: tally{5, 1 << 40}, epochs: tally{2, 3}, epoch: 4,
 	}))
 	f.Add(3, []byte("orders/3/1841"), appendBlock(nil, &savedBlock{
 		Entry: retire.Entry{Position: position, Last: 1900, Time: at, Rows: 50}, summarySize: 100, summaryChecksum: 5,
 	}))
 	f.Add(4, offsetKey(&offset), appendOffset(nil, &offset))
 	f.Add(4, offsetKey(&offset), appendOffset(nil, &Offset{Next: 1}))
+	f.Add(5, epochKey(7), appendEpochHead(nil, &epochHead{
+		Epoch: Epoch{Number: 7, Basis: []byte("basis"), Report: []byte("report")}, summaries: tally{3, 1 << 50}, states: tally{6, 9}, rows: 8,
+	}))
 	f.Fuzz(func(t *testing.T, kind int, key, payload []byte) {
-		bucket := [][]byte{bucketMeta, bucketMeta, bucketMeta, bucketBlocks, bucketOffsets}
+		bucket := [][]byte{bucketMeta, bucketMeta, bucketMeta, bucketBlocks, bucketOffsets, bucketEpochs}
 		if kind < 0 || kind >= len(bucket) {
 			return
 		}
@@ -70,6 +73,13 @@ func FuzzDecodeValues(f *testing.F) {
 			again = appendOffset(nil, &o)
 			if err == nil && !bytes.Equal(offsetKey(&o), key) {
 				t.Errorf("key %x came back as %x", key, offsetKey(&o))
+			}
+		case 5:
+			var h epochHead
+			h, err = decodeEpochHead(key, value)
+			again = appendEpochHead(nil, &h)
+			if err == nil && !bytes.Equal(epochKey(h.Number), key) {
+				t.Errorf("key %x came back as %x", key, epochKey(h.Number))
 			}
 		}
 		if err == nil && !bytes.Equal(again, payload) {

@@ -1,7 +1,7 @@
 // Package snapshot keeps what the daemon must not lose in one file: the state,
 // the ledger of live blocks with their summaries and their parts of the row
-// sample, the sums of the folds, and the offsets up to which the log has been
-// worked off.
+// sample, the sums of the folds, the same sums in the coordinates of epochs, and
+// the offsets up to which the log has been worked off.
 //
 // # The promise
 //
@@ -112,17 +112,23 @@ type Change struct {
 	// Folds are the sums of the live blocks of each fold; nil among them: it is
 	// as it was at the last save. Folds beyond them are deleted.
 	Folds []*incremental.State
+	// Epochs are those that there are after the change; others are deleted, with
+	// all that is of them. Done last.
+	Epochs []EpochChange
 
 	// The rest is saved as it is.
 	Horizon retire.Rank
 	Counts  Counts
 	State   *incremental.State // the sum of all live blocks after the change; nil, or over no features: they are not fixed yet
+	Epoch   uint32             // in use, of the Epochs: it has all live blocks; 0: the features are
 	SavedAt time.Time          // kept to the millisecond
 }
 
 // Contents is what a file holds, but for the summaries and the parts.
 type Contents struct {
 	Settings
+	Epochs   []EpochContents    // by number
+	Epoch    uint32             // in use; 0: the features
 	Version  int                // of the format
 	Features []string           // nil: not fixed yet
 	State    *incremental.State // nil: the features are not fixed yet
@@ -134,9 +140,9 @@ type Contents struct {
 	SavedAt  time.Time // UTC; zero: nothing was saved yet
 }
 
-// MaxID is the length in bytes up to which block ids can be saved. It is the
-// longest key that bbolt takes.
-const MaxID = bbolt.MaxKeySize
+// MaxID is the length in bytes up to which block ids can be saved: that of the
+// longest key that bbolt takes, less the number of an epoch.
+const MaxID = bbolt.MaxKeySize - 4
 
 // lockTimeout is how long to wait for another process to let go of a file: a
 // look at the file should not keep a daemon from starting.
@@ -441,6 +447,9 @@ func (s *Store) save(c *Change) (info SaveInfo, err error) {
 			next.blocks, next.offsets, next.rows = old.blocks, old.offsets, old.rows
 			next.parts, next.folds = old.parts, old.folds
 			w := writer{tx: tx, head: &next}
+			if w.epochs, err = readEpochHeads(tx); err != nil {
+				return err
+			}
 			for _, id := range slices.Sorted(slices.Values(c.Delete)) {
 				if err := w.delete(id); err != nil {
 					return err
@@ -474,6 +483,9 @@ func (s *Store) save(c *Change) (info SaveInfo, err error) {
 			}
 			if rows := stateRows(c.State); rows != next.rows {
 				return fmt.Errorf("the state has %d rows, its live blocks %d", rows, next.rows)
+			}
+			if err := w.putEpochs(c); err != nil {
+				return err
 			}
 			if err := w.putHead(); err != nil {
 				return err
@@ -549,6 +561,9 @@ func (c *Change) check(features []string) error {
 		if s != nil && !slices.Equal(s.Features(), now) {
 			return fmt.Errorf("fold %d has features %q, the state %q", i, s.Features(), now)
 		}
+	}
+	if err := c.checkEpochs(); err != nil {
+		return err
 	}
 	for _, o := range c.Offsets {
 		if err := checkPosition(incremental.Position{Topic: o.Topic, Partition: o.Partition, Offset: o.Next}); err != nil {
@@ -765,6 +780,12 @@ func readContents(tx *bbolt.Tx, damaged func(*ChecksumError) error) (*Contents, 
 	}
 	if headErr != nil {
 		return c, nil // noted
+	}
+	if found >= 3 {
+		c.Epoch = want.epoch
+		if c.Epochs, err = readEpochs(tx, &want, note); err != nil {
+			return nil, err
+		}
 	}
 	for _, f := range []struct {
 		bucket []byte

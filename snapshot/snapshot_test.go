@@ -102,6 +102,10 @@ type world struct {
 	counts   Counts
 	savedAt  time.Time
 
+	epochs []*worldEpoch // at most the one in use, and one that is catching up
+	epoch  uint32
+	begun  uint32
+
 	put   map[string]Block
 	parts map[string]Part
 	gone  map[string]bool
@@ -125,6 +129,9 @@ func (w *world) fold(id string) *incremental.State {
 }
 
 func (w *world) remove(id string) {
+	for _, e := range w.epochs {
+		e.remove(id, w.live[id])
+	}
 	w.state.Remove(w.live[id].Summary)
 	w.fold(id).Remove(w.live[id].Summary)
 	delete(w.live, id)
@@ -139,6 +146,9 @@ func (w *world) step() {
 	id := fmt.Sprintf("orders/%d/%d", w.r.IntN(3), w.r.IntN(30))
 	if w.r.IntN(4) == 0 {
 		id = "key:" + strings.Repeat("x", w.r.IntN(500))
+	}
+	if w.r.IntN(4) == 0 {
+		w.stepEpochs()
 	}
 	_, isLive := w.live[id]
 	switch w.r.IntN(5) {
@@ -180,6 +190,11 @@ func (w *world) add(b Block) {
 	w.state.Add(b.Summary)
 	w.fold(id).Add(b.Summary)
 	delete(w.gone, id)
+	for _, e := range w.epochs {
+		if e.Number == w.epoch || w.r.IntN(2) == 0 {
+			e.add(w.r, b)
+		}
+	}
 }
 
 // takePartAgain is a part of a block without its rows: as if all were of levels
@@ -210,6 +225,7 @@ func (w *world) change() Change {
 		Put:     slices.Collect(maps.Values(w.put)),
 		Offsets: slices.Collect(maps.Values(w.moved)),
 		Horizon: w.horizon, Counts: w.counts, State: w.state, SavedAt: w.savedAt,
+		Epochs: w.epochChanges(), Epoch: w.epoch,
 	}
 }
 
@@ -219,6 +235,10 @@ func (w *world) saved() {
 	clear(w.moved)
 	clear(w.parts)
 	w.changed = [folds]bool{}
+	for _, e := range w.epochs {
+		clear(e.put)
+		e.changed = [folds]bool{}
+	}
 }
 
 func (w *world) save(t testing.TB, s *Store) {
@@ -245,7 +265,12 @@ func worldCopy(w *world) *world {
 			panic(err)
 		}
 	}
+	var epochs []*worldEpoch
+	for _, e := range w.epochs {
+		epochs = append(epochs, e.copy())
+	}
 	return &world{
+		epochs: epochs, epoch: w.epoch,
 		features: w.features, state: state, folds: folds, live: maps.Clone(w.live), offsets: maps.Clone(w.offsets),
 		horizon: w.horizon, counts: w.counts, savedAt: w.savedAt,
 	}
@@ -255,7 +280,7 @@ func worldCopy(w *world) *world {
 func (w *world) contents() *Contents {
 	c := &Contents{
 		Settings: settings, Version: version, Features: w.features,
-		Horizon: w.horizon, Counts: w.counts, SavedAt: w.savedAt,
+		Horizon: w.horizon, Counts: w.counts, SavedAt: w.savedAt, Epoch: w.epoch,
 	}
 	for _, b := range w.live {
 		c.Entries = append(c.Entries, b.Entry)
@@ -278,12 +303,13 @@ func (w *world) compare(t testing.TB, s *Store, got *Contents) {
 			t.Fatalf("fold %d of %d is another one", i, len(got.Folds))
 		}
 	}
-	state, folds := got.State, got.Folds
-	got.State, got.Folds = nil, nil
+	w.compareEpochs(t, s, got.Epochs)
+	state, folds, epochs := got.State, got.Folds, got.Epochs
+	got.State, got.Folds, got.Epochs = nil, nil, nil
 	if want := w.contents(); !reflect.DeepEqual(got, want) {
 		t.Fatalf("contents\n%+v, want\n%+v", got, want)
 	}
-	got.State, got.Folds = state, folds
+	got.State, got.Folds, got.Epochs = state, folds, epochs
 	if err := w.compareParts(s); err != nil {
 		t.Fatal(err)
 	}
@@ -414,7 +440,7 @@ func TestNoRoom(t *testing.T) {
 		w.step()
 	}
 	w.save(t, s)
-	before := w.contents()
+	before := worldCopy(w)
 	for range 300 {
 		w.step()
 	}
@@ -428,10 +454,7 @@ func TestNoRoom(t *testing.T) {
 	}
 	s.Close()
 	s, c := mustOpen(t, path)
-	c.State, c.Folds = nil, nil
-	if !reflect.DeepEqual(c, before) {
-		t.Fatalf("the failed save has left\n%+v, before it was\n%+v", c, before)
-	}
+	before.compare(t, s, c)
 	s.db.MaxSize = int(info.Size())
 	if _, err := s.Save(w.change()); err == nil {
 		t.Fatal("saved without room")
@@ -484,6 +507,10 @@ func TestChangeThatDoesNotFit(t *testing.T) {
 		b := randomBlock(r, "orders/0/1", 4, 2)
 		c := Change{Put: []Block{b}, State: incremental.NewState(names(2))}
 		c.State.Add(b.Summary)
+		e := EpochChange{Epoch: Epoch{Number: 1}, State: incremental.NewState(names(3))}
+		e.Put = []EpochSummary{{b.Entry.ID, randomBlock(r, "", 4, 3).Summary}}
+		e.State.Add(e.Put[0].Summary)
+		c.Epochs, c.Epoch = []EpochChange{e}, 1
 		return c
 	}
 	for name, spoil := range map[string]func(*Change){
@@ -503,6 +530,16 @@ func TestChangeThatDoesNotFit(t *testing.T) {
 		"width of a part":  func(c *Change) { c.Parts = []Part{{"orders/0/1", takePartAgain(randomBlock(r, "", 5, 3))}} },
 		"width of a fold":  func(c *Change) { c.Folds = []*incremental.State{incremental.NewState(names(3))} },
 		"fold of before":   func(c *Change) { c.Folds = []*incremental.State{nil} },
+		"epoch 0":          func(c *Change) { c.Epochs[0].Number, c.Epoch = 0, 0 },
+		"epoch twice":      func(c *Change) { c.Epochs = append(c.Epochs, c.Epochs[0]) },
+		"no such epoch":    func(c *Change) { c.Epoch = 2 },
+		"epoch's state":    func(c *Change) { c.Epochs[0].State = nil },
+		"epoch's width":    func(c *Change) { c.Epochs[0].State = incremental.NewState(names(4)) },
+		"epoch's rows":     func(c *Change) { c.Epochs[0].State = incremental.NewState(names(3)) },
+		"epoch's fold":     func(c *Change) { c.Epochs[0].Folds = []*incremental.State{nil} },
+		"epoch's block":    func(c *Change) { c.Epochs[0].Put[0].ID = "orders/9/9" },
+		"rows in epoch":    func(c *Change) { c.Epochs[0].Put[0].Summary = randomBlock(r, "", 5, 3).Summary },
+		"block not in use": func(c *Change) { c.Epochs[0].Put, c.Epochs[0].State = nil, incremental.NewState(names(3)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "streamd.db")

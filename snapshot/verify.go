@@ -36,7 +36,7 @@ type Report struct {
 }
 
 // Verify reads everything in a file and adds up the summaries of all live
-// blocks, and of each fold. Damaged values are in the report; the error is for a file in which
+// blocks, of each fold and in each epoch. Damaged values are in the report; the error is for a file in which
 // values cannot be found at all, as those of Open. It is the work of as many
 // State.Add as there are blocks, and holds one summary at a time in memory.
 func Verify(path string) (Report, error) {
@@ -79,6 +79,7 @@ func (r *Report) read(tx *bbolt.Tx) error {
 	for i := range folds {
 		folds[i] = incremental.NewState(c.Features)
 	}
+	digests, rows := map[string][sha256.Size]byte{}, map[string]int64{}
 	for _, e := range c.Entries {
 		summary, err := readBlockSummary(tx, e.ID)
 		if err == nil && summing && summary.Features() != len(c.Features) {
@@ -94,6 +95,9 @@ func (r *Report) read(tx *bbolt.Tx) error {
 		r.Blocks++
 		r.Rows += summary.Rows()
 		digest := summary.Digest()
+		if len(c.Epochs) > 0 {
+			digests[e.ID], rows[e.ID] = digest, e.Rows
+		}
 		part, err := readPart(tx, e.ID)
 		if err == nil && part != nil && (part.Digest() != digest || part.Features() != summary.Features() || part.Rows() != summary.Rows()) {
 			err = &ChecksumError{string(bucketParts), e.ID, "it is not of this block"}
@@ -119,6 +123,11 @@ func (r *Report) read(tx *bbolt.Tx) error {
 	for i, s := range c.Folds {
 		if r.Damaged == 0 && s.Digest() != folds[i].Digest() {
 			r.note(&ChecksumError{string(bucketFolds), fmt.Sprint(i), "it is not the sum of the blocks of this fold"})
+		}
+	}
+	for i := range c.Epochs {
+		if err := r.verifyEpoch(tx, &c.Epochs[i], digests, rows); err != nil {
+			return err
 		}
 	}
 	if parts := tx.Bucket(bucketParts); parts != nil {

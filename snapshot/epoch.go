@@ -1,0 +1,499 @@
+package snapshot
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"slices"
+
+	"go.etcd.io/bbolt"
+
+	"streamd/incremental"
+	"streamd/incremental/sample"
+)
+
+// Epoch names a set of coordinates beside the features, in which live blocks are
+// summed as well. Basis says what they are and Report how they came about; this
+// package does not look into either.
+type Epoch struct {
+	Number uint32 // > 0, and never used again for others
+	Basis  []byte
+	Report []byte
+}
+
+// EpochChange is what a Save changes of an epoch, or all of one that is new.
+type EpochChange struct {
+	Epoch
+	Put   []EpochSummary       // of live blocks; a block that goes, or is put, loses what it had
+	State *incremental.State   // the sum of the summaries that the epoch has after the change
+	Folds []*incremental.State // nil among them: as at the last save; those beyond are deleted
+}
+
+// EpochSummary is a live block's summary in the coordinates of an epoch.
+type EpochSummary struct {
+	ID      string
+	Summary *incremental.Summary
+}
+
+// EpochContents is what a file holds of an epoch, but for the summaries.
+type EpochContents struct {
+	Epoch
+	State  *incremental.State
+	Folds  []*incremental.State
+	Blocks []string // that it has summaries of, in order
+}
+
+// epochHead is the record of an epoch. It binds what else there is of it:
+//
+//	offset size
+//	     0    8  summaries, number
+//	     8    8  summaries, sum of the checksums of their values and, times 2^32, of their keys
+//	    16    8  summaries, rows
+//	    24    8  states, number: 1 and the folds
+//	    32    8  states, sum of the checksums of their values
+//	    40   32  digest of the state
+//	    72    4  length b of the basis
+//	    76    b  basis
+//	  76+b       report
+type epochHead struct {
+	Epoch
+	summaries, states tally
+	rows              int64
+	digest            [sha256.Size]byte
+}
+
+func appendEpochHead(b []byte, h *epochHead) []byte {
+	b = appendI64(b, h.summaries.n)
+	b = appendI64(b, int64(h.summaries.sum))
+	b = appendI64(b, h.rows)
+	b = appendI64(b, h.states.n)
+	b = appendI64(b, int64(h.states.sum))
+	b = append(b, h.digest[:]...)
+	b = appendU32(b, uint32(len(h.Basis)))
+	b = append(b, h.Basis...)
+	return append(b, h.Report...)
+}
+
+func decodeEpochHead(key, value []byte) (h epochHead, err error) {
+	b, err := unseal(bucketEpochs, key, value)
+	if err != nil {
+		return h, err
+	}
+	p := payload{rest: b, bad: len(key) != 4}
+	if !p.bad {
+		h.Number = binary.BigEndian.Uint32(key)
+		p.bad = h.Number == 0
+	}
+	h.summaries.n, h.summaries.sum = p.natural(), p.u64()
+	h.rows = p.natural()
+	h.states.n, h.states.sum = p.natural(), p.u64()
+	h.digest = [sha256.Size]byte(p.take(sha256.Size))
+	if n := p.u32(); uint64(n) <= uint64(len(p.rest)) {
+		h.Basis = bytes.Clone(p.take(int(n)))
+	} else {
+		p.bad = true
+	}
+	h.Report = bytes.Clone(p.rest)
+	p.rest = nil
+	return h, p.done(bucketEpochs, key)
+}
+
+// addKeyed and removeKeyed are for a set whose values are not checked when a file
+// is opened: a key that has changed is noticed all the same.
+func (t *tally) addKeyed(key, value []byte) {
+	t.add(value)
+	t.sum += uint64(crc32.Checksum(key, castagnoli)) << 32
+}
+
+func (t *tally) removeKeyed(key, value []byte) {
+	t.remove(value)
+	t.sum -= uint64(crc32.Checksum(key, castagnoli)) << 32
+}
+
+func epochKey(number uint32) []byte { return binary.BigEndian.AppendUint32(nil, number) }
+
+// epochStateKey is that of the state for i = 0, and of fold i−1 otherwise.
+func epochStateKey(number uint32, i int) []byte {
+	return binary.BigEndian.AppendUint32(epochKey(number), uint32(i))
+}
+
+func epochSummaryKey(number uint32, id string) []byte { return append(epochKey(number), id...) }
+
+// readEpochHeads reads the records of the epochs, by number.
+func readEpochHeads(tx *bbolt.Tx) (heads []epochHead, err error) {
+	err = tx.Bucket(bucketEpochs).ForEach(func(key, value []byte) error {
+		h, err := decodeEpochHead(key, value)
+		heads = append(heads, h)
+		return err
+	})
+	return heads, err
+}
+
+func readEpochSummary(tx *bbolt.Tx, number uint32, id string) (*incremental.Summary, error) {
+	bucket := tx.Bucket(bucketEpochSummaries)
+	if bucket == nil { // before version 3
+		return nil, ErrNotFound
+	}
+	key := epochSummaryKey(number, id)
+	value := bucket.Get(key)
+	if value == nil {
+		return nil, ErrNotFound
+	}
+	b, err := unseal(bucketEpochSummaries, key, value)
+	if err != nil {
+		return nil, err
+	}
+	s, err := incremental.DecodeSummary(b)
+	if err != nil {
+		return nil, epochDamage(bucketEpochSummaries, number, id, err.Error())
+	}
+	return s, nil
+}
+
+func epochDamage(bucket []byte, number uint32, what, reason string) error {
+	return &ChecksumError{string(bucket), fmt.Sprintf("%d/%s", number, what), reason}
+}
+
+// EpochSummary reads the summary of a block in the coordinates of an epoch. The
+// error is ErrNotFound or a *ChecksumError.
+func (s *Store) EpochSummary(number uint32, id string) (summary *incremental.Summary, err error) {
+	err = view(s.db, func(tx *bbolt.Tx) (err error) {
+		summary, err = readEpochSummary(tx, number, id)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read block %s of epoch %d from snapshot %s: %w", id, number, s.path, err)
+	}
+	return summary, nil
+}
+
+// readEpochs reads all but the summaries. note hears of every fault and says
+// whether to go on.
+func readEpochs(tx *bbolt.Tx, want *head, note func(error) error) (epochs []EpochContents, err error) {
+	var got tally
+	found := want.epoch == 0
+	err = tx.Bucket(bucketEpochs).ForEach(func(key, value []byte) error {
+		h, err := decodeEpochHead(key, value)
+		if err != nil {
+			return note(err)
+		}
+		got.add(value)
+		e, err := readEpoch(tx, &h, note)
+		if err != nil {
+			return err
+		}
+		if h.Number == want.epoch {
+			found = true
+			if h.summaries.n != want.blocks.n || h.rows != want.rows {
+				err = note(epochDamage(bucketEpochs, h.Number, "", "it is in use, but does not have all live blocks"))
+			}
+		}
+		epochs = append(epochs, e)
+		return err
+	})
+	if err == nil && got != want.epochs {
+		err = note(&ChecksumError{Bucket: string(bucketEpochs), Reason: fmt.Sprintf("there are %d epochs, %d were saved, or not these", got.n, want.epochs.n)})
+	}
+	if err == nil && !found {
+		err = note(epochDamage(bucketEpochs, want.epoch, "", "it is in use, but missing"))
+	}
+	return epochs, err
+}
+
+func readEpoch(tx *bbolt.Tx, h *epochHead, note func(error) error) (e EpochContents, err error) {
+	e.Epoch = h.Epoch
+	var states, summaries tally
+	prefix := epochKey(h.Number)
+	cursor := tx.Bucket(bucketEpochStates).Cursor()
+	for key, value := cursor.Seek(prefix); bytes.HasPrefix(key, prefix); key, value = cursor.Next() {
+		s, err := decodeEpochState(key, value, h)
+		if err != nil {
+			if err := note(err); err != nil {
+				return e, err
+			}
+			continue
+		}
+		states.add(value)
+		if len(key) == 8 && binary.BigEndian.Uint32(key[4:]) == 0 {
+			e.State = s
+		} else {
+			e.Folds = append(e.Folds, s)
+		}
+	}
+	var foldRows int64
+	for _, s := range e.Folds {
+		foldRows += s.Rows()
+	}
+	cursor = tx.Bucket(bucketEpochSummaries).Cursor()
+	for key, value := cursor.Seek(prefix); bytes.HasPrefix(key, prefix); key, value = cursor.Next() {
+		if len(value) < frameSize {
+			if err := note(epochDamage(bucketEpochSummaries, h.Number, string(key[4:]), "the length is wrong")); err != nil {
+				return e, err
+			}
+			continue
+		}
+		summaries.addKeyed(key, value)
+		e.Blocks = append(e.Blocks, string(key[4:]))
+	}
+	for _, f := range []struct {
+		bucket []byte
+		bad    bool
+		reason string
+	}{
+		{bucketEpochStates, states != h.states, fmt.Sprintf("there are %d states, %d were saved, or not these", states.n, h.states.n)},
+		{bucketEpochStates, e.State == nil, "its state is missing"},
+		{bucketEpochStates, e.State != nil && e.State.Rows() != h.rows, fmt.Sprintf("the state has not the %d rows of the summaries", h.rows)},
+		{bucketEpochStates, len(e.Folds) > 0 && foldRows != h.rows, fmt.Sprintf("the folds have %d rows, the summaries %d", foldRows, h.rows)},
+		{bucketEpochSummaries, summaries != h.summaries, fmt.Sprintf("there are %d summaries, %d were saved, or not these", summaries.n, h.summaries.n)},
+	} {
+		if f.bad {
+			if err := note(epochDamage(f.bucket, h.Number, "", f.reason)); err != nil {
+				return e, err
+			}
+		}
+	}
+	return e, nil
+}
+
+func decodeEpochState(key, value []byte, h *epochHead) (*incremental.State, error) {
+	b, err := unseal(bucketEpochStates, key, value)
+	if err != nil {
+		return nil, err
+	}
+	s, err := incremental.DecodeState(b)
+	if err != nil {
+		return nil, epochDamage(bucketEpochStates, h.Number, fmt.Sprintf("%x", key[4:]), err.Error())
+	}
+	if bytes.Equal(key, epochStateKey(h.Number, 0)) && s.Digest() != h.digest {
+		return nil, epochDamage(bucketEpochStates, h.Number, "", "the digest of its state is not the saved one")
+	}
+	return s, nil
+}
+
+// verifyEpoch adds up the summaries of an epoch. digests are those of the live
+// blocks that could be read, and rows their rows.
+func (r *Report) verifyEpoch(tx *bbolt.Tx, e *EpochContents, digests map[string][sha256.Size]byte, rows map[string]int64) error {
+	if e.State == nil {
+		return nil // noted
+	}
+	damaged := r.Damaged
+	features := e.State.Features()
+	sum := incremental.NewState(features)
+	folds := make([]*incremental.State, len(e.Folds))
+	for i := range folds {
+		folds[i] = incremental.NewState(features)
+	}
+	for _, id := range e.Blocks {
+		s, err := readEpochSummary(tx, e.Number, id)
+		if err == nil {
+			digest, live := digests[id]
+			switch {
+			case !live:
+				err = epochDamage(bucketEpochSummaries, e.Number, id, "no block in the ledger has it")
+			case s.Features() != len(features) || s.Rows() != rows[id]:
+				err = epochDamage(bucketEpochSummaries, e.Number, id, "it is not of this block")
+			default:
+				sum.Add(s)
+				if len(folds) > 0 {
+					folds[sample.Fold(digest, len(folds))].Add(s)
+				}
+				continue
+			}
+		}
+		if damage := (*ChecksumError)(nil); errors.As(err, &damage) {
+			r.note(damage)
+		} else {
+			return err
+		}
+	}
+	if r.Damaged > damaged {
+		return nil
+	}
+	same := sum.Digest() == e.State.Digest()
+	for i, s := range e.Folds {
+		same = same && s.Digest() == folds[i].Digest()
+	}
+	if !same {
+		r.note(epochDamage(bucketEpochStates, e.Number, "", "the states are not the sums of the summaries").(*ChecksumError))
+	}
+	return nil
+}
+
+// checkEpochs finds what could be written but not be read again.
+func (c *Change) checkEpochs() error {
+	seen := map[uint32]bool{0: true}
+	found := c.Epoch == 0
+	for i := range c.Epochs {
+		e := &c.Epochs[i]
+		found = found || e.Number == c.Epoch
+		switch {
+		case seen[e.Number]:
+			return fmt.Errorf("epoch %d is none, or listed twice", e.Number)
+		case e.State == nil || len(e.State.Features()) == 0:
+			return fmt.Errorf("epoch %d without a state", e.Number)
+		}
+		seen[e.Number] = true
+		features := e.State.Features()
+		for _, p := range e.Put {
+			if p.Summary.Features() != len(features) {
+				return fmt.Errorf("block %q of epoch %d has %d features, the state %d", p.ID, e.Number, p.Summary.Features(), len(features))
+			}
+		}
+		for k, s := range e.Folds {
+			if s != nil && !slices.Equal(s.Features(), features) {
+				return fmt.Errorf("fold %d of epoch %d has features %q, the state %q", k, e.Number, s.Features(), features)
+			}
+		}
+	}
+	if !found {
+		return fmt.Errorf("epoch %d is in use, but not among the epochs", c.Epoch)
+	}
+	return nil
+}
+
+// forgetInEpochs deletes the summaries of a block that goes or is replaced.
+func (w *writer) forgetInEpochs(id string) error {
+	for i := range w.epochs {
+		if err := w.deleteEpochSummary(&w.epochs[i], id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *writer) deleteEpochSummary(h *epochHead, id string) error {
+	bucket, key := w.tx.Bucket(bucketEpochSummaries), epochSummaryKey(h.Number, id)
+	old := bucket.Get(key)
+	if old == nil {
+		return nil
+	}
+	s, err := readEpochSummary(w.tx, h.Number, id)
+	if err != nil {
+		return err
+	}
+	h.summaries.removeKeyed(key, old)
+	h.rows -= s.Rows()
+	return bucket.Delete(key)
+}
+
+// putEpochs makes the epochs those of a change.
+func (w *writer) putEpochs(c *Change) error {
+	for _, h := range w.epochs {
+		if !slices.ContainsFunc(c.Epochs, func(e EpochChange) bool { return e.Number == h.Number }) {
+			if err := w.deleteEpoch(h.Number); err != nil {
+				return err
+			}
+		}
+	}
+	w.head.epoch, w.head.epochs = c.Epoch, tally{}
+	for i := range c.Epochs {
+		if err := w.putEpoch(&c.Epochs[i]); err != nil {
+			return fmt.Errorf("epoch %d: %w", c.Epochs[i].Number, err)
+		}
+	}
+	return nil
+}
+
+func (w *writer) deleteEpoch(number uint32) error {
+	prefix := epochKey(number)
+	for _, name := range [][]byte{bucketEpochs, bucketEpochStates, bucketEpochSummaries} {
+		bucket := w.tx.Bucket(name)
+		var keys [][]byte // a cursor loses its place when what it is at is deleted
+		cursor := bucket.Cursor()
+		for key, _ := cursor.Seek(prefix); bytes.HasPrefix(key, prefix); key, _ = cursor.Next() {
+			keys = append(keys, bytes.Clone(key))
+		}
+		for _, key := range keys {
+			if err := bucket.Delete(key); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (w *writer) putEpoch(e *EpochChange) error {
+	h := epochHead{Epoch: e.Epoch}
+	if i := slices.IndexFunc(w.epochs, func(h epochHead) bool { return h.Number == e.Number }); i >= 0 {
+		h = w.epochs[i]
+		if !bytes.Equal(h.Basis, e.Basis) {
+			return errors.New("it was saved with another basis")
+		}
+	}
+	put := slices.SortedFunc(slices.Values(e.Put), func(a, b EpochSummary) int { return bytes.Compare([]byte(a.ID), []byte(b.ID)) })
+	for _, p := range put {
+		entry, err := decodeBlock(p.ID, w.tx.Bucket(bucketBlocks).Get([]byte(p.ID)))
+		if err != nil {
+			return fmt.Errorf("block %q: %w", p.ID, err)
+		}
+		if p.Summary.Rows() != entry.Rows {
+			return fmt.Errorf("block %q has %d rows in the ledger, its summary %d", p.ID, entry.Rows, p.Summary.Rows())
+		}
+		if err := w.deleteEpochSummary(&h, p.ID); err != nil {
+			return err
+		}
+		key, value := epochSummaryKey(e.Number, p.ID), p.Summary.AppendBinary(frame())
+		if err := w.putValue(bucketEpochSummaries, key, value); err != nil {
+			return err
+		}
+		h.summaries.addKeyed(key, value)
+		h.rows += p.Summary.Rows()
+	}
+	digest := e.State.Digest()
+	if digest != h.digest || h.states.n == 0 {
+		if err := w.putEpochState(&h, 0, e.State); err != nil {
+			return err
+		}
+	}
+	h.digest = digest
+	for i, s := range e.Folds {
+		switch {
+		case s != nil:
+			if err := w.putEpochState(&h, 1+i, s); err != nil {
+				return err
+			}
+		case w.tx.Bucket(bucketEpochStates).Get(epochStateKey(e.Number, 1+i)) == nil:
+			return fmt.Errorf("fold %d is not in the file", i)
+		}
+	}
+	states := w.tx.Bucket(bucketEpochStates)
+	for i := 1 + len(e.Folds); ; i++ {
+		key := epochStateKey(e.Number, i)
+		old := states.Get(key)
+		if old == nil {
+			break
+		}
+		h.states.remove(old)
+		if err := states.Delete(key); err != nil {
+			return err
+		}
+	}
+	if rows := e.State.Rows(); rows != h.rows {
+		return fmt.Errorf("the state has %d rows, its blocks %d", rows, h.rows)
+	}
+	if e.Number == w.head.epoch && (h.summaries.n != w.head.blocks.n || h.rows != w.head.rows) {
+		return fmt.Errorf("it is in use, but has %d of %d live blocks", h.summaries.n, w.head.blocks.n)
+	}
+	value := appendEpochHead(frame(), &h)
+	if err := w.putValue(bucketEpochs, epochKey(e.Number), value); err != nil {
+		return err
+	}
+	w.head.epochs.add(value)
+	return nil
+}
+
+func (w *writer) putEpochState(h *epochHead, i int, s *incremental.State) error {
+	key := epochStateKey(h.Number, i)
+	if old := w.tx.Bucket(bucketEpochStates).Get(key); old != nil {
+		h.states.remove(old)
+	}
+	value := s.AppendBinary(frame())
+	if err := w.putValue(bucketEpochStates, key, value); err != nil {
+		return err
+	}
+	h.states.add(value)
+	return nil
+}

@@ -55,12 +55,13 @@ func (m method) refined(ctx context.Context, p part, model *incremental.Model) (
 	if !m.refine {
 		return model, nil
 	}
-	model.Options.Balanced = false // see brMPSVM
+	plain := *model
+	plain.Options.Balanced = false // see brMPSVM
 	options := newton.Options{Method: m.how, Workers: 1}
-	if model.Options.Standardise {
+	if plain.Options.Standardise {
 		options.Mean, options.Sigma = p.moments.Scale()
 	}
-	refined, err := newton.Refine(ctx, model, p.rows, options)
+	refined, err := newton.Refine(ctx, &plain, p.rows, options)
 	if err != nil {
 		return nil, fmt.Errorf("%s: ν = %g: %w", m.name, model.Options.Nu, err)
 	}
@@ -339,15 +340,23 @@ func (y study) best(ctx context.Context, c *Config, divisions [][]fold, nus []fl
 		right[d][f], err = y.methods[0].try(ctx, fold.train, nus, y.standardise, fold.test)
 		return err
 	})
-	sums := make([]float64, len(nus))
+	if err != nil {
+		return 0, err
+	}
+	return nus[first(sums(right))], nil
+}
+
+// sums are those over all folds of all divisions.
+func sums(right [][][]float64) []float64 {
+	total := make([]float64, len(right[0][0]))
 	for _, division := range right {
 		for _, fold := range division {
 			for i, share := range fold {
-				sums[i] += share
+				total[i] += share
 			}
 		}
 	}
-	return nus[first(sums)], err
+	return total
 }
 
 // each does something for every fold of every division, in parallel.

@@ -12,11 +12,16 @@
 // division into folds; here they are means of several, with their deviation from
 // one division to the next.
 //
-// No row is summed twice for it. A division cuts the rows into 10×10 cells, of
+// For linear classifiers no row is summed twice. A division cuts the rows into 10×10 cells, of
 // which folds and tuning sets are unions; the summaries of the cells are added,
 // and what a fold leaves is read off the sum while the fold's cells are taken
 // out. That costs O(m·n²) for a division of m rows and n features, O(n³) for a
 // solution; refinement reads the rows.
+//
+// With a Gaussian kernel a classifier is a linear one in the coordinates K(x, Z).
+// The basis Z is rows of the training data, all or a share, so that each fold
+// and each μ have coordinates of their own, and sums of their own: O(m·t²) for a
+// basis of t points, and O(t³) for each ν.
 //
 // P-values are of the paired t-test on the ten folds' test correctness, as in
 // the thesis, between two methods that were both run here, on the same folds.

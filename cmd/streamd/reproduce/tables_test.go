@@ -328,8 +328,8 @@ func TestKernelTable(t *testing.T) {
 		mus: exponents{low: -8, high: 0, step: 4}, nus: exponents{low: 0, high: 4, step: 4},
 		entries: []kernelEntry{
 			{name: "Rings", file: "rings", variants: []variant{
-				{method: psvm, share: 0.2, published: figures{test: 90}},
-				{method: ssvm, share: 0.2, follows: true, published: figures{test: 90}},
+				{method: psvm, share: 0.2, parameters: best, published: figures{test: 90}},
+				{method: ssvm, share: 0.2, parameters: same, published: figures{test: 90}},
 			}},
 			{name: "Nothing", file: "nothing"},
 		},
@@ -360,6 +360,20 @@ func TestKernelTable(t *testing.T) {
 	if results[0].Mu != results[1].Mu || results[0].Nu != results[1].Nu {
 		t.Errorf("SSVM has parameters of its own")
 	}
+	for _, mu := range table.mus.ascending() { // no parameters are better
+		exponent := int(math.Log2(mu))
+		other := table
+		other.mus = exponents{low: exponent, high: exponent}
+		if fixed, err := other.run(context.Background(), &Config{Data: c.Data, Seed: 1, Divisions: 2}); err != nil || *fixed[0].Test > *results[0].Test {
+			t.Errorf("μ = %v: %v is better than %v: %v", mu, *fixed[0].Test, *results[0].Test, err)
+		}
+	}
+	table.entries[0].variants[0].parameters = tuned
+	inFolds, err := table.run(context.Background(), c)
+	if err != nil || *inFolds[0].Test < 0.9 || *inFolds[0].Test > *results[0].Test {
+		t.Errorf("tuned on the tuning sets: %v, %v", *inFolds[0].Test, err)
+	}
+	table.entries[0].variants[0].parameters = best
 	c.Workers, c.Progress = 3, nil
 	again, err := table.run(context.Background(), c)
 	if err != nil {

@@ -2,9 +2,12 @@ package reduce
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
+
+	"streamd/incremental/gram"
 )
 
 // ChunkingSynthetic is the method of González-Castaño and Meyer: see the
@@ -17,13 +20,13 @@ type ChunkingSynthetic struct {
 	Synthetic  int     // t in the stages before the last; 0: 10. The Problem's Points bound it.
 	Candidates int     // s, the candidates of stage 0; 0: 100
 	Alpha      float64 // α of the box for w; 0: 1.25
-	Starts     int     // starting points of each approximation; 0: 1
+	Starts     int     // starting points of each approximation, of which the best result counts; 0: 1
 	// Unite sends the points of all starts on, as in (5), not just those of the
 	// best. The starts share t between them.
 	Unite bool
-	// Fresh is the number of rows, drawn at random, that join the candidates of
-	// the last stage; 0: none. They let a large sample correct what small
-	// chunks could not know.
+	// Fresh is the number of rows of the chunk, drawn at random, that join the
+	// candidates of each stage after stage 0; 0: none. They bring in what the
+	// small chunks before could not know.
 	Fresh int
 }
 
@@ -47,6 +50,33 @@ func (c ChunkingSynthetic) withDefaults() ChunkingSynthetic {
 	setDefault(&c.Alpha, 1.25)
 	setDefault(&c.Starts, 1)
 	return c
+}
+
+// check says what is wrong with the settings, defaults filled in.
+func (c ChunkingSynthetic) check() error {
+	for _, setting := range []struct {
+		name         string
+		value, least int
+	}{
+		{"runs", c.Runs, 1}, {"synthetic points", c.Synthetic, 1}, {"candidates", c.Candidates, 1},
+		{"starts", c.Starts, 1}, {"fresh rows", c.Fresh, 0},
+	} {
+		if setting.value < setting.least {
+			return fmt.Errorf("chunking-synthetic: %d %s", setting.value, setting.name)
+		}
+	}
+	if !(c.Alpha > 0) || math.IsInf(c.Alpha, 0) {
+		return fmt.Errorf("chunking-synthetic: α is %v", c.Alpha)
+	}
+	for i, chunk := range append(slices.Clone(c.Chunks), Chunk{1, c.Nu}) {
+		if chunk.Rows < 1 {
+			return fmt.Errorf("chunking-synthetic: stage %d: %d rows", i, chunk.Rows)
+		}
+		if err := checkNu(chunk.Nu); err != nil {
+			return fmt.Errorf("chunking-synthetic: stage %d: %w", i, err)
+		}
+	}
+	return nil
 }
 
 func setDefault[T int | float64](v *T, value T) {
@@ -86,6 +116,9 @@ func (c ChunkingSynthetic) Reduce(ctx context.Context, p *Problem) (*Result, err
 		return nil, err
 	}
 	c = c.withDefaults()
+	if err := c.check(); err != nil {
+		return nil, err
+	}
 	sides := make([]*side, len(s.planes))
 	for k, class := range s.planes {
 		sides[k] = &side{class: class, rank: k, points: p.Points / len(s.planes)}
@@ -138,7 +171,7 @@ func (r *Result) assemble(sides []*side) {
 func (c ChunkingSynthetic) chunk(ctx context.Context, s *sample, result *Result, sides []*side, stage int, chunk Chunk) error {
 	runs := make([]run, len(sides)*c.Runs)
 	tests := make([]int, len(runs))
-	err := s.parallel(ctx, len(runs), func(ctx context.Context, i int) error {
+	err := parallel(ctx, s.workers, len(runs), func(ctx context.Context, i int) error {
 		side := sides[i/c.Runs]
 		random := s.random(1, side.rank, stage, i%c.Runs)
 		chosen, others := s.split(random, side.class, chunk.Rows)
@@ -147,6 +180,8 @@ func (c ChunkingSynthetic) chunk(ctx context.Context, s *sample, result *Result,
 		candidates := side.candidates
 		if candidates == nil {
 			candidates = s.draw(random, chosen, c.Candidates)
+		} else if c.Fresh > 0 {
+			candidates = distinct(slices.Concat(candidates, s.draw(random, chosen, c.Fresh)), len(s.Columns))
 		}
 		full, err := s.classify(ctx, train, test, candidates, chunk.Nu, 1)
 		if err != nil {
@@ -213,7 +248,7 @@ func (c ChunkingSynthetic) last(ctx context.Context, s *sample, result *Result, 
 		best := full.compact(len(s.Columns))
 		if len(best.u) > side.points {
 			runs := make([]run, c.Runs)
-			err := s.parallel(ctx, len(runs), func(ctx context.Context, i int) error {
+			err := parallel(ctx, s.workers, len(runs), func(ctx context.Context, i int) error {
 				start := side.start
 				if i > 0 {
 					start = synthetic{}
@@ -258,11 +293,14 @@ func (c ChunkingSynthetic) reduce(ctx context.Context, s *sample, random *rand.R
 	} else {
 		program := newApproximation(s.Kernel, n, support.z, support.u, t)
 		for k := range c.Starts {
-			next := synthetic{z: slices.Clone(start.z), w: slices.Clone(start.w)}
-			if k > 0 || start.z == nil {
-				next = synthetic{}
+			next := start
+			if k > 0 {
+				var err error
+				if next, err = means(ctx, random, support, n, t); err != nil {
+					return run{}, err
+				}
 			}
-			next.fill(random, support, n, t)
+			next = next.filled(random, support, n, t)
 			next.descent = program.solve(ctx, next.w, next.z, c.Alpha)
 			if err := ctx.Err(); err != nil {
 				return run{}, err
@@ -294,15 +332,60 @@ func (c ChunkingSynthetic) reduce(ctx context.Context, s *sample, random *rand.R
 	return r, err
 }
 
-// fill makes t points of a start, with random ones of the support, and its
-// coefficients.
-func (a *synthetic) fill(random *rand.Rand, support *classifier, n, t int) {
+// filled is the start a with t points: random ones of the support, with their
+// coefficients, where a has too few.
+func (a synthetic) filled(random *rand.Rand, support *classifier, n, t int) synthetic {
 	have := min(len(a.w), t)
-	a.z, a.w = a.z[:have*n], a.w[:have]
+	next := synthetic{z: slices.Clone(a.z[:have*n]), w: slices.Clone(a.w[:have])}
 	for _, i := range random.Perm(len(support.u))[:t-have] {
-		a.z = append(a.z, support.z[i*n:][:n]...)
-		a.w = append(a.w, support.u[i])
+		next.z = append(next.z, support.z[i*n:][:n]...)
+		next.w = append(next.w, support.u[i])
 	}
+	return next
+}
+
+// means is a start of t means of clusters of the support, weighted by |u|; the
+// points of either sign are clustered by themselves. In many dimensions, where
+// noise puts all rows far from each other, a mean is near to all of its rows,
+// and no descent that begins at a row finds its way there.
+func means(ctx context.Context, random *rand.Rand, support *classifier, n, t int) (synthetic, error) {
+	var groups [2][]int
+	for i, u := range support.u {
+		sign := 0
+		if u > 0 {
+			sign = 1
+		}
+		groups[sign] = append(groups[sign], i)
+	}
+	var start synthetic
+	for k, count := range shares(sizes(groups[:]), t) {
+		r := rows{columns: make([]gram.Column, n)}
+		for _, i := range groups[k] {
+			r.weights = append(r.weights, math.Abs(support.u[i]))
+		}
+		for j := range r.columns {
+			v := make([]float64, len(groups[k]))
+			for l, i := range groups[k] {
+				v[l] = support.z[i*n+j]
+			}
+			r.columns[j] = gram.ColumnOf(v)
+		}
+		c := newClustering(r, TwoNorm, 1)
+		// From random points: the seeding of Clusters prefers outliers.
+		for _, l := range random.Perm(len(groups[k]))[:count] {
+			c.z = append(c.z, support.z[groups[k][l]*n:][:n]...)
+		}
+		c.assign(0)
+		if _, err := c.run(ctx); err != nil {
+			return synthetic{}, err
+		}
+		w := make([]float64, len(c.z)/n)
+		for l, i := range groups[k] {
+			w[c.nearest[l]] += support.u[i]
+		}
+		start.z, start.w = append(start.z, c.z...), append(start.w, w...)
+	}
+	return start, nil
 }
 
 // compact leaves out the points without a coefficient, or all but the first if

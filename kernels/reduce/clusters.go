@@ -50,7 +50,7 @@ func (r Clusters) Reduce(ctx context.Context, p *Problem) (*Result, error) {
 		if count == 0 {
 			continue
 		}
-		c := newClustering(s, r.Norm, classes[k])
+		c := newClustering(s.take(classes[k], 0), r.Norm, s.workers)
 		c.seed(s.random(2, k), count)
 		converged, err := c.run(ctx)
 		if err != nil {
@@ -66,17 +66,17 @@ func (r Clusters) Reduce(ctx context.Context, p *Problem) (*Result, error) {
 
 // A clustering is the clusters of some rows.
 type clustering struct {
-	*sample
+	rows    rows // without sides
 	norm    Norm
-	rows    rows
+	workers int
 	z       []float64 // centres, t×n
 	nearest []int32   // each row's centre
 	away    []float64 // each row's distance from it
 }
 
-func newClustering(s *sample, norm Norm, which []int) *clustering {
-	c := &clustering{sample: s, norm: norm, rows: s.take(which, 0)}
-	c.nearest, c.away = make([]int32, len(which)), make([]float64, len(which))
+func newClustering(r rows, norm Norm, workers int) *clustering {
+	m := r.columns[0].Len()
+	c := &clustering{rows: r, norm: norm, workers: workers, nearest: make([]int32, m), away: make([]float64, m)}
 	for i := range c.away {
 		c.away[i] = math.Inf(1)
 	}
@@ -124,13 +124,12 @@ func (c *clustering) seed(random *rand.Rand, count int) {
 }
 
 // assign moves rows to those of the centres from the given one on that are
-// nearer than what they have, and says whether any row has moved.
-func (c *clustering) assign(from int) bool {
+// nearer than what they have.
+func (c *clustering) assign(from int) {
 	const tile = 256
 	n, m := len(c.rows.columns), len(c.nearest)
 	tiles := (m + tile - 1) / tile
-	moved := make([]bool, tiles)
-	c.parallel(context.Background(), tiles, func(_ context.Context, k int) error {
+	parallel(context.Background(), c.workers, tiles, func(_ context.Context, k int) error {
 		first := k * tile
 		rows := min(tile, m-first)
 		x := make([]float64, n*rows)
@@ -153,14 +152,12 @@ func (c *clustering) assign(from int) bool {
 			}
 			for i, d := range distance {
 				if d < c.away[first+i] {
-					moved[k] = moved[k] || c.nearest[first+i] != int32(l)
 					c.away[first+i], c.nearest[first+i] = d, int32(l)
 				}
 			}
 		}
 		return nil
 	})
-	return slices.Contains(moved, true)
 }
 
 // run takes turns until no row moves.
@@ -192,7 +189,7 @@ func (c *clustering) centre() {
 		members[l] = append(members[l], i)
 		weights[l] += c.weight(i)
 	}
-	c.parallel(context.Background(), n, func(_ context.Context, j int) error {
+	parallel(context.Background(), c.workers, n, func(_ context.Context, j int) error {
 		x := make([]float64, len(c.nearest))
 		c.rows.columns[j].Copy(x, 0)
 		for l, rows := range members {

@@ -40,10 +40,11 @@
 //	     with w in a box, by L-BFGS: a term of t points that is near that of (b);
 //	(d)  solves LP(Y, Z*) for the coefficients of those points             (3).
 //
-// The union of the Z* of the runs is the next stage's C. (c) starts, in stage
-// 0, from t random points of C with u* ≠ 0, and then from the Z* and w that did
-// best on test rows in the stage before. (b) with t points or fewer needs no
-// (c). Further starts of a run begin with random points.
+// The union of the Z* of the runs is the next stage's C; Fresh adds rows to it.
+// (c) starts, in stage 0, from t random points of C with u* ≠ 0, and then from
+// the Z* and w that did best on test rows in the stage before. Further starts of
+// a run, if wanted, begin with means of the points with u* ≠ 0. (b) with t points
+// or fewer needs no (c).
 //
 // The last stage has all rows, so nothing to test on, and its runs share (b).
 // If (b) has no more points than the basis may have, they are the result;

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"runtime"
 
@@ -159,10 +160,10 @@ func (s *sample) random(numbers ...int) *rand.Rand {
 	return rand.New(rand.NewPCG(s.Seed, stream))
 }
 
-// parallel runs do for 0 to n−1 on the sample's workers.
-func (s *sample) parallel(ctx context.Context, n int, do func(ctx context.Context, i int) error) error {
+// parallel runs do for 0 to n−1, on so many goroutines.
+func parallel(ctx context.Context, workers, n int, do func(ctx context.Context, i int) error) error {
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(s.workers)
+	group.SetLimit(workers)
 	for i := range n {
 		group.Go(func() error {
 			if err := ctx.Err(); err != nil {
@@ -311,6 +312,9 @@ func correctness(k []gram.Column, r rows, u []float64, gamma float64) float64 {
 // program on all rows gives each plane its classifier. unconverged counts what
 // ran into a limit in choosing them.
 func (s *sample) given(ctx context.Context, z []float64, nu float64, unconverged int) (*Result, error) {
+	if err := checkNu(nu); err != nil {
+		return nil, err
+	}
 	t := len(z) / len(s.Columns)
 	result := &Result{Features: len(s.Columns), Points: t, Z: z}
 	for _, class := range s.planes {
@@ -324,6 +328,13 @@ func (s *sample) given(ctx context.Context, z []float64, nu float64, unconverged
 		s.report(result, Stage{Class: class, Rows: len(s.live), Runs: 1, Nu: nu, Candidates: t, Reduced: c.step})
 	}
 	return result, nil
+}
+
+func checkNu(nu float64) error {
+	if !(nu > 0) || math.IsInf(nu, 0) {
+		return fmt.Errorf("ν is %v, not a positive number", nu)
+	}
+	return nil
 }
 
 func (s *sample) report(r *Result, stage Stage) {

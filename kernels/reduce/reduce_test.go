@@ -197,6 +197,19 @@ func TestFewPointsAndOtherKernels(t *testing.T) {
 	}
 }
 
+func TestSettingsThatAreRefused(t *testing.T) {
+	for _, reducer := range []Reducer{
+		Subset{}, Clusters{Nu: -1}, Subset{Nu: math.Inf(1)},
+		ChunkingSynthetic{Runs: -1}, ChunkingSynthetic{Starts: -1}, ChunkingSynthetic{Fresh: -1}, ChunkingSynthetic{Synthetic: -1},
+		ChunkingSynthetic{Candidates: -2}, ChunkingSynthetic{Alpha: math.NaN()}, ChunkingSynthetic{Nu: -1},
+		ChunkingSynthetic{Chunks: []Chunk{{0, 1}}}, ChunkingSynthetic{Chunks: []Chunk{{10, 0}}},
+	} {
+		if _, err := reducer.Reduce(context.Background(), blobs(rand.New(rand.NewPCG(1, 1)), 2, 50)); err == nil {
+			t.Errorf("%+v is taken", reducer)
+		}
+	}
+}
+
 func TestProblemsThatAreRefused(t *testing.T) {
 	one := []gram.Column{gram.ColumnOf([]float64{1, 2, 3})}
 	for name, reducer := range everyReducer {
@@ -250,7 +263,7 @@ func TestInterruption(t *testing.T) {
 
 func TestSharesAddUp(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		sizes := rapid.SliceOfN(rapid.IntRange(1, 50), 1, 8).Draw(t, "sizes")
+		sizes := rapid.SliceOfN(rapid.IntRange(0, 50), 1, 8).Filter(func(sizes []int) bool { return slices.Max(sizes) > 0 }).Draw(t, "sizes")
 		total := rapid.IntRange(0, 120).Draw(t, "total")
 		counts := shares(sizes, total)
 		all, given := 0, 0
@@ -260,7 +273,7 @@ func TestSharesAddUp(t *testing.T) {
 			if counts[k] < 0 || counts[k] > size {
 				t.Fatalf("%d of %d", counts[k], size)
 			}
-			if total >= len(sizes) && counts[k] == 0 {
+			if total >= len(sizes) && size > 0 && counts[k] == 0 {
 				t.Fatalf("%v of %v for %d: one has none", counts, sizes, total)
 			}
 		}
@@ -288,7 +301,7 @@ func TestClustersAreStationary(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c := newClustering(s, norm, s.live)
+		c := newClustering(s.take(s.live, 0), norm, 2)
 		c.seed(s.random(9), 7)
 		if converged, err := c.run(context.Background()); err != nil || !converged {
 			t.Fatal("no end", err)
@@ -343,7 +356,7 @@ func TestSeedsAreDistinct(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := newClustering(s, TwoNorm, s.live)
+	c := newClustering(s.take(s.live, 0), TwoNorm, 1)
 	c.seed(s.random(1), 6)
 	slices.Sort(c.z)
 	if fmt.Sprint(c.z) != "[1 2 3]" {

@@ -45,6 +45,7 @@ func (s *sample) strata() [][]int {
 	return slices.DeleteFunc(classes, func(rows []int) bool { return len(rows) == 0 })
 }
 
+// sizes are the lengths of groups.
 func sizes(groups [][]int) []int {
 	n := make([]int, len(groups))
 	for k := range groups {
@@ -116,7 +117,7 @@ func shares(sizes []int, total int) []int {
 	given := 0
 	for k, size := range sizes {
 		counts[k] = min(total*size/all, size)
-		if counts[k] == 0 && total >= len(sizes) {
+		if counts[k] == 0 && size > 0 && total >= len(sizes) {
 			counts[k] = 1
 		}
 		given += counts[k]

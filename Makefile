@@ -18,8 +18,8 @@ race:
 
 # Without assembly: the same bits, and other processors.
 purego:
-	go test -tags purego ./incremental/...
-	GOARCH=arm64 go vet ./incremental/... ./ingest/ndc
+	go test -tags purego ./incremental/... ./kernels
+	GOARCH=arm64 go vet ./incremental/... ./kernels/... ./ingest/ndc
 
 # Every fuzz target of every package, FUZZTIME each.
 FUZZTIME ?= 10s

@@ -151,17 +151,26 @@ func (c ChunkingSynthetic) Reduce(ctx context.Context, p *Problem) (*Result, err
 	return result, nil
 }
 
-// assemble puts the planes' bases side by side; a plane has coefficients for
-// its own points only.
+// assemble puts the planes' bases together; a plane has coefficients for its own
+// points only, of which some may be another's too.
 func (r *Result) assemble(sides []*side) {
+	n := r.Features
+	place := make(map[string]int)
 	for _, side := range sides {
-		r.Z = append(r.Z, side.best.z...)
+		for i := range side.best.u {
+			z := side.best.z[i*n:][:n]
+			if _, ok := place[keyOf(z)]; !ok {
+				place[keyOf(z)] = r.Points
+				r.Z = append(r.Z, z...)
+				r.Points++
+			}
+		}
 	}
-	r.Points = len(r.Z) / r.Features
-	from := 0
 	for _, side := range sides {
 		u := make([]float64, r.Points)
-		from += copy(u[from:], side.best.u)
+		for i, ui := range side.best.u {
+			u[place[keyOf(side.best.z[i*n:][:n])]] = ui
+		}
 		r.Planes = append(r.Planes, Plane{Class: side.class, U: u, Gamma: side.best.gamma})
 	}
 }

@@ -96,7 +96,7 @@ func (c *clustering) seed(random *rand.Rand, count int) {
 		if len(c.z) == 0 {
 			return c.weight(i)
 		}
-		return c.weight(i) * c.away[i]
+		return float64(c.weight(i) * c.away[i])
 	}
 	for range count {
 		total := 0.0
@@ -106,7 +106,7 @@ func (c *clustering) seed(random *rand.Rand, count int) {
 		if !(total > 0) {
 			return // there are no more points than centres
 		}
-		left := random.Float64() * total
+		left := float64(random.Float64() * total)
 		chosen := -1
 		for i := range c.away {
 			if x := chance(i); x > 0 {

@@ -6,9 +6,9 @@ import (
 )
 
 const (
-	memory    = 20    // pairs of steps and gradient changes that are kept
-	sufficent = 1e-4  // share of the decrease that the gradient promises (Armijo)
-	curvature = 1e-12 // least cosine of a step and its gradient change
+	memory     = 20    // pairs of steps and gradient changes that are kept
+	sufficient = 1e-4  // share of the decrease that the gradient promises (Armijo)
+	curvature  = 1e-12 // least cosine of a step and its gradient change
 )
 
 // descent is how minimise went.
@@ -78,7 +78,7 @@ func minimise(ctx context.Context, f func(x, g []float64) float64, x, lo, hi []f
 				promised = math.FMA(g[i], next[i]-x[i], promised)
 			}
 			nextValue := f(next, nextG)
-			if nextValue <= value+sufficent*promised && nextValue < value {
+			if nextValue <= value+float64(sufficient*promised) && nextValue < value {
 				value, accepted = nextValue, true
 				break
 			}
@@ -163,7 +163,7 @@ func direction(d, g []float64, s, y [][]float64, pairs, last int, free []bool) {
 				yd = math.FMA(y[p][i], d[i], yd)
 			}
 		}
-		beta := alpha[p] - rho[p]*yd
+		beta := alpha[p] - float64(rho[p]*yd)
 		for i, is := range free {
 			if is {
 				d[i] = math.FMA(beta, s[p][i], d[i])

@@ -303,15 +303,15 @@ var table26 = kernelTable{
 	nus: exponents{low: 5, high: 30, step: 5},
 	entries: []kernelEntry{
 		{name: "Wine", file: "wine", variants: []variant{
-			{method: brMPSVM, share: 1, published: figures{train: 100, test: 100, seconds: 0.45}},
+			{method: brMPSVM, share: 1, published: figures{train: 100, test: 100, seconds: 0.45, within: 4.5}},
 			{method: brMPSVM.once(), share: 1, parameters: best, published: figures{train: 100, test: 100, seconds: 0.45}},
 		}},
 		{name: "Glass", file: "glass", variants: []variant{
-			{method: brMPSVM, share: 1, published: figures{train: 78.09, test: 69.1, seconds: 0.59}},
+			{method: brMPSVM, share: 1, published: figures{train: 78.09, test: 69.1, seconds: 0.59, within: 4.5}},
 			{method: brMPSVM.once(), share: 1, parameters: best, published: figures{train: 78.09, test: 69.1, seconds: 0.59}},
 		}},
 		{name: "Iris", file: "iris", variants: []variant{
-			{method: brMPSVM, share: 1, published: figures{train: 99.5, test: 98.7, seconds: 0.31}},
+			{method: brMPSVM, share: 1, published: figures{train: 99.5, test: 98.7, seconds: 0.31, within: 3.5}},
 			{method: brMPSVM.once(), share: 1, parameters: best, published: figures{train: 99.5, test: 98.7, seconds: 0.31}},
 		}},
 		{name: "Vowel", file: "vowel528", variants: []variant{{method: brMPSVM, share: 1, published: figures{train: 100, test: 98.5, seconds: 6.62}}}},
@@ -333,16 +333,16 @@ var table63 = kernelTable{
 			{method: reducedNSVM.once(), share: 0.1, parameters: best, published: figures{train: 96.1, test: 94.5, seconds: 0.88}},
 		}},
 		{name: "BUPA Liver", file: "bupa", variants: []variant{
-			{method: nsvm, share: 1, published: figures{train: 75.7, test: 73.1, seconds: 25.54}},
+			{method: nsvm, share: 1, published: figures{train: 75.7, test: 73.1, seconds: 25.54, within: 5}},
 			{method: nsvm.once(), share: 1, parameters: best, published: figures{train: 75.7, test: 73.1, seconds: 25.54}},
-			{method: reducedNSVM, share: 0.1, published: figures{train: 76.4, test: 73.9, seconds: 0.67}},
+			{method: reducedNSVM, share: 0.1, published: figures{train: 76.4, test: 73.9, seconds: 0.67, within: 5}},
 			{method: reducedNSVM.once(), share: 0.1, parameters: best, published: figures{train: 76.4, test: 73.9, seconds: 0.67}},
 		}},
-		{name: "Cleveland Heart", file: "cleveland", variants: []variant{
-			{method: nsvm, share: 1, published: figures{train: 87.6, test: 86.8, seconds: 17.51}},
-			{method: nsvm.once(), share: 1, parameters: best, published: figures{train: 87.6, test: 86.8, seconds: 17.51}},
-			{method: reducedNSVM, share: 0.1, published: figures{train: 86.8, test: 87.1, seconds: 0.53}},
-			{method: reducedNSVM.once(), share: 0.1, parameters: best, published: figures{train: 86.8, test: 87.1, seconds: 0.53}},
+		{name: "Cleveland Heart", file: "cleveland", remark: "these 297 rows come out lower than the thesis's with a plane too (tables 2.3 and 6.2).", variants: []variant{
+			{method: nsvm, share: 1, published: figures{train: 87.6, test: 86.8, seconds: 17.51, within: 6}},
+			{method: nsvm.once(), share: 1, parameters: best, published: figures{train: 87.6, test: 86.8, seconds: 17.51, within: 6}},
+			{method: reducedNSVM, share: 0.1, published: figures{train: 86.8, test: 87.1, seconds: 0.53, within: 6}},
+			{method: reducedNSVM.once(), share: 0.1, parameters: best, published: figures{train: 86.8, test: 87.1, seconds: 0.53, within: 6}},
 		}},
 	},
 }

@@ -58,7 +58,7 @@ func (p *partition) resume() kafka.Saved {
 func (d *Daemon) loop(ctx context.Context) error {
 	background, stop := context.WithCancel(ctx)
 	defer d.filling.ends.Wait()
-	defer d.studying.ends.Wait()
+	defer d.abandonStudy(ctx)
 	defer stop()
 	w := &worker{d: d} // for what the workers have left to the loop
 	tick := time.NewTicker(d.tickInterval())

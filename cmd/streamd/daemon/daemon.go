@@ -32,6 +32,12 @@
 // What needs rows, which are not kept, reads the live blocks from the log once
 // more (rereader): beside this path and without a trace in it.
 //
+// # Studies
+//
+// A solve is a matter of milliseconds and is done as the live set changes. What
+// takes longer, the choice of ν, refinement, calibration and the measurement of
+// quality, is made of copies in the background (study), and swapped in whole.
+//
 // # Start and stop
 //
 // Start: open the snapshot, restore, listen, start workers and loop, serve,
@@ -155,6 +161,7 @@ func New(o Options) (d *Daemon, err error) {
 		loopDone:   make(chan struct{}),
 		partitions: map[partitionKey]*partition{},
 	}
+	d.studying.ended = d.started
 	if d.decoding, err = decodingOptions(cfg); err != nil {
 		return nil, err
 	}

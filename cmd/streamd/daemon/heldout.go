@@ -96,6 +96,9 @@ func (s *study) holdOut(ctx context.Context, view *sample.View) (*heldOut, error
 	h := &heldOut{model: model}
 	in := byFold(view, len(s.folds))
 	for i, f := range s.folds {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
 		if len(in[i]) == 0 {
 			continue
 		}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"streamd/cmd/streamd/httpapi"
@@ -22,9 +21,9 @@ import (
 // was begun with, and that, but for the time and the offsets, one of the live set:
 // refinement begins at the planes that were solved, never at those refined before.
 //
-// The loop begins one study at a time, with copies, and a goroutine makes it. It
-// works alone, but for a pass over the log, and for one part in share of the time
-// while rows come.
+// The loop begins one study at a time, with copies, and one goroutine makes it, but
+// for a pass over the log, in no more than one part in share of the time while rows
+// come. It takes memory for two more copies of the sample.
 type study struct {
 	d        *Daemon
 	options  incremental.Options // as configured, and then with what was chosen
@@ -54,10 +53,9 @@ type refineAnswer struct {
 
 // studying is the loop's part in studies.
 type studying struct {
-	now      *study // under way
-	last     *study // that has ended
-	ends     sync.WaitGroup
-	ended    time.Time
+	now      *study    // under way
+	last     *study    // that has ended
+	ended    time.Time // when it has, or the daemon was made
 	copyTook time.Duration
 	churn    int64 // of the live set when it was last looked at
 	moved    time.Time
@@ -80,9 +78,10 @@ func (d *Daemon) tunes() bool { return d.cfg.Model.Nu == config.NuAuto }
 func (d *Daemon) judges() bool { return d.cfg.Model.Folds > 0 && d.cfg.Sample.Rows > 0 }
 
 // studyWhenDue begins a study when one is due: when it was asked for; when the
-// live set has been still for a while and is not that of the last study; and while
-// it changes, after refine_interval where planes are refined, and otherwise when a
-// tenth of the rows have come or gone.
+// live set is not that of the last study and has been still for solve_interval, and
+// for as long as that study took; and while it changes, every refine_interval where
+// planes are refined, and otherwise not before a tenth of the rows have come or
+// gone.
 func (d *Daemon) studyWhenDue(ctx context.Context, now time.Time) {
 	y := &d.studying
 	if y.churn != d.live.churn {
@@ -91,26 +90,21 @@ func (d *Daemon) studyWhenDue(ctx context.Context, now time.Time) {
 	if y.now != nil || d.solving || !(d.refines() || d.tunes() || d.judges()) {
 		return
 	}
-	last := y.last
-	if last == nil && d.live.ledger.Rows() == 0 && !y.due {
-		return
-	}
-	if !y.due && last != nil {
-		since := now.Sub(y.ended)
-		stale := last.churn != y.churn || last.lacking > 0 && d.live.sample.Lacking() == 0
-		switch {
-		case now.Sub(y.moved) >= d.cfg.Model.SolveInterval: // still
-			if last.retry() {
-				stale = stale || since >= d.cfg.Model.RefineInterval
-			}
-			if !stale || since < max(last.took, share*y.copyTook) {
+	if !y.due {
+		last, since := y.last, now.Sub(y.ended)
+		if last == nil {
+			if d.live.ledger.Rows() == 0 {
 				return
 			}
-		case d.refines() && since < d.cfg.Model.RefineInterval:
+			last = &study{served: &httpapi.Served{}, churn: -1}
+		}
+		still := now.Sub(y.moved) >= max(d.cfg.Model.SolveInterval, last.took, share*y.copyTook)
+		enough := d.refines() || changedPart*(y.churn-last.churn) >= last.served.Rows
+		switch {
+		case still && last.retry() && since >= d.cfg.Model.RefineInterval:
+		case last.churn == y.churn && !(last.lacking > 0 && d.live.sample.Lacking() == 0):
 			return
-		case !d.refines() && changedPart*(y.churn-last.churn) < last.served.Rows:
-			return
-		case !stale || since < share*max(last.took, y.copyTook):
+		case !still && (!enough || since < max(d.cfg.Model.RefineInterval, share*max(last.took, y.copyTook))):
 			return
 		}
 	}
@@ -145,11 +139,23 @@ func (d *Daemon) beginStudy(ctx context.Context, now time.Time) {
 	}
 	y.copyTook = time.Since(now)
 	y.now, y.due, y.asked = s, false, nil
-	y.ends.Go(func() {
+	go func() {
 		s.make(ctx)
 		s.took = time.Since(now)
 		d.studied <- s
-	})
+	}()
+}
+
+// abandonStudy waits for the study that is under way, whose context has ended, to
+// notice, but for a factorisation no longer than until ctx ends.
+func (d *Daemon) abandonStudy(ctx context.Context) {
+	if d.studying.now == nil {
+		return
+	}
+	select {
+	case <-d.studied:
+	case <-ctx.Done():
+	}
 }
 
 // endStudy serves what has come out.
@@ -202,7 +208,9 @@ func (s *study) make(ctx context.Context) {
 		view = s.sample.View()
 		s.lacking = view.Lacking
 	}
-	s.tune(ctx, view)
+	if s.tune(ctx, view); ctx.Err() != nil {
+		return
+	}
 	model, hat, err := s.total.SolveWithHat(s.options)
 	if err != nil {
 		out.Problem = err.Error()

@@ -1,0 +1,78 @@
+package daemon
+
+import (
+	"fmt"
+	"testing"
+
+	"streamd/cmd/streamd/httpapi"
+	"streamd/incremental"
+	"streamd/incremental/sample"
+	"streamd/ingest/ndc"
+)
+
+// What a study costs one goroutine, of a million points of ten features and a
+// sample of 50,000.
+func BenchmarkStudy(b *testing.B) {
+	const blocks, rows, folds = 100, 10_000, 5
+	g, err := ndc.New(ndc.Config{Features: 10, Separability: ndc.Expansion(3), Seed: 7})
+	if err != nil {
+		b.Fatal(err)
+	}
+	var ids []string
+	held := sample.New(sample.Settings{Rows: 50_000}, func(yield func(string) bool) {
+		for _, id := range ids {
+			if !yield(id) {
+				return
+			}
+		}
+	})
+	s := g.NewSampler()
+	var z incremental.Summariser
+	var taker sample.Taker
+	var features []string
+	for j := range 10 {
+		features = append(features, incremental.DefaultFeature(j))
+	}
+	state := incremental.NewState(features)
+	parts := make([]*incremental.State, folds)
+	for f := range parts {
+		parts[f] = incremental.NewState(features)
+	}
+	for i := range blocks {
+		block := s.Block(ndc.Train, int64(i)*rows, rows)
+		sum, err := z.Summarise(block)
+		if err != nil {
+			b.Fatal(err)
+		}
+		state.Add(sum)
+		parts[sample.Fold(sum.Digest(), folds)].Add(sum)
+		ids = append(ids, fmt.Sprint(i))
+		held.Add(ids[i], taker.Take(block, sum.Digest(), held.Levels()))
+	}
+	for _, flags := range []map[string]string{
+		{"model.calibration": "none"},
+		{},
+		{"model.refine": "line"},
+		{"model.refine": "full"},
+		{"model.refine": "full", "model.nu": "auto"},
+	} {
+		b.Run(fmt.Sprint(flags), func(b *testing.B) {
+			flags["kafka.topic"] = "none"
+			cfg := load(b, flags)
+			d := &Daemon{cfg: cfg, options: modelOptions(cfg.Model), metrics: httpapi.NewMetrics()}
+			for b.Loop() {
+				s := &study{
+					d: d, options: d.options, served: &httpapi.Served{Rows: state.Rows()},
+					total: state.Moments(), totals: state.Totals(), sample: held.Snapshot(state, folds),
+				}
+				for _, f := range parts {
+					s.folds = append(s.folds, fold{f.Moments(), f.Totals()})
+				}
+				s.make(b.Context())
+				if s.served.Model == nil || s.served.Quality == nil || s.refining != nil {
+					b.Fatal(s.served.Problem, s.served.Absent)
+				}
+			}
+		})
+	}
+}

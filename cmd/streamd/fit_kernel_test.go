@@ -1,0 +1,216 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"gonum.org/v1/gonum/mat"
+
+	"streamd/incremental"
+	"streamd/ingest/wire"
+	"streamd/kernels"
+)
+
+// kernelFit learns from lines of CSV.
+func kernelFit(t *testing.T, lines []string, folds int, flags kernelFlags) *fit {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "rows.csv")
+	if err := os.WriteFile(path, []byte(strings.Join(lines, "")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	data, err := openDataset(path, wire.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &fit{s: quiet(), data: data, folds: folds, seed: 1, options: incremental.Options{Nu: 2}}
+	ctx := context.Background()
+	if _, err := f.choose(ctx, &flags); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.sum(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.train(); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.trainFolds(ctx); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// ring makes rows of two classes, a disc and what is around it.
+func ring(rows int) (lines []string, x [][]float64, d []float64) {
+	r := rand.New(rand.NewPCG(5, uint64(rows)))
+	for range rows {
+		p := []float64{r.NormFloat64(), r.NormFloat64()}
+		side := 1.0
+		if math.Hypot(p[0], p[1]) < 1.1 {
+			side = -1
+		}
+		lines = append(lines, fmt.Sprintf("%g,%v,%v\n", side, p[0], p[1]))
+		x, d = append(x, p), append(d, side)
+	}
+	return lines, x, d
+}
+
+// The full kernel against algorithm 2.2.1 of Fung 2003 as it is printed: v by
+// (2.23), u and γ by (2.22), each of the m×m system's numbers from two rows.
+func TestFullKernelIsThePrintedAlgorithm(t *testing.T) {
+	lines, x, d := ring(60)
+	m := len(x)
+	f := kernelFit(t, lines, 0, kernelFlags{Kernel: "gaussian(gamma=0.7)", Reduce: "none"})
+	kernel, err := kernels.Gaussian(0.7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := mat.NewDense(m, m, nil)
+	g := mat.NewDense(m, m+1, nil) // D[K −e]
+	for i := range m {
+		for j := range m {
+			k.Set(i, j, kernel.Value(kernel.Argument(x[i], x[j])))
+			g.Set(i, j, d[i]*k.At(i, j))
+		}
+		g.Set(i, m, -d[i])
+	}
+	var system mat.Dense
+	system.Mul(g, g.T())
+	for i := range m {
+		system.Set(i, i, system.At(i, i)+1/f.options.Nu)
+	}
+	ones := mat.NewVecDense(m, slices.Repeat([]float64{1}, m))
+	var v, w mat.VecDense
+	if err := v.SolveVec(&system, ones); err != nil {
+		t.Fatal(err)
+	}
+	gamma := 0.0
+	for i := range m {
+		v.SetVec(i, d[i]*v.AtVec(i)) // Dv
+		gamma -= v.AtVec(i)
+	}
+	w.MulVec(k.T(), &v) // Du = K'Dv
+	plane := f.model.Planes[0]
+	if plane.Class != "1" || !(math.Abs(plane.Gamma-gamma) < 1e-9) {
+		t.Errorf("class %s, gamma %v instead of %v", plane.Class, plane.Gamma, gamma)
+	}
+	for i := range m {
+		if !(math.Abs(plane.W[i]-w.AtVec(i)) < 1e-9) {
+			t.Fatalf("coefficient %d is %v, not %v", i, plane.W[i], w.AtVec(i))
+		}
+	}
+}
+
+// The model of a fold, its basis and scaling included, is that of a file without
+// the fold's rows. Blocks are cut elsewhere there, which shows in the last bits.
+func TestKernelFoldsNeverSawTheirRows(t *testing.T) {
+	const folds = 3
+	lines, _, _ := ring(300)
+	for _, flags := range []kernelFlags{
+		{Kernel: "gaussian(gamma=0.7)", Basis: 8},
+		{Kernel: "gaussian(gamma=0.7)", Basis: 8, Reduce: "stratified", Regulariser: "kernel"},
+		{Kernel: "gaussian(gamma=2)", Reduce: "none"},
+	} {
+		f := kernelFit(t, lines, folds, flags)
+		deal := newDealer(folds, f.seed)
+		for fold := range folds {
+			var others []string
+			for i, line := range lines {
+				if deal.of(int64(i)) != fold {
+					others = append(others, line)
+				}
+			}
+			alone := kernelFit(t, others, 0, flags)
+			got, want := f.foldCoordinates[fold].basis, alone.coordinates.basis
+			if got.Points() != want.Points() {
+				t.Fatalf("%+v, fold %d: %d points, not %d", flags, fold, got.Points(), want.Points())
+			}
+			for i := range want.Points() {
+				if !slices.Equal(got.Point(i), want.Point(i)) {
+					t.Fatalf("%+v, fold %d: point %d is %v, not %v", flags, fold, i, got.Point(i), want.Point(i))
+				}
+			}
+			p, q := f.foldModels[fold].Planes[0], alone.model.Planes[0]
+			for i := range q.W {
+				if !(math.Abs(p.W[i]-q.W[i]) < 1e-8*(1+math.Abs(q.W[i]))) {
+					t.Errorf("%+v, fold %d: coefficient %d is %v, not %v", flags, fold, i, p.W[i], q.W[i])
+				}
+			}
+		}
+	}
+}
+
+// A sample is the rows of the least hashes among those that weigh anything, in
+// their order.
+func TestSampleIsTheLeastHashes(t *testing.T) {
+	const rows, limit, seed = 20_000, 700, 9
+	path := filepath.Join(t.TempDir(), "rows.csv")
+	var text strings.Builder
+	text.WriteString("label,v,x\n")
+	type row struct {
+		number int
+		hash   uint64
+	}
+	var all []row
+	for i := range rows {
+		weight := i % 3
+		fmt.Fprintf(&text, "%c,%d,%d\n", "ab"[i%2], weight, i)
+		if weight > 0 {
+			all = append(all, row{i, mix(mix(seed) + uint64(i))})
+		}
+	}
+	if err := os.WriteFile(path, []byte(text.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	data, err := openDataset(path, wire.Options{Weight: "v"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.SortFunc(all, func(a, b row) int { return cmp.Compare(a.hash, b.hash) })
+	all = all[:limit]
+	slices.SortFunc(all, func(a, b row) int { return a.number - b.number })
+	sample, err := sampleRows(context.Background(), quiet(), data, limit, seed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sample.rows() != limit || !slices.Equal(sample.classes, []string{"a", "b"}) {
+		t.Fatalf("%d rows of classes %q", sample.rows(), sample.classes)
+	}
+	for i, want := range all {
+		if sample.numbers[i] != int64(want.number) || sample.columns[0].At(i) != float64(want.number) ||
+			sample.codes[i] != int32(want.number%2) || sample.weights[i] != float64(want.number%3) {
+			t.Fatalf("row %d of the sample is row %d with %v, of class %d and weight %v; it should be row %d",
+				i, sample.numbers[i], sample.columns[0].At(i), sample.codes[i], sample.weights[i], want.number)
+		}
+	}
+}
+
+// Scaling is by the weighted rows, and leaves alone what does not vary.
+func TestScaledSample(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "rows.csv")
+	if err := os.WriteFile(path, []byte("label,v,x,y,z\na,1,2,7,0.1\nb,3,6,7,0.1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	data, err := openDataset(path, wire.Options{Weight: "v"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sample, err := sampleRows(context.Background(), quiet(), data, 10, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	scaled, mean, scale := sample.scaled()
+	if want := math.Sqrt(3); mean[0] != 5 || !(math.Abs(scale[0]-want) < 1e-15) || scale[1] != 1 || scale[2] != 1 {
+		t.Errorf("mean %v, scale %v", mean, scale)
+	}
+	if got := scaled.columns[0].At(1); got != 1*(1/scale[0]) || scaled.columns[1].At(0) != 0 {
+		t.Errorf("scaled to %v and %v", got, scaled.columns[1].At(0))
+	}
+}

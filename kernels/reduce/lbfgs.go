@@ -3,6 +3,7 @@ package reduce
 import (
 	"context"
 	"math"
+	"slices"
 )
 
 const (
@@ -33,24 +34,17 @@ func minimise(ctx context.Context, f func(x, g []float64) float64, x, lo, hi []f
 	for i := range x {
 		x[i] = min(max(x[i], lo[i]), hi[i])
 	}
-	numbers := make([]float64, (4+2*memory)*n)
-	take := func() []float64 {
-		v := numbers[:n:n]
-		numbers = numbers[n:]
-		return v
-	}
-	g, d, next, nextG := take(), take(), take(), take()
-	var s, y [memory][]float64
-	for i := range s {
-		s[i], y[i] = take(), take()
-	}
-	free := make([]bool, n)
-	pairs, last := 0, -1
+	g, d, next, nextG := make([]float64, n), make([]float64, n), make([]float64, n), make([]float64, n)
+	var latest []*pair // the latest first
+	var held []int
 	value := f(x, g)
 	for iteration := 0; ; iteration++ {
 		largest := 0.0
+		held = held[:0]
 		for i := range x {
-			free[i] = !(x[i] <= lo[i] && g[i] > 0 || x[i] >= hi[i] && g[i] < 0)
+			if x[i] <= lo[i] && g[i] > 0 || x[i] >= hi[i] && g[i] < 0 {
+				held = append(held, i)
+			}
 			largest = max(largest, math.Abs(min(max(x[i]-g[i], lo[i]), hi[i])-x[i]))
 		}
 		if largest <= tolerance {
@@ -59,15 +53,15 @@ func minimise(ctx context.Context, f func(x, g []float64) float64, x, lo, hi []f
 		if iteration == limit || ctx.Err() != nil {
 			return descent{value, iteration, false}
 		}
-		direction(d, g, s[:], y[:], pairs, last, free)
+		direction(d, g, latest, held)
 		slope := dot(d, g)
 		if !(slope < 0) {
-			pairs = 0
-			direction(d, g, nil, nil, 0, 0, free)
+			latest = nil
+			direction(d, g, nil, held)
 			slope = dot(d, g)
 		}
 		step := 1.0
-		if pairs == 0 {
+		if latest == nil {
 			step = min(1, 1/math.Sqrt(-slope))
 		}
 		accepted := false
@@ -91,83 +85,75 @@ func minimise(ctx context.Context, f func(x, g []float64) float64, x, lo, hi []f
 			step = min(shorter, 0.5*step)
 		}
 		if !accepted {
-			if pairs == 0 {
+			if latest == nil {
 				return descent{value, iteration, true}
 			}
-			pairs = 0
+			latest = nil
 			continue
 		}
-		at := (last + 1) % memory
-		var sy, ss, yy float64
-		for i := range x {
-			s[at][i], y[at][i] = next[i]-x[i], nextG[i]-g[i]
-			sy = math.FMA(s[at][i], y[at][i], sy)
-			ss = math.FMA(s[at][i], s[at][i], ss)
-			yy = math.FMA(y[at][i], y[at][i], yy)
+		p := &pair{}
+		if len(latest) == memory {
+			p, latest = latest[memory-1], latest[:memory-1]
+		} else {
+			p.s, p.y = make([]float64, n), make([]float64, n)
 		}
-		if sy > curvature*math.Sqrt(ss*yy) {
-			last, pairs = at, min(pairs+1, memory)
+		for i := range x {
+			p.s[i], p.y[i] = next[i]-x[i], nextG[i]-g[i]
+		}
+		p.sy, p.yy = dot(p.s, p.y), dot(p.y, p.y)
+		if p.sy > curvature*math.Sqrt(dot(p.s, p.s)*p.yy) {
+			latest = slices.Insert(latest, 0, p)
 		}
 		copy(x, next)
 		copy(g, nextG)
 	}
 }
 
-// direction sets d to −Hg in the free variables and to 0 in the others, H being
-// the two-loop recursion's (algorithm 7.4) over the pairs as they are in the
-// free variables.
-func direction(d, g []float64, s, y [][]float64, pairs, last int, free []bool) {
+// A pair is a step and the change of the gradient in it.
+type pair struct {
+	s, y   []float64
+	sy, yy float64 // s'y, y'y
+}
+
+// direction sets d to −Hg in the variables that are not held and to 0 in those
+// that are, H being the two-loop recursion's (algorithm 7.4) over the pairs,
+// from the latest on, as they are in the variables that are not held.
+func direction(d, g []float64, latest []*pair, held []int) {
 	for i := range d {
-		d[i] = 0
-		if free[i] {
-			d[i] = -g[i]
+		d[i] = -g[i]
+	}
+	hold := func() {
+		for _, i := range held {
+			d[i] = 0
 		}
 	}
-	var rho, alpha [memory]float64
+	hold()
+	var alpha, sys [memory]float64
 	scale := 1.0
-	for k := range pairs {
-		p := (last - k + memory) % memory
-		var sy, yy, sd float64
-		for i, is := range free {
-			if is {
-				sy = math.FMA(s[p][i], y[p][i], sy)
-				yy = math.FMA(y[p][i], y[p][i], yy)
-				sd = math.FMA(s[p][i], d[i], sd)
-			}
+	for k, p := range latest {
+		sy, yy := p.sy, p.yy
+		for _, i := range held {
+			sy -= float64(p.s[i] * p.y[i])
+			yy -= float64(p.y[i] * p.y[i])
 		}
-		if !(sy > 0) {
-			continue
+		if !(sy > curvature*p.sy) {
+			continue // without the held variables it says nothing
 		}
 		if scale == 1 {
 			scale = sy / yy
 		}
-		rho[p] = 1 / sy
-		alpha[p] = rho[p] * sd
-		for i, is := range free {
-			if is {
-				d[i] = math.FMA(-alpha[p], y[p][i], d[i])
-			}
-		}
+		sys[k] = sy
+		alpha[k] = dot(p.s, d) / sy
+		axpy(-alpha[k], p.y, d)
+		hold()
 	}
 	for i := range d {
 		d[i] *= scale
 	}
-	for k := pairs - 1; k >= 0; k-- {
-		p := (last - k + memory) % memory
-		if rho[p] == 0 {
-			continue
-		}
-		var yd float64
-		for i, is := range free {
-			if is {
-				yd = math.FMA(y[p][i], d[i], yd)
-			}
-		}
-		beta := alpha[p] - float64(rho[p]*yd)
-		for i, is := range free {
-			if is {
-				d[i] = math.FMA(beta, s[p][i], d[i])
-			}
+	for k := len(latest) - 1; k >= 0; k-- {
+		if p := latest[k]; sys[k] > 0 {
+			axpy(alpha[k]-dot(p.y, d)/sys[k], p.s, d)
+			hold()
 		}
 	}
 }

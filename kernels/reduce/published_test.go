@@ -235,7 +235,7 @@ func TestPublishedNoisyUSPS(t *testing.T) {
 	}
 	few, many := share(10, Subset{Nu: 10}), share(100, Subset{Nu: 10})
 	synthetic := share(10, ChunkingSynthetic{
-		Chunks: []Chunk{{500, 10}, {1000, 10}, {2000, 10}}, Nu: 10, Candidates: 500, Fresh: 300, Starts: 2,
+		Chunks: []Chunk{{500, 10}, {1000, 10}, {2000, 10}}, Nu: 10, Candidates: 500, Fresh: 300, Starts: 3,
 	})
 	if synthetic < many+0.041 || synthetic < few {
 		t.Errorf("10 synthetic points have %.2f %% right, 10 random ones %.2f, 100 random ones %.2f", 100*synthetic, 100*few, 100*many)

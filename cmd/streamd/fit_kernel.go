@@ -23,7 +23,7 @@ import (
 // kernelFlags ask for a nonlinear classifier.
 type kernelFlags struct {
 	Kernel      string    `placeholder:"K" help:"Learn in the coordinates K(x, Z) of a basis Z: linear, gaussian, polynomial for (gamma x·z + 1)^3, sigmoid for tanh(gamma x·z), or a kernel in full, such as polynomial(a=1,b=1,degree=2). With --standardise the features are scaled before they get to the kernel."`
-	Gamma       gammaFlag `placeholder:"VALUE" help:"The kernel's gamma. auto is, of the Gaussian, what classifies held-out rows of the sample best, of powers of four times the median heuristic; of the others 1 over the number of features. (default: auto)"`
+	Gamma       gammaFlag `placeholder:"VALUE" help:"The kernel's gamma. auto is, of the Gaussian, what classifies held-out rows of the sample best, of powers of four times the median heuristic and of twice and half the best of them; of the others 1 over the number of features. (default: auto)"`
 	Basis       int       `placeholder:"T" help:"Points of the basis, at most. (default: 50)"`
 	Reduce      string    `enum:"cs,random,stratified,kmeans,kmedian,none," default:"" placeholder:"HOW" help:"How the basis is chosen: cs (chunking-synthetic), kmeans or kmedian (centres of each class), stratified or random (rows), none (all rows, of a small file). (default: kmeans)"`
 	Regulariser string    `enum:"identity,kernel," default:"" placeholder:"R" help:"What is small beside the errors: identity for the coefficients themselves, kernel for u'K(Z,Z)u. (default: identity)"`

@@ -56,11 +56,11 @@ func (s *State) Has(label string) bool {
 	return found
 }
 
-// ClassTotal is what a State has of a class.
+// ClassTotal is what a State or a Summary has of a class.
 type ClassTotal struct {
 	Label  string
 	Rows   int64
-	Weight float64 // Σv, rounded to nearest
+	Weight float64 // Σv; of a State, rounded to nearest
 }
 
 // Totals lists the classes of the state, in canonical order.

@@ -49,6 +49,15 @@ func (s *Summary) Classes() []string {
 	return labels
 }
 
+// Totals lists the classes of the rows that were summed, in canonical order.
+func (s *Summary) Totals() []ClassTotal {
+	out := make([]ClassTotal, len(s.classes))
+	for i, c := range s.classes {
+		out[i] = ClassTotal{Label: c.label, Rows: c.rows, Weight: c.weight}
+	}
+	return out
+}
+
 // A Summariser makes summaries. It keeps working memory from one block to the
 // next and is not safe for concurrent use.
 type Summariser struct {

@@ -75,7 +75,7 @@ func randomBlock(r *rand.Rand, id string, m, n int) Block {
 // takePart takes the part of a block under settings of its own.
 func takePart(b *incremental.Block, s *incremental.Summary) *sample.Part {
 	var t sample.Taker
-	return t.Take(b, s.Digest(), sample.New(sample.Settings{Rows: 100, Seed: 1}, func(func(string) bool) {}).Levels())
+	return t.Take(b, s.Digest(), s.Totals(), sample.New(sample.Settings{Rows: 100, Seed: 1}, func(func(string) bool) {}).Levels())
 }
 
 // folds is how many a world has.
@@ -202,8 +202,8 @@ func (w *world) add(b Block) {
 func takePartAgain(b Block) *sample.Part {
 	n := b.Summary.Features()
 	rows := &incremental.Block{Classes: b.Summary.Classes()}
-	for i := range b.Entry.Rows {
-		rows.Codes = append(rows.Codes, int32(i)%int32(len(rows.Classes)))
+	for c, total := range b.Summary.Totals() {
+		rows.Codes = append(rows.Codes, slices.Repeat([]int32{int32(c)}, int(total.Rows))...)
 	}
 	for range n {
 		rows.Columns = append(rows.Columns, gram.ColumnOf(make([]float32, b.Entry.Rows)))

@@ -25,26 +25,38 @@ func benchBlock(m, n int) *incremental.Block {
 	return b
 }
 
+func totalsOf(b *incremental.Block) []incremental.ClassTotal {
+	var z incremental.Summariser
+	s, err := z.Summarise(b)
+	if err != nil {
+		panic(err)
+	}
+	return s.Totals()
+}
+
 // deep is a sample of 50,000 rows after a stream of so many blocks of 10,000.
 func deep(n, blocks int) *Sample {
 	b := benchBlock(10_000, n)
 	s := New(Settings{Rows: 50_000}, func(func(string) bool) {})
+	totals := totalsOf(b)
 	var t Taker
 	for i := range blocks {
-		s.Add(fmt.Sprint(i), t.Take(b, [32]byte{byte(i), byte(i >> 8)}, s.Levels()))
+		s.Add(fmt.Sprint(i), t.Take(b, [32]byte{byte(i), byte(i >> 8)}, totals, s.Levels()))
 	}
 	return s
 }
 
-// What a worker does more for each block, as the stream gets longer.
+// What a worker does more for each block, by the floor of the moment: it is about
+// log2(live rows / 2·Rows). All rows above it are copied.
 func BenchmarkTake(b *testing.B) {
-	for _, c := range []struct{ n, blocks int }{{10, 0}, {10, 100}, {10, 3000}, {784, 0}} {
-		b.Run(fmt.Sprintf("n=%d/after=%d", c.n, c.blocks), func(b *testing.B) {
+	for _, c := range []struct{ n, floor int }{{10, 0}, {10, 3}, {10, 8}, {10, 12}, {784, 0}, {784, 8}} {
+		b.Run(fmt.Sprintf("n=%d/floor=%d", c.n, c.floor), func(b *testing.B) {
 			block := benchBlock(10_000, c.n)
-			levels := deep(c.n, c.blocks).Levels()
+			totals := totalsOf(block)
+			levels := &Levels{settings: Settings{Rows: 50_000}, floors: map[string]int{"": c.floor}}
 			var t Taker
 			for i := 0; b.Loop(); i++ {
-				t.Take(block, [32]byte{byte(i), byte(i >> 8)}, levels)
+				t.Take(block, [32]byte{byte(i), byte(i >> 8)}, totals, levels)
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/10_000, "ns/row")
 		})
@@ -55,10 +67,11 @@ func BenchmarkTake(b *testing.B) {
 func BenchmarkAdd(b *testing.B) {
 	s := deep(10, 3000)
 	block := benchBlock(10_000, 10)
+	totals := totalsOf(block)
 	var t Taker
 	var parts []*Part
 	for i := range 1000 {
-		parts = append(parts, t.Take(block, [32]byte{byte(i), byte(i >> 8), 1}, s.Levels()))
+		parts = append(parts, t.Take(block, [32]byte{byte(i), byte(i >> 8), 1}, totals, s.Levels()))
 	}
 	for i := 0; b.Loop(); i++ {
 		p := parts[i%len(parts)]
@@ -100,8 +113,9 @@ func BenchmarkView(b *testing.B) {
 
 func BenchmarkEncode(b *testing.B) {
 	block := benchBlock(10_000, 10)
+	totals := totalsOf(block)
 	var t Taker
-	p := t.Take(block, [32]byte{1}, deep(10, 3000).Levels())
+	p := t.Take(block, [32]byte{1}, totals, deep(10, 3000).Levels())
 	size := 0
 	for b.Loop() {
 		size = len(p.AppendBinary(nil))
@@ -112,13 +126,14 @@ func BenchmarkEncode(b *testing.B) {
 // Starting with the parts of a long stream.
 func BenchmarkRestore(b *testing.B) {
 	block := benchBlock(1000, 10)
+	totals := totalsOf(block)
 	var t Taker
 	const blocks = 20_000
 	s := New(Settings{Rows: 50_000}, func(func(string) bool) {})
 	encoded := make([][]byte, blocks)
 	size := 0
 	for i := range encoded {
-		p := t.Take(block, [32]byte{byte(i), byte(i >> 8), 2}, s.Levels())
+		p := t.Take(block, [32]byte{byte(i), byte(i >> 8), 2}, totals, s.Levels())
 		s.Add(fmt.Sprint(i), p)
 		encoded[i] = p.AppendBinary(nil)
 		size += len(encoded[i])

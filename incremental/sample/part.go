@@ -22,14 +22,38 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-func keyOf(seed uint64, digest *[sha256.Size]byte) uint64 {
-	return mix(binary.LittleEndian.Uint64(digest[:]) ^ mix(seed))
+// stream is the key of a block's random numbers.
+type stream uint64
+
+func streamOf(seed uint64, digest *[sha256.Size]byte) stream {
+	return stream(mix(binary.LittleEndian.Uint64(digest[:]) ^ mix(seed)))
 }
 
-func hashOf(key uint64, index uint32) uint64 { return mix(key + (uint64(index)+1)*golden) }
+func (z stream) at(t uint64) uint64 { return mix(uint64(z) + t*golden) }
 
-// levelOf is the number of zero bits that a hash begins with, at most 63.
-func levelOf(hash uint64) int { return bits.LeadingZeros64(hash | 1) }
+// Rows are told from another by 64 at a time.
+const group = 64
+
+// word is word l of a group of rows, 1 to 63: those of level l or above are the
+// bits of the words 1 to l and-ed.
+func (z stream) word(g uint32, l int) uint64 { return z.at(uint64(g)*group + uint64(l)) }
+
+// hash is that of a row of the level.
+func (z stream) hash(index uint32, level int) uint64 {
+	return (z.at(1<<32+uint64(index)) | 1<<63) >> level
+}
+
+// level is that of one row.
+func (z stream) level(index uint32) int {
+	l := 0
+	for l < top && z.word(index/group, l+1)>>(index%group)&1 != 0 {
+		l++
+	}
+	return l
+}
+
+// levelOf is the number of zero bits that a hash begins with.
+func levelOf(hash uint64) int { return bits.LeadingZeros64(hash) }
 
 // Fold is the fold of k that a block is in, 0 to k−1, by its content: of other
 // bits of the digest than the hashes of its rows.
@@ -40,12 +64,13 @@ func Fold(digest [sha256.Size]byte, k int) int {
 // Levels tells a Taker which rows to take. It is immutable.
 type Levels struct {
 	settings Settings
-	common   int
-	of       map[string]int // by class; a class that is new has 0
+	floors   map[string]int // of each stratum; one that is new has 0
 }
 
-// Part is what a sample keeps of a block: the number of rows at every level of
-// each class, and all rows from some level of the class on. It is immutable.
+func (l *Levels) of(label string) int { return l.floors[l.settings.stratum(label)] }
+
+// Part is what a sample keeps of a block: the number of rows of each class, and
+// all those from some level of the class on. It is immutable.
 type Part struct {
 	seed    uint64
 	digest  [sha256.Size]byte
@@ -54,8 +79,9 @@ type Part struct {
 }
 
 type class struct {
-	label  string
-	counts []uint32 // of the levels 0, 1, …; the last is not 0
+	label string
+	total int64 // rows of weight > 0
+	from  int   // the level from which the part has all of them
 }
 
 // rows are rows of one block, by ascending index. They weigh 1 where weights is
@@ -63,6 +89,7 @@ type class struct {
 type rows struct {
 	n       int
 	index   []uint32
+	hash    []uint64
 	codes   []int32
 	weights []float64
 	narrow  []float32
@@ -87,7 +114,9 @@ func (r *rows) weight(i int) float64 {
 
 // pick copies some of the rows.
 func (r *rows) pick(which []int) rows {
-	out := rows{n: r.n, index: make([]uint32, len(which)), codes: make([]int32, len(which))}
+	out := rows{
+		n: r.n, index: make([]uint32, len(which)), hash: make([]uint64, len(which)), codes: make([]int32, len(which)),
+	}
 	if r.weights != nil {
 		out.weights = make([]float64, len(which))
 	}
@@ -97,7 +126,7 @@ func (r *rows) pick(which []int) rows {
 		out.narrow = make([]float32, 0, len(which)*r.n)
 	}
 	for at, i := range which {
-		out.index[at], out.codes[at] = r.index[i], r.codes[i]
+		out.index[at], out.hash[at], out.codes[at] = r.index[i], r.hash[i], r.codes[i]
 		if r.weights != nil {
 			out.weights[at] = r.weights[i]
 		}
@@ -120,62 +149,36 @@ func (p *Part) Features() int { return p.rows.n }
 func (p *Part) Rows() int64 {
 	var m int64
 	for c := range p.classes {
-		m += p.classes[c].rows()
+		m += p.classes[c].total
 	}
 	return m
-}
-
-func (c *class) rows() int64 {
-	var m int64
-	for _, n := range c.counts {
-		m += int64(n)
-	}
-	return m
-}
-
-// from is, for each class, the lowest level from which the part has all rows.
-func (p *Part) from() []int {
-	have := make([]int, len(p.classes))
-	for _, c := range p.rows.codes {
-		have[c]++
-	}
-	from := make([]int, len(p.classes))
-	for c := range from {
-		counts := p.classes[c].counts
-		l := len(counts)
-		for l > 0 && int(counts[l-1]) <= have[c] {
-			l--
-			have[c] -= int(counts[l])
-		}
-		from[c] = l
-	}
-	return from
 }
 
 // kept is the rows of a block that are held in memory.
 type kept struct {
 	digest [sha256.Size]byte
-	key    uint64
 	labels []string
 	rows   rows
 }
 
-// keep gives the rows from the level of each class on; nil: there are none.
-func (p *Part) keep(level []int) *kept {
-	k := &kept{digest: p.digest, key: keyOf(p.seed, &p.digest), rows: p.rows}
-	k.labels = make([]string, len(p.classes))
+// kept is the rows of the part; nil: it has none.
+func (p *Part) kept() *kept {
+	if p.rows.len() == 0 {
+		return nil
+	}
+	k := &kept{digest: p.digest, rows: p.rows, labels: make([]string, len(p.classes))}
 	for c := range p.classes {
 		k.labels[c] = p.classes[c].label
 	}
-	return k.above(level)
+	return k
 }
 
 // above is those of the rows that are of the level of their class or above; k
 // itself when all are, nil when none is.
 func (k *kept) above(level []int) *kept {
 	var which []int
-	for i, index := range k.rows.index {
-		if levelOf(hashOf(k.key, index)) >= level[k.rows.codes[i]] {
+	for i, hash := range k.rows.hash {
+		if levelOf(hash) >= level[k.rows.codes[i]] {
 			which = append(which, i)
 		}
 	}
@@ -185,166 +188,238 @@ func (k *kept) above(level []int) *kept {
 	case k.rows.len():
 		return k
 	}
-	return &kept{digest: k.digest, key: k.key, labels: k.labels, rows: k.rows.pick(which)}
+	return &kept{digest: k.digest, labels: k.labels, rows: k.rows.pick(which)}
+}
+
+// equal says whether two blocks have the same rows in memory, bit for bit.
+func (k *kept) equal(l *kept) bool {
+	if k == l || k.rows.len() != l.rows.len() {
+		return k == l
+	}
+	for i := range k.rows.index {
+		if (chosen{k, i}).compare(chosen{l, i}) != 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // A Taker takes the parts of blocks. It keeps working memory from one block to
 // the next and is not safe for concurrent use.
 type Taker struct {
-	counts []uint32    // levels for each class code
-	level  []int       // of each class code
-	taken  []candidate // rows
-	order  []int       // codes with rows, in canonical order
-	code   []int32     // of each class code, the place in order
-	values []float64
+	floor []int       // of each class code, the level from which rows are taken
+	code  []int32     // of each class code, the place among the part's classes
+	rows  []int32     // those of weight > 0, in a block with others
+	taken []candidate // by ascending index
 }
 
 type candidate struct {
 	row   int32
 	index uint32 // among the rows of weight > 0
+	level int
 }
 
-// Take takes the part of a block, whose summary has the digest, with the rows
-// that are to be held.
-func (t *Taker) Take(b *incremental.Block, digest [sha256.Size]byte, l *Levels) *Part {
+// Take takes the part of a block, whose summary has the digest and the totals,
+// with the rows that are to be held.
+func (t *Taker) Take(b *incremental.Block, digest [sha256.Size]byte, totals []incremental.ClassTotal, l *Levels) *Part {
 	p := &Part{seed: l.settings.Seed, digest: digest, rows: rows{n: len(b.Columns)}}
-	t.prepare(b.Classes, l)
-	t.count(b, keyOf(p.seed, &digest))
-	t.sortClasses(b.Classes)
-	t.limit(l)
-	for _, code := range t.order {
-		counts := t.counts[code*levels : (code+1)*levels]
-		last := levels
-		for counts[last-1] == 0 {
-			last--
-		}
-		p.classes = append(p.classes, class{label: b.Classes[code], counts: slices.Clone(counts[:last])})
+	p.classes = make([]class, len(totals))
+	m := int64(0)
+	for c, total := range totals {
+		p.classes[c] = class{label: total.Label, total: total.Rows, from: l.of(total.Label)}
+		m += total.Rows
 	}
+	t.find(b.Classes, p)
+	t.rows = t.rows[:0]
+	if m < int64(b.Rows()) {
+		t.rows = slices.Grow(t.rows, int(m))
+		for i, v := range b.Weights {
+			if v > 0 {
+				t.rows = append(t.rows, int32(i))
+			}
+		}
+	}
+	t.choose(b.Codes, int(m), p)
+	t.limit(b.Codes, p, l.settings)
 	t.copyRows(b, p)
 	return p
 }
 
-func (t *Taker) prepare(classes []string, l *Levels) {
-	k := len(classes)
-	t.counts = slices.Grow(t.counts[:0], k*levels)[:k*levels]
-	clear(t.counts)
-	t.level = t.level[:0]
+// find fills floor and code.
+func (t *Taker) find(classes []string, p *Part) {
+	t.floor, t.code = t.floor[:0], t.code[:0]
 	for _, label := range classes {
-		level := l.common
-		if l.of != nil {
-			level = l.of[label]
-		}
-		t.level = append(t.level, level)
-	}
-	t.taken = t.taken[:0]
-}
-
-// count goes over the rows once.
-func (t *Taker) count(b *incremental.Block, key uint64) {
-	counts, level, index := t.counts, t.level, uint32(0)
-	for i, c := range b.Codes {
-		if b.Weights != nil && b.Weights[i] == 0 {
+		c, ok := slices.BinarySearchFunc(p.classes, label, func(c class, label string) int {
+			return incremental.CompareLabels(c.label, label)
+		})
+		if !ok { // it has no rows
+			t.floor, t.code = append(t.floor, 0), append(t.code, -1)
 			continue
 		}
-		key += golden
-		l := levelOf(mix(key))
-		counts[int(c)*levels+l]++
-		if l >= level[c] {
-			t.taken = append(t.taken, candidate{row: int32(i), index: index})
-		}
-		index++
+		t.floor, t.code = append(t.floor, p.classes[c].from), append(t.code, int32(c))
 	}
 }
 
-func (t *Taker) sortClasses(classes []string) {
-	t.order = t.order[:0]
-	for code := range classes {
-		if slices.ContainsFunc(t.counts[code*levels:(code+1)*levels], func(n uint32) bool { return n > 0 }) {
-			t.order = append(t.order, code)
-		}
+// choose takes the rows, of m, that are of the floor of their class or above.
+// It draws words of each group until no row of it is left, which is 8 or 9
+// words whatever the floor is, and looks at no other row.
+func (t *Taker) choose(codes []int32, m int, p *Part) {
+	t.taken = t.taken[:0]
+	low, high := top, 0
+	for _, c := range p.classes {
+		low, high = min(low, c.from), max(high, c.from)
 	}
-	slices.SortFunc(t.order, func(c, d int) int { return incremental.CompareLabels(classes[c], classes[d]) })
-	t.code = slices.Grow(t.code[:0], len(classes))[:len(classes)]
-	for at, code := range t.order {
-		t.code[code] = int32(at)
+	z := streamOf(p.seed, &p.digest)
+	for first := 0; first < m; first += group {
+		left := ^uint64(0)
+		if m-first < group {
+			left = 1<<(m-first) - 1
+		}
+		g := uint32(first / group)
+		l := 0
+		for ; l+4 <= low && left != 0; l += 4 { // four at a time do not wait for each other
+			left &= z.word(g, l+1) & z.word(g, l+2) & z.word(g, l+3) & z.word(g, l+4)
+		}
+		if left == 0 {
+			continue
+		}
+		for ; l < low; l++ {
+			left &= z.word(g, l+1)
+		}
+		taken := len(t.taken)
+		var level [group]uint8
+		chosen := left
+		for ; left != 0; l++ { // left is the rows of level l or above
+			next := uint64(0)
+			if l < top {
+				next = left & z.word(g, l+1)
+			}
+			for these := left &^ next; these != 0; these &= these - 1 {
+				bit := bits.TrailingZeros64(these)
+				level[bit] = uint8(l)
+			}
+			left = next
+		}
+		for ; chosen != 0; chosen &= chosen - 1 {
+			bit := bits.TrailingZeros64(chosen)
+			c := candidate{row: int32(first + bit), index: uint32(first + bit), level: int(level[bit])}
+			if len(t.rows) > 0 {
+				c.row = t.rows[c.index]
+			}
+			t.taken = append(t.taken, c)
+		}
+		if low < high {
+			t.taken = t.taken[:taken+t.sift(codes, t.taken[taken:])]
+		}
 	}
 }
 
-// limit raises the levels where a sample would do so for this block alone: that
+// sift keeps the candidates that are of the floor of their class or above.
+func (t *Taker) sift(codes []int32, taken []candidate) (n int) {
+	for _, c := range taken {
+		if c.level >= t.floor[codes[c.row]] {
+			taken[n] = c
+			n++
+		}
+	}
+	return n
+}
+
+// limit raises the floors where a sample would do so for this block alone: that
 // of more blocks has no lower ones then.
-func (t *Taker) limit(l *Levels) {
-	if len(t.taken) <= most*l.settings.Rows {
+func (t *Taker) limit(codes []int32, p *Part, s Settings) {
+	if len(t.taken) <= most*s.Rows {
 		return
 	}
-	var counts [levels]int64
-	for _, code := range t.order {
-		if l.settings.Balanced {
-			clear(counts[:])
+	strata, quota := 1, int64(s.Rows)
+	if s.Balanced {
+		strata, quota = len(p.classes), int64(max(1, s.Rows/len(p.classes)))
+	}
+	counts := make([][levels]int64, strata)
+	for _, c := range t.taken {
+		at := int32(0)
+		if s.Balanced {
+			at = t.code[codes[c.row]]
 		}
-		for level, n := range t.counts[code*levels : (code+1)*levels] {
-			counts[level] += int64(n)
-		}
-		if l.settings.Balanced {
-			quota := max(1, l.settings.Rows/len(t.order))
-			t.level[code] = max(t.level[code], least(counts[:], enough*int64(quota)))
+		counts[at][c.level]++
+	}
+	for c := range p.classes {
+		p.classes[c].from = max(p.classes[c].from, highest(&counts[min(c, strata-1)], quota))
+	}
+	for code, c := range t.code {
+		if c >= 0 {
+			t.floor[code] = max(t.floor[code], p.classes[c].from)
 		}
 	}
-	if l.settings.Balanced {
-		return
-	}
-	alone := least(counts[:], enough*int64(l.settings.Rows))
-	for code := range t.level {
-		t.level[code] = max(t.level[code], alone)
-	}
+	t.taken = t.taken[:t.sift(codes, t.taken)]
 }
 
-// copyRows copies the rows that were taken and are not below the levels now.
+// copyRows copies the rows that were taken.
 func (t *Taker) copyRows(b *incremental.Block, p *Part) {
-	key := keyOf(p.seed, &p.digest)
-	t.taken = slices.DeleteFunc(t.taken, func(c candidate) bool {
-		return levelOf(hashOf(key, c.index)) < t.level[b.Codes[c.row]]
-	})
-	m, n := len(t.taken), p.rows.n
+	m, r := len(t.taken), &p.rows
 	if m == 0 {
 		return
 	}
-	p.rows.index, p.rows.codes = make([]uint32, m), make([]int32, m)
+	z := streamOf(p.seed, &p.digest)
+	r.index, r.hash, r.codes = make([]uint32, m), make([]uint64, m), make([]int32, m)
 	for i, c := range t.taken {
-		p.rows.index[i], p.rows.codes[i] = c.index, t.code[b.Codes[c.row]]
+		r.index[i], r.hash[i], r.codes[i] = c.index, z.hash(c.index, c.level), t.code[b.Codes[c.row]]
 	}
 	if b.Weights != nil {
-		p.rows.weights = make([]float64, m)
+		r.weights = make([]float64, m)
 		ones := true
 		for i, c := range t.taken {
-			p.rows.weights[i] = b.Weights[c.row]
-			ones = ones && p.rows.weights[i] == 1
+			r.weights[i] = b.Weights[c.row]
+			ones = ones && r.weights[i] == 1
 		}
 		if ones {
-			p.rows.weights = nil
+			r.weights = nil
 		}
 	}
-	t.values = slices.Grow(t.values[:0], m*n)[:m*n]
-	exact := true
-	for j, column := range b.Columns {
-		if values, ok := gram.Values[float32](column); ok {
-			for i, c := range t.taken {
-				t.values[i*n+j] = float64(values[c.row])
-			}
+	if t.narrow(b) {
+		r.narrow = make([]float32, m*r.n)
+		transpose(r.narrow, b, t.taken)
+	} else {
+		r.wide = make([]float64, m*r.n)
+		transpose(r.wide, b, t.taken)
+	}
+}
+
+// narrow says whether all numbers of the rows taken are float32.
+func (t *Taker) narrow(b *incremental.Block) bool {
+	for _, column := range b.Columns {
+		switch column.Kind() {
+		case gram.Float32, gram.Int8, gram.Int16, gram.Uint8, gram.Uint16:
 			continue
 		}
-		for i, c := range t.taken {
-			x := column.At(int(c.row))
-			t.values[i*n+j] = x
-			exact = exact && isFloat32(x)
+		for _, c := range t.taken {
+			if !isFloat32(column.At(int(c.row))) {
+				return false
+			}
 		}
 	}
-	if !exact {
-		p.rows.wide = slices.Clone(t.values)
-		return
-	}
-	p.rows.narrow = make([]float32, m*n)
-	for i, x := range t.values {
-		p.rows.narrow[i] = float32(x)
+	return true
+}
+
+// transpose copies rows of columns to dst, row by row; few rows at a time, so
+// that they stay in the cache until they are complete.
+func transpose[T float32 | float64](dst []T, b *incremental.Block, taken []candidate) {
+	const atOnce = 16
+	n := len(b.Columns)
+	for len(taken) > 0 {
+		m := min(atOnce, len(taken))
+		for j, column := range b.Columns {
+			if values, ok := gram.Values[float32](column); ok {
+				for i, c := range taken[:m] {
+					dst[i*n+j] = T(values[c.row])
+				}
+				continue
+			}
+			for i, c := range taken[:m] {
+				dst[i*n+j] = T(column.At(int(c.row)))
+			}
+		}
+		dst, taken = dst[m*n:], taken[m:]
 	}
 }
 
@@ -360,8 +435,8 @@ const (
 //
 //	seed (8), digest (32), flags (1): 1 rows have weights, 2 numbers are float64
 //	n, k (uvarint)
-//	for each class in canonical order: label (uvarint length, bytes), levels
-//	  (uvarint), and the rows of each level (uvarint)
+//	for each class in canonical order: label (uvarint length, bytes), rows of
+//	  weight > 0 (uvarint), the level from which all are kept (1)
 //	rows kept, m (uvarint); for each: its index, less that of the row before it
 //	  and 1 (uvarint), its class (uvarint)
 //	m weights (float64), if there are; m·n numbers, row by row (float32 or float64)
@@ -382,10 +457,8 @@ func (p *Part) AppendBinary(b []byte) []byte {
 	for _, c := range p.classes {
 		b = binary.AppendUvarint(b, uint64(len(c.label)))
 		b = append(b, c.label...)
-		b = binary.AppendUvarint(b, uint64(len(c.counts)))
-		for _, n := range c.counts {
-			b = binary.AppendUvarint(b, uint64(n))
-		}
+		b = binary.AppendUvarint(b, uint64(c.total))
+		b = append(b, byte(c.from))
 	}
 	b = binary.AppendUvarint(b, uint64(r.len()))
 	next := uint32(0)
@@ -409,8 +482,8 @@ func (p *Part) AppendBinary(b []byte) []byte {
 // ErrEncoding is returned for bytes that are not the encoding of a part.
 var ErrEncoding = errors.New("sample: not a valid encoding")
 
-// DecodePart reads what AppendBinary wrote. It refuses everything that no Taker
-// could have made, so that a decoded part is safe to add.
+// DecodePart reads what AppendBinary wrote. What it accepts is safe to add, and
+// comes back as the same bytes.
 func DecodePart(b []byte) (*Part, error) {
 	d := decoder{rest: b}
 	p := &Part{seed: binary.LittleEndian.Uint64(d.take(8)), digest: [sha256.Size]byte(d.take(sha256.Size))}
@@ -419,7 +492,7 @@ func DecodePart(b []byte) (*Part, error) {
 	n := d.uvarint()
 	d.bad = d.bad || n > math.MaxInt32
 	p.rows.n = int(n)
-	for range d.count(4) {
+	for range d.count(3) {
 		p.classes = append(p.classes, d.class())
 		if k := len(p.classes); k > 1 && incremental.CompareLabels(p.classes[k-2].label, p.classes[k-1].label) >= 0 {
 			d.bad = true
@@ -435,18 +508,9 @@ func DecodePart(b []byte) (*Part, error) {
 func (d *decoder) class() class {
 	c := class{label: string(d.take(d.count(1)))}
 	d.bad = d.bad || incremental.CheckLabel(c.label) != nil
-	k := d.count(1)
-	if k > levels {
-		d.bad = true
-		return c
-	}
-	c.counts = make([]uint32, k)
-	for l := range c.counts {
-		n := d.uvarint()
-		d.bad = d.bad || n > math.MaxInt32
-		c.counts[l] = uint32(n)
-	}
-	d.bad = d.bad || k == 0 || c.counts[k-1] == 0
+	total, from := d.uvarint(), d.take(1)[0]
+	d.bad = d.bad || total == 0 || total > math.MaxInt32 || from > top
+	c.total, c.from = int64(total), int(from)
 	return c
 }
 
@@ -458,7 +522,8 @@ func (d *decoder) rows(p *Part, flags byte) {
 		return
 	}
 	r := &p.rows
-	r.index, r.codes = make([]uint32, m), make([]int32, m)
+	r.index, r.hash, r.codes = make([]uint32, m), make([]uint64, m), make([]int32, m)
+	z := streamOf(p.seed, &p.digest)
 	next := uint64(0)
 	for i := range m {
 		gap, code := d.uvarint(), d.uvarint()
@@ -466,7 +531,10 @@ func (d *decoder) rows(p *Part, flags byte) {
 			d.bad = true
 			return
 		}
-		r.index[i], r.codes[i] = uint32(next+gap), int32(code)
+		index := uint32(next + gap)
+		level := z.level(index)
+		d.bad = d.bad || level < p.classes[code].from
+		r.index[i], r.hash[i], r.codes[i] = index, z.hash(index, level), int32(code)
 		next += gap + 1
 	}
 	if flags&hasWeights != 0 {
@@ -500,22 +568,15 @@ func (d *decoder) rows(p *Part, flags byte) {
 	}
 }
 
-// whole says whether the rows of each class are all those from some level on.
+// whole says whether the part can have all rows from the levels that it says.
 func (p *Part) whole() bool {
-	have := make([][levels]uint32, len(p.classes))
-	key := keyOf(p.seed, &p.digest)
-	for i, index := range p.rows.index {
-		have[p.rows.codes[i]][levelOf(hashOf(key, index))]++
+	have := make([]int64, len(p.classes))
+	for _, c := range p.rows.codes {
+		have[c]++
 	}
-	for c, from := range p.from() {
-		for l, n := range have[c] {
-			var want uint32
-			if counts := p.classes[c].counts; l >= from && l < len(counts) {
-				want = counts[l]
-			}
-			if n != want {
-				return false
-			}
+	for c, n := range have {
+		if class := &p.classes[c]; n > class.total || n < class.total && class.from == 0 {
+			return false
 		}
 	}
 	return p.Rows() <= math.MaxInt32

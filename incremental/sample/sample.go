@@ -4,58 +4,66 @@
 // # The law
 //
 // Every row has a hash of 64 bits, of the seed, its block's content digest
-// (incremental.Summary.Digest) and its index among the block's rows of weight
-// greater than 0:
+// (incremental.Summary.Digest) and its index i among the block's rows of weight
+// greater than 0. Of the random numbers
 //
-//	key = mix(digest[0:8] ^ mix(seed))     hash = mix(key + (index+1)·φ)
+//	z(t) = mix(mix(digest[0:8] ^ mix(seed)) + t·φ)
 //
-// which is SplitMix64 (Steele, Lea and Flood 2014) with its stream named by the
-// content. The sample is the live rows of least hash, Settings.Rows of them; of
-// each class as many, Rows/k of the k live classes, when Balanced. That is a
-// uniform sample without replacement (a bottom-k sketch; Cohen and Kaplan 2007),
-// and a function of the live set alone: not of topics, partitions, arrival or
-// what came and went. A fixed threshold that is halved when too many rows are
-// below it would be such a function too, but its size jumps between half and
-// all of what is asked for, and the classes of a balanced sample with it.
+// of its block, which are SplitMix64 (Steele, Lea and Flood 2014) with its stream
+// named by the content, a row has bit i mod 64 of 63 words, w(l) =
+// z(64·⌊i/64⌋ + l). Its level is how many of them are 1 before one is 0; the hash
+// begins with as many zeros, then a one, then bits of z(2^32 + i). So the 64 rows
+// of a group that are of level l or above are the bits of w(1) & … & w(l), and
+// rows that are of no such level are not looked at.
 //
-// A hash has the level l when it begins with l zero bits. Of each block a Part
-// is kept: how many rows each of its classes has at each level, and all the rows
-// from some level on, with exact numbers. The counts of all live parts tell,
-// whatever has been retired, down to which level the sample reaches, and so
-// whether the parts have every row of it.
+// The sample is the live rows of least hash, Settings.Rows of them; of each class
+// as many, Rows/k of the k live classes, when Balanced. That is a uniform sample
+// without replacement (a bottom-k sketch; Cohen and Kaplan 2007), and a function
+// of the live set alone: not of topics, partitions, arrival or what came and
+// went. A fixed threshold that is halved when too many rows are below it would be
+// such a function too, but its size jumps between half and all of what is asked
+// for, and the classes of a balanced sample with it.
+//
+// Of each block a Part is kept: how many rows each of its classes has, and all
+// rows of some level or above, with exact numbers. When each of the live parts
+// has all its rows from a common level on, the floor, and these are as many as
+// are wanted or the floor is 0, then they have every row of the sample.
 //
 // Rows of equal blocks have equal hashes: two copies of a block are in the
-// sample together, each row as often as it is live. Where a hash is so frequent
-// that no level has between Rows and 3·Rows rows above it, the sample stops at
-// the level above, and is smaller than Rows. Blocks of one row each with few
-// different values are therefore a poor thing to sample; gathered into larger
-// blocks their rows have hashes of their own.
+// sample together, each row as often as it is live. Blocks of one row each with
+// few different values are therefore a poor thing to sample; gathered into
+// larger blocks their rows have hashes of their own.
 //
 // # Growing again
 //
-// A Sample holds the rows from a level on that rises when there are too many,
-// and that workers read when they take the part of a new block (Levels). So
-// that it need not be lowered for each block that is retired, it holds up to
-// 4·Rows rows and at least 1.5·Rows when the level changes: only when the live
-// rows have shrunk by a third or more does the sample need rows that are not
-// held. Then the parts of all live blocks are offered again (Unsure, Offer), and
-// those that do not have the rows either are Wanted: their blocks have to be
-// read from the log again. Until then a View is not Complete: it is a uniform
-// sample of the rows of the blocks that have a part, and smaller. The level held
-// depends on history; a complete View does not.
+// The floor rises when there are too many rows, and workers read it when they
+// take the part of a new block (Levels). So that it need not be lowered for each
+// block that is retired, a Sample holds up to 4·Rows rows, and at least 1.5·Rows
+// when the floor has risen: only when the live rows have shrunk by a third or
+// more does the sample need rows that are not held. Then a floor that leaves
+// enough is estimated from the totals of the parts, those of all live blocks are
+// offered again (Unsure, Offer), and the ones that do not have the rows either
+// are Wanted: their blocks have to be read from the log again. Should the rows
+// be too few even so, that repeats. Until then a View is not Complete: it is a
+// uniform sample of the rows of the blocks that have a part, and smaller. The
+// floor depends on history; a complete View does not.
 //
 // # Exactness and memory
 //
 // The numbers of a row are kept as float32 where that loses nothing for any row
 // of its block's part, and as float64 elsewhere; a column of a View is float32
 // when all its numbers are. A Sample of n features takes up to 4·Rows rows of
-// 4n bytes (8n), 200 bytes per block that has a row in it, and nothing for other
-// blocks: their parts are in the snapshot.
+// 4n + 16 bytes (8n + 16), which equal blocks share, 250 bytes per block that has
+// a row in it, and nothing for other blocks: their parts are in the snapshot.
+// Classes with a quota of a few rows may have some rows more.
 //
 // # Cost
 //
-// Taking the part of a block of m rows: O(m), about 5 ns per row, and O(n) per
-// row kept. Add, Remove and Offer: O(k), and amortised O(1) per row held.
+// Taking the part of a block of m rows: m/64 groups of 8 or 9 random numbers,
+// 0.2 ns per row, and O(n) per row kept; where the floors of classes differ also
+// O(1) per row of the lowest floor or above, and where there are rows of weight 0
+// a pass over the weights. Add, Remove and Offer: O(k), and amortised O(1) per
+// row held.
 // Restore: O(n) per row of a part, and some microseconds per block. Snapshot:
 // O(blocks with rows in the sample). View: O(R·(log R + n)) for R rows held, in
 // the caller's goroutine.
@@ -68,13 +76,17 @@
 //
 // # Errors and panics
 //
-// DecodePart refuses what no Taker has made, with ErrEncoding. Removing a block
+// DecodePart refuses with ErrEncoding what is no part: rows below the level that
+// it says, more than there are, or fewer where it is 0, and what no Taker writes.
+// It cannot miss rows above a level: that needs the block. Removing a block
 // that is not there is a bug of the caller and panics.
 package sample
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
 	"sync/atomic"
 )
@@ -86,62 +98,66 @@ type Settings struct {
 	Balanced bool // as many rows of each class
 }
 
-// Rows held, in terms of the rows wanted: when more than most are held the
-// level rises until at most enough are. Between 1 and enough lies what may be
-// retired before rows are missing; between enough and most what comes before
-// the rows held are gone through again.
-const (
-	enough = 3
-	most   = 4
-)
+// stratum names that of a class.
+func (s *Settings) stratum(label string) string {
+	if s.Balanced {
+		return label
+	}
+	return ""
+}
 
 const (
-	levels = 64
-	none   = levels // the level that no row has
+	top    = 63 // the highest level
+	levels = top + 1
 )
+
+// When more than most times the rows wanted are held, floors rise.
+const most = 4
+
+// enough rows of a stratum are those that a floor leaves when it rises: what is
+// more than the quota may be retired before rows are missing.
+func enough(quota int64) int64 { return (3*quota + 1) / 2 }
+
+// highest is the highest level from which there are enough rows.
+func highest(counts *[levels]int64, quota int64) int {
+	var sum int64
+	for l := top; l > 0; l-- {
+		if sum += counts[l]; sum >= enough(quota) {
+			return l
+		}
+	}
+	return 0
+}
+
+// lower is the highest level below a floor from which 2q+8 of so many rows are
+// expected, for a quota q; it is fewer than q less than once in ten thousand times,
+// whatever q is.
+func lower(floor int, rows, quota int64) int {
+	l := 0
+	for l < floor-1 && rows>>(l+1) >= 2*quota+8 {
+		l++
+	}
+	return l
+}
 
 // A stratum is the live rows that share a quota: those of a class when the
 // sample is balanced, and all of them otherwise.
 type stratum struct {
-	counts [levels]int64 // rows of each level, of blocks with a part
-	rows   int64         // their sum
-	keep   int           // rows of this level and above are held
-	above  int64         // how many those are
-	sure   int           // from this level on the rows of all partial blocks are held
+	rows   int64         // of blocks with a part
+	counts [levels]int64 // the rows held, by level; copies count
+	floor  int           // rows of this level and above are to be held
+	sure   int           // and from this level on, floor or above, all are
 }
 
-// least is the lowest level from which there are at most so many rows.
-func least(counts []int64, rows int64) int {
-	var sum int64
-	for l := len(counts) - 1; l >= 0; l-- {
-		if sum += counts[l]; sum > rows {
-			return l + 1
-		}
+func (t *stratum) above(level int) (rows int64) {
+	for _, n := range t.counts[level:] {
+		rows += n
 	}
-	return 0
+	return rows
 }
 
-// need is the level down to which the sample reaches.
-func (s *stratum) need(quota int64) int {
-	var sum int64
-	for l := levels - 1; l >= 0; l-- {
-		if sum += s.counts[l]; sum < quota {
-			continue
-		}
-		if sum > enough*quota {
-			return l + 1
-		}
-		return l
-	}
-	return 0
-}
-
-func (s *stratum) setKeep(level int) {
-	s.keep, s.above = level, 0
-	for _, c := range s.counts[level:] {
-		s.above += c
-	}
-}
+// has says whether there are so many rows from the sure level on, or all.
+func (t *stratum) has(rows int64) bool { return t.sure == 0 || t.above(t.sure) >= rows }
 
 // lack says what is missing of a live block.
 type lack uint8
@@ -149,7 +165,7 @@ type lack uint8
 const (
 	unsure lack = iota // nobody has looked whether its part has the rows
 	wanted             // its part does not have the rows
-	absent             // it has no part, so that not even its counts are known
+	absent             // it has no part, so that not even its totals are known
 )
 
 // Sample is the rows of the live blocks that a View chooses from.
@@ -157,12 +173,15 @@ type Sample struct {
 	settings Settings
 	live     iter.Seq[string]
 	strata   map[string]*stratum // by class, or one by ""
-	held     int64               // Σ above
 	kept     map[string]*kept    // by block, for those that have any
+	copies   map[*kept]int       // of how many blocks these are the rows
+	byDigest map[[sha256.Size]byte][]*kept
+	held     int // rows in memory: copies share theirs
 	lacking  map[string]lack
 	absent   int      // how many of those are absent
 	queue    []string // of those that were unsure
-	settled  bool
+	settled  bool     // nothing has changed since settle
+	moved    bool     // floors have changed since publish
 	levels   atomic.Pointer[Levels]
 }
 
@@ -172,10 +191,8 @@ func New(s Settings, live iter.Seq[string]) *Sample {
 	if s.Rows < 1 {
 		panic(fmt.Sprintf("sample: %d rows", s.Rows))
 	}
-	out := &Sample{
-		settings: s, live: live,
-		strata: map[string]*stratum{}, kept: map[string]*kept{}, lacking: map[string]lack{}, settled: true,
-	}
+	out := &Sample{settings: s, live: live, strata: map[string]*stratum{}, lacking: map[string]lack{}}
+	out.drop()
 	out.publish()
 	return out
 }
@@ -184,16 +201,12 @@ func New(s Settings, live iter.Seq[string]) *Sample {
 func (s *Sample) Levels() *Levels { return s.levels.Load() }
 
 func (s *Sample) publish() {
-	l := &Levels{settings: s.settings}
-	if s.settings.Balanced {
-		l.of = make(map[string]int, len(s.strata))
-		for label, t := range s.strata {
-			l.of[label] = t.keep
-		}
-	} else if t := s.strata[""]; t != nil {
-		l.common = t.keep
+	l := &Levels{settings: s.settings, floors: make(map[string]int, len(s.strata))}
+	for name, t := range s.strata {
+		l.floors[name] = t.floor
 	}
 	s.levels.Store(l)
+	s.moved = false
 }
 
 // quota is the rows wanted of each stratum.
@@ -201,38 +214,32 @@ func (s *Sample) quota() int64 {
 	return int64(max(1, s.settings.Rows/max(1, len(s.strata))))
 }
 
-func (s *Sample) name(label string) string {
-	if s.settings.Balanced {
-		return label
+func (s *Sample) stratum(label string) *stratum { return s.strata[s.settings.stratum(label)] }
+
+func (s *Sample) floors(labels []string) []int {
+	out := make([]int, len(labels))
+	for c, label := range labels {
+		out[c] = s.stratum(label).floor
 	}
-	return ""
+	return out
 }
 
-// count adds the counts of a part, or takes them out.
+// count adds the totals of a part, or takes them out.
 func (s *Sample) count(p *Part, sign int64) {
 	for _, c := range p.classes {
-		name := s.name(c.label)
+		name := s.settings.stratum(c.label)
 		t := s.strata[name]
 		if t == nil {
 			t = &stratum{}
 			s.strata[name] = t
-			s.settled = false // the quotas have changed
 		}
-		for l, n := range c.counts {
-			n := sign * int64(n)
-			t.counts[l] += n
-			t.rows += n
-			if l >= t.keep {
-				t.above += n
-				s.held += n
-			}
-			if t.counts[l] < 0 {
-				panic("sample: a part was removed that was not in the sample")
-			}
-		}
-		if t.rows == 0 {
+		t.rows += sign * c.total
+		switch {
+		case t.rows < 0:
+			panic("sample: a part was removed that was not in the sample")
+		case t.rows == 0:
 			delete(s.strata, name)
-			s.settled = false
+			s.moved = true
 		}
 	}
 }
@@ -243,18 +250,19 @@ func (s *Sample) usable(p *Part) bool { return p != nil && p.seed == s.settings.
 // Add takes in a block that has become live. Nil, or a part of another seed:
 // there is none, and the block is wanted from the log.
 func (s *Sample) Add(id string, p *Part) {
+	s.settled = false
 	if !s.usable(p) {
 		s.lack(id, absent)
 		return
 	}
 	s.count(p, 1)
-	s.rise()
 	s.hold(id, p)
 }
 
 // Remove takes out a block that is live no more, with the part that Add or the
 // last Offer has had.
 func (s *Sample) Remove(id string, p *Part) {
+	s.settled = false
 	was, ok := s.lacking[id]
 	s.found(id)
 	if ok && was == absent {
@@ -263,9 +271,8 @@ func (s *Sample) Remove(id string, p *Part) {
 	if !s.usable(p) {
 		panic(fmt.Sprintf("sample: block %s is removed without its part", id))
 	}
-	delete(s.kept, id)
+	s.release(id)
 	s.count(p, -1)
-	s.settled = false
 }
 
 // lack notes that a block lacks rows.
@@ -287,35 +294,37 @@ func (s *Sample) found(id string) {
 	}
 }
 
-// hold takes over the rows of a part from the levels that are held.
+// hold takes over the rows of a part from the floors on. Where the part does
+// not reach down to a floor, that rises if it leaves enough rows, and otherwise
+// the block is wanted.
 func (s *Sample) hold(id string, p *Part) {
-	level := make([]int, len(p.classes))
-	for c, from := range p.from() {
-		t := s.strata[s.name(p.classes[c].label)]
-		level[c] = t.keep
-		if from > t.keep {
-			t.sure = max(t.sure, from)
+	if k := p.kept(); k != nil {
+		if k = k.above(s.floors(k.labels)); k != nil {
+			s.keep(id, k)
+		}
+	}
+	quota := s.quota()
+	risen := false
+	rise := func(t *stratum, level int) {
+		if level > t.floor {
+			s.rise(t, level)
+			risen = true
+		}
+	}
+	for _, c := range p.classes {
+		if t := s.stratum(c.label); c.from > t.floor && t.above(c.from) >= enough(quota) {
+			rise(t, c.from)
+		}
+	}
+	for _, c := range p.classes {
+		if t := s.stratum(c.label); c.from > t.floor {
+			t.sure = max(t.sure, c.from)
 			s.lack(id, wanted)
 		}
 	}
-	if k := p.keep(level); k != nil {
-		s.kept[id] = k
-	}
-}
-
-// rise lets go of rows when there are too many.
-func (s *Sample) rise() {
-	if s.held <= most*int64(s.settings.Rows) {
-		return
-	}
-	limit := enough * s.quota()
-	risen := false
-	for _, t := range s.strata {
-		if l := least(t.counts[:], limit); l > t.keep {
-			s.held -= t.above
-			t.setKeep(l)
-			s.held += t.above
-			risen = true
+	if s.held > most*s.settings.Rows {
+		for _, t := range s.strata {
+			rise(t, highest(&t.counts, quota))
 		}
 	}
 	if risen {
@@ -324,46 +333,131 @@ func (s *Sample) rise() {
 	}
 }
 
-// trim lets go of the rows below the levels that are held.
+// keep holds rows for a block; in common with blocks that have the same.
+func (s *Sample) keep(id string, k *kept) {
+	same := s.byDigest[k.digest]
+	if i := slices.IndexFunc(same, k.equal); i >= 0 {
+		k = same[i]
+	} else {
+		s.byDigest[k.digest] = append(same, k)
+		s.held += k.rows.len()
+	}
+	s.kept[id] = k
+	s.copies[k]++
+	s.tally(k, 1)
+}
+
+// release lets go of the rows of a block, if any are held.
+func (s *Sample) release(id string) {
+	k, ok := s.kept[id]
+	if !ok {
+		return
+	}
+	delete(s.kept, id)
+	s.tally(k, -1)
+	if s.copies[k]--; s.copies[k] > 0 {
+		return
+	}
+	delete(s.copies, k)
+	s.held -= k.rows.len()
+	same := s.byDigest[k.digest]
+	if len(same) == 1 {
+		delete(s.byDigest, k.digest)
+		return
+	}
+	i := slices.Index(same, k)
+	s.byDigest[k.digest] = slices.Delete(same, i, i+1)
+}
+
+func (s *Sample) tally(k *kept, sign int64) {
+	for i, hash := range k.rows.hash {
+		s.stratum(k.labels[k.rows.codes[i]]).counts[levelOf(hash)] += sign
+	}
+}
+
+// drop lets go of all rows.
+func (s *Sample) drop() {
+	s.kept, s.copies, s.byDigest, s.held = map[string]*kept{}, map[*kept]int{}, map[[sha256.Size]byte][]*kept{}, 0
+	for _, t := range s.strata {
+		t.counts = [levels]int64{}
+	}
+}
+
+// rise raises a floor. The rows below it have to be trimmed.
+func (s *Sample) rise(t *stratum, level int) {
+	t.floor, t.sure = level, max(t.sure, level)
+	s.moved = true
+}
+
+// trim lets go of the rows below the floors.
 func (s *Sample) trim() {
-	var level []int
-	for id, k := range s.kept {
-		level = level[:0]
-		for _, label := range k.labels {
-			level = append(level, s.strata[s.name(label)].keep)
+	was := s.kept
+	s.drop()
+	trimmed := map[*kept]*kept{}
+	for id, k := range was {
+		less, ok := trimmed[k]
+		if !ok {
+			less = k.above(s.floors(k.labels))
+			trimmed[k] = less
 		}
-		if k = k.above(level); k == nil {
-			delete(s.kept, id)
-		} else {
-			s.kept[id] = k
+		if less != nil {
+			s.keep(id, less)
 		}
 	}
 }
 
-// settle finds out whether blocks that have gone have left a sample whose rows
-// are not all held, and begins to look for them if so.
+// partial is how many blocks have a part that may lack rows.
+func (s *Sample) partial() int { return len(s.lacking) - s.absent }
+
+// reach raises the floors to the levels from which all blocks are sure to have
+// their rows, where so many rows are left. Where it is all of them, no block
+// lacks rows any more.
+func (s *Sample) reach(rows int64) {
+	if s.partial() == 0 {
+		return
+	}
+	risen, all := false, true
+	for _, t := range s.strata {
+		if t.sure > t.floor && t.above(t.sure) >= rows {
+			s.rise(t, t.sure)
+			risen = true
+		}
+		all = all && t.sure == t.floor
+	}
+	if risen {
+		s.trim()
+	}
+	if all {
+		maps.DeleteFunc(s.lacking, func(_ string, l lack) bool { return l != absent })
+		s.queue = nil
+	}
+}
+
+// settle lowers floors above which there are too few rows, when no more of them
+// can be found, and begins to look for those below.
 func (s *Sample) settle() {
 	if s.settled {
 		return
 	}
 	s.settled = true
-	s.certain()
 	quota := s.quota()
-	lowered := false
-	for _, t := range s.strata {
-		if t.need(quota) >= t.keep {
-			continue
+	s.reach(enough(quota))
+	if s.partial() == 0 {
+		lowered := false
+		for _, t := range s.strata {
+			if t.sure = t.floor; !t.has(quota) {
+				t.floor = lower(t.sure, t.rows, quota)
+				lowered = true
+			}
 		}
-		t.sure = max(t.sure, t.keep)
-		s.held -= t.above
-		t.setKeep(least(t.counts[:], enough*quota))
-		s.held += t.above
-		lowered = true
+		if lowered {
+			s.moved = true
+			s.doubt()
+		}
 	}
-	if lowered {
-		s.doubt()
+	if s.moved {
+		s.publish()
 	}
-	s.publish()
 }
 
 // doubt makes every block with a part unsure.
@@ -375,16 +469,6 @@ func (s *Sample) doubt() {
 		}
 		s.lacking[id] = unsure
 		s.queue = append(s.queue, id)
-	}
-}
-
-// certain forgets what the last partial block was sure to have.
-func (s *Sample) certain() {
-	if len(s.lacking) > s.absent {
-		return
-	}
-	for _, t := range s.strata {
-		t.sure = 0
 	}
 }
 
@@ -417,62 +501,43 @@ func (s *Sample) Offer(id string, p *Part) {
 		}
 		return
 	}
+	s.settled = false
 	s.found(id)
 	if was == absent {
 		s.count(p, 1)
 	}
-	delete(s.kept, id)
-	s.rise()
+	s.release(id)
 	s.hold(id, p)
-	s.certain()
 }
 
 // Restore fills an empty sample with the parts of live blocks; a live block
 // that is not among them has none. The error is that of the parts.
 func (s *Sample) Restore(parts func(yield func(id string, p *Part)) error) error {
 	with := map[string]struct{}{}
-	from := map[string]int{} // the highest level from which a part has all rows of a stratum
 	err := parts(func(id string, p *Part) {
-		if !s.usable(p) {
-			return
+		if s.usable(p) {
+			with[id] = struct{}{}
+			s.Add(id, p)
 		}
-		with[id] = struct{}{}
-		s.count(p, 1)
-		for c, level := range p.from() {
-			name := s.name(p.classes[c].label)
-			from[name] = max(from[name], level)
-		}
-		s.rise()
-		s.hold(id, p)
 	})
 	if err != nil {
 		return err
 	}
-	clear(s.lacking) // hold knew the level of the moment only
-	quota := s.quota()
-	partial := false
-	for name, t := range s.strata {
-		t.sure = 0
-		level := max(t.keep, least(t.counts[:], enough*quota))
-		if need := t.need(quota); from[name] <= need {
-			level = max(level, from[name])
-		} else {
-			t.sure = from[name]
-			partial = true
-		}
-		s.held -= t.above
-		t.setKeep(level)
-		s.held += t.above
-	}
-	s.trim()
 	for id := range s.live {
 		if _, ok := with[id]; !ok {
 			s.lack(id, absent)
 		}
 	}
-	if partial {
-		s.doubt()
+	// Parts reach down to the floors of their time: those of other settings, or
+	// of far fewer blocks, not to the levels that are needed now.
+	quota := s.quota()
+	s.reach(quota)
+	for _, t := range s.strata {
+		if t.sure > t.floor {
+			s.rise(t, max(t.floor, lower(t.sure, t.rows, quota)))
+		}
 	}
+	s.trim()
 	s.settled = false
 	s.settle()
 	return nil
@@ -487,7 +552,7 @@ func (s *Sample) Lacking() int {
 	}
 	quota := s.quota()
 	for _, t := range s.strata {
-		if len(s.lacking) > 0 && t.sure > t.need(quota) {
+		if !t.has(quota) {
 			return len(s.lacking)
 		}
 	}
@@ -501,10 +566,5 @@ func (s *Sample) Wanted() []string {
 	if s.Lacking() == 0 || len(s.queue) > 0 {
 		return nil
 	}
-	out := make([]string, 0, len(s.lacking))
-	for id := range s.lacking {
-		out = append(out, id)
-	}
-	slices.Sort(out)
-	return out
+	return slices.Sorted(maps.Keys(s.lacking))
 }

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -81,13 +82,17 @@ func rowsByLaw(set Settings, blocks []live, folds int) []row {
 	all := map[string][]row{}
 	for _, l := range blocks {
 		digest := sha256.Sum256(l.summary.AppendBinary(nil))
-		key := keyOf(set.Seed, &digest)
+		z := streamOf(set.Seed, &digest)
 		index := uint32(0)
 		for i, c := range l.block.Codes {
 			if l.block.Weights != nil && l.block.Weights[i] == 0 {
 				continue
 			}
-			x := row{hash: hashOf(key, index), label: l.block.Classes[c], weight: 1, fold: Fold(digest, folds)}
+			level := 0
+			for g := uint64(index / 64); level < 63 && z.at(64*g+uint64(level)+1)>>(index%64)&1 == 1; {
+				level++
+			}
+			x := row{hash: z.at(1<<32+uint64(index))<<1>>1>>level | 1<<(63-level), label: l.block.Classes[c], weight: 1, fold: Fold(digest, folds)}
 			if l.block.Weights != nil {
 				x.weight = l.block.Weights[i]
 			}
@@ -105,24 +110,7 @@ func rowsByLaw(set Settings, blocks []live, folds int) []row {
 	for _, rows := range all {
 		slices.SortFunc(rows, byHash)
 		quota := max(1, set.Rows/len(all))
-		if len(rows) > quota {
-			level := levelOf(rows[quota-1].hash)
-			above := func(level int) int {
-				n := 0
-				for _, x := range rows {
-					if levelOf(x.hash) >= level {
-						n++
-					}
-				}
-				return n
-			}
-			if above(level) > 3*quota {
-				rows = rows[:above(level+1)]
-			} else {
-				rows = rows[:quota]
-			}
-		}
-		out = append(out, rows...)
+		out = append(out, rows[:min(quota, len(rows))]...)
 	}
 	slices.SortFunc(out, byHash)
 	return out
@@ -177,7 +165,7 @@ func (w *world) part(id string) *Part {
 func (w *world) add(id string, l live, levels *Levels) {
 	w.log[id] = l
 	w.state.Add(l.summary)
-	p := w.taker.Take(l.block, l.summary.Digest(), levels)
+	p := w.taker.Take(l.block, l.summary.Digest(), l.summary.Totals(), levels)
 	w.parts[id] = p.AppendBinary(nil)
 	w.sample.Add(id, p)
 }
@@ -218,7 +206,7 @@ func (w *world) reread(limit int) int {
 	wanted = wanted[:min(limit, len(wanted))]
 	for _, id := range wanted {
 		l := w.log[id]
-		p := w.taker.Take(l.block, l.summary.Digest(), w.sample.Levels())
+		p := w.taker.Take(l.block, l.summary.Digest(), l.summary.Totals(), w.sample.Levels())
 		w.parts[id] = p.AppendBinary(nil)
 		w.sample.Offer(id, p)
 	}
@@ -267,8 +255,39 @@ func (w *world) check() {
 	if !slices.Equal(v.Totals, w.state.Totals()) {
 		w.t.Fatalf("totals %v, want %v", v.Totals, w.state.Totals())
 	}
-	if held, most := w.held(), most*w.settings.Rows+len(w.sample.strata)*enough; held > most && !duplicates(blocks) {
-		w.t.Fatalf("%d rows are held, more than %d", held, most)
+	w.consistent()
+}
+
+// consistent fails when what a sample has counted is not so, or when it holds
+// more rows than most·Rows though floors could rise.
+func (w *world) consistent() {
+	w.t.Helper()
+	distinct := map[*kept]int{}
+	held, high := 0, false
+	for _, k := range w.sample.kept {
+		if distinct[k]++; distinct[k] == 1 {
+			held += k.rows.len()
+		}
+	}
+	if !maps.Equal(distinct, w.sample.copies) || held != w.sample.held {
+		w.t.Fatalf("%d rows are held in %d blocks, counted as %d in %d", held, len(distinct), w.sample.held, len(w.sample.copies))
+	}
+	for name, s := range w.sample.strata {
+		var counts [levels]int64
+		for k, n := range distinct {
+			for i, hash := range k.rows.hash {
+				if w.settings.stratum(k.labels[k.rows.codes[i]]) == name {
+					counts[levelOf(hash)] += int64(n)
+				}
+			}
+		}
+		if counts != s.counts {
+			w.t.Fatalf("class %q has %v, counted as %v", name, counts, s.counts)
+		}
+		high = high || highest(&counts, w.sample.quota()) > s.floor
+	}
+	if high && held > most*w.settings.Rows {
+		w.t.Fatalf("%d rows are held", held)
 	}
 }
 
@@ -280,26 +299,6 @@ func sorted(rows []row) []row {
 		return cmp.Or(cmp.Compare(a.x[0], b.x[0]), cmp.Compare(a.x[1], b.x[1]), cmp.Compare(a.label, b.label), cmp.Compare(a.weight, b.weight))
 	})
 	return rows
-}
-
-func duplicates(blocks []live) bool {
-	seen := map[[32]byte]bool{}
-	for _, l := range blocks {
-		d := l.summary.Digest()
-		if seen[d] {
-			return true
-		}
-		seen[d] = true
-	}
-	return false
-}
-
-func (w *world) held() int {
-	n := 0
-	for _, k := range w.sample.kept {
-		n += k.rows.len()
-	}
-	return n
 }
 
 // Whatever comes and goes, in whatever order, with restarts, stale levels,
@@ -364,7 +363,7 @@ func TestViewIsAFunctionOfTheLiveSet(t *testing.T) {
 		w.check()
 		rereads += w.rereads
 		for _, s := range w.sample.strata {
-			risen += s.keep
+			risen += s.floor
 		}
 	})
 	if rereads < 100 || risen < 100 {
@@ -392,7 +391,7 @@ func (w *world) unbiased() {
 	}
 	allowed := map[row]int{}
 	for _, x := range want {
-		if levelOf(x.hash) < snapshot.limits[w.sample.name(x.label)].level {
+		if levelOf(x.hash) < snapshot.limits[w.settings.stratum(x.label)].level {
 			continue
 		}
 		x.hash = 0
@@ -409,7 +408,7 @@ func (w *world) unbiased() {
 }
 
 // Hashes are uniform: the levels of many rows have the frequencies of a fair
-// coin, the rows of a sample come from each block and each class as often as
+// coin, wherever in its group a row is, the rows of a sample come from each block and each class as often as
 // these have rows, and folds do not see the sample. The bounds are the 99.99 %
 // quantiles of the χ² distributions; the seeds are fixed.
 func TestHashesAreUniform(t *testing.T) {
@@ -421,14 +420,36 @@ func TestHashesAreUniform(t *testing.T) {
 		block.Weights = nil
 		w.add(fmt.Sprint(b), newLive(t, block), w.sample.Levels())
 	}
-	counts := w.sample.strata[""].counts
+	var counts [12]float64
+	var zeros [64]float64 // rows of level 0, by place in their group
+	for _, l := range w.log {
+		digest := l.summary.Digest()
+		z := streamOf(9, &digest)
+		for i := range uint32(rows) {
+			level := z.level(i)
+			if level < len(counts) {
+				counts[level]++
+			}
+			if level == 0 {
+				zeros[i%64]++
+			}
+		}
+	}
 	chi := 0.0
-	for l := range 12 {
+	for l, n := range counts {
 		expected := blocks * rows * math.Exp2(-float64(l+1))
-		chi += math.Pow(float64(counts[l])-expected, 2) / expected
+		chi += math.Pow(n-expected, 2) / expected
 	}
 	if chi > 39.1 { // 12 degrees of freedom
-		t.Errorf("levels: χ² = %.1f, counts %v", chi, counts[:12])
+		t.Errorf("levels: χ² = %.1f, counts %v", chi, counts)
+	}
+	chi = 0
+	for place, n := range zeros {
+		drawn := float64(blocks * ((rows - place + 63) / 64))
+		chi += math.Pow(n-drawn/2, 2) / (drawn / 4)
+	}
+	if chi > 114 { // 64 degrees of freedom
+		t.Errorf("places: χ² = %.1f, %v", chi, zeros)
 	}
 	v := w.view()
 	if v.Block.Rows() != 4000 {
@@ -480,6 +501,70 @@ func TestHashesAreUniform(t *testing.T) {
 	}
 	if chi > 284 { // 199 degrees of freedom
 		t.Errorf("blocks: χ² = %.1f", chi)
+	}
+}
+
+// At whatever floors, of however many rows, those are taken that are of the floor
+// of their class or above, and they know their hashes.
+func TestTake(t *testing.T) {
+	r := rand.New(rand.NewPCG(13, 14))
+	var taker Taker
+	for _, m := range []int{1, 2, 63, 64, 65, 127, 128, 129, 1000} {
+		for range 30 {
+			l := newLive(t, randomBlock(r, m))
+			if l.summary.Rows() == 0 {
+				continue // no block
+			}
+			settings := Settings{Rows: 1000, Seed: r.Uint64(), Balanced: r.IntN(2) == 0}
+			levels := &Levels{settings: settings, floors: map[string]int{"": r.IntN(14), "9": r.IntN(5), "10": r.IntN(12)}}
+			var want, got []row
+			all := settings
+			all.Rows = math.MaxInt32
+			for _, x := range rowsByLaw(all, []live{l}, 1) {
+				if levelOf(x.hash) >= levels.of(x.label) {
+					x.fold = 0
+					want = append(want, x)
+				}
+			}
+			p := taker.Take(l.block, l.summary.Digest(), l.summary.Totals(), levels)
+			for i, hash := range p.rows.hash {
+				x := row{hash: hash, label: p.classes[p.rows.codes[i]].label, weight: p.rows.weight(i)}
+				x.x = [2]float64{p.rows.at(i, 0), p.rows.at(i, 1)}
+				got = append(got, x)
+			}
+			slices.SortFunc(got, func(a, b row) int { return cmp.Compare(a.hash, b.hash) })
+			if !slices.IsSorted(p.rows.index) || !slices.Equal(got, want) || p.Rows() != l.summary.Rows() {
+				t.Fatalf("%d rows, floors %v: took\n%v\nwant\n%v", m, levels.floors, got, want)
+			}
+			if again, err := DecodePart(p.AppendBinary(nil)); err != nil || !reflect.DeepEqual(again, p) {
+				t.Fatalf("decoded as\n%v, %v, want\n%v", again, err, p)
+			}
+		}
+	}
+}
+
+// Copies of a block take the memory of one, and are as many rows as they are.
+func TestCopiesShareRows(t *testing.T) {
+	r := rand.New(rand.NewPCG(15, 16))
+	w := newWorld(t, Settings{Rows: 100})
+	one, other := newLive(t, randomBlock(r, 1)), newLive(t, randomBlock(r, 1))
+	for i := range 1000 {
+		w.add(fmt.Sprint("one", i), one, w.sample.Levels())
+		w.add(fmt.Sprint("other", i), other, w.sample.Levels())
+	}
+	w.complete()
+	w.check()
+	if w.sample.held > 2 {
+		t.Errorf("%d rows in memory", w.sample.held)
+	}
+	for i := range 990 {
+		w.remove(fmt.Sprint("one", i))
+		w.remove(fmt.Sprint("other", i))
+	}
+	w.complete()
+	w.check()
+	if n := w.view().Block.Rows(); n != 20 {
+		t.Errorf("%d rows", n)
 	}
 }
 
@@ -548,7 +633,7 @@ func TestLargeFirstBlock(t *testing.T) {
 	for _, balanced := range []bool{false, true} {
 		w := newWorld(t, Settings{Rows: 50, Balanced: balanced})
 		w.add("a", newLive(t, randomBlock(r, 20_000)), w.sample.Levels())
-		if p := w.part("a"); p.rows.len() > 4*50 || p.Rows() < 10_000 {
+		if p := w.part("a"); p.rows.len() > most*50 || p.Rows() < 10_000 {
 			t.Errorf("%d rows are kept of %d", p.rows.len(), p.Rows())
 		}
 		w.complete()

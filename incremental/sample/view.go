@@ -20,9 +20,15 @@ type Snapshot struct {
 	features []string
 	totals   []incremental.ClassTotal
 	lacking  int
-	kept     []*kept
-	balanced bool
+	kept     []copies
+	settings Settings
 	limits   map[string]limit // of each stratum
+}
+
+// copies are equal rows of blocks.
+type copies struct {
+	of     *kept
+	number int
 }
 
 type limit struct {
@@ -35,18 +41,14 @@ type limit struct {
 func (s *Sample) Snapshot(state *incremental.State, folds int) *Snapshot {
 	out := &Snapshot{
 		folds: folds, features: state.Features(), totals: state.Totals(), lacking: s.Lacking(),
-		kept: make([]*kept, 0, len(s.kept)), balanced: s.settings.Balanced, limits: make(map[string]limit, len(s.strata)),
+		kept: make([]copies, 0, len(s.copies)), settings: s.settings, limits: make(map[string]limit, len(s.strata)),
 	}
-	for _, k := range s.kept {
-		out.kept = append(out.kept, k)
+	for k, number := range s.copies {
+		out.kept = append(out.kept, copies{k, number})
 	}
 	quota := s.quota()
 	for name, t := range s.strata {
-		level := t.need(quota)
-		if len(s.lacking) > s.absent {
-			level = max(level, t.sure)
-		}
-		out.limits[name] = limit{level, quota}
+		out.limits[name] = limit{t.sure, quota}
 	}
 	return out
 }
@@ -76,18 +78,19 @@ func (v *View) Complete() bool { return v.Lacking == 0 }
 
 // chosen is a row that may be in a view.
 type chosen struct {
-	hash uint64
 	from *kept
 	row  int
 }
+
+func (c chosen) hash() uint64 { return c.from.rows.hash[c.row] }
 
 func (c chosen) label() string { return c.from.labels[c.from.rows.codes[c.row]] }
 
 // compare orders rows by hash, and those of equal hashes, which are mostly of
 // equal blocks, by everything that can be seen of them.
 func (c chosen) compare(d chosen) int {
-	if c.hash != d.hash {
-		return cmp.Compare(c.hash, d.hash)
+	if c.hash() != d.hash() {
+		return cmp.Compare(c.hash(), d.hash())
 	}
 	r, s := &c.from.rows, &d.from.rows
 	if order := cmp.Or(
@@ -110,24 +113,28 @@ func (c chosen) compare(d chosen) int {
 // View chooses the rows of the sample and puts them in columns.
 func (s *Snapshot) View() *View {
 	strata := map[string][]chosen{}
+	number := make(map[*kept]int, len(s.kept))
 	for _, k := range s.kept {
-		for i, index := range k.rows.index {
-			name := ""
-			if s.balanced {
-				name = k.labels[k.rows.codes[i]]
-			}
-			hash := hashOf(k.key, index)
+		number[k.of] = k.number
+		for i, hash := range k.of.rows.hash {
+			name := s.settings.stratum(k.of.labels[k.of.rows.codes[i]])
 			if levelOf(hash) >= s.limits[name].level {
-				strata[name] = append(strata[name], chosen{hash, k, i})
+				strata[name] = append(strata[name], chosen{k.of, i})
 			}
 		}
 	}
 	var all []chosen
 	for name, rows := range strata {
 		slices.SortFunc(rows, chosen.compare)
-		all = append(all, rows[:min(int64(len(rows)), s.limits[name].quota)]...)
+		room := int(s.limits[name].quota)
+		for _, c := range rows {
+			for range min(room, number[c.from]) {
+				all = append(all, c)
+				room--
+			}
+		}
 	}
-	if s.balanced {
+	if s.settings.Balanced {
 		slices.SortFunc(all, chosen.compare)
 	}
 	return s.view(all)

@@ -330,7 +330,7 @@ func (d *Daemon) flushRun(p *partition) error {
 	e := retire.Entry{ID: o.first.String(), Position: o.first, Last: o.last, Time: o.time, Rows: s.Rows()}
 	var part *sample.Part
 	if d.live.sample != nil && s.Rows() > 0 {
-		part = d.taker.Take(o.rows.block(), s.Digest(), d.live.sample.Levels())
+		part = d.taker.Take(o.rows.block(), s.Digest(), s.Totals(), d.live.sample.Levels())
 	}
 	done, err := d.live.add(e, s, part)
 	if err != nil {

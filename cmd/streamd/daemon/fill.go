@@ -111,7 +111,7 @@ func (d *Daemon) fillFromLog(ctx context.Context, blocks *liveBlocks) {
 			return err
 		}
 		var t sample.Taker
-		p := t.Take(b, was.Digest(), d.live.sample.Levels())
+		p := t.Take(b, was.Digest(), was.Totals(), d.live.sample.Levels())
 		mu.Lock()
 		ready = append(ready, taken{e, p})
 		mu.Unlock()

@@ -65,7 +65,7 @@ func BenchmarkBlock(b *testing.B) {
 				b.StopTimer()
 				var p *sample.Part
 				if l.sample != nil {
-					p = t.Take(block, [32]byte{byte(i), byte(i >> 8), byte(i >> 16)}, l.sample.Levels())
+					p = t.Take(block, [32]byte{byte(i), byte(i >> 8), byte(i >> 16)}, s.Totals(), l.sample.Levels())
 				}
 				b.StartTimer()
 				if _, err := l.add(retire.Entry{ID: fmt.Sprint(i), Rows: rows}, s, p); err != nil {

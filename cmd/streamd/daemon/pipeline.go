@@ -164,7 +164,7 @@ func (w *worker) summarise(t *task, r *kafka.Record, z *result) error {
 		return err
 	}
 	if rows := w.d.live.sample; rows != nil && z.summary.Rows() > 0 {
-		z.part = w.taker.Take(b, z.summary.Digest(), rows.Levels())
+		z.part = w.taker.Take(b, z.summary.Digest(), z.summary.Totals(), rows.Levels())
 	}
 	return nil
 }

@@ -47,7 +47,7 @@ func BenchmarkStudy(b *testing.B) {
 		state.Add(sum)
 		parts[sample.Fold(sum.Digest(), folds)].Add(sum)
 		ids = append(ids, fmt.Sprint(i))
-		held.Add(ids[i], taker.Take(block, sum.Digest(), held.Levels()))
+		held.Add(ids[i], taker.Take(block, sum.Digest(), sum.Totals(), held.Levels()))
 	}
 	for _, flags := range []map[string]string{
 		{"model.calibration": "none"},

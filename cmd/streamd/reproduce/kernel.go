@@ -308,7 +308,7 @@ var table26 = kernelTable{
 		}},
 		{name: "Glass", file: "glass", variants: []variant{
 			{method: brMPSVM, share: 1, published: figures{train: 78.09, test: 69.1, seconds: 0.59, within: 4.5}},
-			{method: brMPSVM.once(), share: 1, parameters: best, published: figures{train: 78.09, test: 69.1, seconds: 0.59}},
+			{method: brMPSVM.once(), share: 1, parameters: best, published: figures{train: 78.09, test: 69.1, seconds: 0.59, within: 5}},
 		}},
 		{name: "Iris", file: "iris", variants: []variant{
 			{method: brMPSVM, share: 1, published: figures{train: 99.5, test: 98.7, seconds: 0.31, within: 3.5}},

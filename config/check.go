@@ -18,6 +18,7 @@ func (l *loader) check() {
 	l.checkKafka()
 	l.checkFormat()
 	l.checkModel()
+	l.checkKernel()
 	l.checkRetire()
 	if problem := badAddress(l.config.HTTP.Listen, 0); problem != "" {
 		l.fault("http.listen", "%s", problem)
@@ -109,6 +110,28 @@ func (l *loader) checkFormat() {
 			l.fault("format.features", "%s is named twice", quoted(name))
 		}
 		seen[name] = true
+	}
+}
+
+func (l *loader) checkKernel() {
+	c := l.config
+	if c.Kernel.Function == KernelNone || l.bad["kernel.function"] {
+		return
+	}
+	if c.Sample.Rows == 0 && !l.bad["sample.rows"] {
+		l.fault("kernel.function", "a basis is chosen from the sample, and sample.rows is 0")
+	}
+	if c.Model.Standardise == SwitchAuto && !l.bad["model.standardise"] {
+		l.fault("model.standardise", "auto does not go together with a kernel: features are scaled before they get to it, or not")
+	}
+	if c.Kernel.Regulariser != RegulariserKernel {
+		return
+	}
+	if k, auto := c.Kernel.Function.Kernel(); !auto && !k.Semidefinite() {
+		l.fault("kernel.regulariser", "%s is not positive semidefinite, so that u'K(Z,Z)u is no size", c.Kernel.Function)
+	}
+	if c.Model.Refine != RefineNone && !l.bad["model.refine"] {
+		l.fault("kernel.regulariser", "kernel does not go together with model.refine: %s, which has a size of its own", c.Model.Refine)
 	}
 }
 

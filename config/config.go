@@ -51,6 +51,7 @@ type Config struct {
 	Limits          Limits        `key:"limits"`
 	Model           Model         `key:"model"`
 	Sample          Sample        `key:"sample"`
+	Kernel          Kernel        `key:"kernel"`
 	Retire          Retire        `key:"retire"`
 	Snapshot        Snapshot      `key:"snapshot"`
 	HTTP            HTTP          `key:"http"`
@@ -143,6 +144,19 @@ type Sample struct {
 	Rows     int   `key:"rows" default:"50000" min:"0" max:"100000000" help:"Rows to choose from the live blocks by hash; up to four times as many are in memory. 0: none, and nothing that needs rows."`
 	Seed     int64 `key:"seed" default:"1" help:"Which rows those are. With another seed the live blocks are read from the log again."`
 	Balanced bool  `key:"balanced" default:"false" help:"Choose as many rows of each class."`
+}
+
+// Kernel says whether planes are wanted in the coordinates K(x, Z) of a basis Z of
+// few points instead of the features, and how the basis is chosen from the sample.
+// With model.standardise: true features are scaled before they get to the kernel.
+type Kernel struct {
+	Function    Function      `key:"function" default:"none" help:"gaussian (gamma of its own), gaussian(gamma=0.5), polynomial(a=1,b=1,degree=3), sigmoid(a=1,b=0), or none for planes in the features."`
+	Basis       int           `key:"basis" default:"50" min:"1" max:"4096" help:"Points of the basis, at most; a class takes memory that grows with their square."`
+	Reduce      Reduce        `key:"reduce" default:"kmeans" help:"How the basis is chosen: cs (chunking-synthetic), random or stratified (rows of the sample), kmeans or kmedian (centres of each class)."`
+	Regulariser Regulariser   `key:"regulariser" default:"identity" help:"What is small beside the errors: the coefficients u themselves, or u'K(Z,Z)u (kernel)."`
+	Rows        int64         `key:"rows" default:"1000" min:"0" help:"Live rows with which the first basis is chosen. 0: not before it is asked for."`
+	Interval    time.Duration `key:"interval" default:"0s" min:"0s" help:"Time after which another basis is chosen, if the live rows have changed. 0: when it is asked for."`
+	Unread      Unread        `key:"unread" default:"wait" help:"When the log does not give live blocks back that a new basis needs: wait with the old one, for them to be retired, or retire them (skip)."`
 }
 
 // Retire says which blocks stay live. The one of Blocks, Rows and Age that

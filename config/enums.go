@@ -134,6 +134,41 @@ func (Calibration) choices() []string {
 	return texts(CalibrationAuto, CalibrationPlatt, CalibrationIsotonic, CalibrationNone)
 }
 
+// Reduce is how a basis is chosen.
+type Reduce string
+
+const (
+	ReduceSynthetic  Reduce = "cs"
+	ReduceRandom     Reduce = "random"
+	ReduceStratified Reduce = "stratified"
+	ReduceMeans      Reduce = "kmeans"
+	ReduceMedians    Reduce = "kmedian"
+)
+
+func (Reduce) choices() []string {
+	return texts(ReduceSynthetic, ReduceRandom, ReduceStratified, ReduceMeans, ReduceMedians)
+}
+
+// Regulariser is the size of a kernel classifier.
+type Regulariser string
+
+const (
+	RegulariserIdentity Regulariser = "identity"
+	RegulariserKernel   Regulariser = "kernel"
+)
+
+func (Regulariser) choices() []string { return texts(RegulariserIdentity, RegulariserKernel) }
+
+// Unread is what to do with blocks that cannot be put into new coordinates.
+type Unread string
+
+const (
+	UnreadWait Unread = "wait"
+	UnreadSkip Unread = "skip"
+)
+
+func (Unread) choices() []string { return texts(UnreadWait, UnreadSkip) }
+
 // Keep is which blocks stay live.
 type Keep string
 

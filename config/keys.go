@@ -129,6 +129,8 @@ func typeName(t reflect.Type) string {
 		return "size"
 	case t == nuType:
 		return "number or auto"
+	case t == functionType:
+		return "kernel"
 	case t.Implements(choiceType):
 		return strings.Join(reflect.Zero(t).Interface().(choice).choices(), "|")
 	}

@@ -106,6 +106,8 @@ func drawText(rt *rapid.T, k *key, label string) string {
 	}
 	n := rapid.Int64Range(2, 1000).Draw(rt, label)
 	switch k.Type {
+	case "kernel":
+		return fmt.Sprintf("gaussian(gamma=%d)", n)
 	case "string":
 		return word.Draw(rt, label)
 	case "list":

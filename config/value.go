@@ -11,6 +11,8 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"streamd/kernels"
 )
 
 // Size is a number of bytes.
@@ -131,6 +133,41 @@ func parseNu(text string) (Nu, error) {
 	return Nu(f), nil
 }
 
+// Function is a kernel as text: see kernels.Parse.
+type Function string
+
+const (
+	KernelNone   Function = "none"
+	gaussianAuto Function = "gaussian"
+)
+
+// Kernel is the kernel function; auto: a Gaussian whose γ is to be chosen. It is
+// not to be called of KernelNone.
+func (f Function) Kernel() (k kernels.Kernel, auto bool) {
+	if f == gaussianAuto {
+		return k, true
+	}
+	k, err := kernels.Parse(string(f))
+	if err != nil {
+		panic(err) // parseFunction has seen it
+	}
+	return k, false
+}
+
+func parseFunction(text string) (Function, error) {
+	if f := Function(text); f == KernelNone || f == gaussianAuto {
+		return f, nil
+	}
+	k, err := kernels.Parse(text)
+	if err == nil && k == kernels.Linear() {
+		err = errors.New("a linear kernel has the planes of none")
+	}
+	if err != nil {
+		return "", fmt.Errorf("want none, gaussian, or a kernel with all its parameters: %w", err)
+	}
+	return Function(k.String()), nil
+}
+
 var errNumber = errors.New("want a finite number in decimal digits, such as 0.5 or 1e-3")
 
 func parseNumber(text string) (float64, error) {
@@ -142,6 +179,7 @@ func parseNumber(text string) (float64, error) {
 }
 
 var (
+	functionType = reflect.TypeFor[Function]()
 	nuType       = reflect.TypeFor[Nu]()
 	durationType = reflect.TypeFor[time.Duration]()
 	sizeType     = reflect.TypeFor[Size]()
@@ -171,6 +209,12 @@ func parseScalar(t reflect.Type, text string) (reflect.Value, error) {
 			return v, err
 		}
 		v.SetFloat(float64(nu))
+	case t == functionType:
+		f, err := parseFunction(text)
+		if err != nil {
+			return v, err
+		}
+		v.SetString(string(f))
 	case t.Implements(choiceType):
 		choices := v.Interface().(choice).choices()
 		if !slices.Contains(choices, text) {

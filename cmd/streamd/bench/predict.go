@@ -211,3 +211,11 @@ func (s servedModel) Snapshot(context.Context) (httpapi.SnapshotInfo, error) {
 func (s servedModel) Refine(context.Context) (*httpapi.Refinement, error) {
 	return nil, httpapi.ErrUnavailable
 }
+
+func (s servedModel) Reduce(context.Context) error { return httpapi.ErrUnavailable }
+
+func (s servedModel) Abandon(context.Context) error { return httpapi.ErrUnavailable }
+
+func (s servedModel) Epoch(context.Context) (*httpapi.EpochAnswer, error) {
+	return nil, httpapi.ErrUnavailable
+}

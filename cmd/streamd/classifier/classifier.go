@@ -35,15 +35,24 @@ func (c *Classifier) Classify(class []int32, values []float64, columns []gram.Co
 		c.Model.Classify(class, values, columns)
 		return
 	}
-	mapper := kernels.NewMapper(c.Map)
 	planes := len(c.Model.Planes)
+	InCoordinates(c.Map, columns, func(from, to int, in []gram.Column) {
+		c.Model.Classify(class[from:to], values[from*planes:to*planes], in)
+	})
+}
+
+// InCoordinates calls f with stretches of rows, from the first to the last, in the
+// coordinates of m; the columns are valid until f returns.
+func InCoordinates(m *kernels.Map, columns []gram.Column, f func(from, to int, in []gram.Column)) {
+	mapper := kernels.NewMapper(m)
+	rows := columns[0].Len()
 	some := make([]gram.Column, len(columns))
-	for from := 0; from < len(class); from += mapRows {
-		to := min(from+mapRows, len(class))
+	for from := 0; from < rows; from += mapRows {
+		to := min(from+mapRows, rows)
 		for j, column := range columns {
 			some[j] = column.Slice(from, to)
 		}
-		c.Model.Classify(class[from:to], values[from*planes:to*planes], mapper.Map(some))
+		f(from, to, mapper.Map(some))
 	}
 }
 

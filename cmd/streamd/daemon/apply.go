@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"context"
-	"encoding/hex"
 	"fmt"
 	"time"
 
@@ -57,7 +56,9 @@ func (p *partition) resume() kafka.Saved {
 // empty, or, leaving what is in hand, when ctx ends.
 func (d *Daemon) loop(ctx context.Context) error {
 	background, stop := context.WithCancel(ctx)
+	d.background = background
 	defer d.filling.ends.Wait()
+	defer d.rebuilding.ends.Wait()
 	defer d.abandonStudy(ctx)
 	defer stop()
 	w := &worker{d: d} // for what the workers have left to the loop
@@ -89,6 +90,7 @@ func (d *Daemon) loop(ctx context.Context) error {
 			d.fillSample(background, time.Now())
 		}
 		if d.failure == nil {
+			d.rebuild(background, time.Now())
 			d.studyWhenDue(background, time.Now())
 		}
 		d.updateStatus()
@@ -147,10 +149,13 @@ func (d *Daemon) applyDelivery(ctx context.Context, w *worker, y *delivery) {
 				break
 			}
 			var z result
-			if t.deferred {
-				z = w.process(ctx, t, &t.records[i])
-			} else {
+			if !t.deferred {
 				z = t.results[i]
+			}
+			// A block that was summarised before the coordinates in use were known
+			// is summarised again.
+			if t.deferred || z.summary != nil && z.summary.Rows() > 0 && !d.live.covers(z.in) {
+				z = w.process(ctx, t, &t.records[i])
 			}
 			if z.fatal != nil {
 				d.fail(z.fatal)
@@ -225,7 +230,7 @@ func (d *Daemon) applyRecord(ctx context.Context, p *partition, t *task, r *kafk
 		d.countRejected(&d.counts, z)
 		return d.reject(ctx, topic, number, r, z.bad)
 	}
-	o, err := d.live.add(entryOf(z.id, topic, number, r, z.summary), z.summary, z.part)
+	o, err := d.live.add(entryOf(z.id, topic, number, r, z.summary), z.summary, z.part, z.in)
 	if err != nil {
 		return err
 	}
@@ -328,11 +333,19 @@ func (d *Daemon) flushRun(p *partition) error {
 		return fmt.Errorf("summarise block %s: %w", o.first, err) // each message passed on its own
 	}
 	e := retire.Entry{ID: o.first.String(), Position: o.first, Last: o.last, Time: o.time, Rows: s.Rows()}
+	var in []lifted
+	if s.Rows() > 0 {
+		// Rows that were taken for other coordinates may not fit those in use. They
+		// have not been saved: when they are read again, each message is told.
+		if in, err = d.lifter.lift(o.rows.block(), d.live.current()); err != nil {
+			return fmt.Errorf("summarise block %s: %w", o.first, err)
+		}
+	}
 	var part *sample.Part
 	if d.live.sample != nil && s.Rows() > 0 {
 		part = d.taker.Take(o.rows.block(), s.Digest(), s.Totals(), d.live.sample.Levels())
 	}
-	done, err := d.live.add(e, s, part)
+	done, err := d.live.add(e, s, part, in)
 	if err != nil {
 		return err
 	}
@@ -377,7 +390,7 @@ func (d *Daemon) finish() error {
 }
 
 func (d *Daemon) hasUnsaved() bool {
-	if d.live.unsaved() > 0 {
+	if d.live.unsaved() > 0 || d.live.epochsMoved {
 		return true
 	}
 	for _, p := range d.partitions {
@@ -419,7 +432,7 @@ func (d *Daemon) save() {
 		Bytes:   info.FileBytes,
 		Blocks:  d.live.ledger.Len(),
 		Rows:    d.live.ledger.Rows(),
-		Digest:  hex.EncodeToString(info.Digest[:]),
+		Digest:  d.live.digest(),
 	}
 	d.live.saved()
 	d.unsavedSince = time.Time{}

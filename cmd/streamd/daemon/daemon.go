@@ -107,6 +107,7 @@ type Daemon struct {
 	stop     context.CancelCauseFunc
 
 	features  atomic.Pointer[[]string] // nil: not fixed
+	current   atomic.Pointer[current]
 	published atomic.Pointer[publication]
 
 	mu     sync.Mutex
@@ -116,7 +117,10 @@ type Daemon struct {
 	live         *liveSet
 	filling      filling
 	studying     studying
+	rebuilding   rebuilding
+	background   context.Context // of what the loop starts; ends with it
 	summariser   incremental.Summariser
+	lifter       lifter
 	taker        sample.Taker
 	partitions   map[partitionKey]*partition
 	counts       counts
@@ -298,11 +302,13 @@ func (d *Daemon) restore() (err error) {
 		maxClasses: d.cfg.Limits.Classes,
 		folds:      d.cfg.Model.Folds,
 		sample:     sample.Settings{Rows: d.cfg.Sample.Rows, Seed: uint64(d.cfg.Sample.Seed), Balanced: d.cfg.Sample.Balanced},
+		config:     d.cfg,
 	})
 	if err != nil {
 		return err
 	}
 	d.live, d.counts = live, saved.Counts
+	d.current.Store(live.current())
 	d.counts.BlocksRetired += int64(retired)
 	d.rowsRead = d.counts.Rows + d.counts.ZeroWeightRows + d.counts.RejectedRows
 	for _, o := range saved.Offsets {
@@ -332,7 +338,7 @@ func (d *Daemon) restore() (err error) {
 			Problem: "starting",
 			Rows:    d.live.ledger.Rows(),
 			Blocks:  d.live.ledger.Len(),
-			Digest:  digestOf(d.live.state),
+			Digest:  d.live.digest(),
 			Offsets: d.offsets(),
 			MadeAt:  d.started.UTC(),
 		},
@@ -341,7 +347,7 @@ func (d *Daemon) restore() (err error) {
 	p := d.published.Load().served
 	p.Fingerprint = fingerprint(p)
 	d.log.Info().Str("file", path).Int("blocks", d.live.ledger.Len()).Int64("rows", d.live.ledger.Rows()).
-		Str("state_digest", digestOf(d.live.state)).Msg("snapshot opened")
+		Str("state_digest", d.live.digest()).Msg("snapshot opened")
 	return nil
 }
 

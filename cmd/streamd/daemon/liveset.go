@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"streamd/config"
 	"streamd/incremental"
 	"streamd/incremental/sample"
 	"streamd/retire"
@@ -12,8 +13,8 @@ import (
 )
 
 // liveSet is the ledger of live blocks, the exact sum of their summaries, that of
-// each fold, and the row sample, changed together, with the changes that are not
-// saved yet. The summaries and parts of saved blocks stay on disk until they are
+// each fold, the same in the coordinates of epochs, and the row sample, changed
+// together, with the changes that are not saved yet. The summaries and parts of saved blocks stay on disk until they are
 // needed to take one out, so memory does not grow with the rows of a block, and
 // hardly with the blocks.
 type liveSet struct {
@@ -29,6 +30,10 @@ type liveSet struct {
 	parts     map[string]*sample.Part   // not saved yet, of saved blocks
 	gone      map[string]struct{}       // not live any more, perhaps still saved
 	foldMoved []bool                    // since the last save
+
+	epoch, next *epoch // in use, and being built; nil: the features are in use, nothing is
+	lastEpoch   uint32
+	epochsMoved bool // others than were saved
 }
 
 // outcome says what adding a block has done. A block that the policy refuses
@@ -45,6 +50,7 @@ type liveOptions struct {
 	maxClasses int
 	folds      int
 	sample     sample.Settings // of no rows: none
+	config     *config.Config  // whose kernel the epochs are for
 }
 
 // newLiveSet takes over what a store contains. A policy that is stricter than
@@ -72,6 +78,9 @@ func newLiveSet(store *snapshot.Store, saved *snapshot.Contents, o liveOptions) 
 				return nil, 0, err
 			}
 		}
+	}
+	if err := l.restoreEpochs(saved, o.config); err != nil {
+		return nil, 0, err
 	}
 	out, err := l.ledger.Restore(saved.Entries, saved.Horizon)
 	if err != nil {
@@ -130,8 +139,10 @@ func (l *liveSet) admits(labels []string) bool {
 
 // add makes a block live, in the place of a live block of the same id. A block
 // whose rows all weigh nothing is as if absent. Its part is nil where there is no
-// sample. An error comes from the store and is final.
-func (l *liveSet) add(e retire.Entry, s *incremental.Summary, part *sample.Part) (o outcome, err error) {
+// sample. It has been put into the coordinates in use, and the epoch that is being
+// built waits for it where it has not been put into those. An error comes from the
+// store and is final.
+func (l *liveSet) add(e retire.Entry, s *incremental.Summary, part *sample.Part, in []lifted) (o outcome, err error) {
 	if _, o.replaced = l.ledger.Get(e.ID); o.replaced {
 		if _, err := l.remove(e.ID); err != nil {
 			return o, err
@@ -151,6 +162,17 @@ func (l *liveSet) add(e retire.Entry, s *incremental.Summary, part *sample.Part)
 	}
 	if l.sample != nil {
 		l.sample.Add(e.ID, part)
+	}
+	for _, each := range l.epochs() {
+		each.missing[e.ID] = struct{}{}
+		for _, z := range in {
+			if z.coordinates == each.coordinates {
+				each.add(e.ID, z.summary, digest(s, part))
+			}
+		}
+	}
+	if !l.covers(in) {
+		panic("daemon: block " + e.ID + " is not in the coordinates in use")
 	}
 	l.put[e.ID] = snapshot.Block{Entry: e, Summary: s, Part: part}
 	delete(l.gone, e.ID)
@@ -189,6 +211,11 @@ func (l *liveSet) takeOut(id string) error {
 	l.state.Remove(b.Summary)
 	if len(l.folds) > 0 {
 		l.fold(digest(b.Summary, b.Part)).Remove(b.Summary)
+	}
+	for _, e := range l.epochs() {
+		if err := e.remove(l.store, id, digest(b.Summary, b.Part)); err != nil {
+			return fmt.Errorf("retire block %s: %w", id, err)
+		}
 	}
 	if l.sample != nil {
 		l.sample.Remove(id, b.Part)
@@ -248,8 +275,15 @@ func (l *liveSet) offer(id string, p *sample.Part) {
 	}
 }
 
-// unsaved is the number of blocks that have come or gone since the last save.
-func (l *liveSet) unsaved() int { return len(l.put) + len(l.parts) + len(l.gone) }
+// unsaved is the number of blocks that have come or gone since the last save, or
+// have been read again.
+func (l *liveSet) unsaved() int {
+	n := len(l.put) + len(l.parts) + len(l.gone)
+	if l.next != nil {
+		n += len(l.next.put)
+	}
+	return n
+}
 
 // change is what has to be saved.
 func (l *liveSet) change() snapshot.Change {
@@ -262,6 +296,12 @@ func (l *liveSet) change() snapshot.Change {
 				c.Folds[i] = l.folds[i]
 			}
 		}
+	}
+	for _, e := range l.epochs() {
+		c.Epochs = append(c.Epochs, e.change())
+	}
+	if l.epoch != nil {
+		c.Epoch = l.epoch.number
 	}
 	for id, p := range l.parts {
 		c.Parts = append(c.Parts, snapshot.Part{ID: id, Part: p})
@@ -280,6 +320,11 @@ func (l *liveSet) saved() {
 	clear(l.put)
 	clear(l.parts)
 	clear(l.gone)
+	for _, e := range l.epochs() {
+		clear(e.put)
+		clear(e.foldMoved)
+	}
+	l.epochsMoved = false
 	if len(l.state.Features()) > 0 {
 		clear(l.foldMoved)
 	}

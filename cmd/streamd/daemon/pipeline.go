@@ -45,6 +45,7 @@ type result struct {
 	rows    int    // that the decoder gave
 	summary *incremental.Summary
 	part    *sample.Part // nil: there is no sample
+	in      []lifted     // the coordinates of epochs
 	// features are the names that the record would give the model; nil when
 	// those are fixed.
 	features []string
@@ -102,6 +103,7 @@ func (d *Daemon) Deliver(ctx context.Context, b *kafka.Batch) error {
 type worker struct {
 	d          *Daemon
 	summariser incremental.Summariser
+	lifter     lifter
 	taker      sample.Taker
 	decoder    *wire.Decoder
 	features   []string // the ones that decoder is for
@@ -155,6 +157,9 @@ func (w *worker) summarise(t *task, r *kafka.Record, z *result) error {
 		if bad := b.FirstBadRow(); bad != nil {
 			return bad
 		}
+		if err := w.lifter.check(b, w.d.current.Load()); err != nil {
+			return err
+		}
 		z.i = t.rows.len()
 		t.rows.appendBlock(b)
 		z.j = t.rows.len()
@@ -162,6 +167,11 @@ func (w *worker) summarise(t *task, r *kafka.Record, z *result) error {
 	}
 	if z.summary, err = w.summariser.Summarise(b); err != nil {
 		return err
+	}
+	if z.summary.Rows() > 0 {
+		if z.in, err = w.lifter.lift(b, w.d.current.Load()); err != nil {
+			return err
+		}
 	}
 	if rows := w.d.live.sample; rows != nil && z.summary.Rows() > 0 {
 		z.part = w.taker.Take(b, z.summary.Digest(), z.summary.Totals(), rows.Levels())

@@ -22,10 +22,12 @@ type publication struct {
 	replaced chan struct{}
 }
 
-// solved is what came of a solve, for which the last study was used.
+// solved is what came of a solve, for which the last study was used, in some
+// coordinates.
 type solved struct {
 	served *httpapi.Served
 	study  *study
+	in     *coordinates
 }
 
 // flushRuns makes the rows of open runs live; false: the daemon has failed.
@@ -60,11 +62,16 @@ func (d *Daemon) solve(now time.Time) {
 	if d.refines() && (y.now != nil || y.last != nil) {
 		return // what is served comes from studies
 	}
-	options := d.options
+	in := d.live.coordinates()
+	if last.Model != nil && basisID(last) != basisID(next) && y.last == nil && (d.refines() || d.tunes()) {
+		return // after a switch, planes that are as good as those of before are waited for
+	}
+	options := d.optionsIn(in)
 	if y.last != nil {
 		options = y.last.options
 	}
-	moments := d.live.state.Moments()
+	state, _ := d.live.sums()
+	moments := in.moments(state)
 	d.copyTook = time.Since(now)
 	d.solving, d.solvedOnce = true, true
 	of := y.last
@@ -78,7 +85,7 @@ func (d *Daemon) solve(now time.Time) {
 			next.Model, next.Hat = model, hat
 		}
 		adopt(next, of)
-		d.solved <- solved{next, of}
+		d.solved <- solved{next, of, in}
 	}()
 }
 
@@ -86,7 +93,7 @@ func (d *Daemon) solve(now time.Time) {
 // has to be gone by.
 func (d *Daemon) endSolve(s solved) {
 	d.solving = false
-	if s.study != d.studying.last {
+	if s.study != d.studying.last || s.in != d.live.coordinates() {
 		d.changed = true
 		return
 	}
@@ -116,6 +123,29 @@ func same(a, b *httpapi.Served) bool {
 		a.Blocks == b.Blocks && slices.Equal(a.Offsets, b.Offsets)
 }
 
+// basisID names the basis whose coordinates planes are in; "": they are in the
+// features.
+func basisID(s *httpapi.Served) string {
+	if s.Basis == nil {
+		return ""
+	}
+	return s.Basis.ID
+}
+
+// optionsIn are those for planes in these coordinates. Features are scaled before
+// they get to a kernel; what comes of it is not scaled again.
+func (d *Daemon) optionsIn(c *coordinates) incremental.Options {
+	o := d.options
+	o.Standardise = o.Standardise && c == nil
+	return o
+}
+
+// digest is that of the sums that planes are read off.
+func (l *liveSet) digest() string {
+	state, _ := l.sums()
+	return digestOf(state)
+}
+
 // fingerprint names a served value by its content.
 func fingerprint(s *httpapi.Served) string {
 	h := sha256.New()
@@ -128,7 +158,7 @@ func fingerprint(s *httpapi.Served) string {
 	number := func(xs ...int64) {
 		binary.Write(h, binary.LittleEndian, xs)
 	}
-	text(s.Problem, s.Digest)
+	text(s.Problem, s.Digest, basisID(s))
 	number(s.Rows, int64(s.Blocks), s.MadeAt.UnixNano())
 	for _, o := range s.Offsets {
 		text(o.Topic)

@@ -43,7 +43,7 @@ func (s *study) refined(ctx context.Context, view *sample.View) (*httpapi.Refine
 	var result *newton.Result
 	var err error
 	if s.blocks != nil {
-		rows := &logRows{log: s.d.filling.log, blocks: s.blocks}
+		rows := &logRows{log: s.d.filling.log, blocks: s.blocks, in: s.in}
 		o := s.newtonOptions(s.total, nil)
 		result, err = newton.Refine(ctx, model, rows, o)
 		out.Method, out.Complete = o.Method.String(), rows.missing == 0
@@ -79,6 +79,8 @@ func (s *study) newtonOptions(sums *incremental.Moments, multipliers map[string]
 type logRows struct {
 	log     *rereader
 	blocks  *liveBlocks // after the first pass, those that it has shown
+	in      *coordinates
+	lifters sync.Pool
 	passes  int
 	missing int   // blocks that it has not
 	unread  error // why, of the first that is still live
@@ -94,7 +96,12 @@ func (r *logRows) Pass(ctx context.Context, visit func(*incremental.Block) error
 	var mu sync.Mutex
 	shown := map[string]bool{}
 	report, err := r.log.pass(ctx, r.blocks, rereadOptions{verify: r.passes == 0}, func(e retire.Entry, b *incremental.Block) error {
-		if err := visit(b); err != nil {
+		l, _ := r.lifters.Get().(*lifter)
+		if l == nil {
+			l = new(lifter)
+		}
+		defer r.lifters.Put(l)
+		if err := visit(l.block(b, r.in)); err != nil {
 			return err
 		}
 		mu.Lock()

@@ -139,14 +139,14 @@ func (d *Daemon) retire(id string) (httpapi.Receipt, error) {
 	if !ok {
 		return none, httpapi.ErrNotLive
 	}
-	receipt := httpapi.Receipt{Block: blockInfo(e), DigestBefore: digestOf(d.live.state)}
+	receipt := httpapi.Receipt{Block: blockInfo(e), DigestBefore: d.live.digest()}
 	if _, err := d.live.remove(id); err != nil {
 		d.fail(err)
 		return none, err
 	}
 	d.counts.BlocksRetired++
 	d.changed, d.studying.due = true, d.refines()
-	receipt.DigestAfter = digestOf(d.live.state)
+	receipt.DigestAfter = d.live.digest()
 	receipt.Offsets = d.offsets()
 	receipt.RetiredAt = time.Now().UTC()
 	if d.save(); d.saveProblem != nil {
@@ -255,6 +255,9 @@ func (d *Daemon) updateStatus() {
 		s.Problems = append(s.Problems, "there is no model: "+p.Problem)
 	} else if y := d.studying.last; y != nil && y.refining != nil {
 		s.Problems = append(s.Problems, "the planes are not refined: "+y.refining.Error())
+	}
+	if e := d.live.next; e != nil && len(e.unread) > 0 && len(e.unread) == len(e.missing) {
+		s.Problems = append(s.Problems, fmt.Sprintf("the new basis waits for %d blocks that the log does not give back as they were (see /v1/epoch): retire them, or set kernel.unread: skip", len(e.unread)))
 	}
 	d.mu.Lock()
 	d.status = s

@@ -28,6 +28,7 @@ type study struct {
 	d        *Daemon
 	options  incremental.Options // as configured, and then with what was chosen
 	served   *httpapi.Served     // what there is to serve
+	in       *coordinates        // what all of it is in; nil: the features
 	total    *incremental.Moments
 	totals   []incremental.ClassTotal
 	folds    []fold
@@ -117,17 +118,20 @@ func (d *Daemon) beginStudy(ctx context.Context, now time.Time) {
 	if !d.flushRuns() {
 		return
 	}
+	in := d.live.coordinates()
+	state, folds := d.live.sums()
 	s := &study{
 		d:       d,
-		options: d.options,
+		options: d.optionsIn(in),
 		served:  d.header(now),
-		total:   d.live.state.Moments(),
-		totals:  d.live.state.Totals(),
+		in:      in,
+		total:   in.moments(state),
+		totals:  state.Totals(),
 		churn:   d.live.churn,
 		answer:  y.asked,
 	}
 	if d.tunes() || d.judges() {
-		for _, f := range d.live.folds {
+		for _, f := range folds {
 			s.folds = append(s.folds, fold{f.Moments(), f.Totals()})
 		}
 	}
@@ -162,6 +166,14 @@ func (d *Daemon) abandonStudy(ctx context.Context) {
 func (d *Daemon) endStudy(s *study) {
 	y := &d.studying
 	if d.failure != nil {
+		return
+	}
+	if s.in != d.live.coordinates() {
+		// It is about planes of before a switch.
+		y.now, y.due = nil, true
+		if s.answer != nil {
+			y.asked = s.answer
+		}
 		return
 	}
 	known := y.last != nil && y.last.refining != nil
@@ -205,7 +217,7 @@ func (s *study) make(ctx context.Context) {
 	out := s.served
 	var view *sample.View
 	if s.sample != nil {
-		view = s.sample.View()
+		view = s.in.view(s.sample.View())
 		s.lacking = view.Lacking
 	}
 	if s.tune(ctx, view); ctx.Err() != nil {
@@ -232,9 +244,14 @@ func (d *Daemon) header(now time.Time) *httpapi.Served {
 	s := &httpapi.Served{
 		Rows:    d.live.ledger.Rows(),
 		Blocks:  d.live.ledger.Len(),
-		Digest:  digestOf(d.live.state),
+		Digest:  d.live.digest(),
 		Offsets: d.offsets(),
 		MadeAt:  now.UTC(),
+	}
+	if c := d.live.coordinates(); c != nil {
+		s.Basis = &httpapi.Basis{
+			ID: c.id, Map: c.basis, Features: d.live.state.Features(), Regulariser: string(d.cfg.Kernel.Regulariser), Reduction: c.made,
+		}
 	}
 	const soon = "it is not known yet"
 	a := &s.Absent

@@ -108,7 +108,7 @@ func (s *study) optionSets() (offered, others []incremental.Options) {
 			o := s.options
 			o.Balanced, o.Standardise = balanced, scaled
 			switch {
-			case balanced == s.options.Balanced && (standardise == config.SwitchAuto || scaled == (standardise == config.SwitchOn)):
+			case balanced == s.options.Balanced && (standardise == config.SwitchAuto || scaled == s.options.Standardise):
 				offered = append(offered, o)
 			case !balanced || len(o.ClassWeights) == 0:
 				others = append(others, o)

@@ -32,6 +32,7 @@ type fake struct {
 	err      error    // of every call that can fail
 	panics   bool
 	slow     time.Duration // that a snapshot takes
+	epoch    *EpochAnswer
 }
 
 var testTime = time.Date(2026, 3, 4, 5, 6, 7, 800, time.UTC)
@@ -83,6 +84,12 @@ func (f *fake) serve(change func(*Served)) {
 	close(f.replaced)
 	f.replaced = make(chan struct{})
 }
+
+func (f *fake) Reduce(context.Context) error { return f.err }
+
+func (f *fake) Abandon(context.Context) error { return f.err }
+
+func (f *fake) Epoch(context.Context) (*EpochAnswer, error) { return f.epoch, f.err }
 
 func (f *fake) Status() Status {
 	if f.panics {

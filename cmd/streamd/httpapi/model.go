@@ -25,8 +25,10 @@ type ModelAnswer struct {
 	// Basis takes rows to the coordinates that the planes are in; absent when
 	// these are the features.
 	Basis   *classifier.Basis `json:"basis,omitempty"`
+	BasisID string            `json:"basis_id,omitempty"`
 	Options OptionsAnswer     `json:"options"`
-	// Mean of each feature over the live rows, n: where contributions begin.
+	// Mean of each feature, or coordinate, over the live rows: where contributions
+	// begin.
 	Mean []float64 `json:"mean"`
 	// Method made the planes: psvm, or that of Refinement. What there is none
 	// of is null.
@@ -64,7 +66,7 @@ func (s *Served) answer() ModelAnswer {
 		Fingerprint: s.Fingerprint,
 		Digest:      s.Digest,
 		MadeAt:      s.MadeAt.UTC(),
-		Features:    m.Features,
+		Features:    s.features(),
 		Classes:     m.Classes,
 		ClassRows:   m.Rows,
 		Planes:      make([]PlaneAnswer, len(m.Planes)),
@@ -83,6 +85,9 @@ func (s *Served) answer() ModelAnswer {
 		LiveBlocks:  s.Blocks,
 		Offsets:     listed(s.Offsets),
 	}
+	if b := s.Basis; b != nil {
+		a.Basis, a.BasisID = classifier.BasisOf(b.Map, b.Regulariser), b.ID
+	}
 	if a.Options.ClassWeights == nil {
 		a.Options.ClassWeights = map[string]float64{}
 	}
@@ -93,6 +98,14 @@ func (s *Served) answer() ModelAnswer {
 		}
 	}
 	return a
+}
+
+// features are those of the rows that s is for.
+func (s *Served) features() []string {
+	if s.Basis != nil {
+		return s.Basis.Features
+	}
+	return s.Model.Features
 }
 
 // encodedModel keeps the bytes of the last answer, for a thousand clients that

@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"time"
 
-	"streamd/incremental"
+	"streamd/cmd/streamd/classifier"
 	"streamd/incremental/calibration"
 	"streamd/incremental/gram"
 	"streamd/ingest/wire"
@@ -89,7 +89,7 @@ func (s *Server) predict(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	rows, err := s.decode(contentType, body, served.Model.Features)
+	rows, err := s.decode(contentType, body, served.features())
 	if err != nil {
 		return err
 	}
@@ -116,6 +116,9 @@ func askedOf(r *http.Request, served *Served) (a asked, err error) {
 		return a, err
 	}
 	n := len(served.Model.Features)
+	if contributions && served.Basis != nil {
+		return a, fail(CodeBadRequest, "contributions: the planes are in the coordinates of a kernel's basis, in which features have none of their own")
+	}
 	top, err := intQuery(r, "top", n)
 	switch {
 	case err != nil:
@@ -212,10 +215,15 @@ func (s *Server) decode(contentType string, body []byte, features []string) (wir
 
 // score classifies the rows: labels[i] is the index of row i's class, and
 // values[i·p:][:p] are its decision values.
-func score(m *incremental.Model, columns []gram.Column, rows int) (labels []int32, values []float64, err error) {
+func score(served *Served, columns []gram.Column, rows int) (labels []int32, values []float64, err error) {
+	m := served.Model
 	p := len(m.Planes)
 	labels, values = make([]int32, rows), make([]float64, rows*p)
-	m.Classify(labels, values, columns)
+	c := classifier.Classifier{Features: served.features(), Model: m}
+	if served.Basis != nil {
+		c.Map = served.Basis.Map
+	}
+	c.Classify(labels, values, columns)
 	for i, value := range values {
 		if math.IsNaN(value) || math.IsInf(value, 0) {
 			return nil, nil, fail(CodeBadRequest, "row %d: its value for class %q is %v; are its features finite?", i/p, m.Planes[i%p].Class, value)
@@ -236,7 +244,7 @@ type prediction struct {
 
 func predict(served *Served, columns []gram.Column, rows int, ask asked) (p prediction, err error) {
 	p = prediction{served: served, columns: columns}
-	if p.labels, p.values, err = score(served.Model, columns, rows); err != nil {
+	if p.labels, p.values, err = score(served, columns, rows); err != nil {
 		return p, err
 	}
 	if ask.contributions > 0 {
@@ -245,7 +253,13 @@ func predict(served *Served, columns []gram.Column, rows int, ask asked) (p pred
 	if ask.leverage {
 		matrices := served.Hat.Matrices()
 		p.leverages = make([]float64, rows*matrices)
-		served.Hat.Leverage(p.leverages, columns)
+		if b := served.Basis; b == nil {
+			served.Hat.Leverage(p.leverages, columns)
+		} else {
+			classifier.InCoordinates(b.Map, columns, func(from, to int, in []gram.Column) {
+				served.Hat.Leverage(p.leverages[from*matrices:to*matrices], in)
+			})
+		}
 		for i, h := range p.leverages {
 			if math.IsNaN(h) || math.IsInf(h, 0) {
 				return p, fail(CodeBadRequest, "row %d: its leverage is %v; its features are out of range", i/matrices, h)

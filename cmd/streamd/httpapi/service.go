@@ -51,6 +51,18 @@ type Service interface {
 	// is its cause, and the refinement goes on. ErrBusy: another one has not
 	// ended, and none was begun. ErrUnavailable.
 	Refine(ctx context.Context) (*Refinement, error)
+
+	// Reduce begins to choose a basis, and to put the live blocks into its
+	// coordinates. ErrBusy: that is under way already. ErrUnavailable.
+	Reduce(ctx context.Context) error
+
+	// Abandon gives up what Reduce, or a schedule, has begun and what is not in
+	// use yet; it does nothing when there is nothing. ErrUnavailable.
+	Abandon(ctx context.Context) error
+
+	// Epoch says which coordinates are in use, and how far others are. The
+	// caller owns the answer, but not what it points to.
+	Epoch(ctx context.Context) (*EpochAnswer, error)
 }
 
 // Served is what GET /v1/model answers with, and all of it. It is immutable.
@@ -62,6 +74,7 @@ type Served struct {
 	// for the client to read. With a model, Problem is empty.
 	Model   *incremental.Model
 	Problem string
+	Basis   *Basis // that the model's planes are in the coordinates of; nil: they are in the features
 
 	Rows    int64    // live rows, those of weight 0 left out
 	Blocks  int      // live blocks

@@ -1,0 +1,358 @@
+package daemon
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"math"
+	"time"
+
+	"streamd/cmd/streamd/classifier"
+	"streamd/cmd/streamd/httpapi"
+	"streamd/config"
+	"streamd/incremental"
+	"streamd/incremental/sample"
+	"streamd/kernels"
+	"streamd/retire"
+	"streamd/snapshot"
+)
+
+// coordinates are what rows become by a basis Z: K(x, Z). They are immutable.
+type coordinates struct {
+	number      uint32
+	id          string // SHA-256 of the basis, hex
+	basis       *kernels.Map
+	names       []string  // z1, z2, …
+	regulariser []float64 // nil: I
+	made        *httpapi.Reduction
+}
+
+func newCoordinates(number uint32, m *kernels.Map, made *httpapi.Reduction, regulariser config.Regulariser) *coordinates {
+	digest := m.Digest()
+	c := &coordinates{
+		number: number, id: hex.EncodeToString(digest[:]), basis: m, names: classifier.Coordinates(m.Points()), made: made,
+	}
+	if regulariser == config.RegulariserKernel {
+		c.regulariser = m.Gram()
+	}
+	return c
+}
+
+// moments are the sums of a state in the coordinates, nil being the features,
+// with their regulariser.
+func (c *coordinates) moments(s *incremental.State) *incremental.Moments {
+	m := s.Moments()
+	if c != nil && c.regulariser != nil {
+		m = m.WithRegulariser(c.regulariser)
+	}
+	return m
+}
+
+// current is what workers put blocks into, beside the features.
+type current struct {
+	use, next *coordinates // nil: none
+}
+
+// lifter puts blocks into coordinates. It belongs to one goroutine at a time.
+type lifter struct {
+	mappers    map[*coordinates]*kernels.Mapper // of the coordinates that were asked for last
+	summariser incremental.Summariser
+}
+
+// block is b in the coordinates, until the next call; b itself for nil.
+func (l *lifter) block(b *incremental.Block, c *coordinates) *incremental.Block {
+	if c == nil {
+		return b
+	}
+	m := l.mappers[c]
+	if m == nil {
+		if len(l.mappers) >= 2 || l.mappers == nil {
+			l.mappers = map[*coordinates]*kernels.Mapper{}
+		}
+		m = kernels.NewMapper(c.basis)
+		l.mappers[c] = m
+	}
+	in := *b
+	in.Features, in.Columns = c.names, m.Map(b.Columns)
+	return &in
+}
+
+// lifted is a block's summary in some coordinates.
+type lifted struct {
+	*coordinates
+	summary *incremental.Summary
+}
+
+// lift summarises a block in both of the current coordinates. Rows that cannot be
+// summed in those in use are an error. Rebuilding is not the block's affair: what
+// cannot be summed in the coordinates to come is left out.
+func (l *lifter) lift(b *incremental.Block, in *current) (out []lifted, err error) {
+	for _, c := range []*coordinates{in.use, in.next} {
+		if c == nil {
+			continue
+		}
+		s, err := l.summariser.Summarise(l.block(b, c))
+		switch {
+		case err == nil:
+			out = append(out, lifted{c, s})
+		case c == in.use:
+			return nil, fmt.Errorf("in the coordinates of the basis: %w", err)
+		}
+	}
+	return out, nil
+}
+
+// view is the rows of a sample in the coordinates.
+func (c *coordinates) view(v *sample.View) *sample.View {
+	if c == nil {
+		return v
+	}
+	in := *v
+	in.Block = new(lifter).block(v.Block, c)
+	return &in
+}
+
+// check says whether rows that are summed later, together with others, can be.
+// Bounded kernels have no others.
+func (l *lifter) check(b *incremental.Block, in *current) error {
+	if in.use == nil || in.use.basis.Kernel().Radial() {
+		return nil
+	}
+	if bad := l.block(b, in.use).FirstBadRow(); bad != nil {
+		return fmt.Errorf("in the coordinates of the basis: %w", bad)
+	}
+	return nil
+}
+
+// epoch is the sums of live blocks in coordinates. It belongs to the loop.
+//
+// The features and their sums stay beside it, and always have every live block:
+// a block's content is named by its summary of features, whatever the epoch, and
+// what is read again is compared with it.
+type epoch struct {
+	*coordinates
+	state     *incremental.State
+	folds     []*incremental.State
+	foldMoved []bool                          // since the last save
+	put       map[string]*incremental.Summary // not saved yet
+	missing   map[string]struct{}             // live blocks that it does not have; none of the one in use
+	unread    map[string]unreadBlock          // those of them that the log does not give back
+	began     time.Time
+}
+
+func newEpoch(c *coordinates, folds int) *epoch {
+	e := &epoch{
+		coordinates: c, state: incremental.NewState(c.names),
+		put: map[string]*incremental.Summary{}, missing: map[string]struct{}{}, unread: map[string]unreadBlock{}, began: time.Now(),
+	}
+	e.newFolds(folds)
+	return e
+}
+
+func (e *epoch) newFolds(n int) {
+	e.folds, e.foldMoved = make([]*incremental.State, n), make([]bool, n)
+	for i := range e.folds {
+		e.folds[i], e.foldMoved[i] = incremental.NewState(e.names), true
+	}
+}
+
+// fold is the sum of the fold of a block with this content, which is about to
+// change; nil where there are no folds.
+func (e *epoch) fold(digest [32]byte) *incremental.State {
+	if len(e.folds) == 0 {
+		return nil
+	}
+	i := sample.Fold(digest, len(e.folds))
+	e.foldMoved[i] = true
+	return e.folds[i]
+}
+
+// add takes in a live block that the epoch does not have.
+func (e *epoch) add(id string, s *incremental.Summary, digest [32]byte) {
+	e.state.Add(s)
+	if f := e.fold(digest); f != nil {
+		f.Add(s)
+	}
+	e.put[id] = s
+	delete(e.missing, id)
+	delete(e.unread, id)
+}
+
+// remove takes out a block that is live no more.
+func (e *epoch) remove(store *snapshot.Store, id string, digest [32]byte) error {
+	if _, ok := e.missing[id]; ok {
+		delete(e.missing, id)
+		delete(e.unread, id)
+		return nil
+	}
+	s := e.put[id]
+	if s == nil {
+		var err error
+		if s, err = store.EpochSummary(e.number, id); err != nil {
+			return err
+		}
+	}
+	e.state.Remove(s)
+	if f := e.fold(digest); f != nil {
+		f.Remove(s)
+	}
+	delete(e.put, id)
+	return nil
+}
+
+// change is what has to be saved of the epoch.
+func (e *epoch) change() snapshot.EpochChange {
+	report, err := json.Marshal(e.made)
+	if err != nil {
+		panic(err) // finite numbers and texts
+	}
+	c := snapshot.EpochChange{
+		Epoch: snapshot.Epoch{Number: e.number, Basis: e.basis.AppendBinary(nil), Report: report},
+		State: e.state, Folds: make([]*incremental.State, len(e.folds)),
+	}
+	for i, moved := range e.foldMoved {
+		if moved {
+			c.Folds[i] = e.folds[i]
+		}
+	}
+	for id, s := range e.put {
+		c.Put = append(c.Put, snapshot.EpochSummary{ID: id, Summary: s})
+	}
+	return c
+}
+
+// restoreEpochs takes up the epochs of a file, but for those that the
+// configuration has no use for: all, or a rebuild for another kernel.
+func (l *liveSet) restoreEpochs(saved *snapshot.Contents, wanted *config.Config) error {
+	for i := range saved.Epochs {
+		s := &saved.Epochs[i]
+		l.lastEpoch = max(l.lastEpoch, s.Number)
+		basis, err := kernels.DecodeMap(s.Basis)
+		made := new(httpapi.Reduction)
+		if err == nil {
+			err = json.Unmarshal(s.Report, made)
+		}
+		if err != nil {
+			return fmt.Errorf("epoch %d: %w", s.Number, err)
+		}
+		inUse := s.Number == saved.Epoch
+		if wanted.Kernel.Function == config.KernelNone || !inUse && !fits(basis, wanted) {
+			l.epochsMoved = true
+			continue
+		}
+		e := newEpoch(newCoordinates(s.Number, basis, made, wanted.Kernel.Regulariser), 0)
+		e.state, e.folds, e.foldMoved = s.State, s.Folds, make([]bool, len(s.Folds))
+		has := make(map[string]bool, len(s.Blocks))
+		for _, id := range s.Blocks {
+			has[id] = true
+		}
+		for _, entry := range saved.Entries {
+			if !has[entry.ID] {
+				e.missing[entry.ID] = struct{}{}
+			}
+		}
+		if folds := len(l.foldMoved); len(e.folds) != folds {
+			e.newFolds(folds)
+			l.epochsMoved = true
+			for _, id := range s.Blocks {
+				whole, err := l.store.Summary(id)
+				if err != nil {
+					return err
+				}
+				s, err := l.store.EpochSummary(e.number, id)
+				if err != nil {
+					return err
+				}
+				if f := e.fold(whole.Digest()); f != nil {
+					f.Add(s)
+				}
+			}
+		}
+		if inUse {
+			l.epoch = e
+		} else {
+			l.next = e
+		}
+	}
+	return nil
+}
+
+// fits says whether a basis is one that the configuration asks for.
+func fits(basis *kernels.Map, wanted *config.Config) bool {
+	kernel, auto := wanted.Kernel.Function.Kernel()
+	mean, _ := basis.Scaling()
+	return (basis.Kernel() == kernel || auto && basis.Kernel().Radial()) &&
+		basis.Points() <= wanted.Kernel.Basis && (mean != nil) == (wanted.Model.Standardise == config.SwitchOn)
+}
+
+// epochs lists the one in use and the one that is being built.
+func (l *liveSet) epochs() (all []*epoch) {
+	for _, e := range []*epoch{l.epoch, l.next} {
+		if e != nil {
+			all = append(all, e)
+		}
+	}
+	return all
+}
+
+// sums are those that planes are read off: in the coordinates in use.
+func (l *liveSet) sums() (state *incremental.State, folds []*incremental.State) {
+	if l.epoch != nil {
+		return l.epoch.state, l.epoch.folds
+	}
+	return l.state, l.folds
+}
+
+// coordinates are those in use; nil: the features.
+func (l *liveSet) coordinates() *coordinates {
+	if l.epoch != nil {
+		return l.epoch.coordinates
+	}
+	return nil
+}
+
+// current is both epochs', for workers.
+func (l *liveSet) current() *current {
+	c := &current{use: l.coordinates()}
+	if l.next != nil {
+		c.next = l.next.coordinates
+	}
+	return c
+}
+
+// covers says whether a block can be added that has been put into these
+// coordinates: those in use have to be among them.
+func (l *liveSet) covers(in []lifted) bool {
+	if l.epoch == nil {
+		return true
+	}
+	for _, each := range in {
+		if each.coordinates == l.epoch.coordinates {
+			return true
+		}
+	}
+	return false
+}
+
+// begin starts to build an epoch, in the place of one that is not complete.
+func (l *liveSet) begin(basis *kernels.Map, made *httpapi.Reduction, regulariser config.Regulariser) {
+	l.lastEpoch++
+	l.next = newEpoch(newCoordinates(l.lastEpoch, basis, made, regulariser), len(l.folds))
+	for _, e := range l.ledger.Page(retire.Lowest, math.MaxInt) {
+		l.next.missing[e.ID] = struct{}{}
+	}
+	l.epochsMoved = true
+}
+
+// abandon gives up the epoch that is being built.
+func (l *liveSet) abandon() {
+	l.next, l.epochsMoved = nil, true
+}
+
+// switchEpoch puts the epoch that has been built in the place of the one in use.
+func (l *liveSet) switchEpoch() {
+	if len(l.next.missing) > 0 {
+		panic("daemon: a switch to an epoch that lacks blocks")
+	}
+	l.epoch, l.next, l.epochsMoved = l.next, nil, true
+}

@@ -1,0 +1,495 @@
+package daemon
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"streamd/cmd/streamd/classifier"
+	"streamd/cmd/streamd/httpapi"
+	"streamd/config"
+	"streamd/incremental"
+	"streamd/incremental/gram"
+	"streamd/incremental/sample"
+	"streamd/kernels"
+	"streamd/kernels/reduce"
+	"streamd/retire"
+	"streamd/snapshot"
+)
+
+// rebuilding is the loop's part in going from one basis to another.
+//
+// A reduction chooses a basis from a complete view of the sample: a function of
+// the live set, so that the basis is one, too. It works on a copy, on as many
+// goroutines as there are processors but one. Its basis begins an epoch, which is
+// built beside the one in use: workers put new blocks into both, and older ones
+// are read from the log again and taken in where they are still live as they were.
+// What comes and goes meanwhile comes and goes in both. When the epoch has every
+// live block it takes the place of the other one, between two deliveries and in
+// one transaction with it; what is served stays until planes in the new
+// coordinates have been solved. The epoch is saved as it grows, so that a restart
+// reads what is left.
+type rebuilding struct {
+	ends     sync.WaitGroup
+	reducing *reduction         // under way
+	reading  context.CancelFunc // of the pass that is under way
+	again    time.Time          // not before, after a failure
+	at       time.Time          // when the last reduction began
+	churn    int64              // of the live set then
+	problem  string             // why the last reduction came to nothing
+	taken    int64              // rows of older blocks, of the epoch being built, by this process
+	skipped  []httpapi.UnreadBlock
+}
+
+// reduction is one under way.
+type reduction struct {
+	began time.Time
+	end   context.CancelFunc
+
+	mu     sync.Mutex
+	stages []httpapi.Stage
+}
+
+// listedBlocks bounds the blocks that are named in an answer.
+const listedBlocks = 100
+
+// rebuild does what is to be done for the basis now.
+func (d *Daemon) rebuild(ctx context.Context, now time.Time) {
+	if d.cfg.Kernel.Function == config.KernelNone {
+		return
+	}
+	if d.live.next != nil {
+		d.build(ctx, now)
+	} else if d.rebuilding.reducing == nil && d.reductionDue(now) {
+		d.beginReduction(ctx, now)
+	}
+}
+
+// reductionDue says whether a basis is to be chosen without being asked for.
+func (d *Daemon) reductionDue(now time.Time) bool {
+	r, k := &d.rebuilding, &d.cfg.Kernel
+	if now.Before(r.again) || d.live.ledger.Rows() == 0 || d.live.sample.Lacking() > 0 {
+		return false
+	}
+	if d.live.epoch == nil || !fits(d.live.epoch.basis, d.cfg) {
+		return k.Rows > 0 && d.live.ledger.Rows() >= k.Rows
+	}
+	since := r.at
+	if since.IsZero() {
+		since = d.live.epoch.made.MadeAt
+	}
+	changed := r.churn != d.live.churn
+	if r.at.IsZero() {
+		changed = digestOf(d.live.state) != d.live.epoch.made.Digest
+	}
+	return k.Interval > 0 && now.Sub(since) >= k.Interval && changed
+}
+
+// beginReduction begins to choose a basis.
+func (d *Daemon) beginReduction(ctx context.Context, now time.Time) {
+	r := &d.rebuilding
+	if !d.flushRuns() {
+		return
+	}
+	ctx, end := context.WithCancel(ctx)
+	r.reducing, r.at, r.churn = &reduction{began: now, end: end}, now, d.live.churn
+	job := r.reducing
+	made := &httpapi.Reduction{
+		Method: string(d.cfg.Kernel.Reduce), Digest: digestOf(d.live.state), Live: d.live.ledger.Rows(),
+	}
+	snap := d.live.sample.Snapshot(d.live.state, 0)
+	var sums *incremental.Moments
+	if d.cfg.Model.Standardise == config.SwitchOn {
+		sums = d.live.state.Moments()
+	}
+	r.ends.Go(func() {
+		defer end()
+		basis, err := d.reduce(ctx, job, snap, sums, made)
+		if err == nil {
+			made.MadeAt, made.Seconds = time.Now().UTC(), time.Since(now).Seconds()
+		}
+		inLoop(context.WithoutCancel(ctx), d, func() (none struct{}, _ error) {
+			d.endReduction(basis, made, err)
+			return none, nil
+		})
+	})
+}
+
+// endReduction begins an epoch with the basis.
+func (d *Daemon) endReduction(basis *kernels.Map, made *httpapi.Reduction, err error) {
+	r := &d.rebuilding
+	r.reducing, r.problem = nil, ""
+	switch {
+	case d.failure != nil:
+	case err != nil:
+		r.problem, r.again = err.Error(), time.Now().Add(afterFailure)
+		d.log.Warn().Err(err).Msg("no basis could be chosen")
+	case d.live.epoch != nil && d.live.epoch.id == made.Basis:
+		d.live.abandon() // a rebuild for another one
+		d.endReading()
+		d.log.Info().Str("basis", made.Basis).Msg("the basis stays")
+	default:
+		d.endReading()
+		d.live.begin(basis, made, d.cfg.Kernel.Regulariser)
+		r.taken = 0
+		r.again = time.Time{}
+		d.log.Info().Str("basis", made.Basis).Int("points", made.Points).Int("blocks", len(d.live.next.missing)).
+			Msg("a basis has been chosen; putting the live blocks into its coordinates")
+	}
+	d.current.Store(d.live.current())
+}
+
+func (d *Daemon) endReading() {
+	if end := d.rebuilding.reading; end != nil {
+		end()
+	}
+}
+
+var errLacking = errors.New("the sample lacks rows of live blocks, which are read from the log again")
+
+// reduce chooses a basis from the sample.
+func (d *Daemon) reduce(ctx context.Context, job *reduction, snap *sample.Snapshot, sums *incremental.Moments, made *httpapi.Reduction) (*kernels.Map, error) {
+	view := snap.View()
+	if !view.Complete() {
+		return nil, fmt.Errorf("%w: %d blocks", errLacking, view.Lacking)
+	}
+	b := view.Block
+	columns := b.Columns
+	var mean, sigma []float64
+	if sums != nil {
+		mean, sigma = sums.Scale()
+		columns = scaled(columns, mean, sigma)
+	}
+	kernel, auto := d.cfg.Kernel.Function.Kernel()
+	if auto {
+		gamma, err := kernels.MedianGamma(columns)
+		if err != nil {
+			return nil, err
+		}
+		if kernel, err = kernels.Gaussian(gamma); err != nil {
+			return nil, err
+		}
+	}
+	result, err := reducer(d.cfg.Kernel).Reduce(ctx, &reduce.Problem{
+		Columns: columns, Codes: b.Codes, Classes: len(b.Classes), Weights: b.Weights,
+		Kernel: kernel, Points: d.cfg.Kernel.Basis, Seed: uint64(d.cfg.Sample.Seed),
+		Workers: max(1, runtime.GOMAXPROCS(0)-1),
+		Progress: func(s reduce.Stage) {
+			job.mu.Lock()
+			defer job.mu.Unlock()
+			job.stages = append(job.stages, httpapi.NewStage(s, b.Classes))
+		},
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case result.Interrupted:
+		return nil, context.Cause(ctx)
+	}
+	basis, err := kernels.NewMap(kernel, result.Features, result.Z)
+	if err == nil && sums != nil {
+		basis, err = basis.Scaled(mean, sigma)
+	}
+	if err != nil {
+		return nil, err
+	}
+	c := newCoordinates(0, basis, nil, config.RegulariserIdentity)
+	made.Basis, made.Kernel, made.Points, made.Rows, made.Stages = c.id, kernel.String(), basis.Points(), b.Rows(), job.stages
+	return basis, nil
+}
+
+// scaled are the columns as a scaled map takes them.
+func scaled(columns []gram.Column, mean, sigma []float64) []gram.Column {
+	out := make([]gram.Column, len(columns))
+	for j, c := range columns {
+		x := make([]float64, c.Len())
+		c.Copy(x, 0)
+		inverse := 1 / sigma[j]
+		for i := range x {
+			x[i] = (x[i] - mean[j]) * inverse
+		}
+		out[j] = gram.ColumnOf(x)
+	}
+	return out
+}
+
+func reducer(k config.Kernel) reduce.Reducer {
+	// The coefficients that reducers find beside the points are not used: those of
+	// all rows take their place.
+	const nu = 1
+	switch k.Reduce {
+	case config.ReduceSynthetic:
+		return reduce.ChunkingSynthetic{Synthetic: k.Basis}
+	case config.ReduceRandom:
+		return reduce.Subset{Nu: nu}
+	case config.ReduceStratified:
+		return reduce.Subset{Nu: nu, Stratified: true}
+	case config.ReduceMedians:
+		return reduce.Clusters{Nu: nu, Norm: reduce.OneNorm}
+	}
+	return reduce.Clusters{Nu: nu, Norm: reduce.TwoNorm}
+}
+
+// build goes on with the epoch that is being built.
+func (d *Daemon) build(ctx context.Context, now time.Time) {
+	r, next := &d.rebuilding, d.live.next
+	if len(next.missing) == 0 {
+		d.switchEpoch()
+		return
+	}
+	if r.reading != nil || now.Before(r.again) {
+		return
+	}
+	if len(next.unread) == len(next.missing) {
+		if d.cfg.Kernel.Unread == config.UnreadSkip {
+			d.skipUnread()
+		}
+		return
+	}
+	blocks := &liveBlocks{unsaved: map[string]*incremental.Summary{}, store: d.store}
+	for _, e := range d.live.ledger.Page(retire.Lowest, math.MaxInt) {
+		_, lacks := next.missing[e.ID]
+		if _, known := next.unread[e.ID]; !lacks || known {
+			continue
+		}
+		blocks.entries = append(blocks.entries, e)
+		if b, ok := d.live.put[e.ID]; ok {
+			blocks.unsaved[e.ID] = b.Summary
+		}
+	}
+	reading, end := context.WithCancel(ctx)
+	r.reading = end
+	r.ends.Go(func() {
+		defer end()
+		d.readAgain(reading, next, blocks)
+	})
+}
+
+// skipUnread retires the blocks that the log does not give back.
+func (d *Daemon) skipUnread() {
+	next := d.live.next
+	unread := d.unread()
+	for _, id := range slices.Sorted(maps.Keys(next.missing)) {
+		for _, p := range d.partitions {
+			if err := d.endBlock(p, id); err != nil {
+				d.fail(err)
+				return
+			}
+		}
+		if _, live := d.live.ledger.Get(id); !live {
+			continue
+		}
+		if _, err := d.live.remove(id); err != nil {
+			d.fail(err)
+			return
+		}
+		d.counts.BlocksRetired++
+	}
+	d.rebuilding.skipped = unread
+	d.log.Warn().Int("blocks", len(unread)).Str("block", unread[0].ID).Str("reason", unread[0].Reason).
+		Msg("retired blocks that the log does not give back for the new coordinates (kernel.unread is skip)")
+	d.switchEpoch()
+}
+
+// unread lists the blocks that the log does not give back, by id.
+func (d *Daemon) unread() (out []httpapi.UnreadBlock) {
+	for _, u := range d.live.next.unread {
+		out = append(out, httpapi.UnreadBlock{ID: u.ID, Rows: u.Rows, Reason: u.reason.Error()})
+	}
+	slices.SortFunc(out, func(a, b httpapi.UnreadBlock) int { return cmp.Compare(a.ID, b.ID) })
+	return out
+}
+
+// switchEpoch takes the epoch that has been built into use.
+func (d *Daemon) switchEpoch() {
+	d.live.switchEpoch()
+	d.current.Store(d.live.current())
+	d.changed = true
+	// Studies are of planes in other coordinates.
+	y := &d.studying
+	y.last, y.due = nil, true
+	d.log.Info().Str("basis", d.live.epoch.id).Int("blocks", d.live.ledger.Len()).Msg("all live blocks are in the coordinates of the new basis")
+}
+
+// takenAtOnce bounds the bytes of summaries that are handed to the loop together.
+const takenAtOnce = 8 << 20
+
+var errUnsaved = errors.New("the snapshot cannot be saved")
+
+// readAgain reads blocks from the log and has the loop take them into an epoch.
+func (d *Daemon) readAgain(ctx context.Context, next *epoch, blocks *liveBlocks) {
+	d.log.Info().Int("blocks", len(blocks.entries)).Msg("reading blocks again for the coordinates of a new basis")
+	type read struct {
+		entry   retire.Entry
+		summary *incremental.Summary
+		digest  [32]byte
+	}
+	c := next.coordinates
+	t := len(c.names)
+	atOnce := min(max(takenAtOnce/(8*gram.PackedLen(t)), 1), offersAtOnce)
+	var lifters sync.Pool
+	var mu sync.Mutex
+	var ready []read
+	var unread []unreadBlock
+	hand := func(least int) error {
+		mu.Lock()
+		if len(ready) < least {
+			mu.Unlock()
+			return nil
+		}
+		some := ready
+		ready = nil
+		mu.Unlock()
+		_, err := inLoop(ctx, d, func() (none struct{}, _ error) {
+			if d.saveProblem != nil && d.live.unsaved() >= d.cfg.Snapshot.Blocks {
+				return none, errUnsaved
+			}
+			if d.live.next != next || d.failure != nil {
+				return none, nil
+			}
+			for _, z := range some {
+				if _, lacks := next.missing[z.entry.ID]; !lacks {
+					continue
+				}
+				if e, ok := d.live.ledger.Get(z.entry.ID); ok && e == z.entry {
+					next.add(e.ID, z.summary, z.digest)
+					d.rebuilding.taken += e.Rows
+				}
+			}
+			return none, nil
+		})
+		return err
+	}
+	report, err := d.filling.log.pass(ctx, blocks, rereadOptions{verify: true}, func(e retire.Entry, b *incremental.Block) error {
+		was, err := blocks.summary(e.ID)
+		if errors.Is(err, snapshot.ErrNotFound) {
+			return nil // retired meanwhile
+		}
+		if err != nil {
+			return err
+		}
+		l, _ := lifters.Get().(*lifter)
+		if l == nil {
+			l = new(lifter)
+		}
+		defer lifters.Put(l)
+		s, err := l.summariser.Summarise(l.block(b, c))
+		mu.Lock()
+		if err != nil {
+			unread = append(unread, unreadBlock{e, fmt.Errorf("in the coordinates of the basis: %w", err)})
+		} else {
+			ready = append(ready, read{e, s, was.Digest()})
+		}
+		mu.Unlock()
+		return hand(atOnce)
+	})
+	if err == nil {
+		err = hand(1)
+	}
+	inLoop(context.WithoutCancel(ctx), d, func() (none struct{}, _ error) {
+		d.rebuilding.reading = nil
+		switch {
+		case ctx.Err() != nil: // abandoned, or the daemon is stopping
+		case err != nil:
+			d.rebuilding.again = time.Now().Add(afterFailure)
+			d.log.Error().Err(err).Msg("blocks could not be read again for the coordinates of a new basis; it will be tried again")
+		case d.live.next == next:
+			unread = append(unread, report.unread...)
+			for _, u := range unread {
+				if _, lacks := next.missing[u.ID]; lacks {
+					next.unread[u.ID] = u
+				}
+			}
+			if n := len(unread); n > 0 {
+				d.log.Warn().Int("blocks", n).Str("block", unread[0].ID).AnErr("reason", unread[0].reason).
+					Msg("blocks are not in the coordinates of the new basis, since the log does not give them back as they were")
+			}
+		}
+		return none, nil
+	})
+}
+
+// Reduce implements httpapi.Service.
+func (d *Daemon) Reduce(ctx context.Context) error {
+	if d.cfg.Kernel.Function == config.KernelNone {
+		return fmt.Errorf("kernel.function is none: %w", httpapi.ErrUnavailable)
+	}
+	_, err := inLoop(ctx, d, func() (none struct{}, _ error) {
+		r := &d.rebuilding
+		switch {
+		case d.failure != nil:
+			return none, errStopping
+		case d.live.ledger.Rows() == 0:
+			return none, fmt.Errorf("there are no live rows: %w", httpapi.ErrUnavailable)
+		case d.live.sample.Lacking() > 0:
+			return none, fmt.Errorf("reduce: %w: %w", errLacking, httpapi.ErrUnavailable)
+		case r.reducing != nil:
+			return none, fmt.Errorf("reduce: %w", httpapi.ErrBusy)
+		case d.live.next != nil && len(d.live.next.unread) < len(d.live.next.missing):
+			return none, fmt.Errorf("reduce: blocks are being put into the coordinates of a basis, which DELETE /v1/reduce gives up: %w", httpapi.ErrBusy)
+		}
+		d.beginReduction(d.background, time.Now())
+		return none, nil
+	})
+	return err
+}
+
+// Abandon implements httpapi.Service.
+func (d *Daemon) Abandon(ctx context.Context) error {
+	_, err := inLoop(ctx, d, func() (none struct{}, _ error) {
+		r := &d.rebuilding
+		if d.failure != nil {
+			return none, errStopping
+		}
+		if r.reducing != nil {
+			r.reducing.end()
+		}
+		if d.live.next != nil {
+			d.endReading()
+			d.live.abandon()
+			d.current.Store(d.live.current())
+			r.problem = "the basis that had been chosen was given up"
+		}
+		r.again = time.Now().Add(afterFailure)
+		return none, nil
+	})
+	return err
+}
+
+// Epoch implements httpapi.Service.
+func (d *Daemon) Epoch(ctx context.Context) (*httpapi.EpochAnswer, error) {
+	return inLoop(ctx, d, func() (*httpapi.EpochAnswer, error) {
+		r := &d.rebuilding
+		a := &httpapi.EpochAnswer{Problem: r.problem, Skipped: r.skipped[:min(len(r.skipped), listedBlocks)]}
+		if e := d.live.epoch; e != nil {
+			a.InUse, a.Basis = e.made, classifier.BasisOf(e.basis, string(d.cfg.Kernel.Regulariser))
+		}
+		if job := r.reducing; job != nil {
+			job.mu.Lock()
+			a.Reducing = &httpapi.ReducingAnswer{Began: job.began.UTC(), Stages: slices.Clone(job.stages)}
+			job.mu.Unlock()
+		}
+		if e := d.live.next; e != nil {
+			b := &httpapi.RebuildAnswer{
+				Reduction: e.made, Blocks: d.live.ledger.Len() - len(e.missing), Missing: len(e.missing),
+				Rows: e.state.Rows(), LiveRows: d.live.ledger.Rows(), Unread: len(e.unread), Reasons: d.unread(),
+			}
+			b.Reasons = b.Reasons[:min(len(b.Reasons), listedBlocks)]
+			if r.taken > 0 && b.Unread < b.Missing {
+				left := time.Since(e.began).Seconds() / float64(r.taken) * float64(b.LiveRows-b.Rows)
+				if !math.IsInf(left, 0) {
+					b.Seconds = &left
+				}
+			}
+			a.Rebuild = b
+		}
+		return a, nil
+	})
+}

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"math"
 	"slices"
 	"sync/atomic"
@@ -63,7 +64,7 @@ func sampleRows(ctx context.Context, s *surroundings, d *dataset, limit int, see
 				}
 				some = append(some, c)
 			}
-			return some, nil
+			return some, inRange(b, d.features)
 		},
 		func(some []candidate) error {
 			pool = append(pool, some...)
@@ -102,6 +103,19 @@ func sampleRows(ctx context.Context, s *surroundings, d *dataset, limit int, see
 		r.columns = append(r.columns, gram.ColumnOf(column))
 	}
 	return r, nil
+}
+
+// inRange refuses what sums of the features would: no kernel of such numbers
+// means anything.
+func inRange(b *incremental.Block, features []string) error {
+	for j, column := range b.Columns {
+		for i := range b.Codes {
+			if x := column.At(i); !(math.Abs(x) <= math.MaxFloat32) && (b.Weights == nil || b.Weights[i] > 0) {
+				return &incremental.RowError{Row: i, Feature: features[j], Reason: fmt.Sprintf("the value is %v, beyond 3.4e38 in magnitude", x)}
+			}
+		}
+	}
+	return nil
 }
 
 // pick has the given rows of the sample.

@@ -137,14 +137,16 @@ func (p *Picture) draw(c canvas) error {
 		return err
 	}
 	classes := by.Model.Classes
+	loops := make([][][]point, len(classes))
 	for class := range classes {
-		c.area(contours(ahead[class]), pale(classColour(class)))
+		loops[class] = contours(ahead[class])
+		c.area(loops[class], pale(classColour(class)))
 	}
-	for class := range ahead {
-		if len(classes) == 2 && class == 0 {
-			continue // its border is the other's
-		}
-		c.lines(borders(contours(ahead[class])), ink, 1.5)
+	if len(classes) == 2 {
+		loops = loops[1:] // the border of one is the other's
+	}
+	for _, of := range loops {
+		c.lines(borders(of), ink, 1.5)
 	}
 	// A row that is a basis point lies in the middle of it.
 	for _, z := range basis {

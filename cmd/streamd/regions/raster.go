@@ -70,6 +70,20 @@ func (r *raster) area(loops [][]point, fill color.RGBA) {
 	r.z.Draw(r.image, bounds, image.NewUniform(fill), image.Point{})
 }
 
+func (r *raster) disc(at point, radius float64, fill color.RGBA) {
+	r.area([][]point{polygon(at, radius, 24)}, fill)
+}
+
+// polygon is a regular one.
+func polygon(at point, radius float64, corners int) []point {
+	loop := make([]point, corners)
+	for i := range loop {
+		sin, cos := math.Sincos(2 * math.Pi * float64(i) / float64(corners))
+		loop[i] = point{at.x + radius*cos, at.y + radius*sin}
+	}
+	return loop
+}
+
 // lines are the union of a rectangle for each piece and a disc for each sharp
 // bend, all of which go round the same way.
 func (r *raster) lines(lines [][]point, stroke color.RGBA, width float64) {
@@ -78,12 +92,7 @@ func (r *raster) lines(lines [][]point, stroke color.RGBA, width float64) {
 	for _, line := range lines {
 		for i, p := range line {
 			if i > 0 && i < len(line)-1 && sharp(line[i-1], p, line[i+1]) {
-				bend := make([]point, 8)
-				for k := range bend {
-					sin, cos := math.Sincos(2 * math.Pi * float64(k) / float64(len(bend)))
-					bend[k] = point{p.x + half*cos, p.y + half*sin}
-				}
-				loops = append(loops, bend)
+				loops = append(loops, polygon(p, half, 8))
 			}
 			if i == 0 || line[i-1] == p {
 				continue

@@ -57,6 +57,7 @@ type point struct{ x, y float64 }
 // which holes go round the other way.
 type canvas interface {
 	area(loops [][]point, fill color.RGBA)
+	disc(at point, radius float64, fill color.RGBA)
 	lines(lines [][]point, stroke color.RGBA, width float64)
 	text(at point, s string, size float64, anchor anchor)
 }
@@ -150,7 +151,7 @@ func (p *Picture) draw(c canvas) error {
 	}
 	// A row that is a basis point lies in the middle of it.
 	for _, z := range basis {
-		mark(c, f.at(z[0], z[1]), 4, paper, ink, 5, 1.2)
+		diamond(c, f.at(z[0], z[1]))
 	}
 	p.drawRows(c, f)
 	title := "linear"
@@ -277,7 +278,7 @@ func (p *Picture) drawRows(c canvas, f *frame) {
 			edge = ink
 		}
 		at := f.at(b.Columns[0].At(i), b.Columns[1].At(i))
-		mark(c, at, disc, classColour(of[code]), edge, size, 0.8)
+		dot(c, at, classColour(of[code]), edge, size)
 	}
 }
 
@@ -302,20 +303,20 @@ func (p *Picture) classesOf(b *incremental.Block) []int {
 	return of
 }
 
-const disc = 20 // corners that pass for a circle
+// dot draws a disc with a rim, which marks a row.
+func dot(c canvas, at point, fill, edge color.RGBA, radius float64) {
+	c.disc(at, radius+0.8, edge)
+	c.disc(at, radius, fill)
+}
 
-// mark draws a regular polygon.
-func mark(c canvas, at point, corners int, fill, edge color.RGBA, radius, rim float64) {
-	polygon := func(radius float64) []point {
-		loop := make([]point, corners)
-		for i := range loop {
-			sin, cos := math.Sincos(2 * math.Pi * float64(i) / float64(corners))
-			loop[i] = point{at.x + radius*sin, at.y - radius*cos}
-		}
-		return loop
+// diamond marks a point of the basis.
+func diamond(c canvas, at point) {
+	for _, part := range []struct {
+		size float64
+		fill color.RGBA
+	}{{6.2, ink}, {5, paper}} {
+		c.area([][]point{{{at.x, at.y - part.size}, {at.x + part.size, at.y}, {at.x, at.y + part.size}, {at.x - part.size, at.y}}}, part.fill)
 	}
-	c.area([][]point{polygon(radius + rim)}, edge)
-	c.area([][]point{polygon(radius)}, fill)
 }
 
 func (f *frame) drawAxes(c canvas, names []string) {
@@ -380,12 +381,12 @@ func (p *Picture) drawLegend(c canvas, basis int) {
 		}
 		box := []point{{x, y - 7}, {x + 16, y - 7}, {x + 16, y + 7}, {x, y + 7}}
 		c.area([][]point{box}, pale(classColour(class)))
-		mark(c, point{x + 8, y}, disc, classColour(class), paper, 3.5, 0.8)
+		dot(c, point{x + 8, y}, classColour(class), paper, 3.5)
 		line(label)
 	}
 	y += legendLine / 2
 	if basis > 0 {
-		mark(c, point{x + 8, y}, 4, paper, ink, 5, 1.2)
+		diamond(c, point{x + 8, y})
 		line("basis point")
 	}
 	if p.Rows == nil {
@@ -398,11 +399,11 @@ func (p *Picture) drawLegend(c canvas, basis int) {
 		unknown = unknown || of[code] < 0
 	}
 	if wrong {
-		mark(c, point{x + 8, y}, disc, paper, ink, 3.5, 0.8)
+		dot(c, point{x + 8, y}, paper, ink, 3.5)
 		line("put elsewhere")
 	}
 	if unknown {
-		mark(c, point{x + 8, y}, disc, classColour(-1), ink, 3.5, 0.8)
+		dot(c, point{x + 8, y}, classColour(-1), ink, 3.5)
 		line("unknown class")
 	}
 }

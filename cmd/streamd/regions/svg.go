@@ -38,6 +38,10 @@ func (v *svg) area(loops [][]point, fill color.RGBA) {
 	fmt.Fprintf(&v.b, `" fill="%s"/>`+"\n", web(fill))
 }
 
+func (v *svg) disc(at point, radius float64, fill color.RGBA) {
+	fmt.Fprintf(&v.b, `<circle cx="%.1f" cy="%.1f" r="%.1f" fill="%s"/>`+"\n", at.x, at.y, radius, web(fill))
+}
+
 func (v *svg) lines(lines [][]point, stroke color.RGBA, width float64) {
 	if len(lines) == 0 {
 		return

@@ -78,38 +78,42 @@ func (d *Daemon) tunes() bool { return d.cfg.Model.Nu == config.NuAuto }
 // judges says whether planes are judged on held-out rows.
 func (d *Daemon) judges() bool { return d.cfg.Model.Folds > 0 && d.cfg.Sample.Rows > 0 }
 
-// studyWhenDue begins a study when one is due: when it was asked for; when the
-// live set is not that of the last study and has been still for solve_interval, and
-// for as long as that study took; and while it changes, every refine_interval where
-// planes are refined, and otherwise not before a tenth of the rows have come or
-// gone.
+// studyWhenDue begins a study when one is due.
 func (d *Daemon) studyWhenDue(ctx context.Context, now time.Time) {
 	y := &d.studying
 	if y.churn != d.live.churn {
 		y.churn, y.moved = d.live.churn, now
 	}
-	if y.now != nil || d.solving || !(d.refines() || d.tunes() || d.judges()) {
-		return
+	if y.now == nil && !d.solving && (y.due || d.studyIsDue(now)) {
+		d.beginStudy(ctx, now)
 	}
-	if !y.due {
-		last, since := y.last, now.Sub(y.ended)
-		if last == nil {
-			if d.live.ledger.Rows() == 0 {
-				return
-			}
-			last = &study{served: &httpapi.Served{}, churn: -1}
-		}
-		still := now.Sub(y.moved) >= max(d.cfg.Model.SolveInterval, last.took, share*y.copyTook)
-		enough := d.refines() || changedPart*(y.churn-last.churn) >= last.served.Rows
-		switch {
-		case still && last.retry() && since >= d.cfg.Model.RefineInterval:
-		case last.churn == y.churn && !(last.lacking > 0 && d.live.sample.Lacking() == 0):
-			return
-		case !still && (!enough || since < max(d.cfg.Model.RefineInterval, share*max(last.took, y.copyTook))):
-			return
-		}
+}
+
+// studyIsDue says whether the live set is not that of the last study and has been
+// still for solve_interval, and for as long as that study took; or changes, and
+// refine_interval is over, where planes are not refined also not before a tenth of
+// the rows have come or gone.
+func (d *Daemon) studyIsDue(now time.Time) bool {
+	if !d.refines() && !d.tunes() && !d.judges() {
+		return false
 	}
-	d.beginStudy(ctx, now)
+	y, m := &d.studying, d.cfg.Model
+	last, since := y.last, now.Sub(y.ended)
+	if last == nil {
+		if d.live.ledger.Rows() == 0 {
+			return false
+		}
+		last = &study{served: &httpapi.Served{}, churn: -1}
+	}
+	still := now.Sub(y.moved) >= max(m.SolveInterval, last.took, share*y.copyTook)
+	enough := d.refines() || changedPart*(y.churn-last.churn) >= last.served.Rows
+	switch {
+	case last.churn == y.churn && !(last.lacking > 0 && d.live.sample.Lacking() == 0):
+		return still && last.retry() && since >= m.RefineInterval
+	case still:
+		return true
+	}
+	return enough && since >= max(m.RefineInterval, share*max(last.took, y.copyTook))
 }
 
 // beginStudy copies what a study needs and lets it go.

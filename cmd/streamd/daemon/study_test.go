@@ -21,6 +21,7 @@ import (
 	"streamd/incremental/gram"
 	"streamd/incremental/newton"
 	"streamd/ingest/wire"
+	"streamd/retire"
 )
 
 // settled waits until what is served comes from a study of the live set as it is,
@@ -472,4 +473,59 @@ func TestNuIsChosenAgain(t *testing.T) {
 		t.Errorf("ν is %v for the narrow classes and %v for the wide ones", first.Tuning.Nu, second.Tuning.Nu)
 	}
 	d.stop()
+}
+
+// A study waits for the stream to be still, or its turn.
+func TestWhenStudiesAreDue(t *testing.T) {
+	began := time.Unix(1_700_000_000, 0)
+	done := func(rows, churn int64, took time.Duration) *study {
+		return &study{served: &httpapi.Served{Rows: rows}, churn: churn, took: took}
+	}
+	final := done(100, 100, 0)
+	final.blocks, final.refining = &liveBlocks{}, &newton.LimitError{}
+	unread := done(100, 100, 0)
+	unread.blocks, unread.refining = &liveBlocks{}, errMoved
+	const solve, refine = time.Second, 10 * time.Second
+	for _, c := range []struct {
+		name         string
+		method       string
+		rows         int64 // live
+		churn        int64
+		last         *study
+		moved, since time.Duration // ago
+		want         bool
+	}{
+		{name: "nothing is live", method: "full", since: time.Hour, moved: time.Hour},
+		{name: "the first rows still come", method: "full", rows: 10, churn: 10, since: refine - 1, moved: solve - 1},
+		{name: "the first rows have come", method: "full", rows: 10, churn: 10, since: solve, moved: solve, want: true},
+		{name: "rows have come for long", method: "full", rows: 10, churn: 10, since: refine, moved: 0, want: true},
+		{name: "nothing has changed", method: "full", rows: 100, churn: 100, last: done(100, 100, 0), since: time.Hour, moved: time.Hour},
+		{name: "a little changes", method: "full", rows: 100, churn: 101, last: done(100, 100, 0), since: refine, moved: 0, want: true},
+		{name: "a little changes, nothing is refined", method: "none", rows: 100, churn: 109, last: done(100, 100, 0), since: time.Hour, moved: solve - 1},
+		{name: "a little has changed, nothing is refined", method: "none", rows: 100, churn: 101, last: done(100, 100, 0), since: solve, moved: solve, want: true},
+		{name: "a tenth changes", method: "none", rows: 100, churn: 110, last: done(100, 100, 0), since: refine, moved: 0, want: true},
+		{name: "a tenth changes soon", method: "none", rows: 100, churn: 110, last: done(100, 100, 0), since: refine - 1, moved: 0},
+		{name: "the last one took long", method: "full", rows: 100, churn: 200, last: done(100, 100, 2*time.Second), since: share*2*time.Second - 1, moved: solve},
+		{name: "the last one took long, long ago", method: "full", rows: 100, churn: 200, last: done(100, 100, 2*time.Second), since: share * 2 * time.Second, moved: solve, want: true},
+		{name: "still for as long as the last one took", method: "full", rows: 100, churn: 200, last: done(100, 100, 2*time.Second), since: 3 * time.Second, moved: 2 * time.Second, want: true},
+		{name: "it would fail again", method: "full", rows: 100, churn: 100, last: final, since: time.Hour, moved: time.Hour},
+		{name: "the log may have recovered", method: "full", rows: 100, churn: 100, last: unread, since: refine, moved: time.Hour, want: true},
+		{name: "the log has just failed", method: "full", rows: 100, churn: 100, last: unread, since: refine - 1, moved: time.Hour},
+	} {
+		cfg := load(t, map[string]string{"kafka.topic": "none", "model.refine": c.method, "model.solve_interval": solve.String(), "model.refine_interval": refine.String()})
+		d := &Daemon{cfg: cfg, live: &liveSet{ledger: retire.NewLedger(retire.Policy{}), churn: c.churn}}
+		if c.rows > 0 {
+			d.live.ledger.Add(retire.Entry{ID: "a", Rows: c.rows})
+		}
+		d.studying = studying{last: c.last, ended: began, churn: c.churn, moved: began.Add(c.since - c.moved)}
+		if got := d.studyIsDue(began.Add(c.since)); got != c.want {
+			t.Errorf("%s: %v", c.name, got)
+		}
+	}
+	cfg := load(t, map[string]string{"kafka.topic": "none", "model.folds": "0"})
+	d := &Daemon{cfg: cfg, live: &liveSet{ledger: retire.NewLedger(retire.Policy{}), churn: 10}}
+	d.live.ledger.Add(retire.Entry{ID: "a", Rows: 10})
+	if d.studyIsDue(began) {
+		t.Error("a study is due that has nothing to find out")
+	}
 }

@@ -176,17 +176,23 @@ func (p *Part) kept() *kept {
 // above is those of the rows that are of the level of their class or above; k
 // itself when all are, nil when none is.
 func (k *kept) above(level []int) *kept {
-	var which []int
+	n := 0
 	for i, hash := range k.rows.hash {
 		if levelOf(hash) >= level[k.rows.codes[i]] {
-			which = append(which, i)
+			n++
 		}
 	}
-	switch len(which) {
+	switch n {
 	case 0:
 		return nil
 	case k.rows.len():
 		return k
+	}
+	which := make([]int, 0, n)
+	for i, hash := range k.rows.hash {
+		if levelOf(hash) >= level[k.rows.codes[i]] {
+			which = append(which, i)
+		}
 	}
 	return &kept{digest: k.digest, labels: k.labels, rows: k.rows.pick(which)}
 }

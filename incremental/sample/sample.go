@@ -370,8 +370,12 @@ func (s *Sample) release(id string) {
 }
 
 func (s *Sample) tally(k *kept, sign int64) {
+	strata := make([]*stratum, len(k.labels))
+	for c, label := range k.labels {
+		strata[c] = s.stratum(label)
+	}
 	for i, hash := range k.rows.hash {
-		s.stratum(k.labels[k.rows.codes[i]]).counts[levelOf(hash)] += sign
+		strata[k.rows.codes[i]].counts[levelOf(hash)] += sign
 	}
 }
 

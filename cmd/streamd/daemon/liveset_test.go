@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"streamd/incremental"
 	"streamd/incremental/gram"
@@ -68,7 +69,7 @@ func BenchmarkBlock(b *testing.B) {
 					p = t.Take(block, [32]byte{byte(i), byte(i >> 8), byte(i >> 16)}, s.Totals(), l.sample.Levels())
 				}
 				b.StartTimer()
-				if _, err := l.add(retire.Entry{ID: fmt.Sprint(i), Rows: rows}, s, p, nil); err != nil {
+				if _, err := l.add(retire.Entry{ID: fmt.Sprint(i), Time: time.UnixMilli(int64(i)), Rows: rows}, s, p, nil); err != nil {
 					b.Fatal(err)
 				}
 				if i >= 2000 {

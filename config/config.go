@@ -133,7 +133,7 @@ type Model struct {
 	Standardise    Switch             `key:"standardise" default:"false" help:"Solve with every feature scaled to mean 0 and variance 1; auto: whichever is better, chosen together with model.nu: auto."`
 	SolveInterval  time.Duration      `key:"solve_interval" default:"1s" min:"10ms" help:"Least time between two solves while blocks arrive."`
 	Folds          int                `key:"folds" default:"5" min:"0" max:"1000" help:"Folds of the live blocks, to judge planes on blocks they were not fitted on; each has sums as large as the model's. 0: none."`
-	Refine         Refine             `key:"refine" default:"none" help:"Move the planes by Newton steps to where only rows within the margin or wrong count: along their own direction (line), or anywhere (full)."`
+	Refine         Refine             `key:"refine" default:"none" help:"Refine planes by Newton steps, to where only rows wrong or within the margin count: along w without balance (line), or anywhere (full)."`
 	Rows           Rows               `key:"rows" default:"sample" help:"Rows to refine on: those of the sample, or all live ones, read from the log again for every Newton step."`
 	RefineInterval time.Duration      `key:"refine_interval" default:"10s" min:"10ms" help:"Least time between two refinements while blocks arrive."`
 	Calibration    Calibration        `key:"calibration" default:"auto" help:"Curve from decision values to probabilities, fitted to held-out rows of the sample; auto: the better one, given 1000 rows."`

@@ -229,7 +229,7 @@ func (s *solver) weigh(p *plane, weight []float64) error {
 			a = 1
 		}
 		switch {
-		case !o.Balanced:
+		case !o.Balanced || s.direction != nil: // (2.38) has no balance
 		case c == p.class:
 			a /= own
 		default:

@@ -62,7 +62,7 @@ func (m Method) String() string {
 }
 
 // Options say how to refine. What is minimised is said by the model's own
-// options.
+// options, and by the method.
 type Options struct {
 	Method Method
 	// Mean and Sigma are μ and σ of a model with Standardise, as
@@ -115,7 +115,7 @@ const defaultIterations = 500
 
 // Refine moves the planes of a model to where they minimise the package's
 // objective on rows, beginning where they are. The model's options say what ν,
-// the class weights, the balance and the scaling are. Every class of the model
+// the class weights, the balance (which Line leaves out) and the scaling are. Every class of the model
 // needs a row, and every row a class of the model.
 //
 // The errors are those of rows, of ctx, *incremental.RowError for a number that

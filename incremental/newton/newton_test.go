@@ -161,7 +161,7 @@ func (t table) problem(class string, o incremental.Options, with Options) proble
 		if a, ok := o.ClassWeights[t.class[i]]; ok {
 			c *= a
 		}
-		if o.Balanced {
+		if o.Balanced && with.Method != Line {
 			c /= side
 		}
 		p.x, p.d, p.c = append(p.x, x), append(p.d, d), append(p.c, c)
@@ -292,10 +292,15 @@ func TestMinimum(t *testing.T) {
 				if norm(gradient) > 1e-9*f || report.Gradient > 1e-9*f {
 					t.Errorf("class %s: gradient %g, reported %g", plane.Class, norm(gradient), report.Gradient)
 				}
+				along := scaled(line.Model.Planes[i], with)
+				if g, _ := p.value(along, nil); !(f <= g) {
+					t.Errorf("class %s: full %g, line %g", plane.Class, f, g)
+				}
+				p = data.problem(plane.Class, c.options, lines)
 				before, _ := p.value(start, nil)
-				between, _ := p.value(scaled(line.Model.Planes[i], with), nil)
-				if !(f <= between && between <= before) || !near(between, line.Planes[i].Objective, 1e-12) {
-					t.Errorf("class %s: full %g, line %g (reported %g), proximal %g", plane.Class, f, between, line.Planes[i].Objective, before)
+				after, _ := p.value(along, nil)
+				if !(after <= before) || !near(after, line.Planes[i].Objective, 1e-12) {
+					t.Errorf("class %s: line %g (reported %g), proximal %g", plane.Class, after, line.Planes[i].Objective, before)
 				}
 			}
 			var rows int64

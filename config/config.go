@@ -172,7 +172,7 @@ type Retire struct {
 // either bound is reached, and at shutdown.
 type Snapshot struct {
 	File     string        `key:"file" default:"streamd.db" help:"File that holds the state, the live blocks and the offsets."`
-	Interval time.Duration `key:"interval" default:"1s" min:"10ms" help:"Most time between a change and its save, as long as saving takes less than a twentieth of the time."`
+	Interval time.Duration `key:"interval" default:"1s" min:"10ms" help:"Most time between a change and its save; while blocks come, as long as saving takes less than a twentieth of the time."`
 	Blocks   int           `key:"blocks" default:"100" min:"1" help:"Most blocks between two saves, likewise."`
 }
 

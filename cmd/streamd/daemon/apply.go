@@ -117,6 +117,9 @@ func (d *Daemon) everySoOften() {
 	due := !d.unsavedSince.IsZero() && now.Sub(d.unsavedSince) >= d.cfg.Snapshot.Interval ||
 		d.live.unsaved() >= d.cfg.Snapshot.Blocks
 	pause := share * d.saveTook
+	if now.Sub(d.delivered) >= d.saveTook {
+		pause = 0 // who replays may be waiting for what this save will commit
+	}
 	if d.saveProblem != nil {
 		pause = max(pause, d.cfg.Snapshot.Interval)
 	}
@@ -134,6 +137,7 @@ func (d *Daemon) applyDelivery(ctx context.Context, w *worker, y *delivery) {
 		y.call()
 		return
 	}
+	defer func() { d.delivered = time.Now() }()
 	p := d.partition(y.batch.Topic, y.batch.Partition)
 	for _, t := range y.tasks {
 		<-t.done

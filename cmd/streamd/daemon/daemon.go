@@ -134,6 +134,7 @@ type Daemon struct {
 	copyTook     time.Duration // the last time that the sums were copied for a solve
 	lastSaveTry  time.Time
 	saveTook     time.Duration
+	delivered    time.Time // when the last batch was applied
 	lastSave     httpapi.SnapshotInfo
 	saveProblem  error // of the last try
 	failure      error // why the daemon is stopping

@@ -203,7 +203,14 @@ func (c *modelCmd) Run(ctx context.Context, s *surroundings) error {
 	for _, o := range m.Offsets {
 		t.row("seen", fmt.Sprintf("%s/%d before offset %d", o.Topic, o.Partition, o.Next))
 	}
-	t.planes(m.Features, m.Planes)
+	if b := m.Basis; b != nil {
+		t.row("kernel", b.Kernel.String())
+		t.row("basis", fmt.Sprintf("%s, %d points", m.BasisID, len(b.Points)))
+		t.row("regulariser", b.Regulariser)
+		t.kernelPlanes(len(b.Points), m.Planes)
+	} else {
+		t.planes(m.Features, m.Planes)
+	}
 	return t.flush()
 }
 

@@ -13,6 +13,8 @@ type grammar struct {
 	Model     modelCmd     `cmd:"" help:"Show the model of a running daemon."`
 	Plot      plotCmd      `cmd:"" help:"Draw the regions of a saved classifier of two features."`
 	Refine    refineCmd    `cmd:"" help:"Make a running daemon refine its planes now."`
+	Reduce    reduceCmd    `cmd:"" help:"Make a running daemon choose a new basis for its kernel, and learn in its coordinates."`
+	Epoch     epochCmd     `cmd:"" help:"Show the basis of a running daemon, and how far the next one is."`
 	Tuning    tuningCmd    `cmd:"" help:"Show how a running daemon chose nu."`
 	Quality   qualityCmd   `cmd:"" help:"Show how often a running daemon is right, and how far its probabilities hold."`
 	Blocks    blocksCmd    `cmd:"" help:"List and retire the live blocks of a running daemon."`

@@ -98,7 +98,7 @@ func (d *Daemon) beginReduction(ctx context.Context, now time.Time) {
 	if !d.flushRuns() {
 		return
 	}
-	ctx, end := context.WithCancel(ctx)
+	working, end := context.WithCancel(ctx)
 	r.reducing, r.at, r.churn = &reduction{began: now, end: end}, now, d.live.churn
 	job := r.reducing
 	made := &httpapi.Reduction{
@@ -111,11 +111,11 @@ func (d *Daemon) beginReduction(ctx context.Context, now time.Time) {
 	}
 	r.ends.Go(func() {
 		defer end()
-		basis, err := d.reduce(ctx, job, snap, sums, made)
+		basis, err := d.reduce(working, job, snap, sums, made)
 		if err == nil {
 			made.MadeAt, made.Seconds = time.Now().UTC(), time.Since(now).Seconds()
 		}
-		inLoop(context.WithoutCancel(ctx), d, func() (none struct{}, _ error) {
+		inLoop(ctx, d, func() (none struct{}, _ error) {
 			d.endReduction(basis, made, err)
 			return none, nil
 		})
@@ -268,7 +268,11 @@ func (d *Daemon) build(ctx context.Context, now time.Time) {
 	r.reading = end
 	r.ends.Go(func() {
 		defer end()
-		d.readAgain(reading, next, blocks)
+		err := d.readAgain(reading, next, blocks)
+		inLoop(ctx, d, func() (none struct{}, _ error) {
+			d.endReadAgain(reading, err)
+			return none, nil
+		})
 	})
 }
 
@@ -323,8 +327,9 @@ const takenAtOnce = 8 << 20
 
 var errUnsaved = errors.New("the snapshot cannot be saved")
 
-// readAgain reads blocks from the log and has the loop take them into an epoch.
-func (d *Daemon) readAgain(ctx context.Context, next *epoch, blocks *liveBlocks) {
+// readAgain reads blocks from the log and has the loop take them into an epoch, or
+// note that they cannot be.
+func (d *Daemon) readAgain(ctx context.Context, next *epoch, blocks *liveBlocks) error {
 	d.log.Info().Int("blocks", len(blocks.entries)).Msg("reading blocks again for the coordinates of a new basis")
 	type read struct {
 		entry   retire.Entry
@@ -393,27 +398,34 @@ func (d *Daemon) readAgain(ctx context.Context, next *epoch, blocks *liveBlocks)
 	if err == nil {
 		err = hand(1)
 	}
-	inLoop(context.WithoutCancel(ctx), d, func() (none struct{}, _ error) {
-		d.rebuilding.reading = nil
-		switch {
-		case ctx.Err() != nil: // abandoned, or the daemon is stopping
-		case err != nil:
-			d.rebuilding.again = time.Now().Add(afterFailure)
-			d.log.Error().Err(err).Msg("blocks could not be read again for the coordinates of a new basis; it will be tried again")
-		case d.live.next == next:
-			unread = append(unread, report.unread...)
-			for _, u := range unread {
+	if err != nil {
+		return err
+	}
+	_, err = inLoop(ctx, d, func() (none struct{}, _ error) {
+		unread = append(unread, report.unread...)
+		for _, u := range unread {
+			if e, ok := d.live.ledger.Get(u.ID); ok && e == u.Entry {
 				if _, lacks := next.missing[u.ID]; lacks {
 					next.unread[u.ID] = u
 				}
 			}
-			if n := len(unread); n > 0 {
-				d.log.Warn().Int("blocks", n).Str("block", unread[0].ID).AnErr("reason", unread[0].reason).
-					Msg("blocks are not in the coordinates of the new basis, since the log does not give them back as they were")
-			}
 		}
 		return none, nil
 	})
+	if n := len(unread); n > 0 && err == nil {
+		d.log.Warn().Int("blocks", n).Str("block", unread[0].ID).AnErr("reason", unread[0].reason).
+			Msg("blocks are not in the coordinates of the new basis, since they cannot be read again as they were")
+	}
+	return err
+}
+
+// endReadAgain is the end of a pass, in the loop.
+func (d *Daemon) endReadAgain(ctx context.Context, err error) {
+	d.rebuilding.reading = nil
+	if err != nil && ctx.Err() == nil {
+		d.rebuilding.again = time.Now().Add(afterFailure)
+		d.log.Error().Err(err).Msg("blocks could not be read again for the coordinates of a new basis; it will be tried again")
+	}
 }
 
 // Reduce implements httpapi.Service.

@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"context"
 	"net/http"
 	"time"
 
@@ -107,11 +106,14 @@ func (s *Server) epoch(w http.ResponseWriter, r *http.Request) error {
 
 // reduce begins a reduction and answers at once: GET /v1/epoch tells how it goes.
 func (s *Server) reduce(w http.ResponseWriter, r *http.Request) error {
-	if err := s.service.Reduce(context.WithoutCancel(r.Context())); err != nil {
+	if err := s.service.Reduce(r.Context()); err != nil {
 		return err
 	}
-	w.WriteHeader(http.StatusAccepted)
-	return nil
+	answer, err := s.service.Epoch(r.Context())
+	if err != nil {
+		return err
+	}
+	return answerJSONWith(w, http.StatusAccepted, answer)
 }
 
 // abandon ends a reduction or a rebuild that is under way.
@@ -119,6 +121,5 @@ func (s *Server) abandon(w http.ResponseWriter, r *http.Request) error {
 	if err := s.service.Abandon(r.Context()); err != nil {
 		return err
 	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+	return s.epoch(w, r)
 }

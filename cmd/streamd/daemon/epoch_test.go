@@ -1,0 +1,531 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"streamd/cmd/streamd/classifier"
+	"streamd/cmd/streamd/httpapi"
+	"streamd/incremental"
+	"streamd/incremental/gram"
+	"streamd/ingest/wire"
+	"streamd/retire"
+)
+
+// board is a checkerboard of 4×4 squares on [0, 200]² (Ho and Kleinberg 1996).
+func board(x, y float64) int32 { return (int32(x/50) + int32(y/50)) & 1 }
+
+// boardBlocks makes Arrow messages of so many points drawn from the integer grid.
+func boardBlocks(t testing.TB, seed uint64, blocks, rows int) []message {
+	t.Helper()
+	r := rand.New(rand.NewPCG(seed, 1))
+	out := make([]message, blocks)
+	for i := range out {
+		x, y, codes := make([]float32, rows), make([]float32, rows), make([]int32, rows)
+		for k := range rows {
+			x[k], y[k] = float32(r.IntN(200)), float32(r.IntN(200))
+			codes[k] = board(float64(x[k]), float64(y[k]))
+		}
+		value, err := wire.Encode(nil, wire.Arrow, &incremental.Block{
+			Columns: []gram.Column{gram.ColumnOf(x), gram.ColumnOf(y)}, Classes: []string{"-1", "1"}, Codes: codes,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		out[i] = message{value: value, contentType: wire.Arrow.ContentType()}
+	}
+	return out
+}
+
+// rightOnGrid is the share of the 39,601 points of the papers' grid that what is
+// served classifies right.
+func rightOnGrid(s *httpapi.Served) float64 {
+	var x, y []float64
+	var codes []int32
+	for i := 1; i < 200; i++ {
+		for k := 1; k < 200; k++ {
+			x, y = append(x, float64(i)), append(y, float64(k))
+			codes = append(codes, board(float64(i), float64(k)))
+		}
+	}
+	c := classifier.Classifier{Features: s.Basis.Features, Map: s.Basis.Map, Model: s.Model}
+	class, values := make([]int32, len(x)), make([]float64, len(x))
+	c.Classify(class, values, []gram.Column{gram.ColumnOf(x), gram.ColumnOf(y)})
+	right := 0
+	for i := range codes {
+		if class[i] == codes[i] {
+			right++
+		}
+	}
+	return float64(right) / float64(len(codes))
+}
+
+// epoch is the answer of the daemon.
+func (i *instance) epoch() *httpapi.EpochAnswer {
+	i.t.Helper()
+	a, err := i.Epoch(i.t.Context())
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	return a
+}
+
+// waitForEpoch waits until the answer satisfies ok.
+func (i *instance) waitForEpoch(what string, ok func(*httpapi.EpochAnswer) bool) *httpapi.EpochAnswer {
+	i.t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		a := i.epoch()
+		if ok(a) {
+			return a
+		}
+		if time.Now().After(deadline) {
+			text, _ := json.Marshal(a)
+			i.t.Fatalf("waiting for %s: it is still %s, status %+v", what, text, i.Status())
+		}
+	}
+}
+
+// reduced asks for a basis of the live blocks as they are and waits for planes in
+// its coordinates.
+func (i *instance) reduced() *httpapi.Served {
+	i.t.Helper()
+	if err := i.Reduce(i.t.Context()); err != nil {
+		i.t.Fatal(err)
+	}
+	a := i.waitForEpoch("the end of a rebuild", func(a *httpapi.EpochAnswer) bool { return a.Reducing == nil && a.Rebuild == nil })
+	if a.Problem != "" || a.InUse == nil {
+		i.t.Fatalf("there is no basis: %+v", a)
+	}
+	return i.wait("planes in its coordinates", func(s *httpapi.Served) bool {
+		return s.Model != nil && basisID(s) == a.InUse.Basis
+	})
+}
+
+// holdReading keeps blocks from being read again until it is released.
+func (i *instance) holdReading() (release func()) {
+	i.filling.log.turn <- struct{}{}
+	return func() { <-i.filling.log.turn }
+}
+
+// comparable is what has to be the same for the same live set and basis.
+func comparable(s *httpapi.Served) string {
+	return fmt.Sprintf("%s %s %d rows %s", s.Digest, basisID(s), s.Rows, planes(s))
+}
+
+// A stream of checkerboard points gives a nonlinear classifier of at most 40
+// points, whose basis is chosen as soon as there are rows enough; the coordinates
+// take in what came before and what comes after.
+func TestCheckerboardOnTheStream(t *testing.T) {
+	messages := boardBlocks(t, 51, 40, 500)
+	name := topic(t, 2)
+	for k := range messages {
+		messages[k].partition = k % 2
+	}
+	produce(t, name, messages[:15]...)
+	d := start(t, name, filepath.Join(t.TempDir(), "streamd.db"), map[string]string{
+		"kernel.function": "gaussian(gamma=0.0005)", "kernel.basis": "40", "kernel.rows": "6000",
+		"model.nu": "1e6", "model.refine": "full", "model.refine_interval": "20ms",
+	})
+	refined := func(s *httpapi.Served) bool {
+		return s.Basis != nil && s.Refinement != nil && s.Refinement.Digest == s.Digest
+	}
+	first := d.wait("planes in the coordinates of a basis", refined)
+	if len(first.Model.Planes[0].W) > 40 || !slices.Equal(first.Basis.Features, []string{"x1", "x2"}) {
+		t.Errorf("%d coordinates of %q", len(first.Model.Planes[0].W), first.Basis.Features)
+	}
+	produce(t, name, messages[15:]...)
+	all := d.wait("planes of all rows", func(s *httpapi.Served) bool { return s.Rows == 20_000 && refined(s) })
+	if basisID(all) != basisID(first) {
+		t.Fatalf("basis %s, first %s", basisID(all), basisID(first))
+	}
+	before := rightOnGrid(all)
+	// Chosen from all rows.
+	d.reduced()
+	again := d.wait("planes on the second basis", func(s *httpapi.Served) bool { return basisID(s) != basisID(first) && refined(s) })
+	right := rightOnGrid(again)
+	t.Logf("right on the grid: %.4f, and with the second basis %.4f", before, right)
+	if before < 0.97 || right < 0.97 {
+		t.Errorf("right on the grid: %.4f, and with the second basis %.4f; want 0.97", before, right)
+	}
+	d.stop()
+}
+
+// After retirements and a new basis the daemon serves, bit for bit, what one serves
+// that has only ever seen the surviving blocks, whatever came and went, in whatever
+// order, partitions and units of work, and through a restart.
+func TestEpochIsAFunctionOfTheLiveSet(t *testing.T) {
+	const blocks = 30
+	for name, flags := range map[string]map[string]string{
+		"kmeans":          {"kernel.function": "gaussian", "kernel.basis": "7", "model.refine": "line"},
+		"cs, scaled, ν":   {"kernel.function": "gaussian(gamma=0.1)", "kernel.reduce": "cs", "kernel.basis": "4", "model.standardise": "true", "model.nu": "auto"},
+		"polynomial":      {"kernel.function": "polynomial(a=0.01,b=1,degree=2)", "kernel.reduce": "stratified", "kernel.basis": "9", "kernel.regulariser": "kernel"},
+		"sigmoid, random": {"kernel.function": "sigmoid(a=0.01,b=0)", "kernel.reduce": "random", "kernel.basis": "5", "model.folds": "0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			payloads, _ := ndcBlocks(t, blocks)
+			flags["kernel.rows"], flags["sample.rows"] = "1000", "3000"
+			r := rand.New(rand.NewPCG(52, 1))
+			topicName := topic(t, 3)
+			file := filepath.Join(t.TempDir(), "streamd.db")
+			var messages, stay []message
+			var gone []string
+			var next [3]int64
+			for k, b := range r.Perm(blocks) {
+				p := r.IntN(3)
+				m := message{partition: p, value: payloads[b], contentType: wire.Arrow.ContentType()}
+				messages = append(messages, m)
+				if k%3 == 0 {
+					gone = append(gone, incremental.Position{Topic: topicName, Partition: p, Offset: next[p]}.String())
+				} else {
+					m.partition = 0
+					stay = append(stay, m)
+				}
+				next[p]++
+			}
+			produce(t, topicName, messages[:blocks/2]...)
+			d := start(t, topicName, file, flags)
+			d.wait("a first basis", func(s *httpapi.Served) bool { return s.Basis != nil && s.Model != nil })
+			d.stop()
+			produce(t, topicName, messages[blocks/2:]...)
+			d = start(t, topicName, file, flags)
+			d.waitForOffsets(blocks)
+			d.reduced() // a second one, of all blocks
+			for _, id := range gone {
+				receipt := d.retire(id)
+				if receipt.DigestBefore == receipt.DigestAfter {
+					t.Errorf("block %s leaves no trace in the digest", id)
+				}
+			}
+			got := d.inEpoch(d.reduced(), flags)
+			d.stop()
+
+			other := topic(t, 1)
+			slices.Reverse(stay)
+			produce(t, other, stay...)
+			flags := copied(flags)
+			flags["kernel.rows"], flags["workers"] = "0", "1"
+			u := start(t, other, filepath.Join(t.TempDir(), "streamd.db"), flags)
+			u.waitForOffsets(int64(len(stay)))
+			want := u.inEpoch(u.reduced(), flags)
+			u.stop()
+			if comparable(got) != comparable(want) {
+				t.Errorf("served\n%.400s\nwant\n%.400s", comparable(got), comparable(want))
+			}
+			if got.Basis.Map.Points() < 2 {
+				t.Errorf("a basis of %d points", got.Basis.Map.Points())
+			}
+		})
+	}
+}
+
+func copied(flags map[string]string) map[string]string {
+	out := map[string]string{}
+	for k, v := range flags {
+		out[k] = v
+	}
+	return out
+}
+
+// inEpoch is what is served once it has all that is made of its rows.
+func (i *instance) inEpoch(s *httpapi.Served, flags map[string]string) *httpapi.Served {
+	i.t.Helper()
+	return i.wait("planes that are refined, and chosen", func(now *httpapi.Served) bool {
+		return now.Model != nil && now.Digest == s.Digest &&
+			(now.Refinement != nil && now.Refinement.Digest == now.Digest) == (flags["model.refine"] != "") &&
+			(now.Tuning != nil && now.Tuning.Digest == now.Digest) == (flags["model.nu"] == "auto")
+	})
+}
+
+// While an epoch is built the old planes are served, what comes goes into both
+// epochs, and what is retired or replaced leaves both; a restart in the middle goes
+// on where the file ends.
+func TestRebuild(t *testing.T) {
+	flags := map[string]string{"kernel.function": "gaussian", "kernel.basis": "6", "kernel.rows": "0", "blocks.unit": "key"}
+	payloads, _ := ndcBlocks(t, 24)
+	keyed := func(k, b int) message {
+		return message{key: fmt.Appendf(nil, "k%d", k), value: payloads[b], contentType: wire.Arrow.ContentType()}
+	}
+	name := topic(t, 1)
+	file := filepath.Join(t.TempDir(), "streamd.db")
+	var messages []message
+	for k := range 12 {
+		messages = append(messages, keyed(k, k))
+	}
+	produce(t, name, messages...)
+	d := start(t, name, file, flags)
+	d.waitForOffsets(12)
+	first := d.reduced()
+
+	// With a third of the blocks gone the next basis is another one.
+	for k := range 4 {
+		d.retire(fmt.Sprintf("key:k%d", k))
+	}
+	release := d.holdReading()
+	if err := d.Reduce(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	building := d.waitForEpoch("a rebuild", func(a *httpapi.EpochAnswer) bool { return a.Rebuild != nil })
+	if b := building.Rebuild; b.Missing != 8 || b.Blocks != 0 || building.InUse.Basis != basisID(first) || b.Reduction.Basis == basisID(first) {
+		t.Fatalf("the rebuild is %+v", b)
+	}
+	if err := d.Reduce(t.Context()); !errors.Is(err, httpapi.ErrBusy) {
+		t.Errorf("another reduction: %v", err)
+	}
+	// New blocks, one in the place of an old one and one of a new one, and
+	// retirements of both.
+	produce(t, name, keyed(20, 20), keyed(21, 21), keyed(4, 12), keyed(21, 13), keyed(22, 14))
+	s := d.waitForOffsets(17)
+	d.retire("key:k22")
+	d.retire("key:k5")
+	if basisID(s) != basisID(first) || s.Model == nil {
+		t.Errorf("meanwhile planes in basis %q are served", basisID(s))
+	}
+	b := d.epoch().Rebuild
+	if b.Missing != 6 || b.Blocks != 3 || b.Rows != 600 { // k6 to k11; k4, k20, k21
+		t.Fatalf("the rebuild is %+v", b)
+	}
+	// A restart in the middle, which reads some blocks again.
+	release()
+	d.stop()
+	d = start(t, name, file, flags)
+	d.waitForEpoch("the switch", func(a *httpapi.EpochAnswer) bool { return a.Rebuild == nil })
+	if a := d.epoch(); a.InUse.Basis != building.Rebuild.Reduction.Basis {
+		t.Fatalf("in use is %+v", a.InUse)
+	}
+	want := d.wait("planes", func(s *httpapi.Served) bool { return s.Model != nil && basisID(s) == building.Rebuild.Reduction.Basis })
+	if want.Rows != 9*200 || want.Blocks != 9 {
+		t.Errorf("%d rows of %d blocks", want.Rows, want.Blocks)
+	}
+	// The sums are those of the live blocks in the new coordinates.
+	d.checkEpoch()
+	d.retire("key:k20")
+	d.retire("key:k9")
+	d.checkEpoch()
+	d.stop()
+}
+
+// checkEpoch compares the sums of the epoch in use, and its folds, with those of
+// the live blocks' rows.
+func (i *instance) checkEpoch() {
+	i.t.Helper()
+	blocks, err := i.liveBlocks(i.t.Context())
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	type sums struct {
+		in    *coordinates
+		state string
+		folds []string
+	}
+	got, err := inLoop(i.t.Context(), i.Daemon, func() (s sums, _ error) {
+		s.in, s.state = i.live.coordinates(), digestOf(i.live.epoch.state)
+		for _, f := range i.live.epoch.folds {
+			s.folds = append(s.folds, digestOf(f))
+		}
+		return s, nil
+	})
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	want := newEpoch(got.in, len(got.folds))
+	var l lifter
+	held := make(chan struct{}, 1)
+	report, err := i.filling.log.pass(i.t.Context(), blocks, rereadOptions{verify: true}, func(e retire.Entry, b *incremental.Block) error {
+		held <- struct{}{}
+		defer func() { <-held }()
+		was, err := blocks.summary(e.ID)
+		if err != nil {
+			return err
+		}
+		s, err := l.summariser.Summarise(l.block(b, got.in))
+		if err == nil {
+			want.add(e.ID, s, was.Digest())
+		}
+		return err
+	})
+	if err != nil || report.visited != len(blocks.entries) {
+		i.t.Fatalf("%d of %d blocks: %v", report.visited, len(blocks.entries), err)
+	}
+	if got.state != digestOf(want.state) {
+		i.t.Error("the sums are others than those of the live blocks")
+	}
+	for k, f := range want.folds {
+		if got.folds[k] != digestOf(f) {
+			i.t.Errorf("fold %d is another one", k)
+		}
+	}
+}
+
+// Blocks of open runs are in both epochs as well.
+func TestRebuildOfGatheredBlocks(t *testing.T) {
+	for _, unit := range []map[string]string{
+		{"blocks.unit": "offsets", "blocks.offsets": "5"},
+		{"blocks.unit": "time", "blocks.period": "4s"},
+	} {
+		t.Run(unit["blocks.unit"], func(t *testing.T) {
+			flags := map[string]string{"kernel.function": "polynomial(a=1,b=1,degree=2)", "kernel.basis": "5", "kernel.rows": "0"}
+			for k, v := range unit {
+				flags[k] = v
+			}
+			payloads, _ := ndcBlocks(t, 40)
+			var messages []message
+			for k, p := range payloads {
+				messages = append(messages, message{partition: k % 2, value: p, contentType: wire.Arrow.ContentType(), time: time.UnixMilli(1_700_000_000_000 + int64(k)*1000)})
+			}
+			name := topic(t, 2)
+			file := filepath.Join(t.TempDir(), "streamd.db")
+			produce(t, name, messages[:23]...)
+			d := start(t, name, file, flags)
+			d.waitForOffsets(23)
+			d.reduced()
+			d.checkEpoch()
+			release := d.holdReading()
+			produce(t, name, messages[23:31]...)
+			d.waitForOffsets(31)
+			if err := d.Reduce(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			d.waitForEpoch("a rebuild", func(a *httpapi.EpochAnswer) bool { return a.Rebuild != nil })
+			produce(t, name, messages[31:]...)
+			d.waitForOffsets(40)
+			release()
+			d.stop()
+			d = start(t, name, file, flags)
+			d.waitForOffsets(40)
+			d.waitForEpoch("the switch", func(a *httpapi.EpochAnswer) bool { return a.Rebuild == nil })
+			d.wait("planes", func(s *httpapi.Served) bool { return s.Model != nil && s.Rows == 40*200 })
+			d.checkEpoch()
+			d.stop()
+		})
+	}
+}
+
+// What the log does not give back keeps the old planes, until it is retired, or is
+// retired by the daemon, as configured.
+func TestUnreadBlocks(t *testing.T) {
+	for _, policy := range []string{"wait", "skip"} {
+		t.Run(policy, func(t *testing.T) {
+			flags := map[string]string{"kernel.function": "gaussian", "kernel.basis": "4", "kernel.rows": "0", "kernel.unread": policy}
+			payloads, _ := ndcBlocks(t, 10)
+			name := topic(t, 1)
+			var messages []message
+			for _, p := range payloads {
+				messages = append(messages, message{value: p, contentType: wire.Arrow.ContentType()})
+			}
+			produce(t, name, messages...)
+			d := start(t, name, filepath.Join(t.TempDir(), "streamd.db"), flags)
+			linear := d.waitForOffsets(10)
+			deleteRecords(t, name, 3)
+			if err := d.Reduce(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if policy == "wait" {
+				a := d.waitForEpoch("unread blocks", func(a *httpapi.EpochAnswer) bool { return a.Rebuild != nil && a.Rebuild.Unread > 0 })
+				if b := a.Rebuild; b.Unread != 3 || b.Missing != 3 || b.Blocks != 7 || len(b.Reasons) != 3 || b.Reasons[0].Reason == "" {
+					t.Fatalf("the rebuild is %+v", b)
+				}
+				if s, _ := d.Served(); basisID(s) != "" || s.Model == nil || s.Digest != linear.Digest {
+					t.Errorf("served is basis %q", basisID(s))
+				}
+				if p := d.Status().Problems; len(p) != 1 {
+					t.Errorf("problems: %q", p)
+				}
+				for offset := range int64(3) {
+					d.retire(incremental.Position{Topic: name, Offset: offset}.String())
+				}
+			}
+			s := d.wait("planes of what is left", func(s *httpapi.Served) bool { return s.Model != nil && s.Basis != nil })
+			if s.Blocks != 7 || s.Rows != 1400 {
+				t.Errorf("%d rows of %d blocks", s.Rows, s.Blocks)
+			}
+			if retired := d.Status().Blocks.Retired; retired != 3 {
+				t.Errorf("%d blocks count as retired", retired)
+			}
+			if a := d.epoch(); (len(a.Skipped) == 3) != (policy == "skip") {
+				t.Errorf("skipped: %+v", a.Skipped)
+			}
+			d.checkEpoch()
+			d.stop()
+		})
+	}
+}
+
+// From the first model on there is one, through reductions and rebuilds, and it is
+// in the coordinates that it says.
+func TestNoGapInTheModel(t *testing.T) {
+	flags := map[string]string{
+		"kernel.function": "gaussian(gamma=0.001)", "kernel.basis": "16", "kernel.rows": "1000", "kernel.interval": "30ms", "model.nu": "auto",
+	}
+	name := topic(t, 1)
+	messages := boardBlocks(t, 53, 60, 100)
+	produce(t, name, messages[:5]...)
+	d := start(t, name, filepath.Join(t.TempDir(), "streamd.db"), flags)
+	d.wait("a model", func(s *httpapi.Served) bool { return s.Model != nil })
+	ctx, end := context.WithCancel(t.Context())
+	bases := map[string]bool{}
+	polled := make(chan error, 1)
+	go func() {
+		for ctx.Err() == nil {
+			s, err := getModel(d.Addr().String())
+			if err != nil {
+				polled <- err
+				return
+			}
+			points := 2
+			if s.Basis != nil {
+				points = len(s.Basis.Points)
+				bases[s.BasisID] = true
+			}
+			if len(s.Planes) != 1 || len(s.Planes[0].W) != points || (s.BasisID == "") != (s.Basis == nil) {
+				polled <- fmt.Errorf("a model of %d weights for %d coordinates", len(s.Planes[0].W), points)
+				return
+			}
+		}
+		polled <- nil
+	}()
+	for k := 5; k < len(messages); k += 5 {
+		produce(t, name, messages[k:k+5]...)
+		d.waitForOffsets(int64(k + 5))
+	}
+	var last string
+	d.waitForEpoch("a basis of all blocks", func(a *httpapi.EpochAnswer) bool {
+		if a.InUse == nil || a.InUse.Live != 6000 {
+			return false
+		}
+		last = a.InUse.Basis
+		return true
+	})
+	d.wait("its planes", func(s *httpapi.Served) bool { return basisID(s) == last && s.Model != nil })
+	d.retire(incremental.Position{Topic: name}.String())
+	d.waitForEpoch("a basis after a retirement", func(a *httpapi.EpochAnswer) bool { return a.InUse.Live == 5900 })
+	end()
+	if err := <-polled; err != nil {
+		t.Error(err)
+	}
+	if len(bases) < 3 {
+		t.Errorf("%d bases were served", len(bases))
+	}
+	d.checkEpoch()
+	d.stop()
+}
+
+// getModel asks for the model as a client does.
+func getModel(addr string) (m httpapi.ModelAnswer, err error) {
+	res, err := http.Get("http://" + addr + "/v1/model")
+	if err != nil {
+		return m, err
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		return m, errors.New(res.Status)
+	}
+	return m, json.NewDecoder(res.Body).Decode(&m)
+}

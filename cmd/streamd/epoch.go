@@ -1,0 +1,155 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"streamd/cmd/streamd/httpapi"
+)
+
+// reduceCmd makes the daemon choose a basis.
+type reduceCmd struct {
+	Abandon bool `help:"Give up what is under way instead; the basis in use stays."`
+	NoWait  bool `help:"Do not wait for the basis to be in use."`
+	daemonFlags
+	tokenFlag
+	jsonFlag
+}
+
+// pollInterval is how often a daemon is asked how far it is.
+const pollInterval = 200 * time.Millisecond
+
+func (c *reduceCmd) Run(ctx context.Context, s *surroundings) error {
+	daemon, err := c.client(s, c.tokenFlag)
+	if err != nil {
+		return err
+	}
+	method := http.MethodPost
+	if c.Abandon {
+		method = http.MethodDelete
+	}
+	a := new(httpapi.EpochAnswer)
+	body, err := daemon.call(ctx, method, "/v1/reduce", adminTimeout, a)
+	if err != nil {
+		return err
+	}
+	if !c.Abandon && !c.NoWait {
+		if a, body, err = c.wait(ctx, s, daemon, a); err != nil {
+			return err
+		}
+	}
+	if c.JSON {
+		return printAnswer(s.stdout, body)
+	}
+	return printEpoch(s, a)
+}
+
+// wait waits for the end of what is under way: a basis in use, or a reason why
+// there is none.
+func (c *reduceCmd) wait(ctx context.Context, s *surroundings, daemon *client, a *httpapi.EpochAnswer) (*httpapi.EpochAnswer, []byte, error) {
+	var at atomic.Pointer[httpapi.EpochAnswer]
+	at.Store(a)
+	stop := s.report("reduce", func() string { return describeRebuild(at.Load()) })
+	defer stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil, nil, context.Cause(ctx)
+		case <-time.After(pollInterval):
+		}
+		a := new(httpapi.EpochAnswer)
+		body, err := daemon.call(ctx, http.MethodGet, "/v1/epoch", answerTimeout, a)
+		if err != nil {
+			return nil, nil, err
+		}
+		at.Store(a)
+		switch b := a.Rebuild; {
+		case a.Reducing != nil:
+		case a.Problem != "":
+			return nil, nil, errors.New("reduce: " + a.Problem)
+		case b == nil:
+			return a, body, nil
+		case b.Unread == b.Missing && b.Missing > 0:
+			return nil, nil, fmt.Errorf("reduce: the new basis waits for %d blocks that the log does not give back; streamd epoch lists them", b.Unread)
+		}
+	}
+}
+
+// describeRebuild says in a line how far a reduction or a rebuild is.
+func describeRebuild(a *httpapi.EpochAnswer) string {
+	switch b := a.Rebuild; {
+	case a.Reducing != nil:
+		return fmt.Sprintf("choosing a basis, %d stages done", len(a.Reducing.Stages))
+	case b != nil:
+		text := fmt.Sprintf("%d of %d blocks, %d of %d rows", b.Blocks, b.Blocks+b.Missing, b.Rows, b.LiveRows)
+		if b.Seconds != nil {
+			text += fmt.Sprintf(", about %.0f s left", *b.Seconds)
+		}
+		if b.Unread > 0 {
+			text += fmt.Sprintf(", %d blocks could not be read", b.Unread)
+		}
+		return text
+	}
+	return "done"
+}
+
+// epochCmd shows which coordinates the daemon learns in.
+type epochCmd struct {
+	daemonFlags
+	jsonFlag
+}
+
+func (c *epochCmd) Run(ctx context.Context, s *surroundings) error {
+	daemon, err := c.client(s, tokenFlag{})
+	if err != nil {
+		return err
+	}
+	var a httpapi.EpochAnswer
+	body, err := daemon.call(ctx, http.MethodGet, "/v1/epoch", answerTimeout, &a)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return printAnswer(s.stdout, body)
+	}
+	return printEpoch(s, &a)
+}
+
+func printEpoch(s *surroundings, a *httpapi.EpochAnswer) error {
+	t := newTable(s.stdout)
+	if a.InUse == nil {
+		t.row("in use", "the features")
+	} else {
+		t.reduction("in use", a.InUse)
+	}
+	if a.Reducing != nil || a.Rebuild != nil {
+		t.row("under way", describeRebuild(a))
+	}
+	if a.Rebuild != nil {
+		t.reduction("next", a.Rebuild.Reduction)
+		for _, u := range a.Rebuild.Reasons {
+			t.row("  unread "+u.ID, u.Reason)
+		}
+	}
+	for _, u := range a.Skipped {
+		t.row("  retired "+u.ID, u.Reason)
+	}
+	if a.Problem != "" {
+		t.row("problem", a.Problem)
+	}
+	return t.flush()
+}
+
+func (t *table) reduction(what string, r *httpapi.Reduction) {
+	t.row(what, fmt.Sprintf("basis %s", r.Basis))
+	t.row("  kernel", r.Kernel)
+	t.row("  points", fmt.Sprintf("%d, by %s of %d of %d live rows in %.3g s", r.Points, r.Method, r.Rows, r.Live, r.Seconds))
+	t.row("  digest", r.Digest)
+	for _, g := range r.Stages {
+		t.row("  stage", fmt.Sprintf("class %s, stage %d: %d rows, %.4g points, %s right", g.Class, g.Stage, g.Rows, g.Points, percent(max(g.Training, g.Testing))))
+	}
+}

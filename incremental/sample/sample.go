@@ -60,13 +60,12 @@
 // # Cost
 //
 // Taking the part of a block of m rows: m/64 groups of 8 or 9 random numbers,
-// 0.2 ns per row, and O(n) per row kept; where the floors of classes differ also
+// 0.3 ns per row, and O(n) per row kept; where the floors of classes differ also
 // O(1) per row of the lowest floor or above, and where there are rows of weight 0
 // a pass over the weights. Add, Remove and Offer: O(k), and amortised O(1) per
-// row held.
-// Restore: O(n) per row of a part, and some microseconds per block. Snapshot:
-// O(blocks with rows in the sample). View: O(R·(log R + n)) for R rows held, in
-// the caller's goroutine.
+// row held. Restore: O(n) per row of a part, and some microseconds per block.
+// Snapshot: O(blocks with rows in the sample). View: O(R·(log R + n)) for R rows
+// held, in the caller's goroutine.
 //
 // # Concurrency and ownership
 //

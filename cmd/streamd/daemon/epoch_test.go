@@ -18,6 +18,7 @@ import (
 	"streamd/incremental/gram"
 	"streamd/ingest/wire"
 	"streamd/retire"
+	"streamd/snapshot"
 )
 
 // board is a checkerboard of 4×4 squares on [0, 200]² (Ho and Kleinberg 1996).
@@ -528,4 +529,103 @@ func getModel(addr string) (m httpapi.ModelAnswer, err error) {
 		return m, errors.New(res.Status)
 	}
 	return m, json.NewDecoder(res.Body).Decode(&m)
+}
+
+// kill -9 at random moments of reductions and rebuilds, while blocks arrive: what
+// comes out in the end is what an undisturbed daemon serves.
+func TestKillInRebuilds(t *testing.T) {
+	const blocks, kills = 600, 15
+	r := rand.New(rand.NewPCG(54, 1))
+	name := topic(t, 2)
+	payloads, _ := ndcBlocks(t, blocks)
+	var messages []message
+	for k, p := range payloads {
+		messages = append(messages, message{partition: k % 2, value: p, contentType: wire.Arrow.ContentType()})
+	}
+	file := filepath.Join(t.TempDir(), "streamd.db")
+	flags := map[string]string{
+		"kafka.brokers": cluster(t).Brokers[0], "kafka.topic": name, "http.listen": "127.0.0.1:0",
+		"snapshot.file": file, "snapshot.interval": "10ms", "snapshot.blocks": "20", "model.solve_interval": "10ms",
+		"kernel.function": "gaussian", "kernel.basis": "12", "kernel.rows": "0", "kernel.reduce": "random", "sample.rows": "500",
+		"kafka.fetch_bytes": "32KiB",
+	}
+	post := func(p *process) int {
+		res, err := http.Post("http://"+p.addr+"/v1/reduce", "", nil)
+		if err != nil {
+			return 0 // it is being killed
+		}
+		res.Body.Close()
+		return res.StatusCode
+	}
+	middle, done := 0, map[string]bool{}
+	for kill := range kills {
+		produce(t, name, messages[kill*blocks/kills:(kill+1)*blocks/kills]...)
+		flags["kafka.group"] = fmt.Sprintf("g%d", rand.Int64())
+		p := spawn(t, flags)
+		if kill > 0 { // the state of before is there at once
+			if code := post(p); code != http.StatusAccepted && code != http.StatusConflict && code != http.StatusServiceUnavailable {
+				t.Errorf("kill %d: the reduction is answered with %d", kill, code)
+			}
+		}
+		if kill%3 == 0 {
+			time.Sleep(time.Duration(r.IntN(400)) * time.Millisecond)
+		} else {
+			p.waitForRebuild(500 * time.Millisecond)
+		}
+		if m, err := getModel(p.addr); err == nil {
+			done[m.BasisID] = true
+		}
+		p.kill()
+		s, c, err := snapshot.OpenReadOnly(file)
+		if err != nil {
+			t.Fatalf("kill %d: %v", kill, err)
+		}
+		for _, e := range c.Epochs {
+			if e.Number != c.Epoch && len(e.Blocks) > 0 && len(e.Blocks) < len(c.Entries) {
+				middle++
+			}
+		}
+		s.Close()
+		if report, err := snapshot.Verify(file); err != nil || !report.OK {
+			t.Fatalf("kill %d: verified as %+v, %v", kill, report, err)
+		}
+	}
+	t.Logf("%d kills in the middle of a rebuild, %d bases were served", middle, len(done))
+	if middle < 2 || len(done) < 2 {
+		t.Errorf("%d kills in the middle of a rebuild, %d bases were served: they do not test much", middle, len(done))
+	}
+	ours := map[string]string{}
+	for k, v := range flags {
+		if k != "kafka.brokers" && k != "kafka.topic" && k != "kafka.group" && k != "snapshot.file" {
+			ours[k] = v
+		}
+	}
+	final := func(file string) string {
+		d := start(t, name, file, ours)
+		d.waitForOffsets(blocks)
+		d.waitForEpoch("the end of what was begun", func(a *httpapi.EpochAnswer) bool { return a.Reducing == nil && a.Rebuild == nil })
+		s := d.reduced()
+		d.checkEpoch()
+		d.stop()
+		return comparable(s)
+	}
+	if got, want := final(file), final(filepath.Join(t.TempDir(), "undisturbed.db")); got != want {
+		t.Errorf("served\n%.400s\nwant\n%.400s", got, want)
+	}
+}
+
+// waitForRebuild waits until a rebuild has some of the blocks, but not for long.
+func (p *process) waitForRebuild(most time.Duration) {
+	for end := time.Now().Add(most); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		res, err := http.Get("http://" + p.addr + "/v1/epoch")
+		if err != nil {
+			return
+		}
+		var a httpapi.EpochAnswer
+		err = json.NewDecoder(res.Body).Decode(&a)
+		res.Body.Close()
+		if err == nil && a.Rebuild != nil && a.Rebuild.Blocks > 0 {
+			return
+		}
+	}
 }

@@ -56,6 +56,7 @@ func newFake() *fake {
 			Tuning: "nu is set", Refinement: "refinement is off", Calibration: "calibration is off", Quality: "no row is held out", Hat: "no factor is kept",
 		},
 	}
+	f.epoch = &EpochAnswer{Problem: "rows are few"}
 	f.ids = []string{"key:a+b//8=", "orders/3/1841", "orders/3/7"}
 	f.status = Status{
 		Version: "v0", Started: testTime,

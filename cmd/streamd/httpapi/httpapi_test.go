@@ -94,6 +94,11 @@ func TestEndpoints(t *testing.T) {
 		{method: "POST", target: "/v1/refine", status: 401, code: CodeUnauthorized},
 		{method: "POST", target: "/v1/refine?wait=soon", headers: []string{admin}, status: 400, code: CodeBadRequest, want: "soon"},
 		{method: "GET", target: "/v1/refine", status: 405, code: CodeMethodNotAllowed, want: "POST"},
+		{method: "GET", target: "/v1/epoch", status: 200, want: `{"in_use":null,"reducing":null,"rebuild":null,"problem":"rows are few"}`},
+		{method: "POST", target: "/v1/reduce", headers: []string{admin}, status: 202, want: `{"in_use":null,"reducing":null,"rebuild":null,"problem":"rows are few"}`},
+		{method: "POST", target: "/v1/reduce", status: 401, code: CodeUnauthorized},
+		{method: "DELETE", target: "/v1/reduce", headers: []string{admin}, status: 200, want: `{"in_use":null,"reducing":null,"rebuild":null,"problem":"rows are few"}`},
+		{method: "DELETE", target: "/v1/reduce", status: 401, code: CodeUnauthorized},
 		{method: "GET", target: "/v1/tuning", status: 404, code: CodeNotFound, want: "nu is set"},
 		{method: "GET", target: "/v1/quality", status: 404, code: CodeNotFound, want: "no row is held out"},
 		{method: "POST", target: "/v1/predict?leverage=true", headers: []string{csv}, body: "2,0.5\n", status: 503, code: CodeUnavailable, want: "no factor is kept"},
@@ -164,7 +169,7 @@ func TestServiceErrors(t *testing.T) {
 		f.err = test.err
 		var log bytes.Buffer
 		s := New(Config{}, f, NewMetrics(), zerolog.New(&log))
-		for _, call := range []string{"GET /v1/blocks", "DELETE /v1/blocks/x", "POST /v1/snapshot", "POST /v1/refine"} {
+		for _, call := range []string{"GET /v1/blocks", "DELETE /v1/blocks/x", "POST /v1/snapshot", "POST /v1/refine", "GET /v1/epoch", "POST /v1/reduce", "DELETE /v1/reduce"} {
 			log.Reset()
 			method, target, _ := strings.Cut(call, " ")
 			w := do(s, method, target, "")

@@ -1,0 +1,93 @@
+package httpapi
+
+import (
+	"fmt"
+	"math"
+	"reflect"
+	"strings"
+	"testing"
+
+	"streamd/cmd/streamd/classifier"
+	"streamd/incremental"
+	"streamd/incremental/gram"
+	"streamd/kernels"
+)
+
+// onBasis makes what f serves a classifier on a basis of two points.
+func onBasis(t *testing.T, f *fake) {
+	t.Helper()
+	kernel, err := kernels.Gaussian(0.5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := kernels.NewMap(kernel, 2, []float64{0, 1, 2, -1})
+	if err == nil {
+		m, err = m.Scaled([]float64{1, 2}, []float64{1, 0.5})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := &incremental.Block{
+		Columns: []gram.Column{gram.ColumnOf([]float64{1, 2, -1, 0}), gram.ColumnOf([]float64{2, 3, 1, 2})},
+		Classes: []string{"ham", "spam"}, Codes: []int32{0, 0, 1, 1},
+	}
+	var z incremental.Summariser
+	in := *block
+	in.Columns = kernels.NewMapper(m).Map(block.Columns)
+	s, err := z.Summarise(&in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	state := incremental.NewState(classifier.Coordinates(2))
+	state.Add(s)
+	model, hat, err := state.Moments().SolveWithHat(incremental.Options{Nu: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.serve(func(s *Served) {
+		s.Model, s.Hat, s.Absent.Hat = model, hat, ""
+		s.Basis = &Basis{ID: "b1", Map: m, Features: []string{"len", "caps"}, Regulariser: classifier.Identity, Reduction: &Reduction{Basis: "b1"}}
+	})
+}
+
+// Rows have features, and the model is in the coordinates of its basis: what the
+// daemon says of rows is what whoever takes its model away says.
+func TestKernelModel(t *testing.T) {
+	f := newFake()
+	onBasis(t, f)
+	s := newServer(f, "")
+	m := decodeJSON[ModelAnswer](t, do(s, "GET", "/v1/model", ""))
+	if m.BasisID != "b1" || len(m.Basis.Points) != 2 || !reflect.DeepEqual(m.Features, []string{"len", "caps"}) || len(m.Planes[0].W) != 2 {
+		t.Errorf("the model is %+v", m)
+	}
+	planes := []incremental.Plane{{Class: m.Planes[0].Class, W: m.Planes[0].W, Gamma: m.Planes[0].Gamma}}
+	c, err := classifier.New(m.Features, m.Classes, planes, m.Basis)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const rows = 2500 // several stretches
+	var body strings.Builder
+	x, y := make([]float64, rows), make([]float64, rows)
+	for i := range rows {
+		x[i], y[i] = float64(i%13)-6, float64(i%7)
+		body.WriteString(fmt.Sprintf("%g,%g\n", x[i], y[i]))
+	}
+	columns := []gram.Column{gram.ColumnOf(x), gram.ColumnOf(y)}
+	class, values := make([]int32, rows), make([]float64, rows)
+	c.Classify(class, values, columns)
+	leverage := make([]float64, rows)
+	f.served.Hat.Leverage(leverage, kernels.NewMapper(f.served.Basis.Map).Map(columns))
+	a := decodeJSON[PredictAnswer](t, do(s, "POST", "/v1/predict?leverage=true", body.String(), "Content-Type: text/csv"))
+	for i := range rows {
+		if a.Labels[i] != m.Classes[class[i]] || a.Values[i][0] != values[i] || math.Abs(a.Leverage.Rows[i][0]-leverage[i]) > 1e-12 {
+			t.Fatalf("row %d: %s, %v, leverage %v; want %s, %v, %v", i, a.Labels[i], a.Values[i], a.Leverage.Rows[i], m.Classes[class[i]], values[i], leverage[i])
+		}
+	}
+	w := do(s, "POST", "/v1/predict?contributions=true", "1,2\n", "Content-Type: text/csv")
+	if w.Code != 400 || !strings.Contains(w.Body.String(), "kernel's basis") {
+		t.Errorf("contributions: %d %s", w.Code, w.Body)
+	}
+	if page := do(s, "GET", "/", "").Body.String(); !strings.Contains(page, "gaussian(gamma=0.5)") || !strings.Contains(page, "b1") {
+		t.Error("the page does not show the basis")
+	}
+}

@@ -71,6 +71,9 @@ func (c *reduceCmd) wait(ctx context.Context, s *surroundings, daemon *client, a
 		case a.Reducing != nil:
 		case a.Problem != "":
 			return nil, nil, errors.New("reduce: " + a.Problem)
+		case b == nil && a.InUse == nil:
+			return nil, nil, errors.New("reduce: what was under way has been given up")
+		case b == nil && a.Served != a.InUse.Basis: // the planes are being solved
 		case b == nil:
 			return a, body, nil
 		case b.Unread == b.Missing && b.Missing > 0:

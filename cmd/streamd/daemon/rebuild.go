@@ -479,7 +479,7 @@ func (d *Daemon) Abandon(ctx context.Context) error {
 func (d *Daemon) Epoch(ctx context.Context) (*httpapi.EpochAnswer, error) {
 	return inLoop(ctx, d, func() (*httpapi.EpochAnswer, error) {
 		r := &d.rebuilding
-		a := &httpapi.EpochAnswer{Problem: r.problem, Skipped: r.skipped[:min(len(r.skipped), listedBlocks)]}
+		a := &httpapi.EpochAnswer{Problem: r.problem, Served: basisID(d.published.Load().served), Skipped: r.skipped[:min(len(r.skipped), listedBlocks)]}
 		if e := d.live.epoch; e != nil {
 			a.InUse, a.Basis = e.made, classifier.BasisOf(e.basis, string(d.cfg.Kernel.Regulariser))
 		}

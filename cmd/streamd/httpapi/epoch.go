@@ -59,7 +59,8 @@ func NewStage(s reduce.Stage, classes []string) Stage {
 // EpochAnswer is the body of GET /v1/epoch: which coordinates live blocks are
 // summed in, and what is being done about others. What there is none of is null.
 type EpochAnswer struct {
-	InUse    *Reduction        `json:"in_use"` // null: the features
+	InUse    *Reduction        `json:"in_use"`           // null: the features
+	Served   string            `json:"served,omitempty"` // the id of the basis that what is served is in: that in use, once planes have been solved
 	Reducing *ReducingAnswer   `json:"reducing"`
 	Rebuild  *RebuildAnswer    `json:"rebuild"`
 	Problem  string            `json:"problem,omitempty"` // why the last reduction came to nothing

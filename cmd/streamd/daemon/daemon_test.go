@@ -56,7 +56,7 @@ func TestMain(m *testing.M) {
 
 // cluster is a real Apache Kafka where STREAMD_TEST_BROKERS names one, and the
 // embedded broker elsewhere.
-func cluster(t *testing.T) kafka.Cluster {
+func cluster(t testing.TB) kafka.Cluster {
 	t.Helper()
 	if real := os.Getenv("STREAMD_TEST_BROKERS"); real != "" {
 		return kafka.Cluster{Brokers: strings.Split(real, ",")}
@@ -72,7 +72,7 @@ func cluster(t *testing.T) kafka.Cluster {
 }
 
 // topic creates a topic of a name of its own.
-func topic(t *testing.T, partitions int) string {
+func topic(t testing.TB, partitions int) string {
 	t.Helper()
 	name := fmt.Sprintf("%s-%d", strings.Map(func(r rune) rune {
 		if r == '-' || r == '.' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' {
@@ -98,7 +98,7 @@ type message struct {
 	time        time.Time
 }
 
-func produce(t *testing.T, topic string, messages ...message) {
+func produce(t testing.TB, topic string, messages ...message) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -127,7 +127,7 @@ func produce(t *testing.T, topic string, messages ...message) {
 // instance is a running daemon.
 type instance struct {
 	*Daemon
-	t      *testing.T
+	t      testing.TB
 	cancel context.CancelFunc
 	done   chan error
 }
@@ -151,7 +151,7 @@ func load(t testing.TB, flags map[string]string) *config.Config {
 	return cfg
 }
 
-func start(t *testing.T, topic, file string, flags map[string]string) *instance {
+func start(t testing.TB, topic, file string, flags map[string]string) *instance {
 	t.Helper()
 	given := map[string]string{
 		"kafka.brokers": cluster(t).Brokers[0],

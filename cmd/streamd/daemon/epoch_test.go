@@ -14,9 +14,11 @@ import (
 
 	"streamd/cmd/streamd/classifier"
 	"streamd/cmd/streamd/httpapi"
+	"streamd/config"
 	"streamd/incremental"
 	"streamd/incremental/gram"
 	"streamd/ingest/wire"
+	"streamd/kernels"
 	"streamd/retire"
 	"streamd/snapshot"
 )
@@ -627,5 +629,92 @@ func (p *process) waitForRebuild(most time.Duration) {
 		if err == nil && a.Rebuild != nil && a.Rebuild.Blocks > 0 {
 			return
 		}
+	}
+}
+
+// What a worker does for the rows of a checkerboard message: decoded already, in
+// the features alone and in the coordinates of 40 points as well.
+func BenchmarkLift(b *testing.B) {
+	const rows = 10_000
+	r := rand.New(rand.NewPCG(55, 1))
+	x, y, codes := make([]float32, rows), make([]float32, rows), make([]int32, rows)
+	for k := range rows {
+		x[k], y[k] = float32(r.IntN(200)), float32(r.IntN(200))
+		codes[k] = board(float64(x[k]), float64(y[k]))
+	}
+	block := &incremental.Block{Columns: []gram.Column{gram.ColumnOf(x), gram.ColumnOf(y)}, Classes: []string{"-1", "1"}, Codes: codes}
+	kernel, err := kernels.Gaussian(0.0005)
+	if err != nil {
+		b.Fatal(err)
+	}
+	z := make([]float64, 80)
+	for i := range z {
+		z[i] = 200 * r.Float64()
+	}
+	basis, err := kernels.NewMap(kernel, 2, z)
+	if err != nil {
+		b.Fatal(err)
+	}
+	in := &current{use: newCoordinates(1, basis, nil, config.RegulariserIdentity)}
+	var w lifter
+	b.Run("features", func(b *testing.B) {
+		for b.Loop() {
+			if _, err := w.summariser.Summarise(block); err != nil {
+				b.Fatal(err)
+			}
+		}
+		b.ReportMetric(float64(b.N)*rows/b.Elapsed().Seconds(), "rows/s")
+	})
+	b.Run("t=40", func(b *testing.B) {
+		for b.Loop() {
+			if _, err := w.summariser.Summarise(block); err != nil {
+				b.Fatal(err)
+			}
+			if _, err := w.lift(block, in); err != nil {
+				b.Fatal(err)
+			}
+		}
+		b.ReportMetric(float64(b.N)*rows/b.Elapsed().Seconds(), "rows/s")
+	})
+}
+
+// BenchmarkStream takes in a topic of ten million checkerboard points, from the
+// first that arrive on, with planes in the features and in the coordinates of 40
+// points.
+func BenchmarkStream(b *testing.B) {
+	const blocks, rows = 1000, 10_000
+	messages := boardBlocks(b, 56, blocks, rows)
+	for k := range messages {
+		messages[k].partition = k % 2
+	}
+	for _, kernel := range []string{"none", "gaussian(gamma=0.0005)"} {
+		b.Run(kernel, func(b *testing.B) {
+			var taken int64
+			var took time.Duration
+			for b.Loop() {
+				name, file := topic(b, 2), filepath.Join(b.TempDir(), "streamd.db")
+				flags := map[string]string{
+					"kernel.function": kernel, "kernel.basis": "40", "kernel.rows": "1", "kernel.reduce": "random",
+					"sample.rows": "10000", "model.solve_interval": "1s", "snapshot.interval": "1s", "model.folds": "0",
+				}
+				produce(b, name, messages[0])
+				d := start(b, name, file, flags)
+				d.wait("planes", func(s *httpapi.Served) bool { return s.Model != nil && (s.Basis != nil) == (kernel != "none") })
+				d.stop()
+				produce(b, name, messages[1:]...)
+				d = start(b, name, file, flags)
+				at := func() int64 { return d.Status().Rows.Summarised }
+				for at() == rows {
+					time.Sleep(time.Millisecond)
+				}
+				from, began := at(), time.Now()
+				for at() < blocks*rows {
+					time.Sleep(time.Millisecond)
+				}
+				taken, took = taken+blocks*rows-from, took+time.Since(began)
+				d.stop()
+			}
+			b.ReportMetric(float64(taken)/took.Seconds(), "rows/s")
+		})
 	}
 }

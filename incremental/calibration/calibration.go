@@ -2,17 +2,18 @@
 // probability that the row is of the plane's class, and says how well such
 // probabilities hold.
 //
-// A curve is fitted to decision values with what came true, of rows that the
-// plane was not fitted on; its own rows would make it overconfident. Two
-// curves are on offer. FitSigmoid is Platt's: two parameters, fit for few rows
-// and for planes whose values are shaped like log-odds. FitIsotonic assumes
-// nothing but that probabilities rise with values, and wants a thousand rows or
-// more. Linear is what a proximal plane says without either: it fits d = ±1 by
-// least squares, so that its value estimates E[d | x] = 2p − 1.
+// A curve is fitted to Outcomes: decision values with what came true, of rows
+// that the plane was not fitted on; its own rows would make it overconfident.
+// Two curves are on offer. Sigmoid is Platt's: two parameters, fit for few rows
+// and for planes whose values are shaped like log-odds. Isotonic assumes nothing
+// but that probabilities rise with values, and wants a thousand rows or more.
+// Linear is what a proximal plane says without either: it fits d = ±1 by least
+// squares, so that its value estimates E[d | x] = 2p − 1.
 //
 // Everything here is a pure function of the multiset of rows: their order does
-// not show. Fitting takes O(m log m) for m rows, a probability O(1) or, isotonic,
-// the logarithm of the number of knots. Curves are immutable values.
+// not show. Outcomes of m rows take O(m log m) once, each fit to them or to some
+// of them O(m), a probability O(1) or, isotonic, the logarithm of the number of
+// knots. Curves are immutable values.
 //
 // Slices of different lengths are the caller's bug and panic. A value that is
 // not finite, a negative weight, and having no row that weighs anything are
@@ -20,7 +21,6 @@
 package calibration
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -80,27 +80,28 @@ func (c Isotonic) Probability(value float64) float64 {
 // ErrNoRows says that there is nothing to calibrate with.
 var ErrNoRows = errors.New("no row to calibrate with weighs anything")
 
-// group is the rows of one value: their weights, where it came true and where
-// not.
-type group struct{ value, plus, minus float64 }
+// Outcomes are decision values with what came true, in rising order: sorted once
+// for every curve that is fitted to them or to some of them. They are immutable.
+type Outcomes struct{ rows []outcome }
 
-func (g *group) weight() float64 { return g.plus + g.minus }
+type outcome struct {
+	value, weight float64
+	row           int
+	positive      bool
+}
 
-// groups gathers equal values, in rising order. Weights are added in rising
-// order, too, so that the order of the rows does not show.
-func groups(values []float64, positive []bool, weights []float64) ([]group, error) {
+// NewOutcomes sorts the outcomes of rows, and leaves out those of weight 0.
+// Weights nil: all are 1. The slices are not kept.
+func NewOutcomes(values []float64, positive []bool, weights []float64) (*Outcomes, error) {
 	if len(positive) != len(values) || weights != nil && len(weights) != len(values) {
 		panic(fmt.Sprintf("calibration: %d values, %d outcomes, %d weights", len(values), len(positive), len(weights)))
 	}
-	rows := make([]int, 0, len(values))
-	weight := func(i int) float64 {
-		if weights == nil {
-			return 1
-		}
-		return weights[i]
-	}
+	rows := make([]outcome, 0, len(values))
 	for i, value := range values {
-		v := weight(i)
+		v := 1.0
+		if weights != nil {
+			v = weights[i]
+		}
 		if value-value != 0 {
 			return nil, fmt.Errorf("row %d: the value is %v", i, value)
 		}
@@ -108,25 +109,56 @@ func groups(values []float64, positive []bool, weights []float64) ([]group, erro
 			return nil, fmt.Errorf("row %d: the weight is %v", i, v)
 		}
 		if v > 0 {
-			rows = append(rows, i)
+			rows = append(rows, outcome{value + 0, v, i, positive[i]}) // −0 + 0 is 0
 		}
 	}
-	if len(rows) == 0 {
+	// Weights will be added in rising order, too, so that the order of the rows
+	// does not show.
+	slices.SortFunc(rows, func(a, b outcome) int {
+		switch {
+		case a.value < b.value || a.value == b.value && a.weight < b.weight:
+			return -1
+		case a.value == b.value && a.weight == b.weight:
+			return 0
+		}
+		return 1
+	})
+	return &Outcomes{rows}, nil
+}
+
+// Only are the outcomes of the rows to keep, told by their indices.
+func (o *Outcomes) Only(keep func(row int) bool) *Outcomes {
+	rows := make([]outcome, 0, len(o.rows))
+	for _, r := range o.rows {
+		if keep(r.row) {
+			rows = append(rows, r)
+		}
+	}
+	return &Outcomes{rows}
+}
+
+// group is the rows of one value: their weights, where it came true and where
+// not.
+type group struct{ value, plus, minus float64 }
+
+func (g *group) weight() float64 { return g.plus + g.minus }
+
+// groups gathers equal values, in rising order.
+func (o *Outcomes) groups() ([]group, error) {
+	if len(o.rows) == 0 {
 		return nil, ErrNoRows
 	}
-	slices.SortFunc(rows, func(i, j int) int {
-		return cmp.Or(cmp.Compare(values[i], values[j]), cmp.Compare(weight(i), weight(j)))
-	})
-	var out []group
-	for _, i := range rows {
-		if len(out) == 0 || out[len(out)-1].value != values[i] {
-			out = append(out, group{value: values[i]})
+	out := make([]group, 0, len(o.rows))
+	for i := range o.rows {
+		r := &o.rows[i]
+		if len(out) == 0 || out[len(out)-1].value != r.value {
+			out = append(out, group{value: r.value})
 		}
 		g := &out[len(out)-1]
-		if positive[i] {
-			g.plus += weight(i)
+		if r.positive {
+			g.plus += r.weight
 		} else {
-			g.minus += weight(i)
+			g.minus += r.weight
 		}
 	}
 	return out, nil
@@ -134,9 +166,9 @@ func groups(values []float64, positive []bool, weights []float64) ([]group, erro
 
 // FitIsotonic is the least-squares fit of non-falling probabilities, by pooling
 // adjacent violators (Ayer et al. 1955). Rows of equal value share a
-// probability. Weights nil: all are 1.
-func FitIsotonic(values []float64, positive []bool, weights []float64) (Isotonic, error) {
-	rows, err := groups(values, positive, weights)
+// probability.
+func (o *Outcomes) FitIsotonic() (Isotonic, error) {
+	rows, err := o.groups()
 	if err != nil {
 		return Isotonic{}, err
 	}

@@ -12,6 +12,22 @@ import (
 	"pgregory.net/rapid"
 )
 
+func fitSigmoid(values []float64, positive []bool, weights []float64) (s Sigmoid, err error) {
+	o, err := NewOutcomes(values, positive, weights)
+	if err != nil {
+		return s, err
+	}
+	return o.FitSigmoid()
+}
+
+func fitIsotonic(values []float64, positive []bool, weights []float64) (c Isotonic, err error) {
+	o, err := NewOutcomes(values, positive, weights)
+	if err != nil {
+		return c, err
+	}
+	return o.FitIsotonic()
+}
+
 // The rows of
 //
 //	f = np.array([((i*7) % 24)//2*0.5 - 2.75 for i in range(24)])
@@ -43,7 +59,7 @@ func TestAgainstScikitLearn(t *testing.T) {
 		{w, -1.1248576164672874, -0.6578960538425552, 0.12124627148458877, 0.37163774607558686,
 			[]float64{0, 0, 0.25, 0.4444444444444444, 0.7333333333333333, 0.9, 1, 1, 1}},
 	} {
-		s, err := FitSigmoid(f, y, c.weights)
+		s, err := fitSigmoid(f, y, c.weights)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -62,7 +78,7 @@ func TestAgainstScikitLearn(t *testing.T) {
 		if math.Abs(r.Brier-c.brier) > 1e-6 || math.Abs(r.LogLoss-c.loss) > 1e-6 {
 			t.Errorf("Brier %v, log loss %v instead of %v, %v", r.Brier, r.LogLoss, c.brier, c.loss)
 		}
-		iso, err := FitIsotonic(f, y, c.weights)
+		iso, err := fitIsotonic(f, y, c.weights)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -126,18 +142,18 @@ func TestCurvesAreMonotoneFunctionsOfTheSet(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := drawRows(t)
 		other := r.permuted(t)
-		sigmoid, err := FitSigmoid(r.values, r.positive, r.weights)
+		sigmoid, err := fitSigmoid(r.values, r.positive, r.weights)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if again, err := FitSigmoid(other.values, other.positive, other.weights); err != nil || again != sigmoid {
+		if again, err := fitSigmoid(other.values, other.positive, other.weights); err != nil || again != sigmoid {
 			t.Fatalf("%v, of the same rows %v, %v", sigmoid, again, err)
 		}
-		isotonic, err := FitIsotonic(r.values, r.positive, r.weights)
+		isotonic, err := fitIsotonic(r.values, r.positive, r.weights)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if again, err := FitIsotonic(other.values, other.positive, other.weights); err != nil || !reflect.DeepEqual(again, isotonic) {
+		if again, err := fitIsotonic(other.values, other.positive, other.weights); err != nil || !reflect.DeepEqual(again, isotonic) {
 			t.Fatalf("%v, of the same rows %v, %v", isotonic, again, err)
 		}
 		at := append(slices.Clone(r.values), -math.MaxFloat64, math.MaxFloat64, 0, 1, -1)
@@ -169,6 +185,44 @@ func TestCurvesAreMonotoneFunctionsOfTheSet(t *testing.T) {
 	})
 }
 
+// Curves of some of the outcomes are those of outcomes that were never more.
+func TestCurvesOfSomeOutcomes(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := drawRows(t)
+		all, err := NewOutcomes(r.values, r.positive, r.weights)
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept := make([]bool, len(r.values))
+		var some rows
+		for i := range kept {
+			if kept[i] = rapid.Bool().Draw(t, "kept"); kept[i] {
+				some.values, some.positive, some.weights = append(some.values, r.values[i]), append(some.positive, r.positive[i]), append(some.weights, r.weights[i])
+			}
+		}
+		only := all.Only(func(row int) bool { return kept[row] })
+		sigmoid, err := only.FitSigmoid()
+		if want, wantErr := fitSigmoid(some.values, some.positive, some.weights); sigmoid != want || err != wantErr {
+			t.Fatalf("%v, %v instead of %v, %v", sigmoid, err, want, wantErr)
+		}
+		isotonic, err := only.FitIsotonic()
+		if want, wantErr := fitIsotonic(some.values, some.positive, some.weights); !reflect.DeepEqual(isotonic, want) || err != wantErr {
+			t.Fatalf("%v, %v instead of %v, %v", isotonic, err, want, wantErr)
+		}
+	})
+}
+
+// Which of the two zeros comes first does not show either.
+func TestZerosAreOne(t *testing.T) {
+	minus := math.Copysign(0, -1)
+	for _, values := range [][]float64{{minus, 0, 1}, {0, minus, 1}, {minus, minus, 1}} {
+		c, err := fitIsotonic(values, []bool{false, true, true}, nil)
+		if err != nil || len(c.Values) != 2 || math.Float64bits(c.Values[0]) != 0 {
+			t.Errorf("%v: %v, %v", values, c, err)
+		}
+	}
+}
+
 func probabilities(c Curve, values []float64) []float64 {
 	out := make([]float64, len(values))
 	for i, value := range values {
@@ -182,7 +236,7 @@ func probabilities(c Curve, values []float64) []float64 {
 func TestIsotonicIsMaxMin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := drawRows(t)
-		c, err := FitIsotonic(r.values, r.positive, r.weights)
+		c, err := fitIsotonic(r.values, r.positive, r.weights)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -226,7 +280,7 @@ func TestIsotonicIsMaxMin(t *testing.T) {
 func TestSigmoidIsTheMinimum(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := drawRows(t)
-		s, err := FitSigmoid(r.values, r.positive, r.weights)
+		s, err := fitSigmoid(r.values, r.positive, r.weights)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -279,7 +333,7 @@ func TestSigmoidFindsWhatMadeTheRows(t *testing.T) {
 		values[i] = r.NormFloat64()
 		positive[i] = r.Float64() < 1/(1+math.Exp(a*values[i]+b))
 	}
-	s, err := FitSigmoid(values, positive, nil)
+	s, err := fitSigmoid(values, positive, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -287,7 +341,7 @@ func TestSigmoidFindsWhatMadeTheRows(t *testing.T) {
 	if math.Abs(s.A-a) > 0.055 || math.Abs(s.B-b) > 0.035 {
 		t.Errorf("A = %v, B = %v", s.A, s.B)
 	}
-	iso, err := FitIsotonic(values, positive, nil)
+	iso, err := fitIsotonic(values, positive, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -323,11 +377,11 @@ func TestDegenerateRows(t *testing.T) {
 		"falling":    {[]float64{1, 2, 3, 4}, []bool{true, true, false, false}, 0.5, 0.5},
 		"far values": {[]float64{-1e308, 1e308}, []bool{true, false}, 0.5, 0.5},
 	} {
-		s, err := FitSigmoid(c.values, c.positive, nil)
+		s, err := fitSigmoid(c.values, c.positive, nil)
 		if err != nil {
 			t.Errorf("%s: %v", what, err)
 		}
-		iso, err := FitIsotonic(c.values, c.positive, nil)
+		iso, err := fitIsotonic(c.values, c.positive, nil)
 		if err != nil {
 			t.Errorf("%s: %v", what, err)
 		}
@@ -341,7 +395,7 @@ func TestDegenerateRows(t *testing.T) {
 		}
 	}
 	// Rows that a value separates: finite all the same.
-	s, err := FitSigmoid([]float64{-2, -1, 1, 2}, []bool{false, false, true, true}, nil)
+	s, err := fitSigmoid([]float64{-2, -1, 1, 2}, []bool{false, false, true, true}, nil)
 	if err != nil || !(s.A < -0.1 && s.A > -10) {
 		t.Errorf("separable: %+v, %v", s, err)
 	}
@@ -351,17 +405,17 @@ func TestDegenerateRows(t *testing.T) {
 		"a negative weight":    {[]float64{1}, []bool{true}, []float64{-1}},
 		"an infinite weight":   {[]float64{1}, []bool{true}, []float64{math.Inf(1)}},
 	} {
-		if _, err := FitSigmoid(r.values, r.positive, r.weights); err == nil || errors.Is(err, ErrNoRows) {
+		if _, err := fitSigmoid(r.values, r.positive, r.weights); err == nil || errors.Is(err, ErrNoRows) {
 			t.Errorf("%s: sigmoid: %v", what, err)
 		}
-		if _, err := FitIsotonic(r.values, r.positive, r.weights); err == nil || errors.Is(err, ErrNoRows) {
+		if _, err := fitIsotonic(r.values, r.positive, r.weights); err == nil || errors.Is(err, ErrNoRows) {
 			t.Errorf("%s: isotonic: %v", what, err)
 		}
 	}
-	if _, err := FitSigmoid(nil, nil, nil); !errors.Is(err, ErrNoRows) {
+	if _, err := fitSigmoid(nil, nil, nil); !errors.Is(err, ErrNoRows) {
 		t.Errorf("no rows: %v", err)
 	}
-	if _, err := FitIsotonic([]float64{1}, []bool{true}, []float64{0}); !errors.Is(err, ErrNoRows) {
+	if _, err := fitIsotonic([]float64{1}, []bool{true}, []float64{0}); !errors.Is(err, ErrNoRows) {
 		t.Errorf("rows of weight 0: %v", err)
 	}
 	if _, err := MeasureClasses(nil, nil, nil, 3); !errors.Is(err, ErrNoRows) {
@@ -475,16 +529,27 @@ func BenchmarkFit(b *testing.B) {
 		values[i] = r.NormFloat64()
 		positive[i] = r.Float64() < 1/(1+math.Exp(-2*values[i]))
 	}
+	o, err := NewOutcomes(values, positive, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Run("sort", func(b *testing.B) {
+		for b.Loop() {
+			if _, err := NewOutcomes(values, positive, nil); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
 	b.Run("sigmoid", func(b *testing.B) {
 		for b.Loop() {
-			if _, err := FitSigmoid(values, positive, nil); err != nil {
+			if _, err := o.FitSigmoid(); err != nil {
 				b.Fatal(err)
 			}
 		}
 	})
 	b.Run("isotonic", func(b *testing.B) {
 		for b.Loop() {
-			if _, err := FitIsotonic(values, positive, nil); err != nil {
+			if _, err := o.FitIsotonic(); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -13,13 +13,13 @@ import (
 // with t = (N₊+1)/(N₊+2) for rows that came true and 1/(N₋+2) for the others, N
 // their weights, so that neither separable rows nor rows of one class make A or
 // B infinite. Where probabilities would fall as values rise, A = 0 is the
-// minimum. Weights nil: all are 1.
+// minimum.
 //
 // Values are taken to mean 0 and variance 1 first. The steps end when the
 // larger of the gradient's two components is at most 10^-10 Σv, each step O(m);
 // that takes some 5 to 10, and 100 without reaching it are an error.
-func FitSigmoid(values []float64, positive []bool, weights []float64) (Sigmoid, error) {
-	rows, err := groups(values, positive, weights)
+func (o *Outcomes) FitSigmoid() (Sigmoid, error) {
+	rows, err := o.groups()
 	if err != nil {
 		return Sigmoid{}, err
 	}
@@ -34,9 +34,8 @@ func FitSigmoid(values []float64, positive []bool, weights []float64) (Sigmoid, 
 		armijo  = 1e-4
 	)
 	now := level
-	cost := f.cost(now)
+	cost, g, h := f.evaluate(now)
 	for range steps {
-		g, h := f.derivatives(now)
 		if max(math.Abs(g[0]), math.Abs(g[1])) <= settled*f.weight {
 			if now.A >= 0 {
 				return Sigmoid{B: f.level()}, nil
@@ -60,8 +59,10 @@ func FitSigmoid(values []float64, positive []bool, weights []float64) (Sigmoid, 
 				return Sigmoid{}, fmt.Errorf("calibrate: no step from A = %v, B = %v lowers the cost", now.A, now.B)
 			}
 			next := Sigmoid{A: now.A + float64(length*step.A), B: now.B + float64(length*step.B)}
-			if c := f.cost(next); c <= cost+armijo*length*slope+rounding {
-				now, cost = next, c
+			// Nearly every first length is taken, so the derivatives are not for nothing.
+			c, gradient, hessian := f.evaluate(next)
+			if c <= cost+armijo*length*slope+rounding {
+				now, cost, g, h = next, c, gradient, hessian
 				break
 			}
 		}
@@ -77,7 +78,8 @@ type platt struct {
 }
 
 func newPlatt(rows []group) *platt {
-	f := &platt{}
+	m := len(rows)
+	f := &platt{u: make([]float64, 0, m), target: make([]float64, 0, m), v: make([]float64, 0, m)}
 	for i := range rows {
 		f.plus += rows[i].plus
 		f.minus += rows[i].minus
@@ -120,30 +122,22 @@ func (f *platt) level() float64 {
 	return math.Log((1 - p) / p)
 }
 
-func (f *platt) cost(s Sigmoid) float64 {
-	var sum float64
+// evaluate gives the cost, its gradient and its Hessian AA, AB, BB.
+func (f *platt) evaluate(s Sigmoid) (cost float64, g [2]float64, h [3]float64) {
 	for i, u := range f.u {
-		x := float64(s.A*u) + s.B
-		c := f.target[i] * x
+		x, t, v := float64(s.A*u)+s.B, f.target[i], f.v[i]
+		e := math.Exp(-math.Abs(x))
+		p, q, c := e/(1+e), 1/(1+e), float64(t*x)
 		if x < 0 {
-			c = (f.target[i] - 1) * x
+			p, q, c = q, p, float64((t-1)*x)
 		}
-		sum += float64(f.v[i] * (c + math.Log1p(math.Exp(-math.Abs(x)))))
-	}
-	return sum
-}
-
-// derivatives are the gradient and the Hessian AA, AB, BB.
-func (f *platt) derivatives(s Sigmoid) (g [2]float64, h [3]float64) {
-	for i, u := range f.u {
-		x := float64(s.A*u) + s.B
-		p, q := logistic(-x), logistic(x)
-		d1, d2 := f.v[i]*(f.target[i]-p), f.v[i]*p*q
+		cost += float64(v * (c + math.Log1p(e)))
+		d1, d2 := v*(t-p), v*p*q
 		g[0] += float64(u * d1)
 		g[1] += d1
 		h[0] += float64(u * u * d2)
 		h[1] += float64(u * d2)
 		h[2] += d2
 	}
-	return g, h
+	return cost, g, h
 }

@@ -33,7 +33,11 @@ func Measure(probabilities []float64, happened []bool, weights []float64, bins i
 	if bins < 1 {
 		panic(fmt.Sprintf("calibration: %d bins", bins))
 	}
-	rows, err := groups(probabilities, happened, weights)
+	outcomes, err := NewOutcomes(probabilities, happened, weights)
+	if err != nil {
+		return Reliability{}, err
+	}
+	rows, err := outcomes.groups()
 	if err != nil {
 		return Reliability{}, err
 	}

@@ -194,6 +194,9 @@ func (h *heldOut) measure(curves func(fold int) []calibration.Curve) (r reliabil
 		c := curves(f)
 		values := h.values[in.from*planes : in.to*planes]
 		calibration.Probabilities(all[in.from*k:in.to*k], c, values)
+		if planes == 1 {
+			continue
+		}
 		for i, value := range values {
 			each[i%planes] = append(each[i%planes], c[i%planes].Probability(value))
 		}
@@ -201,18 +204,27 @@ func (h *heldOut) measure(curves func(fold int) []calibration.Curve) (r reliabil
 	if r.all, err = calibration.MeasureClasses(all, h.codes, h.weight, bins); err != nil {
 		return r, err
 	}
+	if planes == 1 { // that of the second of two classes, which all is about
+		r.planes = []calibration.Reliability{r.all}
+		return r, nil
+	}
 	for p, probabilities := range each {
-		positive := make([]bool, len(h.codes))
-		for i, c := range h.codes {
-			positive[i] = h.model.Classes[c] == h.model.Planes[p].Class
-		}
-		one, err := calibration.Measure(probabilities, positive, h.weight, bins)
+		one, err := calibration.Measure(probabilities, h.positive(p), h.weight, bins)
 		if err != nil {
 			return r, err
 		}
 		r.planes = append(r.planes, one)
 	}
 	return r, nil
+}
+
+// positive says of each row whether it is of a plane's class.
+func (h *heldOut) positive(plane int) []bool {
+	out := make([]bool, len(h.codes))
+	for i, c := range h.codes {
+		out[i] = h.model.Classes[c] == h.model.Planes[plane].Class
+	}
+	return out
 }
 
 // calibrated is a calibration, and how well its probabilities hold: those of each
@@ -227,17 +239,29 @@ func (h *heldOut) calibrate(method config.Calibration) (*calibrated, error) {
 	if len(h.folds) < 2 {
 		return nil, errors.New("a calibration wants two folds of blocks that have rows and leave rows of every class to the others")
 	}
+	planes := len(h.model.Planes)
+	outcomes := make([]*calibration.Outcomes, planes)
+	for p, plane := range h.model.Planes {
+		values := make([]float64, len(h.codes))
+		for i := range values {
+			values[i] = h.values[i*planes+p]
+		}
+		var err error
+		if outcomes[p], err = calibration.NewOutcomes(values, h.positive(p), h.weight); err != nil {
+			return nil, fmt.Errorf("calibrate class %q: %w", plane.Class, err)
+		}
+	}
 	switch {
 	case method != config.CalibrationAuto:
-		return h.calibrateBy(method)
+		return h.calibrateBy(method, outcomes)
 	case len(h.codes) < isotonicRows:
-		return h.calibrateBy(config.CalibrationPlatt)
+		return h.calibrateBy(config.CalibrationPlatt, outcomes)
 	}
-	platt, err := h.calibrateBy(config.CalibrationPlatt)
+	platt, err := h.calibrateBy(config.CalibrationPlatt, outcomes)
 	if err != nil {
 		return nil, err
 	}
-	isotonic, err := h.calibrateBy(config.CalibrationIsotonic)
+	isotonic, err := h.calibrateBy(config.CalibrationIsotonic, outcomes)
 	if err != nil {
 		return nil, err
 	}
@@ -247,46 +271,38 @@ func (h *heldOut) calibrate(method config.Calibration) (*calibrated, error) {
 	return platt, nil
 }
 
-func (h *heldOut) calibrateBy(method config.Calibration) (c *calibrated, err error) {
+// calibrateBy takes the outcomes of each plane.
+func (h *heldOut) calibrateBy(method config.Calibration, outcomes []*calibration.Outcomes) (c *calibrated, err error) {
 	c = &calibrated{method: method}
 	apart := make([][]calibration.Curve, len(h.folds))
-	for f := range h.folds {
-		if apart[f], err = h.fit(method, f); err != nil {
+	for f, in := range h.folds {
+		others := make([]*calibration.Outcomes, len(outcomes))
+		for p, o := range outcomes {
+			others[p] = o.Only(func(row int) bool { return row < in.from || row >= in.to })
+		}
+		if apart[f], err = h.fit(method, others); err != nil {
 			return nil, err
 		}
 	}
 	if c.after, err = h.measure(func(f int) []calibration.Curve { return apart[f] }); err != nil {
 		return nil, err
 	}
-	c.curves, err = h.fit(method, -1)
+	c.curves, err = h.fit(method, outcomes)
 	return c, err
 }
 
-// fit fits a curve for each plane to the rows of all folds but one; −1: of all.
-func (h *heldOut) fit(method config.Calibration, but int) ([]calibration.Curve, error) {
-	planes := len(h.model.Planes)
-	curves := make([]calibration.Curve, planes)
-	for p, plane := range h.model.Planes {
-		var values, weight []float64
-		var positive []bool
-		for f, in := range h.folds {
-			if f == but {
-				continue
-			}
-			weight = append(weight, h.weight[in.from:in.to]...)
-			for i := in.from; i < in.to; i++ {
-				values = append(values, h.values[i*planes+p])
-				positive = append(positive, h.model.Classes[h.codes[i]] == plane.Class)
-			}
-		}
+// fit fits a curve for each plane.
+func (h *heldOut) fit(method config.Calibration, outcomes []*calibration.Outcomes) ([]calibration.Curve, error) {
+	curves := make([]calibration.Curve, len(outcomes))
+	for p, o := range outcomes {
 		var err error
 		if method == config.CalibrationIsotonic {
-			curves[p], err = calibration.FitIsotonic(values, positive, weight)
+			curves[p], err = o.FitIsotonic()
 		} else {
-			curves[p], err = calibration.FitSigmoid(values, positive, weight)
+			curves[p], err = o.FitSigmoid()
 		}
 		if err != nil {
-			return nil, fmt.Errorf("calibrate class %q: %w", plane.Class, err)
+			return nil, fmt.Errorf("calibrate class %q: %w", h.model.Planes[p].Class, err)
 		}
 	}
 	return curves, nil

@@ -331,6 +331,8 @@ func TestDamagedValues(t *testing.T) {
 		"summary missing":  {bucketSummaries, []byte("b"), nil, true},
 		"epoch":            {bucketEpochs, epochKey(1), flipLast, false},
 		"epoch missing":    {bucketEpochs, epochKey(1), nil, false},
+		"basis":            {bucketBases, epochKey(1), flipLast, false},
+		"basis missing":    {bucketBases, epochKey(1), nil, false},
 		"epoch state":      {bucketEpochStates, epochStateKey(1, 0), flipLast, false},
 		"epoch state gone": {bucketEpochStates, epochStateKey(1, 0), nil, false},
 		"epoch fold":       {bucketEpochStates, epochStateKey(1, 1), flipLast, false},

@@ -19,12 +19,13 @@ import (
 // summed as well. Basis says what they are and Report how they came about; this
 // package does not look into either.
 type Epoch struct {
-	Number uint32 // > 0, and never used again for others
+	Number uint32 // > 0; others may have it when this one is in the file no more
 	Basis  []byte
 	Report []byte
 }
 
-// EpochChange is what a Save changes of an epoch, or all of one that is new.
+// EpochChange is what a Save changes of an epoch, or all of one that is new; of
+// those that were saved before, Basis and Report are not looked at.
 type EpochChange struct {
 	Epoch
 	Put   []EpochSummary       // of live blocks; a block that goes, or is put, loses what it had
@@ -55,14 +56,15 @@ type EpochContents struct {
 //	    24    8  states, number: 1 and the folds
 //	    32    8  states, sum of the checksums of their values
 //	    40   32  digest of the state
-//	    72    4  length b of the basis
-//	    76    b  basis
-//	  76+b       report
+//	    72    4  checksum of the basis's value
+//
+// The basis is apart since it does not change, and the record does with every save.
 type epochHead struct {
-	Epoch
+	number            uint32
 	summaries, states tally
 	rows              int64
 	digest            [sha256.Size]byte
+	basisChecksum     uint32
 }
 
 func appendEpochHead(b []byte, h *epochHead) []byte {
@@ -72,9 +74,7 @@ func appendEpochHead(b []byte, h *epochHead) []byte {
 	b = appendI64(b, h.states.n)
 	b = appendI64(b, int64(h.states.sum))
 	b = append(b, h.digest[:]...)
-	b = appendU32(b, uint32(len(h.Basis)))
-	b = append(b, h.Basis...)
-	return append(b, h.Report...)
+	return appendU32(b, h.basisChecksum)
 }
 
 func decodeEpochHead(key, value []byte) (h epochHead, err error) {
@@ -84,21 +84,46 @@ func decodeEpochHead(key, value []byte) (h epochHead, err error) {
 	}
 	p := payload{rest: b, bad: len(key) != 4}
 	if !p.bad {
-		h.Number = binary.BigEndian.Uint32(key)
-		p.bad = h.Number == 0
+		h.number = binary.BigEndian.Uint32(key)
+		p.bad = h.number == 0
 	}
 	h.summaries.n, h.summaries.sum = p.natural(), p.u64()
 	h.rows = p.natural()
 	h.states.n, h.states.sum = p.natural(), p.u64()
 	h.digest = [sha256.Size]byte(p.take(sha256.Size))
+	h.basisChecksum = p.u32()
+	return h, p.done(bucketEpochs, key)
+}
+
+// A basis:
+//
+//	offset size
+//	     0    4  length b of the basis
+//	     4    b  basis
+//	   4+b       report
+func appendBasis(b []byte, e *Epoch) []byte {
+	b = appendU32(b, uint32(len(e.Basis)))
+	b = append(b, e.Basis...)
+	return append(b, e.Report...)
+}
+
+func decodeBasis(key, value []byte) (e Epoch, err error) {
+	b, err := unseal(bucketBases, key, value)
+	if err != nil {
+		return e, err
+	}
+	p := payload{rest: b, bad: len(key) != 4}
+	if !p.bad {
+		e.Number = binary.BigEndian.Uint32(key)
+	}
 	if n := p.u32(); uint64(n) <= uint64(len(p.rest)) {
-		h.Basis = bytes.Clone(p.take(int(n)))
+		e.Basis = bytes.Clone(p.take(int(n)))
 	} else {
 		p.bad = true
 	}
-	h.Report = bytes.Clone(p.rest)
+	e.Report = bytes.Clone(p.rest)
 	p.rest = nil
-	return h, p.done(bucketEpochs, key)
+	return e, p.done(bucketBases, key)
 }
 
 // addKeyed and removeKeyed are for a set whose values are not checked when a file
@@ -185,10 +210,10 @@ func readEpochs(tx *bbolt.Tx, want *head, note func(error) error) (epochs []Epoc
 		if err != nil {
 			return err
 		}
-		if h.Number == want.epoch {
+		if h.number == want.epoch {
 			found = true
 			if h.summaries.n != want.blocks.n || h.rows != want.rows {
-				err = note(epochDamage(bucketEpochs, h.Number, "", "it is in use, but does not have all live blocks"))
+				err = note(epochDamage(bucketEpochs, h.number, "", "it is in use, but does not have all live blocks"))
 			}
 		}
 		epochs = append(epochs, e)
@@ -204,9 +229,19 @@ func readEpochs(tx *bbolt.Tx, want *head, note func(error) error) (epochs []Epoc
 }
 
 func readEpoch(tx *bbolt.Tx, h *epochHead, note func(error) error) (e EpochContents, err error) {
-	e.Epoch = h.Epoch
+	prefix := epochKey(h.number)
+	basis := tx.Bucket(bucketBases).Get(prefix)
+	e.Epoch, err = decodeBasis(prefix, basis)
+	if err == nil && frameChecksum(basis) != h.basisChecksum {
+		err = epochDamage(bucketBases, h.number, "", "it is not the one that belongs to the epoch")
+	}
+	if err != nil {
+		if err := note(err); err != nil {
+			return e, err
+		}
+	}
+	e.Number = h.number
 	var states, summaries tally
-	prefix := epochKey(h.Number)
 	cursor := tx.Bucket(bucketEpochStates).Cursor()
 	for key, value := cursor.Seek(prefix); bytes.HasPrefix(key, prefix); key, value = cursor.Next() {
 		s, err := decodeEpochState(key, value, h)
@@ -230,7 +265,7 @@ func readEpoch(tx *bbolt.Tx, h *epochHead, note func(error) error) (e EpochConte
 	cursor = tx.Bucket(bucketEpochSummaries).Cursor()
 	for key, value := cursor.Seek(prefix); bytes.HasPrefix(key, prefix); key, value = cursor.Next() {
 		if len(value) < frameSize {
-			if err := note(epochDamage(bucketEpochSummaries, h.Number, string(key[4:]), "the length is wrong")); err != nil {
+			if err := note(epochDamage(bucketEpochSummaries, h.number, string(key[4:]), "the length is wrong")); err != nil {
 				return e, err
 			}
 			continue
@@ -250,7 +285,7 @@ func readEpoch(tx *bbolt.Tx, h *epochHead, note func(error) error) (e EpochConte
 		{bucketEpochSummaries, summaries != h.summaries, fmt.Sprintf("there are %d summaries, %d were saved, or not these", summaries.n, h.summaries.n)},
 	} {
 		if f.bad {
-			if err := note(epochDamage(f.bucket, h.Number, "", f.reason)); err != nil {
+			if err := note(epochDamage(f.bucket, h.number, "", f.reason)); err != nil {
 				return e, err
 			}
 		}
@@ -265,10 +300,10 @@ func decodeEpochState(key, value []byte, h *epochHead) (*incremental.State, erro
 	}
 	s, err := incremental.DecodeState(b)
 	if err != nil {
-		return nil, epochDamage(bucketEpochStates, h.Number, fmt.Sprintf("%x", key[4:]), err.Error())
+		return nil, epochDamage(bucketEpochStates, h.number, fmt.Sprintf("%x", key[4:]), err.Error())
 	}
-	if bytes.Equal(key, epochStateKey(h.Number, 0)) && s.Digest() != h.digest {
-		return nil, epochDamage(bucketEpochStates, h.Number, "", "the digest of its state is not the saved one")
+	if bytes.Equal(key, epochStateKey(h.number, 0)) && s.Digest() != h.digest {
+		return nil, epochDamage(bucketEpochStates, h.number, "", "the digest of its state is not the saved one")
 	}
 	return s, nil
 }
@@ -365,12 +400,12 @@ func (w *writer) forgetInEpochs(id string) error {
 }
 
 func (w *writer) deleteEpochSummary(h *epochHead, id string) error {
-	bucket, key := w.tx.Bucket(bucketEpochSummaries), epochSummaryKey(h.Number, id)
+	bucket, key := w.tx.Bucket(bucketEpochSummaries), epochSummaryKey(h.number, id)
 	old := bucket.Get(key)
 	if old == nil {
 		return nil
 	}
-	s, err := readEpochSummary(w.tx, h.Number, id)
+	s, err := readEpochSummary(w.tx, h.number, id)
 	if err != nil {
 		return err
 	}
@@ -382,8 +417,8 @@ func (w *writer) deleteEpochSummary(h *epochHead, id string) error {
 // putEpochs makes the epochs those of a change.
 func (w *writer) putEpochs(c *Change) error {
 	for _, h := range w.epochs {
-		if !slices.ContainsFunc(c.Epochs, func(e EpochChange) bool { return e.Number == h.Number }) {
-			if err := w.deleteEpoch(h.Number); err != nil {
+		if !slices.ContainsFunc(c.Epochs, func(e EpochChange) bool { return e.Number == h.number }) {
+			if err := w.deleteEpoch(h.number); err != nil {
 				return err
 			}
 		}
@@ -399,7 +434,7 @@ func (w *writer) putEpochs(c *Change) error {
 
 func (w *writer) deleteEpoch(number uint32) error {
 	prefix := epochKey(number)
-	for _, name := range [][]byte{bucketEpochs, bucketEpochStates, bucketEpochSummaries} {
+	for _, name := range [][]byte{bucketEpochs, bucketBases, bucketEpochStates, bucketEpochSummaries} {
 		bucket := w.tx.Bucket(name)
 		var keys [][]byte // a cursor loses its place when what it is at is deleted
 		cursor := bucket.Cursor()
@@ -416,12 +451,15 @@ func (w *writer) deleteEpoch(number uint32) error {
 }
 
 func (w *writer) putEpoch(e *EpochChange) error {
-	h := epochHead{Epoch: e.Epoch}
-	if i := slices.IndexFunc(w.epochs, func(h epochHead) bool { return h.Number == e.Number }); i >= 0 {
+	h := epochHead{number: e.Number}
+	if i := slices.IndexFunc(w.epochs, func(h epochHead) bool { return h.number == e.Number }); i >= 0 {
 		h = w.epochs[i]
-		if !bytes.Equal(h.Basis, e.Basis) {
-			return errors.New("it was saved with another basis")
+	} else {
+		basis := appendBasis(frame(), &e.Epoch)
+		if err := w.putValue(bucketBases, epochKey(e.Number), basis); err != nil {
+			return err
 		}
+		h.basisChecksum = frameChecksum(basis)
 	}
 	put := slices.SortedFunc(slices.Values(e.Put), func(a, b EpochSummary) int { return bytes.Compare([]byte(a.ID), []byte(b.ID)) })
 	for _, p := range put {
@@ -486,7 +524,7 @@ func (w *writer) putEpoch(e *EpochChange) error {
 }
 
 func (w *writer) putEpochState(h *epochHead, i int, s *incremental.State) error {
-	key := epochStateKey(h.Number, i)
+	key := epochStateKey(h.number, i)
 	if old := w.tx.Bucket(bucketEpochStates).Get(key); old != nil {
 		h.states.remove(old)
 	}

@@ -249,7 +249,7 @@ func TestFixture(t *testing.T) {
 	today := filepath.Join(t.TempDir(), "today.db")
 	makeFixture(t, today)
 	old, now := values(t, fixture), values(t, today)
-	if len(old) != 3+1+3*fixtureBlocks+folds+2+2*(1+1+folds)+fixtureBlocks+2 || !maps.Equal(old, now) {
+	if len(old) != 3+1+3*fixtureBlocks+folds+2+2*(2+1+folds)+fixtureBlocks+2 || !maps.Equal(old, now) {
 		for k, v := range old {
 			if now[k] != v {
 				t.Errorf("%s\nwas %s\nnow %s", k, v, now[k])

@@ -30,6 +30,7 @@ import (
 //	parts       block id                    sample.Part, as AppendBinary writes it
 //	folds       fold (u32, BE)              incremental.State of the fold
 //	epochs      epoch (u32, BE)             the record of the epoch
+//	bases       epoch (u32, BE)             what its coordinates are, and how they came about
 //	epoch states    epoch, 0 or 1 + fold (u32, BE)  incremental.State
 //	epoch summaries epoch (u32, BE), block id       incremental.Summary
 //
@@ -57,6 +58,7 @@ var (
 	bucketFolds     = []byte("folds")
 
 	bucketEpochs         = []byte("epochs")
+	bucketBases          = []byte("bases")
 	bucketEpochStates    = []byte("epoch states")
 	bucketEpochSummaries = []byte("epoch summaries")
 
@@ -203,7 +205,7 @@ func buckets(version uint32) [][]byte {
 		all = append(all, bucketParts, bucketFolds)
 	}
 	if version >= 3 {
-		all = append(all, bucketEpochs, bucketEpochStates, bucketEpochSummaries)
+		all = append(all, bucketEpochs, bucketBases, bucketEpochStates, bucketEpochSummaries)
 	}
 	return all
 }

@@ -33,10 +33,11 @@ func FuzzDecodeValues(f *testing.F) {
 	f.Add(4, offsetKey(&offset), appendOffset(nil, &offset))
 	f.Add(4, offsetKey(&offset), appendOffset(nil, &Offset{Next: 1}))
 	f.Add(5, epochKey(7), appendEpochHead(nil, &epochHead{
-		Epoch: Epoch{Number: 7, Basis: []byte("basis"), Report: []byte("report")}, summaries: tally{3, 1 << 50}, states: tally{6, 9}, rows: 8,
+		number: 7, basisChecksum: 5, summaries: tally{3, 1 << 50}, states: tally{6, 9}, rows: 8,
 	}))
+	f.Add(6, epochKey(7), appendBasis(nil, &Epoch{Number: 7, Basis: []byte("basis"), Report: []byte("report")}))
 	f.Fuzz(func(t *testing.T, kind int, key, payload []byte) {
-		bucket := [][]byte{bucketMeta, bucketMeta, bucketMeta, bucketBlocks, bucketOffsets, bucketEpochs}
+		bucket := [][]byte{bucketMeta, bucketMeta, bucketMeta, bucketBlocks, bucketOffsets, bucketEpochs, bucketBases}
 		if kind < 0 || kind >= len(bucket) {
 			return
 		}
@@ -78,9 +79,14 @@ func FuzzDecodeValues(f *testing.F) {
 			var h epochHead
 			h, err = decodeEpochHead(key, value)
 			again = appendEpochHead(nil, &h)
-			if err == nil && !bytes.Equal(epochKey(h.Number), key) {
-				t.Errorf("key %x came back as %x", key, epochKey(h.Number))
+			if err == nil && !bytes.Equal(epochKey(h.number), key) {
+				t.Errorf("key %x came back as %x", key, epochKey(h.number))
 			}
+		}
+		if kind == 6 {
+			var e Epoch
+			e, err = decodeBasis(key, value)
+			again = appendBasis(nil, &e)
 		}
 		if err == nil && !bytes.Equal(again, payload) {
 			t.Errorf("kind %d: %x came back as %x", kind, payload, again)

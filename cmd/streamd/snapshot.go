@@ -75,6 +75,13 @@ func (c *snapshotInspectCmd) Run(s *surroundings) error {
 	t.row("saved", r.SavedAt.Local().Format(time.DateTime))
 	t.row("state", fmt.Sprintf("%d rows in %d blocks, %d classes, %d features", r.Rows, r.Blocks, r.Classes, len(r.Features)))
 	t.row("digest", r.Digest)
+	for _, e := range contents.Epochs {
+		use := "being built"
+		if e.Number == contents.Epoch {
+			use = "in use"
+		}
+		t.row("epoch", fmt.Sprintf("%d, %s: %d of %d blocks in %d coordinates", e.Number, use, len(e.Blocks), r.Blocks, len(e.State.Features())))
+	}
 	for _, o := range r.Offsets {
 		t.row("seen", fmt.Sprintf("%s/%d before offset %d", o.Topic, o.Partition, o.Next))
 	}

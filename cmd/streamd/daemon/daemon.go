@@ -32,6 +32,13 @@
 // What needs rows, which are not kept, reads the live blocks from the log once
 // more (rereader): beside this path and without a trace in it.
 //
+// # Epochs
+//
+// With a kernel, planes are in the coordinates of a basis, and an epoch is the sums
+// of the live blocks in them, beside those of their features: see epoch, and
+// rebuilding for the way from one to the next. Workers put what arrives into the
+// coordinates of both (lifter).
+//
 // # Studies
 //
 // A solve is a matter of milliseconds and is done as the live set changes. What

@@ -25,12 +25,18 @@ type coordinates struct {
 	names       []string  // z1, z2, …
 	regulariser []float64 // nil: I
 	made        *httpapi.Reduction
+	saved       snapshot.Epoch // all of it, as it is written down
 }
 
 func newCoordinates(number uint32, m *kernels.Map, made *httpapi.Reduction, regulariser config.Regulariser) *coordinates {
+	report, err := json.Marshal(made)
+	if err != nil {
+		panic(err) // finite numbers and texts
+	}
 	digest := m.Digest()
 	c := &coordinates{
 		number: number, id: hex.EncodeToString(digest[:]), basis: m, names: classifier.Coordinates(m.Points()), made: made,
+		saved: snapshot.Epoch{Number: number, Basis: m.AppendBinary(nil), Report: report},
 	}
 	if regulariser == config.RegulariserKernel {
 		c.regulariser = m.Gram()
@@ -202,14 +208,7 @@ func (e *epoch) remove(store *snapshot.Store, id string, digest [32]byte) error 
 
 // change is what has to be saved of the epoch.
 func (e *epoch) change() snapshot.EpochChange {
-	report, err := json.Marshal(e.made)
-	if err != nil {
-		panic(err) // finite numbers and texts
-	}
-	c := snapshot.EpochChange{
-		Epoch: snapshot.Epoch{Number: e.number, Basis: e.basis.AppendBinary(nil), Report: report},
-		State: e.state, Folds: make([]*incremental.State, len(e.folds)),
-	}
+	c := snapshot.EpochChange{Epoch: e.saved, State: e.state, Folds: make([]*incremental.State, len(e.folds))}
 	for i, moved := range e.foldMoved {
 		if moved {
 			c.Folds[i] = e.folds[i]

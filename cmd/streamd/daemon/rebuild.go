@@ -3,6 +3,7 @@ package daemon
 import (
 	"cmp"
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
@@ -200,8 +201,8 @@ func (d *Daemon) reduce(ctx context.Context, job *reduction, snap *sample.Snapsh
 	if err != nil {
 		return nil, err
 	}
-	c := newCoordinates(0, basis, nil, config.RegulariserIdentity)
-	made.Basis, made.Kernel, made.Points, made.Rows, made.Stages = c.id, kernel.String(), basis.Points(), b.Rows(), job.stages
+	digest := basis.Digest()
+	made.Basis, made.Kernel, made.Points, made.Rows, made.Stages = hex.EncodeToString(digest[:]), kernel.String(), basis.Points(), b.Rows(), job.stages
 	return basis, nil
 }
 

@@ -5,6 +5,9 @@
 //	POST   /v1/predict         rows in, labels and values out      [PredictAnswer]
 //	GET    /v1/tuning          how ν was chosen                    [Tuning]
 //	GET    /v1/quality         how far answers can be trusted      [Quality]
+//	GET    /v1/epoch           the basis of a kernel, and the next [EpochAnswer]
+//	POST   /v1/reduce          choose a basis now (admin)          [EpochAnswer]
+//	DELETE /v1/reduce          give up what is under way (admin)   [EpochAnswer]
 //	GET    /v1/blocks          the live blocks, page by page       [BlocksAnswer]
 //	DELETE /v1/blocks/{id}     retire a block (admin)              [Receipt]
 //	POST   /v1/snapshot        save the state now (admin)          [SnapshotInfo]
@@ -61,6 +64,17 @@
 // is under way, and 503 unavailable where the daemon does not refine.
 // /v1/tuning and /v1/quality are 404 not_found, with the reason, when the model
 // was made without.
+//
+// # Kernels
+//
+// The planes of a model with a basis are in the coordinates K(x, Z) of its points:
+// w has one number per point, mean is that of the coordinates, and there are no
+// contributions of features. Rows come and are answered with features as ever.
+// POST /v1/reduce begins to choose another basis from the live rows: 202 with what
+// GET /v1/epoch answers, which says how far it is; 409 conflict while one is chosen
+// or live blocks are being put into its coordinates, which DELETE /v1/reduce ends;
+// 503 unavailable where the daemon has no kernel. served in the answer changes,
+// with the model, once planes are served in the coordinates of the new basis.
 //
 // # Block ids
 //

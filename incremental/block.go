@@ -48,6 +48,44 @@ type Block struct {
 // Rows is m, rows of weight 0 included.
 func (b *Block) Rows() int { return len(b.Codes) }
 
+// Weight is that of row i.
+func (b *Block) Weight(i int) float64 {
+	if b.Weights == nil {
+		return 1
+	}
+	return b.Weights[i]
+}
+
+// Pick copies the given rows, in the order given: columns that are not float32
+// become float64, as which all numbers are used.
+func (b *Block) Pick(rows []int) *Block {
+	out := *b
+	out.Columns, out.Codes = make([]gram.Column, len(b.Columns)), pick(b.Codes, rows)
+	for j, c := range b.Columns {
+		if single, ok := gram.Values[float32](c); ok {
+			out.Columns[j] = gram.ColumnOf(pick(single, rows))
+			continue
+		}
+		double := make([]float64, len(rows))
+		for to, from := range rows {
+			double[to] = c.At(from)
+		}
+		out.Columns[j] = gram.ColumnOf(double)
+	}
+	if b.Weights != nil {
+		out.Weights = pick(b.Weights, rows)
+	}
+	return &out
+}
+
+func pick[T any](v []T, rows []int) []T {
+	out := make([]T, len(rows))
+	for to, from := range rows {
+		out[to] = v[from]
+	}
+	return out
+}
+
 // A RowError says which row of a block cannot be used, and why.
 type RowError struct {
 	Row     int    // 0-based

@@ -189,10 +189,7 @@ func (h *Hat) LeaveOneOut(m *Model, class []int32, values []float64, b *Block) {
 		known[code] = slices.Index(m.Classes, label)
 	}
 	for i, code := range b.Codes {
-		v := 1.0
-		if b.Weights != nil {
-			v = b.Weights[i]
-		}
+		v := b.Weight(i)
 		if v == 0 {
 			continue
 		}

@@ -435,6 +435,34 @@ func TestLabels(t *testing.T) {
 	}
 }
 
+func TestPick(t *testing.T) {
+	whole := Block{
+		Features: []string{"a", "b", "c"}, Classes: []string{"x", "y"}, Codes: []int32{0, 1, 1, 0},
+		Columns: []gram.Column{gram.ColumnOf([]float32{1, 2, 3, 4}), gram.ColumnOf([]int8{5, 6, 7, 8}), gram.StridedColumn([]float32{9, 0, 10, 0, 11, 0, 12}, 0, 2, 4)},
+	}
+	rows := []int{3, 0, 3}
+	for _, weights := range [][]float64{nil, {0.5, 1, 2, 0}} {
+		whole.Weights = weights
+		some := whole.Pick(rows)
+		if some.Rows() != len(rows) || len(some.Columns) != 3 || !slices.Equal(some.Features, whole.Features) || (some.Weights == nil) != (weights == nil) {
+			t.Fatalf("%+v", some)
+		}
+		for to, from := range rows {
+			if some.Codes[to] != whole.Codes[from] || some.Weight(to) != whole.Weight(from) {
+				t.Errorf("row %d is not row %d", to, from)
+			}
+			for j, c := range some.Columns {
+				if c.At(to) != whole.Columns[j].At(from) {
+					t.Errorf("feature %d of row %d is %v instead of %v", j, to, c.At(to), whole.Columns[j].At(from))
+				}
+			}
+		}
+		if some.Columns[0].Kind() != gram.Float32 || some.Columns[1].Kind() != gram.Float64 {
+			t.Errorf("columns are %v and %v", some.Columns[0].Kind(), some.Columns[1].Kind())
+		}
+	}
+}
+
 func TestAlign(t *testing.T) {
 	b := &Block{Features: []string{"b", "a"}, Columns: []gram.Column{gram.ColumnOf([]float64{2}), gram.ColumnOf([]float64{1})}, Codes: []int32{0}, Classes: []string{"x"}}
 	if err := b.Align([]string{"a", "b"}); err != nil || b.Columns[0].At(0) != 1 || b.Columns[1].At(0) != 2 {

@@ -256,10 +256,7 @@ func (z *summariser) parts(b *incremental.Block, firstRow int64) ([]*incremental
 		for i, of := range z.of {
 			weight := 0.0
 			if of == fold {
-				weight = 1
-				if b.Weights != nil {
-					weight = b.Weights[i]
-				}
+				weight = b.Weight(i)
 			}
 			z.weights = append(z.weights, weight)
 		}
@@ -388,10 +385,7 @@ type tally struct{ right, weight float64 }
 
 // count counts row i of a block.
 func (t *tally) count(b *incremental.Block, i int, right bool) {
-	weight := 1.0
-	if b.Weights != nil {
-		weight = b.Weights[i]
-	}
+	weight := b.Weight(i)
 	t.weight += weight
 	if right {
 		t.right += weight

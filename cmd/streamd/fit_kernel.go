@@ -258,23 +258,23 @@ func (f *fit) choose(ctx context.Context, c *kernelFlags) (*basisReport, error) 
 	if err != nil {
 		return nil, err
 	}
-	if c.Reduce == "none" && sample.rows() > maxFull {
+	if c.Reduce == "none" && sample.Rows() > maxFull {
 		return nil, fmt.Errorf("learn from %s: --reduce none makes every row a point of the basis, and it has more than %d; choose fewer with --basis", f.data.path, maxFull)
 	}
-	if len(sample.classes) < 2 {
+	if len(sample.Classes) < 2 {
 		return nil, fmt.Errorf("learn from %s: %w", f.data.path, incremental.ErrClasses)
 	}
-	r := &basisReport{Method: c.Reduce, Sample: sample.rows()}
+	r := &basisReport{Method: c.Reduce, Sample: sample.Rows()}
 	if r.Method == "" {
 		r.Method = "kmeans"
 	}
 	gamma := 0.0
 	if c.searched() {
-		if gamma, r.Gammas, err = f.searchGamma(ctx, c, sample); err != nil {
+		if gamma, r.Gammas, err = f.searchGamma(ctx, c, &sample.Block); err != nil {
 			return nil, fmt.Errorf("choose gamma for %s: %w", f.data.path, err)
 		}
 	}
-	if f.coordinates, r.Stages, err = f.reduce(ctx, c, sample, gamma, "choosing the basis"); err != nil {
+	if f.coordinates, r.Stages, err = f.reduce(ctx, c, &sample.Block, gamma, "choosing the basis"); err != nil {
 		return nil, fmt.Errorf("choose a basis for %s: %w", f.data.path, err)
 	}
 	for fold := range f.folds {
@@ -290,28 +290,28 @@ func (f *fit) choose(ctx context.Context, c *kernelFlags) (*basisReport, error) 
 }
 
 // reduce makes coordinates of a sample.
-func (f *fit) reduce(ctx context.Context, c *kernelFlags, sample *rowSample, gamma float64, what string) (*coordinates, []stageReport, error) {
-	n := len(sample.columns)
+func (f *fit) reduce(ctx context.Context, c *kernelFlags, sample *incremental.Block, gamma float64, what string) (*coordinates, []stageReport, error) {
+	n := len(sample.Columns)
 	kernel, err := c.kernel(n, gamma)
 	if err != nil {
 		return nil, nil, err
 	}
 	var mean, scale []float64
 	if f.scaled {
-		sample, mean, scale = sample.scaled()
+		sample, mean, scale = scaled(sample)
 	}
 	var z []float64
 	var stages []stageReport
 	if c.Reduce == "none" {
-		z = make([]float64, 0, sample.rows()*n)
-		for i := range sample.rows() {
-			for _, column := range sample.columns {
+		z = make([]float64, 0, sample.Rows()*n)
+		for i := range sample.Rows() {
+			for _, column := range sample.Columns {
 				z = append(z, column.At(i))
 			}
 		}
 	} else {
 		var state atomic.Pointer[string]
-		begun := fmt.Sprintf("%d rows", sample.rows())
+		begun := fmt.Sprintf("%d rows", sample.Rows())
 		state.Store(&begun)
 		stop := f.s.report(what, func() string { return *state.Load() })
 		defer stop()
@@ -320,7 +320,7 @@ func (f *fit) reduce(ctx context.Context, c *kernelFlags, sample *rowSample, gam
 			points = defaultBasis
 		}
 		result, err := c.reducer(points).Reduce(ctx, &reduce.Problem{
-			Columns: sample.columns, Codes: sample.codes, Classes: len(sample.classes), Weights: sample.weights,
+			Columns: sample.Columns, Codes: sample.Codes, Classes: len(sample.Classes), Weights: sample.Weights,
 			Kernel: kernel, Points: points, Seed: f.seed,
 			Progress: func(s reduce.Stage) {
 				last := s.Reduced
@@ -328,7 +328,7 @@ func (f *fit) reduce(ctx context.Context, c *kernelFlags, sample *rowSample, gam
 					last = s.Classifier
 				}
 				stages = append(stages, stageReport{
-					Class: sample.classes[s.Class], Stage: s.Stage, Rows: s.Rows, Points: last.Points,
+					Class: sample.Classes[s.Class], Stage: s.Stage, Rows: s.Rows, Points: last.Points,
 					Training: last.Training, Testing: last.Testing, SupportVectors: last.SupportVectors,
 					Unconverged: s.Classifier.Unconverged + s.Approximation.Unconverged + s.Reduced.Unconverged,
 				})
@@ -369,16 +369,16 @@ const (
 // correct γ on held-out rows is chosen, of several the one of the least loss. ν
 // is the fit's, or the best of the grid for each γ where that is to be chosen,
 // too.
-func (f *fit) searchGamma(ctx context.Context, c *kernelFlags, sample *rowSample) (float64, []gammaReport, error) {
+func (f *fit) searchGamma(ctx context.Context, c *kernelFlags, sample *incremental.Block) (float64, []gammaReport, error) {
 	if f.scaled {
-		sample, _, _ = sample.scaled()
+		sample, _, _ = scaled(sample)
 	}
-	some := make([]int, min(sample.rows(), gammaRows))
+	some := make([]int, min(sample.Rows(), gammaRows))
 	for i := range some {
-		some[i] = i * sample.rows() / len(some)
+		some[i] = i * sample.Rows() / len(some)
 	}
-	sample = sample.pick(some)
-	median, err := kernels.MedianGamma(sample.columns)
+	sample = sample.Pick(some)
+	median, err := kernels.MedianGamma(sample.Columns)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -386,11 +386,11 @@ func (f *fit) searchGamma(ctx context.Context, c *kernelFlags, sample *rowSample
 	if points == 0 {
 		points = gammaBasis
 	}
-	n := len(sample.columns)
+	n := len(sample.Columns)
 	var z []float64
-	for i := range min(points, gammaBasis, sample.rows()) {
-		row := i * sample.rows() / min(points, gammaBasis, sample.rows())
-		for _, column := range sample.columns {
+	for i := range min(points, gammaBasis, sample.Rows()) {
+		row := i * sample.Rows() / min(points, gammaBasis, sample.Rows())
+		for _, column := range sample.Columns {
 			z = append(z, column.At(row))
 		}
 	}
@@ -400,7 +400,7 @@ func (f *fit) searchGamma(ctx context.Context, c *kernelFlags, sample *rowSample
 	}
 	deal := newDealer(gammaFolds, f.seed)
 	folds := make([][]int, gammaFolds)
-	for i := range sample.rows() {
+	for i := range sample.Rows() {
 		fold := deal.of(int64(i))
 		folds[fold] = append(folds[fold], i)
 	}
@@ -471,13 +471,13 @@ func threeDigits(x float64) float64 {
 }
 
 // heldOut is the best of nus on rows of a sample that its planes have not seen.
-func (f *fit) heldOut(ctx context.Context, in *coordinates, sample *rowSample, folds [][]int, nus []float64) (tuning.Point, error) {
+func (f *fit) heldOut(ctx context.Context, in *coordinates, sample *incremental.Block, folds [][]int, nus []float64) (tuning.Point, error) {
 	var z incremental.Summariser
 	total := incremental.NewState(in.names)
 	parts := make([]*incremental.Moments, len(folds))
 	for fold, rows := range folds {
 		state := incremental.NewState(in.names)
-		summary, err := z.Summarise(in.enter(0, sample.pick(rows).block()))
+		summary, err := z.Summarise(in.enter(0, sample.Pick(rows)))
 		if err != nil {
 			return tuning.Point{}, err
 		}
@@ -490,7 +490,7 @@ func (f *fit) heldOut(ctx context.Context, in *coordinates, sample *rowSample, f
 		return tuning.Point{}, err
 	}
 	for fold, rows := range folds {
-		trial.Add(trial.Score(fold, in.enter(0, sample.pick(rows).block())))
+		trial.Add(trial.Score(fold, in.enter(0, sample.Pick(rows))))
 	}
 	curve := trial.Curve()
 	return curve.Choose(tuning.For(f.options, true)), nil

@@ -180,14 +180,14 @@ func TestSampleIsTheLeastHashes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if sample.rows() != limit || !slices.Equal(sample.classes, []string{"a", "b"}) {
-		t.Fatalf("%d rows of classes %q", sample.rows(), sample.classes)
+	if sample.Rows() != limit || !slices.Equal(sample.Classes, []string{"a", "b"}) {
+		t.Fatalf("%d rows of classes %q", sample.Rows(), sample.Classes)
 	}
 	for i, want := range all {
-		if sample.numbers[i] != int64(want.number) || sample.columns[0].At(i) != float64(want.number) ||
-			sample.codes[i] != int32(want.number%2) || sample.weights[i] != float64(want.number%3) {
+		if sample.numbers[i] != int64(want.number) || sample.Columns[0].At(i) != float64(want.number) ||
+			sample.Codes[i] != int32(want.number%2) || sample.Weights[i] != float64(want.number%3) {
 			t.Fatalf("row %d of the sample is row %d with %v, of class %d and weight %v; it should be row %d",
-				i, sample.numbers[i], sample.columns[0].At(i), sample.codes[i], sample.weights[i], want.number)
+				i, sample.numbers[i], sample.Columns[0].At(i), sample.Codes[i], sample.Weights[i], want.number)
 		}
 	}
 }
@@ -206,11 +206,11 @@ func TestScaledSample(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	scaled, mean, scale := sample.scaled()
+	block, mean, scale := scaled(&sample.Block)
 	if want := math.Sqrt(3); mean[0] != 5 || !(math.Abs(scale[0]-want) < 1e-15) || scale[1] != 1 || scale[2] != 1 {
 		t.Errorf("mean %v, scale %v", mean, scale)
 	}
-	if got := scaled.columns[0].At(1); got != 1*(1/scale[0]) || scaled.columns[1].At(0) != 0 {
-		t.Errorf("scaled to %v and %v", got, scaled.columns[1].At(0))
+	if got := block.Columns[0].At(1); got != 1*(1/scale[0]) || block.Columns[1].At(0) != 0 {
+		t.Errorf("scaled to %v and %v", got, block.Columns[1].At(0))
 	}
 }

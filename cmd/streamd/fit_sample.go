@@ -12,16 +12,12 @@ import (
 	"streamd/incremental/gram"
 )
 
-// rowSample is some rows of a file, in memory, in their order.
+// rowSample is some rows of a file, in memory, in their order; its classes are in
+// canonical order.
 type rowSample struct {
+	incremental.Block
 	numbers []int64 // of the rows in the file
-	columns []gram.Column
-	classes []string // in canonical order
-	codes   []int32
-	weights []float64 // nil: 1 each
 }
-
-func (r *rowSample) rows() int { return len(r.codes) }
 
 // sampleRows reads up to limit rows of weight > 0: those of the least hashes of
 // seed and number, which are the same however the file is read.
@@ -50,10 +46,7 @@ func sampleRows(ctx context.Context, s *surroundings, d *dataset, limit int, see
 		func(_ int, b *incremental.Block, firstRow int64) (some []candidate, err error) {
 			bound := below.Load()
 			for i, code := range b.Codes {
-				c := candidate{number: firstRow + int64(i), class: b.Classes[code], weight: 1}
-				if b.Weights != nil {
-					c.weight = b.Weights[i]
-				}
+				c := candidate{number: firstRow + int64(i), class: b.Classes[code], weight: b.Weight(i)}
 				c.hash = mix(key + uint64(c.number))
 				if c.weight == 0 || c.hash > bound {
 					continue
@@ -81,26 +74,26 @@ func sampleRows(ctx context.Context, s *surroundings, d *dataset, limit int, see
 
 	r := &rowSample{}
 	for i := range pool {
-		r.classes = append(r.classes, pool[i].class)
+		r.Classes = append(r.Classes, pool[i].class)
 	}
-	slices.SortFunc(r.classes, incremental.CompareLabels)
-	r.classes = slices.Compact(r.classes)
+	slices.SortFunc(r.Classes, incremental.CompareLabels)
+	r.Classes = slices.Compact(r.Classes)
 	weighted := false
 	columns := make([][]float64, len(d.features))
 	for _, c := range pool {
 		r.numbers = append(r.numbers, c.number)
-		r.codes = append(r.codes, int32(slices.Index(r.classes, c.class)))
-		r.weights = append(r.weights, c.weight)
+		r.Codes = append(r.Codes, int32(slices.Index(r.Classes, c.class)))
+		r.Weights = append(r.Weights, c.weight)
 		weighted = weighted || c.weight != 1
 		for j, x := range c.x {
 			columns[j] = append(columns[j], x)
 		}
 	}
 	if !weighted {
-		r.weights = nil
+		r.Weights = nil
 	}
 	for _, column := range columns {
-		r.columns = append(r.columns, gram.ColumnOf(column))
+		r.Columns = append(r.Columns, gram.ColumnOf(column))
 	}
 	return r, nil
 }
@@ -110,7 +103,7 @@ func sampleRows(ctx context.Context, s *surroundings, d *dataset, limit int, see
 func inRange(b *incremental.Block, features []string) error {
 	for j, column := range b.Columns {
 		for i := range b.Codes {
-			if x := column.At(i); !(math.Abs(x) <= math.MaxFloat32) && (b.Weights == nil || b.Weights[i] > 0) {
+			if x := column.At(i); !(math.Abs(x) <= math.MaxFloat32) && b.Weight(i) > 0 {
 				return &incremental.RowError{Row: i, Feature: features[j], Reason: fmt.Sprintf("the value is %v, beyond 3.4e38 in magnitude", x)}
 			}
 		}
@@ -118,55 +111,29 @@ func inRange(b *incremental.Block, features []string) error {
 	return nil
 }
 
-// pick has the given rows of the sample.
-func (r *rowSample) pick(rows []int) *rowSample {
-	p := &rowSample{classes: r.classes}
-	for _, c := range r.columns {
-		column := make([]float64, len(rows))
-		for i, row := range rows {
-			column[i] = c.At(row)
-		}
-		p.columns = append(p.columns, gram.ColumnOf(column))
-	}
-	for _, row := range rows {
-		p.numbers, p.codes = append(p.numbers, r.numbers[row]), append(p.codes, r.codes[row])
-		if r.weights != nil {
-			p.weights = append(p.weights, r.weights[row])
-		}
-	}
-	return p
-}
-
 // without leaves out a fold.
-func (r *rowSample) without(fold int, deal *dealer) *rowSample {
+func (r *rowSample) without(fold int, deal *dealer) *incremental.Block {
 	var rows []int
 	for i, number := range r.numbers {
 		if deal.of(number) != fold {
 			rows = append(rows, i)
 		}
 	}
-	return r.pick(rows)
+	return r.Pick(rows)
 }
 
-func (r *rowSample) block() *incremental.Block {
-	return &incremental.Block{Columns: r.columns, Classes: r.classes, Codes: r.codes, Weights: r.weights}
-}
-
-// scaled takes the features to mean 0 and variance 1 over the sample; those that
+// scaled takes the features to mean 0 and variance 1 over the rows; those that
 // are constant are only centred.
-func (r *rowSample) scaled() (s *rowSample, mean, scale []float64) {
-	s = &rowSample{numbers: r.numbers, classes: r.classes, codes: r.codes, weights: r.weights}
-	m := r.rows()
-	for _, c := range r.columns {
+func scaled(b *incremental.Block) (s *incremental.Block, mean, scale []float64) {
+	s = &incremental.Block{Classes: b.Classes, Codes: b.Codes, Weights: b.Weights}
+	m := b.Rows()
+	for _, c := range b.Columns {
 		x := make([]float64, m)
 		c.Copy(x, 0)
 		sum := func(of func(x float64) float64) (mean float64) {
 			var all float64
 			for i, x := range x {
-				v := 1.0
-				if r.weights != nil {
-					v = r.weights[i]
-				}
+				v := b.Weight(i)
 				all += v
 				mean += float64(v * of(x))
 			}
@@ -183,7 +150,7 @@ func (r *rowSample) scaled() (s *rowSample, mean, scale []float64) {
 		for i := range x {
 			x[i] = (x[i] - center) * inverse
 		}
-		s.columns = append(s.columns, gram.ColumnOf(x))
+		s.Columns = append(s.Columns, gram.ColumnOf(x))
 	}
 	return s, mean, scale
 }

@@ -147,7 +147,7 @@ func (f *fit) eachError(b *incremental.Block, do func(row int, size float64)) {
 	f.model.Classify(class, values, b.Columns)
 	k := len(f.model.Planes)
 	for i, code := range b.Codes {
-		if b.Weights != nil && b.Weights[i] == 0 {
+		if b.Weight(i) == 0 {
 			continue
 		}
 		var size float64

@@ -132,14 +132,8 @@ func (t *Trial) Score(fold int, b *incremental.Block) *Score {
 	for code, label := range b.Classes {
 		at[code] = slices.Index(t.classes, label)
 	}
-	weight := func(i int) float64 {
-		if b.Weights == nil {
-			return 1
-		}
-		return b.Weights[i]
-	}
 	for i, code := range b.Codes {
-		v := weight(i)
+		v := b.Weight(i)
 		if v == 0 {
 			continue
 		}
@@ -162,7 +156,7 @@ func (t *Trial) Score(fold int, b *incremental.Block) *Score {
 		right := s.right[i*k:][:k]
 		for row, code := range b.Codes {
 			if c := at[code]; c >= 0 && own[class[row]] == c {
-				right[c] += weight(row)
+				right[c] += b.Weight(row)
 			}
 		}
 	}

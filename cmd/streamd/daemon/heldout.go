@@ -11,7 +11,6 @@ import (
 	"streamd/incremental"
 	"streamd/incremental/calibration"
 	"streamd/incremental/exact"
-	"streamd/incremental/gram"
 	"streamd/incremental/newton"
 	"streamd/incremental/sample"
 )
@@ -113,7 +112,7 @@ func (s *study) holdOut(ctx context.Context, view *sample.View) (*heldOut, error
 		if err != nil {
 			return nil, fmt.Errorf("without fold %d of %d: %w", i+1, len(s.folds), err)
 		}
-		b := pick(weighted, in[i])
+		b := weighted.Pick(in[i])
 		from, m, planes := len(h.codes), b.Rows(), len(model.Planes)
 		h.folds = append(h.folds, span{from, from + m})
 		h.codes = append(h.codes, b.Codes...)
@@ -137,7 +136,7 @@ func (s *study) refineWithout(ctx context.Context, m *incremental.Model, rest *i
 		}
 	}
 	slices.Sort(rows)
-	b := pick(view.Block, rows)
+	b := view.Block.Pick(rows)
 	totals := slices.Clone(s.totals)
 	for i := range totals {
 		for _, t := range f.totals {
@@ -315,10 +314,7 @@ func (s *study) weighted(view *sample.View) *incremental.Block {
 	u := standFor(&b, s.totals)
 	weights := make([]float64, b.Rows())
 	for i, c := range b.Codes {
-		weights[i] = u[b.Classes[c]]
-		if b.Weights != nil {
-			weights[i] *= b.Weights[i]
-		}
+		weights[i] = u[b.Classes[c]] * b.Weight(i)
 	}
 	b.Weights = weights
 	return &b
@@ -329,11 +325,7 @@ func (s *study) weighted(view *sample.View) *incremental.Block {
 func standFor(b *incremental.Block, totals []incremental.ClassTotal) map[string]float64 {
 	sums := exact.NewVector(len(b.Classes))
 	for i, c := range b.Codes {
-		v := 1.0
-		if b.Weights != nil {
-			v = b.Weights[i]
-		}
-		sums.Add(int(c), v)
+		sums.Add(int(c), b.Weight(i))
 	}
 	u := map[string]float64{}
 	for _, t := range totals {
@@ -353,30 +345,4 @@ func byFold(view *sample.View, folds int) [][]int {
 		in[f] = append(in[f], i)
 	}
 	return in
-}
-
-// pick takes rows out of a block.
-func pick(b *incremental.Block, rows []int) *incremental.Block {
-	out := &incremental.Block{Features: b.Features, Classes: b.Classes, Codes: at(b.Codes, rows)}
-	if b.Weights != nil {
-		out.Weights = at(b.Weights, rows)
-	}
-	for _, c := range b.Columns {
-		if single, ok := gram.Values[float32](c); ok {
-			out.Columns = append(out.Columns, gram.ColumnOf(at(single, rows)))
-			continue
-		}
-		all := make([]float64, c.Len())
-		c.Copy(all, 0)
-		out.Columns = append(out.Columns, gram.ColumnOf(at(all, rows)))
-	}
-	return out
-}
-
-func at[T any](v []T, rows []int) []T {
-	out := make([]T, len(rows))
-	for to, from := range rows {
-		out[to] = v[from]
-	}
-	return out
 }

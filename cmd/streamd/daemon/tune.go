@@ -47,7 +47,7 @@ func (s *study) choose(ctx context.Context, view *sample.View) (*httpapi.Tuning,
 		weighted := s.weighted(view)
 		rows = weighted.Rows()
 		for _, in := range byFold(view, len(s.folds)) {
-			blocks = append(blocks, pick(weighted, in))
+			blocks = append(blocks, weighted.Pick(in))
 		}
 	}
 	folds := make([]*incremental.Moments, len(s.folds))

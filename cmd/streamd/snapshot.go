@@ -80,7 +80,9 @@ func (c *snapshotInspectCmd) Run(s *surroundings) error {
 		if e.Number == contents.Epoch {
 			use = "in use"
 		}
+		digest := e.State.Digest()
 		t.row("epoch", fmt.Sprintf("%d, %s: %d of %d blocks in %d coordinates", e.Number, use, len(e.Blocks), r.Blocks, len(e.State.Features())))
+		t.row("  digest", hex.EncodeToString(digest[:]))
 	}
 	for _, o := range r.Offsets {
 		t.row("seen", fmt.Sprintf("%s/%d before offset %d", o.Topic, o.Partition, o.Next))

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -459,6 +460,151 @@ func TestUnreadBlocks(t *testing.T) {
 			d.stop()
 		})
 	}
+}
+
+// A daemon that is started with another kernel, or with other folds, keeps what it
+// has and goes on from there: another basis is chosen at once, folds are summed up
+// anew; one without a kernel has the planes of the features.
+func TestOtherConfigurations(t *testing.T) {
+	payloads, _ := ndcBlocks(t, 12)
+	name := topic(t, 1)
+	file := filepath.Join(t.TempDir(), "streamd.db")
+	var messages []message
+	for _, p := range payloads {
+		messages = append(messages, message{value: p, contentType: wire.Arrow.ContentType()})
+	}
+	produce(t, name, messages...)
+	flags := map[string]string{"kernel.function": "gaussian(gamma=0.1)", "kernel.basis": "6", "kernel.rows": "2400"}
+	run := func(change map[string]string, ok func(*httpapi.Served) bool) *httpapi.Served {
+		t.Helper()
+		for k, v := range change {
+			flags[k] = v
+		}
+		d := start(t, name, file, flags)
+		s := d.wait(fmt.Sprint(change), func(s *httpapi.Served) bool { return s.Model != nil && s.Rows == 2400 && ok(s) })
+		if s.Basis != nil {
+			d.checkEpoch()
+		}
+		d.stop()
+		return s
+	}
+	with := func(kernel string) func(*httpapi.Served) bool {
+		return func(s *httpapi.Served) bool { return s.Basis != nil && s.Basis.Map.Kernel().String() == kernel }
+	}
+	first := run(nil, with("gaussian(gamma=0.1)"))
+	for _, folds := range []string{"3", "0", "5"} {
+		if s := run(map[string]string{"model.folds": folds}, with("gaussian(gamma=0.1)")); comparable(s) != comparable(first) {
+			t.Errorf("with %s folds other planes are served", folds)
+		}
+	}
+	run(map[string]string{"kernel.function": "sigmoid(a=0.01,b=1)"}, with("sigmoid(a=0.01,b=1)"))
+	linear := run(map[string]string{"kernel.function": "none"}, func(s *httpapi.Served) bool { return s.Basis == nil })
+	if report, err := snapshot.Verify(file); err != nil || !report.OK {
+		t.Errorf("verified as %+v, %v", report, err)
+	}
+	again := run(map[string]string{"kernel.function": "gaussian(gamma=0.1)"}, with("gaussian(gamma=0.1)"))
+	if comparable(again) != comparable(first) || linear.Digest == first.Digest {
+		t.Error("the same kernel gives other planes than before")
+	}
+}
+
+// What is under way can be given up, and a reduction that fails says why.
+func TestAbandon(t *testing.T) {
+	payloads, _ := ndcBlocks(t, 6)
+	name := topic(t, 1)
+	for _, p := range payloads {
+		produce(t, name, message{value: p, contentType: wire.Arrow.ContentType()})
+	}
+	flags := map[string]string{"kernel.function": "gaussian", "kernel.basis": "6", "kernel.rows": "0"}
+	d := start(t, name, filepath.Join(t.TempDir(), "streamd.db"), flags)
+	linear := d.waitForOffsets(6)
+	release := d.holdReading()
+	if err := d.Reduce(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	d.waitForEpoch("a rebuild", func(a *httpapi.EpochAnswer) bool { return a.Rebuild != nil })
+	if err := d.Abandon(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	release()
+	if a := d.epoch(); a.Rebuild != nil || a.Reducing != nil || a.InUse != nil {
+		t.Errorf("after it %+v", a)
+	}
+	if s, _ := d.Served(); comparable(s) != comparable(linear) {
+		t.Error("other planes are served")
+	}
+	d.reduced()
+	d.checkEpoch()
+	for offset := range int64(6) {
+		d.retire(incremental.Position{Topic: name, Offset: offset}.String())
+	}
+	if err := d.Reduce(t.Context()); !errors.Is(err, httpapi.ErrUnavailable) {
+		t.Errorf("a reduction of no rows: %v", err)
+	}
+	produce(t, name, message{value: []byte(`{"x1":1,"x2":2,"x3":3,"x4":4,"x5":5,"label":"a"}`)})
+	d.wait("a block of one class", func(s *httpapi.Served) bool { return s.Rows == 1 })
+	if err := d.Reduce(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	a := d.waitForEpoch("a reason", func(a *httpapi.EpochAnswer) bool { return a.Problem != "" })
+	if a.InUse == nil || a.Rebuild != nil {
+		t.Errorf("after it %+v", a)
+	}
+	d.stop()
+}
+
+// A polynomial of large features leaves the range of exact sums. Such messages are
+// refused with their row named, gathered or not; live blocks that cannot be put
+// into a new basis' coordinates are reported.
+func TestRowsThatDoNotFitTheBasis(t *testing.T) {
+	for _, unit := range []string{"message", "offsets"} {
+		t.Run(unit, func(t *testing.T) {
+			name := topic(t, 1)
+			small := func(k int) message {
+				return message{value: fmt.Appendf(nil, `[{"x1":%d,"x2":1,"label":"a"},{"x1":%d,"x2":2,"label":"b"}]`, k, -k)}
+			}
+			large := message{value: []byte(`{"x1":1e30,"x2":1,"label":"a"}`)}
+			for k := range 10 {
+				produce(t, name, small(k+1))
+			}
+			flags := map[string]string{
+				"kernel.function": "polynomial(a=1,b=1,degree=6)", "kernel.basis": "3", "kernel.rows": "0", "blocks.unit": unit, "blocks.offsets": "4",
+			}
+			d := start(t, name, filepath.Join(t.TempDir(), "streamd.db"), flags)
+			d.waitForOffsets(10)
+			d.reduced()
+			produce(t, name, large, small(11))
+			s := d.waitForOffsets(12)
+			if s.Rows != 22 {
+				t.Errorf("%d rows are live", s.Rows)
+			}
+			if c := d.Status().Rows; c.Rejected != 1 || c.Missing() != 0 {
+				t.Errorf("rows: %+v", c)
+			}
+			d.checkEpoch()
+			d.stop()
+		})
+	}
+	t.Run("rebuild", func(t *testing.T) {
+		name := topic(t, 1)
+		for k := range 20 {
+			produce(t, name, message{value: fmt.Appendf(nil, `[{"x1":%d,"x2":1,"label":"a"},{"x1":%d,"x2":2,"label":"b"}]`, k, -k)})
+		}
+		produce(t, name, message{value: []byte(`{"x1":1e30,"x2":1,"label":"a"}`)})
+		d := start(t, name, filepath.Join(t.TempDir(), "streamd.db"), map[string]string{
+			"kernel.function": "polynomial(a=1,b=1,degree=6)", "kernel.basis": "4", "kernel.rows": "0", "kernel.reduce": "stratified", "kernel.unread": "skip",
+		})
+		d.waitForOffsets(21)
+		if err := d.Reduce(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		a := d.waitForEpoch("the switch", func(a *httpapi.EpochAnswer) bool { return a.InUse != nil })
+		if len(a.Skipped) != 1 || a.Skipped[0].ID != (incremental.Position{Topic: name, Offset: 20}).String() || !strings.Contains(a.Skipped[0].Reason, `feature "z`) {
+			t.Errorf("the answer is %+v", a)
+		}
+		d.checkEpoch()
+		d.stop()
+	})
 }
 
 // From the first model on there is one, through reductions and rebuilds, and it is

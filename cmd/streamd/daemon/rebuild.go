@@ -42,8 +42,9 @@ type rebuilding struct {
 	reducing *reduction         // under way
 	reading  context.CancelFunc // of the pass that is under way
 	again    time.Time          // not before, after a failure
-	at       time.Time          // when the last reduction began
+	at       time.Time          // when the last reduction began; zero: not looked at yet
 	churn    int64              // of the live set then
+	tried    int                // reductions of this process
 	problem  string             // why the last reduction came to nothing
 	taken    int64              // rows of older blocks, of the epoch being built, by this process
 	skipped  []httpapi.UnreadBlock
@@ -79,18 +80,19 @@ func (d *Daemon) reductionDue(now time.Time) bool {
 	if now.Before(r.again) || d.live.ledger.Rows() == 0 || d.live.sample.Lacking() > 0 {
 		return false
 	}
-	if d.live.epoch == nil || !fits(d.live.epoch.basis, d.cfg) {
-		return k.Rows > 0 && d.live.ledger.Rows() >= k.Rows
+	if r.at.IsZero() && d.live.epoch != nil && digestOf(d.live.state) == d.live.epoch.made.Digest {
+		r.churn = d.live.churn // chosen before the start, of the same rows
 	}
-	since := r.at
-	if since.IsZero() {
-		since = d.live.epoch.made.MadeAt
-	}
-	changed := r.churn != d.live.churn
 	if r.at.IsZero() {
-		changed = digestOf(d.live.state) != d.live.epoch.made.Digest
+		r.at = d.started
+		if d.live.epoch != nil {
+			r.at = d.live.epoch.made.MadeAt
+		}
 	}
-	return k.Interval > 0 && now.Sub(since) >= k.Interval && changed
+	if d.live.epoch == nil || !fits(d.live.epoch.basis, d.cfg) {
+		return k.Rows > 0 && d.live.ledger.Rows() >= k.Rows && (r.tried == 0 || r.churn != d.live.churn)
+	}
+	return k.Interval > 0 && now.Sub(r.at) >= k.Interval && r.churn != d.live.churn
 }
 
 // beginReduction begins to choose a basis.
@@ -101,6 +103,7 @@ func (d *Daemon) beginReduction(ctx context.Context, now time.Time) {
 	}
 	working, end := context.WithCancel(ctx)
 	r.reducing, r.at, r.churn = &reduction{began: now, end: end}, now, d.live.churn
+	r.tried++
 	job := r.reducing
 	made := &httpapi.Reduction{
 		Method: string(d.cfg.Kernel.Reduce), Digest: digestOf(d.live.state), Live: d.live.ledger.Rows(),
@@ -136,6 +139,9 @@ func (d *Daemon) endReduction(basis *kernels.Map, made *httpapi.Reduction, err e
 		d.live.abandon() // a rebuild for another one
 		d.endReading()
 		d.log.Info().Str("basis", made.Basis).Msg("the basis stays")
+	case d.live.next != nil && d.live.next.id == made.Basis:
+		clear(d.live.next.unread) // perhaps the log has them now
+		r.again = time.Time{}
 	default:
 		d.endReading()
 		d.live.begin(basis, made, d.cfg.Kernel.Regulariser)
@@ -468,7 +474,7 @@ func (d *Daemon) Abandon(ctx context.Context) error {
 			d.endReading()
 			d.live.abandon()
 			d.current.Store(d.live.current())
-			r.problem = "the basis that had been chosen was given up"
+			d.log.Info().Msg("the basis that had been chosen is given up")
 		}
 		r.again = time.Now().Add(afterFailure)
 		return none, nil

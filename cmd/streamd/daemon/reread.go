@@ -25,11 +25,12 @@ import (
 //
 // A block is made of the records from its first to its last offset by the code
 // that made it when they were new: the same record for units of one record; for
-// gathered ones all records that can be decoded, in their order. Two reasons to
+// gathered ones all records that can be decoded, in their order. Three reasons to
 // refuse a record of a gathered block lie outside of it. One is limits.classes,
-// which depended on the live set of that time: where the rows do not add up,
-// records with a class that the block's summary does not have are left out. The
-// other is an event time more than a day ahead of the clock (with retire.age):
+// which depended on the live set of that time, and another the coordinates that
+// were in use: where the rows do not add up, records are left out that have a class
+// which the block's summary does not have, or that do not fit the coordinates in
+// use now. The third is an event time more than a day ahead of the clock (with retire.age):
 // that cannot be told any more, and neither can limits that have been
 // reconfigured since. So whatever comes out is compared with what is known of the
 // block: the number of its rows always, and the digest of its summary on request.
@@ -521,8 +522,8 @@ func (p *pass) join(w *worker, e retire.Entry, parts []*part) {
 	b := all.block()
 	err := p.check(w, e, b)
 	if err != nil {
-		// Some may have been refused for limits.classes.
-		if known, kept := p.ofKnownClasses(e, &all, ends); known {
+		// Some may have been refused for limits.classes, or for the coordinates.
+		if refused, kept := p.leaveOut(w, e, &all, ends); refused {
 			b = kept.block()
 			err = p.check(w, e, b)
 		}
@@ -534,18 +535,21 @@ func (p *pass) join(w *worker, e retire.Entry, parts []*part) {
 	p.hand(e, b)
 }
 
-// ofKnownClasses leaves the records out that have a class which the block's
-// summary does not know; ok is false when there are none.
-func (p *pass) ofKnownClasses(e retire.Entry, all *rows, ends []int) (ok bool, kept *rows) {
+// leaveOut leaves the records out that have a class which the block's summary does
+// not know, or that do not fit the coordinates in use; ok is false when there are
+// none.
+func (p *pass) leaveOut(w *worker, e retire.Entry, all *rows, ends []int) (ok bool, kept *rows) {
 	was, err := p.blocks.summary(e.ID)
 	if err != nil {
 		return false, nil
 	}
 	classes := was.Classes()
 	kept = &rows{}
-	from := 0
+	from, in := 0, p.d.current.Load()
 	for _, end := range ends {
-		if slices.ContainsFunc(all.labels(from, end), func(label string) bool { return !slices.Contains(classes, label) }) {
+		var one rows
+		one.appendRange(all, from, end)
+		if slices.ContainsFunc(one.classes, func(label string) bool { return !slices.Contains(classes, label) }) || w.lifter.check(one.block(), in) != nil {
 			ok = true
 		} else {
 			kept.appendRange(all, from, end)

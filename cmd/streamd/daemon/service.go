@@ -256,6 +256,9 @@ func (d *Daemon) updateStatus() {
 	} else if y := d.studying.last; y != nil && y.refining != nil {
 		s.Problems = append(s.Problems, "the planes are not refined: "+y.refining.Error())
 	}
+	if r := &d.rebuilding; r.problem != "" && r.reducing == nil && d.live.next == nil {
+		s.Problems = append(s.Problems, "no basis could be chosen: "+r.problem)
+	}
 	if e := d.live.next; e != nil && len(e.unread) > 0 && len(e.unread) == len(e.missing) {
 		s.Problems = append(s.Problems, fmt.Sprintf("the new basis waits for %d blocks that the log does not give back as they were (see /v1/epoch): retire them, or set kernel.unread: skip", len(e.unread)))
 	}

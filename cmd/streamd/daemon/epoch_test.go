@@ -175,7 +175,7 @@ func TestEpochIsAFunctionOfTheLiveSet(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			payloads, _ := ndcBlocks(t, blocks)
-			flags["kernel.rows"], flags["sample.rows"] = "1000", "3000"
+			flags["kernel.rows"], flags["sample.rows"] = "1000", "800"
 			r := rand.New(rand.NewPCG(52, 1))
 			topicName := topic(t, 3)
 			file := filepath.Join(t.TempDir(), "streamd.db")
@@ -551,6 +551,41 @@ func TestAbandon(t *testing.T) {
 		t.Errorf("after it %+v", a)
 	}
 	d.stop()
+}
+
+// A reduction that is given up leaves the features in use, and says that it was.
+func TestAbandonedReduction(t *testing.T) {
+	name := topic(t, 1)
+	produce(t, name, boardBlocks(t, 57, 40, 500)...)
+	d := start(t, name, filepath.Join(t.TempDir(), "streamd.db"), map[string]string{
+		"kernel.function": "gaussian(gamma=0.0005)", "kernel.basis": "40", "kernel.rows": "0", "kernel.reduce": "cs",
+	})
+	d.waitForOffsets(40)
+	if err := d.Reduce(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if a := d.epoch(); a.Reducing == nil {
+		t.Fatalf("it is not under way: %+v", a) // it takes seconds
+	}
+	if err := d.Reduce(t.Context()); !errors.Is(err, httpapi.ErrBusy) {
+		t.Errorf("another one meanwhile: %v", err)
+	}
+	if err := d.Abandon(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	a := d.waitForEpoch("its end", func(a *httpapi.EpochAnswer) bool { return a.Reducing == nil })
+	if a.InUse != nil || a.Rebuild != nil || a.Problem != errGivenUp.Error() {
+		t.Errorf("after it %+v", a)
+	}
+	// One that is under way does not keep the daemon from stopping.
+	if err := d.Reduce(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	d.stop()
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("stopping took %v", took)
+	}
 }
 
 // A polynomial of large features leaves the range of exact sums. Such messages are

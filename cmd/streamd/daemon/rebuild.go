@@ -116,6 +116,9 @@ func (d *Daemon) beginReduction(ctx context.Context, now time.Time) {
 	r.ends.Go(func() {
 		defer end()
 		basis, err := d.reduce(working, job, snap, sums, made)
+		if working.Err() != nil {
+			err = errGivenUp
+		}
 		if err == nil {
 			made.MadeAt, made.Seconds = time.Now().UTC(), time.Since(now).Seconds()
 		}
@@ -159,6 +162,8 @@ func (d *Daemon) endReading() {
 	}
 }
 
+var errGivenUp = errors.New("it was given up")
+
 var errLacking = errors.New("the sample lacks rows of live blocks, which are read from the log again")
 
 // reduce chooses a basis from the sample.
@@ -194,11 +199,8 @@ func (d *Daemon) reduce(ctx context.Context, job *reduction, snap *sample.Snapsh
 			job.stages = append(job.stages, httpapi.NewStage(s, b.Classes))
 		},
 	})
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
-	case result.Interrupted:
-		return nil, context.Cause(ctx)
 	}
 	basis, err := kernels.NewMap(kernel, result.Features, result.Z)
 	if err == nil && sums != nil {

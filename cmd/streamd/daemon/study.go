@@ -254,7 +254,7 @@ func (d *Daemon) header(now time.Time) *httpapi.Served {
 	}
 	if c := d.live.coordinates(); c != nil {
 		s.Basis = &httpapi.Basis{
-			ID: c.id, Map: c.basis, Features: d.live.state.Features(), Regulariser: string(d.cfg.Kernel.Regulariser), Reduction: c.made,
+			ID: c.id, Map: c.basis, Features: d.live.state.Features(), Regulariser: string(d.cfg.Kernel.Regulariser),
 		}
 	}
 	const soon = "it is not known yet"

@@ -15,7 +15,6 @@ type Basis struct {
 	Map         *kernels.Map
 	Features    []string // n: of the rows
 	Regulariser string   // classifier.Identity or classifier.Kernel
-	Reduction   *Reduction
 }
 
 // Reduction is how a basis was chosen.

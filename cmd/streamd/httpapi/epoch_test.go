@@ -46,7 +46,7 @@ func onBasis(t *testing.T, f *fake) {
 	}
 	f.serve(func(s *Served) {
 		s.Model, s.Hat, s.Absent.Hat = model, hat, ""
-		s.Basis = &Basis{ID: "b1", Map: m, Features: []string{"len", "caps"}, Regulariser: classifier.Identity, Reduction: &Reduction{Basis: "b1"}}
+		s.Basis = &Basis{ID: "b1", Map: m, Features: []string{"len", "caps"}, Regulariser: classifier.Identity}
 	})
 }
 

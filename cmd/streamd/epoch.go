@@ -152,7 +152,7 @@ func (t *table) reduction(what string, r *httpapi.Reduction) {
 	t.row("  kernel", r.Kernel)
 	t.row("  points", fmt.Sprintf("%d, by %s of %d of %d live rows in %.3g s", r.Points, r.Method, r.Rows, r.Live, r.Seconds))
 	t.row("  digest", r.Digest)
-	for _, g := range r.Stages {
-		t.row("  stage", fmt.Sprintf("class %s, stage %d: %d rows, %.4g points, %s right", g.Class, g.Stage, g.Rows, g.Points, percent(max(g.Training, g.Testing))))
+	for i := range r.Stages {
+		t.row("  stage", describeStage(&r.Stages[i]))
 	}
 }

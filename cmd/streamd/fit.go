@@ -36,20 +36,23 @@ type fitCmd struct {
 	LOO          bool               `name:"loo" help:"Report the leave-one-out accuracy: of each row by the plane without it."`
 	EpsilonSV    *float64           `name:"epsilon-sv" placeholder:"SHARE" help:"Solve again with this share of the rows only, those nearest to the planes x·w − gamma = ±1 (0.01 is usual), and report that plane, too."`
 	Seed         uint64             `default:"1" help:"Seed of the division into folds, and of a kernel's sample and basis."`
-	Refine       string             `enum:"line,full," default:"" placeholder:"HOW" help:"Refine the planes by Newton's method until they minimise the squared errors of the rows within the margin or wrong: line moves and stretches them, without the weights of --balanced, full turns them, too. Each of a few dozen steps reads the file."`
+	Refine       string             `enum:"none,line,full" default:"none" placeholder:"HOW" help:"Refine the planes by Newton's method until they minimise the squared errors of the rows within the margin or wrong: line moves and stretches them, without the weights of --balanced, full turns them, too. Each of a few dozen steps reads the file."`
 	kernelFlags
 	jsonFlag
 }
+
+// unrefined is the --refine of planes as they are solved.
+const unrefined = "none"
 
 // Validate implements kong's interface: what it returns is a wrong usage.
 func (c *fitCmd) Validate() error {
 	if err := c.kernelFlags.check(); err != nil {
 		return err
 	}
-	if c.Refine != "" && (c.LOO || c.EpsilonSV != nil) {
-		return errors.New("--refine: --loo and --epsilon-sv are of the planes before")
+	if c.Refine != unrefined && (c.LOO || c.EpsilonSV != nil) {
+		return errors.New("--refine: does not go with --loo and --epsilon-sv, which are of solved planes")
 	}
-	if c.Refine != "" && c.Regulariser == classifier.Kernel {
+	if c.Refine != unrefined && c.Regulariser == classifier.Kernel {
 		return errors.New("--refine: goes with --regulariser identity")
 	}
 	if share := c.EpsilonSV; share != nil && !(*share > 0 && *share < 1) {
@@ -141,7 +144,7 @@ func (c *fitCmd) Run(ctx context.Context, s *surroundings) error {
 	if err != nil {
 		return c.advise(err)
 	}
-	if c.Refine != "" {
+	if c.Refine != unrefined {
 		method := newton.Full
 		if c.Refine == newton.Line.String() {
 			method = newton.Line

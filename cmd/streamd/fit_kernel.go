@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"streamd/cmd/streamd/classifier"
+	"streamd/cmd/streamd/httpapi"
 	"streamd/incremental"
 	"streamd/incremental/gram"
 	"streamd/incremental/tuning"
@@ -24,16 +25,18 @@ import (
 type kernelFlags struct {
 	Kernel      string    `placeholder:"K" help:"Learn in the coordinates K(x, Z) of a basis Z: linear, gaussian, polynomial for (gamma x·z + 1)^3, sigmoid for tanh(gamma x·z), or a kernel in full, such as polynomial(a=1,b=1,degree=2). With --standardise the features are scaled before they get to the kernel."`
 	Gamma       gammaFlag `placeholder:"VALUE" help:"The kernel's gamma. auto is, of the Gaussian, what classifies held-out rows of the sample best, of powers of four times the median heuristic and of twice and half the best of them; of the others 1 over the number of features. (default: auto)"`
-	Basis       int       `placeholder:"T" help:"Points of the basis, at most. (default: 50)"`
-	Reduce      string    `enum:"cs,random,stratified,kmeans,kmedian,none," default:"" placeholder:"HOW" help:"How the basis is chosen: cs (chunking-synthetic), kmeans or kmedian (centres of each class), stratified or random (rows), none (all rows, of a small file). (default: kmeans)"`
-	Regulariser string    `enum:"identity,kernel," default:"" placeholder:"R" help:"What is small beside the errors: identity for the coefficients themselves, kernel for u'K(Z,Z)u. (default: identity)"`
-	Sample      int       `placeholder:"ROWS" help:"Rows, taken at random, that the basis, gamma and the scaling are chosen from. (default: 10000)"`
+	Basis       *int      `placeholder:"T" help:"Points of the basis, at most. (default: 50)"`
+	Reduce      string    `placeholder:"HOW" help:"How the basis is chosen: cs (chunking-synthetic), kmeans or kmedian (centres of each class), stratified or random (rows), none (all rows, of a small file). (default: kmeans)"`
+	Regulariser string    `placeholder:"R" help:"What is small beside the errors: identity for the coefficients themselves, kernel for u'K(Z,Z)u. (default: identity)"`
+	Sample      *int      `placeholder:"ROWS" help:"Rows, taken at random, that the basis, gamma and the scaling are chosen from. (default: 10000)"`
 }
 
 const (
 	defaultBasis  = 50
 	defaultSample = 10_000
+	defaultReduce = "kmeans"
 	maxBasis      = 4096
+	maxSample     = 1 << 20
 	// maxFull is the most rows that --reduce none takes: solving for them is
 	// cubic.
 	maxFull = 2000
@@ -67,18 +70,29 @@ func (c *kernelFlags) check() error {
 		}
 		return nil
 	}
-	if c.Basis < 0 || c.Basis > maxBasis {
-		return fmt.Errorf("--basis %d: must be 1 to %d", c.Basis, maxBasis)
+	if err := anyOf("--reduce", c.Reduce, "cs", "random", "stratified", "kmeans", "kmedian", "none"); err != nil {
+		return err
 	}
-	if c.Basis > 0 && c.Reduce == "none" {
+	if err := anyOf("--regulariser", c.Regulariser, classifier.Identity, classifier.Kernel); err != nil {
+		return err
+	}
+	if c.Basis != nil && (*c.Basis < 1 || *c.Basis > maxBasis) {
+		return fmt.Errorf("--basis %d: must be 1 to %d", *c.Basis, maxBasis)
+	}
+	if c.Basis != nil && c.Reduce == "none" {
 		return errors.New("--basis: with --reduce none every row is a point of the basis")
 	}
-	const maxSample = 1 << 20
-	if c.Sample < 0 || c.Sample > maxSample {
-		return fmt.Errorf("--sample %d: must be 1 to %d", c.Sample, maxSample)
+	if c.Sample != nil && (*c.Sample < 1 || *c.Sample > maxSample) {
+		return fmt.Errorf("--sample %d: must be 1 to %d", *c.Sample, maxSample)
+	}
+	if c.Sample != nil && c.Reduce == "none" {
+		return errors.New("--sample: with --reduce none all rows are looked at")
 	}
 	if strings.Contains(c.Kernel, "(") && c.Gamma != (gammaFlag{}) {
 		return fmt.Errorf("--gamma: %s has all its parameters", c.Kernel)
+	}
+	if c.Kernel == "linear" && c.Gamma != (gammaFlag{}) {
+		return errors.New("--gamma: the linear kernel has none")
 	}
 	kernel, err := c.kernel(1, 1)
 	if err != nil {
@@ -88,6 +102,22 @@ func (c *kernelFlags) check() error {
 		return fmt.Errorf("--regulariser kernel: %s is not positive semidefinite", c.Kernel)
 	}
 	return nil
+}
+
+// anyOf says what is wrong with the value of a flag that may also be left out.
+func anyOf(flag, value string, values ...string) error {
+	if value != "" && !slices.Contains(values, value) {
+		return fmt.Errorf("%s %s: must be one of %s", flag, value, strings.Join(values, ", "))
+	}
+	return nil
+}
+
+// given is the value of a flag, or what it is by default.
+func given(value *int, otherwise int) int {
+	if value == nil {
+		return otherwise
+	}
+	return *value
 }
 
 // kernel is the kernel for n features, with this γ if it is a Gaussian without.
@@ -137,11 +167,11 @@ func (c *kernelFlags) reducer(points int) reduce.Reducer {
 
 // basisReport is how the basis was chosen.
 type basisReport struct {
-	Method  string        `json:"method"`
-	Sample  int           `json:"sample"` // rows
-	Gammas  []gammaReport `json:"gammas,omitempty"`
-	Stages  []stageReport `json:"stages,omitempty"`
-	Seconds float64       `json:"seconds"` // the bases of the folds included
+	Method  string          `json:"method"`
+	Sample  int             `json:"sample"` // rows
+	Gammas  []gammaReport   `json:"gammas,omitempty"`
+	Stages  []httpapi.Stage `json:"stages,omitempty"`
+	Seconds float64         `json:"seconds"` // the bases of the folds included
 }
 
 // gammaReport is what one γ is worth on held-out rows of the sample.
@@ -158,31 +188,27 @@ func (r *basisReport) print(p *table, b *classifier.Basis) {
 	if b.Scale != nil {
 		scaled = ", of scaled features"
 	}
-	p.row("basis", fmt.Sprintf("%d points, by %s of %d rows in %.3g s%s", len(b.Points), r.Method, r.Sample, r.Seconds, scaled))
+	how := fmt.Sprintf("by %s of %d rows", r.Method, r.Sample)
+	if r.Method == "none" {
+		how = "all rows"
+	}
+	p.row("basis", fmt.Sprintf("%d points, %s%s, in %.3g s", len(b.Points), how, scaled, r.Seconds))
 	p.row("regulariser", b.Regulariser)
-	for i := range r.Gammas {
-		g := &r.Gammas[i]
+	for _, g := range r.Gammas {
 		p.row(fmt.Sprintf("  gamma %.4g", g.Gamma), fmt.Sprintf("%s of held-out rows are right, at nu %g", percent(g.Correctness), g.Nu))
 	}
 	for i := range r.Stages {
-		p.row("  stage", r.Stages[i].describe())
+		p.row("  stage", describeStage(&r.Stages[i]))
 	}
 }
 
-// stageReport is a stage of the reduction.
-type stageReport struct {
-	Class          string  `json:"class"` // the plane's
-	Stage          int     `json:"stage"`
-	Rows           int     `json:"rows"`
-	Points         float64 `json:"points"`
-	Training       float64 `json:"training"`          // correctness
-	Testing        float64 `json:"testing,omitempty"` // correctness on other rows
-	SupportVectors float64 `json:"support_vectors"`
-	Unconverged    int     `json:"unconverged"`
-}
-
-func (r *stageReport) describe() string {
-	return fmt.Sprintf("class %s, stage %d: %d rows, %.4g points, %s right", r.Class, r.Stage, r.Rows, r.Points, percent(max(r.Training, r.Testing)))
+// describeStage says what came of a stage of the reduction.
+func describeStage(s *httpapi.Stage) string {
+	text := fmt.Sprintf("class %s, stage %d: %d rows, %.4g points of nonzero weight, ", s.Class, s.Stage, s.Rows, s.Points)
+	if s.Testing > 0 {
+		return text + percent(s.Testing) + " of other rows right"
+	}
+	return text + percent(s.Training) + " right"
 }
 
 // coordinates are what rows are summed in: the features, or K(x, Z).
@@ -247,10 +273,7 @@ func (c *coordinates) moments(s *incremental.State) *incremental.Moments {
 // seen its rows, those of each fold.
 func (f *fit) choose(ctx context.Context, c *kernelFlags) (*basisReport, error) {
 	began := time.Now()
-	limit := defaultSample
-	if c.Sample > 0 {
-		limit = c.Sample
-	}
+	limit := given(c.Sample, defaultSample)
 	if c.Reduce == "none" {
 		limit = maxFull + 1
 	}
@@ -264,10 +287,7 @@ func (f *fit) choose(ctx context.Context, c *kernelFlags) (*basisReport, error) 
 	if len(sample.Classes) < 2 {
 		return nil, fmt.Errorf("learn from %s: %w", f.data.path, incremental.ErrClasses)
 	}
-	r := &basisReport{Method: c.Reduce, Sample: sample.Rows()}
-	if r.Method == "" {
-		r.Method = "kmeans"
-	}
+	r := &basisReport{Method: cmp.Or(c.Reduce, defaultReduce), Sample: sample.Rows()}
 	gamma := 0.0
 	if c.searched() {
 		if gamma, r.Gammas, err = f.searchGamma(ctx, c, &sample.Block); err != nil {
@@ -290,7 +310,7 @@ func (f *fit) choose(ctx context.Context, c *kernelFlags) (*basisReport, error) 
 }
 
 // reduce makes coordinates of a sample.
-func (f *fit) reduce(ctx context.Context, c *kernelFlags, sample *incremental.Block, gamma float64, what string) (*coordinates, []stageReport, error) {
+func (f *fit) reduce(ctx context.Context, c *kernelFlags, sample *incremental.Block, gamma float64, what string) (*coordinates, []httpapi.Stage, error) {
 	n := len(sample.Columns)
 	kernel, err := c.kernel(n, gamma)
 	if err != nil {
@@ -301,7 +321,7 @@ func (f *fit) reduce(ctx context.Context, c *kernelFlags, sample *incremental.Bl
 		sample, mean, scale = scaled(sample)
 	}
 	var z []float64
-	var stages []stageReport
+	var stages []httpapi.Stage
 	if c.Reduce == "none" {
 		z = make([]float64, 0, sample.Rows()*n)
 		for i := range sample.Rows() {
@@ -315,24 +335,13 @@ func (f *fit) reduce(ctx context.Context, c *kernelFlags, sample *incremental.Bl
 		state.Store(&begun)
 		stop := f.s.report(what, func() string { return *state.Load() })
 		defer stop()
-		points := c.Basis
-		if points == 0 {
-			points = defaultBasis
-		}
+		points := given(c.Basis, defaultBasis)
 		result, err := c.reducer(points).Reduce(ctx, &reduce.Problem{
 			Columns: sample.Columns, Codes: sample.Codes, Classes: len(sample.Classes), Weights: sample.Weights,
 			Kernel: kernel, Points: points, Seed: f.seed,
 			Progress: func(s reduce.Stage) {
-				last := s.Reduced
-				if last.Points == 0 { // the classifier had no more points than wanted
-					last = s.Classifier
-				}
-				stages = append(stages, stageReport{
-					Class: sample.Classes[s.Class], Stage: s.Stage, Rows: s.Rows, Points: last.Points,
-					Training: last.Training, Testing: last.Testing, SupportVectors: last.SupportVectors,
-					Unconverged: s.Classifier.Unconverged + s.Approximation.Unconverged + s.Reduced.Unconverged,
-				})
-				line := stages[len(stages)-1].describe()
+				stages = append(stages, httpapi.NewStage(s, sample.Classes))
+				line := describeStage(&stages[len(stages)-1])
 				state.Store(&line)
 			},
 		})
@@ -382,10 +391,7 @@ func (f *fit) searchGamma(ctx context.Context, c *kernelFlags, sample *increment
 	if err != nil {
 		return 0, nil, err
 	}
-	points := c.Basis
-	if points == 0 {
-		points = gammaBasis
-	}
+	points := given(c.Basis, gammaBasis)
 	n := len(sample.Columns)
 	var z []float64
 	for i := range min(points, gammaBasis, sample.Rows()) {
@@ -461,7 +467,9 @@ func (f *fit) searchGamma(ctx context.Context, c *kernelFlags, sample *increment
 			return 0, nil, err
 		}
 	}
-	return best(), reports, nil
+	gamma := best()
+	slices.SortFunc(reports, func(a, b gammaReport) int { return cmp.Compare(a.Gamma, b.Gamma) })
+	return gamma, reports, nil
 }
 
 // threeDigits is for numbers that people read, and no better for more digits.

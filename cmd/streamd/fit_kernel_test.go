@@ -14,6 +14,7 @@ import (
 
 	"gonum.org/v1/gonum/mat"
 
+	"streamd/cmd/streamd/httpapi"
 	"streamd/incremental"
 	"streamd/ingest/wire"
 	"streamd/kernels"
@@ -114,8 +115,8 @@ func TestKernelFoldsNeverSawTheirRows(t *testing.T) {
 	const folds = 3
 	lines, _, _ := ring(300)
 	for _, flags := range []kernelFlags{
-		{Kernel: "gaussian(gamma=0.7)", Basis: 8},
-		{Kernel: "gaussian(gamma=0.7)", Basis: 8, Reduce: "stratified", Regulariser: "kernel"},
+		{Kernel: "gaussian(gamma=0.7)", Basis: new(8)},
+		{Kernel: "gaussian(gamma=0.7)", Basis: new(8), Reduce: "stratified", Regulariser: "kernel"},
 		{Kernel: "gaussian(gamma=2)", Reduce: "none"},
 	} {
 		f := kernelFit(t, lines, folds, flags)
@@ -212,5 +213,19 @@ func TestScaledSample(t *testing.T) {
 	}
 	if got := block.Columns[0].At(1); got != 1*(1/scale[0]) || block.Columns[1].At(0) != 0 {
 		t.Errorf("scaled to %v and %v", got, block.Columns[1].At(0))
+	}
+}
+
+func TestDescribeStage(t *testing.T) {
+	for _, c := range []struct {
+		stage httpapi.Stage
+		want  string
+	}{
+		{httpapi.Stage{Class: "ham", Rows: 20, Points: 3, Training: 0.9}, "class ham, stage 0: 20 rows, 3 points of nonzero weight, 90.00 % right"},
+		{httpapi.Stage{Class: "ham", Stage: 1, Rows: 20, Points: 2.5, Training: 0.9, Testing: 0.8}, "class ham, stage 1: 20 rows, 2.5 points of nonzero weight, 80.00 % of other rows right"},
+	} {
+		if got := describeStage(&c.stage); got != c.want {
+			t.Errorf("%q, not %q", got, c.want)
+		}
 	}
 }

@@ -1,5 +1,6 @@
-// Streamd learns linear classifiers from labelled blocks in Kafka and serves
-// their hyperplanes over HTTP; "streamd help" lists what else it does.
+// Streamd learns classifiers from labelled blocks in Kafka and serves them over
+// HTTP: hyperplanes in the features, or in the coordinates of a kernel's basis.
+// "streamd help" lists what else it does.
 //
 // Results go to standard output, everything else to standard error. With --json
 // the last line on standard output is exactly one JSON object. The exit status

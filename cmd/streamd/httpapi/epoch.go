@@ -48,9 +48,13 @@ type Stage struct {
 
 // NewStage is a stage of a problem with these classes.
 func NewStage(s reduce.Stage, classes []string) Stage {
+	last := s.Reduced
+	if last.Points == 0 { // the classifier had no more points than wanted
+		last = s.Classifier
+	}
 	return Stage{
 		Class: classes[s.Class], Stage: s.Stage, Rows: s.Rows, Runs: s.Runs, Nu: s.Nu, Candidates: s.Candidates,
-		Points: s.Reduced.Points, SupportVectors: s.Reduced.SupportVectors, Training: s.Reduced.Training, Testing: s.Reduced.Testing,
+		Points: last.Points, SupportVectors: last.SupportVectors, Training: last.Training, Testing: last.Testing,
 		Unconverged: s.Classifier.Unconverged + s.Approximation.Unconverged + s.Reduced.Unconverged,
 	}
 }

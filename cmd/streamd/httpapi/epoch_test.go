@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"streamd/kernels/reduce"
+
 	"streamd/cmd/streamd/classifier"
 	"streamd/incremental"
 	"streamd/incremental/gram"
@@ -89,5 +91,24 @@ func TestKernelModel(t *testing.T) {
 	}
 	if page := do(s, "GET", "/", "").Body.String(); !strings.Contains(page, "gaussian(gamma=0.5)") || !strings.Contains(page, "b1") {
 		t.Error("the page does not show the basis")
+	}
+}
+
+// A stage is told by its last classifier: on fewer points than wanted, nothing
+// takes the place of the one that chose them.
+func TestStageOfTheLastClassifier(t *testing.T) {
+	chosen := reduce.Step{Points: 3, SupportVectors: 5, Training: 0.75, Testing: 0.5}
+	reduced := reduce.Step{Points: 2, SupportVectors: 7, Training: 0.625, Testing: 0.25}
+	for _, c := range []struct {
+		stage reduce.Stage
+		want  reduce.Step
+	}{
+		{reduce.Stage{Classifier: chosen}, chosen},
+		{reduce.Stage{Classifier: chosen, Reduced: reduced}, reduced},
+	} {
+		s := NewStage(c.stage, []string{"ham"})
+		if got := (reduce.Step{Points: s.Points, SupportVectors: s.SupportVectors, Training: s.Training, Testing: s.Testing}); got != c.want {
+			t.Errorf("%+v, not %+v", got, c.want)
+		}
 	}
 }

@@ -3,7 +3,6 @@ package incremental
 import (
 	"fmt"
 	"math"
-	"slices"
 	"time"
 
 	"streamd/incremental/gram"
@@ -98,41 +97,6 @@ func (e *RowError) Error() string {
 		return fmt.Sprintf("row %d: %s", e.Row, e.Reason)
 	}
 	return fmt.Sprintf("row %d: feature %q: %s", e.Row, e.Feature, e.Reason)
-}
-
-// Align puts the block's columns into the order of features. A block without
-// names is taken by position when its width is right. The error says which
-// features are missing, unknown or in excess; the block is unchanged then.
-func (b *Block) Align(features []string) error {
-	if b.Features == nil {
-		if len(b.Columns) != len(features) {
-			return fmt.Errorf("the block has %d features, the model %d", len(b.Columns), len(features))
-		}
-		return nil
-	}
-	if slices.Equal(b.Features, features) {
-		return nil
-	}
-	at := make(map[string]int, len(b.Features))
-	for j, name := range b.Features {
-		at[name] = j
-	}
-	columns := make([]gram.Column, len(features))
-	for j, name := range features {
-		i, ok := at[name]
-		if !ok {
-			return fmt.Errorf("feature %q is missing", name)
-		}
-		columns[j] = b.Columns[i]
-		delete(at, name)
-	}
-	for _, name := range b.Features {
-		if _, left := at[name]; left {
-			return fmt.Errorf("feature %q is unknown to the model", name)
-		}
-	}
-	b.Features, b.Columns = features, columns
-	return nil
 }
 
 // The numbers that exact sums have room for, together with 2^31 rows: every

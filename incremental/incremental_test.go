@@ -463,22 +463,6 @@ func TestPick(t *testing.T) {
 	}
 }
 
-func TestAlign(t *testing.T) {
-	b := &Block{Features: []string{"b", "a"}, Columns: []gram.Column{gram.ColumnOf([]float64{2}), gram.ColumnOf([]float64{1})}, Codes: []int32{0}, Classes: []string{"x"}}
-	if err := b.Align([]string{"a", "b"}); err != nil || b.Columns[0].At(0) != 1 || b.Columns[1].At(0) != 2 {
-		t.Errorf("%v, %v", err, b)
-	}
-	for _, features := range [][]string{{"a"}, {"a", "b", "c"}, {"a", "c"}} {
-		if b.Align(features) == nil {
-			t.Errorf("%q is accepted", features)
-		}
-	}
-	b.Features = nil
-	if b.Align([]string{"p", "q"}) != nil || b.Align([]string{"p"}) == nil {
-		t.Error("a block without names is not taken by its width")
-	}
-}
-
 func TestDecide(t *testing.T) {
 	two := &Model{Features: names(2), Classes: []string{"-1", "1"}, Planes: []Plane{{Class: "1", W: []float64{1, -2}, Gamma: 3}}}
 	for _, c := range []struct {

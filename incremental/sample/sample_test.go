@@ -227,6 +227,18 @@ func (w *world) complete() {
 
 func (w *world) view() *View { return w.sample.Snapshot(w.state, 3).View() }
 
+// content is all that a view has, to the last bit.
+func content(v *View) string {
+	b := v.Block
+	text := fmt.Sprintln(b.Features, b.Classes, b.Codes, b.Weights, v.Fold, v.Totals, v.Lacking)
+	for _, c := range b.Columns {
+		x := make([]float64, c.Len())
+		c.Copy(x, 0)
+		text += fmt.Sprintln(c.Kind(), x)
+	}
+	return text
+}
+
 // check compares the view with the law, and with the sample of the same blocks
 // under other names that never held anything else.
 func (w *world) check() {
@@ -249,7 +261,7 @@ func (w *world) check() {
 		fresh.add(fmt.Sprint("fresh", i), l, fresh.sample.Levels())
 	}
 	fresh.complete()
-	if v.Digest() != fresh.view().Digest() {
+	if content(v) != content(fresh.view()) {
 		w.t.Fatal("a sample with a history has another view than one without")
 	}
 	if !slices.Equal(v.Totals, w.state.Totals()) {
@@ -651,7 +663,7 @@ func TestWeightZeroIsAsIfAbsent(t *testing.T) {
 	a.add("a", newLive(t, &incremental.Block{Columns: columns(1, 9, 2, 3), Classes: []string{"z", "p", "q"}, Codes: []int32{2, 0, 1, 2}, Weights: []float64{1, 0, 2, 1}}), a.sample.Levels())
 	b := newWorld(t, Settings{Rows: 10})
 	b.add("b", newLive(t, &incremental.Block{Columns: columns(1, 2, 3), Classes: []string{"p", "q"}, Codes: []int32{1, 0, 1}, Weights: []float64{1, 2, 1}}), b.sample.Levels())
-	if a.view().Digest() != b.view().Digest() {
+	if content(a.view()) != content(b.view()) {
 		t.Error("a row of weight 0 leaves a trace")
 	}
 }

@@ -3,8 +3,6 @@ package sample
 import (
 	"bytes"
 	"cmp"
-	"crypto/sha256"
-	"encoding/binary"
 	"math"
 	"slices"
 	"strings"
@@ -185,50 +183,4 @@ func column(all []chosen, j int) gram.Column {
 		}
 	}
 	return gram.ColumnOf(narrow)
-}
-
-// Digest is SHA-256 over all that a view has: it says which rows were used.
-func (v *View) Digest() [sha256.Size]byte {
-	h := sha256.New()
-	b := binary.AppendUvarint(nil, uint64(len(v.Block.Features)))
-	text := func(s string) {
-		b = binary.AppendUvarint(b, uint64(len(s)))
-		b = append(b, s...)
-	}
-	number := func(x float64) {
-		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(x))
-		if len(b) > 4096 {
-			h.Write(b)
-			b = b[:0]
-		}
-	}
-	for _, name := range v.Block.Features {
-		text(name)
-	}
-	b = binary.AppendUvarint(b, uint64(len(v.Totals)))
-	for _, t := range v.Totals {
-		text(t.Label)
-		b = binary.AppendUvarint(b, uint64(t.Rows))
-		number(t.Weight)
-	}
-	b = binary.AppendUvarint(b, uint64(v.Lacking))
-	b = binary.AppendUvarint(b, uint64(len(v.Block.Codes)))
-	b = append(b, byte(min(1, len(v.Block.Weights))), byte(min(1, len(v.Fold))))
-	for _, c := range v.Block.Codes {
-		number(float64(c))
-	}
-	for _, w := range v.Block.Weights {
-		number(w)
-	}
-	for _, f := range v.Fold {
-		number(float64(f))
-	}
-	for _, c := range v.Block.Columns {
-		b = append(b, byte(c.Kind()))
-		for i := range c.Len() {
-			number(c.At(i))
-		}
-	}
-	h.Write(b)
-	return [sha256.Size]byte(h.Sum(nil))
 }

@@ -145,23 +145,3 @@ func (d *Daemon) fillFromLog(ctx context.Context, blocks *liveBlocks) {
 		return struct{}{}, nil
 	})
 }
-
-// sampled is the row sample of the live blocks as they are, open ones included.
-// Nil: there is none. Its View costs time, and is the caller's to make.
-func (d *Daemon) sampled(ctx context.Context) (*sample.Snapshot, error) {
-	return inLoop(ctx, d, func() (*sample.Snapshot, error) {
-		if d.failure != nil {
-			return nil, errStopping
-		}
-		if d.live.sample == nil {
-			return nil, nil
-		}
-		for _, p := range d.partitions {
-			if err := d.flushRun(p); err != nil {
-				d.fail(err)
-				return nil, err
-			}
-		}
-		return d.live.sample.Snapshot(d.live.state, len(d.live.folds)), nil
-	})
-}

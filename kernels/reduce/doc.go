@@ -59,6 +59,9 @@
 // The programs (1) want a kernel matrix, (2) an inner product: with a sigmoid,
 // which is none, the "error" of (c) can be negative and means little.
 //
+// Tables 1 and 2 of the paper are cs-1 and cs-2 of package reproduce of
+// cmd/streamd.
+//
 // # Determinism
 //
 // A Result is a function of the reducer's fields and the problem: the rows in

@@ -11,6 +11,28 @@ import (
 	"streamd/kernels"
 )
 
+func gaussian(gamma float64) kernels.Kernel {
+	k, err := kernels.Gaussian(gamma)
+	if err != nil {
+		panic(err)
+	}
+	return k
+}
+
+// correct is the share of a problem's rows that the first plane has right.
+func correct(t testing.TB, r *Result, k kernels.Kernel, p *Problem) float64 {
+	s := &sample{Problem: &Problem{Columns: p.Columns, Codes: p.Codes, Kernel: k}}
+	all := make([]int, len(p.Codes))
+	for i := range all {
+		all[i] = i
+	}
+	share, err := s.test(s.take(all, r.Planes[0].Class), r.Z, r.Planes[0].U, r.Planes[0].Gamma)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return share
+}
+
 // spirals are the two spirals of A. Wieland's benchmark (figure 2.3 of Fung
 // 2003), 97 points each.
 func spirals() *Problem {

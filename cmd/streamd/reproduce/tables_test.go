@@ -429,12 +429,57 @@ func TestChunking(t *testing.T) {
 		writeSet(t, c.Data, name, s)
 	}
 	results := run(t, "cs-1", c)
-	if len(results) != 3 || results[0].DataSet != "USPS 8, stage 0" || results[1].Rows != 800 {
+	if len(results) != 4 || results[0].DataSet != "USPS 8, stage 0" || results[1].Rows != 800 {
 		t.Fatalf("%+v", results)
 	}
 	for _, r := range results {
 		if !(*r.Test > 0.8 && *r.Test <= 1) || !(*r.Train > 0.8 && *r.Train <= 1) || r.Rows == 0 || r.Method == "" {
 			t.Errorf("%+v", r)
 		}
+	}
+}
+
+// Without noise the rows are the patterns themselves: 90 eights and 10 of every
+// other digit. With it they spread as the roots say.
+func TestNoisy(t *testing.T) {
+	const m, scale, expansion = 6000, 0.5, 10
+	digits := randomSet(rand.New(rand.NewPCG(8, 8)), 1200, 3, 10)
+	for k := range digits.classes {
+		digits.classes[k] = fmt.Sprint(k)
+	}
+	for i := range digits.codes {
+		digits.columns[0][i] = float64(i) // names the pattern
+	}
+	still := digits.noisy(rand.New(rand.NewPCG(9, 9)), m, scale, 0)
+	patterns := map[int]int{}
+	for i, x := range still.columns[0] {
+		row := int(x / scale)
+		patterns[row]++
+		if (digits.codes[row] == 8) != (still.codes[i] == 1) {
+			t.Fatalf("row %d is of class %d, its pattern of %d", i, still.codes[i], digits.codes[row])
+		}
+	}
+	perDigit := make([]int, 10)
+	for row := range patterns {
+		perDigit[digits.codes[row]]++
+	}
+	// A pattern whose share is very small has no row.
+	for digit, most := range []int{10, 10, 10, 10, 10, 10, 10, 10, 90, 10} {
+		if perDigit[digit] > most || perDigit[digit] < most*4/5 {
+			t.Errorf("%d patterns of digit %d", perDigit[digit], digit)
+		}
+	}
+	// The noise is a sum of n products of a normal number and one uniform from 0
+	// to e: its variance is ne²/3, about that of the roots at hand.
+	const e = expansion * 2 * scale / 50.
+	moved := digits.noisy(rand.New(rand.NewPCG(9, 9)), m, scale, expansion)
+	var square float64
+	for j := range moved.columns {
+		for i, x := range moved.columns[j] {
+			square += (x - still.columns[j][i]) * (x - still.columns[j][i]) / (3 * m)
+		}
+	}
+	if ratio := square / (3 * e * e / 3); ratio < 0.8 || ratio > 1.2 {
+		t.Errorf("the noise has %.2f of its variance", ratio)
 	}
 }

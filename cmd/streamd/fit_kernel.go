@@ -23,12 +23,12 @@ import (
 
 // kernelFlags ask for a nonlinear classifier.
 type kernelFlags struct {
-	Kernel      string    `placeholder:"K" help:"Learn in the coordinates K(x, Z) of a basis Z: linear, gaussian, polynomial for (gamma x·z + 1)^3, sigmoid for tanh(gamma x·z), or a kernel in full, such as polynomial(a=1,b=1,degree=2). With --standardise the features are scaled before they get to the kernel."`
-	Gamma       gammaFlag `placeholder:"VALUE" help:"The kernel's gamma. auto is, of the Gaussian, what classifies held-out rows of the sample best, of powers of four times the median heuristic and of twice and half the best of them; of the others 1 over the number of features. (default: auto)"`
-	Basis       *int      `placeholder:"T" help:"Points of the basis, at most. (default: 50)"`
-	Reduce      string    `placeholder:"HOW" help:"How the basis is chosen: cs (chunking-synthetic), kmeans or kmedian (centres of each class), stratified or random (rows), none (all rows, of a small file). (default: kmeans)"`
-	Regulariser string    `placeholder:"R" help:"What is small beside the errors: identity for the coefficients themselves, kernel for u'K(Z,Z)u. (default: identity)"`
-	Sample      *int      `placeholder:"ROWS" help:"Rows, taken at random, that the basis, gamma and the scaling are chosen from. (default: 10000)"`
+	Kernel      string   `placeholder:"K" help:"Learn in the coordinates K(x, Z) of a basis Z: linear, gaussian, polynomial for (gamma x·z + 1)^3, sigmoid for tanh(gamma x·z), or a kernel in full, such as polynomial(a=1,b=1,degree=2). With --standardise the features are scaled before they get to the kernel."`
+	Gamma       autoFlag `placeholder:"VALUE" help:"The kernel's gamma. auto is, of the Gaussian, what classifies held-out rows of the sample best, of powers of four times the median heuristic and of twice and half the best of them; of the others 1 over the number of features. (default: auto)"`
+	Basis       *int     `placeholder:"T" help:"Points of the basis, at most. (default: 50)"`
+	Reduce      string   `placeholder:"HOW" help:"How the basis is chosen: cs (chunking-synthetic), kmeans or kmedian (centres of each class), stratified or random (rows), none (all rows, of a small file). (default: kmeans)"`
+	Regulariser string   `placeholder:"R" help:"What is small beside the errors: identity for the coefficients themselves, kernel for u'K(Z,Z)u. (default: identity)"`
+	Sample      *int     `placeholder:"ROWS" help:"Rows, taken at random, that the basis, gamma and the scaling are chosen from. (default: 10000)"`
 }
 
 const (
@@ -41,27 +41,6 @@ const (
 	// cubic.
 	maxFull = 2000
 )
-
-// gammaFlag is the kernel's γ, or that it is to be chosen; the zero value was
-// not given.
-type gammaFlag struct {
-	value float64
-	auto  bool
-}
-
-// UnmarshalText implements encoding.TextUnmarshaler.
-func (f *gammaFlag) UnmarshalText(text []byte) error {
-	if string(text) == "auto" {
-		*f = gammaFlag{auto: true}
-		return nil
-	}
-	value, err := strconv.ParseFloat(string(text), 64)
-	if err != nil || !(value > 0) || math.IsInf(value, 0) {
-		return fmt.Errorf("must be a positive number or auto, not %s", text)
-	}
-	*f = gammaFlag{value: value}
-	return nil
-}
 
 func (c *kernelFlags) check() error {
 	if c.Kernel == "" {
@@ -88,10 +67,10 @@ func (c *kernelFlags) check() error {
 	if c.Sample != nil && c.Reduce == "none" {
 		return errors.New("--sample: with --reduce none all rows are looked at")
 	}
-	if strings.Contains(c.Kernel, "(") && c.Gamma != (gammaFlag{}) {
+	if strings.Contains(c.Kernel, "(") && c.Gamma != (autoFlag{}) {
 		return fmt.Errorf("--gamma: %s has all its parameters", c.Kernel)
 	}
-	if c.Kernel == "linear" && c.Gamma != (gammaFlag{}) {
+	if c.Kernel == "linear" && c.Gamma != (autoFlag{}) {
 		return errors.New("--gamma: the linear kernel has none")
 	}
 	kernel, err := c.kernel(1, 1)

@@ -11,23 +11,24 @@ import (
 	"streamd/incremental/tuning"
 )
 
-// nuFlag is a ν, or that it is to be chosen.
-type nuFlag struct {
+// autoFlag is a positive number, or that it is to be chosen; the zero value was
+// not given.
+type autoFlag struct {
 	value float64
 	auto  bool
 }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
-func (f *nuFlag) UnmarshalText(text []byte) error {
+func (f *autoFlag) UnmarshalText(text []byte) error {
 	if string(text) == "auto" {
-		*f = nuFlag{auto: true}
+		*f = autoFlag{auto: true}
 		return nil
 	}
 	value, err := strconv.ParseFloat(string(text), 64)
 	if err != nil || !(value > 0) || math.IsInf(value, 0) {
 		return fmt.Errorf("must be a positive number or auto, not %s", text)
 	}
-	*f = nuFlag{value: value}
+	*f = autoFlag{value: value}
 	return nil
 }
 

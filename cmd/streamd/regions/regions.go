@@ -13,6 +13,7 @@ import (
 	"image/color"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 
 	"streamd/cmd/streamd/classifier"
@@ -153,14 +154,15 @@ func (p *Picture) draw(c canvas) error {
 	for _, z := range basis {
 		diamond(c, f.at(z[0], z[1]))
 	}
-	p.drawRows(c, f)
+	of, class := p.rowClasses()
+	p.drawRows(c, f, of, class)
 	title := "linear"
 	if by.Map != nil {
 		title = fmt.Sprintf("%s, %d points", by.Map.Kernel(), by.Map.Points())
 	}
 	c.text(point{left, top - 18}, title, titleSize, start)
 	f.drawAxes(c, by.Features)
-	p.drawLegend(c, len(basis))
+	p.drawLegend(c, len(basis), of, class)
 	return nil
 }
 
@@ -260,13 +262,12 @@ func (p *Picture) lead(f *frame) ([][]float64, error) {
 	return ahead, nil
 }
 
-// drawRows draws the rows.
-func (p *Picture) drawRows(c canvas, f *frame) {
+// drawRows takes what rowClasses gives.
+func (p *Picture) drawRows(c canvas, f *frame, of []int, class []int32) {
 	b := p.Rows
 	if b == nil {
 		return
 	}
-	of, class := p.classesOf(b), p.put(b)
 	const few = 400 // more are smaller
 	size := 3.5
 	if b.Rows() > few {
@@ -282,25 +283,20 @@ func (p *Picture) drawRows(c canvas, f *frame) {
 	}
 }
 
-// put gives the class that the classifier puts each row into.
-func (p *Picture) put(b *incremental.Block) []int32 {
-	class := make([]int32, b.Rows())
-	p.Classifier.Classify(class, make([]float64, b.Rows()*len(p.Classifier.Model.Planes)), b.Columns)
-	return class
-}
-
-// classesOf gives the model's class of each code, −1 for those it has not.
-func (p *Picture) classesOf(b *incremental.Block) []int {
-	of := make([]int, len(b.Classes))
-	for code, label := range b.Classes {
-		of[code] = -1
-		for class, known := range p.Classifier.Model.Classes {
-			if known == label {
-				of[code] = class
-			}
-		}
+// rowClasses gives the model's class of each code of the rows, −1 for those it
+// has not, and the class that the classifier puts each row into.
+func (p *Picture) rowClasses() (of []int, class []int32) {
+	b, m := p.Rows, p.Classifier.Model
+	if b == nil {
+		return nil, nil
 	}
-	return of
+	of = make([]int, len(b.Classes))
+	for code, label := range b.Classes {
+		of[code] = slices.Index(m.Classes, label)
+	}
+	class = make([]int32, b.Rows())
+	p.Classifier.Classify(class, make([]float64, b.Rows()*len(m.Planes)), b.Columns)
+	return of, class
 }
 
 // dot draws a disc with a rim, which marks a row.
@@ -364,7 +360,8 @@ func ticks(low, high float64) (some []tick) {
 	return some
 }
 
-func (p *Picture) drawLegend(c canvas, basis int) {
+// drawLegend takes the number of points of the basis, and what rowClasses gives.
+func (p *Picture) drawLegend(c canvas, basis int, of []int, class []int32) {
 	x, y := float64(left+side+22), float64(top+14)
 	line := func(s string) {
 		letters := []rune(s)
@@ -392,7 +389,6 @@ func (p *Picture) drawLegend(c canvas, basis int) {
 	if p.Rows == nil {
 		return
 	}
-	of, class := p.classesOf(p.Rows), p.put(p.Rows)
 	wrong, unknown := false, false
 	for i, code := range p.Rows.Codes {
 		wrong = wrong || of[code] != int(class[i])

@@ -717,7 +717,7 @@ func getModel(addr string) (m httpapi.ModelAnswer, err error) {
 // kill -9 at random moments of reductions and rebuilds, while blocks arrive: what
 // comes out in the end is what an undisturbed daemon serves.
 func TestKillInRebuilds(t *testing.T) {
-	const blocks, kills = 600, 15
+	const blocks, kills = 480, 12
 	r := rand.New(rand.NewPCG(54, 1))
 	name := topic(t, 2)
 	payloads, _ := ndcBlocks(t, blocks)

@@ -40,7 +40,7 @@ import (
 type rebuilding struct {
 	ends     sync.WaitGroup
 	reducing *reduction         // under way
-	reading  context.CancelFunc // of the pass that is under way
+	reading  context.CancelFunc // ends the pass over the log that is under way; nil: there is none
 	again    time.Time          // not before, after a failure
 	at       time.Time          // when the last reduction began; zero: not looked at yet
 	churn    int64              // of the live set then
@@ -296,8 +296,8 @@ func (d *Daemon) skipUnread() {
 				return
 			}
 		}
-		if _, live := d.live.ledger.Get(id); !live {
-			continue
+		if _, lacks := next.missing[id]; !lacks {
+			continue // its rows were still in hand
 		}
 		if _, err := d.live.remove(id); err != nil {
 			d.fail(err)

@@ -181,7 +181,7 @@ type HTTP struct {
 	Listen         string `key:"listen" default:"127.0.0.1:8080" help:"Address host:port to serve on; an empty host is every interface, port 0 is any free one."`
 	MaxBodyBytes   Size   `key:"max_body_bytes" default:"16MiB" min:"1KiB" max:"1GiB" help:"Largest request body."`
 	MaxRows        int    `key:"max_rows" default:"100000" min:"1" help:"Most rows in one prediction request."`
-	AdminTokenFile string `key:"admin_token_file" help:"File that holds the token which retiring and saving over HTTP ask for. Empty: they ask for none."`
+	AdminTokenFile string `key:"admin_token_file" help:"File that holds the token which everything but reading and predicting over HTTP asks for. Empty: nothing asks for one."`
 
 	AdminToken Secret // what AdminTokenFile holds
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"streamd/cmd/streamd/httpapi"
@@ -84,28 +85,32 @@ func (c *tuningCmd) Run(ctx context.Context, s *surroundings) error {
 	t.row("chosen", describeTuning(&a))
 	t.row("at", a.ChosenAt.Local().Format(time.DateTime))
 	t.row("digest", a.Digest)
-	t.row("NU", "LOSS", "BALANCED LOSS", "CORRECT", "BALANCED", "FEATURES", "CHOSEN")
+	t.row("NU", "LOSS", "BALANCED LOSS", "CORRECT", "BALANCED", "CHOSEN", "PLANES")
 	for _, curve := range a.Curves {
-		features := "as they are"
+		planes := "as they are"
 		if curve.Standardise {
-			features = "standardised"
+			planes = "standardised"
 		}
 		if curve.Balanced {
-			features += ", balanced"
+			planes += ", balanced"
 		}
 		for _, p := range curve.Points {
 			mark := ""
 			if p.Nu == a.Nu && curve.Standardise == a.Standardise && curve.Balanced == a.Balanced {
 				mark = "*"
 			}
-			t.row(fmt.Sprintf("%.6g", p.Nu), measured(p.Loss), measured(p.BalancedLoss), shareOf(p.Correctness), shareOf(p.BalancedCorrectness), features, mark)
+			t.row(fmt.Sprintf("%.6g", p.Nu), measured(p.Loss), measured(p.BalancedLoss), shareOf(p.Correctness), shareOf(p.BalancedCorrectness), mark, planes)
 		}
 	}
 	return t.flush()
 }
 
 func describeTuning(a *httpapi.Tuning) string {
-	text := fmt.Sprintf("nu %g by the %s of %.6g on %d folds", a.Nu, a.Criterion, a.Best, a.Folds)
+	best := fmt.Sprintf("%.6g", a.Best)
+	if strings.HasSuffix(a.Criterion, "correctness") {
+		best = percent(a.Best)
+	}
+	text := fmt.Sprintf("nu %g by the %s of %s on %d folds", a.Nu, a.Criterion, best, a.Folds)
 	if a.Standardise {
 		text += ", standardised"
 	}
@@ -157,8 +162,10 @@ func (c *qualityCmd) Run(ctx context.Context, s *surroundings) error {
 	t.row("measured", a.MeasuredAt.Local().Format(time.DateTime))
 	t.row("digest", a.Digest)
 	t.row("PROBABILITIES", "ECE", "BRIER", "LOG LOSS")
-	t.reliability("all, before", a.Before)
-	t.reliability("all, after", a.After)
+	if len(a.Planes) > 1 { // else they are those of the one plane's class
+		t.reliability("all, before", a.Before)
+		t.reliability("all, after", a.After)
+	}
 	for _, p := range a.Planes {
 		t.reliability(p.Class+", before", p.Before)
 		t.reliability(p.Class+", after", p.After)
@@ -170,10 +177,18 @@ func (c *qualityCmd) Run(ctx context.Context, s *surroundings) error {
 	if best != nil {
 		t.row("SAID", "CAME TRUE", "ROWS")
 		for _, b := range best.Bins {
-			t.row(percent(b.Probability), percent(b.Share), fmt.Sprintf("%.6g", b.Weight))
+			t.row(percent(b.Probability), percent(b.Share), weighed(b.Weight))
 		}
 	}
 	return t.flush()
+}
+
+// weighed is what rows weigh: a whole number where a part of a row does not tell.
+func weighed(x float64) string {
+	if x < 100 {
+		return fmt.Sprintf("%.3g", x)
+	}
+	return fmt.Sprintf("%.0f", x)
 }
 
 func (t *table) reliability(name string, r *httpapi.Reliability) {

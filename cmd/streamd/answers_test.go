@@ -33,23 +33,23 @@ func TestClientsReadAnswers(t *testing.T) {
 		want []string // lines, blanks aside
 	}{
 		{"model", []string{
-			"tuned nu 1 by the correctness of 0.875 on 2 folds",
+			"tuned nu 1 by the correctness of 87.50 % on 2 folds",
 			"method full, on 40 of 42 rows from the sample",
 			"spam objective 1.5, gradient 1e-09, 4 steps, 9 support vectors",
 			"calibration isotonic",
 		}},
 		{"tuning", []string{
-			"chosen nu 1 by the correctness of 0.875 on 2 folds",
-			"NU LOSS BALANCED LOSS CORRECT BALANCED FEATURES CHOSEN",
+			"chosen nu 1 by the correctness of 87.50 % on 2 folds",
+			"NU LOSS BALANCED LOSS CORRECT BALANCED CHOSEN PLANES",
 			"0.5 0.75 0.875 75.00 % 50.00 % as they are",
-			"1 0.5 – 87.50 % 75.00 % as they are *",
+			"1 0.5 – 87.50 % 75.00 % * as they are",
 			"1 0.5 – – – standardised",
 		}},
-		{"quality", []string{
+		{"quality", []string{ // of one plane, which is not shown as a whole, too
+			"PROBABILITIES ECE BRIER LOG LOSS\nspam, before 0.3125 0.2031 0.5156",
 			"held out 4 rows in 2 folds, from the sample",
 			"correct 75.00 % (balanced 50.00 %)",
 			"calibration platt",
-			"spam, before 0.3125 0.2031 0.5156",
 		}},
 		{"refine", []string{"refined full, on 40 of 42 rows from the sample", "spam 1.5 1e-09 4 9"}},
 		{"refine --wait 0s", []string{"under way; streamd model shows the refinement once it is done"}},

@@ -13,7 +13,7 @@ import (
 // plotCmd draws the regions of a classifier.
 type plotCmd struct {
 	Model string `arg:"" help:"A saved answer of GET /v1/model, or of fit --json, for two features."`
-	Data  string `placeholder:"FILE" help:"Draw rows of this file, too: 2000 at random if it has more."`
+	Data  string `placeholder:"FILE" help:"Draw rows of this file, too: 2000 at random if it has more. Planes in the features themselves need rows, to show where these are."`
 	columnFlags
 	Format string `enum:"auto,arrow,json,csv,libsvm" default:"auto" help:"Format of data whose name does not end in one: ${enum}."`
 	Out    string `short:"o" default:"regions.png" placeholder:"FILE" help:"Picture to write, a .png or .svg. (default: ${default})"`

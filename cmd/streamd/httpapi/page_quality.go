@@ -102,13 +102,15 @@ type markView struct {
 	After        bool
 }
 
-// newTrustViews shows the model as a whole, and the first of several planes.
+// newTrustViews shows the model as a whole, and the first of several planes. Of
+// one plane both are the same.
 func newTrustViews(q *Quality) []trustView {
-	views := []trustView{{Before: q.Before, After: q.After}}
+	var views []trustView
 	if len(q.Planes) > 1 {
-		for _, p := range q.Planes[:min(len(q.Planes), maxDiagrams)] {
-			views = append(views, trustView{Class: p.Class, Before: p.Before, After: p.After})
-		}
+		views = append(views, trustView{Before: q.Before, After: q.After})
+	}
+	for _, p := range q.Planes[:min(len(q.Planes), maxDiagrams)] {
+		views = append(views, trustView{Class: p.Class, Before: p.Before, After: p.After})
 	}
 	for i := range views {
 		v := &views[i]

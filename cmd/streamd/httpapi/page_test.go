@@ -231,3 +231,19 @@ func pageExamples() map[string]*fake {
 	none.status.Partitions = none.status.Partitions[:0]
 	return map[string]*fake{"2 by 10": small, "10 by 256": wide, "300 by 4096": huge, "no model": none}
 }
+
+// One plane is shown once, under its class: as a whole the model is no other.
+func TestTrustViews(t *testing.T) {
+	q := &Quality{Before: &Reliability{}, Planes: []PlaneQuality{{Class: "a"}, {Class: "b"}, {Class: "c"}}}
+	for planes, want := range map[int]string{1: "a", 3: " a b c"} {
+		few := *q
+		few.Planes = q.Planes[:planes]
+		var classes []string
+		for _, v := range newTrustViews(&few) {
+			classes = append(classes, v.Class)
+		}
+		if got := strings.Join(classes, " "); got != want {
+			t.Errorf("%d planes: diagrams of %q, not %q", planes, got, want)
+		}
+	}
+}

@@ -51,7 +51,7 @@ func chunking(ctx context.Context, c *Config) ([]Result, error) {
 	} {
 		c.progress(name + how.name)
 		began := time.Now()
-		found, err := how.reducer.Reduce(ctx, &problem)
+		found, err := complete(ctx, how.reducer, &problem)
 		if err != nil {
 			return nil, err
 		}
@@ -93,6 +93,16 @@ func stages(name string, found *reduce.Result, mu float64) []Result {
 		results = append(results, r)
 	}
 	return results
+}
+
+// complete reduces to the last stage: what is found by then when ctx is done is
+// no figure of a table.
+func complete(ctx context.Context, r reduce.Reducer, p *reduce.Problem) (*reduce.Result, error) {
+	found, err := r.Reduce(ctx, p)
+	if err == nil && found.Interrupted {
+		return nil, ctx.Err()
+	}
+	return found, err
 }
 
 // correctnessOf is that of the first plane of a basis, on two sets of two classes.

@@ -198,7 +198,7 @@ var table25 = crossValidation{
 	methods: []method{ofr, mpsvm, bMPSVM, brMPSVM},
 	nus:     exponents{low: 0, high: 25},
 	entries: []entry{
-		{name: "Wine", file: "wine", published: []figures{
+		{name: "Wine", file: "wine", remark: "balanced comes out 1.8 points lower, which is three rows.", published: []figures{
 			{train: 100, test: 96.1, seconds: 1.39, within: other},
 			{train: 100, test: 98.9, seconds: 0.02, p: 0.20},
 			{train: 99.9, test: 98.9, seconds: 0.02, p: 0.80, within: 2.5},
@@ -214,7 +214,7 @@ var table25 = crossValidation{
 				{train: 68.9, test: 63.0, seconds: 0.14, p: 0.35, within: 4.5},
 			},
 		},
-		{name: "Iris", file: "iris", raw: true, published: []figures{
+		{name: "Iris", file: "iris", raw: true, remark: "balanced comes out 2.6 points lower, which is four rows.", published: []figures{
 			{train: 98.7, test: 98.0, seconds: 0.73, within: other},
 			{train: 85.6, test: 83.3, seconds: 0.02, p: 1.2e-6},
 			{train: 86.9, test: 86.7, seconds: 0.02, p: 2e-4, within: 3.5},
@@ -249,7 +249,7 @@ var table62 = crossValidation{
 	methods: []method{nsvm},
 	nus:     exponents{low: -12, high: 12},
 	entries: []entry{
-		{name: "Ionosphere", file: "ionosphere", published: []figures{{train: 93.2, test: 89.8, seconds: 0.95, within: 2}}},
+		{name: "Ionosphere", file: "ionosphere", published: []figures{{train: 93.2, test: 89.8, seconds: 0.95}}},
 		{
 			name: "BUPA Liver", file: "bupa",
 			remark:    "with the best ν for these divisions PSVM has 68.8 % (table 2.3).",

@@ -38,7 +38,7 @@ func noisyTable(ctx context.Context, c *Config) ([]Result, error) {
 	// reduced is the stages of a reducer, the last one tested.
 	reduced := func(reducer reduce.Reducer, rows *set, points int) ([]reduce.Stage, error) {
 		b := rows.block(0, rows.rows())
-		found, err := reducer.Reduce(ctx, &reduce.Problem{
+		found, err := complete(ctx, reducer, &reduce.Problem{
 			Columns: b.Columns, Codes: b.Codes, Classes: len(rows.classes),
 			Kernel: kernel, Points: points, Seed: c.Seed, Workers: c.workers(),
 		})

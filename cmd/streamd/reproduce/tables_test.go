@@ -19,6 +19,7 @@ import (
 	"testing"
 
 	"streamd/incremental/newton"
+	"streamd/kernels/reduce"
 )
 
 // writeSet writes a set as the data folder has them.
@@ -481,5 +482,20 @@ func TestNoisy(t *testing.T) {
 	}
 	if ratio := square / (3 * e * e / 3); ratio < 0.8 || ratio > 1.2 {
 		t.Errorf("the noise has %.2f of its variance", ratio)
+	}
+}
+
+// halfway is a reducer that was interrupted when it had some classifier.
+type halfway struct{}
+
+func (halfway) Reduce(context.Context, *reduce.Problem) (*reduce.Result, error) {
+	return &reduce.Result{Interrupted: true}, nil
+}
+
+func TestInterruptedChunkingIsAnError(t *testing.T) {
+	ctx, stop := context.WithCancel(context.Background())
+	stop()
+	if found, err := complete(ctx, halfway{}, nil); found != nil || !errors.Is(err, context.Canceled) {
+		t.Errorf("%v, %v", found, err)
 	}
 }

@@ -12,9 +12,10 @@ vet:
 	@test -z "$$(gofmt -l .)" || { echo "not formatted:"; gofmt -l .; exit 1; }
 	go vet ./...
 
-# The packages with goroutines.
+# The packages with goroutines, but for scripts that mostly compute.
 race:
-	go test -race ./cmd/... ./ingest/... ./snapshot ./retire
+	go test -race -skip 'TestScripts/(fit|fold|kernel|plot|reproduce|tune)' ./cmd/streamd \
+		./cmd/streamd/bench ./cmd/streamd/daemon ./cmd/streamd/httpapi ./ingest/... ./snapshot ./retire
 
 # Without assembly: the same bits, and other processors.
 purego:

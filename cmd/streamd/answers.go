@@ -175,7 +175,7 @@ func (c *qualityCmd) Run(ctx context.Context, s *surroundings) error {
 		best = a.Before
 	}
 	if best != nil {
-		t.row("SAID", "CAME TRUE", "ROWS")
+		t.row("SAID", "CAME TRUE", "WEIGHT")
 		for _, b := range best.Bins {
 			t.row(percent(b.Probability), percent(b.Share), weighed(b.Weight))
 		}

@@ -72,6 +72,6 @@
 // # Determinism and concurrency
 //
 // Chunks depend on m alone, and sums over them have an order: the solution is
-// the same for any number of workers, bit for bit, on one kind of processor. A Program is only read, and
-// may be solved by several goroutines at once.
+// the same for any number of workers, bit for bit, on one kind of processor. A
+// Program is only read, and may be solved by several goroutines at once.
 package lp

@@ -49,7 +49,7 @@ type Stage struct {
 // NewStage is a stage of a problem with these classes.
 func NewStage(s reduce.Stage, classes []string) Stage {
 	last := s.Reduced
-	if last.Points == 0 { // the classifier had no more points than wanted
+	if last == (reduce.Step{}) { // the classifier had no more points than wanted
 		last = s.Classifier
 	}
 	return Stage{

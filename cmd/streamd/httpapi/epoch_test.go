@@ -105,6 +105,7 @@ func TestStageOfTheLastClassifier(t *testing.T) {
 	}{
 		{reduce.Stage{Classifier: chosen}, chosen},
 		{reduce.Stage{Classifier: chosen, Reduced: reduced}, reduced},
+		{reduce.Stage{Reduced: reduce.Step{Training: 0.5}}, reduce.Step{Training: 0.5}}, // no point is worth its coefficient
 	} {
 		s := NewStage(c.stage, []string{"ham"})
 		if got := (reduce.Step{Points: s.Points, SupportVectors: s.SupportVectors, Training: s.Training, Testing: s.Testing}); got != c.want {

@@ -24,7 +24,6 @@ func (o *Outcomes) FitSigmoid() (Sigmoid, error) {
 		return Sigmoid{}, err
 	}
 	f := newPlatt(rows)
-	level := Sigmoid{B: math.Log((f.minus + 1) / (f.plus + 1))}
 	if f.scale == 0 {
 		return Sigmoid{B: f.level()}, nil
 	}
@@ -33,7 +32,7 @@ func (o *Outcomes) FitSigmoid() (Sigmoid, error) {
 		steps   = 100
 		armijo  = 1e-4
 	)
-	now := level
+	now := Sigmoid{B: math.Log((f.minus + 1) / (f.plus + 1))} // where Lin, Lin and Weng begin
 	cost, g, h := f.evaluate(now)
 	for range steps {
 		if max(math.Abs(g[0]), math.Abs(g[1])) <= settled*f.weight {

@@ -46,6 +46,9 @@ func (c *demoCmd) Validate() error {
 	case c.BlockRows < 1 || c.BlockRows > 1<<20:
 		return fmt.Errorf("--block-rows %d: must be 1 to %d", c.BlockRows, 1<<20)
 	}
+	if _, _, err := net.SplitHostPort(c.Listen); err != nil { // else it would be said of a key of the configuration
+		return fmt.Errorf("--listen %s: want an address host:port", c.Listen)
+	}
 	return nil
 }
 

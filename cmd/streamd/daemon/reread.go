@@ -80,20 +80,11 @@ func (d *Daemon) newRereader() (*rereader, error) {
 
 func (r *rereader) close() { r.log.Close() }
 
-// stats says what has been read since the rereader was made, and what keeps it
-// from reading on. It may be called at any time.
-func (r *rereader) stats() kafka.RangeStats { return r.log.Stats() }
-
 // liveBlocks is the live set at one moment.
 type liveBlocks struct {
 	entries []retire.Entry // by ascending rank; may be cut down
 	unsaved map[string]*incremental.Summary
 	store   *snapshot.Store
-}
-
-// liveBlocks asks the loop for the live set.
-func (d *Daemon) liveBlocks(ctx context.Context) (*liveBlocks, error) {
-	return inLoop(ctx, d, func() (*liveBlocks, error) { return d.liveBlocksNow(), nil })
 }
 
 // liveBlocksNow is the live set, in the loop.
@@ -124,10 +115,6 @@ type rereadOptions struct {
 	// verify compares the digest of each block's summary, which costs as much as
 	// summarising it did.
 	verify bool
-	// wanted, when not nil, is asked before a block is decoded: blocks that have
-	// been retired in the meantime need not be. It is called from several
-	// goroutines.
-	wanted func(retire.Entry) bool
 }
 
 // rereadReport says what became of the blocks of a pass: visited, left out or
@@ -135,7 +122,7 @@ type rereadOptions struct {
 type rereadReport struct {
 	visited int
 	rows    int64 // of weight > 0, of the visited ones
-	left    int   // not wanted, or no longer live as they were
+	left    int   // no longer live as they were
 	unread  []unreadBlock
 }
 
@@ -146,14 +133,14 @@ type unreadBlock struct {
 }
 
 // pass reads the blocks again and visits each of them once, in no order and
-// several at the same time, with the rows that it had when liveBlocks was called.
+// several at the same time, with the rows that it had when blocks was made.
 // A block that is retired or replaced meanwhile may be visited or left out:
 // whoever sums over the live set has to take what was visited out again, as the
 // loop tells. The block is valid until visit returns.
 //
 // What the log does not give back as it was is in the report, by position, and no
 // error. An error of visit, of the log that no retry mends, or of ctx ends the
-// pass; trouble with brokers is retried until ctx ends (stats). What visit needs
+// pass; trouble with brokers is retried until ctx ends (log.Stats). What visit needs
 // of a block besides its rows is in blocks.summary.
 func (r *rereader) pass(ctx context.Context, blocks *liveBlocks, o rereadOptions, visit func(retire.Entry, *incremental.Block) error) (*rereadReport, error) {
 	ctx, fail := context.WithCancelCause(ctx)
@@ -228,16 +215,6 @@ type pass struct {
 
 	mu     sync.Mutex
 	report rereadReport
-}
-
-func (p *pass) wants(e retire.Entry) bool {
-	if p.options.wanted == nil || p.options.wanted(e) {
-		return true
-	}
-	p.mu.Lock()
-	p.report.left++
-	p.mu.Unlock()
-	return false
 }
 
 func (p *pass) unreadable(e retire.Entry, why error) {
@@ -327,7 +304,7 @@ type lane struct {
 
 	// Of a gathered block, entries[0]:
 	begun   bool
-	dropped bool    // it is not wanted, or known to be unreadable
+	dropped bool    // it is known to be unreadable
 	parts   []*part // of its rows
 }
 
@@ -419,9 +396,7 @@ func (l *lane) single(ctx context.Context, s *shared) {
 				if l.ctx.Err() != nil {
 					return
 				}
-				if l.wants(each.entry) {
-					l.block(w, each.record, each.entry)
-				}
+				l.block(w, each.record, each.entry)
 			}
 		}) {
 			return
@@ -470,8 +445,6 @@ func (l *lane) gather(ctx context.Context, s *shared) {
 			if first := e.Position.Offset; s.Records[i].Offset > first {
 				l.unreadable(e, notThere(first))
 				l.dropped = true
-			} else {
-				l.dropped = !l.wants(e)
 			}
 		}
 		from := i

@@ -261,7 +261,7 @@ func (f *fit) choose(ctx context.Context, c *kernelFlags) (*basisReport, error) 
 		return nil, err
 	}
 	if c.Reduce == "none" && sample.Rows() > maxFull {
-		return nil, fmt.Errorf("learn from %s: --reduce none makes every row a point of the basis, and it has more than %d; choose fewer with --basis", f.data.path, maxFull)
+		return nil, fmt.Errorf("learn from %s: --reduce none makes every row a point of the basis, and it has more than %d; take another --reduce", f.data.path, maxFull)
 	}
 	if len(sample.Classes) < 2 {
 		return nil, fmt.Errorf("learn from %s: %w", f.data.path, incremental.ErrClasses)

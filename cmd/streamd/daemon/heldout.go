@@ -238,29 +238,17 @@ func (h *heldOut) calibrate(method config.Calibration) (*calibrated, error) {
 	if len(h.folds) < 2 {
 		return nil, errors.New("a calibration wants two folds of blocks that have rows and leave rows of every class to the others")
 	}
-	planes := len(h.model.Planes)
-	outcomes := make([]*calibration.Outcomes, planes)
-	for p, plane := range h.model.Planes {
-		values := make([]float64, len(h.codes))
-		for i := range values {
-			values[i] = h.values[i*planes+p]
-		}
-		var err error
-		if outcomes[p], err = calibration.NewOutcomes(values, h.positive(p), h.weight); err != nil {
-			return nil, fmt.Errorf("calibrate class %q: %w", plane.Class, err)
-		}
-	}
 	switch {
 	case method != config.CalibrationAuto:
-		return h.calibrateBy(method, outcomes)
+		return h.calibrateBy(method)
 	case len(h.codes) < isotonicRows:
-		return h.calibrateBy(config.CalibrationPlatt, outcomes)
+		return h.calibrateBy(config.CalibrationPlatt)
 	}
-	platt, err := h.calibrateBy(config.CalibrationPlatt, outcomes)
+	platt, err := h.calibrateBy(config.CalibrationPlatt)
 	if err != nil {
 		return nil, err
 	}
-	isotonic, err := h.calibrateBy(config.CalibrationIsotonic, outcomes)
+	isotonic, err := h.calibrateBy(config.CalibrationIsotonic)
 	if err != nil {
 		return nil, err
 	}
@@ -270,41 +258,52 @@ func (h *heldOut) calibrate(method config.Calibration) (*calibrated, error) {
 	return platt, nil
 }
 
-// calibrateBy takes the outcomes of each plane.
-func (h *heldOut) calibrateBy(method config.Calibration, outcomes []*calibration.Outcomes) (c *calibrated, err error) {
+// calibrateBy fits the curves of one plane after the other, so that no more than
+// one plane's outcomes are in memory.
+func (h *heldOut) calibrateBy(method config.Calibration) (c *calibrated, err error) {
 	c = &calibrated{method: method}
 	apart := make([][]calibration.Curve, len(h.folds))
-	for f, in := range h.folds {
-		others := make([]*calibration.Outcomes, len(outcomes))
-		for p, o := range outcomes {
-			others[p] = o.Only(func(row int) bool { return row < in.from || row >= in.to })
+	for p, plane := range h.model.Planes {
+		whole, without, err := h.fit(method, p)
+		if err != nil {
+			return nil, fmt.Errorf("calibrate class %q: %w", plane.Class, err)
 		}
-		if apart[f], err = h.fit(method, others); err != nil {
-			return nil, err
+		c.curves = append(c.curves, whole)
+		for f, curve := range without {
+			apart[f] = append(apart[f], curve)
 		}
 	}
-	if c.after, err = h.measure(func(f int) []calibration.Curve { return apart[f] }); err != nil {
-		return nil, err
-	}
-	c.curves, err = h.fit(method, outcomes)
+	c.after, err = h.measure(func(f int) []calibration.Curve { return apart[f] })
 	return c, err
 }
 
-// fit fits a curve for each plane.
-func (h *heldOut) fit(method config.Calibration, outcomes []*calibration.Outcomes) ([]calibration.Curve, error) {
-	curves := make([]calibration.Curve, len(outcomes))
-	for p, o := range outcomes {
-		var err error
-		if method == config.CalibrationIsotonic {
-			curves[p], err = o.FitIsotonic()
-		} else {
-			curves[p], err = o.FitSigmoid()
-		}
-		if err != nil {
-			return nil, fmt.Errorf("calibrate class %q: %w", h.model.Planes[p].Class, err)
-		}
+// fit fits curves of a plane: to all rows, and to those without each fold.
+func (h *heldOut) fit(method config.Calibration, plane int) (whole calibration.Curve, without []calibration.Curve, err error) {
+	planes := len(h.model.Planes)
+	values := make([]float64, len(h.codes))
+	for i := range values {
+		values[i] = h.values[i*planes+plane]
 	}
-	return curves, nil
+	outcomes, err := calibration.NewOutcomes(values, h.positive(plane), h.weight)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, in := range h.folds {
+		curve, err := fitCurve(method, outcomes.Only(func(row int) bool { return row < in.from || row >= in.to }))
+		if err != nil {
+			return nil, nil, err
+		}
+		without = append(without, curve)
+	}
+	whole, err = fitCurve(method, outcomes)
+	return whole, without, err
+}
+
+func fitCurve(method config.Calibration, o *calibration.Outcomes) (calibration.Curve, error) {
+	if method == config.CalibrationIsotonic {
+		return o.FitIsotonic()
+	}
+	return o.FitSigmoid()
 }
 
 // weighted is the rows of the sample with the weights of the live rows that they

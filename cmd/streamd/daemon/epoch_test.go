@@ -296,6 +296,11 @@ func TestRebuild(t *testing.T) {
 	if b.Missing != 6 || b.Blocks != 3 || b.Rows != 600 { // k6 to k11; k4, k20, k21
 		t.Fatalf("the rebuild is %+v", b)
 	}
+	// The status says it, too, with the last step of the loop.
+	shown := d.Status().Epoch
+	if shown == nil || shown.Epoch == 0 || shown.InUse != d.epoch().InUse || shown.Rebuild == nil || shown.Rebuild.Missing != 6 || shown.Rebuild.Blocks != 3 || shown.Rebuild.Rows != 600 {
+		t.Errorf("the status shows %+v", shown)
+	}
 	// A restart in the middle, which reads some blocks again.
 	release()
 	d.stop()
@@ -307,6 +312,9 @@ func TestRebuild(t *testing.T) {
 	want := d.wait("planes", func(s *httpapi.Served) bool { return s.Model != nil && basisID(s) == building.Rebuild.Reduction.Basis })
 	if want.Rows != 9*200 || want.Blocks != 9 {
 		t.Errorf("%d rows of %d blocks", want.Rows, want.Blocks)
+	}
+	if after := d.epoch().Epoch; after <= shown.Epoch {
+		t.Errorf("epoch %d after %d", after, shown.Epoch)
 	}
 	// The sums are those of the live blocks in the new coordinates.
 	d.checkEpoch()

@@ -121,6 +121,7 @@ func (d *Daemon) beginReduction(ctx context.Context, now time.Time) {
 		}
 		if err == nil {
 			made.MadeAt, made.Seconds = time.Now().UTC(), time.Since(now).Seconds()
+			d.metrics.ReduceSeconds.Observe(made.Seconds)
 		}
 		inLoop(ctx, d, func() (none struct{}, _ error) {
 			d.endReduction(basis, made, err)
@@ -487,30 +488,43 @@ func (d *Daemon) Abandon(ctx context.Context) error {
 // Epoch implements httpapi.Service.
 func (d *Daemon) Epoch(ctx context.Context) (*httpapi.EpochAnswer, error) {
 	return inLoop(ctx, d, func() (*httpapi.EpochAnswer, error) {
-		r := &d.rebuilding
-		a := &httpapi.EpochAnswer{Problem: r.problem, Served: basisID(d.published.Load().served), Skipped: r.skipped[:min(len(r.skipped), listedBlocks)]}
+		a := d.epochAnswer()
+		a.Skipped = d.rebuilding.skipped[:min(len(d.rebuilding.skipped), listedBlocks)]
 		if e := d.live.epoch; e != nil {
-			a.InUse, a.Basis = e.made, classifier.BasisOf(e.basis, string(d.cfg.Kernel.Regulariser))
+			a.Basis = classifier.BasisOf(e.basis, string(d.cfg.Kernel.Regulariser))
 		}
-		if job := r.reducing; job != nil {
-			job.mu.Lock()
-			a.Reducing = &httpapi.ReducingAnswer{Began: job.began.UTC(), Stages: slices.Clone(job.stages)}
-			job.mu.Unlock()
-		}
-		if e := d.live.next; e != nil {
-			b := &httpapi.RebuildAnswer{
-				Reduction: e.made, Blocks: d.live.ledger.Len() - len(e.missing), Missing: len(e.missing),
-				Rows: e.state.Rows(), LiveRows: d.live.ledger.Rows(), Unread: len(e.unread), Reasons: d.unread(),
-			}
-			b.Reasons = b.Reasons[:min(len(b.Reasons), listedBlocks)]
-			if r.taken > 0 && b.Unread < b.Missing {
-				left := time.Since(e.began).Seconds() / float64(r.taken) * float64(b.LiveRows-b.Rows)
-				if !math.IsInf(left, 0) {
-					b.Seconds = &left
-				}
-			}
-			a.Rebuild = b
+		if a.Rebuild != nil {
+			a.Rebuild.Reasons = d.unread()
+			a.Rebuild.Reasons = a.Rebuild.Reasons[:min(len(a.Rebuild.Reasons), listedBlocks)]
 		}
 		return a, nil
 	})
+}
+
+// epochAnswer is what takes no time to say after every step.
+func (d *Daemon) epochAnswer() *httpapi.EpochAnswer {
+	r := &d.rebuilding
+	a := &httpapi.EpochAnswer{Problem: r.problem, Served: basisID(d.published.Load().served)}
+	if e := d.live.epoch; e != nil {
+		a.Epoch, a.InUse = e.number, e.made
+	}
+	if job := r.reducing; job != nil {
+		job.mu.Lock()
+		a.Reducing = &httpapi.ReducingAnswer{Began: job.began.UTC(), Stages: slices.Clone(job.stages)}
+		job.mu.Unlock()
+	}
+	if e := d.live.next; e != nil {
+		b := &httpapi.RebuildAnswer{
+			Reduction: e.made, Blocks: d.live.ledger.Len() - len(e.missing), Missing: len(e.missing),
+			Rows: e.state.Rows(), LiveRows: d.live.ledger.Rows(), Unread: len(e.unread),
+		}
+		if r.taken > 0 && b.Unread < b.Missing {
+			left := time.Since(e.began).Seconds() / float64(r.taken) * float64(b.LiveRows-b.Rows)
+			if !math.IsInf(left, 0) {
+				b.Seconds = &left
+			}
+		}
+		a.Rebuild = b
+	}
+	return a
 }

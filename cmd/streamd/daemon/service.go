@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"streamd/cmd/streamd/httpapi"
+	"streamd/config"
 	"streamd/incremental"
 	"streamd/ingest/kafka"
 	"streamd/retire"
@@ -261,6 +262,9 @@ func (d *Daemon) updateStatus() {
 	}
 	if e := d.live.next; e != nil && len(e.unread) > 0 && len(e.unread) == len(e.missing) {
 		s.Problems = append(s.Problems, fmt.Sprintf("the new basis waits for %d blocks that the log does not give back as they were (see /v1/epoch): retire them, or set kernel.unread: skip", len(e.unread)))
+	}
+	if d.cfg.Kernel.Function != config.KernelNone {
+		s.Epoch = d.epochAnswer()
 	}
 	d.mu.Lock()
 	d.status = s

@@ -62,6 +62,7 @@ func NewStage(s reduce.Stage, classes []string) Stage {
 // EpochAnswer is the body of GET /v1/epoch: which coordinates live blocks are
 // summed in, and what is being done about others. What there is none of is null.
 type EpochAnswer struct {
+	Epoch    uint32            `json:"epoch"`            // in use, the later the higher; 0: the features
 	InUse    *Reduction        `json:"in_use"`           // null: the features
 	Served   string            `json:"served,omitempty"` // the id of the basis that what is served is in: that in use, once planes have been solved
 	Reducing *ReducingAnswer   `json:"reducing"`
@@ -92,6 +93,17 @@ type RebuildAnswer struct {
 	Unread  int           `json:"unread"`
 	Reasons []UnreadBlock `json:"reasons,omitempty"`
 }
+
+// Percent is how much of the live rows it has, 0 to 100.
+func (r *RebuildAnswer) Percent() int {
+	if r.LiveRows == 0 {
+		return 100
+	}
+	return int(100 * float64(r.Rows) / float64(r.LiveRows))
+}
+
+// All counts the live blocks.
+func (r *RebuildAnswer) All() int { return r.Blocks + r.Missing }
 
 // UnreadBlock is a block that could not be put into new coordinates.
 type UnreadBlock struct {

@@ -64,9 +64,25 @@ func newFake() *fake {
 		Blocks:   BlockCounts{Added: 5, Retired: 1, Replaced: 1, Rejected: 2},
 		LiveRows: 42, LiveBlocks: 3, DeadLetters: 4, Rebalances: 6, FetchErrors: 7,
 		Partitions: []Partition{{"orders", 3, 1842, 10, 1900}, {"orders", 4, -1, -1, -1}},
+		Epoch:      rebuilding(),
 		LastSolve:  testTime, LastSnapshot: testTime,
 	}
 	return f
+}
+
+// rebuilding is one basis in use, another one that is being chosen, and a third that
+// waits for blocks.
+func rebuilding() *EpochAnswer {
+	left := 150.0
+	return &EpochAnswer{
+		Epoch:    3,
+		InUse:    &Reduction{Basis: "b3", Kernel: "gaussian(gamma=0.5)", Points: 40, Method: "kmeans", Rows: 40, Live: 42, MadeAt: testTime, Seconds: 1.25},
+		Reducing: &ReducingAnswer{Began: testTime, Stages: make([]Stage, 2)},
+		Rebuild: &RebuildAnswer{
+			Reduction: &Reduction{Basis: "b4", Kernel: "gaussian(gamma=2)", Points: 39, Method: "cs", Seconds: 2.5},
+			Blocks:    1, Missing: 2, Rows: 14, LiveRows: 42, Seconds: &left, Unread: 1,
+		},
+	}
 }
 
 func (f *fake) Served() (*Served, <-chan struct{}) {

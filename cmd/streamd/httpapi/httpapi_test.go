@@ -94,10 +94,10 @@ func TestEndpoints(t *testing.T) {
 		{method: "POST", target: "/v1/refine", status: 401, code: CodeUnauthorized},
 		{method: "POST", target: "/v1/refine?wait=soon", headers: []string{admin}, status: 400, code: CodeBadRequest, want: "soon"},
 		{method: "GET", target: "/v1/refine", status: 405, code: CodeMethodNotAllowed, want: "POST"},
-		{method: "GET", target: "/v1/epoch", status: 200, want: `{"in_use":null,"reducing":null,"rebuild":null,"problem":"rows are few"}`},
-		{method: "POST", target: "/v1/reduce", headers: []string{admin}, status: 202, want: `{"in_use":null,"reducing":null,"rebuild":null,"problem":"rows are few"}`},
+		{method: "GET", target: "/v1/epoch", status: 200, want: `{"epoch":0,"in_use":null,"reducing":null,"rebuild":null,"problem":"rows are few"}`},
+		{method: "POST", target: "/v1/reduce", headers: []string{admin}, status: 202, want: `{"epoch":0,"in_use":null,"reducing":null,"rebuild":null,"problem":"rows are few"}`},
 		{method: "POST", target: "/v1/reduce", status: 401, code: CodeUnauthorized},
-		{method: "DELETE", target: "/v1/reduce", headers: []string{admin}, status: 200, want: `{"in_use":null,"reducing":null,"rebuild":null,"problem":"rows are few"}`},
+		{method: "DELETE", target: "/v1/reduce", headers: []string{admin}, status: 200, want: `{"epoch":0,"in_use":null,"reducing":null,"rebuild":null,"problem":"rows are few"}`},
 		{method: "DELETE", target: "/v1/reduce", status: 401, code: CodeUnauthorized},
 		{method: "GET", target: "/v1/tuning", status: 404, code: CodeNotFound, want: "nu is set"},
 		{method: "GET", target: "/v1/quality", status: 404, code: CodeNotFound, want: "no row is held out"},
@@ -394,6 +394,7 @@ func (discard) Write(p []byte) (int, error) { return len(p), nil }
 func TestMetrics(t *testing.T) {
 	s := newServer(newFake(), "")
 	s.metrics.SolveSeconds.Observe(0.002)
+	s.metrics.ReduceSeconds.Observe(0.75)
 	do(s, "GET", "/v1/model?wait=1s", "")
 	do(s, "GET", "/whatever/a/client/writes", "")
 	do(s, "GET", "//", "")
@@ -413,6 +414,11 @@ func TestMetrics(t *testing.T) {
 	}
 	if strings.Contains(got, "-1") && strings.Contains(got, `next_offset{partition="4"`) {
 		t.Error("metrics show an offset that is not known")
+	}
+	plain := newFake()
+	plain.status.Epoch = nil
+	if got := do(newServer(plain, ""), "GET", "/metrics", "").Body.String(); strings.Contains(got, "streamd_epoch") || strings.Contains(got, "streamd_rebuild") {
+		t.Error("metrics show epochs where there is no kernel")
 	}
 	if strings.Contains(got, "whatever") {
 		t.Error("a client's path became a label")

@@ -19,6 +19,7 @@ type Metrics struct {
 	SolveSeconds    prometheus.Histogram
 	TuneSeconds     prometheus.Histogram
 	RefineSeconds   prometheus.Histogram
+	ReduceSeconds   prometheus.Histogram
 	SnapshotSeconds prometheus.Histogram
 
 	requests *prometheus.HistogramVec
@@ -44,6 +45,11 @@ func NewMetrics() *Metrics {
 			Help:    "Time to refine the hyperplanes on rows.",
 			Buckets: prometheus.ExponentialBuckets(1e-3, 4, 11), // 1 ms to 17 min
 		}),
+		ReduceSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "streamd_reduce_seconds",
+			Help:    "Time to choose the basis of a kernel.",
+			Buckets: prometheus.ExponentialBuckets(1e-2, 4, 9), // 10 ms to 11 min
+		}),
 		SnapshotSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "streamd_snapshot_seconds",
 			Help:    "Time to save a snapshot.",
@@ -56,7 +62,7 @@ func NewMetrics() *Metrics {
 		}, []string{"route", "code"}),
 		registry: prometheus.NewRegistry(),
 	}
-	m.registry.MustRegister(m.SolveSeconds, m.TuneSeconds, m.RefineSeconds, m.SnapshotSeconds, m.requests,
+	m.registry.MustRegister(m.SolveSeconds, m.TuneSeconds, m.RefineSeconds, m.ReduceSeconds, m.SnapshotSeconds, m.requests,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -103,6 +109,11 @@ var (
 	blocksTotal   = desc("blocks_total", "What happened to blocks.", "outcome")
 	liveRows      = desc("live_rows", "Rows in the model's state.")
 	liveBlocks    = desc("live_blocks", "Blocks in the model's state.")
+	epoch         = desc("epoch", "The epoch in use, as GET /v1/epoch has it, 0 for the features; absent, as the next four, without a kernel.")
+	reducing      = desc("reducing", "1 while a basis is being chosen, else 0.")
+	rebuildBlocks = desc("rebuild_blocks_left", "Live blocks that are to be put into the coordinates of the next basis; 0 without one.")
+	rebuildRows   = desc("rebuild_rows_left", "Rows of these blocks.")
+	rebuildUnread = desc("rebuild_blocks_unread", "Those of these blocks that the log does not give back.")
 	deadLetters   = desc("dead_letters_total", "Messages written to a dead-letter topic.")
 	rebalances    = desc("rebalances_total", "Rebalances of the consumer group.")
 	fetchErrors   = desc("fetch_errors_total", "Fetches that failed.")
@@ -118,8 +129,9 @@ type statusCollector struct{ status func() Status }
 
 func (c statusCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		buildInfo, ready, rowsRead, rowsTotal, rowsInHand, blocksTotal, liveRows, liveBlocks, deadLetters,
-		rebalances, fetchErrors, snapshotAge, nextOffset, highWatermark, logStart, lag,
+		buildInfo, ready, rowsRead, rowsTotal, rowsInHand, blocksTotal, liveRows, liveBlocks,
+		epoch, reducing, rebuildBlocks, rebuildRows, rebuildUnread, deadLetters, rebalances, fetchErrors, snapshotAge,
+		nextOffset, highWatermark, logStart, lag,
 	} {
 		ch <- d
 	}
@@ -151,6 +163,21 @@ func (c statusCollector) Collect(ch chan<- prometheus.Metric) {
 	counter(blocksTotal, s.Blocks.Replaced, "replaced")
 	gauge(liveRows, float64(s.LiveRows))
 	gauge(liveBlocks, float64(s.LiveBlocks))
+	if e := s.Epoch; e != nil {
+		gauge(epoch, float64(e.Epoch))
+		var under float64
+		if e.Reducing != nil {
+			under = 1
+		}
+		gauge(reducing, under)
+		var left RebuildAnswer
+		if e.Rebuild != nil {
+			left = *e.Rebuild
+		}
+		gauge(rebuildBlocks, float64(left.Missing))
+		gauge(rebuildRows, float64(left.LiveRows-left.Rows))
+		gauge(rebuildUnread, float64(left.Unread))
+	}
 	counter(deadLetters, s.DeadLetters)
 	counter(rebalances, s.Rebalances)
 	counter(fetchErrors, s.FetchErrors)

@@ -27,6 +27,7 @@ var pageTemplate = template.Must(template.New("page.html").Funcs(template.FuncMa
 	"count":     thousands[int64],
 	"thousands": thousands[int],
 	"ago":       func(t, now time.Time) string { return roughly(now.Sub(t)) + " ago" },
+	"roughly":   func(seconds float64) string { return roughly(time.Duration(min(seconds, 1e9) * float64(time.Second))) },
 	"clock":     func(t time.Time) string { return t.UTC().Format("2 Jan 15:04:05") },
 	"percent":   func(x float64) string { return strconv.FormatFloat(100*x, 'f', 1, 64) + " %" },
 	"num":       func(x float64) string { return strings.ReplaceAll(strconv.FormatFloat(x, 'g', 5, 64), "-", "−") },

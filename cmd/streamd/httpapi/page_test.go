@@ -247,3 +247,41 @@ func TestTrustViews(t *testing.T) {
 		}
 	}
 }
+
+// The page says which coordinates are in use and how far others are, and nothing
+// of coordinates where there is no kernel.
+func TestPageShowsEpochs(t *testing.T) {
+	page := func(e *EpochAnswer) string {
+		f := newFake()
+		f.status.Epoch = e
+		text := regexp.MustCompile(`<[^>]*>`).ReplaceAllString(do(newServer(f, ""), "GET", "/", "").Body.String(), " ")
+		return strings.Join(strings.Fields(text), " ")
+	}
+	busy := rebuilding()
+	idle := &EpochAnswer{Epoch: 3, InUse: busy.InUse}
+	first := &EpochAnswer{Rebuild: busy.Rebuild}
+	for name, c := range map[string]struct {
+		epoch      *EpochAnswer
+		has, lacks []string
+	}{
+		"no kernel": {nil, nil, []string{"Coordinates", "Rebuilding", "reducing"}},
+		"idle":      {idle, []string{"epoch 3 kernel gaussian(gamma=0.5) basis 40 points by kmeans, of 40 of 42 rows took 1.25 s made 4 Mar 05:06:07"}, []string{"Rebuilding", "reducing"}},
+		"busy": {busy, []string{
+			"epoch 3 kernel", "reducing since 4 Mar 05:06:07, 2 stages done", "39 points by cs, gaussian(gamma=2), that took 2.5 s",
+			"blocks 1 of 3 rows 14 of 42 left, about 2 min blocks that the log does not give back 1",
+		}, nil},
+		"first": {first, []string{"epoch 0 in use the features", "blocks 1 of 3"}, []string{"reducing", "made 4 Mar 05:06:07 Rebuilding"}},
+	} {
+		text := page(c.epoch)
+		for _, want := range c.has {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s: the page lacks %q: %s", name, want, text)
+			}
+		}
+		for _, other := range c.lacks {
+			if strings.Contains(text, other) {
+				t.Errorf("%s: the page has %q: %s", name, other, text)
+			}
+		}
+	}
+}

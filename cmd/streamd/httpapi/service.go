@@ -158,6 +158,10 @@ type Status struct {
 
 	Partitions []Partition // assigned, by topic and number
 
+	// Epoch is how far a kernel's coordinates are, without the basis and lists of
+	// blocks; nil: there is no kernel. It may be shared.
+	Epoch *EpochAnswer
+
 	LastSolve    time.Time // zero: none yet
 	LastSnapshot time.Time // zero: none yet, nor found at the start
 }

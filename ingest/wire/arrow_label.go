@@ -195,22 +195,25 @@ func (d *Decoder) labelCodes(field *arrowField, a *labelArray) (bad int, reason 
 // numberCodes is labelCodes for numbers.
 func numberCodes[T gram.Number](d *Decoder, a *labelArray) (bad int, reason string) {
 	data := unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(a.data))), a.rows)
-	d.codes = slices.Grow(d.codes, a.rows)
+	before := len(d.codes)
+	d.codes = slices.Grow(d.codes, a.rows)[:before+a.rows]
+	codes := d.codes[before:][:len(data)]
 	small := &d.labels.small
 	for i, x := range data {
 		// The fast way is for a small integer that the block has had before.
 		// A huge unsigned one changes its sign as an int64.
 		if v := int64(x); T(v) == x && v < 0 == (x < 0) {
 			if at := uint64(v + smallLabels/2); at < smallLabels && small[at] >= 0 {
-				d.codes = append(d.codes, small[at])
+				codes[i] = small[at]
 				continue
 			}
 		}
 		code, reason := d.numberCode(float64(x), a.typ.kind)
 		if reason != "" {
+			d.codes = d.codes[:before+i]
 			return i, reason
 		}
-		d.codes = append(d.codes, code)
+		codes[i] = code
 	}
 	return 0, ""
 }

@@ -152,6 +152,12 @@ func (t *table) reduction(what string, r *httpapi.Reduction) {
 	t.row("  kernel", r.Kernel)
 	t.row("  points", fmt.Sprintf("%d, by %s of %d of %d live rows in %.3g s", r.Points, r.Method, r.Rows, r.Live, r.Seconds))
 	t.row("  digest", r.Digest)
+	for i := range r.Gammas {
+		t.gamma(&r.Gammas[i])
+	}
+	if r.Unjudged != "" {
+		t.row("  gamma", "by the median heuristic: "+r.Unjudged)
+	}
 	for i := range r.Stages {
 		t.row("  stage", describeStage(&r.Stages[i]))
 	}

@@ -5,9 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -16,9 +14,9 @@ import (
 	"streamd/cmd/streamd/httpapi"
 	"streamd/incremental"
 	"streamd/incremental/gram"
-	"streamd/incremental/tuning"
 	"streamd/kernels"
 	"streamd/kernels/reduce"
+	"streamd/kernels/width"
 )
 
 // kernelFlags ask for a nonlinear classifier.
@@ -148,17 +146,9 @@ func (c *kernelFlags) reducer(points int) reduce.Reducer {
 type basisReport struct {
 	Method  string          `json:"method"`
 	Sample  int             `json:"sample"` // rows
-	Gammas  []gammaReport   `json:"gammas,omitempty"`
+	Gammas  []httpapi.Gamma `json:"gammas,omitempty"`
 	Stages  []httpapi.Stage `json:"stages,omitempty"`
 	Seconds float64         `json:"seconds"` // the bases of the folds included
-}
-
-// gammaReport is what one γ is worth on held-out rows of the sample.
-type gammaReport struct {
-	Gamma       float64 `json:"gamma"`
-	Nu          float64 `json:"nu"`
-	Correctness float64 `json:"correctness"`
-	Loss        float64 `json:"loss"`
 }
 
 func (r *basisReport) print(p *table, b *classifier.Basis) {
@@ -173,12 +163,16 @@ func (r *basisReport) print(p *table, b *classifier.Basis) {
 	}
 	p.row("basis", fmt.Sprintf("%d points, %s%s, in %.3g s", len(b.Points), how, scaled, r.Seconds))
 	p.row("regulariser", b.Regulariser)
-	for _, g := range r.Gammas {
-		p.row(fmt.Sprintf("  gamma %.4g", g.Gamma), fmt.Sprintf("%s of held-out rows are right, at nu %g", percent(g.Correctness), g.Nu))
+	for i := range r.Gammas {
+		p.gamma(&r.Gammas[i])
 	}
 	for i := range r.Stages {
 		p.row("  stage", describeStage(&r.Stages[i]))
 	}
+}
+
+func (t *table) gamma(g *httpapi.Gamma) {
+	t.row(fmt.Sprintf("  gamma %.4g", g.Gamma), fmt.Sprintf("%s of held-out rows are right, at nu %g", percent(g.Correctness), g.Nu))
 }
 
 // describeStage says what came of a stage of the reduction.
@@ -349,15 +343,13 @@ func (f *fit) reduce(ctx context.Context, c *kernelFlags, sample *incremental.Bl
 const (
 	gammaRows  = 2000 // of the sample that γ is searched on, at most
 	gammaFolds = 5
-	gammaBasis = 100 // rows among these that are the points
+	gammaBasis = 100 // points to judge γ on, at most, unless --basis says so
 )
 
-// searchGamma tries powers of four times the median heuristic and, around the
-// best of them, of two, each on the same points, rows of the sample: the most
-// correct γ on held-out rows is chosen, of several the one of the least loss. ν
+// searchGamma chooses γ by some rows of the sample, evenly spaced in the file. ν
 // is the fit's, or the best of the grid for each γ where that is to be chosen,
 // too.
-func (f *fit) searchGamma(ctx context.Context, c *kernelFlags, sample *incremental.Block) (float64, []gammaReport, error) {
+func (f *fit) searchGamma(ctx context.Context, c *kernelFlags, sample *incremental.Block) (float64, []httpapi.Gamma, error) {
 	if f.scaled {
 		sample, _, _ = scaled(sample)
 	}
@@ -365,120 +357,18 @@ func (f *fit) searchGamma(ctx context.Context, c *kernelFlags, sample *increment
 	for i := range some {
 		some[i] = i * sample.Rows() / len(some)
 	}
-	sample = sample.Pick(some)
-	median, err := kernels.MedianGamma(sample.Columns)
-	if err != nil {
-		return 0, nil, err
-	}
-	points := given(c.Basis, gammaBasis)
-	n := len(sample.Columns)
-	var z []float64
-	for i := range min(points, gammaBasis, sample.Rows()) {
-		row := i * sample.Rows() / min(points, gammaBasis, sample.Rows())
-		for _, column := range sample.Columns {
-			z = append(z, column.At(row))
-		}
-	}
-	nus := []float64{f.options.Nu}
-	if f.options.Nu == 0 {
-		nus = tuning.Grid()
-	}
 	deal := newDealer(gammaFolds, f.seed)
 	folds := make([][]int, gammaFolds)
-	for i := range sample.Rows() {
+	for i := range some {
 		fold := deal.of(int64(i))
 		folds[fold] = append(folds[fold], i)
 	}
 	var tried atomic.Int64
 	stop := f.s.report("choosing gamma", func() string { return fmt.Sprintf("%d tried", tried.Load()) })
 	defer stop()
-	var reports []gammaReport
-	try := func(gamma float64) error {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		gamma = threeDigits(gamma)
-		kernel, err := kernels.Gaussian(gamma)
-		if err != nil {
-			return err
-		}
-		basis, err := kernels.NewMap(kernel, n, z)
-		if err != nil {
-			return err
-		}
-		in := newCoordinates(f.data.features, basis)
-		if c.Regulariser == classifier.Kernel {
-			in.regulariser = basis.Gram()
-		}
-		point, err := f.heldOut(ctx, in, sample, folds, nus)
-		tried.Add(1)
-		if condition := (*incremental.ConditionError)(nil); errors.As(err, &condition) {
-			return nil // so wide a kernel that its points are all the same
-		}
-		if err != nil {
-			return err
-		}
-		by := tuning.For(f.options, true)
-		loss := point.Loss
-		if by == tuning.BalancedCorrectness {
-			loss = point.BalancedLoss
-		}
-		reports = append(reports, gammaReport{gamma, point.Nu, by.Of(&point), loss})
-		return nil
-	}
-	best := func() float64 {
-		return slices.MaxFunc(reports, func(a, b gammaReport) int {
-			return cmp.Or(cmp.Compare(a.Correctness, b.Correctness), cmp.Compare(b.Loss, a.Loss))
-		}).Gamma
-	}
-	const low, high = -3, 6 // 4^low to 4^high
-	for power := low; power <= high; power++ {
-		if err := try(math.Ldexp(median, 2*power)); err != nil {
-			return 0, nil, err
-		}
-	}
-	if reports == nil {
-		return 0, nil, errors.New("no gamma gives a system that can be solved: take another regulariser")
-	}
-	coarse := best()
-	for _, gamma := range []float64{coarse / 2, coarse * 2} {
-		if err := try(gamma); err != nil {
-			return 0, nil, err
-		}
-	}
-	gamma := best()
-	slices.SortFunc(reports, func(a, b gammaReport) int { return cmp.Compare(a.Gamma, b.Gamma) })
-	return gamma, reports, nil
-}
-
-// threeDigits is for numbers that people read, and no better for more digits.
-func threeDigits(x float64) float64 {
-	x, _ = strconv.ParseFloat(strconv.FormatFloat(x, 'g', 3, 64), 64) // of a float64
-	return x
-}
-
-// heldOut is the best of nus on rows of a sample that its planes have not seen.
-func (f *fit) heldOut(ctx context.Context, in *coordinates, sample *incremental.Block, folds [][]int, nus []float64) (tuning.Point, error) {
-	var z incremental.Summariser
-	total := incremental.NewState(in.names)
-	parts := make([]*incremental.Moments, len(folds))
-	for fold, rows := range folds {
-		state := incremental.NewState(in.names)
-		summary, err := z.Summarise(in.enter(0, sample.Pick(rows)))
-		if err != nil {
-			return tuning.Point{}, err
-		}
-		state.Add(summary)
-		total.Add(summary)
-		parts[fold] = state.Moments()
-	}
-	trial, err := tuning.New(ctx, f.options, nus, in.moments(total), parts)
-	if err != nil {
-		return tuning.Point{}, err
-	}
-	for fold, rows := range folds {
-		trial.Add(trial.Score(fold, in.enter(0, sample.Pick(rows))))
-	}
-	curve := trial.Curve()
-	return curve.Choose(tuning.For(f.options, true)), nil
+	gamma, trials, err := width.Search(ctx, &width.Problem{
+		Block: sample.Pick(some), Folds: folds, Options: f.options, Points: given(c.Basis, gammaBasis),
+		Gram: c.Regulariser == classifier.Kernel, Tried: func() { tried.Add(1) },
+	})
+	return gamma, httpapi.NewGammas(trials), err
 }

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -162,6 +163,58 @@ func TestCheckerboardOnTheStream(t *testing.T) {
 	d.stop()
 }
 
+// A Gaussian's γ is the one of those tried that held-out rows of the sample are
+// classified best with, not that of the median heuristic, which knows no classes. A
+// single row of a class tells nothing of others, and it is.
+func TestGammaOfTheStream(t *testing.T) {
+	flags := map[string]string{"kernel.function": "gaussian", "kernel.basis": "60", "kernel.rows": "0", "model.nu": "auto", "model.solve_interval": "20ms"}
+	name := topic(t, 1)
+	produce(t, name, boardBlocks(t, 53, 10, 500)...)
+	d := start(t, name, filepath.Join(t.TempDir(), "streamd.db"), flags)
+	d.waitForOffsets(10)
+	s := d.inEpoch(d.reduced(), flags)
+	made := d.epoch().InUse
+	d.stop()
+	best := slices.MaxFunc(made.Gammas, func(a, b httpapi.Gamma) int { return cmp.Compare(a.Correctness, b.Correctness) })
+	if made.Kernel != fmt.Sprintf("gaussian(gamma=%v)", best.Gamma) || len(made.Gammas) < 10 || made.Unjudged != "" {
+		t.Errorf("%s was chosen of %+v", made.Kernel, made.Gammas)
+	}
+	// The median of ‖x − z‖² is about 12,000.
+	if right := rightOnGrid(s); best.Gamma < 4./12_000 || best.Correctness < 0.85 || right < 0.85 {
+		t.Errorf("%.3f right on the grid with %+v", right, best)
+	}
+
+	few, err := wire.Encode(nil, wire.Arrow, &incremental.Block{
+		Columns: []gram.Column{gram.ColumnOf([]float32{1, 2, 4})}, Classes: []string{"1", "2"}, Codes: []int32{0, 0, 1},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	name = topic(t, 1)
+	produce(t, name, message{value: few, contentType: wire.Arrow.ContentType()})
+	d = start(t, name, filepath.Join(t.TempDir(), "streamd.db"), flags)
+	d.waitForOffsets(1)
+	if err := d.Reduce(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	made = d.waitForEpoch("a basis of three rows", func(a *httpapi.EpochAnswer) bool { return a.InUse != nil }).InUse
+	d.stop()
+	if made.Kernel != "gaussian(gamma=0.25)" || made.Gammas != nil || !strings.Contains(made.Unjudged, "class") {
+		t.Errorf("of three rows: %+v", made)
+	}
+}
+
+// Copies of a row, and of no other, are dealt together.
+func TestDealt(t *testing.T) {
+	b := &incremental.Block{
+		Columns: []gram.Column{gram.ColumnOf([]float64{1, 1, 1, 2, 3, 4, 5, 6, 6}), gram.ColumnOf([]float64{0, 0, 1, 1, 1, 1, 1, 1, 1})},
+		Codes:   make([]int32, 9),
+	}
+	if got, want := fmt.Sprint(dealt(b)), "[[0 1 6] [2 7 8] [3] [4] [5]]"; got != want {
+		t.Errorf("dealt %s, not %s", got, want)
+	}
+}
+
 // After retirements and a new basis the daemon serves, bit for bit, what one serves
 // that has only ever seen the surviving blocks, whatever came and went, in whatever
 // order, partitions and units of work, and through a restart.
@@ -169,6 +222,7 @@ func TestEpochIsAFunctionOfTheLiveSet(t *testing.T) {
 	const blocks = 30
 	for name, flags := range map[string]map[string]string{
 		"kmeans":          {"kernel.function": "gaussian", "kernel.basis": "7", "model.refine": "line"},
+		"γ and ν":         {"kernel.function": "gaussian", "kernel.basis": "5", "kernel.regulariser": "kernel", "model.standardise": "true", "model.nu": "auto", "sample.balanced": "true"},
 		"cs, scaled, ν":   {"kernel.function": "gaussian(gamma=0.1)", "kernel.reduce": "cs", "kernel.basis": "4", "model.standardise": "true", "model.nu": "auto"},
 		"polynomial":      {"kernel.function": "polynomial(a=0.01,b=1,degree=2)", "kernel.reduce": "stratified", "kernel.basis": "9", "kernel.regulariser": "kernel"},
 		"sigmoid, random": {"kernel.function": "sigmoid(a=0.01,b=0)", "kernel.reduce": "random", "kernel.basis": "5", "model.folds": "0"},
@@ -209,6 +263,7 @@ func TestEpochIsAFunctionOfTheLiveSet(t *testing.T) {
 				}
 			}
 			got := d.inEpoch(d.reduced(), flags)
+			chosen := d.epoch().InUse
 			d.stop()
 
 			other := topic(t, 1)
@@ -219,7 +274,11 @@ func TestEpochIsAFunctionOfTheLiveSet(t *testing.T) {
 			u := start(t, other, filepath.Join(t.TempDir(), "streamd.db"), flags)
 			u.waitForOffsets(int64(len(stay)))
 			want := u.inEpoch(u.reduced(), flags)
+			alone := u.epoch().InUse
 			u.stop()
+			if !slices.Equal(chosen.Gammas, alone.Gammas) || (len(chosen.Gammas) > 0) != (flags["kernel.function"] == "gaussian") {
+				t.Errorf("γ of %+v, and of %+v", chosen, alone)
+			}
 			if comparable(got) != comparable(want) {
 				t.Errorf("served\n%.400s\nwant\n%.400s", comparable(got), comparable(want))
 			}
@@ -734,14 +793,15 @@ func TestKillInRebuilds(t *testing.T) {
 		messages = append(messages, message{partition: k % 2, value: p, contentType: wire.Arrow.ContentType()})
 	}
 	file := filepath.Join(t.TempDir(), "streamd.db")
+	// With γ given: most of the time should be that of rebuilds.
 	flags := map[string]string{
 		"kafka.brokers": cluster(t).Brokers[0], "kafka.topic": name, "http.listen": "127.0.0.1:0",
 		"snapshot.file": file, "snapshot.interval": "10ms", "snapshot.blocks": "20", "model.solve_interval": "10ms",
-		"kernel.function": "gaussian", "kernel.basis": "12", "kernel.rows": "0", "kernel.reduce": "random", "sample.rows": "500",
+		"kernel.function": "gaussian(gamma=0.01)", "kernel.basis": "12", "kernel.rows": "0", "kernel.reduce": "random", "sample.rows": "500",
 		"kafka.fetch_bytes": "32KiB",
 	}
-	post := func(p *process) int {
-		res, err := http.Post("http://"+p.addr+"/v1/reduce", "", nil)
+	post := func(p *process, what string) int {
+		res, err := http.Post("http://"+p.addr+"/v1/"+what, "", nil)
 		if err != nil {
 			return 0 // it is being killed
 		}
@@ -754,7 +814,7 @@ func TestKillInRebuilds(t *testing.T) {
 		flags["kafka.group"] = fmt.Sprintf("g%d", rand.Int64())
 		p := spawn(t, flags)
 		if kill > 0 { // the state of before is there at once
-			if code := post(p); code != http.StatusAccepted && code != http.StatusConflict && code != http.StatusServiceUnavailable {
+			if code := post(p, "reduce"); code != http.StatusAccepted && code != http.StatusConflict && code != http.StatusServiceUnavailable {
 				t.Errorf("kill %d: the reduction is answered with %d", kill, code)
 			}
 		}
@@ -762,6 +822,9 @@ func TestKillInRebuilds(t *testing.T) {
 			time.Sleep(time.Duration(r.IntN(400)) * time.Millisecond)
 		} else {
 			p.waitForRebuild(500 * time.Millisecond)
+			if kill%3 == 1 {
+				post(p, "snapshot")
+			}
 		}
 		if m, err := getModel(p.addr); err == nil {
 			done[m.BasisID] = true

@@ -91,7 +91,7 @@ type span struct{ from, to int }
 
 func (s *study) holdOut(ctx context.Context, view *sample.View) (*heldOut, error) {
 	model := s.served.Model
-	weighted := s.weighted(view)
+	weighted := weighted(view.Block, s.totals)
 	h := &heldOut{model: model}
 	in := byFold(view, len(s.folds))
 	for i, f := range s.folds {
@@ -306,11 +306,11 @@ func fitCurve(method config.Calibration, o *calibration.Outcomes) (calibration.C
 	return o.FitSigmoid()
 }
 
-// weighted is the rows of the sample with the weights of the live rows that they
-// stand for.
-func (s *study) weighted(view *sample.View) *incremental.Block {
-	b := *view.Block
-	u := standFor(&b, s.totals)
+// weighted is rows of the sample with the weights of the live rows that they stand
+// for.
+func weighted(rows *incremental.Block, totals []incremental.ClassTotal) *incremental.Block {
+	b := *rows
+	u := standFor(&b, totals)
 	weights := make([]float64, b.Rows())
 	for i, c := range b.Codes {
 		weights[i] = u[b.Classes[c]] * b.Weight(i)

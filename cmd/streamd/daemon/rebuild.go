@@ -21,13 +21,14 @@ import (
 	"streamd/incremental/sample"
 	"streamd/kernels"
 	"streamd/kernels/reduce"
+	"streamd/kernels/width"
 	"streamd/retire"
 	"streamd/snapshot"
 )
 
 // rebuilding is the loop's part in going from one basis to another.
 //
-// A reduction chooses a basis from a complete view of the sample: a function of
+// A reduction chooses γ and a basis from a complete view of the sample: a function of
 // the live set, so that the basis is one, too. It works on a copy, on as many
 // goroutines as there are processors but one. Its basis begins an epoch, which is
 // built beside the one in use: workers put new blocks into both, and older ones
@@ -182,9 +183,9 @@ func (d *Daemon) reduce(ctx context.Context, job *reduction, snap *sample.Snapsh
 	}
 	kernel, auto := d.cfg.Kernel.Function.Kernel()
 	if auto {
-		gamma, err := kernels.MedianGamma(columns)
+		gamma, err := d.gamma(ctx, view, columns, made)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("choose gamma: %w", err)
 		}
 		if kernel, err = kernels.Gaussian(gamma); err != nil {
 			return nil, err
@@ -213,6 +214,56 @@ func (d *Daemon) reduce(ctx context.Context, job *reduction, snap *sample.Snapsh
 	digest := basis.Digest()
 	made.Basis, made.Kernel, made.Points, made.Rows, made.Stages = hex.EncodeToString(digest[:]), kernel.String(), basis.Points(), b.Rows(), job.stages
 	return basis, nil
+}
+
+const (
+	// gammaRows is how many rows of the sample γ is chosen by, at most: their
+	// correctness is known to a percentage point.
+	gammaRows  = 4000
+	gammaFolds = 5
+)
+
+// gamma chooses a Gaussian's γ by the first rows of the sample, in these columns,
+// which are a sample of the live rows too. Where they have too few rows of the
+// classes to judge by, it is the median heuristic's.
+func (d *Daemon) gamma(ctx context.Context, view *sample.View, columns []gram.Column, made *httpapi.Reduction) (float64, error) {
+	m := min(view.Block.Rows(), gammaRows)
+	some := &incremental.Block{Classes: view.Block.Classes, Codes: view.Block.Codes[:m]}
+	if view.Block.Weights != nil {
+		some.Weights = view.Block.Weights[:m]
+	}
+	for _, c := range columns {
+		some.Columns = append(some.Columns, c.Slice(0, m))
+	}
+	o := d.options
+	o.Standardise = false
+	if d.tunes() {
+		o.Nu = 0
+	}
+	gamma, trials, err := width.Search(ctx, &width.Problem{
+		Block: weighted(some, view.Totals), Folds: dealt(some), Options: o,
+		Points: d.cfg.Kernel.Basis, Gram: d.cfg.Kernel.Regulariser == config.RegulariserKernel,
+	})
+	if errors.Is(err, incremental.ErrClasses) {
+		made.Unjudged = err.Error()
+		return kernels.MedianGamma(columns)
+	}
+	made.Gammas = httpapi.NewGammas(trials)
+	return gamma, err
+}
+
+// dealt deals rows to folds in turn. Copies of a row, which follow each other in a
+// sample, stay together: in another fold one would tell the other's class.
+func dealt(b *incremental.Block) [][]int {
+	folds := make([][]int, gammaFolds)
+	fold := 0
+	for i := range b.Rows() {
+		if i > 0 && slices.ContainsFunc(b.Columns, func(c gram.Column) bool { return c.At(i) != c.At(i-1) }) {
+			fold = (fold + 1) % gammaFolds
+		}
+		folds[fold] = append(folds[fold], i)
+	}
+	return folds
 }
 
 // scaled are the columns as a scaled map takes them.

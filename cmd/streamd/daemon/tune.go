@@ -44,7 +44,7 @@ func (s *study) choose(ctx context.Context, view *sample.View) (*httpapi.Tuning,
 	var blocks []*incremental.Block // of each fold
 	rows := 0
 	if view != nil && view.Block.Rows() > 0 {
-		weighted := s.weighted(view)
+		weighted := weighted(view.Block, s.totals)
 		rows = weighted.Rows()
 		for _, in := range byFold(view, len(s.folds)) {
 			blocks = append(blocks, weighted.Pick(in))

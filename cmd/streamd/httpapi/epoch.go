@@ -7,6 +7,7 @@ import (
 	"streamd/cmd/streamd/classifier"
 	"streamd/kernels"
 	"streamd/kernels/reduce"
+	"streamd/kernels/width"
 )
 
 // Basis is what takes rows to the coordinates K(x, Z) that planes are in.
@@ -28,7 +29,26 @@ type Reduction struct {
 	Live    int64     `json:"live_rows"`
 	MadeAt  time.Time `json:"made_at"`
 	Seconds float64   `json:"seconds"`
-	Stages  []Stage   `json:"stages"`
+	Gammas  []Gamma   `json:"gammas,omitempty"` // that were tried for a Gaussian without a parameter
+	// Unjudged says why γ is the median heuristic's instead.
+	Unjudged string  `json:"gammas_absent,omitempty"`
+	Stages   []Stage `json:"stages"`
+}
+
+// Gamma is width.Trial as JSON shows it.
+type Gamma struct {
+	Gamma       float64 `json:"gamma"`
+	Nu          float64 `json:"nu"`
+	Correctness float64 `json:"correctness"`
+	Loss        float64 `json:"loss"`
+}
+
+// NewGammas are trials as JSON shows them.
+func NewGammas(trials []width.Trial) (gammas []Gamma) {
+	for _, t := range trials {
+		gammas = append(gammas, Gamma(t))
+	}
+	return gammas
 }
 
 // Stage is reduce.Stage as JSON shows it, with the last step of the stage.

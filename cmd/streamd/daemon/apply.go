@@ -105,6 +105,10 @@ func (d *Daemon) tickInterval() time.Duration {
 // loop's time: one part in so many each, however wide the state is.
 const share = 20
 
+// quiet is how long nothing has come when a save no longer waits for its share:
+// longer than the pauses between the fetches of a fast stream.
+const quiet = 50 * time.Millisecond
+
 // everySoOften saves and solves what is due.
 func (d *Daemon) everySoOften() {
 	if d.failure != nil {
@@ -117,7 +121,7 @@ func (d *Daemon) everySoOften() {
 	due := !d.unsavedSince.IsZero() && now.Sub(d.unsavedSince) >= d.cfg.Snapshot.Interval ||
 		d.live.unsaved() >= d.cfg.Snapshot.Blocks
 	pause := share * d.saveTook
-	if now.Sub(d.delivered) >= d.saveTook {
+	if now.Sub(d.delivered) >= max(quiet, d.saveTook) {
 		pause = 0 // who replays may be waiting for what this save will commit
 	}
 	if d.saveProblem != nil {

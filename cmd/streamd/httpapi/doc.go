@@ -6,6 +6,7 @@
 //	GET    /v1/tuning          how ν was chosen                    [Tuning]
 //	GET    /v1/quality         how far answers can be trusted      [Quality]
 //	GET    /v1/epoch           the basis of a kernel, and the next [EpochAnswer]
+//	GET    /v1/regions         where a kernel classifier of two features puts its classes, as SVG
 //	POST   /v1/reduce          choose a basis now (admin)          [EpochAnswer]
 //	DELETE /v1/reduce          give up what is under way (admin)   [EpochAnswer]
 //	GET    /v1/blocks          the live blocks, page by page       [BlocksAnswer]

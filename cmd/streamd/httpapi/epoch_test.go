@@ -3,6 +3,7 @@ package httpapi
 import (
 	"fmt"
 	"math"
+	"net/http"
 	"reflect"
 	"strings"
 	"testing"
@@ -111,5 +112,31 @@ func TestStageOfTheLastClassifier(t *testing.T) {
 		if got := (reduce.Step{Points: s.Points, SupportVectors: s.SupportVectors, Training: s.Training, Testing: s.Testing}); got != c.want {
 			t.Errorf("%+v, not %+v", got, c.want)
 		}
+	}
+}
+
+// The page has the picture of two features behind a kernel, and of nothing else.
+func TestRegions(t *testing.T) {
+	f := newFake()
+	f.status.Epoch = rebuilding()
+	s := newServer(f, "")
+	if w := do(s, "GET", "/v1/regions", ""); w.Code != http.StatusNotFound {
+		t.Errorf("planes of features: %d %s", w.Code, w.Body)
+	}
+	if strings.Contains(do(s, "GET", "/", "").Body.String(), "/v1/regions") {
+		t.Error("the page shows regions of planes of features")
+	}
+	onBasis(t, f)
+	w := do(s, "GET", "/v1/regions", "")
+	if w.Code != http.StatusOK || w.Header().Get("Content-Type") != "image/svg+xml" || !strings.HasPrefix(w.Body.String(), "<svg") {
+		t.Errorf("%d %v %.100s", w.Code, w.Header(), w.Body)
+	}
+	for _, name := range f.served.Basis.Features {
+		if !strings.Contains(w.Body.String(), ">"+name+"<") {
+			t.Errorf("the picture does not name %s", name)
+		}
+	}
+	if !strings.Contains(do(s, "GET", "/", "").Body.String(), `src="/v1/regions?`) {
+		t.Error("the page does not show the regions")
 	}
 }

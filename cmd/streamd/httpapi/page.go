@@ -147,6 +147,9 @@ func newPageView(served *Served, status Status, now time.Time) pageView {
 	return v
 }
 
+// Drawable says whether there is a picture of the regions.
+func (v pageView) Drawable() bool { return v.Served.drawable() }
+
 // Unlisted is the number of features whose weight is not listed by name.
 func (v pageView) Unlisted() int {
 	return len(v.Served.Model.Features) - len(v.Planes[0].Strongest)

@@ -110,6 +110,7 @@ func (s *Server) mux() *http.ServeMux {
 	handle("POST", "/v1/snapshot", s.admin(s.snapshot))
 	handle("POST", "/v1/refine", s.admin(s.refine))
 	handle("GET", "/v1/epoch", s.epoch)
+	handle("GET", "/v1/regions", s.regions)
 	handle("POST", "/v1/reduce", s.admin(s.reduce))
 	handle("DELETE", "/v1/reduce", s.admin(s.abandon))
 	handle("GET", "/v1/tuning", s.tuning)

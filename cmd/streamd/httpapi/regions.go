@@ -1,0 +1,42 @@
+package httpapi
+
+import (
+	"bytes"
+	"net/http"
+
+	"streamd/cmd/streamd/classifier"
+	"streamd/cmd/streamd/regions"
+)
+
+// drawable says whether there is a picture of the regions: the points of a basis
+// of two features say what is to be in it.
+func (s *Served) drawable() bool {
+	return s.Model != nil && s.Basis != nil && len(s.Basis.Features) == 2
+}
+
+// regions draws where the served classifier puts its classes, as SVG.
+func (s *Server) regions(w http.ResponseWriter, r *http.Request) error {
+	served, _ := s.service.Served()
+	if served.Model == nil {
+		return noModel(served)
+	}
+	if !served.drawable() {
+		return absent("picture of its regions", "it is not one of two features behind a kernel")
+	}
+	w.Header().Set("ETag", `"`+served.Fingerprint+`"`)
+	w.Header().Set("Cache-Control", "no-cache")
+	if parseTags(r.Header.Values("If-None-Match")).has(served.Fingerprint) {
+		w.WriteHeader(http.StatusNotModified)
+		return nil
+	}
+	picture := regions.Picture{Classifier: &classifier.Classifier{
+		Features: served.Basis.Features, Map: served.Basis.Map, Model: served.Model,
+	}}
+	var body bytes.Buffer
+	if err := picture.SVG(&body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "image/svg+xml")
+	_, err := w.Write(body.Bytes())
+	return err
+}

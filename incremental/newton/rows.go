@@ -184,35 +184,7 @@ func (s *solver) accept(b *incremental.Block) (out *incremental.Block, kept []in
 			kept = append(kept, i)
 		}
 	}
-	copied := *b
-	out = &copied
-	out.Columns = make([]gram.Column, len(b.Columns))
-	out.Codes = make([]int32, len(kept))
-	out.Weights = make([]float64, len(kept))
-	for to, from := range kept {
-		out.Codes[to], out.Weights[to] = b.Codes[from], b.Weights[from]
-	}
-	for j, c := range b.Columns {
-		// float64 holds what the other types are read as.
-		if v, ok := gram.Values[float32](c); ok {
-			out.Columns[j] = gram.ColumnOf(pick(v, kept))
-			continue
-		}
-		v := make([]float64, len(kept))
-		for to, from := range kept {
-			v[to] = c.At(from)
-		}
-		out.Columns[j] = gram.ColumnOf(v)
-	}
-	return out, kept, nil
-}
-
-func pick(v []float32, rows []int) []float32 {
-	out := make([]float32, len(rows))
-	for to, from := range rows {
-		out[to] = v[from]
-	}
-	return out
+	return b.Pick(kept), kept, nil
 }
 
 // hold cuts rows in memory into chunks.

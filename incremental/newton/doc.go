@@ -46,8 +46,8 @@
 // Vowel near 54. Weights of classes and rows, and u_c, count with Line too.
 //
 // Line is Full with the one feature x'w̄/‖w̄‖, since its coefficient is λ‖w̄‖, and
-// is solved as such, not stopped at a step of 10⁻³. LineValues is the same for
-// any classifier whose rows have decision values.
+// is solved as such, not stopped at a step of 10⁻³. A kernel's planes are refined in
+// its coordinates, by either.
 //
 // Dual is Algorithm 6.3.1 (NSVM), for fewer rows than features: Newton's method
 // on the implicit Lagrangian of the dual (6.5, 6.9), with Armijo's rule (6.25).

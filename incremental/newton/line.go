@@ -1,10 +1,5 @@
 package newton
 
-import (
-	"streamd/incremental"
-	"streamd/incremental/gram"
-)
-
 // restrict makes one feature for each plane: x̂'ŵ/‖ŵ‖.
 func (s *solver) restrict() {
 	s.width = len(s.planes)
@@ -31,33 +26,5 @@ func (s *solver) expand() {
 			z = append(z, float64(p.base[0]*d))
 		}
 		p.base = append(z, p.base[1])
-	}
-}
-
-// line sets up LineValues: rows of the one feature s/‖w̄‖, with their costs as
-// weights.
-func line(values []float64, positive []bool, cost []float64, norm, gamma float64) *solver {
-	feature := make([]float64, len(values))
-	codes := make([]int32, len(values))
-	for i, v := range values {
-		if norm > 0 {
-			feature[i] = v / norm
-		}
-		if positive[i] {
-			codes[i] = 1
-		}
-	}
-	classes := []string{"-1", "1"}
-	return &solver{
-		rows: Blocks{{
-			Columns: []gram.Column{gram.ColumnOf(feature)},
-			Classes: classes, Codes: codes, Weights: cost,
-		}},
-		model:   &incremental.Model{Features: []string{"value"}, Classes: classes, Options: incremental.Options{Nu: 1}},
-		limit:   defaultIterations,
-		workers: 1,
-		scaling: identity(1),
-		width:   1,
-		planes:  []*plane{{label: classes[1], class: 1, high: 1, point: []float64{norm, gamma}}},
 	}
 }

@@ -174,29 +174,6 @@ func Refine(ctx context.Context, model *incremental.Model, rows Rows, o Options)
 	return out, nil
 }
 
-// LineValues is Line for the decision values s_i = x_i'w̄ of any classifier, a
-// kernel's too: it minimises, over λ and γ,
-//
-//	½ Σ_i cost_i (1 − d_i(λs_i − γ))₊² + ½(λ²·norm² + γ²)
-//
-// where positive[i] says whether d_i is 1, cost holds ν·a·v for each row, and
-// norm is ‖w̄‖ in the metric of the classifier's own regulariser. gamma is where
-// to begin. The errors are those of Refine, with classes -1 and 1.
-func LineValues(ctx context.Context, values []float64, positive []bool, cost []float64, norm, gamma float64) (lambda, refined float64, r Report, err error) {
-	if len(positive) != len(values) || len(cost) != len(values) {
-		panic(fmt.Sprintf("newton: %d values, %d sides, %d costs", len(values), len(positive), len(cost)))
-	}
-	s := line(values, positive, cost, norm, gamma)
-	if err := s.minimise(ctx); err != nil {
-		return 0, 0, Report{}, err
-	}
-	p := s.planes[0]
-	if norm > 0 {
-		lambda = p.base[0] / norm
-	}
-	return lambda, p.base[1], p.report(), nil
-}
-
 // scaling is the coordinates x̂ = (x − μ)/σ.
 type scaling struct {
 	mean, sigma []float64

@@ -111,13 +111,12 @@ func correctnessOf(found *reduce.Result, kernel kernels.Kernel, train, test *set
 	if err != nil {
 		return 0, 0, err
 	}
-	k := &kernelPart{basis: basis}
 	plane := found.Planes[0]
 	model := &incremental.Model{
 		Features: make([]string, found.Points), Classes: train.classes,
 		Planes: []incremental.Plane{{Class: train.classes[plane.Class], W: plane.U, Gamma: plane.Gamma}},
 	}
-	rows := func(s *set) newton.Blocks { return k.coordinates(newton.Blocks{s.block(0, s.rows())}) }
+	rows := func(s *set) newton.Blocks { return coordinates(basis, newton.Blocks{s.block(0, s.rows())}) }
 	return correctness(model, rows(train)), correctness(model, rows(test)), nil
 }
 

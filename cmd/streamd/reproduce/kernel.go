@@ -147,7 +147,7 @@ func (v variant) best(ctx context.Context, c *Config, divisions [][]fold, mus, n
 			if err != nil {
 				return err
 			}
-			shares, err := v.try(ctx, k.part, nus, false, k.coordinates(fold.test))
+			shares, err := v.try(ctx, k.part, nus, false, coordinates(k.basis, fold.test))
 			if err != nil {
 				return fmt.Errorf("μ = %g: %w", mu, err)
 			}
@@ -174,7 +174,7 @@ func (f *fold) runKernel(ctx context.Context, v variant, mus, nus []float64) (sc
 			if err != nil {
 				return score{}, err
 			}
-			right, err := v.try(ctx, k.part, nus, false, k.coordinates(f.tune))
+			right, err := v.try(ctx, k.part, nus, false, coordinates(k.basis, f.tune))
 			if err != nil {
 				return score{}, fmt.Errorf("μ = %g: %w", mu, err)
 			}
@@ -193,7 +193,7 @@ func (f *fold) runKernel(ctx context.Context, v variant, mus, nus []float64) (sc
 		return score{}, fmt.Errorf("μ = %g: %w", s.mu, err)
 	}
 	s.training = time.Since(tuned)
-	s.train, s.test = correctness(model, k.rows), correctness(model, k.coordinates(f.test))
+	s.train, s.test = correctness(model, k.rows), correctness(model, coordinates(k.basis, f.test))
 	s.total = time.Since(began)
 	return s, nil
 }
@@ -215,7 +215,7 @@ func newKernelPart(mu float64, basis []float64, rows newton.Blocks) (*kernelPart
 	if k.basis, err = kernels.NewMap(kernel, len(rows[0].Columns), basis); err != nil {
 		return nil, err
 	}
-	k.rows = k.coordinates(rows)
+	k.rows = coordinates(k.basis, rows)
 	names := make([]string, k.basis.Points())
 	for i := range names {
 		names[i] = incremental.DefaultFeature(i)
@@ -229,7 +229,7 @@ func newKernelPart(mu float64, basis []float64, rows newton.Blocks) (*kernelPart
 }
 
 // coordinates are K(x, Z) of rows, as one block.
-func (k *kernelPart) coordinates(rows newton.Blocks) newton.Blocks {
+func coordinates(m *kernels.Map, rows newton.Blocks) newton.Blocks {
 	all := &incremental.Block{Classes: rows[0].Classes}
 	columns := make([][]float64, len(rows[0].Columns))
 	for _, b := range rows {
@@ -244,7 +244,7 @@ func (k *kernelPart) coordinates(rows newton.Blocks) newton.Blocks {
 		all.Columns = append(all.Columns, gram.ColumnOf(c))
 	}
 	// The columns are the mapper's, which is not used again.
-	all.Columns = kernels.NewMapper(k.basis).Map(all.Columns)
+	all.Columns = kernels.NewMapper(m).Map(all.Columns)
 	return newton.Blocks{all}
 }
 

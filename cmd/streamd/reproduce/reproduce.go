@@ -13,7 +13,7 @@ import (
 
 // Config says where the data are and how to cross-validate.
 type Config struct {
-	Data      string // folder
+	Data      string // folder, for tables of sets that are not made
 	Seed      uint64
 	Divisions int // into folds, to take the mean of; at least 1
 	Workers   int // goroutines; 0 means GOMAXPROCS
@@ -73,9 +73,6 @@ func Find(name string) (*Table, error) {
 // Run reproduces a table. Data that are not at hand are results too, which say
 // so; every other trouble is an error.
 func (t *Table) Run(ctx context.Context, c *Config) ([]Result, error) {
-	if _, err := os.Stat(c.Data); err != nil {
-		return nil, fmt.Errorf("the folder of the data sets, %s: %w", c.Data, errors.Unwrap(err))
-	}
 	results, err := t.run(ctx, c)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", t.Name, err)
@@ -86,10 +83,14 @@ func (t *Table) Run(ctx context.Context, c *Config) ([]Result, error) {
 	return results, nil
 }
 
-// open reads a data set; absent says why there is none.
+// open reads a data set; absent says why there is none. Without a folder there
+// is nothing to look in, which is an error.
 func (c *Config) open(file string) (s *set, absent string, err error) {
 	s, err = readSet(c.Data, file)
 	if errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Stat(c.Data); err != nil {
+			return nil, "", fmt.Errorf("the folder of the data sets, %s: %w", c.Data, errors.Unwrap(err))
+		}
 		return nil, fmt.Sprintf("there is no %s.csv.gz in %s", file, c.Data), nil
 	}
 	return s, "", err

@@ -71,6 +71,10 @@ const (
 	// fusedColumns is the greatest number of columns that are packed by the
 	// kernels that sum them: a panel, so that none is needed before its turn.
 	fusedColumns = panelRight
+
+	// The kernels of fused stretches ask for so many columns each.
+	askedByTriangle  = 3
+	askedByRectangle = 4
 )
 
 func accumulateAVX512(s, cross, left, right []float64, n, rows int) {
@@ -121,12 +125,24 @@ func fusedAVX512(sum *Sums, tile []float64, columns []Column, from, rows int, c 
 	nextFrom *= Float32.size()
 	const line = 2 * lanes
 	padded := (rows + line - 1) / line * line
+	asked := 0
+	ask := func(count int) *byte { // for the next ones, as long as there are any
+		first := min(asked, n-count)
+		asked += count
+		return bytesOf(next[first:])
+	}
 	for j := 0; j < n; j += blockAVX512 {
-		h := min(blockAVX512, n-j) - 1
-		fusedTrianglesAVX512[h](&sum.S[j], &sum.Cross[PackedLen(j)+j], j+1, &tile[j*tileStride],
-			bytesOf(columns[j:]), from, &c[j], rows, bytesOf(next[j:]), nextFrom)
-		if j > 0 {
-			rectanglesAVX512[h](&sum.Cross[PackedLen(j)], j+1, &tile[j*tileStride], &tile[0], padded, j/blockAVX512)
+		h := min(blockAVX512, n-j)
+		fusedTrianglesAVX512[h-1](&sum.S[j], &sum.Cross[PackedLen(j)+j], j+1, &tile[j*tileStride],
+			bytesOf(columns[j:]), from, &c[j], rows, ask(min(h, askedByTriangle)), nextFrom)
+		if j == 0 {
+			continue
+		}
+		cross, left, right := sum.Cross[PackedLen(j):], &tile[j*tileStride], tile
+		askingRectanglesAVX512[h-1](&cross[0], j+1, left, &right[0], padded, ask(askedByRectangle), nextFrom)
+		if blocks := j/blockAVX512 - 1; blocks > 0 {
+			cross, right = cross[blockAVX512:], right[blockAVX512*tileStride:]
+			rectanglesAVX512[h-1](&cross[0], j+1, left, &right[0], padded, blocks)
 		}
 	}
 }
@@ -137,19 +153,21 @@ func isFusedAVX512(columns []Column) bool {
 }
 
 type (
-	fusedTriangle = func(s, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
-	rectangle     = func(cross *float64, row int, left, right *float64, rows, blocks int)
-	triangle      = func(s, cross *float64, row int, left, right *float64, rows int)
-	packer        = func(tile *float64, columns *byte, count, from int, origin *float64, groups int)
+	fusedTriangle   = func(s, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
+	rectangle       = func(cross *float64, row int, left, right *float64, rows, blocks int)
+	askingRectangle = func(cross *float64, row int, left, right *float64, rows int, next *byte, nextFrom int)
+	triangle        = func(s, cross *float64, row int, left, right *float64, rows int)
+	packer          = func(tile *float64, columns *byte, count, from int, origin *float64, groups int)
 )
 
 // The kernels for blocks of 1, 2, … columns of left.
 var (
-	rectanglesAVX512     = [blockAVX512]rectangle{rectangle1AVX512, rectangle2AVX512, rectangle3AVX512, rectangle4AVX512, rectangle5AVX512}
-	trianglesAVX512      = [blockAVX512]triangle{triangle1AVX512, triangle2AVX512, triangle3AVX512, triangle4AVX512, triangle5AVX512}
-	fusedTrianglesAVX512 = [blockAVX512]fusedTriangle{fusedTriangle1AVX512, fusedTriangle2AVX512, fusedTriangle3AVX512, fusedTriangle4AVX512, fusedTriangle5AVX512}
-	rectanglesAVX2       = [blockAVX2]rectangle{rectangle1AVX2, rectangle2AVX2, rectangle3AVX2}
-	trianglesAVX2        = [blockAVX2]triangle{triangle1AVX2, triangle2AVX2, triangle3AVX2}
+	rectanglesAVX512       = [blockAVX512]rectangle{rectangle1AVX512, rectangle2AVX512, rectangle3AVX512, rectangle4AVX512, rectangle5AVX512}
+	trianglesAVX512        = [blockAVX512]triangle{triangle1AVX512, triangle2AVX512, triangle3AVX512, triangle4AVX512, triangle5AVX512}
+	fusedTrianglesAVX512   = [blockAVX512]fusedTriangle{fusedTriangle1AVX512, fusedTriangle2AVX512, fusedTriangle3AVX512, fusedTriangle4AVX512, fusedTriangle5AVX512}
+	askingRectanglesAVX512 = [blockAVX512]askingRectangle{askingRectangle1AVX512, askingRectangle2AVX512, askingRectangle3AVX512, askingRectangle4AVX512, askingRectangle5AVX512}
+	rectanglesAVX2         = [blockAVX2]rectangle{rectangle1AVX2, rectangle2AVX2, rectangle3AVX2}
+	trianglesAVX2          = [blockAVX2]triangle{triangle1AVX2, triangle2AVX2, triangle3AVX2}
 )
 
 var packersAVX512 = [...]packer{

@@ -28,10 +28,16 @@ func triangle1AVX512(s *float64, cross *float64, row int, left *float64, right *
 // fusedTriangle1AVX512 is triangle1 for columns that are not in the tile
 // yet: it fills the tile's columns with rows elements, 1 to a stretch, of float32
 // columns from byte from on, less their origins, and with zeros up to a multiple of
-// 16. It also asks for a stretch of the columns next, from byte nextFrom on.
+// 16. It also asks for a stretch of 1 columns, next, from byte nextFrom on.
 //
 //go:noescape
 func fusedTriangle1AVX512(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
+
+// askingRectangle1AVX512 is rectangle1 for one block of right; it also
+// asks for a stretch of 4 float32 columns, next, from byte nextFrom on.
+//
+//go:noescape
+func askingRectangle1AVX512(cross *float64, row int, left *float64, right *float64, rows int, next *byte, nextFrom int)
 
 // rectangle2AVX512 adds to 2 rows of the packed triangle the sums
 // of a tile's products: of the columns of left from left on with blocks·5 columns
@@ -52,10 +58,16 @@ func triangle2AVX512(s *float64, cross *float64, row int, left *float64, right *
 // fusedTriangle2AVX512 is triangle2 for columns that are not in the tile
 // yet: it fills the tile's columns with rows elements, 1 to a stretch, of float32
 // columns from byte from on, less their origins, and with zeros up to a multiple of
-// 16. It also asks for a stretch of the columns next, from byte nextFrom on.
+// 16. It also asks for a stretch of 2 columns, next, from byte nextFrom on.
 //
 //go:noescape
 func fusedTriangle2AVX512(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
+
+// askingRectangle2AVX512 is rectangle2 for one block of right; it also
+// asks for a stretch of 4 float32 columns, next, from byte nextFrom on.
+//
+//go:noescape
+func askingRectangle2AVX512(cross *float64, row int, left *float64, right *float64, rows int, next *byte, nextFrom int)
 
 // rectangle3AVX512 adds to 3 rows of the packed triangle the sums
 // of a tile's products: of the columns of left from left on with blocks·5 columns
@@ -76,10 +88,16 @@ func triangle3AVX512(s *float64, cross *float64, row int, left *float64, right *
 // fusedTriangle3AVX512 is triangle3 for columns that are not in the tile
 // yet: it fills the tile's columns with rows elements, 1 to a stretch, of float32
 // columns from byte from on, less their origins, and with zeros up to a multiple of
-// 16. It also asks for a stretch of the columns next, from byte nextFrom on.
+// 16. It also asks for a stretch of 3 columns, next, from byte nextFrom on.
 //
 //go:noescape
 func fusedTriangle3AVX512(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
+
+// askingRectangle3AVX512 is rectangle3 for one block of right; it also
+// asks for a stretch of 4 float32 columns, next, from byte nextFrom on.
+//
+//go:noescape
+func askingRectangle3AVX512(cross *float64, row int, left *float64, right *float64, rows int, next *byte, nextFrom int)
 
 // rectangle4AVX512 adds to 4 rows of the packed triangle the sums
 // of a tile's products: of the columns of left from left on with blocks·5 columns
@@ -100,10 +118,16 @@ func triangle4AVX512(s *float64, cross *float64, row int, left *float64, right *
 // fusedTriangle4AVX512 is triangle4 for columns that are not in the tile
 // yet: it fills the tile's columns with rows elements, 1 to a stretch, of float32
 // columns from byte from on, less their origins, and with zeros up to a multiple of
-// 16. It also asks for a stretch of the columns next, from byte nextFrom on.
+// 16. It also asks for a stretch of 3 columns, next, from byte nextFrom on.
 //
 //go:noescape
 func fusedTriangle4AVX512(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
+
+// askingRectangle4AVX512 is rectangle4 for one block of right; it also
+// asks for a stretch of 4 float32 columns, next, from byte nextFrom on.
+//
+//go:noescape
+func askingRectangle4AVX512(cross *float64, row int, left *float64, right *float64, rows int, next *byte, nextFrom int)
 
 // rectangle5AVX512 adds to 5 rows of the packed triangle the sums
 // of a tile's products: of the columns of left from left on with blocks·5 columns
@@ -124,10 +148,16 @@ func triangle5AVX512(s *float64, cross *float64, row int, left *float64, right *
 // fusedTriangle5AVX512 is triangle5 for columns that are not in the tile
 // yet: it fills the tile's columns with rows elements, 1 to a stretch, of float32
 // columns from byte from on, less their origins, and with zeros up to a multiple of
-// 16. It also asks for a stretch of the columns next, from byte nextFrom on.
+// 16. It also asks for a stretch of 3 columns, next, from byte nextFrom on.
 //
 //go:noescape
 func fusedTriangle5AVX512(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
+
+// askingRectangle5AVX512 is rectangle5 for one block of right; it also
+// asks for a stretch of 4 float32 columns, next, from byte nextFrom on.
+//
+//go:noescape
+func askingRectangle5AVX512(cross *float64, row int, left *float64, right *float64, rows int, next *byte, nextFrom int)
 
 // rectangle1AVX2 adds to 1 rows of the packed triangle the sums
 // of a tile's products: of the columns of left from left on with blocks·3 columns

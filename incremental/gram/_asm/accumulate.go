@@ -56,24 +56,7 @@ func rectangleAVX512(h int) {
 	end, blocks := pointer("rows"), pointer("blocks")
 	SHLQ(Imm(3), end)
 	Label("block")
-	acc := rowsOfZMM(h, func(int) int { return w })
-	offset := GP64()
-	XORQ(offset, offset)
-	loop("rows", offset, end, 64, func() {
-		u := make([]VecVirtual, h)
-		for r := range u {
-			u[r] = ZMM()
-			VMOVUPD(columnAt(left, r, offset, 0), u[r])
-		}
-		d := ZMM()
-		for c := range w {
-			VMOVUPD(columnAt(right, c, offset, 0), d)
-			for r := range u {
-				VFMADD231PD(u[r], d, acc[r][c])
-			}
-		}
-	})
-	addRows(rows, acc)
+	addRows(rows, rectangleSums(h, left, right, end, nil))
 	for r := range h {
 		ADDQ(U32(8*w), rows[r])
 	}
@@ -82,6 +65,34 @@ func rectangleAVX512(h int) {
 	JNZ(LabelRef("block"))
 	VZEROUPPER()
 	RET()
+}
+
+// rectangleSums sums the products of h columns of left with a block of columns of
+// right up to byte end, and asks for a stretch of the columns at the addresses
+// next, which it changes.
+func rectangleSums(h int, left, right, end Register, next []Register) [][]VecVirtual {
+	acc := rowsOfZMM(h, func(int) int { return avx512Block })
+	offset := GP64()
+	XORQ(offset, offset)
+	loop("rows", offset, end, 64, func() {
+		for _, column := range next {
+			PREFETCHT1(Mem{Base: column})
+			ADDQ(U32(64/2), column) // float32
+		}
+		u := make([]VecVirtual, h)
+		for r := range u {
+			u[r] = ZMM()
+			VMOVUPD(columnAt(left, r, offset, 0), u[r])
+		}
+		d := ZMM()
+		for c := range avx512Block {
+			VMOVUPD(columnAt(right, c, offset, 0), d)
+			for r := range u {
+				VFMADD231PD(u[r], d, acc[r][c])
+			}
+		}
+	})
+	return acc
 }
 
 func triangleAVX512(h int) {
@@ -217,13 +228,34 @@ func addRows(addresses []Register, acc [][]VecVirtual) {
 // columns and subtract the origins on the way, so that a column is converted
 // once and has not to be read back for its own triangle. The conversions run
 // beside the multiply-adds where a processor has other units for them. They also
-// ask for a stretch of the columns next, from byte nextFrom on, so that it is on
-// its way from memory while this one is summed.
+// ask for a stretch of some of the columns next, from byte nextFrom on, so that it
+// is on its way from memory while this one is summed. The rectangles beside them
+// ask for others: spread over both, what is asked for comes as fast as it is summed.
+const (
+	askedByTriangle  = 3
+	askedByRectangle = 4
+)
 
-const fusedTriangleDoc = `is triangle%[1]d for columns that are not in the tile
+const fusedTriangleDoc = `is triangle%d for columns that are not in the tile
 yet: it fills the tile's columns with rows elements, 1 to a stretch, of float32
 columns from byte from on, less their origins, and with zeros up to a multiple of
-16. It also asks for a stretch of the columns next, from byte nextFrom on.`
+16. It also asks for a stretch of %d columns, next, from byte nextFrom on.`
+
+const askingRectangleDoc = `is rectangle%d for one block of right; it also
+asks for a stretch of %d float32 columns, next, from byte nextFrom on.`
+
+func askingRectangleAVX512(h int) {
+	function(fmt.Sprintf("askingRectangle%dAVX512", h),
+		"func(cross *float64, row int, left, right *float64, rows int, next *byte, nextFrom int)",
+		askingRectangleDoc, h, askedByRectangle)
+	left, right, end := pointer("left"), pointer("right"), pointer("rows")
+	SHLQ(Imm(3), end)
+	next := sources(pointer("next"), askedByRectangle, pointer("nextFrom"))
+	acc := rectangleSums(h, left, right, end, next)
+	addRows(rowPointers(h), acc)
+	VZEROUPPER()
+	RET()
+}
 
 // sources gives the addresses of h columns' stretches, sharing one offset.
 func sources(columns Register, h int, from Register) []Register {
@@ -239,9 +271,9 @@ func sources(columns Register, h int, from Register) []Register {
 func fusedTriangleAVX512(h int) {
 	function(fmt.Sprintf("fusedTriangle%dAVX512", h),
 		"func(s, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)",
-		fusedTriangleDoc, h)
+		fusedTriangleDoc, h, min(h, askedByTriangle))
 	columns := sources(pointer("columns"), h, pointer("from"))
-	next := sources(pointer("next"), h, pointer("nextFrom"))
+	next := sources(pointer("next"), min(h, askedByTriangle), pointer("nextFrom"))
 	tile, origin := pointer("tile"), pointer("origin")
 	acc := rowsOfZMM(h+1, func(r int) int { return min(r+1, h) })
 	first := acc[h]

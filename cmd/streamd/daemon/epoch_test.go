@@ -3,6 +3,7 @@ package daemon
 import (
 	"cmp"
 	"context"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -50,18 +52,22 @@ func boardBlocks(t testing.TB, seed uint64, blocks, rows int) []message {
 	return out
 }
 
-// rightOnGrid is the share of the 39,601 points of the papers' grid that what is
-// served classifies right.
-func rightOnGrid(s *httpapi.Served) float64 {
+// served is what is served, to classify with.
+func served(s *httpapi.Served) *classifier.Classifier {
+	return &classifier.Classifier{Features: s.Basis.Features, Map: s.Basis.Map, Model: s.Model}
+}
+
+// rightOnGrid is the share of the 39,601 points of the papers' grid, or of each
+// step-th of them in both directions, that a classifier has right.
+func rightOnGrid(c *classifier.Classifier, step int) float64 {
 	var x, y []float64
 	var codes []int32
-	for i := 1; i < 200; i++ {
-		for k := 1; k < 200; k++ {
+	for i := 1; i < 200; i += step {
+		for k := 1; k < 200; k += step {
 			x, y = append(x, float64(i)), append(y, float64(k))
 			codes = append(codes, board(float64(i), float64(k)))
 		}
 	}
-	c := classifier.Classifier{Features: s.Basis.Features, Map: s.Basis.Map, Model: s.Model}
 	class, values := make([]int32, len(x)), make([]float64, len(x))
 	c.Classify(class, values, []gram.Column{gram.ColumnOf(x), gram.ColumnOf(y)})
 	right := 0
@@ -102,6 +108,7 @@ func (i *instance) waitForEpoch(what string, ok func(*httpapi.EpochAnswer) bool)
 // its coordinates.
 func (i *instance) reduced() *httpapi.Served {
 	i.t.Helper()
+	i.rowsAndFolds() // the sample may want rows from the log
 	if err := i.Reduce(i.t.Context()); err != nil {
 		i.t.Fatal(err)
 	}
@@ -151,11 +158,11 @@ func TestCheckerboardOnTheStream(t *testing.T) {
 	if basisID(all) != basisID(first) {
 		t.Fatalf("basis %s, first %s", basisID(all), basisID(first))
 	}
-	before := rightOnGrid(all)
+	before := rightOnGrid(served(all), 1)
 	// Chosen from all rows.
 	d.reduced()
 	again := d.wait("planes on the second basis", func(s *httpapi.Served) bool { return basisID(s) != basisID(first) && refined(s) })
-	right := rightOnGrid(again)
+	right := rightOnGrid(served(again), 1)
 	t.Logf("right on the grid: %.4f, and with the second basis %.4f", before, right)
 	if before < 0.97 || right < 0.97 {
 		t.Errorf("right on the grid: %.4f, and with the second basis %.4f; want 0.97", before, right)
@@ -180,7 +187,7 @@ func TestGammaOfTheStream(t *testing.T) {
 		t.Errorf("%s was chosen of %+v", made.Kernel, made.Gammas)
 	}
 	// The median of ‖x − z‖² is about 12,000.
-	if right := rightOnGrid(s); best.Gamma < 4./12_000 || best.Correctness < 0.85 || right < 0.85 {
+	if right := rightOnGrid(served(s), 1); best.Gamma < 4./12_000 || best.Correctness < 0.85 || right < 0.85 {
 		t.Errorf("%.3f right on the grid with %+v", right, best)
 	}
 
@@ -331,7 +338,7 @@ func TestRebuild(t *testing.T) {
 	for k := range 4 {
 		d.retire(fmt.Sprintf("key:k%d", k))
 	}
-	release := d.holdReading()
+	d.holdReading()
 	if err := d.Reduce(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -361,7 +368,6 @@ func TestRebuild(t *testing.T) {
 		t.Errorf("the status shows %+v", shown)
 	}
 	// A restart in the middle, which reads some blocks again.
-	release()
 	d.stop()
 	d = start(t, name, file, flags)
 	d.waitForEpoch("the switch", func(a *httpapi.EpochAnswer) bool { return a.Rebuild == nil })
@@ -458,7 +464,7 @@ func TestRebuildOfGatheredBlocks(t *testing.T) {
 			d.waitForOffsets(23)
 			d.reduced()
 			d.checkEpoch()
-			release := d.holdReading()
+			d.holdReading()
 			produce(t, name, messages[23:31]...)
 			d.waitForOffsets(31)
 			if err := d.Reduce(t.Context()); err != nil {
@@ -467,7 +473,6 @@ func TestRebuildOfGatheredBlocks(t *testing.T) {
 			d.waitForEpoch("a rebuild", func(a *httpapi.EpochAnswer) bool { return a.Rebuild != nil })
 			produce(t, name, messages[31:]...)
 			d.waitForOffsets(40)
-			release()
 			d.stop()
 			d = start(t, name, file, flags)
 			d.waitForOffsets(40)
@@ -709,63 +714,154 @@ func TestRowsThatDoNotFitTheBasis(t *testing.T) {
 	})
 }
 
-// From the first model on there is one, through reductions and rebuilds, and it is
-// in the coordinates that it says.
+// From the first model on there is one, through reductions and rebuilds, while
+// blocks come and go, and its planes are of the basis that it names.
 func TestNoGapInTheModel(t *testing.T) {
 	flags := map[string]string{
-		"kernel.function": "gaussian(gamma=0.001)", "kernel.basis": "16", "kernel.rows": "1000", "kernel.interval": "30ms", "model.nu": "auto",
+		"kernel.function": "gaussian(gamma=0.001)", "kernel.reduce": "random", "kernel.basis": "40", "kernel.rows": "500", "kernel.interval": "30ms", "model.nu": "auto",
 	}
+	const rows, atOnce, rounds = 100, 5, 4
 	name := topic(t, 1)
-	messages := boardBlocks(t, 53, 60, 100)
-	produce(t, name, messages[:5]...)
+	messages := boardBlocks(t, 53, atOnce*(1+2*rounds), rows)
+	sent := 0
+	send := func() {
+		t.Helper()
+		produce(t, name, messages[sent:sent+atOnce]...)
+		sent += atOnce
+	}
+	send()
 	d := start(t, name, filepath.Join(t.TempDir(), "streamd.db"), flags)
 	d.wait("a model", func(s *httpapi.Served) bool { return s.Model != nil })
-	ctx, end := context.WithCancel(t.Context())
-	bases := map[string]bool{}
-	polled := make(chan error, 1)
-	go func() {
-		for ctx.Err() == nil {
-			s, err := getModel(d.Addr().String())
-			if err != nil {
-				polled <- err
-				return
-			}
-			points := 2
-			if s.Basis != nil {
-				points = len(s.Basis.Points)
-				bases[s.BasisID] = true
-			}
-			if len(s.Planes) != 1 || len(s.Planes[0].W) != points || (s.BasisID == "") != (s.Basis == nil) {
-				polled <- fmt.Errorf("a model of %d weights for %d coordinates", len(s.Planes[0].W), points)
-				return
-			}
-		}
-		polled <- nil
-	}()
-	for k := 5; k < len(messages); k += 5 {
-		produce(t, name, messages[k:k+5]...)
-		d.waitForOffsets(int64(k + 5))
+	p := d.poll()
+	// inUse waits until the basis in use is chosen from so many rows, and polled.
+	inUse := func(live int64) string {
+		t.Helper()
+		a := d.waitForEpoch(fmt.Sprintf("a basis of %d rows", live), func(a *httpapi.EpochAnswer) bool {
+			return a.InUse != nil && a.InUse.Live == live && a.Rebuild == nil
+		})
+		p.waitFor(t, a.InUse.Basis)
+		return a.InUse.Basis
 	}
-	var last string
-	d.waitForEpoch("a basis of all blocks", func(a *httpapi.EpochAnswer) bool {
-		if a.InUse == nil || a.InUse.Live != 6000 {
-			return false
+	last := inUse(int64(sent * rows))
+	for range rounds {
+		// Some blocks come before the next basis is chosen, and others while the
+		// epoch waits for those of before.
+		release := d.holdReading()
+		send()
+		next := d.waitForEpoch("a rebuild", func(a *httpapi.EpochAnswer) bool { return a.Rebuild != nil })
+		if next.InUse.Basis != last || next.Rebuild.Missing == 0 {
+			t.Fatalf("the rebuild is %+v", next.Rebuild)
 		}
-		last = a.InUse.Basis
-		return true
-	})
-	d.wait("its planes", func(s *httpapi.Served) bool { return basisID(s) == last && s.Model != nil })
+		send()
+		d.waitForOffsets(int64(sent))
+		p.waitForMore(t)
+		release()
+		last = inUse(int64(sent * rows))
+	}
 	d.retire(incremental.Position{Topic: name}.String())
-	d.waitForEpoch("a basis after a retirement", func(a *httpapi.EpochAnswer) bool { return a.InUse.Live == 5900 })
-	end()
-	if err := <-polled; err != nil {
-		t.Error(err)
-	}
-	if len(bases) < 3 {
-		t.Errorf("%d bases were served", len(bases))
-	}
+	inUse(int64((sent - 1) * rows))
+	p.stop(t)
 	d.checkEpoch()
 	d.stop()
+}
+
+// poller asks for the model without a pause, and looks whether there is one, whose
+// planes are of its basis.
+type poller struct {
+	end   context.CancelFunc
+	ended chan struct{}
+
+	mu     sync.Mutex
+	answer chan struct{} // closed by the next answer
+	bases  map[string]bool
+	err    error
+}
+
+func (i *instance) poll() *poller {
+	ctx, end := context.WithCancel(context.Background())
+	p := &poller{end: end, ended: make(chan struct{}), answer: make(chan struct{}), bases: map[string]bool{}}
+	i.t.Cleanup(end)
+	go func() {
+		defer close(p.ended)
+		for ctx.Err() == nil && p.look(i.Addr().String()) == nil {
+		}
+	}()
+	return p
+}
+
+func (p *poller) look(addr string) error {
+	m, err := getModel(addr)
+	if err == nil {
+		err = checkPlanes(&m)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.bases[m.BasisID], p.err = true, err
+	close(p.answer)
+	p.answer = make(chan struct{})
+	return err
+}
+
+// checkPlanes checks that planes for the checkerboard are of the basis that they are
+// served with. Those of another basis are no better than a guess.
+func checkPlanes(m *httpapi.ModelAnswer) error {
+	planes := []incremental.Plane{{W: m.Planes[0].W, Gamma: m.Planes[0].Gamma}}
+	c, err := classifier.New(m.Features, m.Classes, planes, m.Basis)
+	if err != nil || m.Basis == nil {
+		return err
+	}
+	if digest := c.Map.Digest(); hex.EncodeToString(digest[:]) != m.BasisID {
+		return fmt.Errorf("a model with basis %x, which it says is %s", digest, m.BasisID)
+	}
+	const least = 0.7
+	if right := rightOnGrid(c, 7); right < least {
+		return fmt.Errorf("planes with basis %s of which %.3f are right", m.BasisID, right)
+	}
+	return nil
+}
+
+// waitFor waits until the model has been in the coordinates of a basis.
+func (p *poller) waitFor(t *testing.T, basis string) {
+	t.Helper()
+	for deadline := time.After(patience); ; {
+		p.mu.Lock()
+		polled, answer := p.bases[basis], p.answer
+		p.mu.Unlock()
+		if polled {
+			return
+		}
+		p.wait(t, answer, deadline)
+	}
+}
+
+// waitForMore waits for an answer to a question that is still to be asked.
+func (p *poller) waitForMore(t *testing.T) {
+	t.Helper()
+	for range 2 {
+		p.mu.Lock()
+		answer := p.answer
+		p.mu.Unlock()
+		p.wait(t, answer, time.After(patience))
+	}
+}
+
+func (p *poller) wait(t *testing.T, answer <-chan struct{}, deadline <-chan time.Time) {
+	t.Helper()
+	select {
+	case <-answer:
+	case <-p.ended:
+		t.Fatal(p.err)
+	case <-deadline:
+		t.Fatal("the model is not the one that is waited for")
+	}
+}
+
+func (p *poller) stop(t *testing.T) {
+	t.Helper()
+	p.end()
+	if <-p.ended; p.err != nil {
+		t.Error(p.err)
+	}
 }
 
 // getModel asks for the model as a client does.
@@ -781,8 +877,9 @@ func getModel(addr string) (m httpapi.ModelAnswer, err error) {
 	return m, json.NewDecoder(res.Body).Decode(&m)
 }
 
-// kill -9 at random moments of reductions and rebuilds, while blocks arrive: what
-// comes out in the end is what an undisturbed daemon serves.
+// kill -9 in the middle of rebuilds, which the next process ends, and at random
+// moments of reductions and rebuilds, while blocks arrive: what comes out in the end
+// is what an undisturbed daemon serves.
 func TestKillInRebuilds(t *testing.T) {
 	const blocks, kills = 480, 12
 	r := rand.New(rand.NewPCG(54, 1))
@@ -792,6 +889,12 @@ func TestKillInRebuilds(t *testing.T) {
 	for k, p := range payloads {
 		messages = append(messages, message{partition: k % 2, value: p, contentType: wire.Arrow.ContentType()})
 	}
+	var sent int64
+	send := func(n int) {
+		t.Helper()
+		produce(t, name, messages[sent:sent+int64(n)]...)
+		sent += int64(n)
+	}
 	file := filepath.Join(t.TempDir(), "streamd.db")
 	// With γ given: most of the time should be that of rebuilds.
 	flags := map[string]string{
@@ -800,57 +903,74 @@ func TestKillInRebuilds(t *testing.T) {
 		"kernel.function": "gaussian(gamma=0.01)", "kernel.basis": "12", "kernel.rows": "0", "kernel.reduce": "random", "sample.rows": "500",
 		"kafka.fetch_bytes": "32KiB",
 	}
-	post := func(p *process, what string) int {
-		res, err := http.Post("http://"+p.addr+"/v1/"+what, "", nil)
-		if err != nil {
-			return 0 // it is being killed
-		}
-		res.Body.Close()
-		return res.StatusCode
-	}
-	middle, done := 0, map[string]bool{}
-	for kill := range kills {
-		produce(t, name, messages[kill*blocks/kills:(kill+1)*blocks/kills]...)
+	run := func(held bool) *process {
+		t.Helper()
 		flags["kafka.group"] = fmt.Sprintf("g%d", rand.Int64())
-		p := spawn(t, flags)
-		if kill > 0 { // the state of before is there at once
-			if code := post(p, "reduce"); code != http.StatusAccepted && code != http.StatusConflict && code != http.StatusServiceUnavailable {
+		delete(flags, heldReading)
+		if held {
+			flags[heldReading] = ""
+		}
+		return spawn(t, flags)
+	}
+	begun := "" // the basis that a killed process was rebuilding for
+	for kill := range kills {
+		send(blocks / kills / 2)
+		var p *process
+		switch kill % 3 {
+		case 0:
+			p = run(false)
+			p.post(t, "reduce") // refused, perhaps, as long as it has no rows
+			send(blocks / kills / 2)
+			time.Sleep(time.Duration(r.IntN(400)) * time.Millisecond)
+		case 1:
+			p = run(true)
+			p.until(t, "all records", func() bool { _, _, seen, err := p.model(); return err == nil && seen == sent })
+			p.until(t, "a rebuild", func() bool {
+				a := p.epoch(t)
+				if a.Rebuild == nil && a.Reducing == nil {
+					p.post(t, "reduce")
+				}
+				return a.Rebuild != nil && a.Rebuild.Missing > 0
+			})
+			send(blocks / kills / 2)
+			p.until(t, "new blocks in it", func() bool {
+				a := p.epoch(t)
+				begun = a.Rebuild.Reduction.Basis
+				return a.Rebuild.Blocks > 0
+			})
+			if code := p.post(t, "snapshot"); code != http.StatusOK {
+				t.Fatalf("kill %d: the snapshot is answered with %d", kill, code)
+			}
+		case 2:
+			p = run(false)
+			p.until(t, "planes in the basis of before", func() bool {
+				m, err := getModel(p.addr)
+				return err == nil && m.BasisID == begun
+			})
+			if code := p.post(t, "reduce"); code != http.StatusAccepted && code != http.StatusServiceUnavailable {
 				t.Errorf("kill %d: the reduction is answered with %d", kill, code)
 			}
-		}
-		if kill%3 == 0 {
+			send(blocks / kills / 2)
 			time.Sleep(time.Duration(r.IntN(400)) * time.Millisecond)
-		} else {
-			p.waitForRebuild(500 * time.Millisecond)
-			if kill%3 == 1 {
-				post(p, "snapshot")
-			}
-		}
-		if m, err := getModel(p.addr); err == nil {
-			done[m.BasisID] = true
 		}
 		p.kill()
 		s, c, err := snapshot.OpenReadOnly(file)
 		if err != nil {
 			t.Fatalf("kill %d: %v", kill, err)
 		}
-		for _, e := range c.Epochs {
-			if e.Number != c.Epoch && len(e.Blocks) > 0 && len(e.Blocks) < len(c.Entries) {
-				middle++
-			}
-		}
 		s.Close()
+		if middle := slices.ContainsFunc(c.Epochs, func(e snapshot.EpochContents) bool {
+			return e.Number != c.Epoch && len(e.Blocks) > 0 && len(e.Blocks) < len(c.Entries)
+		}); kill%3 == 1 && !middle {
+			t.Errorf("kill %d: it is not in the middle of a rebuild", kill)
+		}
 		if report, err := snapshot.Verify(file); err != nil || !report.OK {
 			t.Fatalf("kill %d: verified as %+v, %v", kill, report, err)
 		}
 	}
-	t.Logf("%d kills in the middle of a rebuild, %d bases were served", middle, len(done))
-	if middle < 2 || len(done) < 2 {
-		t.Errorf("%d kills in the middle of a rebuild, %d bases were served: they do not test much", middle, len(done))
-	}
 	ours := map[string]string{}
 	for k, v := range flags {
-		if k != "kafka.brokers" && k != "kafka.topic" && k != "kafka.group" && k != "snapshot.file" {
+		if k != "kafka.brokers" && k != "kafka.topic" && k != "kafka.group" && k != "snapshot.file" && k != heldReading {
 			ours[k] = v
 		}
 	}
@@ -868,20 +988,24 @@ func TestKillInRebuilds(t *testing.T) {
 	}
 }
 
-// waitForRebuild waits until a rebuild has some of the blocks, but not for long.
-func (p *process) waitForRebuild(most time.Duration) {
-	for end := time.Now().Add(most); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		res, err := http.Get("http://" + p.addr + "/v1/epoch")
-		if err != nil {
-			return
-		}
-		var a httpapi.EpochAnswer
-		err = json.NewDecoder(res.Body).Decode(&a)
-		res.Body.Close()
-		if err == nil && a.Rebuild != nil && a.Rebuild.Blocks > 0 {
-			return
-		}
+// post asks for something, and gives the status of the answer.
+func (p *process) post(t *testing.T, what string) int {
+	t.Helper()
+	res, err := http.Post("http://"+p.addr+"/v1/"+what, "", nil)
+	if err != nil {
+		t.Fatal(err)
 	}
+	res.Body.Close()
+	return res.StatusCode
+}
+
+// epoch is the answer of the process.
+func (p *process) epoch(t *testing.T) (a httpapi.EpochAnswer) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(p.get(t, "/v1/epoch")), &a); err != nil {
+		t.Fatal(err)
+	}
+	return a
 }
 
 // What a worker does for the rows of a checkerboard message: decoded already, in

@@ -301,7 +301,8 @@ func (d *Daemon) Refine(ctx context.Context) (*httpapi.Refinement, error) {
 		return nil, fmt.Errorf("model.refine is none: %w", httpapi.ErrUnavailable)
 	}
 	answer := make(chan refineAnswer, 1)
-	_, err := inLoop(ctx, d, func() (none struct{}, _ error) {
+	// Whoever does not wait for the end asks all the same.
+	_, err := inLoop(context.WithoutCancel(ctx), d, func() (none struct{}, _ error) {
 		y := &d.studying
 		switch {
 		case d.failure != nil:

@@ -297,6 +297,23 @@ func (i *instance) post(wait string) (int, string) {
 
 func (i *instance) problems() string { return strings.Join(i.Status().Problems, "\n") }
 
+// waitForSolve waits until the rows as they are have had their turn to be solved.
+func (i *instance) waitForSolve() {
+	i.t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		waiting, err := inLoop(i.t.Context(), i.Daemon, func() (bool, error) { return i.changed || i.solving, nil })
+		if err != nil {
+			i.t.Fatal(err)
+		}
+		if !waiting {
+			return
+		}
+		if time.Now().After(deadline) {
+			i.t.Fatal("they have not been solved")
+		}
+	}
+}
+
 // While a refinement waits for the log the daemon learns on, a second one that is
 // asked for is refused, and a stop does not wait. The refined planes are followed
 // by refined ones only.
@@ -313,15 +330,15 @@ func TestRefineIsInTheBackground(t *testing.T) {
 	}
 
 	d.filling.log.turn <- struct{}{} // passes wait
-	if status, body := d.post("1ms"); status != http.StatusAccepted {
+	if status, body := d.post("0s"); status != http.StatusAccepted {
 		t.Fatalf("%d %s", status, body)
 	}
-	if status, body := d.post("1m"); status != http.StatusConflict {
+	if status, body := d.post("0s"); status != http.StatusConflict {
 		t.Errorf("a second one: %d %s", status, body)
 	}
 	produce(t, name, messages[10:20]...)
 	d.waitForOffsetsRead(20)
-	time.Sleep(50 * time.Millisecond) // several solve intervals
+	d.waitForSolve()
 	if now, _ := d.Served(); now.Refinement != first.Refinement || planes(now) != planes(first) {
 		t.Errorf("other planes are served while the refinement has not ended")
 	}
@@ -344,7 +361,7 @@ func TestRefineIsInTheBackground(t *testing.T) {
 	d.filling.log.turn <- struct{}{}
 	produce(t, name, messages[20:]...)
 	d.waitForOffsetsRead(30)
-	if status, _ := d.post("1ms"); status != http.StatusAccepted {
+	if status, _ := d.post("0s"); status != http.StatusAccepted {
 		t.Errorf("%d", status)
 	}
 	d.stop()

@@ -75,10 +75,10 @@ const (
 // Basis is a map in JSON: rows x of n features have the coordinates K(x, z), or
 // K((x − mean)/scale, z), for each of the t points z.
 type Basis struct {
-	Kernel      kernels.Kernel `json:"kernel"` // as text: see kernels.Parse
-	Regulariser string         `json:"regulariser"`
-	Mean        []float64      `json:"mean,omitempty"`  // n
-	Scale       []float64      `json:"scale,omitempty"` // n
+	Kernel      kernels.Kernel `json:"kernel"`          // as text: see kernels.Parse
+	Regulariser string         `json:"regulariser"`     // identity or kernel
+	Mean        []float64      `json:"mean,omitempty"`  // of each feature, where features are scaled
+	Scale       []float64      `json:"scale,omitempty"` // of each feature, likewise
 	Points      [][]float64    `json:"points"`          // t of n, in the scaled coordinates
 }
 

@@ -561,7 +561,7 @@ func (d *Daemon) epochAnswer() *httpapi.EpochAnswer {
 	}
 	if job := r.reducing; job != nil {
 		job.mu.Lock()
-		a.Reducing = &httpapi.ReducingAnswer{Began: job.began.UTC(), Stages: slices.Clone(job.stages)}
+		a.Reducing = &httpapi.ReducingAnswer{Began: job.began.UTC(), Stages: append([]httpapi.Stage{}, job.stages...)}
 		job.mu.Unlock()
 	}
 	if e := d.live.next; e != nil {

@@ -33,7 +33,7 @@ func (s *study) tune(ctx context.Context, view *sample.View) {
 		return
 	}
 	s.options.Nu, s.options.Standardise = chosen.Nu, chosen.Standardise
-	chosen.Digest, chosen.ChosenAt, chosen.Folds = s.served.Digest, from.UTC(), len(s.folds)
+	chosen.Digest, chosen.ChosenAt = s.served.Digest, from.UTC()
 	took := time.Since(from).Seconds()
 	chosen.Seconds = took
 	s.d.metrics.TuneSeconds.Observe(took)

@@ -13,16 +13,23 @@
 //	DELETE /v1/blocks/{id}     retire a block (admin)              [Receipt]
 //	POST   /v1/snapshot        save the state now (admin)          [SnapshotInfo]
 //	POST   /v1/refine          refine the planes now (admin)       [RefineAnswer]
+//	GET    /v1/openapi.json    all of this as an OpenAPI 3.1 document
 //	GET    /healthz            200 while the process answers
 //	GET    /readyz             200 when the service is ready, else 503
 //	GET    /metrics            Prometheus
 //	GET    /                   the status page
 //
+// The routes are one table, of which the mux and the document are made: what a
+// call takes, its answers, and its errors. The document has the answers' types
+// with their comments. It is generated; a test holds it to the table and the
+// types, and to what is really answered.
+//
 // # The model
 //
 // The answer's fingerprint is its strong ETag: equal fingerprints are equal
 // bytes. If-None-Match (one tag, a list or *) gives 304 when the client has the
-// model already. With ?wait=30s (a Go duration, at most [MaxWait]) the answer
+// model already; so it does for what else goes with the model, /v1/tuning,
+// /v1/quality and /v1/regions. With ?wait=30s (a Go duration, at most [MaxWait]) the answer
 // waits for a model that If-None-Match does not name: it comes at once when
 // there is one, and otherwise when the model changes or goes away; 304 at the
 // end of the wait and when the server stops. While there is no model the answer
@@ -87,6 +94,12 @@
 // Every error is {"error":{"code":"…","message":"…"}} with one of the codes of
 // [Code]. What goes wrong inside is logged and answered as internal, without
 // its cause.
+//
+// Nothing that is asked for is ignored: a query parameter that the call does not
+// know, that is given twice or is malformed is 400 bad_request, with the names of
+// those that it knows, and so is a body where none is taken. A body that is
+// compressed as a whole is 415 unsupported_media_type. Answers are not
+// compressed, and Accept is looked at for /metrics alone.
 //
 // # Who may do what
 //

@@ -20,27 +20,27 @@ type Basis struct {
 
 // Reduction is how a basis was chosen.
 type Reduction struct {
-	Basis   string    `json:"basis"` // its id
-	Kernel  string    `json:"kernel"`
-	Points  int       `json:"points"`
-	Method  string    `json:"method"` // cs, random, stratified, kmeans or kmedian
-	Digest  string    `json:"state_digest"`
-	Rows    int       `json:"rows"` // of the sample, that it was chosen from
-	Live    int64     `json:"live_rows"`
-	MadeAt  time.Time `json:"made_at"`
-	Seconds float64   `json:"seconds"`
+	Basis   string    `json:"basis"`            // its id
+	Kernel  string    `json:"kernel"`           // with its parameters
+	Points  int       `json:"points"`           // of the basis
+	Method  string    `json:"method"`           // cs, random, stratified, kmeans or kmedian
+	Digest  string    `json:"state_digest"`     // of the live rows that it was for
+	Rows    int       `json:"rows"`             // of the sample, that it was chosen from
+	Live    int64     `json:"live_rows"`        // that there were
+	MadeAt  time.Time `json:"made_at"`          // when it was chosen
+	Seconds float64   `json:"seconds"`          // that it took
 	Gammas  []Gamma   `json:"gammas,omitempty"` // that were tried for a Gaussian without a parameter
-	// Unjudged says why γ is the median heuristic's instead.
+	// Why γ is the median heuristic's instead.
 	Unjudged string  `json:"gammas_absent,omitempty"`
-	Stages   []Stage `json:"stages"`
+	Stages   []Stage `json:"stages,omitempty"` // of method cs
 }
 
-// Gamma is width.Trial as JSON shows it.
+// Gamma is what one γ of a Gaussian is worth on held-out folds: see width.Trial.
 type Gamma struct {
-	Gamma       float64 `json:"gamma"`
-	Nu          float64 `json:"nu"`
-	Correctness float64 `json:"correctness"`
-	Loss        float64 `json:"loss"`
+	Gamma       float64 `json:"gamma"`       // that was tried
+	Nu          float64 `json:"nu"`          // the best with it
+	Correctness float64 `json:"correctness"` // share of the rows classified right; balanced where the planes are
+	Loss        float64 `json:"loss"`        // mean of (x'w − γ ∓ 1)² over rows and planes; likewise
 }
 
 // NewGammas are trials as JSON shows them.
@@ -51,19 +51,20 @@ func NewGammas(trials []width.Trial) (gammas []Gamma) {
 	return gammas
 }
 
-// Stage is reduce.Stage as JSON shows it, with the last step of the stage.
+// Stage is one of those by which chunking-synthetic points are chosen, with its last
+// step: see reduce.Stage.
 type Stage struct {
-	Class          string  `json:"class"` // the plane's
-	Stage          int     `json:"stage"`
-	Rows           int     `json:"rows"`
-	Runs           int     `json:"runs"`
-	Nu             float64 `json:"nu"`
-	Candidates     int     `json:"candidates"`
-	Points         float64 `json:"points"`
-	SupportVectors float64 `json:"support_vectors"`
-	Training       float64 `json:"training"` // correctness
-	Testing        float64 `json:"testing"`  // correctness on other rows; 0: there are none
-	Unconverged    int     `json:"unconverged"`
+	Class          string  `json:"class"`           // the plane's
+	Stage          int     `json:"stage"`           // 0, 1, …
+	Rows           int     `json:"rows"`            // training rows of each run
+	Runs           int     `json:"runs"`            // that the figures are means of
+	Nu             float64 `json:"nu"`              // of the linear programs
+	Candidates     int     `json:"candidates"`      // points to choose from
+	Points         float64 `json:"points"`          // chosen
+	SupportVectors float64 `json:"support_vectors"` // training rows with a positive dual variable
+	Training       float64 `json:"training"`        // correctness
+	Testing        float64 `json:"testing"`         // correctness on other rows; 0: there are none
+	Unconverged    int     `json:"unconverged"`     // linear programs that ran into a limit
 }
 
 // NewStage is a stage of a problem with these classes.
@@ -82,11 +83,11 @@ func NewStage(s reduce.Stage, classes []string) Stage {
 // EpochAnswer is the body of GET /v1/epoch: which coordinates live blocks are
 // summed in, and what is being done about others. What there is none of is null.
 type EpochAnswer struct {
-	Epoch    uint32            `json:"epoch"`            // in use, the later the higher; 0: the features
-	InUse    *Reduction        `json:"in_use"`           // null: the features
-	Served   string            `json:"served,omitempty"` // the id of the basis that what is served is in: that in use, once planes have been solved
-	Reducing *ReducingAnswer   `json:"reducing"`
-	Rebuild  *RebuildAnswer    `json:"rebuild"`
+	Epoch    uint32            `json:"epoch"`             // in use, the later the higher; 0: the features
+	InUse    *Reduction        `json:"in_use"`            // null: the features
+	Served   string            `json:"served,omitempty"`  // the id of the basis that what is served is in: that in use, once planes have been solved
+	Reducing *ReducingAnswer   `json:"reducing"`          // a reduction under way
+	Rebuild  *RebuildAnswer    `json:"rebuild"`           // an epoch that is being built
 	Problem  string            `json:"problem,omitempty"` // why the last reduction came to nothing
 	Skipped  []UnreadBlock     `json:"skipped,omitempty"` // retired by the last switch, a hundred at most
 	Basis    *classifier.Basis `json:"basis,omitempty"`   // in use
@@ -94,24 +95,22 @@ type EpochAnswer struct {
 
 // ReducingAnswer is a reduction under way.
 type ReducingAnswer struct {
-	Began  time.Time `json:"began"`
+	Began  time.Time `json:"began"`  // when
 	Stages []Stage   `json:"stages"` // that are done
 }
 
 // RebuildAnswer is an epoch that is being built: live blocks are read from the log
 // again.
 type RebuildAnswer struct {
-	Reduction *Reduction `json:"reduction"`
-	Blocks    int        `json:"blocks"` // that it has
-	Missing   int        `json:"missing"`
-	Rows      int64      `json:"rows"`
-	LiveRows  int64      `json:"live_rows"`
+	Reduction *Reduction `json:"reduction"` // how its basis was chosen
+	Blocks    int        `json:"blocks"`    // live ones that it has
+	Missing   int        `json:"missing"`   // live blocks that it does not have yet
+	Rows      int64      `json:"rows"`      // of the blocks that it has
+	LiveRows  int64      `json:"live_rows"` // of all live blocks
 	// Seconds that are left at the pace of this process so far; null: not known.
-	Seconds *float64 `json:"seconds_left"`
-	// Unread counts blocks that the log did not give back; Reasons has the first
-	// hundred of them.
-	Unread  int           `json:"unread"`
-	Reasons []UnreadBlock `json:"reasons,omitempty"`
+	Seconds *float64      `json:"seconds_left"`
+	Unread  int           `json:"unread"`            // blocks that the log did not give back
+	Reasons []UnreadBlock `json:"reasons,omitempty"` // of the first hundred of them
 }
 
 // Percent is how much of the live rows it has, 0 to 100.
@@ -127,9 +126,9 @@ func (r *RebuildAnswer) All() int { return r.Blocks + r.Missing }
 
 // UnreadBlock is a block that could not be put into new coordinates.
 type UnreadBlock struct {
-	ID     string `json:"id"`
-	Rows   int64  `json:"rows"`
-	Reason string `json:"reason"`
+	ID     string `json:"id"`     // the block's
+	Rows   int64  `json:"rows"`   // the block's
+	Reason string `json:"reason"` // why the log does not give it back as it was
 }
 
 func (s *Server) epoch(w http.ResponseWriter, r *http.Request) error {

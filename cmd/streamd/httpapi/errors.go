@@ -13,39 +13,46 @@ import (
 type Code string
 
 const (
-	CodeBadRequest           Code = "bad_request"            // 400
-	CodeUnauthorized         Code = "unauthorized"           // 401
-	CodeForbidden            Code = "forbidden"              // 403
-	CodeNotFound             Code = "not_found"              // 404
-	CodeMethodNotAllowed     Code = "method_not_allowed"     // 405
-	CodeConflict             Code = "conflict"               // 409
-	CodeTooLarge             Code = "too_large"              // 413
-	CodeUnsupportedMediaType Code = "unsupported_media_type" // 415
-	CodeInternal             Code = "internal"               // 500
-	CodeNoModel              Code = "no_model"               // 503
-	CodeUnavailable          Code = "unavailable"            // 503
+	CodeBadRequest           Code = "bad_request"
+	CodeUnauthorized         Code = "unauthorized"
+	CodeForbidden            Code = "forbidden"
+	CodeNotFound             Code = "not_found"
+	CodeMethodNotAllowed     Code = "method_not_allowed"
+	CodeConflict             Code = "conflict"
+	CodeTooLarge             Code = "too_large"
+	CodeUnsupportedMediaType Code = "unsupported_media_type"
+	CodeInternal             Code = "internal"
+	CodeNoModel              Code = "no_model"
+	CodeUnavailable          Code = "unavailable"
 )
 
-var statusOf = map[Code]int{
-	CodeBadRequest:           http.StatusBadRequest,
-	CodeUnauthorized:         http.StatusUnauthorized,
-	CodeForbidden:            http.StatusForbidden,
-	CodeNotFound:             http.StatusNotFound,
-	CodeMethodNotAllowed:     http.StatusMethodNotAllowed,
-	CodeConflict:             http.StatusConflict,
-	CodeTooLarge:             http.StatusRequestEntityTooLarge,
-	CodeUnsupportedMediaType: http.StatusUnsupportedMediaType,
-	CodeInternal:             http.StatusInternalServerError,
-	CodeNoModel:              http.StatusServiceUnavailable,
-	CodeUnavailable:          http.StatusServiceUnavailable,
+// codes are all there are, with their statuses and what the document says of them.
+var codes = map[Code]struct {
+	status  int
+	meaning string
+}{
+	CodeBadRequest:           {http.StatusBadRequest, "The query, the path or the body is not what the call takes."},
+	CodeUnauthorized:         {http.StatusUnauthorized, "The call wants the daemon's token."},
+	CodeForbidden:            {http.StatusForbidden, "A page of another origin may not ask for this."},
+	CodeNotFound:             {http.StatusNotFound, "There is no such thing; the message says why."},
+	CodeMethodNotAllowed:     {http.StatusMethodNotAllowed, "The path takes other methods."},
+	CodeConflict:             {http.StatusConflict, "The same is under way already, and nothing was begun."},
+	CodeTooLarge:             {http.StatusRequestEntityTooLarge, "The body, or the answer to it, would be beyond the limits."},
+	CodeUnsupportedMediaType: {http.StatusUnsupportedMediaType, "The body is of a type that the call does not take."},
+	CodeInternal:             {http.StatusInternalServerError, "Something went wrong; the daemon's log says what."},
+	CodeNoModel:              {http.StatusServiceUnavailable, "There is no model; the message says why."},
+	CodeUnavailable:          {http.StatusServiceUnavailable, "The daemon cannot, now or as it is configured; the message says why."},
 }
 
 // ErrorAnswer is the body of every answer that is an error.
 type ErrorAnswer struct {
-	Error struct {
-		Code    Code   `json:"code"`
-		Message string `json:"message"`
-	} `json:"error"`
+	Error ErrorDetail `json:"error"`
+}
+
+// ErrorDetail says what is wrong.
+type ErrorDetail struct {
+	Code    Code   `json:"code"`    // for programs
+	Message string `json:"message"` // for people; it may change
 }
 
 // failure is an error whose text is for the client.
@@ -85,7 +92,7 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if err != nil {
 		panic(err) // two strings
 	}
-	status := statusOf[known.code]
+	status := codes[known.code].status
 	header := w.Header()
 	switch status {
 	case http.StatusUnauthorized:

@@ -182,14 +182,15 @@ func testRefinement() *Refinement {
 func (f *fake) answers(t testing.TB) {
 	t.Helper()
 	f.served.Refinement = testRefinement()
+	folds := []float64{0.5, math.NaN(), 0.25} // one has no rows
 	curve := tuning.Curve{Rows: 42, Points: []tuning.Point{
-		{Nu: 0.5, Loss: 0.75, BalancedLoss: 0.875, Correctness: 0.75, BalancedCorrectness: 0.5},
-		{Nu: 1, Loss: 0.5, BalancedLoss: math.Inf(1), Correctness: 0.875, BalancedCorrectness: 0.75},
+		{Nu: 0.5, Loss: 0.75, BalancedLoss: 0.875, FoldLoss: folds, Correctness: 0.75, BalancedCorrectness: 0.5},
+		{Nu: 1, Loss: 0.5, BalancedLoss: math.Inf(1), FoldLoss: folds, Correctness: 0.875, BalancedCorrectness: 0.75},
 	}}
 	unscored := curve
 	unscored.Options.Standardise, unscored.Rows = true, 0
 	f.served.Tuning = NewTuning([]tuning.Curve{curve, unscored}, 0, tuning.Correctness, curve.Points[1])
-	f.served.Tuning.Digest, f.served.Tuning.ChosenAt, f.served.Tuning.Folds = "d1", testTime, 2
+	f.served.Tuning.Digest, f.served.Tuning.ChosenAt = "d1", testTime
 	f.served.Calibration = []calibration.Curve{calibration.Sigmoid{A: -2, B: 0}}
 	reliability := func(p ...float64) *Reliability {
 		r, err := calibration.Measure(p, []bool{false, true, true, true}, nil, 2)

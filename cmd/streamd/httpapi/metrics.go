@@ -84,16 +84,17 @@ func (m *Metrics) request(r *http.Request, status int, took time.Duration) {
 	m.requests.WithLabelValues(route, strconv.Itoa(status)).Observe(took.Seconds())
 }
 
-func (m *Metrics) serve(log zerolog.Logger) func(http.ResponseWriter, *http.Request) error {
-	h := promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
+func (m *Metrics) handler(log zerolog.Logger) http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
 		ErrorLog: stdlog.New(log, "metrics: ", 0),
 		// One collector's trouble should not hide the others' numbers.
 		ErrorHandling: promhttp.ContinueOnError,
 	})
-	return func(w http.ResponseWriter, r *http.Request) error {
-		h.ServeHTTP(w, r)
-		return nil
-	}
+}
+
+func (s *Server) scrape(w http.ResponseWriter, r *http.Request) error {
+	s.scraped.ServeHTTP(w, r)
+	return nil
 }
 
 func desc(name, help string, labels ...string) *prometheus.Desc {

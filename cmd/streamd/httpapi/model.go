@@ -13,49 +13,47 @@ import (
 
 // ModelAnswer is the body of GET /v1/model, for n features and k classes.
 type ModelAnswer struct {
-	Fingerprint string    `json:"fingerprint"`
-	Digest      string    `json:"state_digest"`
-	MadeAt      time.Time `json:"made_at"`
-	Features    []string  `json:"features"`   // n
-	Classes     []string  `json:"classes"`    // k
-	ClassRows   []int64   `json:"class_rows"` // k
+	Fingerprint string    `json:"fingerprint"`  // names this answer: equal fingerprints are equal bytes
+	Digest      string    `json:"state_digest"` // of the summed state: SHA-256, hex
+	MadeAt      time.Time `json:"made_at"`      // when its planes were made
+	Features    []string  `json:"features"`     // the n names
+	Classes     []string  `json:"classes"`      // the k names
+	ClassRows   []int64   `json:"class_rows"`   // live rows of each class
 	// One plane for two classes, that of the second; k planes otherwise, in
 	// the order of Classes.
 	Planes []PlaneAnswer `json:"planes"`
 	// Basis takes rows to the coordinates that the planes are in; absent when
 	// these are the features.
 	Basis   *classifier.Basis `json:"basis,omitempty"`
-	BasisID string            `json:"basis_id,omitempty"`
-	Options OptionsAnswer     `json:"options"`
+	BasisID string            `json:"basis_id,omitempty"` // SHA-256, hex
+	Options OptionsAnswer     `json:"options"`            // of the solve
 	// Mean of each feature, or coordinate, over the live rows: where contributions
 	// begin.
-	Mean []float64 `json:"mean"`
-	// Method made the planes: psvm, or that of Refinement. What there is none
-	// of is null.
-	Method      string             `json:"method"`
-	Refinement  *Refinement        `json:"refinement"`
-	Tuning      *Tuning            `json:"tuning"` // of ν, which Options have
-	Calibration *CalibrationAnswer `json:"calibration"`
+	Mean        []float64          `json:"mean"`
+	Method      string             `json:"method"`      // that made the planes: psvm, or the refinement's
+	Refinement  *Refinement        `json:"refinement"`  // how the planes were refined; null: they were not
+	Tuning      *Tuning            `json:"tuning"`      // of ν, which the options have; null: it was not chosen
+	Calibration *CalibrationAnswer `json:"calibration"` // null: there is none
 
-	LiveRows   int64    `json:"live_rows"`
-	LiveBlocks int      `json:"live_blocks"`
-	Offsets    []Offset `json:"offsets"`
+	LiveRows   int64    `json:"live_rows"`   // those of weight 0 left out
+	LiveBlocks int      `json:"live_blocks"` // that the rows are of
+	Offsets    []Offset `json:"offsets"`     // what the state has seen
 }
 
 // PlaneAnswer is x'w = γ, with the rows of Class where x'w − γ > 0.
 type PlaneAnswer struct {
-	Class     string    `json:"class"`
-	W         []float64 `json:"w"` // n, or one for each point of a basis
-	Gamma     float64   `json:"gamma"`
-	Condition *float64  `json:"condition"` // null: beyond the range of numbers
+	Class     string    `json:"class"`     // that is on its positive side
+	W         []float64 `json:"w"`         // one number for each feature, or for each point of a basis
+	Gamma     float64   `json:"gamma"`     // γ
+	Condition *float64  `json:"condition"` // of the system that was solved; null: beyond the range of numbers
 }
 
 // OptionsAnswer is how the planes were asked for.
 type OptionsAnswer struct {
-	Nu           float64            `json:"nu"`
-	Balanced     bool               `json:"balanced"`
-	ClassWeights map[string]float64 `json:"class_weights"`
-	Standardise  bool               `json:"standardise"`
+	Nu           float64            `json:"nu"`            // ν, the weight of the errors
+	Balanced     bool               `json:"balanced"`      // whether both sides of a plane weigh the same
+	ClassWeights map[string]float64 `json:"class_weights"` // by class; 1 where there is none
+	Standardise  bool               `json:"standardise"`   // whether features are scaled to the same variance for the solve; w is in their own units
 }
 
 // answer is s as JSON shows it; it shares the model's memory. s must have a
@@ -129,19 +127,12 @@ func (s *Server) encode(served *Served) ([]byte, error) {
 }
 
 func (s *Server) model(w http.ResponseWriter, r *http.Request) error {
-	wait, err := waitOf(r, 0)
-	if err != nil {
-		return err
-	}
 	known := parseTags(r.Header.Values("If-None-Match"))
-	served := s.await(w, r, known, wait)
+	served := s.await(w, r, known, min(modelWait.of(r), MaxWait))
 	if served.Model == nil {
 		return noModel(served)
 	}
-	w.Header().Set("ETag", `"`+served.Fingerprint+`"`)
-	w.Header().Set("Cache-Control", "no-cache")
-	if known.has(served.Fingerprint) {
-		w.WriteHeader(http.StatusNotModified)
+	if notModified(w, r, served.Fingerprint) {
 		return nil
 	}
 	body, err := s.encode(served)
@@ -156,16 +147,16 @@ func noModel(served *Served) error {
 	return fail(CodeNoModel, "there is no model: %s", served.Problem)
 }
 
-func waitOf(r *http.Request, otherwise time.Duration) (time.Duration, error) {
-	text := r.URL.Query().Get("wait")
-	if text == "" {
-		return otherwise, nil
+// notModified gives an answer its tag, and answers 304 if the client has it
+// already.
+func notModified(w http.ResponseWriter, r *http.Request, tag string) bool {
+	w.Header().Set("ETag", `"`+tag+`"`)
+	w.Header().Set("Cache-Control", "no-cache")
+	if !parseTags(r.Header.Values("If-None-Match")).has(tag) {
+		return false
 	}
-	wait, err := time.ParseDuration(text)
-	if err != nil || wait < 0 {
-		return 0, fail(CodeBadRequest, "wait=%q is not a duration such as 30s", text)
-	}
-	return min(wait, MaxWait), nil
+	w.WriteHeader(http.StatusNotModified)
+	return true
 }
 
 // await returns what is served as soon as that has a model which is not among
@@ -240,13 +231,18 @@ func (t tags) has(fingerprint string) bool {
 	return false
 }
 
+// Health is the body of GET /healthz and GET /readyz where all is well.
+type Health struct {
+	Status string `json:"status"` // ok or ready
+}
+
 func (s *Server) healthz(w http.ResponseWriter, r *http.Request) error {
-	return answerJSON(w, map[string]string{"status": "ok"})
+	return answerJSON(w, Health{"ok"})
 }
 
 func (s *Server) readyz(w http.ResponseWriter, r *http.Request) error {
 	if reason := s.service.Status().NotReady; reason != "" {
 		return fail(CodeUnavailable, "not ready: %s", reason)
 	}
-	return answerJSON(w, map[string]string{"status": "ready"})
+	return answerJSON(w, Health{"ready"})
 }

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"math"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"streamd/cmd/streamd/classifier"
@@ -16,43 +18,40 @@ import (
 	"streamd/ingest/wire"
 )
 
-// PredictAnswer is the body that answers POST /v1/predict for m rows. It goes
-// by columns: Labels[i] and Values[i] belong to row i of the request.
+// PredictAnswer is the body that answers POST /v1/predict. It goes by columns: what
+// has place i in labels, values and so on belongs to row i of the request.
 type PredictAnswer struct {
-	Model   string      `json:"model"`   // fingerprint
+	Model   string      `json:"model"`   // its fingerprint
 	Method  string      `json:"method"`  // that made the planes: psvm, line, full or dual
-	Classes []string    `json:"classes"` // k
-	Planes  []string    `json:"planes"`  // p: the class of each plane
-	Labels  []string    `json:"labels"`  // m
-	Values  [][]float64 `json:"values"`  // m of p: x'w − γ for each plane
+	Classes []string    `json:"classes"` // the k of the model
+	Planes  []string    `json:"planes"`  // the class of each plane
+	Labels  []string    `json:"labels"`  // of each row: the class that its values say
+	Values  [][]float64 `json:"values"`  // of each row: x'w − γ for each plane
 
-	// Where the model has a calibration: platt or isotonic, and m of k.
-	Calibration   string      `json:"calibration,omitempty"`
-	Probabilities [][]float64 `json:"probabilities,omitempty"`
+	Calibration   string      `json:"calibration,omitempty"`   // platt or isotonic, where the model has one
+	Probabilities [][]float64 `json:"probabilities,omitempty"` // of each row, where the model has a calibration: one for each class
 
-	// Where they were asked for.
-	Contributions *ContributionsAnswer `json:"contributions,omitempty"`
-	Leverage      *LeverageAnswer      `json:"leverage,omitempty"`
+	Contributions *ContributionsAnswer `json:"contributions,omitempty"` // where they were asked for
+	Leverage      *LeverageAnswer      `json:"leverage,omitempty"`      // where it was asked for
 }
 
 // ContributionsAnswer says what each feature adds to the values of a row.
 type ContributionsAnswer struct {
-	// AtMean has, for each plane, the value of the mean row: a row's value is
-	// that and the sum of all its contributions, but for rounding.
+	// For each plane, the value of the mean row: a row's value is that and the sum
+	// of all its contributions, but for rounding.
 	AtMean []float64 `json:"at_mean"`
-	// Rows has, for each row and plane, w_j (x_j − mean_j) by the name of the
-	// feature.
+	// For each row and plane, w_j (x_j − mean_j) by the name of the feature.
 	Rows [][]map[string]float64 `json:"rows"`
 }
 
 // LeverageAnswer says how far rows are from all that was learned from: see
 // incremental.Hat.
 type LeverageAnswer struct {
-	// Typical is the mean leverage of the rows that were learned from, about
-	// (n+1)/m of m rows: a row of several times that is far from anything seen,
-	// and what the model says of it is a guess. One for all planes, or p.
+	// The mean leverage of the rows that were learned from, about (n+1)/m for n
+	// features and m rows: a row of several times that is far from anything seen,
+	// and what the model says of it is a guess. One for all planes, or one for each.
 	Typical []float64   `json:"typical"`
-	Rows    [][]float64 `json:"rows"` // m of as many
+	Rows    [][]float64 `json:"rows"` // of each row, as many
 }
 
 // What one answer may take. A request cannot make it longer than maxNumbers:
@@ -73,8 +72,10 @@ func (s *Server) predict(w http.ResponseWriter, r *http.Request) error {
 	}
 	contentType := r.Header.Get("Content-Type")
 	if _, _, ok := wire.FormatOf(contentType); !ok {
-		return fail(CodeUnsupportedMediaType, "Content-Type %q: want %s, %s, %s or %s", contentType,
-			wire.JSON.ContentType(), wire.CSV.ContentType(), wire.LIBSVM.ContentType(), wire.Arrow.ContentType())
+		return fail(CodeUnsupportedMediaType, "Content-Type %q: want one of %s", contentType, strings.Join(rowTypes, ", "))
+	}
+	if coding := r.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
+		return fail(CodeUnsupportedMediaType, "Content-Encoding %q: a body is taken as it is; Arrow has a compression of its own", coding)
 	}
 	ask, err := askedOf(r, served)
 	if err != nil {
@@ -111,27 +112,18 @@ type asked struct {
 
 // askedOf reads ?contributions=true&top=N&leverage=true.
 func askedOf(r *http.Request, served *Served) (a asked, err error) {
-	contributions, err := boolQuery(r, "contributions")
-	if err != nil {
-		return a, err
-	}
+	contributions, most := contributionsQuery.of(r), topQuery.of(r)
 	n := len(served.Model.Features)
 	if contributions && served.Basis != nil {
 		return a, fail(CodeBadRequest, "contributions: the planes are in the coordinates of a kernel's basis, in which features have none of their own")
 	}
-	top, err := intQuery(r, "top", n)
 	switch {
-	case err != nil:
-		return a, err
 	case contributions:
-		a.contributions = min(top, n)
-	case r.URL.Query().Has("top"):
+		a.contributions = min(cmp.Or(most, n), n)
+	case most > 0:
 		return a, fail(CodeBadRequest, "top says how many contributions to show: it goes with contributions=true")
 	}
-	if a.leverage, err = boolQuery(r, "leverage"); err != nil {
-		return a, err
-	}
-	if a.leverage && served.Hat == nil {
+	if a.leverage = leverageQuery.of(r); a.leverage && served.Hat == nil {
 		return a, fail(CodeUnavailable, "leverage: %s", served.Absent.Hat)
 	}
 	return a, nil

@@ -41,10 +41,10 @@ type CalibrationAnswer struct {
 // CurveAnswer is, for platt, 1/(1 + exp(a·value + b)), and for isotonic the
 // straight lines between knots, level beyond them.
 type CurveAnswer struct {
-	A             *float64  `json:"a,omitempty"`
-	B             *float64  `json:"b,omitempty"`
-	Values        []float64 `json:"values,omitempty"` // rising
-	Probabilities []float64 `json:"probabilities,omitempty"`
+	A             *float64  `json:"a,omitempty"`             // of platt
+	B             *float64  `json:"b,omitempty"`             // of platt
+	Values        []float64 `json:"values,omitempty"`        // of the knots of isotonic, rising
+	Probabilities []float64 `json:"probabilities,omitempty"` // at these values
 }
 
 func calibrationAnswer(curves []calibration.Curve) *CalibrationAnswer {
@@ -98,20 +98,20 @@ func rise(values []float64) bool {
 // its planes were not fitted on, those of each fold by planes without it.
 type Quality struct {
 	Digest     string    `json:"state_digest"` // of the live rows that it was for
-	MeasuredAt time.Time `json:"measured_at"`
-	Source     string    `json:"source"` // of the rows: sample or log
-	Rows       int64     `json:"rows"`   // held out and judged
-	Folds      int       `json:"folds"`  // of whole blocks
-	Method     string    `json:"method"` // of the planes: psvm, line, full or dual
+	MeasuredAt time.Time `json:"measured_at"`  // when that was
+	Source     string    `json:"source"`       // of the rows: sample or log
+	Rows       int64     `json:"rows"`         // held out and judged
+	// Folds of whole blocks that were held out in turn: those of the model.folds
+	// that have rows in the sample and leave rows of every class to the others.
+	Folds  int    `json:"folds"`
+	Method string `json:"method"` // of the planes: psvm, line, full or dual
 
 	Correctness         float64 `json:"correctness"`          // share of the rows classified right
 	BalancedCorrectness float64 `json:"balanced_correctness"` // mean of the classes' shares
 
-	// Calibration is platt or isotonic; "" for none, and then After is null.
-	Calibration string `json:"calibration"`
-	// Of all classes together.
-	Before *Reliability `json:"before"`
-	After  *Reliability `json:"after"`
+	Calibration string       `json:"calibration"` // platt or isotonic; "" for none
+	Before      *Reliability `json:"before"`      // of all classes together, before calibration
+	After       *Reliability `json:"after"`       // after it; null without one
 	// Each plane's class against the rest, in the order of the model's planes.
 	Planes []PlaneQuality `json:"planes"`
 }
@@ -119,25 +119,25 @@ type Quality struct {
 // PlaneQuality is how well the probabilities of one plane hold: before
 // calibration those of calibration.Linear, (1 + value)/2 cut to 0 and 1.
 type PlaneQuality struct {
-	Class  string       `json:"class"`
-	Before *Reliability `json:"before"`
-	After  *Reliability `json:"after"`
+	Class  string       `json:"class"`  // the plane's
+	Before *Reliability `json:"before"` // before calibration
+	After  *Reliability `json:"after"`  // after it; null without one
 }
 
-// Reliability is calibration.Reliability as JSON shows it.
+// Reliability is how well probabilities hold: see package calibration.
 type Reliability struct {
-	Weight  float64 `json:"weight"` // of all rows
-	Brier   float64 `json:"brier"`
-	LogLoss float64 `json:"log_loss"`
-	Error   float64 `json:"expected_calibration_error"`
-	Bins    []Bin   `json:"bins"` // by rising probability
+	Weight  float64 `json:"weight"`                     // of all rows
+	Brier   float64 `json:"brier"`                      // mean squared error of the probabilities
+	LogLoss float64 `json:"log_loss"`                   // mean of −log of the probability of what came true
+	Error   float64 `json:"expected_calibration_error"` // mean over the bins of |probability − share|, by weight
+	Bins    []Bin   `json:"bins"`                       // by rising probability
 }
 
-// Bin is calibration.Bin as JSON shows it.
+// Bin is rows of nearly the same probability.
 type Bin struct {
-	Low         float64 `json:"low"` // the least and the largest probability
-	High        float64 `json:"high"`
-	Weight      float64 `json:"weight"`
+	Low         float64 `json:"low"`         // the least probability in it
+	High        float64 `json:"high"`        // the largest
+	Weight      float64 `json:"weight"`      // of its rows
 	Probability float64 `json:"probability"` // the mean
 	Share       float64 `json:"share"`       // of the rows for which it came true
 }
@@ -151,13 +151,16 @@ func NewReliability(r calibration.Reliability) *Reliability {
 	return a
 }
 
-func (s *Server) quality(w http.ResponseWriter, _ *http.Request) error {
+func (s *Server) quality(w http.ResponseWriter, r *http.Request) error {
 	served, _ := s.service.Served()
 	if served.Model == nil {
 		return noModel(served)
 	}
 	if served.Quality == nil {
 		return absent("measured quality", served.Absent.Quality)
+	}
+	if notModified(w, r, served.Fingerprint) {
+		return nil
 	}
 	return answerJSON(w, served.Quality)
 }

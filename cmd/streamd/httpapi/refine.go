@@ -25,23 +25,23 @@ func (s *Served) method() string {
 type Refinement struct {
 	Method  string    `json:"method"`       // line, full or dual
 	Digest  string    `json:"state_digest"` // of the live rows that it was for
-	MadeAt  time.Time `json:"made_at"`
-	Seconds float64   `json:"seconds"`
-	Source  string    `json:"source"` // of the rows: sample or log
-	Rows    int64     `json:"rows"`   // that were used
-	Live    int64     `json:"live_rows"`
+	MadeAt  time.Time `json:"made_at"`      // when it ended
+	Seconds float64   `json:"seconds"`      // that it took
+	Source  string    `json:"source"`       // of the rows: sample or log
+	Rows    int64     `json:"rows"`         // that were used
+	Live    int64     `json:"live_rows"`    // that there were
 	// Complete: the rows are all that the source should have had; false for a
 	// sample that waits for rows to be read again.
 	Complete bool              `json:"complete"`
 	Planes   []PlaneRefinement `json:"planes"` // in the order of the model's
 }
 
-// PlaneRefinement is newton.Report as JSON shows it.
+// PlaneRefinement is how one plane was refined: see newton.Report.
 type PlaneRefinement struct {
-	Class          string  `json:"class"`
-	Objective      float64 `json:"objective"`
-	Gradient       float64 `json:"gradient_norm"`
-	Iterations     int     `json:"iterations"`
+	Class          string  `json:"class"`           // the plane's
+	Objective      float64 `json:"objective"`       // that was minimised, at the end
+	Gradient       float64 `json:"gradient_norm"`   // of the objective, at the end
+	Iterations     int     `json:"iterations"`      // Newton steps
 	SupportVectors int64   `json:"support_vectors"` // the active rows (2.43)
 }
 
@@ -57,19 +57,15 @@ func PlaneRefinements(reports []newton.Report) []PlaneRefinement {
 // RefineAnswer is the body of POST /v1/refine: with status 200 the report, with
 // 202 only that the refinement goes on.
 type RefineAnswer struct {
-	Done       bool        `json:"done"`
-	Refinement *Refinement `json:"refinement"`
+	Done       bool        `json:"done"`       // whether it has ended
+	Refinement *Refinement `json:"refinement"` // the report; null while it goes on
 }
 
 func (s *Server) refine(w http.ResponseWriter, r *http.Request) error {
-	wait, err := waitOf(r, MaxWait)
-	if err != nil {
-		return err
-	}
 	if served, _ := s.service.Served(); served.Model == nil {
 		return noModel(served)
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), wait)
+	ctx, cancel := context.WithTimeout(r.Context(), min(refineWait.of(r), MaxWait))
 	defer cancel()
 	report, err := s.service.Refine(ctx)
 	switch {

@@ -23,10 +23,7 @@ func (s *Server) regions(w http.ResponseWriter, r *http.Request) error {
 	if !served.drawable() {
 		return absent("picture of its regions", "it is not one of two features behind a kernel")
 	}
-	w.Header().Set("ETag", `"`+served.Fingerprint+`"`)
-	w.Header().Set("Cache-Control", "no-cache")
-	if parseTags(r.Header.Values("If-None-Match")).has(served.Fingerprint) {
-		w.WriteHeader(http.StatusNotModified)
+	if notModified(w, r, served.Fingerprint) {
 		return nil
 	}
 	picture := regions.Picture{Classifier: &classifier.Classifier{

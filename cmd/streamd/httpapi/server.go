@@ -62,7 +62,8 @@ type Server struct {
 	maxRows int
 	token   *[sha256.Size]byte // nil: none wanted
 
-	routes   http.Handler
+	mux      http.Handler
+	scraped  http.Handler // the metrics
 	encoded  atomic.Pointer[encodedModel]
 	slots    chan struct{} // one per prediction under way
 	stopping chan struct{}
@@ -88,38 +89,22 @@ func New(config Config, service Service, metrics *Metrics, log zerolog.Logger) *
 		s.token = &sum
 	}
 	metrics.watch(service.Status)
-	s.routes = s.mux()
+	s.mux = s.newMux()
+	s.scraped = metrics.handler(log)
 	return s
 }
 
-func (s *Server) mux() *http.ServeMux {
+func (s *Server) newMux() *http.ServeMux {
 	mux := http.NewServeMux()
 	allowed := map[string][]string{}
-	handle := func(method, path string, h func(http.ResponseWriter, *http.Request) error) {
-		mux.HandleFunc(method+" "+path, func(w http.ResponseWriter, r *http.Request) {
-			if err := h(w, r); err != nil {
+	for _, route := range routes {
+		mux.HandleFunc(route.method+" "+route.path, func(w http.ResponseWriter, r *http.Request) {
+			if err := s.call(&route, w, r); err != nil {
 				s.fail(w, r, err)
 			}
 		})
-		allowed[path] = append(allowed[path], method)
+		allowed[route.path] = append(allowed[route.path], route.method)
 	}
-	handle("GET", "/v1/model", s.model)
-	handle("POST", "/v1/predict", s.predict)
-	handle("GET", "/v1/blocks", s.blocks)
-	handle("DELETE", "/v1/blocks/{id}", s.admin(s.retire))
-	handle("POST", "/v1/snapshot", s.admin(s.snapshot))
-	handle("POST", "/v1/refine", s.admin(s.refine))
-	handle("GET", "/v1/epoch", s.epoch)
-	handle("GET", "/v1/regions", s.regions)
-	handle("POST", "/v1/reduce", s.admin(s.reduce))
-	handle("DELETE", "/v1/reduce", s.admin(s.abandon))
-	handle("GET", "/v1/tuning", s.tuning)
-	handle("GET", "/v1/quality", s.quality)
-	handle("GET", "/healthz", s.healthz)
-	handle("GET", "/readyz", s.readyz)
-	handle("GET", "/metrics", s.metrics.serve(s.log))
-	handle("GET", "/{$}", s.page)
-	handle("GET", "/assets/{name}", s.asset)
 
 	// The mux's own answers to the wrong path and the wrong method are text.
 	for path, methods := range allowed {
@@ -177,7 +162,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	r.Body = http.MaxBytesReader(answer, r.Body, int64(s.maxBody))
-	s.routes.ServeHTTP(answer, r)
+	s.mux.ServeHTTP(answer, r)
 }
 
 // crossOrigin is the zero policy: no origin is trusted, no path exempt.
@@ -199,21 +184,19 @@ func opaqueID(r *http.Request) *http.Request {
 	return opaque
 }
 
-// admin lets only those through who may change something.
-func (s *Server) admin(h func(http.ResponseWriter, *http.Request) error) func(http.ResponseWriter, *http.Request) error {
-	return func(w http.ResponseWriter, r *http.Request) error {
-		if s.token != nil {
-			scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-			// Hashed, so that the comparison takes the same time for every length.
-			sum := sha256.Sum256([]byte(strings.TrimLeft(token, " ")))
-			same := subtle.ConstantTimeCompare(sum[:], s.token[:]) == 1
-			if !strings.EqualFold(scheme, "Bearer") || !same {
-				return fail(CodeUnauthorized, "this call wants the daemon's token: Authorization: Bearer TOKEN")
-			}
-		}
-		extend(w, MaxWait) // saving a large state takes its time
-		return h(w, r)
+// authorise lets only those through who may change something.
+func (s *Server) authorise(r *http.Request) error {
+	if s.token == nil {
+		return nil
 	}
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	// Hashed, so that the comparison takes the same time for every length.
+	sum := sha256.Sum256([]byte(strings.TrimLeft(token, " ")))
+	same := subtle.ConstantTimeCompare(sum[:], s.token[:]) == 1
+	if !strings.EqualFold(scheme, "Bearer") || !same {
+		return fail(CodeUnauthorized, "this call wants the daemon's token: Authorization: Bearer TOKEN")
+	}
+	return nil
 }
 
 // extend gives the answer d more, from now, than WriteTimeout, which counts from

@@ -97,44 +97,43 @@ type Absent struct {
 	Tuning, Refinement, Calibration, Quality, Hat string
 }
 
-// Offset says how far a partition has been read: Next is the offset of the
-// first record that has not been.
+// Offset says how far a partition has been read.
 type Offset struct {
-	Topic     string `json:"topic"`
-	Partition int    `json:"partition"`
-	Next      int64  `json:"next"`
+	Topic     string `json:"topic"`     // its name
+	Partition int    `json:"partition"` // its number
+	Next      int64  `json:"next"`      // the offset of the first record that has not been read
 }
 
 // BlockInfo is one live block.
 type BlockInfo struct {
-	ID        string    `json:"id"`
-	Topic     string    `json:"topic"`
-	Partition int       `json:"partition"`
-	Offset    int64     `json:"offset"`        // of the block's first record
-	Key       []byte    `json:"key,omitempty"` // base64 in JSON
+	ID        string    `json:"id"`            // opaque
+	Topic     string    `json:"topic"`         // of its first record
+	Partition int       `json:"partition"`     // of its first record
+	Offset    int64     `json:"offset"`        // of its first record
+	Key       []byte    `json:"key,omitempty"` // of the message, where keys name blocks; base64 in JSON
 	Time      time.Time `json:"time"`          // event time
-	Rows      int64     `json:"rows"`
+	Rows      int64     `json:"rows"`          // those of weight 0 left out
 }
 
-// Receipt proves a retirement: adding the block to the state with digest
-// DigestAfter gives the one with DigestBefore.
+// Receipt proves a retirement: adding the block to the state with the digest after
+// it gives the one with the digest before it.
 type Receipt struct {
-	Block        BlockInfo `json:"block"`
-	Offsets      []Offset  `json:"offsets"` // what the state had seen
-	DigestBefore string    `json:"state_digest_before"`
-	DigestAfter  string    `json:"state_digest_after"`
-	RetiredAt    time.Time `json:"retired_at"`
+	Block        BlockInfo `json:"block"`               // that was retired
+	Offsets      []Offset  `json:"offsets"`             // what the state had seen
+	DigestBefore string    `json:"state_digest_before"` // of the state with the block
+	DigestAfter  string    `json:"state_digest_after"`  // of the state without it
+	RetiredAt    time.Time `json:"retired_at"`          // when that was durable
 }
 
 // SnapshotInfo is a saved state.
 type SnapshotInfo struct {
-	MadeAt  time.Time `json:"made_at"`
-	Seconds float64   `json:"seconds"` // that saving took
-	Bytes   int64     `json:"bytes"`   // size of the file
-	Blocks  int       `json:"blocks"`
-	Rows    int64     `json:"rows"`
-	Digest  string    `json:"state_digest"`
-	Offsets []Offset  `json:"offsets"`
+	MadeAt  time.Time `json:"made_at"`      // when it was durable
+	Seconds float64   `json:"seconds"`      // that saving took
+	Bytes   int64     `json:"bytes"`        // size of the file
+	Blocks  int       `json:"blocks"`       // live ones
+	Rows    int64     `json:"rows"`         // of the live blocks
+	Digest  string    `json:"state_digest"` // of the saved state
+	Offsets []Offset  `json:"offsets"`      // what the saved state has seen
 }
 
 // Status is what the page, /readyz and /metrics show of the daemon.

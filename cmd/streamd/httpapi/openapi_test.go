@@ -1,0 +1,694 @@
+package httpapi
+
+import (
+	"bytes"
+	"encoding"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/getkin/kin-openapi/openapi3filter"
+	"github.com/getkin/kin-openapi/routers"
+	"github.com/invopop/jsonschema"
+	"github.com/rs/zerolog"
+
+	"streamd/cmd/streamd/classifier"
+	"streamd/incremental"
+	"streamd/incremental/calibration"
+	"streamd/incremental/gram"
+	"streamd/ingest/wire"
+	"streamd/kernels/reduce"
+	"streamd/kernels/width"
+)
+
+type object = map[string]any
+
+// generator makes the document of the table of routes.
+type generator struct {
+	reflector jsonschema.Reflector
+	schemas   map[string]*jsonschema.Schema
+	types     map[string]reflect.Type // of schemas
+	failures  map[string]object       // responses
+}
+
+func newGenerator(t *testing.T) *generator {
+	g := &generator{schemas: map[string]*jsonschema.Schema{"Row": rowSchema()}, types: map[string]reflect.Type{}, failures: map[string]object{}}
+	g.reflector.Anonymous = true
+	g.reflector.Mapper = func(of reflect.Type) *jsonschema.Schema {
+		switch {
+		case of == reflect.TypeFor[Code]():
+			s := &jsonschema.Schema{Type: "string"}
+			for _, c := range slices.Sorted(maps.Keys(codes)) {
+				s.Enum = append(s.Enum, c)
+			}
+			return s
+		case of != reflect.TypeFor[time.Time]() && of.Implements(reflect.TypeFor[encoding.TextMarshaler]()):
+			return &jsonschema.Schema{Type: "string"}
+		}
+		return nil
+	}
+	for _, folder := range []string{".", "../classifier"} {
+		if err := g.reflector.AddGoComments("streamd/cmd/streamd/httpapi", folder, jsonschema.WithFullComment()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, comment := range g.reflector.CommentMap {
+		g.reflector.CommentMap[name] = strings.Join(strings.Fields(comment), " ")
+	}
+	return g
+}
+
+// schema is that of a type, with the named types in it among the components.
+func (g *generator) schema(t *testing.T, of any) *jsonschema.Schema {
+	s := g.reflector.Reflect(of)
+	s.Version = ""
+	for name, definition := range s.Definitions {
+		if g.schemas[name] == nil {
+			g.schemas[name] = definition
+		}
+	}
+	s.Definitions = nil
+	g.nulls(t, reflect.TypeOf(of))
+	return s
+}
+
+// nulls adds null to what a pointer's field may be, unless it is left out then.
+func (g *generator) nulls(t *testing.T, of reflect.Type) {
+	switch of.Kind() {
+	case reflect.Pointer, reflect.Slice, reflect.Map:
+		g.nulls(t, of.Elem())
+	case reflect.Struct:
+		s := g.schemas[of.Name()]
+		if s == nil || s.Properties == nil || g.types[of.Name()] == of {
+			return
+		}
+		if other := g.types[of.Name()]; other != nil {
+			t.Fatalf("%v and %v have the same name in the document", of, other)
+		}
+		g.types[of.Name()] = of
+		for f := range of.Fields() {
+			tag := f.Tag.Get("json")
+			name, _, _ := strings.Cut(tag, ",")
+			if f.Type.Kind() == reflect.Pointer && !strings.Contains(tag, ",omitempty") {
+				value, ok := s.Properties.Get(name)
+				if !ok {
+					t.Fatalf("%v has no property %q", of, name)
+				}
+				description := value.Description
+				value.Description = ""
+				s.Properties.Set(name, &jsonschema.Schema{Description: description, OneOf: []*jsonschema.Schema{value, {Type: "null"}}})
+			}
+			g.nulls(t, f.Type)
+		}
+	}
+}
+
+// rowSchema is what package wire reads as a row in JSON, as far as a schema can say
+// it: a feature may itself be called features.
+func rowSchema() *jsonschema.Schema {
+	number := &jsonschema.Schema{Type: "number"}
+	features := &jsonschema.Schema{
+		Description: "The numbers of all features, in the model's order.",
+		AnyOf:       []*jsonschema.Schema{{Type: "array", Items: number}, number},
+	}
+	one := uint64(1)
+	row := &jsonschema.Schema{
+		Type: "object", Properties: jsonschema.NewProperties(), MinProperties: &one,
+		Description:          "A number for each feature by its name, or features with all of them. A label and a weight may stand beside them.",
+		AdditionalProperties: &jsonschema.Schema{AnyOf: []*jsonschema.Schema{number, {Type: "string"}, {Type: "boolean"}}},
+	}
+	row.Properties.Set("features", features)
+	return row
+}
+
+func (g *generator) operation(t *testing.T, r *route) object {
+	tag := object{"ETag": object{"description": "Names what the answer is made of.", "schema": object{"type": "string"}}}
+	responses := object{}
+	for _, reply := range r.replies {
+		response := object{"description": reply.meaning}
+		switch {
+		case reply.of != nil:
+			response["content"] = object{"application/json": object{"schema": g.schema(t, reply.of)}}
+		default:
+			response["content"] = object{reply.media: object{"schema": object{"type": "string"}}}
+		}
+		if r.tagged {
+			response["headers"] = tag
+		}
+		responses[strconv.Itoa(reply.status)] = response
+	}
+	if r.tagged {
+		responses["304"] = object{"description": "It is what If-None-Match names.", "headers": tag}
+	}
+	for status, code := range r.errors() {
+		var plain, names, meanings []string
+		for _, c := range code {
+			plain = append(plain, string(c))
+			names = append(names, "`"+string(c)+"`")
+			meanings = append(meanings, codes[c].meaning)
+		}
+		name := strings.Join(plain, "_or_")
+		responses[strconv.Itoa(status)] = object{"$ref": "#/components/responses/" + name}
+		response := object{
+			"description": strings.Join(names, " or ") + ". " + strings.Join(meanings, " "),
+			"content":     object{"application/json": object{"schema": g.schema(t, ErrorAnswer{})}},
+		}
+		header := func(name, meaning, kind string) {
+			response["headers"] = object{name: object{"description": meaning, "schema": object{"type": kind}}}
+		}
+		switch status {
+		case http.StatusUnauthorized:
+			header("WWW-Authenticate", "How to say who one is.", "string")
+		case http.StatusServiceUnavailable:
+			header("Retry-After", "Seconds after which it is worth another try.", "integer")
+		}
+		g.failures[name] = response
+	}
+
+	parameters := []object{}
+	if name := wildcardOf(r.path); name != "" {
+		parameters = append(parameters, object{
+			"name": name, "in": "path", "required": true, "description": r.wildcard, "schema": object{"type": "string"},
+		})
+	}
+	for _, p := range r.query {
+		name, meaning, schema, otherwise := p.describe()
+		if otherwise != nil {
+			schema = maps.Clone(schema)
+			schema["default"] = otherwise
+		}
+		parameters = append(parameters, object{"name": name, "in": "query", "description": meaning, "schema": schema})
+	}
+	if r.tagged {
+		parameters = append(parameters, object{
+			"name": "If-None-Match", "in": "header", "schema": object{"type": "string"},
+			"description": "ETags of answers that the client has: one, a list, or *.",
+		})
+	}
+
+	o := object{"operationId": operationID(r), "summary": r.summary, "responses": responses}
+	if r.notes != "" {
+		o["description"] = r.notes
+	}
+	if len(parameters) > 0 {
+		o["parameters"] = parameters
+	}
+	if r.rows {
+		content, row := object{}, object{"$ref": "#/components/schemas/Row"}
+		for _, media := range rowTypes {
+			content[media] = object{"schema": object{"type": "string"}}
+		}
+		content[wire.JSON.ContentType()] = object{"schema": object{"oneOf": []object{row, {"type": "array", "items": row, "minItems": 1}}}}
+		o["requestBody"] = object{"required": true, "content": content, "description": "Rows; not compressed as a whole."}
+	}
+	if r.admin {
+		o["security"] = []object{{}, {"token": []string{}}}
+	}
+	return o
+}
+
+// errors are the codes of all errors of a route, by their status.
+func (r *route) errors() map[int][]Code {
+	all := append([]Code{CodeBadRequest, CodeInternal}, r.codes...)
+	if r.method != "GET" {
+		all = append(all, CodeForbidden)
+	}
+	if r.admin {
+		all = append(all, CodeUnauthorized)
+	}
+	by := map[int][]Code{}
+	for _, c := range all {
+		by[codes[c].status] = append(by[codes[c].status], c)
+	}
+	return by
+}
+
+var wildcard = regexp.MustCompile(`\{(\w+)\}`)
+
+func wildcardOf(path string) string {
+	if found := wildcard.FindStringSubmatch(path); found != nil {
+		return found[1]
+	}
+	return ""
+}
+
+// documented is how the document writes a path of the mux.
+func documented(path string) string { return strings.TrimSuffix(path, "{$}") }
+
+// operationID is what generated clients call the call: deleteBlocks of DELETE
+// /v1/blocks/{id}.
+func operationID(r *route) string {
+	id := strings.ToLower(r.method)
+	for _, word := range strings.FieldsFunc(wildcard.ReplaceAllString(documented(r.path), ""), func(c rune) bool { return c == '/' || c == '.' }) {
+		if word != "v1" {
+			id += strings.ToUpper(word[:1]) + word[1:]
+		}
+	}
+	return id
+}
+
+func generateDocument(t *testing.T) []byte {
+	g := newGenerator(t)
+	paths := map[string]object{}
+	for i := range routes {
+		r := &routes[i]
+		path := documented(r.path)
+		if paths[path] == nil {
+			paths[path] = object{}
+		}
+		paths[path][strings.ToLower(r.method)] = g.operation(t, r)
+	}
+	components := object{
+		"schemas": g.schemas, "responses": g.failures,
+		"securitySchemes": object{"token": object{
+			"type": "http", "scheme": "bearer", "description": "The daemon's token, where http.admin_token_file is set; else nothing is asked for.",
+		}},
+	}
+	var out bytes.Buffer
+	e := json.NewEncoder(&out)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", " ")
+	err := e.Encode(object{
+		"openapi": "3.1.0",
+		"info": object{
+			"title": "streamd", "version": "1", "license": object{"name": "Apache 2.0", "identifier": "Apache-2.0"},
+			"description": "A classifier that is learned from labelled blocks in Kafka: its planes, predictions, the ledger of live blocks, and admin calls. " +
+				"Every error is JSON. A query parameter that a call does not know, or that is given twice, is an error; so is a body where none is taken. " +
+				"HEAD is answered as GET is, without the body.",
+		},
+		"paths": paths, "components": components,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bytes.ReplaceAll(out.Bytes(), []byte(`"#/$defs/`), []byte(`"#/components/schemas/`))
+}
+
+// The document that is served is the one that the routes and the types make.
+func TestDocument(t *testing.T) {
+	got := generateDocument(t)
+	if *update {
+		if err := os.WriteFile("openapi.json", got, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if !bytes.Equal(got, document) {
+		t.Error("openapi.json is not what the routes and the types make: go generate writes it anew")
+	}
+}
+
+// loadDocument gives the document as a validator reads it.
+func loadDocument(t *testing.T) *openapi3.T {
+	t.Helper()
+	spec, err := openapi3.NewLoader().LoadFromData(document)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return spec
+}
+
+func TestDocumentIsValid(t *testing.T) {
+	spec := loadDocument(t)
+	if err := spec.Validate(t.Context()); err != nil {
+		t.Error(err)
+	}
+	for name, schema := range spec.Components.Schemas {
+		for property, of := range schema.Value.Properties {
+			if of.Value.Description == "" {
+				t.Errorf("the document does not say what %s.%s is: its field wants a comment", name, property)
+			}
+		}
+	}
+}
+
+// A dialogue is a request with what the daemon is like, and the status it has.
+type dialogue struct {
+	method, target, body string
+	headers              []string
+	daemon               func(*testing.T, *fake)
+	token                string
+	most                 int // rows of a prediction
+	status               int
+}
+
+// describedBy finds the operation of the document that a request is for.
+func describedBy(t *testing.T, spec *openapi3.T, d *dialogue) *openapi3filter.RequestValidationInput {
+	t.Helper()
+	r := httptest.NewRequest(d.method, d.target, strings.NewReader(d.body))
+	for _, h := range d.headers {
+		name, value, _ := strings.Cut(h, ": ")
+		r.Header.Add(name, value)
+	}
+	in := &openapi3filter.RequestValidationInput{
+		Request: r, PathParams: map[string]string{},
+		Options: &openapi3filter.Options{IncludeResponseStatus: true, MultiError: true, AuthenticationFunc: openapi3filter.NoopAuthenticationFunc},
+	}
+	for path, item := range spec.Paths.Map() {
+		prefix, _, open := strings.Cut(path, "{")
+		rest, ok := strings.CutPrefix(r.URL.Path, prefix)
+		if r.URL.Path != path && !(open && ok && rest != "") {
+			continue
+		}
+		if open {
+			in.PathParams[wildcardOf(path)] = rest
+		}
+		method := r.Method
+		if method == http.MethodHead {
+			method = http.MethodGet
+		}
+		operation := item.GetOperation(method)
+		if operation == nil {
+			t.Fatalf("%s %s is not in the document", d.method, path)
+		}
+		in.Route = &routers.Route{Spec: spec, Path: path, PathItem: item, Method: method, Operation: operation}
+		return in
+	}
+	t.Fatalf("%s is not in the document", d.target)
+	return nil
+}
+
+// Every answer that is described is given, and is as it is described; and so is
+// the request, if it is answered at all.
+func TestAnswersAreAsDescribed(t *testing.T) {
+	for _, media := range append(rowTypes[1:], "text/html", "text/css", "text/javascript", "image/svg+xml") {
+		openapi3filter.RegisterBodyDecoder(media, openapi3filter.FileBodyDecoder)
+	}
+	spec := loadDocument(t)
+
+	var arrow, libsvm []byte
+	block := &incremental.Block{
+		Features: []string{"len", "caps"}, Classes: []string{"ham"}, Codes: []int32{0, 0},
+		Columns: []gram.Column{gram.ColumnOf([]float32{2, 0}), gram.ColumnOf([]int8{1, -1})},
+	}
+	for format, body := range map[wire.Format]*[]byte{wire.Arrow: &arrow, wire.LIBSVM: &libsvm} {
+		var err error
+		if *body, err = wire.Encode(nil, format, block); err != nil {
+			t.Fatal(err)
+		}
+	}
+	whole := func(t *testing.T, f *fake) { f.answers(t) }
+	kernel := func(t *testing.T, f *fake) { f.answers(t); onBasis(t, f) }
+	isotonic := func(t *testing.T, f *fake) {
+		f.answers(t)
+		f.served.Calibration = []calibration.Curve{calibration.Isotonic{Values: []float64{-3, 1}, Probabilities: []float64{0, 1}}}
+	}
+	epochs := func(t *testing.T, f *fake) {
+		onBasis(t, f)
+		f.epoch = wholeEpoch(f.served.Basis)
+	}
+	modelless := func(t *testing.T, f *fake) { f.served.Model, f.served.Problem = nil, "no rows" }
+	failing := func(err error) func(*testing.T, *fake) { return func(t *testing.T, f *fake) { f.err = err } }
+	unavailable := failing(fmt.Errorf("stopping: %w", ErrUnavailable))
+	busy := failing(fmt.Errorf("refining: %w", ErrBusy))
+	json, csv, known := "Content-Type: application/json", "Content-Type: text/csv", `If-None-Match: *`
+	stranger := "Sec-Fetch-Site: cross-site"
+
+	dialogues := []dialogue{
+		{method: "GET", target: "/v1/model", status: 200},
+		{method: "GET", target: "/v1/model?wait=1m30s", daemon: whole, status: 200},
+		{method: "GET", target: "/v1/model", daemon: kernel, status: 200},
+		{method: "GET", target: "/v1/model", daemon: isotonic, status: 200},
+		{method: "HEAD", target: "/v1/model", status: 200},
+		{method: "GET", target: "/v1/model", headers: []string{known}, status: 304},
+		{method: "GET", target: "/v1/model?wait=30", status: 400},
+		{method: "GET", target: "/v1/model", daemon: modelless, status: 503},
+
+		{method: "POST", target: "/v1/predict", headers: []string{json}, body: `{"len":2,"caps":0.5}`, status: 200},
+		{method: "POST", target: "/v1/predict", headers: []string{json}, body: `[{"len":2,"caps":0.5,"label":"ham"},{"len":2,"caps":1}]`, status: 200},
+		{method: "POST", target: "/v1/predict", headers: []string{json}, body: `[{"features":[1,2],"label":1},{"features":[1,3],"label":true}]`, status: 200},
+		{method: "POST", target: "/v1/predict?contributions=true&top=1&leverage=true", headers: []string{csv}, body: "2,0.5\n0,1\n", daemon: whole, status: 200},
+		{method: "POST", target: "/v1/predict?leverage=true", headers: []string{csv}, body: "2,0.5\n0,1\n", daemon: kernel, status: 200},
+		{method: "POST", target: "/v1/predict", headers: []string{"Content-Type: application/x-ndjson"}, body: "{\"len\":2,\"caps\":0.5}\n{\"len\":2,\"caps\":0.5}\n", status: 200},
+		{method: "POST", target: "/v1/predict", headers: []string{"Content-Type: application/x-libsvm"}, body: string(libsvm), status: 200},
+		{method: "POST", target: "/v1/predict", headers: []string{"Content-Type: application/vnd.apache.arrow.stream"}, body: string(arrow), status: 200},
+		{method: "POST", target: "/v1/predict", headers: []string{json}, body: `{"len":2,"capz":0.5}`, status: 400},
+		{method: "POST", target: "/v1/predict", headers: []string{json}, body: `[]`, status: 400},
+		{method: "POST", target: "/v1/predict", headers: []string{csv, stranger}, body: "1,2", status: 403},
+		{method: "POST", target: "/v1/predict", headers: []string{csv}, body: "1,2\n3,4\n", most: 1, status: 413},
+		{method: "POST", target: "/v1/predict", headers: []string{"Content-Type: image/png"}, body: "1,2", status: 415},
+		{method: "POST", target: "/v1/predict", headers: []string{csv, "Content-Encoding: gzip"}, body: "1,2", status: 415},
+		{method: "POST", target: "/v1/predict", headers: []string{csv}, body: "1,2", daemon: modelless, status: 503},
+		{method: "POST", target: "/v1/predict?leverage=true", headers: []string{csv}, body: "1,2", status: 503},
+
+		{method: "GET", target: "/v1/tuning", daemon: whole, status: 200},
+		{method: "GET", target: "/v1/tuning", daemon: whole, headers: []string{known}, status: 304},
+		{method: "GET", target: "/v1/tuning?nu=1", daemon: whole, status: 400},
+		{method: "GET", target: "/v1/tuning", status: 404},
+		{method: "GET", target: "/v1/tuning", daemon: modelless, status: 503},
+		{method: "GET", target: "/v1/quality", daemon: whole, status: 200},
+		{method: "GET", target: "/v1/quality", daemon: whole, headers: []string{known}, status: 304},
+		{method: "GET", target: "/v1/quality?folds=5", daemon: whole, status: 400},
+		{method: "GET", target: "/v1/quality", status: 404},
+		{method: "GET", target: "/v1/quality", daemon: modelless, status: 503},
+
+		{method: "GET", target: "/v1/epoch", status: 200},
+		{method: "GET", target: "/v1/epoch", daemon: epochs, status: 200},
+		{method: "GET", target: "/v1/epoch?wait=1s", status: 400},
+		{method: "GET", target: "/v1/epoch", daemon: unavailable, status: 503},
+		{method: "GET", target: "/v1/regions?model=f1", daemon: kernel, status: 200},
+		{method: "GET", target: "/v1/regions", daemon: kernel, headers: []string{known}, status: 304},
+		{method: "GET", target: "/v1/regions?width=100", daemon: kernel, status: 400},
+		{method: "GET", target: "/v1/regions", status: 404},
+		{method: "GET", target: "/v1/regions", daemon: modelless, status: 503},
+		{method: "POST", target: "/v1/reduce", daemon: epochs, status: 202},
+		{method: "POST", target: "/v1/reduce", body: "{}", status: 400},
+		{method: "POST", target: "/v1/reduce", token: "t", status: 401},
+		{method: "POST", target: "/v1/reduce", headers: []string{stranger}, status: 403},
+		{method: "POST", target: "/v1/reduce", daemon: busy, status: 409},
+		{method: "POST", target: "/v1/reduce", daemon: unavailable, status: 503},
+		{method: "DELETE", target: "/v1/reduce", daemon: epochs, status: 200},
+		{method: "DELETE", target: "/v1/reduce?now", status: 400},
+		{method: "DELETE", target: "/v1/reduce", token: "t", status: 401},
+		{method: "DELETE", target: "/v1/reduce", headers: []string{stranger}, status: 403},
+		{method: "DELETE", target: "/v1/reduce", daemon: unavailable, status: 503},
+
+		{method: "GET", target: "/v1/blocks", status: 200},
+		{method: "GET", target: "/v1/blocks?after=&limit=1", status: 200},
+		{method: "GET", target: "/v1/blocks?after=zzz", status: 200},
+		{method: "GET", target: "/v1/blocks?limit=0", status: 400},
+		{method: "GET", target: "/v1/blocks", daemon: unavailable, status: 503},
+		{method: "DELETE", target: "/v1/blocks/orders/3/1841", token: "t", headers: []string{"Authorization: Bearer t"}, status: 200},
+		{method: "DELETE", target: "/v1/blocks/orders/3/1841?dry-run=true", status: 400},
+		{method: "DELETE", target: "/v1/blocks/orders/3/1841", token: "t", status: 401},
+		{method: "DELETE", target: "/v1/blocks/orders/3/1841", headers: []string{stranger}, status: 403},
+		{method: "DELETE", target: "/v1/blocks/orders/3/1842", status: 404},
+		{method: "DELETE", target: "/v1/blocks/orders/3/1841", daemon: unavailable, status: 503},
+		{method: "POST", target: "/v1/snapshot", status: 200},
+		{method: "POST", target: "/v1/snapshot", body: "now", status: 400},
+		{method: "POST", target: "/v1/snapshot", token: "t", status: 401},
+		{method: "POST", target: "/v1/snapshot", headers: []string{stranger}, status: 403},
+		{method: "POST", target: "/v1/snapshot", daemon: unavailable, status: 503},
+		{method: "POST", target: "/v1/snapshot", daemon: failing(errors.New("disk full")), status: 500},
+		{method: "POST", target: "/v1/refine?wait=30s", status: 200},
+		{method: "POST", target: "/v1/refine?wait=0s", daemon: func(_ *testing.T, f *fake) { f.slow = time.Hour }, status: 202},
+		{method: "POST", target: "/v1/refine?wait=", status: 400},
+		{method: "POST", target: "/v1/refine", token: "t", status: 401},
+		{method: "POST", target: "/v1/refine", headers: []string{stranger}, status: 403},
+		{method: "POST", target: "/v1/refine", daemon: busy, status: 409},
+		{method: "POST", target: "/v1/refine", daemon: modelless, status: 503},
+
+		{method: "GET", target: "/v1/openapi.json", status: 200},
+		{method: "GET", target: "/v1/openapi.json", headers: []string{known}, status: 304},
+		{method: "GET", target: "/v1/openapi.json?pretty", status: 400},
+		{method: "GET", target: "/healthz", status: 200},
+		{method: "GET", target: "/healthz?verbose=true", status: 400},
+		{method: "GET", target: "/readyz", status: 200},
+		{method: "GET", target: "/readyz?verbose=true", status: 400},
+		{method: "GET", target: "/readyz", daemon: func(_ *testing.T, f *fake) { f.status.NotReady = "reading" }, status: 503},
+		{method: "GET", target: "/readyz", daemon: func(_ *testing.T, f *fake) { f.panics = true }, status: 500},
+		{method: "GET", target: "/metrics", status: 200},
+		{method: "GET", target: "/metrics?name[]=up", status: 400},
+		{method: "GET", target: "/", daemon: whole, status: 200},
+		{method: "GET", target: "/?dark", status: 400},
+		{method: "GET", target: "/assets/page.css", status: 200},
+		{method: "GET", target: "/assets/page.js", status: 200},
+		{method: "GET", target: "/assets/icon.svg", status: 200},
+		{method: "GET", target: "/assets/icon.svg", headers: []string{known}, status: 304},
+		{method: "GET", target: "/assets/icon.svg?size=2", status: 400},
+		{method: "GET", target: "/assets/icon.png", status: 404},
+	}
+	seen := map[string]bool{}
+	for _, d := range dialogues {
+		name := fmt.Sprintf("%s %s %d", d.method, d.target, d.status)
+		f := newFake()
+		if d.daemon != nil {
+			d.daemon(t, f)
+		}
+		s := New(Config{Token: d.token, MaxRows: d.most}, f, NewMetrics(), zerolog.Nop())
+		w := do(s, d.method, d.target, d.body, d.headers...)
+		if w.Code != d.status {
+			t.Errorf("%s: status %d: %.300s", name, w.Code, w.Body)
+			continue
+		}
+		in := describedBy(t, spec, &d)
+		seen[fmt.Sprintf("%s %s %d", in.Route.Method, in.Route.Path, d.status)] = true
+		if err := openapi3filter.ValidateRequest(t.Context(), in); err != nil && d.status < 400 {
+			t.Errorf("%s is answered, but not described: %v", name, err)
+		}
+		out := &openapi3filter.ResponseValidationInput{
+			RequestValidationInput: in, Status: w.Code, Header: w.Header(), Body: io.NopCloser(w.Body), Options: in.Options,
+		}
+		if err := openapi3filter.ValidateResponse(t.Context(), out); err != nil {
+			t.Errorf("%s: the answer is not as described: %v", name, err)
+		}
+	}
+	described := 0
+	for path, item := range spec.Paths.Map() {
+		for method, operation := range item.Operations() {
+			for status := range operation.Responses.Map() {
+				described++
+				// What goes wrong inside goes wrong the same way for all: two of them will do.
+				if answer := method + " " + path + " " + status; !seen[answer] && status != "500" {
+					t.Errorf("%s is described, but was not seen", answer)
+				}
+			}
+		}
+	}
+	if described < 90 {
+		t.Errorf("only %d answers are described", described)
+	}
+}
+
+// wholeEpoch has everything that an EpochAnswer may have.
+func wholeEpoch(b *Basis) *EpochAnswer {
+	e := rebuilding()
+	e.InUse.Gammas = NewGammas([]width.Trial{{Gamma: 0.5, Nu: 1, Correctness: 0.75, Loss: 0.5}})
+	e.InUse.Unjudged = "too few rows"
+	e.InUse.Stages = []Stage{NewStage(reduce.Stage{Classifier: reduce.Step{Points: 3}}, []string{"ham"})}
+	e.Reducing.Stages = e.InUse.Stages
+	e.Rebuild.Reduction = e.InUse
+	e.Rebuild.Reasons = []UnreadBlock{{ID: "orders/3/7", Rows: 14, Reason: "it is gone"}}
+	e.Served, e.Problem, e.Skipped = "b3", "rows are few", e.Rebuild.Reasons
+	e.Basis = classifier.BasisOf(b.Map, b.Regulariser)
+	return e
+}
+
+// Whatever is in a query, either the route and the document know it, or the answer
+// is 400 and names it.
+func TestQueriesAreKnown(t *testing.T) {
+	spec := loadDocument(t)
+	texts := []string{
+		"", "0", "1", "7", "007", "+1", "-1", "1.5", "1e3", "2147483647", "2147483648", "99999999999999999999", " 1", "0x1",
+		"true", "false", "TRUE", "yes", "30s", "1m30s", "1.5h", ".5s", "1.s", "5µs", "5us", "0s", "-1s", "+1s", "30", "s", "1d", "1s ", "many",
+	}
+	taken := map[bool]int{}
+	for i := range routes {
+		r := &routes[i]
+		target := wildcard.ReplaceAllString(documented(r.path), "page.css")
+		synctest.Test(t, func(t *testing.T) { // polls wait on a clock that jumps
+			ask := func(query string) *httptest.ResponseRecorder {
+				f := newFake()
+				f.answers(t)
+				onBasis(t, f)
+				f.ids = append(f.ids, "page.css")
+				f.served.Basis = nil // which has contributions
+				return do(newServer(f, ""), r.method, target+"?"+query, body(r), "Content-Type: text/csv", "If-None-Match: *")
+			}
+			refused := func(query string, wants ...string) {
+				t.Helper()
+				w := ask(query)
+				message := decodeJSON[ErrorAnswer](t, w).Error.Message
+				for _, want := range wants {
+					if w.Code != 400 || !strings.Contains(message, want) {
+						t.Errorf("%s %s?%s: status %d, %q lacks %q", r.method, target, query, w.Code, message, want)
+					}
+				}
+			}
+			known := []string{`"calibraton"`}
+			for _, p := range r.query {
+				name, _, _, _ := p.describe()
+				known = append(known, name)
+			}
+			refused("calibraton=true", known...)
+			refused("%zz=1", "cannot be read")
+			refused("a=1;b=2", "cannot be read")
+			for _, p := range r.query {
+				name, _, _, _ := p.describe()
+				refused(name+"=1&"+name+"=1", name+" is given 2 times")
+				for _, text := range texts {
+					query := url.Values{name: {text}}
+					if name == topQuery.name {
+						query.Set(contributionsQuery.name, "true")
+					}
+					w := ask(query.Encode())
+					if w.Code == 400 && !strings.Contains(w.Body.String(), fmt.Sprintf("%s=\\\"%s\\\"", name, text)) {
+						t.Errorf("%s %s: %s=%q: %s", r.method, target, name, text, w.Body)
+					}
+					d := &dialogue{method: r.method, target: target + "?" + query.Encode(), body: body(r), headers: []string{"Content-Type: text/csv"}}
+					if err := openapi3filter.ValidateRequest(t.Context(), describedBy(t, spec, d)); err != nil && w.Code != 400 {
+						t.Errorf("%s %s: %s=%q is taken (%d), but not as described: %v", r.method, target, name, text, w.Code, err)
+					}
+					taken[w.Code != 400]++
+				}
+			}
+		})
+	}
+	if taken[true] < 40 || taken[false] < 100 {
+		t.Errorf("%d values were taken, %d refused", taken[true], taken[false])
+	}
+}
+
+// body is one that the route takes.
+func body(r *route) string {
+	if r.rows {
+		return "2,0.5\n"
+	}
+	return ""
+}
+
+// A body where none is taken is not ignored.
+func TestBodiesAreKnown(t *testing.T) {
+	for i := range routes {
+		r := &routes[i]
+		if r.rows {
+			continue
+		}
+		target := wildcard.ReplaceAllString(documented(r.path), "page.css")
+		w := do(newServer(newFake(), ""), r.method, target, `{"wait":"3s"}`, "Content-Type: application/json")
+		if e := decodeJSON[ErrorAnswer](t, w).Error; w.Code != 400 || !strings.Contains(e.Message, "no body") {
+			t.Errorf("%s %s: status %d, %+v", r.method, target, w.Code, e)
+		}
+		chunked := httptest.NewRequest(r.method, target, io.NopCloser(strings.NewReader("")))
+		if chunked.ContentLength >= 0 {
+			t.Fatal("the length of the body is known")
+		}
+		again := httptest.NewRecorder()
+		newServer(newFake(), "").ServeHTTP(again, chunked)
+		if strings.Contains(again.Body.String(), "no body") {
+			t.Errorf("%s %s: a body of no bytes is refused", r.method, target)
+		}
+	}
+}
+
+// The lists that people read name every route.
+func TestRoutesAreListed(t *testing.T) {
+	for file, form := range map[string]string{"doc.go": "//\t%-6s %s", "../../../README.md": "`%s %s`"} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range routes {
+			r := &routes[i]
+			entry := fmt.Sprintf(form, r.method, documented(r.path))
+			if strings.HasPrefix(r.path, "/v1/") && !strings.Contains(string(text), entry) {
+				t.Errorf("%s does not list %q", file, entry)
+			}
+		}
+	}
+}

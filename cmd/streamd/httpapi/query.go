@@ -1,0 +1,140 @@
+package httpapi
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A parameter is one of the query of a route. Its text is checked before the
+// handler is called, so that handlers get a T, with of, and never an error.
+type parameter[T any] struct {
+	name, meaning string
+	kind          *kind[T]
+	otherwise     T // when it is not given
+}
+
+// A kind is what the text of parameters may be.
+type kind[T any] struct {
+	noun   string // in errors
+	parse  func(text string) (T, error)
+	schema map[string]any // in the document
+}
+
+// described is what the document says of a parameter.
+type described interface {
+	// describe gives the schema of the values, too, and the value that the
+	// parameter has when it is not given; nil: none that could be written.
+	describe() (name, meaning string, schema map[string]any, otherwise any)
+	// check says why text is none of the values.
+	check(text string) error
+}
+
+var (
+	anyText = &kind[string]{
+		parse:  func(text string) (string, error) { return text, nil },
+		schema: map[string]any{"type": "string"},
+	}
+	trueOrFalse = &kind[bool]{
+		noun: "true or false",
+		parse: func(text string) (bool, error) {
+			if text != "true" && text != "false" {
+				return false, strconv.ErrSyntax
+			}
+			return text == "true", nil
+		},
+		schema: map[string]any{"type": "boolean"},
+	}
+	wholeNumber = &kind[int]{
+		noun: "a whole number above 0",
+		parse: func(text string) (int, error) {
+			n, err := strconv.ParseInt(text, 10, 32)
+			if err == nil && n < 1 {
+				err = strconv.ErrRange
+			}
+			return int(n), err
+		},
+		schema: map[string]any{"type": "integer", "minimum": 1, "maximum": 1<<31 - 1},
+	}
+	// patience is a duration as time.ParseDuration has it, but without a sign.
+	patience = &kind[time.Duration]{
+		noun: "a duration such as 30s",
+		parse: func(text string) (time.Duration, error) {
+			if strings.HasPrefix(text, "-") || strings.HasPrefix(text, "+") {
+				return 0, strconv.ErrSyntax
+			}
+			return time.ParseDuration(text)
+		},
+		schema: map[string]any{"type": "string", "pattern": `^(0|(([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$`, "examples": []string{"30s"}},
+	}
+)
+
+// of is the parameter's value in r.
+func (p *parameter[T]) of(r *http.Request) T {
+	text, given := r.URL.Query()[p.name]
+	if !given {
+		return p.otherwise
+	}
+	v, err := p.kind.parse(text[0])
+	if err != nil {
+		panic(fmt.Sprintf("httpapi: %s=%q was not checked", p.name, text[0])) // it is not in the route
+	}
+	return v
+}
+
+func (p *parameter[T]) check(text string) error {
+	if _, err := p.kind.parse(text); err != nil {
+		return fail(CodeBadRequest, "%s=%q is not %s", p.name, text, p.kind.noun)
+	}
+	return nil
+}
+
+func (p *parameter[T]) describe() (name, meaning string, schema map[string]any, otherwise any) {
+	switch v := any(p.otherwise).(type) {
+	case time.Duration:
+		otherwise = v.String()
+	case bool:
+		otherwise = v
+	case int:
+		if v > 0 {
+			otherwise = v
+		}
+	}
+	return p.name, p.meaning, p.kind.schema, otherwise
+}
+
+// checkQuery refuses a query that is malformed, or says what the route does not
+// know, or the same twice: what is mistyped must not pass for what is left out.
+func checkQuery(r *http.Request, known []described) error {
+	given, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return fail(CodeBadRequest, "the query cannot be read: %v", err)
+	}
+	check := map[string]func(string) error{}
+	var names []string
+	for _, p := range known {
+		name, _, _, _ := p.describe()
+		check[name] = p.check
+		names = append(names, name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		texts := given[name]
+		switch {
+		case check[name] == nil && len(names) == 0:
+			return fail(CodeBadRequest, "unknown query parameter %q: this call takes none", name)
+		case check[name] == nil:
+			return fail(CodeBadRequest, "unknown query parameter %q: this call takes %s", name, strings.Join(names, ", "))
+		case len(texts) > 1:
+			return fail(CodeBadRequest, "query parameter %s is given %d times", name, len(texts))
+		}
+		if err := check[name](texts[0]); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -32,7 +32,7 @@ type Reduction struct {
 	Gammas  []Gamma   `json:"gammas,omitempty"` // that were tried for a Gaussian without a parameter
 	// Why γ is the median heuristic's instead.
 	Unjudged string  `json:"gammas_absent,omitempty"`
-	Stages   []Stage `json:"stages,omitempty"` // of method cs
+	Stages   []Stage `json:"stages,omitempty"` // by which its points were chosen, or judged
 }
 
 // Gamma is what one γ of a Gaussian is worth on held-out folds: see width.Trial.
@@ -51,8 +51,8 @@ func NewGammas(trials []width.Trial) (gammas []Gamma) {
 	return gammas
 }
 
-// Stage is one of those by which chunking-synthetic points are chosen, with its last
-// step: see reduce.Stage.
+// Stage is one of those by which points of a basis are chosen, or judged, with its
+// last step: see reduce.Stage.
 type Stage struct {
 	Class          string  `json:"class"`           // the plane's
 	Stage          int     `json:"stage"`           // 0, 1, …

@@ -65,7 +65,7 @@ type asset struct {
 func (s *Server) asset(w http.ResponseWriter, r *http.Request) error {
 	a, ok := assets[r.PathValue("name")]
 	if !ok {
-		return fail(CodeNotFound, "there is nothing at this path")
+		return errNoPath
 	}
 	if notModified(w, r, a.tag) {
 		return nil

@@ -126,9 +126,9 @@ func checkQuery(r *http.Request, known []described) error {
 		texts := given[name]
 		switch {
 		case check[name] == nil && len(names) == 0:
-			return fail(CodeBadRequest, "unknown query parameter %q: this call takes none", name)
+			return fail(CodeBadRequest, "unknown query parameter %q: this call has none", name)
 		case check[name] == nil:
-			return fail(CodeBadRequest, "unknown query parameter %q: this call takes %s", name, strings.Join(names, ", "))
+			return fail(CodeBadRequest, "unknown query parameter %q: those of this call are %s", name, strings.Join(names, ", "))
 		case len(texts) > 1:
 			return fail(CodeBadRequest, "query parameter %s is given %d times", name, len(texts))
 		}

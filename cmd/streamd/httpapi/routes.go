@@ -131,7 +131,7 @@ var routes = []route{
 		method: "DELETE", path: "/v1/reduce", handle: (*Server).abandon, admin: true,
 		summary: "Give up the basis that is under way",
 		notes:   "What is in use stays in use. Where nothing is under way nothing happens.",
-		replies: []reply{{200, "Nothing is under way.", EpochAnswer{}, ""}},
+		replies: []reply{{200, "What is under way has been told to end; `reducing` is shown until it has.", EpochAnswer{}, ""}},
 		codes:   []Code{CodeUnavailable},
 	},
 	{

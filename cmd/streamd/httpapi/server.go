@@ -118,10 +118,12 @@ func (s *Server) newMux() *http.ServeMux {
 		})
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		s.fail(w, r, fail(CodeNotFound, "there is nothing at this path"))
+		s.fail(w, r, errNoPath)
 	})
 	return mux
 }
+
+var errNoPath = fail(CodeNotFound, "there is nothing at this path; /v1/openapi.json has all there are")
 
 // ServeHTTP answers one request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -158,7 +160,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// path has made a mistake, and DELETE should not be led elsewhere.
 	p := r.URL.EscapedPath()
 	if clean := path.Clean(p); p != clean && (clean == "/" || p != clean+"/") {
-		s.fail(answer, r, fail(CodeNotFound, "there is nothing at this path"))
+		s.fail(answer, r, errNoPath)
 		return
 	}
 	r.Body = http.MaxBytesReader(answer, r.Body, int64(s.maxBody))

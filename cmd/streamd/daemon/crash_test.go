@@ -145,7 +145,7 @@ func (p *process) model() (digest string, rows, seen int64, err error) {
 // until waits for something of a process that goes on.
 func (p *process) until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(patience); !ok(); time.Sleep(10 * time.Millisecond) {
 		select {
 		case <-p.ended:
 			t.Fatalf("waiting for %s: the daemon has ended by itself: %s", what, p.stderr.String())

@@ -117,14 +117,14 @@ func (d *Daemon) beginReduction(ctx context.Context, now time.Time) {
 	r.ends.Go(func() {
 		defer end()
 		basis, err := d.reduce(working, job, snap, sums, made)
-		if working.Err() != nil {
-			err = errGivenUp
-		}
-		if err == nil {
-			made.MadeAt, made.Seconds = time.Now().UTC(), time.Since(now).Seconds()
-			d.metrics.ReduceSeconds.Observe(made.Seconds)
-		}
+		made.MadeAt, made.Seconds = time.Now().UTC(), time.Since(now).Seconds()
 		inLoop(ctx, d, func() (none struct{}, _ error) {
+			if working.Err() != nil { // perhaps when the basis was there, but not here
+				err = errGivenUp
+			}
+			if err == nil {
+				d.metrics.ReduceSeconds.Observe(made.Seconds)
+			}
 			d.endReduction(basis, made, err)
 			return none, nil
 		})

@@ -232,27 +232,32 @@ type other struct {
 func otherBroker(t *testing.T) *other {
 	t.Helper()
 	b := &other{t: t, dir: t.TempDir()}
-	b.start()
+	var err error
+	if b.Broker, err = embedded.Start(b.dir); err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() { b.Close() })
 	return b
 }
 
-func (b *other) start(opts ...kfake.Opt) {
-	b.t.Helper()
-	var err error
-	if b.Broker, err = embedded.StartWith(b.dir, opts...); err != nil {
-		b.t.Fatal(err)
-	}
-}
-
-// restart stops the broker and starts it on the same port.
-func (b *other) restart(pause time.Duration) {
+// restart stops the broker and starts it on the same port, which may be somebody
+// else's for a moment.
+func (b *other) restart() {
 	b.t.Helper()
 	_, port, _ := net.SplitHostPort(b.Addr())
 	n, _ := strconv.Atoi(port)
 	b.Close()
-	time.Sleep(pause)
-	b.start(kfake.Ports(n))
+	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		again, err := embedded.StartWith(b.dir, kfake.Ports(n))
+		if err == nil {
+			b.Broker = again
+			return
+		}
+		if time.Now().After(deadline) {
+			b.t.Error(err) // not in the test's goroutine
+			return
+		}
+	}
 }
 
 func (b *other) produce(topic string, configs map[string]string, messages ...message) {
@@ -333,7 +338,7 @@ func TestRereadOverABrokerRestart(t *testing.T) {
 	var once sync.Once
 	var seen sync.Map
 	report, err := r.pass(t.Context(), live, rereadOptions{verify: true}, func(e retire.Entry, _ *incremental.Block) error {
-		once.Do(func() { b.restart(50 * time.Millisecond) })
+		once.Do(b.restart)
 		if _, twice := seen.LoadOrStore(e.ID, true); twice {
 			t.Errorf("block %s is visited twice", e.ID)
 		}

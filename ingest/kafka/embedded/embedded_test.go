@@ -26,7 +26,7 @@ func TestRetention(t *testing.T) {
 	if err := b.CreateTopic("topic", 1, keep); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	cluster := kafka.Cluster{Brokers: []string{b.Addr()}}
 	p, err := kafka.OpenProducer(ctx, kafka.ProducerConfig{Cluster: cluster, Topic: "topic"}, zerolog.Nop())

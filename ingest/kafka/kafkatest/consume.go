@@ -131,9 +131,13 @@ func testRebalance(t *testing.T, s *suite) {
 	}
 	sa, sb := newRecorder(), newRecorder()
 	add()
-	a := s.consume(t, s.config(t, topic), sa)
+	cfg := s.config(t, topic)
+	// The least that Apache Kafka allows by default: members hear of a rebalance
+	// within a quarter of it. To be expelled is but one rebalance more.
+	cfg.SessionTimeout = 6 * time.Second
+	a := s.consume(t, cfg, sa)
 	a.until("all partitions", func() bool { return len(assigned(a)) == partitions && caughtUp(a) })
-	b := s.consume(t, s.config(t, topic), sb)
+	b := s.consume(t, cfg, sb)
 	b.until("a half each", func() bool { return len(assigned(a)) == partitions/2 && len(assigned(b)) == partitions/2 })
 	ids := append(assigned(a), assigned(b)...)
 	slices.Sort(ids)
@@ -146,7 +150,7 @@ func testRebalance(t *testing.T, s *suite) {
 	b.until("all partitions at the second", func() bool { return len(assigned(b)) == partitions && caughtUp(b) })
 	add()
 	b.until("the rest", func() bool { return caughtUp(b) })
-	a = s.consume(t, s.config(t, topic), sa) // where it was
+	a = s.consume(t, cfg, sa) // where it was
 	a.until("a half each again", func() bool { return len(assigned(a)) == partitions/2 && len(assigned(b)) == partitions/2 })
 	b.until("both again", func() bool { return caughtUp(a) && caughtUp(b) })
 	b.stop()

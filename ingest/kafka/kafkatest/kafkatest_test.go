@@ -1,7 +1,6 @@
 package kafkatest
 
 import (
-	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -15,6 +14,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -46,6 +46,23 @@ func TestApacheKafka(t *testing.T) {
 		t.Skip("STREAMD_TEST_BROKERS names no broker")
 	}
 	Run(t, Broker{Addr: addr})
+}
+
+// restart starts a broker on the port of one that has been closed, which may be
+// somebody else's for a moment.
+func restart(t *testing.T, dir, addr string) {
+	t.Helper()
+	_, port, _ := net.SplitHostPort(addr)
+	n, _ := strconv.Atoi(port)
+	eventually(t, "the broker's port", func() bool {
+		b, err := embedded.StartWith(dir, kfake.Ports(n))
+		if err != nil {
+			t.Log(err)
+			return false
+		}
+		t.Cleanup(b.Close)
+		return true
+	})
 }
 
 func start(t testing.TB, dir string, opts ...kfake.Opt) *embedded.Broker {
@@ -81,9 +98,7 @@ func TestBrokerRestart(t *testing.T) {
 	c.until("the first half", func() bool { return sink.total() == 100 })
 	b.Close()
 	c.until("a failed fetch", func() bool { return c.Stats().Partitions[0].FetchErrors > 0 })
-	_, port, _ := net.SplitHostPort(b.Addr())
-	n, _ := strconv.Atoi(port)
-	start(t, dir, kfake.Ports(n))
+	restart(t, dir, b.Addr())
 	produce(t, s.producer(t), second...)
 	c.until("the second half", func() bool { return sink.total() == 200 })
 	c.stop()
@@ -203,24 +218,54 @@ func TestTLSAndSASL(t *testing.T) {
 	}
 }
 
+// watched is a log that tells when something is said in it.
+type watched struct {
+	mu    sync.Mutex
+	lines strings.Builder
+	what  string
+	said  func()
+}
+
+func (w *watched) Write(line []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.lines.Write(line)
+	if strings.Contains(w.lines.String(), w.what) {
+		w.said()
+	}
+	return len(line), nil
+}
+
+func (w *watched) String() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.lines.String()
+}
+
+// runUntil runs a consumer until it says something in its log, and gives Run's
+// error and the log.
+func runUntil(t *testing.T, cfg kafka.Config, what string) (string, error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(deadline(t))
+	defer cancel()
+	log := &watched{what: what, said: cancel}
+	c, err := kafka.NewConsumer(cfg, newRecorder(), zerolog.New(log))
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = c.Run(ctx)
+	return log.String(), err
+}
+
 // TestWrongPassword checks both ways in which brokers refuse one.
 func TestWrongPassword(t *testing.T) {
 	b := start(t, t.TempDir(), kfake.EnableSASL(), kfake.Superuser("PLAIN", "ann", "plain secret"))
 	cfg := (&suite{Broker: Broker{Addr: b.Addr()}}).config(t, "topic")
 	cfg.SASL = kafka.SASL{Mechanism: "PLAIN", Username: "ann", Password: "guessed"}
-	var log bytes.Buffer
-	run := func(patience time.Duration) error {
-		c, err := kafka.NewConsumer(cfg, newRecorder(), zerolog.New(&log))
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		return c.Run(ctx)
-	}
 	// The embedded broker hangs up, which may also be a broker that restarts.
-	if err := run(300 * time.Millisecond); err != nil || !strings.Contains(log.String(), "password") {
-		t.Errorf("%v; the log says %q", err, log.String())
+	log, err := runUntil(t, cfg, "password")
+	if err != nil || !strings.Contains(log, "password") {
+		t.Errorf("%v; the log says %q", err, log)
 	}
 	// Apache Kafka says what is wrong, and no repetition mends it.
 	b.Cluster().ControlKey(int16(kmsg.SASLAuthenticate), func(r kmsg.Request) (kmsg.Response, error, bool) {
@@ -229,10 +274,11 @@ func TestWrongPassword(t *testing.T) {
 		resp.ErrorCode = kerr.SaslAuthenticationFailed.Code
 		return resp, nil, true
 	})
-	if err := run(patience); err == nil || !strings.Contains(err.Error(), "SASL Authentication Failed") {
+	more, err := runUntil(t, cfg, "nothing of the kind")
+	if err == nil || !strings.Contains(err.Error(), "SASL Authentication Failed") {
 		t.Errorf("got %v", err)
 	}
-	if strings.Contains(log.String(), "guessed") {
+	if strings.Contains(log+more, "guessed") {
 		t.Error("the password is in the log")
 	}
 }
@@ -241,18 +287,12 @@ func TestWrongPassword(t *testing.T) {
 // that the end is not.
 func TestUnreachable(t *testing.T) {
 	s := &suite{Broker: Broker{Addr: "127.0.0.1:1"}}
-	var log bytes.Buffer
-	c, err := kafka.NewConsumer(s.config(t, "topic"), newRecorder(), zerolog.New(&log))
+	log, err := runUntil(t, s.config(t, "topic"), "does not answer")
 	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
-	defer cancel()
-	if err := c.Run(ctx); err != nil {
 		t.Errorf("got %v", err)
 	}
-	if !strings.Contains(log.String(), "does not answer") {
-		t.Errorf("the log says %q", log.String())
+	if !strings.Contains(log, "does not answer") {
+		t.Errorf("the log says %q", log)
 	}
 }
 

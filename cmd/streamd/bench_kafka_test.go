@@ -129,7 +129,7 @@ func TestBenchBillion(t *testing.T) {
 		}
 		run := b.Program.Run
 		b.Program.Run = func(ctx context.Context, args []string, stdout io.Writer) error {
-			return run(ctx, append(args, "--rate", "20000"), stdout) // lest it is over before it is interrupted
+			return run(ctx, append(args, "--rate", "1000"), stdout) // lest it is over before it is interrupted
 		}
 		if _, _, err := b.Run(ctx); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "the same command goes on") {
 			t.Fatalf("%T: %v after an interruption", source, err)
@@ -225,7 +225,7 @@ func TestBenchPeers(t *testing.T) {
 		t.Skip("there is no python3 to run the other tools with")
 	}
 	var got kafkaResults
-	reported(t, &got, "bench", "peers", "--json", "--rows", "50000", "--test-rows", "20000", "--rounds", "1", "--python", python, "--budget", "2s")
+	reported(t, &got, "bench", "peers", "--json", "--rows", "50000", "--test-rows", "20000", "--rounds", "1", "--python", python, "--budget", "5m")
 	if len(got.Results) != 8 {
 		t.Fatalf("%d results", len(got.Results))
 	}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -161,6 +162,9 @@ func cmdBroker(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv("BROKER", b.Addr())
 }
 
+// patience bounds every wait of a script, also on a slow machine.
+const patience = 5 * time.Minute
+
 // until TOPIC PARTITIONS N waits until a topic holds N records or more.
 func cmdUntil(ts *testscript.TestScript, neg bool, args []string) {
 	partitions, err := strconv.Atoi(args[1])
@@ -168,7 +172,7 @@ func cmdUntil(ts *testscript.TestScript, neg bool, args []string) {
 	want, err := strconv.ParseInt(args[2], 10, 64)
 	ts.Check(err)
 	var records int64
-	for range 600 {
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 		records = 0
 		for p := range partitions {
 			conn, err := kafkago.DialLeader(context.Background(), "tcp", ts.Getenv("BROKER"), args[0], p)
@@ -183,7 +187,6 @@ func cmdUntil(ts *testscript.TestScript, neg bool, args []string) {
 		if records >= want {
 			return
 		}
-		time.Sleep(50 * time.Millisecond)
 	}
 	ts.Fatalf("%s has come to %d records", args[0], records)
 }
@@ -195,7 +198,7 @@ func cmdArrived(ts *testscript.TestScript, neg bool, args []string) {
 	topic := args[0]
 	partitions, err := strconv.Atoi(args[1])
 	ts.Check(err)
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	var (
 		z        incremental.Summariser
@@ -254,18 +257,25 @@ func cmdArrived(ts *testscript.TestScript, neg bool, args []string) {
 		len(payloads), state.Rows(), empty, state.Digest(), hash.Sum(nil))
 }
 
-// port sets $PORT to a port that was free a moment ago.
+// port sets $PORT to a port that is free, and is not one of those that systems
+// hand out by themselves.
 func cmdPort(ts *testscript.TestScript, neg bool, args []string) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	ts.Check(err)
-	ts.Check(l.Close())
-	ts.Setenv("PORT", strconv.Itoa(l.Addr().(*net.TCPAddr).Port))
+	const first, last = 20_000, 30_000
+	for range 1000 {
+		port := strconv.Itoa(first + rand.IntN(last-first))
+		if l, err := net.Listen("tcp", "127.0.0.1:"+port); err == nil {
+			ts.Check(l.Close())
+			ts.Setenv("PORT", port)
+			return
+		}
+	}
+	ts.Fatalf("there is no free port from %d to %d", first, last)
 }
 
 // ready ROWS waits until the daemon at $PORT serves a model of so many rows.
 func cmdReady(ts *testscript.TestScript, neg bool, args []string) {
 	var seen httpapi.ModelAnswer
-	for range 600 {
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 		answer, err := http.Get("http://127.0.0.1:" + ts.Getenv("PORT") + "/v1/model")
 		if err == nil {
 			err = json.NewDecoder(answer.Body).Decode(&seen)
@@ -274,7 +284,6 @@ func cmdReady(ts *testscript.TestScript, neg bool, args []string) {
 		if err == nil && fmt.Sprint(seen.LiveRows) == args[0] {
 			return
 		}
-		time.Sleep(50 * time.Millisecond)
 	}
 	ts.Fatalf("the daemon has come to %d rows", seen.LiveRows)
 }

@@ -5,8 +5,12 @@
 
 all: vet test
 
+# How long the tests of a package may take: an end for what hangs, also on a
+# machine ten times as slow.
+TIMEOUT ?= 30m
+
 test:
-	go test ./...
+	go test -timeout $(TIMEOUT) ./...
 
 vet:
 	@test -z "$$(gofmt -l .)" || { echo "not formatted:"; gofmt -l .; exit 1; }
@@ -14,12 +18,12 @@ vet:
 
 # The packages with goroutines, but for scripts that mostly compute.
 race:
-	go test -race -skip 'TestScripts/(fit|fold|kernel|plot|reproduce|tune)' ./cmd/streamd \
+	go test -race -timeout $(TIMEOUT) -skip 'TestScripts/(fit|fold|kernel|plot|reproduce|tune)' ./cmd/streamd \
 		./cmd/streamd/bench ./cmd/streamd/daemon ./cmd/streamd/httpapi ./ingest/... ./snapshot ./retire
 
 # Without assembly: the same bits, and other processors.
 purego:
-	go test -tags purego ./incremental/... ./kernels
+	go test -tags purego -timeout $(TIMEOUT) ./incremental/... ./kernels
 	GOARCH=arm64 go vet ./incremental/... ./kernels/... ./ingest/ndc
 
 # Every fuzz target of every package, FUZZTIME each.
@@ -39,7 +43,7 @@ bench:
 KAFKA_DIR ?= .kafka
 integration:
 	testdata/kafka/kafka.sh run $(KAFKA_DIR) -- \
-		env STREAMD_REQUIRE_BROKER=1 go test -count=1 -p 1 -timeout 5m ./ingest/kafka/... ./cmd/streamd/daemon
+		env STREAMD_REQUIRE_BROKER=1 go test -count=1 -p 1 -timeout $(TIMEOUT) ./ingest/kafka/... ./cmd/streamd/daemon
 
 # The papers' tables beside ours, on data sets that are not part of the project.
 # Tables that take minutes are left out; PUBLISHED="cs-1 cs-2", the chunking-

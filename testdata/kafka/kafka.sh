@@ -24,7 +24,7 @@ fail() {
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 version=${KAFKA_VERSION:-3.9.1}
 heap=${KAFKA_HEAP:-768m}
-ready_seconds=90
+ready_seconds=300
 stop_seconds=30
 
 need() {

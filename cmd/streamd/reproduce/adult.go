@@ -124,16 +124,16 @@ func holdOut(trained, tested *set, seed uint64) (*fold, error) {
 	order, start := dealt(trained.codes, folds, seed)
 	s := trained.pick(order)
 	cut, end := start[folds], s.rows()
-	f := &fold{tune: newton.Blocks{s.block(0, cut)}, test: newton.Blocks{tested.block(0, tested.rows())}}
-	f.rest.rows = newton.Blocks{s.block(cut, end)}
-	f.train.rows = newton.Blocks{s.block(0, cut), s.block(cut, end)}
+	tune, rest := newton.Blocks{s.block(0, cut)}, newton.Blocks{s.block(cut, end)}
+	f := &fold{tuning: []split{{tune, rest}}, test: newton.Blocks{tested.block(0, tested.rows())}}
+	f.train.rows = newton.Blocks{tune[0], rest[0]}
 	began := time.Now()
 	var z incremental.Summariser
 	state := incremental.NewState(s.features)
 	for _, step := range []struct {
 		rows    newton.Blocks
 		moments **incremental.Moments
-	}{{f.rest.rows, &f.rest.moments}, {f.tune, &f.train.moments}} {
+	}{{rest, &f.rest}, {tune, &f.train.moments}} {
 		summary, err := z.Summarise(step.rows[0])
 		if err != nil {
 			return nil, err

@@ -63,9 +63,9 @@ func (m method) refined(ctx context.Context, p part, model *incremental.Model) (
 	return refined.Model, nil
 }
 
-// try gives the correctness on rows of the classifiers of p for each of nus.
-func (m method) try(ctx context.Context, p part, nus []float64, standardise bool, rows newton.Blocks) ([]float64, error) {
-	right := make([]float64, len(nus))
+// try learns the classifiers of p for each of nus, and hands them to judge with
+// the index of their ν.
+func (m method) try(ctx context.Context, p part, nus []float64, standardise bool, judge func(i int, model *incremental.Model)) error {
 	order := make([]int, len(nus))
 	for i := range order {
 		order[i] = i
@@ -84,11 +84,11 @@ func (m method) try(ctx context.Context, p part, nus []float64, standardise bool
 			model, err = m.learn(ctx, p, nus[i], standardise)
 		}
 		if err != nil {
-			return nil, err
+			return err
 		}
-		right[i] = correctness(model, rows)
+		judge(i, model)
 	}
-	return right, nil
+	return nil
 }
 
 // part is rows to learn from, with their sums.
@@ -97,13 +97,18 @@ type part struct {
 	rows    newton.Blocks
 }
 
-// fold is one fold of a division: what is left to be trained on, what is left of
-// that beside the tuning set, the tuning set, and the fold.
+// fold is one fold of a division: the fold itself and what is left to be trained
+// on, with the tuning sets that this is divided into.
 type fold struct {
-	train, rest part
-	tune, test  newton.Blocks
-	summing     time.Duration // its share of what it took to sum up the division
+	train   part
+	test    newton.Blocks
+	tuning  []split              // the first is the thesis's
+	rest    *incremental.Moments // of the first one's rest
+	summing time.Duration        // its share of what it took to sum up the division
 }
+
+// split is a tuning set and what training data there are beside it.
+type split struct{ tune, rest newton.Blocks }
 
 // folds is k of cross-validation, and the share of the training data, one k-th,
 // that ν is tuned on.
@@ -145,7 +150,6 @@ func divide(s *set, seed uint64) ([]fold, error) {
 	}
 	division := make([]fold, folds)
 	for f := range division {
-		tuning := func(row, column int) bool { return row != f && column == f }
 		for column := range folds {
 			state.Remove(cells[f*folds+column])
 		}
@@ -157,17 +161,23 @@ func divide(s *set, seed uint64) ([]fold, error) {
 		}
 		division[f] = fold{
 			train: part{train, blocks(func(row, _ int) bool { return row != f })},
-			rest:  part{state.Moments(), blocks(func(row, column int) bool { return row != f && column != f })},
-			tune:  blocks(tuning),
 			test:  blocks(func(row, _ int) bool { return row == f }),
+			rest:  state.Moments(),
 		}
-		for c, cell := range cells {
-			if c/folds == f || tuning(c/folds, c%folds) {
-				state.Add(cell)
+		for i := range folds {
+			tuning := (f + i) % folds
+			division[f].tuning = append(division[f].tuning, split{
+				tune: blocks(func(row, column int) bool { return row != f && column == tuning }),
+				rest: blocks(func(row, column int) bool { return row != f && column != tuning }),
+			})
+			if len(division[f].tuning[i].tune) == 0 || len(division[f].test) == 0 {
+				return nil, fmt.Errorf("%d rows are too few for %d folds with tuning sets", s.rows(), folds)
 			}
 		}
-		if len(division[f].tune) == 0 || len(division[f].test) == 0 {
-			return nil, fmt.Errorf("%d rows are too few for %d folds with a tuning set each", s.rows(), folds)
+		for c, cell := range cells {
+			if c/folds == f || c%folds == f {
+				state.Add(cell)
+			}
 		}
 	}
 	took := time.Since(began) / folds
@@ -222,7 +232,10 @@ func (f *fold) run(ctx context.Context, m method, nus []float64, standardise boo
 	began := time.Now()
 	s := score{nu: nus[0]}
 	if len(nus) > 1 {
-		right, err := m.try(ctx, f.rest, nus, standardise, f.tune)
+		right := make([]float64, len(nus))
+		err := m.try(ctx, part{f.rest, f.tuning[0].rest}, nus, standardise, func(i int, model *incremental.Model) {
+			right[i] = correctness(model, f.tuning[0].tune)
+		})
 		if err != nil {
 			return score{}, err
 		}
@@ -330,10 +343,12 @@ func (y study) best(ctx context.Context, c *Config, divisions [][]fold, nus []fl
 	for d, division := range divisions {
 		right[d] = make([][]float64, len(division))
 	}
-	err := each(ctx, c, divisions, func(ctx context.Context, d, f int) (err error) {
+	err := each(ctx, c, divisions, func(ctx context.Context, d, f int) error {
 		fold := &divisions[d][f]
-		right[d][f], err = y.methods[0].try(ctx, fold.train, nus, y.standardise, fold.test)
-		return err
+		right[d][f] = make([]float64, len(nus))
+		return y.methods[0].try(ctx, fold.train, nus, y.standardise, func(i int, model *incremental.Model) {
+			right[d][f][i] = correctness(model, fold.test)
+		})
 	})
 	if err != nil {
 		return 0, err

@@ -112,7 +112,7 @@ func TestFoldsWereNeverSeen(t *testing.T) {
 	for f := range division {
 		for what, left := range map[*incremental.Moments]func(row, column int) bool{
 			division[f].train.moments: func(row, _ int) bool { return row != f },
-			division[f].rest.moments:  func(row, column int) bool { return row != f && column != f },
+			division[f].rest:          func(row, column int) bool { return row != f && column != f },
 		} {
 			state := incremental.NewState(s.features)
 			var z incremental.Summariser
@@ -136,11 +136,21 @@ func TestFoldsWereNeverSeen(t *testing.T) {
 			return rows
 		}
 		d := &division[f]
-		if count(d.test)+count(d.train.rows) != s.rows() || count(d.tune)+count(d.rest.rows) != count(d.train.rows) {
-			t.Errorf("fold %d: %d + %d of %d rows, %d + %d to tune", f, count(d.test), count(d.train.rows), s.rows(), count(d.tune), count(d.rest.rows))
+		if count(d.test)+count(d.train.rows) != s.rows() {
+			t.Errorf("fold %d: %d + %d of %d rows", f, count(d.test), count(d.train.rows), s.rows())
 		}
-		if share := float64(count(d.tune)) / float64(count(d.train.rows)); math.Abs(share-0.1) > 0.02 {
-			t.Errorf("fold %d: a tuning set of %.0f %%", f, 100*share)
+		all := 0
+		for i, split := range d.tuning {
+			all += count(split.tune)
+			if count(split.tune)+count(split.rest) != count(d.train.rows) {
+				t.Errorf("fold %d: %d + %d to tune", f, count(split.tune), count(split.rest))
+			}
+			if share := float64(count(split.tune)) / float64(count(d.train.rows)); math.Abs(share-0.1) > 0.02 {
+				t.Errorf("fold %d: tuning set %d of %.0f %%", f, i, 100*share)
+			}
+		}
+		if len(d.tuning) != folds || all != count(d.train.rows) {
+			t.Errorf("fold %d: %d tuning sets of %d rows together", f, len(d.tuning), all)
 		}
 	}
 }
@@ -171,7 +181,7 @@ func TestScoresAgainstLearningAnew(t *testing.T) {
 			}
 			best, right := 0.0, -1.0
 			for _, nu := range nus {
-				if c := correctness(anew(d.rest.rows, nu), d.tune); c > right {
+				if c := correctness(anew(d.tuning[0].rest, nu), d.tuning[0].tune); c > right {
 					best, right = nu, c
 				}
 			}
@@ -238,6 +248,31 @@ func TestOneNu(t *testing.T) {
 					t.Errorf("ν = %v and %v", s.nu, trials[0][0][0].nu)
 				}
 			}
+		}
+	}
+}
+
+// Counted by hand: three classes, a plane each.
+func TestTally(t *testing.T) {
+	s := &set{classes: []string{"a", "b", "c"}, codes: []int32{0, 1, 2}, columns: [][]float64{{2, 0.5, -1}}}
+	plane := func(class string, w, gamma float64) incremental.Plane {
+		return incremental.Plane{Class: class, W: []float64{w}, Gamma: gamma}
+	}
+	m := &incremental.Model{
+		Features: []string{"x1"}, Classes: s.classes,
+		Planes: []incremental.Plane{plane("a", 1, 0), plane("b", 0, 0), plane("c", -2, 1)},
+	}
+	// Values 2, 0, −5; 0.5, 0, −2; −1, 0, 1: the first and the last row are right.
+	var got tally
+	got.add(m, newton.Blocks{s.block(0, 2)})
+	got.add(m, newton.Blocks{s.block(2, 3)})
+	want := tally{right: 2, rows: 3, loss: 0 + 1 + 0 + 1.5*1.5 + 1 + 0 + 0 + 1 + 0}
+	if got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	for _, other := range []tally{{right: 1, rows: 3}, {right: 2, rows: 3, loss: 7}} {
+		if !got.better(&other) || other.better(&got) || got.better(&got) {
+			t.Errorf("%+v and %+v", got, other)
 		}
 	}
 }

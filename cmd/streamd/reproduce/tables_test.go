@@ -328,6 +328,69 @@ func TestDrawSurfaces(t *testing.T) {
 	}
 }
 
+// randomRings makes rows of two classes, one around the other.
+func randomRings(r *rand.Rand, m int) *set {
+	s := &set{features: []string{"x1", "x2"}, classes: []string{"in", "out"}, columns: make([][]float64, 2)}
+	for i := range m {
+		angle, radius := 2*math.Pi*r.Float64(), 1+float64(i%2)+0.2*r.NormFloat64()
+		s.columns[0], s.columns[1] = append(s.columns[0], radius*math.Cos(angle)), append(s.columns[1], radius*math.Sin(angle))
+		s.codes = append(s.codes, int32(i%2))
+	}
+	return s
+}
+
+// What is tuned is what does best on the tuning sets together, learned anew: as
+// many of them as make tuningRows, here seven of some 13 rows.
+func TestTunedKernel(t *testing.T) {
+	division, err := divide(randomRings(rand.New(rand.NewPCG(10, 10)), 150), 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := context.Background()
+	v := variant{method: ssvm, share: 0.2}
+	mus, nus := exponents{low: -4, high: 2, step: 2}.ascending(), exponents{low: -4, high: 8, step: 4}.values()
+	const sets = 7
+	different := map[[2]float64]bool{}
+	for f := range division {
+		d := &division[f]
+		var best tally
+		var want [2]float64
+		for _, mu := range mus {
+			for _, nu := range nus {
+				var all tally
+				for _, split := range d.tuning[:sets] {
+					k, err := newKernelPart(mu, chosen(split.rest, v.share), split.rest)
+					if err != nil {
+						t.Fatal(err)
+					}
+					model, err := v.learn(ctx, k.part, nu, false)
+					if err != nil {
+						t.Fatal(err)
+					}
+					all.add(model, coordinates(k.basis, split.tune))
+				}
+				if all.rows < tuningRows || all.rows >= tuningRows+15 {
+					t.Fatalf("%d sets have %d rows", sets, all.rows)
+				}
+				if best.rows == 0 || all.better(&best) {
+					best, want = all, [2]float64{mu, nu}
+				}
+			}
+		}
+		mu, nu, err := d.tuneKernel(ctx, v, mus, nus)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if mu != want[0] || nu != want[1] {
+			t.Errorf("fold %d: μ, ν = %v, %v, want %v", f, mu, nu, want)
+		}
+		different[want] = true
+	}
+	if len(different) < 2 {
+		t.Errorf("it is always %v, so that nothing was tested", different)
+	}
+}
+
 func TestKernelTable(t *testing.T) {
 	table := kernelTable{
 		mus: exponents{low: -8, high: 0, step: 4}, nus: exponents{low: 0, high: 4, step: 4},
@@ -340,14 +403,7 @@ func TestKernelTable(t *testing.T) {
 		},
 	}
 	c := &Config{Data: t.TempDir(), Seed: 1, Divisions: 2, Workers: 1}
-	rings := &set{columns: make([][]float64, 2)}
-	r := rand.New(rand.NewPCG(6, 6))
-	for i := range 150 {
-		angle, radius := 2*math.Pi*r.Float64(), 1+float64(i%2)+0.2*r.NormFloat64()
-		rings.columns[0], rings.columns[1] = append(rings.columns[0], radius*math.Cos(angle)), append(rings.columns[1], radius*math.Sin(angle))
-		rings.codes = append(rings.codes, int32(i%2))
-	}
-	writeSet(t, c.Data, "rings", rings)
+	writeSet(t, c.Data, "rings", randomRings(rand.New(rand.NewPCG(6, 6)), 150))
 	var begun []string
 	c.Progress = func(name string) { begun = append(begun, name) }
 	results, err := table.run(context.Background(), c)

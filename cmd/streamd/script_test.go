@@ -45,6 +45,7 @@ func TestScripts(t *testing.T) {
 		RequireUniqueNames:  true,
 		Setup: func(env *testscript.Env) error {
 			env.Vars = slices.DeleteFunc(env.Vars, func(v string) bool { return strings.HasPrefix(v, "STREAMD_") })
+			env.Setenv("STREAMD_SHUTDOWN_TIMEOUT", patience.String())
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){

@@ -207,6 +207,13 @@ func (i *instance) wait(what string, ok func(*httpapi.Served) bool) *httpapi.Ser
 	}
 }
 
+// Status is that after all that the loop has done by now. What is served may be
+// there a moment before its status.
+func (i *instance) Status() httpapi.Status {
+	inLoop(i.t.Context(), i.Daemon, func() (none struct{}, _ error) { return none, nil }) // an error: it has ended
+	return i.Daemon.Status()
+}
+
 // waitForOffsets waits until so many records of the topic have been applied.
 func (i *instance) waitForOffsets(n int64) *httpapi.Served {
 	i.t.Helper()

@@ -183,12 +183,14 @@ func TestStudyIsAFunctionOfTheLiveSet(t *testing.T) {
 					d = start(t, name, file, flags)
 				}
 			}
+			d.waitForOffsetsRead(blocks)
 			d.rowsAndFolds() // the sample may want rows from the log
 			if got := content(t, d.settled()); got != want {
 				t.Errorf("served\n%s\nwant\n%s", got, want)
 			}
 			d.stop()
 			d = start(t, name, file, flags)
+			d.waitForOffsetsRead(blocks)
 			if got := content(t, d.settled()); got != want {
 				t.Errorf("after a restart\n%s\nwant\n%s", got, want)
 			}

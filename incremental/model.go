@@ -17,7 +17,7 @@ type Options struct {
 }
 
 // Plane is the hyperplane x'w = γ that has the rows of its class on the
-// positive side, where x'w − γ > 0.
+// positive side, where x'w − γ ≥ 0.
 type Plane struct {
 	Class string
 	W     []float64 // n

@@ -40,7 +40,7 @@ type ModelAnswer struct {
 	Offsets    []Offset `json:"offsets"`     // what the state has seen
 }
 
-// PlaneAnswer is x'w = γ, with the rows of Class where x'w − γ > 0.
+// PlaneAnswer is x'w = γ, with the rows of Class where x'w − γ ≥ 0.
 type PlaneAnswer struct {
 	Class     string    `json:"class"`     // that is on its positive side
 	W         []float64 `json:"w"`         // one number for each feature, or for each point of a basis

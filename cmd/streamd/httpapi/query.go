@@ -26,10 +26,10 @@ type kind[T any] struct {
 	schema map[string]any // in the document
 }
 
-// described is what the document says of a parameter.
+// described is a parameter of any type, as the mux and the document see it.
 type described interface {
-	// describe gives the schema of the values, too, and the value that the
-	// parameter has when it is not given; nil: none that could be written.
+	// describe gives, too, the schema of the values, and the value when it is not
+	// given; nil: none that could be written.
 	describe() (name, meaning string, schema map[string]any, otherwise any)
 	// check says why text is none of the values.
 	check(text string) error
@@ -51,7 +51,7 @@ var (
 		schema: map[string]any{"type": "boolean"},
 	}
 	wholeNumber = &kind[int]{
-		noun: "a whole number above 0",
+		noun: "a whole number from 1 to 2147483647",
 		parse: func(text string) (int, error) {
 			n, err := strconv.ParseInt(text, 10, 32)
 			if err == nil && n < 1 {
@@ -111,6 +111,9 @@ func (p *parameter[T]) describe() (name, meaning string, schema map[string]any, 
 // checkQuery refuses a query that is malformed, or says what the route does not
 // know, or the same twice: what is mistyped must not pass for what is left out.
 func checkQuery(r *http.Request, known []described) error {
+	if r.URL.RawQuery == "" {
+		return nil
+	}
 	given, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
 		return fail(CodeBadRequest, "the query cannot be read: %v", err)

@@ -139,6 +139,22 @@ func (r *rows) pick(which []int) rows {
 	return out
 }
 
+// narrowDown keeps the numbers as float32, and no weights, where rows that were
+// picked lose nothing by it.
+func (r *rows) narrowDown() {
+	if r.weights != nil && !slices.ContainsFunc(r.weights, func(v float64) bool { return v != 1 }) {
+		r.weights = nil
+	}
+	if r.wide == nil || slices.ContainsFunc(r.wide, func(x float64) bool { return !isFloat32(x) }) {
+		return
+	}
+	r.narrow = make([]float32, len(r.wide))
+	for i, x := range r.wide {
+		r.narrow[i] = float32(x)
+	}
+	r.wide = nil
+}
+
 // Digest is the content digest of the block.
 func (p *Part) Digest() [sha256.Size]byte { return p.digest }
 
@@ -152,6 +168,31 @@ func (p *Part) Rows() int64 {
 		m += p.classes[c].total
 	}
 	return m
+}
+
+// Above is the part without the rows below the levels, which no sample holds that
+// has these; p itself where there are none. Of another seed's it is all of p.
+func (p *Part) Above(l *Levels) *Part {
+	k := p.kept()
+	if k == nil || p.seed != l.settings.Seed {
+		return p
+	}
+	out := &Part{seed: p.seed, digest: p.digest, classes: slices.Clone(p.classes)}
+	from := make([]int, len(p.classes))
+	for c := range p.classes {
+		from[c] = max(p.classes[c].from, l.of(p.classes[c].label))
+		out.classes[c].from = from[c]
+	}
+	switch less := k.above(from); less {
+	case k:
+		return p
+	case nil:
+		out.rows.n = p.rows.n
+	default:
+		out.rows = less.rows
+		out.rows.narrowDown()
+	}
+	return out
 }
 
 // kept is the rows of a block that are held in memory.

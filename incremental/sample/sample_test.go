@@ -170,6 +170,13 @@ func (w *world) add(id string, l live, levels *Levels) {
 	w.sample.Add(id, p)
 }
 
+// save cuts the parts to what the sample holds.
+func (w *world) save() {
+	for id := range w.parts {
+		w.parts[id] = w.part(id).Above(w.sample.Levels()).AppendBinary(nil)
+	}
+}
+
 func (w *world) remove(id string) {
 	w.state.Remove(w.log[id].summary)
 	w.sample.Remove(id, w.part(id))
@@ -334,7 +341,9 @@ func TestViewIsAFunctionOfTheLiveSet(t *testing.T) {
 			}
 			id := fmt.Sprint(r.IntN(60))
 			_, isLive := w.log[id]
-			switch k := r.IntN(20); {
+			switch k := r.IntN(21); {
+			case k == 20:
+				w.save()
 			case k == 0:
 				s := w.settings
 				if r.IntN(2) == 0 {
@@ -552,6 +561,52 @@ func TestTake(t *testing.T) {
 				t.Fatalf("decoded as\n%v, %v, want\n%v", again, err, p)
 			}
 		}
+	}
+}
+
+// A part cut to some levels is the one taken at them, and of lower ones itself.
+func TestAbove(t *testing.T) {
+	r := rand.New(rand.NewPCG(17, 18))
+	var taker Taker
+	cut := 0
+	for range 300 {
+		l := newLive(t, randomBlock(r, 1+r.IntN(300)))
+		if l.summary.Rows() == 0 {
+			continue
+		}
+		settings := Settings{Rows: 1000, Balanced: r.IntN(2) == 0}
+		lower := &Levels{settings: settings, floors: map[string]int{"": r.IntN(3), "9": r.IntN(3), "10": r.IntN(3)}}
+		higher := &Levels{settings: settings, floors: map[string]int{}}
+		for label, floor := range lower.floors {
+			higher.floors[label] = floor + r.IntN(9)
+		}
+		take := func(levels *Levels) *Part {
+			return taker.Take(l.block, l.summary.Digest(), l.summary.Totals(), levels)
+		}
+		p := take(lower)
+		got, want := p.Above(higher), take(higher)
+		if want.rows.len() == p.rows.len() {
+			if got != p {
+				t.Fatal("a part that has no rows below the levels is copied")
+			}
+			continue
+		}
+		cut++
+		if !slices.Equal(got.classes, want.classes) || !slices.Equal(got.rows.index, want.rows.index) ||
+			!slices.Equal(got.rows.hash, want.rows.hash) || !slices.Equal(got.rows.codes, want.rows.codes) {
+			t.Fatalf("cut to %v:\n%v\nwant\n%v", higher.floors, got, want)
+		}
+		for i := range want.rows.len() {
+			if got.rows.weight(i) != want.rows.weight(i) || got.rows.at(i, 0) != want.rows.at(i, 0) || got.rows.at(i, 1) != want.rows.at(i, 1) {
+				t.Fatalf("row %d: %v, want %v", i, got, want)
+			}
+		}
+		if again, err := DecodePart(got.AppendBinary(nil)); err != nil || !reflect.DeepEqual(again, got) {
+			t.Fatalf("decoded as\n%v, %v, want\n%v", again, err, got)
+		}
+	}
+	if cut < 100 {
+		t.Errorf("%d parts were cut", cut)
 	}
 }
 

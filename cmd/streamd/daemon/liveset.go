@@ -304,9 +304,12 @@ func (l *liveSet) change() snapshot.Change {
 		c.Epoch = l.epoch.number
 	}
 	for id, p := range l.parts {
-		c.Parts = append(c.Parts, snapshot.Part{ID: id, Part: p})
+		c.Parts = append(c.Parts, snapshot.Part{ID: id, Part: p.Above(l.sample.Levels())})
 	}
 	for _, b := range l.put {
+		if b.Part != nil { // of the first blocks all rows were taken
+			b.Part = b.Part.Above(l.sample.Levels())
+		}
 		c.Put = append(c.Put, b)
 	}
 	for id := range l.gone {

@@ -148,6 +148,14 @@ const MaxID = bbolt.MaxKeySize - 4
 // look at the file should not keep a daemon from starting.
 const lockTimeout = 500 * time.Millisecond
 
+const (
+	// mapped is the address space in which a file can grow before it is mapped
+	// anew. That comes with a copy of all that a transaction is about to write.
+	mapped = 64 << 20
+	// growth is by how much files grow at a time, which is not written to disk.
+	growth = 64 << 10
+)
+
 var (
 	// ErrNotFound says that a block is not in the file.
 	ErrNotFound = errors.New("no such block in the snapshot")
@@ -309,9 +317,10 @@ func bringUpToDate(db *bbolt.DB) error {
 func openBolt(path string, readOnly bool) (db *bbolt.DB, file *os.File, err error) {
 	err = guard(func() (err error) {
 		db, err = bbolt.Open(path, 0, &bbolt.Options{
-			Timeout:      lockTimeout,
-			ReadOnly:     readOnly,
-			FreelistType: bbolt.FreelistMapType, // long runs are found without a search
+			Timeout:         lockTimeout,
+			ReadOnly:        readOnly,
+			FreelistType:    bbolt.FreelistMapType, // long runs are found without a search
+			InitialMmapSize: mapped,
 			OpenFile: func(name string, flag int, mode os.FileMode) (*os.File, error) {
 				var err error
 				file, err = os.OpenFile(name, flag&^os.O_CREATE, mode)
@@ -322,6 +331,7 @@ func openBolt(path string, readOnly bool) (db *bbolt.DB, file *os.File, err erro
 	})
 	switch {
 	case err == nil:
+		db.AllocSize = growth
 		return db, file, nil
 	case errors.Is(err, bbolterrors.ErrTimeout):
 		err = ErrInUse

@@ -114,13 +114,13 @@ type Config struct {
 // given.
 type Fetching struct {
 	MaxWait    time.Duration // how long a broker may hold back an empty answer; 500 ms
-	FetchBytes int           // asked for in one request; 8 MiB
+	FetchBytes int           // asked for in one request; 2 MiB
 
 	// MaxMessageBytes bounds one record batch, both as sent and decompressed:
 	// the broker's max.message.bytes, times what compression may gain. 64 MiB.
 	MaxMessageBytes int
 
-	// BufferBytes is the budget of outstanding bytes per partition; 64 MiB.
+	// BufferBytes is the budget of outstanding bytes per partition; 8 MiB.
 	BufferBytes int64
 }
 
@@ -155,9 +155,9 @@ func (c *Fetching) check() []error {
 	var problems []error
 	report := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
 	defaultTo(&c.MaxWait, 500*time.Millisecond)
-	defaultTo(&c.FetchBytes, 8<<20)
+	defaultTo(&c.FetchBytes, 2<<20)
 	defaultTo(&c.MaxMessageBytes, 64<<20)
-	defaultTo(&c.BufferBytes, 64<<20)
+	defaultTo(&c.BufferBytes, 8<<20)
 	if c.MaxWait < time.Millisecond || c.MaxWait > time.Minute {
 		report("max wait %v is not between 1ms and 1m", c.MaxWait)
 	}

@@ -80,7 +80,7 @@ func (s *surroundings) benchLog() zerolog.Logger {
 }
 
 type benchIngestCmd struct {
-	Rows   int64  `default:"20000000" help:"Points in the topic."`
+	Rows   int64  `default:"60000000" help:"Points in the topic."`
 	Format string `default:"arrow" enum:"arrow,json,csv,libsvm" help:"Format of the messages: ${enum}."`
 	benchPoints
 	brokerFlags

@@ -27,8 +27,11 @@ func chunking(ctx context.Context, c *Config) ([]Result, error) {
 		return nil, err
 	}
 	const name = "USPS 8"
-	if train == nil || test == nil {
-		return []Result{{DataSet: name, Absent: absent + noTest, missing: true}}, nil
+	if absent == "" {
+		absent = noTest
+	}
+	if absent != "" {
+		return []Result{{DataSet: name, Absent: absent, missing: true}}, nil
 	}
 	train.against(eight)
 	test.against(eight)

@@ -251,28 +251,3 @@ func TestOneNu(t *testing.T) {
 		}
 	}
 }
-
-// Counted by hand: three classes, a plane each.
-func TestTally(t *testing.T) {
-	s := &set{classes: []string{"a", "b", "c"}, codes: []int32{0, 1, 2}, columns: [][]float64{{2, 0.5, -1}}}
-	plane := func(class string, w, gamma float64) incremental.Plane {
-		return incremental.Plane{Class: class, W: []float64{w}, Gamma: gamma}
-	}
-	m := &incremental.Model{
-		Features: []string{"x1"}, Classes: s.classes,
-		Planes: []incremental.Plane{plane("a", 1, 0), plane("b", 0, 0), plane("c", -2, 1)},
-	}
-	// Values 2, 0, −5; 0.5, 0, −2; −1, 0, 1: the first and the last row are right.
-	var got tally
-	got.add(m, newton.Blocks{s.block(0, 2)})
-	got.add(m, newton.Blocks{s.block(2, 3)})
-	want := tally{right: 2, rows: 3, loss: 0 + 1 + 0 + 1.5*1.5 + 1 + 0 + 0 + 1 + 0}
-	if got != want {
-		t.Errorf("%+v, want %+v", got, want)
-	}
-	for _, other := range []tally{{right: 1, rows: 3}, {right: 2, rows: 3, loss: 7}} {
-		if !got.better(&other) || other.better(&got) || got.better(&got) {
-			t.Errorf("%+v and %+v", got, other)
-		}
-	}
-}

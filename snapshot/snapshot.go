@@ -151,7 +151,7 @@ const lockTimeout = 500 * time.Millisecond
 const (
 	// mapped is the address space in which a file can grow before it is mapped
 	// anew. That comes with a copy of all that a transaction is about to write.
-	mapped = 64 << 20
+	mapped = 256 << 20
 	// growth is by how much files grow at a time, which is not written to disk.
 	growth = 64 << 10
 )

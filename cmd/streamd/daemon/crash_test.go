@@ -164,6 +164,7 @@ func (p *process) until(t *testing.T, what string, ok func() bool) {
 func TestKillTwentyTimes(t *testing.T) {
 	for _, unit := range []string{"message", "offsets"} {
 		t.Run(unit, func(t *testing.T) {
+			t.Parallel()
 			const blocks, partitions = 3000, 4
 			r := rand.New(rand.NewPCG(9, 9))
 			name := topic(t, partitions)
@@ -185,7 +186,7 @@ func TestKillTwentyTimes(t *testing.T) {
 				produced := make(chan struct{})
 				go func() {
 					defer close(produced)
-					for few := range slices.Chunk(messages[kill*part:(kill+1)*part], 10) {
+					for few := range slices.Chunk(messages[kill*part:(kill+1)*part], 50) {
 						produce(t, name, few...)
 					}
 				}()

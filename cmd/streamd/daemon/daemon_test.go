@@ -302,6 +302,7 @@ func TestModelIsAFunctionOfTheSetOfBlocks(t *testing.T) {
 		{name: "strangers come and go", partitions: 4, shuffle: true, restart: true, strangers: true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			r := rand.New(rand.NewPCG(1, 2))
 			name := topic(t, c.partitions)
 			file := filepath.Join(t.TempDir(), "streamd.db")
@@ -399,6 +400,7 @@ func TestBrokenMessages(t *testing.T) {
 	}
 	for _, unit := range []string{"message", "offsets", "time", "key"} {
 		t.Run(unit, func(t *testing.T) {
+			t.Parallel()
 			r := rand.New(rand.NewPCG(3, 4))
 			name := topic(t, 4)
 			var messages, bad []message
@@ -649,6 +651,7 @@ func TestPolicies(t *testing.T) {
 		{"retire.keep": "age", "retire.age": "30s"},
 	} {
 		t.Run(flags["retire.keep"], func(t *testing.T) {
+			t.Parallel()
 			const n = 200
 			digests := map[string]bool{}
 			for _, partitions := range []int{1, 5} {

@@ -236,6 +236,7 @@ func TestEpochIsAFunctionOfTheLiveSet(t *testing.T) {
 		"sigmoid, random": {"kernel.function": "sigmoid(a=0.01,b=0)", "kernel.reduce": "random", "kernel.basis": "5", "model.folds": "0"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			payloads, _ := ndcBlocks(t, blocks)
 			flags["kernel.rows"], flags["sample.rows"] = "1000", "800"
 			r := rand.New(rand.NewPCG(52, 1))
@@ -449,6 +450,7 @@ func TestRebuildOfGatheredBlocks(t *testing.T) {
 		{"blocks.unit": "time", "blocks.period": "4s"},
 	} {
 		t.Run(unit["blocks.unit"], func(t *testing.T) {
+			t.Parallel()
 			flags := map[string]string{"kernel.function": "polynomial(a=1,b=1,degree=2)", "kernel.basis": "5", "kernel.rows": "0"}
 			for k, v := range unit {
 				flags[k] = v

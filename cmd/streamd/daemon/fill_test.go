@@ -110,6 +110,7 @@ func TestSampleIsAFunctionOfTheLiveSet(t *testing.T) {
 		{"sample.rows": "1000000", "sample.seed": "-4"}, // all live rows
 	} {
 		t.Run(fmt.Sprint(flags), func(t *testing.T) {
+			t.Parallel()
 			want := undisturbed(t, flags, stay...)
 
 			r := rand.New(rand.NewPCG(31, 1))

@@ -114,6 +114,7 @@ func TestRereadGivesTheBlocksBack(t *testing.T) {
 	for _, unit := range []string{"message", "key", "offsets", "time"} {
 		for _, format := range []wire.Format{wire.Arrow, wire.JSON, wire.CSV} {
 			t.Run(fmt.Sprintf("%s %v", unit, format), func(t *testing.T) {
+				t.Parallel()
 				r := rand.New(rand.NewPCG(5, 6))
 				name := topic(t, partitions)
 				var messages []message

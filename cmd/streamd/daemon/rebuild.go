@@ -492,7 +492,7 @@ func (d *Daemon) endReadAgain(ctx context.Context, err error) {
 // Reduce implements httpapi.Service.
 func (d *Daemon) Reduce(ctx context.Context) error {
 	if d.cfg.Kernel.Function == config.KernelNone {
-		return fmt.Errorf("kernel.function is none: %w", httpapi.ErrUnavailable)
+		return fmt.Errorf("kernel.function is none: %w", httpapi.ErrOff)
 	}
 	_, err := inLoop(ctx, d, func() (none struct{}, _ error) {
 		r := &d.rebuilding

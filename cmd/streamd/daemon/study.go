@@ -113,8 +113,12 @@ func (d *Daemon) studyIsDue(now time.Time) bool {
 	case still:
 		return true
 	}
-	return enough && since >= max(m.RefineInterval, share*max(last.took, y.copyTook))
+	return enough && since >= StudyPause(m.RefineInterval, max(last.took, y.copyTook))
 }
+
+// StudyPause is the least time from the end of a study, which took so long, to the
+// beginning of the next one while rows come. The interval is model.refine_interval.
+func StudyPause(interval, took time.Duration) time.Duration { return max(interval, share*took) }
 
 // beginStudy copies what a study needs and lets it go.
 func (d *Daemon) beginStudy(ctx context.Context, now time.Time) {
@@ -298,7 +302,7 @@ func adopt(next *httpapi.Served, s *study) {
 // before; the one that was asked for begins after it.
 func (d *Daemon) Refine(ctx context.Context) (*httpapi.Refinement, error) {
 	if !d.refines() {
-		return nil, fmt.Errorf("model.refine is none: %w", httpapi.ErrUnavailable)
+		return nil, fmt.Errorf("model.refine is none: %w", httpapi.ErrOff)
 	}
 	answer := make(chan refineAnswer, 1)
 	// Whoever does not wait for the end asks all the same.

@@ -36,12 +36,12 @@ var codes = map[Code]struct {
 	CodeForbidden:            {http.StatusForbidden, "A page of another origin may not ask for this."},
 	CodeNotFound:             {http.StatusNotFound, "There is no such thing; the message says why."},
 	CodeMethodNotAllowed:     {http.StatusMethodNotAllowed, "The path takes other methods."},
-	CodeConflict:             {http.StatusConflict, "The same is under way already, and nothing was begun."},
+	CodeConflict:             {http.StatusConflict, "The same is under way already, or is off by configuration; nothing was begun."},
 	CodeTooLarge:             {http.StatusRequestEntityTooLarge, "The body, or the answer to it, would be beyond the limits."},
 	CodeUnsupportedMediaType: {http.StatusUnsupportedMediaType, "The body is of a type that the call does not take."},
 	CodeInternal:             {http.StatusInternalServerError, "Something went wrong; the daemon's log says what."},
 	CodeNoModel:              {http.StatusServiceUnavailable, "There is no model; the message says why."},
-	CodeUnavailable:          {http.StatusServiceUnavailable, "The daemon cannot, now or as it is configured; the message says why."},
+	CodeUnavailable:          {http.StatusServiceUnavailable, "The daemon cannot now; the message says why."},
 }
 
 // ErrorAnswer is the body of every answer that is an error.
@@ -76,7 +76,7 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 		known = &failure{CodeNotFound, err.Error()}
 	case errors.Is(err, ErrBadID):
 		known = &failure{CodeBadRequest, err.Error()}
-	case errors.Is(err, ErrBusy):
+	case errors.Is(err, ErrBusy), errors.Is(err, ErrOff):
 		known = &failure{CodeConflict, err.Error()}
 	case errors.Is(err, ErrUnavailable):
 		known = &failure{CodeUnavailable, err.Error()}

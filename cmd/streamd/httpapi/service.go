@@ -15,8 +15,9 @@ import (
 var (
 	ErrNotLive     = errors.New("not a live block")      // 404 not_found
 	ErrBadID       = errors.New("not the id of a block") // 400 bad_request
-	ErrUnavailable = errors.New("not available now")     // 503 unavailable: starting, stopping, off
+	ErrUnavailable = errors.New("not available now")     // 503 unavailable: starting, stopping
 	ErrBusy        = errors.New("under way already")     // 409 conflict
+	ErrOff         = errors.New("off by configuration")  // 409 conflict
 )
 
 // Service is the daemon as seen from HTTP. Every method may be called from
@@ -49,11 +50,12 @@ type Service interface {
 	// Refine begins to refine the planes of the live rows and returns once the
 	// refined model is Served, with its report. Where ctx ends first, the error
 	// is its cause, and the refinement goes on. ErrBusy: another one has not
-	// ended, and none was begun. ErrUnavailable.
+	// ended, and none was begun. ErrOff, ErrUnavailable.
 	Refine(ctx context.Context) (*Refinement, error)
 
 	// Reduce begins to choose a basis, and to put the live blocks into its
-	// coordinates. ErrBusy: that is under way already. ErrUnavailable.
+	// coordinates. ErrBusy: that is under way already. ErrOff,
+	// ErrUnavailable.
 	Reduce(ctx context.Context) error
 
 	// Abandon gives up what Reduce, or a schedule, has begun and what is not in

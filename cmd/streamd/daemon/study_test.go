@@ -415,7 +415,7 @@ func TestRefinementFails(t *testing.T) {
 
 	d = start(t, name, file, nil)
 	d.settled()
-	if status, body := d.post("1m"); status != http.StatusServiceUnavailable || !strings.Contains(body, "model.refine is none") {
+	if status, body := d.post("1m"); status != http.StatusConflict || !strings.Contains(body, "model.refine is none") {
 		t.Errorf("%d %s", status, body)
 	}
 	d.stop()

@@ -344,16 +344,10 @@ var table26 = kernelTable{
 	mus: exponents{low: -7, high: 1},
 	nus: exponents{low: 5, high: 35, step: 5},
 	entries: []kernelEntry{
-		{name: "Wine", file: "wine", variants: []variant{
-			{method: brMPSVM, share: 1, published: figures{train: 100, test: 100, seconds: 0.45, within: 4.5}},
-		}},
-		{name: "Glass", file: "glass", variants: []variant{
-			{method: brMPSVM, share: 1, published: figures{train: 78.09, test: 69.1, seconds: 0.59, within: 4.5}},
-		}},
-		{name: "Iris", file: "iris", variants: []variant{
-			{method: brMPSVM, share: 1, published: figures{train: 99.5, test: 98.7, seconds: 0.31, within: 4.5}},
-		}},
-		{name: "Vowel", file: "vowel528", remark: "the figure is that of one division into folds, and another division may be as far from it.", variants: []variant{{method: brMPSVM, share: 1, published: figures{train: 100, test: 98.5, seconds: 6.62, within: 2}}}},
+		{name: "Wine", file: "wine", variants: []variant{{method: brMPSVM, share: 1, published: figures{train: 100, test: 100, seconds: 0.45}}}},
+		{name: "Glass", file: "glass", remark: "six classes, the smallest of nine rows: a division into folds moves the correctness by 2 points.", variants: []variant{{method: brMPSVM, share: 1, published: figures{train: 78.09, test: 69.1, seconds: 0.59, within: 4.5}}}},
+		{name: "Iris", file: "iris", remark: "the pair that is best in the folds themselves, which is not to be had without them, has 97.8 % of the first three divisions.", variants: []variant{{method: brMPSVM, share: 1, published: figures{train: 99.5, test: 98.7, seconds: 0.31, within: 3.5}}}},
+		{name: "Vowel", file: "vowel528", variants: []variant{{method: brMPSVM, share: 1, published: figures{train: 100, test: 98.5, seconds: 6.62}}}},
 		{name: "Vehicle", file: "vehicle", variants: []variant{{method: brMPSVM, share: 127.0 / 846, published: figures{train: 88.6, test: 82.2, seconds: 1.17}}}},
 		{name: "Segment", file: "segment", variants: []variant{{method: brMPSVM, share: 350.0 / 2310, published: figures{train: 98.3, test: 97.0, seconds: 11.65}}}},
 	},
@@ -370,8 +364,8 @@ var table63 = kernelTable{
 			{method: reducedNSVM, share: 0.1, published: figures{train: 96.1, test: 94.5, seconds: 0.88}},
 		}},
 		{name: "BUPA Liver", file: "bupa", variants: []variant{
-			{method: nsvm, share: 1, published: figures{train: 75.7, test: 73.1, seconds: 25.54, within: 5}},
-			{method: reducedNSVM, share: 0.1, published: figures{train: 76.4, test: 73.9, seconds: 0.67, within: 5}},
+			{method: nsvm, share: 1, published: figures{train: 75.7, test: 73.1, seconds: 25.54}},
+			{method: reducedNSVM, share: 0.1, published: figures{train: 76.4, test: 73.9, seconds: 0.67, within: 3.5}},
 		}},
 		{name: "Cleveland Heart", file: "cleveland", remark: "these 297 rows come out lower than the thesis's with a plane too (tables 2.3 and 6.2).", variants: []variant{
 			{method: nsvm, share: 1, published: figures{train: 87.6, test: 86.8, seconds: 17.51, within: 6}},

@@ -11,9 +11,10 @@ import (
 
 // benchCmd measures, each time beside a baseline.
 type benchCmd struct {
-	Ingest  benchIngestCmd  `cmd:"" help:"Reading a topic with the daemon, against fetching and dropping it."`
-	Billion benchBillionCmd `cmd:"" help:"A billion points through a broker: time, memory, correctness, and a straight line."`
-	Peers   benchPeersCmd   `cmd:"" help:"What people use instead, on the same blocks: numpy, scikit-learn, LIBLINEAR, Vowpal Wabbit, River."`
+	Ingest     benchIngestCmd     `cmd:"" help:"Reading a topic with the daemon, against fetching and dropping it."`
+	Background benchBackgroundCmd `cmd:"" help:"What refinement, a reduction and its rebuild take from reading a topic and from serving."`
+	Billion    benchBillionCmd    `cmd:"" help:"A billion points through a broker: time, memory, correctness, and a straight line."`
+	Peers      benchPeersCmd      `cmd:"" help:"What people use instead, on the same blocks: numpy, scikit-learn, LIBLINEAR, Vowpal Wabbit, River."`
 
 	Gram     benchGramCmd     `cmd:"" help:"Summing up blocks: against reading them, the processor's peak, pure Go, and gonum's Dsyrk."`
 	Wire     benchWireCmd     `cmd:"" help:"Decoding payloads: against copying them, encoding/json and encoding/csv."`

@@ -12,6 +12,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"streamd/cmd/streamd/bench"
+	"streamd/config"
 	"streamd/ingest/ndc"
 )
 
@@ -116,6 +117,65 @@ func (c *benchIngestCmd) Run(ctx context.Context, s *surroundings) error {
 			return err
 		}
 		return report.Add(result)
+	})
+}
+
+type benchBackgroundCmd struct {
+	Work       []string      `default:"refine,reduce" enum:"refine,reduce" help:"Which work: studies, with refinement in full (refine), or the choice of another basis and the rebuild after it (reduce)."`
+	Rows       int64         `default:"60000000" help:"Points that are read beside studies."`
+	ReduceRows int64         `default:"20000000" help:"Points that are read beside a reduction and its rebuild; half as many more are live before."`
+	Method     config.Reduce `default:"kmeans" enum:"cs,random,stratified,kmeans,kmedian" help:"How the basis is chosen: ${enum}."`
+	Basis      int           `default:"50" help:"Points of the basis, at most."`
+	benchPoints
+	brokerFlags
+	benchRounds
+}
+
+// Validate implements kong's interface.
+func (c *benchBackgroundCmd) Validate() error {
+	if _, err := c.points(c.Rows); err != nil {
+		return err
+	}
+	if c.ReduceRows < 2 || c.ReduceRows > ndc.MaxPoints/2 {
+		return fmt.Errorf("--reduce-rows %d: must be 2 to %d", c.ReduceRows, ndc.MaxPoints/2)
+	}
+	if err := within("basis", 1, mostFeatures, c.Basis); err != nil {
+		return err
+	}
+	if err := c.brokerFlags.check(); err != nil {
+		return err
+	}
+	return c.benchRounds.check()
+}
+
+func (c *benchBackgroundCmd) Run(ctx context.Context, s *surroundings) error {
+	program, err := s.program()
+	if err != nil {
+		return err
+	}
+	return c.flags().run(s, func(plan bench.Plan, report *bench.Report) error {
+		for i, work := range c.Work {
+			rows, first := c.Rows, int64(0)
+			if work == "reduce" {
+				first = c.ReduceRows / 2
+				rows = first + c.ReduceRows
+			}
+			points, err := c.points(rows)
+			if err != nil {
+				return err
+			}
+			b := bench.Background{Points: points, Partitions: c.Partitions, Brokers: c.Brokers, Program: program, Log: s.benchLog()}
+			plan := plan.Case(i, len(c.Work), work)
+			if work == "reduce" {
+				err = b.Reduce(ctx, plan, report, bench.Reduction{Method: c.Method, Basis: c.Basis, First: first})
+			} else {
+				err = b.Refine(ctx, plan, report)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -147,7 +148,7 @@ func (s KafkaSource) watch(ctx context.Context, b *Billion, r *run, d *process) 
 // process is streamd run in a process of its own.
 type process struct {
 	cmd    *exec.Cmd
-	url    string
+	base   string // of URLs
 	client *http.Client
 	ended  chan struct{} // closed when it has; err says how
 	err    error
@@ -188,7 +189,7 @@ func (p Program) start(dir string, log zerolog.Logger, flags map[string]string) 
 	}()
 	select {
 	case address := <-serving:
-		d.url = "http://" + address + "/v1/model"
+		d.base = "http://" + address
 		return d, nil
 	case <-d.ended:
 		return nil, fmt.Errorf("start the daemon: %w", d.err)
@@ -230,34 +231,54 @@ func follow(stderr io.Reader, serving chan<- string, log zerolog.Logger) (last s
 
 // model is what the daemon serves; nil as long as that is nothing.
 func (d *process) model(ctx context.Context) (*httpapi.ModelAnswer, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, d.url, nil)
+	m := new(httpapi.ModelAnswer)
+	status, err := d.ask(ctx, http.MethodGet, "/v1/model", m)
+	if status == http.StatusServiceUnavailable {
+		return nil, nil
+	}
+	return m, err
+}
+
+// ask is call for an answer in JSON.
+func (d *process) ask(ctx context.Context, method, path string, into any) (status int, err error) {
+	status, body, err := d.call(ctx, method, path)
+	if err == nil {
+		if err = json.Unmarshal(body, into); err != nil {
+			err = fmt.Errorf("%s %s%s: %w", method, d.base, path, err)
+		}
+	}
+	return status, err
+}
+
+// call gives the body of the daemon's answer. A status that is not one of success
+// is an error, and given with it; without an answer it is 0.
+func (d *process) call(ctx context.Context, method, path string) (status int, body []byte, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("%s %s%s: %w", method, d.base, path, err)
+		}
+	}()
+	request, err := http.NewRequestWithContext(ctx, method, d.base+path, nil)
 	if err != nil {
-		return nil, err
+		return 0, nil, err
 	}
 	answer, err := d.client.Do(request)
 	if err != nil {
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
+		} else if e := (*url.Error)(nil); errors.As(err, &e) {
+			err = e.Err // the rest of it is said already
 		}
-		return nil, err
+		return 0, nil, err
 	}
 	defer answer.Body.Close()
-	body, err := io.ReadAll(answer.Body)
-	if err != nil {
-		return nil, fmt.Errorf("GET %s: %w", d.url, err)
+	if body, err = io.ReadAll(answer.Body); err != nil {
+		return answer.StatusCode, nil, err
 	}
-	switch answer.StatusCode {
-	case http.StatusOK:
-	case http.StatusServiceUnavailable:
-		return nil, nil
-	default:
-		return nil, fmt.Errorf("GET %s: %s: %s", d.url, answer.Status, bytes.TrimSpace(body))
+	if answer.StatusCode/100 != 2 {
+		return answer.StatusCode, nil, fmt.Errorf("%s: %s", answer.Status, bytes.TrimSpace(body))
 	}
-	m := new(httpapi.ModelAnswer)
-	if err := json.Unmarshal(body, m); err != nil {
-		return nil, fmt.Errorf("GET %s: %w", d.url, err)
-	}
-	return m, nil
+	return answer.StatusCode, body, nil
 }
 
 // stop asks the daemon to end, and waits until it has.

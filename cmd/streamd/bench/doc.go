@@ -23,5 +23,7 @@
 // perfect, more is worse. A drain_ratio and a peak_share are shares of such a
 // baseline's rate: 1 is perfect, less is worse. Ratios to another way to do the
 // same (purego_ratio, gonum_ratio, encoding_json_ratio, …) are speed-ups, the
-// other way's time over the case's: more is better.
+// other way's time over the case's: more is better. A background_ratio is the share
+// of the daemon's rate that background work leaves it, and cores_lost what that is
+// in cores: see [Background].
 package bench

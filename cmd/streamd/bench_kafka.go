@@ -123,7 +123,7 @@ func (c *benchIngestCmd) Run(ctx context.Context, s *surroundings) error {
 type benchBackgroundCmd struct {
 	Work       []string      `default:"refine,reduce" enum:"refine,reduce" help:"Which work: studies, with refinement in full (refine), or the choice of another basis and the rebuild after it (reduce)."`
 	Rows       int64         `default:"60000000" help:"Points that are read beside studies."`
-	ReduceRows int64         `default:"20000000" help:"Points that are read beside a reduction and its rebuild; half as many more are live before."`
+	ReduceRows int64         `default:"60000000" help:"Points that are read beside a reduction and its rebuild; a quarter as many more are live before."`
 	Method     config.Reduce `default:"kmeans" enum:"cs,random,stratified,kmeans,kmedian" help:"How the basis is chosen: ${enum}."`
 	Basis      int           `default:"50" help:"Points of the basis, at most."`
 	benchPoints
@@ -136,8 +136,8 @@ func (c *benchBackgroundCmd) Validate() error {
 	if _, err := c.points(c.Rows); err != nil {
 		return err
 	}
-	if c.ReduceRows < 2 || c.ReduceRows > ndc.MaxPoints/2 {
-		return fmt.Errorf("--reduce-rows %d: must be 2 to %d", c.ReduceRows, ndc.MaxPoints/2)
+	if c.ReduceRows < 4 || c.ReduceRows > ndc.MaxPoints/2 {
+		return fmt.Errorf("--reduce-rows %d: must be 4 to %d", c.ReduceRows, ndc.MaxPoints/2)
 	}
 	if err := within("basis", 1, mostFeatures, c.Basis); err != nil {
 		return err
@@ -157,7 +157,7 @@ func (c *benchBackgroundCmd) Run(ctx context.Context, s *surroundings) error {
 		for i, work := range c.Work {
 			rows, first := c.Rows, int64(0)
 			if work == "reduce" {
-				first = c.ReduceRows / 2
+				first = c.ReduceRows / 4
 				rows = first + c.ReduceRows
 			}
 			points, err := c.points(rows)

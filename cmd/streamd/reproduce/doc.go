@@ -22,7 +22,7 @@
 // The basis Z is rows of the training data, all or a share, so that each fold
 // and each μ have coordinates of their own, and sums of their own: O(m·t²) for a
 // basis of t points, and O(t³) for each ν. Where μ and ν are tuned in each fold,
-// that is done on as many tuning sets as make some 100 rows, out of the ten that
+// that is done on as many tuning sets as make 130 rows, out of the ten that
 // its training data are divided into, each with a classifier of the other nine
 // tenths.
 //

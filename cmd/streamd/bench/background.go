@@ -23,8 +23,11 @@ import (
 //
 // A daemon that takes up c cores alone, and has a share ρ of its rate beside the
 // work (BackgroundRatio), is left with ρ·c cores' worth of ingestion: it has lost
-// (1−ρ)·c of them (CoresLost). Work on one core may take that core, and no more;
-// where there are idle cores it takes nothing.
+// (1−ρ)·c of them (CoresLost). What else it takes up is the work's (WorkCores),
+// where a row costs what it costs alone. Work on one core may take that core from
+// ingestion, and no more; where a core is idle it takes nothing. CoresLost is more
+// than WorkCores by as much as the machine's other tenants have left the daemon
+// less than alone.
 type Background struct {
 	Points
 	Partitions int      // of a topic, which is made for this and deleted again
@@ -41,6 +44,7 @@ const (
 	CoresUsed          Key = "cores_used"       // the process's CPU seconds per second
 	AloneCoresUsed     Key = "alone_cores_used"
 	CoresLost          Key = "cores_lost"
+	WorkCores          Key = "work_cores"
 
 	// Of all rounds together, from the first model to the end of the work.
 	ModelAnswers           Key = "model_answers"       // to GET /v1/model
@@ -290,6 +294,7 @@ func (b *backgroundTopic) result(of []Parameter, plan Plan, with *backgroundSide
 		r.Add(CoresUsed, func(i int) float64 { return runs[i].cores })
 		r.Add(AloneCoresUsed, func(i int) float64 { return aloneRuns[i].cores })
 		r.Add(CoresLost, func(i int) float64 { return (1 - ratio(i)) * aloneRuns[i].cores })
+		r.Add(WorkCores, func(i int) float64 { return runs[i].cores - ratio(i)*aloneRuns[i].cores })
 	}
 	answers := allAnswers(runs)
 	r.Set(ModelAnswers, float64(answers.models+answers.gaps))

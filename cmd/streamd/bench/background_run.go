@@ -222,15 +222,14 @@ func (w *working) study(apart func(took time.Duration) time.Duration) error {
 	case <-w.ctx.Done():
 		return context.Cause(w.ctx)
 	}
-	const wait = answerTime / 2
 	for w.coming.Err() == nil {
 		began := time.Now()
 		var answer httpapi.RefineAnswer
-		if _, err := w.d.ask(w.ctx, http.MethodPost, "/v1/refine?wait="+wait.String(), &answer); err != nil {
+		if _, err := w.d.ask(w.ctx, http.MethodPost, "/v1/refine", &answer); err != nil {
 			return err
 		}
 		if !answer.Done {
-			return fmt.Errorf("a study takes more than %v", wait)
+			return fmt.Errorf("a study takes more than %v", httpapi.MaxWait)
 		}
 		ended := time.Now()
 		w.run.studies = append(w.run.studies, studied{began, ended})

@@ -167,7 +167,7 @@ func (p Program) start(dir string, log zerolog.Logger, flags map[string]string) 
 	}
 	d := &process{
 		cmd:    exec.Command(p.Path, args...),
-		client: &http.Client{Timeout: answerTime},
+		client: &http.Client{Timeout: httpapi.MaxWait + answerTime},
 		ended:  make(chan struct{}),
 	}
 	d.cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "STREAMD_") })
@@ -197,7 +197,7 @@ func (p Program) start(dir string, log zerolog.Logger, flags map[string]string) 
 }
 
 const (
-	answerTime = time.Minute
+	answerTime = time.Minute // beyond the wait that is asked for
 	// endTime is how long a daemon may take to save and end; it allows itself
 	// half of it.
 	endTime = time.Minute

@@ -12,18 +12,19 @@ import (
 // stretches, in the width of the data, into which its rows go; when one of the
 // two is full it is summed. So every column is read once, in order, however the
 // classes are mixed. Where rows go is the same for all columns and is planned
-// once per stretch; then a column costs, for each 32 rows of 4 bytes and each
-// class, two permutations and one aligned store.
+// once per stretch; then a column costs each class, in AVX-512, two permutations
+// and one aligned store for 32 rows of 4 bytes, and in AVX2 one permutation and one
+// store, wherever it falls, for 8 rows.
 //
 // Measured in ns per row of ten float32 columns and two classes, in cache, on
-// one core of a Zen 5: this 0.45, and the plan 0.1; storing a vector for each 16
-// rows 0.85; compressing each column and storing at the end of what is there
-// 1.6 (in C), because most of those stores cross a cache line. The whole sum
-// takes 2.4, and 8 when indices are sorted and rows gathered. (On a Zen 4, whose
-// vectors of 512 bits take two turns: 0.8, 0.1 and 3.7, of which the multiply-adds
-// alone would take 2.0.) Summing under
-// masks, without dealing, was not tried: it takes all multiply-adds, 55 in 8
-// rows for ten columns, once more for each class but the first.
+// one core of a Zen 5, in AVX-512: this 0.45, and the plan 0.1; storing a vector for
+// each 16 rows 0.85; compressing each column and storing at the end of what is
+// there 1.6 (in C), because most of those stores cross a cache line. The whole sum
+// takes 2.4, and 8 when indices are sorted and rows gathered. On a Zen 4, whose
+// vectors of 512 bits take two turns: 0.85, 0.35 and 3.9, of which the multiply-adds
+// alone would take 2.0; in AVX2 1.5, 0.35 and 5.3, and 11 when sorted. Summing under
+// masks, without dealing, was not tried: it takes all multiply-adds, 55 in 8 rows
+// for ten columns, once more for each class but the first.
 const (
 	ringRows     = 2 * stretch
 	ringStride32 = ringRows*4 + 64
@@ -35,16 +36,25 @@ const (
 	readAhead = 4 * stretch
 )
 
-// plan says where the rows of a stretch go that are of one class; the
-// generator's plan has the particulars.
-type plan struct {
-	list                            [35][64]byte // rows, by 4 or 8 bytes
-	slot, begin, free, whole, twice [17]uint16   // of each group; slot also of what is after the last
-	_                               [22]byte     // to whole cache lines
+// A dealing is how a variant deals.
+type dealing struct {
+	planSize int           // bytes for one class and one width of elements
+	planners [2][2]planner // for one class and for two, for 4-byte and for 8-byte elements
+	deals    [Uint64 + 1]kindDeals
 }
 
+// kindDeals are what deals one column of a kind, and five if that exists, to one
+// class and to two.
+type kindDeals struct{ one, five [2]deal }
+
+type (
+	planner = func(plan *byte, codes *int32, keep *byte, class int, positions, next *int)
+	deal    = func(first, second, columns *byte, from int, plan *byte)
+)
+
 type dealer struct {
-	plans    []plan   // of each class, for 4-byte and then for 8-byte elements
+	dealing  *dealing
+	plans    []byte   // of each class, for 4-byte and then for 8-byte elements
 	position []int    // rows that each class has got
 	next     []int    // and will have got with the stretch in hand
 	sources  []Column // the features and the weights
@@ -59,39 +69,12 @@ type dealer struct {
 	loose    [stretch]float64 // a column that is not contiguous, or of such a block
 }
 
-type deal = func(first, second, columns *byte, from int, plan *byte)
-
-// deals has, for each kind, what deals one column, and five if that exists, to
-// one class and to two.
-var deals = [...]struct{ one, five [2]deal }{
-	Float32: {deal32x1, deal32x5}, Float64: {deal64x1, deal64x5},
-	Int8:  {one: [2]deal{dealInt8x1to1AVX512, dealInt8x1to2AVX512}},
-	Int16: {one: [2]deal{dealInt16x1to1AVX512, dealInt16x1to2AVX512}},
-	Int32: {deal32x1, deal32x5}, Int64: {deal64x1, deal64x5},
-	Uint8:  {one: [2]deal{dealUint8x1to1AVX512, dealUint8x1to2AVX512}},
-	Uint16: {one: [2]deal{dealUint16x1to1AVX512, dealUint16x1to2AVX512}},
-	Uint32: {deal32x1, deal32x5}, Uint64: {deal64x1, deal64x5},
-}
-
-// plans has, for one class and for two, what plans for 4-byte and for 8-byte
-// elements.
-var plans = [2][2]func(plan *byte, codes *int32, keep *byte, class int, positions, next *int){
-	{plan32to1AVX512, plan64to1AVX512}, {plan32to2AVX512, plan64to2AVX512},
-}
-
-var (
-	deal32x1 = [2]deal{deal32x1to1AVX512, deal32x1to2AVX512}
-	deal32x5 = [2]deal{deal32x5to1AVX512, deal32x5to2AVX512}
-	deal64x1 = [2]deal{deal64x1to1AVX512, deal64x1to2AVX512}
-	deal64x5 = [2]deal{deal64x5to1AVX512, deal64x5to2AVX512}
-)
-
-// sumDealt sums the classes as their stretches fill up.
-func (k *Kernel) sumDealt(sums []Sums, columns []Column, codes []int32, weights []float64) {
+// sum sums the classes as their stretches fill up.
+func (d *dealing) sum(k *Kernel, sums []Sums, columns []Column, codes []int32, weights []float64) {
 	z := &k.dealer
-	z.prepare(len(sums), columns, weights)
+	z.prepare(d, len(sums), columns, weights)
 	if k.fuse && len(codes) > 0 {
-		askAVX512(bytesOf(columns), len(columns), 0, Float32.size()*min(readAhead, len(codes)))
+		askFor(bytesOf(columns), len(columns), 0, Float32.size()*min(readAhead, len(codes)))
 	}
 	for from := 0; from < len(codes); from += stretch {
 		// A last, short stretch is read from before its begin on, so that it is
@@ -143,7 +126,8 @@ func (k *Kernel) addDealt(sum *Sums, class, position, rows int, weighted bool) {
 }
 
 // prepare lays out rings for the columns of a block.
-func (z *dealer) prepare(classes int, columns []Column, weights []float64) {
+func (z *dealer) prepare(d *dealing, classes int, columns []Column, weights []float64) {
+	z.dealing = d
 	z.sources = append(z.sources[:0], columns...)
 	if weights != nil {
 		z.sources = append(z.sources, ColumnOf(weights))
@@ -151,7 +135,7 @@ func (z *dealer) prepare(classes int, columns []Column, weights []float64) {
 	z.summed = 0
 	z.position, z.next = grow(z.position, classes), grow(z.next, classes)
 	clear(z.position)
-	z.plans = grow(z.plans, 2*classes)
+	z.plans = grow(z.plans, 2*classes*d.planSize+64)
 
 	z.alike = grow(z.alike, len(z.sources))
 	for j := range z.sources {
@@ -166,8 +150,7 @@ func (z *dealer) prepare(classes int, columns []Column, weights []float64) {
 	}
 	n := len(z.sources)
 	z.memory = grow(z.memory, classes*size+64)
-	next := unsafe.Pointer(unsafe.SliceData(z.memory))
-	next = unsafe.Add(next, -uintptr(next)&63)
+	next := unsafe.Pointer(aligned(z.memory))
 	for class := range classes {
 		if class > 0 {
 			z.rings = append(z.rings, z.rings[:n]...)
@@ -182,6 +165,17 @@ func (z *dealer) prepare(classes int, columns []Column, weights []float64) {
 	if size > n*ringStride32 {
 		z.widths = 2
 	}
+}
+
+// aligned is where the first cache line of memory begins.
+func aligned(memory []byte) *byte {
+	first := unsafe.Pointer(unsafe.SliceData(memory))
+	return (*byte)(unsafe.Add(first, -uintptr(first)&63))
+}
+
+// planOf is the plan for a class and elements of that many bytes.
+func (z *dealer) planOf(class, size int) *byte {
+	return (*byte)(unsafe.Add(unsafe.Pointer(aligned(z.plans)), (2*class+size/8)*z.dealing.planSize))
 }
 
 // ringKind is the kind in which a column's numbers wait in a ring.
@@ -227,8 +221,8 @@ func (z *dealer) plan(codes []int32) {
 	}
 	for class, step := 0, 0; class < len(z.position); class += step {
 		step = min(2, len(z.position)-class)
-		for i, plan := range plans[step-1][:z.widths] {
-			plan((*byte)(unsafe.Pointer(&z.plans[2*class+i])), &codes[0], (*byte)(unsafe.Pointer(&z.keep)),
+		for i, plan := range z.dealing.planners[step-1][:z.widths] {
+			plan(z.planOf(class, 4<<i), &codes[0], (*byte)(unsafe.Pointer(&z.keep)),
 				class, &z.position[class], &z.next[class])
 		}
 	}
@@ -251,19 +245,18 @@ func (z *dealer) deal(from, to int) {
 			columns, first, count = z.one[:], 0, 1
 		}
 		kind := columns[0].kind
-		do := &deals[kind].one
-		if count >= dealBlock && deals[kind].five[0] != nil {
-			do, count = &deals[kind].five, dealBlock
+		do := &z.dealing.deals[kind].one
+		if count >= dealBlock && z.dealing.deals[kind].five[0] != nil {
+			do, count = &z.dealing.deals[kind].five, dealBlock
 		} else {
 			count = 1
 		}
 		size := z.rings[j].kind.size()
 		for class, step := 0, 0; class < len(z.position); class += step {
 			step = min(2, len(z.position)-class)
-			plan := &z.plans[2*class+size/8]
 			last := class + step - 1
 			do[step-1]((*byte)(z.rings[class*n+j].base), (*byte)(z.rings[last*n+j].base),
-				bytesOf(columns), first*kind.size(), (*byte)(unsafe.Pointer(plan)))
+				bytesOf(columns), first*kind.size(), z.planOf(class, size))
 		}
 		j += count
 	}
@@ -283,3 +276,67 @@ func (z *dealer) loosen(c Column, from, to int) Column {
 	copy(unsafe.Slice((*byte)(copied.base), stretch*size), source[from*size:to*size])
 	return copied
 }
+
+// A plan says where the rows of a stretch go that are of one class; the generator
+// has the particulars.
+type planAVX512 struct {
+	list                            [35][64]byte // rows, by 4 or 8 bytes
+	slot, begin, free, whole, twice [17]uint16   // of each group; slot also of what is after the last
+	_                               [22]byte     // to whole cache lines
+}
+
+type planAVX2 struct {
+	list  [64][32]byte // of each group
+	slot  [64]uint32   // of each group
+	spill [32]byte
+}
+
+var dealAVX512 = dealing{
+	planSize: int(unsafe.Sizeof(planAVX512{})),
+	planners: [2][2]planner{{plan32to1AVX512, plan64to1AVX512}, {plan32to2AVX512, plan64to2AVX512}},
+	deals: [...]kindDeals{
+		Float32: deal32AVX512, Float64: deal64AVX512,
+		Int8:  {one: [2]deal{dealInt8x1to1AVX512, dealInt8x1to2AVX512}},
+		Int16: {one: [2]deal{dealInt16x1to1AVX512, dealInt16x1to2AVX512}},
+		Int32: deal32AVX512, Int64: deal64AVX512,
+		Uint8:  {one: [2]deal{dealUint8x1to1AVX512, dealUint8x1to2AVX512}},
+		Uint16: {one: [2]deal{dealUint16x1to1AVX512, dealUint16x1to2AVX512}},
+		Uint32: deal32AVX512, Uint64: deal64AVX512,
+	},
+}
+
+var (
+	deal32AVX512 = kindDeals{
+		[2]deal{deal32x1to1AVX512, deal32x1to2AVX512},
+		[2]deal{deal32x5to1AVX512, deal32x5to2AVX512},
+	}
+	deal64AVX512 = kindDeals{
+		[2]deal{deal64x1to1AVX512, deal64x1to2AVX512},
+		[2]deal{deal64x5to1AVX512, deal64x5to2AVX512},
+	}
+)
+
+var dealAVX2 = dealing{
+	planSize: int(unsafe.Sizeof(planAVX2{})),
+	planners: [2][2]planner{{plan32to1AVX2, plan64to1AVX2}, {plan32to2AVX2, plan64to2AVX2}},
+	deals: [...]kindDeals{
+		Float32: deal32AVX2, Float64: deal64AVX2,
+		Int8:  {one: [2]deal{dealInt8x1to1AVX2, dealInt8x1to2AVX2}},
+		Int16: {one: [2]deal{dealInt16x1to1AVX2, dealInt16x1to2AVX2}},
+		Int32: deal32AVX2, Int64: deal64AVX2,
+		Uint8:  {one: [2]deal{dealUint8x1to1AVX2, dealUint8x1to2AVX2}},
+		Uint16: {one: [2]deal{dealUint16x1to1AVX2, dealUint16x1to2AVX2}},
+		Uint32: deal32AVX2, Uint64: deal64AVX2,
+	},
+}
+
+var (
+	deal32AVX2 = kindDeals{
+		[2]deal{deal32x1to1AVX2, deal32x1to2AVX2},
+		[2]deal{deal32x5to1AVX2, deal32x5to2AVX2},
+	}
+	deal64AVX2 = kindDeals{
+		[2]deal{deal64x1to1AVX2, deal64x1to2AVX2},
+		[2]deal{deal64x5to1AVX2, deal64x5to2AVX2},
+	}
+)

@@ -75,13 +75,14 @@ type variant struct {
 	// pack writes rows from to to of the columns, less their origins, to the
 	// columns of a tile.
 	pack func(tile []float64, columns []Column, from, to int, c []float64)
-	// fused, if any, is pack and accumulate in one for 1 to a stretch of
-	// unweighted rows of columns that isFused. The stretch of next from row
-	// nextFrom on is a hint of what will be read soon.
+	// fused, if any, is pack and accumulate for 1 to a stretch of unweighted
+	// rows of columns that isFused, in one where it can be. The stretch of next
+	// from row nextFrom on is a hint of what will be read soon.
 	fused   func(sum *Sums, tile []float64, columns []Column, from, rows int, c []float64, next []Column, nextFrom int)
 	isFused func(columns []Column) bool
-	// deal, if any, is a faster sumSorted for few classes.
-	deal func(k *Kernel, sums []Sums, columns []Column, codes []int32, weights []float64)
+	// deal, if any, is a sumSorted that is faster for up to dealtClasses classes.
+	deal         func(k *Kernel, sums []Sums, columns []Column, codes []int32, weights []float64)
+	dealtClasses int
 }
 
 var reference = variant{name: "reference", accumulate: accumulate, pack: packColumns}
@@ -124,17 +125,17 @@ func (k *Kernel) Sum(sums []Sums, columns []Column, codes []int32, weights, c []
 	switch {
 	case len(sums) == 1 && !anyZero(weights):
 		k.sumAll(&sums[0], columns, codes, weights)
-	case k.variant.deal != nil && dealable(len(sums), n):
+	case k.variant.deals(len(sums), n):
 		k.variant.deal(k, sums, columns, codes, weights)
 	default:
 		k.sumSorted(sums, columns, codes, weights)
 	}
 }
 
-// dealable says whether rows of that many classes are dealt rather than sorted:
-// beyond these bounds of time and of memory (some 32 MB) sorting takes over.
-func dealable(classes, columns int) bool {
-	return classes <= 16 && classes*columns <= 8192
+// deals says whether rows of that many classes are dealt rather than sorted: there
+// are bounds of time and of memory (some 32 MB).
+func (v *variant) deals(classes, columns int) bool {
+	return classes <= v.dealtClasses && classes*columns <= 8192
 }
 
 func anyZero(weights []float64) bool {
@@ -190,18 +191,11 @@ func (sum *Sums) make(n int) {
 func (k *Kernel) addTile(sum *Sums, n, rows int, weighted bool) {
 	sum.make(n)
 	sum.Rows += rows
-	// A last tile is filled up with zeros: adding a zero leaves every lane as
-	// it is, since a lane is never −0.
-	padded := (rows + lanes - 1) / lanes * lanes
 	columns := n
 	if weighted {
 		columns++
 	}
-	if rows < padded {
-		for j := range columns {
-			clear(k.tile[j*tileStride:][rows:padded])
-		}
-	}
+	padded := pad(k.tile, columns, rows)
 	left := k.tile
 	if weighted {
 		left = k.scaled
@@ -221,6 +215,18 @@ func (k *Kernel) addTile(sum *Sums, n, rows int, weighted bool) {
 		sum.Weight += float64(rows)
 	}
 	k.variant.accumulate(sum.S, sum.Cross, left, k.tile, n, padded)
+}
+
+// pad fills the lanes of a last tile up with zeros and gives the rows that it then
+// has. Adding a zero leaves every lane as it is, since a lane is never −0.
+func pad(tile []float64, columns, rows int) int {
+	padded := (rows + lanes - 1) / lanes * lanes
+	if rows < padded {
+		for j := range columns {
+			clear(tile[j*tileStride:][rows:padded])
+		}
+	}
+	return padded
 }
 
 // The size of a tile, for those who call Pack.

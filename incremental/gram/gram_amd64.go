@@ -12,21 +12,27 @@ import (
 
 var (
 	avx2 = variant{
-		name:       "AVX2",
-		missing:    missing(feature{"AVX2", cpu.X86.HasAVX2}, feature{"FMA", cpu.X86.HasFMA}),
-		accumulate: accumulateAVX2,
-		pack:       packColumns,
+		name: "AVX2",
+		missing: missing(feature{"AVX2", cpu.X86.HasAVX2}, feature{"FMA", cpu.X86.HasFMA},
+			feature{"POPCNT", cpu.X86.HasPOPCNT}),
+		accumulate:   accumulateAVX2,
+		pack:         packersAVX2.pack,
+		fused:        fusedAVX2,
+		isFused:      isFused,
+		deal:         dealAVX2.sum,
+		dealtClasses: 6, // the cross-over is at 6 to 8 for int8 and float64, at 12 for float32
 	}
 	avx512 = variant{
 		name: "AVX-512",
 		missing: missing(feature{"AVX512F", cpu.X86.HasAVX512F}, feature{"AVX512DQ", cpu.X86.HasAVX512DQ},
 			feature{"AVX512BW", cpu.X86.HasAVX512BW}, feature{"AVX512VL", cpu.X86.HasAVX512VL},
 			feature{"BMI2", cpu.X86.HasBMI2}, feature{"POPCNT", cpu.X86.HasPOPCNT}),
-		accumulate: accumulateAVX512,
-		pack:       packAVX512,
-		fused:      fusedAVX512,
-		isFused:    isFusedAVX512,
-		deal:       (*Kernel).sumDealt,
+		accumulate:   accumulateAVX512,
+		pack:         packersAVX512.pack,
+		fused:        fusedAVX512,
+		isFused:      isFused,
+		deal:         dealAVX512.sum,
+		dealtClasses: 16,
 	}
 	// variants are slower to faster.
 	variants = []*variant{&reference, &avx2, &avx512}
@@ -147,12 +153,32 @@ func fusedAVX512(sum *Sums, tile []float64, columns []Column, from, rows int, c 
 	}
 }
 
-func isFusedAVX512(columns []Column) bool {
+func isFused(columns []Column) bool {
 	n := len(columns)
 	return 0 < n && n <= fusedColumns && columns[0].kind == Float32 && alike(columns) == n
 }
 
+// fusedAVX2 fuses whole stretches.
+func fusedAVX2(sum *Sums, tile []float64, columns []Column, from, rows int, c []float64, _ []Column, _ int) {
+	n := len(columns)
+	if rows < stretch {
+		packersAVX2.pack(tile, columns, from, from+rows, c)
+		accumulateAVX2(sum.S, sum.Cross, tile, tile, n, pad(tile, n, rows))
+		return
+	}
+	from *= Float32.size()
+	for j := 0; j < n; j += blockAVX2 {
+		h := min(blockAVX2, n-j)
+		cross, left := sum.Cross[PackedLen(j):], tile[j*tileStride:]
+		fusedTrianglesAVX2[h-1](&sum.S[j], &cross[j], j+1, &left[0], bytesOf(columns[j:]), from, &c[j])
+		if j > 0 {
+			rectanglesAVX2[h-1](&cross[0], j+1, &left[0], &tile[0], stretch, j/blockAVX2)
+		}
+	}
+}
+
 type (
+	wholeTriangle   = func(s, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64)
 	fusedTriangle   = func(s, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
 	rectangle       = func(cross *float64, row int, left, right *float64, rows, blocks int)
 	askingRectangle = func(cross *float64, row int, left, right *float64, rows int, next *byte, nextFrom int)
@@ -167,16 +193,26 @@ var (
 	fusedTrianglesAVX512   = [blockAVX512]fusedTriangle{fusedTriangle1AVX512, fusedTriangle2AVX512, fusedTriangle3AVX512, fusedTriangle4AVX512, fusedTriangle5AVX512}
 	askingRectanglesAVX512 = [blockAVX512]askingRectangle{askingRectangle1AVX512, askingRectangle2AVX512, askingRectangle3AVX512, askingRectangle4AVX512, askingRectangle5AVX512}
 	rectanglesAVX2         = [blockAVX2]rectangle{rectangle1AVX2, rectangle2AVX2, rectangle3AVX2}
+	fusedTrianglesAVX2     = [blockAVX2]wholeTriangle{fusedTriangle1AVX2, fusedTriangle2AVX2, fusedTriangle3AVX2}
 	trianglesAVX2          = [blockAVX2]triangle{triangle1AVX2, triangle2AVX2, triangle3AVX2}
 )
 
-var packersAVX512 = [...]packer{
+// packers are a variant's packers, by kind.
+type packers [Uint64 + 1]packer
+
+var packersAVX512 = packers{
 	Float32: packFloat32AVX512, Float64: packFloat64AVX512,
 	Int8: packInt8AVX512, Int16: packInt16AVX512, Int32: packInt32AVX512, Int64: packInt64AVX512,
 	Uint8: packUint8AVX512, Uint16: packUint16AVX512, Uint32: packUint32AVX512, Uint64: packUint64AVX512,
 }
 
-func packAVX512(tile []float64, columns []Column, from, to int, c []float64) {
+var packersAVX2 = packers{
+	Float32: packFloat32AVX2, Float64: packFloat64AVX2,
+	Int8: packInt8AVX2, Int16: packInt16AVX2, Int32: packInt32AVX2, Int64: packInt64AVX2,
+	Uint8: packUint8AVX2, Uint16: packUint16AVX2, Uint32: packUint32AVX2, Uint64: packUint64AVX2,
+}
+
+func (p *packers) pack(tile []float64, columns []Column, from, to int, c []float64) {
 	whole := (to - from) / lanes
 	for j := 0; j < len(columns); {
 		count := alike(columns[j:])
@@ -185,7 +221,7 @@ func packAVX512(tile []float64, columns []Column, from, to int, c []float64) {
 			count = 1
 		} else if whole > 0 {
 			kind := columns[j].kind
-			packersAVX512[kind](&tile[j*tileStride], bytesOf(columns[j:]), count, from*kind.size(), &c[j], whole)
+			p[kind](&tile[j*tileStride], bytesOf(columns[j:]), count, from*kind.size(), &c[j], whole)
 			done = whole * lanes
 		}
 		if from+done < to {

@@ -10,19 +10,23 @@ import (
 // The generator of the assembly has these numbers too.
 func TestLayoutIsWhatTheAssemblyTakesItFor(t *testing.T) {
 	var c Column
-	var p [2]plan
+	var p512 [2]planAVX512
+	var p2 [2]planAVX2
 	for what, numbers := range map[string][2]uintptr{
-		"size of a Column":        {unsafe.Sizeof(c), 32},
-		"address in a Column":     {unsafe.Offsetof(c.base), 0},
-		"stride of a tile":        {tileStride * 8, (256 + 8) * 8},
-		"stride of narrow rings":  {ringStride32, 2*256*4 + 64},
-		"stride of wide rings":    {ringStride64, 2*256*8 + 64},
-		"size of a class's plans": {unsafe.Sizeof(p), 2 * 38 * 64},
-		"slot in a plan":          {unsafe.Offsetof(p[0].slot), 35 * 64},
-		"begin in a plan":         {unsafe.Offsetof(p[0].begin), 35*64 + 34},
-		"free in a plan":          {unsafe.Offsetof(p[0].free), 35*64 + 68},
-		"whole in a plan":         {unsafe.Offsetof(p[0].whole), 35*64 + 102},
-		"twice in a plan":         {unsafe.Offsetof(p[0].twice), 35*64 + 136},
+		"size of a Column":                 {unsafe.Sizeof(c), 32},
+		"address in a Column":              {unsafe.Offsetof(c.base), 0},
+		"stride of a tile":                 {tileStride * 8, (256 + 8) * 8},
+		"stride of narrow rings":           {ringStride32, 2*256*4 + 64},
+		"stride of wide rings":             {ringStride64, 2*256*8 + 64},
+		"size of a class's plans, AVX-512": {unsafe.Sizeof(p512), 2 * 38 * 64},
+		"slot in a plan, AVX-512":          {unsafe.Offsetof(p512[0].slot), 35 * 64},
+		"begin in a plan, AVX-512":         {unsafe.Offsetof(p512[0].begin), 35*64 + 34},
+		"free in a plan, AVX-512":          {unsafe.Offsetof(p512[0].free), 35*64 + 68},
+		"whole in a plan, AVX-512":         {unsafe.Offsetof(p512[0].whole), 35*64 + 102},
+		"twice in a plan, AVX-512":         {unsafe.Offsetof(p512[0].twice), 35*64 + 136},
+		"size of a class's plans, AVX2":    {unsafe.Sizeof(p2), 2 * (64*32 + 64*4 + 32)},
+		"slot in a plan, AVX2":             {unsafe.Offsetof(p2[0].slot), 64 * 32},
+		"spill in a plan, AVX2":            {unsafe.Offsetof(p2[0].spill), 64*32 + 64*4},
 	} {
 		if numbers[0] != numbers[1] {
 			t.Errorf("%s: %d, the assembly has %d", what, numbers[0], numbers[1])

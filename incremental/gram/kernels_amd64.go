@@ -4,10 +4,10 @@
 
 package gram
 
-// askAVX512 asks for the bytes from to end of count columns. All are above 0.
+// askFor asks for the bytes from to end of count columns. All are above 0.
 //
 //go:noescape
-func askAVX512(columns *byte, count int, from int, end int)
+func askFor(columns *byte, count int, from int, end int)
 
 // rectangle1AVX512 adds to 1 rows of the packed triangle the sums
 // of a tile's products: of the columns of left from left on with blocks·5 columns
@@ -175,6 +175,13 @@ func rectangle1AVX2(cross *float64, row int, left *float64, right *float64, rows
 //go:noescape
 func triangle1AVX2(s *float64, cross *float64, row int, left *float64, right *float64, rows int)
 
+// fusedTriangle1AVX2 is triangle1 for float32 columns that are not in
+// the tile yet: it fills the tile's columns with a stretch from byte from on, less
+// their origins.
+//
+//go:noescape
+func fusedTriangle1AVX2(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64)
+
 // rectangle2AVX2 adds to 2 rows of the packed triangle the sums
 // of a tile's products: of the columns of left from left on with blocks·3 columns
 // of right. cross is the first row's first entry; that row has row entries, and
@@ -190,6 +197,13 @@ func rectangle2AVX2(cross *float64, row int, left *float64, right *float64, rows
 //
 //go:noescape
 func triangle2AVX2(s *float64, cross *float64, row int, left *float64, right *float64, rows int)
+
+// fusedTriangle2AVX2 is triangle2 for float32 columns that are not in
+// the tile yet: it fills the tile's columns with a stretch from byte from on, less
+// their origins.
+//
+//go:noescape
+func fusedTriangle2AVX2(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64)
 
 // rectangle3AVX2 adds to 3 rows of the packed triangle the sums
 // of a tile's products: of the columns of left from left on with blocks·3 columns
@@ -207,11 +221,24 @@ func rectangle3AVX2(cross *float64, row int, left *float64, right *float64, rows
 //go:noescape
 func triangle3AVX2(s *float64, cross *float64, row int, left *float64, right *float64, rows int)
 
+// fusedTriangle3AVX2 is triangle3 for float32 columns that are not in
+// the tile yet: it fills the tile's columns with a stretch from byte from on, less
+// their origins.
+//
+//go:noescape
+func fusedTriangle3AVX2(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64)
+
 // plan32to1AVX512 plans where the rows of a stretch go that are in keep and of the
 // first of 1 classes, when these have so many positions already, and gives those after.
 //
 //go:noescape
 func plan32to1AVX512(plan *byte, codes *int32, keep *byte, class int, positions *int, next *int)
+
+// plan32to1AVX2 plans where the rows of a stretch go that are in keep and of the
+// first of 1 classes, when these have so many positions already, and gives those after.
+//
+//go:noescape
+func plan32to1AVX2(plan *byte, codes *int32, keep *byte, class int, positions *int, next *int)
 
 // plan64to1AVX512 plans where the rows of a stretch go that are in keep and of the
 // first of 1 classes, when these have so many positions already, and gives those after.
@@ -219,17 +246,11 @@ func plan32to1AVX512(plan *byte, codes *int32, keep *byte, class int, positions 
 //go:noescape
 func plan64to1AVX512(plan *byte, codes *int32, keep *byte, class int, positions *int, next *int)
 
-// plan32to2AVX512 plans where the rows of a stretch go that are in keep and of the
-// first of 2 classes, when these have so many positions already, and gives those after.
+// plan64to1AVX2 plans where the rows of a stretch go that are in keep and of the
+// first of 1 classes, when these have so many positions already, and gives those after.
 //
 //go:noescape
-func plan32to2AVX512(plan *byte, codes *int32, keep *byte, class int, positions *int, next *int)
-
-// plan64to2AVX512 plans where the rows of a stretch go that are in keep and of the
-// first of 2 classes, when these have so many positions already, and gives those after.
-//
-//go:noescape
-func plan64to2AVX512(plan *byte, codes *int32, keep *byte, class int, positions *int, next *int)
+func plan64to1AVX2(plan *byte, codes *int32, keep *byte, class int, positions *int, next *int)
 
 // deal32x5to1AVX512 puts those rows of a stretch of 5 columns, from byte from
 // on, that are of 1 classes where the plans have them in the rings first and second.
@@ -243,17 +264,17 @@ func deal32x5to1AVX512(first *byte, second *byte, columns *byte, from int, plan 
 //go:noescape
 func deal32x1to1AVX512(first *byte, second *byte, columns *byte, from int, plan *byte)
 
-// deal32x5to2AVX512 puts those rows of a stretch of 5 columns, from byte from
-// on, that are of 2 classes where the plans have them in the rings first and second.
+// deal32x5to1AVX2 puts those rows of a stretch of 5 columns, from byte from
+// on, that are of 1 classes where the plans have them in the rings first and second.
 //
 //go:noescape
-func deal32x5to2AVX512(first *byte, second *byte, columns *byte, from int, plan *byte)
+func deal32x5to1AVX2(first *byte, second *byte, columns *byte, from int, plan *byte)
 
-// deal32x1to2AVX512 puts those rows of a stretch of 1 columns, from byte from
-// on, that are of 2 classes where the plans have them in the rings first and second.
+// deal32x1to1AVX2 puts those rows of a stretch of 1 columns, from byte from
+// on, that are of 1 classes where the plans have them in the rings first and second.
 //
 //go:noescape
-func deal32x1to2AVX512(first *byte, second *byte, columns *byte, from int, plan *byte)
+func deal32x1to1AVX2(first *byte, second *byte, columns *byte, from int, plan *byte)
 
 // deal64x5to1AVX512 puts those rows of a stretch of 5 columns, from byte from
 // on, that are of 1 classes where the plans have them in the rings first and second.
@@ -267,6 +288,114 @@ func deal64x5to1AVX512(first *byte, second *byte, columns *byte, from int, plan 
 //go:noescape
 func deal64x1to1AVX512(first *byte, second *byte, columns *byte, from int, plan *byte)
 
+// deal64x5to1AVX2 puts those rows of a stretch of 5 columns, from byte from
+// on, that are of 1 classes where the plans have them in the rings first and second.
+//
+//go:noescape
+func deal64x5to1AVX2(first *byte, second *byte, columns *byte, from int, plan *byte)
+
+// deal64x1to1AVX2 puts those rows of a stretch of 1 columns, from byte from
+// on, that are of 1 classes where the plans have them in the rings first and second.
+//
+//go:noescape
+func deal64x1to1AVX2(first *byte, second *byte, columns *byte, from int, plan *byte)
+
+// dealInt8x1to1AVX512 puts those rows of a stretch of 1 columns, from byte from
+// on, that are of 1 classes where the plans have them in the rings first and second.
+//
+//go:noescape
+func dealInt8x1to1AVX512(first *byte, second *byte, columns *byte, from int, plan *byte)
+
+// dealInt8x1to1AVX2 puts those rows of a stretch of 1 columns, from byte from
+// on, that are of 1 classes where the plans have them in the rings first and second.
+//
+//go:noescape
+func dealInt8x1to1AVX2(first *byte, second *byte, columns *byte, from int, plan *byte)
+
+// dealInt16x1to1AVX512 puts those rows of a stretch of 1 columns, from byte from
+// on, that are of 1 classes where the plans have them in the rings first and second.
+//
+//go:noescape
+func dealInt16x1to1AVX512(first *byte, second *byte, columns *byte, from int, plan *byte)
+
+// dealInt16x1to1AVX2 puts those rows of a stretch of 1 columns, from byte from
+// on, that are of 1 classes where the plans have them in the rings first and second.
+//
+//go:noescape
+func dealInt16x1to1AVX2(first *byte, second *byte, columns *byte, from int, plan *byte)
+
+// dealUint8x1to1AVX512 puts those rows of a stretch of 1 columns, from byte from
+// on, that are of 1 classes where the plans have them in the rings first and second.
+//
+//go:noescape
+func dealUint8x1to1AVX512(first *byte, second *byte, columns *byte, from int, plan *byte)
+
+// dealUint8x1to1AVX2 puts those rows of a stretch of 1 columns, from byte from
+// on, that are of 1 classes where the plans have them in the rings first and second.
+//
+//go:noescape
+func dealUint8x1to1AVX2(first *byte, second *byte, columns *byte, from int, plan *byte)
+
+// dealUint16x1to1AVX512 puts those rows of a stretch of 1 columns, from byte from
+// on, that are of 1 classes where the plans have them in the rings first and second.
+//
+//go:noescape
+func dealUint16x1to1AVX512(first *byte, second *byte, columns *byte, from int, plan *byte)
+
+// dealUint16x1to1AVX2 puts those rows of a stretch of 1 columns, from byte from
+// on, that are of 1 classes where the plans have them in the rings first and second.
+//
+//go:noescape
+func dealUint16x1to1AVX2(first *byte, second *byte, columns *byte, from int, plan *byte)
+
+// plan32to2AVX512 plans where the rows of a stretch go that are in keep and of the
+// first of 2 classes, when these have so many positions already, and gives those after.
+//
+//go:noescape
+func plan32to2AVX512(plan *byte, codes *int32, keep *byte, class int, positions *int, next *int)
+
+// plan32to2AVX2 plans where the rows of a stretch go that are in keep and of the
+// first of 2 classes, when these have so many positions already, and gives those after.
+//
+//go:noescape
+func plan32to2AVX2(plan *byte, codes *int32, keep *byte, class int, positions *int, next *int)
+
+// plan64to2AVX512 plans where the rows of a stretch go that are in keep and of the
+// first of 2 classes, when these have so many positions already, and gives those after.
+//
+//go:noescape
+func plan64to2AVX512(plan *byte, codes *int32, keep *byte, class int, positions *int, next *int)
+
+// plan64to2AVX2 plans where the rows of a stretch go that are in keep and of the
+// first of 2 classes, when these have so many positions already, and gives those after.
+//
+//go:noescape
+func plan64to2AVX2(plan *byte, codes *int32, keep *byte, class int, positions *int, next *int)
+
+// deal32x5to2AVX512 puts those rows of a stretch of 5 columns, from byte from
+// on, that are of 2 classes where the plans have them in the rings first and second.
+//
+//go:noescape
+func deal32x5to2AVX512(first *byte, second *byte, columns *byte, from int, plan *byte)
+
+// deal32x1to2AVX512 puts those rows of a stretch of 1 columns, from byte from
+// on, that are of 2 classes where the plans have them in the rings first and second.
+//
+//go:noescape
+func deal32x1to2AVX512(first *byte, second *byte, columns *byte, from int, plan *byte)
+
+// deal32x5to2AVX2 puts those rows of a stretch of 5 columns, from byte from
+// on, that are of 2 classes where the plans have them in the rings first and second.
+//
+//go:noescape
+func deal32x5to2AVX2(first *byte, second *byte, columns *byte, from int, plan *byte)
+
+// deal32x1to2AVX2 puts those rows of a stretch of 1 columns, from byte from
+// on, that are of 2 classes where the plans have them in the rings first and second.
+//
+//go:noescape
+func deal32x1to2AVX2(first *byte, second *byte, columns *byte, from int, plan *byte)
+
 // deal64x5to2AVX512 puts those rows of a stretch of 5 columns, from byte from
 // on, that are of 2 classes where the plans have them in the rings first and second.
 //
@@ -279,11 +408,17 @@ func deal64x5to2AVX512(first *byte, second *byte, columns *byte, from int, plan 
 //go:noescape
 func deal64x1to2AVX512(first *byte, second *byte, columns *byte, from int, plan *byte)
 
-// dealInt8x1to1AVX512 puts those rows of a stretch of 1 columns, from byte from
-// on, that are of 1 classes where the plans have them in the rings first and second.
+// deal64x5to2AVX2 puts those rows of a stretch of 5 columns, from byte from
+// on, that are of 2 classes where the plans have them in the rings first and second.
 //
 //go:noescape
-func dealInt8x1to1AVX512(first *byte, second *byte, columns *byte, from int, plan *byte)
+func deal64x5to2AVX2(first *byte, second *byte, columns *byte, from int, plan *byte)
+
+// deal64x1to2AVX2 puts those rows of a stretch of 1 columns, from byte from
+// on, that are of 2 classes where the plans have them in the rings first and second.
+//
+//go:noescape
+func deal64x1to2AVX2(first *byte, second *byte, columns *byte, from int, plan *byte)
 
 // dealInt8x1to2AVX512 puts those rows of a stretch of 1 columns, from byte from
 // on, that are of 2 classes where the plans have them in the rings first and second.
@@ -291,11 +426,11 @@ func dealInt8x1to1AVX512(first *byte, second *byte, columns *byte, from int, pla
 //go:noescape
 func dealInt8x1to2AVX512(first *byte, second *byte, columns *byte, from int, plan *byte)
 
-// dealInt16x1to1AVX512 puts those rows of a stretch of 1 columns, from byte from
-// on, that are of 1 classes where the plans have them in the rings first and second.
+// dealInt8x1to2AVX2 puts those rows of a stretch of 1 columns, from byte from
+// on, that are of 2 classes where the plans have them in the rings first and second.
 //
 //go:noescape
-func dealInt16x1to1AVX512(first *byte, second *byte, columns *byte, from int, plan *byte)
+func dealInt8x1to2AVX2(first *byte, second *byte, columns *byte, from int, plan *byte)
 
 // dealInt16x1to2AVX512 puts those rows of a stretch of 1 columns, from byte from
 // on, that are of 2 classes where the plans have them in the rings first and second.
@@ -303,11 +438,11 @@ func dealInt16x1to1AVX512(first *byte, second *byte, columns *byte, from int, pl
 //go:noescape
 func dealInt16x1to2AVX512(first *byte, second *byte, columns *byte, from int, plan *byte)
 
-// dealUint8x1to1AVX512 puts those rows of a stretch of 1 columns, from byte from
-// on, that are of 1 classes where the plans have them in the rings first and second.
+// dealInt16x1to2AVX2 puts those rows of a stretch of 1 columns, from byte from
+// on, that are of 2 classes where the plans have them in the rings first and second.
 //
 //go:noescape
-func dealUint8x1to1AVX512(first *byte, second *byte, columns *byte, from int, plan *byte)
+func dealInt16x1to2AVX2(first *byte, second *byte, columns *byte, from int, plan *byte)
 
 // dealUint8x1to2AVX512 puts those rows of a stretch of 1 columns, from byte from
 // on, that are of 2 classes where the plans have them in the rings first and second.
@@ -315,11 +450,11 @@ func dealUint8x1to1AVX512(first *byte, second *byte, columns *byte, from int, pl
 //go:noescape
 func dealUint8x1to2AVX512(first *byte, second *byte, columns *byte, from int, plan *byte)
 
-// dealUint16x1to1AVX512 puts those rows of a stretch of 1 columns, from byte from
-// on, that are of 1 classes where the plans have them in the rings first and second.
+// dealUint8x1to2AVX2 puts those rows of a stretch of 1 columns, from byte from
+// on, that are of 2 classes where the plans have them in the rings first and second.
 //
 //go:noescape
-func dealUint16x1to1AVX512(first *byte, second *byte, columns *byte, from int, plan *byte)
+func dealUint8x1to2AVX2(first *byte, second *byte, columns *byte, from int, plan *byte)
 
 // dealUint16x1to2AVX512 puts those rows of a stretch of 1 columns, from byte from
 // on, that are of 2 classes where the plans have them in the rings first and second.
@@ -327,11 +462,23 @@ func dealUint16x1to1AVX512(first *byte, second *byte, columns *byte, from int, p
 //go:noescape
 func dealUint16x1to2AVX512(first *byte, second *byte, columns *byte, from int, plan *byte)
 
+// dealUint16x1to2AVX2 puts those rows of a stretch of 1 columns, from byte from
+// on, that are of 2 classes where the plans have them in the rings first and second.
+//
+//go:noescape
+func dealUint16x1to2AVX2(first *byte, second *byte, columns *byte, from int, plan *byte)
+
 // packFloat32AVX512 writes groups·8 elements from byte from on of count columns,
 // each less its origin, to the columns of tile. count and groups are above 0.
 //
 //go:noescape
 func packFloat32AVX512(tile *float64, columns *byte, count int, from int, origin *float64, groups int)
+
+// packFloat32AVX2 writes groups·8 elements from byte from on of count columns,
+// each less its origin, to the columns of tile. count and groups are above 0.
+//
+//go:noescape
+func packFloat32AVX2(tile *float64, columns *byte, count int, from int, origin *float64, groups int)
 
 // packFloat64AVX512 writes groups·8 elements from byte from on of count columns,
 // each less its origin, to the columns of tile. count and groups are above 0.
@@ -339,11 +486,23 @@ func packFloat32AVX512(tile *float64, columns *byte, count int, from int, origin
 //go:noescape
 func packFloat64AVX512(tile *float64, columns *byte, count int, from int, origin *float64, groups int)
 
+// packFloat64AVX2 writes groups·8 elements from byte from on of count columns,
+// each less its origin, to the columns of tile. count and groups are above 0.
+//
+//go:noescape
+func packFloat64AVX2(tile *float64, columns *byte, count int, from int, origin *float64, groups int)
+
 // packInt8AVX512 writes groups·8 elements from byte from on of count columns,
 // each less its origin, to the columns of tile. count and groups are above 0.
 //
 //go:noescape
 func packInt8AVX512(tile *float64, columns *byte, count int, from int, origin *float64, groups int)
+
+// packInt8AVX2 writes groups·8 elements from byte from on of count columns,
+// each less its origin, to the columns of tile. count and groups are above 0.
+//
+//go:noescape
+func packInt8AVX2(tile *float64, columns *byte, count int, from int, origin *float64, groups int)
 
 // packInt16AVX512 writes groups·8 elements from byte from on of count columns,
 // each less its origin, to the columns of tile. count and groups are above 0.
@@ -351,11 +510,23 @@ func packInt8AVX512(tile *float64, columns *byte, count int, from int, origin *f
 //go:noescape
 func packInt16AVX512(tile *float64, columns *byte, count int, from int, origin *float64, groups int)
 
+// packInt16AVX2 writes groups·8 elements from byte from on of count columns,
+// each less its origin, to the columns of tile. count and groups are above 0.
+//
+//go:noescape
+func packInt16AVX2(tile *float64, columns *byte, count int, from int, origin *float64, groups int)
+
 // packInt32AVX512 writes groups·8 elements from byte from on of count columns,
 // each less its origin, to the columns of tile. count and groups are above 0.
 //
 //go:noescape
 func packInt32AVX512(tile *float64, columns *byte, count int, from int, origin *float64, groups int)
+
+// packInt32AVX2 writes groups·8 elements from byte from on of count columns,
+// each less its origin, to the columns of tile. count and groups are above 0.
+//
+//go:noescape
+func packInt32AVX2(tile *float64, columns *byte, count int, from int, origin *float64, groups int)
 
 // packInt64AVX512 writes groups·8 elements from byte from on of count columns,
 // each less its origin, to the columns of tile. count and groups are above 0.
@@ -363,11 +534,23 @@ func packInt32AVX512(tile *float64, columns *byte, count int, from int, origin *
 //go:noescape
 func packInt64AVX512(tile *float64, columns *byte, count int, from int, origin *float64, groups int)
 
+// packInt64AVX2 writes groups·8 elements from byte from on of count columns,
+// each less its origin, to the columns of tile. count and groups are above 0.
+//
+//go:noescape
+func packInt64AVX2(tile *float64, columns *byte, count int, from int, origin *float64, groups int)
+
 // packUint8AVX512 writes groups·8 elements from byte from on of count columns,
 // each less its origin, to the columns of tile. count and groups are above 0.
 //
 //go:noescape
 func packUint8AVX512(tile *float64, columns *byte, count int, from int, origin *float64, groups int)
+
+// packUint8AVX2 writes groups·8 elements from byte from on of count columns,
+// each less its origin, to the columns of tile. count and groups are above 0.
+//
+//go:noescape
+func packUint8AVX2(tile *float64, columns *byte, count int, from int, origin *float64, groups int)
 
 // packUint16AVX512 writes groups·8 elements from byte from on of count columns,
 // each less its origin, to the columns of tile. count and groups are above 0.
@@ -375,14 +558,32 @@ func packUint8AVX512(tile *float64, columns *byte, count int, from int, origin *
 //go:noescape
 func packUint16AVX512(tile *float64, columns *byte, count int, from int, origin *float64, groups int)
 
+// packUint16AVX2 writes groups·8 elements from byte from on of count columns,
+// each less its origin, to the columns of tile. count and groups are above 0.
+//
+//go:noescape
+func packUint16AVX2(tile *float64, columns *byte, count int, from int, origin *float64, groups int)
+
 // packUint32AVX512 writes groups·8 elements from byte from on of count columns,
 // each less its origin, to the columns of tile. count and groups are above 0.
 //
 //go:noescape
 func packUint32AVX512(tile *float64, columns *byte, count int, from int, origin *float64, groups int)
 
+// packUint32AVX2 writes groups·8 elements from byte from on of count columns,
+// each less its origin, to the columns of tile. count and groups are above 0.
+//
+//go:noescape
+func packUint32AVX2(tile *float64, columns *byte, count int, from int, origin *float64, groups int)
+
 // packUint64AVX512 writes groups·8 elements from byte from on of count columns,
 // each less its origin, to the columns of tile. count and groups are above 0.
 //
 //go:noescape
 func packUint64AVX512(tile *float64, columns *byte, count int, from int, origin *float64, groups int)
+
+// packUint64AVX2 writes groups·8 elements from byte from on of count columns,
+// each less its origin, to the columns of tile. count and groups are above 0.
+//
+//go:noescape
+func packUint64AVX2(tile *float64, columns *byte, count int, from int, origin *float64, groups int)

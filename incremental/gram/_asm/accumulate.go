@@ -11,8 +11,8 @@ import (
 // A rectangle is the sums of h columns of left with a few columns of right: in
 // AVX-512 5×5 accumulators of one register each leave room for five of left and
 // one of right, and 25 multiply-adds have ten loads. In AVX2 an accumulator is
-// two registers; the low and the high lanes are summed one after the other, in
-// 3×3 blocks.
+// two registers; in whole blocks of 3×3 the low and the high lanes are summed one
+// after the other, in smaller ones, whose registers allow it, side by side.
 const (
 	avx512Block = 5
 	avx2Block   = 3
@@ -150,7 +150,7 @@ func firstEntries(n int) Register {
 // foldOrder loads the permutation that foldAVX512 ends with.
 func foldOrder() VecVirtual {
 	order := ZMM()
-	VMOVDQU64(NewDataAddr(Symbol{Name: foldOrderName, Static: true}, 0), order)
+	VMOVDQU64(symbol(foldOrderName), order)
 	return order
 }
 
@@ -334,7 +334,7 @@ func fusedTriangleAVX512(h int) {
 
 // ask writes the routine that has columns brought near before they are needed.
 func ask() {
-	function("askAVX512", "func(columns *byte, count, from, end int)",
+	function("askFor", "func(columns *byte, count, from, end int)",
 		`asks for the bytes from to end of count columns. All are above 0.`)
 	columns, count, end := pointer("columns"), pointer("count"), pointer("end")
 	Label("column")
@@ -356,9 +356,8 @@ func rectangleAVX2(h int) {
 	left, right := pointer("left"), pointer("right")
 	end, blocks := pointer("rows"), pointer("blocks")
 	SHLQ(Imm(3), end)
-	low := AllocLocal(h * w * 32)
 	Label("block")
-	acc := bothHalves(low, h*w, end, func(half int, offset Register, acc []VecVirtual) {
+	acc := bothHalves(h+1, h*w, end, 64, func(half int, offset Register, acc []VecVirtual) {
 		u := loadColumns(left, h, offset, half)
 		d := YMM()
 		for c := range w {
@@ -386,8 +385,7 @@ func triangleAVX2(h int) {
 	s, left, right, end := pointer("s"), pointer("left"), pointer("right"), pointer("rows")
 	SHLQ(Imm(3), end)
 	n := h + h*(h+1)/2
-	low := AllocLocal(n * 32)
-	acc := bothHalves(low, n, end, func(half int, offset Register, acc []VecVirtual) {
+	acc := bothHalves(h+1, n, end, 64, func(half int, offset Register, acc []VecVirtual) {
 		u := loadColumns(left, h, offset, half)
 		for r := range u {
 			VADDPD(u[r], acc[r], acc[r])
@@ -408,6 +406,45 @@ func triangleAVX2(h int) {
 	RET()
 }
 
+const fusedTriangleAVX2Doc = `is triangle%d for float32 columns that are not in
+the tile yet: it fills the tile's columns with a stretch from byte from on, less
+their origins.`
+
+// fusedTriangleAVX2 is for whole stretches, which need no masks. For ten columns it
+// takes a fifth off the time of packing them and summing.
+func fusedTriangleAVX2(h int) {
+	function(fmt.Sprintf("fusedTriangle%dAVX2", h),
+		"func(s, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64)",
+		fusedTriangleAVX2Doc, h)
+	columns := sources(pointer("columns"), h, pointer("from"))
+	tile, origin := pointer("tile"), pointer("origin")
+	origins := make([]VecVirtual, h)
+	for r := range origins {
+		origins[r] = YMM()
+		VBROADCASTSD(Mem{Base: origin, Disp: 8 * r}, origins[r])
+	}
+	n := h + h*(h+1)/2
+	acc := bothHalves(2*h, n, U32(4*stretch), 4*lanes, func(half int, offset Register, acc []VecVirtual) {
+		u := make([]VecVirtual, h)
+		for r := range u {
+			u[r] = YMM()
+			VCVTPS2PD(Mem{Base: columns[r], Index: offset, Scale: 1, Disp: 16 * half}, u[r])
+			VSUBPD(origins[r], u[r], u[r])
+			VMOVUPD(u[r], Mem{Base: tile, Index: offset, Scale: 2, Disp: r*tileStride + 32*half})
+			VADDPD(u[r], acc[r], acc[r])
+			for c := range r + 1 {
+				VFMADD231PD(u[r], u[c], acc[h+r*(r+1)/2+c])
+			}
+		}
+	})
+	addToAVX2(pointer("s"), acc[:h])
+	for r, row := range rowPointers(h) {
+		addToAVX2(row, acc[h+r*(r+1)/2:][:r+1])
+	}
+	VZEROUPPER()
+	RET()
+}
+
 func loadColumns(base Register, h int, offset Register, half int) []VecVirtual {
 	u := make([]VecVirtual, h)
 	for r := range u {
@@ -417,27 +454,41 @@ func loadColumns(base Register, h int, offset Register, half int) []VecVirtual {
 	return u
 }
 
-// bothHalves sums lanes 0 to 3 of n accumulators over a tile's rows, puts them
-// aside, sums lanes 4 to 7 and adds the two.
-func bothHalves(low Mem, n int, end Register, body func(half int, offset Register, acc []VecVirtual)) []VecVirtual {
-	acc := make([]VecVirtual, n)
-	for i := range acc {
-		acc[i] = YMM()
-	}
+// bothHalves sums lanes 0 to 3 and lanes 4 to 7 of n accumulators over a tile's rows
+// and adds the two. Its offset goes by step to end for each 8 rows; the body needs
+// some registers of its own.
+func bothHalves(own, n int, end Op, step int, body func(half int, offset Register, acc []VecVirtual)) []VecVirtual {
 	offset := GP64()
-	for half, name := range []string{"low", "high"} {
-		for _, a := range acc {
-			VXORPD(a, a, a)
-		}
-		XORQ(offset, offset)
-		loop(name, offset, end, 64, func() { body(half, offset, acc) })
-		for i, a := range acc {
-			if half == 0 {
-				VMOVUPD(a, low.Offset(32*i))
-			} else {
-				VADDPD(low.Offset(32*i), a, a)
+	sum := func(label string, halves ...int) (acc [2][]VecVirtual) {
+		for _, half := range halves {
+			for range n {
+				a := YMM()
+				VXORPD(a, a, a)
+				acc[half] = append(acc[half], a)
 			}
 		}
+		XORQ(offset, offset)
+		loop(label, offset, end, step, func() {
+			for _, half := range halves {
+				body(half, offset, acc[half])
+			}
+		})
+		return acc
+	}
+	if 2*n+own <= 16 {
+		acc := sum("rows", 0, 1)
+		for i, high := range acc[1] {
+			VADDPD(acc[0][i], high, high)
+		}
+		return acc[1]
+	}
+	low := AllocLocal(n * 32)
+	for i, a := range sum("low", 0)[0] {
+		VMOVUPD(a, low.Offset(32*i))
+	}
+	acc := sum("high", 1)[1]
+	for i, a := range acc {
+		VADDPD(low.Offset(32*i), a, a)
 	}
 	return acc
 }

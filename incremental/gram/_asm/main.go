@@ -22,16 +22,21 @@ const (
 	columnSize = 32                    // bytes of a Column; its first word is the address
 	dealBlock  = 5                     // columns that are dealt together
 
-	ringStride32 = 512*4 + 64 // bytes between the columns of a ring
-	ringStride64 = 512*8 + 64
+	ringRows     = 2 * stretch
+	ringStride32 = ringRows*4 + 64 // bytes between the columns of a ring
+	ringStride64 = ringRows*8 + 64
 
 	// The fields of a plan, and the distance between those of two classes.
-	planSlot  = 35 * 64
-	planBegin = planSlot + 34
-	planFree  = planBegin + 34
-	planWhole = planFree + 34
-	planTwice = planWhole + 34
-	planSize  = 2 * 38 * 64
+	planSlotAVX512  = 35 * 64
+	planBeginAVX512 = planSlotAVX512 + 34
+	planFreeAVX512  = planBeginAVX512 + 34
+	planWholeAVX512 = planFreeAVX512 + 34
+	planTwiceAVX512 = planWholeAVX512 + 34
+	planSizeAVX512  = 2 * 38 * 64
+
+	planSlotAVX2  = 64 * 32
+	planSpillAVX2 = planSlotAVX2 + 64*4
+	planSizeAVX2  = 2 * (planSpillAVX2 + 32)
 )
 
 func main() {
@@ -47,21 +52,26 @@ func main() {
 	for h := 1; h <= avx2Block; h++ {
 		rectangleAVX2(h)
 		triangleAVX2(h)
+		fusedTriangleAVX2(h)
 	}
+	ordersTables(4)
+	ordersTables(8)
 	for _, classes := range []int{1, 2} {
-		plan(4, classes)
-		plan(8, classes)
-	}
-	for _, l := range loaders {
-		for _, classes := range []int{1, 2} {
-			if l.from == l.to {
-				deal(l, dealBlock, classes)
-			}
-			deal(l, 1, classes)
+		for _, size := range []int{4, 8} {
+			planAVX512(size, classes)
+			planAVX2(size, classes)
+		}
+		for _, l := range loaders {
+			deals(dealAVX512, l, classes)
+			deals(dealAVX2, l, classes)
 		}
 	}
 	for _, k := range kinds {
-		pack(k.name, k.size, k.load)
+		pack("AVX512", ZMM, k.name, k.size, k.load)
+		if k.avx2 == nil {
+			k.avx2 = k.load
+		}
+		pack("AVX2", YMM, k.name, k.size, k.avx2)
 	}
 	Generate()
 }
@@ -76,10 +86,13 @@ func pointer(name string) Register { return Load(Param(name), GP64()) }
 
 // loop runs body until the counter, raised by step, reaches end. Its body
 // runs at least once.
-func loop(label string, counter, end Register, step int, body func()) {
+func loop(label string, counter Register, end Op, step int, body func()) {
 	Label(label)
 	body()
 	ADDQ(U32(step), counter)
 	CMPQ(counter, end)
 	JLT(LabelRef(label))
 }
+
+// symbol is a table of the assembly.
+func symbol(name string) Mem { return NewDataAddr(Symbol{Name: name, Static: true}, 0) }

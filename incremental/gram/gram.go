@@ -24,6 +24,17 @@
 // Because a stretch ends in a plain sum, no lanes are kept in memory from tile
 // to tile, which for wide blocks would cost more than the arithmetic; and the
 // error grows with m/256 rather than m/8.
+//
+// # Products with a vector
+//
+// AddProducts and AddDots are the products of an m×n matrix of columns, less an
+// origin, with a vector and of its transpose with one, for those who search for a
+// plane row by row. They have a canonical order as well, which is theirs to
+// tell, and no fused operation; lengths that do not fit together panic. Several
+// goroutines may each take some of the rows: products do not depend on each
+// other, and what they add to sums of their own has the same bits however many
+// they are, if the rows are divided in the same way and the sums are added in the
+// same order.
 package gram
 
 import (

@@ -5,12 +5,12 @@ import (
 	"context"
 	"math"
 	"slices"
-	"sync/atomic"
 
 	"gonum.org/v1/gonum/mat"
 
 	"streamd/incremental"
 	"streamd/incremental/gram"
+	"streamd/incremental/parallel"
 )
 
 const (
@@ -44,17 +44,8 @@ func (s *solver) dual(ctx context.Context) error {
 	var kernel gram.Kernel
 	var sums [1]gram.Sums
 	kernel.Sum(sums[:], columns, make([]int32, s.width), nil, make([]float64, len(rows)))
-	var next atomic.Int64
-	return parallel(min(s.workers, len(s.planes)), func() error {
-		for {
-			i := int(next.Add(1)) - 1
-			if i >= len(s.planes) {
-				return nil
-			}
-			if err := s.planes[i].solveDual(ctx, rows, sums[0].Cross, s.limit); err != nil {
-				return err
-			}
-		}
+	return parallel.For(s.workers, len(s.planes), func(i int) error {
+		return s.planes[i].solveDual(ctx, rows, sums[0].Cross, s.limit)
 	})
 }
 

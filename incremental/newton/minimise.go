@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"math"
 	"sync"
-	"sync/atomic"
 
 	"gonum.org/v1/gonum/mat"
 
 	"streamd/incremental"
 	"streamd/incremental/exact"
 	"streamd/incremental/gram"
+	"streamd/incremental/parallel"
 )
 
 const (
@@ -103,19 +103,7 @@ func (s *solver) minimise(ctx context.Context) error {
 		if err := s.evaluate(ctx, left); err != nil {
 			return err
 		}
-		var next atomic.Int64
-		err := parallel(min(s.workers, len(left)), func() error {
-			for {
-				i := int(next.Add(1)) - 1
-				if i >= len(left) {
-					return nil
-				}
-				if err := s.advance(left[i]); err != nil {
-					return err
-				}
-			}
-		})
-		if err != nil {
+		if err := parallel.For(s.workers, len(left), func(i int) error { return s.advance(left[i]) }); err != nil {
 			return err
 		}
 	}
@@ -148,8 +136,10 @@ func (s *solver) survey(ctx context.Context) error {
 			weight[code] += v
 		}
 		largest := make([]float64, s.width)
-		if !c.largest(largest, s.seen.mean) {
-			return s.badRow(c)
+		for j, column := range c.columns {
+			if largest[j] = gram.Largest(column, s.seen.mean[j]); !(largest[j] <= largestNumber) {
+				return s.badRow(c)
+			}
 		}
 		s.mutex.Lock()
 		defer s.mutex.Unlock()
@@ -325,7 +315,7 @@ func (s *solver) visit(p *plane, c *chunk, z *scratch) error {
 		part, sum := z.lose(y, residual[from:to], c, from)
 		loss += part
 		z.gradient[n] += sum
-		c.addDots(z.gradient[:n], from, p.low, p.high, s.seen.mean, y)
+		gram.AddDots(z.gradient[:n], c.columns[p.low:p.high], from, s.seen.mean[p.low:p.high], y)
 		if base != nil {
 			z.residuals(base, from, to, c, p, p.base, s.seen)
 		}
@@ -403,7 +393,7 @@ func (z *scratch) residuals(residual []float64, from, to int, c *chunk, p *plane
 	for i := range r {
 		r[i] = -point[n]
 	}
-	c.addProducts(r, from, p.low, p.high, seen.mean, z.omega)
+	gram.AddProducts(r, c.columns[p.low:p.high], from, seen.mean[p.low:p.high], z.omega)
 	for i, code := range c.codes[from:to] {
 		r[i] = 1 - float64(z.side[code]*r[i])
 	}

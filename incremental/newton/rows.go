@@ -3,13 +3,12 @@ package newton
 import (
 	"context"
 	"fmt"
-	"math"
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	"streamd/incremental"
 	"streamd/incremental/gram"
+	"streamd/incremental/parallel"
 )
 
 const (
@@ -25,8 +24,6 @@ const (
 // chunk is rows of a block, none of weight 0, with the columns that planes see.
 type chunk struct {
 	columns []gram.Column
-	single  [][]float32 // the columns' numbers, if all are float32 …
-	double  [][]float64 // … and otherwise
 	codes   []int32
 	weights []float64 // nil: 1 each
 	class   []int     // the solver's class of each code; −1: none
@@ -114,41 +111,14 @@ func (s *solver) pass(ctx context.Context, visit func(*chunk, *scratch) error) e
 			return nil
 		})
 	}
-	var next atomic.Int64
-	work := func() error {
-		z := s.takeScratch()
-		defer s.giveScratch(z)
-		for {
-			i := int(next.Add(1)) - 1
-			if i >= len(s.chunks) {
-				return nil
-			}
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-			if err := visit(s.chunks[i], z); err != nil {
-				return err
-			}
-		}
-	}
-	return parallel(min(s.workers, len(s.chunks)), work)
-}
-
-// parallel runs work on so many goroutines, this one among them.
-func parallel(workers int, work func() error) error {
-	errs := make([]error, max(workers, 1))
-	var others sync.WaitGroup
-	for i := 1; i < workers; i++ {
-		others.Go(func() { errs[i] = work() })
-	}
-	errs[0] = work()
-	others.Wait()
-	for _, err := range errs {
-		if err != nil {
+	return parallel.For(s.workers, len(s.chunks), func(i int) error {
+		if err := ctx.Err(); err != nil {
 			return err
 		}
-	}
-	return nil
+		z := s.takeScratch()
+		defer s.giveScratch(z)
+		return visit(s.chunks[i], z)
+	})
 }
 
 func (s *solver) takeScratch() *scratch {
@@ -227,163 +197,31 @@ func (s *solver) chunk(b *incremental.Block, kept []int, from, to int, numbers *
 		c.weights = b.Weights[from:to]
 	}
 	m, n := to-from, len(b.Columns)
-	c.columns = make([]gram.Column, n)
-	c.single = make([][]float32, n)
+	c.source = make([]gram.Column, n)
 	for j, column := range b.Columns {
-		c.columns[j] = column.Slice(from, to)
-		v, ok := gram.Values[float32](c.columns[j])
-		if !ok {
-			c.single = nil
-			break
-		}
-		c.single[j] = v
+		c.source[j] = column.Slice(from, to)
 	}
-	needed := len(s.direction) * m
-	if c.single == nil {
-		needed += n * m
-	}
-	if cap(*numbers) < needed {
-		*numbers = make([]float64, needed)
-	}
-	rest := (*numbers)[:needed]
-	take := func() []float64 {
-		v := rest[:m:m]
-		rest = rest[m:]
-		return v
-	}
-	if c.single == nil {
-		c.double = make([][]float64, n)
-		for j, column := range b.Columns {
-			c.double[j] = take()
-			column.Copy(c.double[j], from)
-			c.columns[j] = gram.ColumnOf(c.double[j])
-		}
-	}
-	c.source = c.columns
-	if s.direction == nil {
+	c.columns = c.source
+	if s.direction == nil && gram.Plain(c.source) {
 		return c
 	}
-	features := make([][]float64, s.width)
-	columns := make([]gram.Column, s.width)
+	if cap(*numbers) < s.width*m {
+		*numbers = make([]float64, s.width*m)
+	}
+	c.columns = make([]gram.Column, s.width)
 	omega := make([]float64, n)
-	for i, d := range s.direction {
-		features[i] = take()
-		clear(features[i])
+	for i := range c.columns {
+		feature := (*numbers)[i*m : (i+1)*m]
+		c.columns[i] = gram.ColumnOf(feature)
+		if s.direction == nil {
+			c.source[i].Copy(feature, 0) // once, and not for each product
+			continue
+		}
+		clear(feature)
 		for j := range omega {
-			omega[j] = d[j] / s.scaling.sigma[j]
+			omega[j] = s.direction[i][j] / s.scaling.sigma[j]
 		}
-		c.addProducts(features[i], 0, 0, n, s.scaling.mean, omega)
-		columns[i] = gram.ColumnOf(features[i])
+		gram.AddProducts(feature, c.source, 0, s.scaling.mean, omega)
 	}
-	c.single, c.double, c.columns = nil, features, columns
 	return c
-}
-
-// addProducts adds Σ_j (x_j − μ_j)ω_j to the values of the rows that begin with
-// from, over the columns low to high.
-func (c *chunk) addProducts(values []float64, from, low, high int, mean, omega []float64) {
-	if c.single != nil {
-		addProducts(values, from, c.single[low:high], mean[low:high], omega)
-	} else {
-		addProducts(values, from, c.double[low:high], mean[low:high], omega)
-	}
-}
-
-// addDots adds Σ_i y_i (x_ij − μ_j) to each sum j, over the rows that begin with
-// from.
-func (c *chunk) addDots(sums []float64, from, low, high int, mean, y []float64) {
-	if c.single != nil {
-		addDots(sums, from, c.single[low:high], mean[low:high], y)
-	} else {
-		addDots(sums, from, c.double[low:high], mean[low:high], y)
-	}
-}
-
-func addProducts[T float32 | float64](values []float64, from int, columns [][]T, mean, omega []float64) {
-	m := len(values)
-	for len(columns) >= 4 {
-		x0, x1, x2, x3 := columns[0][from:][:m], columns[1][from:][:m], columns[2][from:][:m], columns[3][from:][:m]
-		c0, c1, c2, c3 := mean[0], mean[1], mean[2], mean[3]
-		w0, w1, w2, w3 := omega[0], omega[1], omega[2], omega[3]
-		if c0 == 0 && c1 == 0 && c2 == 0 && c3 == 0 { // the same numbers in two thirds of the time
-			for i := range values {
-				t0, t1 := float64(float64(x0[i])*w0), float64(float64(x1[i])*w1)
-				t2, t3 := float64(float64(x2[i])*w2), float64(float64(x3[i])*w3)
-				values[i] += (t0 + t1) + (t2 + t3)
-			}
-		} else {
-			for i := range values {
-				t0, t1 := float64((float64(x0[i])-c0)*w0), float64((float64(x1[i])-c1)*w1)
-				t2, t3 := float64((float64(x2[i])-c2)*w2), float64((float64(x3[i])-c3)*w3)
-				values[i] += (t0 + t1) + (t2 + t3)
-			}
-		}
-		columns, mean, omega = columns[4:], mean[4:], omega[4:]
-	}
-	for j, x := range columns {
-		x, c, w := x[from:][:m], mean[j], omega[j]
-		for i := range values {
-			values[i] += float64((float64(x[i]) - c) * w)
-		}
-	}
-}
-
-func addDots[T float32 | float64](sums []float64, from int, columns [][]T, mean, y []float64) {
-	m := len(y)
-	for len(columns) >= 4 {
-		x0, x1, x2, x3 := columns[0][from:][:m], columns[1][from:][:m], columns[2][from:][:m], columns[3][from:][:m]
-		c0, c1, c2, c3 := mean[0], mean[1], mean[2], mean[3]
-		var s0, s1, s2, s3 float64
-		if c0 == 0 && c1 == 0 && c2 == 0 && c3 == 0 {
-			for i, t := range y {
-				s0 += float64(float64(x0[i]) * t)
-				s1 += float64(float64(x1[i]) * t)
-				s2 += float64(float64(x2[i]) * t)
-				s3 += float64(float64(x3[i]) * t)
-			}
-		} else {
-			for i, t := range y {
-				s0 += float64((float64(x0[i]) - c0) * t)
-				s1 += float64((float64(x1[i]) - c1) * t)
-				s2 += float64((float64(x2[i]) - c2) * t)
-				s3 += float64((float64(x3[i]) - c3) * t)
-			}
-		}
-		sums[0] += s0
-		sums[1] += s1
-		sums[2] += s2
-		sums[3] += s3
-		columns, mean, sums = columns[4:], mean[4:], sums[4:]
-	}
-	for j, x := range columns {
-		x, c := x[from:][:m], mean[j]
-		var sum float64
-		for i, t := range y {
-			sum += float64((float64(x[i]) - c) * t)
-		}
-		sums[j] += sum
-	}
-}
-
-// largest gives max |x_j − μ_j|, and whether all are finite and in range.
-func (c *chunk) largest(top []float64, mean []float64) bool {
-	if c.single != nil {
-		return largest(top, c.single, mean)
-	}
-	return largest(top, c.double, mean)
-}
-
-func largest[T float32 | float64](top []float64, columns [][]T, mean []float64) bool {
-	ok := true
-	for j, x := range columns {
-		c, t := mean[j], top[j]
-		for _, v := range x {
-			if a := math.Abs(float64(v) - c); !(a <= t) {
-				ok = ok && a <= largestNumber
-				t = a
-			}
-		}
-		top[j] = t
-	}
-	return ok
 }

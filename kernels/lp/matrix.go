@@ -3,10 +3,9 @@ package lp
 import (
 	"fmt"
 	"math"
-	"sync"
-	"sync/atomic"
 
 	"streamd/incremental/gram"
+	"streamd/incremental/parallel"
 )
 
 const (
@@ -28,9 +27,6 @@ const (
 // that no bit depends on the number of workers.
 type matrix struct {
 	columns []gram.Column
-	f32     []plain[float32]
-	f64     []plain[float64]
-	other   []int // columns of other types, or whose numbers are not adjacent
 	d       []float64
 	scale   []float64 // n: scaled x_j = x_j·scale_j; powers of two
 	sparse  [][]Term
@@ -43,32 +39,17 @@ type matrix struct {
 	dh      []float64 // d∘h, the right-hand side that the Gram matrix carries
 }
 
-type plain[T float32 | float64] struct {
-	j int
-	v []T
-}
-
 // partial is the working memory of a chunk.
 type partial struct {
 	kernel  gram.Kernel
 	columns []gram.Column // the chunk of K and of d∘h
 	sums    [1]gram.Sums
 	vector  []float64 // n
-	tile    []float64
 	signed  []float64
 }
 
 func newMatrix(columns []gram.Column, d []float64, n int, sparse [][]Term, workers int) (*matrix, error) {
 	a := &matrix{columns: columns, d: d, sparse: sparse, m: len(d), n: n, t: len(columns), workers: workers}
-	for j, c := range columns {
-		if v, ok := gram.Values[float32](c); ok {
-			a.f32 = append(a.f32, plain[float32]{j, v})
-		} else if v, ok := gram.Values[float64](c); ok {
-			a.f64 = append(a.f64, plain[float64]{j, v})
-		} else {
-			a.other = append(a.other, j)
-		}
-	}
 	chunks := min(max(a.m/chunkRows, 1), maxChunks)
 	a.bounds = []int{0}
 	for c := 1; c < chunks; c++ {
@@ -83,7 +64,6 @@ func newMatrix(columns []gram.Column, d []float64, n int, sparse [][]Term, worke
 		from, to := a.bounds[c], a.bounds[c+1]
 		most = max(most, to-from)
 		p.vector = make([]float64, n)
-		p.tile = make([]float64, tileRows)
 		p.signed = make([]float64, tileRows)
 		for _, column := range columns {
 			p.columns = append(p.columns, column.Slice(from, to))
@@ -97,27 +77,17 @@ func newMatrix(columns []gram.Column, d []float64, n int, sparse [][]Term, worke
 // setScale makes the greatest number of each scaled column lie in (1/2, 1].
 func (a *matrix) setScale() error {
 	largest := make([]float64, a.n)
-	bad := make([]int, a.t) // 1 + the first row that is not finite
-	a.over(a.t, func(j int) {
-		var top float64
-		tile := make([]float64, tileRows)
-		for from := 0; from < a.m; from += tileRows {
-			v := tile[:min(tileRows, a.m-from)]
-			a.columns[j].Copy(v, from)
-			for r, x := range v {
-				if !(math.Abs(x) <= math.MaxFloat64) {
-					bad[j] = 1 + from + r
-					return
-				}
-				top = max(top, math.Abs(x))
+	err := parallel.For(a.workers, a.t, func(j int) error {
+		largest[j] = gram.Largest(a.columns[j], 0)
+		for i := 0; !finite(largest[j]); i++ {
+			if x := a.columns[j].At(i); !finite(x) {
+				return fmt.Errorf("lp: column %d: row %d is %v", j, i, x)
 			}
 		}
-		largest[j] = top
+		return nil
 	})
-	for j, row := range bad {
-		if row > 0 {
-			return fmt.Errorf("lp: column %d: row %d is %v", j, row-1, a.columns[j].At(row-1))
-		}
+	if err != nil {
+		return err
 	}
 	if a.m > 0 {
 		largest[a.t] = 1
@@ -147,23 +117,10 @@ func (a *matrix) setScale() error {
 
 // over calls do for 0 to count−1, by as many goroutines as there are workers.
 func (a *matrix) over(count int, do func(int)) {
-	workers := min(a.workers, count)
-	if workers <= 1 {
-		for i := range count {
-			do(i)
-		}
-		return
-	}
-	var next atomic.Int64
-	var group sync.WaitGroup
-	for range workers {
-		group.Go(func() {
-			for i := int(next.Add(1)) - 1; i < count; i = int(next.Add(1)) - 1 {
-				do(i)
-			}
-		})
-	}
-	group.Wait()
+	_ = parallel.For(a.workers, count, func(i int) error {
+		do(i)
+		return nil
+	})
 }
 
 // terms is the number of rows of A.
@@ -201,48 +158,10 @@ func (a *matrix) mul(out []float64, c int, x []float64) {
 		for r := range z {
 			z[r] = -gamma
 		}
-		addColumns(z, a.f32, from, y)
-		addColumns(z, a.f64, from, y)
-		for _, j := range a.other {
-			if y[j] != 0 {
-				a.columns[j].Copy(p.tile[:len(z)], from)
-				addColumns(z, []plain[float64]{{j, p.tile}}, 0, y)
-			}
-		}
+		gram.AddProducts(z, a.columns, from, nil, y[:a.t])
 		for r, d := range a.d[from : from+len(z)] {
 			z[r] *= d
 		}
-	}
-}
-
-// addColumns adds Σ_j y_j·column_j to z, for the rows of the columns from the
-// given one on.
-func addColumns[T float32 | float64](z []float64, columns []plain[T], from int, y []float64) {
-	var four [4]plain[T]
-	held := 0
-	for _, c := range columns {
-		if y[c.j] == 0 {
-			continue
-		}
-		four[held] = plain[T]{c.j, c.v[from : from+len(z)]}
-		if held++; held == 4 {
-			addFour(z, four[0].v, four[1].v, four[2].v, four[3].v, y[four[0].j], y[four[1].j], y[four[2].j], y[four[3].j])
-			held = 0
-		}
-	}
-	for _, c := range four[:held] {
-		v, w := c.v[:len(z)], y[c.j]
-		for r := range z {
-			z[r] += float64(w * float64(v[r]))
-		}
-	}
-}
-
-func addFour[T float32 | float64](z []float64, v0, v1, v2, v3 []T, y0, y1, y2, y3 float64) {
-	v0, v1, v2, v3 = v0[:len(z)], v1[:len(z)], v2[:len(z)], v3[:len(z)]
-	for r := range z {
-		z[r] += (float64(y0*float64(v0[r])) + float64(y1*float64(v1[r]))) +
-			(float64(y2*float64(v2[r])) + float64(y3*float64(v3[r])))
 	}
 }
 
@@ -259,24 +178,12 @@ func (a *matrix) transposedPart(c int, y []float64) {
 	from, to := a.rangeOf(c)
 	for ; from < to; from += tileRows {
 		z := p.signed[:min(tileRows, to-from)]
-		any := false
+		var sum float64
 		for r, d := range a.d[from : from+len(z)] {
 			z[r] = d * y[from+r]
-			any = any || z[r] != 0
+			sum += z[r]
 		}
-		if !any {
-			continue
-		}
-		addDots(p.vector, a.f32, from, z)
-		addDots(p.vector, a.f64, from, z)
-		for _, j := range a.other {
-			a.columns[j].Copy(p.tile[:len(z)], from)
-			addDots(p.vector, []plain[float64]{{j, p.tile}}, 0, z)
-		}
-		var sum float64
-		for _, v := range z {
-			sum += v
-		}
+		gram.AddDots(p.vector[:a.t], a.columns, from, nil, z)
 		p.vector[a.t] -= sum
 	}
 }
@@ -295,42 +202,6 @@ func (a *matrix) sumParts(out, y []float64) {
 	for k, row := range a.sparse {
 		addSparse(out, row, y[a.m+a.n+k])
 	}
-}
-
-func addDots[T float32 | float64](sums []float64, columns []plain[T], from int, z []float64) {
-	i := 0
-	for ; i+2 <= len(columns); i += 2 {
-		c0, c1 := columns[i], columns[i+1]
-		s0, s1 := dotTwo(c0.v[from:from+len(z)], c1.v[from:from+len(z)], z)
-		sums[c0.j] += s0
-		sums[c1.j] += s1
-	}
-	if i < len(columns) {
-		v := columns[i].v[from : from+len(z)]
-		s, _ := dotTwo(v, v, z)
-		sums[columns[i].j] += s
-	}
-}
-
-// dotTwo is two dot products at once, of four partial sums each.
-func dotTwo[T float32 | float64](v, w []T, z []float64) (a, b float64) {
-	var a0, a1, a2, a3, b0, b1, b2, b3 float64
-	for len(z) >= 4 && len(v) >= 4 && len(w) >= 4 {
-		a0 += float64(float64(v[0]) * z[0])
-		a1 += float64(float64(v[1]) * z[1])
-		a2 += float64(float64(v[2]) * z[2])
-		a3 += float64(float64(v[3]) * z[3])
-		b0 += float64(float64(w[0]) * z[0])
-		b1 += float64(float64(w[1]) * z[1])
-		b2 += float64(float64(w[2]) * z[2])
-		b3 += float64(float64(w[3]) * z[3])
-		z, v, w = z[4:], v[4:], w[4:]
-	}
-	for r := range z {
-		a0 += float64(float64(v[r]) * z[r])
-		b0 += float64(float64(w[r]) * z[r])
-	}
-	return (a0 + a1) + (a2 + a3), (b0 + b1) + (b2 + b3)
 }
 
 // normal writes A'ΘA to product, a packed lower triangle, and A'Θh to rhs.

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"streamd/incremental/gram"
+	"streamd/incremental/parallel"
 )
 
 // ChunkingSynthetic is the method of González-Castaño and Meyer: see the
@@ -180,7 +181,7 @@ func (r *Result) assemble(sides []*side) {
 func (c ChunkingSynthetic) chunk(ctx context.Context, s *sample, result *Result, sides []*side, stage int, chunk Chunk) error {
 	runs := make([]run, len(sides)*c.Runs)
 	tests := make([]int, len(runs))
-	err := parallel(ctx, s.workers, len(runs), func(ctx context.Context, i int) error {
+	err := parallel.For(s.workers, len(runs), func(i int) error {
 		side := sides[i/c.Runs]
 		random := s.random(1, side.rank, stage, i%c.Runs)
 		chosen, others := s.split(random, side.class, chunk.Rows)
@@ -257,7 +258,7 @@ func (c ChunkingSynthetic) last(ctx context.Context, s *sample, result *Result, 
 		best := full.compact(len(s.Columns))
 		if len(best.u) > side.points {
 			runs := make([]run, c.Runs)
-			err := parallel(ctx, s.workers, len(runs), func(ctx context.Context, i int) error {
+			err := parallel.For(s.workers, len(runs), func(i int) error {
 				start := side.start
 				if i > 0 {
 					start = synthetic{}

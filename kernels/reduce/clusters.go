@@ -5,6 +5,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+
+	"streamd/incremental/parallel"
 )
 
 // Norm says in what a cluster's centre is nearest to its rows.
@@ -129,7 +131,7 @@ func (c *clustering) assign(from int) {
 	const tile = 256
 	n, m := len(c.rows.columns), len(c.nearest)
 	tiles := (m + tile - 1) / tile
-	parallel(context.Background(), c.workers, tiles, func(_ context.Context, k int) error {
+	_ = parallel.For(c.workers, tiles, func(k int) error {
 		first := k * tile
 		rows := min(tile, m-first)
 		x := make([]float64, n*rows)
@@ -189,7 +191,7 @@ func (c *clustering) centre() {
 		members[l] = append(members[l], i)
 		weights[l] += c.weight(i)
 	}
-	parallel(context.Background(), c.workers, n, func(_ context.Context, j int) error {
+	_ = parallel.For(c.workers, n, func(j int) error {
 		x := make([]float64, len(c.nearest))
 		c.rows.columns[j].Copy(x, 0)
 		for l, rows := range members {

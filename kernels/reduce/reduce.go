@@ -8,8 +8,6 @@ import (
 	"math/rand/v2"
 	"runtime"
 
-	"golang.org/x/sync/errgroup"
-
 	"streamd/incremental/gram"
 	"streamd/kernels"
 	"streamd/kernels/lp"
@@ -160,21 +158,6 @@ func (s *sample) random(numbers ...int) *rand.Rand {
 	return rand.New(rand.NewPCG(s.Seed, stream))
 }
 
-// parallel runs do for 0 to n−1, on so many goroutines.
-func parallel(ctx context.Context, workers, n int, do func(ctx context.Context, i int) error) error {
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(workers)
-	for i := range n {
-		group.Go(func() error {
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-			return do(ctx, i)
-		})
-	}
-	return group.Wait()
-}
-
 // point appends row i to z.
 func (s *sample) point(z []float64, i int) []float64 {
 	for _, c := range s.Columns {
@@ -280,20 +263,13 @@ func (s *sample) test(r rows, z, u []float64, gamma float64) (float64, error) {
 // are on their side.
 func correctness(k []gram.Column, r rows, u []float64, gamma float64) float64 {
 	var right, all float64
-	values := make([]float64, 256)
-	column := make([]float64, len(values))
+	values := make([]float64, gram.TileRows)
 	for from := 0; from < len(r.d); from += len(values) {
 		v := values[:min(len(values), len(r.d)-from)]
 		for i := range v {
 			v[i] = -gamma
 		}
-		for j, uj := range u {
-			if uj != 0 {
-				x := column[:len(v)]
-				k[j].Copy(x, from)
-				axpy(uj, x, v)
-			}
-		}
+		gram.AddProducts(v, k, from, nil, u)
 		for i, value := range v {
 			weight := 1.0
 			if r.weights != nil {

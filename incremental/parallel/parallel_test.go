@@ -1,0 +1,57 @@
+package parallel
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// TestForIsALoop: each number has one call, and the error is that of a plain
+// loop, though calls that fail further on do so sooner.
+func TestForIsALoop(t *testing.T) {
+	for workers := range 6 {
+		for _, n := range []int{0, 1, 2, 7, 100} {
+			for _, bad := range [][]int{nil, {0}, {1, 2}, {3, 4, 6}, {99}} {
+				calls := make([]atomic.Int32, n)
+				err := For(workers, n, func(i int) error {
+					calls[i].Add(1)
+					if place := slices.Index(bad, i); place >= 0 {
+						time.Sleep(time.Duration(len(bad)-1-place) * time.Millisecond)
+						return fmt.Errorf("call %d", i)
+					}
+					return nil
+				})
+				want, loop := error(nil), n
+				if bad != nil && bad[0] < n {
+					want, loop = fmt.Errorf("call %d", bad[0]), bad[0]+1
+				}
+				if fmt.Sprint(err) != fmt.Sprint(want) {
+					t.Errorf("%d workers, %d calls, of which %v fail: %v, not %v", workers, n, bad, err, want)
+				}
+				for i := range calls {
+					if c := calls[i].Load(); c > 1 || c == 0 && i < loop || c > 0 && i >= loop && workers <= 1 {
+						t.Errorf("%d workers, %d calls, of which %v fail: %d calls of %d", workers, n, bad, c, i)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestForIsParallel: as many calls as there are workers wait for each other.
+func TestForIsParallel(t *testing.T) {
+	const workers = 3
+	var together sync.WaitGroup
+	together.Add(workers)
+	err := For(workers, workers, func(int) error {
+		together.Done()
+		together.Wait()
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}

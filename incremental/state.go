@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"streamd/incremental/decode"
 	"streamd/incremental/exact"
 	"streamd/incremental/gram"
 )
@@ -208,38 +209,36 @@ func (c *classState) appendBinary(b []byte) []byte {
 
 // DecodeState reads what AppendBinary wrote, and nothing else.
 func DecodeState(b []byte) (*State, error) {
-	d := decoder{rest: b}
-	n := d.count(1)
+	d := decoder{decode.Reader{Rest: b}}
+	n := d.Count(1)
 	s := &State{features: make([]string, n)}
 	for j := range s.features {
-		length := d.count(1)
-		s.features[j] = string(d.rest[:length])
-		d.rest = d.rest[length:]
+		s.features[j] = d.Text()
 	}
-	k := d.count(1)
+	k := d.Count(1)
 	for range k {
 		c := &classState{label: d.label(), rows: d.rows()}
 		c.weight = d.vector(1)
 		c.s = d.vector(n)
 		c.cross = d.vector(gram.PackedLen(n))
-		if d.bad || len(s.classes) > 0 && CompareLabels(s.classes[len(s.classes)-1].label, c.label) >= 0 {
+		if d.Bad || len(s.classes) > 0 && CompareLabels(s.classes[len(s.classes)-1].label, c.label) >= 0 {
 			return nil, ErrEncoding
 		}
 		s.classes = append(s.classes, c)
 	}
-	if d.bad || len(d.rest) != 0 {
+	if d.Bad || len(d.Rest) != 0 {
 		return nil, ErrEncoding
 	}
 	return s, nil
 }
 
 func (d *decoder) vector(n int) *exact.Vector {
-	v, rest, err := exact.DecodeVector(d.rest, n)
+	v, rest, err := exact.DecodeVector(d.Rest, n)
 	if err != nil {
-		d.bad, d.rest = true, nil
+		d.Bad, d.Rest = true, nil
 		return nil
 	}
-	d.rest = rest
+	d.Rest = rest
 	return v
 }
 

@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 
+	"streamd/incremental/decode"
 	"streamd/incremental/exact"
 	"streamd/incremental/gram"
 )
@@ -331,24 +332,24 @@ var ErrEncoding = errors.New("incremental: not a valid encoding")
 // DecodeSummary reads what AppendBinary wrote. It refuses everything that no
 // Summariser could have made, so that a decoded summary is safe to add.
 func DecodeSummary(b []byte) (*Summary, error) {
-	d := decoder{rest: b}
-	n, k := d.count(8), d.count(1)
-	s := &Summary{origin: d.floats(n)}
+	d := decoder{decode.Reader{Rest: b}}
+	n, k := d.Count(8), d.Count(1)
+	s := &Summary{origin: d.Floats(n)}
 	for range k {
 		c := classSummary{label: d.label()}
 		c.rows = d.rows()
-		if w := d.floats(1); w != nil {
+		if w := d.Floats(1); w != nil {
 			c.weight = w[0]
 		}
-		c.s = d.floats(n)
-		c.cross = d.floats(gram.PackedLen(n))
-		if d.bad || !(c.weight > 0) ||
+		c.s = d.Floats(n)
+		c.cross = d.Floats(gram.PackedLen(n))
+		if d.Bad || !(c.weight > 0) ||
 			len(s.classes) > 0 && CompareLabels(s.classes[len(s.classes)-1].label, c.label) >= 0 {
 			return nil, ErrEncoding
 		}
 		s.classes = append(s.classes, c)
 	}
-	if d.bad || len(d.rest) != 0 {
+	if d.Bad || len(d.Rest) != 0 {
 		return nil, ErrEncoding
 	}
 	if !s.fits() {
@@ -364,60 +365,17 @@ func appendFloats(b []byte, xs []float64) []byte {
 	return b
 }
 
-// decoder reads an encoding from the front; after a fault all it gives is zero.
-type decoder struct {
-	rest []byte
-	bad  bool
-}
-
-func (d *decoder) uvarint() uint64 {
-	x, k := binary.Uvarint(d.rest)
-	// The length check refuses a varint written longer than it need be.
-	if k <= 0 || k != len(binary.AppendUvarint(nil, x)) {
-		d.bad, d.rest = true, nil
-		return 0
-	}
-	d.rest = d.rest[k:]
-	return x
-}
-
-// count reads how many things follow that take at least size bytes each.
-func (d *decoder) count(size int) int {
-	x := d.uvarint()
-	if x > uint64(len(d.rest)/size) {
-		d.bad, d.rest = true, nil
-		return 0
-	}
-	return int(x)
-}
+// decoder reads a summary or a state.
+type decoder struct{ decode.Reader }
 
 func (d *decoder) rows() int64 {
-	x := d.uvarint()
-	if x == 0 || x > 1<<62 {
-		d.bad = true
-	}
+	x := d.Uvarint()
+	d.Bad = d.Bad || x == 0 || x > 1<<62
 	return int64(x)
 }
 
 func (d *decoder) label() string {
-	n := d.count(1)
-	label := string(d.rest[:n])
-	d.rest = d.rest[n:]
-	if CheckLabel(label) != nil {
-		d.bad = true
-	}
+	label := d.Text()
+	d.Bad = d.Bad || CheckLabel(label) != nil
 	return label
-}
-
-func (d *decoder) floats(n int) []float64 {
-	if n > len(d.rest)/8 {
-		d.bad, d.rest = true, nil
-		return nil
-	}
-	xs := make([]float64, n)
-	for i := range xs {
-		xs[i] = math.Float64frombits(binary.LittleEndian.Uint64(d.rest[8*i:]))
-	}
-	d.rest = d.rest[8*n:]
-	return xs
 }

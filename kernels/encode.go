@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"math"
+
+	"streamd/incremental/decode"
 )
 
 // ErrEncoding is returned for bytes that AppendBinary has not written.
@@ -39,48 +41,29 @@ func (m *Map) Digest() [sha256.Size]byte { return sha256.Sum256(m.AppendBinary(n
 
 // DecodeMap reads what AppendBinary wrote, and nothing else.
 func DecodeMap(b []byte) (*Map, error) {
-	bad := false
-	count := func(size int) int {
-		x, k := binary.Uvarint(b)
-		// A varint that is longer than it need be is refused.
-		if k <= 0 || k != len(binary.AppendUvarint(nil, x)) || x > uint64(len(b)/size) {
-			bad, b = true, nil
-			return 0
-		}
-		b = b[k:]
-		return int(min(x, uint64(len(b))))
-	}
-	length := count(1)
-	text := string(b[:length])
-	b = b[length:]
-	n, t := count(8), count(8)
-	if bad || len(b) == 0 || b[0] > 1 || n == 0 {
+	d := decode.Reader{Rest: b}
+	text := d.Text()
+	n, t := d.Count(8), d.Count(8)
+	scaled := d.Take(1)[0]
+	if d.Bad || scaled > 1 || n == 0 {
 		return nil, ErrEncoding
 	}
-	scaled := b[0] == 1
-	b = b[1:]
-	points := t
-	if scaled {
-		points += 2
-	}
+	points := t + 2*int(scaled)
 	// Neither product overflows: both factors are below the bytes' number.
-	if len(b)%(8*n) != 0 || len(b)/(8*n) != points {
+	if len(d.Rest)%(8*n) != 0 || len(d.Rest)/(8*n) != points {
 		return nil, ErrEncoding
 	}
-	numbers := make([]float64, n*points)
-	for i := range numbers {
-		numbers[i] = math.Float64frombits(binary.LittleEndian.Uint64(b[8*i:]))
-	}
+	numbers := d.Floats(n * points)
 	kernel, err := Parse(text)
 	if err != nil || kernel.String() != text {
 		return nil, ErrEncoding
 	}
 	z := numbers
-	if scaled {
+	if scaled == 1 {
 		z = numbers[2*n:]
 	}
 	m, err := NewMap(kernel, n, z)
-	if err == nil && scaled {
+	if err == nil && scaled == 1 {
 		m, err = m.Scaled(numbers[:n], numbers[n:2*n])
 	}
 	if err != nil {

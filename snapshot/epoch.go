@@ -12,6 +12,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"streamd/incremental"
+	"streamd/incremental/decode"
 	"streamd/incremental/sample"
 )
 
@@ -82,15 +83,15 @@ func decodeEpochHead(key, value []byte) (h epochHead, err error) {
 	if err != nil {
 		return h, err
 	}
-	p := payload{rest: b, bad: len(key) != 4}
-	if !p.bad {
+	p := payload{decode.Reader{Rest: b, Bad: len(key) != 4}}
+	if !p.Bad {
 		h.number = binary.BigEndian.Uint32(key)
-		p.bad = h.number == 0
+		p.Bad = h.number == 0
 	}
 	h.summaries.n, h.summaries.sum = p.natural(), p.u64()
 	h.rows = p.natural()
 	h.states.n, h.states.sum = p.natural(), p.u64()
-	h.digest = [sha256.Size]byte(p.take(sha256.Size))
+	h.digest = [sha256.Size]byte(p.Take(sha256.Size))
 	h.basisChecksum = p.u32()
 	return h, p.done(bucketEpochs, key)
 }
@@ -112,17 +113,17 @@ func decodeBasis(key, value []byte) (e Epoch, err error) {
 	if err != nil {
 		return e, err
 	}
-	p := payload{rest: b, bad: len(key) != 4}
-	if !p.bad {
+	p := payload{decode.Reader{Rest: b, Bad: len(key) != 4}}
+	if !p.Bad {
 		e.Number = binary.BigEndian.Uint32(key)
 	}
-	if n := p.u32(); uint64(n) <= uint64(len(p.rest)) {
-		e.Basis = bytes.Clone(p.take(int(n)))
+	if n := p.u32(); uint64(n) <= uint64(len(p.Rest)) {
+		e.Basis = bytes.Clone(p.Take(int(n)))
 	} else {
-		p.bad = true
+		p.Bad = true
 	}
-	e.Report = bytes.Clone(p.rest)
-	p.rest = nil
+	e.Report = bytes.Clone(p.Rest)
+	p.Rest = nil
 	return e, p.done(bucketBases, key)
 }
 

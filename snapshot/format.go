@@ -11,6 +11,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"streamd/incremental"
+	"streamd/incremental/decode"
 	"streamd/incremental/sample"
 	"streamd/retire"
 )
@@ -111,50 +112,37 @@ func checksum(bucket, key, payload []byte) uint32 {
 
 func frameChecksum(value []byte) uint32 { return binary.LittleEndian.Uint32(value) }
 
-// payload reads numbers from the front; after a fault all it gives is zero.
-type payload struct {
-	rest []byte
-	bad  bool
-}
+// payload reads what is in a frame.
+type payload struct{ decode.Reader }
 
-func (p *payload) take(n int) []byte {
-	if p.bad || n > len(p.rest) {
-		p.bad, p.rest = true, nil
-		return make([]byte, n)
-	}
-	b := p.rest[:n]
-	p.rest = p.rest[n:]
-	return b
-}
-
-func (p *payload) u32() uint32       { return binary.LittleEndian.Uint32(p.take(4)) }
-func (p *payload) i64() int64        { return int64(binary.LittleEndian.Uint64(p.take(8))) }
-func (p *payload) u64() uint64       { return binary.LittleEndian.Uint64(p.take(8)) }
+func (p *payload) u32() uint32       { return binary.LittleEndian.Uint32(p.Take(4)) }
+func (p *payload) i64() int64        { return int64(binary.LittleEndian.Uint64(p.Take(8))) }
+func (p *payload) u64() uint64       { return binary.LittleEndian.Uint64(p.Take(8)) }
 func (p *payload) time() time.Time   { return time.UnixMilli(p.i64()).UTC() }
-func (p *payload) remainder() string { return string(p.take(len(p.rest))) }
+func (p *payload) remainder() string { return string(p.Take(len(p.Rest))) }
 
 // natural is a number that cannot be negative.
 func (p *payload) natural() int64 {
 	x := p.i64()
-	p.bad = p.bad || x < 0
+	p.Bad = p.Bad || x < 0
 	return x
 }
 
 func (p *payload) partition() int {
 	x := p.u32()
-	p.bad = p.bad || x > math.MaxInt32
+	p.Bad = p.Bad || x > math.MaxInt32
 	return int(x)
 }
 
 func (p *payload) flag() bool {
-	x := p.take(1)[0]
-	p.bad = p.bad || x > 1
+	x := p.Take(1)[0]
+	p.Bad = p.Bad || x > 1
 	return x == 1
 }
 
 // done is the fault of a payload that was read but for an unread rest.
 func (p *payload) done(bucket, key []byte) error {
-	if p.bad || len(p.rest) > 0 {
+	if p.Bad || len(p.Rest) > 0 {
 		return &ChecksumError{string(bucket), string(key), "not a valid encoding"}
 	}
 	return nil
@@ -268,8 +256,8 @@ func decodeFormat(value []byte) (version uint32, program string, err error) {
 	if err != nil {
 		return 0, "", err
 	}
-	p := payload{rest: b}
-	if string(p.take(len(magic))) != magic {
+	p := payload{decode.Reader{Rest: b}}
+	if string(p.Take(len(magic))) != magic {
 		return 0, "", ErrNotSnapshot
 	}
 	version, program = p.u32(), p.remainder()
@@ -293,11 +281,11 @@ func decodeSettings(value []byte) (s Settings, err error) {
 	if err != nil {
 		return s, err
 	}
-	p := payload{rest: b}
-	if n := p.u32(); uint64(n) <= uint64(len(p.rest)) {
-		s.Topic = string(p.take(int(n)))
+	p := payload{decode.Reader{Rest: b}}
+	if n := p.u32(); uint64(n) <= uint64(len(p.Rest)) {
+		s.Topic = string(p.Take(int(n)))
 	} else {
-		p.bad = true
+		p.Bad = true
 	}
 	s.Unit = p.remainder()
 	return s, p.done(bucketMeta, keySettings)
@@ -396,7 +384,7 @@ func decodeHead(value []byte, version uint32) (h head, err error) {
 	if err != nil {
 		return h, err
 	}
-	p := payload{rest: b}
+	p := payload{decode.Reader{Rest: b}}
 	h.savedAt = p.time()
 	h.horizon.Milliseconds = p.i64()
 	h.horizon.Position.Offset = p.natural()
@@ -409,7 +397,7 @@ func decodeHead(value []byte, version uint32) (h head, err error) {
 		*x = p.i64()
 	}
 	h.hasState = p.flag()
-	h.digest = [32]byte(p.take(32))
+	h.digest = [32]byte(p.Take(32))
 	if version >= 2 {
 		for _, t := range []*tally{&h.parts, &h.folds} {
 			t.n, t.sum = p.natural(), p.u64()
@@ -455,7 +443,7 @@ func decodeBlock(id string, value []byte) (e savedBlock, err error) {
 	if err != nil {
 		return e, err
 	}
-	p := payload{rest: b}
+	p := payload{decode.Reader{Rest: b}}
 	e.ID = id
 	e.Position.Offset = p.natural()
 	e.Last = p.i64()
@@ -497,19 +485,19 @@ func decodeOffset(key, value []byte) (o Offset, err error) {
 	if err != nil {
 		return o, err
 	}
-	p := payload{rest: b, bad: len(key) < 4}
-	if !p.bad {
+	p := payload{decode.Reader{Rest: b, Bad: len(key) < 4}}
+	if !p.Bad {
 		topic := len(key) - 4
 		partition := binary.BigEndian.Uint32(key[topic:])
 		o.Topic, o.Partition = string(key[:topic]), int(partition)
-		p.bad = partition > math.MaxInt32
+		p.Bad = partition > math.MaxInt32
 	}
 	o.Next = p.natural()
 	o.HasLast = p.flag()
 	o.Last = Fingerprint{Offset: p.i64(), Checksum: p.u32(), Time: p.time()}
 	if !o.HasLast {
 		if o.Last.Offset != 0 || o.Last.Checksum != 0 || o.Last.Time.UnixMilli() != 0 {
-			p.bad = true
+			p.Bad = true
 		}
 		o.Last = Fingerprint{}
 	}

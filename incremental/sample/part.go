@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"streamd/incremental"
+	"streamd/incremental/decode"
 	"streamd/incremental/gram"
 )
 
@@ -532,40 +533,43 @@ var ErrEncoding = errors.New("sample: not a valid encoding")
 // DecodePart reads what AppendBinary wrote. What it accepts is safe to add, and
 // comes back as the same bytes.
 func DecodePart(b []byte) (*Part, error) {
-	d := decoder{rest: b}
-	p := &Part{seed: binary.LittleEndian.Uint64(d.take(8)), digest: [sha256.Size]byte(d.take(sha256.Size))}
-	flags := d.take(1)[0]
-	d.bad = d.bad || flags&^(hasWeights|isWide) != 0
-	n := d.uvarint()
-	d.bad = d.bad || n > math.MaxInt32
+	d := decoder{decode.Reader{Rest: b}}
+	p := &Part{seed: binary.LittleEndian.Uint64(d.Take(8)), digest: [sha256.Size]byte(d.Take(sha256.Size))}
+	flags := d.Take(1)[0]
+	d.Bad = d.Bad || flags&^(hasWeights|isWide) != 0
+	n := d.Uvarint()
+	d.Bad = d.Bad || n > math.MaxInt32
 	p.rows.n = int(n)
-	for range d.count(3) {
+	for range d.Count(3) {
 		p.classes = append(p.classes, d.class())
 		if k := len(p.classes); k > 1 && incremental.CompareLabels(p.classes[k-2].label, p.classes[k-1].label) >= 0 {
-			d.bad = true
+			d.Bad = true
 		}
 	}
 	d.rows(p, flags)
-	if d.bad || len(d.rest) > 0 || !p.whole() {
+	if d.Bad || len(d.Rest) > 0 || !p.whole() {
 		return nil, ErrEncoding
 	}
 	return p, nil
 }
 
+// decoder reads a part.
+type decoder struct{ decode.Reader }
+
 func (d *decoder) class() class {
-	c := class{label: string(d.take(d.count(1)))}
-	d.bad = d.bad || incremental.CheckLabel(c.label) != nil
-	total, from := d.uvarint(), d.take(1)[0]
-	d.bad = d.bad || total == 0 || total > math.MaxInt32 || from > top
+	c := class{label: d.Text()}
+	d.Bad = d.Bad || incremental.CheckLabel(c.label) != nil
+	total, from := d.Uvarint(), d.Take(1)[0]
+	d.Bad = d.Bad || total == 0 || total > math.MaxInt32 || from > top
 	c.total, c.from = int64(total), int(from)
 	return c
 }
 
 func (d *decoder) rows(p *Part, flags byte) {
-	m := d.count(2)
+	m := d.Count(2)
 	total := uint64(p.Rows())
 	if m == 0 {
-		d.bad = d.bad || flags != 0
+		d.Bad = d.Bad || flags != 0
 		return
 	}
 	r := &p.rows
@@ -573,45 +577,45 @@ func (d *decoder) rows(p *Part, flags byte) {
 	z := streamOf(p.seed, &p.digest)
 	next := uint64(0)
 	for i := range m {
-		gap, code := d.uvarint(), d.uvarint()
-		if d.bad || gap >= total || next+gap >= total || code >= uint64(len(p.classes)) {
-			d.bad = true
+		gap, code := d.Uvarint(), d.Uvarint()
+		if d.Bad || gap >= total || next+gap >= total || code >= uint64(len(p.classes)) {
+			d.Bad = true
 			return
 		}
 		index := uint32(next + gap)
 		level := z.level(index)
-		d.bad = d.bad || level < p.classes[code].from
+		d.Bad = d.Bad || level < p.classes[code].from
 		r.index[i], r.hash[i], r.codes[i] = index, z.hash(index, level), int32(code)
 		next += gap + 1
 	}
 	if flags&hasWeights != 0 {
-		r.weights = d.floats(m)
+		r.weights = d.Floats(m)
 		ones := true
 		for _, v := range r.weights {
-			d.bad = d.bad || !(v > 0) || math.IsInf(v, 0)
+			d.Bad = d.Bad || !(v > 0) || math.IsInf(v, 0)
 			ones = ones && v == 1
 		}
-		d.bad = d.bad || ones
+		d.Bad = d.Bad || ones
 	}
-	if d.bad || r.n > len(d.rest)/4/m {
-		d.bad = true
+	if d.Bad || r.n > len(d.Rest)/4/m {
+		d.Bad = true
 		return
 	}
 	if flags&isWide != 0 {
-		r.wide = d.floats(m * r.n)
+		r.wide = d.Floats(m * r.n)
 		exact := true
 		for _, x := range r.wide {
-			d.bad = d.bad || x-x != 0
+			d.Bad = d.Bad || x-x != 0
 			exact = exact && isFloat32(x)
 		}
-		d.bad = d.bad || exact
+		d.Bad = d.Bad || exact
 		return
 	}
 	r.narrow = make([]float32, m*r.n)
-	b := d.take(4 * m * r.n)
+	b := d.Take(4 * m * r.n)
 	for i := range r.narrow {
 		r.narrow[i] = math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:]))
-		d.bad = d.bad || r.narrow[i]-r.narrow[i] != 0
+		d.Bad = d.Bad || r.narrow[i]-r.narrow[i] != 0
 	}
 }
 
@@ -627,54 +631,4 @@ func (p *Part) whole() bool {
 		}
 	}
 	return p.Rows() <= math.MaxInt32
-}
-
-// decoder reads an encoding from the front; after a fault all it gives is zero.
-type decoder struct {
-	rest []byte
-	bad  bool
-}
-
-func (d *decoder) take(n int) []byte {
-	if d.bad || n > len(d.rest) {
-		d.bad, d.rest = true, nil
-		return make([]byte, n)
-	}
-	b := d.rest[:n]
-	d.rest = d.rest[n:]
-	return b
-}
-
-func (d *decoder) uvarint() uint64 {
-	x, k := binary.Uvarint(d.rest)
-	// A last byte of 0 would mean that it is written longer than it need be.
-	if d.bad || k <= 0 || k > 1 && d.rest[k-1] == 0 {
-		d.bad, d.rest = true, nil
-		return 0
-	}
-	d.rest = d.rest[k:]
-	return x
-}
-
-// count reads how many things follow that take at least size bytes each.
-func (d *decoder) count(size int) int {
-	x := d.uvarint()
-	if x > uint64(len(d.rest)/size) {
-		d.bad, d.rest = true, nil
-		return 0
-	}
-	return int(x)
-}
-
-func (d *decoder) floats(n int) []float64 {
-	if d.bad || n > len(d.rest)/8 {
-		d.bad, d.rest = true, nil
-		return nil
-	}
-	xs := make([]float64, n)
-	b := d.take(8 * n)
-	for i := range xs {
-		xs[i] = math.Float64frombits(binary.LittleEndian.Uint64(b[8*i:]))
-	}
-	return xs
 }

@@ -3,6 +3,7 @@ package incremental
 import (
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"streamd/incremental/gram"
@@ -53,6 +54,16 @@ func (b *Block) Weight(i int) float64 {
 		return 1
 	}
 	return b.Weights[i]
+}
+
+// ClassesIn gives the index in classes of each of the block's classes; −1: it is
+// none of them.
+func (b *Block) ClassesIn(classes []string) []int {
+	at := make([]int, len(b.Classes))
+	for code, label := range b.Classes {
+		at[code] = slices.Index(classes, label)
+	}
+	return at
 }
 
 // Pick copies the given rows, in the order given: columns that are not float32

@@ -2,7 +2,6 @@ package incremental
 
 import (
 	"fmt"
-	"slices"
 
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
@@ -184,10 +183,7 @@ func (h *Hat) LeaveOneOut(m *Model, class []int32, values []float64, b *Block) {
 	m.Classify(class, values, b.Columns)
 	leverage := make([]float64, len(class)*len(h.factors))
 	h.Leverage(leverage, b.Columns)
-	known := make([]int, len(b.Classes)) // the model's class of each code
-	for code, label := range b.Classes {
-		known[code] = slices.Index(m.Classes, label)
-	}
+	known := b.ClassesIn(m.Classes)
 	for i, code := range b.Codes {
 		v := b.Weight(i)
 		if v == 0 {

@@ -205,13 +205,15 @@ func near(a, b, relative float64) bool {
 	return math.Abs(a-b) <= relative*max(math.Abs(a), math.Abs(b))
 }
 
-var cases = []struct {
+type testCase struct {
 	name    string
 	classes int
 	weights bool
 	options incremental.Options
 	with    Options
-}{
+}
+
+var cases = []testCase{
 	{name: "plain", classes: 2, options: incremental.Options{Nu: 3}},
 	{name: "standardised", classes: 2, options: incremental.Options{Nu: 0.5, Standardise: true}},
 	{name: "balanced", classes: 3, options: incremental.Options{Nu: 200, Balanced: true}},
@@ -221,6 +223,15 @@ var cases = []struct {
 		options: incremental.Options{Nu: 500, Balanced: true, Standardise: true, ClassWeights: map[string]float64{"c0": 0.3, "c3": 2}},
 		with:    Options{Multipliers: map[string]float64{"c0": 10, "c2": 1.5}},
 	},
+}
+
+// draw makes m rows of n features for the case.
+func (c *testCase) draw(r *rand.Rand, m, n int) table {
+	data := clouds(r, m, n, c.classes)
+	if c.weights {
+		data = data.weighted(r)
+	}
+	return data
 }
 
 func (t table) weighted(r *rand.Rand) table {
@@ -259,10 +270,7 @@ func TestMinimum(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(1, 2))
-			data := clouds(r, 400, 5, c.classes)
-			if c.weights {
-				data = data.weighted(r)
-			}
+			data := c.draw(r, 400, 5)
 			blocks := data.cut(150)
 			model, with := proximal(t, blocks, c.options)
 			with.Multipliers = c.with.Multipliers
@@ -321,10 +329,7 @@ func TestDerivatives(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(3, 4))
-			data := clouds(r, 300, 4, c.classes)
-			if c.weights {
-				data = data.weighted(r)
-			}
+			data := c.draw(r, 300, 4)
 			blocks := data.cut(100)
 			model, with := proximal(t, blocks, c.options)
 			s := &solver{rows: blocks, model: model, multipliers: c.with.Multipliers, limit: 1, workers: 2, scaling: identity(4), width: 4}
@@ -419,10 +424,7 @@ func TestDual(t *testing.T) {
 		for _, n := range []int{3, 40} {
 			t.Run(fmt.Sprint(c.name, "/", n), func(t *testing.T) {
 				r := rand.New(rand.NewPCG(5, uint64(n)))
-				data := clouds(r, 36, n, c.classes)
-				if c.weights {
-					data = data.weighted(r)
-				}
+				data := c.draw(r, 36, n)
 				blocks := data.cut(20)
 				model, with := proximal(t, blocks, c.options)
 				with.Multipliers = c.with.Multipliers
@@ -456,10 +458,7 @@ func TestLine(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(7, 8))
-			data := clouds(r, 120, 3, c.classes)
-			if c.weights {
-				data = data.weighted(r)
-			}
+			data := c.draw(r, 120, 3)
 			blocks := data.cut(50)
 			model, with := proximal(t, blocks, c.options)
 			with.Multipliers = c.with.Multipliers
@@ -533,10 +532,7 @@ func TestSameBits(t *testing.T) {
 		seed := rapid.Uint64().Draw(rt, "seed")
 		r := rand.New(rand.NewPCG(seed, 9))
 		c := cases[rapid.IntRange(0, len(cases)-1).Draw(rt, "case")]
-		data := clouds(r, rapid.SampledFrom([]int{40, 300, 5000}).Draw(rt, "rows"), rapid.IntRange(1, 6).Draw(rt, "features"), c.classes)
-		if c.weights {
-			data = data.weighted(r)
-		}
+		data := c.draw(r, rapid.SampledFrom([]int{40, 300, 5000}).Draw(rt, "rows"), rapid.IntRange(1, 6).Draw(rt, "features"))
 		blocks := data.cut(rapid.SampledFrom([]int{20, 256, 2100}).Draw(rt, "block"))
 		model, with := proximal(t, blocks, c.options)
 		with.Multipliers = c.with.Multipliers

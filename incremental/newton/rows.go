@@ -187,11 +187,8 @@ func (s *solver) hold(blocks Blocks) error {
 // not as they lie in the block.
 func (s *solver) chunk(b *incremental.Block, kept []int, from, to int, numbers *[]float64) *chunk {
 	c := &chunk{
-		codes: b.Codes[from:to], class: make([]int, len(b.Classes)),
+		codes: b.Codes[from:to], class: b.ClassesIn(s.model.Classes),
 		position: b.Position, first: from, kept: kept,
-	}
-	for code, label := range b.Classes {
-		c.class[code] = slices.Index(s.model.Classes, label)
 	}
 	if b.Weights != nil {
 		c.weights = b.Weights[from:to]

@@ -81,29 +81,27 @@ func BenchmarkAdd(b *testing.B) {
 	}
 }
 
-func BenchmarkSnapshot(b *testing.B) {
-	s := deep(10, 3000)
-	state := incremental.NewState(make([]string, 10))
+// smallState is of few rows, as deep(10, …) may be of.
+func smallState(b *testing.B) *incremental.State {
 	var z incremental.Summariser
 	summary, err := z.Summarise(benchBlock(100, 10))
 	if err != nil {
 		b.Fatal(err)
 	}
+	state := incremental.NewState(make([]string, 10))
 	state.Add(summary)
+	return state
+}
+
+func BenchmarkSnapshot(b *testing.B) {
+	s, state := deep(10, 3000), smallState(b)
 	for b.Loop() {
 		s.Snapshot(state, 5)
 	}
 }
 
 func BenchmarkView(b *testing.B) {
-	s := deep(10, 3000)
-	state := incremental.NewState(make([]string, 10))
-	var z incremental.Summariser
-	summary, err := z.Summarise(benchBlock(100, 10))
-	if err != nil {
-		b.Fatal(err)
-	}
-	state.Add(summary)
+	s, state := deep(10, 3000), smallState(b)
 	for b.Loop() {
 		if v := s.Snapshot(state, 5).View(); v.Block.Rows() != 50_000 {
 			b.Fatal(v.Block.Rows())

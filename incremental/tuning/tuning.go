@@ -128,10 +128,7 @@ type Score struct {
 func (t *Trial) Score(fold int, b *incremental.Block) *Score {
 	k, m := len(t.classes), b.Rows()
 	s := &Score{fold: fold, weight: make([]float64, k), right: make([]float64, len(t.nus)*k)}
-	at := make([]int, len(b.Classes)) // the trial's class of each code
-	for code, label := range b.Classes {
-		at[code] = slices.Index(t.classes, label)
-	}
+	at := b.ClassesIn(t.classes)
 	for i, code := range b.Codes {
 		v := b.Weight(i)
 		if v == 0 {

@@ -226,9 +226,10 @@ func (i *instance) waitForOffsets(n int64) *httpapi.Served {
 	})
 }
 
-func (i *instance) retire(id string) httpapi.Receipt {
+// ask makes a request and gives the status and the body of the answer.
+func (i *instance) ask(method, path string) (int, string) {
 	i.t.Helper()
-	req, err := http.NewRequestWithContext(i.t.Context(), http.MethodDelete, "http://"+i.Addr().String()+"/v1/blocks/"+url.PathEscape(id), nil)
+	req, err := http.NewRequestWithContext(i.t.Context(), method, "http://"+i.Addr().String()+path, nil)
 	if err != nil {
 		i.t.Fatal(err)
 	}
@@ -237,10 +238,19 @@ func (i *instance) retire(id string) httpapi.Receipt {
 		i.t.Fatal(err)
 	}
 	defer res.Body.Close()
-	body, _ := io.ReadAll(res.Body)
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	return res.StatusCode, string(body)
+}
+
+func (i *instance) retire(id string) httpapi.Receipt {
+	i.t.Helper()
+	status, body := i.ask(http.MethodDelete, "/v1/blocks/"+url.PathEscape(id))
 	var r httpapi.Receipt
-	if err := json.Unmarshal(body, &r); err != nil || res.StatusCode != http.StatusOK {
-		i.t.Fatalf("retire %s: %s: %s (%v)", id, res.Status, body, err)
+	if err := json.Unmarshal([]byte(body), &r); err != nil || status != http.StatusOK {
+		i.t.Fatalf("retire %s: %d: %s (%v)", id, status, body, err)
 	}
 	return r
 }

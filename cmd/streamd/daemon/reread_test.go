@@ -34,21 +34,29 @@ func (d *Daemon) liveBlocks(ctx context.Context) (*liveBlocks, error) {
 	return inLoop(ctx, d, func() (*liveBlocks, error) { return d.liveBlocksNow(), nil })
 }
 
-// reread makes a pass over the live blocks of d and returns what was visited,
-// summed, with each block's summary.
-func (i *instance) reread(o rereadOptions) (*rereadReport, *incremental.State, map[string][]byte) {
+// rereader is one, to be closed, and what is live.
+func (i *instance) rereader(ctx context.Context) (*rereader, *liveBlocks) {
 	i.t.Helper()
 	r, err := i.newRereader()
 	if err != nil {
 		i.t.Fatal(err)
 	}
-	defer r.close()
-	ctx, cancel := context.WithTimeout(i.t.Context(), patience)
-	defer cancel()
 	live, err := i.liveBlocks(ctx)
 	if err != nil {
+		r.close()
 		i.t.Fatal(err)
 	}
+	return r, live
+}
+
+// reread makes a pass over the live blocks of d and returns what was visited,
+// summed, with each block's summary.
+func (i *instance) reread(o rereadOptions) (*rereadReport, *incremental.State, map[string][]byte) {
+	i.t.Helper()
+	ctx, cancel := context.WithTimeout(i.t.Context(), patience)
+	defer cancel()
+	r, live := i.rereader(ctx)
+	defer r.close()
 	var mu sync.Mutex
 	var z incremental.Summariser
 	state := incremental.NewState(*i.features.Load())
@@ -327,15 +335,8 @@ func TestRereadOverABrokerRestart(t *testing.T) {
 	d := start(t, "t", filepath.Join(t.TempDir(), "streamd.db"), map[string]string{
 		"kafka.brokers": b.Addr(), "kafka.fetch_bytes": "1KiB"})
 	d.waitForOffsets(n)
-	r, err := d.newRereader()
-	if err != nil {
-		t.Fatal(err)
-	}
+	r, live := d.rereader(t.Context())
 	defer r.close()
-	live, err := d.liveBlocks(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
 	var once sync.Once
 	var seen sync.Map
 	report, err := r.pass(t.Context(), live, rereadOptions{verify: true}, func(e retire.Entry, _ *incremental.Block) error {
@@ -365,15 +366,8 @@ func TestRereadWhileBlocksGo(t *testing.T) {
 	produce(t, name, messages...)
 	d := start(t, name, filepath.Join(t.TempDir(), "streamd.db"), map[string]string{"blocks.unit": "key", "workers": "2"})
 	d.waitForOffsets(n)
-	r, err := d.newRereader()
-	if err != nil {
-		t.Fatal(err)
-	}
+	r, live := d.rereader(t.Context())
 	defer r.close()
-	live, err := d.liveBlocks(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
 	for i := 20; i < n; i++ {
 		d.retire(fmt.Sprintf("key:k%d", i))
 	}
@@ -489,15 +483,8 @@ func TestRereadIsHeldBackByItsVisits(t *testing.T) {
 	produce(t, name, messages...)
 	d := start(t, name, filepath.Join(t.TempDir(), "streamd.db"), map[string]string{"workers": "4", "kafka.fetch_bytes": "128KiB"})
 	d.waitForOffsets(n)
-	r, err := d.newRereader()
-	if err != nil {
-		t.Fatal(err)
-	}
+	r, live := d.rereader(t.Context())
 	defer r.close()
-	live, err := d.liveBlocks(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
 	var inside, most, visits atomic.Int64
 	var mostAhead atomic.Int64
 	report, err := r.pass(t.Context(), live, rereadOptions{}, func(retire.Entry, *incremental.Block) error {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
 	"math"
 	"math/rand/v2"
@@ -284,17 +283,7 @@ func TestRefinedPlanes(t *testing.T) {
 // post asks for a refinement.
 func (i *instance) post(wait string) (int, string) {
 	i.t.Helper()
-	req, err := http.NewRequestWithContext(i.t.Context(), http.MethodPost, "http://"+i.Addr().String()+"/v1/refine?wait="+wait, nil)
-	if err != nil {
-		i.t.Fatal(err)
-	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		i.t.Fatal(err)
-	}
-	defer res.Body.Close()
-	body, _ := io.ReadAll(res.Body)
-	return res.StatusCode, string(body)
+	return i.ask(http.MethodPost, "/v1/refine?wait="+wait)
 }
 
 func (i *instance) problems() string { return strings.Join(i.Status().Problems, "\n") }

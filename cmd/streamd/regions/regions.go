@@ -13,7 +13,6 @@ import (
 	"image/color"
 	"io"
 	"math"
-	"slices"
 	"strconv"
 
 	"streamd/cmd/streamd/classifier"
@@ -290,10 +289,7 @@ func (p *Picture) rowClasses() (of []int, class []int32) {
 	if b == nil {
 		return nil, nil
 	}
-	of = make([]int, len(b.Classes))
-	for code, label := range b.Classes {
-		of[code] = slices.Index(m.Classes, label)
-	}
+	of = b.ClassesIn(m.Classes)
 	class = make([]int32, b.Rows())
 	p.Classifier.Classify(class, make([]float64, b.Rows()*len(m.Planes)), b.Columns)
 	return of, class

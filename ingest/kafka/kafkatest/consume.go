@@ -630,21 +630,27 @@ func testCorruption(t *testing.T, s *suite) {
 	}
 }
 
-func testCuts(t *testing.T, s *suite) {
-	const partitions, n = 2, 400
-	topic := s.topic(t, "topic", partitions, nil)
+// bulky writes n large records to each partition and gives their chains.
+func (s *suite) bulky(t *testing.T, topic string, partitions, n int) []chain {
 	cl := s.producer(t)
 	want := make([]chain, partitions)
-	for p := range partitions {
-		for i := range n / 20 {
-			rs := values(topic, int32(p), 20*i, 20)
+	for p := range want {
+		for from := 0; from < n; from += 20 {
+			rs := values(topic, int32(p), from, 20)
 			for _, r := range rs {
 				r.Value = bytes.Repeat(r.Value, 50)
 			}
-			want[p] = chainOf(want[p], int64(20*i), rs)
+			want[p] = chainOf(want[p], int64(from), rs)
 			produce(t, cl, rs...)
 		}
 	}
+	return want
+}
+
+func testCuts(t *testing.T, s *suite) {
+	const partitions, n = 2, 400
+	topic := s.topic(t, "topic", partitions, nil)
+	want := s.bulky(t, topic, partitions, n)
 	sink := newRecorder()
 	cfg := s.config(t, topic)
 	cfg.FetchBytes = 16 << 10

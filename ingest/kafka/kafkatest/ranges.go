@@ -332,18 +332,9 @@ func testRangesCompaction(t *testing.T, s *suite) {
 func testRangesCuts(t *testing.T, s *suite) {
 	const partitions, n = 2, 400
 	topic := s.topic(t, "topic", partitions, nil)
-	cl := s.producer(t)
-	want := make([]chain, partitions)
+	want := s.bulky(t, topic, partitions, n)
 	var ranges []kafka.Range
 	for p := range partitions {
-		for i := range n / 20 {
-			rs := values(topic, int32(p), 20*i, 20)
-			for _, r := range rs {
-				r.Value = bytes.Repeat(r.Value, 50)
-			}
-			want[p] = chainOf(want[p], int64(20*i), rs)
-			produce(t, cl, rs...)
-		}
 		ranges = append(ranges, kafka.Range{Partition: p, From: 0, To: n})
 	}
 	cfg := s.rangeConfig(topic)

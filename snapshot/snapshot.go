@@ -515,6 +515,7 @@ func (s *Store) save(c *Change) (info SaveInfo, err error) {
 	}
 	if file, err := os.Stat(s.path); err == nil {
 		info.FileBytes = file.Size()
+		s.forget(file.Size())
 	}
 	return info, nil
 }

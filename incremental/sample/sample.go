@@ -53,7 +53,7 @@
 // The numbers of a row are kept as float32 where that loses nothing for any row
 // of its block's part, and as float64 elsewhere; a column of a View is float32
 // when all its numbers are. A Sample of n features takes up to 4·Rows rows of
-// 4n + 16 bytes (8n + 16), which equal blocks share, 250 bytes per block that has
+// 4n + 16 bytes (8n + 16), which equal blocks share, 500 bytes per block that has
 // a row in it, and nothing for other blocks: their parts are in the snapshot.
 // Classes with a quota of a few rows may have some rows more.
 //

@@ -22,7 +22,7 @@ race:
 	go test -race -timeout $(TIMEOUT) \
 		-skip 'TestScripts/(fit|fold|kernel|plot|reproduce|tune)|TestFlippedBits|TestPagesOfOtherSaves' \
 		./cmd/streamd ./cmd/streamd/bench ./cmd/streamd/daemon ./cmd/streamd/httpapi \
-		./ingest/... ./snapshot ./retire
+		./incremental/parallel ./ingest/... ./snapshot ./retire
 
 # Without assembly: the same bits, and other processors.
 purego:

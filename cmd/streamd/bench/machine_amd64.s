@@ -2,26 +2,6 @@
 
 #include "textflag.h"
 
-// func readAVX512(b *byte, pieces int)
-TEXT ·readAVX512(SB), NOSPLIT, $0-16
-	MOVQ b+0(FP), AX
-	MOVQ pieces+8(FP), CX
-
-loop:
-	VMOVDQU64 0(AX), Z0
-	VMOVDQU64 64(AX), Z1
-	VMOVDQU64 128(AX), Z2
-	VMOVDQU64 192(AX), Z3
-	VMOVDQU64 256(AX), Z4
-	VMOVDQU64 320(AX), Z5
-	VMOVDQU64 384(AX), Z6
-	VMOVDQU64 448(AX), Z7
-	ADDQ $512, AX
-	DECQ CX
-	JNZ  loop
-	VZEROUPPER
-	RET
-
 // func readAVX2(b *byte, pieces int)
 TEXT ·readAVX2(SB), NOSPLIT, $0-16
 	MOVQ b+0(FP), AX

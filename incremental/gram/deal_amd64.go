@@ -32,8 +32,9 @@ const (
 	dealBlock    = 5
 
 	// readAhead is how far before the rows that are summed the columns are
-	// asked for. Two classes may have a stretch each in hand that has been read.
-	readAhead = 4 * stretch
+	// asked for. Two classes may have a stretch each in hand that has been read;
+	// asking further ahead costs more at the begin of a block than it gains.
+	readAhead = 2 * stretch
 )
 
 // A dealing is how a variant deals.

@@ -58,7 +58,7 @@ func (k *key) section() string {
 var (
 	table    = readTags(nil, reflect.TypeFor[Config](), "", nil)
 	byName   = indexBy(func(k *key) string { return k.Name })
-	byEnv    = indexBy(func(k *key) string { return k.Env })
+	_        = indexBy(func(k *key) string { return k.Env }) // no variable is of two keys
 	sections = sectionNames()
 )
 

@@ -514,9 +514,14 @@ func initialise(tx *bbolt.Tx, s Settings) error {
 	w := writer{tx: tx, head: &head{horizon: retire.NewLedger(retire.Policy{}).Horizon(), digest: emptyDigest}}
 	return errors.Join(
 		w.putValue(bucketMeta, keyFormat, appendFormat(frame(), version, program)),
-		w.putValue(bucketMeta, keySettings, appendSettings(frame(), s)),
+		putSettings(tx, s),
 		w.putHead(),
 	)
+}
+
+func putSettings(tx *bbolt.Tx, s Settings) error {
+	w := writer{tx: tx}
+	return w.putValue(bucketMeta, keySettings, appendSettings(frame(), s))
 }
 
 func readSettings(tx *bbolt.Tx) (Settings, error) {

@@ -60,8 +60,8 @@ import (
 	"streamd/retire"
 )
 
-// Settings are what a file is bound to for good: its offsets and blocks mean
-// nothing under others.
+// Settings are what a file is bound to from its first save on: its offsets and
+// blocks mean nothing under others.
 type Settings struct {
 	Topic string
 	Unit  string // the rule that makes blocks, as "message", "offsets 1000", "time 1m0s" or "key"
@@ -211,7 +211,8 @@ type Store struct {
 }
 
 // Open opens a file for writing and reads its contents, or makes an empty one
-// where there is none. The error is ErrInUse, ErrNotSnapshot, a
+// where there is none. A file in which nothing was saved yet takes the settings.
+// The error is ErrInUse, ErrNotSnapshot, a
 // *SettingsError, a *VersionError, a *ChecksumError, or comes from the file
 // system.
 func Open(path string, s Settings) (*Store, *Contents, error) {
@@ -223,6 +224,14 @@ func Open(path string, s Settings) (*Store, *Contents, error) {
 	store, contents, err := open(path, false)
 	if err != nil {
 		return nil, nil, err
+	}
+	if contents.Settings != s && contents.SavedAt.IsZero() {
+		// Nothing is lost that way, and whoever has mistyped a topic can go on.
+		contents.Settings = s
+		if err := guard(func() error { return store.db.Update(func(tx *bbolt.Tx) error { return putSettings(tx, s) }) }); err != nil {
+			store.Close()
+			return nil, nil, openError(path, err)
+		}
 	}
 	for _, setting := range []SettingsError{
 		{"topic", contents.Topic, s.Topic},

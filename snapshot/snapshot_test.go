@@ -580,16 +580,28 @@ func TestIDs(t *testing.T) {
 
 func TestSettings(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "streamd.db")
-	s, _ := mustOpen(t, path)
+	mistyped := Settings{Topic: "oders", Unit: "message"}
+	s, _, err := Open(path, mistyped)
+	if err != nil {
+		t.Fatal(err)
+	}
 	s.Close()
-	for _, other := range []Settings{{Topic: "returns", Unit: "message"}, {Topic: "orders", Unit: "key"}} {
+	s, c, err := Open(path, settings) // nothing was saved yet
+	if err != nil || c.Settings != settings {
+		t.Fatalf("%+v, %v", c, err)
+	}
+	if _, err := s.Save(Change{SavedAt: time.UnixMilli(1)}); err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	for _, other := range []Settings{mistyped, {Topic: "returns", Unit: "message"}, {Topic: "orders", Unit: "key"}} {
 		_, _, err := Open(path, other)
 		var mismatch *SettingsError
 		if !errors.As(err, &mismatch) || !strings.Contains(err.Error(), mismatch.Saved) || !strings.Contains(err.Error(), mismatch.Configured) {
 			t.Errorf("%+v: %v", other, err)
 		}
 	}
-	s, c, err := OpenReadOnly(path)
+	s, c, err = OpenReadOnly(path)
 	if err != nil || c.Settings != settings {
 		t.Fatalf("%+v, %v", c, err)
 	}

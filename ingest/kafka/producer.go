@@ -254,6 +254,15 @@ func EnsureTopic(ctx context.Context, c Cluster, topic string, partitions int, c
 	}
 	cl := newClient(&c, topic)
 	defer cl.close()
+	// Asked first: a topic that is there takes no right to create it, and of a
+	// cluster that cannot be reached the answer says why.
+	var code kafkago.Error
+	switch n, err := cl.partitions(ctx, topic); {
+	case err == nil && n > 0:
+		return nil
+	case err != nil && !errors.As(err, &code):
+		return fmt.Errorf("look for topic %s: %w", topic, err)
+	}
 	return cl.createTopic(ctx, topic, partitions, -1, configs)
 }
 

@@ -15,6 +15,8 @@ type advance struct {
 	rows  int64
 	bytes int64   // 0: of no interest
 	done  float64 // share of the work, 0 to 1; 0: not known
+	// awaits is what the work stands still for at the moment; empty: it does not.
+	awaits string
 }
 
 // How often progress is shown: a line of a terminal is drawn over and over, a
@@ -97,6 +99,9 @@ func (a advance) describe(what string, took time.Duration) string {
 	if a.done > 0 && a.done < 1 {
 		left := time.Duration(float64(took) * (1 - a.done) / a.done)
 		fmt.Fprintf(&b, ", %s left", left.Round(time.Second))
+	}
+	if a.awaits != "" {
+		b.WriteString(", waiting for " + a.awaits)
 	}
 	return b.String()
 }

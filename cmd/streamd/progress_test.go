@@ -18,6 +18,7 @@ func TestAdvanceDescribe(t *testing.T) {
 		{advance{rows: 500_000, done: 0.25}, 2 * time.Second, "learning: 25 %, 500 k rows, 250 k rows/s, 6s left"},
 		{advance{rows: 3_000_000_000, bytes: 6e9}, time.Minute, "learning: 3 G rows, 50 M rows/s, 100.0 MB/s"},
 		{advance{rows: 7, done: 1}, time.Second, "learning: 100 %, 7 rows, 7 rows/s"},
+		{advance{rows: 7, awaits: "group g"}, time.Second, "learning: 7 rows, 7 rows/s, waiting for group g"},
 	} {
 		if got := c.describe("learning", c.took); got != c.want {
 			t.Errorf("got %q, want %q", got, c.want)

@@ -61,7 +61,7 @@ const shipmentRows = 4096
 func (f *replayFlags) messagesPerShipment() int { return max(1, shipmentRows/f.BlockRows) }
 
 type replayNDCCmd struct {
-	Rows         int64            `required:"" help:"Points to write."`
+	Rows         int64            `required:"" placeholder:"N" help:"Points to write."`
 	Features     int              `default:"10" help:"Features of a point."`
 	Separability ndc.Separability `default:"easy" placeholder:"easy|hard|X" help:"How well a plane separates the points: easy (about 90.5 %), hard (70 %), or an expansion factor of the clusters."`
 	Seed         uint64           `default:"1" help:"Seed of clusters and points."`
@@ -247,6 +247,7 @@ type replay struct {
 	began    time.Time
 
 	rows, bytes atomic.Int64 // written
+	waiting     atomic.Bool  // for the group
 }
 
 func (f *replayFlags) open(ctx context.Context, s *surroundings) (r *replay, err error) {
@@ -370,6 +371,8 @@ func (r *replay) pace(ctx context.Context) error {
 	if err := r.producer.Flush(ctx); err != nil {
 		return err
 	}
+	r.waiting.Store(true)
+	defer r.waiting.Store(false)
 	if err := r.monitor.WaitBelow(ctx, r.flags.MaxLag-round); err != nil {
 		return fmt.Errorf("wait for group %s: %w", r.flags.WaitGroup, err)
 	}
@@ -378,7 +381,11 @@ func (r *replay) pace(ctx context.Context) error {
 }
 
 func (r *replay) advance() advance {
-	return advance{rows: r.rows.Load(), bytes: r.bytes.Load()}
+	a := advance{rows: r.rows.Load(), bytes: r.bytes.Load()}
+	if r.waiting.Load() {
+		a.awaits = "group " + r.flags.WaitGroup
+	}
+	return a
 }
 
 // flushPatience is how long an interrupted replay waits for acknowledgements.

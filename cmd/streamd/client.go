@@ -143,7 +143,7 @@ func printAnswer(w io.Writer, body []byte) error {
 
 // modelCmd shows what the daemon serves.
 type modelCmd struct {
-	Wait time.Duration `placeholder:"30s" help:"How long to wait for a model when there is none yet; 1m at most."`
+	Wait time.Duration `default:"0s" help:"How long to wait for a model when there is none yet, 1m at most."`
 	daemonFlags
 	jsonFlag
 }

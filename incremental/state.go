@@ -242,6 +242,6 @@ func (d *decoder) vector(n int) *exact.Vector {
 	return v
 }
 
-// ErrClasses says that the live rows are of fewer than two classes, so that
+// ErrClasses says that the rows are of fewer than two classes, so that
 // nothing separates them yet.
-var ErrClasses = errors.New("the live rows are of fewer than two classes")
+var ErrClasses = errors.New("the rows are of fewer than two classes")

@@ -264,7 +264,7 @@ func (f *replayFlags) open(ctx context.Context, s *surroundings) (r *replay, err
 	}
 	cluster, err := daemon.Cluster(cfg.Kafka)
 	if err != nil {
-		return nil, err
+		return nil, usageError{err}
 	}
 	format, err := wire.ParseFormat(f.Format)
 	if err != nil {

@@ -23,6 +23,10 @@ func (c *runCmd) Run(ctx context.Context, s *surroundings) error {
 	if err != nil {
 		return err
 	}
+	// It reads the files of kafka.tls, which are as much part of the configuration.
+	if _, err := daemon.Cluster(cfg.Kafka); err != nil {
+		return usageError{err}
+	}
 	log := s.log(cfg.Log)
 	for _, warning := range cfg.Warnings() {
 		if c.Check {

@@ -205,7 +205,11 @@ func (c *modelCmd) Run(ctx context.Context, s *surroundings) error {
 	}
 	if b := m.Basis; b != nil {
 		t.row("kernel", b.Kernel.String())
-		t.row("basis", fmt.Sprintf("%s, %d points", m.BasisID, len(b.Points)))
+		scaled := ""
+		if b.Scale != nil {
+			scaled = ", of scaled features"
+		}
+		t.row("basis", fmt.Sprintf("%s, %d points%s", m.BasisID, len(b.Points), scaled))
 		t.row("regulariser", b.Regulariser)
 		t.kernelPlanes(len(b.Points), m.Planes)
 	} else {

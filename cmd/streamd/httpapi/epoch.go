@@ -18,6 +18,12 @@ type Basis struct {
 	Regulariser string   // classifier.Identity or classifier.Kernel
 }
 
+// Scaled says whether features are scaled on their way into the kernel.
+func (b *Basis) Scaled() bool {
+	_, scale := b.Map.Scaling()
+	return scale != nil
+}
+
 // Reduction is how a basis was chosen.
 type Reduction struct {
 	Basis   string    `json:"basis"`            // its id

@@ -136,7 +136,19 @@ func TestRegions(t *testing.T) {
 			t.Errorf("the picture does not name %s", name)
 		}
 	}
-	if !strings.Contains(do(s, "GET", "/", "").Body.String(), `src="/v1/regions?`) {
+	page := do(s, "GET", "/", "").Body.String()
+	if !strings.Contains(page, `src="/v1/regions?`) {
 		t.Error("the page does not show the regions")
+	}
+	if !strings.Contains(page, "<dd>2</dd>") {
+		t.Error("the page does not count the features")
+	}
+	m, err := f.served.Basis.Map.Scaled([]float64{1, 2}, []float64{3, 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.served.Basis.Map = m
+	if !strings.Contains(do(s, "GET", "/", "").Body.String(), "<dd>2, scaled</dd>") {
+		t.Error("the page does not say that features are scaled")
 	}
 }

@@ -199,23 +199,41 @@ func numberCodes[T gram.Number](d *Decoder, a *labelArray) (bad int, reason stri
 	d.codes = slices.Grow(d.codes, a.rows)[:before+a.rows]
 	codes := d.codes[before:][:len(data)]
 	small := &d.labels.small
-	for i, x := range data {
-		// The fast way is for a small integer that the block has had before.
-		// A huge unsigned one changes its sign as an int64.
-		if v := int64(x); T(v) == x && v < 0 == (x < 0) {
-			if at := uint64(v + smallLabels/2); at < smallLabels && small[at] >= 0 {
-				codes[i] = small[at]
-				continue
+	for i := 0; i < len(data); {
+		// The fast way is for small integers that the block has had before: most
+		// rows, and four at a time. A code that is missing is negative, and so is
+		// the union of codes with it.
+		for ; i+4 <= len(data); i += 4 {
+			x, to := data[i:i+4:i+4], codes[i:i+4:i+4]
+			p, q, r, s := smallLabel(x[0]), smallLabel(x[1]), smallLabel(x[2]), smallLabel(x[3])
+			if p|q|r|s >= smallLabels {
+				break
+			}
+			to[0], to[1], to[2], to[3] = small[p%smallLabels], small[q%smallLabels], small[r%smallLabels], small[s%smallLabels]
+			if to[0]|to[1]|to[2]|to[3] < 0 {
+				break
 			}
 		}
-		code, reason := d.numberCode(float64(x), a.typ.kind)
-		if reason != "" {
-			d.codes = d.codes[:before+i]
-			return i, reason
+		for stop := min(i+4, len(data)); i < stop; i++ {
+			code, reason := d.numberCode(float64(data[i]), a.typ.kind)
+			if reason != "" {
+				d.codes = d.codes[:before+i]
+				return i, reason
+			}
+			codes[i] = code
 		}
-		codes[i] = code
 	}
 	return 0, ""
+}
+
+// smallLabel is the place of a label in labels.small, or beyond it.
+func smallLabel[T gram.Number](x T) uint64 {
+	v := int64(x)
+	unsigned := T(0)-1 > 0 // and then v < 0 was huge
+	if T(v) != x || unsigned && v < 0 {
+		return smallLabels
+	}
+	return uint64(v + smallLabels/2)
 }
 
 // numberCode is the code of a label that was of the kind.

@@ -141,7 +141,7 @@ type Model struct {
 
 // Sample says which rows of the live blocks to keep, for what sums do not tell.
 type Sample struct {
-	Rows     int   `key:"rows" default:"50000" min:"0" max:"100000000" help:"Rows to choose from the live blocks by hash; up to four times as many are in memory. 0: none, and nothing that needs rows."`
+	Rows     int   `key:"rows" default:"50000" min:"0" max:"100000000" help:"Rows to choose from the live blocks by hash; up to three times as many are in memory. 0: none, and nothing that needs rows."`
 	Seed     int64 `key:"seed" default:"1" help:"Which rows those are. With another seed the live blocks are read from the log again."`
 	Balanced bool  `key:"balanced" default:"false" help:"Choose as many rows of each class."`
 }

@@ -63,6 +63,16 @@ func BenchmarkTake(b *testing.B) {
 	}
 }
 
+// Both, from the first of 60 million rows on.
+func BenchmarkStream(b *testing.B) {
+	const blocks = 6000
+	b.ReportAllocs()
+	for b.Loop() {
+		deep(10, blocks)
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/blocks/10_000, "ns/row")
+}
+
 // What the loop does more for each block, and for one that is retired.
 func BenchmarkAdd(b *testing.B) {
 	s := deep(10, 3000)

@@ -53,9 +53,6 @@ func (z stream) level(index uint32) int {
 	return l
 }
 
-// levelOf is the number of zero bits that a hash begins with.
-func levelOf(hash uint64) int { return bits.LeadingZeros64(hash) }
-
 // Fold is the fold of k that a block is in, 0 to k−1, by its content: of other
 // bits of the digest than the hashes of its rows.
 func Fold(digest [sha256.Size]byte, k int) int {
@@ -90,7 +87,7 @@ type class struct {
 type rows struct {
 	n       int
 	index   []uint32
-	hash    []uint64
+	level   []uint8
 	codes   []int32
 	weights []float64
 	narrow  []float32
@@ -116,7 +113,7 @@ func (r *rows) weight(i int) float64 {
 // pick copies some of the rows.
 func (r *rows) pick(which []int) rows {
 	out := rows{
-		n: r.n, index: make([]uint32, len(which)), hash: make([]uint64, len(which)), codes: make([]int32, len(which)),
+		n: r.n, index: make([]uint32, len(which)), level: make([]uint8, len(which)), codes: make([]int32, len(which)),
 	}
 	if r.weights != nil {
 		out.weights = make([]float64, len(which))
@@ -127,7 +124,7 @@ func (r *rows) pick(which []int) rows {
 		out.narrow = make([]float32, 0, len(which)*r.n)
 	}
 	for at, i := range which {
-		out.index[at], out.hash[at], out.codes[at] = r.index[i], r.hash[i], r.codes[i]
+		out.index[at], out.level[at], out.codes[at] = r.index[i], r.level[i], r.codes[i]
 		if r.weights != nil {
 			out.weights[at] = r.weights[i]
 		}
@@ -215,12 +212,12 @@ func (p *Part) kept() *kept {
 	return k
 }
 
-// above is those of the rows that are of the level of their class or above; k
+// above is those of the rows that are of the floor of their class or above; k
 // itself when all are, nil when none is.
-func (k *kept) above(level []int) *kept {
+func (k *kept) above(floor []int) *kept {
 	n := 0
-	for i, hash := range k.rows.hash {
-		if levelOf(hash) >= level[k.rows.codes[i]] {
+	for i, level := range k.rows.level {
+		if int(level) >= floor[k.rows.codes[i]] {
 			n++
 		}
 	}
@@ -231,8 +228,8 @@ func (k *kept) above(level []int) *kept {
 		return k
 	}
 	which := make([]int, 0, n)
-	for i, hash := range k.rows.hash {
-		if levelOf(hash) >= level[k.rows.codes[i]] {
+	for i, level := range k.rows.level {
+		if int(level) >= floor[k.rows.codes[i]] {
 			which = append(which, i)
 		}
 	}
@@ -245,7 +242,7 @@ func (k *kept) equal(l *kept) bool {
 		return k == l
 	}
 	for i := range k.rows.index {
-		if (chosen{k, i}).compare(chosen{l, i}) != 0 {
+		if (chosen{from: k, row: i}).compare(chosen{from: l, row: i}) != 0 {
 			return false
 		}
 	}
@@ -264,7 +261,7 @@ type Taker struct {
 type candidate struct {
 	row   int32
 	index uint32 // among the rows of weight > 0
-	level int
+	level uint8
 }
 
 // Take takes the part of a block, whose summary has the digest and the totals,
@@ -350,7 +347,7 @@ func (t *Taker) choose(codes []int32, m int, p *Part) {
 		}
 		for ; chosen != 0; chosen &= chosen - 1 {
 			bit := bits.TrailingZeros64(chosen)
-			c := candidate{row: int32(first + bit), index: uint32(first + bit), level: int(level[bit])}
+			c := candidate{row: int32(first + bit), index: uint32(first + bit), level: level[bit]}
 			if len(t.rows) > 0 {
 				c.row = t.rows[c.index]
 			}
@@ -365,7 +362,7 @@ func (t *Taker) choose(codes []int32, m int, p *Part) {
 // sift keeps the candidates that are of the floor of their class or above.
 func (t *Taker) sift(codes []int32, taken []candidate) (n int) {
 	for _, c := range taken {
-		if c.level >= t.floor[codes[c.row]] {
+		if int(c.level) >= t.floor[codes[c.row]] {
 			taken[n] = c
 			n++
 		}
@@ -408,10 +405,9 @@ func (t *Taker) copyRows(b *incremental.Block, p *Part) {
 	if m == 0 {
 		return
 	}
-	z := streamOf(p.seed, &p.digest)
-	r.index, r.hash, r.codes = make([]uint32, m), make([]uint64, m), make([]int32, m)
+	r.index, r.level, r.codes = make([]uint32, m), make([]uint8, m), make([]int32, m)
 	for i, c := range t.taken {
-		r.index[i], r.hash[i], r.codes[i] = c.index, z.hash(c.index, c.level), t.code[b.Codes[c.row]]
+		r.index[i], r.level[i], r.codes[i] = c.index, c.level, t.code[b.Codes[c.row]]
 	}
 	if b.Weights != nil {
 		r.weights = make([]float64, m)
@@ -573,7 +569,7 @@ func (d *decoder) rows(p *Part, flags byte) {
 		return
 	}
 	r := &p.rows
-	r.index, r.hash, r.codes = make([]uint32, m), make([]uint64, m), make([]int32, m)
+	r.index, r.level, r.codes = make([]uint32, m), make([]uint8, m), make([]int32, m)
 	z := streamOf(p.seed, &p.digest)
 	next := uint64(0)
 	for i := range m {
@@ -585,7 +581,7 @@ func (d *decoder) rows(p *Part, flags byte) {
 		index := uint32(next + gap)
 		level := z.level(index)
 		d.Bad = d.Bad || level < p.classes[code].from
-		r.index[i], r.hash[i], r.codes[i] = index, z.hash(index, level), int32(code)
+		r.index[i], r.level[i], r.codes[i] = index, uint8(level), int32(code)
 		next += gap + 1
 	}
 	if flags&hasWeights != 0 {

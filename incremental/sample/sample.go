@@ -38,7 +38,7 @@
 //
 // The floor rises when there are too many rows, and workers read it when they
 // take the part of a new block (Levels). So that it need not be lowered for each
-// block that is retired, a Sample holds up to 4·Rows rows, and at least 1.5·Rows
+// block that is retired, a Sample holds up to 3·Rows rows, and at least 1.5·Rows
 // when the floor has risen: only when the live rows have shrunk by a third or
 // more does the sample need rows that are not held. Then a floor that leaves
 // enough is estimated from the totals of the parts, those of all live blocks are
@@ -52,8 +52,8 @@
 //
 // The numbers of a row are kept as float32 where that loses nothing for any row
 // of its block's part, and as float64 elsewhere; a column of a View is float32
-// when all its numbers are. A Sample of n features takes up to 4·Rows rows of
-// 4n + 16 bytes (8n + 16), which equal blocks share, 500 bytes per block that has
+// when all its numbers are. A Sample of n features takes up to 3·Rows rows of
+// 4n + 9 bytes (8n + 9), which equal blocks share, 500 bytes per block that has
 // a row in it, and nothing for other blocks: their parts are in the snapshot.
 // Classes with a quota of a few rows may have some rows more.
 //
@@ -110,8 +110,9 @@ const (
 	levels = top + 1
 )
 
-// When more than most times the rows wanted are held, floors rise.
-const most = 4
+// When more than most times the rows wanted are held, floors rise: that leaves
+// half of them, as many as are enough.
+const most = 3
 
 // enough rows of a stratum are those that a floor leaves when it rises: what is
 // more than the quota may be retired before rows are missing.
@@ -373,8 +374,8 @@ func (s *Sample) tally(k *kept, sign int64) {
 	for c, label := range k.labels {
 		strata[c] = s.stratum(label)
 	}
-	for i, hash := range k.rows.hash {
-		strata[k.rows.codes[i]].counts[levelOf(hash)] += sign
+	for i, level := range k.rows.level {
+		strata[k.rows.codes[i]].counts[level] += sign
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"math/bits"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -294,9 +295,9 @@ func (w *world) consistent() {
 	for name, s := range w.sample.strata {
 		var counts [levels]int64
 		for k, n := range distinct {
-			for i, hash := range k.rows.hash {
+			for i, level := range k.rows.level {
 				if w.settings.stratum(k.labels[k.rows.codes[i]]) == name {
-					counts[levelOf(hash)] += int64(n)
+					counts[level] += int64(n)
 				}
 			}
 		}
@@ -412,7 +413,7 @@ func (w *world) unbiased() {
 	}
 	allowed := map[row]int{}
 	for _, x := range want {
-		if levelOf(x.hash) < snapshot.limits[w.settings.stratum(x.label)].level {
+		if bits.LeadingZeros64(x.hash) < snapshot.limits[w.settings.stratum(x.label)].level {
 			continue
 		}
 		x.hash = 0
@@ -542,14 +543,15 @@ func TestTake(t *testing.T) {
 			all := settings
 			all.Rows = math.MaxInt32
 			for _, x := range rowsByLaw(all, []live{l}, 1) {
-				if levelOf(x.hash) >= levels.of(x.label) {
+				if bits.LeadingZeros64(x.hash) >= levels.of(x.label) {
 					x.fold = 0
 					want = append(want, x)
 				}
 			}
 			p := taker.Take(l.block, l.summary.Digest(), l.summary.Totals(), levels)
-			for i, hash := range p.rows.hash {
-				x := row{hash: hash, label: p.classes[p.rows.codes[i]].label, weight: p.rows.weight(i)}
+			z := streamOf(settings.Seed, &p.digest)
+			for i, level := range p.rows.level {
+				x := row{hash: z.hash(p.rows.index[i], int(level)), label: p.classes[p.rows.codes[i]].label, weight: p.rows.weight(i)}
 				x.x = [2]float64{p.rows.at(i, 0), p.rows.at(i, 1)}
 				got = append(got, x)
 			}
@@ -593,7 +595,7 @@ func TestAbove(t *testing.T) {
 		}
 		cut++
 		if !slices.Equal(got.classes, want.classes) || !slices.Equal(got.rows.index, want.rows.index) ||
-			!slices.Equal(got.rows.hash, want.rows.hash) || !slices.Equal(got.rows.codes, want.rows.codes) {
+			!slices.Equal(got.rows.level, want.rows.level) || !slices.Equal(got.rows.codes, want.rows.codes) {
 			t.Fatalf("cut to %v:\n%v\nwant\n%v", higher.floors, got, want)
 		}
 		for i := range want.rows.len() {

@@ -78,17 +78,16 @@ func (v *View) Complete() bool { return v.Lacking == 0 }
 type chosen struct {
 	from *kept
 	row  int
+	hash uint64
 }
-
-func (c chosen) hash() uint64 { return c.from.rows.hash[c.row] }
 
 func (c chosen) label() string { return c.from.labels[c.from.rows.codes[c.row]] }
 
 // compare orders rows by hash, and those of equal hashes, which are mostly of
 // equal blocks, by everything that can be seen of them.
 func (c chosen) compare(d chosen) int {
-	if c.hash() != d.hash() {
-		return cmp.Compare(c.hash(), d.hash())
+	if c.hash != d.hash {
+		return cmp.Compare(c.hash, d.hash)
 	}
 	r, s := &c.from.rows, &d.from.rows
 	if order := cmp.Or(
@@ -114,10 +113,11 @@ func (s *Snapshot) View() *View {
 	number := make(map[*kept]int, len(s.kept))
 	for _, k := range s.kept {
 		number[k.of] = k.number
-		for i, hash := range k.of.rows.hash {
+		z := streamOf(s.settings.Seed, &k.of.digest)
+		for i, level := range k.of.rows.level {
 			name := s.settings.stratum(k.of.labels[k.of.rows.codes[i]])
-			if levelOf(hash) >= s.limits[name].level {
-				strata[name] = append(strata[name], chosen{k.of, i})
+			if int(level) >= s.limits[name].level {
+				strata[name] = append(strata[name], chosen{k.of, i, z.hash(k.of.rows.index[i], int(level))})
 			}
 		}
 	}

@@ -161,6 +161,10 @@ func (l *liveSet) add(e retire.Entry, s *incremental.Summary, part *sample.Part,
 		l.fold(digest(s, part)).Add(s)
 	}
 	if l.sample != nil {
+		// Floors have risen since the part was taken: of the first blocks all rows.
+		if part != nil {
+			part = part.Above(l.sample.Levels())
+		}
 		l.sample.Add(e.ID, part)
 	}
 	for _, each := range l.epochs() {

@@ -421,7 +421,8 @@ func TestLabels(t *testing.T) {
 			t.Errorf("NumberLabel(%g) = %q, want %q", x, got, want)
 		}
 	}
-	sorted := []string{"-2", "-1", "0", "0.5", "2", "10", "1e+15", "+1", "1.0", "NaN", "a", "b"}
+	sorted := []string{"-2", "-1", "0", "0.5", "2", "10", "999999999999999", "1e+15",
+		"+1", "-0", "007", "1.0", "1000000000000000", "NaN", "a", "b"}
 	shuffled := slices.Clone(sorted)
 	rand.New(rand.NewPCG(13, 13)).Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
 	slices.SortFunc(shuffled, CompareLabels)

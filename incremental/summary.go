@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/bits"
 	"slices"
 
 	"streamd/incremental/decode"
@@ -219,20 +220,25 @@ type span struct {
 }
 
 func (s *span) cover(x float64) {
-	if x == 0 {
-		return
-	}
-	if x-x != 0 {
+	b := math.Float64bits(x)
+	exponent, mantissa := int(b>>52&0x7ff), b&(1<<52-1)
+	switch exponent {
+	case 0:
+		if mantissa == 0 {
+			return
+		}
+		exponent = 1
+	case 0x7ff:
 		s.bad = true
 		return
+	default:
+		mantissa |= 1 << 52
 	}
-	_, high := math.Frexp(x)
-	t := span{low: lowestBit(x), high: high, used: true}
+	low, high := exponent-1075+bits.TrailingZeros64(mantissa), exponent-1075+bits.Len64(mantissa)
 	if s.used {
-		t.low, t.high = min(t.low, s.low), max(t.high, s.high)
+		low, high = min(low, s.low), max(high, s.high)
 	}
-	t.bad = s.bad
-	*s = t
+	s.low, s.high, s.used = low, high, true
 }
 
 // plus bounds the terms of s + t and their sums.
@@ -252,23 +258,6 @@ func (s span) times(t span) span {
 		return span{bad: s.bad || t.bad}
 	}
 	return span{low: s.low + t.low, high: s.high + t.high, used: true, bad: s.bad || t.bad}
-}
-
-// lowestBit is the exponent of the lowest set bit of x ≠ 0.
-func lowestBit(x float64) int {
-	b := math.Float64bits(x)
-	exponent, mantissa := int(b>>52&0x7ff), b&(1<<52-1)
-	if exponent == 0 {
-		exponent = 1
-	} else {
-		mantissa |= 1 << 52
-	}
-	low := exponent - 1075
-	for mantissa&1 == 0 {
-		mantissa >>= 1
-		low++
-	}
-	return low
 }
 
 // AppendBinary appends the summary's encoding, all numbers little endian:

@@ -197,7 +197,7 @@ func TestBenchPeersMissing(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got kafkaResults
-	reported(t, &got, "bench", "peers", "--json", "--rows", "50000", "--test-rows", "10000", "--rounds", "1", "--python", python)
+	reported(t, &got, "bench", "peers", "--json", "--rows", "15000", "--test-rows", "10000", "--rounds", "1", "--python", python)
 	ran, missing := 0, 0
 	for _, r := range got.Results {
 		switch {

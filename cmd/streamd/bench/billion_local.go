@@ -169,13 +169,14 @@ func featureNames(n int) []string {
 	return names
 }
 
-// write makes files of the points, as many as wanted, among which their blocks
-// go round. It returns their paths and their bytes.
+// write makes files of the points, count of them or as many as there are blocks,
+// which go round among them. It returns their paths and their bytes.
 func (p Points) write(ctx context.Context, dir, name string, stream ndc.Stream, format string, count int) (paths []string, bytes int64, err error) {
 	generator, err := p.generator()
 	if err != nil {
 		return nil, 0, err
 	}
+	count = int(min(int64(count), (p.Rows-1)/int64(p.BlockRows)+1))
 	group, ctx := errgroup.WithContext(ctx)
 	sizes := make([]int64, count)
 	for i := range count {

@@ -182,7 +182,7 @@ func (c *Peers) tools(ctx context.Context, dir string) (t *toolbox, err error) {
 	for i, p := range peers {
 		run, err := t.python(ctx, i, "--check")
 		if err != nil {
-			return nil, fmt.Errorf("is there a tool for %s? %w", p.name, err)
+			return nil, fmt.Errorf("look whether there is %s: %w", p.name, err)
 		}
 		t.missing = append(t.missing, run.Missing)
 	}
@@ -272,8 +272,11 @@ func (t *toolbox) python(ctx context.Context, i int, args ...string) (r peerRun,
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {
-		lines := strings.Split(strings.TrimSpace(stderr.String()), "\n")
-		return r, fmt.Errorf("%s %s: %w: %s", t.of.Python, peers[i].script, err, lines[len(lines)-1])
+		err = fmt.Errorf("run %s with %s: %w", peers[i].script, t.of.Python, err)
+		if said := strings.TrimSpace(stderr.String()); said != "" {
+			err = fmt.Errorf("%w: %s", err, said[strings.LastIndexByte(said, '\n')+1:])
+		}
+		return r, err
 	}
 	if err := json.Unmarshal(stdout.Bytes(), &r); err != nil {
 		return r, fmt.Errorf("%s printed %q: %w", peers[i].script, stdout.String(), err)

@@ -265,6 +265,9 @@ func (s span) times(t span) span {
 // label (uvarint length, bytes), its rows (uvarint), Σv, Σv(x−c) (n) and the
 // packed lower triangle of Σv(x−c)(x−c)', float64 each.
 func (s *Summary) AppendBinary(b []byte) []byte {
+	n := len(s.origin)
+	const head = 2 * binary.MaxVarintLen64
+	b = slices.Grow(b, head+8*n+len(s.classes)*(head+MaxLabel+8*(1+n+gram.PackedLen(n))))
 	b = binary.AppendUvarint(b, uint64(len(s.origin)))
 	b = binary.AppendUvarint(b, uint64(len(s.classes)))
 	b = appendFloats(b, s.origin)

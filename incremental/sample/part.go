@@ -486,6 +486,7 @@ const (
 //	m weights (float64), if there are; m·n numbers, row by row (float32 or float64)
 func (p *Part) AppendBinary(b []byte) []byte {
 	r := &p.rows
+	b = slices.Grow(b, p.encodedSize())
 	b = binary.LittleEndian.AppendUint64(b, p.seed)
 	b = append(b, p.digest[:]...)
 	var flags byte
@@ -521,6 +522,21 @@ func (p *Part) AppendBinary(b []byte) []byte {
 		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(x))
 	}
 	return b
+}
+
+// encodedSize is about the length of the encoding, and hardly ever less.
+func (p *Part) encodedSize() int {
+	const (
+		head  = 8 + sha256.Size + 1 + 3*binary.MaxVarintLen64
+		class = 2*binary.MaxVarintLen64 + 1
+		row   = 4 // an index below 2^14 ahead and one of many classes
+	)
+	r := &p.rows
+	size := head + r.len()*row + 8*(len(r.weights)+len(r.wide)) + 4*len(r.narrow)
+	for _, c := range p.classes {
+		size += class + len(c.label)
+	}
+	return size
 }
 
 // ErrEncoding is returned for bytes that are not the encoding of a part.

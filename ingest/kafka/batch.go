@@ -93,19 +93,35 @@ type Fingerprint struct {
 
 // FingerprintOf computes the fingerprint of r.
 func FingerprintOf(r *Record) Fingerprint {
+	f := fingerprintHead(r)
+	f.CRC = crc32.Update(f.CRC, castagnoli, r.Value)
+	return f
+}
+
+// fingerprintWith is FingerprintOf, given the checksum of the value.
+func fingerprintWith(r *Record, value uint32) Fingerprint {
+	f := fingerprintHead(r)
+	f.CRC = combine(f.CRC, value, len(r.Value))
+	return f
+}
+
+// fingerprintHead is the fingerprint but for the bytes of the value.
+func fingerprintHead(r *Record) Fingerprint {
 	f := Fingerprint{Offset: r.Offset, Millis: -1}
 	if !r.Time.IsZero() {
 		f.Millis = r.Time.UnixMilli()
 	}
-	for _, v := range [][]byte{r.Key, r.Value} {
-		length := int64(len(v))
+	length := func(v []byte) {
+		n := int64(len(v))
 		if v == nil {
-			length = -1
+			n = -1
 		}
-		var head [8]byte
-		binary.LittleEndian.PutUint64(head[:], uint64(length))
-		f.CRC = crc32.Update(f.CRC, castagnoli, head[:])
-		f.CRC = crc32.Update(f.CRC, castagnoli, v)
+		var b [8]byte
+		binary.LittleEndian.PutUint64(b[:], uint64(n))
+		f.CRC = crc32.Update(f.CRC, castagnoli, b[:])
 	}
+	length(r.Key)
+	f.CRC = crc32.Update(f.CRC, castagnoli, r.Key)
+	length(r.Value)
 	return f
 }

@@ -123,7 +123,8 @@ type splitter struct {
 	wants  func(first, last int64) bool // nil: all offsets
 
 	current *Batch
-	size    int // of the memory that belongs to current alone
+	size    int           // of the memory that belongs to current alone
+	value   valueChecksum // of current's last record
 }
 
 // split emits all complete record batches of the response and returns the
@@ -217,6 +218,9 @@ func (s *splitter) add(ctx context.Context, rb *recordBatch, pos int64, emit fun
 		s.current.Records = s.current.Records[:kept]
 		return err
 	}
+	if len(s.current.Records) > kept {
+		s.value = rb.value
+	}
 	return nil
 }
 
@@ -234,7 +238,9 @@ func (s *splitter) flush(pos int64, emit func(*Batch) error) error {
 	}
 	s.current, s.size = nil, 0
 	b.Position = Saved{Next: pos, Last: s.at.Last}
-	if n := len(b.Records); n > 0 {
+	if n := len(b.Records); n > 0 && s.value.known {
+		b.Position.Last = fingerprintWith(&b.Records[n-1], s.value.crc)
+	} else if n > 0 {
 		b.Position.Last = FingerprintOf(&b.Records[n-1])
 	}
 	at := b.Position

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"time"
 )
 
@@ -51,6 +50,14 @@ type recordBatch struct {
 	producer   int64
 	count      int
 	payload    []byte
+	value      valueChecksum
+}
+
+// valueChecksum is that of the value of a batch's last record, where it has been
+// computed on the way.
+type valueChecksum struct {
+	crc   uint32
+	known bool
 }
 
 const (
@@ -64,8 +71,6 @@ const (
 	attrControl  = 0x20
 	controlAbort = 0
 )
-
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // errCut says that the data ends within a batch, as a response does whose size
 // was limited.
@@ -108,9 +113,6 @@ func parseBatch(data []byte) (b recordBatch, size int, err error) {
 		return corrupt("unknown format %d", magic)
 	}
 	data = data[:size]
-	if want, got := binary.BigEndian.Uint32(data[17:]), crc32.Checksum(data[crcStart:], castagnoli); want != got {
-		return corrupt("CRC-32C is %08x, should be %08x", got, want)
-	}
 	d := decoder{b: data[crcStart:]}
 	b.attributes = d.int16()
 	b.last = b.base + int64(d.int32())
@@ -120,10 +122,41 @@ func parseBatch(data []byte) (b recordBatch, size int, err error) {
 	d.int32() // sequence
 	b.count = int(d.int32())
 	b.payload = d.b
+	if want, got := binary.BigEndian.Uint32(data[17:]), b.checksum(data[crcStart:]); want != got {
+		return corrupt("CRC-32C is %08x, should be %08x", got, want)
+	}
 	if b.last < b.base || b.count < 0 || int64(b.count) > b.last-b.base+1 {
 		return corrupt("%d records from offset %d to %d", b.count, b.base, b.last)
 	}
 	return b, size, nil
+}
+
+// longPayload is where one pass over the bytes costs more than two combinations of
+// checksums do.
+const longPayload = 64 << 10
+
+// checksum is that of a batch, data, of which all but the checksum has been read.
+// It must be right before anything else is believed. Where a long record is alone,
+// so that its fingerprint may be wanted, it goes over the value just once for both.
+func (b *recordBatch) checksum(data []byte) uint32 {
+	if b.count != 1 || b.attributes&attrCodec != 0 || len(b.payload) < longPayload {
+		return checksum(data)
+	}
+	d := decoder{b: b.payload}
+	r := decoder{b: d.varbytes(), err: d.err}
+	r.bytes(1)   // attributes
+	r.varint()   // timestamp
+	r.varint()   // offset
+	r.varbytes() // key
+	value := r.varbytes()
+	if r.err != nil {
+		return checksum(data)
+	}
+	tail := len(r.b) + len(d.b)
+	head := len(data) - tail - len(value)
+	b.value = valueChecksum{checksum(value), true}
+	crc := combine(checksum(data[:head]), b.value.crc, len(value))
+	return combine(crc, checksum(data[len(data)-tail:]), tail)
 }
 
 // controlType returns the type of a control batch's marker.
@@ -267,7 +300,7 @@ func (w *batchWriter) finish(producer int64, epoch int16, sequence int32) []byte
 	h = appendInt16(h, uint16(epoch))
 	h = appendInt32(h, uint32(sequence))
 	appendInt32(h, uint32(w.count))
-	binary.BigEndian.PutUint32(w.buf[17:], crc32.Checksum(w.buf[crcStart:], castagnoli))
+	binary.BigEndian.PutUint32(w.buf[17:], checksum(w.buf[crcStart:]))
 	return w.buf
 }
 

@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -107,7 +106,7 @@ func TestRecordBatchRoundTrip(t *testing.T) {
 func seal(data []byte) []byte {
 	binary.BigEndian.PutUint32(data[8:], uint32(len(data)-batchPrefix))
 	data[16] = 2
-	binary.BigEndian.PutUint32(data[17:], crc32.Checksum(data[crcStart:], castagnoli))
+	binary.BigEndian.PutUint32(data[17:], checksum(data[crcStart:]))
 	return data
 }
 
@@ -334,6 +333,61 @@ func TestFingerprint(t *testing.T) {
 			t.Errorf("%+v has the fingerprint of %s", r, other)
 		}
 		seen[f] = fmt.Sprintf("%+v", r)
+	}
+}
+
+// The fingerprint of a long record that is alone in its batch comes out of the
+// batch's own checksum (splitAll compares), which sees a change of any bit.
+func TestLongRecordAlone(t *testing.T) {
+	rng := rand.New(rand.NewPCG(11, 12))
+	for i := range 30 {
+		r := randomRecord(rng)
+		r.Value = make([]byte, longPayload-100+rng.IntN(200))
+		for j := range r.Value {
+			r.Value[j] = byte(rng.Uint32())
+		}
+		var w batchWriter
+		w.reset()
+		w.add(r.Key, r.Value, r.Headers, r.Time)
+		data := slices.Concat(at(5, bytes.Clone(w.finish(-1, -1, -1))), at(6, smallBatch(1+i%3)))
+		if got, end, err := splitAll(t, testPartition(), &fetchResult{records: data}, 5); err != nil || len(got) != 2+i%3 {
+			t.Fatalf("%d bytes: offsets %v, position %d, %v", len(r.Value), got, end.Next, err)
+		}
+		data[batchHeader+rng.IntN(len(r.Value))] ^= 1 << rng.IntN(8)
+		var corrupt *corruptError
+		if _, _, err := parseBatch(data); !errors.As(err, &corrupt) {
+			t.Fatalf("%d bytes, one changed: %v", len(r.Value), err)
+		}
+	}
+}
+
+func TestCombine(t *testing.T) {
+	rng := rand.New(rand.NewPCG(13, 14))
+	for range 200 {
+		b := make([]byte, rng.IntN(5000))
+		for i := range b {
+			b[i] = byte(rng.Uint32())
+		}
+		at := rng.IntN(len(b) + 1)
+		if got, want := combine(checksum(b[:at]), checksum(b[at:]), len(b)-at), checksum(b); got != want {
+			t.Fatalf("%d and %d bytes: %08x, want %08x", at, len(b)-at, got, want)
+		}
+	}
+}
+
+// What every byte goes through between the network and a sink.
+func BenchmarkSplit(b *testing.B) {
+	var w batchWriter
+	w.reset()
+	w.add(nil, make([]byte, 1_000_000), nil, time.UnixMilli(1))
+	result := &fetchResult{records: w.finish(-1, -1, -1)}
+	p := testPartition()
+	b.SetBytes(int64(len(result.records)))
+	for b.Loop() {
+		s := splitter{f: p.fetcher, budget: p.budget, memory: newMemory(nil, p.budget), result: result}
+		if _, err := s.split(b.Context(), func(b *Batch) error { b.Release(); return nil }); err != nil {
+			b.Fatal(err)
+		}
 	}
 }
 

@@ -69,8 +69,8 @@
 // what ?wait= says (at most [MaxWait]): 200 with the report once the refined
 // model is served, 202 when it still goes on, which it does then (the model has
 // the report in the end), 409 conflict, and nothing is begun, while another one
-// is under way, and 503 unavailable where the daemon does not refine.
-// /v1/tuning and /v1/quality are 404 not_found, with the reason, when the model
+// is under way or where model.refine is none, and 503 unavailable with the reason
+// when it fails. /v1/tuning and /v1/quality are 404 not_found, with the reason, when the model
 // was made without.
 //
 // # Kernels
@@ -80,9 +80,10 @@
 // contributions of features. Rows come and are answered with features as ever.
 // POST /v1/reduce begins to choose another basis from the live rows: 202 with what
 // GET /v1/epoch answers, which says how far it is; 409 conflict while one is chosen
-// or live blocks are being put into its coordinates, which DELETE /v1/reduce ends;
-// 503 unavailable where the daemon has no kernel. served in the answer changes,
-// with the model, once planes are served in the coordinates of the new basis.
+// or live blocks are being put into its coordinates, which DELETE /v1/reduce ends,
+// or where kernel.function is none; 503 unavailable while the sample has no rows,
+// or not all of them. served in the answer changes, with the model, once planes are
+// served in the coordinates of the new basis.
 //
 // # Block ids
 //

@@ -113,7 +113,7 @@ func (d *Decoder) csvHasHeader(mode HeaderMode) (bool, error) {
 	}
 	if text >= 0 && numbers > 0 {
 		return false, d.failAt(0, -1, "", fmt.Sprintf("the first line is neither a row nor clearly a header: field %d, %s, is not a number, others are; "+
-			"declare header=present or header=absent", text+1, quoted(fields[text])))
+			"say which field is the label if it is a row, or declare header=present or header=absent", text+1, quoted(fields[text])))
 	}
 	return text >= 0, nil
 }
@@ -228,7 +228,7 @@ func (d *Decoder) planPositions(n int) error {
 func (d *Decoder) planWidth(n int) error {
 	switch {
 	case n == 0:
-		return d.fail(-1, "", "there are no features")
+		return d.fail(-1, "", "there are no features; the first line is %s, and commas separate fields", listed(d.csv.fields))
 	case n > d.opts.Limits.Features:
 		return d.fail(-1, "", "there are %d features, the limit is %d", n, d.opts.Limits.Features)
 	}

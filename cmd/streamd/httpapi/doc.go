@@ -70,8 +70,8 @@
 // model is served, 202 when it still goes on, which it does then (the model has
 // the report in the end), 409 conflict, and nothing is begun, while another one
 // is under way or where model.refine is none, and 503 unavailable with the reason
-// when it fails. /v1/tuning and /v1/quality are 404 not_found, with the reason, when the model
-// was made without.
+// when it fails. /v1/tuning and /v1/quality are 404 not_found, with the reason,
+// when the model was made without.
 //
 // # Kernels
 //

@@ -62,8 +62,13 @@ const (
 	maxLeverageWork = 1 << 33
 )
 
-// slotWait is how long a prediction waits for others to end.
-const slotWait = 5 * time.Second
+const (
+	// slotWait is how long a prediction waits for others to end.
+	slotWait = 5 * time.Second
+	// unslotted is how much of a body is read before a prediction takes a slot:
+	// whoever sends a few rows slowly does not keep others from theirs.
+	unslotted = 64 << 10
+)
 
 func (s *Server) predict(w http.ResponseWriter, r *http.Request) error {
 	served, _ := s.service.Served()
@@ -81,14 +86,20 @@ func (s *Server) predict(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	body, err := s.readBody(r, io.LimitReader(r.Body, unslotted))
+	if err != nil {
+		return err
+	}
 	if err := s.acquireSlot(r); err != nil {
 		return err
 	}
 	defer func() { <-s.slots }()
-
-	body, err := s.readBody(r)
-	if err != nil {
-		return err
+	if len(body) == unslotted {
+		rest, err := s.readBody(r, r.Body)
+		if err != nil {
+			return err
+		}
+		body = append(body, rest...)
 	}
 	rows, err := s.decode(contentType, body, served.features())
 	if err != nil {
@@ -172,12 +183,13 @@ func (s *Server) acquireSlot(r *http.Request) error {
 	}
 }
 
-func (s *Server) readBody(r *http.Request) ([]byte, error) {
+// readBody reads the request's body, or what from has of it.
+func (s *Server) readBody(r *http.Request, from io.Reader) ([]byte, error) {
 	tooLarge := fail(CodeTooLarge, "the body is larger than %d bytes", s.maxBody)
 	if r.ContentLength > int64(s.maxBody) {
 		return nil, tooLarge
 	}
-	body, err := io.ReadAll(r.Body)
+	body, err := io.ReadAll(from)
 	if err != nil {
 		if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 			return nil, tooLarge

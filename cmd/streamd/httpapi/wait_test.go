@@ -6,6 +6,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -259,6 +261,50 @@ func TestPredictionsAreBounded(t *testing.T) {
 		}
 		if code := predict(); code != 200 {
 			t.Errorf("status %d: the slot was not given back", code)
+		}
+	})
+}
+
+// Who sends a body slowly does not take the others' slots; who sends a long one
+// has a slot, and all of it counts.
+func TestSlowBodies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(newFake(), "")
+		begin := func(body string) (end func(rest string) int) {
+			from, to := io.Pipe()
+			r := httptest.NewRequest("POST", "/v1/predict", from)
+			r.Header.Set("Content-Type", "text/csv")
+			w := httptest.NewRecorder()
+			done := make(chan struct{})
+			go func() { defer close(done); s.ServeHTTP(w, r) }()
+			io.WriteString(to, body)
+			synctest.Wait()
+			return func(rest string) int {
+				io.WriteString(to, rest)
+				to.Close()
+				<-done
+				return w.Code
+			}
+		}
+		var slow []func(string) int
+		for range 2 * cap(s.slots) {
+			slow = append(slow, begin("1,"))
+		}
+		start := time.Now()
+		if w := do(s, "POST", "/v1/predict", "1,1", "Content-Type: text/csv"); w.Code != 200 || time.Since(start) > 0 {
+			t.Errorf("status %d after %v beside slow bodies", w.Code, time.Since(start))
+		}
+		for _, end := range slow {
+			if code := end("1"); code != 200 {
+				t.Errorf("status %d of a slow body", code)
+			}
+		}
+		long := begin(strings.Repeat("1,1\n", unslotted/4))
+		if len(s.slots) != 1 {
+			t.Errorf("%d slots are taken beside a long body", len(s.slots))
+		}
+		if code := long("1,1,1\n"); code != 400 {
+			t.Errorf("status %d, though the last row is bad", code)
 		}
 	})
 }

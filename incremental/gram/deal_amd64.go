@@ -21,10 +21,13 @@ import (
 // each 16 rows 0.85; compressing each column and storing at the end of what is
 // there 1.6 (in C), because most of those stores cross a cache line. The whole sum
 // takes 2.4, and 8 when indices are sorted and rows gathered. On a Zen 4, whose
-// vectors of 512 bits take two turns: 0.85, 0.35 and 3.9, of which the multiply-adds
-// alone would take 2.0; in AVX2 1.5, 0.35 and 5.3, and 11 when sorted. Summing under
-// masks, without dealing, was not tried: it takes all multiply-adds, 55 in 8 rows
-// for ten columns, once more for each class but the first.
+// vectors of 512 bits take two turns: 0.85, 0.35 and 3.8, of which the multiply-adds
+// alone would take 2.0; in AVX2 1.5, 0.35 and 5.3, and 11 when sorted.
+//
+// Dealing in the kernels that sum, an instruction here and one there, was 2 % faster in
+// cache and 5 % slower from memory: what comes late then holds up the sums. Summing
+// under masks, without dealing, was not tried: it takes all multiply-adds, 55 in 8
+// rows for ten columns, once more for each class but the first.
 const (
 	ringRows     = 2 * stretch
 	ringStride32 = ringRows*4 + 64

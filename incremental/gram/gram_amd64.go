@@ -139,17 +139,18 @@ func fusedAVX512(sum *Sums, tile []float64, columns []Column, from, rows int, c 
 	}
 	for j := 0; j < n; j += blockAVX512 {
 		h := min(blockAVX512, n-j)
-		fusedTrianglesAVX512[h-1](&sum.S[j], &sum.Cross[PackedLen(j)+j], j+1, &tile[j*tileStride],
-			bytesOf(columns[j:]), from, &c[j], rows, ask(min(h, askedByTriangle)), nextFrom)
+		cross, left := sum.Cross[PackedLen(j):], &tile[j*tileStride]
 		if j == 0 {
+			fusedTrianglesAVX512[h-1](&sum.S[0], &cross[0], 1, left,
+				bytesOf(columns), from, &c[0], rows, ask(min(h, askedByTriangle)), nextFrom)
 			continue
 		}
-		cross, left, right := sum.Cross[PackedLen(j):], &tile[j*tileStride], tile
-		askingRectanglesAVX512[h-1](&cross[0], j+1, left, &right[0], padded, ask(askedByRectangle), nextFrom)
+		fusedRectanglesAVX512[h-1](&cross[0], j+1, left, &tile[0],
+			bytesOf(columns[j:]), from, &c[j], rows, ask(askedByRectangle), nextFrom)
 		if blocks := j/blockAVX512 - 1; blocks > 0 {
-			cross, right = cross[blockAVX512:], right[blockAVX512*tileStride:]
-			rectanglesAVX512[h-1](&cross[0], j+1, left, &right[0], padded, blocks)
+			rectanglesAVX512[h-1](&cross[blockAVX512], j+1, left, &tile[blockAVX512*tileStride], padded, blocks)
 		}
+		askingTrianglesAVX512[h-1](&sum.S[j], &cross[j], j+1, left, rows, ask(min(h, askedByTriangle)), nextFrom)
 	}
 }
 
@@ -178,23 +179,25 @@ func fusedAVX2(sum *Sums, tile []float64, columns []Column, from, rows int, c []
 }
 
 type (
-	wholeTriangle   = func(s, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64)
-	fusedTriangle   = func(s, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
-	rectangle       = func(cross *float64, row int, left, right *float64, rows, blocks int)
-	askingRectangle = func(cross *float64, row int, left, right *float64, rows int, next *byte, nextFrom int)
-	triangle        = func(s, cross *float64, row int, left, right *float64, rows int)
-	packer          = func(tile *float64, columns *byte, count, from int, origin *float64, groups int)
+	wholeTriangle  = func(s, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64)
+	fusedTriangle  = func(s, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
+	rectangle      = func(cross *float64, row int, left, right *float64, rows, blocks int)
+	fusedRectangle = func(cross *float64, row int, left, right *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
+	askingTriangle = func(s, cross *float64, row int, tile *float64, rows int, next *byte, nextFrom int)
+	triangle       = func(s, cross *float64, row int, left, right *float64, rows int)
+	packer         = func(tile *float64, columns *byte, count, from int, origin *float64, groups int)
 )
 
 // The kernels for blocks of 1, 2, … columns of left.
 var (
-	rectanglesAVX512       = [blockAVX512]rectangle{rectangle1AVX512, rectangle2AVX512, rectangle3AVX512, rectangle4AVX512, rectangle5AVX512}
-	trianglesAVX512        = [blockAVX512]triangle{triangle1AVX512, triangle2AVX512, triangle3AVX512, triangle4AVX512, triangle5AVX512}
-	fusedTrianglesAVX512   = [blockAVX512]fusedTriangle{fusedTriangle1AVX512, fusedTriangle2AVX512, fusedTriangle3AVX512, fusedTriangle4AVX512, fusedTriangle5AVX512}
-	askingRectanglesAVX512 = [blockAVX512]askingRectangle{askingRectangle1AVX512, askingRectangle2AVX512, askingRectangle3AVX512, askingRectangle4AVX512, askingRectangle5AVX512}
-	rectanglesAVX2         = [blockAVX2]rectangle{rectangle1AVX2, rectangle2AVX2, rectangle3AVX2}
-	fusedTrianglesAVX2     = [blockAVX2]wholeTriangle{fusedTriangle1AVX2, fusedTriangle2AVX2, fusedTriangle3AVX2}
-	trianglesAVX2          = [blockAVX2]triangle{triangle1AVX2, triangle2AVX2, triangle3AVX2}
+	rectanglesAVX512      = [blockAVX512]rectangle{rectangle1AVX512, rectangle2AVX512, rectangle3AVX512, rectangle4AVX512, rectangle5AVX512}
+	trianglesAVX512       = [blockAVX512]triangle{triangle1AVX512, triangle2AVX512, triangle3AVX512, triangle4AVX512, triangle5AVX512}
+	fusedTrianglesAVX512  = [blockAVX512]fusedTriangle{fusedTriangle1AVX512, fusedTriangle2AVX512, fusedTriangle3AVX512, fusedTriangle4AVX512, fusedTriangle5AVX512}
+	fusedRectanglesAVX512 = [blockAVX512]fusedRectangle{fusedRectangle1AVX512, fusedRectangle2AVX512, fusedRectangle3AVX512, fusedRectangle4AVX512, fusedRectangle5AVX512}
+	askingTrianglesAVX512 = [blockAVX512]askingTriangle{askingTriangle1AVX512, askingTriangle2AVX512, askingTriangle3AVX512, askingTriangle4AVX512, askingTriangle5AVX512}
+	rectanglesAVX2        = [blockAVX2]rectangle{rectangle1AVX2, rectangle2AVX2, rectangle3AVX2}
+	fusedTrianglesAVX2    = [blockAVX2]wholeTriangle{fusedTriangle1AVX2, fusedTriangle2AVX2, fusedTriangle3AVX2}
+	trianglesAVX2         = [blockAVX2]triangle{triangle1AVX2, triangle2AVX2, triangle3AVX2}
 )
 
 // packers are a variant's packers, by kind.

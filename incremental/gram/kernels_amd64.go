@@ -33,11 +33,18 @@ func triangle1AVX512(s *float64, cross *float64, row int, left *float64, right *
 //go:noescape
 func fusedTriangle1AVX512(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
 
-// askingRectangle1AVX512 is rectangle1 for one block of right; it also
-// asks for a stretch of 4 float32 columns, next, from byte nextFrom on.
+// fusedRectangle1AVX512 is rectangle1 for one block of right and for
+// columns of left that are not in the tile yet: it fills them as fusedTriangle does,
+// and asks for 4 columns.
 //
 //go:noescape
-func askingRectangle1AVX512(cross *float64, row int, left *float64, right *float64, rows int, next *byte, nextFrom int)
+func fusedRectangle1AVX512(cross *float64, row int, left *float64, right *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
+
+// askingTriangle1AVX512 is triangle1 for columns that are in the tile as
+// fusedRectangle leaves them, and asks for 1 columns.
+//
+//go:noescape
+func askingTriangle1AVX512(s *float64, cross *float64, row int, tile *float64, rows int, next *byte, nextFrom int)
 
 // rectangle2AVX512 adds to 2 rows of the packed triangle the sums
 // of a tile's products: of the columns of left from left on with blocks·5 columns
@@ -63,11 +70,18 @@ func triangle2AVX512(s *float64, cross *float64, row int, left *float64, right *
 //go:noescape
 func fusedTriangle2AVX512(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
 
-// askingRectangle2AVX512 is rectangle2 for one block of right; it also
-// asks for a stretch of 4 float32 columns, next, from byte nextFrom on.
+// fusedRectangle2AVX512 is rectangle2 for one block of right and for
+// columns of left that are not in the tile yet: it fills them as fusedTriangle does,
+// and asks for 4 columns.
 //
 //go:noescape
-func askingRectangle2AVX512(cross *float64, row int, left *float64, right *float64, rows int, next *byte, nextFrom int)
+func fusedRectangle2AVX512(cross *float64, row int, left *float64, right *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
+
+// askingTriangle2AVX512 is triangle2 for columns that are in the tile as
+// fusedRectangle leaves them, and asks for 2 columns.
+//
+//go:noescape
+func askingTriangle2AVX512(s *float64, cross *float64, row int, tile *float64, rows int, next *byte, nextFrom int)
 
 // rectangle3AVX512 adds to 3 rows of the packed triangle the sums
 // of a tile's products: of the columns of left from left on with blocks·5 columns
@@ -93,11 +107,18 @@ func triangle3AVX512(s *float64, cross *float64, row int, left *float64, right *
 //go:noescape
 func fusedTriangle3AVX512(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
 
-// askingRectangle3AVX512 is rectangle3 for one block of right; it also
-// asks for a stretch of 4 float32 columns, next, from byte nextFrom on.
+// fusedRectangle3AVX512 is rectangle3 for one block of right and for
+// columns of left that are not in the tile yet: it fills them as fusedTriangle does,
+// and asks for 4 columns.
 //
 //go:noescape
-func askingRectangle3AVX512(cross *float64, row int, left *float64, right *float64, rows int, next *byte, nextFrom int)
+func fusedRectangle3AVX512(cross *float64, row int, left *float64, right *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
+
+// askingTriangle3AVX512 is triangle3 for columns that are in the tile as
+// fusedRectangle leaves them, and asks for 3 columns.
+//
+//go:noescape
+func askingTriangle3AVX512(s *float64, cross *float64, row int, tile *float64, rows int, next *byte, nextFrom int)
 
 // rectangle4AVX512 adds to 4 rows of the packed triangle the sums
 // of a tile's products: of the columns of left from left on with blocks·5 columns
@@ -123,11 +144,18 @@ func triangle4AVX512(s *float64, cross *float64, row int, left *float64, right *
 //go:noescape
 func fusedTriangle4AVX512(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
 
-// askingRectangle4AVX512 is rectangle4 for one block of right; it also
-// asks for a stretch of 4 float32 columns, next, from byte nextFrom on.
+// fusedRectangle4AVX512 is rectangle4 for one block of right and for
+// columns of left that are not in the tile yet: it fills them as fusedTriangle does,
+// and asks for 4 columns.
 //
 //go:noescape
-func askingRectangle4AVX512(cross *float64, row int, left *float64, right *float64, rows int, next *byte, nextFrom int)
+func fusedRectangle4AVX512(cross *float64, row int, left *float64, right *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
+
+// askingTriangle4AVX512 is triangle4 for columns that are in the tile as
+// fusedRectangle leaves them, and asks for 3 columns.
+//
+//go:noescape
+func askingTriangle4AVX512(s *float64, cross *float64, row int, tile *float64, rows int, next *byte, nextFrom int)
 
 // rectangle5AVX512 adds to 5 rows of the packed triangle the sums
 // of a tile's products: of the columns of left from left on with blocks·5 columns
@@ -153,11 +181,18 @@ func triangle5AVX512(s *float64, cross *float64, row int, left *float64, right *
 //go:noescape
 func fusedTriangle5AVX512(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
 
-// askingRectangle5AVX512 is rectangle5 for one block of right; it also
-// asks for a stretch of 4 float32 columns, next, from byte nextFrom on.
+// fusedRectangle5AVX512 is rectangle5 for one block of right and for
+// columns of left that are not in the tile yet: it fills them as fusedTriangle does,
+// and asks for 4 columns.
 //
 //go:noescape
-func askingRectangle5AVX512(cross *float64, row int, left *float64, right *float64, rows int, next *byte, nextFrom int)
+func fusedRectangle5AVX512(cross *float64, row int, left *float64, right *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
+
+// askingTriangle5AVX512 is triangle5 for columns that are in the tile as
+// fusedRectangle leaves them, and asks for 3 columns.
+//
+//go:noescape
+func askingTriangle5AVX512(s *float64, cross *float64, row int, tile *float64, rows int, next *byte, nextFrom int)
 
 // rectangle1AVX2 adds to 1 rows of the packed triangle the sums
 // of a tile's products: of the columns of left from left on with blocks·3 columns

@@ -56,7 +56,14 @@ func rectangleAVX512(h int) {
 	end, blocks := pointer("rows"), pointer("blocks")
 	SHLQ(Imm(3), end)
 	Label("block")
-	addRows(rows, rectangleSums(h, left, right, end, nil))
+	acc := rectangleAccumulators(h)
+	offset := GP64()
+	XORQ(offset, offset)
+	loop("rows", offset, end, 64, func() {
+		addRectangle(acc, func(r int) VecVirtual { return loaded(columnAt(left, r, offset, 0)) },
+			func(c int) Mem { return columnAt(right, c, offset, 0) })
+	})
+	addRows(rows, acc)
 	for r := range h {
 		ADDQ(U32(8*w), rows[r])
 	}
@@ -67,32 +74,45 @@ func rectangleAVX512(h int) {
 	RET()
 }
 
-// rectangleSums sums the products of h columns of left with a block of columns of
-// right up to byte end, and asks for a stretch of the columns at the addresses
-// next, which it changes.
-func rectangleSums(h int, left, right, end Register, next []Register) [][]VecVirtual {
-	acc := rowsOfZMM(h, func(int) int { return avx512Block })
-	offset := GP64()
-	XORQ(offset, offset)
-	loop("rows", offset, end, 64, func() {
-		for _, column := range next {
-			PREFETCHT1(Mem{Base: column})
-			ADDQ(U32(64/2), column) // float32
-		}
-		u := make([]VecVirtual, h)
+// addRectangle adds 8 rows of left columns times right ones to the accumulators.
+func addRectangle(acc [][]VecVirtual, left func(r int) VecVirtual, right func(c int) Mem) {
+	u := make([]VecVirtual, len(acc))
+	for r := range u {
+		u[r] = left(r)
+	}
+	for c := range avx512Block {
+		d := loaded(right(c))
 		for r := range u {
-			u[r] = ZMM()
-			VMOVUPD(columnAt(left, r, offset, 0), u[r])
+			VFMADD231PD(u[r], d, acc[r][c])
 		}
-		d := ZMM()
-		for c := range avx512Block {
-			VMOVUPD(columnAt(right, c, offset, 0), d)
-			for r := range u {
-				VFMADD231PD(u[r], d, acc[r][c])
-			}
+	}
+}
+
+// addTriangle adds 8 rows to the accumulators, the last row of which is that of s.
+func addTriangle(acc [][]VecVirtual, column func(r int) VecVirtual) {
+	h := len(acc) - 1
+	u := make([]VecVirtual, h)
+	for r := range u {
+		u[r] = column(r)
+		VADDPD(u[r], acc[h][r], acc[h][r])
+		for c := range r + 1 {
+			VFMADD231PD(u[r], u[c], acc[r][c])
 		}
-	})
-	return acc
+	}
+}
+
+func loaded(from Mem) VecVirtual {
+	z := ZMM()
+	VMOVUPD(from, z)
+	return z
+}
+
+func rectangleAccumulators(h int) [][]VecVirtual {
+	return rowsOfZMM(h, func(int) int { return avx512Block })
+}
+
+func triangleAccumulators(h int) [][]VecVirtual {
+	return rowsOfZMM(h+1, func(r int) int { return min(r+1, h) })
 }
 
 func triangleAVX512(h int) {
@@ -101,21 +121,18 @@ func triangleAVX512(h int) {
 	rows := rowPointers(h)
 	s, left, right, end := pointer("s"), pointer("left"), pointer("right"), pointer("rows")
 	SHLQ(Imm(3), end)
-	// The last row of accumulators is that of s.
-	acc := rowsOfZMM(h+1, func(r int) int { return min(r+1, h) })
+	acc := triangleAccumulators(h)
 	first := acc[h]
 	offset := GP64()
 	XORQ(offset, offset)
 	loop("rows", offset, end, 64, func() {
 		u := make([]VecVirtual, h)
 		for r := range u {
-			u[r] = ZMM()
-			VMOVUPD(columnAt(left, r, offset, 0), u[r])
+			u[r] = loaded(columnAt(left, r, offset, 0))
 			VADDPD(u[r], first[r], first[r])
 		}
-		d := ZMM()
 		for c := range h {
-			VMOVUPD(columnAt(right, c, offset, 0), d)
+			d := loaded(columnAt(right, c, offset, 0))
 			for r := c; r < h; r++ {
 				VFMADD231PD(u[r], d, acc[r][c])
 			}
@@ -222,114 +239,6 @@ func addRows(addresses []Register, acc [][]VecVirtual) {
 	for r, a := range acc {
 		VMOVUPD(sums[r], masks[len(a)], Mem{Base: addresses[r]})
 	}
-}
-
-// The fused triangles make the tile columns that they sum: they convert float32
-// columns and subtract the origins on the way, so that a column is converted
-// once and has not to be read back for its own triangle. The conversions run
-// beside the multiply-adds where a processor has other units for them. They also
-// ask for a stretch of some of the columns next, from byte nextFrom on, so that it
-// is on its way from memory while this one is summed. The rectangles beside them
-// ask for others: spread over both, what is asked for comes as fast as it is summed.
-const (
-	askedByTriangle  = 3
-	askedByRectangle = 4
-)
-
-const fusedTriangleDoc = `is triangle%d for columns that are not in the tile
-yet: it fills the tile's columns with rows elements, 1 to a stretch, of float32
-columns from byte from on, less their origins, and with zeros up to a multiple of
-16. It also asks for a stretch of %d columns, next, from byte nextFrom on.`
-
-const askingRectangleDoc = `is rectangle%d for one block of right; it also
-asks for a stretch of %d float32 columns, next, from byte nextFrom on.`
-
-func askingRectangleAVX512(h int) {
-	function(fmt.Sprintf("askingRectangle%dAVX512", h),
-		"func(cross *float64, row int, left, right *float64, rows int, next *byte, nextFrom int)",
-		askingRectangleDoc, h, askedByRectangle)
-	left, right, end := pointer("left"), pointer("right"), pointer("rows")
-	SHLQ(Imm(3), end)
-	next := sources(pointer("next"), askedByRectangle, pointer("nextFrom"))
-	acc := rectangleSums(h, left, right, end, next)
-	addRows(rowPointers(h), acc)
-	VZEROUPPER()
-	RET()
-}
-
-// sources gives the addresses of h columns' stretches, sharing one offset.
-func sources(columns Register, h int, from Register) []Register {
-	addresses := make([]Register, h)
-	for j := range addresses {
-		addresses[j] = GP64()
-		MOVQ(Mem{Base: columns, Disp: j * columnSize}, addresses[j])
-		ADDQ(from, addresses[j])
-	}
-	return addresses
-}
-
-func fusedTriangleAVX512(h int) {
-	function(fmt.Sprintf("fusedTriangle%dAVX512", h),
-		"func(s, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)",
-		fusedTriangleDoc, h, min(h, askedByTriangle))
-	columns := sources(pointer("columns"), h, pointer("from"))
-	next := sources(pointer("next"), min(h, askedByTriangle), pointer("nextFrom"))
-	tile, origin := pointer("tile"), pointer("origin")
-	acc := rowsOfZMM(h+1, func(r int) int { return min(r+1, h) })
-	first := acc[h]
-	const line = 16 // rows, of a cache line
-	add := func(offset Register, kept [2]Register) {
-		for half, k := range kept {
-			u := make([]VecVirtual, h)
-			for r := range u {
-				u[r] = ZMM()
-				source := Mem{Base: columns[r], Index: offset, Scale: 1, Disp: 4 * lanes * half}
-				c := Mem{Base: origin, Disp: 8 * r}
-				if k == nil {
-					VCVTPS2PD(source, u[r])
-					VSUBPD_BCST(c, u[r], u[r])
-				} else {
-					VCVTPS2PD_Z(source, k, u[r])
-					VSUBPD_BCST_Z(c, u[r], k, u[r])
-				}
-				VMOVUPD(u[r], Mem{Base: tile, Index: offset, Scale: 2, Disp: r*tileStride + 8*lanes*half})
-				VADDPD(u[r], first[r], first[r])
-				for c := range r + 1 {
-					VFMADD231PD(u[r], u[c], acc[r][c])
-				}
-			}
-		}
-	}
-	offset, end := GP64(), GP64()
-	XORQ(offset, offset)
-	Load(Param("rows"), end)
-	SHRQ(Imm(4), end)
-	JZ(LabelRef("rest"))
-	SHLQ(Imm(6), end)
-	Label("rows")
-	for r := range next {
-		PREFETCHT1(Mem{Base: next[r], Index: offset, Scale: 1})
-	}
-	add(offset, [2]Register{})
-	ADDQ(U32(4*line), offset)
-	CMPQ(offset, end)
-	JLT(LabelRef("rows"))
-	Label("rest")
-	rest, mask := GP64(), GP64()
-	Load(Param("rows"), rest)
-	ANDQ(U32(line-1), rest)
-	JZ(LabelRef("sums"))
-	MOVQ(I32(-1), mask)
-	BZHIQ(rest, mask, mask)
-	kept := [2]Register{K(), K()}
-	KMOVW(mask.As32(), kept[0])
-	SHRQ(Imm(lanes), mask)
-	KMOVW(mask.As32(), kept[1])
-	add(offset, kept)
-	Label("sums")
-	addRows(append(rowPointers(h), pointer("s")), acc)
-	VZEROUPPER()
-	RET()
 }
 
 // ask writes the routine that has columns brought near before they are needed.

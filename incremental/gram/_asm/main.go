@@ -47,7 +47,8 @@ func main() {
 		rectangleAVX512(h)
 		triangleAVX512(h)
 		fusedTriangleAVX512(h)
-		askingRectangleAVX512(h)
+		fusedRectangleAVX512(h)
+		askingTriangleAVX512(h)
 	}
 	for h := 1; h <= avx2Block; h++ {
 		rectangleAVX2(h)

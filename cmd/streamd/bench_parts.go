@@ -57,7 +57,7 @@ func (f *threadsFlag) list() []int {
 type benchGramCmd struct {
 	Features  []int        `default:"10,32,100,256,784" help:"Features of a row."`
 	Type      []bench.Type `default:"float32,float64" enum:"float32,float64" help:"Type of the columns: ${enum}."`
-	Rows      int          `default:"10000" help:"Rows of a block; of one that is very wide, fewer."`
+	Rows      int          `default:"20000" help:"Rows of a block; of one that is very wide, fewer."`
 	Megabytes int          `default:"256" help:"Size of all blocks. They are to stream from memory, so it must be a multiple of the last-level cache."`
 	threadsFlag
 	benchFlags

@@ -34,10 +34,11 @@ const (
 	ringStride64 = ringRows*8 + 64
 	dealBlock    = 5
 
-	// readAhead is how far before the rows that are summed the columns are
-	// asked for. Two classes may have a stretch each in hand that has been read;
-	// asking further ahead costs more at the begin of a block than it gains.
-	readAhead = 2 * stretch
+	// readAhead is how far before the rows that are summed the columns are asked
+	// for: two classes have some rows in hand that have been read, a stretch of them
+	// on average, and this one is dealt next. Asking for what comes after it, or for
+	// less, takes longer.
+	readAhead = stretch
 )
 
 // A dealing is how a variant deals.

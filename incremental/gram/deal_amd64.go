@@ -79,7 +79,7 @@ func (d *dealing) sum(k *Kernel, sums []Sums, columns []Column, codes []int32, w
 	z := &k.dealer
 	z.prepare(d, len(sums), columns, weights)
 	if k.fuse && len(codes) > 0 {
-		askFor(bytesOf(columns), len(columns), 0, Float32.size()*min(readAhead, len(codes)))
+		askFor(bytesOf(columns), len(columns), 0, columns[0].kind.size()*min(readAhead, len(codes)))
 	}
 	for from := 0; from < len(codes); from += stretch {
 		// A last, short stretch is read from before its begin on, so that it is

@@ -124,11 +124,12 @@ func forBlocks(n, block int, do func(j, h, k, blocks int)) {
 	}
 }
 
-// fusedAVX512 packs and sums a stretch of few float32 columns.
+// fusedAVX512 packs and sums a stretch of few columns.
 func fusedAVX512(sum *Sums, tile []float64, columns []Column, from, rows int, c []float64, next []Column, nextFrom int) {
-	n := len(columns)
-	from *= Float32.size()
-	nextFrom *= Float32.size()
+	n, kind := len(columns), columns[0].kind
+	kernels := &fusedKernelsAVX512[kind-Float32]
+	from *= kind.size()
+	nextFrom *= kind.size()
 	const line = 2 * lanes
 	padded := (rows + line - 1) / line * line
 	asked := 0
@@ -141,37 +142,37 @@ func fusedAVX512(sum *Sums, tile []float64, columns []Column, from, rows int, c 
 		h := min(blockAVX512, n-j)
 		cross, left := sum.Cross[PackedLen(j):], &tile[j*tileStride]
 		if j == 0 {
-			fusedTrianglesAVX512[h-1](&sum.S[0], &cross[0], 1, left,
+			kernels.triangles[h-1](&sum.S[0], &cross[0], 1, left,
 				bytesOf(columns), from, &c[0], rows, ask(min(h, askedByTriangle)), nextFrom)
 			continue
 		}
-		fusedRectanglesAVX512[h-1](&cross[0], j+1, left, &tile[0],
+		kernels.rectangles[h-1](&cross[0], j+1, left, &tile[0],
 			bytesOf(columns[j:]), from, &c[j], rows, ask(askedByRectangle), nextFrom)
 		if blocks := j/blockAVX512 - 1; blocks > 0 {
 			rectanglesAVX512[h-1](&cross[blockAVX512], j+1, left, &tile[blockAVX512*tileStride], padded, blocks)
 		}
-		askingTrianglesAVX512[h-1](&sum.S[j], &cross[j], j+1, left, rows, ask(min(h, askedByTriangle)), nextFrom)
+		kernels.asking[h-1](&sum.S[j], &cross[j], j+1, left, rows, ask(min(h, askedByTriangle)), nextFrom)
 	}
 }
 
 func isFused(columns []Column) bool {
 	n := len(columns)
-	return 0 < n && n <= fusedColumns && columns[0].kind == Float32 && alike(columns) == n
+	return 0 < n && n <= fusedColumns && (columns[0].kind == Float32 || columns[0].kind == Float64) && alike(columns) == n
 }
 
 // fusedAVX2 fuses whole stretches.
 func fusedAVX2(sum *Sums, tile []float64, columns []Column, from, rows int, c []float64, _ []Column, _ int) {
-	n := len(columns)
+	n, kind := len(columns), columns[0].kind
 	if rows < stretch {
 		packersAVX2.pack(tile, columns, from, from+rows, c)
 		accumulateAVX2(sum.S, sum.Cross, tile, tile, n, pad(tile, n, rows))
 		return
 	}
-	from *= Float32.size()
+	from *= kind.size()
 	for j := 0; j < n; j += blockAVX2 {
 		h := min(blockAVX2, n-j)
 		cross, left := sum.Cross[PackedLen(j):], tile[j*tileStride:]
-		fusedTrianglesAVX2[h-1](&sum.S[j], &cross[j], j+1, &left[0], bytesOf(columns[j:]), from, &c[j])
+		fusedTrianglesAVX2[kind-Float32][h-1](&sum.S[j], &cross[j], j+1, &left[0], bytesOf(columns[j:]), from, &c[j])
 		if j > 0 {
 			rectanglesAVX2[h-1](&cross[0], j+1, &left[0], &tile[0], stretch, j/blockAVX2)
 		}
@@ -190,14 +191,31 @@ type (
 
 // The kernels for blocks of 1, 2, … columns of left.
 var (
-	rectanglesAVX512      = [blockAVX512]rectangle{rectangle1AVX512, rectangle2AVX512, rectangle3AVX512, rectangle4AVX512, rectangle5AVX512}
-	trianglesAVX512       = [blockAVX512]triangle{triangle1AVX512, triangle2AVX512, triangle3AVX512, triangle4AVX512, triangle5AVX512}
-	fusedTrianglesAVX512  = [blockAVX512]fusedTriangle{fusedTriangle1AVX512, fusedTriangle2AVX512, fusedTriangle3AVX512, fusedTriangle4AVX512, fusedTriangle5AVX512}
-	fusedRectanglesAVX512 = [blockAVX512]fusedRectangle{fusedRectangle1AVX512, fusedRectangle2AVX512, fusedRectangle3AVX512, fusedRectangle4AVX512, fusedRectangle5AVX512}
-	askingTrianglesAVX512 = [blockAVX512]askingTriangle{askingTriangle1AVX512, askingTriangle2AVX512, askingTriangle3AVX512, askingTriangle4AVX512, askingTriangle5AVX512}
-	rectanglesAVX2        = [blockAVX2]rectangle{rectangle1AVX2, rectangle2AVX2, rectangle3AVX2}
-	fusedTrianglesAVX2    = [blockAVX2]wholeTriangle{fusedTriangle1AVX2, fusedTriangle2AVX2, fusedTriangle3AVX2}
-	trianglesAVX2         = [blockAVX2]triangle{triangle1AVX2, triangle2AVX2, triangle3AVX2}
+	rectanglesAVX512 = [blockAVX512]rectangle{rectangle1AVX512, rectangle2AVX512, rectangle3AVX512, rectangle4AVX512, rectangle5AVX512}
+	trianglesAVX512  = [blockAVX512]triangle{triangle1AVX512, triangle2AVX512, triangle3AVX512, triangle4AVX512, triangle5AVX512}
+	rectanglesAVX2   = [blockAVX2]rectangle{rectangle1AVX2, rectangle2AVX2, rectangle3AVX2}
+	trianglesAVX2    = [blockAVX2]triangle{triangle1AVX2, triangle2AVX2, triangle3AVX2}
+)
+
+// The fused kernels, for float32 and for float64.
+var (
+	fusedKernelsAVX512 = [2]struct {
+		triangles  [blockAVX512]fusedTriangle
+		rectangles [blockAVX512]fusedRectangle
+		asking     [blockAVX512]askingTriangle
+	}{{
+		[...]fusedTriangle{fusedTriangle32x1AVX512, fusedTriangle32x2AVX512, fusedTriangle32x3AVX512, fusedTriangle32x4AVX512, fusedTriangle32x5AVX512},
+		[...]fusedRectangle{fusedRectangle32x1AVX512, fusedRectangle32x2AVX512, fusedRectangle32x3AVX512, fusedRectangle32x4AVX512, fusedRectangle32x5AVX512},
+		[...]askingTriangle{askingTriangle32x1AVX512, askingTriangle32x2AVX512, askingTriangle32x3AVX512, askingTriangle32x4AVX512, askingTriangle32x5AVX512},
+	}, {
+		[...]fusedTriangle{fusedTriangle64x1AVX512, fusedTriangle64x2AVX512, fusedTriangle64x3AVX512, fusedTriangle64x4AVX512, fusedTriangle64x5AVX512},
+		[...]fusedRectangle{fusedRectangle64x1AVX512, fusedRectangle64x2AVX512, fusedRectangle64x3AVX512, fusedRectangle64x4AVX512, fusedRectangle64x5AVX512},
+		[...]askingTriangle{askingTriangle64x1AVX512, askingTriangle64x2AVX512, askingTriangle64x3AVX512, askingTriangle64x4AVX512, askingTriangle64x5AVX512},
+	}}
+	fusedTrianglesAVX2 = [2][blockAVX2]wholeTriangle{
+		{fusedTriangle32x1AVX2, fusedTriangle32x2AVX2, fusedTriangle32x3AVX2},
+		{fusedTriangle64x1AVX2, fusedTriangle64x2AVX2, fusedTriangle64x3AVX2},
+	}
 )
 
 // packers are a variant's packers, by kind.

@@ -25,26 +25,47 @@ func rectangle1AVX512(cross *float64, row int, left *float64, right *float64, ro
 //go:noescape
 func triangle1AVX512(s *float64, cross *float64, row int, left *float64, right *float64, rows int)
 
-// fusedTriangle1AVX512 is triangle1 for columns that are not in the tile
-// yet: it fills the tile's columns with rows elements, 1 to a stretch, of float32
-// columns from byte from on, less their origins, and with zeros up to a multiple of
-// 16. It also asks for a stretch of 1 columns, next, from byte nextFrom on.
+// fusedTriangle32x1AVX512 is triangle1 for columns of float32 that are
+// not in the tile yet: it fills the tile's columns with rows elements, 1 to a stretch,
+// from byte from on, less their origins, and with zeros up to a multiple of 16. It also
+// asks for a stretch of 1 columns, next, from byte nextFrom on.
 //
 //go:noescape
-func fusedTriangle1AVX512(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
+func fusedTriangle32x1AVX512(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
 
-// fusedRectangle1AVX512 is rectangle1 for one block of right and for
-// columns of left that are not in the tile yet: it fills them as fusedTriangle does,
-// and asks for 4 columns.
+// fusedRectangle32x1AVX512 is rectangle1 for one block of right and columns
+// of left, of float32, that are not in the tile yet: it fills them as
+// fusedTriangle does, and asks for 4 columns.
 //
 //go:noescape
-func fusedRectangle1AVX512(cross *float64, row int, left *float64, right *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
+func fusedRectangle32x1AVX512(cross *float64, row int, left *float64, right *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
 
-// askingTriangle1AVX512 is triangle1 for columns that are in the tile as
-// fusedRectangle leaves them, and asks for 1 columns.
+// askingTriangle32x1AVX512 is triangle1 for columns that are in the tile as
+// fusedRectangle leaves them, and asks for 1 columns of float32.
 //
 //go:noescape
-func askingTriangle1AVX512(s *float64, cross *float64, row int, tile *float64, rows int, next *byte, nextFrom int)
+func askingTriangle32x1AVX512(s *float64, cross *float64, row int, tile *float64, rows int, next *byte, nextFrom int)
+
+// fusedTriangle64x1AVX512 is triangle1 for columns of float64 that are
+// not in the tile yet: it fills the tile's columns with rows elements, 1 to a stretch,
+// from byte from on, less their origins, and with zeros up to a multiple of 16. It also
+// asks for a stretch of 1 columns, next, from byte nextFrom on.
+//
+//go:noescape
+func fusedTriangle64x1AVX512(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
+
+// fusedRectangle64x1AVX512 is rectangle1 for one block of right and columns
+// of left, of float64, that are not in the tile yet: it fills them as
+// fusedTriangle does, and asks for 4 columns.
+//
+//go:noescape
+func fusedRectangle64x1AVX512(cross *float64, row int, left *float64, right *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
+
+// askingTriangle64x1AVX512 is triangle1 for columns that are in the tile as
+// fusedRectangle leaves them, and asks for 1 columns of float64.
+//
+//go:noescape
+func askingTriangle64x1AVX512(s *float64, cross *float64, row int, tile *float64, rows int, next *byte, nextFrom int)
 
 // rectangle2AVX512 adds to 2 rows of the packed triangle the sums
 // of a tile's products: of the columns of left from left on with blocks·5 columns
@@ -62,26 +83,47 @@ func rectangle2AVX512(cross *float64, row int, left *float64, right *float64, ro
 //go:noescape
 func triangle2AVX512(s *float64, cross *float64, row int, left *float64, right *float64, rows int)
 
-// fusedTriangle2AVX512 is triangle2 for columns that are not in the tile
-// yet: it fills the tile's columns with rows elements, 1 to a stretch, of float32
-// columns from byte from on, less their origins, and with zeros up to a multiple of
-// 16. It also asks for a stretch of 2 columns, next, from byte nextFrom on.
+// fusedTriangle32x2AVX512 is triangle2 for columns of float32 that are
+// not in the tile yet: it fills the tile's columns with rows elements, 1 to a stretch,
+// from byte from on, less their origins, and with zeros up to a multiple of 16. It also
+// asks for a stretch of 2 columns, next, from byte nextFrom on.
 //
 //go:noescape
-func fusedTriangle2AVX512(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
+func fusedTriangle32x2AVX512(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
 
-// fusedRectangle2AVX512 is rectangle2 for one block of right and for
-// columns of left that are not in the tile yet: it fills them as fusedTriangle does,
-// and asks for 4 columns.
+// fusedRectangle32x2AVX512 is rectangle2 for one block of right and columns
+// of left, of float32, that are not in the tile yet: it fills them as
+// fusedTriangle does, and asks for 4 columns.
 //
 //go:noescape
-func fusedRectangle2AVX512(cross *float64, row int, left *float64, right *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
+func fusedRectangle32x2AVX512(cross *float64, row int, left *float64, right *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
 
-// askingTriangle2AVX512 is triangle2 for columns that are in the tile as
-// fusedRectangle leaves them, and asks for 2 columns.
+// askingTriangle32x2AVX512 is triangle2 for columns that are in the tile as
+// fusedRectangle leaves them, and asks for 2 columns of float32.
 //
 //go:noescape
-func askingTriangle2AVX512(s *float64, cross *float64, row int, tile *float64, rows int, next *byte, nextFrom int)
+func askingTriangle32x2AVX512(s *float64, cross *float64, row int, tile *float64, rows int, next *byte, nextFrom int)
+
+// fusedTriangle64x2AVX512 is triangle2 for columns of float64 that are
+// not in the tile yet: it fills the tile's columns with rows elements, 1 to a stretch,
+// from byte from on, less their origins, and with zeros up to a multiple of 16. It also
+// asks for a stretch of 2 columns, next, from byte nextFrom on.
+//
+//go:noescape
+func fusedTriangle64x2AVX512(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
+
+// fusedRectangle64x2AVX512 is rectangle2 for one block of right and columns
+// of left, of float64, that are not in the tile yet: it fills them as
+// fusedTriangle does, and asks for 4 columns.
+//
+//go:noescape
+func fusedRectangle64x2AVX512(cross *float64, row int, left *float64, right *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
+
+// askingTriangle64x2AVX512 is triangle2 for columns that are in the tile as
+// fusedRectangle leaves them, and asks for 2 columns of float64.
+//
+//go:noescape
+func askingTriangle64x2AVX512(s *float64, cross *float64, row int, tile *float64, rows int, next *byte, nextFrom int)
 
 // rectangle3AVX512 adds to 3 rows of the packed triangle the sums
 // of a tile's products: of the columns of left from left on with blocks·5 columns
@@ -99,26 +141,47 @@ func rectangle3AVX512(cross *float64, row int, left *float64, right *float64, ro
 //go:noescape
 func triangle3AVX512(s *float64, cross *float64, row int, left *float64, right *float64, rows int)
 
-// fusedTriangle3AVX512 is triangle3 for columns that are not in the tile
-// yet: it fills the tile's columns with rows elements, 1 to a stretch, of float32
-// columns from byte from on, less their origins, and with zeros up to a multiple of
-// 16. It also asks for a stretch of 3 columns, next, from byte nextFrom on.
+// fusedTriangle32x3AVX512 is triangle3 for columns of float32 that are
+// not in the tile yet: it fills the tile's columns with rows elements, 1 to a stretch,
+// from byte from on, less their origins, and with zeros up to a multiple of 16. It also
+// asks for a stretch of 3 columns, next, from byte nextFrom on.
 //
 //go:noescape
-func fusedTriangle3AVX512(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
+func fusedTriangle32x3AVX512(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
 
-// fusedRectangle3AVX512 is rectangle3 for one block of right and for
-// columns of left that are not in the tile yet: it fills them as fusedTriangle does,
-// and asks for 4 columns.
+// fusedRectangle32x3AVX512 is rectangle3 for one block of right and columns
+// of left, of float32, that are not in the tile yet: it fills them as
+// fusedTriangle does, and asks for 4 columns.
 //
 //go:noescape
-func fusedRectangle3AVX512(cross *float64, row int, left *float64, right *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
+func fusedRectangle32x3AVX512(cross *float64, row int, left *float64, right *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
 
-// askingTriangle3AVX512 is triangle3 for columns that are in the tile as
-// fusedRectangle leaves them, and asks for 3 columns.
+// askingTriangle32x3AVX512 is triangle3 for columns that are in the tile as
+// fusedRectangle leaves them, and asks for 3 columns of float32.
 //
 //go:noescape
-func askingTriangle3AVX512(s *float64, cross *float64, row int, tile *float64, rows int, next *byte, nextFrom int)
+func askingTriangle32x3AVX512(s *float64, cross *float64, row int, tile *float64, rows int, next *byte, nextFrom int)
+
+// fusedTriangle64x3AVX512 is triangle3 for columns of float64 that are
+// not in the tile yet: it fills the tile's columns with rows elements, 1 to a stretch,
+// from byte from on, less their origins, and with zeros up to a multiple of 16. It also
+// asks for a stretch of 3 columns, next, from byte nextFrom on.
+//
+//go:noescape
+func fusedTriangle64x3AVX512(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
+
+// fusedRectangle64x3AVX512 is rectangle3 for one block of right and columns
+// of left, of float64, that are not in the tile yet: it fills them as
+// fusedTriangle does, and asks for 4 columns.
+//
+//go:noescape
+func fusedRectangle64x3AVX512(cross *float64, row int, left *float64, right *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
+
+// askingTriangle64x3AVX512 is triangle3 for columns that are in the tile as
+// fusedRectangle leaves them, and asks for 3 columns of float64.
+//
+//go:noescape
+func askingTriangle64x3AVX512(s *float64, cross *float64, row int, tile *float64, rows int, next *byte, nextFrom int)
 
 // rectangle4AVX512 adds to 4 rows of the packed triangle the sums
 // of a tile's products: of the columns of left from left on with blocks·5 columns
@@ -136,26 +199,47 @@ func rectangle4AVX512(cross *float64, row int, left *float64, right *float64, ro
 //go:noescape
 func triangle4AVX512(s *float64, cross *float64, row int, left *float64, right *float64, rows int)
 
-// fusedTriangle4AVX512 is triangle4 for columns that are not in the tile
-// yet: it fills the tile's columns with rows elements, 1 to a stretch, of float32
-// columns from byte from on, less their origins, and with zeros up to a multiple of
-// 16. It also asks for a stretch of 3 columns, next, from byte nextFrom on.
+// fusedTriangle32x4AVX512 is triangle4 for columns of float32 that are
+// not in the tile yet: it fills the tile's columns with rows elements, 1 to a stretch,
+// from byte from on, less their origins, and with zeros up to a multiple of 16. It also
+// asks for a stretch of 3 columns, next, from byte nextFrom on.
 //
 //go:noescape
-func fusedTriangle4AVX512(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
+func fusedTriangle32x4AVX512(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
 
-// fusedRectangle4AVX512 is rectangle4 for one block of right and for
-// columns of left that are not in the tile yet: it fills them as fusedTriangle does,
-// and asks for 4 columns.
+// fusedRectangle32x4AVX512 is rectangle4 for one block of right and columns
+// of left, of float32, that are not in the tile yet: it fills them as
+// fusedTriangle does, and asks for 4 columns.
 //
 //go:noescape
-func fusedRectangle4AVX512(cross *float64, row int, left *float64, right *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
+func fusedRectangle32x4AVX512(cross *float64, row int, left *float64, right *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
 
-// askingTriangle4AVX512 is triangle4 for columns that are in the tile as
-// fusedRectangle leaves them, and asks for 3 columns.
+// askingTriangle32x4AVX512 is triangle4 for columns that are in the tile as
+// fusedRectangle leaves them, and asks for 3 columns of float32.
 //
 //go:noescape
-func askingTriangle4AVX512(s *float64, cross *float64, row int, tile *float64, rows int, next *byte, nextFrom int)
+func askingTriangle32x4AVX512(s *float64, cross *float64, row int, tile *float64, rows int, next *byte, nextFrom int)
+
+// fusedTriangle64x4AVX512 is triangle4 for columns of float64 that are
+// not in the tile yet: it fills the tile's columns with rows elements, 1 to a stretch,
+// from byte from on, less their origins, and with zeros up to a multiple of 16. It also
+// asks for a stretch of 3 columns, next, from byte nextFrom on.
+//
+//go:noescape
+func fusedTriangle64x4AVX512(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
+
+// fusedRectangle64x4AVX512 is rectangle4 for one block of right and columns
+// of left, of float64, that are not in the tile yet: it fills them as
+// fusedTriangle does, and asks for 4 columns.
+//
+//go:noescape
+func fusedRectangle64x4AVX512(cross *float64, row int, left *float64, right *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
+
+// askingTriangle64x4AVX512 is triangle4 for columns that are in the tile as
+// fusedRectangle leaves them, and asks for 3 columns of float64.
+//
+//go:noescape
+func askingTriangle64x4AVX512(s *float64, cross *float64, row int, tile *float64, rows int, next *byte, nextFrom int)
 
 // rectangle5AVX512 adds to 5 rows of the packed triangle the sums
 // of a tile's products: of the columns of left from left on with blocks·5 columns
@@ -173,26 +257,47 @@ func rectangle5AVX512(cross *float64, row int, left *float64, right *float64, ro
 //go:noescape
 func triangle5AVX512(s *float64, cross *float64, row int, left *float64, right *float64, rows int)
 
-// fusedTriangle5AVX512 is triangle5 for columns that are not in the tile
-// yet: it fills the tile's columns with rows elements, 1 to a stretch, of float32
-// columns from byte from on, less their origins, and with zeros up to a multiple of
-// 16. It also asks for a stretch of 3 columns, next, from byte nextFrom on.
+// fusedTriangle32x5AVX512 is triangle5 for columns of float32 that are
+// not in the tile yet: it fills the tile's columns with rows elements, 1 to a stretch,
+// from byte from on, less their origins, and with zeros up to a multiple of 16. It also
+// asks for a stretch of 3 columns, next, from byte nextFrom on.
 //
 //go:noescape
-func fusedTriangle5AVX512(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
+func fusedTriangle32x5AVX512(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
 
-// fusedRectangle5AVX512 is rectangle5 for one block of right and for
-// columns of left that are not in the tile yet: it fills them as fusedTriangle does,
-// and asks for 4 columns.
+// fusedRectangle32x5AVX512 is rectangle5 for one block of right and columns
+// of left, of float32, that are not in the tile yet: it fills them as
+// fusedTriangle does, and asks for 4 columns.
 //
 //go:noescape
-func fusedRectangle5AVX512(cross *float64, row int, left *float64, right *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
+func fusedRectangle32x5AVX512(cross *float64, row int, left *float64, right *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
 
-// askingTriangle5AVX512 is triangle5 for columns that are in the tile as
-// fusedRectangle leaves them, and asks for 3 columns.
+// askingTriangle32x5AVX512 is triangle5 for columns that are in the tile as
+// fusedRectangle leaves them, and asks for 3 columns of float32.
 //
 //go:noescape
-func askingTriangle5AVX512(s *float64, cross *float64, row int, tile *float64, rows int, next *byte, nextFrom int)
+func askingTriangle32x5AVX512(s *float64, cross *float64, row int, tile *float64, rows int, next *byte, nextFrom int)
+
+// fusedTriangle64x5AVX512 is triangle5 for columns of float64 that are
+// not in the tile yet: it fills the tile's columns with rows elements, 1 to a stretch,
+// from byte from on, less their origins, and with zeros up to a multiple of 16. It also
+// asks for a stretch of 3 columns, next, from byte nextFrom on.
+//
+//go:noescape
+func fusedTriangle64x5AVX512(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
+
+// fusedRectangle64x5AVX512 is rectangle5 for one block of right and columns
+// of left, of float64, that are not in the tile yet: it fills them as
+// fusedTriangle does, and asks for 4 columns.
+//
+//go:noescape
+func fusedRectangle64x5AVX512(cross *float64, row int, left *float64, right *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
+
+// askingTriangle64x5AVX512 is triangle5 for columns that are in the tile as
+// fusedRectangle leaves them, and asks for 3 columns of float64.
+//
+//go:noescape
+func askingTriangle64x5AVX512(s *float64, cross *float64, row int, tile *float64, rows int, next *byte, nextFrom int)
 
 // rectangle1AVX2 adds to 1 rows of the packed triangle the sums
 // of a tile's products: of the columns of left from left on with blocks·3 columns
@@ -210,12 +315,19 @@ func rectangle1AVX2(cross *float64, row int, left *float64, right *float64, rows
 //go:noescape
 func triangle1AVX2(s *float64, cross *float64, row int, left *float64, right *float64, rows int)
 
-// fusedTriangle1AVX2 is triangle1 for float32 columns that are not in
-// the tile yet: it fills the tile's columns with a stretch from byte from on, less
-// their origins.
+// fusedTriangle32x1AVX2 is triangle1 for columns of float32 that are
+// not in the tile yet: it fills the tile's columns with a stretch from byte from on,
+// less their origins.
 //
 //go:noescape
-func fusedTriangle1AVX2(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64)
+func fusedTriangle32x1AVX2(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64)
+
+// fusedTriangle64x1AVX2 is triangle1 for columns of float64 that are
+// not in the tile yet: it fills the tile's columns with a stretch from byte from on,
+// less their origins.
+//
+//go:noescape
+func fusedTriangle64x1AVX2(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64)
 
 // rectangle2AVX2 adds to 2 rows of the packed triangle the sums
 // of a tile's products: of the columns of left from left on with blocks·3 columns
@@ -233,12 +345,19 @@ func rectangle2AVX2(cross *float64, row int, left *float64, right *float64, rows
 //go:noescape
 func triangle2AVX2(s *float64, cross *float64, row int, left *float64, right *float64, rows int)
 
-// fusedTriangle2AVX2 is triangle2 for float32 columns that are not in
-// the tile yet: it fills the tile's columns with a stretch from byte from on, less
-// their origins.
+// fusedTriangle32x2AVX2 is triangle2 for columns of float32 that are
+// not in the tile yet: it fills the tile's columns with a stretch from byte from on,
+// less their origins.
 //
 //go:noescape
-func fusedTriangle2AVX2(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64)
+func fusedTriangle32x2AVX2(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64)
+
+// fusedTriangle64x2AVX2 is triangle2 for columns of float64 that are
+// not in the tile yet: it fills the tile's columns with a stretch from byte from on,
+// less their origins.
+//
+//go:noescape
+func fusedTriangle64x2AVX2(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64)
 
 // rectangle3AVX2 adds to 3 rows of the packed triangle the sums
 // of a tile's products: of the columns of left from left on with blocks·3 columns
@@ -256,12 +375,19 @@ func rectangle3AVX2(cross *float64, row int, left *float64, right *float64, rows
 //go:noescape
 func triangle3AVX2(s *float64, cross *float64, row int, left *float64, right *float64, rows int)
 
-// fusedTriangle3AVX2 is triangle3 for float32 columns that are not in
-// the tile yet: it fills the tile's columns with a stretch from byte from on, less
-// their origins.
+// fusedTriangle32x3AVX2 is triangle3 for columns of float32 that are
+// not in the tile yet: it fills the tile's columns with a stretch from byte from on,
+// less their origins.
 //
 //go:noescape
-func fusedTriangle3AVX2(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64)
+func fusedTriangle32x3AVX2(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64)
+
+// fusedTriangle64x3AVX2 is triangle3 for columns of float64 that are
+// not in the tile yet: it fills the tile's columns with a stretch from byte from on,
+// less their origins.
+//
+//go:noescape
+func fusedTriangle64x3AVX2(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64)
 
 // plan32to1AVX512 plans where the rows of a stretch go that are in keep and of the
 // first of 1 classes, when these have so many positions already, and gives those after.

@@ -157,9 +157,9 @@ rows:
 	VZEROUPPER
 	RET
 
-// func fusedTriangle1AVX512(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
+// func fusedTriangle32x1AVX512(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·fusedTriangle1AVX512(SB), NOSPLIT, $0-80
+TEXT ·fusedTriangle32x1AVX512(SB), NOSPLIT, $0-80
 	VPXORQ Z0, Z0, Z0
 	VPXORQ Z1, Z1, Z1
 	MOVQ   tile+24(FP), AX
@@ -251,9 +251,9 @@ sums:
 	VZEROUPPER
 	RET
 
-// func fusedRectangle1AVX512(cross *float64, row int, left *float64, right *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
+// func fusedRectangle32x1AVX512(cross *float64, row int, left *float64, right *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·fusedRectangle1AVX512(SB), NOSPLIT, $0-80
+TEXT ·fusedRectangle32x1AVX512(SB), NOSPLIT, $0-80
 	VPXORQ Z0, Z0, Z0
 	VPXORQ Z1, Z1, Z1
 	VPXORQ Z2, Z2, Z2
@@ -385,9 +385,9 @@ sums:
 	VZEROUPPER
 	RET
 
-// func askingTriangle1AVX512(s *float64, cross *float64, row int, tile *float64, rows int, next *byte, nextFrom int)
+// func askingTriangle32x1AVX512(s *float64, cross *float64, row int, tile *float64, rows int, next *byte, nextFrom int)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·askingTriangle1AVX512(SB), NOSPLIT, $0-56
+TEXT ·askingTriangle32x1AVX512(SB), NOSPLIT, $0-56
 	VPXORQ Z0, Z0, Z0
 	VPXORQ Z1, Z1, Z1
 	MOVQ   tile+24(FP), AX
@@ -403,6 +403,303 @@ TEXT ·askingTriangle1AVX512(SB), NOSPLIT, $0-56
 
 rows:
 	PREFETCHT1  (DX)(BX*1)
+	VMOVUPD     (AX)(BX*2), Z2
+	VADDPD      Z2, Z1, Z1
+	VFMADD231PD Z2, Z2, Z0
+	VMOVUPD     64(AX)(BX*2), Z2
+	VADDPD      Z2, Z1, Z1
+	VFMADD231PD Z2, Z2, Z0
+	ADDQ        $0x00000040, BX
+	CMPQ        BX, CX
+	JLT         rows
+	MOVQ        cross+8(FP), AX
+	MOVQ        row+16(FP), CX
+	SHLQ        $0x03, CX
+	MOVQ        s+0(FP), CX
+	VMOVDQU64   foldOrder<>+0(SB), Z2
+	MOVL        $0x00000001, DX
+	KMOVW       DX, K1
+	VSHUFF64X2  $0x44, Z0, Z0, Z3
+	VSHUFF64X2  $0xee, Z0, Z0, Z0
+	VADDPD      Z3, Z0, Z0
+	VSHUFF64X2  $0x88, Z0, Z0, Z3
+	VSHUFF64X2  $0xdd, Z0, Z0, Z0
+	VADDPD      Z3, Z0, Z0
+	VUNPCKLPD   Z0, Z0, Z3
+	VUNPCKHPD   Z0, Z0, Z0
+	VADDPD      Z3, Z0, Z0
+	VPERMPD     Z0, Z2, Z0
+	VSHUFF64X2  $0x44, Z1, Z1, Z3
+	VSHUFF64X2  $0xee, Z1, Z1, Z1
+	VADDPD      Z3, Z1, Z1
+	VSHUFF64X2  $0x88, Z1, Z1, Z3
+	VSHUFF64X2  $0xdd, Z1, Z1, Z1
+	VADDPD      Z3, Z1, Z1
+	VUNPCKLPD   Z1, Z1, Z3
+	VUNPCKHPD   Z1, Z1, Z1
+	VADDPD      Z3, Z1, Z1
+	VPERMPD     Z1, Z2, Z1
+	VMOVUPD.Z   (AX), K1, Z2
+	VADDPD      Z2, Z0, Z0
+	VMOVUPD.Z   (CX), K1, Z2
+	VADDPD      Z2, Z1, Z1
+	VMOVUPD     Z0, K1, (AX)
+	VMOVUPD     Z1, K1, (CX)
+	VZEROUPPER
+	RET
+
+// func fusedTriangle64x1AVX512(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
+// Requires: AVX, AVX512F, BMI2, MMX+
+TEXT ·fusedTriangle64x1AVX512(SB), NOSPLIT, $0-80
+	VPXORQ Z0, Z0, Z0
+	VPXORQ Z1, Z1, Z1
+	MOVQ   tile+24(FP), AX
+	MOVQ   columns+32(FP), CX
+	MOVQ   from+40(FP), DX
+	MOVQ   (CX), CX
+	ADDQ   DX, CX
+	MOVQ   next+64(FP), DX
+	MOVQ   nextFrom+72(FP), BX
+	MOVQ   (DX), DX
+	ADDQ   BX, DX
+	MOVQ   origin+48(FP), BX
+	XORQ   SI, SI
+	MOVQ   rows+56(FP), DI
+	SHRQ   $0x04, DI
+	JZ     rest
+	SHLQ   $0x06, DI
+
+rows:
+	PREFETCHT1  (DX)(SI*2)
+	PREFETCHT1  64(DX)(SI*2)
+	VMOVUPD     (CX)(SI*2), Z2
+	VSUBPD.BCST (BX), Z2, Z2
+	VMOVUPD     Z2, (AX)(SI*2)
+	VADDPD      Z2, Z1, Z1
+	VFMADD231PD Z2, Z2, Z0
+	VMOVUPD     64(CX)(SI*2), Z2
+	VSUBPD.BCST (BX), Z2, Z2
+	VMOVUPD     Z2, 64(AX)(SI*2)
+	VADDPD      Z2, Z1, Z1
+	VFMADD231PD Z2, Z2, Z0
+	ADDQ        $0x00000040, SI
+	CMPQ        SI, DI
+	JLT         rows
+
+rest:
+	MOVQ          rows+56(FP), DX
+	ANDQ          $0x0000000f, DX
+	JZ            sums
+	MOVQ          $-1, DI
+	BZHIQ         DX, DI, DI
+	KMOVW         DI, K1
+	SHRQ          $0x08, DI
+	KMOVW         DI, K2
+	VMOVUPD.Z     (CX)(SI*2), K1, Z2
+	VSUBPD.BCST.Z (BX), Z2, K1, Z2
+	VMOVUPD       Z2, (AX)(SI*2)
+	VADDPD        Z2, Z1, Z1
+	VFMADD231PD   Z2, Z2, Z0
+	VMOVUPD.Z     64(CX)(SI*2), K2, Z2
+	VSUBPD.BCST.Z (BX), Z2, K2, Z2
+	VMOVUPD       Z2, 64(AX)(SI*2)
+	VADDPD        Z2, Z1, Z1
+	VFMADD231PD   Z2, Z2, Z0
+
+sums:
+	MOVQ       cross+8(FP), AX
+	MOVQ       row+16(FP), CX
+	SHLQ       $0x03, CX
+	MOVQ       s+0(FP), CX
+	VMOVDQU64  foldOrder<>+0(SB), Z2
+	MOVL       $0x00000001, DX
+	KMOVW      DX, K1
+	VSHUFF64X2 $0x44, Z0, Z0, Z3
+	VSHUFF64X2 $0xee, Z0, Z0, Z0
+	VADDPD     Z3, Z0, Z0
+	VSHUFF64X2 $0x88, Z0, Z0, Z3
+	VSHUFF64X2 $0xdd, Z0, Z0, Z0
+	VADDPD     Z3, Z0, Z0
+	VUNPCKLPD  Z0, Z0, Z3
+	VUNPCKHPD  Z0, Z0, Z0
+	VADDPD     Z3, Z0, Z0
+	VPERMPD    Z0, Z2, Z0
+	VSHUFF64X2 $0x44, Z1, Z1, Z3
+	VSHUFF64X2 $0xee, Z1, Z1, Z1
+	VADDPD     Z3, Z1, Z1
+	VSHUFF64X2 $0x88, Z1, Z1, Z3
+	VSHUFF64X2 $0xdd, Z1, Z1, Z1
+	VADDPD     Z3, Z1, Z1
+	VUNPCKLPD  Z1, Z1, Z3
+	VUNPCKHPD  Z1, Z1, Z1
+	VADDPD     Z3, Z1, Z1
+	VPERMPD    Z1, Z2, Z1
+	VMOVUPD.Z  (AX), K1, Z2
+	VADDPD     Z2, Z0, Z0
+	VMOVUPD.Z  (CX), K1, Z2
+	VADDPD     Z2, Z1, Z1
+	VMOVUPD    Z0, K1, (AX)
+	VMOVUPD    Z1, K1, (CX)
+	VZEROUPPER
+	RET
+
+// func fusedRectangle64x1AVX512(cross *float64, row int, left *float64, right *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
+// Requires: AVX, AVX512F, BMI2, MMX+
+TEXT ·fusedRectangle64x1AVX512(SB), NOSPLIT, $0-80
+	VPXORQ Z0, Z0, Z0
+	VPXORQ Z1, Z1, Z1
+	VPXORQ Z2, Z2, Z2
+	VPXORQ Z3, Z3, Z3
+	VPXORQ Z4, Z4, Z4
+	MOVQ   right+24(FP), AX
+	MOVQ   left+16(FP), CX
+	MOVQ   columns+32(FP), DX
+	MOVQ   from+40(FP), BX
+	MOVQ   (DX), DX
+	ADDQ   BX, DX
+	MOVQ   next+64(FP), BX
+	MOVQ   nextFrom+72(FP), SI
+	MOVQ   (BX), DI
+	ADDQ   SI, DI
+	MOVQ   32(BX), R8
+	ADDQ   SI, R8
+	MOVQ   64(BX), R9
+	ADDQ   SI, R9
+	MOVQ   96(BX), BX
+	ADDQ   SI, BX
+	MOVQ   origin+48(FP), SI
+	XORQ   R10, R10
+	MOVQ   rows+56(FP), R11
+	SHRQ   $0x04, R11
+	JZ     rest
+	SHLQ   $0x06, R11
+
+rows:
+	PREFETCHT1  (DI)(R10*2)
+	PREFETCHT1  64(DI)(R10*2)
+	PREFETCHT1  (R8)(R10*2)
+	PREFETCHT1  64(R8)(R10*2)
+	PREFETCHT1  (R9)(R10*2)
+	PREFETCHT1  64(R9)(R10*2)
+	PREFETCHT1  (BX)(R10*2)
+	PREFETCHT1  64(BX)(R10*2)
+	VMOVUPD     (DX)(R10*2), Z5
+	VSUBPD.BCST (SI), Z5, Z5
+	VMOVUPD     Z5, (CX)(R10*2)
+	VMOVUPD     (AX)(R10*2), Z6
+	VFMADD231PD Z5, Z6, Z0
+	VMOVUPD     2112(AX)(R10*2), Z6
+	VFMADD231PD Z5, Z6, Z1
+	VMOVUPD     4224(AX)(R10*2), Z6
+	VFMADD231PD Z5, Z6, Z2
+	VMOVUPD     6336(AX)(R10*2), Z6
+	VFMADD231PD Z5, Z6, Z3
+	VMOVUPD     8448(AX)(R10*2), Z6
+	VFMADD231PD Z5, Z6, Z4
+	VMOVUPD     64(DX)(R10*2), Z5
+	VSUBPD.BCST (SI), Z5, Z5
+	VMOVUPD     Z5, 64(CX)(R10*2)
+	VMOVUPD     64(AX)(R10*2), Z6
+	VFMADD231PD Z5, Z6, Z0
+	VMOVUPD     2176(AX)(R10*2), Z6
+	VFMADD231PD Z5, Z6, Z1
+	VMOVUPD     4288(AX)(R10*2), Z6
+	VFMADD231PD Z5, Z6, Z2
+	VMOVUPD     6400(AX)(R10*2), Z6
+	VFMADD231PD Z5, Z6, Z3
+	VMOVUPD     8512(AX)(R10*2), Z6
+	VFMADD231PD Z5, Z6, Z4
+	ADDQ        $0x00000040, R10
+	CMPQ        R10, R11
+	JLT         rows
+
+rest:
+	MOVQ          rows+56(FP), BX
+	ANDQ          $0x0000000f, BX
+	JZ            sums
+	MOVQ          $-1, DI
+	BZHIQ         BX, DI, DI
+	KMOVW         DI, K1
+	SHRQ          $0x08, DI
+	KMOVW         DI, K2
+	VMOVUPD.Z     (DX)(R10*2), K1, Z5
+	VSUBPD.BCST.Z (SI), Z5, K1, Z5
+	VMOVUPD       Z5, (CX)(R10*2)
+	VMOVUPD       (AX)(R10*2), Z6
+	VFMADD231PD   Z5, Z6, Z0
+	VMOVUPD       2112(AX)(R10*2), Z6
+	VFMADD231PD   Z5, Z6, Z1
+	VMOVUPD       4224(AX)(R10*2), Z6
+	VFMADD231PD   Z5, Z6, Z2
+	VMOVUPD       6336(AX)(R10*2), Z6
+	VFMADD231PD   Z5, Z6, Z3
+	VMOVUPD       8448(AX)(R10*2), Z6
+	VFMADD231PD   Z5, Z6, Z4
+	VMOVUPD.Z     64(DX)(R10*2), K2, Z5
+	VSUBPD.BCST.Z (SI), Z5, K2, Z5
+	VMOVUPD       Z5, 64(CX)(R10*2)
+	VMOVUPD       64(AX)(R10*2), Z6
+	VFMADD231PD   Z5, Z6, Z0
+	VMOVUPD       2176(AX)(R10*2), Z6
+	VFMADD231PD   Z5, Z6, Z1
+	VMOVUPD       4288(AX)(R10*2), Z6
+	VFMADD231PD   Z5, Z6, Z2
+	VMOVUPD       6400(AX)(R10*2), Z6
+	VFMADD231PD   Z5, Z6, Z3
+	VMOVUPD       8512(AX)(R10*2), Z6
+	VFMADD231PD   Z5, Z6, Z4
+
+sums:
+	MOVQ       cross+0(FP), AX
+	MOVQ       row+8(FP), CX
+	SHLQ       $0x03, CX
+	VMOVDQU64  foldOrder<>+0(SB), Z5
+	MOVL       $0x0000001f, CX
+	KMOVW      CX, K1
+	VSHUFF64X2 $0x44, Z1, Z0, Z6
+	VSHUFF64X2 $0xee, Z1, Z0, Z0
+	VADDPD     Z6, Z0, Z0
+	VSHUFF64X2 $0x44, Z3, Z2, Z1
+	VSHUFF64X2 $0xee, Z3, Z2, Z2
+	VADDPD     Z1, Z2, Z2
+	VSHUFF64X2 $0x88, Z2, Z0, Z1
+	VSHUFF64X2 $0xdd, Z2, Z0, Z0
+	VADDPD     Z1, Z0, Z0
+	VSHUFF64X2 $0x44, Z4, Z4, Z1
+	VSHUFF64X2 $0xee, Z4, Z4, Z4
+	VADDPD     Z1, Z4, Z4
+	VSHUFF64X2 $0x88, Z4, Z4, Z1
+	VSHUFF64X2 $0xdd, Z4, Z4, Z4
+	VADDPD     Z1, Z4, Z4
+	VUNPCKLPD  Z4, Z0, Z1
+	VUNPCKHPD  Z4, Z0, Z0
+	VADDPD     Z1, Z0, Z0
+	VPERMPD    Z0, Z5, Z0
+	VMOVUPD.Z  (AX), K1, Z1
+	VADDPD     Z1, Z0, Z0
+	VMOVUPD    Z0, K1, (AX)
+	VZEROUPPER
+	RET
+
+// func askingTriangle64x1AVX512(s *float64, cross *float64, row int, tile *float64, rows int, next *byte, nextFrom int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·askingTriangle64x1AVX512(SB), NOSPLIT, $0-56
+	VPXORQ Z0, Z0, Z0
+	VPXORQ Z1, Z1, Z1
+	MOVQ   tile+24(FP), AX
+	MOVQ   rows+32(FP), CX
+	MOVQ   next+40(FP), DX
+	MOVQ   nextFrom+48(FP), BX
+	MOVQ   (DX), DX
+	ADDQ   BX, DX
+	ADDQ   $0x0f, CX
+	ANDQ   $-16, CX
+	SHLQ   $0x02, CX
+	XORQ   BX, BX
+
+rows:
+	PREFETCHT1  (DX)(BX*2)
+	PREFETCHT1  64(DX)(BX*2)
 	VMOVUPD     (AX)(BX*2), Z2
 	VADDPD      Z2, Z1, Z1
 	VFMADD231PD Z2, Z2, Z0
@@ -633,9 +930,9 @@ rows:
 	VZEROUPPER
 	RET
 
-// func fusedTriangle2AVX512(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
+// func fusedTriangle32x2AVX512(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·fusedTriangle2AVX512(SB), NOSPLIT, $0-80
+TEXT ·fusedTriangle32x2AVX512(SB), NOSPLIT, $0-80
 	VPXORQ Z0, Z0, Z0
 	VPXORQ Z1, Z1, Z1
 	VPXORQ Z2, Z2, Z2
@@ -777,9 +1074,9 @@ sums:
 	VZEROUPPER
 	RET
 
-// func fusedRectangle2AVX512(cross *float64, row int, left *float64, right *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
+// func fusedRectangle32x2AVX512(cross *float64, row int, left *float64, right *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·fusedRectangle2AVX512(SB), NOSPLIT, $0-80
+TEXT ·fusedRectangle32x2AVX512(SB), NOSPLIT, $0-80
 	VPXORQ Z0, Z0, Z0
 	VPXORQ Z1, Z1, Z1
 	VPXORQ Z2, Z2, Z2
@@ -975,9 +1272,9 @@ sums:
 	VZEROUPPER
 	RET
 
-// func askingTriangle2AVX512(s *float64, cross *float64, row int, tile *float64, rows int, next *byte, nextFrom int)
+// func askingTriangle32x2AVX512(s *float64, cross *float64, row int, tile *float64, rows int, next *byte, nextFrom int)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·askingTriangle2AVX512(SB), NOSPLIT, $0-56
+TEXT ·askingTriangle32x2AVX512(SB), NOSPLIT, $0-56
 	VPXORQ Z0, Z0, Z0
 	VPXORQ Z1, Z1, Z1
 	VPXORQ Z2, Z2, Z2
@@ -999,6 +1296,451 @@ TEXT ·askingTriangle2AVX512(SB), NOSPLIT, $0-56
 rows:
 	PREFETCHT1  (SI)(BX*1)
 	PREFETCHT1  (DX)(BX*1)
+	VMOVUPD     (AX)(BX*2), Z5
+	VADDPD      Z5, Z3, Z3
+	VFMADD231PD Z5, Z5, Z0
+	VMOVUPD     2112(AX)(BX*2), Z6
+	VADDPD      Z6, Z4, Z4
+	VFMADD231PD Z6, Z5, Z1
+	VFMADD231PD Z6, Z6, Z2
+	VMOVUPD     64(AX)(BX*2), Z5
+	VADDPD      Z5, Z3, Z3
+	VFMADD231PD Z5, Z5, Z0
+	VMOVUPD     2176(AX)(BX*2), Z6
+	VADDPD      Z6, Z4, Z4
+	VFMADD231PD Z6, Z5, Z1
+	VFMADD231PD Z6, Z6, Z2
+	ADDQ        $0x00000040, BX
+	CMPQ        BX, CX
+	JLT         rows
+	MOVQ        cross+8(FP), AX
+	MOVQ        row+16(FP), CX
+	SHLQ        $0x03, CX
+	MOVQ        AX, DX
+	ADDQ        CX, DX
+	ADDQ        $0x00000008, CX
+	MOVQ        s+0(FP), CX
+	VMOVDQU64   foldOrder<>+0(SB), Z5
+	MOVL        $0x00000001, BX
+	KMOVW       BX, K1
+	MOVL        $0x00000003, BX
+	KMOVW       BX, K2
+	VSHUFF64X2  $0x44, Z0, Z0, Z6
+	VSHUFF64X2  $0xee, Z0, Z0, Z0
+	VADDPD      Z6, Z0, Z0
+	VSHUFF64X2  $0x88, Z0, Z0, Z6
+	VSHUFF64X2  $0xdd, Z0, Z0, Z0
+	VADDPD      Z6, Z0, Z0
+	VUNPCKLPD   Z0, Z0, Z6
+	VUNPCKHPD   Z0, Z0, Z0
+	VADDPD      Z6, Z0, Z0
+	VPERMPD     Z0, Z5, Z0
+	VSHUFF64X2  $0x44, Z2, Z1, Z6
+	VSHUFF64X2  $0xee, Z2, Z1, Z1
+	VADDPD      Z6, Z1, Z1
+	VSHUFF64X2  $0x88, Z1, Z1, Z2
+	VSHUFF64X2  $0xdd, Z1, Z1, Z1
+	VADDPD      Z2, Z1, Z1
+	VUNPCKLPD   Z1, Z1, Z2
+	VUNPCKHPD   Z1, Z1, Z1
+	VADDPD      Z2, Z1, Z1
+	VPERMPD     Z1, Z5, Z1
+	VSHUFF64X2  $0x44, Z4, Z3, Z2
+	VSHUFF64X2  $0xee, Z4, Z3, Z3
+	VADDPD      Z2, Z3, Z3
+	VSHUFF64X2  $0x88, Z3, Z3, Z2
+	VSHUFF64X2  $0xdd, Z3, Z3, Z3
+	VADDPD      Z2, Z3, Z3
+	VUNPCKLPD   Z3, Z3, Z2
+	VUNPCKHPD   Z3, Z3, Z3
+	VADDPD      Z2, Z3, Z3
+	VPERMPD     Z3, Z5, Z3
+	VMOVUPD.Z   (AX), K1, Z2
+	VADDPD      Z2, Z0, Z0
+	VMOVUPD.Z   (DX), K2, Z2
+	VADDPD      Z2, Z1, Z1
+	VMOVUPD.Z   (CX), K2, Z2
+	VADDPD      Z2, Z3, Z3
+	VMOVUPD     Z0, K1, (AX)
+	VMOVUPD     Z1, K2, (DX)
+	VMOVUPD     Z3, K2, (CX)
+	VZEROUPPER
+	RET
+
+// func fusedTriangle64x2AVX512(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
+// Requires: AVX, AVX512F, BMI2, MMX+
+TEXT ·fusedTriangle64x2AVX512(SB), NOSPLIT, $0-80
+	VPXORQ Z0, Z0, Z0
+	VPXORQ Z1, Z1, Z1
+	VPXORQ Z2, Z2, Z2
+	VPXORQ Z3, Z3, Z3
+	VPXORQ Z4, Z4, Z4
+	MOVQ   tile+24(FP), AX
+	MOVQ   columns+32(FP), CX
+	MOVQ   from+40(FP), DX
+	MOVQ   (CX), BX
+	ADDQ   DX, BX
+	MOVQ   32(CX), CX
+	ADDQ   DX, CX
+	MOVQ   next+64(FP), DX
+	MOVQ   nextFrom+72(FP), SI
+	MOVQ   (DX), DI
+	ADDQ   SI, DI
+	MOVQ   32(DX), DX
+	ADDQ   SI, DX
+	MOVQ   origin+48(FP), SI
+	XORQ   R8, R8
+	MOVQ   rows+56(FP), R9
+	SHRQ   $0x04, R9
+	JZ     rest
+	SHLQ   $0x06, R9
+
+rows:
+	PREFETCHT1  (DI)(R8*2)
+	PREFETCHT1  64(DI)(R8*2)
+	PREFETCHT1  (DX)(R8*2)
+	PREFETCHT1  64(DX)(R8*2)
+	VMOVUPD     (BX)(R8*2), Z5
+	VSUBPD.BCST (SI), Z5, Z5
+	VMOVUPD     Z5, (AX)(R8*2)
+	VADDPD      Z5, Z3, Z3
+	VFMADD231PD Z5, Z5, Z0
+	VMOVUPD     (CX)(R8*2), Z6
+	VSUBPD.BCST 8(SI), Z6, Z6
+	VMOVUPD     Z6, 2112(AX)(R8*2)
+	VADDPD      Z6, Z4, Z4
+	VFMADD231PD Z6, Z5, Z1
+	VFMADD231PD Z6, Z6, Z2
+	VMOVUPD     64(BX)(R8*2), Z5
+	VSUBPD.BCST (SI), Z5, Z5
+	VMOVUPD     Z5, 64(AX)(R8*2)
+	VADDPD      Z5, Z3, Z3
+	VFMADD231PD Z5, Z5, Z0
+	VMOVUPD     64(CX)(R8*2), Z6
+	VSUBPD.BCST 8(SI), Z6, Z6
+	VMOVUPD     Z6, 2176(AX)(R8*2)
+	VADDPD      Z6, Z4, Z4
+	VFMADD231PD Z6, Z5, Z1
+	VFMADD231PD Z6, Z6, Z2
+	ADDQ        $0x00000040, R8
+	CMPQ        R8, R9
+	JLT         rows
+
+rest:
+	MOVQ          rows+56(FP), DX
+	ANDQ          $0x0000000f, DX
+	JZ            sums
+	MOVQ          $-1, DI
+	BZHIQ         DX, DI, DI
+	KMOVW         DI, K1
+	SHRQ          $0x08, DI
+	KMOVW         DI, K2
+	VMOVUPD.Z     (BX)(R8*2), K1, Z5
+	VSUBPD.BCST.Z (SI), Z5, K1, Z5
+	VMOVUPD       Z5, (AX)(R8*2)
+	VADDPD        Z5, Z3, Z3
+	VFMADD231PD   Z5, Z5, Z0
+	VMOVUPD.Z     (CX)(R8*2), K1, Z6
+	VSUBPD.BCST.Z 8(SI), Z6, K1, Z6
+	VMOVUPD       Z6, 2112(AX)(R8*2)
+	VADDPD        Z6, Z4, Z4
+	VFMADD231PD   Z6, Z5, Z1
+	VFMADD231PD   Z6, Z6, Z2
+	VMOVUPD.Z     64(BX)(R8*2), K2, Z5
+	VSUBPD.BCST.Z (SI), Z5, K2, Z5
+	VMOVUPD       Z5, 64(AX)(R8*2)
+	VADDPD        Z5, Z3, Z3
+	VFMADD231PD   Z5, Z5, Z0
+	VMOVUPD.Z     64(CX)(R8*2), K2, Z6
+	VSUBPD.BCST.Z 8(SI), Z6, K2, Z6
+	VMOVUPD       Z6, 2176(AX)(R8*2)
+	VADDPD        Z6, Z4, Z4
+	VFMADD231PD   Z6, Z5, Z1
+	VFMADD231PD   Z6, Z6, Z2
+
+sums:
+	MOVQ       cross+8(FP), AX
+	MOVQ       row+16(FP), CX
+	SHLQ       $0x03, CX
+	MOVQ       AX, DX
+	ADDQ       CX, DX
+	ADDQ       $0x00000008, CX
+	MOVQ       s+0(FP), CX
+	VMOVDQU64  foldOrder<>+0(SB), Z5
+	MOVL       $0x00000001, BX
+	KMOVW      BX, K1
+	MOVL       $0x00000003, BX
+	KMOVW      BX, K2
+	VSHUFF64X2 $0x44, Z0, Z0, Z6
+	VSHUFF64X2 $0xee, Z0, Z0, Z0
+	VADDPD     Z6, Z0, Z0
+	VSHUFF64X2 $0x88, Z0, Z0, Z6
+	VSHUFF64X2 $0xdd, Z0, Z0, Z0
+	VADDPD     Z6, Z0, Z0
+	VUNPCKLPD  Z0, Z0, Z6
+	VUNPCKHPD  Z0, Z0, Z0
+	VADDPD     Z6, Z0, Z0
+	VPERMPD    Z0, Z5, Z0
+	VSHUFF64X2 $0x44, Z2, Z1, Z6
+	VSHUFF64X2 $0xee, Z2, Z1, Z1
+	VADDPD     Z6, Z1, Z1
+	VSHUFF64X2 $0x88, Z1, Z1, Z2
+	VSHUFF64X2 $0xdd, Z1, Z1, Z1
+	VADDPD     Z2, Z1, Z1
+	VUNPCKLPD  Z1, Z1, Z2
+	VUNPCKHPD  Z1, Z1, Z1
+	VADDPD     Z2, Z1, Z1
+	VPERMPD    Z1, Z5, Z1
+	VSHUFF64X2 $0x44, Z4, Z3, Z2
+	VSHUFF64X2 $0xee, Z4, Z3, Z3
+	VADDPD     Z2, Z3, Z3
+	VSHUFF64X2 $0x88, Z3, Z3, Z2
+	VSHUFF64X2 $0xdd, Z3, Z3, Z3
+	VADDPD     Z2, Z3, Z3
+	VUNPCKLPD  Z3, Z3, Z2
+	VUNPCKHPD  Z3, Z3, Z3
+	VADDPD     Z2, Z3, Z3
+	VPERMPD    Z3, Z5, Z3
+	VMOVUPD.Z  (AX), K1, Z2
+	VADDPD     Z2, Z0, Z0
+	VMOVUPD.Z  (DX), K2, Z2
+	VADDPD     Z2, Z1, Z1
+	VMOVUPD.Z  (CX), K2, Z2
+	VADDPD     Z2, Z3, Z3
+	VMOVUPD    Z0, K1, (AX)
+	VMOVUPD    Z1, K2, (DX)
+	VMOVUPD    Z3, K2, (CX)
+	VZEROUPPER
+	RET
+
+// func fusedRectangle64x2AVX512(cross *float64, row int, left *float64, right *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
+// Requires: AVX, AVX512F, BMI2, MMX+
+TEXT ·fusedRectangle64x2AVX512(SB), NOSPLIT, $0-80
+	VPXORQ Z0, Z0, Z0
+	VPXORQ Z1, Z1, Z1
+	VPXORQ Z2, Z2, Z2
+	VPXORQ Z3, Z3, Z3
+	VPXORQ Z4, Z4, Z4
+	VPXORQ Z5, Z5, Z5
+	VPXORQ Z6, Z6, Z6
+	VPXORQ Z7, Z7, Z7
+	VPXORQ Z8, Z8, Z8
+	VPXORQ Z9, Z9, Z9
+	MOVQ   right+24(FP), AX
+	MOVQ   left+16(FP), CX
+	MOVQ   columns+32(FP), DX
+	MOVQ   from+40(FP), BX
+	MOVQ   (DX), SI
+	ADDQ   BX, SI
+	MOVQ   32(DX), DX
+	ADDQ   BX, DX
+	MOVQ   next+64(FP), BX
+	MOVQ   nextFrom+72(FP), DI
+	MOVQ   (BX), R8
+	ADDQ   DI, R8
+	MOVQ   32(BX), R9
+	ADDQ   DI, R9
+	MOVQ   64(BX), R10
+	ADDQ   DI, R10
+	MOVQ   96(BX), BX
+	ADDQ   DI, BX
+	MOVQ   origin+48(FP), DI
+	XORQ   R11, R11
+	MOVQ   rows+56(FP), R12
+	SHRQ   $0x04, R12
+	JZ     rest
+	SHLQ   $0x06, R12
+
+rows:
+	PREFETCHT1  (R8)(R11*2)
+	PREFETCHT1  64(R8)(R11*2)
+	PREFETCHT1  (R9)(R11*2)
+	PREFETCHT1  64(R9)(R11*2)
+	PREFETCHT1  (R10)(R11*2)
+	PREFETCHT1  64(R10)(R11*2)
+	PREFETCHT1  (BX)(R11*2)
+	PREFETCHT1  64(BX)(R11*2)
+	VMOVUPD     (SI)(R11*2), Z10
+	VSUBPD.BCST (DI), Z10, Z10
+	VMOVUPD     Z10, (CX)(R11*2)
+	VMOVUPD     (DX)(R11*2), Z11
+	VSUBPD.BCST 8(DI), Z11, Z11
+	VMOVUPD     Z11, 2112(CX)(R11*2)
+	VMOVUPD     (AX)(R11*2), Z12
+	VFMADD231PD Z10, Z12, Z0
+	VFMADD231PD Z11, Z12, Z5
+	VMOVUPD     2112(AX)(R11*2), Z12
+	VFMADD231PD Z10, Z12, Z1
+	VFMADD231PD Z11, Z12, Z6
+	VMOVUPD     4224(AX)(R11*2), Z12
+	VFMADD231PD Z10, Z12, Z2
+	VFMADD231PD Z11, Z12, Z7
+	VMOVUPD     6336(AX)(R11*2), Z12
+	VFMADD231PD Z10, Z12, Z3
+	VFMADD231PD Z11, Z12, Z8
+	VMOVUPD     8448(AX)(R11*2), Z12
+	VFMADD231PD Z10, Z12, Z4
+	VFMADD231PD Z11, Z12, Z9
+	VMOVUPD     64(SI)(R11*2), Z10
+	VSUBPD.BCST (DI), Z10, Z10
+	VMOVUPD     Z10, 64(CX)(R11*2)
+	VMOVUPD     64(DX)(R11*2), Z11
+	VSUBPD.BCST 8(DI), Z11, Z11
+	VMOVUPD     Z11, 2176(CX)(R11*2)
+	VMOVUPD     64(AX)(R11*2), Z12
+	VFMADD231PD Z10, Z12, Z0
+	VFMADD231PD Z11, Z12, Z5
+	VMOVUPD     2176(AX)(R11*2), Z12
+	VFMADD231PD Z10, Z12, Z1
+	VFMADD231PD Z11, Z12, Z6
+	VMOVUPD     4288(AX)(R11*2), Z12
+	VFMADD231PD Z10, Z12, Z2
+	VFMADD231PD Z11, Z12, Z7
+	VMOVUPD     6400(AX)(R11*2), Z12
+	VFMADD231PD Z10, Z12, Z3
+	VFMADD231PD Z11, Z12, Z8
+	VMOVUPD     8512(AX)(R11*2), Z12
+	VFMADD231PD Z10, Z12, Z4
+	VFMADD231PD Z11, Z12, Z9
+	ADDQ        $0x00000040, R11
+	CMPQ        R11, R12
+	JLT         rows
+
+rest:
+	MOVQ          rows+56(FP), BX
+	ANDQ          $0x0000000f, BX
+	JZ            sums
+	MOVQ          $-1, R8
+	BZHIQ         BX, R8, R8
+	KMOVW         R8, K1
+	SHRQ          $0x08, R8
+	KMOVW         R8, K2
+	VMOVUPD.Z     (SI)(R11*2), K1, Z10
+	VSUBPD.BCST.Z (DI), Z10, K1, Z10
+	VMOVUPD       Z10, (CX)(R11*2)
+	VMOVUPD.Z     (DX)(R11*2), K1, Z11
+	VSUBPD.BCST.Z 8(DI), Z11, K1, Z11
+	VMOVUPD       Z11, 2112(CX)(R11*2)
+	VMOVUPD       (AX)(R11*2), Z12
+	VFMADD231PD   Z10, Z12, Z0
+	VFMADD231PD   Z11, Z12, Z5
+	VMOVUPD       2112(AX)(R11*2), Z12
+	VFMADD231PD   Z10, Z12, Z1
+	VFMADD231PD   Z11, Z12, Z6
+	VMOVUPD       4224(AX)(R11*2), Z12
+	VFMADD231PD   Z10, Z12, Z2
+	VFMADD231PD   Z11, Z12, Z7
+	VMOVUPD       6336(AX)(R11*2), Z12
+	VFMADD231PD   Z10, Z12, Z3
+	VFMADD231PD   Z11, Z12, Z8
+	VMOVUPD       8448(AX)(R11*2), Z12
+	VFMADD231PD   Z10, Z12, Z4
+	VFMADD231PD   Z11, Z12, Z9
+	VMOVUPD.Z     64(SI)(R11*2), K2, Z10
+	VSUBPD.BCST.Z (DI), Z10, K2, Z10
+	VMOVUPD       Z10, 64(CX)(R11*2)
+	VMOVUPD.Z     64(DX)(R11*2), K2, Z11
+	VSUBPD.BCST.Z 8(DI), Z11, K2, Z11
+	VMOVUPD       Z11, 2176(CX)(R11*2)
+	VMOVUPD       64(AX)(R11*2), Z12
+	VFMADD231PD   Z10, Z12, Z0
+	VFMADD231PD   Z11, Z12, Z5
+	VMOVUPD       2176(AX)(R11*2), Z12
+	VFMADD231PD   Z10, Z12, Z1
+	VFMADD231PD   Z11, Z12, Z6
+	VMOVUPD       4288(AX)(R11*2), Z12
+	VFMADD231PD   Z10, Z12, Z2
+	VFMADD231PD   Z11, Z12, Z7
+	VMOVUPD       6400(AX)(R11*2), Z12
+	VFMADD231PD   Z10, Z12, Z3
+	VFMADD231PD   Z11, Z12, Z8
+	VMOVUPD       8512(AX)(R11*2), Z12
+	VFMADD231PD   Z10, Z12, Z4
+	VFMADD231PD   Z11, Z12, Z9
+
+sums:
+	MOVQ       cross+0(FP), AX
+	MOVQ       row+8(FP), CX
+	SHLQ       $0x03, CX
+	MOVQ       AX, DX
+	ADDQ       CX, DX
+	ADDQ       $0x00000008, CX
+	VMOVDQU64  foldOrder<>+0(SB), Z10
+	MOVL       $0x0000001f, CX
+	KMOVW      CX, K1
+	VSHUFF64X2 $0x44, Z1, Z0, Z11
+	VSHUFF64X2 $0xee, Z1, Z0, Z0
+	VADDPD     Z11, Z0, Z0
+	VSHUFF64X2 $0x44, Z3, Z2, Z1
+	VSHUFF64X2 $0xee, Z3, Z2, Z2
+	VADDPD     Z1, Z2, Z2
+	VSHUFF64X2 $0x88, Z2, Z0, Z1
+	VSHUFF64X2 $0xdd, Z2, Z0, Z0
+	VADDPD     Z1, Z0, Z0
+	VSHUFF64X2 $0x44, Z4, Z4, Z1
+	VSHUFF64X2 $0xee, Z4, Z4, Z4
+	VADDPD     Z1, Z4, Z4
+	VSHUFF64X2 $0x88, Z4, Z4, Z1
+	VSHUFF64X2 $0xdd, Z4, Z4, Z4
+	VADDPD     Z1, Z4, Z4
+	VUNPCKLPD  Z4, Z0, Z1
+	VUNPCKHPD  Z4, Z0, Z0
+	VADDPD     Z1, Z0, Z0
+	VPERMPD    Z0, Z10, Z0
+	VSHUFF64X2 $0x44, Z6, Z5, Z1
+	VSHUFF64X2 $0xee, Z6, Z5, Z5
+	VADDPD     Z1, Z5, Z5
+	VSHUFF64X2 $0x44, Z8, Z7, Z1
+	VSHUFF64X2 $0xee, Z8, Z7, Z7
+	VADDPD     Z1, Z7, Z7
+	VSHUFF64X2 $0x88, Z7, Z5, Z1
+	VSHUFF64X2 $0xdd, Z7, Z5, Z5
+	VADDPD     Z1, Z5, Z5
+	VSHUFF64X2 $0x44, Z9, Z9, Z1
+	VSHUFF64X2 $0xee, Z9, Z9, Z9
+	VADDPD     Z1, Z9, Z9
+	VSHUFF64X2 $0x88, Z9, Z9, Z1
+	VSHUFF64X2 $0xdd, Z9, Z9, Z9
+	VADDPD     Z1, Z9, Z9
+	VUNPCKLPD  Z9, Z5, Z1
+	VUNPCKHPD  Z9, Z5, Z5
+	VADDPD     Z1, Z5, Z5
+	VPERMPD    Z5, Z10, Z5
+	VMOVUPD.Z  (AX), K1, Z1
+	VADDPD     Z1, Z0, Z0
+	VMOVUPD.Z  (DX), K1, Z1
+	VADDPD     Z1, Z5, Z5
+	VMOVUPD    Z0, K1, (AX)
+	VMOVUPD    Z5, K1, (DX)
+	VZEROUPPER
+	RET
+
+// func askingTriangle64x2AVX512(s *float64, cross *float64, row int, tile *float64, rows int, next *byte, nextFrom int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·askingTriangle64x2AVX512(SB), NOSPLIT, $0-56
+	VPXORQ Z0, Z0, Z0
+	VPXORQ Z1, Z1, Z1
+	VPXORQ Z2, Z2, Z2
+	VPXORQ Z3, Z3, Z3
+	VPXORQ Z4, Z4, Z4
+	MOVQ   tile+24(FP), AX
+	MOVQ   rows+32(FP), CX
+	MOVQ   next+40(FP), DX
+	MOVQ   nextFrom+48(FP), BX
+	MOVQ   (DX), SI
+	ADDQ   BX, SI
+	MOVQ   32(DX), DX
+	ADDQ   BX, DX
+	ADDQ   $0x0f, CX
+	ANDQ   $-16, CX
+	SHLQ   $0x02, CX
+	XORQ   BX, BX
+
+rows:
+	PREFETCHT1  (SI)(BX*2)
+	PREFETCHT1  64(SI)(BX*2)
+	PREFETCHT1  (DX)(BX*2)
+	PREFETCHT1  64(DX)(BX*2)
 	VMOVUPD     (AX)(BX*2), Z5
 	VADDPD      Z5, Z3, Z3
 	VFMADD231PD Z5, Z5, Z0
@@ -1326,9 +2068,9 @@ rows:
 	VZEROUPPER
 	RET
 
-// func fusedTriangle3AVX512(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
+// func fusedTriangle32x3AVX512(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·fusedTriangle3AVX512(SB), NOSPLIT, $0-80
+TEXT ·fusedTriangle32x3AVX512(SB), NOSPLIT, $0-80
 	VPXORQ Z0, Z0, Z0
 	VPXORQ Z1, Z1, Z1
 	VPXORQ Z2, Z2, Z2
@@ -1531,9 +2273,9 @@ sums:
 	VZEROUPPER
 	RET
 
-// func fusedRectangle3AVX512(cross *float64, row int, left *float64, right *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
+// func fusedRectangle32x3AVX512(cross *float64, row int, left *float64, right *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·fusedRectangle3AVX512(SB), NOSPLIT, $0-80
+TEXT ·fusedRectangle32x3AVX512(SB), NOSPLIT, $0-80
 	VPXORQ Z0, Z0, Z0
 	VPXORQ Z1, Z1, Z1
 	VPXORQ Z2, Z2, Z2
@@ -1793,9 +2535,9 @@ sums:
 	VZEROUPPER
 	RET
 
-// func askingTriangle3AVX512(s *float64, cross *float64, row int, tile *float64, rows int, next *byte, nextFrom int)
+// func askingTriangle32x3AVX512(s *float64, cross *float64, row int, tile *float64, rows int, next *byte, nextFrom int)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·askingTriangle3AVX512(SB), NOSPLIT, $0-56
+TEXT ·askingTriangle32x3AVX512(SB), NOSPLIT, $0-56
 	VPXORQ Z0, Z0, Z0
 	VPXORQ Z1, Z1, Z1
 	VPXORQ Z2, Z2, Z2
@@ -1824,6 +2566,619 @@ rows:
 	PREFETCHT1  (SI)(BX*1)
 	PREFETCHT1  (DI)(BX*1)
 	PREFETCHT1  (DX)(BX*1)
+	VMOVUPD     (AX)(BX*2), Z9
+	VADDPD      Z9, Z6, Z6
+	VFMADD231PD Z9, Z9, Z0
+	VMOVUPD     2112(AX)(BX*2), Z10
+	VADDPD      Z10, Z7, Z7
+	VFMADD231PD Z10, Z9, Z1
+	VFMADD231PD Z10, Z10, Z2
+	VMOVUPD     4224(AX)(BX*2), Z11
+	VADDPD      Z11, Z8, Z8
+	VFMADD231PD Z11, Z9, Z3
+	VFMADD231PD Z11, Z10, Z4
+	VFMADD231PD Z11, Z11, Z5
+	VMOVUPD     64(AX)(BX*2), Z9
+	VADDPD      Z9, Z6, Z6
+	VFMADD231PD Z9, Z9, Z0
+	VMOVUPD     2176(AX)(BX*2), Z10
+	VADDPD      Z10, Z7, Z7
+	VFMADD231PD Z10, Z9, Z1
+	VFMADD231PD Z10, Z10, Z2
+	VMOVUPD     4288(AX)(BX*2), Z11
+	VADDPD      Z11, Z8, Z8
+	VFMADD231PD Z11, Z9, Z3
+	VFMADD231PD Z11, Z10, Z4
+	VFMADD231PD Z11, Z11, Z5
+	ADDQ        $0x00000040, BX
+	CMPQ        BX, CX
+	JLT         rows
+	MOVQ        cross+8(FP), AX
+	MOVQ        row+16(FP), CX
+	SHLQ        $0x03, CX
+	MOVQ        AX, DX
+	ADDQ        CX, DX
+	ADDQ        $0x00000008, CX
+	MOVQ        DX, BX
+	ADDQ        CX, BX
+	ADDQ        $0x00000008, CX
+	MOVQ        s+0(FP), CX
+	VMOVDQU64   foldOrder<>+0(SB), Z9
+	MOVL        $0x00000001, SI
+	KMOVW       SI, K1
+	MOVL        $0x00000003, SI
+	KMOVW       SI, K2
+	MOVL        $0x00000007, SI
+	KMOVW       SI, K3
+	VSHUFF64X2  $0x44, Z0, Z0, Z10
+	VSHUFF64X2  $0xee, Z0, Z0, Z0
+	VADDPD      Z10, Z0, Z0
+	VSHUFF64X2  $0x88, Z0, Z0, Z10
+	VSHUFF64X2  $0xdd, Z0, Z0, Z0
+	VADDPD      Z10, Z0, Z0
+	VUNPCKLPD   Z0, Z0, Z10
+	VUNPCKHPD   Z0, Z0, Z0
+	VADDPD      Z10, Z0, Z0
+	VPERMPD     Z0, Z9, Z0
+	VSHUFF64X2  $0x44, Z2, Z1, Z10
+	VSHUFF64X2  $0xee, Z2, Z1, Z1
+	VADDPD      Z10, Z1, Z1
+	VSHUFF64X2  $0x88, Z1, Z1, Z2
+	VSHUFF64X2  $0xdd, Z1, Z1, Z1
+	VADDPD      Z2, Z1, Z1
+	VUNPCKLPD   Z1, Z1, Z2
+	VUNPCKHPD   Z1, Z1, Z1
+	VADDPD      Z2, Z1, Z1
+	VPERMPD     Z1, Z9, Z1
+	VSHUFF64X2  $0x44, Z4, Z3, Z2
+	VSHUFF64X2  $0xee, Z4, Z3, Z3
+	VADDPD      Z2, Z3, Z3
+	VSHUFF64X2  $0x44, Z5, Z5, Z2
+	VSHUFF64X2  $0xee, Z5, Z5, Z5
+	VADDPD      Z2, Z5, Z5
+	VSHUFF64X2  $0x88, Z5, Z3, Z2
+	VSHUFF64X2  $0xdd, Z5, Z3, Z3
+	VADDPD      Z2, Z3, Z3
+	VUNPCKLPD   Z3, Z3, Z2
+	VUNPCKHPD   Z3, Z3, Z3
+	VADDPD      Z2, Z3, Z3
+	VPERMPD     Z3, Z9, Z3
+	VSHUFF64X2  $0x44, Z7, Z6, Z2
+	VSHUFF64X2  $0xee, Z7, Z6, Z6
+	VADDPD      Z2, Z6, Z6
+	VSHUFF64X2  $0x44, Z8, Z8, Z2
+	VSHUFF64X2  $0xee, Z8, Z8, Z8
+	VADDPD      Z2, Z8, Z8
+	VSHUFF64X2  $0x88, Z8, Z6, Z2
+	VSHUFF64X2  $0xdd, Z8, Z6, Z6
+	VADDPD      Z2, Z6, Z6
+	VUNPCKLPD   Z6, Z6, Z2
+	VUNPCKHPD   Z6, Z6, Z6
+	VADDPD      Z2, Z6, Z6
+	VPERMPD     Z6, Z9, Z6
+	VMOVUPD.Z   (AX), K1, Z2
+	VADDPD      Z2, Z0, Z0
+	VMOVUPD.Z   (DX), K2, Z2
+	VADDPD      Z2, Z1, Z1
+	VMOVUPD.Z   (BX), K3, Z2
+	VADDPD      Z2, Z3, Z3
+	VMOVUPD.Z   (CX), K3, Z2
+	VADDPD      Z2, Z6, Z6
+	VMOVUPD     Z0, K1, (AX)
+	VMOVUPD     Z1, K2, (DX)
+	VMOVUPD     Z3, K3, (BX)
+	VMOVUPD     Z6, K3, (CX)
+	VZEROUPPER
+	RET
+
+// func fusedTriangle64x3AVX512(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
+// Requires: AVX, AVX512F, BMI2, MMX+
+TEXT ·fusedTriangle64x3AVX512(SB), NOSPLIT, $0-80
+	VPXORQ Z0, Z0, Z0
+	VPXORQ Z1, Z1, Z1
+	VPXORQ Z2, Z2, Z2
+	VPXORQ Z3, Z3, Z3
+	VPXORQ Z4, Z4, Z4
+	VPXORQ Z5, Z5, Z5
+	VPXORQ Z6, Z6, Z6
+	VPXORQ Z7, Z7, Z7
+	VPXORQ Z8, Z8, Z8
+	MOVQ   tile+24(FP), AX
+	MOVQ   columns+32(FP), CX
+	MOVQ   from+40(FP), DX
+	MOVQ   (CX), BX
+	ADDQ   DX, BX
+	MOVQ   32(CX), SI
+	ADDQ   DX, SI
+	MOVQ   64(CX), CX
+	ADDQ   DX, CX
+	MOVQ   next+64(FP), DX
+	MOVQ   nextFrom+72(FP), DI
+	MOVQ   (DX), R8
+	ADDQ   DI, R8
+	MOVQ   32(DX), R9
+	ADDQ   DI, R9
+	MOVQ   64(DX), DX
+	ADDQ   DI, DX
+	MOVQ   origin+48(FP), DI
+	XORQ   R10, R10
+	MOVQ   rows+56(FP), R11
+	SHRQ   $0x04, R11
+	JZ     rest
+	SHLQ   $0x06, R11
+
+rows:
+	PREFETCHT1  (R8)(R10*2)
+	PREFETCHT1  64(R8)(R10*2)
+	PREFETCHT1  (R9)(R10*2)
+	PREFETCHT1  64(R9)(R10*2)
+	PREFETCHT1  (DX)(R10*2)
+	PREFETCHT1  64(DX)(R10*2)
+	VMOVUPD     (BX)(R10*2), Z9
+	VSUBPD.BCST (DI), Z9, Z9
+	VMOVUPD     Z9, (AX)(R10*2)
+	VADDPD      Z9, Z6, Z6
+	VFMADD231PD Z9, Z9, Z0
+	VMOVUPD     (SI)(R10*2), Z10
+	VSUBPD.BCST 8(DI), Z10, Z10
+	VMOVUPD     Z10, 2112(AX)(R10*2)
+	VADDPD      Z10, Z7, Z7
+	VFMADD231PD Z10, Z9, Z1
+	VFMADD231PD Z10, Z10, Z2
+	VMOVUPD     (CX)(R10*2), Z11
+	VSUBPD.BCST 16(DI), Z11, Z11
+	VMOVUPD     Z11, 4224(AX)(R10*2)
+	VADDPD      Z11, Z8, Z8
+	VFMADD231PD Z11, Z9, Z3
+	VFMADD231PD Z11, Z10, Z4
+	VFMADD231PD Z11, Z11, Z5
+	VMOVUPD     64(BX)(R10*2), Z9
+	VSUBPD.BCST (DI), Z9, Z9
+	VMOVUPD     Z9, 64(AX)(R10*2)
+	VADDPD      Z9, Z6, Z6
+	VFMADD231PD Z9, Z9, Z0
+	VMOVUPD     64(SI)(R10*2), Z10
+	VSUBPD.BCST 8(DI), Z10, Z10
+	VMOVUPD     Z10, 2176(AX)(R10*2)
+	VADDPD      Z10, Z7, Z7
+	VFMADD231PD Z10, Z9, Z1
+	VFMADD231PD Z10, Z10, Z2
+	VMOVUPD     64(CX)(R10*2), Z11
+	VSUBPD.BCST 16(DI), Z11, Z11
+	VMOVUPD     Z11, 4288(AX)(R10*2)
+	VADDPD      Z11, Z8, Z8
+	VFMADD231PD Z11, Z9, Z3
+	VFMADD231PD Z11, Z10, Z4
+	VFMADD231PD Z11, Z11, Z5
+	ADDQ        $0x00000040, R10
+	CMPQ        R10, R11
+	JLT         rows
+
+rest:
+	MOVQ          rows+56(FP), DX
+	ANDQ          $0x0000000f, DX
+	JZ            sums
+	MOVQ          $-1, R8
+	BZHIQ         DX, R8, R8
+	KMOVW         R8, K1
+	SHRQ          $0x08, R8
+	KMOVW         R8, K2
+	VMOVUPD.Z     (BX)(R10*2), K1, Z9
+	VSUBPD.BCST.Z (DI), Z9, K1, Z9
+	VMOVUPD       Z9, (AX)(R10*2)
+	VADDPD        Z9, Z6, Z6
+	VFMADD231PD   Z9, Z9, Z0
+	VMOVUPD.Z     (SI)(R10*2), K1, Z10
+	VSUBPD.BCST.Z 8(DI), Z10, K1, Z10
+	VMOVUPD       Z10, 2112(AX)(R10*2)
+	VADDPD        Z10, Z7, Z7
+	VFMADD231PD   Z10, Z9, Z1
+	VFMADD231PD   Z10, Z10, Z2
+	VMOVUPD.Z     (CX)(R10*2), K1, Z11
+	VSUBPD.BCST.Z 16(DI), Z11, K1, Z11
+	VMOVUPD       Z11, 4224(AX)(R10*2)
+	VADDPD        Z11, Z8, Z8
+	VFMADD231PD   Z11, Z9, Z3
+	VFMADD231PD   Z11, Z10, Z4
+	VFMADD231PD   Z11, Z11, Z5
+	VMOVUPD.Z     64(BX)(R10*2), K2, Z9
+	VSUBPD.BCST.Z (DI), Z9, K2, Z9
+	VMOVUPD       Z9, 64(AX)(R10*2)
+	VADDPD        Z9, Z6, Z6
+	VFMADD231PD   Z9, Z9, Z0
+	VMOVUPD.Z     64(SI)(R10*2), K2, Z10
+	VSUBPD.BCST.Z 8(DI), Z10, K2, Z10
+	VMOVUPD       Z10, 2176(AX)(R10*2)
+	VADDPD        Z10, Z7, Z7
+	VFMADD231PD   Z10, Z9, Z1
+	VFMADD231PD   Z10, Z10, Z2
+	VMOVUPD.Z     64(CX)(R10*2), K2, Z11
+	VSUBPD.BCST.Z 16(DI), Z11, K2, Z11
+	VMOVUPD       Z11, 4288(AX)(R10*2)
+	VADDPD        Z11, Z8, Z8
+	VFMADD231PD   Z11, Z9, Z3
+	VFMADD231PD   Z11, Z10, Z4
+	VFMADD231PD   Z11, Z11, Z5
+
+sums:
+	MOVQ       cross+8(FP), AX
+	MOVQ       row+16(FP), CX
+	SHLQ       $0x03, CX
+	MOVQ       AX, DX
+	ADDQ       CX, DX
+	ADDQ       $0x00000008, CX
+	MOVQ       DX, BX
+	ADDQ       CX, BX
+	ADDQ       $0x00000008, CX
+	MOVQ       s+0(FP), CX
+	VMOVDQU64  foldOrder<>+0(SB), Z9
+	MOVL       $0x00000001, SI
+	KMOVW      SI, K1
+	MOVL       $0x00000003, SI
+	KMOVW      SI, K2
+	MOVL       $0x00000007, SI
+	KMOVW      SI, K3
+	VSHUFF64X2 $0x44, Z0, Z0, Z10
+	VSHUFF64X2 $0xee, Z0, Z0, Z0
+	VADDPD     Z10, Z0, Z0
+	VSHUFF64X2 $0x88, Z0, Z0, Z10
+	VSHUFF64X2 $0xdd, Z0, Z0, Z0
+	VADDPD     Z10, Z0, Z0
+	VUNPCKLPD  Z0, Z0, Z10
+	VUNPCKHPD  Z0, Z0, Z0
+	VADDPD     Z10, Z0, Z0
+	VPERMPD    Z0, Z9, Z0
+	VSHUFF64X2 $0x44, Z2, Z1, Z10
+	VSHUFF64X2 $0xee, Z2, Z1, Z1
+	VADDPD     Z10, Z1, Z1
+	VSHUFF64X2 $0x88, Z1, Z1, Z2
+	VSHUFF64X2 $0xdd, Z1, Z1, Z1
+	VADDPD     Z2, Z1, Z1
+	VUNPCKLPD  Z1, Z1, Z2
+	VUNPCKHPD  Z1, Z1, Z1
+	VADDPD     Z2, Z1, Z1
+	VPERMPD    Z1, Z9, Z1
+	VSHUFF64X2 $0x44, Z4, Z3, Z2
+	VSHUFF64X2 $0xee, Z4, Z3, Z3
+	VADDPD     Z2, Z3, Z3
+	VSHUFF64X2 $0x44, Z5, Z5, Z2
+	VSHUFF64X2 $0xee, Z5, Z5, Z5
+	VADDPD     Z2, Z5, Z5
+	VSHUFF64X2 $0x88, Z5, Z3, Z2
+	VSHUFF64X2 $0xdd, Z5, Z3, Z3
+	VADDPD     Z2, Z3, Z3
+	VUNPCKLPD  Z3, Z3, Z2
+	VUNPCKHPD  Z3, Z3, Z3
+	VADDPD     Z2, Z3, Z3
+	VPERMPD    Z3, Z9, Z3
+	VSHUFF64X2 $0x44, Z7, Z6, Z2
+	VSHUFF64X2 $0xee, Z7, Z6, Z6
+	VADDPD     Z2, Z6, Z6
+	VSHUFF64X2 $0x44, Z8, Z8, Z2
+	VSHUFF64X2 $0xee, Z8, Z8, Z8
+	VADDPD     Z2, Z8, Z8
+	VSHUFF64X2 $0x88, Z8, Z6, Z2
+	VSHUFF64X2 $0xdd, Z8, Z6, Z6
+	VADDPD     Z2, Z6, Z6
+	VUNPCKLPD  Z6, Z6, Z2
+	VUNPCKHPD  Z6, Z6, Z6
+	VADDPD     Z2, Z6, Z6
+	VPERMPD    Z6, Z9, Z6
+	VMOVUPD.Z  (AX), K1, Z2
+	VADDPD     Z2, Z0, Z0
+	VMOVUPD.Z  (DX), K2, Z2
+	VADDPD     Z2, Z1, Z1
+	VMOVUPD.Z  (BX), K3, Z2
+	VADDPD     Z2, Z3, Z3
+	VMOVUPD.Z  (CX), K3, Z2
+	VADDPD     Z2, Z6, Z6
+	VMOVUPD    Z0, K1, (AX)
+	VMOVUPD    Z1, K2, (DX)
+	VMOVUPD    Z3, K3, (BX)
+	VMOVUPD    Z6, K3, (CX)
+	VZEROUPPER
+	RET
+
+// func fusedRectangle64x3AVX512(cross *float64, row int, left *float64, right *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
+// Requires: AVX, AVX512F, BMI2, MMX+
+TEXT ·fusedRectangle64x3AVX512(SB), NOSPLIT, $0-80
+	VPXORQ Z0, Z0, Z0
+	VPXORQ Z1, Z1, Z1
+	VPXORQ Z2, Z2, Z2
+	VPXORQ Z3, Z3, Z3
+	VPXORQ Z4, Z4, Z4
+	VPXORQ Z5, Z5, Z5
+	VPXORQ Z6, Z6, Z6
+	VPXORQ Z7, Z7, Z7
+	VPXORQ Z8, Z8, Z8
+	VPXORQ Z9, Z9, Z9
+	VPXORQ Z10, Z10, Z10
+	VPXORQ Z11, Z11, Z11
+	VPXORQ Z12, Z12, Z12
+	VPXORQ Z13, Z13, Z13
+	VPXORQ Z14, Z14, Z14
+	MOVQ   right+24(FP), AX
+	MOVQ   left+16(FP), CX
+	MOVQ   columns+32(FP), DX
+	MOVQ   from+40(FP), BX
+	MOVQ   (DX), SI
+	ADDQ   BX, SI
+	MOVQ   32(DX), DI
+	ADDQ   BX, DI
+	MOVQ   64(DX), DX
+	ADDQ   BX, DX
+	MOVQ   next+64(FP), BX
+	MOVQ   nextFrom+72(FP), R8
+	MOVQ   (BX), R9
+	ADDQ   R8, R9
+	MOVQ   32(BX), R10
+	ADDQ   R8, R10
+	MOVQ   64(BX), R11
+	ADDQ   R8, R11
+	MOVQ   96(BX), BX
+	ADDQ   R8, BX
+	MOVQ   origin+48(FP), R8
+	XORQ   R12, R12
+	MOVQ   rows+56(FP), R13
+	SHRQ   $0x04, R13
+	JZ     rest
+	SHLQ   $0x06, R13
+
+rows:
+	PREFETCHT1  (R9)(R12*2)
+	PREFETCHT1  64(R9)(R12*2)
+	PREFETCHT1  (R10)(R12*2)
+	PREFETCHT1  64(R10)(R12*2)
+	PREFETCHT1  (R11)(R12*2)
+	PREFETCHT1  64(R11)(R12*2)
+	PREFETCHT1  (BX)(R12*2)
+	PREFETCHT1  64(BX)(R12*2)
+	VMOVUPD     (SI)(R12*2), Z15
+	VSUBPD.BCST (R8), Z15, Z15
+	VMOVUPD     Z15, (CX)(R12*2)
+	VMOVUPD     (DI)(R12*2), Z16
+	VSUBPD.BCST 8(R8), Z16, Z16
+	VMOVUPD     Z16, 2112(CX)(R12*2)
+	VMOVUPD     (DX)(R12*2), Z17
+	VSUBPD.BCST 16(R8), Z17, Z17
+	VMOVUPD     Z17, 4224(CX)(R12*2)
+	VMOVUPD     (AX)(R12*2), Z18
+	VFMADD231PD Z15, Z18, Z0
+	VFMADD231PD Z16, Z18, Z5
+	VFMADD231PD Z17, Z18, Z10
+	VMOVUPD     2112(AX)(R12*2), Z18
+	VFMADD231PD Z15, Z18, Z1
+	VFMADD231PD Z16, Z18, Z6
+	VFMADD231PD Z17, Z18, Z11
+	VMOVUPD     4224(AX)(R12*2), Z18
+	VFMADD231PD Z15, Z18, Z2
+	VFMADD231PD Z16, Z18, Z7
+	VFMADD231PD Z17, Z18, Z12
+	VMOVUPD     6336(AX)(R12*2), Z18
+	VFMADD231PD Z15, Z18, Z3
+	VFMADD231PD Z16, Z18, Z8
+	VFMADD231PD Z17, Z18, Z13
+	VMOVUPD     8448(AX)(R12*2), Z18
+	VFMADD231PD Z15, Z18, Z4
+	VFMADD231PD Z16, Z18, Z9
+	VFMADD231PD Z17, Z18, Z14
+	VMOVUPD     64(SI)(R12*2), Z15
+	VSUBPD.BCST (R8), Z15, Z15
+	VMOVUPD     Z15, 64(CX)(R12*2)
+	VMOVUPD     64(DI)(R12*2), Z16
+	VSUBPD.BCST 8(R8), Z16, Z16
+	VMOVUPD     Z16, 2176(CX)(R12*2)
+	VMOVUPD     64(DX)(R12*2), Z17
+	VSUBPD.BCST 16(R8), Z17, Z17
+	VMOVUPD     Z17, 4288(CX)(R12*2)
+	VMOVUPD     64(AX)(R12*2), Z18
+	VFMADD231PD Z15, Z18, Z0
+	VFMADD231PD Z16, Z18, Z5
+	VFMADD231PD Z17, Z18, Z10
+	VMOVUPD     2176(AX)(R12*2), Z18
+	VFMADD231PD Z15, Z18, Z1
+	VFMADD231PD Z16, Z18, Z6
+	VFMADD231PD Z17, Z18, Z11
+	VMOVUPD     4288(AX)(R12*2), Z18
+	VFMADD231PD Z15, Z18, Z2
+	VFMADD231PD Z16, Z18, Z7
+	VFMADD231PD Z17, Z18, Z12
+	VMOVUPD     6400(AX)(R12*2), Z18
+	VFMADD231PD Z15, Z18, Z3
+	VFMADD231PD Z16, Z18, Z8
+	VFMADD231PD Z17, Z18, Z13
+	VMOVUPD     8512(AX)(R12*2), Z18
+	VFMADD231PD Z15, Z18, Z4
+	VFMADD231PD Z16, Z18, Z9
+	VFMADD231PD Z17, Z18, Z14
+	ADDQ        $0x00000040, R12
+	CMPQ        R12, R13
+	JLT         rows
+
+rest:
+	MOVQ          rows+56(FP), BX
+	ANDQ          $0x0000000f, BX
+	JZ            sums
+	MOVQ          $-1, R9
+	BZHIQ         BX, R9, R9
+	KMOVW         R9, K1
+	SHRQ          $0x08, R9
+	KMOVW         R9, K2
+	VMOVUPD.Z     (SI)(R12*2), K1, Z15
+	VSUBPD.BCST.Z (R8), Z15, K1, Z15
+	VMOVUPD       Z15, (CX)(R12*2)
+	VMOVUPD.Z     (DI)(R12*2), K1, Z16
+	VSUBPD.BCST.Z 8(R8), Z16, K1, Z16
+	VMOVUPD       Z16, 2112(CX)(R12*2)
+	VMOVUPD.Z     (DX)(R12*2), K1, Z17
+	VSUBPD.BCST.Z 16(R8), Z17, K1, Z17
+	VMOVUPD       Z17, 4224(CX)(R12*2)
+	VMOVUPD       (AX)(R12*2), Z18
+	VFMADD231PD   Z15, Z18, Z0
+	VFMADD231PD   Z16, Z18, Z5
+	VFMADD231PD   Z17, Z18, Z10
+	VMOVUPD       2112(AX)(R12*2), Z18
+	VFMADD231PD   Z15, Z18, Z1
+	VFMADD231PD   Z16, Z18, Z6
+	VFMADD231PD   Z17, Z18, Z11
+	VMOVUPD       4224(AX)(R12*2), Z18
+	VFMADD231PD   Z15, Z18, Z2
+	VFMADD231PD   Z16, Z18, Z7
+	VFMADD231PD   Z17, Z18, Z12
+	VMOVUPD       6336(AX)(R12*2), Z18
+	VFMADD231PD   Z15, Z18, Z3
+	VFMADD231PD   Z16, Z18, Z8
+	VFMADD231PD   Z17, Z18, Z13
+	VMOVUPD       8448(AX)(R12*2), Z18
+	VFMADD231PD   Z15, Z18, Z4
+	VFMADD231PD   Z16, Z18, Z9
+	VFMADD231PD   Z17, Z18, Z14
+	VMOVUPD.Z     64(SI)(R12*2), K2, Z15
+	VSUBPD.BCST.Z (R8), Z15, K2, Z15
+	VMOVUPD       Z15, 64(CX)(R12*2)
+	VMOVUPD.Z     64(DI)(R12*2), K2, Z16
+	VSUBPD.BCST.Z 8(R8), Z16, K2, Z16
+	VMOVUPD       Z16, 2176(CX)(R12*2)
+	VMOVUPD.Z     64(DX)(R12*2), K2, Z17
+	VSUBPD.BCST.Z 16(R8), Z17, K2, Z17
+	VMOVUPD       Z17, 4288(CX)(R12*2)
+	VMOVUPD       64(AX)(R12*2), Z18
+	VFMADD231PD   Z15, Z18, Z0
+	VFMADD231PD   Z16, Z18, Z5
+	VFMADD231PD   Z17, Z18, Z10
+	VMOVUPD       2176(AX)(R12*2), Z18
+	VFMADD231PD   Z15, Z18, Z1
+	VFMADD231PD   Z16, Z18, Z6
+	VFMADD231PD   Z17, Z18, Z11
+	VMOVUPD       4288(AX)(R12*2), Z18
+	VFMADD231PD   Z15, Z18, Z2
+	VFMADD231PD   Z16, Z18, Z7
+	VFMADD231PD   Z17, Z18, Z12
+	VMOVUPD       6400(AX)(R12*2), Z18
+	VFMADD231PD   Z15, Z18, Z3
+	VFMADD231PD   Z16, Z18, Z8
+	VFMADD231PD   Z17, Z18, Z13
+	VMOVUPD       8512(AX)(R12*2), Z18
+	VFMADD231PD   Z15, Z18, Z4
+	VFMADD231PD   Z16, Z18, Z9
+	VFMADD231PD   Z17, Z18, Z14
+
+sums:
+	MOVQ       cross+0(FP), AX
+	MOVQ       row+8(FP), CX
+	SHLQ       $0x03, CX
+	MOVQ       AX, DX
+	ADDQ       CX, DX
+	ADDQ       $0x00000008, CX
+	MOVQ       DX, BX
+	ADDQ       CX, BX
+	ADDQ       $0x00000008, CX
+	VMOVDQU64  foldOrder<>+0(SB), Z15
+	MOVL       $0x0000001f, CX
+	KMOVW      CX, K1
+	VSHUFF64X2 $0x44, Z1, Z0, Z16
+	VSHUFF64X2 $0xee, Z1, Z0, Z0
+	VADDPD     Z16, Z0, Z0
+	VSHUFF64X2 $0x44, Z3, Z2, Z1
+	VSHUFF64X2 $0xee, Z3, Z2, Z2
+	VADDPD     Z1, Z2, Z2
+	VSHUFF64X2 $0x88, Z2, Z0, Z1
+	VSHUFF64X2 $0xdd, Z2, Z0, Z0
+	VADDPD     Z1, Z0, Z0
+	VSHUFF64X2 $0x44, Z4, Z4, Z1
+	VSHUFF64X2 $0xee, Z4, Z4, Z4
+	VADDPD     Z1, Z4, Z4
+	VSHUFF64X2 $0x88, Z4, Z4, Z1
+	VSHUFF64X2 $0xdd, Z4, Z4, Z4
+	VADDPD     Z1, Z4, Z4
+	VUNPCKLPD  Z4, Z0, Z1
+	VUNPCKHPD  Z4, Z0, Z0
+	VADDPD     Z1, Z0, Z0
+	VPERMPD    Z0, Z15, Z0
+	VSHUFF64X2 $0x44, Z6, Z5, Z1
+	VSHUFF64X2 $0xee, Z6, Z5, Z5
+	VADDPD     Z1, Z5, Z5
+	VSHUFF64X2 $0x44, Z8, Z7, Z1
+	VSHUFF64X2 $0xee, Z8, Z7, Z7
+	VADDPD     Z1, Z7, Z7
+	VSHUFF64X2 $0x88, Z7, Z5, Z1
+	VSHUFF64X2 $0xdd, Z7, Z5, Z5
+	VADDPD     Z1, Z5, Z5
+	VSHUFF64X2 $0x44, Z9, Z9, Z1
+	VSHUFF64X2 $0xee, Z9, Z9, Z9
+	VADDPD     Z1, Z9, Z9
+	VSHUFF64X2 $0x88, Z9, Z9, Z1
+	VSHUFF64X2 $0xdd, Z9, Z9, Z9
+	VADDPD     Z1, Z9, Z9
+	VUNPCKLPD  Z9, Z5, Z1
+	VUNPCKHPD  Z9, Z5, Z5
+	VADDPD     Z1, Z5, Z5
+	VPERMPD    Z5, Z15, Z5
+	VSHUFF64X2 $0x44, Z11, Z10, Z1
+	VSHUFF64X2 $0xee, Z11, Z10, Z10
+	VADDPD     Z1, Z10, Z10
+	VSHUFF64X2 $0x44, Z13, Z12, Z1
+	VSHUFF64X2 $0xee, Z13, Z12, Z12
+	VADDPD     Z1, Z12, Z12
+	VSHUFF64X2 $0x88, Z12, Z10, Z1
+	VSHUFF64X2 $0xdd, Z12, Z10, Z10
+	VADDPD     Z1, Z10, Z10
+	VSHUFF64X2 $0x44, Z14, Z14, Z1
+	VSHUFF64X2 $0xee, Z14, Z14, Z14
+	VADDPD     Z1, Z14, Z14
+	VSHUFF64X2 $0x88, Z14, Z14, Z1
+	VSHUFF64X2 $0xdd, Z14, Z14, Z14
+	VADDPD     Z1, Z14, Z14
+	VUNPCKLPD  Z14, Z10, Z1
+	VUNPCKHPD  Z14, Z10, Z10
+	VADDPD     Z1, Z10, Z10
+	VPERMPD    Z10, Z15, Z10
+	VMOVUPD.Z  (AX), K1, Z1
+	VADDPD     Z1, Z0, Z0
+	VMOVUPD.Z  (DX), K1, Z1
+	VADDPD     Z1, Z5, Z5
+	VMOVUPD.Z  (BX), K1, Z1
+	VADDPD     Z1, Z10, Z10
+	VMOVUPD    Z0, K1, (AX)
+	VMOVUPD    Z5, K1, (DX)
+	VMOVUPD    Z10, K1, (BX)
+	VZEROUPPER
+	RET
+
+// func askingTriangle64x3AVX512(s *float64, cross *float64, row int, tile *float64, rows int, next *byte, nextFrom int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·askingTriangle64x3AVX512(SB), NOSPLIT, $0-56
+	VPXORQ Z0, Z0, Z0
+	VPXORQ Z1, Z1, Z1
+	VPXORQ Z2, Z2, Z2
+	VPXORQ Z3, Z3, Z3
+	VPXORQ Z4, Z4, Z4
+	VPXORQ Z5, Z5, Z5
+	VPXORQ Z6, Z6, Z6
+	VPXORQ Z7, Z7, Z7
+	VPXORQ Z8, Z8, Z8
+	MOVQ   tile+24(FP), AX
+	MOVQ   rows+32(FP), CX
+	MOVQ   next+40(FP), DX
+	MOVQ   nextFrom+48(FP), BX
+	MOVQ   (DX), SI
+	ADDQ   BX, SI
+	MOVQ   32(DX), DI
+	ADDQ   BX, DI
+	MOVQ   64(DX), DX
+	ADDQ   BX, DX
+	ADDQ   $0x0f, CX
+	ANDQ   $-16, CX
+	SHLQ   $0x02, CX
+	XORQ   BX, BX
+
+rows:
+	PREFETCHT1  (SI)(BX*2)
+	PREFETCHT1  64(SI)(BX*2)
+	PREFETCHT1  (DI)(BX*2)
+	PREFETCHT1  64(DI)(BX*2)
+	PREFETCHT1  (DX)(BX*2)
+	PREFETCHT1  64(DX)(BX*2)
 	VMOVUPD     (AX)(BX*2), Z9
 	VADDPD      Z9, Z6, Z6
 	VFMADD231PD Z9, Z9, Z0
@@ -2255,9 +3610,9 @@ rows:
 	VZEROUPPER
 	RET
 
-// func fusedTriangle4AVX512(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
+// func fusedTriangle32x4AVX512(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·fusedTriangle4AVX512(SB), NOSPLIT, $0-80
+TEXT ·fusedTriangle32x4AVX512(SB), NOSPLIT, $0-80
 	VPXORQ Z0, Z0, Z0
 	VPXORQ Z1, Z1, Z1
 	VPXORQ Z2, Z2, Z2
@@ -2520,9 +3875,9 @@ sums:
 	VZEROUPPER
 	RET
 
-// func fusedRectangle4AVX512(cross *float64, row int, left *float64, right *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
+// func fusedRectangle32x4AVX512(cross *float64, row int, left *float64, right *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·fusedRectangle4AVX512(SB), NOSPLIT, $0-80
+TEXT ·fusedRectangle32x4AVX512(SB), NOSPLIT, $0-80
 	VPXORQ Z0, Z0, Z0
 	VPXORQ Z1, Z1, Z1
 	VPXORQ Z2, Z2, Z2
@@ -2846,9 +4201,9 @@ sums:
 	VZEROUPPER
 	RET
 
-// func askingTriangle4AVX512(s *float64, cross *float64, row int, tile *float64, rows int, next *byte, nextFrom int)
+// func askingTriangle32x4AVX512(s *float64, cross *float64, row int, tile *float64, rows int, next *byte, nextFrom int)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·askingTriangle4AVX512(SB), NOSPLIT, $0-56
+TEXT ·askingTriangle32x4AVX512(SB), NOSPLIT, $0-56
 	VPXORQ Z0, Z0, Z0
 	VPXORQ Z1, Z1, Z1
 	VPXORQ Z2, Z2, Z2
@@ -2882,6 +4237,781 @@ rows:
 	PREFETCHT1  (SI)(BX*1)
 	PREFETCHT1  (DI)(BX*1)
 	PREFETCHT1  (DX)(BX*1)
+	VMOVUPD     (AX)(BX*2), Z14
+	VADDPD      Z14, Z10, Z10
+	VFMADD231PD Z14, Z14, Z0
+	VMOVUPD     2112(AX)(BX*2), Z15
+	VADDPD      Z15, Z11, Z11
+	VFMADD231PD Z15, Z14, Z1
+	VFMADD231PD Z15, Z15, Z2
+	VMOVUPD     4224(AX)(BX*2), Z16
+	VADDPD      Z16, Z12, Z12
+	VFMADD231PD Z16, Z14, Z3
+	VFMADD231PD Z16, Z15, Z4
+	VFMADD231PD Z16, Z16, Z5
+	VMOVUPD     6336(AX)(BX*2), Z17
+	VADDPD      Z17, Z13, Z13
+	VFMADD231PD Z17, Z14, Z6
+	VFMADD231PD Z17, Z15, Z7
+	VFMADD231PD Z17, Z16, Z8
+	VFMADD231PD Z17, Z17, Z9
+	VMOVUPD     64(AX)(BX*2), Z14
+	VADDPD      Z14, Z10, Z10
+	VFMADD231PD Z14, Z14, Z0
+	VMOVUPD     2176(AX)(BX*2), Z15
+	VADDPD      Z15, Z11, Z11
+	VFMADD231PD Z15, Z14, Z1
+	VFMADD231PD Z15, Z15, Z2
+	VMOVUPD     4288(AX)(BX*2), Z16
+	VADDPD      Z16, Z12, Z12
+	VFMADD231PD Z16, Z14, Z3
+	VFMADD231PD Z16, Z15, Z4
+	VFMADD231PD Z16, Z16, Z5
+	VMOVUPD     6400(AX)(BX*2), Z17
+	VADDPD      Z17, Z13, Z13
+	VFMADD231PD Z17, Z14, Z6
+	VFMADD231PD Z17, Z15, Z7
+	VFMADD231PD Z17, Z16, Z8
+	VFMADD231PD Z17, Z17, Z9
+	ADDQ        $0x00000040, BX
+	CMPQ        BX, CX
+	JLT         rows
+	MOVQ        cross+8(FP), AX
+	MOVQ        row+16(FP), CX
+	SHLQ        $0x03, CX
+	MOVQ        AX, DX
+	ADDQ        CX, DX
+	ADDQ        $0x00000008, CX
+	MOVQ        DX, BX
+	ADDQ        CX, BX
+	ADDQ        $0x00000008, CX
+	MOVQ        BX, SI
+	ADDQ        CX, SI
+	ADDQ        $0x00000008, CX
+	MOVQ        s+0(FP), CX
+	VMOVDQU64   foldOrder<>+0(SB), Z14
+	MOVL        $0x00000001, DI
+	KMOVW       DI, K1
+	MOVL        $0x00000003, DI
+	KMOVW       DI, K2
+	MOVL        $0x00000007, DI
+	KMOVW       DI, K3
+	MOVL        $0x0000000f, DI
+	KMOVW       DI, K4
+	VSHUFF64X2  $0x44, Z0, Z0, Z15
+	VSHUFF64X2  $0xee, Z0, Z0, Z0
+	VADDPD      Z15, Z0, Z0
+	VSHUFF64X2  $0x88, Z0, Z0, Z15
+	VSHUFF64X2  $0xdd, Z0, Z0, Z0
+	VADDPD      Z15, Z0, Z0
+	VUNPCKLPD   Z0, Z0, Z15
+	VUNPCKHPD   Z0, Z0, Z0
+	VADDPD      Z15, Z0, Z0
+	VPERMPD     Z0, Z14, Z0
+	VSHUFF64X2  $0x44, Z2, Z1, Z15
+	VSHUFF64X2  $0xee, Z2, Z1, Z1
+	VADDPD      Z15, Z1, Z1
+	VSHUFF64X2  $0x88, Z1, Z1, Z2
+	VSHUFF64X2  $0xdd, Z1, Z1, Z1
+	VADDPD      Z2, Z1, Z1
+	VUNPCKLPD   Z1, Z1, Z2
+	VUNPCKHPD   Z1, Z1, Z1
+	VADDPD      Z2, Z1, Z1
+	VPERMPD     Z1, Z14, Z1
+	VSHUFF64X2  $0x44, Z4, Z3, Z2
+	VSHUFF64X2  $0xee, Z4, Z3, Z3
+	VADDPD      Z2, Z3, Z3
+	VSHUFF64X2  $0x44, Z5, Z5, Z2
+	VSHUFF64X2  $0xee, Z5, Z5, Z5
+	VADDPD      Z2, Z5, Z5
+	VSHUFF64X2  $0x88, Z5, Z3, Z2
+	VSHUFF64X2  $0xdd, Z5, Z3, Z3
+	VADDPD      Z2, Z3, Z3
+	VUNPCKLPD   Z3, Z3, Z2
+	VUNPCKHPD   Z3, Z3, Z3
+	VADDPD      Z2, Z3, Z3
+	VPERMPD     Z3, Z14, Z3
+	VSHUFF64X2  $0x44, Z7, Z6, Z2
+	VSHUFF64X2  $0xee, Z7, Z6, Z6
+	VADDPD      Z2, Z6, Z6
+	VSHUFF64X2  $0x44, Z9, Z8, Z2
+	VSHUFF64X2  $0xee, Z9, Z8, Z8
+	VADDPD      Z2, Z8, Z8
+	VSHUFF64X2  $0x88, Z8, Z6, Z2
+	VSHUFF64X2  $0xdd, Z8, Z6, Z6
+	VADDPD      Z2, Z6, Z6
+	VUNPCKLPD   Z6, Z6, Z2
+	VUNPCKHPD   Z6, Z6, Z6
+	VADDPD      Z2, Z6, Z6
+	VPERMPD     Z6, Z14, Z6
+	VSHUFF64X2  $0x44, Z11, Z10, Z2
+	VSHUFF64X2  $0xee, Z11, Z10, Z10
+	VADDPD      Z2, Z10, Z10
+	VSHUFF64X2  $0x44, Z13, Z12, Z2
+	VSHUFF64X2  $0xee, Z13, Z12, Z12
+	VADDPD      Z2, Z12, Z12
+	VSHUFF64X2  $0x88, Z12, Z10, Z2
+	VSHUFF64X2  $0xdd, Z12, Z10, Z10
+	VADDPD      Z2, Z10, Z10
+	VUNPCKLPD   Z10, Z10, Z2
+	VUNPCKHPD   Z10, Z10, Z10
+	VADDPD      Z2, Z10, Z10
+	VPERMPD     Z10, Z14, Z10
+	VMOVUPD.Z   (AX), K1, Z2
+	VADDPD      Z2, Z0, Z0
+	VMOVUPD.Z   (DX), K2, Z2
+	VADDPD      Z2, Z1, Z1
+	VMOVUPD.Z   (BX), K3, Z2
+	VADDPD      Z2, Z3, Z3
+	VMOVUPD.Z   (SI), K4, Z2
+	VADDPD      Z2, Z6, Z6
+	VMOVUPD.Z   (CX), K4, Z2
+	VADDPD      Z2, Z10, Z10
+	VMOVUPD     Z0, K1, (AX)
+	VMOVUPD     Z1, K2, (DX)
+	VMOVUPD     Z3, K3, (BX)
+	VMOVUPD     Z6, K4, (SI)
+	VMOVUPD     Z10, K4, (CX)
+	VZEROUPPER
+	RET
+
+// func fusedTriangle64x4AVX512(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
+// Requires: AVX, AVX512F, BMI2, MMX+
+TEXT ·fusedTriangle64x4AVX512(SB), NOSPLIT, $0-80
+	VPXORQ Z0, Z0, Z0
+	VPXORQ Z1, Z1, Z1
+	VPXORQ Z2, Z2, Z2
+	VPXORQ Z3, Z3, Z3
+	VPXORQ Z4, Z4, Z4
+	VPXORQ Z5, Z5, Z5
+	VPXORQ Z6, Z6, Z6
+	VPXORQ Z7, Z7, Z7
+	VPXORQ Z8, Z8, Z8
+	VPXORQ Z9, Z9, Z9
+	VPXORQ Z10, Z10, Z10
+	VPXORQ Z11, Z11, Z11
+	VPXORQ Z12, Z12, Z12
+	VPXORQ Z13, Z13, Z13
+	MOVQ   tile+24(FP), AX
+	MOVQ   columns+32(FP), CX
+	MOVQ   from+40(FP), DX
+	MOVQ   (CX), BX
+	ADDQ   DX, BX
+	MOVQ   32(CX), SI
+	ADDQ   DX, SI
+	MOVQ   64(CX), DI
+	ADDQ   DX, DI
+	MOVQ   96(CX), CX
+	ADDQ   DX, CX
+	MOVQ   next+64(FP), DX
+	MOVQ   nextFrom+72(FP), R8
+	MOVQ   (DX), R9
+	ADDQ   R8, R9
+	MOVQ   32(DX), R10
+	ADDQ   R8, R10
+	MOVQ   64(DX), DX
+	ADDQ   R8, DX
+	MOVQ   origin+48(FP), R8
+	XORQ   R11, R11
+	MOVQ   rows+56(FP), R12
+	SHRQ   $0x04, R12
+	JZ     rest
+	SHLQ   $0x06, R12
+
+rows:
+	PREFETCHT1  (R9)(R11*2)
+	PREFETCHT1  64(R9)(R11*2)
+	PREFETCHT1  (R10)(R11*2)
+	PREFETCHT1  64(R10)(R11*2)
+	PREFETCHT1  (DX)(R11*2)
+	PREFETCHT1  64(DX)(R11*2)
+	VMOVUPD     (BX)(R11*2), Z14
+	VSUBPD.BCST (R8), Z14, Z14
+	VMOVUPD     Z14, (AX)(R11*2)
+	VADDPD      Z14, Z10, Z10
+	VFMADD231PD Z14, Z14, Z0
+	VMOVUPD     (SI)(R11*2), Z15
+	VSUBPD.BCST 8(R8), Z15, Z15
+	VMOVUPD     Z15, 2112(AX)(R11*2)
+	VADDPD      Z15, Z11, Z11
+	VFMADD231PD Z15, Z14, Z1
+	VFMADD231PD Z15, Z15, Z2
+	VMOVUPD     (DI)(R11*2), Z16
+	VSUBPD.BCST 16(R8), Z16, Z16
+	VMOVUPD     Z16, 4224(AX)(R11*2)
+	VADDPD      Z16, Z12, Z12
+	VFMADD231PD Z16, Z14, Z3
+	VFMADD231PD Z16, Z15, Z4
+	VFMADD231PD Z16, Z16, Z5
+	VMOVUPD     (CX)(R11*2), Z17
+	VSUBPD.BCST 24(R8), Z17, Z17
+	VMOVUPD     Z17, 6336(AX)(R11*2)
+	VADDPD      Z17, Z13, Z13
+	VFMADD231PD Z17, Z14, Z6
+	VFMADD231PD Z17, Z15, Z7
+	VFMADD231PD Z17, Z16, Z8
+	VFMADD231PD Z17, Z17, Z9
+	VMOVUPD     64(BX)(R11*2), Z14
+	VSUBPD.BCST (R8), Z14, Z14
+	VMOVUPD     Z14, 64(AX)(R11*2)
+	VADDPD      Z14, Z10, Z10
+	VFMADD231PD Z14, Z14, Z0
+	VMOVUPD     64(SI)(R11*2), Z15
+	VSUBPD.BCST 8(R8), Z15, Z15
+	VMOVUPD     Z15, 2176(AX)(R11*2)
+	VADDPD      Z15, Z11, Z11
+	VFMADD231PD Z15, Z14, Z1
+	VFMADD231PD Z15, Z15, Z2
+	VMOVUPD     64(DI)(R11*2), Z16
+	VSUBPD.BCST 16(R8), Z16, Z16
+	VMOVUPD     Z16, 4288(AX)(R11*2)
+	VADDPD      Z16, Z12, Z12
+	VFMADD231PD Z16, Z14, Z3
+	VFMADD231PD Z16, Z15, Z4
+	VFMADD231PD Z16, Z16, Z5
+	VMOVUPD     64(CX)(R11*2), Z17
+	VSUBPD.BCST 24(R8), Z17, Z17
+	VMOVUPD     Z17, 6400(AX)(R11*2)
+	VADDPD      Z17, Z13, Z13
+	VFMADD231PD Z17, Z14, Z6
+	VFMADD231PD Z17, Z15, Z7
+	VFMADD231PD Z17, Z16, Z8
+	VFMADD231PD Z17, Z17, Z9
+	ADDQ        $0x00000040, R11
+	CMPQ        R11, R12
+	JLT         rows
+
+rest:
+	MOVQ          rows+56(FP), DX
+	ANDQ          $0x0000000f, DX
+	JZ            sums
+	MOVQ          $-1, R9
+	BZHIQ         DX, R9, R9
+	KMOVW         R9, K1
+	SHRQ          $0x08, R9
+	KMOVW         R9, K2
+	VMOVUPD.Z     (BX)(R11*2), K1, Z14
+	VSUBPD.BCST.Z (R8), Z14, K1, Z14
+	VMOVUPD       Z14, (AX)(R11*2)
+	VADDPD        Z14, Z10, Z10
+	VFMADD231PD   Z14, Z14, Z0
+	VMOVUPD.Z     (SI)(R11*2), K1, Z15
+	VSUBPD.BCST.Z 8(R8), Z15, K1, Z15
+	VMOVUPD       Z15, 2112(AX)(R11*2)
+	VADDPD        Z15, Z11, Z11
+	VFMADD231PD   Z15, Z14, Z1
+	VFMADD231PD   Z15, Z15, Z2
+	VMOVUPD.Z     (DI)(R11*2), K1, Z16
+	VSUBPD.BCST.Z 16(R8), Z16, K1, Z16
+	VMOVUPD       Z16, 4224(AX)(R11*2)
+	VADDPD        Z16, Z12, Z12
+	VFMADD231PD   Z16, Z14, Z3
+	VFMADD231PD   Z16, Z15, Z4
+	VFMADD231PD   Z16, Z16, Z5
+	VMOVUPD.Z     (CX)(R11*2), K1, Z17
+	VSUBPD.BCST.Z 24(R8), Z17, K1, Z17
+	VMOVUPD       Z17, 6336(AX)(R11*2)
+	VADDPD        Z17, Z13, Z13
+	VFMADD231PD   Z17, Z14, Z6
+	VFMADD231PD   Z17, Z15, Z7
+	VFMADD231PD   Z17, Z16, Z8
+	VFMADD231PD   Z17, Z17, Z9
+	VMOVUPD.Z     64(BX)(R11*2), K2, Z14
+	VSUBPD.BCST.Z (R8), Z14, K2, Z14
+	VMOVUPD       Z14, 64(AX)(R11*2)
+	VADDPD        Z14, Z10, Z10
+	VFMADD231PD   Z14, Z14, Z0
+	VMOVUPD.Z     64(SI)(R11*2), K2, Z15
+	VSUBPD.BCST.Z 8(R8), Z15, K2, Z15
+	VMOVUPD       Z15, 2176(AX)(R11*2)
+	VADDPD        Z15, Z11, Z11
+	VFMADD231PD   Z15, Z14, Z1
+	VFMADD231PD   Z15, Z15, Z2
+	VMOVUPD.Z     64(DI)(R11*2), K2, Z16
+	VSUBPD.BCST.Z 16(R8), Z16, K2, Z16
+	VMOVUPD       Z16, 4288(AX)(R11*2)
+	VADDPD        Z16, Z12, Z12
+	VFMADD231PD   Z16, Z14, Z3
+	VFMADD231PD   Z16, Z15, Z4
+	VFMADD231PD   Z16, Z16, Z5
+	VMOVUPD.Z     64(CX)(R11*2), K2, Z17
+	VSUBPD.BCST.Z 24(R8), Z17, K2, Z17
+	VMOVUPD       Z17, 6400(AX)(R11*2)
+	VADDPD        Z17, Z13, Z13
+	VFMADD231PD   Z17, Z14, Z6
+	VFMADD231PD   Z17, Z15, Z7
+	VFMADD231PD   Z17, Z16, Z8
+	VFMADD231PD   Z17, Z17, Z9
+
+sums:
+	MOVQ       cross+8(FP), AX
+	MOVQ       row+16(FP), CX
+	SHLQ       $0x03, CX
+	MOVQ       AX, DX
+	ADDQ       CX, DX
+	ADDQ       $0x00000008, CX
+	MOVQ       DX, BX
+	ADDQ       CX, BX
+	ADDQ       $0x00000008, CX
+	MOVQ       BX, SI
+	ADDQ       CX, SI
+	ADDQ       $0x00000008, CX
+	MOVQ       s+0(FP), CX
+	VMOVDQU64  foldOrder<>+0(SB), Z14
+	MOVL       $0x00000001, DI
+	KMOVW      DI, K1
+	MOVL       $0x00000003, DI
+	KMOVW      DI, K2
+	MOVL       $0x00000007, DI
+	KMOVW      DI, K3
+	MOVL       $0x0000000f, DI
+	KMOVW      DI, K4
+	VSHUFF64X2 $0x44, Z0, Z0, Z15
+	VSHUFF64X2 $0xee, Z0, Z0, Z0
+	VADDPD     Z15, Z0, Z0
+	VSHUFF64X2 $0x88, Z0, Z0, Z15
+	VSHUFF64X2 $0xdd, Z0, Z0, Z0
+	VADDPD     Z15, Z0, Z0
+	VUNPCKLPD  Z0, Z0, Z15
+	VUNPCKHPD  Z0, Z0, Z0
+	VADDPD     Z15, Z0, Z0
+	VPERMPD    Z0, Z14, Z0
+	VSHUFF64X2 $0x44, Z2, Z1, Z15
+	VSHUFF64X2 $0xee, Z2, Z1, Z1
+	VADDPD     Z15, Z1, Z1
+	VSHUFF64X2 $0x88, Z1, Z1, Z2
+	VSHUFF64X2 $0xdd, Z1, Z1, Z1
+	VADDPD     Z2, Z1, Z1
+	VUNPCKLPD  Z1, Z1, Z2
+	VUNPCKHPD  Z1, Z1, Z1
+	VADDPD     Z2, Z1, Z1
+	VPERMPD    Z1, Z14, Z1
+	VSHUFF64X2 $0x44, Z4, Z3, Z2
+	VSHUFF64X2 $0xee, Z4, Z3, Z3
+	VADDPD     Z2, Z3, Z3
+	VSHUFF64X2 $0x44, Z5, Z5, Z2
+	VSHUFF64X2 $0xee, Z5, Z5, Z5
+	VADDPD     Z2, Z5, Z5
+	VSHUFF64X2 $0x88, Z5, Z3, Z2
+	VSHUFF64X2 $0xdd, Z5, Z3, Z3
+	VADDPD     Z2, Z3, Z3
+	VUNPCKLPD  Z3, Z3, Z2
+	VUNPCKHPD  Z3, Z3, Z3
+	VADDPD     Z2, Z3, Z3
+	VPERMPD    Z3, Z14, Z3
+	VSHUFF64X2 $0x44, Z7, Z6, Z2
+	VSHUFF64X2 $0xee, Z7, Z6, Z6
+	VADDPD     Z2, Z6, Z6
+	VSHUFF64X2 $0x44, Z9, Z8, Z2
+	VSHUFF64X2 $0xee, Z9, Z8, Z8
+	VADDPD     Z2, Z8, Z8
+	VSHUFF64X2 $0x88, Z8, Z6, Z2
+	VSHUFF64X2 $0xdd, Z8, Z6, Z6
+	VADDPD     Z2, Z6, Z6
+	VUNPCKLPD  Z6, Z6, Z2
+	VUNPCKHPD  Z6, Z6, Z6
+	VADDPD     Z2, Z6, Z6
+	VPERMPD    Z6, Z14, Z6
+	VSHUFF64X2 $0x44, Z11, Z10, Z2
+	VSHUFF64X2 $0xee, Z11, Z10, Z10
+	VADDPD     Z2, Z10, Z10
+	VSHUFF64X2 $0x44, Z13, Z12, Z2
+	VSHUFF64X2 $0xee, Z13, Z12, Z12
+	VADDPD     Z2, Z12, Z12
+	VSHUFF64X2 $0x88, Z12, Z10, Z2
+	VSHUFF64X2 $0xdd, Z12, Z10, Z10
+	VADDPD     Z2, Z10, Z10
+	VUNPCKLPD  Z10, Z10, Z2
+	VUNPCKHPD  Z10, Z10, Z10
+	VADDPD     Z2, Z10, Z10
+	VPERMPD    Z10, Z14, Z10
+	VMOVUPD.Z  (AX), K1, Z2
+	VADDPD     Z2, Z0, Z0
+	VMOVUPD.Z  (DX), K2, Z2
+	VADDPD     Z2, Z1, Z1
+	VMOVUPD.Z  (BX), K3, Z2
+	VADDPD     Z2, Z3, Z3
+	VMOVUPD.Z  (SI), K4, Z2
+	VADDPD     Z2, Z6, Z6
+	VMOVUPD.Z  (CX), K4, Z2
+	VADDPD     Z2, Z10, Z10
+	VMOVUPD    Z0, K1, (AX)
+	VMOVUPD    Z1, K2, (DX)
+	VMOVUPD    Z3, K3, (BX)
+	VMOVUPD    Z6, K4, (SI)
+	VMOVUPD    Z10, K4, (CX)
+	VZEROUPPER
+	RET
+
+// func fusedRectangle64x4AVX512(cross *float64, row int, left *float64, right *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
+// Requires: AVX, AVX512F, BMI2, MMX+
+TEXT ·fusedRectangle64x4AVX512(SB), NOSPLIT, $0-80
+	VPXORQ Z0, Z0, Z0
+	VPXORQ Z1, Z1, Z1
+	VPXORQ Z2, Z2, Z2
+	VPXORQ Z3, Z3, Z3
+	VPXORQ Z4, Z4, Z4
+	VPXORQ Z5, Z5, Z5
+	VPXORQ Z6, Z6, Z6
+	VPXORQ Z7, Z7, Z7
+	VPXORQ Z8, Z8, Z8
+	VPXORQ Z9, Z9, Z9
+	VPXORQ Z10, Z10, Z10
+	VPXORQ Z11, Z11, Z11
+	VPXORQ Z12, Z12, Z12
+	VPXORQ Z13, Z13, Z13
+	VPXORQ Z14, Z14, Z14
+	VPXORQ Z15, Z15, Z15
+	VPXORQ Z16, Z16, Z16
+	VPXORQ Z17, Z17, Z17
+	VPXORQ Z18, Z18, Z18
+	VPXORQ Z19, Z19, Z19
+	MOVQ   right+24(FP), AX
+	MOVQ   left+16(FP), CX
+	MOVQ   columns+32(FP), DX
+	MOVQ   from+40(FP), BX
+	MOVQ   (DX), SI
+	ADDQ   BX, SI
+	MOVQ   32(DX), DI
+	ADDQ   BX, DI
+	MOVQ   64(DX), R8
+	ADDQ   BX, R8
+	MOVQ   96(DX), DX
+	ADDQ   BX, DX
+	MOVQ   next+64(FP), BX
+	MOVQ   nextFrom+72(FP), R9
+	MOVQ   (BX), R10
+	ADDQ   R9, R10
+	MOVQ   32(BX), R11
+	ADDQ   R9, R11
+	MOVQ   64(BX), R12
+	ADDQ   R9, R12
+	MOVQ   96(BX), BX
+	ADDQ   R9, BX
+	MOVQ   origin+48(FP), R9
+	XORQ   R13, R13
+	MOVQ   rows+56(FP), R14
+	SHRQ   $0x04, R14
+	JZ     rest
+	SHLQ   $0x06, R14
+
+rows:
+	PREFETCHT1  (R10)(R13*2)
+	PREFETCHT1  64(R10)(R13*2)
+	PREFETCHT1  (R11)(R13*2)
+	PREFETCHT1  64(R11)(R13*2)
+	PREFETCHT1  (R12)(R13*2)
+	PREFETCHT1  64(R12)(R13*2)
+	PREFETCHT1  (BX)(R13*2)
+	PREFETCHT1  64(BX)(R13*2)
+	VMOVUPD     (SI)(R13*2), Z20
+	VSUBPD.BCST (R9), Z20, Z20
+	VMOVUPD     Z20, (CX)(R13*2)
+	VMOVUPD     (DI)(R13*2), Z21
+	VSUBPD.BCST 8(R9), Z21, Z21
+	VMOVUPD     Z21, 2112(CX)(R13*2)
+	VMOVUPD     (R8)(R13*2), Z22
+	VSUBPD.BCST 16(R9), Z22, Z22
+	VMOVUPD     Z22, 4224(CX)(R13*2)
+	VMOVUPD     (DX)(R13*2), Z23
+	VSUBPD.BCST 24(R9), Z23, Z23
+	VMOVUPD     Z23, 6336(CX)(R13*2)
+	VMOVUPD     (AX)(R13*2), Z24
+	VFMADD231PD Z20, Z24, Z0
+	VFMADD231PD Z21, Z24, Z5
+	VFMADD231PD Z22, Z24, Z10
+	VFMADD231PD Z23, Z24, Z15
+	VMOVUPD     2112(AX)(R13*2), Z24
+	VFMADD231PD Z20, Z24, Z1
+	VFMADD231PD Z21, Z24, Z6
+	VFMADD231PD Z22, Z24, Z11
+	VFMADD231PD Z23, Z24, Z16
+	VMOVUPD     4224(AX)(R13*2), Z24
+	VFMADD231PD Z20, Z24, Z2
+	VFMADD231PD Z21, Z24, Z7
+	VFMADD231PD Z22, Z24, Z12
+	VFMADD231PD Z23, Z24, Z17
+	VMOVUPD     6336(AX)(R13*2), Z24
+	VFMADD231PD Z20, Z24, Z3
+	VFMADD231PD Z21, Z24, Z8
+	VFMADD231PD Z22, Z24, Z13
+	VFMADD231PD Z23, Z24, Z18
+	VMOVUPD     8448(AX)(R13*2), Z24
+	VFMADD231PD Z20, Z24, Z4
+	VFMADD231PD Z21, Z24, Z9
+	VFMADD231PD Z22, Z24, Z14
+	VFMADD231PD Z23, Z24, Z19
+	VMOVUPD     64(SI)(R13*2), Z20
+	VSUBPD.BCST (R9), Z20, Z20
+	VMOVUPD     Z20, 64(CX)(R13*2)
+	VMOVUPD     64(DI)(R13*2), Z21
+	VSUBPD.BCST 8(R9), Z21, Z21
+	VMOVUPD     Z21, 2176(CX)(R13*2)
+	VMOVUPD     64(R8)(R13*2), Z22
+	VSUBPD.BCST 16(R9), Z22, Z22
+	VMOVUPD     Z22, 4288(CX)(R13*2)
+	VMOVUPD     64(DX)(R13*2), Z23
+	VSUBPD.BCST 24(R9), Z23, Z23
+	VMOVUPD     Z23, 6400(CX)(R13*2)
+	VMOVUPD     64(AX)(R13*2), Z24
+	VFMADD231PD Z20, Z24, Z0
+	VFMADD231PD Z21, Z24, Z5
+	VFMADD231PD Z22, Z24, Z10
+	VFMADD231PD Z23, Z24, Z15
+	VMOVUPD     2176(AX)(R13*2), Z24
+	VFMADD231PD Z20, Z24, Z1
+	VFMADD231PD Z21, Z24, Z6
+	VFMADD231PD Z22, Z24, Z11
+	VFMADD231PD Z23, Z24, Z16
+	VMOVUPD     4288(AX)(R13*2), Z24
+	VFMADD231PD Z20, Z24, Z2
+	VFMADD231PD Z21, Z24, Z7
+	VFMADD231PD Z22, Z24, Z12
+	VFMADD231PD Z23, Z24, Z17
+	VMOVUPD     6400(AX)(R13*2), Z24
+	VFMADD231PD Z20, Z24, Z3
+	VFMADD231PD Z21, Z24, Z8
+	VFMADD231PD Z22, Z24, Z13
+	VFMADD231PD Z23, Z24, Z18
+	VMOVUPD     8512(AX)(R13*2), Z24
+	VFMADD231PD Z20, Z24, Z4
+	VFMADD231PD Z21, Z24, Z9
+	VFMADD231PD Z22, Z24, Z14
+	VFMADD231PD Z23, Z24, Z19
+	ADDQ        $0x00000040, R13
+	CMPQ        R13, R14
+	JLT         rows
+
+rest:
+	MOVQ          rows+56(FP), BX
+	ANDQ          $0x0000000f, BX
+	JZ            sums
+	MOVQ          $-1, R10
+	BZHIQ         BX, R10, R10
+	KMOVW         R10, K1
+	SHRQ          $0x08, R10
+	KMOVW         R10, K2
+	VMOVUPD.Z     (SI)(R13*2), K1, Z20
+	VSUBPD.BCST.Z (R9), Z20, K1, Z20
+	VMOVUPD       Z20, (CX)(R13*2)
+	VMOVUPD.Z     (DI)(R13*2), K1, Z21
+	VSUBPD.BCST.Z 8(R9), Z21, K1, Z21
+	VMOVUPD       Z21, 2112(CX)(R13*2)
+	VMOVUPD.Z     (R8)(R13*2), K1, Z22
+	VSUBPD.BCST.Z 16(R9), Z22, K1, Z22
+	VMOVUPD       Z22, 4224(CX)(R13*2)
+	VMOVUPD.Z     (DX)(R13*2), K1, Z23
+	VSUBPD.BCST.Z 24(R9), Z23, K1, Z23
+	VMOVUPD       Z23, 6336(CX)(R13*2)
+	VMOVUPD       (AX)(R13*2), Z24
+	VFMADD231PD   Z20, Z24, Z0
+	VFMADD231PD   Z21, Z24, Z5
+	VFMADD231PD   Z22, Z24, Z10
+	VFMADD231PD   Z23, Z24, Z15
+	VMOVUPD       2112(AX)(R13*2), Z24
+	VFMADD231PD   Z20, Z24, Z1
+	VFMADD231PD   Z21, Z24, Z6
+	VFMADD231PD   Z22, Z24, Z11
+	VFMADD231PD   Z23, Z24, Z16
+	VMOVUPD       4224(AX)(R13*2), Z24
+	VFMADD231PD   Z20, Z24, Z2
+	VFMADD231PD   Z21, Z24, Z7
+	VFMADD231PD   Z22, Z24, Z12
+	VFMADD231PD   Z23, Z24, Z17
+	VMOVUPD       6336(AX)(R13*2), Z24
+	VFMADD231PD   Z20, Z24, Z3
+	VFMADD231PD   Z21, Z24, Z8
+	VFMADD231PD   Z22, Z24, Z13
+	VFMADD231PD   Z23, Z24, Z18
+	VMOVUPD       8448(AX)(R13*2), Z24
+	VFMADD231PD   Z20, Z24, Z4
+	VFMADD231PD   Z21, Z24, Z9
+	VFMADD231PD   Z22, Z24, Z14
+	VFMADD231PD   Z23, Z24, Z19
+	VMOVUPD.Z     64(SI)(R13*2), K2, Z20
+	VSUBPD.BCST.Z (R9), Z20, K2, Z20
+	VMOVUPD       Z20, 64(CX)(R13*2)
+	VMOVUPD.Z     64(DI)(R13*2), K2, Z21
+	VSUBPD.BCST.Z 8(R9), Z21, K2, Z21
+	VMOVUPD       Z21, 2176(CX)(R13*2)
+	VMOVUPD.Z     64(R8)(R13*2), K2, Z22
+	VSUBPD.BCST.Z 16(R9), Z22, K2, Z22
+	VMOVUPD       Z22, 4288(CX)(R13*2)
+	VMOVUPD.Z     64(DX)(R13*2), K2, Z23
+	VSUBPD.BCST.Z 24(R9), Z23, K2, Z23
+	VMOVUPD       Z23, 6400(CX)(R13*2)
+	VMOVUPD       64(AX)(R13*2), Z24
+	VFMADD231PD   Z20, Z24, Z0
+	VFMADD231PD   Z21, Z24, Z5
+	VFMADD231PD   Z22, Z24, Z10
+	VFMADD231PD   Z23, Z24, Z15
+	VMOVUPD       2176(AX)(R13*2), Z24
+	VFMADD231PD   Z20, Z24, Z1
+	VFMADD231PD   Z21, Z24, Z6
+	VFMADD231PD   Z22, Z24, Z11
+	VFMADD231PD   Z23, Z24, Z16
+	VMOVUPD       4288(AX)(R13*2), Z24
+	VFMADD231PD   Z20, Z24, Z2
+	VFMADD231PD   Z21, Z24, Z7
+	VFMADD231PD   Z22, Z24, Z12
+	VFMADD231PD   Z23, Z24, Z17
+	VMOVUPD       6400(AX)(R13*2), Z24
+	VFMADD231PD   Z20, Z24, Z3
+	VFMADD231PD   Z21, Z24, Z8
+	VFMADD231PD   Z22, Z24, Z13
+	VFMADD231PD   Z23, Z24, Z18
+	VMOVUPD       8512(AX)(R13*2), Z24
+	VFMADD231PD   Z20, Z24, Z4
+	VFMADD231PD   Z21, Z24, Z9
+	VFMADD231PD   Z22, Z24, Z14
+	VFMADD231PD   Z23, Z24, Z19
+
+sums:
+	MOVQ       cross+0(FP), AX
+	MOVQ       row+8(FP), CX
+	SHLQ       $0x03, CX
+	MOVQ       AX, DX
+	ADDQ       CX, DX
+	ADDQ       $0x00000008, CX
+	MOVQ       DX, BX
+	ADDQ       CX, BX
+	ADDQ       $0x00000008, CX
+	MOVQ       BX, SI
+	ADDQ       CX, SI
+	ADDQ       $0x00000008, CX
+	VMOVDQU64  foldOrder<>+0(SB), Z20
+	MOVL       $0x0000001f, CX
+	KMOVW      CX, K1
+	VSHUFF64X2 $0x44, Z1, Z0, Z21
+	VSHUFF64X2 $0xee, Z1, Z0, Z0
+	VADDPD     Z21, Z0, Z0
+	VSHUFF64X2 $0x44, Z3, Z2, Z1
+	VSHUFF64X2 $0xee, Z3, Z2, Z2
+	VADDPD     Z1, Z2, Z2
+	VSHUFF64X2 $0x88, Z2, Z0, Z1
+	VSHUFF64X2 $0xdd, Z2, Z0, Z0
+	VADDPD     Z1, Z0, Z0
+	VSHUFF64X2 $0x44, Z4, Z4, Z1
+	VSHUFF64X2 $0xee, Z4, Z4, Z4
+	VADDPD     Z1, Z4, Z4
+	VSHUFF64X2 $0x88, Z4, Z4, Z1
+	VSHUFF64X2 $0xdd, Z4, Z4, Z4
+	VADDPD     Z1, Z4, Z4
+	VUNPCKLPD  Z4, Z0, Z1
+	VUNPCKHPD  Z4, Z0, Z0
+	VADDPD     Z1, Z0, Z0
+	VPERMPD    Z0, Z20, Z0
+	VSHUFF64X2 $0x44, Z6, Z5, Z1
+	VSHUFF64X2 $0xee, Z6, Z5, Z5
+	VADDPD     Z1, Z5, Z5
+	VSHUFF64X2 $0x44, Z8, Z7, Z1
+	VSHUFF64X2 $0xee, Z8, Z7, Z7
+	VADDPD     Z1, Z7, Z7
+	VSHUFF64X2 $0x88, Z7, Z5, Z1
+	VSHUFF64X2 $0xdd, Z7, Z5, Z5
+	VADDPD     Z1, Z5, Z5
+	VSHUFF64X2 $0x44, Z9, Z9, Z1
+	VSHUFF64X2 $0xee, Z9, Z9, Z9
+	VADDPD     Z1, Z9, Z9
+	VSHUFF64X2 $0x88, Z9, Z9, Z1
+	VSHUFF64X2 $0xdd, Z9, Z9, Z9
+	VADDPD     Z1, Z9, Z9
+	VUNPCKLPD  Z9, Z5, Z1
+	VUNPCKHPD  Z9, Z5, Z5
+	VADDPD     Z1, Z5, Z5
+	VPERMPD    Z5, Z20, Z5
+	VSHUFF64X2 $0x44, Z11, Z10, Z1
+	VSHUFF64X2 $0xee, Z11, Z10, Z10
+	VADDPD     Z1, Z10, Z10
+	VSHUFF64X2 $0x44, Z13, Z12, Z1
+	VSHUFF64X2 $0xee, Z13, Z12, Z12
+	VADDPD     Z1, Z12, Z12
+	VSHUFF64X2 $0x88, Z12, Z10, Z1
+	VSHUFF64X2 $0xdd, Z12, Z10, Z10
+	VADDPD     Z1, Z10, Z10
+	VSHUFF64X2 $0x44, Z14, Z14, Z1
+	VSHUFF64X2 $0xee, Z14, Z14, Z14
+	VADDPD     Z1, Z14, Z14
+	VSHUFF64X2 $0x88, Z14, Z14, Z1
+	VSHUFF64X2 $0xdd, Z14, Z14, Z14
+	VADDPD     Z1, Z14, Z14
+	VUNPCKLPD  Z14, Z10, Z1
+	VUNPCKHPD  Z14, Z10, Z10
+	VADDPD     Z1, Z10, Z10
+	VPERMPD    Z10, Z20, Z10
+	VSHUFF64X2 $0x44, Z16, Z15, Z1
+	VSHUFF64X2 $0xee, Z16, Z15, Z15
+	VADDPD     Z1, Z15, Z15
+	VSHUFF64X2 $0x44, Z18, Z17, Z1
+	VSHUFF64X2 $0xee, Z18, Z17, Z17
+	VADDPD     Z1, Z17, Z17
+	VSHUFF64X2 $0x88, Z17, Z15, Z1
+	VSHUFF64X2 $0xdd, Z17, Z15, Z15
+	VADDPD     Z1, Z15, Z15
+	VSHUFF64X2 $0x44, Z19, Z19, Z1
+	VSHUFF64X2 $0xee, Z19, Z19, Z19
+	VADDPD     Z1, Z19, Z19
+	VSHUFF64X2 $0x88, Z19, Z19, Z1
+	VSHUFF64X2 $0xdd, Z19, Z19, Z19
+	VADDPD     Z1, Z19, Z19
+	VUNPCKLPD  Z19, Z15, Z1
+	VUNPCKHPD  Z19, Z15, Z15
+	VADDPD     Z1, Z15, Z15
+	VPERMPD    Z15, Z20, Z15
+	VMOVUPD.Z  (AX), K1, Z1
+	VADDPD     Z1, Z0, Z0
+	VMOVUPD.Z  (DX), K1, Z1
+	VADDPD     Z1, Z5, Z5
+	VMOVUPD.Z  (BX), K1, Z1
+	VADDPD     Z1, Z10, Z10
+	VMOVUPD.Z  (SI), K1, Z1
+	VADDPD     Z1, Z15, Z15
+	VMOVUPD    Z0, K1, (AX)
+	VMOVUPD    Z5, K1, (DX)
+	VMOVUPD    Z10, K1, (BX)
+	VMOVUPD    Z15, K1, (SI)
+	VZEROUPPER
+	RET
+
+// func askingTriangle64x4AVX512(s *float64, cross *float64, row int, tile *float64, rows int, next *byte, nextFrom int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·askingTriangle64x4AVX512(SB), NOSPLIT, $0-56
+	VPXORQ Z0, Z0, Z0
+	VPXORQ Z1, Z1, Z1
+	VPXORQ Z2, Z2, Z2
+	VPXORQ Z3, Z3, Z3
+	VPXORQ Z4, Z4, Z4
+	VPXORQ Z5, Z5, Z5
+	VPXORQ Z6, Z6, Z6
+	VPXORQ Z7, Z7, Z7
+	VPXORQ Z8, Z8, Z8
+	VPXORQ Z9, Z9, Z9
+	VPXORQ Z10, Z10, Z10
+	VPXORQ Z11, Z11, Z11
+	VPXORQ Z12, Z12, Z12
+	VPXORQ Z13, Z13, Z13
+	MOVQ   tile+24(FP), AX
+	MOVQ   rows+32(FP), CX
+	MOVQ   next+40(FP), DX
+	MOVQ   nextFrom+48(FP), BX
+	MOVQ   (DX), SI
+	ADDQ   BX, SI
+	MOVQ   32(DX), DI
+	ADDQ   BX, DI
+	MOVQ   64(DX), DX
+	ADDQ   BX, DX
+	ADDQ   $0x0f, CX
+	ANDQ   $-16, CX
+	SHLQ   $0x02, CX
+	XORQ   BX, BX
+
+rows:
+	PREFETCHT1  (SI)(BX*2)
+	PREFETCHT1  64(SI)(BX*2)
+	PREFETCHT1  (DI)(BX*2)
+	PREFETCHT1  64(DI)(BX*2)
+	PREFETCHT1  (DX)(BX*2)
+	PREFETCHT1  64(DX)(BX*2)
 	VMOVUPD     (AX)(BX*2), Z14
 	VADDPD      Z14, Z10, Z10
 	VFMADD231PD Z14, Z14, Z0
@@ -3430,9 +5560,9 @@ rows:
 	VZEROUPPER
 	RET
 
-// func fusedTriangle5AVX512(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
+// func fusedTriangle32x5AVX512(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·fusedTriangle5AVX512(SB), NOSPLIT, $0-80
+TEXT ·fusedTriangle32x5AVX512(SB), NOSPLIT, $0-80
 	VPXORQ Z0, Z0, Z0
 	VPXORQ Z1, Z1, Z1
 	VPXORQ Z2, Z2, Z2
@@ -3772,9 +5902,9 @@ sums:
 	VZEROUPPER
 	RET
 
-// func fusedRectangle5AVX512(cross *float64, row int, left *float64, right *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
+// func fusedRectangle32x5AVX512(cross *float64, row int, left *float64, right *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·fusedRectangle5AVX512(SB), NOSPLIT, $0-80
+TEXT ·fusedRectangle32x5AVX512(SB), NOSPLIT, $0-80
 	VPXORQ Z0, Z0, Z0
 	VPXORQ Z1, Z1, Z1
 	VPXORQ Z2, Z2, Z2
@@ -4162,9 +6292,9 @@ sums:
 	VZEROUPPER
 	RET
 
-// func askingTriangle5AVX512(s *float64, cross *float64, row int, tile *float64, rows int, next *byte, nextFrom int)
+// func askingTriangle32x5AVX512(s *float64, cross *float64, row int, tile *float64, rows int, next *byte, nextFrom int)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·askingTriangle5AVX512(SB), NOSPLIT, $0-56
+TEXT ·askingTriangle32x5AVX512(SB), NOSPLIT, $0-56
 	VPXORQ Z0, Z0, Z0
 	VPXORQ Z1, Z1, Z1
 	VPXORQ Z2, Z2, Z2
@@ -4204,6 +6334,975 @@ rows:
 	PREFETCHT1  (SI)(BX*1)
 	PREFETCHT1  (DI)(BX*1)
 	PREFETCHT1  (DX)(BX*1)
+	VMOVUPD     (AX)(BX*2), Z20
+	VADDPD      Z20, Z15, Z15
+	VFMADD231PD Z20, Z20, Z0
+	VMOVUPD     2112(AX)(BX*2), Z21
+	VADDPD      Z21, Z16, Z16
+	VFMADD231PD Z21, Z20, Z1
+	VFMADD231PD Z21, Z21, Z2
+	VMOVUPD     4224(AX)(BX*2), Z22
+	VADDPD      Z22, Z17, Z17
+	VFMADD231PD Z22, Z20, Z3
+	VFMADD231PD Z22, Z21, Z4
+	VFMADD231PD Z22, Z22, Z5
+	VMOVUPD     6336(AX)(BX*2), Z23
+	VADDPD      Z23, Z18, Z18
+	VFMADD231PD Z23, Z20, Z6
+	VFMADD231PD Z23, Z21, Z7
+	VFMADD231PD Z23, Z22, Z8
+	VFMADD231PD Z23, Z23, Z9
+	VMOVUPD     8448(AX)(BX*2), Z24
+	VADDPD      Z24, Z19, Z19
+	VFMADD231PD Z24, Z20, Z10
+	VFMADD231PD Z24, Z21, Z11
+	VFMADD231PD Z24, Z22, Z12
+	VFMADD231PD Z24, Z23, Z13
+	VFMADD231PD Z24, Z24, Z14
+	VMOVUPD     64(AX)(BX*2), Z20
+	VADDPD      Z20, Z15, Z15
+	VFMADD231PD Z20, Z20, Z0
+	VMOVUPD     2176(AX)(BX*2), Z21
+	VADDPD      Z21, Z16, Z16
+	VFMADD231PD Z21, Z20, Z1
+	VFMADD231PD Z21, Z21, Z2
+	VMOVUPD     4288(AX)(BX*2), Z22
+	VADDPD      Z22, Z17, Z17
+	VFMADD231PD Z22, Z20, Z3
+	VFMADD231PD Z22, Z21, Z4
+	VFMADD231PD Z22, Z22, Z5
+	VMOVUPD     6400(AX)(BX*2), Z23
+	VADDPD      Z23, Z18, Z18
+	VFMADD231PD Z23, Z20, Z6
+	VFMADD231PD Z23, Z21, Z7
+	VFMADD231PD Z23, Z22, Z8
+	VFMADD231PD Z23, Z23, Z9
+	VMOVUPD     8512(AX)(BX*2), Z24
+	VADDPD      Z24, Z19, Z19
+	VFMADD231PD Z24, Z20, Z10
+	VFMADD231PD Z24, Z21, Z11
+	VFMADD231PD Z24, Z22, Z12
+	VFMADD231PD Z24, Z23, Z13
+	VFMADD231PD Z24, Z24, Z14
+	ADDQ        $0x00000040, BX
+	CMPQ        BX, CX
+	JLT         rows
+	MOVQ        cross+8(FP), AX
+	MOVQ        row+16(FP), CX
+	SHLQ        $0x03, CX
+	MOVQ        AX, DX
+	ADDQ        CX, DX
+	ADDQ        $0x00000008, CX
+	MOVQ        DX, BX
+	ADDQ        CX, BX
+	ADDQ        $0x00000008, CX
+	MOVQ        BX, SI
+	ADDQ        CX, SI
+	ADDQ        $0x00000008, CX
+	MOVQ        SI, DI
+	ADDQ        CX, DI
+	ADDQ        $0x00000008, CX
+	MOVQ        s+0(FP), CX
+	VMOVDQU64   foldOrder<>+0(SB), Z20
+	MOVL        $0x00000001, R8
+	KMOVW       R8, K1
+	MOVL        $0x00000003, R8
+	KMOVW       R8, K2
+	MOVL        $0x00000007, R8
+	KMOVW       R8, K3
+	MOVL        $0x0000000f, R8
+	KMOVW       R8, K4
+	MOVL        $0x0000001f, R8
+	KMOVW       R8, K5
+	VSHUFF64X2  $0x44, Z0, Z0, Z21
+	VSHUFF64X2  $0xee, Z0, Z0, Z0
+	VADDPD      Z21, Z0, Z0
+	VSHUFF64X2  $0x88, Z0, Z0, Z21
+	VSHUFF64X2  $0xdd, Z0, Z0, Z0
+	VADDPD      Z21, Z0, Z0
+	VUNPCKLPD   Z0, Z0, Z21
+	VUNPCKHPD   Z0, Z0, Z0
+	VADDPD      Z21, Z0, Z0
+	VPERMPD     Z0, Z20, Z0
+	VSHUFF64X2  $0x44, Z2, Z1, Z21
+	VSHUFF64X2  $0xee, Z2, Z1, Z1
+	VADDPD      Z21, Z1, Z1
+	VSHUFF64X2  $0x88, Z1, Z1, Z2
+	VSHUFF64X2  $0xdd, Z1, Z1, Z1
+	VADDPD      Z2, Z1, Z1
+	VUNPCKLPD   Z1, Z1, Z2
+	VUNPCKHPD   Z1, Z1, Z1
+	VADDPD      Z2, Z1, Z1
+	VPERMPD     Z1, Z20, Z1
+	VSHUFF64X2  $0x44, Z4, Z3, Z2
+	VSHUFF64X2  $0xee, Z4, Z3, Z3
+	VADDPD      Z2, Z3, Z3
+	VSHUFF64X2  $0x44, Z5, Z5, Z2
+	VSHUFF64X2  $0xee, Z5, Z5, Z5
+	VADDPD      Z2, Z5, Z5
+	VSHUFF64X2  $0x88, Z5, Z3, Z2
+	VSHUFF64X2  $0xdd, Z5, Z3, Z3
+	VADDPD      Z2, Z3, Z3
+	VUNPCKLPD   Z3, Z3, Z2
+	VUNPCKHPD   Z3, Z3, Z3
+	VADDPD      Z2, Z3, Z3
+	VPERMPD     Z3, Z20, Z3
+	VSHUFF64X2  $0x44, Z7, Z6, Z2
+	VSHUFF64X2  $0xee, Z7, Z6, Z6
+	VADDPD      Z2, Z6, Z6
+	VSHUFF64X2  $0x44, Z9, Z8, Z2
+	VSHUFF64X2  $0xee, Z9, Z8, Z8
+	VADDPD      Z2, Z8, Z8
+	VSHUFF64X2  $0x88, Z8, Z6, Z2
+	VSHUFF64X2  $0xdd, Z8, Z6, Z6
+	VADDPD      Z2, Z6, Z6
+	VUNPCKLPD   Z6, Z6, Z2
+	VUNPCKHPD   Z6, Z6, Z6
+	VADDPD      Z2, Z6, Z6
+	VPERMPD     Z6, Z20, Z6
+	VSHUFF64X2  $0x44, Z11, Z10, Z2
+	VSHUFF64X2  $0xee, Z11, Z10, Z10
+	VADDPD      Z2, Z10, Z10
+	VSHUFF64X2  $0x44, Z13, Z12, Z2
+	VSHUFF64X2  $0xee, Z13, Z12, Z12
+	VADDPD      Z2, Z12, Z12
+	VSHUFF64X2  $0x88, Z12, Z10, Z2
+	VSHUFF64X2  $0xdd, Z12, Z10, Z10
+	VADDPD      Z2, Z10, Z10
+	VSHUFF64X2  $0x44, Z14, Z14, Z2
+	VSHUFF64X2  $0xee, Z14, Z14, Z14
+	VADDPD      Z2, Z14, Z14
+	VSHUFF64X2  $0x88, Z14, Z14, Z2
+	VSHUFF64X2  $0xdd, Z14, Z14, Z14
+	VADDPD      Z2, Z14, Z14
+	VUNPCKLPD   Z14, Z10, Z2
+	VUNPCKHPD   Z14, Z10, Z10
+	VADDPD      Z2, Z10, Z10
+	VPERMPD     Z10, Z20, Z10
+	VSHUFF64X2  $0x44, Z16, Z15, Z2
+	VSHUFF64X2  $0xee, Z16, Z15, Z15
+	VADDPD      Z2, Z15, Z15
+	VSHUFF64X2  $0x44, Z18, Z17, Z2
+	VSHUFF64X2  $0xee, Z18, Z17, Z17
+	VADDPD      Z2, Z17, Z17
+	VSHUFF64X2  $0x88, Z17, Z15, Z2
+	VSHUFF64X2  $0xdd, Z17, Z15, Z15
+	VADDPD      Z2, Z15, Z15
+	VSHUFF64X2  $0x44, Z19, Z19, Z2
+	VSHUFF64X2  $0xee, Z19, Z19, Z19
+	VADDPD      Z2, Z19, Z19
+	VSHUFF64X2  $0x88, Z19, Z19, Z2
+	VSHUFF64X2  $0xdd, Z19, Z19, Z19
+	VADDPD      Z2, Z19, Z19
+	VUNPCKLPD   Z19, Z15, Z2
+	VUNPCKHPD   Z19, Z15, Z15
+	VADDPD      Z2, Z15, Z15
+	VPERMPD     Z15, Z20, Z15
+	VMOVUPD.Z   (AX), K1, Z2
+	VADDPD      Z2, Z0, Z0
+	VMOVUPD.Z   (DX), K2, Z2
+	VADDPD      Z2, Z1, Z1
+	VMOVUPD.Z   (BX), K3, Z2
+	VADDPD      Z2, Z3, Z3
+	VMOVUPD.Z   (SI), K4, Z2
+	VADDPD      Z2, Z6, Z6
+	VMOVUPD.Z   (DI), K5, Z2
+	VADDPD      Z2, Z10, Z10
+	VMOVUPD.Z   (CX), K5, Z2
+	VADDPD      Z2, Z15, Z15
+	VMOVUPD     Z0, K1, (AX)
+	VMOVUPD     Z1, K2, (DX)
+	VMOVUPD     Z3, K3, (BX)
+	VMOVUPD     Z6, K4, (SI)
+	VMOVUPD     Z10, K5, (DI)
+	VMOVUPD     Z15, K5, (CX)
+	VZEROUPPER
+	RET
+
+// func fusedTriangle64x5AVX512(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
+// Requires: AVX, AVX512F, BMI2, MMX+
+TEXT ·fusedTriangle64x5AVX512(SB), NOSPLIT, $0-80
+	VPXORQ Z0, Z0, Z0
+	VPXORQ Z1, Z1, Z1
+	VPXORQ Z2, Z2, Z2
+	VPXORQ Z3, Z3, Z3
+	VPXORQ Z4, Z4, Z4
+	VPXORQ Z5, Z5, Z5
+	VPXORQ Z6, Z6, Z6
+	VPXORQ Z7, Z7, Z7
+	VPXORQ Z8, Z8, Z8
+	VPXORQ Z9, Z9, Z9
+	VPXORQ Z10, Z10, Z10
+	VPXORQ Z11, Z11, Z11
+	VPXORQ Z12, Z12, Z12
+	VPXORQ Z13, Z13, Z13
+	VPXORQ Z14, Z14, Z14
+	VPXORQ Z15, Z15, Z15
+	VPXORQ Z16, Z16, Z16
+	VPXORQ Z17, Z17, Z17
+	VPXORQ Z18, Z18, Z18
+	VPXORQ Z19, Z19, Z19
+	MOVQ   tile+24(FP), AX
+	MOVQ   columns+32(FP), CX
+	MOVQ   from+40(FP), DX
+	MOVQ   (CX), BX
+	ADDQ   DX, BX
+	MOVQ   32(CX), SI
+	ADDQ   DX, SI
+	MOVQ   64(CX), DI
+	ADDQ   DX, DI
+	MOVQ   96(CX), R8
+	ADDQ   DX, R8
+	MOVQ   128(CX), CX
+	ADDQ   DX, CX
+	MOVQ   next+64(FP), DX
+	MOVQ   nextFrom+72(FP), R9
+	MOVQ   (DX), R10
+	ADDQ   R9, R10
+	MOVQ   32(DX), R11
+	ADDQ   R9, R11
+	MOVQ   64(DX), DX
+	ADDQ   R9, DX
+	MOVQ   origin+48(FP), R9
+	XORQ   R12, R12
+	MOVQ   rows+56(FP), R13
+	SHRQ   $0x04, R13
+	JZ     rest
+	SHLQ   $0x06, R13
+
+rows:
+	PREFETCHT1  (R10)(R12*2)
+	PREFETCHT1  64(R10)(R12*2)
+	PREFETCHT1  (R11)(R12*2)
+	PREFETCHT1  64(R11)(R12*2)
+	PREFETCHT1  (DX)(R12*2)
+	PREFETCHT1  64(DX)(R12*2)
+	VMOVUPD     (BX)(R12*2), Z20
+	VSUBPD.BCST (R9), Z20, Z20
+	VMOVUPD     Z20, (AX)(R12*2)
+	VADDPD      Z20, Z15, Z15
+	VFMADD231PD Z20, Z20, Z0
+	VMOVUPD     (SI)(R12*2), Z21
+	VSUBPD.BCST 8(R9), Z21, Z21
+	VMOVUPD     Z21, 2112(AX)(R12*2)
+	VADDPD      Z21, Z16, Z16
+	VFMADD231PD Z21, Z20, Z1
+	VFMADD231PD Z21, Z21, Z2
+	VMOVUPD     (DI)(R12*2), Z22
+	VSUBPD.BCST 16(R9), Z22, Z22
+	VMOVUPD     Z22, 4224(AX)(R12*2)
+	VADDPD      Z22, Z17, Z17
+	VFMADD231PD Z22, Z20, Z3
+	VFMADD231PD Z22, Z21, Z4
+	VFMADD231PD Z22, Z22, Z5
+	VMOVUPD     (R8)(R12*2), Z23
+	VSUBPD.BCST 24(R9), Z23, Z23
+	VMOVUPD     Z23, 6336(AX)(R12*2)
+	VADDPD      Z23, Z18, Z18
+	VFMADD231PD Z23, Z20, Z6
+	VFMADD231PD Z23, Z21, Z7
+	VFMADD231PD Z23, Z22, Z8
+	VFMADD231PD Z23, Z23, Z9
+	VMOVUPD     (CX)(R12*2), Z24
+	VSUBPD.BCST 32(R9), Z24, Z24
+	VMOVUPD     Z24, 8448(AX)(R12*2)
+	VADDPD      Z24, Z19, Z19
+	VFMADD231PD Z24, Z20, Z10
+	VFMADD231PD Z24, Z21, Z11
+	VFMADD231PD Z24, Z22, Z12
+	VFMADD231PD Z24, Z23, Z13
+	VFMADD231PD Z24, Z24, Z14
+	VMOVUPD     64(BX)(R12*2), Z20
+	VSUBPD.BCST (R9), Z20, Z20
+	VMOVUPD     Z20, 64(AX)(R12*2)
+	VADDPD      Z20, Z15, Z15
+	VFMADD231PD Z20, Z20, Z0
+	VMOVUPD     64(SI)(R12*2), Z21
+	VSUBPD.BCST 8(R9), Z21, Z21
+	VMOVUPD     Z21, 2176(AX)(R12*2)
+	VADDPD      Z21, Z16, Z16
+	VFMADD231PD Z21, Z20, Z1
+	VFMADD231PD Z21, Z21, Z2
+	VMOVUPD     64(DI)(R12*2), Z22
+	VSUBPD.BCST 16(R9), Z22, Z22
+	VMOVUPD     Z22, 4288(AX)(R12*2)
+	VADDPD      Z22, Z17, Z17
+	VFMADD231PD Z22, Z20, Z3
+	VFMADD231PD Z22, Z21, Z4
+	VFMADD231PD Z22, Z22, Z5
+	VMOVUPD     64(R8)(R12*2), Z23
+	VSUBPD.BCST 24(R9), Z23, Z23
+	VMOVUPD     Z23, 6400(AX)(R12*2)
+	VADDPD      Z23, Z18, Z18
+	VFMADD231PD Z23, Z20, Z6
+	VFMADD231PD Z23, Z21, Z7
+	VFMADD231PD Z23, Z22, Z8
+	VFMADD231PD Z23, Z23, Z9
+	VMOVUPD     64(CX)(R12*2), Z24
+	VSUBPD.BCST 32(R9), Z24, Z24
+	VMOVUPD     Z24, 8512(AX)(R12*2)
+	VADDPD      Z24, Z19, Z19
+	VFMADD231PD Z24, Z20, Z10
+	VFMADD231PD Z24, Z21, Z11
+	VFMADD231PD Z24, Z22, Z12
+	VFMADD231PD Z24, Z23, Z13
+	VFMADD231PD Z24, Z24, Z14
+	ADDQ        $0x00000040, R12
+	CMPQ        R12, R13
+	JLT         rows
+
+rest:
+	MOVQ          rows+56(FP), DX
+	ANDQ          $0x0000000f, DX
+	JZ            sums
+	MOVQ          $-1, R10
+	BZHIQ         DX, R10, R10
+	KMOVW         R10, K1
+	SHRQ          $0x08, R10
+	KMOVW         R10, K2
+	VMOVUPD.Z     (BX)(R12*2), K1, Z20
+	VSUBPD.BCST.Z (R9), Z20, K1, Z20
+	VMOVUPD       Z20, (AX)(R12*2)
+	VADDPD        Z20, Z15, Z15
+	VFMADD231PD   Z20, Z20, Z0
+	VMOVUPD.Z     (SI)(R12*2), K1, Z21
+	VSUBPD.BCST.Z 8(R9), Z21, K1, Z21
+	VMOVUPD       Z21, 2112(AX)(R12*2)
+	VADDPD        Z21, Z16, Z16
+	VFMADD231PD   Z21, Z20, Z1
+	VFMADD231PD   Z21, Z21, Z2
+	VMOVUPD.Z     (DI)(R12*2), K1, Z22
+	VSUBPD.BCST.Z 16(R9), Z22, K1, Z22
+	VMOVUPD       Z22, 4224(AX)(R12*2)
+	VADDPD        Z22, Z17, Z17
+	VFMADD231PD   Z22, Z20, Z3
+	VFMADD231PD   Z22, Z21, Z4
+	VFMADD231PD   Z22, Z22, Z5
+	VMOVUPD.Z     (R8)(R12*2), K1, Z23
+	VSUBPD.BCST.Z 24(R9), Z23, K1, Z23
+	VMOVUPD       Z23, 6336(AX)(R12*2)
+	VADDPD        Z23, Z18, Z18
+	VFMADD231PD   Z23, Z20, Z6
+	VFMADD231PD   Z23, Z21, Z7
+	VFMADD231PD   Z23, Z22, Z8
+	VFMADD231PD   Z23, Z23, Z9
+	VMOVUPD.Z     (CX)(R12*2), K1, Z24
+	VSUBPD.BCST.Z 32(R9), Z24, K1, Z24
+	VMOVUPD       Z24, 8448(AX)(R12*2)
+	VADDPD        Z24, Z19, Z19
+	VFMADD231PD   Z24, Z20, Z10
+	VFMADD231PD   Z24, Z21, Z11
+	VFMADD231PD   Z24, Z22, Z12
+	VFMADD231PD   Z24, Z23, Z13
+	VFMADD231PD   Z24, Z24, Z14
+	VMOVUPD.Z     64(BX)(R12*2), K2, Z20
+	VSUBPD.BCST.Z (R9), Z20, K2, Z20
+	VMOVUPD       Z20, 64(AX)(R12*2)
+	VADDPD        Z20, Z15, Z15
+	VFMADD231PD   Z20, Z20, Z0
+	VMOVUPD.Z     64(SI)(R12*2), K2, Z21
+	VSUBPD.BCST.Z 8(R9), Z21, K2, Z21
+	VMOVUPD       Z21, 2176(AX)(R12*2)
+	VADDPD        Z21, Z16, Z16
+	VFMADD231PD   Z21, Z20, Z1
+	VFMADD231PD   Z21, Z21, Z2
+	VMOVUPD.Z     64(DI)(R12*2), K2, Z22
+	VSUBPD.BCST.Z 16(R9), Z22, K2, Z22
+	VMOVUPD       Z22, 4288(AX)(R12*2)
+	VADDPD        Z22, Z17, Z17
+	VFMADD231PD   Z22, Z20, Z3
+	VFMADD231PD   Z22, Z21, Z4
+	VFMADD231PD   Z22, Z22, Z5
+	VMOVUPD.Z     64(R8)(R12*2), K2, Z23
+	VSUBPD.BCST.Z 24(R9), Z23, K2, Z23
+	VMOVUPD       Z23, 6400(AX)(R12*2)
+	VADDPD        Z23, Z18, Z18
+	VFMADD231PD   Z23, Z20, Z6
+	VFMADD231PD   Z23, Z21, Z7
+	VFMADD231PD   Z23, Z22, Z8
+	VFMADD231PD   Z23, Z23, Z9
+	VMOVUPD.Z     64(CX)(R12*2), K2, Z24
+	VSUBPD.BCST.Z 32(R9), Z24, K2, Z24
+	VMOVUPD       Z24, 8512(AX)(R12*2)
+	VADDPD        Z24, Z19, Z19
+	VFMADD231PD   Z24, Z20, Z10
+	VFMADD231PD   Z24, Z21, Z11
+	VFMADD231PD   Z24, Z22, Z12
+	VFMADD231PD   Z24, Z23, Z13
+	VFMADD231PD   Z24, Z24, Z14
+
+sums:
+	MOVQ       cross+8(FP), AX
+	MOVQ       row+16(FP), CX
+	SHLQ       $0x03, CX
+	MOVQ       AX, DX
+	ADDQ       CX, DX
+	ADDQ       $0x00000008, CX
+	MOVQ       DX, BX
+	ADDQ       CX, BX
+	ADDQ       $0x00000008, CX
+	MOVQ       BX, SI
+	ADDQ       CX, SI
+	ADDQ       $0x00000008, CX
+	MOVQ       SI, DI
+	ADDQ       CX, DI
+	ADDQ       $0x00000008, CX
+	MOVQ       s+0(FP), CX
+	VMOVDQU64  foldOrder<>+0(SB), Z20
+	MOVL       $0x00000001, R8
+	KMOVW      R8, K1
+	MOVL       $0x00000003, R8
+	KMOVW      R8, K2
+	MOVL       $0x00000007, R8
+	KMOVW      R8, K3
+	MOVL       $0x0000000f, R8
+	KMOVW      R8, K4
+	MOVL       $0x0000001f, R8
+	KMOVW      R8, K5
+	VSHUFF64X2 $0x44, Z0, Z0, Z21
+	VSHUFF64X2 $0xee, Z0, Z0, Z0
+	VADDPD     Z21, Z0, Z0
+	VSHUFF64X2 $0x88, Z0, Z0, Z21
+	VSHUFF64X2 $0xdd, Z0, Z0, Z0
+	VADDPD     Z21, Z0, Z0
+	VUNPCKLPD  Z0, Z0, Z21
+	VUNPCKHPD  Z0, Z0, Z0
+	VADDPD     Z21, Z0, Z0
+	VPERMPD    Z0, Z20, Z0
+	VSHUFF64X2 $0x44, Z2, Z1, Z21
+	VSHUFF64X2 $0xee, Z2, Z1, Z1
+	VADDPD     Z21, Z1, Z1
+	VSHUFF64X2 $0x88, Z1, Z1, Z2
+	VSHUFF64X2 $0xdd, Z1, Z1, Z1
+	VADDPD     Z2, Z1, Z1
+	VUNPCKLPD  Z1, Z1, Z2
+	VUNPCKHPD  Z1, Z1, Z1
+	VADDPD     Z2, Z1, Z1
+	VPERMPD    Z1, Z20, Z1
+	VSHUFF64X2 $0x44, Z4, Z3, Z2
+	VSHUFF64X2 $0xee, Z4, Z3, Z3
+	VADDPD     Z2, Z3, Z3
+	VSHUFF64X2 $0x44, Z5, Z5, Z2
+	VSHUFF64X2 $0xee, Z5, Z5, Z5
+	VADDPD     Z2, Z5, Z5
+	VSHUFF64X2 $0x88, Z5, Z3, Z2
+	VSHUFF64X2 $0xdd, Z5, Z3, Z3
+	VADDPD     Z2, Z3, Z3
+	VUNPCKLPD  Z3, Z3, Z2
+	VUNPCKHPD  Z3, Z3, Z3
+	VADDPD     Z2, Z3, Z3
+	VPERMPD    Z3, Z20, Z3
+	VSHUFF64X2 $0x44, Z7, Z6, Z2
+	VSHUFF64X2 $0xee, Z7, Z6, Z6
+	VADDPD     Z2, Z6, Z6
+	VSHUFF64X2 $0x44, Z9, Z8, Z2
+	VSHUFF64X2 $0xee, Z9, Z8, Z8
+	VADDPD     Z2, Z8, Z8
+	VSHUFF64X2 $0x88, Z8, Z6, Z2
+	VSHUFF64X2 $0xdd, Z8, Z6, Z6
+	VADDPD     Z2, Z6, Z6
+	VUNPCKLPD  Z6, Z6, Z2
+	VUNPCKHPD  Z6, Z6, Z6
+	VADDPD     Z2, Z6, Z6
+	VPERMPD    Z6, Z20, Z6
+	VSHUFF64X2 $0x44, Z11, Z10, Z2
+	VSHUFF64X2 $0xee, Z11, Z10, Z10
+	VADDPD     Z2, Z10, Z10
+	VSHUFF64X2 $0x44, Z13, Z12, Z2
+	VSHUFF64X2 $0xee, Z13, Z12, Z12
+	VADDPD     Z2, Z12, Z12
+	VSHUFF64X2 $0x88, Z12, Z10, Z2
+	VSHUFF64X2 $0xdd, Z12, Z10, Z10
+	VADDPD     Z2, Z10, Z10
+	VSHUFF64X2 $0x44, Z14, Z14, Z2
+	VSHUFF64X2 $0xee, Z14, Z14, Z14
+	VADDPD     Z2, Z14, Z14
+	VSHUFF64X2 $0x88, Z14, Z14, Z2
+	VSHUFF64X2 $0xdd, Z14, Z14, Z14
+	VADDPD     Z2, Z14, Z14
+	VUNPCKLPD  Z14, Z10, Z2
+	VUNPCKHPD  Z14, Z10, Z10
+	VADDPD     Z2, Z10, Z10
+	VPERMPD    Z10, Z20, Z10
+	VSHUFF64X2 $0x44, Z16, Z15, Z2
+	VSHUFF64X2 $0xee, Z16, Z15, Z15
+	VADDPD     Z2, Z15, Z15
+	VSHUFF64X2 $0x44, Z18, Z17, Z2
+	VSHUFF64X2 $0xee, Z18, Z17, Z17
+	VADDPD     Z2, Z17, Z17
+	VSHUFF64X2 $0x88, Z17, Z15, Z2
+	VSHUFF64X2 $0xdd, Z17, Z15, Z15
+	VADDPD     Z2, Z15, Z15
+	VSHUFF64X2 $0x44, Z19, Z19, Z2
+	VSHUFF64X2 $0xee, Z19, Z19, Z19
+	VADDPD     Z2, Z19, Z19
+	VSHUFF64X2 $0x88, Z19, Z19, Z2
+	VSHUFF64X2 $0xdd, Z19, Z19, Z19
+	VADDPD     Z2, Z19, Z19
+	VUNPCKLPD  Z19, Z15, Z2
+	VUNPCKHPD  Z19, Z15, Z15
+	VADDPD     Z2, Z15, Z15
+	VPERMPD    Z15, Z20, Z15
+	VMOVUPD.Z  (AX), K1, Z2
+	VADDPD     Z2, Z0, Z0
+	VMOVUPD.Z  (DX), K2, Z2
+	VADDPD     Z2, Z1, Z1
+	VMOVUPD.Z  (BX), K3, Z2
+	VADDPD     Z2, Z3, Z3
+	VMOVUPD.Z  (SI), K4, Z2
+	VADDPD     Z2, Z6, Z6
+	VMOVUPD.Z  (DI), K5, Z2
+	VADDPD     Z2, Z10, Z10
+	VMOVUPD.Z  (CX), K5, Z2
+	VADDPD     Z2, Z15, Z15
+	VMOVUPD    Z0, K1, (AX)
+	VMOVUPD    Z1, K2, (DX)
+	VMOVUPD    Z3, K3, (BX)
+	VMOVUPD    Z6, K4, (SI)
+	VMOVUPD    Z10, K5, (DI)
+	VMOVUPD    Z15, K5, (CX)
+	VZEROUPPER
+	RET
+
+// func fusedRectangle64x5AVX512(cross *float64, row int, left *float64, right *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
+// Requires: AVX, AVX512F, BMI2, MMX+
+TEXT ·fusedRectangle64x5AVX512(SB), NOSPLIT, $0-80
+	VPXORQ Z0, Z0, Z0
+	VPXORQ Z1, Z1, Z1
+	VPXORQ Z2, Z2, Z2
+	VPXORQ Z3, Z3, Z3
+	VPXORQ Z4, Z4, Z4
+	VPXORQ Z5, Z5, Z5
+	VPXORQ Z6, Z6, Z6
+	VPXORQ Z7, Z7, Z7
+	VPXORQ Z8, Z8, Z8
+	VPXORQ Z9, Z9, Z9
+	VPXORQ Z10, Z10, Z10
+	VPXORQ Z11, Z11, Z11
+	VPXORQ Z12, Z12, Z12
+	VPXORQ Z13, Z13, Z13
+	VPXORQ Z14, Z14, Z14
+	VPXORQ Z15, Z15, Z15
+	VPXORQ Z16, Z16, Z16
+	VPXORQ Z17, Z17, Z17
+	VPXORQ Z18, Z18, Z18
+	VPXORQ Z19, Z19, Z19
+	VPXORQ Z20, Z20, Z20
+	VPXORQ Z21, Z21, Z21
+	VPXORQ Z22, Z22, Z22
+	VPXORQ Z23, Z23, Z23
+	VPXORQ Z24, Z24, Z24
+	MOVQ   right+24(FP), AX
+	MOVQ   left+16(FP), CX
+	MOVQ   columns+32(FP), DX
+	MOVQ   from+40(FP), BX
+	MOVQ   (DX), SI
+	ADDQ   BX, SI
+	MOVQ   32(DX), DI
+	ADDQ   BX, DI
+	MOVQ   64(DX), R8
+	ADDQ   BX, R8
+	MOVQ   96(DX), R9
+	ADDQ   BX, R9
+	MOVQ   128(DX), DX
+	ADDQ   BX, DX
+	MOVQ   next+64(FP), BX
+	MOVQ   nextFrom+72(FP), R10
+	MOVQ   (BX), R11
+	ADDQ   R10, R11
+	MOVQ   32(BX), R12
+	ADDQ   R10, R12
+	MOVQ   64(BX), R13
+	ADDQ   R10, R13
+	MOVQ   96(BX), BX
+	ADDQ   R10, BX
+	MOVQ   origin+48(FP), R10
+	XORQ   R14, R14
+	MOVQ   rows+56(FP), R15
+	SHRQ   $0x04, R15
+	JZ     rest
+	SHLQ   $0x06, R15
+
+rows:
+	PREFETCHT1  (R11)(R14*2)
+	PREFETCHT1  64(R11)(R14*2)
+	PREFETCHT1  (R12)(R14*2)
+	PREFETCHT1  64(R12)(R14*2)
+	PREFETCHT1  (R13)(R14*2)
+	PREFETCHT1  64(R13)(R14*2)
+	PREFETCHT1  (BX)(R14*2)
+	PREFETCHT1  64(BX)(R14*2)
+	VMOVUPD     (SI)(R14*2), Z25
+	VSUBPD.BCST (R10), Z25, Z25
+	VMOVUPD     Z25, (CX)(R14*2)
+	VMOVUPD     (DI)(R14*2), Z26
+	VSUBPD.BCST 8(R10), Z26, Z26
+	VMOVUPD     Z26, 2112(CX)(R14*2)
+	VMOVUPD     (R8)(R14*2), Z27
+	VSUBPD.BCST 16(R10), Z27, Z27
+	VMOVUPD     Z27, 4224(CX)(R14*2)
+	VMOVUPD     (R9)(R14*2), Z28
+	VSUBPD.BCST 24(R10), Z28, Z28
+	VMOVUPD     Z28, 6336(CX)(R14*2)
+	VMOVUPD     (DX)(R14*2), Z29
+	VSUBPD.BCST 32(R10), Z29, Z29
+	VMOVUPD     Z29, 8448(CX)(R14*2)
+	VMOVUPD     (AX)(R14*2), Z30
+	VFMADD231PD Z25, Z30, Z0
+	VFMADD231PD Z26, Z30, Z5
+	VFMADD231PD Z27, Z30, Z10
+	VFMADD231PD Z28, Z30, Z15
+	VFMADD231PD Z29, Z30, Z20
+	VMOVUPD     2112(AX)(R14*2), Z30
+	VFMADD231PD Z25, Z30, Z1
+	VFMADD231PD Z26, Z30, Z6
+	VFMADD231PD Z27, Z30, Z11
+	VFMADD231PD Z28, Z30, Z16
+	VFMADD231PD Z29, Z30, Z21
+	VMOVUPD     4224(AX)(R14*2), Z30
+	VFMADD231PD Z25, Z30, Z2
+	VFMADD231PD Z26, Z30, Z7
+	VFMADD231PD Z27, Z30, Z12
+	VFMADD231PD Z28, Z30, Z17
+	VFMADD231PD Z29, Z30, Z22
+	VMOVUPD     6336(AX)(R14*2), Z30
+	VFMADD231PD Z25, Z30, Z3
+	VFMADD231PD Z26, Z30, Z8
+	VFMADD231PD Z27, Z30, Z13
+	VFMADD231PD Z28, Z30, Z18
+	VFMADD231PD Z29, Z30, Z23
+	VMOVUPD     8448(AX)(R14*2), Z30
+	VFMADD231PD Z25, Z30, Z4
+	VFMADD231PD Z26, Z30, Z9
+	VFMADD231PD Z27, Z30, Z14
+	VFMADD231PD Z28, Z30, Z19
+	VFMADD231PD Z29, Z30, Z24
+	VMOVUPD     64(SI)(R14*2), Z25
+	VSUBPD.BCST (R10), Z25, Z25
+	VMOVUPD     Z25, 64(CX)(R14*2)
+	VMOVUPD     64(DI)(R14*2), Z26
+	VSUBPD.BCST 8(R10), Z26, Z26
+	VMOVUPD     Z26, 2176(CX)(R14*2)
+	VMOVUPD     64(R8)(R14*2), Z27
+	VSUBPD.BCST 16(R10), Z27, Z27
+	VMOVUPD     Z27, 4288(CX)(R14*2)
+	VMOVUPD     64(R9)(R14*2), Z28
+	VSUBPD.BCST 24(R10), Z28, Z28
+	VMOVUPD     Z28, 6400(CX)(R14*2)
+	VMOVUPD     64(DX)(R14*2), Z29
+	VSUBPD.BCST 32(R10), Z29, Z29
+	VMOVUPD     Z29, 8512(CX)(R14*2)
+	VMOVUPD     64(AX)(R14*2), Z30
+	VFMADD231PD Z25, Z30, Z0
+	VFMADD231PD Z26, Z30, Z5
+	VFMADD231PD Z27, Z30, Z10
+	VFMADD231PD Z28, Z30, Z15
+	VFMADD231PD Z29, Z30, Z20
+	VMOVUPD     2176(AX)(R14*2), Z30
+	VFMADD231PD Z25, Z30, Z1
+	VFMADD231PD Z26, Z30, Z6
+	VFMADD231PD Z27, Z30, Z11
+	VFMADD231PD Z28, Z30, Z16
+	VFMADD231PD Z29, Z30, Z21
+	VMOVUPD     4288(AX)(R14*2), Z30
+	VFMADD231PD Z25, Z30, Z2
+	VFMADD231PD Z26, Z30, Z7
+	VFMADD231PD Z27, Z30, Z12
+	VFMADD231PD Z28, Z30, Z17
+	VFMADD231PD Z29, Z30, Z22
+	VMOVUPD     6400(AX)(R14*2), Z30
+	VFMADD231PD Z25, Z30, Z3
+	VFMADD231PD Z26, Z30, Z8
+	VFMADD231PD Z27, Z30, Z13
+	VFMADD231PD Z28, Z30, Z18
+	VFMADD231PD Z29, Z30, Z23
+	VMOVUPD     8512(AX)(R14*2), Z30
+	VFMADD231PD Z25, Z30, Z4
+	VFMADD231PD Z26, Z30, Z9
+	VFMADD231PD Z27, Z30, Z14
+	VFMADD231PD Z28, Z30, Z19
+	VFMADD231PD Z29, Z30, Z24
+	ADDQ        $0x00000040, R14
+	CMPQ        R14, R15
+	JLT         rows
+
+rest:
+	MOVQ          rows+56(FP), BX
+	ANDQ          $0x0000000f, BX
+	JZ            sums
+	MOVQ          $-1, R11
+	BZHIQ         BX, R11, R11
+	KMOVW         R11, K1
+	SHRQ          $0x08, R11
+	KMOVW         R11, K2
+	VMOVUPD.Z     (SI)(R14*2), K1, Z25
+	VSUBPD.BCST.Z (R10), Z25, K1, Z25
+	VMOVUPD       Z25, (CX)(R14*2)
+	VMOVUPD.Z     (DI)(R14*2), K1, Z26
+	VSUBPD.BCST.Z 8(R10), Z26, K1, Z26
+	VMOVUPD       Z26, 2112(CX)(R14*2)
+	VMOVUPD.Z     (R8)(R14*2), K1, Z27
+	VSUBPD.BCST.Z 16(R10), Z27, K1, Z27
+	VMOVUPD       Z27, 4224(CX)(R14*2)
+	VMOVUPD.Z     (R9)(R14*2), K1, Z28
+	VSUBPD.BCST.Z 24(R10), Z28, K1, Z28
+	VMOVUPD       Z28, 6336(CX)(R14*2)
+	VMOVUPD.Z     (DX)(R14*2), K1, Z29
+	VSUBPD.BCST.Z 32(R10), Z29, K1, Z29
+	VMOVUPD       Z29, 8448(CX)(R14*2)
+	VMOVUPD       (AX)(R14*2), Z30
+	VFMADD231PD   Z25, Z30, Z0
+	VFMADD231PD   Z26, Z30, Z5
+	VFMADD231PD   Z27, Z30, Z10
+	VFMADD231PD   Z28, Z30, Z15
+	VFMADD231PD   Z29, Z30, Z20
+	VMOVUPD       2112(AX)(R14*2), Z30
+	VFMADD231PD   Z25, Z30, Z1
+	VFMADD231PD   Z26, Z30, Z6
+	VFMADD231PD   Z27, Z30, Z11
+	VFMADD231PD   Z28, Z30, Z16
+	VFMADD231PD   Z29, Z30, Z21
+	VMOVUPD       4224(AX)(R14*2), Z30
+	VFMADD231PD   Z25, Z30, Z2
+	VFMADD231PD   Z26, Z30, Z7
+	VFMADD231PD   Z27, Z30, Z12
+	VFMADD231PD   Z28, Z30, Z17
+	VFMADD231PD   Z29, Z30, Z22
+	VMOVUPD       6336(AX)(R14*2), Z30
+	VFMADD231PD   Z25, Z30, Z3
+	VFMADD231PD   Z26, Z30, Z8
+	VFMADD231PD   Z27, Z30, Z13
+	VFMADD231PD   Z28, Z30, Z18
+	VFMADD231PD   Z29, Z30, Z23
+	VMOVUPD       8448(AX)(R14*2), Z30
+	VFMADD231PD   Z25, Z30, Z4
+	VFMADD231PD   Z26, Z30, Z9
+	VFMADD231PD   Z27, Z30, Z14
+	VFMADD231PD   Z28, Z30, Z19
+	VFMADD231PD   Z29, Z30, Z24
+	VMOVUPD.Z     64(SI)(R14*2), K2, Z25
+	VSUBPD.BCST.Z (R10), Z25, K2, Z25
+	VMOVUPD       Z25, 64(CX)(R14*2)
+	VMOVUPD.Z     64(DI)(R14*2), K2, Z26
+	VSUBPD.BCST.Z 8(R10), Z26, K2, Z26
+	VMOVUPD       Z26, 2176(CX)(R14*2)
+	VMOVUPD.Z     64(R8)(R14*2), K2, Z27
+	VSUBPD.BCST.Z 16(R10), Z27, K2, Z27
+	VMOVUPD       Z27, 4288(CX)(R14*2)
+	VMOVUPD.Z     64(R9)(R14*2), K2, Z28
+	VSUBPD.BCST.Z 24(R10), Z28, K2, Z28
+	VMOVUPD       Z28, 6400(CX)(R14*2)
+	VMOVUPD.Z     64(DX)(R14*2), K2, Z29
+	VSUBPD.BCST.Z 32(R10), Z29, K2, Z29
+	VMOVUPD       Z29, 8512(CX)(R14*2)
+	VMOVUPD       64(AX)(R14*2), Z30
+	VFMADD231PD   Z25, Z30, Z0
+	VFMADD231PD   Z26, Z30, Z5
+	VFMADD231PD   Z27, Z30, Z10
+	VFMADD231PD   Z28, Z30, Z15
+	VFMADD231PD   Z29, Z30, Z20
+	VMOVUPD       2176(AX)(R14*2), Z30
+	VFMADD231PD   Z25, Z30, Z1
+	VFMADD231PD   Z26, Z30, Z6
+	VFMADD231PD   Z27, Z30, Z11
+	VFMADD231PD   Z28, Z30, Z16
+	VFMADD231PD   Z29, Z30, Z21
+	VMOVUPD       4288(AX)(R14*2), Z30
+	VFMADD231PD   Z25, Z30, Z2
+	VFMADD231PD   Z26, Z30, Z7
+	VFMADD231PD   Z27, Z30, Z12
+	VFMADD231PD   Z28, Z30, Z17
+	VFMADD231PD   Z29, Z30, Z22
+	VMOVUPD       6400(AX)(R14*2), Z30
+	VFMADD231PD   Z25, Z30, Z3
+	VFMADD231PD   Z26, Z30, Z8
+	VFMADD231PD   Z27, Z30, Z13
+	VFMADD231PD   Z28, Z30, Z18
+	VFMADD231PD   Z29, Z30, Z23
+	VMOVUPD       8512(AX)(R14*2), Z30
+	VFMADD231PD   Z25, Z30, Z4
+	VFMADD231PD   Z26, Z30, Z9
+	VFMADD231PD   Z27, Z30, Z14
+	VFMADD231PD   Z28, Z30, Z19
+	VFMADD231PD   Z29, Z30, Z24
+
+sums:
+	MOVQ       cross+0(FP), AX
+	MOVQ       row+8(FP), CX
+	SHLQ       $0x03, CX
+	MOVQ       AX, DX
+	ADDQ       CX, DX
+	ADDQ       $0x00000008, CX
+	MOVQ       DX, BX
+	ADDQ       CX, BX
+	ADDQ       $0x00000008, CX
+	MOVQ       BX, SI
+	ADDQ       CX, SI
+	ADDQ       $0x00000008, CX
+	MOVQ       SI, DI
+	ADDQ       CX, DI
+	ADDQ       $0x00000008, CX
+	VMOVDQU64  foldOrder<>+0(SB), Z25
+	MOVL       $0x0000001f, CX
+	KMOVW      CX, K1
+	VSHUFF64X2 $0x44, Z1, Z0, Z26
+	VSHUFF64X2 $0xee, Z1, Z0, Z0
+	VADDPD     Z26, Z0, Z0
+	VSHUFF64X2 $0x44, Z3, Z2, Z1
+	VSHUFF64X2 $0xee, Z3, Z2, Z2
+	VADDPD     Z1, Z2, Z2
+	VSHUFF64X2 $0x88, Z2, Z0, Z1
+	VSHUFF64X2 $0xdd, Z2, Z0, Z0
+	VADDPD     Z1, Z0, Z0
+	VSHUFF64X2 $0x44, Z4, Z4, Z1
+	VSHUFF64X2 $0xee, Z4, Z4, Z4
+	VADDPD     Z1, Z4, Z4
+	VSHUFF64X2 $0x88, Z4, Z4, Z1
+	VSHUFF64X2 $0xdd, Z4, Z4, Z4
+	VADDPD     Z1, Z4, Z4
+	VUNPCKLPD  Z4, Z0, Z1
+	VUNPCKHPD  Z4, Z0, Z0
+	VADDPD     Z1, Z0, Z0
+	VPERMPD    Z0, Z25, Z0
+	VSHUFF64X2 $0x44, Z6, Z5, Z1
+	VSHUFF64X2 $0xee, Z6, Z5, Z5
+	VADDPD     Z1, Z5, Z5
+	VSHUFF64X2 $0x44, Z8, Z7, Z1
+	VSHUFF64X2 $0xee, Z8, Z7, Z7
+	VADDPD     Z1, Z7, Z7
+	VSHUFF64X2 $0x88, Z7, Z5, Z1
+	VSHUFF64X2 $0xdd, Z7, Z5, Z5
+	VADDPD     Z1, Z5, Z5
+	VSHUFF64X2 $0x44, Z9, Z9, Z1
+	VSHUFF64X2 $0xee, Z9, Z9, Z9
+	VADDPD     Z1, Z9, Z9
+	VSHUFF64X2 $0x88, Z9, Z9, Z1
+	VSHUFF64X2 $0xdd, Z9, Z9, Z9
+	VADDPD     Z1, Z9, Z9
+	VUNPCKLPD  Z9, Z5, Z1
+	VUNPCKHPD  Z9, Z5, Z5
+	VADDPD     Z1, Z5, Z5
+	VPERMPD    Z5, Z25, Z5
+	VSHUFF64X2 $0x44, Z11, Z10, Z1
+	VSHUFF64X2 $0xee, Z11, Z10, Z10
+	VADDPD     Z1, Z10, Z10
+	VSHUFF64X2 $0x44, Z13, Z12, Z1
+	VSHUFF64X2 $0xee, Z13, Z12, Z12
+	VADDPD     Z1, Z12, Z12
+	VSHUFF64X2 $0x88, Z12, Z10, Z1
+	VSHUFF64X2 $0xdd, Z12, Z10, Z10
+	VADDPD     Z1, Z10, Z10
+	VSHUFF64X2 $0x44, Z14, Z14, Z1
+	VSHUFF64X2 $0xee, Z14, Z14, Z14
+	VADDPD     Z1, Z14, Z14
+	VSHUFF64X2 $0x88, Z14, Z14, Z1
+	VSHUFF64X2 $0xdd, Z14, Z14, Z14
+	VADDPD     Z1, Z14, Z14
+	VUNPCKLPD  Z14, Z10, Z1
+	VUNPCKHPD  Z14, Z10, Z10
+	VADDPD     Z1, Z10, Z10
+	VPERMPD    Z10, Z25, Z10
+	VSHUFF64X2 $0x44, Z16, Z15, Z1
+	VSHUFF64X2 $0xee, Z16, Z15, Z15
+	VADDPD     Z1, Z15, Z15
+	VSHUFF64X2 $0x44, Z18, Z17, Z1
+	VSHUFF64X2 $0xee, Z18, Z17, Z17
+	VADDPD     Z1, Z17, Z17
+	VSHUFF64X2 $0x88, Z17, Z15, Z1
+	VSHUFF64X2 $0xdd, Z17, Z15, Z15
+	VADDPD     Z1, Z15, Z15
+	VSHUFF64X2 $0x44, Z19, Z19, Z1
+	VSHUFF64X2 $0xee, Z19, Z19, Z19
+	VADDPD     Z1, Z19, Z19
+	VSHUFF64X2 $0x88, Z19, Z19, Z1
+	VSHUFF64X2 $0xdd, Z19, Z19, Z19
+	VADDPD     Z1, Z19, Z19
+	VUNPCKLPD  Z19, Z15, Z1
+	VUNPCKHPD  Z19, Z15, Z15
+	VADDPD     Z1, Z15, Z15
+	VPERMPD    Z15, Z25, Z15
+	VSHUFF64X2 $0x44, Z21, Z20, Z1
+	VSHUFF64X2 $0xee, Z21, Z20, Z20
+	VADDPD     Z1, Z20, Z20
+	VSHUFF64X2 $0x44, Z23, Z22, Z1
+	VSHUFF64X2 $0xee, Z23, Z22, Z22
+	VADDPD     Z1, Z22, Z22
+	VSHUFF64X2 $0x88, Z22, Z20, Z1
+	VSHUFF64X2 $0xdd, Z22, Z20, Z20
+	VADDPD     Z1, Z20, Z20
+	VSHUFF64X2 $0x44, Z24, Z24, Z1
+	VSHUFF64X2 $0xee, Z24, Z24, Z24
+	VADDPD     Z1, Z24, Z24
+	VSHUFF64X2 $0x88, Z24, Z24, Z1
+	VSHUFF64X2 $0xdd, Z24, Z24, Z24
+	VADDPD     Z1, Z24, Z24
+	VUNPCKLPD  Z24, Z20, Z1
+	VUNPCKHPD  Z24, Z20, Z20
+	VADDPD     Z1, Z20, Z20
+	VPERMPD    Z20, Z25, Z20
+	VMOVUPD.Z  (AX), K1, Z1
+	VADDPD     Z1, Z0, Z0
+	VMOVUPD.Z  (DX), K1, Z1
+	VADDPD     Z1, Z5, Z5
+	VMOVUPD.Z  (BX), K1, Z1
+	VADDPD     Z1, Z10, Z10
+	VMOVUPD.Z  (SI), K1, Z1
+	VADDPD     Z1, Z15, Z15
+	VMOVUPD.Z  (DI), K1, Z1
+	VADDPD     Z1, Z20, Z20
+	VMOVUPD    Z0, K1, (AX)
+	VMOVUPD    Z5, K1, (DX)
+	VMOVUPD    Z10, K1, (BX)
+	VMOVUPD    Z15, K1, (SI)
+	VMOVUPD    Z20, K1, (DI)
+	VZEROUPPER
+	RET
+
+// func askingTriangle64x5AVX512(s *float64, cross *float64, row int, tile *float64, rows int, next *byte, nextFrom int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·askingTriangle64x5AVX512(SB), NOSPLIT, $0-56
+	VPXORQ Z0, Z0, Z0
+	VPXORQ Z1, Z1, Z1
+	VPXORQ Z2, Z2, Z2
+	VPXORQ Z3, Z3, Z3
+	VPXORQ Z4, Z4, Z4
+	VPXORQ Z5, Z5, Z5
+	VPXORQ Z6, Z6, Z6
+	VPXORQ Z7, Z7, Z7
+	VPXORQ Z8, Z8, Z8
+	VPXORQ Z9, Z9, Z9
+	VPXORQ Z10, Z10, Z10
+	VPXORQ Z11, Z11, Z11
+	VPXORQ Z12, Z12, Z12
+	VPXORQ Z13, Z13, Z13
+	VPXORQ Z14, Z14, Z14
+	VPXORQ Z15, Z15, Z15
+	VPXORQ Z16, Z16, Z16
+	VPXORQ Z17, Z17, Z17
+	VPXORQ Z18, Z18, Z18
+	VPXORQ Z19, Z19, Z19
+	MOVQ   tile+24(FP), AX
+	MOVQ   rows+32(FP), CX
+	MOVQ   next+40(FP), DX
+	MOVQ   nextFrom+48(FP), BX
+	MOVQ   (DX), SI
+	ADDQ   BX, SI
+	MOVQ   32(DX), DI
+	ADDQ   BX, DI
+	MOVQ   64(DX), DX
+	ADDQ   BX, DX
+	ADDQ   $0x0f, CX
+	ANDQ   $-16, CX
+	SHLQ   $0x02, CX
+	XORQ   BX, BX
+
+rows:
+	PREFETCHT1  (SI)(BX*2)
+	PREFETCHT1  64(SI)(BX*2)
+	PREFETCHT1  (DI)(BX*2)
+	PREFETCHT1  64(DI)(BX*2)
+	PREFETCHT1  (DX)(BX*2)
+	PREFETCHT1  64(DX)(BX*2)
 	VMOVUPD     (AX)(BX*2), Z20
 	VADDPD      Z20, Z15, Z15
 	VFMADD231PD Z20, Z20, Z0
@@ -4502,9 +7601,9 @@ rows:
 	VZEROUPPER
 	RET
 
-// func fusedTriangle1AVX2(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64)
+// func fusedTriangle32x1AVX2(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64)
 // Requires: AVX, FMA3
-TEXT ·fusedTriangle1AVX2(SB), NOSPLIT, $0-56
+TEXT ·fusedTriangle32x1AVX2(SB), NOSPLIT, $0-56
 	MOVQ         columns+32(FP), AX
 	MOVQ         from+40(FP), CX
 	MOVQ         (AX), AX
@@ -4525,6 +7624,59 @@ rows:
 	VADDPD       Y5, Y1, Y1
 	VFMADD231PD  Y5, Y5, Y2
 	VCVTPS2PD    16(AX)(DX*1), Y5
+	VSUBPD       Y0, Y5, Y5
+	VMOVUPD      Y5, 32(CX)(DX*2)
+	VADDPD       Y5, Y3, Y3
+	VFMADD231PD  Y5, Y5, Y4
+	ADDQ         $0x00000020, DX
+	CMPQ         DX, $0x00000400
+	JLT          rows
+	VADDPD       Y1, Y3, Y3
+	VADDPD       Y2, Y4, Y4
+	MOVQ         s+0(FP), AX
+	VEXTRACTF128 $0x01, Y3, X0
+	VADDPD       X0, X3, X3
+	VUNPCKLPD    X3, X3, X0
+	VUNPCKHPD    X3, X3, X1
+	VADDPD       X1, X0, X0
+	VADDSD       (AX), X0, X0
+	VMOVSD       X0, (AX)
+	MOVQ         cross+8(FP), AX
+	MOVQ         row+16(FP), CX
+	SHLQ         $0x03, CX
+	VEXTRACTF128 $0x01, Y4, X0
+	VADDPD       X0, X4, X4
+	VUNPCKLPD    X4, X4, X0
+	VUNPCKHPD    X4, X4, X1
+	VADDPD       X1, X0, X0
+	VADDSD       (AX), X0, X0
+	VMOVSD       X0, (AX)
+	VZEROUPPER
+	RET
+
+// func fusedTriangle64x1AVX2(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64)
+// Requires: AVX, FMA3
+TEXT ·fusedTriangle64x1AVX2(SB), NOSPLIT, $0-56
+	MOVQ         columns+32(FP), AX
+	MOVQ         from+40(FP), CX
+	MOVQ         (AX), AX
+	ADDQ         CX, AX
+	MOVQ         tile+24(FP), CX
+	MOVQ         origin+48(FP), DX
+	VBROADCASTSD (DX), Y0
+	VXORPD       Y1, Y1, Y1
+	VXORPD       Y2, Y2, Y2
+	VXORPD       Y3, Y3, Y3
+	VXORPD       Y4, Y4, Y4
+	XORQ         DX, DX
+
+rows:
+	VMOVUPD      (AX)(DX*2), Y5
+	VSUBPD       Y0, Y5, Y5
+	VMOVUPD      Y5, (CX)(DX*2)
+	VADDPD       Y5, Y1, Y1
+	VFMADD231PD  Y5, Y5, Y2
+	VMOVUPD      32(AX)(DX*2), Y5
 	VSUBPD       Y0, Y5, Y5
 	VMOVUPD      Y5, 32(CX)(DX*2)
 	VADDPD       Y5, Y3, Y3
@@ -4738,9 +7890,9 @@ rows:
 	VZEROUPPER
 	RET
 
-// func fusedTriangle2AVX2(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64)
+// func fusedTriangle32x2AVX2(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64)
 // Requires: AVX, FMA3
-TEXT ·fusedTriangle2AVX2(SB), NOSPLIT, $0-56
+TEXT ·fusedTriangle32x2AVX2(SB), NOSPLIT, $0-56
 	MOVQ         columns+32(FP), AX
 	MOVQ         from+40(FP), CX
 	MOVQ         (AX), DX
@@ -4781,6 +7933,97 @@ rows:
 	VADDPD       Y12, Y7, Y7
 	VFMADD231PD  Y12, Y12, Y9
 	VCVTPS2PD    16(AX)(BX*1), Y13
+	VSUBPD       Y1, Y13, Y13
+	VMOVUPD      Y13, 2144(CX)(BX*2)
+	VADDPD       Y13, Y8, Y8
+	VFMADD231PD  Y13, Y12, Y10
+	VFMADD231PD  Y13, Y13, Y11
+	ADDQ         $0x00000020, BX
+	CMPQ         BX, $0x00000400
+	JLT          rows
+	VADDPD       Y2, Y7, Y7
+	VADDPD       Y3, Y8, Y8
+	VADDPD       Y4, Y9, Y9
+	VADDPD       Y5, Y10, Y10
+	VADDPD       Y6, Y11, Y11
+	MOVQ         s+0(FP), AX
+	VEXTRACTF128 $0x01, Y7, X0
+	VADDPD       X0, X7, X7
+	VEXTRACTF128 $0x01, Y8, X0
+	VADDPD       X0, X8, X8
+	VUNPCKLPD    X8, X7, X0
+	VUNPCKHPD    X8, X7, X1
+	VADDPD       X1, X0, X0
+	VADDPD       (AX), X0, X0
+	VMOVUPD      X0, (AX)
+	MOVQ         cross+8(FP), AX
+	MOVQ         row+16(FP), CX
+	SHLQ         $0x03, CX
+	MOVQ         AX, DX
+	ADDQ         CX, DX
+	ADDQ         $0x00000008, CX
+	VEXTRACTF128 $0x01, Y9, X0
+	VADDPD       X0, X9, X9
+	VUNPCKLPD    X9, X9, X0
+	VUNPCKHPD    X9, X9, X1
+	VADDPD       X1, X0, X0
+	VADDSD       (AX), X0, X0
+	VMOVSD       X0, (AX)
+	VEXTRACTF128 $0x01, Y10, X0
+	VADDPD       X0, X10, X10
+	VEXTRACTF128 $0x01, Y11, X0
+	VADDPD       X0, X11, X11
+	VUNPCKLPD    X11, X10, X0
+	VUNPCKHPD    X11, X10, X1
+	VADDPD       X1, X0, X0
+	VADDPD       (DX), X0, X0
+	VMOVUPD      X0, (DX)
+	VZEROUPPER
+	RET
+
+// func fusedTriangle64x2AVX2(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64)
+// Requires: AVX, FMA3
+TEXT ·fusedTriangle64x2AVX2(SB), NOSPLIT, $0-56
+	MOVQ         columns+32(FP), AX
+	MOVQ         from+40(FP), CX
+	MOVQ         (AX), DX
+	ADDQ         CX, DX
+	MOVQ         32(AX), AX
+	ADDQ         CX, AX
+	MOVQ         tile+24(FP), CX
+	MOVQ         origin+48(FP), BX
+	VBROADCASTSD (BX), Y0
+	VBROADCASTSD 8(BX), Y1
+	VXORPD       Y2, Y2, Y2
+	VXORPD       Y3, Y3, Y3
+	VXORPD       Y4, Y4, Y4
+	VXORPD       Y5, Y5, Y5
+	VXORPD       Y6, Y6, Y6
+	VXORPD       Y7, Y7, Y7
+	VXORPD       Y8, Y8, Y8
+	VXORPD       Y9, Y9, Y9
+	VXORPD       Y10, Y10, Y10
+	VXORPD       Y11, Y11, Y11
+	XORQ         BX, BX
+
+rows:
+	VMOVUPD      (DX)(BX*2), Y12
+	VSUBPD       Y0, Y12, Y12
+	VMOVUPD      Y12, (CX)(BX*2)
+	VADDPD       Y12, Y2, Y2
+	VFMADD231PD  Y12, Y12, Y4
+	VMOVUPD      (AX)(BX*2), Y13
+	VSUBPD       Y1, Y13, Y13
+	VMOVUPD      Y13, 2112(CX)(BX*2)
+	VADDPD       Y13, Y3, Y3
+	VFMADD231PD  Y13, Y12, Y5
+	VFMADD231PD  Y13, Y13, Y6
+	VMOVUPD      32(DX)(BX*2), Y12
+	VSUBPD       Y0, Y12, Y12
+	VMOVUPD      Y12, 32(CX)(BX*2)
+	VADDPD       Y12, Y7, Y7
+	VFMADD231PD  Y12, Y12, Y9
+	VMOVUPD      32(AX)(BX*2), Y13
 	VSUBPD       Y1, Y13, Y13
 	VMOVUPD      Y13, 2144(CX)(BX*2)
 	VADDPD       Y13, Y8, Y8
@@ -5129,9 +8372,9 @@ high:
 	VZEROUPPER
 	RET
 
-// func fusedTriangle3AVX2(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64)
+// func fusedTriangle32x3AVX2(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64)
 // Requires: AVX, FMA3
-TEXT ·fusedTriangle3AVX2(SB), NOSPLIT, $288-56
+TEXT ·fusedTriangle32x3AVX2(SB), NOSPLIT, $288-56
 	MOVQ         columns+32(FP), AX
 	MOVQ         from+40(FP), CX
 	MOVQ         (AX), DX
@@ -5211,6 +8454,167 @@ high:
 	VFMADD231PD  Y13, Y12, Y7
 	VFMADD231PD  Y13, Y13, Y8
 	VCVTPS2PD    16(AX)(SI*1), Y14
+	VSUBPD       Y2, Y14, Y14
+	VMOVUPD      Y14, 4256(CX)(SI*2)
+	VADDPD       Y14, Y5, Y5
+	VFMADD231PD  Y14, Y12, Y9
+	VFMADD231PD  Y14, Y13, Y10
+	VFMADD231PD  Y14, Y14, Y11
+	ADDQ         $0x00000020, SI
+	CMPQ         SI, $0x00000400
+	JLT          high
+	VADDPD       (SP), Y3, Y3
+	VADDPD       32(SP), Y4, Y4
+	VADDPD       64(SP), Y5, Y5
+	VADDPD       96(SP), Y6, Y6
+	VADDPD       128(SP), Y7, Y7
+	VADDPD       160(SP), Y8, Y8
+	VADDPD       192(SP), Y9, Y9
+	VADDPD       224(SP), Y10, Y10
+	VADDPD       256(SP), Y11, Y11
+	MOVQ         s+0(FP), AX
+	VEXTRACTF128 $0x01, Y3, X0
+	VADDPD       X0, X3, X3
+	VEXTRACTF128 $0x01, Y4, X0
+	VADDPD       X0, X4, X4
+	VEXTRACTF128 $0x01, Y5, X0
+	VADDPD       X0, X5, X5
+	VUNPCKLPD    X4, X3, X0
+	VUNPCKHPD    X4, X3, X1
+	VADDPD       X1, X0, X0
+	VADDPD       (AX), X0, X0
+	VMOVUPD      X0, (AX)
+	VUNPCKLPD    X5, X5, X0
+	VUNPCKHPD    X5, X5, X1
+	VADDPD       X1, X0, X0
+	VADDSD       16(AX), X0, X0
+	VMOVSD       X0, 16(AX)
+	MOVQ         cross+8(FP), AX
+	MOVQ         row+16(FP), CX
+	SHLQ         $0x03, CX
+	MOVQ         AX, DX
+	ADDQ         CX, DX
+	ADDQ         $0x00000008, CX
+	MOVQ         DX, BX
+	ADDQ         CX, BX
+	ADDQ         $0x00000008, CX
+	VEXTRACTF128 $0x01, Y6, X0
+	VADDPD       X0, X6, X6
+	VUNPCKLPD    X6, X6, X0
+	VUNPCKHPD    X6, X6, X1
+	VADDPD       X1, X0, X0
+	VADDSD       (AX), X0, X0
+	VMOVSD       X0, (AX)
+	VEXTRACTF128 $0x01, Y7, X0
+	VADDPD       X0, X7, X7
+	VEXTRACTF128 $0x01, Y8, X0
+	VADDPD       X0, X8, X8
+	VUNPCKLPD    X8, X7, X0
+	VUNPCKHPD    X8, X7, X1
+	VADDPD       X1, X0, X0
+	VADDPD       (DX), X0, X0
+	VMOVUPD      X0, (DX)
+	VEXTRACTF128 $0x01, Y9, X0
+	VADDPD       X0, X9, X9
+	VEXTRACTF128 $0x01, Y10, X0
+	VADDPD       X0, X10, X10
+	VEXTRACTF128 $0x01, Y11, X0
+	VADDPD       X0, X11, X11
+	VUNPCKLPD    X10, X9, X0
+	VUNPCKHPD    X10, X9, X1
+	VADDPD       X1, X0, X0
+	VADDPD       (BX), X0, X0
+	VMOVUPD      X0, (BX)
+	VUNPCKLPD    X11, X11, X0
+	VUNPCKHPD    X11, X11, X1
+	VADDPD       X1, X0, X0
+	VADDSD       16(BX), X0, X0
+	VMOVSD       X0, 16(BX)
+	VZEROUPPER
+	RET
+
+// func fusedTriangle64x3AVX2(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64)
+// Requires: AVX, FMA3
+TEXT ·fusedTriangle64x3AVX2(SB), NOSPLIT, $288-56
+	MOVQ         columns+32(FP), AX
+	MOVQ         from+40(FP), CX
+	MOVQ         (AX), DX
+	ADDQ         CX, DX
+	MOVQ         32(AX), BX
+	ADDQ         CX, BX
+	MOVQ         64(AX), AX
+	ADDQ         CX, AX
+	MOVQ         tile+24(FP), CX
+	MOVQ         origin+48(FP), SI
+	VBROADCASTSD (SI), Y0
+	VBROADCASTSD 8(SI), Y1
+	VBROADCASTSD 16(SI), Y2
+	VXORPD       Y3, Y3, Y3
+	VXORPD       Y4, Y4, Y4
+	VXORPD       Y5, Y5, Y5
+	VXORPD       Y6, Y6, Y6
+	VXORPD       Y7, Y7, Y7
+	VXORPD       Y8, Y8, Y8
+	VXORPD       Y9, Y9, Y9
+	VXORPD       Y10, Y10, Y10
+	VXORPD       Y11, Y11, Y11
+	XORQ         SI, SI
+
+low:
+	VMOVUPD     (DX)(SI*2), Y12
+	VSUBPD      Y0, Y12, Y12
+	VMOVUPD     Y12, (CX)(SI*2)
+	VADDPD      Y12, Y3, Y3
+	VFMADD231PD Y12, Y12, Y6
+	VMOVUPD     (BX)(SI*2), Y13
+	VSUBPD      Y1, Y13, Y13
+	VMOVUPD     Y13, 2112(CX)(SI*2)
+	VADDPD      Y13, Y4, Y4
+	VFMADD231PD Y13, Y12, Y7
+	VFMADD231PD Y13, Y13, Y8
+	VMOVUPD     (AX)(SI*2), Y14
+	VSUBPD      Y2, Y14, Y14
+	VMOVUPD     Y14, 4224(CX)(SI*2)
+	VADDPD      Y14, Y5, Y5
+	VFMADD231PD Y14, Y12, Y9
+	VFMADD231PD Y14, Y13, Y10
+	VFMADD231PD Y14, Y14, Y11
+	ADDQ        $0x00000020, SI
+	CMPQ        SI, $0x00000400
+	JLT         low
+	VMOVUPD     Y3, (SP)
+	VMOVUPD     Y4, 32(SP)
+	VMOVUPD     Y5, 64(SP)
+	VMOVUPD     Y6, 96(SP)
+	VMOVUPD     Y7, 128(SP)
+	VMOVUPD     Y8, 160(SP)
+	VMOVUPD     Y9, 192(SP)
+	VMOVUPD     Y10, 224(SP)
+	VMOVUPD     Y11, 256(SP)
+	VXORPD      Y3, Y3, Y3
+	VXORPD      Y4, Y4, Y4
+	VXORPD      Y5, Y5, Y5
+	VXORPD      Y6, Y6, Y6
+	VXORPD      Y7, Y7, Y7
+	VXORPD      Y8, Y8, Y8
+	VXORPD      Y9, Y9, Y9
+	VXORPD      Y10, Y10, Y10
+	VXORPD      Y11, Y11, Y11
+	XORQ        SI, SI
+
+high:
+	VMOVUPD      32(DX)(SI*2), Y12
+	VSUBPD       Y0, Y12, Y12
+	VMOVUPD      Y12, 32(CX)(SI*2)
+	VADDPD       Y12, Y3, Y3
+	VFMADD231PD  Y12, Y12, Y6
+	VMOVUPD      32(BX)(SI*2), Y13
+	VSUBPD       Y1, Y13, Y13
+	VMOVUPD      Y13, 2144(CX)(SI*2)
+	VADDPD       Y13, Y4, Y4
+	VFMADD231PD  Y13, Y12, Y7
+	VFMADD231PD  Y13, Y13, Y8
+	VMOVUPD      32(AX)(SI*2), Y14
 	VSUBPD       Y2, Y14, Y14
 	VMOVUPD      Y14, 4256(CX)(SI*2)
 	VADDPD       Y14, Y5, Y5

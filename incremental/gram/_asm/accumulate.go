@@ -315,45 +315,6 @@ func triangleAVX2(h int) {
 	RET()
 }
 
-const fusedTriangleAVX2Doc = `is triangle%d for float32 columns that are not in
-the tile yet: it fills the tile's columns with a stretch from byte from on, less
-their origins.`
-
-// fusedTriangleAVX2 is for whole stretches, which need no masks. For ten columns it
-// takes a fifth off the time of packing them and summing.
-func fusedTriangleAVX2(h int) {
-	function(fmt.Sprintf("fusedTriangle%dAVX2", h),
-		"func(s, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64)",
-		fusedTriangleAVX2Doc, h)
-	columns := sources(pointer("columns"), h, pointer("from"))
-	tile, origin := pointer("tile"), pointer("origin")
-	origins := make([]VecVirtual, h)
-	for r := range origins {
-		origins[r] = YMM()
-		VBROADCASTSD(Mem{Base: origin, Disp: 8 * r}, origins[r])
-	}
-	n := h + h*(h+1)/2
-	acc := bothHalves(2*h, n, U32(4*stretch), 4*lanes, func(half int, offset Register, acc []VecVirtual) {
-		u := make([]VecVirtual, h)
-		for r := range u {
-			u[r] = YMM()
-			VCVTPS2PD(Mem{Base: columns[r], Index: offset, Scale: 1, Disp: 16 * half}, u[r])
-			VSUBPD(origins[r], u[r], u[r])
-			VMOVUPD(u[r], Mem{Base: tile, Index: offset, Scale: 2, Disp: r*tileStride + 32*half})
-			VADDPD(u[r], acc[r], acc[r])
-			for c := range r + 1 {
-				VFMADD231PD(u[r], u[c], acc[h+r*(r+1)/2+c])
-			}
-		}
-	})
-	addToAVX2(pointer("s"), acc[:h])
-	for r, row := range rowPointers(h) {
-		addToAVX2(row, acc[h+r*(r+1)/2:][:r+1])
-	}
-	VZEROUPPER()
-	RET()
-}
-
 func loadColumns(base Register, h int, offset Register, half int) []VecVirtual {
 	u := make([]VecVirtual, h)
 	for r := range u {

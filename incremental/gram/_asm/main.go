@@ -46,14 +46,18 @@ func main() {
 	for h := 1; h <= avx512Block; h++ {
 		rectangleAVX512(h)
 		triangleAVX512(h)
-		fusedTriangleAVX512(h)
-		fusedRectangleAVX512(h)
-		askingTriangleAVX512(h)
+		for _, f := range fusedKinds {
+			fusedTriangleAVX512(f, h)
+			fusedRectangleAVX512(f, h)
+			askingTriangleAVX512(f, h)
+		}
 	}
 	for h := 1; h <= avx2Block; h++ {
 		rectangleAVX2(h)
 		triangleAVX2(h)
-		fusedTriangleAVX2(h)
+		for _, f := range fusedKinds {
+			fusedTriangleAVX2(f, h)
+		}
 	}
 	ordersTables(4)
 	ordersTables(8)

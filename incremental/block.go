@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"time"
 
 	"streamd/incremental/gram"
@@ -18,7 +19,7 @@ type Position struct {
 
 // String writes the position as topic/partition/offset.
 func (p Position) String() string {
-	return fmt.Sprintf("%s/%d/%d", p.Topic, p.Partition, p.Offset)
+	return p.Topic + "/" + strconv.Itoa(p.Partition) + "/" + strconv.FormatInt(p.Offset, 10)
 }
 
 // Block is m labelled rows of n features, in columns.

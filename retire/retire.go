@@ -49,8 +49,10 @@ func (e *Entry) Rank() Rank {
 }
 
 func (r Rank) compare(s Rank) int {
+	if r.Milliseconds != s.Milliseconds {
+		return cmp.Compare(r.Milliseconds, s.Milliseconds)
+	}
 	return cmp.Or(
-		cmp.Compare(r.Milliseconds, s.Milliseconds),
 		cmp.Compare(r.Position.Topic, s.Position.Topic),
 		cmp.Compare(r.Position.Partition, s.Position.Partition),
 		cmp.Compare(r.Position.Offset, s.Position.Offset),
@@ -135,14 +137,20 @@ func (l *Ledger) Add(e Entry) (retired []Entry) {
 }
 
 func (l *Ledger) insert(e Entry) {
-	at, _ := l.find(e.Rank())
-	l.entries = slices.Insert(l.entries, at, &e)
+	// Blocks come in about the order of their rank: look near the end first, which
+	// is in the cache.
+	near := len(l.entries)
+	for step := 1; near > 0 && l.entries[near-1].Rank().compare(e.Rank()) > 0; step *= 2 {
+		near = max(0, near-step)
+	}
+	at, _ := find(l.entries[near:], e.Rank())
+	l.entries = slices.Insert(l.entries, near+at, &e)
 	l.byID[e.ID] = &e
 	l.rows += e.Rows
 }
 
-func (l *Ledger) find(r Rank) (int, bool) {
-	return slices.BinarySearchFunc(l.entries, r, func(e *Entry, r Rank) int { return e.Rank().compare(r) })
+func find(entries []*Entry, r Rank) (int, bool) {
+	return slices.BinarySearchFunc(entries, r, func(e *Entry, r Rank) int { return e.Rank().compare(r) })
 }
 
 // enforce retires from the low end until the policy holds.
@@ -179,7 +187,7 @@ func (l *Ledger) Remove(id string) (e Entry, ok bool) {
 	if !ok {
 		return Entry{}, false
 	}
-	at, _ := l.find(p.Rank())
+	at, _ := find(l.entries, p.Rank())
 	l.remove(at)
 	return *p, true
 }
@@ -200,7 +208,7 @@ func (l *Ledger) remove(at int) {
 // Page returns up to limit live blocks in ascending rank, from the first one
 // above the given rank.
 func (l *Ledger) Page(above Rank, limit int) []Entry {
-	at, found := l.find(above)
+	at, found := find(l.entries, above)
 	if found {
 		at++
 	}

@@ -111,7 +111,7 @@ func (r *rows) weight(i int) float64 {
 }
 
 // pick copies some of the rows.
-func (r *rows) pick(which []int) rows {
+func (r *rows) pick(which []int32) rows {
 	out := rows{
 		n: r.n, index: make([]uint32, len(which)), level: make([]uint8, len(which)), codes: make([]int32, len(which)),
 	}
@@ -123,7 +123,8 @@ func (r *rows) pick(which []int) rows {
 	} else {
 		out.narrow = make([]float32, 0, len(which)*r.n)
 	}
-	for at, i := range which {
+	for at, row := range which {
+		i := int(row)
 		out.index[at], out.level[at], out.codes[at] = r.index[i], r.level[i], r.codes[i]
 		if r.weights != nil {
 			out.weights[at] = r.weights[i]
@@ -227,13 +228,16 @@ func (k *kept) above(floor []int) *kept {
 	case k.rows.len():
 		return k
 	}
-	which := make([]int, 0, n)
+	// Mostly every other row goes, which nobody can predict: no branch on it.
+	which := make([]int32, n+1)
+	n = 0
 	for i, level := range k.rows.level {
+		which[n] = int32(i)
 		if int(level) >= floor[k.rows.codes[i]] {
-			which = append(which, i)
+			n++
 		}
 	}
-	return &kept{digest: k.digest, labels: k.labels, rows: k.rows.pick(which)}
+	return &kept{digest: k.digest, labels: k.labels, rows: k.rows.pick(which[:n])}
 }
 
 // equal says whether two blocks have the same rows in memory, bit for bit.

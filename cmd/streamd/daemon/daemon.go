@@ -172,7 +172,9 @@ func New(o Options) (d *Daemon, err error) {
 		commits:    make(chan map[int]int64, 1),
 		loopDone:   make(chan struct{}),
 		partitions: map[partitionKey]*partition{},
+		saveTook:   quiet, // nobody knows yet, and what is saved first is least worth it
 	}
+	d.lastSaveTry = d.started
 	d.studying.ended = d.started
 	if d.decoding, err = decodingOptions(cfg); err != nil {
 		return nil, err

@@ -54,6 +54,9 @@ func (cl *client) waitForTopic(ctx context.Context, name string, log zerolog.Log
 			// Kafka says what is wrong with a password, other brokers hang up.
 			log.Warn().Err(err).Str("mechanism", cl.transport.SASL.Name()).
 				Msg("the broker hangs up, as some do when user name, password or mechanism are wrong; trying again")
+		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+			log.Warn().Err(err).Bool("tls", cl.transport.TLS != nil).
+				Msg("the broker hangs up, as brokers do when one side wants TLS and the other does not; trying again")
 		default:
 			log.Warn().Err(err).Msg("the cluster does not answer; trying again")
 		}

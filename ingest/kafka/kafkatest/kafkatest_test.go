@@ -283,6 +283,18 @@ func TestWrongPassword(t *testing.T) {
 	}
 }
 
+// TestTLSOnOneSide checks that the log names TLS where only the broker has it.
+// (Apache Kafka hangs up where only the client has it, too; the embedded broker
+// waits for more.)
+func TestTLSOnOneSide(t *testing.T) {
+	cert, _ := certificate(t)
+	b := start(t, t.TempDir(), kfake.TLS(&tls.Config{Certificates: []tls.Certificate{cert}}))
+	log, err := runUntil(t, (&suite{Broker: Broker{Addr: b.Addr()}}).config(t, "topic"), "trying again")
+	if err != nil || !strings.Contains(log, "one side wants TLS") {
+		t.Errorf("%v; the log says %q", err, log)
+	}
+}
+
 // TestUnreachable checks that a cluster that is not there is waited for, and
 // that the end is not.
 func TestUnreachable(t *testing.T) {

@@ -129,7 +129,7 @@ type Receipt struct {
 
 // SnapshotInfo is a saved state.
 type SnapshotInfo struct {
-	MadeAt  time.Time `json:"made_at"`      // when it was durable
+	MadeAt  time.Time `json:"made_at"`      // when saving it began
 	Seconds float64   `json:"seconds"`      // that saving took
 	Bytes   int64     `json:"bytes"`        // size of the file
 	Blocks  int       `json:"blocks"`       // live ones

@@ -22,7 +22,7 @@ import (
 // has place i in labels, values and so on belongs to row i of the request.
 type PredictAnswer struct {
 	Model   string      `json:"model"`   // its fingerprint
-	Method  string      `json:"method"`  // that made the planes: psvm, line, full or dual
+	Method  string      `json:"method"`  // that made the planes: psvm, line or full
 	Classes []string    `json:"classes"` // the k of the model
 	Planes  []string    `json:"planes"`  // the class of each plane
 	Labels  []string    `json:"labels"`  // of each row: the class that its values say

@@ -104,7 +104,7 @@ type Quality struct {
 	// Folds of whole blocks that were held out in turn: those of the model.folds
 	// that have rows in the sample and leave rows of every class to the others.
 	Folds  int    `json:"folds"`
-	Method string `json:"method"` // of the planes: psvm, line, full or dual
+	Method string `json:"method"` // of the planes: psvm, line or full
 
 	Correctness         float64 `json:"correctness"`          // share of the rows classified right
 	BalancedCorrectness float64 `json:"balanced_correctness"` // mean of the classes' shares

@@ -23,7 +23,7 @@ func (s *Served) method() string {
 
 // Refinement is how planes were refined: see package newton.
 type Refinement struct {
-	Method  string    `json:"method"`       // line, full or dual
+	Method  string    `json:"method"`       // line or full
 	Digest  string    `json:"state_digest"` // of the live rows that it was for
 	MadeAt  time.Time `json:"made_at"`      // when it ended
 	Seconds float64   `json:"seconds"`      // that it took

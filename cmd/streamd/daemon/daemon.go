@@ -91,6 +91,7 @@ type Options struct {
 type Daemon struct {
 	cfg      *config.Config
 	log      zerolog.Logger
+	rejected zerolog.Logger // log, of a topic full of unusable records a few lines a second
 	version  string
 	started  time.Time
 	decoding wire.Options
@@ -159,6 +160,7 @@ func New(o Options) (d *Daemon, err error) {
 	d = &Daemon{
 		cfg:        cfg,
 		log:        o.Log,
+		rejected:   o.Log.Sample(&zerolog.BurstSampler{Burst: rejectedLines, Period: time.Second}),
 		version:    o.Version,
 		started:    time.Now(),
 		options:    modelOptions(cfg.Model),

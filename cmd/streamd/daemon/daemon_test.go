@@ -1,8 +1,10 @@
 package daemon
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -873,6 +875,35 @@ func TestDeadLetterThatCannotBeWritten(t *testing.T) {
 		t.Errorf("counts: %+v", s)
 	}
 	d.stop()
+}
+
+// A topic full of unusable records does not fill the log.
+func TestRejectionsInTheLog(t *testing.T) {
+	var log bytes.Buffer
+	d, err := New(Options{
+		Config: load(t, map[string]string{
+			"kafka.topic": "orders", "snapshot.file": filepath.Join(t.TempDir(), "streamd.db"), "dead_letters.policy": "skip",
+		}),
+		Log: zerolog.New(&log),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	for range 1000 {
+		if err := d.reject(t.Context(), "orders", 0, &kafka.Record{}, errors.New("bad")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	seconds := int(time.Since(began)/time.Second) + 2 // begun
+	if lines := strings.Count(log.String(), "record skipped"); lines == 0 || lines > seconds*rejectedLines {
+		t.Errorf("%d lines in less than %d seconds", lines, seconds)
+	}
+	stopped, stop := context.WithCancel(t.Context())
+	stop()
+	if err := d.Run(stopped); err != nil {
+		t.Error(err)
+	}
 }
 
 // A block of which every row weighs nothing is none, and takes the place of one.

@@ -259,6 +259,10 @@ func (d *Daemon) gathers() bool {
 	return d.cfg.Blocks.Unit == config.UnitOffsets || d.cfg.Blocks.Unit == config.UnitTime
 }
 
+// rejectedLines is how many unusable records a second are logged: dead letters and
+// counts have all of them.
+const rejectedLines = 10
+
 // reject does with an unusable record what the policy says. The error is final.
 func (d *Daemon) reject(ctx context.Context, topic string, partition int, r *kafka.Record, why error) error {
 	at := incremental.Position{Topic: topic, Partition: partition, Offset: r.Offset}
@@ -266,7 +270,7 @@ func (d *Daemon) reject(ctx context.Context, topic string, partition int, r *kaf
 	case config.DeadLettersStop:
 		return fmt.Errorf("record %s cannot be used and dead_letters.policy is stop: %w", at, why)
 	case config.DeadLettersSkip:
-		d.log.Warn().Stringer("record", at).Err(why).Msg("record skipped")
+		d.rejected.Warn().Stringer("record", at).Err(why).Msg("record skipped")
 		return nil
 	}
 	// Kafka Connect's names for decoding and for what comes after it.
@@ -279,7 +283,7 @@ func (d *Daemon) reject(ctx context.Context, topic string, partition int, r *kaf
 	if err := d.letters.Write(ctx, partition, r, reason); err != nil {
 		return fmt.Errorf("record %s cannot be used (%w), and its dead letter could not be written: %w", at, why, err)
 	}
-	d.log.Info().Stringer("record", at).Err(why).Msg("record sent to the dead letters")
+	d.rejected.Info().Stringer("record", at).Err(why).Msg("record sent to the dead letters")
 	return nil
 }
 

@@ -92,21 +92,10 @@ type Fingerprint struct {
 }
 
 // FingerprintOf computes the fingerprint of r.
-func FingerprintOf(r *Record) Fingerprint {
-	f := fingerprintHead(r)
-	f.CRC = crc32.Update(f.CRC, castagnoli, r.Value)
-	return f
-}
+func FingerprintOf(r *Record) Fingerprint { return fingerprint(r, &sums{}) }
 
-// fingerprintWith is FingerprintOf, given the checksum of the value.
-func fingerprintWith(r *Record, value uint32) Fingerprint {
-	f := fingerprintHead(r)
-	f.CRC = combine(f.CRC, value, len(r.Value))
-	return f
-}
-
-// fingerprintHead is the fingerprint but for the bytes of the value.
-func fingerprintHead(r *Record) Fingerprint {
+// fingerprint is FingerprintOf, of a record that may be a part of what sums knows.
+func fingerprint(r *Record, sums *sums) Fingerprint {
 	f := Fingerprint{Offset: r.Offset, Millis: -1}
 	if !r.Time.IsZero() {
 		f.Millis = r.Time.UnixMilli()
@@ -123,5 +112,6 @@ func fingerprintHead(r *Record) Fingerprint {
 	length(r.Key)
 	f.CRC = crc32.Update(f.CRC, castagnoli, r.Key)
 	length(r.Value)
+	f.CRC = sums.update(f.CRC, r.Value)
 	return f
 }

@@ -123,8 +123,7 @@ type splitter struct {
 	wants  func(first, last int64) bool // nil: all offsets
 
 	current *Batch
-	size    int           // of the memory that belongs to current alone
-	value   valueChecksum // of current's last record
+	size    int // of the memory that belongs to current alone
 }
 
 // split emits all complete record batches of the response and returns the
@@ -136,7 +135,7 @@ func (s *splitter) split(ctx context.Context, emit func(*Batch) error) (Saved, e
 	pos := s.at.Next
 	var failure error
 	for first := true; len(data) > 0; {
-		rb, size, err := parseBatch(data)
+		rb, size, err := parseBatch(data, &s.result.sums)
 		if limit := s.f.cfg.MaxMessageBytes; size > batchPrefix+limit {
 			failure = &oversizeError{"a record batch", size, limit}
 			break
@@ -218,9 +217,6 @@ func (s *splitter) add(ctx context.Context, rb *recordBatch, pos int64, emit fun
 		s.current.Records = s.current.Records[:kept]
 		return err
 	}
-	if len(s.current.Records) > kept {
-		s.value = rb.value
-	}
 	return nil
 }
 
@@ -238,10 +234,8 @@ func (s *splitter) flush(pos int64, emit func(*Batch) error) error {
 	}
 	s.current, s.size = nil, 0
 	b.Position = Saved{Next: pos, Last: s.at.Last}
-	if n := len(b.Records); n > 0 && s.value.known {
-		b.Position.Last = fingerprintWith(&b.Records[n-1], s.value.crc)
-	} else if n > 0 {
-		b.Position.Last = FingerprintOf(&b.Records[n-1])
+	if n := len(b.Records); n > 0 {
+		b.Position.Last = fingerprint(&b.Records[n-1], &s.result.sums)
 	}
 	at := b.Position
 	if err := emit(b); err != nil {

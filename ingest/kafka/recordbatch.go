@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"time"
 )
 
@@ -50,14 +51,6 @@ type recordBatch struct {
 	producer   int64
 	count      int
 	payload    []byte
-	value      valueChecksum
-}
-
-// valueChecksum is that of the value of a batch's last record, where it has been
-// computed on the way.
-type valueChecksum struct {
-	crc   uint32
-	known bool
 }
 
 const (
@@ -86,9 +79,10 @@ func (e *corruptError) Error() string {
 	return fmt.Sprintf("corrupt record batch at offset %d: %s", e.base, e.reason)
 }
 
-// parseBatch reads the batch at the start of data and returns the bytes it
-// takes, after checking its CRC. The payload is a view of data.
-func parseBatch(data []byte) (b recordBatch, size int, err error) {
+// parseBatch reads the batch at the start of data, a part of what sums knows, and
+// returns the bytes it takes, after checking its CRC. The payload is a view of
+// data.
+func parseBatch(data []byte, sums *sums) (b recordBatch, size int, err error) {
 	if len(data) < batchPrefix {
 		return b, 0, errCut
 	}
@@ -113,6 +107,9 @@ func parseBatch(data []byte) (b recordBatch, size int, err error) {
 		return corrupt("unknown format %d", magic)
 	}
 	data = data[:size]
+	if want, got := binary.BigEndian.Uint32(data[17:]), sums.update(0, data[crcStart:]); want != got {
+		return corrupt("CRC-32C is %08x, should be %08x", got, want)
+	}
 	d := decoder{b: data[crcStart:]}
 	b.attributes = d.int16()
 	b.last = b.base + int64(d.int32())
@@ -122,41 +119,10 @@ func parseBatch(data []byte) (b recordBatch, size int, err error) {
 	d.int32() // sequence
 	b.count = int(d.int32())
 	b.payload = d.b
-	if want, got := binary.BigEndian.Uint32(data[17:]), b.checksum(data[crcStart:]); want != got {
-		return corrupt("CRC-32C is %08x, should be %08x", got, want)
-	}
 	if b.last < b.base || b.count < 0 || int64(b.count) > b.last-b.base+1 {
 		return corrupt("%d records from offset %d to %d", b.count, b.base, b.last)
 	}
 	return b, size, nil
-}
-
-// longPayload is where one pass over the bytes costs more than two combinations of
-// checksums do.
-const longPayload = 64 << 10
-
-// checksum is that of a batch, data, of which all but the checksum has been read.
-// It must be right before anything else is believed. Where a long record is alone,
-// so that its fingerprint may be wanted, it goes over the value just once for both.
-func (b *recordBatch) checksum(data []byte) uint32 {
-	if b.count != 1 || b.attributes&attrCodec != 0 || len(b.payload) < longPayload {
-		return checksum(data)
-	}
-	d := decoder{b: b.payload}
-	r := decoder{b: d.varbytes(), err: d.err}
-	r.bytes(1)   // attributes
-	r.varint()   // timestamp
-	r.varint()   // offset
-	r.varbytes() // key
-	value := r.varbytes()
-	if r.err != nil {
-		return checksum(data)
-	}
-	tail := len(r.b) + len(d.b)
-	head := len(data) - tail - len(value)
-	b.value = valueChecksum{checksum(value), true}
-	crc := combine(checksum(data[:head]), b.value.crc, len(value))
-	return combine(crc, checksum(data[len(data)-tail:]), tail)
 }
 
 // controlType returns the type of a control batch's marker.
@@ -300,7 +266,7 @@ func (w *batchWriter) finish(producer int64, epoch int16, sequence int32) []byte
 	h = appendInt16(h, uint16(epoch))
 	h = appendInt32(h, uint32(sequence))
 	appendInt32(h, uint32(w.count))
-	binary.BigEndian.PutUint32(w.buf[17:], checksum(w.buf[crcStart:]))
+	binary.BigEndian.PutUint32(w.buf[17:], crc32.Checksum(w.buf[crcStart:], castagnoli))
 	return w.buf
 }
 

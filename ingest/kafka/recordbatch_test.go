@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -46,7 +47,7 @@ func sameRecord(a, b *Record) bool {
 // decodeAll reads a batch that must be good.
 func decodeAll(t testing.TB, data []byte, from int64) []Record {
 	t.Helper()
-	rb, size, err := parseBatch(data)
+	rb, size, err := parseBatch(data, &sums{})
 	if err != nil || size != len(data) {
 		t.Fatalf("%d bytes of %d: %v", size, len(data), err)
 	}
@@ -106,7 +107,7 @@ func TestRecordBatchRoundTrip(t *testing.T) {
 func seal(data []byte) []byte {
 	binary.BigEndian.PutUint32(data[8:], uint32(len(data)-batchPrefix))
 	data[16] = 2
-	binary.BigEndian.PutUint32(data[17:], checksum(data[crcStart:]))
+	binary.BigEndian.PutUint32(data[17:], crc32.Checksum(data[crcStart:], castagnoli))
 	return data
 }
 
@@ -134,14 +135,14 @@ func TestParseBatchRefuses(t *testing.T) {
 		"negative count":  {func(b []byte) []byte { binary.BigEndian.PutUint32(b[57:], 1<<31); return seal(b) }, "records from"},
 		"backward last":   {func(b []byte) []byte { binary.BigEndian.PutUint32(b[23:], 1<<31); return seal(b) }, "records from"},
 	} {
-		_, _, err := parseBatch(test.damage(bytes.Clone(good)))
+		_, _, err := parseBatch(test.damage(bytes.Clone(good)), &sums{})
 		var corrupt *corruptError
 		if !errors.As(err, &corrupt) || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	for n := range good {
-		if _, _, err := parseBatch(good[:n]); !errors.Is(err, errCut) {
+		if _, _, err := parseBatch(good[:n], &sums{}); !errors.Is(err, errCut) {
 			t.Fatalf("cut at %d: %v", n, err)
 		}
 	}
@@ -154,7 +155,7 @@ func TestRecordsRefused(t *testing.T) {
 		for bit := range 8 {
 			data := bytes.Clone(good)
 			data[i] ^= 1 << bit
-			rb, _, err := parseBatch(seal(data))
+			rb, _, err := parseBatch(seal(data), &sums{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -174,7 +175,7 @@ func TestRecordsRefused(t *testing.T) {
 		data := bytes.Clone(good)
 		binary.BigEndian.PutUint32(data[57:], n)
 		binary.BigEndian.PutUint32(data[23:], 9)
-		rb, _, err := parseBatch(seal(data))
+		rb, _, err := parseBatch(seal(data), &sums{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -336,41 +337,62 @@ func TestFingerprint(t *testing.T) {
 	}
 }
 
-// The fingerprint of a long record that is alone in its batch comes out of the
-// batch's own checksum (splitAll compares), which sees a change of any bit.
-func TestLongRecordAlone(t *testing.T) {
+// summed is a buffer's sums, which has come in pieces.
+func summed(rng *rand.Rand, data []byte) sums {
+	var s sums
+	for n := 0; n < len(data); {
+		n += 1 + rng.IntN(min(len(data)-n, 3*step))
+		s.extend(data[:n])
+	}
+	return s
+}
+
+// Checksums of batches and fingerprints of records (splitAll compares) are put
+// together from those of what has come, and see a change of any bit.
+func TestLongRecords(t *testing.T) {
 	rng := rand.New(rand.NewPCG(11, 12))
-	for i := range 30 {
-		r := randomRecord(rng)
-		r.Value = make([]byte, longPayload-100+rng.IntN(200))
-		for j := range r.Value {
-			r.Value[j] = byte(rng.Uint32())
-		}
+	for i := range 50 {
 		var w batchWriter
 		w.reset()
-		w.add(r.Key, r.Value, r.Headers, r.Time)
-		data := slices.Concat(at(5, bytes.Clone(w.finish(-1, -1, -1))), at(6, smallBatch(1+i%3)))
-		if got, end, err := splitAll(t, testPartition(), &fetchResult{records: data}, 5); err != nil || len(got) != 2+i%3 {
-			t.Fatalf("%d bytes: offsets %v, position %d, %v", len(r.Value), got, end.Next, err)
+		for range 1 + i%2 {
+			r := randomRecord(rng)
+			r.Value = make([]byte, rng.IntN(4*long))
+			for j := range r.Value {
+				r.Value[j] = byte(rng.Uint32())
+			}
+			w.add(r.Key, r.Value, r.Headers, r.Time)
 		}
-		data[batchHeader+rng.IntN(len(r.Value))] ^= 1 << rng.IntN(8)
+		head := rng.IntN(100)
+		body := slices.Concat(make([]byte, head), at(5, bytes.Clone(w.finish(-1, -1, -1))), at(9, smallBatch(1+i%3)))
+		result := &fetchResult{records: body[head:], sums: summed(rng, body)}
+		if got, end, err := splitAll(t, testPartition(), result, 5); err != nil || len(got) != 2+i%2+i%3 {
+			t.Fatalf("%d bytes: offsets %v, position %d, %v", w.size(), got, end.Next, err)
+		}
+		body[head+crcStart+rng.IntN(w.size()-crcStart)] ^= 1 << rng.IntN(8)
+		s := summed(rng, body)
 		var corrupt *corruptError
-		if _, _, err := parseBatch(data); !errors.As(err, &corrupt) {
-			t.Fatalf("%d bytes, one changed: %v", len(r.Value), err)
+		if _, _, err := parseBatch(body[head:], &s); !errors.As(err, &corrupt) {
+			t.Fatalf("%d bytes, one changed: %v", w.size(), err)
 		}
 	}
 }
 
-func TestCombine(t *testing.T) {
+func TestSums(t *testing.T) {
 	rng := rand.New(rand.NewPCG(13, 14))
-	for range 200 {
-		b := make([]byte, rng.IntN(5000))
-		for i := range b {
-			b[i] = byte(rng.Uint32())
-		}
-		at := rng.IntN(len(b) + 1)
-		if got, want := combine(checksum(b[:at]), checksum(b[at:]), len(b)-at), checksum(b); got != want {
-			t.Fatalf("%d and %d bytes: %08x, want %08x", at, len(b)-at, got, want)
+	data := make([]byte, 3*long)
+	for i := range data {
+		data[i] = byte(rng.Uint32())
+	}
+	s := summed(rng, data)
+	for range 300 {
+		from := rng.IntN(len(data))
+		to := from + rng.IntN(len(data)-from+1)
+		crc := rng.Uint32()
+		want := crc32.Update(crc, castagnoli, data[from:to])
+		for _, part := range [][]byte{data[from:to], bytes.Clone(data[from:to])} {
+			if got := s.update(crc, part); got != want {
+				t.Fatalf("bytes %d to %d: %08x, want %08x", from, to, got, want)
+			}
 		}
 	}
 }
@@ -384,6 +406,8 @@ func BenchmarkSplit(b *testing.B) {
 	p := testPartition()
 	b.SetBytes(int64(len(result.records)))
 	for b.Loop() {
+		result.sums = sums{}
+		result.sums.extend(result.records)
 		s := splitter{f: p.fetcher, budget: p.budget, memory: newMemory(nil, p.budget), result: result}
 		if _, err := s.split(b.Context(), func(b *Batch) error { b.Release(); return nil }); err != nil {
 			b.Fatal(err)
@@ -401,7 +425,7 @@ func FuzzRecordBatch(f *testing.F) {
 		if mend && len(data) >= batchHeader {
 			seal(data) // so that the fuzzer gets past the CRC
 		}
-		rb, size, err := parseBatch(data)
+		rb, size, err := parseBatch(data, &sums{})
 		if err != nil {
 			return
 		}

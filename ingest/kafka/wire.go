@@ -50,6 +50,7 @@ type answer struct {
 	version int16
 	buf     []byte // pooled
 	body    []byte // in buf
+	sums    sums   // of the body
 }
 
 // An oversizeError says that something was refused because of its size.
@@ -128,17 +129,20 @@ func (c *call) RawExchange(rw io.ReadWriter) (protocol.Message, error) {
 	if size -= 4; size > c.limit {
 		return nil, &oversizeError{"a response", size, c.limit}
 	}
-	buf := getBuffer(size)
-	for got := 0; got < size; {
+	a := &answer{key: c.key, version: c.version, buf: getBuffer(size)}
+	for a.body = a.buf[:0]; len(a.body) < size; {
+		const piece = 256 << 10 // is still in the processor's cache when it is summed
+		got := len(a.body)
 		conn.SetReadDeadline(time.Now().Add(stallTimeout))
-		n, err := io.ReadFull(conn, buf[got:min(size, got+1<<20)])
+		n, err := io.ReadFull(conn, a.buf[got:min(size, got+piece)])
 		if err != nil {
-			putBuffer(buf)
+			putBuffer(a.buf)
 			return nil, noEOF(err)
 		}
-		got += n
+		a.body = a.buf[:got+n]
+		a.sums.extend(a.body)
 	}
-	return &answer{key: c.key, version: c.version, buf: buf, body: buf[:size]}, nil
+	return a, nil
 }
 
 func noEOF(err error) error {
@@ -180,6 +184,7 @@ type fetchResult struct {
 	throttled     bool  // a quota is used up: the records may be missing for that
 	aborted       []abortedTxn
 	records       []byte
+	sums          sums // of the answer, and so of the records
 }
 
 // abortedTxn says that the records of a producer from an offset on, up to its
@@ -233,6 +238,7 @@ func (cl *client) fetch(ctx context.Context, topic string, partition int, offset
 		putBuffer(a.buf)
 		return nil, nil, err
 	}
+	r.sums = a.sums
 	return a, r, nil
 }
 

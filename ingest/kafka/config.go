@@ -106,8 +106,7 @@ type Config struct {
 	OnGap OnGap
 	Fetching
 
-	SessionTimeout   time.Duration // a silent member is expelled after it; 30 s
-	RebalanceTimeout time.Duration // a rebalance waits that long for members; 30 s
+	SessionTimeout time.Duration // a silent member is expelled after it; 30 s
 }
 
 // Fetching says how much is fetched and held. Zero values stand for the defaults
@@ -141,12 +140,8 @@ func (c *Config) check() error {
 	}
 	problems = append(problems, c.Fetching.check()...)
 	defaultTo(&c.SessionTimeout, 30*time.Second)
-	defaultTo(&c.RebalanceTimeout, 30*time.Second)
 	if c.SessionTimeout < 100*time.Millisecond || c.SessionTimeout > time.Hour {
 		report("session timeout %v is not between 100ms and 1h", c.SessionTimeout)
-	}
-	if c.RebalanceTimeout < 100*time.Millisecond || c.RebalanceTimeout > time.Hour {
-		report("rebalance timeout %v is not between 100ms and 1h", c.RebalanceTimeout)
 	}
 	return errors.Join(problems...)
 }
@@ -199,6 +194,8 @@ func checkTopic(name string) error {
 const (
 	dialTimeout  = 10 * time.Second
 	adminTimeout = 15 * time.Second
+	// rebalanceTimeout is how long a rebalance waits for members.
+	rebalanceTimeout = 30 * time.Second
 	// stallTimeout is how long a connection may make no progress at all in the
 	// middle of an exchange. Progress, not the whole, is timed: 8 MiB over a
 	// slow link may take minutes.

@@ -146,7 +146,7 @@ func (c *Consumer) run(ctx context.Context) (err error) {
 		Topics:            []string{c.cfg.Topic},
 		HeartbeatInterval: min(c.cfg.SessionTimeout/4, 3*time.Second),
 		SessionTimeout:    c.cfg.SessionTimeout,
-		RebalanceTimeout:  c.cfg.RebalanceTimeout,
+		RebalanceTimeout:  rebalanceTimeout,
 		JoinGroupBackoff:  time.Second,
 		Timeout:           5 * time.Second,
 	})
@@ -242,7 +242,7 @@ func (c *Consumer) serve(ctx, gctx context.Context, gen *kafkago.Generation, fai
 	})
 	work.Wait()
 
-	rctx, done := context.WithTimeout(context.WithoutCancel(ctx), c.cfg.RebalanceTimeout)
+	rctx, done := context.WithTimeout(context.WithoutCancel(ctx), rebalanceTimeout)
 	c.sink.Revoked(rctx, c.cfg.Topic, ids)
 	done()
 	c.mu.Lock()

@@ -106,8 +106,8 @@
 //
 // Reading and predicting are open to whoever reaches the address. The admin
 // calls want "Authorization: Bearer TOKEN" when a token is configured and are
-// open otherwise. Requests that change something and come from a page of
-// another origin are refused, token or not.
+// open otherwise, but not to pages in a browser. Requests that change something
+// and come from a page of another origin are refused, token or not.
 //
 // # Times
 //

@@ -33,7 +33,7 @@ var codes = map[Code]struct {
 }{
 	CodeBadRequest:           {http.StatusBadRequest, "The query, the path or the body is not what the call takes."},
 	CodeUnauthorized:         {http.StatusUnauthorized, "The call wants the daemon's token."},
-	CodeForbidden:            {http.StatusForbidden, "A page of another origin may not ask for this."},
+	CodeForbidden:            {http.StatusForbidden, "A page of another origin may not ask for this, nor may any page where there is no token."},
 	CodeNotFound:             {http.StatusNotFound, "There is no such thing; the message says why."},
 	CodeMethodNotAllowed:     {http.StatusMethodNotAllowed, "The path takes other methods."},
 	CodeConflict:             {http.StatusConflict, "The same is under way already, or is off by configuration; nothing was begun."},

@@ -150,6 +150,17 @@ func TestAdminIsOpenWithoutToken(t *testing.T) {
 	if w := do(newServer(newFake(), ""), "DELETE", "/v1/blocks/orders/3/7", ""); w.Code != 200 {
 		t.Errorf("status %d: %s", w.Code, w.Body)
 	}
+	// httptest's requests are for example.com: this is a page of the same origin.
+	page := "Origin: http://example.com"
+	if w := do(newServer(newFake(), ""), "DELETE", "/v1/blocks/orders/3/7", "", page); w.Code != 403 {
+		t.Errorf("a page: status %d", w.Code)
+	}
+	if w := do(newServer(newFake(), ""), "POST", "/v1/predict", "1,1", page, "Content-Type: text/csv"); w.Code != 200 {
+		t.Errorf("a page that predicts: status %d", w.Code)
+	}
+	if w := do(newServer(newFake(), "secret"), "DELETE", "/v1/blocks/orders/3/7", "", page, "Authorization: Bearer secret"); w.Code != 200 {
+		t.Errorf("a page with the token: status %d", w.Code)
+	}
 }
 
 func TestServiceErrors(t *testing.T) {

@@ -189,6 +189,11 @@ func opaqueID(r *http.Request) *http.Request {
 // authorise lets only those through who may change something.
 func (s *Server) authorise(r *http.Request) error {
 	if s.token == nil {
+		// A page whose name its owner has pointed at this address is of the same
+		// origin. Browsers say which page it is that wants something changed.
+		if r.Header.Get("Origin") != "" {
+			return fail(CodeForbidden, "a page may not ask for this where there is no token")
+		}
 		return nil
 	}
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")

@@ -172,8 +172,12 @@ func (p *Part) Rows() int64 {
 // Above is the part without the rows below the levels, which no sample holds that
 // has these; p itself where there are none. Of another seed's it is all of p.
 func (p *Part) Above(l *Levels) *Part {
+	below := func(c class) bool { return c.from < l.of(c.label) }
+	if p.seed != l.settings.Seed || !slices.ContainsFunc(p.classes, below) {
+		return p
+	}
 	k := p.kept()
-	if k == nil || p.seed != l.settings.Seed {
+	if k == nil {
 		return p
 	}
 	out := &Part{seed: p.seed, digest: p.digest, classes: slices.Clone(p.classes)}

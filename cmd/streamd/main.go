@@ -55,11 +55,16 @@ func (s *surroundings) variable(name string) string {
 func run(ctx context.Context, args, env []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	commands := newGrammar()
 	helped := false // kong prints the help while it parses, and means to exit then
+	var helpErr error
 	parser, err := kong.New(commands,
 		kong.Name("streamd"),
 		kong.Description("The streaming classifier whose model is a function of the set of live blocks."),
 		kong.Writers(stdout, stderr),
 		kong.Exit(func(int) { helped = true }),
+		kong.Help(func(o kong.HelpOptions, c *kong.Context) error {
+			helpErr = kong.DefaultHelpPrinter(o, c)
+			return nil // else it would be one of the command line's
+		}),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true, WrapUpperBound: 100}),
 	)
 	if err != nil {
@@ -70,7 +75,7 @@ func run(ctx context.Context, args, env []string, stdin io.Reader, stdout, stder
 	}
 	command, err := parser.Parse(args)
 	if helped {
-		return nil
+		return helpErr
 	}
 	if err != nil {
 		return usagef("%w; see streamd %s--help", err, commandPath(err))

@@ -64,6 +64,19 @@ func TestScripts(t *testing.T) {
 	})
 }
 
+// What help or a result could not be written to fails, and was asked for rightly.
+func TestFailedWrites(t *testing.T) {
+	full := errors.New("no space left")
+	r, stdout := io.Pipe()
+	r.CloseWithError(full)
+	for _, args := range [][]string{{"--help"}, {"help", "replay", "ndc"}, {"fit", "--help"}, {"version"}} {
+		err := run(t.Context(), args, nil, strings.NewReader(""), stdout, io.Discard)
+		if !errors.Is(err, full) || exitStatus(err) != 1 {
+			t.Errorf("%q: %v with status %d", args, err, exitStatus(err))
+		}
+	}
+}
+
 // status N program args… runs a program that must end with exit status N.
 func cmdStatus(ts *testscript.TestScript, neg bool, args []string) {
 	want, err := strconv.Atoi(args[0])

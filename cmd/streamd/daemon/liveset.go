@@ -161,7 +161,8 @@ func (l *liveSet) add(e retire.Entry, s *incremental.Summary, part *sample.Part,
 		l.fold(digest(s, part)).Add(s)
 	}
 	if l.sample != nil {
-		// Floors have risen since the part was taken: of the first blocks all rows.
+		// Floors may have risen since the part was taken; of the first blocks all rows
+		// were.
 		if part != nil {
 			part = part.Above(l.sample.Levels())
 		}
@@ -311,7 +312,7 @@ func (l *liveSet) change() snapshot.Change {
 		c.Parts = append(c.Parts, snapshot.Part{ID: id, Part: p.Above(l.sample.Levels())})
 	}
 	for _, b := range l.put {
-		if b.Part != nil { // of the first blocks all rows were taken
+		if b.Part != nil { // floors have risen since it was added
 			b.Part = b.Part.Above(l.sample.Levels())
 		}
 		c.Put = append(c.Put, b)

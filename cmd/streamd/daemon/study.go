@@ -323,7 +323,7 @@ func (d *Daemon) Refine(ctx context.Context) (*httpapi.Refinement, error) {
 	select {
 	case a := <-answer:
 		if a.err != nil {
-			return nil, fmt.Errorf("refine: %w: %w", a.err, httpapi.ErrUnavailable)
+			return nil, fmt.Errorf("%w: %w", a.err, httpapi.ErrUnavailable)
 		}
 		return a.report, nil
 	case <-d.loopDone:

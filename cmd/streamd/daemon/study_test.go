@@ -389,7 +389,7 @@ func TestRefinementFails(t *testing.T) {
 	if !strings.Contains(d.problems(), "the planes are not refined: refine on rows of the sample: class") {
 		t.Errorf("problems %q", d.problems())
 	}
-	if status, body := d.post("1m"); status != http.StatusServiceUnavailable || !strings.Contains(body, "rows of the sample") {
+	if status, body := d.post("1m"); status != http.StatusServiceUnavailable || !strings.Contains(body, `"refine on rows of the sample: class`) {
 		t.Errorf("%d %s", status, body)
 	}
 	d.stop()

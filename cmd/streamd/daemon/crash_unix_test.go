@@ -1,0 +1,60 @@
+//go:build unix
+
+package daemon
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"streamd/ingest/wire"
+)
+
+func init() {
+	limitFiles = func() error {
+		signal.Ignore(syscall.SIGXFSZ) // the write fails instead
+		const bytes = 200_000
+		return syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: bytes, Max: bytes})
+	}
+}
+
+// On a full disk the daemon says so, goes on serving, stops taking in what it
+// could not save, and loses nothing.
+func TestFullDisk(t *testing.T) {
+	const blocks = 1000
+	name := topic(t, 1)
+	payloads, want := ndcBlocks(t, blocks)
+	var messages []message
+	for _, payload := range payloads {
+		messages = append(messages, message{value: payload, contentType: wire.Arrow.ContentType()})
+	}
+	produce(t, name, messages[:blocks/2]...)
+	flags := map[string]string{
+		"kafka.brokers": cluster(t).Brokers[0], "kafka.topic": name, "http.listen": "127.0.0.1:0",
+		"snapshot.file": filepath.Join(t.TempDir(), "streamd.db"), "snapshot.interval": "10ms", "snapshot.blocks": "50",
+		"model.solve_interval": "10ms", "kafka.fetch_bytes": "64KiB", "kafka.group": fmt.Sprintf("g%d", rand.Int64()),
+		fileLimit: "",
+	}
+	p := spawn(t, flags)
+	p.until(t, "the problem", func() bool { return strings.Contains(p.get(t, "/"), "the snapshot cannot be saved") })
+	produce(t, name, messages[blocks/2:]...)
+	all := fmt.Sprintf("streamd_partition_next_offset{partition=\"0\",topic=%q} %d\n", name, blocks)
+	p.until(t, "the rest, at hand", func() bool { return strings.Contains(p.get(t, "/metrics"), all) })
+	p.until(t, "a model", func() bool {
+		_, rows, seen, err := p.model()
+		if err != nil || seen > blocks/2 {
+			t.Fatalf("a model of %d rows after %d records: %v", rows, seen, err)
+		}
+		return rows > 0
+	})
+	p.kill()
+
+	delete(flags, fileLimit)
+	flags["kafka.group"] = fmt.Sprintf("g%d", rand.Int64())
+	p = spawn(t, flags)
+	p.waitFor(t, blocks, digestOf(want))
+}

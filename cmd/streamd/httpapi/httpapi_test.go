@@ -430,9 +430,13 @@ func TestMetrics(t *testing.T) {
 		t.Error("metrics show an offset that is not known")
 	}
 	plain := newFake()
-	plain.status.Epoch = nil
-	if got := do(newServer(plain, ""), "GET", "/metrics", "").Body.String(); strings.Contains(got, "streamd_epoch") || strings.Contains(got, "streamd_rebuild") {
+	plain.status.Epoch, plain.served.Model = nil, nil
+	none := do(newServer(plain, ""), "GET", "/metrics", "").Body.String()
+	if strings.Contains(none, "streamd_epoch") || strings.Contains(none, "streamd_rebuild") {
 		t.Error("metrics show epochs where there is no kernel")
+	}
+	if !strings.Contains(none, "\nstreamd_model_timestamp_seconds 0\n") {
+		t.Error("metrics do not show that there is no model")
 	}
 	if strings.Contains(got, "whatever") {
 		t.Error("a client's path became a label")

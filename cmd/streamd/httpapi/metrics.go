@@ -13,8 +13,8 @@ import (
 )
 
 // Metrics is what GET /metrics shows. Durations are observed here; everything
-// that the Status of the service has is read from it at every scrape, so that
-// the page and the metrics cannot differ.
+// that the service says of itself is read from it at every scrape, so that the
+// page and the metrics cannot differ.
 type Metrics struct {
 	SolveSeconds    prometheus.Histogram
 	TuneSeconds     prometheus.Histogram
@@ -67,8 +67,8 @@ func NewMetrics() *Metrics {
 	return m
 }
 
-func (m *Metrics) watch(status func() Status) {
-	m.registry.MustRegister(statusCollector{status})
+func (m *Metrics) watch(service Service) {
+	m.registry.MustRegister(serviceCollector{service})
 }
 
 // request counts an answer. The route is a pattern of the mux, never what the
@@ -110,6 +110,7 @@ var (
 	blocksTotal   = desc("blocks_total", "What happened to blocks.", "outcome")
 	liveRows      = desc("live_rows", "Rows in the model's state.")
 	liveBlocks    = desc("live_blocks", "Blocks in the model's state.")
+	modelMade     = desc("model_timestamp_seconds", "When the served planes were made, in Unix time, as made_at in GET /v1/model; 0 while there is no model. They need not be made again, and grow old, while nothing comes or is retired.")
 	epoch         = desc("epoch", "The epoch in use, as GET /v1/epoch has it, 0 for the features; absent, as the next four, without a kernel.")
 	reducing      = desc("reducing", "1 while a basis is being chosen, else 0.")
 	rebuildBlocks = desc("rebuild_blocks_left", "Live blocks that are to be put into the coordinates of the next basis; 0 without one.")
@@ -125,12 +126,12 @@ var (
 	lag           = desc("partition_lag", "Records still to be read.", "topic", "partition")
 )
 
-// statusCollector reads the status once per scrape.
-type statusCollector struct{ status func() Status }
+// serviceCollector reads the status and what is served once per scrape.
+type serviceCollector struct{ service Service }
 
-func (c statusCollector) Describe(ch chan<- *prometheus.Desc) {
+func (c serviceCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		buildInfo, ready, rowsRead, rowsTotal, rowsInHand, blocksTotal, liveRows, liveBlocks,
+		buildInfo, ready, rowsRead, rowsTotal, rowsInHand, blocksTotal, liveRows, liveBlocks, modelMade,
 		epoch, reducing, rebuildBlocks, rebuildRows, rebuildUnread, deadLetters, rebalances, fetchErrors, snapshotAge,
 		nextOffset, highWatermark, logStart, lag,
 	} {
@@ -138,8 +139,9 @@ func (c statusCollector) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-func (c statusCollector) Collect(ch chan<- prometheus.Metric) {
-	s := c.status()
+func (c serviceCollector) Collect(ch chan<- prometheus.Metric) {
+	s := c.service.Status()
+	served, _ := c.service.Served()
 	counter := func(d *prometheus.Desc, v int64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
 	}
@@ -164,6 +166,11 @@ func (c statusCollector) Collect(ch chan<- prometheus.Metric) {
 	counter(blocksTotal, s.Blocks.Replaced, "replaced")
 	gauge(liveRows, float64(s.LiveRows))
 	gauge(liveBlocks, float64(s.LiveBlocks))
+	var made float64
+	if served.Model != nil {
+		made = float64(served.MadeAt.UnixNano()) / 1e9
+	}
+	gauge(modelMade, made)
 	if e := s.Epoch; e != nil {
 		gauge(epoch, float64(e.Epoch))
 		var under float64

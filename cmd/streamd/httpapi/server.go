@@ -70,8 +70,8 @@ type Server struct {
 	stop     func() // closes stopping
 }
 
-// New makes a server for service. It adds the service's Status to metrics, so
-// it can be called once per Metrics.
+// New makes a server for service. It adds what the service says of itself to
+// metrics, so it can be called once per Metrics.
 func New(config Config, service Service, metrics *Metrics, log zerolog.Logger) *Server {
 	s := &Server{
 		service:  service,
@@ -88,7 +88,7 @@ func New(config Config, service Service, metrics *Metrics, log zerolog.Logger) *
 		sum := sha256.Sum256([]byte(config.Token))
 		s.token = &sum
 	}
-	metrics.watch(service.Status)
+	metrics.watch(service)
 	s.mux = s.newMux()
 	s.scraped = metrics.handler(log)
 	return s

@@ -70,8 +70,8 @@ func (c *fitCmd) Validate() error {
 	return nil
 }
 
-// fitReport is what fit prints. Features, classes, planes and options are named
-// as in httpapi.ModelAnswer, so that a saved report can be predicted with.
+// fitReport is what fit prints. Features, classes, planes, options and method are
+// named as in httpapi.ModelAnswer, so that a saved report can be predicted with.
 type fitReport struct {
 	File           string    `json:"file"`
 	Rows           int64     `json:"rows"` // of weight > 0, as all counts
@@ -80,6 +80,7 @@ type fitReport struct {
 	FoldAccuracies []float64 `json:"fold_accuracies,omitempty"`
 	LOOAccuracy    *float64  `json:"loo_accuracy,omitempty"`
 
+	Method     string            `json:"method"` // that made the planes: psvm, or the refinement's
 	Refinement *refinementReport `json:"refinement,omitempty"`
 	Reduction  *basisReport      `json:"reduction,omitempty"`
 	Tuning     *tuningReport     `json:"tuning,omitempty"`
@@ -461,6 +462,10 @@ func (f *fit) report() fitReport {
 			Nu: m.Options.Nu, Balanced: m.Options.Balanced, ClassWeights: m.Options.ClassWeights, Standardise: m.Options.Standardise,
 		},
 		Digest: hex.EncodeToString(digest[:]),
+		Method: httpapi.MethodPSVM,
+	}
+	if f.refinement != nil {
+		r.Method = f.refinement.Method
 	}
 	if r.Options.ClassWeights == nil {
 		r.Options.ClassWeights = map[string]float64{}

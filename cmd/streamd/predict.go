@@ -222,11 +222,18 @@ func (c *predictCmd) order(m *incremental.Model, of map[string]float64) []string
 	return features
 }
 
-// report is the answer that the daemon gives to the same rows.
-func (c *predictCmd) report(of *httpapi.ModelAnswer, m *incremental.Model, class []int32, values []float64, curves []calibration.Curve, strongest *httpapi.Strongest) httpapi.PredictAnswer {
-	r := httpapi.PredictAnswer{
-		Model: of.Fingerprint, Method: of.Method, Classes: m.Classes, Labels: make([]string, len(class)), Values: make([][]float64, len(class)),
-	}
+// predictReport is the answer that the daemon gives to the same rows, but for what a
+// saved model does not say of itself: those of fit have no fingerprint.
+type predictReport struct {
+	Model  string `json:"model,omitempty"`
+	Method string `json:"method,omitempty"`
+	httpapi.PredictAnswer
+}
+
+func (c *predictCmd) report(of *httpapi.ModelAnswer, m *incremental.Model, class []int32, values []float64, curves []calibration.Curve, strongest *httpapi.Strongest) predictReport {
+	r := predictReport{Model: of.Fingerprint, Method: of.Method, PredictAnswer: httpapi.PredictAnswer{
+		Classes: m.Classes, Labels: make([]string, len(class)), Values: make([][]float64, len(class)),
+	}}
 	for _, p := range m.Planes {
 		r.Planes = append(r.Planes, p.Class)
 	}

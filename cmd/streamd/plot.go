@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -61,7 +62,11 @@ func (c *plotCmd) Run(ctx context.Context, s *surroundings) error {
 		draw = picture.SVG
 	}
 	var drawn bytes.Buffer
-	if err := draw(&drawn); err != nil {
+	err = draw(&drawn)
+	if errors.Is(err, regions.ErrNoRows) {
+		err = fmt.Errorf("%w: name them with --data", err)
+	}
+	if err != nil {
 		return fmt.Errorf("draw %s: %w", c.Model, err)
 	}
 	if err := os.WriteFile(c.Out, drawn.Bytes(), 0o666); err != nil {

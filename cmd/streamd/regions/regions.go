@@ -29,6 +29,9 @@ type Picture struct {
 	Rows *incremental.Block
 }
 
+// ErrNoRows is returned for a picture of planes in the features without rows.
+var ErrNoRows = errors.New("a picture of planes in the features themselves takes rows, to show where these are")
+
 // SVG writes the picture as SVG.
 func (p *Picture) SVG(w io.Writer) error {
 	c := newSVG(width, height)
@@ -204,7 +207,7 @@ func (p *Picture) frame(basis [][2]float64) (*frame, error) {
 	}
 	for j := range 2 {
 		if f.low[j] > f.high[j] {
-			return nil, errors.New("a picture of planes in the features themselves takes rows, to show where these are")
+			return nil, ErrNoRows
 		}
 		const margin = 0.06
 		room := margin * (f.high[j] - f.low[j])

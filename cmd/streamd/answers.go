@@ -152,7 +152,7 @@ func (c *qualityCmd) Run(ctx context.Context, s *surroundings) error {
 		return printAnswer(s.stdout, body)
 	}
 	t := newTable(s.stdout)
-	t.row("held out", fmt.Sprintf("%d rows in %d folds, from the %s", a.Rows, a.Folds, a.Source))
+	t.row("held out", fmt.Sprintf("%s in %d folds, from the %s", counted(a.Rows, "row"), a.Folds, a.Source))
 	t.row("correct", fmt.Sprintf("%s (balanced %s)", percent(a.Correctness), percent(a.BalancedCorrectness)))
 	calibrated := a.Calibration
 	if calibrated == "" {

@@ -179,7 +179,7 @@ func (c *modelCmd) Run(ctx context.Context, s *surroundings) error {
 	t := newTable(s.stdout)
 	t.row("model", m.Fingerprint)
 	t.row("made", m.MadeAt.Local().Format(time.DateTime))
-	t.row("live", fmt.Sprintf("%d rows in %d blocks", m.LiveRows, m.LiveBlocks))
+	t.row("live", counted(m.LiveRows, "row")+" in "+counted(m.LiveBlocks, "block"))
 	t.row("digest", m.Digest)
 	t.row("classes", countedClasses(m.Classes, m.ClassRows))
 	t.row("options", describeOptions(m.Options))
@@ -194,7 +194,8 @@ func (c *modelCmd) Run(ctx context.Context, s *surroundings) error {
 			t.row("", "of an earlier live set, "+r.Digest)
 		}
 		for _, p := range r.Planes {
-			t.row("  "+p.Class, fmt.Sprintf("objective %.6g, gradient %.2g, %d steps, %d support vectors", p.Objective, p.Gradient, p.Iterations, p.SupportVectors))
+			t.row("  "+p.Class, fmt.Sprintf("objective %.6g, gradient %.2g, %s, %s",
+				p.Objective, p.Gradient, counted(p.Iterations, "step"), counted(p.SupportVectors, "support vector")))
 		}
 	}
 	if m.Calibration != nil {
@@ -209,7 +210,7 @@ func (c *modelCmd) Run(ctx context.Context, s *surroundings) error {
 		if b.Scale != nil {
 			scaled = ", of scaled features"
 		}
-		t.row("basis", fmt.Sprintf("%s, %d points%s", m.BasisID, len(b.Points), scaled))
+		t.row("basis", fmt.Sprintf("%s, %s%s", m.BasisID, counted(len(b.Points), "point"), scaled))
 		t.row("regulariser", b.Regulariser)
 		t.kernelPlanes(len(b.Points), m.Planes)
 	} else {

@@ -231,7 +231,7 @@ func (c *demoCmd) print(s *surroundings, r *demoReport) error {
 		return printJSON(s.stdout, r)
 	}
 	t := newTable(s.stdout)
-	t.row("rows", strconv.FormatInt(r.Rows, 10), fmt.Sprintf("in %d blocks", r.Blocks))
+	t.row("rows", strconv.FormatInt(r.Rows, 10), "in "+counted(r.Blocks, "block"))
 	t.row("seconds", fmt.Sprintf("%.2f", r.Seconds), short(r.RowsPerSecond)+" rows/s from generator to model")
 	t.row("training accuracy", fmt.Sprintf("%.2f %%", 100*r.TrainAccuracy), fmt.Sprintf("of %d points", r.TrainRows))
 	t.row("test accuracy", fmt.Sprintf("%.2f %%", 100*r.TestAccuracy), fmt.Sprintf("of %d fresh points", r.TestRows))

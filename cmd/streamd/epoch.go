@@ -77,7 +77,7 @@ func (c *reduceCmd) wait(ctx context.Context, s *surroundings, daemon *client, a
 		case b == nil:
 			return a, body, nil
 		case b.Unread == b.Missing && b.Missing > 0:
-			return nil, nil, fmt.Errorf("reduce: the new basis waits for %d blocks that the log does not give back; streamd epoch lists them", b.Unread)
+			return nil, nil, fmt.Errorf("reduce: the new basis waits for %s that the log does not give back; see streamd epoch", counted(b.Unread, "block"))
 		}
 	}
 }
@@ -86,14 +86,14 @@ func (c *reduceCmd) wait(ctx context.Context, s *surroundings, daemon *client, a
 func describeRebuild(a *httpapi.EpochAnswer) string {
 	switch b := a.Rebuild; {
 	case a.Reducing != nil:
-		return fmt.Sprintf("choosing a basis, %d stages done", len(a.Reducing.Stages))
+		return "choosing a basis, " + counted(len(a.Reducing.Stages), "stage") + " done"
 	case b != nil:
 		text := fmt.Sprintf("%d of %d blocks, %d of %d rows", b.Blocks, b.Blocks+b.Missing, b.Rows, b.LiveRows)
 		if b.Seconds != nil {
 			text += fmt.Sprintf(", about %.0f s left", *b.Seconds)
 		}
 		if b.Unread > 0 {
-			text += fmt.Sprintf(", %d blocks could not be read", b.Unread)
+			text += ", " + counted(b.Unread, "block") + " could not be read"
 		}
 		return text
 	}

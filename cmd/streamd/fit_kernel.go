@@ -157,11 +157,11 @@ func (r *basisReport) print(p *table, b *classifier.Basis) {
 	if b.Scale != nil {
 		scaled = ", of scaled features"
 	}
-	how := fmt.Sprintf("by %s of %d rows", r.Method, r.Sample)
+	how := fmt.Sprintf("by %s of %s", r.Method, counted(r.Sample, "row"))
 	if r.Method == "none" {
 		how = "all rows"
 	}
-	p.row("basis", fmt.Sprintf("%d points, %s%s, in %.3g s", len(b.Points), how, scaled, r.Seconds))
+	p.row("basis", fmt.Sprintf("%s, %s%s, in %.3g s", counted(len(b.Points), "point"), how, scaled, r.Seconds))
 	p.row("regulariser", b.Regulariser)
 	for i := range r.Gammas {
 		p.gamma(&r.Gammas[i])
@@ -177,7 +177,7 @@ func (t *table) gamma(g *httpapi.Gamma) {
 
 // describeStage says what came of a stage of the reduction.
 func describeStage(s *httpapi.Stage) string {
-	text := fmt.Sprintf("class %s, stage %d: %d rows, %.4g points of nonzero weight, ", s.Class, s.Stage, s.Rows, s.Points)
+	text := fmt.Sprintf("class %s, stage %d: %s, %.4g points of nonzero weight, ", s.Class, s.Stage, counted(s.Rows, "row"), s.Points)
 	if s.Testing > 0 {
 		return text + percent(s.Testing) + " of other rows right"
 	}
@@ -304,7 +304,7 @@ func (f *fit) reduce(ctx context.Context, c *kernelFlags, sample *incremental.Bl
 		}
 	} else {
 		var state atomic.Pointer[string]
-		begun := fmt.Sprintf("%d rows", sample.Rows())
+		begun := counted(sample.Rows(), "row")
 		state.Store(&begun)
 		stop := f.s.report(what, func() string { return *state.Load() })
 		defer stop()

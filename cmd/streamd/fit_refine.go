@@ -32,7 +32,7 @@ func (r *refinementReport) describe() string {
 	if len(r.Planes) > 1 {
 		of = " for the plane with the most"
 	}
-	return fmt.Sprintf("%s, in %d passes; %d support vectors%s", r.Method, r.Passes, vectors, of)
+	return fmt.Sprintf("%s, in %s; %s%s", r.Method, counted(r.Passes, "pass"), counted(vectors, "support vector"), of)
 }
 
 // refine refines the model, and that of each fold on the rows without it.

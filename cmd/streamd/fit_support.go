@@ -49,7 +49,7 @@ type supportReport struct {
 }
 
 func (r *supportReport) print(p *table) {
-	p.row("ε-support vectors", fmt.Sprintf("%d rows, of errors below %.3g", r.Rows, r.Epsilon))
+	p.row("ε-support vectors", fmt.Sprintf("%s, of errors below %.3g", counted(r.Rows, "row"), r.Epsilon))
 	p.row("  nu", fmt.Sprintf("%g, chosen by the other rows", r.Nu))
 	p.row("  train accuracy", percent(r.TrainAccuracy))
 	if r.TestAccuracy != nil {
@@ -94,7 +94,7 @@ func (f *fit) supportVectors(ctx context.Context, share float64, test *dataset) 
 	}
 	r.Rows = near.Rows()
 	if near.Classes() < f.state.Classes() {
-		return nil, fmt.Errorf("solve again with the ε-support vectors of %s: they are %d rows of %d of the %d classes; ask for a larger share", f.data.path, r.Rows, near.Classes(), f.state.Classes())
+		return nil, fmt.Errorf("solve again with the ε-support vectors of %s: they are %s of %d of the %d classes; ask for a larger share", f.data.path, counted(r.Rows, "row"), near.Classes(), f.state.Classes())
 	}
 	if far.Rows() == 0 {
 		return nil, fmt.Errorf("solve again with the ε-support vectors of %s: all rows are, which leaves none to choose nu by; ask for a smaller share", f.data.path)

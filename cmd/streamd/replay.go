@@ -413,8 +413,8 @@ func (r *replay) finish(ctx context.Context, s *surroundings, err error, firstRo
 	if asJSON {
 		err = printJSON(s.stdout, rep)
 	} else {
-		_, err = fmt.Fprintf(s.stdout, "%d rows in %d blocks, %.1f MB, to %d partitions of %s in %.3g s: %s rows/s\n",
-			rep.Rows, rep.Blocks, float64(rep.Bytes)/1e6, rep.Partitions, rep.Topic, rep.Seconds, short(rep.RowsPerSecond))
+		_, err = fmt.Fprintf(s.stdout, "%s in %s, %.1f MB, to %s of %s in %.3g s: %s rows/s\n",
+			counted(rep.Rows, "row"), counted(rep.Blocks, "block"), float64(rep.Bytes)/1e6, counted(rep.Partitions, "partition"), rep.Topic, rep.Seconds, short(rep.RowsPerSecond))
 	}
 	if interrupted {
 		return fmt.Errorf("stopped before row %d: %w", rep.NextRow, context.Canceled)

@@ -73,7 +73,8 @@ func (c *snapshotInspectCmd) Run(s *surroundings) error {
 		return t.flush()
 	}
 	t.row("saved", r.SavedAt.Local().Format(time.DateTime))
-	t.row("state", fmt.Sprintf("%d rows in %d blocks, %d classes, %d features", r.Rows, r.Blocks, r.Classes, len(r.Features)))
+	t.row("state", fmt.Sprintf("%s in %s, %s, %s",
+		counted(r.Rows, "row"), counted(r.Blocks, "block"), counted(r.Classes, "class"), counted(len(r.Features), "feature")))
 	t.row("digest", r.Digest)
 	for _, e := range contents.Epochs {
 		use := "being built"
@@ -81,7 +82,8 @@ func (c *snapshotInspectCmd) Run(s *surroundings) error {
 			use = "in use"
 		}
 		digest := e.State.Digest()
-		t.row("epoch", fmt.Sprintf("%d, %s: %d of %d blocks in %d coordinates", e.Number, use, len(e.Blocks), r.Blocks, len(e.State.Features())))
+		t.row("epoch", fmt.Sprintf("%d, %s: %d of %s in %s",
+			e.Number, use, len(e.Blocks), counted(r.Blocks, "block"), counted(len(e.State.Features()), "coordinate")))
 		t.row("  digest", hex.EncodeToString(digest[:]))
 	}
 	for _, o := range r.Offsets {
@@ -125,7 +127,7 @@ func (c *snapshotVerifyCmd) Run(s *surroundings) error {
 	} else {
 		t := newTable(s.stdout)
 		t.row("file", r.File)
-		t.row("blocks", fmt.Sprintf("%d with %d rows", r.Blocks, r.Rows))
+		t.row("blocks", fmt.Sprintf("%d with %s", r.Blocks, counted(r.Rows, "row")))
 		t.row("digest saved", r.Saved)
 		t.row("digest summed", r.Summed)
 		for _, d := range r.Damage {
@@ -166,6 +168,7 @@ func (c *snapshotSaveCmd) Run(ctx context.Context, s *surroundings) error {
 	if c.JSON {
 		return printAnswer(s.stdout, body)
 	}
-	_, err = fmt.Fprintf(s.stdout, "saved %d rows in %d blocks, %d bytes, in %.3g s; digest %s\n", info.Rows, info.Blocks, info.Bytes, info.Seconds, info.Digest)
+	_, err = fmt.Fprintf(s.stdout, "saved %s in %s, %d bytes, in %.3g s; digest %s\n",
+		counted(info.Rows, "row"), counted(info.Blocks, "block"), info.Bytes, info.Seconds, info.Digest)
 	return err
 }

@@ -35,6 +35,18 @@ func (t *table) flush() error {
 	return t.tab.Flush()
 }
 
+// counted is so many of what noun names: 1 block, 2 blocks.
+func counted[N int | int64](n N, noun string) string {
+	switch {
+	case n == 1:
+	case strings.HasSuffix(noun, "s"):
+		noun += "es"
+	default:
+		noun += "s"
+	}
+	return fmt.Sprintf("%d %s", n, noun)
+}
+
 // mostWeights is how many weights of a plane people are shown.
 const mostWeights = 20
 
@@ -42,7 +54,7 @@ const mostWeights = 20
 // are shown, and none of more than one plane.
 func (t *table) planes(features []string, planes []httpapi.PlaneAnswer) {
 	if len(planes) > 1 {
-		t.row("planes", fmt.Sprintf("%d, one class from the rest, in %d features (their weights: --json)", len(planes), len(features)))
+		t.row("planes", fmt.Sprintf("%d, one class from the rest, in %s (their weights: --json)", len(planes), counted(len(features), "feature")))
 		for _, p := range planes {
 			t.row("  "+p.Class, fmt.Sprintf("gamma %.6g", p.Gamma))
 		}
@@ -63,18 +75,18 @@ func (t *table) planes(features []string, planes []httpapi.PlaneAnswer) {
 		t.row("  w "+features[j], fmt.Sprintf("%.6g", p.W[j]))
 	}
 	if hidden := len(features) - len(order); hidden > 0 {
-		t.row("  …", fmt.Sprintf("and %d smaller weights (--json has them)", hidden))
+		t.row("  …", fmt.Sprintf("and %s (all: --json)", counted(hidden, "smaller weight")))
 	}
 }
 
 // kernelPlanes prints planes over the points of a basis, without coefficients.
 func (t *table) kernelPlanes(points int, planes []httpapi.PlaneAnswer) {
 	if len(planes) == 1 {
-		t.row("plane", fmt.Sprintf("class %s where K(x, Z)·u ≥ gamma, for %d points Z (with u: --json)", planes[0].Class, points))
+		t.row("plane", fmt.Sprintf("class %s where K(x, Z)·u ≥ gamma, for %s Z (with u: --json)", planes[0].Class, counted(points, "point")))
 		t.row("  gamma", fmt.Sprintf("%.6g", planes[0].Gamma))
 		return
 	}
-	t.row("planes", fmt.Sprintf("%d, one class from the rest, over %d points (with their coefficients: --json)", len(planes), points))
+	t.row("planes", fmt.Sprintf("%d, one class from the rest, over %s (with their coefficients: --json)", len(planes), counted(points, "point")))
 	for _, p := range planes {
 		t.row("  "+p.Class, fmt.Sprintf("gamma %.6g", p.Gamma))
 	}

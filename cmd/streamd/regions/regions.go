@@ -129,7 +129,7 @@ func (f *frame) at(x, y float64) point {
 func (p *Picture) draw(c canvas) error {
 	by := p.Classifier
 	if len(by.Features) != 2 {
-		return fmt.Errorf("the model has %d features; a picture takes two", len(by.Features))
+		return fmt.Errorf("a picture takes two features; the model has %d", len(by.Features))
 	}
 	basis := p.basis()
 	f, err := p.frame(basis)

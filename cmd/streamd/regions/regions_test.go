@@ -224,10 +224,10 @@ func TestWhatCannotBeDrawn(t *testing.T) {
 		t.Fatal(err)
 	}
 	for reason, p := range map[string]*Picture{
-		"3 features":                {Classifier: linear("x", "y", "z")},
-		"takes rows":                {Classifier: linear("x", "y")},
-		"feature y goes from":       {Classifier: linear("x", "y"), Rows: at(1, 1.7e308)},
-		"the classifier's value at": {Classifier: wild},
+		"two features; the model has 3": {Classifier: linear("x", "y", "z")},
+		"takes rows":                    {Classifier: linear("x", "y")},
+		"feature y goes from":           {Classifier: linear("x", "y"), Rows: at(1, 1.7e308)},
+		"the classifier's value at":     {Classifier: wild},
 	} {
 		if err := p.PNG(io.Discard); err == nil || !strings.Contains(err.Error(), reason) {
 			t.Errorf("want %q, got %v", reason, err)

@@ -63,8 +63,9 @@
 // gap between f and the dual objective is at most 2⁻³³ of f, or when the gap is
 // at most 2⁻⁴⁶ of it. What cannot get there is an error: a *LimitError after
 // Options.Iterations, an *incremental.ConditionError when the linear system is
-// too ill-conditioned for the steps to settle (that of the dual is, with more
-// rows than features and a very large ν).
+// not positive definite in float64, a *StallError when rounding keeps the steps
+// from settling (that of the dual does, with more rows than features and a very
+// large ν).
 //
 // # Same bits
 //

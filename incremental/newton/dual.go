@@ -185,7 +185,7 @@ func (p *plane) solveDual(ctx context.Context, rows []dualRow, xx []float64, lim
 			return nil
 		}
 		if same {
-			return &incremental.ConditionError{Class: p.label, Condition: p.condition}
+			return p.stalled()
 		}
 		// ∇L'd = ((αI − Q)h/α)'d, by (6.10).
 		var slope float64
@@ -201,7 +201,7 @@ func (p *plane) solveDual(ctx context.Context, rows []dualRow, xx []float64, lim
 		next, nextL, nextQu := target, full, fullQu
 		for lambda := 1.0; !(nextL <= l+armijo*lambda*slope+noise*math.Abs(l)); {
 			if lambda /= 2; lambda < 0x1p-60 {
-				return &incremental.ConditionError{Class: p.label, Condition: p.condition}
+				return p.stalled()
 			}
 			next = make([]float64, m)
 			for i := range next {

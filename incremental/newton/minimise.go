@@ -31,6 +31,9 @@ const (
 	// largestNumber bounds a feature, less its mean, and the sum of all costs,
 	// so that no entry of a Hessian overflows. Blocks hold less than 2^128.
 	largestNumber = 0x1p200
+	// largestTerm bounds what is summed exactly, so that 2^63 of it make no sum
+	// that exact.Vector.Split has no room for.
+	largestTerm = 0x1p320
 )
 
 // plane is one plane on its way to the minimum. Coordinates are the scaled ones
@@ -84,6 +87,8 @@ type plane struct {
 func (p *plane) report() Report {
 	return Report{Class: p.label, Objective: p.baseObjective, Gradient: p.norm, Iterations: p.iterations, SupportVectors: p.active}
 }
+
+func (p *plane) stalled() error { return &StallError{p.report(), p.condition} }
 
 // minimise takes every plane from its point to the minimum.
 func (s *solver) minimise(ctx context.Context) error {
@@ -346,10 +351,10 @@ func (s *solver) visit(p *plane, c *chunk, z *scratch) error {
 // addExactly adds the terms to the sums from i on.
 func addExactly(sums *exact.Vector, i int, terms ...float64) error {
 	for k, x := range terms {
+		if !(math.Abs(x) < largestTerm) {
+			return errRange
+		}
 		if !exact.Fits(x) {
-			if !(math.Abs(x) < 1) {
-				return errRange
-			}
 			// What is below the lowest bit is nothing beside any gradient.
 			x = math.RoundToEven(x*0x1p512) * 0x1p-512
 		}
@@ -587,8 +592,8 @@ func (s *solver) advance(p *plane) error {
 		return nil
 	case same && !(p.decrement <= before/4):
 		// On one and the same quadratic, steps that do not settle show that
-		// float64's factor knows too little of the matrix.
-		return &incremental.ConditionError{Class: p.label, Condition: p.condition}
+		// float64's factor, or its gradient, knows too little.
+		return p.stalled()
 	case p.iterations == s.limit:
 		return &LimitError{p.report()}
 	}
@@ -659,7 +664,7 @@ func (s *solver) shorten(p *plane) error {
 	case scale > 0x1p-60:
 		p.step(scale / 2)
 	default:
-		return &incremental.ConditionError{Class: p.label, Condition: p.condition}
+		return p.stalled()
 	}
 	return nil
 }

@@ -108,6 +108,19 @@ func (e *LimitError) Error() string {
 	return fmt.Sprintf("class %q: refinement is not done after %d iterations: the objective is %.6g, its gradient %.3g", e.Class, e.Iterations, e.Objective, e.Gradient)
 }
 
+// A StallError says that rounding keeps a plane from its minimum: no step lowers
+// the objective, or steps that should settle do not. Numbers of very different
+// sizes do that, also where the system of the steps is well-conditioned.
+type StallError struct {
+	Report            // where the plane was
+	Condition float64 // of the last step's system
+}
+
+func (e *StallError) Error() string {
+	return fmt.Sprintf("class %q: refinement makes no progress after %d iterations: the objective is %.6g, its gradient %.3g, the condition number about %.1e: standardise the features, drop those that repeat others, or make nu smaller",
+		e.Class, e.Iterations, e.Objective, e.Gradient, e.Condition)
+}
+
 // errRange is returned where sums of the rows leave the range of package exact.
 var errRange = errors.New("the rows' sums are out of range: standardise the features")
 
@@ -119,7 +132,7 @@ const defaultIterations = 500
 // needs a row, and every row a class of the model.
 //
 // The errors are those of rows, of ctx, *incremental.RowError for a number that
-// is not finite, *LimitError, *incremental.ConditionError, and those that name
+// is not finite, *LimitError, *StallError, *incremental.ConditionError, and those that name
 // a class without rows or a row without class. There is no result then.
 func Refine(ctx context.Context, model *incremental.Model, rows Rows, o Options) (*Result, error) {
 	n := len(model.Features)

@@ -719,9 +719,9 @@ func TestExtremes(t *testing.T) {
 			for _, with.Method = range []Method{Full, Dual, Line} {
 				if with.Method == Dual && c.options.Nu > 1e9 {
 					// Q is all but singular with more rows than features.
-					var condition *incremental.ConditionError
-					if _, err := Refine(context.Background(), model, blocks, with); !errors.As(err, &condition) {
-						t.Errorf("dual: %v, not a condition error", err)
+					var stall *StallError
+					if _, err := Refine(context.Background(), model, blocks, with); !errors.As(err, &stall) {
+						t.Errorf("dual: %v, not a stall", err)
 					}
 					continue
 				}
@@ -818,6 +818,26 @@ func TestErrors(t *testing.T) {
 	var limit *LimitError
 	if !errors.As(err, &limit) || limit.Iterations != 1 || !(limit.Objective > 0) || !(limit.Gradient > 0) {
 		t.Errorf("%#v says not where the plane was", err)
+	}
+	// Every seventh row is so far out that rounding there hides the others. The
+	// system is as well-conditioned as can be.
+	apart := clouds(r, 20, 1, 2)
+	fitted, _ := proximal(t, apart.cut(20), incremental.Options{Nu: 1e-4})
+	for i := 0; i < len(apart.x); i += 7 {
+		apart.x[i][0] *= 1e40
+	}
+	_, err = Refine(context.Background(), fitted, apart.cut(20), Options{})
+	var stall *StallError
+	if !errors.As(err, &stall) || !(stall.Objective > 0) || !(stall.Gradient > 0) || !(stall.Condition < 10) {
+		t.Errorf("%v says not why it stopped", err)
+	}
+	// The cost of each row fits an exact term, that of all of them no exact sum.
+	fitted.Planes[0].W[0] = 1
+	for i := range apart.x {
+		apart.x[i][0] = 3e59 * float64(1-2*(i%2))
+	}
+	if _, err = Refine(context.Background(), fitted, apart.cut(1), Options{}); !errors.Is(err, errRange) {
+		t.Errorf("%v, not out of range", err)
 	}
 	var row *incremental.RowError
 	if _, err := Refine(context.Background(), model, bad, Options{}); !errors.As(err, &row) || row.Row != 123 {

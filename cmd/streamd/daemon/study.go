@@ -216,8 +216,9 @@ func (d *Daemon) endStudy(s *study) {
 // the log may.
 func (s *study) retry() bool {
 	var limit *newton.LimitError
+	var stall *newton.StallError
 	var condition *incremental.ConditionError
-	return s.blocks != nil && s.refining != nil && !errors.As(s.refining, &limit) && !errors.As(s.refining, &condition)
+	return s.blocks != nil && s.refining != nil && !errors.As(s.refining, &limit) && !errors.As(s.refining, &stall) && !errors.As(s.refining, &condition)
 }
 
 // make makes the study.

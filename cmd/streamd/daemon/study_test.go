@@ -491,6 +491,8 @@ func TestWhenStudiesAreDue(t *testing.T) {
 	}
 	final := done(100, 100, 0)
 	final.blocks, final.refining = &liveBlocks{}, &newton.LimitError{}
+	stalled := done(100, 100, 0)
+	stalled.blocks, stalled.refining = &liveBlocks{}, &newton.StallError{}
 	unread := done(100, 100, 0)
 	unread.blocks, unread.refining = &liveBlocks{}, errMoved
 	const solve, refine = time.Second, 10 * time.Second
@@ -517,6 +519,7 @@ func TestWhenStudiesAreDue(t *testing.T) {
 		{name: "the last one took long, long ago", method: "full", rows: 100, churn: 200, last: done(100, 100, 2*time.Second), since: share * 2 * time.Second, moved: solve, want: true},
 		{name: "still for as long as the last one took", method: "full", rows: 100, churn: 200, last: done(100, 100, 2*time.Second), since: 3 * time.Second, moved: 2 * time.Second, want: true},
 		{name: "it would fail again", method: "full", rows: 100, churn: 100, last: final, since: time.Hour, moved: time.Hour},
+		{name: "it would stall again", method: "full", rows: 100, churn: 100, last: stalled, since: time.Hour, moved: time.Hour},
 		{name: "the log may have recovered", method: "full", rows: 100, churn: 100, last: unread, since: refine, moved: time.Hour, want: true},
 		{name: "the log has just failed", method: "full", rows: 100, churn: 100, last: unread, since: refine - 1, moved: time.Hour},
 	} {

@@ -65,9 +65,9 @@ const (
 const (
 	// slotWait is how long a prediction waits for others to end.
 	slotWait = 5 * time.Second
-	// unslotted is how much of a body is read before a prediction takes a slot:
-	// whoever sends a few rows slowly does not keep others from theirs.
-	unslotted = 64 << 10
+	// shortBody is how much of a body is read before it takes a place among the
+	// long ones: who sends slowly keeps at most other long bodies waiting.
+	shortBody = 64 << 10
 )
 
 func (s *Server) predict(w http.ResponseWriter, r *http.Request) error {
@@ -86,21 +86,25 @@ func (s *Server) predict(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	body, err := s.readBody(r, io.LimitReader(r.Body, unslotted))
+	body, err := s.readBody(r, io.LimitReader(r.Body, shortBody))
 	if err != nil {
 		return err
 	}
-	if err := s.acquireSlot(r); err != nil {
-		return err
-	}
-	defer func() { <-s.slots }()
-	if len(body) == unslotted {
+	if len(body) == shortBody {
+		if err := takeSlot(r, s.longBodies); err != nil {
+			return err
+		}
+		defer func() { <-s.longBodies }()
 		rest, err := s.readBody(r, r.Body)
 		if err != nil {
 			return err
 		}
 		body = append(body, rest...)
 	}
+	if err := takeSlot(r, s.slots); err != nil {
+		return err
+	}
+	defer func() { <-s.slots }()
 	rows, err := s.decode(contentType, body, served.features())
 	if err != nil {
 		return err
@@ -169,12 +173,13 @@ func (s *Server) checkSize(rows int, served *Served, ask asked) error {
 	return nil
 }
 
-// acquireSlot bounds how many bodies and answers are in memory.
-func (s *Server) acquireSlot(r *http.Request) error {
+// takeSlot waits for one of the slots, which bound what is in memory: long bodies,
+// and what predictions make of bodies.
+func takeSlot(r *http.Request, slots chan struct{}) error {
 	timer := time.NewTimer(slotWait)
 	defer timer.Stop()
 	select {
-	case s.slots <- struct{}{}:
+	case slots <- struct{}{}:
 		return nil
 	case <-timer.C:
 		return fail(CodeUnavailable, "too many predictions at a time")

@@ -62,26 +62,29 @@ type Server struct {
 	maxRows int
 	token   *[sha256.Size]byte // nil: none wanted
 
-	mux      http.Handler
-	scraped  http.Handler // the metrics
-	encoded  atomic.Pointer[encodedModel]
-	slots    chan struct{} // one per prediction under way
-	stopping chan struct{}
-	stop     func() // closes stopping
+	mux        http.Handler
+	scraped    http.Handler // the metrics
+	encoded    atomic.Pointer[encodedModel]
+	longBodies chan struct{} // one per long body of a prediction, from when it is read
+	slots      chan struct{} // one per prediction whose body has been read
+	stopping   chan struct{}
+	stop       func() // closes stopping
 }
 
 // New makes a server for service. It adds what the service says of itself to
 // metrics, so it can be called once per Metrics.
 func New(config Config, service Service, metrics *Metrics, log zerolog.Logger) *Server {
+	slots := 2 * runtime.GOMAXPROCS(0)
 	s := &Server{
-		service:  service,
-		metrics:  metrics,
-		log:      log,
-		rows:     config.Rows,
-		maxBody:  cmp.Or(config.MaxBodyBytes, MaxBodyBytes),
-		maxRows:  cmp.Or(config.MaxRows, MaxRows),
-		slots:    make(chan struct{}, 2*runtime.GOMAXPROCS(0)),
-		stopping: make(chan struct{}),
+		service:    service,
+		metrics:    metrics,
+		log:        log,
+		rows:       config.Rows,
+		maxBody:    cmp.Or(config.MaxBodyBytes, MaxBodyBytes),
+		maxRows:    cmp.Or(config.MaxRows, MaxRows),
+		longBodies: make(chan struct{}, slots),
+		slots:      make(chan struct{}, slots),
+		stopping:   make(chan struct{}),
 	}
 	s.stop = sync.OnceFunc(func() { close(s.stopping) })
 	if config.Token != "" {

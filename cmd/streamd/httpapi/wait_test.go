@@ -265,8 +265,8 @@ func TestPredictionsAreBounded(t *testing.T) {
 	})
 }
 
-// Who sends a body slowly does not take the others' slots; who sends a long one
-// has a slot, and all of it counts.
+// Who sends a body slowly takes nobody's slot, and keeps none but other long bodies
+// waiting. All of a long one counts.
 func TestSlowBodies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(newFake(), "")
@@ -299,12 +299,28 @@ func TestSlowBodies(t *testing.T) {
 				t.Errorf("status %d of a slow body", code)
 			}
 		}
-		long := begin(strings.Repeat("1,1\n", unslotted/4))
-		if len(s.slots) != 1 {
-			t.Errorf("%d slots are taken beside a long body", len(s.slots))
+		var long []func(string) int
+		for range cap(s.longBodies) {
+			long = append(long, begin(strings.Repeat("1,1\n", shortBody/4)))
 		}
-		if code := long("1,1,1\n"); code != 400 {
-			t.Errorf("status %d, though the last row is bad", code)
+		start = time.Now()
+		if w := do(s, "POST", "/v1/predict", "1,1", "Content-Type: text/csv"); w.Code != 200 || time.Since(start) > 0 {
+			t.Errorf("status %d after %v beside long bodies", w.Code, time.Since(start))
+		}
+		if w := do(s, "POST", "/v1/predict", strings.Repeat("1,1\n", shortBody), "Content-Type: text/csv"); w.Code != 503 || time.Since(start) != slotWait {
+			t.Errorf("status %d of a long body after %v beside as many as there may be", w.Code, time.Since(start))
+		}
+		for i, end := range long {
+			rest, want := "1,1\n", 200
+			if i == 0 {
+				rest, want = "1,1,1\n", 400
+			}
+			if code := end(rest); code != want {
+				t.Errorf("status %d of a long body that ends with %q", code, rest)
+			}
+		}
+		if len(s.longBodies) != 0 || len(s.slots) != 0 {
+			t.Errorf("%d long bodies and %d slots are not given back", len(s.longBodies), len(s.slots))
 		}
 	})
 }

@@ -464,6 +464,19 @@ func TestPick(t *testing.T) {
 	}
 }
 
+// decideRow is what Classify does, for the row x: it appends the values to dst.
+func (m *Model) decideRow(dst, x []float64) (class int, values []float64) {
+	first := len(dst)
+	for _, p := range m.Planes {
+		value := -p.Gamma
+		for j, w := range p.W {
+			value += float64(w * x[j])
+		}
+		dst = append(dst, value)
+	}
+	return m.decide(dst[first:]), dst
+}
+
 func TestDecide(t *testing.T) {
 	two := &Model{Features: names(2), Classes: []string{"-1", "1"}, Planes: []Plane{{Class: "1", W: []float64{1, -2}, Gamma: 3}}}
 	for _, c := range []struct {
@@ -471,7 +484,7 @@ func TestDecide(t *testing.T) {
 		class int
 		value float64
 	}{{[]float64{3, 0}, 1, 0}, {[]float64{0, 0}, 0, -3}, {[]float64{10, 1}, 1, 5}} {
-		class, values := two.Decide(nil, c.x)
+		class, values := two.decideRow(nil, c.x)
 		if class != c.class || values[0] != c.value {
 			t.Errorf("%v: class %d, %v", c.x, class, values)
 		}
@@ -480,13 +493,13 @@ func TestDecide(t *testing.T) {
 		{W: []float64{1}}, {W: []float64{2}}, {W: []float64{-1}},
 	}}
 	for x, want := range map[float64]int{1: 1, -1: 2, 0: 0} {
-		if class, values := three.Decide(nil, []float64{x}); class != want || len(values) != 3 {
+		if class, values := three.decideRow(nil, []float64{x}); class != want || len(values) != 3 {
 			t.Errorf("%g: class %d, %v", x, class, values)
 		}
 	}
 }
 
-func TestClassifyIsDecideBitForBit(t *testing.T) {
+func TestClassifyDecidesRowsBitForBit(t *testing.T) {
 	for _, k := range []int{2, 3} {
 		for _, m := range []int{0, 1, 255, 256, 257, 600} {
 			r := rand.New(rand.NewPCG(18, uint64(m)))
@@ -504,7 +517,7 @@ func TestClassifyIsDecideBitForBit(t *testing.T) {
 			var want []float64
 			for i, x := range rows.x[:m] {
 				var c int
-				if c, want = model.Decide(want, x); int32(c) != class[i] {
+				if c, want = model.decideRow(want, x); int32(c) != class[i] {
 					t.Fatalf("k=%d m=%d: row %d is of class %d, want %d", k, m, i, class[i], c)
 				}
 			}

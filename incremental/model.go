@@ -40,25 +40,6 @@ type Model struct {
 	Options  Options
 }
 
-// Decide classifies the row x of n features: it returns the index of the
-// row's class and appends to dst each plane's decision value x'w − γ. Zero is
-// on the positive side; among equal values the first class wins.
-func (m *Model) Decide(dst, x []float64) (class int, values []float64) {
-	if len(x) != len(m.Features) {
-		panic("incremental: a row of another width than the model's")
-	}
-	first := len(dst)
-	for i := range m.Planes {
-		p := &m.Planes[i]
-		value := -p.Gamma
-		for j, w := range p.W {
-			value += float64(w * x[j])
-		}
-		dst = append(dst, value)
-	}
-	return m.decide(dst[first:]), dst
-}
-
 // decide picks a class from a row's decision values.
 func (m *Model) decide(values []float64) (class int) {
 	if len(values) == 1 {
@@ -75,9 +56,10 @@ func (m *Model) decide(values []float64) (class int) {
 	return class
 }
 
-// Classify is Decide for rows in columns, with the same bits: it fills class
-// (m) with the indices of the rows' classes and values (m × planes, row by row)
-// with the decision values.
+// Classify fills class (m) with the indices of the classes of m rows in columns, and
+// values (m × planes, row by row) with each plane's decision values x'w − γ. With
+// one plane a row is of its class where the value is zero or above; with more, the
+// largest value says the class, the first of equal ones.
 func (m *Model) Classify(class []int32, values []float64, columns []gram.Column) {
 	k := len(m.Planes)
 	if len(columns) != len(m.Features) || len(values) != len(class)*k {

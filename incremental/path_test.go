@@ -177,7 +177,7 @@ func TestLossesAreThoseOfTheRows(t *testing.T) {
 					if held.label[row] == "c1" {
 						v *= 3
 					}
-					_, values := model.Decide(nil, x)
+					_, values := model.decideRow(nil, x)
 					if held.label[row] == plane.Class {
 						want.Plus += v * (values[p] - 1) * (values[p] - 1)
 						want.PlusWeight += v
@@ -330,7 +330,7 @@ func TestContributionsAddUpToTheValue(t *testing.T) {
 				sum += t
 				total += t
 			}
-			if _, values := model.Decide(nil, rows.x[i]); math.Abs(sum-values[p]) > 1e-13 {
+			if _, values := model.decideRow(nil, rows.x[i]); math.Abs(sum-values[p]) > 1e-13 {
 				t.Errorf("row %d: contributions and base are %v, the value %v", i, sum, values[p])
 			}
 		}

@@ -128,19 +128,21 @@ func TestCurveIsThatOfRefits(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				for _, row := range those(rows, func(r *row) bool { return r.fold == fold }) {
+				held := those(rows, func(r *row) bool { return r.fold == fold })
+				for j, row := range held {
 					v := row.weight
 					if a, ok := o.ClassWeights[row.class]; ok {
 						v *= a
 					}
-					class, values := model.Decide(nil, row.x)
+					class, values := make([]int32, 1), make([]float64, len(model.Planes))
+					model.Classify(class, values, blockOf(held[j:j+1]).Columns)
 					if hits[row.class] == nil {
 						hits[row.class] = new([2]float64)
 					}
 					hits[row.class][1] += v
 					weight[0] += v
 					foldWeight[fold] += v
-					if model.Classes[class] == row.class {
+					if model.Classes[class[0]] == row.class {
 						hits[row.class][0] += v
 						right[0] += v
 						foldRight[fold] += v

@@ -186,9 +186,8 @@ type Point struct {
 	Loss float64
 	// BalancedLoss gives the two sides of each plane the same weight.
 	BalancedLoss float64
-	// FoldLoss and FoldCorrectness are Loss and Correctness of each fold, NaN
-	// for a fold without rows.
-	FoldLoss, FoldCorrectness []float64
+	// FoldLoss is Loss of each fold, NaN for a fold without rows.
+	FoldLoss []float64
 	// Correctness is the share of the rows that are classified right.
 	Correctness float64
 	// BalancedCorrectness is the mean of the classes' shares.
@@ -201,7 +200,7 @@ func (t *Trial) Curve() Curve {
 	for i, nu := range t.nus {
 		p := Point{Nu: nu}
 		p.Loss, p.BalancedLoss, p.FoldLoss = t.loss(i)
-		p.Correctness, p.BalancedCorrectness, p.FoldCorrectness = t.correctness(i)
+		p.Correctness, p.BalancedCorrectness = t.correctness(i)
 		c.Points = append(c.Points, p)
 	}
 	return c
@@ -241,11 +240,10 @@ func (t *Trial) loss(nu int) (loss, balanced float64, folds []float64) {
 	return all / weight, balanced / count, folds
 }
 
-func (t *Trial) correctness(nu int) (correctness, balanced float64, folds []float64) {
+func (t *Trial) correctness(nu int) (correctness, balanced float64) {
 	k := len(t.classes)
 	right, weight := make([]float64, k), make([]float64, k)
 	for fold := range t.models {
-		var r, v float64
 		for c, label := range t.classes {
 			a, ok := t.options.ClassWeights[label]
 			if !ok {
@@ -254,12 +252,10 @@ func (t *Trial) correctness(nu int) (correctness, balanced float64, folds []floa
 			hit, _ := t.right[fold].Split(nu*k + c)
 			all, _ := t.weight[fold].Split(c)
 			right[c], weight[c] = right[c]+float64(a*hit), weight[c]+float64(a*all)
-			r, v = r+float64(a*hit), v+float64(a*all)
 		}
-		folds = append(folds, r/v)
 	}
 	if t.rows == 0 {
-		return 0, 0, nil
+		return 0, 0
 	}
 	var r, v, seen float64
 	for c := range weight {
@@ -269,7 +265,7 @@ func (t *Trial) correctness(nu int) (correctness, balanced float64, folds []floa
 			seen++
 		}
 	}
-	return r / v, balanced / seen, folds
+	return r / v, balanced / seen
 }
 
 // Models are those of one ν of the grid, without each fold in turn.

@@ -120,7 +120,8 @@ func TestCurveIsThatOfRefits(t *testing.T) {
 		curve := got.Curve()
 		for i, nu := range nus {
 			o.Nu = nu
-			var right, weight, foldRight, foldWeight, foldLoss, lossWeight [folds]float64
+			var right, weight float64
+			var foldLoss, lossWeight [folds]float64
 			side := map[string]*[2]float64{} // of each plane and side: loss, weight
 			hits := map[string]*[2]float64{}
 			for fold := range folds {
@@ -140,12 +141,10 @@ func TestCurveIsThatOfRefits(t *testing.T) {
 						hits[row.class] = new([2]float64)
 					}
 					hits[row.class][1] += v
-					weight[0] += v
-					foldWeight[fold] += v
+					weight += v
 					if model.Classes[class[0]] == row.class {
 						hits[row.class][0] += v
-						right[0] += v
-						foldRight[fold] += v
+						right += v
 					}
 					for p, plane := range model.Planes {
 						d, name := -1.0, plane.Class+"-"
@@ -175,14 +174,13 @@ func TestCurveIsThatOfRefits(t *testing.T) {
 			}
 			p := curve.Points[i]
 			if p.Nu != nu || !near(p.Loss, loss/lossAll) || !near(p.BalancedLoss, balancedLoss) ||
-				!near(p.Correctness, right[0]/weight[0]) || !near(p.BalancedCorrectness, balanced) {
+				!near(p.Correctness, right/weight) || !near(p.BalancedCorrectness, balanced) {
 				t.Errorf("seed %d, ν = %g: %+v instead of loss %v, balanced %v, correctness %v, balanced %v",
-					seed, nu, p, loss/lossAll, balancedLoss, right[0]/weight[0], balanced)
+					seed, nu, p, loss/lossAll, balancedLoss, right/weight, balanced)
 			}
 			for fold := range folds {
-				if !near(p.FoldLoss[fold], foldLoss[fold]/lossWeight[fold]) || !near(p.FoldCorrectness[fold], foldRight[fold]/foldWeight[fold]) {
-					t.Errorf("seed %d, ν = %g, fold %d: loss %v and correctness %v instead of %v and %v", seed, nu, fold,
-						p.FoldLoss[fold], p.FoldCorrectness[fold], foldLoss[fold]/lossWeight[fold], foldRight[fold]/foldWeight[fold])
+				if !near(p.FoldLoss[fold], foldLoss[fold]/lossWeight[fold]) {
+					t.Errorf("seed %d, ν = %g, fold %d: loss %v instead of %v", seed, nu, fold, p.FoldLoss[fold], foldLoss[fold]/lossWeight[fold])
 				}
 			}
 		}
@@ -238,8 +236,8 @@ func TestClassOfOneFold(t *testing.T) {
 	got := trial(t, incremental.Options{}, []float64{1}, rows, 2)
 	got.Add(got.Score(1, blockOf(those(rows, func(r *row) bool { return r.class == "c2" }))))
 	p := got.Curve().Points[0]
-	if p.Correctness != 0 || !math.IsNaN(p.FoldCorrectness[0]) || p.FoldCorrectness[1] != 0 {
-		t.Errorf("rows of a class that no model knows: correctness %v, of the folds %v", p.Correctness, p.FoldCorrectness)
+	if p.Correctness != 0 {
+		t.Errorf("rows of a class that no model knows: correctness %v", p.Correctness)
 	}
 	if !(p.Loss > 0) || !(p.BalancedLoss > 0) || math.IsInf(p.Loss, 0) {
 		t.Errorf("loss %v, balanced %v", p.Loss, p.BalancedLoss)

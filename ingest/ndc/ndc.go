@@ -83,31 +83,6 @@ func (g *Generator) Plane() (w []float64, gamma float64) {
 	return append([]float64(nil), g.w...), g.gamma
 }
 
-// TrueSeparability is the share of the first points of a stream that lie on
-// the side of the plane where their centre lies; what Musicant's program prints.
-// It panics unless 1 ≤ points ≤ MaxPoints.
-func (g *Generator) TrueSeparability(stream Stream, points int64) float64 {
-	if points < 1 {
-		panic("ndc: the separability of no points")
-	}
-	const rows = 4096
-	s := g.NewSampler()
-	x := make([]float64, g.n)
-	var right int64
-	for first := int64(0); first < points; first += rows {
-		b := s.Block(stream, first, int(min(rows, points-first)))
-		for i, code := range b.Codes {
-			for j := range x {
-				x[j] = float64(s.columns[j][i])
-			}
-			if (dot(x, g.w) >= g.gamma) == (code == 1) {
-				right++
-			}
-		}
-	}
-	return float64(right) / float64(points)
-}
-
 // geometry is everything that points are drawn from.
 type geometry struct {
 	n      int

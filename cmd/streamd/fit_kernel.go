@@ -177,7 +177,11 @@ func (t *table) gamma(g *httpapi.Gamma) {
 
 // describeStage says what came of a stage of the reduction.
 func describeStage(s *httpapi.Stage) string {
-	text := fmt.Sprintf("class %s, stage %d: %s, %.4g points of nonzero weight, ", s.Class, s.Stage, counted(s.Rows, "row"), s.Points)
+	points := fmt.Sprintf("%.4g points", s.Points) // their mean, perhaps
+	if s.Points == 1 {
+		points = "1 point"
+	}
+	text := fmt.Sprintf("class %s, stage %d: %s, %s of nonzero weight, ", s.Class, s.Stage, counted(s.Rows, "row"), points)
 	if s.Testing > 0 {
 		return text + percent(s.Testing) + " of other rows right"
 	}

@@ -49,7 +49,7 @@ func (c *runCmd) Run(ctx context.Context, s *surroundings) error {
 // collectOften sets up the garbage collector as it is best for a daemon, unless GOGC
 // says something else. Most of the heap is buffers of fetched data, which live
 // shortly and are bounded: collecting twice as often as usual costs some 2 % and keeps
-// the peak near the bound (178 MB instead of 240 after a billion points).
+// the peak near the bound (160 MB instead of 240 in a billion points).
 func (s *surroundings) collectOften() {
 	if s.variable("GOGC") == "" {
 		debug.SetGCPercent(50)

@@ -21,6 +21,8 @@ import (
 const (
 	askedByTriangle  = 3
 	askedByRectangle = 4
+
+	lineRows = 16 // rows at a time: a cache line of float32
 )
 
 const (
@@ -55,7 +57,7 @@ func (f fusedKind) at(column, offset Register, skip int) Mem {
 	return Mem{Base: column, Index: offset, Scale: uint8(f.size / 4), Disp: f.size * skip}
 }
 
-// ask asks for 16 rows of each column.
+// ask asks for a line of rows of each column.
 func (f fusedKind) ask(columns []Register, offset Register) {
 	for _, column := range columns {
 		for line := range f.size / 4 {
@@ -82,7 +84,6 @@ func (f fusedKind) rows(h, count int, tile Register, body func(offset Register, 
 	columns := sources(pointer("columns"), h, pointer("from"))
 	next := sources(pointer("next"), count, pointer("nextFrom"))
 	origin := pointer("origin")
-	const line = 16 // rows, of a cache line
 	offset, end := GP64(), GP64()
 	add := func(kept [2]Register) {
 		for half, k := range kept {
@@ -106,14 +107,14 @@ func (f fusedKind) rows(h, count int, tile Register, body func(offset Register, 
 	SHRQ(Imm(4), end)
 	JZ(LabelRef("rest"))
 	SHLQ(Imm(6), end)
-	loop("rows", offset, end, 4*line, func() {
+	loop("rows", offset, end, 4*lineRows, func() {
 		f.ask(next, offset)
 		add([2]Register{})
 	})
 	Label("rest")
 	rest, mask := GP64(), GP64()
 	Load(Param("rows"), rest)
-	ANDQ(U32(line-1), rest)
+	ANDQ(U32(lineRows-1), rest)
 	JZ(LabelRef("sums"))
 	MOVQ(I32(-1), mask)
 	BZHIQ(rest, mask, mask)
@@ -166,13 +167,12 @@ func askingTriangleAVX512(f fusedKind, h int) {
 	acc := triangleAccumulators(h)
 	tile, end := pointer("tile"), pointer("rows")
 	next := sources(pointer("next"), asked, pointer("nextFrom"))
-	const line = 16
-	ADDQ(Imm(line-1), end)
-	ANDQ(I32(-line), end)
+	ADDQ(Imm(lineRows-1), end)
+	ANDQ(I32(-lineRows), end)
 	SHLQ(Imm(2), end)
 	offset := GP64()
 	XORQ(offset, offset)
-	loop("rows", offset, end, 4*line, func() {
+	loop("rows", offset, end, 4*lineRows, func() {
 		f.ask(next, offset)
 		for half := range 2 {
 			addTriangle(acc, func(r int) VecVirtual { return loaded(inTile(tile, r, offset, half)) })

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -86,26 +87,24 @@ func (s *Server) predict(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	body, err := s.readBody(r, io.LimitReader(r.Body, shortBody))
-	if err != nil {
+	var body bytes.Buffer
+	if err := s.readBody(&body, r, io.LimitReader(r.Body, shortBody)); err != nil {
 		return err
 	}
-	if len(body) == shortBody {
+	if body.Len() == shortBody {
 		if err := takeSlot(r, s.longBodies); err != nil {
 			return err
 		}
 		defer func() { <-s.longBodies }()
-		rest, err := s.readBody(r, r.Body)
-		if err != nil {
+		if err := s.readBody(&body, r, r.Body); err != nil {
 			return err
 		}
-		body = append(body, rest...)
 	}
 	if err := takeSlot(r, s.slots); err != nil {
 		return err
 	}
 	defer func() { <-s.slots }()
-	rows, err := s.decode(contentType, body, served.features())
+	rows, err := s.decode(contentType, body.Bytes(), served.features())
 	if err != nil {
 		return err
 	}
@@ -188,20 +187,19 @@ func takeSlot(r *http.Request, slots chan struct{}) error {
 	}
 }
 
-// readBody reads the request's body, or what from has of it.
-func (s *Server) readBody(r *http.Request, from io.Reader) ([]byte, error) {
+// readBody adds the request's body, or what from has of it, to body.
+func (s *Server) readBody(body *bytes.Buffer, r *http.Request, from io.Reader) error {
 	tooLarge := fail(CodeTooLarge, "the body is larger than %d bytes", s.maxBody)
 	if r.ContentLength > int64(s.maxBody) {
-		return nil, tooLarge
+		return tooLarge
 	}
-	body, err := io.ReadAll(from)
-	if err != nil {
+	if _, err := body.ReadFrom(from); err != nil {
 		if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-			return nil, tooLarge
+			return tooLarge
 		}
-		return nil, fail(CodeBadRequest, "the body ended early")
+		return fail(CodeBadRequest, "the body ended early")
 	}
-	return body, nil
+	return nil
 }
 
 // decode reads the rows in body, whose memory the table may share.

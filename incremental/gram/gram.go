@@ -54,7 +54,7 @@ const (
 
 // Sums are what Sum computes for one class.
 type Sums struct {
-	Rows   int       // rows of weight > 0; when there are none the rest is zero
+	Rows   int       // rows of weight > 0; when there are none the rest is zero or empty
 	Weight float64   // Σv
 	S      []float64 // Σv(x−c), n
 	Cross  []float64 // Σv(x−c)(x−c)', packed lower triangle
@@ -102,8 +102,9 @@ var reference = variant{name: "reference", accumulate: accumulate, pack: packCol
 // whatever the processor has: for those who compare.
 func NewReference() *Kernel { return &Kernel{variant: &reference} }
 
-// Sum computes the sums of each class of a block. It overwrites sums, and
-// makes the slices of those classes that have rows, for the caller to keep.
+// Sum computes the sums of each class of a block. It overwrites sums: slices of
+// those classes that have rows are used again where they are large enough, and made
+// otherwise. Who wants to keep them clears sums before the next block.
 //
 // columns are the n features, of m rows; codes[i], from 0 to len(sums)−1, is
 // row i's class; weights holds a finite weight ≥ 0 for each row (nil: 1 each),
@@ -126,7 +127,9 @@ func (k *Kernel) Sum(sums []Sums, columns []Column, codes []int32, weights, c []
 	if k.variant == nil {
 		k.variant = fastest
 	}
-	clear(sums)
+	for i, old := range sums {
+		sums[i] = Sums{S: old.S[:0], Cross: old.Cross[:0]}
+	}
 	k.fuse = weights == nil && k.variant.fused != nil && k.variant.isFused(columns)
 	k.tile = grow(k.tile, (n+1)*tileStride)
 	if weights != nil {
@@ -184,23 +187,31 @@ func (k *Kernel) sumAll(sum *Sums, columns []Column, codes []int32, weights []fl
 
 // addFused adds 1 to a stretch of unweighted rows.
 func (k *Kernel) addFused(sum *Sums, columns []Column, from, rows int, next []Column, nextFrom int) {
-	sum.make(len(columns))
+	sum.begin(len(columns))
 	sum.Rows += rows
 	sum.Weight += float64(rows)
 	k.variant.fused(sum, k.tile, columns, from, rows, k.origin, next, nextFrom)
 }
 
-// make makes the slices of a class that has had no rows so far.
-func (sum *Sums) make(n int) {
-	if sum.S == nil {
-		numbers := make([]float64, n+PackedLen(n))
-		sum.S, sum.Cross = numbers[:n:n], numbers[n:]
+// begin sets the sums of a class that has had no rows so far to zero.
+func (sum *Sums) begin(n int) {
+	if sum.Rows > 0 {
+		return
 	}
+	cross := PackedLen(n)
+	if cap(sum.S) < n || cap(sum.Cross) < cross {
+		numbers := make([]float64, n+cross)
+		sum.S, sum.Cross = numbers[:n:n], numbers[n:]
+		return
+	}
+	sum.S, sum.Cross = sum.S[:n], sum.Cross[:cross]
+	clear(sum.S)
+	clear(sum.Cross)
 }
 
 // addTile adds to a class's sums the stretch of rows that is in the tile.
 func (k *Kernel) addTile(sum *Sums, n, rows int, weighted bool) {
-	sum.make(n)
+	sum.begin(n)
 	sum.Rows += rows
 	columns := n
 	if weighted {

@@ -212,7 +212,7 @@ func (a *matrix) normal(product, rhs, theta, h []float64) {
 		for i := from; i < to; i++ {
 			a.dh[i] = a.d[i] * h[i]
 		}
-		p.sums[0] = gram.Sums{}
+		p.sums[0].Rows = 0
 		if from < to {
 			p.kernel.Sum(p.sums[:], p.columns, a.codes[:to-from], theta[from:to], make([]float64, len(p.columns)))
 		}

@@ -416,18 +416,18 @@ func (w *writer) deleteEpochSummary(h *epochHead, id string) error {
 }
 
 // putEpochs makes the epochs those of a change.
-func (w *writer) putEpochs(c *Change) error {
+func (w *writer) putEpochs(epochs []preparedEpoch, inUse uint32) error {
 	for _, h := range w.epochs {
-		if !slices.ContainsFunc(c.Epochs, func(e EpochChange) bool { return e.Number == h.number }) {
+		if !slices.ContainsFunc(epochs, func(e preparedEpoch) bool { return e.Number == h.number }) {
 			if err := w.deleteEpoch(h.number); err != nil {
 				return err
 			}
 		}
 	}
-	w.head.epoch, w.head.epochs = c.Epoch, tally{}
-	for i := range c.Epochs {
-		if err := w.putEpoch(&c.Epochs[i]); err != nil {
-			return fmt.Errorf("epoch %d: %w", c.Epochs[i].Number, err)
+	w.head.epoch, w.head.epochs = inUse, tally{}
+	for i := range epochs {
+		if err := w.putEpoch(&epochs[i]); err != nil {
+			return fmt.Errorf("epoch %d: %w", epochs[i].Number, err)
 		}
 	}
 	return nil
@@ -451,7 +451,15 @@ func (w *writer) deleteEpoch(number uint32) error {
 	return nil
 }
 
-func (w *writer) putEpoch(e *EpochChange) error {
+// preparedEpoch is an EpochChange whose sums are encoded.
+type preparedEpoch struct {
+	Epoch
+	put   []EpochSummary
+	state *sums
+	folds [][]byte
+}
+
+func (w *writer) putEpoch(e *preparedEpoch) error {
 	h := epochHead{number: e.Number}
 	if i := slices.IndexFunc(w.epochs, func(h epochHead) bool { return h.number == e.Number }); i >= 0 {
 		h = w.epochs[i]
@@ -462,7 +470,7 @@ func (w *writer) putEpoch(e *EpochChange) error {
 		}
 		h.basisChecksum = frameChecksum(basis)
 	}
-	put := slices.SortedFunc(slices.Values(e.Put), func(a, b EpochSummary) int { return bytes.Compare([]byte(a.ID), []byte(b.ID)) })
+	put := slices.SortedFunc(slices.Values(e.put), func(a, b EpochSummary) int { return bytes.Compare([]byte(a.ID), []byte(b.ID)) })
 	for _, p := range put {
 		entry, err := decodeBlock(p.ID, w.tx.Bucket(bucketBlocks).Get([]byte(p.ID)))
 		if err != nil {
@@ -481,17 +489,16 @@ func (w *writer) putEpoch(e *EpochChange) error {
 		h.summaries.addKeyed(key, value)
 		h.rows += p.Summary.Rows()
 	}
-	digest := e.State.Digest()
-	if digest != h.digest || h.states.n == 0 {
-		if err := w.putEpochState(&h, 0, e.State); err != nil {
+	if e.state.digest != h.digest || h.states.n == 0 {
+		if err := w.putEpochState(&h, 0, e.state.value); err != nil {
 			return err
 		}
 	}
-	h.digest = digest
-	for i, s := range e.Folds {
+	h.digest = e.state.digest
+	for i, value := range e.folds {
 		switch {
-		case s != nil:
-			if err := w.putEpochState(&h, 1+i, s); err != nil {
+		case value != nil:
+			if err := w.putEpochState(&h, 1+i, value); err != nil {
 				return err
 			}
 		case w.tx.Bucket(bucketEpochStates).Get(epochStateKey(e.Number, 1+i)) == nil:
@@ -499,7 +506,7 @@ func (w *writer) putEpoch(e *EpochChange) error {
 		}
 	}
 	states := w.tx.Bucket(bucketEpochStates)
-	for i := 1 + len(e.Folds); ; i++ {
+	for i := 1 + len(e.folds); ; i++ {
 		key := epochStateKey(e.Number, i)
 		old := states.Get(key)
 		if old == nil {
@@ -510,8 +517,8 @@ func (w *writer) putEpoch(e *EpochChange) error {
 			return err
 		}
 	}
-	if rows := e.State.Rows(); rows != h.rows {
-		return fmt.Errorf("the state has %d rows, its blocks %d", rows, h.rows)
+	if e.state.rows != h.rows {
+		return fmt.Errorf("the state has %d rows, its blocks %d", e.state.rows, h.rows)
 	}
 	if e.Number == w.head.epoch && (h.summaries.n != w.head.blocks.n || h.rows != w.head.rows) {
 		return fmt.Errorf("it is in use, but has %d of %d live blocks", h.summaries.n, w.head.blocks.n)
@@ -524,12 +531,11 @@ func (w *writer) putEpoch(e *EpochChange) error {
 	return nil
 }
 
-func (w *writer) putEpochState(h *epochHead, i int, s *incremental.State) error {
+func (w *writer) putEpochState(h *epochHead, i int, value []byte) error {
 	key := epochStateKey(h.number, i)
 	if old := w.tx.Bucket(bucketEpochStates).Get(key); old != nil {
 		h.states.remove(old)
 	}
-	value := s.AppendBinary(frame())
 	if err := w.putValue(bucketEpochStates, key, value); err != nil {
 		return err
 	}

@@ -691,12 +691,12 @@ func (w *writer) putPart(id string, p *sample.Part) error {
 
 // putFolds writes the folds that have changed, and deletes those that are none
 // any more.
-func (w *writer) putFolds(folds []*incremental.State) error {
+func (w *writer) putFolds(folds [][]byte) error {
 	bucket := w.tx.Bucket(bucketFolds)
-	for i, s := range folds {
+	for i, value := range folds {
 		key := foldKey(i)
 		old := bucket.Get(key)
-		if s == nil {
+		if value == nil {
 			if old == nil {
 				return fmt.Errorf("fold %d is not in the file", i)
 			}
@@ -705,7 +705,6 @@ func (w *writer) putFolds(folds []*incremental.State) error {
 		if old != nil {
 			w.head.folds.remove(old)
 		}
-		value := s.AppendBinary(frame())
 		if err := w.putValue(bucketFolds, key, value); err != nil {
 			return err
 		}

@@ -36,7 +36,8 @@
 // # Concurrency
 //
 // Save belongs to one goroutine at a time; Summary and Summaries may be called
-// meanwhile from others. One process has a file open for writing; any number
+// meanwhile from others. Prepare and Prepared.Save are Save in two parts, for who
+// goes on changing the sums while the second writes. One process has a file open for writing; any number
 // may have it open for reading when none has it for writing.
 package snapshot
 
@@ -433,25 +434,85 @@ type SaveInfo struct {
 // live blocks do not have as many rows as its state; such an error names the
 // first thing found and is a bug of the caller.
 func (s *Store) Save(c Change) (SaveInfo, error) {
+	p, err := s.Prepare(c)
+	if err != nil {
+		return SaveInfo{}, err
+	}
+	return p.Save()
+}
+
+// Prepared is a change whose sums are encoded: they may go on changing while it is
+// saved.
+type Prepared struct {
+	store    *Store
+	change   Change
+	features []string
+	state    *sums    // nil: there is none
+	folds    [][]byte // nil among them: as at the last save
+	epochs   []preparedEpoch
+}
+
+// sums is a State in its encoding.
+type sums struct {
+	rows   int64
+	digest [sha256.Size]byte
+	value  []byte // to be sealed
+}
+
+func encodeSums(s *incremental.State) *sums {
+	return &sums{rows: s.Rows(), digest: s.Digest(), value: encodeState(s)}
+}
+
+func encodeState(s *incremental.State) []byte {
+	return s.AppendBinary(make([]byte, frameSize, frameSize+1<<10))
+}
+
+func encodeFolds(folds []*incremental.State) [][]byte {
+	values := make([][]byte, len(folds))
+	for i, s := range folds {
+		if s != nil {
+			values[i] = encodeState(s)
+		}
+	}
+	return values
+}
+
+// Prepare is the first part of Save, and Prepared.Save is the other. The blocks, the
+// parts and what else is immutable are not copied. One change is to be saved, or
+// have failed, before the next one is prepared.
+func (s *Store) Prepare(c Change) (*Prepared, error) {
 	if c.State != nil && len(c.State.Features()) == 0 {
 		c.State = nil
 	}
-	info, err := s.save(&c)
+	if err := c.check(s.features); err != nil {
+		return nil, fmt.Errorf("save snapshot %s: %w", s.path, err)
+	}
+	p := &Prepared{store: s, change: c, features: s.features, folds: encodeFolds(c.Folds)}
+	if c.State != nil {
+		p.features, p.state = c.State.Features(), encodeSums(c.State)
+	}
+	for _, e := range c.Epochs {
+		p.epochs = append(p.epochs, preparedEpoch{Epoch: e.Epoch, put: e.Put, state: encodeSums(e.State), folds: encodeFolds(e.Folds)})
+	}
+	p.change.State, p.change.Folds, p.change.Epochs = nil, nil, nil // they are the caller's
+	return p, nil
+}
+
+// Save writes the change and returns when it is on the disk.
+func (p *Prepared) Save() (SaveInfo, error) {
+	info, err := p.save()
 	if err != nil {
-		return SaveInfo{}, fmt.Errorf("save snapshot %s: %w", s.path, err)
+		return SaveInfo{}, fmt.Errorf("save snapshot %s: %w", p.store.path, err)
 	}
 	return info, nil
 }
 
-func (s *Store) save(c *Change) (info SaveInfo, err error) {
-	if err := c.check(s.features); err != nil {
-		return info, err
-	}
+func (p *Prepared) save() (info SaveInfo, err error) {
+	s, c := p.store, &p.change
 	next := head{savedAt: c.SavedAt, horizon: c.Horizon, counts: c.Counts, digest: emptyDigest}
-	var state []byte
-	if c.State != nil {
-		next.hasState, next.digest = true, c.State.Digest()
-		state = c.State.AppendBinary(make([]byte, frameSize, frameSize+1<<10))
+	rows := int64(0)
+	if p.state != nil {
+		next.hasState, next.digest, rows = true, p.state.digest, p.state.rows
 	}
 	info.Digest = next.digest
 	// In the order of the keys, which is how bbolt takes them fastest.
@@ -492,18 +553,18 @@ func (s *Store) save(c *Change) (info SaveInfo, err error) {
 					return err
 				}
 			}
-			if err := w.putFolds(c.Folds); err != nil {
+			if err := w.putFolds(p.folds); err != nil {
 				return err
 			}
-			if state != nil && !(old.hasState && old.digest == next.digest) {
-				if err := w.putValue(bucketState, keyState, state); err != nil {
+			if p.state != nil && !(old.hasState && old.digest == next.digest) {
+				if err := w.putValue(bucketState, keyState, p.state.value); err != nil {
 					return err
 				}
 			}
-			if rows := stateRows(c.State); rows != next.rows {
+			if rows != next.rows {
 				return fmt.Errorf("the state has %d rows, its live blocks %d", rows, next.rows)
 			}
-			if err := w.putEpochs(c); err != nil {
+			if err := w.putEpochs(p.epochs, c.Epoch); err != nil {
 				return err
 			}
 			if err := w.putHead(); err != nil {
@@ -519,21 +580,12 @@ func (s *Store) save(c *Change) (info SaveInfo, err error) {
 	if err != nil {
 		return info, err
 	}
-	if c.State != nil {
-		s.features = c.State.Features()
-	}
+	s.features = p.features
 	if file, err := os.Stat(s.path); err == nil {
 		info.FileBytes = file.Size()
 		s.forget(file.Size())
 	}
 	return info, nil
-}
-
-func stateRows(s *incremental.State) int64 {
-	if s == nil {
-		return 0
-	}
-	return s.Rows()
 }
 
 // check finds what could be written but not be read again.

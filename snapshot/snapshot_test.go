@@ -430,6 +430,36 @@ func TestSavingTwice(t *testing.T) {
 	w.compare(t, s, c)
 }
 
+// A prepared change is saved as it was, whatever has become of the sums since.
+func TestPrepared(t *testing.T) {
+	for seed := range uint64(5) {
+		path := filepath.Join(t.TempDir(), "streamd.db")
+		w := newWorld(rand.New(rand.NewPCG(5, seed)), 3)
+		s, _ := mustOpen(t, path)
+		for range 30 {
+			w.step()
+		}
+		p, err := s.Prepare(w.change())
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := worldCopy(w)
+		for range 30 {
+			w.step()
+		}
+		if _, err := p.Save(); err != nil {
+			t.Fatal(err)
+		}
+		s.Close()
+		s, c := mustOpen(t, path)
+		before.compare(t, s, c)
+		w.save(t, s)
+		s.Close()
+		s, c = mustOpen(t, path)
+		w.compare(t, s, c)
+	}
+}
+
 // A save that fails for want of room leaves the file as it was; the next one
 // with room writes everything.
 func TestNoRoom(t *testing.T) {

@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"fmt"
+	"math"
 	"time"
 
 	"streamd/cmd/streamd/httpapi"
@@ -60,14 +61,15 @@ func (d *Daemon) loop(ctx context.Context) error {
 	defer d.filling.ends.Wait()
 	defer d.rebuilding.ends.Wait()
 	defer d.abandonStudy(ctx)
+	defer d.awaitSave()
 	defer stop()
 	w := &worker{d: d} // for what the workers have left to the loop
 	tick := time.NewTicker(d.tickInterval())
 	defer tick.Stop()
 	for {
 		order := d.order
-		if d.saveProblem != nil && d.live.unsaved() >= d.cfg.Snapshot.Blocks {
-			order = nil // nothing more is taken in while what is in hand cannot be saved
+		if d.live.unsaved() >= d.mostUnsaved() {
+			order = nil // nothing more is taken in
 		}
 		select {
 		case y, ok := <-order:
@@ -81,6 +83,8 @@ func (d *Daemon) loop(ctx context.Context) error {
 			d.endSolve(next)
 		case s := <-d.studied:
 			d.endStudy(s)
+		case s := <-d.saved:
+			d.endSave(s)
 		case <-ctx.Done():
 			return context.Cause(ctx) // what is in hand is read again
 		case <-tick.C:
@@ -95,6 +99,18 @@ func (d *Daemon) loop(ctx context.Context) error {
 		}
 		d.updateStatus()
 	}
+}
+
+// mostUnsaved bounds the blocks that wait for a disk that is full or slow: while a
+// save is on its way, as many may come as are in it.
+func (d *Daemon) mostUnsaved() int {
+	switch {
+	case d.saveProblem != nil:
+		return d.cfg.Snapshot.Blocks
+	case d.saving != nil:
+		return d.saving.blocks + max(d.saving.blocks, d.cfg.Snapshot.Blocks)
+	}
+	return math.MaxInt
 }
 
 func (d *Daemon) tickInterval() time.Duration {
@@ -127,8 +143,8 @@ func (d *Daemon) everySoOften() {
 	if d.saveProblem != nil {
 		pause = max(pause, d.cfg.Snapshot.Interval)
 	}
-	if due && now.Sub(d.lastSaveTry) >= pause {
-		d.save()
+	if due && d.saving == nil && now.Sub(d.lastSaveTry) >= pause {
+		d.beginSave()
 	}
 	if d.changed && !d.solving && now.Sub(d.lastSolve) >= max(d.cfg.Model.SolveInterval, share*d.copyTook) {
 		d.solve(now)
@@ -397,8 +413,9 @@ func (d *Daemon) finish() error {
 	return d.failure
 }
 
+// hasUnsaved says whether there is something that is not known to be saved.
 func (d *Daemon) hasUnsaved() bool {
-	if d.live.unsaved() > 0 || d.live.epochsMoved {
+	if d.saving != nil || d.live.unsaved() > 0 || d.live.epochsMoved {
 		return true
 	}
 	for _, p := range d.partitions {
@@ -409,24 +426,80 @@ func (d *Daemon) hasUnsaved() bool {
 	return false
 }
 
-// save writes everything that has changed since the last save, in one
-// transaction. When it fails all stays as it is and the next save has it all.
-func (d *Daemon) save() {
+// A saving is a save that is being written, in a goroutine of its own: waiting for
+// the disk does not hold up the loop.
+type saving struct {
+	began  time.Time
+	change snapshot.Change
+	blocks int           // that have come or gone
+	moved  []*partition  // whose positions are in it
+	next   map[int]int64 // all positions
+	made   httpapi.SnapshotInfo
+}
+
+// saveEnd is how a saving has ended.
+type saveEnd struct {
+	info snapshot.SaveInfo
+	err  error
+}
+
+// beginSave starts to write everything that has changed since the last save, in one
+// transaction. None may be on its way.
+func (d *Daemon) beginSave() {
 	d.lastSaveTry = time.Now()
-	c := d.live.change()
-	c.Counts, c.SavedAt = d.counts, d.lastSaveTry
+	y := &saving{began: d.lastSaveTry, change: d.live.change(), blocks: d.live.unsaved(), next: map[int]int64{}}
+	c := &y.change
+	c.Counts, c.SavedAt = d.counts, y.began
 	for at, p := range d.partitions {
-		if p.moved && p.resume().Next >= 0 {
-			c.Offsets = append(c.Offsets, savedOffset(at, p.resume()))
+		resume := p.resume()
+		if resume.Next >= 0 {
+			y.next[at.number] = resume.Next
+		}
+		if !p.moved {
+			continue
+		}
+		p.moved = false
+		y.moved = append(y.moved, p)
+		if resume.Next >= 0 {
+			c.Offsets = append(c.Offsets, savedOffset(at, resume))
 		}
 	}
-	info, err := d.store.Save(c)
-	d.saveTook = time.Since(d.lastSaveTry)
+	y.made = httpapi.SnapshotInfo{
+		MadeAt:  c.SavedAt,
+		Blocks:  d.live.ledger.Len(),
+		Rows:    d.live.ledger.Rows(),
+		Digest:  d.live.digest(),
+		Offsets: d.offsets(),
+	}
+	d.unsavedSince = time.Time{}
+	d.saving = y
+	prepared, err := d.store.Prepare(*c)
 	if err != nil {
+		d.saved <- saveEnd{err: err}
+		return
+	}
+	go func() {
+		info, err := prepared.Save()
+		d.saved <- saveEnd{info, err}
+	}()
+}
+
+// endSave takes note of how the save on its way has ended. When it has failed all is
+// as it was, with what has changed since, and the next save has it all.
+func (d *Daemon) endSave(s saveEnd) {
+	y := d.saving
+	d.saving = nil
+	d.saveTook = time.Since(y.began)
+	if s.err != nil {
 		if d.saveProblem == nil {
-			d.log.Error().Err(err).Msg("the snapshot could not be saved; nothing is lost, and it will be tried again")
+			d.log.Error().Err(s.err).Msg("the snapshot could not be saved; nothing is lost, and it will be tried again")
 		}
-		d.saveProblem = err
+		d.saveProblem = s.err
+		d.live.notSaved(&y.change)
+		for _, p := range y.moved {
+			p.moved = true
+		}
+		d.unsavedSince = y.began
 		return
 	}
 	if d.saveProblem != nil {
@@ -434,30 +507,33 @@ func (d *Daemon) save() {
 	}
 	d.saveProblem = nil
 	d.metrics.SnapshotSeconds.Observe(d.saveTook.Seconds())
-	d.lastSave = httpapi.SnapshotInfo{
-		MadeAt:  c.SavedAt,
-		Seconds: d.saveTook.Seconds(),
-		Bytes:   info.FileBytes,
-		Blocks:  d.live.ledger.Len(),
-		Rows:    d.live.ledger.Rows(),
-		Digest:  d.live.digest(),
+	d.live.saved(&y.change)
+	if !d.hasUnsaved() {
+		d.unsavedSince = time.Time{}
 	}
-	d.live.saved()
-	d.unsavedSince = time.Time{}
-	next := map[int]int64{}
-	for at, p := range d.partitions {
-		p.moved = false
-		if resume := p.resume(); resume.Next >= 0 {
-			next[at.number] = resume.Next
-		}
-	}
-	d.lastSave.Offsets = d.offsets()
+	d.lastSave = y.made
+	d.lastSave.Seconds, d.lastSave.Bytes = d.saveTook.Seconds(), s.info.FileBytes
 	// Only the latest is of interest to whoever watches the lag.
 	select {
 	case <-d.commits:
 	default:
 	}
-	d.commits <- next
+	d.commits <- y.next
+}
+
+// awaitSave waits for the save on its way, if there is one.
+func (d *Daemon) awaitSave() {
+	if d.saving != nil {
+		d.endSave(<-d.saved)
+	}
+}
+
+// save writes everything that has changed and returns when it is on the disk, or
+// has failed.
+func (d *Daemon) save() {
+	d.awaitSave()
+	d.beginSave()
+	d.awaitSave()
 }
 
 func savedOffset(at partitionKey, s kafka.Saved) snapshot.Offset {

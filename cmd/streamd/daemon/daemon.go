@@ -12,13 +12,14 @@
 // decode and summarise their records side by side; a summary has one value
 // whoever makes it. The loop, one goroutine, takes the deliveries in their
 // order and applies them to the live set: the ledger, the exact sums, and the
-// sample of rows that the workers have taken. It also saves, retires and starts
-// solves, so none of them needs a lock, and whoever reads the model waits for
-// nothing: it is an immutable value behind an atomic pointer.
+// sample of rows that the workers have taken. It also retires, and starts saves and
+// solves, which go on beside it with copies: none of them needs a lock, and whoever
+// reads the model waits for nothing: it is an immutable value behind an atomic
+// pointer.
 //
 // Everything in flight is bounded: the bytes of a partition by the consumer's
-// budget, deliveries by inOrder, unsaved blocks by snapshot.blocks; the loop
-// stops taking deliveries while a full disk keeps it from saving.
+// budget, deliveries by inOrder, unsaved blocks by snapshot.blocks or twice what is
+// being saved: the loop stops taking deliveries while the disk is full or slow.
 //
 // # Exactly once
 //
@@ -110,6 +111,7 @@ type Daemon struct {
 	calls    chan func()
 	solved   chan solved
 	studied  chan *study
+	saved    chan saveEnd
 	commits  chan map[int]int64
 	loopDone chan struct{}
 	stop     context.CancelCauseFunc
@@ -144,8 +146,9 @@ type Daemon struct {
 	saveTook     time.Duration
 	delivered    time.Time // when the last batch was applied
 	lastSave     httpapi.SnapshotInfo
-	saveProblem  error // of the last try
-	failure      error // why the daemon is stopping
+	saving       *saving // on its way; nil: none is
+	saveProblem  error   // of the last try
+	failure      error   // why the daemon is stopping
 }
 
 type partitionKey struct {
@@ -171,6 +174,7 @@ func New(o Options) (d *Daemon, err error) {
 		calls:      make(chan func()),
 		solved:     make(chan solved, 1),
 		studied:    make(chan *study, 1),
+		saved:      make(chan saveEnd, 1),
 		commits:    make(chan map[int]int64, 1),
 		loopDone:   make(chan struct{}),
 		partitions: map[partitionKey]*partition{},
@@ -484,6 +488,7 @@ func (d *Daemon) Revoked(ctx context.Context, topic string, partitions []int) {
 		d.save()
 	})
 	d.inTurn(ctx, func() {
+		d.awaitSave()
 		for _, number := range partitions {
 			if p := d.partition(topic, number); !p.moved && p.resume().Next >= 0 {
 				next[number] = p.resume().Next

@@ -208,16 +208,20 @@ func (e *epoch) remove(store *snapshot.Store, id string, digest [32]byte) error 
 
 // change is what has to be saved of the epoch.
 func (e *epoch) change() snapshot.EpochChange {
-	c := snapshot.EpochChange{Epoch: e.saved, State: e.state, Folds: make([]*incremental.State, len(e.folds))}
-	for i, moved := range e.foldMoved {
-		if moved {
-			c.Folds[i] = e.folds[i]
-		}
-	}
+	c := snapshot.EpochChange{Epoch: e.saved, State: e.state, Folds: takeMoved(e.folds, e.foldMoved)}
 	for id, s := range e.put {
 		c.Put = append(c.Put, snapshot.EpochSummary{ID: id, Summary: s})
 	}
 	return c
+}
+
+// savedSummaries says that these have been saved.
+func (e *epoch) savedSummaries(put []snapshot.EpochSummary) {
+	for _, p := range put {
+		if e.put[p.ID] == p.Summary {
+			delete(e.put, p.ID)
+		}
+	}
 }
 
 // restoreEpochs takes up the epochs of a file, but for those that the

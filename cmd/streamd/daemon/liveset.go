@@ -290,30 +290,30 @@ func (l *liveSet) unsaved() int {
 	return n
 }
 
-// change is what has to be saved.
+// change is what has to be saved. Blocks and parts remain unsaved until saved is
+// called; the sums count as saved unless notSaved is.
 func (l *liveSet) change() snapshot.Change {
 	c := snapshot.Change{Horizon: l.ledger.Horizon()}
 	if len(l.state.Features()) > 0 {
 		c.State = l.state
-		c.Folds = make([]*incremental.State, len(l.folds))
-		for i, moved := range l.foldMoved {
-			if moved {
-				c.Folds[i] = l.folds[i]
-			}
-		}
+		c.Folds = takeMoved(l.folds, l.foldMoved)
 	}
 	for _, e := range l.epochs() {
 		c.Epochs = append(c.Epochs, e.change())
 	}
+	l.epochsMoved = false
 	if l.epoch != nil {
 		c.Epoch = l.epoch.number
 	}
 	for id, p := range l.parts {
-		c.Parts = append(c.Parts, snapshot.Part{ID: id, Part: p.Above(l.sample.Levels())})
+		p = p.Above(l.sample.Levels())
+		l.parts[id] = p
+		c.Parts = append(c.Parts, snapshot.Part{ID: id, Part: p})
 	}
-	for _, b := range l.put {
+	for id, b := range l.put {
 		if b.Part != nil { // floors have risen since it was added
 			b.Part = b.Part.Above(l.sample.Levels())
+			l.put[id] = b
 		}
 		c.Put = append(c.Put, b)
 	}
@@ -323,17 +323,66 @@ func (l *liveSet) change() snapshot.Change {
 	return c
 }
 
-// saved says that the change has been saved.
-func (l *liveSet) saved() {
-	clear(l.put)
-	clear(l.parts)
-	clear(l.gone)
-	for _, e := range l.epochs() {
-		clear(e.put)
-		clear(e.foldMoved)
+// takeMoved gives the folds that have moved, which then count as those that have not.
+func takeMoved(folds []*incremental.State, moved []bool) []*incremental.State {
+	taken := make([]*incremental.State, len(folds))
+	for i := range folds {
+		if moved[i] {
+			taken[i] = folds[i]
+		}
 	}
-	l.epochsMoved = false
-	if len(l.state.Features()) > 0 {
-		clear(l.foldMoved)
+	clear(moved)
+	return taken
+}
+
+// saved says that the change has been saved. What has come, gone or been read again
+// since it was made remains unsaved: a block that has gone since is in the file, one
+// that has come in the place of another is to be put in its place.
+func (l *liveSet) saved(c *snapshot.Change) {
+	for i := range c.Put {
+		b := &c.Put[i]
+		now, ok := l.put[b.Entry.ID]
+		if !ok || now.Summary != b.Summary {
+			continue
+		}
+		delete(l.put, b.Entry.ID)
+		if now.Part != b.Part {
+			l.parts[b.Entry.ID] = now.Part
+		}
+	}
+	for _, p := range c.Parts {
+		if l.parts[p.ID] == p.Part {
+			delete(l.parts, p.ID)
+		}
+	}
+	for _, id := range c.Delete {
+		delete(l.gone, id)
+	}
+	for _, e := range l.epochs() {
+		for i := range c.Epochs {
+			if c.Epochs[i].Number == e.number {
+				e.savedSummaries(c.Epochs[i].Put)
+			}
+		}
+	}
+}
+
+// notSaved says that the change has not been saved.
+func (l *liveSet) notSaved(c *snapshot.Change) {
+	stillMoved(l.foldMoved, c.Folds)
+	l.epochsMoved = true
+	for _, e := range l.epochs() {
+		for i := range c.Epochs {
+			if c.Epochs[i].Number == e.number {
+				stillMoved(e.foldMoved, c.Epochs[i].Folds)
+			}
+		}
+	}
+}
+
+// stillMoved undoes takeMoved.
+func stillMoved(moved []bool, taken []*incremental.State) {
+	for i, s := range taken {
+		moved[i] = moved[i] || s != nil
 	}
 }

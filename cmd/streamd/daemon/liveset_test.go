@@ -1,18 +1,211 @@
 package daemon
 
 import (
+	"errors"
 	"fmt"
+	"maps"
+	"math"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
+	"streamd/cmd/streamd/httpapi"
+	"streamd/config"
 	"streamd/incremental"
 	"streamd/incremental/gram"
 	"streamd/incremental/sample"
+	"streamd/kernels"
 	"streamd/retire"
 	"streamd/snapshot"
 )
+
+// Blocks come, go, are replaced, are taken anew and are put into epochs while saves
+// are on their way, some of which fail, on the disk or not. After a last save the
+// file has what is in memory.
+func TestWhatChangesWhileItIsSaved(t *testing.T) {
+	for seed := range uint64(30) {
+		r := rand.New(rand.NewPCG(36, seed))
+		path := filepath.Join(t.TempDir(), "streamd.db")
+		store, contents, err := snapshot.Open(path, snapshot.Settings{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		contents.State = incremental.NewState(nil)
+		o := liveOptions{maxClasses: 2, folds: 3, sample: sample.Settings{Rows: 20}}
+		l, _, err := newLiveSet(store, contents, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.fix([]string{"x1", "x2"})
+		var (
+			z      lifter
+			taker  sample.Taker
+			blocks = map[string]*incremental.Block{} // that are live
+			flight *snapshot.Change
+			ready  *snapshot.Prepared
+		)
+		any := func() string {
+			ids := slices.Sorted(maps.Keys(blocks))
+			return ids[r.IntN(len(ids))]
+		}
+		take := func(b *incremental.Block, s *incremental.Summary) *sample.Part {
+			return taker.Take(b, s.Digest(), s.Totals(), l.sample.Levels())
+		}
+		summary := func(b *incremental.Block) *incremental.Summary {
+			s, err := z.summariser.Summarise(b)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s
+		}
+		begin := func() {
+			c := l.change()
+			c.SavedAt = time.UnixMilli(1)
+			flight = &c
+			if ready, err = store.Prepare(c); err != nil {
+				t.Fatal(err)
+			}
+		}
+		end := func(written, known bool) {
+			if written {
+				if _, err := ready.Save(); err != nil {
+					t.Fatalf("seed %d: %v", seed, err)
+				}
+			}
+			if known {
+				l.saved(flight)
+			} else {
+				l.notSaved(flight)
+			}
+			flight = nil
+		}
+		for step := range 300 {
+			switch k := r.IntN(20); {
+			case k < 8:
+				id := fmt.Sprint(r.IntN(20))
+				b := &incremental.Block{Classes: []string{"-1", "1"}}
+				x, y := []float64{}, []float64{}
+				for range 1 + r.IntN(30) {
+					x, y, b.Codes = append(x, r.Float64()), append(y, r.Float64()), append(b.Codes, int32(r.IntN(2)))
+				}
+				b.Columns = []gram.Column{gram.ColumnOf(x), gram.ColumnOf(y)}
+				in, err := z.lift(b, l.current())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if len(in) == 2 && r.IntN(2) == 0 {
+					in = in[:1] // the epoch to come has to wait for it
+				}
+				s := summary(b)
+				e := retire.Entry{ID: id, Position: incremental.Position{Offset: int64(step)}, Time: time.UnixMilli(int64(step)), Rows: s.Rows()}
+				if _, err := l.add(e, s, take(b, s), in); err != nil {
+					t.Fatal(err)
+				}
+				blocks[id] = b
+			case k < 11 && len(blocks) > 0:
+				id := any()
+				if _, err := l.remove(id); err != nil {
+					t.Fatal(err)
+				}
+				delete(blocks, id)
+			case k == 11 && len(blocks) > 0:
+				id := any()
+				l.offer(id, take(blocks[id], summary(blocks[id])))
+			case k == 12 && l.next == nil:
+				gaussian, err := kernels.Gaussian(1)
+				if err != nil {
+					t.Fatal(err)
+				}
+				basis, err := kernels.NewMap(gaussian, 2, []float64{r.Float64(), 0, 1, 1})
+				if err != nil {
+					t.Fatal(err)
+				}
+				l.begin(basis, &httpapi.Reduction{}, config.RegulariserIdentity)
+			case k < 15 && l.next != nil:
+				for _, id := range slices.Sorted(maps.Keys(l.next.missing))[:(len(l.next.missing)+1)/2] {
+					l.next.add(id, summary(z.block(blocks[id], l.next.coordinates)), summary(blocks[id]).Digest())
+				}
+				if len(l.next.missing) == 0 {
+					l.switchEpoch()
+				}
+			case k == 15 && l.next != nil && r.IntN(4) == 0:
+				l.abandon()
+			case flight == nil:
+				begin()
+			default:
+				how := r.IntN(4)
+				end(how > 0, how > 1)
+			}
+		}
+		if flight != nil {
+			end(true, true)
+		}
+		begin()
+		end(true, true)
+		if l.unsaved() > 0 || l.epochsMoved {
+			t.Errorf("seed %d: %d blocks are unsaved, epochs %t", seed, l.unsaved(), l.epochsMoved)
+		}
+		if err := store.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if report, err := snapshot.Verify(path); err != nil || !report.OK || report.Saved != l.state.Digest() {
+			t.Fatalf("seed %d: %+v, %v", seed, report, err)
+		}
+		store, contents, err = snapshot.OpenReadOnly(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := len(contents.Entries), len(blocks); got != want {
+			t.Errorf("seed %d: %d blocks in the file, want %d", seed, got, want)
+		}
+		for _, e := range contents.Entries {
+			s, err := store.Summary(e.ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p, err := store.Part(e.ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := summary(blocks[e.ID]).Digest()
+			if s.Digest() != want || p.Digest() != want {
+				t.Errorf("seed %d: block %s is not the one that is live", seed, e.ID)
+			}
+		}
+		if got, want := len(contents.Epochs), len(l.epochs()); got != want {
+			t.Errorf("seed %d: %d epochs in the file, want %d", seed, got, want)
+		}
+		for i, e := range l.epochs() {
+			if got := contents.Epochs[i]; got.Number != e.number || got.State.Digest() != e.state.Digest() || len(got.Blocks) != len(blocks)-len(e.missing) {
+				t.Errorf("seed %d: epoch %d is another one in the file", seed, e.number)
+			}
+		}
+		store.Close()
+	}
+}
+
+// While the disk is full, or slower than the log, what is in memory stays bounded.
+func TestMostUnsaved(t *testing.T) {
+	full := errors.New("no space")
+	for _, c := range []struct {
+		saving  *saving
+		problem error
+		want    int
+	}{
+		{nil, nil, math.MaxInt},
+		{nil, full, 100},
+		{&saving{blocks: 7}, nil, 107},
+		{&saving{blocks: 700}, nil, 1400},
+		{&saving{blocks: 700}, full, 100},
+	} {
+		d := &Daemon{cfg: &config.Config{Snapshot: config.Snapshot{Blocks: 100}}, saving: c.saving, saveProblem: c.problem}
+		if got := d.mostUnsaved(); got != c.want {
+			t.Errorf("saving %+v after %v: %d, want %d", c.saving, c.problem, got, c.want)
+		}
+	}
+}
 
 // What the loop does for a block that comes and one that goes, and what a worker
 // does for it, with and without a sample and folds. Rows in the sample are as few

@@ -65,6 +65,7 @@ var (
 
 	keyFormat   = []byte("format")
 	keySettings = []byte("settings")
+	keyMember   = []byte("member")
 	keyHead     = []byte("head")
 	keyState    = []byte("state")
 )
@@ -264,31 +265,31 @@ func decodeFormat(value []byte) (version uint32, program string, err error) {
 	return version, program, p.done(bucketMeta, keyFormat)
 }
 
-// Settings:
+// Settings, topic and unit, and the member, group and id:
 //
 //	offset size
-//	     0    4  length t of the topic
-//	     4    t  topic
-//	   4+t       unit
-func appendSettings(b []byte, s Settings) []byte {
-	b = appendU32(b, uint32(len(s.Topic)))
-	b = append(b, s.Topic...)
-	return append(b, s.Unit...)
+//	     0    4  length t of the first text
+//	     4    t  first text
+//	   4+t       second text
+func appendTexts(b []byte, first, second string) []byte {
+	b = appendU32(b, uint32(len(first)))
+	b = append(b, first...)
+	return append(b, second...)
 }
 
-func decodeSettings(value []byte) (s Settings, err error) {
-	b, err := unseal(bucketMeta, keySettings, value)
+func decodeTexts(key, value []byte) (first, second string, err error) {
+	b, err := unseal(bucketMeta, key, value)
 	if err != nil {
-		return s, err
+		return "", "", err
 	}
 	p := payload{decode.Reader{Rest: b}}
 	if n := p.u32(); uint64(n) <= uint64(len(p.Rest)) {
-		s.Topic = string(p.Take(int(n)))
+		first = string(p.Take(int(n)))
 	} else {
 		p.Bad = true
 	}
-	s.Unit = p.remainder()
-	return s, p.done(bucketMeta, keySettings)
+	second = p.remainder()
+	return first, second, p.done(bucketMeta, key)
 }
 
 // head is the record of a save. It binds the rest of the file: a ledger, a
@@ -521,11 +522,20 @@ func initialise(tx *bbolt.Tx, s Settings) error {
 
 func putSettings(tx *bbolt.Tx, s Settings) error {
 	w := writer{tx: tx}
-	return w.putValue(bucketMeta, keySettings, appendSettings(frame(), s))
+	return w.putValue(bucketMeta, keySettings, appendTexts(frame(), s.Topic, s.Unit))
 }
 
-func readSettings(tx *bbolt.Tx) (Settings, error) {
-	return decodeSettings(tx.Bucket(bucketMeta).Get(keySettings))
+func readSettings(tx *bbolt.Tx) (s Settings, err error) {
+	s.Topic, s.Unit, err = decodeTexts(keySettings, tx.Bucket(bucketMeta).Get(keySettings))
+	return s, err
+}
+
+// readMember gives a zero one where there is none.
+func readMember(tx *bbolt.Tx) (m Member, err error) {
+	if value := tx.Bucket(bucketMeta).Get(keyMember); value != nil {
+		m.Group, m.ID, err = decodeTexts(keyMember, value)
+	}
+	return m, err
 }
 
 func readHead(tx *bbolt.Tx) (head, error) {

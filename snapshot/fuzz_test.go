@@ -21,7 +21,7 @@ func FuzzDecodeValues(f *testing.F) {
 	last := Fingerprint{Offset: 9, Checksum: 7, Time: at}
 	offset := Offset{Topic: "orders", Partition: 3, Next: 10, Last: last, HasLast: true}
 	f.Add(0, []byte("format"), appendFormat(nil, version, program))
-	f.Add(1, []byte("settings"), appendSettings(nil, settings))
+	f.Add(1, []byte("settings"), appendTexts(nil, settings.Topic, settings.Unit))
 	f.Add(2, []byte("head"), appendHead(nil, &head{
 		savedAt: at, horizon: retire.Rank{Milliseconds: 5, Position: position},
 		rows: 8, blocks: tally{2, 1 << 60}, offsets: tally{1, 5}, counts: Counts{Records: 7, BlocksReplaced: 2}, hasState: true,
@@ -57,9 +57,9 @@ func FuzzDecodeValues(f *testing.F) {
 			v, p, err = decodeFormat(value)
 			again = appendFormat(nil, v, p)
 		case 1:
-			var s Settings
-			s, err = decodeSettings(value)
-			again = appendSettings(nil, s)
+			var first, second string
+			first, second, err = decodeTexts(key, value)
+			again = appendTexts(nil, first, second)
 		case 2:
 			var h head
 			h, err = decodeHead(value, version)

@@ -35,8 +35,8 @@
 //
 // # Concurrency
 //
-// Save belongs to one goroutine at a time; Summary and Summaries may be called
-// meanwhile from others. Prepare and Prepared.Save are Save in two parts, for who
+// Save belongs to one goroutine at a time; Summary, Summaries and SaveMember may be
+// called meanwhile from others. Prepare and Prepared.Save are Save in two parts, for who
 // goes on changing the sums while the second writes. One process has a file open for writing; any number
 // may have it open for reading when none has it for writing.
 package snapshot
@@ -67,6 +67,9 @@ type Settings struct {
 	Topic string
 	Unit  string // the rule that makes blocks, as "message", "offsets 1000", "time 1m0s" or "key"
 }
+
+// Member is what the process that has the file open is in a consumer group.
+type Member struct{ Group, ID string }
 
 // Fingerprint recognises a record of the log.
 type Fingerprint struct {
@@ -128,6 +131,7 @@ type Change struct {
 // Contents is what a file holds, but for the summaries and the parts.
 type Contents struct {
 	Settings
+	Member   Member             // of the process that had the file open last, as far as it is known
 	Epochs   []EpochContents    // by number
 	Epoch    uint32             // in use; 0: the features
 	Version  int                // of the format
@@ -645,6 +649,21 @@ func (c *Change) check(features []string) error {
 	return nil
 }
 
+// SaveMember writes down who the process is in its consumer group, beside what Save
+// does, and returns when it is on the disk.
+func (s *Store) SaveMember(m Member) error {
+	err := guard(func() error {
+		return s.db.Update(func(tx *bbolt.Tx) error {
+			w := writer{tx: tx}
+			return w.putValue(bucketMeta, keyMember, appendTexts(frame(), m.Group, m.ID))
+		})
+	})
+	if err != nil {
+		return fmt.Errorf("save the group's member in snapshot %s: %w", s.path, err)
+	}
+	return nil
+}
+
 // Summary reads the summary of a block. The error is ErrNotFound or a
 // *ChecksumError.
 func (s *Store) Summary(id string) (summary *incremental.Summary, err error) {
@@ -778,6 +797,11 @@ func readContents(tx *bbolt.Tx, damaged func(*ChecksumError) error) (*Contents, 
 		return nil, err
 	}
 	c.Settings = settings
+	if c.Member, err = readMember(tx); err != nil {
+		if err := note(err); err != nil {
+			return nil, err
+		}
+	}
 	want, headErr := readHead(tx)
 	if err := note(headErr); err != nil {
 		return nil, err

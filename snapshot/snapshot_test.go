@@ -430,6 +430,34 @@ func TestSavingTwice(t *testing.T) {
 	w.compare(t, s, c)
 }
 
+// The member is none at first, the last that was written down afterwards, and
+// nothing that saves touch.
+func TestMember(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "streamd.db")
+	w := newWorld(rand.New(rand.NewPCG(6, 1)), 2)
+	s, c := mustOpen(t, path)
+	for _, want := range []Member{{}, {"g", "streamd-1"}, {"", "streamd-2"}, {"group", ""}} {
+		if want != (Member{}) {
+			if err := s.SaveMember(want); err != nil {
+				t.Fatal(err)
+			}
+			w.step()
+			w.save(t, s)
+			s.Close()
+			s, c = mustOpen(t, path)
+		}
+		if c.Member != want {
+			t.Errorf("member %+v, want %+v", c.Member, want)
+		}
+	}
+	c.Member = Member{}
+	w.compare(t, s, c)
+	s.Close()
+	if report, err := Verify(path); err != nil || !report.OK {
+		t.Errorf("%+v, %v", report, err)
+	}
+}
+
 // A prepared change is saved as it was, whatever has become of the sums since.
 func TestPrepared(t *testing.T) {
 	for seed := range uint64(5) {

@@ -18,6 +18,15 @@ import (
 // Sink takes what a Consumer reads. Its methods may be called at the same time
 // for different partitions, never for the same one.
 type Sink interface {
+	// Former is the id that Joined was told in a process that has ended, perhaps
+	// without a farewell; empty: there is none. Run takes that member out of the
+	// group, which otherwise waits for the end of its session.
+	Former() string
+
+	// Joined tells the sink its own id in the group, whenever that is another one,
+	// and before anything is delivered.
+	Joined(member string)
+
 	// Position is what the sink has saved of the partition; false when that is
 	// nothing. It is asked before anything of the partition is delivered, and
 	// not again in this process.
@@ -86,7 +95,8 @@ type Consumer struct {
 	assigned   []int
 	rebalances int64
 
-	count int // partitions of the topic, as far as known; only Run's goroutines
+	count  int    // partitions of the topic, as far as known; only Run's goroutines
+	member string // in the group, as the sink knows it; only serve
 }
 
 // NewConsumer checks the configuration and reports all that is wrong with it at
@@ -124,6 +134,12 @@ func (c *Consumer) run(ctx context.Context) (err error) {
 	// it where brokers do that by themselves, so it has to exist by now.
 	if c.count, err = c.cl.waitForTopic(ctx, c.cfg.Topic, c.log); err != nil {
 		return err
+	}
+
+	if former := c.sink.Former(); former != "" {
+		if err := c.cl.leave(ctx, c.cfg.Group, former); err != nil && ctx.Err() == nil {
+			c.log.Warn().Err(err).Str("member", former).Msg("the process before could not be taken out of the group; partitions may come when its session ends")
+		}
 	}
 
 	ctx, stop := context.WithCancelCause(ctx)
@@ -198,6 +214,25 @@ func (c *Consumer) run(ctx context.Context) (err error) {
 	}
 }
 
+// leave takes a member out of a group. One that is not in it is no error.
+func (cl *client) leave(ctx context.Context, group, member string) error {
+	r, err := cl.api.LeaveGroup(ctx, &kafkago.LeaveGroupRequest{GroupID: group, Members: []kafkago.LeaveGroupRequestMember{{ID: member}}})
+	if err != nil {
+		return err
+	}
+	// kafka-go has the response's error and throttling in the wrong order: to a
+	// request that is not throttled the error is what it says of that.
+	if code := kafkago.Error(r.Throttle / time.Millisecond); r.Error == nil && code != 0 {
+		r.Error = code
+	}
+	for _, err := range []error{r.Error, r.Members[0].Error} {
+		if err != nil && !errors.Is(err, kafkago.UnknownMemberId) {
+			return err
+		}
+	}
+	return nil
+}
+
 // leaveTimeout bounds how long the end of Run waits for the broker.
 const leaveTimeout = 10 * time.Second
 
@@ -208,6 +243,10 @@ func (c *Consumer) serve(ctx, gctx context.Context, gen *kafkago.Generation, fai
 	defer cancel()
 	defer context.AfterFunc(gctx, cancel)()
 
+	if gen.MemberID != c.member {
+		c.member = gen.MemberID
+		c.sink.Joined(c.member)
+	}
 	var ids []int
 	for _, a := range gen.Assignments[c.cfg.Topic] {
 		ids = append(ids, a.ID)

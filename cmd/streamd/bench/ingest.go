@@ -227,6 +227,10 @@ func (d *drain) Deliver(_ context.Context, b *kafka.Batch) error {
 	return nil
 }
 
+func (d *drain) Former() string { return "" }
+
+func (d *drain) Joined(string) {}
+
 func (d *drain) Jumped(*kafka.GapError, int64) {}
 
 func (d *drain) Revoked(context.Context, string, []int) {}

@@ -105,6 +105,7 @@ type Daemon struct {
 	api      *httpapi.Server
 	listener net.Listener
 	resumes  map[partitionKey]kafka.Saved // what was saved, for the consumer
+	former   string                       // of the group's member that had the snapshot before
 
 	order    chan *delivery
 	work     chan *task
@@ -324,6 +325,9 @@ func (d *Daemon) restore() (err error) {
 		return err
 	}
 	d.live, d.counts = live, saved.Counts
+	if saved.Member.Group == d.cfg.Kafka.Group {
+		d.former = saved.Member.ID
+	}
 	d.current.Store(live.current())
 	d.counts.BlocksRetired += int64(retired)
 	d.rowsRead = d.counts.Rows + d.counts.ZeroWeightRows + d.counts.RejectedRows
@@ -454,6 +458,18 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 func (d *Daemon) commit(ctx context.Context, next map[int]int64) {
 	if err := d.consumer.Commit(ctx, next); err != nil {
 		d.log.Debug().Err(err).Msg("offsets not committed to the group; the saved ones count")
+	}
+}
+
+// Former implements kafka.Sink: who had the snapshot before has ended, since this
+// process has it now.
+func (d *Daemon) Former() string { return d.former }
+
+// Joined implements kafka.Sink. It writes down who this process is in the group, so
+// that after a crash the next one need not wait for the end of its session.
+func (d *Daemon) Joined(member string) {
+	if err := d.store.SaveMember(snapshot.Member{Group: d.cfg.Kafka.Group, ID: member}); err != nil {
+		d.log.Warn().Err(err).Msg("should this process crash, the next one will wait for the end of its session in the group")
 	}
 }
 

@@ -548,6 +548,8 @@ type collector struct {
 }
 
 func (c *collector) Position(string, int) (kafka.Saved, bool) { return kafka.Saved{}, false }
+func (c *collector) Former() string                           { return "" }
+func (c *collector) Joined(string)                            {}
 func (c *collector) Jumped(*kafka.GapError, int64)            {}
 func (c *collector) Revoked(context.Context, string, []int)   {}
 func (c *collector) Deliver(_ context.Context, b *kafka.Batch) error {

@@ -163,6 +163,66 @@ func testRebalance(t *testing.T, s *suite) {
 	}
 }
 
+// testFormer joins a group with a member that never says anything again, as after a
+// crash, and whose session is as long as brokers allow.
+func testFormer(t *testing.T, s *suite) {
+	const n, session = 100, 5 * time.Minute
+	topic := s.topic(t, "topic", 2, nil)
+	produce(t, s.producer(t), values(topic, 0, 0, n)...)
+	cfg := s.config(t, topic)
+
+	subscription := kmsg.NewConsumerMemberMetadata()
+	subscription.Topics = []string{topic}
+	protocol := kmsg.NewJoinGroupRequestProtocol()
+	protocol.Name, protocol.Metadata = "range", subscription.AppendTo(nil)
+	join := kmsg.NewPtrJoinGroupRequest()
+	join.Group, join.ProtocolType, join.Protocols = cfg.Group, "consumer", append(join.Protocols, protocol)
+	join.SessionTimeoutMillis, join.RebalanceTimeoutMillis = int32(session.Milliseconds()), int32(session.Milliseconds())
+	joined, err := join.RequestWith(deadline(t), s.admin)
+	if err == nil && joined.ErrorCode == kerr.MemberIDRequired.Code {
+		join.MemberID = joined.MemberID
+		joined, err = join.RequestWith(deadline(t), s.admin)
+	}
+	if err == nil {
+		err = kerr.ErrorForCode(joined.ErrorCode)
+	}
+	if err != nil {
+		t.Fatalf("join: %v", err)
+	}
+	assigned := kmsg.NewConsumerMemberAssignment()
+	of := kmsg.NewConsumerMemberAssignmentTopic()
+	of.Topic, of.Partitions = topic, []int32{0, 1}
+	assigned.Topics = append(assigned.Topics, of)
+	assignment := kmsg.NewSyncGroupRequestGroupAssignment()
+	assignment.MemberID, assignment.MemberAssignment = joined.MemberID, assigned.AppendTo(nil)
+	sync := kmsg.NewPtrSyncGroupRequest()
+	sync.Group, sync.Generation, sync.MemberID = cfg.Group, joined.Generation, joined.MemberID
+	sync.ProtocolType, sync.Protocol = &join.ProtocolType, &protocol.Name
+	sync.GroupAssignment = append(sync.GroupAssignment, assignment)
+	synced, err := sync.RequestWith(deadline(t), s.admin)
+	if err == nil {
+		err = kerr.ErrorForCode(synced.ErrorCode)
+	}
+	if err != nil {
+		t.Fatalf("sync: %v", err)
+	}
+
+	began := time.Now()
+	for range 2 { // the second time it is not in the group any more
+		sink := newRecorder()
+		sink.former = joined.MemberID
+		c := s.consume(t, cfg, sink)
+		c.until("100 records", func() bool { return sink.total() == n })
+		c.stop()
+		if len(sink.members) != 1 || sink.members[0] == "" || sink.members[0] == joined.MemberID {
+			t.Errorf("joined as %q after %q", sink.members, joined.MemberID)
+		}
+	}
+	if time.Since(began) > session/2 {
+		t.Error("the end of the session was waited for")
+	}
+}
+
 func testGap(t *testing.T, s *suite) {
 	topic := s.topic(t, "topic", 1, nil)
 	cl := s.producer(t)

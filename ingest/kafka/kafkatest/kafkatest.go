@@ -48,6 +48,7 @@ func Run(t *testing.T, b Broker) {
 		{"CommitIsNotAPosition", testCommitIsNotAPosition},
 		{"StartLatest", testStartLatest},
 		{"Rebalance", testRebalance},
+		{"Former", testFormer},
 		{"Gap", testGap},
 		{"GapWhileRunning", testGapWhileRunning},
 		{"MadeAnew", testMadeAnew},
@@ -222,6 +223,7 @@ func (s *suite) config(t *testing.T, topic string) kafka.Config {
 func (s *suite) consume(t *testing.T, cfg kafka.Config, sink *recorder) *running {
 	t.Helper()
 	log := zerolog.New(zerolog.NewTestWriter(t)).Level(zerolog.WarnLevel)
+	sink.grouped = true
 	c, err := kafka.NewConsumer(cfg, sink, log)
 	if err != nil {
 		t.Fatal(err)

@@ -34,6 +34,10 @@ type recorder struct {
 	deliver func(ctx context.Context, b *kafka.Batch) error
 	// keep makes records keep a copy of each record.
 	keep bool
+	// grouped says that it is a consumer's, and former is the member of the group
+	// that has ended.
+	grouped bool
+	former  string
 	// revoked, when set, is called from Revoked.
 	revoked func(ctx context.Context, partitions []int)
 
@@ -44,7 +48,8 @@ type recorder struct {
 	counts  map[int]int
 	records map[int][]kafka.Record
 	jumps   []*kafka.GapError
-	failure error // a broken promise of the consumer
+	members []string // that it has been in the group
+	failure error    // a broken promise of the consumer
 }
 
 func newRecorder() *recorder {
@@ -55,6 +60,14 @@ func newRecorder() *recorder {
 		counts:  make(map[int]int),
 		records: make(map[int][]kafka.Record),
 	}
+}
+
+func (r *recorder) Former() string { return r.former }
+
+func (r *recorder) Joined(member string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.members = append(r.members, member)
 }
 
 func (r *recorder) Position(_ string, partition int) (kafka.Saved, bool) {
@@ -69,6 +82,9 @@ func (r *recorder) Deliver(ctx context.Context, b *kafka.Batch) error {
 	r.mu.Lock()
 	if r.busy[p] {
 		r.failure = fmt.Errorf("partition %d: two deliveries at once", p)
+	}
+	if r.grouped && len(r.members) == 0 {
+		r.failure = fmt.Errorf("partition %d: a delivery before the group was joined", p)
 	}
 	r.busy[p] = true
 	r.mu.Unlock()

@@ -161,6 +161,9 @@ func (p *Picture) draw(c canvas) error {
 	title := "linear"
 	if by.Map != nil {
 		title = fmt.Sprintf("%s, %d points", by.Map.Kernel(), by.Map.Points())
+		if by.Map.Points() == 1 {
+			title = fmt.Sprintf("%s, 1 point", by.Map.Kernel())
+		}
 	}
 	c.text(point{left, top - 18}, title, titleSize, start)
 	f.drawAxes(c, by.Features)

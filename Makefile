@@ -26,8 +26,8 @@ race:
 
 # Without assembly: the same bits, and other processors.
 purego:
-	go test -tags purego -timeout $(TIMEOUT) ./incremental/... ./kernels
-	GOARCH=arm64 go vet ./incremental/... ./kernels/... ./ingest/ndc
+	go test -tags purego -timeout $(TIMEOUT) ./incremental/... ./kernels ./ingest/wire
+	GOARCH=arm64 go vet ./incremental/... ./kernels/... ./ingest/ndc ./ingest/wire
 
 # Every fuzz target of every package, FUZZTIME each.
 FUZZTIME ?= 10s

@@ -26,6 +26,20 @@ type labelArray struct {
 	more  [][]byte // of layoutView
 }
 
+// bits are those of element i, a number.
+func (a *labelArray) bits(i int) uint64 {
+	switch at := a.data[i*a.typ.size:]; a.typ.size {
+	case 1:
+		return uint64(at[0])
+	case 2:
+		return uint64(binary.LittleEndian.Uint16(at))
+	case 4:
+		return uint64(binary.LittleEndian.Uint32(at))
+	default:
+		return binary.LittleEndian.Uint64(at)
+	}
+}
+
 // own copies what the array is a view of.
 func (a *labelArray) own() {
 	a.valid, a.data, a.text = bytes.Clone(a.valid), bytes.Clone(a.data), bytes.Clone(a.text)
@@ -154,52 +168,82 @@ func (d *Decoder) arrowDictionary(f *flatbuffer, dictionary table) error {
 	return nil
 }
 
-// labelCodes appends the codes of an array without nulls. On failure it returns
-// the first bad element and the reason.
+// codeOf is a method that gives an element of an array its code, or says why it
+// has none.
+type codeOf = func(d *Decoder, a *labelArray, i int) (code int32, reason string)
+
+// labelCodes appends the codes of an array without nulls, of a row or more. On
+// failure it returns the first bad element and the reason.
 func (d *Decoder) labelCodes(field *arrowField, a *labelArray) (bad int, reason string) {
+	code := (*Decoder).labelCode
 	if field.encoded {
-		return d.dictionaryCodes(a)
+		if d.arrow.dictionary.rows < 0 {
+			return 0, "the stream has no dictionary for the labels"
+		}
+		code = (*Decoder).dictionaryCode
+	}
+	before := len(d.codes)
+	d.codes = slices.Grow(d.codes, a.rows)[:before+a.rows]
+	codes := d.codes[before:]
+	i := 0
+	if a.typ.layout == layoutNumbers || a.typ.layout == layoutHalf {
+		if i, reason = d.pairCodes(codes, a, code); reason != "" {
+			return i, reason
+		}
+	}
+	if field.encoded {
+		switch a.typ.size {
+		case 1:
+			return dictionaryCodes[uint8](d, codes, a, i)
+		case 2:
+			return dictionaryCodes[uint16](d, codes, a, i)
+		case 4:
+			return dictionaryCodes[uint32](d, codes, a, i)
+		default:
+			return dictionaryCodes[uint64](d, codes, a, i)
+		}
 	}
 	switch a.typ.kind {
 	case gram.Int8:
-		return numberCodes[int8](d, a)
+		return numberCodes[int8](d, codes, a, i)
 	case gram.Int16:
-		return numberCodes[int16](d, a)
+		return numberCodes[int16](d, codes, a, i)
 	case gram.Int32:
-		return numberCodes[int32](d, a)
+		return numberCodes[int32](d, codes, a, i)
 	case gram.Int64:
-		return numberCodes[int64](d, a)
+		return numberCodes[int64](d, codes, a, i)
 	case gram.Uint8:
-		return numberCodes[uint8](d, a)
+		return numberCodes[uint8](d, codes, a, i)
 	case gram.Uint16:
-		return numberCodes[uint16](d, a)
+		return numberCodes[uint16](d, codes, a, i)
 	case gram.Uint32:
-		return numberCodes[uint32](d, a)
+		return numberCodes[uint32](d, codes, a, i)
 	case gram.Uint64:
-		return numberCodes[uint64](d, a)
+		return numberCodes[uint64](d, codes, a, i)
 	case gram.Float32:
-		return numberCodes[float32](d, a)
+		return numberCodes[float32](d, codes, a, i)
 	case gram.Float64:
-		return numberCodes[float64](d, a)
+		return numberCodes[float64](d, codes, a, i)
 	}
-	for i := range a.rows {
-		code, reason := d.labelCode(a, i)
-		if reason != "" {
+	for ; i < a.rows; i++ {
+		if codes[i], reason = d.labelCode(a, i); reason != "" {
 			return i, reason
 		}
-		d.codes = append(d.codes, code)
 	}
 	return 0, ""
 }
 
-// numberCodes is labelCodes for numbers.
-func numberCodes[T gram.Number](d *Decoder, a *labelArray) (bad int, reason string) {
-	data := unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(a.data))), a.rows)
-	before := len(d.codes)
-	d.codes = slices.Grow(d.codes, a.rows)[:before+a.rows]
-	codes := d.codes[before:][:len(data)]
+// elements are those of an array of numbers.
+func elements[T gram.Number](a *labelArray) []T {
+	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(a.data))), a.rows)
+}
+
+// numberCodes is labelCodes for numbers from element i on.
+func numberCodes[T gram.Number](d *Decoder, codes []int32, a *labelArray, i int) (bad int, reason string) {
+	data := elements[T](a)
+	codes = codes[:len(data)]
 	small := &d.labels.small
-	for i := 0; i < len(data); {
+	for i < len(data) {
 		// The fast way is for small integers that the block has had before: most
 		// rows, and four at a time. A code that is missing is negative, and so is
 		// the union of codes with it.
@@ -215,12 +259,9 @@ func numberCodes[T gram.Number](d *Decoder, a *labelArray) (bad int, reason stri
 			}
 		}
 		for stop := min(i+4, len(data)); i < stop; i++ {
-			code, reason := d.numberCode(float64(data[i]), a.typ.kind)
-			if reason != "" {
-				d.codes = d.codes[:before+i]
+			if codes[i], reason = d.numberCode(float64(data[i]), a.typ.kind); reason != "" {
 				return i, reason
 			}
-			codes[i] = code
 		}
 	}
 	return 0, ""
@@ -245,41 +286,36 @@ func (d *Decoder) numberCode(x float64, kind gram.Kind) (code int32, reason stri
 	return d.labels.number(x)
 }
 
-// dictionaryCodes is labelCodes for indices into the dictionary.
-func (d *Decoder) dictionaryCodes(a *labelArray) (bad int, reason string) {
-	s := &d.arrow
-	if s.dictionary.rows < 0 {
-		return 0, "the stream has no dictionary for the labels"
-	}
-	size := a.typ.size
-	for i := range a.rows {
-		var k uint64 // a negative index becomes a huge one
-		switch at := a.data[i*size:]; size {
-		case 1:
-			k = uint64(at[0])
-		case 2:
-			k = uint64(binary.LittleEndian.Uint16(at))
-		case 4:
-			k = uint64(binary.LittleEndian.Uint32(at))
-		case 8:
-			k = binary.LittleEndian.Uint64(at)
+// dictionaryCodes is labelCodes for indices into the dictionary from element i on.
+func dictionaryCodes[T uint8 | uint16 | uint32 | uint64](d *Decoder, codes []int32, a *labelArray, i int) (bad int, reason string) {
+	data, known := elements[T](a), d.arrow.codes
+	codes = codes[:len(data)]
+	for ; i < len(data); i++ {
+		if k := uint64(data[i]); k < uint64(len(known)) && known[k] >= 0 {
+			codes[i] = known[k]
+		} else if codes[i], reason = d.dictionaryCode(a, i); reason != "" {
+			return i, reason
 		}
-		if k >= uint64(len(s.codes)) {
-			return i, "the label's index is outside its dictionary"
-		}
-		code := s.codes[k]
-		if code < 0 {
-			if valid := s.dictionary.valid; valid != nil && !bit(valid, int(k)) {
-				return i, "the label is null"
-			}
-			if code, reason = d.labelCode(&s.dictionary, int(k)); reason != "" {
-				return i, reason
-			}
-			s.codes[k] = code
-		}
-		d.codes = append(d.codes, code)
 	}
 	return 0, ""
+}
+
+// dictionaryCode is the code of the entry that element i is the index of.
+func (d *Decoder) dictionaryCode(a *labelArray, i int) (code int32, reason string) {
+	s := &d.arrow
+	k := a.bits(i) // a negative index becomes a huge one
+	if k >= uint64(len(s.codes)) {
+		return -1, "the label's index is outside its dictionary"
+	}
+	if code = s.codes[k]; code >= 0 {
+		return code, ""
+	}
+	if valid := s.dictionary.valid; valid != nil && !bit(valid, int(k)) {
+		return -1, "the label is null"
+	}
+	code, reason = d.labelCode(&s.dictionary, int(k))
+	s.codes[k] = code
+	return code, reason
 }
 
 // labelCode is the code of element i.

@@ -1,0 +1,205 @@
+package wire
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"unsafe"
+
+	"streamd/incremental/gram"
+)
+
+// TestLabelCodes: whatever takes labels together gives them the codes, and
+// refuses the row for the reason, that they have one by one.
+func TestLabelCodes(t *testing.T) {
+	t.Run("int8", func(t *testing.T) { testLabelCodes(t, kindOf[int8](), []int8{1, -1, 0, 65, -128}, nil) })
+	t.Run("int16", func(t *testing.T) { testLabelCodes(t, kindOf[int16](), []int16{1, -1, 0, 257, -32768}, nil) })
+	t.Run("int32", func(t *testing.T) {
+		testLabelCodes(t, kindOf[int32](), []int32{1, -1, 0, 1 + 1<<16, 1 << 30}, nil)
+	})
+	t.Run("int64", func(t *testing.T) {
+		testLabelCodes(t, kindOf[int64](), []int64{1, -1, 0, 1 + 1<<32, 1<<53 - 1}, []int64{1 << 53, math.MinInt64})
+	})
+	t.Run("uint8", func(t *testing.T) { testLabelCodes(t, kindOf[uint8](), []uint8{1, 2, 0, 129, 255}, nil) })
+	t.Run("uint16", func(t *testing.T) { testLabelCodes(t, kindOf[uint16](), []uint16{1, 2, 0, 257, 65535}, nil) })
+	t.Run("uint32", func(t *testing.T) { testLabelCodes(t, kindOf[uint32](), []uint32{1, 2, 0, 1 + 1<<16, 1 << 31}, nil) })
+	t.Run("uint64", func(t *testing.T) {
+		testLabelCodes(t, kindOf[uint64](), []uint64{1, 2, 0, 1 + 1<<32, 1<<53 - 1}, []uint64{1 << 53, math.MaxUint64})
+	})
+	negative0, nan, inf := math.Copysign(0, -1), math.NaN(), math.Inf(1)
+	t.Run("float64", func(t *testing.T) {
+		testLabelCodes(t, kindOf[float64](), []float64{0, negative0, 1, 0.1, 1e300}, []float64{nan, inf})
+	})
+	t.Run("float32", func(t *testing.T) {
+		testLabelCodes(t, kindOf[float32](), []float32{0, float32(negative0), 1, 0.1, 1e30}, []float32{float32(nan), float32(inf)})
+	})
+	t.Run("float16", func(t *testing.T) {
+		field := &arrowField{typ: arrayType{layout: layoutHalf, size: 2}}
+		testLabelCodes(t, field, []uint16{0, 0x8000, 0x3c00, 0x2e66, 0x7bff}, []uint16{0x7e00, 0x7c00})
+	})
+	// Entries 0 and 3 are the same class, 5 is null, and there is no sixth.
+	t.Run("indices of 1 byte", func(t *testing.T) {
+		testLabelCodes(t, indices[int8](), []int8{0, 1, 2, 3, 4}, []int8{5, 6, -1})
+	})
+	t.Run("indices of 2 bytes", func(t *testing.T) {
+		testLabelCodes(t, indices[uint16](), []uint16{0, 1, 2, 3, 4}, []uint16{5, 6, 256})
+	})
+	t.Run("indices of 4 bytes", func(t *testing.T) {
+		testLabelCodes(t, indices[int32](), []int32{0, 1, 2, 3, 4}, []int32{5, 6, 1 << 16, -1})
+	})
+	t.Run("indices of 8 bytes", func(t *testing.T) {
+		testLabelCodes(t, indices[uint64](), []uint64{0, 1, 2, 3, 4}, []uint64{5, 6, 1 << 32})
+	})
+}
+
+func kindOf[T gram.Number]() *arrowField {
+	return &arrowField{typ: arrayType{layout: layoutNumbers, kind: gram.ColumnOf([]T{0}).Kind(), size: int(unsafe.Sizeof(T(0)))}}
+}
+
+func indices[T gram.Number]() *arrowField {
+	return &arrowField{encoded: true, index: kindOf[T]().typ}
+}
+
+// arrayOf is an array of the field's labels, in the given memory.
+func arrayOf[T gram.Number](field *arrowField, labels []T, memory []byte) *labelArray {
+	typ := field.typ
+	if field.encoded {
+		typ = field.index
+	}
+	copy(memory, unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(labels))), len(labels)*typ.size))
+	return &labelArray{typ: typ, rows: len(labels), data: memory}
+}
+
+func testLabelCodes[T gram.Number](t *testing.T, field *arrowField, good, bad []T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	memory := make([]byte, 4096)
+	five, two := decoderOf(t, 5), decoderOf(t, 2)
+	check := func(d *Decoder, labels []T) {
+		t.Helper()
+		shift := 0
+		if anywhere {
+			shift = r.IntN(64)
+		}
+		requireCodes(t, d, field, arrayOf(field, labels, memory[shift:]), labels)
+	}
+	random := func(rows, classes int) []T {
+		r.Shuffle(len(good), func(i, j int) { good[i], good[j] = good[j], good[i] })
+		labels := make([]T, rows)
+		for i := range labels {
+			labels[i] = good[r.IntN(classes)]
+		}
+		return labels
+	}
+	for rows := 1; rows <= 70; rows++ {
+		for classes := 1; classes <= len(good); classes++ {
+			check(five, random(rows, classes))
+			check(two, random(rows, classes))
+		}
+	}
+	for rows := 1; rows <= 35; rows++ {
+		for at := range rows {
+			for classes := 1; classes <= 3; classes++ {
+				labels := random(rows, classes)
+				labels[at] = good[classes]
+				check(five, labels)
+				check(two, labels)
+				for _, x := range bad {
+					labels[at] = x
+					check(five, labels)
+				}
+			}
+		}
+	}
+}
+
+func decoderOf(t testing.TB, maxClasses int) *Decoder {
+	t.Helper()
+	d, err := NewDecoder(Options{Limits: Limits{Classes: maxClasses}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// beginLabels begins a block, and gives it a dictionary.
+func beginLabels(d *Decoder) {
+	d.begin(Arrow, nil)
+	d.arrow.dictionary = *arrayOf(kindOf[int8](), []int8{10, 11, 12, 10, 14, 15}, make([]byte, 6))
+	d.arrow.dictionary.valid = []byte{0b011111}
+	d.arrow.forgetCodes()
+}
+
+func requireCodes(t *testing.T, d *Decoder, field *arrowField, a *labelArray, labels any) {
+	t.Helper()
+	beginLabels(d)
+	var want []int32
+	wantBad, wantReason := 0, ""
+	one := (*Decoder).labelCode
+	if field.encoded {
+		one = (*Decoder).dictionaryCode
+	}
+	for i := range a.rows {
+		code, reason := one(d, a, i)
+		if reason != "" {
+			wantBad, wantReason = i, reason
+			break
+		}
+		want = append(want, code)
+	}
+	classes := slices.Clone(d.labels.classes)
+
+	beginLabels(d)
+	bad, reason := d.labelCodes(field, a)
+	if bad != wantBad || reason != wantReason {
+		t.Fatalf("labels %v: row %d %q, want row %d %q", labels, bad, reason, wantBad, wantReason)
+	}
+	if !slices.Equal(d.labels.classes, classes) {
+		t.Fatalf("labels %v: classes %q, want %q", labels, d.labels.classes, classes)
+	}
+	if reason == "" && !slices.Equal(d.codes, want) {
+		t.Fatalf("labels %v: codes %v, want %v", labels, d.codes, want)
+	}
+}
+
+// BenchmarkLabelCodes gives the labels of 20,000 rows their codes, those of one
+// block over and over, or of so many blocks that they come from memory.
+func BenchmarkLabelCodes(b *testing.B) {
+	b.Run("int8", func(b *testing.B) { benchmarkLabelCodes[int8](b, kindOf[int8]()) })
+	b.Run("int64", func(b *testing.B) { benchmarkLabelCodes[int64](b, kindOf[int64]()) })
+	b.Run("float64", func(b *testing.B) { benchmarkLabelCodes[float64](b, kindOf[float64]()) })
+	b.Run("indices", func(b *testing.B) { benchmarkLabelCodes[int8](b, indices[int8]()) })
+}
+
+func benchmarkLabelCodes[T gram.Number](b *testing.B, field *arrowField) {
+	const rows, many = 20000, 64 << 20
+	size := int(unsafe.Sizeof(T(0))) * rows
+	for _, classes := range []int{2, 5} {
+		for _, blocks := range []int{1, many / size} {
+			b.Run(fmt.Sprintf("classes=%d/blocks=%d", classes, blocks), func(b *testing.B) {
+				r := rand.New(rand.NewPCG(1, 2))
+				labels := make([]T, rows)
+				for i := range labels {
+					labels[i] = T(r.IntN(classes))
+				}
+				arrays := make([]*labelArray, blocks)
+				for k := range arrays {
+					arrays[k] = arrayOf(field, labels, make([]byte, size))
+				}
+				d := decoderOf(b, classes)
+				beginLabels(d)
+				k := 0
+				for b.Loop() {
+					d.begin(Arrow, nil)
+					d.arrow.forgetCodes()
+					if bad, reason := d.labelCodes(field, arrays[k]); reason != "" {
+						b.Fatal(bad, reason)
+					}
+					k = (k + 1) % blocks
+				}
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/rows, "ns/row")
+			})
+		}
+	}
+}

@@ -228,18 +228,21 @@ func TestUnevenClasses(t *testing.T) {
 	}
 }
 
-// Wide enough for several panels of columns.
+// Wide enough for several panels of columns, of which the last one is narrow, or the
+// last block of columns goes from one into the next.
 func TestWideBlocks(t *testing.T) {
-	const n, m = 2*240 + 23, stretch + 40
+	const m = stretch + 40
 	r := rand.New(rand.NewPCG(10, 10))
-	columns := floatColumns(r, n, m)
 	codes := numbers[int32](r, m, func() float64 { return float64(r.IntN(10) / 9) })
-	c := numbers[float64](r, n, r.NormFloat64)
-	want := specification(2, columns, codes, nil, c)
-	for _, k := range kernels(t) {
-		got := make([]Sums, 2)
-		k.Sum(got, columns, codes, nil, c)
-		same(t, k.variant.name, got, want)
+	for _, n := range []int{240 + 2, 240 + 3, 2*240 + 23} {
+		columns := floatColumns(r, n, m)
+		c := numbers[float64](r, n, r.NormFloat64)
+		want := specification(2, columns, codes, nil, c)
+		for _, k := range kernels(t) {
+			got := make([]Sums, 2)
+			k.Sum(got, columns, codes, nil, c)
+			same(t, fmt.Sprintf("%s, n=%d", k.variant.name, n), got, want)
+		}
 	}
 }
 

@@ -299,6 +299,27 @@ func fusedRectangle64x5AVX512(cross *float64, row int, left *float64, right *flo
 //go:noescape
 func askingTriangle64x5AVX512(s *float64, cross *float64, row int, tile *float64, rows int, next *byte, nextFrom int)
 
+// tallRectangle1AVX512 adds to rows of the packed triangle the sums of a
+// tile's products of 8 columns of right, from right on, with blocks·1 columns of
+// left. cross, row and rows are as for rectangles.
+//
+//go:noescape
+func tallRectangle1AVX512(cross *float64, row int, left *float64, right *float64, rows int, blocks int)
+
+// tallRectangle2AVX512 adds to rows of the packed triangle the sums of a
+// tile's products of 8 columns of right, from right on, with blocks·2 columns of
+// left. cross, row and rows are as for rectangles.
+//
+//go:noescape
+func tallRectangle2AVX512(cross *float64, row int, left *float64, right *float64, rows int, blocks int)
+
+// tallRectangle3AVX512 adds to rows of the packed triangle the sums of a
+// tile's products of 8 columns of right, from right on, with blocks·3 columns of
+// left. cross, row and rows are as for rectangles.
+//
+//go:noescape
+func tallRectangle3AVX512(cross *float64, row int, left *float64, right *float64, rows int, blocks int)
+
 // rectangle1AVX2 adds to 1 rows of the packed triangle the sums
 // of a tile's products: of the columns of left from left on with blocks·3 columns
 // of right. cross is the first row's first entry; that row has row entries, and

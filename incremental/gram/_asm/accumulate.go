@@ -16,6 +16,9 @@ import (
 const (
 	avx512Block = 5
 	avx2Block   = 3
+
+	tallBlock = 8 // columns
+	tallRows  = 3
 )
 
 const rectangleDoc = `adds to %d rows of the packed triangle the sums
@@ -74,13 +77,60 @@ func rectangleAVX512(h int) {
 	RET()
 }
 
+const tallRectangleDoc = `adds to rows of the packed triangle the sums of a
+tile's products of 8 columns of right, from right on, with blocks·%d columns of
+left. cross, row and rows are as for rectangles.`
+
+// A tall rectangle goes down the rows of the triangle: 8 columns of right stay near
+// while those of left pass, h at a time. Its 3×8 accumulators have nearly as few loads
+// per multiply-add as 5×5, and 8 of them are folded into a row's 8 numbers at once.
+func tallRectangleAVX512(h int) {
+	function(fmt.Sprintf("tallRectangle%dAVX512", h),
+		"func(cross *float64, row int, left, right *float64, rows, blocks int)", tallRectangleDoc, h)
+	cross, row := pointer("cross"), pointer("row")
+	SHLQ(Imm(3), row)
+	left, right := pointer("left"), pointer("right")
+	end, blocks := pointer("rows"), pointer("blocks")
+	SHLQ(Imm(3), end)
+	Label("block")
+	// What is added to lies in pages of its own, row by row, and is far away.
+	ahead, step := GP64(), GP64()
+	MOVQ(cross, ahead)
+	MOVQ(row, step)
+	for range h {
+		PREFETCHT0(Mem{Base: ahead})
+		PREFETCHT0(Mem{Base: ahead, Disp: 56})
+		ADDQ(step, ahead)
+		ADDQ(U32(8), step)
+	}
+	acc := rowsOfZMM(h, func(int) int { return tallBlock })
+	offset := GP64()
+	XORQ(offset, offset)
+	loop("rows", offset, end, 64, func() {
+		addRectangle(acc, func(r int) VecVirtual { return loaded(columnAt(left, r, offset, 0)) },
+			func(c int) Mem { return columnAt(right, c, offset, 0) })
+	})
+	for _, a := range acc {
+		sums := foldEightAVX512(a)
+		VADDPD(Mem{Base: cross}, sums, sums)
+		VMOVUPD(sums, Mem{Base: cross})
+		ADDQ(row, cross)
+		ADDQ(U32(8), row)
+	}
+	ADDQ(U32(h*tileStride), left)
+	DECQ(blocks)
+	JNZ(LabelRef("block"))
+	VZEROUPPER()
+	RET()
+}
+
 // addRectangle adds 8 rows of left columns times right ones to the accumulators.
 func addRectangle(acc [][]VecVirtual, left func(r int) VecVirtual, right func(c int) Mem) {
 	u := make([]VecVirtual, len(acc))
 	for r := range u {
 		u[r] = left(r)
 	}
-	for c := range avx512Block {
+	for c := range acc[0] {
 		d := loaded(right(c))
 		for r := range u {
 			VFMADD231PD(u[r], d, acc[r][c])
@@ -182,38 +232,56 @@ func foldOrderTable() {
 
 // foldAVX512 adds up the lanes of each of one to five accumulators, in the
 // canonical order, and gives the sums in one vector, the first accumulator's
-// register. Each step halves two registers at once: it puts their lower halves
-// side by side, and their upper halves, and adds.
+// register.
 func foldAVX512(acc []VecVirtual, order VecVirtual) VecVirtual {
-	halve := func(x, y VecVirtual, lower, upper uint64) {
-		l := ZMM()
-		VSHUFF64X2(Imm(lower), y, x, l)
-		VSHUFF64X2(Imm(upper), y, x, x)
-		VADDPD(l, x, x)
-	}
-	fours := func(x, y VecVirtual) { halve(x, y, 0x44, 0xee) } // l0+l4 … l3+l7
-	twos := func(x, y VecVirtual) { halve(x, y, 0x88, 0xdd) }  // (l0+l4)+(l2+l6), (l1+l5)+(l3+l7)
 	of := func(i int) VecVirtual { return acc[min(i, len(acc)-1)] }
-	fours(of(0), of(1))
+	foldFours(of(0), of(1))
 	switch {
 	case len(acc) > 2:
-		fours(of(2), of(3))
-		twos(of(0), of(2))
+		foldFours(of(2), of(3))
+		foldTwos(of(0), of(2))
 	default:
-		twos(of(0), of(0))
+		foldTwos(of(0), of(0))
 	}
 	fifth := of(0)
 	if len(acc) > 4 {
 		fifth = of(4)
-		fours(fifth, fifth)
-		twos(fifth, fifth)
+		foldFours(fifth, fifth)
+		foldTwos(fifth, fifth)
 	}
-	even := ZMM()
-	VUNPCKLPD(fifth, of(0), even)
-	VUNPCKHPD(fifth, of(0), of(0))
-	VADDPD(even, of(0), of(0))
+	foldOnes(of(0), fifth)
 	VPERMPD(of(0), order, of(0))
 	return of(0)
+}
+
+// foldEightAVX512 does that for eight, which come out in their order.
+func foldEightAVX512(acc []VecVirtual) VecVirtual {
+	for i := range 2 { // the even ones, and the odd ones
+		foldFours(acc[i], acc[i+2])
+		foldFours(acc[i+4], acc[i+6])
+		foldTwos(acc[i], acc[i+4])
+	}
+	foldOnes(acc[0], acc[1])
+	return acc[0]
+}
+
+// Each step of folding halves two registers at once, into the first: it puts their
+// lower halves side by side, and their upper halves, and adds.
+func foldFours(x, y VecVirtual) { halve(x, y, 0x44, 0xee) } // l0+l4 … l3+l7
+func foldTwos(x, y VecVirtual)  { halve(x, y, 0x88, 0xdd) } // (l0+l4)+(l2+l6), (l1+l5)+(l3+l7)
+
+func halve(x, y VecVirtual, lower, upper uint64) {
+	l := ZMM()
+	VSHUFF64X2(Imm(lower), y, x, l)
+	VSHUFF64X2(Imm(upper), y, x, x)
+	VADDPD(l, x, x)
+}
+
+func foldOnes(x, y VecVirtual) {
+	even := ZMM()
+	VUNPCKLPD(y, x, even)
+	VUNPCKHPD(y, x, x)
+	VADDPD(even, x, x)
 }
 
 // addRows adds the folded accumulators of each row to the numbers at its

@@ -52,6 +52,9 @@ func main() {
 			askingTriangleAVX512(f, h)
 		}
 	}
+	for h := 1; h <= tallRows; h++ {
+		tallRectangleAVX512(h)
+	}
 	for h := 1; h <= avx2Block; h++ {
 		rectangleAVX2(h)
 		triangleAVX2(h)

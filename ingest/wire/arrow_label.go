@@ -303,8 +303,9 @@ func dictionaryCodes[T uint8 | uint16 | uint32 | uint64](d *Decoder, codes []int
 // dictionaryCode is the code of the entry that element i is the index of.
 func (d *Decoder) dictionaryCode(a *labelArray, i int) (code int32, reason string) {
 	s := &d.arrow
-	k := a.bits(i) // a negative index becomes a huge one
-	if k >= uint64(len(s.codes)) {
+	k := a.bits(i)
+	negative := a.typ.kind < gram.Uint8 && k>>(8*a.typ.size-1) != 0
+	if negative || k >= uint64(len(s.codes)) {
 		return -1, "the label's index is outside its dictionary"
 	}
 	if code = s.codes[k]; code >= 0 {

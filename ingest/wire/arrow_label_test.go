@@ -114,6 +114,30 @@ func testLabelCodes[T gram.Number](t *testing.T, field *arrowField, good, bad []
 	}
 }
 
+// An index below 0 has the bits of one that a large dictionary may have.
+func TestNegativeIndexIntoALargeDictionary(t *testing.T) {
+	testIndices[int8](t, 300, []int8{0, 127}, []int8{-1, -128})
+	testIndices[uint8](t, 300, []uint8{0, 127, 128, 255}, nil)
+	testIndices[int16](t, 70_000, []int16{0, 32767}, []int16{-1, -32768})
+	testIndices[uint16](t, 70_000, []uint16{0, 32767, 32768, 65535}, nil)
+}
+
+func testIndices[T gram.Number](t *testing.T, entries int, good, bad []T) {
+	t.Helper()
+	d := decoderOf(t, 2)
+	field := indices[T]()
+	for _, k := range slices.Concat(good, bad) {
+		d.begin(Arrow, nil)
+		d.arrow.dictionary = *arrayOf(kindOf[int8](), make([]int8, entries), make([]byte, entries))
+		d.arrow.forgetCodes()
+		size := int(unsafe.Sizeof(k))
+		_, reason := d.labelCodes(field, arrayOf(field, []T{k, k}, make([]byte, 2*size)))
+		if refused := reason != ""; refused != slices.Contains(bad, k) {
+			t.Errorf("index %v of type %T into %d entries: %q", k, k, entries, reason)
+		}
+	}
+}
+
 func decoderOf(t testing.TB, maxClasses int) *Decoder {
 	t.Helper()
 	d, err := NewDecoder(Options{Limits: Limits{Classes: maxClasses}})

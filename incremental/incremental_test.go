@@ -8,6 +8,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"testing"
 
 	"streamd/incremental/exact"
@@ -428,6 +429,13 @@ func TestLabels(t *testing.T) {
 	slices.SortFunc(shuffled, CompareLabels)
 	if !slices.Equal(shuffled, sorted) {
 		t.Errorf("sorted: %q", shuffled)
+	}
+	for _, label := range append(sorted, "", "-", "--1", "-5", "-05", "-0.5", "12a", "-a", "9007199254740993", "123456789012345", "-999999999999999", "inf", "0x1p3", "1_0") {
+		x, err := strconv.ParseFloat(label, 64)
+		want := err == nil && x-x == 0 && NumberLabel(x) == label
+		if got, ok := labelNumber(label); ok != want || ok && got != x {
+			t.Errorf("labelNumber(%q) = %v, %v, want %v, %v", label, got, ok, x, want)
+		}
 	}
 	for _, bad := range []string{"", string(bytes.Repeat([]byte("x"), MaxLabel+1)), "\xff"} {
 		if CheckLabel(bad) == nil {

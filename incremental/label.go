@@ -57,7 +57,33 @@ func CompareLabels(a, b string) int {
 	return strings.Compare(a, b)
 }
 
+// labelNumber is the number that a label is canonical for, if any.
 func labelNumber(label string) (float64, bool) {
+	digits := strings.TrimPrefix(label, "-")
+	if digits == "" || digits[0] < '0' || digits[0] > '9' {
+		return 0, false
+	}
+	if x, ok := shortInteger(digits); ok && (digits[0] != '0' || label == "0") {
+		if len(digits) < len(label) {
+			x = -x
+		}
+		return x, true
+	}
 	x, err := strconv.ParseFloat(label, 64)
 	return x, err == nil && x-x == 0 && NumberLabel(x) == label
+}
+
+// shortInteger reads up to 15 digits, of which most labels are that are numbers:
+// blocks compare their labels with those of others whenever they come or go.
+func shortInteger(digits string) (x float64, ok bool) {
+	if len(digits) > 15 {
+		return 0, false
+	}
+	for _, c := range []byte(digits) {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		x = float64(x*10) + float64(c-'0')
+	}
+	return x, true
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"streamd/incremental"
 	"streamd/incremental/gram"
@@ -63,14 +64,49 @@ func BenchmarkTake(b *testing.B) {
 	}
 }
 
-// Both, from the first of 60 million rows on.
+// What a worker (take), the loop (add) and those who write snapshots (save) do more,
+// per row of a stream of 40 million from the first on. Blocks are as much in the
+// caches as when they have just been summarised.
 func BenchmarkStream(b *testing.B) {
-	const blocks = 6000
+	const blocks, rows, betweenSaves = 2000, 20_000, 400
+	var distinct [4]*incremental.Block
+	for i := range distinct {
+		distinct[i] = benchBlock(rows, 10)
+	}
+	var z incremental.Summariser
+	var take, add, save time.Duration
 	b.ReportAllocs()
 	for b.Loop() {
-		deep(10, blocks)
+		s := New(Settings{Rows: 50_000}, func(func(string) bool) {})
+		var t Taker
+		var unsaved []*Part
+		for i := range blocks {
+			block := distinct[i%len(distinct)]
+			summary, err := z.Summarise(block)
+			if err != nil {
+				b.Fatal(err)
+			}
+			id, totals := fmt.Sprint(i), summary.Totals()
+			began := time.Now()
+			p := t.Take(block, [32]byte{byte(i), byte(i >> 8)}, totals, s.Levels())
+			taken := time.Now()
+			s.Add(id, p)
+			take += taken.Sub(began)
+			added := time.Now()
+			add += added.Sub(taken)
+			if unsaved = append(unsaved, p); len(unsaved) == betweenSaves {
+				for _, p := range unsaved {
+					p.Above(s.Levels()).AppendBinary(nil)
+				}
+				save += time.Since(added)
+				unsaved = nil
+			}
+		}
 	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/blocks/10_000, "ns/row")
+	perRow := func(d time.Duration) float64 { return float64(d.Nanoseconds()) / float64(b.N) / (blocks * rows) }
+	b.ReportMetric(perRow(take), "take-ns/row")
+	b.ReportMetric(perRow(add), "add-ns/row")
+	b.ReportMetric(perRow(save), "save-ns/row")
 }
 
 // What the loop does more for each block, and for one that is retired.

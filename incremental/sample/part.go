@@ -72,9 +72,19 @@ func (l *Levels) of(label string) int { return l.floors[l.settings.stratum(label
 type Part struct {
 	seed    uint64
 	digest  [sha256.Size]byte
+	n       int
 	classes []class // in canonical order, each with a row
-	rows    rows
+	pieces  []*rows // none is empty
 }
+
+// A Taker puts the rows of a part in pieces: those of the floor of their class, of
+// the level above it, and so on, and all others in the last. A floor that rises
+// then lets go of whole pieces, and copies no row that stays before the last of
+// them has to be cut. A part that was read is one piece.
+const (
+	mostPieces = 4
+	few        = 16 // rows are not worth a piece of their own
+)
 
 type class struct {
 	label string
@@ -85,13 +95,25 @@ type class struct {
 // rows are rows of one block, by ascending index. They weigh 1 where weights is
 // nil. The numbers lie row by row, in wide when one of them is no float32.
 type rows struct {
-	n       int
-	index   []uint32
-	level   []uint8
-	codes   []int32
-	weights []float64
-	narrow  []float32
-	wide    []float64
+	n         int
+	low, high uint8 // the levels of all are between these
+	index     []uint32
+	level     []uint8
+	codes     []int32
+	weights   []float64
+	narrow    []float32
+	wide      []float64
+}
+
+// newRows has room for m rows, but not for their weights and numbers.
+func newRows(m, n int) *rows {
+	return &rows{n: n, low: top, index: make([]uint32, m), level: make([]uint8, m), codes: make([]int32, m)}
+}
+
+// set says which row is in place i.
+func (r *rows) set(i int, index uint32, level uint8, code int32) {
+	r.index[i], r.level[i], r.codes[i] = index, level, code
+	r.low, r.high = min(r.low, level), max(r.high, level)
 }
 
 func (r *rows) len() int { return len(r.index) }
@@ -111,10 +133,8 @@ func (r *rows) weight(i int) float64 {
 }
 
 // pick copies some of the rows.
-func (r *rows) pick(which []int32) rows {
-	out := rows{
-		n: r.n, index: make([]uint32, len(which)), level: make([]uint8, len(which)), codes: make([]int32, len(which)),
-	}
+func (r *rows) pick(which []int32) *rows {
+	out := newRows(len(which), r.n)
 	if r.weights != nil {
 		out.weights = make([]float64, len(which))
 	}
@@ -125,7 +145,7 @@ func (r *rows) pick(which []int32) rows {
 	}
 	for at, row := range which {
 		i := int(row)
-		out.index[at], out.level[at], out.codes[at] = r.index[i], r.level[i], r.codes[i]
+		out.set(at, r.index[i], r.level[i], r.codes[i])
 		if r.weights != nil {
 			out.weights[at] = r.weights[i]
 		}
@@ -135,11 +155,12 @@ func (r *rows) pick(which []int32) rows {
 			out.narrow = append(out.narrow, r.narrow[i*r.n:(i+1)*r.n]...)
 		}
 	}
+	out.narrowDown()
 	return out
 }
 
-// narrowDown keeps the numbers as float32, and no weights, where rows that were
-// picked lose nothing by it.
+// narrowDown keeps the numbers as float32, and no weights, where that loses
+// nothing.
 func (r *rows) narrowDown() {
 	if r.weights != nil && !slices.ContainsFunc(r.weights, func(v float64) bool { return v != 1 }) {
 		r.weights = nil
@@ -158,7 +179,7 @@ func (r *rows) narrowDown() {
 func (p *Part) Digest() [sha256.Size]byte { return p.digest }
 
 // Features is the number of features, n.
-func (p *Part) Features() int { return p.rows.n }
+func (p *Part) Features() int { return p.n }
 
 // Rows is the number of rows of the block, those of weight > 0.
 func (p *Part) Rows() int64 {
@@ -176,41 +197,115 @@ func (p *Part) Above(l *Levels) *Part {
 	if p.seed != l.settings.Seed || !slices.ContainsFunc(p.classes, below) {
 		return p
 	}
-	k := p.kept()
-	if k == nil {
-		return p
-	}
-	out := &Part{seed: p.seed, digest: p.digest, classes: slices.Clone(p.classes)}
-	from := make([]int, len(p.classes))
+	out := &Part{seed: p.seed, digest: p.digest, n: p.n, classes: slices.Clone(p.classes)}
+	floor := make([]int, len(p.classes))
 	for c := range p.classes {
-		from[c] = max(p.classes[c].from, l.of(p.classes[c].label))
-		out.classes[c].from = from[c]
+		floor[c] = max(p.classes[c].from, l.of(p.classes[c].label))
+		out.classes[c].from = floor[c]
 	}
-	switch less := k.above(from); less {
-	case k:
+	var all bool
+	if out.pieces, all = above(p.pieces, floor); all {
 		return p
-	case nil:
-		out.rows.n = p.rows.n
-	default:
-		out.rows = less.rows
-		out.rows.narrowDown()
 	}
 	return out
+}
+
+// above is those of the rows that are of the floor of their class or above, and
+// whether that is all of them. Pieces that stay or go are not looked into.
+func above(from []*rows, floor []int) (out []*rows, all bool) {
+	if len(from) == 0 {
+		return nil, true
+	}
+	low, high := uint8(slices.Min(floor)), uint8(slices.Max(floor))
+	if !slices.ContainsFunc(from, func(r *rows) bool { return r.low < high }) {
+		return from, true
+	}
+	out, all = make([]*rows, 0, len(from)), true
+	for _, r := range from {
+		kept := r
+		switch {
+		case r.low >= high:
+		case r.high < low:
+			kept = nil
+		default:
+			kept = r.above(floor)
+		}
+		all = all && kept == r
+		if kept != nil {
+			out = append(out, kept)
+		}
+	}
+	return out, all
+}
+
+// above is those of the rows that are of the floor of their class or above; r
+// itself when all are, nil when none is.
+func (r *rows) above(floor []int) *rows {
+	n := 0
+	for i, level := range r.level {
+		if int(level) >= floor[r.codes[i]] {
+			n++
+		}
+	}
+	switch n {
+	case 0:
+		return nil
+	case r.len():
+		return r
+	}
+	// Mostly every other row goes, which nobody can predict: no branch on it.
+	which := make([]int32, n+1)
+	n = 0
+	for i, level := range r.level {
+		which[n] = int32(i)
+		if int(level) >= floor[r.codes[i]] {
+			n++
+		}
+	}
+	return r.pick(which[:n])
+}
+
+// place is where a row is: in which piece, and where in it.
+type place struct{ piece, row int32 }
+
+// byIndex is all rows of a block, by ascending index.
+func byIndex(from []*rows) []place {
+	out := make([]place, 0, count(from))
+	next := make([]int32, len(from))
+	for len(out) < cap(out) {
+		least, index := 0, uint32(math.MaxUint32) // no row has this one
+		for i, r := range from {
+			if at := int(next[i]); at < r.len() && r.index[at] < index {
+				least, index = i, r.index[at]
+			}
+		}
+		out = append(out, place{int32(least), next[least]})
+		next[least]++
+	}
+	return out
+}
+
+// count is the number of the rows.
+func count(of []*rows) (m int) {
+	for _, r := range of {
+		m += r.len()
+	}
+	return m
 }
 
 // kept is the rows of a block that are held in memory.
 type kept struct {
 	digest [sha256.Size]byte
 	labels []string
-	rows   rows
+	pieces []*rows
 }
 
 // kept is the rows of the part; nil: it has none.
 func (p *Part) kept() *kept {
-	if p.rows.len() == 0 {
+	if len(p.pieces) == 0 {
 		return nil
 	}
-	k := &kept{digest: p.digest, rows: p.rows, labels: make([]string, len(p.classes))}
+	k := &kept{digest: p.digest, pieces: p.pieces, labels: make([]string, len(p.classes))}
 	for c := range p.classes {
 		k.labels[c] = p.classes[c].label
 	}
@@ -220,41 +315,24 @@ func (p *Part) kept() *kept {
 // above is those of the rows that are of the floor of their class or above; k
 // itself when all are, nil when none is.
 func (k *kept) above(floor []int) *kept {
-	n := 0
-	for i, level := range k.rows.level {
-		if int(level) >= floor[k.rows.codes[i]] {
-			n++
-		}
-	}
-	switch n {
-	case 0:
-		return nil
-	case k.rows.len():
+	pieces, all := above(k.pieces, floor)
+	switch {
+	case all:
 		return k
+	case len(pieces) == 0:
+		return nil
 	}
-	// Mostly every other row goes, which nobody can predict: no branch on it.
-	which := make([]int32, n+1)
-	n = 0
-	for i, level := range k.rows.level {
-		which[n] = int32(i)
-		if int(level) >= floor[k.rows.codes[i]] {
-			n++
-		}
-	}
-	return &kept{digest: k.digest, labels: k.labels, rows: k.rows.pick(which[:n])}
+	return &kept{digest: k.digest, labels: k.labels, pieces: pieces}
 }
 
 // equal says whether two blocks have the same rows in memory, bit for bit.
 func (k *kept) equal(l *kept) bool {
-	if k == l || k.rows.len() != l.rows.len() {
+	if k == l || count(k.pieces) != count(l.pieces) {
 		return k == l
 	}
-	for i := range k.rows.index {
-		if (chosen{from: k, row: i}).compare(chosen{from: l, row: i}) != 0 {
-			return false
-		}
-	}
-	return true
+	return slices.EqualFunc(byIndex(k.pieces), byIndex(l.pieces), func(a, b place) bool {
+		return (chosen{from: k, place: a}).compare(chosen{from: l, place: b}) == 0
+	})
 }
 
 // A Taker takes the parts of blocks. It keeps working memory from one block to
@@ -264,18 +342,21 @@ type Taker struct {
 	code  []int32     // of each class code, the place among the part's classes
 	rows  []int32     // those of weight > 0, in a block with others
 	taken []candidate // by ascending index
+
+	singles [][]float32 // the columns that are float32
 }
 
 type candidate struct {
 	row   int32
 	index uint32 // among the rows of weight > 0
 	level uint8
+	piece uint8
 }
 
 // Take takes the part of a block, whose summary has the digest and the totals,
 // with the rows that are to be held.
 func (t *Taker) Take(b *incremental.Block, digest [sha256.Size]byte, totals []incremental.ClassTotal, l *Levels) *Part {
-	p := &Part{seed: l.settings.Seed, digest: digest, rows: rows{n: len(b.Columns)}}
+	p := &Part{seed: l.settings.Seed, digest: digest, n: len(b.Columns)}
 	p.classes = make([]class, len(totals))
 	m := int64(0)
 	for c, total := range totals {
@@ -330,8 +411,13 @@ func (t *Taker) choose(codes []int32, m int, p *Part) {
 		}
 		g := uint32(first / group)
 		l := 0
-		for ; l+4 <= low && left != 0; l += 4 { // four at a time do not wait for each other
-			left &= z.word(g, l+1) & z.word(g, l+2) & z.word(g, l+3) & z.word(g, l+4)
+		// Four words at a time, which do not wait for each other: x is what word l mixes.
+		for x := uint64(z) + uint64(first)*golden; l+4 <= low && left != 0; l += 4 {
+			x1 := x + golden
+			x2 := x1 + golden
+			x3 := x2 + golden
+			x = x3 + golden
+			left &= mix(x1) & mix(x2) & mix(x3) & mix(x)
 		}
 		if left == 0 {
 			continue
@@ -407,33 +493,71 @@ func (t *Taker) limit(codes []int32, p *Part, s Settings) {
 	t.taken = t.taken[:t.sift(codes, t.taken)]
 }
 
-// copyRows copies the rows that were taken.
+// copyRows copies the rows that were taken, each to its piece: in the order of the
+// block, where neighbours share cache lines, and all numbers of a row together, as
+// many of which are on their way to the processor as it can wait for.
 func (t *Taker) copyRows(b *incremental.Block, p *Part) {
-	m, r := len(t.taken), &p.rows
-	if m == 0 {
-		return
+	var counts, next [mostPieces]int
+	// Every level has half of the rows that are left: of so many pieces none has few.
+	last := uint8(min(bits.Len(uint(len(t.taken)/(2*few))), mostPieces-1))
+	for i := range t.taken {
+		c := &t.taken[i]
+		c.piece = min(c.level-uint8(t.floor[b.Codes[c.row]]), last)
+		counts[c.piece]++
 	}
-	r.index, r.level, r.codes = make([]uint32, m), make([]uint8, m), make([]int32, m)
-	for i, c := range t.taken {
-		r.index[i], r.level[i], r.codes[i] = c.index, c.level, t.code[b.Codes[c.row]]
+	isNarrow := t.narrow(b)
+	p.pieces = make([]*rows, 0, last+1)
+	var to [mostPieces]*rows
+	for i, m := range counts {
+		if m == 0 {
+			continue
+		}
+		to[i] = newRows(m, p.n)
+		if isNarrow {
+			to[i].narrow = make([]float32, m*p.n)
+		} else {
+			to[i].wide = make([]float64, m*p.n)
+		}
+		if b.Weights != nil {
+			to[i].weights = make([]float64, m)
+		}
+		p.pieces = append(p.pieces, to[i])
 	}
-	if b.Weights != nil {
-		r.weights = make([]float64, m)
-		ones := true
-		for i, c := range t.taken {
+	singles := t.singles[:0]
+	for _, column := range b.Columns {
+		if values, ok := gram.Values[float32](column); ok {
+			singles = append(singles, values)
+		}
+	}
+	for _, c := range t.taken {
+		r, i := to[c.piece], next[c.piece]
+		next[c.piece]++
+		r.set(i, c.index, c.level, t.code[b.Codes[c.row]])
+		if r.weights != nil {
 			r.weights[i] = b.Weights[c.row]
-			ones = ones && r.weights[i] == 1
 		}
-		if ones {
-			r.weights = nil
+		switch {
+		case len(singles) == p.n:
+			row := r.narrow[i*p.n : (i+1)*p.n]
+			for j, column := range singles {
+				row[j] = column[c.row]
+			}
+		case isNarrow:
+			row := r.narrow[i*p.n : (i+1)*p.n]
+			for j, column := range b.Columns {
+				row[j] = float32(column.At(int(c.row)))
+			}
+		default:
+			row := r.wide[i*p.n : (i+1)*p.n]
+			for j, column := range b.Columns {
+				row[j] = column.At(int(c.row))
+			}
 		}
 	}
-	if t.narrow(b) {
-		r.narrow = make([]float32, m*r.n)
-		transpose(r.narrow, b, t.taken)
-	} else {
-		r.wide = make([]float64, m*r.n)
-		transpose(r.wide, b, t.taken)
+	clear(singles) // no reference to the block is kept
+	t.singles = singles
+	for _, r := range p.pieces {
+		r.narrowDown()
 	}
 }
 
@@ -451,28 +575,6 @@ func (t *Taker) narrow(b *incremental.Block) bool {
 		}
 	}
 	return true
-}
-
-// transpose copies rows of columns to dst, row by row; few rows at a time, so
-// that they stay in the cache until they are complete.
-func transpose[T float32 | float64](dst []T, b *incremental.Block, taken []candidate) {
-	const atOnce = 16
-	n := len(b.Columns)
-	for len(taken) > 0 {
-		m := min(atOnce, len(taken))
-		for j, column := range b.Columns {
-			if values, ok := gram.Values[float32](column); ok {
-				for i, c := range taken[:m] {
-					dst[i*n+j] = T(values[c.row])
-				}
-				continue
-			}
-			for i, c := range taken[:m] {
-				dst[i*n+j] = T(column.At(int(c.row)))
-			}
-		}
-		dst, taken = dst[m*n:], taken[m:]
-	}
 }
 
 func isFloat32(x float64) bool { return float64(float32(x)) == x }
@@ -493,19 +595,12 @@ const (
 //	  and 1 (uvarint), its class (uvarint)
 //	m weights (float64), if there are; m·n numbers, row by row (float32 or float64)
 func (p *Part) AppendBinary(b []byte) []byte {
-	r := &p.rows
-	b = slices.Grow(b, p.encodedSize())
+	flags := p.flags()
+	b = slices.Grow(b, p.encodedSize(flags))
 	b = binary.LittleEndian.AppendUint64(b, p.seed)
 	b = append(b, p.digest[:]...)
-	var flags byte
-	if r.weights != nil {
-		flags |= hasWeights
-	}
-	if r.wide != nil {
-		flags |= isWide
-	}
 	b = append(b, flags)
-	b = binary.AppendUvarint(b, uint64(r.n))
+	b = binary.AppendUvarint(b, uint64(p.n))
 	b = binary.AppendUvarint(b, uint64(len(p.classes)))
 	for _, c := range p.classes {
 		b = binary.AppendUvarint(b, uint64(len(c.label)))
@@ -513,34 +608,62 @@ func (p *Part) AppendBinary(b []byte) []byte {
 		b = binary.AppendUvarint(b, uint64(c.total))
 		b = append(b, byte(c.from))
 	}
-	b = binary.AppendUvarint(b, uint64(r.len()))
+	all := byIndex(p.pieces)
+	b = binary.AppendUvarint(b, uint64(len(all)))
 	next := uint32(0)
-	for i, index := range r.index {
+	for _, at := range all {
+		r := p.pieces[at.piece]
+		index := r.index[at.row]
 		b = binary.AppendUvarint(b, uint64(index-next))
-		b = binary.AppendUvarint(b, uint64(r.codes[i]))
+		b = binary.AppendUvarint(b, uint64(r.codes[at.row]))
 		next = index + 1
 	}
-	for _, v := range r.weights {
-		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(v))
+	if flags&hasWeights != 0 {
+		for _, at := range all {
+			b = binary.LittleEndian.AppendUint64(b, math.Float64bits(p.pieces[at.piece].weight(int(at.row))))
+		}
 	}
-	for _, x := range r.narrow {
-		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(x))
-	}
-	for _, x := range r.wide {
-		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(x))
+	for _, at := range all {
+		r, row := p.pieces[at.piece], int(at.row)
+		if flags&isWide != 0 {
+			for j := range p.n {
+				b = binary.LittleEndian.AppendUint64(b, math.Float64bits(r.at(row, j)))
+			}
+			continue
+		}
+		for _, x := range r.narrow[row*p.n : (row+1)*p.n] {
+			b = binary.LittleEndian.AppendUint32(b, math.Float32bits(x))
+		}
 	}
 	return b
 }
 
+func (p *Part) flags() (flags byte) {
+	for _, r := range p.pieces {
+		if r.weights != nil {
+			flags |= hasWeights
+		}
+		if r.wide != nil {
+			flags |= isWide
+		}
+	}
+	return flags
+}
+
 // encodedSize is about the length of the encoding, and hardly ever less.
-func (p *Part) encodedSize() int {
+func (p *Part) encodedSize(flags byte) int {
 	const (
 		head  = 8 + sha256.Size + 1 + 3*binary.MaxVarintLen64
 		class = 2*binary.MaxVarintLen64 + 1
-		row   = 4 // an index below 2^14 ahead and one of many classes
 	)
-	r := &p.rows
-	size := head + r.len()*row + 8*(len(r.weights)+len(r.wide)) + 4*len(r.narrow)
+	row := 4 + 4*p.n // an index below 2^14 ahead and one of many classes
+	if flags&isWide != 0 {
+		row += 4 * p.n
+	}
+	if flags&hasWeights != 0 {
+		row += 8
+	}
+	size := head + count(p.pieces)*row
 	for _, c := range p.classes {
 		size += class + len(c.label)
 	}
@@ -559,7 +682,7 @@ func DecodePart(b []byte) (*Part, error) {
 	d.Bad = d.Bad || flags&^(hasWeights|isWide) != 0
 	n := d.Uvarint()
 	d.Bad = d.Bad || n > math.MaxInt32
-	p.rows.n = int(n)
+	p.n = int(n)
 	for range d.Count(3) {
 		p.classes = append(p.classes, d.class())
 		if k := len(p.classes); k > 1 && incremental.CompareLabels(p.classes[k-2].label, p.classes[k-1].label) >= 0 {
@@ -592,8 +715,8 @@ func (d *decoder) rows(p *Part, flags byte) {
 		d.Bad = d.Bad || flags != 0
 		return
 	}
-	r := &p.rows
-	r.index, r.level, r.codes = make([]uint32, m), make([]uint8, m), make([]int32, m)
+	r := newRows(m, p.n)
+	p.pieces = []*rows{r}
 	z := streamOf(p.seed, &p.digest)
 	next := uint64(0)
 	for i := range m {
@@ -605,7 +728,7 @@ func (d *decoder) rows(p *Part, flags byte) {
 		index := uint32(next + gap)
 		level := z.level(index)
 		d.Bad = d.Bad || level < p.classes[code].from
-		r.index[i], r.level[i], r.codes[i] = index, uint8(level), int32(code)
+		r.set(i, index, uint8(level), int32(code))
 		next += gap + 1
 	}
 	if flags&hasWeights != 0 {
@@ -642,8 +765,10 @@ func (d *decoder) rows(p *Part, flags byte) {
 // whole says whether the part can have all rows from the levels that it says.
 func (p *Part) whole() bool {
 	have := make([]int64, len(p.classes))
-	for _, c := range p.rows.codes {
-		have[c]++
+	for _, r := range p.pieces {
+		for _, c := range r.codes {
+			have[c]++
+		}
 	}
 	for c, n := range have {
 		if class := &p.classes[c]; n > class.total || n < class.total && class.from == 0 {

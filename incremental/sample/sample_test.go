@@ -286,7 +286,7 @@ func (w *world) consistent() {
 	held, high := 0, false
 	for _, k := range w.sample.kept {
 		if distinct[k]++; distinct[k] == 1 {
-			held += k.rows.len()
+			held += count(k.pieces)
 		}
 	}
 	if !maps.Equal(distinct, w.sample.copies) || held != w.sample.held {
@@ -295,9 +295,10 @@ func (w *world) consistent() {
 	for name, s := range w.sample.strata {
 		var counts [levels]int64
 		for k, n := range distinct {
-			for i, level := range k.rows.level {
-				if w.settings.stratum(k.labels[k.rows.codes[i]]) == name {
-					counts[level] += int64(n)
+			for _, at := range byIndex(k.pieces) {
+				r := k.pieces[at.piece]
+				if w.settings.stratum(k.labels[r.codes[at.row]]) == name {
+					counts[r.level[at.row]] += int64(n)
 				}
 			}
 		}
@@ -526,6 +527,33 @@ func TestHashesAreUniform(t *testing.T) {
 	}
 }
 
+// joined is the rows of a part by index, as if they had been taken in one piece.
+func joined(p *Part) *rows {
+	all := byIndex(p.pieces)
+	out := newRows(len(all), p.n)
+	out.weights, out.wide = make([]float64, len(all)), make([]float64, 0, len(all)*p.n)
+	for i, at := range all {
+		r, row := p.pieces[at.piece], int(at.row)
+		out.set(i, r.index[row], r.level[row], r.codes[row])
+		out.weights[i] = r.weight(row)
+		for j := range p.n {
+			out.wide = append(out.wide, r.at(row, j))
+		}
+	}
+	out.narrowDown()
+	return out
+}
+
+func inOnePiece(p *Part) *Part {
+	out := *p
+	if len(p.pieces) > 0 {
+		out.pieces = []*rows{joined(p)}
+	} else {
+		out.pieces = nil
+	}
+	return &out
+}
+
 // At whatever floors, of however many rows, those are taken that are of the floor
 // of their class or above, and they know their hashes.
 func TestTake(t *testing.T) {
@@ -540,9 +568,9 @@ func TestTake(t *testing.T) {
 			settings := Settings{Rows: 1000, Seed: r.Uint64(), Balanced: r.IntN(2) == 0}
 			levels := &Levels{settings: settings, floors: map[string]int{"": r.IntN(14), "9": r.IntN(5), "10": r.IntN(12)}}
 			var want, got []row
-			all := settings
-			all.Rows = math.MaxInt32
-			for _, x := range rowsByLaw(all, []live{l}, 1) {
+			unlimited := settings
+			unlimited.Rows = math.MaxInt32
+			for _, x := range rowsByLaw(unlimited, []live{l}, 1) {
 				if bits.LeadingZeros64(x.hash) >= levels.of(x.label) {
 					x.fold = 0
 					want = append(want, x)
@@ -550,16 +578,17 @@ func TestTake(t *testing.T) {
 			}
 			p := taker.Take(l.block, l.summary.Digest(), l.summary.Totals(), levels)
 			z := streamOf(settings.Seed, &p.digest)
-			for i, level := range p.rows.level {
-				x := row{hash: z.hash(p.rows.index[i], int(level)), label: p.classes[p.rows.codes[i]].label, weight: p.rows.weight(i)}
-				x.x = [2]float64{p.rows.at(i, 0), p.rows.at(i, 1)}
+			all := joined(p)
+			for i, level := range all.level {
+				x := row{hash: z.hash(all.index[i], int(level)), label: p.classes[all.codes[i]].label, weight: all.weight(i)}
+				x.x = [2]float64{all.at(i, 0), all.at(i, 1)}
 				got = append(got, x)
 			}
 			slices.SortFunc(got, func(a, b row) int { return cmp.Compare(a.hash, b.hash) })
-			if !slices.IsSorted(p.rows.index) || !slices.Equal(got, want) || p.Rows() != l.summary.Rows() {
+			if !slices.IsSorted(all.index) || !slices.Equal(got, want) || p.Rows() != l.summary.Rows() {
 				t.Fatalf("%d rows, floors %v: took\n%v\nwant\n%v", m, levels.floors, got, want)
 			}
-			if again, err := DecodePart(p.AppendBinary(nil)); err != nil || !reflect.DeepEqual(again, p) {
+			if again, err := DecodePart(p.AppendBinary(nil)); err != nil || !reflect.DeepEqual(again, inOnePiece(p)) {
 				t.Fatalf("decoded as\n%v, %v, want\n%v", again, err, p)
 			}
 		}
@@ -587,28 +616,73 @@ func TestAbove(t *testing.T) {
 		}
 		p := take(lower)
 		got, want := p.Above(higher), take(higher)
-		if want.rows.len() == p.rows.len() {
+		if count(want.pieces) == count(p.pieces) {
 			if got != p {
 				t.Fatal("a part that has no rows below the levels is copied")
 			}
 			continue
 		}
 		cut++
-		if !slices.Equal(got.classes, want.classes) || !slices.Equal(got.rows.index, want.rows.index) ||
-			!slices.Equal(got.rows.level, want.rows.level) || !slices.Equal(got.rows.codes, want.rows.codes) {
+		if !reflect.DeepEqual(inOnePiece(got), inOnePiece(want)) {
 			t.Fatalf("cut to %v:\n%v\nwant\n%v", higher.floors, got, want)
 		}
-		for i := range want.rows.len() {
-			if got.rows.weight(i) != want.rows.weight(i) || got.rows.at(i, 0) != want.rows.at(i, 0) || got.rows.at(i, 1) != want.rows.at(i, 1) {
-				t.Fatalf("row %d: %v, want %v", i, got, want)
-			}
-		}
-		if again, err := DecodePart(got.AppendBinary(nil)); err != nil || !reflect.DeepEqual(again, got) {
+		if again, err := DecodePart(got.AppendBinary(nil)); err != nil || !reflect.DeepEqual(again, inOnePiece(got)) {
 			t.Fatalf("decoded as\n%v, %v, want\n%v", again, err, got)
 		}
 	}
 	if cut < 100 {
 		t.Errorf("%d parts were cut", cut)
+	}
+}
+
+// Floors that rise by one level let go of a piece of a large part, and leave the
+// others as they are.
+func TestPiecesGoWhole(t *testing.T) {
+	l := newLive(t, randomBlock(rand.New(rand.NewPCG(19, 20)), 2000))
+	levels := func(floor int) *Levels {
+		return &Levels{settings: Settings{Rows: 1000}, floors: map[string]int{"": floor}}
+	}
+	var taker Taker
+	p := taker.Take(l.block, l.summary.Digest(), l.summary.Totals(), levels(1))
+	if len(p.pieces) != mostPieces {
+		t.Fatalf("%d pieces", len(p.pieces))
+	}
+	for floor := 1; floor <= mostPieces; floor++ {
+		want := taker.Take(l.block, l.summary.Digest(), l.summary.Totals(), levels(floor))
+		if p = p.Above(levels(floor)); !bytes.Equal(p.AppendBinary(nil), want.AppendBinary(nil)) {
+			t.Errorf("floor %d: cut to\n%v\nwant\n%v", floor, p, want)
+		}
+		k := p.kept()
+		less := k.above([]int{floor + 1, floor + 1, floor + 1})
+		if len(k.pieces) > 1 && !slices.Equal(less.pieces, k.pieces[1:]) {
+			t.Errorf("floor %d: pieces are copied", floor+1)
+		}
+	}
+	small := newLive(t, randomBlock(rand.New(rand.NewPCG(21, 22)), 2*few-1))
+	if p := taker.Take(small.block, small.summary.Digest(), small.summary.Totals(), levels(0)); len(p.pieces) != 1 {
+		t.Errorf("%d rows are in %d pieces", count(p.pieces), len(p.pieces))
+	}
+}
+
+// What parts are written as does not change, since snapshots stay and equal live
+// sets have equal ones: the digest was taken when parts had their rows in one piece
+// (f029285).
+func TestEncodingStays(t *testing.T) {
+	r := rand.New(rand.NewPCG(23, 24))
+	h := sha256.New()
+	var taker Taker
+	for i := range 200 {
+		l := newLive(t, randomBlock(r, 1+r.IntN(1000)))
+		settings := Settings{Rows: 200, Seed: r.Uint64(), Balanced: i%2 == 0}
+		levels := func() *Levels {
+			return &Levels{settings: settings, floors: map[string]int{"": r.IntN(5), "9": r.IntN(5), "10": r.IntN(5)}}
+		}
+		p := taker.Take(l.block, l.summary.Digest(), l.summary.Totals(), levels())
+		h.Write(p.AppendBinary(nil))
+		h.Write(p.Above(levels()).AppendBinary(nil))
+	}
+	if got := fmt.Sprintf("%x", h.Sum(nil)); got != "37d6a40ed91d078f89f781aa6c8dfaa99cd1af998822b1d0d389e21f9e3fe863" {
+		t.Errorf("SHA-256 %s", got)
 	}
 }
 
@@ -702,8 +776,8 @@ func TestLargeFirstBlock(t *testing.T) {
 	for _, balanced := range []bool{false, true} {
 		w := newWorld(t, Settings{Rows: 50, Balanced: balanced})
 		w.add("a", newLive(t, randomBlock(r, 20_000)), w.sample.Levels())
-		if p := w.part("a"); p.rows.len() > most*50 || p.Rows() < 10_000 {
-			t.Errorf("%d rows are kept of %d", p.rows.len(), p.Rows())
+		if p := w.part("a"); count(p.pieces) > most*50 || p.Rows() < 10_000 {
+			t.Errorf("%d rows are kept of %d", count(p.pieces), p.Rows())
 		}
 		w.complete()
 		w.check()

@@ -77,11 +77,17 @@ func (v *View) Complete() bool { return v.Lacking == 0 }
 // chosen is a row that may be in a view.
 type chosen struct {
 	from *kept
-	row  int
+	place
 	hash uint64
 }
 
-func (c chosen) label() string { return c.from.labels[c.from.rows.codes[c.row]] }
+func (c chosen) label() string { return c.from.labels[c.rows().codes[c.row]] }
+
+func (c chosen) rows() *rows { return c.from.pieces[c.piece] }
+
+func (c chosen) weight() float64 { return c.rows().weight(int(c.row)) }
+
+func (c chosen) at(j int) float64 { return c.rows().at(int(c.row), j) }
 
 // compare orders rows by hash, and those of equal hashes, which are mostly of
 // equal blocks, by everything that can be seen of them.
@@ -89,17 +95,17 @@ func (c chosen) compare(d chosen) int {
 	if c.hash != d.hash {
 		return cmp.Compare(c.hash, d.hash)
 	}
-	r, s := &c.from.rows, &d.from.rows
+	r, s := c.rows(), d.rows()
 	if order := cmp.Or(
 		bytes.Compare(c.from.digest[:], d.from.digest[:]),
 		cmp.Compare(r.index[c.row], s.index[d.row]),
 		strings.Compare(c.label(), d.label()),
-		cmp.Compare(r.weight(c.row), s.weight(d.row)),
+		cmp.Compare(c.weight(), d.weight()),
 	); order != 0 {
 		return order
 	}
 	for j := range r.n {
-		x, y := r.at(c.row, j), s.at(d.row, j)
+		x, y := c.at(j), d.at(j)
 		if order := cmp.Compare(math.Float64bits(x), math.Float64bits(y)); order != 0 {
 			return order
 		}
@@ -114,10 +120,12 @@ func (s *Snapshot) View() *View {
 	for _, k := range s.kept {
 		number[k.of] = k.number
 		z := streamOf(s.settings.Seed, &k.of.digest)
-		for i, level := range k.of.rows.level {
-			name := s.settings.stratum(k.of.labels[k.of.rows.codes[i]])
-			if int(level) >= s.limits[name].level {
-				strata[name] = append(strata[name], chosen{k.of, i, z.hash(k.of.rows.index[i], int(level))})
+		for piece, r := range k.of.pieces {
+			for i, level := range r.level {
+				name := s.settings.stratum(k.of.labels[r.codes[i]])
+				if int(level) >= s.limits[name].level {
+					strata[name] = append(strata[name], chosen{k.of, place{int32(piece), int32(i)}, z.hash(r.index[i], int(level))})
+				}
 			}
 		}
 	}
@@ -149,12 +157,12 @@ func (s *Snapshot) view(all []chosen) *View {
 	weighted := false
 	for i, c := range all {
 		b.Codes[i] = code[c.label()]
-		weighted = weighted || c.from.rows.weight(c.row) != 1
+		weighted = weighted || c.weight() != 1
 	}
 	if weighted {
 		b.Weights = make([]float64, len(all))
 		for i, c := range all {
-			b.Weights[i] = c.from.rows.weight(c.row)
+			b.Weights[i] = c.weight()
 		}
 	}
 	if s.folds > 0 {
@@ -173,11 +181,11 @@ func (s *Snapshot) view(all []chosen) *View {
 func column(all []chosen, j int) gram.Column {
 	narrow := make([]float32, len(all))
 	for i, c := range all {
-		x := c.from.rows.at(c.row, j)
+		x := c.at(j)
 		if narrow[i] = float32(x); float64(narrow[i]) != x {
 			wide := make([]float64, len(all))
 			for i, c := range all {
-				wide[i] = c.from.rows.at(c.row, j)
+				wide[i] = c.at(j)
 			}
 			return gram.ColumnOf(wide)
 		}

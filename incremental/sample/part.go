@@ -99,7 +99,7 @@ type rows struct {
 	low, high uint8 // the levels of all are between these
 	index     []uint32
 	level     []uint8
-	codes     []int32
+	codes     []uint32
 	weights   []float64
 	narrow    []float32
 	wide      []float64
@@ -107,11 +107,12 @@ type rows struct {
 
 // newRows has room for m rows, but not for their weights and numbers.
 func newRows(m, n int) *rows {
-	return &rows{n: n, low: top, index: make([]uint32, m), level: make([]uint8, m), codes: make([]int32, m)}
+	words := make([]uint32, 2*m)
+	return &rows{n: n, low: top, index: words[:m:m], level: make([]uint8, m), codes: words[m:]}
 }
 
 // set says which row is in place i.
-func (r *rows) set(i int, index uint32, level uint8, code int32) {
+func (r *rows) set(i int, index uint32, level uint8, code uint32) {
 	r.index[i], r.level[i], r.codes[i] = index, level, code
 	r.low, r.high = min(r.low, level), max(r.high, level)
 }
@@ -532,7 +533,7 @@ func (t *Taker) copyRows(b *incremental.Block, p *Part) {
 	for _, c := range t.taken {
 		r, i := to[c.piece], next[c.piece]
 		next[c.piece]++
-		r.set(i, c.index, c.level, t.code[b.Codes[c.row]])
+		r.set(i, c.index, c.level, uint32(t.code[b.Codes[c.row]]))
 		if r.weights != nil {
 			r.weights[i] = b.Weights[c.row]
 		}
@@ -728,7 +729,7 @@ func (d *decoder) rows(p *Part, flags byte) {
 		index := uint32(next + gap)
 		level := z.level(index)
 		d.Bad = d.Bad || level < p.classes[code].from
-		r.set(i, index, uint8(level), int32(code))
+		r.set(i, index, uint8(level), uint32(code))
 		next += gap + 1
 	}
 	if flags&hasWeights != 0 {

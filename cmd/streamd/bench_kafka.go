@@ -108,7 +108,6 @@ func (c *benchIngestCmd) Run(ctx context.Context, s *surroundings) error {
 	if err != nil {
 		return err
 	}
-	s.collectOften()
 	return c.flags().run(s, func(plan bench.Plan, report *bench.Report) error {
 		result, err := bench.Ingest{
 			Points: points, Format: c.Format, Partitions: c.Partitions, Brokers: c.Brokers,
@@ -154,7 +153,6 @@ func (c *benchBackgroundCmd) Run(ctx context.Context, s *surroundings) error {
 	if err != nil {
 		return err
 	}
-	s.collectOften()
 	return c.flags().run(s, func(plan bench.Plan, report *bench.Report) error {
 		for i, work := range c.Work {
 			rows, first := c.Rows, int64(0)

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"runtime/debug"
 
 	"github.com/rs/zerolog"
 
@@ -38,22 +37,11 @@ func (c *runCmd) Run(ctx context.Context, s *surroundings) error {
 	if c.Check {
 		return cfg.WriteYAML(s.stdout)
 	}
-	s.collectOften()
 	d, err := daemon.New(daemon.Options{Config: cfg, Log: log, Version: thisBuild().String()})
 	if err != nil {
 		return err
 	}
 	return d.Run(ctx)
-}
-
-// collectOften sets up the garbage collector as it is best for a daemon, unless GOGC
-// says something else. Most of the heap is buffers of fetched data, which live
-// shortly and are bounded: collecting twice as often as usual costs some 2 % and keeps
-// the peak near the bound (160 MB instead of 240 in a billion points).
-func (s *surroundings) collectOften() {
-	if s.variable("GOGC") == "" {
-		debug.SetGCPercent(50)
-	}
 }
 
 // log writes to standard error, for people when they watch and for machines

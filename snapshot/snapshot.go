@@ -36,9 +36,9 @@
 // # Concurrency
 //
 // Save belongs to one goroutine at a time; Summary, Summaries and SaveMember may be
-// called meanwhile from others. Prepare and Prepared.Save are Save in two parts, for who
-// goes on changing the sums while the second writes. One process has a file open for writing; any number
-// may have it open for reading when none has it for writing.
+// called meanwhile from others. Prepare and Prepared.Save are Save in two parts, for
+// who goes on changing the sums while the second writes. One process has a file open
+// for writing; any number may have it open for reading when none has it for writing.
 package snapshot
 
 import (
@@ -464,18 +464,14 @@ type sums struct {
 }
 
 func encodeSums(s *incremental.State) *sums {
-	return &sums{rows: s.Rows(), digest: s.Digest(), value: encodeState(s)}
-}
-
-func encodeState(s *incremental.State) []byte {
-	return s.AppendBinary(make([]byte, frameSize, frameSize+1<<10))
+	return &sums{rows: s.Rows(), digest: s.Digest(), value: s.AppendBinary(frame())}
 }
 
 func encodeFolds(folds []*incremental.State) [][]byte {
 	values := make([][]byte, len(folds))
 	for i, s := range folds {
 		if s != nil {
-			values[i] = encodeState(s)
+			values[i] = s.AppendBinary(frame())
 		}
 	}
 	return values

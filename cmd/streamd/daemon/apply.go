@@ -429,7 +429,6 @@ func (d *Daemon) hasUnsaved() bool {
 // A saving is a save that is being written, in a goroutine of its own: waiting for
 // the disk does not hold up the loop.
 type saving struct {
-	began  time.Time
 	change snapshot.Change
 	blocks int           // that have come or gone
 	moved  []*partition  // whose positions are in it
@@ -447,9 +446,9 @@ type saveEnd struct {
 // transaction. None may be on its way.
 func (d *Daemon) beginSave() {
 	d.lastSaveTry = time.Now()
-	y := &saving{began: d.lastSaveTry, change: d.live.change(), blocks: d.live.unsaved(), next: map[int]int64{}}
+	y := &saving{change: d.live.change(), blocks: d.live.unsaved(), next: map[int]int64{}}
 	c := &y.change
-	c.Counts, c.SavedAt = d.counts, y.began
+	c.Counts, c.SavedAt = d.counts, d.lastSaveTry
 	for at, p := range d.partitions {
 		resume := p.resume()
 		if resume.Next >= 0 {
@@ -489,7 +488,7 @@ func (d *Daemon) beginSave() {
 func (d *Daemon) endSave(s saveEnd) {
 	y := d.saving
 	d.saving = nil
-	d.saveTook = time.Since(y.began)
+	d.saveTook = time.Since(d.lastSaveTry)
 	if s.err != nil {
 		if d.saveProblem == nil {
 			d.log.Error().Err(s.err).Msg("the snapshot could not be saved; nothing is lost, and it will be tried again")
@@ -499,7 +498,7 @@ func (d *Daemon) endSave(s saveEnd) {
 		for _, p := range y.moved {
 			p.moved = true
 		}
-		d.unsavedSince = y.began
+		d.unsavedSince = d.lastSaveTry
 		return
 	}
 	if d.saveProblem != nil {

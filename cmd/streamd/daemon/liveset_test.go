@@ -45,6 +45,7 @@ func TestWhatChangesWhileItIsSaved(t *testing.T) {
 			blocks = map[string]*incremental.Block{} // that are live
 			flight *snapshot.Change
 			ready  *snapshot.Prepared
+			since  map[string]*sample.Part // taken anew since the save on its way was begun
 		)
 		any := func() string {
 			ids := slices.Sorted(maps.Keys(blocks))
@@ -63,7 +64,7 @@ func TestWhatChangesWhileItIsSaved(t *testing.T) {
 		begin := func() {
 			c := l.change()
 			c.SavedAt = time.UnixMilli(1)
-			flight = &c
+			flight, since = &c, map[string]*sample.Part{}
 			if ready, err = store.Prepare(c); err != nil {
 				t.Fatal(err)
 			}
@@ -78,6 +79,14 @@ func TestWhatChangesWhileItIsSaved(t *testing.T) {
 				l.saved(flight)
 			} else {
 				l.notSaved(flight)
+				if flight.Epochs != nil && !l.epochsMoved {
+					t.Errorf("seed %d: epochs count as saved", seed)
+				}
+			}
+			for id, p := range since {
+				if b, ok := l.put[id]; ok && b.Part != p || !ok && l.parts[id] != p {
+					t.Errorf("seed %d: block %s was taken anew, and that counts as saved", seed, id)
+				}
 			}
 			flight = nil
 		}
@@ -104,15 +113,21 @@ func TestWhatChangesWhileItIsSaved(t *testing.T) {
 					t.Fatal(err)
 				}
 				blocks[id] = b
+				delete(since, id)
 			case k < 11 && len(blocks) > 0:
 				id := any()
 				if _, err := l.remove(id); err != nil {
 					t.Fatal(err)
 				}
 				delete(blocks, id)
+				delete(since, id)
 			case k == 11 && len(blocks) > 0:
 				id := any()
-				l.offer(id, take(blocks[id], summary(blocks[id])))
+				p := take(blocks[id], summary(blocks[id]))
+				l.offer(id, p)
+				if since != nil {
+					since[id] = p
+				}
 			case k == 12 && l.next == nil:
 				gaussian, err := kernels.Gaussian(1)
 				if err != nil {

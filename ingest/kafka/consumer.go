@@ -220,17 +220,16 @@ func (cl *client) leave(ctx context.Context, group, member string) error {
 	if err != nil {
 		return err
 	}
-	// kafka-go has the response's error and throttling in the wrong order: to a
-	// request that is not throttled the error is what it says of that.
-	if code := kafkago.Error(r.Throttle / time.Millisecond); r.Error == nil && code != 0 {
-		r.Error = code
+	// kafka-go has the response's error, of 16 bits, before its throttling, of 32;
+	// brokers send them the other way round.
+	err = r.Members[0].Error
+	if code := kafkago.Error(int16(r.Throttle / time.Millisecond)); code != 0 {
+		err = code
 	}
-	for _, err := range []error{r.Error, r.Members[0].Error} {
-		if err != nil && !errors.Is(err, kafkago.UnknownMemberId) {
-			return err
-		}
+	if errors.Is(err, kafkago.UnknownMemberId) || errors.Is(err, kafkago.GroupIdNotFound) {
+		return nil
 	}
-	return nil
+	return err
 }
 
 // leaveTimeout bounds how long the end of Run waits for the broker.

@@ -2,4 +2,4 @@
 
 package snapshot
 
-func (s *Store) forget(int64) {}
+func (s *Store) forget() {}

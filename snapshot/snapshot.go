@@ -583,8 +583,8 @@ func (p *Prepared) save() (info SaveInfo, err error) {
 	s.features = p.features
 	if file, err := os.Stat(s.path); err == nil {
 		info.FileBytes = file.Size()
-		s.forget(file.Size())
 	}
+	s.forget()
 	return info, nil
 }
 

@@ -13,6 +13,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -456,6 +457,42 @@ func TestMember(t *testing.T) {
 	if report, err := Verify(path); err != nil || !report.OK {
 		t.Errorf("%+v, %v", report, err)
 	}
+}
+
+// A member is written down while changes are saved, also where the file has to be
+// mapped anew: bbolt alone would do that soon.
+func TestMemberBesideSaves(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "streamd.db")
+	s, _ := mustOpen(t, path)
+	s.Close()
+	db, err := bbolt.Open(path, 0, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s = &Store{db: db, path: path}
+	w := newWorld(rand.New(rand.NewPCG(6, 2)), 2)
+	var last Member
+	var beside sync.WaitGroup
+	beside.Go(func() {
+		for i := range 40 {
+			last = Member{"group", strings.Repeat("x", 10_000*i)}
+			if err := s.SaveMember(last); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	for range 40 {
+		w.step()
+		w.save(t, s)
+	}
+	beside.Wait()
+	s.Close()
+	s, c := mustOpen(t, path)
+	if c.Member != last {
+		t.Error("the member is not the last that was written down")
+	}
+	c.Member = Member{}
+	w.compare(t, s, c)
 }
 
 // A prepared change is saved as it was, whatever has become of the sums since.

@@ -265,7 +265,7 @@ func decodeFormat(value []byte) (version uint32, program string, err error) {
 	return version, program, p.done(bucketMeta, keyFormat)
 }
 
-// Settings, topic and unit, and the member, group and id:
+// Settings, topic and unit, and the member, group and its id behind that of the file:
 //
 //	offset size
 //	     0    4  length t of the first text
@@ -530,10 +530,36 @@ func readSettings(tx *bbolt.Tx) (s Settings, err error) {
 	return s, err
 }
 
-// readMember gives a zero one where there is none.
-func readMember(tx *bbolt.Tx) (m Member, err error) {
-	if value := tx.Bucket(bucketMeta).Get(keyMember); value != nil {
-		m.Group, m.ID, err = decodeTexts(keyMember, value)
+// A fileID tells a file from all others of the system that there are at the moment:
+// its device and its inode. Zero: they are not known.
+type fileID [16]byte
+
+func appendMember(b []byte, m Member, file fileID) []byte {
+	return appendTexts(b, m.Group, string(file[:])+m.ID)
+}
+
+func decodeMember(value []byte) (m Member, file fileID, err error) {
+	group, rest, err := decodeTexts(keyMember, value)
+	if err == nil && len(rest) < len(file) {
+		err = &ChecksumError{string(bucketMeta), string(keyMember), "not a valid encoding"}
+	}
+	if err != nil {
+		return m, file, err
+	}
+	copy(file[:], rest)
+	return Member{Group: group, ID: rest[len(file):]}, file, nil
+}
+
+// readMember gives a zero one where there is none, and where the process had another
+// file open, of which this one is a copy: it may go on with that.
+func readMember(tx *bbolt.Tx, here fileID) (Member, error) {
+	value := tx.Bucket(bucketMeta).Get(keyMember)
+	if value == nil {
+		return Member{}, nil
+	}
+	m, file, err := decodeMember(value)
+	if file != here || here == (fileID{}) {
+		return Member{}, err
 	}
 	return m, err
 }

@@ -36,13 +36,17 @@ func FuzzDecodeValues(f *testing.F) {
 		number: 7, basisChecksum: 5, summaries: tally{3, 1 << 50}, states: tally{6, 9}, rows: 8,
 	}))
 	f.Add(6, epochKey(7), appendBasis(nil, &Epoch{Number: 7, Basis: []byte("basis"), Report: []byte("report")}))
+	f.Add(7, []byte("member"), appendMember(nil, Member{"group", "streamd-1"}, fileID{1, 15: 2}))
 	f.Fuzz(func(t *testing.T, kind int, key, payload []byte) {
-		bucket := [][]byte{bucketMeta, bucketMeta, bucketMeta, bucketBlocks, bucketOffsets, bucketEpochs, bucketBases}
+		bucket := [][]byte{bucketMeta, bucketMeta, bucketMeta, bucketBlocks, bucketOffsets, bucketEpochs, bucketBases, bucketMeta}
 		if kind < 0 || kind >= len(bucket) {
 			return
 		}
 		if kind < 3 {
 			key = [][]byte{keyFormat, keySettings, keyHead}[kind]
+		}
+		if kind == 7 {
+			key = keyMember
 		}
 		value := append(frame(), payload...)
 		if err := seal(bucket[kind], key, value); err != nil {
@@ -87,6 +91,12 @@ func FuzzDecodeValues(f *testing.F) {
 			var e Epoch
 			e, err = decodeBasis(key, value)
 			again = appendBasis(nil, &e)
+		}
+		if kind == 7 {
+			var m Member
+			var file fileID
+			m, file, err = decodeMember(value)
+			again = appendMember(nil, m, file)
 		}
 		if err == nil && !bytes.Equal(again, payload) {
 			t.Errorf("kind %d: %x came back as %x", kind, payload, again)

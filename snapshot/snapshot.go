@@ -131,7 +131,7 @@ type Change struct {
 // Contents is what a file holds, but for the summaries and the parts.
 type Contents struct {
 	Settings
-	Member   Member             // of the process that had the file open last, as far as it is known
+	Member   Member             // of the process that had this file open last, as far as it is known; a copy has none
 	Epochs   []EpochContents    // by number
 	Epoch    uint32             // in use; 0: the features
 	Version  int                // of the format
@@ -212,6 +212,7 @@ func (e *ChecksumError) Error() string {
 type Store struct {
 	db       *bbolt.DB
 	path     string
+	file     fileID
 	features []string // as saved; nil: not fixed yet
 }
 
@@ -303,7 +304,7 @@ func openFile(path string, readOnly bool) (*Store, error) {
 		if err := db.Close(); err != nil {
 			return nil, err
 		}
-		if db, _, err = openBolt(path, false); err != nil {
+		if db, file, err = openBolt(path, false); err != nil {
 			return nil, err
 		}
 		if err := bringUpToDate(db); err != nil {
@@ -311,7 +312,12 @@ func openFile(path string, readOnly bool) (*Store, error) {
 			return nil, err
 		}
 	}
-	return &Store{db: db, path: path}, nil
+	info, err := file.Stat()
+	if err != nil {
+		db.Close()
+		return nil, err
+	}
+	return &Store{db: db, path: path, file: idOf(info)}, nil
 }
 
 // bringUpToDate writes only where there is something to do.
@@ -651,7 +657,7 @@ func (s *Store) SaveMember(m Member) error {
 	err := guard(func() error {
 		return s.db.Update(func(tx *bbolt.Tx) error {
 			w := writer{tx: tx}
-			return w.putValue(bucketMeta, keyMember, appendTexts(frame(), m.Group, m.ID))
+			return w.putValue(bucketMeta, keyMember, appendMember(frame(), m, s.file))
 		})
 	})
 	if err != nil {
@@ -769,13 +775,13 @@ func (s *Store) Summaries(f func(retire.Entry, *incremental.Summary) error) (err
 // whether to go on without what is faulty.
 func (s *Store) load(damaged func(*ChecksumError) error) (c *Contents, err error) {
 	err = view(s.db, func(tx *bbolt.Tx) error {
-		c, err = readContents(tx, damaged)
+		c, err = readContents(tx, s.file, damaged)
 		return err
 	})
 	return c, err
 }
 
-func readContents(tx *bbolt.Tx, damaged func(*ChecksumError) error) (*Contents, error) {
+func readContents(tx *bbolt.Tx, file fileID, damaged func(*ChecksumError) error) (*Contents, error) {
 	// note passes a fault on; everything else ends the reading.
 	note := func(err error) error {
 		if damage := (*ChecksumError)(nil); errors.As(err, &damage) {
@@ -793,7 +799,7 @@ func readContents(tx *bbolt.Tx, damaged func(*ChecksumError) error) (*Contents, 
 		return nil, err
 	}
 	c.Settings = settings
-	if c.Member, err = readMember(tx); err != nil {
+	if c.Member, err = readMember(tx, file); err != nil {
 		if err := note(err); err != nil {
 			return nil, err
 		}

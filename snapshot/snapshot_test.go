@@ -459,6 +459,45 @@ func TestMember(t *testing.T) {
 	}
 }
 
+// A copy does not say who goes on with the file that it is a copy of; a file that
+// has another name does, and one that a copy was written back to.
+func TestMemberOfACopy(t *testing.T) {
+	dir := t.TempDir()
+	original, moved, copied := filepath.Join(dir, "a.db"), filepath.Join(dir, "b.db"), filepath.Join(dir, "c.db")
+	want := Member{"group", "streamd-1"}
+	s, _ := mustOpen(t, original)
+	if err := s.SaveMember(want); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(original) // while it is open
+	if err == nil {
+		err = os.WriteFile(copied, b, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c, got := mustOpen(t, copied); got.Member != (Member{}) {
+		t.Errorf("the copy has %+v", got.Member)
+	} else {
+		c.Close()
+	}
+	s.Close()
+	if err := os.Rename(original, moved); err != nil {
+		t.Fatal(err)
+	}
+	s, got := mustOpen(t, moved)
+	if got.Member != want {
+		t.Errorf("with another name it has %+v", got.Member)
+	}
+	s.Close()
+	if err := os.WriteFile(moved, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, got := mustOpen(t, moved); got.Member != want {
+		t.Errorf("with its old contents it has %+v", got.Member)
+	}
+}
+
 // A member is written down while changes are saved, also where the file has to be
 // mapped anew: bbolt alone would do that soon.
 func TestMemberBesideSaves(t *testing.T) {
@@ -469,7 +508,7 @@ func TestMemberBesideSaves(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s = &Store{db: db, path: path}
+	s = &Store{db: db, path: path, file: s.file}
 	w := newWorld(rand.New(rand.NewPCG(6, 2)), 2)
 	var last Member
 	var beside sync.WaitGroup

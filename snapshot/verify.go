@@ -64,7 +64,7 @@ func (r *Report) note(damage *ChecksumError) error {
 }
 
 func (r *Report) read(tx *bbolt.Tx) error {
-	c, err := readContents(tx, r.note)
+	c, err := readContents(tx, fileID{}, r.note)
 	if err != nil {
 		return err
 	}

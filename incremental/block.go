@@ -5,7 +5,6 @@ import (
 	"math"
 	"slices"
 	"strconv"
-	"time"
 
 	"streamd/incremental/gram"
 )
@@ -28,8 +27,6 @@ func (p Position) String() string {
 // nothing here keeps a reference to it after a call has returned.
 type Block struct {
 	Position Position
-	Key      []byte    // nil: none
-	Time     time.Time // event time
 
 	// Features names the columns, in order. Nil: the rows came without names
 	// and are matched by position.

@@ -70,9 +70,6 @@ func (m *Map) Gram() []float64 {
 // Kernel is the kernel function.
 func (m *Map) Kernel() Kernel { return m.kernel }
 
-// Features is n.
-func (m *Map) Features() int { return m.n }
-
 // Points is t.
 func (m *Map) Points() int { return m.t }
 

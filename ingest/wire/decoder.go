@@ -95,9 +95,8 @@ func (e *Error) Error() string {
 
 // Table is what remains of a block without labels and weights.
 type Table struct {
-	Features []string // as in incremental.Block
-	Columns  []gram.Column
-	Rows     int
+	Columns []gram.Column
+	Rows    int
 }
 
 // Decoder makes blocks of payloads. See the package comment for who owns the
@@ -180,8 +179,8 @@ func NewDecoder(opts Options) (*Decoder, error) {
 }
 
 // Decode makes a block of a payload. The content type may be empty if the
-// options name a format. The block's position, key and time are left unset.
-// The error is an *Error; the decoder stays usable.
+// options name a format. The block's position is left unset. The error is an
+// *Error; the decoder stays usable.
 func (d *Decoder) Decode(contentType string, payload []byte) (*incremental.Block, error) {
 	d.unlabelled = false
 	if err := d.decode(contentType, payload); err != nil {
@@ -200,7 +199,7 @@ func (d *Decoder) DecodeUnlabelled(contentType string, payload []byte) (Table, e
 		return Table{}, err
 	}
 	b := &d.block
-	return Table{Features: b.Features, Columns: b.Columns, Rows: b.Columns[0].Len()}, nil
+	return Table{Columns: b.Columns, Rows: b.Columns[0].Len()}, nil
 }
 
 func (d *Decoder) decode(contentType string, payload []byte) error {

@@ -417,12 +417,12 @@ func TestSummaryDigestAndTotals(t *testing.T) {
 }
 
 func TestLabels(t *testing.T) {
-	for x, want := range map[float64]string{1: "1", -1: "-1", math.Copysign(0, -1): "0", 0.5: "0.5", 1e14: "100000000000000", 1e15: "1e+15", 1e-7: "1e-07"} {
+	for x, want := range map[float64]string{1: "1", -1: "-1", math.Copysign(0, -1): "0", 0.5: "0.5", 2.5e6 + 0.25: "2500000.25", 5e-5: "0.00005", 1e14: "100000000000000", 1e15: "1e+15", 1e-7: "1e-07"} {
 		if got := NumberLabel(x); got != want {
 			t.Errorf("NumberLabel(%g) = %q, want %q", x, got, want)
 		}
 	}
-	sorted := []string{"-2", "-1", "0", "0.5", "2", "10", "999999999999999", "1e+15",
+	sorted := []string{"-2", "-1", "0", "0.00005", "0.5", "2", "10", "2500000.25", "999999999999999", "1e+15",
 		"+1", "-0", "007", "1.0", "1000000000000000", "NaN", "a", "b"}
 	shuffled := slices.Clone(sorted)
 	rand.New(rand.NewPCG(13, 13)).Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })

@@ -14,15 +14,20 @@ import (
 const MaxLabel = 128
 
 // NumberLabel is the canonical label of a numeric class: the shortest decimal
-// that reads back as x, so that 1, 1.0 and +1 name one class. x is finite.
-func NumberLabel(x float64) string {
+// that reads back as x, so that 1, 1.0 and +1 name one class, without an exponent
+// for 0 and for magnitudes from 1e-5 to below 1e15. x is finite.
+func NumberLabel(x float64) string { return string(AppendNumberLabel(nil, x)) }
+
+// AppendNumberLabel appends NumberLabel.
+func AppendNumberLabel(dst []byte, x float64) []byte {
 	if x == 0 {
-		return "0" // −0 too
+		return append(dst, '0') // −0 too
 	}
-	if math.Abs(x) < 1e15 && x == math.Trunc(x) {
-		return strconv.FormatInt(int64(x), 10)
+	format := byte('f')
+	if a := math.Abs(x); a < 1e-5 || a >= 1e15 {
+		format = 'e'
 	}
-	return strconv.FormatFloat(x, 'g', -1, 64)
+	return strconv.AppendFloat(dst, x, format, -1, 64)
 }
 
 // CheckLabel says what is wrong with a label: empty, too long, or not UTF-8.

@@ -82,8 +82,8 @@ func (e *Encoder) check(b *incremental.Block) error {
 		return fmt.Errorf("%d rows of %d features", b.Rows(), len(b.Columns))
 	}
 	for _, class := range b.Classes {
-		if reason := badLabel([]byte(class)); reason != "" {
-			return fmt.Errorf("class %q: %s", class, reason)
+		if err := incremental.CheckLabel(class); err != nil {
+			return fmt.Errorf("class %q: %w", class, err)
 		}
 		if e.format != CSV && e.format != LIBSVM {
 			continue
@@ -218,7 +218,7 @@ func appendNumber(dst []byte, x float64) []byte {
 // isCanonicalNumber is whether the class is one that numeric labels become.
 func isCanonicalNumber(class string) bool {
 	x, end, ok := number([]byte(class), 0)
-	return ok && end == len(class) && !math.IsInf(x, 0) && string(appendCanonical(nil, x)) == class
+	return ok && end == len(class) && !math.IsInf(x, 0) && incremental.NumberLabel(x) == class
 }
 
 func appendJSONString(dst []byte, s string) []byte {

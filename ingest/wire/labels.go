@@ -3,13 +3,10 @@ package wire
 import (
 	"fmt"
 	"math"
-	"strconv"
 	"strings"
-	"unicode/utf8"
-)
 
-// maxLabel bounds a label, in bytes.
-const maxLabel = 128
+	"streamd/incremental"
+)
 
 // smallLabels is the width of the window around 0 in which integer labels find
 // their code in a table instead of a map.
@@ -89,10 +86,11 @@ func (l *labels) intern(class string) int32 {
 func (l *labels) verbatim(b []byte) (int32, string) {
 	id, ok := l.ids[string(b)]
 	if !ok {
-		if reason := badLabel(b); reason != "" {
-			return -1, reason
+		label := string(b)
+		if err := incremental.CheckLabel(label); err != nil {
+			return -1, err.Error()
 		}
-		id = l.intern(string(b))
+		id = l.intern(label)
 	}
 	return l.code(id)
 }
@@ -101,16 +99,17 @@ func (l *labels) verbatim(b []byte) (int32, string) {
 func (l *labels) text(b []byte) (int32, string) {
 	id, ok := l.texts[string(b)]
 	if !ok {
-		if reason := badLabel(b); reason != "" {
-			return -1, reason
+		label := string(b)
+		if err := incremental.CheckLabel(label); err != nil {
+			return -1, err.Error()
 		}
-		class, reason := canonicalText(string(b))
+		class, reason := canonicalText(label)
 		if reason != "" {
 			return -1, reason
 		}
 		id = l.intern(class)
 		if len(l.texts) < 4*l.max {
-			l.texts[string(b)] = id
+			l.texts[label] = id
 		}
 	}
 	return l.code(id)
@@ -135,24 +134,12 @@ func (l *labels) slowNumber(x float64) (int32, string) {
 	if math.IsNaN(x) || math.IsInf(x, 0) {
 		return -1, fmt.Sprintf("the label is %v", x)
 	}
-	l.scratch = appendCanonical(l.scratch[:0], x)
+	l.scratch = incremental.AppendNumberLabel(l.scratch[:0], x)
 	id, ok := l.ids[string(l.scratch)]
 	if !ok {
 		id = l.intern(string(l.scratch))
 	}
 	return l.code(id)
-}
-
-func badLabel(b []byte) string {
-	switch {
-	case len(b) == 0:
-		return "the label is empty"
-	case len(b) > maxLabel:
-		return fmt.Sprintf("the label has %d bytes, the limit is %d", len(b), maxLabel)
-	case !utf8.Valid(b):
-		return "the label is not valid UTF-8"
-	}
-	return ""
 }
 
 // canonicalText is the class that a label text of CSV or LIBSVM stands for.
@@ -161,24 +148,11 @@ func canonicalText(s string) (class, reason string) {
 		if math.IsInf(x, 0) {
 			return "", "the label overflows float64"
 		}
-		return string(appendCanonical(nil, x)), ""
+		return incremental.NumberLabel(x), ""
 	}
 	switch strings.ToLower(strings.TrimLeft(s, "+-")) {
 	case "nan", "inf", "infinity":
 		return "", fmt.Sprintf("the label is %s", s)
 	}
 	return s, ""
-}
-
-// appendCanonical appends the class of a finite numeric label: without an
-// exponent from 1e-5 to below 1e15 and for zero, whose sign is dropped.
-func appendCanonical(dst []byte, x float64) []byte {
-	if x == 0 {
-		return append(dst, '0')
-	}
-	format := byte('f')
-	if a := math.Abs(x); a < 1e-5 || a >= 1e15 {
-		format = 'e'
-	}
-	return strconv.AppendFloat(dst, x, format, -1, 64)
 }

@@ -949,3 +949,22 @@ func TestOtherSettingsAreRefused(t *testing.T) {
 		}
 	}
 }
+
+// TestClassWeights: however a number is written in the configuration, it names the
+// class that a decoder makes of it.
+func TestClassWeights(t *testing.T) {
+	o := modelOptions(load(t, map[string]string{"kafka.topic": "a", "model.class_weights": "+1=2,2500000.250=3,5e-5=4,spam=5"}).Model)
+	decoder, err := wire.NewDecoder(wire.Options{Format: wire.JSON})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]float64{"1": 2, "2500000.25": 3, "0.00005": 4, `"spam"`: 5} {
+		b, err := decoder.Decode("", []byte(`{"label":`+text+`,"x":0}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := o.ClassWeights[b.Classes[0]]; got != want {
+			t.Errorf("class %s weighs %v, want %v", b.Classes[0], got, want)
+		}
+	}
+}

@@ -77,20 +77,15 @@ func (g *Generator) Features() int { return g.n }
 // Expansion is the expansion factor, given or found.
 func (g *Generator) Expansion() float64 { return g.expansion }
 
-// Plane is the plane x'w = γ that gave the centres their classes. The slice is
-// a copy.
-func (g *Generator) Plane() (w []float64, gamma float64) {
-	return append([]float64(nil), g.w...), g.gamma
-}
-
 // geometry is everything that points are drawn from.
 type geometry struct {
 	n      int
 	share  [centres]float64
 	centre []float64      // 20×n
 	class  [centres]int32 // an index of Classes
-	w      []float64      // n
-	gamma  float64
+	// The centres' classes are those of the plane x'w = γ.
+	w     []float64 // n
+	gamma float64
 
 	// roots holds R' of each centre, one after another: column j of R_k is
 	// contiguous, from k·n² + j·n.

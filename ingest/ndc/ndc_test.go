@@ -157,7 +157,7 @@ func TestGeometry(t *testing.T) {
 	positive := 0
 	for seed := range uint64(50) {
 		g := mustNew(t, Config{Features: 6, Seed: seed, Separability: Expansion(x)})
-		w, gamma := g.Plane()
+		w, gamma := g.w, g.gamma
 		if gamma < -5 || gamma >= 5 || slices.Min(w) < -2 || slices.Max(w) >= 2 {
 			t.Errorf("seed %d: plane %v, %v", seed, w, gamma)
 		}
@@ -415,7 +415,7 @@ func trueSeparability(g *Generator, stream Stream, points int) float64 {
 func TestTrueSeparability(t *testing.T) {
 	for _, x := range []float64{1, 10} {
 		g := mustNew(t, Config{Features: 10, Seed: 1, Separability: Expansion(x)})
-		w, gamma := g.Plane()
+		w, gamma := g.w, g.gamma
 		var want float64
 		for k, share := range g.share {
 			across := mat.NewVecDense(10, nil)

@@ -118,9 +118,9 @@ func (l *Ledger) Get(id string) (Entry, bool) {
 	return *e, true
 }
 
-// Admits says whether the policy would keep a block of that rank, were it
+// admits says whether the policy would keep a block of that rank, were it
 // added now and nothing else.
-func (l *Ledger) Admits(r Rank) bool { return r.compare(l.horizon) > 0 }
+func (l *Ledger) admits(r Rank) bool { return r.compare(l.horizon) > 0 }
 
 // Add makes a block live and returns the blocks that the policy retires for
 // it, lowest rank first; the block itself can be among them. It panics when a
@@ -129,7 +129,7 @@ func (l *Ledger) Add(e Entry) (retired []Entry) {
 	if _, ok := l.byID[e.ID]; ok {
 		panic(fmt.Sprintf("retire: block %s is live already", e.ID))
 	}
-	if !l.Admits(e.Rank()) {
+	if !l.admits(e.Rank()) {
 		return []Entry{e}
 	}
 	l.insert(e)
@@ -169,7 +169,7 @@ func (l *Ledger) enforce() (retired []Entry) {
 		case l.policy.Blocks > 0 && len(l.entries) > l.policy.Blocks,
 			l.policy.Rows > 0 && l.rows > l.policy.Rows:
 			l.horizon = oldest.Rank()
-		case !l.Admits(oldest.Rank()):
+		case !l.admits(oldest.Rank()):
 		default:
 			return retired
 		}
@@ -236,7 +236,6 @@ func (l *Ledger) Restore(entries []Entry, horizon Rank) (retired []Entry, err er
 		if _, twice := l.byID[e.ID]; twice {
 			return nil, fmt.Errorf("restore the ledger: block %s is there twice", e.ID)
 		}
-		e := e
 		l.entries = append(l.entries, &e)
 		l.byID[e.ID] = &e
 		l.rows += e.Rows

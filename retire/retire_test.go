@@ -125,7 +125,7 @@ func TestRemoveByID(t *testing.T) {
 	}
 	// What the policy let go stays out, though there is room now.
 	for _, e := range blocks {
-		if gone := l.Add(e); l.Admits(e.Rank()) != (len(gone) == 0) {
+		if gone := l.Add(e); l.admits(e.Rank()) != (len(gone) == 0) {
 			t.Errorf("%s: %v", e.ID, gone)
 		}
 	}

@@ -59,7 +59,7 @@ type Config struct {
 	Workers         int           `key:"workers" default:"0" min:"0" max:"1024" help:"Goroutines that decode and summarise blocks; the model does not depend on it. 0: as many as there are CPUs."`
 	ShutdownTimeout time.Duration `key:"shutdown_timeout" default:"30s" min:"10ms" help:"How long a stop may take to apply and save what is in hand before it is forced."`
 
-	origins map[string]Origin
+	origins map[string]origin
 }
 
 // Kafka says where blocks are read.
@@ -192,19 +192,10 @@ type Log struct {
 	Format LogFormat `key:"format" default:"auto" help:"Log lines for people or for machines; auto is console on a terminal and json elsewhere."`
 }
 
-// Origin says where a value came from.
-type Origin struct {
+// origin says where a value came from.
+type origin struct {
 	Source       string // file name, variable, or flag with its dashes; empty: the default
 	Line, Column int    // 1-based, in a file only
-}
-
-// Origin says where the value of the named key came from. It panics if there
-// is no such key.
-func (c *Config) Origin(name string) Origin {
-	if _, ok := byName[name]; !ok {
-		panic("config: no key " + name)
-	}
-	return c.origins[name]
 }
 
 // Secret is a text that is kept out of logs and dumps.

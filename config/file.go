@@ -205,7 +205,7 @@ func emptyHint(k *key) string {
 // value takes a value apart into scalars; what they mean is for decode.
 func (r *yamlReader) value(k *key, node ast.Node) {
 	at := start(node)
-	s := setting{key: k, origin: Origin{r.source, at.Position.Line, at.Position.Column}}
+	s := setting{key: k, origin: origin{r.source, at.Position.Line, at.Position.Column}}
 	add := func(name string, node ast.Node) {
 		it := item{name: name, line: node.GetToken().Position.Line, column: node.GetToken().Position.Column}
 		switch node := node.(type) {

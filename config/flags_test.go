@@ -1,4 +1,4 @@
-package config_test
+package config
 
 import (
 	"bytes"
@@ -9,15 +9,13 @@ import (
 	"testing"
 
 	"github.com/alecthomas/kong"
-
-	"streamd/config"
 )
 
 // grammar is what a program with a command that takes every key looks like.
 type grammar struct {
 	Run struct {
 		Config string `short:"c" help:"Configuration file."`
-		config.Flags
+		Flags
 	} `cmd:"" help:"Run."`
 	Version struct{} `cmd:"" help:"Version."`
 }
@@ -26,7 +24,7 @@ func parse(t *testing.T, args ...string) (*grammar, string, error) {
 	t.Helper()
 	var cli grammar
 	var out bytes.Buffer
-	cli.Run.Flags = config.NewFlags()
+	cli.Run.Flags = NewFlags()
 	parser, err := kong.New(&cli, kong.Name("streamd"), kong.Writers(&out, &out), kong.Exit(func(int) {}))
 	if err != nil {
 		t.Fatal(err)
@@ -54,7 +52,7 @@ func TestFlagsWithKong(t *testing.T) {
 		t.Fatalf("given %q, want %q", given, want)
 	}
 
-	c, err := config.Load(config.Sources{File: cli.Run.Config, FileRequired: true, Flags: given})
+	c, err := Load(Sources{File: cli.Run.Config, FileRequired: true, Flags: given})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +79,7 @@ func TestFlagsLeaveValuesToLoad(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = config.Load(config.Sources{Flags: cli.Run.Given()})
+	_, err = Load(Sources{Flags: cli.Run.Given()})
 	want := `--kafka.tls.enabled: "maybe": want true or false
 --retire.keep: "most": want all, blocks, rows or age
 --workers: "many": want a whole number in decimal digits
@@ -97,7 +95,7 @@ kafka.topic: is required; set it in the file, as --kafka.topic or as STREAMD_KAF
 func TestFlagsHelp(t *testing.T) {
 	_, help, _ := parse(t, "run", "--help")
 	flat := strings.Join(strings.Fields(help), " ")
-	for _, k := range config.Keys() {
+	for _, k := range table {
 		if !strings.Contains(flat, k.Flag) || !strings.Contains(flat, strings.Join(strings.Fields(k.Help), " ")) {
 			t.Errorf("no %s, or not its help, in\n%s", k.Flag, help)
 		}

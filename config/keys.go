@@ -19,33 +19,25 @@ const FileVariable = EnvPrefix + "CONFIG"
 // it pass, since a daemon and its clients often share an environment.
 const URLVariable = EnvPrefix + "URL"
 
-// Key describes one key.
-type Key struct {
-	Name     string // kafka.max_message_bytes
-	Flag     string // --kafka.max_message_bytes
-	Env      string // STREAMD_KAFKA_MAX_MESSAGE_BYTES
-	Type     string // string, bool, int, number, number or auto, size, duration, list, map, or the choices: a|b|c
-	Default  string // as written in the environment or in a flag
-	Help     string // one or two sentences
-	Required bool   // there is no default
-}
-
-// Keys returns every key, in the order of the example file.
-func Keys() []Key {
-	keys := make([]Key, len(table))
-	for i, k := range table {
-		keys[i] = k.Key
-	}
-	return keys
-}
-
+// key is what the tags of one field of Config say.
 type key struct {
-	Key
+	described
 	typ      reflect.Type
 	index    []int // of the field in Config
 	fallback reflect.Value
 	min, max reflect.Value // of a whole number; invalid: unbounded
 	above    *float64      // what a number exceeds; nil: unbounded
+}
+
+// described is a key as people see it.
+type described struct {
+	Name     string // kafka.max_message_bytes
+	Flag     string // --kafka.max_message_bytes
+	Env      string // STREAMD_KAFKA_MAX_MESSAGE_BYTES
+	Type     string // string, bool, int, number, number or auto, kernel, size, duration, list, map, or the choices: a|b|c
+	Default  string // as written in the environment or in a flag
+	Help     string // one or two sentences
+	Required bool   // there is no default
 }
 
 func (k *key) in(c *Config) reflect.Value { return reflect.ValueOf(c).Elem().FieldByIndex(k.index) }
@@ -78,7 +70,7 @@ func readTags(keys []*key, t reflect.Type, prefix string, at []int) []*key {
 			continue
 		}
 		k := &key{
-			Key: Key{
+			described: described{
 				Name:     name,
 				Flag:     "--" + name,
 				Env:      EnvPrefix + strings.ToUpper(strings.ReplaceAll(name, ".", "_")),

@@ -116,7 +116,7 @@ func Load(from Sources) (*Config, error) {
 // A setting is one key's value as one source gives it.
 type setting struct {
 	key    *key
-	origin Origin
+	origin origin
 	items  []item
 	broken bool // the problem with it was reported; items are what can be read all the same
 }
@@ -129,7 +129,7 @@ type loader struct {
 
 // newLoader returns a loader that holds the defaults.
 func newLoader() *loader {
-	l := &loader{config: &Config{origins: map[string]Origin{}}, bad: map[string]bool{}}
+	l := &loader{config: &Config{origins: map[string]origin{}}, bad: map[string]bool{}}
 	for _, k := range table {
 		k.in(l.config).Set(k.fallback)
 	}
@@ -226,7 +226,7 @@ func (l *loader) environment(env []string) {
 	}
 	for _, k := range table {
 		if value, ok := values[k.Env]; ok {
-			l.text(k, Origin{Source: k.Env}, value)
+			l.text(k, origin{Source: k.Env}, value)
 			delete(values, k.Env)
 		}
 	}
@@ -243,7 +243,7 @@ func (l *loader) environment(env []string) {
 func (l *loader) flags(given map[string]string) {
 	for _, k := range table {
 		if value, ok := given[k.Name]; ok {
-			l.text(k, Origin{Source: k.Flag}, value)
+			l.text(k, origin{Source: k.Flag}, value)
 		}
 	}
 	for _, name := range sortedKeys(given) {
@@ -258,7 +258,7 @@ func (l *loader) flags(given map[string]string) {
 }
 
 // text sets a key from a variable or a flag.
-func (l *loader) text(k *key, origin Origin, text string) {
+func (l *loader) text(k *key, origin origin, text string) {
 	items, err := k.split(text)
 	if err != nil {
 		l.bad[k.Name] = true

@@ -83,10 +83,10 @@ func TestDefaults(t *testing.T) {
 	if w := c.Warnings(); len(w) != 0 {
 		t.Errorf("the defaults warn: %q", w)
 	}
-	if got := c.Origin("kafka.topic"); got != (Origin{Source: "--kafka.topic"}) {
+	if got := c.origins["kafka.topic"]; got != (origin{Source: "--kafka.topic"}) {
 		t.Errorf("origin of kafka.topic is %v", got)
 	}
-	if got := c.Origin("model.nu").String(); got != "default" {
+	if got := c.origins["model.nu"].String(); got != "default" {
 		t.Errorf("origin of model.nu is %q", got)
 	}
 }
@@ -161,22 +161,22 @@ func TestPrecedence(t *testing.T) {
 				given := rapid.IntRange(0, 7).Draw(rt, "sources")
 
 				l := newLoader()
-				winner, origin := 0, Origin{}
+				winner, from := 0, origin{}
 				if given&1 != 0 {
 					settings, problems := parseYAML("file.yaml", []byte(document(k, texts[1])))
 					if len(settings) != 1 || len(problems) != 0 {
 						rt.Fatalf("the file gives %v and %v", settings, problems)
 					}
 					l.set(settings[0])
-					winner, origin = 1, settings[0].origin
+					winner, from = 1, settings[0].origin
 				}
 				if given&2 != 0 {
 					l.environment([]string{"HOME=/", k.Env + "=" + texts[2]})
-					winner, origin = 2, Origin{Source: k.Env}
+					winner, from = 2, origin{Source: k.Env}
 				}
 				if given&4 != 0 {
 					l.flags(map[string]string{k.Name: texts[3]})
-					winner, origin = 3, Origin{Source: k.Flag}
+					winner, from = 3, origin{Source: k.Flag}
 				}
 				if len(l.problems) > 0 {
 					rt.Fatalf("problems: %v", l.problems)
@@ -186,8 +186,8 @@ func TestPrecedence(t *testing.T) {
 				if got := k.in(l.config); formatYAML(got) != formatYAML(want) {
 					rt.Errorf("got %s, want %s of source %d", formatYAML(got), formatYAML(want), winner)
 				}
-				if got := l.config.Origin(k.Name); got != origin {
-					rt.Errorf("origin is %v, want %v", got, origin)
+				if got := l.config.origins[k.Name]; got != from {
+					rt.Errorf("origin is %v, want %v", got, from)
 				}
 			})
 		})
@@ -380,7 +380,7 @@ func TestWriteYAMLRoundTrip(t *testing.T) {
 		l := newLoader()
 		for _, k := range table {
 			if k.Name == "kafka.topic" || rapid.Bool().Draw(rt, k.Name) {
-				l.text(k, Origin{Source: "--" + k.Name}, drawText(rt, k, k.Name))
+				l.text(k, origin{Source: "--" + k.Name}, drawText(rt, k, k.Name))
 			}
 		}
 		// Any text, as far as the key takes it.
@@ -459,24 +459,23 @@ func TestExample(t *testing.T) {
 		t.Errorf("only %d keys", len(table))
 	}
 	for _, k := range table {
-		if c.Origin(k.Name).Line == 0 {
+		if c.origins[k.Name].Line == 0 {
 			t.Errorf("%s is not in it", k.Name)
 		}
 	}
 }
 
 func TestKeys(t *testing.T) {
-	keys := Keys()
-	for _, k := range keys {
+	for _, k := range table {
 		if !strings.HasSuffix(k.Help, ".") || len(k.Help) > 140 {
 			t.Errorf("%s: help %q is not a short sentence", k.Name, k.Help)
 		}
 	}
-	want := Key{
+	want := described{
 		Name: "kafka.max_message_bytes", Flag: "--kafka.max_message_bytes", Env: "STREAMD_KAFKA_MAX_MESSAGE_BYTES",
 		Type: "size", Default: "64MiB", Help: "Largest message, also after decompression.",
 	}
-	if got := byName["kafka.max_message_bytes"].Key; got != want {
+	if got := byName["kafka.max_message_bytes"].described; got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 }

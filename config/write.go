@@ -24,7 +24,7 @@ func (c *Config) WriteYAML(w io.Writer) error {
 
 // String is what WriteYAML says of an origin: default, file:line:column, the
 // variable or the flag.
-func (o Origin) String() string {
+func (o origin) String() string {
 	switch {
 	case o.Source == "":
 		return "default"

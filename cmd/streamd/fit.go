@@ -458,17 +458,12 @@ func (f *fit) report() fitReport {
 		ClassRows: m.Rows,
 		Features:  f.data.features,
 		Mean:      m.Mean,
-		Options: httpapi.OptionsAnswer{
-			Nu: m.Options.Nu, Balanced: m.Options.Balanced, ClassWeights: m.Options.ClassWeights, Standardise: m.Options.Standardise,
-		},
-		Digest: hex.EncodeToString(digest[:]),
-		Method: httpapi.MethodPSVM,
+		Options:   httpapi.NewOptions(m.Options),
+		Digest:    hex.EncodeToString(digest[:]),
+		Method:    httpapi.MethodPSVM,
 	}
 	if f.refinement != nil {
 		r.Method = f.refinement.Method
-	}
-	if r.Options.ClassWeights == nil {
-		r.Options.ClassWeights = map[string]float64{}
 	}
 	r.Planes = planeAnswers(m)
 	var ws [][]float64

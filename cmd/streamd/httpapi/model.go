@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
 	"streamd/cmd/streamd/classifier"
+	"streamd/incremental"
 )
 
 // ModelAnswer is the body of GET /v1/model, for n features and k classes.
@@ -56,6 +58,15 @@ type OptionsAnswer struct {
 	Standardise  bool               `json:"standardise"`   // whether features are scaled to the same variance for the solve; w is in their own units
 }
 
+// NewOptions is o as JSON shows it.
+func NewOptions(o incremental.Options) OptionsAnswer {
+	a := OptionsAnswer{Nu: o.Nu, Balanced: o.Balanced, ClassWeights: o.ClassWeights, Standardise: o.Standardise}
+	if a.ClassWeights == nil {
+		a.ClassWeights = map[string]float64{}
+	}
+	return a
+}
+
 // answer is s as JSON shows it; it shares the model's memory. s must have a
 // model.
 func (s *Served) answer() ModelAnswer {
@@ -68,12 +79,7 @@ func (s *Served) answer() ModelAnswer {
 		Classes:     m.Classes,
 		ClassRows:   m.Rows,
 		Planes:      make([]PlaneAnswer, len(m.Planes)),
-		Options: OptionsAnswer{
-			Nu:           m.Options.Nu,
-			Balanced:     m.Options.Balanced,
-			ClassWeights: m.Options.ClassWeights,
-			Standardise:  m.Options.Standardise,
-		},
+		Options:     NewOptions(m.Options),
 		Mean:        m.Mean,
 		Method:      s.method(),
 		Refinement:  s.Refinement,
@@ -85,9 +91,6 @@ func (s *Served) answer() ModelAnswer {
 	}
 	if b := s.Basis; b != nil {
 		a.Basis, a.BasisID = classifier.BasisOf(b.Map, b.Regulariser), b.ID
-	}
-	if a.Options.ClassWeights == nil {
-		a.Options.ClassWeights = map[string]float64{}
 	}
 	for i, p := range m.Planes {
 		a.Planes[i] = PlaneAnswer{Class: p.Class, W: p.W, Gamma: p.Gamma}
@@ -220,15 +223,7 @@ func parseTags(lines []string) tags {
 }
 
 func (t tags) has(fingerprint string) bool {
-	if t.any {
-		return true
-	}
-	for _, tag := range t.named {
-		if tag == fingerprint {
-			return true
-		}
-	}
-	return false
+	return t.any || slices.Contains(t.named, fingerprint)
 }
 
 // Health is the body of GET /healthz and GET /readyz where all is well.

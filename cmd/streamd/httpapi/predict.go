@@ -206,8 +206,8 @@ func (s *Server) readBody(body *bytes.Buffer, r *http.Request, from io.Reader) e
 func (s *Server) decode(contentType string, body []byte, features []string) (wire.Table, error) {
 	options := s.rows
 	options.Format, options.Features = 0, features
-	// Arrow bodies may grow no larger unpacked, and the bytes bound the rows:
-	// The rows are checked by the caller, who has a code for it.
+	// Arrow bodies may grow no larger unpacked. The bytes bound the rows: how many
+	// there may be is for the caller to check, who has a code for it.
 	options.Limits.Bytes, options.Limits.Rows = s.maxBody, s.maxBody
 	decoder, err := wire.NewDecoder(options)
 	if err != nil {

@@ -110,7 +110,7 @@ func describeTuning(a *httpapi.Tuning) string {
 	if strings.HasSuffix(a.Criterion, "correctness") {
 		best = percent(a.Best)
 	}
-	text := fmt.Sprintf("nu %g by the %s of %s on %d folds", a.Nu, a.Criterion, best, a.Folds)
+	text := fmt.Sprintf("nu %g by the %s of %s on %s", a.Nu, a.Criterion, best, counted(a.Folds, "fold"))
 	if a.Standardise {
 		text += ", standardised"
 	}
@@ -152,7 +152,7 @@ func (c *qualityCmd) Run(ctx context.Context, s *surroundings) error {
 		return printAnswer(s.stdout, body)
 	}
 	t := newTable(s.stdout)
-	t.row("held out", fmt.Sprintf("%s in %d folds, from the %s", counted(a.Rows, "row"), a.Folds, a.Source))
+	t.row("held out", fmt.Sprintf("%s in %s, from the %s", counted(a.Rows, "row"), counted(a.Folds, "fold"), a.Source))
 	t.row("correct", fmt.Sprintf("%s (balanced %s)", percent(a.Correctness), percent(a.BalancedCorrectness)))
 	calibrated := a.Calibration
 	if calibrated == "" {

@@ -139,7 +139,7 @@ func (c *snapshotVerifyCmd) Run(s *surroundings) error {
 	case err != nil:
 		return err
 	case r.Damaged > 0:
-		return fmt.Errorf("snapshot %s is damaged in %d places: restore a copy, or move it away to learn from the log anew", c.File, r.Damaged)
+		return fmt.Errorf("snapshot %s is damaged in %s: restore a copy, or move it away to learn from the log anew", c.File, counted(r.Damaged, "place"))
 	case !r.OK:
 		return fmt.Errorf("snapshot %s: the saved state is not the sum of its blocks: restore a copy, or move it away to learn from the log anew", c.File)
 	}

@@ -26,6 +26,7 @@ var assetFiles embed.FS
 var pageTemplate = template.Must(template.New("page.html").Funcs(template.FuncMap{
 	"count":     thousands[int64],
 	"thousands": thousands[int],
+	"s":         plural,
 	"ago":       func(t, now time.Time) string { return roughly(now.Sub(t)) + " ago" },
 	"roughly":   func(seconds float64) string { return roughly(time.Duration(min(seconds, 1e9) * float64(time.Second))) },
 	"clock":     func(t time.Time) string { return t.UTC().Format("2 Jan 15:04:05") },
@@ -250,6 +251,14 @@ func barsPath(w []float64) string {
 		fmt.Fprintf(&path, "M%.1f %dv%.1fh%.1fV%dz", float64(i)*step+(step-width)/2, barsHeight, -x/largest*barsHeight, width, barsHeight)
 	}
 	return path.String()
+}
+
+// plural ends the noun of n things.
+func plural(n int) string {
+	if n == 1 {
+		return ""
+	}
+	return "s"
 }
 
 // thousands writes n in groups of three digits.

@@ -172,7 +172,7 @@ func (c *fitCmd) Run(ctx context.Context, s *surroundings) error {
 		var mean float64
 		for fold, t := range held {
 			if t.weight == 0 {
-				return fmt.Errorf("fold %d of %s has no rows; ask for fewer --folds", fold, c.File)
+				return fmt.Errorf("fold %d of %d of %s has no rows; ask for fewer --folds", fold+1, c.Folds, c.File)
 			}
 			report.FoldAccuracies = append(report.FoldAccuracies, t.accuracy())
 			mean += t.accuracy() / float64(c.Folds)
@@ -334,7 +334,7 @@ func (f *fit) trainFolds(ctx context.Context) (err error) {
 			return err
 		}
 		if f.foldModels[fold], err = rest.Solve(f.options); err != nil {
-			return fmt.Errorf("learn from %s without fold %d: %w", f.data.path, fold, err)
+			return fmt.Errorf("learn from %s without fold %d of %d: %w", f.data.path, fold+1, f.folds, err)
 		}
 	}
 	return nil

@@ -166,7 +166,7 @@ func (c *modelCmd) Run(ctx context.Context, s *surroundings) error {
 		path += "?wait=" + c.Wait.String()
 	}
 	var m httpapi.ModelAnswer
-	body, err := daemon.call(ctx, "GET", path, c.Wait+answerTimeout, &m)
+	body, err := daemon.call(ctx, http.MethodGet, path, c.Wait+answerTimeout, &m)
 	if err != nil {
 		return err
 	}
@@ -239,7 +239,7 @@ func (c *blocksListCmd) Run(ctx context.Context, s *surroundings) error {
 	for after := ""; ; {
 		var page httpapi.BlocksAnswer
 		path := "/v1/blocks?limit=1000&after=" + url.QueryEscape(after)
-		if _, err := daemon.call(ctx, "GET", path, answerTimeout, &page); err != nil {
+		if _, err := daemon.call(ctx, http.MethodGet, path, answerTimeout, &page); err != nil {
 			return err
 		}
 		all.Blocks = append(all.Blocks, page.Blocks...)
@@ -275,7 +275,7 @@ func (c *blocksRetireCmd) Run(ctx context.Context, s *surroundings) error {
 		return err
 	}
 	var receipt httpapi.Receipt
-	body, err := daemon.call(ctx, "DELETE", "/v1/blocks/"+url.PathEscape(c.ID), adminTimeout, &receipt)
+	body, err := daemon.call(ctx, http.MethodDelete, "/v1/blocks/"+url.PathEscape(c.ID), adminTimeout, &receipt)
 	if err != nil {
 		return err
 	}

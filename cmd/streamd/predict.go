@@ -279,7 +279,7 @@ func (c *predictCmd) model(ctx context.Context, s *surroundings) (*httpapi.Model
 	if err != nil {
 		return nil, err
 	}
-	_, err = daemon.call(ctx, "GET", "/v1/model", answerTimeout, &m)
+	_, err = daemon.call(ctx, http.MethodGet, "/v1/model", answerTimeout, &m)
 	return &m, err
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
+	"net/http"
 	"time"
 
 	"streamd/cmd/streamd/httpapi"
@@ -161,7 +162,7 @@ func (c *snapshotSaveCmd) Run(ctx context.Context, s *surroundings) error {
 		return err
 	}
 	var info httpapi.SnapshotInfo
-	body, err := daemon.call(ctx, "POST", "/v1/snapshot", adminTimeout, &info)
+	body, err := daemon.call(ctx, http.MethodPost, "/v1/snapshot", adminTimeout, &info)
 	if err != nil {
 		return err
 	}

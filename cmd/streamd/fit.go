@@ -352,21 +352,14 @@ func (f *fit) without(ctx context.Context, fold int) (rest, held *incremental.Mo
 	type summaries [2]*incremental.Summary
 	in := f.foldCoordinates[fold]
 	states := [2]*incremental.State{incremental.NewState(in.names), incremental.NewState(in.names)}
-	tools := f.summarisers()
-	dividers := make([]divider, workers())
+	tools := make([]incremental.Summariser, workers())
+	dividers := f.dividers()
 	err = each(ctx, f.s, fmt.Sprintf("learning without fold %d of %d", fold+1, f.folds), f.data,
 		func(worker int, b *incremental.Block, firstRow int64) (r summaries, err error) {
 			z, d := &tools[worker], &dividers[worker]
-			var rows [2][]int
-			for i := range b.Rows() {
-				part := 0
-				if z.deal.of(firstRow+int64(i)) == fold {
-					part = 1
-				}
-				rows[part] = append(rows[part], i)
-			}
-			for part := range r {
-				if r[part], err = z.Summarise(in.enter(worker, d.gather(b, rows[part]))); err != nil {
+			held, rest := d.divide(b, firstRow, fold)
+			for part, rows := range [][]int{rest, held} {
+				if r[part], err = z.Summarise(in.enter(worker, d.gather(b, rows))); err != nil {
 					return r, err
 				}
 			}

@@ -81,7 +81,9 @@ func (r *rereading) Pass(ctx context.Context, visit func(*incremental.Block) err
 	return each(ctx, r.f.s, "refining", r.f.data,
 		func(worker int, b *incremental.Block, firstRow int64) (nothing struct{}, err error) {
 			if r.without != none {
-				b = dividers[worker].others(b, firstRow, r.without)
+				d := &dividers[worker]
+				_, rest := d.divide(b, firstRow, r.without)
+				b = d.gather(b, rest)
 			}
 			return nothing, visit(r.in.enter(worker, b))
 		},

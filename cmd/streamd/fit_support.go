@@ -71,7 +71,7 @@ func (f *fit) supportVectors(ctx context.Context, share float64, test *dataset) 
 	type summaries struct{ near, far *incremental.Summary }
 	names := f.coordinates.names
 	near, far, all := incremental.NewState(names), incremental.NewState(names), incremental.NewState(names)
-	tools := f.summarisers()
+	tools := make([]incremental.Summariser, workers())
 	dividers := make([]divider, workers())
 	err = each(ctx, f.s, "solving again", f.data,
 		func(worker int, b *incremental.Block, _ int64) (s summaries, err error) {

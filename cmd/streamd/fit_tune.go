@@ -123,27 +123,23 @@ func (f *fit) dividers() []divider {
 
 // part has the rows of one fold. It is valid until the next call.
 func (d *divider) part(b *incremental.Block, firstRow int64, fold int) *incremental.Block {
-	var rows []int
+	held, _ := d.divide(b, firstRow, fold)
+	return d.gather(b, held)
+}
+
+// divide tells the rows of one fold from the rest.
+func (d *divider) divide(b *incremental.Block, firstRow int64, fold int) (held, rest []int) {
 	for i := range b.Rows() {
 		if d.deal.of(firstRow+int64(i)) == fold {
-			rows = append(rows, i)
+			held = append(held, i)
+		} else {
+			rest = append(rest, i)
 		}
 	}
-	return d.gather(b, rows)
+	return held, rest
 }
 
-// others has the rows that are not in a fold. It is valid until the next call.
-func (d *divider) others(b *incremental.Block, firstRow int64, fold int) *incremental.Block {
-	var rows []int
-	for i := range b.Rows() {
-		if d.deal.of(firstRow+int64(i)) != fold {
-			rows = append(rows, i)
-		}
-	}
-	return d.gather(b, rows)
-}
-
-// gather has the given rows.
+// gather has the given rows. It is valid until the next call.
 func (d *divider) gather(b *incremental.Block, rows []int) *incremental.Block {
 	m := len(rows)
 	if cap(d.numbers) < m*len(b.Columns) {

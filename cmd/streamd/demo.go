@@ -151,7 +151,7 @@ func (c *demoCmd) open(s *surroundings, broker *embedded.Broker, dir string) (*d
 		"kafka.topic":    demoTopic,
 		"kafka.group":    demoTopic,
 		"format.default": "arrow",
-		"model.nu":       "0.1", // Fung 2003, table 2.4
+		"model.nu":       strconv.FormatFloat(bench.Nu, 'g', -1, 64),
 		// Somebody watches: let the page follow closely.
 		"model.solve_interval": "50ms",
 		"snapshot.file":        filepath.Join(dir, "streamd.db"),

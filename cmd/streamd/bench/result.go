@@ -52,7 +52,6 @@ const (
 	PeakShare      Key = "peak_share"     // of the processor's measured multiply-adds
 	PeakRSSBytes   Key = "peak_rss_bytes" // largest resident set
 	Seconds        Key = "seconds"
-	Correctness    Key = "correctness" // share of rows classified rightly
 
 	ReadRatio  Key = "read_ratio"  // to reading the same bytes
 	CopyRatio  Key = "copy_ratio"  // to copying the same bytes

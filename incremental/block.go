@@ -162,3 +162,12 @@ func (b *Block) featureName(j int) string {
 // DefaultFeature is the name of column j (0-based) where the data has no
 // names: x1, x2, …
 func DefaultFeature(j int) string { return fmt.Sprintf("x%d", j+1) }
+
+// DefaultFeatures are the names of n columns without names.
+func DefaultFeatures(n int) []string {
+	names := make([]string, n)
+	for j := range names {
+		names[j] = DefaultFeature(j)
+	}
+	return names
+}

@@ -37,7 +37,7 @@ func blocksOf(t testing.TB, r *rand.Rand, rows table) []*Summary {
 }
 
 func sumOf(n int, blocks ...*Summary) *State {
-	s := NewState(names(n))
+	s := NewState(DefaultFeatures(n))
 	for _, b := range blocks {
 		s.Add(b)
 	}
@@ -486,7 +486,7 @@ func (m *Model) decideRow(dst, x []float64) (class int, values []float64) {
 }
 
 func TestDecide(t *testing.T) {
-	two := &Model{Features: names(2), Classes: []string{"-1", "1"}, Planes: []Plane{{Class: "1", W: []float64{1, -2}, Gamma: 3}}}
+	two := &Model{Features: DefaultFeatures(2), Classes: []string{"-1", "1"}, Planes: []Plane{{Class: "1", W: []float64{1, -2}, Gamma: 3}}}
 	for _, c := range []struct {
 		x     []float64
 		class int
@@ -497,7 +497,7 @@ func TestDecide(t *testing.T) {
 			t.Errorf("%v: class %d, %v", c.x, class, values)
 		}
 	}
-	three := &Model{Features: names(1), Classes: []string{"a", "b", "c"}, Planes: []Plane{
+	three := &Model{Features: DefaultFeatures(1), Classes: []string{"a", "b", "c"}, Planes: []Plane{
 		{W: []float64{1}}, {W: []float64{2}}, {W: []float64{-1}},
 	}}
 	for x, want := range map[float64]int{1: 1, -1: 2, 0: 0} {
@@ -511,7 +511,7 @@ func TestClassifyDecidesRowsBitForBit(t *testing.T) {
 	for _, k := range []int{2, 3} {
 		for _, m := range []int{0, 1, 255, 256, 257, 600} {
 			r := rand.New(rand.NewPCG(18, uint64(m)))
-			model := &Model{Features: names(5), Classes: names(k)}
+			model := &Model{Features: DefaultFeatures(5), Classes: DefaultFeatures(k)}
 			for range map[bool]int{true: 1, false: k}[k == 2] {
 				p := Plane{Gamma: r.NormFloat64()}
 				for range 5 {
@@ -635,7 +635,7 @@ func TestScale(t *testing.T) {
 	if mean[0] != 1e8+4 || sigma[0] != math.Sqrt(4.5) || math.Abs(mean[1]-0.1) > 1e-16 || sigma[1] != 1 {
 		t.Errorf("μ = %v, σ = %v", mean, sigma)
 	}
-	if mean, sigma := NewState(names(2)).Moments().Scale(); mean != nil || sigma != nil {
+	if mean, sigma := NewState(DefaultFeatures(2)).Moments().Scale(); mean != nil || sigma != nil {
 		t.Errorf("no rows have μ = %v, σ = %v", mean, sigma)
 	}
 }

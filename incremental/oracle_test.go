@@ -56,14 +56,6 @@ func (t table) block(i, j int) *Block {
 	return b
 }
 
-func names(n int) []string {
-	out := make([]string, n)
-	for j := range out {
-		out[j] = DefaultFeature(j)
-	}
-	return out
-}
-
 const oraclePrecision = 200
 
 func big200(x float64) *big.Float { return new(big.Float).SetPrec(oraclePrecision).SetFloat64(x) }

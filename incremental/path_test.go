@@ -121,7 +121,7 @@ func TestWithoutIsNeverAdded(t *testing.T) {
 		t.Errorf("a part without itself has classes %q", none.Classes())
 	}
 	for what, stranger := range map[string]*State{
-		"more rows": whole, "another class": sumOf(3, blocksOf(t, r, randomTable(r, 10, 3, 2))...), "other features": NewState(names(2)),
+		"more rows": whole, "another class": sumOf(3, blocksOf(t, r, randomTable(r, 10, 3, 2))...), "other features": NewState(DefaultFeatures(2)),
 	} {
 		func() {
 			defer func() {

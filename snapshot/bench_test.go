@@ -38,7 +38,7 @@ func BenchmarkSave(b *testing.B) {
 		b.Run(fmt.Sprintf("n=%d/blocks=%d", size.features, size.blocks), func(b *testing.B) {
 			r := rand.New(rand.NewPCG(8, 1))
 			s, _ := mustOpen(b, filepath.Join(b.TempDir(), "streamd.db"))
-			state := incremental.NewState(names(size.features))
+			state := incremental.NewState(incremental.DefaultFeatures(size.features))
 			fill(b, s, r, 0, size.live, size.features, state)
 			b.ResetTimer()
 			var bytes, fileBytes, records int64
@@ -72,7 +72,7 @@ func BenchmarkOpen(b *testing.B) {
 	path := filepath.Join(b.TempDir(), "streamd.db")
 	s, _ := mustOpen(b, path)
 	const blocks = 50_000
-	_, fileBytes := fill(b, s, rand.New(rand.NewPCG(9, 1)), 0, blocks, 10, incremental.NewState(names(10)))
+	_, fileBytes := fill(b, s, rand.New(rand.NewPCG(9, 1)), 0, blocks, 10, incremental.NewState(incremental.DefaultFeatures(10)))
 	s.Close()
 	b.Run("blocks=50000", func(b *testing.B) {
 		for b.Loop() {

@@ -345,7 +345,7 @@ func TestDamagedValues(t *testing.T) {
 			path := filepath.Join(dir, name)
 			s, _ := mustOpen(t, path)
 			r := rand.New(rand.NewPCG(14, 1))
-			change := Change{State: incremental.NewState(names(2)), Offsets: []Offset{{Topic: "orders", Next: 3}}}
+			change := Change{State: incremental.NewState(incremental.DefaultFeatures(2)), Offsets: []Offset{{Topic: "orders", Next: 3}}}
 			for _, id := range []string{"a", "b", "c"} {
 				b := randomBlock(r, id, 2, 2)
 				b.Part = takePartAgain(b)
@@ -456,13 +456,13 @@ func TestStateOfOtherBlocks(t *testing.T) {
 	s, _ := mustOpen(t, path)
 	r := rand.New(rand.NewPCG(21, 1))
 	block, other := randomBlock(r, "a", 5, 2), randomBlock(r, "a", 5, 2)
-	state := incremental.NewState(names(2))
+	state := incremental.NewState(incremental.DefaultFeatures(2))
 	state.Add(other.Summary)
 	if _, err := s.Save(Change{Put: []Block{block}, State: state}); err != nil {
 		t.Fatal(err)
 	}
 	s.Close()
-	right := incremental.NewState(names(2))
+	right := incremental.NewState(incremental.DefaultFeatures(2))
 	right.Add(block.Summary)
 	report, err := Verify(path)
 	if err != nil || report.OK || report.Damaged != 0 || report.Saved != state.Digest() || report.Summed != right.Digest() {
@@ -475,7 +475,7 @@ func TestPartsAndFoldsOfOtherBlocks(t *testing.T) {
 	r := rand.New(rand.NewPCG(22, 1))
 	block, other := randomBlock(r, "a", 5, 2), randomBlock(r, "a", 5, 2)
 	block.Part = takePartAgain(block)
-	state, wrong := incremental.NewState(names(2)), incremental.NewState(names(2))
+	state, wrong := incremental.NewState(incremental.DefaultFeatures(2)), incremental.NewState(incremental.DefaultFeatures(2))
 	state.Add(block.Summary)
 	wrong.Add(other.Summary)
 	for _, c := range []struct {

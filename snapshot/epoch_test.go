@@ -29,7 +29,7 @@ func (w *world) beginEpoch() {
 	n := 1 + w.r.IntN(3)
 	w.epochs = append(w.epochs, &worldEpoch{
 		Epoch: Epoch{Number: w.begun, Basis: []byte{byte(n)}, Report: []byte("as it came")},
-		state: incremental.NewState(names(n)), folds: newFolds(names(n)), changed: [folds]bool{true, true, true},
+		state: incremental.NewState(incremental.DefaultFeatures(n)), folds: newFolds(incremental.DefaultFeatures(n)), changed: [folds]bool{true, true, true},
 		has: map[string]*incremental.Summary{}, put: map[string]*incremental.Summary{},
 	})
 }
@@ -184,7 +184,7 @@ func TestEpochOfOtherBlocks(t *testing.T) {
 	r := rand.New(rand.NewPCG(23, 1))
 	block, lifted, other := randomBlock(r, "a", 5, 2), randomBlock(r, "a", 5, 3), randomBlock(r, "a", 5, 3)
 	sum := func(b Block) *incremental.State {
-		s := incremental.NewState(names(b.Summary.Features()))
+		s := incremental.NewState(incremental.DefaultFeatures(b.Summary.Features()))
 		s.Add(b.Summary)
 		return s
 	}

@@ -27,14 +27,6 @@ import (
 
 var settings = Settings{Topic: "orders", Unit: "message"}
 
-func names(n int) []string {
-	out := make([]string, n)
-	for j := range out {
-		out[j] = incremental.DefaultFeature(j)
-	}
-	return out
-}
-
 // randomBlock is a block of m rows of n numbers in two classes.
 func randomBlock(r *rand.Rand, id string, m, n int) Block {
 	columns := make([]gram.Column, n)
@@ -115,8 +107,8 @@ type world struct {
 
 func newWorld(r *rand.Rand, features int) *world {
 	return &world{
-		r: r, features: names(features), state: incremental.NewState(names(features)),
-		folds: newFolds(names(features)), changed: [folds]bool{true, true, true}, parts: map[string]Part{},
+		r: r, features: incremental.DefaultFeatures(features), state: incremental.NewState(incremental.DefaultFeatures(features)),
+		folds: newFolds(incremental.DefaultFeatures(features)), changed: [folds]bool{true, true, true}, parts: map[string]Part{},
 		live: map[string]Block{}, offsets: map[int]Offset{}, horizon: retire.Rank{Milliseconds: math.MinInt64},
 		put: map[string]Block{}, gone: map[string]bool{}, moved: map[int]Offset{},
 	}
@@ -639,9 +631,9 @@ func TestChangeThatDoesNotFit(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 1))
 	good := func() Change {
 		b := randomBlock(r, "orders/0/1", 4, 2)
-		c := Change{Put: []Block{b}, State: incremental.NewState(names(2))}
+		c := Change{Put: []Block{b}, State: incremental.NewState(incremental.DefaultFeatures(2))}
 		c.State.Add(b.Summary)
-		e := EpochChange{Epoch: Epoch{Number: 1}, State: incremental.NewState(names(3))}
+		e := EpochChange{Epoch: Epoch{Number: 1}, State: incremental.NewState(incremental.DefaultFeatures(3))}
 		e.Put = []EpochSummary{{b.Entry.ID, randomBlock(r, "", 4, 3).Summary}}
 		e.State.Add(e.Put[0].Summary)
 		c.Epochs, c.Epoch = []EpochChange{e}, 1
@@ -654,26 +646,28 @@ func TestChangeThatDoesNotFit(t *testing.T) {
 		"rows of entry":    func(c *Change) { c.Put[0].Entry.Rows++ },
 		"partition":        func(c *Change) { c.Put[0].Entry.Position.Partition = -1 },
 		"no state":         func(c *Change) { c.State = nil },
-		"width":            func(c *Change) { c.State = incremental.NewState(names(3)) },
-		"rows of state":    func(c *Change) { c.State = incremental.NewState(names(2)) },
+		"width":            func(c *Change) { c.State = incremental.NewState(incremental.DefaultFeatures(3)) },
+		"rows of state":    func(c *Change) { c.State = incremental.NewState(incremental.DefaultFeatures(2)) },
 		"offset":           func(c *Change) { c.Offsets = []Offset{{Topic: "orders", Next: -1}} },
 		"offset partition": func(c *Change) { c.Offsets = []Offset{{Topic: "orders", Partition: math.MaxInt32 + 1}} },
 		"horizon":          func(c *Change) { c.Horizon.Position.Offset = -1 },
 		"part of other":    func(c *Change) { c.Put[0].Part = takePartAgain(randomBlock(r, "", 5, 2)) },
 		"part of none":     func(c *Change) { c.Parts = []Part{{"orders/9/9", takePartAgain(randomBlock(r, "", 5, 2))}} },
 		"width of a part":  func(c *Change) { c.Parts = []Part{{"orders/0/1", takePartAgain(randomBlock(r, "", 5, 3))}} },
-		"width of a fold":  func(c *Change) { c.Folds = []*incremental.State{incremental.NewState(names(3))} },
+		"width of a fold":  func(c *Change) { c.Folds = []*incremental.State{incremental.NewState(incremental.DefaultFeatures(3))} },
 		"fold of before":   func(c *Change) { c.Folds = []*incremental.State{nil} },
 		"epoch 0":          func(c *Change) { c.Epochs[0].Number, c.Epoch = 0, 0 },
 		"epoch twice":      func(c *Change) { c.Epochs = append(c.Epochs, c.Epochs[0]) },
 		"no such epoch":    func(c *Change) { c.Epoch = 2 },
 		"epoch's state":    func(c *Change) { c.Epochs[0].State = nil },
-		"epoch's width":    func(c *Change) { c.Epochs[0].State = incremental.NewState(names(4)) },
-		"epoch's rows":     func(c *Change) { c.Epochs[0].State = incremental.NewState(names(3)) },
+		"epoch's width":    func(c *Change) { c.Epochs[0].State = incremental.NewState(incremental.DefaultFeatures(4)) },
+		"epoch's rows":     func(c *Change) { c.Epochs[0].State = incremental.NewState(incremental.DefaultFeatures(3)) },
 		"epoch's fold":     func(c *Change) { c.Epochs[0].Folds = []*incremental.State{nil} },
 		"epoch's block":    func(c *Change) { c.Epochs[0].Put[0].ID = "orders/9/9" },
 		"rows in epoch":    func(c *Change) { c.Epochs[0].Put[0].Summary = randomBlock(r, "", 5, 3).Summary },
-		"block not in use": func(c *Change) { c.Epochs[0].Put, c.Epochs[0].State = nil, incremental.NewState(names(3)) },
+		"block not in use": func(c *Change) {
+			c.Epochs[0].Put, c.Epochs[0].State = nil, incremental.NewState(incremental.DefaultFeatures(3))
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "streamd.db")

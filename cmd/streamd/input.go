@@ -65,10 +65,7 @@ func openDataset(path string, options wire.Options) (*dataset, error) {
 	}
 	d := &dataset{path: path, options: options, features: b.Features, format: reader.Format()}
 	if d.features == nil {
-		d.features = make([]string, len(b.Columns))
-		for j := range d.features {
-			d.features[j] = incremental.DefaultFeature(j)
-		}
+		d.features = incremental.DefaultFeatures(len(b.Columns))
 	}
 	d.options.Features = d.features
 	d.blockRows = max(1, min(maxBlockRows, maxBlockCells/max(1, len(d.features))))

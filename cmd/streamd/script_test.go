@@ -247,11 +247,7 @@ func cmdArrived(ts *testscript.TestScript, neg bool, args []string) {
 			b, err := decoder.Decode(string(m.Headers[0].Value), m.Value)
 			ts.Check(err)
 			if state == nil {
-				names := make([]string, len(b.Columns))
-				for j := range names {
-					names[j] = incremental.DefaultFeature(j)
-				}
-				state = incremental.NewState(names)
+				state = incremental.NewState(incremental.DefaultFeatures(len(b.Columns)))
 			}
 			summary, err := z.Summarise(b)
 			ts.Check(err)

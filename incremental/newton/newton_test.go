@@ -80,11 +80,7 @@ func clouds(r *rand.Rand, m, n, k int) table {
 func moments(t testing.TB, blocks Blocks) *incremental.Moments {
 	t.Helper()
 	var z incremental.Summariser
-	var names []string
-	for j := range blocks[0].Columns {
-		names = append(names, incremental.DefaultFeature(j))
-	}
-	state := incremental.NewState(names)
+	state := incremental.NewState(incremental.DefaultFeatures(len(blocks[0].Columns)))
 	for _, b := range blocks {
 		summary, err := z.Summarise(b)
 		if err != nil {

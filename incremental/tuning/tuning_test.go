@@ -67,11 +67,7 @@ func those(rows []row, which func(*row) bool) (out []row) {
 
 func moments(t testing.TB, rows []row, n int) *incremental.Moments {
 	t.Helper()
-	features := make([]string, n)
-	for j := range features {
-		features[j] = incremental.DefaultFeature(j)
-	}
-	state := incremental.NewState(features)
+	state := incremental.NewState(incremental.DefaultFeatures(n))
 	if len(rows) > 0 {
 		var z incremental.Summariser
 		s, err := z.Summarise(blockOf(rows))

@@ -101,11 +101,7 @@ func proximal(t testing.TB, k kernels.Kernel, r *Result, rows, tests *Problem, n
 	if err != nil {
 		t.Fatal(err)
 	}
-	names := make([]string, r.Points)
-	for i := range names {
-		names[i] = incremental.DefaultFeature(i)
-	}
-	state := incremental.NewState(names)
+	state := incremental.NewState(incremental.DefaultFeatures(r.Points))
 	state.Add(summary)
 	model, err := state.Moments().Solve(incremental.Options{Nu: nu})
 	if err != nil {

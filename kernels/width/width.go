@@ -86,8 +86,8 @@ func Search(ctx context.Context, p *Problem) (float64, []Trial, error) {
 		for _, column := range p.Block.Columns {
 			s.z = append(s.z, column.At(i*p.Block.Rows()/points))
 		}
-		s.names = append(s.names, incremental.DefaultFeature(i))
 	}
+	s.names = incremental.DefaultFeatures(points)
 	for _, rows := range p.Folds {
 		if len(rows) > 0 {
 			s.parts = append(s.parts, p.Block.Pick(rows))

@@ -83,11 +83,7 @@ func TestTrialsAreOfHeldOutRows(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				var names []string
-				for i := range 20 {
-					names = append(names, incremental.DefaultFeature(i))
-				}
-				state := incremental.NewState(names)
+				state := incremental.NewState(incremental.DefaultFeatures(20))
 				state.Add(summary)
 				moments := state.Moments()
 				if c.gram {

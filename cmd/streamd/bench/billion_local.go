@@ -34,7 +34,7 @@ func (GeneratorSource) learn(ctx context.Context, b *Billion, r *run) (*learnt, 
 		return nil, err
 	}
 	path := filepath.Join(r.dir, "state")
-	state := incremental.NewState(featureNames(b.Features))
+	state := incremental.NewState(incremental.DefaultFeatures(b.Features))
 	if !r.fresh {
 		saved, err := os.ReadFile(path)
 		if err != nil {
@@ -87,7 +87,7 @@ func (s FileSource) learn(ctx context.Context, b *Billion, r *run) (*learnt, err
 	}
 	r.Bytes = bytes
 	r.restart()
-	state := incremental.NewState(featureNames(b.Features))
+	state := incremental.NewState(incremental.DefaultFeatures(b.Features))
 	if err := b.sumFiles(ctx, r, state, files); err != nil {
 		return nil, err
 	}
@@ -161,14 +161,6 @@ func solved(state *incremental.State) (*learnt, error) {
 	return &learnt{model: model, digest: fmt.Sprintf("%x", state.Digest())}, nil
 }
 
-func featureNames(n int) []string {
-	names := make([]string, n)
-	for j := range names {
-		names[j] = incremental.DefaultFeature(j)
-	}
-	return names
-}
-
 // write makes files of the points, count of them or as many as there are blocks,
 // which go round among them. It returns their paths and their bytes.
 func (p Points) write(ctx context.Context, dir, name string, stream ndc.Stream, format string, count int) (paths []string, bytes int64, err error) {
@@ -239,7 +231,7 @@ func newPointWriter(out io.Writer, format string, features int) (*pointWriter, e
 		w.csv = wire.NewEncoder(wire.CSV)
 	case "arrow":
 		fields := []arrow.Field{{Name: "label", Type: arrow.PrimitiveTypes.Int64}}
-		for _, name := range featureNames(features) {
+		for _, name := range incremental.DefaultFeatures(features) {
 			fields = append(fields, arrow.Field{Name: name, Type: arrow.PrimitiveTypes.Float32})
 		}
 		w.schema = arrow.NewSchema(fields, nil)

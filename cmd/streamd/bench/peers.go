@@ -220,7 +220,7 @@ func (t *toolbox) streamd(source string, last *peerRun) func(context.Context, ti
 			model = t.reading.model
 		} else {
 			b := &Billion{Points: t.of.Points}
-			state := incremental.NewState(featureNames(b.Features))
+			state := incremental.NewState(incremental.DefaultFeatures(b.Features))
 			began := time.Now()
 			if err := b.sumFiles(ctx, &run{Course: Course{Step: b.Rows}, began: began}, state, t.train); err != nil {
 				return s, err

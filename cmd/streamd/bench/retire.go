@@ -89,7 +89,7 @@ type liveSet struct {
 }
 
 func newLiveSet(all *incremental.Block, rows, step int) (*liveSet, error) {
-	names := featureNames(len(all.Columns))
+	names := incremental.DefaultFeatures(len(all.Columns))
 	s := &liveSet{
 		ledger: retire.NewLedger(retire.Policy{}),
 		state:  incremental.NewState(names),

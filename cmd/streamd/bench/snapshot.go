@@ -113,7 +113,7 @@ func (f *snapshotFile) fill(n, blocks int) (err error) {
 	if err != nil {
 		return err
 	}
-	f.state = incremental.NewState(featureNames(n))
+	f.state = incremental.NewState(incremental.DefaultFeatures(n))
 	put := make([]snapshot.Block, 0, 1000) // what a save changes has to fit into memory
 	const rows = 100
 	var z incremental.Summariser

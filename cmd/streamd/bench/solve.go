@@ -87,7 +87,7 @@ func (c Solve) Measure(ctx context.Context, plan Plan, report *Report) error {
 
 // summed is the state of one block.
 func summed(b *incremental.Block) (*incremental.State, error) {
-	state := incremental.NewState(featureNames(len(b.Columns)))
+	state := incremental.NewState(incremental.DefaultFeatures(len(b.Columns)))
 	var z incremental.Summariser
 	summary, err := z.Summarise(b)
 	if err != nil {

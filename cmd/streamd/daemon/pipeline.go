@@ -196,11 +196,7 @@ func featuresOf(b *incremental.Block) []string {
 	if b.Features != nil {
 		return slices.Clone(b.Features)
 	}
-	names := make([]string, len(b.Columns))
-	for j := range names {
-		names[j] = incremental.DefaultFeature(j)
-	}
-	return names
+	return incremental.DefaultFeatures(len(b.Columns))
 }
 
 // futureLimit is how far a producer's clock may be ahead.

@@ -29,10 +29,7 @@ func BenchmarkStudy(b *testing.B) {
 	s := g.NewSampler()
 	var z incremental.Summariser
 	var taker sample.Taker
-	var features []string
-	for j := range 10 {
-		features = append(features, incremental.DefaultFeature(j))
-	}
+	features := incremental.DefaultFeatures(10)
 	state := incremental.NewState(features)
 	parts := make([]*incremental.State, folds)
 	for f := range parts {

@@ -330,10 +330,7 @@ func TestPredictAgreesWithModel(t *testing.T) {
 		k := rapid.IntRange(2, 4).Draw(t, "k")
 		rows := rapid.IntRange(1, 3000).Draw(t, "rows") // several pieces
 		number := rapid.Float64Range(-1e6, 1e6)
-		m := &incremental.Model{Options: incremental.Options{Nu: 1}}
-		for j := range n {
-			m.Features = append(m.Features, incremental.DefaultFeature(j))
-		}
+		m := &incremental.Model{Features: incremental.DefaultFeatures(n), Options: incremental.Options{Nu: 1}}
 		for c := range k {
 			m.Classes = append(m.Classes, fmt.Sprintf("<%d>\"\u2028", c))
 			if k > 2 || c == 1 {

@@ -183,10 +183,7 @@ func (f *fake) explain(k int) {
 
 // wideModel is a model of k classes and n features, the same for every run.
 func wideModel(k, n int) *incremental.Model {
-	m := &incremental.Model{Options: incremental.Options{Nu: 0.125, Standardise: true}}
-	for j := range n {
-		m.Features = append(m.Features, incremental.DefaultFeature(j))
-	}
+	m := &incremental.Model{Features: incremental.DefaultFeatures(n), Options: incremental.Options{Nu: 0.125, Standardise: true}}
 	for c := range k {
 		m.Classes = append(m.Classes, "class "+string(rune('A'+c%26)))
 		m.Rows = append(m.Rows, int64(1_234_567/(c+1)))

@@ -24,8 +24,8 @@ func randomSet(r *rand.Rand, m, n, k int) *set {
 	for i := range s.codes {
 		s.codes[i] = int32(i % k)
 	}
+	s.features = incremental.DefaultFeatures(len(s.columns))
 	for j := range s.columns {
-		s.features = append(s.features, incremental.DefaultFeature(j))
 		for i := range m {
 			centre := float64((int(s.codes[i])*(j+1))%k) * 10
 			s.columns[j] = append(s.columns[j], math.Round(centre+8*r.NormFloat64()))

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"streamd/cmd/streamd/classifier"
 	"streamd/incremental"
 	"streamd/incremental/gram"
 	"streamd/incremental/newton"
@@ -258,11 +259,7 @@ func newKernelPart(mu float64, basis []float64, rows newton.Blocks) (*kernelPart
 		return nil, err
 	}
 	k.rows = coordinates(k.basis, rows)
-	names := make([]string, k.basis.Points())
-	for i := range names {
-		names[i] = incremental.DefaultFeature(i)
-	}
-	state, err := stateOf(names, k.rows)
+	state, err := stateOf(classifier.Coordinates(k.basis.Points()), k.rows)
 	if err != nil {
 		return nil, err
 	}

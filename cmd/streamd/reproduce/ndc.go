@@ -32,10 +32,6 @@ func (t clusters) run(ctx context.Context, c *Config) ([]Result, error) {
 		if err != nil {
 			return nil, err
 		}
-		names := make([]string, features)
-		for j := range names {
-			names[j] = incremental.DefaultFeature(j)
-		}
 		train, err := points(ctx, generator, ndc.Train, t.rows, c.workers())
 		if err != nil {
 			return nil, err
@@ -55,7 +51,7 @@ func (t clusters) run(ctx context.Context, c *Config) ([]Result, error) {
 			results = append(results, r)
 		}
 		began := time.Now()
-		state, err := stateOf(names, train)
+		state, err := stateOf(incremental.DefaultFeatures(features), train)
 		if err != nil {
 			return nil, err
 		}

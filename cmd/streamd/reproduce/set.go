@@ -1,6 +1,7 @@
 package reproduce
 
 import (
+	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,8 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-
-	"compress/gzip"
 
 	"streamd/incremental"
 	"streamd/incremental/gram"
@@ -45,10 +44,7 @@ func readSet(folder, name string) (*set, error) {
 			return nil, err
 		}
 		if s.columns == nil {
-			s.columns = make([][]float64, len(b.Columns))
-			for j := range b.Columns {
-				s.features = append(s.features, incremental.DefaultFeature(j))
-			}
+			s.columns, s.features = make([][]float64, len(b.Columns)), incremental.DefaultFeatures(len(b.Columns))
 		}
 		m := b.Rows()
 		for j, c := range b.Columns {

@@ -12,11 +12,11 @@
 // division into folds; here they are means of several, with their deviation from
 // one division to the next.
 //
-// For linear classifiers no row is summed twice. A division cuts the rows into 10×10 cells, of
-// which folds and tuning sets are unions; the summaries of the cells are added,
-// and what a fold leaves is read off the sum while the fold's cells are taken
-// out. That costs O(m·n²) for a division of m rows and n features, O(n³) for a
-// solution; refinement reads the rows.
+// For linear classifiers no row is summed twice. A division cuts the rows into
+// 10×10 cells, of which folds and tuning sets are unions; the summaries of the
+// cells are added, and what a fold leaves is read off the sum while the fold's
+// cells are taken out. That costs O(m·n²) for a division of m rows and n
+// features, O(n³) for a solution; refinement reads the rows.
 //
 // With a Gaussian kernel a classifier is a linear one in the coordinates K(x, Z).
 // The basis Z is rows of the training data, all or a share, so that each fold

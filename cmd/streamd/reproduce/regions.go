@@ -154,16 +154,8 @@ func (f *surface) result(name string, test *set, published figures) Result {
 	return r
 }
 
-func drawSpiral(ctx context.Context, w io.Writer, c *Config) error {
-	return drawSurface(ctx, w, c, spiral)
-}
-
-func drawCheckerboard(ctx context.Context, w io.Writer, c *Config) error {
-	return drawSurface(ctx, w, c, checkerboard)
-}
-
-// drawSurface draws the regions of the two classes, the points and the basis.
-func drawSurface(ctx context.Context, w io.Writer, c *Config, learn learner) error {
+// draw draws the regions of the two classes, the points and the basis.
+func (learn learner) draw(ctx context.Context, w io.Writer, c *Config) error {
 	all, err := learn(ctx, c)
 	if err != nil {
 		return err

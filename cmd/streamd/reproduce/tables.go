@@ -96,14 +96,14 @@ var tables = []*Table{
 		Title: "two spirals, Gaussian kernel (Fung 2003, figure 2.3)",
 		Notes: []string{"Shares are of the 194 points, which are all learned from. ν and μ are chosen here."},
 		run:   spiralTable,
-		draw:  drawSpiral,
+		draw:  learner(spiral).draw,
 	},
 	{
 		Name:  "checkerboard",
 		Title: "1000 points of 16 squares, reduced Gaussian kernel (after Ho and Kleinberg 1996)",
 		Notes: []string{"The points are random ones of the 200 × 200 places, by the seed; tested on the grid of 199 × 199. The basis is 40 means of clusters. SSVM, the minimum of (2.37) in the coordinates of the basis, is the one that is drawn. The thesis has no figures."},
 		run:   checkerboardTable,
-		draw:  drawCheckerboard,
+		draw:  learner(checkerboard).draw,
 	},
 	{
 		Name:  "cs-1",

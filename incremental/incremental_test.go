@@ -51,6 +51,18 @@ func TestStateIsAFunctionOfTheSet(t *testing.T) {
 		blocks := blocksOf(t, r, randomTable(r, 200, n, k))
 		want := sumOf(n, blocks...)
 
+		parts := []*State{NewState(names(n)), NewState(names(n)), NewState(names(n))}
+		for _, b := range blocks {
+			parts[r.IntN(len(parts))].Add(b)
+		}
+		sum := NewState(names(n))
+		for _, p := range parts {
+			sum.AddState(p)
+		}
+		if sum.Digest() != want.Digest() {
+			t.Fatalf("seed %d: the sum of parts has another digest", seed)
+		}
+
 		strangers := blocksOf(t, r, randomTable(r, 100, n, k+1))
 		got := sumOf(n, strangers...)
 		r.Shuffle(len(blocks), func(i, j int) { blocks[i], blocks[j] = blocks[j], blocks[i] })

@@ -21,6 +21,8 @@ import (
 type State struct {
 	features []string
 	classes  []*classState // in canonical order, each with at least one row
+
+	w []float64 // working memory of shift: three for each feature
 }
 
 type classState struct {
@@ -89,25 +91,51 @@ func (s *State) Add(b *Summary) { s.add(b, 1) }
 // none and yet with sums: then the summary was not in the state.
 func (s *State) Remove(b *Summary) { s.add(b, -1) }
 
+// AddState adds all summaries that are in another state, in O(k·n²). It panics when
+// the widths differ.
+func (s *State) AddState(other *State) {
+	s.checkWidth(len(other.features))
+	for _, from := range other.classes {
+		c := s.classes[s.class(from.label)]
+		c.rows += from.rows
+		c.weight.AddVector(from.weight)
+		c.s.AddVector(from.s)
+		c.cross.AddVector(from.cross)
+	}
+}
+
+func (s *State) checkWidth(features int) {
+	if n := len(s.features); features != n {
+		panic(fmt.Sprintf("incremental: sums of %d features for a state of %d", features, n))
+	}
+}
+
+// class is the place of a class, which is made if it is not there.
+func (s *State) class(label string) int {
+	at, found := s.find(label)
+	if !found {
+		n := len(s.features)
+		s.classes = slices.Insert(s.classes, at, &classState{
+			label:  label,
+			weight: exact.NewVector(1),
+			s:      exact.NewVector(n),
+			cross:  exact.NewVector(gram.PackedLen(n)),
+		})
+	}
+	return at
+}
+
 func (s *State) add(b *Summary, sign float64) {
-	n := len(s.features)
-	if b.Features() != n {
-		panic(fmt.Sprintf("incremental: a summary of %d features for a state of %d", b.Features(), n))
+	s.checkWidth(b.Features())
+	if s.w == nil {
+		s.w = make([]float64, 3*len(s.features))
 	}
 	for i := range b.classes {
 		from := &b.classes[i]
-		at, found := s.find(from.label)
-		if !found {
-			s.classes = slices.Insert(s.classes, at, &classState{
-				label:  from.label,
-				weight: exact.NewVector(1),
-				s:      exact.NewVector(n),
-				cross:  exact.NewVector(gram.PackedLen(n)),
-			})
-		}
+		at := s.class(from.label)
 		c := s.classes[at]
 		c.rows += int64(sign) * from.rows
-		c.shift(from, b.origin, sign)
+		c.shift(from, b.origin, sign, s.w)
 		if c.rows > 0 {
 			continue
 		}
@@ -127,21 +155,19 @@ func (s *State) add(b *Summary, sign float64) {
 // every sum and product without rounding. An exact w is the sum of up to three
 // float64 numbers, mostly of one or two, so that an entry of Σvxx' has five to
 // seven terms.
-func (c *classState) shift(from *classSummary, origin []float64, sign float64) {
+func (c *classState) shift(from *classSummary, origin []float64, sign float64, memory []float64) {
 	v := sign * from.weight
 	c.weight.Add(0, v)
-	var w [3][]float64
-	for i := range w {
-		w[i] = make([]float64, len(origin))
-	}
+	n := len(origin)
+	w := [3][]float64{memory[:n], memory[n : 2*n], memory[2*n:]}
 	used := 0 // parts of w that are not all zero
 	for k, ck := range origin {
 		hi, lo := twoProduct(v, ck)
 		w0, e := twoSum(sign*from.s[k], hi)
 		w1, w2 := twoSum(e, lo)
 		for i, x := range [...]float64{w0, w1, w2} {
+			w[i][k] = x
 			if x != 0 {
-				w[i][k] = x
 				used = max(used, i+1)
 				c.s.Add(k, x)
 			}

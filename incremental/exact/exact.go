@@ -172,6 +172,31 @@ func (v *Vector) AddProducts(i int, a float64, b []float64) {
 	}
 }
 
+// AddVector adds to each sum that of w, which has as many.
+func (v *Vector) AddVector(w *Vector) {
+	if v.n != w.n {
+		panic(fmt.Sprintf("exact: %d sums for %d", w.n, v.n))
+	}
+	if w.width == 0 {
+		return
+	}
+	// The window's highest limb is above those of all terms of either.
+	if high := w.low + w.width - 1; v.width == 0 || w.low < v.low || high >= v.low+v.width {
+		v.widen(w.low, high)
+	}
+	for i := range v.n {
+		to, from := v.limb[i*v.width+w.low-v.low:(i+1)*v.width], w.limb[i*w.width:(i+1)*w.width]
+		var c uint64
+		for k, l := range from {
+			to[k], c = bits.Add64(to[k], l, c)
+		}
+		sign := uint64(int64(from[len(from)-1]) >> 63)
+		for k := len(from); k < len(to); k++ {
+			to[k], c = bits.Add64(to[k], sign, c)
+		}
+	}
+}
+
 // widen makes the window cover limbs low to high.
 func (v *Vector) widen(low, high int) {
 	if v.width != 0 {

@@ -94,6 +94,40 @@ func TestSumIsAFunctionOfItsTerms(t *testing.T) {
 	}
 }
 
+func TestVectorsAddUp(t *testing.T) {
+	for seed := range uint64(200) {
+		r := rand.New(rand.NewPCG(3, seed))
+		parts, whole := make([]*Vector, 1+r.IntN(4)), NewVector(3)
+		for p := range parts {
+			parts[p] = NewVector(3)
+			for _, x := range terms(r, r.IntN(20)) {
+				i := r.IntN(3)
+				parts[p].Add(i, x)
+				whole.Add(i, x)
+			}
+		}
+		sum := NewVector(3)
+		for _, part := range parts {
+			before := part.AppendBinary(nil)
+			sum.AddVector(part)
+			if !bytes.Equal(part.AppendBinary(nil), before) {
+				t.Fatalf("seed %d: what was added is another now", seed)
+			}
+		}
+		if !bytes.Equal(sum.AppendBinary(nil), whole.AppendBinary(nil)) {
+			t.Fatalf("seed %d: the sum of the parts is not that of their terms", seed)
+		}
+		// It is still one that terms can be added to.
+		for _, x := range terms(r, 10) {
+			sum.Add(0, x)
+			whole.Add(0, x)
+		}
+		if !bytes.Equal(sum.AppendBinary(nil), whole.AppendBinary(nil)) {
+			t.Fatalf("seed %d: terms are added to the sum of the parts in another way", seed)
+		}
+	}
+}
+
 func TestAddProductsIsExact(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 0))
 	for range 1000 {

@@ -137,48 +137,23 @@ func (l *lifter) check(b *incremental.Block, in *current) error {
 // what is read again is compared with it.
 type epoch struct {
 	*coordinates
-	state     *incremental.State
-	folds     []*incremental.State
-	foldMoved []bool                          // since the last save
-	put       map[string]*incremental.Summary // not saved yet
-	missing   map[string]struct{}             // live blocks that it does not have; none of the one in use
-	unread    map[string]unreadBlock          // those of them that the log does not give back
-	began     time.Time
+	sums    sums
+	put     map[string]*incremental.Summary // not saved yet
+	missing map[string]struct{}             // live blocks that it does not have; none of the one in use
+	unread  map[string]unreadBlock          // those of them that the log does not give back
+	began   time.Time
 }
 
 func newEpoch(c *coordinates, folds int) *epoch {
-	e := &epoch{
-		coordinates: c, state: incremental.NewState(c.names),
+	return &epoch{
+		coordinates: c, sums: newSums(c.names, folds),
 		put: map[string]*incremental.Summary{}, missing: map[string]struct{}{}, unread: map[string]unreadBlock{}, began: time.Now(),
 	}
-	e.newFolds(folds)
-	return e
-}
-
-func (e *epoch) newFolds(n int) {
-	e.folds, e.foldMoved = make([]*incremental.State, n), make([]bool, n)
-	for i := range e.folds {
-		e.folds[i], e.foldMoved[i] = incremental.NewState(e.names), true
-	}
-}
-
-// fold is the sum of the fold of a block with this content, which is about to
-// change; nil where there are no folds.
-func (e *epoch) fold(digest [32]byte) *incremental.State {
-	if len(e.folds) == 0 {
-		return nil
-	}
-	i := sample.Fold(digest, len(e.folds))
-	e.foldMoved[i] = true
-	return e.folds[i]
 }
 
 // add takes in a live block that the epoch does not have.
 func (e *epoch) add(id string, s *incremental.Summary, digest [32]byte) {
-	e.state.Add(s)
-	if f := e.fold(digest); f != nil {
-		f.Add(s)
-	}
+	e.sums.of(digest).Add(s)
 	e.put[id] = s
 	delete(e.missing, id)
 	delete(e.unread, id)
@@ -198,17 +173,14 @@ func (e *epoch) remove(store *snapshot.Store, id string, digest [32]byte) error 
 			return err
 		}
 	}
-	e.state.Remove(s)
-	if f := e.fold(digest); f != nil {
-		f.Remove(s)
-	}
+	e.sums.of(digest).Remove(s)
 	delete(e.put, id)
 	return nil
 }
 
 // change is what has to be saved of the epoch.
 func (e *epoch) change() snapshot.EpochChange {
-	c := snapshot.EpochChange{Epoch: e.saved, State: e.state, Folds: takeMoved(e.folds, e.foldMoved)}
+	c := snapshot.EpochChange{Epoch: e.saved, State: e.sums.total(), Folds: e.sums.takeMoved()}
 	for id, s := range e.put {
 		c.Put = append(c.Put, snapshot.EpochSummary{ID: id, Summary: s})
 	}
@@ -244,7 +216,8 @@ func (l *liveSet) restoreEpochs(saved *snapshot.Contents, wanted *config.Config)
 			continue
 		}
 		e := newEpoch(newCoordinates(s.Number, basis, made, wanted.Kernel.Regulariser), 0)
-		e.state, e.folds, e.foldMoved = s.State, s.Folds, make([]bool, len(s.Folds))
+		var whole bool
+		e.sums, whole = restoredSums(s.State, s.Folds, l.sums.folds)
 		has := make(map[string]bool, len(s.Blocks))
 		for _, id := range s.Blocks {
 			has[id] = true
@@ -254,11 +227,10 @@ func (l *liveSet) restoreEpochs(saved *snapshot.Contents, wanted *config.Config)
 				e.missing[entry.ID] = struct{}{}
 			}
 		}
-		if folds := len(l.foldMoved); len(e.folds) != folds {
-			e.newFolds(folds)
+		if !whole {
 			l.epochsMoved = true
 			for _, id := range s.Blocks {
-				whole, err := l.store.Summary(id)
+				block, err := l.store.Summary(id)
 				if err != nil {
 					return err
 				}
@@ -266,9 +238,7 @@ func (l *liveSet) restoreEpochs(saved *snapshot.Contents, wanted *config.Config)
 				if err != nil {
 					return err
 				}
-				if f := e.fold(whole.Digest()); f != nil {
-					f.Add(s)
-				}
+				e.sums.of(block.Digest()).Add(s)
 			}
 		}
 		if inUse {
@@ -298,12 +268,12 @@ func (l *liveSet) epochs() (all []*epoch) {
 	return all
 }
 
-// sums are those that planes are read off: in the coordinates in use.
-func (l *liveSet) sums() (state *incremental.State, folds []*incremental.State) {
+// served are the sums that planes are read off: in the coordinates in use.
+func (l *liveSet) served() *sums {
 	if l.epoch != nil {
-		return l.epoch.state, l.epoch.folds
+		return &l.epoch.sums
 	}
-	return l.state, l.folds
+	return &l.sums
 }
 
 // coordinates are those in use; nil: the features.
@@ -340,7 +310,7 @@ func (l *liveSet) covers(in []lifted) bool {
 // begin starts to build an epoch, in the place of one that is not complete.
 func (l *liveSet) begin(basis *kernels.Map, made *httpapi.Reduction, regulariser config.Regulariser) {
 	l.lastEpoch++
-	l.next = newEpoch(newCoordinates(l.lastEpoch, basis, made, regulariser), len(l.folds))
+	l.next = newEpoch(newCoordinates(l.lastEpoch, basis, made, regulariser), l.sums.folds)
 	for _, e := range l.ledger.Page(retire.Lowest, math.MaxInt) {
 		l.next.missing[e.ID] = struct{}{}
 	}

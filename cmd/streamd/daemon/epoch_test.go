@@ -405,8 +405,8 @@ func (i *instance) checkEpoch() {
 		folds []string
 	}
 	got, err := inLoop(i.t.Context(), i.Daemon, func() (s sums, _ error) {
-		s.in, s.state = i.live.coordinates(), digestOf(i.live.epoch.state)
-		for _, f := range i.live.epoch.folds {
+		s.in, s.state = i.live.coordinates(), digestOf(i.live.epoch.sums.total())
+		for _, f := range i.live.epoch.sums.perFold() {
 			s.folds = append(s.folds, digestOf(f))
 		}
 		return s, nil
@@ -433,10 +433,10 @@ func (i *instance) checkEpoch() {
 	if err != nil || report.visited != len(blocks.entries) {
 		i.t.Fatalf("%d of %d blocks: %v", report.visited, len(blocks.entries), err)
 	}
-	if got.state != digestOf(want.state) {
+	if got.state != digestOf(want.sums.total()) {
 		i.t.Error("the sums are others than those of the live blocks")
 	}
-	for k, f := range want.folds {
+	for k, f := range want.sums.perFold() {
 		if got.folds[k] != digestOf(f) {
 			i.t.Errorf("fold %d is another one", k)
 		}

@@ -25,7 +25,7 @@ func (i *instance) view(ctx context.Context) *sample.View {
 		if !i.flushRuns() {
 			return nil, i.failure
 		}
-		return i.live.sample.Snapshot(i.live.state, len(i.live.folds)), nil
+		return i.live.sample.Snapshot(i.live.sums.total(), i.live.sums.folds), nil
 	})
 	if err != nil {
 		i.t.Fatal(err)
@@ -63,7 +63,7 @@ func (i *instance) rowsAndFolds() (view *sample.View, digests []string) {
 	}
 	digests = append(digests, fmt.Sprintf("%x", sha256.Sum256([]byte(sampleText(view)))))
 	folds, err := inLoop(ctx, i.Daemon, func() (out []string, _ error) {
-		for _, s := range i.live.folds {
+		for _, s := range i.live.sums.perFold() {
 			out = append(out, digestOf(s))
 		}
 		return out, nil

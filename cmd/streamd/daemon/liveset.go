@@ -12,24 +12,22 @@ import (
 	"streamd/snapshot"
 )
 
-// liveSet is the ledger of live blocks, the exact sum of their summaries, that of
-// each fold, the same in the coordinates of epochs, and the row sample, changed
-// together, with the changes that are not saved yet. The summaries and parts of saved blocks stay on disk until they are
-// needed to take one out, so memory does not grow with the rows of a block, and
-// hardly with the blocks.
+// liveSet is the ledger of live blocks, the exact sums of their summaries, the same in
+// the coordinates of epochs, and the row sample, changed together, with the changes
+// that are not saved yet. The summaries and parts of saved blocks stay on disk until
+// they are needed to take one out, so memory does not grow with the rows of a block,
+// and hardly with the blocks.
 type liveSet struct {
 	store      *snapshot.Store
-	state      *incremental.State
-	folds      []*incremental.State // of the blocks of each fold (sample.Fold); may be none
-	sample     *sample.Sample       // nil: there is none
+	sums       sums           // in the features
+	sample     *sample.Sample // nil: there is none
 	ledger     *retire.Ledger
 	maxClasses int
 	churn      int64 // rows that have come or gone since the start
 
-	put       map[string]snapshot.Block // live, not saved yet
-	parts     map[string]*sample.Part   // not saved yet, of saved blocks
-	gone      map[string]struct{}       // not live any more, perhaps still saved
-	foldMoved []bool                    // since the last save
+	put   map[string]snapshot.Block // live, not saved yet
+	parts map[string]*sample.Part   // not saved yet, of saved blocks
+	gone  map[string]struct{}       // not live any more, perhaps still saved
 
 	epoch, next *epoch // in use, and being built; nil: the features are in use, nothing is
 	lastEpoch   uint32
@@ -59,24 +57,19 @@ type liveOptions struct {
 func newLiveSet(store *snapshot.Store, saved *snapshot.Contents, o liveOptions) (l *liveSet, retired int, err error) {
 	l = &liveSet{
 		store:      store,
-		state:      saved.State,
-		folds:      saved.Folds,
 		ledger:     retire.NewLedger(o.policy),
 		maxClasses: o.maxClasses,
 		put:        map[string]snapshot.Block{},
 		parts:      map[string]*sample.Part{},
 		gone:       map[string]struct{}{},
-		foldMoved:  make([]bool, o.folds),
 	}
-	if len(l.folds) != o.folds {
-		l.newFolds(o.folds)
-		if o.folds > 0 {
-			if err := store.Summaries(func(_ retire.Entry, s *incremental.Summary) error {
-				l.fold(s.Digest()).Add(s)
-				return nil
-			}); err != nil {
-				return nil, 0, err
-			}
+	var whole bool
+	if l.sums, whole = restoredSums(saved.State, saved.Folds, o.folds); !whole {
+		if err := store.Summaries(func(_ retire.Entry, s *incremental.Summary) error {
+			l.sums.of(s.Digest()).Add(s)
+			return nil
+		}); err != nil {
+			return nil, 0, err
 		}
 	}
 	if err := l.restoreEpochs(saved, o.config); err != nil {
@@ -105,36 +98,13 @@ func newLiveSet(store *snapshot.Store, saved *snapshot.Contents, o liveOptions) 
 }
 
 // fix makes the features those of the model.
-func (l *liveSet) fix(features []string) {
-	l.state = incremental.NewState(features)
-	l.newFolds(len(l.folds))
-}
+func (l *liveSet) fix(features []string) { l.sums = newSums(features, l.sums.folds) }
 
-// newFolds makes the folds anew, without blocks.
-func (l *liveSet) newFolds(n int) {
-	l.folds = make([]*incremental.State, n)
-	for i := range l.folds {
-		l.folds[i], l.foldMoved[i] = incremental.NewState(l.state.Features()), true
-	}
-}
-
-// fold is the sum that a block of this content is in, which is about to change.
-func (l *liveSet) fold(digest [sha256.Size]byte) *incremental.State {
-	i := sample.Fold(digest, len(l.folds))
-	l.foldMoved[i] = true
-	return l.folds[i]
-}
-
-// admits says whether these classes, each listed once, stay within the limit
-// together with the live ones.
+// admits says whether the limit has room for those of these classes, each listed
+// once, that are new.
 func (l *liveSet) admits(labels []string) bool {
-	classes := l.state.Classes()
-	for _, label := range labels {
-		if !l.state.Has(label) {
-			classes++
-		}
-	}
-	return classes <= l.maxClasses
+	n := l.sums.newClasses(labels)
+	return n == 0 || l.sums.total().Classes()+n <= l.maxClasses
 }
 
 // add makes a block live, in the place of a live block of the same id. A block
@@ -156,10 +126,8 @@ func (l *liveSet) add(e retire.Entry, s *incremental.Summary, part *sample.Part,
 	}
 	o.added = true
 	l.churn += s.Rows()
-	l.state.Add(s)
-	if len(l.folds) > 0 {
-		l.fold(digest(s, part)).Add(s)
-	}
+	digest := l.content(s, part)
+	l.sums.of(digest).Add(s)
 	if l.sample != nil {
 		// Floors may have risen since the part was taken; of the first blocks all rows
 		// were.
@@ -172,7 +140,7 @@ func (l *liveSet) add(e retire.Entry, s *incremental.Summary, part *sample.Part,
 		each.missing[e.ID] = struct{}{}
 		for _, z := range in {
 			if z.coordinates == each.coordinates {
-				each.add(e.ID, z.summary, digest(s, part))
+				each.add(e.ID, z.summary, digest)
 			}
 		}
 	}
@@ -213,12 +181,10 @@ func (l *liveSet) takeOut(id string) error {
 		}
 	}
 	l.churn += b.Summary.Rows()
-	l.state.Remove(b.Summary)
-	if len(l.folds) > 0 {
-		l.fold(digest(b.Summary, b.Part)).Remove(b.Summary)
-	}
+	digest := l.content(b.Summary, b.Part)
+	l.sums.of(digest).Remove(b.Summary)
 	for _, e := range l.epochs() {
-		if err := e.remove(l.store, id, digest(b.Summary, b.Part)); err != nil {
+		if err := e.remove(l.store, id, digest); err != nil {
 			return fmt.Errorf("retire block %s: %w", id, err)
 		}
 	}
@@ -231,9 +197,12 @@ func (l *liveSet) takeOut(id string) error {
 	return nil
 }
 
-// digest is the content digest of a block, which its part has at hand.
-func digest(s *incremental.Summary, p *sample.Part) [sha256.Size]byte {
-	if p != nil {
+// content is the digest of a block where it is in a fold by it. Its part has it at hand.
+func (l *liveSet) content(s *incremental.Summary, p *sample.Part) (digest [sha256.Size]byte) {
+	switch {
+	case l.sums.folds == 0:
+		return digest
+	case p != nil:
 		return p.Digest()
 	}
 	return s.Digest()
@@ -294,9 +263,8 @@ func (l *liveSet) unsaved() int {
 // called; the sums count as saved unless notSaved is.
 func (l *liveSet) change() snapshot.Change {
 	c := snapshot.Change{Horizon: l.ledger.Horizon()}
-	if len(l.state.Features()) > 0 {
-		c.State = l.state
-		c.Folds = takeMoved(l.folds, l.foldMoved)
+	if len(l.sums.features) > 0 {
+		c.State, c.Folds = l.sums.total(), l.sums.takeMoved()
 	}
 	for _, e := range l.epochs() {
 		c.Epochs = append(c.Epochs, e.change())
@@ -321,18 +289,6 @@ func (l *liveSet) change() snapshot.Change {
 		c.Delete = append(c.Delete, id)
 	}
 	return c
-}
-
-// takeMoved gives the folds that have moved, which then count as those that have not.
-func takeMoved(folds []*incremental.State, moved []bool) []*incremental.State {
-	taken := make([]*incremental.State, len(folds))
-	for i := range folds {
-		if moved[i] {
-			taken[i] = folds[i]
-		}
-	}
-	clear(moved)
-	return taken
 }
 
 // saved says that the change has been saved. What has come, gone or been read again
@@ -369,20 +325,13 @@ func (l *liveSet) saved(c *snapshot.Change) {
 
 // notSaved says that the change has not been saved.
 func (l *liveSet) notSaved(c *snapshot.Change) {
-	stillMoved(l.foldMoved, c.Folds)
+	l.sums.stillMoved(c.Folds)
 	l.epochsMoved = true
 	for _, e := range l.epochs() {
 		for i := range c.Epochs {
 			if c.Epochs[i].Number == e.number {
-				stillMoved(e.foldMoved, c.Epochs[i].Folds)
+				e.sums.stillMoved(c.Epochs[i].Folds)
 			}
 		}
-	}
-}
-
-// stillMoved undoes takeMoved.
-func stillMoved(moved []bool, taken []*incremental.State) {
-	for i, s := range taken {
-		moved[i] = moved[i] || s != nil
 	}
 }

@@ -165,7 +165,7 @@ func TestWhatChangesWhileItIsSaved(t *testing.T) {
 		if err := store.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if report, err := snapshot.Verify(path); err != nil || !report.OK || report.Saved != l.state.Digest() {
+		if report, err := snapshot.Verify(path); err != nil || !report.OK || report.Saved != l.sums.total().Digest() {
 			t.Fatalf("seed %d: %+v, %v", seed, report, err)
 		}
 		store, contents, err = snapshot.OpenReadOnly(path)
@@ -193,7 +193,7 @@ func TestWhatChangesWhileItIsSaved(t *testing.T) {
 			t.Errorf("seed %d: %d epochs in the file, want %d", seed, got, want)
 		}
 		for i, e := range l.epochs() {
-			if got := contents.Epochs[i]; got.Number != e.number || got.State.Digest() != e.state.Digest() || len(got.Blocks) != len(blocks)-len(e.missing) {
+			if got := contents.Epochs[i]; got.Number != e.number || got.State.Digest() != e.sums.total().Digest() || len(got.Blocks) != len(blocks)-len(e.missing) {
 				t.Errorf("seed %d: epoch %d is another one in the file", seed, e.number)
 			}
 		}

@@ -70,8 +70,7 @@ func (d *Daemon) solve(now time.Time) {
 	if y.last != nil {
 		options = y.last.options
 	}
-	state, _ := d.live.sums()
-	moments := in.moments(state)
+	moments := in.moments(d.live.served().total())
 	d.copyTook = time.Since(now)
 	d.solving, d.solvedOnce = true, true
 	of := y.last
@@ -141,10 +140,7 @@ func (d *Daemon) optionsIn(c *coordinates) incremental.Options {
 }
 
 // digest is that of the sums that planes are read off.
-func (l *liveSet) digest() string {
-	state, _ := l.sums()
-	return digestOf(state)
-}
+func (l *liveSet) digest() string { return digestOf(l.served().total()) }
 
 // fingerprint names a served value by its content.
 func fingerprint(s *httpapi.Served) string {

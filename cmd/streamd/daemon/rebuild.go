@@ -81,7 +81,7 @@ func (d *Daemon) reductionDue(now time.Time) bool {
 	if now.Before(r.again) || d.live.ledger.Rows() == 0 || d.live.sample.Lacking() > 0 {
 		return false
 	}
-	if r.at.IsZero() && d.live.epoch != nil && digestOf(d.live.state) == d.live.epoch.made.Digest {
+	if r.at.IsZero() && d.live.epoch != nil && digestOf(d.live.sums.total()) == d.live.epoch.made.Digest {
 		r.churn = d.live.churn // chosen before the start, of the same rows
 	}
 	if r.at.IsZero() {
@@ -107,12 +107,12 @@ func (d *Daemon) beginReduction(ctx context.Context, now time.Time) {
 	r.tried++
 	job := r.reducing
 	made := &httpapi.Reduction{
-		Method: string(d.cfg.Kernel.Reduce), Digest: digestOf(d.live.state), Live: d.live.ledger.Rows(),
+		Method: string(d.cfg.Kernel.Reduce), Digest: digestOf(d.live.sums.total()), Live: d.live.ledger.Rows(),
 	}
-	snap := d.live.sample.Snapshot(d.live.state, 0)
+	snap := d.live.sample.Snapshot(d.live.sums.total(), 0)
 	var sums *incremental.Moments
 	if d.cfg.Model.Standardise == config.SwitchOn {
-		sums = d.live.state.Moments()
+		sums = d.live.sums.total().Moments()
 	}
 	r.ends.Go(func() {
 		defer end()
@@ -567,7 +567,7 @@ func (d *Daemon) epochAnswer() *httpapi.EpochAnswer {
 	if e := d.live.next; e != nil {
 		b := &httpapi.RebuildAnswer{
 			Reduction: e.made, Blocks: d.live.ledger.Len() - len(e.missing), Missing: len(e.missing),
-			Rows: e.state.Rows(), LiveRows: d.live.ledger.Rows(), Unread: len(e.unread),
+			Rows: e.sums.rows(), LiveRows: d.live.ledger.Rows(), Unread: len(e.unread),
 		}
 		if r.taken > 0 && b.Unread < b.Missing {
 			left := time.Since(e.began).Seconds() / float64(r.taken) * float64(b.LiveRows-b.Rows)

@@ -127,24 +127,24 @@ func (d *Daemon) beginStudy(ctx context.Context, now time.Time) {
 		return
 	}
 	in := d.live.coordinates()
-	state, folds := d.live.sums()
+	sums := d.live.served()
 	s := &study{
 		d:       d,
 		options: d.optionsIn(in),
 		served:  d.header(now),
 		in:      in,
-		total:   in.moments(state),
-		totals:  state.Totals(),
+		total:   in.moments(sums.total()),
+		totals:  sums.total().Totals(),
 		churn:   d.live.churn,
 		answer:  y.asked,
 	}
 	if d.tunes() || d.judges() {
-		for _, f := range folds {
+		for _, f := range sums.perFold() {
 			s.folds = append(s.folds, fold{f.Moments(), f.Totals()})
 		}
 	}
 	if d.live.sample != nil {
-		s.sample = d.live.sample.Snapshot(d.live.state, len(d.live.folds))
+		s.sample = d.live.sample.Snapshot(d.live.sums.total(), d.live.sums.folds)
 	}
 	if d.refines() && d.cfg.Model.Rows == config.RowsLog {
 		s.blocks = d.liveBlocksNow()
@@ -259,7 +259,7 @@ func (d *Daemon) header(now time.Time) *httpapi.Served {
 	}
 	if c := d.live.coordinates(); c != nil {
 		s.Basis = &httpapi.Basis{
-			ID: c.id, Map: c.basis, Features: d.live.state.Features(), Regulariser: string(d.cfg.Kernel.Regulariser),
+			ID: c.id, Map: c.basis, Features: d.live.sums.features, Regulariser: string(d.cfg.Kernel.Regulariser),
 		}
 	}
 	const soon = "it is not known yet"

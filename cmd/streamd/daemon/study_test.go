@@ -39,7 +39,7 @@ func (i *instance) settled() *httpapi.Served {
 				}
 			}
 			if y.now != nil || y.due || y.last == nil || y.last.churn != i.live.churn || y.last.lacking > 0 ||
-				served.Digest != digestOf(i.live.state) || i.servedBy != y.last {
+				served.Digest != digestOf(i.live.sums.total()) || i.servedBy != y.last {
 				return nil, nil
 			}
 			return served, nil
@@ -375,7 +375,7 @@ func TestRefinementFails(t *testing.T) {
 	d := start(t, name, file, flags)
 	d.waitForOffsetsRead(200)
 	served := d.settled()
-	wanted, err := inLoop(t.Context(), d.Daemon, func() (*incremental.Moments, error) { return d.live.state.Moments(), nil })
+	wanted, err := inLoop(t.Context(), d.Daemon, func() (*incremental.Moments, error) { return d.live.sums.total().Moments(), nil })
 	if err != nil {
 		t.Fatal(err)
 	}

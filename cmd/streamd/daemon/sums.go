@@ -1,0 +1,108 @@
+package daemon
+
+import (
+	"crypto/sha256"
+	"slices"
+
+	"streamd/incremental"
+	"streamd/incremental/sample"
+)
+
+// sums are the exact sums of blocks, apart by fold (sample.Fold). A block is added to
+// the sum of its fold alone. That of all is made of the folds' when it is asked for,
+// which takes less than a block for each of them.
+type sums struct {
+	features []string
+	folds    int                  // none: there is one sum
+	apart    []*incremental.State // of each fold
+	moved    []bool               // since the last save
+	all      *incremental.State   // nil: not known
+}
+
+func newSums(features []string, folds int) sums {
+	s := sums{features: features, folds: folds, moved: make([]bool, max(folds, 1))}
+	for i := range s.moved {
+		s.apart, s.moved[i] = append(s.apart, incremental.NewState(features)), true
+	}
+	return s
+}
+
+// restoredSums are those of a file, or, where its folds are others, not whole: without
+// blocks.
+func restoredSums(all *incremental.State, apart []*incremental.State, folds int) (s sums, whole bool) {
+	s = newSums(all.Features(), folds)
+	switch {
+	case folds == 0:
+		s.apart[0] = all
+	case folds == len(apart):
+		s.apart, s.all = apart, all
+	default:
+		return s, false
+	}
+	clear(s.moved)
+	return s, true
+}
+
+// of is the sum that a block of this content is in, which is about to change.
+func (s *sums) of(digest [sha256.Size]byte) *incremental.State {
+	i := 0
+	if s.folds > 0 {
+		i = sample.Fold(digest, s.folds)
+	}
+	s.moved[i], s.all = true, nil
+	return s.apart[i]
+}
+
+// total is the sum of all blocks, to be looked at until one comes or goes.
+func (s *sums) total() *incremental.State {
+	if s.folds == 0 {
+		return s.apart[0]
+	}
+	if s.all == nil {
+		s.all = incremental.NewState(s.features)
+		for _, fold := range s.apart {
+			s.all.AddState(fold)
+		}
+	}
+	return s.all
+}
+
+// perFold are the sums of the folds, if there are any, to be looked at as total is.
+func (s *sums) perFold() []*incremental.State { return s.apart[:s.folds] }
+
+// rows is how many there are.
+func (s *sums) rows() (m int64) {
+	for _, fold := range s.apart {
+		m += fold.Rows()
+	}
+	return m
+}
+
+// newClasses counts the labels, each listed once, of which there are no rows.
+func (s *sums) newClasses(labels []string) (n int) {
+	for _, label := range labels {
+		if !slices.ContainsFunc(s.apart, func(fold *incremental.State) bool { return fold.Has(label) }) {
+			n++
+		}
+	}
+	return n
+}
+
+// takeMoved gives the folds that have moved, which then count as those that have not.
+func (s *sums) takeMoved() []*incremental.State {
+	taken := make([]*incremental.State, s.folds)
+	for i := range taken {
+		if s.moved[i] {
+			taken[i] = s.apart[i]
+		}
+	}
+	clear(s.moved)
+	return taken
+}
+
+// stillMoved undoes takeMoved.
+func (s *sums) stillMoved(taken []*incremental.State) {
+	for i, fold := range taken {
+		s.moved[i] = s.moved[i] || fold != nil
+	}
+}

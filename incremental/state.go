@@ -22,7 +22,7 @@ type State struct {
 	features []string
 	classes  []*classState // in canonical order, each with at least one row
 
-	w []float64 // working memory of shift: three for each feature
+	factors []exact.Factor // working memory of shift: four for each feature
 }
 
 type classState struct {
@@ -127,15 +127,15 @@ func (s *State) class(label string) int {
 
 func (s *State) add(b *Summary, sign float64) {
 	s.checkWidth(b.Features())
-	if s.w == nil {
-		s.w = make([]float64, 3*len(s.features))
+	if s.factors == nil {
+		s.factors = make([]exact.Factor, 4*len(s.features))
 	}
 	for i := range b.classes {
 		from := &b.classes[i]
 		at := s.class(from.label)
 		c := s.classes[at]
 		c.rows += int64(sign) * from.rows
-		c.shift(from, b.origin, sign, s.w)
+		c.shift(from, b.origin, sign, s.factors)
 		if c.rows > 0 {
 			continue
 		}
@@ -155,34 +155,36 @@ func (s *State) add(b *Summary, sign float64) {
 // every sum and product without rounding. An exact w is the sum of up to three
 // float64 numbers, mostly of one or two, so that an entry of Σvxx' has five to
 // seven terms.
-func (c *classState) shift(from *classSummary, origin []float64, sign float64, memory []float64) {
+func (c *classState) shift(from *classSummary, origin []float64, sign float64, memory []exact.Factor) {
 	v := sign * from.weight
 	c.weight.Add(0, v)
 	n := len(origin)
-	w := [3][]float64{memory[:n], memory[n : 2*n], memory[2*n:]}
+	factors := memory[:n] // of the origin
+	w := [3][]exact.Factor{memory[n : 2*n], memory[2*n : 3*n], memory[3*n:]}
 	used := 0 // parts of w that are not all zero
 	for k, ck := range origin {
+		factors[k] = exact.FactorOf(ck)
 		hi, lo := twoProduct(v, ck)
 		w0, e := twoSum(sign*from.s[k], hi)
 		w1, w2 := twoSum(e, lo)
 		for i, x := range [...]float64{w0, w1, w2} {
-			w[i][k] = x
+			w[i][k] = exact.FactorOf(x)
 			if x != 0 {
 				used = max(used, i+1)
 				c.s.Add(k, x)
 			}
 		}
 	}
-	for j, cj := range origin {
+	for j := range origin {
 		// Term by term along the row: the additions to one sum wait for each
 		// other, those to neighbours do not.
 		p := gram.PackedLen(j)
 		for k, x := range from.cross[p : p+j+1] {
 			c.cross.Add(p+k, sign*x)
 		}
-		c.cross.AddProducts(p, sign*from.s[j], origin[:j+1])
+		c.cross.AddProducts(p, exact.FactorOf(sign*from.s[j]), factors[:j+1])
 		for _, part := range w[:used] {
-			c.cross.AddProducts(p, cj, part[:j+1])
+			c.cross.AddProducts(p, factors[j], part[:j+1])
 		}
 	}
 }

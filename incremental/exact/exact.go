@@ -154,22 +154,82 @@ func (v *Vector) addAnywhere(i int, x float64) {
 	}
 }
 
-// AddProducts adds a·b[k], not rounded, to sum i+k, for each k. The caller
-// vouches that the products and their rounding errors fit and do not underflow.
-func (v *Vector) AddProducts(i int, a float64, b []float64) {
-	if a == 0 {
+// A Factor is a float64 number as what products are made of: ±m·2^e, with an odd m or
+// none.
+type Factor struct {
+	m    uint64
+	e    int
+	sign uint64 // all ones: negative
+}
+
+// FactorOf gives x, which is finite.
+func FactorOf(x float64) Factor {
+	b := math.Float64bits(x)
+	m, e := b&(1<<52-1), int(b>>52&0x7ff)-1075
+	switch {
+	case m == 0 && e == -1075:
+		return Factor{}
+	case e == -1075:
+		e++
+	default:
+		m |= 1 << 52
+	}
+	zeros := bits.TrailingZeros64(m)
+	return Factor{m >> zeros, e + zeros, uint64(int64(b) >> 63)}
+}
+
+// AddProducts adds a·b[k], not rounded, to sum i+k, for each k. It panics when a
+// product is no multiple of 2^MinExponent, or its magnitude not below 2^MaxExponent.
+func (v *Vector) AddProducts(i int, a Factor, b []Factor) {
+	if a.m == 0 {
 		return
 	}
-	for k, x := range b {
-		if x == 0 {
+	base, near := a.e-(unit+64*v.low), uint(max(v.width-3, 0))
+	for k := range b {
+		x := &b[k]
+		hi, lo := bits.Mul64(a.m, x.m) // of up to 106 bits
+		shift := base + x.e
+		q, r := shift>>6, uint(shift)&63
+		l0, l1, l2 := lo<<r, hi<<r|lo>>1>>(63-r), hi>>1>>(63-r)
+		if uint(q) >= near {
+			// The limbs above may reach the sign limb.
+			if x.m == 0 {
+				continue
+			}
+			if top := v.width - 2 - q; q < 0 || top < 0 || top < 1 && l1|l2 != 0 || top < 2 && l2 != 0 {
+				v.cover(a.e+x.e-unit, hi, lo)
+				base, near = a.e-(unit+64*v.low), uint(max(v.width-3, 0))
+				q = (base + x.e) >> 6
+			}
+		}
+		sign := a.sign ^ x.sign
+		e := v.limb[(i+k)*v.width+q : (i+k+1)*v.width]
+		l, c := bits.Add64(e[0]^sign, l0, 0)
+		e[0] = l ^ sign
+		l, c = bits.Add64(e[1]^sign, l1, c)
+		e[1] = l ^ sign
+		if len(e) == 2 {
 			continue
 		}
-		p := float64(a * x)
-		v.Add(i+k, p)
-		if e := math.FMA(a, x, -p); e != 0 {
-			v.Add(i+k, e)
+		l, c = bits.Add64(e[2]^sign, l2, c)
+		e[2] = l ^ sign
+		for k := 3; c != 0 && k < len(e); k++ {
+			l, c = bits.Add64(e[k]^sign, 0, c)
+			e[k] = l ^ sign
 		}
 	}
+}
+
+// cover widens the window for a product whose lowest bit is bit first of a sum.
+func (v *Vector) cover(first int, hi, lo uint64) {
+	length := bits.Len64(lo)
+	if hi != 0 {
+		length = 64 + bits.Len64(hi)
+	}
+	if first < 0 || first+length > MaxExponent-unit {
+		panic("exact: a product does not fit")
+	}
+	v.widen(first/64, (first+length-1)/64+1)
 }
 
 // AddVector adds to each sum that of w, which has as many.

@@ -129,14 +129,84 @@ func TestVectorsAddUp(t *testing.T) {
 }
 
 func TestAddProductsIsExact(t *testing.T) {
-	r := rand.New(rand.NewPCG(3, 0))
-	for range 1000 {
-		a, b := r.NormFloat64()*math.Ldexp(1, r.IntN(100)-50), r.NormFloat64()
-		v := NewVector(1)
-		v.AddProducts(0, a, []float64{b})
+	factors := func(r *rand.Rand) []float64 { // short ones, long ones, and none
+		xs := make([]float64, 5)
+		for i := range xs {
+			switch x := r.NormFloat64() * math.Ldexp(1, r.IntN(100)-50); r.IntN(4) {
+			case 0:
+				xs[i] = math.Round(x)
+			case 1:
+				xs[i] = float64(float32(x))
+			default:
+				xs[i] = x
+			}
+		}
+		return xs
+	}
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(3, seed))
+		v := NewVector(5)
+		want := make([]*big.Float, 5)
+		for i := range want {
+			want[i] = bigOf(0)
+		}
+		for range 1 + r.IntN(6) {
+			a, b := factors(r)[0], factors(r)
+			from := r.IntN(5)
+			if r.IntN(3) == 0 {
+				v.Add(from, a)
+				want[from].Add(want[from], bigOf(a))
+			}
+			var products []Factor
+			for i, x := range b[from:] {
+				products = append(products, FactorOf(x))
+				want[from+i].Add(want[from+i], new(big.Float).SetPrec(precision).Mul(bigOf(a), bigOf(x)))
+			}
+			v.AddProducts(from, FactorOf(a), products)
+		}
+		for i := range want {
+			hi, lo := v.Split(i)
+			if whi, wlo := split(want[i]); hi != whi || lo != wlo {
+				t.Fatalf("seed %d: sum %d is %g + %g, want %g + %g", seed, i, hi, lo, whi, wlo)
+			}
+		}
+	}
+}
+
+// The ends of the range, and what is beyond them.
+func TestProductsAtTheEndsOfTheRange(t *testing.T) {
+	product := func(a, b float64) (v *Vector, panicked bool) {
+		defer func() { panicked = recover() != nil }()
+		v = NewVector(1)
+		v.AddProducts(0, FactorOf(a), []Factor{FactorOf(b)})
+		return v, false
+	}
+	for _, c := range []struct {
+		a, b float64
+		fits bool
+	}{
+		{math.Ldexp(1, MinExponent), 1, true},
+		{math.Ldexp(1, MinExponent), 0.5, false},
+		{math.Ldexp(3, MinExponent/2), math.Ldexp(-5, MinExponent/2), true},
+		{math.SmallestNonzeroFloat64, math.Ldexp(1, 1074+MinExponent), true},
+		{math.Ldexp(1, MaxExponent-1), -1, true},
+		{math.Ldexp(1, MaxExponent-1), 2, false},
+		{math.Ldexp(1-0x1p-53, MaxExponent/2), math.Ldexp(1-0x1p-53, MaxExponent/2), true},
+		{math.Ldexp(1-0x1p-53, MaxExponent), 1 + 0x1p-52, false},
+		{math.MaxFloat64, 0, true},
+		{0, math.MaxFloat64, true},
+	} {
+		v, panicked := product(c.a, c.b)
+		if panicked == c.fits {
+			t.Errorf("%g·%g: panicked is %t", c.a, c.b, panicked)
+			continue
+		}
+		if !c.fits {
+			continue
+		}
 		hi, lo := v.Split(0)
-		if whi, wlo := split(new(big.Float).SetPrec(precision).Mul(bigOf(a), bigOf(b))); hi != whi || lo != wlo {
-			t.Fatalf("%g·%g: %g + %g, want %g + %g", a, b, hi, lo, whi, wlo)
+		if whi, wlo := split(new(big.Float).SetPrec(precision).Mul(bigOf(c.a), bigOf(c.b))); hi != whi || lo != wlo {
+			t.Errorf("%g·%g: %g + %g, want %g + %g", c.a, c.b, hi, lo, whi, wlo)
 		}
 	}
 }

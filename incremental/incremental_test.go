@@ -51,11 +51,11 @@ func TestStateIsAFunctionOfTheSet(t *testing.T) {
 		blocks := blocksOf(t, r, randomTable(r, 200, n, k))
 		want := sumOf(n, blocks...)
 
-		parts := []*State{NewState(names(n)), NewState(names(n)), NewState(names(n))}
+		parts := []*State{NewState(DefaultFeatures(n)), NewState(DefaultFeatures(n)), NewState(DefaultFeatures(n))}
 		for _, b := range blocks {
 			parts[r.IntN(len(parts))].Add(b)
 		}
-		sum := NewState(names(n))
+		sum := NewState(DefaultFeatures(n))
 		for _, p := range parts {
 			sum.AddState(p)
 		}

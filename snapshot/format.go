@@ -24,6 +24,7 @@ import (
 //	streamd     format                      magic, version, oldest program
 //	            settings                    topic, unit
 //	            head                        the record of the last save
+//	            member                      who the process was in the group
 //	state       state                       incremental.State, as AppendBinary writes it
 //	blocks      block id                    ledger entry
 //	summaries   block id                    incremental.Summary, as AppendBinary writes it

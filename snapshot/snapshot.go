@@ -35,10 +35,11 @@
 //
 // # Concurrency
 //
-// Save belongs to one goroutine at a time; Summary, Summaries and SaveMember may be
-// called meanwhile from others. Prepare and Prepared.Save are Save in two parts, for
-// who goes on changing the sums while the second writes. One process has a file open
-// for writing; any number may have it open for reading when none has it for writing.
+// Save belongs to one goroutine at a time; the methods that read, and SaveMember,
+// may be called meanwhile from others. Prepare and Prepared.Save are Save in two
+// parts, for who goes on changing the sums while the second writes. One process has
+// a file open for writing; any number may have it open for reading when none has it
+// for writing.
 package snapshot
 
 import (
@@ -432,9 +433,8 @@ var emptyDigest = incremental.NewState(nil).Digest()
 
 // SaveInfo says what a Save has done.
 type SaveInfo struct {
-	Bytes     int64             // written
-	FileBytes int64             // size of the file
-	Digest    [sha256.Size]byte // of the state
+	Bytes     int64 // written
+	FileBytes int64 // size of the file
 }
 
 // Save writes a change and returns when it is on the disk. See the package
@@ -520,7 +520,6 @@ func (p *Prepared) save() (info SaveInfo, err error) {
 	if p.state != nil {
 		next.hasState, next.digest, rows = true, p.state.digest, p.state.rows
 	}
-	info.Digest = next.digest
 	// In the order of the keys, which is how bbolt takes them fastest.
 	put := slices.SortedFunc(slices.Values(c.Put), func(a, b Block) int { return cmp.Compare(a.Entry.ID, b.Entry.ID) })
 	parts := slices.SortedFunc(slices.Values(c.Parts), func(a, b Part) int { return cmp.Compare(a.ID, b.ID) })

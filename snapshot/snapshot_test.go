@@ -240,7 +240,7 @@ func (w *world) save(t testing.TB, s *Store) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if info.Digest != w.state.Digest() || info.Bytes <= 0 || info.FileBytes <= 0 {
+	if info.Bytes <= 0 || info.FileBytes <= 0 {
 		t.Fatalf("saved %+v", info)
 	}
 	w.saved()

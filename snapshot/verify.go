@@ -4,8 +4,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"os"
-	"time"
 
 	"go.etcd.io/bbolt"
 
@@ -18,12 +16,6 @@ const maxDamage = 100
 
 // Report is what Verify has found.
 type Report struct {
-	Settings
-	Version   int
-	FileBytes int64
-	Features  []string
-	SavedAt   time.Time
-
 	Blocks int64             // live blocks that could be read with their summaries
 	Rows   int64             // their rows
 	Saved  [sha256.Size]byte // digest of the state as it was saved; zero: that is damaged
@@ -36,9 +28,10 @@ type Report struct {
 }
 
 // Verify reads everything in a file and adds up the summaries of all live
-// blocks, of each fold and in each epoch. Damaged values are in the report; the error is for a file in which
-// values cannot be found at all, as those of Open. It is the work of as many
-// State.Add as there are blocks, and holds one summary at a time in memory.
+// blocks, of each fold and in each epoch. Damaged values are in the report; the
+// error is for a file in which values cannot be found at all, as those of Open.
+// It is the work of as many State.Add as there are blocks, and holds one summary
+// at a time in memory.
 func Verify(path string) (Report, error) {
 	s, err := openFile(path, true)
 	if err != nil {
@@ -46,9 +39,6 @@ func Verify(path string) (Report, error) {
 	}
 	defer s.Close()
 	var r Report
-	if info, err := os.Stat(path); err == nil {
-		r.FileBytes = info.Size()
-	}
 	if err := view(s.db, r.read); err != nil {
 		return Report{}, fmt.Errorf("verify snapshot %s: %w", path, err)
 	}
@@ -68,7 +58,6 @@ func (r *Report) read(tx *bbolt.Tx) error {
 	if err != nil {
 		return err
 	}
-	r.Settings, r.Version, r.Features, r.SavedAt = c.Settings, c.Version, c.Features, c.SavedAt
 	h, headErr := readHead(tx)
 	r.Saved = h.digest
 	// Without the features' names there is nothing to add up to; but before

@@ -235,4 +235,4 @@ func newClient(c *Cluster, topics ...string) *client {
 	}
 }
 
-func (c *client) close() { c.transport.CloseIdleConnections() }
+func (cl *client) close() { cl.transport.CloseIdleConnections() }

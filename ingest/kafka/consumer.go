@@ -358,19 +358,15 @@ type Stats struct {
 	Partitions []PartitionStats // all ever assigned, by number
 }
 
-// PartitionStats is the state of one partition. Counts are since the process
-// began and only of what was delivered.
+// PartitionStats is the state of one partition.
 type PartitionStats struct {
 	Partition     int
 	Assigned      bool
 	Next          int64 // -1: not yet known
 	HighWatermark int64 // -1: not yet known
 	LogStart      int64 // -1: not known
-	Records       int64
-	Bytes         int64     // of keys and values
-	Buffered      int64     // bytes that count against the budget
-	Time          time.Time // of the last record
-	FetchErrors   int64
+	Buffered      int64 // bytes that count against the budget
+	FetchErrors   int64 // since the process began
 }
 
 // Lag is how many offsets are still to come; 0 while that is not known.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/rs/zerolog"
 	kafkago "github.com/segmentio/kafka-go"
@@ -107,12 +106,7 @@ func (p *partition) deliver(ctx context.Context, d delivery) error {
 		p.mu.Unlock()
 		return nil
 	}
-	b := d.batch
-	n, bytes, at := len(b.Records), b.bytes, b.Position
-	var last time.Time
-	if n > 0 {
-		last = b.Records[n-1].Time
-	}
+	b, at := d.batch, d.batch.Position
 	// From a success on the batch is the sink's.
 	if err := p.c.sink.Deliver(ctx, b); err != nil {
 		b.Release()
@@ -121,11 +115,6 @@ func (p *partition) deliver(ctx context.Context, d delivery) error {
 	p.mu.Lock()
 	p.delivered = at
 	p.state.Next = at.Next
-	p.state.Records += int64(n)
-	p.state.Bytes += bytes
-	if n > 0 {
-		p.state.Time = last
-	}
 	p.mu.Unlock()
 	return nil
 }

@@ -111,7 +111,7 @@ var (
 	liveRows      = desc("live_rows", "Rows in the model's state.")
 	liveBlocks    = desc("live_blocks", "Blocks in the model's state.")
 	modelMade     = desc("model_timestamp_seconds", "When the served planes were made, in Unix time, as made_at in GET /v1/model; 0 while there is no model. They need not be made again, and grow old, while nothing comes or is retired.")
-	epoch         = desc("epoch", "The epoch in use, as GET /v1/epoch has it, 0 for the features; absent, as the next four, without a kernel.")
+	epoch         = desc("epoch", "The epoch in use, as GET /v1/epoch has it, 0 for the features; absent, as streamd_reducing and streamd_rebuild_*, without a kernel.")
 	reducing      = desc("reducing", "1 while a basis is being chosen, else 0.")
 	rebuildBlocks = desc("rebuild_blocks_left", "Live blocks that are to be put into the coordinates of the next basis; 0 without one.")
 	rebuildRows   = desc("rebuild_rows_left", "Rows of these blocks.")

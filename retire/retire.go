@@ -18,8 +18,9 @@ import (
 	"cmp"
 	"fmt"
 	"math"
-	"slices"
 	"time"
+
+	"github.com/tidwall/btree"
 
 	"streamd/incremental"
 )
@@ -67,10 +68,11 @@ type Policy struct {
 	Age    time.Duration // keep what is at most so much older than the newest event time seen
 }
 
-// Ledger is the set of live blocks.
+// Ledger is the set of live blocks. What it does to one takes O(log live blocks).
 type Ledger struct {
 	policy  Policy
-	entries []*Entry // ascending by rank
+	entries *btree.BTreeG[*Entry] // by rank
+	hint    btree.PathHint        // blocks come in about the order of their rank
 	byID    map[string]*Entry
 	rows    int64
 	horizon Rank
@@ -91,22 +93,23 @@ func NewLedger(p Policy) *Ledger {
 	if set > 1 {
 		panic("retire: more than one limit")
 	}
-	return &Ledger{policy: p, byID: map[string]*Entry{}, horizon: Lowest}
+	return &Ledger{
+		policy:  p,
+		entries: btree.NewBTreeGOptions(less, btree.Options{NoLocks: true}),
+		byID:    map[string]*Entry{},
+		horizon: Lowest,
+	}
 }
 
 // Len is the number of live blocks.
-func (l *Ledger) Len() int { return len(l.entries) }
+func (l *Ledger) Len() int { return len(l.byID) }
 
 // Rows is the number of live rows.
 func (l *Ledger) Rows() int64 { return l.rows }
 
 // IDs yields the ids of the live blocks, in ascending rank.
 func (l *Ledger) IDs(yield func(id string) bool) {
-	for _, e := range l.entries {
-		if !yield(e.ID) {
-			return
-		}
-	}
+	l.entries.Scan(func(e *Entry) bool { return yield(e.ID) })
 }
 
 // Get returns the live block of that id.
@@ -137,36 +140,32 @@ func (l *Ledger) Add(e Entry) (retired []Entry) {
 }
 
 func (l *Ledger) insert(e Entry) {
-	// Blocks come in about the order of their rank: look near the end first, which
-	// is in the cache.
-	near := len(l.entries)
-	for step := 1; near > 0 && l.entries[near-1].Rank().compare(e.Rank()) > 0; step *= 2 {
-		near = max(0, near-step)
-	}
-	at, _ := find(l.entries[near:], e.Rank())
-	l.entries = slices.Insert(l.entries, near+at, &e)
+	l.entries.SetHint(&e, &l.hint)
 	l.byID[e.ID] = &e
 	l.rows += e.Rows
 }
 
-func find(entries []*Entry, r Rank) (int, bool) {
-	return slices.BinarySearchFunc(entries, r, func(e *Entry, r Rank) int { return e.Rank().compare(r) })
+// less is the order of ranks. No two blocks are one to the tree.
+func less(a, b *Entry) bool {
+	if c := a.Rank().compare(b.Rank()); c != 0 {
+		return c < 0
+	}
+	return a.ID < b.ID
 }
 
 // enforce retires from the low end until the policy holds.
 func (l *Ledger) enforce() (retired []Entry) {
-	if l.policy.Age > 0 && len(l.entries) > 0 {
-		newest := l.entries[len(l.entries)-1].Time
+	if newest, ok := l.entries.Max(); ok && l.policy.Age > 0 {
 		// Everything strictly before the limit goes, whatever its position.
-		limit := Rank{Milliseconds: newest.Add(-l.policy.Age).UnixMilli()}
+		limit := Rank{Milliseconds: newest.Time.Add(-l.policy.Age).UnixMilli()}
 		if l.horizon.compare(limit) < 0 {
 			l.horizon = limit
 		}
 	}
-	for len(l.entries) > 0 {
-		oldest := l.entries[0]
+	for l.Len() > 0 {
+		oldest, _ := l.entries.Min()
 		switch {
-		case l.policy.Blocks > 0 && len(l.entries) > l.policy.Blocks,
+		case l.policy.Blocks > 0 && l.Len() > l.policy.Blocks,
 			l.policy.Rows > 0 && l.rows > l.policy.Rows:
 			l.horizon = oldest.Rank()
 		case !l.admits(oldest.Rank()):
@@ -174,7 +173,7 @@ func (l *Ledger) enforce() (retired []Entry) {
 			return retired
 		}
 		retired = append(retired, *oldest)
-		l.remove(0)
+		l.remove(oldest)
 	}
 	return retired
 }
@@ -187,38 +186,30 @@ func (l *Ledger) Remove(id string) (e Entry, ok bool) {
 	if !ok {
 		return Entry{}, false
 	}
-	at, _ := find(l.entries, p.Rank())
-	l.remove(at)
+	l.remove(p)
 	return *p, true
 }
 
-func (l *Ledger) remove(at int) {
-	e := l.entries[at]
-	l.rows -= e.Rows
+func (l *Ledger) remove(e *Entry) {
+	l.entries.Delete(e)
 	delete(l.byID, e.ID)
-	if at == 0 {
-		// The common case of a policy: no need to move all others.
-		l.entries[0] = nil
-		l.entries = l.entries[1:]
-		return
-	}
-	l.entries = slices.Delete(l.entries, at, at+1)
+	l.rows -= e.Rows
 }
 
 // Page returns up to limit live blocks in ascending rank, from the first one
 // above the given rank.
 func (l *Ledger) Page(above Rank, limit int) []Entry {
-	at, found := find(l.entries, above)
-	if found {
-		at++
-	}
-	page := make([]Entry, 0, min(limit, len(l.entries)-at))
-	for _, e := range l.entries[at:] {
+	page := make([]Entry, 0, min(limit, l.Len()))
+	first := &Entry{Time: time.UnixMilli(above.Milliseconds), Position: above.Position}
+	l.entries.Ascend(first, func(e *Entry) bool {
 		if len(page) == limit {
-			break
+			return false
 		}
-		page = append(page, *e)
-	}
+		if e.Rank() != above {
+			page = append(page, *e)
+		}
+		return true
+	})
 	return page
 }
 
@@ -229,18 +220,15 @@ func (l *Ledger) Horizon() Rank { return l.horizon }
 // Restore puts saved entries and a saved horizon into an empty ledger and
 // returns what the policy, which may have changed since, retires of them.
 func (l *Ledger) Restore(entries []Entry, horizon Rank) (retired []Entry, err error) {
-	if len(l.entries) > 0 {
+	if l.Len() > 0 {
 		panic("retire: restoring into a ledger in use")
 	}
 	for _, e := range entries {
 		if _, twice := l.byID[e.ID]; twice {
 			return nil, fmt.Errorf("restore the ledger: block %s is there twice", e.ID)
 		}
-		l.entries = append(l.entries, &e)
-		l.byID[e.ID] = &e
-		l.rows += e.Rows
+		l.insert(e)
 	}
-	slices.SortFunc(l.entries, func(a, b *Entry) int { return a.Rank().compare(b.Rank()) })
 	l.horizon = horizon
 	return l.enforce(), nil
 }

@@ -205,3 +205,27 @@ func BenchmarkAddAtTheEnd(b *testing.B) {
 		})
 	}
 }
+
+func BenchmarkReplaceAnywhere(b *testing.B) {
+	for _, live := range []int{1000, 100_000, 1_000_000} {
+		b.Run(fmt.Sprintf("live=%d", live), func(b *testing.B) {
+			r := rand.New(rand.NewPCG(5, 5))
+			l := NewLedger(Policy{})
+			entry := func(i int) Entry {
+				return Entry{ID: fmt.Sprint(i), Position: incremental.Position{Offset: int64(i)}, Time: epoch.Add(time.Duration(r.IntN(1e6)) * time.Millisecond)}
+			}
+			var all []Entry
+			for i := range live {
+				all = append(all, entry(i))
+			}
+			if _, err := l.Restore(all, Lowest); err != nil {
+				b.Fatal(err)
+			}
+			for b.Loop() {
+				i := r.IntN(live)
+				l.Remove(all[i].ID)
+				l.Add(entry(i))
+			}
+		})
+	}
+}

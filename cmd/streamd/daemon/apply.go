@@ -140,6 +140,9 @@ func (d *Daemon) everySoOften() {
 	if now.Sub(d.delivered) >= max(quiet, d.saveTook) {
 		pause = 0 // who replays may be waiting for what this save will commit
 	}
+	if d.live.unsaved() >= d.live.room() {
+		pause = 0
+	}
 	if d.saveProblem != nil {
 		pause = max(pause, d.cfg.Snapshot.Interval)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"streamd/config"
 	"streamd/incremental"
+	"streamd/incremental/gram"
 	"streamd/incremental/sample"
 	"streamd/retire"
 	"streamd/snapshot"
@@ -257,6 +258,25 @@ func (l *liveSet) unsaved() int {
 		n += len(l.next.put)
 	}
 	return n
+}
+
+// unsavedMemory is what blocks that wait for a save may take, in bytes.
+const unsavedMemory = 32 << 20
+
+// room is how many blocks may wait for a save that it would be better to put off: as
+// many as take unsavedMemory, or as much as the sums do, which a save writes as well.
+func (l *liveSet) room() int {
+	block, state := 1<<10, 0 // bytes; a block has more than its summary
+	count := func(s *sums) {
+		numbers := s.classes() * gram.PackedLen(len(s.features)+1)
+		block += 8 * numbers
+		state += 32 * numbers * (s.folds + 1)
+	}
+	count(&l.sums)
+	for _, e := range l.epochs() {
+		count(&e.sums)
+	}
+	return max(unsavedMemory, state) / block
 }
 
 // change is what has to be saved. Blocks and parts remain unsaved until saved is

@@ -222,6 +222,51 @@ func TestMostUnsaved(t *testing.T) {
 	}
 }
 
+// Saves that take long are put off, but not for longer than there is room for the
+// blocks that come.
+func TestSavesAreNotPutOffWithoutRoom(t *testing.T) {
+	store, contents, err := snapshot.Open(filepath.Join(t.TempDir(), "streamd.db"), snapshot.Settings{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	contents.State = incremental.NewState(nil)
+	l, _, err := newLiveSet(store, contents, liveOptions{maxClasses: 2, folds: 5})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const n = 100
+	l.fix(incremental.DefaultFeatures(n))
+	block := &incremental.Block{Classes: []string{"-1", "1"}, Codes: []int32{0, 1}}
+	for j := range n {
+		block.Columns = append(block.Columns, gram.ColumnOf([]float32{float32(j), -1}))
+	}
+	s, err := new(incremental.Summariser).Summarise(block)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	d := &Daemon{
+		cfg: load(t, map[string]string{"kafka.topic": "none"}), live: l, store: store, saved: make(chan saveEnd, 1),
+		saveTook: time.Hour, lastSaveTry: now, delivered: now, lastSolve: now,
+	}
+	for i := 0; d.saving == nil; i++ {
+		if wait := unsavedMemory / (8 * n * n); i > wait { // of two classes half of the products each
+			t.Fatalf("%d blocks wait for a save", i)
+		}
+		if _, err := l.add(retire.Entry{ID: fmt.Sprint(i), Time: now, Rows: 2}, s, nil, nil); err != nil {
+			t.Fatal(err)
+		}
+		d.everySoOften()
+		if wait := unsavedMemory / (2 * 8 * n * n); i < wait && d.saving != nil {
+			t.Fatalf("%d blocks do not wait for a save", i)
+		}
+	}
+	if end := <-d.saved; end.err != nil {
+		t.Error(end.err)
+	}
+}
+
 // What the loop does for a block that comes and one that goes, and what a worker
 // does for it, with and without a sample and folds. Rows in the sample are as few
 // as in a long stream.

@@ -78,6 +78,14 @@ func (s *sums) rows() (m int64) {
 	return m
 }
 
+// classes is how many there are, or a few less while some are in some folds only.
+func (s *sums) classes() (k int) {
+	for _, fold := range s.apart {
+		k = max(k, fold.Classes())
+	}
+	return k
+}
+
 // newClasses counts the labels, each listed once, of which there are no rows.
 func (s *sums) newClasses(labels []string) (n int) {
 	for _, label := range labels {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"sync"
 	"time"
 
 	"streamd/cmd/streamd/classifier"
@@ -64,6 +65,9 @@ type lifter struct {
 	mappers    map[*coordinates]*kernels.Mapper // of the coordinates that were asked for last
 	summariser incremental.Summariser
 }
+
+// lifters are for passes over the log, which hand blocks to several goroutines.
+var lifters = sync.Pool{New: func() any { return new(lifter) }}
 
 // block is b in the coordinates, until the next call; b itself for nil.
 func (l *lifter) block(b *incremental.Block, c *coordinates) *incremental.Block {

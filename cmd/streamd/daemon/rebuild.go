@@ -400,7 +400,6 @@ func (d *Daemon) readAgain(ctx context.Context, next *epoch, blocks *liveBlocks)
 	c := next.coordinates
 	t := len(c.names)
 	atOnce := min(max(takenAtOnce/(8*gram.PackedLen(t)), 1), offersAtOnce)
-	var lifters sync.Pool
 	var mu sync.Mutex
 	var ready []read
 	var unread []unreadBlock
@@ -441,10 +440,7 @@ func (d *Daemon) readAgain(ctx context.Context, next *epoch, blocks *liveBlocks)
 		if err != nil {
 			return err
 		}
-		l, _ := lifters.Get().(*lifter)
-		if l == nil {
-			l = new(lifter)
-		}
+		l := lifters.Get().(*lifter)
 		defer lifters.Put(l)
 		s, err := l.summariser.Summarise(l.block(b, c))
 		mu.Lock()

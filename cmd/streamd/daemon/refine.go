@@ -80,7 +80,6 @@ type logRows struct {
 	log     *rereader
 	blocks  *liveBlocks // after the first pass, those that it has shown
 	in      *coordinates
-	lifters sync.Pool
 	passes  int
 	missing int   // blocks that it has not
 	unread  error // why, of the first that is still live
@@ -96,11 +95,8 @@ func (r *logRows) Pass(ctx context.Context, visit func(*incremental.Block) error
 	var mu sync.Mutex
 	shown := map[string]bool{}
 	report, err := r.log.pass(ctx, r.blocks, rereadOptions{verify: r.passes == 0}, func(e retire.Entry, b *incremental.Block) error {
-		l, _ := r.lifters.Get().(*lifter)
-		if l == nil {
-			l = new(lifter)
-		}
-		defer r.lifters.Put(l)
+		l := lifters.Get().(*lifter)
+		defer lifters.Put(l)
 		if err := visit(l.block(b, r.in)); err != nil {
 			return err
 		}

@@ -428,7 +428,7 @@ const exampleFile = "streamd.example.yaml"
 
 func TestExample(t *testing.T) {
 	var out bytes.Buffer
-	if err := WriteExample(&out); err != nil {
+	if err := writeExample(&out); err != nil {
 		t.Fatal(err)
 	}
 	if *update {

@@ -35,10 +35,10 @@ func (o origin) String() string {
 	}
 }
 
-// WriteExample writes a file in which every key is explained. All but the
+// writeExample writes a file in which every key is explained. All but the
 // required ones are commented out, with their defaults: taking away each #
 // that a key follows immediately gives a file that says the same.
-func WriteExample(w io.Writer) error {
+func writeExample(w io.Writer) error {
 	out := bufio.NewWriter(w)
 	fmt.Fprintf(out, `# The configuration of streamd run, with every key and its default.
 #

@@ -968,3 +968,54 @@ func TestClassWeights(t *testing.T) {
 		}
 	}
 }
+
+// The log says of a block that it is retired when that is saved, and else what a
+// crash would do.
+func TestRetiredInTheLog(t *testing.T) {
+	name := topic(t, 1)
+	produce(t, name, message{value: jsonRow(0, 1, 2)}, message{value: jsonRow(1, 3, 4)})
+	var text bytes.Buffer // to be read when the daemon has ended
+	d, err := New(Options{
+		Config: load(t, map[string]string{
+			"kafka.brokers": cluster(t).Brokers[0], "kafka.topic": name, "kafka.group": fmt.Sprintf("g%d", rand.Int64()),
+			"snapshot.file": filepath.Join(t.TempDir(), "streamd.db"), "snapshot.interval": "1h",
+		}),
+		Log: zerolog.New(zerolog.SyncWriter(&text)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	i := &instance{Daemon: d, t: t, cancel: cancel, done: make(chan error, 1)}
+	go func() { i.done <- d.Run(ctx) }()
+	i.waitForOffsets(2)
+	i.retire(name + "/0/0")
+	produce(t, name, message{value: jsonRow(0, 5, 6)})
+	i.waitForOffsets(3)
+	if err := d.store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if status, body := i.ask(http.MethodDelete, "/v1/blocks/"+url.PathEscape(name+"/0/2")); status != http.StatusServiceUnavailable {
+		t.Errorf("%d: %s", status, body)
+	}
+	cancel()
+	if err := <-i.done; err == nil {
+		t.Error("the last changes have been saved in a file that is closed")
+	}
+	for offset, want := range map[int]string{0: "block retired", 2: "block retired, but that is not saved yet: a crash now would make it live again"} {
+		var said []string
+		for line := range strings.Lines(text.String()) {
+			var l struct{ Block, Message string }
+			if err := json.Unmarshal([]byte(line), &l); err != nil {
+				t.Fatal(err)
+			}
+			if l.Block == fmt.Sprintf("%s/0/%d", name, offset) {
+				said = append(said, l.Message)
+			}
+		}
+		if len(said) != 1 || said[0] != want {
+			t.Errorf("of block %d: %q, want %q", offset, said, want)
+		}
+	}
+}

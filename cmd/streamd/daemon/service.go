@@ -149,10 +149,15 @@ func (d *Daemon) retire(id string) (httpapi.Receipt, error) {
 	d.changed, d.studying.due = true, d.refines()
 	receipt.DigestAfter = d.live.digest()
 	receipt.Offsets = d.offsets()
+	d.save()
 	// Whoever asked may be gone before the answer.
-	d.log.Info().Str("block", id).Int64("rows", e.Rows).
-		Str("state_digest_before", receipt.DigestBefore).Str("state_digest_after", receipt.DigestAfter).Msg("block retired")
-	if d.save(); d.saveProblem != nil {
+	log, says := d.log.Info, "block retired"
+	if d.saveProblem != nil {
+		log, says = d.log.Warn, "block retired, but that is not saved yet: a crash now would make it live again"
+	}
+	log().Str("block", id).Int64("rows", e.Rows).
+		Str("state_digest_before", receipt.DigestBefore).Str("state_digest_after", receipt.DigestAfter).Msg(says)
+	if d.saveProblem != nil {
 		return none, fmt.Errorf("it is retired, but that could not be saved yet; the next snapshot will have it: %w", httpapi.ErrUnavailable)
 	}
 	receipt.RetiredAt = time.Now().UTC()

@@ -34,12 +34,13 @@ func fill(b *testing.B, s *Store, r *rand.Rand, from, blocks, features int, stat
 // A save of new blocks on top of a thousand. The bytes are those of the pages
 // written.
 func BenchmarkSave(b *testing.B) {
-	for _, size := range []struct{ features, live, blocks int }{{10, 1000, 100}, {10, 1000, 0}, {100, 1000, 100}, {500, 20, 1}} {
+	for _, size := range []struct{ features, live, blocks int }{{10, 1000, 100}, {10, 1000, 5000}, {10, 1000, 0}, {100, 1000, 100}, {500, 20, 1}} {
 		b.Run(fmt.Sprintf("n=%d/blocks=%d", size.features, size.blocks), func(b *testing.B) {
 			r := rand.New(rand.NewPCG(8, 1))
 			s, _ := mustOpen(b, filepath.Join(b.TempDir(), "streamd.db"))
 			state := incremental.NewState(incremental.DefaultFeatures(size.features))
 			fill(b, s, r, 0, size.live, size.features, state)
+			b.ReportAllocs()
 			b.ResetTimer()
 			var bytes, fileBytes, records int64
 			at := size.live

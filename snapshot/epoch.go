@@ -470,8 +470,7 @@ func (w *writer) putEpoch(e *preparedEpoch) error {
 		}
 		h.basisChecksum = frameChecksum(basis)
 	}
-	put := slices.SortedFunc(slices.Values(e.put), func(a, b EpochSummary) int { return bytes.Compare([]byte(a.ID), []byte(b.ID)) })
-	for _, p := range put {
+	for _, p := range byID(e.put, func(p *EpochSummary) string { return p.ID }) {
 		entry, err := decodeBlock(p.ID, w.tx.Bucket(bucketBlocks).Get([]byte(p.ID)))
 		if err != nil {
 			return fmt.Errorf("block %q: %w", p.ID, err)
@@ -482,7 +481,7 @@ func (w *writer) putEpoch(e *preparedEpoch) error {
 		if err := w.deleteEpochSummary(&h, p.ID); err != nil {
 			return err
 		}
-		key, value := epochSummaryKey(e.Number, p.ID), p.Summary.AppendBinary(frame())
+		key, value := epochSummaryKey(e.Number, p.ID), w.encode(p.Summary.AppendBinary)
 		if err := w.putValue(bucketEpochSummaries, key, value); err != nil {
 			return err
 		}

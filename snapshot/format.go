@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"math"
+	"slices"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -662,6 +663,28 @@ type writer struct {
 	tx     *bbolt.Tx
 	head   *head
 	epochs []epochHead // as they were, less what has been forgotten
+	room   []byte      // empty, for the frames to come
+}
+
+const (
+	// chunkSize is how much memory the frames of small values share: each with memory of
+	// its own, they cost more to allocate than to fill.
+	chunkSize = 64 << 10
+	// leastRoom is what a chunk has left when frames are still made in it.
+	leastRoom = 4 << 10
+)
+
+// encode makes a value of what is appended to an empty frame. It stays as it is until
+// the transaction ends, as bbolt wants it.
+func (w *writer) encode(appendTo func(frame []byte) []byte) (value []byte) {
+	if cap(w.room) < leastRoom {
+		w.room = make([]byte, 0, chunkSize)
+	}
+	value = appendTo(w.room[:frameSize])
+	if cap(value) == cap(w.room) { // otherwise it did not fit in, and has memory of its own
+		w.room = value[len(value):]
+	}
+	return slices.Clip(value)
 }
 
 // putValue writes a value whose payload starts at frameSize.
@@ -674,28 +697,45 @@ func (w *writer) putValue(bucket, key, value []byte) error {
 	return b.Put(key, value)
 }
 
-// forget takes the block of that id out of the head, if there is one.
-func (w *writer) forget(id string) (found bool, err error) {
-	value := w.tx.Bucket(bucketBlocks).Get([]byte(id))
-	if value == nil {
-		return false, nil
+// finder looks up keys in ascending order. New blocks have ids that mostly follow each
+// other, and lie between the same two of the bucket: one search tells of all of them
+// that they are not there. Keys that were looked up may be put or deleted meanwhile.
+type finder struct {
+	cursor     *bbolt.Cursor
+	sought     bool
+	key, value []byte // the first from the key on that was sought last; nil: there is none
+}
+
+// find gives the value of a key; nil: there is none.
+func (f *finder) find(key string) []byte {
+	if !f.sought || f.key != nil && string(f.key) < key {
+		f.sought = true
+		f.key, f.value = f.cursor.Seek([]byte(key))
 	}
+	if string(f.key) != key {
+		return nil
+	}
+	return f.value
+}
+
+// forget takes the block of that id and value out of the head, and what epochs have of it.
+func (w *writer) forget(id string, value []byte) error {
 	e, err := decodeBlock(id, value)
 	if err != nil {
-		return true, err
+		return err
 	}
 	w.head.blocks.remove(value)
 	w.head.rows -= e.Rows
-	return true, nil
+	w.forgetPart(id)
+	return w.forgetInEpochs(id)
 }
 
 func (w *writer) delete(id string) error {
-	found, err := w.forget(id)
-	if err != nil || !found {
-		return err
+	value := w.tx.Bucket(bucketBlocks).Get([]byte(id))
+	if value == nil {
+		return nil
 	}
-	w.forgetPart(id)
-	if err := w.forgetInEpochs(id); err != nil {
+	if err := w.forget(id, value); err != nil {
 		return err
 	}
 	return errors.Join(
@@ -712,13 +752,9 @@ func (w *writer) forgetPart(id string) {
 	}
 }
 
-// putPart writes the part of a live block, or deletes it where there is none.
+// putPart writes the part of a block, which has none in the head.
 func (w *writer) putPart(id string, p *sample.Part) error {
-	w.forgetPart(id)
-	if p == nil {
-		return w.tx.Bucket(bucketParts).Delete([]byte(id))
-	}
-	value := p.AppendBinary(frame())
+	value := w.encode(p.AppendBinary)
 	if err := w.putValue(bucketParts, []byte(id), value); err != nil {
 		return err
 	}
@@ -759,29 +795,32 @@ func (w *writer) putFolds(folds [][]byte) error {
 	}
 }
 
-func (w *writer) put(b Block) error {
+// put writes a block in the place of old, its value in the ledger; nil: it is new.
+func (w *writer) put(b *Block, old []byte) error {
 	key := []byte(b.Entry.ID)
-	if _, err := w.forget(b.Entry.ID); err != nil {
-		return err
+	if old != nil {
+		if err := w.forget(b.Entry.ID, old); err != nil {
+			return err
+		}
 	}
-	if err := w.forgetInEpochs(b.Entry.ID); err != nil {
-		return err
-	}
-	summary := b.Summary.AppendBinary(frame())
+	summary := w.encode(b.Summary.AppendBinary)
 	if err := w.putValue(bucketSummaries, key, summary); err != nil {
 		return err
 	}
-	value := appendBlock(frame(), &savedBlock{
-		Entry:           b.Entry,
-		summarySize:     uint32(len(summary) - frameSize),
-		summaryChecksum: frameChecksum(summary),
-	})
+	e := savedBlock{Entry: b.Entry, summarySize: uint32(len(summary) - frameSize), summaryChecksum: frameChecksum(summary)}
+	value := w.encode(func(frame []byte) []byte { return appendBlock(frame, &e) })
 	if err := w.putValue(bucketBlocks, key, value); err != nil {
 		return err
 	}
 	w.head.blocks.add(value)
 	w.head.rows += b.Entry.Rows
-	return w.putPart(b.Entry.ID, b.Part)
+	switch {
+	case b.Part != nil:
+		return w.putPart(b.Entry.ID, b.Part)
+	case old != nil:
+		return w.tx.Bucket(bucketParts).Delete(key)
+	}
+	return nil
 }
 
 func (w *writer) putOffset(o Offset) error {

@@ -52,6 +52,7 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -520,9 +521,8 @@ func (p *Prepared) save() (info SaveInfo, err error) {
 	if p.state != nil {
 		next.hasState, next.digest, rows = true, p.state.digest, p.state.rows
 	}
-	// In the order of the keys, which is how bbolt takes them fastest.
-	put := slices.SortedFunc(slices.Values(c.Put), func(a, b Block) int { return cmp.Compare(a.Entry.ID, b.Entry.ID) })
-	parts := slices.SortedFunc(slices.Values(c.Parts), func(a, b Part) int { return cmp.Compare(a.ID, b.ID) })
+	put := byID(c.Put, func(b *Block) string { return b.Entry.ID })
+	parts := byID(c.Parts, func(p *Part) string { return p.ID })
 	err = guard(func() error {
 		return s.db.Update(func(tx *bbolt.Tx) error {
 			old, err := readHead(tx)
@@ -540,8 +540,9 @@ func (p *Prepared) save() (info SaveInfo, err error) {
 					return err
 				}
 			}
+			blocks := finder{cursor: tx.Bucket(bucketBlocks).Cursor()}
 			for _, b := range put {
-				if err := w.put(b); err != nil {
+				if err := w.put(b, blocks.find(b.Entry.ID)); err != nil {
 					return err
 				}
 			}
@@ -549,6 +550,7 @@ func (p *Prepared) save() (info SaveInfo, err error) {
 				if tx.Bucket(bucketBlocks).Get([]byte(p.ID)) == nil {
 					return fmt.Errorf("block %q has a part but is not live", p.ID)
 				}
+				w.forgetPart(p.ID)
 				if err := w.putPart(p.ID, p.Part); err != nil {
 					return err
 				}
@@ -591,6 +593,16 @@ func (p *Prepared) save() (info SaveInfo, err error) {
 	}
 	s.forget()
 	return info, nil
+}
+
+// byID lists what has ids in the order of these, which is how bbolt takes keys fastest.
+func byID[T any](all []T, id func(*T) string) []*T {
+	sorted := make([]*T, len(all))
+	for i := range all {
+		sorted[i] = &all[i]
+	}
+	slices.SortFunc(sorted, func(a, b *T) int { return strings.Compare(id(a), id(b)) })
+	return sorted
 }
 
 // check finds what could be written but not be read again.

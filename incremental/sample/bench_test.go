@@ -1,8 +1,10 @@
 package sample
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"testing"
 	"time"
 
@@ -107,6 +109,52 @@ func BenchmarkStream(b *testing.B) {
 	b.ReportMetric(perRow(take), "take-ns/row")
 	b.ReportMetric(perRow(add), "add-ns/row")
 	b.ReportMetric(perRow(save), "save-ns/row")
+}
+
+// A stream of blocks of which two or three rows each are in the sample in the end:
+// what a worker (take) and the loop (add) do more per block, collecting garbage
+// included, and what the sample then takes per block, apart from ids.
+func BenchmarkManyBlocks(b *testing.B) {
+	const blocks, rows = 50_000, 1200
+	r := rand.New(rand.NewPCG(1, 2))
+	var distinct [4]*incremental.Block
+	for i := range distinct {
+		distinct[i] = benchBlock(rows, 10)
+	}
+	totals := totalsOf(distinct[0])
+	ids, digests := make([]string, blocks), make([][32]byte, blocks)
+	for i := range ids {
+		ids[i] = fmt.Sprintf("points/0/%d", i*rows)
+		binary.LittleEndian.PutUint64(digests[i][:], r.Uint64())
+	}
+	var take, add time.Duration
+	var held *Sample
+	memory := func() (m runtime.MemStats) {
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m
+	}
+	before := memory()
+	for b.Loop() {
+		held = New(Settings{Rows: 50_000}, func(func(string) bool) {})
+		var t Taker
+		for i, id := range ids {
+			began := time.Now()
+			p := t.Take(distinct[i%len(distinct)], digests[i], totals, held.Levels())
+			taken := time.Now()
+			held.Add(id, p)
+			take, add = take+taken.Sub(began), add+time.Since(taken)
+		}
+	}
+	after := memory()
+	perBlock := func(sum float64, name string) { b.ReportMetric(sum/blocks, name+"/block") }
+	perBlock(float64(take.Nanoseconds())/float64(b.N), "take-ns")
+	perBlock(float64(add.Nanoseconds())/float64(b.N), "add-ns")
+	perBlock(float64(after.Mallocs-before.Mallocs)/float64(b.N), "objects")
+	perBlock(float64(after.TotalAlloc-before.TotalAlloc)/float64(b.N), "B")
+	perBlock(float64(after.HeapObjects-before.HeapObjects), "live-objects")
+	perBlock(float64(after.HeapAlloc-before.HeapAlloc), "live-B")
+	runtime.KeepAlive(held)
 }
 
 // What the loop does more for each block, and for one that is retired.

@@ -1,12 +1,16 @@
 package sample
 
 import (
+	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"math"
 	"math/bits"
 	"slices"
+	"strings"
 
 	"streamd/incremental"
 	"streamd/incremental/decode"
@@ -73,8 +77,12 @@ type Part struct {
 	seed    uint64
 	digest  [sha256.Size]byte
 	n       int
-	classes []class // in canonical order, each with a row
-	pieces  []*rows // none is empty
+	labels  []string // of its classes, in canonical order; blocks may share them
+	classes []class  // each has a row
+	pieces  []rows   // none is empty
+
+	two [2]class // classes lie here, where they are no more,
+	one [1]rows  // and pieces
 }
 
 // A Taker puts the rows of a part in pieces: those of the floor of their class, of
@@ -87,93 +95,132 @@ const (
 )
 
 type class struct {
-	label string
-	total int64 // rows of weight > 0
-	from  int   // the level from which the part has all of them
+	total uint32 // rows of weight > 0
+	from  uint8  // the level from which the part has all of them
 }
 
-// rows are rows of one block, by ascending index. They weigh 1 where weights is
-// nil. The numbers lie row by row, in wide when one of them is no float32.
+// rows are rows of one block, by ascending index, in a single piece of memory: each
+// is its index, its class and level, its weight and its numbers. Weights are left
+// out unless hasWeights, and numbers are float32 unless isWide; a float64 takes two
+// words.
 type rows struct {
-	n         int
+	words     []uint32
+	n         uint32 // numbers of a row
+	flags     uint8
 	low, high uint8 // the levels of all are between these
-	index     []uint32
-	level     []uint8
-	codes     []uint32
-	weights   []float64
-	narrow    []float32
-	wide      []float64
 }
 
-// newRows has room for m rows, but not for their weights and numbers.
-func newRows(m, n int) *rows {
-	words := make([]uint32, 2*m)
-	return &rows{n: n, low: top, index: words[:m:m], level: make([]uint8, m), codes: words[m:]}
+const (
+	head        = 2 // words: index, class and level
+	levelBits   = 6
+	mostClasses = 1 << (32 - levelBits)
+)
+
+// room is for m rows that have the form of r.
+func (r rows) room(m int) rows {
+	return rows{words: make([]uint32, m*r.stride()), n: r.n, flags: r.flags, low: top}
 }
 
-// set says which row is in place i.
-func (r *rows) set(i int, index uint32, level uint8, code uint32) {
-	r.index[i], r.level[i], r.codes[i] = index, level, code
-	r.low, r.high = min(r.low, level), max(r.high, level)
-}
-
-func (r *rows) len() int { return len(r.index) }
-
-func (r *rows) at(i, j int) float64 {
-	if r.wide != nil {
-		return r.wide[i*r.n+j]
+// stride is the words of a row.
+func (r *rows) stride() int {
+	if r.flags&isWide != 0 {
+		return r.numbers() + 2*int(r.n)
 	}
-	return float64(r.narrow[i*r.n+j])
+	return r.numbers() + int(r.n)
 }
+
+// numbers is the words of a row before its numbers.
+func (r *rows) numbers() int {
+	if r.flags&hasWeights != 0 {
+		return head + 2
+	}
+	return head
+}
+
+func (r *rows) len() int { return len(r.words) / r.stride() }
+
+func (r *rows) row(i int) []uint32 {
+	stride := r.stride()
+	return r.words[i*stride : (i+1)*stride]
+}
+
+func (r *rows) index(i int) uint32 { return r.words[i*r.stride()] }
+
+func (r *rows) code(i int) int { return int(r.words[i*r.stride()+1] >> levelBits) }
+
+func (r *rows) level(i int) int { return int(r.words[i*r.stride()+1] % levels) }
 
 func (r *rows) weight(i int) float64 {
-	if r.weights == nil {
+	if r.flags&hasWeights == 0 {
 		return 1
 	}
-	return r.weights[i]
+	return float64Of(r.row(i)[head:])
 }
 
-// pick copies some of the rows.
-func (r *rows) pick(which []int32) *rows {
-	out := newRows(len(which), r.n)
-	if r.weights != nil {
-		out.weights = make([]float64, len(which))
+func (r *rows) at(i, j int) float64 {
+	x := r.row(i)[r.numbers():]
+	if r.flags&isWide != 0 {
+		return float64Of(x[2*j:])
 	}
-	if r.wide != nil {
-		out.wide = make([]float64, 0, len(which)*r.n)
+	return float64(math.Float32frombits(x[j]))
+}
+
+// set says which row is in place i, and gives its words.
+func (r *rows) set(i int, index, code uint32, level uint8) []uint32 {
+	row := r.row(i)
+	row[0], row[1] = index, code<<levelBits|uint32(level)
+	r.low, r.high = min(r.low, level), max(r.high, level)
+	return row
+}
+
+func (r *rows) setWeight(i int, v float64) { putFloat64(r.row(i)[head:], v) }
+
+func (r *rows) setNumber(i, j int, x float64) {
+	to := r.row(i)[r.numbers():]
+	if r.flags&isWide != 0 {
+		putFloat64(to[2*j:], x)
 	} else {
-		out.narrow = make([]float32, 0, len(which)*r.n)
+		to[j] = math.Float32bits(float32(x))
 	}
-	for at, row := range which {
-		i := int(row)
-		out.set(at, r.index[i], r.level[i], r.codes[i])
-		if r.weights != nil {
-			out.weights[at] = r.weights[i]
-		}
-		if r.wide != nil {
-			out.wide = append(out.wide, r.wide[i*r.n:(i+1)*r.n]...)
-		} else {
-			out.narrow = append(out.narrow, r.narrow[i*r.n:(i+1)*r.n]...)
-		}
-	}
-	out.narrowDown()
-	return out
 }
 
-// narrowDown keeps the numbers as float32, and no weights, where that loses
-// nothing.
-func (r *rows) narrowDown() {
-	if r.weights != nil && !slices.ContainsFunc(r.weights, func(v float64) bool { return v != 1 }) {
-		r.weights = nil
+func float64Of(words []uint32) float64 {
+	return math.Float64frombits(uint64(words[0]) | uint64(words[1])<<32)
+}
+
+func putFloat64(words []uint32, x float64) {
+	bits := math.Float64bits(x)
+	words[0], words[1] = uint32(bits), uint32(bits>>32)
+}
+
+// narrowest is the rows with their numbers as float32, and without weights, where
+// that loses nothing.
+func (r rows) narrowest() rows {
+	form := rows{n: r.n}
+	for i := range r.len() {
+		if r.weight(i) != 1 {
+			form.flags |= hasWeights
+		}
+		for j := 0; form.flags&isWide != r.flags&isWide && j < int(r.n); j++ {
+			if !isFloat32(r.at(i, j)) {
+				form.flags |= isWide
+			}
+		}
 	}
-	if r.wide == nil || slices.ContainsFunc(r.wide, func(x float64) bool { return !isFloat32(x) }) {
-		return
+	if form.flags == r.flags {
+		return r
 	}
-	r.narrow = make([]float32, len(r.wide))
-	for i, x := range r.wide {
-		r.narrow[i] = float32(x)
+	out := form.room(r.len())
+	for i := range r.len() {
+		out.set(i, r.index(i), uint32(r.code(i)), uint8(r.level(i)))
+		if out.flags&hasWeights != 0 {
+			out.setWeight(i, r.weight(i))
+		}
+		for j := range int(r.n) {
+			out.setNumber(i, j, r.at(i, j))
+		}
 	}
-	r.wide = nil
+	return out
 }
 
 // Digest is the content digest of the block.
@@ -185,8 +232,8 @@ func (p *Part) Features() int { return p.n }
 // Rows is the number of rows of the block, those of weight > 0.
 func (p *Part) Rows() int64 {
 	var m int64
-	for c := range p.classes {
-		m += p.classes[c].total
+	for _, c := range p.classes {
+		m += int64(c.total)
 	}
 	return m
 }
@@ -194,146 +241,159 @@ func (p *Part) Rows() int64 {
 // Above is the part without the rows below the levels, which no sample holds that
 // has these; p itself where there are none. Of another seed's it is all of p.
 func (p *Part) Above(l *Levels) *Part {
-	below := func(c class) bool { return c.from < l.of(c.label) }
-	if p.seed != l.settings.Seed || !slices.ContainsFunc(p.classes, below) {
+	if p.seed != l.settings.Seed {
 		return p
 	}
-	out := &Part{seed: p.seed, digest: p.digest, n: p.n, classes: slices.Clone(p.classes)}
-	floor := make([]int, len(p.classes))
-	for c := range p.classes {
-		floor[c] = max(p.classes[c].from, l.of(p.classes[c].label))
-		out.classes[c].from = floor[c]
+	risen := false
+	floor := make([]uint8, 0, 16) // mostly no allocation
+	for c, label := range p.labels {
+		floor = append(floor, uint8(l.of(label)))
+		risen = risen || floor[c] > p.classes[c].from
 	}
-	var all bool
-	if out.pieces, all = above(p.pieces, floor); all {
+	if !risen {
+		return p
+	}
+	return p.above(floor)
+}
+
+// above is the part without the rows below the floor of their class; p itself where
+// there are none. Pieces that stay or go are not looked into.
+func (p *Part) above(floor []uint8) *Part {
+	low, high := uint8(top), uint8(0)
+	for _, l := range floor {
+		low, high = min(low, l), max(high, l)
+	}
+	var out *Part
+	for i := range p.pieces {
+		r := &p.pieces[i]
+		var less rows
+		switch {
+		case r.low >= high:
+			less = *r
+		case r.high >= low:
+			less = r.above(floor)
+		}
+		if out == nil {
+			if len(less.words) == len(r.words) {
+				continue
+			}
+			out = &Part{seed: p.seed, digest: p.digest, n: p.n, labels: p.labels}
+			out.classes = append(out.two[:0], p.classes...)
+			for c := range out.classes {
+				out.classes[c].from = max(out.classes[c].from, floor[c])
+			}
+			out.pieces = append(slices.Grow(out.one[:0], len(p.pieces)), p.pieces[:i]...)
+		}
+		if len(less.words) > 0 {
+			out.pieces = append(out.pieces, less)
+		}
+	}
+	if out == nil {
 		return p
 	}
 	return out
 }
 
-// above is those of the rows that are of the floor of their class or above, and
-// whether that is all of them. Pieces that stay or go are not looked into.
-func above(from []*rows, floor []int) (out []*rows, all bool) {
-	if len(from) == 0 {
-		return nil, true
-	}
-	low, high := uint8(slices.Min(floor)), uint8(slices.Max(floor))
-	if !slices.ContainsFunc(from, func(r *rows) bool { return r.low < high }) {
-		return from, true
-	}
-	out, all = make([]*rows, 0, len(from)), true
-	for _, r := range from {
-		kept := r
-		switch {
-		case r.low >= high:
-		case r.high < low:
-			kept = nil
-		default:
-			kept = r.above(floor)
-		}
-		all = all && kept == r
-		if kept != nil {
-			out = append(out, kept)
-		}
-	}
-	return out, all
-}
-
 // above is those of the rows that are of the floor of their class or above; r
-// itself when all are, nil when none is.
-func (r *rows) above(floor []int) *rows {
-	n := 0
-	for i, level := range r.level {
-		if int(level) >= floor[r.codes[i]] {
-			n++
+// itself when all are.
+func (r *rows) above(floor []uint8) rows {
+	stride := r.stride()
+	stays := func(row int) bool {
+		word := r.words[row+1]
+		return uint8(word%levels) >= floor[word>>levelBits]
+	}
+	m := 0
+	for row := 0; row < len(r.words); row += stride {
+		if stays(row) {
+			m++
 		}
 	}
-	switch n {
+	switch m * stride {
 	case 0:
-		return nil
-	case r.len():
-		return r
+		return rows{}
+	case len(r.words):
+		return *r
 	}
-	// Mostly every other row goes, which nobody can predict: no branch on it.
-	which := make([]int32, n+1)
-	n = 0
-	for i, level := range r.level {
-		which[n] = int32(i)
-		if int(level) >= floor[r.codes[i]] {
-			n++
+	out := r.room(m)
+	to := 0
+	for row := 0; row < len(r.words); row += stride {
+		if stays(row) {
+			level := uint8(r.words[row+1] % levels)
+			out.low, out.high = min(out.low, level), max(out.high, level)
+			to += copy(out.words[to:], r.words[row:row+stride])
 		}
 	}
-	return r.pick(which[:n])
+	if r.flags != 0 {
+		return out.narrowest()
+	}
+	return out
 }
 
-// place is where a row is: in which piece, and where in it.
+// place is where a row of a part is: in which piece, and where in it.
 type place struct{ piece, row int32 }
 
+func (p *Part) row(at place) (*rows, int) { return &p.pieces[at.piece], int(at.row) }
+
 // byIndex is all rows of a block, by ascending index.
-func byIndex(from []*rows) []place {
+func byIndex(from []rows) []place {
 	out := make([]place, 0, count(from))
-	next := make([]int32, len(from))
-	for len(out) < cap(out) {
+	next := make([]place, len(from)) // of each piece that has more
+	for i := range from {
+		next[i].piece = int32(i)
+	}
+	for len(next) > 0 {
 		least, index := 0, uint32(math.MaxUint32) // no row has this one
-		for i, r := range from {
-			if at := int(next[i]); at < r.len() && r.index[at] < index {
-				least, index = i, r.index[at]
+		for i, at := range next {
+			if k := from[at.piece].index(int(at.row)); k < index {
+				least, index = i, k
 			}
 		}
-		out = append(out, place{int32(least), next[least]})
-		next[least]++
+		at := &next[least]
+		out = append(out, *at)
+		if at.row++; int(at.row) == from[at.piece].len() {
+			next = slices.Delete(next, least, least+1)
+		}
 	}
 	return out
 }
 
 // count is the number of the rows.
-func count(of []*rows) (m int) {
-	for _, r := range of {
-		m += r.len()
+func count(of []rows) (m int) {
+	for i := range of {
+		m += of[i].len()
 	}
 	return m
 }
 
-// kept is the rows of a block that are held in memory.
-type kept struct {
-	digest [sha256.Size]byte
-	labels []string
-	pieces []*rows
-}
-
-// kept is the rows of the part; nil: it has none.
-func (p *Part) kept() *kept {
-	if len(p.pieces) == 0 {
-		return nil
+// equal says whether two parts have the same rows, bit for bit.
+func (p *Part) equal(q *Part) bool {
+	if p == q || count(p.pieces) != count(q.pieces) {
+		return p == q
 	}
-	k := &kept{digest: p.digest, pieces: p.pieces, labels: make([]string, len(p.classes))}
-	for c := range p.classes {
-		k.labels[c] = p.classes[c].label
-	}
-	return k
-}
-
-// above is those of the rows that are of the floor of their class or above; k
-// itself when all are, nil when none is.
-func (k *kept) above(floor []int) *kept {
-	pieces, all := above(k.pieces, floor)
-	switch {
-	case all:
-		return k
-	case len(pieces) == 0:
-		return nil
-	}
-	return &kept{digest: k.digest, labels: k.labels, pieces: pieces}
-}
-
-// equal says whether two blocks have the same rows in memory, bit for bit.
-func (k *kept) equal(l *kept) bool {
-	if k == l || count(k.pieces) != count(l.pieces) {
-		return k == l
-	}
-	return slices.EqualFunc(byIndex(k.pieces), byIndex(l.pieces), func(a, b place) bool {
-		return (chosen{from: k, place: a}).compare(chosen{from: l, place: b}) == 0
+	return slices.EqualFunc(byIndex(p.pieces), byIndex(q.pieces), func(a, b place) bool {
+		return compare(p, a, q, b) == 0
 	})
+}
+
+// compare orders rows of two parts by everything that can be seen of them.
+func compare(p *Part, a place, q *Part, b place) int {
+	r, i := p.row(a)
+	s, k := q.row(b)
+	if order := cmp.Or(
+		bytes.Compare(p.digest[:], q.digest[:]),
+		cmp.Compare(r.index(i), s.index(k)),
+		strings.Compare(p.labels[r.code(i)], q.labels[s.code(k)]),
+		cmp.Compare(r.weight(i), s.weight(k)),
+	); order != 0 {
+		return order
+	}
+	for j := range p.n {
+		x, y := r.at(i, j), s.at(k, j)
+		if order := cmp.Compare(math.Float64bits(x), math.Float64bits(y)); order != 0 {
+			return order
+		}
+	}
+	return 0
 }
 
 // A Taker takes the parts of blocks. It keeps working memory from one block to
@@ -344,6 +404,7 @@ type Taker struct {
 	rows  []int32     // those of weight > 0, in a block with others
 	taken []candidate // by ascending index
 
+	labels  []string    // of the last block
 	singles [][]float32 // the columns that are float32
 }
 
@@ -357,11 +418,11 @@ type candidate struct {
 // Take takes the part of a block, whose summary has the digest and the totals,
 // with the rows that are to be held.
 func (t *Taker) Take(b *incremental.Block, digest [sha256.Size]byte, totals []incremental.ClassTotal, l *Levels) *Part {
-	p := &Part{seed: l.settings.Seed, digest: digest, n: len(b.Columns)}
-	p.classes = make([]class, len(totals))
+	p := &Part{seed: l.settings.Seed, digest: digest, n: len(b.Columns), labels: t.labelsOf(totals)}
+	p.classes = slices.Grow(p.two[:0], len(totals))
 	m := int64(0)
-	for c, total := range totals {
-		p.classes[c] = class{label: total.Label, total: total.Rows, from: l.of(total.Label)}
+	for _, total := range totals {
+		p.classes = append(p.classes, class{total: uint32(total.Rows), from: uint8(l.of(total.Label))})
 		m += total.Rows
 	}
 	t.find(b.Classes, p)
@@ -380,18 +441,32 @@ func (t *Taker) Take(b *incremental.Block, digest [sha256.Size]byte, totals []in
 	return p
 }
 
+// labelsOf is those of the classes: of one block after the other they are mostly the
+// same.
+func (t *Taker) labelsOf(totals []incremental.ClassTotal) []string {
+	same := func(total incremental.ClassTotal, label string) bool { return total.Label == label }
+	if !slices.EqualFunc(totals, t.labels, same) {
+		if len(totals) > mostClasses {
+			panic(fmt.Sprintf("sample: a block of %d classes", len(totals)))
+		}
+		t.labels = make([]string, len(totals))
+		for c := range totals {
+			t.labels[c] = totals[c].Label
+		}
+	}
+	return t.labels
+}
+
 // find fills floor and code.
 func (t *Taker) find(classes []string, p *Part) {
 	t.floor, t.code = t.floor[:0], t.code[:0]
 	for _, label := range classes {
-		c, ok := slices.BinarySearchFunc(p.classes, label, func(c class, label string) int {
-			return incremental.CompareLabels(c.label, label)
-		})
+		c, ok := slices.BinarySearchFunc(p.labels, label, incremental.CompareLabels)
 		if !ok { // it has no rows
 			t.floor, t.code = append(t.floor, 0), append(t.code, -1)
 			continue
 		}
-		t.floor, t.code = append(t.floor, p.classes[c].from), append(t.code, int32(c))
+		t.floor, t.code = append(t.floor, int(p.classes[c].from)), append(t.code, int32(c))
 	}
 }
 
@@ -402,7 +477,7 @@ func (t *Taker) choose(codes []int32, m int, p *Part) {
 	t.taken = t.taken[:0]
 	low, high := top, 0
 	for _, c := range p.classes {
-		low, high = min(low, c.from), max(high, c.from)
+		low, high = min(low, int(c.from)), max(high, int(c.from))
 	}
 	z := streamOf(p.seed, &p.digest)
 	for first := 0; first < m; first += group {
@@ -484,11 +559,11 @@ func (t *Taker) limit(codes []int32, p *Part, s Settings) {
 		counts[at][c.level]++
 	}
 	for c := range p.classes {
-		p.classes[c].from = max(p.classes[c].from, highest(&counts[min(c, strata-1)], quota))
+		p.classes[c].from = max(p.classes[c].from, uint8(highest(&counts[min(c, strata-1)], quota)))
 	}
 	for code, c := range t.code {
 		if c >= 0 {
-			t.floor[code] = max(t.floor[code], p.classes[c].from)
+			t.floor[code] = max(t.floor[code], int(p.classes[c].from))
 		}
 	}
 	t.taken = t.taken[:t.sift(codes, t.taken)]
@@ -506,23 +581,20 @@ func (t *Taker) copyRows(b *incremental.Block, p *Part) {
 		c.piece = min(c.level-uint8(t.floor[b.Codes[c.row]]), last)
 		counts[c.piece]++
 	}
-	isNarrow := t.narrow(b)
-	p.pieces = make([]*rows, 0, last+1)
+	form := rows{n: uint32(p.n)}
+	if b.Weights != nil {
+		form.flags |= hasWeights
+	}
+	if !t.narrow(b) {
+		form.flags |= isWide
+	}
+	p.pieces = slices.Grow(p.one[:0], int(last)+1)
 	var to [mostPieces]*rows
 	for i, m := range counts {
-		if m == 0 {
-			continue
+		if m > 0 {
+			p.pieces = append(p.pieces, form.room(m))
+			to[i] = &p.pieces[len(p.pieces)-1]
 		}
-		to[i] = newRows(m, p.n)
-		if isNarrow {
-			to[i].narrow = make([]float32, m*p.n)
-		} else {
-			to[i].wide = make([]float64, m*p.n)
-		}
-		if b.Weights != nil {
-			to[i].weights = make([]float64, m)
-		}
-		p.pieces = append(p.pieces, to[i])
 	}
 	singles := t.singles[:0]
 	for _, column := range b.Columns {
@@ -533,32 +605,27 @@ func (t *Taker) copyRows(b *incremental.Block, p *Part) {
 	for _, c := range t.taken {
 		r, i := to[c.piece], next[c.piece]
 		next[c.piece]++
-		r.set(i, c.index, c.level, uint32(t.code[b.Codes[c.row]]))
-		if r.weights != nil {
-			r.weights[i] = b.Weights[c.row]
+		row := r.set(i, c.index, uint32(t.code[b.Codes[c.row]]), c.level)
+		if b.Weights != nil {
+			r.setWeight(i, b.Weights[c.row])
 		}
-		switch {
-		case len(singles) == p.n:
-			row := r.narrow[i*p.n : (i+1)*p.n]
+		if len(singles) == p.n {
+			row = row[form.numbers():]
 			for j, column := range singles {
-				row[j] = column[c.row]
+				row[j] = math.Float32bits(column[c.row])
 			}
-		case isNarrow:
-			row := r.narrow[i*p.n : (i+1)*p.n]
-			for j, column := range b.Columns {
-				row[j] = float32(column.At(int(c.row)))
-			}
-		default:
-			row := r.wide[i*p.n : (i+1)*p.n]
-			for j, column := range b.Columns {
-				row[j] = column.At(int(c.row))
-			}
+			continue
+		}
+		for j, column := range b.Columns {
+			r.setNumber(i, j, column.At(int(c.row)))
 		}
 	}
 	clear(singles) // no reference to the block is kept
 	t.singles = singles
-	for _, r := range p.pieces {
-		r.narrowDown()
+	if form.flags != 0 {
+		for i, r := range p.pieces {
+			p.pieces[i] = r.narrowest()
+		}
 	}
 }
 
@@ -603,37 +670,38 @@ func (p *Part) AppendBinary(b []byte) []byte {
 	b = append(b, flags)
 	b = binary.AppendUvarint(b, uint64(p.n))
 	b = binary.AppendUvarint(b, uint64(len(p.classes)))
-	for _, c := range p.classes {
-		b = binary.AppendUvarint(b, uint64(len(c.label)))
-		b = append(b, c.label...)
+	for i, c := range p.classes {
+		b = binary.AppendUvarint(b, uint64(len(p.labels[i])))
+		b = append(b, p.labels[i]...)
 		b = binary.AppendUvarint(b, uint64(c.total))
-		b = append(b, byte(c.from))
+		b = append(b, c.from)
 	}
 	all := byIndex(p.pieces)
 	b = binary.AppendUvarint(b, uint64(len(all)))
 	next := uint32(0)
 	for _, at := range all {
-		r := p.pieces[at.piece]
-		index := r.index[at.row]
+		r, row := p.row(at)
+		index := r.index(row)
 		b = binary.AppendUvarint(b, uint64(index-next))
-		b = binary.AppendUvarint(b, uint64(r.codes[at.row]))
+		b = binary.AppendUvarint(b, uint64(r.code(row)))
 		next = index + 1
 	}
 	if flags&hasWeights != 0 {
 		for _, at := range all {
-			b = binary.LittleEndian.AppendUint64(b, math.Float64bits(p.pieces[at.piece].weight(int(at.row))))
+			r, row := p.row(at)
+			b = binary.LittleEndian.AppendUint64(b, math.Float64bits(r.weight(row)))
 		}
 	}
 	for _, at := range all {
-		r, row := p.pieces[at.piece], int(at.row)
+		r, row := p.row(at)
 		if flags&isWide != 0 {
 			for j := range p.n {
 				b = binary.LittleEndian.AppendUint64(b, math.Float64bits(r.at(row, j)))
 			}
 			continue
 		}
-		for _, x := range r.narrow[row*p.n : (row+1)*p.n] {
-			b = binary.LittleEndian.AppendUint32(b, math.Float32bits(x))
+		for _, x := range r.row(row)[r.numbers():] {
+			b = binary.LittleEndian.AppendUint32(b, x)
 		}
 	}
 	return b
@@ -641,12 +709,7 @@ func (p *Part) AppendBinary(b []byte) []byte {
 
 func (p *Part) flags() (flags byte) {
 	for _, r := range p.pieces {
-		if r.weights != nil {
-			flags |= hasWeights
-		}
-		if r.wide != nil {
-			flags |= isWide
-		}
+		flags |= r.flags
 	}
 	return flags
 }
@@ -665,8 +728,8 @@ func (p *Part) encodedSize(flags byte) int {
 		row += 8
 	}
 	size := head + count(p.pieces)*row
-	for _, c := range p.classes {
-		size += class + len(c.label)
+	for _, label := range p.labels {
+		size += class + len(label)
 	}
 	return size
 }
@@ -684,9 +747,14 @@ func DecodePart(b []byte) (*Part, error) {
 	n := d.Uvarint()
 	d.Bad = d.Bad || n > math.MaxInt32
 	p.n = int(n)
-	for range d.Count(3) {
-		p.classes = append(p.classes, d.class())
-		if k := len(p.classes); k > 1 && incremental.CompareLabels(p.classes[k-2].label, p.classes[k-1].label) >= 0 {
+	k := d.Count(3)
+	if k > mostClasses {
+		return nil, ErrEncoding
+	}
+	p.labels, p.classes = make([]string, k), slices.Grow(p.two[:0], k)[:k]
+	for c := range k {
+		p.labels[c], p.classes[c] = d.class()
+		if c > 0 && incremental.CompareLabels(p.labels[c-1], p.labels[c]) >= 0 {
 			d.Bad = true
 		}
 	}
@@ -700,24 +768,23 @@ func DecodePart(b []byte) (*Part, error) {
 // decoder reads a part.
 type decoder struct{ decode.Reader }
 
-func (d *decoder) class() class {
-	c := class{label: d.Text()}
-	d.Bad = d.Bad || incremental.CheckLabel(c.label) != nil
+func (d *decoder) class() (string, class) {
+	label := d.Text()
+	d.Bad = d.Bad || incremental.CheckLabel(label) != nil
 	total, from := d.Uvarint(), d.Take(1)[0]
 	d.Bad = d.Bad || total == 0 || total > math.MaxInt32 || from > top
-	c.total, c.from = int64(total), int(from)
-	return c
+	return label, class{total: uint32(total), from: from}
 }
 
 func (d *decoder) rows(p *Part, flags byte) {
-	m := d.Count(2)
+	form := rows{n: uint32(p.n), flags: flags}
+	m := d.Count(2 + 4*(form.stride()-head))
 	total := uint64(p.Rows())
 	if m == 0 {
 		d.Bad = d.Bad || flags != 0
 		return
 	}
-	r := newRows(m, p.n)
-	p.pieces = []*rows{r}
+	r := form.room(m)
 	z := streamOf(p.seed, &p.digest)
 	next := uint64(0)
 	for i := range m {
@@ -727,48 +794,37 @@ func (d *decoder) rows(p *Part, flags byte) {
 			return
 		}
 		index := uint32(next + gap)
-		level := z.level(index)
+		level := uint8(z.level(index))
 		d.Bad = d.Bad || level < p.classes[code].from
-		r.set(i, index, uint8(level), uint32(code))
+		r.set(i, index, uint32(code), level)
 		next += gap + 1
 	}
-	if flags&hasWeights != 0 {
-		r.weights = d.Floats(m)
-		ones := true
-		for _, v := range r.weights {
-			d.Bad = d.Bad || !(v > 0) || math.IsInf(v, 0)
-			ones = ones && v == 1
+	for i := 0; flags&hasWeights != 0 && i < m; i++ {
+		v := math.Float64frombits(binary.LittleEndian.Uint64(d.Take(8)))
+		d.Bad = d.Bad || !(v > 0) || math.IsInf(v, 0)
+		r.setWeight(i, v)
+	}
+	for i := range m {
+		words := r.row(i)[r.numbers():]
+		b := d.Take(4 * len(words))
+		for j := range words {
+			words[j] = binary.LittleEndian.Uint32(b[4*j:])
 		}
-		d.Bad = d.Bad || ones
-	}
-	if d.Bad || r.n > len(d.Rest)/4/m {
-		d.Bad = true
-		return
-	}
-	if flags&isWide != 0 {
-		r.wide = d.Floats(m * r.n)
-		exact := true
-		for _, x := range r.wide {
+		for j := range p.n {
+			x := r.at(i, j)
 			d.Bad = d.Bad || x-x != 0
-			exact = exact && isFloat32(x)
 		}
-		d.Bad = d.Bad || exact
-		return
 	}
-	r.narrow = make([]float32, m*r.n)
-	b := d.Take(4 * m * r.n)
-	for i := range r.narrow {
-		r.narrow[i] = math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:]))
-		d.Bad = d.Bad || r.narrow[i]-r.narrow[i] != 0
-	}
+	d.Bad = d.Bad || r.narrowest().flags != flags
+	p.pieces = append(p.one[:0], r)
 }
 
 // whole says whether the part can have all rows from the levels that it says.
 func (p *Part) whole() bool {
-	have := make([]int64, len(p.classes))
-	for _, r := range p.pieces {
-		for _, c := range r.codes {
-			have[c]++
+	have := make([]uint32, len(p.classes))
+	for i := range p.pieces {
+		for row := range p.pieces[i].len() {
+			have[p.pieces[i].code(row)]++
 		}
 	}
 	for c, n := range have {

@@ -282,23 +282,43 @@ func (w *world) check() {
 // more rows than most·Rows though floors could rise.
 func (w *world) consistent() {
 	w.t.Helper()
-	distinct := map[*kept]int{}
-	held, high := 0, false
-	for _, k := range w.sample.kept {
-		if distinct[k]++; distinct[k] == 1 {
-			held += count(k.pieces)
+	distinct, counted := map[*Part]int{}, map[*Part]int{}
+	rows, high := 0, false
+	for id, at := range w.sample.kept {
+		p := w.sample.held[at].part
+		if p.digest != w.log[id].summary.Digest() {
+			w.t.Fatalf("block %s has rows of another", id)
+		}
+		if distinct[p]++; distinct[p] == 1 {
+			rows += count(p.pieces)
 		}
 	}
-	if !maps.Equal(distinct, w.sample.copies) || held != w.sample.held {
-		w.t.Fatalf("%d rows are held in %d blocks, counted as %d in %d", held, len(distinct), w.sample.held, len(w.sample.copies))
+	free := 0
+	for _, h := range w.sample.held {
+		if h == (held{}) {
+			free++
+			continue
+		}
+		counted[h.part] = int(h.copies)
+	}
+	if !maps.Equal(distinct, counted) || rows != w.sample.rows || free != len(w.sample.free) {
+		w.t.Fatalf("%d rows are held in %d blocks beside %d free places, counted as %d in %d beside %d",
+			rows, len(distinct), free, w.sample.rows, len(counted), len(w.sample.free))
+	}
+	for p := range distinct {
+		for q := range distinct {
+			if p != q && p.digest == q.digest && p.equal(q) {
+				w.t.Fatal("equal rows are held twice")
+			}
+		}
 	}
 	for name, s := range w.sample.strata {
 		var counts [levels]int64
-		for k, n := range distinct {
-			for _, at := range byIndex(k.pieces) {
-				r := k.pieces[at.piece]
-				if w.settings.stratum(k.labels[r.codes[at.row]]) == name {
-					counts[r.level[at.row]] += int64(n)
+		for p, n := range distinct {
+			for _, at := range byIndex(p.pieces) {
+				r, row := p.row(at)
+				if w.settings.stratum(p.labels[r.code(row)]) == name {
+					counts[r.level(row)] += int64(n)
 				}
 			}
 		}
@@ -307,8 +327,8 @@ func (w *world) consistent() {
 		}
 		high = high || highest(&counts, w.sample.quota()) > s.floor
 	}
-	if high && held > most*w.settings.Rows {
-		w.t.Fatalf("%d rows are held", held)
+	if high && rows > most*w.settings.Rows {
+		w.t.Fatalf("%d rows are held", rows)
 	}
 }
 
@@ -528,30 +548,27 @@ func TestHashesAreUniform(t *testing.T) {
 }
 
 // joined is the rows of a part by index, as if they had been taken in one piece.
-func joined(p *Part) *rows {
+func joined(p *Part) rows {
 	all := byIndex(p.pieces)
-	out := newRows(len(all), p.n)
-	out.weights, out.wide = make([]float64, len(all)), make([]float64, 0, len(all)*p.n)
+	out := rows{n: uint32(p.n), flags: hasWeights | isWide}.room(len(all))
 	for i, at := range all {
-		r, row := p.pieces[at.piece], int(at.row)
-		out.set(i, r.index[row], r.level[row], r.codes[row])
-		out.weights[i] = r.weight(row)
+		r, row := p.row(at)
+		out.set(i, r.index(row), uint32(r.code(row)), uint8(r.level(row)))
+		out.setWeight(i, r.weight(row))
 		for j := range p.n {
-			out.wide = append(out.wide, r.at(row, j))
+			out.setNumber(i, j, r.at(row, j))
 		}
 	}
-	out.narrowDown()
-	return out
+	return out.narrowest()
 }
 
 func inOnePiece(p *Part) *Part {
-	out := *p
+	out := &Part{seed: p.seed, digest: p.digest, n: p.n, labels: p.labels}
+	out.classes = append(out.two[:0], p.classes...)
 	if len(p.pieces) > 0 {
-		out.pieces = []*rows{joined(p)}
-	} else {
-		out.pieces = nil
+		out.pieces = append(out.one[:0], joined(p))
 	}
-	return &out
+	return out
 }
 
 // At whatever floors, of however many rows, those are taken that are of the floor
@@ -579,13 +596,15 @@ func TestTake(t *testing.T) {
 			p := taker.Take(l.block, l.summary.Digest(), l.summary.Totals(), levels)
 			z := streamOf(settings.Seed, &p.digest)
 			all := joined(p)
-			for i, level := range all.level {
-				x := row{hash: z.hash(all.index[i], int(level)), label: p.classes[all.codes[i]].label, weight: all.weight(i)}
+			ascending := true
+			for i := range all.len() {
+				ascending = ascending && (i == 0 || all.index(i-1) < all.index(i))
+				x := row{hash: z.hash(all.index(i), all.level(i)), label: p.labels[all.code(i)], weight: all.weight(i)}
 				x.x = [2]float64{all.at(i, 0), all.at(i, 1)}
 				got = append(got, x)
 			}
 			slices.SortFunc(got, func(a, b row) int { return cmp.Compare(a.hash, b.hash) })
-			if !slices.IsSorted(all.index) || !slices.Equal(got, want) || p.Rows() != l.summary.Rows() {
+			if !ascending || !slices.Equal(got, want) || p.Rows() != l.summary.Rows() {
 				t.Fatalf("%d rows, floors %v: took\n%v\nwant\n%v", m, levels.floors, got, want)
 			}
 			if again, err := DecodePart(p.AppendBinary(nil)); err != nil || !reflect.DeepEqual(again, inOnePiece(p)) {
@@ -652,9 +671,9 @@ func TestPiecesGoWhole(t *testing.T) {
 		if p = p.Above(levels(floor)); !bytes.Equal(p.AppendBinary(nil), want.AppendBinary(nil)) {
 			t.Errorf("floor %d: cut to\n%v\nwant\n%v", floor, p, want)
 		}
-		k := p.kept()
-		less := k.above([]int{floor + 1, floor + 1, floor + 1})
-		if len(k.pieces) > 1 && !slices.Equal(less.pieces, k.pieces[1:]) {
+		less := p.Above(levels(floor + 1))
+		same := func(r, s rows) bool { return &r.words[0] == &s.words[0] }
+		if len(p.pieces) > 1 && !slices.EqualFunc(less.pieces, p.pieces[1:], same) {
 			t.Errorf("floor %d: pieces are copied", floor+1)
 		}
 	}
@@ -697,8 +716,8 @@ func TestCopiesShareRows(t *testing.T) {
 	}
 	w.complete()
 	w.check()
-	if w.sample.held > 2 {
-		t.Errorf("%d rows in memory", w.sample.held)
+	if w.sample.rows > 2 {
+		t.Errorf("%d rows in memory", w.sample.rows)
 	}
 	for i := range 990 {
 		w.remove(fmt.Sprint("one", i))
@@ -818,7 +837,7 @@ func FuzzDecodePart(f *testing.F) {
 		s := New(Settings{Rows: 2, Seed: p.seed}, func(yield func(string) bool) { yield("a") })
 		s.Add("a", p)
 		s.Remove("a", p)
-		if len(s.strata) > 0 || len(s.kept) > 0 || s.held != 0 {
+		if len(s.strata) > 0 || len(s.kept) > 0 || len(s.same) > 0 || s.rows != 0 {
 			t.Error("something is left of it")
 		}
 	})

@@ -1,11 +1,8 @@
 package sample
 
 import (
-	"bytes"
 	"cmp"
-	"math"
 	"slices"
-	"strings"
 
 	"streamd/incremental"
 	"streamd/incremental/gram"
@@ -18,15 +15,9 @@ type Snapshot struct {
 	features []string
 	totals   []incremental.ClassTotal
 	lacking  int
-	kept     []copies
+	held     []held
 	settings Settings
 	limits   map[string]limit // of each stratum
-}
-
-// copies are equal rows of blocks.
-type copies struct {
-	of     *kept
-	number int
 }
 
 type limit struct {
@@ -39,10 +30,7 @@ type limit struct {
 func (s *Sample) Snapshot(state *incremental.State, folds int) *Snapshot {
 	out := &Snapshot{
 		folds: folds, features: state.Features(), totals: state.Totals(), lacking: s.Lacking(),
-		kept: make([]copies, 0, len(s.copies)), settings: s.settings, limits: make(map[string]limit, len(s.strata)),
-	}
-	for k, number := range s.copies {
-		out.kept = append(out.kept, copies{k, number})
+		held: slices.Clone(s.held), settings: s.settings, limits: make(map[string]limit, len(s.strata)),
 	}
 	quota := s.quota()
 	for name, t := range s.strata {
@@ -74,121 +62,110 @@ type View struct {
 // Complete says whether the view has every row of the sample.
 func (v *View) Complete() bool { return v.Lacking == 0 }
 
-// chosen is a row that may be in a view.
+// chosen is a row that may be in a view. It has no pointers, which would have to be
+// told the garbage collector whenever sorting moves it.
 type chosen struct {
-	from *kept
+	hash  uint64
+	block int32 // among those held
 	place
-	hash uint64
 }
-
-func (c chosen) label() string { return c.from.labels[c.rows().codes[c.row]] }
-
-func (c chosen) rows() *rows { return c.from.pieces[c.piece] }
-
-func (c chosen) weight() float64 { return c.rows().weight(int(c.row)) }
-
-func (c chosen) at(j int) float64 { return c.rows().at(int(c.row), j) }
 
 // compare orders rows by hash, and those of equal hashes, which are mostly of
 // equal blocks, by everything that can be seen of them.
-func (c chosen) compare(d chosen) int {
+func (s *Snapshot) compare(c, d chosen) int {
 	if c.hash != d.hash {
 		return cmp.Compare(c.hash, d.hash)
 	}
-	r, s := c.rows(), d.rows()
-	if order := cmp.Or(
-		bytes.Compare(c.from.digest[:], d.from.digest[:]),
-		cmp.Compare(r.index[c.row], s.index[d.row]),
-		strings.Compare(c.label(), d.label()),
-		cmp.Compare(c.weight(), d.weight()),
-	); order != 0 {
-		return order
-	}
-	for j := range r.n {
-		x, y := c.at(j), d.at(j)
-		if order := cmp.Compare(math.Float64bits(x), math.Float64bits(y)); order != 0 {
-			return order
-		}
-	}
-	return 0
+	return compare(s.held[c.block].part, c.place, s.held[d.block].part, d.place)
 }
 
 // View chooses the rows of the sample and puts them in columns.
 func (s *Snapshot) View() *View {
 	strata := map[string][]chosen{}
-	number := make(map[*kept]int, len(s.kept))
-	for _, k := range s.kept {
-		number[k.of] = k.number
-		z := streamOf(s.settings.Seed, &k.of.digest)
-		for piece, r := range k.of.pieces {
-			for i, level := range r.level {
-				name := s.settings.stratum(k.of.labels[r.codes[i]])
-				if int(level) >= s.limits[name].level {
-					strata[name] = append(strata[name], chosen{k.of, place{int32(piece), int32(i)}, z.hash(r.index[i], int(level))})
+	for block, h := range s.held {
+		p := h.part
+		if p == nil {
+			continue
+		}
+		z := streamOf(p.seed, &p.digest)
+		for piece := range p.pieces {
+			r := &p.pieces[piece]
+			for i := range r.len() {
+				level := r.level(i)
+				name := s.settings.stratum(p.labels[r.code(i)])
+				if level >= s.limits[name].level {
+					c := chosen{z.hash(r.index(i), level), int32(block), place{int32(piece), int32(i)}}
+					strata[name] = append(strata[name], c)
 				}
 			}
 		}
 	}
 	var all []chosen
 	for name, rows := range strata {
-		slices.SortFunc(rows, chosen.compare)
+		slices.SortFunc(rows, s.compare)
 		room := int(s.limits[name].quota)
 		for _, c := range rows {
-			for range min(room, number[c.from]) {
+			for range min(room, int(s.held[c.block].copies)) {
 				all = append(all, c)
 				room--
 			}
 		}
 	}
 	if s.settings.Balanced {
-		slices.SortFunc(all, chosen.compare)
+		slices.SortFunc(all, s.compare)
 	}
 	return s.view(all)
 }
 
 func (s *Snapshot) view(all []chosen) *View {
-	v := &View{Totals: s.totals, Lacking: s.lacking}
-	b := &incremental.Block{Features: s.features, Codes: make([]int32, len(all))}
+	m, n := len(all), len(s.features)
+	b := &incremental.Block{
+		Features: s.features, Columns: make([]gram.Column, n),
+		Codes: make([]int32, m), Weights: make([]float64, m),
+	}
+	v := &View{Block: b, Totals: s.totals, Lacking: s.lacking}
 	code := map[string]int32{}
 	for c, t := range s.totals {
 		code[t.Label] = int32(c)
 		b.Classes = append(b.Classes, t.Label)
 	}
-	weighted := false
-	for i, c := range all {
-		b.Codes[i] = code[c.label()]
-		weighted = weighted || c.weight() != 1
-	}
-	if weighted {
-		b.Weights = make([]float64, len(all))
-		for i, c := range all {
-			b.Weights[i] = c.weight()
-		}
-	}
 	if s.folds > 0 {
-		v.Fold = make([]int32, len(all))
+		v.Fold = make([]int32, m)
+	}
+	narrow := make([][]float32, n)
+	for j := range narrow {
+		narrow[j] = make([]float32, m)
+	}
+	weighted, isWide := false, make([]bool, n)
+	for i, c := range all { // each row is far from the one before it
+		p := s.held[c.block].part
+		r, row := p.row(c.place)
+		b.Codes[i] = code[p.labels[r.code(row)]]
+		b.Weights[i] = r.weight(row)
+		weighted = weighted || b.Weights[i] != 1
+		if s.folds > 0 {
+			v.Fold[i] = int32(Fold(p.digest, s.folds))
+		}
+		for j := range narrow {
+			x := r.at(row, j)
+			narrow[j][i] = float32(x)
+			isWide[j] = isWide[j] || !isFloat32(x)
+		}
+	}
+	if !weighted {
+		b.Weights = nil
+	}
+	for j := range b.Columns {
+		if !isWide[j] {
+			b.Columns[j] = gram.ColumnOf(narrow[j])
+			continue
+		}
+		wide := make([]float64, m)
 		for i, c := range all {
-			v.Fold[i] = int32(Fold(c.from.digest, s.folds))
+			r, row := s.held[c.block].part.row(c.place)
+			wide[i] = r.at(row, j)
 		}
+		b.Columns[j] = gram.ColumnOf(wide)
 	}
-	for j := range s.features {
-		b.Columns = append(b.Columns, column(all, j))
-	}
-	v.Block = b
 	return v
-}
-
-func column(all []chosen, j int) gram.Column {
-	narrow := make([]float32, len(all))
-	for i, c := range all {
-		x := c.at(j)
-		if narrow[i] = float32(x); float64(narrow[i]) != x {
-			wide := make([]float64, len(all))
-			for i, c := range all {
-				wide[i] = c.at(j)
-			}
-			return gram.ColumnOf(wide)
-		}
-	}
-	return gram.ColumnOf(narrow)
 }

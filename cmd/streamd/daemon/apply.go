@@ -67,9 +67,12 @@ func (d *Daemon) loop(ctx context.Context) error {
 	tick := time.NewTicker(d.tickInterval())
 	defer tick.Stop()
 	for {
-		order := d.order
+		order, stopping := d.order, (<-chan struct{})(nil)
 		if d.live.unsaved() >= d.mostUnsaved() {
 			order = nil // nothing more is taken in
+			if d.saveProblem != nil {
+				stopping = d.stopping // who stops does not wait for the disk
+			}
 		}
 		select {
 		case y, ok := <-order:
@@ -77,6 +80,10 @@ func (d *Daemon) loop(ctx context.Context) error {
 				return d.finish()
 			}
 			d.applyDelivery(ctx, w, y)
+		case <-stopping:
+			if err := d.finish(); d.saveProblem != nil {
+				return err
+			}
 		case call := <-d.calls:
 			call()
 		case next := <-d.solved:

@@ -10,9 +10,11 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -37,7 +39,7 @@ var limitFiles func() error
 // what it rebuilds stays unfinished.
 const heldReading = "held reading"
 
-// child runs the daemon, says where it listens, and is killed some time.
+// child runs the daemon, says where it listens, and is killed some time, or stopped.
 func child(flags string) int {
 	given := map[string]string{}
 	for line := range strings.Lines(flags) {
@@ -61,7 +63,9 @@ func child(flags string) int {
 				d.filling.log.turn <- struct{}{}
 			}
 			fmt.Println(d.Addr())
-			err = d.Run(context.Background())
+			ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+			defer stop()
+			err = d.Run(ctx)
 		}
 	}
 	fmt.Fprintln(os.Stderr, err)

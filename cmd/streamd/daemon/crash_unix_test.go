@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"streamd/ingest/wire"
 )
@@ -23,7 +24,7 @@ func init() {
 }
 
 // On a full disk the daemon says so, goes on serving, stops taking in what it
-// could not save, and loses nothing.
+// could not save, stops when it is told to, and loses nothing.
 func TestFullDisk(t *testing.T) {
 	const blocks = 1000
 	name := topic(t, 1)
@@ -51,7 +52,15 @@ func TestFullDisk(t *testing.T) {
 		}
 		return rows > 0
 	})
-	p.kill()
+	p.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-p.ended:
+	case <-time.After(patience):
+		t.Fatal("it does not stop")
+	}
+	if text := p.stderr.String(); !strings.Contains(text, "the last changes are not saved and will be read again") || strings.Contains(text, "shutdown_timeout") {
+		t.Errorf("it stops with %s", text)
+	}
 
 	delete(flags, fileLimit)
 	flags["kafka.group"] = fmt.Sprintf("g%d", rand.Int64())

@@ -115,6 +115,7 @@ type Daemon struct {
 	saved    chan saveEnd
 	commits  chan map[int]int64
 	loopDone chan struct{}
+	stopping <-chan struct{} // closed: nothing more is read
 	stop     context.CancelCauseFunc
 
 	features  atomic.Pointer[[]string] // nil: not fixed
@@ -390,7 +391,7 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, d.store.Close()) }()
 	consuming, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	d.stop = stop
+	d.stop, d.stopping = stop, consuming.Done()
 	// Dead letters may still be written while the rest is applied.
 	applying, abandon := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer abandon(nil)
@@ -484,11 +485,14 @@ func (d *Daemon) inTurn(ctx context.Context, f func()) {
 	done := make(chan struct{})
 	select {
 	case d.order <- &delivery{call: func() { defer close(done); f() }}:
+	case <-d.loopDone:
+		return
 	case <-ctx.Done():
 		return
 	}
 	select {
 	case <-done:
+	case <-d.loopDone:
 	case <-ctx.Done():
 	}
 }

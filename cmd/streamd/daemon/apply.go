@@ -125,7 +125,8 @@ func (d *Daemon) tickInterval() time.Duration {
 }
 
 // share bounds what saving, and copying the sums for a solve, may take of the
-// loop's time: one part in so many each, however wide the state is.
+// loop's time: one part in so many each, however wide the state is. Saving takes more
+// where blocks come faster than there is room for them.
 const share = 20
 
 // quiet is how long nothing has come when a save no longer waits for its share:

@@ -91,17 +91,27 @@ func (s *State) Add(b *Summary) { s.add(b, 1) }
 // none and yet with sums: then the summary was not in the state.
 func (s *State) Remove(b *Summary) { s.add(b, -1) }
 
-// AddState adds all summaries that are in another state, in O(k·n²). It panics when
-// the widths differ.
-func (s *State) AddState(other *State) {
-	s.checkWidth(len(other.features))
-	for _, from := range other.classes {
-		c := s.classes[s.class(from.label)]
-		c.rows += from.rows
-		c.weight.AddVector(from.weight)
-		c.s.AddVector(from.s)
-		c.cross.AddVector(from.cross)
+// SetSum makes s the sum of parts: what all summaries that are in one of them add up
+// to. It takes O(k·n²) for each and uses the memory of s again. It panics when the
+// widths differ.
+func (s *State) SetSum(parts []*State) {
+	for _, c := range s.classes {
+		c.rows = 0
+		c.weight.Clear()
+		c.s.Clear()
+		c.cross.Clear()
 	}
+	for _, part := range parts {
+		s.checkWidth(len(part.features))
+		for _, from := range part.classes {
+			c := s.classes[s.class(from.label)]
+			c.rows += from.rows
+			c.weight.AddVector(from.weight)
+			c.s.AddVector(from.s)
+			c.cross.AddVector(from.cross)
+		}
+	}
+	s.classes = slices.DeleteFunc(s.classes, func(c *classState) bool { return c.rows == 0 })
 }
 
 func (s *State) checkWidth(features int) {

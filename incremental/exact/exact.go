@@ -232,6 +232,9 @@ func (v *Vector) cover(first int, hi, lo uint64) {
 	v.widen(first/64, (first+length-1)/64+1)
 }
 
+// Clear makes every sum zero.
+func (v *Vector) Clear() { clear(v.limb) }
+
 // AddVector adds to each sum that of w, which has as many.
 func (v *Vector) AddVector(w *Vector) {
 	if v.n != w.n {

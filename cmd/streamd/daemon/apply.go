@@ -221,8 +221,7 @@ func (d *Daemon) beginAnew(p *partition, offset int64) error {
 		return nil
 	}
 	d.counts.BlocksReplaced++
-	_, err := d.live.remove(e.ID)
-	return err
+	return d.live.remove(e.ID)
 }
 
 func fromBatch(at kafka.Saved, b *kafka.Batch) kafka.Saved {
@@ -256,8 +255,7 @@ func (d *Daemon) applyRecord(ctx context.Context, p *partition, t *task, r *kafk
 			return nil
 		}
 		d.counts.BlocksRetired++
-		_, err := d.live.remove(z.id)
-		return err
+		return d.live.remove(z.id)
 	}
 	d.fixFeatures(z)
 	if !d.live.admits(z.summary.Classes()) {

@@ -548,7 +548,7 @@ func (d *Daemon) retirePartition(topic string, number int) {
 		if e.Position.Topic != topic || e.Position.Partition != number {
 			continue
 		}
-		if _, err := d.live.remove(e.ID); err != nil {
+		if err := d.live.remove(e.ID); err != nil {
 			d.fail(err)
 			return
 		}

@@ -115,7 +115,7 @@ func (l *liveSet) admits(labels []string) bool {
 // store and is final.
 func (l *liveSet) add(e retire.Entry, s *incremental.Summary, part *sample.Part, in []lifted) (o outcome, err error) {
 	if _, o.replaced = l.ledger.Get(e.ID); o.replaced {
-		if _, err := l.remove(e.ID); err != nil {
+		if err := l.remove(e.ID); err != nil {
 			return o, err
 		}
 	}
@@ -160,12 +160,11 @@ func (l *liveSet) add(e retire.Entry, s *incremental.Summary, part *sample.Part,
 }
 
 // remove takes a live block out.
-func (l *liveSet) remove(id string) (retire.Entry, error) {
-	e, ok := l.ledger.Remove(id)
-	if !ok {
+func (l *liveSet) remove(id string) error {
+	if _, ok := l.ledger.Remove(id); !ok {
 		panic("daemon: block " + id + " is not live")
 	}
-	return e, l.takeOut(id)
+	return l.takeOut(id)
 }
 
 // takeOut subtracts a block that has left the ledger.

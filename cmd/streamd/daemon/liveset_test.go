@@ -116,7 +116,7 @@ func TestWhatChangesWhileItIsSaved(t *testing.T) {
 				delete(since, id)
 			case k < 11 && len(blocks) > 0:
 				id := any()
-				if _, err := l.remove(id); err != nil {
+				if err := l.remove(id); err != nil {
 					t.Fatal(err)
 				}
 				delete(blocks, id)
@@ -326,7 +326,7 @@ func BenchmarkBlock(b *testing.B) {
 					b.Fatal(err)
 				}
 				if i >= 2000 {
-					if _, err := l.remove(fmt.Sprint(i - 2000)); err != nil {
+					if err := l.remove(fmt.Sprint(i - 2000)); err != nil {
 						b.Fatal(err)
 					}
 				}

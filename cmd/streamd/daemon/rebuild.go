@@ -351,7 +351,7 @@ func (d *Daemon) skipUnread() {
 		if _, lacks := next.missing[id]; !lacks {
 			continue // its rows were still in hand
 		}
-		if _, err := d.live.remove(id); err != nil {
+		if err := d.live.remove(id); err != nil {
 			d.fail(err)
 			return
 		}

@@ -141,7 +141,7 @@ func (d *Daemon) retire(id string) (httpapi.Receipt, error) {
 		return none, httpapi.ErrNotLive
 	}
 	receipt := httpapi.Receipt{Block: blockInfo(e), DigestBefore: d.live.digest()}
-	if _, err := d.live.remove(id); err != nil {
+	if err := d.live.remove(id); err != nil {
 		d.fail(err)
 		return none, err
 	}
@@ -269,7 +269,7 @@ func (d *Daemon) updateStatus() {
 		s.Problems = append(s.Problems, "no basis could be chosen: "+r.problem)
 	}
 	if e := d.live.next; e != nil && len(e.unread) > 0 && len(e.unread) == len(e.missing) {
-		s.Problems = append(s.Problems, fmt.Sprintf("the new basis waits for %d blocks that the log does not give back as they were (see /v1/epoch): retire them, or set kernel.unread: skip", len(e.unread)))
+		s.Problems = append(s.Problems, fmt.Sprintf("the new basis waits for blocks that the log does not give back as they were, %d of them (see /v1/epoch): retire them, or set kernel.unread: skip", len(e.unread)))
 	}
 	if d.cfg.Kernel.Function != config.KernelNone {
 		s.Epoch = d.epochAnswer()

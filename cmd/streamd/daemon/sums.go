@@ -16,11 +16,12 @@ type sums struct {
 	folds    int                  // none: there is one sum
 	apart    []*incremental.State // of each fold
 	moved    []bool               // since the last save
-	all      *incremental.State   // nil: not known
+	all      *incremental.State   // that of all, when it was asked for last
+	known    bool                 // it still is
 }
 
 func newSums(features []string, folds int) sums {
-	s := sums{features: features, folds: folds, moved: make([]bool, max(folds, 1))}
+	s := sums{features: features, folds: folds, moved: make([]bool, max(folds, 1)), all: incremental.NewState(features)}
 	for i := range s.moved {
 		s.apart, s.moved[i] = append(s.apart, incremental.NewState(features)), true
 	}
@@ -35,7 +36,7 @@ func restoredSums(all *incremental.State, apart []*incremental.State, folds int)
 	case folds == 0:
 		s.apart[0] = all
 	case folds == len(apart):
-		s.apart, s.all = apart, all
+		s.apart, s.all, s.known = apart, all, true
 	default:
 		return s, false
 	}
@@ -49,7 +50,7 @@ func (s *sums) of(digest [sha256.Size]byte) *incremental.State {
 	if s.folds > 0 {
 		i = sample.Fold(digest, s.folds)
 	}
-	s.moved[i], s.all = true, nil
+	s.moved[i], s.known = true, false
 	return s.apart[i]
 }
 
@@ -58,11 +59,9 @@ func (s *sums) total() *incremental.State {
 	if s.folds == 0 {
 		return s.apart[0]
 	}
-	if s.all == nil {
-		s.all = incremental.NewState(s.features)
-		for _, fold := range s.apart {
-			s.all.AddState(fold)
-		}
+	if !s.known {
+		s.all.SetSum(s.apart)
+		s.known = true
 	}
 	return s.all
 }

@@ -163,8 +163,8 @@ func (s *State) add(b *Summary, sign float64) {
 //	Σvxx' = Σvdd' + t c' + c w'
 //
 // every sum and product without rounding. An exact w is the sum of up to three
-// float64 numbers, mostly of one or two, so that an entry of Σvxx' has five to
-// seven terms.
+// float64 numbers, mostly of one or two, so that an entry of Σvxx' has three or four
+// terms, of which one is a number and the others products.
 func (c *classState) shift(from *classSummary, origin []float64, sign float64, memory []exact.Factor) {
 	v := sign * from.weight
 	c.weight.Add(0, v)

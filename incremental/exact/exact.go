@@ -9,9 +9,10 @@
 //
 // A vector stores only the limbs that its terms have touched, one window of
 // limbs for all its entries: sums of ordinary data take three or four 64-bit
-// limbs each instead of fifteen. An addition changes two limbs and ripples a
-// carry now and then. The window is not visible from outside: the canonical
-// encoding, and so any digest of it, depends on the values alone.
+// limbs each instead of fifteen. Adding a number changes two limbs, adding a
+// product of two changes three, and a carry ripples now and then. The window is
+// not visible from outside: the canonical encoding, and so any digest of it,
+// depends on the values alone.
 //
 // Nothing here is safe for concurrent use.
 package exact
@@ -133,9 +134,7 @@ func (v *Vector) addAnywhere(i int, x float64) {
 	if hi != 0 {
 		sign++
 	}
-	if v.width == 0 || q < v.low || sign >= v.low+v.width {
-		v.widen(q, sign)
-	}
+	v.widen(q, sign)
 	e := v.limb[i*v.width : (i+1)*v.width]
 	k := q - v.low
 	var c uint64
@@ -244,9 +243,7 @@ func (v *Vector) AddVector(w *Vector) {
 		return
 	}
 	// The window's highest limb is above those of all terms of either.
-	if high := w.low + w.width - 1; v.width == 0 || w.low < v.low || high >= v.low+v.width {
-		v.widen(w.low, high)
-	}
+	v.widen(w.low, w.low+w.width-1)
 	for i := range v.n {
 		to, from := v.limb[i*v.width+w.low-v.low:(i+1)*v.width], w.limb[i*w.width:(i+1)*w.width]
 		var c uint64
@@ -263,6 +260,9 @@ func (v *Vector) AddVector(w *Vector) {
 // widen makes the window cover limbs low to high.
 func (v *Vector) widen(low, high int) {
 	if v.width != 0 {
+		if v.low <= low && high < v.low+v.width {
+			return
+		}
 		low = min(low, v.low)
 		high = max(high, v.low+v.width-1)
 	}

@@ -21,16 +21,6 @@ const URLVariable = EnvPrefix + "URL"
 
 // key is what the tags of one field of Config say.
 type key struct {
-	described
-	typ      reflect.Type
-	index    []int // of the field in Config
-	fallback reflect.Value
-	min, max reflect.Value // of a whole number; invalid: unbounded
-	above    *float64      // what a number exceeds; nil: unbounded
-}
-
-// described is a key as people see it.
-type described struct {
 	Name     string // kafka.max_message_bytes
 	Flag     string // --kafka.max_message_bytes
 	Env      string // STREAMD_KAFKA_MAX_MESSAGE_BYTES
@@ -38,6 +28,12 @@ type described struct {
 	Default  string // as written in the environment or in a flag
 	Help     string // one or two sentences
 	Required bool   // there is no default
+
+	typ      reflect.Type
+	index    []int // of the field in Config
+	fallback reflect.Value
+	min, max reflect.Value // of a whole number; invalid: unbounded
+	above    *float64      // what a number exceeds; nil: unbounded
 }
 
 func (k *key) in(c *Config) reflect.Value { return reflect.ValueOf(c).Elem().FieldByIndex(k.index) }
@@ -70,17 +66,15 @@ func readTags(keys []*key, t reflect.Type, prefix string, at []int) []*key {
 			continue
 		}
 		k := &key{
-			described: described{
-				Name:     name,
-				Flag:     "--" + name,
-				Env:      EnvPrefix + strings.ToUpper(strings.ReplaceAll(name, ".", "_")),
-				Type:     typeName(field.Type),
-				Default:  field.Tag.Get("default"),
-				Help:     field.Tag.Get("help"),
-				Required: field.Tag.Get("required") == "true",
-			},
-			typ:   field.Type,
-			index: path,
+			Name:     name,
+			Flag:     "--" + name,
+			Env:      EnvPrefix + strings.ToUpper(strings.ReplaceAll(name, ".", "_")),
+			Type:     typeName(field.Type),
+			Default:  field.Tag.Get("default"),
+			Help:     field.Tag.Get("help"),
+			Required: field.Tag.Get("required") == "true",
+			typ:      field.Type,
+			index:    path,
 		}
 		k.min = k.bound(field.Tag.Get("min"))
 		k.max = k.bound(field.Tag.Get("max"))

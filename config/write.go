@@ -16,7 +16,7 @@ import (
 // holds no secrets, only the names of their files.
 func (c *Config) WriteYAML(w io.Writer) error {
 	out := bufio.NewWriter(w)
-	writeSections(out, func(k *key, indent string, _ bool) {
+	writeSections(out, func(k *key, indent string) {
 		fmt.Fprintf(out, "%s%s: %s  # %s\n", indent, k.last(), formatYAML(k.in(c)), c.origins[k.Name])
 	})
 	return out.Flush()
@@ -35,55 +35,16 @@ func (o origin) String() string {
 	}
 }
 
-// writeExample writes a file in which every key is explained. All but the
-// required ones are commented out, with their defaults: taking away each #
-// that a key follows immediately gives a file that says the same.
-func writeExample(w io.Writer) error {
-	out := bufio.NewWriter(w)
-	fmt.Fprintf(out, `# The configuration of streamd run, with every key and its default.
-#
-# Each key is also an environment variable, which wins over this file, and a
-# flag, which wins over both: %s, %s.
-# Lists are written a,b and maps x=1,y=2 there. Sizes take KiB, MiB, GiB, KB,
-# MB, GB; durations ms, s, m, h, d. To see what is in force and where it comes
-# from: streamd run --check.
-
-`, byName["kafka.brokers"].Env, byName["kafka.brokers"].Flag)
-	writeSections(out, func(k *key, indent string, first bool) {
-		if !first {
-			fmt.Fprintln(out)
-		}
-		help := k.Help
-		if k.Required {
-			help += " Required."
-		}
-		if strings.Contains(k.Type, "|") {
-			help += " One of " + oneOf(strings.Split(k.Type, "|")) + "."
-		}
-		for line := range wrapped(help, 76-len(indent)) {
-			fmt.Fprintf(out, "%s# %s\n", indent, line)
-		}
-		if k.Required {
-			fmt.Fprintf(out, "%s%s: blocks\n", indent, k.last())
-		} else {
-			fmt.Fprintf(out, "%s#%s: %s\n", indent, k.last(), formatYAML(k.fallback))
-		}
-	})
-	return out.Flush()
-}
-
 // writeSections writes the headers of the sections, an empty line between two,
-// and calls line for every key; first says that nothing is above it in its
-// section.
-func writeSections(out io.Writer, line func(k *key, indent string, first bool)) {
+// and calls line for every key.
+func writeSections(out io.Writer, line func(k *key, indent string)) {
 	var open []string
 	for i, k := range table {
 		var path []string
 		if s := k.section(); s != "" {
 			path = strings.Split(s, ".")
 		}
-		first := i == 0 || k.section() != table[i-1].section()
-		if first && i > 0 {
+		if i > 0 && k.section() != table[i-1].section() {
 			fmt.Fprintln(out)
 		}
 		for depth, name := range path {
@@ -93,7 +54,7 @@ func writeSections(out io.Writer, line func(k *key, indent string, first bool)) 
 			}
 		}
 		open = path
-		line(k, strings.Repeat("  ", len(path)), first)
+		line(k, strings.Repeat("  ", len(path)))
 	}
 }
 
@@ -134,27 +95,5 @@ func formatYAML(v reflect.Value) string {
 		return yamlText(v.String())
 	default:
 		return formatScalar(v)
-	}
-}
-
-// wrapped breaks a text into lines of at most width bytes, where words allow.
-func wrapped(text string, width int) func(yield func(string) bool) {
-	return func(yield func(string) bool) {
-		var line string
-		for word := range strings.FieldsSeq(text) {
-			if line != "" && len(line)+1+len(word) > width {
-				if !yield(line) {
-					return
-				}
-				line = ""
-			}
-			if line != "" {
-				line += " "
-			}
-			line += word
-		}
-		if line != "" {
-			yield(line)
-		}
 	}
 }

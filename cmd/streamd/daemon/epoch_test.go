@@ -417,7 +417,7 @@ func (i *instance) checkEpoch() {
 	want := newEpoch(got.in, len(got.folds))
 	var l lifter
 	held := make(chan struct{}, 1)
-	report, err := i.filling.log.pass(i.t.Context(), blocks, rereadOptions{verify: true}, func(e retire.Entry, b *incremental.Block) error {
+	p, err := passOver(i.t.Context(), i.filling.log, blocks, true, func(e retire.Entry, b *incremental.Block) error {
 		held <- struct{}{}
 		defer func() { <-held }()
 		was, err := blocks.summary(e.ID)
@@ -430,8 +430,8 @@ func (i *instance) checkEpoch() {
 		}
 		return err
 	})
-	if err != nil || report.visited != len(blocks.entries) {
-		i.t.Fatalf("%d of %d blocks: %v", report.visited, len(blocks.entries), err)
+	if err != nil || p.visited != len(blocks.entries) {
+		i.t.Fatalf("%d of %d blocks: %v", p.visited, len(blocks.entries), err)
 	}
 	if got.state != digestOf(want.sums.total()) {
 		i.t.Error("the sums are others than those of the live blocks")

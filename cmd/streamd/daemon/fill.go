@@ -102,7 +102,7 @@ func (d *Daemon) fillFromLog(ctx context.Context, blocks *liveBlocks) {
 		})
 		return err
 	}
-	report, err := d.filling.log.pass(ctx, blocks, rereadOptions{verify: true}, func(e retire.Entry, b *incremental.Block) error {
+	unread, err := d.filling.log.pass(ctx, blocks, true, func(e retire.Entry, b *incremental.Block) error {
 		was, err := blocks.summary(e.ID)
 		if errors.Is(err, snapshot.ErrNotFound) {
 			return nil // it has just been retired
@@ -132,14 +132,14 @@ func (d *Daemon) fillFromLog(ctx context.Context, blocks *liveBlocks) {
 			d.filling.last = time.Now().Add(afterFailure)
 			return struct{}{}, nil
 		}
-		for _, u := range report.unread {
+		for _, u := range unread {
 			if d.filling.unread == nil {
 				d.filling.unread = map[string]retire.Entry{}
 			}
 			d.filling.unread[u.ID] = u.Entry
 		}
-		if n := len(report.unread); n > 0 {
-			d.log.Warn().Int("blocks", n).Str("block", report.unread[0].ID).AnErr("reason", report.unread[0].reason).
+		if n := len(unread); n > 0 {
+			d.log.Warn().Int("blocks", n).Str("block", unread[0].ID).AnErr("reason", unread[0].reason).
 				Msg("the row sample lacks blocks that the log does not give back as they were")
 		}
 		return struct{}{}, nil

@@ -432,7 +432,7 @@ func (d *Daemon) readAgain(ctx context.Context, next *epoch, blocks *liveBlocks)
 		})
 		return err
 	}
-	report, err := d.filling.log.pass(ctx, blocks, rereadOptions{verify: true}, func(e retire.Entry, b *incremental.Block) error {
+	lost, err := d.filling.log.pass(ctx, blocks, true, func(e retire.Entry, b *incremental.Block) error {
 		was, err := blocks.summary(e.ID)
 		if errors.Is(err, snapshot.ErrNotFound) {
 			return nil // retired meanwhile
@@ -459,7 +459,7 @@ func (d *Daemon) readAgain(ctx context.Context, next *epoch, blocks *liveBlocks)
 		return err
 	}
 	_, err = inLoop(ctx, d, func() (none struct{}, _ error) {
-		unread = append(unread, report.unread...)
+		unread = append(unread, lost...)
 		for _, u := range unread {
 			if e, ok := d.live.ledger.Get(u.ID); ok && e == u.Entry {
 				if _, lacks := next.missing[u.ID]; lacks {

@@ -94,7 +94,7 @@ var errMoved = errors.New("the log does not give back any more what it did a mom
 func (r *logRows) Pass(ctx context.Context, visit func(*incremental.Block) error) error {
 	var mu sync.Mutex
 	shown := map[string]bool{}
-	report, err := r.log.pass(ctx, r.blocks, rereadOptions{verify: r.passes == 0}, func(e retire.Entry, b *incremental.Block) error {
+	unread, err := r.log.pass(ctx, r.blocks, r.passes == 0, func(e retire.Entry, b *incremental.Block) error {
 		l := lifters.Get().(*lifter)
 		defer lifters.Put(l)
 		if err := visit(l.block(b, r.in)); err != nil {
@@ -116,8 +116,8 @@ func (r *logRows) Pass(ctx context.Context, visit func(*incremental.Block) error
 		return errMoved
 	}
 	r.missing = len(r.blocks.entries) - len(shown)
-	if len(report.unread) > 0 {
-		r.unread = fmt.Errorf("block %s: %w", report.unread[0].ID, report.unread[0].reason)
+	if len(unread) > 0 {
+		r.unread = fmt.Errorf("block %s: %w", unread[0].ID, unread[0].reason)
 	}
 	left := *r.blocks
 	left.entries = slices.DeleteFunc(slices.Clone(left.entries), func(e retire.Entry) bool { return !shown[e.ID] })

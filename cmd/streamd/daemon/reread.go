@@ -109,23 +109,6 @@ func (l *liveBlocks) summary(id string) (*incremental.Summary, error) {
 	return l.store.Summary(id)
 }
 
-// rereadOptions say how a pass goes. The zero value visits every block that has
-// as many rows as it had.
-type rereadOptions struct {
-	// verify compares the digest of each block's summary, which costs as much as
-	// summarising it did.
-	verify bool
-}
-
-// rereadReport says what became of the blocks of a pass: visited, left out or
-// unread, each of them one of these.
-type rereadReport struct {
-	visited int
-	rows    int64 // of weight > 0, of the visited ones
-	left    int   // no longer live as they were
-	unread  []unreadBlock
-}
-
 // unreadBlock is a block that is live, but cannot be read again as it was.
 type unreadBlock struct {
 	retire.Entry
@@ -138,11 +121,14 @@ type unreadBlock struct {
 // whoever sums over the live set has to take what was visited out again, as the
 // loop tells. The block is valid until visit returns.
 //
-// What the log does not give back as it was is in the report, by position, and no
+// With verify the digest of each block's summary is compared too, which costs as
+// much as summarising it did; without it the number of rows alone is.
+//
+// What is live as it was but does not come back so is unread, by position, and no
 // error. An error of visit, of the log that no retry mends, or of ctx ends the
 // pass; trouble with brokers is retried until ctx ends (log.Stats). What visit needs
 // of a block besides its rows is in blocks.summary.
-func (r *rereader) pass(ctx context.Context, blocks *liveBlocks, o rereadOptions, visit func(retire.Entry, *incremental.Block) error) (*rereadReport, error) {
+func (r *rereader) pass(ctx context.Context, blocks *liveBlocks, verify bool, visit func(retire.Entry, *incremental.Block) error) (unread []unreadBlock, err error) {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 	select {
@@ -151,7 +137,7 @@ func (r *rereader) pass(ctx context.Context, blocks *liveBlocks, o rereadOptions
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	p := &pass{rereader: r, ctx: ctx, blocks: blocks, options: o, visit: visit, fail: fail, work: make(chan func(*worker))}
+	p := &pass{rereader: r, ctx: ctx, blocks: blocks, verify: verify, visit: visit, fail: fail, work: make(chan func(*worker))}
 	lanes := map[int]*lane{}
 	ranges := make([]kafka.Range, 0, len(blocks.entries))
 	for _, e := range blocks.entries {
@@ -189,63 +175,54 @@ func (r *rereader) pass(ctx context.Context, blocks *liveBlocks, o rereadOptions
 	for _, l := range lanes {
 		l.expire(math.MaxInt64)
 	}
-	for i := range p.report.unread {
-		u := &p.report.unread[i]
+	for i := range p.unread {
+		u := &p.unread[i]
 		for _, gone := range lost {
 			if u.Position.Partition == gone.Partition && u.Position.Offset < gone.To && gone.From <= u.Last {
 				u.reason = errors.New(gone.String())
 			}
 		}
 	}
-	if err := p.forgive(ctx); err != nil {
-		return nil, err
-	}
-	return &p.report, nil
+	return p.stillLive(ctx)
 }
 
 // pass is a pass under way.
 type pass struct {
 	*rereader
-	ctx     context.Context // of the whole; those of deliveries end with their partition
-	blocks  *liveBlocks
-	options rereadOptions
-	visit   func(retire.Entry, *incremental.Block) error
-	fail    context.CancelCauseFunc
-	work    chan func(*worker)
+	ctx    context.Context // of the whole; those of deliveries end with their partition
+	blocks *liveBlocks
+	verify bool
+	visit  func(retire.Entry, *incremental.Block) error
+	fail   context.CancelCauseFunc
+	work   chan func(*worker)
 
 	mu     sync.Mutex
-	report rereadReport
+	unread []unreadBlock
 }
 
 func (p *pass) unreadable(e retire.Entry, why error) {
 	p.mu.Lock()
-	p.report.unread = append(p.report.unread, unreadBlock{e, why})
+	p.unread = append(p.unread, unreadBlock{e, why})
 	p.mu.Unlock()
 }
 
-// forgive takes out of the report what is no longer live as it was, and sorts
-// the rest.
-func (p *pass) forgive(ctx context.Context) error {
-	if len(p.report.unread) == 0 {
-		return nil
+// stillLive is the unread blocks that are live as they were, by position.
+func (p *pass) stillLive(ctx context.Context) ([]unreadBlock, error) {
+	if len(p.unread) == 0 {
+		return nil, nil
 	}
 	unread, err := inLoop(ctx, p.d, func() (unread []unreadBlock, _ error) {
-		for _, u := range p.report.unread {
+		for _, u := range p.unread {
 			if e, ok := p.d.live.ledger.Get(u.ID); ok && e == u.Entry {
 				unread = append(unread, u)
 			}
 		}
 		return unread, nil
 	})
-	if err != nil {
-		return err
-	}
 	slices.SortFunc(unread, func(a, b unreadBlock) int {
 		return cmp.Or(cmp.Compare(a.Position.Partition, b.Position.Partition), cmp.Compare(a.Position.Offset, b.Position.Offset))
 	})
-	p.report.left += len(p.report.unread) - len(unread)
-	p.report.unread = unread
-	return nil
+	return unread, err
 }
 
 // check says whether the rows of b can be those of the block when it was
@@ -254,7 +231,7 @@ func (p *pass) check(w *worker, e retire.Entry, b *incremental.Block) error {
 	if rows := positiveRows(b); rows != e.Rows {
 		return fmt.Errorf("there are %d rows that count; there were %d when it was summarised", rows, e.Rows)
 	}
-	if !p.options.verify {
+	if !p.verify {
 		return nil
 	}
 	s, err := w.summariser.Summarise(b)
@@ -289,12 +266,7 @@ func positiveRows(b *incremental.Block) int64 {
 func (p *pass) hand(e retire.Entry, b *incremental.Block) {
 	if err := p.visit(e, b); err != nil {
 		p.fail(fmt.Errorf("block %s: %w", e.ID, err))
-		return
 	}
-	p.mu.Lock()
-	p.report.visited++
-	p.report.rows += e.Rows
-	p.mu.Unlock()
 }
 
 // lane finds the blocks of one partition in its records.

@@ -1,7 +1,9 @@
 package wire
 
 import (
+	"encoding/binary"
 	"math"
+	"math/bits"
 	"strconv"
 	"unsafe"
 )
@@ -9,6 +11,18 @@ import (
 // pow10 holds the powers of ten that float64 represents exactly.
 var pow10 = [...]float64{1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11,
 	1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22}
+
+// pow5 holds the powers of five below 2^64.
+var pow5 = func() (p [28]uint64) {
+	p[0] = 1
+	for k := 1; k < len(p); k++ {
+		p[k] = 5 * p[k-1]
+	}
+	return p
+}()
+
+// maxDigits is how many digits cannot make a number of 2^64 or more.
+const maxDigits = 19
 
 // number reads the decimal number that starts at b[i] and ends before b[end]:
 // [+-] digits [. digits] [e [+-] digits], with a digit on at least one side of
@@ -30,6 +44,15 @@ func number(b []byte, i int) (x float64, end int, ok bool) {
 	if i < len(b) && b[i] == '.' {
 		i++
 		from = i
+		// A float64 in full has two times eight digits behind the point.
+		for i+8 <= len(b) {
+			eight := binary.LittleEndian.Uint64(b[i:])
+			if !areDigits(eight) {
+				break
+			}
+			mantissa = 1e8*mantissa + ofDigits(eight)
+			i += 8
+		}
 		for ; i < len(b) && b[i]-'0' < 10; i++ {
 			mantissa = 10*mantissa + uint64(b[i]-'0')
 		}
@@ -38,6 +61,9 @@ func number(b []byte, i int) (x float64, end int, ok bool) {
 	}
 	if digits == 0 {
 		return 0, start, false
+	}
+	if digits > maxDigits {
+		digits -= leadingZeros(b[start:i])
 	}
 	if i < len(b) && b[i]|0x20 == 'e' {
 		j, e, sign := i+1, 0, 1
@@ -58,24 +84,80 @@ func number(b []byte, i int) (x float64, end int, ok bool) {
 		}
 		i, exponent = j, exponent+sign*e
 	}
-	// With both factors exact a single rounding gives the nearest float64
-	// (Clinger 1990); nineteen digits cannot have wrapped the mantissa.
-	if digits <= 19 && mantissa < 1<<53 && -22 <= exponent && exponent <= 22 {
+	switch wrapped := digits > maxDigits; {
+	case !wrapped && mantissa < 1<<53 && -len(pow10) < exponent && exponent < len(pow10):
+		// With both factors exact a single rounding gives the nearest float64
+		// (Clinger 1990).
 		x = float64(mantissa)
 		if exponent < 0 {
 			x /= pow10[-exponent]
 		} else {
 			x *= pow10[exponent]
 		}
-		if negative {
-			x = -x
-		}
+	case !wrapped && mantissa > 0 && -len(pow5) < exponent && exponent < 0:
+		x = quotient(mantissa, -exponent)
+	default:
+		// The text is a valid number, so the only error left is overflow, for
+		// which ParseFloat returns an infinity. The string is not kept.
+		x, _ = strconv.ParseFloat(unsafe.String(&b[start], i-start), 64)
 		return x, i, true
 	}
-	// The text is a valid number, so the only error left is overflow, for
-	// which ParseFloat returns an infinity. The string is not kept.
-	x, _ = strconv.ParseFloat(unsafe.String(&b[start], i-start), 64)
+	if negative {
+		x = -x
+	}
 	return x, i, true
+}
+
+// leadingZeros counts the zeros before the first other digit of a number.
+func leadingZeros(b []byte) (n int) {
+	for _, c := range b {
+		switch {
+		case c == '0':
+			n++
+		case c-'0' < 10:
+			return n
+		}
+	}
+	return n
+}
+
+// areDigits is whether eight bytes are: their high halves are 3, also with 6
+// added to the low ones.
+func areDigits(eight uint64) bool {
+	const high = 0xf0f0f0f0f0f0f0f0
+	return eight&high|(eight+0x0606060606060606)&high>>4 == 0x3333333333333333
+}
+
+// ofDigits is the number of which the lowest byte has the first of eight digits:
+// pairs of them, then fours, then all.
+func ofDigits(eight uint64) uint64 {
+	const pairs = 0x000000ff000000ff // the first and third, the others by a shift
+	eight -= 0x3030303030303030
+	eight = 10*eight + eight>>8
+	return (eight&pairs*(100+1000000<<32) + eight>>16&pairs*(1+10000<<32)) >> 32
+}
+
+// quotient is the float64 nearest to m/10^k, a half to even, for m > 0 and k
+// below len(pow5). Its 64 bits of m/5^k are exact, and whether there are more is
+// in the last of them, eleven below what float64 keeps; no result is so small
+// or large that a power of two cannot scale it.
+func quotient(m uint64, k int) float64 {
+	d := pow5[k]
+	exponent := bits.LeadingZeros64(d) - bits.LeadingZeros64(m) - k - 64
+	d <<= bits.LeadingZeros64(d)
+	m <<= bits.LeadingZeros64(m)
+	var low uint64
+	if m >= d { // for a quotient below 2^64; above 2^63 it is, as both have their top bit
+		m, low = m>>1, m<<63
+		exponent++
+	}
+	q, rest := bits.Div64(m, low, d)
+	if rest != 0 {
+		q |= 1
+	}
+	// Two steps, as an int64 converts in one instruction.
+	x := float64(int64(q>>1 | q&1))
+	return x * math.Float64frombits(uint64(1023+exponent+1)<<52)
 }
 
 // finite is for a field that must be a number and nothing else: it returns the reason

@@ -191,7 +191,7 @@ func formatOfFile(path string, head []byte, configured Format) Format {
 		return LIBSVM
 	}
 	if fields := bytes.Fields(line); len(fields) > 1 {
-		if _, _, reason := libsvmPair(fields[1], 0); reason == "" {
+		if _, _, _, reason := libsvmPair(fields[1], 0, 0); reason == "" {
 			return LIBSVM
 		}
 	}

@@ -3,6 +3,7 @@ package wire
 import (
 	"bytes"
 	"fmt"
+	"math"
 )
 
 // decodeLIBSVM reads lines "label index:value …".
@@ -71,11 +72,7 @@ func (d *Decoder) libsvmLine(line []byte, pos int) error {
 		if i = skipBlanks(line, i); i == len(line) {
 			break
 		}
-		start = i
-		for i < len(line) && !isBlank(line[i]) {
-			i++
-		}
-		index, value, reason := libsvmPair(line[start:i], last)
+		index, value, end, reason := libsvmPair(line, i, last)
 		if reason == "" && index > len(d.row) {
 			reason = d.libsvmWiden(index)
 		}
@@ -83,35 +80,44 @@ func (d *Decoder) libsvmLine(line []byte, pos int) error {
 			return d.failAt(pos, row, "", reason)
 		}
 		d.row[index-1] = value
-		last = index
+		last, i = index, end
 	}
 	d.push(code, 1)
 	return nil
 }
 
-// libsvmPair reads "index:value" with an index above last.
-func libsvmPair(pair []byte, last int) (index int, value float64, reason string) {
-	i := 0
-	for ; i < len(pair) && pair[i]-'0' < 10 && index < 1<<30; i++ {
-		index = 10*index + int(pair[i]-'0')
+// libsvmPair reads the "index:value" at line[i], with an index above last, which
+// ends before line[end].
+func libsvmPair(line []byte, i, last int) (index int, value float64, end int, reason string) {
+	start := i
+	for ; i < len(line) && line[i]-'0' < 10 && index < 1<<30; i++ {
+		index = 10*index + int(line[i]-'0')
 	}
-	switch {
+	if index > last && i < len(line) && line[i] == ':' {
+		x, end, ok := number(line, i+1)
+		if ok && !math.IsInf(x, 0) && (end == len(line) || isBlank(line[end])) {
+			return index, x, end, ""
+		}
+	}
+	// Something is wrong with it.
+	for end = start; end < len(line) && !isBlank(line[end]); end++ {
+	}
+	switch pair := line[start:end]; {
 	case bytes.HasPrefix(pair, []byte("qid:")):
-		return 0, 0, "query ids (qid) are for ranking and not supported"
-	case i == 0 || i == len(pair) || pair[i] != ':':
-		return 0, 0, quoted(pair) + " is not index:value"
+		reason = "query ids (qid) are for ranking and not supported"
+	case i == start || i == end || line[i] != ':':
+		reason = quoted(pair) + " is not index:value"
 	case index == 0:
-		return 0, 0, "index 0: indices start at 1"
+		reason = "index 0: indices start at 1"
 	case index == last:
-		return 0, 0, fmt.Sprintf("index %d is given twice", index)
+		reason = fmt.Sprintf("index %d is given twice", index)
 	case index < last:
-		return 0, 0, fmt.Sprintf("index %d follows %d: indices must ascend", index, last)
-	}
-	value, reason = finite(pair[i+1:])
-	if reason != "" {
+		reason = fmt.Sprintf("index %d follows %d: indices must ascend", index, last)
+	default:
+		_, reason = finite(line[i+1 : end])
 		reason = fmt.Sprintf("index %d: %s", index, reason)
 	}
-	return index, value, reason
+	return 0, 0, end, reason
 }
 
 // libsvmWiden makes room for an index beyond the row's width.

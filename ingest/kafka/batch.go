@@ -21,10 +21,6 @@ type Batch struct {
 	// record: what to save.
 	Position Saved
 
-	// The log at the time of the fetch: the offset after the last record that is
-	// replicated, and the first that is kept (-1: the broker does not say).
-	HighWatermark, LogStart int64
-
 	bytes   int64
 	headers []Header
 	memory  []*memory

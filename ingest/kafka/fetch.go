@@ -209,7 +209,7 @@ func (s *splitter) add(ctx context.Context, rb *recordBatch, pos int64, emit fun
 		mem.retain()
 	}
 	if s.current == nil {
-		s.current = s.newBatch()
+		s.current = s.f.newBatch()
 	}
 	s.current.memory = append(s.current.memory, mem)
 	kept := len(s.current.Records)
@@ -220,17 +220,11 @@ func (s *splitter) add(ctx context.Context, rb *recordBatch, pos int64, emit fun
 	return nil
 }
 
-func (s *splitter) newBatch() *Batch {
-	b := s.f.newBatch()
-	b.HighWatermark, b.LogStart = s.result.highWatermark, s.result.logStart
-	return b
-}
-
 // flush emits the current batch, whose records end before pos.
 func (s *splitter) flush(pos int64, emit func(*Batch) error) error {
 	b := s.current
 	if b == nil {
-		b = s.newBatch() // only the position has moved
+		b = s.f.newBatch() // only the position has moved
 	}
 	s.current, s.size = nil, 0
 	b.Position = Saved{Next: pos, Last: s.at.Last}

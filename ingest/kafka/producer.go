@@ -275,7 +275,6 @@ type LagMonitor struct {
 
 // PartitionLag is what a group has still to read of a partition.
 type PartitionLag struct {
-	Partition int
 	Committed int64 // -1: nothing yet
 	Start     int64 // of the log
 	End       int64 // of the log
@@ -299,7 +298,7 @@ func NewLagMonitor(c Cluster, topic, group string) (*LagMonitor, error) {
 	return &LagMonitor{cl: newClient(&c, topic), topic: topic, group: group}, nil
 }
 
-// Lag asks the brokers.
+// Lag asks the brokers; the answer is by partition.
 func (m *LagMonitor) Lag(ctx context.Context) ([]PartitionLag, error) {
 	n, err := m.cl.partitions(ctx, m.topic)
 	if err != nil {
@@ -309,7 +308,7 @@ func (m *LagMonitor) Lag(ctx context.Context) ([]PartitionLag, error) {
 	lags := make([]PartitionLag, n)
 	for i := range ids {
 		ids[i] = i
-		lags[i] = PartitionLag{Partition: i, Committed: -1}
+		lags[i] = PartitionLag{Committed: -1}
 	}
 	committed, err := m.cl.api.OffsetFetch(ctx, &kafkago.OffsetFetchRequest{GroupID: m.group, Topics: map[string][]int{m.topic: ids}})
 	if err == nil && !errors.Is(committed.Error, kafkago.GroupIdNotFound) { // some brokers say so where others say -1

@@ -60,11 +60,8 @@ type RangeReader struct {
 
 // RangeStats is what a RangeReader has done since it was made.
 type RangeStats struct {
-	Records     int64 // delivered
-	Bytes       int64 // of their keys and values
 	Fetched     int64 // bytes of record batches that brokers have sent
 	FetchErrors int64
-	Err         error // of the fetch before the next attempt; nil: the last one succeeded
 }
 
 // NewRangeReader checks the configuration and reports all that is wrong with it
@@ -208,16 +205,11 @@ func (r *RangeReader) newReading(ranges []Range, take func(context.Context, *Bat
 }
 
 func (p *reading) deliver(ctx context.Context, d delivery) error {
-	n, bytes := len(d.batch.Records), d.batch.bytes
-	if err := p.take(ctx, d.batch); err != nil {
+	err := p.take(ctx, d.batch)
+	if err != nil {
 		d.batch.Release()
-		return err
 	}
-	p.r.mu.Lock()
-	p.r.stats.Records += int64(n)
-	p.r.stats.Bytes += bytes
-	p.r.mu.Unlock()
-	return nil
+	return err
 }
 
 // Brokers that have just started, or become leaders, may for a moment know
@@ -236,12 +228,14 @@ func (p *reading) fetchAll(ctx context.Context, queue chan<- delivery) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		p.note(err)
 		if err == nil {
 			retry.succeeded()
 			unknown = 0
 			continue
 		}
+		p.r.mu.Lock()
+		p.r.stats.FetchErrors++
+		p.r.mu.Unlock()
 		if unknownPartition(err) {
 			if unknown++; unknown == unknownAttempts {
 				return fmt.Errorf("the partition is gone: %w", err)
@@ -256,15 +250,6 @@ func (p *reading) fetchAll(ctx context.Context, queue chan<- delivery) error {
 		}
 	}
 	return nil
-}
-
-// note puts the outcome of a step into the statistics.
-func (p *reading) note(err error) {
-	p.r.mu.Lock()
-	defer p.r.mu.Unlock()
-	if p.r.stats.Err = err; err != nil {
-		p.r.stats.FetchErrors++
-	}
 }
 
 // step fetches once. It goes on behind what was read, or cannot be.
@@ -327,7 +312,7 @@ func (p *reading) stalled(ctx context.Context, queue chan<- delivery) error {
 	}
 	// What was there has been compacted away, up to the end of the log.
 	b := p.newBatch()
-	b.HighWatermark, b.LogStart, b.Position = a.highWatermark, a.logStart, Saved{Next: a.stable}
+	b.Position = Saved{Next: a.stable}
 	p.move(a.stable)
 	return enqueue(ctx, queue, delivery{batch: b})
 }

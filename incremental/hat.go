@@ -24,12 +24,12 @@ import (
 type Hat struct {
 	mean, sigma []float64 // nil: x as it is
 	factors     []hatFactor
-	weights     [][]float64 // a_c of each plane and class
 }
 
 type hatFactor struct {
 	scale   []float64 // D, powers of two
 	lower   []float64 // L of D(I/ν + …)D = LL', packed
+	weights []float64 // a_c
 	typical float64
 }
 
@@ -41,7 +41,7 @@ func newHat(m *Moments, x coordinates) *Hat {
 	return h
 }
 
-// add keeps the factor of the next plane; it is not kept twice.
+// add keeps the factor of the next plane, or of all.
 func (h *Hat) add(f *factor, m *Moments, a []double, nu float64) {
 	weights := make([]float64, len(a))
 	var mass float64 // Σ av
@@ -49,14 +49,10 @@ func (h *Hat) add(f *factor, m *Moments, a []double, nu float64) {
 		weights[c] = a[c].hi
 		mass += a[c].mul(m.classes[c].weight).hi
 	}
-	h.weights = append(h.weights, weights)
-	if len(h.factors) > 0 && &h.factors[0].scale[0] == &f.scale[0] {
-		return
-	}
 	var lower mat.TriDense
 	f.cholesky.LTo(&lower)
 	n := len(f.scale)
-	k := hatFactor{scale: f.scale, lower: make([]float64, 0, gram.PackedLen(n))}
+	k := hatFactor{scale: f.scale, lower: make([]float64, 0, gram.PackedLen(n)), weights: weights}
 	for i := range n {
 		for j := range i + 1 {
 			k.lower = append(k.lower, lower.At(i, j))
@@ -199,7 +195,8 @@ func (h *Hat) LeaveOneOut(m *Model, class []int32, values []float64, b *Block) {
 			if m.Planes[p].Class == m.Classes[c] {
 				d = 1
 			}
-			t := v * h.weights[p][c] * leverage[i*len(h.factors)+min(p, len(h.factors)-1)]
+			matrix := min(p, len(h.factors)-1)
+			t := v * h.factors[matrix].weights[c] * leverage[i*len(h.factors)+matrix]
 			row[p] = (row[p] - t*d) / (1 - t)
 		}
 		class[i] = int32(m.decide(row))

@@ -99,20 +99,18 @@ func (m *Moments) Path(o Options, nus []float64) ([]*Model, error) {
 	tau := 1 / math.Sqrt(slices.Min(nus)) / math.Sqrt(slices.Max(nus))
 	coordinates := m.coordinates(o.Standardise)
 	parts := m.parts(coordinates)
-	var shared *pencil
+	var a, all []double
+	var f *pencil
 	for r := firstPlane(len(m.classes)); r < len(m.classes); r++ {
-		a := m.weights(r, o)
-		f := shared
-		if f == nil {
+		if f == nil || o.Balanced {
+			a = m.weights(r, o)
+			all = rightSides(parts, a)
 			var condition float64
 			if f, condition = m.newPencil(parts, a, tau); f == nil {
 				return nil, &ConditionError{Class: m.classes[r].label, Condition: condition}
 			}
-			if !o.Balanced {
-				shared = f
-			}
 		}
-		right := f.project(rightSide(parts, a, r))
+		right := f.project(rightSide(all, &parts[r], a[r]))
 		for i, nu := range nus {
 			w, gamma := coordinates.back(f.solve(right, nu))
 			models[i].Planes = append(models[i].Planes, Plane{Class: m.classes[r].label, W: w, Gamma: gamma})

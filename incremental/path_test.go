@@ -297,7 +297,7 @@ func TestLeverageSumsToTheParameters(t *testing.T) {
 		for p := range k {
 			var sum, mass float64
 			for i := range m {
-				a := hat.weights[p][slices.Index(model.Classes, rows.label[i])]
+				a := hat.factors[p].weights[slices.Index(model.Classes, rows.label[i])]
 				sum += a * h[i*k+p]
 				mass += a
 			}
@@ -377,6 +377,30 @@ func wide(tb testing.TB, n, m int) (*Block, *Moments) {
 	r := rand.New(rand.NewPCG(18, 1))
 	block := randomTable(r, m, n, 2).block(0, m)
 	return block, sumOf(n, summarise(tb, block)).Moments()
+}
+
+// What a solve takes grows with the classes, not with their square.
+func TestManyClasses(t *testing.T) {
+	const k, n, perClass = 2000, 2, 8 << 10
+	rows := randomTable(rand.New(rand.NewPCG(19, 1)), 2*k, n, 2)
+	for i := range rows.label {
+		rows.label[i] = fmt.Sprint(i % k)
+	}
+	moments := sumOf(n, summarise(t, rows.block(0, 2*k))).Moments()
+	for what, solve := range map[string]func() error{
+		"solve": func() error { _, _, err := moments.SolveWithHat(Options{Nu: 1}); return err },
+		"path":  func() error { _, err := moments.Path(Options{}, []float64{1}); return err },
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		if err := solve(); err != nil {
+			t.Fatal(err)
+		}
+		runtime.ReadMemStats(&after)
+		if took := (after.TotalAlloc - before.TotalAlloc) / k; took > perClass {
+			t.Errorf("%s: %d bytes for each of %d classes", what, took, k)
+		}
+	}
 }
 
 func TestAnswersAllocateNothingPerRow(t *testing.T) {

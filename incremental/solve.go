@@ -115,21 +115,19 @@ func (m *Moments) solve(o Options, keep bool) (*Model, *Hat, error) {
 	if keep {
 		hat = newHat(m, coordinates)
 	}
-	var shared *factor
+	var a, all []double
+	var f *factor
 	for r := firstPlane(k); r < k; r++ {
-		a := m.weights(r, o)
-		f := shared
-		if f == nil {
-			f = m.factorise(parts, a, o.Nu)
-			if !o.Balanced {
-				shared = f
-			}
+		own := f == nil || o.Balanced // or as the planes before it
+		if own {
+			a = m.weights(r, o)
+			all, f = rightSides(parts, a), m.factorise(parts, a, o.Nu)
 		}
-		z, ok := f.solve(rightSide(parts, a, r))
+		z, ok := f.solve(rightSide(all, &parts[r], a[r]))
 		if !ok {
 			return nil, nil, &ConditionError{Class: m.classes[r].label, Condition: f.condition}
 		}
-		if keep {
+		if keep && own {
 			hat.add(f, m, a, o.Nu)
 		}
 		w, gamma := coordinates.back(z)
@@ -314,16 +312,24 @@ func (x coordinates) back(z []double) (w []float64, gamma float64) {
 	return w, g.hi
 }
 
-func rightSide(parts []system, a []double, r int) []double {
-	b := make([]double, len(parts[0].right))
+// rightSides gives Σ a_c Σ v z, from which rightSide takes each plane's Σ a_c d_c Σ v z
+// without a look at the other classes.
+func rightSides(parts []system, a []double) []double {
+	all := make([]double, len(parts[0].right))
 	for c := range parts {
 		for j, t := range parts[c].right {
-			t = t.mul(a[c])
-			if c != r {
-				t = t.neg()
-			}
-			b[j] = b[j].add(t)
+			all[j] = all[j].add(t.mul(a[c]))
 		}
+	}
+	return all
+}
+
+// rightSide is twice what the plane's own class, of weight a, has in all, less all.
+func rightSide(all []double, own *system, a double) []double {
+	b := make([]double, len(all))
+	for j, t := range own.right {
+		t = t.mul(a)
+		b[j] = t.sub(all[j].sub(t))
 	}
 	return b
 }

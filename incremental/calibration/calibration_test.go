@@ -418,7 +418,7 @@ func TestDegenerateRows(t *testing.T) {
 	if _, err := fitIsotonic([]float64{1}, []bool{true}, []float64{0}); !errors.Is(err, ErrNoRows) {
 		t.Errorf("rows of weight 0: %v", err)
 	}
-	if _, err := MeasureClasses(nil, nil, nil, 3); !errors.Is(err, ErrNoRows) {
+	if _, err := MeasureClasses(2, nil, nil, nil, 3); !errors.Is(err, ErrNoRows) {
 		t.Errorf("no rows of classes: %v", err)
 	}
 	if _, err := Measure([]float64{1.5}, []bool{true}, nil, 3); err == nil {
@@ -498,7 +498,7 @@ func TestMeasureClasses(t *testing.T) {
 			}
 			p, second, happened = append(p, row...), append(second, row[1]), append(happened, class[i] == 1)
 		}
-		got, err := MeasureClasses(p, class, weights, 10)
+		got, err := MeasureClasses(k, func(dst []float64, row int) { copy(dst, p[row*k:]) }, class, weights, 10)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -81,57 +81,56 @@ func Measure(probabilities []float64, happened []bool, weights []float64, bins i
 // from 0: one wrong certainty costs 37, not infinity.
 func logarithm(p float64) float64 { return math.Log(max(p, 0x1p-53)) }
 
-// MeasureClasses is Measure for k classes: probabilities is m × k, row by row,
-// and class is what each row turned out to be. Brier and LogLoss are over all
+// MeasureClasses is Measure for k classes: class is what each row turned out to be,
+// and probabilities fills dst (k) with those of a row, once for each, so that there
+// need not be room for all. Brier and LogLoss are over all
 // classes. The bins are of the second class if there are two, else of the most
 // probable class of each row and of whether it was right (Guo et al. 2017).
-func MeasureClasses(probabilities []float64, class []int32, weights []float64, bins int) (Reliability, error) {
+func MeasureClasses(k int, probabilities func(dst []float64, row int), class []int32, weights []float64, bins int) (Reliability, error) {
+	if k < 2 {
+		panic(fmt.Sprintf("calibration: %d classes", k))
+	}
 	m := len(class)
 	if m == 0 {
 		return Reliability{}, ErrNoRows
 	}
-	k := len(probabilities) / m
-	if k < 2 || k*m != len(probabilities) {
-		panic(fmt.Sprintf("calibration: %d probabilities for %d rows", len(probabilities), m))
-	}
 	top, right := make([]float64, m), make([]bool, m)
+	briers, logs := make([]float64, m), make([]float64, m)
+	row := make([]float64, k)
 	for i, c := range class {
 		if c < 0 || int(c) >= k {
 			panic(fmt.Sprintf("calibration: class %d of %d", c, k))
 		}
+		probabilities(row, i)
 		best := 1
 		if k > 2 {
 			best = 0
 		}
-		for j, p := range probabilities[i*k:][:k] {
-			if k > 2 && p > probabilities[i*k+best] {
+		for j, p := range row {
+			if !(p >= 0 && p <= 1) {
+				return Reliability{}, fmt.Errorf("row %d: a probability is %v", i, p)
+			}
+			if k > 2 && p > row[best] {
 				best = j
 			}
+			if j == int(c) {
+				p = 1 - p
+			}
+			briers[i] += float64(p * p)
 		}
-		top[i], right[i] = probabilities[i*k+best], int(c) == best
+		top[i], right[i], logs[i] = row[best], int(c) == best, logarithm(row[c])
 	}
 	r, err := Measure(top, right, weights, bins)
 	if err != nil || k == 2 {
 		return r, err
 	}
-	briers, logs := make([]float64, m), make([]float64, m)
-	for i, c := range class {
+	for i := range class {
 		v := 1.0
 		if weights != nil {
 			v = weights[i]
 		}
-		var brier float64
-		for j, p := range probabilities[i*k:][:k] {
-			if !(p >= 0 && p <= 1) {
-				return Reliability{}, fmt.Errorf("row %d: a probability is %v", i, p)
-			}
-			if j == int(c) {
-				p = 1 - p
-			}
-			brier += float64(p * p)
-		}
-		briers[i] = v / r.Weight * brier / 2
-		logs[i] = -v / r.Weight * logarithm(probabilities[i*k+int(c)])
+		briers[i] = v / r.Weight * briers[i] / 2
+		logs[i] = -v / r.Weight * logs[i]
 	}
 	r.Brier, r.LogLoss = sortedSum(briers), sortedSum(logs)
 	return r, nil

@@ -11,6 +11,7 @@ import (
 	"streamd/incremental"
 	"streamd/incremental/calibration"
 	"streamd/incremental/exact"
+	"streamd/incremental/gram"
 	"streamd/incremental/newton"
 	"streamd/incremental/sample"
 )
@@ -18,6 +19,9 @@ import (
 const (
 	// bins of a reliability diagram.
 	bins = 10
+	// judgedValues bounds the decision values that planes are judged by, a row having one
+	// for each plane: of many classes not all rows of the sample are (512 MiB).
+	judgedValues = 1 << 26
 	// isotonicRows is how many rows an isotonic curve wants: with fewer it follows
 	// them rather than the probabilities.
 	isotonicRows = 1000
@@ -37,7 +41,7 @@ func (s *study) judge(ctx context.Context, view *sample.View) {
 			out.Absent.Calibration = err.Error()
 		}
 	}
-	h, err := s.holdOut(ctx, view)
+	h, err := s.holdOut(ctx, view, judgedValues)
 	if err != nil {
 		absent(err)
 		return
@@ -74,9 +78,10 @@ func (s *study) judge(ctx context.Context, view *sample.View) {
 	out.Calibration, out.Absent.Calibration = c.curves, ""
 }
 
-// heldOut is rows of the sample, each with what planes say of it that were made
-// like the model's, but without the blocks of the row's fold. Rows of a fold are
-// left out when the other folds do not have all classes.
+// heldOut is rows of the sample, the first ones where all have too many values, each
+// with what planes say of it that were made like the model's, but without the blocks
+// of the row's fold. Rows of a fold are left out when the other folds do not have all
+// classes.
 type heldOut struct {
 	model  *incremental.Model
 	folds  []span
@@ -89,16 +94,19 @@ type heldOut struct {
 // span is the rows of a fold.
 type span struct{ from, to int }
 
-func (s *study) holdOut(ctx context.Context, view *sample.View) (*heldOut, error) {
+func (s *study) holdOut(ctx context.Context, view *sample.View, values int) (*heldOut, error) {
 	model := s.served.Model
-	weighted := weighted(view.Block, s.totals)
-	h := &heldOut{model: model}
+	planes := len(model.Planes)
+	rows := min(view.Block.Rows(), max(1, values/planes))
+	weighted := weighted(first(view.Block, rows), s.totals)
+	h := &heldOut{model: model, values: make([]float64, 0, rows*planes)}
 	in := byFold(view, len(s.folds))
 	for i, f := range s.folds {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		if len(in[i]) == 0 {
+		judged, _ := slices.BinarySearch(in[i], rows)
+		if judged == 0 {
 			continue
 		}
 		rest := s.total.Without(f.sums)
@@ -112,13 +120,13 @@ func (s *study) holdOut(ctx context.Context, view *sample.View) (*heldOut, error
 		if err != nil {
 			return nil, fmt.Errorf("without fold %d of %d: %w", i+1, len(s.folds), err)
 		}
-		b := weighted.Pick(in[i])
-		from, m, planes := len(h.codes), b.Rows(), len(model.Planes)
+		b := weighted.Pick(in[i][:judged])
+		from, m := len(h.codes), b.Rows()
 		h.folds = append(h.folds, span{from, from + m})
 		h.codes = append(h.codes, b.Codes...)
 		h.weight = append(h.weight, b.Weights...)
 		h.said = append(h.said, make([]int32, m)...)
-		h.values = append(h.values, make([]float64, m*planes)...)
+		h.values = h.values[:(from+m)*planes]
 		without.Classify(h.said[from:], h.values[from*planes:], b.Columns)
 	}
 	if len(h.folds) == 0 {
@@ -187,27 +195,28 @@ type reliability struct {
 // measure asks for the curves for each fold.
 func (h *heldOut) measure(curves func(fold int) []calibration.Curve) (r reliability, err error) {
 	planes, k := len(h.model.Planes), len(h.model.Classes)
-	all := make([]float64, len(h.codes)*k)
-	each := make([][]float64, planes)
+	ofRow := make([][]calibration.Curve, 0, len(h.codes))
 	for f, in := range h.folds {
 		c := curves(f)
-		values := h.values[in.from*planes : in.to*planes]
-		calibration.Probabilities(all[in.from*k:in.to*k], c, values)
-		if planes == 1 {
-			continue
-		}
-		for i, value := range values {
-			each[i%planes] = append(each[i%planes], c[i%planes].Probability(value))
+		for range in.to - in.from {
+			ofRow = append(ofRow, c)
 		}
 	}
-	if r.all, err = calibration.MeasureClasses(all, h.codes, h.weight, bins); err != nil {
+	r.all, err = calibration.MeasureClasses(k, func(dst []float64, row int) {
+		calibration.Probabilities(dst, ofRow[row], h.values[row*planes:][:planes])
+	}, h.codes, h.weight, bins)
+	if err != nil {
 		return r, err
 	}
 	if planes == 1 { // that of the second of two classes, which all is about
 		r.planes = []calibration.Reliability{r.all}
 		return r, nil
 	}
-	for p, probabilities := range each {
+	probabilities := make([]float64, len(h.codes)) // of one plane after the other
+	for p := range planes {
+		for i := range probabilities {
+			probabilities[i] = ofRow[i][p].Probability(h.values[i*planes+p])
+		}
 		one, err := calibration.Measure(probabilities, h.positive(p), h.weight, bins)
 		if err != nil {
 			return r, err
@@ -304,6 +313,20 @@ func fitCurve(method config.Calibration, o *calibration.Outcomes) (calibration.C
 		return o.FitIsotonic()
 	}
 	return o.FitSigmoid()
+}
+
+// first is the first rows of a block.
+func first(b *incremental.Block, rows int) *incremental.Block {
+	part := *b
+	part.Columns = make([]gram.Column, len(b.Columns))
+	for j, c := range b.Columns {
+		part.Columns[j] = c.Slice(0, rows)
+	}
+	part.Codes = b.Codes[:rows]
+	if b.Weights != nil {
+		part.Weights = b.Weights[:rows]
+	}
+	return &part
 }
 
 // weighted is rows of the sample with the weights of the live rows that they stand

@@ -227,14 +227,8 @@ const (
 // which are a sample of the live rows too. Where they have too few rows of the
 // classes to judge by, it is the median heuristic's.
 func (d *Daemon) gamma(ctx context.Context, view *sample.View, columns []gram.Column, made *httpapi.Reduction) (float64, error) {
-	m := min(view.Block.Rows(), gammaRows)
-	some := &incremental.Block{Classes: view.Block.Classes, Codes: view.Block.Codes[:m]}
-	if view.Block.Weights != nil {
-		some.Weights = view.Block.Weights[:m]
-	}
-	for _, c := range columns {
-		some.Columns = append(some.Columns, c.Slice(0, m))
-	}
+	b := view.Block
+	some := first(&incremental.Block{Classes: b.Classes, Codes: b.Codes, Weights: b.Weights, Columns: columns}, min(b.Rows(), gammaRows))
 	o := d.options
 	o.Standardise = false
 	if d.tunes() {

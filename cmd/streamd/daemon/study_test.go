@@ -19,6 +19,7 @@ import (
 	"streamd/incremental"
 	"streamd/incremental/gram"
 	"streamd/incremental/newton"
+	"streamd/incremental/sample"
 	"streamd/ingest/wire"
 	"streamd/retire"
 )
@@ -105,6 +106,62 @@ func weightedBlocks(t *testing.T, blocks int) (messages []message, all []*increm
 		all = append(all, b)
 	}
 	return messages, all
+}
+
+// Where all rows of the sample have too many values, the first ones are judged, which
+// are a sample too, and as if it had no others.
+func TestJudgesFirstRowsOfManyClasses(t *testing.T) {
+	const folds, rows, planes = 5, 100, 3
+	_, all := weightedBlocks(t, 20)
+	state, apart := incremental.NewState(all[0].Features), make([]*incremental.State, folds)
+	for i := range apart {
+		apart[i] = incremental.NewState(all[0].Features)
+	}
+	var ids []string
+	held := sample.New(sample.Settings{Rows: 4 * rows}, func(yield func(string) bool) {
+		for _, id := range ids {
+			if !yield(id) {
+				return
+			}
+		}
+	})
+	var z incremental.Summariser
+	var taker sample.Taker
+	for i, b := range all {
+		sum, err := z.Summarise(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		state.Add(sum)
+		apart[sample.Fold(sum.Digest(), folds)].Add(sum)
+		ids = append(ids, fmt.Sprint(i))
+		held.Add(ids[i], taker.Take(b, sum.Digest(), sum.Totals(), held.Levels()))
+	}
+	s := &study{total: state.Moments(), totals: state.Totals(), options: incremental.Options{Nu: 1}, served: &httpapi.Served{}}
+	for _, f := range apart {
+		s.folds = append(s.folds, fold{f.Moments(), f.Totals()})
+	}
+	var err error
+	if s.served.Model, err = s.total.Solve(s.options); err != nil {
+		t.Fatal(err)
+	}
+	view := held.Snapshot(state, folds).View()
+	got, err := s.holdOut(t.Context(), view, rows*planes+planes-1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	small := *view
+	small.Block, small.Fold = first(view.Block, rows), view.Fold[:rows]
+	want, err := s.holdOut(t.Context(), &small, judgedValues)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if view.Block.Rows() != 4*rows || len(got.codes) != rows || len(got.values) != rows*planes {
+		t.Fatalf("of %d rows, %d are judged by %d values", view.Block.Rows(), len(got.codes), len(got.values))
+	}
+	if fmt.Sprint(got.folds, got.codes, got.said, got.weight, got.values) != fmt.Sprint(want.folds, want.codes, want.said, want.weight, want.values) {
+		t.Error("the first rows are judged in another way than as if there were no others")
+	}
 }
 
 // What is served is a function of the live blocks: ν, the planes, their refinement,

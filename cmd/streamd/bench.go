@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"strings"
@@ -36,17 +37,14 @@ type benchFlags struct {
 const maxRounds = 10_000
 
 func (f *benchFlags) check() error {
-	if f.Rounds < 1 || f.Rounds > maxRounds {
-		return fmt.Errorf("--rounds %d: must be 1 to %d", f.Rounds, maxRounds)
-	}
 	if f.Time <= 0 {
 		return fmt.Errorf("--time %v: must be positive", f.Time)
 	}
-	return nil
+	return within("rounds", 1, maxRounds, f.Rounds)
 }
 
 // run measures and reports. On a terminal it says how far it has come.
-func (f *benchFlags) run(s *surroundings, measure func(bench.Plan, *bench.Report) error) error {
+func (f *benchFlags) run(ctx context.Context, s *surroundings, measure func(context.Context, bench.Plan, *bench.Report) error) error {
 	plan := bench.Plan{Rounds: f.Rounds, Time: f.Time}
 	out := s.stdout
 	if isTerminal(s.stderr) {
@@ -69,7 +67,7 @@ func (f *benchFlags) run(s *surroundings, measure func(bench.Plan, *bench.Report
 	if err != nil {
 		return err
 	}
-	if err := measure(plan, report); err != nil {
+	if err := measure(ctx, plan, report); err != nil {
 		return err
 	}
 	if f.JSON {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,17 +39,15 @@ type benchPoints struct {
 	BlockRows    int              `default:"20000" help:"Rows per block."`
 }
 
-func (f *benchPoints) points(rows int64) (bench.Points, error) {
-	p := bench.Points{Rows: rows, Features: f.Features, Separability: f.Separability, Seed: f.Seed, BlockRows: f.BlockRows}
-	switch {
-	case rows < 1 || rows > ndc.MaxPoints:
-		return p, fmt.Errorf("--rows %d: must be 1 to %d", rows, ndc.MaxPoints)
-	case f.Features < 1 || f.Features > ndc.MaxFeatures:
-		return p, fmt.Errorf("--features %d: must be 1 to %d", f.Features, ndc.MaxFeatures)
-	case f.BlockRows < 1 || f.BlockRows > 1<<20:
-		return p, fmt.Errorf("--block-rows %d: must be 1 to %d", f.BlockRows, 1<<20)
-	}
-	return p, nil
+func (f *benchPoints) check(rows int64) error {
+	return cmp.Or(
+		within("rows", 1, ndc.MaxPoints, rows),
+		within("features", 1, ndc.MaxFeatures, f.Features),
+		within("block-rows", 1, 1<<20, f.BlockRows))
+}
+
+func (f *benchPoints) points(rows int64) bench.Points {
+	return bench.Points{Rows: rows, Features: f.Features, Separability: f.Separability, Seed: f.Seed, BlockRows: f.BlockRows}
 }
 
 // brokerFlags say through which brokers a benchmark goes.
@@ -58,10 +57,7 @@ type brokerFlags struct {
 }
 
 func (f *brokerFlags) check() error {
-	if f.Partitions < 1 || f.Partitions > 1024 {
-		return fmt.Errorf("--partitions %d: must be 1 to 1024", f.Partitions)
-	}
-	return nil
+	return within("partitions", 1, 1024, f.Partitions)
 }
 
 // program is this program, as a benchmark starts it.
@@ -90,27 +86,17 @@ type benchIngestCmd struct {
 
 // Validate implements kong's interface.
 func (c *benchIngestCmd) Validate() error {
-	if _, err := c.points(c.Rows); err != nil {
-		return err
-	}
-	if err := c.brokerFlags.check(); err != nil {
-		return err
-	}
-	return c.benchRounds.check()
+	return cmp.Or(c.benchPoints.check(c.Rows), c.brokerFlags.check(), c.benchRounds.check())
 }
 
 func (c *benchIngestCmd) Run(ctx context.Context, s *surroundings) error {
-	points, err := c.points(c.Rows)
-	if err != nil {
-		return err
-	}
 	program, err := s.program()
 	if err != nil {
 		return err
 	}
-	return c.flags().run(s, func(plan bench.Plan, report *bench.Report) error {
+	return c.flags().run(ctx, s, func(ctx context.Context, plan bench.Plan, report *bench.Report) error {
 		result, err := bench.Ingest{
-			Points: points, Format: c.Format, Partitions: c.Partitions, Brokers: c.Brokers,
+			Points: c.points(c.Rows), Format: c.Format, Partitions: c.Partitions, Brokers: c.Brokers,
 			Program: program, Log: s.benchLog(),
 		}.Measure(ctx, plan)
 		if err != nil {
@@ -133,19 +119,11 @@ type benchBackgroundCmd struct {
 
 // Validate implements kong's interface.
 func (c *benchBackgroundCmd) Validate() error {
-	if _, err := c.points(c.Rows); err != nil {
-		return err
-	}
-	if c.ReduceRows < 4 || c.ReduceRows > ndc.MaxPoints/2 {
-		return fmt.Errorf("--reduce-rows %d: must be 4 to %d", c.ReduceRows, ndc.MaxPoints/2)
-	}
-	if err := within("basis", 1, mostFeatures, c.Basis); err != nil {
-		return err
-	}
-	if err := c.brokerFlags.check(); err != nil {
-		return err
-	}
-	return c.benchRounds.check()
+	return cmp.Or(
+		c.benchPoints.check(c.Rows),
+		within("reduce-rows", 4, ndc.MaxPoints/2, c.ReduceRows),
+		within("basis", 1, mostFeatures, c.Basis),
+		c.brokerFlags.check(), c.benchRounds.check())
 }
 
 func (c *benchBackgroundCmd) Run(ctx context.Context, s *surroundings) error {
@@ -153,18 +131,14 @@ func (c *benchBackgroundCmd) Run(ctx context.Context, s *surroundings) error {
 	if err != nil {
 		return err
 	}
-	return c.flags().run(s, func(plan bench.Plan, report *bench.Report) error {
+	return c.flags().run(ctx, s, func(ctx context.Context, plan bench.Plan, report *bench.Report) error {
 		for i, work := range c.Work {
 			rows, first := c.Rows, int64(0)
 			if work == "reduce" {
 				first = c.ReduceRows / 4
 				rows = first + c.ReduceRows
 			}
-			points, err := c.points(rows)
-			if err != nil {
-				return err
-			}
-			b := bench.Background{Points: points, Partitions: c.Partitions, Brokers: c.Brokers, Program: program, Log: s.benchLog()}
+			b := bench.Background{Points: c.points(rows), Partitions: c.Partitions, Brokers: c.Brokers, Program: program, Log: s.benchLog()}
 			plan := plan.Case(i, len(c.Work), work)
 			if work == "reduce" {
 				err = b.Reduce(ctx, plan, report, bench.Reduction{Method: c.Method, Basis: c.Basis, First: first})
@@ -194,7 +168,7 @@ type benchBillionCmd struct {
 
 // Validate implements kong's interface.
 func (c *benchBillionCmd) Validate() error {
-	if _, err := c.points(c.Rows); err != nil {
+	if err := c.benchPoints.check(c.Rows); err != nil {
 		return err
 	}
 	if c.TrainRows < 0 || c.TestRows < 1 || c.TestRows > ndc.MaxPoints {
@@ -207,16 +181,13 @@ func (c *benchBillionCmd) Validate() error {
 }
 
 func (c *benchBillionCmd) Run(ctx context.Context, s *surroundings) error {
-	points, err := c.points(c.Rows)
+	program, err := s.program()
 	if err != nil {
 		return err
 	}
-	b := bench.Billion{Points: points, TrainRows: c.TrainRows, TestRows: c.TestRows, Dir: c.Dir, Log: s.benchLog()}
-	if b.TrainRows == 0 {
-		b.TrainRows = c.Rows
-	}
-	if b.Program, err = s.program(); err != nil {
-		return err
+	b := bench.Billion{
+		Points: c.points(c.Rows), TrainRows: cmp.Or(c.TrainRows, c.Rows), TestRows: c.TestRows, Dir: c.Dir,
+		Program: program, Log: s.benchLog(),
 	}
 	switch c.Source {
 	case "kafka":
@@ -238,7 +209,7 @@ func (c *benchBillionCmd) Run(ctx context.Context, s *surroundings) error {
 		})()
 	}
 	flags := &benchFlags{jsonFlag: c.jsonFlag}
-	return flags.run(s, func(_ bench.Plan, report *bench.Report) error {
+	return flags.run(ctx, s, func(ctx context.Context, _ bench.Plan, report *bench.Report) error {
 		result, course, err := b.Run(ctx)
 		if err != nil {
 			return err
@@ -273,34 +244,24 @@ type benchPeersCmd struct {
 
 // Validate implements kong's interface.
 func (c *benchPeersCmd) Validate() error {
-	if _, err := c.points(c.Rows); err != nil {
-		return err
-	}
-	if c.TestRows < 1 || c.TestRows > ndc.MaxPoints {
-		return fmt.Errorf("--test-rows %d: must be 1 to %d", c.TestRows, ndc.MaxPoints)
-	}
 	if c.Budget <= 0 {
 		return fmt.Errorf("--budget %v: must be positive", c.Budget)
 	}
-	if err := c.brokerFlags.check(); err != nil {
-		return err
-	}
-	return c.benchRounds.check()
+	return cmp.Or(
+		c.benchPoints.check(c.Rows),
+		within("test-rows", 1, ndc.MaxPoints, c.TestRows),
+		c.brokerFlags.check(), c.benchRounds.check())
 }
 
 func (c *benchPeersCmd) Run(ctx context.Context, s *surroundings) error {
-	points, err := c.points(c.Rows)
-	if err != nil {
-		return err
-	}
 	program, err := s.program()
 	if err != nil {
 		return err
 	}
-	return c.flags().run(s, func(plan bench.Plan, report *bench.Report) error {
+	return c.flags().run(ctx, s, func(ctx context.Context, plan bench.Plan, report *bench.Report) error {
 		plan.Cold = true // rounds of minutes
 		results, err := bench.Peers{
-			Points: points, TestRows: c.TestRows, Partitions: c.Partitions, Brokers: c.Brokers,
+			Points: c.points(c.Rows), TestRows: c.TestRows, Partitions: c.Partitions, Brokers: c.Brokers,
 			Python: c.Python, Budget: c.Budget, Program: program, Log: s.benchLog(),
 		}.Measure(ctx, plan)
 		if err != nil {

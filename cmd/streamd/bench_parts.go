@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"runtime"
 	"slices"
 
@@ -22,16 +21,6 @@ const (
 	mostMB       = 1 << 20
 	mostThreads  = 1024
 )
-
-// within checks the values of a flag.
-func within(flag string, least, most int, values ...int) error {
-	for _, value := range values {
-		if value < least || value > most {
-			return fmt.Errorf("--%s %d: must be %d to %d", flag, value, least, most)
-		}
-	}
-	return nil
-}
 
 // threadsFlag is embedded by what can be done on several cores.
 type threadsFlag struct {
@@ -73,11 +62,9 @@ func (c *benchGramCmd) Validate() error {
 }
 
 func (c *benchGramCmd) Run(ctx context.Context, s *surroundings) error {
-	return c.run(s, func(plan bench.Plan, report *bench.Report) error {
-		return bench.Gram{
-			Features: c.Features, Types: c.Type, Threads: c.list(), Rows: c.Rows, Bytes: c.Megabytes << 20,
-		}.Measure(ctx, plan, report)
-	})
+	return c.run(ctx, s, bench.Gram{
+		Features: c.Features, Types: c.Type, Threads: c.list(), Rows: c.Rows, Bytes: c.Megabytes << 20,
+	}.Measure)
 }
 
 type benchWireCmd struct {
@@ -106,11 +93,9 @@ func (c *benchWireCmd) Run(ctx context.Context, s *surroundings) error {
 		}
 		formats = append(formats, format)
 	}
-	return c.run(s, func(plan bench.Plan, report *bench.Report) error {
-		return bench.Wire{
-			Formats: formats, Features: c.Features, Type: c.Type, Threads: c.list(), Rows: c.Rows,
-		}.Measure(ctx, plan, report)
-	})
+	return c.run(ctx, s, bench.Wire{
+		Formats: formats, Features: c.Features, Type: c.Type, Threads: c.list(), Rows: c.Rows,
+	}.Measure)
 }
 
 type benchSolveCmd struct {
@@ -128,9 +113,7 @@ func (c *benchSolveCmd) Validate() error {
 }
 
 func (c *benchSolveCmd) Run(ctx context.Context, s *surroundings) error {
-	return c.run(s, func(plan bench.Plan, report *bench.Report) error {
-		return bench.Solve{Features: c.Features, Classes: c.Classes}.Measure(ctx, plan, report)
-	})
+	return c.run(ctx, s, bench.Solve{Features: c.Features, Classes: c.Classes}.Measure)
 }
 
 type benchRetireCmd struct {
@@ -148,9 +131,7 @@ func (c *benchRetireCmd) Validate() error {
 }
 
 func (c *benchRetireCmd) Run(ctx context.Context, s *surroundings) error {
-	return c.run(s, func(plan bench.Plan, report *bench.Report) error {
-		return bench.Retire{Features: c.Features, Rows: c.Rows}.Measure(ctx, plan, report)
-	})
+	return c.run(ctx, s, bench.Retire{Features: c.Features, Rows: c.Rows}.Measure)
 }
 
 type benchSnapshotCmd struct {
@@ -171,11 +152,9 @@ func (c *benchSnapshotCmd) Validate() error {
 }
 
 func (c *benchSnapshotCmd) Run(ctx context.Context, s *surroundings) error {
-	return c.run(s, func(plan bench.Plan, report *bench.Report) error {
-		return bench.Snapshot{
-			Features: c.Features, Blocks: c.Blocks, Changed: c.Changed, Dir: c.Dir,
-		}.Measure(ctx, plan, report)
-	})
+	return c.run(ctx, s, bench.Snapshot{
+		Features: c.Features, Blocks: c.Blocks, Changed: c.Changed, Dir: c.Dir,
+	}.Measure)
 }
 
 type benchPredictCmd struct {
@@ -202,9 +181,7 @@ func (c *benchPredictCmd) Run(ctx context.Context, s *surroundings) error {
 	if err != nil {
 		return err
 	}
-	return c.run(s, func(plan bench.Plan, report *bench.Report) error {
-		return bench.Predict{
-			Features: c.Features, Classes: c.Classes, Type: c.Type, Rows: c.Rows, Format: format, Threads: c.list(),
-		}.Measure(ctx, plan, report)
-	})
+	return c.run(ctx, s, bench.Predict{
+		Features: c.Features, Classes: c.Classes, Type: c.Type, Rows: c.Rows, Format: format, Threads: c.list(),
+	}.Measure)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,13 +39,11 @@ type demoCmd struct {
 
 // Validate implements kong's interface.
 func (c *demoCmd) Validate() error {
-	switch {
-	case c.Rows < 1 || c.Rows > ndc.MaxPoints:
-		return fmt.Errorf("--rows %d: must be 1 to %d", c.Rows, ndc.MaxPoints)
-	case c.Partitions < 1 || c.Partitions > 1024:
-		return fmt.Errorf("--partitions %d: must be 1 to 1024", c.Partitions)
-	case c.BlockRows < 1 || c.BlockRows > 1<<20:
-		return fmt.Errorf("--block-rows %d: must be 1 to %d", c.BlockRows, 1<<20)
+	if err := cmp.Or(
+		within("rows", 1, ndc.MaxPoints, c.Rows),
+		within("partitions", 1, 1024, c.Partitions),
+		within("block-rows", 1, 1<<20, c.BlockRows)); err != nil {
+		return err
 	}
 	if _, _, err := net.SplitHostPort(c.Listen); err != nil { // else it would be said of a key of the configuration
 		return fmt.Errorf("--listen %s: want an address host:port", c.Listen)

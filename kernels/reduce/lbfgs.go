@@ -14,9 +14,8 @@ const (
 
 // descent is how minimise went.
 type descent struct {
-	value      float64
-	iterations int
-	converged  bool // false: the iterations ran out, or ctx was done
+	value     float64
+	converged bool // false: the iterations ran out, or ctx was done
 }
 
 // minimise finds a local minimum of f over the box lo ≤ x ≤ hi, from x, which it
@@ -48,10 +47,10 @@ func minimise(ctx context.Context, f func(x, g []float64) float64, x, lo, hi []f
 			largest = max(largest, math.Abs(min(max(x[i]-g[i], lo[i]), hi[i])-x[i]))
 		}
 		if largest <= tolerance {
-			return descent{value, iteration, true}
+			return descent{value, true}
 		}
 		if iteration == limit || ctx.Err() != nil {
-			return descent{value, iteration, false}
+			return descent{value, false}
 		}
 		direction(d, g, latest, held)
 		slope := dot(d, g)
@@ -86,7 +85,7 @@ func minimise(ctx context.Context, f func(x, g []float64) float64, x, lo, hi []f
 		}
 		if !accepted {
 			if latest == nil {
-				return descent{value, iteration, true}
+				return descent{value, true}
 			}
 			latest = nil
 			continue

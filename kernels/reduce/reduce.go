@@ -73,7 +73,6 @@ type Stage struct {
 	Class         int     // the plane's
 	Stage         int     // 0, 1, …
 	Rows          int     // training rows of each run
-	Tests         int     // rows of each run that the correctness Testing is of
 	Runs          int     //
 	Nu            float64 // ν of the programs
 	Candidates    int     // points that the classifier (b) could choose from

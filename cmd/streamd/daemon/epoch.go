@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -300,15 +301,8 @@ func (l *liveSet) current() *current {
 // covers says whether a block can be added that has been put into these
 // coordinates: those in use have to be among them.
 func (l *liveSet) covers(in []lifted) bool {
-	if l.epoch == nil {
-		return true
-	}
-	for _, each := range in {
-		if each.coordinates == l.epoch.coordinates {
-			return true
-		}
-	}
-	return false
+	c := l.coordinates()
+	return c == nil || slices.ContainsFunc(in, func(z lifted) bool { return z.coordinates == c })
 }
 
 // begin starts to build an epoch, in the place of one that is not complete.

@@ -42,6 +42,12 @@ func (s *Summary) Rows() int64 {
 	return m
 }
 
+// Bytes is what the summary takes in memory, but for some bytes a class.
+func (s *Summary) Bytes() int {
+	n := len(s.origin)
+	return 8 * (n + len(s.classes)*(1+n+gram.PackedLen(n)))
+}
+
 // Classes lists the labels of the rows that were summed, in canonical order.
 func (s *Summary) Classes() []string {
 	labels := make([]string, len(s.classes))

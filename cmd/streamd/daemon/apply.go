@@ -113,9 +113,9 @@ func (d *Daemon) loop(ctx context.Context) error {
 func (d *Daemon) mostUnsaved() int {
 	switch {
 	case d.saveProblem != nil:
-		return d.cfg.Snapshot.Blocks
+		return min(d.cfg.Snapshot.Blocks, d.live.room())
 	case d.saving != nil:
-		return d.saving.blocks + max(d.saving.blocks, d.cfg.Snapshot.Blocks)
+		return d.saving.blocks + max(d.saving.blocks, min(d.cfg.Snapshot.Blocks, d.live.room()))
 	}
 	return math.MaxInt
 }
@@ -176,6 +176,12 @@ func (d *Daemon) applyDelivery(ctx context.Context, w *worker, y *delivery) {
 			if d.failure != nil {
 				break // applying on would leave a hole
 			}
+			var z result
+			left := i >= len(t.results)
+			if !left {
+				z, t.results[i] = t.results[i], z
+				d.inHand.Add(-z.inHand)
+			}
 			if t.records[i].Offset < p.at.Next {
 				continue // delivered before
 			}
@@ -183,13 +189,9 @@ func (d *Daemon) applyDelivery(ctx context.Context, w *worker, y *delivery) {
 				d.fail(err)
 				break
 			}
-			var z result
-			if !t.deferred {
-				z = t.results[i]
-			}
 			// A block that was summarised before the coordinates in use were known
 			// is summarised again.
-			if t.deferred || z.summary != nil && z.summary.Rows() > 0 && !d.live.covers(z.in) {
+			if left || z.summary != nil && z.summary.Rows() > 0 && !d.live.covers(z.in) {
 				z = w.process(ctx, t, &t.records[i])
 			}
 			if z.fatal != nil {
@@ -205,6 +207,7 @@ func (d *Daemon) applyDelivery(ctx context.Context, w *worker, y *delivery) {
 		// The end may lie beyond the last record: markers and aborted data.
 		p.at, p.moved = fromBatch(p.at, y.batch), true
 		d.changed = true
+		d.handRoom.Store(int64(d.live.roomBytes()))
 	}
 	y.batch.Release()
 }

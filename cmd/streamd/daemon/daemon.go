@@ -18,8 +18,9 @@
 // pointer.
 //
 // Everything in flight is bounded: the bytes of a partition by the consumer's
-// budget, deliveries by inOrder, unsaved blocks by snapshot.blocks or twice what is
-// being saved: the loop stops taking deliveries while the disk is full or slow.
+// budget, deliveries by inOrder, what workers make of them by handRoom, unsaved
+// blocks by snapshot.blocks, or as many as there is room for, or twice what is being
+// saved: the loop stops taking deliveries while the disk is full or slow.
 //
 // # Exactly once
 //
@@ -119,6 +120,8 @@ type Daemon struct {
 	stop     context.CancelCauseFunc
 
 	features  atomic.Pointer[[]string] // nil: not fixed
+	inHand    atomic.Int64             // what workers have made of records, in bytes beyond these, and nobody has applied yet
+	handRoom  atomic.Int64             // where they make no more; the loop's to say
 	current   atomic.Pointer[current]
 	published atomic.Pointer[publication]
 
@@ -326,6 +329,7 @@ func (d *Daemon) restore() (err error) {
 		return err
 	}
 	d.live, d.counts = live, saved.Counts
+	d.handRoom.Store(int64(live.roomBytes()))
 	if saved.Member.Group == d.cfg.Kafka.Group {
 		d.former = saved.Member.ID
 	}

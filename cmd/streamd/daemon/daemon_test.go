@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -25,6 +26,7 @@ import (
 	"streamd/cmd/streamd/httpapi"
 	"streamd/config"
 	"streamd/incremental"
+	"streamd/incremental/gram"
 	"streamd/ingest/kafka"
 	"streamd/ingest/kafka/embedded"
 	"streamd/ingest/ndc"
@@ -125,6 +127,78 @@ func produce(t testing.TB, topic string, messages ...message) {
 	if err := p.Flush(ctx); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// Blocks of a few rows of many features have summaries a thousand times as large:
+// workers make no more of them than there is room for, and the loop does the rest.
+func TestWorkersStopWhereThereIsNoRoom(t *testing.T) {
+	const n, records, keep = 200, 300, 5
+	csv := func(i int) []byte {
+		line := fmt.Appendf(nil, "%d", i%2)
+		for j := range n {
+			line = fmt.Appendf(line, ",%d", i*j%10)
+		}
+		return line
+	}
+	flags := map[string]string{"sample.rows": "0", "format.csv_header": "absent", "retire.keep": "blocks", "retire.blocks": strconv.Itoa(keep)}
+
+	flags["kafka.topic"] = "none"
+	cfg := load(t, flags)
+	decoding, err := decodingOptions(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	features := incremental.DefaultFeatures(n)
+	d := &Daemon{cfg: cfg, decoding: decoding, live: &liveSet{}, work: make(chan *task, 1)}
+	d.features.Store(&features)
+	d.current.Store(d.live.current())
+	d.handRoom.Store(1 << 20)
+	in := &task{batch: new(kafka.Batch), done: make(chan struct{})}
+	for i := range records {
+		in.records = append(in.records, kafka.Record{Value: csv(i), Headers: []kafka.Header{{Key: "content-type", Value: []byte("text/csv")}}})
+	}
+	d.work <- in
+	close(d.work)
+	(&worker{d: d}).work(t.Context())
+	var took int64
+	for _, z := range in.results {
+		if z.bad != nil {
+			t.Fatal(z.bad)
+		}
+		took += 4 * n * n
+	}
+	if took < 1<<20 || took > 5<<18 {
+		t.Errorf("%d summaries in a mebibyte, of %d bytes", len(in.results), took)
+	}
+
+	delete(flags, "kafka.topic")
+	name := topic(t, 1)
+	var messages []message
+	want := incremental.NewState(features)
+	for i := range records {
+		messages = append(messages, message{value: csv(i), contentType: "text/csv"})
+		if i < records-keep {
+			continue
+		}
+		block := &incremental.Block{Classes: []string{strconv.Itoa(i % 2)}, Codes: []int32{0}}
+		for j := range n {
+			block.Columns = append(block.Columns, gram.ColumnOf([]float64{float64(i * j % 10)}))
+		}
+		s, err := new(incremental.Summariser).Summarise(block)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want.Add(s)
+	}
+	produce(t, name, messages...)
+	i := start(t, name, filepath.Join(t.TempDir(), "streamd.db"), flags)
+	if served := i.waitForOffsets(records); served.Digest != digestOf(want) {
+		t.Errorf("the state is %s, not %s", served.Digest, digestOf(want))
+	}
+	if left := i.inHand.Load(); left != 0 {
+		t.Errorf("%d bytes are in hand when all is applied", left)
+	}
+	i.stop()
 }
 
 // instance is a running daemon.

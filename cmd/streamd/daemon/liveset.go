@@ -265,7 +265,19 @@ const unsavedMemory = 32 << 20
 // room is how many blocks may wait for a save that it would be better to put off: as
 // many as take unsavedMemory, or as much as the sums do, which a save writes as well.
 func (l *liveSet) room() int {
-	block, state := 1<<10, 0 // bytes; a block has more than its summary
+	block, state := l.bytes()
+	return max(unsavedMemory, state) / block
+}
+
+// roomBytes is what these blocks take.
+func (l *liveSet) roomBytes() int {
+	_, state := l.bytes()
+	return max(unsavedMemory, state)
+}
+
+// bytes is about what a block of all classes takes, and what the sums do.
+func (l *liveSet) bytes() (block, state int) {
+	block = 1 << 10 // it has more than its summary
 	count := func(s *sums) {
 		numbers := s.classes() * gram.PackedLen(len(s.features)+1)
 		block += 8 * numbers
@@ -275,7 +287,7 @@ func (l *liveSet) room() int {
 	for _, e := range l.epochs() {
 		count(&e.sums)
 	}
-	return max(unsavedMemory, state) / block
+	return block, state
 }
 
 // change is what has to be saved. Blocks and parts remain unsaved until saved is

@@ -204,18 +204,33 @@ func TestWhatChangesWhileItIsSaved(t *testing.T) {
 // While the disk is full, or slower than the log, what is in memory stays bounded.
 func TestMostUnsaved(t *testing.T) {
 	full := errors.New("no space")
+	const wide = 1000 // features: a block of one class takes 4 MB
 	for _, c := range []struct {
-		saving  *saving
-		problem error
-		want    int
+		features int
+		saving   *saving
+		problem  error
+		want     int
 	}{
-		{nil, nil, math.MaxInt},
-		{nil, full, 100},
-		{&saving{blocks: 7}, nil, 107},
-		{&saving{blocks: 700}, nil, 1400},
-		{&saving{blocks: 700}, full, 100},
+		{1, nil, nil, math.MaxInt},
+		{1, nil, full, 100},
+		{1, &saving{blocks: 7}, nil, 107},
+		{1, &saving{blocks: 700}, nil, 1400},
+		{1, &saving{blocks: 700}, full, 100},
+		{wide, nil, full, 8},
+		{wide, &saving{blocks: 7}, nil, 15},
+		{wide, &saving{blocks: 70}, nil, 140},
 	} {
-		d := &Daemon{cfg: &config.Config{Snapshot: config.Snapshot{Blocks: 100}}, saving: c.saving, saveProblem: c.problem}
+		l := &liveSet{sums: newSums(incremental.DefaultFeatures(c.features), 0)}
+		block := &incremental.Block{Classes: []string{"1"}, Codes: []int32{0}, Columns: make([]gram.Column, c.features)}
+		for j := range block.Columns {
+			block.Columns[j] = gram.ColumnOf([]float32{1})
+		}
+		s, err := new(incremental.Summariser).Summarise(block)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.sums.of(s.Digest()).Add(s)
+		d := &Daemon{cfg: &config.Config{Snapshot: config.Snapshot{Blocks: 100}}, live: l, saving: c.saving, saveProblem: c.problem}
 		if got := d.mostUnsaved(); got != c.want {
 			t.Errorf("saving %+v after %v: %d, want %d", c.saving, c.problem, got, c.want)
 		}

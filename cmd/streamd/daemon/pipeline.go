@@ -32,11 +32,11 @@ type task struct {
 	batch   *kafka.Batch
 	records []kafka.Record
 	done    chan struct{} // closed by the worker
-	results []result      // one for each record
-	rows    rows          // of all its records, when they are to be gathered
-	// deferred: the features were not fixed yet when the worker came to it, so
-	// the loop does the work itself, one record after the other.
-	deferred bool
+	// results are those of the first records. What the worker has left, as the features
+	// were not fixed yet or there was no room for more, the loop does itself, one record
+	// after the other.
+	results []result
+	rows    rows // of all its records, when they are to be gathered
 }
 
 // result is what a worker made of a record.
@@ -52,6 +52,7 @@ type result struct {
 	i, j     int   // rows of the task, when they are to be gathered
 	bad      error // why the record cannot be used
 	fatal    error // why the daemon cannot go on
+	inHand   int64 // bytes of Daemon.inHand
 }
 
 // rowsRead is the rows of the record; what cannot be decoded counts as one.
@@ -60,6 +61,17 @@ func (z *result) rowsRead() int {
 		return max(z.rows, 1)
 	}
 	return z.rows
+}
+
+// bytes is what the summaries of a result take.
+func (z *result) bytes() (n int64) {
+	if z.summary != nil {
+		n = int64(z.summary.Bytes())
+	}
+	for _, in := range z.in {
+		n += int64(in.summary.Bytes())
+	}
+	return n
 }
 
 // A task is this much work at the most, so that the records of one fetch are
@@ -71,7 +83,9 @@ const (
 )
 
 // inOrder bounds the deliveries that wait for their turn; their bytes are
-// bounded by the consumer, per partition.
+// bounded by the consumer, per partition, and by how much the summaries of their
+// records may take beyond those, which are many times as large where blocks have few
+// rows of many features, by Daemon.handRoom.
 const inOrder = 64
 
 // Deliver implements kafka.Sink.
@@ -111,12 +125,16 @@ type worker struct {
 
 func (w *worker) work(ctx context.Context) {
 	for t := range w.d.work {
-		if w.d.features.Load() == nil {
-			t.deferred = true
-		} else {
-			t.results = make([]result, len(t.records))
+		if w.d.features.Load() != nil {
+			t.results = make([]result, 0, len(t.records))
 			for i := range t.records {
-				t.results[i] = w.process(ctx, t, &t.records[i])
+				if w.d.inHand.Load() >= w.d.handRoom.Load() {
+					break
+				}
+				z := w.process(ctx, t, &t.records[i])
+				z.inHand = max(0, z.bytes()-int64(len(t.records[i].Value)))
+				w.d.inHand.Add(z.inHand)
+				t.results = append(t.results, z)
 			}
 		}
 		close(t.done)

@@ -153,6 +153,7 @@ func (d *Daemon) beginStudy(ctx context.Context, now time.Time) {
 	y.now, y.due, y.asked = s, false, nil
 	go func() {
 		s.make(ctx)
+		s.total, s.folds, s.sample = nil, nil, nil // it is kept until the next one, without its copies
 		s.took = time.Since(now)
 		d.studied <- s
 	}()

@@ -196,6 +196,9 @@ func TestStudyIsAFunctionOfTheLiveSet(t *testing.T) {
 				t.Fatalf("not all of it is there: %s", want)
 			}
 			d.stop()
+			if s := d.studying.last; s.total != nil || s.folds != nil || s.sample != nil {
+				t.Error("a study that has ended keeps its copies of the sums and of the sample")
+			}
 
 			r := rand.New(rand.NewPCG(42, 1))
 			partitions := 3

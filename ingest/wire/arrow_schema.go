@@ -21,6 +21,13 @@ const (
 	typeUtf8View      = 24
 )
 
+// otherTypes are the rest, which errors call by name.
+var otherTypes = map[byte]string{
+	1: "null", 4: "binary", 7: "decimal", 8: "date", 9: "time", 10: "timestamp", 11: "interval", 12: "list",
+	13: "struct", 14: "union", 15: "fixed_size_binary", 17: "map", 18: "duration", 19: "large_binary",
+	21: "large_list", 22: "run_end_encoded", 23: "binary_view", 25: "list_view", 26: "large_list_view",
+}
+
 const (
 	listNamesKey      = "features"       // in a list field's metadata: JSON array of the features' names
 	maxListNames      = 1 << 20          // bytes of that array
@@ -91,8 +98,8 @@ func (d *Decoder) arrowSchema(f *flatbuffer, schema table) error {
 		if f.bad {
 			return d.fail(-1, "", "the schema is malformed")
 		}
-		switch field.name {
-		case d.opts.Label:
+		switch {
+		case field.name == d.opts.Label:
 			if label >= 0 {
 				return d.fail(-1, field.name, "the name is used twice")
 			}
@@ -100,7 +107,7 @@ func (d *Decoder) arrowSchema(f *flatbuffer, schema table) error {
 			if !field.labels() {
 				return d.fail(-1, field.name, "labels of type %s are not supported", field.typ.name)
 			}
-		case d.opts.Weight:
+		case field.name == d.opts.Weight && field.name != "":
 			if weight >= 0 {
 				return d.fail(-1, field.name, "the name is used twice")
 			}
@@ -116,7 +123,8 @@ func (d *Decoder) arrowSchema(f *flatbuffer, schema table) error {
 				return d.fail(-1, field.name, "this is a data frame's index; write with preserve_index=False")
 			}
 			if !field.numbers() {
-				return d.fail(-1, field.name, "a feature of type %s is not supported: want integers, floats or booleans", field.typ.name)
+				return d.fail(-1, field.name, "a feature of type %s is not supported: want integers, floats or booleans, "+
+					"or one fixed_size_list of up to %d float32 or float64", field.typ.name, d.opts.Limits.Features)
 			}
 			features++
 			if field.typ.layout == layoutList {
@@ -217,6 +225,7 @@ func (d *Decoder) arrowField(f *flatbuffer, t table) (field arrowField, elements
 		start, n := f.vectorField(t, 5, 4)
 		if n == 1 {
 			field.list = arrowType(f, f.element(start, 0))
+			field.typ.name = fmt.Sprintf("fixed_size_list of %d %s", field.typ.size, field.list.name)
 		}
 		if size := field.typ.size; size <= 0 || size > d.opts.Limits.Features || n != 1 {
 			field.typ.layout = layoutUnsupported
@@ -284,6 +293,9 @@ func arrowType(f *flatbuffer, field table) arrayType {
 		return arrayType{layout: layoutView, name: "utf8_view"}
 	case typeFixedSizeList:
 		return arrayType{layout: layoutList, size: f.intField(t, 0), name: "fixed_size_list"}
+	}
+	if name, ok := otherTypes[id]; ok {
+		return arrayType{name: name}
 	}
 	return arrayType{name: fmt.Sprintf("number %d in Arrow's Schema.fbs", id)}
 }

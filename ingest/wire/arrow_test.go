@@ -100,7 +100,8 @@ func TestPyarrowRefused(t *testing.T) {
 		{"null_label", wire.Options{}, 1, "label", "null"},
 		{"null_list", wire.Options{}, 1, "x", "null"},
 		{"delta", wire.Options{}, -1, "label", "delta"},
-		{"timestamp", wire.Options{}, -1, "u", "not supported"},
+		{"timestamp", wire.Options{}, -1, "u", "type timestamp is not supported"},
+		{"unnamed", wire.Options{}, -1, "", "empty name"},
 		{"pandas_index", wire.Options{}, -1, "__index_level_0__", "preserve_index"},
 		{"file", wire.Options{}, -1, "", "stream format"},
 		{"string", wire.Options{Label: "u", Features: []string{"v"}}, -1, "label", "not supported"},
@@ -114,7 +115,7 @@ func TestPyarrowRefused(t *testing.T) {
 		{"string", wire.Options{Limits: wire.Limits{Rows: 3}}, -1, "", "4 rows"},
 		{"batches", wire.Options{Limits: wire.Limits{Rows: 3}}, -1, "", "3 rows"},
 		{"string", wire.Options{Limits: wire.Limits{Classes: 2}}, 3, "label", "2 classes"},
-		{"list", wire.Options{Limits: wire.Limits{Features: 1}}, -1, "x", "not supported"},
+		{"list", wire.Options{Limits: wire.Limits{Features: 1}}, -1, "x", "fixed_size_list of 2 float32 is not supported: want integers, floats or booleans, or one fixed_size_list of up to 1 "},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := newDecoder(t, c.opts).Decode(arrowType, fixture(t, c.name))

@@ -13,6 +13,7 @@ type csvPlan struct {
 	// What it was made from, so that a stream of blocks with the same header
 	// makes it once.
 	header     []byte // the header's line with its end; nil: no header
+	mode       HeaderMode
 	unlabelled bool
 
 	roles  []int    // per field: the column it goes to, or one of the roles below
@@ -27,7 +28,7 @@ const (
 	roleIgnored
 )
 
-// byteOrderMark is what some spreadsheets put before the first line.
+// byteOrderMark is what some programs put before the first line of CSV or LIBSVM.
 var byteOrderMark = []byte("\xef\xbb\xbf")
 
 func (d *Decoder) decodeCSV(b []byte, header HeaderMode) error {
@@ -48,7 +49,7 @@ func (d *Decoder) planCSV(b []byte, i int, header HeaderMode) (start int, err er
 	if i = skipEmptyLines(b, i); i == len(b) {
 		return 0, d.fail(-1, "", "there are no rows")
 	}
-	if header != HeaderAbsent && p.header != nil && p.unlabelled == d.unlabelled && bytes.HasPrefix(b[i:], p.header) {
+	if p.header != nil && p.mode == header && p.unlabelled == d.unlabelled && bytes.HasPrefix(b[i:], p.header) {
 		return i + len(p.header), nil
 	}
 	p.fields = p.fields[:0]
@@ -78,8 +79,11 @@ func (d *Decoder) planCSV(b []byte, i int, header HeaderMode) (start int, err er
 	if err := d.planNames(); err != nil {
 		return 0, err
 	}
-	end += lineEnd(b, end)
-	p.header = bytes.Clone(b[i:end])
+	// Without its line end it could be the start of another header's line.
+	if n := lineEnd(b, end); n > 0 {
+		end += n
+		p.header, p.mode = bytes.Clone(b[i:end]), header
+	}
 	return end, nil
 }
 
@@ -219,7 +223,7 @@ func (d *Decoder) planPositions(n int) error {
 	if label >= 0 {
 		n--
 	}
-	if d.want.width != 0 && n != d.want.width {
+	if d.want.width != 0 && n != d.want.width && n > 0 {
 		return d.failAt(0, 0, "", fmt.Sprintf("there are %d features, want %d", n, d.want.width))
 	}
 	return d.planWidth(n)

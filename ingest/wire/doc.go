@@ -32,7 +32,10 @@
 // taking a row with "NA" in it for a header would lose that row silently.
 //
 // LIBSVM: "label index:value …" per line, indices from 1 and ascending, absent
-// ones zero, "#" opens a comment.
+// ones zero, "#" opens a comment. A label with a comma is refused: it would be
+// several, or a line of CSV taken for a label without features.
+//
+// A byte order mark before CSV or LIBSVM is passed over.
 //
 // # Labels
 //
@@ -40,7 +43,8 @@
 // text that is a decimal number) becomes the shortest decimal that parses back
 // to the same float64: "+1", "1.0" and true are all class "1". Other labels
 // are taken verbatim. A label that is missing, empty, null, NaN, infinite,
-// invalid UTF-8 or longer than 128 bytes is refused.
+// invalid UTF-8 or longer than 128 bytes is refused, and so is an integer from
+// 2⁵³ on, written as one, because its neighbours have the same float64.
 //
 // The codes of an Arrow batch whose labels are numbers or dictionary indices, two
 // different ones as in nearly all, are written by assembly for AVX2. Elsewhere, and

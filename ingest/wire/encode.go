@@ -91,8 +91,11 @@ func (e *Encoder) check(b *incremental.Block) error {
 		if read, reason := canonicalText(class); read != class {
 			return fmt.Errorf("class %q would be read back as %q (%s)", class, read, reason)
 		}
-		if e.format == LIBSVM && strings.ContainsAny(class, " \t\r\n#:") {
-			return fmt.Errorf("class %q: no LIBSVM label has a blank, '#' or ':'", class)
+		if e.format == LIBSVM && strings.ContainsAny(class, " \t\r\n#:,") {
+			return fmt.Errorf("class %q: no LIBSVM label has a blank, '#', ':' or ','", class)
+		}
+		if e.format == LIBSVM && strings.HasPrefix(class, string(byteOrderMark)) {
+			return fmt.Errorf("class %q: a byte order mark before the first label is not part of it", class)
 		}
 	}
 	for _, name := range b.Features {

@@ -274,6 +274,11 @@ func (r *Reader) named(err error) error {
 func (r *Reader) nextText() (*incremental.Block, error) {
 	d := r.d
 	d.begin(r.format, nil)
+	if (r.format == CSV || r.format == LIBSVM) && r.blocks == 0 {
+		if err := r.skipByteOrderMark(); err != nil {
+			return nil, err
+		}
+	}
 	if r.format == CSV && r.blocks == 0 {
 		if err := r.csvHeader(); err != nil {
 			return nil, err
@@ -319,7 +324,7 @@ func (r *Reader) decode(text []byte) error {
 	d.text = text
 	switch r.format {
 	case LIBSVM: // rows without a feature are fine where others have some
-		if err := d.libsvmRows(text); err != nil {
+		if err := d.libsvmRows(text, 0); err != nil {
 			return err
 		}
 		return d.finishRows(d.want.names)
@@ -354,14 +359,19 @@ func (r *Reader) skip(n int) {
 	r.from += n
 }
 
-// csvHeader makes the plan and passes over the header, if there is one.
-func (r *Reader) csvHeader() error {
+// skipByteOrderMark passes over what may stand before the first line.
+func (r *Reader) skipByteOrderMark() error {
 	if err := r.fill(len(byteOrderMark)); err != nil {
 		return err
 	}
 	if bytes.HasPrefix(r.buf[r.from:r.to], byteOrderMark) {
 		r.from += len(byteOrderMark)
 	}
+	return nil
+}
+
+// csvHeader makes the plan and passes over the header, if there is one.
+func (r *Reader) csvHeader() error {
 	for {
 		end, isRow, err := r.record(0)
 		if err != nil {

@@ -346,9 +346,13 @@ func (d *Decoder) jsonLabel(i int) (code int32, end int, reason string) {
 			return code, end, reason
 		case c == '-' || c-'0' < 10:
 			x, end, reason := jsonNumber(b, i)
-			if reason == "" && !d.unlabelled {
-				code, reason = d.labels.number(x)
+			if reason != "" || d.unlabelled {
+				return 0, end, reason
 			}
+			if math.Abs(x) >= 1<<53 && sharesFloat(string(b[i:end]), x) {
+				return -1, end, fmt.Sprintf("the label %s has more than 53 bits; send it as a string", b[i:end])
+			}
+			code, reason = d.labels.number(x)
 			return code, end, reason
 		}
 	}

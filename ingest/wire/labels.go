@@ -176,11 +176,20 @@ func (s *spellings) id(b []byte) (id int32, ok bool) {
 	return known.id, ok
 }
 
+// sharesFloat is whether s, which reads as x, is an integer so long that others
+// next to it may read as x, too: an id rather than a quantity.
+func sharesFloat(s string, x float64) bool {
+	return math.Abs(x) >= 1<<53 && !strings.ContainsAny(s, ".eE")
+}
+
 // canonicalText is the class that a label text of CSV or LIBSVM stands for.
 func canonicalText(s string) (class, reason string) {
 	if x, end, ok := number([]byte(s), 0); ok && end == len(s) {
 		if math.IsInf(x, 0) {
 			return "", "the label overflows float64"
+		}
+		if sharesFloat(s, x) {
+			return "", fmt.Sprintf("the label %s has more than 53 bits; put a letter before it", s)
 		}
 		return incremental.NumberLabel(x), ""
 	}

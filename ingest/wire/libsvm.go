@@ -8,7 +8,11 @@ import (
 
 // decodeLIBSVM reads lines "label index:value …".
 func (d *Decoder) decodeLIBSVM(b []byte) error {
-	if err := d.libsvmRows(b); err != nil {
+	i := 0
+	if bytes.HasPrefix(b, byteOrderMark) {
+		i = len(byteOrderMark)
+	}
+	if err := d.libsvmRows(b, i); err != nil {
 		return err
 	}
 	if len(d.row) == 0 && d.rows > 0 {
@@ -17,9 +21,10 @@ func (d *Decoder) decodeLIBSVM(b []byte) error {
 	return d.finishRows(d.want.names)
 }
 
-func (d *Decoder) libsvmRows(b []byte) error {
+// libsvmRows reads the lines of b[i:].
+func (d *Decoder) libsvmRows(b []byte, i int) error {
 	d.setWidth(d.want.width)
-	for i := 0; i < len(b); {
+	for i < len(b) {
 		end := i + lineLength(b[i:])
 		line := b[i:end]
 		if hash := bytes.IndexByte(line, '#'); hash >= 0 {
@@ -55,6 +60,11 @@ func (d *Decoder) libsvmLine(line []byte, pos int) error {
 	label := line[start:i]
 	if bytes.IndexByte(label, ':') >= 0 {
 		return d.failAt(pos, row, "", fmt.Sprintf("the row starts with %s instead of a label", quoted(label)))
+	}
+	// Several labels of one row, or a line of CSV, which would be one without
+	// features.
+	if bytes.IndexByte(label, ',') >= 0 {
+		return d.failAt(pos, row, "", fmt.Sprintf("the label %s has a comma: want one label and behind it index:value, with blanks between them", quoted(label)))
 	}
 	code, reason := int32(0), ""
 	if !d.unlabelled {

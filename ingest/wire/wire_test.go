@@ -232,7 +232,8 @@ func TestLabels(t *testing.T) {
 	for text, want := range map[string]string{
 		"1": "1", "+1": "1", "1.0": "1", "1e0": "1", "-0": "0", "0.0": "0", "-1": "-1",
 		"0.50": "0.5", ".5": "0.5", "5.": "5", "1e14": "100000000000000", "1e15": "1e+15", "123456.75": "123456.75",
-		"1e-5": "0.00001", "1e-6": "1e-06", "0x10": "0x10", "1_000": "1_000", "spam": "spam", "1,2": "1,2", "1e": "1e", "00": "0",
+		"1e-5": "0.00001", "1e-6": "1e-06", "0x10": "0x10", "1_000": "1_000", "spam": "spam", "1e": "1e", "00": "0",
+		"9007199254740991": "9.007199254740991e+15", "1e300": "1e+300", "n9007199254740992": "n9007199254740992",
 	} {
 		line := []byte(text + " 1:2\n")
 		if got := decode(t, wire.Options{}, "application/x-libsvm", line).Classes[0]; got != want {
@@ -240,6 +241,7 @@ func TestLabels(t *testing.T) {
 		}
 	}
 	for label, want := range map[string]string{
+		`9007199254740991`: "9.007199254740991e+15", `1e300`: "1e+300", `"9007199254740993"`: "9007199254740993",
 		`1.0`: "1", `"1.0"`: "1.0", `true`: "1", `false`: "0", `"\u00e9\ud83d\ude00\n"`: "é😀\n", `-0`: "0", `"nan"`: "nan",
 	} {
 		row := []byte(`{"label":` + label + `,"features":[1]}`)
@@ -275,6 +277,7 @@ func TestShapes(t *testing.T) {
 		{"byte order mark", "text/csv", "\xef\xbb\xbflabel,u,v\na,1,2.5\nb,3,-4\n", named},
 		{"quotes and blanks", "text/csv", "\"label\", u ,\"v\"\n\"a\",\"1\", 2.5\t\n b ,3,\"-4\"\n", named},
 		{"sparse", "application/x-libsvm", "a 1:1 2:2.5\nb\t1:3  2:-4 \r\n", wire.Options{}},
+		{"sparse, byte order mark", "application/x-libsvm", "\xef\xbb\xbfa 1:1 2:2.5\nb 1:3 2:-4\n", named},
 		{"comments", "application/x-libsvm", "# by hand\n\na 1:1 2:2.5 # first\nb 1:3 2:-4", named},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -378,6 +381,7 @@ func TestRefused(t *testing.T) {
 		{"json: long label", asJSON, `{"label":"` + strings.Repeat("x", 129) + `","u":1}`, wire.Options{}, 0, "label", "128"},
 		{"json: label not UTF-8", asJSON, "{\"label\":\"\xff\",\"u\":1}", wire.Options{}, 0, "label", "UTF-8"},
 		{"json: label overflows", asJSON, `{"label":1e999,"u":1}`, wire.Options{}, 0, "label", "overflows"},
+		{"json: label of 54 bits", asJSON, `{"label":9007199254740993,"u":1}`, wire.Options{}, 0, "label", "9007199254740993 has more than 53 bits"},
 		{"json: label is a list", asJSON, `{"label":[1],"u":1}`, wire.Options{}, 0, "label", "an array"},
 		{"json: lone surrogate", asJSON, `{"label":"\ud800","u":1}`, wire.Options{}, 0, "label", "escape"},
 		{"json: bad escape", asJSON, `{"label":"\x","u":1}`, wire.Options{}, 0, "label", "escape"},
@@ -405,6 +409,7 @@ func TestRefused(t *testing.T) {
 		{"csv: wrong width", asCSV, "1,2,3,4\n", uv, 0, "", "3 features, want 2"},
 		{"csv: only a label", asCSV, "1\n", wire.Options{}, -1, "", "no features"},
 		{"csv: semicolons", asCSV, "label;u\nspam;2\n", wire.Options{}, -1, "", `"label;u", and commas`},
+		{"csv: semicolons, fixed", asCSV, "label;u;v\nspam;2;3\n", uv, -1, "", `"label;u;v", and commas`},
 		{"csv: bare quote", asCSV, "1,2,3\n1,2,3\"\n", wire.Options{}, 1, "x2", "quote"},
 		{"csv: open quote", asCSV, "1,2,3\n1,2,\"3\n", wire.Options{}, 1, "x2", "not closed"},
 		{"csv: text behind quote", asCSV, "1,2,3\n1,\"2\"2,3\n", wire.Options{}, 1, "x1", "behind"},
@@ -418,6 +423,7 @@ func TestRefused(t *testing.T) {
 		{"csv: label's number", asCSV, "1,2\n", wire.Options{Label: "3"}, -1, "3", "up to 2"},
 		{"csv: empty label", asCSV, "1,2\n,2\n", wire.Options{}, 1, "label", "empty"},
 		{"csv: NaN label", asCSV, "1,2\nnan,2\n", wire.Options{}, 1, "label", "nan"},
+		{"csv: label of 54 bits", asCSV, "1,2\n-9007199254740993,2\n", wire.Options{}, 1, "label", "-9007199254740993 has more than 53 bits"},
 		{"csv: infinite label", asCSV, "1,2\n1e999,2\n", wire.Options{}, 1, "label", "overflows"},
 		{"csv: weight without header", asCSV, "1,2\n", weighted, -1, "w", "header"},
 		{"csv: weight missing", asCSV, "label,u\n1,2\n", weighted, -1, "w", "weight"},
@@ -428,6 +434,9 @@ func TestRefused(t *testing.T) {
 		{"libsvm: only comments", asLIBSVM, "# 1 1:2\n", wire.Options{}, -1, "", "no rows"},
 		{"libsvm: no features", asLIBSVM, "1\n2\n", wire.Options{}, -1, "", "feature"},
 		{"libsvm: no label", asLIBSVM, "1 1:2\n1:2 2:3\n", wire.Options{}, 1, "", "label"},
+		{"libsvm: two labels", asLIBSVM, "1 1:2\n1,2 1:2\n", uv, 1, "", "comma"},
+		{"libsvm: csv", asLIBSVM, "label,u,v\n1,2,3\n", uv, 0, "", "comma"},
+		{"libsvm: label of 54 bits", asLIBSVM, "9007199254740993 1:2\n", uv, 0, "", "53 bits"},
 		{"libsvm: index 0", asLIBSVM, "1 0:2\n", wire.Options{}, 0, "", "index 0"},
 		{"libsvm: twice", asLIBSVM, "1 1:2\n1 1:2 1:3\n", wire.Options{}, 1, "", "twice"},
 		{"libsvm: descending", asLIBSVM, "1 2:2 1:3\n", wire.Options{}, 0, "", "ascend"},
@@ -459,6 +468,33 @@ func TestRefused(t *testing.T) {
 			}
 			if e.Row != c.row || e.Column != c.column && c.column != "" || !strings.Contains(e.Reason, c.reason) {
 				t.Errorf("row %d, column %q: %s\nwant row %d, column %q: …%s…", e.Row, e.Column, e.Reason, c.row, c.column, c.reason)
+			}
+		})
+	}
+}
+
+// TestHeaderOfAnother: what the first line is depends on its payload and content
+// type alone, not on a header that the decoder has met before.
+func TestHeaderOfAnother(t *testing.T) {
+	for _, c := range []struct {
+		name, before, beforeType, payload string
+		opts                              wire.Options
+		rows                              int
+		features                          string
+	}{
+		{"a name goes on", "label,u", "text/csv", "label,u2,v\na,1,2\n", wire.Options{}, 1, "u2,v"},
+		{"numbers for names", "0,1,2\na,5,6\n", "text/csv; header=present", "0,1,2\n1,5,6\n", wire.Options{Label: "first"}, 2, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d := newDecoder(t, c.opts)
+			// Whether these have rows makes no difference.
+			_, _ = d.Decode(c.beforeType, []byte(c.before))
+			b, err := d.Decode("text/csv", []byte(c.payload))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := strings.Join(b.Features, ","); b.Rows() != c.rows || got != c.features {
+				t.Errorf("%d rows of %q, want %d of %q", b.Rows(), got, c.rows, c.features)
 			}
 		})
 	}

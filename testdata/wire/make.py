@@ -68,5 +68,6 @@ write("delta", None, emit_dictionary_deltas=True, batches=[
 write("timestamp", [LABEL, pa.array(U, pa.timestamp("s")), pa.array(V)])
 frame = pa.record_batch([LABEL] + uv() + [pa.array([0, 1, 2, 3])], names=["label", "u", "v", "__index_level_0__"])
 write("pandas_index", None, batches=[frame])
+write("unnamed", [LABEL] + uv() + [pa.array([0, 1, 2, 3])], ["label", "u", "v", ""])
 with pa.OSFile("file.arrow", "wb") as f, pa.ipc.new_file(f, batch().schema) as w:
     w.write_batch(batch())

@@ -18,6 +18,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/tidwall/btree"
@@ -145,13 +146,15 @@ func (l *Ledger) insert(e Entry) {
 	l.rows += e.Rows
 }
 
-// less is the order of ranks. No two blocks are one to the tree.
-func less(a, b *Entry) bool {
+// compare is the order of ranks. No two blocks are one to the tree.
+func compare(a, b *Entry) int {
 	if c := a.Rank().compare(b.Rank()); c != 0 {
-		return c < 0
+		return c
 	}
-	return a.ID < b.ID
+	return cmp.Compare(a.ID, b.ID)
 }
+
+func less(a, b *Entry) bool { return compare(a, b) < 0 }
 
 // enforce retires from the low end until the policy holds.
 func (l *Ledger) enforce() (retired []Entry) {
@@ -223,11 +226,20 @@ func (l *Ledger) Restore(entries []Entry, horizon Rank) (retired []Entry, err er
 	if l.Len() > 0 {
 		panic("retire: restoring into a ledger in use")
 	}
+	l.byID = make(map[string]*Entry, len(entries))
+	byRank := make([]*Entry, 0, len(entries))
 	for _, e := range entries {
 		if _, twice := l.byID[e.ID]; twice {
 			return nil, fmt.Errorf("restore the ledger: block %s is there twice", e.ID)
 		}
-		l.insert(e)
+		l.byID[e.ID] = &e
+		l.rows += e.Rows
+		byRank = append(byRank, &e)
+	}
+	// In their order they go to the end of the tree, without a search.
+	slices.SortFunc(byRank, compare)
+	for _, e := range byRank {
+		l.entries.Load(e)
 	}
 	l.horizon = horizon
 	return l.enforce(), nil

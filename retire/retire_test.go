@@ -1,6 +1,7 @@
 package retire
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -228,4 +229,22 @@ func BenchmarkReplaceAnywhere(b *testing.B) {
 			}
 		})
 	}
+}
+
+// Starting with the entries of a file, which come by id.
+func BenchmarkRestore(b *testing.B) {
+	const blocks = 200_000
+	entries := make([]Entry, blocks)
+	for i := range entries {
+		at := incremental.Position{Topic: "orders", Partition: i % 4, Offset: int64(i)}
+		entries[i] = Entry{ID: at.String(), Position: at, Last: at.Offset, Time: epoch.Add(time.Duration(i/100) * time.Millisecond), Rows: 1}
+	}
+	slices.SortFunc(entries, func(a, b Entry) int { return cmp.Compare(a.ID, b.ID) })
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := NewLedger(Policy{}).Restore(entries, Lowest); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/blocks, "ns/block")
 }

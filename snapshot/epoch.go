@@ -331,11 +331,11 @@ func (r *Report) verifyEpoch(tx *bbolt.Tx, e *EpochContents, digests map[string]
 				err = epochDamage(bucketEpochSummaries, e.Number, id, "no block in the ledger has it")
 			case s.Features() != len(features) || s.Rows() != rows[id]:
 				err = epochDamage(bucketEpochSummaries, e.Number, id, "it is not of this block")
+			case len(folds) > 0:
+				folds[sample.Fold(digest, len(folds))].Add(s)
+				continue
 			default:
 				sum.Add(s)
-				if len(folds) > 0 {
-					folds[sample.Fold(digest, len(folds))].Add(s)
-				}
 				continue
 			}
 		}
@@ -347,6 +347,9 @@ func (r *Report) verifyEpoch(tx *bbolt.Tx, e *EpochContents, digests map[string]
 	}
 	if r.Damaged > damaged {
 		return nil
+	}
+	if len(folds) > 0 {
+		sum.SetSum(folds)
 	}
 	same := sum.Digest() == e.State.Digest()
 	for i, s := range e.Folds {

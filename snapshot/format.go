@@ -430,6 +430,9 @@ type savedBlock struct {
 	summarySize, summaryChecksum uint32
 }
 
+// leastBlock is the bytes that a ledger entry takes at least.
+const leastBlock = frameSize + 44
+
 func appendBlock(b []byte, e *savedBlock) []byte {
 	b = appendI64(b, e.Position.Offset)
 	b = appendI64(b, e.Last)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"os"
+	"slices"
 )
 
 // The pages of a bbolt file, in the byte order of the machine. A page is a run
@@ -65,6 +66,30 @@ type pageCheck struct {
 	size  int64 // of a page
 	pages uint64
 	seen  []uint64 // bits
+
+	window []byte // the pages that were read last
+	first  uint64 // the first of them
+}
+
+// mostAhead is up to how many bytes of pages are read at a time.
+const mostAhead = 256 << 10
+
+// page gives a page, good until the next one is asked for. Where they are asked for
+// in the order of the file, more and more are read at a time.
+func (c *pageCheck) page(id uint64) ([]byte, error) {
+	next := c.first + uint64(len(c.window))/uint64(c.size)
+	if id < c.first || id >= next {
+		n := c.size
+		if id == next {
+			n = min(2*int64(len(c.window)), max(mostAhead, c.size), int64(c.pages-id)*c.size)
+		}
+		c.first, c.window = id, slices.Grow(c.window[:0], int(n))[:n]
+		if _, err := c.file.ReadAt(c.window, int64(id)*c.size); err != nil {
+			return nil, err
+		}
+	}
+	at := int64(id-c.first) * c.size
+	return c.window[at : at+c.size], nil
 }
 
 // checkPages proves that every page in use lies in the file, is used once, has
@@ -149,23 +174,23 @@ type run struct {
 	at     int64 // place of the run in the file
 }
 
-// read claims a page and reads the front of it.
-func (c *pageCheck) read(id uint64) (*run, error) {
+// read claims a page and reads the front of it, which is good until the next read.
+func (c *pageCheck) read(id uint64) (r run, err error) {
 	if id < 2 || id >= c.pages {
-		return nil, badPage(id, "it is outside the file")
+		return r, badPage(id, "it is outside the file")
+	}
+	b, err := c.page(id)
+	if err != nil {
+		return r, err
 	}
 	at := int64(id) * c.size
-	b := make([]byte, c.size)
-	if _, err := c.file.ReadAt(b, at); err != nil {
-		return nil, err
-	}
-	r := &run{id: id, kind: order.Uint16(b[8:]), count: int(order.Uint16(b[10:])), front: b, file: c.file, at: at}
+	r = run{id: id, kind: order.Uint16(b[8:]), count: int(order.Uint16(b[10:])), front: b, file: c.file, at: at}
 	if order.Uint64(b) != id {
-		return nil, badPage(id, "it says that it is page %d", order.Uint64(b))
+		return r, badPage(id, "it says that it is page %d", order.Uint64(b))
 	}
 	n := 1 + uint64(order.Uint32(b[12:]))
 	if err := c.claim(id, n); err != nil {
-		return nil, err
+		return r, err
 	}
 	r.length = int64(n) * c.size
 	if r.kind == kindFreelist {
@@ -173,12 +198,12 @@ func (c *pageCheck) read(id uint64) (*run, error) {
 	}
 	table := r.table()
 	if table > r.length {
-		return nil, badPage(id, "%d elements do not fit in", r.count)
+		return r, badPage(id, "%d elements do not fit in", r.count)
 	}
 	if table > int64(len(b)) {
 		r.front = make([]byte, table)
 		if _, err := c.file.ReadAt(r.front, at); err != nil {
-			return nil, err
+			return r, err
 		}
 	}
 	return r, nil
@@ -217,11 +242,14 @@ func (c *pageCheck) tree(id uint64, within keyRange, isRootBucket bool, depth in
 	if err != nil {
 		return err
 	}
+	if r.kind == kindBranch || isRootBucket {
+		r.front = bytes.Clone(r.front) // others are read before it is done
+	}
 	switch r.kind {
 	case kindLeaf:
-		return c.leaf(r, within, isRootBucket)
+		return c.leaf(&r, within, isRootBucket)
 	case kindBranch:
-		return c.branch(r, within, isRootBucket, depth)
+		return c.branch(&r, within, isRootBucket, depth)
 	}
 	return badPage(id, "it is of kind %d, not of a tree", r.kind)
 }
@@ -231,16 +259,17 @@ func (c *pageCheck) branch(r *run, within keyRange, isRootBucket bool, depth int
 		return badPage(r.id, "a branch without children")
 	}
 	keys := make([][]byte, r.count)
+	var previous []byte
 	for i := range keys {
 		e := r.front[pageHeader+i*elementSize:]
 		key, err := r.bytes(i, int64(order.Uint32(e)), int64(order.Uint32(e[4:])))
 		if err != nil {
 			return err
 		}
-		keys[i] = key
-	}
-	if err := checkOrder(r.id, keys, within); err != nil {
-		return err
+		if err := checkOrder(r.id, i, key, previous, within); err != nil {
+			return err
+		}
+		keys[i], previous = key, key
 	}
 	for i, key := range keys {
 		child := keyRange{first: key, end: within.end}
@@ -256,8 +285,11 @@ func (c *pageCheck) branch(r *run, within keyRange, isRootBucket bool, depth int
 }
 
 func (c *pageCheck) leaf(r *run, within keyRange, isRootBucket bool) error {
-	keys := make([][]byte, r.count)
-	for i := range keys {
+	if r.count == 0 && within.first != nil {
+		return badPage(r.id, "it is empty")
+	}
+	var previous []byte
+	for i := range r.count {
 		e := r.front[pageHeader+i*elementSize:]
 		flags, place := order.Uint32(e), int64(order.Uint32(e[4:]))
 		keyLength, valueLength := int64(order.Uint32(e[8:])), int64(order.Uint32(e[12:]))
@@ -268,7 +300,10 @@ func (c *pageCheck) leaf(r *run, within keyRange, isRootBucket bool) error {
 		if err != nil {
 			return err
 		}
-		keys[i] = key
+		if err := checkOrder(r.id, i, key, previous, within); err != nil {
+			return err
+		}
+		previous = key
 		if isBucket := flags == leafBucket; isBucket != isRootBucket || flags > leafBucket {
 			return badPage(r.id, "element %d has flags %d", i, flags)
 		}
@@ -286,7 +321,7 @@ func (c *pageCheck) leaf(r *run, within keyRange, isRootBucket bool) error {
 			return err
 		}
 	}
-	return checkOrder(r.id, keys, within)
+	return nil
 }
 
 func (c *pageCheck) bucket(id uint64, b []byte) error {
@@ -304,17 +339,13 @@ func (c *pageCheck) bucket(id uint64, b []byte) error {
 	return c.leaf(r, keyRange{}, false)
 }
 
-func checkOrder(id uint64, keys [][]byte, within keyRange) error {
-	if len(keys) == 0 && within.first != nil {
-		return badPage(id, "it is empty")
-	}
-	for i, key := range keys {
-		switch {
-		case i == 0 && within.first != nil && !bytes.Equal(key, within.first),
-			i > 0 && bytes.Compare(key, keys[i-1]) <= 0,
-			within.end != nil && bytes.Compare(key, within.end) >= 0:
-			return badPage(id, "element %d is out of order", i)
-		}
+// checkOrder checks the key of an element, behind that of the one before it.
+func checkOrder(id uint64, i int, key, previous []byte, within keyRange) error {
+	switch {
+	case i == 0 && within.first != nil && !bytes.Equal(key, within.first),
+		i > 0 && bytes.Compare(key, previous) <= 0,
+		within.end != nil && bytes.Compare(key, within.end) >= 0:
+		return badPage(id, "element %d is out of order", i)
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -65,5 +66,43 @@ func TestPageCheckRaisesNoFalseAlarm(t *testing.T) {
 		}
 		file.Close()
 		db.Close()
+	}
+}
+
+// Pages that are read ahead are those of the file, in whatever order they are asked
+// for.
+func TestPagesReadAhead(t *testing.T) {
+	const size, pages = 1 << 10, 1000
+	r := rand.New(rand.NewPCG(21, 1))
+	content := make([]byte, size*pages)
+	for i := range content {
+		content[i] = byte(r.Uint32())
+	}
+	path := filepath.Join(t.TempDir(), "pages")
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	c := pageCheck{file: file, size: size, pages: pages}
+	ahead := 0
+	for range 200 {
+		id := uint64(r.IntN(pages))
+		for range 1 + r.IntN(400) {
+			got, err := c.page(id)
+			if err != nil || !bytes.Equal(got, content[id*size:(id+1)*size]) {
+				t.Fatalf("page %d: not that of the file, %v", id, err)
+			}
+			ahead = max(ahead, len(c.window))
+			if id++; id == pages {
+				break
+			}
+		}
+	}
+	if ahead != mostAhead {
+		t.Errorf("%d bytes are read at a time, want %d", ahead, mostAhead)
 	}
 }

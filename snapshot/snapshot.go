@@ -710,6 +710,7 @@ func (s *Store) Parts(f func(id string, p *sample.Part)) error {
 		id   string
 		part *sample.Part
 	}
+	defer s.forget()
 	const stretch = 1000 // decoded at a time: f runs outside of the guard, its panics are not damage
 	var found []part
 	for from := []byte{}; ; {
@@ -835,10 +836,15 @@ func readContents(tx *bbolt.Tx, file fileID, damaged func(*ChecksumError) error)
 	}
 
 	var got head
+	// A number that is none of a file of this size asks for no memory.
+	c.Entries = slices.Grow(c.Entries, int(min(want.blocks.n, tx.Size()/leastBlock)))
 	err = tx.Bucket(bucketBlocks).ForEach(func(key, value []byte) error {
 		e, err := decodeBlock(string(key), value)
 		if err != nil {
 			return note(err)
+		}
+		if n := len(c.Entries); n > 0 && c.Entries[n-1].Position.Topic == e.Position.Topic {
+			e.Position.Topic = c.Entries[n-1].Position.Topic // one for all
 		}
 		got.blocks.add(value)
 		got.rows += e.Rows

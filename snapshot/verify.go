@@ -99,12 +99,16 @@ func (r *Report) read(tx *bbolt.Tx) error {
 		} else if err != nil {
 			return err
 		}
-		if summing {
+		switch {
+		case !summing:
+		case len(folds) > 0:
+			folds[sample.Fold(digest, len(folds))].Add(summary)
+		default:
 			sum.Add(summary)
-			if len(folds) > 0 {
-				folds[sample.Fold(digest, len(folds))].Add(summary)
-			}
 		}
+	}
+	if len(folds) > 0 {
+		sum.SetSum(folds)
 	}
 	if summing {
 		r.Summed = sum.Digest()

@@ -285,7 +285,9 @@ func (s *Sample) Add(id string, p *Part) {
 		return
 	}
 	s.count(p, 1)
-	s.hold(id, p)
+	if !s.hold(id, p) {
+		s.lack(id, wanted)
+	}
 }
 
 // Remove takes out a block that is live no more, with the part that Add or the
@@ -325,8 +327,8 @@ func (s *Sample) found(id string) {
 
 // hold takes over the rows of a part from the floors on. Where the part does
 // not reach down to a floor, that rises if it leaves enough rows, and otherwise
-// the block is wanted.
-func (s *Sample) hold(id string, p *Part) {
+// the block lacks rows: it does not have all.
+func (s *Sample) hold(id string, p *Part) (all bool) {
 	strata := s.of(p.labels)
 	if less := s.above(p, strata); len(less.pieces) > 0 {
 		s.keep(id, less)
@@ -345,10 +347,11 @@ func (s *Sample) hold(id string, p *Part) {
 			rise(t, from)
 		}
 	}
+	all = true
 	for c, t := range strata {
 		if from := int(p.classes[c].from); from > t.floor {
 			t.sure = max(t.sure, from)
-			s.lack(id, wanted)
+			all = false
 		}
 	}
 	if s.rows > most*s.settings.Rows {
@@ -360,6 +363,7 @@ func (s *Sample) hold(id string, p *Part) {
 		s.trim()
 		s.publish()
 	}
+	return all
 }
 
 // keep holds the rows of a part for a block; in common with blocks that have the
@@ -484,13 +488,11 @@ func (s *Sample) trim() {
 func (s *Sample) partial() int { return len(s.lacking) - s.absent }
 
 // reach raises the floors to the levels from which all blocks are sure to have
-// their rows, where so many rows are left. Where it is all of them, no block
-// lacks rows any more.
-func (s *Sample) reach(rows int64) {
-	if s.partial() == 0 {
-		return
-	}
-	risen, all := false, true
+// their rows, where so many rows are left. Where it is all of them, no block with a
+// part lacks rows any more.
+func (s *Sample) reach(rows int64) (all bool) {
+	all = true
+	risen := false
 	for _, t := range s.strata {
 		if t.sure > t.floor && t.above(t.sure) >= rows {
 			s.rise(t, t.sure)
@@ -501,10 +503,7 @@ func (s *Sample) reach(rows int64) {
 	if risen {
 		s.trim()
 	}
-	if all {
-		maps.DeleteFunc(s.lacking, func(_ string, l lack) bool { return l != absent })
-		s.queue = nil
-	}
+	return all
 }
 
 // settle lowers floors above which there are too few rows, when no more of them
@@ -515,7 +514,10 @@ func (s *Sample) settle() {
 	}
 	s.settled = true
 	quota := s.quota()
-	s.reach(enough(quota))
+	if s.partial() > 0 && s.reach(enough(quota)) {
+		maps.DeleteFunc(s.lacking, func(_ string, l lack) bool { return l != absent })
+		s.queue = nil
+	}
 	if s.partial() == 0 {
 		lowered := false
 		for _, t := range s.strata {
@@ -581,31 +583,36 @@ func (s *Sample) Offer(id string, p *Part) {
 		s.count(p, 1)
 	}
 	s.release(id)
-	s.hold(id, p)
+	if !s.hold(id, p) {
+		s.lack(id, wanted)
+	}
 }
 
-// Restore fills an empty sample with the parts of live blocks; a live block
-// that is not among them has none. The error is that of the parts.
+// Restore fills an empty sample with all live blocks, each with its part as for
+// Add. The error is that of the parts.
 func (s *Sample) Restore(parts func(yield func(id string, p *Part)) error) error {
-	with := map[string]struct{}{}
+	var short []string // of rows: nearly all are until the floors have risen
 	err := parts(func(id string, p *Part) {
-		if s.usable(p) {
-			with[id] = struct{}{}
-			s.Add(id, p)
+		if !s.usable(p) {
+			s.lack(id, absent)
+			return
+		}
+		s.count(p, 1)
+		if !s.hold(id, p) {
+			short = append(short, id)
 		}
 	})
 	if err != nil {
 		return err
 	}
-	for id := range s.live {
-		if _, ok := with[id]; !ok {
-			s.lack(id, absent)
-		}
-	}
 	// Parts reach down to the floors of their time: those of other settings, or
 	// of far fewer blocks, not to the levels that are needed now.
 	quota := s.quota()
-	s.reach(quota)
+	if len(short) > 0 && !s.reach(quota) {
+		for _, id := range short {
+			s.lack(id, wanted)
+		}
+	}
 	for _, t := range s.strata {
 		if t.sure > t.floor {
 			s.rise(t, max(t.floor, lower(t.sure, t.rows, quota)))

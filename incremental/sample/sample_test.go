@@ -189,7 +189,7 @@ func (w *world) restart(s Settings) {
 	w.settings = s
 	w.sample = New(s, maps.Keys(w.log))
 	err := w.sample.Restore(func(yield func(string, *Part)) error {
-		for id := range w.parts {
+		for id := range w.log {
 			yield(id, w.part(id))
 		}
 		return nil

@@ -346,7 +346,7 @@ func (d *Daemon) restore() (err error) {
 	}
 	// A block at or behind its partition's saved position is of a run that was
 	// still open: its records are read again, and make it anew.
-	for _, e := range d.live.ledger.Page(retire.Lowest, math.MaxInt) {
+	for _, e := range saved.Entries {
 		at := partitionKey{e.Position.Topic, e.Position.Partition}
 		resume, ok := d.resumes[at]
 		if !d.gathers() || !ok || e.Position.Offset < resume.Next {

@@ -3,6 +3,7 @@ package daemon
 import (
 	"crypto/sha256"
 	"fmt"
+	"slices"
 	"time"
 
 	"streamd/config"
@@ -87,12 +88,28 @@ func newLiveSet(store *snapshot.Store, saved *snapshot.Contents, o liveOptions) 
 	}
 	if o.sample.Rows > 0 {
 		l.sample = sample.New(o.sample, l.ledger.IDs)
+		if len(out) > 0 {
+			saved.Entries = slices.DeleteFunc(saved.Entries, func(e retire.Entry) bool {
+				_, live := l.ledger.Get(e.ID)
+				return !live
+			})
+		}
 		err = l.sample.Restore(func(yield func(string, *sample.Part)) error {
-			return store.Parts(func(id string, p *sample.Part) {
-				if _, live := l.ledger.Get(id); live {
-					yield(id, p)
+			// Both are in the order of the ids.
+			rest := saved.Entries
+			err := store.Parts(func(id string, p *sample.Part) {
+				for ; len(rest) > 0 && rest[0].ID < id; rest = rest[1:] {
+					yield(rest[0].ID, nil)
+				}
+				if len(rest) > 0 && rest[0].ID == id {
+					yield(rest[0].ID, p)
+					rest = rest[1:]
 				}
 			})
+			for _, e := range rest {
+				yield(e.ID, nil)
+			}
+			return err
 		})
 	}
 	return l, len(out), err

@@ -201,6 +201,68 @@ func TestWhatChangesWhileItIsSaved(t *testing.T) {
 	}
 }
 
+// A start takes up which blocks have no part and lack rows, and leaves out what a
+// stricter policy retires.
+func TestRestoreOfBlocksWithoutParts(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "streamd.db")
+	store, contents, err := snapshot.Open(path, snapshot.Settings{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	contents.State = incremental.NewState(nil)
+	o := liveOptions{maxClasses: 2, folds: 3, sample: sample.Settings{Rows: 1000}}
+	l, _, err := newLiveSet(store, contents, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.fix([]string{"x"})
+	var z incremental.Summariser
+	var taker sample.Taker
+	r := rand.New(rand.NewPCG(38, 1))
+	const blocks, kept = 100, 60
+	var without []string // of those that are kept
+	for i := range blocks {
+		b := &incremental.Block{Classes: []string{"1"}, Codes: []int32{0, 0}, Columns: []gram.Column{gram.ColumnOf([]float64{r.Float64(), float64(i)})}}
+		s, err := z.Summarise(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// By rank they come in another order than by id.
+		e := retire.Entry{ID: fmt.Sprint((i * 37) % blocks), Position: incremental.Position{Offset: int64(i)}, Time: time.UnixMilli(int64(i)), Rows: 2}
+		var part *sample.Part
+		if r.IntN(3) > 0 {
+			part = taker.Take(b, s.Digest(), s.Totals(), l.sample.Levels())
+		} else if i >= blocks-kept {
+			without = append(without, e.ID)
+		}
+		if _, err := l.add(e, s, part, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := store.Save(l.change()); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if store, contents, err = snapshot.Open(path, snapshot.Settings{}); err != nil {
+		t.Fatal(err)
+	}
+	o.policy.Blocks = kept
+	l, retired, err := newLiveSet(store, contents, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(without)
+	if got := l.sample.Wanted(); retired != blocks-kept || !slices.Equal(got, without) {
+		t.Errorf("%d blocks are retired, want %d; of %q rows are wanted, want %q", retired, blocks-kept, got, without)
+	}
+	if got, want := l.sample.Snapshot(l.sums.total(), 3).View().Block.Rows(), 2*(kept-len(without)); got != want {
+		t.Errorf("the sample has %d rows, want %d", got, want)
+	}
+}
+
 // While the disk is full, or slower than the log, what is in memory stays bounded.
 func TestMostUnsaved(t *testing.T) {
 	full := errors.New("no space")

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"cmp"
-	"compress/gzip"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,6 +14,8 @@ import (
 	"os"
 	"slices"
 	"strconv"
+
+	"github.com/klauspost/compress/gzip"
 
 	"streamd/cmd/streamd/classifier"
 	"streamd/cmd/streamd/httpapi"

@@ -3,7 +3,6 @@ package wire
 import (
 	"bufio"
 	"bytes"
-	"compress/gzip"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -12,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
+
+	"github.com/klauspost/compress/gzip"
 
 	"streamd/incremental"
 	"streamd/incremental/gram"

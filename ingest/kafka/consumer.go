@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"slices"
@@ -32,11 +33,15 @@ type Sink interface {
 	// not again in this process.
 	Position(topic string, partition int) (Saved, bool)
 
+	// Partitions lists the partitions of the topic of which Position knows something.
+	Partitions(topic string) []int
+
 	// Deliver hands over the next batch. Batches of a partition come in offset
 	// order, one call at a time, and none is left out: after an error the
 	// partition is not gone on with. It may block, which pauses the partition
 	// (back-pressure), but must return when ctx ends, as it does when the
-	// partition is taken away or Run is to end.
+	// partition is taken away or Run is to end. What comes first of a partition of
+	// which nothing was saved is where it begins, in a batch without records.
 	//
 	// When it returns nil the batch is the sink's, to be released some time
 	// without waiting for further batches. When it returns an error the batch
@@ -252,25 +257,19 @@ func (c *Consumer) serve(ctx, gctx context.Context, gen *kafkago.Generation, fai
 	}
 	slices.Sort(ids)
 	parts := make([]*partition, len(ids))
+	for i, id := range ids {
+		parts[i] = c.partition(id)
+	}
 	c.mu.Lock()
 	c.generation, c.assigned = gen, ids
 	c.rebalances++
-	for i, id := range ids {
-		if c.partitions[id] == nil {
-			c.partitions[id] = newPartition(c, id)
-		}
-		parts[i] = c.partitions[id]
-	}
 	c.mu.Unlock()
 	c.log.Info().Ints("partitions", ids).Int32("generation", gen.ID).Msg("partitions assigned")
 
 	var work sync.WaitGroup
-	for _, p := range parts {
-		work.Go(func() {
-			if err := p.run(ctx); err != nil && ctx.Err() == nil {
-				fail(fmt.Errorf("partition %d: %w", p.id, err))
-			}
-		})
+	count := c.count
+	if len(ids) > 0 { // others may have heard of more
+		count = max(count, ids[len(ids)-1]+1)
 	}
 	work.Go(func() {
 		if err := c.watch(ctx); err != nil && ctx.Err() == nil {
@@ -278,6 +277,19 @@ func (c *Consumer) serve(ctx, gctx context.Context, gen *kafkago.Generation, fai
 		}
 		cancel()
 	})
+	if err := c.passOver(ctx, count); err != nil {
+		if ctx.Err() == nil {
+			fail(err)
+		}
+		parts = nil
+	}
+	for _, p := range parts {
+		work.Go(func() {
+			if err := p.run(ctx); err != nil && ctx.Err() == nil {
+				fail(fmt.Errorf("partition %d: %w", p.id, err))
+			}
+		})
+	}
 	work.Wait()
 
 	rctx, done := context.WithTimeout(context.WithoutCancel(ctx), rebalanceTimeout)
@@ -287,6 +299,66 @@ func (c *Consumer) serve(ctx, gctx context.Context, gen *kafkago.Generation, fai
 	c.generation, c.assigned = nil, nil
 	c.mu.Unlock()
 	c.log.Info().Ints("partitions", ids).Int32("generation", gen.ID).Msg("partitions revoked")
+}
+
+// partition is the state of a partition, made when it is first asked for.
+func (c *Consumer) partition(id int) *partition {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.partitions[id] == nil {
+		c.partitions[id] = newPartition(c, id)
+	}
+	return c.partitions[id]
+}
+
+// passOver deals with positions in partitions beyond count, which nobody will be
+// assigned: a topic does not lose partitions, so it was made anew with fewer.
+func (c *Consumer) passOver(ctx context.Context, count int) error {
+	const attempts = 4
+	var pause backoff
+	// A broker may not have heard yet of partitions that were added.
+	for attempt := 1; len(c.stray(count)) > 0 && attempt < attempts; attempt++ {
+		if err := pause.wait(ctx); err != nil {
+			return err
+		}
+		if n, err := c.cl.partitions(ctx, c.cfg.Topic); err != nil {
+			attempt = 0
+		} else if n != count {
+			return nil // watch sees that, too
+		}
+	}
+	for _, p := range c.stray(count) {
+		at, _ := p.position()
+		gap := &GapError{Topic: p.topic, Partition: p.id, Saved: max(at.Next, at.Done), Reset: true}
+		if c.cfg.OnGap == StopOnGap {
+			return fmt.Errorf("partition %d: %w", p.id, gap)
+		}
+		p.log.Warn().Int64("saved", gap.Saved).Int("partitions", count).Msg("the topic was made anew without this partition; going on as told")
+		if err := p.deliver(ctx, delivery{gap: gap}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stray lists the partitions beyond count of which something was read.
+func (c *Consumer) stray(count int) []*partition {
+	ids := c.sink.Partitions(c.cfg.Topic)
+	c.mu.Lock()
+	ids = slices.AppendSeq(ids, maps.Keys(c.partitions))
+	c.mu.Unlock()
+	slices.Sort(ids)
+	var out []*partition
+	for _, id := range slices.Compact(ids) {
+		if id < count {
+			continue
+		}
+		p := c.partition(id)
+		if at, _ := p.position(); max(at.Next, at.Done) > 0 {
+			out = append(out, p)
+		}
+	}
+	return out
 }
 
 // watch returns when the topic has another number of partitions than before, and

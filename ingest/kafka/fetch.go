@@ -40,13 +40,8 @@ func (f *fetcher) responseLimit() int {
 // (nil: to all) are passed over, once their checksum has been looked at.
 func (f *fetcher) fetch(ctx context.Context, at Saved, maxBytes int, answered func(*fetchResult),
 	wants func(first, last int64) bool, emit func(*Batch) error) (Saved, error) {
-	if int64(f.largest) > int64(f.cfg.FetchBytes)/4 {
-		// A batch that is cut off at the end of a response comes again with the
-		// next. With large ones it is cheaper to ask for one at a time.
-		maxBytes = 1
-	}
-	reserved := min(int64(max(maxBytes, f.largest)), f.budget.limit)
-	if err := f.budget.acquire(ctx, reserved, 0); err != nil {
+	maxBytes, reserved, err := f.reserve(ctx, maxBytes)
+	if err != nil {
 		return at, err
 	}
 	answer, result, err := f.cl.fetch(ctx, f.topic, f.id, at.Next, maxBytes, f.responseLimit(), f.cfg.MaxWait)
@@ -64,6 +59,18 @@ func (f *fetcher) fetch(ctx context.Context, at Saved, maxBytes int, answered fu
 	answered(result)
 	s := splitter{f: f, budget: f.budget, memory: newMemory(answer.buf, f.budget), result: result, at: at, wants: wants}
 	return s.split(ctx, emit)
+}
+
+// reserve waits for room for a fetch of about maxBytes, and says how much to ask for
+// and how much of the budget is taken for that.
+func (f *fetcher) reserve(ctx context.Context, maxBytes int) (ask int, reserved int64, err error) {
+	if int64(f.largest) > int64(f.cfg.FetchBytes)/4 {
+		// A batch that is cut off at the end of a response comes again with the
+		// next. With large ones it is cheaper to ask for one at a time.
+		maxBytes = 1
+	}
+	reserved = min(int64(max(maxBytes, f.largest)), f.budget.limit)
+	return maxBytes, reserved, f.budget.acquire(ctx, reserved, 0)
 }
 
 func (f *fetcher) newBatch() *Batch {

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/rs/zerolog"
-	kafkago "github.com/segmentio/kafka-go"
 )
 
 // partition reads one partition, over all generations in which this process owns
@@ -113,25 +113,41 @@ func (p *partition) deliver(ctx context.Context, d delivery) error {
 		return fmt.Errorf("deliver offsets before %d: %w", at.Next, err)
 	}
 	p.mu.Lock()
-	p.delivered = at
+	p.delivered, p.known = at, true
 	p.state.Next = at.Next
 	p.mu.Unlock()
 	return nil
 }
 
-// fetchAll fetches from the partition's position on and puts batches into queue
-// until ctx ends or something cannot be gone on with.
-func (p *partition) fetchAll(ctx context.Context, queue chan<- delivery) error {
+// position is where to go on; false when nothing is known of that.
+func (p *partition) position() (Saved, bool) {
 	p.mu.Lock()
 	at, known := p.delivered, p.known
 	p.mu.Unlock()
 	if !known {
-		at, known = p.c.sink.Position(p.topic, p.id)
+		return p.c.sink.Position(p.topic, p.id)
 	}
+	return at, true
+}
+
+// fetchAll fetches from the partition's position on and puts batches into queue
+// until ctx ends or something cannot be gone on with.
+func (p *partition) fetchAll(ctx context.Context, queue chan<- delivery) error {
+	at, known := p.position()
 	var located bool
+	var asked time.Time // of the broker, last
 	var retry retrial
 	for {
-		var err error
+		// There is room first: what is known of the log grows old while there is none.
+		_, reserved, err := p.reserve(ctx, p.cfg.FetchBytes)
+		if err != nil {
+			return err
+		}
+		p.budget.release(reserved)
+		if time.Since(asked) >= 10*p.cfg.MaxWait {
+			located = false // while this process stood still it may have become another
+		}
+		asked = time.Now()
 		if !located {
 			var found delivery
 			if found, err = p.locate(ctx, at, known); err == nil {
@@ -160,9 +176,7 @@ func (p *partition) fetchAll(ctx context.Context, queue chan<- delivery) error {
 		if err := retry.final(err, at.Next); err != nil {
 			return err
 		}
-		if errors.Is(err, kafkago.OffsetOutOfRange) || unknownPartition(err) {
-			located = false // it may be another log by now
-		}
+		located = false // it may be another log by now
 		p.mu.Lock()
 		p.state.FetchErrors++
 		p.mu.Unlock()
@@ -208,6 +222,9 @@ func (p *partition) locate(ctx context.Context, at Saved, known bool) (delivery,
 			if p.c.cfg.Start == Latest {
 				d.at.Next = end
 			}
+			// To be saved: a restart before anything comes would begin elsewhere.
+			d.batch = p.newBatch()
+			d.batch.Position = d.at
 			p.log.Info().Int64("offset", d.at.Next).Int64("log_start", start).Int64("log_end", end).Msg("nothing saved; starting")
 			return d, nil
 		}

@@ -231,6 +231,8 @@ func (d *drain) Former() string { return "" }
 
 func (d *drain) Joined(string) {}
 
+func (d *drain) Partitions(string) []int { return nil }
+
 func (d *drain) Jumped(*kafka.GapError, int64) {}
 
 func (d *drain) Revoked(context.Context, string, []int) {}

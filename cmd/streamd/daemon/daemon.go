@@ -484,6 +484,17 @@ func (d *Daemon) Position(topic string, partition int) (kafka.Saved, bool) {
 	return s, ok
 }
 
+// Partitions implements kafka.Sink.
+func (d *Daemon) Partitions(topic string) []int {
+	var numbers []int
+	for at := range d.resumes {
+		if at.topic == topic {
+			numbers = append(numbers, at.number)
+		}
+	}
+	return numbers
+}
+
 // inTurn runs f in the loop once everything delivered so far has been applied.
 func (d *Daemon) inTurn(ctx context.Context, f func()) {
 	done := make(chan struct{})

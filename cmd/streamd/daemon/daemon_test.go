@@ -622,6 +622,7 @@ type collector struct {
 }
 
 func (c *collector) Position(string, int) (kafka.Saved, bool) { return kafka.Saved{}, false }
+func (c *collector) Partitions(string) []int                  { return nil }
 func (c *collector) Former() string                           { return "" }
 func (c *collector) Joined(string)                            {}
 func (c *collector) Jumped(*kafka.GapError, int64)            {}

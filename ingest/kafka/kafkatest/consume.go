@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"hash/crc32"
 	"math/rand/v2"
+	"net"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -88,9 +90,14 @@ func testStartLatest(t *testing.T, s *suite) {
 	cfg.Start = kafka.Latest
 	sink := newRecorder()
 	c := s.consume(t, cfg, sink)
-	c.until("the start", func() bool { st := c.Stats(); return len(st.Partitions) == 1 && st.Partitions[0].Next == 50 })
+	c.until("the start", func() bool { return sink.next(0) == 50 })
+	c.stop()
+	// Where it began is saved, though nothing has come.
 	more := values(topic, 0, 50, 20)
-	produce(t, cl, more...)
+	produce(t, cl, more[:10]...)
+	c = s.consume(t, cfg, sink)
+	c.until("10 records", func() bool { return sink.total() == 10 })
+	produce(t, cl, more[10:]...)
 	c.until("20 records", func() bool { return sink.total() == 20 })
 	c.stop()
 	if sink.chainOf(0) != chainOf(chain{}, 50, more) {
@@ -328,6 +335,104 @@ func testMadeAnew(t *testing.T, s *suite) {
 	if fresh.chainOf(0) != chainOf(chain{}, 0, others) {
 		t.Error("the chain differs")
 	}
+}
+
+// testMadeAnewWithFewer makes a topic anew without a partition that was read: no
+// instance will be assigned that one.
+func testMadeAnewWithFewer(t *testing.T, s *suite) {
+	topic := s.topic(t, "topic", 3, nil)
+	produce(t, s.producer(t), values(topic, 2, 0, 50)...)
+	sink := newRecorder()
+	c := s.consume(t, s.config(t, topic), sink)
+	c.until("50 records", func() bool { return sink.total() == 50 })
+	c.stop()
+	s.deleteTopic(t, topic)
+	s.create(t, topic, 1, nil)
+	others := values(topic, 0, 1000, 100)
+	produce(t, s.producer(t), others...)
+	var gap *kafka.GapError
+	if err := s.consume(t, s.config(t, topic), sink).wait(); !errors.As(err, &gap) || !gap.Reset || gap.Partition != 2 || gap.Saved != 50 {
+		t.Fatalf("got %v", err)
+	}
+	if sink.count(0) > 0 {
+		t.Errorf("%d records were delivered all the same", sink.count(0))
+	}
+	cfg := s.config(t, topic)
+	cfg.OnGap = kafka.GapToEarliest
+	c = s.consume(t, cfg, sink)
+	c.until("100 records", func() bool { return sink.count(0) == 100 })
+	c.stop()
+	if sink.chainOf(0) != chainOf(chain{}, 0, others) || len(sink.jumps) != 1 || sink.next(2) != 0 {
+		t.Errorf("%d records, jumps %v, next in the partition that is gone %d", sink.count(0), sink.jumps, sink.next(2))
+	}
+	// That is saved, too.
+	s.consume(t, s.config(t, topic), sink).stop()
+}
+
+// testMadeAnewUnseen makes a topic anew, with more records than there were, while the
+// consumer does not ask for any: it has no connection, or there is no room.
+func testMadeAnewUnseen(t *testing.T, s *suite) {
+	others := func(topic string) {
+		s.deleteTopic(t, topic)
+		s.create(t, topic, 1, nil)
+		produce(t, s.producer(t), values(topic, 0, 1000, 500)...)
+	}
+	noticed := func(t *testing.T, c *running) {
+		t.Helper()
+		var gap *kafka.GapError
+		if err := c.wait(); !errors.As(err, &gap) || !gap.Reset || gap.LogEnd != 500 {
+			t.Errorf("got %v", err)
+		}
+	}
+	t.Run("cut", func(t *testing.T) {
+		topic := s.topic(t, "topic", 1, nil)
+		produce(t, s.producer(t), values(topic, 0, 0, 50)...)
+		var down atomic.Bool
+		var conns sync.Map
+		cfg := s.config(t, topic)
+		cfg.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+			if down.Load() {
+				return nil, errCut
+			}
+			c, err := (&net.Dialer{}).DialContext(ctx, network, address)
+			conns.Store(c, true)
+			return c, err
+		}
+		sink := newRecorder()
+		c := s.consume(t, cfg, sink)
+		c.until("50 records", func() bool { return sink.total() == 50 })
+		down.Store(true)
+		conns.Range(func(c, _ any) bool { c.(net.Conn).Close(); return true })
+		c.until("a failed fetch", func() bool { return c.Stats().Partitions[0].FetchErrors > 0 })
+		others(topic)
+		down.Store(false)
+		noticed(t, c)
+	})
+	t.Run("full", func(t *testing.T) {
+		topic := s.topic(t, "topic", 1, nil)
+		cl := s.producer(t)
+		for i := range 20 {
+			produce(t, cl, &kgo.Record{Topic: topic, Value: bytes.Repeat([]byte{byte(i)}, 50_000)})
+		}
+		held := make(chan struct{})
+		sink := newRecorder()
+		sink.deliver = func(ctx context.Context, b *kafka.Batch) error {
+			select {
+			case <-held:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		cfg := s.config(t, topic)
+		cfg.MaxWait, cfg.FetchBytes, cfg.BufferBytes = 10*time.Millisecond, 100_000, 200_000
+		c := s.consume(t, cfg, sink)
+		c.until("a full buffer", func() bool { st := c.Stats(); return len(st.Partitions) == 1 && st.Partitions[0].Buffered > 100_000 })
+		others(topic)
+		time.Sleep(10 * cfg.MaxWait)
+		close(held)
+		noticed(t, c)
+	})
 }
 
 func testUnknownTopic(t *testing.T, s *suite) {

@@ -52,6 +52,8 @@ func Run(t *testing.T, b Broker) {
 		{"Gap", testGap},
 		{"GapWhileRunning", testGapWhileRunning},
 		{"MadeAnew", testMadeAnew},
+		{"MadeAnewWithFewer", testMadeAnewWithFewer},
+		{"MadeAnewUnseen", testMadeAnewUnseen},
 		{"UnknownTopic", testUnknownTopic},
 		{"AddedPartitions", testAddedPartitions},
 		{"Transactions", testTransactions},

@@ -77,6 +77,12 @@ func (r *recorder) Position(_ string, partition int) (kafka.Saved, bool) {
 	return s, ok
 }
 
+func (r *recorder) Partitions(string) []int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Collect(maps.Keys(r.saved))
+}
+
 func (r *recorder) Deliver(ctx context.Context, b *kafka.Batch) error {
 	p := b.Partition
 	r.mu.Lock()

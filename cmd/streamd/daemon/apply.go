@@ -204,7 +204,8 @@ func (d *Daemon) applyDelivery(ctx context.Context, w *worker, y *delivery) {
 		}
 	}
 	if d.failure == nil {
-		// The end may lie beyond the last record: markers and aborted data.
+		// The end has the last record's fingerprint, and may lie beyond it: markers and
+		// aborted data.
 		p.at, p.moved = fromBatch(p.at, y.batch), true
 		d.changed = true
 		d.handRoom.Store(int64(d.live.roomBytes()))
@@ -228,7 +229,7 @@ func (d *Daemon) beginAnew(p *partition, offset int64) error {
 }
 
 func fromBatch(at kafka.Saved, b *kafka.Batch) kafka.Saved {
-	if b.Position.Next > at.Next {
+	if b.Position.Next >= at.Next {
 		return b.Position
 	}
 	return at

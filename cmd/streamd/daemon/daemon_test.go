@@ -929,6 +929,62 @@ func deleteRecords(t *testing.T, topic string, before int64) {
 }
 
 // While dead letters cannot be written the partition stops; nothing is skipped.
+// A topic that was made anew while no daemon ran, with more records than before and
+// fewer partitions, is told from the one that was read: nothing of that stays live.
+func TestTopicMadeAnew(t *testing.T) {
+	for _, unit := range []string{"message", "offsets"} {
+		t.Run(unit, func(t *testing.T) {
+			name := topic(t, 2)
+			file := filepath.Join(t.TempDir(), "streamd.db")
+			flags := map[string]string{"blocks.unit": unit, "blocks.offsets": "2"}
+			for i := range 3 {
+				produce(t, name, message{partition: i % 2, value: jsonRow(1-2*(i%2), i, 7)})
+			}
+			d := start(t, name, file, flags)
+			d.waitForOffsets(3)
+			d.stop()
+
+			request := kmsg.NewPtrDeleteTopicsRequest()
+			request.TopicNames, request.TimeoutMillis = []string{name}, int32(patience.Milliseconds())
+			request.Topics = []kmsg.DeleteTopicsRequestTopic{{Topic: &name}}
+			cl, err := kgo.NewClient(kgo.SeedBrokers(cluster(t).Brokers...))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer cl.Close()
+			if _, err := request.RequestWith(t.Context(), cl); err != nil {
+				t.Fatal(err)
+			}
+			if err := kafka.EnsureTopic(t.Context(), cluster(t), name, 1, nil); err != nil {
+				t.Fatal(err)
+			}
+			var all [][]int
+			for i := range 5 {
+				all = append(all, []int{1 - 2*(i%2), 100 + i, 8})
+				produce(t, name, message{value: jsonRow(all[i][0], all[i][1:]...), time: time.Now()})
+			}
+
+			d = start(t, name, file, flags)
+			var gap *kafka.GapError
+			select {
+			case err := <-d.done:
+				if !errors.As(err, &gap) || !gap.Reset {
+					t.Fatalf("got %v", err)
+				}
+			case <-time.After(patience):
+				t.Fatalf("it is not noticed: %+v", d.Status())
+			}
+			flags["kafka.on_gap"] = "earliest"
+			d = start(t, name, file, flags)
+			served := d.waitForOffsets(5)
+			if want := digestOf(stateOf(t, all...)); served.Digest != want || served.Rows != 5 {
+				t.Errorf("%d rows with digest %s, want 5 with %s", served.Rows, served.Digest, want)
+			}
+			d.stop()
+		})
+	}
+}
+
 func TestDeadLetterThatCannotBeWritten(t *testing.T) {
 	name := topic(t, 1)
 	file := filepath.Join(t.TempDir(), "streamd.db")

@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 
 	"streamd/incremental"
-	"streamd/incremental/gram"
 	"streamd/ingest/wire"
 )
 
@@ -107,24 +106,24 @@ func each[Result any](ctx context.Context, s *surroundings, what string, d *data
 	})()
 
 	type job struct {
-		block    *blockCopy
+		piece    *wire.Piece
 		firstRow int64
 	}
-	free := newBlockCopies()
+	free := newPieces()
 	return pipeline(ctx, workers(),
 		func() (job, error) {
-			b, err := reader.Next()
-			if err != nil {
-				return job{}, err
-			}
 			j := job{<-free, rows.Load()}
-			j.block.copy(b)
-			rows.Add(int64(b.Rows()))
-			return j, nil
+			n, err := reader.Cut(j.piece)
+			rows.Add(int64(n))
+			return j, err
 		},
-		func(worker int, j job) (Result, error) {
-			r, err := work(worker, &j.block.Block, j.firstRow)
-			free <- j.block
+		func(worker int, j job) (r Result, err error) {
+			defer func() { free <- j.piece }()
+			b, err := j.piece.Block()
+			if err != nil {
+				return r, err
+			}
+			r, err = work(worker, b, j.firstRow)
 			return r, d.place(err, j.firstRow)
 		},
 		take)
@@ -143,56 +142,12 @@ func (d *dataset) place(err error, firstRow int64) error {
 // workers is how many goroutines decode, summarise and score.
 func workers() int { return runtime.GOMAXPROCS(0) }
 
-// blockCopy is a block that owns its numbers, in memory that is used again.
-type blockCopy struct {
-	incremental.Block
-	numbers []float64
-	weights []float64
-
-	piece        incremental.Block // what slice returns
-	pieceColumns []gram.Column
-}
-
-// newBlockCopies returns as many as a pipeline can have in hand.
-func newBlockCopies() chan *blockCopy {
-	free := make(chan *blockCopy, inFlight(workers()))
+// newPieces returns as many as are in use at a time: one for each worker, and one
+// that is being cut or waits for a worker.
+func newPieces() chan *wire.Piece {
+	free := make(chan *wire.Piece, workers()+1)
 	for range cap(free) {
-		free <- new(blockCopy)
+		free <- new(wire.Piece)
 	}
 	return free
-}
-
-func (c *blockCopy) copy(b *incremental.Block) {
-	m, n := b.Rows(), len(b.Columns)
-	if cap(c.numbers) < m*n {
-		c.numbers = make([]float64, m*n)
-	}
-	columns := c.Columns[:0]
-	for j, column := range b.Columns {
-		numbers := c.numbers[j*m : (j+1)*m]
-		column.Copy(numbers, 0)
-		columns = append(columns, gram.ColumnOf(numbers))
-	}
-	codes, classes := append(c.Codes[:0], b.Codes...), append(c.Classes[:0], b.Classes...)
-	c.Block = *b
-	c.Columns, c.Codes, c.Classes = columns, codes, classes
-	if b.Weights != nil {
-		c.weights = append(c.weights[:0], b.Weights...)
-		c.Weights = c.weights
-	}
-}
-
-// slice is the block of rows i to j, j not included. It is valid until the next
-// call.
-func (c *blockCopy) slice(i, j int) *incremental.Block {
-	c.piece = c.Block
-	c.pieceColumns = c.pieceColumns[:0]
-	for _, column := range c.Columns {
-		c.pieceColumns = append(c.pieceColumns, column.Slice(i, j))
-	}
-	c.piece.Columns, c.piece.Codes = c.pieceColumns, c.Codes[i:j]
-	if c.Weights != nil {
-		c.piece.Weights = c.Weights[i:j]
-	}
-	return &c.piece
 }

@@ -13,6 +13,7 @@ import (
 
 	"streamd/cmd/streamd/daemon"
 	"streamd/incremental"
+	"streamd/incremental/gram"
 	"streamd/ingest/kafka"
 	"streamd/ingest/ndc"
 	"streamd/ingest/wire"
@@ -163,14 +164,15 @@ func (c *replayFileCmd) Run(ctx context.Context, s *surroundings) error {
 	defer r.close()
 
 	type job struct {
-		block *blockCopy
+		piece *wire.Piece
 		to    *shipment
 	}
 	encoders := make([]*wire.Encoder, workers())
 	for i := range encoders {
 		encoders[i] = wire.NewEncoder(r.format)
 	}
-	free := newBlockCopies()
+	slicers := make([]slicer, workers())
+	free := newPieces()
 	stop := s.watch("writing to "+r.report.Topic, func() advance {
 		a := r.advance()
 		read, size := reader.Progress()
@@ -180,19 +182,21 @@ func (c *replayFileCmd) Run(ctx context.Context, s *surroundings) error {
 	defer stop()
 	err = pipeline(ctx, workers(),
 		func() (job, error) {
-			b, err := reader.Next()
-			if err != nil {
+			piece := <-free
+			if _, err := reader.Cut(piece); err != nil {
 				return job{}, err
 			}
-			j := job{<-free, r.empty()}
-			j.block.copy(b)
-			return j, nil
+			return job{piece, r.empty()}, nil
 		},
 		func(worker int, j job) (*shipment, error) {
-			defer func() { free <- j.block }()
-			for first := 0; first < j.block.Rows(); first += c.BlockRows {
-				piece := j.block.slice(first, min(first+c.BlockRows, j.block.Rows()))
-				if err := j.to.add(encoders[worker], piece); err != nil {
+			defer func() { free <- j.piece }()
+			b, err := j.piece.Block()
+			if err != nil {
+				return nil, err
+			}
+			for first := 0; first < b.Rows(); first += c.BlockRows {
+				rows := slicers[worker].slice(b, first, min(first+c.BlockRows, b.Rows()))
+				if err := j.to.add(encoders[worker], rows); err != nil {
 					return nil, fmt.Errorf("encode %s: %w", c.File, err)
 				}
 			}
@@ -201,6 +205,27 @@ func (c *replayFileCmd) Run(ctx context.Context, s *surroundings) error {
 		func(sent *shipment) error { return r.send(ctx, sent) })
 	stop()
 	return r.finish(ctx, s, err, 0, c.JSON)
+}
+
+// slicer has the working memory of one worker.
+type slicer struct {
+	block   incremental.Block
+	columns []gram.Column
+}
+
+// slice is the block of rows i to j, j not included. It is valid until the next
+// call.
+func (s *slicer) slice(b *incremental.Block, i, j int) *incremental.Block {
+	s.columns = s.columns[:0]
+	for _, column := range b.Columns {
+		s.columns = append(s.columns, column.Slice(i, j))
+	}
+	s.block = *b
+	s.block.Columns, s.block.Codes = s.columns, b.Codes[i:j]
+	if b.Weights != nil {
+		s.block.Weights = b.Weights[i:j]
+	}
+	return &s.block
 }
 
 // shipment is the payloads of blocks that follow each other.

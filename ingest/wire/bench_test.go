@@ -1,9 +1,13 @@
 package wire_test
 
 import (
+	"io"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"testing"
 
+	"streamd/incremental"
 	"streamd/incremental/gram"
 	"streamd/ingest/wire"
 )
@@ -47,6 +51,47 @@ func BenchmarkDecodeRow(b *testing.B) {
 	for b.Loop() {
 		if _, err := d.Decode("application/json", payload); err != nil {
 			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkFile reads the block of BenchmarkDecode from a file, decoded where it is
+// read, or only cut into pieces for others to decode.
+func BenchmarkFile(b *testing.B) {
+	const rows = 20000
+	block := randomBlock(rand.New(rand.NewPCG(1, 2)), rows, 10, []string{"1", "-1"}, []gram.Kind{gram.Float32})
+	for _, f := range []wire.Format{wire.JSON, wire.CSV, wire.LIBSVM} {
+		payload, err := wire.Encode(nil, f, block)
+		if err != nil {
+			b.Fatal(err)
+		}
+		path := filepath.Join(b.TempDir(), "rows."+f.String())
+		if err := os.WriteFile(path, payload, 0o600); err != nil {
+			b.Fatal(err)
+		}
+		options := wire.Options{Features: incremental.DefaultFeatures(10)}
+		for _, c := range []struct {
+			name string
+			next func(*wire.Reader, *wire.Piece) error
+		}{
+			{"next", func(r *wire.Reader, _ *wire.Piece) error { _, err := r.Next(); return err }},
+			{"cut", func(r *wire.Reader, p *wire.Piece) error { _, err := r.Cut(p); return err }},
+		} {
+			b.Run(f.String()+"/"+c.name, func(b *testing.B) {
+				b.SetBytes(int64(len(payload)))
+				var piece wire.Piece
+				for b.Loop() {
+					r, err := wire.OpenFile(path, options, 1000)
+					for err == nil {
+						err = c.next(r, &piece)
+					}
+					r.Close()
+					if err != io.EOF {
+						b.Fatal(err)
+					}
+				}
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/rows, "ns/row")
+			})
 		}
 	}
 }

@@ -246,26 +246,34 @@ func (r *Reader) Next() (*incremental.Block, error) {
 		err = r.d.fail(-1, "", "there are no rows")
 	}
 	if err != nil {
-		if err != io.EOF {
-			err = r.named(err)
-		}
-		r.err = err
-		return nil, err
+		return nil, r.failed(err)
 	}
 	r.blocks++
 	r.rowsBefore += b.Rows()
 	return b, nil
 }
 
+// failed is the error to return from now on.
+func (r *Reader) failed(err error) error {
+	if err != io.EOF {
+		err = r.named(err)
+	}
+	r.err = err
+	return err
+}
+
 // named puts the file's name on an error, and the place in the file into it.
-func (r *Reader) named(err error) error {
+func (r *Reader) named(err error) error { return r.namedAt(err, r.rowsBefore, r.lineBefore) }
+
+// namedAt is named for a text with so many rows and lines before it.
+func (r *Reader) namedAt(err error, rows, lines int) error {
 	var e *Error
 	if errors.As(err, &e) {
 		if e.Row >= 0 {
-			e.Row += r.rowsBefore
+			e.Row += rows
 		}
 		if e.Line > 0 {
-			e.Line += r.lineBefore
+			e.Line += lines
 		}
 	}
 	return fmt.Errorf("read %s: %w", r.path, err)
@@ -273,28 +281,40 @@ func (r *Reader) named(err error) error {
 
 // nextText decodes as many records as make a block.
 func (r *Reader) nextText() (*incremental.Block, error) {
-	d := r.d
-	d.begin(r.format, nil)
+	n, _, err := r.records()
+	if err != nil {
+		return nil, err
+	}
+	if err := r.decode(r.d, r.buf[r.from:r.from+n]); err != nil {
+		return nil, err
+	}
+	r.skip(n)
+	return &r.d.block, nil
+}
+
+// records finds the length of the text with as many rows as make a block, one or
+// more. It begins at r.buf[r.from].
+func (r *Reader) records() (n, rows int, err error) {
+	r.d.begin(r.format, nil)
 	if (r.format == CSV || r.format == LIBSVM) && r.blocks == 0 {
 		if err := r.skipByteOrderMark(); err != nil {
-			return nil, err
+			return 0, 0, err
 		}
 	}
 	if r.format == CSV && r.blocks == 0 {
 		if err := r.csvHeader(); err != nil {
-			return nil, err
+			return 0, 0, err
 		}
 	}
 	if r.array {
 		if err := r.comma(); err != nil {
-			return nil, err
+			return 0, 0, err
 		}
 	}
-	n, rows := 0, 0
 	for rows < r.rows {
 		end, isRow, err := r.record(n)
 		if err != nil {
-			return nil, err
+			return 0, 0, err
 		}
 		if end == 0 {
 			break
@@ -309,19 +329,14 @@ func (r *Reader) nextText() (*incremental.Block, error) {
 		}
 	}
 	if rows == 0 {
-		return nil, r.rest()
+		return 0, 0, r.rest()
 	}
-	text := r.buf[r.from : r.from+n]
-	if err := r.decode(text); err != nil {
-		return nil, err
-	}
-	r.skip(n)
-	return &d.block, nil
+	return n, rows, nil
 }
 
-// decode decodes whole records.
-func (r *Reader) decode(text []byte) error {
-	d := r.d
+// decode decodes whole records. Behind the first block it leaves the reader as it
+// is.
+func (r *Reader) decode(d *Decoder, text []byte) error {
 	d.text = text
 	switch r.format {
 	case LIBSVM: // rows without a feature are fine where others have some

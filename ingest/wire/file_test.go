@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -39,18 +40,67 @@ func writeFile(t *testing.T, name string, content []byte) string {
 	return path
 }
 
-// readAll reads a file and joins its blocks.
+// readAll reads a file and joins its blocks. It does so twice, once in pieces, for
+// the same blocks or the same error.
 func readAll(path string, opts wire.Options, rowsPerBlock int) (*incremental.Block, error) {
+	want, wantErr := joined(path, opts, rowsPerBlock, func(r *wire.Reader) func() (*incremental.Block, error) { return r.Next })
+	got, err := joined(path, opts, rowsPerBlock, pieces)
+	if fmt.Sprint(err) != fmt.Sprint(wantErr) {
+		return nil, fmt.Errorf("in pieces: %v, otherwise: %v", err, wantErr)
+	}
+	if wantErr != nil {
+		return nil, wantErr
+	}
+	show := func(b *incremental.Block) string {
+		text := fmt.Sprintf("%q %q %v %v", b.Features, b.Classes, b.Codes, b.Weights)
+		for _, c := range b.Columns {
+			for i := range c.Len() {
+				text += fmt.Sprintf(" %x", math.Float64bits(c.At(i)))
+			}
+		}
+		return text
+	}
+	if a, b := show(got), show(want); a != b {
+		return nil, fmt.Errorf("in pieces: %s, otherwise: %s", a, b)
+	}
+	return want, nil
+}
+
+// pieces decodes each piece when the next one has been cut, where its memory could
+// be in use.
+func pieces(r *wire.Reader) func() (*incremental.Block, error) {
+	var cut [2]wire.Piece
+	var rows [2]int
+	var errs [2]error
+	rows[0], errs[0] = r.Cut(&cut[0])
+	at := 0
+	return func() (*incremental.Block, error) {
+		if errs[at] != nil {
+			return nil, errs[at]
+		}
+		next := 1 - at
+		rows[next], errs[next] = r.Cut(&cut[next])
+		b, err := cut[at].Block()
+		if err == nil && b.Rows() != rows[at] {
+			err = fmt.Errorf("%d rows, %d cut", b.Rows(), rows[at])
+		}
+		at = next
+		return b, err
+	}
+}
+
+func joined(path string, opts wire.Options, rowsPerBlock int, open func(*wire.Reader) func() (*incremental.Block, error)) (*incremental.Block, error) {
 	r, err := wire.OpenFile(path, opts, rowsPerBlock)
 	if err != nil {
 		return nil, err
 	}
 	defer r.Close()
+	next := open(r)
 	all := &incremental.Block{}
 	codes := make(map[string]int32)
 	var columns [][]float64
 	for {
-		b, err := r.Next()
+		b, err := next()
 		if err == io.EOF {
 			break
 		}

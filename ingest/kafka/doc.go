@@ -41,7 +41,8 @@
 // pauses when it is used up. A single record batch larger than the budget is
 // admitted when nothing else of its partition is outstanding. Peak memory per
 // partition is therefore the budget plus one record batch as sent and, when it
-// is compressed, decompressed.
+// is compressed, decompressed. Records themselves, which take more than the bytes
+// of small ones, are read as they are delivered, in batches of at most 1,024.
 //
 // # Reading again
 //

@@ -215,17 +215,27 @@ func (s *splitter) add(ctx context.Context, rb *recordBatch, pos int64, emit fun
 	} else {
 		mem.retain()
 	}
-	if s.current == nil {
-		s.current = s.f.newBatch()
+	defer mem.release()
+	records, err := rb.records(payload)
+	for err == nil && records.left > 0 {
+		if s.current == nil {
+			s.current = s.f.newBatch()
+		}
+		mem.retain()
+		s.current.memory = append(s.current.memory, mem)
+		kept := len(s.current.Records)
+		if err = records.appendTo(s.current, pos, mostRecords); err != nil {
+			s.current.Records = s.current.Records[:kept]
+		} else if records.left > 0 {
+			err = s.flush(max(pos, records.previous+1), emit)
+		}
 	}
-	s.current.memory = append(s.current.memory, mem)
-	kept := len(s.current.Records)
-	if err := rb.appendTo(s.current, payload, pos); err != nil {
-		s.current.Records = s.current.Records[:kept]
-		return err
-	}
-	return nil
+	return err
 }
+
+// mostRecords bounds the records of a batch. Small ones take more beside their
+// bytes than those, which alone count against the budget.
+const mostRecords = 1024
 
 // flush emits the current batch, whose records end before pos.
 func (s *splitter) flush(pos int64, emit func(*Batch) error) error {

@@ -138,58 +138,77 @@ func (b *recordBatch) controlType() (int16, error) {
 	return 0, &corruptError{b.base, "a control record without a type"}
 }
 
-// appendTo appends the records at and after offset from to out. payload is the
-// decompressed payload, which the records then view.
-func (b *recordBatch) appendTo(out *Batch, payload []byte, from int64) error {
+// A recordReader reads the records of a batch, some at a time.
+type recordReader struct {
+	b        *recordBatch
+	d        decoder
+	left     int
+	previous int64 // offset
+}
+
+// records reads from the payload, decompressed. The records view it.
+func (b *recordBatch) records(payload []byte) (recordReader, error) {
 	if b.count > len(payload)/minRecord {
-		return &corruptError{b.base, fmt.Sprintf("%d records in %d bytes", b.count, len(payload))}
+		return recordReader{}, &corruptError{b.base, fmt.Sprintf("%d records in %d bytes", b.count, len(payload))}
 	}
-	d := decoder{b: payload}
-	previous := b.base - 1
-	for range b.count {
-		r := decoder{b: d.varbytes(), err: d.err}
-		r.bytes(1) // attributes, all unused
-		timestamp := b.baseTime + r.varint()
-		if b.attributes&attrAppend != 0 {
-			timestamp = b.maxTime
+	return recordReader{b: b, d: decoder{b: payload}, left: b.count, previous: b.base - 1}, nil
+}
+
+// appendTo appends records at and after offset from to out, until it has most of
+// them or none is left.
+func (r *recordReader) appendTo(out *Batch, from int64, most int) error {
+	for ; r.left > 0 && len(out.Records) < most; r.left-- {
+		if err := r.appendOne(out, from); err != nil {
+			return err
 		}
-		offset := b.base + r.varint()
-		key, value := r.varbytes(), r.varbytes()
-		headers := r.varint()
-		if r.err != nil || headers < 0 || headers > int64(len(r.b)/2) {
-			return &corruptError{b.base, fmt.Sprintf("the record after offset %d cannot be read", previous)}
+	}
+	if r.left == 0 && (r.d.err != nil || len(r.d.b) != 0) {
+		return &corruptError{r.b.base, fmt.Sprintf("%d bytes are left after %d records", len(r.d.b), r.b.count)}
+	}
+	return nil
+}
+
+func (r *recordReader) appendOne(out *Batch, from int64) error {
+	b := r.b
+	d := decoder{b: r.d.varbytes(), err: r.d.err}
+	d.bytes(1) // attributes, all unused
+	timestamp := b.baseTime + d.varint()
+	if b.attributes&attrAppend != 0 {
+		timestamp = b.maxTime
+	}
+	offset := b.base + d.varint()
+	key, value := d.varbytes(), d.varbytes()
+	headers := d.varint()
+	if d.err != nil || headers < 0 || headers > int64(len(d.b)/2) {
+		return &corruptError{b.base, fmt.Sprintf("the record after offset %d cannot be read", r.previous)}
+	}
+	if offset <= r.previous || offset > b.last {
+		return &corruptError{b.base, fmt.Sprintf("offset %d comes after %d in a batch up to %d", offset, r.previous, b.last)}
+	}
+	r.previous = offset
+	first := len(out.headers)
+	for range headers {
+		name := d.varbytes()
+		h := Header{Key: out.intern(name), Value: d.varbytes()}
+		if offset >= from {
+			out.headers = append(out.headers, h)
 		}
-		if offset <= previous || offset > b.last {
-			return &corruptError{b.base, fmt.Sprintf("offset %d comes after %d in a batch up to %d", offset, previous, b.last)}
-		}
-		previous = offset
-		first := len(out.headers)
-		for range headers {
-			name := r.varbytes()
-			h := Header{Key: out.intern(name), Value: r.varbytes()}
-			if offset >= from {
-				out.headers = append(out.headers, h)
-			}
-		}
-		if r.err != nil || len(r.b) != 0 {
-			return &corruptError{b.base, fmt.Sprintf("the record at offset %d cannot be read", offset)}
-		}
-		if offset < from {
-			continue
-		}
-		rec := Record{Offset: offset, Key: key, Value: value}
-		if timestamp >= 0 {
-			rec.Time = time.UnixMilli(timestamp).UTC()
-		}
-		if n := len(out.headers); n > first {
-			rec.Headers = out.headers[first:n:n]
-		}
-		out.Records = append(out.Records, rec)
-		out.bytes += int64(len(key) + len(value))
 	}
 	if d.err != nil || len(d.b) != 0 {
-		return &corruptError{b.base, fmt.Sprintf("%d bytes are left after %d records", len(d.b), b.count)}
+		return &corruptError{b.base, fmt.Sprintf("the record at offset %d cannot be read", offset)}
 	}
+	if offset < from {
+		return nil
+	}
+	rec := Record{Offset: offset, Key: key, Value: value}
+	if timestamp >= 0 {
+		rec.Time = time.UnixMilli(timestamp).UTC()
+	}
+	if n := len(out.headers); n > first {
+		rec.Headers = out.headers[first:n:n]
+	}
+	out.Records = append(out.Records, rec)
+	out.bytes += int64(len(key) + len(value))
 	return nil
 }
 

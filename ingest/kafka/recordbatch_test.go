@@ -2,11 +2,13 @@ package kafka
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -14,6 +16,7 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+	"github.com/segmentio/kafka-go/compress"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -51,11 +54,21 @@ func decodeAll(t testing.TB, data []byte, from int64) []Record {
 	if err != nil || size != len(data) {
 		t.Fatalf("%d bytes of %d: %v", size, len(data), err)
 	}
-	b := &Batch{names: new(interner)}
-	if err := rb.appendTo(b, rb.payload, from); err != nil {
+	b, err := recordsOf(&rb, from)
+	if err != nil {
 		t.Fatal(err)
 	}
 	return b.Records
+}
+
+// recordsOf reads all records of an uncompressed batch from an offset on.
+func recordsOf(rb *recordBatch, from int64) (*Batch, error) {
+	b := &Batch{names: new(interner)}
+	r, err := rb.records(rb.payload)
+	if err == nil {
+		err = r.appendTo(b, from, math.MaxInt)
+	}
+	return b, err
 }
 
 func TestRecordBatchRoundTrip(t *testing.T) {
@@ -159,8 +172,7 @@ func TestRecordsRefused(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			b := &Batch{names: new(interner)}
-			if err := rb.appendTo(b, rb.payload, 0); err != nil {
+			if b, err := recordsOf(&rb, 0); err != nil {
 				refused++
 			} else if len(b.Records) != 3 {
 				t.Fatalf("byte %d bit %d: %d records without an error", i, bit, len(b.Records))
@@ -179,7 +191,7 @@ func TestRecordsRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := rb.appendTo(&Batch{names: new(interner)}, rb.payload, 0); err == nil {
+		if _, err := recordsOf(&rb, 0); err == nil {
 			t.Errorf("%d records claimed, 3 there: no error", n)
 		}
 	}
@@ -214,6 +226,9 @@ func splitAll(t testing.TB, p *partition, result *fetchResult, at int64) (offset
 		for _, r := range b.Records {
 			offsets = append(offsets, r.Offset)
 		}
+		if n := len(b.Records); n > mostRecords {
+			t.Errorf("%d records in a batch", n)
+		}
 		if n := len(b.Records); n > 0 && b.Position.Last != FingerprintOf(&b.Records[n-1]) {
 			t.Errorf("the fingerprint is not that of the last record")
 		}
@@ -224,6 +239,40 @@ func splitAll(t testing.TB, p *partition, result *fetchResult, at int64) (offset
 		t.Errorf("%d bytes are not given back", used)
 	}
 	return offsets, end, err
+}
+
+// A record batch of many records is delivered in parts, lest small records take
+// many times their bytes; one that cannot be read on holds back only its last part.
+func TestRecordBatchInParts(t *testing.T) {
+	const many = 2*mostRecords + mostRecords/2
+	plain := smallBatch(many)
+	var packed bytes.Buffer
+	w := gzip.NewWriter(&packed)
+	w.Write(plain[batchHeader:])
+	w.Close()
+	zipped := append(bytes.Clone(plain[:batchHeader]), packed.Bytes()...)
+	binary.BigEndian.PutUint32(zipped[8:], uint32(len(zipped)-batchPrefix))
+	zipped[22] |= byte(compress.Gzip)
+	for name, batch := range map[string][]byte{"plain": plain, "gzip": seal(zipped)} {
+		both := slices.Concat(batch, at(many, smallBatch(mostRecords)))
+		for _, from := range []int64{0, 1, mostRecords, many - 1, many} {
+			got, end, err := splitAll(t, testPartition(), &fetchResult{records: both}, from)
+			want := make([]int64, 0, len(got))
+			for o := from; o < many+mostRecords; o++ {
+				want = append(want, o)
+			}
+			if err != nil || end.Next != many+mostRecords || !slices.Equal(got, want) {
+				t.Errorf("%s from %d: %d records, position %d, %v", name, from, len(got), end.Next, err)
+			}
+		}
+	}
+	short := bytes.Clone(plain[:len(plain)-1])
+	binary.BigEndian.PutUint32(short[8:], uint32(len(short)-batchPrefix))
+	var corrupt *corruptError
+	got, end, err := splitAll(t, testPartition(), &fetchResult{records: seal(short)}, 0)
+	if !errors.As(err, &corrupt) || len(got) != 2*mostRecords || end.Next != 2*mostRecords {
+		t.Errorf("cut off: %d records, position %d, %v", len(got), end.Next, err)
+	}
 }
 
 // at moves a batch to a base offset, which the CRC does not cover.
@@ -435,8 +484,8 @@ func FuzzRecordBatch(f *testing.F) {
 		if rb.attributes&attrControl != 0 {
 			rb.controlType()
 		}
-		b := &Batch{names: new(interner)}
-		if err := rb.appendTo(b, rb.payload, rb.base); err != nil {
+		b, err := recordsOf(&rb, rb.base)
+		if err != nil {
 			return
 		}
 		if len(b.Records) != rb.count {

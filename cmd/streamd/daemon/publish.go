@@ -48,8 +48,11 @@ func (d *Daemon) solve(now time.Time) {
 	if !d.flushRuns() {
 		return
 	}
-	d.changed, d.lastSolve = false, now
+	d.changed = false
 	next := d.header(now)
+	if next.Rows > 0 { // the first rows do not wait because there was nothing to solve
+		d.lastSolve = now
+	}
 	y := &d.studying
 	last := d.published.Load().served
 	if d.solvedOnce && last.Digest == next.Digest && d.servedBy == y.last {

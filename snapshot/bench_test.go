@@ -87,7 +87,7 @@ func BenchmarkOpen(b *testing.B) {
 	})
 	b.Run("verify", func(b *testing.B) {
 		for b.Loop() {
-			if r, err := Verify(path); err != nil || !r.OK {
+			if r, err := Verify(b.Context(), path, nil); err != nil || !r.OK {
 				b.Fatalf("%+v, %v", r, err)
 			}
 		}

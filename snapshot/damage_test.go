@@ -98,7 +98,7 @@ func (h *history) check(t *testing.T, path string, damaged []byte) (refused bool
 	if err := os.WriteFile(path, damaged, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	report, verifyErr := Verify(path)
+	report, verifyErr := Verify(t.Context(), path, nil)
 	s, got, err := Open(path, settings)
 	if err != nil {
 		if verifyErr == nil && report.OK {
@@ -137,7 +137,7 @@ func (h *history) check(t *testing.T, path string, damaged []byte) (refused bool
 		t.Fatalf("saving into it: %v", err)
 	}
 	s.Close()
-	if report, err := Verify(path); err != nil || report.Damaged > 0 || report.Summed != want {
+	if report, err := Verify(t.Context(), path, nil); err != nil || report.Damaged > 0 || report.Summed != want {
 		t.Fatalf("after a save into it: %+v, %v", report, err)
 	}
 	return false
@@ -297,7 +297,7 @@ func TestHostilePages(t *testing.T) {
 			if !errors.As(err, &damage) || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("open: %v, want %q", err, c.want)
 			}
-			if _, err := Verify(path); !errors.As(err, &damage) {
+			if _, err := Verify(t.Context(), path, nil); !errors.As(err, &damage) {
 				t.Errorf("verify: %v", err)
 			}
 		})
@@ -391,7 +391,7 @@ func TestDamagedValues(t *testing.T) {
 			if !errors.As(err, &damage) {
 				t.Fatalf("the error is %v", err)
 			}
-			report, err := Verify(path)
+			report, err := Verify(t.Context(), path, nil)
 			if name == "format" {
 				if !errors.As(err, &damage) {
 					t.Errorf("verify: %v", err)
@@ -443,7 +443,7 @@ func TestOrphan(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Close()
-	report, err := Verify(path)
+	report, err := Verify(t.Context(), path, nil)
 	if err != nil || report.OK || report.Damaged != 1 || report.Damage[0].Key != "lost" {
 		t.Errorf("verified as %+v, %v", report, err)
 	}
@@ -464,7 +464,7 @@ func TestStateOfOtherBlocks(t *testing.T) {
 	s.Close()
 	right := incremental.NewState(incremental.DefaultFeatures(2))
 	right.Add(block.Summary)
-	report, err := Verify(path)
+	report, err := Verify(t.Context(), path, nil)
 	if err != nil || report.OK || report.Damaged != 0 || report.Saved != state.Digest() || report.Summed != right.Digest() {
 		t.Errorf("verified as %+v, %v", report, err)
 	}
@@ -494,7 +494,7 @@ func TestPartsAndFoldsOfOtherBlocks(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.Close()
-		report, err := Verify(path)
+		report, err := Verify(t.Context(), path, nil)
 		if err != nil || report.OK != (c.bucket == nil) || !report.OK && (report.Damaged != 1 || report.Damage[0].Bucket != string(c.bucket)) {
 			t.Errorf("%s: verified as %+v, %v", c.bucket, report, err)
 		}

@@ -311,7 +311,7 @@ func decodeEpochState(key, value []byte, h *epochHead) (*incremental.State, erro
 
 // verifyEpoch adds up the summaries of an epoch. digests are those of the live
 // blocks that could be read, and rows their rows.
-func (r *Report) verifyEpoch(tx *bbolt.Tx, e *EpochContents, digests map[string][sha256.Size]byte, rows map[string]int64) error {
+func (r *verification) verifyEpoch(tx *bbolt.Tx, e *EpochContents, digests map[string][sha256.Size]byte, rows map[string]int64) error {
 	if e.State == nil {
 		return nil // noted
 	}
@@ -323,6 +323,9 @@ func (r *Report) verifyEpoch(tx *bbolt.Tx, e *EpochContents, digests map[string]
 		folds[i] = incremental.NewState(features)
 	}
 	for _, id := range e.Blocks {
+		if err := r.next(); err != nil {
+			return err
+		}
 		s, err := readEpochSummary(tx, e.Number, id)
 		if err == nil {
 			digest, live := digests[id]

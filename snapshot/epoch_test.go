@@ -202,7 +202,7 @@ func TestEpochOfOtherBlocks(t *testing.T) {
 		}
 		s.Close()
 		good := c.state.Digest() == c.fold.Digest()
-		report, err := Verify(path)
+		report, err := Verify(t.Context(), path, nil)
 		if err != nil || report.OK != good || !good && (report.Damaged != 1 || report.Damage[0].Bucket != string(bucketEpochStates)) {
 			t.Errorf("verified as %+v, %v", report, err)
 		}

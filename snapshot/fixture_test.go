@@ -1,7 +1,9 @@
 package snapshot
 
 import (
+	"context"
 	"encoding/hex"
+	"errors"
 	"flag"
 	"maps"
 	"os"
@@ -157,7 +159,7 @@ func checkFixture(t *testing.T, path string, version int) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("contents\n%+v, want\n%+v", got, want)
 	}
-	report, err := Verify(path)
+	report, err := Verify(t.Context(), path, nil)
 	if err != nil || !report.OK || report.Blocks != fixtureBlocks || hex.EncodeToString(report.Summed[:]) != fixtureDigest {
 		t.Errorf("verified as %+v, %v", report, err)
 	}
@@ -256,5 +258,34 @@ func TestFixture(t *testing.T) {
 			}
 		}
 		t.Errorf("%d values, now %d", len(old), len(now))
+	}
+}
+
+// Who verifies a file is told how far that is, and may end it.
+func TestVerifyIsWatched(t *testing.T) {
+	s, contents, err := OpenReadOnly(fixture)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	want := len(contents.Entries)
+	for _, e := range contents.Epochs {
+		want += len(e.Blocks)
+	}
+	for _, most := range []int{want, want - 1, fixtureBlocks - 1, 0} {
+		ctx, cancel := context.WithCancel(t.Context())
+		seen := 0
+		report, err := Verify(ctx, fixture, func(done, all int) {
+			if done != seen || all != want {
+				t.Errorf("%d of %d, want %d of %d", done, all, seen, want)
+			}
+			if seen++; seen > most {
+				cancel()
+			}
+		})
+		if ended := errors.Is(err, context.Canceled); ended != (most < want) || seen != min(most+1, want) || report.OK == ended {
+			t.Errorf("ended after %d: %d seen, %+v, %v", most, seen, report, err)
+		}
+		cancel()
 	}
 }

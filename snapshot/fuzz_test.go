@@ -152,7 +152,7 @@ func FuzzOpen(f *testing.F) {
 		if err := os.WriteFile(path, b, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		report, verifyErr := Verify(path)
+		report, verifyErr := Verify(t.Context(), path, nil)
 		if verifyErr == nil && len(report.Damage) > maxDamage {
 			t.Errorf("%d faults are named", len(report.Damage))
 		}

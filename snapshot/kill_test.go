@@ -108,7 +108,7 @@ func TestKill(t *testing.T) {
 			worldAfter(saves).compare(t, s, c)
 		}
 		s.Close()
-		if report, err := Verify(path); err != nil || !report.OK {
+		if report, err := Verify(t.Context(), path, nil); err != nil || !report.OK {
 			t.Fatalf("kill %d: %+v, %v", kill, report, err)
 		}
 	}

@@ -393,7 +393,7 @@ func TestFileEqualsMemory(t *testing.T) {
 			}
 		}
 		s.Close()
-		report, err := Verify(path)
+		report, err := Verify(t.Context(), path, nil)
 		if err != nil || !report.OK || report.Damaged > 0 {
 			t.Fatalf("seed %d: %+v, %v", seed, report, err)
 		}
@@ -446,7 +446,7 @@ func TestMember(t *testing.T) {
 	c.Member = Member{}
 	w.compare(t, s, c)
 	s.Close()
-	if report, err := Verify(path); err != nil || !report.OK {
+	if report, err := Verify(t.Context(), path, nil); err != nil || !report.OK {
 		t.Errorf("%+v, %v", report, err)
 	}
 }
@@ -604,7 +604,7 @@ func TestFeaturesComeLater(t *testing.T) {
 		}
 	}
 	s.Close()
-	if report, err := Verify(path); err != nil || !report.OK {
+	if report, err := Verify(t.Context(), path, nil); err != nil || !report.OK {
 		t.Fatalf("%+v, %v", report, err)
 	}
 	s, c := mustOpen(t, path)
@@ -749,7 +749,7 @@ func TestLock(t *testing.T) {
 	if _, _, err := OpenReadOnly(path); !errors.Is(err, ErrInUse) {
 		t.Errorf("opened for reading meanwhile: %v", err)
 	}
-	if _, err := Verify(path); !errors.Is(err, ErrInUse) {
+	if _, err := Verify(t.Context(), path, nil); !errors.Is(err, ErrInUse) {
 		t.Errorf("verified meanwhile: %v", err)
 	}
 	s.Close()
@@ -757,7 +757,7 @@ func TestLock(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if report, err := Verify(path); err != nil || !report.OK {
+	if report, err := Verify(t.Context(), path, nil); err != nil || !report.OK {
 		t.Errorf("two readers: %+v, %v", report, err)
 	}
 	if _, _, err := Open(path, settings); !errors.Is(err, ErrInUse) {
@@ -800,7 +800,7 @@ func TestNotASnapshot(t *testing.T) {
 		if _, _, err := OpenReadOnly(path); !errors.Is(err, ErrNotSnapshot) {
 			t.Errorf("read %s: %v", path, err)
 		}
-		if _, err := Verify(path); !errors.Is(err, ErrNotSnapshot) {
+		if _, err := Verify(t.Context(), path, nil); !errors.Is(err, ErrNotSnapshot) {
 			t.Errorf("verify %s: %v", path, err)
 		}
 		if after, _ := os.ReadFile(path); string(after) != string(before) {
@@ -815,7 +815,7 @@ func TestNoFolder(t *testing.T) {
 	}
 	for name, open := range map[string]func(string) error{
 		"read":   func(path string) error { _, _, err := OpenReadOnly(path); return err },
-		"verify": func(path string) error { _, err := Verify(path); return err },
+		"verify": func(path string) error { _, err := Verify(t.Context(), path, nil); return err },
 	} {
 		path := filepath.Join(t.TempDir(), "streamd.db")
 		if err := open(path); !errors.Is(err, fs.ErrNotExist) {
@@ -901,7 +901,7 @@ func TestNewerVersion(t *testing.T) {
 	if !errors.As(err, &newer) || newer.Version != version+1 || newer.Supported != version || !strings.Contains(err.Error(), "streamd 7.3 or later") {
 		t.Errorf("open: %v", err)
 	}
-	if _, err := Verify(path); !errors.As(err, &newer) {
+	if _, err := Verify(t.Context(), path, nil); !errors.As(err, &newer) {
 		t.Errorf("verify: %v", err)
 	}
 }

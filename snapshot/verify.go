@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -31,18 +32,36 @@ type Report struct {
 // blocks, of each fold and in each epoch. Damaged values are in the report; the
 // error is for a file in which values cannot be found at all, as those of Open.
 // It is the work of as many State.Add as there are blocks, and holds one summary
-// at a time in memory.
-func Verify(path string) (Report, error) {
+// at a time in memory. watch, unless nil, is told of each summary how many have been
+// added up, and of how many; ctx ends it.
+func Verify(ctx context.Context, path string, watch func(done, all int)) (Report, error) {
 	s, err := openFile(path, true)
 	if err != nil {
 		return Report{}, openError(path, err)
 	}
 	defer s.Close()
-	var r Report
-	if err := view(s.db, r.read); err != nil {
+	v := verification{ctx: ctx, watch: watch}
+	if err := view(s.db, v.read); err != nil {
 		return Report{}, fmt.Errorf("verify snapshot %s: %w", path, err)
 	}
-	return r, nil
+	return v.Report, nil
+}
+
+// verification is a Report that is being made.
+type verification struct {
+	Report
+	ctx       context.Context
+	watch     func(done, all int)
+	done, all int // summaries
+}
+
+// next is called before each summary.
+func (r *verification) next() error {
+	if r.watch != nil {
+		r.watch(r.done, r.all)
+	}
+	r.done++
+	return r.ctx.Err()
 }
 
 func (r *Report) note(damage *ChecksumError) error {
@@ -53,7 +72,7 @@ func (r *Report) note(damage *ChecksumError) error {
 	return nil
 }
 
-func (r *Report) read(tx *bbolt.Tx) error {
+func (r *verification) read(tx *bbolt.Tx) error {
 	c, err := readContents(tx, fileID{}, r.note)
 	if err != nil {
 		return err
@@ -69,7 +88,14 @@ func (r *Report) read(tx *bbolt.Tx) error {
 		folds[i] = incremental.NewState(c.Features)
 	}
 	digests, rows := map[string][sha256.Size]byte{}, map[string]int64{}
+	r.all = len(c.Entries)
+	for i := range c.Epochs {
+		r.all += len(c.Epochs[i].Blocks)
+	}
 	for _, e := range c.Entries {
+		if err := r.next(); err != nil {
+			return err
+		}
 		summary, err := readBlockSummary(tx, e.ID)
 		if err == nil && summing && summary.Features() != len(c.Features) {
 			err = &ChecksumError{string(bucketSummaries), e.ID, fmt.Sprintf("it has %d features, the state %d", summary.Features(), len(c.Features))}

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"streamd/cmd/streamd/httpapi"
@@ -110,8 +111,16 @@ type verifyReport struct {
 	Damage  []string `json:"damage"` // the first of it
 }
 
-func (c *snapshotVerifyCmd) Run(s *surroundings) error {
-	found, err := snapshot.Verify(c.File)
+func (c *snapshotVerifyCmd) Run(ctx context.Context, s *surroundings) error {
+	var done, all atomic.Int64
+	stop := s.report("verifying "+c.File, func() string {
+		return fmt.Sprintf("%d of %d summaries", done.Load(), all.Load())
+	})
+	found, err := snapshot.Verify(ctx, c.File, func(n, of int) {
+		done.Store(int64(n))
+		all.Store(int64(of))
+	})
+	stop()
 	if err != nil {
 		return err
 	}

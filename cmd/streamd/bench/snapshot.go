@@ -67,7 +67,7 @@ func (c Snapshot) measure(ctx context.Context, plan Plan, at, cases int, report 
 	}{
 		{"save", f.save, Loop(f.write), WriteRatio},
 		{"open", Loop(f.open), Loop(f.read), ReadRatio},
-		{"verify", Loop(f.verify), Loop(f.read), ReadRatio},
+		{"verify", Loop(func() (int64, error) { return f.verify(ctx) }), Loop(f.read), ReadRatio},
 	}
 	for i, o := range operations {
 		r := Result{Benchmark: "snapshot", Parameters: []Parameter{
@@ -219,8 +219,8 @@ func (f *snapshotFile) open() (int64, error) {
 	return f.rows(), store.Close()
 }
 
-func (f *snapshotFile) verify() (int64, error) {
-	report, err := snapshot.Verify(f.path)
+func (f *snapshotFile) verify(ctx context.Context) (int64, error) {
+	report, err := snapshot.Verify(ctx, f.path, nil)
 	if err != nil {
 		return 0, err
 	}

@@ -574,7 +574,7 @@ func TestOtherConfigurations(t *testing.T) {
 	}
 	run(map[string]string{"kernel.function": "sigmoid(a=0.01,b=1)"}, with("sigmoid(a=0.01,b=1)"))
 	linear := run(map[string]string{"kernel.function": "none"}, func(s *httpapi.Served) bool { return s.Basis == nil })
-	if report, err := snapshot.Verify(file); err != nil || !report.OK {
+	if report, err := snapshot.Verify(t.Context(), file, nil); err != nil || !report.OK {
 		t.Errorf("verified as %+v, %v", report, err)
 	}
 	again := run(map[string]string{"kernel.function": "gaussian(gamma=0.1)"}, with("gaussian(gamma=0.1)"))
@@ -1000,7 +1000,7 @@ func TestKillInRebuilds(t *testing.T) {
 		}); kill%3 == 1 && !middle {
 			t.Errorf("kill %d: it is not in the middle of a rebuild", kill)
 		}
-		if report, err := snapshot.Verify(file); err != nil || !report.OK {
+		if report, err := snapshot.Verify(t.Context(), file, nil); err != nil || !report.OK {
 			t.Fatalf("kill %d: verified as %+v, %v", kill, report, err)
 		}
 	}

@@ -165,7 +165,7 @@ func TestWhatChangesWhileItIsSaved(t *testing.T) {
 		if err := store.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if report, err := snapshot.Verify(path); err != nil || !report.OK || report.Saved != l.sums.total().Digest() {
+		if report, err := snapshot.Verify(t.Context(), path, nil); err != nil || !report.OK || report.Saved != l.sums.total().Digest() {
 			t.Fatalf("seed %d: %+v, %v", seed, report, err)
 		}
 		store, contents, err = snapshot.OpenReadOnly(path)

@@ -418,6 +418,9 @@ func (d *Daemon) fail(err error) {
 // finish is the end of the loop: everything delivered has been applied.
 func (d *Daemon) finish() error {
 	if d.failure == nil && d.hasUnsaved() {
+		if n := d.live.unsaved(); n > 0 {
+			d.log.Info().Int("blocks", n).Msg("saving what has changed since the last save")
+		}
 		d.save()
 		if d.saveProblem != nil {
 			return fmt.Errorf("the last changes are not saved and will be read again: %w", d.saveProblem)

@@ -27,6 +27,7 @@ type labels struct {
 
 	codes   []int32            // id → code in this block, -1: not seen in it
 	small   [smallLabels]int32 // integer + smallLabels/2 → code in this block, or -1
+	seen    []int              // places in small that are not -1
 	used    []int32            // code → id
 	classes []string           // code → class
 	scratch []byte
@@ -34,6 +35,9 @@ type labels struct {
 
 func newLabels(max int) *labels {
 	l := &labels{max: max}
+	for i := range l.small {
+		l.small[i] = -1
+	}
 	l.forget()
 	return l
 }
@@ -51,10 +55,10 @@ func (l *labels) reset() {
 	for _, id := range l.used {
 		l.codes[id] = -1
 	}
-	for i := range l.small {
-		l.small[i] = -1
+	for _, at := range l.seen { // blocks of one row are common
+		l.small[at] = -1
 	}
-	l.used, l.classes = l.used[:0], l.classes[:0]
+	l.seen, l.used, l.classes = l.seen[:0], l.used[:0], l.classes[:0]
 }
 
 func (l *labels) code(id int32) (int32, string) {
@@ -118,12 +122,12 @@ func (l *labels) text(b []byte) (int32, string) {
 // number is for a label that is a number in its format.
 func (l *labels) number(x float64) (int32, string) {
 	if k := int(max(-smallLabels, min(x, smallLabels))); float64(k) == x {
-		if at := uint(k + smallLabels/2); at < smallLabels {
+		if at := k + smallLabels/2; uint(at) < smallLabels {
 			if c := l.small[at]; c >= 0 {
 				return c, ""
 			}
 			c, reason := l.slowNumber(x)
-			l.small[at] = c
+			l.small[at], l.seen = c, append(l.seen, at)
 			return c, reason
 		}
 	}

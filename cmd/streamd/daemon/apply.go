@@ -311,9 +311,10 @@ func (d *Daemon) fixFeatures(z result) {
 	if d.features.Load() != nil {
 		return
 	}
-	d.live.fix(z.features)
-	d.features.Store(&z.features)
-	d.log.Info().Strs("features", z.features).Msg("features fixed by the first block")
+	features := z.features // its address, and not that of z, which would be on the heap for every record
+	d.live.fix(features)
+	d.features.Store(&features)
+	d.log.Info().Strs("features", features).Msg("features fixed by the first block")
 }
 
 // gather adds the rows of a record to the open run of its partition, closing

@@ -430,7 +430,6 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	}()
 
 	defer context.AfterFunc(consuming, func() {
-		d.log.Info().Msg("stopping")
 		time.AfterFunc(d.cfg.ShutdownTimeout, func() {
 			abandon(fmt.Errorf("stopping takes longer than shutdown_timeout, %s", d.cfg.ShutdownTimeout))
 		})

@@ -275,14 +275,14 @@ func testGap(t *testing.T, s *suite) {
 	}
 }
 
-// testGapWhileRunning lets retention overtake a consumer that is held up.
-func testGapWhileRunning(t *testing.T, s *suite) {
-	topic := s.topic(t, "topic", 1, nil)
+// heldUp fills a topic of one partition with 20 records, and consumes them until
+// there is no room for more. The sink takes none before held is closed.
+func (s *suite) heldUp(t *testing.T, cfg kafka.Config) (c *running, held chan struct{}) {
 	cl := s.producer(t)
 	for i := range 20 {
-		produce(t, cl, &kgo.Record{Topic: topic, Value: bytes.Repeat([]byte{byte(i)}, 50_000)})
+		produce(t, cl, &kgo.Record{Topic: cfg.Topic, Value: bytes.Repeat([]byte{byte(i)}, 50_000)})
 	}
-	held := make(chan struct{})
+	held = make(chan struct{})
 	sink := newRecorder()
 	sink.deliver = func(ctx context.Context, b *kafka.Batch) error {
 		select {
@@ -292,10 +292,16 @@ func testGapWhileRunning(t *testing.T, s *suite) {
 			return ctx.Err()
 		}
 	}
-	cfg := s.config(t, topic)
 	cfg.FetchBytes, cfg.BufferBytes = 100_000, 200_000
-	c := s.consume(t, cfg, sink)
+	c = s.consume(t, cfg, sink)
 	c.until("a full buffer", func() bool { st := c.Stats(); return len(st.Partitions) == 1 && st.Partitions[0].Buffered > 100_000 })
+	return c, held
+}
+
+// testGapWhileRunning lets retention overtake a consumer that is held up.
+func testGapWhileRunning(t *testing.T, s *suite) {
+	topic := s.topic(t, "topic", 1, nil)
+	c, held := s.heldUp(t, s.config(t, topic))
 	s.deleteRecords(t, topic, 0, 19)
 	close(held)
 	var gap *kafka.GapError
@@ -410,24 +416,9 @@ func testMadeAnewUnseen(t *testing.T, s *suite) {
 	})
 	t.Run("full", func(t *testing.T) {
 		topic := s.topic(t, "topic", 1, nil)
-		cl := s.producer(t)
-		for i := range 20 {
-			produce(t, cl, &kgo.Record{Topic: topic, Value: bytes.Repeat([]byte{byte(i)}, 50_000)})
-		}
-		held := make(chan struct{})
-		sink := newRecorder()
-		sink.deliver = func(ctx context.Context, b *kafka.Batch) error {
-			select {
-			case <-held:
-				return nil
-			case <-ctx.Done():
-				return ctx.Err()
-			}
-		}
 		cfg := s.config(t, topic)
-		cfg.MaxWait, cfg.FetchBytes, cfg.BufferBytes = 10*time.Millisecond, 100_000, 200_000
-		c := s.consume(t, cfg, sink)
-		c.until("a full buffer", func() bool { st := c.Stats(); return len(st.Partitions) == 1 && st.Partitions[0].Buffered > 100_000 })
+		cfg.MaxWait = 10 * time.Millisecond
+		c, held := s.heldUp(t, cfg)
 		others(topic)
 		time.Sleep(10 * cfg.MaxWait)
 		close(held)

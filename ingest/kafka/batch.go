@@ -13,7 +13,6 @@ import (
 // It belongs to whoever received it until Release, and is then invalid, with all
 // that its records point to.
 type Batch struct {
-	Topic     string
 	Partition int
 	Records   []Record
 
@@ -21,16 +20,12 @@ type Batch struct {
 	// record: what to save.
 	Position Saved
 
-	bytes   int64
 	headers []Header
 	memory  []*memory
 	names   *interner
 }
 
 var batchPool = sync.Pool{New: func() any { return new(Batch) }}
-
-// Bytes is the size of all keys and values.
-func (b *Batch) Bytes() int64 { return b.bytes }
 
 // Release gives the buffers back. It panics when called twice.
 func (b *Batch) Release() {

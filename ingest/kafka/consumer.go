@@ -16,8 +16,8 @@ import (
 	kafkago "github.com/segmentio/kafka-go"
 )
 
-// Sink takes what a Consumer reads. Its methods may be called at the same time
-// for different partitions, never for the same one.
+// Sink takes what a Consumer reads of its topic. Its methods may be called at the
+// same time for different partitions, never for the same one.
 type Sink interface {
 	// Former is the id that Joined was told in a process that has ended, perhaps
 	// without a farewell; empty: there is none. Run takes that member out of the
@@ -31,10 +31,10 @@ type Sink interface {
 	// Position is what the sink has saved of the partition; false when that is
 	// nothing. It is asked before anything of the partition is delivered, and
 	// not again in this process.
-	Position(topic string, partition int) (Saved, bool)
+	Position(partition int) (Saved, bool)
 
-	// Partitions lists the partitions of the topic of which Position knows something.
-	Partitions(topic string) []int
+	// Partitions lists those of which Position knows something.
+	Partitions() []int
 
 	// Deliver hands over the next batch. Batches of a partition come in offset
 	// order, one call at a time, and none is left out: after an error the
@@ -58,7 +58,7 @@ type Sink interface {
 	// until they are assigned anew, and that all calls for them have returned.
 	// The process is a member of the group still: this is the moment to save
 	// and to Commit, until ctx ends.
-	Revoked(ctx context.Context, topic string, partitions []int)
+	Revoked(ctx context.Context, partitions []int)
 }
 
 // GapError says that a saved position cannot be gone on from.
@@ -293,7 +293,7 @@ func (c *Consumer) serve(ctx, gctx context.Context, gen *kafkago.Generation, fai
 	work.Wait()
 
 	rctx, done := context.WithTimeout(context.WithoutCancel(ctx), rebalanceTimeout)
-	c.sink.Revoked(rctx, c.cfg.Topic, ids)
+	c.sink.Revoked(rctx, ids)
 	done()
 	c.mu.Lock()
 	c.generation, c.assigned = nil, nil
@@ -343,7 +343,7 @@ func (c *Consumer) passOver(ctx context.Context, count int) error {
 
 // stray lists the partitions beyond count of which something was read.
 func (c *Consumer) stray(count int) []*partition {
-	ids := c.sink.Partitions(c.cfg.Topic)
+	ids := c.sink.Partitions()
 	c.mu.Lock()
 	ids = slices.AppendSeq(ids, maps.Keys(c.partitions))
 	c.mu.Unlock()
@@ -439,14 +439,6 @@ type PartitionStats struct {
 	LogStart      int64 // -1: not known
 	Buffered      int64 // bytes that count against the budget
 	FetchErrors   int64 // since the process began
-}
-
-// Lag is how many offsets are still to come; 0 while that is not known.
-func (s *PartitionStats) Lag() int64 {
-	if s.Next < 0 {
-		return 0
-	}
-	return max(0, s.HighWatermark-s.Next)
 }
 
 // Stats returns a snapshot. It may be called at any time.

@@ -83,9 +83,6 @@ func NewDeadLetters(cfg DeadLetterConfig, log zerolog.Logger) (*DeadLetters, err
 	}, nil
 }
 
-// Topic is where dead letters go.
-func (d *DeadLetters) Topic() string { return d.cfg.Topic }
-
 // Write returns once all in-sync replicas have the dead letter. An error means
 // that this is not certain, and that the record must not be counted as dealt
 // with: the partition has to stop. A Write that is repeated after an error, or

@@ -75,7 +75,7 @@ func (f *fetcher) reserve(ctx context.Context, maxBytes int) (ask int, reserved 
 
 func (f *fetcher) newBatch() *Batch {
 	b := batchPool.Get().(*Batch)
-	b.Topic, b.Partition, b.names = f.topic, f.id, &f.names
+	b.Partition, b.names = f.id, &f.names
 	return b
 }
 

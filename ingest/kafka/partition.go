@@ -19,7 +19,7 @@ type partition struct {
 	log zerolog.Logger
 
 	mu    sync.Mutex
-	state PartitionStats
+	state PartitionStats // but for what follows, and the budget
 	// delivered is the position after the last batch that the sink took, or what
 	// it had saved. Until known, it is to be asked for.
 	delivered Saved
@@ -39,6 +39,9 @@ func (p *partition) stats() PartitionStats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := p.state
+	if p.known {
+		s.Next = p.delivered.Next
+	}
 	s.Buffered = p.budget.outstanding()
 	return s
 }
@@ -96,25 +99,19 @@ func pump(ctx context.Context, fetch func(context.Context, chan<- delivery) erro
 }
 
 func (p *partition) deliver(ctx context.Context, d delivery) error {
-	if d.batch == nil {
-		if d.gap != nil {
-			p.c.sink.Jumped(d.gap, d.at.Next)
-		}
-		p.mu.Lock()
-		p.delivered, p.known = d.at, true
-		p.state.Next = d.at.Next
-		p.mu.Unlock()
-		return nil
+	at := d.at
+	if d.gap != nil {
+		p.c.sink.Jumped(d.gap, at.Next)
 	}
-	b, at := d.batch, d.batch.Position
-	// From a success on the batch is the sink's.
-	if err := p.c.sink.Deliver(ctx, b); err != nil {
-		b.Release()
-		return fmt.Errorf("deliver offsets before %d: %w", at.Next, err)
+	if b := d.batch; b != nil {
+		at = b.Position // from a success on the batch is the sink's
+		if err := p.c.sink.Deliver(ctx, b); err != nil {
+			b.Release()
+			return fmt.Errorf("deliver offsets before %d: %w", at.Next, err)
+		}
 	}
 	p.mu.Lock()
 	p.delivered, p.known = at, true
-	p.state.Next = at.Next
 	p.mu.Unlock()
 	return nil
 }
@@ -125,7 +122,7 @@ func (p *partition) position() (Saved, bool) {
 	at, known := p.delivered, p.known
 	p.mu.Unlock()
 	if !known {
-		return p.c.sink.Position(p.topic, p.id)
+		return p.c.sink.Position(p.id)
 	}
 	return at, true
 }

@@ -382,10 +382,6 @@ func (p *reading) trim(b *Batch) {
 		for len(rest) > 0 && rest[0].To <= r.Offset {
 			rest = rest[1:]
 		}
-		if len(rest) > 0 && rest[0].From <= r.Offset {
-			return false
-		}
-		b.bytes -= int64(len(r.Key) + len(r.Value))
-		return true
+		return len(rest) == 0 || r.Offset < rest[0].From
 	})
 }

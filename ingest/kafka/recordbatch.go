@@ -208,7 +208,6 @@ func (r *recordReader) appendOne(out *Batch, from int64) error {
 		rec.Headers = out.headers[first:n:n]
 	}
 	out.Records = append(out.Records, rec)
-	out.bytes += int64(len(key) + len(value))
 	return nil
 }
 

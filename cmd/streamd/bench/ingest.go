@@ -218,7 +218,7 @@ func poll(ctx context.Context, ready func() bool) error {
 // drain is a sink that drops everything.
 type drain struct{ records atomic.Int64 }
 
-func (d *drain) Position(string, int) (kafka.Saved, bool) { return kafka.Saved{}, false }
+func (d *drain) Position(int) (kafka.Saved, bool) { return kafka.Saved{}, false }
 
 func (d *drain) Deliver(_ context.Context, b *kafka.Batch) error {
 	n := len(b.Records)
@@ -231,8 +231,8 @@ func (d *drain) Former() string { return "" }
 
 func (d *drain) Joined(string) {}
 
-func (d *drain) Partitions(string) []int { return nil }
+func (d *drain) Partitions() []int { return nil }
 
 func (d *drain) Jumped(*kafka.GapError, int64) {}
 
-func (d *drain) Revoked(context.Context, string, []int) {}
+func (d *drain) Revoked(context.Context, []int) {}

@@ -169,7 +169,7 @@ func (d *Daemon) applyDelivery(ctx context.Context, w *worker, y *delivery) {
 		return
 	}
 	defer func() { d.delivered = time.Now() }()
-	p := d.partition(y.batch.Topic, y.batch.Partition)
+	p := d.partition(y.batch.Partition)
 	for _, t := range y.tasks {
 		<-t.done
 		for i := range t.records {
@@ -247,7 +247,6 @@ func (d *Daemon) applyRecord(ctx context.Context, p *partition, t *task, r *kafk
 		return d.gather(ctx, p, before, t, r, z)
 	}
 	d.counts.Records++
-	topic, number := t.batch.Topic, t.batch.Partition
 	switch {
 	case z.bad != nil:
 		d.countRejected(&d.counts, z)
@@ -265,9 +264,9 @@ func (d *Daemon) applyRecord(ctx context.Context, p *partition, t *task, r *kafk
 	if !d.live.admits(z.summary.Classes()) {
 		z.bad = d.classLimit()
 		d.countRejected(&d.counts, z)
-		return d.reject(ctx, topic, number, r, z.bad)
+		return d.reject(ctx, t.partition, r, z.bad)
 	}
-	o, err := d.live.add(entryOf(z.id, topic, number, r, z.summary), z.summary, z.part, z.in)
+	o, err := d.live.add(d.entryOf(z.id, t.partition, r, z.summary), z.summary, z.part, z.in)
 	if err != nil {
 		return err
 	}
@@ -334,7 +333,7 @@ func (d *Daemon) gather(ctx context.Context, p *partition, before kafka.Saved, t
 		p.open = &run{
 			bucket: bucket,
 			start:  before,
-			first:  incremental.Position{Topic: t.batch.Topic, Partition: t.batch.Partition, Offset: r.Offset},
+			first:  d.position(t.partition, r),
 			time:   eventTime(r),
 		}
 	}
@@ -346,7 +345,7 @@ func (d *Daemon) gather(ctx context.Context, p *partition, before kafka.Saved, t
 	o.counts.Records++
 	if z.bad == nil && !d.live.admits(o.rows.classesWith(t.rows.labels(z.i, z.j))) {
 		z.bad = d.classLimit()
-		if err := d.reject(ctx, t.batch.Topic, t.batch.Partition, r, z.bad); err != nil {
+		if err := d.reject(ctx, t.partition, r, z.bad); err != nil {
 			return err
 		}
 	}
@@ -466,10 +465,10 @@ func (d *Daemon) beginSave() {
 	y := &saving{change: d.live.change(), blocks: d.live.unsaved(), next: map[int]int64{}}
 	c := &y.change
 	c.Counts, c.SavedAt = d.counts, d.lastSaveTry
-	for at, p := range d.partitions {
+	for number, p := range d.partitions {
 		resume := p.resume()
 		if resume.Next >= 0 {
-			y.next[at.number] = resume.Next
+			y.next[number] = resume.Next
 		}
 		if !p.moved {
 			continue
@@ -477,7 +476,7 @@ func (d *Daemon) beginSave() {
 		p.moved = false
 		y.moved = append(y.moved, p)
 		if resume.Next >= 0 {
-			c.Offsets = append(c.Offsets, savedOffset(at, resume))
+			c.Offsets = append(c.Offsets, d.savedOffset(number, resume))
 		}
 	}
 	y.made = httpapi.SnapshotInfo{
@@ -552,8 +551,8 @@ func (d *Daemon) save() {
 	d.awaitSave()
 }
 
-func savedOffset(at partitionKey, s kafka.Saved) snapshot.Offset {
-	o := snapshot.Offset{Topic: at.topic, Partition: at.number, Next: s.Next}
+func (d *Daemon) savedOffset(number int, s kafka.Saved) snapshot.Offset {
+	o := snapshot.Offset{Topic: d.cfg.Kafka.Topic, Partition: number, Next: s.Next}
 	if o.HasLast = s.Last != (kafka.Fingerprint{}); o.HasLast {
 		o.Last = snapshot.Fingerprint{Offset: s.Last.Offset, Checksum: s.Last.CRC, Time: time.UnixMilli(s.Last.Millis)}
 	}

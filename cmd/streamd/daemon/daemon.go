@@ -61,6 +61,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"net"
 	"slices"
@@ -105,8 +106,8 @@ type Daemon struct {
 	metrics  *httpapi.Metrics
 	api      *httpapi.Server
 	listener net.Listener
-	resumes  map[partitionKey]kafka.Saved // what was saved, for the consumer
-	former   string                       // of the group's member that had the snapshot before
+	resumes  map[int]kafka.Saved // what was saved of partitions, for the consumer
+	former   string              // of the group's member that had the snapshot before
 
 	order    chan *delivery
 	work     chan *task
@@ -137,7 +138,7 @@ type Daemon struct {
 	summariser   incremental.Summariser
 	lifter       lifter
 	taker        sample.Taker
-	partitions   map[partitionKey]*partition
+	partitions   map[int]*partition
 	counts       counts
 	rowsRead     int64
 	changed      bool // since the last solve
@@ -156,11 +157,6 @@ type Daemon struct {
 	failure      error   // why the daemon is stopping
 }
 
-type partitionKey struct {
-	topic  string
-	number int
-}
-
 // New opens the snapshot, restores the state and begins to listen. Call Run
 // afterwards, which closes all of it.
 func New(o Options) (d *Daemon, err error) {
@@ -173,7 +169,7 @@ func New(o Options) (d *Daemon, err error) {
 		started:    time.Now(),
 		options:    modelOptions(cfg.Model),
 		metrics:    httpapi.NewMetrics(),
-		resumes:    map[partitionKey]kafka.Saved{},
+		resumes:    map[int]kafka.Saved{},
 		order:      make(chan *delivery, inOrder),
 		work:       make(chan *task),
 		calls:      make(chan func()),
@@ -182,7 +178,7 @@ func New(o Options) (d *Daemon, err error) {
 		saved:      make(chan saveEnd, 1),
 		commits:    make(chan map[int]int64, 1),
 		loopDone:   make(chan struct{}),
-		partitions: map[partitionKey]*partition{},
+		partitions: map[int]*partition{},
 		saveTook:   quiet, // nobody knows yet, and what is saved first is least worth it
 	}
 	d.lastSaveTry = d.started
@@ -341,20 +337,20 @@ func (d *Daemon) restore() (err error) {
 		if o.HasLast {
 			at.Last = kafka.Fingerprint{Offset: o.Last.Offset, CRC: o.Last.Checksum, Millis: o.Last.Time.UnixMilli()}
 		}
-		d.resumes[partitionKey{o.Topic, o.Partition}] = at
-		d.partition(o.Topic, o.Partition).at = at
+		d.resumes[o.Partition] = at
+		d.partition(o.Partition).at = at
 	}
 	// A block at or behind its partition's saved position is of a run that was
 	// still open: its records are read again, and make it anew.
 	for _, e := range saved.Entries {
-		at := partitionKey{e.Position.Topic, e.Position.Partition}
-		resume, ok := d.resumes[at]
+		number := e.Position.Partition
+		resume, ok := d.resumes[number]
 		if !d.gathers() || !ok || e.Position.Offset < resume.Next {
 			continue
 		}
-		d.partitions[at].unfinished = &e
+		d.partitions[number].unfinished = &e
 		resume.Done = e.Last + 1
-		d.resumes[at] = resume
+		d.resumes[number] = resume
 	}
 	d.lastSave.MadeAt = saved.SavedAt
 	d.changed = true
@@ -377,12 +373,11 @@ func (d *Daemon) restore() (err error) {
 }
 
 // partition is the loop's state of a partition, made when it is first met.
-func (d *Daemon) partition(topic string, number int) *partition {
-	at := partitionKey{topic, number}
-	p, ok := d.partitions[at]
+func (d *Daemon) partition(number int) *partition {
+	p, ok := d.partitions[number]
 	if !ok {
 		p = &partition{at: kafka.Saved{Next: -1}}
-		d.partitions[at] = p
+		d.partitions[number] = p
 	}
 	return p
 }
@@ -479,21 +474,13 @@ func (d *Daemon) Joined(member string) {
 }
 
 // Position implements kafka.Sink.
-func (d *Daemon) Position(topic string, partition int) (kafka.Saved, bool) {
-	s, ok := d.resumes[partitionKey{topic, partition}]
+func (d *Daemon) Position(partition int) (kafka.Saved, bool) {
+	s, ok := d.resumes[partition]
 	return s, ok
 }
 
 // Partitions implements kafka.Sink.
-func (d *Daemon) Partitions(topic string) []int {
-	var numbers []int
-	for at := range d.resumes {
-		if at.topic == topic {
-			numbers = append(numbers, at.number)
-		}
-	}
-	return numbers
-}
+func (d *Daemon) Partitions() []int { return slices.Collect(maps.Keys(d.resumes)) }
 
 // inTurn runs f in the loop once everything delivered so far has been applied.
 func (d *Daemon) inTurn(ctx context.Context, f func()) {
@@ -514,7 +501,7 @@ func (d *Daemon) inTurn(ctx context.Context, f func()) {
 
 // Revoked implements kafka.Sink: the partitions go to another process, or this
 // one is stopping. Their blocks stay live here, and their positions are kept.
-func (d *Daemon) Revoked(ctx context.Context, topic string, partitions []int) {
+func (d *Daemon) Revoked(ctx context.Context, partitions []int) {
 	next := map[int]int64{}
 	d.inTurn(ctx, func() {
 		if d.failure != nil || !d.hasUnsaved() {
@@ -525,7 +512,7 @@ func (d *Daemon) Revoked(ctx context.Context, topic string, partitions []int) {
 	d.inTurn(ctx, func() {
 		d.awaitSave()
 		for _, number := range partitions {
-			if p := d.partition(topic, number); !p.moved && p.resume().Next >= 0 {
+			if p := d.partition(number); !p.moved && p.resume().Next >= 0 {
 				next[number] = p.resume().Next
 			}
 		}
@@ -541,7 +528,7 @@ func (d *Daemon) Jumped(gap *kafka.GapError, to int64) {
 		if d.failure != nil {
 			return
 		}
-		p := d.partition(gap.Topic, gap.Partition)
+		p := d.partition(gap.Partition)
 		if p.open != nil {
 			if err := d.closeRun(p); err != nil {
 				d.fail(err)
@@ -550,17 +537,17 @@ func (d *Daemon) Jumped(gap *kafka.GapError, to int64) {
 		}
 		p.at, p.moved = kafka.Saved{Next: to}, true
 		if gap.Reset {
-			d.retirePartition(gap.Topic, gap.Partition)
+			d.retirePartition(gap.Partition)
 		}
 	})
 }
 
 // retirePartition retires the blocks of a log that exists no more: blocks of
 // the new log would get their ids.
-func (d *Daemon) retirePartition(topic string, number int) {
+func (d *Daemon) retirePartition(number int) {
 	n := 0
 	for _, e := range d.live.ledger.Page(retire.Lowest, math.MaxInt) {
-		if e.Position.Topic != topic || e.Position.Partition != number {
+		if e.Position.Partition != number {
 			continue
 		}
 		if err := d.live.remove(e.ID); err != nil {
@@ -571,5 +558,5 @@ func (d *Daemon) retirePartition(topic string, number int) {
 	}
 	d.counts.BlocksRetired += int64(n)
 	d.changed = true
-	d.log.Warn().Str("topic", topic).Int("partition", number).Int("blocks", n).Msg("blocks of the former topic retired")
+	d.log.Warn().Str("topic", d.cfg.Kafka.Topic).Int("partition", number).Int("blocks", n).Msg("blocks of the former topic retired")
 }

@@ -153,7 +153,7 @@ func TestWorkersStopWhereThereIsNoRoom(t *testing.T) {
 	d.features.Store(&features)
 	d.current.Store(d.live.current())
 	d.handRoom.Store(1 << 20)
-	in := &task{batch: new(kafka.Batch), done: make(chan struct{})}
+	in := &task{done: make(chan struct{})}
 	for i := range records {
 		in.records = append(in.records, kafka.Record{Value: csv(i), Headers: []kafka.Header{{Key: "content-type", Value: []byte("text/csv")}}})
 	}
@@ -621,12 +621,12 @@ type collector struct {
 	take func(*kafka.Record)
 }
 
-func (c *collector) Position(string, int) (kafka.Saved, bool) { return kafka.Saved{}, false }
-func (c *collector) Partitions(string) []int                  { return nil }
-func (c *collector) Former() string                           { return "" }
-func (c *collector) Joined(string)                            {}
-func (c *collector) Jumped(*kafka.GapError, int64)            {}
-func (c *collector) Revoked(context.Context, string, []int)   {}
+func (c *collector) Position(int) (kafka.Saved, bool) { return kafka.Saved{}, false }
+func (c *collector) Partitions() []int                { return nil }
+func (c *collector) Former() string                   { return "" }
+func (c *collector) Joined(string)                    {}
+func (c *collector) Jumped(*kafka.GapError, int64)    {}
+func (c *collector) Revoked(context.Context, []int)   {}
 func (c *collector) Deliver(_ context.Context, b *kafka.Batch) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -1024,7 +1024,7 @@ func TestRejectionsInTheLog(t *testing.T) {
 	}
 	began := time.Now()
 	for range 1000 {
-		if err := d.reject(t.Context(), "orders", 0, &kafka.Record{}, errors.New("bad")); err != nil {
+		if err := d.reject(t.Context(), 0, &kafka.Record{}, errors.New("bad")); err != nil {
 			t.Fatal(err)
 		}
 	}

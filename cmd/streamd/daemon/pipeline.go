@@ -29,9 +29,9 @@ type delivery struct {
 
 // task is consecutive records of a batch, for one worker.
 type task struct {
-	batch   *kafka.Batch
-	records []kafka.Record
-	done    chan struct{} // closed by the worker
+	partition int
+	records   []kafka.Record
+	done      chan struct{} // closed by the worker
 	// results are those of the first records. What the worker has left, as the features
 	// were not fixed yet or there was no room for more, the loop does itself, one record
 	// after the other.
@@ -97,7 +97,7 @@ func (d *Daemon) Deliver(ctx context.Context, b *kafka.Batch) error {
 			bytes += len(rest[n].Value)
 			n++
 		}
-		y.tasks = append(y.tasks, &task{batch: b, records: rest[:n], done: make(chan struct{})})
+		y.tasks = append(y.tasks, &task{partition: b.Partition, records: rest[:n], done: make(chan struct{})})
 		rest = rest[n:]
 	}
 	select {
@@ -145,7 +145,7 @@ func (w *worker) work(ctx context.Context) {
 // letter has been written by the time it returns.
 func (w *worker) process(ctx context.Context, t *task, r *kafka.Record) result {
 	var z result
-	z.id, z.bad = w.d.blockID(t.batch.Topic, t.batch.Partition, r)
+	z.id, z.bad = w.d.blockID(t.partition, r)
 	if z.bad == nil && w.d.cfg.Blocks.Unit == config.UnitKey && r.Value == nil {
 		return z // a tombstone
 	}
@@ -153,7 +153,7 @@ func (w *worker) process(ctx context.Context, t *task, r *kafka.Record) result {
 		z.bad = w.summarise(t, r, &z)
 	}
 	if z.bad != nil {
-		z.fatal = w.d.reject(ctx, t.batch.Topic, t.batch.Partition, r, z.bad)
+		z.fatal = w.d.reject(ctx, t.partition, r, z.bad)
 	}
 	return z
 }
@@ -245,12 +245,17 @@ func contentType(r *kafka.Record) string {
 	return ""
 }
 
+// position is where a record is in the log.
+func (d *Daemon) position(partition int, r *kafka.Record) incremental.Position {
+	return incremental.Position{Topic: d.cfg.Kafka.Topic, Partition: partition, Offset: r.Offset}
+}
+
 // blockID names the block that a record makes or changes. It is empty where
 // records are gathered: a block gets its name from its first record then.
-func (d *Daemon) blockID(topic string, partition int, r *kafka.Record) (string, error) {
+func (d *Daemon) blockID(partition int, r *kafka.Record) (string, error) {
 	switch d.cfg.Blocks.Unit {
 	case config.UnitMessage:
-		return incremental.Position{Topic: topic, Partition: partition, Offset: r.Offset}.String(), nil
+		return d.position(partition, r).String(), nil
 	case config.UnitKey:
 		if r.Key == nil {
 			return "", errors.New("the record has no key, which would name its block")
@@ -278,8 +283,8 @@ func (d *Daemon) gathers() bool {
 const rejectedLines = 10
 
 // reject does with an unusable record what the policy says. The error is final.
-func (d *Daemon) reject(ctx context.Context, topic string, partition int, r *kafka.Record, why error) error {
-	at := incremental.Position{Topic: topic, Partition: partition, Offset: r.Offset}
+func (d *Daemon) reject(ctx context.Context, partition int, r *kafka.Record, why error) error {
+	at := d.position(partition, r)
 	switch d.cfg.DeadLetters.Policy {
 	case config.DeadLettersStop:
 		return fmt.Errorf("record %s cannot be used and dead_letters.policy is stop: %w", at, why)
@@ -302,10 +307,10 @@ func (d *Daemon) reject(ctx context.Context, topic string, partition int, r *kaf
 }
 
 // entryOf is the ledger's line for a block made of one record.
-func entryOf(id, topic string, partition int, r *kafka.Record, s *incremental.Summary) retire.Entry {
+func (d *Daemon) entryOf(id string, partition int, r *kafka.Record, s *incremental.Summary) retire.Entry {
 	return retire.Entry{
 		ID:       id,
-		Position: incremental.Position{Topic: topic, Partition: partition, Offset: r.Offset},
+		Position: d.position(partition, r),
 		Last:     r.Offset,
 		Time:     eventTime(r),
 		Rows:     s.Rows(),

@@ -8,7 +8,6 @@ import (
 	"math"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"streamd/cmd/streamd/httpapi"
@@ -193,16 +192,11 @@ func digestOf(s *incremental.State) string {
 // offsets says how far each partition has been applied.
 func (d *Daemon) offsets() []httpapi.Offset {
 	var out []httpapi.Offset
-	for at, p := range d.partitions {
+	for number, p := range d.partitions {
 		if p.at.Next >= 0 {
-			out = append(out, httpapi.Offset{Topic: at.topic, Partition: at.number, Next: p.at.Next})
+			out = append(out, httpapi.Offset{Topic: d.cfg.Kafka.Topic, Partition: number, Next: p.at.Next})
 		}
 	}
-	slices.SortFunc(out, func(a, b httpapi.Offset) int {
-		if c := strings.Compare(a.Topic, b.Topic); c != 0 {
-			return c
-		}
-		return a.Partition - b.Partition
-	})
+	slices.SortFunc(out, func(a, b httpapi.Offset) int { return a.Partition - b.Partition })
 	return out
 }

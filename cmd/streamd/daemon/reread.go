@@ -378,7 +378,7 @@ func (l *lane) single(ctx context.Context, s *shared) {
 
 // block makes a block of one record.
 func (p *pass) block(w *worker, record *kafka.Record, e retire.Entry) {
-	id, err := p.d.blockID(e.Position.Topic, e.Position.Partition, record)
+	id, err := p.d.blockID(e.Position.Partition, record)
 	if err == nil && id != e.ID {
 		err = fmt.Errorf("the record at its offset makes block %s", id)
 	}

@@ -283,6 +283,9 @@ func (r *running) until(what string, ok func() bool) {
 	})
 }
 
+// atEnd says whether all that is known of the log has been delivered.
+func atEnd(p kafka.PartitionStats) bool { return p.Next >= max(0, p.HighWatermark) }
+
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(patience); !ok(); time.Sleep(2 * time.Millisecond) {

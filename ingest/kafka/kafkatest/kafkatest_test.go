@@ -313,13 +313,13 @@ const blockBytes = 800 << 10
 // drain is a Sink that only counts.
 type drain struct {
 	*recorder
-	bytes chan int64
+	records chan int
 }
 
 func (d drain) Deliver(_ context.Context, b *kafka.Batch) error {
-	n := b.Bytes()
+	n := len(b.Records)
 	b.Release()
-	d.bytes <- n
+	d.records <- n
 	return nil
 }
 
@@ -332,7 +332,7 @@ func BenchmarkFetch(b *testing.B) {
 	b.SetBytes(records * blockBytes)
 	b.ResetTimer()
 	for i := range b.N {
-		d := drain{newRecorder(), make(chan int64, records)}
+		d := drain{newRecorder(), make(chan int, records)}
 		c, err := kafka.NewConsumer(kafka.Config{
 			Cluster: kafka.Cluster{Brokers: []string{broker.Addr()}}, Topic: "topic", Group: fmt.Sprint("bench-", b.N, "-", i),
 		}, d, zerolog.Nop())
@@ -342,7 +342,7 @@ func BenchmarkFetch(b *testing.B) {
 		ctx, cancel := context.WithCancel(context.Background())
 		done := make(chan error, 1)
 		go func() { done <- c.Run(ctx) }()
-		for left := int64(records * blockBytes); left > 0; left -= <-d.bytes {
+		for left := records; left > 0; left -= <-d.records {
 		}
 		cancel()
 		if err := <-done; err != nil {

@@ -70,14 +70,14 @@ func (r *recorder) Joined(member string) {
 	r.members = append(r.members, member)
 }
 
-func (r *recorder) Position(_ string, partition int) (kafka.Saved, bool) {
+func (r *recorder) Position(partition int) (kafka.Saved, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s, ok := r.saved[partition]
 	return s, ok
 }
 
-func (r *recorder) Partitions(string) []int {
+func (r *recorder) Partitions() []int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Collect(maps.Keys(r.saved))
@@ -132,7 +132,7 @@ func (r *recorder) Jumped(gap *kafka.GapError, to int64) {
 	r.saved[gap.Partition] = kafka.Saved{Next: to}
 }
 
-func (r *recorder) Revoked(ctx context.Context, _ string, partitions []int) {
+func (r *recorder) Revoked(ctx context.Context, partitions []int) {
 	r.mu.Lock()
 	for _, p := range partitions {
 		if r.busy[p] {

@@ -724,6 +724,7 @@ func TestRowsThatDoNotFitTheBasis(t *testing.T) {
 			}
 			d.checkEpoch()
 			d.stop()
+			checkDeadLetters(t, name, []message{large}, true)
 		})
 	}
 	t.Run("rebuild", func(t *testing.T) {

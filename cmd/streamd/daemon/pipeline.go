@@ -188,6 +188,7 @@ func (w *worker) summarise(t *task, r *kafka.Record, z *result) error {
 	}
 	if z.summary.Rows() > 0 {
 		if z.in, err = w.lifter.lift(b, w.d.current.Load()); err != nil {
+			z.summary = nil // it makes no block
 			return err
 		}
 	}

@@ -9,7 +9,6 @@ import (
 	"streamd/cmd/streamd/httpapi"
 	"streamd/config"
 	"streamd/incremental"
-	"streamd/incremental/sample"
 	"streamd/ingest/kafka"
 	"streamd/retire"
 	"streamd/snapshot"
@@ -58,12 +57,10 @@ func (p *partition) resume() kafka.Saved {
 func (d *Daemon) loop(ctx context.Context) error {
 	background, stop := context.WithCancel(ctx)
 	d.background = background
-	defer d.filling.ends.Wait()
-	defer d.rebuilding.ends.Wait()
+	defer d.ends.Wait()
 	defer d.abandonStudy(ctx)
 	defer d.awaitSave()
 	defer stop()
-	w := &worker{d: d} // for what the workers have left to the loop
 	tick := time.NewTicker(d.tickInterval())
 	defer tick.Stop()
 	for {
@@ -79,7 +76,7 @@ func (d *Daemon) loop(ctx context.Context) error {
 			if !ok {
 				return d.finish()
 			}
-			d.applyDelivery(ctx, w, y)
+			d.applyDelivery(ctx, y)
 		case <-stopping:
 			if err := d.finish(); d.saveProblem != nil {
 				return err
@@ -163,7 +160,7 @@ func (d *Daemon) everySoOften() {
 }
 
 // applyDelivery applies a batch, and gives it back.
-func (d *Daemon) applyDelivery(ctx context.Context, w *worker, y *delivery) {
+func (d *Daemon) applyDelivery(ctx context.Context, y *delivery) {
 	if y.call != nil {
 		y.call()
 		return
@@ -192,7 +189,7 @@ func (d *Daemon) applyDelivery(ctx context.Context, w *worker, y *delivery) {
 			// A block that was summarised before the coordinates in use were known
 			// is summarised again.
 			if left || z.summary != nil && z.summary.Rows() > 0 && !d.live.covers(z.in) {
-				z = w.process(ctx, t, &t.records[i])
+				z = d.worker.process(ctx, t, &t.records[i])
 			}
 			if z.fatal != nil {
 				d.fail(z.fatal)
@@ -266,7 +263,8 @@ func (d *Daemon) applyRecord(ctx context.Context, p *partition, t *task, r *kafk
 		d.countRejected(&d.counts, z)
 		return d.reject(ctx, t.partition, r, z.bad)
 	}
-	o, err := d.live.add(d.entryOf(z.id, t.partition, r, z.summary), z.summary, z.part, z.in)
+	e := retire.Entry{ID: z.id, Position: d.position(t.partition, r), Last: r.Offset, Time: eventTime(r), Rows: z.summary.Rows()}
+	o, err := d.live.add(e, z.kept)
 	if err != nil {
 		return err
 	}
@@ -307,13 +305,10 @@ func (d *Daemon) classLimit() error {
 
 // fixFeatures makes the features of the first usable block those of the model.
 func (d *Daemon) fixFeatures(z result) {
-	if d.features.Load() != nil {
-		return
+	if d.live.features.Load() == nil {
+		d.live.fix(z.features)
+		d.log.Info().Strs("features", z.features).Msg("features fixed by the first block")
 	}
-	features := z.features // its address, and not that of z, which would be on the heap for every record
-	d.live.fix(features)
-	d.features.Store(&features)
-	d.log.Info().Strs("features", features).Msg("features fixed by the first block")
 }
 
 // gather adds the rows of a record to the open run of its partition, closing
@@ -365,29 +360,20 @@ func (d *Daemon) flushRun(p *partition) error {
 	if o == nil || !o.grown {
 		return nil
 	}
-	s, err := d.summariser.Summarise(o.rows.block())
+	k, err := d.worker.keep(o.rows.block())
 	if err != nil {
-		return fmt.Errorf("summarise block %s: %w", o.first, err) // each message passed on its own
+		// Each message passed on its own. But rows that were taken for other coordinates
+		// may not fit those in use. They have not been saved: when they are read again,
+		// each message is told.
+		return fmt.Errorf("summarise block %s: %w", o.first, err)
 	}
-	e := retire.Entry{ID: o.first.String(), Position: o.first, Last: o.last, Time: o.time, Rows: s.Rows()}
-	var in []lifted
-	if s.Rows() > 0 {
-		// Rows that were taken for other coordinates may not fit those in use. They
-		// have not been saved: when they are read again, each message is told.
-		if in, err = d.lifter.lift(o.rows.block(), d.live.current()); err != nil {
-			return fmt.Errorf("summarise block %s: %w", o.first, err)
-		}
-	}
-	var part *sample.Part
-	if d.live.sample != nil && s.Rows() > 0 {
-		part = d.taker.Take(o.rows.block(), s.Digest(), s.Totals(), d.live.sample.Levels())
-	}
-	done, err := d.live.add(e, s, part, in)
+	e := retire.Entry{ID: o.first.String(), Position: o.first, Last: o.last, Time: o.time, Rows: k.summary.Rows()}
+	done, err := d.live.add(e, k)
 	if err != nil {
 		return err
 	}
 	o.counts.Rows, o.counts.ZeroWeightRows = 0, 0
-	countSummarised(&o.counts, o.rows.len(), s)
+	countSummarised(&o.counts, o.rows.len(), k.summary)
 	if done.added && done.replaced {
 		done.added, done.replaced = false, false // it has only grown
 	}

@@ -102,6 +102,7 @@ type Daemon struct {
 
 	store    *snapshot.Store
 	consumer *kafka.Consumer
+	archive  *rereader
 	letters  *kafka.DeadLetters
 	metrics  *httpapi.Metrics
 	api      *httpapi.Server
@@ -120,10 +121,8 @@ type Daemon struct {
 	stopping <-chan struct{} // closed: nothing more is read
 	stop     context.CancelCauseFunc
 
-	features  atomic.Pointer[[]string] // nil: not fixed
-	inHand    atomic.Int64             // what workers have made of records, in bytes beyond these, and nobody has applied yet
-	handRoom  atomic.Int64             // where they make no more; the loop's to say
-	current   atomic.Pointer[current]
+	inHand    atomic.Int64 // what workers have made of records, in bytes beyond these, and nobody has applied yet
+	handRoom  atomic.Int64 // where they make no more; the loop's to say
 	published atomic.Pointer[publication]
 
 	mu     sync.Mutex
@@ -135,9 +134,8 @@ type Daemon struct {
 	studying     studying
 	rebuilding   rebuilding
 	background   context.Context // of what the loop starts; ends with it
-	summariser   incremental.Summariser
-	lifter       lifter
-	taker        sample.Taker
+	ends         sync.WaitGroup  // of what it starts but for saves, solves and studies
+	worker       *worker         // the loop's own, for what the others have left to it
 	partitions   map[int]*partition
 	counts       counts
 	rowsRead     int64
@@ -181,7 +179,7 @@ func New(o Options) (d *Daemon, err error) {
 		partitions: map[int]*partition{},
 		saveTook:   quiet, // nobody knows yet, and what is saved first is least worth it
 	}
-	d.lastSaveTry = d.started
+	d.lastSaveTry, d.worker = d.started, &worker{d: d}
 	d.studying.ended = d.started
 	if d.decoding, err = decodingOptions(cfg); err != nil {
 		return nil, err
@@ -216,7 +214,7 @@ func New(o Options) (d *Daemon, err error) {
 	if err := d.restore(); err != nil {
 		return nil, err
 	}
-	if d.filling.log, err = d.newRereader(); err != nil {
+	if d.archive, err = d.newRereader(); err != nil {
 		return nil, errors.Join(err, d.store.Close())
 	}
 	d.updateStatus()
@@ -307,9 +305,6 @@ func (d *Daemon) restore() (err error) {
 			return fmt.Errorf("format.features is %q, but the snapshot was made with %q: use another snapshot.file to begin anew", wanted, features)
 		}
 	}
-	if features != nil {
-		d.features.Store(&features)
-	}
 	if len(saved.Folds) != d.cfg.Model.Folds && len(saved.Entries) > 0 {
 		d.log.Info().Int("saved", len(saved.Folds)).Int("folds", d.cfg.Model.Folds).Int("blocks", len(saved.Entries)).
 			Msg("summing up the folds of the live blocks anew")
@@ -329,7 +324,6 @@ func (d *Daemon) restore() (err error) {
 	if saved.Member.Group == d.cfg.Kafka.Group {
 		d.former = saved.Member.ID
 	}
-	d.current.Store(live.current())
 	d.counts.BlocksRetired += int64(retired)
 	d.rowsRead = d.counts.Rows + d.counts.ZeroWeightRows + d.counts.RejectedRows
 	for _, o := range saved.Offsets {
@@ -441,7 +435,7 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	if cause := context.Cause(consuming); err == nil && ctx.Err() == nil && cause != nil {
 		err = cause
 	}
-	d.filling.log.close() // the loop has ended what used it
+	d.archive.close() // the loop has ended what used it
 	close(d.commits)
 	<-committing
 	if d.letters != nil {

@@ -149,9 +149,9 @@ func TestWorkersStopWhereThereIsNoRoom(t *testing.T) {
 		t.Fatal(err)
 	}
 	features := incremental.DefaultFeatures(n)
-	d := &Daemon{cfg: cfg, decoding: decoding, live: &liveSet{}, work: make(chan *task, 1)}
-	d.features.Store(&features)
-	d.current.Store(d.live.current())
+	d := &Daemon{cfg: cfg, decoding: decoding, live: new(liveSet), work: make(chan *task, 1)}
+	d.live.fix(features)
+	d.live.tellWorkers()
 	d.handRoom.Store(1 << 20)
 	in := &task{done: make(chan struct{})}
 	for i := range records {
@@ -286,7 +286,7 @@ func (i *instance) wait(what string, ok func(*httpapi.Served) bool) *httpapi.Ser
 // Status is that after all that the loop has done by now. What is served may be
 // there a moment before its status.
 func (i *instance) Status() httpapi.Status {
-	inLoop(i.t.Context(), i.Daemon, func() (none struct{}, _ error) { return none, nil }) // an error: it has ended
+	i.call(i.t.Context(), func() error { return nil }) // an error: it has ended
 	return i.Daemon.Status()
 }
 

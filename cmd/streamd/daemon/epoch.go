@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"sync"
 	"time"
 
 	"streamd/cmd/streamd/classifier"
@@ -67,9 +66,6 @@ type lifter struct {
 	summariser incremental.Summariser
 }
 
-// lifters are for passes over the log, which hand blocks to several goroutines.
-var lifters = sync.Pool{New: func() any { return new(lifter) }}
-
 // block is b in the coordinates, until the next call; b itself for nil.
 func (l *lifter) block(b *incremental.Block, c *coordinates) *incremental.Block {
 	if c == nil {
@@ -88,6 +84,15 @@ func (l *lifter) block(b *incremental.Block, c *coordinates) *incremental.Block 
 	return &in
 }
 
+// summary is that of b in the coordinates.
+func (l *lifter) summary(b *incremental.Block, c *coordinates) (*incremental.Summary, error) {
+	s, err := l.summariser.Summarise(l.block(b, c))
+	if err != nil {
+		return nil, fmt.Errorf("in the coordinates of the basis: %w", err)
+	}
+	return s, nil
+}
+
 // lifted is a block's summary in some coordinates.
 type lifted struct {
 	*coordinates
@@ -102,12 +107,12 @@ func (l *lifter) lift(b *incremental.Block, in *current) (out []lifted, err erro
 		if c == nil {
 			continue
 		}
-		s, err := l.summariser.Summarise(l.block(b, c))
+		s, err := l.summary(b, c)
 		switch {
 		case err == nil:
 			out = append(out, lifted{c, s})
 		case c == in.use:
-			return nil, fmt.Errorf("in the coordinates of the basis: %w", err)
+			return nil, err
 		}
 	}
 	return out, nil
@@ -252,6 +257,7 @@ func (l *liveSet) restoreEpochs(saved *snapshot.Contents, wanted *config.Config)
 			l.next = e
 		}
 	}
+	l.tellWorkers()
 	return nil
 }
 
@@ -289,13 +295,13 @@ func (l *liveSet) coordinates() *coordinates {
 	return nil
 }
 
-// current is both epochs', for workers.
-func (l *liveSet) current() *current {
+// tellWorkers says what blocks are to be put into from now on.
+func (l *liveSet) tellWorkers() {
 	c := &current{use: l.coordinates()}
 	if l.next != nil {
 		c.next = l.next.coordinates
 	}
-	return c
+	l.current.Store(c)
 }
 
 // covers says whether a block can be added that has been put into these
@@ -313,11 +319,13 @@ func (l *liveSet) begin(basis *kernels.Map, made *httpapi.Reduction, regulariser
 		l.next.missing[e.ID] = struct{}{}
 	}
 	l.epochsMoved = true
+	l.tellWorkers()
 }
 
 // abandon gives up the epoch that is being built.
 func (l *liveSet) abandon() {
 	l.next, l.epochsMoved = nil, true
+	l.tellWorkers()
 }
 
 // switchEpoch puts the epoch that has been built in the place of the one in use.
@@ -326,4 +334,5 @@ func (l *liveSet) switchEpoch() {
 		panic("daemon: a switch to an epoch that lacks blocks")
 	}
 	l.epoch, l.next, l.epochsMoved = l.next, nil, true
+	l.tellWorkers()
 }

@@ -124,8 +124,8 @@ func (i *instance) reduced() *httpapi.Served {
 
 // holdReading keeps blocks from being read again until it is released.
 func (i *instance) holdReading() (release func()) {
-	i.filling.log.turn <- struct{}{}
-	return func() { <-i.filling.log.turn }
+	i.archive.turn <- struct{}{}
+	return func() { <-i.archive.turn }
 }
 
 // comparable is what has to be the same for the same live set and basis.
@@ -395,7 +395,7 @@ func TestRebuild(t *testing.T) {
 // the live blocks' rows.
 func (i *instance) checkEpoch() {
 	i.t.Helper()
-	blocks, err := i.liveBlocks(i.t.Context())
+	blocks, err := i.liveNow(i.t.Context())
 	if err != nil {
 		i.t.Fatal(err)
 	}
@@ -417,7 +417,7 @@ func (i *instance) checkEpoch() {
 	want := newEpoch(got.in, len(got.folds))
 	var l lifter
 	held := make(chan struct{}, 1)
-	p, err := passOver(i.t.Context(), i.filling.log, blocks, true, func(e retire.Entry, b *incremental.Block) error {
+	p, err := passOver(i.t.Context(), i.archive, blocks, true, func(e retire.Entry, b *incremental.Block) error {
 		held <- struct{}{}
 		defer func() { <-held }()
 		was, err := blocks.summary(e.ID)

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"streamd/config"
@@ -34,6 +35,10 @@ type liveSet struct {
 	epoch, next *epoch // in use, and being built; nil: the features are in use, nothing is
 	lastEpoch   uint32
 	epochsMoved bool // others than were saved
+
+	// What workers go by, besides the levels of the sample.
+	features atomic.Pointer[[]string] // their names; nil: not fixed yet
+	current  atomic.Pointer[current]
 }
 
 // outcome says what adding a block has done. A block that the policy refuses
@@ -73,6 +78,9 @@ func newLiveSet(store *snapshot.Store, saved *snapshot.Contents, o liveOptions) 
 		}); err != nil {
 			return nil, 0, err
 		}
+	}
+	if features := saved.State.Features(); len(features) > 0 {
+		l.features.Store(&features)
 	}
 	if err := l.restoreEpochs(saved, o.config); err != nil {
 		return nil, 0, err
@@ -116,7 +124,10 @@ func newLiveSet(store *snapshot.Store, saved *snapshot.Contents, o liveOptions) 
 }
 
 // fix makes the features those of the model.
-func (l *liveSet) fix(features []string) { l.sums = newSums(features, l.sums.folds) }
+func (l *liveSet) fix(features []string) {
+	l.sums = newSums(features, l.sums.folds)
+	l.features.Store(&features)
+}
 
 // admits says whether the limit has room for those of these classes, each listed
 // once, that are new.
@@ -126,11 +137,11 @@ func (l *liveSet) admits(labels []string) bool {
 }
 
 // add makes a block live, in the place of a live block of the same id. A block
-// whose rows all weigh nothing is as if absent. Its part is nil where there is no
-// sample. It has been put into the coordinates in use, and the epoch that is being
-// built waits for it where it has not been put into those. An error comes from the
-// store and is final.
-func (l *liveSet) add(e retire.Entry, s *incremental.Summary, part *sample.Part, in []lifted) (o outcome, err error) {
+// whose rows all weigh nothing is as if absent. It has been put into the coordinates in
+// use, and the epoch that is being built waits for it where it has not been put into
+// those. An error comes from the store and is final.
+func (l *liveSet) add(e retire.Entry, k kept) (o outcome, err error) {
+	s, part := k.summary, k.part
 	if _, o.replaced = l.ledger.Get(e.ID); o.replaced {
 		if err := l.remove(e.ID); err != nil {
 			return o, err
@@ -156,13 +167,13 @@ func (l *liveSet) add(e retire.Entry, s *incremental.Summary, part *sample.Part,
 	}
 	for _, each := range l.epochs() {
 		each.missing[e.ID] = struct{}{}
-		for _, z := range in {
+		for _, z := range k.in {
 			if z.coordinates == each.coordinates {
 				each.add(e.ID, z.summary, digest)
 			}
 		}
 	}
-	if !l.covers(in) {
+	if !l.covers(k.in) {
 		panic("daemon: block " + e.ID + " is not in the coordinates in use")
 	}
 	l.put[e.ID] = snapshot.Block{Entry: e, Summary: s, Part: part}

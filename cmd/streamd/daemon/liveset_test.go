@@ -100,7 +100,7 @@ func TestWhatChangesWhileItIsSaved(t *testing.T) {
 					x, y, b.Codes = append(x, r.Float64()), append(y, r.Float64()), append(b.Codes, int32(r.IntN(2)))
 				}
 				b.Columns = []gram.Column{gram.ColumnOf(x), gram.ColumnOf(y)}
-				in, err := z.lift(b, l.current())
+				in, err := z.lift(b, l.current.Load())
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -109,7 +109,7 @@ func TestWhatChangesWhileItIsSaved(t *testing.T) {
 				}
 				s := summary(b)
 				e := retire.Entry{ID: id, Position: incremental.Position{Offset: int64(step)}, Time: time.UnixMilli(int64(step)), Rows: s.Rows()}
-				if _, err := l.add(e, s, take(b, s), in); err != nil {
+				if _, err := l.add(e, kept{s, in, take(b, s)}); err != nil {
 					t.Fatal(err)
 				}
 				blocks[id] = b
@@ -220,7 +220,7 @@ func TestRestoreOfBlocksWithoutParts(t *testing.T) {
 	var z incremental.Summariser
 	var taker sample.Taker
 	r := rand.New(rand.NewPCG(38, 1))
-	const blocks, kept = 100, 60
+	const blocks, keep = 100, 60
 	var without []string // of those that are kept
 	for i := range blocks {
 		b := &incremental.Block{Classes: []string{"1"}, Codes: []int32{0, 0}, Columns: []gram.Column{gram.ColumnOf([]float64{r.Float64(), float64(i)})}}
@@ -233,10 +233,10 @@ func TestRestoreOfBlocksWithoutParts(t *testing.T) {
 		var part *sample.Part
 		if r.IntN(3) > 0 {
 			part = taker.Take(b, s.Digest(), s.Totals(), l.sample.Levels())
-		} else if i >= blocks-kept {
+		} else if i >= blocks-keep {
 			without = append(without, e.ID)
 		}
-		if _, err := l.add(e, s, part, nil); err != nil {
+		if _, err := l.add(e, kept{summary: s, part: part}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -249,16 +249,16 @@ func TestRestoreOfBlocksWithoutParts(t *testing.T) {
 	if store, contents, err = snapshot.Open(path, snapshot.Settings{}); err != nil {
 		t.Fatal(err)
 	}
-	o.policy.Blocks = kept
+	o.policy.Blocks = keep
 	l, retired, err := newLiveSet(store, contents, o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	slices.Sort(without)
-	if got := l.sample.Wanted(); retired != blocks-kept || !slices.Equal(got, without) {
-		t.Errorf("%d blocks are retired, want %d; of %q rows are wanted, want %q", retired, blocks-kept, got, without)
+	if got := l.sample.Wanted(); retired != blocks-keep || !slices.Equal(got, without) {
+		t.Errorf("%d blocks are retired, want %d; of %q rows are wanted, want %q", retired, blocks-keep, got, without)
 	}
-	if got, want := l.sample.Snapshot(l.sums.total(), 3).View().Block.Rows(), 2*(kept-len(without)); got != want {
+	if got, want := l.sample.Snapshot(l.sums.total(), 3).View().Block.Rows(), 2*(keep-len(without)); got != want {
 		t.Errorf("the sample has %d rows, want %d", got, want)
 	}
 }
@@ -331,7 +331,7 @@ func TestSavesAreNotPutOffWithoutRoom(t *testing.T) {
 		if wait := unsavedMemory / (8 * n * n); i > wait { // of two classes half of the products each
 			t.Fatalf("%d blocks wait for a save", i)
 		}
-		if _, err := l.add(retire.Entry{ID: fmt.Sprint(i), Time: now, Rows: 2}, s, nil, nil); err != nil {
+		if _, err := l.add(retire.Entry{ID: fmt.Sprint(i), Time: now, Rows: 2}, kept{summary: s}); err != nil {
 			t.Fatal(err)
 		}
 		d.everySoOften()
@@ -399,7 +399,7 @@ func BenchmarkBlock(b *testing.B) {
 					p = t.Take(block, [32]byte{byte(i), byte(i >> 8), byte(i >> 16)}, s.Totals(), l.sample.Levels())
 				}
 				b.StartTimer()
-				if _, err := l.add(retire.Entry{ID: fmt.Sprint(i), Time: time.UnixMilli(int64(i)), Rows: rows}, s, p, nil); err != nil {
+				if _, err := l.add(retire.Entry{ID: fmt.Sprint(i), Time: time.UnixMilli(int64(i)), Rows: rows}, kept{summary: s, part: p}); err != nil {
 					b.Fatal(err)
 				}
 				if i >= 2000 {

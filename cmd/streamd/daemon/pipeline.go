@@ -14,7 +14,6 @@ import (
 	"streamd/incremental/sample"
 	"streamd/ingest/kafka"
 	"streamd/ingest/wire"
-	"streamd/retire"
 )
 
 // delivery is a batch on its way through the daemon: Deliver puts it into the
@@ -41,11 +40,9 @@ type task struct {
 
 // result is what a worker made of a record.
 type result struct {
-	id      string // of the block
-	rows    int    // that the decoder gave
-	summary *incremental.Summary
-	part    *sample.Part // nil: there is no sample
-	in      []lifted     // the coordinates of epochs
+	id   string // of the block
+	rows int    // that the decoder gave
+	kept        // no summary: it makes no block
 	// features are the names that the record would give the model; nil when
 	// those are fixed.
 	features []string
@@ -63,12 +60,19 @@ func (z *result) rowsRead() int {
 	return z.rows
 }
 
-// bytes is what the summaries of a result take.
-func (z *result) bytes() (n int64) {
-	if z.summary != nil {
-		n = int64(z.summary.Bytes())
+// kept is what is kept of a block, besides its place in the ledger.
+type kept struct {
+	summary *incremental.Summary
+	in      []lifted     // the same in the coordinates of epochs
+	part    *sample.Part // nil: there is no sample
+}
+
+// bytes is what the summaries take.
+func (k *kept) bytes() (n int64) {
+	if k.summary != nil {
+		n = int64(k.summary.Bytes())
 	}
-	for _, in := range z.in {
+	for _, in := range k.in {
 		n += int64(in.summary.Bytes())
 	}
 	return n
@@ -125,7 +129,7 @@ type worker struct {
 
 func (w *worker) work(ctx context.Context) {
 	for t := range w.d.work {
-		if w.d.features.Load() != nil {
+		if w.d.live.features.Load() != nil {
 			t.results = make([]result, 0, len(t.records))
 			for i := range t.records {
 				if w.d.inHand.Load() >= w.d.handRoom.Load() {
@@ -175,7 +179,7 @@ func (w *worker) summarise(t *task, r *kafka.Record, z *result) error {
 		if bad := b.FirstBadRow(); bad != nil {
 			return bad
 		}
-		if err := w.lifter.check(b, w.d.current.Load()); err != nil {
+		if err := w.lifter.check(b, w.d.live.current.Load()); err != nil {
 			return err
 		}
 		z.i = t.rows.len()
@@ -183,19 +187,22 @@ func (w *worker) summarise(t *task, r *kafka.Record, z *result) error {
 		z.j = t.rows.len()
 		return nil
 	}
-	if z.summary, err = w.summariser.Summarise(b); err != nil {
-		return err
+	z.kept, err = w.keep(b)
+	return err
+}
+
+// keep makes what is kept of a block; of one whose rows weigh nothing only the summary.
+func (w *worker) keep(b *incremental.Block) (k kept, err error) {
+	if k.summary, err = w.summariser.Summarise(b); err != nil || k.summary.Rows() == 0 {
+		return k, err
 	}
-	if z.summary.Rows() > 0 {
-		if z.in, err = w.lifter.lift(b, w.d.current.Load()); err != nil {
-			z.summary = nil // it makes no block
-			return err
-		}
+	if k.in, err = w.lifter.lift(b, w.d.live.current.Load()); err != nil {
+		return kept{}, err
 	}
-	if rows := w.d.live.sample; rows != nil && z.summary.Rows() > 0 {
-		z.part = w.taker.Take(b, z.summary.Digest(), z.summary.Totals(), rows.Levels())
+	if rows := w.d.live.sample; rows != nil {
+		k.part = w.taker.Take(b, k.summary.Digest(), k.summary.Totals(), rows.Levels())
 	}
-	return nil
+	return k, nil
 }
 
 // decode makes a block of a record's value, in memory that is valid until the
@@ -223,7 +230,7 @@ const futureLimit = 24 * time.Hour
 
 // prepare makes the decoder fit the features that are fixed now.
 func (w *worker) prepare() error {
-	fixed := w.d.features.Load()
+	fixed := w.d.live.features.Load()
 	if w.decoder != nil && (fixed == nil) == (w.features == nil) {
 		return nil
 	}
@@ -305,15 +312,4 @@ func (d *Daemon) reject(ctx context.Context, partition int, r *kafka.Record, why
 	}
 	d.rejected.Info().Stringer("record", at).Err(why).Msg("record sent to the dead letters")
 	return nil
-}
-
-// entryOf is the ledger's line for a block made of one record.
-func (d *Daemon) entryOf(id string, partition int, r *kafka.Record, s *incremental.Summary) retire.Entry {
-	return retire.Entry{
-		ID:       id,
-		Position: d.position(partition, r),
-		Last:     r.Offset,
-		Time:     eventTime(r),
-		Rows:     s.Rows(),
-	}
 }

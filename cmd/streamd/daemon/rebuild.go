@@ -23,7 +23,6 @@ import (
 	"streamd/kernels/reduce"
 	"streamd/kernels/width"
 	"streamd/retire"
-	"streamd/snapshot"
 )
 
 // rebuilding is the loop's part in going from one basis to another.
@@ -39,7 +38,6 @@ import (
 // coordinates have been solved. The epoch is saved as it grows, so that a restart
 // reads what is left.
 type rebuilding struct {
-	ends     sync.WaitGroup
 	reducing *reduction         // under way
 	reading  context.CancelFunc // ends the pass over the log that is under way; nil: there is none
 	again    time.Time          // not before, after a failure
@@ -114,11 +112,11 @@ func (d *Daemon) beginReduction(ctx context.Context, now time.Time) {
 	if d.cfg.Model.Standardise == config.SwitchOn {
 		sums = d.live.sums.total().Moments()
 	}
-	r.ends.Go(func() {
+	d.ends.Go(func() {
 		defer end()
 		basis, err := d.reduce(working, job, snap, sums, made)
 		made.MadeAt, made.Seconds = time.Now().UTC(), time.Since(now).Seconds()
-		inLoop(ctx, d, func() (none struct{}, _ error) {
+		d.call(ctx, func() error {
 			if working.Err() != nil { // perhaps when the basis was there, but not here
 				err = errGivenUp
 			}
@@ -126,7 +124,7 @@ func (d *Daemon) beginReduction(ctx context.Context, now time.Time) {
 				d.metrics.ReduceSeconds.Observe(made.Seconds)
 			}
 			d.endReduction(basis, made, err)
-			return none, nil
+			return nil
 		})
 	})
 }
@@ -155,7 +153,6 @@ func (d *Daemon) endReduction(basis *kernels.Map, made *httpapi.Reduction, err e
 		d.log.Info().Str("basis", made.Basis).Int("points", made.Points).Int("blocks", len(d.live.next.missing)).
 			Msg("a basis has been chosen; putting the live blocks into its coordinates")
 	}
-	d.current.Store(d.live.current())
 }
 
 func (d *Daemon) endReading() {
@@ -308,25 +305,19 @@ func (d *Daemon) build(ctx context.Context, now time.Time) {
 		}
 		return
 	}
-	blocks := &liveBlocks{unsaved: map[string]*incremental.Summary{}, store: d.store}
-	for _, e := range d.live.ledger.Page(retire.Lowest, math.MaxInt) {
+	blocks := d.liveBlocks(slices.DeleteFunc(d.live.ledger.Page(retire.Lowest, math.MaxInt), func(e retire.Entry) bool {
 		_, lacks := next.missing[e.ID]
-		if _, known := next.unread[e.ID]; !lacks || known {
-			continue
-		}
-		blocks.entries = append(blocks.entries, e)
-		if b, ok := d.live.put[e.ID]; ok {
-			blocks.unsaved[e.ID] = b.Summary
-		}
-	}
+		_, known := next.unread[e.ID]
+		return !lacks || known
+	}))
 	reading, end := context.WithCancel(ctx)
 	r.reading = end
-	r.ends.Go(func() {
+	d.ends.Go(func() {
 		defer end()
-		err := d.readAgain(reading, next, blocks)
-		inLoop(ctx, d, func() (none struct{}, _ error) {
-			d.endReadAgain(reading, err)
-			return none, nil
+		unread, err := d.readInto(reading, next, blocks)
+		d.call(ctx, func() error {
+			d.endReadInto(reading, next, unread, err)
+			return nil
 		})
 	})
 }
@@ -369,7 +360,6 @@ func (d *Daemon) unread() (out []httpapi.UnreadBlock) {
 // switchEpoch takes the epoch that has been built into use.
 func (d *Daemon) switchEpoch() {
 	d.live.switchEpoch()
-	d.current.Store(d.live.current())
 	d.changed = true
 	// Studies are of planes in other coordinates.
 	y := &d.studying
@@ -382,78 +372,42 @@ const takenAtOnce = 8 << 20
 
 var errUnsaved = errors.New("the snapshot cannot be saved")
 
-// readAgain reads blocks from the log and has the loop take them into an epoch, or
-// note that they cannot be.
-func (d *Daemon) readAgain(ctx context.Context, next *epoch, blocks *liveBlocks) error {
+// summarised is a block in the coordinates of an epoch.
+type summarised struct {
+	summary *incremental.Summary
+	digest  [32]byte // of its summary of features
+}
+
+// readInto reads blocks from the log and has the loop take them into an epoch.
+func (d *Daemon) readInto(ctx context.Context, next *epoch, blocks *liveBlocks) (unread []unreadBlock, err error) {
 	d.log.Info().Int("blocks", len(blocks.entries)).Msg("reading blocks again for the coordinates of a new basis")
-	type read struct {
-		entry   retire.Entry
-		summary *incremental.Summary
-		digest  [32]byte
-	}
 	c := next.coordinates
-	t := len(c.names)
-	atOnce := min(max(takenAtOnce/(8*gram.PackedLen(t)), 1), offersAtOnce)
-	var mu sync.Mutex
-	var ready []read
-	var unread []unreadBlock
-	hand := func(least int) error {
-		mu.Lock()
-		if len(ready) < least {
-			mu.Unlock()
-			return nil
+	atOnce := min(max(takenAtOnce/(8*gram.PackedLen(len(c.names))), 1), offersAtOnce)
+	return readAgain(ctx, d, blocks, atOnce, func(w *worker, b *incremental.Block, s *incremental.Summary) (summarised, error) {
+		in, err := w.lifter.summary(b, c)
+		return summarised{in, s.Digest()}, err
+	}, func(e retire.Entry, z summarised) error {
+		if d.saveProblem != nil && d.live.unsaved() >= d.cfg.Snapshot.Blocks {
+			return errUnsaved
 		}
-		some := ready
-		ready = nil
-		mu.Unlock()
-		_, err := inLoop(ctx, d, func() (none struct{}, _ error) {
-			if d.saveProblem != nil && d.live.unsaved() >= d.cfg.Snapshot.Blocks {
-				return none, errUnsaved
-			}
-			if d.live.next != next || d.failure != nil {
-				return none, nil
-			}
-			for _, z := range some {
-				if _, lacks := next.missing[z.entry.ID]; !lacks {
-					continue
-				}
-				if e, ok := d.live.ledger.Get(z.entry.ID); ok && e == z.entry {
-					next.add(e.ID, z.summary, z.digest)
-					d.rebuilding.taken += e.Rows
-				}
-			}
-			return none, nil
-		})
-		return err
-	}
-	lost, err := d.filling.log.pass(ctx, blocks, true, func(e retire.Entry, b *incremental.Block) error {
-		was, err := blocks.summary(e.ID)
-		if errors.Is(err, snapshot.ErrNotFound) {
-			return nil // retired meanwhile
+		if _, lacks := next.missing[e.ID]; lacks && d.live.next == next && d.failure == nil {
+			next.add(e.ID, z.summary, z.digest)
+			d.rebuilding.taken += e.Rows
 		}
-		if err != nil {
-			return err
-		}
-		l := lifters.Get().(*lifter)
-		defer lifters.Put(l)
-		s, err := l.summariser.Summarise(l.block(b, c))
-		mu.Lock()
-		if err != nil {
-			unread = append(unread, unreadBlock{e, fmt.Errorf("in the coordinates of the basis: %w", err)})
-		} else {
-			ready = append(ready, read{e, s, was.Digest()})
-		}
-		mu.Unlock()
-		return hand(atOnce)
+		return nil
 	})
-	if err == nil {
-		err = hand(1)
-	}
-	if err != nil {
-		return err
-	}
-	_, err = inLoop(ctx, d, func() (none struct{}, _ error) {
-		unread = append(unread, lost...)
+}
+
+// endReadInto is the end of a pass, in the loop. What it has left is not in next,
+// since it cannot be read again as it was.
+func (d *Daemon) endReadInto(ctx context.Context, next *epoch, unread []unreadBlock, err error) {
+	d.rebuilding.reading = nil
+	switch {
+	case ctx.Err() != nil:
+	case err != nil:
+		d.rebuilding.again = time.Now().Add(afterFailure)
+		d.log.Error().Err(err).Msg("blocks could not be read again for the coordinates of a new basis; it will be tried again")
+	case len(unread) > 0:
 		for _, u := range unread {
 			if e, ok := d.live.ledger.Get(u.ID); ok && e == u.Entry {
 				if _, lacks := next.missing[u.ID]; lacks {
@@ -461,21 +415,8 @@ func (d *Daemon) readAgain(ctx context.Context, next *epoch, blocks *liveBlocks)
 				}
 			}
 		}
-		return none, nil
-	})
-	if n := len(unread); n > 0 && err == nil {
-		d.log.Warn().Int("blocks", n).Str("block", unread[0].ID).AnErr("reason", unread[0].reason).
+		d.log.Warn().Int("blocks", len(unread)).Str("block", unread[0].ID).AnErr("reason", unread[0].reason).
 			Msg("blocks are not in the coordinates of the new basis, since they cannot be read again as they were")
-	}
-	return err
-}
-
-// endReadAgain is the end of a pass, in the loop.
-func (d *Daemon) endReadAgain(ctx context.Context, err error) {
-	d.rebuilding.reading = nil
-	if err != nil && ctx.Err() == nil {
-		d.rebuilding.again = time.Now().Add(afterFailure)
-		d.log.Error().Err(err).Msg("blocks could not be read again for the coordinates of a new basis; it will be tried again")
 	}
 }
 
@@ -484,32 +425,31 @@ func (d *Daemon) Reduce(ctx context.Context) error {
 	if d.cfg.Kernel.Function == config.KernelNone {
 		return fmt.Errorf("kernel.function is none: %w", httpapi.ErrOff)
 	}
-	_, err := inLoop(ctx, d, func() (none struct{}, _ error) {
+	return d.call(ctx, func() error {
 		r := &d.rebuilding
 		switch {
 		case d.failure != nil:
-			return none, errStopping
+			return errStopping
 		case d.live.ledger.Rows() == 0:
-			return none, fmt.Errorf("there are no live rows: %w", httpapi.ErrUnavailable)
+			return fmt.Errorf("there are no live rows: %w", httpapi.ErrUnavailable)
 		case d.live.sample.Lacking() > 0:
-			return none, fmt.Errorf("reduce: %w: %w", errLacking, httpapi.ErrUnavailable)
+			return fmt.Errorf("reduce: %w: %w", errLacking, httpapi.ErrUnavailable)
 		case r.reducing != nil:
-			return none, fmt.Errorf("reduce: %w", httpapi.ErrBusy)
+			return fmt.Errorf("reduce: %w", httpapi.ErrBusy)
 		case d.live.next != nil && len(d.live.next.unread) < len(d.live.next.missing):
-			return none, fmt.Errorf("reduce: blocks are being put into the coordinates of a basis, which DELETE /v1/reduce gives up: %w", httpapi.ErrBusy)
+			return fmt.Errorf("reduce: blocks are being put into the coordinates of a basis, which DELETE /v1/reduce gives up: %w", httpapi.ErrBusy)
 		}
 		d.beginReduction(d.background, time.Now())
-		return none, nil
+		return nil
 	})
-	return err
 }
 
 // Abandon implements httpapi.Service.
 func (d *Daemon) Abandon(ctx context.Context) error {
-	_, err := inLoop(ctx, d, func() (none struct{}, _ error) {
+	return d.call(ctx, func() error {
 		r := &d.rebuilding
 		if d.failure != nil {
-			return none, errStopping
+			return errStopping
 		}
 		if r.reducing != nil {
 			r.reducing.end()
@@ -517,13 +457,11 @@ func (d *Daemon) Abandon(ctx context.Context) error {
 		if d.live.next != nil {
 			d.endReading()
 			d.live.abandon()
-			d.current.Store(d.live.current())
 			d.log.Info().Msg("the basis that had been chosen is given up")
 		}
 		r.again = time.Now().Add(afterFailure)
-		return none, nil
+		return nil
 	})
-	return err
 }
 
 // Epoch implements httpapi.Service.

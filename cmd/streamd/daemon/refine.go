@@ -43,7 +43,7 @@ func (s *study) refined(ctx context.Context, view *sample.View) (*httpapi.Refine
 	var result *newton.Result
 	var err error
 	if s.blocks != nil {
-		rows := &logRows{log: s.d.filling.log, blocks: s.blocks, in: s.in}
+		rows := &logRows{log: s.d.archive, blocks: s.blocks, in: s.in}
 		o := s.newtonOptions(s.total, nil)
 		result, err = newton.Refine(ctx, model, rows, o)
 		out.Method, out.Complete = o.Method.String(), rows.missing == 0
@@ -94,10 +94,8 @@ var errMoved = errors.New("the log does not give back any more what it did a mom
 func (r *logRows) Pass(ctx context.Context, visit func(*incremental.Block) error) error {
 	var mu sync.Mutex
 	shown := map[string]bool{}
-	unread, err := r.log.pass(ctx, r.blocks, r.passes == 0, func(e retire.Entry, b *incremental.Block) error {
-		l := lifters.Get().(*lifter)
-		defer lifters.Put(l)
-		if err := visit(l.block(b, r.in)); err != nil {
+	unread, err := r.log.pass(ctx, r.blocks, r.passes == 0, func(w *worker, e retire.Entry, b *incremental.Block, _ *incremental.Summary) error {
+		if err := visit(w.lifter.block(b, r.in)); err != nil {
 			return err
 		}
 		mu.Lock()

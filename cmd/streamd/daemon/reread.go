@@ -80,20 +80,16 @@ func (d *Daemon) newRereader() (*rereader, error) {
 
 func (r *rereader) close() { r.log.Close() }
 
-// liveBlocks is the live set at one moment.
+// liveBlocks is the live set at one moment, or some of it.
 type liveBlocks struct {
-	entries []retire.Entry // by ascending rank; may be cut down
+	entries []retire.Entry
 	unsaved map[string]*incremental.Summary
 	store   *snapshot.Store
 }
 
-// liveBlocksNow is the live set, in the loop.
-func (d *Daemon) liveBlocksNow() *liveBlocks {
-	l := &liveBlocks{
-		entries: d.live.ledger.Page(retire.Lowest, math.MaxInt),
-		unsaved: make(map[string]*incremental.Summary, len(d.live.put)),
-		store:   d.store,
-	}
+// liveBlocks is these live blocks as they are now, in the loop.
+func (d *Daemon) liveBlocks(entries []retire.Entry) *liveBlocks {
+	l := &liveBlocks{entries: entries, unsaved: make(map[string]*incremental.Summary, len(d.live.put)), store: d.store}
 	for id, b := range d.live.put {
 		l.unsaved[id] = b.Summary
 	}
@@ -115,6 +111,9 @@ type unreadBlock struct {
 	reason error
 }
 
+// visit is what is done with a block that has been read again.
+type visit func(w *worker, e retire.Entry, b *incremental.Block, s *incremental.Summary) error
+
 // pass reads the blocks again and visits each of them once, in no order and
 // several at the same time, with the rows that it had when blocks was made.
 // A block that is retired or replaced meanwhile may be visited or left out:
@@ -122,13 +121,14 @@ type unreadBlock struct {
 // loop tells. The block is valid until visit returns.
 //
 // With verify the digest of each block's summary is compared too, which costs as
-// much as summarising it did; without it the number of rows alone is.
+// much as summarising it did, and visit is given the summary; without it the number
+// of rows alone is, and visit is given none. What is the worker's is visit's until it
+// returns.
 //
 // What is live as it was but does not come back so is unread, by position, and no
 // error. An error of visit, of the log that no retry mends, or of ctx ends the
-// pass; trouble with brokers is retried until ctx ends (log.Stats). What visit needs
-// of a block besides its rows is in blocks.summary.
-func (r *rereader) pass(ctx context.Context, blocks *liveBlocks, verify bool, visit func(retire.Entry, *incremental.Block) error) (unread []unreadBlock, err error) {
+// pass; trouble with brokers is retried until ctx ends.
+func (r *rereader) pass(ctx context.Context, blocks *liveBlocks, verify bool, visit visit) (unread []unreadBlock, err error) {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 	select {
@@ -186,13 +186,63 @@ func (r *rereader) pass(ctx context.Context, blocks *liveBlocks, verify bool, vi
 	return p.stillLive(ctx)
 }
 
+// readAgain makes a pass that verifies, makes something of each block, and has the loop
+// take that where the block is live as it was, so many at once. What nothing can be made
+// of is unread for that reason. An error of take ends the pass.
+func readAgain[T any](ctx context.Context, d *Daemon, blocks *liveBlocks, atOnce int,
+	of func(*worker, *incremental.Block, *incremental.Summary) (T, error), take func(retire.Entry, T) error,
+) (unread []unreadBlock, err error) {
+	type made struct {
+		entry retire.Entry
+		of    T
+	}
+	var mu sync.Mutex
+	var ready []made
+	hand := func(least int) error {
+		mu.Lock()
+		some := ready
+		if len(some) < least {
+			mu.Unlock()
+			return nil
+		}
+		ready = nil
+		mu.Unlock()
+		return d.call(ctx, func() error {
+			for _, z := range some {
+				if e, ok := d.live.ledger.Get(z.entry.ID); !ok || e != z.entry {
+					continue
+				}
+				if err := take(z.entry, z.of); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	lost, err := d.archive.pass(ctx, blocks, true, func(w *worker, e retire.Entry, b *incremental.Block, s *incremental.Summary) error {
+		z, err := of(w, b, s)
+		mu.Lock()
+		if err != nil {
+			unread = append(unread, unreadBlock{e, err})
+		} else {
+			ready = append(ready, made{e, z})
+		}
+		mu.Unlock()
+		return hand(atOnce)
+	})
+	if err == nil {
+		err = hand(1)
+	}
+	return append(unread, lost...), err
+}
+
 // pass is a pass under way.
 type pass struct {
 	*rereader
 	ctx    context.Context // of the whole; those of deliveries end with their partition
 	blocks *liveBlocks
 	verify bool
-	visit  func(retire.Entry, *incremental.Block) error
+	visit  visit
 	fail   context.CancelCauseFunc
 	work   chan func(*worker)
 
@@ -225,25 +275,27 @@ func (p *pass) stillLive(ctx context.Context) ([]unreadBlock, error) {
 	return unread, err
 }
 
-// check says whether the rows of b can be those of the block when it was
-// summarised.
-func (p *pass) check(w *worker, e retire.Entry, b *incremental.Block) error {
+// show gives a block to visit. An error says why the rows of b cannot be those of the
+// block when it was summarised.
+func (p *pass) show(w *worker, e retire.Entry, b *incremental.Block) error {
 	if rows := positiveRows(b); rows != e.Rows {
 		return fmt.Errorf("there are %d rows that count; there were %d when it was summarised", rows, e.Rows)
 	}
-	if !p.verify {
-		return nil
+	var s *incremental.Summary
+	if p.verify {
+		was, err := p.blocks.summary(e.ID)
+		if err != nil {
+			return err
+		}
+		if s, err = w.summariser.Summarise(b); err != nil {
+			return err
+		}
+		if s.Digest() != was.Digest() {
+			return errors.New("its rows are others than when it was summarised")
+		}
 	}
-	s, err := w.summariser.Summarise(b)
-	if err != nil {
-		return err
-	}
-	was, err := p.blocks.summary(e.ID)
-	if err != nil {
-		return err
-	}
-	if s.Digest() != was.Digest() {
-		return errors.New("its rows are others than when it was summarised")
+	if err := p.visit(w, e, b, s); err != nil {
+		p.fail(fmt.Errorf("block %s: %w", e.ID, err))
 	}
 	return nil
 }
@@ -260,13 +312,6 @@ func positiveRows(b *incremental.Block) int64 {
 		}
 	}
 	return n
-}
-
-// hand gives a checked block to visit.
-func (p *pass) hand(e retire.Entry, b *incremental.Block) {
-	if err := p.visit(e, b); err != nil {
-		p.fail(fmt.Errorf("block %s: %w", e.ID, err))
-	}
 }
 
 // lane finds the blocks of one partition in its records.
@@ -387,13 +432,11 @@ func (p *pass) block(w *worker, record *kafka.Record, e retire.Entry) {
 		b, err = w.decode(record)
 	}
 	if err == nil {
-		err = p.check(w, e, b)
+		err = p.show(w, e, b)
 	}
 	if err != nil {
 		p.unreadable(e, err)
-		return
 	}
-	p.hand(e, b)
 }
 
 // part is the rows of consecutive records of a gathered block.
@@ -464,20 +507,16 @@ func (p *pass) join(w *worker, e retire.Entry, parts []*part) {
 		all.appendRange(&t.rows, 0, t.rows.len())
 		t.rows, t.ends = rows{}, nil
 	}
-	b := all.block()
-	err := p.check(w, e, b)
+	err := p.show(w, e, all.block())
 	if err != nil {
 		// Some may have been refused for limits.classes, or for the coordinates.
 		if refused, kept := p.leaveOut(w, e, &all, ends); refused {
-			b = kept.block()
-			err = p.check(w, e, b)
+			err = p.show(w, e, kept.block())
 		}
 	}
 	if err != nil {
 		p.unreadable(e, err)
-		return
 	}
-	p.hand(e, b)
 }
 
 // leaveOut leaves the records out that have a class which the block's summary does
@@ -490,7 +529,7 @@ func (p *pass) leaveOut(w *worker, e retire.Entry, all *rows, ends []int) (ok bo
 	}
 	classes := was.Classes()
 	kept = &rows{}
-	from, in := 0, p.d.current.Load()
+	from, in := 0, p.d.live.current.Load()
 	for _, end := range ends {
 		var one rows
 		one.appendRange(all, from, end)

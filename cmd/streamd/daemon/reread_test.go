@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"net"
 	"path/filepath"
@@ -29,9 +30,11 @@ import (
 	"streamd/retire"
 )
 
-// liveBlocks asks the loop for the live set.
-func (d *Daemon) liveBlocks(ctx context.Context) (*liveBlocks, error) {
-	return inLoop(ctx, d, func() (*liveBlocks, error) { return d.liveBlocksNow(), nil })
+// liveNow asks the loop for the live set.
+func (d *Daemon) liveNow(ctx context.Context) (*liveBlocks, error) {
+	return inLoop(ctx, d, func() (*liveBlocks, error) {
+		return d.liveBlocks(d.live.ledger.Page(retire.Lowest, math.MaxInt)), nil
+	})
 }
 
 // rereader is one, to be closed, and what is live.
@@ -41,7 +44,7 @@ func (i *instance) rereader(ctx context.Context) (*rereader, *liveBlocks) {
 	if err != nil {
 		i.t.Fatal(err)
 	}
-	live, err := i.liveBlocks(ctx)
+	live, err := i.liveNow(ctx)
 	if err != nil {
 		r.close()
 		i.t.Fatal(err)
@@ -58,7 +61,7 @@ type passed struct {
 
 func passOver(ctx context.Context, r *rereader, live *liveBlocks, verify bool, visit func(retire.Entry, *incremental.Block) error) (passed, error) {
 	var visited atomic.Int64
-	unread, err := r.pass(ctx, live, verify, func(e retire.Entry, b *incremental.Block) error {
+	unread, err := r.pass(ctx, live, verify, func(_ *worker, e retire.Entry, b *incremental.Block, _ *incremental.Summary) error {
 		visited.Add(1)
 		return visit(e, b)
 	})
@@ -76,7 +79,7 @@ func (i *instance) reread(verify bool) (passed, *incremental.State, map[string][
 	defer r.close()
 	var mu sync.Mutex
 	var z incremental.Summariser
-	state := incremental.NewState(*i.features.Load())
+	state := incremental.NewState(*i.live.features.Load())
 	summaries := map[string][]byte{}
 	p, err := passOver(ctx, r, live, verify, func(e retire.Entry, b *incremental.Block) error {
 		mu.Lock()
@@ -171,7 +174,7 @@ func TestRereadGivesTheBlocksBack(t *testing.T) {
 				d := start(t, name, filepath.Join(t.TempDir(), "streamd.db"), flags)
 				d.waitForOffsets(n)
 				d.rereadsAll()
-				live, err := d.liveBlocks(t.Context())
+				live, err := d.liveNow(t.Context())
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -408,7 +411,7 @@ func TestRereadWhileABlockGrows(t *testing.T) {
 	produce(t, name, messages[:12]...)
 	d := start(t, name, filepath.Join(t.TempDir(), "streamd.db"), map[string]string{"blocks.unit": "offsets", "blocks.offsets": "5", "workers": "1"})
 	d.waitForOffsets(12)
-	live, err := d.liveBlocks(t.Context())
+	live, err := d.liveNow(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -520,7 +523,7 @@ func TestRereadIsHeldBackByItsVisits(t *testing.T) {
 	var passes errgroup.Group
 	for range 3 {
 		passes.Go(func() error {
-			_, err := r.pass(t.Context(), live, false, func(retire.Entry, *incremental.Block) error {
+			_, err := r.pass(t.Context(), live, false, func(*worker, retire.Entry, *incremental.Block, *incremental.Summary) error {
 				most.Store(max(most.Load(), inside.Add(1)))
 				defer inside.Add(-1)
 				return nil
@@ -532,11 +535,14 @@ func TestRereadIsHeldBackByItsVisits(t *testing.T) {
 		t.Errorf("%v; %d visits at the same time", err, most.Load())
 	}
 	refused := errors.New("refused")
-	if _, err := r.pass(t.Context(), live, false, func(retire.Entry, *incremental.Block) error { return refused }); !errors.Is(err, refused) || !strings.Contains(err.Error(), name+"/") {
+	if _, err := r.pass(t.Context(), live, false, func(*worker, retire.Entry, *incremental.Block, *incremental.Summary) error { return refused }); !errors.Is(err, refused) || !strings.Contains(err.Error(), name+"/") {
 		t.Errorf("got %v", err)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
-	if _, err := r.pass(ctx, live, false, func(retire.Entry, *incremental.Block) error { cancel(refused); return nil }); !errors.Is(err, refused) {
+	if _, err := r.pass(ctx, live, false, func(*worker, retire.Entry, *incremental.Block, *incremental.Summary) error {
+		cancel(refused)
+		return nil
+	}); !errors.Is(err, refused) {
 		t.Errorf("got %v", err)
 	}
 	d.stop()
@@ -598,7 +604,7 @@ func BenchmarkReread(b *testing.B) {
 	for served, replaced := d.Served(); served.Blocks < blocks; served, replaced = d.Served() {
 		<-replaced
 	}
-	live, err := d.liveBlocks(ctx)
+	live, err := d.liveNow(ctx)
 	if err != nil {
 		b.Fatal(err)
 	}

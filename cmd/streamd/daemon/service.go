@@ -44,6 +44,12 @@ func inLoop[T any](ctx context.Context, d *Daemon, f func() (T, error)) (T, erro
 	}
 }
 
+// call is inLoop for what has no answer.
+func (d *Daemon) call(ctx context.Context, f func() error) error {
+	_, err := inLoop(ctx, d, func() (struct{}, error) { return struct{}{}, f() })
+	return err
+}
+
 // Served implements httpapi.Service.
 func (d *Daemon) Served() (*httpapi.Served, <-chan struct{}) {
 	p := d.published.Load()

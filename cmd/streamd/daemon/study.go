@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"streamd/incremental"
 	"streamd/incremental/newton"
 	"streamd/incremental/sample"
+	"streamd/retire"
 )
 
 // study makes of the live set at one moment all that takes longer than a solve:
@@ -147,7 +149,7 @@ func (d *Daemon) beginStudy(ctx context.Context, now time.Time) {
 		s.sample = d.live.sample.Snapshot(d.live.sums.total(), d.live.sums.folds)
 	}
 	if d.refines() && d.cfg.Model.Rows == config.RowsLog {
-		s.blocks = d.liveBlocksNow()
+		s.blocks = d.liveBlocks(d.live.ledger.Page(retire.Lowest, math.MaxInt))
 	}
 	y.copyTook = time.Since(now)
 	y.now, y.due, y.asked = s, false, nil
@@ -308,16 +310,16 @@ func (d *Daemon) Refine(ctx context.Context) (*httpapi.Refinement, error) {
 	}
 	answer := make(chan refineAnswer, 1)
 	// Whoever does not wait for the end asks all the same.
-	_, err := inLoop(context.WithoutCancel(ctx), d, func() (none struct{}, _ error) {
+	err := d.call(context.WithoutCancel(ctx), func() error {
 		y := &d.studying
 		switch {
 		case d.failure != nil:
-			return none, errStopping
+			return errStopping
 		case y.asked != nil || y.now != nil && y.now.answer != nil:
-			return none, fmt.Errorf("refine: %w", httpapi.ErrBusy)
+			return fmt.Errorf("refine: %w", httpapi.ErrBusy)
 		}
 		y.due, y.asked = true, answer
-		return none, nil
+		return nil
 	})
 	if err != nil {
 		return nil, err

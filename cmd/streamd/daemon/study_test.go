@@ -380,7 +380,7 @@ func TestRefineIsInTheBackground(t *testing.T) {
 		t.Fatalf("no refinement: %s", d.problems())
 	}
 
-	d.filling.log.turn <- struct{}{} // passes wait
+	d.archive.turn <- struct{}{} // passes wait
 	if status, body := d.post("0s"); status != http.StatusAccepted {
 		t.Fatalf("%d %s", status, body)
 	}
@@ -393,7 +393,7 @@ func TestRefineIsInTheBackground(t *testing.T) {
 	if now, _ := d.Served(); now.Refinement != first.Refinement || planes(now) != planes(first) {
 		t.Errorf("other planes are served while the refinement has not ended")
 	}
-	<-d.filling.log.turn
+	<-d.archive.turn
 	second := d.settled()
 	if second.Refinement == nil || second.Refinement.Digest != second.Digest || second.Digest == first.Digest || second.Refinement.Rows != second.Rows {
 		t.Errorf("%+v of %d rows", second.Refinement, second.Rows)
@@ -409,7 +409,7 @@ func TestRefineIsInTheBackground(t *testing.T) {
 		t.Errorf("after a retirement: %+v", third.Refinement)
 	}
 
-	d.filling.log.turn <- struct{}{}
+	d.archive.turn <- struct{}{}
 	produce(t, name, messages[20:]...)
 	d.waitForOffsetsRead(30)
 	if status, _ := d.post("0s"); status != http.StatusAccepted {

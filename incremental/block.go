@@ -129,27 +129,49 @@ func (b *Block) FirstBadRow() *RowError {
 			break
 		}
 	}
-	// Stretches of a column, as its elements have to be converted anyway.
-	var buffer [256]float64
 	for j, c := range b.Columns {
-		for from := 0; from < m; from += len(buffer) {
-			stretch := buffer[:min(len(buffer), m-from)]
-			c.Copy(stretch, from)
-			for i, x := range stretch {
-				if a := math.Abs(x); x == 0 || minFeature <= a && a < maxFeature {
-					continue
-				}
-				reason := fmt.Sprintf("the value is %v, outside the range of exact sums (0, or 1.4e-45 to 3.4e38 in magnitude)", x)
-				if x-x != 0 {
-					reason = fmt.Sprintf("the value is %v", x)
-				}
-				m = from + i
-				first = &RowError{Row: m, Feature: b.featureName(j), Reason: reason}
-				break
-			}
+		i, x := firstOutside(c, m)
+		if i == m {
+			continue
 		}
+		reason := fmt.Sprintf("the value is %v, outside the range of exact sums (0, or 1.4e-45 to 3.4e38 in magnitude)", x)
+		if x-x != 0 {
+			reason = fmt.Sprintf("the value is %v", x)
+		}
+		m = i
+		first = &RowError{Row: m, Feature: b.featureName(j), Reason: reason}
 	}
 	return first
+}
+
+// firstOutside is the first of m elements that exact sums have no room for, and its
+// value; m when there is none.
+func firstOutside(c gram.Column, m int) (int, float64) {
+	if values, ok := gram.Values[float64](c); ok {
+		if i := indexOutside(values[:m]); i < m {
+			return i, values[i]
+		}
+		return m, 0
+	}
+	var buffer [256]float64
+	for from := 0; from < m; from += len(buffer) {
+		stretch := buffer[:min(len(buffer), m-from)]
+		c.Copy(stretch, from)
+		if i := indexOutside(stretch); i < len(stretch) {
+			return from + i, stretch[i]
+		}
+	}
+	return m, 0
+}
+
+// indexOutside is the index of that element; the length when there is none.
+func indexOutside(x []float64) int {
+	for i, x := range x {
+		if a := math.Abs(x); !(x == 0 || minFeature <= a && a < maxFeature) {
+			return i
+		}
+	}
+	return len(x)
 }
 
 func (b *Block) featureName(j int) string {

@@ -40,6 +40,7 @@ type partition struct {
 	// saved. It goes when its records come again; it stays, complete or not,
 	// when the log does not have them any more.
 	unfinished *retire.Entry
+	spare      rows // empty: memory for the next run
 }
 
 // resume is the position to save: that before the open run, whose records are
@@ -173,32 +174,36 @@ func (d *Daemon) applyDelivery(ctx context.Context, y *delivery) {
 			if d.failure != nil {
 				break // applying on would leave a hole
 			}
+			r := &t.records[i]
 			var z result
 			left := i >= len(t.results)
 			if !left {
 				z, t.results[i] = t.results[i], z
-				d.inHand.Add(-z.inHand)
+				if z.inHand > 0 {
+					d.inHand.Add(-z.inHand)
+				}
 			}
-			if t.records[i].Offset < p.at.Next {
+			if r.Offset < p.at.Next {
 				continue // delivered before
 			}
-			if err := d.beginAnew(p, t.records[i].Offset); err != nil {
+			if err := d.beginAnew(p, r.Offset); err != nil {
 				d.fail(err)
 				break
 			}
 			// A block that was summarised before the coordinates in use were known
 			// is summarised again.
 			if left || z.summary != nil && z.summary.Rows() > 0 && !d.live.covers(z.in) {
-				z = d.worker.process(ctx, t, &t.records[i])
+				z = d.worker.process(ctx, t, r)
 			}
 			if z.fatal != nil {
 				d.fail(z.fatal)
 				break
 			}
-			if err := d.applyRecord(ctx, p, t, &t.records[i], z); err != nil {
+			if err := d.applyRecord(ctx, p, t, i, z); err != nil {
 				d.fail(err)
 			}
 		}
+		d.giveBack(t)
 	}
 	if d.failure == nil {
 		// The end has the last record's fingerprint, and may lie beyond it: markers and
@@ -232,16 +237,13 @@ func fromBatch(at kafka.Saved, b *kafka.Batch) kafka.Saved {
 	return at
 }
 
-// applyRecord changes the live set by one record. An error is final.
-func (d *Daemon) applyRecord(ctx context.Context, p *partition, t *task, r *kafka.Record, z result) error {
-	before := p.at
+// applyRecord changes the live set by record i of a task. An error is final.
+func (d *Daemon) applyRecord(ctx context.Context, p *partition, t *task, i int, z result) error {
+	r, before := &t.records[i], p.at
 	p.at.Next = r.Offset + 1
 	d.rowsRead += int64(z.rowsRead())
 	if d.gathers() {
-		// The fingerprint of the record before a run is needed where the run
-		// begins; elsewhere that of the batch's end will do.
-		p.at.Last = kafka.FingerprintOf(r)
-		return d.gather(ctx, p, before, t, r, z)
+		return d.gather(ctx, p, before, t, i, z)
 	}
 	d.counts.Records++
 	switch {
@@ -313,7 +315,8 @@ func (d *Daemon) fixFeatures(z result) {
 
 // gather adds the rows of a record to the open run of its partition, closing
 // the run before it when the record belongs to another.
-func (d *Daemon) gather(ctx context.Context, p *partition, before kafka.Saved, t *task, r *kafka.Record, z result) error {
+func (d *Daemon) gather(ctx context.Context, p *partition, before kafka.Saved, t *task, i int, z result) error {
+	r := &t.records[i]
 	bucket := bucketOf(d.cfg.Blocks, r)
 	n := z.j - z.i
 	if p.open != nil && (p.open.bucket != bucket || p.open.rows.len()+n > d.cfg.Limits.Rows) {
@@ -325,12 +328,22 @@ func (d *Daemon) gather(ctx context.Context, p *partition, before kafka.Saved, t
 		if before.Next < 0 {
 			before.Next = r.Offset
 		}
+		// The position has the fingerprint of what came last at a batch's end only.
+		previous := t.previous
+		if i > 0 {
+			previous = &t.records[i-1]
+		}
+		if previous != nil {
+			before.Last = kafka.FingerprintOf(previous)
+		}
 		p.open = &run{
 			bucket: bucket,
 			start:  before,
 			first:  d.position(t.partition, r),
 			time:   eventTime(r),
+			rows:   p.spare,
 		}
+		p.spare = rows{}
 	}
 	o := p.open
 	o.last = r.Offset
@@ -338,10 +351,12 @@ func (d *Daemon) gather(ctx context.Context, p *partition, before kafka.Saved, t
 		o.time = at
 	}
 	o.counts.Records++
-	if z.bad == nil && !d.live.admits(o.rows.classesWith(t.rows.labels(z.i, z.j))) {
-		z.bad = d.classLimit()
-		if err := d.reject(ctx, t.partition, r, z.bad); err != nil {
-			return err
+	if z.bad == nil {
+		if classes := o.rows.classesWith(t.rows, z.i, z.j); classes != nil && !d.live.admits(classes) {
+			z.bad = d.classLimit()
+			if err := d.reject(ctx, t.partition, r, z.bad); err != nil {
+				return err
+			}
 		}
 	}
 	if z.bad != nil {
@@ -349,7 +364,7 @@ func (d *Daemon) gather(ctx context.Context, p *partition, before kafka.Saved, t
 		return nil
 	}
 	d.fixFeatures(z)
-	o.rows.appendRange(&t.rows, z.i, z.j)
+	o.rows.appendRange(t.rows, z.i, z.j)
 	o.grown, d.changed = true, true
 	return nil
 }
@@ -389,6 +404,8 @@ func (d *Daemon) closeRun(p *partition) error {
 		return err
 	}
 	addCounts(&d.counts, p.open.counts)
+	p.spare = p.open.rows
+	p.spare.empty()
 	p.open = nil
 	return nil
 }

@@ -112,6 +112,7 @@ type Daemon struct {
 
 	order    chan *delivery
 	work     chan *task
+	spare    sync.Pool // *rows, empty: memory for the next tasks
 	calls    chan func()
 	solved   chan solved
 	studied  chan *study

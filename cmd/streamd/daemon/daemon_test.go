@@ -932,13 +932,20 @@ func deleteRecords(t *testing.T, topic string, before int64) {
 // A topic that was made anew while no daemon ran, with more records than before and
 // fewer partitions, is told from the one that was read: nothing of that stays live.
 func TestTopicMadeAnew(t *testing.T) {
-	for _, unit := range []string{"message", "offsets"} {
-		t.Run(unit, func(t *testing.T) {
-			name := topic(t, 2)
+	for _, c := range []struct {
+		unit       string
+		partitions int // before
+	}{
+		{"message", 2},
+		{"offsets", 2},
+		{"offsets", 1}, // a block is open whose first record is not that of its fetch
+	} {
+		t.Run(fmt.Sprintf("%s_%d", c.unit, c.partitions), func(t *testing.T) {
+			name := topic(t, c.partitions)
 			file := filepath.Join(t.TempDir(), "streamd.db")
-			flags := map[string]string{"blocks.unit": unit, "blocks.offsets": "2"}
+			flags := map[string]string{"blocks.unit": c.unit, "blocks.offsets": "2"}
 			for i := range 3 {
-				produce(t, name, message{partition: i % 2, value: jsonRow(1-2*(i%2), i, 7)})
+				produce(t, name, message{partition: i % c.partitions, value: jsonRow(1-2*(i%2), i, 7)})
 			}
 			d := start(t, name, file, flags)
 			d.waitForOffsets(3)

@@ -21,9 +21,29 @@ type rows struct {
 
 func (r *rows) len() int { return len(r.codes) }
 
+// empty takes all rows out, and keeps their memory for others.
+func (r *rows) empty() {
+	for j := range r.columns {
+		r.columns[j] = r.columns[j][:0]
+	}
+	clear(r.classes)
+	clear(r.code)
+	*r = rows{columns: r.columns, classes: r.classes[:0], code: r.code, codes: r.codes[:0]}
+}
+
+// find is the code of a label in r, where it has one.
+func (r *rows) find(label string) (int32, bool) {
+	if len(r.classes) > 8 {
+		c, ok := r.code[label]
+		return c, ok
+	}
+	c := slices.Index(r.classes, label)
+	return int32(c), c >= 0
+}
+
 // codeOf is the code of a label in r.
 func (r *rows) codeOf(label string) int32 {
-	c, ok := r.code[label]
+	c, ok := r.find(label)
 	if !ok {
 		if r.code == nil {
 			r.code = map[string]int32{}
@@ -35,24 +55,19 @@ func (r *rows) codeOf(label string) int32 {
 	return c
 }
 
-// labels lists the classes of rows i to j.
-func (r *rows) labels(i, j int) []string {
+// classesWith lists the classes of r together with those that rows i to j of another
+// would bring; nil when they bring none.
+func (r *rows) classesWith(other *rows, i, j int) []string {
 	var out []string
-	for _, c := range r.codes[i:j] {
-		if label := r.classes[c]; !slices.Contains(out, label) {
-			out = append(out, label)
+	for _, c := range other.codes[i:j] {
+		label := other.classes[c]
+		if _, ok := r.find(label); ok || slices.Contains(out, label) {
+			continue
 		}
-	}
-	return out
-}
-
-// classesWith lists the classes of the rows together with others.
-func (r *rows) classesWith(labels []string) []string {
-	out := slices.Clone(r.classes)
-	for _, label := range labels {
-		if _, ok := r.code[label]; !ok {
-			out = append(out, label)
+		if out == nil {
+			out = slices.Clone(r.classes)
 		}
+		out = append(out, label)
 	}
 	return out
 }
@@ -68,6 +83,10 @@ func (r *rows) appendBlock(b *incremental.Block) {
 	r.widen(len(b.Columns))
 	r.appendWeights(b.Weights, b.Rows())
 	for j, c := range b.Columns {
+		if values, ok := gram.Values[float64](c); ok {
+			r.columns[j] = append(r.columns[j], values...)
+			continue
+		}
 		for i := range b.Rows() {
 			r.columns[j] = append(r.columns[j], c.At(i))
 		}

@@ -30,12 +30,22 @@ type delivery struct {
 type task struct {
 	partition int
 	records   []kafka.Record
+	previous  *kafka.Record // the one before them in the batch; nil: none
 	done      chan struct{} // closed by the worker
 	// results are those of the first records. What the worker has left, as the features
 	// were not fixed yet or there was no room for more, the loop does itself, one record
 	// after the other.
 	results []result
-	rows    rows // of all its records, when they are to be gathered
+	rows    *rows // of all its records, when they are to be gathered
+}
+
+// giveBack keeps the memory of a task's rows, which have been gathered, for another's.
+func (d *Daemon) giveBack(t *task) {
+	if t.rows != nil {
+		t.rows.empty()
+		d.spare.Put(t.rows)
+		t.rows = nil
+	}
 }
 
 // result is what a worker made of a record.
@@ -95,13 +105,15 @@ const inOrder = 64
 // Deliver implements kafka.Sink.
 func (d *Daemon) Deliver(ctx context.Context, b *kafka.Batch) error {
 	y := &delivery{batch: b}
+	var previous *kafka.Record
 	for rest := b.Records; len(rest) > 0; {
 		n, bytes := 1, len(rest[0].Value)
 		for n < min(len(rest), taskRecords) && bytes+len(rest[n].Value) <= taskBytes {
 			bytes += len(rest[n].Value)
 			n++
 		}
-		y.tasks = append(y.tasks, &task{partition: b.Partition, records: rest[:n], done: make(chan struct{})})
+		y.tasks = append(y.tasks, &task{partition: b.Partition, records: rest[:n], previous: previous, done: make(chan struct{})})
+		previous = &rest[n-1]
 		rest = rest[n:]
 	}
 	select {
@@ -136,8 +148,9 @@ func (w *worker) work(ctx context.Context) {
 					break
 				}
 				z := w.process(ctx, t, &t.records[i])
-				z.inHand = max(0, z.bytes()-int64(len(t.records[i].Value)))
-				w.d.inHand.Add(z.inHand)
+				if z.inHand = max(0, z.bytes()-int64(len(t.records[i].Value))); z.inHand > 0 {
+					w.d.inHand.Add(z.inHand)
+				}
 				t.results = append(t.results, z)
 			}
 		}
@@ -181,6 +194,11 @@ func (w *worker) summarise(t *task, r *kafka.Record, z *result) error {
 		}
 		if err := w.lifter.check(b, w.d.live.current.Load()); err != nil {
 			return err
+		}
+		if t.rows == nil {
+			if t.rows, _ = w.d.spare.Get().(*rows); t.rows == nil {
+				t.rows = new(rows)
+			}
 		}
 		z.i = t.rows.len()
 		t.rows.appendBlock(b)

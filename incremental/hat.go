@@ -23,18 +23,22 @@ import (
 // 784, 67 MB for n = 4096), which is why Solve does not keep it.
 type Hat struct {
 	mean, sigma []float64 // nil: x as it is
+	weights     []float64 // of the classes, balance aside
 	factors     []hatFactor
 }
 
 type hatFactor struct {
-	scale   []float64 // D, powers of two
-	lower   []float64 // L of D(I/ν + …)D = LL', packed
-	weights []float64 // a_c
-	typical float64
+	scale       []float64 // D, powers of two
+	lower       []float64 // L of D(I/ν + …)D = LL', packed
+	plus, minus float64   // a_c by the class's weight, for d_c = 1 and −1
+	typical     float64
 }
 
-func newHat(m *Moments, x coordinates) *Hat {
+func newHat(m *Moments, o Options, x coordinates) *Hat {
 	h := &Hat{}
+	for c := range m.classes {
+		h.weights = append(h.weights, o.weight(m.classes[c].label))
+	}
 	if x.mean != nil {
 		h.mean, h.sigma = m.Scale()
 	}
@@ -42,17 +46,11 @@ func newHat(m *Moments, x coordinates) *Hat {
 }
 
 // add keeps the factor of the next plane, or of all.
-func (h *Hat) add(f *factor, m *Moments, a []double, nu float64) {
-	weights := make([]float64, len(a))
-	var mass float64 // Σ av
-	for c := range a {
-		weights[c] = a[c].hi
-		mass += a[c].mul(m.classes[c].weight).hi
-	}
+func (h *Hat) add(f *factor, m *Moments, s planeSystem, nu float64) {
 	var lower mat.TriDense
 	f.cholesky.LTo(&lower)
 	n := len(f.scale)
-	k := hatFactor{scale: f.scale, lower: make([]float64, 0, gram.PackedLen(n)), weights: weights}
+	k := hatFactor{scale: f.scale, lower: make([]float64, 0, gram.PackedLen(n)), plus: s.plus.hi, minus: s.minus.hi}
 	for i := range n {
 		for j := range i + 1 {
 			k.lower = append(k.lower, lower.At(i, j))
@@ -79,7 +77,7 @@ func (h *Hat) add(f *factor, m *Moments, a []double, nu float64) {
 		}
 		freedom -= mat.Trace(m.enclose(b)) / nu
 	}
-	k.typical = max(0, freedom) / mass
+	k.typical = max(0, freedom) / s.mass
 	h.factors = append(h.factors, k)
 }
 
@@ -191,12 +189,13 @@ func (h *Hat) LeaveOneOut(m *Model, class []int32, values []float64, b *Block) {
 		}
 		row := values[i*planes:][:planes]
 		for p := range row {
-			d := -1.0
-			if m.Planes[p].Class == m.Classes[c] {
-				d = 1
-			}
 			matrix := min(p, len(h.factors)-1)
-			t := v * h.factors[matrix].weights[c] * leverage[i*len(h.factors)+matrix]
+			f := &h.factors[matrix]
+			d, a := -1.0, h.weights[c]*f.minus
+			if m.Planes[p].Class == m.Classes[c] {
+				d, a = 1, h.weights[c]*f.plus
+			}
+			t := v * a * leverage[i*len(h.factors)+matrix]
 			row[p] = (row[p] - t*d) / (1 - t)
 		}
 		class[i] = int32(m.decide(row))

@@ -220,6 +220,34 @@ func TestSolveAgainst200Bits(t *testing.T) {
 	}
 }
 
+// A class with nearly all of the weight takes no digits from the others, which are
+// the other side of its plane.
+func TestBalancedAgainst200Bits(t *testing.T) {
+	const tolerance = 1e-12
+	for seed := range uint64(4) {
+		r := rand.New(rand.NewPCG(21, seed))
+		rows := randomTable(r, 150, 3, 5)
+		for _, label := range rows.label {
+			weight := 0x1p-40
+			if label == "c2" {
+				weight = 0x1p40
+			}
+			rows.weights = append(rows.weights, weight*(1+r.Float64())/2)
+		}
+		o := Options{Nu: 1, Balanced: true}
+		model, err := sumOf(3, blocksOf(t, r, rows)...).Moments().Solve(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range model.Planes {
+			w, gamma := bigPlane(rows, p.Class, o)
+			if d := distance(p.W, p.Gamma, w, gamma, []float64{1, 1, 1}); d > tolerance {
+				t.Errorf("seed %d, class %s: off by %.1e", seed, p.Class, d)
+			}
+		}
+	}
+}
+
 // Standard deviations from 1e-6 to 1e6, means 10,000 of them away: standardised,
 // the plane agrees with 200 bits computed from the rows, not from sums that
 // have lost half of their digits.

@@ -85,32 +85,32 @@ func (m *Moments) Path(o Options, nus []float64) ([]*Model, error) {
 	if len(nus) == 0 {
 		panic("incremental: a path without ν")
 	}
-	models := make([]*Model, len(nus))
-	for i, nu := range nus {
+	for _, nu := range nus {
 		o.Nu = nu
 		if err := m.accepts(o); err != nil {
 			return nil, err
 		}
-		models[i] = m.model(o)
 	}
 	if len(m.classes) < 2 {
 		return nil, ErrClasses
 	}
+	models, like := make([]*Model, len(nus)), m.model(o)
+	for i, nu := range nus {
+		model := *like
+		model.Options.Nu = nu
+		models[i] = &model
+	}
 	tau := 1 / math.Sqrt(slices.Min(nus)) / math.Sqrt(slices.Max(nus))
 	coordinates := m.coordinates(o.Standardise)
-	parts := m.parts(coordinates)
-	var a, all []double
 	var f *pencil
-	for r := firstPlane(len(m.classes)); r < len(m.classes); r++ {
+	for r, s := range m.systems(o, coordinates) {
 		if f == nil || o.Balanced {
-			a = m.weights(r, o)
-			all = rightSides(parts, a)
 			var condition float64
-			if f, condition = m.newPencil(parts, a, tau); f == nil {
+			if f, condition = m.newPencil(s.matrix, tau); f == nil {
 				return nil, &ConditionError{Class: m.classes[r].label, Condition: condition}
 			}
 		}
-		right := f.project(rightSide(all, &parts[r], a[r]))
+		right := f.project(s.right)
 		for i, nu := range nus {
 			w, gamma := coordinates.back(f.solve(right, nu))
 			models[i].Planes = append(models[i].Planes, Plane{Class: m.classes[r].label, W: w, Gamma: gamma})
@@ -127,8 +127,8 @@ type pencil struct {
 }
 
 // newPencil fails, with nil, when the condition number is beyond float64.
-func (m *Moments) newPencil(parts []system, a []double, tau float64) (p *pencil, condition float64) {
-	f := m.factorise(parts, a, 1/tau)
+func (m *Moments) newPencil(matrix []double, tau float64) (p *pencil, condition float64) {
+	f := m.factorise(matrix, 1/tau)
 	if !(f.condition < 0x1p52) {
 		return nil, f.condition
 	}
@@ -221,7 +221,7 @@ type Loss struct {
 // row of a class that classWeights names counts a times. The result is one Loss
 // per model and plane. Models have the same features and, in the same order,
 // planes of the same classes, of which m may have no rows. The cost is O(n²) for
-// each plane, and k times O(k·n²) for the sums.
+// each plane, and O(n²·k·log k) for the sums.
 //
 // A loss is w'Sw − 2w's + m and so on, which cancels when means are large
 // against spreads or when the fit is close. Sums and planes are therefore taken
@@ -255,26 +255,40 @@ func (m *Moments) Losses(classWeights map[string]float64, models []*Model) [][]L
 			planes[r].Set(n, i, gamma.hi)
 		}
 	}
-	a := make([]float64, len(parts))
-	for c := range a {
-		a[c] = 1
+	// Every class by its weight, in float64.
+	for c := range parts {
+		a := 1.0
 		if w, ok := classWeights[m.classes[c].label]; ok {
-			a[c] = w
+			a = w
+		}
+		for p, t := range parts[c].matrix {
+			parts[c].matrix[p] = toDouble(float64(a * t.hi))
+		}
+		for j, t := range parts[c].right {
+			parts[c].right[j] = toDouble(float64(a * t.hi))
 		}
 	}
-	for r := range planes {
-		class := models[0].Planes[r].Class
-		plus, minus := newLossSums(n+1), newLossSums(n+1)
-		for c := range parts {
-			if m.classes[c].label == class {
-				plus.add(&parts[c], a[c])
-			} else {
-				minus.add(&parts[c], a[c])
-			}
-		}
+	judge := func(r int, plus, minus lossSums) {
 		atPlus, atMinus := plus.of(planes[r], 1), minus.of(planes[r], -1)
 		for i := range out {
 			out[i][r] = Loss{Plus: atPlus[i], Minus: atMinus[i], PlusWeight: plus.weight, MinusWeight: minus.weight}
+		}
+	}
+	at := map[string]int{} // the class's plane
+	for r, p := range models[0].Planes {
+		at[p.Class] = r
+	}
+	apart(parts, func(c int, others system) bool {
+		if r, ok := at[m.classes[c].label]; ok {
+			judge(r, lossSumsOf(parts[c]), lossSumsOf(others))
+			delete(at, m.classes[c].label)
+		}
+		return true
+	})
+	if len(at) > 0 {
+		none, all := lossSumsOf(sum(n+1, nil)), lossSumsOf(sum(n+1, parts))
+		for _, r := range at {
+			judge(r, none, all)
 		}
 	}
 	return out
@@ -287,20 +301,19 @@ type lossSums struct {
 	weight float64
 }
 
-func newLossSums(n int) lossSums {
-	return lossSums{matrix: mat.NewSymDense(n, nil), first: mat.NewVecDense(n, nil)}
-}
-
-func (s *lossSums) add(part *system, a float64) {
+func lossSumsOf(s system) lossSums {
+	n := len(s.right)
+	out := lossSums{matrix: mat.NewSymDense(n, nil), first: mat.NewVecDense(n, nil)}
 	p := 0
-	for j, t := range part.right {
+	for j, t := range s.right {
 		for k := range j + 1 {
-			s.matrix.SetSym(j, k, s.matrix.At(j, k)+float64(a*part.matrix[p].hi))
+			out.matrix.SetSym(j, k, s.matrix[p].hi)
 			p++
 		}
-		s.first.SetVec(j, s.first.AtVec(j)+float64(a*t.hi))
+		out.first.SetVec(j, t.hi)
 	}
-	s.weight += float64(a * part.matrix[p-1].hi)
+	out.weight = s.mass().hi
+	return out
 }
 
 // of is Σ v (z'y − d)² = y'(Σ v z z')y − 2d·(Σ v z)'y + Σ v for every column y.

@@ -297,7 +297,12 @@ func TestLeverageSumsToTheParameters(t *testing.T) {
 		for p := range k {
 			var sum, mass float64
 			for i := range m {
-				a := hat.factors[p].weights[slices.Index(model.Classes, rows.label[i])]
+				a := hat.weights[slices.Index(model.Classes, rows.label[i])]
+				if model.Planes[p].Class == rows.label[i] {
+					a *= hat.factors[p].plus
+				} else {
+					a *= hat.factors[p].minus
+				}
 				sum += a * h[i*k+p]
 				mass += a
 			}
@@ -382,14 +387,11 @@ func wide(tb testing.TB, n, m int) (*Block, *Moments) {
 // What a solve takes grows with the classes, not with their square.
 func TestManyClasses(t *testing.T) {
 	const k, n, perClass = 2000, 2, 8 << 10
-	rows := randomTable(rand.New(rand.NewPCG(19, 1)), 2*k, n, 2)
-	for i := range rows.label {
-		rows.label[i] = fmt.Sprint(i % k)
-	}
-	moments := sumOf(n, summarise(t, rows.block(0, 2*k))).Moments()
+	moments := manyClasses(t, k, n)
 	for what, solve := range map[string]func() error{
-		"solve": func() error { _, _, err := moments.SolveWithHat(Options{Nu: 1}); return err },
-		"path":  func() error { _, err := moments.Path(Options{}, []float64{1}); return err },
+		"solve":    func() error { _, _, err := moments.SolveWithHat(Options{Nu: 1}); return err },
+		"balanced": func() error { _, _, err := moments.SolveWithHat(Options{Nu: 1, Balanced: true}); return err },
+		"path":     func() error { _, err := moments.Path(Options{}, []float64{1}); return err },
 	} {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
@@ -400,6 +402,38 @@ func TestManyClasses(t *testing.T) {
 		if took := (after.TotalAlloc - before.TotalAlloc) / k; took > perClass {
 			t.Errorf("%s: %d bytes for each of %d classes", what, took, k)
 		}
+	}
+}
+
+// manyClasses is sums of two rows of each class.
+func manyClasses(tb testing.TB, k, n int) *Moments {
+	rows := randomTable(rand.New(rand.NewPCG(19, 1)), 2*k, n, 2)
+	for i := range rows.label {
+		rows.label[i] = fmt.Sprint(i % k)
+	}
+	return sumOf(n, summarise(tb, rows.block(0, 2*k))).Moments()
+}
+
+func BenchmarkManyClasses(b *testing.B) {
+	for _, k := range []int{10, 100, 1000} {
+		moments := manyClasses(b, k, 10)
+		models, err := moments.Path(Options{}, grid())
+		if err != nil {
+			b.Fatal(err)
+		}
+		run := func(what string, do func() error) {
+			b.Run(fmt.Sprintf("%s/k=%d", what, k), func(b *testing.B) {
+				for b.Loop() {
+					if err := do(); err != nil {
+						b.Fatal(err)
+					}
+				}
+				b.ReportMetric(float64(b.Elapsed())/float64(b.N*k)/float64(time.Microsecond), "µs/class")
+			})
+		}
+		run("solve", func() error { _, err := moments.Solve(Options{Nu: 1}); return err })
+		run("balanced", func() error { _, err := moments.Solve(Options{Nu: 1, Balanced: true}); return err })
+		run("losses", func() error { moments.Losses(nil, models); return nil })
 	}
 }
 

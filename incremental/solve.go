@@ -3,6 +3,7 @@ package incremental
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"math"
 	"slices"
 
@@ -110,25 +111,22 @@ func (m *Moments) solve(o Options, keep bool) (*Model, *Hat, error) {
 	}
 	model := m.model(o)
 	coordinates := m.coordinates(o.Standardise)
-	parts := m.parts(coordinates)
 	var hat *Hat
 	if keep {
-		hat = newHat(m, coordinates)
+		hat = newHat(m, o, coordinates)
 	}
-	var a, all []double
 	var f *factor
-	for r := firstPlane(k); r < k; r++ {
+	for r, s := range m.systems(o, coordinates) {
 		own := f == nil || o.Balanced // or as the planes before it
 		if own {
-			a = m.weights(r, o)
-			all, f = rightSides(parts, a), m.factorise(parts, a, o.Nu)
+			f = m.factorise(s.matrix, o.Nu)
 		}
-		z, ok := f.solve(rightSide(all, &parts[r], a[r]))
+		z, ok := f.solve(s.right)
 		if !ok {
 			return nil, nil, &ConditionError{Class: m.classes[r].label, Condition: f.condition}
 		}
 		if keep && own {
-			hat.add(f, m, a, o.Nu)
+			hat.add(f, m, s, o.Nu)
 		}
 		w, gamma := coordinates.back(z)
 		model.Planes = append(model.Planes, Plane{Class: m.classes[r].label, W: w, Gamma: gamma, Condition: f.condition})
@@ -174,30 +172,12 @@ func (m *Moments) accepts(o Options) error {
 	return o.check()
 }
 
-// weights gives a_c for the plane of class r.
-func (m *Moments) weights(r int, o Options) []double {
-	var rest double
-	for c := range m.classes {
-		if c != r {
-			rest = rest.add(m.classes[c].weight)
-		}
+// weight is that of a class, balance aside.
+func (o *Options) weight(class string) float64 {
+	if a, ok := o.ClassWeights[class]; ok {
+		return a
 	}
-	a := make([]double, len(m.classes))
-	for c := range a {
-		a[c] = toDouble(1)
-		if w, ok := o.ClassWeights[m.classes[c].label]; ok {
-			a[c] = toDouble(w)
-		}
-		if !o.Balanced {
-			continue
-		}
-		if c == r {
-			a[c] = a[c].div(m.classes[c].weight)
-		} else {
-			a[c] = a[c].div(rest)
-		}
-	}
-	return a
+	return 1
 }
 
 // coordinates are x̂ = (x − μ)/σ; mean and scale are nil for x̂ = x.
@@ -249,10 +229,12 @@ func (m *Moments) Scale() (mean, sigma []float64) {
 	return mean, sigma
 }
 
-// system is Σ v z z' (packed lower triangle, n+1) and Σ v z of one class.
+// system is Σ v z z' (packed lower triangle, n+1) and Σ v z of a class, or of
+// several, each by its weight.
 type system struct {
 	matrix []double
 	right  []double
+	rows   double // Σ v, without the classes' weights
 }
 
 // part gives the sums of a class in the coordinates x̂.
@@ -278,7 +260,7 @@ func (x coordinates) part(c *classMoments) system {
 			first[j] = first[j].div(x.scale[j])
 		}
 	}
-	s := system{right: append(slices.Clone(first), c.weight.neg())}
+	s := system{right: append(slices.Clone(first), c.weight.neg()), rows: c.weight}
 	s.matrix = make([]double, 0, len(second)+n+1)
 	s.matrix = append(s.matrix, second...)
 	for _, t := range first {
@@ -312,26 +294,112 @@ func (x coordinates) back(z []double) (w []float64, gamma float64) {
 	return w, g.hi
 }
 
-// rightSides gives Σ a_c Σ v z, from which rightSide takes each plane's Σ a_c d_c Σ v z
-// without a look at the other classes.
-func rightSides(parts []system, a []double) []double {
-	all := make([]double, len(parts[0].right))
+// planeSystem is the system of a plane, but for the regulariser.
+type planeSystem struct {
+	matrix      []double // Σ_c a_c Σ v z z'
+	right       []double // Σ_c a_c d_c Σ v z
+	plus, minus double   // a_c by the weight of class c, for d_c = 1 and −1
+	mass        float64  // Σ_c a_c Σ v
+}
+
+// systems yields the planes' classes and systems, in order. Planes that are not
+// balanced have one matrix.
+func (m *Moments) systems(o Options, x coordinates) iter.Seq2[int, planeSystem] {
+	parts := m.parts(x)
 	for c := range parts {
-		for j, t := range parts[c].right {
-			all[j] = all[j].add(t.mul(a[c]))
+		parts[c].times(toDouble(o.weight(m.classes[c].label)))
+	}
+	first := firstPlane(len(parts))
+	return func(yield func(int, planeSystem) bool) {
+		if o.Balanced {
+			apart(parts, func(r int, others system) bool {
+				return r < first || yield(r, balanced(&parts[r], &others))
+			})
+			return
+		}
+		all := sum(len(m.features)+1, parts)
+		s := planeSystem{matrix: all.matrix, plus: toDouble(1), minus: toDouble(1)}
+		for c := range parts {
+			s.mass += parts[c].mass().hi
+		}
+		for r := first; r < len(parts); r++ {
+			s.right = make([]double, len(all.right))
+			for j, t := range parts[r].right { // twice what the class has in all, less all
+				s.right[j] = t.sub(all.right[j].sub(t))
+			}
+			if !yield(r, s) {
+				return
+			}
 		}
 	}
+}
+
+// balanced weighs each side of a plane by one over its rows.
+func balanced(own, others *system) planeSystem {
+	s := planeSystem{
+		matrix: make([]double, len(own.matrix)), right: make([]double, len(own.right)),
+		plus: toDouble(1).div(own.rows), minus: toDouble(1).div(others.rows),
+	}
+	for p, t := range others.matrix {
+		s.matrix[p] = t.mul(s.minus).add(own.matrix[p].mul(s.plus))
+	}
+	for j, t := range others.right {
+		s.right[j] = own.right[j].mul(s.plus).sub(t.mul(s.minus))
+	}
+	s.mass = others.mass().mul(s.minus).hi + own.mass().mul(s.plus).hi
+	return s
+}
+
+// mass is Σ v, with the classes' weights.
+func (s *system) mass() double { return s.matrix[len(s.matrix)-1] }
+
+// sum adds systems of n unknowns up.
+func sum(n int, parts []system) system {
+	all := system{matrix: make([]double, n*(n+1)/2), right: make([]double, n)}
+	all.add(parts)
 	return all
 }
 
-// rightSide is twice what the plane's own class, of weight a, has in all, less all.
-func rightSide(all []double, own *system, a double) []double {
-	b := make([]double, len(all))
-	for j, t := range own.right {
-		t = t.mul(a)
-		b[j] = t.sub(all[j].sub(t))
+func (s *system) add(parts []system) {
+	for c := range parts {
+		for p, t := range parts[c].matrix {
+			s.matrix[p] = s.matrix[p].add(t)
+		}
+		for j, t := range parts[c].right {
+			s.right[j] = s.right[j].add(t)
+		}
+		s.rows = s.rows.add(parts[c].rows)
 	}
-	return b
+}
+
+func (s *system) times(a double) {
+	for p, t := range s.matrix {
+		s.matrix[p] = t.mul(a)
+	}
+	for j, t := range s.right {
+		s.right[j] = t.mul(a)
+	}
+}
+
+// apart yields every part's number and the sum of all others, in O(n²·k·log k)
+// and with log k sums in memory: those of what is outside one half of the parts,
+// outside one half of those and so on. A sum less one part would lose digits where
+// that part is nearly all of it.
+func apart(parts []system, yield func(r int, others system) bool) {
+	var within func(low, high int, outside system) bool
+	within = func(low, high int, outside system) bool {
+		if high-low == 1 {
+			return yield(low, outside)
+		}
+		middle := (low + high) / 2
+		with := func(parts []system) system {
+			s := system{slices.Clone(outside.matrix), slices.Clone(outside.right), outside.rows}
+			s.add(parts)
+			return s
+		}
+		return within(low, middle, with(parts[middle:high])) && within(middle, high, with(parts[low:middle]))
+	}
+	within(0, len(parts), sum(len(parts[0].right), nil))
 }
 
 // factor is a symmetric positive definite system, ready to be solved.
@@ -343,15 +411,11 @@ type factor struct {
 	condition float64
 }
 
-// factorise forms [R 0; 0 1]/ν + Σ a_c·parts_c and factorises it.
-func (m *Moments) factorise(parts []system, a []double, nu float64) *factor {
-	n := len(parts[0].right)
-	f := &factor{matrix: make([]double, len(parts[0].matrix)), scale: make([]float64, n), condition: math.Inf(1)}
-	for c := range parts {
-		for p, t := range parts[c].matrix {
-			f.matrix[p] = f.matrix[p].add(t.mul(a[c]))
-		}
-	}
+// factorise adds [R 0; 0 1]/ν to a matrix, which it uses as its own, and
+// factorises it.
+func (m *Moments) factorise(matrix []double, nu float64) *factor {
+	n := len(m.features) + 1
+	f := &factor{matrix: matrix, scale: make([]float64, n), condition: math.Inf(1)}
 	ridge := toDouble(1).div(toDouble(nu))
 	for p, r := range m.regulariser {
 		f.matrix[p] = f.matrix[p].add(ridge.mul(toDouble(r)))

@@ -65,24 +65,39 @@ func (m *Model) Classify(class []int32, values []float64, columns []gram.Column)
 	if len(columns) != len(m.Features) || len(values) != len(class)*k {
 		panic("incremental: rows of another width, or values of another length, than the model's")
 	}
-	// A stretch of a column stays in the first-level cache for all planes.
-	var buffer [256]float64
-	for from := 0; from < len(class); from += len(buffer) {
-		x := buffer[:min(len(buffer), len(class)-from)]
-		stretch := values[from*k:][:len(x)*k]
+	// A stretch of some columns stays in the first-level cache for all planes, and each
+	// value is loaded and stored once for all of these columns.
+	const together = 4
+	var x [together][256]float64
+	for from := 0; from < len(class); from += len(x[0]) {
+		rows := min(len(x[0]), len(class)-from)
+		stretch := values[from*k:][:rows*k]
 		for i := range stretch {
 			stretch[i] = -m.Planes[i%k].Gamma
 		}
-		for j, c := range columns {
-			c.Copy(x, from)
+		for j := 0; j < len(columns); j += together {
+			some := columns[j:min(j+together, len(columns))]
+			for b, c := range some {
+				c.Copy(x[b][:rows], from)
+			}
+			x0, x1, x2, x3 := x[0][:rows], x[1][:rows], x[2][:rows], x[3][:rows]
 			for p := range m.Planes {
-				w := m.Planes[p].W[j]
-				for i := range x {
-					stretch[i*k+p] += float64(w * x[i])
+				w := m.Planes[p].W[j:][:len(some)]
+				if len(w) < together {
+					for b, w := range w {
+						for i, x := range x[b][:rows] {
+							stretch[i*k+p] += float64(w * x)
+						}
+					}
+					continue
+				}
+				w0, w1, w2, w3 := w[0], w[1], w[2], w[3]
+				for i, at := 0, p; i < rows; i, at = i+1, at+k {
+					stretch[at] = stretch[at] + float64(w0*x0[i]) + float64(w1*x1[i]) + float64(w2*x2[i]) + float64(w3*x3[i])
 				}
 			}
 		}
-		for i := range x {
+		for i := range rows {
 			class[from+i] = int32(m.decide(stretch[i*k:][:k]))
 		}
 	}

@@ -3,7 +3,6 @@ package incremental
 import (
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 
 	"streamd/incremental/gram"
@@ -57,9 +56,17 @@ func (b *Block) Weight(i int) float64 {
 // ClassesIn gives the index in classes of each of the block's classes; −1: it is
 // none of them.
 func (b *Block) ClassesIn(classes []string) []int {
+	place := make(map[string]int, len(classes))
+	for c, label := range classes {
+		place[label] = c
+	}
 	at := make([]int, len(b.Classes))
 	for code, label := range b.Classes {
-		at[code] = slices.Index(classes, label)
+		c, ok := place[label]
+		if !ok {
+			c = -1
+		}
+		at[code] = c
 	}
 	return at
 }

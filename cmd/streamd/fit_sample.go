@@ -82,7 +82,8 @@ func sampleRows(ctx context.Context, s *surroundings, d *dataset, limit int, see
 	columns := make([][]float64, len(d.features))
 	for _, c := range pool {
 		r.numbers = append(r.numbers, c.number)
-		r.Codes = append(r.Codes, int32(slices.Index(r.Classes, c.class)))
+		at, _ := slices.BinarySearchFunc(r.Classes, c.class, incremental.CompareLabels)
+		r.Codes = append(r.Codes, int32(at))
 		r.Weights = append(r.Weights, c.weight)
 		weighted = weighted || c.weight != 1
 		for j, x := range c.x {

@@ -142,17 +142,12 @@ func (t *Trial) Score(fold int, b *incremental.Block) *Score {
 	}
 	class := make([]int32, m)
 	var values []float64
-	var own []int // the trial's class of each of the model's
 	for i, model := range t.models[fold] {
 		values = slices.Grow(values[:0], m*len(model.Planes))[:m*len(model.Planes)]
 		model.Classify(class, values, b.Columns)
-		own = own[:0]
-		for _, label := range model.Classes {
-			own = append(own, slices.Index(t.classes, label))
-		}
 		right := s.right[i*k:][:k]
 		for row, code := range b.Codes {
-			if c := at[code]; c >= 0 && own[class[row]] == c {
+			if c := at[code]; c >= 0 && model.Classes[class[row]] == b.Classes[code] {
 				right[c] += b.Weight(row)
 			}
 		}

@@ -145,13 +145,13 @@ func (s *study) refineWithout(ctx context.Context, m *incremental.Model, rest *i
 	}
 	slices.Sort(rows)
 	b := view.Block.Pick(rows)
+	less := map[string]float64{}
+	for _, t := range f.totals {
+		less[t.Label] = t.Weight
+	}
 	totals := slices.Clone(s.totals)
 	for i := range totals {
-		for _, t := range f.totals {
-			if t.Label == totals[i].Label {
-				totals[i].Weight -= t.Weight
-			}
-		}
+		totals[i].Weight -= less[totals[i].Label]
 	}
 	r, err := newton.Refine(ctx, m, newton.Blocks{b}, s.newtonOptions(rest, standFor(b, totals)))
 	if err != nil {
@@ -349,12 +349,14 @@ func standFor(b *incremental.Block, totals []incremental.ClassTotal) map[string]
 	for i, c := range b.Codes {
 		sums.Add(int(c), b.Weight(i))
 	}
+	seen := make(map[string]float64, len(b.Classes))
+	for c, label := range b.Classes {
+		seen[label], _ = sums.Split(c)
+	}
 	u := map[string]float64{}
 	for _, t := range totals {
-		if c := slices.Index(b.Classes, t.Label); c >= 0 {
-			if sum, _ := sums.Split(c); sum > 0 {
-				u[t.Label] = t.Weight / sum
-			}
+		if sum := seen[t.Label]; sum > 0 {
+			u[t.Label] = t.Weight / sum
 		}
 	}
 	return u

@@ -108,7 +108,7 @@ func (p *plane) solveDual(ctx context.Context, rows []dualRow, xx []float64, lim
 	m, n := len(rows), len(p.point)-1
 	cost, side := make([]float64, m), make([]float64, m)
 	for i, r := range rows {
-		cost[i], side[i] = float64(p.cost[r.class]*r.weight), -1
+		cost[i], side[i] = float64(p.classCost(r.class)*r.weight), -1
 		if r.class == p.class {
 			side[i] = 1
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 
 	"gonum.org/v1/gonum/mat"
@@ -42,7 +43,8 @@ type plane struct {
 	label     string
 	class     int // the positive class
 	low, high int
-	cost      []float64 // ν·a_c·u_c of each class
+	cost      []float64 // ν·a_c·u_c of each class, the same for all planes
+	own, rest float64   // what balance divides the costs of its class by, and of the others
 
 	// The base is the last point that was accepted; from there a step goes
 	// along the direction, to point = base + scale·direction.
@@ -168,23 +170,14 @@ func (s *solver) survey(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	class := make([]float64, k) // Σ u v
+	class := make([]float64, k) // Σ v
 	for c, label := range s.model.Classes {
 		if s.classRows[c] == 0 {
 			return fmt.Errorf("class %q has no rows to refine on", label)
 		}
 		class[c], _ = weights.Split(c)
 	}
-	for i, p := range s.planes {
-		p.index = i
-		if err := s.weigh(p, class); err != nil {
-			return err
-		}
-		if err := p.fix(class, top); err != nil {
-			return err
-		}
-	}
-	return nil
+	return s.weigh(class, top)
 }
 
 // badRow names what is not finite, or too large, in a chunk.
@@ -200,52 +193,69 @@ func (s *solver) badRow(c *chunk) error {
 	return fmt.Errorf("refine on block %v: %w", c.position, bad)
 }
 
-// weigh sets the plane's costs, C = ν·a·u·v less the row's v, given each class's Σv.
-func (s *solver) weigh(p *plane, weight []float64) error {
+// weigh sets the planes' costs, C = ν·a·u·v less the row's v, and with them units,
+// given each class's Σv.
+func (s *solver) weigh(weight, top []float64) error {
 	o := &s.model.Options
-	p.cost = make([]float64, len(weight))
-	multiplier := make([]float64, len(weight))
-	var own, rest float64
+	k := len(weight)
+	cost, rows, mass := make([]float64, k), make([]float64, k), make([]float64, k)
 	for c, label := range s.model.Classes {
 		u, ok := s.multipliers[label]
 		if !ok {
 			u = 1
 		}
-		multiplier[c] = u
-		if c == p.class {
-			own = float64(u * weight[c])
-		} else {
-			rest += float64(u * weight[c])
-		}
-	}
-	for c, label := range s.model.Classes {
 		a, ok := o.ClassWeights[label]
 		if !ok {
 			a = 1
 		}
-		switch {
-		case !o.Balanced || s.direction != nil: // (2.38) has no balance
-		case c == p.class:
-			a /= own
-		default:
-			a /= rest
+		cost[c], rows[c] = o.Nu*a*u, float64(u*weight[c])
+		mass[c] = float64(cost[c] * weight[c])
+	}
+	otherRows, otherMass := others(rows), others(mass)
+	for i, p := range s.planes {
+		p.index, p.cost, p.own, p.rest = i, cost, 1, 1
+		if o.Balanced && s.direction == nil { // (2.38) has no balance
+			p.own, p.rest = rows[p.class], otherRows[p.class]
 		}
-		p.cost[c] = o.Nu * a * multiplier[c]
-		if !(p.cost[c] > 0) || math.IsInf(p.cost[c], 0) {
-			return fmt.Errorf("class %q: the cost of a row, ν·a·u, is %v: it must be positive and finite", label, p.cost[c])
+		least, most := slices.Min(cost)/max(p.own, p.rest), slices.Max(cost)/min(p.own, p.rest)
+		if !(least > 0) || math.IsInf(most, 0) {
+			return fmt.Errorf("class %q: the costs of rows, ν·a·u, are from %v to %v: they must be positive and finite", p.label, least, most)
+		}
+		if err := p.fix(mass[p.class]/p.own+otherMass[p.class]/p.rest, top); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// fix chooses the units of the Hessian's entries so that none can leave its
-// integer: |Σ C z_j z_k| ≤ max|z_j| max|z_k| Σ C, whatever rows are active.
-func (p *plane) fix(weight, top []float64) error {
-	n := p.high - p.low
-	var total float64
-	for c, w := range weight {
-		total += p.cost[c] * w
+// others gives, for each number, the sum of all others.
+func others(x []float64) []float64 {
+	out := make([]float64, len(x))
+	var before, after float64
+	for i := range x {
+		out[i] = before
+		before += x[i]
 	}
+	for i := len(x) - 1; i >= 0; i-- {
+		out[i] += after
+		after += x[i]
+	}
+	return out
+}
+
+// classCost is C of a row of weight 1.
+func (p *plane) classCost(class int) float64 {
+	if class == p.class {
+		return p.cost[class] / p.own
+	}
+	return p.cost[class] / p.rest
+}
+
+// fix chooses the units of the Hessian's entries so that none can leave its
+// integer: |Σ C z_j z_k| ≤ max|z_j| max|z_k| Σ C, whatever rows are active. The
+// total is Σ C of all rows.
+func (p *plane) fix(total float64, top []float64) error {
+	n := p.high - p.low
 	if total > largestNumber {
 		return errRange
 	}
@@ -317,7 +327,7 @@ func (s *solver) visit(p *plane, c *chunk, z *scratch) error {
 		to := min(from+stretchRows, m)
 		y := z.y[:to-from]
 		z.residuals(residual, from, to, c, p, p.point, s.seen)
-		part, sum := z.lose(y, residual[from:to], c, from)
+		part, sum := z.lose(y, residual[from:to], from)
 		loss += part
 		z.gradient[n] += sum
 		gram.AddDots(z.gradient[:n], c.columns[p.low:p.high], from, s.seen.mean[p.low:p.high], y)
@@ -327,7 +337,7 @@ func (s *solver) visit(p *plane, c *chunk, z *scratch) error {
 	}
 	var halved [halvings]float64
 	if base != nil {
-		halved = z.halve(c, base, residual)
+		halved = z.halve(base, residual)
 	}
 	active, changed, summed := z.compare(p, c, base, residual)
 	if summed {
@@ -363,28 +373,18 @@ func addExactly(sums *exact.Vector, i int, terms ...float64) error {
 	return nil
 }
 
-// tabulate gives the costs and the sides of a chunk's codes.
+// tabulate gives the costs and the sides of a chunk's rows.
 func (z *scratch) tabulate(p *plane, c *chunk) {
-	z.cost, z.side = z.cost[:0], z.side[:0]
-	for _, class := range c.class {
-		cost, side := 0.0, -1.0 // no row is of a class that the model lacks
-		if class >= 0 {
-			cost = p.cost[class]
-		}
+	for i, code := range c.codes {
+		class := c.class[code]
+		z.cost[i], z.side[i] = p.classCost(class), -1
 		if class == p.class {
-			side = 1
+			z.side[i] = 1
 		}
-		z.cost, z.side = append(z.cost, cost), append(z.side, side)
+		if c.weights != nil {
+			z.cost[i] *= c.weights[i]
+		}
 	}
-}
-
-// weight is C of row i.
-func (z *scratch) weight(c *chunk, i int) float64 {
-	t := z.cost[c.codes[i]]
-	if c.weights != nil {
-		t = float64(t * c.weights[i])
-	}
-	return t
 }
 
 // residuals gives 1 − d(x'w − γ) of the rows from to to.
@@ -399,22 +399,22 @@ func (z *scratch) residuals(residual []float64, from, to int, c *chunk, p *plane
 		r[i] = -point[n]
 	}
 	gram.AddProducts(r, c.columns[p.low:p.high], from, seen.mean[p.low:p.high], z.omega)
-	for i, code := range c.codes[from:to] {
-		r[i] = 1 - float64(z.side[code]*r[i])
+	for i, side := range z.side[from:to] {
+		r[i] = 1 - float64(side*r[i])
 	}
 }
 
 // lose gives Σ C r₊² and Σ y over the rows that begin with from, and fills in
 // y = C d r₊. A NaN is taken along, to where sums are checked.
-func (z *scratch) lose(y, r []float64, c *chunk, from int) (loss, sum float64) {
+func (z *scratch) lose(y, r []float64, from int) (loss, sum float64) {
 	for i, r := range r {
 		y[i] = 0
 		if r <= 0 {
 			continue
 		}
-		t := float64(z.weight(c, from+i) * r)
+		t := float64(z.cost[from+i] * r)
 		loss += float64(t * r)
-		t = float64(t * z.side[c.codes[from+i]])
+		t = float64(t * z.side[from+i])
 		y[i] = t
 		sum += t
 	}
@@ -423,14 +423,14 @@ func (z *scratch) lose(y, r []float64, c *chunk, from int) (loss, sum float64) {
 
 // halve gives Σ C r₊² at ½, ¼, … of the way from the base to the point. A row
 // that is active at both ends is so between them, and its loss is quadratic.
-func (z *scratch) halve(c *chunk, base, point []float64) (halved [halvings]float64) {
+func (z *scratch) halve(base, point []float64) (halved [halvings]float64) {
 	var square, cross, step float64
 	for i, b := range base {
 		q := point[i]
 		if b <= 0 && q <= 0 {
 			continue
 		}
-		t, d := z.weight(c, i), q-b
+		t, d := z.cost[i], q-b
 		if b > 0 && q > 0 {
 			square += float64(t * float64(b*b))
 			cross += float64(t * float64(b*d))
@@ -478,7 +478,7 @@ func (z *scratch) compare(p *plane, c *chunk, base, residual []float64) (active,
 		z.weights[i] = 0
 		if is != was {
 			summed = true
-			z.weights[i] = z.weight(c, i)
+			z.weights[i] = z.cost[i]
 			z.codes[i] = 0
 			if was {
 				z.codes[i] = 1
@@ -640,7 +640,7 @@ func (s *solver) shorten(p *plane) error {
 		for _, c := range s.chunks {
 			z.tabulate(p, c)
 			h := &c.held[p.index]
-			halved := z.halve(c, h.residual[p.baseAt], h.residual[1-p.baseAt])
+			halved := z.halve(h.residual[p.baseAt], h.residual[1-p.baseAt])
 			if err := addExactly(sums, 0, halved[:]...); err != nil {
 				return err
 			}

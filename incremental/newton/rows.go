@@ -78,8 +78,8 @@ type scratch struct {
 	y        [stretchRows]float64
 	gradient []float64
 	omega    []float64
-	cost     []float64 // of each code
-	side     []float64
+	cost     [chunkRows]float64 // C of each row
+	side     [chunkRows]float64 // d
 }
 
 func (s *solver) total() (rows int64) {
@@ -96,15 +96,15 @@ func (s *solver) pass(ctx context.Context, visit func(*chunk, *scratch) error) e
 		return s.rows.Pass(ctx, func(b *incremental.Block) error {
 			z := s.takeScratch()
 			defer s.giveScratch(z)
-			b, kept, err := s.accept(b)
+			a, err := s.accept(b)
 			if err != nil {
 				return err
 			}
-			for from := 0; from < b.Rows(); from += chunkRows {
+			for from := 0; from < a.Rows(); from += chunkRows {
 				if err := ctx.Err(); err != nil {
 					return err
 				}
-				if err := visit(s.chunk(b, kept, from, min(from+chunkRows, b.Rows()), &z.numbers), z); err != nil {
+				if err := visit(s.chunk(a, from, min(from+chunkRows, a.Rows()), &z.numbers), z); err != nil {
 					return err
 				}
 			}
@@ -138,36 +138,45 @@ func (s *solver) giveScratch(z *scratch) {
 	s.mutex.Unlock()
 }
 
-// accept checks a block's shape and leaves out its rows of weight 0: kept, if
-// there are any, are the others.
-func (s *solver) accept(b *incremental.Block) (out *incremental.Block, kept []int, err error) {
+// accepted is a block without its rows of weight 0: kept, if there are any, are the
+// others.
+type accepted struct {
+	*incremental.Block
+	class []int // the solver's class of each code; −1: none
+	kept  []int
+}
+
+// accept checks a block's shape.
+func (s *solver) accept(b *incremental.Block) (a accepted, err error) {
 	switch n := len(s.scaling.mean); {
 	case len(b.Columns) != n:
-		return nil, nil, fmt.Errorf("refine on block %v: it has %d features, the model %d", b.Position, len(b.Columns), n)
+		return a, fmt.Errorf("refine on block %v: it has %d features, the model %d", b.Position, len(b.Columns), n)
 	case b.Features != nil && !slices.Equal(b.Features, s.model.Features):
-		return nil, nil, fmt.Errorf("refine on block %v: its features are not the model's, or in another order", b.Position)
-	case !slices.Contains(b.Weights, 0):
-		return b, nil, nil
+		return a, fmt.Errorf("refine on block %v: its features are not the model's, or in another order", b.Position)
 	}
-	for i, v := range b.Weights {
-		if v != 0 {
-			kept = append(kept, i)
+	a = accepted{Block: b, class: b.ClassesIn(s.model.Classes)}
+	if slices.Contains(b.Weights, 0) {
+		for i, v := range b.Weights {
+			if v != 0 {
+				a.kept = append(a.kept, i)
+			}
 		}
+		a.Block = b.Pick(a.kept)
 	}
-	return b.Pick(kept), kept, nil
+	return a, nil
 }
 
 // hold cuts rows in memory into chunks.
 func (s *solver) hold(blocks Blocks) error {
 	s.chunks = []*chunk{}
 	for _, b := range blocks {
-		b, kept, err := s.accept(b)
+		a, err := s.accept(b)
 		if err != nil {
 			return err
 		}
-		for from := 0; from < b.Rows(); from += chunkRows {
+		for from := 0; from < a.Rows(); from += chunkRows {
 			var numbers []float64
-			c := s.chunk(b, kept, from, min(from+chunkRows, b.Rows()), &numbers)
+			c := s.chunk(a, from, min(from+chunkRows, a.Rows()), &numbers)
 			m := c.rows()
 			c.held = make([]held, len(s.planes))
 			residuals, flags := make([]float64, 2*m*len(s.planes)), make([]bool, m*len(s.planes))
@@ -185,11 +194,8 @@ func (s *solver) hold(blocks Blocks) error {
 
 // chunk makes a chunk of a block's rows. numbers is memory for columns that are
 // not as they lie in the block.
-func (s *solver) chunk(b *incremental.Block, kept []int, from, to int, numbers *[]float64) *chunk {
-	c := &chunk{
-		codes: b.Codes[from:to], class: b.ClassesIn(s.model.Classes),
-		position: b.Position, first: from, kept: kept,
-	}
+func (s *solver) chunk(b accepted, from, to int, numbers *[]float64) *chunk {
+	c := &chunk{codes: b.Codes[from:to], class: b.class, position: b.Position, first: from, kept: b.kept}
 	if b.Weights != nil {
 		c.weights = b.Weights[from:to]
 	}

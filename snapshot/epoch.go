@@ -295,13 +295,9 @@ func readEpoch(tx *bbolt.Tx, h *epochHead, note func(error) error) (e EpochConte
 }
 
 func decodeEpochState(key, value []byte, h *epochHead) (*incremental.State, error) {
-	b, err := unseal(bucketEpochStates, key, value)
+	s, err := decodeState(bucketEpochStates, key, value, fmt.Sprintf("%d/%x", h.number, key[4:]))
 	if err != nil {
 		return nil, err
-	}
-	s, err := incremental.DecodeState(b)
-	if err != nil {
-		return nil, epochDamage(bucketEpochStates, h.number, fmt.Sprintf("%x", key[4:]), err.Error())
 	}
 	if bytes.Equal(key, epochStateKey(h.number, 0)) && s.Digest() != h.digest {
 		return nil, epochDamage(bucketEpochStates, h.number, "", "the digest of its state is not the saved one")

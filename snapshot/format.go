@@ -230,10 +230,10 @@ func readFormat(tx *bbolt.Tx) (version uint32, program string, err error) {
 	return decodeFormat(value)
 }
 
-// migrate brings a file that checkVersion has passed up to date.
+// migrate brings an older file that checkVersion has passed up to date.
 func migrate(tx *bbolt.Tx) error {
 	found, _, err := readFormat(tx)
-	if err != nil || found == version {
+	if err != nil {
 		return err
 	}
 	// From 1 to 2: no block has a part, and there are no folds. From 2 to 3:
@@ -349,6 +349,13 @@ func (t *tally) add(value []byte) {
 func (t *tally) remove(value []byte) {
 	t.n--
 	t.sum -= uint64(frameChecksum(value))
+}
+
+// Add adds d to c.
+func (c *Counts) Add(d Counts) {
+	for i, x := range d.list() {
+		*c.list()[i] += *x
+	}
 }
 
 func (c *Counts) list() [11]*int64 {
@@ -577,14 +584,15 @@ func readHead(tx *bbolt.Tx) (head, error) {
 	return decodeHead(tx.Bucket(bucketMeta).Get(keyHead), version)
 }
 
-func readState(tx *bbolt.Tx) (*incremental.State, error) {
-	b, err := unseal(bucketState, keyState, tx.Bucket(bucketState).Get(keyState))
+// decodeState reads sums; name is that of the key in errors.
+func decodeState(bucket, key, value []byte, name string) (*incremental.State, error) {
+	b, err := unseal(bucket, key, value)
 	if err != nil {
 		return nil, err
 	}
 	s, err := incremental.DecodeState(b)
 	if err != nil {
-		return nil, &ChecksumError{string(bucketState), string(keyState), err.Error()}
+		return nil, &ChecksumError{string(bucket), name, err.Error()}
 	}
 	return s, nil
 }
@@ -648,18 +656,6 @@ func decodePart(id, value []byte) (*sample.Part, error) {
 }
 
 func foldKey(i int) []byte { return binary.BigEndian.AppendUint32(nil, uint32(i)) }
-
-func decodeFold(key, value []byte) (*incremental.State, error) {
-	b, err := unseal(bucketFolds, key, value)
-	if err != nil {
-		return nil, err
-	}
-	s, err := incremental.DecodeState(b)
-	if err != nil {
-		return nil, &ChecksumError{string(bucketFolds), fmt.Sprintf("%x", key), err.Error()}
-	}
-	return s, nil
-}
 
 // writer makes the changes of a transaction and keeps its head in step.
 type writer struct {

@@ -262,7 +262,11 @@ func open(path string, readOnly bool) (*Store, *Contents, error) {
 	if err != nil {
 		return nil, nil, openError(path, err)
 	}
-	contents, err := s.load(func(e *ChecksumError) error { return e })
+	var contents *Contents
+	err = view(s.db, func(tx *bbolt.Tx) error {
+		contents, err = readContents(tx, s.file, func(e *ChecksumError) error { return e })
+		return err
+	})
 	if err != nil {
 		s.Close()
 		return nil, nil, openError(path, err)
@@ -783,16 +787,8 @@ func (s *Store) Summaries(f func(retire.Entry, *incremental.Summary) error) (err
 	}
 }
 
-// load reads all but the summaries. damaged hears of every fault and says
-// whether to go on without what is faulty.
-func (s *Store) load(damaged func(*ChecksumError) error) (c *Contents, err error) {
-	err = view(s.db, func(tx *bbolt.Tx) error {
-		c, err = readContents(tx, s.file, damaged)
-		return err
-	})
-	return c, err
-}
-
+// readContents reads all but the summaries and the parts. damaged hears of every fault
+// and says whether to go on without what is faulty.
 func readContents(tx *bbolt.Tx, file fileID, damaged func(*ChecksumError) error) (*Contents, error) {
 	// note passes a fault on; everything else ends the reading.
 	note := func(err error) error {
@@ -800,6 +796,16 @@ func readContents(tx *bbolt.Tx, file fileID, damaged func(*ChecksumError) error)
 			return damaged(damage)
 		}
 		return err
+	}
+	// each reads the values of a bucket, and counts those that are good.
+	each := func(bucket []byte, t *tally, read func(key, value []byte) error) error {
+		return tx.Bucket(bucket).ForEach(func(key, value []byte) error {
+			if err := read(key, value); err != nil {
+				return note(err)
+			}
+			t.add(value)
+			return nil
+		})
 	}
 	found, _, err := readFormat(tx)
 	if err != nil {
@@ -811,10 +817,9 @@ func readContents(tx *bbolt.Tx, file fileID, damaged func(*ChecksumError) error)
 		return nil, err
 	}
 	c.Settings = settings
-	if c.Member, err = readMember(tx, file); err != nil {
-		if err := note(err); err != nil {
-			return nil, err
-		}
+	c.Member, err = readMember(tx, file)
+	if err := note(err); err != nil {
+		return nil, err
 	}
 	want, headErr := readHead(tx)
 	if err := note(headErr); err != nil {
@@ -823,7 +828,7 @@ func readContents(tx *bbolt.Tx, file fileID, damaged func(*ChecksumError) error)
 	c.Horizon, c.Counts, c.SavedAt = want.horizon, want.counts, want.savedAt
 
 	if want.hasState {
-		state, err := readState(tx)
+		state, err := decodeState(bucketState, keyState, tx.Bucket(bucketState).Get(keyState), string(keyState))
 		if err == nil && state.Digest() != want.digest {
 			err = &ChecksumError{string(bucketState), string(keyState), "its digest is not the saved one"}
 		}
@@ -838,15 +843,14 @@ func readContents(tx *bbolt.Tx, file fileID, damaged func(*ChecksumError) error)
 	var got head
 	// A number that is none of a file of this size asks for no memory.
 	c.Entries = slices.Grow(c.Entries, int(min(want.blocks.n, tx.Size()/leastBlock)))
-	err = tx.Bucket(bucketBlocks).ForEach(func(key, value []byte) error {
+	err = each(bucketBlocks, &got.blocks, func(key, value []byte) error {
 		e, err := decodeBlock(string(key), value)
 		if err != nil {
-			return note(err)
+			return err
 		}
 		if n := len(c.Entries); n > 0 && c.Entries[n-1].Position.Topic == e.Position.Topic {
 			e.Position.Topic = c.Entries[n-1].Position.Topic // one for all
 		}
-		got.blocks.add(value)
 		got.rows += e.Rows
 		c.Entries = append(c.Entries, e.Entry)
 		return nil
@@ -854,40 +858,32 @@ func readContents(tx *bbolt.Tx, file fileID, damaged func(*ChecksumError) error)
 	if err != nil {
 		return nil, err
 	}
-	err = tx.Bucket(bucketOffsets).ForEach(func(key, value []byte) error {
+	err = each(bucketOffsets, &got.offsets, func(key, value []byte) error {
 		o, err := decodeOffset(key, value)
-		if err != nil {
-			return note(err)
+		if err == nil {
+			c.Offsets = append(c.Offsets, o)
 		}
-		got.offsets.add(value)
-		c.Offsets = append(c.Offsets, o)
-		return nil
+		return err
 	})
 	if err != nil {
 		return nil, err
 	}
 	var foldRows int64
 	if found >= 2 {
-		err = tx.Bucket(bucketParts).ForEach(func(key, value []byte) error {
+		err = each(bucketParts, &got.parts, func(key, value []byte) error {
 			_, err := unseal(bucketParts, key, value)
-			if err != nil {
-				return note(err)
-			}
-			got.parts.add(value)
-			return nil
+			return err
 		})
 		if err != nil {
 			return nil, err
 		}
-		err = tx.Bucket(bucketFolds).ForEach(func(key, value []byte) error {
-			s, err := decodeFold(key, value)
-			if err != nil {
-				return note(err)
+		err = each(bucketFolds, &got.folds, func(key, value []byte) error {
+			s, err := decodeState(bucketFolds, key, value, fmt.Sprintf("%x", key))
+			if err == nil {
+				foldRows += s.Rows()
+				c.Folds = append(c.Folds, s)
 			}
-			got.folds.add(value)
-			foldRows += s.Rows()
-			c.Folds = append(c.Folds, s)
-			return nil
+			return err
 		})
 		if err != nil {
 			return nil, err

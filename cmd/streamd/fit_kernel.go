@@ -125,23 +125,6 @@ func (c *kernelFlags) advise(err error) error {
 	return err
 }
 
-func (c *kernelFlags) reducer(points int) reduce.Reducer {
-	// The coefficients that reducers find beside the points are not used: those
-	// of all rows take their place.
-	const nu = 1
-	switch c.Reduce {
-	case "cs":
-		return reduce.ChunkingSynthetic{Synthetic: points}
-	case "random":
-		return reduce.Subset{Nu: nu}
-	case "stratified":
-		return reduce.Subset{Nu: nu, Stratified: true}
-	case "kmedian":
-		return reduce.Clusters{Nu: nu, Norm: reduce.OneNorm}
-	}
-	return reduce.Clusters{Nu: nu, Norm: reduce.TwoNorm}
-}
-
 // basisReport is how the basis was chosen.
 type basisReport struct {
 	Method  string          `json:"method"`
@@ -313,7 +296,7 @@ func (f *fit) reduce(ctx context.Context, c *kernelFlags, sample *incremental.Bl
 		stop := f.s.report(what, func() string { return *state.Load() })
 		defer stop()
 		points := given(c.Basis, defaultBasis)
-		result, err := c.reducer(points).Reduce(ctx, &reduce.Problem{
+		result, err := reduce.Named(cmp.Or(c.Reduce, defaultReduce), points).Reduce(ctx, &reduce.Problem{
 			Columns: sample.Columns, Codes: sample.Codes, Classes: len(sample.Classes), Weights: sample.Weights,
 			Kernel: kernel, Points: points, Seed: f.seed,
 			Progress: func(s reduce.Stage) {

@@ -48,6 +48,26 @@ type Reducer interface {
 	Reduce(ctx context.Context, p *Problem) (*Result, error)
 }
 
+// Named is the reducer that users call cs, random, stratified, kmeans or kmedian. It is
+// for whoever wants a basis of so many points alone: of the coefficients that come with
+// them ν is 1.
+func Named(name string, points int) Reducer {
+	const nu = 1
+	switch name {
+	case "cs":
+		return ChunkingSynthetic{Synthetic: points}
+	case "random":
+		return Subset{Nu: nu}
+	case "stratified":
+		return Subset{Nu: nu, Stratified: true}
+	case "kmeans":
+		return Clusters{Nu: nu, Norm: TwoNorm}
+	case "kmedian":
+		return Clusters{Nu: nu, Norm: OneNorm}
+	}
+	panic("reduce: no reducer is called " + name)
+}
+
 // A Result is a basis with classifiers.
 type Result struct {
 	Features int       // n

@@ -17,20 +17,6 @@ import (
 // counts are what was done with records, rows and blocks.
 type counts = snapshot.Counts
 
-func addCounts(a *counts, b counts) {
-	a.Records += b.Records
-	a.Tombstones += b.Tombstones
-	a.RejectedRecords += b.RejectedRecords
-	a.DeadLetters += b.DeadLetters
-	a.SkippedRecords += b.SkippedRecords
-	a.Rows += b.Rows
-	a.ZeroWeightRows += b.ZeroWeightRows
-	a.RejectedRows += b.RejectedRows
-	a.BlocksAdded += b.BlocksAdded
-	a.BlocksRetired += b.BlocksRetired
-	a.BlocksReplaced += b.BlocksReplaced
-}
-
 // partition is how far the loop is in a partition.
 type partition struct {
 	at    kafka.Saved // applied
@@ -403,7 +389,7 @@ func (d *Daemon) closeRun(p *partition) error {
 	if err := d.flushRun(p); err != nil {
 		return err
 	}
-	addCounts(&d.counts, p.open.counts)
+	d.counts.Add(p.open.counts)
 	p.spare = p.open.rows
 	p.spare.empty()
 	p.open = nil

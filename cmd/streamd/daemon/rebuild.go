@@ -188,7 +188,7 @@ func (d *Daemon) reduce(ctx context.Context, job *reduction, snap *sample.Snapsh
 			return nil, err
 		}
 	}
-	result, err := reducer(d.cfg.Kernel).Reduce(ctx, &reduce.Problem{
+	result, err := reduce.Named(string(d.cfg.Kernel.Reduce), d.cfg.Kernel.Basis).Reduce(ctx, &reduce.Problem{
 		Columns: columns, Codes: b.Codes, Classes: len(b.Classes), Weights: b.Weights,
 		Kernel: kernel, Points: d.cfg.Kernel.Basis, Seed: uint64(d.cfg.Sample.Seed),
 		Workers: max(1, runtime.GOMAXPROCS(0)-1),
@@ -270,23 +270,6 @@ func scaled(columns []gram.Column, mean, sigma []float64) []gram.Column {
 		out[j] = gram.ColumnOf(x)
 	}
 	return out
-}
-
-func reducer(k config.Kernel) reduce.Reducer {
-	// The coefficients that reducers find beside the points are not used: those of
-	// all rows take their place.
-	const nu = 1
-	switch k.Reduce {
-	case config.ReduceSynthetic:
-		return reduce.ChunkingSynthetic{Synthetic: k.Basis}
-	case config.ReduceRandom:
-		return reduce.Subset{Nu: nu}
-	case config.ReduceStratified:
-		return reduce.Subset{Nu: nu, Stratified: true}
-	case config.ReduceMedians:
-		return reduce.Clusters{Nu: nu, Norm: reduce.OneNorm}
-	}
-	return reduce.Clusters{Nu: nu, Norm: reduce.TwoNorm}
 }
 
 // build goes on with the epoch that is being built.

@@ -233,7 +233,7 @@ func (d *Daemon) updateStatus() {
 		if p.open != nil {
 			o := p.open.counts
 			o.Rows, o.ZeroWeightRows = 0, 0
-			addCounts(&c, o)
+			c.Add(o)
 			open += int64(p.open.rows.len())
 		}
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -14,8 +13,6 @@ import (
 	"os"
 	"slices"
 	"strconv"
-
-	"github.com/klauspost/compress/gzip"
 
 	"streamd/cmd/streamd/classifier"
 	"streamd/cmd/streamd/httpapi"
@@ -357,16 +354,11 @@ func (c *predictCmd) rows(s *surroundings, features []string) (wire.Table, error
 
 // readAll reads up to maxInput bytes, unzipped if need be.
 func readAll(in io.Reader) ([]byte, error) {
-	buffered := bufio.NewReader(in)
-	in = buffered
-	if head, _ := buffered.Peek(2); bytes.Equal(head, []byte{0x1f, 0x8b}) {
-		z, err := gzip.NewReader(buffered)
-		if err != nil {
-			return nil, err
-		}
-		in = z
+	unzipped, err := wire.Unzipped(in)
+	if err != nil {
+		return nil, err
 	}
-	text, err := io.ReadAll(io.LimitReader(in, maxInput+1))
+	text, err := io.ReadAll(io.LimitReader(unzipped, maxInput+1))
 	if err == nil && len(text) > maxInput {
 		return nil, fmt.Errorf("it has more than %d bytes; cut it into pieces", maxInput)
 	}

@@ -109,14 +109,8 @@ func (r *Reader) start() error {
 		return err
 	}
 	r.size = info.Size()
-	const bufferBytes = 1 << 16
-	r.in = bufio.NewReaderSize(countingReader{r.file, &r.read}, bufferBytes)
-	if head, _ := r.in.Peek(2); string(head) == "\x1f\x8b" {
-		z, err := gzip.NewReader(r.in)
-		if err != nil {
-			return err
-		}
-		r.in = bufio.NewReaderSize(z, bufferBytes)
+	if r.in, err = Unzipped(countingReader{r.file, &r.read}); err != nil {
+		return err
 	}
 	head, err := r.in.Peek(bufferBytes)
 	if len(head) == 0 {
@@ -152,6 +146,37 @@ func (r *Reader) start() error {
 		r.d.beginArrow()
 	}
 	return nil
+}
+
+// bufferBytes is how much of a file is looked at to tell what it is.
+const bufferBytes = 1 << 16
+
+// Unzipped reads what in has, unzipped if it is gzipped.
+func Unzipped(in io.Reader) (*bufio.Reader, error) {
+	buffered := bufio.NewReaderSize(in, bufferBytes)
+	if head, _ := buffered.Peek(2); string(head) != "\x1f\x8b" {
+		return buffered, nil
+	}
+	z, err := gzip.NewReader(buffered)
+	if err != nil {
+		return nil, unzipError(err)
+	}
+	return bufio.NewReaderSize(unzipper{z}, bufferBytes), nil
+}
+
+// unzipper says what the end of the input in the middle of the data means.
+type unzipper struct{ z *gzip.Reader }
+
+func (u unzipper) Read(p []byte) (int, error) {
+	n, err := u.z.Read(p)
+	return n, unzipError(err)
+}
+
+func unzipError(err error) error {
+	if err == io.ErrUnexpectedEOF {
+		return errors.New("it is cut short: the gzipped data end in the middle")
+	}
+	return err
 }
 
 type countingReader struct {

@@ -268,11 +268,14 @@ func TestFilesRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(cut, b[:len(b)-5], 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := readAll(cut, wire.Options{}, 100); err == nil || !strings.Contains(err.Error(), "cut.csv.gz") {
-		t.Errorf("truncated gzip: %v", err)
+	for _, length := range []int{5, len(b) / 2, len(b) - 5} {
+		if err := os.WriteFile(cut, b[:length], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := readAll(cut, wire.Options{}, 100)
+		if want := cut + ": it is cut short"; err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%d bytes of %d: got %v, want %q in it", length, len(b), err, want)
+		}
 	}
 }
 

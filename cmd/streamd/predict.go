@@ -93,7 +93,7 @@ func (c *predictCmd) Run(ctx context.Context, s *surroundings) error {
 	var line []byte
 	probabilities := make([]float64, len(m.Classes))
 	for i, k := range class {
-		line = append(line[:0], m.Classes[k]...)
+		line = append(line[:0], oneLine(m.Classes[k])...)
 		row := values[i*len(m.Planes):][:len(m.Planes)]
 		if c.Values {
 			line = appendNumbers(line, row)
@@ -149,7 +149,7 @@ func appendContribution(line []byte, rank int, feature string, x float64) []byte
 	if rank > 0 {
 		line = append(line, ' ')
 	}
-	return fmt.Appendf(line, "%s=%+.6g", feature, x)
+	return fmt.Appendf(line, "%s=%+.6g", oneLine(feature), x)
 }
 
 // ask lets the daemon predict, which has the factors that leverages take.
@@ -183,7 +183,7 @@ func (c *predictCmd) ask(ctx context.Context, s *surroundings, m *incremental.Mo
 	}
 	out := bufio.NewWriter(s.stdout)
 	for i, label := range a.Labels {
-		line := []byte(label)
+		line := []byte(oneLine(label))
 		if c.Values {
 			line = appendNumbers(line, a.Values[i])
 		}

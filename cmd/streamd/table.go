@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 
@@ -23,10 +24,33 @@ func newTable(w io.Writer) *table {
 }
 
 func (t *table) row(cells ...string) {
-	if t.err == nil {
-		_, t.err = fmt.Fprintln(t.tab, strings.Join(cells, "\t"))
+	if t.err != nil {
+		return
 	}
+	for i := range cells {
+		cells[i] = oneLine(cells[i])
+	}
+	_, t.err = fmt.Fprintln(t.tab, strings.Join(cells, "\t"))
 }
+
+// oneLine is text in which what is not to be seen, such as a line break in the
+// name of a class, is escaped as in Go: others than who reads it have chosen it.
+func oneLine(text string) string {
+	if strings.IndexFunc(text, hidden) < 0 {
+		return text
+	}
+	var b strings.Builder
+	for _, r := range text {
+		if hidden(r) {
+			b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
+func hidden(r rune) bool { return !strconv.IsGraphic(r) }
 
 func (t *table) flush() error {
 	if t.err != nil {

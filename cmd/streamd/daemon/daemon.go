@@ -306,6 +306,9 @@ func (d *Daemon) restore() (err error) {
 			return fmt.Errorf("format.features is %q, but the snapshot was made with %q: use another snapshot.file to begin anew", wanted, features)
 		}
 	}
+	if most := d.cfg.Limits.Features; len(features) > most { // else no block could be used
+		return fmt.Errorf("limits.features is %d, but the snapshot was made with %d: set it back, or use another snapshot.file to begin anew", most, len(features))
+	}
 	if len(saved.Folds) != d.cfg.Model.Folds && len(saved.Entries) > 0 {
 		d.log.Info().Int("saved", len(saved.Folds)).Int("folds", d.cfg.Model.Folds).Int("blocks", len(saved.Entries)).
 			Msg("summing up the folds of the live blocks anew")

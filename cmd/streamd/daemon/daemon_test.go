@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"net/http"
@@ -1074,12 +1075,14 @@ func TestOtherSettingsAreRefused(t *testing.T) {
 	d.save()
 	d.listener.Close()
 	d.store.Close()
-	for key, value := range map[string]string{"kafka.topic": "b", "blocks.unit": "key", "format.features": "p,r"} {
-		other := map[string]string{}
-		for k, v := range base {
-			other[k] = v
-		}
+	for key, value := range map[string]string{
+		"kafka.topic": "b", "blocks.unit": "key", "format.features": "p,r", "limits.features": "1",
+	} {
+		other := maps.Clone(base)
 		other[key] = value
+		if key == "limits.features" {
+			delete(other, "format.features") // which would be refused beside it before the file is opened
+		}
 		if _, err := New(Options{Config: load(t, other), Log: zerolog.Nop()}); err == nil {
 			t.Errorf("another %s is accepted", key)
 		} else {

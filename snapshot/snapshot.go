@@ -294,6 +294,8 @@ func openFile(path string, readOnly bool) (*Store, error) {
 		return nil, fmt.Errorf("%w but a folder", ErrNotSnapshot)
 	} else if info.Size() == 0 {
 		return nil, fmt.Errorf("%w but an empty file", ErrNotSnapshot)
+	} else if info.Size() < 2<<12 { // bytes; without room for the two meta pages bbolt's error is one of its own
+		return nil, fmt.Errorf("%w but a file of %d bytes", ErrNotSnapshot, info.Size())
 	}
 	db, file, err := openBolt(path, true)
 	if err != nil {

@@ -788,6 +788,7 @@ func TestNotASnapshot(t *testing.T) {
 	for _, path := range []string{
 		write("empty", nil),
 		write("short", []byte("hello")),
+		write("page", []byte(strings.Repeat("hello", 1000))),
 		write("text", []byte(strings.Repeat("no snapshot\n", 10_000))),
 		write("zeros", make([]byte, 1<<16)),
 		stranger,

@@ -144,6 +144,7 @@ func (h *history) check(t *testing.T, path string, damaged []byte) (refused bool
 }
 
 func TestFlippedBits(t *testing.T) {
+	t.Parallel()
 	const trials = 1500
 	r := rand.New(rand.NewPCG(10, 1))
 	h := makeHistory(t, r, 4)

@@ -15,6 +15,7 @@ import (
 // Whatever bbolt writes is good: keys and values of all sizes, trees that grow
 // and shrink, pages filled in every way.
 func TestPageCheckRaisesNoFalseAlarm(t *testing.T) {
+	t.Parallel()
 	for seed := range uint64(10) {
 		r := rand.New(rand.NewPCG(20, seed))
 		path := filepath.Join(t.TempDir(), "pages.db")

@@ -40,7 +40,7 @@ func TestForgetsNothingBehindTheMapping(t *testing.T) {
 			t.Fatal("the file is not mapped before memory of ours")
 		}
 	}
-	db.AllocSize = growth
+	db.AllocSize, db.NoSync = growth, true
 	s = &Store{db: db, path: path}
 	defer s.Close()
 	for i := range behind {

@@ -376,30 +376,33 @@ func TestNewFileIsEmpty(t *testing.T) {
 // memory.
 func TestFileEqualsMemory(t *testing.T) {
 	for seed := range uint64(20) {
-		r := rand.New(rand.NewPCG(2, seed))
-		path := filepath.Join(t.TempDir(), "streamd.db")
-		w := newWorld(r, 1+r.IntN(4))
-		s, _ := mustOpen(t, path)
-		for range 15 {
-			for range r.IntN(30) {
-				w.step()
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel() // they wait for the disk
+			r := rand.New(rand.NewPCG(2, seed))
+			path := filepath.Join(t.TempDir(), "streamd.db")
+			w := newWorld(r, 1+r.IntN(4))
+			s, _ := mustOpen(t, path)
+			for range 15 {
+				for range r.IntN(30) {
+					w.step()
+				}
+				w.save(t, s)
+				if r.IntN(2) == 0 {
+					s.Close()
+					var c *Contents
+					s, c = mustOpen(t, path)
+					w.compare(t, s, c)
+				}
 			}
-			w.save(t, s)
-			if r.IntN(2) == 0 {
-				s.Close()
-				var c *Contents
-				s, c = mustOpen(t, path)
-				w.compare(t, s, c)
+			s.Close()
+			report, err := Verify(t.Context(), path, nil)
+			if err != nil || !report.OK || report.Damaged > 0 {
+				t.Fatalf("%+v, %v", report, err)
 			}
-		}
-		s.Close()
-		report, err := Verify(t.Context(), path, nil)
-		if err != nil || !report.OK || report.Damaged > 0 {
-			t.Fatalf("seed %d: %+v, %v", seed, report, err)
-		}
-		if report.Blocks != int64(len(w.live)) || report.Rows != w.state.Rows() || report.Saved != w.state.Digest() {
-			t.Fatalf("seed %d: verified %+v", seed, report)
-		}
+			if report.Blocks != int64(len(w.live)) || report.Rows != w.state.Rows() || report.Saved != w.state.Digest() {
+				t.Fatalf("verified %+v", report)
+			}
+		})
 	}
 }
 

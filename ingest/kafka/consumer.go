@@ -98,7 +98,10 @@ type Consumer struct {
 	partitions map[int]*partition
 	generation *kafkago.Generation // nil: none
 	assigned   []int
+	processed  map[int]int64 // what Commit was told of each partition last
 	rebalances int64
+
+	committing sync.Mutex // held over a commit: a later one has later offsets
 
 	count  int    // partitions of the topic, as far as known; only Run's goroutines
 	member string // in the group, as the sink knows it; only serve
@@ -115,6 +118,7 @@ func NewConsumer(cfg Config, sink Sink, log zerolog.Logger) (*Consumer, error) {
 		sink:       sink,
 		log:        log.With().Str("topic", cfg.Topic).Str("group", cfg.Group).Logger(),
 		partitions: make(map[int]*partition),
+		processed:  make(map[int]int64),
 	}, nil
 }
 
@@ -267,6 +271,11 @@ func (c *Consumer) serve(ctx, gctx context.Context, gen *kafkago.Generation, fai
 	c.log.Info().Ints("partitions", ids).Int32("generation", gen.ID).Msg("partitions assigned")
 
 	var work sync.WaitGroup
+	work.Go(func() { // the group may have it from a member that had come less far
+		if err := c.commit(ctx); err != nil && ctx.Err() == nil {
+			c.log.Debug().Err(err).Msg("offsets not committed at the assignment; the next commit has them")
+		}
+	})
 	count := c.count
 	if len(ids) > 0 { // others may have heard of more
 		count = max(count, ids[len(ids)-1]+1)
@@ -392,24 +401,41 @@ func (c *Consumer) watch(ctx context.Context) error {
 }
 
 // Commit tells the group how far the partitions have been processed, for the eyes
-// of lag monitors; nothing reads it back. Partitions that are not assigned at the
-// moment are left out. A commit that comes too late, in the middle of a
-// rebalance, is no error.
+// of lag monitors; nothing reads it back. Of partitions that are not assigned at the
+// moment, before Run begins of all, the group is told when they are. A commit that
+// comes too late, in the middle of a rebalance, is no error.
 func (c *Consumer) Commit(ctx context.Context, next map[int]int64) error {
 	c.mu.Lock()
-	gen := c.generation
-	offsets := make(map[int]int64, len(next))
-	for id, offset := range next {
-		if slices.Contains(c.assigned, id) {
-			offsets[id] = offset
-		}
-	}
+	maps.Copy(c.processed, next)
 	c.mu.Unlock()
-	if gen == nil || len(offsets) == 0 {
-		return nil
-	}
+	return c.commit(ctx)
+}
+
+// commit commits what is known of the assigned partitions.
+func (c *Consumer) commit(ctx context.Context) error {
 	result := make(chan error, 1)
-	go func() { result <- gen.CommitOffsets(map[string]map[int]int64{c.cfg.Topic: offsets}) }()
+	go func() {
+		c.committing.Lock()
+		defer c.committing.Unlock()
+		c.mu.Lock()
+		gen := c.generation
+		offsets := make(map[int]int64, len(c.assigned))
+		for _, id := range c.assigned {
+			if offset, ok := c.processed[id]; ok {
+				offsets[id] = offset
+			}
+		}
+		c.mu.Unlock()
+		if gen == nil || len(offsets) == 0 {
+			result <- nil
+			return
+		}
+		if err := gen.CommitOffsets(map[string]map[int]int64{c.cfg.Topic: offsets}); err != nil {
+			result <- fmt.Errorf("commit %d offsets of %s to group %s: %w", len(offsets), c.cfg.Topic, c.cfg.Group, err)
+			return
+		}
+		result <- nil
+	}()
 	var err error
 	select {
 	case err = <-result:
@@ -417,11 +443,11 @@ func (c *Consumer) Commit(ctx context.Context, next map[int]int64) error {
 		err = context.Cause(ctx)
 	}
 	var code kafkago.Error
-	if err == nil || errors.As(err, &code) &&
+	if errors.As(err, &code) &&
 		(code == kafkago.RebalanceInProgress || code == kafkago.IllegalGeneration || code == kafkago.UnknownMemberId) {
 		return nil
 	}
-	return fmt.Errorf("commit %d offsets of %s to group %s: %w", len(offsets), c.cfg.Topic, c.cfg.Group, err)
+	return err
 }
 
 // Stats is a snapshot of a consumer's state, for metrics.

@@ -427,6 +427,11 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 			abandon(fmt.Errorf("stopping takes longer than shutdown_timeout, %s", d.cfg.ShutdownTimeout))
 		})
 	})()
+	next := map[int]int64{}
+	for at, saved := range d.resumes {
+		next[at.number] = saved.Next
+	}
+	d.commit(applying, next) // the group is told when it is joined
 	failed := d.consumer.Run(consuming)
 	close(d.order) // the consumer has returned from every Deliver
 	close(d.work)

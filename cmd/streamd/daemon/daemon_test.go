@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+	kafkago "github.com/segmentio/kafka-go"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -929,7 +930,43 @@ func deleteRecords(t *testing.T, topic string, before int64) {
 	}
 }
 
-// While dead letters cannot be written the partition stops; nothing is skipped.
+// Where the saved position is ahead of the group's, which may be that of another
+// instance, the group is told, though nothing comes: a replay may be waiting for that.
+func TestGroupIsToldWhatIsSaved(t *testing.T) {
+	name := topic(t, 1)
+	file := filepath.Join(t.TempDir(), "streamd.db")
+	for i := range 9 {
+		produce(t, name, message{value: jsonRow(1-2*(i%2), i, 7)})
+	}
+	flags := map[string]string{"kafka.group": name}
+	d := start(t, name, file, flags)
+	d.waitForOffsets(9)
+	d.stop()
+	api := kafkago.Client{Addr: kafkago.TCP(cluster(t).Brokers...)}
+	committed, err := api.OffsetCommit(t.Context(), &kafkago.OffsetCommitRequest{
+		GroupID: name, GenerationID: -1, Topics: map[string][]kafkago.OffsetCommit{name: {{Offset: 2}}}})
+	if err == nil {
+		err = committed.Topics[name][0].Error
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	d = start(t, name, file, flags)
+	monitor, err := kafka.NewLagMonitor(cluster(t), name, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer monitor.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := monitor.WaitBelow(ctx, 0); err != nil {
+		lags, _ := monitor.Lag(t.Context())
+		t.Errorf("the lag stays: %+v: %v", lags, err)
+	}
+	d.stop()
+}
+
 // A topic that was made anew while no daemon ran, with more records than before and
 // fewer partitions, is told from the one that was read: nothing of that stays live.
 func TestTopicMadeAnew(t *testing.T) {
@@ -993,6 +1030,7 @@ func TestTopicMadeAnew(t *testing.T) {
 	}
 }
 
+// While dead letters cannot be written the partition stops; nothing is skipped.
 func TestDeadLetterThatCannotBeWritten(t *testing.T) {
 	name := topic(t, 1)
 	file := filepath.Join(t.TempDir(), "streamd.db")

@@ -981,6 +981,45 @@ func testDeliverFails(t *testing.T, s *suite) {
 	}
 }
 
+// testCommitOfAnother checks that the group has the position of the member that a
+// partition belongs to, also when nothing comes: another one may have been given the
+// partition, and gone, before it had come as far.
+func testCommitOfAnother(t *testing.T, s *suite) {
+	topic := s.topic(t, "topic", 2, nil)
+	cl := s.producer(t)
+	for p := range int32(2) {
+		produce(t, cl, values(topic, p, 0, 30)...)
+	}
+	cfg := s.config(t, topic)
+	monitor, err := kafka.NewLagMonitor(s.cluster(), topic, cfg.Group)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer monitor.Close()
+	sink := newRecorder()
+	c := s.consume(t, cfg, sink)
+	c.until("all records", func() bool { return sink.total() == 60 })
+	if err := c.Commit(deadline(t), map[int]int64{0: 30, 1: 30}); err != nil {
+		t.Fatal(err)
+	}
+	passing := newRecorder()
+	other := s.consume(t, cfg, passing)
+	other.until("a partition's records", func() bool { return passing.total() == 30 })
+	if err := other.Commit(deadline(t), map[int]int64{0: 10, 1: 10}); err != nil {
+		t.Fatal(err)
+	}
+	lags, err := monitor.Lag(deadline(t))
+	if err != nil || lags[0].Lag()+lags[1].Lag() != 20 {
+		t.Fatalf("%+v, %v", lags, err)
+	}
+	other.stop()
+	if err := monitor.WaitBelow(deadline(t), 0); err != nil {
+		lags, _ := monitor.Lag(deadline(t))
+		t.Errorf("the lag stays: %+v: %v", lags, err)
+	}
+	c.stop()
+}
+
 func testCommitAndLeave(t *testing.T, s *suite) {
 	topic := s.topic(t, "topic", 2, nil)
 	cl := s.producer(t)

@@ -68,6 +68,7 @@ func Run(t *testing.T, b Broker) {
 		{"HugeRecord", testHugeRecord},
 		{"DeliverFails", testDeliverFails},
 		{"CommitAndLeave", testCommitAndLeave},
+		{"CommitOfAnother", testCommitOfAnother},
 		{"Ranges", testRanges},
 		{"RangesApart", testRangesApart},
 		{"RangesLost", testRangesLost},

@@ -100,6 +100,8 @@ type Consumer struct {
 	assigned   []int
 	processed  map[int]int64 // what Commit was told of each partition last
 	rebalances int64
+	outSince   time.Time // zero: generation is not nil
+	outBecause error     // the last failure to join since then
 
 	committing sync.Mutex // held over a commit: a later one has later offsets
 
@@ -119,6 +121,7 @@ func NewConsumer(cfg Config, sink Sink, log zerolog.Logger) (*Consumer, error) {
 		log:        log.With().Str("topic", cfg.Topic).Str("group", cfg.Group).Logger(),
 		partitions: make(map[int]*partition),
 		processed:  make(map[int]int64),
+		outSince:   time.Now(),
 	}, nil
 }
 
@@ -206,6 +209,9 @@ func (c *Consumer) run(ctx context.Context) (err error) {
 			if isPermanent(err) {
 				return fmt.Errorf("group %s: %w", c.cfg.Group, err)
 			}
+			c.mu.Lock()
+			c.outBecause = err
+			c.mu.Unlock()
 			c.log.Warn().Err(err).Msg("joining the group failed; trying again")
 			continue
 		}
@@ -266,6 +272,7 @@ func (c *Consumer) serve(ctx, gctx context.Context, gen *kafkago.Generation, fai
 	}
 	c.mu.Lock()
 	c.generation, c.assigned = gen, ids
+	c.outSince, c.outBecause = time.Time{}, nil
 	c.rebalances++
 	c.mu.Unlock()
 	c.log.Info().Ints("partitions", ids).Int32("generation", gen.ID).Msg("partitions assigned")
@@ -306,6 +313,7 @@ func (c *Consumer) serve(ctx, gctx context.Context, gen *kafkago.Generation, fai
 	done()
 	c.mu.Lock()
 	c.generation, c.assigned = nil, nil
+	c.outSince = time.Now()
 	c.mu.Unlock()
 	c.log.Info().Ints("partitions", ids).Int32("generation", gen.ID).Msg("partitions revoked")
 }
@@ -430,11 +438,7 @@ func (c *Consumer) commit(ctx context.Context) error {
 			result <- nil
 			return
 		}
-		if err := gen.CommitOffsets(map[string]map[int]int64{c.cfg.Topic: offsets}); err != nil {
-			result <- fmt.Errorf("commit %d offsets of %s to group %s: %w", len(offsets), c.cfg.Topic, c.cfg.Group, err)
-			return
-		}
-		result <- nil
+		result <- gen.CommitOffsets(map[string]map[int]int64{c.cfg.Topic: offsets})
 	}()
 	var err error
 	select {
@@ -443,16 +447,18 @@ func (c *Consumer) commit(ctx context.Context) error {
 		err = context.Cause(ctx)
 	}
 	var code kafkago.Error
-	if errors.As(err, &code) &&
+	if err == nil || errors.As(err, &code) &&
 		(code == kafkago.RebalanceInProgress || code == kafkago.IllegalGeneration || code == kafkago.UnknownMemberId) {
 		return nil
 	}
-	return err
+	return fmt.Errorf("commit offsets of %s to group %s: %w", c.cfg.Topic, c.cfg.Group, err)
 }
 
 // Stats is a snapshot of a consumer's state, for metrics.
 type Stats struct {
 	Rebalances int64            // generations joined
+	OutSince   time.Time        // when it was no member of the group any more, or not yet; zero: it is one
+	OutBecause error            // the last failure to join since then; nil: none
 	Partitions []PartitionStats // all ever assigned, by number
 }
 
@@ -470,7 +476,7 @@ type PartitionStats struct {
 // Stats returns a snapshot. It may be called at any time.
 func (c *Consumer) Stats() Stats {
 	c.mu.Lock()
-	s := Stats{Rebalances: c.rebalances}
+	s := Stats{Rebalances: c.rebalances, OutSince: c.outSince, OutBecause: c.outBecause}
 	for id, p := range c.partitions {
 		ps := p.stats()
 		ps.Assigned = slices.Contains(c.assigned, id)

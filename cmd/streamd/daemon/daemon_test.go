@@ -967,6 +967,42 @@ func TestGroupIsToldWhatIsSaved(t *testing.T) {
 	d.stop()
 }
 
+// Without a broker the daemon serves on, but the page and the metrics say that it
+// learns nothing, until it does again.
+func TestOutOfTheGroup(t *testing.T) {
+	b := otherBroker(t)
+	b.produce("t", nil, message{value: jsonRow(1, 2, 3)}, message{value: jsonRow(-1, 4, 5)})
+	d := start(t, "t", filepath.Join(t.TempDir(), "streamd.db"), map[string]string{"kafka.brokers": b.Addr()})
+	d.waitForOffsets(2)
+	in := func(want string) bool {
+		_, metrics := d.ask(http.MethodGet, "/metrics")
+		return strings.Contains(metrics, "\nstreamd_in_group "+want+"\n")
+	}
+	if s := d.Status(); len(s.Problems) > 0 || !in("1") {
+		t.Errorf("in the group: %q", s.Problems)
+	}
+	b.Close()
+	problem := func() string { return strings.Join(d.Status().Problems, "\n") }
+	for deadline := time.Now().Add(patience); !strings.Contains(problem(), "connection refused") || !in("0"); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("without a broker: %+v", d.Status())
+		}
+	}
+	if code, body := d.ask(http.MethodGet, "/"); code != http.StatusOK || !strings.Contains(body, "out of the consumer group since") {
+		t.Errorf("the page: %d: %s", code, body)
+	}
+	if code, body := d.ask(http.MethodGet, "/readyz"); code != http.StatusOK {
+		t.Errorf("it serves, but is not ready: %s", body)
+	}
+	b.restart()
+	for deadline := time.Now().Add(patience); problem() != "" || !in("1"); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("with a broker again: %+v", d.Status())
+		}
+	}
+	d.stop()
+}
+
 // A topic that was made anew while no daemon ran, with more records than before and
 // fewer partitions, is told from the one that was read: nothing of that stays live.
 func TestTopicMadeAnew(t *testing.T) {

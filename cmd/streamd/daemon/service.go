@@ -218,8 +218,18 @@ func (d *Daemon) Status() httpapi.Status {
 			})
 		}
 	}
-	if s.NotReady == "" && stats.Rebalances == 0 {
+	s.InGroup = stats.OutSince.IsZero()
+	switch {
+	case s.NotReady != "" || s.InGroup:
+	case stats.Rebalances == 0:
 		s.NotReady = "joining the consumer group"
+	default:
+		reason := "the partitions are being divided anew"
+		if stats.OutBecause != nil {
+			reason = stats.OutBecause.Error()
+		}
+		s.Problems = append(s.Problems, fmt.Sprintf("out of the consumer group since %s UTC, so nothing is read: %s",
+			stats.OutSince.UTC().Format("2 Jan 15:04:05"), reason))
 	}
 	return s
 }

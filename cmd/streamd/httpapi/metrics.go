@@ -117,6 +117,7 @@ var (
 	rebuildRows   = desc("rebuild_rows_left", "Rows of these blocks.")
 	rebuildUnread = desc("rebuild_blocks_unread", "Those of these blocks that the log does not give back.")
 	deadLetters   = desc("dead_letters_total", "Messages written to a dead-letter topic.")
+	inGroup       = desc("in_group", "1 while the daemon is a member of its consumer group, else 0: then nothing is read, and streamd_partition_* are absent.")
 	rebalances    = desc("rebalances_total", "Rebalances of the consumer group.")
 	fetchErrors   = desc("fetch_errors_total", "Fetches that failed.")
 	snapshotAge   = desc("snapshot_age_seconds", "Time since the last snapshot; absent before the first.")
@@ -132,7 +133,7 @@ type serviceCollector struct{ service Service }
 func (c serviceCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		buildInfo, ready, rowsRead, rowsTotal, rowsInHand, blocksTotal, liveRows, liveBlocks, modelMade,
-		epoch, reducing, rebuildBlocks, rebuildRows, rebuildUnread, deadLetters, rebalances, fetchErrors, snapshotAge,
+		epoch, reducing, rebuildBlocks, rebuildRows, rebuildUnread, deadLetters, inGroup, rebalances, fetchErrors, snapshotAge,
 		nextOffset, highWatermark, logStart, lag,
 	} {
 		ch <- d
@@ -150,11 +151,7 @@ func (c serviceCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 
 	gauge(buildInfo, 1, s.Version)
-	if s.NotReady == "" {
-		gauge(ready, 1)
-	} else {
-		gauge(ready, 0)
-	}
+	gauge(ready, oneIf(s.NotReady == ""))
 	counter(rowsRead, s.Rows.Read)
 	counter(rowsTotal, s.Rows.Summarised, "summarised")
 	counter(rowsTotal, s.Rows.Rejected, "rejected")
@@ -173,11 +170,7 @@ func (c serviceCollector) Collect(ch chan<- prometheus.Metric) {
 	gauge(modelMade, made)
 	if e := s.Epoch; e != nil {
 		gauge(epoch, float64(e.Epoch))
-		var under float64
-		if e.Reducing != nil {
-			under = 1
-		}
-		gauge(reducing, under)
+		gauge(reducing, oneIf(e.Reducing != nil))
 		var left RebuildAnswer
 		if e.Rebuild != nil {
 			left = *e.Rebuild
@@ -187,6 +180,7 @@ func (c serviceCollector) Collect(ch chan<- prometheus.Metric) {
 		gauge(rebuildUnread, float64(left.Unread))
 	}
 	counter(deadLetters, s.DeadLetters)
+	gauge(inGroup, oneIf(s.InGroup))
 	counter(rebalances, s.Rebalances)
 	counter(fetchErrors, s.FetchErrors)
 	if !s.LastSnapshot.IsZero() {
@@ -204,4 +198,11 @@ func (c serviceCollector) Collect(ch chan<- prometheus.Metric) {
 		known(highWatermark, p.HighWatermark)
 		known(lag, p.Lag())
 	}
+}
+
+func oneIf(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
 }

@@ -154,6 +154,7 @@ type Status struct {
 	LiveBlocks int
 
 	DeadLetters int64 // written
+	InGroup     bool  // whether the daemon is a member of the consumer group
 	Rebalances  int64 // of the consumer group
 	FetchErrors int64
 

@@ -82,7 +82,7 @@ func (e *GapError) Error() string {
 	case e.Saved > e.LogEnd:
 		return fmt.Sprintf("%s is beyond the log end %d: the topic was deleted and made anew, or its end was lost; %s", at, e.LogEnd, hint)
 	}
-	return fmt.Sprintf("%s does not fit the log (%d to %d): the record before it is another one; the topic was deleted and made anew; %s",
+	return fmt.Sprintf("%s does not fit the log (%d to %d): the record before it is another one; the topic was deleted and made anew, or its end was lost and written anew; %s",
 		at, e.LogStart, e.LogEnd, hint)
 }
 

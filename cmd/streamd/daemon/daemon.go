@@ -428,8 +428,8 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 		})
 	})()
 	next := map[int]int64{}
-	for at, saved := range d.resumes {
-		next[at.number] = saved.Next
+	for number, saved := range d.resumes {
+		next[number] = saved.Next
 	}
 	d.commit(applying, next) // the group is told when it is joined
 	failed := d.consumer.Run(consuming)

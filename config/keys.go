@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strconv"
@@ -169,7 +170,7 @@ func names(of func(*key) string) []string {
 func suggestKeys(name string, withSections bool) []string {
 	candidates := names(func(k *key) string { return k.Name })
 	if withSections {
-		candidates = append(candidates, sortedKeys(sections)...)
+		candidates = append(candidates, slices.Sorted(maps.Keys(sections))...)
 	}
 	last := name[strings.LastIndexByte(name, '.')+1:]
 	var same []string

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"reflect"
 	"regexp"
@@ -231,7 +232,7 @@ func (l *loader) environment(env []string) {
 		}
 	}
 	known := names(func(k *key) string { return k.Env })
-	for _, name := range sortedKeys(values) {
+	for _, name := range slices.Sorted(maps.Keys(values)) {
 		l.problems = append(l.problems, Problem{
 			Source:  name,
 			Key:     name,
@@ -246,7 +247,7 @@ func (l *loader) flags(given map[string]string) {
 			l.text(k, origin{Source: k.Flag}, value)
 		}
 	}
-	for _, name := range sortedKeys(given) {
+	for _, name := range slices.Sorted(maps.Keys(given)) {
 		if byName[name] == nil {
 			l.problems = append(l.problems, Problem{
 				Source:  "--" + name,
@@ -343,13 +344,4 @@ func (l *loader) fault(name, format string, args ...any) {
 		p.Value = formatScalar(k.in(l.config))
 	}
 	l.problems = append(l.problems, p)
-}
-
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }

@@ -490,34 +490,14 @@ func (w *writer) putEpoch(e *preparedEpoch) error {
 		h.summaries.addKeyed(key, value)
 		h.rows += p.Summary.Rows()
 	}
+	states := append([][]byte{nil}, e.folds...)
 	if e.state.digest != h.digest || h.states.n == 0 {
-		if err := w.putEpochState(&h, 0, e.state.value); err != nil {
-			return err
-		}
+		states[0] = e.state.value
+	}
+	if err := w.putSums(bucketEpochStates, epochKey(e.Number), &h.states, 1, states); err != nil {
+		return err
 	}
 	h.digest = e.state.digest
-	for i, value := range e.folds {
-		switch {
-		case value != nil:
-			if err := w.putEpochState(&h, 1+i, value); err != nil {
-				return err
-			}
-		case w.tx.Bucket(bucketEpochStates).Get(epochStateKey(e.Number, 1+i)) == nil:
-			return fmt.Errorf("fold %d is not in the file", i)
-		}
-	}
-	states := w.tx.Bucket(bucketEpochStates)
-	for i := 1 + len(e.folds); ; i++ {
-		key := epochStateKey(e.Number, i)
-		old := states.Get(key)
-		if old == nil {
-			break
-		}
-		h.states.remove(old)
-		if err := states.Delete(key); err != nil {
-			return err
-		}
-	}
 	if e.state.rows != h.rows {
 		return fmt.Errorf("the state has %d rows, its blocks %d", e.state.rows, h.rows)
 	}
@@ -529,17 +509,5 @@ func (w *writer) putEpoch(e *preparedEpoch) error {
 		return err
 	}
 	w.head.epochs.add(value)
-	return nil
-}
-
-func (w *writer) putEpochState(h *epochHead, i int, value []byte) error {
-	key := epochStateKey(h.number, i)
-	if old := w.tx.Bucket(bucketEpochStates).Get(key); old != nil {
-		h.states.remove(old)
-	}
-	if err := w.putValue(bucketEpochStates, key, value); err != nil {
-		return err
-	}
-	h.states.add(value)
 	return nil
 }

@@ -655,8 +655,6 @@ func decodePart(id, value []byte) (*sample.Part, error) {
 	return p, nil
 }
 
-func foldKey(i int) []byte { return binary.BigEndian.AppendUint32(nil, uint32(i)) }
-
 // writer makes the changes of a transaction and keeps its head in step.
 type writer struct {
 	tx     *bbolt.Tx
@@ -761,34 +759,34 @@ func (w *writer) putPart(id string, p *sample.Part) error {
 	return nil
 }
 
-// putFolds writes the folds that have changed, and deletes those that are none
-// any more.
-func (w *writer) putFolds(folds [][]byte) error {
-	bucket := w.tx.Bucket(bucketFolds)
-	for i, value := range folds {
-		key := foldKey(i)
-		old := bucket.Get(key)
-		if value == nil {
-			if old == nil {
-				return fmt.Errorf("fold %d is not in the file", i)
-			}
+// putSums writes the sums that have changed, value i under the prefix and i, and deletes
+// those that are none any more. nil: as it is in the file. They are those of the folds
+// from the first-th on.
+func (w *writer) putSums(bucket, prefix []byte, t *tally, first int, values [][]byte) error {
+	b := w.tx.Bucket(bucket)
+	key := func(i int) []byte { return binary.BigEndian.AppendUint32(slices.Clip(prefix), uint32(i)) }
+	for i, value := range values {
+		old := b.Get(key(i))
+		switch {
+		case value == nil && old == nil:
+			return fmt.Errorf("fold %d is not in the file", i-first)
+		case value == nil:
 			continue
+		case old != nil:
+			t.remove(old)
 		}
-		if old != nil {
-			w.head.folds.remove(old)
-		}
-		if err := w.putValue(bucketFolds, key, value); err != nil {
+		if err := w.putValue(bucket, key(i), value); err != nil {
 			return err
 		}
-		w.head.folds.add(value)
+		t.add(value)
 	}
-	for i := len(folds); ; i++ {
-		old := bucket.Get(foldKey(i))
+	for i := len(values); ; i++ {
+		old := b.Get(key(i))
 		if old == nil {
 			return nil
 		}
-		w.head.folds.remove(old)
-		if err := bucket.Delete(foldKey(i)); err != nil {
+		t.remove(old)
+		if err := b.Delete(key(i)); err != nil {
 			return err
 		}
 	}

@@ -566,7 +566,7 @@ func (p *Prepared) save() (info SaveInfo, err error) {
 					return err
 				}
 			}
-			if err := w.putFolds(p.folds); err != nil {
+			if err := w.putSums(bucketFolds, nil, &next.folds, 0, p.folds); err != nil {
 				return err
 			}
 			if p.state != nil && !(old.hasState && old.digest == next.digest) {

@@ -209,7 +209,6 @@ type client struct {
 	transport *kafkago.Transport
 	addr      net.Addr
 	api       *kafkago.Client
-	clientID  string
 }
 
 func newClient(c *Cluster, topics ...string) *client {
@@ -231,7 +230,6 @@ func newClient(c *Cluster, topics ...string) *client {
 		transport: t,
 		addr:      addr,
 		api:       &kafkago.Client{Addr: addr, Timeout: adminTimeout, Transport: t},
-		clientID:  c.ClientID,
 	}
 }
 

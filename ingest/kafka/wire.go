@@ -165,6 +165,7 @@ func (cl *client) roundTrip(ctx context.Context, c *call) (*answer, error) {
 		}
 	})
 	defer guard.Stop()
+	c.clientID = cl.transport.ClientID
 	m, err := cl.transport.RoundTrip(ctx, cl.addr, c)
 	if err != nil {
 		if cause := context.Cause(ctx); cause != nil && errors.Is(err, ctx.Err()) {
@@ -197,7 +198,7 @@ func (cl *client) fetch(ctx context.Context, topic string, partition int, offset
 	a, err := cl.roundTrip(ctx, &call{
 		key: protocol.Fetch, topic: topic, partition: int32(partition),
 		min: fetchMinVersion, max: fetchMaxVersion,
-		clientID: cl.clientID, patience: wait, limit: limit,
+		patience: wait, limit: limit,
 		body: func(b []byte, v int16) []byte {
 			const none = math.MaxUint32 // -1
 			b = appendInt32(b, none)    // replica id: a consumer
@@ -303,7 +304,7 @@ func (cl *client) produce(ctx context.Context, topic string, partition int, batc
 	a, err := cl.roundTrip(ctx, &call{
 		key: protocol.Produce, topic: topic, partition: int32(partition),
 		min: produceMinVersion, max: produceMaxVersion,
-		clientID: cl.clientID, patience: timeout, limit: 1 << 20,
+		patience: timeout, limit: 1 << 20,
 		body: func(b []byte, _ int16) []byte {
 			b = appendInt16(b, math.MaxUint16) // no transactional id
 			b = appendInt16(b, math.MaxUint16) // acks: all
@@ -363,7 +364,7 @@ func parseProduce(body []byte, version int16) error {
 func (cl *client) producerID(ctx context.Context) (id int64, epoch int16, err error) {
 	a, err := cl.roundTrip(ctx, &call{
 		key: protocol.InitProducerId, max: initProducerIDVersion,
-		clientID: cl.clientID, limit: 1 << 16,
+		limit: 1 << 16,
 		body: func(b []byte, _ int16) []byte {
 			b = appendInt16(b, math.MaxUint16)           // no transactional id
 			return appendInt32(b, uint32(math.MaxInt32)) // no transaction, no time limit

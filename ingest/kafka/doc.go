@@ -15,7 +15,8 @@
 //   - A topic that was deleted and made anew is noticed: the last record
 //     processed is read again and compared with its Fingerprint, whenever a
 //     partition is taken up, and after a fetch that failed or took long; one
-//     without a partition that was read is another.
+//     without a partition that was read is another. A record that has been
+//     compacted away proves nothing: a longer log is then taken for the same.
 //   - Aborted transactions, open transactions and control records are kept out.
 //   - A record batch whose CRC-32C is wrong is fetched again a few times; then
 //     Run ends with an error that names the partition and the offset.

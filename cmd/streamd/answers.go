@@ -27,31 +27,21 @@ func (c *refineCmd) Validate() error {
 }
 
 func (c *refineCmd) Run(ctx context.Context, s *surroundings) error {
-	daemon, err := c.client(s, c.tokenFlag)
-	if err != nil {
-		return err
-	}
-	var a httpapi.RefineAnswer
-	body, err := daemon.call(ctx, http.MethodPost, "/v1/refine?wait="+c.Wait.String(), c.Wait+answerTimeout, &a)
-	if err != nil {
-		return err
-	}
-	switch {
-	case c.JSON:
-		return printAnswer(s.stdout, body)
-	case a.Refinement == nil:
-		_, err = fmt.Fprintln(s.stdout, "under way; streamd model shows the refinement once it is done")
-		return err
-	}
-	t := newTable(s.stdout)
-	t.row("refined", describeRefinement(a.Refinement))
-	t.row("took", fmt.Sprintf("%.3g s", a.Refinement.Seconds))
-	t.row("digest", a.Refinement.Digest)
-	t.row("CLASS", "OBJECTIVE", "GRADIENT", "STEPS", "SUPPORT VECTORS")
-	for _, p := range a.Refinement.Planes {
-		t.row(p.Class, fmt.Sprintf("%.6g", p.Objective), fmt.Sprintf("%.2g", p.Gradient), fmt.Sprint(p.Iterations), fmt.Sprint(p.SupportVectors))
-	}
-	return t.flush()
+	q := question{c.daemonFlags, c.tokenFlag, c.jsonFlag, http.MethodPost, "/v1/refine?wait=" + c.Wait.String(), c.Wait + answerTimeout}
+	return show(ctx, s, q, func(t *table, a *httpapi.RefineAnswer) {
+		r := a.Refinement
+		if r == nil {
+			t.row("under way; streamd model shows the refinement once it is done")
+			return
+		}
+		t.row("refined", describeRefinement(r))
+		t.row("took", fmt.Sprintf("%.3g s", r.Seconds))
+		t.row("digest", r.Digest)
+		t.row("CLASS", "OBJECTIVE", "GRADIENT", "STEPS", "SUPPORT VECTORS")
+		for _, p := range r.Planes {
+			t.row(p.Class, fmt.Sprintf("%.6g", p.Objective), fmt.Sprintf("%.2g", p.Gradient), fmt.Sprint(p.Iterations), fmt.Sprint(p.SupportVectors))
+		}
+	})
 }
 
 func describeRefinement(r *httpapi.Refinement) string {
@@ -69,20 +59,11 @@ type tuningCmd struct {
 }
 
 func (c *tuningCmd) Run(ctx context.Context, s *surroundings) error {
-	daemon, err := c.client(s, tokenFlag{})
-	if err != nil {
-		return err
-	}
-	var a httpapi.Tuning
-	body, err := daemon.call(ctx, http.MethodGet, "/v1/tuning", answerTimeout, &a)
-	if err != nil {
-		return err
-	}
-	if c.JSON {
-		return printAnswer(s.stdout, body)
-	}
-	t := newTable(s.stdout)
-	t.row("chosen", describeTuning(&a))
+	return show(ctx, s, question{c.daemonFlags, tokenFlag{}, c.jsonFlag, http.MethodGet, "/v1/tuning", answerTimeout}, (*table).tuning)
+}
+
+func (t *table) tuning(a *httpapi.Tuning) {
+	t.row("chosen", describeTuning(a))
 	t.row("at", a.ChosenAt.Local().Format(time.DateTime))
 	t.row("digest", a.Digest)
 	t.row("NU", "LOSS", "BALANCED LOSS", "CORRECT", "BALANCED", "CHOSEN", "PLANES")
@@ -102,7 +83,6 @@ func (c *tuningCmd) Run(ctx context.Context, s *surroundings) error {
 			t.row(fmt.Sprintf("%.6g", p.Nu), measured(p.Loss), measured(p.BalancedLoss), shareOf(p.Correctness), shareOf(p.BalancedCorrectness), mark, planes)
 		}
 	}
-	return t.flush()
 }
 
 func describeTuning(a *httpapi.Tuning) string {
@@ -139,19 +119,10 @@ type qualityCmd struct {
 }
 
 func (c *qualityCmd) Run(ctx context.Context, s *surroundings) error {
-	daemon, err := c.client(s, tokenFlag{})
-	if err != nil {
-		return err
-	}
-	var a httpapi.Quality
-	body, err := daemon.call(ctx, http.MethodGet, "/v1/quality", answerTimeout, &a)
-	if err != nil {
-		return err
-	}
-	if c.JSON {
-		return printAnswer(s.stdout, body)
-	}
-	t := newTable(s.stdout)
+	return show(ctx, s, question{c.daemonFlags, tokenFlag{}, c.jsonFlag, http.MethodGet, "/v1/quality", answerTimeout}, (*table).quality)
+}
+
+func (t *table) quality(a *httpapi.Quality) {
 	t.row("held out", fmt.Sprintf("%s in %s, from the %s", counted(a.Rows, "row"), counted(a.Folds, "fold"), a.Source))
 	t.row("correct", fmt.Sprintf("%s (balanced %s)", percent(a.Correctness), percent(a.BalancedCorrectness)))
 	calibrated := a.Calibration
@@ -180,7 +151,6 @@ func (c *qualityCmd) Run(ctx context.Context, s *surroundings) error {
 			t.row(percent(b.Probability), percent(b.Share), weighed(b.Weight))
 		}
 	}
-	return t.flush()
 }
 
 // weighed is what rows weigh: a whole number where a part of a row does not tell.

@@ -135,6 +135,35 @@ func refusal(status string, body []byte) error {
 	}
 }
 
+// question is one call of a daemon, by a command whose answer it is.
+type question struct {
+	daemonFlags
+	tokenFlag
+	jsonFlag
+	method, path string
+	timeout      time.Duration
+}
+
+// show asks, and prints the answer: as it came with --json, else as print lays it
+// out.
+func show[Answer any](ctx context.Context, s *surroundings, q question, print func(t *table, a *Answer)) error {
+	daemon, err := q.client(s, q.tokenFlag)
+	if err != nil {
+		return err
+	}
+	a := new(Answer)
+	body, err := daemon.call(ctx, q.method, q.path, q.timeout, a)
+	if err != nil {
+		return err
+	}
+	if q.JSON {
+		return printAnswer(s.stdout, body)
+	}
+	t := newTable(s.stdout)
+	print(t, a)
+	return t.flush()
+}
+
 // printAnswer prints the body of an answer, which is one line of JSON.
 func printAnswer(w io.Writer, body []byte) error {
 	_, err := w.Write(append(body, '\n'))
@@ -270,23 +299,12 @@ type blocksRetireCmd struct {
 }
 
 func (c *blocksRetireCmd) Run(ctx context.Context, s *surroundings) error {
-	daemon, err := c.client(s, c.tokenFlag)
-	if err != nil {
-		return err
-	}
-	var receipt httpapi.Receipt
-	body, err := daemon.call(ctx, http.MethodDelete, "/v1/blocks/"+url.PathEscape(c.ID), adminTimeout, &receipt)
-	if err != nil {
-		return err
-	}
-	if c.JSON {
-		return printAnswer(s.stdout, body)
-	}
-	t := newTable(s.stdout)
-	t.row("retired", receipt.Block.ID)
-	t.row("rows", fmt.Sprint(receipt.Block.Rows))
-	t.row("at", receipt.RetiredAt.Local().Format(time.DateTime))
-	t.row("digest before", receipt.DigestBefore)
-	t.row("digest after", receipt.DigestAfter)
-	return t.flush()
+	q := question{c.daemonFlags, c.tokenFlag, c.jsonFlag, http.MethodDelete, "/v1/blocks/" + url.PathEscape(c.ID), adminTimeout}
+	return show(ctx, s, q, func(t *table, receipt *httpapi.Receipt) {
+		t.row("retired", receipt.Block.ID)
+		t.row("rows", fmt.Sprint(receipt.Block.Rows))
+		t.row("at", receipt.RetiredAt.Local().Format(time.DateTime))
+		t.row("digest before", receipt.DigestBefore)
+		t.row("digest after", receipt.DigestAfter)
+	})
 }

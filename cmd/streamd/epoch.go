@@ -45,7 +45,9 @@ func (c *reduceCmd) Run(ctx context.Context, s *surroundings) error {
 	if c.JSON {
 		return printAnswer(s.stdout, body)
 	}
-	return printEpoch(s, a)
+	t := newTable(s.stdout)
+	t.epoch(a)
+	return t.flush()
 }
 
 // wait waits for the end of what is under way: a basis in use, or a reason why
@@ -107,23 +109,10 @@ type epochCmd struct {
 }
 
 func (c *epochCmd) Run(ctx context.Context, s *surroundings) error {
-	daemon, err := c.client(s, tokenFlag{})
-	if err != nil {
-		return err
-	}
-	var a httpapi.EpochAnswer
-	body, err := daemon.call(ctx, http.MethodGet, "/v1/epoch", answerTimeout, &a)
-	if err != nil {
-		return err
-	}
-	if c.JSON {
-		return printAnswer(s.stdout, body)
-	}
-	return printEpoch(s, &a)
+	return show(ctx, s, question{c.daemonFlags, tokenFlag{}, c.jsonFlag, http.MethodGet, "/v1/epoch", answerTimeout}, (*table).epoch)
 }
 
-func printEpoch(s *surroundings, a *httpapi.EpochAnswer) error {
-	t := newTable(s.stdout)
+func (t *table) epoch(a *httpapi.EpochAnswer) {
 	if a.InUse == nil {
 		t.row("in use", "the features")
 	} else {
@@ -144,7 +133,6 @@ func printEpoch(s *surroundings, a *httpapi.EpochAnswer) error {
 	if a.Problem != "" {
 		t.row("problem", a.Problem)
 	}
-	return t.flush()
 }
 
 func (t *table) reduction(what string, r *httpapi.Reduction) {

@@ -166,19 +166,9 @@ type snapshotSaveCmd struct {
 }
 
 func (c *snapshotSaveCmd) Run(ctx context.Context, s *surroundings) error {
-	daemon, err := c.client(s, c.tokenFlag)
-	if err != nil {
-		return err
-	}
-	var info httpapi.SnapshotInfo
-	body, err := daemon.call(ctx, http.MethodPost, "/v1/snapshot", adminTimeout, &info)
-	if err != nil {
-		return err
-	}
-	if c.JSON {
-		return printAnswer(s.stdout, body)
-	}
-	_, err = fmt.Fprintf(s.stdout, "saved %s in %s, %d bytes, in %.3g s; digest %s\n",
-		counted(info.Rows, "row"), counted(info.Blocks, "block"), info.Bytes, info.Seconds, info.Digest)
-	return err
+	q := question{c.daemonFlags, c.tokenFlag, c.jsonFlag, http.MethodPost, "/v1/snapshot", adminTimeout}
+	return show(ctx, s, q, func(t *table, info *httpapi.SnapshotInfo) {
+		t.row(fmt.Sprintf("saved %s in %s, %d bytes, in %.3g s; digest %s",
+			counted(info.Rows, "row"), counted(info.Blocks, "block"), info.Bytes, info.Seconds, info.Digest))
+	})
 }

@@ -78,10 +78,7 @@ const mostWeights = 20
 // are shown, and none of more than one plane.
 func (t *table) planes(features []string, planes []httpapi.PlaneAnswer) {
 	if len(planes) > 1 {
-		t.row("planes", fmt.Sprintf("%d, one class from the rest, in %s (their weights: --json)", len(planes), counted(len(features), "feature")))
-		for _, p := range planes {
-			t.row("  "+p.Class, fmt.Sprintf("gamma %.6g", p.Gamma))
-		}
+		t.several(planes, "in "+counted(len(features), "feature")+" (their weights: --json)")
 		return
 	}
 	p := planes[0]
@@ -105,12 +102,16 @@ func (t *table) planes(features []string, planes []httpapi.PlaneAnswer) {
 
 // kernelPlanes prints planes over the points of a basis, without coefficients.
 func (t *table) kernelPlanes(points int, planes []httpapi.PlaneAnswer) {
-	if len(planes) == 1 {
-		t.row("plane", fmt.Sprintf("class %s where K(x, Z)·u ≥ gamma, for %s Z (with u: --json)", planes[0].Class, counted(points, "point")))
-		t.row("  gamma", fmt.Sprintf("%.6g", planes[0].Gamma))
+	if len(planes) > 1 {
+		t.several(planes, "over "+counted(points, "point")+" (with their coefficients: --json)")
 		return
 	}
-	t.row("planes", fmt.Sprintf("%d, one class from the rest, over %s (with their coefficients: --json)", len(planes), counted(points, "point")))
+	t.row("plane", fmt.Sprintf("class %s where K(x, Z)·u ≥ gamma, for %s Z (with u: --json)", planes[0].Class, counted(points, "point")))
+	t.row("  gamma", fmt.Sprintf("%.6g", planes[0].Gamma))
+}
+
+func (t *table) several(planes []httpapi.PlaneAnswer, where string) {
+	t.row("planes", fmt.Sprintf("%d, one class from the rest, %s", len(planes), where))
 	for _, p := range planes {
 		t.row("  "+p.Class, fmt.Sprintf("gamma %.6g", p.Gamma))
 	}

@@ -121,8 +121,6 @@ func (s KafkaSource) learn(ctx context.Context, b *Billion, r *run) (done *learn
 
 // watch looks at the daemon until it has a model of all points.
 func (s KafkaSource) watch(ctx context.Context, b *Billion, r *run, d *process) (*httpapi.ModelAnswer, error) {
-	tick := time.NewTicker(lookInterval)
-	defer tick.Stop()
 	for {
 		m, err := d.model(ctx)
 		if err != nil {
@@ -137,10 +135,8 @@ func (s KafkaSource) watch(ctx context.Context, b *Billion, r *run, d *process) 
 				return m, nil
 			}
 		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+		if err := pause(ctx, lookInterval); err != nil {
+			return nil, err
 		}
 	}
 }

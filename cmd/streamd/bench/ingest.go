@@ -203,13 +203,9 @@ func (r *reading) drain(ctx context.Context, _ time.Duration) (s Sample, err err
 
 // poll waits until ready.
 func poll(ctx context.Context, ready func() bool) error {
-	tick := time.NewTicker(look)
-	defer tick.Stop()
 	for !ready() {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		if err := pause(ctx, look); err != nil {
+			return err
 		}
 	}
 	return nil

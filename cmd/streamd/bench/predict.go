@@ -112,7 +112,7 @@ func (c Predict) overHTTP(ctx context.Context, plan Plan, r *Result, m *incremen
 		return fmt.Errorf("make a request: %w", err)
 	}
 	limits := httpapi.Config{MaxBodyBytes: len(request) + 1, MaxRows: b.Rows()}
-	api, err := serve(httpapi.New(limits, servedModel{m}, httpapi.NewMetrics(), zerolog.Nop()))
+	api, err := serve(httpapi.New(limits, servedModel{model: m}, httpapi.NewMetrics(), zerolog.Nop()))
 	if err != nil {
 		return err
 	}
@@ -187,35 +187,13 @@ func post(ctx context.Context, client *http.Client, server *http.Server, format 
 	return text, err
 }
 
-// servedModel is a service that has a model, and nothing else.
-type servedModel struct{ model *incremental.Model }
+// servedModel is a service that has a model, and nothing else: only Served may be
+// called.
+type servedModel struct {
+	httpapi.Service
+	model *incremental.Model
+}
 
 func (s servedModel) Served() (*httpapi.Served, <-chan struct{}) {
 	return &httpapi.Served{Fingerprint: "bench", Model: s.model}, nil
-}
-
-func (s servedModel) Status() httpapi.Status { return httpapi.Status{} }
-
-func (s servedModel) Blocks(context.Context, string, int) ([]httpapi.BlockInfo, string, error) {
-	return nil, "", httpapi.ErrUnavailable
-}
-
-func (s servedModel) Retire(context.Context, string) (httpapi.Receipt, error) {
-	return httpapi.Receipt{}, httpapi.ErrUnavailable
-}
-
-func (s servedModel) Snapshot(context.Context) (httpapi.SnapshotInfo, error) {
-	return httpapi.SnapshotInfo{}, httpapi.ErrUnavailable
-}
-
-func (s servedModel) Refine(context.Context) (*httpapi.Refinement, error) {
-	return nil, httpapi.ErrUnavailable
-}
-
-func (s servedModel) Reduce(context.Context) error { return httpapi.ErrUnavailable }
-
-func (s servedModel) Abandon(context.Context) error { return httpapi.ErrUnavailable }
-
-func (s servedModel) Epoch(context.Context) (*httpapi.EpochAnswer, error) {
-	return nil, httpapi.ErrUnavailable
 }

@@ -29,37 +29,19 @@ type Metrics struct {
 // NewMetrics makes metrics with a registry of their own, with those of the Go
 // runtime and of the process.
 func NewMetrics() *Metrics {
+	// Each bucket is four times as wide as the one before.
+	histogram := func(name, help string, least float64, buckets int) prometheus.HistogramOpts {
+		return prometheus.HistogramOpts{Name: "streamd_" + name, Help: help, Buckets: prometheus.ExponentialBuckets(least, 4, buckets)}
+	}
 	m := &Metrics{
-		SolveSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name:    "streamd_solve_seconds",
-			Help:    "Time to read the hyperplanes off the summed state.",
-			Buckets: prometheus.ExponentialBuckets(1e-5, 4, 11), // 10 µs to 10 s
-		}),
-		TuneSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name:    "streamd_tune_seconds",
-			Help:    "Time to choose ν.",
-			Buckets: prometheus.ExponentialBuckets(1e-3, 4, 9), // 1 ms to 65 s
-		}),
-		RefineSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name:    "streamd_refine_seconds",
-			Help:    "Time to refine the hyperplanes on rows.",
-			Buckets: prometheus.ExponentialBuckets(1e-3, 4, 11), // 1 ms to 17 min
-		}),
-		ReduceSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name:    "streamd_reduce_seconds",
-			Help:    "Time to choose the basis of a kernel.",
-			Buckets: prometheus.ExponentialBuckets(1e-2, 4, 9), // 10 ms to 11 min
-		}),
-		SnapshotSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name:    "streamd_snapshot_seconds",
-			Help:    "Time to save a snapshot.",
-			Buckets: prometheus.ExponentialBuckets(1e-3, 4, 9), // 1 ms to 65 s
-		}),
-		requests: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "streamd_http_request_seconds",
-			Help:    "Time to answer a request; polls that wait have a route of their own.",
-			Buckets: prometheus.ExponentialBuckets(1e-4, 4, 10), // 100 µs to 26 s
-		}, []string{"route", "code"}),
+		SolveSeconds:    prometheus.NewHistogram(histogram("solve_seconds", "Time to read the hyperplanes off the summed state.", 1e-5, 11)), // to 10 s
+		TuneSeconds:     prometheus.NewHistogram(histogram("tune_seconds", "Time to choose ν.", 1e-3, 9)),                                    // to 65 s
+		RefineSeconds:   prometheus.NewHistogram(histogram("refine_seconds", "Time to refine the hyperplanes on rows.", 1e-3, 11)),           // to 17 min
+		ReduceSeconds:   prometheus.NewHistogram(histogram("reduce_seconds", "Time to choose the basis of a kernel.", 1e-2, 9)),              // to 11 min
+		SnapshotSeconds: prometheus.NewHistogram(histogram("snapshot_seconds", "Time to save a snapshot.", 1e-3, 9)),                         // to 65 s
+		requests: prometheus.NewHistogramVec(histogram("http_request_seconds",
+			"Time to answer a request; polls that wait have a route of their own.", 1e-4, 10), // to 26 s
+			[]string{"route", "code"}),
 		registry: prometheus.NewRegistry(),
 	}
 	m.registry.MustRegister(m.SolveSeconds, m.TuneSeconds, m.RefineSeconds, m.ReduceSeconds, m.SnapshotSeconds, m.requests,
@@ -97,8 +79,13 @@ func (s *Server) scrape(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
+// descs are those of all metrics below.
+var descs []*prometheus.Desc
+
 func desc(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc("streamd_"+name, help, labels, nil)
+	d := prometheus.NewDesc("streamd_"+name, help, labels, nil)
+	descs = append(descs, d)
+	return d
 }
 
 var (
@@ -131,11 +118,7 @@ var (
 type serviceCollector struct{ service Service }
 
 func (c serviceCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{
-		buildInfo, ready, rowsRead, rowsTotal, rowsInHand, blocksTotal, liveRows, liveBlocks, modelMade,
-		epoch, reducing, rebuildBlocks, rebuildRows, rebuildUnread, deadLetters, inGroup, rebalances, fetchErrors, snapshotAge,
-		nextOffset, highWatermark, logStart, lag,
-	} {
+	for _, d := range descs {
 		ch <- d
 	}
 }

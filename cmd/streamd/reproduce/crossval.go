@@ -339,25 +339,29 @@ func newTrials(methods int, divisions [][]fold) []trial {
 
 // best is the ν with which the first method is right most often in the folds.
 func (y study) best(ctx context.Context, c *Config, divisions [][]fold, nus []float64) (float64, error) {
-	right := make([][][]float64, len(divisions)) // [division][fold][ν]
+	at, err := bestChoice(ctx, c, divisions, func(ctx context.Context, fold *fold) ([]float64, error) {
+		right := make([]float64, len(nus))
+		return right, y.methods[0].try(ctx, fold.train, nus, y.standardise, func(i int, model *incremental.Model) {
+			right[i] = correctness(model, fold.test)
+		})
+	})
+	return nus[at], err
+}
+
+// bestChoice is the index of the choice with which most is right, by the shares that
+// judge gives for each of them in a fold; of several such, the first.
+func bestChoice(ctx context.Context, c *Config, divisions [][]fold, judge func(context.Context, *fold) ([]float64, error)) (int, error) {
+	right := make([][][]float64, len(divisions)) // [division][fold][choice]
 	for d, division := range divisions {
 		right[d] = make([][]float64, len(division))
 	}
-	err := each(ctx, c, divisions, func(ctx context.Context, d, f int) error {
-		fold := &divisions[d][f]
-		right[d][f] = make([]float64, len(nus))
-		return y.methods[0].try(ctx, fold.train, nus, y.standardise, func(i int, model *incremental.Model) {
-			right[d][f][i] = correctness(model, fold.test)
-		})
+	err := each(ctx, c, divisions, func(ctx context.Context, d, f int) (err error) {
+		right[d][f], err = judge(ctx, &divisions[d][f])
+		return err
 	})
 	if err != nil {
 		return 0, err
 	}
-	return nus[first(sums(right))], nil
-}
-
-// sums are those over all folds of all divisions.
-func sums(right [][][]float64) []float64 {
 	total := make([]float64, len(right[0][0]))
 	for _, division := range right {
 		for _, fold := range division {
@@ -366,7 +370,7 @@ func sums(right [][][]float64) []float64 {
 			}
 		}
 	}
-	return total
+	return first(total), nil
 }
 
 // each does something for every fold of every division, in parallel.

@@ -132,31 +132,22 @@ func (s *set) standardise() error {
 
 // best is the μ and the ν with which a variant is right most often in the folds.
 func (v variant) best(ctx context.Context, c *Config, divisions [][]fold, mus, nus []float64) (mu, nu []float64, err error) {
-	right := make([][][]float64, len(divisions)) // [division][fold][μ, ν]
-	for d, division := range divisions {
-		right[d] = make([][]float64, len(division))
-	}
-	err = each(ctx, c, divisions, func(ctx context.Context, d, f int) error {
-		fold := &divisions[d][f]
+	at, err := bestChoice(ctx, c, divisions, func(ctx context.Context, fold *fold) (right []float64, err error) {
 		for _, mu := range mus {
 			k, err := newKernelPart(mu, chosen(fold.train.rows, v.share), fold.train.rows)
 			if err != nil {
-				return err
+				return nil, err
 			}
 			shares, test := make([]float64, len(nus)), coordinates(k.basis, fold.test)
 			err = v.try(ctx, k.part, nus, false, func(i int, model *incremental.Model) { shares[i] = correctness(model, test) })
 			if err != nil {
-				return fmt.Errorf("μ = %g: %w", mu, err)
+				return nil, fmt.Errorf("μ = %g: %w", mu, err)
 			}
-			right[d][f] = append(right[d][f], shares...)
+			right = append(right, shares...)
 		}
-		return nil
+		return right, nil
 	})
-	if err != nil {
-		return nil, nil, err
-	}
-	at := first(sums(right))
-	return mus[at/len(nus):][:1], nus[at%len(nus):][:1], nil
+	return mus[at/len(nus):][:1], nus[at%len(nus):][:1], err
 }
 
 // tuningRows is how many rows μ and ν are tuned on at least: as many tuning sets

@@ -35,8 +35,7 @@ const usualTolerance = 1.5
 
 // crossValidation is a table of ten-fold correctness.
 type crossValidation struct {
-	methods []method
-	against int // the method that p-values are relative to
+	methods []method // p-values are relative to the first
 	nus     exponents
 	one     bool
 	entries []entry
@@ -68,9 +67,9 @@ func (v crossValidation) run(ctx context.Context, c *Config) ([]Result, error) {
 				Remark: e.remark,
 			}
 			trials[i].summarise(&r)
-			if i != v.against {
-				r.Against = v.methods[v.against].name
-				p := trials[i].against(trials[v.against])
+			if i > 0 {
+				r.Against = v.methods[0].name
+				p := trials[i].against(trials[0])
 				r.P = &p
 			}
 			e.published[i].compare(&r)

@@ -1,7 +1,6 @@
 package reproduce
 
 import (
-	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -170,7 +169,7 @@ func readSplits(folder, name string) (map[string][]int, error) {
 		return nil, fmt.Errorf("read %s: %w", path, errors.Unwrap(err))
 	}
 	defer f.Close()
-	z, err := gzip.NewReader(f)
+	z, err := wire.Unzipped(f)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", path, err)
 	}

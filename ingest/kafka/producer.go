@@ -229,7 +229,9 @@ func (s *sender) send(ctx context.Context, w *batchWriter) error {
 			return context.Cause(ctx)
 		case errors.Is(err, kafkago.MessageSizeTooLarge):
 			return fmt.Errorf("a record batch of %d bytes: %w; raise max.message.bytes of the topic", w.size(), err)
-		case isPermanent(err), errors.Is(err, kafkago.OutOfOrderSequenceNumber), errors.Is(err, kafkago.InvalidProducerEpoch):
+		case errors.Is(err, kafkago.OutOfOrderSequenceNumber):
+			return fmt.Errorf("%w; records that it had acknowledged are not in the log any more: its end was lost", err)
+		case isPermanent(err), errors.Is(err, kafkago.InvalidProducerEpoch):
 			return err
 		}
 		s.log.Warn().Err(err).Int("partition", s.partition).Msg("producing failed; trying again")

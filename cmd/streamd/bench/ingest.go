@@ -171,14 +171,10 @@ func (r *reading) drain(ctx context.Context, _ time.Duration) (s Sample, err err
 	}
 	sink := &drain{}
 	c, err := kafka.NewConsumer(kafka.Config{
-		Cluster: r.topic.cluster,
-		Topic:   r.topic.name,
-		Group:   cfg.Kafka.Group,
-		Fetching: kafka.Fetching{
-			FetchBytes:      int(cfg.Kafka.FetchBytes),
-			MaxMessageBytes: int(cfg.Kafka.MaxMessageBytes),
-			BufferBytes:     int64(cfg.Kafka.BufferBytes),
-		},
+		Cluster:  r.topic.cluster,
+		Topic:    r.topic.name,
+		Group:    cfg.Kafka.Group,
+		Fetching: daemon.Fetching(cfg.Kafka),
 	}, sink, r.log)
 	if err != nil {
 		return s, err

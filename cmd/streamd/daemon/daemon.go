@@ -8,19 +8,33 @@
 //	                          decode, summarise      │          └─> solve ──> served model
 //	                                                 └─> dead letters
 //
+//	sink.go      what the consumer calls: deliveries, their order, assignments, gaps
+//	worker.go    a record becomes a block, and a block what is kept of it; or it is rejected
+//	gather.go    several records become a block
+//	loop.go      what one goroutine does, one thing after the other
+//	liveset.go   the ledger, the exact sums (sums.go) and the sample of rows
+//	epoch.go     the sums in the coordinates of a basis
+//	save.go      all of it goes to the snapshot
+//	publish.go   planes are solved, and served
+//	study.go     what takes longer than a solve: tune.go, refine.go, heldout.go
+//	basis.go     a basis is chosen; rebuild.go: the way from one epoch to the next
+//	reread.go    live blocks come from the log again: for the sample (fill.go), for
+//	             an epoch (rebuild.go), for refinement (refine.go)
+//	service.go   what HTTP asks for
+//	settings.go  the configuration in the words of the other packages
+//
 // The consumer delivers the batches of each partition in offset order. Workers
 // decode and summarise their records side by side; a summary has one value
 // whoever makes it. The loop, one goroutine, takes the deliveries in their
-// order and applies them to the live set: the ledger, the exact sums, and the
-// sample of rows that the workers have taken. It also retires, and starts saves and
+// order and applies them to the live set. It also retires, and starts saves and
 // solves, which go on beside it with copies: none of them needs a lock, and whoever
 // reads the model waits for nothing: it is an immutable value behind an atomic
 // pointer.
 //
 // Everything in flight is bounded: the bytes of a partition by the consumer's
 // budget, deliveries by inOrder, what workers make of them by handRoom, unsaved
-// blocks by snapshot.blocks, or as many as there is room for, or twice what is being
-// saved: the loop stops taking deliveries while the disk is full or slow.
+// blocks by mostUnsaved: the loop stops taking deliveries while the disk is full or
+// slow.
 //
 // # Exactly once
 //
@@ -53,19 +67,16 @@
 // and consume last. Stop is the reverse, for these reasons: first the consumer,
 // so that nothing new comes; then what is in hand is applied, which needs the
 // workers; then the last save and, while the process is still a member of the
-// group, the commit; then the store is closed; HTTP answers until the end, so
-// that a load balancer sees "stopping" rather than a refused connection.
+// group, the commit; HTTP answers until then, so that a load balancer sees
+// "stopping" rather than a refused connection; the store is closed last.
 package daemon
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"math"
 	"net"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -198,16 +209,12 @@ func New(o Options) (d *Daemon, err error) {
 		}
 	}
 	d.consumer, err = kafka.NewConsumer(kafka.Config{
-		Cluster: cluster,
-		Topic:   cfg.Kafka.Topic,
-		Group:   cfg.Kafka.Group,
-		Start:   map[config.Start]kafka.Start{config.StartEarliest: kafka.Earliest, config.StartLatest: kafka.Latest}[cfg.Kafka.Start],
-		OnGap:   map[config.OnGap]kafka.OnGap{config.OnGapStop: kafka.StopOnGap, config.OnGapEarliest: kafka.GapToEarliest, config.OnGapLatest: kafka.GapToLatest}[cfg.Kafka.OnGap],
-		Fetching: kafka.Fetching{
-			FetchBytes:      int(cfg.Kafka.FetchBytes),
-			MaxMessageBytes: int(cfg.Kafka.MaxMessageBytes),
-			BufferBytes:     int64(cfg.Kafka.BufferBytes),
-		},
+		Cluster:  cluster,
+		Topic:    cfg.Kafka.Topic,
+		Group:    cfg.Kafka.Group,
+		Start:    map[config.Start]kafka.Start{config.StartEarliest: kafka.Earliest, config.StartLatest: kafka.Latest}[cfg.Kafka.Start],
+		OnGap:    map[config.OnGap]kafka.OnGap{config.OnGapStop: kafka.StopOnGap, config.OnGapEarliest: kafka.GapToEarliest, config.OnGapLatest: kafka.GapToLatest}[cfg.Kafka.OnGap],
+		Fetching: Fetching(cfg.Kafka),
 	}, d, o.Log)
 	if err != nil {
 		return nil, err
@@ -233,52 +240,6 @@ func New(o Options) (d *Daemon, err error) {
 
 // Addr is the address that HTTP is served on.
 func (d *Daemon) Addr() net.Addr { return d.listener.Addr() }
-
-func modelOptions(m config.Model) incremental.Options {
-	nu := float64(m.Nu)
-	if m.Nu == config.NuAuto {
-		nu = firstNu
-	}
-	o := incremental.Options{Nu: nu, Balanced: m.Balanced, Standardise: m.Standardise == config.SwitchOn}
-	if len(m.ClassWeights) > 0 {
-		o.ClassWeights = map[string]float64{}
-	}
-	for label, w := range m.ClassWeights {
-		if x, err := strconv.ParseFloat(label, 64); err == nil && x-x == 0 {
-			label = incremental.NumberLabel(x)
-		}
-		o.ClassWeights[label] = w
-	}
-	return o
-}
-
-func decodingOptions(cfg *config.Config) (wire.Options, error) {
-	format, err := wire.ParseFormat(string(cfg.Format.Default))
-	if err != nil {
-		return wire.Options{}, err
-	}
-	return wire.Options{
-		Format: format,
-		Label:  cfg.Format.Label,
-		Weight: cfg.Format.Weight,
-		Header: map[config.CSVHeader]wire.HeaderMode{config.CSVHeaderAuto: wire.HeaderAuto, config.CSVHeaderPresent: wire.HeaderPresent, config.CSVHeaderAbsent: wire.HeaderAbsent}[cfg.Format.CSVHeader],
-		Limits: wire.Limits{
-			Bytes: int(cfg.Kafka.MaxMessageBytes), Rows: cfg.Limits.Rows, Features: cfg.Limits.Features, Classes: cfg.Limits.Classes,
-		},
-	}, nil
-}
-
-// unit names the rule that makes blocks, as it is saved: another rule would
-// cut the same log into other blocks.
-func unit(b config.Blocks) string {
-	switch b.Unit {
-	case config.UnitOffsets:
-		return fmt.Sprintf("offsets %d", b.Offsets)
-	case config.UnitTime:
-		return fmt.Sprintf("time %s", b.Period)
-	}
-	return string(b.Unit)
-}
 
 // restore opens the snapshot and takes up what it contains.
 func (d *Daemon) restore() (err error) {
@@ -370,16 +331,6 @@ func (d *Daemon) restore() (err error) {
 	return nil
 }
 
-// partition is the loop's state of a partition, made when it is first met.
-func (d *Daemon) partition(number int) *partition {
-	p, ok := d.partitions[number]
-	if !ok {
-		p = &partition{at: kafka.Saved{Next: -1}}
-		d.partitions[number] = p
-	}
-	return p
-}
-
 // Run serves, consumes and learns until ctx ends, which is no error, or until
 // it cannot go on. Either way everything that was read by then is applied and
 // saved, unless that takes longer than shutdown_timeout: what is not saved is
@@ -456,110 +407,4 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	}
 	d.log.Info().Msg("stopped")
 	return err
-}
-
-func (d *Daemon) commit(ctx context.Context, next map[int]int64) {
-	if err := d.consumer.Commit(ctx, next); err != nil {
-		d.log.Debug().Err(err).Msg("offsets not committed to the group; the saved ones count")
-	}
-}
-
-// Former implements kafka.Sink: who had the snapshot before has ended, since this
-// process has it now.
-func (d *Daemon) Former() string { return d.former }
-
-// Joined implements kafka.Sink. It writes down who this process is in the group, so
-// that after a crash the next one need not wait for the end of its session.
-func (d *Daemon) Joined(member string) {
-	if err := d.store.SaveMember(snapshot.Member{Group: d.cfg.Kafka.Group, ID: member}); err != nil {
-		d.log.Warn().Err(err).Msg("should this process crash, the next one will wait for the end of its session in the group")
-	}
-}
-
-// Position implements kafka.Sink.
-func (d *Daemon) Position(partition int) (kafka.Saved, bool) {
-	s, ok := d.resumes[partition]
-	return s, ok
-}
-
-// Partitions implements kafka.Sink.
-func (d *Daemon) Partitions() []int { return slices.Collect(maps.Keys(d.resumes)) }
-
-// inTurn runs f in the loop once everything delivered so far has been applied.
-func (d *Daemon) inTurn(ctx context.Context, f func()) {
-	done := make(chan struct{})
-	select {
-	case d.order <- &delivery{call: func() { defer close(done); f() }}:
-	case <-d.loopDone:
-		return
-	case <-ctx.Done():
-		return
-	}
-	select {
-	case <-done:
-	case <-d.loopDone:
-	case <-ctx.Done():
-	}
-}
-
-// Revoked implements kafka.Sink: the partitions go to another process, or this
-// one is stopping. Their blocks stay live here, and their positions are kept.
-func (d *Daemon) Revoked(ctx context.Context, partitions []int) {
-	next := map[int]int64{}
-	d.inTurn(ctx, func() {
-		if d.failure != nil || !d.hasUnsaved() {
-			return
-		}
-		d.save()
-	})
-	d.inTurn(ctx, func() {
-		d.awaitSave()
-		for _, number := range partitions {
-			if p := d.partition(number); !p.moved && p.resume().Next >= 0 {
-				next[number] = p.resume().Next
-			}
-		}
-	})
-	d.commit(ctx, next)
-}
-
-// Jumped implements kafka.Sink: the operator has allowed a gap.
-func (d *Daemon) Jumped(gap *kafka.GapError, to int64) {
-	d.log.Warn().Str("topic", gap.Topic).Int("partition", gap.Partition).Int64("saved", gap.Saved).Int64("to", to).
-		Bool("made_anew", gap.Reset).Msg("going on after a gap in the log")
-	d.inTurn(context.Background(), func() {
-		if d.failure != nil {
-			return
-		}
-		p := d.partition(gap.Partition)
-		if p.open != nil {
-			if err := d.closeRun(p); err != nil {
-				d.fail(err)
-				return
-			}
-		}
-		p.at, p.moved = kafka.Saved{Next: to}, true
-		if gap.Reset {
-			d.retirePartition(gap.Partition)
-		}
-	})
-}
-
-// retirePartition retires the blocks of a log that exists no more: blocks of
-// the new log would get their ids.
-func (d *Daemon) retirePartition(number int) {
-	n := 0
-	for _, e := range d.live.ledger.Page(retire.Lowest, math.MaxInt) {
-		if e.Position.Partition != number {
-			continue
-		}
-		if err := d.live.remove(e.ID); err != nil {
-			d.fail(err)
-			return
-		}
-		n++
-	}
-	d.counts.BlocksRetired += int64(n)
-	d.changed = true
-	d.log.Warn().Str("topic", d.cfg.Kafka.Topic).Int("partition", number).Int("blocks", n).Msg("blocks of the former topic retired")
 }

@@ -1,6 +1,8 @@
 package daemon
 
 import (
+	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -8,6 +10,7 @@ import (
 	"streamd/incremental"
 	"streamd/incremental/gram"
 	"streamd/ingest/kafka"
+	"streamd/retire"
 )
 
 // rows are labelled rows of several messages, in columns.
@@ -177,4 +180,101 @@ func eventTime(r *kafka.Record) time.Time {
 		return time.UnixMilli(0)
 	}
 	return r.Time
+}
+
+// gather adds the rows of a record to the open run of its partition, closing
+// the run before it when the record belongs to another.
+func (d *Daemon) gather(ctx context.Context, p *partition, before kafka.Saved, t *task, i int, z result) error {
+	r := &t.records[i]
+	bucket := bucketOf(d.cfg.Blocks, r)
+	n := z.j - z.i
+	if p.open != nil && (p.open.bucket != bucket || p.open.rows.len()+n > d.cfg.Limits.Rows) {
+		if err := d.closeRun(p); err != nil {
+			return err
+		}
+	}
+	if p.open == nil {
+		if before.Next < 0 {
+			before.Next = r.Offset
+		}
+		// The position has the fingerprint of what came last at a batch's end only.
+		previous := t.previous
+		if i > 0 {
+			previous = &t.records[i-1]
+		}
+		if previous != nil {
+			before.Last = kafka.FingerprintOf(previous)
+		}
+		p.open = &run{
+			bucket: bucket,
+			start:  before,
+			first:  d.position(t.partition, r),
+			time:   eventTime(r),
+			rows:   p.spare,
+		}
+		p.spare = rows{}
+	}
+	o := p.open
+	o.last = r.Offset
+	if at := eventTime(r); at.After(o.time) {
+		o.time = at
+	}
+	o.counts.Records++
+	if z.bad == nil {
+		if classes := o.rows.classesWith(t.rows, z.i, z.j); classes != nil && !d.live.admits(classes) {
+			z.bad = d.classLimit()
+			if err := d.reject(ctx, t.partition, r, z.bad); err != nil {
+				return err
+			}
+		}
+	}
+	if z.bad != nil {
+		d.countRejected(&o.counts, z)
+		return nil
+	}
+	d.fixFeatures(z)
+	o.rows.appendRange(t.rows, z.i, z.j)
+	o.grown, d.changed = true, true
+	return nil
+}
+
+// flushRun makes the rows that the open run has so far a live block.
+func (d *Daemon) flushRun(p *partition) error {
+	o := p.open
+	if o == nil || !o.grown {
+		return nil
+	}
+	k, err := d.worker.keep(o.rows.block())
+	if err != nil {
+		// Each message passed on its own. But rows that were taken for other coordinates
+		// may not fit those in use. They have not been saved: when they are read again,
+		// each message is told.
+		return fmt.Errorf("summarise block %s: %w", o.first, err)
+	}
+	e := retire.Entry{ID: o.first.String(), Position: o.first, Last: o.last, Time: o.time, Rows: k.summary.Rows()}
+	done, err := d.live.add(e, k)
+	if err != nil {
+		return err
+	}
+	o.counts.Rows, o.counts.ZeroWeightRows = 0, 0
+	countSummarised(&o.counts, o.rows.len(), k.summary)
+	if done.added && done.replaced {
+		done.added, done.replaced = false, false // it has only grown
+	}
+	d.countAdded(done)
+	o.grown = false
+	return nil
+}
+
+// closeRun completes the open run: its block and its counts stand, and the
+// saved position moves behind it.
+func (d *Daemon) closeRun(p *partition) error {
+	if err := d.flushRun(p); err != nil {
+		return err
+	}
+	d.counts.Add(p.open.counts)
+	p.spare = p.open.rows
+	p.spare.empty()
+	p.open = nil
+	return nil
 }

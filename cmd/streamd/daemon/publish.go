@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"streamd/cmd/streamd/httpapi"
+	"streamd/config"
 	"streamd/incremental"
 )
 
@@ -199,4 +200,55 @@ func (d *Daemon) offsets() []httpapi.Offset {
 	}
 	slices.SortFunc(out, func(a, b httpapi.Offset) int { return a.Partition - b.Partition })
 	return out
+}
+
+// header is what is served, but for the model and what goes with it.
+func (d *Daemon) header(now time.Time) *httpapi.Served {
+	s := &httpapi.Served{
+		Rows:    d.live.ledger.Rows(),
+		Blocks:  d.live.ledger.Len(),
+		Digest:  d.live.digest(),
+		Offsets: d.offsets(),
+		MadeAt:  now.UTC(),
+	}
+	if c := d.live.coordinates(); c != nil {
+		s.Basis = &httpapi.Basis{
+			ID: c.id, Map: c.basis, Features: d.live.sums.features, Regulariser: string(d.cfg.Kernel.Regulariser),
+		}
+	}
+	const soon = "it is not known yet"
+	a := &s.Absent
+	a.Tuning, a.Refinement, a.Quality, a.Calibration = soon, soon, soon, soon
+	m := d.cfg.Model
+	if !d.tunes() {
+		a.Tuning = "model.nu is a number"
+	}
+	if !d.refines() {
+		a.Refinement = "model.refine is none"
+	}
+	switch {
+	case m.Folds == 0:
+		a.Quality = "model.folds is 0"
+	case d.cfg.Sample.Rows == 0:
+		a.Quality = "sample.rows is 0"
+	}
+	if a.Calibration = a.Quality; m.Calibration == config.CalibrationNone {
+		a.Calibration = "model.calibration is none"
+	}
+	return s
+}
+
+// adopt gives planes that were solved what the last study has found for planes
+// like them.
+func adopt(next *httpapi.Served, s *study) {
+	if s == nil || next.Model == nil {
+		return
+	}
+	from := s.served
+	next.Tuning, next.Absent.Tuning = from.Tuning, from.Absent.Tuning
+	if from.Model == nil || !slices.Equal(from.Model.Classes, next.Model.Classes) {
+		return
+	}
+	next.Calibration, next.Absent.Calibration = from.Calibration, from.Absent.Calibration
+	next.Quality, next.Absent.Quality = from.Quality, from.Absent.Quality
 }

@@ -62,15 +62,10 @@ func (d *Daemon) newRereader() (*rereader, error) {
 	if err != nil {
 		return nil, err
 	}
+	fetching := Fetching(d.cfg.Kafka)
+	fetching.BufferBytes = rereadBuffer * int64(fetching.FetchBytes)
 	log, err := kafka.NewRangeReader(kafka.RangeConfig{
-		Cluster: cluster,
-		Topic:   d.cfg.Kafka.Topic,
-		Fetching: kafka.Fetching{
-			FetchBytes:      int(d.cfg.Kafka.FetchBytes),
-			MaxMessageBytes: int(d.cfg.Kafka.MaxMessageBytes),
-			BufferBytes:     rereadBuffer * int64(d.cfg.Kafka.FetchBytes),
-		},
-		Partitions: rereadPartitions,
+		Cluster: cluster, Topic: d.cfg.Kafka.Topic, Fetching: fetching, Partitions: rereadPartitions,
 	}, d.log)
 	if err != nil {
 		return nil, err

@@ -17,39 +17,6 @@ import (
 
 var errStopping = fmt.Errorf("the daemon is stopping: %w", httpapi.ErrUnavailable)
 
-// inLoop runs f in the loop, between two deliveries, and gives its answer. f may
-// still run after ctx has ended; its answer is dropped then.
-func inLoop[T any](ctx context.Context, d *Daemon, f func() (T, error)) (T, error) {
-	type answer struct {
-		value T
-		err   error
-	}
-	done := make(chan answer, 1)
-	var none T
-	select {
-	case d.calls <- func() {
-		value, err := f()
-		done <- answer{value, err}
-	}:
-	case <-d.loopDone:
-		return none, errStopping
-	case <-ctx.Done():
-		return none, context.Cause(ctx)
-	}
-	select {
-	case a := <-done:
-		return a.value, a.err
-	case <-ctx.Done():
-		return none, context.Cause(ctx)
-	}
-}
-
-// call is inLoop for what has no answer.
-func (d *Daemon) call(ctx context.Context, f func() error) error {
-	_, err := inLoop(ctx, d, func() (struct{}, error) { return struct{}{}, f() })
-	return err
-}
-
 // Served implements httpapi.Service.
 func (d *Daemon) Served() (*httpapi.Served, <-chan struct{}) {
 	p := d.published.Load()

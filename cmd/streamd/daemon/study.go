@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"time"
 
 	"streamd/cmd/streamd/httpapi"
@@ -249,57 +248,6 @@ func (s *study) make(ctx context.Context) {
 	out.Model, out.Hat = model, hat
 	s.refine(ctx, view)
 	s.judge(ctx, view)
-}
-
-// header is what is served, but for the model and what goes with it.
-func (d *Daemon) header(now time.Time) *httpapi.Served {
-	s := &httpapi.Served{
-		Rows:    d.live.ledger.Rows(),
-		Blocks:  d.live.ledger.Len(),
-		Digest:  d.live.digest(),
-		Offsets: d.offsets(),
-		MadeAt:  now.UTC(),
-	}
-	if c := d.live.coordinates(); c != nil {
-		s.Basis = &httpapi.Basis{
-			ID: c.id, Map: c.basis, Features: d.live.sums.features, Regulariser: string(d.cfg.Kernel.Regulariser),
-		}
-	}
-	const soon = "it is not known yet"
-	a := &s.Absent
-	a.Tuning, a.Refinement, a.Quality, a.Calibration = soon, soon, soon, soon
-	m := d.cfg.Model
-	if !d.tunes() {
-		a.Tuning = "model.nu is a number"
-	}
-	if !d.refines() {
-		a.Refinement = "model.refine is none"
-	}
-	switch {
-	case m.Folds == 0:
-		a.Quality = "model.folds is 0"
-	case d.cfg.Sample.Rows == 0:
-		a.Quality = "sample.rows is 0"
-	}
-	if a.Calibration = a.Quality; m.Calibration == config.CalibrationNone {
-		a.Calibration = "model.calibration is none"
-	}
-	return s
-}
-
-// adopt gives planes that were solved what the last study has found for planes
-// like them.
-func adopt(next *httpapi.Served, s *study) {
-	if s == nil || next.Model == nil {
-		return
-	}
-	from := s.served
-	next.Tuning, next.Absent.Tuning = from.Tuning, from.Absent.Tuning
-	if from.Model == nil || !slices.Equal(from.Model.Classes, next.Model.Classes) {
-		return
-	}
-	next.Calibration, next.Absent.Calibration = from.Calibration, from.Absent.Calibration
-	next.Quality, next.Absent.Quality = from.Quality, from.Absent.Quality
 }
 
 // Refine implements httpapi.Service. A study that is under way is about rows of

@@ -16,29 +16,6 @@ import (
 	"streamd/ingest/wire"
 )
 
-// delivery is a batch on its way through the daemon: Deliver puts it into the
-// order and hands its tasks to the workers, and the loop applies it when its
-// turn in the order has come. A delivery without a batch is a call from
-// outside, made in its turn.
-type delivery struct {
-	batch *kafka.Batch
-	tasks []*task
-	call  func()
-}
-
-// task is consecutive records of a batch, for one worker.
-type task struct {
-	partition int
-	records   []kafka.Record
-	previous  *kafka.Record // the one before them in the batch; nil: none
-	done      chan struct{} // closed by the worker
-	// results are those of the first records. What the worker has left, as the features
-	// were not fixed yet or there was no room for more, the loop does itself, one record
-	// after the other.
-	results []result
-	rows    *rows // of all its records, when they are to be gathered
-}
-
 // giveBack keeps the memory of a task's rows, which have been gathered, for another's.
 func (d *Daemon) giveBack(t *task) {
 	if t.rows != nil {
@@ -86,47 +63,6 @@ func (k *kept) bytes() (n int64) {
 		n += int64(in.summary.Bytes())
 	}
 	return n
-}
-
-// A task is this much work at the most, so that the records of one fetch are
-// spread over the workers: large enough to hide the hand-over, small enough
-// that neither a worker nor the loop is long at one.
-const (
-	taskBytes   = 512 << 10
-	taskRecords = 1024
-)
-
-// inOrder bounds the deliveries that wait for their turn; their bytes are
-// bounded by the consumer, per partition, and by how much the summaries of their
-// records may take beyond those, which are many times as large where blocks have few
-// rows of many features, by Daemon.handRoom.
-const inOrder = 64
-
-// Deliver implements kafka.Sink.
-func (d *Daemon) Deliver(ctx context.Context, b *kafka.Batch) error {
-	y := &delivery{batch: b}
-	var previous *kafka.Record
-	for rest := b.Records; len(rest) > 0; {
-		n, bytes := 1, len(rest[0].Value)
-		for n < min(len(rest), taskRecords) && bytes+len(rest[n].Value) <= taskBytes {
-			bytes += len(rest[n].Value)
-			n++
-		}
-		y.tasks = append(y.tasks, &task{partition: b.Partition, records: rest[:n], previous: previous, done: make(chan struct{})})
-		previous = &rest[n-1]
-		rest = rest[n:]
-	}
-	select {
-	case d.order <- y:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	// From here on the batch is the daemon's. A worker is free sooner or later,
-	// whatever the loop does.
-	for _, t := range y.tasks {
-		d.work <- t
-	}
-	return nil
 }
 
 // worker turns records into results. It belongs to one goroutine.

@@ -6,7 +6,6 @@ import (
 	"math"
 	"time"
 
-	"streamd/cmd/streamd/httpapi"
 	"streamd/config"
 	"streamd/incremental"
 	"streamd/ingest/kafka"
@@ -36,6 +35,16 @@ func (p *partition) resume() kafka.Saved {
 		return p.open.start
 	}
 	return p.at
+}
+
+// partition is the loop's state of a partition, made when it is first met.
+func (d *Daemon) partition(number int) *partition {
+	p, ok := d.partitions[number]
+	if !ok {
+		p = &partition{at: kafka.Saved{Next: -1}}
+		d.partitions[number] = p
+	}
+	return p
 }
 
 // loop is the goroutine that owns the live set: everything that changes it
@@ -299,103 +308,6 @@ func (d *Daemon) fixFeatures(z result) {
 	}
 }
 
-// gather adds the rows of a record to the open run of its partition, closing
-// the run before it when the record belongs to another.
-func (d *Daemon) gather(ctx context.Context, p *partition, before kafka.Saved, t *task, i int, z result) error {
-	r := &t.records[i]
-	bucket := bucketOf(d.cfg.Blocks, r)
-	n := z.j - z.i
-	if p.open != nil && (p.open.bucket != bucket || p.open.rows.len()+n > d.cfg.Limits.Rows) {
-		if err := d.closeRun(p); err != nil {
-			return err
-		}
-	}
-	if p.open == nil {
-		if before.Next < 0 {
-			before.Next = r.Offset
-		}
-		// The position has the fingerprint of what came last at a batch's end only.
-		previous := t.previous
-		if i > 0 {
-			previous = &t.records[i-1]
-		}
-		if previous != nil {
-			before.Last = kafka.FingerprintOf(previous)
-		}
-		p.open = &run{
-			bucket: bucket,
-			start:  before,
-			first:  d.position(t.partition, r),
-			time:   eventTime(r),
-			rows:   p.spare,
-		}
-		p.spare = rows{}
-	}
-	o := p.open
-	o.last = r.Offset
-	if at := eventTime(r); at.After(o.time) {
-		o.time = at
-	}
-	o.counts.Records++
-	if z.bad == nil {
-		if classes := o.rows.classesWith(t.rows, z.i, z.j); classes != nil && !d.live.admits(classes) {
-			z.bad = d.classLimit()
-			if err := d.reject(ctx, t.partition, r, z.bad); err != nil {
-				return err
-			}
-		}
-	}
-	if z.bad != nil {
-		d.countRejected(&o.counts, z)
-		return nil
-	}
-	d.fixFeatures(z)
-	o.rows.appendRange(t.rows, z.i, z.j)
-	o.grown, d.changed = true, true
-	return nil
-}
-
-// flushRun makes the rows that the open run has so far a live block.
-func (d *Daemon) flushRun(p *partition) error {
-	o := p.open
-	if o == nil || !o.grown {
-		return nil
-	}
-	k, err := d.worker.keep(o.rows.block())
-	if err != nil {
-		// Each message passed on its own. But rows that were taken for other coordinates
-		// may not fit those in use. They have not been saved: when they are read again,
-		// each message is told.
-		return fmt.Errorf("summarise block %s: %w", o.first, err)
-	}
-	e := retire.Entry{ID: o.first.String(), Position: o.first, Last: o.last, Time: o.time, Rows: k.summary.Rows()}
-	done, err := d.live.add(e, k)
-	if err != nil {
-		return err
-	}
-	o.counts.Rows, o.counts.ZeroWeightRows = 0, 0
-	countSummarised(&o.counts, o.rows.len(), k.summary)
-	if done.added && done.replaced {
-		done.added, done.replaced = false, false // it has only grown
-	}
-	d.countAdded(done)
-	o.grown = false
-	return nil
-}
-
-// closeRun completes the open run: its block and its counts stand, and the
-// saved position moves behind it.
-func (d *Daemon) closeRun(p *partition) error {
-	if err := d.flushRun(p); err != nil {
-		return err
-	}
-	d.counts.Add(p.open.counts)
-	p.spare = p.open.rows
-	p.spare.empty()
-	p.open = nil
-	return nil
-}
-
 // fail ends the daemon with an error, without applying anything more.
 func (d *Daemon) fail(err error) {
 	if d.failure == nil {
@@ -418,132 +330,52 @@ func (d *Daemon) finish() error {
 	return d.failure
 }
 
-// hasUnsaved says whether there is something that is not known to be saved.
-func (d *Daemon) hasUnsaved() bool {
-	if d.saving != nil || d.live.unsaved() > 0 || d.live.epochsMoved {
-		return true
+// inLoop runs f in the loop, between two deliveries, and gives its answer. f may
+// still run after ctx has ended; its answer is dropped then.
+func inLoop[T any](ctx context.Context, d *Daemon, f func() (T, error)) (T, error) {
+	type answer struct {
+		value T
+		err   error
 	}
-	for _, p := range d.partitions {
-		if p.moved {
-			return true
-		}
-	}
-	return false
-}
-
-// A saving is a save that is being written, in a goroutine of its own: waiting for
-// the disk does not hold up the loop.
-type saving struct {
-	change snapshot.Change
-	blocks int           // that have come or gone
-	moved  []*partition  // whose positions are in it
-	next   map[int]int64 // all positions
-	made   httpapi.SnapshotInfo
-}
-
-// saveEnd is how a saving has ended.
-type saveEnd struct {
-	info snapshot.SaveInfo
-	err  error
-}
-
-// beginSave starts to write everything that has changed since the last save, in one
-// transaction. None may be on its way.
-func (d *Daemon) beginSave() {
-	d.lastSaveTry = time.Now()
-	y := &saving{change: d.live.change(), blocks: d.live.unsaved(), next: map[int]int64{}}
-	c := &y.change
-	c.Counts, c.SavedAt = d.counts, d.lastSaveTry
-	for number, p := range d.partitions {
-		resume := p.resume()
-		if resume.Next >= 0 {
-			y.next[number] = resume.Next
-		}
-		if !p.moved {
-			continue
-		}
-		p.moved = false
-		y.moved = append(y.moved, p)
-		if resume.Next >= 0 {
-			c.Offsets = append(c.Offsets, d.savedOffset(number, resume))
-		}
-	}
-	y.made = httpapi.SnapshotInfo{
-		MadeAt:  c.SavedAt,
-		Blocks:  d.live.ledger.Len(),
-		Rows:    d.live.ledger.Rows(),
-		Digest:  d.live.digest(),
-		Offsets: d.offsets(),
-	}
-	d.unsavedSince = time.Time{}
-	d.saving = y
-	prepared, err := d.store.Prepare(*c)
-	if err != nil {
-		d.saved <- saveEnd{err: err}
-		return
-	}
-	go func() {
-		info, err := prepared.Save()
-		d.saved <- saveEnd{info, err}
-	}()
-}
-
-// endSave takes note of how the save on its way has ended. When it has failed all is
-// as it was, with what has changed since, and the next save has it all.
-func (d *Daemon) endSave(s saveEnd) {
-	y := d.saving
-	d.saving = nil
-	d.saveTook = time.Since(d.lastSaveTry)
-	if s.err != nil {
-		if d.saveProblem == nil {
-			d.log.Error().Err(s.err).Msg("the snapshot could not be saved; nothing is lost, and it will be tried again")
-		}
-		d.saveProblem = s.err
-		d.live.notSaved(&y.change)
-		for _, p := range y.moved {
-			p.moved = true
-		}
-		d.unsavedSince = d.lastSaveTry
-		return
-	}
-	if d.saveProblem != nil {
-		d.log.Info().Msg("the snapshot is saved again")
-	}
-	d.saveProblem = nil
-	d.metrics.SnapshotSeconds.Observe(d.saveTook.Seconds())
-	d.live.saved(&y.change)
-	if !d.hasUnsaved() {
-		d.unsavedSince = time.Time{}
-	}
-	d.lastSave = y.made
-	d.lastSave.Seconds, d.lastSave.Bytes = d.saveTook.Seconds(), s.info.FileBytes
-	// Only the latest is of interest to whoever watches the lag.
+	done := make(chan answer, 1)
+	var none T
 	select {
-	case <-d.commits:
-	default:
+	case d.calls <- func() {
+		value, err := f()
+		done <- answer{value, err}
+	}:
+	case <-d.loopDone:
+		return none, errStopping
+	case <-ctx.Done():
+		return none, context.Cause(ctx)
 	}
-	d.commits <- y.next
+	select {
+	case a := <-done:
+		return a.value, a.err
+	case <-ctx.Done():
+		return none, context.Cause(ctx)
+	}
 }
 
-// awaitSave waits for the save on its way, if there is one.
-func (d *Daemon) awaitSave() {
-	if d.saving != nil {
-		d.endSave(<-d.saved)
-	}
+// call is inLoop for what has no answer.
+func (d *Daemon) call(ctx context.Context, f func() error) error {
+	_, err := inLoop(ctx, d, func() (struct{}, error) { return struct{}{}, f() })
+	return err
 }
 
-// save writes everything that has changed and returns when it is on the disk, or
-// has failed.
-func (d *Daemon) save() {
-	d.awaitSave()
-	d.beginSave()
-	d.awaitSave()
-}
-
-func (d *Daemon) savedOffset(number int, s kafka.Saved) snapshot.Offset {
-	o := snapshot.Offset{Topic: d.cfg.Kafka.Topic, Partition: number, Next: s.Next}
-	if o.HasLast = s.Last != (kafka.Fingerprint{}); o.HasLast {
-		o.Last = snapshot.Fingerprint{Offset: s.Last.Offset, Checksum: s.Last.CRC, Time: time.UnixMilli(s.Last.Millis)}
+// inTurn runs f in the loop once everything delivered so far has been applied.
+func (d *Daemon) inTurn(ctx context.Context, f func()) {
+	done := make(chan struct{})
+	select {
+	case d.order <- &delivery{call: func() { defer close(done); f() }}:
+	case <-d.loopDone:
+		return
+	case <-ctx.Done():
+		return
 	}
-	return o
+	select {
+	case <-done:
+	case <-d.loopDone:
+	case <-ctx.Done():
+	}
 }

@@ -1,0 +1,223 @@
+package daemon
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"streamd/cmd/streamd/httpapi"
+	"streamd/config"
+	"streamd/incremental"
+	"streamd/incremental/gram"
+	"streamd/incremental/sample"
+	"streamd/kernels"
+	"streamd/kernels/reduce"
+	"streamd/kernels/width"
+)
+
+// reduction is one under way.
+type reduction struct {
+	began time.Time
+	end   context.CancelFunc
+
+	mu     sync.Mutex
+	stages []httpapi.Stage
+}
+
+// reductionDue says whether a basis is to be chosen without being asked for.
+func (d *Daemon) reductionDue(now time.Time) bool {
+	r, k := &d.rebuilding, &d.cfg.Kernel
+	if now.Before(r.again) || d.live.ledger.Rows() == 0 || d.live.sample.Lacking() > 0 {
+		return false
+	}
+	if r.at.IsZero() && d.live.epoch != nil && digestOf(d.live.sums.total()) == d.live.epoch.made.Digest {
+		r.churn = d.live.churn // chosen before the start, of the same rows
+	}
+	if r.at.IsZero() {
+		r.at = d.started
+		if d.live.epoch != nil {
+			r.at = d.live.epoch.made.MadeAt
+		}
+	}
+	if d.live.epoch == nil || !fits(d.live.epoch.basis, d.cfg) {
+		return k.Rows > 0 && d.live.ledger.Rows() >= k.Rows && (r.tried == 0 || r.churn != d.live.churn)
+	}
+	return k.Interval > 0 && now.Sub(r.at) >= k.Interval && r.churn != d.live.churn
+}
+
+// beginReduction begins to choose a basis.
+func (d *Daemon) beginReduction(ctx context.Context, now time.Time) {
+	r := &d.rebuilding
+	if !d.flushRuns() {
+		return
+	}
+	working, end := context.WithCancel(ctx)
+	r.reducing, r.at, r.churn = &reduction{began: now, end: end}, now, d.live.churn
+	r.tried++
+	job := r.reducing
+	made := &httpapi.Reduction{
+		Method: string(d.cfg.Kernel.Reduce), Digest: digestOf(d.live.sums.total()), Live: d.live.ledger.Rows(),
+	}
+	snap := d.live.sample.Snapshot(d.live.sums.total(), 0)
+	var sums *incremental.Moments
+	if d.cfg.Model.Standardise == config.SwitchOn {
+		sums = d.live.sums.total().Moments()
+	}
+	d.ends.Go(func() {
+		defer end()
+		basis, err := d.reduce(working, job, snap, sums, made)
+		made.MadeAt, made.Seconds = time.Now().UTC(), time.Since(now).Seconds()
+		d.call(ctx, func() error {
+			if working.Err() != nil { // perhaps when the basis was there, but not here
+				err = errGivenUp
+			}
+			if err == nil {
+				d.metrics.ReduceSeconds.Observe(made.Seconds)
+			}
+			d.endReduction(basis, made, err)
+			return nil
+		})
+	})
+}
+
+// endReduction begins an epoch with the basis.
+func (d *Daemon) endReduction(basis *kernels.Map, made *httpapi.Reduction, err error) {
+	r := &d.rebuilding
+	r.reducing, r.problem = nil, ""
+	switch {
+	case d.failure != nil:
+	case err != nil:
+		r.problem, r.again = err.Error(), time.Now().Add(afterFailure)
+		d.log.Warn().Err(err).Msg("no basis could be chosen")
+	case d.live.epoch != nil && d.live.epoch.id == made.Basis:
+		d.live.abandon() // a rebuild for another one
+		d.endReading()
+		d.log.Info().Str("basis", made.Basis).Msg("the basis stays")
+	case d.live.next != nil && d.live.next.id == made.Basis:
+		clear(d.live.next.unread) // perhaps the log has them now
+		r.again = time.Time{}
+	default:
+		d.endReading()
+		d.live.begin(basis, made, d.cfg.Kernel.Regulariser)
+		r.taken = 0
+		r.again = time.Time{}
+		d.log.Info().Str("basis", made.Basis).Int("points", made.Points).Int("blocks", len(d.live.next.missing)).
+			Msg("a basis has been chosen; putting the live blocks into its coordinates")
+	}
+}
+
+var errGivenUp = errors.New("it was given up")
+
+var errLacking = errors.New("the sample lacks rows of live blocks, which are read from the log again")
+
+// reduce chooses a basis from the sample.
+func (d *Daemon) reduce(ctx context.Context, job *reduction, snap *sample.Snapshot, sums *incremental.Moments, made *httpapi.Reduction) (*kernels.Map, error) {
+	view := snap.View()
+	if !view.Complete() {
+		return nil, fmt.Errorf("%w: %d blocks", errLacking, view.Lacking)
+	}
+	b := view.Block
+	columns := b.Columns
+	var mean, sigma []float64
+	if sums != nil {
+		mean, sigma = sums.Scale()
+		columns = scaled(columns, mean, sigma)
+	}
+	kernel, auto := d.cfg.Kernel.Function.Kernel()
+	if auto {
+		gamma, err := d.gamma(ctx, view, columns, made)
+		if err != nil {
+			return nil, fmt.Errorf("choose gamma: %w", err)
+		}
+		if kernel, err = kernels.Gaussian(gamma); err != nil {
+			return nil, err
+		}
+	}
+	result, err := reduce.Named(string(d.cfg.Kernel.Reduce), d.cfg.Kernel.Basis).Reduce(ctx, &reduce.Problem{
+		Columns: columns, Codes: b.Codes, Classes: len(b.Classes), Weights: b.Weights,
+		Kernel: kernel, Points: d.cfg.Kernel.Basis, Seed: uint64(d.cfg.Sample.Seed),
+		Workers: max(1, runtime.GOMAXPROCS(0)-1),
+		Progress: func(s reduce.Stage) {
+			job.mu.Lock()
+			defer job.mu.Unlock()
+			job.stages = append(job.stages, httpapi.NewStage(s, b.Classes))
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	basis, err := kernels.NewMap(kernel, result.Features, result.Z)
+	if err == nil && sums != nil {
+		basis, err = basis.Scaled(mean, sigma)
+	}
+	if err != nil {
+		return nil, err
+	}
+	digest := basis.Digest()
+	made.Basis, made.Kernel, made.Points, made.Rows, made.Stages = hex.EncodeToString(digest[:]), kernel.String(), basis.Points(), b.Rows(), job.stages
+	return basis, nil
+}
+
+const (
+	// gammaRows is how many rows of the sample γ is chosen by, at most: their
+	// correctness is known to a percentage point.
+	gammaRows  = 4000
+	gammaFolds = 5
+)
+
+// gamma chooses a Gaussian's γ by the first rows of the sample, in these columns,
+// which are a sample of the live rows too. Where they have too few rows of the
+// classes to judge by, it is the median heuristic's.
+func (d *Daemon) gamma(ctx context.Context, view *sample.View, columns []gram.Column, made *httpapi.Reduction) (float64, error) {
+	b := view.Block
+	some := first(&incremental.Block{Classes: b.Classes, Codes: b.Codes, Weights: b.Weights, Columns: columns}, min(b.Rows(), gammaRows))
+	o := d.options
+	o.Standardise = false
+	if d.tunes() {
+		o.Nu = 0
+	}
+	gamma, trials, err := width.Search(ctx, &width.Problem{
+		Block: weighted(some, view.Totals), Folds: dealt(some), Options: o,
+		Points: d.cfg.Kernel.Basis, Gram: d.cfg.Kernel.Regulariser == config.RegulariserKernel,
+	})
+	if errors.Is(err, incremental.ErrClasses) {
+		made.Unjudged = err.Error()
+		return kernels.MedianGamma(columns)
+	}
+	made.Gammas = httpapi.NewGammas(trials)
+	return gamma, err
+}
+
+// dealt deals rows to folds in turn. Copies of a row, which follow each other in a
+// sample, stay together: in another fold one would tell the other's class.
+func dealt(b *incremental.Block) [][]int {
+	folds := make([][]int, gammaFolds)
+	fold := 0
+	for i := range b.Rows() {
+		if i > 0 && slices.ContainsFunc(b.Columns, func(c gram.Column) bool { return c.At(i) != c.At(i-1) }) {
+			fold = (fold + 1) % gammaFolds
+		}
+		folds[fold] = append(folds[fold], i)
+	}
+	return folds
+}
+
+// scaled are the columns as a scaled map takes them.
+func scaled(columns []gram.Column, mean, sigma []float64) []gram.Column {
+	out := make([]gram.Column, len(columns))
+	for j, c := range columns {
+		x := make([]float64, c.Len())
+		c.Copy(x, 0)
+		inverse := 1 / sigma[j]
+		for i := range x {
+			x[i] = (x[i] - mean[j]) * inverse
+		}
+		out[j] = gram.ColumnOf(x)
+	}
+	return out
+}

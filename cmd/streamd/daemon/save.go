@@ -1,0 +1,139 @@
+package daemon
+
+import (
+	"time"
+
+	"streamd/cmd/streamd/httpapi"
+	"streamd/ingest/kafka"
+	"streamd/snapshot"
+)
+
+// A saving is a save that is being written, in a goroutine of its own: waiting for
+// the disk does not hold up the loop.
+type saving struct {
+	change snapshot.Change
+	blocks int           // that have come or gone
+	moved  []*partition  // whose positions are in it
+	next   map[int]int64 // all positions
+	made   httpapi.SnapshotInfo
+}
+
+// saveEnd is how a saving has ended.
+type saveEnd struct {
+	info snapshot.SaveInfo
+	err  error
+}
+
+// hasUnsaved says whether there is something that is not known to be saved.
+func (d *Daemon) hasUnsaved() bool {
+	if d.saving != nil || d.live.unsaved() > 0 || d.live.epochsMoved {
+		return true
+	}
+	for _, p := range d.partitions {
+		if p.moved {
+			return true
+		}
+	}
+	return false
+}
+
+// beginSave starts to write everything that has changed since the last save, in one
+// transaction. None may be on its way.
+func (d *Daemon) beginSave() {
+	d.lastSaveTry = time.Now()
+	y := &saving{change: d.live.change(), blocks: d.live.unsaved(), next: map[int]int64{}}
+	c := &y.change
+	c.Counts, c.SavedAt = d.counts, d.lastSaveTry
+	for number, p := range d.partitions {
+		resume := p.resume()
+		if resume.Next >= 0 {
+			y.next[number] = resume.Next
+		}
+		if !p.moved {
+			continue
+		}
+		p.moved = false
+		y.moved = append(y.moved, p)
+		if resume.Next >= 0 {
+			c.Offsets = append(c.Offsets, d.savedOffset(number, resume))
+		}
+	}
+	y.made = httpapi.SnapshotInfo{
+		MadeAt:  c.SavedAt,
+		Blocks:  d.live.ledger.Len(),
+		Rows:    d.live.ledger.Rows(),
+		Digest:  d.live.digest(),
+		Offsets: d.offsets(),
+	}
+	d.unsavedSince = time.Time{}
+	d.saving = y
+	prepared, err := d.store.Prepare(*c)
+	if err != nil {
+		d.saved <- saveEnd{err: err}
+		return
+	}
+	go func() {
+		info, err := prepared.Save()
+		d.saved <- saveEnd{info, err}
+	}()
+}
+
+// endSave takes note of how the save on its way has ended. When it has failed all is
+// as it was, with what has changed since, and the next save has it all.
+func (d *Daemon) endSave(s saveEnd) {
+	y := d.saving
+	d.saving = nil
+	d.saveTook = time.Since(d.lastSaveTry)
+	if s.err != nil {
+		if d.saveProblem == nil {
+			d.log.Error().Err(s.err).Msg("the snapshot could not be saved; nothing is lost, and it will be tried again")
+		}
+		d.saveProblem = s.err
+		d.live.notSaved(&y.change)
+		for _, p := range y.moved {
+			p.moved = true
+		}
+		d.unsavedSince = d.lastSaveTry
+		return
+	}
+	if d.saveProblem != nil {
+		d.log.Info().Msg("the snapshot is saved again")
+	}
+	d.saveProblem = nil
+	d.metrics.SnapshotSeconds.Observe(d.saveTook.Seconds())
+	d.live.saved(&y.change)
+	if !d.hasUnsaved() {
+		d.unsavedSince = time.Time{}
+	}
+	d.lastSave = y.made
+	d.lastSave.Seconds, d.lastSave.Bytes = d.saveTook.Seconds(), s.info.FileBytes
+	// Only the latest is of interest to whoever watches the lag.
+	select {
+	case <-d.commits:
+	default:
+	}
+	d.commits <- y.next
+}
+
+// awaitSave waits for the save on its way, if there is one.
+func (d *Daemon) awaitSave() {
+	if d.saving != nil {
+		d.endSave(<-d.saved)
+	}
+}
+
+// save writes everything that has changed and returns when it is on the disk, or
+// has failed.
+func (d *Daemon) save() {
+	d.awaitSave()
+	d.beginSave()
+	d.awaitSave()
+}
+
+func (d *Daemon) savedOffset(number int, s kafka.Saved) snapshot.Offset {
+	o := snapshot.Offset{Topic: d.cfg.Kafka.Topic, Partition: number, Next: s.Next}
+	if o.HasLast = s.Last != (kafka.Fingerprint{}); o.HasLast {
+		o.Last = snapshot.Fingerprint{Offset: s.Last.Offset, Checksum: s.Last.CRC, Time: time.UnixMilli(s.Last.Millis)}
+	}
+	return o
+}

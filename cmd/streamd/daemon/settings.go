@@ -1,0 +1,104 @@
+package daemon
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"os"
+	"strconv"
+
+	"streamd/config"
+	"streamd/incremental"
+	"streamd/ingest/kafka"
+	"streamd/ingest/wire"
+)
+
+// Cluster is the configured way to the brokers; it reads the files that the
+// configuration names.
+func Cluster(k config.Kafka) (kafka.Cluster, error) {
+	c := kafka.Cluster{Brokers: k.Brokers, ClientID: k.ClientID}
+	switch k.SASL.Mechanism {
+	case config.MechanismPlain:
+		c.SASL.Mechanism = "PLAIN"
+	case config.MechanismScramSHA256:
+		c.SASL.Mechanism = "SCRAM-SHA-256"
+	case config.MechanismScramSHA512:
+		c.SASL.Mechanism = "SCRAM-SHA-512"
+	}
+	c.SASL.Username, c.SASL.Password = k.SASL.Username, k.SASL.Password.Reveal()
+	if !k.TLS.Enabled {
+		return c, nil
+	}
+	c.TLS = &tls.Config{ServerName: k.TLS.ServerName, MinVersion: tls.VersionTLS12}
+	if k.TLS.CAFile != "" {
+		pem, err := os.ReadFile(k.TLS.CAFile)
+		if err != nil {
+			return c, fmt.Errorf("kafka.tls.ca_file: %w", err)
+		}
+		c.TLS.RootCAs = x509.NewCertPool()
+		if !c.TLS.RootCAs.AppendCertsFromPEM(pem) {
+			return c, fmt.Errorf("kafka.tls.ca_file: %s holds no certificate in PEM form", k.TLS.CAFile)
+		}
+	}
+	if k.TLS.CertFile != "" {
+		pair, err := tls.LoadX509KeyPair(k.TLS.CertFile, k.TLS.KeyFile)
+		if err != nil {
+			return c, fmt.Errorf("kafka.tls.cert_file and key_file: %w", err)
+		}
+		c.TLS.Certificates = []tls.Certificate{pair}
+	}
+	return c, nil
+}
+
+// Fetching is how much is fetched and held.
+func Fetching(k config.Kafka) kafka.Fetching {
+	return kafka.Fetching{
+		FetchBytes: int(k.FetchBytes), MaxMessageBytes: int(k.MaxMessageBytes), BufferBytes: int64(k.BufferBytes),
+	}
+}
+
+func modelOptions(m config.Model) incremental.Options {
+	nu := float64(m.Nu)
+	if m.Nu == config.NuAuto {
+		nu = firstNu
+	}
+	o := incremental.Options{Nu: nu, Balanced: m.Balanced, Standardise: m.Standardise == config.SwitchOn}
+	if len(m.ClassWeights) > 0 {
+		o.ClassWeights = map[string]float64{}
+	}
+	for label, w := range m.ClassWeights {
+		if x, err := strconv.ParseFloat(label, 64); err == nil && x-x == 0 {
+			label = incremental.NumberLabel(x)
+		}
+		o.ClassWeights[label] = w
+	}
+	return o
+}
+
+func decodingOptions(cfg *config.Config) (wire.Options, error) {
+	format, err := wire.ParseFormat(string(cfg.Format.Default))
+	if err != nil {
+		return wire.Options{}, err
+	}
+	return wire.Options{
+		Format: format,
+		Label:  cfg.Format.Label,
+		Weight: cfg.Format.Weight,
+		Header: map[config.CSVHeader]wire.HeaderMode{config.CSVHeaderAuto: wire.HeaderAuto, config.CSVHeaderPresent: wire.HeaderPresent, config.CSVHeaderAbsent: wire.HeaderAbsent}[cfg.Format.CSVHeader],
+		Limits: wire.Limits{
+			Bytes: int(cfg.Kafka.MaxMessageBytes), Rows: cfg.Limits.Rows, Features: cfg.Limits.Features, Classes: cfg.Limits.Classes,
+		},
+	}, nil
+}
+
+// unit names the rule that makes blocks, as it is saved: another rule would
+// cut the same log into other blocks.
+func unit(b config.Blocks) string {
+	switch b.Unit {
+	case config.UnitOffsets:
+		return fmt.Sprintf("offsets %d", b.Offsets)
+	case config.UnitTime:
+		return fmt.Sprintf("time %s", b.Period)
+	}
+	return string(b.Unit)
+}

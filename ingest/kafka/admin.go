@@ -128,3 +128,30 @@ func (cl *client) createTopic(ctx context.Context, name string, partitions, repl
 		}
 	}
 }
+
+// EnsureTopic creates a topic when it does not exist; configs are Kafka's topic
+// settings. One that exists is left as it is, whatever its partitions.
+func EnsureTopic(ctx context.Context, c Cluster, topic string, partitions int, configs map[string]string) error {
+	problems := c.check()
+	if err := checkTopic(topic); err != nil {
+		problems = append(problems, err)
+	}
+	if partitions < 1 {
+		problems = append(problems, fmt.Errorf("%d partitions", partitions))
+	}
+	if err := errors.Join(problems...); err != nil {
+		return err
+	}
+	cl := newClient(&c, topic)
+	defer cl.close()
+	// Asked first: a topic that is there takes no right to create it, and of a
+	// cluster that cannot be reached the answer says why.
+	var code kafkago.Error
+	switch n, err := cl.partitions(ctx, topic); {
+	case err == nil && n > 0:
+		return nil
+	case err != nil && !errors.As(err, &code):
+		return fmt.Errorf("look for topic %s: %w", topic, err)
+	}
+	return cl.createTopic(ctx, topic, partitions, -1, configs)
+}

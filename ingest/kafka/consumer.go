@@ -2,11 +2,9 @@ package kafka
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"net"
 	"slices"
 	"sync"
@@ -485,43 +483,6 @@ func (c *Consumer) Stats() Stats {
 	c.mu.Unlock()
 	slices.SortFunc(s.Partitions, func(a, b PartitionStats) int { return a.Partition - b.Partition })
 	return s
-}
-
-// isPermanent tells errors that no repetition mends: the wrong password, a
-// missing permission, an untrusted certificate.
-func isPermanent(err error) bool {
-	var code kafkago.Error
-	if errors.As(err, &code) {
-		switch code {
-		case kafkago.SASLAuthenticationFailed, kafkago.UnsupportedSASLMechanism, kafkago.IllegalSASLState,
-			kafkago.TopicAuthorizationFailed, kafkago.GroupAuthorizationFailed, kafkago.ClusterAuthorizationFailed,
-			kafkago.InvalidTopic, kafkago.InvalidSessionTimeout, kafkago.InconsistentGroupProtocol, kafkago.InvalidGroupId,
-			kafkago.UnsupportedVersion, kafkago.MessageSizeTooLarge, kafkago.InvalidRecord:
-			return true
-		}
-	}
-	var certificate *tls.CertificateVerificationError
-	var header tls.RecordHeaderError
-	return errors.As(err, &certificate) || errors.As(err, &header)
-}
-
-// backoff waits between attempts: 100 ms at first, doubling up to 5 s, less up to
-// a quarter at random so that many clients do not come back all at once.
-type backoff struct{ next time.Duration }
-
-func (b *backoff) reset() { b.next = 0 }
-
-// wait returns ctx's error when that ends first.
-func (b *backoff) wait(ctx context.Context) error {
-	b.next = min(max(2*b.next, 100*time.Millisecond), 5*time.Second)
-	t := time.NewTimer(b.next - rand.N(b.next/4))
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }
 
 // connTracker remembers the connections that it opens.

@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"slices"
 
-	kafkago "github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/compress"
-	"github.com/segmentio/kafka-go/protocol"
 )
 
 // fetcher gets the records of one partition. It belongs to one goroutine, but
@@ -77,46 +75,6 @@ func (f *fetcher) newBatch() *Batch {
 	b := batchPool.Get().(*Batch)
 	b.Partition, b.names = f.id, &f.names
 	return b
-}
-
-func unknownPartition(err error) bool {
-	return errors.Is(err, kafkago.UnknownTopicOrPartition) ||
-		errors.Is(err, protocol.ErrNoTopic) || errors.Is(err, protocol.ErrNoPartition)
-}
-
-// retrial decides which errors of fetching are final, and paces the others.
-type retrial struct {
-	backoff
-	corrupt int // in a row
-}
-
-// Repeating a request mends a bit that flipped on the way, but not one on the
-// broker's disk.
-const corruptAttempts = 5
-
-func (r *retrial) succeeded() { *r = retrial{} }
-
-// final returns what to end with after err, which came at an offset; nil: try
-// again after wait.
-func (r *retrial) final(err error, offset int64) error {
-	var (
-		damaged   *corruptError
-		inflated  *inflateError
-		oversized *oversizeError
-	)
-	switch {
-	case isPermanent(err):
-		return err
-	case errors.As(err, &damaged):
-		if r.corrupt++; r.corrupt == corruptAttempts {
-			return fmt.Errorf("%w (%d attempts)", err, r.corrupt)
-		}
-	case errors.As(err, &inflated):
-		return fmt.Errorf("%w; raise the message limit if the producer is to be trusted", err)
-	case errors.As(err, &oversized):
-		return fmt.Errorf("at offset %d: %w; raise the message limit to the topic's max.message.bytes", offset, err)
-	}
-	return nil
 }
 
 // A splitter makes batches of a fetch response.

@@ -1,0 +1,114 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	kafkago "github.com/segmentio/kafka-go"
+)
+
+// LagMonitor watches how far a group is behind the end of a topic, so that a
+// replay can wait for its consumer instead of outrunning the topic's retention.
+type LagMonitor struct {
+	cl           *client
+	topic, group string
+}
+
+// PartitionLag is what a group has still to read of a partition.
+type PartitionLag struct {
+	Committed int64 // -1: nothing yet
+	Start     int64 // of the log
+	End       int64 // of the log
+}
+
+// Lag is the number of offsets between what was committed and the log's end.
+func (l *PartitionLag) Lag() int64 { return l.End - max(l.Committed, l.Start) }
+
+// NewLagMonitor checks its arguments and does not connect.
+func NewLagMonitor(c Cluster, topic, group string) (*LagMonitor, error) {
+	problems := c.check()
+	if err := checkTopic(topic); err != nil {
+		problems = append(problems, err)
+	}
+	if group == "" {
+		problems = append(problems, errors.New("no group given"))
+	}
+	if err := errors.Join(problems...); err != nil {
+		return nil, err
+	}
+	return &LagMonitor{cl: newClient(&c, topic), topic: topic, group: group}, nil
+}
+
+// Lag asks the brokers; the answer is by partition.
+func (m *LagMonitor) Lag(ctx context.Context) ([]PartitionLag, error) {
+	n, err := m.cl.partitions(ctx, m.topic)
+	if err != nil {
+		return nil, fmt.Errorf("lag of %s on %s: %w", m.group, m.topic, err)
+	}
+	ids := make([]int, n)
+	lags := make([]PartitionLag, n)
+	for i := range ids {
+		ids[i] = i
+		lags[i] = PartitionLag{Committed: -1}
+	}
+	committed, err := m.cl.api.OffsetFetch(ctx, &kafkago.OffsetFetchRequest{GroupID: m.group, Topics: map[string][]int{m.topic: ids}})
+	if err == nil && !errors.Is(committed.Error, kafkago.GroupIdNotFound) { // some brokers say so where others say -1
+		err = committed.Error
+	}
+	if err != nil {
+		return nil, fmt.Errorf("lag of %s on %s: %w", m.group, m.topic, err)
+	}
+	for _, p := range committed.Topics[m.topic] {
+		if p.Error != nil {
+			return nil, fmt.Errorf("lag of %s on %s/%d: %w", m.group, m.topic, p.Partition, p.Error)
+		}
+		if p.Partition >= 0 && p.Partition < n {
+			lags[p.Partition].Committed = p.CommittedOffset
+		}
+	}
+	ends, err := m.cl.allBounds(ctx, m.topic, ids)
+	if err != nil {
+		return nil, err
+	}
+	for i, e := range ends {
+		lags[i].Start, lags[i].End = e.FirstOffset, e.LastOffset
+	}
+	return lags, nil
+}
+
+// WaitBelow returns when no partition's lag is above limit offsets. What fails
+// in between is tried again until ctx ends.
+func (m *LagMonitor) WaitBelow(ctx context.Context, limit int64) error {
+	const interval = 50 * time.Millisecond
+	var pause backoff
+	for {
+		lags, err := m.Lag(ctx)
+		if isPermanent(err) {
+			return err
+		}
+		if err != nil {
+			if pause.wait(ctx) != nil {
+				return err
+			}
+			continue
+		}
+		pause.reset()
+		behind := int64(0)
+		for i := range lags {
+			behind = max(behind, lags[i].Lag())
+		}
+		if behind <= limit {
+			return nil
+		}
+		select {
+		case <-time.After(interval):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// Close gives up the connections.
+func (m *LagMonitor) Close() { m.cl.close() }

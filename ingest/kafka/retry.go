@@ -1,0 +1,90 @@
+package kafka
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	kafkago "github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/protocol"
+)
+
+// isPermanent tells errors that no repetition mends: the wrong password, a
+// missing permission, an untrusted certificate.
+func isPermanent(err error) bool {
+	var code kafkago.Error
+	if errors.As(err, &code) {
+		switch code {
+		case kafkago.SASLAuthenticationFailed, kafkago.UnsupportedSASLMechanism, kafkago.IllegalSASLState,
+			kafkago.TopicAuthorizationFailed, kafkago.GroupAuthorizationFailed, kafkago.ClusterAuthorizationFailed,
+			kafkago.InvalidTopic, kafkago.InvalidSessionTimeout, kafkago.InconsistentGroupProtocol, kafkago.InvalidGroupId,
+			kafkago.UnsupportedVersion, kafkago.MessageSizeTooLarge, kafkago.InvalidRecord:
+			return true
+		}
+	}
+	var certificate *tls.CertificateVerificationError
+	var header tls.RecordHeaderError
+	return errors.As(err, &certificate) || errors.As(err, &header)
+}
+
+// backoff waits between attempts: 100 ms at first, doubling up to 5 s, less up to
+// a quarter at random so that many clients do not come back all at once.
+type backoff struct{ next time.Duration }
+
+func (b *backoff) reset() { b.next = 0 }
+
+// wait returns ctx's error when that ends first.
+func (b *backoff) wait(ctx context.Context) error {
+	b.next = min(max(2*b.next, 100*time.Millisecond), 5*time.Second)
+	t := time.NewTimer(b.next - rand.N(b.next/4))
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func unknownPartition(err error) bool {
+	return errors.Is(err, kafkago.UnknownTopicOrPartition) ||
+		errors.Is(err, protocol.ErrNoTopic) || errors.Is(err, protocol.ErrNoPartition)
+}
+
+// retrial decides which errors of fetching are final, and paces the others.
+type retrial struct {
+	backoff
+	corrupt int // in a row
+}
+
+// Repeating a request mends a bit that flipped on the way, but not one on the
+// broker's disk.
+const corruptAttempts = 5
+
+func (r *retrial) succeeded() { *r = retrial{} }
+
+// final returns what to end with after err, which came at an offset; nil: try
+// again after wait.
+func (r *retrial) final(err error, offset int64) error {
+	var (
+		damaged   *corruptError
+		inflated  *inflateError
+		oversized *oversizeError
+	)
+	switch {
+	case isPermanent(err):
+		return err
+	case errors.As(err, &damaged):
+		if r.corrupt++; r.corrupt == corruptAttempts {
+			return fmt.Errorf("%w (%d attempts)", err, r.corrupt)
+		}
+	case errors.As(err, &inflated):
+		return fmt.Errorf("%w; raise the message limit if the producer is to be trusted", err)
+	case errors.As(err, &oversized):
+		return fmt.Errorf("at offset %d: %w; raise the message limit to the topic's max.message.bytes", offset, err)
+	}
+	return nil
+}

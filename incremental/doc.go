@@ -20,7 +20,7 @@
 // and x is on the positive side of the plane x'w = γ where x'w − γ ≥ 0.
 //
 // The same sums give, without a row, the planes of many ν at the price of one
-// (Moments.Path), those of all rows but some (Moments.Without), those of another
+// (Moments.Path), those of all rows but some (State.Without), those of another
 // size of a plane than ‖w‖ (Moments.WithRegulariser), and the squared loss of any
 // planes (Moments.Losses). What Moments.SolveWithHat keeps of the
 // solve tells how far a row is from those that were learned from, and what the

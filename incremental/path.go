@@ -7,55 +7,6 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// Without gives the sums of m less those of part, which must have been among
-// them: what is left of all rows when a fold is held out. The cost is O(k·n²).
-// It panics when the features differ or a class would be left with fewer than
-// no rows.
-//
-// The two are subtracted in double-double arithmetic. That leaves an error of
-// some 2^-104 of m's sums, as large as what m's own rounding leaves, so that
-// folds of the size of a half or less lose nothing that m has.
-func (m *Moments) Without(part *Moments) *Moments {
-	if !slices.Equal(m.features, part.features) {
-		panic("incremental: sums over other features")
-	}
-	out := &Moments{features: m.features, regulariser: m.regulariser}
-	used := 0
-	for i := range m.classes {
-		from := &m.classes[i]
-		at, found := slices.BinarySearchFunc(part.classes, from.label, func(c classMoments, label string) int {
-			return CompareLabels(c.label, label)
-		})
-		if !found {
-			out.classes = append(out.classes, *from)
-			continue
-		}
-		used++
-		less := &part.classes[at]
-		if less.rows > from.rows {
-			panic("incremental: a part with more rows than the whole")
-		}
-		if less.rows == from.rows {
-			continue
-		}
-		c := classMoments{
-			label: from.label, rows: from.rows - less.rows, weight: from.weight.sub(less.weight),
-			s: make([]double, len(from.s)), cross: make([]double, len(from.cross)),
-		}
-		for j := range c.s {
-			c.s[j] = from.s[j].sub(less.s[j])
-		}
-		for p := range c.cross {
-			c.cross[p] = from.cross[p].sub(less.cross[p])
-		}
-		out.classes = append(out.classes, c)
-	}
-	if used < len(part.classes) {
-		panic("incremental: a part with a class that the whole does not have")
-	}
-	return out
-}
-
 // Classes lists the labels of the live rows, in canonical order.
 func (m *Moments) Classes() []string {
 	labels := make([]string, len(m.classes))

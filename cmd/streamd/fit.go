@@ -346,8 +346,8 @@ func (f *fit) without(ctx context.Context, fold int) (rest, held *incremental.Mo
 		return nil, nil, err
 	}
 	if f.foldCoordinates == nil {
-		held = f.foldStates[fold].Moments()
-		return f.dealt.Moments().Without(held), held, nil
+		held := f.foldStates[fold]
+		return f.dealt.Without(held).Moments(), held.Moments(), nil
 	}
 	type summaries [2]*incremental.Summary
 	in := f.foldCoordinates[fold]

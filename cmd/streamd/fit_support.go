@@ -70,7 +70,7 @@ func (f *fit) supportVectors(ctx context.Context, share float64, test *dataset) 
 
 	type summaries struct{ near, far *incremental.Summary }
 	names := f.coordinates.names
-	near, far, all := incremental.NewState(names), incremental.NewState(names), incremental.NewState(names)
+	near, far := incremental.NewState(names), incremental.NewState(names)
 	tools := make([]incremental.Summariser, workers())
 	dividers := make([]divider, workers())
 	err = each(ctx, f.s, "solving again", f.data,
@@ -85,8 +85,6 @@ func (f *fit) supportVectors(ctx context.Context, share float64, test *dataset) 
 		func(s summaries) error {
 			near.Add(s.near)
 			far.Add(s.far)
-			all.Add(s.near)
-			all.Add(s.far)
 			return nil
 		})
 	if err != nil {
@@ -100,8 +98,9 @@ func (f *fit) supportVectors(ctx context.Context, share float64, test *dataset) 
 		return nil, fmt.Errorf("solve again with the ε-support vectors of %s: all rows are, which leaves none to choose nu by; ask for a smaller share", f.data.path)
 	}
 
-	trial, err := tuning.New(ctx, f.options, tuning.Grid(), f.coordinates.moments(all), []*incremental.Moments{far.Moments()})
-	if err != nil {
+	sums := f.coordinates.moments(near)
+	trial := tuning.New(f.options, tuning.Grid(), sums.Classes())
+	if err := trial.Hold(sums, far.Moments()); err != nil {
 		return nil, fmt.Errorf("solve again with the ε-support vectors of %s: %w", f.data.path, err)
 	}
 	err = each(ctx, f.s, "choosing its nu", f.data,
@@ -118,7 +117,7 @@ func (f *fit) supportVectors(ctx context.Context, share float64, test *dataset) 
 		return nil, err
 	}
 	curve := trial.Curve()
-	model, chosen, err := curve.Solve(f.coordinates.moments(near), tuning.For(f.options, true))
+	model, chosen, err := curve.Solve(sums, tuning.For(f.options, true))
 	if err != nil {
 		return nil, fmt.Errorf("solve again with the ε-support vectors of %s: %w", f.data.path, err)
 	}

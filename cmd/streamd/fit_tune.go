@@ -59,7 +59,7 @@ func (r *tuningReport) describe() string {
 // tune is train and trainFolds with a ν that it chooses by the rows of each fold
 // and the path of planes without it.
 func (f *fit) tune(ctx context.Context) (*tuningReport, error) {
-	trial := tuning.NewApart(f.options, tuning.Grid(), f.state.Moments().Classes())
+	trial := tuning.New(f.options, tuning.Grid(), f.state.Moments().Classes())
 	for fold := range f.folds {
 		rest, held, err := f.without(ctx, fold)
 		if err != nil {

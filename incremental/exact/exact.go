@@ -235,7 +235,13 @@ func (v *Vector) cover(first int, hi, lo uint64) {
 func (v *Vector) Clear() { clear(v.limb) }
 
 // AddVector adds to each sum that of w, which has as many.
-func (v *Vector) AddVector(w *Vector) {
+func (v *Vector) AddVector(w *Vector) { v.addVector(w, 0) }
+
+// SubVector subtracts from each sum that of w, which has as many.
+func (v *Vector) SubVector(w *Vector) { v.addVector(w, math.MaxUint64) }
+
+// addVector adds w, or with a mask of ones its complement and one.
+func (v *Vector) addVector(w *Vector, mask uint64) {
 	if v.n != w.n {
 		panic(fmt.Sprintf("exact: %d sums for %d", w.n, v.n))
 	}
@@ -246,11 +252,11 @@ func (v *Vector) AddVector(w *Vector) {
 	v.widen(w.low, w.low+w.width-1)
 	for i := range v.n {
 		to, from := v.limb[i*v.width+w.low-v.low:(i+1)*v.width], w.limb[i*w.width:(i+1)*w.width]
-		var c uint64
+		c := mask & 1
 		for k, l := range from {
-			to[k], c = bits.Add64(to[k], l, c)
+			to[k], c = bits.Add64(to[k], l^mask, c)
 		}
-		sign := uint64(int64(from[len(from)-1]) >> 63)
+		sign := uint64(int64(from[len(from)-1])>>63) ^ mask
 		for k := len(from); k < len(to); k++ {
 			to[k], c = bits.Add64(to[k], sign, c)
 		}

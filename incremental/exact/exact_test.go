@@ -118,12 +118,24 @@ func TestVectorsAddUp(t *testing.T) {
 			t.Fatalf("seed %d: the sum of the parts is not that of their terms", seed)
 		}
 		// It is still one that terms can be added to.
-		for _, x := range terms(r, 10) {
+		added := terms(r, 10)
+		for _, x := range added {
 			sum.Add(0, x)
 			whole.Add(0, x)
 		}
 		if !bytes.Equal(sum.AppendBinary(nil), whole.AppendBinary(nil)) {
 			t.Fatalf("seed %d: terms are added to the sum of the parts in another way", seed)
+		}
+		for _, part := range parts {
+			sum.SubVector(part)
+			whole.SubVector(part)
+		}
+		rest := NewVector(3)
+		for _, x := range added {
+			rest.Add(0, x)
+		}
+		if !bytes.Equal(sum.AppendBinary(nil), rest.AppendBinary(nil)) || !bytes.Equal(whole.AppendBinary(nil), rest.AppendBinary(nil)) {
+			t.Fatalf("seed %d: what is left without the parts is not what was added to them", seed)
 		}
 	}
 }

@@ -14,8 +14,8 @@
 //
 // # Costs
 //
-// New takes O(n³) per fold, and O(n²) per fold, plane and ν; balanced, k > 2
-// classes take O(n³) each. Score takes a multiplication per row, feature, plane
+// Hold takes O(n³), and O(n²) per plane and ν; balanced, k > 2 classes take O(n³)
+// each. Score takes a multiplication per row, feature, plane
 // and ν. A trial keeps 8n bytes per fold, plane and ν.
 //
 // # Determinism
@@ -27,7 +27,6 @@
 package tuning
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -66,42 +65,24 @@ type Trial struct {
 	right  []*exact.Vector // [fold]: [ν][class]
 }
 
-// New solves a trial of o with each of nus in the place of o.Nu. The folds are
-// the sums of disjoint parts of the rows of total, usually of all of them; one
-// may be empty, and a single one is a tuning set. A class all of whose rows are
-// in one fold has no plane without that fold: its rows there count as classified
-// wrong, and in the losses as the others' of all planes that there are.
-//
-// It fails as Moments.Path does, for instance with incremental.ErrClasses when
-// a fold leaves fewer than two classes, and with ctx.
-func New(ctx context.Context, o incremental.Options, nus []float64, total *incremental.Moments, folds []*incremental.Moments) (*Trial, error) {
-	if len(folds) == 0 {
-		panic("tuning: no folds")
-	}
-	t := NewApart(o, nus, total.Classes())
-	for i, fold := range folds {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		if err := t.Hold(total.Without(fold), fold); err != nil {
-			return nil, fmt.Errorf("without fold %d of %d: %w", i+1, len(folds), err)
-		}
-	}
-	return t, nil
-}
-
-// NewApart begins a trial on rows of the given classes whose folds are told to
-// Hold one by one, each in coordinates of its own. It is for coordinates that are
-// themselves learned, as those of a kernel's basis are: what is learned without a
-// fold must not have seen its rows.
-func NewApart(o incremental.Options, nus []float64, classes []string) *Trial {
+// New begins a trial of o, with each of nus in the place of o.Nu, on rows of the
+// given classes.
+func New(o incremental.Options, nus []float64, classes []string) *Trial {
 	o.Nu = 0
 	return &Trial{options: o, nus: slices.Clone(nus), classes: classes}
 }
 
 // Hold adds a fold, numbered from 0 in the order of the calls: held are the sums
-// of its rows and rest those of all others, in the same coordinates, which are
-// also those of the blocks that are scored for it. It fails as Moments.Path does.
+// of its rows and rest those of all others, usually (State.Without); it may be
+// empty, and a single one is a tuning set. Both are in the same coordinates, which
+// are also those of the blocks that are scored for it, and may be others than those
+// of the next: what is learned without a fold, a kernel's basis for instance, must not
+// have seen its rows. A class all of whose rows are in one fold has no plane without
+// that fold: its rows there count as classified wrong, and in the losses as the
+// others' of all planes that there are.
+//
+// It fails as Moments.Path does, for instance with incremental.ErrClasses when
+// a fold leaves fewer than two classes.
 func (t *Trial) Hold(rest, held *incremental.Moments) error {
 	models, err := rest.Path(t.options, t.nus)
 	if err != nil {

@@ -1,7 +1,6 @@
 package tuning
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -82,13 +81,12 @@ func moments(t testing.TB, rows []row, n int) *incremental.Moments {
 func trial(t testing.TB, o incremental.Options, nus []float64, rows []row, folds int) *Trial {
 	t.Helper()
 	n := len(rows[0].x)
-	parts := make([]*incremental.Moments, folds)
-	for fold := range parts {
-		parts[fold] = moments(t, those(rows, func(r *row) bool { return r.fold == fold }), n)
-	}
-	out, err := New(context.Background(), o, nus, moments(t, rows, n), parts)
-	if err != nil {
-		t.Fatal(err)
+	out := New(o, nus, moments(t, rows, n).Classes())
+	for fold := range folds {
+		held := moments(t, those(rows, func(r *row) bool { return r.fold == fold }), n)
+		if err := out.Hold(moments(t, those(rows, func(r *row) bool { return r.fold != fold }), n), held); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return out
 }
@@ -241,16 +239,11 @@ func TestClassOfOneFold(t *testing.T) {
 
 	// A class that is whole in one fold, of two.
 	rows = those(rows, func(r *row) bool { return r.class != "c1" })
-	_, err := New(context.Background(), incremental.Options{}, []float64{1}, moments(t, rows, 2), []*incremental.Moments{
-		moments(t, those(rows, func(r *row) bool { return r.fold == 0 }), 2), moments(t, those(rows, func(r *row) bool { return r.fold == 1 }), 2),
-	})
-	if !errors.Is(err, incremental.ErrClasses) {
-		t.Errorf("one class is left: %v", err)
+	in := func(fold int) *incremental.Moments {
+		return moments(t, those(rows, func(r *row) bool { return r.fold == fold }), 2)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	if _, err := New(ctx, incremental.Options{}, []float64{1}, moments(t, rows, 2), []*incremental.Moments{moments(t, nil, 2)}); !errors.Is(err, context.Canceled) {
-		t.Errorf("cancelled: %v", err)
+	if err := New(incremental.Options{}, []float64{1}, moments(t, rows, 2).Classes()).Hold(in(0), in(1)); !errors.Is(err, incremental.ErrClasses) {
+		t.Errorf("one class is left: %v", err)
 	}
 }
 
@@ -346,25 +339,21 @@ func TestSolveTakesWhatCanBeSolved(t *testing.T) {
 func BenchmarkTrial(b *testing.B) {
 	const n, folds = 100, 10
 	rows := randomRows(rand.New(rand.NewPCG(5, 1)), 5000, n, 2, folds)
-	total := moments(b, rows, n)
-	parts := make([]*incremental.Moments, folds)
+	o := incremental.Options{Standardise: true}
 	blocks := make([]*incremental.Block, folds)
 	for fold := range folds {
-		held := those(rows, func(r *row) bool { return r.fold == fold })
-		parts[fold], blocks[fold] = moments(b, held, n), blockOf(held)
+		blocks[fold] = blockOf(those(rows, func(r *row) bool { return r.fold == fold }))
 	}
-	b.Run("New", func(b *testing.B) {
+	b.Run("Hold", func(b *testing.B) {
+		held, rest := moments(b, rows[:len(rows)/folds], n), moments(b, rows[len(rows)/folds:], n)
 		for b.Loop() {
-			if _, err := New(context.Background(), incremental.Options{Standardise: true}, Grid(), total, parts); err != nil {
+			if err := New(o, Grid(), rest.Classes()).Hold(rest, held); err != nil {
 				b.Fatal(err)
 			}
 		}
 	})
 	b.Run("Score", func(b *testing.B) {
-		t, err := New(context.Background(), incremental.Options{Standardise: true}, Grid(), total, parts)
-		if err != nil {
-			b.Fatal(err)
-		}
+		t := trial(b, o, Grid(), rows, folds)
 		for b.Loop() {
 			for fold, block := range blocks {
 				t.Add(t.Score(fold, block))
@@ -382,7 +371,7 @@ func TestFoldsInTheirOwnCoordinates(t *testing.T) {
 	nus := []float64{0.01, 1, 100}
 	rows := randomRows(r, 120, n, 3, folds)
 	want := trial(t, incremental.Options{}, nus, rows, folds)
-	got := NewApart(incremental.Options{}, nus, moments(t, rows, n).Classes())
+	got := New(incremental.Options{}, nus, moments(t, rows, n).Classes())
 	for fold := range folds {
 		var turned []row
 		for _, row := range rows {

@@ -25,6 +25,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"strconv"
@@ -176,7 +177,7 @@ func (s *search) heldOut(ctx context.Context, basis *kernels.Map) (none tuning.P
 	}
 	var z incremental.Summariser
 	total := incremental.NewState(s.names)
-	folds := make([]*incremental.Moments, len(s.parts))
+	folds := make([]*incremental.State, len(s.parts))
 	for i, part := range s.parts {
 		if err := ctx.Err(); err != nil {
 			return none, err
@@ -185,18 +186,17 @@ func (s *search) heldOut(ctx context.Context, basis *kernels.Map) (none tuning.P
 		if err != nil {
 			return none, err
 		}
-		fold := incremental.NewState(s.names)
-		fold.Add(summary)
+		folds[i] = incremental.NewState(s.names)
+		folds[i].Add(summary)
 		total.Add(summary)
-		folds[i] = fold.Moments()
 	}
-	trial, err := tuning.New(ctx, s.Options, s.nus, moments(total), folds)
-	if err != nil {
-		return none, err
-	}
+	trial := tuning.New(s.Options, s.nus, total.Moments().Classes())
 	for i, part := range s.parts {
 		if err := ctx.Err(); err != nil {
 			return none, err
+		}
+		if err := trial.Hold(moments(total.Without(folds[i])), folds[i].Moments()); err != nil {
+			return none, fmt.Errorf("without fold %d of %d: %w", i+1, len(folds), err)
 		}
 		trial.Add(trial.Score(i, mapped(part)))
 	}

@@ -109,7 +109,7 @@ func (s *study) holdOut(ctx context.Context, view *sample.View, values int) (*he
 		if judged == 0 {
 			continue
 		}
-		rest := s.total.Without(f.sums)
+		rest := s.without(i)
 		without, err := rest.Solve(s.options)
 		if errors.Is(err, incremental.ErrClasses) || err == nil && !slices.Equal(without.Classes, model.Classes) {
 			continue
@@ -136,7 +136,7 @@ func (s *study) holdOut(ctx context.Context, view *sample.View, values int) (*he
 }
 
 // refineWithout refines planes on the rows of the sample that are not of a fold.
-func (s *study) refineWithout(ctx context.Context, m *incremental.Model, rest *incremental.Moments, f fold, view *sample.View, in [][]int, held int) (*incremental.Model, error) {
+func (s *study) refineWithout(ctx context.Context, m *incremental.Model, rest *incremental.Moments, f *incremental.State, view *sample.View, in [][]int, held int) (*incremental.Model, error) {
 	var rows []int
 	for i, of := range in {
 		if i != held {
@@ -146,7 +146,7 @@ func (s *study) refineWithout(ctx context.Context, m *incremental.Model, rest *i
 	slices.Sort(rows)
 	b := view.Block.Pick(rows)
 	less := map[string]float64{}
-	for _, t := range f.totals {
+	for _, t := range f.Totals() {
 		less[t.Label] = t.Weight
 	}
 	totals := slices.Clone(s.totals)

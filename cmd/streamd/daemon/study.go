@@ -27,12 +27,13 @@ import (
 // come. It takes memory for two more copies of the sample.
 type study struct {
 	d        *Daemon
-	options  incremental.Options // as configured, and then with what was chosen
-	served   *httpapi.Served     // what there is to serve
-	in       *coordinates        // what all of it is in; nil: the features
-	total    *incremental.Moments
+	options  incremental.Options  // as configured, and then with what was chosen
+	served   *httpapi.Served      // what there is to serve
+	in       *coordinates         // what all of it is in; nil: the features
+	whole    *incremental.State   // the sums
+	folds    []*incremental.State // and those of the blocks of each fold
+	total    *incremental.Moments // of the whole
 	totals   []incremental.ClassTotal
-	folds    []fold
 	sample   *sample.Snapshot // nil: there is none
 	blocks   *liveBlocks      // for rows from the log
 	churn    int64            // of the live set
@@ -40,12 +41,6 @@ type study struct {
 	took     time.Duration
 	lacking  int   // blocks whose rows the sample lacked
 	refining error // why the planes are not refined
-}
-
-// fold is the sums of the blocks of a fold.
-type fold struct {
-	sums   *incremental.Moments
-	totals []incremental.ClassTotal
 }
 
 type refineAnswer struct {
@@ -134,14 +129,13 @@ func (d *Daemon) beginStudy(ctx context.Context, now time.Time) {
 		options: d.optionsIn(in),
 		served:  d.header(now),
 		in:      in,
-		total:   in.moments(sums.total()),
-		totals:  sums.total().Totals(),
+		whole:   sums.total().Clone(),
 		churn:   d.live.churn,
 		answer:  y.asked,
 	}
 	if d.tunes() || d.judges() {
 		for _, f := range sums.perFold() {
-			s.folds = append(s.folds, fold{f.Moments(), f.Totals()})
+			s.folds = append(s.folds, f.Clone())
 		}
 	}
 	if d.live.sample != nil {
@@ -154,10 +148,15 @@ func (d *Daemon) beginStudy(ctx context.Context, now time.Time) {
 	y.now, y.due, y.asked = s, false, nil
 	go func() {
 		s.make(ctx)
-		s.total, s.folds, s.sample = nil, nil, nil // it is kept until the next one, without its copies
+		s.whole, s.folds, s.total, s.sample = nil, nil, nil, nil // it is kept until the next one, without its copies
 		s.took = time.Since(now)
 		d.studied <- s
 	}()
+}
+
+// without is the sums of all blocks but a fold's.
+func (s *study) without(fold int) *incremental.Moments {
+	return s.in.moments(s.whole.Without(s.folds[fold]))
 }
 
 // abandonStudy waits for the study that is under way, whose context has ended, to
@@ -226,6 +225,7 @@ func (s *study) retry() bool {
 // make makes the study.
 func (s *study) make(ctx context.Context) {
 	out := s.served
+	s.total, s.totals = s.in.moments(s.whole), s.whole.Totals()
 	var view *sample.View
 	if s.sample != nil {
 		view = s.in.view(s.sample.View())

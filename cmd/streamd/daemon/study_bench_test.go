@@ -60,10 +60,10 @@ func BenchmarkStudy(b *testing.B) {
 			for b.Loop() {
 				s := &study{
 					d: d, options: d.options, served: &httpapi.Served{Rows: state.Rows()},
-					total: state.Moments(), totals: state.Totals(), sample: held.Snapshot(state, folds),
+					whole: state, sample: held.Snapshot(state, folds),
 				}
 				for _, f := range parts {
-					s.folds = append(s.folds, fold{f.Moments(), f.Totals()})
+					s.folds = append(s.folds, f)
 				}
 				s.make(b.Context())
 				if s.served.Model == nil || s.served.Quality == nil || s.refining != nil {

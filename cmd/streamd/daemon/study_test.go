@@ -137,9 +137,9 @@ func TestJudgesFirstRowsOfManyClasses(t *testing.T) {
 		ids = append(ids, fmt.Sprint(i))
 		held.Add(ids[i], taker.Take(b, sum.Digest(), sum.Totals(), held.Levels()))
 	}
-	s := &study{total: state.Moments(), totals: state.Totals(), options: incremental.Options{Nu: 1}, served: &httpapi.Served{}}
+	s := &study{whole: state, total: state.Moments(), totals: state.Totals(), options: incremental.Options{Nu: 1}, served: &httpapi.Served{}}
 	for _, f := range apart {
-		s.folds = append(s.folds, fold{f.Moments(), f.Totals()})
+		s.folds = append(s.folds, f)
 	}
 	var err error
 	if s.served.Model, err = s.total.Solve(s.options); err != nil {

@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"streamd/cmd/streamd/httpapi"
@@ -50,20 +51,18 @@ func (s *study) choose(ctx context.Context, view *sample.View) (*httpapi.Tuning,
 			blocks = append(blocks, weighted.Pick(in))
 		}
 	}
-	folds := make([]*incremental.Moments, len(s.folds))
-	for i, f := range s.folds {
-		folds[i] = f.sums
-	}
 	trial := func(o incremental.Options) (c tuning.Curve, err error) {
-		t, err := tuning.New(ctx, o, tuning.Grid(), s.total, folds)
-		if err != nil {
-			return c, err
-		}
-		for i, b := range blocks {
+		t := tuning.New(o, tuning.Grid(), s.total.Classes())
+		for i, f := range s.folds {
 			if err := ctx.Err(); err != nil {
 				return c, err
 			}
-			t.Add(t.Score(i, b))
+			if err := t.Hold(s.without(i), f.Moments()); err != nil {
+				return c, fmt.Errorf("without fold %d of %d: %w", i+1, len(s.folds), err)
+			}
+			if blocks != nil {
+				t.Add(t.Score(i, blocks[i]))
+			}
 		}
 		return t.Curve(), nil
 	}

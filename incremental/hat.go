@@ -171,7 +171,10 @@ func (h *Hat) Typical() []float64 {
 // Leverage instead of a factorisation for each row. The model without the row
 // is that of the same ν, class weights a and coordinates: the row that is left
 // out still counts in μ, σ and the class totals that Standardise and Balanced
-// divide by. A row of weight 0 has the values of the model itself.
+// divide by. A row of weight 0 has the values of the model itself. The relative error
+// is some 2^-53 times the condition number, over 1 − a_c v h: rows that the model
+// follows whatever they say, such as the only one with a huge value of a feature, have
+// no digits left where that is as small.
 func (h *Hat) LeaveOneOut(m *Model, class []int32, values []float64, b *Block) {
 	planes := len(m.Planes)
 	m.Classify(class, values, b.Columns)

@@ -61,8 +61,8 @@
 // decrement was that small before it too. It is also done where ½‖g‖², which
 // bounds f − min f, is at most 2⁻⁵³ of f. The dual is done when h(u) = 0 and the
 // gap between f and the dual objective is at most 2⁻³³ of f, or when the gap is
-// at most 2⁻⁴⁶ of it. What cannot get there is an error: a *LimitError after
-// Options.Iterations, an *incremental.ConditionError when the linear system is
+// at most 2⁻⁴⁶ of it. What cannot get there is an error: a *LimitError after 500
+// iterations, an *incremental.ConditionError when the linear system is
 // not positive definite in float64, a *StallError when rounding keeps the steps
 // from settling (that of the dual does, with more rows than features and a very
 // large ν).

@@ -71,10 +71,10 @@ type Options struct {
 	// Multipliers say for how many rows of its class a row stands, u_c; a
 	// class that is not named has 1.
 	Multipliers map[string]float64
-	// Iterations limits the Newton steps of a plane; 0 means 500.
-	Iterations int
 	// Workers bounds the goroutines at work on Blocks; 0 means GOMAXPROCS.
 	Workers int
+
+	limit int // of a plane's Newton steps; 0 means maxSteps
 }
 
 // Result is a refined model and how it came about.
@@ -99,13 +99,13 @@ type Report struct {
 	SupportVectors int64
 }
 
-// A LimitError says that a plane was not done within the limit of iterations.
+// A LimitError says that a plane was not done within the limit of 500 iterations.
 type LimitError struct {
 	Report // where the plane was
 }
 
 func (e *LimitError) Error() string {
-	return fmt.Sprintf("class %q: refinement is not done after %d iterations: the objective is %.6g, its gradient %.3g", e.Class, e.Iterations, e.Objective, e.Gradient)
+	return fmt.Sprintf("class %q: refinement is not done after %d iterations: the objective is %.6g, its gradient %.3g: standardise the features or make nu smaller", e.Class, e.Iterations, e.Objective, e.Gradient)
 }
 
 // A StallError says that rounding keeps a plane from its minimum: no step lowers
@@ -124,7 +124,8 @@ func (e *StallError) Error() string {
 // errRange is returned where sums of the rows leave the range of package exact.
 var errRange = errors.New("the rows' sums are out of range: standardise the features")
 
-const defaultIterations = 500
+// maxSteps is several times what planes take that come to an end.
+const maxSteps = 500
 
 // Refine moves the planes of a model to where they minimise the package's
 // objective on rows, beginning where they are. The model's options say what ν,
@@ -139,8 +140,8 @@ func Refine(ctx context.Context, model *incremental.Model, rows Rows, o Options)
 	if model.Options.Standardise != (o.Mean != nil) || len(o.Mean) != len(o.Sigma) || o.Mean != nil && len(o.Mean) != n {
 		panic(fmt.Sprintf("newton: %d means and %d deviations for a model of %d features, standardised: %v", len(o.Mean), len(o.Sigma), n, model.Options.Standardise))
 	}
-	if o.Iterations == 0 {
-		o.Iterations = defaultIterations
+	if o.limit == 0 {
+		o.limit = maxSteps
 	}
 	if o.Workers == 0 {
 		o.Workers = runtime.GOMAXPROCS(0)
@@ -149,7 +150,7 @@ func Refine(ctx context.Context, model *incremental.Model, rows Rows, o Options)
 	if o.Mean == nil {
 		scale = identity(n)
 	}
-	s := &solver{rows: rows, model: model, multipliers: o.Multipliers, limit: o.Iterations, workers: o.Workers, scaling: scale, width: n}
+	s := &solver{rows: rows, model: model, multipliers: o.Multipliers, limit: o.limit, workers: o.Workers, scaling: scale, width: n}
 	for i := range model.Planes {
 		p := &model.Planes[i]
 		s.planes = append(s.planes, &plane{

@@ -784,8 +784,8 @@ func TestErrors(t *testing.T) {
 		with Options
 		want string
 	}{
-		{"limit", nil, blocks, Options{Iterations: 1}, "not done after 1 iterations"},
-		{"limit of the dual", nil, blocks, Options{Iterations: 1, Method: Dual}, "not done after 1 iterations"},
+		{"limit", nil, blocks, Options{limit: 1}, "not done after 1 iterations"},
+		{"limit of the dual", nil, blocks, Options{limit: 1, Method: Dual}, "not done after 1 iterations"},
 		{"cancelled", stopped, blocks, Options{}, "context canceled"},
 		{"cancelled stream", stopped, stream{blocks, r}, Options{}, "context canceled"},
 		{"cancelled dual", stopped, blocks, Options{Method: Dual}, "context canceled"},
@@ -810,7 +810,7 @@ func TestErrors(t *testing.T) {
 			}
 		})
 	}
-	_, err := Refine(context.Background(), model, blocks, Options{Iterations: 1})
+	_, err := Refine(context.Background(), model, blocks, Options{limit: 1})
 	var limit *LimitError
 	if !errors.As(err, &limit) || limit.Iterations != 1 || !(limit.Objective > 0) || !(limit.Gradient > 0) {
 		t.Errorf("%#v says not where the plane was", err)

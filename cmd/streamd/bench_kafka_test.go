@@ -55,9 +55,7 @@ type kafkaResult struct {
 
 type kafkaResults struct{ Results []kafkaResult }
 
-const (
-	benchTestRows = 300_000
-)
+const benchTestRows = 300_000
 
 // demoOf is what the demo makes of the points that the benchmarks are about.
 func demoOf(t *testing.T) (r demoReport) {

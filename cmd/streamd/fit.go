@@ -458,7 +458,7 @@ func (f *fit) report() fitReport {
 	if f.refinement != nil {
 		r.Method = f.refinement.Method
 	}
-	r.Planes = planeAnswers(m)
+	r.Planes = httpapi.NewPlanes(m.Planes)
 	var ws [][]float64
 	var gammas []float64
 	for _, p := range m.Planes {
@@ -470,13 +470,6 @@ func (f *fit) report() fitReport {
 		r.W, r.Gamma = ws[0], gammas[0]
 	}
 	return r
-}
-
-func planeAnswers(m *incremental.Model) (planes []httpapi.PlaneAnswer) {
-	for _, p := range m.Planes {
-		planes = append(planes, httpapi.PlaneAnswer{Class: p.Class, W: p.W, Gamma: p.Gamma, Condition: &p.Condition})
-	}
-	return planes
 }
 
 // print is the report for people.

@@ -121,7 +121,7 @@ func (f *fit) supportVectors(ctx context.Context, share float64, test *dataset) 
 	if err != nil {
 		return nil, fmt.Errorf("solve again with the ε-support vectors of %s: %w", f.data.path, err)
 	}
-	r.Nu, r.Planes = chosen.Nu, planeAnswers(model)
+	r.Nu, r.Planes = chosen.Nu, httpapi.NewPlanes(model.Planes)
 	again := &fit{s: f.s, data: f.data, coordinates: f.coordinates, model: model}
 	own, _, err := again.score(ctx, f.data, "scoring", nil)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"math"
 	"strconv"
 
+	"streamd/cmd/streamd/httpapi"
 	"streamd/incremental"
 	"streamd/incremental/gram"
 	"streamd/incremental/tuning"
@@ -37,19 +38,11 @@ const defaultFolds = 10
 
 // tuningReport is how ν was chosen.
 type tuningReport struct {
-	Folds     int           `json:"folds"`
-	Criterion string        `json:"criterion"`
-	Nu        float64       `json:"nu"`
-	Best      float64       `json:"best"` // what the criterion says of nu
-	Points    []tuningPoint `json:"points"`
-}
-
-type tuningPoint struct {
-	Nu                  float64 `json:"nu"`
-	Loss                float64 `json:"loss"`
-	BalancedLoss        float64 `json:"balanced_loss"`
-	Correctness         float64 `json:"correctness"`
-	BalancedCorrectness float64 `json:"balanced_correctness"`
+	Folds     int                   `json:"folds"`
+	Criterion string                `json:"criterion"`
+	Nu        float64               `json:"nu"`
+	Best      float64               `json:"best"` // what the criterion says of nu
+	Points    []httpapi.TuningPoint `json:"points"`
 }
 
 func (r *tuningReport) describe() string {
@@ -95,11 +88,8 @@ func (f *fit) tune(ctx context.Context) (*tuningReport, error) {
 	}
 	f.options.Nu, f.model = chosen.Nu, model
 	f.foldModels = trial.Models(chosen.Nu)
-	r := &tuningReport{Folds: f.folds, Criterion: criterion.String(), Nu: chosen.Nu, Best: criterion.Of(&chosen)}
-	for _, p := range curve.Points {
-		r.Points = append(r.Points, tuningPoint{p.Nu, p.Loss, p.BalancedLoss, p.Correctness, p.BalancedCorrectness})
-	}
-	return r, nil
+	r := httpapi.NewTuning([]tuning.Curve{curve}, 0, criterion, chosen)
+	return &tuningReport{Folds: f.folds, Criterion: r.Criterion, Nu: r.Nu, Best: r.Best, Points: r.Curves[0].Points}, nil
 }
 
 // divider takes folds out of blocks, into memory that is used again.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -133,12 +134,7 @@ func describeOptions(o httpapi.OptionsAnswer) string {
 	}
 	if len(o.ClassWeights) > 0 {
 		text += ", class weights"
-		classes := make([]string, 0, len(o.ClassWeights))
-		for class := range o.ClassWeights {
-			classes = append(classes, class)
-		}
-		slices.Sort(classes)
-		for _, class := range classes {
+		for _, class := range slices.Sorted(maps.Keys(o.ClassWeights)) {
 			text += fmt.Sprintf(" %s=%g", class, o.ClassWeights[class])
 		}
 	}

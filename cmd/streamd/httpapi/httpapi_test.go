@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"reflect"
@@ -537,36 +538,19 @@ func FuzzPath(f *testing.F) {
 		}
 		r.Body = http.NoBody
 		service := newFake()
-		w := &recorder{header: http.Header{}}
+		w := httptest.NewRecorder()
 		newServer(service, "").ServeHTTP(w, r)
-		if w.status == 200 {
+		if w.Code == 200 {
 			return
 		}
 		var e ErrorAnswer
-		if err := json.Unmarshal(w.body.Bytes(), &e); err != nil || codes[e.Error.Code].status != w.status {
-			t.Fatalf("%s %q: status %d, body %q", method, target, w.status, w.body.String())
+		if err := json.Unmarshal(w.Body.Bytes(), &e); err != nil || codes[e.Error.Code].status != w.Code {
+			t.Fatalf("%s %q: status %d, body %q", method, target, w.Code, w.Body)
 		}
-		if w.status == 500 {
-			t.Fatalf("%s %q: %s", method, target, w.body.String())
+		if w.Code == 500 {
+			t.Fatalf("%s %q: %s", method, target, w.Body)
 		}
 	})
-}
-
-type recorder struct {
-	header http.Header
-	status int
-	body   bytes.Buffer
-}
-
-func (r *recorder) Header() http.Header { return r.header }
-func (r *recorder) WriteHeader(status int) {
-	if r.status == 0 {
-		r.status = status
-	}
-}
-func (r *recorder) Write(p []byte) (int, error) {
-	r.WriteHeader(200)
-	return r.body.Write(p)
 }
 
 func FuzzTags(f *testing.F) {

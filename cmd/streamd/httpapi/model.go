@@ -3,7 +3,6 @@ package httpapi
 import (
 	"encoding/json"
 	"fmt"
-	"math"
 	"net/http"
 	"slices"
 	"strings"
@@ -50,6 +49,14 @@ type PlaneAnswer struct {
 	Condition *float64  `json:"condition"` // of the system that was solved; null: beyond the range of numbers
 }
 
+// NewPlanes are planes as JSON shows them; they share their memory.
+func NewPlanes(planes []incremental.Plane) (answers []PlaneAnswer) {
+	for _, p := range planes {
+		answers = append(answers, PlaneAnswer{Class: p.Class, W: p.W, Gamma: p.Gamma, Condition: number(p.Condition)})
+	}
+	return answers
+}
+
 // OptionsAnswer is how the planes were asked for.
 type OptionsAnswer struct {
 	Nu           float64            `json:"nu"`            // ν, the weight of the errors
@@ -78,7 +85,7 @@ func (s *Served) answer() ModelAnswer {
 		Features:    s.features(),
 		Classes:     m.Classes,
 		ClassRows:   m.Rows,
-		Planes:      make([]PlaneAnswer, len(m.Planes)),
+		Planes:      NewPlanes(m.Planes),
 		Options:     NewOptions(m.Options),
 		Mean:        m.Mean,
 		Method:      s.method(),
@@ -91,12 +98,6 @@ func (s *Served) answer() ModelAnswer {
 	}
 	if b := s.Basis; b != nil {
 		a.Basis, a.BasisID = classifier.BasisOf(b.Map, b.Regulariser), b.ID
-	}
-	for i, p := range m.Planes {
-		a.Planes[i] = PlaneAnswer{Class: p.Class, W: p.W, Gamma: p.Gamma}
-		if !math.IsInf(p.Condition, 0) && !math.IsNaN(p.Condition) {
-			a.Planes[i].Condition = &p.Condition
-		}
 	}
 	return a
 }

@@ -213,7 +213,11 @@ func (r *yamlReader) value(k *key, node ast.Node) {
 			it.text = node.Value.Value
 		case *ast.NullNode, *ast.MappingNode, *ast.SequenceNode:
 			s.broken = true
-			r.report(start(node), k.Name, "want a single value; found %s", describe(node))
+			found := describe(node)
+			if _, mapping := node.(*ast.MappingNode); mapping { // as host:9092 is within braces
+				found += "; put quotes around text that has a colon"
+			}
+			r.report(start(node), k.Name, "want a single value; found %s", found)
 			return
 		default:
 			it.text = node.GetToken().Value

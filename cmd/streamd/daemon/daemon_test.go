@@ -1025,20 +1025,7 @@ func TestTopicMadeAnew(t *testing.T) {
 			d.waitForOffsets(3)
 			d.stop()
 
-			request := kmsg.NewPtrDeleteTopicsRequest()
-			request.TopicNames, request.TimeoutMillis = []string{name}, int32(patience.Milliseconds())
-			request.Topics = []kmsg.DeleteTopicsRequestTopic{{Topic: &name}}
-			cl, err := kgo.NewClient(kgo.SeedBrokers(cluster(t).Brokers...))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer cl.Close()
-			if _, err := request.RequestWith(t.Context(), cl); err != nil {
-				t.Fatal(err)
-			}
-			if err := kafka.EnsureTopic(t.Context(), cluster(t), name, 1, nil); err != nil {
-				t.Fatal(err)
-			}
+			remake(t, name, 1)
 			var all [][]int
 			for i := range 5 {
 				all = append(all, []int{1 - 2*(i%2), 100 + i, 8})
@@ -1064,6 +1051,50 @@ func TestTopicMadeAnew(t *testing.T) {
 			d.stop()
 		})
 	}
+}
+
+// remake deletes a topic and makes it anew, empty.
+func remake(t *testing.T, name string, partitions int) {
+	t.Helper()
+	request := kmsg.NewPtrDeleteTopicsRequest()
+	request.TopicNames, request.TimeoutMillis = []string{name}, int32(patience.Milliseconds())
+	request.Topics = []kmsg.DeleteTopicsRequestTopic{{Topic: &name}}
+	cl, err := kgo.NewClient(kgo.SeedBrokers(cluster(t).Brokers...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	if _, err := request.RequestWith(t.Context(), cl); err != nil {
+		t.Fatal(err)
+	}
+	if err := kafka.EnsureTopic(t.Context(), cluster(t), name, partitions, nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The block that was growing in a topic that was made anew is nothing to the new
+// one: its id, should somebody retire it still, says nothing of what has been read.
+func TestRetireABlockOfTheFormerTopic(t *testing.T) {
+	name := topic(t, 1)
+	file := filepath.Join(t.TempDir(), "streamd.db")
+	flags := map[string]string{"blocks.unit": "offsets", "blocks.offsets": "2"}
+	produce(t, name, message{value: jsonRow(1, 2, 3)}, message{value: jsonRow(-1, 4, 5)}, message{value: jsonRow(1, 6, 7)})
+	d := start(t, name, file, flags)
+	d.waitForOffsets(3)
+	d.stop()
+	remake(t, name, 1)
+
+	flags["kafka.on_gap"] = "earliest"
+	d = start(t, name, file, flags)
+	d.wait("no rows", func(s *httpapi.Served) bool { return s.Rows == 0 })
+	if status, body := d.ask(http.MethodDelete, "/v1/blocks/"+url.PathEscape(name+"/0/2")); status != http.StatusNotFound {
+		t.Errorf("retire what is not there: %d: %s", status, body)
+	}
+	produce(t, name, message{value: jsonRow(-1, 8, 9)}, message{value: jsonRow(1, 1, 1)})
+	if served := d.waitForOffsets(2); served.Rows != 2 {
+		t.Errorf("%d rows of 2 are live", served.Rows)
+	}
+	d.stop()
 }
 
 // While dead letters cannot be written the partition stops; nothing is skipped.

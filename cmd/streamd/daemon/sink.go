@@ -112,6 +112,7 @@ func (d *Daemon) Jumped(gap *kafka.GapError, to int64) {
 			}
 		}
 		p.at, p.moved = kafka.Saved{Next: to}, true
+		p.unfinished = nil // its records do not come again
 		if gap.Reset {
 			d.retirePartition(gap.Partition)
 		}

@@ -119,7 +119,7 @@ func (r *verification) read(tx *bbolt.Tx) error {
 		}
 		if damage := (*ChecksumError)(nil); errors.As(err, &damage) {
 			// One with a wrong checksum has been noted already.
-			if value := tx.Bucket(bucketParts).Get([]byte(e.ID)); unsealed(bucketParts, []byte(e.ID), value) {
+			if _, err := unseal(bucketParts, []byte(e.ID), tx.Bucket(bucketParts).Get([]byte(e.ID))); err == nil {
 				r.note(damage)
 			}
 		} else if err != nil {
@@ -168,9 +168,4 @@ func (r *verification) read(tx *bbolt.Tx) error {
 	})
 	r.OK = r.Damaged == 0 && r.Saved == r.Summed
 	return err
-}
-
-func unsealed(bucket, key, value []byte) bool {
-	_, err := unseal(bucket, key, value)
-	return err == nil
 }

@@ -42,8 +42,6 @@ func (b *Batch) Release() {
 	batchPool.Put(b)
 }
 
-func (b *Batch) intern(name []byte) string { return b.names.string(name) }
-
 // interner keeps one string for each header name, of which a topic has few.
 type interner struct{ names map[string]string }
 

@@ -299,7 +299,7 @@ func (c *Consumer) serve(ctx, gctx context.Context, gen *kafkago.Generation, fai
 	}
 	for _, p := range parts {
 		work.Go(func() {
-			if err := p.run(ctx); err != nil && ctx.Err() == nil {
+			if err := pump(ctx, p.fetchAll, p.deliver); err != nil && ctx.Err() == nil {
 				fail(fmt.Errorf("partition %d: %w", p.id, err))
 			}
 		})

@@ -64,11 +64,6 @@ func (d delivery) drop() {
 // earlier: a batch is up to FetchBytes.
 const queued = 4
 
-// run reads until ctx ends.
-func (p *partition) run(ctx context.Context) error {
-	return pump(ctx, p.fetchAll, p.deliver)
-}
-
 // pump runs fetch, which puts steps into a queue, beside deliver, which takes
 // them out, until both have ended. The first error ends both; steps that are in
 // the queue then are dropped.

@@ -189,7 +189,7 @@ func (r *recordReader) appendOne(out *Batch, from int64) error {
 	first := len(out.headers)
 	for range headers {
 		name := d.varbytes()
-		h := Header{Key: out.intern(name), Value: d.varbytes()}
+		h := Header{Key: out.names.string(name), Value: d.varbytes()}
 		if offset >= from {
 			out.headers = append(out.headers, h)
 		}

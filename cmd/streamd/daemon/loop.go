@@ -203,7 +203,10 @@ func (d *Daemon) applyDelivery(ctx context.Context, y *delivery) {
 	if d.failure == nil {
 		// The end has the last record's fingerprint, and may lie beyond it: markers and
 		// aborted data.
-		p.at, p.moved = fromBatch(p.at, y.batch), true
+		if y.batch.Position.Next >= p.at.Next {
+			p.at = y.batch.Position
+		}
+		p.moved = true
 		d.changed = true
 		d.handRoom.Store(int64(d.live.roomBytes()))
 	}
@@ -223,13 +226,6 @@ func (d *Daemon) beginAnew(p *partition, offset int64) error {
 	}
 	d.counts.BlocksReplaced++
 	return d.live.remove(e.ID)
-}
-
-func fromBatch(at kafka.Saved, b *kafka.Batch) kafka.Saved {
-	if b.Position.Next >= at.Next {
-		return b.Position
-	}
-	return at
 }
 
 // applyRecord changes the live set by record i of a task. An error is final.

@@ -44,6 +44,8 @@ func (cl *client) waitForTopic(ctx context.Context, name string, log zerolog.Log
 		switch {
 		case err == nil && n > 0:
 			return n, nil
+		case errors.Is(err, kafkago.IllegalSASLState):
+			return 0, fmt.Errorf("%w (the broker takes no login at this port)", err)
 		case isPermanent(err):
 			return 0, err
 		case err == nil, errors.Is(err, kafkago.UnknownTopicOrPartition):
@@ -55,8 +57,8 @@ func (cl *client) waitForTopic(ctx context.Context, name string, log zerolog.Log
 			log.Warn().Err(err).Str("mechanism", cl.transport.SASL.Name()).
 				Msg("the broker hangs up, as some do when user name, password or mechanism are wrong; trying again")
 		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-			log.Warn().Err(err).Bool("tls", cl.transport.TLS != nil).
-				Msg("the broker hangs up, as brokers do when one side wants TLS and the other does not; trying again")
+			log.Warn().Err(err).Bool("tls", cl.transport.TLS != nil).Bool("login", cl.transport.SASL != nil).
+				Msg("the broker hangs up, as brokers do when one side wants TLS or a login and the other does not; trying again")
 		default:
 			log.Warn().Err(err).Msg("the cluster does not answer; trying again")
 		}

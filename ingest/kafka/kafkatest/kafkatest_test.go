@@ -295,6 +295,28 @@ func TestTLSOnOneSide(t *testing.T) {
 	}
 }
 
+// TestLoginOnOneSide checks that a login is named where only the broker wants one,
+// and where only the client has one.
+func TestLoginOnOneSide(t *testing.T) {
+	b := start(t, t.TempDir(), kfake.EnableSASL(), kfake.Superuser("PLAIN", "ann", "plain secret"))
+	cfg := (&suite{Broker: Broker{Addr: b.Addr()}}).config(t, "topic")
+	log, err := runUntil(t, cfg, "trying again")
+	if err != nil || !strings.Contains(log, "a login") {
+		t.Errorf("%v; the log says %q", err, log)
+	}
+	// What Apache Kafka answers where it knows of no logins.
+	b.Cluster().ControlKey(int16(kmsg.SASLHandshake), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		b.Cluster().KeepControl()
+		resp := r.ResponseKind().(*kmsg.SASLHandshakeResponse)
+		resp.ErrorCode = kerr.IllegalSaslState.Code
+		return resp, nil, true
+	})
+	cfg.SASL = kafka.SASL{Mechanism: "PLAIN", Username: "ann", Password: "plain secret"}
+	if _, err := runUntil(t, cfg, "nothing of the kind"); err == nil || !strings.Contains(err.Error(), "takes no login") {
+		t.Errorf("got %v", err)
+	}
+}
+
 // TestUnreachable checks that a cluster that is not there is waited for, and
 // that the end is not.
 func TestUnreachable(t *testing.T) {

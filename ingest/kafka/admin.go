@@ -32,6 +32,19 @@ func (cl *client) partitions(ctx context.Context, name string) (int, error) {
 	return len(t.Partitions), err
 }
 
+// hangup says what a broker is likely to mean that hangs up, for it does not say
+// so itself; "" of another error.
+func (cl *client) hangup(err error) string {
+	switch {
+	case cl.transport.SASL != nil && errors.Is(err, io.ErrUnexpectedEOF):
+		// Kafka says what is wrong with a password, other brokers hang up.
+		return "the broker hangs up, as some do when user name, password or mechanism are wrong"
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return "the broker hangs up, as brokers do when one side wants TLS or a login and the other does not"
+	}
+	return ""
+}
+
 // waitForTopic returns the number of partitions once the cluster answers. A
 // cluster that cannot be reached is waited for; a topic that does not exist is
 // an error soon, but not at once, since a new topic takes a moment to become
@@ -52,13 +65,9 @@ func (cl *client) waitForTopic(ctx context.Context, name string, log zerolog.Log
 			if missing++; missing == attempts {
 				return 0, fmt.Errorf("topic %s does not exist; create it first (it is not created here, since a mistyped name would make one)", name)
 			}
-		case cl.transport.SASL != nil && errors.Is(err, io.ErrUnexpectedEOF):
-			// Kafka says what is wrong with a password, other brokers hang up.
-			log.Warn().Err(err).Str("mechanism", cl.transport.SASL.Name()).
-				Msg("the broker hangs up, as some do when user name, password or mechanism are wrong; trying again")
-		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		case cl.hangup(err) != "":
 			log.Warn().Err(err).Bool("tls", cl.transport.TLS != nil).Bool("login", cl.transport.SASL != nil).
-				Msg("the broker hangs up, as brokers do when one side wants TLS or a login and the other does not; trying again")
+				Msg(cl.hangup(err) + "; trying again")
 		default:
 			log.Warn().Err(err).Msg("the cluster does not answer; trying again")
 		}
@@ -153,6 +162,9 @@ func EnsureTopic(ctx context.Context, c Cluster, topic string, partitions int, c
 	case err == nil && n > 0:
 		return nil
 	case err != nil && !errors.As(err, &code):
+		if reason := cl.hangup(err); reason != "" {
+			err = fmt.Errorf("%w: %s", err, reason)
+		}
 		return fmt.Errorf("look for topic %s: %w", topic, err)
 	}
 	return cl.createTopic(ctx, topic, partitions, -1, configs)

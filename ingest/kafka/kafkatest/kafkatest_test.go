@@ -304,6 +304,9 @@ func TestLoginOnOneSide(t *testing.T) {
 	if err != nil || !strings.Contains(log, "a login") {
 		t.Errorf("%v; the log says %q", err, log)
 	}
+	if err := kafka.EnsureTopic(deadline(t), cfg.Cluster, "topic", 1, nil); err == nil || !strings.Contains(err.Error(), "a login") {
+		t.Errorf("got %v", err)
+	}
 	// What Apache Kafka answers where it knows of no logins.
 	b.Cluster().ControlKey(int16(kmsg.SASLHandshake), func(r kmsg.Request) (kmsg.Response, error, bool) {
 		b.Cluster().KeepControl()

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"hash/crc32"
 	"slices"
@@ -338,9 +337,7 @@ func (r *verification) verifyEpoch(tx *bbolt.Tx, e *EpochContents, digests map[s
 				continue
 			}
 		}
-		if damage := (*ChecksumError)(nil); errors.As(err, &damage) {
-			r.note(damage)
-		} else {
+		if err := r.note(err); err != nil {
 			return err
 		}
 	}
@@ -355,7 +352,7 @@ func (r *verification) verifyEpoch(tx *bbolt.Tx, e *EpochContents, digests map[s
 		same = same && s.Digest() == folds[i].Digest()
 	}
 	if !same {
-		r.note(epochDamage(bucketEpochStates, e.Number, "", "the states are not the sums of the summaries").(*ChecksumError))
+		r.note(epochDamage(bucketEpochStates, e.Number, "", "the states are not the sums of the summaries"))
 	}
 	return nil
 }

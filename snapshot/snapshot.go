@@ -264,7 +264,7 @@ func open(path string, readOnly bool) (*Store, *Contents, error) {
 	}
 	var contents *Contents
 	err = view(s.db, func(tx *bbolt.Tx) error {
-		contents, err = readContents(tx, s.file, func(e *ChecksumError) error { return e })
+		contents, err = readContents(tx, s.file, func(err error) error { return err })
 		return err
 	})
 	if err != nil {
@@ -789,16 +789,9 @@ func (s *Store) Summaries(f func(retire.Entry, *incremental.Summary) error) (err
 	}
 }
 
-// readContents reads all but the summaries and the parts. damaged hears of every fault
-// and says whether to go on without what is faulty.
-func readContents(tx *bbolt.Tx, file fileID, damaged func(*ChecksumError) error) (*Contents, error) {
-	// note passes a fault on; everything else ends the reading.
-	note := func(err error) error {
-		if damage := (*ChecksumError)(nil); errors.As(err, &damage) {
-			return damaged(damage)
-		}
-		return err
-	}
+// readContents reads all but the summaries and the parts. note hears of every error, and
+// whether there is none, and says whether to go on without what could not be read.
+func readContents(tx *bbolt.Tx, file fileID, note func(error) error) (*Contents, error) {
 	// each reads the values of a bucket, and counts those that are good.
 	each := func(bucket []byte, t *tally, read func(key, value []byte) error) error {
 		return tx.Bucket(bucket).ForEach(func(key, value []byte) error {
@@ -914,7 +907,7 @@ func readContents(tx *bbolt.Tx, file fileID, damaged func(*ChecksumError) error)
 		{bucketOffsets, got.offsets != want.offsets, fmt.Sprintf("there are %d offsets, %d were saved, or not these", got.offsets.n, want.offsets.n)},
 	} {
 		if f.bad {
-			if err := damaged(&ChecksumError{Bucket: string(f.bucket), Reason: f.reason}); err != nil {
+			if err := note(&ChecksumError{Bucket: string(f.bucket), Reason: f.reason}); err != nil {
 				return nil, err
 			}
 		}

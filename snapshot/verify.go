@@ -64,7 +64,12 @@ func (r *verification) next() error {
 	return r.ctx.Err()
 }
 
-func (r *Report) note(damage *ChecksumError) error {
+// note takes damage into the report; it gives back any other error.
+func (r *Report) note(err error) error {
+	damage := (*ChecksumError)(nil)
+	if !errors.As(err, &damage) {
+		return err
+	}
 	r.Damaged++
 	if len(r.Damage) < maxDamage {
 		r.Damage = append(r.Damage, damage)
@@ -100,12 +105,11 @@ func (r *verification) read(tx *bbolt.Tx) error {
 		if err == nil && summing && summary.Features() != len(c.Features) {
 			err = &ChecksumError{string(bucketSummaries), e.ID, fmt.Sprintf("it has %d features, the state %d", summary.Features(), len(c.Features))}
 		}
-		if damage := (*ChecksumError)(nil); errors.As(err, &damage) {
-			r.note(damage)
-			continue
-		}
 		if err != nil {
-			return err
+			if err := r.note(err); err != nil {
+				return err
+			}
+			continue
 		}
 		r.Blocks++
 		r.Rows += summary.Rows()
@@ -149,23 +153,19 @@ func (r *verification) read(tx *bbolt.Tx) error {
 			return err
 		}
 	}
-	if parts := tx.Bucket(bucketParts); parts != nil {
-		err := parts.ForEach(func(key, _ []byte) error {
-			if tx.Bucket(bucketBlocks).Get(key) == nil {
-				r.note(&ChecksumError{string(bucketParts), string(key), "no block in the ledger has it"})
+	for _, name := range [][]byte{bucketParts, bucketSummaries} {
+		if bucket := tx.Bucket(name); bucket != nil { // there are no parts in version 1
+			err := bucket.ForEach(func(key, _ []byte) error {
+				if tx.Bucket(bucketBlocks).Get(key) == nil {
+					r.note(&ChecksumError{string(name), string(key), "no block in the ledger has it"})
+				}
+				return nil
+			})
+			if err != nil {
+				return err
 			}
-			return nil
-		})
-		if err != nil {
-			return err
 		}
 	}
-	err = tx.Bucket(bucketSummaries).ForEach(func(key, _ []byte) error {
-		if tx.Bucket(bucketBlocks).Get(key) == nil {
-			r.note(&ChecksumError{string(bucketSummaries), string(key), "no block in the ledger has it"})
-		}
-		return nil
-	})
 	r.OK = r.Damaged == 0 && r.Saved == r.Summed
-	return err
+	return nil
 }

@@ -42,20 +42,20 @@ func (f *fetcher) fetch(ctx context.Context, at Saved, maxBytes int, answered fu
 	if err != nil {
 		return at, err
 	}
-	answer, result, err := f.cl.fetch(ctx, f.topic, f.id, at.Next, maxBytes, f.responseLimit(), f.cfg.MaxWait)
+	result, err := f.cl.fetch(ctx, f.topic, f.id, at.Next, maxBytes, f.responseLimit(), f.cfg.MaxWait)
 	if err != nil {
 		f.budget.release(reserved)
 		return at, err
 	}
-	if more := int64(cap(answer.buf)) - reserved; more <= 0 {
+	if more := int64(cap(result.buf)) - reserved; more <= 0 {
 		f.budget.release(-more)
 	} else if err := f.budget.acquire(ctx, more, reserved); err != nil {
 		f.budget.release(reserved)
-		putBuffer(answer.buf)
+		putBuffer(result.buf)
 		return at, err
 	}
 	answered(result)
-	s := splitter{f: f, budget: f.budget, memory: newMemory(answer.buf, f.budget), result: result, at: at, wants: wants}
+	s := splitter{f: f, budget: f.budget, memory: newMemory(result.buf, f.budget), result: result, at: at, wants: wants}
 	return s.split(ctx, emit)
 }
 

@@ -267,15 +267,15 @@ func (p *partition) recognise(ctx context.Context, f Fingerprint, start int64) (
 		return true, nil
 	}
 	same := true
-	answer, result, err := p.cl.fetch(ctx, p.topic, p.id, f.Offset, 1, p.responseLimit(), p.cfg.MaxWait)
+	result, err := p.cl.fetch(ctx, p.topic, p.id, f.Offset, 1, p.responseLimit(), p.cfg.MaxWait)
 	if err != nil {
 		return false, fmt.Errorf("read the last record processed, offset %d, again: %w", f.Offset, err)
 	}
 	own := newBudget(0) // admits one thing alone, beside what the partition holds
-	if err := own.acquire(ctx, int64(cap(answer.buf)), 0); err != nil {
+	if err := own.acquire(ctx, int64(cap(result.buf)), 0); err != nil {
 		return false, err
 	}
-	s := splitter{f: p.fetcher, budget: own, memory: newMemory(answer.buf, own), result: result, at: Saved{Next: f.Offset}, all: true}
+	s := splitter{f: p.fetcher, budget: own, memory: newMemory(result.buf, own), result: result, at: Saved{Next: f.Offset}, all: true}
 	_, err = s.split(ctx, func(b *Batch) error {
 		if i, found := slices.BinarySearchFunc(b.Records, f.Offset, func(r Record, o int64) int { return int(r.Offset - o) }); found {
 			same = FingerprintOf(&b.Records[i]) == f

@@ -182,11 +182,11 @@ type reading struct {
 	take func(context.Context, *Batch) error
 
 	// What follows belongs to the fetching goroutine.
-	at      int64       // everything before it has been read or lost
-	ranges  []Range     // not read to their ends yet
-	answer  fetchResult // the last, without what views its buffer
-	size    int         // of its record batches
-	density float64     // bytes of record batches per offset, as met last; 0: not known
+	at      int64    // everything before it has been read or lost
+	ranges  []Range  // not read to their ends yet
+	answer  logState // the last
+	size    int      // of its record batches
+	density float64  // bytes of record batches per offset, as met last; 0: not known
 	// The broker has said so many times in a row that there is nothing at at.
 	contrary int
 	lost     []Lost
@@ -271,8 +271,7 @@ func (p *reading) step(ctx context.Context, queue chan<- delivery) error {
 
 // answered notes what a response says.
 func (p *reading) answered(r *fetchResult) {
-	p.answer, p.size = *r, len(r.records)
-	p.answer.records, p.answer.aborted = nil, nil
+	p.answer, p.size = r.logState, len(r.records)
 	p.r.mu.Lock()
 	p.r.stats.Fetched += int64(p.size)
 	p.r.mu.Unlock()

@@ -86,16 +86,16 @@ func TestWantsAndTrim(t *testing.T) {
 func TestNothingComes(t *testing.T) {
 	for _, c := range []struct {
 		name     string
-		answer   fetchResult
+		answer   logState
 		attempts int // until it is believed; 0: never
 		at       int64
 		lost     []Lost
 	}{
-		{"the log ends", fetchResult{highWatermark: 10, stable: 10, logStart: 2}, contraryAttempts, 0,
+		{"the log ends", logState{highWatermark: 10, stable: 10, logStart: 2}, contraryAttempts, 0,
 			[]Lost{{Range{0, 10, 20}, 2, 10}, {Range{0, 30, 40}, 2, 10}}},
-		{"compacted up to the end", fetchResult{highWatermark: 35, stable: 35}, contraryAttempts, 35, nil},
-		{"a transaction is open", fetchResult{highWatermark: 15, stable: 10}, 0, 10, nil},
-		{"throttled", fetchResult{highWatermark: 15, stable: 15, throttled: true}, 0, 10, nil},
+		{"compacted up to the end", logState{highWatermark: 35, stable: 35}, contraryAttempts, 35, nil},
+		{"a transaction is open", logState{highWatermark: 15, stable: 10}, 0, 10, nil},
+		{"throttled", logState{highWatermark: 15, stable: 15, throttled: true}, 0, 10, nil},
 	} {
 		p := testReading(Range{0, 10, 20}, Range{0, 30, 40})
 		p.answer = c.answer

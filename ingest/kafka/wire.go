@@ -176,16 +176,21 @@ func (cl *client) roundTrip(ctx context.Context, c *call) (*answer, error) {
 	return m.(*answer), nil
 }
 
-// fetchResult is the answer to a fetch of one partition. Its slices are views of
-// the answer's buffer.
+// fetchResult is the answer to a fetch of one partition. Who fetches owns it.
 type fetchResult struct {
+	logState
+	aborted []abortedTxn
+	records []byte // in buf
+	sums    sums   // of the answer, and so of the records
+	buf     []byte // pooled
+}
+
+// logState is what a broker says of a log beside its records.
+type logState struct {
 	highWatermark int64
 	stable        int64 // the records end there, before a transaction that is open
 	logStart      int64 // -1: the broker does not say
 	throttled     bool  // a quota is used up: the records may be missing for that
-	aborted       []abortedTxn
-	records       []byte
-	sums          sums // of the answer, and so of the records
 }
 
 // abortedTxn says that the records of a producer from an offset on, up to its
@@ -193,8 +198,8 @@ type fetchResult struct {
 type abortedTxn struct{ producer, first int64 }
 
 // fetch asks for records from offset on, committed ones only. A broker's
-// error is returned as kafkago.Error; the answer's buffer then is given back.
-func (cl *client) fetch(ctx context.Context, topic string, partition int, offset int64, maxBytes, limit int, wait time.Duration) (*answer, *fetchResult, error) {
+// error is returned as kafkago.Error.
+func (cl *client) fetch(ctx context.Context, topic string, partition int, offset int64, maxBytes, limit int, wait time.Duration) (*fetchResult, error) {
 	a, err := cl.roundTrip(ctx, &call{
 		key: protocol.Fetch, topic: topic, partition: int32(partition),
 		min: fetchMinVersion, max: fetchMaxVersion,
@@ -232,15 +237,15 @@ func (cl *client) fetch(ctx context.Context, topic string, partition int, offset
 		},
 	})
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	r, err := parseFetch(a.body, a.version, topic, partition)
 	if err != nil {
 		putBuffer(a.buf)
-		return nil, nil, err
+		return nil, err
 	}
-	r.sums = a.sums
-	return a, r, nil
+	r.sums, r.buf = a.sums, a.buf
+	return r, nil
 }
 
 func parseFetch(body []byte, version int16, topic string, partition int) (*fetchResult, error) {
@@ -251,7 +256,7 @@ func parseFetch(body []byte, version int16, topic string, partition int) (*fetch
 		code = d.int16()
 		d.int32() // session
 	}
-	r := &fetchResult{logStart: -1, throttled: throttle > 0}
+	r := &fetchResult{logState: logState{logStart: -1, throttled: throttle > 0}}
 	if code == 0 {
 		if n := d.int32(); d.err == nil && n != 1 {
 			return nil, fmt.Errorf("fetch response with %d topics, asked for one", n)

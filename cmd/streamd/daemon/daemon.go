@@ -87,10 +87,8 @@ import (
 	"streamd/cmd/streamd/httpapi"
 	"streamd/config"
 	"streamd/incremental"
-	"streamd/incremental/sample"
 	"streamd/ingest/kafka"
 	"streamd/ingest/wire"
-	"streamd/retire"
 	"streamd/snapshot"
 )
 
@@ -274,13 +272,7 @@ func (d *Daemon) restore() (err error) {
 		d.log.Info().Int("saved", len(saved.Folds)).Int("folds", d.cfg.Model.Folds).Int("blocks", len(saved.Entries)).
 			Msg("summing up the folds of the live blocks anew")
 	}
-	live, retired, err := newLiveSet(store, saved, liveOptions{
-		policy:     retire.Policy{Blocks: d.cfg.Retire.Blocks, Rows: d.cfg.Retire.Rows, Age: d.cfg.Retire.Age},
-		maxClasses: d.cfg.Limits.Classes,
-		folds:      d.cfg.Model.Folds,
-		sample:     sample.Settings{Rows: d.cfg.Sample.Rows, Seed: uint64(d.cfg.Sample.Seed), Balanced: d.cfg.Sample.Balanced},
-		config:     d.cfg,
-	})
+	live, retired, err := newLiveSet(store, saved, d.cfg)
 	if err != nil {
 		return err
 	}

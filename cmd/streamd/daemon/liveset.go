@@ -49,29 +49,20 @@ type outcome struct {
 	retired  int
 }
 
-// liveOptions say what is kept of the live blocks.
-type liveOptions struct {
-	policy     retire.Policy
-	maxClasses int
-	folds      int
-	sample     sample.Settings // of no rows: none
-	config     *config.Config  // whose kernel the epochs are for
-}
-
 // newLiveSet takes over what a store contains. A policy that is stricter than
 // the one it was saved under retires blocks here. Another number of folds than
 // the saved one, as in a file of old, is summed up from the summaries.
-func newLiveSet(store *snapshot.Store, saved *snapshot.Contents, o liveOptions) (l *liveSet, retired int, err error) {
+func newLiveSet(store *snapshot.Store, saved *snapshot.Contents, cfg *config.Config) (l *liveSet, retired int, err error) {
 	l = &liveSet{
 		store:      store,
-		ledger:     retire.NewLedger(o.policy),
-		maxClasses: o.maxClasses,
+		ledger:     retire.NewLedger(retire.Policy{Blocks: cfg.Retire.Blocks, Rows: cfg.Retire.Rows, Age: cfg.Retire.Age}),
+		maxClasses: cfg.Limits.Classes,
 		put:        map[string]snapshot.Block{},
 		parts:      map[string]*sample.Part{},
 		gone:       map[string]struct{}{},
 	}
 	var whole bool
-	if l.sums, whole = restoredSums(saved.State, saved.Folds, o.folds); !whole {
+	if l.sums, whole = restoredSums(saved.State, saved.Folds, cfg.Model.Folds); !whole {
 		if err := store.Summaries(func(_ retire.Entry, s *incremental.Summary) error {
 			l.sums.of(s.Digest()).Add(s)
 			return nil
@@ -82,7 +73,7 @@ func newLiveSet(store *snapshot.Store, saved *snapshot.Contents, o liveOptions) 
 	if features := saved.State.Features(); len(features) > 0 {
 		l.features.Store(&features)
 	}
-	if err := l.restoreEpochs(saved, o.config); err != nil {
+	if err := l.restoreEpochs(saved, cfg); err != nil {
 		return nil, 0, err
 	}
 	out, err := l.ledger.Restore(saved.Entries, saved.Horizon)
@@ -94,8 +85,8 @@ func newLiveSet(store *snapshot.Store, saved *snapshot.Contents, o liveOptions) 
 			return nil, 0, err
 		}
 	}
-	if o.sample.Rows > 0 {
-		l.sample = sample.New(o.sample, l.ledger.IDs)
+	if s := cfg.Sample; s.Rows > 0 {
+		l.sample = sample.New(sample.Settings{Rows: s.Rows, Seed: uint64(s.Seed), Balanced: s.Balanced}, l.ledger.IDs)
 		if len(out) > 0 {
 			saved.Entries = slices.DeleteFunc(saved.Entries, func(e retire.Entry) bool {
 				_, live := l.ledger.Get(e.ID)

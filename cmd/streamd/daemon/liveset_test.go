@@ -21,6 +21,11 @@ import (
 	"streamd/snapshot"
 )
 
+// liveConfig has what a live set goes by: two classes, so many folds and rows of a sample.
+func liveConfig(folds, rows int) *config.Config {
+	return &config.Config{Limits: config.Limits{Classes: 2}, Model: config.Model{Folds: folds}, Sample: config.Sample{Rows: rows}}
+}
+
 // Blocks come, go, are replaced, are taken anew and are put into epochs while saves
 // are on their way, some of which fail, on the disk or not. After a last save the
 // file has what is in memory.
@@ -33,8 +38,8 @@ func TestWhatChangesWhileItIsSaved(t *testing.T) {
 			t.Fatal(err)
 		}
 		contents.State = incremental.NewState(nil)
-		o := liveOptions{maxClasses: 2, folds: 3, sample: sample.Settings{Rows: 20}}
-		l, _, err := newLiveSet(store, contents, o)
+		cfg := liveConfig(3, 20)
+		l, _, err := newLiveSet(store, contents, cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -211,8 +216,8 @@ func TestRestoreOfBlocksWithoutParts(t *testing.T) {
 	}
 	defer store.Close()
 	contents.State = incremental.NewState(nil)
-	o := liveOptions{maxClasses: 2, folds: 3, sample: sample.Settings{Rows: 1000}}
-	l, _, err := newLiveSet(store, contents, o)
+	cfg := liveConfig(3, 1000)
+	l, _, err := newLiveSet(store, contents, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -249,8 +254,8 @@ func TestRestoreOfBlocksWithoutParts(t *testing.T) {
 	if store, contents, err = snapshot.Open(path, snapshot.Settings{}); err != nil {
 		t.Fatal(err)
 	}
-	o.policy.Blocks = keep
-	l, retired, err := newLiveSet(store, contents, o)
+	cfg.Retire.Blocks = keep
+	l, retired, err := newLiveSet(store, contents, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -308,7 +313,7 @@ func TestSavesAreNotPutOffWithoutRoom(t *testing.T) {
 	}
 	defer store.Close()
 	contents.State = incremental.NewState(nil)
-	l, _, err := newLiveSet(store, contents, liveOptions{maxClasses: 2, folds: 5})
+	l, _, err := newLiveSet(store, contents, liveConfig(5, 0))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -386,7 +391,7 @@ func BenchmarkBlock(b *testing.B) {
 			}
 			defer store.Close()
 			contents.State = incremental.NewState(nil)
-			l, _, err := newLiveSet(store, contents, liveOptions{maxClasses: 2, folds: c.folds, sample: sample.Settings{Rows: c.rows}})
+			l, _, err := newLiveSet(store, contents, liveConfig(c.folds, c.rows))
 			if err != nil {
 				b.Fatal(err)
 			}

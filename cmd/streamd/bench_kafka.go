@@ -76,6 +76,12 @@ func (s *surroundings) benchLog() zerolog.Logger {
 	return consoleLog(s.stderr).Level(zerolog.WarnLevel)
 }
 
+// setting is what the benchmarks that read a topic have in common.
+func (s *surroundings) setting(points bench.Points, f brokerFlags) (bench.Setting, error) {
+	program, err := s.program()
+	return bench.Setting{Points: points, Partitions: f.Partitions, Brokers: f.Brokers, Program: program, Log: s.benchLog()}, err
+}
+
 type benchIngestCmd struct {
 	Rows   int64  `default:"60000000" help:"Points in the topic."`
 	Format string `default:"arrow" enum:"arrow,json,csv,libsvm" help:"Format of the messages: ${enum}."`
@@ -90,15 +96,12 @@ func (c *benchIngestCmd) Validate() error {
 }
 
 func (c *benchIngestCmd) Run(ctx context.Context, s *surroundings) error {
-	program, err := s.program()
+	setting, err := s.setting(c.points(c.Rows), c.brokerFlags)
 	if err != nil {
 		return err
 	}
 	return c.flags().run(ctx, s, func(ctx context.Context, plan bench.Plan, report *bench.Report) error {
-		result, err := bench.Ingest{
-			Points: c.points(c.Rows), Format: c.Format, Partitions: c.Partitions, Brokers: c.Brokers,
-			Program: program, Log: s.benchLog(),
-		}.Measure(ctx, plan)
+		result, err := bench.Ingest{Setting: setting, Format: c.Format}.Measure(ctx, plan)
 		if err != nil {
 			return err
 		}
@@ -127,20 +130,17 @@ func (c *benchBackgroundCmd) Validate() error {
 }
 
 func (c *benchBackgroundCmd) Run(ctx context.Context, s *surroundings) error {
-	program, err := s.program()
+	setting, err := s.setting(c.points(c.Rows), c.brokerFlags)
 	if err != nil {
 		return err
 	}
 	return c.flags().run(ctx, s, func(ctx context.Context, plan bench.Plan, report *bench.Report) error {
 		for i, work := range c.Work {
-			rows, first := c.Rows, int64(0)
-			if work == "reduce" {
-				first = c.ReduceRows / 4
-				rows = first + c.ReduceRows
-			}
-			b := bench.Background{Points: c.points(rows), Partitions: c.Partitions, Brokers: c.Brokers, Program: program, Log: s.benchLog()}
+			b := bench.Background{Setting: setting}
 			plan := plan.Case(i, len(c.Work), work)
 			if work == "reduce" {
+				first := c.ReduceRows / 4
+				b.Rows = first + c.ReduceRows
 				err = b.Reduce(ctx, plan, report, bench.Reduction{Method: c.Method, Basis: c.Basis, First: first})
 			} else {
 				err = b.Refine(ctx, plan, report)
@@ -254,16 +254,13 @@ func (c *benchPeersCmd) Validate() error {
 }
 
 func (c *benchPeersCmd) Run(ctx context.Context, s *surroundings) error {
-	program, err := s.program()
+	setting, err := s.setting(c.points(c.Rows), c.brokerFlags)
 	if err != nil {
 		return err
 	}
 	return c.flags().run(ctx, s, func(ctx context.Context, plan bench.Plan, report *bench.Report) error {
 		plan.Cold = true // rounds of minutes
-		results, err := bench.Peers{
-			Points: c.points(c.Rows), TestRows: c.TestRows, Partitions: c.Partitions, Brokers: c.Brokers,
-			Python: c.Python, Budget: c.Budget, Program: program, Log: s.benchLog(),
-		}.Measure(ctx, plan)
+		results, err := bench.Peers{Setting: setting, TestRows: c.TestRows, Python: c.Python, Budget: c.Budget}.Measure(ctx, plan)
 		if err != nil {
 			return err
 		}

@@ -10,8 +10,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/rs/zerolog"
-
 	"streamd/cmd/streamd/daemon"
 	"streamd/config"
 )
@@ -28,13 +26,7 @@ import (
 // ingestion, and no more; where a core is idle it takes nothing. CoresLost is more
 // than WorkCores by as much as the machine's other tenants have left the daemon
 // less than alone.
-type Background struct {
-	Points
-	Partitions int      // of a topic, which is made for this and deleted again
-	Brokers    []string // none: an embedded broker
-	Program    Program
-	Log        zerolog.Logger
-}
+type Background struct{ Setting }
 
 // The figures of background beside the common ones. A rate and cores are those of
 // the time during which rows come and the work goes on.
@@ -87,11 +79,12 @@ const (
 // under way in d/(d+p) of the time, and what they cost is proportional to that: if
 // in a share s of the time they leave ρ, it is 1 − (1−ρ)·d/(d+p)/s.
 func (c Background) Refine(ctx context.Context, plan Plan, report *Report) (err error) {
-	b, err := c.open(ctx)
+	p, err := c.open(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, b.close(ctx)) }()
+	defer func() { err = errors.Join(err, p.close(ctx)) }()
+	b := &backgroundTopic{Background: c, place: p}
 	if err := b.write(ctx, 0, c.Rows); err != nil {
 		return err
 	}
@@ -161,11 +154,12 @@ type Reduction struct {
 // work on the path of a block, and counts as lost. There should be so many rows
 // that they last until the rebuild ends (CoveredShare).
 func (c Background) Reduce(ctx context.Context, plan Plan, report *Report, of Reduction) (err error) {
-	b, err := c.open(ctx)
+	p, err := c.open(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, b.close(ctx)) }()
+	defer func() { err = errors.Join(err, p.close(ctx)) }()
+	b := &backgroundTopic{Background: c, place: p, first: of.First}
 	if err := b.write(ctx, 0, of.First); err != nil {
 		return err
 	}
@@ -181,7 +175,6 @@ func (c Background) Reduce(ctx context.Context, plan Plan, report *Report, of Re
 	if err := b.write(ctx, of.First, c.Rows); err != nil {
 		return err
 	}
-	b.first = of.First
 	alone := &backgroundSide{flags: flags}
 	with := &backgroundSide{flags: flags, work: reduce}
 	samples, err := plan.Alternate(ctx,
@@ -203,25 +196,8 @@ func (c Background) Reduce(ctx context.Context, plan Plan, report *Report, of Re
 // backgroundTopic is a topic that daemons read again and again.
 type backgroundTopic struct {
 	Background
-	dir   string
-	topic *topic
+	*place
 	first int64 // rows that are live when a daemon starts
-}
-
-func (c Background) open(ctx context.Context) (*backgroundTopic, error) {
-	dir, err := os.MkdirTemp("", "streamd-bench-")
-	if err != nil {
-		return nil, err
-	}
-	t, err := openTopic(ctx, c.Brokers, dir, newTopicName(), c.Partitions, keepAll)
-	if err != nil {
-		return nil, errors.Join(err, os.RemoveAll(dir))
-	}
-	return &backgroundTopic{Background: c, dir: dir, topic: t}, nil
-}
-
-func (b *backgroundTopic) close(ctx context.Context) error {
-	return errors.Join(b.topic.drop(ctx), os.RemoveAll(b.dir))
 }
 
 // write writes the points from number first to last − 1.

@@ -25,12 +25,8 @@ import (
 // the drain takes is moving the bytes; what the daemon takes beyond it is all
 // that streamd does with them.
 type Ingest struct {
-	Points
-	Format     string   // of the messages, as replay has it
-	Partitions int      // of the topic, which is made for this and deleted again
-	Brokers    []string // none: an embedded broker
-	Program    Program
-	Log        zerolog.Logger
+	Setting
+	Format string // of the messages, as replay has it
 }
 
 // The figures of ingest beside the common ones.
@@ -47,21 +43,16 @@ const (
 // The daemon runs in this process with an empty snapshot each time, and its
 // digest must be the same each time.
 func (c Ingest) Measure(ctx context.Context, plan Plan) (r Result, err error) {
-	dir, err := os.MkdirTemp("", "streamd-bench-")
+	p, err := c.open(ctx)
 	if err != nil {
 		return r, err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	topic, err := openTopic(ctx, c.Brokers, dir, newTopicName(), c.Partitions, keepAll)
+	defer func() { err = errors.Join(err, p.close(ctx)) }()
+	written, err := c.Program.replay(ctx, p.dir, c.Points, 0, p.topic, "--format", c.Format)
 	if err != nil {
 		return r, err
 	}
-	defer func() { err = errors.Join(err, topic.drop(ctx)) }()
-	written, err := c.Program.replay(ctx, dir, c.Points, 0, topic, "--format", c.Format)
-	if err != nil {
-		return r, err
-	}
-	reading := reading{topic: topic, dir: dir, written: written, log: c.Log}
+	reading := reading{place: p, written: written, log: c.Log}
 	samples, err := plan.Alternate(ctx,
 		Side{"daemon", reading.learn},
 		Side{"drain", reading.drain})
@@ -72,8 +63,8 @@ func (c Ingest) Measure(ctx context.Context, plan Plan) (r Result, err error) {
 		Benchmark: "ingest",
 		Parameters: append(c.Points.parameters(),
 			Parameter{"format", c.Format},
-			Parameter{"partitions", topic.partitions},
-			Parameter{"broker", topic.kind()}),
+			Parameter{"partitions", p.topic.partitions},
+			Parameter{"broker", p.topic.kind()}),
 		Samples: samples[0],
 	}
 	r.AddRows()
@@ -87,8 +78,7 @@ func (c Ingest) Measure(ctx context.Context, plan Plan) (r Result, err error) {
 
 // reading reads a topic that is full, as often as wanted.
 type reading struct {
-	topic   *topic
-	dir     string
+	*place
 	written replayed
 	log     zerolog.Logger
 

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rs/zerolog"
 	kafkago "github.com/segmentio/kafka-go"
 
 	"streamd/ingest/kafka"
@@ -89,6 +90,37 @@ func (p Program) replay(ctx context.Context, dir string, points Points, first in
 		return r, errors.Join(err, fmt.Errorf("the report of streamd replay: %w", unreadable))
 	}
 	return r, err
+}
+
+// Setting is what the benchmarks that read a topic have in common.
+type Setting struct {
+	Points
+	Partitions int      // of the topic, which is made for the benchmark and deleted again
+	Brokers    []string // none: an embedded broker
+	Program    Program
+	Log        zerolog.Logger
+}
+
+// place is the topic of a benchmark, and a folder.
+type place struct {
+	dir   string
+	topic *topic
+}
+
+func (c Setting) open(ctx context.Context) (*place, error) {
+	dir, err := os.MkdirTemp("", "streamd-bench-")
+	if err != nil {
+		return nil, err
+	}
+	t, err := openTopic(ctx, c.Brokers, dir, newTopicName(), c.Partitions, keepAll)
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	return &place{dir, t}, nil
+}
+
+func (p *place) close(ctx context.Context) error {
+	return errors.Join(p.topic.drop(ctx), os.RemoveAll(p.dir))
 }
 
 // topic is a topic that is there for a benchmark only.

@@ -14,8 +14,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rs/zerolog"
-
 	"streamd/incremental"
 	"streamd/ingest/ndc"
 )
@@ -24,14 +22,10 @@ import (
 // from files by those that read files, and from a topic by the consumer that
 // feeds numpy. Each of them is a Python script in the folder peers.
 type Peers struct {
-	Points
-	TestRows   int64
-	Partitions int
-	Brokers    []string      // none: an embedded broker
-	Python     string        // the interpreter
-	Budget     time.Duration // after which a tool that learns bit by bit stops
-	Program    Program
-	Log        zerolog.Logger
+	Setting
+	TestRows int64
+	Python   string        // the interpreter
+	Budget   time.Duration // after which a tool that learns bit by bit stops
 }
 
 //go:embed peers/*.py
@@ -78,16 +72,15 @@ type peerRun struct {
 // Measure runs streamd and the tools in turn. Files are in the page cache, for
 // all of them. streamd comes first for each source.
 func (c Peers) Measure(ctx context.Context, plan Plan) (results []PeerResult, err error) {
-	dir, err := os.MkdirTemp("", "streamd-bench-")
+	p, err := c.open(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	tools, err := c.tools(ctx, dir)
+	defer func() { err = errors.Join(err, p.close(ctx)) }()
+	tools, err := c.tools(ctx, p)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, tools.topic.drop(ctx)) }()
 
 	type entrant struct {
 		tool, source string
@@ -155,17 +148,16 @@ func (c Peers) result(tool, source, version string) PeerResult {
 // toolbox is all that the sides need.
 type toolbox struct {
 	of          *Peers
-	dir         string
+	*reading             // by streamd
 	train, test []string // files
-	topic       *topic
-	reading     *reading
 	missing     []string // of each of peers, the module that is not installed
 }
 
-// tools writes the scripts, the files and the topic, and looks which tools
-// there are.
-func (c *Peers) tools(ctx context.Context, dir string) (t *toolbox, err error) {
-	t = &toolbox{of: c, dir: dir}
+// tools writes the scripts, the files and the rows of the topic, and looks which
+// tools there are.
+func (c *Peers) tools(ctx context.Context, p *place) (t *toolbox, err error) {
+	dir := p.dir
+	t = &toolbox{of: c, reading: &reading{place: p, log: c.Log}}
 	scripts, err := peerScripts.ReadDir("peers")
 	if err != nil {
 		return nil, err
@@ -197,15 +189,8 @@ func (c *Peers) tools(ctx context.Context, dir string) (t *toolbox, err error) {
 	if t.test, _, err = test.write(ctx, dir, "test", ndc.Test, "arrow", 1); err != nil {
 		return nil, err
 	}
-	if t.topic, err = openTopic(ctx, c.Brokers, dir, newTopicName(), c.Partitions, keepAll); err != nil {
-		return nil, err
-	}
-	written, err := c.Program.replay(ctx, dir, c.Points, 0, t.topic)
-	if err != nil {
-		return nil, errors.Join(err, t.topic.drop(ctx))
-	}
-	t.reading = &reading{topic: t.topic, dir: dir, written: written, log: c.Log}
-	return t, nil
+	t.written, err = c.Program.replay(ctx, dir, c.Points, 0, t.topic)
+	return t, err
 }
 
 // streamd is the side of streamd: its mathematics on the files, or the daemon.
@@ -214,10 +199,10 @@ func (t *toolbox) streamd(source string, last *peerRun) func(context.Context, ti
 	return func(ctx context.Context, d time.Duration) (s Sample, err error) {
 		var model *incremental.Model
 		if source == fromKafka {
-			if s, err = t.reading.learn(ctx, d); err != nil {
+			if s, err = t.learn(ctx, d); err != nil {
 				return s, err
 			}
-			model = t.reading.model
+			model = t.model
 		} else {
 			b := &Billion{Points: t.of.Points}
 			state := incremental.NewState(incremental.DefaultFeatures(b.Features))

@@ -119,6 +119,9 @@ func (r *Reader) start() error {
 		}
 		return errors.New("the file is empty")
 	}
+	if bytes.HasPrefix(head, []byte("\xff\xfe")) || bytes.HasPrefix(head, []byte("\xfe\xff")) {
+		return errors.New("the file is text in UTF-16: want UTF-8")
+	}
 	r.format = formatOfFile(r.path, head, r.d.opts.Format)
 	switch r.format {
 	case LIBSVM:

@@ -230,6 +230,7 @@ func TestFilesRefused(t *testing.T) {
 		reason        string
 	}{
 		{"empty.csv", "", -1, 0, "empty"},
+		{"utf16.csv", "\xff\xfel\x00,\x00u\x00\n\x00", -1, 0, "UTF-16"},
 		{"header.csv", "label,u\n", -1, 0, "no rows"},
 		{"blank.csv", "\n\r\n", -1, 0, "no rows"},
 		{"bad.csv", "\nlabel,u\n1,2\n\n1,3\n1,4\n1,x\n", 3, 7, `"x"`},

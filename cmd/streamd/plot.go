@@ -17,7 +17,7 @@ type plotCmd struct {
 	Data  string `placeholder:"FILE" help:"Draw rows of this file, too: 2000 at random if it has more. Planes in the features themselves need rows, to show where these are."`
 	columnFlags
 	Format string `enum:"auto,arrow,json,csv,libsvm" default:"auto" help:"Format of data whose name does not end in one: ${enum}."`
-	Out    string `short:"o" default:"regions.png" placeholder:"FILE" help:"Picture to write, a .png or .svg. (default: ${default})"`
+	Out    string `short:"o" default:"regions.png" placeholder:"FILE" help:"Picture to write, a .png or .svg; names in other letters than Latin, Greek and Cyrillic want the latter. (default: ${default})"`
 }
 
 // mostDrawn is how many rows can be told apart in a picture, and no more.

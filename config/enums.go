@@ -1,5 +1,7 @@
 package config
 
+import "streamd/kernels/reduce"
+
 // A choice is a string type with a closed set of values.
 type choice interface{ choices() []string }
 
@@ -134,20 +136,10 @@ func (Calibration) choices() []string {
 	return texts(CalibrationAuto, CalibrationPlatt, CalibrationIsotonic, CalibrationNone)
 }
 
-// Reduce is how a basis is chosen.
+// Reduce is how a basis is chosen: see reduce.Named.
 type Reduce string
 
-const (
-	ReduceSynthetic  Reduce = "cs"
-	ReduceRandom     Reduce = "random"
-	ReduceStratified Reduce = "stratified"
-	ReduceMeans      Reduce = "kmeans"
-	ReduceMedians    Reduce = "kmedian"
-)
-
-func (Reduce) choices() []string {
-	return texts(ReduceSynthetic, ReduceRandom, ReduceStratified, ReduceMeans, ReduceMedians)
-}
+func (Reduce) choices() []string { return reduce.Names() }
 
 // Regulariser is the size of a kernel classifier.
 type Regulariser string

@@ -47,7 +47,7 @@ func (c *kernelFlags) check() error {
 		}
 		return nil
 	}
-	if err := anyOf("--reduce", c.Reduce, "cs", "random", "stratified", "kmeans", "kmedian", "none"); err != nil {
+	if err := anyOf("--reduce", c.Reduce, append(reduce.Names(), "none")...); err != nil {
 		return err
 	}
 	if err := anyOf("--regulariser", c.Regulariser, classifier.Identity, classifier.Kernel); err != nil {

@@ -48,9 +48,11 @@ type Reducer interface {
 	Reduce(ctx context.Context, p *Problem) (*Result, error)
 }
 
-// Named is the reducer that users call cs, random, stratified, kmeans or kmedian. It is
-// for whoever wants a basis of so many points alone: of the coefficients that come with
-// them ν is 1.
+// Names are what users call reducers.
+func Names() []string { return []string{"cs", "random", "stratified", "kmeans", "kmedian"} }
+
+// Named is the reducer of that name, one of Names. It is for whoever wants a basis of so
+// many points alone: of the coefficients that come with them ν is 1.
 func Named(name string, points int) Reducer {
 	const nu = 1
 	switch name {

@@ -72,6 +72,18 @@ func decide(r *Result, p *Problem, i int) int {
 	return class
 }
 
+// Every name is that of another reducer.
+func TestNames(t *testing.T) {
+	called := map[string]string{}
+	for _, name := range Names() {
+		is := fmt.Sprintf("%#v", Named(name, 5))
+		if other, ok := called[is]; ok {
+			t.Errorf("%s and %s are one: %s", name, other, is)
+		}
+		called[is] = name
+	}
+}
+
 // Every reducer gives a basis that fits and a classifier that works, whatever
 // the number of workers, and reports each stage as it is done.
 func TestReducers(t *testing.T) {

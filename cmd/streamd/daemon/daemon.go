@@ -128,7 +128,7 @@ type Daemon struct {
 	saved    chan saveEnd
 	commits  chan map[int]int64
 	loopDone chan struct{}
-	stopping <-chan struct{} // closed: nothing more is read
+	stopping chan struct{} // closed: nothing more is read
 	stop     context.CancelCauseFunc
 
 	inHand    atomic.Int64 // what workers have made of records, in bytes beyond these, and nobody has applied yet
@@ -186,6 +186,7 @@ func New(o Options) (d *Daemon, err error) {
 		saved:      make(chan saveEnd, 1),
 		commits:    make(chan map[int]int64, 1),
 		loopDone:   make(chan struct{}),
+		stopping:   make(chan struct{}),
 		partitions: map[int]*partition{},
 		saveTook:   quiet, // nobody knows yet, and what is saved first is least worth it
 	}
@@ -331,7 +332,8 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, d.store.Close()) }()
 	consuming, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	d.stop, d.stopping = stop, consuming.Done()
+	d.stop = stop
+	context.AfterFunc(consuming, func() { close(d.stopping) })
 	// Dead letters may still be written while the rest is applied.
 	applying, abandon := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer abandon(nil)

@@ -1053,6 +1053,32 @@ func TestTopicMadeAnew(t *testing.T) {
 	}
 }
 
+// A daemon that has been told to stop is not ready, however long the stop takes.
+func TestStoppingIsNotReady(t *testing.T) {
+	name := topic(t, 1)
+	produce(t, name, message{value: jsonRow(1, 2, 3)})
+	d := start(t, name, filepath.Join(t.TempDir(), "streamd.db"), nil)
+	d.waitForOffsets(1)
+	if status, body := d.ask(http.MethodGet, "/readyz"); status != http.StatusOK {
+		t.Errorf("ready: %d: %s", status, body)
+	}
+	held, release := make(chan struct{}), make(chan struct{})
+	d.calls <- func() { close(held); <-release } // so that it cannot end
+	<-held
+	d.cancel()
+	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		status, body := d.ask(http.MethodGet, "/readyz")
+		if status == http.StatusServiceUnavailable && strings.Contains(body, "stopping") {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("stopping: %d: %s", status, body)
+		}
+	}
+	close(release)
+	d.stop()
+}
+
 // remake deletes a topic and makes it anew, empty.
 func remake(t *testing.T, name string, partitions int) {
 	t.Helper()

@@ -186,8 +186,14 @@ func (d *Daemon) Status() httpapi.Status {
 		}
 	}
 	s.InGroup = stats.OutSince.IsZero()
+	select {
+	case <-d.stopping:
+		s.NotReady = "stopping"
+		return s
+	default:
+	}
 	switch {
-	case s.NotReady != "" || s.InGroup:
+	case s.InGroup:
 	case stats.Rebalances == 0:
 		s.NotReady = "joining the consumer group"
 	default:
@@ -237,7 +243,6 @@ func (d *Daemon) updateStatus() {
 		LastSnapshot: d.lastSave.MadeAt,
 	}
 	if d.failure != nil {
-		s.NotReady = "stopping"
 		s.Problems = append(s.Problems, d.failure.Error())
 	}
 	if d.saveProblem != nil {

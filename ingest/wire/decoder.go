@@ -228,6 +228,9 @@ func (d *Decoder) decode(contentType string, payload []byte) error {
 		return d.fail(-1, "", "there is no content type and no format is configured")
 	}
 	d.begin(format, payload)
+	if format != Arrow && len(payload) >= 4 && binary.LittleEndian.Uint32(payload) == continuation {
+		return d.fail(-1, "", "this is an Arrow stream, whose content type is %s", Arrow.ContentType())
+	}
 	var err error
 	switch format {
 	case Arrow:

@@ -334,6 +334,7 @@ func TestRefused(t *testing.T) {
 
 		{"json: blank", asJSON, " \n ", wire.Options{}, -1, "", "no rows"},
 		{"json: empty array", asJSON, "[]", wire.Options{}, -1, "", "no rows"},
+		{"json: Arrow", asJSON, "\xff\xff\xff\xff\x10\x00\x00\x00", wire.Options{}, -1, "", "this is an Arrow stream, whose content type is application/vnd.apache.arrow.stream"},
 		{"json: scalar", asJSON, "17", wire.Options{}, 0, "", `"17"`},
 		{"json: array of arrays", asJSON, "[[1,2]]", wire.Options{}, 0, "", "an array"},
 		{"json: truncated", asJSON, `[{"label":1,"features":[1,2]},{"label":1,"feat`, wire.Options{}, 1, "", "not closed"},

@@ -69,19 +69,29 @@ type pageCheck struct {
 
 	window []byte // the pages that were read last
 	first  uint64 // the first of them
+	needed []bool // stretches of the file of which a page was read out of order
 }
 
-// mostAhead is up to how many bytes of pages are read at a time.
-const mostAhead = 256 << 10
+const (
+	// mostAhead is up to how many bytes of pages are read at a time.
+	mostAhead = 256 << 10
+	// stretch is how many the system is asked to read where pages are asked for in no order.
+	stretch = 1 << 20
+)
 
 // page gives a page, good until the next one is asked for. Where they are asked for
-// in the order of the file, more and more are read at a time.
+// in the order of the file, more and more are read at a time. Otherwise those around it
+// are about to be asked for: in a file of keys that came in no order one waits for the
+// disk as often as it has stretches, and not pages.
 func (c *pageCheck) page(id uint64) ([]byte, error) {
 	next := c.first + uint64(len(c.window))/uint64(c.size)
 	if id < c.first || id >= next {
 		n := c.size
 		if id == next {
 			n = min(2*int64(len(c.window)), max(mostAhead, c.size), int64(c.pages-id)*c.size)
+		} else if i := int64(id) * c.size / stretch; !c.needed[i] {
+			c.needed[i] = true
+			willNeed(c.file, i*stretch, stretch)
 		}
 		c.first, c.window = id, slices.Grow(c.window[:0], int(n))[:n]
 		if _, err := c.file.ReadAt(c.window, int64(id)*c.size); err != nil {
@@ -113,6 +123,7 @@ func checkPages(file *os.File, pageSize int) error {
 	}
 	c.pages = pages
 	c.seen = make([]uint64, pages/64+1)
+	c.needed = make([]bool, pages*uint64(c.size)/stretch+1)
 	if err := c.tree(root, keyRange{}, true, 0); err != nil {
 		return err
 	}

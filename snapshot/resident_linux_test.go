@@ -7,9 +7,11 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+	"time"
 	"unsafe"
 
 	"go.etcd.io/bbolt"
+	"golang.org/x/sys/unix"
 )
 
 // A file may be longer than its mapping, since it grows ahead of it. What lies in
@@ -63,5 +65,58 @@ func TestForgetsNothingBehindTheMapping(t *testing.T) {
 	}
 	if n := bytes.Count(behind, []byte{1}); n != size {
 		t.Errorf("%d bytes behind the mapping have been overwritten", size-n)
+	}
+}
+
+// A page that is asked for out of order brings those around it into the system's cache.
+func TestPagesInNoOrderAreReadByStretches(t *testing.T) {
+	page := os.Getpagesize()
+	path := filepath.Join(t.TempDir(), "pages")
+	if err := os.WriteFile(path, make([]byte, 3*stretch), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	mapped, err := unix.Mmap(int(file.Fd()), 0, 3*stretch, unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Munmap(mapped)
+	cached := func(stretches ...int) (n int) { // pages
+		for _, i := range stretches {
+			pages := make([]byte, stretch/page)
+			if _, _, e := unix.Syscall(unix.SYS_MINCORE, uintptr(unsafe.Pointer(&mapped[i*stretch])), stretch, uintptr(unsafe.Pointer(&pages[0]))); e != 0 {
+				t.Fatal(e)
+			}
+			for _, p := range pages {
+				n += int(p & 1)
+			}
+		}
+		return n
+	}
+	if err := file.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Fadvise(int(file.Fd()), 0, 0, unix.FADV_DONTNEED); err != nil {
+		t.Fatal(err)
+	}
+	if cached(0, 1, 2) > 0 {
+		t.Skip("the file system of temporary files has nothing but memory")
+	}
+	each := uint64(stretch / page)
+	c := pageCheck{file: file, size: int64(page), pages: 3 * each, needed: make([]bool, 3)}
+	if _, err := c.page(each + each/2); err != nil {
+		t.Fatal(err)
+	}
+	for wait := time.Now().Add(time.Minute); cached(1) < stretch/page; time.Sleep(time.Millisecond) {
+		if time.Now().After(wait) {
+			t.Fatalf("%d pages of the stretch are in the cache, of %d", cached(1), stretch/page)
+		}
+	}
+	if n := cached(0, 2); n > 0 {
+		t.Errorf("%d pages of other stretches are in the cache", n)
 	}
 }

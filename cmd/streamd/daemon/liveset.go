@@ -3,6 +3,7 @@ package daemon
 import (
 	"crypto/sha256"
 	"fmt"
+	"math"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -31,6 +32,7 @@ type liveSet struct {
 	put   map[string]snapshot.Block // live, not saved yet
 	parts map[string]*sample.Part   // not saved yet, of saved blocks
 	gone  map[string]struct{}       // not live any more, perhaps still saved
+	pages int                       // bytes of them that the last save has written for each
 
 	epoch, next *epoch // in use, and being built; nil: the features are in use, nothing is
 	lastEpoch   uint32
@@ -60,6 +62,7 @@ func newLiveSet(store *snapshot.Store, saved *snapshot.Contents, cfg *config.Con
 		put:        map[string]snapshot.Block{},
 		parts:      map[string]*sample.Part{},
 		gone:       map[string]struct{}{},
+		pages:      math.MaxInt, // not known yet
 	}
 	var whole bool
 	if l.sums, whole = restoredSums(saved.State, saved.Folds, cfg.Model.Folds); !whole {
@@ -283,9 +286,13 @@ const unsavedMemory = 32 << 20
 
 // room is how many blocks may wait for a save that it would be better to put off: as
 // many as take unsavedMemory, or as much as the sums do, which a save writes as well.
+// The pages that a save writes are in memory together, and may take four times that.
 func (l *liveSet) room() int {
 	block, state := l.bytes()
-	return max(unsavedMemory, state) / block
+	// At worst every block is in each bucket on a page of its own, with three others of
+	// its size; what a save has written beside that is not for its blocks.
+	pages := min(l.pages, 4*(block+4<<10))
+	return max(unsavedMemory, state) / max(block, pages/4)
 }
 
 // roomBytes is what these blocks take.

@@ -285,7 +285,7 @@ func TestMostUnsaved(t *testing.T) {
 		{1, &saving{blocks: 700}, full, 100},
 		{wide, nil, full, 8},
 		{wide, &saving{blocks: 7}, nil, 15},
-		{wide, &saving{blocks: 70}, nil, 140},
+		{wide, &saving{blocks: 70}, nil, 78},
 	} {
 		l := &liveSet{sums: newSums(incremental.DefaultFeatures(c.features), 0)}
 		block := &incremental.Block{Classes: []string{"1"}, Codes: []int32{0}, Columns: make([]gram.Column, c.features)}
@@ -304,9 +304,49 @@ func TestMostUnsaved(t *testing.T) {
 	}
 }
 
-// Saves that take long are put off, but not for longer than there is room for the
-// blocks that come.
+// Blocks of keys in no order are on pages of their own, and a save holds all that it
+// writes: after one of so many, the next has as many as there is memory for.
+func TestRoomForPages(t *testing.T) {
+	l := &liveSet{sums: newSums(incremental.DefaultFeatures(10), 0)}
+	block, _ := l.bytes()
+	dense := l.room()
+	if dense != unsavedMemory/block {
+		t.Fatalf("room for %d blocks of %d bytes", dense, block)
+	}
+	for _, c := range []struct{ blocks, bytes, want int }{
+		{dense, dense * 2 * block, dense},
+		{dense, dense * 13 << 10, 4 * unsavedMemory / (13 << 10)},
+		{1, 100 << 20, unsavedMemory / (block + 4<<10)}, // it had a long free list
+		{0, 8 << 10, unsavedMemory / (block + 4<<10)},   // it has moved offsets
+		{dense, dense * block, dense},
+	} {
+		d := &Daemon{
+			cfg: load(t, map[string]string{"kafka.topic": "none"}), live: l, metrics: httpapi.NewMetrics(),
+			commits: make(chan map[int]int64, 1), saving: &saving{blocks: c.blocks},
+		}
+		d.endSave(saveEnd{info: snapshot.SaveInfo{Bytes: int64(c.bytes)}})
+		if got := l.room(); got < c.want-1 || got > c.want {
+			t.Errorf("after a save of %d blocks in %d bytes there is room for %d, want %d", c.blocks, c.bytes, got, c.want)
+		}
+		d.saving = &saving{blocks: dense}
+		if got := d.mostUnsaved(); got != dense+l.room() {
+			t.Errorf("while %d blocks are saved %d may wait, want %d more", dense, got, l.room())
+		}
+	}
+}
+
+// Saves that take long, or are wanted seldom, are put off, but not for longer than there
+// is room for the blocks that come.
 func TestSavesAreNotPutOffWithoutRoom(t *testing.T) {
+	for name, set := range map[string]map[string]string{
+		"long":   {"kafka.topic": "none"},
+		"seldom": {"kafka.topic": "none", "snapshot.interval": "1h", "snapshot.blocks": "1000000"},
+	} {
+		t.Run(name, func(t *testing.T) { testSavesAreNotPutOffWithoutRoom(t, load(t, set)) })
+	}
+}
+
+func testSavesAreNotPutOffWithoutRoom(t *testing.T, cfg *config.Config) {
 	store, contents, err := snapshot.Open(filepath.Join(t.TempDir(), "streamd.db"), snapshot.Settings{})
 	if err != nil {
 		t.Fatal(err)
@@ -329,7 +369,7 @@ func TestSavesAreNotPutOffWithoutRoom(t *testing.T) {
 	}
 	now := time.Now()
 	d := &Daemon{
-		cfg: load(t, map[string]string{"kafka.topic": "none"}), live: l, store: store, saved: make(chan saveEnd, 1),
+		cfg: cfg, live: l, store: store, saved: make(chan saveEnd, 1),
 		saveTook: time.Hour, lastSaveTry: now, delivered: now, lastSolve: now,
 	}
 	for i := 0; d.saving == nil; i++ {

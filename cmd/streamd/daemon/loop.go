@@ -102,13 +102,13 @@ func (d *Daemon) loop(ctx context.Context) error {
 }
 
 // mostUnsaved bounds the blocks that wait for a disk that is full or slow: while a
-// save is on its way, as many may come as are in it.
+// save is on its way, as many may come as are in it, if there is room for them.
 func (d *Daemon) mostUnsaved() int {
 	switch {
 	case d.saveProblem != nil:
 		return min(d.cfg.Snapshot.Blocks, d.live.room())
 	case d.saving != nil:
-		return d.saving.blocks + max(d.saving.blocks, min(d.cfg.Snapshot.Blocks, d.live.room()))
+		return d.saving.blocks + min(max(d.saving.blocks, d.cfg.Snapshot.Blocks), d.live.room())
 	}
 	return math.MaxInt
 }
@@ -136,7 +136,7 @@ func (d *Daemon) everySoOften() {
 		d.unsavedSince = now
 	}
 	due := !d.unsavedSince.IsZero() && now.Sub(d.unsavedSince) >= d.cfg.Snapshot.Interval ||
-		d.live.unsaved() >= d.cfg.Snapshot.Blocks
+		d.live.unsaved() >= min(d.cfg.Snapshot.Blocks, d.live.room())
 	pause := share * d.saveTook
 	if now.Sub(d.delivered) >= max(quiet, d.saveTook) {
 		pause = 0 // who replays may be waiting for what this save will commit

@@ -102,6 +102,9 @@ func (d *Daemon) endSave(s saveEnd) {
 	d.saveProblem = nil
 	d.metrics.SnapshotSeconds.Observe(d.saveTook.Seconds())
 	d.live.saved(&y.change)
+	if y.blocks > 0 {
+		d.live.pages = int(s.info.Bytes) / y.blocks
+	}
 	if !d.hasUnsaved() {
 		d.unsavedSince = time.Time{}
 	}

@@ -85,10 +85,7 @@ func Run(t *testing.T, b Broker) {
 		{"DeadLetters", testDeadLetters},
 		{"DeadLettersFail", testDeadLettersFail},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			test.run(t, s)
-		})
+		t.Run(test.name, func(t *testing.T) { test.run(t, s) })
 	}
 }
 

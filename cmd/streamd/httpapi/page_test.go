@@ -34,6 +34,18 @@ func TestPageEscapes(t *testing.T) {
 	}
 }
 
+// Out of the group the lag is not known, which is not 0.
+func TestPageWithoutALag(t *testing.T) {
+	f := newFake()
+	for _, in := range []bool{true, false} {
+		f.status.InGroup = in
+		page := do(newServer(f, ""), "GET", "/", "").Body.String()
+		if _, tile, _ := strings.Cut(page, "<h2>Lag</h2>"); strings.HasPrefix(tile, `<b class="none">unknown</b>`) == in {
+			t.Errorf("in the group %v: the lag is %.60s", in, tile)
+		}
+	}
+}
+
 // The policy forbids inline scripts and styles, and the page needs neither.
 func TestPageKeepsItsPolicy(t *testing.T) {
 	s := newServer(newFake(), "")

@@ -65,7 +65,7 @@ type Config struct {
 // Kafka says where blocks are read.
 type Kafka struct {
 	Brokers         []string `key:"brokers" default:"127.0.0.1:9092" help:"Addresses host:port to find the cluster by; one that answers is enough."`
-	Topic           string   `key:"topic" required:"true" help:"Topic to learn from."`
+	Topic           string   `key:"topic" help:"Topic to learn from."`
 	Group           string   `key:"group" help:"Consumer group that shares the partitions among instances. Empty: streamd.<model.name>."`
 	ClientID        string   `key:"client_id" help:"Name of this instance in the brokers' logs and quotas. Empty: streamd-<host name>."`
 	Start           Start    `key:"start" default:"earliest" help:"Where to begin in a partition for which nothing is saved."`

@@ -65,19 +65,10 @@ const (
 
 func (Unit) choices() []string { return texts(UnitMessage, UnitOffsets, UnitTime, UnitKey) }
 
-// Payload is the format of a message.
+// Payload is the format of a message: see wire.ParseFormat.
 type Payload string
 
-const (
-	PayloadArrow  Payload = "arrow"
-	PayloadJSON   Payload = "json"
-	PayloadCSV    Payload = "csv"
-	PayloadLIBSVM Payload = "libsvm"
-)
-
-func (Payload) choices() []string {
-	return texts(PayloadArrow, PayloadJSON, PayloadCSV, PayloadLIBSVM)
-}
+func (Payload) choices() []string { return []string{"arrow", "json", "csv", "libsvm"} }
 
 // CSVHeader says whether CSV messages begin with a line of column names.
 type CSVHeader string
@@ -173,20 +164,10 @@ const (
 
 func (Keep) choices() []string { return texts(KeepAll, KeepBlocks, KeepRows, KeepAge) }
 
-// Level is a log level.
+// Level is a log level: see zerolog.ParseLevel.
 type Level string
 
-const (
-	LevelTrace Level = "trace"
-	LevelDebug Level = "debug"
-	LevelInfo  Level = "info"
-	LevelWarn  Level = "warn"
-	LevelError Level = "error"
-)
-
-func (Level) choices() []string {
-	return texts(LevelTrace, LevelDebug, LevelInfo, LevelWarn, LevelError)
-}
+func (Level) choices() []string { return []string{"trace", "debug", "info", "warn", "error"} }
 
 // LogFormat is the form of log lines.
 type LogFormat string

@@ -27,73 +27,58 @@ const (
 // the values themselves.
 func parseYAML(name string, data []byte) ([]setting, []Problem) {
 	r := &yamlReader{source: name, seen: map[string]token.Position{}}
-	root, err := parseDocument(data)
-	if err != nil {
-		p := Problem{Source: name, Message: err.Error()}
-		var at *positionError
-		if errors.As(err, &at) {
-			p.Line, p.Column = at.line, at.column
-		}
-		return nil, []Problem{p}
-	}
-	if root != nil {
+	if root := r.document(bytes.TrimPrefix(data, []byte("\ufeff"))); root != nil {
 		r.section("", root)
 	}
 	return r.settings, r.problems
 }
 
-type positionError struct {
-	line, column int
-	message      string
-}
-
-func (e *positionError) Error() string { return e.message }
-
-// parseDocument returns the root of the one document, nil if it is empty.
-func parseDocument(data []byte) (ast.Node, error) {
-	data = bytes.TrimPrefix(data, []byte("\ufeff"))
-	for rest, line := data, 1; len(rest) > 0; line++ {
-		text, tail, _ := bytes.Cut(rest, []byte("\n"))
-		for column := 1; len(text) > 0; column++ {
-			r, size := utf8.DecodeRune(text)
-			if r == utf8.RuneError && size == 1 || r == 0 {
-				return nil, &positionError{line, column, "not a text file in UTF-8"}
-			}
-			text = text[size:]
+// document returns the root of the one document; nil if it is empty, or if
+// something is wrong with it, which is reported.
+func (r *yamlReader) document(data []byte) ast.Node {
+	at := &token.Position{Line: 1, Column: 1}
+	for rest := data; len(rest) > 0; at.Column++ {
+		c, size := utf8.DecodeRune(rest)
+		if c == utf8.RuneError && size == 1 || c == 0 {
+			r.report(at, "", "not a text file in UTF-8")
+			return nil
 		}
-		rest = tail
+		if rest = rest[size:]; c == '\n' {
+			at.Line, at.Column = at.Line+1, 0
+		}
 	}
 	// The lexer drops a tag at the very end of its text.
 	tokens := lexer.Tokenize(string(data) + "\n")
-	if err := checkTokens(tokens); err != nil {
-		return nil, err
+	if !r.inSubset(tokens) {
+		return nil
 	}
 	// Duplicates are found below, all of them and by our names.
 	file, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
 	if err != nil {
-		var at yaml.Error
-		if errors.As(err, &at) && at.GetToken() != nil {
-			return nil, tokenError(at.GetToken(), "not valid YAML: %s", at.GetMessage())
+		at, message := &token.Position{}, err.Error()
+		if e, ok := errors.AsType[yaml.Error](err); ok && e.GetToken() != nil {
+			at, message = e.GetToken().Position, e.GetMessage()
 		}
-		return nil, fmt.Errorf("not valid YAML: %w", err)
+		r.report(at, "", "not valid YAML: %s", message)
+		return nil
 	}
 	for _, doc := range file.Docs {
 		if doc.Body != nil {
-			return doc.Body, nil
+			return doc.Body
 		}
 	}
-	return nil, nil
+	return nil
 }
 
-func tokenError(t *token.Token, format string, args ...any) error {
-	return &positionError{t.Position.Line, t.Position.Column, fmt.Sprintf(format, args...)}
-}
-
-// checkTokens refuses what is outside the package's subset of YAML and what
-// would be dear to parse.
-func checkTokens(tokens token.Tokens) error {
+// inSubset reports what is outside the package's subset of YAML and what would
+// be dear to parse.
+func (r *yamlReader) inSubset(tokens token.Tokens) bool {
+	refuse := func(t *token.Token, format string, args ...any) bool {
+		r.report(t.Position, "", format, args...)
+		return false
+	}
 	if len(tokens) > maxTokens {
-		return tokenError(tokens[maxTokens], "more than %d words and signs; a configuration is shorter", maxTokens)
+		return refuse(tokens[maxTokens], "more than %d words and signs; a configuration is shorter", maxTokens)
 	}
 	var begun, ended bool // the one document; of others the parser may lose some
 	var flow, run int
@@ -102,14 +87,14 @@ func checkTokens(tokens token.Tokens) error {
 			continue
 		}
 		if ended || begun && t.Type == token.DocumentHeaderType {
-			return tokenError(t, "a second document; the configuration is one")
+			return refuse(t, "a second document; the configuration is one")
 		}
 		begun = true
 		switch t.Type {
 		case token.DocumentEndType:
 			ended = true
 		case token.DirectiveType, token.AnchorType, token.AliasType, token.TagType, token.MergeKeyType, token.MappingKeyType:
-			return tokenError(t, "%s: anchors, aliases, tags, merge keys, complex keys and directives are not used in a configuration", quoted(t.Value))
+			return refuse(t, "%s: anchors, aliases, tags, merge keys, complex keys and directives are not used in a configuration", quoted(t.Value))
 		case token.MappingStartType, token.SequenceStartType:
 			flow++
 		case token.MappingEndType, token.SequenceEndType:
@@ -122,10 +107,10 @@ func checkTokens(tokens token.Tokens) error {
 			run = 0
 		}
 		if flow > maxDepth || run > maxDepth || t.Position.IndentNum > 8*maxDepth {
-			return tokenError(t, "nested too deeply")
+			return refuse(t, "nested too deeply")
 		}
 	}
-	return nil
+	return true
 }
 
 type yamlReader struct {
@@ -135,9 +120,9 @@ type yamlReader struct {
 	seen     map[string]token.Position // keys and sections, for duplicates
 }
 
-func (r *yamlReader) report(at *token.Token, key, format string, args ...any) {
+func (r *yamlReader) report(at *token.Position, key, format string, args ...any) {
 	r.problems = append(r.problems, Problem{
-		Source: r.source, Line: at.Position.Line, Column: at.Position.Column,
+		Source: r.source, Line: at.Line, Column: at.Column,
 		Key: key, Message: fmt.Sprintf(format, args...),
 	})
 }
@@ -159,8 +144,8 @@ func (r *yamlReader) section(name string, node ast.Node) {
 }
 
 func (r *yamlReader) entry(section string, entry *ast.MappingValueNode) {
-	at := entry.Key.GetToken()
-	name := at.Value
+	written := entry.Key.GetToken().Value
+	name, at := written, entry.Key.GetToken().Position
 	if section != "" {
 		name = section + "." + name
 	}
@@ -168,12 +153,12 @@ func (r *yamlReader) entry(section string, entry *ast.MappingValueNode) {
 		r.report(at, name, "given twice; first in line %d", first.Line)
 		return
 	}
-	r.seen[name] = *at.Position
+	r.seen[name] = *at
 
 	k, isSection := byName[name], sections[name]
 	_, empty := entry.Value.(*ast.NullNode)
 	switch {
-	case strings.Contains(at.Value, ".") && (k != nil || isSection):
+	case strings.Contains(written, ".") && (k != nil || isSection):
 		r.report(at, name, "write sections by indentation, not with dots")
 	case isSection && empty:
 	case isSection:
@@ -205,9 +190,10 @@ func emptyHint(k *key) string {
 // value takes a value apart into scalars; what they mean is for decode.
 func (r *yamlReader) value(k *key, node ast.Node) {
 	at := start(node)
-	s := setting{key: k, origin: origin{r.source, at.Position.Line, at.Position.Column}}
+	s := setting{key: k, origin: origin{r.source, at.Line, at.Column}}
 	add := func(name string, node ast.Node) {
-		it := item{name: name, line: node.GetToken().Position.Line, column: node.GetToken().Position.Column}
+		t := node.GetToken()
+		it := item{name: name, text: t.Value, line: t.Position.Line, column: t.Position.Column}
 		switch node := node.(type) {
 		case *ast.LiteralNode:
 			it.text = node.Value.Value
@@ -219,8 +205,6 @@ func (r *yamlReader) value(k *key, node ast.Node) {
 			}
 			r.report(start(node), k.Name, "want a single value; found %s", found)
 			return
-		default:
-			it.text = node.GetToken().Value
 		}
 		s.items = append(s.items, it)
 	}
@@ -251,12 +235,12 @@ func (r *yamlReader) value(k *key, node ast.Node) {
 	r.settings = append(r.settings, s)
 }
 
-// start is the token at which a reader sees the node begin.
-func start(node ast.Node) *token.Token {
+// start is where a reader sees the node begin.
+func start(node ast.Node) *token.Position {
 	if m, ok := node.(*ast.MappingNode); ok && !m.IsFlowStyle && len(m.Values) > 0 {
-		return m.Values[0].Key.GetToken() // the node's own is the first colon
+		node = m.Values[0].Key // the node's own token is the first colon
 	}
-	return node.GetToken()
+	return node.GetToken().Position
 }
 
 func describe(node ast.Node) string {

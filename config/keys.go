@@ -9,26 +9,25 @@ import (
 	"strings"
 )
 
-// EnvPrefix begins the name of every environment variable.
-const EnvPrefix = "STREAMD_"
+// envPrefix begins the name of every environment variable.
+const envPrefix = "STREAMD_"
 
 // FileVariable may name the configuration file; Load lets it pass, since it is
-// the caller who opens files.
-const FileVariable = EnvPrefix + "CONFIG"
+// the caller who chooses the file.
+const FileVariable = envPrefix + "CONFIG"
 
 // URLVariable may name a running daemon's address, for its clients; Load lets
 // it pass, since a daemon and its clients often share an environment.
-const URLVariable = EnvPrefix + "URL"
+const URLVariable = envPrefix + "URL"
 
 // key is what the tags of one field of Config say.
 type key struct {
-	Name     string // kafka.max_message_bytes
-	Flag     string // --kafka.max_message_bytes
-	Env      string // STREAMD_KAFKA_MAX_MESSAGE_BYTES
-	Type     string // string, bool, int, number, number or auto, kernel, size, duration, list, map, or the choices: a|b|c
-	Default  string // as written in the environment or in a flag
-	Help     string // one or two sentences
-	Required bool   // there is no default
+	Name    string // kafka.max_message_bytes
+	Flag    string // --kafka.max_message_bytes
+	Env     string // STREAMD_KAFKA_MAX_MESSAGE_BYTES
+	Type    string // string, bool, int, number or auto, kernel, size, duration, list, map, or the choices: a|b|c
+	Default string // as written in the environment or in a flag
+	Help    string // one or two sentences
 
 	typ      reflect.Type
 	index    []int // of the field in Config
@@ -67,15 +66,14 @@ func readTags(keys []*key, t reflect.Type, prefix string, at []int) []*key {
 			continue
 		}
 		k := &key{
-			Name:     name,
-			Flag:     "--" + name,
-			Env:      EnvPrefix + strings.ToUpper(strings.ReplaceAll(name, ".", "_")),
-			Type:     typeName(field.Type),
-			Default:  field.Tag.Get("default"),
-			Help:     field.Tag.Get("help"),
-			Required: field.Tag.Get("required") == "true",
-			typ:      field.Type,
-			index:    path,
+			Name:    name,
+			Flag:    "--" + name,
+			Env:     envPrefix + strings.ToUpper(strings.ReplaceAll(name, ".", "_")),
+			Type:    typeName(field.Type),
+			Default: field.Tag.Get("default"),
+			Help:    field.Tag.Get("help"),
+			typ:     field.Type,
+			index:   path,
 		}
 		k.min = k.bound(field.Tag.Get("min"))
 		k.max = k.bound(field.Tag.Get("max"))
@@ -126,8 +124,6 @@ func typeName(t reflect.Type) string {
 		return "list"
 	case reflect.Map:
 		return "map"
-	case reflect.Float64:
-		return "number"
 	case reflect.Int, reflect.Int64:
 		return "int"
 	default:

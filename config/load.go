@@ -181,7 +181,7 @@ func (p Problem) rank() int {
 		return 3
 	case strings.HasPrefix(p.Source, "--"):
 		return 2
-	case strings.HasPrefix(p.Source, EnvPrefix):
+	case strings.HasPrefix(p.Source, envPrefix):
 		return 1
 	default:
 		return 0
@@ -221,7 +221,7 @@ func (l *loader) environment(env []string) {
 	values := map[string]string{}
 	for _, entry := range env {
 		name, value, ok := strings.Cut(entry, "=")
-		if ok && strings.HasPrefix(name, EnvPrefix) && name != FileVariable && name != URLVariable && !serviceLink.MatchString(name) {
+		if ok && strings.HasPrefix(name, envPrefix) && name != FileVariable && name != URLVariable && !serviceLink.MatchString(name) {
 			values[name] = value // of two, the later, as for a new process
 		}
 	}

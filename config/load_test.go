@@ -426,7 +426,7 @@ func TestWriteYAMLNamesOrigins(t *testing.T) {
 }
 
 // writeExample writes a file in which every key is explained. All but the
-// required ones are commented out, with their defaults: taking away each #
+// required one are commented out, with their defaults: taking away each #
 // that a key follows immediately gives a file that says the same.
 func writeExample(out *bytes.Buffer) {
 	fmt.Fprintf(out, `# The configuration of streamd run, with every key and its default.
@@ -438,14 +438,14 @@ func writeExample(out *bytes.Buffer) {
 # from: streamd run --check.
 
 `, byName["kafka.brokers"].Env, byName["kafka.brokers"].Flag)
-	section := "none yet"
+	required, section := byName["kafka.topic"], "none yet"
 	writeSections(out, func(k *key, indent string) {
 		if k.section() == section {
 			fmt.Fprintln(out)
 		}
 		section = k.section()
 		help := k.Help
-		if k.Required {
+		if k == required {
 			help += " Required."
 		}
 		if strings.Contains(k.Type, "|") {
@@ -454,7 +454,7 @@ func writeExample(out *bytes.Buffer) {
 		for _, line := range wrapped(help, 76-len(indent)) {
 			fmt.Fprintf(out, "%s# %s\n", indent, line)
 		}
-		if k.Required {
+		if k == required {
 			fmt.Fprintf(out, "%s%s: blocks\n", indent, k.last())
 		} else {
 			fmt.Fprintf(out, "%s#%s: %s\n", indent, k.last(), formatYAML(k.fallback))
@@ -520,10 +520,10 @@ func TestKeys(t *testing.T) {
 		}
 	}
 	k := byName["kafka.max_message_bytes"]
-	got := []any{k.Name, k.Flag, k.Env, k.Type, k.Default, k.Help, k.Required}
+	got := []any{k.Name, k.Flag, k.Env, k.Type, k.Default, k.Help}
 	want := []any{
 		"kafka.max_message_bytes", "--kafka.max_message_bytes", "STREAMD_KAFKA_MAX_MESSAGE_BYTES",
-		"size", "64MiB", "Largest message, also after decompression.", false,
+		"size", "64MiB", "Largest message, also after decompression.",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)

@@ -47,7 +47,7 @@ func parseSize(text string) (Size, error) {
 			break
 		}
 	}
-	n, err := parseInt(number)
+	n, err := parseInt(number, 64)
 	if err != nil || n < 0 || n > math.MaxInt64/unit {
 		return 0, errSize
 	}
@@ -64,7 +64,7 @@ func parseDuration(text string) (time.Duration, error) {
 	var days int64
 	rest := text
 	if number, tail, ok := strings.Cut(text, "d"); ok {
-		n, err := parseInt(number)
+		n, err := parseInt(number, 64)
 		if err != nil || n < 0 || n > int64(math.MaxInt64/day) {
 			return 0, errDuration
 		}
@@ -95,14 +95,26 @@ func formatDuration(d time.Duration) string {
 	return text
 }
 
+var (
+	errInt   = errors.New("want a whole number in decimal digits")
+	errRange = errors.New("out of range")
+)
+
 // parseInt takes decimal digits with an optional minus, and nothing else that
 // strconv or YAML would allow: 007 and 1_000 mean different things elsewhere.
-func parseInt(text string) (int64, error) {
+func parseInt(text string, bits int) (int64, error) {
 	digits := strings.TrimPrefix(text, "-")
 	if digits == "" || digits[0] == '+' || digits[0] == '-' || len(digits) > 1 && digits[0] == '0' {
-		return 0, strconv.ErrSyntax
+		return 0, errInt
 	}
-	return strconv.ParseInt(text, 10, 64)
+	n, err := strconv.ParseInt(text, 10, bits)
+	switch {
+	case errors.Is(err, strconv.ErrRange):
+		return 0, errRange
+	case err != nil:
+		return 0, errInt
+	}
+	return n, nil
 }
 
 // Nu is a ν > 0, or NuAuto.
@@ -190,71 +202,58 @@ var (
 // says what is wanted.
 func parseScalar(t reflect.Type, text string) (reflect.Value, error) {
 	v := reflect.New(t).Elem()
+	var value any
+	var err error
 	switch {
 	case t == durationType:
-		d, err := parseDuration(text)
-		if err != nil {
-			return v, err
-		}
-		v.SetInt(int64(d))
+		value, err = parseDuration(text)
 	case t == sizeType:
-		s, err := parseSize(text)
-		if err != nil {
-			return v, err
-		}
-		v.SetInt(int64(s))
+		value, err = parseSize(text)
 	case t == nuType:
-		nu, err := parseNu(text)
-		if err != nil {
-			return v, err
-		}
-		v.SetFloat(float64(nu))
+		value, err = parseNu(text)
 	case t == functionType:
-		f, err := parseFunction(text)
-		if err != nil {
-			return v, err
-		}
-		v.SetString(string(f))
+		value, err = parseFunction(text)
 	case t.Implements(choiceType):
-		choices := v.Interface().(choice).choices()
-		if !slices.Contains(choices, text) {
-			return v, fmt.Errorf("want %s%s", oneOf(choices), didYouMean(nearest(text, choices)))
-		}
-		v.SetString(text)
+		value, err = parseChoice(v.Interface().(choice).choices(), text)
 	case t.Kind() == reflect.String:
-		if !utf8.ValidString(text) {
-			return v, errors.New("not valid UTF-8")
-		}
-		if strings.ContainsFunc(text, unicode.IsControl) {
-			return v, errors.New("control characters and line breaks are not allowed")
-		}
-		v.SetString(text)
+		value, err = parseText(text)
 	case t.Kind() == reflect.Bool:
-		switch text {
-		case "true", "false":
-			v.SetBool(text == "true")
-		default:
-			return v, errors.New("want true or false")
-		}
+		value, err = parseBool(text)
 	case t.Kind() == reflect.Int, t.Kind() == reflect.Int64:
-		n, err := parseInt(text)
-		if errors.Is(err, strconv.ErrRange) || err == nil && v.OverflowInt(n) {
-			return v, errors.New("out of range")
-		}
-		if err != nil {
-			return v, errors.New("want a whole number in decimal digits")
-		}
-		v.SetInt(n)
+		value, err = parseInt(text, t.Bits())
 	case t.Kind() == reflect.Float64:
-		f, err := parseNumber(text)
-		if err != nil {
-			return v, err
-		}
-		v.SetFloat(f)
+		value, err = parseNumber(text)
 	default:
 		panic(fmt.Sprintf("config: no values of type %s", t))
 	}
-	return v, nil
+	if err == nil {
+		v.Set(reflect.ValueOf(value).Convert(t))
+	}
+	return v, err
+}
+
+func parseChoice(choices []string, text string) (string, error) {
+	if !slices.Contains(choices, text) {
+		return "", fmt.Errorf("want %s%s", oneOf(choices), didYouMean(nearest(text, choices)))
+	}
+	return text, nil
+}
+
+func parseBool(text string) (bool, error) {
+	if text != "true" && text != "false" {
+		return false, errors.New("want true or false")
+	}
+	return text == "true", nil
+}
+
+func parseText(text string) (string, error) {
+	if !utf8.ValidString(text) {
+		return "", errors.New("not valid UTF-8")
+	}
+	if strings.ContainsFunc(text, unicode.IsControl) {
+		return "", errors.New("control characters and line breaks are not allowed")
+	}
+	return text, nil
 }
 
 // formatScalar writes what parseScalar reads back.

@@ -10,6 +10,7 @@
 //
 //	sink.go      what the consumer calls: deliveries, their order, assignments, gaps
 //	worker.go    a record becomes a block, and a block what is kept of it; or it is rejected
+//	judge.go     how right the served model is about rows, before it learns from them
 //	gather.go    several records become a block
 //	loop.go      what one goroutine does, one thing after the other
 //	liveset.go   the ledger, the exact sums (sums.go) and the sample of rows
@@ -134,6 +135,8 @@ type Daemon struct {
 	inHand    atomic.Int64 // what workers have made of records, in bytes beyond these, and nobody has applied yet
 	handRoom  atomic.Int64 // where they make no more; the loop's to say
 	published atomic.Pointer[publication]
+
+	prequential prequential // by the workers
 
 	mu     sync.Mutex
 	status httpapi.Status

@@ -154,6 +154,7 @@ func TestWorkersStopWhereThereIsNoRoom(t *testing.T) {
 	d := &Daemon{cfg: cfg, decoding: decoding, live: new(liveSet), work: make(chan *task, 1)}
 	d.live.fix(features)
 	d.live.tellWorkers()
+	d.published.Store(&publication{served: new(httpapi.Served)})
 	d.handRoom.Store(1 << 20)
 	in := &task{done: make(chan struct{})}
 	for i := range records {

@@ -171,6 +171,7 @@ func (d *Daemon) Status() httpapi.Status {
 	s := d.status
 	s.Problems = append([]string(nil), d.status.Problems...)
 	d.mu.Unlock()
+	s.Prequential = d.prequential.answer()
 	stats := d.consumer.Stats()
 	s.Rebalances = stats.Rebalances
 	for _, p := range stats.Partitions {

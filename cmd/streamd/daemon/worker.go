@@ -71,6 +71,7 @@ type worker struct {
 	summariser incremental.Summariser
 	lifter     lifter
 	taker      sample.Taker
+	judge      judge
 	decoder    *wire.Decoder
 	features   []string // the ones that decoder is for
 }
@@ -79,6 +80,7 @@ func (w *worker) work(ctx context.Context) {
 	for t := range w.d.work {
 		if w.d.live.features.Load() != nil {
 			t.results = make([]result, 0, len(t.records))
+			w.judge.credit += taskCredit
 			for i := range t.records {
 				if w.d.inHand.Load() >= w.d.handRoom.Load() {
 					break
@@ -88,6 +90,9 @@ func (w *worker) work(ctx context.Context) {
 					w.d.inHand.Add(z.inHand)
 				}
 				t.results = append(t.results, z)
+			}
+			if t.rows != nil {
+				w.judge.rows(t.rows.block(), w.d.published.Load().served, &w.d.prequential)
 			}
 		}
 		close(t.done)
@@ -141,7 +146,9 @@ func (w *worker) summarise(t *task, r *kafka.Record, z *result) error {
 		z.j = t.rows.len()
 		return nil
 	}
-	z.kept, err = w.keep(b)
+	if z.kept, err = w.keep(b); err == nil {
+		w.judge.rows(b, w.d.published.Load().served, &w.d.prequential)
+	}
 	return err
 }
 

@@ -60,9 +60,10 @@ func newFake() *fake {
 	f.ids = []string{"key:a+b//8=", "orders/3/1841", "orders/3/7"}
 	f.status = Status{
 		Version: "v0", Started: testTime,
-		Rows:     RowCounts{Read: 50, Summarised: 42, ZeroWeight: 3, Rejected: 4, InHand: 1},
-		Blocks:   BlockCounts{Added: 5, Retired: 1, Replaced: 1, Rejected: 2},
-		LiveRows: 42, LiveBlocks: 3, DeadLetters: 4, Rebalances: 6, FetchErrors: 7,
+		Rows:        RowCounts{Read: 50, Summarised: 42, ZeroWeight: 3, Rejected: 4, InHand: 1},
+		Blocks:      BlockCounts{Added: 5, Retired: 1, Replaced: 1, Rejected: 2},
+		Prequential: Prequential{Rows: 40, Right: 31, Recent: 20, Correctness: 0.75, BalancedCorrectness: 0.625},
+		LiveRows:    42, LiveBlocks: 3, DeadLetters: 4, Rebalances: 6, FetchErrors: 7,
 		Partitions: []Partition{{"orders", 3, 1842, 10, 1900}, {"orders", 4, -1, -1, -1}},
 		Epoch:      rebuilding(),
 		LastSolve:  testTime, LastSnapshot: testTime,

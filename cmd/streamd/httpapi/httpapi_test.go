@@ -448,10 +448,13 @@ func TestMetrics(t *testing.T) {
 		t.Error("metrics show an offset that is not known")
 	}
 	plain := newFake()
-	plain.status.Epoch, plain.served.Model = nil, nil
+	plain.status.Epoch, plain.served.Model, plain.status.Prequential = nil, nil, Prequential{}
 	none := do(newServer(plain, ""), "GET", "/metrics", "").Body.String()
 	if strings.Contains(none, "streamd_epoch") || strings.Contains(none, "streamd_rebuild") {
 		t.Error("metrics show epochs where there is no kernel")
+	}
+	if strings.Contains(none, "streamd_prequential_balanced") {
+		t.Error("metrics show how right the model is about rows where none has been judged")
 	}
 	if !strings.Contains(none, "\nstreamd_model_timestamp_seconds 0\n") {
 		t.Error("metrics do not show that there is no model")

@@ -97,6 +97,8 @@ var (
 	blocksTotal   = desc("blocks_total", "What happened to blocks.", "outcome")
 	liveRows      = desc("live_rows", "Rows in the model's state.")
 	liveBlocks    = desc("live_blocks", "Blocks in the model's state.")
+	judged        = desc("prequential_rows_total", "Rows that came and were classified by the served model before it learned from them, by outcome: some of all, and those that are read again count again.", "outcome")
+	balanced      = desc("prequential_balanced_correctness", "Mean of the classes' shares of right ones among the latest of these rows: 10,000 or more, of a minute or more; absent before the first.")
 	modelMade     = desc("model_timestamp_seconds", "When the served planes were made, in Unix time, as made_at in GET /v1/model; 0 while there is no model. They need not be made again, and grow old, while nothing comes or is retired.")
 	epoch         = desc("epoch", "The epoch in use, as GET /v1/epoch has it, 0 for the features; absent, as streamd_reducing and streamd_rebuild_*, without a kernel.")
 	reducing      = desc("reducing", "1 while a basis is being chosen, else 0.")
@@ -146,6 +148,11 @@ func (c serviceCollector) Collect(ch chan<- prometheus.Metric) {
 	counter(blocksTotal, s.Blocks.Replaced, "replaced")
 	gauge(liveRows, float64(s.LiveRows))
 	gauge(liveBlocks, float64(s.LiveBlocks))
+	counter(judged, s.Prequential.Right, "right")
+	counter(judged, s.Prequential.Rows-s.Prequential.Right, "wrong")
+	if s.Prequential.Recent > 0 {
+		gauge(balanced, s.Prequential.BalancedCorrectness)
+	}
 	var made float64
 	if served.Model != nil {
 		made = float64(served.MadeAt.UnixNano()) / 1e9

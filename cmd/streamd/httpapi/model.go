@@ -110,6 +110,15 @@ func (s *Served) features() []string {
 	return s.Model.Features
 }
 
+// Classifier is the model, which must not be nil, in the basis.
+func (s *Served) Classifier() *classifier.Classifier {
+	c := &classifier.Classifier{Features: s.features(), Model: s.Model}
+	if s.Basis != nil {
+		c.Map = s.Basis.Map
+	}
+	return c
+}
+
 // encodedModel keeps the bytes of the last answer, for a thousand clients that
 // poll the same model.
 type encodedModel struct {

@@ -46,6 +46,18 @@ func TestPageWithoutALag(t *testing.T) {
 	}
 }
 
+// How right the model is about new rows is not known before it has met some.
+func TestPageOfJudgements(t *testing.T) {
+	f := newFake()
+	for _, want := range []string{`<b>75.0 %</b><small>balanced 62.5 %, of the last 20 judged</small>`, `<b class="none">none judged yet</b>`} {
+		page := do(newServer(f, ""), "GET", "/", "").Body.String()
+		if _, tile, _ := strings.Cut(page, "<h2>Right about new rows</h2>"); !strings.HasPrefix(tile, want) {
+			t.Errorf("the page says %.80s, not %s", tile, want)
+		}
+		f.status.Prequential = Prequential{}
+	}
+}
+
 // The policy forbids inline scripts and styles, and the page needs neither.
 func TestPageKeepsItsPolicy(t *testing.T) {
 	s := newServer(newFake(), "")

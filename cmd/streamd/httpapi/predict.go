@@ -226,11 +226,7 @@ func score(served *Served, columns []gram.Column, rows int) (labels []int32, val
 	m := served.Model
 	p := len(m.Planes)
 	labels, values = make([]int32, rows), make([]float64, rows*p)
-	c := classifier.Classifier{Features: served.features(), Model: m}
-	if served.Basis != nil {
-		c.Map = served.Basis.Map
-	}
-	c.Classify(labels, values, columns)
+	served.Classifier().Classify(labels, values, columns)
 	for i, value := range values {
 		if math.IsNaN(value) || math.IsInf(value, 0) {
 			return nil, nil, fail(CodeBadRequest, "row %d: its value for class %q is %v; are its features finite?", i/p, m.Planes[i%p].Class, value)

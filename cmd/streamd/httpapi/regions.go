@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"net/http"
 
-	"streamd/cmd/streamd/classifier"
 	"streamd/cmd/streamd/regions"
 )
 
@@ -26,9 +25,7 @@ func (s *Server) regions(w http.ResponseWriter, r *http.Request) error {
 	if notModified(w, r, served.Fingerprint) {
 		return nil
 	}
-	picture := regions.Picture{Classifier: &classifier.Classifier{
-		Features: served.Basis.Features, Map: served.Basis.Map, Model: served.Model,
-	}}
+	picture := regions.Picture{Classifier: served.Classifier()}
 	var body bytes.Buffer
 	if err := picture.SVG(&body); err != nil {
 		return err

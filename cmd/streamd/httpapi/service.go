@@ -147,8 +147,9 @@ type Status struct {
 	// Problems are for the operator to act on, the gravest first.
 	Problems []string
 
-	Rows   RowCounts
-	Blocks BlockCounts
+	Rows        RowCounts
+	Blocks      BlockCounts
+	Prequential Prequential
 	// Live counts the live set as of now; the served model may lag behind it.
 	LiveRows   int64
 	LiveBlocks int
@@ -181,6 +182,18 @@ type RowCounts struct {
 // counted twice.
 func (c RowCounts) Missing() int64 {
 	return c.Read - c.Summarised - c.ZeroWeight - c.Rejected - c.InHand
+}
+
+// Prequential says how right the served model was about rows that came, before it
+// learned from them: the later ones tell whether it is right still. Not all rows are
+// judged, and those that are read again are judged again.
+type Prequential struct {
+	Rows, Right int64 // judged since the start
+
+	// Of the latest ones: 10,000 or more, of a minute or more, or all so far.
+	Recent              int64
+	Correctness         float64 // share of those classified right
+	BalancedCorrectness float64 // mean of the classes' shares
 }
 
 // BlockCounts counts what has happened to blocks. A block that took the place

@@ -1,0 +1,162 @@
+package daemon
+
+import (
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"streamd/cmd/streamd/httpapi"
+	"streamd/incremental"
+	"streamd/incremental/gram"
+)
+
+// judge classifies rows by the served model before they are learned from, and finds
+// out how right it was: prequentially, that is (Dawid 1984; of streams Gama,
+// Sebastião and Rodrigues 2013). Held-out folds say how good a model is on rows like
+// those that it was learned from; this says how good it is on those that come now.
+//
+// A few rows of each task are judged, a stretch of a block that may begin anywhere: the
+// rows of a class may lie together. It belongs to one worker, who pays credit in for
+// each task; without any it judges nothing.
+type judge struct {
+	credit  int // multiplications that may be spent
+	columns []gram.Column
+	class   []int32
+	values  []float64
+	counts  []tally // of each class code
+}
+
+// A task pays for taskCredit multiplications, about 50 µs, and for the judgement of
+// taskJudged rows at most: of small models half a percent of what a task takes.
+const (
+	taskCredit = 1 << 16
+	taskJudged = 128
+)
+
+// rows judges some rows of a block that has been decoded for the live set's features.
+func (j *judge) rows(b *incremental.Block, by *httpapi.Served, record *prequential) {
+	if j.credit == 0 || by.Model == nil {
+		return
+	}
+	c := by.Classifier()
+	planes := len(c.Model.Planes)
+	each := len(b.Columns) * planes
+	if c.Map != nil {
+		each = c.Map.Points() * (len(b.Columns) + planes)
+	}
+	j.credit = min(j.credit, taskJudged*each)
+	m := min(b.Rows(), j.credit/each)
+	if m == 0 {
+		return
+	}
+	j.credit -= m * each
+	from := rand.IntN(b.Rows() - m + 1)
+	j.columns = j.columns[:0]
+	for _, column := range b.Columns {
+		j.columns = append(j.columns, column.Slice(from, from+m))
+	}
+	j.class = slices.Grow(j.class[:0], m)[:m]
+	j.values = slices.Grow(j.values[:0], m*planes)[:m*planes]
+	c.Classify(j.class, j.values, j.columns)
+	clear(j.columns) // no reference to the block is kept
+
+	j.counts = slices.Grow(j.counts[:0], len(b.Classes))[:len(b.Classes)]
+	clear(j.counts)
+	for i, class := range j.class {
+		if b.Weights != nil && b.Weights[from+i] == 0 {
+			continue // as if absent
+		}
+		code := b.Codes[from+i]
+		j.counts[code].rows++
+		if b.Classes[code] == c.Model.Classes[class] {
+			j.counts[code].right++
+		}
+	}
+	record.add(b.Classes, j.counts)
+}
+
+// tally counts rows that were judged.
+type tally struct{ rows, right int64 }
+
+func (t *tally) add(n tally) {
+	t.rows += n.rows
+	t.right += n.right
+}
+
+// prequential is what came of all judgements since the start. It is safe for
+// concurrent use.
+type prequential struct {
+	mu      sync.Mutex
+	total   tally
+	began   time.Time // of the latest rows
+	latest  int64     // how many those are
+	classes map[string]*classTally
+}
+
+// classTally is the latest rows of a class, and as many or more from before those.
+type classTally struct{ latest, before tally }
+
+// What is the latest: so many rows, and so much time.
+const (
+	latestRows = 10_000
+	latestTime = time.Minute
+)
+
+// add counts rows of each of the classes, whose names may be in memory that is used
+// again.
+func (p *prequential) add(classes []string, counts []tally) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.latest >= latestRows && time.Since(p.began) >= latestTime {
+		p.latest = 0
+		for class, t := range p.classes {
+			if t.latest.rows == 0 {
+				delete(p.classes, class)
+			}
+			t.before, t.latest = t.latest, tally{}
+		}
+	}
+	if p.latest == 0 {
+		p.began = time.Now()
+	}
+	for c, n := range counts {
+		if n.rows == 0 {
+			continue
+		}
+		t := p.classes[classes[c]]
+		if t == nil {
+			if p.classes == nil {
+				p.classes = map[string]*classTally{}
+			}
+			t = new(classTally)
+			p.classes[strings.Clone(classes[c])] = t
+		}
+		t.latest.add(n)
+		p.latest += n.rows
+		p.total.add(n)
+	}
+}
+
+// answer is all of it for HTTP.
+func (p *prequential) answer() httpapi.Prequential {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	a := httpapi.Prequential{Rows: p.total.rows, Right: p.total.right}
+	var recent tally
+	var shares float64 // of the classes' right rows
+	for _, class := range slices.Sorted(maps.Keys(p.classes)) {
+		n := p.classes[class].before
+		n.add(p.classes[class].latest)
+		recent.add(n)
+		shares += float64(n.right) / float64(n.rows)
+	}
+	if recent.rows > 0 {
+		a.Recent = recent.rows
+		a.Correctness = float64(recent.right) / float64(recent.rows)
+		a.BalancedCorrectness = shares / float64(len(p.classes))
+	}
+	return a
+}

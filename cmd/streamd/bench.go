@@ -25,27 +25,43 @@ type benchCmd struct {
 	Predict  benchPredictCmd  `cmd:"" help:"Classifying rows, in process and over HTTP: against reading them, and a server that does nothing."`
 }
 
-// benchFlags are embedded by the benchmarks that run in rounds.
-type benchFlags struct {
-	Rounds int           `default:"5" help:"How often each case and its baselines are run in turn. Reported are medians."`
-	Time   time.Duration `default:"50ms" help:"How long each of them is run in a round."`
-	Each   bool          `help:"Print a line for each round instead of the medians, for benchstat."`
+// benchRounds are embedded by the benchmarks, which run in rounds.
+type benchRounds struct {
+	Rounds int  `default:"5" help:"How often each case and its baselines are run in turn. Reported are medians."`
+	Each   bool `help:"Print a line for each round instead of the medians, for benchstat."`
 	jsonFlag
 }
 
 // maxRounds bounds what is kept.
 const maxRounds = 10_000
 
+func (f *benchRounds) check() error { return within("rounds", 1, maxRounds, f.Rounds) }
+
+// benchFlags are embedded where a run is so much time, and not so much work.
+type benchFlags struct {
+	benchRounds
+	Time time.Duration `default:"50ms" help:"How long each of them is run in a round."`
+}
+
 func (f *benchFlags) check() error {
 	if f.Time <= 0 {
 		return fmt.Errorf("--time %v: must be positive", f.Time)
 	}
-	return within("rounds", 1, maxRounds, f.Rounds)
+	return f.benchRounds.check()
 }
 
-// run measures and reports. On a terminal it says how far it has come.
-func (f *benchFlags) run(ctx context.Context, s *surroundings, measure func(context.Context, bench.Plan, *bench.Report) error) error {
-	plan := bench.Plan{Rounds: f.Rounds, Time: f.Time}
+func (f *benchFlags) run(ctx context.Context, s *surroundings, measure measurement) error {
+	return f.measure(ctx, s, bench.Plan{Rounds: f.Rounds, Time: f.Time}, measure)
+}
+
+func (f *benchRounds) run(ctx context.Context, s *surroundings, measure measurement) error {
+	return f.measure(ctx, s, bench.Plan{Rounds: f.Rounds}, measure)
+}
+
+type measurement = func(context.Context, bench.Plan, *bench.Report) error
+
+// measure measures and reports. On a terminal it says how far it has come.
+func (f *benchRounds) measure(ctx context.Context, s *surroundings, plan bench.Plan, measure measurement) error {
 	out := s.stdout
 	if isTerminal(s.stderr) {
 		began := time.Now()

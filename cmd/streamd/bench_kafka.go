@@ -17,20 +17,6 @@ import (
 	"streamd/ingest/ndc"
 )
 
-// benchRounds are embedded by the benchmarks of which a run is so much work and
-// not so much time.
-type benchRounds struct {
-	Rounds int  `default:"5" help:"How often each side is run in turn. Reported are medians."`
-	Each   bool `help:"Print a line for each round instead of the medians, for benchstat."`
-	jsonFlag
-}
-
-func (f *benchRounds) check() error { return f.flags().check() }
-
-func (f *benchRounds) flags() *benchFlags {
-	return &benchFlags{Rounds: f.Rounds, Time: time.Second, Each: f.Each, jsonFlag: f.jsonFlag}
-}
-
 // benchPoints say which points a benchmark is about; Rows are for each to say.
 type benchPoints struct {
 	Features     int              `default:"10" help:"Features of a point."`
@@ -100,7 +86,7 @@ func (c *benchIngestCmd) Run(ctx context.Context, s *surroundings) error {
 	if err != nil {
 		return err
 	}
-	return c.flags().run(ctx, s, func(ctx context.Context, plan bench.Plan, report *bench.Report) error {
+	return c.run(ctx, s, func(ctx context.Context, plan bench.Plan, report *bench.Report) error {
 		result, err := bench.Ingest{Setting: setting, Format: c.Format}.Measure(ctx, plan)
 		if err != nil {
 			return err
@@ -134,7 +120,7 @@ func (c *benchBackgroundCmd) Run(ctx context.Context, s *surroundings) error {
 	if err != nil {
 		return err
 	}
-	return c.flags().run(ctx, s, func(ctx context.Context, plan bench.Plan, report *bench.Report) error {
+	return c.run(ctx, s, func(ctx context.Context, plan bench.Plan, report *bench.Report) error {
 		for i, work := range c.Work {
 			b := bench.Background{Setting: setting}
 			plan := plan.Case(i, len(c.Work), work)
@@ -208,8 +194,8 @@ func (c *benchBillionCmd) Run(ctx context.Context, s *surroundings) error {
 			return advance{rows: rows.Load(), done: float64(rows.Load()) / float64(c.Rows)}
 		})()
 	}
-	flags := &benchFlags{jsonFlag: c.jsonFlag}
-	return flags.run(ctx, s, func(ctx context.Context, _ bench.Plan, report *bench.Report) error {
+	once := &benchRounds{jsonFlag: c.jsonFlag}
+	return once.run(ctx, s, func(ctx context.Context, _ bench.Plan, report *bench.Report) error {
 		result, course, err := b.Run(ctx)
 		if err != nil {
 			return err
@@ -258,7 +244,7 @@ func (c *benchPeersCmd) Run(ctx context.Context, s *surroundings) error {
 	if err != nil {
 		return err
 	}
-	return c.flags().run(ctx, s, func(ctx context.Context, plan bench.Plan, report *bench.Report) error {
+	return c.run(ctx, s, func(ctx context.Context, plan bench.Plan, report *bench.Report) error {
 		plan.Cold = true // rounds of minutes
 		results, err := bench.Peers{Setting: setting, TestRows: c.TestRows, Python: c.Python, Budget: c.Budget}.Measure(ctx, plan)
 		if err != nil {

@@ -87,11 +87,7 @@ func (c *benchWireCmd) Validate() error {
 func (c *benchWireCmd) Run(ctx context.Context, s *surroundings) error {
 	var formats []wire.Format
 	for _, name := range c.Format {
-		format, err := wire.ParseFormat(name)
-		if err != nil {
-			return err
-		}
-		formats = append(formats, format)
+		formats = append(formats, formatOf(name))
 	}
 	return c.run(ctx, s, bench.Wire{
 		Formats: formats, Features: c.Features, Type: c.Type, Threads: c.list(), Rows: c.Rows,
@@ -177,11 +173,7 @@ func (c *benchPredictCmd) Validate() error {
 }
 
 func (c *benchPredictCmd) Run(ctx context.Context, s *surroundings) error {
-	format, err := wire.ParseFormat(c.Format)
-	if err != nil {
-		return err
-	}
 	return c.run(ctx, s, bench.Predict{
-		Features: c.Features, Classes: c.Classes, Type: c.Type, Rows: c.Rows, Format: format, Threads: c.list(),
+		Features: c.Features, Classes: c.Classes, Type: c.Type, Rows: c.Rows, Format: formatOf(c.Format), Threads: c.list(),
 	}.Measure)
 }

@@ -186,26 +186,18 @@ func (c *modelCmd) Validate() error {
 }
 
 func (c *modelCmd) Run(ctx context.Context, s *surroundings) error {
-	daemon, err := c.client(s, tokenFlag{})
-	if err != nil {
-		return err
-	}
 	path := "/v1/model"
 	if c.Wait > 0 {
 		path += "?wait=" + c.Wait.String()
 	}
-	var m httpapi.ModelAnswer
-	body, err := daemon.call(ctx, http.MethodGet, path, c.Wait+answerTimeout, &m)
-	if err != nil {
-		return err
-	}
-	if c.JSON {
-		return printAnswer(s.stdout, body)
-	}
+	return show(ctx, s, question{c.daemonFlags, tokenFlag{}, c.jsonFlag, http.MethodGet, path, c.Wait + answerTimeout}, (*table).model)
+}
+
+func (t *table) model(m *httpapi.ModelAnswer) {
 	if len(m.Planes) == 0 {
-		return fmt.Errorf("GET %s%s: the answer has no planes", daemon.base, path)
+		t.err = errors.New("the daemon's model has no planes")
+		return
 	}
-	t := newTable(s.stdout)
 	t.row("model", m.Fingerprint)
 	t.row("made", m.MadeAt.Local().Format(time.DateTime))
 	t.row("live", counted(m.LiveRows, "row")+" in "+counted(m.LiveBlocks, "block"))
@@ -245,7 +237,6 @@ func (c *modelCmd) Run(ctx context.Context, s *surroundings) error {
 	} else {
 		t.planes(m.Features, m.Planes)
 	}
-	return t.flush()
 }
 
 // blocksCmd looks at the live blocks and takes them out.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -102,11 +103,7 @@ type fitReport struct {
 
 func (c *fitCmd) Run(ctx context.Context, s *surroundings) error {
 	began := time.Now()
-	options, err := c.columnFlags.options(c.Format)
-	if err != nil {
-		return usageError{err}
-	}
-	data, err := openDataset(c.File, options)
+	data, err := openDataset(c.File, c.columnFlags.options(c.Format))
 	if err != nil {
 		return err
 	}
@@ -125,59 +122,70 @@ func (c *fitCmd) Run(ctx context.Context, s *surroundings) error {
 			Nu: c.Nu.value, Balanced: c.Balanced, ClassWeights: c.ClassWeights, Standardise: c.Standardise,
 		},
 	}
-	var reduction *basisReport
+	report := &fitReport{}
+	if err := c.learn(ctx, f, report); err != nil {
+		return err
+	}
+	f.describe(report)
+	if report.Reduction != nil {
+		report.Basis = classifier.BasisOf(f.coordinates.basis, cmp.Or(c.Regulariser, classifier.Identity))
+	}
+	if err := c.measure(ctx, f, test, report); err != nil {
+		return err
+	}
+	report.Seconds = time.Since(began).Seconds()
+	if c.JSON {
+		return printJSON(s.stdout, report)
+	}
+	return c.print(s.stdout, report)
+}
+
+// learn makes the model and, where there are folds, those without each of them.
+func (c *fitCmd) learn(ctx context.Context, f *fit, r *fitReport) (err error) {
 	if c.Kernel != "" {
 		// The features are scaled; their coordinates are as they are.
 		f.scaled, f.options.Standardise = c.Standardise, false
-		if reduction, err = f.choose(ctx, &c.kernelFlags); err != nil {
+		if r.Reduction, err = f.choose(ctx, &c.kernelFlags); err != nil {
 			return err
 		}
 	}
 	if err := f.sum(ctx); err != nil {
 		return err
 	}
-	var tuned *tuningReport
 	if c.Nu.auto {
-		tuned, err = f.tune(ctx)
+		r.Tuning, err = f.tune(ctx)
 	} else if err = f.train(); err == nil && c.Folds > 0 {
 		err = f.trainFolds(ctx)
 	}
 	if err != nil {
 		return c.advise(err)
 	}
-	if c.Refine != unrefined {
-		method := newton.Full
-		if c.Refine == newton.Line.String() {
-			method = newton.Line
-		}
-		if err := f.refine(ctx, method); err != nil {
-			return err
-		}
+	switch c.Refine {
+	case newton.Line.String():
+		r.Refinement, err = f.refine(ctx, newton.Line)
+	case newton.Full.String():
+		r.Refinement, err = f.refine(ctx, newton.Full)
 	}
-	own, held, err := f.score(ctx, data, "scoring", f.foldModels)
+	return err
+}
+
+// measure says what the models are worth.
+func (c *fitCmd) measure(ctx context.Context, f *fit, test *dataset, r *fitReport) error {
+	own, held, err := f.score(ctx, f.data, "scoring", f.foldModels)
 	if err != nil {
 		return err
 	}
-	report := f.report()
-	report.Tuning, report.Reduction, report.Refinement = tuned, reduction, f.refinement
-	if reduction != nil {
-		regulariser := c.Regulariser
-		if regulariser == "" {
-			regulariser = classifier.Identity
-		}
-		report.Basis = classifier.BasisOf(f.coordinates.basis, regulariser)
-	}
-	report.TrainAccuracy = own.accuracy()
+	r.TrainAccuracy = own.accuracy()
 	if c.Folds > 0 {
 		var mean float64
 		for fold, t := range held {
 			if t.weight == 0 {
 				return fmt.Errorf("fold %d of %d of %s has no rows; ask for fewer --folds", fold+1, c.Folds, c.File)
 			}
-			report.FoldAccuracies = append(report.FoldAccuracies, t.accuracy())
+			r.FoldAccuracies = append(r.FoldAccuracies, t.accuracy())
 			mean += t.accuracy() / float64(c.Folds)
 		}
-		report.TestAccuracy = &mean
+		r.TestAccuracy = &mean
 	}
 	if test != nil {
 		t, _, err := f.score(ctx, test, "testing", nil)
@@ -187,27 +195,19 @@ func (c *fitCmd) Run(ctx context.Context, s *surroundings) error {
 		if t.weight == 0 {
 			return fmt.Errorf("%s has no row that weighs anything", c.Test)
 		}
-		accuracy := t.accuracy()
-		report.TestAccuracy = &accuracy
+		r.TestAccuracy = new(t.accuracy())
 	}
 	if c.LOO {
 		t, err := f.leaveOneOut(ctx)
 		if err != nil {
 			return err
 		}
-		accuracy := t.accuracy()
-		report.LOOAccuracy = &accuracy
+		r.LOOAccuracy = new(t.accuracy())
 	}
 	if c.EpsilonSV != nil {
-		if report.EpsilonSV, err = f.supportVectors(ctx, *c.EpsilonSV, test); err != nil {
-			return err
-		}
+		r.EpsilonSV, err = f.supportVectors(ctx, *c.EpsilonSV, test)
 	}
-	report.Seconds = time.Since(began).Seconds()
-	if c.JSON {
-		return printJSON(s.stdout, report)
-	}
-	return c.print(s.stdout, &report)
+	return err
 }
 
 // fit is one run of fitCmd.
@@ -227,51 +227,6 @@ type fit struct {
 	foldStates []*incremental.State // the sum of each fold; none for a kernel
 	model      *incremental.Model
 	foldModels []*incremental.Model
-	refinement *refinementReport
-}
-
-// summariser has the working memory of one worker.
-type summariser struct {
-	incremental.Summariser
-	deal    *dealer
-	of      []int     // row i is in fold of[i]
-	weights []float64 // those of one fold, 0 elsewhere
-}
-
-func (f *fit) summarisers() []summariser {
-	z := make([]summariser, workers())
-	for i := range z {
-		if f.folds > 0 {
-			z[i].deal = newDealer(f.folds, f.seed)
-		}
-	}
-	return z
-}
-
-// parts summarises the rows of each fold in a block.
-func (z *summariser) parts(b *incremental.Block, firstRow int64) ([]*incremental.Summary, error) {
-	z.of = z.of[:0]
-	for i := range b.Rows() {
-		z.of = append(z.of, z.deal.of(firstRow+int64(i)))
-	}
-	parts := make([]*incremental.Summary, z.deal.k)
-	for fold := range parts {
-		z.weights = z.weights[:0]
-		for i, of := range z.of {
-			weight := 0.0
-			if of == fold {
-				weight = b.Weight(i)
-			}
-			z.weights = append(z.weights, weight)
-		}
-		part := *b
-		part.Weights = z.weights
-		var err error
-		if parts[fold], err = z.Summarise(&part); err != nil {
-			return nil, err
-		}
-	}
-	return parts, nil
 }
 
 // sum sums the file up. The model is that of whole blocks, also when there are
@@ -282,19 +237,21 @@ func (f *fit) sum(ctx context.Context) error {
 		parts []*incremental.Summary
 	}
 	f.state, f.dealt = incremental.NewState(f.coordinates.names), incremental.NewState(f.coordinates.names)
-	here := f.folds > 0 && f.foldCoordinates == nil // the folds, too, are summed in these coordinates
-	if here {
+	if f.foldCoordinates == nil { // the folds, too, are summed in these coordinates
 		for range f.folds {
 			f.foldStates = append(f.foldStates, incremental.NewState(f.coordinates.names))
 		}
 	}
-	tools := f.summarisers()
+	tools := make([]incremental.Summariser, workers())
+	dividers := f.dividers()
 	err := each(ctx, f.s, "learning", f.data,
 		func(worker int, b *incremental.Block, firstRow int64) (r summaries, err error) {
 			z := &tools[worker]
 			b = f.coordinates.enter(worker, b)
-			if r.whole, err = z.Summarise(b); err == nil && here {
-				r.parts, err = z.parts(b, firstRow)
+			r.whole, err = z.Summarise(b)
+			r.parts = make([]*incremental.Summary, len(f.foldStates))
+			for fold := 0; fold < len(r.parts) && err == nil; fold++ {
+				r.parts[fold], err = z.Summarise(dividers[worker].part(b, firstRow, fold))
 			}
 			return r, err
 		},
@@ -441,22 +398,16 @@ func (f *fit) of(fold int) *coordinates {
 	return f.foldCoordinates[fold]
 }
 
-func (f *fit) report() fitReport {
+// describe takes the model into the report.
+func (f *fit) describe(r *fitReport) {
 	m := f.model
 	digest := f.state.Digest()
-	r := fitReport{
-		File:      f.data.path,
-		Rows:      f.state.Rows(),
-		Classes:   m.Classes,
-		ClassRows: m.Rows,
-		Features:  f.data.features,
-		Mean:      m.Mean,
-		Options:   httpapi.NewOptions(m.Options),
-		Digest:    hex.EncodeToString(digest[:]),
-		Method:    httpapi.MethodPSVM,
-	}
-	if f.refinement != nil {
-		r.Method = f.refinement.Method
+	r.File, r.Rows, r.Digest = f.data.path, f.state.Rows(), hex.EncodeToString(digest[:])
+	r.Classes, r.ClassRows, r.Features = m.Classes, m.Rows, f.data.features
+	r.Mean, r.Options = m.Mean, httpapi.NewOptions(m.Options)
+	r.Method = httpapi.MethodPSVM
+	if r.Refinement != nil {
+		r.Method = r.Refinement.Method
 	}
 	r.Planes = httpapi.NewPlanes(m.Planes)
 	var ws [][]float64
@@ -469,7 +420,6 @@ func (f *fit) report() fitReport {
 	if len(m.Planes) == 1 {
 		r.W, r.Gamma = ws[0], gammas[0]
 	}
-	return r
 }
 
 // print is the report for people.

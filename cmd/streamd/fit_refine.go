@@ -37,7 +37,7 @@ func (r *refinementReport) describe() string {
 
 // refine refines the model, and that of each fold on the rows without it. Of wide
 // files the dual finds the same planes, in two passes and with smaller systems.
-func (f *fit) refine(ctx context.Context, method newton.Method) error {
+func (f *fit) refine(ctx context.Context, method newton.Method) (*refinementReport, error) {
 	o := newton.Options{Method: method}
 	if method == newton.Full && 2*f.state.Rows() <= int64(len(f.model.Features)) {
 		o.Method = newton.Dual
@@ -47,27 +47,27 @@ func (f *fit) refine(ctx context.Context, method newton.Method) error {
 	}
 	result, err := newton.Refine(ctx, f.model, &rereading{f, f.coordinates, none}, o)
 	if err != nil {
-		return fmt.Errorf("refine on %s: %w", f.data.path, err)
+		return nil, fmt.Errorf("refine on %s: %w", f.data.path, err)
 	}
 	f.model = result.Model
-	f.refinement = &refinementReport{Method: method.String(), Passes: result.Passes}
+	report := &refinementReport{Method: method.String(), Passes: result.Passes}
 	for _, p := range result.Planes {
-		f.refinement.Planes = append(f.refinement.Planes, refinedPlaneReport{p.Class, p.Objective, p.Gradient, p.Iterations, p.SupportVectors})
+		report.Planes = append(report.Planes, refinedPlaneReport{p.Class, p.Objective, p.Gradient, p.Iterations, p.SupportVectors})
 	}
 	for fold, m := range f.foldModels {
 		if f.options.Standardise { // which a kernel's coordinates are not
 			rest, _, err := f.without(ctx, fold)
 			if err != nil {
-				return err
+				return nil, err
 			}
 			o.Mean, o.Sigma = rest.Scale()
 		}
 		if result, err = newton.Refine(ctx, m, &rereading{f, f.of(fold), fold}, o); err != nil {
-			return fmt.Errorf("refine on %s without fold %d of %d: %w", f.data.path, fold+1, f.folds, err)
+			return nil, fmt.Errorf("refine on %s without fold %d of %d: %w", f.data.path, fold+1, f.folds, err)
 		}
 		f.foldModels[fold] = result.Model
 	}
-	return nil
+	return report, nil
 }
 
 const none = -1

@@ -110,11 +110,12 @@ func TestFitRefinesFewRowsByTheDual(t *testing.T) {
 	for fold, m := range f.foldModels {
 		want = append(want, primal(m, fold))
 	}
-	if err := f.refine(t.Context(), newton.Full); err != nil {
+	refined, err := f.refine(t.Context(), newton.Full)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if f.refinement.Passes != 2 || want[0].Passes <= 2 {
-		t.Errorf("%d passes, and %d in the primal", f.refinement.Passes, want[0].Passes)
+	if refined.Passes != 2 || want[0].Passes <= 2 {
+		t.Errorf("%d passes, and %d in the primal", refined.Passes, want[0].Passes)
 	}
 	for i, got := range append([]*incremental.Model{f.model}, f.foldModels...) {
 		p, q := got.Planes[0], want[i].Model.Planes[0]

@@ -18,12 +18,20 @@ type columnFlags struct {
 	Weight string `placeholder:"NAME" help:"Column or field with the weights of the rows. Every row weighs 1 without it."`
 }
 
-func (f *columnFlags) options(format string) (o wire.Options, err error) {
-	o = wire.Options{Label: f.Label, Weight: f.Weight}
-	if format != "auto" {
-		o.Format, err = wire.ParseFormat(format)
+func (f *columnFlags) options(format string) wire.Options {
+	return wire.Options{Format: formatOf(format), Label: f.Label, Weight: f.Weight}
+}
+
+// formatOf is the format that a flag names; 0, for auto, is found out.
+func formatOf(name string) wire.Format {
+	if name == "auto" {
+		return 0
 	}
-	return o, err
+	format, err := wire.ParseFormat(name)
+	if err != nil {
+		panic(err) // no flag's enum has others
+	}
+	return format
 }
 
 // dataset is a file of labelled rows that is read in blocks, as many times as

@@ -42,10 +42,7 @@ func (c *plotCmd) Run(ctx context.Context, s *surroundings) error {
 	}
 	picture := regions.Picture{Classifier: by}
 	if c.Data != "" {
-		options, err := c.columnFlags.options(c.Format)
-		if err != nil {
-			return usageError{err}
-		}
+		options := c.columnFlags.options(c.Format)
 		options.Features = by.Features
 		data, err := openDataset(c.Data, options)
 		if err != nil {

@@ -52,13 +52,12 @@ func (c *predictCmd) Run(ctx context.Context, s *surroundings) error {
 		return err
 	}
 	m := by.Model
-	if c.Contributions && by.Map != nil {
+	switch {
+	case c.Contributions && by.Map != nil:
 		return errors.New("the model cannot be used with --contributions: its planes are over the points of a kernel's basis, not the features")
-	}
-	if c.Contributions && len(m.Mean) == 0 {
+	case c.Contributions && len(m.Mean) == 0:
 		return errors.New("the model cannot be used with --contributions: it has no mean of the features")
-	}
-	if c.Probabilities && answer.Calibration == nil {
+	case c.Probabilities && answer.Calibration == nil:
 		return errors.New("the model cannot be used with --probabilities: it has no calibration")
 	}
 	rows, err := c.rows(s, by.Features)
@@ -89,7 +88,12 @@ func (c *predictCmd) Run(ctx context.Context, s *surroundings) error {
 	if c.JSON {
 		return printJSON(s.stdout, c.report(answer, m, class, values, curves, strongest))
 	}
-	out := bufio.NewWriter(s.stdout)
+	return c.print(s.stdout, m, class, values, curves, strongest)
+}
+
+// print prints a line for each row.
+func (c *predictCmd) print(w io.Writer, m *incremental.Model, class []int32, values []float64, curves []calibration.Curve, strongest *httpapi.Strongest) error {
+	out := bufio.NewWriter(w)
 	var line []byte
 	probabilities := make([]float64, len(m.Classes))
 	for i, k := range class {
@@ -102,14 +106,13 @@ func (c *predictCmd) Run(ctx context.Context, s *surroundings) error {
 			calibration.Probabilities(probabilities, curves, row)
 			line = appendNumbers(line, probabilities)
 		}
-		for p := range m.Planes {
-			if !c.Contributions {
-				break
-			}
-			line = append(line, '\t')
-			order, of := strongest.Of(i, p)
-			for rank, j := range order {
-				line = appendContribution(line, rank, m.Features[j], of[j])
+		if c.Contributions {
+			for p := range m.Planes {
+				line = append(line, '\t')
+				order, of := strongest.Of(i, p)
+				for rank, j := range order {
+					line = appendContribution(line, rank, m.Features[j], of[j])
+				}
 			}
 		}
 		out.Write(append(line, '\n')) // Flush has the error
@@ -314,10 +317,7 @@ func classifierOf(a *httpapi.ModelAnswer) (*classifier.Classifier, error) {
 
 // rows reads the input as a whole.
 func (c *predictCmd) rows(s *surroundings, features []string) (wire.Table, error) {
-	options, err := c.columnFlags.options(c.Format)
-	if err != nil {
-		return wire.Table{}, usageError{err}
-	}
+	options := c.columnFlags.options(c.Format)
 	options.Features = features
 	options.Limits.Bytes, options.Limits.Rows = maxInput, maxInput
 	in := s.stdin

@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/term"
@@ -66,14 +67,10 @@ func (s *surroundings) show(text func(took time.Duration) string) (stop func()) 
 			}
 		}
 	}()
-	stopped := false
-	return func() {
-		if !stopped {
-			stopped = true
-			close(quit)
-			<-gone
-		}
-	}
+	return sync.OnceFunc(func() {
+		close(quit)
+		<-gone
+	})
 }
 
 const eraseLine = "\r\x1b[K"

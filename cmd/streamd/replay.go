@@ -148,11 +148,7 @@ type replayFileCmd struct {
 func (c *replayFileCmd) Validate() error { return c.check() }
 
 func (c *replayFileCmd) Run(ctx context.Context, s *surroundings) error {
-	options, err := c.columnFlags.options(c.FileFormat)
-	if err != nil {
-		return usageError{err}
-	}
-	reader, err := wire.OpenFile(c.File, options, c.BlockRows*c.messagesPerShipment())
+	reader, err := wire.OpenFile(c.File, c.columnFlags.options(c.FileFormat), c.BlockRows*c.messagesPerShipment())
 	if err != nil {
 		return err
 	}
@@ -291,10 +287,7 @@ func (f *replayFlags) open(ctx context.Context, s *surroundings) (r *replay, err
 	if err != nil {
 		return nil, usageError{err}
 	}
-	format, err := wire.ParseFormat(f.Format)
-	if err != nil {
-		return nil, usageError{err}
-	}
+	format := formatOf(f.Format)
 	log := consoleLog(s.stderr)
 	topic := cfg.Kafka.Topic
 	// A new topic takes what the daemon would read, not just Kafka's default of

@@ -52,7 +52,7 @@ func TestDiskFillsUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	low := limit
-	low.Cur = uint64(info.Size()) + 3*uint64(os.Getpagesize()) + 100
+	setTo(&low.Cur, info.Size()+3*int64(os.Getpagesize())+100)
 	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &low); err != nil {
 		t.Fatal(err)
 	}
@@ -87,3 +87,6 @@ func TestDiskFillsUp(t *testing.T) {
 	s, c = mustOpen(t, path)
 	w.compare(t, s, c)
 }
+
+// setTo sets a limit, which is not of the same type on every system.
+func setTo[N int64 | uint64](limit *N, size int64) { *limit = N(size) }

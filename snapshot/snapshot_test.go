@@ -642,6 +642,7 @@ func TestChangeThatDoesNotFit(t *testing.T) {
 		c.Epochs, c.Epoch = []EpochChange{e}, 1
 		return c
 	}
+	most := math.MaxInt32
 	for name, spoil := range map[string]func(*Change){
 		"no id":            func(c *Change) { c.Put[0].Entry.ID = "" },
 		"long id":          func(c *Change) { c.Put[0].Entry.ID = strings.Repeat("x", MaxID+1) },
@@ -652,7 +653,7 @@ func TestChangeThatDoesNotFit(t *testing.T) {
 		"width":            func(c *Change) { c.State = incremental.NewState(incremental.DefaultFeatures(3)) },
 		"rows of state":    func(c *Change) { c.State = incremental.NewState(incremental.DefaultFeatures(2)) },
 		"offset":           func(c *Change) { c.Offsets = []Offset{{Topic: "orders", Next: -1}} },
-		"offset partition": func(c *Change) { c.Offsets = []Offset{{Topic: "orders", Partition: math.MaxInt32 + 1}} },
+		"offset partition": func(c *Change) { c.Offsets = []Offset{{Topic: "orders", Partition: most + 1}} },
 		"horizon":          func(c *Change) { c.Horizon.Position.Offset = -1 },
 		"part of other":    func(c *Change) { c.Put[0].Part = takePartAgain(randomBlock(r, "", 5, 2)) },
 		"part of none":     func(c *Change) { c.Parts = []Part{{"orders/9/9", takePartAgain(randomBlock(r, "", 5, 2))}} },

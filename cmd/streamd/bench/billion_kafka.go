@@ -36,7 +36,7 @@ const (
 	// Brokers look for what is beyond it every log.retention.check.interval.ms,
 	// five minutes unless told otherwise: as much as comes in that time is there
 	// in addition.
-	logBytes = 2 << 30
+	logBytes int64 = 2 << 30
 
 	// mostBehind is how many messages of a partition the daemon may be behind.
 	mostBehind = 256
@@ -60,7 +60,7 @@ func (s KafkaSource) parameters() []Parameter {
 func (s KafkaSource) lag(p Points) int {
 	const label, float, head = 8, 4, 4096
 	block := p.BlockRows*(label+float*p.Features) + head
-	return max(2, min(mostBehind, logBytes/s.Partitions/2/block))
+	return int(max(2, min(mostBehind, logBytes/int64(s.Partitions)/2/int64(block))))
 }
 
 func (s KafkaSource) learn(ctx context.Context, b *Billion, r *run) (done *learnt, err error) {

@@ -3,19 +3,20 @@
 package bench
 
 import (
-	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // Reading stays within the bytes: what follows them cannot be read.
 func TestReadBytesStaysInside(t *testing.T) {
-	page := syscall.Getpagesize()
-	memory, err := syscall.Mmap(-1, 0, 2*page, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+	page := unix.Getpagesize()
+	memory, err := unix.Mmap(-1, 0, 2*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer syscall.Munmap(memory)
-	if err := syscall.Mprotect(memory[page:], syscall.PROT_NONE); err != nil {
+	defer unix.Munmap(memory)
+	if err := unix.Mprotect(memory[page:], unix.PROT_NONE); err != nil {
 		t.Fatal(err)
 	}
 	for size := range page + 1 {

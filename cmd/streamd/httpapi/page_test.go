@@ -133,7 +133,7 @@ func TestAssetsAreCached(t *testing.T) {
 }
 
 func TestThousands(t *testing.T) {
-	for n, want := range map[int]string{
+	for n, want := range map[int64]string{
 		0: "0", 7: "7", 123: "123", 1234: "1 234", 123456: "123 456", 1234567: "1 234 567",
 		-1: "-1", -123: "-123", -1234: "-1 234", -12345: "-12 345", -123456: "-123 456", math.MinInt64: "-9 223 372 036 854 775 808",
 	} {

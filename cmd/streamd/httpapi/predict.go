@@ -59,8 +59,8 @@ type LeverageAnswer struct {
 // values, probabilities, contributions and leverages (32 MiB of the first).
 // Leverages take n² multiplications per row and matrix, some seconds at most.
 const (
-	maxNumbers      = 4 << 20
-	maxLeverageWork = 1 << 33
+	maxNumbers            = 4 << 20
+	maxLeverageWork int64 = 1 << 33
 )
 
 const (
@@ -165,7 +165,8 @@ func (s *Server) checkSize(rows int, served *Served, ask asked) error {
 			rows, perRow, maxNumbers, maxNumbers/perRow, hint)
 	}
 	if ask.leverage {
-		if most := max(1, maxLeverageWork/(n*n*served.Hat.Matrices())); rows > most {
+		perRow := int64(n) * int64(n) * int64(served.Hat.Matrices())
+		if most := max(1, maxLeverageWork/perRow); int64(rows) > most {
 			return fail(CodeTooLarge, "%d rows: with leverage=true, a prediction of %d features takes at most %d", rows, n, most)
 		}
 	}

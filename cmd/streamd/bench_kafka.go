@@ -268,8 +268,8 @@ func peerTable(w io.Writer, results []bench.PeerResult) error {
 			t.row(r.Tool, r.Source, "missing: "+r.Missing)
 			continue
 		}
-		t.row(r.Tool, r.Source, short(r.Figure(bench.RowsPerSecond)),
-			fmt.Sprintf("%.3g×", r.Figure(bench.StreamdRatio)), fmt.Sprintf("%.2f %%", 100*r.Figure(bench.Accuracy)))
+		t.row(r.Tool, r.Source, short(r.Figure("rows_per_second")),
+			fmt.Sprintf("%.3g×", r.Figure("streamd_ratio")), fmt.Sprintf("%.2f %%", 100*r.Figure("accuracy")))
 	}
 	return t.flush()
 }

@@ -20,41 +20,15 @@ import (
 // time, with the work and without.
 //
 // A daemon that takes up c cores alone, and has a share ρ of its rate beside the
-// work (BackgroundRatio), is left with ρ·c cores' worth of ingestion: it has lost
-// (1−ρ)·c of them (CoresLost). What else it takes up is the work's (WorkCores),
+// work (background_ratio), is left with ρ·c cores' worth of ingestion: it has lost
+// (1−ρ)·c of them (cores_lost). What else it takes up is the work's (work_cores),
 // where a row costs what it costs alone. Work on one core may take that core from
-// ingestion, and no more; where a core is idle it takes nothing. CoresLost is more
-// than WorkCores by as much as the machine's other tenants have left the daemon
+// ingestion, and no more; where a core is idle it takes nothing. cores_lost is more
+// than work_cores by as much as the machine's other tenants have left the daemon
 // less than alone.
+//
+// Rates and cores are those of the time during which rows come and the work goes on.
 type Background struct{ Setting }
-
-// The figures of background beside the common ones. A rate and cores are those of
-// the time during which rows come and the work goes on.
-const (
-	AloneRowsPerSecond Key = "alone_rows_per_second"
-	BackgroundRatio    Key = "background_ratio" // share of the rate alone
-	CoresUsed          Key = "cores_used"       // the process's CPU seconds per second
-	AloneCoresUsed     Key = "alone_cores_used"
-	CoresLost          Key = "cores_lost"
-	WorkCores          Key = "work_cores"
-
-	// Of all rounds together, from the first model to the end of the work.
-	ModelAnswers           Key = "model_answers"       // to GET /v1/model
-	ModelGaps              Key = "model_gaps"          // those without a model, or none at all
-	LongestGapSeconds      Key = "longest_gap_seconds" // between two models' arrival
-	AloneLongestGapSeconds Key = "alone_longest_gap_seconds"
-
-	// Of Refine.
-	Studies       Key = "studies"        // begun while rows came
-	StudySeconds  Key = "study_seconds"  // that one took
-	StudyShare    Key = "study_share"    // of the time in which one was under way
-	IntervalRatio Key = "interval_ratio" // BackgroundRatio, were they as far apart as the daemon has them
-
-	// Of Reduce.
-	ReduceSeconds  Key = "reduce_seconds"  // to choose a basis
-	RebuildSeconds Key = "rebuild_seconds" // from then on until all live blocks are in its coordinates
-	CoveredShare   Key = "covered_share"   // of both, during which rows came
-)
 
 const (
 	// modelPoll is the time between an answer and the next question for the model.
@@ -75,7 +49,7 @@ const (
 //     than it does in a replay that goes on.
 //   - study=continuous asks for a study as soon as the one before has ended.
 //
-// So both give the IntervalRatio, too. Studies of d seconds, p seconds apart, are
+// So both give the interval_ratio, too. Studies of d seconds, p seconds apart, are
 // under way in d/(d+p) of the time, and what they cost is proportional to that: if
 // in a share s of the time they leave ρ, it is 1 − (1−ρ)·d/(d+p)/s.
 func (c Background) Refine(ctx context.Context, plan Plan, report *Report) (err error) {
@@ -106,21 +80,21 @@ func (c Background) Refine(ctx context.Context, plan Plan, report *Report) (err 
 	continuous := &backgroundSide{flags: full, from: filled, work: func(w *working) error {
 		return w.study(func(time.Duration) time.Duration { return 0 })
 	}}
-	samples, err := plan.Alternate(ctx,
-		Side{"alone", b.side(alone, "")},
-		Side{"a study per interval", b.side(each, "")},
-		Side{"study after study", b.side(continuous, "")})
+	samples, err := plan.alternate(ctx,
+		side{"alone", b.side(alone, "")},
+		side{"a study per interval", b.side(each, "")},
+		side{"study after study", b.side(continuous, "")})
 	if err != nil {
 		return err
 	}
 	for i, with := range []*backgroundSide{each, continuous} {
 		r := b.result([]Parameter{{"work", "refine"}, {"study", []string{"interval", "continuous"}[i]}}, plan, with, samples[1+i], alone, samples[0])
 		runs := with.last(plan)
-		r.Add(Studies, func(i int) float64 { return float64(len(runs[i].studies)) })
-		r.Add(StudySeconds, func(i int) float64 { return runs[i].studySeconds() })
-		r.Add(StudyShare, func(i int) float64 { return runs[i].studyShare() })
+		r.add("studies", func(i int) float64 { return float64(len(runs[i].studies)) }) // begun while rows came
+		r.add("study_seconds", func(i int) float64 { return runs[i].studySeconds() })
+		r.add("study_share", func(i int) float64 { return runs[i].studyShare() })
 		ratio := rateRatio(samples[1+i], samples[0])
-		r.Add(IntervalRatio, func(i int) float64 {
+		r.add("interval_ratio", func(i int) float64 {
 			return atInterval(ratio(i), runs[i].studyShare(), runs[i].studySeconds(), interval)
 		})
 		if err := report.Add(r); err != nil {
@@ -152,7 +126,7 @@ type Reduction struct {
 //
 // New blocks are put into the coordinates of both bases during the rebuild. That is
 // work on the path of a block, and counts as lost. There should be so many rows
-// that they last until the rebuild ends (CoveredShare).
+// that they last until the rebuild ends (covered_share).
 func (c Background) Reduce(ctx context.Context, plan Plan, report *Report, of Reduction) (err error) {
 	p, err := c.open(ctx)
 	if err != nil {
@@ -177,9 +151,9 @@ func (c Background) Reduce(ctx context.Context, plan Plan, report *Report, of Re
 	}
 	alone := &backgroundSide{flags: flags}
 	with := &backgroundSide{flags: flags, work: reduce}
-	samples, err := plan.Alternate(ctx,
-		Side{"alone", b.side(alone, base)},
-		Side{"reduction and rebuild", b.side(with, base)})
+	samples, err := plan.alternate(ctx,
+		side{"alone", b.side(alone, base)},
+		side{"reduction and rebuild", b.side(with, base)})
 	if err != nil {
 		return err
 	}
@@ -187,9 +161,10 @@ func (c Background) Reduce(ctx context.Context, plan Plan, report *Report, of Re
 		{"work", "reduce"}, {"method", string(of.Method)}, {"basis", of.Basis}, {"first_rows", of.First},
 	}, plan, with, samples[1], alone, samples[0])
 	runs := with.last(plan)
-	r.Add(ReduceSeconds, func(i int) float64 { return runs[i].reduced })
-	r.Add(RebuildSeconds, func(i int) float64 { return runs[i].rebuilt })
-	r.Add(CoveredShare, func(i int) float64 { return min(1, samples[1][i].Seconds/(runs[i].reduced+runs[i].rebuilt)) })
+	r.add("reduce_seconds", func(i int) float64 { return runs[i].reduced })  // to choose a basis
+	r.add("rebuild_seconds", func(i int) float64 { return runs[i].rebuilt }) // from then on
+	// The share of both during which rows came.
+	r.add("covered_share", func(i int) float64 { return min(1, samples[1][i].Seconds/(runs[i].reduced+runs[i].rebuilt)) })
 	return report.Add(r)
 }
 
@@ -260,29 +235,31 @@ func (b *backgroundTopic) result(of []Parameter, plan Plan, with *backgroundSide
 			Parameter{"partitions", b.topic.partitions}, Parameter{"broker", b.topic.kind()}),
 		Samples: samples,
 	}
-	r.AddRows()
-	r.Add(AloneRowsPerSecond, func(i int) float64 { return base[i].RowsPerSecond() })
+	r.addRows()
+	r.add("alone_rows_per_second", func(i int) float64 { return base[i].rowsPerSecond() })
 	ratio := rateRatio(samples, base)
-	r.Add(BackgroundRatio, ratio)
-	r.Add(Seconds, func(i int) float64 { return samples[i].Seconds })
+	r.add("background_ratio", ratio)
+	r.add("seconds", func(i int) float64 { return samples[i].Seconds })
 	runs, aloneRuns := with.last(plan), alone.last(plan)
 	if aloneRuns[0].cores > 0 { // the system tells
-		r.Add(CoresUsed, func(i int) float64 { return runs[i].cores })
-		r.Add(AloneCoresUsed, func(i int) float64 { return aloneRuns[i].cores })
-		r.Add(CoresLost, func(i int) float64 { return (1 - ratio(i)) * aloneRuns[i].cores })
-		r.Add(WorkCores, func(i int) float64 { return runs[i].cores - ratio(i)*aloneRuns[i].cores })
+		r.add("cores_used", func(i int) float64 { return runs[i].cores })
+		r.add("alone_cores_used", func(i int) float64 { return aloneRuns[i].cores })
+		r.add("cores_lost", func(i int) float64 { return (1 - ratio(i)) * aloneRuns[i].cores })
+		r.add("work_cores", func(i int) float64 { return runs[i].cores - ratio(i)*aloneRuns[i].cores })
 	}
+	// Answers to GET /v1/model, from the first model to the end of the work; gaps are
+	// those without a model, and none at all.
 	answers := allAnswers(runs)
-	r.Set(ModelAnswers, float64(answers.models+answers.gaps))
-	r.Set(ModelGaps, float64(answers.gaps))
-	r.Set(LongestGapSeconds, answers.longest.Seconds())
-	r.Set(AloneLongestGapSeconds, allAnswers(aloneRuns).longest.Seconds())
+	r.set("model_answers", float64(answers.models+answers.gaps))
+	r.set("model_gaps", float64(answers.gaps))
+	r.set("longest_gap_seconds", answers.longest.Seconds()) // between two models' arrival
+	r.set("alone_longest_gap_seconds", allAnswers(aloneRuns).longest.Seconds())
 	return r
 }
 
 // rateRatio is the share of a side's rate that another one has, in a round.
 func rateRatio(of, side []Sample) func(round int) float64 {
-	return func(i int) float64 { return of[i].RowsPerSecond() / side[i].RowsPerSecond() }
+	return func(i int) float64 { return of[i].rowsPerSecond() / side[i].rowsPerSecond() }
 }
 
 // allAnswers are those of all rounds: a median would hide a gap.

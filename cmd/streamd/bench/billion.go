@@ -45,16 +45,6 @@ type Source interface {
 	learn(ctx context.Context, b *Billion, r *run) (*learnt, error)
 }
 
-// The figures of billion beside the common ones.
-const (
-	TrainCorrectness Key = "train_correctness"
-	TestCorrectness  Key = "test_correctness"
-	Sittings         Key = "sittings" // interruptions + 1
-	// Linearity is the share of the variance of the times that a straight line
-	// leaves unexplained, subtracted from one: 1 is a straight line.
-	Linearity Key = "linearity"
-)
-
 // learnt is what there is in the end.
 type learnt struct {
 	model  *incremental.Model
@@ -154,8 +144,8 @@ func (b *Billion) Run(ctx context.Context) (result Result, course Course, err er
 		}),
 		Samples: []Sample{{Ops: 1, Rows: b.Rows, Seconds: r.Seconds}},
 	}
-	result.Set(Seconds, r.Seconds)
-	result.AddRows()
+	result.set("seconds", r.Seconds)
+	result.addRows()
 	train, err := ShareRight(ctx, done.model, generator, ndc.Train, trainRows)
 	if err != nil {
 		return result, course, err
@@ -164,16 +154,16 @@ func (b *Billion) Run(ctx context.Context) (result Result, course Course, err er
 	if err != nil {
 		return result, course, err
 	}
-	result.Set(TrainCorrectness, train)
-	result.Set(TestCorrectness, test)
+	result.set("train_correctness", train)
+	result.set("test_correctness", test)
 	if r.PeakRSS > 0 {
-		result.Set(PeakRSSBytes, float64(r.PeakRSS))
+		result.set("peak_rss_bytes", float64(r.PeakRSS))
 	}
 	if r.Bytes > 0 {
-		result.Set(Bytes, float64(r.Bytes))
+		result.set("bytes", float64(r.Bytes)) // of the payloads, or the files
 	}
-	result.Set(Linearity, r.Course.linearity())
-	result.Set(Sittings, float64(r.Sittings))
+	result.set("linearity", r.Course.linearity())
+	result.set("sittings", float64(r.Sittings)) // interruptions + 1
 	plane := done.model.Planes[0]
 	result.Details = []Parameter{
 		{"state_digest", done.digest}, {"w", plane.W}, {"gamma", plane.Gamma}, {"course", r.Course.Marks},

@@ -1,5 +1,7 @@
 package bench
 
+import "gonum.org/v1/gonum/stat"
+
 // Course is how far a run had come at which time.
 type Course struct {
 	Step  int64  `json:"step"` // rows between two marks
@@ -38,39 +40,30 @@ func (c *Course) look(rows int64, seconds float64, rss int64) {
 
 // line is the straight line seconds = at + slope·rows that fits the marks best.
 func (c Course) line() (at, slope float64) {
-	var n, sx, sy, sxx, sxy float64
-	for _, m := range c.Marks {
-		x, y := float64(m.Rows), m.Seconds
-		n++
-		sx += x
-		sy += y
-		sxx += x * x
-		sxy += x * y
+	rows, seconds := c.points()
+	switch len(rows) {
+	case 0:
+		return 0, 0
+	case 1:
+		return 0, seconds[0] / rows[0]
 	}
-	if d := n*sxx - sx*sx; n >= 2 && d > 0 {
-		slope = (n*sxy - sx*sy) / d
-		return (sy - slope*sx) / n, slope
-	}
-	if sx > 0 {
-		slope = sy / sx
-	}
-	return 0, slope
+	return stat.LinearRegression(rows, seconds, nil, false)
 }
 
-// linearity is 1 for marks on a straight line.
+// linearity is the share of the variance of the times that the line explains: 1 for
+// marks on a straight one.
 func (c Course) linearity() float64 {
+	rows, seconds := c.points()
 	at, slope := c.line()
-	var mean, left, all float64
+	if r := stat.RSquared(rows, seconds, nil, at, slope); r <= 1 {
+		return r
+	}
+	return 1 // there is no variance
+}
+
+func (c Course) points() (rows, seconds []float64) {
 	for _, m := range c.Marks {
-		mean += m.Seconds / float64(len(c.Marks))
+		rows, seconds = append(rows, float64(m.Rows)), append(seconds, m.Seconds)
 	}
-	for _, m := range c.Marks {
-		off := m.Seconds - (at + slope*float64(m.Rows))
-		left += off * off
-		all += (m.Seconds - mean) * (m.Seconds - mean)
-	}
-	if all == 0 {
-		return 1
-	}
-	return 1 - left/all
+	return rows, seconds
 }

@@ -19,11 +19,11 @@ import (
 // several threads each has its share of the blocks.
 //
 // Baselines, on as many threads: reading the same bytes, numbers and class
-// codes, with the widest loads (ReadRatio); fused multiply-adds between
-// registers (PeakShare counts the kernel's useful ones, n(n+1)/2 per row, each
-// two operations); the kernel's specification in Go (PureGoRatio); gonum's Dsyrk
+// codes, with the widest loads (read_ratio); fused multiply-adds between
+// registers (peak_share counts the kernel's useful ones, n(n+1)/2 per row, each
+// two operations); the kernel's specification in Go (purego_ratio); gonum's Dsyrk
 // on float64 rows of one class, row by row as it likes them, packed and
-// converted already (GonumRatio). In a program built without assembly, reading
+// converted already (gonum_ratio). In a program built without assembly, reading
 // is by words and the peak is that of math.FMA, one number at a time.
 type Gram struct {
 	Features []int
@@ -32,9 +32,6 @@ type Gram struct {
 	Rows     int // of a block; fewer where it is so wide that it would take too long
 	Bytes    int // of all blocks' columns, about
 }
-
-// PeakGFLOPPerSecond is what the threads' cores reach between registers.
-const PeakGFLOPPerSecond Key = "peak_gflop_per_second"
 
 // What takes n² times as long per row is done by fewer rows at a time, so that
 // a round is not much longer than it should be: these bound the multiply-adds
@@ -62,7 +59,7 @@ func (c Gram) Measure(ctx context.Context, plan Plan, report *Report) error {
 				r := Result{Benchmark: "gram", Parameters: []Parameter{
 					{"features", n}, {"type", string(t)}, {"threads", threads}, {"rows", c.rows(n)},
 				}}
-				if err := c.measure(ctx, plan.Case(at, cases, r.Name()), &r, v, n, threads); err != nil {
+				if err := c.measure(ctx, plan.Case(at, cases, r.name()), &r, v, n, threads); err != nil {
 					return err
 				}
 				if err := report.Add(r); err != nil {
@@ -110,26 +107,26 @@ func (c Gram) measure(ctx context.Context, plan Plan, r *Result, v *values, n, t
 		}
 		peak[i] = func() (int64, error) { return multiplyAdd(100_000), nil }
 	}
-	samples, err := plan.Alternate(ctx,
-		Side{"kernel", Loop(kernel...)},
-		Side{"read", Loop(read...)},
-		Side{"gonum", Loop(dsyrk...)},
-		Side{"multiply-add", Loop(peak...)},
-		Side{"pure Go", Loop(reference...)})
+	samples, err := plan.alternate(ctx,
+		side{"kernel", loop(kernel...)},
+		side{"read", loop(read...)},
+		side{"gonum", loop(dsyrk...)},
+		side{"multiply-add", loop(peak...)},
+		side{"pure Go", loop(reference...)})
 	if err != nil {
 		return err
 	}
 	r.Samples = samples[0]
-	perSecond := func(i int) float64 { return 2 * float64(gram.PackedLen(n)) * r.Samples[i].RowsPerSecond() }
-	peakPerSecond := func(i int) float64 { return 2 * samples[3][i].RowsPerSecond() }
-	r.AddRows()
-	r.AddBytes(float64(perRow))
-	r.Add(GFLOPPerSecond, func(i int) float64 { return perSecond(i) / 1e9 })
-	r.AddBound(ReadRatio, samples[1])
-	r.Add(PeakGFLOPPerSecond, func(i int) float64 { return peakPerSecond(i) / 1e9 })
-	r.Add(PeakShare, func(i int) float64 { return perSecond(i) / peakPerSecond(i) })
-	r.AddSpeedup(PureGoRatio, samples[4])
-	r.AddSpeedup(GonumRatio, samples[2])
+	perSecond := func(i int) float64 { return 2 * float64(gram.PackedLen(n)) * r.Samples[i].rowsPerSecond() }
+	peakPerSecond := func(i int) float64 { return 2 * samples[3][i].rowsPerSecond() }
+	r.addRows()
+	r.addBytes(float64(perRow))
+	r.add("gflop_per_second", func(i int) float64 { return perSecond(i) / 1e9 })
+	r.addBound("read_ratio", samples[1])
+	r.add("peak_gflop_per_second", func(i int) float64 { return peakPerSecond(i) / 1e9 })
+	r.add("peak_share", func(i int) float64 { return perSecond(i) / peakPerSecond(i) })
+	r.addSpeedup("purego_ratio", samples[4])
+	r.addSpeedup("gonum_ratio", samples[2])
 	return nil
 }
 

@@ -29,16 +29,10 @@ type Ingest struct {
 	Format string // of the messages, as replay has it
 }
 
-// The figures of ingest beside the common ones.
-const (
-	DrainRowsPerSecond Key = "drain_rows_per_second"
-	Bytes              Key = "bytes" // of the messages' payloads
-)
-
 // Measure fills a topic, reads it with the daemon and the drain in turn, and
 // clears it away. Both are timed from the moment their partitions are assigned,
 // the daemon until every row is in its state and the drain until it has seen
-// every message. DrainRatio is the daemon's rate over the drain's.
+// every message. drain_ratio is the daemon's rate over the drain's.
 //
 // The daemon runs in this process with an empty snapshot each time, and its
 // digest must be the same each time.
@@ -53,9 +47,9 @@ func (c Ingest) Measure(ctx context.Context, plan Plan) (r Result, err error) {
 		return r, err
 	}
 	reading := reading{place: p, written: written, log: c.Log}
-	samples, err := plan.Alternate(ctx,
-		Side{"daemon", reading.learn},
-		Side{"drain", reading.drain})
+	samples, err := plan.alternate(ctx,
+		side{"daemon", reading.learn},
+		side{"drain", reading.drain})
 	if err != nil {
 		return r, err
 	}
@@ -67,11 +61,11 @@ func (c Ingest) Measure(ctx context.Context, plan Plan) (r Result, err error) {
 			Parameter{"broker", p.topic.kind()}),
 		Samples: samples[0],
 	}
-	r.AddRows()
-	r.Add(GBPerSecond, func(i int) float64 { return float64(written.Bytes) / samples[0][i].Seconds / 1e9 })
-	r.Add(DrainRowsPerSecond, func(i int) float64 { return samples[1][i].RowsPerSecond() })
-	r.Add(DrainRatio, func(i int) float64 { return samples[0][i].RowsPerSecond() / samples[1][i].RowsPerSecond() })
-	r.Set(Bytes, float64(written.Bytes))
+	r.addRows()
+	r.add("gb_per_second", func(i int) float64 { return float64(written.Bytes) / samples[0][i].Seconds / 1e9 })
+	r.add("drain_rows_per_second", func(i int) float64 { return samples[1][i].rowsPerSecond() })
+	r.add("drain_ratio", func(i int) float64 { return samples[0][i].rowsPerSecond() / samples[1][i].rowsPerSecond() })
+	r.set("bytes", float64(written.Bytes)) // of the messages' payloads
 	r.Details = append(r.Details, Parameter{"state_digest", reading.digest})
 	return r, nil
 }

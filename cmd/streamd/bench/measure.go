@@ -14,17 +14,17 @@ type Sample struct {
 	Seconds float64
 }
 
-// NsPerRow is the time for a row.
-func (s Sample) NsPerRow() float64 { return s.Seconds * 1e9 / float64(s.Rows) }
+// nsPerRow is the time for a row.
+func (s Sample) nsPerRow() float64 { return s.Seconds * 1e9 / float64(s.Rows) }
 
-// NsPerOp is the time for the work to be done once.
-func (s Sample) NsPerOp() float64 { return s.Seconds * 1e9 / float64(s.Ops) }
+// nsPerOp is the time for the work to be done once.
+func (s Sample) nsPerOp() float64 { return s.Seconds * 1e9 / float64(s.Ops) }
 
-// RowsPerSecond is the rate.
-func (s Sample) RowsPerSecond() float64 { return float64(s.Rows) / s.Seconds }
+// rowsPerSecond is the rate.
+func (s Sample) rowsPerSecond() float64 { return float64(s.Rows) / s.Seconds }
 
-// A Side is one of the things that are compared.
-type Side struct {
+// A side is one of the things that are compared.
+type side struct {
 	Name string // for progress and errors
 	// Run does the work once or more, for about d, and says what it did, of
 	// which nothing is zero. A work that cannot be divided may take longer.
@@ -34,10 +34,10 @@ type Side struct {
 // A work does some of what is measured, and says how many rows that was.
 type work = func() (rows int64, err error)
 
-// Loop makes a Side's Run of work that returns the rows it did: it is repeated
+// loop makes a side's Run of work that returns the rows it did: it is repeated
 // until the time is up. Each of several works runs on a goroutine of its own,
 // at the same time, and the sample has the sum of their rates.
-func Loop(works ...work) func(context.Context, time.Duration) (Sample, error) {
+func loop(works ...work) func(context.Context, time.Duration) (Sample, error) {
 	return func(ctx context.Context, d time.Duration) (Sample, error) {
 		samples, errs := make([]Sample, len(works)), make([]error, len(works))
 		var ready, done sync.WaitGroup
@@ -61,7 +61,7 @@ func Loop(works ...work) func(context.Context, time.Duration) (Sample, error) {
 			}
 			all.Ops += s.Ops
 			all.Rows += s.Rows
-			rate += s.RowsPerSecond()
+			rate += s.rowsPerSecond()
 		}
 		// Each has ended its last work at its own time, so there is no common
 		// one: this is how long all would have taken at their joint rate.
@@ -117,9 +117,9 @@ func (p Plan) Case(i, n int, name string) Plan {
 	return p
 }
 
-// Alternate runs the sides in turn, round after round, and returns for each
+// alternate runs the sides in turn, round after round, and returns for each
 // side, in their order, a sample per round.
-func (p Plan) Alternate(ctx context.Context, sides ...Side) ([][]Sample, error) {
+func (p Plan) alternate(ctx context.Context, sides ...side) ([][]Sample, error) {
 	samples := make([][]Sample, len(sides))
 	first := -1 // the round to warm up
 	if p.Cold {

@@ -43,14 +43,6 @@ var peers = []struct {
 	{"confluent-kafka, numpy loop", "kafka_numpy.py", fromKafka},
 }
 
-// The figures of peers beside the common ones.
-const (
-	LearnRowsPerSecond Key = "learn_rows_per_second" // without reading and converting
-	Accuracy           Key = "accuracy"
-	LearntRows         Key = "learnt_rows"   // when the budget ended it
-	StreamdRatio       Key = "streamd_ratio" // streamd's rate from the same source over the tool's
-)
-
 // PeerResult is a tool's result, and what a table of them needs.
 type PeerResult struct {
 	Result
@@ -87,34 +79,34 @@ func (c Peers) Measure(ctx context.Context, plan Plan) (results []PeerResult, er
 		last         *peerRun
 		streamd      int // the side that it is compared with; its own for streamd
 	}
-	var sides []Side
+	var sides []side
 	var entrants []entrant
 	for _, source := range []string{fromFiles, fromKafka} {
 		streamd, last := len(sides), new(peerRun)
-		sides = append(sides, Side{"streamd, " + source, tools.streamd(source, last)})
+		sides = append(sides, side{"streamd, " + source, tools.streamd(source, last)})
 		entrants = append(entrants, entrant{"streamd", source, last, streamd})
 		for i, p := range peers {
 			if p.source == source && tools.missing[i] == "" {
 				last := new(peerRun)
-				sides = append(sides, Side{p.name, tools.peer(i, last)})
+				sides = append(sides, side{p.name, tools.peer(i, last)})
 				entrants = append(entrants, entrant{p.name, source, last, streamd})
 			}
 		}
 	}
-	samples, err := plan.Alternate(ctx, sides...)
+	samples, err := plan.alternate(ctx, sides...)
 	if err != nil {
 		return nil, err
 	}
 	for i, e := range entrants {
 		r := c.result(e.tool, e.source, e.last.Version)
 		r.Samples = samples[i]
-		r.AddRows()
-		r.AddBound(StreamdRatio, samples[e.streamd])
+		r.addRows()
+		r.addBound("streamd_ratio", samples[e.streamd]) // streamd's rate from the same source over the tool's
 		if i != e.streamd {
-			r.Set(LearnRowsPerSecond, float64(e.last.Rows)/e.last.LearnSeconds)
+			r.set("learn_rows_per_second", float64(e.last.Rows)/e.last.LearnSeconds) // without reading and converting
 		}
-		r.Set(LearntRows, float64(e.last.Rows))
-		r.Set(Accuracy, e.last.Accuracy)
+		r.set("learnt_rows", float64(e.last.Rows)) // when the budget ended it
+		r.set("accuracy", e.last.Accuracy)
 		results = append(results, r)
 	}
 	for i, module := range tools.missing {

@@ -24,7 +24,7 @@ import (
 // clients that each have one connection.
 //
 // The baselines are reading the same bytes, and a server that reads the same
-// request and answers with as many bytes without looking at either (HTTPRatio).
+// request and answers with as many bytes without looking at either (http_ratio).
 type Predict struct {
 	Features []int
 	Classes  int
@@ -33,12 +33,6 @@ type Predict struct {
 	Format   wire.Format
 	Threads  []int // clients
 }
-
-// The figures of predict.
-const (
-	HTTPRatio         Key = "http_ratio"
-	RequestsPerSecond Key = "requests_per_second"
-)
 
 // Measure runs all combinations. An op is a request, or as many rows in process.
 func (c Predict) Measure(ctx context.Context, plan Plan, report *Report) error {
@@ -58,14 +52,14 @@ func (c Predict) Measure(ctx context.Context, plan Plan, report *Report) error {
 			for _, threads := range c.Threads {
 				parameters := []Parameter{{"features", n}, {"classes", c.Classes}, {"type", string(c.Type)}, {"threads", threads}, {"rows", rows}}
 				r := Result{Benchmark: "predict", Parameters: append([]Parameter{{"path", "process"}}, parameters...)}
-				if err := c.inProcess(ctx, plan.Case(at, cases, r.Name()), &r, model, block, threads); err != nil {
+				if err := c.inProcess(ctx, plan.Case(at, cases, r.name()), &r, model, block, threads); err != nil {
 					return err
 				}
 				if err := report.Add(r); err != nil {
 					return err
 				}
 				r = Result{Benchmark: "predict", Parameters: append([]Parameter{{"path", "http"}, {"format", c.Format.String()}}, parameters...)}
-				if err := c.overHTTP(ctx, plan.Case(at+1, cases, r.Name()), &r, model, block, threads); err != nil {
+				if err := c.overHTTP(ctx, plan.Case(at+1, cases, r.name()), &r, model, block, threads); err != nil {
 					return err
 				}
 				if err := report.Add(r); err != nil {
@@ -93,15 +87,15 @@ func (c Predict) inProcess(ctx context.Context, plan Plan, r *Result, m *increme
 			return int64(rows), nil
 		}
 	}
-	samples, err := plan.Alternate(ctx, Side{"classify", Loop(classify...)}, Side{"read", Loop(read...)})
+	samples, err := plan.alternate(ctx, side{"classify", loop(classify...)}, side{"read", loop(read...)})
 	if err != nil {
 		return err
 	}
 	r.Samples = samples[0]
-	r.AddRows()
-	r.AddBytes(float64(perRow))
+	r.addRows()
+	r.addBytes(float64(perRow))
 	if rows*perRow >= 8*readPiece { // else there is not much to read
-		r.AddBound(ReadRatio, samples[1])
+		r.addBound("read_ratio", samples[1])
 	}
 	return nil
 }
@@ -146,14 +140,14 @@ func (c Predict) overHTTP(ctx context.Context, plan Plan, r *Result, m *incremen
 			}
 		}
 	}
-	samples, err := plan.Alternate(ctx, Side{"predict", Loop(predict...)}, Side{"echo", Loop(bare...)})
+	samples, err := plan.alternate(ctx, side{"predict", loop(predict...)}, side{"echo", loop(bare...)})
 	if err != nil {
 		return err
 	}
 	r.Samples = samples[0]
-	r.AddRows()
-	r.Add(RequestsPerSecond, func(i int) float64 { return 1e9 / samples[0][i].NsPerOp() })
-	r.AddBound(HTTPRatio, samples[1])
+	r.addRows()
+	r.add("requests_per_second", func(i int) float64 { return 1e9 / samples[0][i].nsPerOp() })
+	r.addBound("http_ratio", samples[1])
 	return nil
 }
 

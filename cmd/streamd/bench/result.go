@@ -31,56 +31,33 @@ type Parameter struct {
 }
 
 // Figure is something measured, in each round. What is not measured in rounds
-// has one value.
+// has one value. Its key is the quantity in snake case, with its unit.
 type Figure struct {
-	Key    Key
+	Key    string
 	Rounds []float64
 }
 
-// Value is the median of the rounds.
-func (f Figure) Value() float64 { return Median(f.Rounds) }
+// value is the median of the rounds.
+func (f Figure) value() float64 { return median(f.Rounds) }
 
-// A Key names a figure in JSON: the quantity in snake case with its unit.
-type Key string
-
-// The keys that several benchmarks use.
-const (
-	NsPerRow       Key = "ns_per_row"
-	RowsPerSecond  Key = "rows_per_second"
-	GBPerSecond    Key = "gb_per_second" // 10^9 bytes
-	GFLOPPerSecond Key = "gflop_per_second"
-	PeakShare      Key = "peak_share"     // of the processor's measured multiply-adds
-	PeakRSSBytes   Key = "peak_rss_bytes" // largest resident set
-	Seconds        Key = "seconds"
-
-	ReadRatio  Key = "read_ratio"  // to reading the same bytes
-	CopyRatio  Key = "copy_ratio"  // to copying the same bytes
-	DrainRatio Key = "drain_ratio" // share of the rate of fetching the same records and dropping them
-
-	PureGoRatio       Key = "purego_ratio"
-	GonumRatio        Key = "gonum_ratio"
-	EncodingJSONRatio Key = "encoding_json_ratio"
-	EncodingCSVRatio  Key = "encoding_csv_ratio"
-)
-
-// unit is the key in a benchmark line, as Go and its tools write units.
-func (k Key) unit() string {
-	switch k {
-	case GBPerSecond:
+// unit is a figure's key in a benchmark line, as Go and its tools write units.
+func unit(key string) string {
+	switch key {
+	case "gb_per_second":
 		return "GB/s"
-	case PeakRSSBytes:
+	case "peak_rss_bytes":
 		return "peak-RSS-bytes"
 	}
-	unit := strings.ReplaceAll(string(k), "gflop", "GFLOP")
+	unit := strings.ReplaceAll(key, "gflop", "GFLOP")
 	if of, ok := strings.CutSuffix(unit, "_per_second"); ok {
 		unit = of + "/s"
 	}
 	return strings.ReplaceAll(strings.Replace(unit, "_per_", "/", 1), "_", "-")
 }
 
-// Add adds a figure, which f computes for each round from 0. Where the rounds
+// add adds a figure, which f computes for each round from 0. Where the rounds
 // of two sides are compared, that is the place to divide them.
-func (r *Result) Add(key Key, f func(round int) float64) {
+func (r *Result) add(key string, f func(round int) float64) {
 	rounds := make([]float64, len(r.Samples))
 	for i := range rounds {
 		rounds[i] = f(i)
@@ -88,38 +65,38 @@ func (r *Result) Add(key Key, f func(round int) float64) {
 	r.Figures = append(r.Figures, Figure{key, rounds})
 }
 
-// Set adds a figure that has one value.
-func (r *Result) Set(key Key, value float64) {
+// set adds a figure that has one value.
+func (r *Result) set(key string, value float64) {
 	r.Figures = append(r.Figures, Figure{key, []float64{value}})
 }
 
 // Figure is the median of a figure; it panics if there is none of that key.
-func (r *Result) Figure(key Key) float64 {
+func (r *Result) Figure(key string) float64 {
 	i := slices.IndexFunc(r.Figures, func(f Figure) bool { return f.Key == key })
-	return r.Figures[i].Value()
+	return r.Figures[i].value()
 }
 
-// AddRows adds the case's time per row and its rate.
-func (r *Result) AddRows() {
-	r.Add(NsPerRow, func(i int) float64 { return r.Samples[i].NsPerRow() })
-	r.Add(RowsPerSecond, func(i int) float64 { return r.Samples[i].RowsPerSecond() })
+// addRows adds the case's time per row and its rate.
+func (r *Result) addRows() {
+	r.add("ns_per_row", func(i int) float64 { return r.Samples[i].nsPerRow() })
+	r.add("rows_per_second", func(i int) float64 { return r.Samples[i].rowsPerSecond() })
 }
 
-// AddBytes adds the rate in bytes, of which a row has so many.
-func (r *Result) AddBytes(perRow float64) {
-	r.Add(GBPerSecond, func(i int) float64 { return r.Samples[i].RowsPerSecond() * perRow / 1e9 })
+// addBytes adds the rate in bytes, of which a row has so many.
+func (r *Result) addBytes(perRow float64) {
+	r.add("gb_per_second", func(i int) float64 { return r.Samples[i].rowsPerSecond() * perRow / 1e9 }) // 10^9 bytes
 }
 
-// AddBound adds the ratio to a side that cannot be beaten: how many times its
+// addBound adds the ratio to a side that cannot be beaten: how many times its
 // time the case takes for a row.
-func (r *Result) AddBound(key Key, side []Sample) {
-	r.Add(key, func(i int) float64 { return r.Samples[i].NsPerRow() / side[i].NsPerRow() })
+func (r *Result) addBound(key string, side []Sample) {
+	r.add(key, func(i int) float64 { return r.Samples[i].nsPerRow() / side[i].nsPerRow() })
 }
 
-// AddSpeedup adds the ratio to another way to do the same: how many times the
+// addSpeedup adds the ratio to another way to do the same: how many times the
 // case's time it takes for a row.
-func (r *Result) AddSpeedup(key Key, side []Sample) {
-	r.Add(key, func(i int) float64 { return side[i].NsPerRow() / r.Samples[i].NsPerRow() })
+func (r *Result) addSpeedup(key string, side []Sample) {
+	r.add(key, func(i int) float64 { return side[i].nsPerRow() / r.Samples[i].nsPerRow() })
 }
 
 // MarshalJSON writes the parameters and the medians as one flat object.
@@ -129,7 +106,7 @@ func (r Result) MarshalJSON() ([]byte, error) {
 	put := func(key string, value any) error {
 		text, err := json.Marshal(value)
 		if err != nil {
-			return fmt.Errorf("%s of benchmark %s: %w", key, r.Name(), err)
+			return fmt.Errorf("%s of benchmark %s: %w", key, r.name(), err)
 		}
 		fmt.Fprintf(&b, ",%q:%s", key, text)
 		return nil
@@ -143,7 +120,7 @@ func (r Result) MarshalJSON() ([]byte, error) {
 		return nil, err
 	}
 	for _, f := range r.Figures {
-		if err := put(string(f.Key), f.Value()); err != nil {
+		if err := put(f.Key, f.value()); err != nil {
 			return nil, err
 		}
 	}
@@ -156,9 +133,9 @@ func (r Result) MarshalJSON() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// Name is the name of the case in a benchmark line, without the number of
+// name is the name of the case in a benchmark line, without the number of
 // processors.
-func (r *Result) Name() string {
+func (r *Result) name() string {
 	name := "Benchmark" + strings.ToUpper(r.Benchmark[:1]) + r.Benchmark[1:]
 	for _, p := range r.Parameters {
 		// A blank would end the name, a slash the value.
@@ -172,7 +149,7 @@ func (r *Result) Name() string {
 // −1, of all of them.
 func (r *Result) line(round, processors int) string {
 	var b strings.Builder
-	b.WriteString(r.Name())
+	b.WriteString(r.name())
 	if processors > 1 {
 		fmt.Fprintf(&b, "-%d", processors)
 	}
@@ -181,15 +158,15 @@ func (r *Result) line(round, processors int) string {
 		if round < 0 || round == i {
 			ops += s.Ops
 		}
-		perOp[i] = s.NsPerOp()
+		perOp[i] = s.nsPerOp()
 	}
 	fmt.Fprintf(&b, "\t%8d", ops)
 	for _, f := range append([]Figure{{"ns_per_op", perOp}}, r.Figures...) {
-		value := f.Value()
+		value := f.value()
 		if round >= 0 && len(f.Rounds) == len(r.Samples) {
 			value = f.Rounds[round]
 		}
-		fmt.Fprintf(&b, "\t%10s %s", digits(value), f.Key.unit())
+		fmt.Fprintf(&b, "\t%10s %s", digits(value), unit(f.Key))
 	}
 	return b.String()
 }
@@ -202,9 +179,9 @@ func digits(x float64) string {
 	return strconv.FormatFloat(x, 'g', 4, 64)
 }
 
-// Median is the value in the middle, or the mean of the two there. It panics
+// median is the value in the middle, or the mean of the two there. It panics
 // when there is no value.
-func Median(values []float64) float64 {
+func median(values []float64) float64 {
 	sorted := slices.SortedFunc(slices.Values(values), cmp.Compare[float64])
 	n := len(sorted)
 	return (sorted[(n-1)/2] + sorted[n/2]) / 2

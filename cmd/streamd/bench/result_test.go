@@ -18,10 +18,10 @@ func exampleResult() Result {
 		Parameters: []Parameter{{"features", 10}, {"type", "float32"}, {"file", "a b/c"}, {"balanced", true}},
 		Samples:    []Sample{{Ops: 2, Rows: 100, Seconds: 1e-6}, {Ops: 4, Rows: 100, Seconds: 4e-6}, {Ops: 1, Rows: 100, Seconds: 2e-6}},
 	}
-	r.AddRows()
-	r.AddBound(ReadRatio, []Sample{{1, 10, 1e-7}, {1, 10, 1e-7}, {1, 10, 1e-7}})
-	r.AddSpeedup(GonumRatio, []Sample{{1, 1, 1e-7}, {1, 1, 1e-7}, {1, 1, 1e-7}})
-	r.Set(PeakRSSBytes, 12345678)
+	r.addRows()
+	r.addBound("read_ratio", []Sample{{1, 10, 1e-7}, {1, 10, 1e-7}, {1, 10, 1e-7}})
+	r.addSpeedup("gonum_ratio", []Sample{{1, 1, 1e-7}, {1, 1, 1e-7}, {1, 1, 1e-7}})
+	r.set("peak_rss_bytes", 12345678)
 	return r
 }
 
@@ -89,7 +89,7 @@ func TestMedian(t *testing.T) {
 		values []float64
 		want   float64
 	}{{[]float64{3}, 3}, {[]float64{4, 1}, 2.5}, {[]float64{9, 1, 4}, 4}, {[]float64{8, 1, 2, 4}, 3}} {
-		if got := Median(c.values); got != c.want {
+		if got := median(c.values); got != c.want {
 			t.Errorf("%v: %g, want %g", c.values, got, c.want)
 		}
 	}
@@ -100,8 +100,8 @@ func TestAlternate(t *testing.T) {
 	for _, cold := range []bool{false, true} {
 		var turns []string
 		var steps []float64
-		side := func(name string) Side {
-			return Side{name, func(_ context.Context, d time.Duration) (Sample, error) {
+		side := func(name string) side {
+			return side{name, func(_ context.Context, d time.Duration) (Sample, error) {
 				turns = append(turns, name)
 				return Sample{Ops: int64(len(turns)), Rows: int64(d), Seconds: 1}, nil
 			}}
@@ -112,7 +112,7 @@ func TestAlternate(t *testing.T) {
 			}
 			steps = append(steps, done)
 		}}
-		samples, err := plan.Case(1, 2, "second").Alternate(t.Context(), side("a"), side("b"))
+		samples, err := plan.Case(1, 2, "second").alternate(t.Context(), side("a"), side("b"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -138,14 +138,14 @@ func TestAlternate(t *testing.T) {
 
 func TestAlternateFails(t *testing.T) {
 	full := errors.New("full")
-	bad := Side{"disk", func(context.Context, time.Duration) (Sample, error) { return Sample{}, full }}
-	if _, err := (Plan{Rounds: 1}).Alternate(t.Context(), bad); !errors.Is(err, full) || !strings.Contains(err.Error(), "disk") {
+	bad := side{"disk", func(context.Context, time.Duration) (Sample, error) { return Sample{}, full }}
+	if _, err := (Plan{Rounds: 1}).alternate(t.Context(), bad); !errors.Is(err, full) || !strings.Contains(err.Error(), "disk") {
 		t.Error(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	idle := Side{"idle", Loop(func() (int64, error) { return 1, nil })}
-	if _, err := (Plan{Rounds: 1}).Alternate(ctx, idle); !errors.Is(err, context.Canceled) {
+	idle := side{"idle", loop(func() (int64, error) { return 1, nil })}
+	if _, err := (Plan{Rounds: 1}).alternate(ctx, idle); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 }
@@ -160,12 +160,12 @@ func TestLoop(t *testing.T) {
 			return int64(i + 1), nil
 		})
 	}
-	s, err := Loop(work...)(t.Context(), 0)
+	s, err := loop(work...)(t.Context(), 0)
 	if err != nil || done != [3]int64{1, 1, 1} || s.Ops != 3 || s.Rows != 6 || s.Seconds <= 0 {
 		t.Errorf("%+v, %v after %v", s, err, done)
 	}
 	done = [3]int64{}
-	s, err = Loop(work...)(t.Context(), time.Millisecond)
+	s, err = loop(work...)(t.Context(), time.Millisecond)
 	if err != nil || s.Ops != done[0]+done[1]+done[2] || s.Rows != done[0]+2*done[1]+3*done[2] {
 		t.Errorf("%+v, %v after %v", s, err, done)
 	}

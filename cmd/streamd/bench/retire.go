@@ -14,20 +14,14 @@ import (
 // summary from the bytes that the snapshot keeps, and from the summed state.
 // Reading those bytes from the disk is left out.
 //
-// The blocks of all sizes are measured in turn. FlatRatio is the time over that
-// of the blocks of the first size: whatever the rows, it should be 1. AddRatio
+// The blocks of all sizes are measured in turn. flat_ratio is the time over that
+// of the blocks of the first size: whatever the rows, it should be 1. add_ratio
 // is the time of summing up the rows and adding the block over that of retiring
 // it.
 type Retire struct {
 	Features []int
 	Rows     []int // of a block
 }
-
-// The figures of retire.
-const (
-	FlatRatio Key = "flat_ratio"
-	AddRatio  Key = "add_ratio"
-)
 
 // liveBlocks is how many blocks of each size are live: enough to retire for a
 // while before they have to be added again, which is not timed.
@@ -44,17 +38,17 @@ func (c Retire) Measure(ctx context.Context, plan Plan, report *Report) error {
 		// than one.
 		const step = 100
 		all := normalBlock(rand.New(rand.NewPCG(3, uint64(n))), Float32, most+step*liveBlocks, n, 2)
-		var sides []Side
+		var sides []side
 		for _, rows := range c.Rows {
 			set, err := newLiveSet(all, rows, step)
 			if err != nil {
 				return err
 			}
 			sides = append(sides,
-				Side{fmt.Sprintf("retire %d rows", rows), set.retire},
-				Side{fmt.Sprintf("add %d rows", rows), Loop(set.add)})
+				side{fmt.Sprintf("retire %d rows", rows), set.retire},
+				side{fmt.Sprintf("add %d rows", rows), loop(set.add)})
 		}
-		samples, err := plan.Case(at, len(c.Features), fmt.Sprintf("BenchmarkRetire/features=%d", n)).Alternate(ctx, sides...)
+		samples, err := plan.Case(at, len(c.Features), fmt.Sprintf("BenchmarkRetire/features=%d", n)).alternate(ctx, sides...)
 		if err != nil {
 			return err
 		}
@@ -64,9 +58,9 @@ func (c Retire) Measure(ctx context.Context, plan Plan, report *Report) error {
 				Parameters: []Parameter{{"features", n}, {"rows", rows}},
 				Samples:    samples[2*i],
 			}
-			r.Add(Seconds, func(round int) float64 { return r.Samples[round].NsPerOp() / 1e9 })
-			r.Add(FlatRatio, func(round int) float64 { return r.Samples[round].NsPerOp() / samples[0][round].NsPerOp() })
-			r.Add(AddRatio, func(round int) float64 { return samples[2*i+1][round].NsPerOp() / r.Samples[round].NsPerOp() })
+			r.add("seconds", func(round int) float64 { return r.Samples[round].nsPerOp() / 1e9 })
+			r.add("flat_ratio", func(round int) float64 { return r.Samples[round].nsPerOp() / samples[0][round].nsPerOp() })
+			r.add("add_ratio", func(round int) float64 { return samples[2*i+1][round].nsPerOp() / r.Samples[round].nsPerOp() })
 			if err := report.Add(r); err != nil {
 				return err
 			}

@@ -19,8 +19,8 @@ import (
 // a change of a few blocks, opening, and verifying all of it.
 //
 // The baseline of a save is to write as many bytes to another file there and to
-// make them durable, once (WriteRatio); that of the others is to read the whole
-// file, from the system's cache as they do (ReadRatio). Opening leaves the
+// make them durable, once (write_ratio); that of the others is to read the whole
+// file, from the system's cache as they do (read_ratio). Opening leaves the
 // summaries unread, so that it can take less.
 type Snapshot struct {
 	Features []int
@@ -28,13 +28,6 @@ type Snapshot struct {
 	Changed  int    // blocks that a save replaces
 	Dir      string // for the files; empty: that of temporary files
 }
-
-// The figures of snapshot.
-const (
-	WriteRatio   Key = "write_ratio"
-	WrittenBytes Key = "written_bytes" // by the last save
-	FileBytes    Key = "file_bytes"
-)
 
 // Measure runs all combinations. An op is a save, an opening, a verification.
 func (c Snapshot) Measure(ctx context.Context, plan Plan, report *Report) error {
@@ -63,26 +56,26 @@ func (c Snapshot) measure(ctx context.Context, plan Plan, at, cases int, report 
 	operations := []struct {
 		name         string
 		do, baseline func(context.Context, time.Duration) (Sample, error)
-		ratio        Key
+		ratio        string
 	}{
-		{"save", f.save, Loop(f.write), WriteRatio},
-		{"open", Loop(f.open), Loop(f.read), ReadRatio},
-		{"verify", Loop(func() (int64, error) { return f.verify(ctx) }), Loop(f.read), ReadRatio},
+		{"save", f.save, loop(f.write), "write_ratio"},
+		{"open", loop(f.open), loop(f.read), "read_ratio"},
+		{"verify", loop(func() (int64, error) { return f.verify(ctx) }), loop(f.read), "read_ratio"},
 	}
 	for i, o := range operations {
 		r := Result{Benchmark: "snapshot", Parameters: []Parameter{
 			{"operation", o.name}, {"features", n}, {"blocks", blocks}, {"changed", f.changed},
 		}}
-		plan := plan.Case(at*len(operations)+i, cases*len(operations), r.Name())
-		samples, err := plan.Alternate(ctx, Side{o.name, o.do}, Side{"baseline", o.baseline})
+		plan := plan.Case(at*len(operations)+i, cases*len(operations), r.name())
+		samples, err := plan.alternate(ctx, side{o.name, o.do}, side{"baseline", o.baseline})
 		if err != nil {
 			return err
 		}
 		r.Samples = samples[0]
-		r.Add(Seconds, func(i int) float64 { return samples[0][i].NsPerOp() / 1e9 })
-		r.Set(FileBytes, float64(f.info.FileBytes))
-		r.Set(WrittenBytes, float64(f.info.Bytes))
-		r.Add(o.ratio, func(i int) float64 { return samples[0][i].NsPerOp() / samples[1][i].NsPerOp() })
+		r.add("seconds", func(i int) float64 { return samples[0][i].nsPerOp() / 1e9 })
+		r.set("file_bytes", float64(f.info.FileBytes))
+		r.set("written_bytes", float64(f.info.Bytes)) // by the last save
+		r.add(o.ratio, func(i int) float64 { return samples[0][i].nsPerOp() / samples[1][i].nsPerOp() })
 		if err := report.Add(r); err != nil {
 			return err
 		}

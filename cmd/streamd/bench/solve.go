@@ -23,10 +23,6 @@ type Solve struct {
 	Classes  []int
 }
 
-// CopyShare is the part of the time that copying the sums takes, during which
-// they must not change.
-const CopyShare Key = "copy_share"
-
 // How planes are asked for.
 var solveOptions = []struct {
 	name string
@@ -58,23 +54,24 @@ func (c Solve) Measure(ctx context.Context, plan Plan, report *Report) error {
 				if how.o.Balanced {
 					factors = planes
 				}
-				samples, err := plan.Case(at, cases, result.Name()).Alternate(ctx,
-					Side{"solve", Loop(func() (int64, error) {
+				samples, err := plan.Case(at, cases, result.name()).alternate(ctx,
+					side{"solve", loop(func() (int64, error) {
 						_, err := state.Moments().Solve(how.o)
 						return 1, err
 					})},
-					Side{"copy of the sums", Loop(func() (int64, error) {
+					side{"copy of the sums", loop(func() (int64, error) {
 						state.Moments()
 						return 1, nil
 					})},
-					Side{"gonum", Loop(cholesky(r, n+1, factors, planes))})
+					side{"gonum", loop(cholesky(r, n+1, factors, planes))})
 				if err != nil {
 					return err
 				}
 				result.Samples = samples[0]
-				result.Add(Seconds, func(i int) float64 { return samples[0][i].NsPerOp() / 1e9 })
-				result.Add(CopyShare, func(i int) float64 { return samples[1][i].NsPerOp() / samples[0][i].NsPerOp() })
-				result.AddSpeedup(GonumRatio, samples[2])
+				result.add("seconds", func(i int) float64 { return samples[0][i].nsPerOp() / 1e9 })
+				// Of the time: the sums must not change meanwhile.
+				result.add("copy_share", func(i int) float64 { return samples[1][i].nsPerOp() / samples[0][i].nsPerOp() })
+				result.addSpeedup("gonum_ratio", samples[2])
 				if err := report.Add(result); err != nil {
 					return err
 				}

@@ -32,9 +32,6 @@ type Wire struct {
 	Rows     int // per payload
 }
 
-// BytesPerRow is the size of a payload over its rows.
-const BytesPerRow Key = "bytes_per_row"
-
 // Measure runs all combinations.
 func (c Wire) Measure(ctx context.Context, plan Plan, report *Report) error {
 	at, cases := 0, len(c.Formats)*len(c.Features)*len(c.Threads)
@@ -49,7 +46,7 @@ func (c Wire) Measure(ctx context.Context, plan Plan, report *Report) error {
 				r := Result{Benchmark: "wire", Parameters: []Parameter{
 					{"format", format.String()}, {"features", n}, {"type", string(c.Type)}, {"threads", threads}, {"rows", c.Rows},
 				}}
-				if err := c.measure(ctx, plan.Case(at, cases, r.Name()), &r, format, payload, threads); err != nil {
+				if err := c.measure(ctx, plan.Case(at, cases, r.name()), &r, format, payload, threads); err != nil {
 					return err
 				}
 				if err := report.Add(r); err != nil {
@@ -93,32 +90,32 @@ func (c Wire) measure(ctx context.Context, plan Plan, r *Result, format wire.For
 			return rows, nil
 		}
 	}
-	sides := []Side{{"decode and pack", Loop(own...)}, {"copy", Loop(copies...)}}
+	sides := []side{{"decode and pack", loop(own...)}, {"copy", loop(copies...)}}
 	if hasStandard {
-		sides = append(sides, Side{"standard library", Loop(library...)})
+		sides = append(sides, side{"standard library", loop(library...)})
 	}
-	samples, err := plan.Alternate(ctx, sides...)
+	samples, err := plan.alternate(ctx, sides...)
 	if err != nil {
 		return err
 	}
 	r.Samples = samples[0]
-	r.AddRows()
-	r.AddBytes(size / float64(rows))
-	r.Set(BytesPerRow, size/float64(rows))
-	r.AddBound(CopyRatio, samples[1])
+	r.addRows()
+	r.addBytes(size / float64(rows))
+	r.set("bytes_per_row", size/float64(rows))
+	r.addBound("copy_ratio", samples[1])
 	if hasStandard {
-		r.AddSpeedup(standard.ratio, samples[2])
+		r.addSpeedup(standard.ratio, samples[2])
 	}
 	return nil
 }
 
 // standardLibrary is the other way to do it.
 var standardLibrary = map[wire.Format]struct {
-	ratio  Key
+	ratio  string
 	decode func(payload []byte) ([]gram.Column, error)
 }{
-	wire.JSON: {EncodingJSONRatio, decodeJSON},
-	wire.CSV:  {EncodingCSVRatio, decodeCSV},
+	wire.JSON: {"encoding_json_ratio", decodeJSON},
+	wire.CSV:  {"encoding_csv_ratio", decodeCSV},
 }
 
 // stretch is how many numbers of a column are packed at a time, as the kernel

@@ -154,6 +154,12 @@ func (c *Consumer) run(ctx context.Context) (err error) {
 
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
+	var expelling sync.WaitGroup
+	defer func() {
+		stop(nil)
+		expelling.Wait()
+	}()
+	var expelled string
 	var conns connTracker
 	mechanism, err := c.cfg.SASL.mechanism()
 	if err != nil {
@@ -211,6 +217,12 @@ func (c *Consumer) run(ctx context.Context) (err error) {
 			c.outBecause = err
 			c.mu.Unlock()
 			c.log.Warn().Err(err).Msg("joining the group failed; trying again")
+			// kafka-go comes back as another member.
+			<-served
+			if former := c.member; former != expelled && !errors.Is(err, kafkago.RebalanceInProgress) {
+				expelled = former
+				expelling.Go(func() { c.expel(ctx, former) })
+			}
 			continue
 		}
 		<-served // a generation that ended at once may still be winding up
@@ -224,6 +236,21 @@ func (c *Consumer) run(ctx context.Context) (err error) {
 				<-gctx.Done()
 			}
 		})
+	}
+}
+
+// expel takes a member out of the group that has lost its coordinator, as soon as
+// there is another: that one waits for all members that it knows of.
+func (c *Consumer) expel(ctx context.Context, member string) {
+	for {
+		if err := c.cl.leave(ctx, c.cfg.Group, member); err == nil || isPermanent(err) {
+			return
+		}
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 

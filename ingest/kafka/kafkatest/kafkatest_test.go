@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -129,6 +130,55 @@ func TestLeaderMoves(t *testing.T) {
 	c.stop()
 	if sink.chainOf(0) != chainOf(chain{}, 0, all) {
 		t.Error("the chain differs")
+	}
+}
+
+// TestCoordinatorLost has the group's coordinator go away, and another come that
+// knows the group as it was.
+func TestCoordinatorLost(t *testing.T) {
+	b := start(t, t.TempDir())
+	s := on(t, b)
+	topic := s.topic(t, "topic", 2, nil)
+	produce(t, s.producer(t), values(topic, 0, 0, 100)...)
+	sink := newRecorder()
+	cfg := s.config(t, topic)
+	cfg.SessionTimeout = 40 * time.Second
+	c := s.consume(t, cfg, sink)
+	c.until("the first half", func() bool { return sink.total() == 100 })
+
+	var away atomic.Bool
+	away.Store(true)
+	for key, response := range map[kmsg.Key]func(kmsg.Request) kmsg.Response{
+		kmsg.Heartbeat: func(r kmsg.Request) kmsg.Response {
+			response := r.ResponseKind().(*kmsg.HeartbeatResponse)
+			response.ErrorCode = kerr.NotCoordinator.Code
+			return response
+		},
+		kmsg.FindCoordinator: func(r kmsg.Request) kmsg.Response {
+			response := r.ResponseKind().(*kmsg.FindCoordinatorResponse)
+			response.ErrorCode = kerr.CoordinatorNotAvailable.Code
+			return response
+		},
+	} {
+		b.Cluster().ControlKey(int16(key), func(r kmsg.Request) (kmsg.Response, error, bool) {
+			b.Cluster().KeepControl()
+			if !away.Load() {
+				return nil, nil, false
+			}
+			return response(r), nil, true
+		})
+	}
+	c.until("a failure to join", func() bool { return c.Stats().OutBecause != nil })
+	away.Store(false)
+	began := time.Now()
+	produce(t, s.producer(t), values(topic, 1, 0, 100)...)
+	c.until("the second half", func() bool { return sink.total() == 200 })
+	if took := time.Since(began); took > 15*time.Second {
+		t.Errorf("reading went on after %v: the former member was waited for", took)
+	}
+	c.stop()
+	if n := len(sink.members); n != 2 {
+		t.Errorf("%d members, want 2: %q", n, sink.members)
 	}
 }
 

@@ -50,7 +50,7 @@ func (cl *client) hangup(err error) string {
 // an error soon, but not at once, since a new topic takes a moment to become
 // known to all brokers.
 func (cl *client) waitForTopic(ctx context.Context, name string, log zerolog.Logger) (int, error) {
-	const attempts = 3
+	const attempts = 6 // over three seconds
 	var pause backoff
 	for missing := 0; ; {
 		n, err := cl.partitions(ctx, name)

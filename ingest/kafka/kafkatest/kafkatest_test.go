@@ -182,6 +182,32 @@ func TestCoordinatorLost(t *testing.T) {
 	}
 }
 
+// TestTopicJustMade has the brokers not know for a second of a topic that was made
+// just now, as those of a cluster that has work to do.
+func TestTopicJustMade(t *testing.T) {
+	b := start(t, t.TempDir())
+	s := on(t, b)
+	topic := s.topic(t, "topic", 1, nil)
+	produce(t, s.producer(t), values(topic, 0, 0, 10)...)
+	known := time.Now().Add(time.Second)
+	b.Cluster().ControlKey(int16(kmsg.Metadata), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		b.Cluster().KeepControl()
+		if time.Now().After(known) {
+			return nil, nil, false
+		}
+		response := r.ResponseKind().(*kmsg.MetadataResponse)
+		response.Brokers = append(response.Brokers, kmsg.NewMetadataResponseBroker())
+		of := kmsg.NewMetadataResponseTopic()
+		of.Topic, of.ErrorCode = &topic, kerr.UnknownTopicOrPartition.Code
+		response.Topics = append(response.Topics, of)
+		return response, nil, true
+	})
+	sink := newRecorder()
+	c := s.consume(t, s.config(t, topic), sink)
+	c.until("10 records", func() bool { return sink.total() == 10 })
+	c.stop()
+}
+
 // certificate makes a self-signed one for 127.0.0.1.
 func certificate(t *testing.T) (tls.Certificate, *x509.CertPool) {
 	t.Helper()

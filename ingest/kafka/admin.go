@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"time"
 
 	"github.com/rs/zerolog"
 	kafkago "github.com/segmentio/kafka-go"
@@ -14,10 +15,11 @@ import (
 // topic returns what the cluster says of a topic, at most metadataTTL old, and
 // never creates it. A missing topic is kafkago.UnknownTopicOrPartition.
 func (cl *client) topic(ctx context.Context, name string) (kafkago.Topic, error) {
-	m, err := cl.api.Metadata(ctx, &kafkago.MetadataRequest{Topics: []string{name}})
+	m, err := cl.api().Metadata(ctx, &kafkago.MetadataRequest{Topics: []string{name}})
 	if err != nil {
 		return kafkago.Topic{}, err
 	}
+	cl.discovered(m.Brokers)
 	for _, t := range m.Topics {
 		if t.Name == name {
 			return t, t.Error
@@ -30,6 +32,46 @@ func (cl *client) topic(ctx context.Context, name string) (kafkago.Topic, error)
 func (cl *client) partitions(ctx context.Context, name string) (int, error) {
 	t, err := cl.topic(ctx, name)
 	return len(t.Partitions), err
+}
+
+// What stands in for a leader.
+const (
+	nobody   = -1 // the partition has none, or it is not known
+	unrouted = -2 // a call has not looked for it yet
+)
+
+// leader returns the number of the broker that leads a partition.
+func (cl *client) leader(ctx context.Context, topic string, partition int) int {
+	if t, err := cl.topic(ctx, topic); err == nil {
+		for _, p := range t.Partitions {
+			if p.ID == partition && p.Leader.Host != "" {
+				return p.Leader.ID
+			}
+		}
+	}
+	return nobody
+}
+
+// whileLed returns a context that ends when the cluster says that a partition is
+// led by another broker than leader: that one may be stuck, or cut off, and never
+// say so itself.
+func (cl *client) whileLed(ctx context.Context, topic string, partition int, leader func() int) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	const interval = time.Second
+	var look func()
+	look = func() {
+		now := cl.leader(ctx, topic, partition)
+		if before := leader(); now != nobody && before != unrouted && now != before {
+			cancel(fmt.Errorf("the partition has moved from broker %d to broker %d", before, now))
+		} else if ctx.Err() == nil {
+			time.AfterFunc(interval, look)
+		}
+	}
+	first := time.AfterFunc(interval, look)
+	return ctx, func() {
+		first.Stop()
+		cancel(nil)
+	}
 }
 
 // hangup says what a broker is likely to mean that hangs up, for it does not say
@@ -80,8 +122,14 @@ func (cl *client) waitForTopic(ctx context.Context, name string, log zerolog.Log
 // bounds returns the first offset of a partition and the one after its last
 // (replicated) record.
 func (cl *client) bounds(ctx context.Context, topic string, partition int) (start, end int64, err error) {
+	leader := cl.leader(ctx, topic, partition)
+	ctx, done := cl.whileLed(ctx, topic, partition, func() int { return leader })
+	defer done()
 	ends, err := cl.allBounds(ctx, topic, []int{partition})
 	if err != nil {
+		if ctx.Err() != nil {
+			err = fmt.Errorf("list offsets of %s/%d: %w", topic, partition, context.Cause(ctx))
+		}
 		return 0, 0, err
 	}
 	return ends[0].FirstOffset, ends[0].LastOffset, nil
@@ -92,7 +140,7 @@ func (cl *client) allBounds(ctx context.Context, topic string, partitions []int)
 	for _, id := range partitions {
 		ask = append(ask, kafkago.FirstOffsetOf(id), kafkago.LastOffsetOf(id))
 	}
-	r, err := cl.api.ListOffsets(ctx, &kafkago.ListOffsetsRequest{Topics: map[string][]kafkago.OffsetRequest{topic: ask}})
+	r, err := cl.api().ListOffsets(ctx, &kafkago.ListOffsetsRequest{Topics: map[string][]kafkago.OffsetRequest{topic: ask}})
 	if err != nil {
 		return nil, fmt.Errorf("list offsets of %s: %w", topic, err)
 	}
@@ -121,7 +169,7 @@ func (cl *client) createTopic(ctx context.Context, name string, partitions, repl
 	}
 	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
 	defer cancel()
-	r, err := cl.api.CreateTopics(ctx, &kafkago.CreateTopicsRequest{Topics: []kafkago.TopicConfig{t}})
+	r, err := cl.api().CreateTopics(ctx, &kafkago.CreateTopicsRequest{Topics: []kafkago.TopicConfig{t}})
 	if err == nil {
 		err = r.Errors[name]
 	}

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	kafkago "github.com/segmentio/kafka-go"
@@ -207,8 +209,10 @@ const (
 // topics only.
 type client struct {
 	transport *kafkago.Transport
-	addr      net.Addr
-	api       *kafkago.Client
+	seeds     []string // the brokers configured
+
+	mu      sync.Mutex
+	brokers []string // that are asked for metadata: the seeds, and those discovered
 }
 
 func newClient(c *Cluster, topics ...string) *client {
@@ -225,11 +229,36 @@ func newClient(c *Cluster, topics ...string) *client {
 		TLS:            c.TLS,
 		SASL:           mechanism,
 	}
-	addr := kafkago.TCP(c.Brokers...)
-	return &client{
-		transport: t,
-		addr:      addr,
-		api:       &kafkago.Client{Addr: addr, Timeout: adminTimeout, Transport: t},
+	return &client{transport: t, seeds: c.Brokers, brokers: c.Brokers}
+}
+
+// known returns the brokers that are asked for metadata.
+func (cl *client) known() []string {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	return cl.brokers
+}
+
+func (cl *client) addr() net.Addr { return kafkago.TCP(cl.known()...) }
+
+func (cl *client) api() *kafkago.Client {
+	return &kafkago.Client{Addr: cl.addr(), Timeout: adminTimeout, Transport: cl.transport}
+}
+
+// discovered adds brokers to those that are asked for metadata, which kafka-go
+// leaves at the seeds: these may die while the others go on.
+func (cl *client) discovered(brokers []kafkago.Broker) {
+	all := slices.Clone(cl.seeds)
+	for _, b := range brokers {
+		all = append(all, net.JoinHostPort(b.Host, strconv.Itoa(b.Port)))
+	}
+	slices.Sort(all)
+	all = slices.Compact(all)
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	if slices.ContainsFunc(all, func(b string) bool { return !slices.Contains(cl.brokers, b) }) {
+		cl.brokers = all
+		cl.transport.CloseIdleConnections() // it keeps connections for each list of brokers
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -165,9 +166,8 @@ func (c *Consumer) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	group, err := kafkago.NewConsumerGroup(kafkago.ConsumerGroupConfig{
-		ID:      c.cfg.Group,
-		Brokers: c.cfg.Brokers,
+	settings := kafkago.ConsumerGroupConfig{
+		ID: c.cfg.Group,
 		Dialer: &kafkago.Dialer{
 			ClientID:      c.cfg.ClientID,
 			DialFunc:      conns.track(c.cfg.dial()),
@@ -180,19 +180,24 @@ func (c *Consumer) run(ctx context.Context) (err error) {
 		SessionTimeout:    c.cfg.SessionTimeout,
 		RebalanceTimeout:  rebalanceTimeout,
 		JoinGroupBackoff:  time.Second,
-		Timeout:           5 * time.Second,
-	})
-	if err != nil {
-		return fmt.Errorf("group %s: %w", c.cfg.Group, err)
+		Timeout:           groupTimeout,
 	}
-	// Run's end: the last generation ends by itself (serve), then the group is
-	// left. kafka-go cannot abandon a join that a broker is holding back, so
-	// after a while its connections are taken away.
-	served := make(chan struct{})
-	close(served)
-	defer func() {
-		stop(nil)
-		<-served
+	expelling.Go(func() { c.abandonJoins(ctx, &conns) })
+	var group *kafkago.ConsumerGroup
+	// kafka-go asks the first broker that it can connect to for the coordinator,
+	// again and again, also one that never answers: each attempt has another first.
+	enter := func(attempt int) (err error) {
+		settings.Brokers = c.cl.known()
+		first := attempt % len(settings.Brokers)
+		settings.Brokers = slices.Concat(settings.Brokers[first:], settings.Brokers[:first])
+		if group, err = kafkago.NewConsumerGroup(settings); err != nil {
+			return fmt.Errorf("group %s: %w", c.cfg.Group, err)
+		}
+		return nil
+	}
+	// kafka-go cannot abandon a join that a broker is holding back, so after a
+	// while its connections are taken away.
+	leave := func() {
 		left := make(chan struct{})
 		go func() { group.Close(); close(left) }()
 		select {
@@ -202,9 +207,21 @@ func (c *Consumer) run(ctx context.Context) (err error) {
 			conns.closeAll()
 			<-left
 		}
+	}
+	if err := enter(0); err != nil {
+		return err
+	}
+	// Run's end: the last generation ends by itself (serve), then the group is
+	// left.
+	served := make(chan struct{})
+	close(served)
+	defer func() {
+		stop(nil)
+		<-served
+		leave()
 	}()
 
-	for {
+	for attempt := 1; ; attempt++ {
 		gen, err := group.Next(ctx)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -217,11 +234,22 @@ func (c *Consumer) run(ctx context.Context) (err error) {
 			c.outBecause = err
 			c.mu.Unlock()
 			c.log.Warn().Err(err).Msg("joining the group failed; trying again")
-			// kafka-go comes back as another member.
+			if errors.Is(err, kafkago.RebalanceInProgress) {
+				continue
+			}
+			// From here on it is another member.
 			<-served
-			if former := c.member; former != expelled && !errors.Is(err, kafkago.RebalanceInProgress) {
+			if former := c.member; former != expelled {
 				expelled = former
 				expelling.Go(func() { c.expel(ctx, former) })
+			}
+			leave()
+			select {
+			case <-time.After(settings.JoinGroupBackoff):
+			case <-ctx.Done():
+			}
+			if err := enter(attempt); err != nil {
+				return err
 			}
 			continue
 		}
@@ -254,9 +282,31 @@ func (c *Consumer) expel(ctx context.Context, member string) {
 	}
 }
 
+// abandonJoins takes the connections away on which kafka-go waits to be admitted to
+// the group by a broker that does not coordinate it any more, which may be stuck:
+// kafka-go itself would wait as long as for the slowest member.
+func (c *Consumer) abandonJoins(ctx context.Context, conns *connTracker) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if c.Stats().OutSince.IsZero() {
+			continue
+		}
+		r, err := c.cl.api().FindCoordinator(ctx, &kafkago.FindCoordinatorRequest{Key: c.cfg.Group, KeyType: kafkago.CoordinatorKeyTypeConsumer})
+		if err == nil && r.Error == nil {
+			conns.closeOthers(net.JoinHostPort(r.Coordinator.Host, strconv.Itoa(r.Coordinator.Port)))
+		}
+	}
+}
+
 // leave takes a member out of a group. One that is not in it is no error.
 func (cl *client) leave(ctx context.Context, group, member string) error {
-	r, err := cl.api.LeaveGroup(ctx, &kafkago.LeaveGroupRequest{GroupID: group, Members: []kafkago.LeaveGroupRequestMember{{ID: member}}})
+	r, err := cl.api().LeaveGroup(ctx, &kafkago.LeaveGroupRequest{GroupID: group, Members: []kafkago.LeaveGroupRequestMember{{ID: member}}})
 	if err != nil {
 		return err
 	}
@@ -271,6 +321,10 @@ func (cl *client) leave(ctx context.Context, group, member string) error {
 	}
 	return err
 }
+
+// groupTimeout bounds what kafka-go asks a group's coordinator, but for the wait
+// to be admitted.
+const groupTimeout = 5 * time.Second
 
 // leaveTimeout bounds how long the end of Run waits for the broker.
 const leaveTimeout = 10 * time.Second
@@ -521,6 +575,8 @@ type connTracker struct {
 type trackedConn struct {
 	net.Conn
 	tracker *connTracker
+	address string
+	opened  time.Time
 }
 
 func (t *connTracker) track(dial func(context.Context, string, string) (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
@@ -529,7 +585,7 @@ func (t *connTracker) track(dial func(context.Context, string, string) (net.Conn
 		if err != nil {
 			return nil, err
 		}
-		tc := &trackedConn{c, t}
+		tc := &trackedConn{c, t, address, time.Now()}
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		if t.conns == nil {
@@ -547,10 +603,20 @@ func (c *trackedConn) Close() error {
 	return c.Conn.Close()
 }
 
-func (t *connTracker) closeAll() {
+func (t *connTracker) closeAll() { t.closeIf(func(*trackedConn) bool { return true }) }
+
+// closeOthers closes the connections to other addresses that wait for more than
+// an ordinary answer.
+func (t *connTracker) closeOthers(address string) {
+	t.closeIf(func(c *trackedConn) bool { return c.address != address && time.Since(c.opened) > groupTimeout })
+}
+
+func (t *connTracker) closeIf(close func(*trackedConn) bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for c := range t.conns {
-		c.Conn.Close()
+		if close(c) {
+			c.Conn.Close()
+		}
 	}
 }

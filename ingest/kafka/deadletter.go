@@ -186,7 +186,7 @@ func (d *DeadLetters) create(ctx context.Context) error {
 // when the broker does not say.
 func (d *DeadLetters) sourceMessageBytes(ctx context.Context) int {
 	const name = "max.message.bytes"
-	r, err := d.cl.api.DescribeConfigs(ctx, &kafkago.DescribeConfigsRequest{Resources: []kafkago.DescribeConfigRequestResource{{
+	r, err := d.cl.api().DescribeConfigs(ctx, &kafkago.DescribeConfigsRequest{Resources: []kafkago.DescribeConfigRequestResource{{
 		ResourceType: kafkago.ResourceTypeTopic,
 		ResourceName: d.cfg.Source,
 		ConfigNames:  []string{name},

@@ -53,7 +53,7 @@ func (m *LagMonitor) Lag(ctx context.Context) ([]PartitionLag, error) {
 		ids[i] = i
 		lags[i] = PartitionLag{Committed: -1}
 	}
-	committed, err := m.cl.api.OffsetFetch(ctx, &kafkago.OffsetFetchRequest{GroupID: m.group, Topics: map[string][]int{m.topic: ids}})
+	committed, err := m.cl.api().OffsetFetch(ctx, &kafkago.OffsetFetchRequest{GroupID: m.group, Topics: map[string][]int{m.topic: ids}})
 	if err == nil && !errors.Is(committed.Error, kafkago.GroupIdNotFound) { // some brokers say so where others say -1
 		err = committed.Error
 	}

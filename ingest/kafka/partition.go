@@ -173,7 +173,7 @@ func (p *partition) fetchAll(ctx context.Context, queue chan<- delivery) error {
 		p.state.FetchErrors++
 		p.mu.Unlock()
 		p.log.Warn().Err(err).Int64("offset", at.Next).Msg("fetching failed; trying again")
-		if err := retry.wait(ctx); err != nil {
+		if err := retry.waitFor(ctx, p.fetcher); err != nil {
 			return err
 		}
 	}

@@ -245,7 +245,7 @@ func (p *reading) fetchAll(ctx context.Context, queue chan<- delivery) error {
 			return err
 		}
 		p.log.Warn().Err(err).Int64("offset", p.at).Msg("reading old records failed; trying again")
-		if err := retry.wait(ctx); err != nil {
+		if err := retry.waitFor(ctx, p.fetcher); err != nil {
 			return err
 		}
 	}

@@ -64,6 +64,17 @@ type retrial struct {
 // broker's disk.
 const corruptAttempts = 5
 
+// waitFor waits, but no longer than until another broker leads the partition.
+func (r *retrial) waitFor(ctx context.Context, f *fetcher) error {
+	before := f.cl.leader(ctx, f.topic, f.id)
+	led, done := f.cl.whileLed(ctx, f.topic, f.id, func() int { return before })
+	defer done()
+	if err := r.wait(led); err != nil && ctx.Err() != nil {
+		return err
+	}
+	return nil
+}
+
 func (r *retrial) succeeded() { *r = retrial{} }
 
 // final returns what to end with after err, which came at an offset; nil: try

@@ -39,6 +39,7 @@ type call struct {
 	patience  time.Duration
 	limit     int // bytes of response
 
+	leader  atomic.Int64 // that it was sent to
 	version int16
 	began   atomic.Bool
 }
@@ -75,7 +76,11 @@ func (c *call) Broker(cluster protocol.Cluster) (protocol.Broker, error) {
 		Topic:      c.topic,
 		Partitions: []fetch.RequestPartition{{Partition: c.partition}},
 	}}}
-	return leader.Broker(cluster)
+	broker, err := leader.Broker(cluster)
+	if err == nil {
+		c.leader.Store(int64(broker.ID))
+	}
+	return broker, err
 }
 
 // Required says that RawExchange is to be used, always, and notes the version
@@ -165,8 +170,14 @@ func (cl *client) roundTrip(ctx context.Context, c *call) (*answer, error) {
 		}
 	})
 	defer guard.Stop()
+	if c.topic != "" {
+		c.leader.Store(unrouted)
+		var done context.CancelFunc
+		ctx, done = cl.whileLed(ctx, c.topic, int(c.partition), func() int { return int(c.leader.Load()) })
+		defer done()
+	}
 	c.clientID = cl.transport.ClientID
-	m, err := cl.transport.RoundTrip(ctx, cl.addr, c)
+	m, err := cl.transport.RoundTrip(ctx, cl.addr(), c)
 	if err != nil {
 		if cause := context.Cause(ctx); cause != nil && errors.Is(err, ctx.Err()) {
 			err = cause

@@ -450,17 +450,7 @@ func testAddedPartitions(t *testing.T, s *suite) {
 	sink := newRecorder()
 	c := s.consume(t, s.config(t, topic), sink)
 	c.until("the start", func() bool { return len(c.Stats().Partitions) == 1 })
-	req := kmsg.NewPtrCreatePartitionsRequest()
-	more := kmsg.NewCreatePartitionsRequestTopic()
-	more.Topic, more.Count = topic, 3
-	req.Topics, req.TimeoutMillis = append(req.Topics, more), 10_000
-	resp, err := req.RequestWith(deadline(t), s.admin)
-	if err == nil {
-		err = kerr.ErrorForCode(resp.Topics[0].ErrorCode)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	s.addPartitions(t, topic, 3)
 	rs := values(topic, 2, 0, 30)
 	produce(t, s.producer(t), rs...)
 	c.until("the new partition", func() bool { return sink.count(2) == 30 })

@@ -134,6 +134,22 @@ func (s *suite) deleteTopic(t *testing.T, name string) {
 	}
 }
 
+// addPartitions gives a topic as many partitions in all.
+func (s *suite) addPartitions(t *testing.T, name string, count int32) {
+	t.Helper()
+	req := kmsg.NewPtrCreatePartitionsRequest()
+	more := kmsg.NewCreatePartitionsRequestTopic()
+	more.Topic, more.Count = name, count
+	req.Topics, req.TimeoutMillis = append(req.Topics, more), 10_000
+	resp, err := req.RequestWith(deadline(t), s.admin)
+	if err == nil {
+		err = kerr.ErrorForCode(resp.Topics[0].ErrorCode)
+	}
+	if err != nil {
+		t.Fatalf("add partitions to %s: %v", name, err)
+	}
+}
+
 // deleteRecords moves the log start of a partition.
 func (s *suite) deleteRecords(t *testing.T, name string, partition int32, before int64) {
 	t.Helper()

@@ -208,6 +208,143 @@ func TestTopicJustMade(t *testing.T) {
 	c.stop()
 }
 
+// nodes starts brokers 0 to 2, and makes a topic on one of them whose group has its
+// coordinator on another.
+func nodes(t *testing.T, leader, coordinator int32) (*suite, *kfake.Cluster, kafka.Config) {
+	t.Helper()
+	b := start(t, t.TempDir(), kfake.NumBrokers(3))
+	s := on(t, b)
+	cfg := s.config(t, s.topic(t, "topic", 1, nil))
+	for i := 0; b.Cluster().CoordinatorFor(cfg.Group) != coordinator; i++ {
+		cfg.Group = s.name(t, fmt.Sprint("group-", i))
+	}
+	cfg.Brokers = b.Cluster().ListenAddrs()
+	move(t, b.Cluster(), cfg.Topic, leader)
+	return s, b.Cluster(), cfg
+}
+
+func move(t *testing.T, c *kfake.Cluster, topic string, leader int32) {
+	t.Helper()
+	if err := c.MoveTopicPartition(topic, 0, leader); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// within fails the test when what is awaited takes as long as to give up a broker
+// that does not answer.
+func (r *running) within(limit time.Duration, what string, ok func() bool) {
+	r.t.Helper()
+	began := time.Now()
+	r.until(what, ok)
+	if took := time.Since(began); took > limit {
+		r.t.Errorf("%s took %v", what, took)
+	}
+}
+
+// TestLeaderStuck has the leader take a fetch and say nothing, as one does whose disk
+// is stuck, while another becomes the leader.
+func TestLeaderStuck(t *testing.T) {
+	s, cluster, cfg := nodes(t, 1, 0)
+	produce(t, s.producer(t), values(cfg.Topic, 0, 0, 10)...)
+	sink := newRecorder()
+	c := s.consume(t, cfg, sink)
+	c.until("the first records", func() bool { return sink.total() == 10 })
+	stuck, unstick := context.WithCancel(t.Context())
+	defer unstick()
+	met := make(chan struct{}, 1000)
+	cluster.ControlKey(int16(kmsg.Fetch), func(kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		if cluster.CurrentNode() == 1 {
+			met <- struct{}{}
+			cluster.SleepControl(func() { <-stuck.Done() })
+		}
+		return nil, nil, false
+	})
+	<-met
+	move(t, cluster, cfg.Topic, 2)
+	produce(t, s.producer(t), values(cfg.Topic, 0, 10, 10)...)
+	c.within(10*time.Second, "what the new leader has", func() bool { return sink.total() == 20 })
+	unstick()
+	c.stop()
+}
+
+// TestCoordinatorStuck has a broker take a member's request to join and say nothing,
+// while another becomes the group's coordinator.
+func TestCoordinatorStuck(t *testing.T) {
+	s, cluster, cfg := nodes(t, 0, 1)
+	produce(t, s.producer(t), values(cfg.Topic, 0, 0, 10)...)
+	stuck, unstick := context.WithCancel(t.Context())
+	defer unstick()
+	var met atomic.Bool
+	cluster.ControlKey(int16(kmsg.FindCoordinator), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		if met.Load() {
+			return nil, nil, false
+		}
+		host, port, _ := net.SplitHostPort(cfg.Brokers[2])
+		n, _ := strconv.Atoi(port)
+		response := r.ResponseKind().(*kmsg.FindCoordinatorResponse)
+		response.NodeID, response.Host, response.Port = 2, host, int32(n)
+		return response, nil, true
+	})
+	cluster.ControlKey(int16(kmsg.JoinGroup), func(kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		if cluster.CurrentNode() == 2 {
+			met.Store(true)
+			cluster.SleepControl(func() { <-stuck.Done() })
+		}
+		return nil, nil, false
+	})
+	sink := newRecorder()
+	c := s.consume(t, cfg, sink)
+	c.within(20*time.Second, "joining", func() bool { return sink.total() == 10 })
+	if !met.Load() {
+		t.Error("no request to join met the broker that is stuck")
+	}
+	unstick()
+	c.stop()
+}
+
+// TestSeedStuck has the broker that is configured first say nothing to who asks for
+// the coordinator.
+func TestSeedStuck(t *testing.T) {
+	s, cluster, cfg := nodes(t, 1, 2)
+	produce(t, s.producer(t), values(cfg.Topic, 0, 0, 10)...)
+	stuck, unstick := context.WithCancel(t.Context())
+	defer unstick()
+	cluster.ControlKey(int16(kmsg.FindCoordinator), func(kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		if cluster.CurrentNode() == 0 {
+			cluster.SleepControl(func() { <-stuck.Done() })
+		}
+		return nil, nil, false
+	})
+	sink := newRecorder()
+	c := s.consume(t, cfg, sink)
+	c.until("10 records", func() bool { return sink.total() == 10 })
+	unstick()
+	c.stop()
+}
+
+// TestSeedDies has the only broker that is configured die, and then the partition and
+// the group change.
+func TestSeedDies(t *testing.T) {
+	s, cluster, cfg := nodes(t, 0, 2)
+	var seed link
+	cfg.Brokers, cfg.Dial = cfg.Brokers[:1], seed.dial
+	produce(t, s.producer(t), values(cfg.Topic, 0, 0, 10)...)
+	sink := newRecorder()
+	c := s.consume(t, cfg, sink)
+	c.until("the first records", func() bool { return sink.total() == 10 })
+	seed.die(cfg.Brokers[0])
+	move(t, cluster, cfg.Topic, 1)
+	produce(t, s.producer(t), values(cfg.Topic, 0, 10, 10)...)
+	c.until("what the new leader has", func() bool { return sink.total() == 20 })
+	s.addPartitions(t, cfg.Topic, 2)
+	c.until("another generation", func() bool { return len(c.Stats().Partitions) == 2 })
+	c.stop()
+}
+
 // certificate makes a self-signed one for 127.0.0.1.
 func certificate(t *testing.T) (tls.Certificate, *x509.CertPool) {
 	t.Helper()

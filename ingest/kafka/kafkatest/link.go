@@ -28,6 +28,8 @@ type link struct {
 	// flip inverts a bit of what follows marker, so many times.
 	marker []byte
 	flip   int
+	// dead is an address that connections are refused to, and ended.
+	dead string
 
 	cuts, flipped int // what was done
 }
@@ -42,11 +44,22 @@ func (l *link) dial(ctx context.Context, network, address string) (net.Conn, err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	lc := &linkConn{Conn: c, link: l}
+	if address == l.dead {
+		c.Close()
+		return nil, errCut
+	}
+	lc := &linkConn{Conn: c, link: l, address: address}
 	if l.cut > 0 {
 		lc.left = l.cut + l.rng.IntN(l.cut)
 	}
 	return lc, nil
+}
+
+// die has the broker at an address die.
+func (l *link) die(address string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.dead = address
 }
 
 func (l *link) did() (cuts, flipped int) {
@@ -57,15 +70,20 @@ func (l *link) did() (cuts, flipped int) {
 
 type linkConn struct {
 	net.Conn
-	link *link
-	left int  // bytes until the cut; 0: none
-	sent bool // much, and no read since
+	link    *link
+	address string
+	left    int  // bytes until the cut; 0: none
+	sent    bool // much, and no read since
 }
 
 func (c *linkConn) Write(p []byte) (int, error) {
 	n, err := c.Conn.Write(p)
 	c.link.mu.Lock()
 	defer c.link.mu.Unlock()
+	if c.address == c.link.dead {
+		c.Conn.Close()
+		return 0, errCut
+	}
 	if c.link.loseReply > 0 && n > c.link.loseReply {
 		c.sent = true
 	}

@@ -10,22 +10,28 @@ import (
 
 	"github.com/rs/zerolog"
 	kafkago "github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/protocol/metadata"
 )
 
 // topic returns what the cluster says of a topic, at most metadataTTL old, and
 // never creates it. A missing topic is kafkago.UnknownTopicOrPartition.
-func (cl *client) topic(ctx context.Context, name string) (kafkago.Topic, error) {
-	m, err := cl.api().Metadata(ctx, &kafkago.MetadataRequest{Topics: []string{name}})
+func (cl *client) topic(ctx context.Context, name string) (metadata.ResponseTopic, error) {
+	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
+	defer cancel()
+	r, err := cl.transport.RoundTrip(ctx, cl.addr(), &metadata.Request{TopicNames: []string{name}})
 	if err != nil {
-		return kafkago.Topic{}, err
+		return metadata.ResponseTopic{}, err
 	}
+	m := r.(*metadata.Response)
 	cl.discovered(m.Brokers)
 	for _, t := range m.Topics {
-		if t.Name == name {
-			return t, t.Error
+		if t.Name == name && t.ErrorCode != 0 {
+			return t, kafkago.Error(t.ErrorCode)
+		} else if t.Name == name {
+			return t, nil
 		}
 	}
-	return kafkago.Topic{}, kafkago.UnknownTopicOrPartition
+	return metadata.ResponseTopic{}, kafkago.UnknownTopicOrPartition
 }
 
 // partitions returns the number of partitions of a topic.
@@ -40,16 +46,57 @@ const (
 	unrouted = -2 // a call has not looked for it yet
 )
 
-// leader returns the number of the broker that leads a partition.
-func (cl *client) leader(ctx context.Context, topic string, partition int) int {
+// leader returns the number of the broker that leads a partition, and how many
+// have led it before, by Kafka's count.
+func (cl *client) leader(ctx context.Context, topic string, partition int) (broker int, epoch int32) {
 	if t, err := cl.topic(ctx, topic); err == nil {
 		for _, p := range t.Partitions {
-			if p.ID == partition && p.Leader.Host != "" {
-				return p.Leader.ID
+			if int(p.PartitionIndex) == partition && p.LeaderID >= 0 {
+				return int(p.LeaderID), p.LeaderEpoch
 			}
 		}
 	}
-	return nobody
+	return nobody, 0
+}
+
+// led is what is known of a partition's leaders.
+type led struct {
+	epoch    int32     // the highest
+	outdated time.Time // since when brokers say a lower one; zero: they do not
+}
+
+// disown is how long a leader is not believed that comes before another.
+const disown = 30 * time.Second
+
+// current is an error when what the cluster says of a partition is what was so
+// before: it comes from a broker that is cut off from the others, thinks perhaps
+// that it is the leader still, and knows nothing of the records that came after.
+// Another one is asked then. But a topic that was made anew counts its leaders
+// anew, so that after a while it is believed.
+func (cl *client) current(ctx context.Context, topic string, partition int) error {
+	broker, epoch := cl.leader(ctx, topic, partition)
+	if broker == nobody {
+		return nil // whoever asks it meets that, too
+	}
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	of := topicPartition{topic, partition}
+	l := cl.led[of]
+	switch {
+	case epoch >= l.epoch:
+		l = led{epoch: epoch}
+	case l.outdated.IsZero():
+		l.outdated = time.Now()
+	case time.Since(l.outdated) > disown:
+		l = led{epoch: epoch}
+	}
+	cl.led[of] = l
+	if l.outdated.IsZero() {
+		return nil
+	}
+	cl.transport.CloseIdleConnections()
+	return fmt.Errorf("broker %d is said to lead the partition in epoch %d, after epoch %d: whoever says so is cut off from the other brokers, or the topic was made anew; asking another",
+		broker, epoch, l.epoch)
 }
 
 // whileLed returns a context that ends when the cluster says that a partition is
@@ -60,7 +107,7 @@ func (cl *client) whileLed(ctx context.Context, topic string, partition int, lea
 	const interval = time.Second
 	var look func()
 	look = func() {
-		now := cl.leader(ctx, topic, partition)
+		now, _ := cl.leader(ctx, topic, partition)
 		if before := leader(); now != nobody && before != unrouted && now != before {
 			cancel(fmt.Errorf("the partition has moved from broker %d to broker %d", before, now))
 		} else if ctx.Err() == nil {
@@ -122,7 +169,10 @@ func (cl *client) waitForTopic(ctx context.Context, name string, log zerolog.Log
 // bounds returns the first offset of a partition and the one after its last
 // (replicated) record.
 func (cl *client) bounds(ctx context.Context, topic string, partition int) (start, end int64, err error) {
-	leader := cl.leader(ctx, topic, partition)
+	if err := cl.current(ctx, topic, partition); err != nil {
+		return 0, 0, err
+	}
+	leader, _ := cl.leader(ctx, topic, partition)
 	ctx, done := cl.whileLed(ctx, topic, partition, func() int { return leader })
 	defer done()
 	ends, err := cl.allBounds(ctx, topic, []int{partition})

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	kafkago "github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/protocol/metadata"
 	"github.com/segmentio/kafka-go/sasl"
 	"github.com/segmentio/kafka-go/sasl/plain"
 	"github.com/segmentio/kafka-go/sasl/scram"
@@ -213,6 +214,12 @@ type client struct {
 
 	mu      sync.Mutex
 	brokers []string // that are asked for metadata: the seeds, and those discovered
+	led     map[topicPartition]led
+}
+
+type topicPartition struct {
+	topic     string
+	partition int
 }
 
 func newClient(c *Cluster, topics ...string) *client {
@@ -229,7 +236,7 @@ func newClient(c *Cluster, topics ...string) *client {
 		TLS:            c.TLS,
 		SASL:           mechanism,
 	}
-	return &client{transport: t, seeds: c.Brokers, brokers: c.Brokers}
+	return &client{transport: t, seeds: c.Brokers, brokers: c.Brokers, led: make(map[topicPartition]led)}
 }
 
 // known returns the brokers that are asked for metadata.
@@ -247,17 +254,16 @@ func (cl *client) api() *kafkago.Client {
 
 // discovered adds brokers to those that are asked for metadata, which kafka-go
 // leaves at the seeds: these may die while the others go on.
-func (cl *client) discovered(brokers []kafkago.Broker) {
+func (cl *client) discovered(brokers []metadata.ResponseBroker) {
 	all := slices.Clone(cl.seeds)
 	for _, b := range brokers {
-		all = append(all, net.JoinHostPort(b.Host, strconv.Itoa(b.Port)))
+		all = append(all, net.JoinHostPort(b.Host, strconv.Itoa(int(b.Port))))
 	}
-	slices.Sort(all)
-	all = slices.Compact(all)
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
 	if slices.ContainsFunc(all, func(b string) bool { return !slices.Contains(cl.brokers, b) }) {
-		cl.brokers = all
+		slices.Sort(all)
+		cl.brokers = slices.Compact(all)
 		cl.transport.CloseIdleConnections() // it keeps connections for each list of brokers
 	}
 }

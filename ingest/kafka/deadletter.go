@@ -167,7 +167,7 @@ func (d *DeadLetters) open(ctx context.Context) error {
 func (d *DeadLetters) create(ctx context.Context) error {
 	replicas := -1
 	if t, err := d.cl.topic(ctx, d.cfg.Source); err == nil && len(t.Partitions) > 0 {
-		replicas = len(t.Partitions[0].Replicas)
+		replicas = len(t.Partitions[0].ReplicaNodes)
 	}
 	// Time of arrival: with the records' own, replaying old ones would have
 	// retention delete the dead letters at once.

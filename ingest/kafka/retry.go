@@ -66,7 +66,7 @@ const corruptAttempts = 5
 
 // waitFor waits, but no longer than until another broker leads the partition.
 func (r *retrial) waitFor(ctx context.Context, f *fetcher) error {
-	before := f.cl.leader(ctx, f.topic, f.id)
+	before, _ := f.cl.leader(ctx, f.topic, f.id)
 	led, done := f.cl.whileLed(ctx, f.topic, f.id, func() int { return before })
 	defer done()
 	if err := r.wait(led); err != nil && ctx.Err() != nil {

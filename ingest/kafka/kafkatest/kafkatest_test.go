@@ -268,6 +268,70 @@ func TestLeaderStuck(t *testing.T) {
 	c.stop()
 }
 
+// TestLeaderCutOff has a former leader that is cut off from the others answer for the
+// cluster. It thinks that it leads still, and that the log ends where its own does.
+func TestLeaderCutOff(t *testing.T) {
+	s, cluster, cfg := nodes(t, 1, 0)
+	produce(t, s.producer(t), values(cfg.Topic, 0, 0, 10)...)
+	sink := newRecorder()
+	c := s.consume(t, cfg, sink)
+	c.until("the first records", func() bool { return sink.total() == 10 })
+	of := kmsg.NewMetadataRequestTopic()
+	of.Topic = &cfg.Topic
+	req := kmsg.NewPtrMetadataRequest()
+	req.Topics = append(req.Topics, of)
+	before, err := req.RequestWith(deadline(t), s.admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	move(t, cluster, cfg.Topic, 2)
+	produce(t, s.producer(t), values(cfg.Topic, 0, 10, 10)...)
+	c.until("what the new leader has", func() bool { return sink.total() == 20 })
+
+	var cutOff atomic.Bool
+	cutOff.Store(true)
+	answer := func(key kmsg.Key, by func() bool, answer func(kmsg.Request) kmsg.Response) {
+		cluster.ControlKey(int16(key), func(r kmsg.Request) (kmsg.Response, error, bool) {
+			cluster.KeepControl()
+			if !cutOff.Load() || !by() {
+				return nil, nil, false
+			}
+			return answer(r), nil, true
+		})
+	}
+	anybody, former := func() bool { return true }, func() bool { return cluster.CurrentNode() == 1 }
+	answer(kmsg.Metadata, anybody, func(r kmsg.Request) kmsg.Response {
+		response := r.ResponseKind().(*kmsg.MetadataResponse)
+		response.Brokers, response.Topics = before.Brokers, before.Topics
+		return response
+	})
+	answer(kmsg.Fetch, former, func(r kmsg.Request) kmsg.Response {
+		response := r.ResponseKind().(*kmsg.FetchResponse)
+		topic, partition := kmsg.NewFetchResponseTopic(), kmsg.NewFetchResponseTopicPartition()
+		partition.ErrorCode, partition.HighWatermark = kerr.OffsetOutOfRange.Code, -1
+		topic.Topic, topic.Partitions = cfg.Topic, append(topic.Partitions, partition)
+		response.Topics = append(response.Topics, topic)
+		return response
+	})
+	answer(kmsg.ListOffsets, former, func(r kmsg.Request) kmsg.Response {
+		response := r.ResponseKind().(*kmsg.ListOffsetsResponse)
+		topic, partition := kmsg.NewListOffsetsResponseTopic(), kmsg.NewListOffsetsResponseTopicPartition()
+		if partition.Offset = 10; r.(*kmsg.ListOffsetsRequest).Topics[0].Partitions[0].Timestamp == -2 {
+			partition.Offset = 0
+		}
+		topic.Topic, topic.Partitions = cfg.Topic, append(topic.Partitions, partition)
+		response.Topics = append(response.Topics, topic)
+		return response
+	})
+	errors := func() int64 { return c.Stats().Partitions[0].FetchErrors }
+	failed := errors()
+	c.until("doubts", func() bool { return errors() >= failed+5 }) // more than a gap is believed after
+	cutOff.Store(false)
+	produce(t, s.producer(t), values(cfg.Topic, 0, 20, 10)...)
+	c.until("what came last", func() bool { return sink.total() == 30 })
+	c.stop()
+}
+
 // TestCoordinatorStuck has a broker take a member's request to join and say nothing,
 // while another becomes the group's coordinator.
 func TestCoordinatorStuck(t *testing.T) {

@@ -200,6 +200,9 @@ func (cl *client) allBounds(ctx context.Context, topic string, partitions []int)
 		return nil, fmt.Errorf("list offsets of %s: %d partitions answered of %d", topic, len(got), len(partitions))
 	}
 	for _, p := range got {
+		if errors.Is(p.Error, kafkago.OffsetNotAvailable) { // to which kafka-go gives no text
+			return nil, fmt.Errorf("list offsets of %s/%d: [%d] Offset Not Available: the leader is new and has yet to hear how far its replicas are", topic, p.Partition, kafkago.OffsetNotAvailable)
+		}
 		if p.Error != nil {
 			return nil, fmt.Errorf("list offsets of %s/%d: %w", topic, p.Partition, p.Error)
 		}

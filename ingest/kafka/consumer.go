@@ -299,7 +299,10 @@ func (c *Consumer) abandonJoins(ctx context.Context, conns *connTracker) {
 		}
 		r, err := c.cl.api().FindCoordinator(ctx, &kafkago.FindCoordinatorRequest{Key: c.cfg.Group, KeyType: kafkago.CoordinatorKeyTypeConsumer})
 		if err == nil && r.Error == nil {
-			conns.closeOthers(net.JoinHostPort(r.Coordinator.Host, strconv.Itoa(r.Coordinator.Port)))
+			coordinator := net.JoinHostPort(r.Coordinator.Host, strconv.Itoa(r.Coordinator.Port))
+			if conns.closeOthers(coordinator) > 0 {
+				c.log.Warn().Str("coordinator", coordinator).Msg("the group has another coordinator than the one that does not answer; asking that")
+			}
 		}
 	}
 }
@@ -606,17 +609,19 @@ func (c *trackedConn) Close() error {
 func (t *connTracker) closeAll() { t.closeIf(func(*trackedConn) bool { return true }) }
 
 // closeOthers closes the connections to other addresses that wait for more than
-// an ordinary answer.
-func (t *connTracker) closeOthers(address string) {
-	t.closeIf(func(c *trackedConn) bool { return c.address != address && time.Since(c.opened) > groupTimeout })
+// an ordinary answer, and returns their number.
+func (t *connTracker) closeOthers(address string) int {
+	return t.closeIf(func(c *trackedConn) bool { return c.address != address && time.Since(c.opened) > groupTimeout })
 }
 
-func (t *connTracker) closeIf(close func(*trackedConn) bool) {
+func (t *connTracker) closeIf(close func(*trackedConn) bool) (closed int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for c := range t.conns {
 		if close(c) {
 			c.Conn.Close()
+			closed++
 		}
 	}
+	return closed
 }

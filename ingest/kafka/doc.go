@@ -25,6 +25,10 @@
 //     before they are believed.
 //   - Lost connections, restarting brokers and moving leaders are retried for
 //     ever, with a pause between attempts and a line in the log.
+//   - A broker that does not answer is left as soon as another one leads the
+//     partition or coordinates the group, and one that is cut off from the others
+//     is not believed about what came after its time. Any broker discovered is
+//     asked, so that the ones configured may die later.
 //
 // # Positions
 //

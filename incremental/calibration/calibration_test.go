@@ -363,6 +363,141 @@ func TestSigmoidFindsWhatMadeTheRows(t *testing.T) {
 	}
 }
 
+// One more step of Newton's method, on sums that are made in another way, moves
+// nothing, whatever the values are like and wherever the search began; and where it
+// began does not show beyond that.
+func TestSigmoidIsSettled(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 1))
+	draw := map[string]func() float64{
+		"normal":  r.NormFloat64,
+		"uniform": r.Float64,
+		"heavy":   func() float64 { return r.NormFloat64() / (r.Float64() + 1e-4) }, // a value or two 10,000 times the others
+	}
+	for what, value := range draw {
+		for _, share := range []float64{0.5, 0.02, 0.002} {
+			for _, apart := range []float64{0, 0.5, 3, 30} {
+				const m = 4000
+				values, positive, weights := make([]float64, m), make([]bool, m), make([]float64, m)
+				for i := range values {
+					positive[i] = i == 0 || r.Float64() < share
+					values[i], weights[i] = value(), float64(1+r.IntN(3))
+					if positive[i] {
+						values[i] += apart
+					}
+				}
+				o, err := NewOutcomes(values, positive, weights)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var first Sigmoid
+				for i, fit := range []func() (Sigmoid, error){
+					o.FitSigmoid,
+					func() (Sigmoid, error) { return o.FitSigmoidFrom(Sigmoid{}) },
+					func() (Sigmoid, error) { return o.FitSigmoidFrom(Sigmoid{-3, 20}) },
+				} {
+					s, err := fit()
+					if err != nil {
+						t.Fatalf("%s, %v of them, %v apart, start %d: %v", what, share, apart, i, err)
+					}
+					if i == 0 {
+						first = s
+					}
+					if s.A == 0 { // a level: TestSigmoidIsTheMinimum
+						continue
+					}
+					moved, from := 0.0, newtonStep(s, values, positive, weights)
+					for _, value := range values {
+						moved = max(moved, math.Abs(from.A*value+from.B), math.Abs((s.A-first.A)*value+s.B-first.B))
+					}
+					if !(moved < 1e-8) {
+						t.Errorf("%s, %v of them, %v apart, start %d: %v moves log odds by %v", what, share, apart, i, s, moved)
+					}
+				}
+			}
+		}
+	}
+}
+
+// newtonStep is one of Platt's problem, from the definition.
+func newtonStep(s Sigmoid, values []float64, positive []bool, weights []float64) Sigmoid {
+	var plus, minus, mean float64
+	for i, v := range weights {
+		if positive[i] {
+			plus += v
+		} else {
+			minus += v
+		}
+		mean += v * values[i]
+	}
+	mean /= plus + minus
+	var ga, gb, aa, ab, bb float64 // of A(value − mean) + B'
+	for i, v := range weights {
+		target := 1 / (minus + 2)
+		if positive[i] {
+			target = (plus + 1) / (plus + 2)
+		}
+		p := 1 / (1 + math.Exp(s.A*values[i]+s.B))
+		u, g, h := values[i]-mean, v*(target-p), v*p*(1-p)
+		ga, gb, aa, ab, bb = ga+u*g, gb+g, aa+u*u*h, ab+u*h, bb+h
+	}
+	determinant := aa*bb - ab*ab
+	a := (ab*gb - bb*ga) / determinant
+	return Sigmoid{a, (ab*ga-aa*gb)/determinant - a*mean}
+}
+
+func TestDecays(t *testing.T) {
+	r := rand.New(rand.NewPCG(6, 1))
+	x := []float64{0, math.Copysign(0, -1), 0x1p-1074, 1, -1, math.Ln2, 693, -693}
+	for range 100_000 {
+		x = append(x, 700*r.Float64()*r.Float64()-350)
+	}
+	e := make([]float64, len(x))
+	decays(e, x)
+	for i, x := range x {
+		if want := math.Exp(-math.Abs(x)); math.Abs(e[i]-want) > 0x1p-51*want {
+			t.Fatalf("exp(−|%v|) is %v instead of %v", x, e[i], want)
+		}
+	}
+	decays(e[:3], []float64{700, -1e300, math.Inf(1)})
+	for _, got := range e[:3] {
+		if math.Abs(got-0x1p-1000) > 0x1p-1040 {
+			t.Errorf("far out: %v", got)
+		}
+	}
+}
+
+// Many rows are sorted by value, with weights or without.
+func TestOutcomesRise(t *testing.T) {
+	r := rand.New(rand.NewPCG(7, 1))
+	values, weights := make([]float64, 5000), make([]float64, 5000)
+	for i := range values {
+		values[i] = math.Ldexp(r.NormFloat64(), r.IntN(2000)-1000)
+		if i%3 == 0 {
+			values[i] = float64(r.IntN(5) - 2)
+		}
+		weights[i] = float64(1 + r.IntN(3))
+	}
+	for _, v := range [][]float64{nil, weights} {
+		o, err := NewOutcomes(values, make([]bool, len(values)), v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen := make([]bool, len(values))
+		for i, row := range o.rows {
+			seen[row.row] = true
+			if row.value != values[row.row] || v != nil && row.weight != v[row.row] {
+				t.Fatalf("row %d is %+v", row.row, row)
+			}
+			if i > 0 && (row.value < o.rows[i-1].value || row.value == o.rows[i-1].value && row.weight < o.rows[i-1].weight) {
+				t.Fatalf("%+v is after %+v", row, o.rows[i-1])
+			}
+		}
+		if slices.Contains(seen, false) {
+			t.Error("a row is missing")
+		}
+	}
+}
+
 func TestDegenerateRows(t *testing.T) {
 	// One class, one value, falling: a level, of Platt's targets or of the rows.
 	for what, c := range map[string]struct {

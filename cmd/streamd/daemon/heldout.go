@@ -46,7 +46,7 @@ func (s *study) judge(ctx context.Context, view *sample.View) {
 		absent(err)
 		return
 	}
-	before, err := h.measure(func(int) []calibration.Curve {
+	before, err := h.measure(ctx, func(int) []calibration.Curve {
 		return slices.Repeat([]calibration.Curve{calibration.Linear{}}, len(h.model.Planes))
 	})
 	if err != nil {
@@ -66,7 +66,7 @@ func (s *study) judge(ctx context.Context, view *sample.View) {
 	if method == config.CalibrationNone {
 		return
 	}
-	c, err := h.calibrate(method)
+	c, err := h.calibrate(ctx, method)
 	if err != nil {
 		absent(err)
 		return
@@ -193,7 +193,7 @@ type reliability struct {
 }
 
 // measure asks for the curves for each fold.
-func (h *heldOut) measure(curves func(fold int) []calibration.Curve) (r reliability, err error) {
+func (h *heldOut) measure(ctx context.Context, curves func(fold int) []calibration.Curve) (r reliability, err error) {
 	planes, k := len(h.model.Planes), len(h.model.Classes)
 	ofRow := make([][]calibration.Curve, 0, len(h.codes))
 	for f, in := range h.folds {
@@ -214,6 +214,9 @@ func (h *heldOut) measure(curves func(fold int) []calibration.Curve) (r reliabil
 	}
 	probabilities := make([]float64, len(h.codes)) // of one plane after the other
 	for p := range planes {
+		if err := ctx.Err(); err != nil {
+			return r, err
+		}
 		for i := range probabilities {
 			probabilities[i] = ofRow[i][p].Probability(h.values[i*planes+p])
 		}
@@ -243,76 +246,95 @@ type calibrated struct {
 	after  reliability
 }
 
-func (h *heldOut) calibrate(method config.Calibration) (*calibrated, error) {
+func (h *heldOut) calibrate(ctx context.Context, method config.Calibration) (*calibrated, error) {
 	if len(h.folds) < 2 {
 		return nil, errors.New("a calibration wants two folds of blocks that have rows and leave rows of every class to the others")
 	}
+	methods := []config.Calibration{method}
 	switch {
 	case method != config.CalibrationAuto:
-		return h.calibrateBy(method)
 	case len(h.codes) < isotonicRows:
-		return h.calibrateBy(config.CalibrationPlatt)
+		methods[0] = config.CalibrationPlatt
+	default:
+		methods = []config.Calibration{config.CalibrationPlatt, config.CalibrationIsotonic}
 	}
-	platt, err := h.calibrateBy(config.CalibrationPlatt)
+	all, err := h.calibrateBy(ctx, methods)
 	if err != nil {
 		return nil, err
 	}
-	isotonic, err := h.calibrateBy(config.CalibrationIsotonic)
-	if err != nil {
-		return nil, err
+	best := all[0]
+	for _, c := range all[1:] {
+		if c.after.all.LogLoss < best.after.all.LogLoss {
+			best = c
+		}
 	}
-	if isotonic.after.all.LogLoss < platt.after.all.LogLoss {
-		return isotonic, nil
-	}
-	return platt, nil
+	return best, nil
 }
 
 // calibrateBy fits the curves of one plane after the other, so that no more than
 // one plane's outcomes are in memory.
-func (h *heldOut) calibrateBy(method config.Calibration) (c *calibrated, err error) {
-	c = &calibrated{method: method}
-	apart := make([][]calibration.Curve, len(h.folds))
+func (h *heldOut) calibrateBy(ctx context.Context, methods []config.Calibration) ([]*calibrated, error) {
+	all, apart := make([]*calibrated, len(methods)), make([][][]calibration.Curve, len(methods))
+	for i, method := range methods {
+		all[i], apart[i] = &calibrated{method: method}, make([][]calibration.Curve, len(h.folds))
+	}
 	for p, plane := range h.model.Planes {
-		whole, without, err := h.fit(method, p)
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		outcomes, err := h.outcomes(p)
+		for i := 0; i < len(methods) && err == nil; i++ {
+			var whole calibration.Curve
+			var without []calibration.Curve
+			whole, without, err = h.fit(methods[i], outcomes)
+			all[i].curves = append(all[i].curves, whole)
+			for f, curve := range without {
+				apart[i][f] = append(apart[i][f], curve)
+			}
+		}
 		if err != nil {
 			return nil, fmt.Errorf("calibrate class %q: %w", plane.Class, err)
 		}
-		c.curves = append(c.curves, whole)
-		for f, curve := range without {
-			apart[f] = append(apart[f], curve)
+	}
+	for i, c := range all {
+		var err error
+		if c.after, err = h.measure(ctx, func(f int) []calibration.Curve { return apart[i][f] }); err != nil {
+			return nil, err
 		}
 	}
-	c.after, err = h.measure(func(f int) []calibration.Curve { return apart[f] })
-	return c, err
+	return all, nil
 }
 
-// fit fits curves of a plane: to all rows, and to those without each fold.
-func (h *heldOut) fit(method config.Calibration, plane int) (whole calibration.Curve, without []calibration.Curve, err error) {
+// outcomes are those of a plane.
+func (h *heldOut) outcomes(plane int) (*calibration.Outcomes, error) {
 	planes := len(h.model.Planes)
 	values := make([]float64, len(h.codes))
 	for i := range values {
 		values[i] = h.values[i*planes+plane]
 	}
-	outcomes, err := calibration.NewOutcomes(values, h.positive(plane), h.weight)
-	if err != nil {
-		return nil, nil, err
-	}
-	for _, in := range h.folds {
-		curve, err := fitCurve(method, outcomes.Only(func(row int) bool { return row < in.from || row >= in.to }))
-		if err != nil {
-			return nil, nil, err
-		}
-		without = append(without, curve)
-	}
-	whole, err = fitCurve(method, outcomes)
-	return whole, without, err
+	return calibration.NewOutcomes(values, h.positive(plane), h.weight)
 }
 
-func fitCurve(method config.Calibration, o *calibration.Outcomes) (calibration.Curve, error) {
+// fit fits curves of a plane: to all outcomes, and to those without each fold. The
+// sigmoids of these are near that of all, where the search for them begins.
+func (h *heldOut) fit(method config.Calibration, o *calibration.Outcomes) (whole calibration.Curve, without []calibration.Curve, err error) {
+	var again func(*calibration.Outcomes) (calibration.Curve, error)
 	if method == config.CalibrationIsotonic {
-		return o.FitIsotonic()
+		again = func(o *calibration.Outcomes) (calibration.Curve, error) { return o.FitIsotonic() }
+		whole, err = again(o)
+	} else {
+		var near calibration.Sigmoid
+		near, err = o.FitSigmoid()
+		again = func(o *calibration.Outcomes) (calibration.Curve, error) { return o.FitSigmoidFrom(near) }
+		whole = near
 	}
-	return o.FitSigmoid()
+	for i := 0; i < len(h.folds) && err == nil; i++ {
+		in := h.folds[i]
+		var curve calibration.Curve
+		curve, err = again(o.Only(func(row int) bool { return row < in.from || row >= in.to }))
+		without = append(without, curve)
+	}
+	return whole, without, err
 }
 
 // first is the first rows of a block.

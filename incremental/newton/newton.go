@@ -22,8 +22,8 @@ type Rows interface {
 }
 
 // Blocks are Rows in memory. What was computed of a row is kept from one pass to
-// the next, 17 bytes per row and plane, and parts of blocks are worked on in
-// parallel.
+// the next, and parts of blocks are worked on in parallel. Of many planes, as many are
+// refined at a time as take 64 MiB.
 type Blocks []*incremental.Block
 
 // Pass visits the blocks one after the other.
@@ -75,6 +75,7 @@ type Options struct {
 	Workers int
 
 	limit int // of a plane's Newton steps; 0 means maxSteps
+	room  int // bytes for planes on rows in memory; 0 means heldBytes
 }
 
 // Result is a refined model and how it came about.
@@ -83,7 +84,7 @@ type Result struct {
 	Model  *incremental.Model
 	Planes []Report // of each plane
 	Rows   int64    // rows of weight > 0
-	Passes int      // over the rows
+	Passes int      // over the rows, for the planes that are refined together
 }
 
 // Report is how one plane was refined.
@@ -124,8 +125,12 @@ func (e *StallError) Error() string {
 // errRange is returned where sums of the rows leave the range of package exact.
 var errRange = errors.New("the rows' sums are out of range: standardise the features")
 
-// maxSteps is several times what planes take that come to an end.
-const maxSteps = 500
+const (
+	// maxSteps is several times what planes take that come to an end.
+	maxSteps = 500
+	// heldBytes bounds what is held of planes and rows in memory.
+	heldBytes = 64 << 20
+)
 
 // Refine moves the planes of a model to where they minimise the package's
 // objective on rows, beginning where they are. The model's options say what ν,
@@ -143,6 +148,9 @@ func Refine(ctx context.Context, model *incremental.Model, rows Rows, o Options)
 	if o.limit == 0 {
 		o.limit = maxSteps
 	}
+	if o.room == 0 {
+		o.room = heldBytes
+	}
 	if o.Workers == 0 {
 		o.Workers = runtime.GOMAXPROCS(0)
 	}
@@ -150,42 +158,69 @@ func Refine(ctx context.Context, model *incremental.Model, rows Rows, o Options)
 	if o.Mean == nil {
 		scale = identity(n)
 	}
-	s := &solver{rows: rows, model: model, multipliers: o.Multipliers, limit: o.limit, workers: o.Workers, scaling: scale, width: n}
-	for i := range model.Planes {
-		p := &model.Planes[i]
-		s.planes = append(s.planes, &plane{
-			class: slices.Index(model.Classes, p.Class),
-			label: p.Class,
-			low:   0, high: n,
-			point: scale.enter(p.W, p.Gamma),
-		})
-	}
-	var err error
-	switch o.Method {
-	case Full:
-		err = s.minimise(ctx)
-	case Line:
-		s.restrict()
-		if err = s.minimise(ctx); err == nil {
-			s.expand()
-		}
-	case Dual:
-		err = s.dual(ctx)
-	default:
-		panic(fmt.Sprintf("newton: %v", o.Method))
-	}
-	if err != nil {
-		return nil, err
-	}
 	refined := *model
-	refined.Planes = make([]incremental.Plane, len(s.planes))
-	out := &Result{Model: &refined, Passes: s.passes, Rows: s.total()}
-	for i, p := range s.planes {
-		refined.Planes[i] = incremental.Plane{Class: p.label, Condition: p.condition}
-		refined.Planes[i].W, refined.Planes[i].Gamma = scale.leave(p.base)
-		out.Planes = append(out.Planes, p.report())
+	refined.Planes = nil
+	out := &Result{Model: &refined}
+	for some := range slices.Chunk(model.Planes, together(model, rows, o)) {
+		s := &solver{rows: rows, model: model, multipliers: o.Multipliers, limit: o.limit, workers: o.Workers, scaling: scale, width: n}
+		for i := range some {
+			p := &some[i]
+			s.planes = append(s.planes, &plane{
+				class: slices.Index(model.Classes, p.Class),
+				label: p.Class,
+				low:   0, high: n,
+				point: scale.enter(p.W, p.Gamma),
+			})
+		}
+		if err := s.refine(ctx, o.Method); err != nil {
+			return nil, err
+		}
+		out.Passes, out.Rows = out.Passes+s.passes, s.total()
+		for _, p := range s.planes {
+			w, gamma := scale.leave(p.base)
+			refined.Planes = append(refined.Planes, incremental.Plane{Class: p.label, W: w, Gamma: gamma, Condition: p.condition})
+			out.Planes = append(out.Planes, p.report())
+		}
 	}
 	return out, nil
+}
+
+// together is how many planes are refined beside each other: on rows in memory no more
+// than have room, since passes over those cost nothing. What is held of them is
+// 17 bytes per row, 8 for the feature of Line, and a Hessian with its factor.
+func together(model *incremental.Model, rows Rows, o Options) int {
+	k := len(model.Planes)
+	blocks, ok := rows.(Blocks)
+	if !ok || o.Method == Dual {
+		return k
+	}
+	var m int
+	for _, b := range blocks {
+		m += b.Rows()
+	}
+	n := len(model.Features) + 1
+	each := 17*m + 12*n*n
+	if o.Method == Line {
+		each = 25 * m
+	}
+	return min(k, max(o.room/max(each, 1), o.Workers))
+}
+
+func (s *solver) refine(ctx context.Context, method Method) error {
+	switch method {
+	case Full:
+		return s.minimise(ctx)
+	case Line:
+		s.restrict()
+		if err := s.minimise(ctx); err != nil {
+			return err
+		}
+		s.expand()
+		return nil
+	case Dual:
+		return s.dual(ctx)
+	}
+	panic(fmt.Sprintf("newton: %v", method))
 }
 
 // scaling is the coordinates x̂ = (x − μ)/σ.

@@ -175,7 +175,7 @@ const (
 // classes to judge by, it is the median heuristic's.
 func (d *Daemon) gamma(ctx context.Context, view *sample.View, columns []gram.Column, made *httpapi.Reduction) (float64, error) {
 	b := view.Block
-	some := first(&incremental.Block{Classes: b.Classes, Codes: b.Codes, Weights: b.Weights, Columns: columns}, min(b.Rows(), gammaRows))
+	some := stretch(&incremental.Block{Classes: b.Classes, Codes: b.Codes, Weights: b.Weights, Columns: columns}, 0, min(b.Rows(), gammaRows))
 	o := d.options
 	o.Standardise = false
 	if d.tunes() {

@@ -98,7 +98,7 @@ func (s *study) holdOut(ctx context.Context, view *sample.View, values int) (*he
 	model := s.served.Model
 	planes := len(model.Planes)
 	rows := min(view.Block.Rows(), max(1, values/planes))
-	weighted := weighted(first(view.Block, rows), s.totals)
+	weighted := weighted(stretch(view.Block, 0, rows), s.totals)
 	h := &heldOut{model: model, values: make([]float64, 0, rows*planes)}
 	in := byFold(view, len(s.folds))
 	for i, f := range s.folds {
@@ -135,7 +135,9 @@ func (s *study) holdOut(ctx context.Context, view *sample.View, values int) (*he
 	return h, nil
 }
 
-// refineWithout refines planes on the rows of the sample that are not of a fold.
+// refineWithout refines planes on the rows of the sample that are not of a fold. The
+// least cost in w and γ is next to that of all rows, where the search for it begins,
+// and in half as many steps as from the solved planes it is there.
 func (s *study) refineWithout(ctx context.Context, m *incremental.Model, rest *incremental.Moments, f *incremental.State, view *sample.View, in [][]int, held int) (*incremental.Model, error) {
 	var rows []int
 	for i, of := range in {
@@ -153,7 +155,13 @@ func (s *study) refineWithout(ctx context.Context, m *incremental.Model, rest *i
 	for i := range totals {
 		totals[i].Weight -= less[totals[i].Label]
 	}
-	r, err := newton.Refine(ctx, m, newton.Blocks{b}, s.newtonOptions(rest, standFor(b, totals)))
+	o := s.newtonOptions(rest, standFor(b, totals))
+	if o.Method == newton.Full {
+		near := *m
+		near.Planes = s.served.Model.Planes
+		m = &near
+	}
+	r, err := newton.Refine(ctx, m, newton.Blocks{b}, o)
 	if err != nil {
 		return nil, err
 	}
@@ -337,16 +345,16 @@ func (h *heldOut) fit(method config.Calibration, o *calibration.Outcomes) (whole
 	return whole, without, err
 }
 
-// first is the first rows of a block.
-func first(b *incremental.Block, rows int) *incremental.Block {
+// stretch is the rows from to to of a block.
+func stretch(b *incremental.Block, from, to int) *incremental.Block {
 	part := *b
 	part.Columns = make([]gram.Column, len(b.Columns))
 	for j, c := range b.Columns {
-		part.Columns[j] = c.Slice(0, rows)
+		part.Columns[j] = c.Slice(from, to)
 	}
-	part.Codes = b.Codes[:rows]
+	part.Codes = b.Codes[from:to]
 	if b.Weights != nil {
-		part.Weights = b.Weights[:rows]
+		part.Weights = b.Weights[from:to]
 	}
 	return &part
 }

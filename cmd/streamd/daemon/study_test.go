@@ -151,7 +151,7 @@ func TestJudgesFirstRowsOfManyClasses(t *testing.T) {
 		t.Fatal(err)
 	}
 	small := *view
-	small.Block, small.Fold = first(view.Block, rows), view.Fold[:rows]
+	small.Block, small.Fold = stretch(view.Block, 0, rows), view.Fold[:rows]
 	want, err := s.holdOut(t.Context(), &small, judgedValues)
 	if err != nil {
 		t.Fatal(err)

@@ -34,8 +34,8 @@ type hatFactor struct {
 	typical     float64
 }
 
-func newHat(m *Moments, o Options, x coordinates) *Hat {
-	h := &Hat{}
+func newHat(m *Moments, o Options, x coordinates, factors []hatFactor) *Hat {
+	h := &Hat{factors: factors}
 	for c := range m.classes {
 		h.weights = append(h.weights, o.weight(m.classes[c].label))
 	}
@@ -45,8 +45,7 @@ func newHat(m *Moments, o Options, x coordinates) *Hat {
 	return h
 }
 
-// add keeps the factor of the next plane, or of all.
-func (h *Hat) add(f *factor, m *Moments, s planeSystem, nu float64) {
+func newHatFactor(f *factor, m *Moments, s planeSystem, nu float64) hatFactor {
 	var lower mat.TriDense
 	f.cholesky.LTo(&lower)
 	n := len(f.scale)
@@ -77,8 +76,39 @@ func (h *Hat) add(f *factor, m *Moments, s planeSystem, nu float64) {
 		}
 		freedom -= mat.Trace(m.enclose(b)) / nu
 	}
+	if cancelled := 0x1p-10 * float64(n); freedom < cancelled {
+		freedom = m.freedom(f, nu)
+	}
 	k.typical = max(0, freedom) / s.mass
-	h.factors = append(h.factors, k)
+	return k
+}
+
+// freedom is tr((R/ν + H)^-1 H) of an H that is next to nothing, from H itself.
+func (m *Moments) freedom(f *factor, nu float64) (sum float64) {
+	var inverse mat.SymDense
+	_ = f.cholesky.InverseTo(&inverse)
+	ridge := toDouble(1).div(toDouble(nu))
+	p := 0
+	for j, scale := range f.scale {
+		for k := range j + 1 {
+			h := f.matrix[p]
+			s := scale * f.scale[k]
+			switch {
+			case m.regulariser != nil && j < len(m.features):
+				r := ridge.mul(toDouble(m.regulariser[p]))
+				h = h.sub(double{r.hi * s, r.lo * s})
+			case j == k:
+				h = h.sub(double{ridge.hi * s, ridge.lo * s})
+			}
+			t := float64(h.hi * inverse.At(j, k))
+			if k < j {
+				t *= 2
+			}
+			sum += t
+			p++
+		}
+	}
+	return sum
 }
 
 // Matrices is how many leverages a row has: 1, or one per plane.

@@ -267,7 +267,10 @@ func TestLeverageSumsToTheParameters(t *testing.T) {
 	rows := randomTable(r, m, n, 3)
 	block := rows.block(0, m)
 	moments := sumOf(n, summarise(t, block)).Moments()
-	for _, o := range []Options{{Nu: 1e9}, {Nu: 1, Standardise: true}, {Nu: 1e9, Balanced: true}} {
+	for _, o := range []Options{
+		{Nu: 1e9}, {Nu: 1, Standardise: true}, {Nu: 1e9, Balanced: true},
+		{Nu: 1e-5}, {Nu: 1e-14}, {Nu: 1e-25, Standardise: true}, {Nu: 1e-10, Balanced: true},
+	} {
 		model, hat, err := moments.SolveWithHat(o)
 		if err != nil {
 			t.Fatal(err)

@@ -5,11 +5,15 @@ import (
 	"fmt"
 	"iter"
 	"math"
+	"runtime"
 	"slices"
+	"sync"
 
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/mat"
+
+	"streamd/incremental/parallel"
 )
 
 // Moments are the sums of a State in double-double arithmetic (about 32
@@ -92,7 +96,7 @@ func (e *ConditionError) Error() string {
 // float64's last bit. Solve fails with ErrClasses, with a *ConditionError when
 // the refinement does not converge (a condition number of some 10^15), and on
 // options that mean nothing. The cost is O(n³) once if all planes share their
-// matrix, else per class.
+// matrix, else per class, and O(n²) per class, on up to GOMAXPROCS goroutines.
 func (m *Moments) Solve(o Options) (*Model, error) {
 	model, _, err := m.solve(o, false)
 	return model, err
@@ -109,29 +113,54 @@ func (m *Moments) solve(o Options, keep bool) (*Model, *Hat, error) {
 	if k < 2 {
 		return nil, nil, ErrClasses
 	}
-	model := m.model(o)
 	coordinates := m.coordinates(o.Standardise)
-	var hat *Hat
-	if keep {
-		hat = newHat(m, o, coordinates)
-	}
-	var f *factor
-	for r, s := range m.systems(o, coordinates) {
-		own := f == nil || o.Balanced // or as the planes before it
-		if own {
+	first := firstPlane(k)
+	planes, factors, failed := make([]Plane, k-first), make([]hatFactor, k-first), make([]error, k-first)
+	next, stop := iter.Pull2(m.systems(o, coordinates))
+	defer stop()
+	var (
+		mutex  sync.Mutex // guards next and shared
+		shared *factor
+	)
+	// Systems come in the order of the planes, so that those before one that fails have
+	// been solved, or have failed.
+	err := parallel.For(runtime.GOMAXPROCS(0), len(planes), func(int) error {
+		mutex.Lock()
+		r, s, _ := next()
+		own := o.Balanced || shared == nil
+		if own && !o.Balanced {
+			shared = m.factorise(s.matrix, o.Nu) // while all others wait for it
+		}
+		f := shared
+		mutex.Unlock()
+		if o.Balanced {
 			f = m.factorise(s.matrix, o.Nu)
 		}
+		at, class := r-first, m.classes[r].label
 		z, ok := f.solve(s.right)
 		if !ok {
-			return nil, nil, &ConditionError{Class: m.classes[r].label, Condition: f.condition}
+			failed[at] = &ConditionError{Class: class, Condition: f.condition}
+			return failed[at]
 		}
 		if keep && own {
-			hat.add(f, m, s, o.Nu)
+			factors[at] = newHatFactor(f, m, s, o.Nu)
 		}
 		w, gamma := coordinates.back(z)
-		model.Planes = append(model.Planes, Plane{Class: m.classes[r].label, W: w, Gamma: gamma, Condition: f.condition})
+		planes[at] = Plane{Class: class, W: w, Gamma: gamma, Condition: f.condition}
+		return nil
+	})
+	if err != nil {
+		return nil, nil, failed[slices.IndexFunc(failed, func(err error) bool { return err != nil })]
 	}
-	return model, hat, nil
+	model := m.model(o)
+	model.Planes = planes
+	if !keep {
+		return model, nil, nil
+	}
+	if !o.Balanced {
+		factors = factors[:1]
+	}
+	return model, newHat(m, o, coordinates, factors), nil
 }
 
 // model is a model that lacks its planes.

@@ -4,6 +4,10 @@ import (
 	"math"
 	"slices"
 
+	"gonum.org/v1/gonum/blas"
+	"gonum.org/v1/gonum/blas/blas64"
+	"gonum.org/v1/gonum/lapack/gonum"
+	"gonum.org/v1/gonum/lapack/lapack64"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -23,14 +27,14 @@ func (m *Moments) Classes() []string {
 //
 // With τ = 1/√(ν_min ν_max) and H = Σ a_c Σ v z z', let D be the powers of two
 // that scale H + τI to a diagonal near 1, LL' = D(H + τI)D, B = L^-1 D, and
-// BB' = QMQ', M diagonal with entries in (0, 1/τ]. Then
+// BB' = QTQ', T tridiagonal with eigenvalues in (0, 1/τ]. Then
 //
-//	(I/ν + H)^-1 = B'Q (I + (1/ν − τ)M)^-1 Q'B
+//	(I/ν + H)^-1 = B'Q (I + (1/ν − τ)T)^-1 Q'B
 //
-// so that one Cholesky factorisation and one eigendecomposition, O(n³), serve
-// all ν at O(n²) each. Unlike eigenvectors of H itself they do not lose the
-// features of small scale beside those of large: the relative error is about
-// 2^-53·√(ν_max/ν_min) times the condition number of D(H + τI)D. With a
+// so that one Cholesky factorisation and one reduction to tridiagonal form, O(n³),
+// serve all ν at O(n²) each (compare Eldén 1977). Unlike a form of H itself they do
+// not lose the features of small scale beside those of large: the relative error is
+// about 2^-53·√(ν_max/ν_min) times the condition number of D(H + τI)D. With a
 // regulariser R it takes the place of I, and BRB' that of BB'.
 func (m *Moments) Path(o Options, nus []float64) ([]*Model, error) {
 	if len(nus) == 0 {
@@ -63,18 +67,23 @@ func (m *Moments) Path(o Options, nus []float64) ([]*Model, error) {
 		}
 		right := f.project(s.right)
 		for i, nu := range nus {
-			w, gamma := coordinates.back(f.solve(right, nu))
+			z, ok := f.solve(right, nu)
+			if !ok {
+				return nil, &ConditionError{Class: m.classes[r].label, Condition: math.Inf(1)}
+			}
+			w, gamma := coordinates.back(z)
 			models[i].Planes = append(models[i].Planes, Plane{Class: m.classes[r].label, W: w, Gamma: gamma})
 		}
 	}
 	return models, nil
 }
 
-// pencil is the pair (I, H), or (R, H), in coordinates in which both are diagonal.
+// pencil is the pair (I, H), or (R, H), in coordinates in which I or R is T, and
+// τ times that and H add up to the identity.
 type pencil struct {
-	tau   float64
-	basis mat.Dense // Q'B
-	value []float64 // M
+	tau             float64
+	basis           *mat.Dense // Q'B
+	diagonal, below []float64  // of T
 }
 
 // newPencil fails, with nil, when the condition number is beyond float64.
@@ -94,17 +103,26 @@ func (m *Moments) newPencil(matrix []double, tau float64) (p *pencil, condition 
 			b.Set(i, j, lower.At(i, j)*f.scale[j])
 		}
 	}
-	var eigen mat.EigenSym
-	if !eigen.Factorize(m.enclose(b), true) {
-		return nil, math.Inf(1)
+	p = &pencil{tau: tau, basis: b, diagonal: make([]float64, n), below: make([]float64, n-1)}
+	t := m.enclose(b).RawSymmetric()
+	for i := range n {
+		for j := range i {
+			t.Data[i*t.Stride+j] = t.Data[j*t.Stride+i] // the upper triangle has it
+		}
 	}
-	p = &pencil{tau: tau, value: eigen.Values(nil)}
-	for i, v := range p.value {
-		p.value[i] = min(max(v, 0), 1/tau)
-	}
-	var q mat.Dense
-	eigen.VectorsTo(&q)
-	p.basis.Mul(q.T(), b)
+	var lapack gonum.Implementation
+	var size [1]float64
+	factors := make([]float64, n-1)
+	lapack.Dsytrd(blas.Lower, n, t.Data, t.Stride, p.diagonal, p.below, factors, size[:], -1)
+	work := make([]float64, int(size[0]))
+	lapack.Dsytrd(blas.Lower, n, t.Data, t.Stride, p.diagonal, p.below, factors, work, len(work))
+	// The first row of Q is that of I, and its reflectors lie as those of a QR
+	// factorisation of the rows below.
+	reflectors := blas64.General{Rows: n - 1, Cols: n - 1, Stride: t.Stride, Data: t.Data[t.Stride:]}
+	rows := b.Slice(1, n, 0, n).(*mat.Dense).RawMatrix()
+	lapack64.Ormqr(blas.Left, blas.Trans, reflectors, factors, rows, size[:], -1)
+	work = make([]float64, int(size[0]))
+	lapack64.Ormqr(blas.Left, blas.Trans, reflectors, factors, rows, work, len(work))
 	return p, f.condition
 }
 
@@ -142,23 +160,35 @@ func (p *pencil) project(b []double) *mat.VecDense {
 	for j, t := range b {
 		right.SetVec(j, t.hi)
 	}
-	right.MulVec(&p.basis, right)
+	right.MulVec(p.basis, right)
 	return right
 }
 
-func (p *pencil) solve(projected *mat.VecDense, nu float64) []double {
-	n := len(p.value)
-	z := mat.NewVecDense(n, nil)
-	for j, v := range p.value {
-		// 1 + (1/ν − τ)·M, without cancelling where 1/ν ≪ τ and M ≈ 1/τ.
-		z.SetVec(j, projected.AtVec(j)/((1-float64(p.tau*v))+v/nu))
+// solve fails where rounding leaves less than nothing of a matrix, which takes a range
+// of ν beyond float64.
+func (p *pencil) solve(projected *mat.VecDense, nu float64) (out []double, ok bool) {
+	n := len(p.diagonal)
+	diagonal, below, z := make([]float64, n), make([]float64, n-1), make([]float64, n)
+	// I + (1/ν − τ)T, without cancelling where 1/ν ≪ τ and T ≈ 1/τ.
+	for j, t := range p.diagonal {
+		diagonal[j] = (1 - float64(p.tau*t)) + t/nu
 	}
-	z.MulVec(p.basis.T(), z)
-	out := make([]double, n)
+	for j, t := range p.below {
+		below[j] = t/nu - float64(p.tau*t)
+	}
+	var lapack gonum.Implementation
+	if !lapack.Dpttrf(n, diagonal, below) {
+		return nil, false
+	}
+	copy(z, projected.RawVector().Data)
+	lapack.Dpttrs(n, 1, diagonal, below, z, 1)
+	x := mat.NewVecDense(n, z)
+	x.MulVec(p.basis.T(), x)
+	out = make([]double, n)
 	for j := range out {
-		out[j] = toDouble(z.AtVec(j))
+		out[j] = toDouble(x.AtVec(j))
 	}
-	return out
+	return out, true
 }
 
 // Loss is the squared error of one plane x'w = γ on summed rows, where rows of

@@ -11,10 +11,9 @@
 // squares, so that its value estimates E[d | x] = 2p − 1.
 //
 // Everything here is a pure function of the multiset of rows: their order does
-// not show. Outcomes of m < 2^31 rows take O(m) once, or O(m log m) where many
-// weigh differently at equal values; each fit to them or to some of them takes O(m), a
-// probability O(1) or, isotonic, the logarithm of the number of knots. Curves are
-// immutable values.
+// not show. Outcomes of m < 2^31 rows take O(m) once, each fit to them or to some of
+// them O(m), a probability O(1) or, isotonic, the logarithm of the number of knots.
+// Curves are immutable values.
 //
 // Slices of different lengths are the caller's bug and panic. A value that is
 // not finite, a negative weight, and having no row that weighs anything are
@@ -22,11 +21,9 @@
 package calibration
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"sort"
 )
 
@@ -98,7 +95,7 @@ func NewOutcomes(values []float64, positive []bool, weights []float64) (*Outcome
 	if len(positive) != len(values) || weights != nil && len(weights) != len(values) {
 		panic(fmt.Sprintf("calibration: %d values, %d outcomes, %d weights", len(values), len(positive), len(weights)))
 	}
-	keys, order := make([]uint64, 0, len(values)), make([]int32, 0, len(values))
+	order := make([]int32, 0, len(values))
 	for i, value := range values {
 		v := 1.0
 		if weights != nil {
@@ -111,27 +108,27 @@ func NewOutcomes(values []float64, positive []bool, weights []float64) (*Outcome
 			return nil, fmt.Errorf("row %d: the weight is %v", i, v)
 		}
 		if v > 0 {
-			keys, order = append(keys, rising(value+0)), append(order, int32(i)) // −0 + 0 is 0
+			order = append(order, int32(i))
 		}
+	}
+	keys := make([]uint64, len(order))
+	if weights != nil {
+		// They will be added in rising order, too, so that the order of the rows
+		// does not show.
+		for to, i := range order {
+			keys[to] = rising(weights[i])
+		}
+		sortByKey(keys, order)
+	}
+	for to, i := range order {
+		keys[to] = rising(values[i] + 0) // −0 + 0 is 0
 	}
 	sortByKey(keys, order)
 	rows := make([]outcome, len(order))
 	for to, i := range order {
 		rows[to] = outcome{values[i] + 0, 1, i, positive[i]}
-	}
-	if weights != nil {
-		// They will be added in rising order, too, so that the order of the rows
-		// does not show.
-		for to, i := range order {
+		if weights != nil {
 			rows[to].weight = weights[i]
-		}
-		for from := 0; from < len(rows); {
-			to := from + 1
-			for to < len(rows) && keys[to] == keys[from] {
-				to++
-			}
-			slices.SortFunc(rows[from:to], func(a, b outcome) int { return cmp.Compare(a.weight, b.weight) })
-			from = to
 		}
 	}
 	return &Outcomes{rows}, nil
@@ -143,8 +140,8 @@ func rising(x float64) uint64 {
 	return b ^ (uint64(int64(b)>>63) | 1<<63)
 }
 
-// sortByKey sorts keys, and rows by them, digit after digit from the last, which takes
-// a tenth of the time of comparisons.
+// sortByKey sorts keys, and rows by them, those of equal keys staying as they are: digit
+// after digit from the last, which takes a fifth of the time of comparisons.
 func sortByKey(keys []uint64, rows []int32) {
 	const bits, digits = 11, 6
 	var starts [digits][1 << bits]int32

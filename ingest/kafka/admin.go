@@ -244,10 +244,7 @@ func (cl *client) createTopic(ctx context.Context, name string, partitions, repl
 // EnsureTopic creates a topic when it does not exist; configs are Kafka's topic
 // settings. One that exists is left as it is, whatever its partitions.
 func EnsureTopic(ctx context.Context, c Cluster, topic string, partitions int, configs map[string]string) error {
-	problems := c.check()
-	if err := checkTopic(topic); err != nil {
-		problems = append(problems, err)
-	}
+	problems := append(c.check(), checkTopic(topic))
 	if partitions < 1 {
 		problems = append(problems, fmt.Errorf("%d partitions", partitions))
 	}

@@ -127,11 +127,8 @@ type Fetching struct {
 }
 
 func (c *Config) check() error {
-	problems := c.Cluster.check()
+	problems := append(c.Cluster.check(), checkTopic(c.Topic))
 	report := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
-	if err := checkTopic(c.Topic); err != nil {
-		problems = append(problems, err)
-	}
 	if c.Group == "" {
 		report("no group given")
 	}

@@ -59,14 +59,9 @@ type DeadLetters struct {
 // NewDeadLetters checks the configuration and reports all that is wrong with it.
 // It does not connect.
 func NewDeadLetters(cfg DeadLetterConfig, log zerolog.Logger) (*DeadLetters, error) {
-	problems := cfg.check()
 	defaultTo(&cfg.Topic, cfg.Source+".dlq")
 	defaultTo(&cfg.Patience, time.Minute)
-	for _, topic := range []string{cfg.Source, cfg.Topic} {
-		if err := checkTopic(topic); err != nil {
-			problems = append(problems, err)
-		}
-	}
+	problems := append(cfg.check(), checkTopic(cfg.Source), checkTopic(cfg.Topic))
 	if cfg.Source == cfg.Topic {
 		problems = append(problems, fmt.Errorf("dead letters of %s would go to %s itself", cfg.Source, cfg.Topic))
 	}

@@ -28,10 +28,7 @@ func (l *PartitionLag) Lag() int64 { return l.End - max(l.Committed, l.Start) }
 
 // NewLagMonitor checks its arguments and does not connect.
 func NewLagMonitor(c Cluster, topic, group string) (*LagMonitor, error) {
-	problems := c.check()
-	if err := checkTopic(topic); err != nil {
-		problems = append(problems, err)
-	}
+	problems := append(c.check(), checkTopic(topic))
 	if group == "" {
 		problems = append(problems, errors.New("no group given"))
 	}

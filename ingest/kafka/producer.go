@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -34,7 +33,6 @@ type Producer struct {
 	cl     *client
 	log    zerolog.Logger
 	lanes  []*lane
-	next   atomic.Uint64 // round robin
 	cancel context.CancelCauseFunc
 	ctx    context.Context // ends with Close or an error that repeating does not mend
 	work   sync.WaitGroup
@@ -53,10 +51,7 @@ type lane struct {
 // OpenProducer waits until the cluster can be reached and starts a producer.
 // The topic must exist (EnsureTopic).
 func OpenProducer(ctx context.Context, cfg ProducerConfig, log zerolog.Logger) (*Producer, error) {
-	problems := cfg.check()
-	if err := checkTopic(cfg.Topic); err != nil {
-		problems = append(problems, err)
-	}
+	problems := append(cfg.check(), checkTopic(cfg.Topic))
 	defaultTo(&cfg.BatchBytes, 1_000_000)
 	if cfg.BatchBytes < 1 || cfg.BatchBytes > 1<<30 {
 		problems = append(problems, fmt.Errorf("batch bytes %d is not between 1 and %d", cfg.BatchBytes, 1<<30))
@@ -92,17 +87,10 @@ func OpenProducer(ctx context.Context, cfg ProducerConfig, log zerolog.Logger) (
 // Partitions is the number of partitions written to.
 func (p *Producer) Partitions() int { return len(p.lanes) }
 
-// Write copies a record into the batch of its partition, or of the next in turn
-// when partition is -1. It waits while that batch is full. A zero t
-// means now. An error means that this or an earlier record could not
+// Write copies a record into the batch of its partition, and waits while that is
+// full. A zero t means now. An error means that this or an earlier record could not
 // be written, or that ctx has ended; in the latter case the record was not taken.
 func (p *Producer) Write(ctx context.Context, partition int, key, value []byte, headers []Header, t time.Time) error {
-	if partition == -1 {
-		partition = int((p.next.Add(1) - 1) % uint64(len(p.lanes)))
-	}
-	if partition < 0 || partition >= len(p.lanes) {
-		panic(fmt.Sprintf("kafka: partition %d of %d", partition, len(p.lanes)))
-	}
 	if t.IsZero() {
 		t = time.Now()
 	}

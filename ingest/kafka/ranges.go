@@ -67,16 +67,13 @@ type RangeStats struct {
 // NewRangeReader checks the configuration and reports all that is wrong with it
 // at once. It does not connect.
 func NewRangeReader(cfg RangeConfig, log zerolog.Logger) (*RangeReader, error) {
-	problems := append(cfg.Cluster.check(), cfg.Fetching.check()...)
-	if err := checkTopic(cfg.Topic); err != nil {
-		problems = append(problems, err)
-	}
+	problems := slices.Concat(cfg.Cluster.check(), cfg.Fetching.check(), []error{checkTopic(cfg.Topic)})
 	defaultTo(&cfg.Partitions, 2)
 	if cfg.Partitions < 1 {
 		problems = append(problems, fmt.Errorf("partitions %d is not positive", cfg.Partitions))
 	}
-	if len(problems) > 0 {
-		return nil, errors.Join(problems...)
+	if err := errors.Join(problems...); err != nil {
+		return nil, err
 	}
 	return &RangeReader{
 		cfg: cfg,

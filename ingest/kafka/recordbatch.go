@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"math/bits"
 	"time"
 )
 
@@ -289,11 +290,8 @@ func (w *batchWriter) finish(producer int64, epoch int16, sequence int32) []byte
 }
 
 func varintSize(v int64) int {
-	n := 1
-	for u := uint64(v)<<1 ^ uint64(v>>63); u >= 0x80; u >>= 7 {
-		n++
-	}
-	return n
+	zigzag := uint64(v)<<1 ^ uint64(v>>63)
+	return (bits.Len64(zigzag|1) + 6) / 7
 }
 
 func varbytesSize(v []byte) int {

@@ -663,8 +663,8 @@ func BenchmarkProduce(b *testing.B) {
 	value := make([]byte, blockBytes)
 	b.SetBytes(blockBytes)
 	b.ResetTimer()
-	for range b.N {
-		if err := p.Write(context.Background(), -1, nil, value, nil, time.Time{}); err != nil {
+	for i := range b.N {
+		if err := p.Write(context.Background(), i%p.Partitions(), nil, value, nil, time.Time{}); err != nil {
 			b.Fatal(err)
 		}
 	}

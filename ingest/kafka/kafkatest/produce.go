@@ -40,7 +40,7 @@ func testProducer(t *testing.T, s *suite) {
 			r.Value = []byte{}
 		}
 		headers := []kafka.Header{{Key: "n", Value: fmt.Append(nil, i)}, {Key: "nil"}}
-		if err := p.Write(deadline(t), -1, r.Key, r.Value, headers, at.Add(time.Duration(i)*time.Millisecond)); err != nil {
+		if err := p.Write(deadline(t), i%partitions, r.Key, r.Value, headers, at.Add(time.Duration(i)*time.Millisecond)); err != nil {
 			t.Fatal(err)
 		}
 		want[i%partitions] = chainOf(want[i%partitions], int64(i/partitions), []*kgo.Record{r})

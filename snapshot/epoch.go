@@ -12,7 +12,6 @@ import (
 
 	"streamd/incremental"
 	"streamd/incremental/decode"
-	"streamd/incremental/sample"
 )
 
 // Epoch names a set of coordinates beside the features, in which live blocks are
@@ -304,38 +303,29 @@ func decodeEpochState(key, value []byte, h *epochHead) (*incremental.State, erro
 	return s, nil
 }
 
-// verifyEpoch adds up the summaries of an epoch. digests are those of the live
-// blocks that could be read, and rows their rows.
-func (r *verification) verifyEpoch(tx *bbolt.Tx, e *EpochContents, digests map[string][sha256.Size]byte, rows map[string]int64) error {
+// verifyEpoch adds up the summaries of an epoch.
+func (r *verification) verifyEpoch(e *EpochContents) error {
 	if e.State == nil {
 		return nil // noted
 	}
 	damaged := r.Damaged
 	features := e.State.Features()
-	sum := incremental.NewState(features)
-	folds := make([]*incremental.State, len(e.Folds))
-	for i := range folds {
-		folds[i] = incremental.NewState(features)
-	}
+	sums := newRecount(features, len(e.Folds))
 	for _, id := range e.Blocks {
 		if err := r.next(); err != nil {
 			return err
 		}
-		s, err := readEpochSummary(tx, e.Number, id)
-		if err == nil {
-			digest, live := digests[id]
-			switch {
-			case !live:
-				err = epochDamage(bucketEpochSummaries, e.Number, id, "no block in the ledger has it")
-			case s.Features() != len(features) || s.Rows() != rows[id]:
-				err = epochDamage(bucketEpochSummaries, e.Number, id, "it is not of this block")
-			case len(folds) > 0:
-				folds[sample.Fold(digest, len(folds))].Add(s)
-				continue
-			default:
-				sum.Add(s)
-				continue
-			}
+		s, err := readEpochSummary(r.tx, e.Number, id)
+		block, live := r.live[id]
+		switch {
+		case err != nil:
+		case !live:
+			err = epochDamage(bucketEpochSummaries, e.Number, id, "no block in the ledger has it")
+		case s.Features() != len(features) || s.Rows() != block.rows:
+			err = epochDamage(bucketEpochSummaries, e.Number, id, "it is not of this block")
+		default:
+			sums.add(s, block.digest)
+			continue
 		}
 		if err := r.note(err); err != nil {
 			return err
@@ -344,12 +334,9 @@ func (r *verification) verifyEpoch(tx *bbolt.Tx, e *EpochContents, digests map[s
 	if r.Damaged > damaged {
 		return nil
 	}
-	if len(folds) > 0 {
-		sum.SetSum(folds)
-	}
-	same := sum.Digest() == e.State.Digest()
+	same := sums.total() == e.State.Digest()
 	for i, s := range e.Folds {
-		same = same && s.Digest() == folds[i].Digest()
+		same = same && s.Digest() == sums.folds[i].Digest()
 	}
 	if !same {
 		r.note(epochDamage(bucketEpochStates, e.Number, "", "the states are not the sums of the summaries"))

@@ -53,6 +53,44 @@ type verification struct {
 	ctx       context.Context
 	watch     func(done, all int)
 	done, all int // summaries
+	tx        *bbolt.Tx
+	live      map[string]liveBlock // those that could be read, for the epochs
+}
+
+type liveBlock struct {
+	digest [sha256.Size]byte // of its summary
+	rows   int64
+}
+
+// recount is blocks summed up anew, apart for each fold where there are folds.
+type recount struct {
+	sum   *incremental.State
+	folds []*incremental.State
+}
+
+func newRecount(features []string, folds int) *recount {
+	c := &recount{sum: incremental.NewState(features)}
+	for range folds {
+		c.folds = append(c.folds, incremental.NewState(features))
+	}
+	return c
+}
+
+// add adds what is summed of a block; digest is that of its summary in the features.
+func (c *recount) add(s *incremental.Summary, digest [sha256.Size]byte) {
+	if len(c.folds) > 0 {
+		c.folds[sample.Fold(digest, len(c.folds))].Add(s)
+	} else {
+		c.sum.Add(s)
+	}
+}
+
+// total is the digest of all of it.
+func (c *recount) total() [sha256.Size]byte {
+	if len(c.folds) > 0 {
+		c.sum.SetSum(c.folds)
+	}
+	return c.sum.Digest()
 }
 
 // next is called before each summary.
@@ -78,78 +116,20 @@ func (r *Report) note(err error) error {
 }
 
 func (r *verification) read(tx *bbolt.Tx) error {
+	r.tx, r.live = tx, map[string]liveBlock{}
 	c, err := readContents(tx, fileID{}, r.note)
 	if err != nil {
 		return err
 	}
-	h, headErr := readHead(tx)
-	r.Saved = h.digest
-	// Without the features' names there is nothing to add up to; but before
-	// they are fixed, there are no blocks.
-	summing := c.State != nil || headErr == nil && !h.hasState
-	sum := incremental.NewState(c.Features)
-	folds := make([]*incremental.State, len(c.Folds))
-	for i := range folds {
-		folds[i] = incremental.NewState(c.Features)
-	}
-	digests, rows := map[string][sha256.Size]byte{}, map[string]int64{}
 	r.all = len(c.Entries)
 	for i := range c.Epochs {
 		r.all += len(c.Epochs[i].Blocks)
 	}
-	for _, e := range c.Entries {
-		if err := r.next(); err != nil {
-			return err
-		}
-		summary, err := readBlockSummary(tx, e.ID)
-		if err == nil && summing && summary.Features() != len(c.Features) {
-			err = &ChecksumError{string(bucketSummaries), e.ID, fmt.Sprintf("it has %d features, the state %d", summary.Features(), len(c.Features))}
-		}
-		if err != nil {
-			if err := r.note(err); err != nil {
-				return err
-			}
-			continue
-		}
-		r.Blocks++
-		r.Rows += summary.Rows()
-		digest := summary.Digest()
-		if len(c.Epochs) > 0 {
-			digests[e.ID], rows[e.ID] = digest, e.Rows
-		}
-		part, err := readPart(tx, e.ID)
-		if err == nil && part != nil && (part.Digest() != digest || part.Features() != summary.Features() || part.Rows() != summary.Rows()) {
-			err = &ChecksumError{string(bucketParts), e.ID, "it is not of this block"}
-		}
-		if damage := (*ChecksumError)(nil); errors.As(err, &damage) {
-			// One with a wrong checksum has been noted already.
-			if _, err := unseal(bucketParts, []byte(e.ID), tx.Bucket(bucketParts).Get([]byte(e.ID))); err == nil {
-				r.note(damage)
-			}
-		} else if err != nil {
-			return err
-		}
-		switch {
-		case !summing:
-		case len(folds) > 0:
-			folds[sample.Fold(digest, len(folds))].Add(summary)
-		default:
-			sum.Add(summary)
-		}
-	}
-	if len(folds) > 0 {
-		sum.SetSum(folds)
-	}
-	if summing {
-		r.Summed = sum.Digest()
-	}
-	for i, s := range c.Folds {
-		if r.Damaged == 0 && s.Digest() != folds[i].Digest() {
-			r.note(&ChecksumError{string(bucketFolds), fmt.Sprint(i), "it is not the sum of the blocks of this fold"})
-		}
+	if err := r.verifyBlocks(c); err != nil {
+		return err
 	}
 	for i := range c.Epochs {
-		if err := r.verifyEpoch(tx, &c.Epochs[i], digests, rows); err != nil {
+		if err := r.verifyEpoch(&c.Epochs[i]); err != nil {
 			return err
 		}
 	}
@@ -168,4 +148,65 @@ func (r *verification) read(tx *bbolt.Tx) error {
 	}
 	r.OK = r.Damaged == 0 && r.Saved == r.Summed
 	return nil
+}
+
+// verifyBlocks reads the live blocks and adds them up.
+func (r *verification) verifyBlocks(c *Contents) error {
+	h, headErr := readHead(r.tx)
+	r.Saved = h.digest
+	// Without the features' names there is nothing to add up to; but before
+	// they are fixed, there are no blocks.
+	summing := c.State != nil || headErr == nil && !h.hasState
+	sums := newRecount(c.Features, len(c.Folds))
+	for _, e := range c.Entries {
+		if err := r.next(); err != nil {
+			return err
+		}
+		summary, err := readBlockSummary(r.tx, e.ID)
+		if err == nil && summing && summary.Features() != len(c.Features) {
+			err = &ChecksumError{string(bucketSummaries), e.ID, fmt.Sprintf("it has %d features, the state %d", summary.Features(), len(c.Features))}
+		}
+		if err != nil {
+			if err := r.note(err); err != nil {
+				return err
+			}
+			continue
+		}
+		r.Blocks++
+		r.Rows += summary.Rows()
+		digest := summary.Digest()
+		if len(c.Epochs) > 0 {
+			r.live[e.ID] = liveBlock{digest, e.Rows}
+		}
+		if err := r.verifyPart(e.ID, summary, digest); err != nil {
+			return err
+		}
+		if summing {
+			sums.add(summary, digest)
+		}
+	}
+	if summing {
+		r.Summed = sums.total()
+	}
+	for i, s := range c.Folds {
+		if r.Damaged == 0 && s.Digest() != sums.folds[i].Digest() {
+			r.note(&ChecksumError{string(bucketFolds), fmt.Sprint(i), "it is not the sum of the blocks of this fold"})
+		}
+	}
+	return nil
+}
+
+// verifyPart reads the part of a block, if it has one.
+func (r *verification) verifyPart(id string, summary *incremental.Summary, digest [sha256.Size]byte) error {
+	part, err := readPart(r.tx, id)
+	if err == nil && part != nil && (part.Digest() != digest || part.Features() != summary.Features() || part.Rows() != summary.Rows()) {
+		err = &ChecksumError{string(bucketParts), id, "it is not of this block"}
+	}
+	if err == nil {
+		return nil
+	}
+	if _, e := unseal(bucketParts, []byte(id), r.tx.Bucket(bucketParts).Get([]byte(id))); e != nil {
+		return nil // one with a wrong checksum has been noted already
+	}
+	return r.note(err)
 }

@@ -2,22 +2,37 @@ package snapshot
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
+	"runtime"
+	"syscall"
 	"testing"
 	"time"
+
+	"go.etcd.io/bbolt"
 )
 
 // childFile names, in the environment, the file that a child process of
-// TestKill saves into.
-const childFile = "STREAMD_SNAPSHOT_TEST_FILE"
+// TestKill or TestPowerLoss saves into. With childFails some of its saves fail.
+const (
+	childFile  = "STREAMD_SNAPSHOT_TEST_FILE"
+	childFails = "STREAMD_SNAPSHOT_TEST_FAILS"
+)
+
+func init() {
+	if os.Getenv(childFile) != "" {
+		runtime.LockOSThread() // it is the first thread that is traced
+	}
+}
 
 func TestMain(m *testing.M) {
 	if path := os.Getenv(childFile); path != "" {
-		if err := saveForever(path); err != nil {
+		if err := saveForever(path, os.Getenv(childFails) != ""); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -40,24 +55,53 @@ func worldAfter(saves int64) *world {
 	return w
 }
 
-// saveForever goes on where the file ends, and tells of every save after it.
-func saveForever(path string) error {
+// saveForever goes on where the file ends, and tells of that save and every one after it.
+func saveForever(path string, fails bool) error {
 	s, c, err := Open(path, settings)
 	if err != nil {
 		return err
 	}
+	if fails {
+		failSyncs(s.db)
+	}
 	saves := c.Counts.Records / stepsPerSave
+	fmt.Println(saves)
 	w := worldAfter(saves)
 	for {
 		for range stepsPerSave {
 			w.step()
 		}
-		if _, err := s.Save(w.change()); err != nil {
+		_, err := s.Save(w.change())
+		for fails && errors.Is(err, syscall.EIO) {
+			_, err = s.Save(w.change())
+		}
+		if err != nil {
 			return err
 		}
 		w.saved()
 		saves++
 		fmt.Println(saves)
+	}
+}
+
+// lost is what a child says beside the numbers of its saves: the last sync of one fails.
+const lost = "lost"
+
+// failSyncs has every third of these fail, as far as bbolt can tell: a meta page that is
+// written and reported as not is the same to it.
+func failSyncs(db *bbolt.DB) {
+	field := reflect.ValueOf(db).Elem().FieldByName("ops").FieldByName("writeAt")
+	hook := (*func([]byte, int64) (int, error))(field.Addr().UnsafePointer())
+	writeAt, metas := *hook, 0
+	*hook = func(b []byte, at int64) (int, error) {
+		n, err := writeAt(b, at)
+		if err == nil && at < 2*int64(db.Info().PageSize) {
+			if metas++; metas%3 == 0 {
+				fmt.Println(lost)
+				err = syscall.EIO
+			}
+		}
+		return n, err
 	}
 }
 

@@ -113,7 +113,7 @@ func checkPages(file *os.File, pageSize int) error {
 		return err
 	}
 	c := pageCheck{file: file, size: int64(pageSize)}
-	meta, err := c.meta()
+	meta, _, err := c.meta()
 	if err != nil {
 		return err
 	}
@@ -133,13 +133,12 @@ func checkPages(file *os.File, pageSize int) error {
 	return c.freelist(freelist)
 }
 
-// meta gives the meta page that counts.
-func (c *pageCheck) meta() ([]byte, error) {
-	var newest []byte
+// meta gives the meta page that counts, and its place.
+func (c *pageCheck) meta() (newest []byte, at int64, err error) {
 	for i := range int64(2) {
 		b := make([]byte, 80)
 		if _, err := c.file.ReadAt(b, i*c.size); err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		h := fnv.New64a()
 		h.Write(b[16:72])
@@ -147,13 +146,13 @@ func (c *pageCheck) meta() ([]byte, error) {
 			continue
 		}
 		if newest == nil || order.Uint64(b[64:]) > order.Uint64(newest[64:]) {
-			newest = b
+			newest, at = b, i*c.size
 		}
 	}
 	if newest == nil {
-		return nil, ErrNotSnapshot
+		return nil, 0, ErrNotSnapshot
 	}
-	return newest, nil
+	return newest, at, nil
 }
 
 func badPage(id uint64, format string, args ...any) error {

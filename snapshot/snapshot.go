@@ -6,8 +6,9 @@
 // # The promise
 //
 // All that one Save changes changes in one transaction of bbolt, which ends in
-// an fsync: after a crash at any moment the file holds what it held after the
-// last Save that returned without error, or after the one that was running.
+// an fsync: after a crash or a loss of power at any moment the file holds what it
+// held after the last Save that returned without error, or after the one that was
+// running.
 // Whoever goes on reading the log at the file's offsets therefore loses
 // nothing and counts nothing twice.
 //
@@ -53,6 +54,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -213,9 +215,13 @@ func (e *ChecksumError) Error() string {
 // Store is an open file.
 type Store struct {
 	db       *bbolt.DB
+	data     *os.File // bbolt's
 	path     string
 	file     fileID
 	features []string // as saved; nil: not fixed yet
+
+	writing sync.Mutex
+	failed  bool // the last transaction: what can be read of the file may not be on the disk
 }
 
 // Open opens a file for writing and reads its contents, or makes an empty one
@@ -236,7 +242,7 @@ func Open(path string, s Settings) (*Store, *Contents, error) {
 	if contents.Settings != s && contents.SavedAt.IsZero() {
 		// Nothing is lost that way, and whoever has mistyped a topic can go on.
 		contents.Settings = s
-		if err := guard(func() error { return store.db.Update(func(tx *bbolt.Tx) error { return putSettings(tx, s) }) }); err != nil {
+		if err := store.update(func(tx *bbolt.Tx) error { return putSettings(tx, s) }); err != nil {
 			store.Close()
 			return nil, nil, openError(path, err)
 		}
@@ -315,7 +321,14 @@ func openFile(path string, readOnly bool) (*Store, error) {
 		if db, file, err = openBolt(path, false); err != nil {
 			return nil, err
 		}
-		if err := bringUpToDate(db); err != nil {
+		err := settle(file, db.Info().PageSize)
+		if err == nil { // the file may have got its name just now, from create or from who restores a copy
+			err = syncFolder(filepath.Dir(path))
+		}
+		if err == nil {
+			err = bringUpToDate(db)
+		}
+		if err != nil {
 			db.Close()
 			return nil, err
 		}
@@ -325,7 +338,25 @@ func openFile(path string, readOnly bool) (*Store, error) {
 		db.Close()
 		return nil, err
 	}
-	return &Store{db: db, path: path, file: idOf(info)}, nil
+	return &Store{db: db, data: file, path: path, file: idOf(info)}, nil
+}
+
+// settle puts on the disk the state that a file is read as having. The disk may have
+// the one before it: whoever saved was killed before the last sync, or was told that it
+// failed. The next transaction overwrites pages of that one, and a loss of power in the
+// middle of it would leave neither. The system takes what it could not write for
+// written, so a sync alone is not enough; but all pages that a meta page leads to had
+// been synced before that was written.
+func settle(file *os.File, pageSize int) error {
+	c := pageCheck{file: file, size: int64(pageSize)}
+	meta, at, err := c.meta()
+	if err != nil {
+		return err
+	}
+	if _, err := file.WriteAt(meta, at); err != nil {
+		return err
+	}
+	return file.Sync()
 }
 
 // bringUpToDate writes only where there is something to do.
@@ -375,7 +406,7 @@ func openBolt(path string, readOnly bool) (db *bbolt.DB, file *os.File, err erro
 }
 
 // create makes an empty file. It comes into being under its name with all its
-// contents, and never in the place of another.
+// contents, and never in the place of another. openFile syncs the name.
 func create(path string, s Settings) (err error) {
 	dir := filepath.Dir(path)
 	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*")
@@ -404,7 +435,7 @@ func create(path string, s Settings) (err error) {
 			return err
 		}
 	}
-	return syncFolder(dir)
+	return nil
 }
 
 func syncFolder(dir string) error {
@@ -426,6 +457,24 @@ func guard(f func() error) (err error) {
 		}
 	}()
 	return f()
+}
+
+// update changes the file in a transaction.
+func (s *Store) update(f func(*bbolt.Tx) error) error {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	err := guard(func() error {
+		return s.db.Update(func(tx *bbolt.Tx) error {
+			if s.failed {
+				if err := settle(s.data, s.db.Info().PageSize); err != nil {
+					return err
+				}
+			}
+			return f(tx)
+		})
+	})
+	s.failed = err != nil
+	return err
 }
 
 func view(db *bbolt.DB, f func(*bbolt.Tx) error) error {
@@ -529,66 +578,64 @@ func (p *Prepared) save() (info SaveInfo, err error) {
 	}
 	put := byID(c.Put, func(b *Block) string { return b.Entry.ID })
 	parts := byID(c.Parts, func(p *Part) string { return p.ID })
-	err = guard(func() error {
-		return s.db.Update(func(tx *bbolt.Tx) error {
-			old, err := readHead(tx)
-			if err != nil {
+	err = s.update(func(tx *bbolt.Tx) error {
+		old, err := readHead(tx)
+		if err != nil {
+			return err
+		}
+		next.blocks, next.offsets, next.rows = old.blocks, old.offsets, old.rows
+		next.parts, next.folds = old.parts, old.folds
+		w := writer{tx: tx, head: &next}
+		if w.epochs, err = readEpochHeads(tx); err != nil {
+			return err
+		}
+		for _, id := range slices.Sorted(slices.Values(c.Delete)) {
+			if err := w.delete(id); err != nil {
 				return err
 			}
-			next.blocks, next.offsets, next.rows = old.blocks, old.offsets, old.rows
-			next.parts, next.folds = old.parts, old.folds
-			w := writer{tx: tx, head: &next}
-			if w.epochs, err = readEpochHeads(tx); err != nil {
+		}
+		blocks := finder{cursor: tx.Bucket(bucketBlocks).Cursor()}
+		for _, b := range put {
+			if err := w.put(b, blocks.find(b.Entry.ID)); err != nil {
 				return err
 			}
-			for _, id := range slices.Sorted(slices.Values(c.Delete)) {
-				if err := w.delete(id); err != nil {
-					return err
-				}
+		}
+		for _, p := range parts {
+			if tx.Bucket(bucketBlocks).Get([]byte(p.ID)) == nil {
+				return fmt.Errorf("block %q has a part but is not live", p.ID)
 			}
-			blocks := finder{cursor: tx.Bucket(bucketBlocks).Cursor()}
-			for _, b := range put {
-				if err := w.put(b, blocks.find(b.Entry.ID)); err != nil {
-					return err
-				}
-			}
-			for _, p := range parts {
-				if tx.Bucket(bucketBlocks).Get([]byte(p.ID)) == nil {
-					return fmt.Errorf("block %q has a part but is not live", p.ID)
-				}
-				w.forgetPart(p.ID)
-				if err := w.putPart(p.ID, p.Part); err != nil {
-					return err
-				}
-			}
-			for _, o := range c.Offsets {
-				if err := w.putOffset(o); err != nil {
-					return err
-				}
-			}
-			if err := w.putSums(bucketFolds, nil, &next.folds, 0, p.folds); err != nil {
+			w.forgetPart(p.ID)
+			if err := w.putPart(p.ID, p.Part); err != nil {
 				return err
 			}
-			if p.state != nil && !(old.hasState && old.digest == next.digest) {
-				if err := w.putValue(bucketState, keyState, p.state.value); err != nil {
-					return err
-				}
-			}
-			if rows != next.rows {
-				return fmt.Errorf("the state has %d rows, its live blocks %d", rows, next.rows)
-			}
-			if err := w.putEpochs(p.epochs, c.Epoch); err != nil {
+		}
+		for _, o := range c.Offsets {
+			if err := w.putOffset(o); err != nil {
 				return err
 			}
-			if err := w.putHead(); err != nil {
+		}
+		if err := w.putSums(bucketFolds, nil, &next.folds, 0, p.folds); err != nil {
+			return err
+		}
+		if p.state != nil && !(old.hasState && old.digest == next.digest) {
+			if err := w.putValue(bucketState, keyState, p.state.value); err != nil {
 				return err
 			}
-			tx.OnCommit(func() {
-				stats := tx.Stats()
-				info.Bytes = stats.GetPageAlloc()
-			})
-			return nil
+		}
+		if rows != next.rows {
+			return fmt.Errorf("the state has %d rows, its live blocks %d", rows, next.rows)
+		}
+		if err := w.putEpochs(p.epochs, c.Epoch); err != nil {
+			return err
+		}
+		if err := w.putHead(); err != nil {
+			return err
+		}
+		tx.OnCommit(func() {
+			stats := tx.Stats()
+			info.Bytes = stats.GetPageAlloc()
 		})
+		return nil
 	})
 	if err != nil {
 		return info, err
@@ -671,11 +718,9 @@ func (c *Change) check(features []string) error {
 // SaveMember writes down who the process is in its consumer group, beside what Save
 // does, and returns when it is on the disk.
 func (s *Store) SaveMember(m Member) error {
-	err := guard(func() error {
-		return s.db.Update(func(tx *bbolt.Tx) error {
-			w := writer{tx: tx}
-			return w.putValue(bucketMeta, keyMember, appendMember(frame(), m, s.file))
-		})
+	err := s.update(func(tx *bbolt.Tx) error {
+		w := writer{tx: tx}
+		return w.putValue(bucketMeta, keyMember, appendMember(frame(), m, s.file))
 	})
 	if err != nil {
 		return fmt.Errorf("save the group's member in snapshot %s: %w", s.path, err)

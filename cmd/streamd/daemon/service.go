@@ -15,7 +15,10 @@ import (
 	"streamd/retire"
 )
 
-var errStopping = fmt.Errorf("the daemon is stopping: %w", httpapi.ErrUnavailable)
+var (
+	errStopping       = fmt.Errorf("the daemon is stopping: %w", httpapi.ErrUnavailable)
+	errRetiredUnsaved = fmt.Errorf("it is retired, but that could not be saved yet; the next snapshot will have it: %w", httpapi.ErrUnavailable)
+)
 
 // Served implements httpapi.Service.
 func (d *Daemon) Served() (*httpapi.Served, <-chan struct{}) {
@@ -111,6 +114,11 @@ func (d *Daemon) retire(id string) (httpapi.Receipt, error) {
 	}
 	e, ok := d.live.ledger.Get(id)
 	if !ok {
+		if _, unsaved := d.live.gone[id]; unsaved { // a crash could make it live again
+			if d.save(); d.saveProblem != nil {
+				return none, errRetiredUnsaved
+			}
+		}
 		return none, httpapi.ErrNotLive
 	}
 	receipt := httpapi.Receipt{Block: blockInfo(e), DigestBefore: d.live.digest()}
@@ -131,7 +139,7 @@ func (d *Daemon) retire(id string) (httpapi.Receipt, error) {
 	log().Str("block", id).Int64("rows", e.Rows).
 		Str("state_digest_before", receipt.DigestBefore).Str("state_digest_after", receipt.DigestAfter).Msg(says)
 	if d.saveProblem != nil {
-		return none, fmt.Errorf("it is retired, but that could not be saved yet; the next snapshot will have it: %w", httpapi.ErrUnavailable)
+		return none, errRetiredUnsaved
 	}
 	receipt.RetiredAt = time.Now().UTC()
 	return receipt, nil

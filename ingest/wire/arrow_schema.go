@@ -163,7 +163,7 @@ func (d *Decoder) arrowPlaces(list, listed []string, isList bool) error {
 	s.names = d.want.names
 	if isList && listed == nil {
 		if d.want.width != 0 && s.width != d.want.width {
-			return d.fail(-1, "", "there are %d features, want %d", s.width, d.want.width)
+			return d.fail(-1, "", "there %s, want %d", areFeatures(s.width), d.want.width)
 		}
 		s.list = make([]int, s.width)
 		for j := range s.list {

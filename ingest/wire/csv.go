@@ -224,7 +224,7 @@ func (d *Decoder) planPositions(n int) error {
 		n--
 	}
 	if d.want.width != 0 && n != d.want.width && n > 0 {
-		return d.failAt(0, 0, "", fmt.Sprintf("there are %d features, want %d", n, d.want.width))
+		return d.failAt(0, 0, "", fmt.Sprintf("there %s, want %d", areFeatures(n), d.want.width))
 	}
 	return d.planWidth(n)
 }

@@ -397,12 +397,20 @@ func newNames(list []string) (n names, twice string) {
 	return n, ""
 }
 
+// areFeatures counts them in words.
+func areFeatures(n int) string {
+	if n == 1 {
+		return "is 1 feature"
+	}
+	return fmt.Sprintf("are %d features", n)
+}
+
 // place matches a block's feature names with what is wanted: feature j of the
 // block is to become column at[j]. An error names what is missing or unknown.
 func (d *Decoder) place(list []string) (at []int, err *Error) {
 	if d.want.names == nil {
 		if n := len(list); d.want.width != 0 && n != d.want.width {
-			return nil, d.fail(-1, "", "there are %d features, want %d", n, d.want.width)
+			return nil, d.fail(-1, "", "there %s, want %d", areFeatures(n), d.want.width)
 		}
 	}
 	known, twice := newNames(list)

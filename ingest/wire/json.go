@@ -287,7 +287,7 @@ func (d *Decoder) jsonList(i int, row *jsonFields) (end int, err error) {
 		}
 	}
 	if n != len(d.row) {
-		return 0, d.failAt(i, d.rows, "", fmt.Sprintf("the row has %d features, want %d", n, len(d.row)))
+		return 0, d.failAt(i, d.rows, "", fmt.Sprintf("there %s in the row, want %d", areFeatures(n), len(d.row)))
 	}
 	return i + 1, nil
 }

@@ -195,18 +195,19 @@ func (c *benchBillionCmd) Run(ctx context.Context, s *surroundings) error {
 		})()
 	}
 	once := &benchRounds{jsonFlag: c.jsonFlag}
-	return once.run(ctx, s, func(ctx context.Context, _ bench.Plan, report *bench.Report) error {
-		result, course, err := b.Run(ctx)
+	var course bench.Course
+	err = once.run(ctx, s, func(ctx context.Context, _ bench.Plan, report *bench.Report) error {
+		result, all, err := b.Run(ctx)
 		if err != nil {
 			return err
 		}
-		if c.SVG != "" {
-			if err := draw(c.SVG, course, fmt.Sprintf("%s points of %d features, source: %s", short(float64(c.Rows)), c.Features, c.Source)); err != nil {
-				return err
-			}
-		}
+		course = all
 		return report.Add(result)
 	})
+	if err != nil || c.SVG == "" {
+		return err
+	}
+	return draw(c.SVG, course, fmt.Sprintf("%s points of %d features, source: %s", short(float64(c.Rows)), c.Features, c.Source))
 }
 
 func draw(path string, course bench.Course, title string) (err error) {

@@ -169,6 +169,18 @@ func TestBenchBillionKilled(t *testing.T) {
 	}
 }
 
+// What hours have come to is not lost with the picture of them.
+func TestBenchBillionWithoutItsPicture(t *testing.T) {
+	for _, format := range []string{"--json=false", "--json"} {
+		var out bytes.Buffer
+		err := run(t.Context(), []string{"bench", "billion", "--source", "generator", "--rows", "1000", "--test-rows", "100",
+			"--svg", filepath.Join(t.TempDir(), "none", "billion.svg"), format}, nil, nil, &out, t.Output())
+		if !errors.Is(err, os.ErrNotExist) || !strings.Contains(out.String(), "linearity") {
+			t.Errorf("%s: %v\n%s", format, err, &out)
+		}
+	}
+}
+
 // testProgram is this test as streamd: under that name it is (TestMain).
 func testProgram(t *testing.T) bench.Program {
 	t.Helper()

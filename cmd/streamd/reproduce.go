@@ -92,13 +92,13 @@ func (c *reproduceCmd) Run(ctx context.Context, s *surroundings) error {
 			}
 		}
 	}
-	if c.SVG != "" {
-		if err := c.draw(ctx, &config); err != nil {
+	if c.JSON {
+		if err := printJSON(s.stdout, report); err != nil {
 			return err
 		}
 	}
-	if c.JSON {
-		if err := printJSON(s.stdout, report); err != nil {
+	if c.SVG != "" {
+		if err := c.draw(ctx, &config); err != nil {
 			return err
 		}
 	}

@@ -261,13 +261,35 @@ func listed(fields [][]byte) string {
 func (d *Decoder) csvRows(b []byte, i int) error {
 	p := &d.csv
 	d.setWidth(p.width)
+	d.pattern.forget()
 	for i = skipEmptyLines(b, i); i < len(b); i = skipEmptyLines(b, i) {
 		if reason := d.room(p.width); reason != "" {
 			return d.failAt(i, d.rows, "", reason)
 		}
 		code, weight := int32(0), 1.0
-		for k, role := range p.roles {
-			start := i
+		row, tries := i, 0 // of reading several numbers at a time
+		if hasNumbers && d.pattern.known && d.pattern.worthwhile(d.rows) {
+			tries = 2
+		}
+		for k := 0; k < len(p.roles); k++ {
+			if tries > 0 && p.roles[k] >= 0 {
+				steps, from := d.pattern.steps[k:], i
+				for from < len(b) && isPadding(b[from]) {
+					from++
+				}
+				done, end := plainNumbers(d.row, b, steps[:steps[0].run], from)
+				if k += done; k == len(p.roles) {
+					i = end
+					break
+				}
+				if done > 0 {
+					for i = end; isPadding(b[i-1]); i-- { // back to where the field starts
+					}
+				} else if tries--; tries == 0 {
+					d.pattern.misses++
+				}
+			}
+			role, start := p.roles[k], i
 			var x float64
 			ok := false
 			if role >= 0 {
@@ -297,10 +319,27 @@ func (d *Decoder) csvRows(b []byte, i int) error {
 				i++
 			}
 		}
+		if hasNumbers && d.rows == 1 { // many messages have only one
+			d.csvPattern(b, row, i)
+		}
 		i += lineEnd(b, i)
 		d.push(code, weight)
 	}
 	return d.finishRows(p.names)
+}
+
+// csvPattern learns from the row b[start:end], which a line end follows.
+func (d *Decoder) csvPattern(b []byte, start, end int) {
+	p := &d.pattern
+	p.learning, p.end = true, start
+	for _, role := range d.csv.roles {
+		_, next, _ := csvField(b, start, nil)
+		field := bytes.TrimRight(bytes.TrimSuffix(b[start:next], []byte{'\r'}), " \t")
+		from := len(field) - len(bytes.TrimLeft(field, " \t"))
+		p.value(b, start+from, start+len(field), role)
+		start = next + 1
+	}
+	p.finish(b, end+lineEnd(b, end))
 }
 
 // csvValue reads a field that is not a plain number, by its role.
@@ -401,6 +440,9 @@ func csvQuoted(b []byte, i int, scratch *[]byte) (field []byte, end int, reason 
 		return field, i, ""
 	}
 }
+
+// isPadding is whether c is dropped around an unquoted field.
+func isPadding(c byte) bool { return c == ' ' || c == '\t' }
 
 // lineEnd is the length of the line end at b[i]: 0, 1 or 2.
 func lineEnd(b []byte, i int) int {

@@ -121,6 +121,7 @@ type Decoder struct {
 	cols [][]float64
 	rows int
 
+	pattern pattern
 	seen    names // the names of the last block whose features were not fixed
 	scratch []byte
 	csv     csvPlan

@@ -114,6 +114,8 @@ func FuzzJSON(f *testing.F) {
 		`[{"label":"a","u":1,"v":2.5,"weight":0},{"v":-4,"u":3,"label":"b","weight":1}]`,
 		"{\"label\":true,\"u\":1}\n{\"u\":2,\"label\":\"\\u00e9\\ud83d\\ude00\"}\n",
 		`[{"label":null,"features":[1e999]}]`,
+		strings.Repeat(`{"label": "a", "u": -1.25, "v": 3e-05, "weight": 1}`+"\n", 6),
+		strings.Repeat(`{"features":[0.1,20],"label":1}`+"\n", 6),
 	} {
 		f.Add([]byte(s))
 	}
@@ -121,14 +123,14 @@ func FuzzJSON(f *testing.F) {
 }
 
 func FuzzCSV(f *testing.F) {
-	for _, s := range []string{"1,2,3\n-1,0.5,1e3\n", "label,u,v,weight\na,1,2,1\n\"b \"\"c\"\"\", 3 ,\"4\",0\r\n", "v,u,label\n1,2,x", "\xef\xbb\xbf1,2\n\n", "\"\n"} {
+	for _, s := range []string{"1,2,3\n-1,0.5,1e3\n", "label,u,v,weight\na,1,2,1\n\"b \"\"c\"\"\", 3 ,\"4\",0\r\n", "v,u,label\n1,2,x", "\xef\xbb\xbf1,2\n\n", "\"\n", strings.Repeat("1,-2.5,3e-05\r\n", 10)} {
 		f.Add([]byte(s))
 	}
 	fuzzDecode(f, "text/csv")
 }
 
 func FuzzLIBSVM(f *testing.F) {
-	for _, s := range []string{"+1 1:0.5 3:-2e3\n-1 2:1 # comment\n", "a\nb 16:1\n", "1 1:1 1:2\n", "1 qid:1 2:3\n"} {
+	for _, s := range []string{"+1 1:0.5 3:-2e3\n-1 2:1 # comment\n", "a\nb 16:1\n", "1 1:1 1:2\n", "1 qid:1 2:3\n", strings.Repeat("a 1:-2.5 3:3e-05\n", 10)} {
 		f.Add([]byte(s))
 	}
 	fuzzDecode(f, "application/x-libsvm")
@@ -163,7 +165,8 @@ func FuzzFile(f *testing.F) {
 	})
 }
 
-// FuzzNumber compares the scanner with strconv, bit for bit.
+// FuzzNumber compares the scanner with strconv, bit for bit, on the number of a first
+// row and on that of a row among others.
 func FuzzNumber(f *testing.F) {
 	for _, s := range []string{"0", "-0", "1.", ".5", "1e23", "9007199254740993", "1e-400", "123456789012345678901234567890e-10", "+5e+5", "0x1p4", "inf", "1_0", "2.2250738585072011e-308"} {
 		f.Add(s)
@@ -174,12 +177,15 @@ func FuzzNumber(f *testing.F) {
 			return // only decimal numbers are numbers
 		}
 		want, wantErr := strconv.ParseFloat(s, 64)
-		b, err := d.Decode("text/csv", []byte("x,"+s))
-		if (err == nil) != (wantErr == nil) {
-			t.Fatalf("%q: error %v, strconv %v", s, err, wantErr)
-		}
-		if err == nil && math.Float64bits(b.Columns[0].At(0)) != math.Float64bits(want) {
-			t.Fatalf("%q: %v, want %v", s, b.Columns[0].At(0), want)
+		others := strings.Repeat("x,0.25\n", 10)
+		for row, before := range map[int]string{0: "", 10: others} {
+			b, err := d.Decode("text/csv", []byte(before+"x,"+s+"\n"+others))
+			if (err == nil) != (wantErr == nil) {
+				t.Fatalf("%q: error %v, strconv %v", s, err, wantErr)
+			}
+			if err == nil && math.Float64bits(b.Columns[0].At(row)) != math.Float64bits(want) {
+				t.Fatalf("%q: %v, want %v", s, b.Columns[0].At(row), want)
+			}
 		}
 	})
 }

@@ -1,6 +1,8 @@
 package wire
 
 import (
+	"fmt"
+	"strings"
 	"syscall"
 	"testing"
 	"unsafe"
@@ -36,6 +38,42 @@ func testBeyond[T gram.Number](t *testing.T) {
 				requireCodes(t, d, kindOf[T](), arrayOf(kindOf[T](), x, l), x)
 				if unsafe.Pointer(&d.codes[0]) != unsafe.Pointer(&c[0]) {
 					t.Fatal("the codes are not where memory ends")
+				}
+			}
+		}
+	}
+}
+
+// A text that ends, or begins, where memory cannot be read: one byte too many is a
+// fault.
+func TestNothingBeyondTheText(t *testing.T) {
+	memory := guarded(t)
+	for _, c := range []struct {
+		format Format
+		row    func(i int) string
+	}{
+		{CSV, func(i int) string { return fmt.Sprintf("%d,%d\n", i%2, i) }},
+		{CSV, func(i int) string { return fmt.Sprintf("%d,%d,-0.%028de-01\n", i%2, i, i) }},
+		{LIBSVM, func(i int) string { return fmt.Sprintf("%d 1:%d 2:-0.%028de-01\n", i%2, i, i) }},
+		{JSON, func(i int) string { return fmt.Sprintf(`{"label":%d,"features":[%d,-0.%028de-01]}`+"\n", i%2, i, i) }},
+		{JSON, func(i int) string {
+			return fmt.Sprintf(`{"a":%d,"label":%d,"%s":-0.%028de-01}`+"\n", i, i%2, strings.Repeat("b", 40), i)
+		}},
+	} {
+		const rows = 12
+		for lines := range 100 {
+			empty := strings.Repeat("\n", lines)
+			text := []byte(empty)
+			for i := range rows {
+				text = append(text, c.row(i)...)
+			}
+			text = append(text, empty...)
+			d := decoderOf(t, 1000)
+			for _, place := range [][]byte{memory[:len(text)], memory[len(memory)-len(text):]} {
+				copy(place, text)
+				b, err := d.Decode(c.format.ContentType(), place)
+				if err != nil || b.Rows() != rows || b.Columns[0].At(rows-1) != rows-1 {
+					t.Fatalf("%v: %v\n%s", c.format, err, text)
 				}
 			}
 		}

@@ -88,6 +88,7 @@ func (d *Decoder) jsonLines(i int) (err error) {
 func (d *Decoder) beginJSON() {
 	s := &d.json
 	s.shape, s.fresh = shapeNone, nil
+	d.pattern.forget()
 	s.setNames(names{list: d.want.names, index: d.want.index})
 	d.setWidth(d.want.width)
 }
@@ -114,6 +115,11 @@ func (d *Decoder) jsonRow(i int) (end int, err error) {
 	if reason := d.room(len(d.row)); reason != "" {
 		return 0, d.failAt(i, d.rows, "", reason)
 	}
+	if end, ok := d.likeBefore(i); ok {
+		return end, nil
+	}
+	p := &d.pattern
+	p.begin(i, d.rows)
 	var (
 		row      = jsonFields{learning: s.shape == shapeNone && d.want.width == 0, weight: 1}
 		start    = i
@@ -146,6 +152,9 @@ func (d *Decoder) jsonRow(i int) (end int, err error) {
 			if row.code, i, reason = d.jsonLabel(i); reason != "" {
 				return 0, d.failAt(at, d.rows, d.opts.Label, reason)
 			}
+			if p.learning {
+				p.value(b, at, i, roleLabel)
+			}
 		case d.opts.Weight != "" && string(key) == d.opts.Weight:
 			if row.weighted {
 				return 0, d.failAt(at, d.rows, d.opts.Weight, "the field is given twice")
@@ -156,6 +165,9 @@ func (d *Decoder) jsonRow(i int) (end int, err error) {
 			}
 			if reason != "" {
 				return 0, d.failAt(at, d.rows, d.opts.Weight, reason)
+			}
+			if p.learning {
+				p.value(b, at, i, roleWeight)
 			}
 		case string(key) == "features" && i < len(b) && b[i] == '[':
 			if i, err = d.jsonList(i, &row); err != nil {
@@ -177,6 +189,9 @@ func (d *Decoder) jsonRow(i int) (end int, err error) {
 			} else {
 				d.row[j] = x
 			}
+			if p.learning {
+				p.value(b, at, i, j)
+			}
 		}
 		if i = skipSpace(b, i); i < len(b) && b[i] == '}' {
 			break
@@ -188,6 +203,7 @@ func (d *Decoder) jsonRow(i int) (end int, err error) {
 	if err := d.jsonRowDone(start, &row); err != nil {
 		return 0, err
 	}
+	p.finish(b, i+1)
 	d.push(row.code, row.weight)
 	return i + 1, nil
 }
@@ -276,6 +292,9 @@ func (d *Decoder) jsonList(i int, row *jsonFields) (end int, err error) {
 			d.row = append(d.row, x)
 		} else if n < len(d.row) {
 			d.row[n] = x
+		}
+		if d.pattern.learning {
+			d.pattern.value(b, i, next, n)
 		}
 		n++
 		i = skipSpace(b, next)
@@ -393,11 +412,14 @@ func jsonGrammar(b []byte) bool {
 	if b[0] == '-' {
 		i = 1
 	}
-	if b[i]-'0' >= 10 || b[i] == '0' && i+1 < len(b) && b[i+1]-'0' < 10 {
+	from := i
+	for i < len(b) && b[i]-'0' < 10 {
+		i++
+	}
+	if i == from || i > from+1 && b[from] == '0' {
 		return false
 	}
-	point := slices.Index(b, '.')
-	return point < 0 || point+1 < len(b) && b[point+1]-'0' < 10
+	return i == len(b) || b[i] != '.' || i+1 < len(b) && b[i+1]-'0' < 10
 }
 
 // jsonString reads the string at i. It aliases the text, or d.scratch.

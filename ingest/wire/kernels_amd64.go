@@ -31,3 +31,11 @@ func pair4AVX2(codes *int32, labels *byte, rows int, first uint64, second uint64
 //
 //go:noescape
 func pair8AVX2(codes *int32, labels *byte, rows int, first uint64, second uint64, firstCode int32, secondCode int32) (done int)
+
+// numbersAVX2 reads numbers from text[at] on into row by n steps, until it meets one that
+// begins behind text[last], or is not plain, or is not followed by its step's text, or
+// is half way between two float64, or nearly. It returns how many it has read, and
+// where the next begins. It touches 32 bytes before at and 67 behind last.
+//
+//go:noescape
+func numbersAVX2(row *float64, text *byte, at int, last int, steps *byte, n int, fives *uint64) (done int, end int)

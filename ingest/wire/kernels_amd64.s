@@ -142,3 +142,238 @@ end:
 	MOVQ BX, done+48(FP)
 	VZEROUPPER
 	RET
+
+DATA numbersEdge<>+0(SB)/8, $0x0000000000000000
+DATA numbersEdge<>+8(SB)/8, $0x0000000000000000
+DATA numbersEdge<>+16(SB)/8, $0x0000000000000000
+DATA numbersEdge<>+24(SB)/8, $0x0000000000000000
+DATA numbersEdge<>+32(SB)/8, $0xffffffffffffffff
+DATA numbersEdge<>+40(SB)/8, $0xffffffffffffffff
+DATA numbersEdge<>+48(SB)/8, $0xffffffffffffffff
+DATA numbersEdge<>+56(SB)/8, $0xffffffffffffffff
+GLOBL numbersEdge<>(SB), RODATA|NOPTR, $64
+
+DATA numbersLift<>+0(SB)/8, $0x4646464646464646
+DATA numbersLift<>+8(SB)/8, $0x4646464646464646
+DATA numbersLift<>+16(SB)/8, $0x4646464646464646
+DATA numbersLift<>+24(SB)/8, $0x4646464646464646
+GLOBL numbersLift<>(SB), RODATA|NOPTR, $32
+
+DATA numbersLowest<>+0(SB)/8, $0x7676767676767676
+DATA numbersLowest<>+8(SB)/8, $0x7676767676767676
+DATA numbersLowest<>+16(SB)/8, $0x7676767676767676
+DATA numbersLowest<>+24(SB)/8, $0x7676767676767676
+GLOBL numbersLowest<>(SB), RODATA|NOPTR, $32
+
+DATA numbersPoint<>+0(SB)/8, $0x2e2e2e2e2e2e2e2e
+DATA numbersPoint<>+8(SB)/8, $0x2e2e2e2e2e2e2e2e
+DATA numbersPoint<>+16(SB)/8, $0x2e2e2e2e2e2e2e2e
+DATA numbersPoint<>+24(SB)/8, $0x2e2e2e2e2e2e2e2e
+GLOBL numbersPoint<>(SB), RODATA|NOPTR, $32
+
+DATA numbersZero<>+0(SB)/8, $0x3030303030303030
+DATA numbersZero<>+8(SB)/8, $0x3030303030303030
+DATA numbersZero<>+16(SB)/8, $0x3030303030303030
+DATA numbersZero<>+24(SB)/8, $0x3030303030303030
+GLOBL numbersZero<>(SB), RODATA|NOPTR, $32
+
+DATA numbersTen<>+0(SB)/8, $0x010a010a010a010a
+DATA numbersTen<>+8(SB)/8, $0x010a010a010a010a
+DATA numbersTen<>+16(SB)/8, $0x010a010a010a010a
+DATA numbersTen<>+24(SB)/8, $0x010a010a010a010a
+GLOBL numbersTen<>(SB), RODATA|NOPTR, $32
+
+DATA numbersHundred<>+0(SB)/8, $0x0001006400010064
+DATA numbersHundred<>+8(SB)/8, $0x0001006400010064
+DATA numbersHundred<>+16(SB)/8, $0x0001006400010064
+DATA numbersHundred<>+24(SB)/8, $0x0001006400010064
+GLOBL numbersHundred<>(SB), RODATA|NOPTR, $32
+
+DATA numbersTenThousand<>+0(SB)/8, $0x0001271000012710
+DATA numbersTenThousand<>+8(SB)/8, $0x0001271000012710
+DATA numbersTenThousand<>+16(SB)/8, $0x0001271000012710
+DATA numbersTenThousand<>+24(SB)/8, $0x0001271000012710
+GLOBL numbersTenThousand<>(SB), RODATA|NOPTR, $32
+
+DATA numbersNoPoint<>+0(SB)/4, $0x00000020
+GLOBL numbersNoPoint<>(SB), RODATA|NOPTR, $4
+
+// func numbersAVX2(row *float64, text *byte, at int, last int, steps *byte, n int, fives *uint64) (done int, end int)
+// Requires: AVX, AVX2, BMI, BMI2, CMOV, LZCNT
+TEXT ·numbersAVX2(SB), NOSPLIT, $0-72
+	MOVQ    row+0(FP), AX
+	MOVQ    steps+32(FP), CX
+	MOVQ    n+40(FP), BX
+	MOVQ    fives+48(FP), SI
+	MOVQ    text+8(FP), DI
+	MOVQ    DI, R8
+	MOVQ    last+24(FP), DX
+	ADDQ    DX, R8
+	MOVQ    at+16(FP), DX
+	ADDQ    DX, DI
+	LEAQ    numbersEdge<>+0(SB), R9
+	VXORPS  X0, X0, X0
+	VMOVDQU numbersLift<>+0(SB), Y1
+	VMOVDQU numbersLowest<>+0(SB), Y2
+	VMOVDQU numbersPoint<>+0(SB), Y3
+	VMOVDQU numbersZero<>+0(SB), Y4
+	VMOVDQU numbersTen<>+0(SB), Y5
+	VMOVDQU numbersHundred<>+0(SB), Y6
+	VMOVDQU numbersTenThousand<>+0(SB), Y7
+
+next:
+	CMPQ         DI, R8
+	JA           end
+	XORQ         R10, R10
+	CMPB         (DI), $0x2d
+	SETEQ        R10
+	VMOVDQU      (DI), Y8
+	VPADDB       Y1, Y8, Y9
+	VPCMPGTB     Y9, Y2, Y9
+	VPMOVMSKB    Y9, R12
+	VPCMPEQB     Y3, Y8, Y9
+	VPMOVMSKB    Y9, R11
+	VPCMPEQB     Y4, Y8, Y8
+	VPMOVMSKB    Y8, R13
+	ANDNL        R12, R10, R14
+	BLSIL        R14, DX
+	ANDL         R11, DX
+	XORL         DX, R14
+	TZCNTL       R14, R11
+	JCS          end
+	MOVL         R12, R14
+	SHRL         $0x01, R14
+	ANDNL        R13, R14, R14
+	ORL          R12, R14
+	BTL          R10, R14
+	JCS          end
+	TZCNTL       DX, DX
+	LEAQ         -1(R11), R12
+	SUBL         DX, R12
+	JEQ          end
+	CMOVLMI      numbersNoPoint<>+0(SB), R12
+	MOVL         R12, DX
+	SHRL         $0x05, DX
+	ADDL         R11, DX
+	SUBL         R10, DX
+	ADDQ         R11, DI
+	VMOVDQU      -32(DI), Y8
+	VMOVDQU      -33(DI), Y9
+	VMOVDQU      (R9)(R12*1), Y10
+	VPBLENDVB    Y10, Y8, Y9, Y8
+	VPSUBB       Y4, Y8, Y8
+	VPAND        -1(R9)(DX*1), Y8, Y8
+	VPMADDUBSW   Y5, Y8, Y8
+	VPMADDWD     Y6, Y8, Y8
+	VPACKUSDW    Y8, Y8, Y8
+	VPMADDWD     Y7, Y8, Y8
+	VEXTRACTI128 $0x01, Y8, X9
+	VMOVQ        X8, R13
+	VMOVQ        X9, DX
+	RORQ         $0x20, R13
+	CMPQ         R13, $0x00000733
+	JA           back
+	MOVL         DX, R14
+	SHRQ         $0x20, DX
+	IMUL3Q       $0x05f5e100, R14, R14
+	ADDQ         R14, DX
+	MOVQ         $0x002386f26fc10000, R14
+	IMULQ        R14, R13
+	ADDQ         R13, DX
+	LZCNTQ       DX, R13
+	SHLXQ        R13, DX, DX
+	SHLQ         $0x3f, R10
+	SHLQ         $0x34, R13
+	SUBQ         R13, R10
+	MULXQ        (SI)(R12*8), R15, R13
+	MOVQ         264(SI)(R12*8), R14
+	BLSIQ        R13, R15
+	TESTL        $0x00000300, R15
+	JNE          exponent
+	ADDQ         R10, R14
+	VCVTSI2SDQ   R13, X0, X8
+	VMOVQ        R14, X9
+	VMULSD       X9, X8, X8
+	MOVQ         24(CX), R13
+	VMOVSD       X8, (AX)(R13*8)
+	MOVQ         (CX), R13
+	VMOVDQU      (DI), Y8
+	VPCMPEQB     (R13), Y8, Y8
+	VPMOVMSKB    Y8, R13
+	ORL          32(CX), R13
+	INCL         R13
+	JNE          exponent
+	ADDQ         8(CX), DI
+
+read:
+	ADDQ $0x28, CX
+	DECQ BX
+	JNE  next
+	JMP  end
+
+exponent:
+	MOVBLZX (DI), R13
+	ORL     $0x20, R13
+	CMPL    R13, $0x65
+	JNE     back
+	MOVBLZX 2(DI), R14
+	SUBL    $0x30, R14
+	CMPL    R14, $0x09
+	JHI     back
+	MOVBLZX 1(DI), R13
+	ADDQ    $0x03, R11
+	ADDQ    $0x03, DI
+	MOVBLZX (DI), R15
+	SUBL    $0x30, R15
+	CMPL    R15, $0x09
+	JHI     sign
+	LEAL    (R14)(R14*4), R14
+	LEAL    (R15)(R14*2), R14
+	INCQ    R11
+	INCQ    DI
+
+sign:
+	CMPL R13, $0x2d
+	JEQ  scale
+	CMPL R13, $0x2b
+	JNE  back
+	NEGL R14
+
+scale:
+	ANDL       $0x1f, R12
+	ADDL       R14, R12
+	CMPL       R12, $0x1f
+	JHI        back
+	MULXQ      (SI)(R12*8), R13, DX
+	MOVQ       264(SI)(R12*8), R12
+	BLSIQ      DX, R13
+	TESTL      $0x00000300, R13
+	JNE        back
+	ADDQ       R10, R12
+	VCVTSI2SDQ DX, X0, X8
+	VMOVQ      R12, X9
+	VMULSD     X9, X8, X8
+	MOVQ       24(CX), DX
+	VMOVSD     X8, (AX)(DX*8)
+	MOVQ       (CX), DX
+	VMOVDQU    (DI), Y8
+	VPCMPEQB   (DX), Y8, Y8
+	VPMOVMSKB  Y8, DX
+	ORL        32(CX), DX
+	INCL       DX
+	JNE        back
+	ADDQ       8(CX), DI
+	JMP        read
+
+back:
+	SUBQ R11, DI
+
+end:
+	MOVQ n+40(FP), AX
+	SUBQ BX, AX
+	MOVQ AX, done+56(FP)
+	MOVQ text+8(FP), AX
+	SUBQ AX, DI
+	MOVQ DI, end+64(FP)
+	VZEROUPPER
+	RET

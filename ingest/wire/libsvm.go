@@ -24,13 +24,17 @@ func (d *Decoder) decodeLIBSVM(b []byte) error {
 // libsvmRows reads the lines of b[i:].
 func (d *Decoder) libsvmRows(b []byte, i int) error {
 	d.setWidth(d.want.width)
+	d.pattern.forget()
 	for i < len(b) {
-		end := i + lineLength(b[i:])
-		line := b[i:end]
-		if hash := bytes.IndexByte(line, '#'); hash >= 0 {
-			line = line[:hash]
+		if d.pattern.known && d.room(len(d.row)) == "" {
+			clear(d.row)
+			if end, ok := d.likeBefore(i); ok {
+				i = end
+				continue
+			}
 		}
-		if err := d.libsvmLine(line, i); err != nil {
+		end := i + lineLength(b[i:])
+		if err := d.libsvmLine(b[:end], i); err != nil {
 			return err
 		}
 		i = end
@@ -46,35 +50,30 @@ func lineLength(b []byte) int {
 	return len(b)
 }
 
-// libsvmLine reads one line; pos is where it starts.
-func (d *Decoder) libsvmLine(line []byte, pos int) error {
-	i := skipBlanks(line, 0)
+// libsvmLine reads the line that starts at b[pos] and ends with b.
+func (d *Decoder) libsvmLine(b []byte, pos int) error {
+	line := b
+	if hash := bytes.IndexByte(b[pos:], '#'); hash >= 0 {
+		line = b[:pos+hash]
+	}
+	i := skipBlanks(line, pos)
 	if i == len(line) {
 		return nil
 	}
-	row := d.rows
+	row, p := d.rows, &d.pattern
+	if hasNumbers { // or it would not pay
+		p.begin(pos, row)
+	}
 	start := i
-	for i < len(line) && !isBlank(line[i]) {
-		i++
-	}
-	label := line[start:i]
-	if bytes.IndexByte(label, ':') >= 0 {
-		return d.failAt(pos, row, "", fmt.Sprintf("the row starts with %s instead of a label", quoted(label)))
-	}
-	// Several labels of one row, or a line of CSV, which would be one without
-	// features.
-	if bytes.IndexByte(label, ',') >= 0 {
-		return d.failAt(pos, row, "", fmt.Sprintf("the label %s has a comma: want one label and behind it index:value, with blanks between them", quoted(label)))
-	}
-	code, reason := int32(0), ""
-	if !d.unlabelled {
-		code, reason = d.labels.text(label)
-	}
+	code, i, reason := d.libsvmLabel(line, i)
 	if reason == "" {
 		reason = d.room(len(d.row))
 	}
 	if reason != "" {
 		return d.failAt(pos, row, "", reason)
+	}
+	if p.learning {
+		p.value(b, start, i, roleLabel)
 	}
 	clear(d.row)
 	last := 0
@@ -90,10 +89,33 @@ func (d *Decoder) libsvmLine(line []byte, pos int) error {
 			return d.failAt(pos, row, "", reason)
 		}
 		d.row[index-1] = value
+		if p.learning {
+			p.value(b, i+bytes.IndexByte(line[i:], ':')+1, end, index-1)
+		}
 		last, i = index, end
 	}
+	p.finish(b, len(b))
 	d.push(code, 1)
 	return nil
+}
+
+// libsvmLabel reads the label at b[i], which ends before a blank or a comment.
+func (d *Decoder) libsvmLabel(b []byte, i int) (code int32, end int, reason string) {
+	for end = i; end < len(b) && !isBlank(b[end]) && b[end] != '#'; end++ {
+	}
+	label := b[i:end]
+	if bytes.IndexByte(label, ':') >= 0 {
+		return -1, end, fmt.Sprintf("the row starts with %s instead of a label", quoted(label))
+	}
+	// Several labels of one row, or a line of CSV, which would be one without
+	// features.
+	if bytes.IndexByte(label, ',') >= 0 {
+		return -1, end, fmt.Sprintf("the label %s has a comma: want one label and behind it index:value, with blanks between them", quoted(label))
+	}
+	if !d.unlabelled {
+		code, reason = d.labels.text(label)
+	}
+	return code, end, reason
 }
 
 // libsvmPair reads the "index:value" at line[i], with an index above last, which

@@ -3,6 +3,7 @@ package wire
 import (
 	"encoding/binary"
 	"math"
+	"math/big"
 	"math/bits"
 	"strconv"
 	"unsafe"
@@ -12,14 +13,26 @@ import (
 var pow10 = [...]float64{1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11,
 	1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22}
 
-// pow5 holds the powers of five below 2^64.
-var pow5 = func() (p [28]uint64) {
-	p[0] = 1
-	for k := 1; k < len(p); k++ {
-		p[k] = 5 * p[k-1]
+// fives holds, for k from 0, 2^s/5^k rounded up to an integer of 63 bits, and the bits
+// of the float64 2^(64-s-k). The last place is k = 0 again, as assembly wants it.
+var fives = func() (f [2][33]uint64) {
+	five := big.NewInt(1)
+	for k := range maxFive + 1 {
+		s := 61 + five.BitLen()
+		if k > 0 { // no power of two
+			s++
+		}
+		q := new(big.Int).Lsh(big.NewInt(1), uint(s))
+		q.Add(q, five).Sub(q, big.NewInt(1)).Quo(q, five)
+		f[0][k], f[1][k] = q.Uint64(), uint64(1023+64-s-k)<<52
+		five.Mul(five, big.NewInt(5))
 	}
-	return p
+	f[0][maxFive+1], f[1][maxFive+1] = f[0][0], f[1][0]
+	return f
 }()
+
+// maxFive is the greatest power in fives.
+const maxFive = 31
 
 // maxDigits is how many digits cannot make a number of 2^64 or more.
 const maxDigits = 19
@@ -84,19 +97,21 @@ func number(b []byte, i int) (x float64, end int, ok bool) {
 		}
 		i, exponent = j, exponent+sign*e
 	}
+	ok = false
 	switch wrapped := digits > maxDigits; {
 	case !wrapped && mantissa < 1<<53 && -len(pow10) < exponent && exponent < len(pow10):
 		// With both factors exact a single rounding gives the nearest float64
 		// (Clinger 1990).
-		x = float64(mantissa)
+		x, ok = float64(mantissa), true
 		if exponent < 0 {
 			x /= pow10[-exponent]
 		} else {
 			x *= pow10[exponent]
 		}
-	case !wrapped && mantissa > 0 && -len(pow5) < exponent && exponent < 0:
-		x = quotient(mantissa, -exponent)
-	default:
+	case !wrapped && -maxFive <= exponent && exponent <= 0:
+		x, ok = nearest(mantissa, -exponent)
+	}
+	if !ok {
 		// The text is a valid number, so the only error left is overflow, for
 		// which ParseFloat returns an infinity. The string is not kept.
 		x, _ = strconv.ParseFloat(unsafe.String(&b[start], i-start), 64)
@@ -137,27 +152,21 @@ func ofDigits(eight uint64) uint64 {
 	return (eight&pairs*(100+1000000<<32) + eight>>16&pairs*(1+10000<<32)) >> 32
 }
 
-// quotient is the float64 nearest to m/10^k, a half to even, for m > 0 and k
-// below len(pow5). Its 64 bits of m/5^k are exact, and whether there are more is
-// in the last of them, eleven below what float64 keeps; no result is so small
-// or large that a power of two cannot scale it.
-func quotient(m uint64, k int) float64 {
-	d := pow5[k]
-	exponent := bits.LeadingZeros64(d) - bits.LeadingZeros64(m) - k - 64
-	d <<= bits.LeadingZeros64(d)
-	m <<= bits.LeadingZeros64(m)
-	var low uint64
-	if m >= d { // for a quotient below 2^64; above 2^63 it is, as both have their top bit
-		m, low = m>>1, m<<63
-		exponent++
+// nearest is the float64 nearest to m/10^k, unless that looks half way between two. No
+// result is so small or large that a power of two cannot scale it.
+//
+// With m shifted to 64 bits the high half of its product with 2^s/5^k has 62 or 63: as
+// that factor was rounded up, and the product is less than 2^64 too large, it is less
+// than one away from the quotient. Of the float64 next to it, 2^9 or 2^10 apart, the
+// same one is the nearest to both, unless it is half way, where bit 8 or 9 is the lowest
+// that is set.
+func nearest(m uint64, k int) (x float64, ok bool) {
+	shift := bits.LeadingZeros64(m) & 63
+	q, _ := bits.Mul64(m<<shift, fives[0][k])
+	if q&-q&0x300 != 0 {
+		return 0, false
 	}
-	q, rest := bits.Div64(m, low, d)
-	if rest != 0 {
-		q |= 1
-	}
-	// Two steps, as an int64 converts in one instruction.
-	x := float64(int64(q>>1 | q&1))
-	return x * math.Float64frombits(uint64(1023+exponent+1)<<52)
+	return float64(int64(q)) * math.Float64frombits(fives[1][k]-uint64(shift)<<52), true
 }
 
 // finite is for a field that must be a number and nothing else: it returns the reason

@@ -14,6 +14,7 @@ func main() {
 	for _, size := range []int{1, 2, 4, 8} {
 		pair(size)
 	}
+	numbers()
 	Generate()
 }
 

@@ -347,12 +347,12 @@ func (d *Decoder) csvValue(role int, field []byte, code0 int32, weight0 float64)
 	code, weight = code0, weight0
 	switch {
 	case role >= 0:
-		x, reason = finite(bytes.Trim(field, " \t"))
+		x, reason = finite(trimPadding(field))
 	case d.unlabelled:
 	case role == roleLabel:
 		code, reason = d.labels.text(field)
 	case role == roleWeight:
-		if weight, reason = finite(bytes.Trim(field, " \t")); reason == "" {
+		if weight, reason = finite(trimPadding(field)); reason == "" {
 			reason = badWeight(weight)
 		}
 	}
@@ -401,7 +401,7 @@ func csvField(b []byte, i int, scratch *[]byte) (field []byte, end int, reason s
 	if n := len(field); n > 0 && field[n-1] == '\r' && (end == len(b) || b[end] == '\n') {
 		field = field[:n-1]
 	}
-	return bytes.Trim(field, " \t"), end, ""
+	return trimPadding(field), end, ""
 }
 
 // csvQuoted is csvField behind an opening quote.
@@ -443,6 +443,16 @@ func csvQuoted(b []byte, i int, scratch *[]byte) (field []byte, end int, reason 
 
 // isPadding is whether c is dropped around an unquoted field.
 func isPadding(c byte) bool { return c == ' ' || c == '\t' }
+
+func trimPadding(field []byte) []byte {
+	for len(field) > 0 && isPadding(field[0]) {
+		field = field[1:]
+	}
+	for len(field) > 0 && isPadding(field[len(field)-1]) {
+		field = field[:len(field)-1]
+	}
+	return field
+}
 
 // lineEnd is the length of the line end at b[i]: 0, 1 or 2.
 func lineEnd(b []byte, i int) int {

@@ -36,7 +36,7 @@ const (
 // A vertex is the state of the simplex method: a basis of n terms, whose
 // residuals b − a'x are zero. The other terms' dual variables are at one of
 // their bounds: at hi where the residual is positive, at lo where it is
-// negative. The basic ones' then follow from A'β = 0, and the vertex is optimal
+// negative. The basic ones' then follow from A'β = f, and the vertex is optimal
 // when these are within their bounds. If one is not, x moves along the edge on
 // which its term alone changes, past as many kinks of the objective as it
 // pays: to the minimum along the edge, where another term becomes basic. For
@@ -49,7 +49,7 @@ type vertex struct {
 	// inverse is that of the matrix of the basis' rows, transposed: row i
 	// is the direction in which term basis[i] alone changes, by 1.
 	inverse *mat.Dense
-	g       []float64 // −A_N'β_N
+	g       []float64 // f − A_N'β_N
 	eta     []float64
 	along   []float64 // Aη
 	row     []float64
@@ -58,6 +58,7 @@ type vertex struct {
 	taken   []kink          // those that search took, in their order
 	edge    float64         // max |η|
 	shifts  map[int]float64 // what has been added to b
+	hard    float64         // |β| of a hard row that is missed
 	noise   []float64       // what rounding may make of each place's dual variable
 	floor   map[int]float64 // of noise, for terms that were forgiven
 	size    float64         // Σ|β| of the terms that have gone into g
@@ -83,6 +84,7 @@ func (s *solver) crossover(ctx context.Context) error {
 		row:    make([]float64, s.n),
 		found:  make([][]kink, s.a.ranges()),
 		shifts: map[int]float64{},
+		hard:   1e3 * max(1, maxAbs(s.beta)),
 		noise:  make([]float64, s.n),
 		floor:  map[int]float64{},
 	}
@@ -106,12 +108,23 @@ func (s *solver) crossover(ctx context.Context) error {
 				}
 				continue
 			}
-			v.round()
-			return nil
+			missed := v.missed()
+			if missed == 0 {
+				v.round()
+				return nil
+			}
+			if v.hard > 1e12 {
+				return fmt.Errorf("%w: %d hard rows are missed after %d pivots", ErrNotConverged, missed, s.pivots)
+			}
+			v.hard *= 1e3
+			if err := v.refactor(); err != nil {
+				return err
+			}
+			continue
 		}
 		// A tiny violation is resolved like any other, unless there is no end to
 		// them: then it is rounding that moves x along a flat edge and back.
-		if k := v.basis[leaving]; v.violation(leaving) <= feasibility*(v.hi[k]-v.lo[k]) {
+		if out, width := v.violation(leaving); out <= feasibility*width {
 			if petty++; petty > pettyPivots {
 				v.forgive(leaving)
 				continue
@@ -122,13 +135,20 @@ func (s *solver) crossover(ctx context.Context) error {
 		}
 		s.pivots++
 		step, ok := v.pivot(leaving)
-		if !ok { // no edge falls for ever: it is rounding, of the inverse or of the violation
-			if v.fresh == 0 {
-				v.forgive(leaving)
-			} else if err := v.refactor(); err != nil {
+		if !ok && v.fresh > 0 { // it may have been rounding
+			if err := v.refactor(); err != nil {
 				return err
 			}
 			continue
+		}
+		if !ok && !v.descends() {
+			v.forgive(leaving)
+			continue
+		}
+		if !ok {
+			s.ray = true
+			copy(s.x, v.eta)
+			return ErrUnbounded
 		}
 		if empty++; step > s.tolerance {
 			empty = 0
@@ -155,8 +175,13 @@ func (v *vertex) choose() {
 	var candidates []kink
 	for k := range v.beta {
 		r := math.Abs(s.b[k] - v.residual[k])
-		room := min(s.hi[k]-s.beta[k], s.beta[k]-s.lo[k]) / (s.hi[k] - s.lo[k])
-		if measure := room / (room + r); measure > 1e-6 {
+		room := min(s.hi[k]-s.beta[k], s.beta[k]-s.lo[k])
+		if width := s.hi[k] - s.lo[k]; !math.IsInf(width, 1) {
+			room /= width
+		}
+		if math.IsInf(room, 1) {
+			candidates = append(candidates, kink{2, k})
+		} else if measure := room / (room + r); measure > 1e-6 {
 			candidates = append(candidates, kink{measure, k})
 		}
 	}
@@ -238,7 +263,7 @@ func (v *vertex) refactor() error {
 	}
 	// True zeros: of the basis, and of a vertex where more terms meet.
 	for _, k := range v.basis {
-		if k >= v.a.m {
+		if k >= v.a.m && k < v.a.m+n {
 			s.x[k-v.a.m] = v.shifts[k]
 		}
 	}
@@ -266,7 +291,7 @@ func (v *vertex) refactor() error {
 	}
 	v.a.mulTransposed(v.g, s.beta)
 	for j := range v.g {
-		v.g[j] = -v.g[j]
+		v.g[j] = s.f[j] - v.g[j]
 	}
 	v.size = 0
 	for _, b := range s.beta {
@@ -283,10 +308,37 @@ func (v *vertex) side(k int) float64 {
 	if v.basic[k] || lo == hi {
 		return 0
 	}
-	if r > v.tolerance || r >= -v.tolerance && hi-beta < beta-lo {
+	if r > v.tolerance {
+		return min(hi, v.hard)
+	}
+	if r < -v.tolerance {
+		return max(lo, -v.hard)
+	}
+	switch {
+	case math.IsInf(hi, 1) && math.IsInf(lo, -1):
+		return 0
+	case math.IsInf(hi, 1):
+		return lo
+	case hi-beta < beta-lo:
 		return hi
 	}
 	return lo
+}
+
+// bounds are those of β_k. A hard row that is missed has β at a finite bound,
+// as if a miss had a price, until it holds.
+func (v *vertex) bounds(k int) (lo, hi float64) {
+	lo, hi = v.lo[k], v.hi[k]
+	if v.basic[k] {
+		return lo, hi
+	}
+	if math.IsInf(hi, 1) && v.beta[k] == v.hard {
+		hi = v.hard
+	}
+	if math.IsInf(lo, -1) && v.beta[k] == -v.hard {
+		lo = -v.hard
+	}
+	return lo, hi
 }
 
 // price sets the basic dual variables, and what rounding may make of each.
@@ -304,12 +356,32 @@ func (v *vertex) price() {
 	}
 }
 
+// descends reports whether the objective falls for ever along the edge, and not
+// just by rounding.
+func (v *vertex) descends() bool {
+	var slope, size float64
+	add := func(x float64) { slope += x; size += math.Abs(x) }
+	for j, x := range v.eta {
+		add(v.f[j] * x)
+	}
+	for k, move := range v.along {
+		lo, hi := v.bounds(k)
+		if math.Abs(move) <= pivotTolerance*v.edge && math.IsInf(hi-lo, 1) {
+			continue // a hard row along the direction
+		}
+		if move != 0 {
+			add(max(-move*hi, -move*lo))
+		}
+	}
+	return slope < -1e-12*size
+}
+
 // leaving is the place in the basis of the dual variable that is farthest out
 // of its bounds, by steepest edge; negative when none is.
 func (v *vertex) leaving() int {
 	best, place := 0.0, -1
 	for i := range v.basis {
-		out := v.violation(i)
+		out, _ := v.violation(i)
 		if !(out > v.noise[i]) {
 			continue
 		}
@@ -321,15 +393,22 @@ func (v *vertex) leaving() int {
 	return place
 }
 
-// violation is how far the dual variable at a place is out of its bounds.
-func (v *vertex) violation(place int) float64 {
+// violation is how far the dual variable at a place is out of its bounds, and
+// how far these are apart (1 when one is missing).
+func (v *vertex) violation(place int) (out, width float64) {
 	k := v.basis[place]
-	return max(v.beta[k]-v.hi[k], v.lo[k]-v.beta[k])
+	lo, hi, beta := v.lo[k], v.hi[k], v.beta[k]
+	width = hi - lo
+	if math.IsInf(width, 1) {
+		width = 1
+	}
+	return max(beta-hi, lo-beta), width
 }
 
 // forgive takes the violation at a place for rounding from now on.
 func (v *vertex) forgive(place int) {
-	v.floor[v.basis[place]] = 2 * v.violation(place)
+	out, _ := v.violation(place)
+	v.floor[v.basis[place]] = 2 * out
 	v.price()
 }
 
@@ -349,8 +428,22 @@ func (v *vertex) round() {
 	}
 }
 
+// missed counts the hard rows that do not hold.
+func (v *vertex) missed() int {
+	count := 0
+	for k := v.a.m + v.n; k < v.a.terms(); k++ {
+		r := v.residual[k]
+		if r > v.slackOf(k) && math.IsInf(v.hi[k], 1) || r < -v.slackOf(k) && math.IsInf(v.lo[k], -1) {
+			count++
+		}
+	}
+	return count
+}
+
+func (v *vertex) slackOf(k int) float64 { return feasibility * (1 + math.Abs(v.b[k]) + maxAbs(v.x)) }
+
 // pivot moves x along the edge on which the basic term at the given place
-// changes. It reports false when the objective seems to fall for ever there.
+// changes. It reports false when the objective falls for ever there.
 func (v *vertex) pivot(place int) (step float64, ok bool) {
 	s, a := v.solver, v.a
 	out := v.basis[place]
@@ -374,10 +467,11 @@ func (v *vertex) pivot(place int) (step float64, ok bool) {
 				continue
 			}
 			r := s.residual[k]
+			lo, hi := v.bounds(k)
 			switch beta := s.beta[k]; {
-			case move > 0 && beta > s.lo[k]:
+			case move > 0 && beta > lo:
 				found = append(found, kink{max(r, 0) / move, k})
-			case move < 0 && beta < s.hi[k]:
+			case move < 0 && beta < hi:
 				found = append(found, kink{min(r, 0) / move, k})
 			}
 		}
@@ -457,8 +551,9 @@ func (v *vertex) search(slope, noise float64) int {
 	}
 	for len(h) > 0 {
 		c := take()
+		lo, hi := v.bounds(c.term)
 		move := math.Abs(v.along[c.term])
-		if slope += (v.hi[c.term] - v.lo[c.term]) * move; slope < flat {
+		if slope += (hi - lo) * move; slope < flat {
 			continue
 		}
 		last := len(v.taken) - 1
@@ -515,21 +610,29 @@ func (v *vertex) perturb(random *rand.Rand) {
 
 // solution reads off the solution in the program's coordinates, and the gap
 // that its objective allows: the tolerance, and rounding of what cancels in it.
-func (s *solver) solution() (sol *Solution, allowed float64) {
+func (s *solver) solution(p *Program) (sol *Solution, allowed float64) {
 	a, t := s.a, s.a.t
 	x := make([]float64, s.n)
 	for j := range x {
 		x[j] = s.x[j] / a.scale[j]
 	}
-	sol = &Solution{
-		U: x[:t], Gamma: x[t], E: make([]float64, a.m), Alpha: make([]float64, a.m),
-		Passes: s.passes, Pivots: s.pivots,
+	sol = &Solution{U: x[:t:t], Gamma: x[t], S: x[t+1:], Passes: s.passes, Pivots: s.pivots}
+	if s.ray {
+		sol.Objective, sol.Gap = math.Inf(-1), math.Inf(1)
+		return sol, 0
+	}
+	sol.E, sol.Alpha = make([]float64, a.m), make([]float64, a.m)
+	sol.Slack, sol.Beta = make([]float64, len(p.Rows)), make([]float64, len(p.Rows))
+	miss := func(k int, equal bool) float64 {
+		r := s.residual[k]
+		if math.Abs(r) <= s.tolerance || r < 0 && !equal {
+			return 0
+		}
+		return r
 	}
 	var dual, size float64
-	for i, r := range s.residual[:a.m] {
-		if r > s.tolerance {
-			sol.E[i] = r
-		}
+	for i := range sol.E {
+		sol.E[i] = miss(i, false)
 		sol.Alpha[i] = s.beta[i] / s.unit
 		sol.Objective += s.hi[i] / s.unit * sol.E[i]
 		dual += sol.Alpha[i]
@@ -537,8 +640,17 @@ func (s *solver) solution() (sol *Solution, allowed float64) {
 	}
 	largest := maxAbs(s.x)
 	for j, v := range s.x {
-		sol.Objective += s.hi[a.m+j] * math.Abs(v) / s.unit
-		size += s.hi[a.m+j] * largest / s.unit
+		sol.Objective += (s.hi[a.m+j]*math.Abs(v) + s.f[j]*v) / s.unit
+		size += (s.hi[a.m+j] + math.Abs(s.f[j])) * largest / s.unit
+	}
+	for k, row := range p.Rows {
+		i := a.m + s.n + k
+		sol.Slack[k], sol.Beta[k] = miss(i, row.Equal), s.beta[i]/s.unit
+		if row.Cost != Hard {
+			sol.Objective += row.Cost * math.Abs(sol.Slack[k])
+		}
+		dual += row.Bound * sol.Beta[k]
+		size += math.Abs(row.Bound * sol.Beta[k])
 	}
 	sol.Gap = sol.Objective - dual
 	return sol, gapTolerance*math.Abs(sol.Objective) + 1e-12*size

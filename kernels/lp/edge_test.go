@@ -146,6 +146,12 @@ func TestErrors(t *testing.T) {
 		{func(p *dense) { p.Nu = inf }, "ν is +Inf"},
 		{func(p *dense) { p.Costs = []float64{1, nan, 1} }, "row 1: cost NaN"},
 		{func(p *dense) { p.Nu, p.Costs = 1e300, []float64{1, 1e300, 1} }, "row 1: cost 1e+300"},
+		{func(p *dense) { p.Penalties = []float64{1, -1} }, "column 1: penalty -1"},
+		{func(p *dense) { p.Variables = []Variable{{Cost: nan}} }, "extra variable 0"},
+		{func(p *dense) { p.Rows = []Row{{Bound: inf}} }, "extra row 0: bound +Inf"},
+		{func(p *dense) { p.Rows = []Row{{Cost: -1}} }, "extra row 0: bound 0, cost -1"},
+		{func(p *dense) { p.Rows = []Row{{Terms: []Term{{3, 1}}}} }, "extra row 0: 1 times variable 3 of 3"},
+		{func(p *dense) { p.Rows = []Row{{Terms: []Term{{0, nan}}}} }, "extra row 0: NaN times variable 0"},
 	} {
 		p := newDense([][]float64{{1, 2, 3}, {4, 5, 6}}, []float64{1, -1, 1}, 1)
 		c.spoil(&p)
@@ -156,6 +162,7 @@ func TestErrors(t *testing.T) {
 	for _, p := range []*Program{
 		{D: []float64{1}, Columns: []gram.Column{gram.ColumnOf([]float64{1, 2})}},
 		{D: []float64{1}, Costs: []float64{1, 1}},
+		{D: []float64{1}, Penalties: []float64{1}},
 	} {
 		func() {
 			defer func() {
@@ -168,10 +175,32 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-func TestCancelled(t *testing.T) {
+// TestOutcomes is a program of each outcome that is not an optimum.
+func TestOutcomes(t *testing.T) {
+	p := newDense([][]float64{{1, -1}}, []float64{1, -1}, 1)
+	p.Variables = []Variable{{}}
+	p.Rows = []Row{{Terms: []Term{{2, 1}}, Bound: 1, Cost: Hard}, {Terms: []Term{{2, -1}, {0, 0}}, Bound: -0.999, Cost: Hard}}
+	s, err := p.Solve(context.Background(), 1)
+	if !errors.Is(err, ErrInfeasible) {
+		t.Fatal(err)
+	}
+	p.infeasible(t, s)
+
+	p.Rows[1].Bound = -1 // s = 1 is all that is left
+	if s, err = p.Solve(context.Background(), 1); err != nil || math.Abs(s.S[0]-1) > accuracy {
+		t.Fatalf("%v, s = %v", err, s)
+	}
+	p.optimal(t, s)
+
+	p.Rows, p.Variables[0].Cost = p.Rows[:1], -1
+	if s, err = p.Solve(context.Background(), 1); !errors.Is(err, ErrUnbounded) {
+		t.Fatal(err)
+	}
+	p.unbounded(t, s)
+
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if _, err := tied(700, 0.5).Solve(ctx, 1); !errors.Is(err, context.Canceled) {
+	if _, err := p.Solve(ctx, 1); !errors.Is(err, context.Canceled) {
 		t.Errorf("a cancelled context: %v", err)
 	}
 }

@@ -3,7 +3,6 @@ package lp
 import (
 	"context"
 	"math"
-	"slices"
 
 	"streamd/incremental/gram"
 )
@@ -26,29 +25,36 @@ const (
 
 // A solver is a program in the form
 //
-//	min Σ_k φ_k(b_k − a_k'x),   φ_k(r) = max {βr : lo_k ≤ β ≤ hi_k}
+//	min f'x + Σ_k φ_k(b_k − a_k'x),   φ_k(r) = max {βr : lo_k ≤ β ≤ hi_k}
 //
-// in scaled coordinates and costs. Its terms k are the rows of data, in [0, νc],
-// and one for each variable, with a_k a unit vector and b_k = 0: in [−1, 1], and of
-// γ in [0, 0].
+// in scaled coordinates and costs. Its terms k are the rows of data, in
+// [0, νc]; one for each variable, with a_k a unit vector and b_k = 0, in
+// [−g, g]; and the extra rows.
 type solver struct {
 	a         *matrix
 	n         int
 	unit      float64 // of cost: scaled costs are so many times the program's
+	f         []float64
 	b, lo, hi []float64
 	x, beta   []float64
 	passes    int
 	pivots    int
 	residual  []float64 // b − Ax
+	ray       bool      // x is a direction, not a point
 	tolerance float64   // of the residual
 }
 
 func newSolver(p *Program, workers int) (*solver, error) {
-	a, err := newMatrix(p.Columns, p.D, workers)
+	n := len(p.Columns) + 1 + len(p.Variables)
+	rows := make([][]Term, len(p.Rows))
+	for k := range rows {
+		rows[k] = p.Rows[k].Terms
+	}
+	a, err := newMatrix(p.Columns, p.D, n, rows, workers)
 	if err != nil {
 		return nil, err
 	}
-	s := &solver{a: a, n: a.n, x: make([]float64, a.n)}
+	s := &solver{a: a, n: n, f: make([]float64, n), x: make([]float64, n)}
 	numbers := make([]float64, 5*a.terms())
 	for _, v := range []*[]float64{&s.b, &s.lo, &s.hi, &s.beta, &s.residual} {
 		*v, numbers = numbers[:a.terms():a.terms()], numbers[a.terms():]
@@ -60,12 +66,39 @@ func newSolver(p *Program, workers int) (*solver, error) {
 			s.hi[i] *= p.Costs[i]
 		}
 	}
-	for j := range a.t {
-		s.lo[a.m+j], s.hi[a.m+j] = -1/a.scale[j], 1/a.scale[j]
+	penalise := func(j int, g float64) {
+		s.lo[a.m+j], s.hi[a.m+j] = -g/a.scale[j], g/a.scale[j]
 	}
-	// The greatest cost comes to lie in [1/2, 1).
+	for j := range a.t {
+		g := 1.0
+		if p.Penalties != nil {
+			g = p.Penalties[j]
+		}
+		penalise(j, g)
+	}
+	for j, v := range p.Variables {
+		s.f[a.t+1+j] = v.Cost / a.scale[a.t+1+j]
+		penalise(a.t+1+j, v.Penalty)
+	}
+	for k, row := range p.Rows {
+		i := a.m + n + k
+		s.b[i], s.hi[i] = row.Bound, row.Cost
+		if row.Equal {
+			s.lo[i] = -row.Cost
+		}
+	}
+	// The greatest finite cost comes to lie in [1/2, 1).
+	var top float64
+	for k, hi := range s.hi {
+		if hi != Hard {
+			top = max(top, hi, -s.lo[k])
+		}
+	}
+	for _, v := range s.f {
+		top = max(top, math.Abs(v))
+	}
 	s.unit = 1
-	if top := slices.Max(s.hi); top > 0 {
+	if top > 0 {
 		_, exponent := math.Frexp(top)
 		s.unit = math.Ldexp(1, min(max(-exponent, -1000), 1000))
 	}
@@ -73,13 +106,21 @@ func newSolver(p *Program, workers int) (*solver, error) {
 		s.lo[k] *= s.unit
 		s.hi[k] *= s.unit
 	}
+	for j := range s.f {
+		s.f[j] *= s.unit
+	}
 	return s, nil
 }
 
 // start puts β into the middle of its bounds.
 func (s *solver) start() {
 	for k := range s.beta {
-		s.beta[k] = (s.lo[k] + s.hi[k]) / 2
+		switch {
+		case !math.IsInf(s.hi[k], 1):
+			s.beta[k] = (s.lo[k] + s.hi[k]) / 2
+		case !math.IsInf(s.lo[k], -1):
+			s.beta[k] = s.lo[k] + 1
+		}
 	}
 }
 
@@ -92,7 +133,7 @@ type interior struct {
 	p, q           []float64
 	dp, dq, dBeta  []float64
 	theta, h       []float64
-	dx, rhs, rd    []float64 // rd = −A'β
+	dx, rhs, rd    []float64 // rd = f − A'β
 	factor, normal []float64
 	pieces         []piece
 	first          float64 // the objective before the first step
@@ -148,8 +189,12 @@ func (in *interior) begin() {
 		if in.lo[k] == in.hi[k] {
 			continue
 		}
-		in.up[k], in.p[k] = in.hi[k]-beta, max(r, 0)+1
-		in.down[k], in.q[k] = beta-in.lo[k], max(-r, 0)+1
+		if in.up[k] = in.hi[k] - beta; !math.IsInf(in.hi[k], 1) {
+			in.p[k] = max(r, 0) + 1
+		}
+		if in.down[k] = beta - in.lo[k]; !math.IsInf(in.lo[k], -1) {
+			in.q[k] = max(-r, 0) + 1
+		}
 	}
 }
 
@@ -165,8 +210,11 @@ func (in *interior) forTerms(do func(c int, sum *piece, from, to int)) {
 func (in *interior) converged() bool {
 	s, a := in.solver, in.a
 	a.mulTransposed(in.rd, s.beta)
+	var dual, fx float64
 	for j := range in.rd {
-		in.rd[j] = -in.rd[j]
+		in.rd[j] = s.f[j] - in.rd[j]
+		dual = max(dual, math.Abs(in.rd[j]))
+		fx += s.f[j] * s.x[j]
 	}
 	in.forTerms(func(_ int, sum *piece, from, to int) {
 		*sum = piece{}
@@ -178,27 +226,40 @@ func (in *interior) converged() bool {
 			p, q := in.p[k], in.q[k]
 			sum.infeasible = max(sum.infeasible, math.Abs(r-p+q))
 			sum.dual += s.b[k] * s.beta[k]
-			sum.gap += p * in.up[k]
-			sum.gap += q * in.down[k]
-			sum.primal += s.hi[k] * p
-			sum.primal -= s.lo[k] * q
-			sum.count += 2
+			var inverse float64 // 1/θ
+			if !math.IsInf(s.hi[k], 1) {
+				sum.gap += p * in.up[k]
+				sum.primal += s.hi[k] * p
+				sum.count++
+				inverse += p / in.up[k]
+			}
+			if !math.IsInf(s.lo[k], -1) {
+				sum.gap += q * in.down[k]
+				sum.primal -= s.lo[k] * q
+				sum.count++
+				inverse += q / in.down[k]
+			}
 			in.h[k] = r
-			in.theta[k] = 1 / (p/in.up[k] + q/in.down[k])
+			if inverse == 0 {
+				in.theta[k] = 0 // free: set by step
+				continue
+			}
+			in.theta[k] = 1 / inverse
 		}
 	})
 	total := in.total()
+	primal := total.primal + fx
 	if in.passes == 0 {
-		in.first, in.best = math.Abs(total.primal), math.Inf(1)
+		in.first, in.best = math.Abs(primal), math.Inf(1)
 	}
-	if gap := math.Abs(total.primal - total.dual); gap < in.best/2 {
+	if gap := math.Abs(primal - total.dual); gap < in.best/2 {
 		in.best, in.since = gap, in.passes
 	}
 	// Where the optimum is zero the gap is measured by what it was, or by the
 	// greatest cost.
-	scale := math.Abs(total.primal) + 1e-6*in.first + 1e-9
-	return math.Abs(total.primal-total.dual) <= interiorGap*scale && total.gap <= interiorGap*scale &&
-		maxAbs(in.rd) <= feasibility && total.infeasible <= feasibility*(1+maxAbs(s.x))
+	scale := math.Abs(primal) + 1e-6*in.first + 1e-9
+	return math.Abs(primal-total.dual) <= interiorGap*scale && total.gap <= interiorGap*scale &&
+		dual <= feasibility && total.infeasible <= feasibility*(1+maxAbs(s.x))
 }
 
 func (in *interior) total() piece {
@@ -218,7 +279,7 @@ func (in *interior) total() piece {
 // step goes one step: Newton's for Δx, with Θ the diagonal of
 // θ = 1/(p/w⁺ + q/w⁻), is
 //
-//	A'ΘA Δx = A'Θh + A'β,   Δβ = θ(h − AΔx),
+//	A'ΘA Δx = A'Θh − (f − A'β),   Δβ = θ(h − AΔx),
 //
 // first with h = b − Ax (which aims at a gap of zero), then with h corrected
 // for the products Δp·Δw⁺ and Δq·Δw⁻ of that direction, and centred.
@@ -230,6 +291,17 @@ func (in *interior) step() bool {
 		return false
 	}
 	mu := total.gap / max(total.count, 1)
+
+	// A dual variable that is free (of a hard equality) has θ = ∞. A finite
+	// one is a proximal step, which becomes exact as the iteration converges.
+	// It goes with the weights of the others.
+	top := maxAbs(in.theta)
+	for k := a.m + s.n; k < a.terms(); k++ {
+		if math.IsInf(s.hi[k], 1) && math.IsInf(s.lo[k], -1) {
+			in.theta[k] = max(min(1e3*top, 1e12), 1e3)
+		}
+	}
+
 	a.normal(in.normal, in.rhs, in.theta, in.h)
 	in.factorise()
 	if !in.direction() {
@@ -246,8 +318,12 @@ func (in *interior) step() bool {
 			if s.lo[k] == s.hi[k] {
 				continue
 			}
-			sum.gap += (in.p[k] + alphaX*in.dp[k]) * (in.up[k] - alphaBeta*in.dBeta[k])
-			sum.gap += (in.q[k] + alphaX*in.dq[k]) * (in.down[k] + alphaBeta*in.dBeta[k])
+			if !math.IsInf(s.hi[k], 1) {
+				sum.gap += (in.p[k] + alphaX*in.dp[k]) * (in.up[k] - alphaBeta*in.dBeta[k])
+			}
+			if !math.IsInf(s.lo[k], -1) {
+				sum.gap += (in.q[k] + alphaX*in.dq[k]) * (in.down[k] + alphaBeta*in.dBeta[k])
+			}
 		}
 	})
 	var target float64
@@ -262,10 +338,17 @@ func (in *interior) step() bool {
 			if s.lo[k] == s.hi[k] {
 				continue
 			}
-			in.dp[k] = (target+in.dp[k]*in.dBeta[k])/in.up[k] - in.p[k]
-			in.dq[k] = (target-in.dq[k]*in.dBeta[k])/in.down[k] - in.q[k]
-			in.h[k] = s.residual[k] - in.p[k] + in.q[k] - in.dp[k] + in.dq[k]
-			in.dBeta[k] = in.theta[k] * in.h[k]
+			h := s.residual[k] - in.p[k] + in.q[k]
+			if !math.IsInf(s.hi[k], 1) {
+				in.dp[k] = (target+in.dp[k]*in.dBeta[k])/in.up[k] - in.p[k]
+				h -= in.dp[k]
+			}
+			if !math.IsInf(s.lo[k], -1) {
+				in.dq[k] = (target-in.dq[k]*in.dBeta[k])/in.down[k] - in.q[k]
+				h += in.dq[k]
+			}
+			in.h[k] = h
+			in.dBeta[k] = in.theta[k] * h
 		}
 	})
 	a.mulTransposed(in.rhs, in.dBeta)
@@ -323,24 +406,33 @@ func (in *interior) directionOf(c int, sum *piece, from, to int, predictor bool)
 		if s.lo[k] == s.hi[k] {
 			continue
 		}
-		dp, dq := -in.p[k], -in.q[k]
-		if !predictor {
-			dp, dq = in.dp[k], in.dq[k]
+		if !math.IsInf(s.hi[k], 1) {
+			d := -in.p[k]
+			if !predictor {
+				d = in.dp[k]
+			}
+			d += in.p[k] * dBeta / in.up[k]
+			in.dp[k] = d
+			if -stepX*d > in.p[k] {
+				stepX = in.p[k] / -d
+			}
+			if stepBeta*dBeta > in.up[k] {
+				stepBeta = in.up[k] / dBeta
+			}
 		}
-		dp += in.p[k] * dBeta / in.up[k]
-		dq -= in.q[k] * dBeta / in.down[k]
-		in.dp[k], in.dq[k] = dp, dq
-		if -stepX*dp > in.p[k] {
-			stepX = in.p[k] / -dp
-		}
-		if -stepX*dq > in.q[k] {
-			stepX = in.q[k] / -dq
-		}
-		if stepBeta*dBeta > in.up[k] {
-			stepBeta = in.up[k] / dBeta
-		}
-		if -stepBeta*dBeta > in.down[k] {
-			stepBeta = in.down[k] / -dBeta
+		if !math.IsInf(s.lo[k], -1) {
+			d := -in.q[k]
+			if !predictor {
+				d = in.dq[k]
+			}
+			d -= in.q[k] * dBeta / in.down[k]
+			in.dq[k] = d
+			if -stepX*d > in.q[k] {
+				stepX = in.q[k] / -d
+			}
+			if -stepBeta*dBeta > in.down[k] {
+				stepBeta = in.down[k] / -dBeta
+			}
 		}
 	}
 	sum.stepX, sum.stepBeta = stepX, stepBeta

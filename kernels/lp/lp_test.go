@@ -2,9 +2,9 @@ package lp
 
 import (
 	"context"
+	"errors"
 	"math"
 	"math/rand/v2"
-	"slices"
 	"testing"
 
 	"gonum.org/v1/gonum/mat"
@@ -46,15 +46,45 @@ func (p dense) cost(i int) float64 {
 	return p.Nu * p.Costs[i]
 }
 
+func (p dense) penalty(j int) float64 {
+	switch t := len(p.k); {
+	case j == t:
+		return 0
+	case j > t:
+		return p.Variables[j-t-1].Penalty
+	case p.Penalties != nil:
+		return p.Penalties[j]
+	}
+	return 1
+}
+
+func (p dense) linear(j int) float64 {
+	if j > len(p.k) {
+		return p.Variables[j-len(p.k)-1].Cost
+	}
+	return 0
+}
+
+func (p dense) variables() int { return len(p.k) + 1 + len(p.Variables) }
+
+// row is the extra row k, in full.
+func (p dense) row(k int) []float64 {
+	a := make([]float64, p.variables())
+	for _, term := range p.Rows[k].Terms {
+		a[term.Variable] += term.Value
+	}
+	return a
+}
+
 // optimal checks feasibility of both solutions, complementarity, and that the
 // objectives are what the solution says and equal.
 func (p dense) optimal(t reporter, s *Solution) {
 	t.Helper()
-	n := len(p.k) + 1
-	if len(s.U) != len(p.k) || len(s.E) != len(p.D) || len(s.Alpha) != len(p.D) {
-		t.Fatalf("lengths of the solution: %d, %d, %d", len(s.U), len(s.E), len(s.Alpha))
+	n := p.variables()
+	x := append(append(append([]float64{}, s.U...), s.Gamma), s.S...)
+	if len(x) != n || len(s.E) != len(p.D) || len(s.Alpha) != len(p.D) || len(s.Beta) != len(p.Rows) || len(s.Slack) != len(p.Rows) {
+		t.Fatalf("lengths of the solution: %d, %d, %d, %d, %d", len(x), len(s.E), len(s.Alpha), len(s.Beta), len(s.Slack))
 	}
-	x := slices.Concat(s.U, []float64{s.Gamma})
 	var objective, dual, size float64
 	balance, balanceSize := make([]float64, n), make([]float64, n)
 	for i, d := range p.D {
@@ -78,16 +108,41 @@ func (p dense) optimal(t reporter, s *Solution) {
 		dual += s.Alpha[i]
 		size += c
 	}
-	largest := max(1, slices.Max(balanceSize))
-	for j := range x {
-		g := 1.0 // the cost of |u_j|; γ has none
-		if j == len(p.k) {
-			g = 0
+	for k, row := range p.Rows {
+		a := p.row(k)
+		value, valueSize := 0.0, math.Abs(row.Bound)
+		for j := range a {
+			value += a[j] * x[j]
+			valueSize += math.Abs(a[j] * x[j])
+			balance[j] += a[j] * s.Beta[k]
+			balanceSize[j] += math.Abs(a[j] * s.Beta[k])
 		}
-		objective += g * math.Abs(x[j])
-		size += g * maxAbs(x)
-		// −g ≤ A'β ≤ g.
-		if off := math.Abs(balance[j]) - g; off > accuracy*g+1e-11*largest {
+		missing := row.Bound - value
+		if !row.Equal {
+			missing = max(missing, 0)
+		}
+		if math.Abs(missing-s.Slack[k]) > accuracy*(1+valueSize) || row.Cost == Hard && s.Slack[k] > accuracy*(1+valueSize) {
+			t.Errorf("extra row %d: missed by %v, said to be %v", k, missing, s.Slack[k])
+		}
+		if math.Abs(s.Beta[k]) > row.Cost*(1+1e-15) || !row.Equal && s.Beta[k] < 0 {
+			t.Errorf("extra row %d: β = %v, cost %v", k, s.Beta[k], row.Cost)
+		}
+		if row.Cost != Hard {
+			objective += row.Cost * math.Abs(s.Slack[k])
+		}
+		dual += row.Bound * s.Beta[k]
+		size += math.Abs(row.Bound * s.Beta[k])
+	}
+	var largest float64
+	for j := range x {
+		largest = max(largest, balanceSize[j], p.penalty(j))
+	}
+	for j := range x {
+		g := p.penalty(j)
+		objective += g*math.Abs(x[j]) + p.linear(j)*x[j]
+		size += (g + math.Abs(p.linear(j))) * maxAbs(x)
+		// f − g ≤ A'β ≤ f + g.
+		if off := math.Abs(balance[j]-p.linear(j)) - g; off > accuracy*(g+math.Abs(p.linear(j)))+1e-11*largest {
 			t.Errorf("variable %d: balance of the dual variables is off by %v (g = %v, sum %v)", j, off, g, balanceSize[j])
 		}
 	}
@@ -114,31 +169,52 @@ func (p dense) optimal(t reporter, s *Solution) {
 			nonzero++
 		}
 	}
-	if between > n || nonzero > len(p.D) {
+	if between > n || len(p.Rows) == 0 && nonzero > len(p.D) {
 		t.Errorf("%d of %d variables are not zero, and %d dual variables of %d rows between their bounds", nonzero, n, between, len(p.D))
 	}
 }
 
 // simplex is the program solved by gonum, in standard form: x = x⁺ − x⁻, and
-// for each row two slacks.
+// for each row two slacks. Hard rows must not be equalities.
 func (p dense) simplex() (float64, error) {
-	t, m := len(p.k), len(p.D)
-	n := t + 1
-	a := mat.NewDense(m, 2*n+2*m, nil)
-	b, c := make([]float64, m), make([]float64, 2*n+2*m)
-	for j := range t {
-		c[j], c[n+j] = 1, 1
+	n, m, rows := p.variables(), len(p.D), len(p.Rows)
+	columns := 2*n + 2*m + 2*rows
+	a := mat.NewDense(max(m+rows, 1), columns, nil)
+	b := make([]float64, max(m+rows, 1))
+	c := make([]float64, columns)
+	for j := range n {
+		c[j], c[n+j] = p.penalty(j)+p.linear(j), p.penalty(j)-p.linear(j)
 	}
-	for i, d := range p.D {
-		for j, v := range p.k {
-			a.Set(i, j, d*v[i])
-			a.Set(i, n+j, -d*v[i])
+	set := func(i int, row []float64, bound float64) {
+		for j, v := range row {
+			a.Set(i, j, v)
+			a.Set(i, n+j, -v)
 		}
-		a.Set(i, t, -d)
-		a.Set(i, n+t, d)
 		a.Set(i, 2*n+2*i, 1)
 		a.Set(i, 2*n+2*i+1, -1)
-		b[i], c[2*n+2*i] = 1, p.cost(i)
+		b[i] = bound
+	}
+	row := make([]float64, n)
+	for i, d := range p.D {
+		clear(row)
+		for j, v := range p.k {
+			row[j] = d * v[i]
+		}
+		row[len(p.k)] = -d
+		set(i, row, 1)
+		c[2*n+2*i] = p.cost(i)
+	}
+	for k, extra := range p.Rows {
+		i := m + k
+		set(i, p.row(k), extra.Bound)
+		if extra.Cost == Hard { // gonum wants no column of zeros: two of −1
+			a.Set(i, 2*n+2*i, -1)
+			continue
+		}
+		c[2*n+2*i] = extra.Cost
+		if extra.Equal {
+			c[2*n+2*i+1] = extra.Cost
+		}
 	}
 	value, _, err := gonumlp.Simplex(c, a, b, 1e-10, nil)
 	return value, err
@@ -191,19 +267,49 @@ func drawProgram(r *rapid.T) dense {
 			p.Costs = append(p.Costs, float64(rng.IntN(4)))
 		}
 	}
+	if rapid.Bool().Draw(r, "penalties") {
+		for range columns {
+			p.Penalties = append(p.Penalties, float64(rng.IntN(3)))
+		}
+	}
+	linear := rapid.Bool().Draw(r, "linear costs")
+	for range rapid.IntRange(0, 2).Draw(r, "variables") {
+		v := Variable{Penalty: float64(rng.IntN(3))}
+		if linear {
+			v.Cost = float64(rng.IntN(5) - 2)
+		}
+		p.Variables = append(p.Variables, v)
+	}
+	for range rapid.IntRange(0, 4).Draw(r, "rows") {
+		row := Row{Equal: rng.IntN(3) == 0, Bound: number(), Cost: rapid.SampledFrom([]float64{Hard, Hard, 0, 1, 30}).Draw(r, "cost")}
+		for j := range p.variables() {
+			if rng.IntN(3) > 0 {
+				row.Terms = append(row.Terms, Term{j, number()})
+			}
+		}
+		p.Rows = append(p.Rows, row)
+	}
 	return p
 }
 
-// TestPrograms solves programs of all kinds, and checks the proof that comes with
-// the solution: dual variables of equal objective.
+// TestPrograms solves programs of all kinds, and checks the proof that comes
+// with each outcome: dual variables of equal objective, multipliers of the rows
+// that contradict each other, or a direction in which the objective falls.
 func TestPrograms(t *testing.T) {
+	outcomes := map[error]int{}
 	property := func(r *rapid.T) {
 		p := drawProgram(r)
 		s, err := p.Solve(context.Background(), 1)
-		if err != nil {
-			r.Error(err)
-		} else {
+		outcomes[err]++
+		switch {
+		case err == nil:
 			p.optimal(r, s)
+		case errors.Is(err, ErrInfeasible):
+			p.infeasible(r, s)
+		case errors.Is(err, ErrUnbounded):
+			p.unbounded(r, s)
+		default:
+			r.Error(err)
 		}
 		if r.Failed() {
 			r.Fatalf("%+v, K = %v", *p.Program, p.k)
@@ -211,5 +317,72 @@ func TestPrograms(t *testing.T) {
 	}
 	for range 30 { // the programs are small, and 100 of them few
 		rapid.Check(t, property)
+	}
+	for _, err := range []error{nil, ErrInfeasible, ErrUnbounded} {
+		if outcomes[err] == 0 {
+			t.Errorf("no program's outcome was %v, of %v", err, outcomes)
+		}
+	}
+}
+
+// infeasible checks the multipliers that prove it: Σβa = 0, Σβb > 0.
+func (p dense) infeasible(t reporter, s *Solution) {
+	t.Helper()
+	sum, size := make([]float64, p.variables()), 0.0
+	var bound float64
+	for k, row := range p.Rows {
+		if row.Cost != Hard && s.Beta[k] != 0 || !row.Equal && s.Beta[k] < 0 {
+			t.Errorf("extra row %d, %+v: multiplier %v", k, row, s.Beta[k])
+		}
+		for j, a := range p.row(k) {
+			sum[j] += s.Beta[k] * a
+			size = max(size, math.Abs(s.Beta[k]*a))
+		}
+		bound += s.Beta[k] * row.Bound
+	}
+	for j := range sum {
+		if math.Abs(sum[j]) > 1e-12*size {
+			t.Errorf("variable %d: the multipliers leave %v", j, sum[j])
+		}
+	}
+	if !(bound > accuracy) {
+		t.Errorf("the multipliers prove %v ≤ 0", bound)
+	}
+}
+
+// unbounded checks that the objective falls along the direction for ever.
+func (p dense) unbounded(t reporter, s *Solution) {
+	t.Helper()
+	x := append(append(append([]float64{}, s.U...), s.Gamma), s.S...)
+	var slope, size float64
+	for i, d := range p.D {
+		margin := -d * s.Gamma
+		for j, v := range p.k {
+			margin += d * v[i] * x[j]
+		}
+		slope += p.cost(i) * max(0, -margin)
+	}
+	for k, row := range p.Rows {
+		value := 0.0
+		for j, a := range p.row(k) {
+			value += a * x[j]
+			size = max(size, math.Abs(a)*maxAbs(x))
+		}
+		if !row.Equal {
+			value = min(value, 0)
+		}
+		if row.Cost == Hard {
+			if math.Abs(value) > 1e-9*size {
+				t.Errorf("extra row %d, %+v: the direction leads out by %v", k, row, value)
+			}
+			continue
+		}
+		slope += row.Cost * math.Abs(value)
+	}
+	for j, v := range x {
+		slope += p.penalty(j)*math.Abs(v) + p.linear(j)*v
+	}
+	if !(slope < 0) {
+		t.Errorf("the objective's slope is %v", slope)
 	}
 }

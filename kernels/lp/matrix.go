@@ -20,7 +20,7 @@ const (
 )
 
 // A matrix is A, the terms' rows a_k in scaled coordinates: m dense ones
-// d_i[K_i, −1] first, then n = t+1 unit rows.
+// d_i[K_i, −1, 0] first, then n unit rows, then the sparse rows of the program.
 //
 // Rows are dealt in chunks whose bounds depend on m alone, and whatever is
 // summed over rows is summed by chunk and then over the chunks in order, so
@@ -29,6 +29,7 @@ type matrix struct {
 	columns []gram.Column
 	d       []float64
 	scale   []float64 // n: scaled x_j = x_j·scale_j; powers of two
+	sparse  [][]Term
 	m, n, t int
 
 	bounds  []int // chunk c is rows bounds[c] to bounds[c+1]
@@ -47,8 +48,8 @@ type partial struct {
 	signed  []float64
 }
 
-func newMatrix(columns []gram.Column, d []float64, workers int) (*matrix, error) {
-	a := &matrix{columns: columns, d: d, m: len(d), n: len(columns) + 1, t: len(columns), workers: workers}
+func newMatrix(columns []gram.Column, d []float64, n int, sparse [][]Term, workers int) (*matrix, error) {
+	a := &matrix{columns: columns, d: d, sparse: sparse, m: len(d), n: n, t: len(columns), workers: workers}
 	chunks := min(max(a.m/chunkRows, 1), maxChunks)
 	a.bounds = []int{0}
 	for c := 1; c < chunks; c++ {
@@ -62,7 +63,7 @@ func newMatrix(columns []gram.Column, d []float64, workers int) (*matrix, error)
 		p := &a.part[c]
 		from, to := a.bounds[c], a.bounds[c+1]
 		most = max(most, to-from)
-		p.vector = make([]float64, a.n)
+		p.vector = make([]float64, n)
 		p.signed = make([]float64, tileRows)
 		for _, column := range columns {
 			p.columns = append(p.columns, column.Slice(from, to))
@@ -91,6 +92,11 @@ func (a *matrix) setScale() error {
 	if a.m > 0 {
 		largest[a.t] = 1
 	}
+	for _, row := range a.sparse {
+		for _, term := range row {
+			largest[term.Variable] = max(largest[term.Variable], math.Abs(term.Value))
+		}
+	}
 	a.scale = make([]float64, a.n)
 	for j, top := range largest {
 		a.scale[j] = 1
@@ -98,6 +104,13 @@ func (a *matrix) setScale() error {
 			_, exponent := math.Frexp(top)
 			a.scale[j] = math.Ldexp(1, min(max(exponent, -1000), 1000))
 		}
+	}
+	for k, row := range a.sparse {
+		scaled := make([]Term, len(row))
+		for i, term := range row {
+			scaled[i] = Term{term.Variable, term.Value / a.scale[term.Variable]}
+		}
+		a.sparse[k] = scaled
 	}
 	return nil
 }
@@ -111,7 +124,7 @@ func (a *matrix) over(count int, do func(int)) {
 }
 
 // terms is the number of rows of A.
-func (a *matrix) terms() int { return a.m + a.n }
+func (a *matrix) terms() int { return a.m + a.n + len(a.sparse) }
 
 // ranges is the number of pieces into which the terms fall: the chunks of the
 // dense ones, and one of the others.
@@ -128,6 +141,9 @@ func (a *matrix) rangeOf(c int) (from, to int) {
 func (a *matrix) mul(out []float64, c int, x []float64) {
 	if c == len(a.part) {
 		copy(out[a.m:], x)
+		for k, row := range a.sparse {
+			out[a.m+a.n+k] = dotSparse(row, x)
+		}
 		return
 	}
 	p := &a.part[c]
@@ -172,7 +188,7 @@ func (a *matrix) transposedPart(c int, y []float64) {
 	}
 }
 
-// sumParts adds up the chunks' vectors, and the unit rows.
+// sumParts adds up the chunks' vectors, and the sparse terms.
 func (a *matrix) sumParts(out, y []float64) {
 	clear(out)
 	for c := range a.part {
@@ -182,6 +198,9 @@ func (a *matrix) sumParts(out, y []float64) {
 	}
 	for j := range out {
 		out[j] = out[j]/a.scale[j] + y[a.m+j]
+	}
+	for k, row := range a.sparse {
+		addSparse(out, row, y[a.m+a.n+k])
 	}
 }
 
@@ -225,6 +244,17 @@ func (a *matrix) normal(product, rhs, theta, h []float64) {
 		row[j] += theta[a.m+j]
 		rhs[j] = rhs[j]/a.scale[j] + float64(theta[a.m+j]*h[a.m+j])
 	}
+	for k, row := range a.sparse {
+		w := theta[a.m+a.n+k]
+		for _, left := range row {
+			for _, right := range row {
+				if right.Variable <= left.Variable {
+					product[gram.PackedLen(left.Variable)+right.Variable] += w * left.Value * right.Value
+				}
+			}
+		}
+		addSparse(rhs, row, w*h[a.m+a.n+k])
+	}
 }
 
 // row writes term k's row, a_k, to out.
@@ -235,13 +265,29 @@ func (a *matrix) row(out []float64, k int) {
 
 // addRow adds w·a_k to out.
 func (a *matrix) addRow(out []float64, k int, w float64) {
-	if k >= a.m {
+	switch {
+	case k < a.m:
+		w *= a.d[k]
+		for j := range a.columns {
+			out[j] += float64(w * (a.columns[j].At(k) / a.scale[j]))
+		}
+		out[a.t] -= w / a.scale[a.t]
+	case k < a.m+a.n:
 		out[k-a.m] += w
-		return
+	default:
+		addSparse(out, a.sparse[k-a.m-a.n], w)
 	}
-	w *= a.d[k]
-	for j := range a.columns {
-		out[j] += float64(w * (a.columns[j].At(k) / a.scale[j]))
+}
+
+func dotSparse(row []Term, x []float64) (sum float64) {
+	for _, term := range row {
+		sum += float64(term.Value * x[term.Variable])
 	}
-	out[a.t] -= w / a.scale[a.t]
+	return sum
+}
+
+func addSparse(out []float64, row []Term, w float64) {
+	for _, term := range row {
+		out[term.Variable] += float64(w * term.Value)
+	}
 }

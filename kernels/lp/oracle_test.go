@@ -62,6 +62,28 @@ func plane(seed splitMix, m int) (k [][]float64, d []float64) {
 	return k, d
 }
 
+// knowledge is a program with a knowledge set (Fung 2003, 3.15): the box
+// −1 ≤ x ≤ 0.2, or Bx ≤ b, belongs to the positive class.
+func knowledge() dense {
+	k, d := plane(2, 400)
+	p := newDense(k, d, 2)
+	p.Variables = make([]Variable, 20) // v ≥ 0
+	inside := Row{Terms: []Term{{10, -1}}, Bound: 1, Cost: 3}
+	for j := range 10 { // B'v + u = 0
+		p.Rows = append(p.Rows, Row{Terms: []Term{{j, 1}, {11 + j, 1}, {21 + j, -1}}, Equal: true, Cost: 3})
+	}
+	for j := range 20 { // −b'v − γ ≥ 1
+		b := 0.2
+		if j >= 10 {
+			b = 1
+		}
+		inside.Terms = append(inside.Terms, Term{11 + j, -b})
+		p.Rows = append(p.Rows, Row{Terms: []Term{{11 + j, 1}}, Cost: Hard})
+	}
+	p.Rows = append(p.Rows, inside)
+	return p
+}
+
 // unlabelled is a program in which 200 rows are of one class or of the other
 // (Fung 2003, 5.5): each stands there with both labels.
 func unlabelled() dense {
@@ -92,6 +114,7 @@ func TestHiGHS(t *testing.T) {
 		want    float64
 	}{
 		{"checkerboard", checkerboard(), 8729.604551376013},
+		{"knowledge", knowledge(), 141.91185585974935},
 		{"unlabelled", unlabelled(), 403.11807112830127},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -112,7 +135,7 @@ func TestHiGHS(t *testing.T) {
 // programs: these are not.
 func TestSimplex(t *testing.T) {
 	for seed := range uint64(60) {
-		r := rand.New(rand.NewPCG(seed, 2))
+		r := rand.New(rand.NewPCG(seed, 1))
 		m, n := 1+r.IntN(25), 1+r.IntN(6)
 		k, d := make([][]float64, n), make([]float64, m)
 		for i := range d {
@@ -127,6 +150,19 @@ func TestSimplex(t *testing.T) {
 		p := newDense(k, d, math.Exp(2*r.NormFloat64()))
 		for range m {
 			p.Costs = append(p.Costs, 0.1+r.Float64())
+		}
+		if seed%2 == 0 {
+			p.Variables = []Variable{{Cost: r.NormFloat64(), Penalty: 3}}
+			for range 1 + r.IntN(3) {
+				row := Row{Equal: r.IntN(2) == 0, Bound: r.NormFloat64(), Cost: 1 + r.Float64()}
+				if !row.Equal && len(p.Rows) == 0 {
+					row.Cost = Hard
+				}
+				for j := range p.variables() {
+					row.Terms = append(row.Terms, Term{j, r.NormFloat64()})
+				}
+				p.Rows = append(p.Rows, row)
+			}
 		}
 		s, err := p.Solve(context.Background(), 1)
 		if err != nil {

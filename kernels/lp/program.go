@@ -10,12 +10,40 @@ import (
 	"streamd/incremental/gram"
 )
 
-// A Program is the data of a 1-norm program: see the package's comment.
+// Hard is the cost of a Row that must hold.
+var Hard = math.Inf(1)
+
+// A Program is the data of a 1-norm program: see the package's comment. Its
+// variables are numbered: u_j is j, γ is t, s_j is t+1+j.
 type Program struct {
 	Columns []gram.Column // K: t columns of m finite numbers
 	D       []float64     // m labels, 1 or −1
 	Nu      float64       // ν ≥ 0
-	Costs   []float64     // c ≥ 0 of each row; nil: 1 each. A row of cost 0 is as if absent.
+
+	Costs     []float64  // c ≥ 0 of each row; nil: 1 each. A row of cost 0 is as if absent.
+	Penalties []float64  // g ≥ 0 of each u_j; nil: 1 each
+	Variables []Variable // the extra variables s
+	Rows      []Row      // the extra constraints
+}
+
+// A Variable is an extra one. It is free: bounds are Rows.
+type Variable struct {
+	Cost    float64 // f, of s
+	Penalty float64 // g ≥ 0, of |s|
+}
+
+// A Row is an extra constraint a'[u; γ; s] ≥ b, or = b.
+type Row struct {
+	Terms []Term  // a
+	Equal bool    // = rather than ≥
+	Bound float64 // b
+	Cost  float64 // of a unit by which the constraint is missed; Hard: it must hold
+}
+
+// A Term is one coefficient of a Row.
+type Term struct {
+	Variable int
+	Value    float64
 }
 
 // A Solution is an optimal vertex, with its certificate: a dual solution whose
@@ -23,8 +51,12 @@ type Program struct {
 type Solution struct {
 	U     []float64 // t
 	Gamma float64
+	S     []float64 // the extra variables
 	E     []float64 // m, by how much each row misses its margin
+	Slack []float64 // by how much each extra row is missed; for an equality b − a'x
+
 	Alpha []float64 // m, the dual variables of the rows, 0 ≤ α ≤ νc
+	Beta  []float64 // those of the extra rows, β ≥ 0 but for equalities, |β| ≤ cost
 
 	Objective float64
 	Gap       float64 // Objective less the dual objective
@@ -43,14 +75,25 @@ func (s *Solution) SupportVectors() int {
 	return count
 }
 
-// ErrNotConverged says that a limit was reached, or rounding. The Solution, if any,
-// is the last point, and proves nothing.
-var ErrNotConverged = errors.New("lp: not converged")
+// What Solve finds of a Program that has no solution, or none that it reaches.
+var (
+	// ErrInfeasible: the Hard rows contradict each other. The Solution holds
+	// the proof in Beta, multipliers with Σβa = 0 and Σβb > 0.
+	ErrInfeasible = errors.New("lp: infeasible: the hard rows contradict each other")
+	// ErrUnbounded: the costs of the extra variables outweigh everything. The
+	// Solution holds, in U, Gamma and S, a direction along which the objective
+	// falls for ever.
+	ErrUnbounded = errors.New("lp: unbounded: the objective falls for ever")
+	// ErrNotConverged: a limit was reached, or rounding. The Solution, if any,
+	// is the last point, and proves nothing.
+	ErrNotConverged = errors.New("lp: not converged")
+)
 
 // Solve solves the program with up to so many goroutines (0: GOMAXPROCS); the
 // solution does not depend on their number, bit for bit. It returns the
 // context's error when that is done. Data that make no sense (numbers that are
-// not finite, labels other than ±1, negative costs) are an error; lengths that do not fit together panic.
+// not finite, labels other than ±1, negative costs, unknown variables) are an
+// error; lengths that do not fit together panic.
 //
 // The error is nil if and only if the Solution is optimal.
 func (p *Program) Solve(ctx context.Context, workers int) (*Solution, error) {
@@ -60,6 +103,9 @@ func (p *Program) Solve(ctx context.Context, workers int) (*Solution, error) {
 	if err := p.check(); err != nil {
 		return nil, err
 	}
+	if sol, err := p.checkHard(ctx); err != nil {
+		return sol, err
+	}
 	s, err := newSolver(p, workers)
 	if err != nil {
 		return nil, err
@@ -68,10 +114,10 @@ func (p *Program) Solve(ctx context.Context, workers int) (*Solution, error) {
 		return nil, err
 	}
 	err = s.crossover(ctx)
-	if err != nil && !errors.Is(err, ErrNotConverged) {
+	if err != nil && !errors.Is(err, ErrUnbounded) && !errors.Is(err, ErrNotConverged) {
 		return nil, err
 	}
-	sol, allowed := s.solution()
+	sol, allowed := s.solution(p)
 	if err == nil && !(math.Abs(sol.Gap) <= allowed) {
 		err = fmt.Errorf("%w: duality gap %.3g of an objective of %.6g", ErrNotConverged, sol.Gap, sol.Objective)
 	}
@@ -79,9 +125,9 @@ func (p *Program) Solve(ctx context.Context, workers int) (*Solution, error) {
 }
 
 func (p *Program) check() error {
-	m := len(p.D)
-	if p.Costs != nil && len(p.Costs) != m {
-		panic(fmt.Sprintf("lp: %d costs and %d labels", len(p.Costs), m))
+	m, t := len(p.D), len(p.Columns)
+	if p.Costs != nil && len(p.Costs) != m || p.Penalties != nil && len(p.Penalties) != t {
+		panic(fmt.Sprintf("lp: %d costs and %d labels, %d penalties and %d columns", len(p.Costs), m, len(p.Penalties), t))
 	}
 	for j, c := range p.Columns {
 		if c.Len() != m {
@@ -101,8 +147,68 @@ func (p *Program) check() error {
 			return fmt.Errorf("lp: row %d: cost %v with ν = %v", i, c, p.Nu)
 		}
 	}
+	for j, g := range p.Penalties {
+		if !amount(g) {
+			return fmt.Errorf("lp: column %d: penalty %v", j, g)
+		}
+	}
+	for j, v := range p.Variables {
+		if !amount(v.Penalty) || !finite(v.Cost) {
+			return fmt.Errorf("lp: extra variable %d: cost %v, penalty %v", j, v.Cost, v.Penalty)
+		}
+	}
+	for k, row := range p.Rows {
+		if !finite(row.Bound) || !(row.Cost >= 0) {
+			return fmt.Errorf("lp: extra row %d: bound %v, cost %v", k, row.Bound, row.Cost)
+		}
+		for _, term := range row.Terms {
+			if term.Variable < 0 || term.Variable >= t+1+len(p.Variables) || !finite(term.Value) {
+				return fmt.Errorf("lp: extra row %d: %v times variable %d of %d", k, term.Value, term.Variable, t+1+len(p.Variables))
+			}
+		}
+	}
 	return nil
 }
 
 func finite(v float64) bool { return math.Abs(v) <= math.MaxFloat64 }
 func amount(v float64) bool { return v >= 0 && v <= math.MaxFloat64 }
+
+// checkHard minimises the amount by which the hard rows are missed. Its dual
+// solution proves that they contradict each other, if they do (Farkas).
+func (p *Program) checkHard(ctx context.Context) (*Solution, error) {
+	// Without columns variable 0 is γ, and the others are extra ones: as many
+	// variables as there were, under the same numbers, all free and without cost.
+	alone := &Program{Variables: make([]Variable, len(p.Columns)+len(p.Variables))}
+	var index []int
+	for k, row := range p.Rows {
+		if row.Cost == Hard {
+			row.Cost = 1
+			alone.Rows = append(alone.Rows, row)
+			index = append(index, k)
+		}
+	}
+	if index == nil {
+		return nil, nil
+	}
+	s, err := newSolver(alone, 1)
+	if err != nil {
+		return nil, err
+	}
+	s.start()
+	if err := s.crossover(ctx); err != nil {
+		return nil, fmt.Errorf("lp: whether the hard rows can hold: %w", err)
+	}
+	sol, _ := s.solution(alone)
+	var size float64
+	for k, b := range sol.Beta {
+		size += math.Abs(b * alone.Rows[k].Bound)
+	}
+	if sol.Objective <= feasibility*size {
+		return nil, nil
+	}
+	proof := &Solution{Beta: make([]float64, len(p.Rows)), Objective: math.Inf(1), Pivots: sol.Pivots}
+	for i, k := range index {
+		proof.Beta[k] = sol.Beta[i]
+	}
+	return proof, ErrInfeasible
+}

@@ -20,17 +20,24 @@ class SplitMix:
         return ((z ^ z >> 31) >> 11) / 2**53
 
 
-def solve(K, d, costs):
-    (m, t), inf = K.shape, highspy.kHighsInf
-    A = np.hstack([d[:, None] * K, -d[:, None]])
+def solve(K, d, costs, penalties, extra=0, rows=()):
+    """rows: (coefficients of [u, gamma, s], equal, bound, cost)."""
+    m, t = K.shape
+    n = t + 1 + extra
+    A = [np.append(d[i] * K[i], [-d[i]] + [0] * extra) for i in range(m)] + [np.array(r[0]) for r in rows]
+    b = [1.0] * m + [r[2] for r in rows]
+    up = list(costs) + [r[3] for r in rows]
+    down = [0.0] * m + [r[3] if r[1] else 0.0 for r in rows]
+    A, inf, N = np.array(A), highspy.kHighsInf, len(b)
     # x+, x-, what is missing, what is left
-    M = csc_matrix(np.hstack([A, -A, np.eye(m), -np.eye(m)]))
-    g = np.append(np.ones(t), 0)
-    cost, upper = np.concatenate([g, g, costs, np.zeros(m)]), np.full(M.shape[1], inf)
+    M = csc_matrix(np.hstack([A, -A, np.eye(N), -np.eye(N)]))
+    g = np.concatenate([penalties, np.zeros(1 + extra)])
+    cost = np.concatenate([g, g, [0 if c == inf else c for c in up], [0 if c == inf else c for c in down]])
+    upper = np.concatenate([np.full(2 * n, inf), [0 if c == inf else inf for c in up], [0 if c == inf else inf for c in down]])
     lp = highspy.HighsLp()
-    lp.num_col_, lp.num_row_ = M.shape[1], m
+    lp.num_col_, lp.num_row_ = M.shape[1], N
     lp.col_cost_, lp.col_lower_, lp.col_upper_ = cost, np.zeros(M.shape[1]), upper
-    lp.row_lower_ = lp.row_upper_ = np.ones(m)
+    lp.row_lower_ = lp.row_upper_ = np.array(b)
     lp.a_matrix_.format_ = highspy.MatrixFormat.kColwise
     lp.a_matrix_.start_, lp.a_matrix_.index_, lp.a_matrix_.value_ = M.indptr, M.indices, M.data
     h = highspy.Highs()
@@ -48,7 +55,7 @@ def checkerboard():
     d = np.array([1.0 - 2 * (int(4 * p) + int(4 * q) & 1) for p, q in x])
     d[::10] *= -1
     K = np.array([[math.exp(-20 * ((p - v) ** 2 + (q - w) ** 2)) for v, w in x[:40]] for p, q in x])
-    return solve(K, d, [5.0 * (1 + i % 3) for i in range(2000)])
+    return solve(K, d, [5.0 * (1 + i % 3) for i in range(2000)], np.ones(40))
 
 
 def plane(r, m):
@@ -56,12 +63,25 @@ def plane(r, m):
     return A, np.array([1.0 if a[0] + a[1] - a[2] + r.uniform() - 0.5 > 0 else -1.0 for a in A])
 
 
+def knowledge():
+    A, d = plane(SplitMix(2), 400)
+    rows = []
+    for j in range(10):  # B'v + u = 0 for the box {x: Bx <= b} = [-1, 0.2] x ...
+        a = [0.0] * 31
+        a[j], a[11 + j], a[21 + j] = 1.0, 1.0, -1.0
+        rows.append((a, True, 0.0, 3.0))
+    rows.append(([0.0] * 10 + [-1.0] + [-0.2] * 10 + [-1.0] * 10, False, 1.0, 3.0))
+    for j in range(20):
+        rows.append(([0.0] * (11 + j) + [1.0] + [0.0] * (19 - j), False, 0.0, highspy.kHighsInf))
+    return solve(A, d, [2.0] * 400, np.ones(10), 20, rows)
+
+
 def unlabelled():
     A, d = plane(SplitMix(3), 500)
     A = np.vstack([A, A[300:]])
     d = np.concatenate([d[:300], np.ones(200), -np.ones(200)])
-    return solve(A, d, [2.0] * 300 + [0.5] * 400)
+    return solve(A, d, [2.0] * 300 + [0.5] * 400, np.ones(10))
 
 
-for program in checkerboard, unlabelled:
+for program in checkerboard, knowledge, unlabelled:
     print(program.__name__, repr(program()))

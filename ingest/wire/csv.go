@@ -340,6 +340,9 @@ func (d *Decoder) csvPattern(b []byte, start, end int) {
 		start = next + 1
 	}
 	p.finish(b, end+lineEnd(b, end))
+	for _, s := range p.steps {
+		p.known = p.known && len(s.behind) <= compared // nobody would compare the rest
+	}
 }
 
 // csvValue reads a field that is not a plain number, by its role.

@@ -51,7 +51,7 @@ func TestRowByRow(t *testing.T) {
 		var rows []string
 		for i := range 5 + rng.IntN(50) {
 			if i == 0 || rng.IntN(changes) == 0 {
-				space, end = []string{"", " ", "\t "}[rng.IntN(3)], []string{"\n", "\r\n", " \n", "\n\n"}[rng.IntN(4)]
+				space, end = []string{"", " ", "\t ", strings.Repeat(" ", 30+rng.IntN(10))}[rng.IntN(4)], []string{"\n", "\r\n", " \n", "\n\n"}[rng.IntN(4)]
 				order, labelAt = rng.Perm(n), rng.IntN(n+1)
 				with = make([]bool, n)
 				for j := range with {

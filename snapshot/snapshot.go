@@ -837,16 +837,6 @@ func (s *Store) Summaries(f func(retire.Entry, *incremental.Summary) error) (err
 // readContents reads all but the summaries and the parts. note hears of every error, and
 // whether there is none, and says whether to go on without what could not be read.
 func readContents(tx *bbolt.Tx, file fileID, note func(error) error) (*Contents, error) {
-	// each reads the values of a bucket, and counts those that are good.
-	each := func(bucket []byte, t *tally, read func(key, value []byte) error) error {
-		return tx.Bucket(bucket).ForEach(func(key, value []byte) error {
-			if err := read(key, value); err != nil {
-				return note(err)
-			}
-			t.add(value)
-			return nil
-		})
-	}
 	found, _, err := readFormat(tx)
 	if err != nil {
 		return nil, err
@@ -866,7 +856,6 @@ func readContents(tx *bbolt.Tx, file fileID, note func(error) error) (*Contents,
 		return nil, err
 	}
 	c.Horizon, c.Counts, c.SavedAt = want.horizon, want.counts, want.savedAt
-
 	if want.hasState {
 		state, err := decodeState(bucketState, keyState, tx.Bucket(bucketState).Get(keyState), string(keyState))
 		if err == nil && state.Digest() != want.digest {
@@ -879,11 +868,43 @@ func readContents(tx *bbolt.Tx, file fileID, note func(error) error) (*Contents,
 			return nil, err
 		}
 	}
+	got, err := c.readBuckets(tx, want.blocks.n, note)
+	if err != nil {
+		return nil, err
+	}
+	if headErr != nil {
+		return c, nil // noted
+	}
+	if found >= 3 {
+		c.Epoch = want.epoch
+		if c.Epochs, err = readEpochs(tx, &want, note); err != nil {
+			return nil, err
+		}
+	}
+	return c, c.compare(got, &want, note)
+}
 
-	var got head
+// readBuckets reads the ledger, the offsets and the folds, and looks at the parts. It
+// returns what of the head can be read off them. Of blocks there should be so many.
+func (c *Contents) readBuckets(tx *bbolt.Tx, blocks int64, note func(error) error) (*head, error) {
+	// each reads the values of a bucket, and counts those that are good.
+	each := func(name []byte, t *tally, read func(key, value []byte) error) error {
+		bucket := tx.Bucket(name)
+		if bucket == nil { // of a later version
+			return nil
+		}
+		return bucket.ForEach(func(key, value []byte) error {
+			if err := read(key, value); err != nil {
+				return note(err)
+			}
+			t.add(value)
+			return nil
+		})
+	}
+	got := &head{}
 	// A number that is none of a file of this size asks for no memory.
-	c.Entries = slices.Grow(c.Entries, int(min(want.blocks.n, tx.Size()/leastBlock)))
-	err = each(bucketBlocks, &got.blocks, func(key, value []byte) error {
+	c.Entries = slices.Grow(c.Entries, int(min(blocks, tx.Size()/leastBlock)))
+	err := each(bucketBlocks, &got.blocks, func(key, value []byte) error {
 		e, err := decodeBlock(string(key), value)
 		if err != nil {
 			return err
@@ -908,35 +929,30 @@ func readContents(tx *bbolt.Tx, file fileID, note func(error) error) (*Contents,
 	if err != nil {
 		return nil, err
 	}
+	slices.SortFunc(c.Offsets, func(a, b Offset) int {
+		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
+	})
+	err = each(bucketParts, &got.parts, func(key, value []byte) error {
+		_, err := unseal(bucketParts, key, value)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return got, each(bucketFolds, &got.folds, func(key, value []byte) error {
+		s, err := decodeState(bucketFolds, key, value, fmt.Sprintf("%x", key))
+		if err == nil {
+			c.Folds = append(c.Folds, s)
+		}
+		return err
+	})
+}
+
+// compare notes where what was read is not what the head says.
+func (c *Contents) compare(got, want *head, note func(error) error) error {
 	var foldRows int64
-	if found >= 2 {
-		err = each(bucketParts, &got.parts, func(key, value []byte) error {
-			_, err := unseal(bucketParts, key, value)
-			return err
-		})
-		if err != nil {
-			return nil, err
-		}
-		err = each(bucketFolds, &got.folds, func(key, value []byte) error {
-			s, err := decodeState(bucketFolds, key, value, fmt.Sprintf("%x", key))
-			if err == nil {
-				foldRows += s.Rows()
-				c.Folds = append(c.Folds, s)
-			}
-			return err
-		})
-		if err != nil {
-			return nil, err
-		}
-	}
-	if headErr != nil {
-		return c, nil // noted
-	}
-	if found >= 3 {
-		c.Epoch = want.epoch
-		if c.Epochs, err = readEpochs(tx, &want, note); err != nil {
-			return nil, err
-		}
+	for _, s := range c.Folds {
+		foldRows += s.Rows()
 	}
 	for _, f := range []struct {
 		bucket []byte
@@ -953,12 +969,9 @@ func readContents(tx *bbolt.Tx, file fileID, note func(error) error) (*Contents,
 	} {
 		if f.bad {
 			if err := note(&ChecksumError{Bucket: string(f.bucket), Reason: f.reason}); err != nil {
-				return nil, err
+				return err
 			}
 		}
 	}
-	slices.SortFunc(c.Offsets, func(a, b Offset) int {
-		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
-	})
-	return c, nil
+	return nil
 }

@@ -18,7 +18,7 @@ import (
 type DeadLetterConfig struct {
 	Cluster
 	Source    string // the topic that the records come from
-	Topic     string // where they go; Source with ".dlq" appended
+	Topic     string // where they go
 	Connector string // who rejects them, for the header connector.name
 	// Patience bounds how long one Write tries; 1 minute.
 	Patience time.Duration
@@ -59,7 +59,6 @@ type DeadLetters struct {
 // NewDeadLetters checks the configuration and reports all that is wrong with it.
 // It does not connect.
 func NewDeadLetters(cfg DeadLetterConfig, log zerolog.Logger) (*DeadLetters, error) {
-	defaultTo(&cfg.Topic, cfg.Source+".dlq")
 	defaultTo(&cfg.Patience, time.Minute)
 	problems := append(cfg.check(), checkTopic(cfg.Source), checkTopic(cfg.Topic))
 	if cfg.Source == cfg.Topic {

@@ -100,7 +100,7 @@ func testDeadLetters(t *testing.T, s *suite) {
 	}
 	produce(t, s.producer(t), records...)
 
-	dead, err := kafka.NewDeadLetters(kafka.DeadLetterConfig{Cluster: s.cluster(), Source: source, Connector: "streamd.test"}, zerolog.Nop())
+	dead, err := kafka.NewDeadLetters(kafka.DeadLetterConfig{Cluster: s.cluster(), Source: source, Topic: source + ".dlq", Connector: "streamd.test"}, zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,7 +183,7 @@ func testDeadLettersFail(t *testing.T, s *suite) {
 		{"refused", kafka.DeadLetterConfig{Cluster: s.cluster(), Source: source, Topic: target}, "max.message.bytes"},
 		{"unreachable", kafka.DeadLetterConfig{
 			// Port 1 of loopback: nobody listens.
-			Cluster: kafka.Cluster{Brokers: []string{"127.0.0.1:1"}}, Source: source, Patience: 300 * time.Millisecond,
+			Cluster: kafka.Cluster{Brokers: []string{"127.0.0.1:1"}}, Source: source, Topic: source + ".dlq", Patience: 300 * time.Millisecond,
 		}, "gave up"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

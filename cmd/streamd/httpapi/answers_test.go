@@ -72,7 +72,7 @@ func TestPredictAgreesWithItsParts(t *testing.T) {
 	const rows = 3
 	leverage := make([]float64, rows)
 	f.served.Hat.Leverage(leverage, columns)
-	if a.Method != "full" || a.Calibration != MethodPlatt || !reflect.DeepEqual(a.Leverage.Typical, f.served.Hat.Typical()) {
+	if a.Method != "full" || a.Calibration != methodPlatt || !reflect.DeepEqual(a.Leverage.Typical, f.served.Hat.Typical()) {
 		t.Errorf("answer %+v", a)
 	}
 	for i := range rows {

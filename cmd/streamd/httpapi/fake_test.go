@@ -204,7 +204,7 @@ func (f *fake) answers(t testing.TB) {
 	before, after := reliability(0, 0.25, 0.5, 1), reliability(0.25, 0.75, 0.75, 1)
 	f.served.Quality = &Quality{
 		Digest: "d1", MeasuredAt: testTime, Source: "sample", Rows: 4, Folds: 2, Method: "full",
-		Correctness: 0.75, BalancedCorrectness: 0.5, Calibration: MethodPlatt, Before: before, After: after,
+		Correctness: 0.75, BalancedCorrectness: 0.5, Calibration: methodPlatt, Before: before, After: after,
 		Planes: []PlaneQuality{{"spam", before, after}},
 	}
 	model, hat, err := solvable(t, f.served.Model.Features, f.served.Model.Classes)

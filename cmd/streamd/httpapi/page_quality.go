@@ -39,7 +39,7 @@ func newTuningView(t *Tuning) *tuningView {
 	curves := t.Curves[:min(len(t.Curves), maxCurves)]
 	for _, c := range curves {
 		for _, p := range c.Points {
-			value, more := t.Shown(p)
+			value, more := t.shown(p)
 			v.Share = more
 			if value == nil || !(p.Nu > 0) {
 				continue
@@ -72,7 +72,7 @@ func newTuningView(t *Tuning) *tuningView {
 		var path strings.Builder
 		pen := "M"
 		for _, p := range c.Points {
-			value, _ := t.Shown(p)
+			value, _ := t.shown(p)
 			if value == nil || !(p.Nu > 0) {
 				pen = "M" // a gap
 				continue

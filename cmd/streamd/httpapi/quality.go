@@ -11,8 +11,8 @@ import (
 
 // The calibrations, as they are named.
 const (
-	MethodPlatt    = "platt"
-	MethodIsotonic = "isotonic"
+	methodPlatt    = "platt"
+	methodIsotonic = "isotonic"
 )
 
 // calibrationMethod names the type of curves, "" for none.
@@ -22,9 +22,9 @@ func calibrationMethod(curves []calibration.Curve) string {
 	}
 	switch c := curves[0].(type) {
 	case calibration.Sigmoid:
-		return MethodPlatt
+		return methodPlatt
 	case calibration.Isotonic:
-		return MethodIsotonic
+		return methodIsotonic
 	default:
 		panic(fmt.Sprintf("httpapi: served with a calibration curve of type %T", c))
 	}
@@ -71,9 +71,9 @@ func (a *CalibrationAnswer) Curves(planes int) ([]calibration.Curve, error) {
 	curves := make([]calibration.Curve, planes)
 	for i, p := range a.Planes {
 		switch {
-		case a.Method == MethodPlatt && p.A != nil && p.B != nil && *p.A <= 0:
+		case a.Method == methodPlatt && p.A != nil && p.B != nil && *p.A <= 0:
 			curves[i] = calibration.Sigmoid{A: *p.A, B: *p.B}
-		case a.Method == MethodIsotonic && len(p.Values) > 0 && len(p.Values) == len(p.Probabilities) &&
+		case a.Method == methodIsotonic && len(p.Values) > 0 && len(p.Values) == len(p.Probabilities) &&
 			slices.IsSorted(p.Probabilities) && p.Probabilities[0] >= 0 && p.Probabilities[len(p.Probabilities)-1] <= 1 &&
 			rise(p.Values):
 			curves[i] = calibration.Isotonic{Values: p.Values, Probabilities: p.Probabilities}

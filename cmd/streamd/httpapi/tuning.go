@@ -71,9 +71,9 @@ func NewTuning(curves []tuning.Curve, index int, by tuning.Criterion, chosen tun
 	return t
 }
 
-// Shown is what Criterion looks at, nil where it was not measured, and whether
+// shown is what Criterion looks at, nil where it was not measured, and whether
 // more of it is better.
-func (t *Tuning) Shown(p TuningPoint) (value *float64, more bool) {
+func (t *Tuning) shown(p TuningPoint) (value *float64, more bool) {
 	switch t.Criterion {
 	case tuning.Loss.String():
 		return p.Loss, false

@@ -248,12 +248,17 @@ func (f *fit) sum(ctx context.Context) error {
 		func(worker int, b *incremental.Block, firstRow int64) (r summaries, err error) {
 			z := &tools[worker]
 			b = f.coordinates.enter(worker, b)
-			r.whole, err = z.Summarise(b)
-			r.parts = make([]*incremental.Summary, len(f.foldStates))
-			for fold := 0; fold < len(r.parts) && err == nil; fold++ {
-				r.parts[fold], err = z.Summarise(dividers[worker].part(b, firstRow, fold))
+			if r.whole, err = z.Summarise(b); err != nil || f.foldStates == nil {
+				return r, err
 			}
-			return r, err
+			for _, rows := range dividers[worker].parts(b, firstRow) {
+				part, err := z.Summarise(rows)
+				if err != nil {
+					return r, err
+				}
+				r.parts = append(r.parts, part)
+			}
+			return r, nil
 		},
 		func(r summaries) error {
 			f.state.Add(r.whole)
@@ -364,9 +369,10 @@ func (f *fit) score(ctx context.Context, d *dataset, what string, foldModels []*
 	err = each(ctx, f.s, what, d,
 		func(worker int, b *incremental.Block, firstRow int64) ([]tally, error) {
 			tallies := []tally{judge(f.model, f.coordinates.enter(worker, b))}
-			for fold, m := range foldModels {
-				part := dividers[worker].part(b, firstRow, fold)
-				tallies = append(tallies, judge(m, f.of(fold).enter(worker, part)))
+			if foldModels != nil {
+				for fold, part := range dividers[worker].parts(b, firstRow) {
+					tallies = append(tallies, judge(foldModels[fold], f.of(fold).enter(worker, part)))
+				}
 			}
 			return tallies, nil
 		},

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"iter"
 	"math"
 	"strconv"
 
@@ -65,8 +66,7 @@ func (f *fit) tune(ctx context.Context) (*tuningReport, error) {
 	tools := f.dividers()
 	err := each(ctx, f.s, "choosing nu", f.data,
 		func(worker int, b *incremental.Block, firstRow int64) (scores []*tuning.Score, err error) {
-			for fold := range f.folds {
-				part := tools[worker].part(b, firstRow, fold)
+			for fold, part := range tools[worker].parts(b, firstRow) {
 				scores = append(scores, trial.Score(fold, f.of(fold).enter(worker, part)))
 			}
 			return scores, nil
@@ -95,6 +95,7 @@ func (f *fit) tune(ctx context.Context) (*tuningReport, error) {
 // divider takes folds out of blocks, into memory that is used again.
 type divider struct {
 	deal    *dealer
+	rows    [][]int // of each fold
 	block   incremental.Block
 	numbers []float64
 	weights []float64
@@ -105,16 +106,28 @@ func (f *fit) dividers() []divider {
 	d := make([]divider, workers())
 	for i := range d {
 		if f.folds > 0 {
-			d[i].deal = newDealer(f.folds, f.seed)
+			d[i].deal, d[i].rows = newDealer(f.folds, f.seed), make([][]int, f.folds)
 		}
 	}
 	return d
 }
 
-// part has the rows of one fold. It is valid until the next call.
-func (d *divider) part(b *incremental.Block, firstRow int64, fold int) *incremental.Block {
-	held, _ := d.divide(b, firstRow, fold)
-	return d.gather(b, held)
+// parts has the rows of each fold. A part is valid until the next.
+func (d *divider) parts(b *incremental.Block, firstRow int64) iter.Seq2[int, *incremental.Block] {
+	return func(yield func(int, *incremental.Block) bool) {
+		for fold := range d.rows {
+			d.rows[fold] = d.rows[fold][:0]
+		}
+		for i := range b.Rows() {
+			fold := d.deal.of(firstRow + int64(i))
+			d.rows[fold] = append(d.rows[fold], i)
+		}
+		for fold, rows := range d.rows {
+			if !yield(fold, d.gather(b, rows)) {
+				return
+			}
+		}
+	}
 }
 
 // divide tells the rows of one fold from the rest.

@@ -368,10 +368,8 @@ func (r *replay) pace(ctx context.Context) error {
 	if rate := r.flags.Rate; rate > 0 {
 		due := r.began.Add(time.Duration(float64(r.rows.Load()) / rate * float64(time.Second)))
 		if wait := time.Until(due); wait > 0 {
-			timer := time.NewTimer(wait)
-			defer timer.Stop()
 			select {
-			case <-timer.C:
+			case <-time.After(wait):
 			case <-ctx.Done():
 				return ctx.Err()
 			}

@@ -39,10 +39,8 @@ func (b *backoff) reset() { b.next = 0 }
 // wait returns ctx's error when that ends first.
 func (b *backoff) wait(ctx context.Context) error {
 	b.next = min(max(2*b.next, 100*time.Millisecond), 5*time.Second)
-	t := time.NewTimer(b.next - rand.N(b.next/4))
-	defer t.Stop()
 	select {
-	case <-t.C:
+	case <-time.After(b.next - rand.N(b.next/4)):
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)

@@ -182,12 +182,11 @@ func (s *Server) await(w http.ResponseWriter, r *http.Request, known tags, wait 
 		return served
 	}
 	extend(w, wait)
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
+	end := time.After(wait)
 	for {
 		select {
 		case <-replaced:
-		case <-timer.C:
+		case <-end:
 			return served
 		case <-s.stopping:
 			return served

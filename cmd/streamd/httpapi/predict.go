@@ -176,12 +176,10 @@ func (s *Server) checkSize(rows int, served *Served, ask asked) error {
 // takeSlot waits for one of the slots, which bound what is in memory: long bodies,
 // and what predictions make of bodies.
 func takeSlot(r *http.Request, slots chan struct{}) error {
-	timer := time.NewTimer(slotWait)
-	defer timer.Stop()
 	select {
 	case slots <- struct{}{}:
 		return nil
-	case <-timer.C:
+	case <-time.After(slotWait):
 		return fail(CodeUnavailable, "too many predictions at a time")
 	case <-r.Context().Done():
 		return r.Context().Err()

@@ -261,32 +261,37 @@ func listed(fields [][]byte) string {
 func (d *Decoder) csvRows(b []byte, i int) error {
 	p := &d.csv
 	d.setWidth(p.width)
-	d.pattern.forget()
+	d.pattern.forget(d)
 	for i = skipEmptyLines(b, i); i < len(b); i = skipEmptyLines(b, i) {
 		if reason := d.room(p.width); reason != "" {
 			return d.failAt(i, d.rows, "", reason)
 		}
 		code, weight := int32(0), 1.0
 		row, tries := i, 0 // of reading several numbers at a time
-		if hasNumbers && d.pattern.known && d.pattern.worthwhile(d.rows) {
+		d.pattern.rows++
+		if d.pattern.known && d.pattern.worthwhile() {
 			tries = 2
 		}
 		for k := 0; k < len(p.roles); k++ {
 			if tries > 0 && p.roles[k] >= 0 {
-				steps, from := d.pattern.steps[k:], i
+				steps, from, done := d.pattern.steps[k:], i, 0
 				for from < len(b) && isPadding(b[from]) {
 					from++
 				}
-				done, end := plainNumbers(d.row, b, steps[:steps[0].run], from)
+				if inReach(b, from) {
+					if done, from = plainNumbers(d.row, b, steps[:steps[0].run], from); done == 0 {
+						if tries--; tries == 0 {
+							d.pattern.misses++
+						}
+					}
+				}
 				if k += done; k == len(p.roles) {
-					i = end
+					i = from
 					break
 				}
 				if done > 0 {
-					for i = end; isPadding(b[i-1]); i-- { // back to where the field starts
+					for i = from; isPadding(b[i-1]); i-- { // back to where the field starts
 					}
-				} else if tries--; tries == 0 {
-					d.pattern.misses++
 				}
 			}
 			role, start := p.roles[k], i
@@ -331,7 +336,7 @@ func (d *Decoder) csvRows(b []byte, i int) error {
 // csvPattern learns from the row b[start:end], which a line end follows.
 func (d *Decoder) csvPattern(b []byte, start, end int) {
 	p := &d.pattern
-	p.learning, p.end = true, start
+	p.end = start
 	for _, role := range d.csv.roles {
 		_, next, _ := csvField(b, start, nil)
 		field := bytes.TrimRight(bytes.TrimSuffix(b[start:next], []byte{'\r'}), " \t")

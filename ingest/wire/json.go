@@ -88,7 +88,9 @@ func (d *Decoder) jsonLines(i int) (err error) {
 func (d *Decoder) beginJSON() {
 	s := &d.json
 	s.shape, s.fresh = shapeNone, nil
-	d.pattern.forget()
+	if p := &d.pattern; p.format != d.format || p.unlabelled != d.unlabelled {
+		p.forget(d)
+	}
 	s.setNames(names{list: d.want.names, index: d.want.index})
 	d.setWidth(d.want.width)
 }
@@ -115,11 +117,11 @@ func (d *Decoder) jsonRow(i int) (end int, err error) {
 	if reason := d.room(len(d.row)); reason != "" {
 		return 0, d.failAt(i, d.rows, "", reason)
 	}
-	if end, ok := d.likeBefore(i); ok {
+	if end, ok := d.jsonLikeBefore(i); ok {
 		return end, nil
 	}
 	p := &d.pattern
-	p.begin(i, d.rows)
+	p.begin(i)
 	var (
 		row      = jsonFields{learning: s.shape == shapeNone && d.want.width == 0, weight: 1}
 		start    = i
@@ -185,6 +187,7 @@ func (d *Decoder) jsonRow(i int) (end int, err error) {
 			}
 			i = next
 			if row.learning {
+				j = len(d.row)
 				d.row = append(d.row, x)
 			} else {
 				d.row[j] = x
@@ -203,9 +206,35 @@ func (d *Decoder) jsonRow(i int) (end int, err error) {
 	if err := d.jsonRowDone(start, &row); err != nil {
 		return 0, err
 	}
-	p.finish(b, i+1)
+	if p.learning {
+		p.finish(b, i+1)
+	}
+	p.shape, p.width, p.names = s.shape, len(d.row), s.names
 	d.push(row.code, row.weight)
 	return i + 1, nil
+}
+
+// jsonLikeBefore reads the row at i if it is like the one before, which may have been
+// another block's.
+func (d *Decoder) jsonLikeBefore(i int) (end int, ok bool) {
+	p, s := &d.pattern, &d.json
+	if !p.known || s.shape != shapeNone && s.shape != p.shape {
+		return 0, false
+	}
+	learning := s.shape == shapeNone && d.want.width == 0
+	if learning {
+		d.setWidth(p.width)
+	}
+	if end, ok = d.likeBefore(i); !ok {
+		if learning {
+			d.row, d.cols = d.row[:0], d.cols[:0]
+		}
+		return 0, false
+	}
+	if s.shape = p.shape; learning && s.shape == shapeNamed {
+		s.setNames(p.names)
+	}
+	return end, true
 }
 
 // jsonFields is what a row has had so far.

@@ -24,7 +24,7 @@ func (d *Decoder) decodeLIBSVM(b []byte) error {
 // libsvmRows reads the lines of b[i:].
 func (d *Decoder) libsvmRows(b []byte, i int) error {
 	d.setWidth(d.want.width)
-	d.pattern.forget()
+	d.pattern.forget(d)
 	for i < len(b) {
 		if d.pattern.known && d.room(len(d.row)) == "" {
 			clear(d.row)
@@ -61,8 +61,8 @@ func (d *Decoder) libsvmLine(b []byte, pos int) error {
 		return nil
 	}
 	row, p := d.rows, &d.pattern
-	if hasNumbers { // or it would not pay
-		p.begin(pos, row)
+	if hasNumbers && row > 0 { // or it would not pay
+		p.begin(pos)
 	}
 	start := i
 	code, i, reason := d.libsvmLabel(line, i)
@@ -72,7 +72,8 @@ func (d *Decoder) libsvmLine(b []byte, pos int) error {
 	if reason != "" {
 		return d.failAt(pos, row, "", reason)
 	}
-	if p.learning {
+	learning := p.learning
+	if learning {
 		p.value(b, start, i, roleLabel)
 	}
 	clear(d.row)
@@ -89,27 +90,31 @@ func (d *Decoder) libsvmLine(b []byte, pos int) error {
 			return d.failAt(pos, row, "", reason)
 		}
 		d.row[index-1] = value
-		if p.learning {
+		if learning {
 			p.value(b, i+bytes.IndexByte(line[i:], ':')+1, end, index-1)
 		}
 		last, i = index, end
 	}
-	p.finish(b, len(b))
+	if learning {
+		p.finish(b, len(b))
+	}
 	d.push(code, 1)
 	return nil
 }
 
 // libsvmLabel reads the label at b[i], which ends before a blank or a comment.
 func (d *Decoder) libsvmLabel(b []byte, i int) (code int32, end int, reason string) {
+	odd := false
 	for end = i; end < len(b) && !isBlank(b[end]) && b[end] != '#'; end++ {
+		odd = odd || b[end] == ':' || b[end] == ','
 	}
 	label := b[i:end]
-	if bytes.IndexByte(label, ':') >= 0 {
+	switch {
+	case odd && bytes.IndexByte(label, ':') >= 0:
 		return -1, end, fmt.Sprintf("the row starts with %s instead of a label", quoted(label))
-	}
-	// Several labels of one row, or a line of CSV, which would be one without
-	// features.
-	if bytes.IndexByte(label, ',') >= 0 {
+	case odd:
+		// Several labels of one row, or a line of CSV, which would be one without
+		// features.
 		return -1, end, fmt.Sprintf("the label %s has a comma: want one label and behind it index:value, with blanks between them", quoted(label))
 	}
 	if !d.unlabelled {

@@ -97,21 +97,22 @@ func number(b []byte, i int) (x float64, end int, ok bool) {
 		}
 		i, exponent = j, exponent+sign*e
 	}
-	ok = false
 	switch wrapped := digits > maxDigits; {
 	case !wrapped && mantissa < 1<<53 && -len(pow10) < exponent && exponent < len(pow10):
 		// With both factors exact a single rounding gives the nearest float64
 		// (Clinger 1990).
-		x, ok = float64(mantissa), true
+		x = float64(mantissa)
 		if exponent < 0 {
 			x /= pow10[-exponent]
 		} else {
 			x *= pow10[exponent]
 		}
 	case !wrapped && -maxFive <= exponent && exponent <= 0:
-		x, ok = nearest(mantissa, -exponent)
-	}
-	if !ok {
+		if x, ok = nearest(mantissa, -exponent); ok {
+			break
+		}
+		fallthrough
+	default:
 		// The text is a valid number, so the only error left is overflow, for
 		// which ParseFloat returns an infinity. The string is not kept.
 		x, _ = strconv.ParseFloat(unsafe.String(&b[start], i-start), 64)

@@ -17,7 +17,7 @@ func readPlain(t *testing.T, s string, want float64) (read bool) {
 			return false
 		}
 		b := []byte(strings.Repeat("9", 33) + s + behind + strings.Repeat("7", 67-len(behind)))
-		p := pattern{learning: true, end: 33}
+		p := pattern{end: 33}
 		p.value(b, 33, 33+len(s), 0)
 		p.finish(b, 33+len(s)+len(behind))
 		row := []float64{math.NaN()}

@@ -112,6 +112,19 @@ func TestRowByRow(t *testing.T) {
 				t.Fatalf("%s without labels: %d rows, %v\n%q", kind, table.Rows, err, rows)
 			}
 		}
+		if contentType == "application/json" { // messages of one row say themselves what their features are
+			d := newDecoder(t, wire.Options{Weight: "weight"})
+			for _, row := range rows {
+				got, err := d.Decode(contentType, []byte(row))
+				want, wantErr := newDecoder(t, wire.Options{Weight: "weight"}).Decode(contentType, []byte(row))
+				if fmt.Sprint(err) != fmt.Sprint(wantErr) {
+					t.Fatalf("%v, of a fresh decoder %v\n%q", err, wantErr, row)
+				}
+				if err == nil {
+					requireSame(t, got, want)
+				}
+			}
+		}
 		alone := newDecoder(t, opts)
 		line := 1
 		for i, row := range rows {

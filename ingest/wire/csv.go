@@ -109,7 +109,12 @@ func (d *Decoder) csvHasHeader(mode HeaderMode) (bool, error) {
 		}
 		// Texts that a float parser takes, such as nan, are bad values rather
 		// than names.
-		if _, err := strconv.ParseFloat(string(f), 64); err == nil || isRange(err) {
+		_, end, ok := number(f, 0)
+		if !ok || end < len(f) {
+			_, err := strconv.ParseFloat(string(f), 64)
+			ok = err == nil || isRange(err)
+		}
+		if ok {
 			numbers++
 		} else if text < 0 {
 			text = k

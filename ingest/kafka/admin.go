@@ -62,6 +62,7 @@ func (cl *client) leader(ctx context.Context, topic string, partition int) (brok
 // led is what is known of a partition's leaders.
 type led struct {
 	epoch    int32     // the highest
+	seen     time.Time // when
 	outdated time.Time // since when brokers say a lower one; zero: they do not
 }
 
@@ -72,27 +73,30 @@ const disown = 30 * time.Second
 // before: it comes from a broker that is cut off from the others, thinks perhaps
 // that it is the leader still, and knows nothing of the records that came after.
 // Another one is asked then. But a topic that was made anew counts its leaders
-// anew, so that after a while it is believed.
-func (cl *client) current(ctx context.Context, topic string, partition int) error {
+// anew, so that after a while it is believed. What was seen less than age ago
+// counts still.
+func (cl *client) current(ctx context.Context, topic string, partition int, age time.Duration) error {
+	of := topicPartition{topic, partition}
+	cl.mu.Lock()
+	seen := cl.led[of].seen
+	cl.mu.Unlock()
+	if time.Since(seen) < age {
+		return nil
+	}
 	broker, epoch := cl.leader(ctx, topic, partition)
 	if broker == nobody {
 		return nil // whoever asks it meets that, too
 	}
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
-	of := topicPartition{topic, partition}
+	now := time.Now()
 	l := cl.led[of]
-	switch {
-	case epoch >= l.epoch:
-		l = led{epoch: epoch}
-	case l.outdated.IsZero():
-		l.outdated = time.Now()
-	case time.Since(l.outdated) > disown:
-		l = led{epoch: epoch}
-	}
-	cl.led[of] = l
-	if l.outdated.IsZero() {
+	if epoch >= l.epoch || !l.outdated.IsZero() && now.Sub(l.outdated) > disown {
+		cl.led[of] = led{epoch: epoch, seen: now}
 		return nil
+	}
+	if l.outdated.IsZero() {
+		cl.led[of] = led{epoch: l.epoch, outdated: now}
 	}
 	cl.transport.CloseIdleConnections()
 	return fmt.Errorf("broker %d is said to lead the partition in epoch %d, after epoch %d: whoever says so is cut off from the other brokers, or the topic was made anew; asking another",
@@ -169,7 +173,7 @@ func (cl *client) waitForTopic(ctx context.Context, name string, log zerolog.Log
 // bounds returns the first offset of a partition and the one after its last
 // (replicated) record.
 func (cl *client) bounds(ctx context.Context, topic string, partition int) (start, end int64, err error) {
-	if err := cl.current(ctx, topic, partition); err != nil {
+	if err := cl.current(ctx, topic, partition, 0); err != nil {
 		return 0, 0, err
 	}
 	leader, _ := cl.leader(ctx, topic, partition)

@@ -211,7 +211,7 @@ type abortedTxn struct{ producer, first int64 }
 // fetch asks for records from offset on, committed ones only. A broker's
 // error is returned as kafkago.Error.
 func (cl *client) fetch(ctx context.Context, topic string, partition int, offset int64, maxBytes, limit int, wait time.Duration) (*fetchResult, error) {
-	if err := cl.current(ctx, topic, partition); err != nil {
+	if err := cl.current(ctx, topic, partition, metadataTTL/2); err != nil {
 		return nil, err
 	}
 	a, err := cl.roundTrip(ctx, &call{

@@ -432,15 +432,7 @@ func testUnknownTopic(t *testing.T, s *suite) {
 	if err == nil || !strings.Contains(err.Error(), "does not exist") {
 		t.Fatalf("got %v", err)
 	}
-	req := kmsg.NewPtrMetadataRequest()
-	topic := kmsg.NewMetadataRequestTopic()
-	topic.Topic = &name
-	req.Topics = append(req.Topics, topic)
-	resp, err := req.RequestWith(deadline(t), s.admin)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := kerr.ErrorForCode(resp.Topics[0].ErrorCode); !errors.Is(err, kerr.UnknownTopicOrPartition) {
+	if err := kerr.ErrorForCode(s.metadata(t, name).Topics[0].ErrorCode); !errors.Is(err, kerr.UnknownTopicOrPartition) {
 		t.Errorf("the topic exists now: %v", err)
 	}
 }
@@ -731,7 +723,8 @@ func (s *suite) produceRaw(t *testing.T, topic string, batch []byte) {
 	req.Topics = append(req.Topics, rt)
 	// Newer versions of the request name topics by id.
 	cl := s.producer(t, kgo.MaxVersions(kversion.V2_8_0()))
-	resp, err := req.RequestWith(deadline(t), cl)
+	leader := s.metadata(t, topic).Topics[0].Partitions[0].Leader
+	resp, err := req.RequestWith(deadline(t), cl.Broker(int(leader)))
 	if err == nil {
 		err = kerr.ErrorForCode(resp.Topics[0].Partitions[0].ErrorCode)
 	}

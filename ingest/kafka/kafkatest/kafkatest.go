@@ -134,6 +134,20 @@ func (s *suite) deleteTopic(t *testing.T, name string) {
 	}
 }
 
+// metadata asks for what the cluster knows of a topic.
+func (s *suite) metadata(t *testing.T, name string) *kmsg.MetadataResponse {
+	t.Helper()
+	req := kmsg.NewPtrMetadataRequest()
+	topic := kmsg.NewMetadataRequestTopic()
+	topic.Topic = &name
+	req.Topics = append(req.Topics, topic)
+	resp, err := req.RequestWith(deadline(t), s.admin)
+	if err != nil {
+		t.Fatalf("metadata of %s: %v", name, err)
+	}
+	return resp
+}
+
 // addPartitions gives a topic as many partitions in all.
 func (s *suite) addPartitions(t *testing.T, name string, count int32) {
 	t.Helper()

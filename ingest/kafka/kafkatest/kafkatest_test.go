@@ -276,14 +276,7 @@ func TestLeaderCutOff(t *testing.T) {
 	sink := newRecorder()
 	c := s.consume(t, cfg, sink)
 	c.until("the first records", func() bool { return sink.total() == 10 })
-	of := kmsg.NewMetadataRequestTopic()
-	of.Topic = &cfg.Topic
-	req := kmsg.NewPtrMetadataRequest()
-	req.Topics = append(req.Topics, of)
-	before, err := req.RequestWith(deadline(t), s.admin)
-	if err != nil {
-		t.Fatal(err)
-	}
+	before := s.metadata(t, cfg.Topic)
 	move(t, cluster, cfg.Topic, 2)
 	produce(t, s.producer(t), values(cfg.Topic, 0, 10, 10)...)
 	c.until("what the new leader has", func() bool { return sink.total() == 20 })

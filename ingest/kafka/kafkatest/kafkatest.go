@@ -192,6 +192,7 @@ func (s *suite) producer(t *testing.T, opts ...kgo.Opt) *kgo.Client {
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.ProducerBatchCompression(kgo.NoCompression()),
 		kgo.ProducerBatchMaxBytes(16 << 20),
+		kgo.UnknownTopicRetries(-1), // brokers may not know yet of a topic made anew
 	}, opts...)...)
 	if err != nil {
 		t.Fatal(err)

@@ -389,6 +389,47 @@ func testSavesAreNotPutOffWithoutRoom(t *testing.T, cfg *config.Config) {
 	}
 }
 
+// Sums that take long to copy are copied seldom while blocks come, but at once when
+// the loop has nothing else to do.
+func TestWideSumsAreSolvedWhenNothingComes(t *testing.T) {
+	store, contents, err := snapshot.Open(filepath.Join(t.TempDir(), "streamd.db"), snapshot.Settings{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	contents.State = incremental.NewState(nil)
+	l, _, err := newLiveSet(store, contents, liveConfig(5, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.fix(incremental.DefaultFeatures(1))
+	s, err := new(incremental.Summariser).Summarise(&incremental.Block{
+		Classes: []string{"-1", "1"}, Codes: []int32{0, 1}, Columns: []gram.Column{gram.ColumnOf([]float32{1, 2})},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	if _, err := l.add(retire.Entry{ID: "a", Time: now, Rows: 2}, kept{summary: s}); err != nil {
+		t.Fatal(err)
+	}
+	for idle, want := range map[time.Duration]bool{0: false, time.Minute: false, 2 * time.Hour: true} {
+		cfg := load(t, map[string]string{"kafka.topic": "none", "snapshot.interval": "1h"})
+		d := &Daemon{
+			cfg: cfg, options: modelOptions(cfg.Model), live: l, store: store, metrics: httpapi.NewMetrics(), solved: make(chan solved, 1),
+			changed: true, copyTook: time.Hour, lastSolve: now.Add(-3 * time.Hour), delivered: now.Add(-idle),
+		}
+		d.published.Store(&publication{served: &httpapi.Served{}, replaced: make(chan struct{})})
+		d.everySoOften()
+		if d.solving != want {
+			t.Errorf("nothing has come for %v: a solve has begun: %v", idle, d.solving)
+		}
+		if d.solving {
+			<-d.solved
+		}
+	}
+}
+
 // What the loop does for a block that comes and one that goes, and what a worker
 // does for it, with and without a sample and folds. Rows in the sample are as few
 // as in a long stream.

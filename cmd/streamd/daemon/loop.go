@@ -122,8 +122,8 @@ func (d *Daemon) tickInterval() time.Duration {
 // where blocks come faster than there is room for them.
 const share = 20
 
-// quiet is how long nothing has come when a save no longer waits for its share:
-// longer than the pauses between the fetches of a fast stream.
+// quiet is how long nothing has come when a save or a solve no longer waits for its
+// share: longer than the pauses between the fetches of a fast stream.
 const quiet = 50 * time.Millisecond
 
 // everySoOften saves and solves what is due.
@@ -137,10 +137,7 @@ func (d *Daemon) everySoOften() {
 	}
 	due := !d.unsavedSince.IsZero() && now.Sub(d.unsavedSince) >= d.cfg.Snapshot.Interval ||
 		d.live.unsaved() >= min(d.cfg.Snapshot.Blocks, d.live.room())
-	pause := share * d.saveTook
-	if now.Sub(d.delivered) >= max(quiet, d.saveTook) {
-		pause = 0 // who replays may be waiting for what this save will commit
-	}
+	pause := d.pause(d.saveTook, now) // who replays may be waiting for what this save will commit
 	if d.live.unsaved() >= d.live.room() {
 		pause = 0
 	}
@@ -150,9 +147,18 @@ func (d *Daemon) everySoOften() {
 	if due && d.saving == nil && now.Sub(d.lastSaveTry) >= pause {
 		d.beginSave()
 	}
-	if d.changed && !d.solving && now.Sub(d.lastSolve) >= max(d.cfg.Model.SolveInterval, share*d.copyTook) {
-		d.solve(now)
+	if d.changed && !d.solving && now.Sub(d.lastSolve) >= max(d.cfg.Model.SolveInterval, d.pause(d.copyTook, now)) {
+		d.solve(time.Now()) // what the save took is not the solve's
 	}
+}
+
+// pause is how long the loop goes without what took it so long: not at all where it has
+// had nothing else to do for as long.
+func (d *Daemon) pause(took time.Duration, now time.Time) time.Duration {
+	if now.Sub(d.delivered) >= max(quiet, took) {
+		return 0
+	}
+	return share * took
 }
 
 // applyDelivery applies a batch, and gives it back.

@@ -33,10 +33,11 @@ type classMoments struct {
 	cross  []double // Σvxx', packed lower triangle
 }
 
-// Moments copies the state's sums, in O(k·n²).
+// Moments copies the state's sums, in O(k·n²), on up to GOMAXPROCS goroutines.
 func (s *State) Moments() *Moments {
-	m := &Moments{features: slices.Clone(s.features)}
-	for _, c := range s.classes {
+	m := &Moments{features: slices.Clone(s.features), classes: make([]classMoments, len(s.classes))}
+	_ = parallel.For(runtime.GOMAXPROCS(0), len(s.classes), func(i int) error {
+		c := s.classes[i]
 		cm := classMoments{label: c.label, rows: c.rows, s: make([]double, c.s.Len()), cross: make([]double, c.cross.Len())}
 		cm.weight.hi, cm.weight.lo = c.weight.Split(0)
 		for j := range cm.s {
@@ -45,8 +46,9 @@ func (s *State) Moments() *Moments {
 		for p := range cm.cross {
 			cm.cross[p].hi, cm.cross[p].lo = c.cross.Split(p)
 		}
-		m.classes = append(m.classes, cm)
-	}
+		m.classes[i] = cm
+		return nil
+	})
 	return m
 }
 

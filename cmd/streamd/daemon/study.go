@@ -20,7 +20,8 @@ import (
 // worth on folds that planes like them were not fitted on, with the curves that
 // make probabilities of their values. Everything of it is a function of what it
 // was begun with, and that, but for the time and the offsets, one of the live set:
-// refinement begins at the planes that were solved, never at those refined before.
+// refinement begins at planes that were solved, or refined, of the same rows, never at
+// those of an earlier study.
 //
 // The loop begins one study at a time, with copies, and one goroutine makes it, but
 // for a pass over the log, in no more than one part in share of the time while rows

@@ -26,6 +26,9 @@
 //
 //   - bounds of u: rows of one term.
 //
+// Package reduce has columns, labels, ν and costs of rows alone; for the rest there
+// are tests, with optima of HiGHS, and nothing else yet.
+//
 // # The dual program
 //
 // Everything is a term of one kind: with x = [u; γ; s] and, for each row, column

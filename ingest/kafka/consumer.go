@@ -155,10 +155,10 @@ func (c *Consumer) run(ctx context.Context) (err error) {
 
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	var expelling sync.WaitGroup
+	var beside sync.WaitGroup
 	defer func() {
 		stop(nil)
-		expelling.Wait()
+		beside.Wait()
 	}()
 	var expelled string
 	var conns connTracker
@@ -182,7 +182,7 @@ func (c *Consumer) run(ctx context.Context) (err error) {
 		JoinGroupBackoff:  time.Second,
 		Timeout:           groupTimeout,
 	}
-	expelling.Go(func() { c.abandonJoins(ctx, &conns) })
+	beside.Go(func() { c.abandonJoins(ctx, &conns) })
 	var group *kafkago.ConsumerGroup
 	// kafka-go asks the first broker that it can connect to for the coordinator,
 	// again and again, also one that never answers: each attempt has another first.
@@ -241,7 +241,7 @@ func (c *Consumer) run(ctx context.Context) (err error) {
 			<-served
 			if former := c.member; former != expelled {
 				expelled = former
-				expelling.Go(func() { c.expel(ctx, former) })
+				beside.Go(func() { c.expel(ctx, former) })
 			}
 			leave()
 			select {

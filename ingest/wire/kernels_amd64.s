@@ -104,7 +104,7 @@ end:
 	RET
 
 // func pair8AVX2(codes *int32, labels *byte, rows int, first uint64, second uint64, firstCode int32, secondCode int32) (done int)
-// Requires: AVX, AVX2
+// Requires: AVX, AVX2, MMX+
 TEXT ·pair8AVX2(SB), NOSPLIT, $0-56
 	MOVQ         codes+0(FP), AX
 	MOVQ         labels+8(FP), CX
@@ -116,27 +116,28 @@ TEXT ·pair8AVX2(SB), NOSPLIT, $0-56
 	XORQ         BX, BX
 
 next:
-	SUBQ      $0x08, DX
-	JLT       end
-	VMOVUPS   (CX), Y4
-	VPCMPEQQ  Y1, Y4, Y5
-	VPCMPEQQ  Y0, Y4, Y4
-	VPOR      Y5, Y4, Y4
-	VMOVUPS   32(CX), Y6
-	VPCMPEQQ  Y1, Y6, Y7
-	VPCMPEQQ  Y0, Y6, Y6
-	VPOR      Y7, Y6, Y6
-	VPAND     Y6, Y4, Y4
-	VSHUFPS   $0x88, Y7, Y5, Y5
-	VPERMQ    $0xd8, Y5, Y5
-	VMOVMSKPS Y4, SI
-	CMPL      SI, $0xff
-	JNE       end
-	VBLENDVPS Y5, Y3, Y2, Y5
-	VMOVDQU   Y5, (AX)(BX*4)
-	ADDQ      $0x40, CX
-	ADDQ      $0x08, BX
-	JMP       next
+	SUBQ       $0x08, DX
+	JLT        end
+	PREFETCHT0 4096(CX)
+	VMOVUPS    (CX), Y4
+	VPCMPEQQ   Y1, Y4, Y5
+	VPCMPEQQ   Y0, Y4, Y4
+	VPOR       Y5, Y4, Y4
+	VMOVUPS    32(CX), Y6
+	VPCMPEQQ   Y1, Y6, Y7
+	VPCMPEQQ   Y0, Y6, Y6
+	VPOR       Y7, Y6, Y6
+	VPAND      Y6, Y4, Y4
+	VSHUFPS    $0x88, Y7, Y5, Y5
+	VPERMQ     $0xd8, Y5, Y5
+	VMOVMSKPS  Y4, SI
+	CMPL       SI, $0xff
+	JNE        end
+	VBLENDVPS  Y5, Y3, Y2, Y5
+	VMOVDQU    Y5, (AX)(BX*4)
+	ADDQ       $0x40, CX
+	ADDQ       $0x08, BX
+	JMP        next
 
 end:
 	MOVQ BX, done+48(FP)

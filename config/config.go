@@ -72,7 +72,7 @@ type Kafka struct {
 	OnGap           OnGap    `key:"on_gap" default:"stop" help:"What to do when the saved offset is outside the log or the topic was made anew: stop and explain, or go on there."`
 	MaxMessageBytes Size     `key:"max_message_bytes" default:"64MiB" min:"1KiB" max:"1GiB" help:"Largest message, also after decompression."`
 	BufferBytes     Size     `key:"buffer_bytes" default:"8MiB" min:"1KiB" max:"1GiB" help:"Bytes in hand per partition at which fetching pauses."`
-	FetchBytes      Size     `key:"fetch_bytes" default:"2MiB" min:"1KiB" max:"1GiB" help:"Bytes to ask a broker for in one fetch."`
+	FetchBytes      Size     `key:"fetch_bytes" default:"4MiB" min:"1KiB" max:"1GiB" help:"Bytes to ask a broker for in one fetch."`
 	TLS             TLS      `key:"tls"`
 	SASL            SASL     `key:"sasl"`
 }

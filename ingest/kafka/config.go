@@ -115,8 +115,11 @@ type Config struct {
 // Fetching says how much is fetched and held. Zero values stand for the defaults
 // given.
 type Fetching struct {
-	MaxWait    time.Duration // how long a broker may hold back an empty answer; 500 ms
-	FetchBytes int           // asked for in one request; 2 MiB
+	MaxWait time.Duration // how long a broker may hold back an empty answer; 500 ms
+
+	// FetchBytes are asked for in one request, which takes a broker some 130 µs
+	// beside its bytes; 4 MiB.
+	FetchBytes int
 
 	// MaxMessageBytes bounds one record batch, both as sent and decompressed:
 	// the broker's max.message.bytes, times what compression may gain. 64 MiB.
@@ -150,7 +153,7 @@ func (c *Fetching) check() []error {
 	var problems []error
 	report := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
 	defaultTo(&c.MaxWait, 500*time.Millisecond)
-	defaultTo(&c.FetchBytes, 2<<20)
+	defaultTo(&c.FetchBytes, 4<<20)
 	defaultTo(&c.MaxMessageBytes, 64<<20)
 	defaultTo(&c.BufferBytes, 8<<20)
 	if c.MaxWait < time.Millisecond || c.MaxWait > time.Minute {

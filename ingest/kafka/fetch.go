@@ -19,7 +19,7 @@ type fetcher struct {
 	budget *budget
 	names  interner
 
-	largest int // bytes of the record batch read last
+	largest int // bytes of the largest record batch of the last response with any
 }
 
 func newFetcher(cl *client, topic string, id int, cfg Fetching) *fetcher {
@@ -62,10 +62,12 @@ func (f *fetcher) fetch(ctx context.Context, at Saved, maxBytes int, answered fu
 // reserve waits for room for a fetch of about maxBytes, and says how much to ask for
 // and how much of the budget is taken for that.
 func (f *fetcher) reserve(ctx context.Context, maxBytes int) (ask int, reserved int64, err error) {
-	if int64(f.largest) > int64(f.cfg.FetchBytes)/4 {
-		// A batch that is cut off at the end of a response comes again with the
-		// next. With large ones it is cheaper to ask for one at a time.
-		maxBytes = 1
+	// A batch that is cut off at the end of a response comes again with the next, so
+	// whole ones are asked for, going by the last response.
+	if n := f.largest; n > maxBytes/2 {
+		maxBytes = 1 // a broker sends the first batch whole
+	} else if n > 0 {
+		maxBytes -= maxBytes % n
 	}
 	reserved = min(int64(max(maxBytes, f.largest)), f.budget.limit)
 	return maxBytes, reserved, f.budget.acquire(ctx, reserved, 0)
@@ -99,13 +101,14 @@ func (s *splitter) split(ctx context.Context, emit func(*Batch) error) (Saved, e
 	data := s.result.records
 	pos := s.at.Next
 	var failure error
-	for first := true; len(data) > 0; {
+	largest := 0
+	for len(data) > 0 {
 		rb, size, err := parseBatch(data, &s.result.sums)
 		if limit := s.f.cfg.MaxMessageBytes; size > batchPrefix+limit {
 			failure = &oversizeError{"a record batch", size, limit}
 			break
 		}
-		if errors.Is(err, errCut) && first {
+		if errors.Is(err, errCut) && largest == 0 {
 			// The first batch comes whole, however little was asked for.
 			err = &corruptError{rb.base, "the response ends within its first batch"}
 		} else if errors.Is(err, errCut) {
@@ -115,9 +118,9 @@ func (s *splitter) split(ctx context.Context, emit func(*Batch) error) (Saved, e
 			failure = err
 			break
 		}
-		first = false
 		data = data[size:]
-		s.f.largest = size
+		largest = max(largest, size)
+		s.f.largest = largest
 		skip, err := aborted.skips(&rb)
 		if s.all {
 			skip = rb.attributes&attrControl != 0

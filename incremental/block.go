@@ -160,6 +160,9 @@ func firstOutside(c gram.Column, m int) (int, float64) {
 		}
 		return m, 0
 	}
+	if values, ok := gram.Values[float32](c); ok && allFinite(values[:m]) {
+		return m, 0
+	}
 	var buffer [256]float64
 	for from := 0; from < m; from += len(buffer) {
 		stretch := buffer[:min(len(buffer), m-from)]
@@ -169,6 +172,15 @@ func firstOutside(c gram.Column, m int) (int, float64) {
 		}
 	}
 	return m, 0
+}
+
+// allFinite says whether no element is infinite or NaN.
+func allFinite(x []float32) bool {
+	var ones uint32 // has its highest bit where an exponent is all ones
+	for _, x := range x {
+		ones |= math.Float32bits(x)&^(1<<31) + 1<<23
+	}
+	return ones>>31 == 0
 }
 
 // indexOutside is the index of that element; the length when there is none.

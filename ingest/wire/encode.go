@@ -40,7 +40,6 @@ const (
 //	        feature of the first row is not, which keeps the width
 type Encoder struct {
 	format Format
-	buf    bytes.Buffer
 	schema *arrow.Schema
 	data   [][]uint64 // arrow: one column's memory each
 	heads  [][]byte   // per class or per column, what stands before a value
@@ -277,8 +276,8 @@ func (e *Encoder) arrow(dst []byte, b *incremental.Block) ([]byte, error) {
 	if e.schema == nil || !schema.Equal(e.schema) {
 		e.schema = schema
 	}
-	e.buf.Reset()
-	w := ipc.NewWriter(&e.buf, ipc.WithSchema(e.schema))
+	buf := bytes.NewBuffer(dst)
+	w := ipc.NewWriter(buf, ipc.WithSchema(e.schema))
 	batch := array.NewRecordBatch(e.schema, arrays, int64(m))
 	if err := w.Write(batch); err != nil {
 		return dst, fmt.Errorf("encode arrow: %w", err)
@@ -286,7 +285,7 @@ func (e *Encoder) arrow(dst []byte, b *incremental.Block) ([]byte, error) {
 	if err := w.Close(); err != nil {
 		return dst, fmt.Errorf("encode arrow: %w", err)
 	}
-	return append(dst, e.buf.Bytes()...), nil
+	return buf.Bytes(), nil
 }
 
 // arrowLabels makes the label column: int64 if all classes are integers that
@@ -308,10 +307,11 @@ func (e *Encoder) arrowLabels(b *incremental.Block) arrow.Array {
 	for i, code := range b.Codes {
 		out[i] = values[code]
 	}
-	return primitive(arrow.PrimitiveTypes.Int64, e.data[0], len(out))
+	return primitive(arrow.PrimitiveTypes.Int64, out)
 }
 
-// arrowNumbers makes a column of c, in memory that is used again.
+// arrowNumbers makes a column of c: a view of it where its numbers follow each other,
+// else in memory that is used again.
 func arrowNumbers(mem *[]uint64, c gram.Column) arrow.Array {
 	switch c.Kind() {
 	case gram.Float32:
@@ -333,15 +333,14 @@ func arrowNumbers(mem *[]uint64, c gram.Column) arrow.Array {
 }
 
 func numbers[T gram.Number](mem *[]uint64, c gram.Column, typ arrow.DataType) arrow.Array {
-	out := words[T](mem, c.Len())
-	if v, ok := gram.Values[T](c); ok {
-		copy(out, v)
-	} else {
-		for i := range out {
-			out[i] = T(c.At(i))
+	values, ok := gram.Values[T](c)
+	if !ok {
+		values = words[T](mem, c.Len())
+		for i := range values {
+			values[i] = T(c.At(i))
 		}
 	}
-	return primitive(typ, *mem, len(out))
+	return primitive(typ, values)
 }
 
 // words is room for n numbers in mem, which grows as needed.
@@ -354,9 +353,8 @@ func words[T gram.Number](mem *[]uint64, n int) []T {
 	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(*mem))), n)
 }
 
-// primitive views n numbers of the type in mem as an array.
-func primitive(typ arrow.DataType, mem []uint64, n int) arrow.Array {
-	size := n * typ.(arrow.FixedWidthDataType).Bytes()
-	b := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(mem))), size)
-	return array.MakeFromData(array.NewData(typ, n, []*memory.Buffer{nil, memory.NewBufferBytes(b)}, nil, 0, 0))
+// primitive views numbers of the type as an array.
+func primitive[T gram.Number](typ arrow.DataType, v []T) arrow.Array {
+	b := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), len(v)*int(unsafe.Sizeof(v[0])))
+	return array.MakeFromData(array.NewData(typ, len(v), []*memory.Buffer{nil, memory.NewBufferBytes(b)}, nil, 0, 0))
 }

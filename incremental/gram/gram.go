@@ -239,10 +239,12 @@ func (k *Kernel) addTile(sum *Sums, n, rows int, weighted bool) {
 	k.variant.accumulate(sum.S, sum.Cross, left, k.tile, n, padded)
 }
 
-// pad fills the lanes of a last tile up with zeros and gives the rows that it then
-// has. Adding a zero leaves every lane as it is, since a lane is never −0.
+// pad fills a last tile up with zeros, to two rows of each lane as kernels take them,
+// and gives the rows that it then has. Adding a zero leaves every lane as it is, since a
+// lane is never −0.
 func pad(tile []float64, columns, rows int) int {
-	padded := (rows + lanes - 1) / lanes * lanes
+	const line = 2 * lanes
+	padded := (rows + line - 1) / line * line
 	if rows < padded {
 		for j := range columns {
 			clear(tile[j*tileStride:][rows:padded])
@@ -289,7 +291,7 @@ func packColumns(tile []float64, columns []Column, from, to int, c []float64) {
 
 // accumulate adds to s the sums of the columns of left, and to cross those of
 // the products of left's columns j with right's columns k ≤ j, over a tile's
-// rows, a multiple of 8. This is the specification of every faster variant.
+// rows, a multiple of 16. This is the specification of every faster variant.
 func accumulate(s, cross, left, right []float64, n, rows int) {
 	p := 0
 	for j := range n {

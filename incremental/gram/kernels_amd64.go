@@ -301,21 +301,21 @@ func askingTriangle64x5AVX512(s *float64, cross *float64, row int, tile *float64
 
 // tallRectangle1AVX512 adds to rows of the packed triangle the sums of a
 // tile's products of 8 columns of right, from right on, with blocks·1 columns of
-// left. cross, row and rows are as for rectangles.
+// left. cross and row are as for rectangles; rows is a multiple of 16 above 0.
 //
 //go:noescape
 func tallRectangle1AVX512(cross *float64, row int, left *float64, right *float64, rows int, blocks int)
 
 // tallRectangle2AVX512 adds to rows of the packed triangle the sums of a
 // tile's products of 8 columns of right, from right on, with blocks·2 columns of
-// left. cross, row and rows are as for rectangles.
+// left. cross and row are as for rectangles; rows is a multiple of 16 above 0.
 //
 //go:noescape
 func tallRectangle2AVX512(cross *float64, row int, left *float64, right *float64, rows int, blocks int)
 
 // tallRectangle3AVX512 adds to rows of the packed triangle the sums of a
 // tile's products of 8 columns of right, from right on, with blocks·3 columns of
-// left. cross, row and rows are as for rectangles.
+// left. cross and row are as for rectangles; rows is a multiple of 16 above 0.
 //
 //go:noescape
 func tallRectangle3AVX512(cross *float64, row int, left *float64, right *float64, rows int, blocks int)

@@ -79,11 +79,15 @@ func rectangleAVX512(h int) {
 
 const tallRectangleDoc = `adds to rows of the packed triangle the sums of a
 tile's products of 8 columns of right, from right on, with blocks·%d columns of
-left. cross, row and rows are as for rectangles.`
+left. cross and row are as for rectangles; rows is a multiple of 16 above 0.`
 
 // A tall rectangle goes down the rows of the triangle: 8 columns of right stay near
 // while those of left pass, h at a time. Its 3×8 accumulators have nearly as few loads
 // per multiply-add as 5×5, and 8 of them are folded into a row's 8 numbers at once.
+// 16 rows at a time take 6 % less time than 8 on a Xeon with two 512-bit units.
+//
+// What is added to lies in pages of its own, row by row, and is far away: it is asked
+// for one block ahead.
 func tallRectangleAVX512(h int) {
 	function(fmt.Sprintf("tallRectangle%dAVX512", h),
 		"func(cross *float64, row int, left, right *float64, rows, blocks int)", tallRectangleDoc, h)
@@ -92,23 +96,29 @@ func tallRectangleAVX512(h int) {
 	left, right := pointer("left"), pointer("right")
 	end, blocks := pointer("rows"), pointer("blocks")
 	SHLQ(Imm(3), end)
-	Label("block")
-	// What is added to lies in pages of its own, row by row, and is far away.
 	ahead, step := GP64(), GP64()
 	MOVQ(cross, ahead)
 	MOVQ(row, step)
-	for range h {
-		PREFETCHT0(Mem{Base: ahead})
-		PREFETCHT0(Mem{Base: ahead, Disp: 56})
-		ADDQ(step, ahead)
-		ADDQ(U32(8), step)
+	fetch := func() { // what the next block is added to
+		for range h {
+			PREFETCHT0(Mem{Base: ahead})
+			PREFETCHT0(Mem{Base: ahead, Disp: 56})
+			ADDQ(step, ahead)
+			ADDQ(U32(8), step)
+		}
 	}
+	fetch()
+	Label("block")
+	fetch()
 	acc := rowsOfZMM(h, func(int) int { return tallBlock })
 	offset := GP64()
 	XORQ(offset, offset)
-	loop("rows", offset, end, 64, func() {
-		addRectangle(acc, func(r int) VecVirtual { return loaded(columnAt(left, r, offset, 0)) },
-			func(c int) Mem { return columnAt(right, c, offset, 0) })
+	loop("rows", offset, end, 2*64, func() {
+		for half := range 2 {
+			at := func(base Register, c int) Mem { return columnAt(base, c, offset, 0).Offset(64 * half) }
+			addRectangle(acc, func(r int) VecVirtual { return loaded(at(left, r)) },
+				func(c int) Mem { return at(right, c) })
+		}
 	})
 	for _, a := range acc {
 		sums := foldEightAVX512(a)

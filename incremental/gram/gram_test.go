@@ -229,19 +229,27 @@ func TestUnevenClasses(t *testing.T) {
 }
 
 // Wide enough for several panels of columns, of which the last one is narrow, or the
-// last block of columns goes from one into the next.
+// last block of columns goes from one into the next; and as wide as those that are packed
+// while they are summed, and a little wider.
 func TestWideBlocks(t *testing.T) {
 	const m = stretch + 40
 	r := rand.New(rand.NewPCG(10, 10))
 	codes := numbers[int32](r, m, func() float64 { return float64(r.IntN(10) / 9) })
-	for _, n := range []int{240 + 2, 240 + 3, 2*240 + 23} {
-		columns := floatColumns(r, n, m)
+	for _, n := range []int{127, 128, 129, 135, 240 + 2, 240 + 3, 2*240 + 23} {
+		doubles := make([]Column, n)
+		for j := range doubles {
+			doubles[j] = ColumnOf(numbers[float64](r, m, r.NormFloat64))
+		}
 		c := numbers[float64](r, n, r.NormFloat64)
-		want := specification(2, columns, codes, nil, c)
-		for _, k := range kernels(t) {
-			got := make([]Sums, 2)
-			k.Sum(got, columns, codes, nil, c)
-			same(t, fmt.Sprintf("%s, n=%d", k.variant.name, n), got, want)
+		for what, columns := range map[string][]Column{
+			"float32": floatColumns(r, n, m), "float64": doubles, "mixed": mixedColumns(r, n, m),
+		} {
+			want := specification(2, columns, codes, nil, c)
+			for _, k := range kernels(t) {
+				got := make([]Sums, 2)
+				k.Sum(got, columns, codes, nil, c)
+				same(t, fmt.Sprintf("%s, n=%d, %s", k.variant.name, n, what), got, want)
+			}
 		}
 	}
 }

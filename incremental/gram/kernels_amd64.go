@@ -12,7 +12,7 @@ func askFor(columns *byte, count int, from int, end int)
 // rectangle1AVX512 adds to 1 rows of the packed triangle the sums
 // of a tile's products: of the columns of left from left on with blocks·5 columns
 // of right. cross is the first row's first entry; that row has row entries, and
-// the next ones have one more each. rows is a multiple of 8 above 0.
+// the next ones have one more each. rows is a multiple of 16 above 0.
 //
 //go:noescape
 func rectangle1AVX512(cross *float64, row int, left *float64, right *float64, rows int, blocks int)
@@ -70,7 +70,7 @@ func askingTriangle64x1AVX512(s *float64, cross *float64, row int, tile *float64
 // rectangle2AVX512 adds to 2 rows of the packed triangle the sums
 // of a tile's products: of the columns of left from left on with blocks·5 columns
 // of right. cross is the first row's first entry; that row has row entries, and
-// the next ones have one more each. rows is a multiple of 8 above 0.
+// the next ones have one more each. rows is a multiple of 16 above 0.
 //
 //go:noescape
 func rectangle2AVX512(cross *float64, row int, left *float64, right *float64, rows int, blocks int)
@@ -128,7 +128,7 @@ func askingTriangle64x2AVX512(s *float64, cross *float64, row int, tile *float64
 // rectangle3AVX512 adds to 3 rows of the packed triangle the sums
 // of a tile's products: of the columns of left from left on with blocks·5 columns
 // of right. cross is the first row's first entry; that row has row entries, and
-// the next ones have one more each. rows is a multiple of 8 above 0.
+// the next ones have one more each. rows is a multiple of 16 above 0.
 //
 //go:noescape
 func rectangle3AVX512(cross *float64, row int, left *float64, right *float64, rows int, blocks int)
@@ -186,7 +186,7 @@ func askingTriangle64x3AVX512(s *float64, cross *float64, row int, tile *float64
 // rectangle4AVX512 adds to 4 rows of the packed triangle the sums
 // of a tile's products: of the columns of left from left on with blocks·5 columns
 // of right. cross is the first row's first entry; that row has row entries, and
-// the next ones have one more each. rows is a multiple of 8 above 0.
+// the next ones have one more each. rows is a multiple of 16 above 0.
 //
 //go:noescape
 func rectangle4AVX512(cross *float64, row int, left *float64, right *float64, rows int, blocks int)
@@ -244,7 +244,7 @@ func askingTriangle64x4AVX512(s *float64, cross *float64, row int, tile *float64
 // rectangle5AVX512 adds to 5 rows of the packed triangle the sums
 // of a tile's products: of the columns of left from left on with blocks·5 columns
 // of right. cross is the first row's first entry; that row has row entries, and
-// the next ones have one more each. rows is a multiple of 8 above 0.
+// the next ones have one more each. rows is a multiple of 16 above 0.
 //
 //go:noescape
 func rectangle5AVX512(cross *float64, row int, left *float64, right *float64, rows int, blocks int)
@@ -301,21 +301,21 @@ func askingTriangle64x5AVX512(s *float64, cross *float64, row int, tile *float64
 
 // tallRectangle1AVX512 adds to rows of the packed triangle the sums of a
 // tile's products of 8 columns of right, from right on, with blocks·1 columns of
-// left. cross and row are as for rectangles; rows is a multiple of 16 above 0.
+// left. cross, row and rows are as for rectangles.
 //
 //go:noescape
 func tallRectangle1AVX512(cross *float64, row int, left *float64, right *float64, rows int, blocks int)
 
 // tallRectangle2AVX512 adds to rows of the packed triangle the sums of a
 // tile's products of 8 columns of right, from right on, with blocks·2 columns of
-// left. cross and row are as for rectangles; rows is a multiple of 16 above 0.
+// left. cross, row and rows are as for rectangles.
 //
 //go:noescape
 func tallRectangle2AVX512(cross *float64, row int, left *float64, right *float64, rows int, blocks int)
 
 // tallRectangle3AVX512 adds to rows of the packed triangle the sums of a
 // tile's products of 8 columns of right, from right on, with blocks·3 columns of
-// left. cross and row are as for rectangles; rows is a multiple of 16 above 0.
+// left. cross, row and rows are as for rectangles.
 //
 //go:noescape
 func tallRectangle3AVX512(cross *float64, row int, left *float64, right *float64, rows int, blocks int)
@@ -323,7 +323,7 @@ func tallRectangle3AVX512(cross *float64, row int, left *float64, right *float64
 // rectangle1AVX2 adds to 1 rows of the packed triangle the sums
 // of a tile's products: of the columns of left from left on with blocks·3 columns
 // of right. cross is the first row's first entry; that row has row entries, and
-// the next ones have one more each. rows is a multiple of 8 above 0.
+// the next ones have one more each. rows is a multiple of 16 above 0.
 //
 //go:noescape
 func rectangle1AVX2(cross *float64, row int, left *float64, right *float64, rows int, blocks int)
@@ -353,7 +353,7 @@ func fusedTriangle64x1AVX2(s *float64, cross *float64, row int, tile *float64, c
 // rectangle2AVX2 adds to 2 rows of the packed triangle the sums
 // of a tile's products: of the columns of left from left on with blocks·3 columns
 // of right. cross is the first row's first entry; that row has row entries, and
-// the next ones have one more each. rows is a multiple of 8 above 0.
+// the next ones have one more each. rows is a multiple of 16 above 0.
 //
 //go:noescape
 func rectangle2AVX2(cross *float64, row int, left *float64, right *float64, rows int, blocks int)
@@ -383,7 +383,7 @@ func fusedTriangle64x2AVX2(s *float64, cross *float64, row int, tile *float64, c
 // rectangle3AVX2 adds to 3 rows of the packed triangle the sums
 // of a tile's products: of the columns of left from left on with blocks·3 columns
 // of right. cross is the first row's first entry; that row has row entries, and
-// the next ones have one more each. rows is a multiple of 8 above 0.
+// the next ones have one more each. rows is a multiple of 16 above 0.
 //
 //go:noescape
 func rectangle3AVX2(cross *float64, row int, left *float64, right *float64, rows int, blocks int)

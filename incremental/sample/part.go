@@ -259,13 +259,24 @@ func (p *Part) Above(l *Levels) *Part {
 }
 
 // above is the part without the rows below the floor of their class; p itself where
-// there are none. Pieces that stay or go are not looked into.
+// there are none.
 func (p *Part) above(floor []uint8) *Part {
+	var memory [mostPieces]rows
+	stays, all := p.cut(floor, memory[:0])
+	if all {
+		return p
+	}
+	return p.with(stays, floor)
+}
+
+// cut appends the rows that are of the floor of their class or above to stays, and says
+// whether that is all of them. Pieces that stay or go are not looked into.
+func (p *Part) cut(floor []uint8, stays []rows) (_ []rows, all bool) {
 	low, high := uint8(top), uint8(0)
 	for _, l := range floor {
 		low, high = min(low, l), max(high, l)
 	}
-	var out *Part
+	all = true
 	for i := range p.pieces {
 		r := &p.pieces[i]
 		var less rows
@@ -275,24 +286,22 @@ func (p *Part) above(floor []uint8) *Part {
 		case r.high >= low:
 			less = r.above(floor)
 		}
-		if out == nil {
-			if len(less.words) == len(r.words) {
-				continue
-			}
-			out = &Part{seed: p.seed, digest: p.digest, n: p.n, labels: p.labels}
-			out.classes = append(out.two[:0], p.classes...)
-			for c := range out.classes {
-				out.classes[c].from = max(out.classes[c].from, floor[c])
-			}
-			out.pieces = append(slices.Grow(out.one[:0], len(p.pieces)), p.pieces[:i]...)
-		}
+		all = all && len(less.words) == len(r.words)
 		if len(less.words) > 0 {
-			out.pieces = append(out.pieces, less)
+			stays = append(stays, less)
 		}
 	}
-	if out == nil {
-		return p
+	return stays, all
+}
+
+// with is the part with what the floors have left of its rows.
+func (p *Part) with(stays []rows, floor []uint8) *Part {
+	out := &Part{seed: p.seed, digest: p.digest, n: p.n, labels: p.labels}
+	out.classes = append(out.two[:0], p.classes...)
+	for c := range out.classes {
+		out.classes[c].from = max(out.classes[c].from, floor[c])
 	}
+	out.pieces = append(out.one[:0], stays...)
 	return out
 }
 

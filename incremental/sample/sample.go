@@ -244,13 +244,13 @@ func (s *Sample) of(labels []string) []*stratum {
 	return s.strataOf
 }
 
-// above is a part without the rows below the floors of its classes.
-func (s *Sample) above(p *Part, strata []*stratum) *Part {
+// floorsOf is the floors of the strata. It is valid until the next call.
+func (s *Sample) floorsOf(strata []*stratum) []uint8 {
 	s.floors = s.floors[:0]
 	for _, t := range strata {
 		s.floors = append(s.floors, uint8(t.floor))
 	}
-	return p.above(s.floors)
+	return s.floors
 }
 
 // count adds the totals of a part, or takes them out.
@@ -330,7 +330,7 @@ func (s *Sample) found(id string) {
 // the block lacks rows: it does not have all.
 func (s *Sample) hold(id string, p *Part) (all bool) {
 	strata := s.of(p.labels)
-	if less := s.above(p, strata); len(less.pieces) > 0 {
+	if less := p.above(s.floorsOf(strata)); len(less.pieces) > 0 {
 		s.keep(id, less)
 		tally(less, strata, 1)
 	}
@@ -441,9 +441,20 @@ func (s *Sample) forget(at int32) {
 
 // tally counts the rows by level, or takes them out.
 func tally(p *Part, strata []*stratum, sign int64) {
+	common := true // to all classes
+	for _, t := range strata {
+		common = common && t == strata[0]
+	}
 	for i := range p.pieces {
-		for row := range p.pieces[i].len() {
-			strata[p.pieces[i].code(row)].counts[p.pieces[i].level(row)] += sign
+		r := &p.pieces[i]
+		if common && r.low == r.high { // none has to be looked at
+			strata[0].counts[r.low] += sign * int64(r.len())
+			continue
+		}
+		stride := r.stride()
+		for row := 0; row < len(r.words); row += stride {
+			word := r.words[row+1]
+			strata[word>>levelBits].counts[word%levels] += sign
 		}
 	}
 }
@@ -464,12 +475,18 @@ func (s *Sample) trim() {
 		if p == nil {
 			continue
 		}
-		less := s.above(p, s.of(p.labels))
-		s.held[at].part = less
-		s.rows -= count(p.pieces) - count(less.pieces)
-		if len(less.pieces) == 0 {
-			s.forget(int32(at))
+		var memory [mostPieces]rows
+		floors := s.floorsOf(s.of(p.labels))
+		stays, all := p.cut(floors, memory[:0])
+		if all {
+			continue
 		}
+		s.rows -= count(p.pieces) - count(stays)
+		if len(stays) == 0 { // of small blocks mostly: no part is made for nothing
+			s.forget(int32(at))
+			continue
+		}
+		s.held[at].part = p.with(stays, floors)
 	}
 	differ := len(s.held)-len(s.free) > len(s.same)
 	for id, at := range s.kept {

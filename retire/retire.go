@@ -54,10 +54,14 @@ func (r Rank) compare(s Rank) int {
 	if r.Milliseconds != s.Milliseconds {
 		return cmp.Compare(r.Milliseconds, s.Milliseconds)
 	}
+	return comparePositions(&r.Position, &s.Position)
+}
+
+func comparePositions(p, q *incremental.Position) int {
 	return cmp.Or(
-		cmp.Compare(r.Position.Topic, s.Position.Topic),
-		cmp.Compare(r.Position.Partition, s.Position.Partition),
-		cmp.Compare(r.Position.Offset, s.Position.Offset),
+		cmp.Compare(p.Topic, q.Topic),
+		cmp.Compare(p.Partition, q.Partition),
+		cmp.Compare(p.Offset, q.Offset),
 	)
 }
 
@@ -72,12 +76,21 @@ type Policy struct {
 // Ledger is the set of live blocks. What it does to one takes O(log live blocks).
 type Ledger struct {
 	policy  Policy
-	entries *btree.BTreeG[*Entry] // by rank
+	entries *btree.BTreeG[ranked] // by rank
 	hint    btree.PathHint        // blocks come in about the order of their rank
 	byID    map[string]*Entry
 	rows    int64
 	horizon Rank
 }
+
+// ranked is an entry with the first part of its rank, which mostly decides: entries that
+// are passed on the way to a place are then not looked at, which lie all over the memory.
+type ranked struct {
+	milliseconds int64
+	*Entry
+}
+
+func rankedOf(e *Entry) ranked { return ranked{e.Time.UnixMilli(), e} }
 
 // NewLedger returns an empty ledger. It panics on a policy with a negative
 // limit or more than one.
@@ -110,7 +123,7 @@ func (l *Ledger) Rows() int64 { return l.rows }
 
 // IDs yields the ids of the live blocks, in ascending rank.
 func (l *Ledger) IDs(yield func(id string) bool) {
-	l.entries.Scan(func(e *Entry) bool { return yield(e.ID) })
+	l.entries.Scan(func(e ranked) bool { return yield(e.ID) })
 }
 
 // Get returns the live block of that id.
@@ -136,25 +149,28 @@ func (l *Ledger) Add(e Entry) (retired []Entry) {
 	if !l.admits(e.Rank()) {
 		return []Entry{e}
 	}
-	l.insert(e)
+	l.insert(&e)
+	if l.policy == (Policy{}) {
+		return nil
+	}
 	return l.enforce()
 }
 
-func (l *Ledger) insert(e Entry) {
-	l.entries.SetHint(&e, &l.hint)
-	l.byID[e.ID] = &e
+func (l *Ledger) insert(e *Entry) {
+	l.entries.SetHint(rankedOf(e), &l.hint)
+	l.byID[e.ID] = e
 	l.rows += e.Rows
 }
 
 // compare is the order of ranks. No two blocks are one to the tree.
-func compare(a, b *Entry) int {
-	if c := a.Rank().compare(b.Rank()); c != 0 {
-		return c
+func compare(a, b ranked) int {
+	if a.milliseconds != b.milliseconds {
+		return cmp.Compare(a.milliseconds, b.milliseconds)
 	}
-	return cmp.Compare(a.ID, b.ID)
+	return cmp.Or(comparePositions(&a.Position, &b.Position), cmp.Compare(a.ID, b.ID))
 }
 
-func less(a, b *Entry) bool { return compare(a, b) < 0 }
+func less(a, b ranked) bool { return compare(a, b) < 0 }
 
 // enforce retires from the low end until the policy holds.
 func (l *Ledger) enforce() (retired []Entry) {
@@ -175,8 +191,8 @@ func (l *Ledger) enforce() (retired []Entry) {
 		default:
 			return retired
 		}
-		retired = append(retired, *oldest)
-		l.remove(oldest)
+		retired = append(retired, *oldest.Entry)
+		l.remove(oldest.Entry)
 	}
 	return retired
 }
@@ -194,7 +210,7 @@ func (l *Ledger) Remove(id string) (e Entry, ok bool) {
 }
 
 func (l *Ledger) remove(e *Entry) {
-	l.entries.Delete(e)
+	l.entries.Delete(rankedOf(e))
 	delete(l.byID, e.ID)
 	l.rows -= e.Rows
 }
@@ -203,13 +219,13 @@ func (l *Ledger) remove(e *Entry) {
 // above the given rank.
 func (l *Ledger) Page(above Rank, limit int) []Entry {
 	page := make([]Entry, 0, min(limit, l.Len()))
-	first := &Entry{Time: time.UnixMilli(above.Milliseconds), Position: above.Position}
-	l.entries.Ascend(first, func(e *Entry) bool {
+	first := ranked{above.Milliseconds, &Entry{Position: above.Position}}
+	l.entries.Ascend(first, func(e ranked) bool {
 		if len(page) == limit {
 			return false
 		}
 		if e.Rank() != above {
-			page = append(page, *e)
+			page = append(page, *e.Entry)
 		}
 		return true
 	})
@@ -227,14 +243,14 @@ func (l *Ledger) Restore(entries []Entry, horizon Rank) (retired []Entry, err er
 		panic("retire: restoring into a ledger in use")
 	}
 	l.byID = make(map[string]*Entry, len(entries))
-	byRank := make([]*Entry, 0, len(entries))
+	byRank := make([]ranked, 0, len(entries))
 	for _, e := range entries {
 		if _, twice := l.byID[e.ID]; twice {
 			return nil, fmt.Errorf("restore the ledger: block %s is there twice", e.ID)
 		}
 		l.byID[e.ID] = &e
 		l.rows += e.Rows
-		byRank = append(byRank, &e)
+		byRank = append(byRank, rankedOf(&e))
 	}
 	// In their order they go to the end of the tree, without a search.
 	slices.SortFunc(byRank, compare)

@@ -7,6 +7,7 @@ import (
 	"hash/crc32"
 	"math"
 	"slices"
+	"sync"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -661,7 +662,13 @@ type writer struct {
 	head   *head
 	epochs []epochHead // as they were, less what has been forgotten
 	room   []byte      // empty, for the frames to come
+	chunks []*chunk    // that these and the room lie in
 }
+
+// chunk is memory for frames, which one save after the other uses.
+type chunk [chunkSize]byte
+
+var chunks = sync.Pool{New: func() any { return new(chunk) }}
 
 const (
 	// chunkSize is how much memory the frames of small values share: each with memory of
@@ -675,13 +682,22 @@ const (
 // the transaction ends, as bbolt wants it.
 func (w *writer) encode(appendTo func(frame []byte) []byte) (value []byte) {
 	if cap(w.room) < leastRoom {
-		w.room = make([]byte, 0, chunkSize)
+		c := chunks.Get().(*chunk)
+		w.chunks, w.room = append(w.chunks, c), c[:0]
 	}
 	value = appendTo(w.room[:frameSize])
 	if cap(value) == cap(w.room) { // otherwise it did not fit in, and has memory of its own
 		w.room = value[len(value):]
 	}
 	return slices.Clip(value)
+}
+
+// close gives the frames' memory back. The transaction must have ended.
+func (w *writer) close() {
+	for _, c := range w.chunks {
+		chunks.Put(c)
+	}
+	w.chunks, w.room = nil, nil
 }
 
 // putValue writes a value whose payload starts at frameSize.

@@ -577,7 +577,14 @@ func (p *Prepared) save() (info SaveInfo, err error) {
 		next.hasState, next.digest, rows = true, p.state.digest, p.state.rows
 	}
 	put := byID(c.Put, func(b *Block) string { return b.Entry.ID })
+	for i := 1; i < len(put); i++ {
+		if id := put[i].Entry.ID; id == put[i-1].Entry.ID {
+			return info, fmt.Errorf("block %q is put twice", id)
+		}
+	}
 	parts := byID(c.Parts, func(p *Part) string { return p.ID })
+	w := writer{head: &next}
+	defer w.close()
 	err = s.update(func(tx *bbolt.Tx) error {
 		old, err := readHead(tx)
 		if err != nil {
@@ -585,7 +592,7 @@ func (p *Prepared) save() (info SaveInfo, err error) {
 		}
 		next.blocks, next.offsets, next.rows = old.blocks, old.offsets, old.rows
 		next.parts, next.folds = old.parts, old.folds
-		w := writer{tx: tx, head: &next}
+		w.tx = tx
 		if w.epochs, err = readEpochHeads(tx); err != nil {
 			return err
 		}
@@ -670,7 +677,6 @@ func (c *Change) check(features []string) error {
 	if err := checkPosition(c.Horizon.Position); err != nil {
 		return fmt.Errorf("the horizon: %w", err)
 	}
-	seen := make(map[string]bool, len(c.Put))
 	for i := range c.Put {
 		e, summary := &c.Put[i].Entry, c.Put[i].Summary
 		switch err := checkPosition(e.Position); {
@@ -678,8 +684,6 @@ func (c *Change) check(features []string) error {
 			return errors.New("a block without an id")
 		case len(e.ID) > MaxID:
 			return fmt.Errorf("block %.40q…: its id has %d bytes, more than %d", e.ID, len(e.ID), MaxID)
-		case seen[e.ID]:
-			return fmt.Errorf("block %q is put twice", e.ID)
 		case err != nil:
 			return fmt.Errorf("block %q: %w", e.ID, err)
 		case c.State == nil:
@@ -692,7 +696,6 @@ func (c *Change) check(features []string) error {
 		if p := c.Put[i].Part; p != nil && (p.Features() != summary.Features() || p.Rows() != e.Rows) {
 			return fmt.Errorf("block %q has %d rows of %d features, its part %d of %d", e.ID, e.Rows, len(now), p.Rows(), p.Features())
 		}
-		seen[e.ID] = true
 	}
 	for _, p := range c.Parts {
 		if p.Part == nil || p.Part.Features() != len(now) {

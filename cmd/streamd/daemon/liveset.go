@@ -319,7 +319,7 @@ func (l *liveSet) bytes() (block, state int) {
 // change is what has to be saved. Blocks and parts remain unsaved until saved is
 // called; the sums count as saved unless notSaved is.
 func (l *liveSet) change() snapshot.Change {
-	c := snapshot.Change{Horizon: l.ledger.Horizon()}
+	c := snapshot.Change{Horizon: l.ledger.Horizon(), Put: make([]snapshot.Block, 0, len(l.put)), Delete: make([]string, 0, len(l.gone))}
 	if len(l.sums.features) > 0 {
 		c.State, c.Folds = l.sums.total(), l.sums.takeMoved()
 	}
@@ -330,15 +330,21 @@ func (l *liveSet) change() snapshot.Change {
 	if l.epoch != nil {
 		c.Epoch = l.epoch.number
 	}
+	var levels *sample.Levels
+	if l.sample != nil {
+		levels = l.sample.Levels()
+	}
 	for id, p := range l.parts {
-		p = p.Above(l.sample.Levels())
+		p = p.Above(levels)
 		l.parts[id] = p
 		c.Parts = append(c.Parts, snapshot.Part{ID: id, Part: p})
 	}
 	for id, b := range l.put {
 		if b.Part != nil { // floors have risen since it was added
-			b.Part = b.Part.Above(l.sample.Levels())
-			l.put[id] = b
+			if less := b.Part.Above(levels); less != b.Part {
+				b.Part = less
+				l.put[id] = b
+			}
 		}
 		c.Put = append(c.Put, b)
 	}

@@ -74,6 +74,7 @@ type worker struct {
 	judge      judge
 	decoder    *wire.Decoder
 	features   []string // the ones that decoder is for
+	format     string   // content type of the last record that had one
 }
 
 func (w *worker) work(ctx context.Context) {
@@ -175,7 +176,7 @@ func (w *worker) decode(r *kafka.Record) (*incremental.Block, error) {
 	if err := w.prepare(); err != nil {
 		return nil, err
 	}
-	return w.decoder.Decode(contentType(r), r.Value)
+	return w.decoder.Decode(w.contentType(r), r.Value)
 }
 
 // featuresOf names the columns of a block.
@@ -205,10 +206,14 @@ func (w *worker) prepare() error {
 	return err
 }
 
-func contentType(r *kafka.Record) string {
+// contentType is that of a record: of one after the other it is mostly the same.
+func (w *worker) contentType(r *kafka.Record) string {
 	for _, h := range r.Headers {
 		if h.Key == "content-type" {
-			return string(h.Value)
+			if string(h.Value) != w.format {
+				w.format = string(h.Value)
+			}
+			return w.format
 		}
 	}
 	return ""

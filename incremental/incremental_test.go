@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/bits"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -625,6 +626,47 @@ func FuzzDecodeSummary(f *testing.F) {
 			t.Fatal("adding and removing leaves something")
 		}
 	})
+}
+
+// A span is the least that has all numbers.
+func TestSpan(t *testing.T) {
+	r := rand.New(rand.NewPCG(18, 18))
+	special := []float64{0, math.Copysign(0, -1), math.SmallestNonzeroFloat64, -0x1p-1022, 0x1.8p-1030, math.MaxFloat64, 1, -3}
+	for range 2000 {
+		var xs []float64
+		low, high, used := 0, 0, false
+		for range r.IntN(5) {
+			x := special[r.IntN(len(special))]
+			if r.IntN(2) == 0 {
+				x = math.Ldexp(float64(r.Int64()>>r.IntN(63)), r.IntN(2000)-1040)
+			}
+			xs = append(xs, x)
+			if x == 0 || math.IsInf(x, 0) {
+				continue
+			}
+			fraction, exponent := math.Frexp(math.Abs(x))
+			mantissa := uint64(math.Ldexp(fraction, 53))
+			lowest := exponent - 53 + bits.TrailingZeros64(mantissa)
+			if !used {
+				low, high, used = lowest, exponent, true
+			}
+			low, high = min(low, lowest), max(high, exponent)
+		}
+		bad := slices.ContainsFunc(xs, func(x float64) bool { return math.IsInf(x, 0) })
+		var s span
+		k := r.IntN(len(xs) + 1)
+		s.cover(xs[:k])
+		s.cover(xs[k:])
+		if want := (span{low, high, used, bad}); s != want {
+			t.Fatalf("%v: %+v, want %+v", xs, s, want)
+		}
+	}
+	for _, x := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
+		var s span
+		if s.cover([]float64{1, x, 2}); !s.bad {
+			t.Errorf("%v is not bad", x)
+		}
+	}
 }
 
 func FuzzDecodeState(f *testing.F) {

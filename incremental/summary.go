@@ -195,19 +195,13 @@ func (s *Summary) check(b *Block) error {
 // in range the lowest bit is 2^-494 or above and the sums are below 2^330.)
 func (s *Summary) fits() bool {
 	var origin span
-	for _, x := range s.origin {
-		origin.cover(x)
-	}
+	origin.cover(s.origin)
 	for i := range s.classes {
 		c := &s.classes[i]
 		var weight, first, second span
-		weight.cover(c.weight)
-		for _, x := range c.s {
-			first.cover(x)
-		}
-		for _, x := range c.cross {
-			second.cover(x)
-		}
+		weight.cover([]float64{c.weight})
+		first.cover(c.s)
+		second.cover(c.cross)
 		shifted := first.plus(weight.times(origin))
 		terms := []span{weight, shifted, second, shifted.times(origin)}
 		for _, t := range terms {
@@ -225,26 +219,32 @@ type span struct {
 	used, bad bool
 }
 
-func (s *span) cover(x float64) {
-	b := math.Float64bits(x)
-	exponent, mantissa := int(b>>52&0x7ff), b&(1<<52-1)
-	switch exponent {
-	case 0:
-		if mantissa == 0 {
-			return
+// cover makes the span that of the numbers, too.
+func (s *span) cover(xs []float64) {
+	low, high := math.MaxInt, math.MinInt
+	for _, x := range xs {
+		b := math.Float64bits(x)
+		exponent := int(b >> 52 & 0x7ff)
+		if uint(exponent-1) < 0x7fe { // the usual case: a normal number
+			low = min(low, exponent-1075+bits.TrailingZeros64(b|1<<52))
+			high = max(high, exponent-1075+53)
+			continue
 		}
-		exponent = 1
-	case 0x7ff:
-		s.bad = true
-		return
+		switch mantissa := b & (1<<52 - 1); {
+		case exponent != 0:
+			s.bad = true
+		case mantissa != 0:
+			low = min(low, -1074+bits.TrailingZeros64(mantissa))
+			high = max(high, -1074+bits.Len64(mantissa))
+		}
+	}
+	switch {
+	case low > high: // zeros alone
+	case s.used:
+		s.low, s.high = min(s.low, low), max(s.high, high)
 	default:
-		mantissa |= 1 << 52
+		s.low, s.high, s.used = low, high, true
 	}
-	low, high := exponent-1075+bits.TrailingZeros64(mantissa), exponent-1075+bits.Len64(mantissa)
-	if s.used {
-		low, high = min(low, s.low), max(high, s.high)
-	}
-	s.low, s.high, s.used = low, high, true
 }
 
 // plus bounds the terms of s + t and their sums.

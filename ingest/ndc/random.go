@@ -95,9 +95,8 @@ func (t *segments) normal(half uint32) float64 {
 	return math.Float64frombits(s.a|bits&signBit) - float64(s.b*f)
 }
 
-// fill sets z to the normals of the next words and returns the place after
-// them.
-func (t *segments) fill(z []float64, from words) words {
+// fill sets z to the normals of the words from a place on.
+func (t *segments) fill(z []float64, from words) {
 	i := 1
 	for ; i < len(z); i += 2 {
 		word := mix(uint64(from))
@@ -105,9 +104,8 @@ func (t *segments) fill(z []float64, from words) words {
 		z[i-1], z[i] = t.normal(uint32(word)), t.normal(uint32(word>>32))
 	}
 	if i == len(z) {
-		z[i-1] = t.normal(uint32(from.next()))
+		z[i-1] = t.normal(uint32(mix(uint64(from))))
 	}
-	return from
 }
 
 // toInteger, added and taken away again, rounds a float64 below 2^51 to the

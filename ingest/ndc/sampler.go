@@ -7,19 +7,22 @@ import (
 	"streamd/incremental/gram"
 )
 
+// groupRows is the number of rows that placeGroups makes together.
+const groupRows = 16
+
 // Sampler makes the points of a Generator. It is one worker's memory and not
 // safe for concurrent use; make one for each worker.
 type Sampler struct {
 	g *Generator
 
-	// Points are made batch by batch: the normals of a batch, row by row, then
-	// the rows of each centre together, so that a column of the centre's root
-	// is read once for all of them.
+	// Points are made batch by batch, and of a batch the rows of each centre
+	// together, so that a column of the centre's root is read once for several.
 	batch   int
-	normals []float64      // batch×n
 	centre  []uint8        // of each row of the batch
 	order   []int32        // the rows of the batch by centre
 	end     [centres]int32 // where each centre's rows end in order
+	groups  bool           // whether by placeGroups
+	normals []float64      // of a centre's rows, one after another, or of a group
 
 	// What Block hands out.
 	block   incremental.Block
@@ -28,16 +31,24 @@ type Sampler struct {
 
 // NewSampler returns a worker's sampler. Fill does not allocate, and Block only
 // when a block is larger than any before.
-func (g *Generator) NewSampler() *Sampler {
+func (g *Generator) NewSampler() *Sampler { return g.newSampler(hasGroups) }
+
+func (g *Generator) newSampler(groups bool) *Sampler {
 	// The normals of a batch stay in a cache of half a megabyte until, at more
 	// than a thousand features, nothing would; each centre has a few rows.
 	batch := max(64, min(512, 1<<16/g.n))
+	normals := batch * g.n
+	if groups {
+		// Nearly all groups are whole.
+		batch, normals = 4096, groupRows*(g.n+g.n%2)
+	}
 	return &Sampler{
 		g:       g,
 		batch:   batch,
-		normals: make([]float64, batch*g.n),
 		centre:  make([]uint8, batch),
 		order:   make([]int32, batch),
+		groups:  groups,
+		normals: make([]float64, normals),
 		block:   incremental.Block{Classes: Classes(), Columns: make([]gram.Column, g.n)},
 		columns: make([][]float32, g.n),
 	}
@@ -68,11 +79,23 @@ func (s *Sampler) Fill(columns [][]float32, codes []int32, stream Stream, first 
 	default:
 		panic(fmt.Sprintf("ndc: stream %d", stream))
 	}
+	perPoint := 1 + uint64(s.g.n+1)/2
+	from, stride := wordsAt(s.g.key, quarter+uint64(first)*perPoint), words(perPoint*step)
 	for done := 0; done < len(codes); done += s.batch {
 		rows := codes[done:min(done+s.batch, len(codes))]
-		s.draw(rows, quarter, uint64(first)+uint64(done))
+		s.pick(rows, from, stride)
 		s.sort(len(rows))
-		s.place(columns, done)
+		var begin int32
+		for k, end := range s.end {
+			c := cluster{s.g.centreOf(k), s.g.rootOf(k), s.order[begin:end], columns, done, from + step, stride}
+			if s.groups {
+				s.placeGroups(&c)
+			} else {
+				s.place(&c)
+			}
+			begin = end
+		}
+		from += words(len(rows)) * stride
 	}
 }
 
@@ -94,17 +117,14 @@ func (s *Sampler) Block(stream Stream, first int64, count int) *incremental.Bloc
 	return &s.block
 }
 
-// draw picks the centres of the points from number first and makes their
-// normals.
-func (s *Sampler) draw(codes []int32, quarter, first uint64) {
-	g, n := s.g, s.g.n
-	perPoint := 1 + uint64(n+1)/2
-	from := wordsAt(g.key, quarter+first*perPoint)
+// pick picks the centres of points, of whose words the first are from a place on by
+// stride.
+func (s *Sampler) pick(codes []int32, from, stride words) {
 	for r := range codes {
-		k := g.pick(from.next())
+		k := s.g.pick(mix(uint64(from)))
 		s.centre[r] = uint8(k)
-		codes[r] = g.class[k]
-		from = g.normals.fill(s.normals[r*n:][:n], from)
+		codes[r] = s.g.class[k]
+		from += stride
 	}
 }
 
@@ -125,29 +145,37 @@ func (s *Sampler) sort(rows int) {
 	}
 }
 
-// place computes round(c + zR) for the rows of the batch into columns, from
-// element base.
-func (s *Sampler) place(columns [][]float32, base int) {
+// cluster is what a batch has of one centre.
+type cluster struct {
+	centre, root []float64
+	rows         []int32
+	columns      [][]float32
+	base         int // where row 0 goes
+
+	// The words for the normals of row r begin at from + r·stride.
+	from, stride words
+}
+
+// place computes round(c + zR) for the rows of a cluster.
+func (s *Sampler) place(c *cluster) {
 	n := s.g.n
-	begin := 0
-	for k, end := range s.end {
-		rows := s.order[begin:end]
-		begin = int(end)
-		centre, root := s.g.centreOf(k), s.g.rootOf(k)
-		last := len(rows) - 1
-		for j := 0; j < n; j += 2 {
-			// A tile that is cut short repeats its last column or row.
-			j1 := min(j+1, n-1)
-			ra, rb := root[j*n:][:n], root[j1*n:][:n]
-			xa, xb := columns[j][base:], columns[j1][base:]
-			for i := 0; i <= last; i += 3 {
-				r0, r1, r2 := int(rows[i]), int(rows[min(i+1, last)]), int(rows[min(i+2, last)])
-				a0, a1, a2, b0, b1, b2 := tile(centre[j], centre[j1], ra, rb,
-					s.normals[r0*n:], s.normals[r1*n:], s.normals[r2*n:])
-				xa[r0], xb[r0] = float32(round(a0)), float32(round(b0))
-				xa[r1], xb[r1] = float32(round(a1)), float32(round(b1))
-				xa[r2], xb[r2] = float32(round(a2)), float32(round(b2))
-			}
+	for i, r := range c.rows {
+		s.g.normals.fill(s.normals[i*n:][:n], c.from+words(r)*c.stride)
+	}
+	last := len(c.rows) - 1
+	for j := 0; j < n; j += 2 {
+		// A tile that is cut short repeats its last column or row.
+		j1 := min(j+1, n-1)
+		ra, rb := c.root[j*n:][:n], c.root[j1*n:][:n]
+		xa, xb := c.columns[j][c.base:], c.columns[j1][c.base:]
+		for i := 0; i <= last; i += 3 {
+			i1, i2 := min(i+1, last), min(i+2, last)
+			r0, r1, r2 := c.rows[i], c.rows[i1], c.rows[i2]
+			a0, a1, a2, b0, b1, b2 := tile(c.centre[j], c.centre[j1], ra, rb,
+				s.normals[i*n:], s.normals[i1*n:], s.normals[i2*n:])
+			xa[r0], xb[r0] = float32(round(a0)), float32(round(b0))
+			xa[r1], xb[r1] = float32(round(a1)), float32(round(b1))
+			xa[r2], xb[r2] = float32(round(a2)), float32(round(b2))
 		}
 	}
 }

@@ -2,10 +2,10 @@ package kafka
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"sync"
 
 	"github.com/klauspost/compress/s2"
@@ -23,8 +23,9 @@ func (e *inflateError) Error() string {
 
 // decompress returns the decompressed src in a pooled buffer, of which n bytes
 // are used. It takes no more memory than about twice the limit, whatever src
-// claims: gzip and lz4 have bounded windows and are read as streams; snappy's
-// and zstd's decoders allocate what a header says, so theirs is looked at first.
+// claims, and the buffer alone no more than the limit and a quarter: gzip and lz4
+// have bounded windows and are read as streams; snappy's and zstd's decoders
+// allocate what a header says, so theirs is looked at first.
 func decompress(codec compress.Compression, src []byte, limit int) (buf []byte, n int, err error) {
 	switch codec {
 	case compress.Gzip, compress.Lz4:
@@ -54,7 +55,7 @@ func readBounded(r io.Reader, guess, limit int) ([]byte, int, error) {
 			putBuffer(buf)
 			return nil, 0, err
 		case n == len(buf):
-			buf = growBuffer(buf, n, 2*n)
+			buf = growBuffer(buf, n, min(2*n, limit+1))
 		}
 	}
 }
@@ -74,25 +75,32 @@ var xerial = []byte{0x82, 'S', 'N', 'A', 'P', 'P', 'Y', 0}
 
 const xerialHeader = 16
 
-func unsnappy(src []byte, limit int) ([]byte, int, error) {
-	var blocks [][]byte
-	if bytes.HasPrefix(src, xerial) && len(src) >= xerialHeader {
-		for rest := src[xerialHeader:]; len(rest) > 0; {
-			if len(rest) < 4 {
-				return nil, 0, errShort
+// snappyBlocks are the blocks in src. They are not listed: there may be one in
+// every four bytes.
+func snappyBlocks(src []byte) iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
+		if !bytes.HasPrefix(src, xerial) || len(src) < xerialHeader {
+			if len(src) > 0 {
+				yield(src, nil)
 			}
-			n := int(binary.BigEndian.Uint32(rest))
-			if n > len(rest)-4 {
-				return nil, 0, errShort
-			}
-			blocks = append(blocks, rest[4:4+n])
-			rest = rest[4+n:]
+			return
 		}
-	} else if len(src) > 0 {
-		blocks = [][]byte{src}
+		d := decoder{b: src[xerialHeader:]}
+		for len(d.b) > 0 {
+			block := d.bytes(int(d.int32()))
+			if !yield(block, d.err) || d.err != nil {
+				return
+			}
+		}
 	}
+}
+
+func unsnappy(src []byte, limit int) ([]byte, int, error) {
 	total := 0
-	for _, b := range blocks {
+	for b, err := range snappyBlocks(src) {
+		if err != nil {
+			return nil, 0, err
+		}
 		n, err := s2.DecodedLen(b)
 		if err != nil {
 			return nil, 0, err
@@ -104,7 +112,7 @@ func unsnappy(src []byte, limit int) ([]byte, int, error) {
 		total += n
 	}
 	buf, at := getBuffer(total), 0
-	for _, b := range blocks {
+	for b := range snappyBlocks(src) {
 		n, _ := s2.DecodedLen(b)
 		if _, err := s2.Decode(buf[at:at+n], b); err != nil {
 			putBuffer(buf)
@@ -131,9 +139,9 @@ func unzstd(src []byte, limit int) ([]byte, int, error) {
 	if h.Decode(src) == nil && h.HasFCS && h.FrameContentSize <= uint64(limit) {
 		size = int(h.FrameContentSize)
 	}
-	// Without a size in the header, as streaming producers send it, try with
-	// more until it fits: the sum of all attempts is a third more than the last.
-	for buf := getBuffer(size); ; buf = growBuffer(buf, 0, 4*len(buf)) {
+	// Without a size in the header, as streaming producers send it, try with four
+	// times as much until it fits, or with all that there may be.
+	for buf := getBuffer(size); ; buf = growBuffer(buf, 0, min(4*len(buf), limit)) {
 		room := min(len(buf), limit)
 		out, err := dec.DecodeAll(src, buf[:0:room])
 		if err == nil {

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"math/rand/v2"
 	"runtime"
 	"strings"
 	"testing"
@@ -78,6 +79,9 @@ func TestBombs(t *testing.T) {
 	add("a snappy block's length", compress.Snappy, append(binary.AppendUvarint(nil, size), 0, 0))
 	add("a zstd frame's size", compress.Zstd, binary.LittleEndian.AppendUint64([]byte{0x28, 0xb5, 0x2f, 0xfd, 0xe0}, size))
 	add("a zstd window", compress.Zstd, []byte{0x28, 0xb5, 0x2f, 0xfd, 0x00, 0x98, 0x03, 0xff, 0xff, 0x00})
+	// Blocks of nothing, each of which takes five bytes, and the last of which is cut off.
+	blocks := append(append(bytes.Clone(xerial), make([]byte, xerialHeader-len(xerial))...), bytes.Repeat([]byte{0, 0, 0, 1, 0}, limit/5)...)
+	add("empty snappy blocks", compress.Snappy, blocks[:len(blocks)-1])
 	for name, bomb := range bombs {
 		t.Run(name, func(t *testing.T) {
 			var before, after runtime.MemStats
@@ -97,6 +101,27 @@ func TestBombs(t *testing.T) {
 	frame := append(bytes.Clone(xerial), 0, 0, 0, 1, 0, 0, 0, 1, 0x7f, 0xff, 0xff, 0xff, 1)
 	if _, _, err := decompress(compress.Snappy, frame, limit); err == nil {
 		t.Error("a long xerial block passed")
+	}
+}
+
+// TestDecompressTakesNoMoreThanTheLimit looks at the buffer, which counts against a
+// partition's budget, where the size is not known before.
+func TestDecompressTakesNoMoreThanTheLimit(t *testing.T) {
+	const limit = 1 << 20
+	data := make([]byte, limit)
+	rng := rand.NewChaCha8([32]byte{})
+	for _, random := range []int{limit / 10, limit / 5, limit / 4} { // does not compress
+		rng.Read(data[:random])
+		for _, codec := range codecs {
+			buf, n, err := decompress(codec, compressed(t, codec, bytes.NewReader(data)), limit)
+			if err != nil || n != limit {
+				t.Fatalf("%v: %d bytes, %v", codec, n, err)
+			}
+			if len(buf) > limit+limit/4 {
+				t.Errorf("%v: a buffer of %d bytes for %d", codec, len(buf), limit)
+			}
+			putBuffer(buf)
+		}
 	}
 }
 

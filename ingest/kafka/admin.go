@@ -105,23 +105,30 @@ func (cl *client) current(ctx context.Context, topic string, partition int, age 
 
 // whileLed returns a context that ends when the cluster says that a partition is
 // led by another broker than leader: that one may be stuck, or cut off, and never
-// say so itself.
-func (cl *client) whileLed(ctx context.Context, topic string, partition int, leader func() int) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancelCause(ctx)
+// say so itself. After done nobody looks any more: kafka-go would connect again for
+// that, to a cluster that may be done with.
+func (cl *client) whileLed(ctx context.Context, topic string, partition int, leader func() int) (led context.Context, done func()) {
+	led, cancel := context.WithCancelCause(ctx)
 	const interval = time.Second
-	var look func()
-	look = func() {
-		now, _ := cl.leader(ctx, topic, partition)
-		if before := leader(); now != nobody && before != unrouted && now != before {
-			cancel(fmt.Errorf("the partition has moved from broker %d to broker %d", before, now))
-		} else if ctx.Err() == nil {
-			time.AfterFunc(interval, look)
+	looked := make(chan struct{})
+	first := time.AfterFunc(interval, func() {
+		defer close(looked)
+		for led.Err() == nil {
+			now, _ := cl.leader(led, topic, partition)
+			if before := leader(); now != nobody && before != unrouted && now != before {
+				cancel(fmt.Errorf("the partition has moved from broker %d to broker %d", before, now))
+			}
+			select {
+			case <-led.Done():
+			case <-time.After(interval):
+			}
 		}
-	}
-	first := time.AfterFunc(interval, look)
-	return ctx, func() {
-		first.Stop()
+	})
+	return led, func() {
 		cancel(nil)
+		if !first.Stop() {
+			<-looked
+		}
 	}
 }
 

@@ -2,8 +2,12 @@ package kafka
 
 import (
 	"context"
+	"errors"
+	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -38,4 +42,30 @@ func TestOffsetNotAvailable(t *testing.T) {
 	if _, _, err := cl.bounds(ctx, "topic", 0); err == nil || !strings.Contains(err.Error(), "the leader is new") {
 		t.Errorf("got %v", err)
 	}
+}
+
+// Nobody looks for the leader any more once a client is closed: to be asked would
+// make kafka-go connect again, and go on asking brokers once a second.
+func TestNobodyLooksAfterTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var dials atomic.Int64
+		cl := newClient(&Cluster{Brokers: []string{"broker:9092"}, Dial: func(context.Context, string, string) (net.Conn, error) {
+			dials.Add(1)
+			return nil, errors.New("refused by the test")
+		}}, "topic")
+		_, done := cl.whileLed(t.Context(), "topic", 0, func() int { return 0 })
+		time.Sleep(1500 * time.Millisecond) // it has looked, and is to look again
+		done()
+		cl.close()
+		synctest.Wait()
+		before := dials.Load()
+		if before == 0 {
+			t.Error("nobody has looked for the leader")
+		}
+		time.Sleep(time.Minute)
+		if n := dials.Load() - before; n > 0 {
+			t.Errorf("%d connections after the end", n)
+		}
+		cl.close()
+	})
 }

@@ -172,7 +172,7 @@ func (cl *client) roundTrip(ctx context.Context, c *call) (*answer, error) {
 	defer guard.Stop()
 	if c.topic != "" {
 		c.leader.Store(unrouted)
-		var done context.CancelFunc
+		var done func()
 		ctx, done = cl.whileLed(ctx, c.topic, int(c.partition), func() int { return int(c.leader.Load()) })
 		defer done()
 	}

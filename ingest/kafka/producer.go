@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -207,7 +208,9 @@ func (s *sender) send(ctx context.Context, w *batchWriter) error {
 			s.known = err == nil
 		}
 		if err == nil {
-			err = s.cl.produce(ctx, s.topic, s.partition, w.finish(s.producer, s.epoch, s.sequence))
+			if err = s.cl.produce(ctx, s.topic, s.partition, w.finish(s.producer, s.epoch, s.sequence)); err != nil {
+				w.buf = slices.Clone(w.buf) // a connection that was given up may be sending it still
+			}
 		}
 		switch {
 		case err == nil, errors.Is(err, kafkago.DuplicateSequenceNumber):

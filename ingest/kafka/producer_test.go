@@ -1,8 +1,11 @@
 package kafka
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -53,4 +56,73 @@ func TestProducerOfALostEnd(t *testing.T) {
 	if err := write(); !errors.Is(err, kafkago.OutOfOrderSequenceNumber) || !strings.Contains(err.Error(), "produce to t/0") || !strings.Contains(err.Error(), "end was lost") {
 		t.Errorf("got %v", err)
 	}
+}
+
+// stuckConn holds back the first record batch that it is to send.
+type stuckConn struct {
+	net.Conn
+	*stuck
+	produces bool // the head of a produce request has been sent
+}
+
+type stuck struct {
+	batch   chan []byte   // is told it
+	release chan struct{} // lets it go
+}
+
+func (c *stuckConn) Write(p []byte) (int, error) {
+	if c.produces {
+		c.produces = false
+		select {
+		case c.batch <- p:
+			<-c.release
+		default: // it is not the first
+		}
+	}
+	c.produces = len(p) > 6 && binary.BigEndian.Uint16(p[4:]) == uint16(kmsg.Produce)
+	return c.Conn.Write(p)
+}
+
+// A batch that a broker takes slowly stays as it is, though whoever wrote it has
+// given up waiting, and writes the next.
+func TestGivenUpBatchStaysAsItIs(t *testing.T) {
+	b, err := embedded.Start(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := b.CreateTopic("dead", 1, -1); err != nil {
+		t.Fatal(err)
+	}
+	held := &stuck{batch: make(chan []byte, 1), release: make(chan struct{})}
+	d, err := NewDeadLetters(DeadLetterConfig{Source: "t", Topic: "dead", Cluster: Cluster{
+		Brokers: []string{b.Addr()},
+		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+			c, err := new(net.Dialer).DialContext(ctx, network, address)
+			return &stuckConn{Conn: c, stuck: held}, err
+		},
+	}}, zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	impatient, giveUp := context.WithCancel(ctx)
+	failed := make(chan error, 1)
+	go func() { failed <- d.Write(impatient, 0, &Record{Value: []byte("the first")}, Reason{}) }()
+	batch := <-held.batch
+	before := bytes.Clone(batch)
+	giveUp()
+	if err := <-failed; !errors.Is(err, context.Canceled) {
+		t.Fatalf("got %v", err)
+	}
+	held.batch <- nil // from here on nothing is held back
+	if err := d.Write(ctx, 0, &Record{Value: []byte("another")}, Reason{}); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(batch, before) {
+		t.Errorf("a batch on its way has become another")
+	}
+	close(held.release)
 }

@@ -157,7 +157,8 @@ func noEOF(err error) error {
 	return err
 }
 
-// roundTrip sends the call. The answer's buffer belongs to the caller.
+// roundTrip sends the call. The answer's buffer belongs to the caller. After an
+// error the call may be under way still, so that its tail has to stay as it is.
 func (cl *client) roundTrip(ctx context.Context, c *call) (*answer, error) {
 	// Once the exchange has begun it has its own deadlines. Before that,
 	// kafka-go may wait without one for a broker that accepts a connection and

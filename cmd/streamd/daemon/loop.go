@@ -365,19 +365,22 @@ func (d *Daemon) call(ctx context.Context, f func() error) error {
 	return err
 }
 
-// inTurn runs f in the loop once everything delivered so far has been applied.
-func (d *Daemon) inTurn(ctx context.Context, f func()) {
+// inTurn runs f in the loop once everything delivered so far has been applied; false:
+// it has not run yet, and may run when ctx has ended, or never.
+func (d *Daemon) inTurn(ctx context.Context, f func()) bool {
 	done := make(chan struct{})
 	select {
 	case d.order <- &delivery{call: func() { defer close(done); f() }}:
 	case <-d.loopDone:
-		return
+		return false
 	case <-ctx.Done():
-		return
+		return false
 	}
 	select {
 	case <-done:
+		return true
 	case <-d.loopDone:
 	case <-ctx.Done():
 	}
+	return false
 }

@@ -142,20 +142,19 @@ func (d *Daemon) retirePartition(number int) {
 // one is stopping. Their blocks stay live here, and their positions are kept.
 func (d *Daemon) Revoked(ctx context.Context, partitions []int) {
 	next := map[int]int64{}
-	d.inTurn(ctx, func() {
-		if d.failure != nil || !d.hasUnsaved() {
-			return
+	if !d.inTurn(ctx, func() {
+		if d.failure == nil && d.hasUnsaved() {
+			d.save()
 		}
-		d.save()
-	})
-	d.inTurn(ctx, func() {
 		d.awaitSave()
 		for _, number := range partitions {
 			if p := d.partition(number); !p.moved && p.resume().Next >= 0 {
 				next[number] = p.resume().Next
 			}
 		}
-	})
+	}) {
+		return
+	}
 	d.commit(ctx, next)
 }
 

@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -146,191 +144,67 @@ func (c *Consumer) run(ctx context.Context) (err error) {
 	if c.count, err = c.cl.waitForTopic(ctx, c.cfg.Topic, c.log); err != nil {
 		return err
 	}
-
 	if former := c.sink.Former(); former != "" {
 		if err := c.cl.leave(ctx, c.cfg.Group, former); err != nil && ctx.Err() == nil {
 			c.log.Warn().Err(err).Str("member", former).Msg("the process before could not be taken out of the group; partitions may come when its session ends")
 		}
 	}
-
+	m := newMembership(&c.cfg, c.cl, c.log)
+	if err := m.enter(); err != nil {
+		return err
+	}
 	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	var beside sync.WaitGroup
+	var serving, beside sync.WaitGroup
+	// The last generation ends by itself (serve), then the group is left.
 	defer func() {
 		stop(nil)
+		serving.Wait()
+		m.leave()
 		beside.Wait()
 	}()
-	var expelled string
-	var conns connTracker
-	mechanism, err := c.cfg.SASL.mechanism()
-	if err != nil {
-		return err
-	}
-	settings := kafkago.ConsumerGroupConfig{
-		ID: c.cfg.Group,
-		Dialer: &kafkago.Dialer{
-			ClientID:      c.cfg.ClientID,
-			DialFunc:      conns.track(c.cfg.dial()),
-			Timeout:       dialTimeout,
-			TLS:           c.cfg.TLS,
-			SASLMechanism: mechanism,
-		},
-		Topics:            []string{c.cfg.Topic},
-		HeartbeatInterval: min(c.cfg.SessionTimeout/4, 3*time.Second),
-		SessionTimeout:    c.cfg.SessionTimeout,
-		RebalanceTimeout:  rebalanceTimeout,
-		JoinGroupBackoff:  time.Second,
-		Timeout:           groupTimeout,
-	}
-	beside.Go(func() { c.abandonJoins(ctx, &conns) })
-	var group *kafkago.ConsumerGroup
-	// kafka-go asks the first broker that it can connect to for the coordinator,
-	// again and again, also one that never answers: each attempt has another first.
-	enter := func(attempt int) (err error) {
-		settings.Brokers = c.cl.known()
-		first := attempt % len(settings.Brokers)
-		settings.Brokers = slices.Concat(settings.Brokers[first:], settings.Brokers[:first])
-		if group, err = kafkago.NewConsumerGroup(settings); err != nil {
-			return fmt.Errorf("group %s: %w", c.cfg.Group, err)
-		}
-		return nil
-	}
-	// kafka-go cannot abandon a join that a broker is holding back, so after a
-	// while its connections are taken away.
-	leave := func() {
-		left := make(chan struct{})
-		go func() { group.Close(); close(left) }()
-		select {
-		case <-left:
-		case <-time.After(leaveTimeout):
-			c.log.Warn().Dur("after", leaveTimeout).Msg("the group could not be left in time; the broker will notice by the session timeout")
-			conns.closeAll()
-			<-left
-		}
-	}
-	if err := enter(0); err != nil {
-		return err
-	}
-	// Run's end: the last generation ends by itself (serve), then the group is
-	// left.
-	served := make(chan struct{})
-	close(served)
-	defer func() {
-		stop(nil)
-		<-served
-		leave()
-	}()
+	beside.Go(func() { m.abandonJoins(ctx, func() bool { return c.Stats().OutSince.IsZero() }) })
 
-	for attempt := 1; ; attempt++ {
-		gen, err := group.Next(ctx)
+	var expelled string
+	for {
+		gen, err := m.group.Next(ctx)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if err != nil {
-			if isPermanent(err) {
-				return fmt.Errorf("group %s: %w", c.cfg.Group, err)
-			}
-			c.mu.Lock()
-			c.outBecause = err
-			c.mu.Unlock()
-			c.log.Warn().Err(err).Msg("joining the group failed; trying again")
-			if errors.Is(err, kafkago.RebalanceInProgress) {
-				continue
-			}
-			// From here on it is another member.
-			<-served
-			if former := c.member; former != expelled {
-				expelled = former
-				beside.Go(func() { c.expel(ctx, former) })
-			}
-			leave()
-			select {
-			case <-time.After(settings.JoinGroupBackoff):
-			case <-ctx.Done():
-			}
-			if err := enter(attempt); err != nil {
-				return err
-			}
+		if err == nil {
+			serving.Wait() // a generation that ended at once may still be winding up
+			serving.Add(1)
+			gen.Start(func(gctx context.Context) {
+				c.serve(ctx, gctx, gen, stop)
+				serving.Done()
+				// To return ends the generation and joins the next. At Run's end
+				// that would disturb the others in the group for nothing.
+				if ctx.Err() != nil {
+					<-gctx.Done()
+				}
+			})
 			continue
 		}
-		<-served // a generation that ended at once may still be winding up
-		served = make(chan struct{})
-		gen.Start(func(gctx context.Context) {
-			c.serve(ctx, gctx, gen, stop)
-			close(served)
-			// To return ends the generation and joins the next. At Run's end
-			// that would disturb the others in the group for nothing.
-			if ctx.Err() != nil {
-				<-gctx.Done()
-			}
-		})
-	}
-}
-
-// expel takes a member out of the group that has lost its coordinator, as soon as
-// there is another: that one waits for all members that it knows of.
-func (c *Consumer) expel(ctx context.Context, member string) {
-	for {
-		if err := c.cl.leave(ctx, c.cfg.Group, member); err == nil || isPermanent(err) {
-			return
+		if isPermanent(err) {
+			return fmt.Errorf("group %s: %w", c.cfg.Group, err)
 		}
-		select {
-		case <-time.After(time.Second):
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-// abandonJoins takes the connections away on which kafka-go waits to be admitted to
-// the group by a broker that does not coordinate it any more, which may be stuck:
-// kafka-go itself would wait as long as for the slowest member.
-func (c *Consumer) abandonJoins(ctx context.Context, conns *connTracker) {
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		if c.Stats().OutSince.IsZero() {
+		c.mu.Lock()
+		c.outBecause = err
+		c.mu.Unlock()
+		c.log.Warn().Err(err).Msg("joining the group failed; trying again")
+		if errors.Is(err, kafkago.RebalanceInProgress) {
 			continue
 		}
-		r, err := c.cl.api().FindCoordinator(ctx, &kafkago.FindCoordinatorRequest{Key: c.cfg.Group, KeyType: kafkago.CoordinatorKeyTypeConsumer})
-		if err == nil && r.Error == nil {
-			coordinator := net.JoinHostPort(r.Coordinator.Host, strconv.Itoa(r.Coordinator.Port))
-			if conns.closeOthers(coordinator) > 0 {
-				c.log.Warn().Str("coordinator", coordinator).Msg("the group has another coordinator than the one that does not answer; asking that")
-			}
+		// From here on it is another member.
+		serving.Wait()
+		if former := c.member; former != expelled {
+			expelled = former
+			beside.Go(func() { m.expel(ctx, former) })
+		}
+		if err := m.reenter(ctx); err != nil {
+			return err
 		}
 	}
 }
-
-// leave takes a member out of a group. One that is not in it is no error.
-func (cl *client) leave(ctx context.Context, group, member string) error {
-	r, err := cl.api().LeaveGroup(ctx, &kafkago.LeaveGroupRequest{GroupID: group, Members: []kafkago.LeaveGroupRequestMember{{ID: member}}})
-	if err != nil {
-		return err
-	}
-	// kafka-go has the response's error, of 16 bits, before its throttling, of 32;
-	// brokers send them the other way round.
-	err = r.Members[0].Error
-	if code := kafkago.Error(int16(r.Throttle / time.Millisecond)); code != 0 {
-		err = code
-	}
-	if errors.Is(err, kafkago.UnknownMemberId) || errors.Is(err, kafkago.GroupIdNotFound) {
-		return nil
-	}
-	return err
-}
-
-// groupTimeout bounds what kafka-go asks a group's coordinator, but for the wait
-// to be admitted.
-const groupTimeout = 5 * time.Second
-
-// leaveTimeout bounds how long the end of Run waits for the broker.
-const leaveTimeout = 10 * time.Second
 
 // serve reads the partitions of one generation until it ends, or ctx, or the
 // number of partitions changes.
@@ -567,61 +441,4 @@ func (c *Consumer) Stats() Stats {
 	c.mu.Unlock()
 	slices.SortFunc(s.Partitions, func(a, b PartitionStats) int { return a.Partition - b.Partition })
 	return s
-}
-
-// connTracker remembers the connections that it opens.
-type connTracker struct {
-	mu    sync.Mutex
-	conns map[*trackedConn]bool
-}
-
-type trackedConn struct {
-	net.Conn
-	tracker *connTracker
-	address string
-	opened  time.Time
-}
-
-func (t *connTracker) track(dial func(context.Context, string, string) (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
-	return func(ctx context.Context, network, address string) (net.Conn, error) {
-		c, err := dial(ctx, network, address)
-		if err != nil {
-			return nil, err
-		}
-		tc := &trackedConn{c, t, address, time.Now()}
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		if t.conns == nil {
-			t.conns = make(map[*trackedConn]bool)
-		}
-		t.conns[tc] = true
-		return tc, nil
-	}
-}
-
-func (c *trackedConn) Close() error {
-	c.tracker.mu.Lock()
-	delete(c.tracker.conns, c)
-	c.tracker.mu.Unlock()
-	return c.Conn.Close()
-}
-
-func (t *connTracker) closeAll() { t.closeIf(func(*trackedConn) bool { return true }) }
-
-// closeOthers closes the connections to other addresses that wait for more than
-// an ordinary answer, and returns their number.
-func (t *connTracker) closeOthers(address string) int {
-	return t.closeIf(func(c *trackedConn) bool { return c.address != address && time.Since(c.opened) > groupTimeout })
-}
-
-func (t *connTracker) closeIf(close func(*trackedConn) bool) (closed int) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for c := range t.conns {
-		if close(c) {
-			c.Conn.Close()
-			closed++
-		}
-	}
-	return closed
 }

@@ -22,7 +22,7 @@
 //     Run ends with an error that names the partition and the offset.
 //   - Nothing that a peer sends decides how much memory is taken: responses,
 //     record batches (as sent and decompressed), counts and lengths are bounded
-//     before they are believed.
+//     before they are believed. A record of more than 16,384 headers ends Run.
 //   - Lost connections, restarting brokers and moving leaders are retried for
 //     ever, with a pause between attempts and a line in the log.
 //   - A broker that does not answer is left as soon as another one leads the

@@ -80,6 +80,17 @@ func (e *corruptError) Error() string {
 	return fmt.Sprintf("corrupt record batch at offset %d: %s", e.base, e.reason)
 }
 
+// mostHeaders bounds the headers of a record, and about those of a Batch: in memory
+// each takes twenty times the two bytes that it may have been sent in.
+const mostHeaders = 1 << 14
+
+// A headersError says that a record was refused because of its headers.
+type headersError struct{ offset, headers int64 }
+
+func (e *headersError) Error() string {
+	return fmt.Sprintf("the record at offset %d has %d headers, more than %d", e.offset, e.headers, mostHeaders)
+}
+
 // parseBatch reads the batch at the start of data, a part of what sums knows, and
 // returns the bytes it takes, after checking its CRC. The payload is a view of
 // data.
@@ -156,9 +167,9 @@ func (b *recordBatch) records(payload []byte) (recordReader, error) {
 }
 
 // appendTo appends records at and after offset from to out, until it has most of
-// them or none is left.
+// them, or many headers, or none is left.
 func (r *recordReader) appendTo(out *Batch, from int64, most int) error {
-	for ; r.left > 0 && len(out.Records) < most; r.left-- {
+	for ; r.left > 0 && len(out.Records) < most && len(out.headers) < mostHeaders; r.left-- {
 		if err := r.appendOne(out, from); err != nil {
 			return err
 		}
@@ -187,6 +198,9 @@ func (r *recordReader) appendOne(out *Batch, from int64) error {
 		return &corruptError{b.base, fmt.Sprintf("offset %d comes after %d in a batch up to %d", offset, r.previous, b.last)}
 	}
 	r.previous = offset
+	if offset >= from && headers > mostHeaders {
+		return &headersError{offset, headers}
+	}
 	first := len(out.headers)
 	for range headers {
 		name := d.varbytes()

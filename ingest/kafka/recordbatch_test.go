@@ -10,6 +10,7 @@ import (
 	"hash/crc32"
 	"math"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -229,6 +230,9 @@ func splitAll(t testing.TB, p *partition, result *fetchResult, at int64) (offset
 		if n := len(b.Records); n > mostRecords {
 			t.Errorf("%d records in a batch", n)
 		}
+		if n := len(b.headers); n > 2*mostHeaders {
+			t.Errorf("%d headers in a batch", n)
+		}
 		if n := len(b.Records); n > 0 && b.Position.Last != FingerprintOf(&b.Records[n-1]) {
 			t.Errorf("the fingerprint is not that of the last record")
 		}
@@ -272,6 +276,43 @@ func TestRecordBatchInParts(t *testing.T) {
 	got, end, err := splitAll(t, testPartition(), &fetchResult{records: seal(short)}, 0)
 	if !errors.As(err, &corrupt) || len(got) != 2*mostRecords || end.Next != 2*mostRecords {
 		t.Errorf("cut off: %d records, position %d, %v", len(got), end.Next, err)
+	}
+}
+
+// withHeaders is a batch of records of so many headers each.
+func withHeaders(records, headers int) []byte {
+	var w batchWriter
+	w.reset()
+	for range records {
+		w.add(nil, []byte("x"), make([]Header, headers), time.UnixMilli(1))
+	}
+	return w.finish(-1, -1, 0)
+}
+
+// Headers, which may be of two bytes, take twenty times as much in memory:
+// how many a batch has does not grow with what a producer sends.
+func TestHeadersAreBounded(t *testing.T) {
+	got, end, err := splitAll(t, testPartition(), &fetchResult{records: withHeaders(250, mostHeaders/10)}, 0)
+	if err != nil || len(got) != 250 || end.Next != 250 {
+		t.Errorf("%d records, position %d, %v", len(got), end.Next, err)
+	}
+	got, end, err = splitAll(t, testPartition(), &fetchResult{records: slices.Concat(withHeaders(1, mostHeaders), at(1, withHeaders(1, mostHeaders+1)))}, 0)
+	var crowded *headersError
+	if !errors.As(err, &crowded) || !slices.Equal(got, []int64{0}) || end.Next != 1 {
+		t.Errorf("records %v, position %d, %v", got, end.Next, err)
+	}
+	if err := new(retrial).final(err, end.Next); err == nil {
+		t.Error("what no repetition mends is tried again")
+	}
+	bomb := withHeaders(1, 500_000)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	if _, _, err := splitAll(t, testPartition(), &fetchResult{records: bomb}, 0); err == nil {
+		t.Error("half a million headers are taken")
+	}
+	runtime.ReadMemStats(&after)
+	if took := after.TotalAlloc - before.TotalAlloc; took > 1<<20 {
+		t.Errorf("%d bytes were allocated", took)
 	}
 }
 
@@ -488,7 +529,7 @@ func FuzzRecordBatch(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if len(b.Records) != rb.count {
+		if len(b.Records) != rb.count && len(b.headers) < mostHeaders {
 			t.Fatalf("%d records of %d", len(b.Records), rb.count)
 		}
 		previous := rb.base - 1

@@ -82,6 +82,7 @@ func (r *retrial) final(err error, offset int64) error {
 		damaged   *corruptError
 		inflated  *inflateError
 		oversized *oversizeError
+		crowded   *headersError
 	)
 	switch {
 	case isPermanent(err):
@@ -92,6 +93,8 @@ func (r *retrial) final(err error, offset int64) error {
 		}
 	case errors.As(err, &inflated):
 		return fmt.Errorf("%w; raise the message limit if the producer is to be trusted", err)
+	case errors.As(err, &crowded):
+		return fmt.Errorf("%w; to go on without it, delete the partition's records up to it (kafka-delete-records.sh)", err)
 	case errors.As(err, &oversized):
 		return fmt.Errorf("at offset %d: %w; raise the message limit to the topic's max.message.bytes", offset, err)
 	}

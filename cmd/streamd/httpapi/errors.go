@@ -63,6 +63,9 @@ type failure struct {
 
 func (f *failure) Error() string { return f.message }
 
+// errInternal is all that a client is told of what goes wrong inside.
+var errInternal = &failure{CodeInternal, "something went wrong; the daemon's log says what"}
+
 func fail(code Code, format string, args ...any) error {
 	return &failure{code, fmt.Sprintf(format, args...)}
 }
@@ -84,7 +87,7 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 		known = &failure{CodeUnavailable, "the client went away"} // who will not read it
 	default:
 		s.log.Error().Err(err).Str("method", r.Method).Str("path", r.URL.Path).Msg("request failed")
-		known = &failure{CodeInternal, "something went wrong; the daemon's log says what"}
+		known = errInternal
 	}
 	var answer ErrorAnswer
 	answer.Error.Code, answer.Error.Message = known.code, known.message

@@ -142,7 +142,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			if problem == http.ErrAbortHandler || answer.status != 0 {
 				panic(http.ErrAbortHandler) // too late for another answer
 			}
-			s.fail(answer, r, fail(CodeInternal, "something went wrong; the daemon's log says what"))
+			s.fail(answer, r, errInternal)
 		}
 		took := time.Since(start)
 		s.metrics.request(r, answer.status, took)

@@ -102,8 +102,9 @@ type Consumer struct {
 
 	committing sync.Mutex // held over a commit: a later one has later offsets
 
-	count  int    // partitions of the topic, as far as known; only Run's goroutines
-	member string // in the group, as the sink knows it; only serve
+	// What follows belongs to Run's goroutines, one after the other.
+	count  int    // partitions of the topic, as far as known
+	member string // in the group, as the sink knows it
 }
 
 // NewConsumer checks the configuration and reports all that is wrong with it at

@@ -42,8 +42,8 @@ const maxReason = 4096
 //
 // The topic is created when it does not exist, with one partition, as many
 // replicas as the source has, room for the source's largest record, and times of
-// arrival in the place of the records' own. A record
-// goes to the partition of its source's number, modulo their count.
+// arrival in the place of the records' own. A record goes to the partition of its
+// source's number, modulo their count.
 //
 // Its methods may be called at the same time.
 type DeadLetters struct {

@@ -262,20 +262,25 @@ func (p *partition) locate(ctx context.Context, at Saved, known bool) (delivery,
 // recognise reads the record that f was taken of again and says whether it is
 // still the same. A record that is gone (compacted away, or below start) proves
 // nothing and passes.
-func (p *partition) recognise(ctx context.Context, f Fingerprint, start int64) (bool, error) {
+func (p *partition) recognise(ctx context.Context, f Fingerprint, start int64) (same bool, err error) {
 	if f == (Fingerprint{}) || f.Offset < start {
 		return true, nil
 	}
-	same := true
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("read the last record processed, offset %d, again: %w", f.Offset, err)
+		}
+	}()
 	result, err := p.cl.fetch(ctx, p.topic, p.id, f.Offset, 1, p.responseLimit(), p.cfg.MaxWait)
 	if err != nil {
-		return false, fmt.Errorf("read the last record processed, offset %d, again: %w", f.Offset, err)
+		return false, err
 	}
 	own := newBudget(0) // admits one thing alone, beside what the partition holds
 	if err := own.acquire(ctx, int64(cap(result.buf)), 0); err != nil {
 		return false, err
 	}
 	s := splitter{f: p.fetcher, budget: own, memory: newMemory(result.buf, own), result: result, at: Saved{Next: f.Offset}, all: true}
+	same = true
 	_, err = s.split(ctx, func(b *Batch) error {
 		if i, found := slices.BinarySearchFunc(b.Records, f.Offset, func(r Record, o int64) int { return int(r.Offset - o) }); found {
 			same = FingerprintOf(&b.Records[i]) == f
@@ -283,8 +288,5 @@ func (p *partition) recognise(ctx context.Context, f Fingerprint, start int64) (
 		b.Release()
 		return nil
 	})
-	if err != nil {
-		return false, fmt.Errorf("read the last record processed, offset %d, again: %w", f.Offset, err)
-	}
-	return same, nil
+	return same, err
 }

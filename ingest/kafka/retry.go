@@ -76,7 +76,7 @@ func (r *retrial) waitFor(ctx context.Context, f *fetcher) error {
 func (r *retrial) succeeded() { *r = retrial{} }
 
 // final returns what to end with after err, which came at an offset; nil: try
-// again after wait.
+// again after waitFor.
 func (r *retrial) final(err error, offset int64) error {
 	var (
 		damaged   *corruptError

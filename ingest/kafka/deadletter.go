@@ -144,12 +144,11 @@ func (d *DeadLetters) open(ctx context.Context) error {
 		case isPermanent(err):
 			return err
 		case errors.Is(err, kafkago.UnknownTopicOrPartition):
-			if err = d.create(ctx); isPermanent(err) {
+			if err = d.create(ctx); err == nil {
+				continue
+			} else if isPermanent(err) {
 				return fmt.Errorf("%w; create the topic, or allow streamd to", err)
 			}
-		}
-		if err == nil {
-			continue
 		}
 		d.log.Warn().Err(err).Msg("the dead-letter topic cannot be used; trying again")
 		if err := pause.wait(ctx); err != nil {

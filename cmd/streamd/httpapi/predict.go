@@ -311,31 +311,9 @@ func (p *prediction) write(w http.ResponseWriter) error {
 		out.text("]")
 	}
 	if p.strongest != nil {
-		features, err := quoteAll(m.Features)
-		if err != nil {
+		if err := p.writeContributions(&out); err != nil {
 			return err
 		}
-		out.text(`,"contributions":{"at_mean":`)
-		out.numbers(p.strongest.AtMean)
-		out.text(`,"rows":[`)
-		for i := range p.labels {
-			out.separate(i)
-			out.text("[")
-			for plane := range m.Planes {
-				out.separate(plane)
-				out.text("{")
-				order, values := p.strongest.Of(i, plane)
-				for rank, j := range order {
-					out.separate(rank)
-					out.piece = append(append(out.piece, features[j]...), ':')
-					out.number(values[j])
-					out.flushFull()
-				}
-				out.text("}")
-			}
-			out.text("]")
-		}
-		out.text("]}")
 	}
 	if p.leverages != nil {
 		out.text(`,"leverage":{"typical":`)
@@ -346,6 +324,36 @@ func (p *prediction) write(w http.ResponseWriter) error {
 	}
 	out.text("}\n")
 	out.flush()
+	return nil
+}
+
+func (p *prediction) writeContributions(out *buffered) error {
+	m := p.served.Model
+	features, err := quoteAll(m.Features)
+	if err != nil {
+		return err
+	}
+	out.text(`,"contributions":{"at_mean":`)
+	out.numbers(p.strongest.AtMean)
+	out.text(`,"rows":[`)
+	for i := range p.labels {
+		out.separate(i)
+		out.text("[")
+		for plane := range m.Planes {
+			out.separate(plane)
+			out.text("{")
+			order, values := p.strongest.Of(i, plane)
+			for rank, j := range order {
+				out.separate(rank)
+				out.piece = append(append(out.piece, features[j]...), ':')
+				out.number(values[j])
+				out.flushFull()
+			}
+			out.text("}")
+		}
+		out.text("]")
+	}
+	out.text("]}")
 	return nil
 }
 

@@ -75,6 +75,7 @@ const (
 	tallBlock   = 8 // columns of right
 	tallRows    = 3 // columns of left, which are rows of the triangle
 	blockAVX2   = 3
+	wideAVX2    = 4 // columns of right, where there are many
 	panelRight  = 60
 	panelLeft   = 240
 
@@ -131,7 +132,7 @@ func accumulateAVX2(s, cross, left, right []float64, n, rows int) {
 			for j := max(top, k); j < bottom; j += blockAVX2 {
 				h := min(blockAVX2, n-j)
 				if blocks := (min(end, j) - k) / blockAVX2; blocks > 0 {
-					rectanglesAVX2[h-1](&cross[PackedLen(j)+k], j+1, &left[j*tileStride], &right[k*tileStride], rows, blocks)
+					rectangleAVX2(h, cross[PackedLen(j)+k:], j+1, left[j*tileStride:], right[k*tileStride:], rows, blocks)
 				}
 				if j < end {
 					trianglesAVX2[h-1](&s[j], &cross[PackedLen(j)+j], j+1, &left[j*tileStride], &right[j*tileStride], rows)
@@ -139,6 +140,20 @@ func accumulateAVX2(s, cross, left, right []float64, n, rows int) {
 			}
 		}
 	}
+}
+
+// rectangleAVX2 takes four columns of right at a time, as long as there are twelve: on
+// a Xeon that takes 4 to 5 % less time for 100 and more columns.
+func rectangleAVX2(h int, cross []float64, row int, left, right []float64, rows, blocks int) {
+	if wide := blocks / wideAVX2; wide > 0 && h == blockAVX2 {
+		rectangle3x4AVX2(&cross[0], row, &left[0], &right[0], rows, wide*blockAVX2)
+		if blocks %= wideAVX2; blocks == 0 {
+			return
+		}
+		done := wide * wideAVX2 * blockAVX2
+		cross, right = cross[done:], right[done*tileStride:]
+	}
+	rectanglesAVX2[h-1](&cross[0], row, &left[0], &right[0], rows, blocks)
 }
 
 // fusedAVX512 packs and sums a stretch of few columns.
@@ -191,7 +206,7 @@ func fusedAVX2(sum *Sums, tile []float64, columns []Column, from, rows int, c []
 		cross, left := sum.Cross[PackedLen(j):], tile[j*tileStride:]
 		fusedTrianglesAVX2[kind-Float32][h-1](&sum.S[j], &cross[j], j+1, &left[0], bytesOf(columns[j:]), from, &c[j])
 		if j > 0 {
-			rectanglesAVX2[h-1](&cross[0], j+1, &left[0], &tile[0], stretch, j/blockAVX2)
+			rectangleAVX2(h, cross, j+1, left, tile, stretch, j/blockAVX2)
 		}
 	}
 }

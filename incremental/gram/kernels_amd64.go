@@ -410,6 +410,14 @@ func fusedTriangle32x3AVX2(s *float64, cross *float64, row int, tile *float64, c
 //go:noescape
 func fusedTriangle64x3AVX2(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64)
 
+// rectangle3x4AVX2 adds to 3 rows of the packed triangle the sums
+// of a tile's products: of the columns of left from left on with blocks·4 columns
+// of right. cross is the first row's first entry; that row has row entries, and
+// the next ones have one more each. rows is a multiple of 16 above 0.
+//
+//go:noescape
+func rectangle3x4AVX2(cross *float64, row int, left *float64, right *float64, rows int, blocks int)
+
 // plan32to1AVX512 plans where the rows of a stretch go that are in keep and of the
 // first of 1 classes, when these have so many positions already, and gives those after.
 //

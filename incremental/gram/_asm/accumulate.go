@@ -12,10 +12,13 @@ import (
 // AVX-512 5×5 accumulators of one register each leave room for five of left and
 // one of right, and 25 multiply-adds have ten loads. In AVX2 an accumulator is
 // two registers; in whole blocks of 3×3 the low and the high lanes are summed one
-// after the other, in smaller ones, whose registers allow it, side by side.
+// after the other, in smaller ones, whose registers allow it, side by side. Where there
+// are many columns of right, 3×4 keep two units busy whose latency is four cycles, as
+// nine accumulators can only just.
 const (
 	avx512Block = 5
 	avx2Block   = 3
+	avx2Wide    = 4
 
 	tallBlock = 8 // columns
 	tallRows  = 3
@@ -337,9 +340,12 @@ func ask() {
 	RET()
 }
 
-func rectangleAVX2(h int) {
-	const w = avx2Block
-	function(fmt.Sprintf("rectangle%dAVX2", h),
+func rectangleAVX2(h, w int) {
+	name := fmt.Sprintf("rectangle%dAVX2", h)
+	if w != avx2Block {
+		name = fmt.Sprintf("rectangle%dx%dAVX2", h, w)
+	}
+	function(name,
 		"func(cross *float64, row int, left, right *float64, rows, blocks int)", rectangleDoc, h, w)
 	rows := rowPointers(h)
 	left, right := pointer("left"), pointer("right")
@@ -405,8 +411,9 @@ func loadColumns(base Register, h int, offset Register, half int) []VecVirtual {
 }
 
 // bothHalves sums lanes 0 to 3 and lanes 4 to 7 of n accumulators over a tile's rows
-// and adds the two. Its offset goes by step to end for each 8 rows; the body needs
-// some registers of its own.
+// and adds the two. Its offset goes by step to end for each 8 rows, of which the body
+// gets one half, or with half 2 or 3 one of the next 8 rows; it needs some registers of
+// its own.
 func bothHalves(own, n int, end Op, step int, body func(half int, offset Register, acc []VecVirtual)) []VecVirtual {
 	offset := GP64()
 	sum := func(label string, halves ...int) (acc [2][]VecVirtual) {
@@ -418,9 +425,11 @@ func bothHalves(own, n int, end Op, step int, body func(half int, offset Registe
 			}
 		}
 		XORQ(offset, offset)
-		loop(label, offset, end, step, func() {
-			for _, half := range halves {
-				body(half, offset, acc[half])
+		loop(label, offset, end, 2*step, func() {
+			for i := range 2 {
+				for _, half := range halves {
+					body(2*i+half, offset, acc[half])
+				}
 			}
 		})
 		return acc

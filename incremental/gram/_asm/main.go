@@ -56,12 +56,13 @@ func main() {
 		tallRectangleAVX512(h)
 	}
 	for h := 1; h <= avx2Block; h++ {
-		rectangleAVX2(h)
+		rectangleAVX2(h, avx2Block)
 		triangleAVX2(h)
 		for _, f := range fusedKinds {
 			fusedTriangleAVX2(f, h)
 		}
 	}
+	rectangleAVX2(avx2Block, avx2Wide)
 	ordersTables(4)
 	ordersTables(8)
 	for _, classes := range []int{1, 2} {

@@ -235,7 +235,7 @@ func TestWideBlocks(t *testing.T) {
 	const m = stretch + 40
 	r := rand.New(rand.NewPCG(10, 10))
 	codes := numbers[int32](r, m, func() float64 { return float64(r.IntN(10) / 9) })
-	for _, n := range []int{127, 128, 129, 135, 240 + 2, 240 + 3, 2*240 + 23} {
+	for _, n := range []int{128, 129, 192, 193, 240 + 2, 240 + 3, 2*240 + 23} {
 		doubles := make([]Column, n)
 		for j := range doubles {
 			doubles[j] = ColumnOf(numbers[float64](r, m, r.NormFloat64))

@@ -210,14 +210,7 @@ func New(o Options) (d *Daemon, err error) {
 			return nil, err
 		}
 	}
-	d.consumer, err = kafka.NewConsumer(kafka.Config{
-		Cluster:  cluster,
-		Topic:    cfg.Kafka.Topic,
-		Group:    cfg.Kafka.Group,
-		Start:    map[config.Start]kafka.Start{config.StartEarliest: kafka.Earliest, config.StartLatest: kafka.Latest}[cfg.Kafka.Start],
-		OnGap:    map[config.OnGap]kafka.OnGap{config.OnGapStop: kafka.StopOnGap, config.OnGapEarliest: kafka.GapToEarliest, config.OnGapLatest: kafka.GapToLatest}[cfg.Kafka.OnGap],
-		Fetching: Fetching(cfg.Kafka),
-	}, d, o.Log)
+	d.consumer, err = kafka.NewConsumer(consumerConfig(cfg.Kafka, cluster), d, o.Log)
 	if err != nil {
 		return nil, err
 	}
@@ -287,6 +280,27 @@ func (d *Daemon) restore() (err error) {
 	}
 	d.counts.BlocksRetired += int64(retired)
 	d.rowsRead = d.counts.Rows + d.counts.ZeroWeightRows + d.counts.RejectedRows
+	d.restorePositions(saved)
+	d.lastSave.MadeAt = saved.SavedAt
+	d.changed = true
+	first := &httpapi.Served{
+		Problem: "starting",
+		Rows:    d.live.ledger.Rows(),
+		Blocks:  d.live.ledger.Len(),
+		Digest:  d.live.digest(),
+		Offsets: d.offsets(),
+		MadeAt:  d.started.UTC(),
+	}
+	first.Fingerprint = fingerprint(first)
+	d.published.Store(&publication{served: first, replaced: make(chan struct{})})
+	d.log.Info().Str("file", path).Int("blocks", d.live.ledger.Len()).Int64("rows", d.live.ledger.Rows()).
+		Str("state_digest", d.live.digest()).Msg("snapshot opened")
+	return nil
+}
+
+// restorePositions takes up how far partitions were read, and which of their blocks
+// were still growing.
+func (d *Daemon) restorePositions(saved *snapshot.Contents) {
 	for _, o := range saved.Offsets {
 		at := kafka.Saved{Next: o.Next}
 		if o.HasLast {
@@ -307,24 +321,6 @@ func (d *Daemon) restore() (err error) {
 		resume.Done = e.Last + 1
 		d.resumes[number] = resume
 	}
-	d.lastSave.MadeAt = saved.SavedAt
-	d.changed = true
-	d.published.Store(&publication{
-		served: &httpapi.Served{
-			Problem: "starting",
-			Rows:    d.live.ledger.Rows(),
-			Blocks:  d.live.ledger.Len(),
-			Digest:  d.live.digest(),
-			Offsets: d.offsets(),
-			MadeAt:  d.started.UTC(),
-		},
-		replaced: make(chan struct{}),
-	})
-	p := d.published.Load().served
-	p.Fingerprint = fingerprint(p)
-	d.log.Info().Str("file", path).Int("blocks", d.live.ledger.Len()).Int64("rows", d.live.ledger.Rows()).
-		Str("state_digest", d.live.digest()).Msg("snapshot opened")
-	return nil
 }
 
 // Run serves, consumes and learns until ctx ends, which is no error, or until

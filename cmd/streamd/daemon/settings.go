@@ -57,6 +57,18 @@ func Fetching(k config.Kafka) kafka.Fetching {
 	}
 }
 
+// consumerConfig is what is read, and from where on.
+func consumerConfig(k config.Kafka, cluster kafka.Cluster) kafka.Config {
+	return kafka.Config{
+		Cluster:  cluster,
+		Topic:    k.Topic,
+		Group:    k.Group,
+		Start:    map[config.Start]kafka.Start{config.StartEarliest: kafka.Earliest, config.StartLatest: kafka.Latest}[k.Start],
+		OnGap:    map[config.OnGap]kafka.OnGap{config.OnGapStop: kafka.StopOnGap, config.OnGapEarliest: kafka.GapToEarliest, config.OnGapLatest: kafka.GapToLatest}[k.OnGap],
+		Fetching: Fetching(k),
+	}
+}
+
 func modelOptions(m config.Model) incremental.Options {
 	nu := float64(m.Nu)
 	if m.Nu == config.NuAuto {

@@ -8,7 +8,8 @@ import (
 	"unsafe"
 )
 
-// Rows of few classes are dealt like cards: each class has a ring of two
+// Rows of few classes are dealt like cards (in AVX-512 those of two classes and few
+// columns in a way of their own, sumNarrow): each class has a ring of two
 // stretches, in the width of the data, into which its rows go; when one of the
 // two is full it is summed. So every column is read once, in order, however the
 // classes are mixed. Where rows go is the same for all columns and is planned
@@ -46,6 +47,7 @@ type dealing struct {
 	planSize int           // bytes for one class and one width of elements
 	planners [2][2]planner // for one class and for two, for 4-byte and for 8-byte elements
 	deals    [Uint64 + 1]kindDeals
+	narrow   bool // there is sumNarrow
 }
 
 // kindDeals are what deals one column of a kind, and five if that exists, to one
@@ -71,12 +73,17 @@ type dealer struct {
 	keep     [stretch / 64]uint64 // bit r: row r is to be dealt
 	codes    [stretch]int32       // of a block that is shorter than a stretch
 	one      [1]Column
+	narrow   *narrow          // nil: not used yet
 	loose    [stretch]float64 // a column that is not contiguous, or of such a block
 }
 
 // sum sums the classes as their stretches fill up.
 func (d *dealing) sum(k *Kernel, sums []Sums, columns []Column, codes []int32, weights []float64) {
 	z := &k.dealer
+	if d.narrow && k.fuse && len(sums) == 2 && len(columns) <= narrowColumns && len(codes) > 0 {
+		k.sumNarrow(sums, columns, codes)
+		return
+	}
 	z.prepare(d, len(sums), columns, weights)
 	if k.fuse && len(codes) > 0 {
 		askFor(bytesOf(columns), len(columns), 0, columns[0].kind.size()*min(readAhead, len(codes)))
@@ -298,6 +305,7 @@ type planAVX2 struct {
 
 var dealAVX512 = dealing{
 	planSize: int(unsafe.Sizeof(planAVX512{})),
+	narrow:   true,
 	planners: [2][2]planner{{plan32to1AVX512, plan64to1AVX512}, {plan32to2AVX512, plan64to2AVX512}},
 	deals: [...]kindDeals{
 		Float32: deal32AVX512, Float64: deal64AVX512,

@@ -228,6 +228,40 @@ func TestUnevenClasses(t *testing.T) {
 	}
 }
 
+// Two classes share vectors where columns are few, of which the rows of one may be
+// any number in a group, and end anywhere in a slot.
+func TestTwoClassesOfFewColumns(t *testing.T) {
+	kernels := kernels(t)
+	for n := 1; n <= 11; n++ {
+		for _, share := range []float64{0, 0.01, 0.2, 0.5, 0.9, 1} {
+			for _, m := range []int{31, 33, 5 * stretch, 6*stretch + 64 - n, 7*stretch + 100 + n} {
+				r := rand.New(rand.NewPCG(uint64(n), uint64(m)))
+				run := 0.0
+				codes := numbers[int32](r, m, func() float64 {
+					if share == 0.2 && r.IntN(50) > 0 {
+						return run // of one class for a while
+					}
+					run = math.Floor(r.Float64() + share)
+					return run
+				})
+				c := numbers[float64](r, n, r.NormFloat64)
+				float64s := make([]Column, n)
+				for j := range float64s {
+					float64s[j] = ColumnOf(numbers[float64](r, m+1, r.NormFloat64)).Slice(1, m+1)
+				}
+				for what, columns := range map[string][]Column{"float32": floatColumns(r, n, m), "float64": float64s} {
+					want := specification(2, columns, codes, nil, c)
+					for _, k := range kernels {
+						got := make([]Sums, 2)
+						k.Sum(got, columns, codes, nil, c)
+						same(t, fmt.Sprintf("%s, %s, n=%d m=%d, a share of %g", k.variant.name, what, n, m, share), got, want)
+					}
+				}
+			}
+		}
+	}
+}
+
 // Wide enough for several panels of columns, of which the last one is narrow, or the
 // last block of columns goes from one into the next; and as wide as those that are packed
 // while they are summed, and a little wider.

@@ -418,6 +418,195 @@ func fusedTriangle64x3AVX2(s *float64, cross *float64, row int, tile *float64, c
 //go:noescape
 func rectangle3x4AVX2(cross *float64, row int, left *float64, right *float64, rows int, blocks int)
 
+// planNarrow32AVX512 plans so many groups of 32 rows, where class 0 has position of the
+// rows dealt so far, and gives how many of them are of class 0 or 1.
+//
+//go:noescape
+func planNarrow32AVX512(plan *byte, codes *int32, groups int, position int, dealt int, waiting uint32) (counted int)
+
+// dealNarrow32AVX512 puts so many groups of rows of count columns, from byte from on,
+// where the plan has them from its group first on.
+//
+//go:noescape
+func dealNarrow32AVX512(rings *byte, columns *byte, count int, from int, plan *byte, first int, groups int)
+
+// sumNarrow32x1AVX512 adds rows of 1 columns in rings to lanes: those of the packed triangle,
+// and from the next multiple of 8 on those of s. It takes so many groups of 16 rows, 8 of
+// them after step bytes, and then those in the masks of last, and asks for as many rows
+// of all columns next, from byte nextFrom on.
+//
+//go:noescape
+func sumNarrow32x1AVX512(lanes *float64, tile *float64, rings *byte, step int, origin *float64, groups int, last int, next *byte, nextFrom int)
+
+// sumNarrow32x2AVX512 adds rows of 2 columns in rings to lanes: those of the packed triangle,
+// and from the next multiple of 8 on those of s. It takes so many groups of 16 rows, 8 of
+// them after step bytes, and then those in the masks of last, and asks for as many rows
+// of all columns next, from byte nextFrom on.
+//
+//go:noescape
+func sumNarrow32x2AVX512(lanes *float64, tile *float64, rings *byte, step int, origin *float64, groups int, last int, next *byte, nextFrom int)
+
+// sumNarrow32x3AVX512 adds rows of 3 columns in rings to lanes: those of the packed triangle,
+// and from the next multiple of 8 on those of s. It takes so many groups of 16 rows, 8 of
+// them after step bytes, and then those in the masks of last, and asks for as many rows
+// of all columns next, from byte nextFrom on.
+//
+//go:noescape
+func sumNarrow32x3AVX512(lanes *float64, tile *float64, rings *byte, step int, origin *float64, groups int, last int, next *byte, nextFrom int)
+
+// sumNarrow32x4AVX512 adds rows of 4 columns in rings to lanes: those of the packed triangle,
+// and from the next multiple of 8 on those of s. It takes so many groups of 16 rows, 8 of
+// them after step bytes, and then those in the masks of last, and asks for as many rows
+// of all columns next, from byte nextFrom on.
+//
+//go:noescape
+func sumNarrow32x4AVX512(lanes *float64, tile *float64, rings *byte, step int, origin *float64, groups int, last int, next *byte, nextFrom int)
+
+// sumNarrow32x5AVX512 adds rows of 5 columns in rings to lanes: those of the packed triangle,
+// and from the next multiple of 8 on those of s. It takes so many groups of 16 rows, 8 of
+// them after step bytes, and then those in the masks of last, and asks for as many rows
+// of all columns next, from byte nextFrom on.
+//
+//go:noescape
+func sumNarrow32x5AVX512(lanes *float64, tile *float64, rings *byte, step int, origin *float64, groups int, last int, next *byte, nextFrom int)
+
+// sumNarrow32x6AVX512 adds rows of 6 columns in rings to lanes: those of the packed triangle,
+// and from the next multiple of 8 on those of s. It takes so many groups of 16 rows, 8 of
+// them after step bytes, and then those in the masks of last, and asks for as many rows
+// of all columns next, from byte nextFrom on.
+//
+//go:noescape
+func sumNarrow32x6AVX512(lanes *float64, tile *float64, rings *byte, step int, origin *float64, groups int, last int, next *byte, nextFrom int)
+
+// sumNarrow32x7AVX512 adds rows of 7 columns in rings to lanes: those of the packed triangle,
+// and from the next multiple of 8 on those of s. It takes so many groups of 16 rows, 8 of
+// them after step bytes, and then those in the masks of last, and asks for as many rows
+// of all columns next, from byte nextFrom on.
+//
+//go:noescape
+func sumNarrow32x7AVX512(lanes *float64, tile *float64, rings *byte, step int, origin *float64, groups int, last int, next *byte, nextFrom int)
+
+// sumNarrow32x8AVX512 adds rows of 8 columns in rings to lanes: those of the packed triangle,
+// and from the next multiple of 8 on those of s. It takes so many groups of 16 rows, 8 of
+// them after step bytes, and then those in the masks of last, and asks for as many rows
+// of all columns next, from byte nextFrom on.
+//
+//go:noescape
+func sumNarrow32x8AVX512(lanes *float64, tile *float64, rings *byte, step int, origin *float64, groups int, last int, next *byte, nextFrom int)
+
+// sumNarrow32x9AVX512 adds rows of 9 columns in rings to lanes: those of the packed triangle,
+// and from the next multiple of 8 on those of s. It takes so many groups of 16 rows, 8 of
+// them after step bytes, and then those in the masks of last, and asks for as many rows
+// of all columns next, from byte nextFrom on.
+//
+//go:noescape
+func sumNarrow32x9AVX512(lanes *float64, tile *float64, rings *byte, step int, origin *float64, groups int, last int, next *byte, nextFrom int)
+
+// sumNarrow32x10AVX512 adds rows of 10 columns in rings to lanes: those of the packed triangle,
+// and from the next multiple of 8 on those of s. It takes so many groups of 16 rows, 8 of
+// them after step bytes, and then those in the masks of last, and asks for as many rows
+// of all columns next, from byte nextFrom on.
+//
+//go:noescape
+func sumNarrow32x10AVX512(lanes *float64, tile *float64, rings *byte, step int, origin *float64, groups int, last int, next *byte, nextFrom int)
+
+// planNarrow64AVX512 plans so many groups of 16 rows, where class 0 has position of the
+// rows dealt so far, and gives how many of them are of class 0 or 1.
+//
+//go:noescape
+func planNarrow64AVX512(plan *byte, codes *int32, groups int, position int, dealt int, waiting uint32) (counted int)
+
+// dealNarrow64AVX512 puts so many groups of rows of count columns, from byte from on,
+// where the plan has them from its group first on.
+//
+//go:noescape
+func dealNarrow64AVX512(rings *byte, columns *byte, count int, from int, plan *byte, first int, groups int)
+
+// sumNarrow64x1AVX512 adds rows of 1 columns in rings to lanes: those of the packed triangle,
+// and from the next multiple of 8 on those of s. It takes so many groups of 16 rows, 8 of
+// them after step bytes, and then those in the masks of last, and asks for as many rows
+// of all columns next, from byte nextFrom on.
+//
+//go:noescape
+func sumNarrow64x1AVX512(lanes *float64, tile *float64, rings *byte, step int, origin *float64, groups int, last int, next *byte, nextFrom int)
+
+// sumNarrow64x2AVX512 adds rows of 2 columns in rings to lanes: those of the packed triangle,
+// and from the next multiple of 8 on those of s. It takes so many groups of 16 rows, 8 of
+// them after step bytes, and then those in the masks of last, and asks for as many rows
+// of all columns next, from byte nextFrom on.
+//
+//go:noescape
+func sumNarrow64x2AVX512(lanes *float64, tile *float64, rings *byte, step int, origin *float64, groups int, last int, next *byte, nextFrom int)
+
+// sumNarrow64x3AVX512 adds rows of 3 columns in rings to lanes: those of the packed triangle,
+// and from the next multiple of 8 on those of s. It takes so many groups of 16 rows, 8 of
+// them after step bytes, and then those in the masks of last, and asks for as many rows
+// of all columns next, from byte nextFrom on.
+//
+//go:noescape
+func sumNarrow64x3AVX512(lanes *float64, tile *float64, rings *byte, step int, origin *float64, groups int, last int, next *byte, nextFrom int)
+
+// sumNarrow64x4AVX512 adds rows of 4 columns in rings to lanes: those of the packed triangle,
+// and from the next multiple of 8 on those of s. It takes so many groups of 16 rows, 8 of
+// them after step bytes, and then those in the masks of last, and asks for as many rows
+// of all columns next, from byte nextFrom on.
+//
+//go:noescape
+func sumNarrow64x4AVX512(lanes *float64, tile *float64, rings *byte, step int, origin *float64, groups int, last int, next *byte, nextFrom int)
+
+// sumNarrow64x5AVX512 adds rows of 5 columns in rings to lanes: those of the packed triangle,
+// and from the next multiple of 8 on those of s. It takes so many groups of 16 rows, 8 of
+// them after step bytes, and then those in the masks of last, and asks for as many rows
+// of all columns next, from byte nextFrom on.
+//
+//go:noescape
+func sumNarrow64x5AVX512(lanes *float64, tile *float64, rings *byte, step int, origin *float64, groups int, last int, next *byte, nextFrom int)
+
+// sumNarrow64x6AVX512 adds rows of 6 columns in rings to lanes: those of the packed triangle,
+// and from the next multiple of 8 on those of s. It takes so many groups of 16 rows, 8 of
+// them after step bytes, and then those in the masks of last, and asks for as many rows
+// of all columns next, from byte nextFrom on.
+//
+//go:noescape
+func sumNarrow64x6AVX512(lanes *float64, tile *float64, rings *byte, step int, origin *float64, groups int, last int, next *byte, nextFrom int)
+
+// sumNarrow64x7AVX512 adds rows of 7 columns in rings to lanes: those of the packed triangle,
+// and from the next multiple of 8 on those of s. It takes so many groups of 16 rows, 8 of
+// them after step bytes, and then those in the masks of last, and asks for as many rows
+// of all columns next, from byte nextFrom on.
+//
+//go:noescape
+func sumNarrow64x7AVX512(lanes *float64, tile *float64, rings *byte, step int, origin *float64, groups int, last int, next *byte, nextFrom int)
+
+// sumNarrow64x8AVX512 adds rows of 8 columns in rings to lanes: those of the packed triangle,
+// and from the next multiple of 8 on those of s. It takes so many groups of 16 rows, 8 of
+// them after step bytes, and then those in the masks of last, and asks for as many rows
+// of all columns next, from byte nextFrom on.
+//
+//go:noescape
+func sumNarrow64x8AVX512(lanes *float64, tile *float64, rings *byte, step int, origin *float64, groups int, last int, next *byte, nextFrom int)
+
+// sumNarrow64x9AVX512 adds rows of 9 columns in rings to lanes: those of the packed triangle,
+// and from the next multiple of 8 on those of s. It takes so many groups of 16 rows, 8 of
+// them after step bytes, and then those in the masks of last, and asks for as many rows
+// of all columns next, from byte nextFrom on.
+//
+//go:noescape
+func sumNarrow64x9AVX512(lanes *float64, tile *float64, rings *byte, step int, origin *float64, groups int, last int, next *byte, nextFrom int)
+
+// sumNarrow64x10AVX512 adds rows of 10 columns in rings to lanes: those of the packed triangle,
+// and from the next multiple of 8 on those of s. It takes so many groups of 16 rows, 8 of
+// them after step bytes, and then those in the masks of last, and asks for as many rows
+// of all columns next, from byte nextFrom on.
+//
+//go:noescape
+func sumNarrow64x10AVX512(lanes *float64, tile *float64, rings *byte, step int, origin *float64, groups int, last int, next *byte, nextFrom int)
+
+// foldNarrowAVX512 adds count sums of lanes to sums and clears the lanes, of a multiple of 8.
+//
+//go:noescape
+func foldNarrowAVX512(sums *float64, lanes *float64, count int)
+
 // plan32to1AVX512 plans where the rows of a stretch go that are in keep and of the
 // first of 1 classes, when these have so many positions already, and gives those after.
 //

@@ -63,6 +63,14 @@ func main() {
 		}
 	}
 	rectangleAVX2(avx2Block, avx2Wide)
+	for _, f := range fusedKinds {
+		planNarrowAVX512(f.size)
+		dealNarrowAVX512(f.size)
+		for n := 1; n <= narrowColumns; n++ {
+			sumNarrowAVX512(f, n)
+		}
+	}
+	foldNarrowAVX512()
 	ordersTables(4)
 	ordersTables(8)
 	for _, classes := range []int{1, 2} {

@@ -39,7 +39,7 @@ func (s *sums) before(end int) uint32 {
 	if k > 0 {
 		crc = s.upTo[k-1]
 	}
-	return checksum(crc, s.buf[k*step:end])
+	return crc32.Update(crc, castagnoli, s.buf[k*step:end])
 }
 
 // update is the checksum of something whose own is crc, followed by part. It is
@@ -48,7 +48,7 @@ func (s *sums) update(crc uint32, part []byte) uint32 {
 	from := int(uintptr(unsafe.Pointer(unsafe.SliceData(part))) - uintptr(unsafe.Pointer(unsafe.SliceData(s.buf))))
 	to := from + len(part)
 	if len(part) < long || from < 0 || to > len(s.buf) {
-		return checksum(crc, part)
+		return crc32.Update(crc, castagnoli, part)
 	}
 	// That of the buffer before the part, in the place of which crc is to stand,
 	// is a term of that of both.

@@ -415,9 +415,6 @@ type Taker struct {
 	rows  []int32     // those of weight > 0, in a block with others
 	taken []candidate // by ascending index
 
-	groups []uint32 // those with rows that may be taken, in ascending order
-	left   []uint64 // and which these are
-
 	labels  []string    // of the last block
 	singles [][]float32 // the columns that are float32
 }
@@ -484,8 +481,9 @@ func (t *Taker) find(classes []string, p *Part) {
 	}
 }
 
-// choose takes the rows, of m, that are of the floor of their class or above, and
-// looks at no other row.
+// choose takes the rows, of m, that are of the floor of their class or above.
+// It draws words of each group until no row of it is left, which is 8 or 9
+// words whatever the floor is, and looks at no other row.
 func (t *Taker) choose(codes []int32, m int, p *Part) {
 	t.taken = t.taken[:0]
 	low, high := top, 0
@@ -493,14 +491,34 @@ func (t *Taker) choose(codes []int32, m int, p *Part) {
 		low, high = min(low, int(c.from)), max(high, int(c.from))
 	}
 	z := streamOf(p.seed, &p.digest)
-	for i, g := range t.remaining(z, m, low) {
+	for first := 0; first < m; first += group {
+		left := ^uint64(0)
+		if m-first < group {
+			left = 1<<(m-first) - 1
+		}
+		l := 0
+		// Four words at a time, which do not wait for each other: x is what word l mixes.
+		for x := uint64(z) + uint64(first)*golden; l+4 <= low && left != 0; l += 4 {
+			x1 := x + golden
+			x2 := x1 + golden
+			x3 := x2 + golden
+			x = x3 + golden
+			left &= mix(x1) & mix(x2) & mix(x3) & mix(x)
+		}
+		g := uint32(first / group)
+		for ; l < low && left != 0; l++ {
+			left &= z.word(g, l+1)
+		}
+		if left == 0 {
+			continue
+		}
 		taken := len(t.taken)
 		// Only one row in sixteen is of a level that the next four words do not tell.
 		const told = 4
 		w1, w2, w3, w4 := z.word(g, low+1), z.word(g, low+2), z.word(g, low+3), z.word(g, low+4)
-		for left := t.left[i]; left != 0; left &= left - 1 {
+		for ; left != 0; left &= left - 1 {
 			bit := bits.TrailingZeros64(left) % group
-			index := g*group + uint32(bit)
+			index := uint32(first + bit)
 			more := w1>>bit&1 | w2>>bit&1<<1 | w3>>bit&1<<2 | w4>>bit&1<<3
 			level := min(low+bits.TrailingZeros64(^more), top)
 			if level == low+told {
@@ -516,53 +534,6 @@ func (t *Taker) choose(codes []int32, m int, p *Part) {
 			t.taken = t.taken[:taken+t.sift(codes, t.taken[taken:])]
 		}
 	}
-}
-
-// remaining lists the groups of m rows that have rows of the level or above, and leaves
-// in t.left which these are.
-func (t *Taker) remaining(z stream, m, level int) []uint32 {
-	of := (m + group - 1) / group
-	room := (of + together - 1) / together * together
-	t.groups, t.left = slices.Grow(t.groups[:0], room)[:room], slices.Grow(t.left[:0], room)[:room]
-	n := remaining(t.groups, t.left, of, z, level)
-	// The last groups may lie behind the rows, and one of them in part.
-	for n > 0 && int(t.groups[n-1]) >= of {
-		n--
-	}
-	if n > 0 && int(t.groups[n-1])*group > m-group {
-		t.left[n-1] &= 1<<(m%group) - 1
-	}
-	return t.groups[:n]
-}
-
-// together is the number of groups that the assembly looks at together.
-const together = 8
-
-// remainingGo lists those of the first of groups of the stream that have rows of the
-// level or above, and which these are. It draws words of each group until no row of it
-// is left, which is 8 or 9 words whatever the level is; of eight groups together it is
-// 11 or 12.
-func remainingGo(groups []uint32, left []uint64, of int, z stream, level int) (n int) {
-	for g := range uint32(of) {
-		rows := ^uint64(0)
-		l := 0
-		// Four words at a time, which do not wait for each other: x is what word l mixes.
-		for x := uint64(z) + uint64(g)*group*golden; l+4 <= level && rows != 0; l += 4 {
-			x1 := x + golden
-			x2 := x1 + golden
-			x3 := x2 + golden
-			x = x3 + golden
-			rows &= mix(x1) & mix(x2) & mix(x3) & mix(x)
-		}
-		for ; l < level && rows != 0; l++ {
-			rows &= z.word(g, l+1)
-		}
-		if rows != 0 {
-			groups[n], left[n] = g, rows
-			n++
-		}
-	}
-	return n
 }
 
 // sift keeps the candidates that are of the floor of their class or above.

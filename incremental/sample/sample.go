@@ -63,7 +63,7 @@
 // # Cost
 //
 // Taking the part of a block of m rows: m/64 groups of 8 or 9 random numbers,
-// 0.2 ns per row, or 0.1 with AVX-512, and O(n) per row kept; where the floors of classes differ also
+// 0.2 ns per row, and O(n) per row kept; where the floors of classes differ also
 // O(1) per row of the lowest floor or above, and where there are rows of weight 0
 // a pass over the weights. Add, Remove and Offer: O(k), and amortised O(1) per
 // row held; most rows of large parts are let go of without a copy of those that

@@ -45,6 +45,9 @@ import (
 const (
 	// lanes is the number of interleaved partial sums: one AVX-512 vector.
 	lanes = 8
+	// lineRows is the number of rows that kernels sum at a time: a cache line of
+	// float32.
+	lineRows = 2 * lanes
 	// stretch is the number of rows that are summed in lanes, and of a tile.
 	stretch = 256
 	// tileStride is the distance between a tile's columns, in numbers. It is no
@@ -243,8 +246,7 @@ func (k *Kernel) addTile(sum *Sums, n, rows int, weighted bool) {
 // and gives the rows that it then has. Adding a zero leaves every lane as it is, since a
 // lane is never −0.
 func pad(tile []float64, columns, rows int) int {
-	const line = 2 * lanes
-	padded := (rows + line - 1) / line * line
+	padded := wholeLines(rows)
 	if rows < padded {
 		for j := range columns {
 			clear(tile[j*tileStride:][rows:padded])
@@ -252,6 +254,9 @@ func pad(tile []float64, columns, rows int) int {
 	}
 	return padded
 }
+
+// wholeLines is the rows up to a multiple of lineRows.
+func wholeLines(rows int) int { return (rows + lineRows - 1) / lineRows * lineRows }
 
 // The size of a tile, for those who call Pack.
 const (

@@ -163,8 +163,7 @@ func fusedAVX512(sum *Sums, tile []float64, columns []Column, from, rows int, c 
 	kernels := &fusedKernelsAVX512[kind-Float32]
 	from *= kind.size()
 	nextFrom *= kind.size()
-	const line = 2 * lanes
-	padded := (rows + line - 1) / line * line
+	padded := wholeLines(rows)
 	asked := 0
 	ask := func(count int) *byte { // for the next ones, as long as there are any
 		first := min(asked, n-count)

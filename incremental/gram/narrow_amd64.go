@@ -23,8 +23,7 @@ const (
 	narrowChunk   = 64
 	narrowRing    = 2 * narrowChunk
 	narrowEntries = (narrowColumns*(narrowColumns+1)/2+lanes-1)/lanes*lanes + (narrowColumns+lanes-1)/lanes*lanes
-	narrowRows    = 2 * lanes // rows that are summed at once
-	narrowGroup   = 128       // bytes of a column that are dealt at once
+	narrowGroup   = 128 // bytes of a column that are dealt at once
 )
 
 // narrow is the memory for such a block.
@@ -176,7 +175,7 @@ func (k *Kernel) addChunk(class int, columns []Column, from, rows int) {
 		next, nextFrom = w.tails[:], 0
 	}
 	from %= narrowRing
-	step, last := lanes, uint16(1)<<((rows-1)%narrowRows+1)-1
+	step, last := lanes, uint16(1)<<((rows-1)%lineRows+1)-1
 	if class == 1 {
 		// Its lanes are summed in reverse, which makes no difference: a lane has the
 		// same rows in the same order, and the order of adding lanes is symmetric.
@@ -185,7 +184,7 @@ func (k *Kernel) addChunk(class int, columns []Column, from, rows int) {
 	}
 	from += class * narrowColumns * narrowStride(size) / size
 	narrowKernels[size/8].sum[n-1](&w.entries[class][0][0], &w.tile[0][0], &w.rings[from*size], step*size,
-		&k.origin[0], (rows-1)/narrowRows, int(last), bytesOf(next), nextFrom)
+		&k.origin[0], (rows-1)/lineRows, int(last), bytesOf(next), nextFrom)
 }
 
 // endStretch adds the lanes of a class's stretch to its sums.

@@ -142,7 +142,7 @@ func (d *Daemon) retirePartition(number int) {
 // one is stopping. Their blocks stay live here, and their positions are kept.
 func (d *Daemon) Revoked(ctx context.Context, partitions []int) {
 	next := map[int]int64{}
-	if !d.inTurn(ctx, func() {
+	told := d.inTurn(ctx, func() {
 		if d.failure == nil && d.hasUnsaved() {
 			d.save()
 		}
@@ -152,10 +152,10 @@ func (d *Daemon) Revoked(ctx context.Context, partitions []int) {
 				next[number] = p.resume().Next
 			}
 		}
-	}) {
-		return
+	})
+	if told {
+		d.commit(ctx, next)
 	}
-	d.commit(ctx, next)
 }
 
 func (d *Daemon) commit(ctx context.Context, next map[int]int64) {

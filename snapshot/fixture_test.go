@@ -20,12 +20,13 @@ import (
 	"streamd/retire"
 )
 
-var writeFixture = flag.Bool("write-fixture", false, "write testdata/snapshot/v3.db anew")
+var writeFixture = flag.Bool("write-fixture", false, "write testdata/snapshot/v4.db anew")
 
 const (
 	fixtureOfV1   = "../testdata/snapshot/v1.db" // of the program as it was then
 	fixtureOfV2   = "../testdata/snapshot/v2.db" // likewise
-	fixture       = "../testdata/snapshot/v3.db"
+	fixtureOfV3   = "../testdata/snapshot/v3.db" // likewise
+	fixture       = "../testdata/snapshot/v4.db"
 	fixtureBlocks = 6
 	fixtureDigest = "09a70efd373c60957fab76ac517bc0d35273edc49ed95ddc7f527dc298f0a70a"
 )
@@ -44,7 +45,8 @@ func fixtureChange() Change {
 		},
 		Offsets: []Offset{
 			{Topic: "orders", Partition: 0, Next: 100, HasLast: true,
-				Last: Fingerprint{Offset: 99, Checksum: 0xDEADBEEF, Time: time.UnixMilli(1_700_000_000_099).UTC()}},
+				Last:       Fingerprint{Offset: 99, Checksum: 0xDEADBEEF, Time: time.UnixMilli(1_700_000_000_099).UTC()},
+				EventTimes: []int64{1_700_000_000_050, -1, 1_700_000_000_099}},
 			{Topic: "orders", Partition: 1, Next: 5},
 		},
 	}
@@ -128,8 +130,9 @@ func values(t *testing.T, path string) map[string]string {
 	return out
 }
 
-// checkFixture compares a file with what its last save has saved.
-func checkFixture(t *testing.T, path string, version int) {
+// checkFixture compares a file with what its last save, by a program of version by, has
+// saved.
+func checkFixture(t *testing.T, path string, version, by int) {
 	t.Helper()
 	s, got, err := OpenReadOnly(path)
 	if err != nil {
@@ -141,6 +144,11 @@ func checkFixture(t *testing.T, path string, version int) {
 		Settings: settings, Version: version, Features: []string{"length", "capitals"},
 		Offsets: change.Offsets, Horizon: change.Horizon, Counts: change.Counts, SavedAt: change.SavedAt,
 		Epoch: got.Epoch,
+	}
+	if by < 4 { // offsets had no event times
+		for i := range want.Offsets {
+			want.Offsets[i].EventTimes = nil
+		}
 	}
 	for _, b := range change.Put {
 		want.Entries = append(want.Entries, b.Entry)
@@ -168,8 +176,8 @@ func checkFixture(t *testing.T, path string, version int) {
 // Files of old versions are read as what was saved. Opened for writing they become
 // files of today, without what there was not then, that can be saved into.
 func TestFixturesOfOldVersions(t *testing.T) {
-	for old, path := range map[int]string{1: fixtureOfV1, 2: fixtureOfV2} {
-		checkFixture(t, path, old)
+	for old, path := range map[int]string{1: fixtureOfV1, 2: fixtureOfV2, 3: fixtureOfV3} {
+		checkFixture(t, path, old, old)
 		b, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
@@ -183,11 +191,11 @@ func TestFixturesOfOldVersions(t *testing.T) {
 		if err := s.Parts(func(string, *sample.Part) { parts++ }); err != nil {
 			t.Fatal(err)
 		}
-		if had := old >= 2; c.Version != version || len(c.Epochs) > 0 || (len(c.Folds) == folds) != had || (parts == fixtureBlocks) != had {
+		if had := old >= 2; c.Version != version || (len(c.Epochs) == 2) != (old >= 3) || (len(c.Folds) == folds) != had || (parts == fixtureBlocks) != had {
 			t.Errorf("version %d, now %d: %d folds, %d parts, %d epochs", old, c.Version, len(c.Folds), parts, len(c.Epochs))
 		}
 		s.Close()
-		checkFixture(t, path, version)
+		checkFixture(t, path, version, old)
 		s, c = mustOpen(t, path)
 		change := fixtureChange()
 		change.State = c.State
@@ -208,14 +216,14 @@ func TestFixturesOfOldVersions(t *testing.T) {
 	}
 }
 
-// A file of version 3 is read as what was saved, and the same save gives the
+// A file of version 4 is read as what was saved, and the same save gives the
 // same bytes today.
 func TestFixture(t *testing.T) {
 	if *writeFixture {
 		os.Remove(fixture)
 		makeFixture(t, fixture)
 	}
-	checkFixture(t, fixture, version)
+	checkFixture(t, fixture, version, version)
 	s, c, err := OpenReadOnly(fixture)
 	if err != nil {
 		t.Fatal(err)

@@ -30,7 +30,7 @@ import (
 //	state       state                       incremental.State, as AppendBinary writes it
 //	blocks      block id                    ledger entry
 //	summaries   block id                    incremental.Summary, as AppendBinary writes it
-//	offsets     topic, partition (u32, BE)  offset, fingerprint
+//	offsets     topic, partition (u32, BE)  offset, fingerprint, event times
 //	parts       block id                    sample.Part, as AppendBinary writes it
 //	folds       fold (u32, BE)              incremental.State of the fold
 //	epochs      epoch (u32, BE)             the record of the epoch
@@ -40,10 +40,10 @@ import (
 //
 // All numbers are little endian but for the parts of keys, which sort.
 const (
-	version = 3
+	version = 4
 	// program is the oldest version of streamd that can read this version. It
 	// is written into the file, for older ones to tell.
-	program = "0.3"
+	program = "0.4"
 	magic   = "streamd snapshot"
 )
 
@@ -238,7 +238,9 @@ func migrate(tx *bbolt.Tx) error {
 		return err
 	}
 	// From 1 to 2: no block has a part, and there are no folds. From 2 to 3:
-	// there are no epochs. The buckets that the file lacks are all there is to it.
+	// there are no epochs. From 3 to 4: no partition has event times, which is how
+	// an offset of version 3 is written, and no retirement was counted. So the file
+	// gets the buckets that it lacks, and a head of today.
 	h, err := readHead(tx)
 	if err != nil {
 		return err
@@ -318,10 +320,14 @@ func decodeTexts(key, value []byte) (first, second string, err error) {
 //	   221    8  epochs, number
 //	   229    8  epochs, sum of the checksums of their values
 //	   237    4  number of the epoch in use; 0: the features
-//	   241       horizon: topic
+//	   241    8  explicit retirements that were saved, number
+//	   249    8  oldest of them that the file was not compacted after, ms since
+//	             1970 UTC; year 1: there is none
+//	   257       horizon: topic
 //
-// In version 1 there were no parts and no folds, and the topic is at 189; in
-// version 2 there were no epochs, and the topic is at 221.
+// The topic is at 189 in version 1, which has no parts and no folds, at 221 in
+// version 2, which has no epochs, and at 241 in version 3, which does not count
+// retirements.
 type head struct {
 	savedAt         time.Time
 	horizon         retire.Rank
@@ -333,6 +339,8 @@ type head struct {
 	parts, folds    tally
 	epochs          tally
 	epoch           uint32 // in use
+	retirements     int64
+	uncompacted     time.Time
 }
 
 // tally stands for a set of values: how many they are and the sum, modulo
@@ -387,6 +395,8 @@ func appendHead(b []byte, h *head) []byte {
 		b = appendI64(b, int64(t.sum))
 	}
 	b = appendU32(b, h.epoch)
+	b = appendI64(b, h.retirements)
+	b = appendTime(b, h.uncompacted)
 	return append(b, h.horizon.Position.Topic...)
 }
 
@@ -417,6 +427,9 @@ func decodeHead(value []byte, version uint32) (h head, err error) {
 	if version >= 3 {
 		h.epochs.n, h.epochs.sum = p.natural(), p.u64()
 		h.epoch = p.u32()
+	}
+	if version >= 4 {
+		h.retirements, h.uncompacted = p.natural(), p.time()
 	}
 	h.horizon.Position.Topic = p.remainder()
 	return h, p.done(bucketMeta, keyHead)
@@ -478,6 +491,10 @@ func decodeBlock(id string, value []byte) (e savedBlock, err error) {
 //	     9    8  last record: offset
 //	    17    4  last record: checksum
 //	    21    8  last record: time, ms since 1970 UTC
+//	    29       event times of the last records, ms since 1970 UTC, 8 bytes each,
+//	             the latest record's last; none: the partition has no clock yet
+//
+// In version 3 an offset ends at 29.
 func appendOffset(b []byte, o *Offset) []byte {
 	last := Fingerprint{Time: time.UnixMilli(0)}
 	if o.HasLast {
@@ -487,7 +504,11 @@ func appendOffset(b []byte, o *Offset) []byte {
 	b = appendFlag(b, o.HasLast)
 	b = appendI64(b, last.Offset)
 	b = appendU32(b, last.Checksum)
-	return appendTime(b, last.Time)
+	b = appendTime(b, last.Time)
+	for _, ms := range o.EventTimes {
+		b = appendI64(b, ms)
+	}
+	return b
 }
 
 func offsetKey(o *Offset) []byte {
@@ -514,6 +535,10 @@ func decodeOffset(key, value []byte) (o Offset, err error) {
 			p.Bad = true
 		}
 		o.Last = Fingerprint{}
+	}
+	p.Bad = p.Bad || len(p.Rest) > 8*MaxEventTimes
+	for len(p.Rest) > 0 && !p.Bad {
+		o.EventTimes = append(o.EventTimes, p.i64())
 	}
 	return o, p.done(bucketOffsets, key)
 }

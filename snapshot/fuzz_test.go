@@ -25,13 +25,14 @@ func FuzzDecodeValues(f *testing.F) {
 	f.Add(2, []byte("head"), appendHead(nil, &head{
 		savedAt: at, horizon: retire.Rank{Milliseconds: 5, Position: position},
 		rows: 8, blocks: tally{2, 1 << 60}, offsets: tally{1, 5}, counts: Counts{Records: 7, BlocksReplaced: 2}, hasState: true,
-		parts: tally{1, 9}, folds: tally{5, 1 << 40}, epochs: tally{2, 3}, epoch: 4,
+		parts: tally{1, 9}, folds: tally{5, 1 << 40}, epochs: tally{2, 3}, epoch: 4, retirements: 3, uncompacted: at,
 	}))
 	f.Add(3, []byte("orders/3/1841"), appendBlock(nil, &savedBlock{
 		Entry: retire.Entry{Position: position, Last: 1900, Time: at, Rows: 50}, summarySize: 100, summaryChecksum: 5,
 	}))
 	f.Add(4, offsetKey(&offset), appendOffset(nil, &offset))
 	f.Add(4, offsetKey(&offset), appendOffset(nil, &Offset{Next: 1}))
+	f.Add(4, offsetKey(&offset), appendOffset(nil, &Offset{Next: 1, EventTimes: []int64{5, -7}}))
 	f.Add(5, epochKey(7), appendEpochHead(nil, &epochHead{
 		number: 7, basisChecksum: 5, summaries: tally{3, 1 << 50}, states: tally{6, 9}, rows: 8,
 	}))

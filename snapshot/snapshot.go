@@ -89,7 +89,14 @@ type Offset struct {
 	Next      int64       // offset of the first record not worked off
 	Last      Fingerprint // of the last record worked off
 	HasLast   bool        // false: none has been, Last is zero
+	// EventTimes are those of the last records, at most MaxEventTimes of them, in ms
+	// since 1970 UTC and in the order of the log. They make the partition's clock;
+	// none: it has no clock yet.
+	EventTimes []int64
 }
+
+// MaxEventTimes is how many event times of a partition can be saved.
+const MaxEventTimes = 16
 
 // Counts are totals since the file was made.
 type Counts struct {
@@ -592,6 +599,7 @@ func (p *Prepared) save() (info SaveInfo, err error) {
 		}
 		next.blocks, next.offsets, next.rows = old.blocks, old.offsets, old.rows
 		next.parts, next.folds = old.parts, old.folds
+		next.retirements, next.uncompacted = old.retirements, old.uncompacted
 		w.tx = tx
 		if w.epochs, err = readEpochHeads(tx); err != nil {
 			return err
@@ -713,6 +721,9 @@ func (c *Change) check(features []string) error {
 	for _, o := range c.Offsets {
 		if err := checkPosition(incremental.Position{Topic: o.Topic, Partition: o.Partition, Offset: o.Next}); err != nil {
 			return fmt.Errorf("offset: %w", err)
+		}
+		if n := len(o.EventTimes); n > MaxEventTimes {
+			return fmt.Errorf("offset of %s/%d: %d event times, more than %d", o.Topic, o.Partition, n, MaxEventTimes)
 		}
 	}
 	return nil

@@ -172,6 +172,9 @@ func (w *world) step() {
 		o.HasLast = true
 		o.Last = Fingerprint{Offset: w.counts.Records - 1, Checksum: w.r.Uint32(), Time: time.UnixMilli(w.r.Int64N(1 << 41)).UTC()}
 	}
+	for range w.r.IntN(MaxEventTimes + 1) {
+		o.EventTimes = append(o.EventTimes, w.r.Int64())
+	}
 	w.offsets[partition], w.moved[partition] = o, o
 	w.horizon = retire.Rank{Milliseconds: w.counts.Records, Position: incremental.Position{Topic: "orders", Partition: partition, Offset: 1}}
 }

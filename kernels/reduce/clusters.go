@@ -2,6 +2,7 @@ package reduce
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -25,6 +26,12 @@ const (
 // itself and has centres in proportion to its rows, one at least while there
 // are as many points as classes.
 //
+// Whoever may read the model reads the centres, so each stands for centreRows rows
+// or more. Classes with fewer rows are clustered together, and have no centre if
+// they are too few even so. A cluster that ends up too small is dissolved: its rows
+// go to the nearest of the other centres, and the turns go on. A sample without
+// enough rows for one centre is refused with ErrRows.
+//
 // The first centres are rows drawn with a chance in proportion to their
 // distance from those drawn before (k-means++; Arthur and Vassilvitskii 2007).
 // Then rows go to their nearest centre (the first of equals) and centres to the
@@ -39,6 +46,10 @@ type Clusters struct {
 
 const maxTurns = 300
 
+// centreRows is the least number of rows that a centre stands for. The centre of one
+// row is that row, and the centre of two gives either away to the owner of the other.
+const centreRows = 5
+
 // Reduce implements Reducer.
 func (r Clusters) Reduce(ctx context.Context, p *Problem) (*Result, error) {
 	s, err := newSample(p)
@@ -47,14 +58,17 @@ func (r Clusters) Reduce(ctx context.Context, p *Problem) (*Result, error) {
 	}
 	var z []float64
 	unconverged := 0
-	classes := s.strata()
-	for k, count := range shares(sizes(classes), p.Points) {
+	groups := s.groups()
+	if len(groups) == 0 {
+		return nil, fmt.Errorf("%w: no class has %d, nor have all classes together", ErrRows, centreRows)
+	}
+	for k, count := range shares(sizes(groups), p.Points) {
 		if count == 0 {
 			continue
 		}
-		c := newClustering(s.take(classes[k], 0), r.Norm, s.workers)
-		c.seed(s.random(2, k), count)
-		converged, err := c.run(ctx)
+		c := newClustering(s.take(groups[k], 0), r.Norm, s.workers)
+		c.seed(s.random(2, k), min(count, len(groups[k])/centreRows))
+		converged, err := c.settle(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -64,6 +78,24 @@ func (r Clusters) Reduce(ctx context.Context, p *Problem) (*Result, error) {
 		z = append(z, c.z...)
 	}
 	return s.given(ctx, distinct(z, len(p.Columns)), r.Nu, unconverged)
+}
+
+// groups are the rows that are clustered by themselves: those of each class, and
+// those of all classes of fewer than centreRows rows together. Fewer than centreRows
+// of these are left out.
+func (s *sample) groups() (groups [][]int) {
+	var few []int
+	for _, rows := range s.strata() {
+		if len(rows) < centreRows {
+			few = append(few, rows...)
+		} else {
+			groups = append(groups, rows)
+		}
+	}
+	if len(few) >= centreRows {
+		groups = append(groups, few)
+	}
+	return groups
 }
 
 // A clustering is the clusters of some rows.
@@ -162,6 +194,83 @@ func (c *clustering) assign(from int) {
 	})
 }
 
+// settle takes turns until no row moves and every centre has centreRows rows. There
+// are as many rows in all.
+func (c *clustering) settle(ctx context.Context) (converged bool, err error) {
+	converged = true
+	for {
+		still, err := c.run(ctx)
+		if err != nil {
+			return false, err
+		}
+		converged = converged && still
+		if !c.dissolve() {
+			return converged, nil
+		}
+	}
+}
+
+// dissolve takes out centres of fewer than centreRows rows, the smallest first and of
+// equals the last, and gives their rows to the nearest of the others. It says whether
+// there were any.
+func (c *clustering) dissolve() (found bool) {
+	n := len(c.rows.columns)
+	members := c.members()
+	for {
+		least := 0
+		for l, rows := range members {
+			if len(rows) <= len(members[least]) {
+				least = l
+			}
+		}
+		orphans := members[least]
+		if len(orphans) >= centreRows {
+			break
+		}
+		found = true
+		members = slices.Delete(members, least, least+1)
+		c.z = slices.Delete(c.z, least*n, (least+1)*n)
+		for _, i := range orphans {
+			nearest, away := 0, math.Inf(1)
+			for l := range members {
+				if d := c.distance(i, l); d < away {
+					nearest, away = l, d
+				}
+			}
+			members[nearest] = append(members[nearest], i)
+		}
+	}
+	for l, rows := range members {
+		for _, i := range rows {
+			c.nearest[i] = int32(l)
+		}
+	}
+	return found
+}
+
+// distance is that of a row from a centre.
+func (c *clustering) distance(row, centre int) (d float64) {
+	n := len(c.rows.columns)
+	for j, z := range c.z[centre*n:][:n] {
+		away := c.rows.columns[j].At(row) - z
+		if c.norm == OneNorm {
+			d += math.Abs(away)
+		} else {
+			d = math.FMA(away, away, d)
+		}
+	}
+	return d
+}
+
+// members are the rows of each centre.
+func (c *clustering) members() [][]int {
+	members := make([][]int, len(c.z)/len(c.rows.columns))
+	for i, l := range c.nearest {
+		members[l] = append(members[l], i)
+	}
+	return members
+}
+
 // run takes turns until no row moves.
 func (c *clustering) run(ctx context.Context) (converged bool, err error) {
 	for range maxTurns {
@@ -184,11 +293,10 @@ func (c *clustering) run(ctx context.Context) (converged bool, err error) {
 // centre moves the centres to the middle of their rows. One that has none stays
 // where it is.
 func (c *clustering) centre() {
-	n, t := len(c.rows.columns), len(c.z)/len(c.rows.columns)
-	members := make([][]int, t)
-	weights := make([]float64, t)
+	n := len(c.rows.columns)
+	members := c.members()
+	weights := make([]float64, len(members))
 	for i, l := range c.nearest {
-		members[l] = append(members[l], i)
 		weights[l] += c.weight(i)
 	}
 	_ = parallel.For(c.workers, n, func(j int) error {

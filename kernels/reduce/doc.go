@@ -7,9 +7,14 @@
 //   - Subset: rows of the sample, at random or in proportion to the classes
 //     (RSVM; Fung 2003, algorithm 2.4.4).
 //   - Clusters: means or medians of clusters of each class (Fung 2003,
-//     algorithm 5.3.1).
+//     algorithm 5.3.1), each of five rows or more.
 //   - ChunkingSynthetic: points that need not be rows (González-Castaño and
 //     Meyer, "Chunking-Synthetic Approaches to Large-Scale Kernel Machines").
+//
+// A basis is part of a model and is read with it. Every point of Subset is a row. So
+// is a point of ChunkingSynthetic wherever (b) below needs no (c): always in a sample
+// that is smaller than the first chunk and needs few points. A mean of Clusters is a
+// row only where rows are equal; each number of a median is one that a row has.
 //
 // For points that are given, the coefficients u and γ of a plane are those of
 // the 1-norm program (1) on all rows,

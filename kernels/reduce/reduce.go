@@ -43,8 +43,8 @@ type Reducer interface {
 	//
 	// When ctx is done before there is any classifier, Reduce gives ctx's error;
 	// when it is done later, the best one so far, marked as Interrupted. Fewer
-	// than two classes with rows of positive weight, or fewer points than
-	// planes, are an error.
+	// than two classes with rows of positive weight (ErrClasses), too few rows for
+	// a point (ErrRows), or fewer points than planes, are an error.
 	Reduce(ctx context.Context, p *Problem) (*Result, error)
 }
 
@@ -115,8 +115,13 @@ type Step struct {
 	Error float64
 }
 
-// ErrClasses is returned when fewer than two classes have rows.
-var ErrClasses = errors.New("a basis needs rows of two classes or more")
+var (
+	// ErrClasses is returned when fewer than two classes have rows.
+	ErrClasses = errors.New("a basis needs rows of two classes or more")
+
+	// ErrRows is returned when there are too few rows for a single point.
+	ErrRows = errors.New("too few rows for a basis")
+)
 
 // A sample is a Problem that has been checked.
 type sample struct {

@@ -200,6 +200,7 @@ func TestGammaOfTheStream(t *testing.T) {
 	}
 	name = topic(t, 1)
 	produce(t, name, message{value: few, contentType: wire.Arrow.ContentType()})
+	flags["kernel.reduce"] = "random" // a centre needs more rows
 	d = start(t, name, filepath.Join(t.TempDir(), "streamd.db"), flags)
 	d.waitForOffsets(1)
 	if err := d.Reduce(t.Context()); err != nil {

@@ -66,7 +66,7 @@ type Config struct {
 type Kafka struct {
 	Brokers         []string `key:"brokers" default:"127.0.0.1:9092" help:"Addresses host:port to find the cluster by; one that answers is enough."`
 	Topic           string   `key:"topic" help:"Topic to learn from."`
-	Group           string   `key:"group" help:"Consumer group that shares the partitions among instances. Empty: streamd.<model.name>."`
+	Group           string   `key:"group" help:"Consumer group that shares the partitions among instances. Empty: streamd.<kafka.topic>.<model.name>."`
 	ClientID        string   `key:"client_id" help:"Name of this instance in the brokers' logs and quotas. Empty: streamd-<host name>."`
 	Start           Start    `key:"start" default:"earliest" help:"Where to begin in a partition for which nothing is saved."`
 	OnGap           OnGap    `key:"on_gap" default:"stop" help:"What to do when the saved offset is outside the log or the topic was made anew: stop and explain, or go on there."`

@@ -77,6 +77,7 @@ func shown(text string) string {
 // by position, then those of variables, of flags, and of what is missing.
 type Error struct {
 	Problems []Problem // at least one
+	Log      Log       // how to log them; the defaults where the log's own keys are wrong
 }
 
 // Error writes one problem per line.
@@ -109,7 +110,7 @@ func Load(from Sources) (*Config, error) {
 	l.config.HTTP.AdminToken = l.secret("http.admin_token_file", bearer)
 	if len(l.problems) > 0 {
 		slices.SortStableFunc(l.problems, inOrder)
-		return nil, &Error{l.problems}
+		return nil, &Error{l.problems, l.config.Log}
 	}
 	return l.config, nil
 }
@@ -289,7 +290,7 @@ func (l *loader) set(s setting) {
 func (l *loader) derive() {
 	c := l.config
 	if c.Kafka.Group == "" {
-		c.Kafka.Group = "streamd." + c.Model.Name
+		c.Kafka.Group = "streamd." + c.Kafka.Topic + "." + c.Model.Name
 	}
 	if c.Kafka.ClientID == "" {
 		c.Kafka.ClientID = "streamd"

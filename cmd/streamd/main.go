@@ -27,7 +27,7 @@ func main() {
 	// usual effect, so that a second one ends an end that takes too long.
 	context.AfterFunc(ctx, stop)
 	err := run(ctx, os.Args[1:], os.Environ(), os.Stdin, os.Stdout, os.Stderr)
-	if err != nil {
+	if err != nil && !errors.As(err, new(loggedError)) {
 		fmt.Fprintln(os.Stderr, message(err))
 	}
 	os.Exit(exitStatus(err))

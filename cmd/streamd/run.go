@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/rs/zerolog"
 
@@ -19,29 +21,65 @@ type runCmd struct {
 
 func (c *runCmd) Run(ctx context.Context, s *surroundings) error {
 	cfg, err := c.load(s, c.Given(), nil)
-	if err != nil {
-		return err
-	}
-	// It reads the files of kafka.tls, which are as much part of the configuration.
-	if _, err := daemon.Cluster(cfg.Kafka); err != nil {
-		return usageError{err}
-	}
-	log := s.log(cfg.Log)
-	for _, warning := range cfg.Warnings() {
-		if c.Check {
-			fmt.Fprintln(s.stderr, "streamd: warning: "+warning)
-		} else {
-			log.Warn().Msg(warning)
+	if err == nil {
+		// It reads the files of kafka.tls, which are as much part of the configuration.
+		_, err = daemon.Cluster(cfg.Kafka)
+		if err != nil {
+			err = usageError{err}
 		}
 	}
 	if c.Check {
-		return cfg.WriteYAML(s.stdout)
+		return c.check(s, cfg, err)
+	}
+	log := s.log(logSettings(cfg, err))
+	if err != nil {
+		return fatal(log, err)
+	}
+	for _, warning := range cfg.Warnings() {
+		log.Warn().Msg(warning)
 	}
 	d, err := daemon.New(daemon.Options{Config: cfg, Log: log, Version: thisBuild().String()})
+	if err == nil {
+		err = d.Run(ctx)
+	}
+	return fatal(log, err)
+}
+
+// check prints the configuration, or returns what is wrong with it.
+func (c *runCmd) check(s *surroundings, cfg *config.Config, err error) error {
 	if err != nil {
 		return err
 	}
-	return d.Run(ctx)
+	for _, warning := range cfg.Warnings() {
+		fmt.Fprintln(s.stderr, "streamd: warning: "+warning)
+	}
+	return cfg.WriteYAML(s.stdout)
+}
+
+// logSettings says how to log, also when the configuration could not be loaded.
+func logSettings(cfg *config.Config, err error) config.Log {
+	if wrong := (*config.Error)(nil); errors.As(err, &wrong) {
+		return wrong.Log
+	}
+	return cfg.Log
+}
+
+// A loggedError has been logged already: main does not print it again.
+type loggedError struct{ error }
+
+func (e loggedError) Unwrap() error { return e.error }
+
+// fatal logs the error that ends the daemon, a line of the log for each of its
+// lines, and returns it as a loggedError. Nil stays nil.
+func fatal(log zerolog.Logger, err error) error {
+	if err == nil {
+		return nil
+	}
+	for _, line := range strings.Split(err.Error(), "\n") {
+		// Its Fatal would end the process at once.
+		log.WithLevel(zerolog.FatalLevel).Int("exit_status", exitStatus(err)).Msg(line)
+	}
+	return loggedError{err}
 }
 
 // log writes to standard error, for people when they watch and for machines

@@ -109,19 +109,32 @@ func (b *Basis) Map(n int) (*kernels.Map, error) {
 	return m.Scaled(b.Mean, b.Scale)
 }
 
-// New puts planes that may have come from outside together with the basis that
-// they are in, if any, and checks that they fit.
+// New makes a classifier of planes and, for a kernel, of the basis that they are
+// in. Both may come from outside: New checks that they fit. The planes stand in the
+// order of the classes; of two classes there is the plane of the second alone.
 func New(features, classes []string, planes []incremental.Plane, basis *Basis) (*Classifier, error) {
 	k := len(classes)
-	want := k
+	of := classes // of the planes
 	switch {
 	case k < 2:
 		return nil, fmt.Errorf("it has %d classes", k)
 	case k == 2:
-		want = 1
+		of = classes[1:]
 	}
-	if len(planes) != want {
+	if len(planes) != len(of) {
 		return nil, fmt.Errorf("it has %d planes for %d classes", len(planes), k)
+	}
+	seen := make(map[string]bool, k)
+	for _, class := range classes {
+		if seen[class] {
+			return nil, fmt.Errorf("it has class %q twice", class)
+		}
+		seen[class] = true
+	}
+	for i, p := range planes {
+		if p.Class != of[i] {
+			return nil, fmt.Errorf("its plane %d is of class %q; in the order of its classes it would be of %q", i+1, p.Class, of[i])
+		}
 	}
 	if len(features) == 0 {
 		return nil, errors.New("it has no features")

@@ -98,10 +98,12 @@ func TestNewRefuses(t *testing.T) {
 	plane := func(w ...float64) []incremental.Plane { return []incremental.Plane{{Class: "b", W: w}} }
 	two, x := []string{"a", "b"}, []string{"x", "y"}
 	for reason, try := range map[string]func() (*Classifier, error){
-		"1 classes":                func() (*Classifier, error) { return New(x, two[:1], plane(1, 2), nil) },
-		"1 planes for 3 classes":   func() (*Classifier, error) { return New(x, []string{"a", "b", "c"}, plane(1, 2), nil) },
-		"no features":              func() (*Classifier, error) { return New(nil, two, plane(), nil) },
-		"1 weights for 2 features": func() (*Classifier, error) { return New(x, two, plane(1), nil) },
+		"1 classes":                 func() (*Classifier, error) { return New(x, two[:1], plane(1, 2), nil) },
+		"1 planes for 3 classes":    func() (*Classifier, error) { return New(x, []string{"a", "b", "c"}, plane(1, 2), nil) },
+		"class \"b\" twice":         func() (*Classifier, error) { return New(x, []string{"b", "b"}, plane(1, 2), nil) },
+		"plane 1 is of class \"b\"": func() (*Classifier, error) { return New(x, []string{"b", "a"}, plane(1, 2), nil) },
+		"no features":               func() (*Classifier, error) { return New(nil, two, plane(), nil) },
+		"1 weights for 2 features":  func() (*Classifier, error) { return New(x, two, plane(1), nil) },
 		"2 weights for 1 points": func() (*Classifier, error) {
 			return New(x, two, plane(1, 2), &Basis{Kernel: kernel, Points: [][]float64{{1, 2}}})
 		},

@@ -2,15 +2,16 @@ package httpapi
 
 import (
 	"bytes"
+	"fmt"
 	"net/http"
 
 	"streamd/cmd/streamd/regions"
 )
 
-// drawable says whether there is a picture of the regions: the points of a basis
-// of two features say what is to be in it.
+// drawable says whether there is a picture of the regions: a basis of two features
+// says where the picture is, and its classes can be told apart.
 func (s *Served) drawable() bool {
-	return s.Model != nil && s.Basis != nil && len(s.Basis.Features) == 2
+	return s.Model != nil && s.Basis != nil && len(s.Basis.Features) == 2 && len(s.Model.Classes) <= regions.MostClasses
 }
 
 // regions draws where the served classifier puts its classes, as SVG.
@@ -20,7 +21,7 @@ func (s *Server) regions(w http.ResponseWriter, r *http.Request) error {
 		return noModel(served)
 	}
 	if !served.drawable() {
-		return absent("picture of its regions", "it is not one of two features behind a kernel")
+		return absent("picture of its regions", fmt.Sprintf("it is not one of two features and up to %d classes behind a kernel", regions.MostClasses))
 	}
 	if notModified(w, r, served.Fingerprint) {
 		return nil

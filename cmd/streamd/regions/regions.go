@@ -20,6 +20,10 @@ import (
 	"streamd/incremental/gram"
 )
 
+// MostClasses is how many classes a picture has at most: nobody tells more colours
+// apart, and each takes a megabyte while it is drawn.
+const MostClasses = 128
+
 // A Picture is what is drawn. Drawing does not change it.
 type Picture struct {
 	Classifier *classifier.Classifier
@@ -131,6 +135,9 @@ func (p *Picture) draw(c canvas) error {
 	if len(by.Features) != 2 {
 		return fmt.Errorf("a picture takes two features; the model has %d", len(by.Features))
 	}
+	if k := len(by.Model.Classes); k > MostClasses {
+		return fmt.Errorf("a picture takes up to %d classes; the model has %d", MostClasses, k)
+	}
 	basis := p.basis()
 	f, err := p.frame(basis)
 	if err != nil {
@@ -225,9 +232,9 @@ func (p *Picture) frame(basis [][2]float64) (*frame, error) {
 	return f, nil
 }
 
-// lead gives, for each class and node, row by row from the upper left, by how
-// much the class is ahead of the best other one; it has the nodes where that is
-// positive, or zero.
+// lead gives, for each class and node, row by row from the upper left, an eighth
+// of how far the class is ahead of the best other one: sums and differences of
+// eighths are finite. The class has the nodes where its lead is positive or zero.
 func (p *Picture) lead(f *frame) ([][]float64, error) {
 	x, y := make([]float64, nodes*nodes), make([]float64, nodes*nodes)
 	for r := range nodes {
@@ -251,7 +258,7 @@ func (p *Picture) lead(f *frame) ([][]float64, error) {
 			}
 		}
 		if planes == 1 {
-			ahead[0][i], ahead[1][i] = -v[0], v[0]
+			ahead[0][i], ahead[1][i] = -v[0]/8, v[0]/8
 			continue
 		}
 		for c := range ahead {
@@ -261,7 +268,7 @@ func (p *Picture) lead(f *frame) ([][]float64, error) {
 					best = max(best, value)
 				}
 			}
-			ahead[c][i] = v[c] - best
+			ahead[c][i] = v[c]/8 - best/8
 		}
 	}
 	return ahead, nil

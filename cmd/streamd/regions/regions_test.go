@@ -228,6 +228,7 @@ func TestWhatCannotBeDrawn(t *testing.T) {
 		"takes rows":                    {Classifier: linear("x", "y")},
 		"feature y goes from":           {Classifier: linear("x", "y"), Rows: at(1, 1.7e308)},
 		"the classifier's value at":     {Classifier: wild},
+		"up to 128 classes":             {Classifier: randomClassifier(t, 1, MostClasses+1)},
 	} {
 		if err := p.PNG(io.Discard); err == nil || !strings.Contains(err.Error(), reason) {
 			t.Errorf("want %q, got %v", reason, err)

@@ -47,7 +47,9 @@ func fixtureChange() Change {
 			{Topic: "orders", Partition: 0, Next: 100, HasLast: true,
 				Last:       Fingerprint{Offset: 99, Checksum: 0xDEADBEEF, Time: time.UnixMilli(1_700_000_000_099).UTC()},
 				EventTimes: []int64{1_700_000_000_050, -1, 1_700_000_000_099}},
-			{Topic: "orders", Partition: 1, Next: 5},
+			{Topic: "orders", Partition: 1, Next: 5, Growing: &Growing{
+				Next: 8, Counts: Counts{Records: 3, Rows: 2, RejectedRecords: 1, RejectedRows: 1},
+				EventTimes: []int64{1_700_000_000_004, 1_700_000_000_007}}},
 		},
 	}
 	// Two epochs, of which the first is in use and the second has two blocks.
@@ -147,7 +149,7 @@ func checkFixture(t *testing.T, path string, version, by int) {
 	}
 	if by < 4 { // offsets had no event times
 		for i := range want.Offsets {
-			want.Offsets[i].EventTimes = nil
+			want.Offsets[i].EventTimes, want.Offsets[i].Growing = nil, nil
 		}
 	}
 	for _, b := range change.Put {

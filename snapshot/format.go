@@ -30,7 +30,7 @@ import (
 //	state       state                       incremental.State, as AppendBinary writes it
 //	blocks      block id                    ledger entry
 //	summaries   block id                    incremental.Summary, as AppendBinary writes it
-//	offsets     topic, partition (u32, BE)  offset, fingerprint, event times
+//	offsets     topic, partition (u32, BE)  offset, fingerprint, event times, growing block
 //	parts       block id                    sample.Part, as AppendBinary writes it
 //	folds       fold (u32, BE)              incremental.State of the fold
 //	epochs      epoch (u32, BE)             the record of the epoch
@@ -491,10 +491,15 @@ func decodeBlock(id string, value []byte) (e savedBlock, err error) {
 //	     9    8  last record: offset
 //	    17    4  last record: checksum
 //	    21    8  last record: time, ms since 1970 UTC
-//	    29       event times of the last records, ms since 1970 UTC, 8 bytes each,
-//	             the latest record's last; none: the partition has no clock yet
+//	    29    1  n, number of event times
+//	    30   8n  event times of the last records, ms since 1970 UTC, the latest
+//	             record's last
+//	 30+8n    8  growing block: offset behind its last record
+//	 38+8n   88  growing block: counts of its records
+//	126+8n       growing block: event times of the records before that offset
 //
-// In version 3 an offset ends at 29.
+// An offset ends at 29 when the partition has no clock yet and no growing block, as
+// all offsets of version 3 do, and at 30+8n when it has no growing block.
 func appendOffset(b []byte, o *Offset) []byte {
 	last := Fingerprint{Time: time.UnixMilli(0)}
 	if o.HasLast {
@@ -505,8 +510,21 @@ func appendOffset(b []byte, o *Offset) []byte {
 	b = appendI64(b, last.Offset)
 	b = appendU32(b, last.Checksum)
 	b = appendTime(b, last.Time)
+	if len(o.EventTimes) == 0 && o.Growing == nil {
+		return b
+	}
+	b = append(b, byte(len(o.EventTimes)))
 	for _, ms := range o.EventTimes {
 		b = appendI64(b, ms)
+	}
+	if g := o.Growing; g != nil {
+		b = appendI64(b, g.Next)
+		for _, x := range g.Counts.list() {
+			b = appendI64(b, *x)
+		}
+		for _, ms := range g.EventTimes {
+			b = appendI64(b, ms)
+		}
 	}
 	return b
 }
@@ -536,11 +554,32 @@ func decodeOffset(key, value []byte) (o Offset, err error) {
 		}
 		o.Last = Fingerprint{}
 	}
-	p.Bad = p.Bad || len(p.Rest) > 8*MaxEventTimes
-	for len(p.Rest) > 0 && !p.Bad {
-		o.EventTimes = append(o.EventTimes, p.i64())
+	if len(p.Rest) > 0 {
+		n := int(p.Take(1)[0])
+		o.EventTimes = p.eventTimes(n)
+		p.Bad = p.Bad || n == 0 && len(p.Rest) == 0 // it has to end at 29
+	}
+	if len(p.Rest) > 0 && !p.Bad {
+		g := &Growing{Next: p.natural()}
+		for _, x := range g.Counts.list() {
+			*x = p.i64()
+		}
+		g.EventTimes = p.eventTimes(len(p.Rest) / 8)
+		o.Growing = g
 	}
 	return o, p.done(bucketOffsets, key)
+}
+
+// eventTimes takes n event times of a partition.
+func (p *payload) eventTimes(n int) (out []int64) {
+	p.Bad = p.Bad || n > MaxEventTimes
+	for range n {
+		if p.Bad {
+			return nil
+		}
+		out = append(out, p.i64())
+	}
+	return out
 }
 
 // initialise writes the contents of an empty file.

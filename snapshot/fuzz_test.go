@@ -33,6 +33,7 @@ func FuzzDecodeValues(f *testing.F) {
 	f.Add(4, offsetKey(&offset), appendOffset(nil, &offset))
 	f.Add(4, offsetKey(&offset), appendOffset(nil, &Offset{Next: 1}))
 	f.Add(4, offsetKey(&offset), appendOffset(nil, &Offset{Next: 1, EventTimes: []int64{5, -7}}))
+	f.Add(4, offsetKey(&offset), appendOffset(nil, &Offset{Next: 1, Growing: &Growing{Next: 9, EventTimes: []int64{5}}}))
 	f.Add(5, epochKey(7), appendEpochHead(nil, &epochHead{
 		number: 7, basisChecksum: 5, summaries: tally{3, 1 << 50}, states: tally{6, 9}, rows: 8,
 	}))

@@ -93,6 +93,17 @@ type Offset struct {
 	// since 1970 UTC and in the order of the log. They make the partition's clock;
 	// none: it has no clock yet.
 	EventTimes []int64
+	// Growing says that the state has more of the partition than the records below
+	// Next: those of a block that gathers records still. Reading goes on at Next, so
+	// that the block is made anew. Nil: there is no such block.
+	Growing *Growing
+}
+
+// Growing is the part of a growing block that the state has.
+type Growing struct {
+	Next       int64   // offset of the first record that the state does not have
+	Counts     Counts  // of the records from Offset.Next on; the totals do not have them
+	EventTimes []int64 // as in Offset, of the records before Next
 }
 
 // MaxEventTimes is how many event times of a partition can be saved.
@@ -722,7 +733,14 @@ func (c *Change) check(features []string) error {
 		if err := checkPosition(incremental.Position{Topic: o.Topic, Partition: o.Partition, Offset: o.Next}); err != nil {
 			return fmt.Errorf("offset: %w", err)
 		}
-		if n := len(o.EventTimes); n > MaxEventTimes {
+		n := len(o.EventTimes)
+		if g := o.Growing; g != nil {
+			if g.Next < o.Next {
+				return fmt.Errorf("offset of %s/%d: a growing block ends at %d, before %d", o.Topic, o.Partition, g.Next, o.Next)
+			}
+			n = max(n, len(g.EventTimes))
+		}
+		if n > MaxEventTimes {
 			return fmt.Errorf("offset of %s/%d: %d event times, more than %d", o.Topic, o.Partition, n, MaxEventTimes)
 		}
 	}

@@ -175,6 +175,9 @@ func (w *world) step() {
 	for range w.r.IntN(MaxEventTimes + 1) {
 		o.EventTimes = append(o.EventTimes, w.r.Int64())
 	}
+	if w.r.IntN(2) == 0 {
+		o.Growing = &Growing{Next: o.Next + w.r.Int64N(9), Counts: Counts{Records: w.r.Int64N(9)}, EventTimes: []int64{w.r.Int64()}}
+	}
 	w.offsets[partition], w.moved[partition] = o, o
 	w.horizon = retire.Rank{Milliseconds: w.counts.Records, Position: incremental.Position{Topic: "orders", Partition: partition, Offset: 1}}
 }

@@ -11,6 +11,16 @@
 // block whatever the order in which the blocks came; so the live set depends
 // on the set of blocks seen, not on the order or on the number of partitions.
 //
+// An explicit retirement (Retire) takes back what the block has done to the horizon:
+// afterwards the horizon is that of a ledger that has seen the live blocks alone. With
+// an age that is the newest live time less the age; otherwise there is room again, and
+// nothing is refused. Blocks that were retired or refused meanwhile do not come back.
+//
+// # Event times
+//
+// A record counts as of its event time, but at most some time after the Clock of its
+// partition. So a wrong time does not retire what it is not later than.
+//
 // A Ledger is not safe for concurrent use.
 package retire
 
@@ -197,8 +207,18 @@ func (l *Ledger) enforce() (retired []Entry) {
 	return retired
 }
 
-// Remove takes a block out of the ledger: an explicit retirement, or one block
-// making room for its successor of the same id. ok is false when it is not
+// Retire is an explicit retirement: it takes a block out and computes the horizon anew
+// from the live blocks. ok is false when the block is not live.
+func (l *Ledger) Retire(id string) (e Entry, ok bool) {
+	if e, ok = l.Remove(id); ok {
+		l.horizon = Lowest
+		l.enforce() // retires nothing: the policy held with one block more
+	}
+	return e, ok
+}
+
+// Remove takes a block out of the ledger and leaves the horizon where it is: a block
+// makes room for its successor of the same id, or is lost. ok is false when it is not
 // live.
 func (l *Ledger) Remove(id string) (e Entry, ok bool) {
 	p, ok := l.byID[id]

@@ -135,6 +135,65 @@ func TestRemoveByID(t *testing.T) {
 	}
 }
 
+// After an explicit retirement the ledger goes on like one that has seen the live
+// blocks alone.
+func TestRetireForgetsWhatTheBlockDid(t *testing.T) {
+	for _, policy := range policies {
+		for seed := range uint64(50) {
+			r := rand.New(rand.NewPCG(7, seed))
+			blocks := randomEntries(r, 40)
+			l := NewLedger(policy)
+			for _, e := range blocks[:20] {
+				l.Add(e)
+			}
+			ids := live(l)
+			if len(ids) == 0 {
+				continue
+			}
+			if _, ok := l.Retire(ids[r.IntN(len(ids))]); !ok {
+				t.Fatal("a live block is not retired")
+			}
+			fresh := NewLedger(policy)
+			for _, e := range l.Page(Lowest, math.MaxInt) {
+				fresh.Add(e)
+			}
+			for _, e := range blocks[20:] {
+				l.Add(e)
+				fresh.Add(e)
+			}
+			if !slices.Equal(live(l), live(fresh)) || l.Horizon() != fresh.Horizon() {
+				t.Fatalf("%+v, seed %d: live %v above %v, want %v above %v", policy, seed, live(l), l.Horizon(), live(fresh), fresh.Horizon())
+			}
+		}
+	}
+}
+
+// Blocks of 2100 that have pushed all others out hold nothing up once they are retired.
+func TestRetireOfBlocksOfTheFuture(t *testing.T) {
+	for _, policy := range []Policy{{Blocks: 3}, {Rows: 30}, {Age: time.Hour}} {
+		l := NewLedger(policy)
+		add := func(name string, i int, at time.Time) []Entry {
+			p := incremental.Position{Topic: name, Offset: int64(i)}
+			return l.Add(Entry{ID: p.String(), Position: p, Time: at, Rows: 10})
+		}
+		for i := range 10 {
+			add("today", i, epoch.Add(time.Duration(i)*time.Second))
+		}
+		for i := range 10 {
+			add("future", i, time.Date(2100, 1, 1, 0, 0, i, 0, time.UTC))
+		}
+		if gone := add("today", 10, epoch.Add(time.Minute)); len(gone) != 1 {
+			t.Fatalf("%+v: the blocks of 2100 hold nothing up", policy)
+		}
+		for _, id := range live(l) {
+			l.Retire(id)
+		}
+		if gone := add("today", 11, epoch.Add(2*time.Minute)); len(gone) > 0 {
+			t.Errorf("%+v: a block of today is refused above %v", policy, l.Horizon())
+		}
+	}
+}
+
 func TestPages(t *testing.T) {
 	l := NewLedger(Policy{})
 	for _, e := range randomEntries(rand.New(rand.NewPCG(3, 3)), 95) {

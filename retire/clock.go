@@ -1,0 +1,106 @@
+package retire
+
+import "time"
+
+// Limits of an event time, in ms since 1970: the years 1 to 9999, which RFC 3339 can
+// write.
+var (
+	earliest = time.Date(1, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli()
+	latest   = time.Date(9999, 12, 31, 23, 59, 59, 999_000_000, time.UTC).UnixMilli()
+)
+
+// ValidTime says whether t can be an event time: it lies in the years 1 to 9999.
+func ValidTime(t time.Time) bool {
+	ms := t.UnixMilli()
+	return earliest <= ms && ms <= latest
+}
+
+// NearestTime returns t, or the nearest valid time where t is none. Ledgers that were
+// saved before times were checked may hold such times.
+func NearestTime(t time.Time) time.Time {
+	if ValidTime(t) {
+		return t
+	}
+	return time.UnixMilli(min(max(t.UnixMilli(), earliest), latest)).UTC()
+}
+
+// A Clock tells how far the event times of a partition have come. It is the
+// third-latest event time of the last 16 records, the present one included. While there
+// are fewer than three it is the earliest of them.
+//
+// The clock depends on the partition's log alone, so reading the log again gives the
+// same event times. One record with a wrong time, or two, do not move it. After a pause
+// the first two records are ahead of the clock, and the third one sets it.
+//
+// The zero Clock has seen nothing.
+type Clock struct {
+	recent [clockRecords]int64 // ms since 1970; a ring
+	seen   int                 // records; from clockRecords on, the place of the oldest modulo that
+}
+
+// A wrong time moves the clock if clockRank records have it among clockRecords. More
+// records would follow a jump of honest times later; fewer would trust fewer producers.
+const (
+	clockRecords = 16
+	clockRank    = 3
+)
+
+// ClockAt returns the clock that has seen these times last, the latest record's last.
+func ClockAt(times []int64) (c Clock) {
+	for _, ms := range times {
+		c.Add(NearestTime(time.UnixMilli(ms)))
+	}
+	return c
+}
+
+// Add tells the clock a record's event time.
+func (c *Clock) Add(t time.Time) {
+	c.recent[c.seen%clockRecords] = t.UnixMilli()
+	if c.seen++; c.seen == 2*clockRecords {
+		c.seen = clockRecords
+	}
+}
+
+// Bound returns the time that a record of event time t counts as: t, but at most ahead
+// after the clock, in which t takes part. Add does not do this by itself: call it after
+// Bound.
+func (c *Clock) Bound(t time.Time, ahead time.Duration) time.Time {
+	ms := t.UnixMilli()
+	n := min(c.seen, clockRecords)
+	if n == clockRecords {
+		n-- // the oldest makes room for t
+	}
+	// The latest clockRank times, in descending order.
+	top, known := [clockRank]int64{ms}, 1
+	for i := range n {
+		x := c.recent[(c.seen-1-i)%clockRecords]
+		if known == clockRank && x <= top[clockRank-1] {
+			continue
+		}
+		if known < clockRank {
+			known++
+		}
+		k := known - 1
+		for ; k > 0 && top[k-1] < x; k-- {
+			top[k] = top[k-1]
+		}
+		top[k] = x
+	}
+	if now := top[known-1]; ms-ahead.Milliseconds() > now {
+		return time.UnixMilli(now + ahead.Milliseconds()).UTC()
+	}
+	return t
+}
+
+// Times returns what ClockAt needs: at most 16 times in ms since 1970.
+func (c *Clock) Times() []int64 {
+	n := min(c.seen, clockRecords)
+	if n == 0 {
+		return nil
+	}
+	out := make([]int64, n)
+	for i := range out {
+		out[i] = c.recent[(c.seen-n+i)%clockRecords]
+	}
+	return out
+}

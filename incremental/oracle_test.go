@@ -94,7 +94,7 @@ func bigPlane(t table, class string, o Options) (w []float64, gamma float64) {
 			variance.Add(variance, zero200().Mul(v[i], d.Mul(d, d)))
 		}
 		variance.Quo(variance, total)
-		if f, _ := variance.Float64(); f > 1e-40 {
+		if f, _ := variance.Float64(); f > 1e-90 {
 			scale[j].Sqrt(variance)
 		}
 	}

@@ -86,9 +86,11 @@ type Summariser struct {
 // 10,000 standard deviations away keeps its sixteen digits rather than eight.
 // It is a value of the data, so that whole numbers stay whole numbers, and
 // their sums are exact wherever a block begins and ends.
+//
+// Where these three rows are outliers, the sums show it (see offCentre). The
+// origin then moves to the median of all rows, and the rows are summed again.
 func (z *Summariser) Summarise(b *Block) (*Summary, error) {
 	checkShape(b)
-	n := len(b.Columns)
 	positive := b.Rows()
 	if b.Weights != nil {
 		positive = 0
@@ -101,16 +103,43 @@ func (z *Summariser) Summarise(b *Block) (*Summary, error) {
 			}
 		}
 	}
-	out := &Summary{origin: make([]float64, n)}
+	origin := make([]float64, len(b.Columns))
 	if positive > 0 {
 		first, middle, last := probes(b, positive)
 		for j, c := range b.Columns {
-			out.origin[j] = median(c.At(first), c.At(middle), c.At(last))
+			origin[j] = median(c.At(first), c.At(middle), c.At(last)) + 0 // never −0
 		}
 	}
+	z.sum(b, origin)
+	if z.recentre(b, origin) {
+		z.sum(b, origin)
+	}
+	return z.take(b, origin)
+}
+
+// SummariseLike sums the rows of a block about the origin of a summary. The
+// result has that summary's digest if it was made of the same rows, whatever
+// rule chose its origin. It fails like Summarise.
+func (z *Summariser) SummariseLike(s *Summary, b *Block) (*Summary, error) {
+	checkShape(b)
+	if len(b.Columns) != len(s.origin) {
+		panic(fmt.Sprintf("incremental: %d columns for an origin of %d", len(b.Columns), len(s.origin)))
+	}
+	for _, v := range b.Weights {
+		if !(v >= 0) || math.IsInf(v, 0) {
+			return nil, b.FirstBadRow()
+		}
+	}
+	z.sum(b, s.origin)
+	return z.take(b, s.origin)
+}
+
+// sum sums the rows about an origin, and lists the classes that have rows in
+// canonical order.
+func (z *Summariser) sum(b *Block, origin []float64) {
 	k := len(b.Classes)
 	z.sums = slices.Grow(z.sums[:0], k)[:k]
-	z.kernel.Sum(z.sums, b.Columns, b.Codes, b.Weights, out.origin)
+	z.kernel.Sum(z.sums, b.Columns, b.Codes, b.Weights, origin)
 	z.order = z.order[:0]
 	for code := range z.sums {
 		if z.sums[code].Rows > 0 {
@@ -118,7 +147,11 @@ func (z *Summariser) Summarise(b *Block) (*Summary, error) {
 		}
 	}
 	slices.SortFunc(z.order, func(c, d int) int { return CompareLabels(b.Classes[c], b.Classes[d]) })
-	out.classes = make([]classSummary, len(z.order))
+}
+
+// take makes a summary of the sums, which become the summary's.
+func (z *Summariser) take(b *Block, origin []float64) (*Summary, error) {
+	out := &Summary{origin: origin, classes: make([]classSummary, len(z.order))}
 	for i, code := range z.order {
 		sum := &z.sums[code]
 		out.classes[i] = classSummary{
@@ -126,7 +159,7 @@ func (z *Summariser) Summarise(b *Block) (*Summary, error) {
 			weight: sum.Weight, s: sum.S, cross: sum.Cross,
 		}
 	}
-	clear(z.sums) // the summary's now
+	clear(z.sums)
 	if err := out.check(b); err != nil {
 		return nil, err
 	}

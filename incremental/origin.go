@@ -1,0 +1,156 @@
+package incremental
+
+import (
+	"iter"
+	"math"
+
+	"streamd/incremental/gram"
+)
+
+// A column's sums of squares about an origin are at least those about its mean,
+// and float64 loses digits in proportion. These bound the quotient of the two: for
+// any column, and for one whose sums are exact, which loses digits only in its
+// products with other columns.
+const (
+	mostOffCentre      = 16   // 3.9 standard deviations
+	mostExactOffCentre = 1024 // 32 standard deviations
+)
+
+// recentre moves the origin, in each column that is off centre, to the median of
+// all rows, and says whether it has moved. The median is within one standard
+// deviation of the mean, so that one step is enough. It costs O(k·n), and
+// O(m) for each column that moves.
+func (z *Summariser) recentre(b *Block, origin []float64) (moved bool) {
+	for j := range origin {
+		square, off := z.offCentre(j, mostOffCentre)
+		if !off {
+			continue
+		}
+		if _, far := z.offCentre(j, mostExactOffCentre); !far && exactSums(b, j, origin[j], square) {
+			continue
+		}
+		if c := weightedMedian(b, j); c != origin[j] {
+			origin[j], moved = c, true
+		}
+	}
+	return moved
+}
+
+// offCentre says whether Σv(x−c)² of column j is more than most times Σv(x−μ)²,
+// which is Σv(x−c)² − (Σv(x−c))²/Σv, over the rows of all classes. It gives
+// Σv(x−c)², too. The comparison is arranged so that nothing cancels. Sums that
+// are not finite are not off centre.
+func (z *Summariser) offCentre(j int, most float64) (square float64, off bool) {
+	var weight, first float64
+	diagonal := gram.PackedLen(j) + j
+	for _, code := range z.order {
+		sum := &z.sums[code]
+		weight += sum.Weight
+		first += sum.S[j]
+		square += sum.Cross[diagonal]
+	}
+	return square, float64(first*first) > float64((1-1/most)*float64(weight*square))
+}
+
+// exactSums says whether Σv(x−c)² of column j, which is square, is exact in
+// float64, in any order: all terms are multiples of one power of two, and there
+// are fewer than 2^53 of these. It is so for columns of small whole numbers, as
+// zeros and ones that tell categories.
+func exactSums(b *Block, j int, c, square float64) bool {
+	var numbers, weights span
+	numbers.cover([]float64{c})
+	weights.cover([]float64{1})
+	for x, v := range weighted(b, j) {
+		numbers.cover(x)
+		weights.cover(v)
+	}
+	return !numbers.bad && square < math.Ldexp(1, 2*numbers.low+weights.low+53)
+}
+
+// weightedMedian is the least value of column j that, together with the values
+// below it, has half of the weight. It takes one pass over the rows for each
+// byte of a float64, and no memory: the first pass finds the highest byte of the
+// median, the next one the byte after it among the values that begin so. The
+// order of the rows matters only for how their weights are rounded.
+func weightedMedian(b *Block, j int) float64 {
+	var found uint64 // the bytes of the median's key that are known
+	half := math.NaN()
+	for shift := 56; shift >= 0; shift -= 8 {
+		var weights [256]float64
+		for xs, vs := range weighted(b, j) {
+			for i, x := range xs {
+				key := orderedBits(x)
+				if key>>shift>>8 != found {
+					continue
+				}
+				v := 1.0
+				if vs != nil {
+					v = vs[i]
+				}
+				weights[byte(key>>shift)] += v
+			}
+		}
+		if shift == 56 {
+			var all float64
+			for _, v := range weights {
+				all += v
+			}
+			half = all / 2
+		}
+		last := 0 // the highest byte that occurs, should rounding leave half out of reach
+		for digit, v := range weights {
+			if v == 0 {
+				continue
+			}
+			last = digit
+			if v >= half {
+				break
+			}
+			half -= v
+		}
+		found = found<<8 | uint64(last)
+	}
+	return fromOrderedBits(found)
+}
+
+// orderedBits orders numbers as unsigned integers. −0 is 0.
+func orderedBits(x float64) uint64 {
+	bits := math.Float64bits(x + 0)
+	if bits>>63 != 0 {
+		return ^bits
+	}
+	return bits | 1<<63
+}
+
+func fromOrderedBits(key uint64) float64 {
+	if key>>63 != 0 {
+		return math.Float64frombits(key &^ (1 << 63))
+	}
+	return math.Float64frombits(^key)
+}
+
+// weighted yields the values of column j in the rows of weight > 0, and their
+// weights (nil: 1 each), some hundred rows at a time, valid until the next.
+func weighted(b *Block, j int) iter.Seq2[[]float64, []float64] {
+	return func(yield func(x, v []float64) bool) {
+		var numbers, weights [gram.TileRows]float64
+		for from := 0; from < b.Rows(); from += gram.TileRows {
+			x := numbers[:min(gram.TileRows, b.Rows()-from)]
+			b.Columns[j].Copy(x, from)
+			var v []float64
+			if b.Weights != nil {
+				v = weights[:0]
+				for i, w := range b.Weights[from:][:len(x)] {
+					if w > 0 {
+						x[len(v)] = x[i]
+						v = append(v, w)
+					}
+				}
+				x = x[:len(v)]
+			}
+			if !yield(x, v) {
+				return
+			}
+		}
+	}
+}

@@ -15,6 +15,7 @@ test:
 vet:
 	@test -z "$$(gofmt -l .)" || { echo "not formatted:"; gofmt -l .; exit 1; }
 	go vet ./...
+	go vet -tags production ./cmd/streamd
 
 # The packages with goroutines, but for scripts that mostly compute, and damage that
 # one goroutine reads.

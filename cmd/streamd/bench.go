@@ -1,3 +1,5 @@
+//go:build !production
+
 package main
 
 import (
@@ -9,6 +11,12 @@ import (
 
 	"streamd/cmd/streamd/bench"
 )
+
+// measureCommands are the part of the grammar that measures streamd itself.
+type measureCommands struct {
+	Bench     benchCmd     `cmd:"" help:"Measure how fast it is, beside baselines."`
+	Reproduce reproduceCmd `cmd:"" help:"Put the papers' tables beside what comes out here."`
+}
 
 // benchCmd measures, each time beside a baseline.
 type benchCmd struct {

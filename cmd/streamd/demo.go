@@ -1,3 +1,5 @@
+//go:build !production
+
 package main
 
 import (
@@ -22,6 +24,11 @@ import (
 	"streamd/ingest/kafka/embedded"
 	"streamd/ingest/ndc"
 )
+
+// demoCommand is the part of the grammar that needs an embedded broker.
+type demoCommand struct {
+	Demo demoCmd `cmd:"" help:"See it all at once: a broker, a stream of a few million points, the daemon and its page, in one process."`
+}
 
 // demoCmd is the whole product in one process.
 type demoCmd struct {

@@ -1,0 +1,44 @@
+package main
+
+import (
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// goList returns the lines that go list prints.
+func goList(t *testing.T, args ...string) []string {
+	t.Helper()
+	command := exec.Command("go", append([]string{"list"}, args...)...)
+	out, err := command.Output()
+	if err != nil {
+		t.Fatalf("%v: %v", command, err)
+	}
+	return strings.Fields(string(out))
+}
+
+// A production build imports neither the embedded broker nor what measures
+// streamd itself. Other builds do: else the names here would be out of date.
+func TestProductionImports(t *testing.T) {
+	everything := goList(t, "-deps", ".")
+	production := goList(t, "-deps", "-tags", "production", ".")
+	for _, name := range []string{
+		"github.com/twmb/franz-go/pkg/kfake",
+		"streamd/ingest/kafka/embedded",
+		"streamd/cmd/streamd/bench",
+		"streamd/cmd/streamd/reproduce",
+	} {
+		if !slices.Contains(everything, name) {
+			t.Errorf("an ordinary build does not import %s", name)
+		}
+		if slices.Contains(production, name) {
+			t.Errorf("a production build imports %s", name)
+		}
+	}
+	for _, name := range production {
+		if name == "testing" || strings.Contains(name, "twmb/franz-go") {
+			t.Errorf("a production build imports %s", name)
+		}
+	}
+}

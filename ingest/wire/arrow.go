@@ -181,13 +181,14 @@ type batchReader struct {
 	buffLeft  int
 	variadic  int
 	varLeft   int
+	bodyLeft  int64 // bytes of the body that no buffer has taken yet
 	rows      int
 	row0      int    // rows of earlier batches
 	bad       *Error // of the first bad row so far
 }
 
 func (d *Decoder) newBatchReader(f *flatbuffer, batch table) (r batchReader, err error) {
-	r = batchReader{d: d, f: f, row0: d.arrow.rows}
+	r = batchReader{d: d, f: f, row0: d.arrow.rows, bodyLeft: int64(len(d.arrow.body))}
 	rows := f.longField(batch, 0)
 	r.nodes, r.nodesLeft = f.vectorField(batch, 1, 16)
 	r.buffers, r.buffLeft = f.vectorField(batch, 2, 16)
@@ -229,7 +230,9 @@ func (r *batchReader) skip() bool {
 	return true
 }
 
-// buffer reads the next buffer, of at least min bytes.
+// buffer reads the next buffer, of at least min bytes. The buffers of a body together
+// are no longer than the body: writers put one behind the other, and a body whose
+// buffers overlap could stand for thousands of times as many numbers as it has bytes.
 func (r *batchReader) buffer(min int) ([]byte, error) {
 	at := r.buffers
 	if !r.skip() {
@@ -239,6 +242,9 @@ func (r *batchReader) buffer(min int) ([]byte, error) {
 	s := &r.d.arrow
 	if offset < 0 || n < 0 || offset > int64(len(s.body)) || n > int64(len(s.body))-offset {
 		return nil, r.d.fail(-1, "", "a buffer lies outside its message")
+	}
+	if r.bodyLeft -= n; r.bodyLeft < 0 {
+		return nil, r.d.fail(-1, "", "the buffers of a record batch overlap")
 	}
 	b := s.body[offset : offset+n]
 	if s.codec >= 0 && len(b) > 0 {
@@ -596,6 +602,17 @@ type arena struct {
 }
 
 func (a *arena) reset() { a.used = 0 }
+
+// shrink is reset that drops memory which was grown by a block more than four times as
+// large as the last one.
+func (a *arena) shrink() (dropped bool) {
+	held := 8 * len(a.words)
+	if dropped = held > keptBytes && a.taken() < held/4; dropped {
+		a.words = nil
+	}
+	a.reset()
+	return dropped
+}
 
 // taken is the number of bytes handed out.
 func (a *arena) taken() int { return 8 * a.used }

@@ -8,11 +8,15 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"unsafe"
 
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/ipc"
+	"github.com/apache/arrow-go/v18/arrow/memory"
 
 	"streamd/incremental"
 	"streamd/incremental/gram"
@@ -208,4 +212,114 @@ func TestArrowGo(t *testing.T) {
 	if r.Next() || r.Err() != nil {
 		t.Errorf("a second batch, or %v", r.Err())
 	}
+}
+
+// overlapping is a stream of 37 rows of n features that all lie in one buffer.
+func overlapping(t testing.TB, n int) []byte {
+	t.Helper()
+	const rows = 37
+	b := &incremental.Block{Classes: []string{"1"}, Codes: make([]int32, rows)}
+	for j := range n {
+		column := make([]float64, rows)
+		for i := range column {
+			column[i] = float64(i * (j + 1))
+		}
+		b.Columns = append(b.Columns, gram.ColumnOf(column))
+	}
+	payload, err := wire.Encode(nil, wire.Arrow, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A buffer is its offset in the body and its length: those of a column's numbers
+	// have a length that nothing else has.
+	var buffers [][]byte
+	for i, step := 0, 1; i+16 <= len(payload); i += step {
+		at := binary.LittleEndian.Uint64(payload[i:])
+		if binary.LittleEndian.Uint64(payload[i+8:]) == 8*rows && at < uint64(len(payload)) {
+			buffers, step = append(buffers, payload[i:i+8]), 16
+		}
+	}
+	if len(buffers) != n+1 { // and the labels
+		t.Fatalf("%d buffers found, want %d", len(buffers), n+1)
+	}
+	for _, b := range buffers[1:] {
+		copy(b, buffers[0])
+	}
+	// Of the body only that buffer stays, between the batch's metadata, behind those of
+	// the schema, and the end of the stream.
+	schema := 8 + int(binary.LittleEndian.Uint32(payload[4:]))
+	from := schema + 8 + int(binary.LittleEndian.Uint32(payload[schema+4:]))
+	length := binary.LittleEndian.AppendUint64(nil, uint64(len(payload)-8-from))
+	at := schema + bytes.LastIndex(payload[schema:from], length)
+	binary.LittleEndian.PutUint64(payload[at:], 8*rows)
+	return append(payload[:from+8*rows], payload[len(payload)-8:]...)
+}
+
+// TestOverlappingBuffers: a body cannot stand for more bytes than it has.
+func TestOverlappingBuffers(t *testing.T) {
+	for _, n := range []int{2, 4, 64} {
+		b, err := newDecoder(t, wire.Options{}).Decode(arrowType, overlapping(t, n))
+		if err == nil || !strings.Contains(err.Error(), "overlap") {
+			t.Errorf("%d features: block %v, error %v", n, b, err)
+		}
+	}
+}
+
+// TestMemoryIsGivenBack: what one large block took is not kept for small ones.
+func TestMemoryIsGivenBack(t *testing.T) {
+	heap := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	small, err := wire.Encode(nil, wire.CSV, &incremental.Block{
+		Classes: []string{"1"}, Codes: []int32{0}, Columns: []gram.Column{gram.ColumnOf([]float64{1})},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for contentType, large := range map[string]func() []byte{
+		"application/x-libsvm": func() []byte { return []byte(strings.Repeat("1\n", 2000) + "1 4096:1\n") },
+		arrowType:              func() []byte { return zeros(t, 1<<20, 8) },
+	} {
+		d := newDecoder(t, wire.Options{})
+		before := heap()
+		if _, err := d.Decode(contentType, large()); err != nil {
+			t.Fatal(err)
+		}
+		held := int64(heap() - before)
+		for range 2 {
+			if _, err := d.Decode("text/csv", small); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if kept := int64(heap() - before); held < 8<<20 || kept > held/4 {
+			t.Errorf("%s: %d bytes after a large block, %d after two small ones", contentType, held, kept)
+		}
+		runtime.KeepAlive(d)
+	}
+}
+
+// zeros is a stream of rows of n booleans, Zstandard.
+func zeros(t testing.TB, rows, n int) []byte {
+	t.Helper()
+	fields := []arrow.Field{{Name: "label", Type: arrow.FixedWidthTypes.Boolean}}
+	for j := range n {
+		fields = append(fields, arrow.Field{Name: incremental.DefaultFeature(j), Type: arrow.FixedWidthTypes.Boolean})
+	}
+	schema := arrow.NewSchema(fields, nil)
+	builder := array.NewRecordBuilder(memory.DefaultAllocator, schema)
+	defer builder.Release()
+	for _, field := range builder.Fields() {
+		field.(*array.BooleanBuilder).AppendValues(make([]bool, rows), nil)
+	}
+	record := builder.NewRecordBatch()
+	defer record.Release()
+	var stream bytes.Buffer
+	w := ipc.NewWriter(&stream, ipc.WithSchema(schema), ipc.WithZstd())
+	if err := errors.Join(w.Write(record), w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return stream.Bytes()
 }

@@ -33,10 +33,9 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// cells bounds rows × features of the row formats. A number in dense text takes
-// two bytes or more, so that only sparse rows can meet this limit before they
-// meet that on the payload.
-func (l Limits) cells() int { return l.Bytes / 2 }
+// cells bounds rows × features of sparse rows: as float64 they take no more than the
+// largest payload.
+func (l Limits) cells() int { return l.Bytes / 8 }
 
 // Options say how payloads are to be read. The zero value reads whatever names
 // itself: a label called "label", no weights, any features.
@@ -120,6 +119,7 @@ type Decoder struct {
 	row  []float64
 	cols [][]float64
 	rows int
+	held int // bytes that cols had at most
 
 	pattern pattern
 	seen    names // the names of the last block whose features were not fixed
@@ -249,8 +249,20 @@ func (d *Decoder) decode(contentType string, payload []byte) error {
 	return err
 }
 
-// begin forgets the last block.
+// keptBytes is how much memory is kept from one block to the next in any case.
+const keptBytes = 4 << 20
+
+// begin forgets the last block. Its memory is used again, unless that was grown by a
+// block four times as large.
 func (d *Decoder) begin(format Format, text []byte) {
+	if used := 8 * d.rows * len(d.cols); used < d.held/4 && d.held > keptBytes {
+		d.cols, d.columns, d.held = nil, nil, 0
+	} else {
+		d.held = max(d.held, used)
+	}
+	if d.arrow.arena.shrink() {
+		d.columns, d.arrow.parts, d.arrow.labels, d.arrow.dictionary = nil, nil, labelArray{}, labelArray{}
+	}
 	d.format, d.text = format, text
 	d.labels.reset()
 	d.codes, d.weights = d.codes[:0], d.weights[:0]
@@ -319,11 +331,15 @@ func (d *Decoder) room(n int) string {
 		return fmt.Sprintf("the row has more than %d features, the limit", d.opts.Limits.Features)
 	case rows > d.opts.Limits.Rows:
 		return fmt.Sprintf("the block has more than %d rows, the limit", d.opts.Limits.Rows)
-	case rows > d.opts.Limits.cells()/max(n, 1):
-		return fmt.Sprintf("the block has more than %d numbers, the limit", d.opts.Limits.cells())
+	case rows > d.cells()/max(n, 1):
+		return fmt.Sprintf("the block has more than %d numbers, the limit for rows of %d bytes: send fewer rows in one", d.cells(), len(d.text))
 	}
 	return ""
 }
+
+// cells bounds rows × features of the text in hand. A number in dense text takes two
+// bytes or more, so that only sparse rows can meet the bound.
+func (d *Decoder) cells() int { return max(d.opts.Limits.cells(), len(d.text)/2) }
 
 // push adds the row in hand.
 func (d *Decoder) push(code int32, weight float64) {

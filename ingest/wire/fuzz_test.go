@@ -56,6 +56,19 @@ func requireConsistent(t *testing.T, b *incremental.Block) {
 	}
 }
 
+// requireBounded fails when a payload stands for more numbers than its bytes, or what it
+// decompresses to, have room for.
+func requireBounded(t *testing.T, contentType string, payload []byte, limits wire.Limits, b *incremental.Block) {
+	t.Helper()
+	cells, most := b.Rows()*len(b.Columns), max(limits.Bytes/8, len(payload)/2)
+	if contentType == arrowType { // booleans are decompressed from eight in a byte
+		most = len(payload) + limits.Bytes
+	}
+	if cells > most {
+		t.Fatalf("%d rows of %d features from %d bytes, the bound is %d numbers", b.Rows(), len(b.Columns), len(payload), most)
+	}
+}
+
 // fuzzDecode decodes with one decoder of each kind for all inputs: a decoder
 // must survive anything, and what it answers must depend on the input alone.
 func fuzzDecode(f *testing.F, contentType string) {
@@ -63,6 +76,7 @@ func fuzzDecode(f *testing.F, contentType string) {
 		{Limits: fuzzLimits},
 		{Limits: fuzzLimits, Features: []string{"u", "v"}, Weight: "weight"},
 		{Limits: fuzzLimits, Label: "last", Header: wire.HeaderAbsent},
+		{Limits: wire.Limits{Bytes: 2048, Rows: 1 << 16, Features: 256, Classes: 10}},
 	}
 	decoders := make([]*wire.Decoder, len(all))
 	for k, opts := range all {
@@ -77,6 +91,7 @@ func fuzzDecode(f *testing.F, contentType string) {
 			}
 			if err == nil {
 				requireConsistent(t, b)
+				requireBounded(t, contentType, payload, all[k].Limits, b)
 				requireSame(t, b, fresh)
 				if bad := b.FirstBadRow(); bad != nil && contentType != arrowType && strings.Contains(bad.Reason, "Inf") {
 					t.Fatalf("accepted: %v", bad)
@@ -105,6 +120,7 @@ func FuzzArrow(f *testing.F) {
 		}
 		f.Add(b)
 	}
+	f.Add(overlapping(f, 16))
 	fuzzDecode(f, arrowType)
 }
 
@@ -130,7 +146,7 @@ func FuzzCSV(f *testing.F) {
 }
 
 func FuzzLIBSVM(f *testing.F) {
-	for _, s := range []string{"+1 1:0.5 3:-2e3\n-1 2:1 # comment\n", "a\nb 16:1\n", "1 1:1 1:2\n", "1 qid:1 2:3\n", strings.Repeat("a 1:-2.5 3:3e-05\n", 10)} {
+	for _, s := range []string{"+1 1:0.5 3:-2e3\n-1 2:1 # comment\n", "a\nb 16:1\n", "1 1:1 1:2\n", "1 qid:1 2:3\n", strings.Repeat("1\n", 200) + "1 256:1\n", strings.Repeat("a 1:-2.5 3:3e-05\n", 10)} {
 		f.Add([]byte(s))
 	}
 	fuzzDecode(f, "application/x-libsvm")

@@ -265,7 +265,9 @@ func TestSummariseLike(t *testing.T) {
 	rows.outliers([]int{0, 50, 99}, 1e6, 1e-12)
 	b := rows.block(0, 100)
 	var z Summariser
-	z.sum(b, []float64{1e6, 1e6, 1e6})
+	if err := z.sum(t.Context(), b, []float64{1e6, 1e6, 1e6}); err != nil {
+		t.Fatal(err)
+	}
 	was, err := z.take(b, []float64{1e6, 1e6, 1e6})
 	if err != nil {
 		t.Fatal(err)
@@ -273,16 +275,16 @@ func TestSummariseLike(t *testing.T) {
 	if summarise(t, b).Digest() == was.Digest() {
 		t.Fatal("the origin stays at the outliers")
 	}
-	again, err := z.SummariseLike(was, b)
+	again, err := z.SummariseLike(t.Context(), was, b)
 	if err != nil || again.Digest() != was.Digest() {
 		t.Errorf("the rows of a summary are not known again: %v", err)
 	}
 	rows.x[7][1]++
-	if other, err := z.SummariseLike(was, rows.block(0, 100)); err != nil || other.Digest() == was.Digest() {
+	if other, err := z.SummariseLike(t.Context(), was, rows.block(0, 100)); err != nil || other.Digest() == was.Digest() {
 		t.Errorf("other rows have the same digest: %v", err)
 	}
 	rows.weights[3] = -1
-	if _, err := z.SummariseLike(was, rows.block(0, 100)); err == nil {
+	if _, err := z.SummariseLike(t.Context(), was, rows.block(0, 100)); err == nil {
 		t.Error("a negative weight is accepted")
 	}
 }

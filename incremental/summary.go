@@ -1,6 +1,7 @@
 package incremental
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
@@ -90,6 +91,12 @@ type Summariser struct {
 // Where these three rows are outliers, the sums show it (see offCentre). The
 // origin then moves to the median of all rows, and the rows are summed again.
 func (z *Summariser) Summarise(b *Block) (*Summary, error) {
+	return z.SummariseContext(context.Background(), b)
+}
+
+// SummariseContext is Summarise that gives up when ctx ends, with its cause: a block of
+// many features may take minutes.
+func (z *Summariser) SummariseContext(ctx context.Context, b *Block) (*Summary, error) {
 	checkShape(b)
 	positive := b.Rows()
 	if b.Weights != nil {
@@ -110,17 +117,21 @@ func (z *Summariser) Summarise(b *Block) (*Summary, error) {
 			origin[j] = median(c.At(first), c.At(middle), c.At(last)) + 0 // never −0
 		}
 	}
-	z.sum(b, origin)
+	if err := z.sum(ctx, b, origin); err != nil {
+		return nil, err
+	}
 	if z.recentre(b, origin) {
-		z.sum(b, origin)
+		if err := z.sum(ctx, b, origin); err != nil {
+			return nil, err
+		}
 	}
 	return z.take(b, origin)
 }
 
 // SummariseLike sums the rows of a block about the origin of a summary. The
 // result has that summary's digest if it was made of the same rows, whatever
-// rule chose its origin. It fails like Summarise.
-func (z *Summariser) SummariseLike(s *Summary, b *Block) (*Summary, error) {
+// rule chose its origin. It fails like SummariseContext.
+func (z *Summariser) SummariseLike(ctx context.Context, s *Summary, b *Block) (*Summary, error) {
 	checkShape(b)
 	if len(b.Columns) != len(s.origin) {
 		panic(fmt.Sprintf("incremental: %d columns for an origin of %d", len(b.Columns), len(s.origin)))
@@ -130,16 +141,21 @@ func (z *Summariser) SummariseLike(s *Summary, b *Block) (*Summary, error) {
 			return nil, b.FirstBadRow()
 		}
 	}
-	z.sum(b, s.origin)
+	if err := z.sum(ctx, b, s.origin); err != nil {
+		return nil, err
+	}
 	return z.take(b, s.origin)
 }
 
 // sum sums the rows about an origin, and lists the classes that have rows in
 // canonical order.
-func (z *Summariser) sum(b *Block, origin []float64) {
+func (z *Summariser) sum(ctx context.Context, b *Block, origin []float64) error {
 	k := len(b.Classes)
 	z.sums = slices.Grow(z.sums[:0], k)[:k]
-	z.kernel.Sum(z.sums, b.Columns, b.Codes, b.Weights, origin)
+	if err := z.kernel.SumContext(ctx, z.sums, b.Columns, b.Codes, b.Weights, origin); err != nil {
+		clear(z.sums)
+		return err
+	}
 	z.order = z.order[:0]
 	for code := range z.sums {
 		if z.sums[code].Rows > 0 {
@@ -147,6 +163,7 @@ func (z *Summariser) sum(b *Block, origin []float64) {
 		}
 	}
 	slices.SortFunc(z.order, func(c, d int) int { return CompareLabels(b.Classes[c], b.Classes[d]) })
+	return nil
 }
 
 // take makes a summary of the sums, which become the summary's.

@@ -1,6 +1,7 @@
 package kernels
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"slices"
@@ -118,6 +119,13 @@ func NewMapper(m *Map) *Mapper {
 //
 // The cost is rows·t·n multiply-adds and, for a Gaussian, rows·t exponentials.
 func (p *Mapper) Map(columns []gram.Column) []gram.Column {
+	out, _ := p.MapContext(context.Background(), columns)
+	return out
+}
+
+// MapContext is Map that gives up when ctx ends, with its cause. It looks at ctx once
+// in a tile of rows.
+func (p *Mapper) MapContext(ctx context.Context, columns []gram.Column) ([]gram.Column, error) {
 	m := p.m
 	if len(columns) != m.n {
 		panic(fmt.Sprintf("kernels: %d columns for a basis of %d features", len(columns), m.n))
@@ -137,6 +145,9 @@ func (p *Mapper) Map(columns []gram.Column) []gram.Column {
 		sum = p.variant.squares
 	}
 	for from := 0; from < rows; from += height {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
 		some := min(height, rows-from)
 		padded := (some + lanes - 1) / lanes * lanes
 		gram.Pack(p.tile, columns, from, from+some)
@@ -165,7 +176,7 @@ func (p *Mapper) Map(columns []gram.Column) []gram.Column {
 	for i := range p.columns {
 		p.columns[i] = gram.ColumnOf(p.out[i*stride:][:rows:rows])
 	}
-	return p.columns
+	return p.columns, nil
 }
 
 // squares is the specification of every faster variant, as are products and

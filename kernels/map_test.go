@@ -1,8 +1,10 @@
 package kernels
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"math/big"
@@ -239,6 +241,23 @@ func TestSumsTakeEveryCoordinate(t *testing.T) {
 }
 
 // Points that are near each other and far from zero keep their digits.
+func TestMapGivesUp(t *testing.T) {
+	m, err := NewMap(must(Gaussian(1)), 1, []float64{0, 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended, end := context.WithCancelCause(context.Background())
+	reason := errors.New("enough")
+	end(reason)
+	p, columns := NewMapper(m), []gram.Column{gram.ColumnOf(make([]float64, 1000))}
+	if out, err := p.MapContext(ended, columns); err != reason || out != nil {
+		t.Errorf("%v, error %v", out, err)
+	}
+	if out := p.Map(columns); out[0].At(999) != 1 {
+		t.Errorf("afterwards K(0, 0) is %v", out[0].At(999))
+	}
+}
+
 func TestNearPointsFarFromZero(t *testing.T) {
 	const n = 16
 	r := rand.New(rand.NewPCG(5, 5))

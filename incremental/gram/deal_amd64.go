@@ -88,7 +88,7 @@ func (d *dealing) sum(k *Kernel, sums []Sums, columns []Column, codes []int32, w
 	if k.fuse && len(codes) > 0 {
 		askFor(bytesOf(columns), len(columns), 0, columns[0].kind.size()*min(readAhead, len(codes)))
 	}
-	for from := 0; from < len(codes); from += stretch {
+	for from := 0; from < len(codes) && !k.stopped(); from += stretch {
 		// A last, short stretch is read from before its begin on, so that it is
 		// a whole one; the rows that have been dealt are not dealt again.
 		to := min(from+stretch, len(codes))
@@ -102,13 +102,13 @@ func (d *dealing) sum(k *Kernel, sums []Sums, columns []Column, codes []int32, w
 		for class := range sums {
 			old := z.position[class]
 			z.position[class] = z.next[class]
-			if old/stretch < z.next[class]/stretch {
+			if old/stretch < z.next[class]/stretch && !k.stopped() {
 				k.addDealt(&sums[class], class, old, stretch, weights != nil)
 			}
 		}
 	}
 	for class, rows := range z.position {
-		if rows%stretch > 0 {
+		if rows%stretch > 0 && !k.stopped() {
 			k.addDealt(&sums[class], class, rows, rows%stretch, weights != nil)
 		}
 	}

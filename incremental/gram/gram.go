@@ -38,6 +38,7 @@
 package gram
 
 import (
+	"context"
 	"fmt"
 	"math"
 )
@@ -70,11 +71,12 @@ func PackedLen(n int) int { return n * (n + 1) / 2 }
 // A Kernel holds the working memory of Sum. It is not safe for concurrent
 // use: have one per goroutine.
 type Kernel struct {
-	variant *variant  // nil: the fastest that the processor has
-	tile    []float64 // d: n columns of stride tileStride, and one of v
-	scaled  []float64 // u, where there are weights
-	origin  []float64 // c, and 0 for v
-	fuse    bool      // the columns are packed by the kernels that sum them
+	variant *variant        // nil: the fastest that the processor has
+	tile    []float64       // d: n columns of stride tileStride, and one of v
+	scaled  []float64       // u, where there are weights
+	origin  []float64       // c, and 0 for v
+	fuse    bool            // the columns are packed by the kernels that sum them
+	done    <-chan struct{} // closed: give up; nil: never
 	sorter  sorter
 	dealer  dealer
 }
@@ -118,6 +120,40 @@ func NewReference() *Kernel { return &Kernel{variant: &reference} }
 // The cost is m·n(n+1)/2 fused multiply-adds. The working memory is that of a
 // tile, 2 KB per column, and with few classes some 4 KB per column and class.
 func (k *Kernel) Sum(sums []Sums, columns []Column, codes []int32, weights, c []float64) {
+	k.done = nil
+	k.sum(sums, columns, codes, weights, c)
+}
+
+// SumContext is Sum that gives up when ctx ends, with its cause; sums mean nothing then.
+// It looks at ctx once in a stretch of a class, and only where the columns are many
+// enough for that to take no time beside the sums.
+func (k *Kernel) SumContext(ctx context.Context, sums []Sums, columns []Column, codes []int32, weights, c []float64) error {
+	k.done = nil
+	if len(columns) >= cancelColumns {
+		k.done = ctx.Done()
+	}
+	k.sum(sums, columns, codes, weights, c)
+	if k.stopped() {
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+// cancelColumns are so many that a stretch takes some µs or more. A block of fewer, of
+// a million rows, takes less than a second.
+const cancelColumns = 32
+
+// stopped says whether the sums are not wanted any more.
+func (k *Kernel) stopped() bool {
+	select {
+	case <-k.done:
+		return true
+	default:
+		return false
+	}
+}
+
+func (k *Kernel) sum(sums []Sums, columns []Column, codes []int32, weights, c []float64) {
 	n, m := len(columns), len(codes)
 	if len(c) != n || weights != nil && len(weights) != m {
 		panic(fmt.Sprintf("gram: %d weights for %d rows, origin of %d for %d columns", len(weights), m, len(c), n))
@@ -174,7 +210,7 @@ func (k *Kernel) sumAll(sum *Sums, columns []Column, codes []int32, weights []fl
 		panic("gram: a class code is out of range")
 	}
 	n := len(columns)
-	for from := 0; from < len(codes); from += stretch {
+	for from := 0; from < len(codes) && !k.stopped(); from += stretch {
 		to := min(from+stretch, len(codes))
 		if k.fuse {
 			k.addFused(sum, columns, from, to-from, columns, to)

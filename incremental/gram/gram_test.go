@@ -1,6 +1,8 @@
 package gram
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"math"
 	"math/big"
@@ -482,6 +484,35 @@ func TestNothingAroundIsTouched(t *testing.T) {
 
 // What a block before has left in the slices is not seen, whichever classes and
 // however many columns it had; slices that were cleared are made.
+// TestSumGivesUp: once ctx has ended no stretch is summed any more, and the kernel is as
+// good as new for the next block.
+func TestSumGivesUp(t *testing.T) {
+	ended, end := context.WithCancelCause(context.Background())
+	reason := errors.New("enough")
+	end(reason)
+	const n, m = cancelColumns, 5*stretch + 7
+	r := rand.New(rand.NewPCG(21, 21))
+	columns, c := mixedColumns(r, n, m), make([]float64, n)
+	for _, k := range kernels(t) {
+		for _, classes := range []int{1, 2, 3, maxTestedClasses} {
+			codes := numbers[int32](r, m, func() float64 { return float64(r.IntN(classes)) })
+			got := make([]Sums, classes)
+			if err := k.SumContext(ended, got, columns, codes, nil, c); err != reason {
+				t.Fatalf("%s, %d classes: error %v", k.variant.name, classes, err)
+			}
+			for class := range got {
+				if got[class].Rows > 0 {
+					t.Errorf("%s: %d rows of class %d of %d summed", k.variant.name, got[class].Rows, class, classes)
+				}
+			}
+			if err := k.SumContext(context.Background(), got, columns, codes, nil, c); err != nil {
+				t.Fatal(err)
+			}
+			same(t, fmt.Sprintf("%s classes=%d", k.variant.name, classes), got, specification(classes, columns, codes, nil, c))
+		}
+	}
+}
+
 func TestSumUsesSlicesAgain(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 7))
 	const m = 2000

@@ -15,7 +15,7 @@ func (k *Kernel) sumSorted(sums []Sums, columns []Column, codes []int32, weights
 	n := len(columns)
 	for code := range sums {
 		rows := z.rows[z.start[code]:z.start[code+1]]
-		for len(rows) > 0 {
+		for len(rows) > 0 && !k.stopped() {
 			some := rows[:min(stretch, len(rows))]
 			rows = rows[len(some):]
 			for j := range columns {

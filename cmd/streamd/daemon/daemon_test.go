@@ -204,6 +204,28 @@ func TestWorkersStopWhereThereIsNoRoom(t *testing.T) {
 	i.stop()
 }
 
+// A block that is given up because the daemon is stopping is neither rejected nor
+// counted: it is read again.
+func TestWorkersGiveUpAtTheEnd(t *testing.T) {
+	const n = 64
+	d := &Daemon{cfg: load(t, map[string]string{"kafka.topic": "none", "dead_letters.policy": "stop"}), live: new(liveSet)}
+	d.decoding, _ = decodingOptions(d.cfg)
+	d.live.fix(incremental.DefaultFeatures(n))
+	d.live.tellWorkers()
+	ended, end := context.WithCancelCause(t.Context())
+	reason := errors.New("stopping takes too long")
+	end(reason)
+	record := kafka.Record{Value: []byte(`{"label":1,"features":[0` + strings.Repeat(",1", n-1) + `]}`)}
+	w := &worker{d: d}
+	if z := w.process(ended, &task{}, &record); z.bad != nil || z.fatal != reason {
+		t.Errorf("rejected: %v; fatal: %v", z.bad, z.fatal)
+	}
+	d.published.Store(&publication{served: new(httpapi.Served)})
+	if z := w.process(t.Context(), &task{}, &record); z.bad != nil || z.fatal != nil || z.summary.Rows() != 1 {
+		t.Errorf("afterwards: %+v", z)
+	}
+}
+
 // instance is a running daemon.
 type instance struct {
 	*Daemon

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -66,10 +67,11 @@ type lifter struct {
 	summariser incremental.Summariser
 }
 
-// block is b in the coordinates, until the next call; b itself for nil.
-func (l *lifter) block(b *incremental.Block, c *coordinates) *incremental.Block {
+// block is b in the coordinates, until the next call; b itself for nil. It gives up when
+// ctx ends, with its cause.
+func (l *lifter) block(ctx context.Context, b *incremental.Block, c *coordinates) (*incremental.Block, error) {
 	if c == nil {
-		return b
+		return b, nil
 	}
 	m := l.mappers[c]
 	if m == nil {
@@ -79,14 +81,22 @@ func (l *lifter) block(b *incremental.Block, c *coordinates) *incremental.Block 
 		m = kernels.NewMapper(c.basis)
 		l.mappers[c] = m
 	}
+	columns, err := m.MapContext(ctx, b.Columns)
+	if err != nil {
+		return nil, err
+	}
 	in := *b
-	in.Features, in.Columns = c.names, m.Map(b.Columns)
-	return &in
+	in.Features, in.Columns = c.names, columns
+	return &in, nil
 }
 
 // summary is that of b in the coordinates.
-func (l *lifter) summary(b *incremental.Block, c *coordinates) (*incremental.Summary, error) {
-	s, err := l.summariser.Summarise(l.block(b, c))
+func (l *lifter) summary(ctx context.Context, b *incremental.Block, c *coordinates) (*incremental.Summary, error) {
+	in, err := l.block(ctx, b, c)
+	if err != nil {
+		return nil, err
+	}
+	s, err := l.summariser.SummariseContext(ctx, in)
 	if err != nil {
 		return nil, fmt.Errorf("in the coordinates of the basis: %w", err)
 	}
@@ -102,16 +112,16 @@ type lifted struct {
 // lift summarises a block in both of the current coordinates. Rows that cannot be
 // summed in those in use are an error. Rebuilding is not the block's affair: what
 // cannot be summed in the coordinates to come is left out.
-func (l *lifter) lift(b *incremental.Block, in *current) (out []lifted, err error) {
+func (l *lifter) lift(ctx context.Context, b *incremental.Block, in *current) (out []lifted, err error) {
 	for _, c := range []*coordinates{in.use, in.next} {
 		if c == nil {
 			continue
 		}
-		s, err := l.summary(b, c)
+		s, err := l.summary(ctx, b, c)
 		switch {
 		case err == nil:
 			out = append(out, lifted{c, s})
-		case c == in.use:
+		case c == in.use || ctx.Err() != nil:
 			return nil, err
 		}
 	}
@@ -124,17 +134,21 @@ func (c *coordinates) view(v *sample.View) *sample.View {
 		return v
 	}
 	in := *v
-	in.Block = new(lifter).block(v.Block, c)
+	in.Block, _ = new(lifter).block(context.Background(), v.Block, c) // a study waits for it
 	return &in
 }
 
 // check says whether rows that are summed later, together with others, can be.
 // Bounded kernels have no others.
-func (l *lifter) check(b *incremental.Block, in *current) error {
+func (l *lifter) check(ctx context.Context, b *incremental.Block, in *current) error {
 	if in.use == nil || in.use.basis.Kernel().Radial() {
 		return nil
 	}
-	if bad := l.block(b, in.use).FirstBadRow(); bad != nil {
+	mapped, err := l.block(ctx, b, in.use)
+	if err != nil {
+		return err
+	}
+	if bad := mapped.FirstBadRow(); bad != nil {
 		return fmt.Errorf("in the coordinates of the basis: %w", bad)
 	}
 	return nil

@@ -425,7 +425,7 @@ func (i *instance) checkEpoch() {
 		if err != nil {
 			return err
 		}
-		s, err := l.summariser.Summarise(l.block(b, got.in))
+		s, err := l.summary(context.Background(), b, got.in)
 		if err == nil {
 			want.add(e.ID, s, was.Digest())
 		}
@@ -1084,7 +1084,7 @@ func BenchmarkLift(b *testing.B) {
 			if _, err := w.summariser.Summarise(block); err != nil {
 				b.Fatal(err)
 			}
-			if _, err := w.lift(block, in); err != nil {
+			if _, err := w.lift(context.Background(), block, in); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -244,7 +244,7 @@ func (d *Daemon) flushRun(p *partition) error {
 	if o == nil || !o.grown {
 		return nil
 	}
-	k, err := d.worker.keep(o.rows.block())
+	k, err := d.worker.keep(d.background, o.rows.block())
 	if err != nil {
 		// Each message passed on its own. But rows that were taken for other coordinates
 		// may not fit those in use. They have not been saved: when they are read again,

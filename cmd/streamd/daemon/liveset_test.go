@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -105,7 +106,7 @@ func TestWhatChangesWhileItIsSaved(t *testing.T) {
 					x, y, b.Codes = append(x, r.Float64()), append(y, r.Float64()), append(b.Codes, int32(r.IntN(2)))
 				}
 				b.Columns = []gram.Column{gram.ColumnOf(x), gram.ColumnOf(y)}
-				in, err := z.lift(b, l.current.Load())
+				in, err := z.lift(context.Background(), b, l.current.Load())
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -145,7 +146,11 @@ func TestWhatChangesWhileItIsSaved(t *testing.T) {
 				l.begin(basis, &httpapi.Reduction{}, config.RegulariserIdentity)
 			case k < 15 && l.next != nil:
 				for _, id := range slices.Sorted(maps.Keys(l.next.missing))[:(len(l.next.missing)+1)/2] {
-					l.next.add(id, summary(z.block(blocks[id], l.next.coordinates)), summary(blocks[id]).Digest())
+					in, err := z.block(context.Background(), blocks[id], l.next.coordinates)
+					if err != nil {
+						t.Fatal(err)
+					}
+					l.next.add(id, summary(in), summary(blocks[id]).Digest())
 				}
 				if len(l.next.missing) == 0 {
 					l.switchEpoch()

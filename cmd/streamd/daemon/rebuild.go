@@ -158,7 +158,7 @@ func (d *Daemon) readInto(ctx context.Context, next *epoch, blocks *liveBlocks) 
 	c := next.coordinates
 	atOnce := min(max(takenAtOnce/(8*gram.PackedLen(len(c.names))), 1), offersAtOnce)
 	return readAgain(ctx, d, blocks, atOnce, func(w *worker, b *incremental.Block, s *incremental.Summary) (summarised, error) {
-		in, err := w.lifter.summary(b, c)
+		in, err := w.lifter.summary(ctx, b, c)
 		return summarised{in, s.Digest()}, err
 	}, func(e retire.Entry, z summarised) error {
 		if d.saveProblem != nil && d.live.unsaved() >= d.cfg.Snapshot.Blocks {

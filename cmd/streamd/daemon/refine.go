@@ -95,7 +95,11 @@ func (r *logRows) Pass(ctx context.Context, visit func(*incremental.Block) error
 	var mu sync.Mutex
 	shown := map[string]bool{}
 	unread, err := r.log.pass(ctx, r.blocks, r.passes == 0, func(w *worker, e retire.Entry, b *incremental.Block, _ *incremental.Summary) error {
-		if err := visit(w.lifter.block(b, r.in)); err != nil {
+		in, err := w.lifter.block(ctx, b, r.in)
+		if err != nil {
+			return err
+		}
+		if err := visit(in); err != nil {
 			return err
 		}
 		mu.Lock()

@@ -283,7 +283,7 @@ func (p *pass) show(w *worker, e retire.Entry, b *incremental.Block) error {
 			return err
 		}
 		if len(b.Columns) == was.Features() {
-			if s, err = w.summariser.SummariseLike(was, b); err != nil {
+			if s, err = w.summariser.SummariseLike(p.ctx, was, b); err != nil {
 				return err
 			}
 		}
@@ -530,7 +530,7 @@ func (p *pass) leaveOut(w *worker, e retire.Entry, all *rows, ends []int) (ok bo
 	for _, end := range ends {
 		var one rows
 		one.appendRange(all, from, end)
-		if slices.ContainsFunc(one.classes, func(label string) bool { return !slices.Contains(classes, label) }) || w.lifter.check(one.block(), in) != nil {
+		if slices.ContainsFunc(one.classes, func(label string) bool { return !slices.Contains(classes, label) }) || w.lifter.check(p.ctx, one.block(), in) != nil {
 			ok = true
 		} else {
 			kept.appendRange(all, from, end)

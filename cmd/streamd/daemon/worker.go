@@ -109,7 +109,10 @@ func (w *worker) process(ctx context.Context, t *task, r *kafka.Record) result {
 		return z // a tombstone
 	}
 	if z.bad == nil {
-		z.bad = w.summarise(t, r, &z)
+		z.bad = w.summarise(ctx, t, r, &z)
+	}
+	if ctx.Err() != nil { // nothing is wrong with the record
+		z.bad, z.fatal = nil, context.Cause(ctx)
 	}
 	if z.bad != nil {
 		z.fatal = w.d.reject(ctx, t.partition, r, z.bad)
@@ -117,7 +120,7 @@ func (w *worker) process(ctx context.Context, t *task, r *kafka.Record) result {
 	return z
 }
 
-func (w *worker) summarise(t *task, r *kafka.Record, z *result) error {
+func (w *worker) summarise(ctx context.Context, t *task, r *kafka.Record, z *result) error {
 	if w.d.cfg.Retire.Age > 0 && r.Time.After(time.Now().Add(futureLimit)) {
 		return fmt.Errorf("the event time %s is in the future: taking it would retire all that is older than retire.age",
 			r.Time.UTC().Format(time.RFC3339))
@@ -134,7 +137,7 @@ func (w *worker) summarise(t *task, r *kafka.Record, z *result) error {
 		if bad := b.FirstBadRow(); bad != nil {
 			return bad
 		}
-		if err := w.lifter.check(b, w.d.live.current.Load()); err != nil {
+		if err := w.lifter.check(ctx, b, w.d.live.current.Load()); err != nil {
 			return err
 		}
 		if t.rows == nil {
@@ -147,18 +150,18 @@ func (w *worker) summarise(t *task, r *kafka.Record, z *result) error {
 		z.j = t.rows.len()
 		return nil
 	}
-	if z.kept, err = w.keep(b); err == nil {
+	if z.kept, err = w.keep(ctx, b); err == nil {
 		w.judge.rows(b, w.d.published.Load().served, &w.d.prequential)
 	}
 	return err
 }
 
 // keep makes what is kept of a block; of one whose rows weigh nothing only the summary.
-func (w *worker) keep(b *incremental.Block) (k kept, err error) {
-	if k.summary, err = w.summariser.Summarise(b); err != nil || k.summary.Rows() == 0 {
+func (w *worker) keep(ctx context.Context, b *incremental.Block) (k kept, err error) {
+	if k.summary, err = w.summariser.SummariseContext(ctx, b); err != nil || k.summary.Rows() == 0 {
 		return k, err
 	}
-	if k.in, err = w.lifter.lift(b, w.d.live.current.Load()); err != nil {
+	if k.in, err = w.lifter.lift(ctx, b, w.d.live.current.Load()); err != nil {
 		return kept{}, err
 	}
 	if rows := w.d.live.sample; rows != nil {

@@ -334,6 +334,8 @@ func TestDamagedValues(t *testing.T) {
 		"epoch missing":    {bucketEpochs, epochKey(1), nil, false},
 		"basis":            {bucketBases, epochKey(1), flipLast, false},
 		"basis missing":    {bucketBases, epochKey(1), nil, false},
+		"source":           {bucketSources, epochSummaryKey(1, "b"), flipLast, false},
+		"source missing":   {bucketSources, epochSummaryKey(1, "b"), nil, false},
 		"epoch state":      {bucketEpochStates, epochStateKey(1, 0), flipLast, false},
 		"epoch state gone": {bucketEpochStates, epochStateKey(1, 0), nil, false},
 		"epoch fold":       {bucketEpochStates, epochStateKey(1, 1), flipLast, false},
@@ -354,7 +356,7 @@ func TestDamagedValues(t *testing.T) {
 				change.Put = append(change.Put, b)
 			}
 			change.Folds = []*incremental.State{change.State}
-			epoch := EpochChange{Epoch: Epoch{Number: 1, Report: []byte("how")}, State: change.State, Folds: change.Folds}
+			epoch := EpochChange{Epoch: Epoch{Number: 1, Report: []byte("how")}, Sources: []string{"b"}, State: change.State, Folds: change.Folds}
 			for _, b := range change.Put {
 				epoch.Put = append(epoch.Put, EpochSummary{b.Entry.ID, b.Summary})
 			}

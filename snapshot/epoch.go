@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
+	"math"
 	"slices"
 
 	"go.etcd.io/bbolt"
@@ -27,9 +28,13 @@ type Epoch struct {
 // those that were saved before, Basis and Report are not looked at.
 type EpochChange struct {
 	Epoch
-	Put   []EpochSummary       // of live blocks; a block that goes, or is put, loses what it had
-	State *incremental.State   // the sum of the summaries that the epoch has after the change
-	Folds []*incremental.State // nil among them: as at the last save; those beyond are deleted
+	// Sources are blocks whose rows the basis was chosen from, in addition to those in
+	// the file. A block that goes, or is put, is one no more unless it is listed again.
+	Sources []string
+	Stale   uint8                // saved as it is; this package does not look into it
+	Put     []EpochSummary       // of live blocks; a block that goes, or is put, loses what it had
+	State   *incremental.State   // the sum of the summaries that the epoch has after the change
+	Folds   []*incremental.State // nil among them: as at the last save; those beyond are deleted
 }
 
 // EpochSummary is a live block's summary in the coordinates of an epoch.
@@ -41,10 +46,15 @@ type EpochSummary struct {
 // EpochContents is what a file holds of an epoch, but for the summaries.
 type EpochContents struct {
 	Epoch
-	State  *incremental.State
-	Folds  []*incremental.State
-	Blocks []string // that it has summaries of, in order
+	Sources []string // in order
+	Stale   uint8
+	State   *incremental.State
+	Folds   []*incremental.State
+	Blocks  []string // that it has summaries of, in order
 }
+
+// unknownSources is the staleness of an epoch of version 3, whose sources are not known.
+const unknownSources = math.MaxUint8
 
 // epochHead is the record of an epoch. It binds what else there is of it:
 //
@@ -56,14 +66,19 @@ type EpochContents struct {
 //	    32    8  states, sum of the checksums of their values
 //	    40   32  digest of the state
 //	    72    4  checksum of the basis's value
+//	    76    8  sources, number
+//	    84    8  sources, sum of the checksums of their values
+//	    92    1  staleness
 //
-// The basis is apart since it does not change, and the record does with every save.
+// In version 3 it ends at 76. The basis is apart since it does not change, and the
+// record does with every save.
 type epochHead struct {
-	number            uint32
-	summaries, states tally
-	rows              int64
-	digest            [sha256.Size]byte
-	basisChecksum     uint32
+	number                     uint32
+	summaries, states, sources tally
+	rows                       int64
+	digest                     [sha256.Size]byte
+	basisChecksum              uint32
+	stale                      uint8
 }
 
 func appendEpochHead(b []byte, h *epochHead) []byte {
@@ -73,10 +88,13 @@ func appendEpochHead(b []byte, h *epochHead) []byte {
 	b = appendI64(b, h.states.n)
 	b = appendI64(b, int64(h.states.sum))
 	b = append(b, h.digest[:]...)
-	return appendU32(b, h.basisChecksum)
+	b = appendU32(b, h.basisChecksum)
+	b = appendI64(b, h.sources.n)
+	b = appendI64(b, int64(h.sources.sum))
+	return append(b, h.stale)
 }
 
-func decodeEpochHead(key, value []byte) (h epochHead, err error) {
+func decodeEpochHead(key, value []byte, version uint32) (h epochHead, err error) {
 	b, err := unseal(bucketEpochs, key, value)
 	if err != nil {
 		return h, err
@@ -91,6 +109,11 @@ func decodeEpochHead(key, value []byte) (h epochHead, err error) {
 	h.states.n, h.states.sum = p.natural(), p.u64()
 	h.digest = [sha256.Size]byte(p.Take(sha256.Size))
 	h.basisChecksum = p.u32()
+	h.stale = unknownSources
+	if version >= 4 {
+		h.sources.n, h.sources.sum = p.natural(), p.u64()
+		h.stale = p.Take(1)[0]
+	}
 	return h, p.done(bucketEpochs, key)
 }
 
@@ -147,9 +170,9 @@ func epochStateKey(number uint32, i int) []byte {
 func epochSummaryKey(number uint32, id string) []byte { return append(epochKey(number), id...) }
 
 // readEpochHeads reads the records of the epochs, by number.
-func readEpochHeads(tx *bbolt.Tx) (heads []epochHead, err error) {
+func readEpochHeads(tx *bbolt.Tx, version uint32) (heads []epochHead, err error) {
 	err = tx.Bucket(bucketEpochs).ForEach(func(key, value []byte) error {
-		h, err := decodeEpochHead(key, value)
+		h, err := decodeEpochHead(key, value, version)
 		heads = append(heads, h)
 		return err
 	})
@@ -196,11 +219,11 @@ func (s *Store) EpochSummary(number uint32, id string) (summary *incremental.Sum
 
 // readEpochs reads all but the summaries. note hears of every fault and says
 // whether to go on.
-func readEpochs(tx *bbolt.Tx, want *head, note func(error) error) (epochs []EpochContents, err error) {
+func readEpochs(tx *bbolt.Tx, version uint32, want *head, note func(error) error) (epochs []EpochContents, err error) {
 	var got tally
 	found := want.epoch == 0
 	err = tx.Bucket(bucketEpochs).ForEach(func(key, value []byte) error {
-		h, err := decodeEpochHead(key, value)
+		h, err := decodeEpochHead(key, value, version)
 		if err != nil {
 			return note(err)
 		}
@@ -239,8 +262,8 @@ func readEpoch(tx *bbolt.Tx, h *epochHead, note func(error) error) (e EpochConte
 			return e, err
 		}
 	}
-	e.Number = h.number
-	var states, summaries tally
+	e.Number, e.Stale = h.number, h.stale
+	var states, summaries, sources tally
 	cursor := tx.Bucket(bucketEpochStates).Cursor()
 	for key, value := cursor.Seek(prefix); bytes.HasPrefix(key, prefix); key, value = cursor.Next() {
 		s, err := decodeEpochState(key, value, h)
@@ -272,11 +295,25 @@ func readEpoch(tx *bbolt.Tx, h *epochHead, note func(error) error) (e EpochConte
 		summaries.addKeyed(key, value)
 		e.Blocks = append(e.Blocks, string(key[4:]))
 	}
+	if bucket := tx.Bucket(bucketSources); bucket != nil { // there are none in version 3
+		cursor = bucket.Cursor()
+		for key, value := cursor.Seek(prefix); bytes.HasPrefix(key, prefix); key, value = cursor.Next() {
+			if _, err := unseal(bucketSources, key, value); err != nil {
+				if err := note(err); err != nil {
+					return e, err
+				}
+				continue
+			}
+			sources.add(value)
+			e.Sources = append(e.Sources, string(key[4:]))
+		}
+	}
 	for _, f := range []struct {
 		bucket []byte
 		bad    bool
 		reason string
 	}{
+		{bucketSources, sources != h.sources, fmt.Sprintf("there are %d sources, %d were saved, or not these", sources.n, h.sources.n)},
 		{bucketEpochStates, states != h.states, fmt.Sprintf("there are %d states, %d were saved, or not these", states.n, h.states.n)},
 		{bucketEpochStates, e.State == nil, "its state is missing"},
 		{bucketEpochStates, e.State != nil && e.State.Rows() != h.rows, fmt.Sprintf("the state has not the %d rows of the summaries", h.rows)},
@@ -305,6 +342,11 @@ func decodeEpochState(key, value []byte, h *epochHead) (*incremental.State, erro
 
 // verifyEpoch adds up the summaries of an epoch.
 func (r *verification) verifyEpoch(e *EpochContents) error {
+	for _, id := range e.Sources {
+		if r.tx.Bucket(bucketBlocks).Get([]byte(id)) == nil {
+			r.note(epochDamage(bucketSources, e.Number, id, "no block in the ledger has it"))
+		}
+	}
 	if e.State == nil {
 		return nil // noted
 	}
@@ -376,11 +418,19 @@ func (c *Change) checkEpochs() error {
 	return nil
 }
 
-// forgetInEpochs deletes the summaries of a block that goes or is replaced.
+// forgetInEpochs deletes what epochs have of a block that goes or is replaced.
 func (w *writer) forgetInEpochs(id string) error {
 	for i := range w.epochs {
-		if err := w.deleteEpochSummary(&w.epochs[i], id); err != nil {
+		h := &w.epochs[i]
+		if err := w.deleteEpochSummary(h, id); err != nil {
 			return err
+		}
+		key := epochSummaryKey(h.number, id)
+		if old := w.tx.Bucket(bucketSources).Get(key); old != nil {
+			h.sources.remove(old)
+			if err := w.tx.Bucket(bucketSources).Delete(key); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -421,7 +471,7 @@ func (w *writer) putEpochs(epochs []preparedEpoch, inUse uint32) error {
 
 func (w *writer) deleteEpoch(number uint32) error {
 	prefix := epochKey(number)
-	for _, name := range [][]byte{bucketEpochs, bucketBases, bucketEpochStates, bucketEpochSummaries} {
+	for _, name := range [][]byte{bucketEpochs, bucketBases, bucketSources, bucketEpochStates, bucketEpochSummaries} {
 		bucket := w.tx.Bucket(name)
 		var keys [][]byte // a cursor loses its place when what it is at is deleted
 		cursor := bucket.Cursor()
@@ -440,9 +490,11 @@ func (w *writer) deleteEpoch(number uint32) error {
 // preparedEpoch is an EpochChange whose sums are encoded.
 type preparedEpoch struct {
 	Epoch
-	put   []EpochSummary
-	state *sums
-	folds [][]byte
+	sources []string
+	stale   uint8
+	put     []EpochSummary
+	state   *sums
+	folds   [][]byte
 }
 
 func (w *writer) putEpoch(e *preparedEpoch) error {
@@ -455,6 +507,21 @@ func (w *writer) putEpoch(e *preparedEpoch) error {
 			return err
 		}
 		h.basisChecksum = frameChecksum(basis)
+	}
+	h.stale = e.stale
+	for _, id := range slices.Sorted(slices.Values(e.sources)) {
+		if w.tx.Bucket(bucketBlocks).Get([]byte(id)) == nil {
+			return fmt.Errorf("block %q is a source but not live", id)
+		}
+		key := epochSummaryKey(e.Number, id)
+		if w.tx.Bucket(bucketSources).Get(key) != nil {
+			continue
+		}
+		value := w.encode(func(frame []byte) []byte { return frame })
+		if err := w.putValue(bucketSources, key, value); err != nil {
+			return err
+		}
+		h.sources.add(value)
 	}
 	for _, p := range byID(e.put, func(p *EpochSummary) string { return p.ID }) {
 		entry, err := decodeBlock(p.ID, w.tx.Bucket(bucketBlocks).Get([]byte(p.ID)))
@@ -488,8 +555,13 @@ func (w *writer) putEpoch(e *preparedEpoch) error {
 	if e.Number == w.head.epoch && (h.summaries.n != w.head.blocks.n || h.rows != w.head.rows) {
 		return fmt.Errorf("it is in use, but has %d of %d live blocks", h.summaries.n, w.head.blocks.n)
 	}
-	value := appendEpochHead(frame(), &h)
-	if err := w.putValue(bucketEpochs, epochKey(e.Number), value); err != nil {
+	return w.putEpochHead(&h)
+}
+
+// putEpochHead writes the record of an epoch, which the head does not have.
+func (w *writer) putEpochHead(h *epochHead) error {
+	value := appendEpochHead(frame(), h)
+	if err := w.putValue(bucketEpochs, epochKey(h.number), value); err != nil {
 		return err
 	}
 	w.head.epochs.add(value)

@@ -22,6 +22,8 @@ type worldEpoch struct {
 	folds    []*incremental.State
 	changed  [folds]bool
 	has, put map[string]*incremental.Summary
+	sources  map[string]bool // false: not saved yet
+	stale    uint8
 }
 
 func (w *world) beginEpoch() {
@@ -30,8 +32,13 @@ func (w *world) beginEpoch() {
 	w.epochs = append(w.epochs, &worldEpoch{
 		Epoch: Epoch{Number: w.begun, Basis: []byte{byte(n)}, Report: []byte("as it came")},
 		state: incremental.NewState(incremental.DefaultFeatures(n)), folds: newFolds(incremental.DefaultFeatures(n)), changed: [folds]bool{true, true, true},
-		has: map[string]*incremental.Summary{}, put: map[string]*incremental.Summary{},
+		has: map[string]*incremental.Summary{}, put: map[string]*incremental.Summary{}, sources: map[string]bool{},
 	})
+	for _, id := range slices.Sorted(maps.Keys(w.live)) {
+		if w.r.IntN(2) == 0 {
+			w.epochs[len(w.epochs)-1].sources[id] = false
+		}
+	}
 }
 
 // stepEpochs begins an epoch, gives one some blocks that it lacks, or puts it in
@@ -71,6 +78,10 @@ func (e *worldEpoch) add(r *rand.Rand, b Block) {
 }
 
 func (e *worldEpoch) remove(id string, b Block) {
+	if _, ok := e.sources[id]; ok {
+		delete(e.sources, id)
+		e.stale++
+	}
 	if s := e.has[id]; s != nil {
 		e.state.Remove(s)
 		e.fold(b).Remove(s)
@@ -81,7 +92,7 @@ func (e *worldEpoch) remove(id string, b Block) {
 
 func (e *worldEpoch) copy() *worldEpoch {
 	c := *e
-	c.has = maps.Clone(e.has)
+	c.has, c.sources = maps.Clone(e.has), maps.Clone(e.sources)
 	c.folds = slices.Clone(e.folds)
 	for _, s := range append([]**incremental.State{&c.state}, &c.folds[0], &c.folds[1], &c.folds[2]) {
 		var err error
@@ -94,7 +105,12 @@ func (e *worldEpoch) copy() *worldEpoch {
 
 func (w *world) epochChanges() (out []EpochChange) {
 	for _, e := range w.epochs {
-		c := EpochChange{Epoch: e.Epoch, State: e.state, Folds: slices.Clone(e.folds)}
+		c := EpochChange{Epoch: e.Epoch, Stale: e.stale, State: e.state, Folds: slices.Clone(e.folds)}
+		for id, saved := range e.sources {
+			if !saved {
+				c.Sources = append(c.Sources, id)
+			}
+		}
 		for i := range c.Folds {
 			if !e.changed[i] {
 				c.Folds[i] = nil
@@ -136,6 +152,9 @@ func readWorldEpochs(s *Store, got []EpochContents, want []*worldEpoch) error {
 			if g.Folds[k].Digest() != e.folds[k].Digest() {
 				return fmt.Errorf("fold %d of epoch %d is another one", k, e.Number)
 			}
+		}
+		if !slices.Equal(g.Sources, slices.Sorted(maps.Keys(e.sources))) || g.Stale != e.stale {
+			return fmt.Errorf("epoch %d has %d sources of %d, staleness %d of %d", e.Number, len(g.Sources), len(e.sources), g.Stale, e.stale)
 		}
 		if !slices.Equal(g.Blocks, slices.Sorted(maps.Keys(e.has))) {
 			return fmt.Errorf("epoch %d has %d blocks of %d", e.Number, len(g.Blocks), len(e.has))

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -86,7 +87,11 @@ func fixtureChange() Change {
 			panic(err)
 		}
 		for k := range c.Epochs {
-			if e := &c.Epochs[k]; k == 0 || i < 2 {
+			e := &c.Epochs[k]
+			if e.Stale = uint8(k); i%2 == k {
+				e.Sources = append(e.Sources, id)
+			}
+			if k == 0 || i < 2 {
 				e.Put = append(e.Put, EpochSummary{id, lifted})
 				e.State.Add(lifted)
 				e.Folds[sample.Fold(s.Digest(), folds)].Add(lifted)
@@ -193,6 +198,11 @@ func TestFixturesOfOldVersions(t *testing.T) {
 		if err := s.Parts(func(string, *sample.Part) { parts++ }); err != nil {
 			t.Fatal(err)
 		}
+		for _, e := range c.Epochs {
+			if e.Sources != nil || e.Stale != unknownSources {
+				t.Errorf("version %d: epoch %d has the sources %q, staleness %d", old, e.Number, e.Sources, e.Stale)
+			}
+		}
 		if had := old >= 2; c.Version != version || (len(c.Epochs) == 2) != (old >= 3) || (len(c.Folds) == folds) != had || (parts == fixtureBlocks) != had {
 			t.Errorf("version %d, now %d: %d folds, %d parts, %d epochs", old, c.Version, len(c.Folds), parts, len(c.Epochs))
 		}
@@ -248,7 +258,8 @@ func TestFixture(t *testing.T) {
 	}
 	for i, e := range c.Epochs {
 		want := change.Epochs[i]
-		if !reflect.DeepEqual(e.Epoch, want.Epoch) || e.State.Digest() != want.State.Digest() || len(e.Folds) != folds || len(e.Blocks) != len(want.Put) {
+		if !reflect.DeepEqual(e.Epoch, want.Epoch) || e.State.Digest() != want.State.Digest() || len(e.Folds) != folds || len(e.Blocks) != len(want.Put) ||
+			!slices.Equal(e.Sources, want.Sources) || e.Stale != want.Stale {
 			t.Errorf("epoch %d is another one", e.Number)
 		}
 		for _, p := range want.Put {
@@ -261,7 +272,7 @@ func TestFixture(t *testing.T) {
 	today := filepath.Join(t.TempDir(), "today.db")
 	makeFixture(t, today)
 	old, now := values(t, fixture), values(t, today)
-	if len(old) != 3+1+3*fixtureBlocks+folds+2+2*(2+1+folds)+fixtureBlocks+2 || !maps.Equal(old, now) {
+	if len(old) != 3+1+3*fixtureBlocks+folds+2+2*(2+1+folds)+fixtureBlocks+2+fixtureBlocks || !maps.Equal(old, now) {
 		for k, v := range old {
 			if now[k] != v {
 				t.Errorf("%s\nwas %s\nnow %s", k, v, now[k])

@@ -35,6 +35,7 @@ import (
 //	folds       fold (u32, BE)              incremental.State of the fold
 //	epochs      epoch (u32, BE)             the record of the epoch
 //	bases       epoch (u32, BE)             what its coordinates are, and how they came about
+//	sources     epoch (u32, BE), block id   nothing
 //	epoch states    epoch, 0 or 1 + fold (u32, BE)  incremental.State
 //	epoch summaries epoch (u32, BE), block id       incremental.Summary
 //
@@ -63,6 +64,7 @@ var (
 
 	bucketEpochs         = []byte("epochs")
 	bucketBases          = []byte("bases")
+	bucketSources        = []byte("sources")
 	bucketEpochStates    = []byte("epoch states")
 	bucketEpochSummaries = []byte("epoch summaries")
 
@@ -199,6 +201,9 @@ func buckets(version uint32) [][]byte {
 	if version >= 3 {
 		all = append(all, bucketEpochs, bucketBases, bucketEpochStates, bucketEpochSummaries)
 	}
+	if version >= 4 {
+		all = append(all, bucketSources)
+	}
 	return all
 }
 
@@ -239,11 +244,18 @@ func migrate(tx *bbolt.Tx) error {
 	}
 	// From 1 to 2: no block has a part, and there are no folds. From 2 to 3:
 	// there are no epochs. From 3 to 4: no partition has event times, which is how
-	// an offset of version 3 is written, and no retirement was counted. So the file
-	// gets the buckets that it lacks, and a head of today.
+	// an offset of version 3 is written, no retirement was counted, and the sources of
+	// epochs are not known. So the file gets the buckets that it lacks, and a head and
+	// records of epochs of today.
 	h, err := readHead(tx)
 	if err != nil {
 		return err
+	}
+	var epochs []epochHead
+	if found >= 3 {
+		if epochs, err = readEpochHeads(tx, found); err != nil {
+			return err
+		}
 	}
 	for _, name := range buckets(version)[len(buckets(found)):] {
 		if _, err := tx.CreateBucket(name); err != nil {
@@ -251,6 +263,12 @@ func migrate(tx *bbolt.Tx) error {
 		}
 	}
 	w := writer{tx: tx, head: &h}
+	h.epochs = tally{}
+	for i := range epochs {
+		if err := w.putEpochHead(&epochs[i]); err != nil {
+			return err
+		}
+	}
 	return errors.Join(
 		w.putValue(bucketMeta, keyFormat, appendFormat(frame(), version, program)),
 		w.putHead(),

@@ -35,7 +35,7 @@ func FuzzDecodeValues(f *testing.F) {
 	f.Add(4, offsetKey(&offset), appendOffset(nil, &Offset{Next: 1, EventTimes: []int64{5, -7}}))
 	f.Add(4, offsetKey(&offset), appendOffset(nil, &Offset{Next: 1, Growing: &Growing{Next: 9, EventTimes: []int64{5}}}))
 	f.Add(5, epochKey(7), appendEpochHead(nil, &epochHead{
-		number: 7, basisChecksum: 5, summaries: tally{3, 1 << 50}, states: tally{6, 9}, rows: 8,
+		number: 7, basisChecksum: 5, summaries: tally{3, 1 << 50}, states: tally{6, 9}, rows: 8, sources: tally{2, 1 << 33}, stale: 2,
 	}))
 	f.Add(6, epochKey(7), appendBasis(nil, &Epoch{Number: 7, Basis: []byte("basis"), Report: []byte("report")}))
 	f.Add(7, []byte("member"), appendMember(nil, Member{"group", "streamd-1"}, fileID{1, 15: 2}))
@@ -83,7 +83,7 @@ func FuzzDecodeValues(f *testing.F) {
 			}
 		case 5:
 			var h epochHead
-			h, err = decodeEpochHead(key, value)
+			h, err = decodeEpochHead(key, value, version)
 			again = appendEpochHead(nil, &h)
 			if err == nil && !bytes.Equal(epochKey(h.number), key) {
 				t.Errorf("key %x came back as %x", key, epochKey(h.number))

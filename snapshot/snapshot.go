@@ -572,7 +572,9 @@ func (s *Store) Prepare(c Change) (*Prepared, error) {
 		p.features, p.state = c.State.Features(), encodeSums(c.State)
 	}
 	for _, e := range c.Epochs {
-		p.epochs = append(p.epochs, preparedEpoch{Epoch: e.Epoch, put: e.Put, state: encodeSums(e.State), folds: encodeFolds(e.Folds)})
+		p.epochs = append(p.epochs, preparedEpoch{
+			Epoch: e.Epoch, sources: e.Sources, stale: e.Stale, put: e.Put, state: encodeSums(e.State), folds: encodeFolds(e.Folds),
+		})
 	}
 	p.change.State, p.change.Folds, p.change.Epochs = nil, nil, nil // they are the caller's
 	return p, nil
@@ -612,7 +614,7 @@ func (p *Prepared) save() (info SaveInfo, err error) {
 		next.parts, next.folds = old.parts, old.folds
 		next.retirements, next.uncompacted = old.retirements, old.uncompacted
 		w.tx = tx
-		if w.epochs, err = readEpochHeads(tx); err != nil {
+		if w.epochs, err = readEpochHeads(tx, version); err != nil {
 			return err
 		}
 		for _, id := range slices.Sorted(slices.Values(c.Delete)) {
@@ -909,7 +911,7 @@ func readContents(tx *bbolt.Tx, file fileID, note func(error) error) (*Contents,
 	}
 	if found >= 3 {
 		c.Epoch = want.epoch
-		if c.Epochs, err = readEpochs(tx, &want, note); err != nil {
+		if c.Epochs, err = readEpochs(tx, uint32(found), &want, note); err != nil {
 			return nil, err
 		}
 	}

@@ -237,6 +237,9 @@ func (w *world) saved() {
 	for _, e := range w.epochs {
 		clear(e.put)
 		e.changed = [folds]bool{}
+		for id := range e.sources {
+			e.sources[id] = true
+		}
 	}
 }
 

@@ -9,21 +9,25 @@ import (
 // grammar is the command line. Kong reads names, defaults and help off it, and
 // calls the Run method of the command that was given.
 type grammar struct {
+	ShowVersion versionFlag `name:"version" help:"Say which streamd this is, and exit."`
+
 	demoCommand
-	Run      runCmd      `cmd:"" help:"Run the daemon: learn from a topic and serve the model over HTTP."`
-	Replay   replayCmd   `cmd:"" help:"Write labelled blocks to a topic."`
-	Fit      fitCmd      `cmd:"" help:"Learn from a file: train, cross-validate and test offline, with the mathematics of the daemon."`
-	Predict  predictCmd  `cmd:"" help:"Classify rows by the model of a running daemon, or by a saved one."`
-	Model    modelCmd    `cmd:"" help:"Show the model of a running daemon."`
-	Plot     plotCmd     `cmd:"" help:"Draw the regions of a saved classifier of two features."`
-	Refine   refineCmd   `cmd:"" help:"Make a running daemon refine its planes now."`
-	Reduce   reduceCmd   `cmd:"" help:"Make a running daemon choose a new basis for its kernel, and learn in its coordinates."`
-	Epoch    epochCmd    `cmd:"" help:"Show the basis of a running daemon, and how far the next one is."`
-	Tuning   tuningCmd   `cmd:"" help:"Show how a running daemon chose nu."`
-	Quality  qualityCmd  `cmd:"" help:"Show how often a running daemon is right, and how far its probabilities hold."`
-	Blocks   blocksCmd   `cmd:"" help:"List and retire the live blocks of a running daemon."`
-	Snapshot snapshotCmd `cmd:"" help:"Inspect and verify snapshot files; make a running daemon save one."`
-	Version  versionCmd  `cmd:"" help:"Say which streamd this is."`
+	Run        runCmd        `cmd:"" help:"Run the daemon: learn from a topic and serve the model over HTTP."`
+	Replay     replayCmd     `cmd:"" help:"Write labelled blocks to a topic."`
+	Fit        fitCmd        `cmd:"" help:"Learn from a file: train, cross-validate and test offline, with the mathematics of the daemon."`
+	Predict    predictCmd    `cmd:"" help:"Classify rows by the model of a running daemon, or by a saved one."`
+	Model      modelCmd      `cmd:"" help:"Show the model of a running daemon."`
+	Plot       plotCmd       `cmd:"" help:"Draw the regions of a saved classifier of two features."`
+	Refine     refineCmd     `cmd:"" help:"Make a running daemon refine its planes now."`
+	Reduce     reduceCmd     `cmd:"" help:"Make a running daemon choose a new basis for its kernel, and learn in its coordinates."`
+	Epoch      epochCmd      `cmd:"" help:"Show the basis of a running daemon, and how far the next one is."`
+	Tuning     tuningCmd     `cmd:"" help:"Show how a running daemon chose nu."`
+	Quality    qualityCmd    `cmd:"" help:"Show how often a running daemon is right, and how far its probabilities hold."`
+	Blocks     blocksCmd     `cmd:"" help:"List and retire the live blocks of a running daemon."`
+	Snapshot   snapshotCmd   `cmd:"" help:"Inspect and verify snapshot files; make a running daemon save one."`
+	Version    versionCmd    `cmd:"" help:"Say which streamd this is."`
+	Completion completionCmd `cmd:"" help:"Print a script that makes a shell complete streamd's commands and flags."`
+	Man        manCmd        `cmd:"" hidden:"" help:"Write the manual pages."`
 	measureCommands
 }
 

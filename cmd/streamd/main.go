@@ -53,29 +53,32 @@ func (s *surroundings) variable(name string) string {
 
 // run is the program: args are without its name.
 func run(ctx context.Context, args, env []string, stdin io.Reader, stdout, stderr io.Writer) error {
-	commands := newGrammar()
-	helped := false // kong prints the help while it parses, and means to exit then
-	var helpErr error
-	parser, err := kong.New(commands,
+	answered := false // kong prints help and version while it parses, and means to exit then
+	var answerErr error
+	parser, err := kong.New(newGrammar(),
 		kong.Name("streamd"),
 		kong.Description("The streaming classifier whose model is a function of the set of live blocks."),
 		kong.Writers(stdout, stderr),
-		kong.Exit(func(int) { helped = true }),
+		kong.Exit(func(int) { answered = true }),
 		kong.Help(func(o kong.HelpOptions, c *kong.Context) error {
-			helpErr = kong.DefaultHelpPrinter(o, c)
+			answerErr = kong.DefaultHelpPrinter(o, c)
 			return nil // else it would be one of the command line's
 		}),
+		kong.Bind(&answerErr),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true, WrapUpperBound: 100}),
 	)
 	if err != nil {
 		return fmt.Errorf("the grammar of the command line: %w", err)
 	}
+	if len(args) > 0 && args[0] == completeCall {
+		return printCompletions(stdout, parser.Model, args[1:])
+	}
 	if len(args) > 0 && args[0] == "help" {
 		args = append(args[1:len(args):len(args)], "--help")
 	}
 	command, err := parser.Parse(args)
-	if helped {
-		return helpErr
+	if answered {
+		return answerErr
 	}
 	if err != nil {
 		return usagef("%w; see streamd %s--help", err, commandPath(err))

@@ -69,7 +69,7 @@ func TestFailedWrites(t *testing.T) {
 	full := errors.New("no space left")
 	r, stdout := io.Pipe()
 	r.CloseWithError(full)
-	for _, args := range [][]string{{"--help"}, {"help", "replay", "ndc"}, {"fit", "--help"}, {"version"}} {
+	for _, args := range [][]string{{"--help"}, {"help", "replay", "ndc"}, {"fit", "--help"}, {"version"}, {"--version"}, {"completion", "bash"}, {completeCall, "ru"}} {
 		err := run(t.Context(), args, nil, strings.NewReader(""), stdout, io.Discard)
 		if !errors.Is(err, full) || exitStatus(err) != 1 {
 			t.Errorf("%q: %v with status %d", args, err, exitStatus(err))

@@ -6,6 +6,8 @@ import (
 	"io"
 	"runtime"
 	"runtime/debug"
+
+	"github.com/alecthomas/kong"
 )
 
 // versionCmd says which streamd this is.
@@ -13,10 +15,29 @@ type versionCmd struct {
 	jsonFlag
 }
 
+func (c *versionCmd) Run(s *surroundings) error {
+	b := thisBuild()
+	if c.JSON {
+		return printJSON(s.stdout, b)
+	}
+	return b.print(s.stdout)
+}
+
+// versionFlag is the version command as a flag.
+type versionFlag bool
+
+// BeforeReset implements kong's hook. The error of printing goes to failed: what
+// the hook returns would be an error of the command line.
+func (versionFlag) BeforeReset(k *kong.Kong, failed *error) error {
+	*failed = thisBuild().print(k.Stdout)
+	k.Exit(0)
+	return nil
+}
+
 // build is what the Go tool has noted in the program.
 type build struct {
-	Version  string `json:"version"`            // of the module; "devel" when built from a checkout
-	Revision string `json:"revision,omitempty"` // of the version control system
+	Version  string `json:"version"`            // of the module; "devel" when the Go tool does not know it
+	Revision string `json:"revision,omitempty"` // of the version control system; "": not known
 	Time     string `json:"time,omitempty"`     // of the revision
 	Modified bool   `json:"modified"`           // whether the checkout had changes
 	Go       string `json:"go"`
@@ -24,11 +45,15 @@ type build struct {
 }
 
 func thisBuild() build {
-	b := build{Version: "devel", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
-		return b
+		info = new(debug.BuildInfo)
 	}
+	return buildOf(info)
+}
+
+func buildOf(info *debug.BuildInfo) build {
+	b := build{Version: "devel", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	if v := info.Main.Version; v != "" && v != "(devel)" {
 		b.Version = v
 	}
@@ -47,23 +72,22 @@ func thisBuild() build {
 
 // String is the version with the revision, as logs and pages show it.
 func (b build) String() string {
-	s := b.Version
-	if b.Revision != "" {
-		s += " (" + b.Revision[:min(12, len(b.Revision))]
-		if b.Modified {
-			s += ", modified"
-		}
-		s += ")"
+	switch {
+	case b.Revision == "":
+		return b.Version + " (unknown revision)"
+	case b.Modified:
+		return fmt.Sprintf("%s (%.12s, modified)", b.Version, b.Revision)
+	default:
+		return fmt.Sprintf("%s (%.12s)", b.Version, b.Revision)
 	}
-	return s
 }
 
-func (c *versionCmd) Run(s *surroundings) error {
-	b := thisBuild()
-	if c.JSON {
-		return printJSON(s.stdout, b)
+func (b build) print(w io.Writer) error {
+	text := fmt.Sprintf("streamd %s, %s, %s\n", b, b.Go, b.Platform)
+	if b.Revision == "" {
+		text += "The revision is known of programs that were built in a checkout, with git at hand and without -buildvcs=false.\n"
 	}
-	_, err := fmt.Fprintf(s.stdout, "streamd %s, %s, %s\n", b, b.Go, b.Platform)
+	_, err := io.WriteString(w, text)
 	return err
 }
 

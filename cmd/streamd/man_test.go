@@ -1,0 +1,63 @@
+package main
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Each command in a help has a page, which the page above it names, and each of its
+// flags is on it.
+func TestManPages(t *testing.T) {
+	dir := t.TempDir()
+	if err := run(t.Context(), []string{"man", dir}, nil, strings.NewReader(""), io.Discard, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	pages, err := filepath.Glob(filepath.Join(dir, "*.1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := func(name string) string {
+		text, err := os.ReadFile(filepath.Join(dir, name+".1"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	if len(pages) < 20 {
+		t.Errorf("only %d pages", len(pages))
+	}
+	for page, want := range map[string][]string{
+		"streamd":               {`\fBrun\fR`, `\fBblocks\fR`, `\fB\-\-version\fR`},
+		"streamd-blocks":        {`\fBretire\fR`},
+		"streamd-blocks-retire": {`\fIid\fR`, `\fB\-\-token\-file\fR=\fIFILE\fR`, `\fBstreamd\-blocks\fR(1)`},
+		"streamd-run":           {`\fB\-\-kafka.topic\fR=\fIstring\fR`, ".SS snapshot", `\fB\-c, \-\-config\fR=\fIFILE\fR`},
+		"streamd-replay-file":   {`\fBstreamd replay file\fR <file> [flags]`},
+	} {
+		text := read(page)
+		for _, part := range want {
+			if !strings.Contains(text, part) {
+				t.Errorf("%s has no %q", page, part)
+			}
+		}
+		for line := range strings.Lines(text) {
+			if strings.HasPrefix(line, ".") && !strings.HasPrefix(line, ".S") && !strings.HasPrefix(line, ".T") && line != ".PP\n" {
+				t.Errorf("%s: %q is no macro that is used here", page, line)
+			}
+		}
+	}
+}
+
+func TestRoff(t *testing.T) {
+	for text, want := range map[string]string{
+		".db files":    `\&.db files`,
+		"a\n.b":        "a\n\\&.b",
+		`--x 'y' \n~"`: `\-\-x \(aqy\(aq \en\(ti\(dq`,
+	} {
+		if got := roff(text); got != want {
+			t.Errorf("%q becomes %q, want %q", text, got, want)
+		}
+	}
+}

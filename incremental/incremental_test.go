@@ -175,6 +175,32 @@ func TestWeightZeroIsAsIfAbsent(t *testing.T) {
 	}
 }
 
+// There is one zero.
+func TestMinusZeroIsZero(t *testing.T) {
+	for seed := range uint64(20) {
+		r := rand.New(rand.NewPCG(22, seed))
+		rows := randomTable(r, 30, 3, 2)
+		for i, row := range rows.x {
+			for j := range row {
+				if r.IntN(3) > 0 || i%14 == 0 {
+					row[j] = 0
+				}
+			}
+		}
+		want := summarise(t, rows.block(0, 30)).Digest()
+		for _, row := range rows.x {
+			for j, x := range row {
+				if x == 0 && r.IntN(2) == 0 {
+					row[j] = math.Copysign(0, -1)
+				}
+			}
+		}
+		if summarise(t, rows.block(0, 30)).Digest() != want {
+			t.Errorf("seed %d: the sign of a zero shows in the summary", seed)
+		}
+	}
+}
+
 func TestWeightOneIsNoWeight(t *testing.T) {
 	rows := randomTable(rand.New(rand.NewPCG(4, 4)), 100, 3, 2)
 	plain := summarise(t, rows.block(0, 100))

@@ -30,7 +30,11 @@ func NewMap(k Kernel, n int, z []float64) (*Map, error) {
 			return nil, fmt.Errorf("basis: feature %d of point %d is %v", i%n+1, i/n+1, x)
 		}
 	}
-	return &Map{kernel: k, n: n, t: len(z) / n, z: append([]float64(nil), z...)}, nil
+	z = slices.Clone(z)
+	for i := range z {
+		z[i] += 0 // −0 is 0, so that equal points have one digest
+	}
+	return &Map{kernel: k, n: n, t: len(z) / n, z: z}, nil
 }
 
 // Scaled gives the map x → K((x − μ)/σ, Z), which takes features of different

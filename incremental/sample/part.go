@@ -177,7 +177,9 @@ func (r *rows) set(i int, index, code uint32, level uint8) []uint32 {
 
 func (r *rows) setWeight(i int, v float64) { putFloat64(r.row(i)[head:], v) }
 
+// setNumber sets number j of row i. There is one zero: −0 becomes 0.
 func (r *rows) setNumber(i, j int, x float64) {
+	x += 0
 	to := r.row(i)[r.numbers():]
 	if r.flags&isWide != 0 {
 		putFloat64(to[2*j:], x)
@@ -619,7 +621,7 @@ func (t *Taker) copyRows(b *incremental.Block, p *Part) {
 		if len(singles) == p.n {
 			row = row[form.numbers():]
 			for j, column := range singles {
-				row[j] = math.Float32bits(column[c.row])
+				row[j] = math.Float32bits(column[c.row] + 0) // never −0
 			}
 			continue
 		}

@@ -818,6 +818,36 @@ func TestWeightZeroIsAsIfAbsent(t *testing.T) {
 	}
 }
 
+// Rows that differ in the sign of a zero have one part.
+func TestMinusZeroIsZero(t *testing.T) {
+	r := rand.New(rand.NewPCG(61, 61))
+	levels := New(Settings{Rows: 50, Seed: 1}, func(func(string) bool) {}).Levels()
+	for range 20 {
+		signed, plain := make([]float64, 90), make([]float64, 90)
+		narrow := make([]float32, 90)
+		for i := range signed {
+			signed[i] = float64(r.IntN(3)-1) * float64(r.IntN(2)) // −1·0 is −0
+			plain[i], narrow[i] = signed[i]+0, float32(signed[i])
+		}
+		codes := make([]int32, 90)
+		part := func(columns ...gram.Column) []byte {
+			l := newLive(t, &incremental.Block{Classes: []string{"a"}, Codes: codes, Columns: columns})
+			var taker Taker
+			return taker.Take(l.block, l.summary.Digest(), l.summary.Totals(), levels).AppendBinary(nil)
+		}
+		want := part(gram.ColumnOf(plain), gram.ColumnOf(plain))
+		for _, columns := range [][]gram.Column{
+			{gram.ColumnOf(signed), gram.ColumnOf(signed)},
+			{gram.ColumnOf(narrow), gram.ColumnOf(narrow)},
+			{gram.ColumnOf(narrow), gram.ColumnOf(plain)},
+		} {
+			if !bytes.Equal(part(columns...), want) {
+				t.Fatal("the sign of a zero shows in the part")
+			}
+		}
+	}
+}
+
 func FuzzDecodePart(f *testing.F) {
 	r := rand.New(rand.NewPCG(11, 12))
 	for m := range 6 {

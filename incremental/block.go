@@ -1,9 +1,11 @@
 package incremental
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
 
 	"streamd/incremental/gram"
 )
@@ -198,6 +200,34 @@ func (b *Block) featureName(j int) string {
 		return b.Features[j]
 	}
 	return DefaultFeature(j)
+}
+
+// CompareFeatures is the canonical order of features: by name, where runs of
+// digits compare as numbers, so that x2 is before x10. Names that differ in
+// leading zeros alone compare byte by byte.
+func CompareFeatures(a, b string) int {
+	x, y := a, b
+	for x != "" && y != "" {
+		m, n := digits(x), digits(y)
+		if m == 0 || n == 0 {
+			if x[0] != y[0] {
+				return cmp.Compare(x[0], y[0])
+			}
+			x, y = x[1:], y[1:]
+			continue
+		}
+		p, q := strings.TrimLeft(x[:m], "0"), strings.TrimLeft(y[:n], "0")
+		if order := cmp.Or(cmp.Compare(len(p), len(q)), strings.Compare(p, q)); order != 0 {
+			return order
+		}
+		x, y = x[m:], y[n:]
+	}
+	return cmp.Or(cmp.Compare(len(x), len(y)), strings.Compare(a, b))
+}
+
+// digits is how many digits a text begins with.
+func digits(s string) int {
+	return len(s) - len(strings.TrimLeft(s, "0123456789"))
 }
 
 // DefaultFeature is the name of column j (0-based) where the data has no

@@ -2,6 +2,7 @@ package incremental
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
@@ -776,5 +777,18 @@ func TestScale(t *testing.T) {
 	}
 	if mean, sigma := NewState(DefaultFeatures(2)).Moments().Scale(); mean != nil || sigma != nil {
 		t.Errorf("no rows have μ = %v, σ = %v", mean, sigma)
+	}
+}
+
+func TestCompareFeatures(t *testing.T) {
+	sorted := []string{"", "-", "01", "1", "1a", "2", "2.5", "9", "10", "A2", "a", "a001", "a01", "a1", "a01b", "a1b", "a1b2", "a1b10", "a2", "a10",
+		"a18446744073709551616", "a18446744073709551617", "ab", "b", "é"}
+	for i, a := range sorted {
+		for j, b := range sorted {
+			got, want := CompareFeatures(a, b), cmp.Compare(i, j)
+			if got != want {
+				t.Errorf("CompareFeatures(%q, %q) = %d, want %d", a, b, got, want)
+			}
+		}
 	}
 }

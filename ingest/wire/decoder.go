@@ -56,7 +56,9 @@ type Options struct {
 
 	// Features, when not nil, selects and orders the features by name. Data
 	// without names is taken by position if it has as many, in LIBSVM at most
-	// as many. Nil: each block has the features that it happens to have.
+	// as many. Nil: each block has the features that it happens to have, and
+	// those with names come in their canonical order (incremental.CompareFeatures),
+	// whatever the order in the payload.
 	Features []string
 
 	// Header is for CSV whose content type does not declare a header.
@@ -123,6 +125,7 @@ type Decoder struct {
 
 	pattern pattern
 	seen    names // the names of the last block whose features were not fixed
+	sorted  ordered
 	scratch []byte
 	csv     csvPlan
 	json    jsonState
@@ -277,6 +280,9 @@ func (d *Decoder) begin(format Format, text []byte) {
 // finish makes the block; d.columns, d.codes and d.weights are filled.
 func (d *Decoder) finish(names []string, weights []float64) {
 	d.block.Features, d.block.Columns = names, d.columns
+	if d.opts.Features == nil {
+		d.block.Features, d.block.Columns = d.sorted.features(names, d.columns)
+	}
 	if d.unlabelled {
 		return
 	}
@@ -412,6 +418,38 @@ func newNames(list []string) (n names, twice string) {
 		n.index[name] = j
 	}
 	return n, ""
+}
+
+// ordered puts features into their canonical order.
+type ordered struct {
+	from    []string // the names of the last block, as they came
+	names   []string // in order
+	at      []int    // of each of these, the place among from
+	columns []gram.Column
+}
+
+// features gives names and columns in the order of the names. The columns are valid
+// until the next call. Nil names have no order.
+func (o *ordered) features(names []string, columns []gram.Column) ([]string, []gram.Column) {
+	if slices.IsSortedFunc(names, incremental.CompareFeatures) {
+		return names, columns
+	}
+	if !slices.Equal(names, o.from) {
+		o.at = make([]int, len(names))
+		for j := range o.at {
+			o.at[j] = j
+		}
+		slices.SortFunc(o.at, func(i, j int) int { return incremental.CompareFeatures(names[i], names[j]) })
+		o.from, o.names = names, make([]string, len(names))
+		for j, i := range o.at {
+			o.names[j] = names[i]
+		}
+	}
+	o.columns = o.columns[:0]
+	for _, i := range o.at {
+		o.columns = append(o.columns, columns[i])
+	}
+	return o.names, o.columns
 }
 
 // areFeatures counts them in words.

@@ -202,6 +202,47 @@ func TestMinusZeroIsZero(t *testing.T) {
 	}
 }
 
+// The summary of a block whose columns are in another order is that summary with
+// its features in another order.
+func TestPermute(t *testing.T) {
+	for seed := range uint64(40) {
+		r := rand.New(rand.NewPCG(23, seed))
+		n := 1 + r.IntN(30)
+		rows := randomTable(r, 1+r.IntN(600), n, 1+r.IntN(4))
+		if seed%4 == 0 { // the origin moves
+			rows.weights = slices.Repeat([]float64{1}, len(rows.x))
+			rows.outliers([]int{0, len(rows.x) / 2, len(rows.x) - 1}, 1e6, 1)
+		}
+		b := rows.block(0, len(rows.x))
+		if seed%2 == 0 {
+			for j, c := range b.Columns {
+				narrow := make([]float32, c.Len())
+				for i := range narrow {
+					narrow[i] = float32(c.At(i))
+				}
+				b.Columns[j] = gram.ColumnOf(narrow)
+			}
+		}
+		s, at := summarise(t, b), r.Perm(n)
+		other := *b
+		other.Columns = nil
+		for _, j := range at {
+			other.Columns = append(other.Columns, b.Columns[j])
+		}
+		if got, want := s.Permute(at), summarise(t, &other); !bytes.Equal(got.AppendBinary(nil), want.AppendBinary(nil)) {
+			t.Fatalf("seed %d: the summary in the order %v is another one", seed, at)
+		}
+		if s.Weighted() {
+			t.Errorf("seed %d: weights of 1 are weights", seed)
+		}
+	}
+	rows := randomTable(rand.New(rand.NewPCG(24, 24)), 9, 2, 2)
+	rows.weights = []float64{1, 1, 1, 1, 1, 1, 1, 1, 1.5}
+	if !summarise(t, rows.block(0, 9)).Weighted() {
+		t.Error("a weight of 1.5 does not show")
+	}
+}
+
 func TestWeightOneIsNoWeight(t *testing.T) {
 	rows := randomTable(rand.New(rand.NewPCG(4, 4)), 100, 3, 2)
 	plain := summarise(t, rows.block(0, 100))

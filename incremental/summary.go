@@ -67,6 +67,43 @@ func (s *Summary) Totals() []ClassTotal {
 	return out
 }
 
+// Weighted says whether rows have weights other than 1, as far as their sums show
+// it.
+func (s *Summary) Weighted() bool {
+	return slices.ContainsFunc(s.classes, func(c classSummary) bool { return c.weight != float64(c.rows) })
+}
+
+// Permute is the summary with its features in another order: feature j is the
+// one that was at[j]. Without weights it is, bit for bit, the summary of the block
+// with its columns in that order. With weights the products of two features may
+// be rounded otherwise.
+func (s *Summary) Permute(at []int) *Summary {
+	if len(at) != len(s.origin) {
+		panic(fmt.Sprintf("incremental: an order of %d for %d features", len(at), len(s.origin)))
+	}
+	out := &Summary{origin: permute(s.origin, at), classes: slices.Clone(s.classes)}
+	for i := range out.classes {
+		c := &out.classes[i]
+		c.s = permute(c.s, at)
+		from := c.cross
+		c.cross = make([]float64, 0, len(from))
+		for j, p := range at {
+			for _, q := range at[:j+1] {
+				c.cross = append(c.cross, from[gram.PackedLen(max(p, q))+min(p, q)])
+			}
+		}
+	}
+	return out
+}
+
+func permute(x []float64, at []int) []float64 {
+	out := make([]float64, len(at))
+	for j, from := range at {
+		out[j] = x[from]
+	}
+	return out
+}
+
 // A Summariser makes summaries. It keeps working memory from one block to the
 // next and is not safe for concurrent use.
 type Summariser struct {

@@ -129,7 +129,8 @@ type Part struct {
 	Part *sample.Part
 }
 
-// Change is what a Save changes.
+// Change is what a Save changes. The features may be others than those of the
+// last save, or none, where no block stays in the file that is not put.
 type Change struct {
 	Delete  []string // blocks that are not live any more; those not in the file are passed over
 	Put     []Block  // new, or in the place of one of the same id; done after Delete
@@ -530,7 +531,7 @@ func (s *Store) Save(c Change) (SaveInfo, error) {
 type Prepared struct {
 	store    *Store
 	change   Change
-	features []string
+	features []string // nil: there is no state
 	state    *sums    // nil: there is none
 	folds    [][]byte // nil among them: as at the last save
 	epochs   []preparedEpoch
@@ -564,10 +565,10 @@ func (s *Store) Prepare(c Change) (*Prepared, error) {
 	if c.State != nil && len(c.State.Features()) == 0 {
 		c.State = nil
 	}
-	if err := c.check(s.features); err != nil {
+	if err := c.check(); err != nil {
 		return nil, fmt.Errorf("save snapshot %s: %w", s.path, err)
 	}
-	p := &Prepared{store: s, change: c, features: s.features, folds: encodeFolds(c.Folds)}
+	p := &Prepared{store: s, change: c, folds: encodeFolds(c.Folds)}
 	if c.State != nil {
 		p.features, p.state = c.State.Features(), encodeSums(c.State)
 	}
@@ -596,6 +597,7 @@ func (p *Prepared) save() (info SaveInfo, err error) {
 	if p.state != nil {
 		next.hasState, next.digest, rows = true, p.state.digest, p.state.rows
 	}
+	anew := !slices.Equal(p.features, s.features)
 	put := byID(c.Put, func(b *Block) string { return b.Entry.ID })
 	for i := 1; i < len(put); i++ {
 		if id := put[i].Entry.ID; id == put[i-1].Entry.ID {
@@ -628,6 +630,9 @@ func (p *Prepared) save() (info SaveInfo, err error) {
 				return err
 			}
 		}
+		if anew && next.blocks.n > int64(len(put)) {
+			return fmt.Errorf("features %q were saved, now they are %q, and blocks would stay as they were", s.features, p.features)
+		}
 		for _, p := range parts {
 			if tx.Bucket(bucketBlocks).Get([]byte(p.ID)) == nil {
 				return fmt.Errorf("block %q has a part but is not live", p.ID)
@@ -645,10 +650,14 @@ func (p *Prepared) save() (info SaveInfo, err error) {
 		if err := w.putSums(bucketFolds, nil, &next.folds, 0, p.folds); err != nil {
 			return err
 		}
-		if p.state != nil && !(old.hasState && old.digest == next.digest) {
-			if err := w.putValue(bucketState, keyState, p.state.value); err != nil {
-				return err
-			}
+		switch {
+		case p.state == nil:
+			err = tx.Bucket(bucketState).Delete(keyState)
+		case anew || !old.hasState || old.digest != next.digest:
+			err = w.putValue(bucketState, keyState, p.state.value)
+		}
+		if err != nil {
+			return err
 		}
 		if rows != next.rows {
 			return fmt.Errorf("the state has %d rows, its live blocks %d", rows, next.rows)
@@ -687,13 +696,10 @@ func byID[T any](all []T, id func(*T) string) []*T {
 }
 
 // check finds what could be written but not be read again.
-func (c *Change) check(features []string) error {
+func (c *Change) check() error {
 	var now []string
 	if c.State != nil {
 		now = c.State.Features()
-	}
-	if features != nil && !slices.Equal(features, now) {
-		return fmt.Errorf("features %q were saved, now they are %q", features, now)
 	}
 	if err := checkPosition(c.Horizon.Position); err != nil {
 		return fmt.Errorf("the horizon: %w", err)

@@ -632,11 +632,69 @@ func TestFeaturesComeLater(t *testing.T) {
 	if !slices.Equal(c.Features, []string{"a", "b"}) || c.State == nil {
 		t.Fatalf("contents %+v", c)
 	}
-	for _, other := range []*incremental.State{nil, incremental.NewState([]string{"b", "a"})} {
-		if _, err := s.Save(Change{State: other}); err == nil {
-			t.Error("other features were saved over the old ones")
+}
+
+// Features may be others, or none, where no block of the former ones stays.
+func TestFeaturesChange(t *testing.T) {
+	r := rand.New(rand.NewPCG(6, 1))
+	path := filepath.Join(t.TempDir(), "streamd.db")
+	s, _ := mustOpen(t, path)
+	state := func(features []string, blocks ...Block) *incremental.State {
+		out := incremental.NewState(features)
+		for _, b := range blocks {
+			out.Add(b.Summary)
+		}
+		return out
+	}
+	check := func(what string, features []string, blocks int) {
+		t.Helper()
+		s.Close()
+		if report, err := Verify(t.Context(), path, nil); err != nil || !report.OK {
+			t.Fatalf("%s: %+v, %v", what, report, err)
+		}
+		var c *Contents
+		s, c = mustOpen(t, path)
+		if !slices.Equal(c.Features, features) || (c.State == nil) != (features == nil) || len(c.Entries) != blocks {
+			t.Fatalf("%s: features %q, %d blocks", what, c.Features, len(c.Entries))
 		}
 	}
+	save := func(c Change) {
+		t.Helper()
+		if _, err := s.Save(c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a, b := randomBlock(r, "orders/0/1", 4, 2), randomBlock(r, "orders/0/2", 5, 2)
+	two, other := []string{"p", "q"}, []string{"q", "p"}
+	save(Change{Put: []Block{a, b}, State: state(two, a, b), Folds: []*incremental.State{state(two, a), state(two, b)}})
+	for name, c := range map[string]Change{
+		"none, with blocks":                   {},
+		"others, with blocks":                 {State: state(other, a, b), Folds: []*incremental.State{state(other, a), state(other, b)}},
+		"others, with a block that stays":     {State: state(other, a, b), Put: []Block{a}, Folds: []*incremental.State{state(other, a), state(other, b)}},
+		"none, with a block that stays":       {Delete: []string{"orders/0/1"}},
+		"none, with a block that is not gone": {Delete: []string{"orders/0/1", "orders/0/7"}},
+	} {
+		if _, err := s.Save(c); err == nil {
+			t.Errorf("%s: saved", name)
+		}
+	}
+	check("after what was refused", two, 2)
+	save(Change{Put: []Block{a, b}, State: state(other, a, b), Folds: []*incremental.State{state(other, a), state(other, b)}})
+	check("all blocks put", other, 2)
+	save(Change{Delete: []string{"orders/0/1", "orders/0/2"}})
+	check("no blocks", nil, 0)
+	c := randomBlock(r, "orders/0/3", 4, 3)
+	three := incremental.DefaultFeatures(3)
+	save(Change{Put: []Block{c}, State: state(three, c)})
+	check("three", three, 1)
+	save(Change{Delete: []string{"orders/0/3"}, State: state(three)})
+	check("an empty state", three, 0)
+	save(Change{State: state(two)}) // which has the same digest
+	check("another empty state", two, 0)
+	save(Change{Put: []Block{a}, State: state(two, a)})
+	save(Change{Delete: []string{"orders/0/1"}, Put: []Block{c}, State: state(three, c)})
+	check("in one step", three, 1)
+	s.Close()
 }
 
 func TestChangeThatDoesNotFit(t *testing.T) {

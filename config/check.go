@@ -1,7 +1,9 @@
 package config
 
 import (
+	"maps"
 	"net"
+	"net/url"
 	"regexp"
 	"slices"
 	"strconv"
@@ -10,7 +12,8 @@ import (
 
 var (
 	topicPattern = regexp.MustCompile(`^[A-Za-z0-9._-]{1,249}$`) // what Kafka allows
-	namePattern  = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)  // safe in a group's name and in a URL
+	hostPattern  = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9._-]{0,251}[A-Za-z0-9_])?$`)
+	namePattern  = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`) // safe in a group's name and in a URL
 )
 
 // check reports what the types and bounds of single values cannot say.
@@ -20,11 +23,47 @@ func (l *loader) check() {
 	l.checkModel()
 	l.checkKernel()
 	l.checkRetire()
-	if problem := badAddress(l.config.HTTP.Listen, 0); problem != "" {
-		l.fault("http.listen", "%s", problem)
-	}
+	l.checkHTTP()
 	if l.config.Snapshot.File == "" {
 		l.fault("snapshot.file", "want a file name; the state is not kept without one")
+	}
+}
+
+func (l *loader) checkHTTP() {
+	h := l.config.HTTP
+	known := h.TokensFile != "" || h.TLS.ClientCAFile != "" || l.bad["http.tokens_file"] || l.bad["http.tls.client_ca_file"]
+	if problem := badAddress(h.Listen, 0); problem != "" {
+		l.fault("http.listen", "%s", problem)
+	} else if !known && !h.Open && !l.bad["http.open"] && !h.local() {
+		l.fault("http.listen", "others can reach this address, and nothing says who may call: set http.tokens_file or http.tls.client_ca_file, or http.open: true to serve everybody")
+	}
+	for _, host := range h.Hosts {
+		if !hostPattern.MatchString(host) {
+			l.fault("http.hosts", "%s: want a host name without a scheme or a port", quoted(host))
+		}
+	}
+	for _, origin := range h.CORSOrigins {
+		u, err := url.Parse(origin)
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.Scheme+"://"+u.Host != origin || strings.ToLower(origin) != origin {
+			l.fault("http.cors_origins", "%s: want an origin as browsers write it, such as https://board.example", quoted(origin))
+		}
+	}
+
+	tls := h.TLS
+	needs := func(name string, set bool, needed string, has bool) {
+		if set && !has && !l.bad[needed] {
+			l.fault(name, "is set without %s", needed)
+		}
+	}
+	needs("http.tls.cert_file", tls.CertFile != "", "http.tls.key_file", tls.KeyFile != "")
+	needs("http.tls.key_file", tls.KeyFile != "", "http.tls.cert_file", tls.CertFile != "")
+	needs("http.tls.client_ca_file", tls.ClientCAFile != "", "http.tls.cert_file", tls.CertFile != "")
+	needs("http.tls.client_ca_file", tls.ClientCAFile != "", "http.tls.clients", len(tls.Clients) > 0)
+	needs("http.tls.clients", len(tls.Clients) > 0, "http.tls.client_ca_file", tls.ClientCAFile != "")
+	for _, name := range slices.Sorted(maps.Keys(tls.Clients)) {
+		if tls.Clients[name] == "" {
+			l.fault("http.tls.clients", "%s has no role", quoted(name))
+		}
 	}
 }
 
@@ -206,8 +245,13 @@ func badAddress(address string, leastPort uint64) string {
 // Warnings returns what is allowed but seldom meant, a sentence each.
 func (c *Config) Warnings() []string {
 	var warnings []string
-	if host, _, _ := net.SplitHostPort(c.HTTP.Listen); c.HTTP.AdminTokenFile == "" && !loopback(host) {
-		warnings = append(warnings, "http.listen is "+c.HTTP.Listen+" and http.admin_token_file is empty: whoever reaches that address can retire blocks")
+	if h := c.HTTP; !h.local() {
+		if strangers := h.AnonymousRoles(); strangers.Has(RoleRetire) {
+			warnings = append(warnings, "whoever reaches "+h.Listen+" can retire blocks: http.open is true without tokens and client certificates, or http.anonymous says so")
+		}
+		if h.TokensFile != "" && h.TLS.CertFile == "" {
+			warnings = append(warnings, "http.tokens_file is set without http.tls.cert_file: tokens cross the network in the clear, unless a proxy encrypts them")
+		}
 	}
 	plain := c.Kafka.SASL.Mechanism == MechanismPlain && !c.Kafka.TLS.Enabled
 	if plain && slices.ContainsFunc(c.Kafka.Brokers, func(b string) bool {
@@ -217,6 +261,12 @@ func (c *Config) Warnings() []string {
 		warnings = append(warnings, "kafka.sasl.mechanism is plain and kafka.tls.enabled is false: the password crosses the network in the clear")
 	}
 	return warnings
+}
+
+// local says whether only this machine can reach the address to serve on.
+func (h HTTP) local() bool {
+	host, _, _ := net.SplitHostPort(h.Listen)
+	return loopback(host)
 }
 
 func loopback(host string) bool {

@@ -176,14 +176,34 @@ type Snapshot struct {
 	Blocks   int           `key:"blocks" default:"100" min:"1" help:"Most blocks between two saves, likewise."`
 }
 
-// HTTP says how the model is served.
+// HTTP says how the model is served, and to whom.
 type HTTP struct {
-	Listen         string `key:"listen" default:"127.0.0.1:8080" help:"Address host:port to serve on; an empty host is every interface, port 0 is any free one."`
-	MaxBodyBytes   Size   `key:"max_body_bytes" default:"16MiB" min:"1KiB" max:"1GiB" help:"Largest request body."`
-	MaxRows        int    `key:"max_rows" default:"100000" min:"1" help:"Most rows in one prediction request."`
-	AdminTokenFile string `key:"admin_token_file" help:"File that holds the token which everything but reading and predicting over HTTP asks for. Empty: nothing asks for one."`
+	Listen       string   `key:"listen" default:"127.0.0.1:8080" help:"Address host:port to serve on; an empty host is every interface, port 0 is any free one."`
+	Open         bool     `key:"open" default:"false" help:"Serve on an address that others can reach without http.tokens_file and http.tls.client_ca_file."`
+	TokensFile   string   `key:"tokens_file" help:"File of bearer tokens, a line NAME ROLES TOKEN each, as in: ops admin 9f86d081884c7d65. It is read again when it changes."`
+	Anonymous    Roles    `key:"anonymous" help:"Roles of callers without token and certificate. Empty: none where tokens_file or client_ca_file is set, else all."`
+	Hosts        []string `key:"hosts" help:"Names that requests may be addressed to, besides localhost and, where http.listen is not loopback, IP addresses."`
+	CORSOrigins  []string `key:"cors_origins" help:"Origins of web pages that may call, such as https://board.example; pages of all others may not."`
+	MaxBodyBytes Size     `key:"max_body_bytes" default:"16MiB" min:"1KiB" max:"1GiB" help:"Largest request body."`
+	MaxRows      int      `key:"max_rows" default:"100000" min:"1" help:"Most rows in one prediction request."`
+	TLS          HTTPTLS  `key:"tls"`
+}
 
-	AdminToken Secret // what AdminTokenFile holds
+// HTTPTLS says how to encrypt HTTP and which client certificates have roles. The
+// files are read again when they change.
+type HTTPTLS struct {
+	CertFile     string           `key:"cert_file" help:"PEM file of the daemon's certificate chain. Empty: HTTP is not encrypted. Goes with key_file."`
+	KeyFile      string           `key:"key_file" help:"PEM file of the certificate's private key."`
+	ClientCAFile string           `key:"client_ca_file" help:"PEM file of the authorities whose client certificates are accepted. Empty: none. Goes with clients."`
+	Clients      map[string]Roles `key:"clients" help:"Roles by the name in a client certificate, its common name or a DNS name, as in: board.example=read+predict."`
+}
+
+// AnonymousRoles are the roles of callers that show neither token nor certificate.
+func (h HTTP) AnonymousRoles() Roles {
+	if h.Anonymous == "" && h.TokensFile == "" && h.TLS.ClientCAFile == "" {
+		return allRoles
+	}
+	return h.Anonymous
 }
 
 // Log says what is logged and how.

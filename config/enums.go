@@ -187,3 +187,15 @@ func texts[T ~string](values ...T) []string {
 	}
 	return out
 }
+
+// Role is one kind of what a caller over HTTP may do.
+type Role string
+
+const (
+	RoleRead    Role = "read"    // the model, blocks, bases, metrics and the page
+	RolePredict Role = "predict" // predictions
+	RoleRetire  Role = "retire"  // retire blocks
+	RoleAdmin   Role = "admin"   // all of these; save, refine and reduce
+)
+
+func (Role) choices() []string { return texts(RoleRead, RolePredict, RoleRetire, RoleAdmin) }

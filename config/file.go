@@ -165,7 +165,7 @@ func (r *yamlReader) entry(section string, entry *ast.MappingValueNode) {
 		r.section(name, entry.Value)
 	case k == nil:
 		_, nested := entry.Value.(*ast.MappingNode)
-		r.report(at, name, "unknown key%s", didYouMean(suggestKeys(name, nested || empty)))
+		r.report(at, name, "%s", unknown("key", name, nested || empty))
 	case empty:
 		r.report(at, name, "has no value; leave the key out for the default%s", emptyHint(k))
 	default:

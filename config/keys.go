@@ -25,7 +25,7 @@ type key struct {
 	Name    string // kafka.max_message_bytes
 	Flag    string // --kafka.max_message_bytes
 	Env     string // STREAMD_KAFKA_MAX_MESSAGE_BYTES
-	Type    string // string, bool, int, number or auto, kernel, size, duration, list, map, or the choices: a|b|c
+	Type    string // string, bool, int, number or auto, kernel, roles, size, duration, list, map, or the choices: a|b|c
 	Default string // as written in the environment or in a flag
 	Help    string // one or two sentences
 
@@ -68,7 +68,7 @@ func readTags(keys []*key, t reflect.Type, prefix string, at []int) []*key {
 		k := &key{
 			Name:    name,
 			Flag:    "--" + name,
-			Env:     envPrefix + strings.ToUpper(strings.ReplaceAll(name, ".", "_")),
+			Env:     variable(name),
 			Type:    typeName(field.Type),
 			Default: field.Tag.Get("default"),
 			Help:    field.Tag.Get("help"),
@@ -95,6 +95,11 @@ func readTags(keys []*key, t reflect.Type, prefix string, at []int) []*key {
 	return keys
 }
 
+// variable is the name of a key's environment variable.
+func variable(name string) string {
+	return envPrefix + strings.ToUpper(strings.ReplaceAll(name, ".", "_"))
+}
+
 func (k *key) bound(text string) reflect.Value {
 	if text == "" {
 		return reflect.Value{}
@@ -116,6 +121,8 @@ func typeName(t reflect.Type) string {
 		return "number or auto"
 	case t == functionType:
 		return "kernel"
+	case t == rolesType:
+		return "roles"
 	case t.Implements(choiceType):
 		return strings.Join(reflect.Zero(t).Interface().(choice).choices(), "|")
 	}
@@ -159,6 +166,19 @@ func names(of func(*key) string) []string {
 		list[i] = of(k)
 	}
 	return list
+}
+
+// retiredKeys are keys of earlier versions, and what to write instead.
+var retiredKeys = map[string]string{
+	"http.admin_token_file": "is no key any more: set http.tokens_file to a file with the line \"ops admin TOKEN\", and http.anonymous: read+predict if reading and predicting shall stay open",
+}
+
+// unknown says what to do about a name, of a flag or in the file, that is no key.
+func unknown(kind, name string, withSections bool) string {
+	if instead, ok := retiredKeys[name]; ok {
+		return instead
+	}
+	return "unknown " + kind + didYouMean(suggestKeys(name, withSections))
 }
 
 // suggestKeys returns the keys that an unknown name may stand for: those that

@@ -107,7 +107,6 @@ func Load(from Sources) (*Config, error) {
 	l.derive()
 	l.check()
 	l.config.Kafka.SASL.Password = l.secret("kafka.sasl.password_file", password)
-	l.config.HTTP.AdminToken = l.secret("http.admin_token_file", bearer)
 	if len(l.problems) > 0 {
 		slices.SortStableFunc(l.problems, inOrder)
 		return nil, &Error{l.problems, l.config.Log}
@@ -234,11 +233,13 @@ func (l *loader) environment(env []string) {
 	}
 	known := names(func(k *key) string { return k.Env })
 	for _, name := range slices.Sorted(maps.Keys(values)) {
-		l.problems = append(l.problems, Problem{
-			Source:  name,
-			Key:     name,
-			Message: "unknown variable" + didYouMean(nearest(name, known)),
-		})
+		message := "unknown variable" + didYouMean(nearest(name, known))
+		for key, instead := range retiredKeys {
+			if variable(key) == name {
+				message = instead
+			}
+		}
+		l.problems = append(l.problems, Problem{Source: name, Key: name, Message: message})
 	}
 }
 
@@ -253,7 +254,7 @@ func (l *loader) flags(given map[string]string) {
 			l.problems = append(l.problems, Problem{
 				Source:  "--" + name,
 				Key:     name,
-				Message: "unknown flag" + didYouMean(suggestKeys(name, false)),
+				Message: unknown("flag", name, false),
 			})
 		}
 	}
@@ -306,10 +307,7 @@ func (l *loader) derive() {
 	}
 }
 
-var (
-	password = regexp.MustCompile(`^\P{C}+$`) // no control characters
-	bearer   = regexp.MustCompile(`^[!-~]+$`) // what can stand in an Authorization header
-)
+var password = regexp.MustCompile(`^\P{C}+$`) // no control characters
 
 // secret reads the file that a key names, if it names one. What it finds is in
 // no error.

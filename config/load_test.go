@@ -101,7 +101,11 @@ func drawText(rt *rapid.T, k *key, label string) string {
 	case k.Name == "kafka.brokers":
 		return word.Draw(rt, label) + ":9092," + word.Draw(rt, label) + ":1"
 	case k.Name == "http.listen":
-		return word.Draw(rt, label) + ":0"
+		return "localhost:0" // others ask for more
+	case k.Name == "http.cors_origins":
+		return "https://" + word.Draw(rt, label) + ",http://" + word.Draw(rt, label) + ":1"
+	case k.Name == "http.tls.clients":
+		return "" // goes with client_ca_file
 	case strings.HasSuffix(k.Name, "_file"):
 		return "" // would have to exist; other keys stand for theirs
 	}
@@ -113,6 +117,8 @@ func drawText(rt *rapid.T, k *key, label string) string {
 		return word.Draw(rt, label)
 	case "list":
 		return word.Draw(rt, label) + "1," + word.Draw(rt, label) + "2"
+	case "roles":
+		return rapid.SampledFrom([]string{"read", "predict+read", "retire+admin"}).Draw(rt, label)
 	case "map":
 		return fmt.Sprintf("%s=%d,2=0.5", word.Draw(rt, label), n)
 	case "bool":
@@ -324,15 +330,11 @@ func TestSecrets(t *testing.T) {
 	from := Sources{Flags: map[string]string{
 		"kafka.topic": "orders", "kafka.sasl.mechanism": "plain", "kafka.sasl.username": "u",
 		"kafka.sasl.password_file": write(t, "password", hidden+"\r\n"),
-		"http.admin_token_file":    write(t, "token", "abc"),
 		"kafka.brokers":            "kafka.example:9092",
 	}}
 	c := load(t, from)
 	if got := c.Kafka.SASL.Password.Reveal(); got != hidden {
 		t.Errorf("the password is %q", got)
-	}
-	if got := c.HTTP.AdminToken.Reveal(); got != "abc" {
-		t.Errorf("the token is %q", got)
 	}
 	var out bytes.Buffer
 	if err := c.WriteYAML(&out); err != nil {
@@ -343,7 +345,7 @@ func TestSecrets(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, text := range []string{out.String(), string(asJSON), fmt.Sprintf("%v %+v %#v %s %q", *c, c, c, c.Kafka.SASL, c.Kafka.SASL)} {
-		if strings.Contains(text, "pa55") || strings.Contains(text, "abc") {
+		if strings.Contains(text, "pa55") {
 			t.Errorf("a secret shows in %s", text)
 		}
 	}
@@ -355,10 +357,9 @@ func TestSecrets(t *testing.T) {
 		"":                               "the file is empty",
 		"\n":                             "the file is empty",
 		"one\ntwo\n":                     "characters that the secret cannot have",
-		"two words":                      "characters that the secret cannot have",
 		strings.Repeat("x", maxSecret+1): "larger than 4KiB",
 	} {
-		from.Flags["http.admin_token_file"] = write(t, "token", content)
+		from.Flags["kafka.sasl.password_file"] = write(t, "password", content)
 		got := problems(t, from)
 		if len(got) != 1 || !strings.Contains(got[0].Message, want) || content != "" && strings.Contains(got[0].Message, content) {
 			t.Errorf("content %.20q: got %v, want %s", content, got, want)
@@ -366,11 +367,91 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
-func TestWarnsOfOpenAdminCalls(t *testing.T) {
-	for listen, want := range map[string]int{"127.0.0.1:1": 0, "[::1]:1": 0, "localhost:1": 0, ":1": 1, "0.0.0.0:1": 1, "host:1": 1} {
-		c := load(t, Sources{Flags: map[string]string{"kafka.topic": "orders", "http.listen": listen}})
-		if got := c.Warnings(); len(got) != want {
-			t.Errorf("%s: %q, want %d warnings", listen, got, want)
+// An address that others can reach is served only where something says who may
+// call, or that everybody may.
+func TestStrangersAreKeptOut(t *testing.T) {
+	for listen, local := range map[string]bool{"127.0.0.1:1": true, "[::1]:1": true, "localhost:1": true, ":1": false, "0.0.0.0:1": false, "host:1": false} {
+		flags := map[string]string{"kafka.topic": "orders", "http.listen": listen}
+		warnings := func() []string { return load(t, Sources{Flags: flags}).Warnings() }
+		if local {
+			if got := warnings(); len(got) != 0 {
+				t.Errorf("%s: %q", listen, got)
+			}
+			continue
+		}
+		if got := problems(t, Sources{Flags: flags}); len(got) != 1 || got[0].Key != "http.listen" || !strings.Contains(got[0].Message, "http.open: true") {
+			t.Errorf("%s: %v", listen, got)
+		}
+		flags["http.open"] = "true"
+		if got := warnings(); len(got) != 1 || !strings.Contains(got[0], "can retire blocks") {
+			t.Errorf("%s, open: %q", listen, got)
+		}
+		flags["http.anonymous"] = "read"
+		if got := warnings(); len(got) != 0 {
+			t.Errorf("%s, open for reading: %q", listen, got)
+		}
+		delete(flags, "http.open")
+		flags["http.tokens_file"] = "tokens"
+		if got := warnings(); len(got) != 1 || !strings.Contains(got[0], "in the clear") {
+			t.Errorf("%s, with tokens: %q", listen, got)
+		}
+	}
+}
+
+func TestRoles(t *testing.T) {
+	for text, want := range map[string]Roles{"": "", "read": "read", "admin+read": "read+admin", "retire+predict+read": "read+predict+retire"} {
+		if got, err := ParseRoles(text); err != nil || got != want {
+			t.Errorf("%q is %q, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"write", "read,predict", "read+", "+", "read+read", "Read", " read"} {
+		if got, err := ParseRoles(text); err == nil {
+			t.Errorf("%q is taken for %q", text, got)
+		}
+	}
+	for _, role := range RoleRead.choices() {
+		for roles, want := range map[Roles]bool{"": false, "read+retire": role == "read" || role == "retire", "admin": true} {
+			if roles.Has(Role(role)) != want {
+				t.Errorf("%q has %s: %v", roles, role, !want)
+			}
+		}
+	}
+	if got := Roles("admin").With("read+retire"); got != "read+retire+admin" {
+		t.Errorf("with: %q", got)
+	}
+}
+
+// Nobody is anonymous where callers can say who they are, unless it is said so.
+func TestAnonymousRoles(t *testing.T) {
+	for _, test := range []struct {
+		h    HTTP
+		want Roles
+	}{
+		{HTTP{}, "admin"},
+		{HTTP{Anonymous: "read"}, "read"},
+		{HTTP{TokensFile: "t"}, ""},
+		{HTTP{TLS: HTTPTLS{ClientCAFile: "c"}}, ""},
+		{HTTP{TokensFile: "t", Anonymous: "read+predict"}, "read+predict"},
+	} {
+		if got := test.h.AnonymousRoles(); got != test.want {
+			t.Errorf("%+v: %q, want %q", test.h, got, test.want)
+		}
+	}
+}
+
+// A key of an earlier version is no riddle, wherever it is given.
+func TestRetiredKeys(t *testing.T) {
+	cli, _, err := parse(t, "run", "--kafka.topic", "orders", "--http.admin_token_file", "token")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, from := range []Sources{
+		{File: write(t, "streamd.yaml", "kafka: {topic: orders}\nhttp: {admin_token_file: token}\n")},
+		{Env: []string{"STREAMD_KAFKA_TOPIC=orders", "STREAMD_HTTP_ADMIN_TOKEN_FILE=token"}},
+		{Flags: cli.Run.Given()},
+	} {
+		if got := problems(t, from); len(got) != 1 || !strings.Contains(got[0].String(), "http.tokens_file") {
+			t.Errorf("%v", got)
 		}
 	}
 }

@@ -180,6 +180,50 @@ func parseFunction(text string) (Function, error) {
 	return Function(k.String()), nil
 }
 
+// Roles are names of roles in the order of their constants, joined by +; empty:
+// none.
+type Roles string
+
+const allRoles = Roles(RoleAdmin)
+
+// ParseRoles reads roles in any order. The error does not repeat the text, which
+// may be a misplaced secret.
+func ParseRoles(text string) (Roles, error) {
+	choices := RoleRead.choices()
+	given := map[string]bool{}
+	if text != "" {
+		for name := range strings.SplitSeq(text, "+") {
+			if !slices.Contains(choices, name) || given[name] {
+				return "", errors.New("want some of read, predict, retire and admin, joined by + as in read+predict")
+			}
+			given[name] = true
+		}
+	}
+	choices = slices.DeleteFunc(choices, func(name string) bool { return !given[name] })
+	return Roles(strings.Join(choices, "+")), nil
+}
+
+// Has says whether r has the role, by its name or as admin.
+func (r Roles) Has(role Role) bool {
+	for name := range strings.SplitSeq(string(r), "+") {
+		if name == string(role) || name == string(RoleAdmin) {
+			return true
+		}
+	}
+	return false
+}
+
+// With returns the roles of both.
+func (r Roles) With(others Roles) Roles {
+	var both []string
+	for _, name := range RoleRead.choices() {
+		if list := "+" + string(r) + "+" + string(others) + "+"; strings.Contains(list, "+"+name+"+") {
+			both = append(both, name)
+		}
+	}
+	return Roles(strings.Join(both, "+"))
+}
+
 var errNumber = errors.New("want a finite number in decimal digits, such as 0.5 or 1e-3")
 
 func parseNumber(text string) (float64, error) {
@@ -191,6 +235,7 @@ func parseNumber(text string) (float64, error) {
 }
 
 var (
+	rolesType    = reflect.TypeFor[Roles]()
 	functionType = reflect.TypeFor[Function]()
 	nuType       = reflect.TypeFor[Nu]()
 	durationType = reflect.TypeFor[time.Duration]()
@@ -213,6 +258,8 @@ func parseScalar(t reflect.Type, text string) (reflect.Value, error) {
 		value, err = parseNu(text)
 	case t == functionType:
 		value, err = parseFunction(text)
+	case t == rolesType:
+		value, err = ParseRoles(text)
 	case t.Implements(choiceType):
 		value, err = parseChoice(v.Interface().(choice).choices(), text)
 	case t.Kind() == reflect.String:

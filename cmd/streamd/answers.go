@@ -14,7 +14,6 @@ import (
 type refineCmd struct {
 	Wait time.Duration `default:"1m" help:"How long to wait for the end, 1m at most; the refinement goes on without whoever waits."`
 	daemonFlags
-	tokenFlag
 	jsonFlag
 }
 
@@ -27,7 +26,7 @@ func (c *refineCmd) Validate() error {
 }
 
 func (c *refineCmd) Run(ctx context.Context, s *surroundings) error {
-	q := question{c.daemonFlags, c.tokenFlag, c.jsonFlag, http.MethodPost, "/v1/refine?wait=" + c.Wait.String(), c.Wait + answerTimeout}
+	q := question{c.daemonFlags, c.jsonFlag, http.MethodPost, "/v1/refine?wait=" + c.Wait.String(), c.Wait + answerTimeout}
 	return show(ctx, s, q, func(t *table, a *httpapi.RefineAnswer) {
 		r := a.Refinement
 		if r == nil {
@@ -59,7 +58,7 @@ type tuningCmd struct {
 }
 
 func (c *tuningCmd) Run(ctx context.Context, s *surroundings) error {
-	return show(ctx, s, question{c.daemonFlags, tokenFlag{}, c.jsonFlag, http.MethodGet, "/v1/tuning", answerTimeout}, (*table).tuning)
+	return show(ctx, s, question{c.daemonFlags, c.jsonFlag, http.MethodGet, "/v1/tuning", answerTimeout}, (*table).tuning)
 }
 
 func (t *table) tuning(a *httpapi.Tuning) {
@@ -119,7 +118,7 @@ type qualityCmd struct {
 }
 
 func (c *qualityCmd) Run(ctx context.Context, s *surroundings) error {
-	return show(ctx, s, question{c.daemonFlags, tokenFlag{}, c.jsonFlag, http.MethodGet, "/v1/quality", answerTimeout}, (*table).quality)
+	return show(ctx, s, question{c.daemonFlags, c.jsonFlag, http.MethodGet, "/v1/quality", answerTimeout}, (*table).quality)
 }
 
 func (t *table) quality(a *httpapi.Quality) {

@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,14 +19,13 @@ import (
 	"streamd/config"
 )
 
-// daemonFlags say which daemon to talk to.
+// daemonFlags say which daemon to talk to, and as whom.
 type daemonFlags struct {
-	URL string `name:"url" placeholder:"URL" help:"Address of the daemon. By default what STREAMD_URL names, else http://127.0.0.1:8080."`
-}
-
-// tokenFlag is for what changes something.
-type tokenFlag struct {
-	TokenFile string `placeholder:"FILE" help:"File that holds the daemon's admin token, if it asks for one."`
+	URL       string `name:"url" placeholder:"URL" help:"Address of the daemon. By default what STREAMD_URL names, else http://127.0.0.1:8080."`
+	TokenFile string `placeholder:"FILE" help:"File that holds a token of the daemon's, if it asks for one."`
+	CAFile    string `name:"ca-file" placeholder:"FILE" help:"PEM file of the authorities to trust for https. By default the system's."`
+	CertFile  string `placeholder:"FILE" help:"PEM file of a client certificate to show. Goes with --key-file."`
+	KeyFile   string `placeholder:"FILE" help:"PEM file of the client certificate's private key."`
 }
 
 const (
@@ -38,9 +39,10 @@ const (
 type client struct {
 	base  string
 	token string
+	http  *http.Client
 }
 
-func (f *daemonFlags) client(s *surroundings, token tokenFlag) (*client, error) {
+func (f *daemonFlags) client(s *surroundings) (*client, error) {
 	c := &client{base: f.URL}
 	if c.base == "" {
 		c.base = s.variable(config.URLVariable)
@@ -52,14 +54,47 @@ func (f *daemonFlags) client(s *surroundings, token tokenFlag) (*client, error) 
 	if u, err := url.Parse(c.base); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return nil, usagef("--url %q: want an address such as %s", c.base, defaultURL)
 	}
-	if token.TokenFile != "" {
-		text, err := os.ReadFile(token.TokenFile)
+	if f.TokenFile != "" {
+		text, err := os.ReadFile(f.TokenFile)
 		if err != nil {
 			return nil, fmt.Errorf("--token-file: %w", err)
 		}
-		if c.token = strings.TrimSpace(string(text)); c.token == "" {
-			return nil, fmt.Errorf("--token-file %s: the file is empty", token.TokenFile)
+		c.token = strings.TrimSpace(string(text))
+		if c.token == "" || strings.ContainsAny(c.token, " \t\r\n") {
+			return nil, fmt.Errorf("--token-file %s: want one token and nothing else, without a name and roles", f.TokenFile)
 		}
+	}
+	encryption, err := f.tls()
+	if err != nil {
+		return nil, err
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.TLSClientConfig = encryption
+	c.http = &http.Client{Transport: transport}
+	return c, nil
+}
+
+// tls reads the files of the flags.
+func (f *daemonFlags) tls() (*tls.Config, error) {
+	c := &tls.Config{}
+	if f.CAFile != "" {
+		pem, err := os.ReadFile(f.CAFile)
+		if err != nil {
+			return nil, fmt.Errorf("--ca-file: %w", err)
+		}
+		if c.RootCAs = x509.NewCertPool(); !c.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("--ca-file %s: no certificate in PEM form in it", f.CAFile)
+		}
+	}
+	if (f.CertFile == "") != (f.KeyFile == "") {
+		return nil, usagef("--cert-file and --key-file go together")
+	}
+	if f.CertFile != "" {
+		pair, err := tls.LoadX509KeyPair(f.CertFile, f.KeyFile)
+		if err != nil {
+			return nil, fmt.Errorf("--cert-file and --key-file: %w", err)
+		}
+		c.Certificates = []tls.Certificate{pair}
 	}
 	return c, nil
 }
@@ -95,7 +130,7 @@ func (c *client) send(ctx context.Context, method, path string, send payload, ti
 	if c.token != "" {
 		request.Header.Set("Authorization", "Bearer "+c.token)
 	}
-	answer, err := http.DefaultClient.Do(request)
+	answer, err := c.http.Do(request)
 	if err != nil {
 		if e := (*url.Error)(nil); errors.As(err, &e) {
 			err = e.Err // the rest of it is said already
@@ -129,7 +164,7 @@ func refusal(status string, body []byte) error {
 	}
 	switch e.Error.Code {
 	case httpapi.CodeUnauthorized:
-		return fmt.Errorf("%s (--token-file names the file that holds it)", e.Error.Message)
+		return fmt.Errorf("%s (--token-file names the file that holds one)", e.Error.Message)
 	default:
 		return fmt.Errorf("%s: %s", e.Error.Code, e.Error.Message)
 	}
@@ -138,7 +173,6 @@ func refusal(status string, body []byte) error {
 // question is one call of a daemon, by a command whose answer it is.
 type question struct {
 	daemonFlags
-	tokenFlag
 	jsonFlag
 	method, path string
 	timeout      time.Duration
@@ -147,7 +181,7 @@ type question struct {
 // show asks, and prints the answer: as it came with --json, else as print lays it
 // out.
 func show[Answer any](ctx context.Context, s *surroundings, q question, print func(t *table, a *Answer)) error {
-	daemon, err := q.client(s, q.tokenFlag)
+	daemon, err := q.client(s)
 	if err != nil {
 		return err
 	}
@@ -190,7 +224,7 @@ func (c *modelCmd) Run(ctx context.Context, s *surroundings) error {
 	if c.Wait > 0 {
 		path += "?wait=" + c.Wait.String()
 	}
-	return show(ctx, s, question{c.daemonFlags, tokenFlag{}, c.jsonFlag, http.MethodGet, path, c.Wait + answerTimeout}, (*table).model)
+	return show(ctx, s, question{c.daemonFlags, c.jsonFlag, http.MethodGet, path, c.Wait + answerTimeout}, (*table).model)
 }
 
 func (t *table) model(m *httpapi.ModelAnswer) {
@@ -251,7 +285,7 @@ type blocksListCmd struct {
 }
 
 func (c *blocksListCmd) Run(ctx context.Context, s *surroundings) error {
-	daemon, err := c.client(s, tokenFlag{})
+	daemon, err := c.client(s)
 	if err != nil {
 		return err
 	}
@@ -285,12 +319,11 @@ func (c *blocksListCmd) Run(ctx context.Context, s *surroundings) error {
 type blocksRetireCmd struct {
 	ID string `arg:"" help:"The block, as listed."`
 	daemonFlags
-	tokenFlag
 	jsonFlag
 }
 
 func (c *blocksRetireCmd) Run(ctx context.Context, s *surroundings) error {
-	q := question{c.daemonFlags, c.tokenFlag, c.jsonFlag, http.MethodDelete, "/v1/blocks/" + url.PathEscape(c.ID), adminTimeout}
+	q := question{c.daemonFlags, c.jsonFlag, http.MethodDelete, "/v1/blocks/" + url.PathEscape(c.ID), adminTimeout}
 	return show(ctx, s, q, func(t *table, receipt *httpapi.Receipt) {
 		t.row("retired", receipt.Block.ID)
 		t.row("rows", fmt.Sprint(receipt.Block.Rows))

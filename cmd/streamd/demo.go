@@ -163,6 +163,7 @@ func (c *demoCmd) open(s *surroundings, broker *embedded.Broker, dir string) (*d
 		"snapshot.file":        filepath.Join(dir, "streamd.db"),
 		"snapshot.interval":    "50ms", // the replay waits for what is committed after a save
 		"http.listen":          c.Listen,
+		"http.open":            "true", // the points are nobody's
 		"workers":              strconv.Itoa(c.Workers),
 	}
 	if l, err := net.Listen("tcp", c.Listen); err == nil {

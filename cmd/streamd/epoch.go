@@ -16,7 +16,6 @@ type reduceCmd struct {
 	Abandon bool `help:"Give up what is under way instead; the basis in use stays."`
 	NoWait  bool `help:"Do not wait for the basis to be in use."`
 	daemonFlags
-	tokenFlag
 	jsonFlag
 }
 
@@ -24,7 +23,7 @@ type reduceCmd struct {
 const pollInterval = 200 * time.Millisecond
 
 func (c *reduceCmd) Run(ctx context.Context, s *surroundings) error {
-	daemon, err := c.client(s, c.tokenFlag)
+	daemon, err := c.client(s)
 	if err != nil {
 		return err
 	}
@@ -109,7 +108,7 @@ type epochCmd struct {
 }
 
 func (c *epochCmd) Run(ctx context.Context, s *surroundings) error {
-	return show(ctx, s, question{c.daemonFlags, tokenFlag{}, c.jsonFlag, http.MethodGet, "/v1/epoch", answerTimeout}, (*table).epoch)
+	return show(ctx, s, question{c.daemonFlags, c.jsonFlag, http.MethodGet, "/v1/epoch", answerTimeout}, (*table).epoch)
 }
 
 func (t *table) epoch(a *httpapi.EpochAnswer) {

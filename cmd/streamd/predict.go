@@ -157,7 +157,7 @@ func appendContribution(line []byte, rank int, feature string, x float64) []byte
 
 // ask lets the daemon predict, which has the factors that leverages take.
 func (c *predictCmd) ask(ctx context.Context, s *surroundings, m *incremental.Model, rows wire.Table) error {
-	daemon, err := c.client(s, tokenFlag{})
+	daemon, err := c.client(s)
 	if err != nil {
 		return err
 	}
@@ -276,7 +276,7 @@ func (c *predictCmd) model(ctx context.Context, s *surroundings) (*httpapi.Model
 		return m, nil
 	}
 	var m httpapi.ModelAnswer
-	daemon, err := c.client(s, tokenFlag{})
+	daemon, err := c.client(s)
 	if err != nil {
 		return nil, err
 	}

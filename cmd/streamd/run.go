@@ -8,6 +8,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"streamd/cmd/streamd/access"
 	"streamd/cmd/streamd/daemon"
 	"streamd/config"
 )
@@ -22,9 +23,10 @@ type runCmd struct {
 func (c *runCmd) Run(ctx context.Context, s *surroundings) error {
 	cfg, err := c.load(s, c.Given(), nil)
 	if err == nil {
-		// It reads the files of kafka.tls, which are as much part of the configuration.
-		_, err = daemon.Cluster(cfg.Kafka)
-		if err != nil {
+		// The files of kafka.tls and http are as much part of the configuration.
+		_, clusterErr := daemon.Cluster(cfg.Kafka)
+		_, accessErr := access.New(cfg.HTTP, zerolog.Nop())
+		if err = errors.Join(clusterErr, accessErr); err != nil {
 			err = usageError{err}
 		}
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	kafkago "github.com/segmentio/kafka-go"
 
+	"streamd/cmd/streamd/access/accesstest"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/incremental"
 	"streamd/ingest/kafka/embedded"
@@ -49,17 +50,19 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"status":   cmdStatus,
-			"json":     cmdJSON,
-			"same":     cmdSame,
-			"ndc":      cmdNDC,
-			"broker":   cmdBroker,
-			"until":    cmdUntil,
-			"arrived":  cmdArrived,
-			"port":     cmdPort,
-			"ready":    cmdReady,
-			"snapshot": cmdSnapshot,
-			"flip":     cmdFlip,
+			"status":       cmdStatus,
+			"json":         cmdJSON,
+			"same":         cmdSame,
+			"ndc":          cmdNDC,
+			"broker":       cmdBroker,
+			"until":        cmdUntil,
+			"arrived":      cmdArrived,
+			"port":         cmdPort,
+			"ready":        cmdReady,
+			"listening":    cmdListening,
+			"certificates": func(ts *testscript.TestScript, neg bool, args []string) { cmdCertificates(t, ts, args) },
+			"snapshot":     cmdSnapshot,
+			"flip":         cmdFlip,
 		},
 	})
 }
@@ -296,6 +299,30 @@ func cmdReady(ts *testscript.TestScript, neg bool, args []string) {
 		}
 	}
 	ts.Fatalf("the daemon has come to %d rows", seen.LiveRows)
+}
+
+// listening waits until the daemon at $PORT takes connections.
+func cmdListening(ts *testscript.TestScript, neg bool, args []string) {
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+		if conn, err := net.Dial("tcp", "127.0.0.1:"+ts.Getenv("PORT")); err == nil {
+			conn.Close()
+			return
+		}
+	}
+	ts.Fatalf("the daemon takes no connections")
+}
+
+// certificates NAME… writes ca.pem, an authority, and NAME.pem and NAME.key of each
+// name, for 127.0.0.1.
+func cmdCertificates(t *testing.T, ts *testscript.TestScript, names []string) {
+	authority := accesstest.NewAuthority(t)
+	files := map[string][]byte{"ca.pem": authority.PEM}
+	for _, name := range names {
+		files[name+".pem"], files[name+".key"] = authority.Issue(t, name)
+	}
+	for name, text := range files {
+		ts.Check(os.WriteFile(ts.MkAbs(name), text, 0o600))
+	}
 }
 
 // snapshot FILE makes a snapshot of two live blocks.

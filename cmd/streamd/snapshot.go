@@ -161,12 +161,11 @@ func (c *snapshotVerifyCmd) Run(ctx context.Context, s *surroundings) error {
 
 type snapshotSaveCmd struct {
 	daemonFlags
-	tokenFlag
 	jsonFlag
 }
 
 func (c *snapshotSaveCmd) Run(ctx context.Context, s *surroundings) error {
-	q := question{c.daemonFlags, c.tokenFlag, c.jsonFlag, http.MethodPost, "/v1/snapshot", adminTimeout}
+	q := question{c.daemonFlags, c.jsonFlag, http.MethodPost, "/v1/snapshot", adminTimeout}
 	return show(ctx, s, q, func(t *table, info *httpapi.SnapshotInfo) {
 		t.row(fmt.Sprintf("saved %s in %s, %d bytes, in %.3g s; digest %s",
 			counted(info.Rows, "row"), counted(info.Blocks, "block"), info.Bytes, info.Seconds, info.Digest))

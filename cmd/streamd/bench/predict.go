@@ -14,7 +14,9 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"streamd/cmd/streamd/access"
 	"streamd/cmd/streamd/httpapi"
+	"streamd/config"
 	"streamd/incremental"
 	"streamd/ingest/wire"
 )
@@ -105,8 +107,11 @@ func (c Predict) overHTTP(ctx context.Context, plan Plan, r *Result, m *incremen
 	if err != nil {
 		return fmt.Errorf("make a request: %w", err)
 	}
-	limits := httpapi.Config{MaxBodyBytes: len(request) + 1, MaxRows: b.Rows()}
-	api, err := serve(httpapi.New(limits, servedModel{model: m}, httpapi.NewMetrics(), zerolog.Nop()))
+	guard, err := access.New(config.HTTP{}, zerolog.Nop())
+	if err != nil {
+		return err
+	}
+	api, err := serve(httpapi.New(httpapi.Config{Access: guard, MaxBodyBytes: len(request) + 1, MaxRows: b.Rows()}, servedModel{model: m}, httpapi.NewMetrics(), zerolog.Nop()))
 	if err != nil {
 		return err
 	}

@@ -85,6 +85,7 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
+	"streamd/cmd/streamd/access"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/config"
 	"streamd/incremental"
@@ -221,8 +222,13 @@ func New(o Options) (d *Daemon, err error) {
 		return nil, errors.Join(err, d.store.Close())
 	}
 	d.updateStatus()
+	guard, err := access.New(cfg.HTTP, o.Log)
+	if err != nil {
+		return nil, errors.Join(err, d.store.Close())
+	}
 	d.api = httpapi.New(httpapi.Config{
-		Token:        cfg.HTTP.AdminToken.Reveal(),
+		Access:       guard,
+		Origins:      cfg.HTTP.CORSOrigins,
 		Rows:         d.decoding,
 		MaxBodyBytes: int(cfg.HTTP.MaxBodyBytes),
 		MaxRows:      cfg.HTTP.MaxRows,

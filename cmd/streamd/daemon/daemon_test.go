@@ -25,6 +25,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"streamd/cmd/streamd/access"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/config"
 	"streamd/incremental"
@@ -885,7 +886,7 @@ func TestRetireAnUnfinishedBlock(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	receipt, err := at.retire(incremental.Position{Topic: name, Offset: 0}.String())
+	receipt, err := at.retire(incremental.Position{Topic: name, Offset: 0}.String(), access.Caller{})
 	if err != nil || receipt.Block.Rows != 2 {
 		t.Fatalf("%+v, %v", receipt, err)
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"streamd/cmd/streamd/access"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/config"
 	"streamd/incremental"
@@ -92,7 +93,7 @@ func blockInfo(e retire.Entry) httpapi.BlockInfo {
 // Retire implements httpapi.Service.
 func (d *Daemon) Retire(ctx context.Context, id string) (httpapi.Receipt, error) {
 	return inLoop(ctx, d, func() (httpapi.Receipt, error) {
-		receipt, err := d.retire(id)
+		receipt, err := d.retire(id, access.CallerOf(ctx))
 		if err != nil {
 			return receipt, fmt.Errorf("retire block %s: %w", id, err)
 		}
@@ -100,8 +101,8 @@ func (d *Daemon) Retire(ctx context.Context, id string) (httpapi.Receipt, error)
 	})
 }
 
-// retire takes a live block out, and saves.
-func (d *Daemon) retire(id string) (httpapi.Receipt, error) {
+// retire takes a live block out, and saves. The log names the caller, who asked.
+func (d *Daemon) retire(id string, by access.Caller) (httpapi.Receipt, error) {
 	var none httpapi.Receipt
 	if d.failure != nil {
 		return none, errStopping
@@ -136,7 +137,7 @@ func (d *Daemon) retire(id string) (httpapi.Receipt, error) {
 	if d.saveProblem != nil {
 		log, says = d.log.Warn, "block retired, but that is not saved yet: a crash now would make it live again"
 	}
-	log().Str("block", id).Int64("rows", e.Rows).
+	log().Stringer("by", by).Str("remote", by.Remote).Str("block", id).Int64("rows", e.Rows).
 		Str("state_digest_before", receipt.DigestBefore).Str("state_digest_after", receipt.DigestAfter).Msg(says)
 	if d.saveProblem != nil {
 		return none, errRetiredUnsaved

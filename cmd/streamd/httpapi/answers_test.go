@@ -37,7 +37,7 @@ func TestGoldenAnswers(t *testing.T) {
 		f.answers(t)
 		// Exact on every processor, unlike exp.
 		f.served.Calibration = []calibration.Curve{calibration.Isotonic{Values: []float64{-3, 1}, Probabilities: []float64{0, 1}}}
-		w := do(newServer(f, ""), request.method, request.target, request.body, "Content-Type: text/csv")
+		w := do(newServer(f), request.method, request.target, request.body, "Content-Type: text/csv")
 		if w.Code != 200 {
 			t.Fatalf("%s: status %d: %s", name, w.Code, w.Body)
 		}
@@ -67,7 +67,7 @@ func TestPredictAgreesWithItsParts(t *testing.T) {
 	f.answers(t)
 	m := f.served.Model
 	columns := []gram.Column{gram.ColumnOf([]float64{2, 0, -3}), gram.ColumnOf([]float64{0.5, 1, 7})}
-	w := do(newServer(f, ""), "POST", "/v1/predict?contributions=true&leverage=true", "2,0.5\n0,1\n-3,7\n", "Content-Type: text/csv")
+	w := do(newServer(f), "POST", "/v1/predict?contributions=true&leverage=true", "2,0.5\n0,1\n-3,7\n", "Content-Type: text/csv")
 	a := decodeJSON[PredictAnswer](t, w)
 	const rows = 3
 	leverage := make([]float64, rows)
@@ -145,7 +145,7 @@ func TestAnswersAreBounded(t *testing.T) {
 	wide := *f.served
 	wide.Model = wideModel(10, 256)
 	wide.Calibration = make([]calibration.Curve, 10)
-	s := newServer(f, "")
+	s := newServer(f)
 	for _, test := range []struct {
 		served *Served
 		rows   int
@@ -193,7 +193,7 @@ func TestRefineThatTakesLong(t *testing.T) {
 			f := newFake()
 			f.slow = test.slow
 			began := time.Now()
-			w := do(newServer(f, ""), "POST", "/v1/refine"+test.query, "")
+			w := do(newServer(f), "POST", "/v1/refine"+test.query, "")
 			a := decodeJSON[RefineAnswer](t, w)
 			if w.Code != test.status || a.Done != (w.Code == 200) || a.Done != (a.Refinement != nil) || time.Since(began) != test.waited {
 				t.Errorf("%+v: status %d after %v, %+v", test, w.Code, time.Since(began), a)

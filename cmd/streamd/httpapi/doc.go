@@ -10,7 +10,7 @@
 //	POST   /v1/reduce          choose a basis now (admin)          [EpochAnswer]
 //	DELETE /v1/reduce          give up what is under way (admin)   [EpochAnswer]
 //	GET    /v1/blocks          the live blocks, page by page       [BlocksAnswer]
-//	DELETE /v1/blocks/{id}     retire a block (admin)              [Receipt]
+//	DELETE /v1/blocks/{id}     retire a block (retire)             [Receipt]
 //	POST   /v1/snapshot        save the state now (admin)          [SnapshotInfo]
 //	POST   /v1/refine          refine the planes now (admin)       [RefineAnswer]
 //	GET    /v1/openapi.json    all of this as an OpenAPI 3.1 document
@@ -104,10 +104,18 @@
 //
 // # Who may do what
 //
-// Reading and predicting are open to whoever reaches the address. The admin
-// calls want "Authorization: Bearer TOKEN" when a token is configured and are
-// open otherwise, but not to pages in a browser. Requests that change something
-// and come from a page of another origin are refused, token or not.
+// Package access says who a caller is: a token, a client certificate, or nobody in
+// particular. Each route of the table wants one role, or none; who lacks it gets
+// 401 unauthorized where a token can help, else 403 forbidden. In place of the
+// status page they get one that asks for a token.
+//
+// A request is for a host by the name that the daemon goes by, else it is 403.
+// Pages of other origins than the listed ones can change nothing and read no
+// answer, token or not. Without a token no page can change anything. Listed ones
+// get the headers of CORS, and answers to their preflight requests.
+//
+// What is refused with 401 and 403 is logged, a few lines a second at the most, and
+// so is who had a block retired.
 //
 // # Times
 //

@@ -58,7 +58,7 @@ func onBasis(t *testing.T, f *fake) {
 func TestKernelModel(t *testing.T) {
 	f := newFake()
 	onBasis(t, f)
-	s := newServer(f, "")
+	s := newServer(f)
 	m := decodeJSON[ModelAnswer](t, do(s, "GET", "/v1/model", ""))
 	if m.BasisID != "b1" || len(m.Basis.Points) != 2 || !reflect.DeepEqual(m.Features, []string{"len", "caps"}) || len(m.Planes[0].W) != 2 {
 		t.Errorf("the model is %+v", m)
@@ -119,7 +119,7 @@ func TestStageOfTheLastClassifier(t *testing.T) {
 func TestRegions(t *testing.T) {
 	f := newFake()
 	f.status.Epoch = rebuilding()
-	s := newServer(f, "")
+	s := newServer(f)
 	if w := do(s, "GET", "/v1/regions", ""); w.Code != http.StatusNotFound {
 		t.Errorf("planes of features: %d %s", w.Code, w.Body)
 	}

@@ -32,8 +32,8 @@ var codes = map[Code]struct {
 	meaning string
 }{
 	CodeBadRequest:           {http.StatusBadRequest, "The query, the path or the body is not what the call takes."},
-	CodeUnauthorized:         {http.StatusUnauthorized, "The call wants the daemon's token."},
-	CodeForbidden:            {http.StatusForbidden, "A page of another origin may not ask for this, nor may any page where there is no token."},
+	CodeUnauthorized:         {http.StatusUnauthorized, "The call wants a token, or the token is not one of the daemon's."},
+	CodeForbidden:            {http.StatusForbidden, "The caller does not have the role; or the request is of a page that may not call, or addressed to a host that is not this one."},
 	CodeNotFound:             {http.StatusNotFound, "There is no such thing; the message says why."},
 	CodeMethodNotAllowed:     {http.StatusMethodNotAllowed, "The path takes other methods."},
 	CodeConflict:             {http.StatusConflict, "The same is under way already, or is off by configuration; nothing was begun."},
@@ -70,6 +70,9 @@ func fail(code Code, format string, args ...any) error {
 	return &failure{code, fmt.Sprintf(format, args...)}
 }
 
+// bearer is how callers are told to say who they are.
+const bearer = `Bearer realm="streamd"`
+
 // fail answers r with err. It keeps to itself what it does not know.
 func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	var known *failure
@@ -86,7 +89,7 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	case errors.Is(err, context.Canceled) && r.Context().Err() != nil:
 		known = &failure{CodeUnavailable, "the client went away"} // who will not read it
 	default:
-		s.log.Error().Err(err).Str("method", r.Method).Str("path", r.URL.Path).Msg("request failed")
+		s.log.Error().Err(err).Str("method", r.Method).Str("path", shownPath(r)).Msg("request failed")
 		known = errInternal
 	}
 	var answer ErrorAnswer
@@ -98,8 +101,11 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	status := codes[known.code].status
 	header := w.Header()
 	switch status {
+	case http.StatusForbidden:
+		s.logRefusal(r, status, known.message)
 	case http.StatusUnauthorized:
-		header.Set("WWW-Authenticate", `Bearer realm="streamd"`)
+		s.logRefusal(r, status, known.message)
+		header.Set("WWW-Authenticate", bearer)
 	case http.StatusServiceUnavailable:
 		header.Set("Retry-After", "1")
 	}

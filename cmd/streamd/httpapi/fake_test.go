@@ -7,6 +7,8 @@ import (
 	"math"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -15,6 +17,8 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"streamd/cmd/streamd/access"
+	"streamd/config"
 	"streamd/incremental"
 	"streamd/incremental/calibration"
 	"streamd/incremental/gram"
@@ -232,8 +236,37 @@ func solvable(t testing.TB, features, classes []string) (*incremental.Model, *in
 	return state.Moments().SolveWithHat(incremental.Options{Nu: 1})
 }
 
-func newServer(f *fake, token string) *Server {
-	return New(Config{Token: token}, f, NewMetrics(), zerolog.Nop())
+// newServer makes a server that everybody may ask for everything. Requests of
+// httptest are for example.com.
+func newServer(f *fake) *Server {
+	guard, err := access.New(config.HTTP{Hosts: []string{"example.com", "streamd"}}, zerolog.Nop())
+	if err != nil {
+		panic(err) // it reads no file
+	}
+	return New(Config{Access: guard}, f, NewMetrics(), zerolog.Nop())
+}
+
+// Tokens of a guarded server, one for each role.
+const (
+	readToken    = "read-0123456789abcdef"
+	predictToken = "predict-0123456789abcdef"
+	retireToken  = "retire-0123456789abcdef"
+	adminToken   = "admin-0123456789abcdef"
+)
+
+// guard has a token of each role, and anonymous callers with the roles given.
+func guard(t testing.TB, anonymous config.Roles) *access.Guard {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "tokens")
+	lines := "reader read " + readToken + "\npredictor predict " + predictToken + "\nprivacy retire " + retireToken + "\nops admin " + adminToken + "\n"
+	if err := os.WriteFile(file, []byte(lines), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	g, err := access.New(config.HTTP{TokensFile: file, Anonymous: anonymous, Hosts: []string{"example.com"}}, zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
 }
 
 // do answers one request; headers are "Name: value".

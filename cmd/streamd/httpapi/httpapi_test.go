@@ -23,8 +23,9 @@ import (
 )
 
 func TestEndpoints(t *testing.T) {
-	const token = "s3cret"
+	const token = adminToken
 	admin := "Authorization: Bearer " + token
+	access := guard(t, "read+predict")
 	csv := "Content-Type: text/csv"
 	json := "Content-Type: application/json"
 	libsvm := "Content-Type: application/x-libsvm"
@@ -125,7 +126,7 @@ func TestEndpoints(t *testing.T) {
 		{method: "GET", target: "/v2/model", status: 404, code: CodeNotFound},
 	} {
 		t.Run(test.method+" "+test.target, func(t *testing.T) {
-			w := do(newServer(newFake(), token), test.method, test.target, test.body, test.headers...)
+			w := do(New(Config{Access: access}, newFake(), NewMetrics(), zerolog.Nop()), test.method, test.target, test.body, test.headers...)
 			if w.Code != test.status {
 				t.Fatalf("status %d, want %d: %.300s", w.Code, test.status, w.Body)
 			}
@@ -148,18 +149,18 @@ func TestEndpoints(t *testing.T) {
 }
 
 func TestAdminIsOpenWithoutToken(t *testing.T) {
-	if w := do(newServer(newFake(), ""), "DELETE", "/v1/blocks/orders/3/7", ""); w.Code != 200 {
+	if w := do(newServer(newFake()), "DELETE", "/v1/blocks/orders/3/7", ""); w.Code != 200 {
 		t.Errorf("status %d: %s", w.Code, w.Body)
 	}
 	// httptest's requests are for example.com: this is a page of the same origin.
 	page := "Origin: http://example.com"
-	if w := do(newServer(newFake(), ""), "DELETE", "/v1/blocks/orders/3/7", "", page); w.Code != 403 {
+	if w := do(newServer(newFake()), "DELETE", "/v1/blocks/orders/3/7", "", page); w.Code != 403 {
 		t.Errorf("a page: status %d", w.Code)
 	}
-	if w := do(newServer(newFake(), ""), "POST", "/v1/predict", "1,1", page, "Content-Type: text/csv"); w.Code != 200 {
+	if w := do(newServer(newFake()), "POST", "/v1/predict", "1,1", page, "Content-Type: text/csv"); w.Code != 200 {
 		t.Errorf("a page that predicts: status %d", w.Code)
 	}
-	if w := do(newServer(newFake(), "secret"), "DELETE", "/v1/blocks/orders/3/7", "", page, "Authorization: Bearer secret"); w.Code != 200 {
+	if w := do(New(Config{Access: guard(t, "")}, newFake(), NewMetrics(), zerolog.Nop()), "DELETE", "/v1/blocks/orders/3/7", "", page, "Authorization: Bearer "+retireToken); w.Code != 200 {
 		t.Errorf("a page with the token: status %d", w.Code)
 	}
 }
@@ -180,7 +181,7 @@ func TestServiceErrors(t *testing.T) {
 		f := newFake()
 		f.err = test.err
 		var log bytes.Buffer
-		s := New(Config{}, f, NewMetrics(), zerolog.New(&log))
+		s := New(Config{Access: newServer(newFake()).access}, f, NewMetrics(), zerolog.New(&log))
 		for _, call := range []string{"GET /v1/blocks", "DELETE /v1/blocks/x", "POST /v1/snapshot", "POST /v1/refine", "GET /v1/epoch", "POST /v1/reduce", "DELETE /v1/reduce"} {
 			log.Reset()
 			method, target, _ := strings.Cut(call, " ")
@@ -202,7 +203,7 @@ func TestServiceErrors(t *testing.T) {
 func TestPanicIsAnswered(t *testing.T) {
 	f := newFake()
 	var log bytes.Buffer
-	s := New(Config{}, f, NewMetrics(), zerolog.New(&log))
+	s := New(Config{Access: newServer(newFake()).access}, f, NewMetrics(), zerolog.New(&log))
 	f.panics = true
 	w := do(s, "GET", "/readyz", "")
 	if e := decodeJSON[ErrorAnswer](t, w).Error; w.Code != 500 || e.Code != CodeInternal {
@@ -221,7 +222,7 @@ func TestWithoutModel(t *testing.T) {
 	f := newFake()
 	f.served.Model, f.served.Problem = nil, "the live rows are all of one class"
 	f.status.NotReady = "still reading"
-	s := newServer(f, "")
+	s := newServer(f)
 	for call, code := range map[string]Code{
 		"GET /v1/model": CodeNoModel, "POST /v1/predict": CodeNoModel, "POST /v1/refine": CodeNoModel,
 		"GET /v1/tuning": CodeNoModel, "GET /v1/quality": CodeNoModel, "GET /readyz": CodeUnavailable,
@@ -249,7 +250,7 @@ func TestPagesOfBlocks(t *testing.T) {
 	for i := range 2500 {
 		f.ids = append(f.ids, fmt.Sprintf("t/0/%04d", i))
 	}
-	s := newServer(f, "")
+	s := newServer(f)
 	for _, limit := range []string{"", "7", "1000", "5000"} {
 		var got []string
 		after, pages := "", 0
@@ -298,7 +299,7 @@ func TestModelRoundTripsBitForBit(t *testing.T) {
 		m.Options.Nu = math.Abs(finite.Draw(t, "nu"))
 		f.served.Model = &m
 		var got ModelAnswer
-		if err := json.Unmarshal(do(newServer(f, ""), "GET", "/v1/model", "").Body.Bytes(), &got); err != nil {
+		if err := json.Unmarshal(do(newServer(f), "GET", "/v1/model", "").Body.Bytes(), &got); err != nil {
 			t.Fatal(err)
 		}
 		same := func(what string, got, want float64) {
@@ -318,7 +319,7 @@ func TestModelRoundTripsBitForBit(t *testing.T) {
 func TestModelWithoutBoundOnCondition(t *testing.T) {
 	f := newFake()
 	f.served.Model.Planes[0].Condition = math.Inf(1)
-	a := decodeJSON[ModelAnswer](t, do(newServer(f, ""), "GET", "/v1/model", ""))
+	a := decodeJSON[ModelAnswer](t, do(newServer(f), "GET", "/v1/model", ""))
 	if a.Planes[0].Condition != nil {
 		t.Errorf("condition %v, want null", *a.Planes[0].Condition)
 	}
@@ -354,7 +355,7 @@ func TestPredictAgreesWithModel(t *testing.T) {
 		}
 		f := newFake()
 		f.served.Model = m
-		w := do(newServer(f, ""), "POST", "/v1/predict", body.String(), "Content-Type: text/csv; header=absent")
+		w := do(newServer(f), "POST", "/v1/predict", body.String(), "Content-Type: text/csv; header=absent")
 		var got PredictAnswer
 		if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {
 			t.Fatal(err)
@@ -424,7 +425,7 @@ func (discard) WriteHeader(int)             {}
 func (discard) Write(p []byte) (int, error) { return len(p), nil }
 
 func TestMetrics(t *testing.T) {
-	s := newServer(newFake(), "")
+	s := newServer(newFake())
 	s.metrics.SolveSeconds.Observe(0.002)
 	s.metrics.ReduceSeconds.Observe(0.75)
 	do(s, "GET", "/v1/model?wait=1s", "")
@@ -449,7 +450,7 @@ func TestMetrics(t *testing.T) {
 	}
 	plain := newFake()
 	plain.status.Epoch, plain.served.Model, plain.status.Prequential = nil, nil, Prequential{}
-	none := do(newServer(plain, ""), "GET", "/metrics", "").Body.String()
+	none := do(newServer(plain), "GET", "/metrics", "").Body.String()
 	if strings.Contains(none, "streamd_epoch") || strings.Contains(none, "streamd_rebuild") {
 		t.Error("metrics show epochs where there is no kernel")
 	}
@@ -483,7 +484,7 @@ func FuzzPredict(f *testing.F) {
 	f.Add(4, []byte("caps,len\n1,2\n"))
 	service := newFake()
 	service.answers(f)
-	s := newServer(service, "")
+	s := newServer(service)
 	f.Fuzz(func(t *testing.T, contentType int, body []byte) {
 		w := do(s, "POST", "/v1/predict?contributions=true&top=1&leverage=true", string(body), "Content-Type: "+types[uint(contentType)%uint(len(types))])
 		switch w.Code {
@@ -508,7 +509,7 @@ func FuzzBlockID(f *testing.F) {
 	f.Fuzz(func(t *testing.T, id string) {
 		service := newFake()
 		service.ids = []string{id}
-		s := newServer(service, "")
+		s := newServer(service)
 		encoded := "/v1/blocks/" + url.PathEscape(id)
 		if _, err := url.ParseRequestURI(encoded); err != nil {
 			t.Fatalf("%q: %v", encoded, err)
@@ -542,7 +543,7 @@ func FuzzPath(f *testing.F) {
 		r.Body = http.NoBody
 		service := newFake()
 		w := httptest.NewRecorder()
-		newServer(service, "").ServeHTTP(w, r)
+		newServer(service).ServeHTTP(w, r)
 		if w.Code == 200 {
 			return
 		}

@@ -28,6 +28,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"streamd/cmd/streamd/classifier"
+	"streamd/config"
 	"streamd/incremental"
 	"streamd/incremental/calibration"
 	"streamd/incremental/gram"
@@ -216,19 +217,17 @@ func (g *generator) operation(t *testing.T, r *route) object {
 		content[wire.JSON.ContentType()] = object{"schema": object{"oneOf": []object{row, {"type": "array", "items": row, "minItems": 1}}}}
 		o["requestBody"] = object{"required": true, "content": content, "description": "Rows; not compressed as a whole."}
 	}
-	if r.admin {
-		o["security"] = []object{{}, {"token": []string{}}}
+	if r.role != "" {
+		o["description"] = strings.TrimSpace(r.notes + " Role: `" + string(r.role) + "`.")
+		o["security"] = []object{{}, {"token": []string{}}, {"certificate": []string{}}}
 	}
 	return o
 }
 
 // errors are the codes of all errors of a route, by their status.
 func (r *route) errors() map[int][]Code {
-	all := append([]Code{CodeBadRequest, CodeInternal}, r.codes...)
-	if r.method != "GET" {
-		all = append(all, CodeForbidden)
-	}
-	if r.admin {
+	all := append([]Code{CodeBadRequest, CodeForbidden, CodeInternal}, r.codes...)
+	if r.role != "" && !r.signsIn {
 		all = append(all, CodeUnauthorized)
 	}
 	by := map[int][]Code{}
@@ -275,9 +274,13 @@ func generateDocument(t *testing.T) []byte {
 	}
 	components := object{
 		"schemas": g.schemas, "responses": g.failures,
-		"securitySchemes": object{"token": object{
-			"type": "http", "scheme": "bearer", "description": "The daemon's token, where http.admin_token_file is set; else nothing is asked for.",
-		}},
+		"securitySchemes": object{
+			"token": object{
+				"type": "http", "scheme": "bearer",
+				"description": "A token of http.tokens_file with the call's role, or with admin. Nothing is asked for where anonymous callers have the role (http.anonymous).",
+			},
+			"certificate": object{"type": "mutualTLS", "description": "A client certificate whose name has the call's role in http.tls.clients."},
+		},
 	}
 	var out bytes.Buffer
 	e := json.NewEncoder(&out)
@@ -342,8 +345,8 @@ type dialogue struct {
 	method, target, body string
 	headers              []string
 	daemon               func(*testing.T, *fake)
-	token                string
-	most                 int // rows of a prediction
+	guarded              bool // callers need tokens
+	most                 int  // rows of a prediction
 	status               int
 }
 
@@ -468,13 +471,11 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 		{method: "GET", target: "/v1/regions", daemon: modelless, status: 503},
 		{method: "POST", target: "/v1/reduce", daemon: epochs, status: 202},
 		{method: "POST", target: "/v1/reduce", body: "{}", status: 400},
-		{method: "POST", target: "/v1/reduce", token: "t", status: 401},
 		{method: "POST", target: "/v1/reduce", headers: []string{stranger}, status: 403},
 		{method: "POST", target: "/v1/reduce", daemon: busy, status: 409},
 		{method: "POST", target: "/v1/reduce", daemon: unavailable, status: 503},
 		{method: "DELETE", target: "/v1/reduce", daemon: epochs, status: 200},
 		{method: "DELETE", target: "/v1/reduce?now", status: 400},
-		{method: "DELETE", target: "/v1/reduce", token: "t", status: 401},
 		{method: "DELETE", target: "/v1/reduce", headers: []string{stranger}, status: 403},
 		{method: "DELETE", target: "/v1/reduce", daemon: unavailable, status: 503},
 
@@ -483,22 +484,19 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 		{method: "GET", target: "/v1/blocks?after=zzz", status: 200},
 		{method: "GET", target: "/v1/blocks?limit=0", status: 400},
 		{method: "GET", target: "/v1/blocks", daemon: unavailable, status: 503},
-		{method: "DELETE", target: "/v1/blocks/orders/3/1841", token: "t", headers: []string{"Authorization: Bearer t"}, status: 200},
+		{method: "DELETE", target: "/v1/blocks/orders/3/1841", guarded: true, headers: []string{"Authorization: Bearer " + retireToken}, status: 200},
 		{method: "DELETE", target: "/v1/blocks/orders/3/1841?dry-run=true", status: 400},
-		{method: "DELETE", target: "/v1/blocks/orders/3/1841", token: "t", status: 401},
 		{method: "DELETE", target: "/v1/blocks/orders/3/1841", headers: []string{stranger}, status: 403},
 		{method: "DELETE", target: "/v1/blocks/orders/3/1842", status: 404},
 		{method: "DELETE", target: "/v1/blocks/orders/3/1841", daemon: unavailable, status: 503},
 		{method: "POST", target: "/v1/snapshot", status: 200},
 		{method: "POST", target: "/v1/snapshot", body: "now", status: 400},
-		{method: "POST", target: "/v1/snapshot", token: "t", status: 401},
 		{method: "POST", target: "/v1/snapshot", headers: []string{stranger}, status: 403},
 		{method: "POST", target: "/v1/snapshot", daemon: unavailable, status: 503},
 		{method: "POST", target: "/v1/snapshot", daemon: failing(errors.New("disk full")), status: 500},
 		{method: "POST", target: "/v1/refine?wait=30s", status: 200},
 		{method: "POST", target: "/v1/refine?wait=0s", daemon: func(_ *testing.T, f *fake) { f.slow = time.Hour }, status: 202},
 		{method: "POST", target: "/v1/refine?wait=", status: 400},
-		{method: "POST", target: "/v1/refine", token: "t", status: 401},
 		{method: "POST", target: "/v1/refine", headers: []string{stranger}, status: 403},
 		{method: "POST", target: "/v1/refine", daemon: busy, status: 409},
 		{method: "POST", target: "/v1/refine", daemon: modelless, status: 503},
@@ -523,6 +521,17 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 		{method: "GET", target: "/assets/icon.svg?size=2", status: 400},
 		{method: "GET", target: "/assets/icon.png", status: 404},
 	}
+	for i := range routes {
+		r := &routes[i]
+		target := wildcard.ReplaceAllString(documented(r.path), "page.css")
+		dialogues = append(dialogues, dialogue{method: r.method, target: "http://elsewhere.example" + target, status: 403})
+		if r.role != "" {
+			other := "Authorization: Bearer " + map[bool]string{true: predictToken, false: readToken}[r.role == config.RoleRead]
+			dialogues = append(dialogues,
+				dialogue{method: r.method, target: target, guarded: true, status: 401},
+				dialogue{method: r.method, target: target, guarded: true, headers: []string{other}, status: map[bool]int{true: 401, false: 403}[r.signsIn]})
+		}
+	}
 	seen := map[string]bool{}
 	for _, d := range dialogues {
 		name := fmt.Sprintf("%s %s %d", d.method, d.target, d.status)
@@ -530,7 +539,11 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 		if d.daemon != nil {
 			d.daemon(t, f)
 		}
-		s := New(Config{Token: d.token, MaxRows: d.most}, f, NewMetrics(), zerolog.Nop())
+		open := newServer(f).access
+		if d.guarded {
+			open = guard(t, "")
+		}
+		s := New(Config{Access: open, MaxRows: d.most}, f, NewMetrics(), zerolog.Nop())
 		w := do(s, d.method, d.target, d.body, d.headers...)
 		if w.Code != d.status {
 			t.Errorf("%s: status %d: %.300s", name, w.Code, w.Body)
@@ -598,7 +611,7 @@ func TestQueriesAreKnown(t *testing.T) {
 				onBasis(t, f)
 				f.ids = append(f.ids, "page.css")
 				f.served.Basis = nil // which has contributions
-				return do(newServer(f, ""), r.method, target+"?"+query, body(r), "Content-Type: text/csv", "If-None-Match: *")
+				return do(newServer(f), r.method, target+"?"+query, body(r), "Content-Type: text/csv", "If-None-Match: *")
 			}
 			refused := func(query string, wants ...string) {
 				t.Helper()
@@ -660,7 +673,7 @@ func TestBodiesAreKnown(t *testing.T) {
 			continue
 		}
 		target := wildcard.ReplaceAllString(documented(r.path), "page.css")
-		w := do(newServer(newFake(), ""), r.method, target, `{"wait":"3s"}`, "Content-Type: application/json")
+		w := do(newServer(newFake()), r.method, target, `{"wait":"3s"}`, "Content-Type: application/json")
 		if e := decodeJSON[ErrorAnswer](t, w).Error; w.Code != 400 || !strings.Contains(e.Message, "no body") {
 			t.Errorf("%s %s: status %d, %+v", r.method, target, w.Code, e)
 		}
@@ -669,7 +682,7 @@ func TestBodiesAreKnown(t *testing.T) {
 			t.Fatal("the length of the body is known")
 		}
 		again := httptest.NewRecorder()
-		newServer(newFake(), "").ServeHTTP(again, chunked)
+		newServer(newFake()).ServeHTTP(again, chunked)
 		if strings.Contains(again.Body.String(), "no body") {
 			t.Errorf("%s %s: a body of no bytes is refused", r.method, target)
 		}

@@ -18,7 +18,9 @@ import (
 
 // The page is rendered here and complete without a script. page.js only fetches
 // it again every two seconds, puts the new <main> into the place of the old one
-// and draws the rate, for which it remembers earlier counts.
+// and draws the rate, for which it remembers earlier counts. A caller who may not
+// read gets signin.html instead. There page.js takes a token, keeps it in the
+// tab's sessionStorage and sends it along whenever it fetches.
 
 //go:embed assets
 var assetFiles embed.FS
@@ -32,7 +34,7 @@ var pageTemplate = template.Must(template.New("page.html").Funcs(template.FuncMa
 	"clock":     func(t time.Time) string { return t.UTC().Format("2 Jan 15:04:05") },
 	"percent":   func(x float64) string { return strconv.FormatFloat(100*x, 'f', 1, 64) + " %" },
 	"num":       func(x float64) string { return strings.ReplaceAll(strconv.FormatFloat(x, 'g', 5, 64), "-", "−") },
-}).ParseFS(assetFiles, "assets/page.html"))
+}).ParseFS(assetFiles, "assets/page.html", "assets/signin.html"))
 
 // assets are the page's other files, with the ETag of each.
 var assets = func() map[string]asset {
@@ -105,14 +107,28 @@ const (
 
 func (s *Server) page(w http.ResponseWriter, r *http.Request) error {
 	served, _ := s.service.Served()
+	return writePage(w, http.StatusOK, "page.html", newPageView(served, s.service.Status(), time.Now()))
+}
+
+// signIn answers a page that asks for a token, and says why the caller needs one.
+func (s *Server) signIn(w http.ResponseWriter, r *http.Request, why *failure) error {
+	s.logRefusal(r, http.StatusUnauthorized, why.message)
+	w.Header().Set("WWW-Authenticate", bearer)
+	return writePage(w, http.StatusUnauthorized, "signin.html", why.message)
+}
+
+func writePage(w http.ResponseWriter, status int, template string, view any) error {
 	var out bytes.Buffer
-	if err := pageTemplate.Execute(&out, newPageView(served, s.service.Status(), time.Now())); err != nil {
-		return fmt.Errorf("render the page: %w", err)
+	if err := pageTemplate.ExecuteTemplate(&out, template, view); err != nil {
+		return fmt.Errorf("render %s: %w", template, err)
 	}
-	w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; "+
+	header := w.Header()
+	header.Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self' blob:; "+
 		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
-	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	w.Write(out.Bytes())
+	header.Set("Content-Type", "text/html; charset=utf-8")
+	header.Set("Content-Length", strconv.Itoa(out.Len()))
+	w.WriteHeader(status)
+	w.Write(out.Bytes()) // an error means that the client has gone
 	return nil
 }
 

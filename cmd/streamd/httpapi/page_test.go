@@ -23,7 +23,7 @@ func TestPageEscapes(t *testing.T) {
 	f.status.NotReady = hostile + "r"
 	f.status.Version = hostile + "v"
 	f.status.Partitions[0].Topic = hostile + "t"
-	page := do(newServer(f, ""), "GET", "/", "").Body.String()
+	page := do(newServer(f), "GET", "/", "").Body.String()
 	if strings.Contains(page, "<script>") || strings.Contains(page, `"><`+"script") {
 		t.Errorf("the page carries markup from outside:\n%s", page)
 	}
@@ -39,7 +39,7 @@ func TestPageWithoutALag(t *testing.T) {
 	f := newFake()
 	for _, in := range []bool{true, false} {
 		f.status.InGroup = in
-		page := do(newServer(f, ""), "GET", "/", "").Body.String()
+		page := do(newServer(f), "GET", "/", "").Body.String()
 		if _, tile, _ := strings.Cut(page, "<h2>Lag</h2>"); strings.HasPrefix(tile, `<b class="none">unknown</b>`) == in {
 			t.Errorf("in the group %v: the lag is %.60s", in, tile)
 		}
@@ -50,7 +50,7 @@ func TestPageWithoutALag(t *testing.T) {
 func TestPageOfJudgements(t *testing.T) {
 	f := newFake()
 	for _, want := range []string{`<b>75.0 %</b><small>balanced 62.5 %, of the last 20 judged</small>`, `<b class="none">none judged yet</b>`} {
-		page := do(newServer(f, ""), "GET", "/", "").Body.String()
+		page := do(newServer(f), "GET", "/", "").Body.String()
 		if _, tile, _ := strings.Cut(page, "<h2>Right about new rows</h2>"); !strings.HasPrefix(tile, want) {
 			t.Errorf("the page says %.80s, not %s", tile, want)
 		}
@@ -60,7 +60,7 @@ func TestPageOfJudgements(t *testing.T) {
 
 // The policy forbids inline scripts and styles, and the page needs neither.
 func TestPageKeepsItsPolicy(t *testing.T) {
-	s := newServer(newFake(), "")
+	s := newServer(newFake())
 	w := do(s, "GET", "/", "")
 	policy := w.Header().Get("Content-Security-Policy")
 	for _, directive := range []string{"default-src 'none'", "script-src 'self'", "style-src 'self'", "frame-ancestors 'none'", "base-uri 'none'", "form-action 'none'"} {
@@ -91,7 +91,7 @@ func TestPageKeepsItsPolicy(t *testing.T) {
 
 func TestPageIsWellFormed(t *testing.T) {
 	for name, f := range pageExamples() {
-		page := do(newServer(f, ""), "GET", "/", "").Body.String()
+		page := do(newServer(f), "GET", "/", "").Body.String()
 		d := xml.NewDecoder(strings.NewReader(page))
 		d.Strict = false
 		d.AutoClose, d.Entity = xml.HTMLAutoClose, xml.HTMLEntity
@@ -119,7 +119,7 @@ func TestPageIsWellFormed(t *testing.T) {
 }
 
 func TestAssetsAreCached(t *testing.T) {
-	s := newServer(newFake(), "")
+	s := newServer(newFake())
 	for name := range assets {
 		w := do(s, "GET", "/assets/"+name, "")
 		tag := w.Header().Get("ETag")
@@ -161,7 +161,7 @@ func TestRowCountsMissing(t *testing.T) {
 	}
 	f := newFake()
 	f.status.Rows.InHand--
-	if page := do(newServer(f, ""), "GET", "/", "").Body.String(); !strings.Contains(page, "unaccounted for") {
+	if page := do(newServer(f), "GET", "/", "").Body.String(); !strings.Contains(page, "unaccounted for") {
 		t.Error("the page does not say that a row is missing")
 	}
 }
@@ -275,7 +275,7 @@ func TestPageShowsEpochs(t *testing.T) {
 	page := func(e *EpochAnswer) string {
 		f := newFake()
 		f.status.Epoch = e
-		text := regexp.MustCompile(`<[^>]*>`).ReplaceAllString(do(newServer(f, ""), "GET", "/", "").Body.String(), " ")
+		text := regexp.MustCompile(`<[^>]*>`).ReplaceAllString(do(newServer(f), "GET", "/", "").Body.String(), " ")
 		return strings.Join(strings.Fields(text), " ")
 	}
 	busy := rebuilding()

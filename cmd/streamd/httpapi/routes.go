@@ -2,11 +2,13 @@ package httpapi
 
 import (
 	_ "embed"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"time"
 
+	"streamd/config"
 	"streamd/ingest/wire"
 )
 
@@ -19,15 +21,16 @@ type route struct {
 	notes        string // beyond the summary, in Markdown
 	handle       func(*Server, http.ResponseWriter, *http.Request) error
 
-	admin    bool        // it wants the token, where there is one
+	role     config.Role // that the caller must have; "": none
+	signsIn  bool        // where the caller lacks the role, it answers a page that asks for a token
 	wildcard string      // what the {…} of the path is
 	query    []described // all that it takes
 	rows     bool        // it takes a body, of rows; otherwise there must be none
 	tagged   bool        // its answers have an ETag, and If-None-Match gives 304
 
 	replies []reply
-	// codes are those of its errors, without those that all routes, those that
-	// change something, or admin calls have.
+	// codes are those of its errors, without those that all routes have, or all
+	// that want a role.
 	codes []Code
 }
 
@@ -77,7 +80,7 @@ var (
 
 var routes = []route{
 	{
-		method: "GET", path: "/v1/model", handle: (*Server).model,
+		method: "GET", path: "/v1/model", handle: (*Server).model, role: config.RoleRead,
 		summary: "The served model",
 		notes: "The ETag is the model's fingerprint: equal fingerprints are equal bytes. With `wait`, the answer comes as soon as there is a model that If-None-Match does not name, or the model goes away; 304 at the end of the wait. " +
 			"Numbers have the fewest digits that read back as the same float64.",
@@ -86,7 +89,7 @@ var routes = []route{
 		codes:   []Code{CodeNoModel},
 	},
 	{
-		method: "POST", path: "/v1/predict", handle: (*Server).predict,
+		method: "POST", path: "/v1/predict", handle: (*Server).predict, role: config.RolePredict,
 		summary: "Labels, values and probabilities of rows",
 		notes: fmt.Sprintf("Labels and weights in the rows are ignored. A body is answered as a whole or not at all, by one model. "+
 			"It has at most %d MiB and %d rows, unless the daemon is configured otherwise; an answer has at most %d numbers, and leverages take at most %d multiplications, "+
@@ -96,53 +99,53 @@ var routes = []route{
 		codes:   []Code{CodeTooLarge, CodeUnsupportedMediaType, CodeNoModel, CodeUnavailable},
 	},
 	{
-		method: "GET", path: "/v1/tuning", handle: (*Server).tuning,
+		method: "GET", path: "/v1/tuning", handle: (*Server).tuning, role: config.RoleRead,
 		summary: "How ν was chosen", tagged: true,
 		replies: []reply{{200, "The choice, and what every ν was worth.", Tuning{}, ""}},
 		codes:   []Code{CodeNotFound, CodeNoModel},
 	},
 	{
-		method: "GET", path: "/v1/quality", handle: (*Server).quality,
+		method: "GET", path: "/v1/quality", handle: (*Server).quality, role: config.RoleRead,
 		summary: "How far answers can be trusted", tagged: true,
 		replies: []reply{{200, "What the model is worth on held-out rows.", Quality{}, ""}},
 		codes:   []Code{CodeNotFound, CodeNoModel},
 	},
 	{
-		method: "GET", path: "/v1/epoch", handle: (*Server).epoch,
+		method: "GET", path: "/v1/epoch", handle: (*Server).epoch, role: config.RoleRead,
 		summary: "The basis of a kernel, and the next one",
 		replies: []reply{{200, "Which coordinates live blocks are summed in, and how far others are.", EpochAnswer{}, ""}},
 		codes:   []Code{CodeUnavailable},
 	},
 	{
-		method: "GET", path: "/v1/regions", handle: (*Server).regions,
+		method: "GET", path: "/v1/regions", handle: (*Server).regions, role: config.RoleRead,
 		summary: "A picture of where a kernel classifier of two features puts its classes",
 		query:   []described{regionsModel}, tagged: true,
 		replies: []reply{{200, "The picture.", nil, "image/svg+xml"}},
 		codes:   []Code{CodeNotFound, CodeNoModel},
 	},
 	{
-		method: "POST", path: "/v1/reduce", handle: (*Server).reduce, admin: true,
+		method: "POST", path: "/v1/reduce", handle: (*Server).reduce, role: config.RoleAdmin,
 		summary: "Choose a basis now",
 		notes:   "A basis is chosen from the live rows, and live blocks are put into its coordinates, in the background: `GET /v1/epoch` tells how far it is. `served` in the answer changes once planes are served in the coordinates of the new basis.",
 		replies: []reply{{202, "It has begun.", EpochAnswer{}, ""}},
 		codes:   []Code{CodeConflict, CodeUnavailable},
 	},
 	{
-		method: "DELETE", path: "/v1/reduce", handle: (*Server).abandon, admin: true,
+		method: "DELETE", path: "/v1/reduce", handle: (*Server).abandon, role: config.RoleAdmin,
 		summary: "Give up the basis that is under way",
 		notes:   "What is in use stays in use. Where nothing is under way nothing happens.",
 		replies: []reply{{200, "What is under way has been told to end; `reducing` is shown until it has.", EpochAnswer{}, ""}},
 		codes:   []Code{CodeUnavailable},
 	},
 	{
-		method: "GET", path: "/v1/blocks", handle: (*Server).blocks,
+		method: "GET", path: "/v1/blocks", handle: (*Server).blocks, role: config.RoleRead,
 		summary: "The live blocks, page by page",
 		query:   []described{blocksAfter, blocksLimit},
 		replies: []reply{{200, "A page.", BlocksAnswer{}, ""}},
 		codes:   []Code{CodeUnavailable},
 	},
 	{
-		method: "DELETE", path: "/v1/blocks/{id}", handle: (*Server).retire, admin: true,
+		method: "DELETE", path: "/v1/blocks/{id}", handle: (*Server).retire, role: config.RoleRetire,
 		summary:  "Retire a block",
 		notes:    "Once it is answered the block is out of the state, also after a crash; the model follows.",
 		wildcard: "The block's id, as `GET /v1/blocks` gives it. It may be written as it is, slashes included, or percent-encoded; a ?, # or % in it must be encoded.",
@@ -150,13 +153,13 @@ var routes = []route{
 		codes:    []Code{CodeNotFound, CodeUnavailable},
 	},
 	{
-		method: "POST", path: "/v1/snapshot", handle: (*Server).snapshot, admin: true,
+		method: "POST", path: "/v1/snapshot", handle: (*Server).snapshot, role: config.RoleAdmin,
 		summary: "Save the state now",
 		replies: []reply{{200, "It is saved, durably.", SnapshotInfo{}, ""}},
 		codes:   []Code{CodeUnavailable},
 	},
 	{
-		method: "POST", path: "/v1/refine", handle: (*Server).refine, admin: true,
+		method: "POST", path: "/v1/refine", handle: (*Server).refine, role: config.RoleAdmin,
 		summary: "Refine the planes now",
 		notes:   "At most one refinement is under way at a time.",
 		query:   []described{refineWait},
@@ -183,14 +186,17 @@ var routes = []route{
 		codes:   []Code{CodeUnavailable},
 	},
 	{
-		method: "GET", path: "/metrics", handle: (*Server).scrape,
+		method: "GET", path: "/metrics", handle: (*Server).scrape, role: config.RoleRead,
 		summary: "Metrics for Prometheus",
 		replies: []reply{{200, "The metrics, in the format that Accept asks for, else as text.", nil, "text/plain"}},
 	},
 	{
-		method: "GET", path: "/{$}", handle: (*Server).page,
+		method: "GET", path: "/{$}", handle: (*Server).page, role: config.RoleRead, signsIn: true,
 		summary: "The status page",
-		replies: []reply{{200, "The page.", nil, "text/html"}},
+		replies: []reply{
+			{200, "The page.", nil, "text/html"},
+			{401, "A page that asks for a token.", nil, "text/html"},
+		},
 	},
 	{
 		method: "GET", path: "/assets/{name}", handle: (*Server).asset,
@@ -203,10 +209,16 @@ var routes = []route{
 
 // call answers r as the route's table says.
 func (s *Server) call(route *route, w http.ResponseWriter, r *http.Request) error {
-	if route.admin {
-		if err := s.authorise(r); err != nil {
+	if route.role != "" {
+		err := s.authorise(r, route.role)
+		if failed, ok := errors.AsType[*failure](err); ok && route.signsIn && s.access.TakesTokens() {
+			return s.signIn(w, r, failed)
+		}
+		if err != nil {
 			return err
 		}
+	}
+	if changes(route.role) {
 		extend(w, MaxWait) // saving a large state takes its time
 	}
 	if err := checkQuery(r, route.query); err != nil {

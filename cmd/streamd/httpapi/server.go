@@ -3,8 +3,7 @@ package httpapi
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"crypto/subtle"
+	"crypto/tls"
 	"fmt"
 	stdlog "log"
 	"net"
@@ -21,6 +20,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"streamd/cmd/streamd/access"
 	"streamd/ingest/wire"
 )
 
@@ -41,8 +41,10 @@ const (
 
 // Config is what can be chosen about the API.
 type Config struct {
-	// Token is what admin calls must carry; "": they are open.
-	Token string
+	// Access says who may call.
+	Access *access.Guard
+	// Origins are those of pages that may call, beside the daemon's own.
+	Origins []string
 	// Rows is how blocks are read. Predictions name labels and weights in the
 	// same way, and ignore them; Format and Features are not used.
 	Rows wire.Options
@@ -60,7 +62,10 @@ type Server struct {
 	rows    wire.Options
 	maxBody int
 	maxRows int
-	token   *[sha256.Size]byte // nil: none wanted
+	access  *access.Guard
+	origins map[string]bool
+	pages   *http.CrossOriginProtection
+	refused zerolog.Logger // log, of refused requests a few lines a second
 
 	mux        http.Handler
 	scraped    http.Handler // the metrics
@@ -71,8 +76,12 @@ type Server struct {
 	stop       func() // closes stopping
 }
 
+// refusedLines is how many refused requests are logged in a second.
+const refusedLines = 10
+
 // New makes a server for service. It adds what the service says of itself to
-// metrics, so it can be called once per Metrics.
+// metrics, so it can be called once per Metrics. The origins must be of the form
+// scheme://host.
 func New(config Config, service Service, metrics *Metrics, log zerolog.Logger) *Server {
 	slots := 2 * runtime.GOMAXPROCS(0)
 	s := &Server{
@@ -82,14 +91,20 @@ func New(config Config, service Service, metrics *Metrics, log zerolog.Logger) *
 		rows:       config.Rows,
 		maxBody:    cmp.Or(config.MaxBodyBytes, MaxBodyBytes),
 		maxRows:    cmp.Or(config.MaxRows, MaxRows),
+		access:     config.Access,
+		origins:    map[string]bool{},
+		pages:      http.NewCrossOriginProtection(),
+		refused:    log.Sample(&zerolog.BurstSampler{Burst: refusedLines, Period: time.Second}),
 		longBodies: make(chan struct{}, slots),
 		slots:      make(chan struct{}, slots),
 		stopping:   make(chan struct{}),
 	}
 	s.stop = sync.OnceFunc(func() { close(s.stopping) })
-	if config.Token != "" {
-		sum := sha256.Sum256([]byte(config.Token))
-		s.token = &sum
+	for _, origin := range config.Origins {
+		s.origins[origin] = true
+		if err := s.pages.AddTrustedOrigin(origin); err != nil {
+			panic(err) // the caller's mistake
+		}
 	}
 	metrics.watch(service)
 	s.mux = s.newMux()
@@ -137,7 +152,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if problem := recover(); problem != nil {
 			if problem != http.ErrAbortHandler {
 				s.log.Error().Interface("panic", problem).Bytes("stack", debug.Stack()).
-					Str("method", r.Method).Str("path", r.URL.Path).Msg("request panicked")
+					Str("method", r.Method).Str("path", shownPath(r)).Msg("request panicked")
 			}
 			if problem == http.ErrAbortHandler || answer.status != 0 {
 				panic(http.ErrAbortHandler) // too late for another answer
@@ -146,7 +161,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		took := time.Since(start)
 		s.metrics.request(r, answer.status, took)
-		s.log.Debug().Str("method", r.Method).Str("path", r.URL.Path).Int("status", answer.status).
+		s.log.Debug().Str("method", r.Method).Str("path", shownPath(r)).Int("status", answer.status).
 			Int64("bytes", answer.bytes).Dur("took", took).Str("remote", r.RemoteAddr).Msg("request")
 	}()
 
@@ -155,8 +170,15 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set("Referrer-Policy", "no-referrer")
 	header.Set("Cache-Control", "no-store")
 	header.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
-	if err := crossOrigin.Check(r); err != nil {
-		s.fail(answer, r, fail(CodeForbidden, "a page of another origin may not ask for this"))
+	if err := s.access.CheckHost(r); err != nil {
+		s.fail(answer, r, fail(CodeForbidden, "%v", err))
+		return
+	}
+	if s.answersPage(answer, r) {
+		return
+	}
+	if err := s.pages.Check(r); err != nil {
+		s.fail(answer, r, fail(CodeForbidden, "a page of another origin may not ask for this: http.cors_origins lists those that may"))
 		return
 	}
 	// The mux would redirect to the cleaned path. A client that writes such a
@@ -169,9 +191,6 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(answer, r.Body, int64(s.maxBody))
 	s.mux.ServeHTTP(answer, r)
 }
-
-// crossOrigin is the zero policy: no origin is trusted, no path exempt.
-var crossOrigin http.CrossOriginProtection
 
 const blocksPath = "/v1/blocks/"
 
@@ -189,24 +208,13 @@ func opaqueID(r *http.Request) *http.Request {
 	return opaque
 }
 
-// authorise lets only those through who may change something.
-func (s *Server) authorise(r *http.Request) error {
-	if s.token == nil {
-		// A page whose name its owner has pointed at this address is of the same
-		// origin. Browsers say which page it is that wants something changed.
-		if r.Header.Get("Origin") != "" {
-			return fail(CodeForbidden, "a page may not ask for this where there is no token")
-		}
-		return nil
+// shownPath is the path of r for the log. The id of a block is left out: it may
+// hold the key of a customer who is to be forgotten.
+func shownPath(r *http.Request) string {
+	if strings.HasPrefix(r.URL.Path, blocksPath) {
+		return blocksPath + "{id}"
 	}
-	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	// Hashed, so that the comparison takes the same time for every length.
-	sum := sha256.Sum256([]byte(strings.TrimLeft(token, " ")))
-	same := subtle.ConstantTimeCompare(sum[:], s.token[:]) == 1
-	if !strings.EqualFold(scheme, "Bearer") || !same {
-		return fail(CodeUnauthorized, "this call wants the daemon's token: Authorization: Bearer TOKEN")
-	}
-	return nil
+	return r.URL.Path[:min(len(r.URL.Path), 200)]
 }
 
 // extend gives the answer d more, from now, than WriteTimeout, which counts from
@@ -228,7 +236,10 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		WriteTimeout:      WriteTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
-		ErrorLog:          stdlog.New(s.log, "", 0),
+		ErrorLog:          stdlog.New(s.refused, "", 0), // failed handshakes for the most part
+	}
+	if c := s.access.TLS(); c != nil {
+		ln = tls.NewListener(ln, c) // without HTTP/2: one connection is one request at a time
 	}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(ln) }()

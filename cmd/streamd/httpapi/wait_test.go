@@ -30,7 +30,7 @@ func TestIfNoneMatch(t *testing.T) {
 		{[]string{`If-None-Match: "x`, `If-None-Match: "f1"`}, 200}, // ill-formed from the first line on
 		{[]string{`If-None-Match: ""`}, 200},
 	} {
-		w := do(newServer(newFake(), ""), "GET", "/v1/model", "", test.headers...)
+		w := do(newServer(newFake()), "GET", "/v1/model", "", test.headers...)
 		if w.Code != test.status {
 			t.Errorf("%q: status %d, want %d", test.headers, w.Code, test.status)
 		}
@@ -148,7 +148,7 @@ func TestLongPoll(t *testing.T) {
 				listener := newPipes()
 				ctx, stop := context.WithCancel(context.Background())
 				served := make(chan error, 1)
-				go func() { served <- newServer(f, "").Serve(ctx, listener) }()
+				go func() { served <- newServer(f).Serve(ctx, listener) }()
 
 				start := time.Now()
 				if test.during != nil {
@@ -189,7 +189,7 @@ func TestLongPoll(t *testing.T) {
 func TestWaitIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
-		w := do(newServer(newFake(), ""), "GET", "/v1/model?wait=24h", "", `If-None-Match: "f1"`)
+		w := do(newServer(newFake()), "GET", "/v1/model?wait=24h", "", `If-None-Match: "f1"`)
 		if took := time.Since(start); w.Code != 304 || took != MaxWait {
 			t.Errorf("status %d after %v", w.Code, took)
 		}
@@ -204,7 +204,7 @@ func TestSlowSnapshot(t *testing.T) {
 		listener := newPipes()
 		ctx, stop := context.WithCancel(context.Background())
 		served := make(chan error, 1)
-		go func() { served <- newServer(f, "").Serve(ctx, listener) }()
+		go func() { served <- newServer(f).Serve(ctx, listener) }()
 		client := listener.client()
 		w, err := client.Post("http://streamd/v1/snapshot", "", nil)
 		if err != nil {
@@ -228,7 +228,7 @@ func TestSlowBody(t *testing.T) {
 		listener := newPipes()
 		ctx, stop := context.WithCancel(context.Background())
 		served := make(chan error, 1)
-		go func() { served <- newServer(newFake(), "").Serve(ctx, listener) }()
+		go func() { served <- newServer(newFake()).Serve(ctx, listener) }()
 		near, far := net.Pipe()
 		listener.conns <- far
 		start := time.Now()
@@ -247,7 +247,7 @@ func TestSlowBody(t *testing.T) {
 // When all slots are taken a prediction waits for a while, then is refused.
 func TestPredictionsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newServer(newFake(), "")
+		s := newServer(newFake())
 		for range cap(s.slots) {
 			s.slots <- struct{}{}
 		}
@@ -269,7 +269,7 @@ func TestPredictionsAreBounded(t *testing.T) {
 // waiting. All of a long one counts.
 func TestSlowBodies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newServer(newFake(), "")
+		s := newServer(newFake())
 		begin := func(body string) (end func(rest string) int) {
 			from, to := io.Pipe()
 			r := httptest.NewRequest("POST", "/v1/predict", from)
@@ -328,7 +328,7 @@ func TestSlowBodies(t *testing.T) {
 func TestServeTellsWhyItStopped(t *testing.T) {
 	listener := newPipes()
 	listener.Close()
-	if err := newServer(newFake(), "").Serve(context.Background(), listener); !errors.Is(err, net.ErrClosed) {
+	if err := newServer(newFake()).Serve(context.Background(), listener); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("error %v", err)
 	}
 }

@@ -1,12 +1,38 @@
 "use strict";
 // The server renders the page; this fetches it again, swaps <main> and draws
-// the rate from the counts that it remembers.
+// the rate from the counts that it remembers. It sends the token that was typed
+// in, which the tab forgets when it is closed.
 (() => {
   const everyMs = 2000;
   const samplesKept = 90; // three minutes
   const samples = []; // {at: ms on the server's clock, read: rows}
 
+  const tokenKey = "streamd.token";
+  let picture = { src: "", url: "" }; // of the regions, fetched with the token
+
+  function get(path) {
+    const token = sessionStorage.getItem(tokenKey);
+    const headers = token ? { Authorization: `Bearer ${token}` } : {};
+    return fetch(path, { headers, signal: AbortSignal.timeout(10000) });
+  }
+
+  // The browser fetches an image without the token, so the script does.
+  async function drawPicture(main) {
+    const image = main.querySelector("img.regions");
+    if (!image || !sessionStorage.getItem(tokenKey)) return;
+    const src = image.getAttribute("src");
+    image.removeAttribute("src");
+    if (picture.src !== src) {
+      const answer = await get(src);
+      if (!answer.ok) return;
+      URL.revokeObjectURL(picture.url);
+      picture = { src, url: URL.createObjectURL(await answer.blob()) };
+    }
+    image.src = picture.url;
+  }
+
   function sample() {
+    if (document.querySelector("form.signin")) return;
     const { now, read } = document.querySelector("main").dataset;
     const last = samples[samples.length - 1];
     const next = { at: Number(now), read: Number(read) };
@@ -16,6 +42,7 @@
   }
 
   function draw() {
+    if (document.querySelector("form.signin")) return;
     const rates = samples.slice(1).map((s, i) => (s.read - samples[i].read) / (s.at - samples[i].at) * 1000);
     if (rates.length === 0) return;
     document.getElementById("rate").textContent =
@@ -36,11 +63,14 @@
   }
 
   async function refresh() {
+    if (document.querySelector("form.signin") && !sessionStorage.getItem(tokenKey)) return;
     let fresh = false;
     try {
-      const answer = await fetch("/", { signal: AbortSignal.timeout(10000) });
-      if (answer.ok) {
-        const main = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("main");
+      const answer = await get("/");
+      const main = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("main");
+      if (answer.status === 401) sessionStorage.removeItem(tokenKey);
+      if (main) {
+        await drawPicture(main);
         document.querySelector("main").replaceWith(document.adoptNode(main));
         sample();
         draw();
@@ -50,11 +80,27 @@
     document.documentElement.classList.toggle("stale", !fresh);
   }
 
+  document.addEventListener("submit", (event) => {
+    event.preventDefault();
+    sessionStorage.setItem(tokenKey, new FormData(event.target).get("token").trim());
+    refresh();
+  });
+
+  // Links are followed without the token, too.
+  document.addEventListener("click", async (event) => {
+    const link = event.target.closest("footer a");
+    if (!link || !sessionStorage.getItem(tokenKey)) return;
+    event.preventDefault();
+    const answer = await get(link.getAttribute("href"));
+    location.assign(URL.createObjectURL(await answer.blob()));
+  });
+
   async function loop() {
     if (!document.hidden) await refresh();
     setTimeout(loop, everyMs);
   }
 
   sample();
+  if (sessionStorage.getItem(tokenKey)) refresh();
   setTimeout(loop, everyMs);
 })();

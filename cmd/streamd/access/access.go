@@ -1,0 +1,165 @@
+// Package access decides who may call the daemon over HTTP.
+//
+// # Callers
+//
+// A caller is known by the bearer token that it sends, else by the client
+// certificate of its connection, else it is anonymous. Each has roles: those of
+// the token's line in http.tokens_file, those that http.tls.clients gives to the
+// names in the certificate, or http.anonymous, which everybody has besides. A
+// token that is not in the file is an error, also where anonymous callers would
+// be served: who sends one means to be somebody.
+//
+// # Pages
+//
+// A web page whose owner points its name at this machine is, to a browser, of the
+// daemon's origin (DNS rebinding). Its requests still carry that name in Host, so
+// [Guard.CheckHost] takes only names that it knows. Pages of other origins may
+// call when http.cors_origins lists them.
+//
+// # Files
+//
+// Tokens, certificate and authorities are read again when their files change.
+// Tokens count from the next request on, certificates and authorities from the
+// next connection on. A file that cannot be used is logged, and what was read
+// before stays in force. Replace a file by renaming another one over it, so that
+// no half of it is read.
+package access
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/rs/zerolog"
+
+	"streamd/config"
+)
+
+// Caller is who a request is from.
+type Caller struct {
+	Name   string // of the token or in the certificate; "": anonymous
+	Roles  config.Roles
+	Remote string // address of the connection's other end
+}
+
+// String is the name, for logs.
+func (c Caller) String() string {
+	if c.Name == "" {
+		return "anonymous"
+	}
+	return c.Name
+}
+
+type callerKey struct{}
+
+// WithCaller returns a context for what c has asked for.
+func WithCaller(ctx context.Context, c Caller) context.Context {
+	return context.WithValue(ctx, callerKey{}, c)
+}
+
+// CallerOf returns who has asked for what ctx is of.
+func CallerOf(ctx context.Context) Caller {
+	c, _ := ctx.Value(callerKey{}).(Caller)
+	return c
+}
+
+// ErrUnknownToken is the error of a token that is not in the file.
+var ErrUnknownToken = errors.New("the token is not one of the daemon's")
+
+// Guard knows the callers and the hosts of one daemon. Its methods may be called
+// from many goroutines at a time.
+type Guard struct {
+	tokens    *watched[[]token]     // nil: there are none
+	tls       *watched[*tls.Config] // nil: HTTP is not encrypted
+	clients   map[string]config.Roles
+	anonymous config.Roles
+	hosts     map[string]bool
+}
+
+// New reads the files that h names. The errors name the configuration's keys.
+func New(h config.HTTP, log zerolog.Logger) (*Guard, error) {
+	g := &Guard{clients: h.TLS.Clients, anonymous: h.AnonymousRoles(), hosts: map[string]bool{"localhost": true}}
+	for _, host := range h.Hosts {
+		g.hosts[strings.ToLower(host)] = true
+	}
+	var tokensErr, tlsErr error
+	if h.TokensFile != "" {
+		g.tokens, tokensErr = watch("http.tokens_file", []string{h.TokensFile}, func() ([]token, error) { return readTokens(h.TokensFile, log) }, log)
+	}
+	if h.TLS.CertFile != "" {
+		files := []string{h.TLS.CertFile, h.TLS.KeyFile}
+		if h.TLS.ClientCAFile != "" {
+			files = append(files, h.TLS.ClientCAFile)
+		}
+		g.tls, tlsErr = watch("http.tls", files, func() (*tls.Config, error) { return readTLS(h.TLS) }, log)
+	}
+	return g, errors.Join(tokensErr, tlsErr)
+}
+
+// TLS is how connections are encrypted; nil: they are not.
+func (g *Guard) TLS() *tls.Config {
+	if g.tls == nil {
+		return nil
+	}
+	return &tls.Config{
+		MinVersion:         tls.VersionTLS12,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return g.tls.get(), nil },
+	}
+}
+
+// TakesTokens says whether there are tokens.
+func (g *Guard) TakesTokens() bool { return g.tokens != nil }
+
+// Caller says who r is from. The error is [ErrUnknownToken].
+func (g *Guard) Caller(r *http.Request) (Caller, error) {
+	c := Caller{Roles: g.anonymous, Remote: r.RemoteAddr}
+	scheme, text, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	switch {
+	case g.tokens != nil && strings.EqualFold(scheme, "Bearer"):
+		t, ok := find(g.tokens.get(), strings.TrimLeft(text, " "))
+		if !ok {
+			return c, ErrUnknownToken
+		}
+		c.Name, c.Roles = t.name, c.Roles.With(t.roles)
+	case r.TLS != nil && len(r.TLS.VerifiedChains) > 0:
+		leaf := r.TLS.VerifiedChains[0][0]
+		names := append([]string{leaf.Subject.CommonName}, leaf.DNSNames...)
+		known := slices.IndexFunc(names, func(name string) bool { return g.clients[name] != "" })
+		c.Name = fmt.Sprintf("certificate %.200q", names[max(0, known)])
+		for _, name := range names {
+			c.Roles = c.Roles.With(g.clients[name])
+		}
+	}
+	return c, nil
+}
+
+// CheckHost says why a request is for another host than this one. On loopback
+// that is localhost or a loopback address, elsewhere localhost or any IP address,
+// which no page can be made to have for its name; and in both places the
+// configured names.
+func (g *Guard) CheckHost(r *http.Request) error {
+	host := r.Host
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	if g.hosts[strings.ToLower(host)] {
+		return nil
+	}
+	address, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(host, "["), "]"))
+	if err == nil && (address.Unmap().IsLoopback() || !onLoopback(r)) {
+		return nil
+	}
+	return fmt.Errorf("this daemon is not %.200q: http.hosts lists the names that it answers to", r.Host)
+}
+
+// onLoopback says whether r has come to an address that only this machine reaches.
+func onLoopback(r *http.Request) bool {
+	local, _ := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+	return local != nil && local.IP.IsLoopback()
+}

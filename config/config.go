@@ -113,7 +113,7 @@ type Format struct {
 	Default   Payload   `key:"default" default:"json" help:"Format of messages without a content-type header."`
 	Label     string    `key:"label" default:"label" help:"Name of the field or column that holds a row's class."`
 	Weight    string    `key:"weight" help:"Name of the field or column that holds a row's weight. Empty: every row weighs 1."`
-	Features  []string  `key:"features" help:"Features to learn from, in this order. Empty: those of the first block."`
+	Features  []string  `key:"features" help:"Features to learn from, in this order. Empty: those of the first block, in the order of their names (x2 before x10)."`
 	CSVHeader CSVHeader `key:"csv_header" default:"auto" help:"Whether CSV messages begin with a line of column names."`
 }
 

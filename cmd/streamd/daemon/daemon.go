@@ -13,6 +13,7 @@
 //	judge.go     how right the served model is about rows, before it learns from them
 //	gather.go    several records become a block
 //	loop.go      what one goroutine does, one thing after the other
+//	features.go  which features the model has, and in which order
 //	liveset.go   the ledger, the exact sums (sums.go) and the sample of rows
 //	epoch.go     the sums in the coordinates of a basis
 //	save.go      all of it goes to the snapshot
@@ -77,7 +78,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -255,21 +255,8 @@ func (d *Daemon) restore() (err error) {
 		}
 	}()
 	d.store = store
-	features := saved.Features
-	if saved.State == nil {
-		saved.State = incremental.NewState(nil)
-	}
-	if wanted := d.cfg.Format.Features; len(wanted) > 0 {
-		if features == nil {
-			features = wanted
-			saved.State = incremental.NewState(wanted)
-		}
-		if !slices.Equal(features, wanted) {
-			return fmt.Errorf("format.features is %q, but the snapshot was made with %q: use another snapshot.file to begin anew", wanted, features)
-		}
-	}
-	if most := d.cfg.Limits.Features; len(features) > most { // else no block could be used
-		return fmt.Errorf("limits.features is %d, but the snapshot was made with %d: set it back, or use another snapshot.file to begin anew", most, len(features))
+	if err := d.restoreFeatures(saved); err != nil {
+		return err
 	}
 	if len(saved.Folds) != d.cfg.Model.Folds && len(saved.Entries) > 0 {
 		d.log.Info().Int("saved", len(saved.Folds)).Int("folds", d.cfg.Model.Folds).Int("blocks", len(saved.Entries)).

@@ -1231,13 +1231,10 @@ func TestOtherSettingsAreRefused(t *testing.T) {
 	d.listener.Close()
 	d.store.Close()
 	for key, value := range map[string]string{
-		"kafka.topic": "b", "blocks.unit": "key", "format.features": "p,r", "limits.features": "1",
+		"kafka.topic": "b", "blocks.unit": "key", "format.features": "p,r",
 	} {
 		other := maps.Clone(base)
 		other[key] = value
-		if key == "limits.features" {
-			delete(other, "format.features") // which would be refused beside it before the file is opened
-		}
 		if _, err := New(Options{Config: load(t, other), Log: zerolog.Nop()}); err == nil {
 			t.Errorf("another %s is accepted", key)
 		} else {

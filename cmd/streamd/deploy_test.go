@@ -1,0 +1,247 @@
+package main
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/goccy/go-yaml"
+
+	"streamd/config"
+)
+
+const top = "../.." // of the checkout
+
+func readFile(t *testing.T, elements ...string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(elements...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// effective is the configuration by some variables; it fails for unknown ones.
+func effective(t *testing.T, variables ...string) *config.Config {
+	t.Helper()
+	cfg, err := config.Load(config.Sources{Env: variables})
+	if err != nil {
+		t.Fatalf("%q: %v", variables, err)
+	}
+	return cfg
+}
+
+// parses says whether streamd takes a command line: its help is that of a command.
+func parses(t *testing.T, words ...string) {
+	t.Helper()
+	var out bytes.Buffer
+	err := run(t.Context(), append(slices.Clone(words), "--help"), nil, strings.NewReader(""), &out, &out)
+	if err != nil || !strings.Contains(out.String(), "Usage: streamd "+words[0]) {
+		t.Errorf("streamd %q: %v, %s", words, err, &out)
+	}
+}
+
+// dockerfile returns its instructions as name and text, continued lines joined.
+func dockerfile(t *testing.T) (instructions [][2]string) {
+	text := strings.ReplaceAll(readFile(t, top, "config/deploy/Dockerfile"), "\\\n", "")
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		name, rest, _ := strings.Cut(line, " ")
+		instructions = append(instructions, [2]string{name, rest})
+	}
+	return instructions
+}
+
+// The Dockerfile's own command builds a static program without the embedded broker,
+// and the image runs it as nobody in particular, by variables and commands that
+// there are.
+func TestDockerfile(t *testing.T) {
+	const program = "/usr/local/bin/streamd"
+	last := map[string]string{}
+	for _, i := range dockerfile(t) {
+		if i[0] == "FROM" {
+			clear(last)
+			if version, ok := strings.CutPrefix(i[1], "golang:"); ok {
+				version, _, _ = strings.Cut(version, "-")
+				if !strings.Contains(readFile(t, top, "go.mod"), "\ngo "+version+".") {
+					t.Errorf("it builds with Go %s, and go.mod asks for another", version)
+				}
+			}
+		}
+		if i[0] == "RUN" && strings.Contains(i[1], "go build") {
+			buildsStatic(t, i[1])
+		}
+		last[i[0]] += i[1] + "\n"
+	}
+	if last["FROM"] != "scratch\n" || last["USER"] != "65532:65532\n" {
+		t.Errorf("the last stage is from %q, with the user %q", last["FROM"], last["USER"])
+	}
+	if !strings.Contains(last["COPY"], "--from=build /out/streamd "+program+"\n") {
+		t.Errorf("the program is not copied to %s: %s", program, last["COPY"])
+	}
+	variables := strings.Fields(last["ENV"])
+	if cfg := effective(t, append(variables, "STREAMD_KAFKA_TOPIC=orders", "STREAMD_HTTP_OPEN=true")...); filepath.Dir(cfg.Snapshot.File) != strings.TrimSpace(last["VOLUME"]) || !strings.HasSuffix(cfg.HTTP.Listen, ":"+strings.TrimSpace(last["EXPOSE"])) {
+		t.Errorf("volume %q for %s, port %q for %s", last["VOLUME"], cfg.Snapshot.File, last["EXPOSE"], cfg.HTTP.Listen)
+	}
+	exec := func(text string) (words []string) {
+		if err := json.Unmarshal([]byte(text), &words); err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		return words
+	}
+	if entry := exec(last["ENTRYPOINT"]); !slices.Equal(entry, []string{program}) {
+		t.Errorf("the entry point is %q", entry)
+	}
+	parses(t, exec(last["CMD"])...)
+	_, check, _ := strings.Cut(last["HEALTHCHECK"], "CMD ")
+	if words := exec(check); words[0] != program {
+		t.Errorf("the health check is %q", words)
+	} else {
+		parses(t, words[1:]...)
+	}
+}
+
+// buildsStatic runs the command of the Dockerfile that builds the program.
+func buildsStatic(t *testing.T, command string) {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), "streamd")
+	if !strings.Contains(command, "-o /out/streamd ") {
+		t.Fatalf("%q does not build /out/streamd", command)
+	}
+	build := exec.Command("sh", "-c", strings.Replace(command, "/out/streamd", out, 1))
+	build.Dir = top
+	if text, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", command, err, text)
+	}
+	program, err := elf.Open(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer program.Close()
+	for _, p := range program.Progs {
+		if p.Type == elf.PT_INTERP {
+			t.Error("the program takes a dynamic linker, which the image does not have")
+		}
+	}
+	help, err := exec.Command(out, "--help").Output()
+	if err != nil || !strings.Contains(string(help), "\n  run ") || strings.Contains(string(help), "\n  demo ") {
+		t.Errorf("%v; its help is\n%s", err, help)
+	}
+}
+
+func TestComposeFile(t *testing.T) {
+	var file struct {
+		Services map[string]struct {
+			Build           struct{ Context, Dockerfile string }
+			Command         []string
+			Environment     map[string]any
+			Ports           []string
+			StopGracePeriod string `yaml:"stop_grace_period"`
+		}
+	}
+	if err := yaml.Unmarshal([]byte(readFile(t, top, "config/deploy/compose.yaml")), &file); err != nil {
+		t.Fatal(err)
+	}
+	daemon, broker, topic := file.Services["streamd"], file.Services["kafka"], file.Services["topic"]
+	readFile(t, top, "config/deploy", daemon.Build.Context, daemon.Build.Dockerfile)
+	var variables []string
+	for _, i := range dockerfile(t) {
+		if i[0] == "ENV" {
+			variables = strings.Fields(i[1])
+		}
+	}
+	for name, value := range daemon.Environment {
+		variables = append(variables, name+"="+yamlText(t, value))
+	}
+	cfg := effective(t, variables...)
+	if !slices.Contains(topic.Command, "--topic="+cfg.Kafka.Topic) {
+		t.Errorf("the daemon reads %s, and %q makes another topic", cfg.Kafka.Topic, topic.Command)
+	}
+	if advertised := yamlText(t, broker.Environment["KAFKA_ADVERTISED_LISTENERS"]); !strings.Contains(advertised, "//"+cfg.Kafka.Brokers[0]+",") {
+		t.Errorf("the daemon looks for %q, the broker advertises %s", cfg.Kafka.Brokers, advertised)
+	}
+	if grace, err := time.ParseDuration(daemon.StopGracePeriod); err != nil || grace <= cfg.ShutdownTimeout {
+		t.Errorf("stop_grace_period %s, %v, with a shutdown_timeout of %s", daemon.StopGracePeriod, err, cfg.ShutdownTimeout)
+	}
+	for name, service := range file.Services {
+		for _, port := range service.Ports {
+			if !strings.HasPrefix(port, "127.0.0.1:") {
+				t.Errorf("%s: port %s is open to other machines", name, port)
+			}
+		}
+	}
+	// The image makes a property of each variable. The test broker's are known to
+	// be those of a broker.
+	properties := readFile(t, top, "testdata/kafka/kafka.sh")
+	for name := range broker.Environment {
+		property := strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(name, "KAFKA_"), "_", "."))
+		if name != "CLUSTER_ID" && !strings.Contains(properties, "\n"+property+"=") {
+			t.Errorf("%s: the test broker has no %s", name, property)
+		}
+	}
+}
+
+// yamlText is a scalar as an environment variable has it.
+func yamlText(t *testing.T, value any) string {
+	t.Helper()
+	if text, ok := value.(string); ok {
+		return text
+	}
+	text, err := yaml.Marshal(value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(text))
+}
+
+func TestSystemdUnit(t *testing.T) {
+	text := readFile(t, top, "config/deploy/streamd.service")
+	settings := map[string][]string{}
+	for line := range strings.Lines(text) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), "="); ok && !strings.HasPrefix(line, "#") {
+			settings[name] = append(settings[name], value)
+		}
+	}
+	words := strings.Fields(settings["ExecStart"][0])
+	parses(t, words[1:]...)
+	cfg := effective(t, append(settings["Environment"], "STREAMD_KAFKA_TOPIC=orders")...)
+	if want := "%S/" + settings["StateDirectory"][0]; filepath.Dir(cfg.Snapshot.File) != want {
+		t.Errorf("the snapshot is %s; the unit may write to %s", cfg.Snapshot.File, want)
+	}
+	if stop, err := time.ParseDuration(settings["TimeoutStopSec"][0]); err != nil || stop <= cfg.ShutdownTimeout {
+		t.Errorf("TimeoutStopSec=%v, %v, with a shutdown_timeout of %s", stop, err, cfg.ShutdownTimeout)
+	}
+	if settings["RestartPreventExitStatus"][0] != "2" || settings["DynamicUser"][0] != "yes" {
+		t.Errorf("%v", settings)
+	}
+	analyze, err := exec.LookPath("systemd-analyze")
+	if err != nil {
+		t.Log("not verified by systemd itself:", err)
+		return
+	}
+	unit := filepath.Join(t.TempDir(), "streamd.service")
+	executable, err := os.Executable() // a program that is there
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(unit, []byte(strings.ReplaceAll(text, words[0], executable)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command(analyze, "verify", unit).CombinedOutput(); err != nil || len(out) > 0 {
+		t.Errorf("systemd-analyze verify: %v\n%s", err, out)
+	}
+	// 2.0 of 10 where 10 is a service without any restriction.
+	if out, err := exec.Command(analyze, "security", "--offline=true", "--threshold=20", unit).CombinedOutput(); err != nil {
+		t.Errorf("systemd-analyze security: %v\n%s", err, out)
+	}
+}

@@ -1,0 +1,24 @@
+package main
+
+import (
+	"context"
+	"net/http"
+
+	"streamd/cmd/streamd/httpapi"
+)
+
+// healthCmd is for images without a shell, whose health checks are the program's.
+type healthCmd struct {
+	Ready bool `help:"Ask whether it is ready to answer, too, and fail with the reason if it is not."`
+	daemonFlags
+	jsonFlag
+}
+
+func (c *healthCmd) Run(ctx context.Context, s *surroundings) error {
+	path := "/healthz"
+	if c.Ready {
+		path = "/readyz"
+	}
+	q := question{c.daemonFlags, c.jsonFlag, http.MethodGet, path, answerTimeout}
+	return show(ctx, s, q, func(t *table, h *httpapi.Health) { t.row(h.Status) })
+}

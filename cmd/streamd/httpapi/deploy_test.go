@@ -1,0 +1,199 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/goccy/go-yaml"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+const deployed = "../../../config/deploy/"
+
+// A vocabulary has the names of the series that /metrics shows, and of their labels.
+type vocabulary struct{ series, labels map[string]bool }
+
+func exported(t *testing.T) vocabulary {
+	t.Helper()
+	m := NewMetrics()
+	m.watch(newFake())
+	series := map[string]bool{"up": true, "ALERTS": true} // Prometheus's own
+	labels := map[string]bool{"job": true, "instance": true, "le": true, "alertstate": true, "alertname": true}
+	found := make(chan *prometheus.Desc)
+	go func() {
+		m.registry.Describe(found)
+		close(found)
+	}()
+	text := regexp.MustCompile(`fqName: "([^"]+)".*variableLabels: \{([^}]*)\}`)
+	for d := range found {
+		match := text.FindStringSubmatch(d.String())
+		if match == nil {
+			t.Fatalf("no name in %s", d)
+		}
+		for _, suffix := range []string{"", "_bucket", "_count", "_sum"} { // of histograms
+			series[match[1]+suffix] = true
+		}
+		for label := range strings.SplitSeq(match[2], ",") {
+			labels[label] = true
+		}
+	}
+	// The runtime's metrics come without descriptions.
+	families, err := m.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		series[f.GetName()] = true
+	}
+	if len(series) < 50 || len(labels) < 10 {
+		t.Fatalf("only %d series and %d labels", len(series), len(labels))
+	}
+	return vocabulary{series, labels}
+}
+
+var (
+	quotedText = regexp.MustCompile(`"[^"]*"`)
+	seriesName = regexp.MustCompile(`\b(?:streamd|go|process)_\w+`)
+	labelLists = regexp.MustCompile(`(?:\bby|\bon|\bignoring|\bwithout) *\(([^)]*)\)|\{([^}]*)\}`)
+	labelName  = regexp.MustCompile(`[a-z_]+`)
+)
+
+// check fails for series and labels of an expression that are not in v.
+func (v vocabulary) check(t *testing.T, where, expr string) {
+	t.Helper()
+	expr = quotedText.ReplaceAllString(expr, "")
+	names := seriesName.FindAllString(expr, -1)
+	if len(names) == 0 && !strings.HasPrefix(expr, "up{") {
+		t.Errorf("%s: no series in %s", where, expr)
+	}
+	for _, name := range names {
+		if !v.series[name] {
+			t.Errorf("%s: there is no series %s", where, name)
+		}
+	}
+	for _, list := range labelLists.FindAllStringSubmatch(expr, -1) {
+		for _, label := range labelName.FindAllString(list[1]+list[2], -1) {
+			if !v.labels[label] {
+				t.Errorf("%s: no series has the label %s", where, label)
+			}
+		}
+	}
+}
+
+// promtool runs Prometheus's own checks where they are installed, as .ci/run has
+// them.
+func promtool(t *testing.T, args ...string) {
+	t.Helper()
+	program, err := exec.LookPath("promtool")
+	if err != nil {
+		t.Log("not checked by Prometheus itself:", err)
+		return
+	}
+	if out, err := exec.Command(program, args...).CombinedOutput(); err != nil {
+		t.Errorf("promtool %q: %v\n%s", args, err, out)
+	}
+}
+
+func readDeployed(t *testing.T, name string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(deployed + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// The rules are about series that there are, and each has been seen to fire.
+func TestAlertRules(t *testing.T) {
+	var rules struct {
+		Groups []struct {
+			Name  string
+			Rules []struct {
+				Alert, Expr, For    string
+				Labels, Annotations map[string]string
+			}
+		}
+	}
+	if err := yaml.UnmarshalWithOptions(readDeployed(t, "alerts.yaml"), &rules, yaml.Strict()); err != nil {
+		t.Fatal(err)
+	}
+	var tried struct{ Tests []struct{ Name string } }
+	if err := yaml.Unmarshal(readDeployed(t, "alerts.test.yaml"), &tried); err != nil {
+		t.Fatal(err)
+	}
+	alerts, names := 0, exported(t)
+	for _, group := range rules.Groups {
+		for _, r := range group.Rules {
+			alerts++
+			names.check(t, r.Alert, r.Expr)
+			if severity := r.Labels["severity"]; severity != "warning" && severity != "critical" {
+				t.Errorf("%s has severity %q", r.Alert, severity)
+			}
+			if r.Annotations["summary"] == "" || r.Annotations["description"] == "" {
+				t.Errorf("%s says nothing", r.Alert)
+			}
+			if !slices.ContainsFunc(tried.Tests, func(c struct{ Name string }) bool { return c.Name == r.Alert }) {
+				t.Errorf("alerts.test.yaml does not raise %s", r.Alert)
+			}
+		}
+	}
+	if alerts < 10 {
+		t.Errorf("only %d alerts", alerts)
+	}
+	promtool(t, "check", "rules", deployed+"alerts.yaml")
+	promtool(t, "test", "rules", deployed+"alerts.test.yaml")
+}
+
+// The board's panels are about series that there are, and none lies on another.
+func TestGrafanaBoard(t *testing.T) {
+	var board struct {
+		Panels []struct {
+			ID      int
+			Title   string
+			GridPos struct{ X, Y, W, H int }
+			Targets []struct{ Expr string }
+		}
+	}
+	if err := json.Unmarshal(readDeployed(t, "dashboard.json"), &board); err != nil {
+		t.Fatal(err)
+	}
+	names := exported(t)
+	if len(board.Panels) < 15 {
+		t.Errorf("only %d panels", len(board.Panels))
+	}
+	type place struct{ x, y int }
+	taken, ids := map[place]string{}, map[int]bool{}
+	variables := strings.NewReplacer("$instance", ".*", "$__rate_interval", "5m")
+	rules := "groups: [{name: board, rules: [\n"
+	for _, p := range board.Panels {
+		if ids[p.ID] || len(p.Targets) == 0 {
+			t.Errorf("%s: id %d, %d targets", p.Title, p.ID, len(p.Targets))
+		}
+		ids[p.ID] = true
+		for x := p.GridPos.X; x < p.GridPos.X+p.GridPos.W; x++ {
+			for y := p.GridPos.Y; y < p.GridPos.Y+p.GridPos.H; y++ {
+				if other, ok := taken[place{x, y}]; ok || x >= 24 {
+					t.Fatalf("%s lies on %q, or outside", p.Title, other)
+				}
+				taken[place{x, y}] = p.Title
+			}
+		}
+		for i, target := range p.Targets {
+			expr := variables.Replace(target.Expr)
+			names.check(t, p.Title, expr)
+			rules += fmt.Sprintf("{record: 'panel:%d_%d', expr: '%s'},\n", p.ID, i, strings.ReplaceAll(expr, "'", "''"))
+		}
+	}
+	file := filepath.Join(t.TempDir(), "board.yaml")
+	if err := os.WriteFile(file, []byte(rules+"]}]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	promtool(t, "check", "rules", file)
+}

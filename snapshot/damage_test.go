@@ -39,7 +39,7 @@ func makeHistory(t *testing.T, r *rand.Rand, saves int) *history {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s = &Store{db: db, path: path}
+	s = &Store{db: db, path: path, data: openData(t, path)}
 	for range saves {
 		for range 40 {
 			w.step()
@@ -96,6 +96,9 @@ func (h *history) which(s *Store, got *Contents) (int, error) {
 func (h *history) check(t *testing.T, path string, damaged []byte) (refused bool) {
 	t.Helper()
 	if err := os.WriteFile(path, damaged, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := removeIfThere(retiredPath(path)); err != nil { // of a file before
 		t.Fatal(err)
 	}
 	report, verifyErr := Verify(t.Context(), path, nil)

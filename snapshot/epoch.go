@@ -207,7 +207,7 @@ func epochDamage(bucket []byte, number uint32, what, reason string) error {
 // EpochSummary reads the summary of a block in the coordinates of an epoch. The
 // error is ErrNotFound or a *ChecksumError.
 func (s *Store) EpochSummary(number uint32, id string) (summary *incremental.Summary, err error) {
-	err = view(s.db, func(tx *bbolt.Tx) (err error) {
+	err = s.view(func(tx *bbolt.Tx) (err error) {
 		summary, err = readEpochSummary(tx, number, id)
 		return err
 	})
@@ -428,7 +428,7 @@ func (w *writer) forgetInEpochs(id string) error {
 		key := epochSummaryKey(h.number, id)
 		if old := w.tx.Bucket(bucketSources).Get(key); old != nil {
 			h.sources.remove(old)
-			if err := w.tx.Bucket(bucketSources).Delete(key); err != nil {
+			if err := w.deleteValue(bucketSources, key); err != nil {
 				return err
 			}
 		}
@@ -448,7 +448,7 @@ func (w *writer) deleteEpochSummary(h *epochHead, id string) error {
 	}
 	h.summaries.removeKeyed(key, old)
 	h.rows -= s.Rows()
-	return bucket.Delete(key)
+	return w.deleteValue(bucketEpochSummaries, key)
 }
 
 // putEpochs makes the epochs those of a change.
@@ -479,7 +479,7 @@ func (w *writer) deleteEpoch(number uint32) error {
 			keys = append(keys, bytes.Clone(key))
 		}
 		for _, key := range keys {
-			if err := bucket.Delete(key); err != nil {
+			if err := w.deleteValue(name, key); err != nil {
 				return err
 			}
 		}

@@ -2,6 +2,11 @@
 
 package snapshot
 
-import "io/fs"
+import (
+	"io/fs"
+	"os"
+)
 
 func idOf(fs.FileInfo) fileID { return fileID{} }
+
+func keepOwner(f *os.File, of fs.FileInfo) error { return f.Chmod(of.Mode().Perm()) }

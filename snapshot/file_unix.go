@@ -4,6 +4,7 @@ package snapshot
 
 import (
 	"io/fs"
+	"os"
 	"syscall"
 )
 
@@ -13,4 +14,21 @@ func idOf(info fs.FileInfo) (id fileID) {
 		order.PutUint64(id[8:], stat.Ino)
 	}
 	return id
+}
+
+// keepOwner gives a file the owner and the mode of another, so that whoever could open
+// that can open this.
+func keepOwner(f *os.File, of fs.FileInfo) error {
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	have, ok1 := info.Sys().(*syscall.Stat_t)
+	want, ok2 := of.Sys().(*syscall.Stat_t)
+	if ok1 && ok2 && (have.Uid != want.Uid || have.Gid != want.Gid) {
+		if err := f.Chown(int(want.Uid), int(want.Gid)); err != nil {
+			return err
+		}
+	}
+	return f.Chmod(of.Mode().Perm())
 }

@@ -27,6 +27,7 @@ import (
 //	            settings                    topic, unit
 //	            head                        the record of the last save
 //	            member                      who the process was in the group
+//	            mac                         HMAC-SHA256 of the file, see Key
 //	state       state                       incremental.State, as AppendBinary writes it
 //	blocks      block id                    ledger entry
 //	summaries   block id                    incremental.Summary, as AppendBinary writes it
@@ -72,6 +73,7 @@ var (
 	keySettings = []byte("settings")
 	keyMember   = []byte("member")
 	keyHead     = []byte("head")
+	keyMAC      = []byte("mac")
 	keyState    = []byte("state")
 )
 
@@ -237,7 +239,8 @@ func readFormat(tx *bbolt.Tx) (version uint32, program string, err error) {
 }
 
 // migrate brings an older file that checkVersion has passed up to date.
-func migrate(tx *bbolt.Tx) error {
+func migrate(w *writer) error {
+	tx := w.tx
 	found, _, err := readFormat(tx)
 	if err != nil {
 		return err
@@ -262,7 +265,7 @@ func migrate(tx *bbolt.Tx) error {
 			return err
 		}
 	}
-	w := writer{tx: tx, head: &h}
+	w.head = &h
 	h.epochs = tally{}
 	for i := range epochs {
 		if err := w.putEpochHead(&epochs[i]); err != nil {
@@ -601,22 +604,21 @@ func (p *payload) eventTimes(n int) (out []int64) {
 }
 
 // initialise writes the contents of an empty file.
-func initialise(tx *bbolt.Tx, s Settings) error {
+func initialise(w *writer, s Settings) error {
 	for _, name := range append(buckets(version), bucketMeta) {
-		if _, err := tx.CreateBucket(name); err != nil {
+		if _, err := w.tx.CreateBucket(name); err != nil {
 			return err
 		}
 	}
-	w := writer{tx: tx, head: &head{horizon: retire.NewLedger(retire.Policy{}).Horizon(), digest: emptyDigest}}
+	w.head = &head{horizon: retire.NewLedger(retire.Policy{}).Horizon(), digest: emptyDigest}
 	return errors.Join(
 		w.putValue(bucketMeta, keyFormat, appendFormat(frame(), version, program)),
-		putSettings(tx, s),
+		w.putSettings(s),
 		w.putHead(),
 	)
 }
 
-func putSettings(tx *bbolt.Tx, s Settings) error {
-	w := writer{tx: tx}
+func (w *writer) putSettings(s Settings) error {
 	return w.putValue(bucketMeta, keySettings, appendTexts(frame(), s.Topic, s.Unit))
 }
 
@@ -745,6 +747,7 @@ type writer struct {
 	epochs []epochHead // as they were, less what has been forgotten
 	room   []byte      // empty, for the frames to come
 	chunks []*chunk    // that these and the room lie in
+	summer *summer     // of the file's values; nil: the file is not under a key
 }
 
 // chunk is memory for frames, which one save after the other uses.
@@ -788,8 +791,34 @@ func (w *writer) putValue(bucket, key, value []byte) error {
 		return err
 	}
 	b := w.tx.Bucket(bucket)
+	if w.summer != nil {
+		if old := b.Get(key); old != nil {
+			w.summer.sum.remove(w.summer.mac(bucket, key, old))
+		}
+		w.summer.sum.add(w.summer.mac(bucket, key, value))
+	}
 	b.FillPercent = fillPercent
 	return b.Put(key, value)
+}
+
+// deleteValue deletes a value, if there is one.
+func (w *writer) deleteValue(bucket, key []byte) error {
+	b := w.tx.Bucket(bucket)
+	if w.summer != nil {
+		if old := b.Get(key); old != nil {
+			w.summer.sum.remove(w.summer.mac(bucket, key, old))
+		}
+	}
+	return b.Delete(key)
+}
+
+// putMAC writes the file's MAC. It comes last.
+func (w *writer) putMAC() error {
+	value := append(frame(), w.summer.key.fileMAC(w.summer.sum)...)
+	if err := seal(bucketMeta, keyMAC, value); err != nil {
+		return err
+	}
+	return w.tx.Bucket(bucketMeta).Put(keyMAC, value)
 }
 
 // finder looks up keys in ascending order. New blocks have ids that mostly follow each
@@ -834,9 +863,9 @@ func (w *writer) delete(id string) error {
 		return err
 	}
 	return errors.Join(
-		w.tx.Bucket(bucketBlocks).Delete([]byte(id)),
-		w.tx.Bucket(bucketSummaries).Delete([]byte(id)),
-		w.tx.Bucket(bucketParts).Delete([]byte(id)),
+		w.deleteValue(bucketBlocks, []byte(id)),
+		w.deleteValue(bucketSummaries, []byte(id)),
+		w.deleteValue(bucketParts, []byte(id)),
 	)
 }
 
@@ -884,7 +913,7 @@ func (w *writer) putSums(bucket, prefix []byte, t *tally, first int, values [][]
 			return nil
 		}
 		t.remove(old)
-		if err := b.Delete(key(i)); err != nil {
+		if err := w.deleteValue(bucket, key(i)); err != nil {
 			return err
 		}
 	}
@@ -913,7 +942,7 @@ func (w *writer) put(b *Block, old []byte) error {
 	case b.Part != nil:
 		return w.putPart(b.Entry.ID, b.Part)
 	case old != nil:
-		return w.tx.Bucket(bucketParts).Delete(key)
+		return w.deleteValue(bucketParts, key)
 	}
 	return nil
 }

@@ -106,6 +106,25 @@ func FuzzDecodeValues(f *testing.F) {
 	})
 }
 
+func FuzzDecodeRetired(f *testing.F) {
+	good := appendRetired(frame(), retirements{3, time.UnixMilli(1_700_000_000_000)})
+	if err := seal(nil, []byte(nameRetired), good); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(good)
+	f.Add(good[:9])
+	f.Fuzz(func(t *testing.T, value []byte) {
+		r, err := decodeRetired(value)
+		if err != nil {
+			return
+		}
+		again := appendRetired(frame(), r)
+		if err := seal(nil, []byte(nameRetired), again); err != nil || !bytes.Equal(again, value) {
+			t.Errorf("%x came back as %x, %v", value, again, err)
+		}
+	})
+}
+
 func FuzzUnseal(f *testing.F) {
 	good := append(frame(), "payload"...)
 	if err := seal(bucketMeta, keyHead, good); err != nil {

@@ -40,34 +40,58 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-const stepsPerSave = 5
+const (
+	stepsPerSave       = 5
+	savesPerCompaction = 4
+)
 
 // worldAfter is what the child has in memory after so many saves.
 func worldAfter(saves int64) *world {
 	w := newWorld(rand.New(rand.NewPCG(16, 1)), 3)
-	for range saves * stepsPerSave {
-		w.step()
-	}
-	w.change() // sets the time of the save
-	if saves > 0 {
+	for save := range saves {
+		for range stepsPerSave {
+			w.step()
+		}
+		w.change() // sets the time of the save
 		w.saved()
+		if (save+1)%savesPerCompaction == 0 {
+			w.uncompacted = time.Time{}
+		}
 	}
 	return w
 }
 
-// saveForever goes on where the file ends, and tells of that save and every one after it.
+// compareAfter compares a file with a world after so many saves. A compaction that
+// follows the last of them may have ended or not.
+func (w *world) compareAfter(t testing.TB, saves int64, s *Store, c *Contents) {
+	t.Helper()
+	if saves%savesPerCompaction == 0 {
+		c.Uncompacted = time.Time{}
+	}
+	w.compare(t, s, c)
+}
+
+// saveForever goes on where the file ends, and tells of that save and every one after
+// it. It compacts the file now and then.
 func saveForever(path string, fails bool) error {
 	s, c, err := Open(path, settings)
 	if err != nil {
 		return err
 	}
-	if fails {
-		failSyncs(s.db)
-	}
 	saves := c.Counts.Records / stepsPerSave
 	fmt.Println(saves)
 	w := worldAfter(saves)
+	var failing *bbolt.DB
 	for {
+		if saves > 0 && saves%savesPerCompaction == 0 {
+			if _, err := s.Compact(); err != nil {
+				return err
+			}
+		}
+		if fails && s.db != failing {
+			failSyncs(s.db)
+			failing = s.db
+		}
 		for range stepsPerSave {
 			w.step()
 		}
@@ -149,7 +173,7 @@ func TestKill(t *testing.T) {
 			t.Fatalf("kill %d: the file is after save %d, the child told of %d", kill, saves, told)
 		}
 		if saves > 0 {
-			worldAfter(saves).compare(t, s, c)
+			worldAfter(saves).compareAfter(t, saves, s, c)
 		}
 		s.Close()
 		if report, err := Verify(t.Context(), path, nil); err != nil || !report.OK {

@@ -70,6 +70,10 @@ type pageCheck struct {
 	window []byte // the pages that were read last
 	first  uint64 // the first of them
 	needed []bool // stretches of the file of which a page was read out of order
+
+	// unused, unless nil, is told of the parts of used pages that hold nothing.
+	unused func(at, length int64) error
+	inUse  []uint64 // bits: the pages that hold something, when all have been seen
 }
 
 const (
@@ -105,32 +109,65 @@ func (c *pageCheck) page(id uint64) ([]byte, error) {
 // checkPages proves that every page in use lies in the file, is used once, has
 // its elements inside, and has its keys in order.
 func checkPages(file *os.File, pageSize int) error {
-	if pageSize < 1<<10 || pageSize > 1<<24 || pageSize&(pageSize-1) != 0 {
-		return &ChecksumError{Reason: fmt.Sprintf("pages of %d bytes", pageSize)}
+	_, err := readPages(file, pageSize, nil)
+	return err
+}
+
+// unusedParts calls f with the parts of a file, none within a page and beyond it, that
+// hold nothing: free pages, what is behind the last page, and the ends of used pages.
+func unusedParts(file *os.File, pageSize int, f func(at, length int64) error) error {
+	c, err := readPages(file, pageSize, f)
+	if err != nil {
+		return err
 	}
 	info, err := file.Stat()
 	if err != nil {
 		return err
 	}
-	c := pageCheck{file: file, size: int64(pageSize)}
+	const metaPages, metaSize = 2, 80
+	for id := int64(0); id*c.size < info.Size(); id++ {
+		used := int64(0)
+		switch {
+		case id < metaPages:
+			used = metaSize
+		case uint64(id) < c.pages && c.inUse[id/64]>>(id%64)&1 == 1:
+			continue
+		}
+		if err := f(id*c.size+used, min(c.size, info.Size()-id*c.size)-used); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func readPages(file *os.File, pageSize int, unused func(at, length int64) error) (*pageCheck, error) {
+	if pageSize < 1<<10 || pageSize > 1<<24 || pageSize&(pageSize-1) != 0 {
+		return nil, &ChecksumError{Reason: fmt.Sprintf("pages of %d bytes", pageSize)}
+	}
+	info, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	c := &pageCheck{file: file, size: int64(pageSize), unused: unused}
 	meta, _, err := c.meta()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	root, freelist, pages := order.Uint64(meta[32:]), order.Uint64(meta[48:]), order.Uint64(meta[56:])
 	if have := uint64(info.Size() / c.size); have < pages {
-		return &ChecksumError{Reason: fmt.Sprintf("the file is cut short: %d of %d pages", have, pages)}
+		return nil, &ChecksumError{Reason: fmt.Sprintf("the file is cut short: %d of %d pages", have, pages)}
 	}
 	c.pages = pages
 	c.seen = make([]uint64, pages/64+1)
 	c.needed = make([]bool, pages*uint64(c.size)/stretch+1)
 	if err := c.tree(root, keyRange{}, true, 0); err != nil {
-		return err
+		return nil, err
 	}
 	if freelist == noFreelist {
-		return nil
+		c.inUse = c.seen
+		return c, nil
 	}
-	return c.freelist(freelist)
+	return c, c.freelist(freelist)
 }
 
 // meta gives the meta page that counts, and its place.
@@ -182,7 +219,11 @@ type run struct {
 	front  []byte // at least the header and all elements
 	file   *os.File
 	at     int64 // place of the run in the file
+	end    int64 // of what was found in it, from its beginning
 }
+
+// reach notes that the run holds something up to there.
+func (r *run) reach(end int64) { r.end = max(r.end, end) }
 
 // read claims a page and reads the front of it, which is good until the next read.
 func (c *pageCheck) read(id uint64) (r run, err error) {
@@ -228,6 +269,7 @@ func (r *run) bytes(i int, place, length int64) ([]byte, error) {
 	if at < r.table() || at+length > r.length {
 		return nil, badPage(r.id, "element %d is outside of it", i)
 	}
+	r.reach(at + length)
 	if at+length <= int64(len(r.front)) {
 		return r.front[at : at+length], nil
 	}
@@ -255,13 +297,26 @@ func (c *pageCheck) tree(id uint64, within keyRange, isRootBucket bool, depth in
 	if r.kind == kindBranch || isRootBucket {
 		r.front = bytes.Clone(r.front) // others are read before it is done
 	}
-	switch r.kind {
+	switch r.reach(r.table()); r.kind {
 	case kindLeaf:
-		return c.leaf(&r, within, isRootBucket)
+		err = c.leaf(&r, within, isRootBucket)
 	case kindBranch:
-		return c.branch(&r, within, isRootBucket, depth)
+		err = c.branch(&r, within, isRootBucket, depth)
+	default:
+		err = badPage(id, "it is of kind %d, not of a tree", r.kind)
 	}
-	return badPage(id, "it is of kind %d, not of a tree", r.kind)
+	if err != nil {
+		return err
+	}
+	return c.tellUnused(&r)
+}
+
+// tellUnused tells of the end of a run, behind what it holds.
+func (c *pageCheck) tellUnused(r *run) error {
+	if c.unused == nil || r.end == r.length {
+		return nil
+	}
+	return c.unused(r.at+r.end, r.length-r.end)
 }
 
 func (c *pageCheck) branch(r *run, within keyRange, isRootBucket bool, depth int) error {
@@ -305,6 +360,8 @@ func (c *pageCheck) leaf(r *run, within keyRange, isRootBucket bool) error {
 		keyLength, valueLength := int64(order.Uint32(e[8:])), int64(order.Uint32(e[12:]))
 		if at := pageHeader + int64(i)*elementSize + place; at+keyLength+valueLength > r.length {
 			return badPage(r.id, "element %d is outside of it", i)
+		} else {
+			r.reach(at + keyLength + valueLength)
 		}
 		key, err := r.bytes(i, place, keyLength)
 		if err != nil {
@@ -376,9 +433,17 @@ func (c *pageCheck) freelist(id uint64) error {
 	n := uint64(r.count)
 	if n == 0xFFFF { // the number is too large for its field
 		n, b = order.Uint64(b), b[8:]
+		r.reach(pageHeader + 8)
 	}
 	if n > uint64(len(b)/8) {
 		return badPage(id, "%d free pages do not fit in", n)
+	}
+	r.reach(max(r.end, pageHeader) + 8*int64(n))
+	if err := c.tellUnused(&r); err != nil {
+		return err
+	}
+	if c.unused != nil {
+		c.inUse = slices.Clone(c.seen)
 	}
 	for i := range n {
 		if err := c.claim(order.Uint64(b[8*i:]), 1); err != nil {

@@ -82,8 +82,11 @@ func (f *inode) afterLoss(r *rand.Rand) []byte {
 // folder is one likewise.
 type folder struct {
 	files, sure map[string]*inode
-	changes     []entry // since it was synced
+	changes     []change // since it was synced
 }
+
+// change is what becomes of names at once.
+type change []entry
 
 // entry is a name that a file has got, or that none has any more.
 type entry struct {
@@ -100,7 +103,15 @@ func (e entry) in(files map[string]*inode) {
 func (d *folder) change(name string, f *inode) {
 	e := entry{name, f}
 	e.in(d.files)
-	d.changes = append(d.changes, e)
+	d.changes = append(d.changes, change{e})
+}
+
+// rename is one change of both names.
+func (d *folder) rename(from, to string) {
+	f := d.files[from]
+	entry{to, f}.in(d.files)
+	entry{from, nil}.in(d.files)
+	d.changes = append(d.changes, change{{to, f}, {from, nil}})
 }
 
 func (d *folder) sync() {
@@ -110,9 +121,11 @@ func (d *folder) sync() {
 // afterLoss is the file that may have a name; nil: none.
 func (d *folder) afterLoss(r *rand.Rand, name string) *inode {
 	files := maps.Clone(d.sure)
-	for _, e := range d.changes {
+	for _, c := range d.changes {
 		if r.IntN(2) == 0 {
-			e.in(files)
+			for _, e := range c {
+				e.in(files)
+			}
 		}
 	}
 	return files[name]
@@ -204,6 +217,15 @@ func TestPowerLoss(t *testing.T) {
 		if err := os.WriteFile(left, f.afterLoss(r), 0o600); err != nil {
 			t.Fatal(err)
 		}
+		if err := removeIfThere(retiredPath(left)); err != nil {
+			t.Fatal(err)
+		}
+		beside := d.afterLoss(r, filepath.Base(retiredPath(name)))
+		if beside != nil {
+			if err := os.WriteFile(retiredPath(left), beside.afterLoss(r), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
 		open := OpenReadOnly
 		goesOn := r.IntN(50) == 0
 		if goesOn {
@@ -224,7 +246,11 @@ func TestPowerLoss(t *testing.T) {
 			worlds[saves] = w
 		}
 		if saves > 0 {
-			w.compare(t, s, c)
+			w.compareAfter(t, saves, s, c)
+		}
+		retired, err := readRetired(left)
+		if w := worlds[told]; err != nil || w != nil && retired.number < int64(w.retirements) || !c.Missed.IsZero() {
+			t.Fatalf("after %s: the file beside it has %+v, the snapshot has missed %v: %v", what, retired, c.Missed, err)
 		}
 		if goesOn {
 			w = worldAfter(saves)
@@ -279,7 +305,7 @@ func TestPowerLoss(t *testing.T) {
 		entered := func(c systemCall) bool {
 			isSync := c.number == syscall.SYS_FDATASYNC || c.number == syscall.SYS_FSYNC
 			switch {
-			case isSync, c.number == syscall.SYS_PWRITE64, c.number == syscall.SYS_LINKAT, c.number == syscall.SYS_UNLINKAT:
+			case isSync, c.number == syscall.SYS_PWRITE64, c.number == syscall.SYS_LINKAT, c.number == syscall.SYS_UNLINKAT, c.number == syscall.SYS_RENAMEAT:
 				left--
 			case c.number == syscall.SYS_WRITE && c.args[0] == 1:
 				var saves int64
@@ -326,6 +352,10 @@ func TestPowerLoss(t *testing.T) {
 			case syscall.SYS_LINKAT:
 				what = "linking"
 				d.change(nameAt(c.args[3]), d.files[nameAt(c.args[1])])
+			case syscall.SYS_RENAMEAT:
+				what = "renaming"
+				from, to := nameAt(c.args[1]), nameAt(c.args[3])
+				d.rename(from, to)
 			case syscall.SYS_UNLINKAT:
 				what = "unlinking"
 				d.change(nameAt(c.args[1]), nil)

@@ -16,8 +16,8 @@ func (s *Store) forget() {
 	// no other can map the file anew. The pages in use are mapped; those by which the
 	// file has grown ahead of them may not be, and what lies in their place is
 	// somebody else's.
-	_ = s.db.View(func(tx *bbolt.Tx) error {
-		_, _, _ = syscall.Syscall(syscall.SYS_MADVISE, s.db.Info().Data, uintptr(tx.Size()), syscall.MADV_DONTNEED)
+	_ = s.view(func(tx *bbolt.Tx) error {
+		_, _, _ = syscall.Syscall(syscall.SYS_MADVISE, tx.DB().Info().Data, uintptr(tx.Size()), syscall.MADV_DONTNEED)
 		return nil
 	})
 }

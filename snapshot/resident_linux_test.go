@@ -43,7 +43,7 @@ func TestForgetsNothingBehindTheMapping(t *testing.T) {
 		}
 	}
 	db.AllocSize, db.NoSync = growth, true
-	s = &Store{db: db, path: path}
+	s = &Store{db: db, path: path, data: openData(t, path)}
 	defer s.Close()
 	for i := range behind {
 		behind[i] = 1

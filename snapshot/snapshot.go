@@ -148,6 +148,7 @@ type Change struct {
 	Counts  Counts
 	State   *incremental.State // the sum of all live blocks after the change; nil, or over no features: they are not fixed yet
 	Epoch   uint32             // in use, of the Epochs: it has all live blocks; 0: the features are
+	Retired int                // explicit retirements in the change: of blocks that are to be forgotten
 	SavedAt time.Time          // kept to the millisecond
 }
 
@@ -166,6 +167,17 @@ type Contents struct {
 	Horizon  retire.Rank
 	Counts   Counts
 	SavedAt  time.Time // UTC; zero: nothing was saved yet
+
+	// Uncompacted is the time of the oldest explicit retirement since the file was
+	// compacted; zero: there is none. What was retired may still be read off it.
+	Uncompacted time.Time
+	// Missed is the time of the last explicit retirement that was saved under the
+	// file's name and that the file does not have, as an older copy does not; zero:
+	// there is none. Blocks may be live again that were retired.
+	Missed time.Time
+	Keyed  bool // the file is under a key
+
+	retirements int64 // explicit ones, that the file has
 }
 
 // MaxID is the length in bytes up to which block ids can be saved: that of the
@@ -194,6 +206,10 @@ var (
 
 	// ErrNotSnapshot says that a file is none of ours, or nothing of it is left.
 	ErrNotSnapshot = errors.New("not a streamd snapshot")
+
+	// ErrReplaced says that a file was removed, renamed or replaced while it was open.
+	// What is saved to it is lost when it is closed.
+	ErrReplaced = errors.New("the file was removed or replaced while it was in use: put it back, or restart to go on with what is there now")
 )
 
 // A SettingsError says that a file belongs to another configuration.
@@ -233,35 +249,50 @@ func (e *ChecksumError) Error() string {
 
 // Store is an open file.
 type Store struct {
-	db       *bbolt.DB
-	data     *os.File // bbolt's
 	path     string
-	file     fileID
+	key      *Key
 	features []string // as saved; nil: not fixed yet
 
 	writing sync.Mutex
 	failed  bool // the last transaction: what can be read of the file may not be on the disk
+	// With a key, the sum of the file's values. After a transaction that has failed the
+	// file may have either.
+	sum, failedSum valueSum
+	retired        retirements // in the file beside it
+
+	swap sync.RWMutex // of what follows, by Compact
+	db   *bbolt.DB
+	data *os.File // bbolt's
+	file fileID
 }
 
 // Open opens a file for writing and reads its contents, or makes an empty one
 // where there is none. A file in which nothing was saved yet takes the settings.
-// The error is ErrInUse, ErrNotSnapshot, a
+// The error is ErrInUse, ErrNotSnapshot, ErrKeyNeeded, a
 // *SettingsError, a *VersionError, a *ChecksumError, or comes from the file
 // system.
-func Open(path string, s Settings) (*Store, *Contents, error) {
+func Open(path string, s Settings) (*Store, *Contents, error) { return (*Key)(nil).Open(path, s) }
+
+// OpenReadOnly opens a file that is there for reading, whatever its settings and
+// without checking its MAC. Save fails on it. The errors are those of Open.
+func OpenReadOnly(path string) (*Store, *Contents, error) { return (*Key)(nil).open(path, true) }
+
+// Open is the function Open for files under the key. It also returns ErrNoMAC and
+// ErrMAC, and reads the whole file.
+func (k *Key) Open(path string, s Settings) (*Store, *Contents, error) {
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		if err := create(path, s); err != nil {
+		if err := k.create(path, s); err != nil {
 			return nil, nil, fmt.Errorf("make snapshot %s: %w", path, err)
 		}
 	}
-	store, contents, err := open(path, false)
+	store, contents, err := k.open(path, false)
 	if err != nil {
 		return nil, nil, err
 	}
 	if contents.Settings != s && contents.SavedAt.IsZero() {
 		// Nothing is lost that way, and whoever has mistyped a topic can go on.
 		contents.Settings = s
-		if err := store.update(func(tx *bbolt.Tx) error { return putSettings(tx, s) }); err != nil {
+		if err := store.update(func(w *writer) error { return w.putSettings(s) }); err != nil {
 			store.Close()
 			return nil, nil, openError(path, err)
 		}
@@ -278,20 +309,19 @@ func Open(path string, s Settings) (*Store, *Contents, error) {
 	return store, contents, nil
 }
 
-// OpenReadOnly opens a file that is there for reading, whatever its settings.
-// Save fails on it. The errors are those of Open.
-func OpenReadOnly(path string) (*Store, *Contents, error) { return open(path, true) }
-
-func open(path string, readOnly bool) (*Store, *Contents, error) {
-	s, err := openFile(path, readOnly)
+func (k *Key) open(path string, readOnly bool) (*Store, *Contents, error) {
+	s, err := k.openFile(path, readOnly)
 	if err != nil {
 		return nil, nil, openError(path, err)
 	}
 	var contents *Contents
-	err = view(s.db, func(tx *bbolt.Tx) error {
+	err = s.view(func(tx *bbolt.Tx) error {
 		contents, err = readContents(tx, s.file, func(err error) error { return err })
 		return err
 	})
+	if err == nil {
+		err = s.compareRetired(contents, readOnly)
+	}
 	if err != nil {
 		s.Close()
 		return nil, nil, openError(path, err)
@@ -312,7 +342,7 @@ func openError(path string, err error) error {
 // It opens the file twice when it is to be written, since bbolt would otherwise
 // trust the pages before they are checked; and they can only be checked once
 // bbolt has locked the file.
-func openFile(path string, readOnly bool) (*Store, error) {
+func (k *Key) openFile(path string, readOnly bool) (*Store, error) {
 	if info, err := os.Stat(path); err != nil {
 		return nil, err
 	} else if info.IsDir() {
@@ -327,7 +357,7 @@ func openFile(path string, readOnly bool) (*Store, error) {
 		return nil, err
 	}
 	if err = guard(func() error { return checkPages(file, db.Info().PageSize) }); err == nil {
-		err = view(db, checkVersion)
+		err = guard(func() error { return db.View(checkVersion) })
 	}
 	if err != nil {
 		db.Close()
@@ -340,24 +370,42 @@ func openFile(path string, readOnly bool) (*Store, error) {
 		if db, file, err = openBolt(path, false); err != nil {
 			return nil, err
 		}
-		err := settle(file, db.Info().PageSize)
-		if err == nil { // the file may have got its name just now, from create or from who restores a copy
-			err = syncFolder(filepath.Dir(path))
-		}
-		if err == nil {
-			err = bringUpToDate(db)
-		}
-		if err != nil {
-			db.Close()
-			return nil, err
-		}
 	}
-	info, err := file.Stat()
-	if err != nil {
+	s := &Store{db: db, data: file, path: path, key: k}
+	if err := s.prepare(readOnly); err != nil {
 		db.Close()
 		return nil, err
 	}
-	return &Store{db: db, data: file, path: path, file: idOf(info)}, nil
+	return s, nil
+}
+
+// prepare makes a file whose pages are good ready for use.
+func (s *Store) prepare(readOnly bool) error {
+	info, err := s.data.Stat()
+	if err != nil {
+		return err
+	}
+	s.file = idOf(info)
+	if s.key != nil || !readOnly {
+		if err := s.view(func(tx *bbolt.Tx) (err error) {
+			s.sum, err = s.key.authenticate(tx)
+			return err
+		}); err != nil {
+			return err
+		}
+	}
+	if readOnly {
+		return nil
+	}
+	// A crash may have left a copy that was to replace the file.
+	if err := removeIfThere(compacting(s.path)); err != nil {
+		return err
+	}
+	// The file may have got its name just now, from create or from who restores a copy.
+	if err := s.settle(); err != nil {
+		return err
+	}
+	return s.bringUpToDate()
 }
 
 // settle puts on the disk the state that a file is read as having. The disk may have
@@ -365,30 +413,34 @@ func openFile(path string, readOnly bool) (*Store, error) {
 // failed. The next transaction overwrites pages of that one, and a loss of power in the
 // middle of it would leave neither. The system takes what it could not write for
 // written, so a sync alone is not enough; but all pages that a meta page leads to had
-// been synced before that was written.
-func settle(file *os.File, pageSize int) error {
-	c := pageCheck{file: file, size: int64(pageSize)}
+// been synced before that was written. The folder is synced too, since the file may
+// have got its name just now.
+func (s *Store) settle() error {
+	c := pageCheck{file: s.data, size: int64(s.db.Info().PageSize)}
 	meta, at, err := c.meta()
 	if err != nil {
 		return err
 	}
-	if _, err := file.WriteAt(meta, at); err != nil {
+	if _, err := s.data.WriteAt(meta, at); err != nil {
 		return err
 	}
-	return file.Sync()
+	if err := s.data.Sync(); err != nil {
+		return err
+	}
+	return syncFolder(filepath.Dir(s.path))
 }
 
 // bringUpToDate writes only where there is something to do.
-func bringUpToDate(db *bbolt.DB) error {
+func (s *Store) bringUpToDate() error {
 	var found uint32
-	err := view(db, func(tx *bbolt.Tx) (err error) {
+	err := s.view(func(tx *bbolt.Tx) (err error) {
 		found, _, err = readFormat(tx)
 		return err
 	})
 	if err != nil || found == version {
 		return err
 	}
-	return guard(func() error { return db.Update(migrate) })
+	return s.update(migrate)
 }
 
 // openBolt opens a file that exists, under a lock.
@@ -409,8 +461,15 @@ func openBolt(path string, readOnly bool) (db *bbolt.DB, file *os.File, err erro
 	})
 	switch {
 	case err == nil:
-		db.AllocSize = growth
-		return db, file, nil
+		if err = checkName(path, file); err == nil {
+			db.AllocSize = growth
+			return db, file, nil
+		}
+		db.Close()
+		if errors.Is(err, ErrReplaced) { // while it was waited for
+			err = ErrInUse
+		}
+		return nil, nil, err
 	case errors.Is(err, bbolterrors.ErrTimeout):
 		err = ErrInUse
 	case errors.Is(err, bbolterrors.ErrChecksum):
@@ -426,7 +485,7 @@ func openBolt(path string, readOnly bool) (db *bbolt.DB, file *os.File, err erro
 
 // create makes an empty file. It comes into being under its name with all its
 // contents, and never in the place of another. openFile syncs the name.
-func create(path string, s Settings) (err error) {
+func (k *Key) create(path string, s Settings) (err error) {
 	dir := filepath.Dir(path)
 	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*")
 	if err != nil {
@@ -437,12 +496,13 @@ func create(path string, s Settings) (err error) {
 	if err := f.Close(); err != nil {
 		return err
 	}
-	db, _, err := openBolt(temporary, false)
+	db, file, err := openBolt(temporary, false)
 	if err != nil {
 		return err
 	}
-	err = db.Update(func(tx *bbolt.Tx) error { return initialise(tx, s) })
-	if err := cmp.Or(err, db.Close()); err != nil {
+	store := &Store{db: db, data: file, path: temporary, key: k}
+	err = store.update(func(w *writer) error { return initialise(w, s) })
+	if err := cmp.Or(err, store.Close()); err != nil {
 		return err
 	}
 	// A link does what a rename would, but fails when somebody was quicker.
@@ -478,30 +538,103 @@ func guard(f func() error) (err error) {
 	return f()
 }
 
-// update changes the file in a transaction.
-func (s *Store) update(f func(*bbolt.Tx) error) error {
-	s.writing.Lock()
-	defer s.writing.Unlock()
-	err := guard(func() error {
-		return s.db.Update(func(tx *bbolt.Tx) error {
-			if s.failed {
-				if err := settle(s.data, s.db.Info().PageSize); err != nil {
-					return err
-				}
-			}
-			return f(tx)
-		})
-	})
-	s.failed = err != nil
+// checkName says whether an open file still has its name.
+func checkName(path string, file *os.File) error {
+	open, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	named, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(open, named) {
+		return ErrReplaced
+	}
 	return err
 }
 
-func view(db *bbolt.DB, f func(*bbolt.Tx) error) error {
-	return guard(func() error { return db.View(f) })
+// update changes the file in a transaction.
+func (s *Store) update(f func(*writer) error) error {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	w := new(writer)
+	defer w.close() // after the transaction
+	err := guard(func() error {
+		return s.db.Update(func(tx *bbolt.Tx) error {
+			if w.tx = tx; s.failed {
+				if err := s.settle(); err != nil {
+					return err
+				}
+			}
+			if s.key != nil {
+				if err := s.findSum(tx); err != nil {
+					return err
+				}
+				w.summer = newSummer(s.key, s.sum)
+			}
+			if err := f(w); err != nil || w.summer == nil {
+				return err
+			}
+			return w.putMAC()
+		})
+	})
+	if err == nil { // what was written is lost if the file is nobody's any more
+		err = checkName(s.path, s.data)
+	}
+	s.failed = err != nil
+	switch {
+	case w.summer == nil:
+	case s.failed:
+		s.failedSum = w.summer.sum
+	default:
+		s.sum = w.summer.sum
+	}
+	return err
+}
+
+// findSum finds out, after a transaction that has failed, whether the file is as it was
+// before or after it.
+func (s *Store) findSum(tx *bbolt.Tx) error {
+	if !s.failed {
+		return nil
+	}
+	mac, err := readMAC(tx)
+	switch {
+	case err != nil:
+		return err
+	case mac == nil, s.key.fits(mac, s.sum):
+		return nil
+	case s.key.fits(mac, s.failedSum):
+		s.sum = s.failedSum
+		return nil
+	}
+	return ErrMAC
+}
+
+// view reads the file in a transaction.
+func (s *Store) view(f func(*bbolt.Tx) error) error {
+	return guard(func() error {
+		tx, err := s.begin()
+		if err != nil {
+			return err
+		}
+		defer tx.Rollback()
+		return f(tx)
+	})
+}
+
+// begin begins to read the file. When it is compacted meanwhile, the transaction goes
+// on with the file as it was.
+func (s *Store) begin() (*bbolt.Tx, error) {
+	s.swap.RLock()
+	defer s.swap.RUnlock()
+	return s.db.Begin(false)
 }
 
 // Close closes the file. It waits for calls of Summary and Summaries.
-func (s *Store) Close() error { return s.db.Close() }
+func (s *Store) Close() error {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	return s.db.Close()
+}
 
 // emptyDigest is that of a state without rows.
 var emptyDigest = incremental.NewState(nil).Digest()
@@ -605,9 +738,8 @@ func (p *Prepared) save() (info SaveInfo, err error) {
 		}
 	}
 	parts := byID(c.Parts, func(p *Part) string { return p.ID })
-	w := writer{head: &next}
-	defer w.close()
-	err = s.update(func(tx *bbolt.Tx) error {
+	err = s.update(func(w *writer) error {
+		tx := w.tx
 		old, err := readHead(tx)
 		if err != nil {
 			return err
@@ -615,7 +747,14 @@ func (p *Prepared) save() (info SaveInfo, err error) {
 		next.blocks, next.offsets, next.rows = old.blocks, old.offsets, old.rows
 		next.parts, next.folds = old.parts, old.folds
 		next.retirements, next.uncompacted = old.retirements, old.uncompacted
-		w.tx = tx
+		if c.Retired > 0 {
+			// More than there ever were under this name, also after an older copy was put back.
+			next.retirements = max(old.retirements, s.retired.number) + int64(c.Retired)
+			if next.uncompacted.IsZero() {
+				next.uncompacted = c.SavedAt
+			}
+		}
+		w.head = &next
 		if w.epochs, err = readEpochHeads(tx, version); err != nil {
 			return err
 		}
@@ -674,6 +813,9 @@ func (p *Prepared) save() (info SaveInfo, err error) {
 		})
 		return nil
 	})
+	if err == nil && c.Retired > 0 {
+		err = s.keepRetired(retirements{next.retirements, c.SavedAt})
+	}
 	if err != nil {
 		return info, err
 	}
@@ -758,8 +900,7 @@ func (c *Change) check() error {
 // SaveMember writes down who the process is in its consumer group, beside what Save
 // does, and returns when it is on the disk.
 func (s *Store) SaveMember(m Member) error {
-	err := s.update(func(tx *bbolt.Tx) error {
-		w := writer{tx: tx}
+	err := s.update(func(w *writer) error {
 		return w.putValue(bucketMeta, keyMember, appendMember(frame(), m, s.file))
 	})
 	if err != nil {
@@ -771,7 +912,7 @@ func (s *Store) SaveMember(m Member) error {
 // Summary reads the summary of a block. The error is ErrNotFound or a
 // *ChecksumError.
 func (s *Store) Summary(id string) (summary *incremental.Summary, err error) {
-	err = view(s.db, func(tx *bbolt.Tx) (err error) {
+	err = s.view(func(tx *bbolt.Tx) (err error) {
 		summary, err = readBlockSummary(tx, id)
 		return err
 	})
@@ -784,7 +925,7 @@ func (s *Store) Summary(id string) (summary *incremental.Summary, err error) {
 // Part reads the part of a block; nil: it has none. The error is a
 // *ChecksumError.
 func (s *Store) Part(id string) (p *sample.Part, err error) {
-	err = view(s.db, func(tx *bbolt.Tx) (err error) {
+	err = s.view(func(tx *bbolt.Tx) (err error) {
 		p, err = readPart(tx, id)
 		return err
 	})
@@ -806,7 +947,7 @@ func (s *Store) Parts(f func(id string, p *sample.Part)) error {
 	var found []part
 	for from := []byte{}; ; {
 		found = found[:0]
-		err := view(s.db, func(tx *bbolt.Tx) error {
+		err := s.view(func(tx *bbolt.Tx) error {
 			bucket := tx.Bucket(bucketParts)
 			if bucket == nil { // version 1
 				return nil
@@ -839,7 +980,7 @@ func (s *Store) Parts(f func(id string, p *sample.Part)) error {
 // wait for Summaries to end.
 func (s *Store) Summaries(f func(retire.Entry, *incremental.Summary) error) (err error) {
 	fault := func(err error) error { return fmt.Errorf("read the blocks from snapshot %s: %w", s.path, err) }
-	tx, err := s.db.Begin(false)
+	tx, err := s.begin()
 	if err != nil {
 		return fault(err)
 	}
@@ -895,7 +1036,13 @@ func readContents(tx *bbolt.Tx, file fileID, note func(error) error) (*Contents,
 	if err := note(headErr); err != nil {
 		return nil, err
 	}
-	c.Horizon, c.Counts, c.SavedAt = want.horizon, want.counts, want.savedAt
+	c.Horizon, c.Counts, c.SavedAt, c.Uncompacted = want.horizon, want.counts, want.savedAt, want.uncompacted
+	c.retirements = want.retirements
+	mac, err := readMAC(tx)
+	if err := note(err); err != nil {
+		return nil, err
+	}
+	c.Keyed = mac != nil
 	if want.hasState {
 		state, err := decodeState(bucketState, keyState, tx.Bucket(bucketState).Get(keyState), string(keyState))
 		if err == nil && state.Digest() != want.digest {

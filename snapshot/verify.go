@@ -22,26 +22,33 @@ type Report struct {
 	Saved  [sha256.Size]byte // digest of the state as it was saved; zero: that is damaged
 	Summed [sha256.Size]byte // digest of the sum of the blocks that could be read; zero: the state is damaged, and with it the names of the features
 
+	Keyed bool // the file is under a key
+
 	Damaged int              // how many things are damaged
 	Damage  []*ChecksumError // the first hundred of them
 
 	OK bool // nothing is damaged, and the two digests are one
 }
 
-// Verify reads everything in a file and adds up the summaries of all live
+// Verify is the method Verify without a key: it does not check the file's MAC.
+func Verify(ctx context.Context, path string, watch func(done, all int)) (Report, error) {
+	return (*Key)(nil).Verify(ctx, path, watch)
+}
+
+// Verify reads everything in a file, checks its MAC, and adds up the summaries of all live
 // blocks, of each fold and in each epoch. Damaged values are in the report; the
 // error is for a file in which values cannot be found at all, as those of Open.
 // It is the work of as many State.Add as there are blocks, and holds one summary
 // at a time in memory. watch, unless nil, is told of each summary how many have been
 // added up, and of how many; ctx ends it.
-func Verify(ctx context.Context, path string, watch func(done, all int)) (Report, error) {
-	s, err := openFile(path, true)
+func (k *Key) Verify(ctx context.Context, path string, watch func(done, all int)) (Report, error) {
+	s, err := k.openFile(path, true)
 	if err != nil {
 		return Report{}, openError(path, err)
 	}
 	defer s.Close()
 	v := verification{ctx: ctx, watch: watch}
-	if err := view(s.db, v.read); err != nil {
+	if err := s.view(v.read); err != nil {
 		return Report{}, fmt.Errorf("verify snapshot %s: %w", path, err)
 	}
 	return v.Report, nil
@@ -121,7 +128,7 @@ func (r *verification) read(tx *bbolt.Tx) error {
 	if err != nil {
 		return err
 	}
-	r.all = len(c.Entries)
+	r.all, r.Keyed = len(c.Entries), c.Keyed
 	for i := range c.Epochs {
 		r.all += len(c.Epochs[i].Blocks)
 	}

@@ -1,0 +1,352 @@
+package snapshot
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"streamd/incremental"
+	"streamd/incremental/gram"
+	"streamd/retire"
+)
+
+// planted is a block whose id, label, and values can be recognised in a file.
+func planted() Block {
+	b := &incremental.Block{
+		Columns: []gram.Column{gram.ColumnOf([]float32{1234.5678, 8765.4321}), gram.ColumnOf([]float32{-777.125, 555.0625})},
+		Classes: []string{"1", "planted-label"}, Codes: []int32{1, 1},
+	}
+	var z incremental.Summariser
+	s, err := z.Summarise(b)
+	if err != nil {
+		panic(err)
+	}
+	return Block{
+		Entry:   retire.Entry{ID: "key:planted-customer", Position: incremental.Position{Topic: "orders"}, Time: time.UnixMilli(5).UTC(), Rows: 2},
+		Summary: s, Part: takePart(b, s),
+	}
+}
+
+// traces are what planted leaves in a file, by name.
+func traces(b Block) map[string][]byte {
+	t := map[string][]byte{
+		"id":    []byte("planted-customer"),
+		"label": []byte("planted-label"),
+		"row":   binary.LittleEndian.AppendUint32(nil, math.Float32bits(1234.5678)),
+		"part":  b.Part.AppendBinary(nil)[8:40],
+	}
+	// The summary differs from its block only in its sums, which are its last bytes.
+	summary := b.Summary.AppendBinary(nil)
+	t["summary"] = summary[len(summary)-32:]
+	return t
+}
+
+func found(t *testing.T, path string, traces map[string][]byte) (names []string) {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, trace := range traces {
+		if bytes.Contains(b, trace) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// A retired block stays in pages that are free, however often the file is saved. When it
+// has been compacted, nothing of it is left, and no byte is in the room that values do
+// not take.
+func TestCompactForgets(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "streamd.db")
+	s, _ := mustOpen(t, path)
+	if err := os.Chmod(path, 0o640); err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(rand.New(rand.NewPCG(31, 1)), 2)
+	b := planted()
+	w.add(b)
+	for i := range 400 {
+		w.add(randomBlock(w.r, fmt.Sprintf("key:%d", i), 3, 2))
+	}
+	w.save(t, s)
+	if got := found(t, path, traces(b)); !slices.Equal(got, []string{"id", "label", "part", "row", "summary"}) {
+		t.Fatalf("of what was planted the file has %q: this test would show nothing", got)
+	}
+	w.remove(b.Entry.ID)
+	w.retired++
+	for i := range 300 { // these leave room that is not used again soon
+		w.remove(fmt.Sprintf("key:%d", i))
+	}
+	for range 3 {
+		w.counts.Records++
+		w.save(t, s)
+	}
+	if got := found(t, path, traces(b)); len(got) < 4 {
+		t.Fatalf("after three saves the file has only %q: this test would show nothing", got)
+	}
+	before, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	if r, err := FindRemains(path); err != nil || r.Written == 0 || r.Pages == 0 || !r.Uncompacted.Equal(w.uncompacted) {
+		t.Errorf("before: %+v, %v", r, err)
+	}
+
+	// Open or not, it comes to the same.
+	offline := filepath.Join(t.TempDir(), "offline.db")
+	image, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(offline, image, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := (*Key)(nil).Compact(offline); err != nil {
+		t.Fatal(err)
+	}
+	s, _ = mustOpen(t, path)
+	w.compact(t, s)
+	if _, _, err := OpenReadOnly(path); !errors.Is(err, ErrInUse) {
+		t.Errorf("the new file is not locked: %v", err)
+	}
+	s.Close()
+	for _, path := range []string{path, offline} {
+		if got := found(t, path, traces(b)); got != nil {
+			t.Errorf("%s: compacted it still has %q", path, got)
+		}
+		if r, err := FindRemains(path); err != nil || r.Written != 0 || !r.Uncompacted.IsZero() {
+			t.Errorf("%s: compacted it has %+v, %v", path, r, err)
+		}
+		if report, err := Verify(t.Context(), path, nil); err != nil || !report.OK {
+			t.Errorf("%s: %+v, %v", path, report, err)
+		}
+		s, c := mustOpen(t, path)
+		w.compare(t, s, c)
+		s.Close()
+	}
+	after, err := os.Stat(path)
+	if err != nil || after.Mode() != 0o640 || after.Size() >= before.Size() {
+		t.Errorf("a file of %d bytes and mode %v has become one of %d and %v: %v", before.Size(), before.Mode(), after.Size(), after.Mode(), err)
+	}
+
+	// A save into it leaves remains again, but none of what was retired.
+	s, _ = mustOpen(t, path)
+	w.step()
+	w.save(t, s)
+	s.Close()
+	if r, err := FindRemains(path); err != nil || r.Written == 0 || !r.Uncompacted.IsZero() {
+		t.Errorf("after another save it has %+v, %v", r, err)
+	}
+}
+
+// The pages that bbolt has written are zero behind what they hold: old bytes are in
+// whole pages alone.
+func TestSlackIsZero(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "streamd.db")
+	s, _ := mustOpen(t, path)
+	w := newWorld(rand.New(rand.NewPCG(32, 1)), 3)
+	for range 30 {
+		for range 40 {
+			w.step()
+		}
+		w.save(t, s)
+	}
+	slack := 0
+	pageSize := int64(s.db.Info().PageSize)
+	err := unusedParts(s.data, int(pageSize), func(at, length int64) error {
+		if at%pageSize == 0 {
+			return nil
+		}
+		slack++
+		return eachWritten(s.data, at, length, func(at int64, b []byte) error {
+			return fmt.Errorf("old bytes within the page at %d", at)
+		})
+	})
+	if err != nil || slack < 100 {
+		t.Errorf("of %d ends of pages: %v", slack, err)
+	}
+}
+
+// Who reads the file while it is compacted goes on with what was there.
+func TestCompactWhileRead(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "streamd.db")
+	s, _ := mustOpen(t, path)
+	w := newWorld(rand.New(rand.NewPCG(33, 1)), 3)
+	for range 200 {
+		w.step()
+	}
+	w.save(t, s)
+	compacted := make(chan error, 1)
+	n := 0
+	err := s.Summaries(func(e retire.Entry, summary *incremental.Summary) error {
+		if n++; n == 1 {
+			go func() {
+				_, err := s.Compact()
+				compacted <- err
+			}()
+		}
+		again, err := s.Summary(e.ID) // of the one file or the other
+		if err == nil && again.Digest() != summary.Digest() {
+			err = errors.New("another summary")
+		}
+		return err
+	})
+	if err != nil || n != len(w.live) {
+		t.Fatalf("%d of %d summaries: %v", n, len(w.live), err)
+	}
+	if err := <-compacted; err != nil {
+		t.Fatal(err)
+	}
+	w.uncompacted = time.Time{}
+	w.step()
+	w.save(t, s)
+	s.Close()
+	s, c := mustOpen(t, path)
+	w.compare(t, s, c)
+}
+
+// A compaction that fails leaves the file in use as it was, and nothing else.
+func TestCompactFails(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "streamd.db")
+	s, _ := mustOpen(t, path)
+	w := newWorld(rand.New(rand.NewPCG(34, 1)), 3)
+	for range 100 {
+		w.step()
+	}
+	w.save(t, s)
+	if err := os.MkdirAll(filepath.Join(compacting(path), "x"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Compact(); err == nil {
+		t.Fatal("compacted where there is no name for it")
+	}
+	if err := os.RemoveAll(compacting(path)); err != nil {
+		t.Fatal(err)
+	}
+	w.step()
+	w.save(t, s)
+	s.Close()
+	s, c := mustOpen(t, path)
+	w.compare(t, s, c)
+}
+
+// What a crash has left of a compaction goes when the file is opened again.
+func TestCompactAfterCrash(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "streamd.db")
+	s, _ := mustOpen(t, path)
+	s.Close()
+	if err := os.WriteFile(compacting(path), []byte("rows"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	mustOpen(t, path)
+	if _, err := os.Stat(compacting(path)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("it is still there: %v", err)
+	}
+}
+
+// A link stays one, to the new file, and the member of the group stays known.
+func TestCompactBehindALink(t *testing.T) {
+	dir := t.TempDir()
+	path, link := filepath.Join(dir, "streamd.db"), filepath.Join(dir, "link.db")
+	s, _ := mustOpen(t, path)
+	s.Close()
+	if err := os.Symlink(path, link); err != nil {
+		t.Fatal(err)
+	}
+	s, _ = mustOpen(t, link)
+	want := Member{"group", "streamd-1"}
+	if err := s.SaveMember(want); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Compact(); err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	if info, err := os.Lstat(link); err != nil || info.Mode()&fs.ModeSymlink == 0 {
+		t.Errorf("the link is gone: %v, %v", info, err)
+	}
+	if _, c := mustOpen(t, link); c.Member != want {
+		t.Errorf("the member is %+v", c.Member)
+	}
+}
+
+// A save to a file that was removed or replaced is no save. When the file is back, the
+// next one is.
+func TestFileGoes(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		replace bool
+	}{{"removed", false}, {"replaced", true}} {
+		t.Run(c.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "streamd.db")
+			s, _ := mustOpen(t, path)
+			w := newWorld(rand.New(rand.NewPCG(35, 1)), 3)
+			w.step()
+			w.save(t, s)
+			aside := path + ".aside"
+			if err := os.Rename(path, aside); err != nil {
+				t.Fatal(err)
+			}
+			if c.replace {
+				if err := os.WriteFile(path, []byte("another file"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			w.step()
+			if _, err := s.Save(w.change()); !errors.Is(err, ErrReplaced) {
+				t.Errorf("saved: %v", err)
+			}
+			if err := s.SaveMember(Member{"group", "x"}); !errors.Is(err, ErrReplaced) {
+				t.Errorf("member saved: %v", err)
+			}
+			if _, err := s.Compact(); !errors.Is(err, ErrReplaced) {
+				t.Errorf("compacted: %v", err)
+			}
+			if err := os.Rename(aside, path); err != nil {
+				t.Fatal(err)
+			}
+			w.save(t, s)
+			s.Close()
+			s, got := mustOpen(t, path)
+			got.Member = Member{}
+			w.compare(t, s, got)
+		})
+	}
+}
+
+// Memory does not grow with the file.
+func TestCompactInParts(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "streamd.db")
+	s, _ := mustOpen(t, path)
+	features := 500
+	w := newWorld(rand.New(rand.NewPCG(36, 1)), features)
+	for i := range 12 { // of 1 MB each
+		w.add(randomBlock(w.r, fmt.Sprintf("orders/0/%d", i), 2, features))
+	}
+	w.save(t, s)
+	if info, err := os.Stat(path); err != nil || info.Size() < compactBytes+compactBytes/4 {
+		t.Fatalf("a file of %d bytes is copied at once: %v", info.Size(), err)
+	}
+	w.compact(t, s)
+	s.Close()
+	if r, err := FindRemains(path); err != nil || r.Written != 0 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	s, c := mustOpen(t, path)
+	w.compare(t, s, c)
+}

@@ -1,0 +1,183 @@
+package snapshot
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash"
+	"math/bits"
+
+	"go.etcd.io/bbolt"
+)
+
+// Key authenticates files. A checksum notices accidents; whoever can write a file can
+// also compute its checksums anew. A file under a key carries a MAC over every value
+// that is in it, so nobody without the key can change an offset, a block, the state or
+// anything else unnoticed. An old copy of the whole file still has a good MAC: the
+// file of retirements beside it tells of that. A nil Key is none.
+type Key struct {
+	values, file [sha256.Size]byte
+}
+
+// LeastKey is how many bytes a secret has at least.
+const LeastKey = 16
+
+// NewKey makes a key of a secret.
+func NewKey(secret []byte) (*Key, error) {
+	if len(secret) < LeastKey {
+		return nil, fmt.Errorf("a key of %d bytes is too short: it has at least %d", len(secret), LeastKey)
+	}
+	k := new(Key)
+	for purpose, derived := range map[string]*[sha256.Size]byte{"values": &k.values, "file": &k.file} {
+		h := hmac.New(sha256.New, secret)
+		h.Write([]byte(magic + " " + purpose))
+		h.Sum(derived[:0])
+	}
+	return k, nil
+}
+
+var (
+	// ErrKeyNeeded says that a file is under a key and none was given.
+	ErrKeyNeeded = errors.New("it is under a key: name the key's file (snapshot.key_file, --key-file)")
+
+	// ErrNoMAC says that a key was given and the file is not under one.
+	ErrNoMAC = errors.New("it is not under a key, so anybody may have changed it: if you trust it as it is, put it under the key with streamd snapshot rekey")
+
+	// ErrMAC says that a file is not as somebody with the key has left it.
+	ErrMAC = errors.New("its MAC is wrong: it was changed by somebody without the key, or is under another key; restore a copy, or move the file away to learn from the log anew")
+)
+
+// valueSum is a sum modulo 2^256 of the HMACs of values. It stands for the set of
+// them, can be kept up to date without reading the set, and says nothing to who has
+// not the key as long as it is kept secret: the file has only its HMAC. (Bellare and
+// Micciancio 1997; Clarke et al. 2003.)
+type valueSum [4]uint64
+
+func (s *valueSum) add(mac []byte) {
+	var carry uint64
+	for i := range s {
+		s[i], carry = bits.Add64(s[i], binary.LittleEndian.Uint64(mac[8*i:]), carry)
+	}
+}
+
+func (s *valueSum) remove(mac []byte) {
+	var borrow uint64
+	for i := range s {
+		s[i], borrow = bits.Sub64(s[i], binary.LittleEndian.Uint64(mac[8*i:]), borrow)
+	}
+}
+
+// summer keeps the sum of a file's values.
+type summer struct {
+	key  *Key
+	hmac hash.Hash
+	sum  valueSum
+}
+
+func newSummer(key *Key, sum valueSum) *summer {
+	return &summer{key: key, hmac: hmac.New(sha256.New, key.values[:]), sum: sum}
+}
+
+// mac is the HMAC of a value: of the lengths of bucket and key, 4 bytes each, of
+// these, and of the value with its frame.
+func (s *summer) mac(bucket, key, value []byte) []byte {
+	s.hmac.Reset()
+	var lengths [8]byte
+	binary.LittleEndian.PutUint32(lengths[:], uint32(len(bucket)))
+	binary.LittleEndian.PutUint32(lengths[4:], uint32(len(key)))
+	for _, b := range [][]byte{lengths[:], bucket, key, value} {
+		s.hmac.Write(b)
+	}
+	return s.hmac.Sum(nil)
+}
+
+// fileMAC is what a file with these values has as its MAC.
+func (k *Key) fileMAC(sum valueSum) []byte {
+	h := hmac.New(sha256.New, k.file[:])
+	for _, x := range sum {
+		h.Write(binary.LittleEndian.AppendUint64(nil, x))
+	}
+	return h.Sum(nil)
+}
+
+// readMAC gives a file's MAC; nil: it is not under a key.
+func readMAC(tx *bbolt.Tx) ([]byte, error) {
+	value := tx.Bucket(bucketMeta).Get(keyMAC)
+	if value == nil {
+		return nil, nil
+	}
+	b, err := unseal(bucketMeta, keyMAC, value)
+	if err == nil && len(b) != sha256.Size {
+		err = &ChecksumError{string(bucketMeta), string(keyMAC), "the length is wrong"}
+	}
+	return b, err
+}
+
+// fits says whether a file's MAC is that of these values.
+func (k *Key) fits(mac []byte, sum valueSum) bool {
+	return subtle.ConstantTimeCompare(mac, k.fileMAC(sum)) == 1
+}
+
+// authenticate reads all values of a file and checks its MAC. It returns their sum.
+func (k *Key) authenticate(tx *bbolt.Tx) (sum valueSum, err error) {
+	mac, err := readMAC(tx)
+	switch {
+	case err != nil:
+		return sum, err
+	case mac == nil && k == nil:
+		return sum, nil
+	case mac == nil:
+		return sum, ErrNoMAC
+	case k == nil:
+		return sum, ErrKeyNeeded
+	}
+	if sum, err = k.sumValues(tx); err == nil && !k.fits(mac, sum) {
+		err = ErrMAC
+	}
+	return sum, err
+}
+
+// sumValues reads all values of a file but for its MAC.
+func (k *Key) sumValues(tx *bbolt.Tx) (valueSum, error) {
+	s := newSummer(k, valueSum{})
+	err := tx.ForEach(func(bucket []byte, b *bbolt.Bucket) error {
+		return b.ForEach(func(key, value []byte) error {
+			if string(bucket) != string(bucketMeta) || string(key) != string(keyMAC) {
+				s.sum.add(s.mac(bucket, key, value))
+			}
+			return nil
+		})
+	})
+	return s.sum, err
+}
+
+// Rekey puts a file under another key: next, or none where that is nil. k is the key
+// that the file is under; nil: it is under none. A file that is put under its first key
+// is trusted as it is: verify it before.
+func (k *Key) Rekey(path string, next *Key) (err error) {
+	s, _, err := k.open(path, false)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	return s.rekey(next)
+}
+
+func (s *Store) rekey(next *Key) error {
+	err := s.update(func(w *writer) error {
+		if w.summer = nil; next == nil {
+			return w.tx.Bucket(bucketMeta).Delete(keyMAC)
+		}
+		sum, err := next.sumValues(w.tx)
+		w.summer = newSummer(next, sum)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("put snapshot %s under another key: %w", s.path, err)
+	}
+	s.key = next
+	return nil
+}

@@ -1,0 +1,291 @@
+package snapshot
+
+import (
+	"bytes"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.etcd.io/bbolt"
+)
+
+func newKey(t testing.TB, secret string) *Key {
+	t.Helper()
+	k, err := NewKey([]byte(secret))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+func TestKeyTooShort(t *testing.T) {
+	if k, err := NewKey(make([]byte, LeastKey-1)); err == nil || k != nil {
+		t.Error("a key of 15 bytes was taken")
+	}
+}
+
+// A file under a key holds what one without holds, through saves, restarts,
+// compactions and saves that fail; and its MAC is that of all its values.
+func TestKeyedFileEqualsMemory(t *testing.T) {
+	key := newKey(t, "sixteen bytes or more")
+	for seed := range uint64(5) {
+		r := rand.New(rand.NewPCG(51, seed))
+		path := filepath.Join(t.TempDir(), "streamd.db")
+		w := newWorld(r, 1+r.IntN(3))
+		s, c, err := key.Open(path, settings)
+		if err != nil {
+			t.Fatal(err)
+		}
+		failing := false
+		for range 25 {
+			for range r.IntN(30) {
+				w.step()
+			}
+			if r.IntN(4) == 0 && !failing {
+				failSyncs(s.db) // the file may have the save all the same
+				failing = true
+			}
+			if _, err := s.Save(w.change()); errors.Is(err, syscall.EIO) {
+				continue
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			w.saved()
+			if r.IntN(4) == 0 {
+				if err := s.SaveMember(Member{"group", "streamd-1"}); err != nil && !errors.Is(err, syscall.EIO) {
+					t.Fatal(err)
+				}
+			}
+			if r.IntN(4) == 0 {
+				w.compact(t, s)
+				failing = false
+			}
+			if r.IntN(3) == 0 {
+				s.Close()
+				if s, c, err = key.Open(path, settings); err != nil {
+					t.Fatal(err)
+				}
+				failing = false
+				c.Member, c.Keyed = Member{}, false
+				w.compare(t, s, c)
+			}
+		}
+		s.Close()
+		if report, err := key.Verify(t.Context(), path, nil); err != nil || !report.OK || !report.Keyed {
+			t.Fatalf("%+v, %v", report, err)
+		}
+	}
+}
+
+// Who can write a file under a key but does not have it cannot change any value, take
+// one out, or put one back, with all checksums recomputed.
+func TestForgedFile(t *testing.T) {
+	key := newKey(t, "sixteen bytes or more")
+	path := filepath.Join(t.TempDir(), "streamd.db")
+	s, _, err := key.Open(path, settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(rand.New(rand.NewPCG(52, 1)), 2)
+	for range 60 {
+		w.step()
+	}
+	w.save(t, s)
+	for range 60 {
+		w.step()
+	}
+	if err := s.SaveMember(Member{"group", "streamd-1"}); err != nil {
+		t.Fatal(err)
+	}
+	w.save(t, s)
+	s.Close()
+	good, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	forge := func(name string, f func(tx *bbolt.Tx) error) {
+		t.Helper()
+		if err := os.WriteFile(path, good, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		db, err := bbolt.Open(path, 0, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := db.Update(f); err != nil {
+			t.Fatal(err)
+		}
+		db.Close()
+		if _, err := key.Verify(t.Context(), path, nil); !errors.Is(err, ErrMAC) {
+			t.Errorf("%s: verified: %v", name, err)
+		}
+		s, _, err := key.Open(path, settings)
+		if err == nil {
+			s.Close()
+		}
+		if !errors.Is(err, ErrMAC) {
+			t.Errorf("%s: opened: %v", name, err)
+		}
+	}
+
+	// An offset is set back and everything that binds it recomputed. Without the key the
+	// file is good.
+	forge("offset", func(tx *bbolt.Tx) error {
+		h, err := readHead(tx)
+		if err != nil {
+			return err
+		}
+		key, value := tx.Bucket(bucketOffsets).Cursor().First()
+		o, err := decodeOffset(key, value)
+		if err != nil {
+			return err
+		}
+		o.Next--
+		o.HasLast, o.Last = false, Fingerprint{}
+		w := writer{tx: tx, head: &h}
+		return errors.Join(w.putOffset(o), w.putHead())
+	})
+	if report, err := Verify(t.Context(), path, nil); err != nil || !report.OK {
+		t.Errorf("without the key the forged file is %+v, %v: this test shows nothing", report, err)
+	}
+
+	// A value of every kind.
+	type place struct{ bucket, key []byte }
+	var places []place
+	if err := os.WriteFile(path, good, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	db, err := bbolt.Open(path, 0, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = db.View(func(tx *bbolt.Tx) error {
+		return tx.ForEach(func(bucket []byte, b *bbolt.Bucket) error {
+			key, _ := b.Cursor().First()
+			places = append(places, place{bytes.Clone(bucket), bytes.Clone(key)})
+			return nil
+		})
+	})
+	db.Close()
+	if err != nil || len(places) != 12 {
+		t.Fatalf("%d buckets: %v", len(places), err)
+	}
+	for _, key := range [][]byte{keySettings, keyMember} {
+		places = append(places, place{bucketMeta, key})
+	}
+	for _, p := range places {
+		if string(p.key) == string(keyFormat) {
+			continue // without it the file is none of ours
+		}
+		name := string(p.bucket) + " " + string(p.key)
+		forge(name, func(tx *bbolt.Tx) error {
+			value := bytes.Clone(tx.Bucket(p.bucket).Get(p.key))
+			if len(value) == frameSize {
+				value = append(value, 0)
+			}
+			value[len(value)-1] ^= 1
+			w := writer{tx: tx}
+			return w.putValue(p.bucket, p.key, value)
+		})
+		if !bytes.Equal(p.bucket, bucketMeta) {
+			forge(name+" deleted", func(tx *bbolt.Tx) error { return tx.Bucket(p.bucket).Delete(p.key) })
+			forge(name+" under another key", func(tx *bbolt.Tx) error {
+				w := writer{tx: tx}
+				return w.putValue(p.bucket, append(bytes.Clone(p.key), 1), bytes.Clone(tx.Bucket(p.bucket).Get(p.key)))
+			})
+		}
+	}
+}
+
+// A file and a key fit together, or there is a clear error; and a file comes under a
+// key, under another, and under none, only by who has the one that it is under.
+func TestRekey(t *testing.T) {
+	key, other := newKey(t, "sixteen bytes or more"), newKey(t, "another sixteen bytes")
+	path := filepath.Join(t.TempDir(), "streamd.db")
+	s, _ := mustOpen(t, path)
+	w := newWorld(rand.New(rand.NewPCG(53, 1)), 2)
+	for range 40 {
+		w.step()
+	}
+	w.save(t, s)
+	s.Close()
+	check := func(k *Key, want error) {
+		t.Helper()
+		s, c, err := k.Open(path, settings)
+		if err == nil {
+			c.Keyed = false
+			w.compare(t, s, c)
+			w.step()
+			w.save(t, s)
+			s.Close()
+		}
+		if !errors.Is(err, want) {
+			t.Errorf("opened: %v, want %v", err, want)
+		}
+		if _, err := k.Compact(path); !errors.Is(err, want) {
+			t.Errorf("compacted: %v, want %v", err, want)
+		}
+		if want == nil {
+			w.uncompacted = time.Time{}
+		}
+		if k == nil {
+			want = nil // anybody may read it
+		}
+		report, err := k.Verify(t.Context(), path, nil)
+		if !errors.Is(err, want) || err == nil && !report.OK {
+			t.Errorf("verified: %+v, %v, want %v", report, err, want)
+		}
+	}
+	rekey := func(from, to *Key, want error) {
+		t.Helper()
+		if err := from.Rekey(path, to); !errors.Is(err, want) {
+			t.Errorf("rekeyed: %v, want %v", err, want)
+		}
+	}
+	check(nil, nil)
+	check(key, ErrNoMAC)
+	rekey(other, key, ErrNoMAC)
+	rekey(nil, key, nil)
+	check(key, nil)
+	check(nil, ErrKeyNeeded)
+	check(other, ErrMAC)
+	rekey(nil, other, ErrKeyNeeded)
+	rekey(other, other, ErrMAC)
+	rekey(key, other, nil)
+	check(other, nil)
+	check(key, ErrMAC)
+	rekey(other, nil, nil)
+	check(nil, nil)
+	check(other, ErrNoMAC)
+}
+
+// A file of an older version has no MAC, also where somebody has given it that version.
+func TestKeyAndOldVersion(t *testing.T) {
+	b, err := os.ReadFile(fixtureOfV3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "old.db")
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	key := newKey(t, "sixteen bytes or more")
+	if _, _, err := key.Open(path, settings); !errors.Is(err, ErrNoMAC) {
+		t.Errorf("opened: %v", err)
+	}
+	if after, err := os.ReadFile(path); err != nil || !bytes.Equal(after, b) {
+		t.Errorf("it was changed: %v", err)
+	}
+	if err := (*Key)(nil).Rekey(path, key); err != nil {
+		t.Fatal(err)
+	}
+	s, _, err := key.Open(path, settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+}

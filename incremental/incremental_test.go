@@ -741,12 +741,59 @@ func FuzzDecodeState(f *testing.F) {
 	r := rand.New(rand.NewPCG(15, 15))
 	f.Add(sumOf(2, blocksOf(f, r, randomTable(r, 9, 2, 2))...).AppendBinary(nil))
 	f.Add([]byte{0, 0})
+	f.Add(append([]byte{0, 1, 1, 'a', 3, 1, 14, 0, 0, 0, 0, 0, 0, 0, 0x40}, 0, 0)) // a weight of 2^446
 	f.Fuzz(func(t *testing.T, b []byte) {
 		s, err := DecodeState(b)
 		if err == nil && !bytes.Equal(s.AppendBinary(nil), b) {
 			t.Fatal("accepted, but written otherwise")
 		}
+		if err != nil || len(s.Features()) > 8 || s.Classes() > 8 {
+			return
+		}
+		s.Totals()
+		for _, standardise := range []bool{false, true} {
+			_, _ = s.Moments().Solve(Options{Nu: 1, Standardise: standardise}) // it may have no solution
+		}
 	})
+}
+
+// Sums that no rows have are not the encoding of a state: what is read off them would
+// leave the range of a float64, or of the sums.
+func TestImpossibleState(t *testing.T) {
+	header := binary.AppendUvarint(nil, 1)
+	header = append(header, 1, 'x', 1, 1, 'a', 3) // one feature, one class, three rows
+	number := func(x float64) []byte {
+		v := exact.NewVector(1)
+		v.Add(0, x)
+		return v.AppendBinary(nil)
+	}
+	top := []byte{1, 14, 0, 0, 0, 0, 0, 0, 0, 0x40} // 2^446
+	for _, c := range []struct {
+		name             string
+		weight, s, cross []byte
+		ok               bool
+	}{
+		{"possible", number(3), number(5), number(9), true},
+		{"largest", number(3 * maxWeight), number(3 * maxWeight * 0x1p127), number(3 * maxWeight * 0x1p254), true},
+		{"no weight", []byte{0, 0}, number(5), number(9), false},
+		{"negative weight", number(-3), number(5), number(9), false},
+		{"weight too small", number(0x1p-200), number(5), number(9), false},
+		{"weight too large", number(8 * maxWeight), number(5), number(9), false},
+		{"weight beyond terms", top, number(5), number(9), false},
+		{"sum too large", number(3), number(0x1p180), number(9), false},
+		{"sum beyond terms", number(3), top, number(9), false},
+		{"square too large", number(3), number(5), number(-0x1p320), false},
+		{"square beyond terms", number(3), number(5), top, false},
+	} {
+		b := slices.Concat(header, c.weight, c.s, c.cross)
+		s, err := DecodeState(b)
+		if (err == nil) != c.ok {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		if err == nil && !bytes.Equal(s.AppendBinary(nil), b) {
+			t.Errorf("%s: written otherwise", c.name)
+		}
+	}
 }
 
 func BenchmarkAdd(b *testing.B) {

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"streamd/incremental/decode"
@@ -276,7 +277,8 @@ func (c *classState) appendBinary(b []byte) []byte {
 	return c.cross.AppendBinary(b)
 }
 
-// DecodeState reads what AppendBinary wrote, and nothing else.
+// DecodeState reads what AppendBinary wrote. It refuses everything else, also sums that
+// no rows have.
 func DecodeState(b []byte) (*State, error) {
 	d := decoder{decode.Reader{Rest: b}}
 	n := d.Count(1)
@@ -290,7 +292,7 @@ func DecodeState(b []byte) (*State, error) {
 		c.weight = d.vector(1)
 		c.s = d.vector(n)
 		c.cross = d.vector(gram.PackedLen(n))
-		if d.Bad || len(s.classes) > 0 && CompareLabels(s.classes[len(s.classes)-1].label, c.label) >= 0 {
+		if d.Bad || !c.possible() || len(s.classes) > 0 && CompareLabels(s.classes[len(s.classes)-1].label, c.label) >= 0 {
 			return nil, ErrEncoding
 		}
 		s.classes = append(s.classes, c)
@@ -300,6 +302,20 @@ func DecodeState(b []byte) (*State, error) {
 	}
 	return s, nil
 }
+
+// possible says whether the sums are of a size that rows can have: so many rows of
+// weights and features in range. Others would leave the range of what is added to them
+// and read off them.
+func (c *classState) possible() bool {
+	log := math.Ilogb(float64(c.rows)) + 1
+	weight, _ := c.weight.Split(0)
+	return weight >= minWeight && c.weight.Below(log+logWeight) &&
+		c.s.Below(log+logWeight+logFeature) && c.cross.Below(log+logWeight+2*logFeature)
+}
+
+// logWeight and logFeature bound weights and features in a sum of them: the largest, and
+// a bit for the rounding of what a block's sums about its origin are made of.
+const logWeight, logFeature = 41, 129
 
 func (d *decoder) vector(n int) *exact.Vector {
 	v, rest, err := exact.DecodeVector(d.Rest, n)

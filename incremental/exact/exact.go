@@ -306,17 +306,38 @@ func (v *Vector) Split(i int) (hi, lo float64) {
 	rest := Vector{n: 1, low: v.low, width: v.width, limb: one[:v.width]}
 	copy(rest.limb, v.limb[i*v.width:])
 	hi = rest.round()
-	if hi != 0 {
+	switch {
+	case hi == 0:
+	case Fits(hi):
 		rest.Add(0, -hi)
 		lo = rest.round()
+	default: // the sum is larger than any of its terms: a limb lower hi is one
+		rest.low--
+		rest.Add(0, -math.Ldexp(hi, -64))
+		lo = math.Ldexp(rest.round(), 64)
 	}
 	return hi, lo
+}
+
+// Below says whether the magnitude of every sum, rounded to a float64, is below
+// 2^exponent.
+func (v *Vector) Below(exponent int) bool {
+	if unit+64*(v.low+v.width)-1 < exponent {
+		return true // none can reach that
+	}
+	bound := math.Ldexp(1, exponent)
+	for i := range v.n {
+		if hi, _ := v.Split(i); math.Abs(hi) >= bound {
+			return false
+		}
+	}
+	return true
 }
 
 // round gives sum 0 to nearest, ties to even. (A sum's magnitude is below
 // 2^448 and at least 2^-512 unless it is zero: the result is a normal float64.)
 func (v *Vector) round() float64 {
-	var magnitude [limbs]uint64
+	var magnitude [limbs + 1]uint64 // Split may need one more than there are
 	e := v.limb[:v.width]
 	negative := int64(e[len(e)-1]) < 0
 	var borrow uint64

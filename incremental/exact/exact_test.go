@@ -2,6 +2,7 @@ package exact
 
 import (
 	"bytes"
+	"encoding/binary"
 	"math"
 	"math/big"
 	"math/rand/v2"
@@ -57,6 +58,45 @@ func TestSumsAgainstBig(t *testing.T) {
 			if whi, wlo := split(want[i]); hi != whi || lo != wlo {
 				t.Fatalf("seed %d: %g + %g, want %g + %g", seed, hi, lo, whi, wlo)
 			}
+		}
+	}
+}
+
+// Sums of many terms are larger than any term can be. They are split all the same.
+func TestLargestSums(t *testing.T) {
+	r := rand.New(rand.NewPCG(6, 0))
+	for range 2000 {
+		// The upper limbs at random, up to all ones, with and without the sign.
+		k := 1 + r.IntN(4)
+		b := []byte{byte(k), byte(limbs - k)}
+		for range k {
+			l := r.Uint64()
+			if r.IntN(3) == 0 {
+				l = math.MaxUint64 << r.IntN(64)
+			}
+			b = binary.LittleEndian.AppendUint64(b, l)
+		}
+		v, _, err := DecodeVector(b, 1)
+		if err != nil {
+			continue // trimmed it would be shorter
+		}
+		sum := new(big.Int)
+		for j := range k {
+			l := new(big.Int).SetUint64(binary.LittleEndian.Uint64(b[2+8*j:]))
+			sum.Add(sum, l.Lsh(l, uint(64*j)))
+		}
+		if b[len(b)-1]&0x80 != 0 {
+			sum.Sub(sum, new(big.Int).Lsh(big.NewInt(1), uint(64*k)))
+		}
+		want := new(big.Float).SetPrec(precision).SetInt(sum)
+		want.SetMantExp(want, unit+64*(limbs-k))
+		hi, lo := v.Split(0)
+		if whi, wlo := split(want); hi != whi || lo != wlo {
+			t.Fatalf("%x: %g + %g, want %g + %g", b, hi, lo, whi, wlo)
+		}
+		exponent := math.Ilogb(hi)
+		if v.Below(exponent) || !v.Below(exponent+1) {
+			t.Fatalf("%g is not at least 2^%d and below 2^%d", hi, exponent, exponent+1)
 		}
 	}
 }
@@ -310,6 +350,8 @@ func FuzzDecodeVector(f *testing.F) {
 	f.Add(v.AppendBinary(nil), 4)
 	f.Add([]byte{0, 0, 1, 13, 1, 2, 3, 4, 5, 6, 7, 8}, 2)
 	f.Add([]byte{0, 1}, 1)
+	f.Add([]byte("\x00\x00\x02\r0000000000000000\x01\x0400000000\x01\x0000000000"), 4) // the whole width
+	f.Add([]byte{1, limbs - 1, 0, 0, 0, 0, 0, 0, 0, 0x80}, 1)
 	f.Fuzz(func(t *testing.T, b []byte, n int) {
 		v, rest, err := DecodeVector(b, n)
 		if err != nil {
@@ -317,6 +359,11 @@ func FuzzDecodeVector(f *testing.F) {
 		}
 		if again := v.AppendBinary(nil); !bytes.Equal(again, b[:len(b)-len(rest)]) {
 			t.Errorf("%x is accepted and written as %x", b[:len(b)-len(rest)], again)
+		}
+		for i := range n {
+			if hi, lo := v.Split(i); math.Abs(lo) > math.Abs(hi)*0x1p-53 {
+				t.Errorf("sum %d of %x is split into %g and %g", i, b, hi, lo)
+			}
 		}
 	})
 }

@@ -8,13 +8,14 @@ import (
 
 // Batch is consecutive records of one partition, in offset order; offsets may be
 // missing in between. There may be none, when only Position has moved (past
-// aborted data, say).
+// aborted data, say), or when it has refused stretches instead.
 //
 // It belongs to whoever received it until Release, and is then invalid, with all
 // that its records point to.
 type Batch struct {
 	Partition int
 	Records   []Record
+	Refused   []Refused // in offset order; not empty: there are no Records
 
 	// Position is where to go on after this batch, which may be beyond the last
 	// record: what to save.
@@ -27,6 +28,15 @@ type Batch struct {
 
 var batchPool = sync.Pool{New: func() any { return new(Batch) }}
 
+// Refused is a stretch of records that cannot be read: their record batch is larger
+// than the limit, as sent or decompressed, or is not encoded as a record batch
+// should be. Its checksum is right: a producer sent it so.
+type Refused struct {
+	First, Last int64 // offsets
+	Records     int64 // as the record batch's header says; 1 or more
+	Reason      error
+}
+
 // Release gives the buffers back. It panics when called twice.
 func (b *Batch) Release() {
 	if b.names == nil {
@@ -36,9 +46,10 @@ func (b *Batch) Release() {
 		m.release()
 	}
 	clear(b.Records)
+	clear(b.Refused)
 	clear(b.headers)
 	clear(b.memory)
-	*b = Batch{Records: b.Records[:0], headers: b.headers[:0], memory: b.memory[:0]}
+	*b = Batch{Records: b.Records[:0], Refused: b.Refused[:0], headers: b.headers[:0], memory: b.memory[:0]}
 	batchPool.Put(b)
 }
 

@@ -12,17 +12,25 @@
 //     (compaction, transaction markers, aborted data), which is normal; a
 //     position outside the log is an error (*GapError) unless Config.OnGap says
 //     how to go on, and then the Sink is told before anything else is delivered.
-//   - A topic that was deleted and made anew is noticed: the last record
-//     processed is read again and compared with its Fingerprint, whenever a
-//     partition is taken up, and after a fetch that failed or took long; one
-//     without a partition that was read is another. A record that has been
-//     compacted away proves nothing: a longer log is then taken for the same.
+//   - A topic that was deleted and made anew is noticed: the last record read,
+//     which may be a transaction's marker, is read again and compared with its
+//     Fingerprint, whenever a partition is taken up, and after a fetch that failed
+//     or took long. A topic without a partition that was read is another one. A
+//     record that has been compacted away proves nothing: a longer log is then
+//     taken for the same.
 //   - Aborted transactions, open transactions and control records are kept out.
 //   - A record batch whose CRC-32C is wrong is fetched again a few times; then
 //     Run ends with an error that names the partition and the offset.
 //   - Nothing that a peer sends decides how much memory is taken: responses,
 //     record batches (as sent and decompressed), counts and lengths are bounded
-//     before they are believed. A record of more than 16,384 headers ends Run.
+//     before they are believed.
+//   - Nothing that a producer sends ends Run. A record batch beyond the limits, or
+//     one that is not encoded as it should be behind a right checksum, is handed
+//     over as a refused stretch of offsets (Refused). A record of more than 16,384
+//     headers comes without them (Record.OmittedHeaders).
+//   - What other members of the group send is read before kafka-go sees it
+//     (groupConn): assignments that cannot be are an error of joining, which is
+//     tried again.
 //   - Lost connections, restarting brokers and moving leaders are retried for
 //     ever, with a pause between attempts and a line in the log.
 //   - A broker that does not answer is left as soon as another one leads the

@@ -86,9 +86,10 @@ type splitter struct {
 	memory *memory // the response; split releases it
 	result *fetchResult
 	at     Saved                        // after what was emitted
-	all    bool                         // also what was aborted
+	all    bool                         // also what was aborted, and markers
 	wants  func(first, last int64) bool // nil: all offsets
 
+	last    Fingerprint // of the last marker passed, or of the last record emitted
 	current *Batch
 	size    int // of the memory that belongs to current alone
 }
@@ -100,35 +101,44 @@ func (s *splitter) split(ctx context.Context, emit func(*Batch) error) (Saved, e
 	aborted := abortedBy{pending: s.result.aborted}
 	data := s.result.records
 	pos := s.at.Next
+	s.last = s.at.Last
 	var failure error
 	largest := 0
 	for len(data) > 0 {
+		whole := true
 		rb, size, err := parseBatch(data, &s.result.sums)
-		if limit := s.f.cfg.MaxMessageBytes; size > batchPrefix+limit {
-			failure = &oversizeError{"a record batch", size, limit}
-			break
-		}
 		if errors.Is(err, errCut) && largest == 0 {
 			// The first batch comes whole, however little was asked for.
-			err = &corruptError{rb.base, "the response ends within its first batch"}
+			rb, err = s.result.parseCut(data, size)
+			data, whole = data[len(data):], false
 		} else if errors.Is(err, errCut) {
 			break
+		} else if err == nil {
+			data = data[size:]
 		}
 		if err != nil {
 			failure = err
 			break
 		}
-		data = data[size:]
+		limit := s.f.cfg.MaxMessageBytes
 		largest = max(largest, size)
-		s.f.largest = largest
-		skip, err := aborted.skips(&rb)
-		if s.all {
-			skip = rb.attributes&attrControl != 0
+		if whole = whole && size <= batchPrefix+limit; whole {
+			s.f.largest = largest
+		}
+		skip := false
+		if !s.all {
+			skip, err = aborted.skips(&rb)
 		}
 		if rb.last < pos || s.wants != nil && !s.wants(max(pos, rb.base), rb.last) {
 			skip = true
+		} else if err == nil && skip && rb.attributes&attrControl != 0 {
+			s.passMarker(&rb)
 		}
-		if err == nil && !skip {
+		switch {
+		case err != nil || skip:
+		case !whole:
+			err = s.refuse(&rb, pos, rb.count, &oversizeError{"a record batch", size, limit}, emit)
+		default:
 			err = s.add(ctx, &rb, pos, emit)
 		}
 		if err != nil {
@@ -147,7 +157,21 @@ func (s *splitter) split(ctx context.Context, emit func(*Batch) error) (Saved, e
 	return s.at, failure
 }
 
-// add decodes the records of rb from pos on into the current batch.
+// passMarker notes a control batch that is passed over as what was read last.
+func (s *splitter) passMarker(rb *recordBatch) {
+	var b Batch
+	b.names = &s.f.names
+	records, err := rb.records(rb.payload)
+	if err == nil {
+		err = records.appendTo(&b, rb.base, 1)
+	}
+	if err == nil && len(b.Records) > 0 {
+		s.last = FingerprintOf(&b.Records[0])
+	}
+}
+
+// add decodes the records of rb from pos on into the current batch. Those that are
+// not encoded as they should be are refused.
 func (s *splitter) add(ctx context.Context, rb *recordBatch, pos int64, emit func(*Batch) error) error {
 	payload, mem := rb.payload, s.memory
 	codec := compress.Compression(rb.attributes & attrCodec)
@@ -155,11 +179,7 @@ func (s *splitter) add(ctx context.Context, rb *recordBatch, pos int64, emit fun
 		limit := s.f.cfg.MaxMessageBytes
 		buf, n, err := decompress(codec, payload, limit)
 		if err != nil {
-			var inflated *inflateError
-			if errors.As(err, &inflated) {
-				return fmt.Errorf("record batch at offset %d: %w", rb.base, err)
-			}
-			return &corruptError{rb.base, fmt.Sprintf("%v: %v", codec, err)}
+			return s.refuse(rb, pos, rb.count, fmt.Errorf("a record batch compressed with %v: %w", codec, err), emit)
 		}
 		if s.current != nil && (s.size+n > s.f.cfg.FetchBytes || !s.budget.fits(int64(cap(buf)))) {
 			if err := s.flush(pos, emit); err != nil {
@@ -179,19 +199,47 @@ func (s *splitter) add(ctx context.Context, rb *recordBatch, pos int64, emit fun
 	defer mem.release()
 	records, err := rb.records(payload)
 	for err == nil && records.left > 0 {
+		if s.current != nil && len(s.current.Refused) > 0 {
+			if err := s.flush(max(pos, records.previous+1), emit); err != nil {
+				return err
+			}
+		}
 		if s.current == nil {
 			s.current = s.f.newBatch()
 		}
 		mem.retain()
 		s.current.memory = append(s.current.memory, mem)
-		kept := len(s.current.Records)
-		if err = records.appendTo(s.current, pos, mostRecords); err != nil {
-			s.current.Records = s.current.Records[:kept]
-		} else if records.left > 0 {
-			err = s.flush(max(pos, records.previous+1), emit)
+		if err = records.appendTo(s.current, pos, mostRecords); err == nil && records.left > 0 {
+			if err := s.flush(max(pos, records.previous+1), emit); err != nil {
+				return err
+			}
 		}
 	}
-	return err
+	if err != nil {
+		return s.refuse(rb, max(pos, records.previous+1), records.left, err, emit)
+	}
+	return nil
+}
+
+// refuse adds the records of rb from first on, so many by its header, to the current
+// batch as a stretch that cannot be read.
+func (s *splitter) refuse(rb *recordBatch, first int64, count int, reason error, emit func(*Batch) error) error {
+	first = max(first, rb.base)
+	if first > rb.last {
+		return nil // all records have been read; what is behind them is none
+	}
+	if b := s.current; b != nil && (len(b.Records) > 0 || len(b.Refused) == mostRecords) {
+		if err := s.flush(first, emit); err != nil {
+			return err
+		}
+	}
+	if s.current == nil {
+		s.current = s.f.newBatch()
+	}
+	s.current.Refused = append(s.current.Refused, Refused{
+		First: first, Last: rb.last, Records: max(1, min(int64(count), rb.last-first+1)), Reason: reason,
+	})
+	return nil
 }
 
 // mostRecords bounds the records of a batch. Small ones take more beside their
@@ -205,10 +253,10 @@ func (s *splitter) flush(pos int64, emit func(*Batch) error) error {
 		b = s.f.newBatch() // only the position has moved
 	}
 	s.current, s.size = nil, 0
-	b.Position = Saved{Next: pos, Last: s.at.Last}
-	if n := len(b.Records); n > 0 {
-		b.Position.Last = fingerprint(&b.Records[n-1], &s.result.sums)
+	if n := len(b.Records); n > 0 && b.Records[n-1].Offset >= s.last.Offset {
+		s.last = fingerprint(&b.Records[n-1], &s.result.sums)
 	}
+	b.Position = Saved{Next: pos, Last: s.last}
 	at := b.Position
 	if err := emit(b); err != nil {
 		return err

@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -165,7 +166,7 @@ func (p *partition) fetchAll(ctx context.Context, queue chan<- delivery) error {
 		if errors.As(err, &gap) {
 			return err
 		}
-		if err := retry.final(err, at.Next); err != nil {
+		if err := retry.final(err); err != nil {
 			return err
 		}
 		located = false // it may be another log by now
@@ -259,9 +260,9 @@ func (p *partition) locate(ctx context.Context, at Saved, known bool) (delivery,
 	}
 }
 
-// recognise reads the record that f was taken of again and says whether it is
-// still the same. A record that is gone (compacted away, or below start) proves
-// nothing and passes.
+// recognise reads the record that f was taken of again, which may be a marker, and
+// says whether it is still the same. A record that is gone (compacted away, below
+// start, or in a record batch that is refused now) proves nothing and passes.
 func (p *partition) recognise(ctx context.Context, f Fingerprint, start int64) (same bool, err error) {
 	if f == (Fingerprint{}) || f.Offset < start {
 		return true, nil
@@ -275,6 +276,12 @@ func (p *partition) recognise(ctx context.Context, f Fingerprint, start int64) (
 	if err != nil {
 		return false, err
 	}
+	if result.stable >= 0 && result.stable <= f.Offset {
+		// It was read behind all open transactions, and these only move on: this is a
+		// leader that has just begun, or a topic made anew whose record cannot be seen yet.
+		putBuffer(result.buf)
+		return false, fmt.Errorf("the log can be read up to offset %d only, before a transaction that is open", result.stable)
+	}
 	own := newBudget(0) // admits one thing alone, beside what the partition holds
 	if err := own.acquire(ctx, int64(cap(result.buf)), 0); err != nil {
 		return false, err
@@ -282,7 +289,7 @@ func (p *partition) recognise(ctx context.Context, f Fingerprint, start int64) (
 	s := splitter{f: p.fetcher, budget: own, memory: newMemory(result.buf, own), result: result, at: Saved{Next: f.Offset}, all: true}
 	same = true
 	_, err = s.split(ctx, func(b *Batch) error {
-		if i, found := slices.BinarySearchFunc(b.Records, f.Offset, func(r Record, o int64) int { return int(r.Offset - o) }); found {
+		if i, found := slices.BinarySearchFunc(b.Records, f.Offset, func(r Record, o int64) int { return cmp.Compare(r.Offset, o) }); found {
 			same = FingerprintOf(&b.Records[i]) == f
 		}
 		b.Release()

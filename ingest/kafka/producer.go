@@ -218,7 +218,7 @@ func (s *sender) send(ctx context.Context, w *batchWriter) error {
 			return nil
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case errors.Is(err, kafkago.MessageSizeTooLarge):
+		case isTooLarge(err):
 			return fmt.Errorf("a record batch of %d bytes: %w; raise max.message.bytes of the topic", w.size(), err)
 		case errors.Is(err, kafkago.OutOfOrderSequenceNumber):
 			return fmt.Errorf("%w; records that it had acknowledged are not in the log any more: its end was lost", err)

@@ -110,7 +110,7 @@ func TestGivenUpBatchStaysAsItIs(t *testing.T) {
 	defer d.Close()
 	impatient, giveUp := context.WithCancel(ctx)
 	failed := make(chan error, 1)
-	go func() { failed <- d.Write(impatient, 0, &Record{Value: []byte("the first")}, Reason{}) }()
+	go func() { failed <- d.Write(impatient, 0, []Letter{{Record: &Record{Value: []byte("the first")}}}) }()
 	batch := <-held.batch
 	before := bytes.Clone(batch)
 	giveUp()
@@ -118,7 +118,7 @@ func TestGivenUpBatchStaysAsItIs(t *testing.T) {
 		t.Fatalf("got %v", err)
 	}
 	held.batch <- nil // from here on nothing is held back
-	if err := d.Write(ctx, 0, &Record{Value: []byte("another")}, Reason{}); err != nil {
+	if err := d.Write(ctx, 0, []Letter{{Record: &Record{Value: []byte("another")}}}); err != nil {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(batch, before) {

@@ -238,7 +238,7 @@ func (p *reading) fetchAll(ctx context.Context, queue chan<- delivery) error {
 				return fmt.Errorf("the partition is gone: %w", err)
 			}
 		}
-		if err := retry.final(err, p.at); err != nil {
+		if err := retry.final(err); err != nil {
 			return err
 		}
 		p.log.Warn().Err(err).Int64("offset", p.at).Msg("reading old records failed; trying again")

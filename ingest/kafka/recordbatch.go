@@ -1,12 +1,15 @@
 package kafka
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/crc32"
 	"math/bits"
 	"time"
+
+	"github.com/segmentio/kafka-go/compress"
 )
 
 // Record is one record of a partition. Its slices are views of the batch's
@@ -17,6 +20,12 @@ type Record struct {
 	Key     []byte    // nil: no key
 	Value   []byte    // nil: a tombstone
 	Headers []Header
+
+	// OmittedHeaders is how many headers the record has when these are more than can
+	// be taken, 16,384. Headers is empty then, and the record is not to be used.
+	OmittedHeaders int
+
+	codec compress.Compression // of its record batch
 }
 
 // Header is a name and a value; names may repeat.
@@ -70,7 +79,8 @@ const (
 // was limited.
 var errCut = errors.New("the data ends within a record batch")
 
-// A corruptError says that what was read cannot be what was written.
+// A corruptError says that what was read cannot be what was written: its checksum or
+// its framing is wrong.
 type corruptError struct {
 	base   int64
 	reason string
@@ -83,13 +93,6 @@ func (e *corruptError) Error() string {
 // mostHeaders bounds the headers of a record, and about those of a Batch: in memory
 // each takes twenty times the two bytes that it may have been sent in.
 const mostHeaders = 1 << 14
-
-// A headersError says that a record was refused because of its headers.
-type headersError struct{ offset, headers int64 }
-
-func (e *headersError) Error() string {
-	return fmt.Sprintf("the record at offset %d has %d headers, more than %d", e.offset, e.headers, mostHeaders)
-}
 
 // parseBatch reads the batch at the start of data, a part of what sums knows, and
 // returns the bytes it takes, after checking its CRC. The payload is a view of
@@ -113,14 +116,24 @@ func parseBatch(data []byte, sums *sums) (b recordBatch, size int, err error) {
 	if size = batchPrefix + length; size > len(data) {
 		return b, size, errCut
 	}
+	b, err = parseHeader(data[:size], sums.update(0, data[crcStart:size]))
+	return b, size, err
+}
+
+// parseHeader reads the header of a batch, or of the beginning of one. Its checksum
+// from crcStart on is sum.
+func parseHeader(data []byte, sum uint32) (b recordBatch, err error) {
+	b.base = int64(binary.BigEndian.Uint64(data))
+	corrupt := func(format string, args ...any) (recordBatch, error) {
+		return b, &corruptError{b.base, fmt.Sprintf(format, args...)}
+	}
 	if magic := data[16]; magic < 2 {
 		return corrupt("format %d, from before Kafka 0.11, is not supported", magic)
 	} else if magic > 2 {
 		return corrupt("unknown format %d", magic)
 	}
-	data = data[:size]
-	if want, got := binary.BigEndian.Uint32(data[17:]), sums.update(0, data[crcStart:]); want != got {
-		return corrupt("CRC-32C is %08x, should be %08x", got, want)
+	if want := binary.BigEndian.Uint32(data[17:]); want != sum {
+		return corrupt("CRC-32C is %08x, should be %08x", sum, want)
 	}
 	d := decoder{b: data[crcStart:]}
 	b.attributes = d.int16()
@@ -131,10 +144,10 @@ func parseBatch(data []byte, sums *sums) (b recordBatch, size int, err error) {
 	d.int32() // sequence
 	b.count = int(d.int32())
 	b.payload = d.b
-	if b.last < b.base || b.count < 0 || int64(b.count) > b.last-b.base+1 {
-		return corrupt("%d records from offset %d to %d", b.count, b.base, b.last)
+	if b.last < b.base {
+		return corrupt("the last offset is %d", b.last)
 	}
-	return b, size, nil
+	return b, nil
 }
 
 // controlType returns the type of a control batch's marker.
@@ -160,10 +173,11 @@ type recordReader struct {
 
 // records reads from the payload, decompressed. The records view it.
 func (b *recordBatch) records(payload []byte) (recordReader, error) {
-	if b.count > len(payload)/minRecord {
-		return recordReader{}, &corruptError{b.base, fmt.Sprintf("%d records in %d bytes", b.count, len(payload))}
+	r := recordReader{b: b, d: decoder{b: payload}, left: b.count, previous: b.base - 1}
+	if b.count < 0 || int64(b.count) > b.last-b.base+1 || b.count > len(payload)/minRecord {
+		return r, fmt.Errorf("a record batch from offset %d to %d has %d records in %d bytes", b.base, b.last, b.count, len(payload))
 	}
-	return recordReader{b: b, d: decoder{b: payload}, left: b.count, previous: b.base - 1}, nil
+	return r, nil
 }
 
 // appendTo appends records at and after offset from to out, until it has most of
@@ -175,7 +189,7 @@ func (r *recordReader) appendTo(out *Batch, from int64, most int) error {
 		}
 	}
 	if r.left == 0 && (r.d.err != nil || len(r.d.b) != 0) {
-		return &corruptError{r.b.base, fmt.Sprintf("%d bytes are left after %d records", len(r.d.b), r.b.count)}
+		return fmt.Errorf("%d bytes are left after the %d records of a record batch", len(r.d.b), r.b.count)
 	}
 	return nil
 }
@@ -192,14 +206,14 @@ func (r *recordReader) appendOne(out *Batch, from int64) error {
 	key, value := d.varbytes(), d.varbytes()
 	headers := d.varint()
 	if d.err != nil || headers < 0 || headers > int64(len(d.b)/2) {
-		return &corruptError{b.base, fmt.Sprintf("the record after offset %d cannot be read", r.previous)}
+		return fmt.Errorf("the record after offset %d is not encoded as a record", r.previous)
 	}
 	if offset <= r.previous || offset > b.last {
-		return &corruptError{b.base, fmt.Sprintf("offset %d comes after %d in a batch up to %d", offset, r.previous, b.last)}
+		return fmt.Errorf("offset %d comes after %d in a record batch up to %d", offset, r.previous, b.last)
 	}
-	r.previous = offset
-	if offset >= from && headers > mostHeaders {
-		return &headersError{offset, headers}
+	omitted := 0
+	if headers > mostHeaders {
+		omitted, headers, d.b = int(headers), 0, nil
 	}
 	first := len(out.headers)
 	for range headers {
@@ -210,12 +224,13 @@ func (r *recordReader) appendOne(out *Batch, from int64) error {
 		}
 	}
 	if d.err != nil || len(d.b) != 0 {
-		return &corruptError{b.base, fmt.Sprintf("the record at offset %d cannot be read", offset)}
+		return fmt.Errorf("the record at offset %d is not encoded as a record", offset)
 	}
+	r.previous = offset
 	if offset < from {
 		return nil
 	}
-	rec := Record{Offset: offset, Key: key, Value: value}
+	rec := Record{Offset: offset, Key: key, Value: value, OmittedHeaders: omitted, codec: compress.Compression(b.attributes & attrCodec)}
 	if timestamp >= 0 {
 		rec.Time = time.UnixMilli(timestamp).UTC()
 	}
@@ -226,9 +241,10 @@ func (r *recordReader) appendOne(out *Batch, from int64) error {
 	return nil
 }
 
-// batchWriter encodes a record batch, uncompressed. Its buffer is reused.
+// batchWriter encodes a record batch. Its buffer is reused.
 type batchWriter struct {
 	buf      []byte
+	codec    compress.Compression
 	count    int
 	baseTime int64
 	maxTime  int64
@@ -236,7 +252,7 @@ type batchWriter struct {
 
 func (w *batchWriter) reset() {
 	w.buf = append(w.buf[:0], make([]byte, batchHeader)...)
-	w.count = 0
+	w.count, w.codec = 0, compress.None
 }
 
 // size is the encoded size so far.
@@ -283,6 +299,21 @@ func (w *batchWriter) add(key, value []byte, headers []Header, t time.Time) {
 	w.count++
 }
 
+// pack compresses the records, to which none may be added any more.
+func (w *batchWriter) pack(codec compress.Compression) error {
+	if codec == compress.None {
+		return nil
+	}
+	var packed bytes.Buffer
+	z := codec.Codec().NewWriter(&packed)
+	_, err := z.Write(w.buf[batchHeader:])
+	if err = errors.Join(err, z.Close()); err != nil {
+		return fmt.Errorf("compress with %v: %w", codec, err)
+	}
+	w.buf, w.codec = append(w.buf[:batchHeader], packed.Bytes()...), codec
+	return nil
+}
+
 // finish fills in the header and returns the batch, valid until the next reset.
 func (w *batchWriter) finish(producer int64, epoch int16, sequence int32) []byte {
 	h := w.buf[:0]
@@ -290,8 +321,8 @@ func (w *batchWriter) finish(producer int64, epoch int16, sequence int32) []byte
 	h = appendInt32(h, uint32(len(w.buf)-batchPrefix))
 	h = appendInt32(h, 1<<32-1) // leader epoch: the broker's
 	h = append(h, 2)
-	h = appendInt32(h, 0) // crc
-	h = appendInt16(h, 0) // attributes
+	h = appendInt32(h, 0)               // crc
+	h = appendInt16(h, uint16(w.codec)) // attributes
 	h = appendInt32(h, uint32(w.count-1))
 	h = appendInt64(h, w.baseTime)
 	h = appendInt64(h, w.maxTime)

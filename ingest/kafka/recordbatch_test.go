@@ -145,9 +145,7 @@ func TestParseBatchRefuses(t *testing.T) {
 		"future format":   {func(b []byte) []byte { b[16] = 3; return b }, "unknown format 3"},
 		"negative length": {func(b []byte) []byte { binary.BigEndian.PutUint32(b[8:], 1<<31); b[16] = 2; return b }, "length"},
 		"negative offset": {func(b []byte) []byte { b[0] = 0x80; return b }, "length"},
-		"many records":    {func(b []byte) []byte { binary.BigEndian.PutUint32(b[57:], 1<<30); return seal(b) }, "1073741824 records"},
-		"negative count":  {func(b []byte) []byte { binary.BigEndian.PutUint32(b[57:], 1<<31); return seal(b) }, "records from"},
-		"backward last":   {func(b []byte) []byte { binary.BigEndian.PutUint32(b[23:], 1<<31); return seal(b) }, "records from"},
+		"backward last":   {func(b []byte) []byte { binary.BigEndian.PutUint32(b[23:], 1<<31); return seal(b) }, "the last offset"},
 	} {
 		_, _, err := parseBatch(test.damage(bytes.Clone(good)), &sums{})
 		var corrupt *corruptError
@@ -215,17 +213,50 @@ func testPartition() *partition {
 	return newPartition(c, 0)
 }
 
-// splitAll runs a fetch response through a splitter.
-func splitAll(t testing.TB, p *partition, result *fetchResult, at int64) (offsets []int64, end Saved, err error) {
+// splitterOf is a splitter of a fetch response.
+func splitterOf(t testing.TB, p *partition, result *fetchResult) *splitter {
 	t.Helper()
 	buf := getBuffer(1)
 	if err := p.budget.acquire(context.Background(), int64(cap(buf)), 0); err != nil {
 		t.Fatal(err)
 	}
-	s := splitter{f: p.fetcher, budget: p.budget, memory: newMemory(buf, p.budget), result: result, at: Saved{Next: at}}
+	return &splitter{f: p.fetcher, budget: p.budget, memory: newMemory(buf, p.budget), result: result}
+}
+
+// splitAll runs a fetch response through a splitter.
+func splitAll(t testing.TB, p *partition, result *fetchResult, at int64) (offsets []int64, end Saved, err error) {
+	t.Helper()
+	offsets, refused, end, err := splitRefusing(t, p, result, at)
+	if len(refused) > 0 {
+		t.Errorf("refused: %v", refused)
+	}
+	return offsets, end, err
+}
+
+// splitRefusing is splitAll with the stretches that cannot be read.
+func splitRefusing(t testing.TB, p *partition, result *fetchResult, at int64) (offsets []int64, refused []Refused, end Saved, err error) {
+	t.Helper()
+	next := at
+	s := splitterOf(t, p, result)
+	s.at.Next = at
 	end, err = s.split(context.Background(), func(b *Batch) error {
+		if len(b.Records) > 0 && len(b.Refused) > 0 {
+			t.Error("records and refused stretches in one batch")
+		}
 		for _, r := range b.Records {
-			offsets = append(offsets, r.Offset)
+			if r.Offset < next {
+				t.Errorf("offset %d after position %d", r.Offset, next)
+			}
+			offsets, next = append(offsets, r.Offset), r.Offset+1
+		}
+		for _, r := range b.Refused {
+			if r.First < next || r.Last < r.First || r.Records < 1 || r.Records > r.Last-r.First+1 || r.Reason == nil {
+				t.Errorf("refused after position %d: %+v", next, r)
+			}
+			refused, next = append(refused, r), r.Last+1
+		}
+		if b.Position.Next < next {
+			t.Errorf("position %d after offset %d", b.Position.Next, next-1)
 		}
 		if n := len(b.Records); n > mostRecords {
 			t.Errorf("%d records in a batch", n)
@@ -233,7 +264,7 @@ func splitAll(t testing.TB, p *partition, result *fetchResult, at int64) (offset
 		if n := len(b.headers); n > 2*mostHeaders {
 			t.Errorf("%d headers in a batch", n)
 		}
-		if n := len(b.Records); n > 0 && b.Position.Last != FingerprintOf(&b.Records[n-1]) {
+		if n := len(b.Records); n > 0 && b.Position.Last.Offset == b.Records[n-1].Offset && b.Position.Last != FingerprintOf(&b.Records[n-1]) {
 			t.Errorf("the fingerprint is not that of the last record")
 		}
 		b.Release()
@@ -242,11 +273,11 @@ func splitAll(t testing.TB, p *partition, result *fetchResult, at int64) (offset
 	if used := p.budget.outstanding(); used != 0 {
 		t.Errorf("%d bytes are not given back", used)
 	}
-	return offsets, end, err
+	return offsets, refused, end, err
 }
 
 // A record batch of many records is delivered in parts, lest small records take
-// many times their bytes; one that cannot be read on holds back only its last part.
+// many times their bytes; one that cannot be read on is refused from there on.
 func TestRecordBatchInParts(t *testing.T) {
 	const many = 2*mostRecords + mostRecords/2
 	plain := smallBatch(many)
@@ -272,10 +303,9 @@ func TestRecordBatchInParts(t *testing.T) {
 	}
 	short := bytes.Clone(plain[:len(plain)-1])
 	binary.BigEndian.PutUint32(short[8:], uint32(len(short)-batchPrefix))
-	var corrupt *corruptError
-	got, end, err := splitAll(t, testPartition(), &fetchResult{records: seal(short)}, 0)
-	if !errors.As(err, &corrupt) || len(got) != 2*mostRecords || end.Next != 2*mostRecords {
-		t.Errorf("cut off: %d records, position %d, %v", len(got), end.Next, err)
+	got, refused, end, err := splitRefusing(t, testPartition(), &fetchResult{records: seal(short)}, 0)
+	if err != nil || len(got) != many-1 || end.Next != many || len(refused) != 1 || refused[0].First != many-1 || refused[0].Records != 1 {
+		t.Errorf("cut off: %d records, refused %v, position %d, %v", len(got), refused, end.Next, err)
 	}
 }
 
@@ -296,23 +326,135 @@ func TestHeadersAreBounded(t *testing.T) {
 	if err != nil || len(got) != 250 || end.Next != 250 {
 		t.Errorf("%d records, position %d, %v", len(got), end.Next, err)
 	}
-	got, end, err = splitAll(t, testPartition(), &fetchResult{records: slices.Concat(withHeaders(1, mostHeaders), at(1, withHeaders(1, mostHeaders+1)))}, 0)
-	var crowded *headersError
-	if !errors.As(err, &crowded) || !slices.Equal(got, []int64{0}) || end.Next != 1 {
-		t.Errorf("records %v, position %d, %v", got, end.Next, err)
-	}
-	if err := new(retrial).final(err, end.Next); err == nil {
-		t.Error("what no repetition mends is tried again")
+	var omitted []int
+	s := splitterOf(t, testPartition(), &fetchResult{
+		records: slices.Concat(withHeaders(1, mostHeaders), at(1, withHeaders(1, mostHeaders+1)), at(2, smallBatch(1))),
+	})
+	end, err = s.split(t.Context(), func(b *Batch) error {
+		for _, r := range b.Records {
+			omitted = append(omitted, r.OmittedHeaders)
+			if len(r.Headers) > 0 && r.OmittedHeaders > 0 || r.Value == nil {
+				t.Errorf("%d headers, and %d are left out", len(r.Headers), r.OmittedHeaders)
+			}
+		}
+		b.Release()
+		return nil
+	})
+	if err != nil || end.Next != 3 || !slices.Equal(omitted, []int{0, mostHeaders + 1, 0}) {
+		t.Errorf("left out %v, position %d, %v", omitted, end.Next, err)
 	}
 	bomb := withHeaders(1, 500_000)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	if _, _, err := splitAll(t, testPartition(), &fetchResult{records: bomb}, 0); err == nil {
-		t.Error("half a million headers are taken")
+	if got, _, err := splitAll(t, testPartition(), &fetchResult{records: bomb}, 0); err != nil || len(got) != 1 {
+		t.Errorf("half a million headers: %d records, %v", len(got), err)
 	}
 	runtime.ReadMemStats(&after)
 	if took := after.TotalAlloc - before.TotalAlloc; took > 1<<20 {
 		t.Errorf("%d bytes were allocated", took)
+	}
+}
+
+// A record batch beyond the limits, or not encoded as it should be, is refused as a
+// stretch of offsets where its checksum is right, and reading goes on behind it. One
+// whose checksum is wrong is an error.
+func TestRefusedBatches(t *testing.T) {
+	const limit = 1 << 20 // of testPartition
+	packed := func(codec compress.Compression, records int, payload []byte) []byte {
+		var w batchWriter
+		w.reset()
+		w.buf = append(w.buf, payload...)
+		w.count = records
+		if err := w.pack(codec); err != nil {
+			t.Fatal(err)
+		}
+		return w.finish(-1, -1, 0)
+	}
+	for name, bad := range map[string][]byte{
+		"too large as sent":      packed(compress.None, 3, make([]byte, limit+1)),
+		"too large decompressed": packed(compress.Zstd, 3, make([]byte, limit+1)),
+		"not compressed":         withCodec(compress.Gzip, packed(compress.None, 3, []byte("no gzip"))),
+		"of an unknown codec":    withCodec(7, packed(compress.None, 3, []byte("anything"))),
+		"no records":             packed(compress.None, 3, []byte("no records, but bytes enough for three")),
+		"fewer bytes":            packed(compress.None, 3, nil),
+		"many records":           withCount(1<<30, smallBatch(3)),
+		"a negative count":       withCount(1<<31, smallBatch(3)),
+	} {
+		log := slices.Concat(smallBatch(2), at(2, bytes.Clone(bad)), at(5, smallBatch(1)))
+		for _, from := range []int64{0, 3, 5} {
+			got, refused, end, err := splitRefusing(t, testPartition(), &fetchResult{records: log}, from)
+			want := []int64{0, 1, 5}[min(from, 2):] // from 3 on the first two are behind
+			if err != nil || !slices.Equal(got, want) || end.Next != 6 {
+				t.Errorf("%s, from %d: offsets %v, position %d, %v", name, from, got, end.Next, err)
+			}
+			if from == 5 && len(refused) > 0 || from < 5 && (len(refused) != 1 || refused[0].First != max(2, from) || refused[0].Last != 4) {
+				t.Errorf("%s, from %d: refused %v", name, from, refused)
+			}
+		}
+		log[len(smallBatch(2))+crcStart] ^= 1
+		var corrupt *corruptError
+		if _, refused, _, err := splitRefusing(t, testPartition(), &fetchResult{records: log}, 0); !errors.As(err, &corrupt) || len(refused) > 0 {
+			t.Errorf("%s and damaged: refused %v, %v", name, refused, err)
+		}
+	}
+}
+
+// withCount says how many records a batch has.
+func withCount(n uint32, data []byte) []byte {
+	binary.BigEndian.PutUint32(data[57:], n)
+	return seal(data)
+}
+
+// withCodec says that a batch is compressed.
+func withCodec(codec compress.Compression, data []byte) []byte {
+	data[22] |= byte(codec)
+	return seal(data)
+}
+
+// A record batch that is larger than the response limit is known by its header and
+// the checksum of what was dropped.
+func TestRefusedBeyondTheResponse(t *testing.T) {
+	rng := rand.New(rand.NewPCG(21, 22))
+	var w batchWriter
+	w.reset()
+	for range 4 {
+		value := make([]byte, 400_000+rng.IntN(1000))
+		value[0] = byte(rng.Uint32())
+		w.add(nil, value, nil, time.UnixMilli(1))
+	}
+	batch := at(7, w.finish(-1, -1, 0))
+	for _, kept := range []int{batchHeader, 100, 300_000, len(batch) - 1} {
+		result := &fetchResult{records: batch[:kept], rest: rest{len(batch) - kept, crc32.Checksum(batch[kept:], castagnoli)}}
+		got, refused, end, err := splitRefusing(t, testPartition(), result, 8)
+		if err != nil || len(got) > 0 || end.Next != 11 || len(refused) != 1 || refused[0].First != 8 || refused[0].Records != 3 {
+			t.Errorf("%d bytes kept: offsets %v, refused %v, position %d, %v", kept, got, refused, end.Next, err)
+		}
+		result.rest.sum ^= 1
+		var corrupt *corruptError
+		if _, _, _, err := splitRefusing(t, testPartition(), result, 8); !errors.As(err, &corrupt) {
+			t.Errorf("%d bytes kept, damaged: %v", kept, err)
+		}
+	}
+}
+
+// Markers count as what was read last, and are seen again by whoever looks for them.
+func TestMarkersAreRead(t *testing.T) {
+	log := slices.Concat(txn(0, 1, 2), marker(2, 1, 1), txn(3, 1, 1), marker(4, 1, 1))
+	_, end, err := splitAll(t, testPartition(), &fetchResult{records: log}, 0)
+	if err != nil || end.Next != 5 || end.Last.Offset != 4 {
+		t.Fatalf("position %+v, %v", end, err)
+	}
+	s := splitterOf(t, testPartition(), &fetchResult{records: log})
+	s.all = true
+	var seen []Fingerprint
+	if _, err := s.split(t.Context(), func(b *Batch) error {
+		for i := range b.Records {
+			seen = append(seen, FingerprintOf(&b.Records[i]))
+		}
+		b.Release()
+		return nil
+	}); err != nil || len(seen) != 5 || seen[4] != end.Last || seen[2] == end.Last {
+		t.Errorf("seen %v, last %v, %v", seen, end.Last, err)
 	}
 }
 
@@ -519,7 +661,7 @@ func FuzzRecordBatch(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if size > len(data) || rb.last < rb.base || rb.count < 0 {
+		if size > len(data) || rb.last < rb.base {
 			t.Fatalf("%d bytes of %d, offsets %d to %d, %d records", size, len(data), rb.base, rb.last, rb.count)
 		}
 		if rb.attributes&attrControl != 0 {
@@ -550,7 +692,7 @@ func FuzzSplit(f *testing.F) {
 			return
 		}
 		p := testPartition()
-		offsets, end, err := splitAll(t, p, &fetchResult{records: data, aborted: []abortedTxn{{producer, aborted}}}, from)
+		offsets, _, end, err := splitRefusing(t, p, &fetchResult{records: data, aborted: []abortedTxn{{producer, aborted}}}, from)
 		if end.Next < from || err == nil && len(offsets) > 0 && end.Next <= offsets[len(offsets)-1] {
 			t.Fatalf("from %d: offsets %v, position %d", from, offsets, end.Next)
 		}

@@ -30,6 +30,12 @@ func isPermanent(err error) bool {
 	return errors.As(err, &certificate) || errors.As(err, &header)
 }
 
+// isTooLarge says that a broker refused a record batch because of its size, and has
+// not written it.
+func isTooLarge(err error) bool {
+	return errors.Is(err, kafkago.MessageSizeTooLarge) || errors.Is(err, kafkago.RecordListTooLarge)
+}
+
 // backoff waits between attempts: 100 ms at first, doubling up to 5 s, less up to
 // a quarter at random so that many clients do not come back all at once.
 type backoff struct{ next time.Duration }
@@ -75,15 +81,9 @@ func (r *retrial) waitFor(ctx context.Context, f *fetcher) error {
 
 func (r *retrial) succeeded() { *r = retrial{} }
 
-// final returns what to end with after err, which came at an offset; nil: try
-// again after waitFor.
-func (r *retrial) final(err error, offset int64) error {
-	var (
-		damaged   *corruptError
-		inflated  *inflateError
-		oversized *oversizeError
-		crowded   *headersError
-	)
+// final returns the error to end with after err; nil: try again after waitFor.
+func (r *retrial) final(err error) error {
+	var damaged *corruptError
 	switch {
 	case isPermanent(err):
 		return err
@@ -91,12 +91,6 @@ func (r *retrial) final(err error, offset int64) error {
 		if r.corrupt++; r.corrupt == corruptAttempts {
 			return fmt.Errorf("%w (%d attempts)", err, r.corrupt)
 		}
-	case errors.As(err, &inflated):
-		return fmt.Errorf("%w; raise the message limit if the producer is to be trusted", err)
-	case errors.As(err, &crowded):
-		return fmt.Errorf("%w; to go on without it, delete the partition's records up to it (kafka-delete-records.sh)", err)
-	case errors.As(err, &oversized):
-		return fmt.Errorf("at offset %d: %w; raise the message limit to the topic's max.message.bytes", offset, err)
 	}
 	return nil
 }

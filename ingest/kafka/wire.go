@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"math"
 	"net"
@@ -37,7 +38,8 @@ type call struct {
 	body      func(dst []byte, version int16) []byte
 	tail      []byte // sent after the body, uncopied
 	patience  time.Duration
-	limit     int // bytes of response
+	limit     int  // bytes of response
+	cut       bool // what is beyond the limit is summed and dropped; else it is an error
 
 	leader  atomic.Int64 // that it was sent to
 	version int16
@@ -52,6 +54,13 @@ type answer struct {
 	buf     []byte // pooled
 	body    []byte // in buf
 	sums    sums   // of the body
+	rest    rest
+}
+
+// rest is the end of a response that was larger than the limit.
+type rest struct {
+	size int
+	sum  uint32 // CRC-32C
 }
 
 // An oversizeError says that something was refused because of its size.
@@ -131,12 +140,17 @@ func (c *call) RawExchange(rw io.ReadWriter) (protocol.Message, error) {
 	if size < 4 || binary.BigEndian.Uint32(start[4:]) != correlation {
 		return nil, errors.New("the broker's response is not to the request sent")
 	}
+	a := &answer{key: c.key, version: c.version}
 	if size -= 4; size > c.limit {
-		return nil, &oversizeError{"a response", size, c.limit}
+		if !c.cut {
+			return nil, &oversizeError{"a response", size, c.limit}
+		}
+		a.rest.size = size - c.limit
+		size = c.limit
 	}
-	a := &answer{key: c.key, version: c.version, buf: getBuffer(size)}
+	a.buf = getBuffer(size)
+	const piece = 256 << 10 // is still in the processor's cache when it is summed
 	for a.body = a.buf[:0]; len(a.body) < size; {
-		const piece = 256 << 10 // is still in the processor's cache when it is summed
 		got := len(a.body)
 		conn.SetReadDeadline(time.Now().Add(stallTimeout))
 		n, err := io.ReadFull(conn, a.buf[got:min(size, got+piece)])
@@ -146,6 +160,16 @@ func (c *call) RawExchange(rw io.ReadWriter) (protocol.Message, error) {
 		}
 		a.body = a.buf[:got+n]
 		a.sums.extend(a.body)
+	}
+	for left, scratch := a.rest.size, make([]byte, min(a.rest.size, piece)); left > 0; {
+		conn.SetReadDeadline(time.Now().Add(stallTimeout))
+		n, err := io.ReadFull(conn, scratch[:min(left, piece)])
+		if err != nil {
+			putBuffer(a.buf)
+			return nil, noEOF(err)
+		}
+		a.rest.sum = crc32.Update(a.rest.sum, castagnoli, scratch[:n])
+		left -= n
 	}
 	return a, nil
 }
@@ -194,7 +218,21 @@ type fetchResult struct {
 	aborted []abortedTxn
 	records []byte // in buf
 	sums    sums   // of the answer, and so of the records
+	rest    rest   // of the records
 	buf     []byte // pooled
+}
+
+// parseCut reads the header of a record batch of so many bytes, of which data is the
+// beginning and the rest was dropped.
+func (r *fetchResult) parseCut(data []byte, size int) (b recordBatch, err error) {
+	if size != len(data)+r.rest.size || len(data) < batchHeader {
+		base := int64(-1)
+		if len(data) >= batchPrefix {
+			base = int64(binary.BigEndian.Uint64(data))
+		}
+		return b, &corruptError{base, "the response ends within its first batch"}
+	}
+	return parseHeader(data, combine(r.sums.update(0, data[crcStart:]), r.rest.sum, r.rest.size))
 }
 
 // logState is what a broker says of a log beside its records.
@@ -218,7 +256,7 @@ func (cl *client) fetch(ctx context.Context, topic string, partition int, offset
 	a, err := cl.roundTrip(ctx, &call{
 		key: protocol.Fetch, topic: topic, partition: int32(partition),
 		min: fetchMinVersion, max: fetchMaxVersion,
-		patience: wait, limit: limit,
+		patience: wait, limit: limit, cut: true,
 		body: func(b []byte, v int16) []byte {
 			const none = math.MaxUint32 // -1
 			b = appendInt32(b, none)    // replica id: a consumer
@@ -254,16 +292,17 @@ func (cl *client) fetch(ctx context.Context, topic string, partition int, offset
 	if err != nil {
 		return nil, err
 	}
-	r, err := parseFetch(a.body, a.version, topic, partition)
+	r, err := parseFetch(a.body, a.rest.size, a.version, topic, partition)
 	if err != nil {
 		putBuffer(a.buf)
 		return nil, err
 	}
-	r.sums, r.buf = a.sums, a.buf
+	r.sums, r.rest, r.buf = a.sums, a.rest, a.buf
 	return r, nil
 }
 
-func parseFetch(body []byte, version int16, topic string, partition int) (*fetchResult, error) {
+// parseFetch reads a response that goes on for rest bytes behind body, with records.
+func parseFetch(body []byte, rest int, version int16, topic string, partition int) (*fetchResult, error) {
 	d := decoder{b: body}
 	throttle := d.int32() // the broker waits by itself
 	code := int16(0)
@@ -300,7 +339,11 @@ func parseFetch(body []byte, version int16, topic string, partition int) (*fetch
 			d.int32() // preferred replica: only with a rack
 		}
 		if d.err == nil && code == 0 {
-			if n := int(d.int32()); n > 0 {
+			n := int(d.int32())
+			if rest > 0 {
+				n -= rest // the rest is records, and nothing else
+			}
+			if n > 0 || rest > 0 {
 				r.records = d.bytes(n)
 			}
 		}
@@ -455,6 +498,14 @@ func (d *decoder) string() string {
 		return string(d.bytes(int(n)))
 	}
 	return ""
+}
+
+// nullable reads bytes behind their length, without copying; null ones are nil.
+func (d *decoder) nullable() []byte {
+	if n := d.int32(); n > 0 {
+		return d.bytes(int(n))
+	}
+	return nil
 }
 
 // varint reads a zigzag varint.

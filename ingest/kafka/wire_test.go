@@ -29,7 +29,7 @@ func fetchResponse(version int16, code int16) []byte {
 
 func TestParseFetch(t *testing.T) {
 	for v := int16(fetchMinVersion); v <= fetchMaxVersion; v++ {
-		r, err := parseFetch(fetchResponse(v, 0), v, "orders", 3)
+		r, err := parseFetch(fetchResponse(v, 0), 0, v, "orders", 3)
 		if err != nil {
 			t.Fatalf("version %d: %v", v, err)
 		}
@@ -43,19 +43,19 @@ func TestParseFetch(t *testing.T) {
 		if n := len(decodeAll(t, r.records, 0)); n != 2 {
 			t.Errorf("version %d: %d records", v, n)
 		}
-		if _, err := parseFetch(fetchResponse(v, 1), v, "orders", 3); !errors.Is(err, kafkago.OffsetOutOfRange) {
+		if _, err := parseFetch(fetchResponse(v, 1), 0, v, "orders", 3); !errors.Is(err, kafkago.OffsetOutOfRange) {
 			t.Errorf("version %d: %v", v, err)
 		}
 		for _, other := range []struct {
 			topic     string
 			partition int
 		}{{"orders", 4}, {"other", 3}} {
-			if _, err := parseFetch(fetchResponse(v, 0), v, other.topic, other.partition); err == nil {
+			if _, err := parseFetch(fetchResponse(v, 0), 0, v, other.topic, other.partition); err == nil {
 				t.Errorf("version %d: taken for %v", v, other)
 			}
 		}
 		for body := fetchResponse(v, 0); len(body) > 0; body = body[:len(body)-1] {
-			if _, err := parseFetch(body[:len(body)-1], v, "orders", 3); err == nil {
+			if _, err := parseFetch(body[:len(body)-1], 0, v, "orders", 3); err == nil {
 				t.Fatalf("version %d: no error with %d bytes", v, len(body)-1)
 			}
 		}
@@ -90,7 +90,7 @@ func FuzzParseFetch(f *testing.F) {
 		f.Add(fetchResponse(v, 0), v)
 	}
 	f.Fuzz(func(t *testing.T, body []byte, version int16) {
-		r, err := parseFetch(body, version, "orders", 3)
+		r, err := parseFetch(body, 0, version, "orders", 3)
 		if err == nil && (len(r.records) > len(body) || 16*len(r.aborted) > len(body)) {
 			t.Fatalf("%d bytes of records and %d transactions in %d bytes", len(r.records), len(r.aborted), len(body))
 		}

@@ -43,8 +43,8 @@ func TestFullDisk(t *testing.T) {
 	p := spawn(t, flags)
 	p.until(t, "the problem", func() bool { return strings.Contains(p.get(t, "/"), "the snapshot cannot be saved") })
 	produce(t, name, messages[blocks/2:]...)
-	all := fmt.Sprintf("streamd_partition_next_offset{partition=\"0\",topic=%q} %d\n", name, blocks)
-	p.until(t, "the rest, at hand", func() bool { return strings.Contains(p.get(t, "/metrics"), all) })
+	all := fmt.Sprintf("streamd_partition_high_watermark{partition=\"0\",topic=%q} %d\n", name, blocks)
+	p.until(t, "the rest, in the log", func() bool { return strings.Contains(p.get(t, "/metrics"), all) })
 	p.until(t, "a model", func() bool {
 		_, rows, seen, err := p.model()
 		if err != nil || seen > blocks/2 {

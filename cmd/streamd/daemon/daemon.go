@@ -9,7 +9,8 @@
 //	                                                 └─> dead letters
 //
 //	sink.go      what the consumer calls: deliveries, their order, assignments, gaps
-//	worker.go    a record becomes a block, and a block what is kept of it; or it is rejected
+//	worker.go    a record becomes a block, and a block what is kept of it
+//	reject.go    or it is rejected: dead letters, counts, lines in the log
 //	judge.go     how right the served model is about rows, before it learns from them
 //	gather.go    several records become a block
 //	loop.go      what one goroutine does, one thing after the other
@@ -105,7 +106,6 @@ type Options struct {
 type Daemon struct {
 	cfg      *config.Config
 	log      zerolog.Logger
-	rejected zerolog.Logger // log, of a topic full of unusable records a few lines a second
 	version  string
 	started  time.Time
 	decoding wire.Options
@@ -139,8 +139,9 @@ type Daemon struct {
 
 	prequential prequential // by the workers
 
-	mu     sync.Mutex
-	status httpapi.Status
+	mu      sync.Mutex
+	status  httpapi.Status
+	applied map[int]int64 // the next offset of each partition; replaced, never changed
 
 	// What follows belongs to the loop.
 	live         *liveSet
@@ -152,6 +153,7 @@ type Daemon struct {
 	worker       *worker         // the loop's own, for what the others have left to it
 	partitions   map[int]*partition
 	counts       counts
+	refusals     refusals
 	rowsRead     int64
 	changed      bool // since the last solve
 	solving      bool
@@ -176,7 +178,6 @@ func New(o Options) (d *Daemon, err error) {
 	d = &Daemon{
 		cfg:        cfg,
 		log:        o.Log,
-		rejected:   o.Log.Sample(&zerolog.BurstSampler{Burst: rejectedLines, Period: time.Second}),
 		version:    o.Version,
 		started:    time.Now(),
 		options:    modelOptions(cfg.Model),

@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -1173,32 +1174,99 @@ func TestDeadLetterThatCannotBeWritten(t *testing.T) {
 	d.stop()
 }
 
-// A topic full of unusable records does not fill the log.
+// What cannot even be read, a record batch beyond the limit or a record of too many
+// headers, is dealt with by the same policy, and reading goes on behind it.
+func TestRecordsThatCannotBeRead(t *testing.T) {
+	for _, unit := range []string{"message", "offsets"} {
+		t.Run(unit, func(t *testing.T) {
+			name := topic(t, 1)
+			produce(t, name, message{value: jsonRow(1, 1, 2)})
+			produce(t, name, message{value: []byte("bad")})
+			p, err := kafka.OpenProducer(t.Context(), kafka.ProducerConfig{Cluster: cluster(t), Topic: name}, zerolog.Nop())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer p.Close()
+			crowded := make([]kafka.Header, 1<<14+1) // of two bytes each in the log
+			if err := errors.Join(p.Write(t.Context(), 0, []byte("key"), jsonRow(1, 5, 5), crowded, time.Time{}), p.Flush(t.Context())); err != nil {
+				t.Fatal(err)
+			}
+			produce(t, name, message{value: jsonRow(0, 3, 2)})
+			flags := map[string]string{"blocks.unit": unit, "blocks.offsets": "100", "kafka.max_message_bytes": "60KiB"}
+			file := filepath.Join(t.TempDir(), "streamd.db")
+			produce(t, name, message{value: bytes.Repeat([]byte(" "), 70_000)})
+			produce(t, name, message{value: jsonRow(0, 3, 2)})
+			d := start(t, name, file, flags)
+			served := d.waitForOffsets(6)
+			want := digestOf(stateOf(t, []int{1, 1, 2}, []int{0, 3, 2}, []int{0, 3, 2}))
+			s := d.Status()
+			if served.Digest != want || s.Rows.Missing() != 0 || s.Rows.Rejected != 3 || s.DeadLetters != 3 || s.Blocks.Rejected != 3 ||
+				s.Refused[kindBatch] != 1 || s.Refused[kindHeaders] != 1 || s.Refused[kindFormat] != 1 {
+				t.Errorf("digest %s, want %s; %+v", served.Digest, want, s)
+			}
+			d.stop()
+			var letters []*kafka.DeadLetter
+			collect := &collector{next: map[int]int64{}}
+			collect.take = func(r *kafka.Record) {
+				l, err := kafka.ReadDeadLetter(r)
+				if err != nil {
+					t.Error(err)
+				}
+				l.Key, l.Value = bytes.Clone(l.Key), bytes.Clone(l.Value)
+				letters = append(letters, l)
+			}
+			collect.run(t, name+".dlq", func() bool { return len(letters) >= 3 })
+			slices.SortFunc(letters, func(a, b *kafka.DeadLetter) int { return int(a.Offset - b.Offset) })
+			if l := letters[1]; l.Offset != 2 || string(l.Key) != "key" || l.Value == nil || l.OmittedHeaders != 1<<14+1 || l.Whole() || l.Reason.Class != kindHeaders {
+				t.Errorf("the letter about headers: %+v", l)
+			}
+			if l := letters[2]; l.Offset != 4 || l.Last != 4 || l.Records != 1 || l.Key != nil || l.Value != nil || l.Whole() || l.Reason.Class != kindBatch {
+				t.Errorf("the letter about a record batch: %+v", l)
+			}
+
+			flags["dead_letters.policy"] = "skip"
+			d = start(t, name, filepath.Join(t.TempDir(), "streamd.db"), flags)
+			served = d.waitForOffsets(6)
+			if s := d.Status(); served.Digest != want || s.Rows.Missing() != 0 || s.Rows.Rejected != 3 || s.DeadLetters != 0 {
+				t.Errorf("skipped: digest %s, want %s; %+v", served.Digest, want, s)
+			}
+			d.stop()
+			flags["dead_letters.policy"] = "stop"
+			d = start(t, name, filepath.Join(t.TempDir(), "streamd.db"), flags)
+			select {
+			case err := <-d.done:
+				if err == nil || !strings.Contains(err.Error(), name+"/0/1 cannot be used") {
+					t.Errorf("the error is %v", err)
+				}
+			case <-time.After(patience):
+				t.Fatal("the daemon goes on")
+			}
+		})
+	}
+}
+
+// A topic full of unusable records does not fill the log: there is a line for the first,
+// and later one that counts the others.
 func TestRejectionsInTheLog(t *testing.T) {
 	var log bytes.Buffer
-	d, err := New(Options{
-		Config: load(t, map[string]string{
-			"kafka.topic": "orders", "snapshot.file": filepath.Join(t.TempDir(), "streamd.db"), "dead_letters.policy": "skip",
-		}),
-		Log: zerolog.New(&log),
-	})
-	if err != nil {
-		t.Fatal(err)
+	d := &Daemon{log: zerolog.New(&log), cfg: load(t, map[string]string{"kafka.topic": "orders"})}
+	now := time.Unix(1_700_000_000, 0)
+	for i := range 1000 {
+		d.refusals.note(d, now.Add(time.Duration(i)*time.Millisecond), "orders/0/7", 1, errors.New("bad"))
 	}
-	began := time.Now()
-	for range 1000 {
-		if err := d.reject(t.Context(), 0, &kafka.Record{}, errors.New("bad")); err != nil {
-			t.Fatal(err)
-		}
+	d.refusals.note(d, now.Add(time.Second), "orders/0/10 to 19", 10, unusablef(kindBatch, "too large"))
+	d.refusals.tell(d, now.Add(refusalPause-1))
+	if lines := strings.Count(log.String(), "\n"); lines != 1 || !strings.Contains(log.String(), "orders/0/7") || !strings.Contains(log.String(), "bad") {
+		t.Errorf("the log says %s", &log)
 	}
-	seconds := int(time.Since(began)/time.Second) + 2 // begun
-	if lines := strings.Count(log.String(), "record skipped"); lines == 0 || lines > seconds*rejectedLines {
-		t.Errorf("%d lines in less than %d seconds", lines, seconds)
+	log.Reset()
+	d.refusals.tell(d, now.Add(refusalPause))
+	d.refusals.tell(d, now.Add(2*refusalPause))
+	if lines := strings.Count(log.String(), "\n"); lines != 1 || !strings.Contains(log.String(), "and 1009 more") || !strings.Contains(log.String(), `"level":"warn"`) {
+		t.Errorf("then the log says %s", &log)
 	}
-	stopped, stop := context.WithCancel(t.Context())
-	stop()
-	if err := d.Run(stopped); err != nil {
-		t.Error(err)
+	if got := d.refusals.counted(); got[kindOther] != 1000 || got[kindBatch] != 10 || len(got) != 2 {
+		t.Errorf("counted %v", got)
 	}
 }
 

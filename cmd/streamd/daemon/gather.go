@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"time"
@@ -184,7 +183,7 @@ func eventTime(r *kafka.Record) time.Time {
 
 // gather adds the rows of a record to the open run of its partition, closing
 // the run before it when the record belongs to another.
-func (d *Daemon) gather(ctx context.Context, p *partition, before kafka.Saved, t *task, i int, z result) error {
+func (d *Daemon) gather(p *partition, before kafka.Saved, t *task, i int, z result) error {
 	r := &t.records[i]
 	bucket := bucketOf(d.cfg.Blocks, r)
 	n := z.j - z.i
@@ -223,13 +222,13 @@ func (d *Daemon) gather(ctx context.Context, p *partition, before kafka.Saved, t
 	if z.bad == nil {
 		if classes := o.rows.classesWith(t.rows, z.i, z.j); classes != nil && !d.live.admits(classes) {
 			z.bad = d.classLimit()
-			if err := d.reject(ctx, t.partition, r, z.bad); err != nil {
+			if err := d.worker.reject(t.partition, r, z.bad); err != nil {
 				return err
 			}
 		}
 	}
 	if z.bad != nil {
-		d.countRejected(&o.counts, z)
+		d.countRejected(&o.counts, t.partition, r, z)
 		return nil
 	}
 	d.fixFeatures(z)

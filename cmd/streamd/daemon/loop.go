@@ -6,7 +6,6 @@ import (
 	"math"
 	"time"
 
-	"streamd/config"
 	"streamd/incremental"
 	"streamd/ingest/kafka"
 	"streamd/retire"
@@ -132,6 +131,7 @@ func (d *Daemon) everySoOften() {
 		return
 	}
 	now := time.Now()
+	d.refusals.tell(d, now)
 	if d.unsavedSince.IsZero() && d.hasUnsaved() {
 		d.unsavedSince = now
 	}
@@ -171,6 +171,14 @@ func (d *Daemon) applyDelivery(ctx context.Context, y *delivery) {
 	p := d.partition(y.batch.Partition)
 	for _, t := range y.tasks {
 		<-t.done
+		if t.fatal != nil {
+			d.fail(t.fatal)
+		}
+		for i := range t.refused {
+			if r := &t.refused[i]; d.failure == nil && r.Last >= p.at.Next {
+				d.applyRefused(p, t.partition, r)
+			}
+		}
 		for i := range t.records {
 			if d.failure != nil {
 				break // applying on would leave a hole
@@ -200,11 +208,15 @@ func (d *Daemon) applyDelivery(ctx context.Context, y *delivery) {
 				d.fail(z.fatal)
 				break
 			}
-			if err := d.applyRecord(ctx, p, t, i, z); err != nil {
+			if err := d.applyRecord(p, t, i, z); err != nil {
 				d.fail(err)
 			}
 		}
 		d.giveBack(t)
+	}
+	// Before the next save: what is saved counts as dealt with.
+	if err := d.worker.sendLetters(ctx, y.batch.Partition); err != nil {
+		d.fail(err)
 	}
 	if d.failure == nil {
 		// The end has the last record's fingerprint, and may lie beyond it: markers and
@@ -235,17 +247,17 @@ func (d *Daemon) beginAnew(p *partition, offset int64) error {
 }
 
 // applyRecord changes the live set by record i of a task. An error is final.
-func (d *Daemon) applyRecord(ctx context.Context, p *partition, t *task, i int, z result) error {
+func (d *Daemon) applyRecord(p *partition, t *task, i int, z result) error {
 	r, before := &t.records[i], p.at
 	p.at.Next = r.Offset + 1
 	d.rowsRead += int64(z.rowsRead())
 	if d.gathers() {
-		return d.gather(ctx, p, before, t, i, z)
+		return d.gather(p, before, t, i, z)
 	}
 	d.counts.Records++
 	switch {
 	case z.bad != nil:
-		d.countRejected(&d.counts, z)
+		d.countRejected(&d.counts, t.partition, r, z)
 		return nil
 	case z.summary == nil:
 		d.counts.Tombstones++
@@ -259,8 +271,8 @@ func (d *Daemon) applyRecord(ctx context.Context, p *partition, t *task, i int, 
 	d.fixFeatures(z)
 	if !d.live.admits(z.summary.Classes()) {
 		z.bad = d.classLimit()
-		d.countRejected(&d.counts, z)
-		return d.reject(ctx, t.partition, r, z.bad)
+		d.countRejected(&d.counts, t.partition, r, z)
+		return d.worker.reject(t.partition, r, z.bad)
 	}
 	e := retire.Entry{ID: z.id, Position: d.position(t.partition, r), Last: r.Offset, Time: eventTime(r), Rows: z.summary.Rows()}
 	o, err := d.live.add(e, z.kept)
@@ -270,17 +282,6 @@ func (d *Daemon) applyRecord(ctx context.Context, p *partition, t *task, i int, 
 	countSummarised(&d.counts, z.rows, z.summary)
 	d.countAdded(o)
 	return nil
-}
-
-func (d *Daemon) countRejected(c *counts, z result) {
-	c.RejectedRecords++
-	c.RejectedRows += int64(z.rowsRead())
-	switch d.cfg.DeadLetters.Policy {
-	case config.DeadLettersQueue:
-		c.DeadLetters++
-	case config.DeadLettersSkip:
-		c.SkippedRecords++
-	}
 }
 
 func countSummarised(c *counts, rows int, s *incremental.Summary) {
@@ -299,7 +300,7 @@ func (d *Daemon) countAdded(o outcome) {
 }
 
 func (d *Daemon) classLimit() error {
-	return fmt.Errorf("the model would have more than %d classes (limits.classes)", d.cfg.Limits.Classes)
+	return unusablef(kindClasses, "the model would have more than %d classes (limits.classes)", d.cfg.Limits.Classes)
 }
 
 // fixFeatures makes the features of the first usable block those of the model.

@@ -179,6 +179,7 @@ func (d *Daemon) Status() httpapi.Status {
 	d.mu.Lock()
 	s := d.status
 	s.Problems = append([]string(nil), d.status.Problems...)
+	applied := d.applied
 	d.mu.Unlock()
 	s.Prequential = d.prequential.answer()
 	stats := d.consumer.Stats()
@@ -186,10 +187,14 @@ func (d *Daemon) Status() httpapi.Status {
 	for _, p := range stats.Partitions {
 		s.FetchErrors += p.FetchErrors
 		if p.Assigned {
+			next, ok := applied[p.Partition] // what was fetched may wait for long
+			if !ok {
+				next = -1
+			}
 			s.Partitions = append(s.Partitions, httpapi.Partition{
 				Topic:         d.cfg.Kafka.Topic,
 				Partition:     p.Partition,
-				Next:          p.Next,
+				Next:          next,
 				LogStart:      p.LogStart,
 				HighWatermark: p.HighWatermark,
 			})
@@ -222,7 +227,9 @@ func (d *Daemon) Status() httpapi.Status {
 func (d *Daemon) updateStatus() {
 	c := d.counts
 	var open int64
-	for _, p := range d.partitions {
+	applied := make(map[int]int64, len(d.partitions))
+	for number, p := range d.partitions {
+		applied[number] = p.at.Next
 		if p.open != nil {
 			o := p.open.counts
 			o.Rows, o.ZeroWeightRows = 0, 0
@@ -249,6 +256,7 @@ func (d *Daemon) updateStatus() {
 		LiveRows:     d.live.ledger.Rows(),
 		LiveBlocks:   d.live.ledger.Len(),
 		DeadLetters:  c.DeadLetters,
+		Refused:      d.refusals.counted(),
 		LastSolve:    d.lastSolve,
 		LastSnapshot: d.lastSave.MadeAt,
 	}
@@ -273,6 +281,6 @@ func (d *Daemon) updateStatus() {
 		s.Epoch = d.epochAnswer()
 	}
 	d.mu.Lock()
-	d.status = s
+	d.status, d.applied = s, applied
 	d.mu.Unlock()
 }

@@ -25,8 +25,10 @@ type delivery struct {
 type task struct {
 	partition int
 	records   []kafka.Record
-	previous  *kafka.Record // the one before them in the batch; nil: none
-	done      chan struct{} // closed by the worker
+	previous  *kafka.Record   // the one before them in the batch; nil: none
+	refused   []kafka.Refused // instead of records
+	done      chan struct{}   // closed by the worker
+	fatal     error           // why the daemon cannot go on
 	// results are those of the first records. What the worker has left, as the features
 	// were not fixed yet or there was no room for more, the loop does itself, one record
 	// after the other.
@@ -82,6 +84,9 @@ func (d *Daemon) Deliver(ctx context.Context, b *kafka.Batch) error {
 		y.tasks = append(y.tasks, &task{partition: b.Partition, records: rest[:n], previous: previous, done: make(chan struct{})})
 		previous = &rest[n-1]
 		rest = rest[n:]
+	}
+	if len(b.Refused) > 0 {
+		y.tasks = append(y.tasks, &task{partition: b.Partition, refused: b.Refused, done: make(chan struct{})})
 	}
 	select {
 	case d.order <- y:

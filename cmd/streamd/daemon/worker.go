@@ -2,11 +2,8 @@ package daemon
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"net/url"
 	"slices"
-	"strings"
 	"time"
 
 	"streamd/config"
@@ -73,8 +70,9 @@ type worker struct {
 	taker      sample.Taker
 	judge      judge
 	decoder    *wire.Decoder
-	features   []string // the ones that decoder is for
-	format     string   // content type of the last record that had one
+	letters    []kafka.Letter // not sent yet
+	features   []string       // the ones that decoder is for
+	format     string         // content type of the last record that had one
 }
 
 func (w *worker) work(ctx context.Context) {
@@ -96,15 +94,26 @@ func (w *worker) work(ctx context.Context) {
 				w.judge.rows(t.rows.block(), w.d.published.Load().served, &w.d.prequential)
 			}
 		}
+		for i := range t.refused {
+			if t.fatal == nil {
+				t.fatal = w.rejectStretch(t.partition, &t.refused[i])
+			}
+		}
+		if err := w.sendLetters(ctx, t.partition); err != nil {
+			t.fatal = err
+		}
 		close(t.done)
 	}
 }
 
-// process decodes and summarises one record. When it cannot be used, the dead
-// letter has been written by the time it returns.
+// process decodes and summarises one record. When it cannot be used, its dead letter
+// is one of those to be sent.
 func (w *worker) process(ctx context.Context, t *task, r *kafka.Record) result {
 	var z result
 	z.id, z.bad = w.d.blockID(t.partition, r)
+	if z.bad == nil && r.OmittedHeaders > 0 {
+		z.bad = unusablef(kindHeaders, "the record has %d headers, more than can be taken", r.OmittedHeaders)
+	}
 	if z.bad == nil && w.d.cfg.Blocks.Unit == config.UnitKey && r.Value == nil {
 		return z // a tombstone
 	}
@@ -115,14 +124,14 @@ func (w *worker) process(ctx context.Context, t *task, r *kafka.Record) result {
 		z.bad, z.fatal = nil, context.Cause(ctx)
 	}
 	if z.bad != nil {
-		z.fatal = w.d.reject(ctx, t.partition, r, z.bad)
+		z.fatal = w.reject(t.partition, r, z.bad)
 	}
 	return z
 }
 
 func (w *worker) summarise(ctx context.Context, t *task, r *kafka.Record, z *result) error {
 	if w.d.cfg.Retire.Age > 0 && r.Time.After(time.Now().Add(futureLimit)) {
-		return fmt.Errorf("the event time %s is in the future: taking it would retire all that is older than retire.age",
+		return unusablef(kindTime, "the event time %s is in the future: taking it would retire all that is older than retire.age",
 			r.Time.UTC().Format(time.RFC3339))
 	}
 	b, err := w.decode(r)
@@ -174,7 +183,7 @@ func (w *worker) keep(ctx context.Context, b *incremental.Block) (k kept, err er
 // next call.
 func (w *worker) decode(r *kafka.Record) (*incremental.Block, error) {
 	if r.Value == nil {
-		return nil, errors.New("the value is null")
+		return nil, unusablef(kindNull, "the value is null")
 	}
 	if err := w.prepare(); err != nil {
 		return nil, err
@@ -235,10 +244,10 @@ func (d *Daemon) blockID(partition int, r *kafka.Record) (string, error) {
 		return d.position(partition, r).String(), nil
 	case config.UnitKey:
 		if r.Key == nil {
-			return "", errors.New("the record has no key, which would name its block")
+			return "", unusablef(kindKey, "the record has no key, which would name its block")
 		}
 		if len(r.Key) > maxKey {
-			return "", fmt.Errorf("the key has %d bytes, more than %d", len(r.Key), maxKey)
+			return "", unusablef(kindKey, "the key has %d bytes, more than %d", len(r.Key), maxKey)
 		}
 		return keyPrefix + url.PathEscape(string(r.Key)), nil
 	}
@@ -253,32 +262,4 @@ const maxKey = 512
 
 func (d *Daemon) gathers() bool {
 	return d.cfg.Blocks.Unit == config.UnitOffsets || d.cfg.Blocks.Unit == config.UnitTime
-}
-
-// rejectedLines is how many unusable records a second are logged: dead letters and
-// counts have all of them.
-const rejectedLines = 10
-
-// reject does with an unusable record what the policy says. The error is final.
-func (d *Daemon) reject(ctx context.Context, partition int, r *kafka.Record, why error) error {
-	at := d.position(partition, r)
-	switch d.cfg.DeadLetters.Policy {
-	case config.DeadLettersStop:
-		return fmt.Errorf("record %s cannot be used and dead_letters.policy is stop: %w", at, why)
-	case config.DeadLettersSkip:
-		d.rejected.Warn().Stringer("record", at).Err(why).Msg("record skipped")
-		return nil
-	}
-	// Kafka Connect's names for decoding and for what comes after it.
-	stage := "TASK_PUT"
-	var undecodable *wire.Error
-	if errors.As(why, &undecodable) {
-		stage = "VALUE_CONVERTER"
-	}
-	reason := kafka.Reason{Stage: stage, Class: strings.TrimPrefix(fmt.Sprintf("%T", why), "*"), Message: why.Error()}
-	if err := d.letters.Write(ctx, partition, r, reason); err != nil {
-		return fmt.Errorf("record %s cannot be used (%w), and its dead letter could not be written: %w", at, why, err)
-	}
-	d.rejected.Info().Stringer("record", at).Err(why).Msg("record sent to the dead letters")
-	return nil
 }

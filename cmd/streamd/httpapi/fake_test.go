@@ -67,7 +67,7 @@ func newFake() *fake {
 		Rows:        RowCounts{Read: 50, Summarised: 42, ZeroWeight: 3, Rejected: 4, InHand: 1},
 		Blocks:      BlockCounts{Added: 5, Retired: 1, Replaced: 1, Rejected: 2},
 		Prequential: Prequential{Rows: 40, Right: 31, Recent: 20, Correctness: 0.75, BalancedCorrectness: 0.625},
-		LiveRows:    42, LiveBlocks: 3, DeadLetters: 4, Rebalances: 6, FetchErrors: 7,
+		LiveRows:    42, LiveBlocks: 3, DeadLetters: 4, Refused: map[string]int64{"format": 3, "batch": 2}, Rebalances: 6, FetchErrors: 7,
 		Partitions: []Partition{{"orders", 3, 1842, 10, 1900}, {"orders", 4, -1, -1, -1}},
 		Epoch:      rebuilding(),
 		LastSolve:  testTime, LastSnapshot: testTime,

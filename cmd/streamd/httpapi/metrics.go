@@ -106,14 +106,15 @@ var (
 	rebuildRows   = desc("rebuild_rows_left", "Rows of these blocks.")
 	rebuildUnread = desc("rebuild_blocks_unread", "Those of these blocks that the log does not give back.")
 	deadLetters   = desc("dead_letters_total", "Messages written to a dead-letter topic.")
+	refused       = desc("refused_records_total", "Records that could not be used, since the start, by reason.", "reason")
 	inGroup       = desc("in_group", "1 while the daemon is a member of its consumer group, else 0: then nothing is read, and streamd_partition_* are absent.")
 	rebalances    = desc("rebalances_total", "Rebalances of the consumer group.")
 	fetchErrors   = desc("fetch_errors_total", "Fetches that failed.")
 	snapshotAge   = desc("snapshot_age_seconds", "Time since the last snapshot; absent before the first.")
-	nextOffset    = desc("partition_next_offset", "The next offset to be read.", "topic", "partition")
+	nextOffset    = desc("partition_next_offset", "The next offset to be applied.", "topic", "partition")
 	highWatermark = desc("partition_high_watermark", "The offset after the partition's last record.", "topic", "partition")
 	logStart      = desc("partition_log_start", "The offset of the partition's first record.", "topic", "partition")
-	lag           = desc("partition_lag", "Records still to be read.", "topic", "partition")
+	lag           = desc("partition_lag", "Records still to be applied.", "topic", "partition")
 )
 
 // serviceCollector reads the status and what is served once per scrape.
@@ -170,6 +171,9 @@ func (c serviceCollector) Collect(ch chan<- prometheus.Metric) {
 		gauge(rebuildUnread, float64(left.Unread))
 	}
 	counter(deadLetters, s.DeadLetters)
+	for reason, n := range s.Refused {
+		counter(refused, n, reason)
+	}
 	gauge(inGroup, oneIf(s.InGroup))
 	counter(rebalances, s.Rebalances)
 	counter(fetchErrors, s.FetchErrors)

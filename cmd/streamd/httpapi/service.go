@@ -154,9 +154,10 @@ type Status struct {
 	LiveRows   int64
 	LiveBlocks int
 
-	DeadLetters int64 // written
-	InGroup     bool  // whether the daemon is a member of the consumer group
-	Rebalances  int64 // of the consumer group
+	DeadLetters int64            // written
+	Refused     map[string]int64 // records since the start, by the kind of trouble; may be shared
+	InGroup     bool             // whether the daemon is a member of the consumer group
+	Rebalances  int64            // of the consumer group
 	FetchErrors int64
 
 	Partitions []Partition // assigned, by topic and number
@@ -207,12 +208,12 @@ type BlockCounts struct {
 type Partition struct {
 	Topic         string
 	Partition     int
-	Next          int64 // to be read
+	Next          int64 // to be applied
 	LogStart      int64
 	HighWatermark int64
 }
 
-// Lag is the number of records still to be read, −1 when it is not known. It is
+// Lag is the number of records still to be applied, −1 when it is not known. It is
 // an upper bound: offsets of compacted or aborted records count.
 func (p Partition) Lag() int64 {
 	if p.Next < 0 || p.HighWatermark < 0 {

@@ -53,6 +53,7 @@ func Run(t *testing.T, b Broker) {
 		{"GapWhileRunning", testGapWhileRunning},
 		{"MadeAnew", testMadeAnew},
 		{"MadeAnewWithFewer", testMadeAnewWithFewer},
+		{"MadeAnewWithMarkers", testMadeAnewWithMarkers},
 		{"MadeAnewUnseen", testMadeAnewUnseen},
 		{"UnknownTopic", testUnknownTopic},
 		{"AddedPartitions", testAddedPartitions},
@@ -83,6 +84,7 @@ func Run(t *testing.T, b Broker) {
 		{"Producer", testProducer},
 		{"ProducerRefused", testProducerRefused},
 		{"DeadLetters", testDeadLetters},
+		{"DeadLettersCompressed", testDeadLettersCompressed},
 		{"DeadLettersFail", testDeadLettersFail},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, s) })

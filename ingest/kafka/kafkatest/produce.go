@@ -2,6 +2,7 @@ package kafkatest
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -108,32 +109,23 @@ func testDeadLetters(t *testing.T, s *suite) {
 	long := strings.Repeat("ü", 10_000)
 	sink := newRecorder()
 	sink.deliver = func(ctx context.Context, b *kafka.Batch) error {
+		var letters []kafka.Letter
 		for i := range b.Records {
-			if err := dead.Write(ctx, b.Partition, &b.Records[i], kafka.Reason{Stage: "VALUE_CONVERTER", Class: "wire.Error", Message: long}); err != nil {
-				return err
-			}
+			letters = append(letters, kafka.Letter{Record: &b.Records[i], Reason: kafka.Reason{Stage: "VALUE_CONVERTER", Class: "format", Message: long}})
 		}
-		return nil
+		return dead.Write(ctx, b.Partition, letters)
 	}
 	c := s.consume(t, s.config(t, source), sink)
 	c.until("all records", func() bool { return sink.total() == len(records) })
 	c.stop()
-
-	letters := newRecorder()
-	letters.keep = true
-	cfg := s.config(t, source+".dlq")
-	cfg.Group += ".dlq"
-	c = s.consume(t, cfg, letters)
-	c.until("all letters", func() bool { return letters.total() == len(records) })
-	c.stop()
-	for i, got := range letters.kept(0) {
+	for i, got := range s.letters(t, source+".dlq", len(records)) {
 		want := records[i]
 		// The time is not compared: it is that of arrival, though the embedded
 		// broker keeps the record's own.
 		if !sameBytes(got.Key, want.Key) || !sameBytes(got.Value, want.Value) {
 			t.Errorf("letter %d has key %q, %d bytes", i, got.Key, len(got.Value))
 		}
-		if len(got.Headers) != len(want.Headers)+8 {
+		if len(got.Headers) != len(want.Headers)+9 {
 			t.Fatalf("letter %d: headers %v", i, got.Headers)
 		}
 		for j, h := range want.Headers {
@@ -152,14 +144,95 @@ func testDeadLetters(t *testing.T, s *suite) {
 		delete(connect, "__connect.errors.exception.message")
 		for k, v := range map[string]string{
 			"topic": source, "partition": "0", "offset": fmt.Sprint(i), "connector.name": "streamd.test",
-			"stage": "VALUE_CONVERTER", "class.name": "wire.Error", "exception.class.name": "wire.Error",
+			"stage": "VALUE_CONVERTER", "class.name": "format", "exception.class.name": "format",
 		} {
 			if connect["__connect.errors."+k] != v {
 				t.Errorf("letter %d: %s is %q", i, k, connect["__connect.errors."+k])
 			}
 		}
-		if len(connect) != 7 {
+		if len(connect) != 8 {
 			t.Errorf("letter %d: %v", i, connect)
+		}
+		read, err := kafka.ReadDeadLetter(&got)
+		if err != nil || !read.Whole() || read.Topic != source || read.Offset != int64(i) || len(read.Headers) != len(want.Headers) || !read.Time.Equal(want.Timestamp) {
+			t.Errorf("letter %d is read back as %+v, %v", i, read, err)
+		}
+	}
+}
+
+// letters reads n dead letters, sorted by the offset of what they are about.
+func (s *suite) letters(t *testing.T, topic string, n int) []kafka.Record {
+	t.Helper()
+	letters := newRecorder()
+	letters.keep = true
+	cfg := s.config(t, topic)
+	cfg.Group += ".dlq"
+	c := s.consume(t, cfg, letters)
+	c.until("all letters", func() bool { return letters.total() >= n })
+	c.stop()
+	return letters.kept(0)
+}
+
+// testDeadLettersCompressed writes letters about what is compressed, also where the
+// topic takes much less than the values: first those that fit when they are compressed
+// too, then one that does not.
+func testDeadLettersCompressed(t *testing.T, s *suite) {
+	source := s.topic(t, "source", 1, nil)
+	target := s.topic(t, "target", 1, map[string]string{"max.message.bytes": "20000"})
+	zeros, noise := make([]byte, 900_000), make([]byte, 200_000)
+	for rng, i := rand.NewChaCha8([32]byte{1}), 0; i < len(noise); i++ {
+		noise[i] = byte(rng.Uint64())
+	}
+	for codec, compression := range []kgo.CompressionCodec{kgo.GzipCompression(), kgo.SnappyCompression(), kgo.Lz4Compression(), kgo.ZstdCompression()} {
+		value := zeros
+		if codec == 1 {
+			value = zeros[:200_000] // snappy leaves a twentieth
+		}
+		key := []byte("key")
+		if codec == 3 {
+			key = noise[:1000]
+		}
+		produce(t, s.producer(t, kgo.ProducerBatchCompression(compression)),
+			&kgo.Record{Topic: source, Key: key, Value: value}, &kgo.Record{Topic: source, Key: key, Value: []byte("small")})
+	}
+	produce(t, s.producer(t), &kgo.Record{Topic: source, Key: noise[:1000], Value: noise, Headers: []kgo.RecordHeader{
+		{Key: "small", Value: []byte("kept")}, {Key: "large", Value: noise[:2000]}, {Key: "behind", Value: nil},
+	}})
+	dead, err := kafka.NewDeadLetters(kafka.DeadLetterConfig{Cluster: s.cluster(), Source: source, Topic: target, Connector: "streamd.test"}, zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dead.Close()
+	sink := newRecorder()
+	sink.keep = true
+	sink.deliver = func(ctx context.Context, b *kafka.Batch) error {
+		var letters []kafka.Letter
+		for i := range b.Records {
+			letters = append(letters, kafka.Letter{Record: &b.Records[i], Reason: kafka.Reason{Class: "row", Message: strings.Repeat("x", 5000)}})
+		}
+		return dead.Write(ctx, b.Partition, letters)
+	}
+	c := s.consume(t, s.config(t, source), sink)
+	c.until("all records", func() bool { return sink.total() == 9 })
+	c.stop()
+	records := sink.kept(0)
+	for i, got := range s.letters(t, target, 9) {
+		read, err := kafka.ReadDeadLetter(&got)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := records[read.Offset]
+		if i < 8 {
+			if !read.Whole() || read.Offset != int64(i) || !sameBytes(read.Key, want.Key) || !sameBytes(read.Value, want.Value) {
+				t.Errorf("letter %d: whole %t, about offset %d, a key of %d bytes, a value of %d", i, read.Whole(), read.Offset, len(read.Key), len(read.Value))
+			}
+			continue
+		}
+		if read.Whole() || got.Value != nil || got.Key != nil || len(read.Headers) != 1 || string(read.Headers[0].Value) != "kept" || read.OmittedHeaders != 2 ||
+			len(read.Reason.Message) > 512 || read.Reason.Class != "row" ||
+			*read.OmittedValue != (kafka.Omitted{Size: int64(len(noise)), SHA256: sha256.Sum256(noise)}) ||
+			*read.OmittedKey != (kafka.Omitted{Size: 1000, SHA256: sha256.Sum256(noise[:1000])}) {
+			t.Errorf("a letter without its value: %+v", read)
 		}
 	}
 }
@@ -168,7 +241,7 @@ func testDeadLetters(t *testing.T, s *suite) {
 // partition before its record.
 func testDeadLettersFail(t *testing.T, s *suite) {
 	source := s.topic(t, "source", 1, nil)
-	target := s.topic(t, "target", 1, map[string]string{"max.message.bytes": "1000"})
+	target := s.topic(t, "target", 1, map[string]string{"max.message.bytes": "200"}) // not even for a letter without the value
 	cl := s.producer(t)
 	all := values(source, 0, 0, 20)
 	all[10].Value = make([]byte, 5000)
@@ -196,7 +269,7 @@ func testDeadLettersFail(t *testing.T, s *suite) {
 			sink.deliver = func(ctx context.Context, b *kafka.Batch) error {
 				for i := range b.Records {
 					if len(b.Records[i].Value) == 5000 {
-						return dead.Write(ctx, b.Partition, &b.Records[i], kafka.Reason{Message: "too long"})
+						return dead.Write(ctx, b.Partition, []kafka.Letter{{Record: &b.Records[i], Reason: kafka.Reason{Message: "too long"}}})
 					}
 				}
 				return nil

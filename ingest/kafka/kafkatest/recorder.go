@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
+	"testing"
 
 	"streamd/ingest/kafka"
 )
@@ -47,6 +49,7 @@ type recorder struct {
 	chains  map[int]chain
 	counts  map[int]int
 	records map[int][]kafka.Record
+	refused []kafka.Refused
 	jumps   []*kafka.GapError
 	members []string // that it has been in the group
 	failure error    // a broken promise of the consumer
@@ -117,6 +120,7 @@ func (r *recorder) Deliver(ctx context.Context, b *kafka.Batch) error {
 			r.records[p] = append(r.records[p], clone(rec))
 		}
 	}
+	r.refused = append(r.refused, b.Refused...)
 	r.saved[p] = b.Position
 	b.Release()
 	return nil
@@ -190,6 +194,21 @@ func (r *recorder) broken() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.failure
+}
+
+// checkRefused checks that these offsets were refused, each by itself, for a limit.
+func (r *recorder) checkRefused(t *testing.T, offsets ...int64) {
+	t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.refused) != len(offsets) {
+		t.Fatalf("refused: %+v", r.refused)
+	}
+	for i, o := range offsets {
+		if got := r.refused[i]; got.First != o || got.Last != o || got.Records != 1 || !strings.Contains(got.Reason.Error(), "the limit") {
+			t.Errorf("offset %d: refused %+v", o, got)
+		}
+	}
 }
 
 // clone copies a record, keeping nil and empty apart.

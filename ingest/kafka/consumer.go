@@ -223,6 +223,17 @@ func (c *Consumer) serve(ctx, gctx context.Context, gen *kafkago.Generation, fai
 		ids = append(ids, a.ID)
 	}
 	slices.Sort(ids)
+	count := c.count
+	if n := len(ids); n > 0 && ids[n-1] >= count { // others may have heard of more
+		if n, err := c.cl.partitions(ctx, c.cfg.Topic); err == nil {
+			count = max(count, n)
+		}
+		known, _ := slices.BinarySearch(ids, count)
+		if known < len(ids) {
+			c.log.Warn().Int("partitions", count).Int("assigned", ids[len(ids)-1]).Msg("the leader of the group assigns partitions that the topic does not have; leaving them out")
+			ids = ids[:known]
+		}
+	}
 	parts := make([]*partition, len(ids))
 	for i, id := range ids {
 		parts[i] = c.partition(id)
@@ -240,10 +251,6 @@ func (c *Consumer) serve(ctx, gctx context.Context, gen *kafkago.Generation, fai
 			c.log.Debug().Err(err).Msg("offsets not committed at the assignment; the next commit has them")
 		}
 	})
-	count := c.count
-	if len(ids) > 0 { // others may have heard of more
-		count = max(count, ids[len(ids)-1]+1)
-	}
 	work.Go(func() {
 		if err := c.watch(ctx); err != nil && ctx.Err() == nil {
 			fail(err)

@@ -40,9 +40,8 @@ func newMembership(cfg *Config, cl *client, log zerolog.Logger) *membership {
 		ID: cfg.Group,
 		Dialer: &kafkago.Dialer{
 			ClientID:      cfg.ClientID,
-			DialFunc:      m.conns.track(cfg.dial()),
+			DialFunc:      groupDial(m.conns.track(cfg.dial()), cfg.TLS, cfg.Topic),
 			Timeout:       dialTimeout,
-			TLS:           cfg.TLS,
 			SASLMechanism: cl.transport.SASL,
 		},
 		Topics:            []string{cfg.Topic},

@@ -12,6 +12,7 @@ import (
 	"math/big"
 	"net"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -360,6 +361,45 @@ func TestCoordinatorStuck(t *testing.T) {
 	}
 	unstick()
 	c.stop()
+}
+
+// TestHostileLeader has the leader of the group assign, and another member say of
+// itself, what would take gigabytes to decode, and then partitions that there are not.
+func TestHostileLeader(t *testing.T) {
+	b := start(t, t.TempDir())
+	s := on(t, b)
+	topic := s.topic(t, "topic", 1, nil)
+	produce(t, s.producer(t), values(topic, 0, 0, 10)...)
+	bomb := []byte{0, 1, 0x7f, 0xff, 0xff, 0xff}
+	var answered atomic.Int64
+	b.Cluster().ControlKey(int16(kmsg.SyncGroup), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		response := r.ResponseKind().(*kmsg.SyncGroupResponse)
+		assignment := kmsg.NewConsumerMemberAssignment()
+		assignment.Topics = []kmsg.ConsumerMemberAssignmentTopic{{Topic: topic, Partitions: []int32{0, 7, 1 << 30}}}
+		switch answered.Add(1) {
+		case 1:
+			response.MemberAssignment = bomb
+		case 2:
+			response.MemberAssignment = assignment.AppendTo(nil)
+		}
+		if answered.Load() < 2 {
+			b.Cluster().KeepControl()
+		}
+		return response, nil, true
+	})
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	sink := newRecorder()
+	c := s.consume(t, s.config(t, topic), sink)
+	c.until("10 records", func() bool { return sink.total() == 10 })
+	if n := len(c.Stats().Partitions); n != 1 {
+		t.Errorf("%d partitions are read", n)
+	}
+	c.stop()
+	runtime.ReadMemStats(&after)
+	if took := after.TotalAlloc - before.TotalAlloc; took > 256<<20 {
+		t.Errorf("%d bytes were allocated", took)
+	}
 }
 
 // TestSeedStuck has the broker that is configured first say nothing to who asks for

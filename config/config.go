@@ -178,15 +178,16 @@ type Snapshot struct {
 
 // HTTP says how the model is served, and to whom.
 type HTTP struct {
-	Listen       string   `key:"listen" default:"127.0.0.1:8080" help:"Address host:port to serve on; an empty host is every interface, port 0 is any free one."`
-	Open         bool     `key:"open" default:"false" help:"Serve on an address that others can reach without http.tokens_file and http.tls.client_ca_file."`
-	TokensFile   string   `key:"tokens_file" help:"File of bearer tokens, a line NAME ROLES TOKEN each, as in: ops admin 9f86d081884c7d65. It is read again when it changes."`
-	Anonymous    Roles    `key:"anonymous" help:"Roles of callers without token and certificate. Empty: none where tokens_file or client_ca_file is set, else all."`
-	Hosts        []string `key:"hosts" help:"Names that requests may be addressed to, besides localhost and, where http.listen is not loopback, IP addresses."`
-	CORSOrigins  []string `key:"cors_origins" help:"Origins of web pages that may call, such as https://board.example; pages of all others may not."`
-	MaxBodyBytes Size     `key:"max_body_bytes" default:"16MiB" min:"1KiB" max:"1GiB" help:"Largest request body."`
-	MaxRows      int      `key:"max_rows" default:"100000" min:"1" help:"Most rows in one prediction request."`
-	TLS          HTTPTLS  `key:"tls"`
+	Listen         string   `key:"listen" default:"127.0.0.1:8080" help:"Address host:port to serve on; an empty host is every interface, port 0 is any free one."`
+	Open           bool     `key:"open" default:"false" help:"Serve on an address that others can reach without http.tokens_file and http.tls.client_ca_file."`
+	TokensFile     string   `key:"tokens_file" help:"File of bearer tokens, a line NAME ROLES TOKEN each, as in: ops admin 9f86d081884c7d65. It is read again when it changes."`
+	Anonymous      Roles    `key:"anonymous" help:"Roles of callers without token and certificate. Empty: none where tokens_file or client_ca_file is set, else all."`
+	Hosts          []string `key:"hosts" help:"Names that requests may be addressed to, besides localhost and, where http.listen is not loopback, IP addresses."`
+	CORSOrigins    []string `key:"cors_origins" help:"Origins of web pages that may call, such as https://board.example; pages of all others may not."`
+	MaxBodyBytes   Size     `key:"max_body_bytes" default:"16MiB" min:"1KiB" max:"1GiB" help:"Largest request body, also after decompression."`
+	MaxRows        int      `key:"max_rows" default:"100000" min:"1" help:"Most rows in one prediction request."`
+	MaxConnections int      `key:"max_connections" default:"0" min:"0" max:"1000000" help:"Most open connections. 0: half of the file descriptors that the process may open, at most 4096."`
+	TLS            HTTPTLS  `key:"tls"`
 }
 
 // HTTPTLS says how to encrypt HTTP and which client certificates have roles. The

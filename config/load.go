@@ -302,6 +302,9 @@ func (l *loader) derive() {
 	if c.DeadLetters.Topic == "" && c.Kafka.Topic != "" {
 		c.DeadLetters.Topic = c.Kafka.Topic + ".dlq"
 	}
+	if c.HTTP.MaxConnections == 0 {
+		c.HTTP.MaxConnections = int(min(4096, max(1, descriptors()/2)))
+	}
 	if c.Workers == 0 {
 		c.Workers = runtime.GOMAXPROCS(0)
 	}

@@ -233,6 +233,8 @@ func New(o Options) (d *Daemon, err error) {
 		Rows:         d.decoding,
 		MaxBodyBytes: int(cfg.HTTP.MaxBodyBytes),
 		MaxRows:      cfg.HTTP.MaxRows,
+
+		MaxConnections: cfg.HTTP.MaxConnections,
 	}, d, d.metrics, o.Log)
 	if d.listener, err = net.Listen("tcp", cfg.HTTP.Listen); err != nil {
 		return nil, errors.Join(fmt.Errorf("http.listen: %w", err), d.store.Close())

@@ -98,9 +98,13 @@
 //
 // Nothing that is asked for is ignored: a query parameter that the call does not
 // know, that is given twice or is malformed is 400 bad_request, with the names of
-// those that it knows, and so is a body where none is taken. A body that is
-// compressed as a whole is 415 unsupported_media_type. Answers are not
-// compressed, and Accept is looked at for /metrics alone.
+// those that it knows, and so is a body where none is taken.
+//
+// # Compression
+//
+// Rows may come with Content-Encoding: gzip; the bounds hold before and after. An
+// answer of some size is compressed for a client whose Accept-Encoding has gzip,
+// and its ETag ends in -gzip. If-None-Match may name either of the two tags.
 //
 // # Who may do what
 //
@@ -120,5 +124,6 @@
 // # Times
 //
 // A request has [ReadTimeout] to arrive and [WriteTimeout] to be answered; a
-// poll has its wait on top of that, an admin call [MaxWait].
+// poll has its wait on top of that, an admin call [MaxWait]. A prediction holds
+// what others wait for until it is made, not until it is read.
 package httpapi

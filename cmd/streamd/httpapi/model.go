@@ -141,7 +141,10 @@ func (s *Server) encode(served *Served) ([]byte, error) {
 
 func (s *Server) model(w http.ResponseWriter, r *http.Request) error {
 	known := parseTags(r.Header.Values("If-None-Match"))
-	served := s.await(w, r, known, min(modelWait.of(r), MaxWait))
+	served, err := s.await(w, r, known, min(modelWait.of(r), MaxWait))
+	if err != nil {
+		return err
+	}
 	if served.Model == nil {
 		return noModel(served)
 	}
@@ -175,11 +178,17 @@ func notModified(w http.ResponseWriter, r *http.Request, tag string) bool {
 // await returns what is served as soon as that has a model which is not among
 // known. A poll that finds no model waits for one, but a model that goes away
 // while it waits is news, too.
-func (s *Server) await(w http.ResponseWriter, r *http.Request, known tags, wait time.Duration) *Served {
+func (s *Server) await(w http.ResponseWriter, r *http.Request, known tags, wait time.Duration) (*Served, error) {
 	served, replaced := s.service.Served()
 	news := func() bool { return served.Model != nil && !known.has(served.Fingerprint) }
 	if wait == 0 || news() {
-		return served
+		return served, nil
+	}
+	select {
+	case s.polls <- struct{}{}:
+		defer func() { <-s.polls }()
+	default:
+		return served, fail(CodeUnavailable, "too many polls wait already")
 	}
 	extend(w, wait)
 	end := time.After(wait)
@@ -187,16 +196,16 @@ func (s *Server) await(w http.ResponseWriter, r *http.Request, known tags, wait 
 		select {
 		case <-replaced:
 		case <-end:
-			return served
+			return served, nil
 		case <-s.stopping:
-			return served
+			return served, nil
 		case <-r.Context().Done():
-			return served
+			return served, nil
 		}
 		had := served.Model != nil
 		served, replaced = s.service.Served()
 		if news() || had && served.Model == nil {
-			return served
+			return served, nil
 		}
 	}
 }
@@ -226,7 +235,7 @@ func parseTags(lines []string) tags {
 		if !ok {
 			return t
 		}
-		t.named = append(t.named, tag)
+		t.named = append(t.named, strings.TrimSuffix(tag, zippedTag))
 		rest = after
 	}
 }

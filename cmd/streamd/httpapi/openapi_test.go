@@ -215,7 +215,7 @@ func (g *generator) operation(t *testing.T, r *route) object {
 			content[media] = object{"schema": object{"type": "string"}}
 		}
 		content[wire.JSON.ContentType()] = object{"schema": object{"oneOf": []object{row, {"type": "array", "items": row, "minItems": 1}}}}
-		o["requestBody"] = object{"required": true, "content": content, "description": "Rows; not compressed as a whole."}
+		o["requestBody"] = object{"required": true, "content": content, "description": "Rows, as they are or compressed with gzip (Content-Encoding)."}
 	}
 	if r.role != "" {
 		o["description"] = strings.TrimSpace(r.notes + " Role: `" + string(r.role) + "`.")
@@ -445,7 +445,7 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 		{method: "POST", target: "/v1/predict", headers: []string{csv, stranger}, body: "1,2", status: 403},
 		{method: "POST", target: "/v1/predict", headers: []string{csv}, body: "1,2\n3,4\n", most: 1, status: 413},
 		{method: "POST", target: "/v1/predict", headers: []string{"Content-Type: image/png"}, body: "1,2", status: 415},
-		{method: "POST", target: "/v1/predict", headers: []string{csv, "Content-Encoding: gzip"}, body: "1,2", status: 415},
+		{method: "POST", target: "/v1/predict", headers: []string{csv, "Content-Encoding: br"}, body: "1,2", status: 415},
 		{method: "POST", target: "/v1/predict", headers: []string{csv}, body: "1,2", daemon: modelless, status: 503},
 		{method: "POST", target: "/v1/predict?leverage=true", headers: []string{csv}, body: "1,2", status: 503},
 

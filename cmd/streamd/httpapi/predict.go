@@ -3,6 +3,7 @@ package httpapi
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/klauspost/compress/gzip"
 
 	"streamd/cmd/streamd/classifier"
 	"streamd/incremental/calibration"
@@ -64,6 +67,12 @@ const (
 )
 
 const (
+	// maxUnread bounds what predictions keep in memory while clients read the
+	// answers, those of smallAnswer and less left out.
+	maxUnread   = 4 * 8 * maxNumbers
+	smallAnswer = 64 << 10
+	// stallTimeout is how long a client may take to read flushBytes more.
+	stallTimeout = 5 * time.Second
 	// slotWait is how long a prediction waits for others to end.
 	slotWait = 5 * time.Second
 	// shortBody is how much of a body is read before it takes a place among the
@@ -80,42 +89,91 @@ func (s *Server) predict(w http.ResponseWriter, r *http.Request) error {
 	if _, _, ok := wire.FormatOf(contentType); !ok {
 		return fail(CodeUnsupportedMediaType, "Content-Type %q: want one of %s", contentType, strings.Join(rowTypes, ", "))
 	}
-	if coding := r.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
-		return fail(CodeUnsupportedMediaType, "Content-Encoding %q: a body is taken as it is; Arrow has a compression of its own", coding)
+	coding := strings.ToLower(r.Header.Get("Content-Encoding"))
+	switch coding {
+	case "identity":
+		coding = ""
+	case "", "gzip":
+	default:
+		return fail(CodeUnsupportedMediaType, "Content-Encoding %q: want gzip or none", coding)
 	}
 	ask, err := askedOf(r, served)
 	if err != nil {
 		return err
 	}
-	var body bytes.Buffer
-	if err := s.readBody(&body, r, io.LimitReader(r.Body, shortBody)); err != nil {
+	// Nobody else waits for what happens from here on: the client may read as
+	// slowly as it likes.
+	answer, err := s.answerTo(r, served, ask, coding != "")
+	if err != nil {
 		return err
 	}
+	defer s.unread.Release(answer.size)
+	return answer.write(w)
+}
+
+// answerTo reads the rows and predicts them. It holds the places among long bodies
+// and predictions until then, and of unread the answer's size, which the caller
+// gives back.
+func (s *Server) answerTo(r *http.Request, served *Served, ask asked, zipped bool) (p prediction, err error) {
+	var body bytes.Buffer
+	if err := s.readBody(&body, r, io.LimitReader(r.Body, shortBody)); err != nil {
+		return p, err
+	}
 	if body.Len() == shortBody {
-		if err := takeSlot(r, s.longBodies); err != nil {
-			return err
+		if err := takeSlot(r.Context(), s.longBodies); err != nil {
+			return p, err
 		}
 		defer func() { <-s.longBodies }()
 		if err := s.readBody(&body, r, r.Body); err != nil {
-			return err
+			return p, err
 		}
 	}
-	if err := takeSlot(r, s.slots); err != nil {
-		return err
+	if err := takeSlot(r.Context(), s.slots); err != nil {
+		return p, err
 	}
 	defer func() { <-s.slots }()
-	rows, err := s.decode(contentType, body.Bytes(), served.features())
+	content := body.Bytes()
+	if zipped {
+		if content, err = s.unzip(content); err != nil {
+			return p, err
+		}
+	}
+	rows, err := s.decode(r.Header.Get("Content-Type"), content, served.features())
 	if err != nil {
-		return err
+		return p, err
 	}
-	if err := s.checkSize(rows.Rows, served, ask); err != nil {
-		return err
-	}
-	answer, err := predict(served, rows.Columns, rows.Rows, ask)
+	numbers, err := s.checkSize(rows.Rows, served, ask)
 	if err != nil {
-		return err
+		return p, err
 	}
-	return answer.write(w)
+	var size int64 // in memory until the answer has been read
+	if size = int64(len(content)) + 8*int64(numbers); size <= smallAnswer {
+		size = 0
+	} else if size = min(size, maxUnread); !s.unread.TryAcquire(size) {
+		return p, fail(CodeUnavailable, "too many large answers wait for clients that read slowly")
+	}
+	if p, err = predict(served, rows.Columns, rows.Rows, ask); err != nil {
+		s.unread.Release(size)
+		return p, err
+	}
+	p.size = size
+	return p, nil
+}
+
+// unzip decompresses a body.
+func (s *Server) unzip(body []byte) ([]byte, error) {
+	var content bytes.Buffer
+	from, err := gzip.NewReader(bytes.NewReader(body))
+	if err == nil {
+		_, err = content.ReadFrom(io.LimitReader(from, int64(s.maxBody)+1))
+	}
+	switch {
+	case err != nil:
+		return nil, fail(CodeBadRequest, "the body cannot be decompressed: %v", err)
+	case content.Len() > s.maxBody:
+		return nil, fail(CodeTooLarge, "the body is larger than %d bytes when it is decompressed", s.maxBody)
+	}
+	return content.Bytes(), nil
 }
 
 // asked is what a prediction says beyond labels, values and probabilities.
@@ -143,10 +201,11 @@ func askedOf(r *http.Request, served *Served) (a asked, err error) {
 	return a, nil
 }
 
-// checkSize refuses what would make too long an answer, or take too long.
-func (s *Server) checkSize(rows int, served *Served, ask asked) error {
+// checkSize refuses what would make too long an answer, or take too long. It
+// returns how many numbers the answer has.
+func (s *Server) checkSize(rows int, served *Served, ask asked) (numbers int, err error) {
 	if rows > s.maxRows {
-		return fail(CodeTooLarge, "%d rows: a prediction takes at most %d", rows, s.maxRows)
+		return 0, fail(CodeTooLarge, "%d rows: a prediction takes at most %d", rows, s.maxRows)
 	}
 	n, planes := len(served.Model.Features), len(served.Model.Planes)
 	perRow := planes * (1 + ask.contributions)
@@ -156,33 +215,33 @@ func (s *Server) checkSize(rows int, served *Served, ask asked) error {
 	if ask.leverage {
 		perRow += served.Hat.Matrices()
 	}
-	if rows*perRow > maxNumbers {
+	if numbers = rows * perRow; numbers > maxNumbers {
 		hint := ""
 		if ask.contributions > 1 {
 			hint = ", or ask for fewer contributions with top=N"
 		}
-		return fail(CodeTooLarge, "%d rows with %d numbers each: an answer has at most %d numbers; send at most %d rows%s",
+		return 0, fail(CodeTooLarge, "%d rows with %d numbers each: an answer has at most %d numbers; send at most %d rows%s",
 			rows, perRow, maxNumbers, maxNumbers/perRow, hint)
 	}
 	if ask.leverage {
 		perRow := int64(n) * int64(n) * int64(served.Hat.Matrices())
 		if most := max(1, maxLeverageWork/perRow); int64(rows) > most {
-			return fail(CodeTooLarge, "%d rows: with leverage=true, a prediction of %d features takes at most %d", rows, n, most)
+			return 0, fail(CodeTooLarge, "%d rows: with leverage=true, a prediction of %d features takes at most %d", rows, n, most)
 		}
 	}
-	return nil
+	return numbers, nil
 }
 
 // takeSlot waits for one of the slots, which bound what is in memory: long bodies,
 // and what predictions make of bodies.
-func takeSlot(r *http.Request, slots chan struct{}) error {
+func takeSlot(ctx context.Context, slots chan struct{}) error {
 	select {
 	case slots <- struct{}{}:
 		return nil
 	case <-time.After(slotWait):
 		return fail(CodeUnavailable, "too many predictions at a time")
-	case <-r.Context().Done():
-		return r.Context().Err()
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 
@@ -242,6 +301,7 @@ type prediction struct {
 	values    []float64 // m × planes
 	strongest *Strongest
 	leverages []float64 // m × matrices; nil: not asked for
+	size      int64     // of what is taken of Server.unread
 }
 
 func predict(served *Served, columns []gram.Column, rows int, ask asked) (p prediction, err error) {
@@ -290,7 +350,7 @@ func (p *prediction) write(w http.ResponseWriter) error {
 		return fmt.Errorf("encode the prediction: %w", err)
 	}
 	const tail = `],"values":null}`
-	out := buffered{w: w, piece: append(make([]byte, 0, flushBytes+4<<10), head[:len(head)-len(tail)]...)}
+	out := buffered{w: w, end: time.Now().Add(WriteTimeout), piece: append(make([]byte, 0, flushBytes+4<<10), head[:len(head)-len(tail)]...)}
 
 	w.Header().Set("Content-Type", "application/json")
 	for i, label := range p.labels {
@@ -337,6 +397,9 @@ func (p *prediction) writeContributions(out *buffered) error {
 	out.numbers(p.strongest.AtMean)
 	out.text(`,"rows":[`)
 	for i := range p.labels {
+		if out.gone {
+			break
+		}
 		out.separate(i)
 		out.text("[")
 		for plane := range m.Planes {
@@ -371,10 +434,13 @@ func quoteAll(texts []string) ([][]byte, error) {
 
 const flushBytes = 32 << 10
 
-// buffered gathers an answer; errors of w mean that the client has gone.
+// buffered gathers an answer and writes it in pieces until end, or until the client
+// has gone or takes too long to read one. From then on it drops them.
 type buffered struct {
-	w     io.Writer
+	w     http.ResponseWriter
+	end   time.Time
 	piece []byte
+	gone  bool
 }
 
 func (b *buffered) separate(i int) {
@@ -404,7 +470,7 @@ func (b *buffered) numbers(xs []float64) {
 // table writes rows of the given width.
 func (b *buffered) table(xs []float64, width int) {
 	b.piece = append(b.piece, '[')
-	for i := 0; i < len(xs); i += width {
+	for i := 0; i < len(xs) && !b.gone; i += width {
 		b.separate(i)
 		b.numbers(xs[i : i+width])
 	}
@@ -418,6 +484,11 @@ func (b *buffered) flushFull() {
 }
 
 func (b *buffered) flush() {
-	b.w.Write(b.piece)
+	if !b.gone {
+		// A writer without deadlines, such as a test's recorder, never stalls.
+		http.NewResponseController(b.w).SetWriteDeadline(time.Now().Add(min(stallTimeout, time.Until(b.end))))
+		_, err := b.w.Write(b.piece)
+		b.gone = err != nil
+	}
 	b.piece = b.piece[:0]
 }

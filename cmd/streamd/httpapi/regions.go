@@ -2,8 +2,10 @@ package httpapi
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"net/http"
+	"strconv"
 
 	"streamd/cmd/streamd/regions"
 )
@@ -23,15 +25,58 @@ func (s *Server) regions(w http.ResponseWriter, r *http.Request) error {
 	if !served.drawable() {
 		return absent("picture of its regions", fmt.Sprintf("it is not one of two features and up to %d classes behind a kernel", regions.MostClasses))
 	}
-	if notModified(w, r, served.Fingerprint) {
+	if parseTags(r.Header.Values("If-None-Match")).has(served.Fingerprint) {
+		notModified(w, r, served.Fingerprint)
 		return nil
 	}
-	picture := regions.Picture{Classifier: served.Classifier()}
-	var body bytes.Buffer
-	if err := picture.SVG(&body); err != nil {
+	picture, err := s.picture(r.Context(), served)
+	if err != nil {
 		return err
 	}
+	if notModified(w, r, picture.fingerprint) {
+		return nil
+	}
 	w.Header().Set("Content-Type", "image/svg+xml")
-	w.Write(body.Bytes()) // an error means that the client has gone
+	w.Header().Set("Content-Length", strconv.Itoa(len(picture.svg)))
+	w.Write(picture.svg) // an error means that the client has gone
 	return nil
+}
+
+// picture is the picture of a model's regions.
+type picture struct {
+	fingerprint string // of the model
+	svg         []byte
+}
+
+// picture returns the picture of what is served, drawn once however many ask. One
+// is drawn at a time, as one of the predictions; who asks meanwhile gets that one,
+// though it may be of the model before.
+func (s *Server) picture(ctx context.Context, served *Served) (*picture, error) {
+	if last := s.drawn.Load(); last != nil && last.fingerprint == served.Fingerprint {
+		return last, nil
+	}
+	drawing := s.drawing.DoChan("", func() (any, error) {
+		// The others go on waiting when the first one goes away.
+		if err := takeSlot(context.WithoutCancel(ctx), s.slots); err != nil {
+			return nil, err
+		}
+		defer func() { <-s.slots }()
+		var svg bytes.Buffer
+		drawing := regions.Picture{Classifier: served.Classifier()}
+		if err := drawing.SVG(&svg); err != nil {
+			return nil, err
+		}
+		p := &picture{served.Fingerprint, svg.Bytes()}
+		s.drawn.Store(p)
+		return p, nil
+	})
+	select {
+	case result := <-drawing:
+		if result.Err != nil {
+			return nil, result.Err
+		}
+		return result.Val.(*picture), nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }

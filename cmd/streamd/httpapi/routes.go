@@ -86,7 +86,7 @@ var routes = []route{
 			"Numbers have the fewest digits that read back as the same float64.",
 		query: []described{modelWait}, tagged: true,
 		replies: []reply{{200, "The model.", ModelAnswer{}, ""}},
-		codes:   []Code{CodeNoModel},
+		codes:   []Code{CodeNoModel, CodeUnavailable},
 	},
 	{
 		method: "POST", path: "/v1/predict", handle: (*Server).predict, role: config.RolePredict,
@@ -121,7 +121,7 @@ var routes = []route{
 		summary: "A picture of where a kernel classifier of two features puts its classes",
 		query:   []described{regionsModel}, tagged: true,
 		replies: []reply{{200, "The picture.", nil, "image/svg+xml"}},
-		codes:   []Code{CodeNotFound, CodeNoModel},
+		codes:   []Code{CodeNotFound, CodeNoModel, CodeUnavailable},
 	},
 	{
 		method: "POST", path: "/v1/reduce", handle: (*Server).reduce, role: config.RoleAdmin,

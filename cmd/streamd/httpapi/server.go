@@ -18,7 +18,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/klauspost/compress/gzhttp"
+	"github.com/klauspost/compress/gzip"
 	"github.com/rs/zerolog"
+	"golang.org/x/sync/semaphore"
+	"golang.org/x/sync/singleflight"
 
 	"streamd/cmd/streamd/access"
 	"streamd/ingest/wire"
@@ -29,6 +33,8 @@ const (
 	MaxBodyBytes = 16 << 20 // of a request, unless Config says otherwise
 	MaxRows      = 100_000  // of a prediction, likewise
 	MaxWait      = time.Minute
+
+	MaxConnections = 1024 // likewise
 
 	ReadTimeout  = 30 * time.Second // for a request with its body
 	WriteTimeout = 30 * time.Second // from the request's header to the end of the answer
@@ -51,6 +57,9 @@ type Config struct {
 	// The largest body and the most rows of a prediction; 0 stands for the
 	// constants of these names.
 	MaxBodyBytes, MaxRows int
+	// MaxConnections is how many connections Serve keeps open; 0 stands for the
+	// constant of this name. Half as many polls may wait.
+	MaxConnections int
 }
 
 // Server answers the API's requests. It is an http.Handler; use either that or
@@ -70,8 +79,13 @@ type Server struct {
 	mux        http.Handler
 	scraped    http.Handler // the metrics
 	encoded    atomic.Pointer[encodedModel]
-	longBodies chan struct{} // one per long body of a prediction, from when it is read
-	slots      chan struct{} // one per prediction whose body has been read
+	longBodies chan struct{}           // one per long body of a prediction, from when it is read
+	slots      chan struct{}           // one per prediction whose body has been read and that is not made yet
+	polls      chan struct{}           // one per poll that waits
+	unread     *semaphore.Weighted     // of maxUnread bytes
+	drawn      atomic.Pointer[picture] // the last one
+	drawing    singleflight.Group
+	most       int // connections
 	stopping   chan struct{}
 	stop       func() // closes stopping
 }
@@ -97,8 +111,11 @@ func New(config Config, service Service, metrics *Metrics, log zerolog.Logger) *
 		refused:    log.Sample(&zerolog.BurstSampler{Burst: refusedLines, Period: time.Second}),
 		longBodies: make(chan struct{}, slots),
 		slots:      make(chan struct{}, slots),
+		unread:     semaphore.NewWeighted(maxUnread),
+		most:       cmp.Or(config.MaxConnections, MaxConnections),
 		stopping:   make(chan struct{}),
 	}
+	s.polls = make(chan struct{}, max(1, s.most/2))
 	s.stop = sync.OnceFunc(func() { close(s.stopping) })
 	for _, origin := range config.Origins {
 		s.origins[origin] = true
@@ -107,10 +124,25 @@ func New(config Config, service Service, metrics *Metrics, log zerolog.Logger) *
 		}
 	}
 	metrics.watch(service)
-	s.mux = s.newMux()
+	s.mux = zipped(s.newMux())
 	s.scraped = metrics.handler(log)
 	return s
 }
+
+// zipped compresses large answers for clients that say they can read it. The ETag
+// of a compressed answer ends in zippedTag, since its bytes are others.
+var zipped = func() func(http.Handler) http.HandlerFunc {
+	wrap, err := gzhttp.NewWrapper(gzhttp.MinSize(zipBytes), gzhttp.CompressionLevel(gzip.BestSpeed), gzhttp.EnableZstd(false), gzhttp.SuffixETag(zippedTag))
+	if err != nil {
+		panic(err) // the options are good
+	}
+	return wrap
+}()
+
+const (
+	zipBytes  = 4 << 10
+	zippedTag = "-gzip"
+)
 
 func (s *Server) newMux() *http.ServeMux {
 	mux := http.NewServeMux()
@@ -238,6 +270,9 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          stdlog.New(s.refused, "", 0), // failed handshakes for the most part
 	}
+	bounded := newConnections(ln, s.most)
+	server.ConnState = bounded.note
+	ln = bounded
 	if c := s.access.TLS(); c != nil {
 		ln = tls.NewListener(ln, c) // without HTTP/2: one connection is one request at a time
 	}

@@ -156,6 +156,7 @@ type Kernel struct {
 	Regulariser Regulariser   `key:"regulariser" default:"identity" help:"What is small beside the errors: the coefficients u themselves, or u'K(Z,Z)u (kernel)."`
 	Rows        int64         `key:"rows" default:"1000" min:"0" help:"Live rows with which the first basis is chosen. 0: not before it is asked for."`
 	Interval    time.Duration `key:"interval" default:"0s" min:"0s" help:"Time after which another basis is chosen, if the live rows have changed. 0: when it is asked for."`
+	OnRetire    OnRetire      `key:"on_retire" default:"reduce" help:"When a block is retired that the basis was chosen from: choose another basis at once, or keep this one, which may have its rows' numbers."`
 	Unread      Unread        `key:"unread" default:"wait" help:"When the log does not give live blocks back that a new basis needs: wait with the old one, for them to be retired, or retire them (skip)."`
 }
 

@@ -142,6 +142,16 @@ const (
 
 func (Regulariser) choices() []string { return texts(RegulariserIdentity, RegulariserKernel) }
 
+// OnRetire is what to do with a basis that was chosen from a block that is retired.
+type OnRetire string
+
+const (
+	OnRetireReduce OnRetire = "reduce"
+	OnRetireKeep   OnRetire = "keep"
+)
+
+func (OnRetire) choices() []string { return texts(OnRetireReduce, OnRetireKeep) }
+
 // Unread is what to do with blocks that cannot be put into new coordinates.
 type Unread string
 

@@ -330,5 +330,8 @@ func (c *blocksRetireCmd) Run(ctx context.Context, s *surroundings) error {
 		t.row("at", receipt.RetiredAt.Local().Format(time.DateTime))
 		t.row("digest before", receipt.DigestBefore)
 		t.row("digest after", receipt.DigestAfter)
+		if receipt.InBasis {
+			t.row("basis", "the basis in use was chosen from it: its numbers may be among the points until another one is in use (streamd epoch)")
+		}
 	})
 }

@@ -117,6 +117,9 @@ func (t *table) epoch(a *httpapi.EpochAnswer) {
 	} else {
 		t.reduction("in use", a.InUse)
 	}
+	if a.Stale {
+		t.row("  stale", "it was chosen from blocks that have been retired or replaced since")
+	}
 	if a.Reducing != nil || a.Rebuild != nil {
 		t.row("under way", describeRebuild(a))
 	}

@@ -641,6 +641,10 @@ func (s *Sample) Restore(parts func(yield func(id string, p *Part)) error) error
 	return nil
 }
 
+// Blocks lists the blocks of which rows are held, each once and in no order. The rows of
+// a View taken now are all theirs.
+func (s *Sample) Blocks() iter.Seq[string] { return maps.Keys(s.kept) }
+
 // Lacking is the number of live blocks of which rows of the sample may be
 // missing; 0 says that the sample is complete.
 func (s *Sample) Lacking() int {

@@ -32,8 +32,11 @@ type reduction struct {
 // reductionDue says whether a basis is to be chosen without being asked for.
 func (d *Daemon) reductionDue(now time.Time) bool {
 	r, k := &d.rebuilding, &d.cfg.Kernel
-	if now.Before(r.again) || d.live.ledger.Rows() == 0 || d.live.sample.Lacking() > 0 {
+	if now.Before(r.again) || !d.live.sums.parted() || d.live.sample.Lacking() > 0 {
 		return false
+	}
+	if d.forgetDue(now) {
+		return true
 	}
 	if r.at.IsZero() && d.live.epoch != nil && digestOf(d.live.sums.total()) == d.live.epoch.made.Digest {
 		r.churn = d.live.churn // chosen before the start, of the same rows
@@ -59,6 +62,7 @@ func (d *Daemon) beginReduction(ctx context.Context, now time.Time) {
 	working, end := context.WithCancel(ctx)
 	r.reducing, r.at, r.churn = &reduction{began: now, end: end}, now, d.live.churn
 	r.tried++
+	d.live.choose()
 	job := r.reducing
 	made := &httpapi.Reduction{
 		Method: string(d.cfg.Kernel.Reduce), Digest: digestOf(d.live.sums.total()), Live: d.live.ledger.Rows(),
@@ -73,6 +77,9 @@ func (d *Daemon) beginReduction(ctx context.Context, now time.Time) {
 		basis, err := d.reduce(working, job, snap, sums, made)
 		made.MadeAt, made.Seconds = time.Now().UTC(), time.Since(now).Seconds()
 		d.call(ctx, func() error {
+			if d.rebuilding.reducing != job {
+				return nil // the live set has no use for a basis any more
+			}
 			if working.Err() != nil { // perhaps when the basis was there, but not here
 				err = errGivenUp
 			}
@@ -89,16 +96,25 @@ func (d *Daemon) beginReduction(ctx context.Context, now time.Time) {
 func (d *Daemon) endReduction(basis *kernels.Map, made *httpapi.Reduction, err error) {
 	r := &d.rebuilding
 	r.reducing, r.problem = nil, ""
+	defer func() { d.live.choosing = nil }()
+	given := errors.Is(err, errGivenUp) || errors.Is(err, errLacking) // as good as not begun
 	switch {
 	case d.failure != nil:
 	case err != nil:
 		r.problem, r.again = err.Error(), time.Now().Add(afterFailure)
 		d.log.Warn().Err(err).Msg("no basis could be chosen")
-	case d.live.epoch != nil && d.live.epoch.id == made.Basis:
+		unsupported := errors.Is(err, reduce.ErrClasses) || errors.Is(err, reduce.ErrRows)
+		if unsupported { // the next rows may change that, and to find out takes no time
+			r.again = time.Now().Add(betweenReductions)
+		}
+		if unsupported || d.mustGo() && !given {
+			d.dropBasis("no basis can be chosen from the live rows")
+		}
+	case d.live.epoch != nil && d.live.epoch.id == made.Basis && d.live.epoch.from.stale == fresh:
 		d.live.abandon() // a rebuild for another one
 		d.endReading()
 		d.log.Info().Str("basis", made.Basis).Msg("the basis stays")
-	case d.live.next != nil && d.live.next.id == made.Basis:
+	case d.live.next != nil && d.live.next.id == made.Basis && d.live.next.from.stale == fresh:
 		clear(d.live.next.unread) // perhaps the log has them now
 		r.again = time.Time{}
 	default:
@@ -110,6 +126,9 @@ func (d *Daemon) endReduction(basis *kernels.Map, made *httpapi.Reduction, err e
 			Msg("a basis has been chosen; putting the live blocks into its coordinates")
 	}
 }
+
+// betweenReductions is the least time between two of rows that are too few.
+const betweenReductions = time.Second
 
 var errGivenUp = errors.New("it was given up")
 

@@ -165,12 +165,14 @@ type epoch struct {
 	put     map[string]*incremental.Summary // not saved yet
 	missing map[string]struct{}             // live blocks that it does not have; none of the one in use
 	unread  map[string]unreadBlock          // those of them that the log does not give back
+	from    *sources                        // of its basis
+	inFile  bool                            // the epoch, and with it the sources
 	began   time.Time
 }
 
-func newEpoch(c *coordinates, folds int) *epoch {
+func newEpoch(c *coordinates, folds int, from *sources) *epoch {
 	return &epoch{
-		coordinates: c, sums: newSums(c.names, folds),
+		coordinates: c, sums: newSums(c.names, folds), from: from,
 		put: map[string]*incremental.Summary{}, missing: map[string]struct{}{}, unread: map[string]unreadBlock{}, began: time.Now(),
 	}
 }
@@ -203,17 +205,31 @@ func (e *epoch) remove(store *snapshot.Store, id string, digest [32]byte) error 
 }
 
 // change is what has to be saved of the epoch.
-func (e *epoch) change() snapshot.EpochChange {
-	c := snapshot.EpochChange{Epoch: e.saved, State: e.sums.total(), Folds: e.sums.takeMoved()}
+func (e *epoch) change(l *liveSet) snapshot.EpochChange {
+	c := snapshot.EpochChange{Epoch: e.saved, Stale: uint8(e.from.stale), State: e.sums.total(), Folds: e.sums.takeMoved()}
+	if e.inFile { // the file forgets that a block was a source when it is put again
+		for id := range l.put {
+			if _, ok := e.from.blocks[id]; ok {
+				c.Sources = append(c.Sources, id)
+			}
+		}
+	} else {
+		for id := range e.from.blocks {
+			if _, live := l.ledger.Get(id); live {
+				c.Sources = append(c.Sources, id)
+			}
+		}
+	}
 	for id, s := range e.put {
 		c.Put = append(c.Put, snapshot.EpochSummary{ID: id, Summary: s})
 	}
 	return c
 }
 
-// savedSummaries says that these have been saved.
-func (e *epoch) savedSummaries(put []snapshot.EpochSummary) {
-	for _, p := range put {
+// isSaved says that the change has been saved.
+func (e *epoch) isSaved(c *snapshot.EpochChange) {
+	e.inFile = true
+	for _, p := range c.Put {
 		if e.put[p.ID] == p.Summary {
 			delete(e.put, p.ID)
 		}
@@ -239,7 +255,12 @@ func (l *liveSet) restoreEpochs(saved *snapshot.Contents, wanted *config.Config)
 			l.epochsMoved = true
 			continue
 		}
-		e := newEpoch(newCoordinates(s.Number, basis, made, wanted.Kernel.Regulariser), 0)
+		from := &sources{blocks: make(map[string]struct{}, len(s.Sources)), stale: staleness(s.Stale)}
+		for _, id := range s.Sources {
+			from.blocks[id] = struct{}{}
+		}
+		e := newEpoch(newCoordinates(s.Number, basis, made, wanted.Kernel.Regulariser), 0, from)
+		e.inFile = true
 		var whole bool
 		e.sums, whole = restoredSums(s.State, s.Folds, l.sums.folds)
 		has := make(map[string]bool, len(s.Blocks))
@@ -325,10 +346,11 @@ func (l *liveSet) covers(in []lifted) bool {
 	return c == nil || slices.ContainsFunc(in, func(z lifted) bool { return z.coordinates == c })
 }
 
-// begin starts to build an epoch, in the place of one that is not complete.
+// begin starts to build an epoch, in the place of one that is not complete. Its basis is
+// the one that was being chosen.
 func (l *liveSet) begin(basis *kernels.Map, made *httpapi.Reduction, regulariser config.Regulariser) {
 	l.lastEpoch++
-	l.next = newEpoch(newCoordinates(l.lastEpoch, basis, made, regulariser), l.sums.folds)
+	l.next = newEpoch(newCoordinates(l.lastEpoch, basis, made, regulariser), l.sums.folds, l.choosing)
 	for _, e := range l.ledger.Page(retire.Lowest, math.MaxInt) {
 		l.next.missing[e.ID] = struct{}{}
 	}
@@ -339,6 +361,12 @@ func (l *liveSet) begin(basis *kernels.Map, made *httpapi.Reduction, regulariser
 // abandon gives up the epoch that is being built.
 func (l *liveSet) abandon() {
 	l.next, l.epochsMoved = nil, true
+	l.tellWorkers()
+}
+
+// dropEpochs goes back to the features.
+func (l *liveSet) dropEpochs() {
+	l.epoch, l.next, l.choosing, l.epochsMoved = nil, nil, nil, true
 	l.tellWorkers()
 }
 

@@ -110,10 +110,12 @@ func (i *instance) waitForEpoch(what string, ok func(*httpapi.EpochAnswer) bool)
 func (i *instance) reduced() *httpapi.Served {
 	i.t.Helper()
 	i.rowsAndFolds() // the sample may want rows from the log
+	idle := func(a *httpapi.EpochAnswer) bool { return a.Reducing == nil && a.Rebuild == nil && !a.Stale }
+	i.waitForEpoch("the end of rebuilds after retirements", idle)
 	if err := i.Reduce(i.t.Context()); err != nil {
 		i.t.Fatal(err)
 	}
-	a := i.waitForEpoch("the end of a rebuild", func(a *httpapi.EpochAnswer) bool { return a.Reducing == nil && a.Rebuild == nil })
+	a := i.waitForEpoch("the end of a rebuild", idle)
 	if a.Problem != "" || a.InUse == nil {
 		i.t.Fatalf("there is no basis: %+v", a)
 	}
@@ -321,7 +323,7 @@ func (i *instance) inEpoch(s *httpapi.Served, flags map[string]string) *httpapi.
 // epochs, and what is retired or replaced leaves both; a restart in the middle goes
 // on where the file ends.
 func TestRebuild(t *testing.T) {
-	flags := map[string]string{"kernel.function": "gaussian", "kernel.basis": "6", "kernel.rows": "0", "blocks.unit": "key"}
+	flags := map[string]string{"kernel.function": "gaussian", "kernel.basis": "6", "kernel.rows": "0", "blocks.unit": "key", "kernel.on_retire": "keep"}
 	payloads, _ := ndcBlocks(t, 24)
 	keyed := func(k, b int) message {
 		return message{key: fmt.Appendf(nil, "k%d", k), value: payloads[b], contentType: wire.Arrow.ContentType()}
@@ -415,7 +417,7 @@ func (i *instance) checkEpoch() {
 	if err != nil {
 		i.t.Fatal(err)
 	}
-	want := newEpoch(got.in, len(got.folds))
+	want := newEpoch(got.in, len(got.folds), nil)
 	var l lifter
 	held := make(chan struct{}, 1)
 	p, err := passOver(i.t.Context(), i.archive, blocks, true, func(e retire.Entry, b *incremental.Block) error {
@@ -623,7 +625,7 @@ func TestAbandon(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := d.waitForEpoch("a reason", func(a *httpapi.EpochAnswer) bool { return a.Problem != "" })
-	if a.InUse == nil || a.Rebuild != nil {
+	if a.InUse != nil || a.Rebuild != nil {
 		t.Errorf("after it %+v", a)
 	}
 	d.stop()

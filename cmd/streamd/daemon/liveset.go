@@ -26,6 +26,7 @@ type liveSet struct {
 	sums       sums           // in the features
 	sample     *sample.Sample // nil: there is none
 	ledger     *retire.Ledger
+	keyed      bool // a block is named by its key, and replaced by the next one of it
 	maxClasses int
 	churn      int64 // rows that have come or gone since the start
 
@@ -36,7 +37,8 @@ type liveSet struct {
 
 	epoch, next *epoch // in use, and being built; nil: the features are in use, nothing is
 	lastEpoch   uint32
-	epochsMoved bool // others than were saved
+	epochsMoved bool     // others than were saved
+	choosing    *sources // of the basis that is being chosen; nil: none is
 
 	// What workers go by, besides the levels of the sample.
 	features atomic.Pointer[[]string] // their names; nil: not fixed yet
@@ -58,6 +60,7 @@ func newLiveSet(store *snapshot.Store, saved *snapshot.Contents, cfg *config.Con
 	l = &liveSet{
 		store:      store,
 		ledger:     retire.NewLedger(retire.Policy{Blocks: cfg.Retire.Blocks, Rows: cfg.Retire.Rows, Age: cfg.Retire.Age}),
+		keyed:      cfg.Blocks.Unit == config.UnitKey,
 		maxClasses: cfg.Limits.Classes,
 		put:        map[string]snapshot.Block{},
 		parts:      map[string]*sample.Part{},
@@ -137,6 +140,9 @@ func (l *liveSet) admits(labels []string) bool {
 func (l *liveSet) add(e retire.Entry, k kept) (o outcome, err error) {
 	s, part := k.summary, k.part
 	if _, o.replaced = l.ledger.Get(e.ID); o.replaced {
+		if l.keyed { // otherwise it has grown
+			l.forget(e.ID, sourceReplaced)
+		}
 		if err := l.remove(e.ID); err != nil {
 			return o, err
 		}
@@ -179,6 +185,15 @@ func (l *liveSet) add(e retire.Entry, k kept) (o outcome, err error) {
 		o.retired++
 	}
 	return o, nil
+}
+
+// retire is an explicit retirement of a live block.
+func (l *liveSet) retire(id string) error {
+	if _, ok := l.ledger.Retire(id); !ok {
+		panic("daemon: block " + id + " is not live")
+	}
+	l.forget(id, sourceRetired)
+	return l.takeOut(id)
 }
 
 // remove takes a live block out.
@@ -324,7 +339,7 @@ func (l *liveSet) change() snapshot.Change {
 		c.State, c.Folds = l.sums.total(), l.sums.takeMoved()
 	}
 	for _, e := range l.epochs() {
-		c.Epochs = append(c.Epochs, e.change())
+		c.Epochs = append(c.Epochs, e.change(l))
 	}
 	l.epochsMoved = false
 	if l.epoch != nil {
@@ -380,7 +395,7 @@ func (l *liveSet) saved(c *snapshot.Change) {
 	for _, e := range l.epochs() {
 		for i := range c.Epochs {
 			if c.Epochs[i].Number == e.number {
-				e.savedSummaries(c.Epochs[i].Put)
+				e.isSaved(&c.Epochs[i])
 			}
 		}
 	}

@@ -122,7 +122,11 @@ func TestWhatChangesWhileItIsSaved(t *testing.T) {
 				delete(since, id)
 			case k < 11 && len(blocks) > 0:
 				id := any()
-				if err := l.remove(id); err != nil {
+				out := l.remove
+				if r.IntN(2) == 0 {
+					out = l.retire
+				}
+				if err := out(id); err != nil {
 					t.Fatal(err)
 				}
 				delete(blocks, id)
@@ -143,6 +147,7 @@ func TestWhatChangesWhileItIsSaved(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
+				l.choose()
 				l.begin(basis, &httpapi.Reduction{}, config.RegulariserIdentity)
 			case k < 15 && l.next != nil:
 				for _, id := range slices.Sorted(maps.Keys(l.next.missing))[:(len(l.next.missing)+1)/2] {
@@ -205,6 +210,15 @@ func TestWhatChangesWhileItIsSaved(t *testing.T) {
 		for i, e := range l.epochs() {
 			if got := contents.Epochs[i]; got.Number != e.number || got.State.Digest() != e.sums.total().Digest() || len(got.Blocks) != len(blocks)-len(e.missing) {
 				t.Errorf("seed %d: epoch %d is another one in the file", seed, e.number)
+			}
+			var from []string
+			for _, id := range slices.Sorted(maps.Keys(e.from.blocks)) {
+				if blocks[id] != nil {
+					from = append(from, id)
+				}
+			}
+			if got := contents.Epochs[i]; !slices.Equal(got.Sources, from) || got.Stale != uint8(e.from.stale) {
+				t.Errorf("seed %d: epoch %d has the sources %q (stale %d) in the file, not %q (stale %d)", seed, e.number, got.Sources, got.Stale, from, e.from.stale)
 			}
 		}
 		store.Close()

@@ -266,7 +266,7 @@ func (d *Daemon) applyRecord(p *partition, t *task, i int, z result) error {
 			return nil
 		}
 		d.counts.BlocksRetired++
-		return d.live.remove(z.id)
+		return d.live.retire(z.id)
 	}
 	d.fixFeatures(z)
 	if !d.live.admits(z.summary.Classes()) {

@@ -58,7 +58,7 @@ func (d *Daemon) solve(now time.Time) {
 	if d.solvedOnce && last.Digest == next.Digest && d.servedBy == y.last {
 		// The same sums have the same planes, but the stream has moved on.
 		again := *last
-		again.Blocks, again.Offsets, again.MadeAt = next.Blocks, next.Offsets, next.MadeAt
+		again.Blocks, again.Offsets, again.MadeAt, again.Basis = next.Blocks, next.Offsets, next.MadeAt, next.Basis
 		d.publish(&again, y.last)
 		return
 	}
@@ -106,6 +106,11 @@ func (d *Daemon) endSolve(s solved) {
 func (d *Daemon) publish(next *httpapi.Served, by *study) {
 	d.servedBy = by
 	last := d.published.Load()
+	if b := next.Basis; b != nil && !b.Stale && d.isStale(b) {
+		stale := *b
+		stale.Stale = true
+		next.Basis = &stale
+	}
 	if same(last.served, next) {
 		return
 	}
@@ -121,6 +126,7 @@ func (d *Daemon) publish(next *httpapi.Served, by *study) {
 // same says whether two values differ in nothing but when they were made.
 func same(a, b *httpapi.Served) bool {
 	return a.Digest == b.Digest && a.Model == b.Model && a.Problem == b.Problem &&
+		(a.Basis != nil && a.Basis.Stale) == (b.Basis != nil && b.Basis.Stale) &&
 		a.Tuning == b.Tuning && a.Refinement == b.Refinement && a.Quality == b.Quality && a.Absent == b.Absent &&
 		a.Blocks == b.Blocks && slices.Equal(a.Offsets, b.Offsets)
 }
@@ -157,7 +163,7 @@ func fingerprint(s *httpapi.Served) string {
 	number := func(xs ...int64) {
 		binary.Write(h, binary.LittleEndian, xs)
 	}
-	text(s.Problem, s.Digest, basisID(s))
+	text(s.Problem, s.Digest, basisID(s), strconv.FormatBool(s.Basis != nil && s.Basis.Stale))
 	number(s.Rows, int64(s.Blocks), s.MadeAt.UnixNano())
 	for _, o := range s.Offsets {
 		text(o.Topic)

@@ -39,6 +39,8 @@ type rebuilding struct {
 	tried    int                // reductions of this process
 	problem  string             // why the last reduction came to nothing
 	taken    int64              // rows of older blocks, of the epoch being built, by this process
+	switched time.Time          // when this process last took a basis into use; zero: never
+	took     time.Duration      // from the beginning of its reduction
 	skipped  []httpapi.UnreadBlock
 }
 
@@ -50,11 +52,34 @@ func (d *Daemon) rebuild(ctx context.Context, now time.Time) {
 	if d.cfg.Kernel.Function == config.KernelNone {
 		return
 	}
+	if len(d.live.epochs()) > 0 && !d.live.sums.parted() {
+		d.dropBasis("the live rows are of fewer than two classes")
+		d.rebuilding.again, d.rebuilding.problem = time.Time{}, "" // when there are two, nothing has failed
+	}
+	d.sayStale()
 	if d.live.next != nil {
 		d.build(ctx, now)
-	} else if d.rebuilding.reducing == nil && d.reductionDue(now) {
+	}
+	if d.live.next == nil && d.rebuilding.reducing == nil && d.reductionDue(now) {
 		d.beginReduction(ctx, now)
 	}
+}
+
+// dropBasis goes back to the planes of the features, where a daemon is that starts with
+// the live blocks as they are. Another basis is chosen when they support one again.
+func (d *Daemon) dropBasis(why string) {
+	if len(d.live.epochs()) == 0 {
+		return
+	}
+	r := &d.rebuilding
+	if r.reducing != nil {
+		r.reducing.end()
+		r.reducing = nil
+	}
+	d.endReading()
+	d.live.dropEpochs()
+	d.inOtherCoordinates()
+	d.log.Warn().Str("reason", why).Msg("the basis is dropped; planes are in the features again")
 }
 
 func (d *Daemon) endReading() {
@@ -134,11 +159,18 @@ func (d *Daemon) unread() (out []httpapi.UnreadBlock) {
 // switchEpoch takes the epoch that has been built into use.
 func (d *Daemon) switchEpoch() {
 	d.live.switchEpoch()
-	d.changed = true
-	// Studies are of planes in other coordinates.
-	y := &d.studying
-	y.last, y.due = nil, true
+	d.inOtherCoordinates()
+	r := &d.rebuilding
+	r.switched = time.Now()
+	r.took = r.switched.Sub(r.at)
 	d.log.Info().Str("basis", d.live.epoch.id).Int("blocks", d.live.ledger.Len()).Msg("all live blocks are in the coordinates of the new basis")
+}
+
+// inOtherCoordinates has planes solved and studied in the coordinates in use, which the
+// last study is not about.
+func (d *Daemon) inOtherCoordinates() {
+	d.changed = true
+	d.studying.last, d.studying.due = nil, d.live.ledger.Rows() > 0
 }
 
 // takenAtOnce bounds the bytes of summaries that are handed to the loop together.
@@ -259,7 +291,7 @@ func (d *Daemon) epochAnswer() *httpapi.EpochAnswer {
 	r := &d.rebuilding
 	a := &httpapi.EpochAnswer{Problem: r.problem, Served: basisID(d.published.Load().served)}
 	if e := d.live.epoch; e != nil {
-		a.Epoch, a.InUse = e.number, e.made
+		a.Epoch, a.InUse, a.Stale = e.number, e.made, e.from.stale != fresh
 	}
 	if job := r.reducing; job != nil {
 		job.mu.Lock()
@@ -269,7 +301,7 @@ func (d *Daemon) epochAnswer() *httpapi.EpochAnswer {
 	if e := d.live.next; e != nil {
 		b := &httpapi.RebuildAnswer{
 			Reduction: e.made, Blocks: d.live.ledger.Len() - len(e.missing), Missing: len(e.missing),
-			Rows: e.sums.rows(), LiveRows: d.live.ledger.Rows(), Unread: len(e.unread),
+			Rows: e.sums.rows(), LiveRows: d.live.ledger.Rows(), Unread: len(e.unread), Stale: e.from.stale != fresh,
 		}
 		if r.taken > 0 && b.Unread < b.Missing {
 			left := time.Since(e.began).Seconds() / float64(r.taken) * float64(b.LiveRows-b.Rows)

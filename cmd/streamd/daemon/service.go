@@ -122,8 +122,8 @@ func (d *Daemon) retire(id string, by access.Caller) (httpapi.Receipt, error) {
 		}
 		return none, httpapi.ErrNotLive
 	}
-	receipt := httpapi.Receipt{Block: blockInfo(e), DigestBefore: d.live.digest()}
-	if err := d.live.remove(id); err != nil {
+	receipt := httpapi.Receipt{Block: blockInfo(e), DigestBefore: d.live.digest(), InBasis: d.live.inBasis(id)}
+	if err := d.live.retire(id); err != nil {
 		d.fail(err)
 		return none, err
 	}
@@ -131,6 +131,7 @@ func (d *Daemon) retire(id string, by access.Caller) (httpapi.Receipt, error) {
 	d.changed, d.studying.due = true, d.refines()
 	receipt.DigestAfter = d.live.digest()
 	receipt.Offsets = d.offsets()
+	d.sayStale()
 	d.save()
 	// Whoever asked may be gone before the answer.
 	log, says := d.log.Info, "block retired"

@@ -132,6 +132,7 @@ func (d *Daemon) retirePartition(number int) {
 		if e.Position.Partition != number {
 			continue
 		}
+		d.live.forget(e.ID, sourceRetired)
 		if err := d.live.remove(e.ID); err != nil {
 			d.fail(err)
 			return

@@ -85,6 +85,23 @@ func (s *sums) classes() (k int) {
 	return k
 }
 
+// parted says whether there are rows of two classes or more.
+func (s *sums) parted() bool {
+	var first *incremental.State
+	for _, fold := range s.apart {
+		switch {
+		case fold.Classes() == 0:
+		case fold.Classes() > 1:
+			return true
+		case first == nil:
+			first = fold
+		case !fold.Has(first.Totals()[0].Label):
+			return true
+		}
+	}
+	return false
+}
+
 // newClasses counts the labels, each listed once, of which there are no rows.
 func (s *sums) newClasses(labels []string) (n int) {
 	for _, label := range labels {

@@ -16,6 +16,9 @@ type Basis struct {
 	Map         *kernels.Map
 	Features    []string // n: of the rows
 	Regulariser string   // classifier.Identity or classifier.Kernel
+	// Stale says that blocks which the basis was chosen from have been retired, or
+	// replaced, since: their numbers may be among its points.
+	Stale bool
 }
 
 // Scaled says whether features are scaled on their way into the kernel.
@@ -91,6 +94,7 @@ func NewStage(s reduce.Stage, classes []string) Stage {
 type EpochAnswer struct {
 	Epoch    uint32            `json:"epoch"`             // in use, the later the higher; 0: the features
 	InUse    *Reduction        `json:"in_use"`            // null: the features
+	Stale    bool              `json:"stale"`             // whether blocks that the basis in use was chosen from have been retired or replaced since: their numbers may be among its points until another basis is in use
 	Served   string            `json:"served,omitempty"`  // the id of the basis that what is served is in: that in use, once planes have been solved
 	Reducing *ReducingAnswer   `json:"reducing"`          // a reduction under way
 	Rebuild  *RebuildAnswer    `json:"rebuild"`           // an epoch that is being built
@@ -116,6 +120,7 @@ type RebuildAnswer struct {
 	// Seconds that are left at the pace of this process so far; null: not known.
 	Seconds *float64      `json:"seconds_left"`
 	Unread  int           `json:"unread"`            // blocks that the log did not give back
+	Stale   bool          `json:"stale"`             // whether blocks that its basis was chosen from have been retired or replaced since: after it another basis is chosen
 	Reasons []UnreadBlock `json:"reasons,omitempty"` // of the first hundred of them
 }
 

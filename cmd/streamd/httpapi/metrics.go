@@ -100,7 +100,8 @@ var (
 	judged        = desc("prequential_rows_total", "Rows that came and were classified by the served model before it learned from them, by outcome: some of all, and those that are read again count again.", "outcome")
 	balanced      = desc("prequential_balanced_correctness", "Mean of the classes' shares of right ones among the latest of these rows: 10,000 or more, of a minute or more; absent before the first.")
 	modelMade     = desc("model_timestamp_seconds", "When the served planes were made, in Unix time, as made_at in GET /v1/model; 0 while there is no model. They need not be made again, and grow old, while nothing comes or is retired.")
-	epoch         = desc("epoch", "The epoch in use, as GET /v1/epoch has it, 0 for the features; absent, as streamd_reducing and streamd_rebuild_*, without a kernel.")
+	epoch         = desc("epoch", "The epoch in use, as GET /v1/epoch has it, 0 for the features; absent, as streamd_basis_stale, streamd_reducing and streamd_rebuild_*, without a kernel.")
+	basisStale    = desc("basis_stale", "1 while the basis in use was chosen from blocks that have been retired or replaced since, else 0.")
 	reducing      = desc("reducing", "1 while a basis is being chosen, else 0.")
 	rebuildBlocks = desc("rebuild_blocks_left", "Live blocks that are to be put into the coordinates of the next basis; 0 without one.")
 	rebuildRows   = desc("rebuild_rows_left", "Rows of these blocks.")
@@ -161,6 +162,7 @@ func (c serviceCollector) Collect(ch chan<- prometheus.Metric) {
 	gauge(modelMade, made)
 	if e := s.Epoch; e != nil {
 		gauge(epoch, float64(e.Epoch))
+		gauge(basisStale, oneIf(e.Stale))
 		gauge(reducing, oneIf(e.Reducing != nil))
 		var left RebuildAnswer
 		if e.Rebuild != nil {

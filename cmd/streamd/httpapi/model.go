@@ -27,7 +27,10 @@ type ModelAnswer struct {
 	// these are the features.
 	Basis   *classifier.Basis `json:"basis,omitempty"`
 	BasisID string            `json:"basis_id,omitempty"` // SHA-256, hex
-	Options OptionsAnswer     `json:"options"`            // of the solve
+	// BasisStale says that blocks which the basis was chosen from have been retired
+	// or replaced since: their numbers may be among its points.
+	BasisStale bool          `json:"basis_stale,omitempty"`
+	Options    OptionsAnswer `json:"options"` // of the solve
 	// Mean of each feature, or coordinate, over the live rows: where contributions
 	// begin.
 	Mean        []float64          `json:"mean"`
@@ -97,7 +100,7 @@ func (s *Served) answer() ModelAnswer {
 		Offsets:     listed(s.Offsets),
 	}
 	if b := s.Basis; b != nil {
-		a.Basis, a.BasisID = classifier.BasisOf(b.Map, b.Regulariser), b.ID
+		a.Basis, a.BasisID, a.BasisStale = classifier.BasisOf(b.Map, b.Regulariser), b.ID, b.Stale
 	}
 	return a
 }

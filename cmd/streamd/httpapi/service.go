@@ -124,6 +124,7 @@ type Receipt struct {
 	Offsets      []Offset  `json:"offsets"`             // what the state had seen
 	DigestBefore string    `json:"state_digest_before"` // of the state with the block
 	DigestAfter  string    `json:"state_digest_after"`  // of the state without it
+	InBasis      bool      `json:"in_basis"`            // whether the basis in use was chosen from the block: its numbers may be among the points until another basis is in use (see /v1/epoch)
 	RetiredAt    time.Time `json:"retired_at"`          // when that was durable
 }
 

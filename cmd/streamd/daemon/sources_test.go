@@ -1,0 +1,319 @@
+package daemon
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"streamd/cmd/streamd/httpapi"
+	"streamd/config"
+	"streamd/incremental"
+	"streamd/incremental/gram"
+	"streamd/ingest/wire"
+	"streamd/kernels"
+	"streamd/snapshot"
+)
+
+// keyed is a message of a key, with so many rows of a checkerboard beside a point.
+func keyed(t testing.TB, key string, seed uint64, rows int, at float64) message {
+	t.Helper()
+	r := rand.New(rand.NewPCG(seed, 3))
+	b := &incremental.Block{Classes: []string{"black", "white"}}
+	var x, y []float64
+	for range rows {
+		i, k := r.Float64(), r.Float64()
+		x, y = append(x, at+200*i), append(y, at+200*k)
+		b.Codes = append(b.Codes, board(200*i, 200*k))
+	}
+	b.Columns = []gram.Column{gram.ColumnOf(x), gram.ColumnOf(y)}
+	value, err := wire.Encode(nil, wire.Arrow, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return message{key: []byte(key), value: value, contentType: wire.Arrow.ContentType()}
+}
+
+// customers are ten keys of nine rows each, and the planted one, whose rows lie where
+// none of the others are.
+func customers(t testing.TB) (messages []message) {
+	for k := range 10 {
+		messages = append(messages, keyed(t, fmt.Sprintf("k%d", k), uint64(k), 9, 0))
+	}
+	return append(messages, keyed(t, "planted", 99, 9, 5000))
+}
+
+// planted are the points of a basis that rows of the planted customer have gone into.
+func planted(basis *kernels.Map) (out [][]float64) {
+	for i := range basis.Points() {
+		if z := basis.Point(i); slices.ContainsFunc(z, func(x float64) bool { return x > 300 }) {
+			out = append(out, z)
+		}
+	}
+	return out
+}
+
+// forgetting are the flags of a daemon whose bases have every row, where they have
+// rows.
+func forgetting(method string) map[string]string {
+	return map[string]string{
+		"kernel.function": "gaussian(gamma=0.0005)", "kernel.reduce": method, "kernel.basis": "99", "kernel.rows": "99",
+		"blocks.unit": "key", "model.nu": "100",
+	}
+}
+
+// settledBasis waits until a basis is in use that is not stale, and planes are served
+// in its coordinates.
+func (i *instance) settledBasis() *httpapi.Served {
+	i.t.Helper()
+	a := i.waitForEpoch("a basis", func(a *httpapi.EpochAnswer) bool {
+		return a.InUse != nil && !a.Stale && a.Reducing == nil && a.Rebuild == nil
+	})
+	return i.wait("planes in its coordinates", func(s *httpapi.Served) bool {
+		return s.Model != nil && basisID(s) == a.InUse.Basis && !s.Basis.Stale
+	})
+}
+
+// bases are the bases in a snapshot file.
+func bases(t testing.TB, file string) (all []*kernels.Map) {
+	t.Helper()
+	store, contents, err := snapshot.OpenReadOnly(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	for _, e := range contents.Epochs {
+		m, err := kernels.DecodeMap(e.Basis)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, m)
+	}
+	return all
+}
+
+// A row that is retired leaves the points of the basis, whatever chose them and however
+// it was retired. Until another basis is in use every answer says that it is stale; then
+// basis and planes are those of a daemon that has never seen the row.
+func TestForgottenRowsLeaveTheBasis(t *testing.T) {
+	for _, method := range []string{"random", "stratified", "kmeans", "kmedian", "cs"} {
+		for how, gone := range map[string]func(*instance, string){
+			"DELETE": func(i *instance, _ string) {
+				if receipt := i.retire("key:planted"); !receipt.InBasis {
+					i.t.Errorf("the receipt %+v does not say that the block is in the basis", receipt)
+				}
+				if s, _ := i.Served(); !s.Basis.Stale {
+					i.t.Error("after the receipt the model does not say that its basis is stale")
+				}
+			},
+			"tombstone":   func(_ *instance, topic string) { produce(t, topic, message{key: []byte("planted")}) },
+			"replacement": func(_ *instance, topic string) { produce(t, topic, keyed(t, "planted", 7, 9, 0)) },
+		} {
+			t.Run(method+" "+how, func(t *testing.T) {
+				t.Parallel()
+				flags := forgetting(method)
+				name := topic(t, 1)
+				file := filepath.Join(t.TempDir(), "streamd.db")
+				produce(t, name, customers(t)...)
+				d := start(t, name, file, flags)
+				before := d.settledBasis()
+				if len(planted(before.Basis.Map)) == 0 {
+					t.Fatal("no point is made of the planted rows")
+				}
+				release := d.holdReading()
+				gone(d, name)
+				d.waitForEpoch("a rebuild", func(a *httpapi.EpochAnswer) bool { return a.Rebuild != nil && a.Stale && !a.Rebuild.Stale })
+				s := d.wait("a basis that is stale", func(s *httpapi.Served) bool { return s.Basis.Stale })
+				if s.Fingerprint == before.Fingerprint {
+					t.Error("the fingerprint does not tell")
+				}
+				release()
+				got := d.settledBasis()
+				if p := planted(got.Basis.Map); len(p) > 0 {
+					t.Errorf("points %v", p)
+				}
+				d.stop()
+				for _, m := range bases(t, file) {
+					if p := planted(m); len(p) > 0 {
+						t.Errorf("points %v in the file", p)
+					}
+				}
+				other := topic(t, 1)
+				produce(t, other, customers(t)[:10]...)
+				live := int64(10)
+				if how == "replacement" {
+					produce(t, other, keyed(t, "planted", 7, 9, 0))
+					live++
+				}
+				flags["kernel.rows"] = "0"
+				u := start(t, other, filepath.Join(t.TempDir(), "streamd.db"), flags)
+				u.waitForOffsets(live)
+				if want := u.reduced(); comparable(got) != comparable(want) {
+					t.Errorf("served\n%.400s\nwant\n%.400s", comparable(got), comparable(want))
+				}
+				u.stop()
+			})
+		}
+	}
+}
+
+// What is retired while a basis is being built that was chosen from it is gone after
+// the next one, which begins at once, also through a restart.
+func TestForgottenWhileRebuilding(t *testing.T) {
+	flags := forgetting("random")
+	name := topic(t, 1)
+	file := filepath.Join(t.TempDir(), "streamd.db")
+	messages := append(customers(t), keyed(t, "second", 98, 9, 9000))
+	produce(t, name, messages...)
+	d := start(t, name, file, flags)
+	d.settledBasis()
+	d.holdReading()
+	d.retire("key:planted")
+	d.waitForEpoch("a rebuild", func(a *httpapi.EpochAnswer) bool { return a.Rebuild != nil })
+	d.retire("key:second")
+	a := d.epoch()
+	if !a.Stale || a.Rebuild == nil || !a.Rebuild.Stale {
+		t.Errorf("both bases should be stale: %+v, %+v", a, a.Rebuild)
+	}
+	d.stop() // in the middle
+	d = start(t, name, file, flags)
+	if p := planted(d.settledBasis().Basis.Map); len(p) > 0 {
+		t.Errorf("points %v", p)
+	}
+	d.stop()
+	// What is not in the basis has no business with it.
+	produce(t, name, keyed(t, "third", 97, 9, 0))
+	d = start(t, name, file, flags)
+	d.waitForOffsets(int64(len(messages)) + 1)
+	number := d.epoch().Epoch
+	if receipt := d.retire("key:third"); receipt.InBasis {
+		t.Error("a block that came after the basis is in it")
+	}
+	if a := d.epoch(); a.Stale || a.Reducing != nil || a.Rebuild != nil || a.Epoch != number {
+		t.Errorf("%+v", a)
+	}
+	d.stop()
+}
+
+// With kernel.on_retire: keep the basis stays, and says so, until another one is asked
+// for.
+func TestKeptBasis(t *testing.T) {
+	flags := forgetting("kmeans")
+	flags["kernel.on_retire"] = "keep"
+	name := topic(t, 1)
+	file := filepath.Join(t.TempDir(), "streamd.db")
+	produce(t, name, customers(t)...)
+	d := start(t, name, file, flags)
+	first := d.settledBasis()
+	d.retire("key:planted")
+	d.stop()
+	d = start(t, name, file, flags)
+	s := d.wait("planes", func(s *httpapi.Served) bool { return s.Model != nil })
+	if a := d.epoch(); !a.Stale || !s.Basis.Stale || basisID(s) != basisID(first) || a.Reducing != nil || a.Rebuild != nil {
+		t.Errorf("%+v", a)
+	}
+	if err := d.Reduce(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if p := planted(d.settledBasis().Basis.Map); len(p) > 0 {
+		t.Errorf("points %v", p)
+	}
+	d.stop()
+}
+
+// Values of keys are replaced all the time: the next basis waits, as long as rebuilding
+// would take more than its share of the time.
+func TestReplacementsWaitForTheirShare(t *testing.T) {
+	now := time.Now()
+	for _, c := range []struct {
+		stale    staleness
+		onRetire config.OnRetire
+		since    time.Duration // the last switch, whose rebuild took a second
+		want     bool
+	}{
+		{fresh, config.OnRetireReduce, time.Hour, false},
+		{sourceReplaced, config.OnRetireReduce, share*time.Second - 1, false},
+		{sourceReplaced, config.OnRetireReduce, share * time.Second, true},
+		{sourceReplaced, config.OnRetireKeep, time.Hour, false},
+		{sourceRetired, config.OnRetireReduce, 0, true},
+		{sourceRetired, config.OnRetireKeep, time.Hour, false},
+		{255, config.OnRetireReduce, 0, true}, // of a file that does not know its sources
+	} {
+		d := &Daemon{
+			cfg: &config.Config{Kernel: config.Kernel{OnRetire: c.onRetire}}, live: &liveSet{epoch: &epoch{from: &sources{stale: c.stale}}},
+			rebuilding: rebuilding{switched: now.Add(-c.since), took: time.Second},
+		}
+		if got := d.forgetDue(now); got != c.want {
+			t.Errorf("%+v: due %t", c, got)
+		}
+	}
+}
+
+// When retirements leave rows that no basis can be chosen from, the basis goes: the
+// daemon serves what one serves that has only seen these rows, after a restart too. It
+// comes back with the rows.
+func TestBasisGoesWithItsRows(t *testing.T) {
+	one := func(key, class string, rows int) message {
+		b := &incremental.Block{Classes: []string{class}, Codes: make([]int32, rows)}
+		var x, y []float64
+		for i := range rows {
+			x, y = append(x, float64(i)), append(y, float64(i*i+len(class)))
+		}
+		b.Columns = []gram.Column{gram.ColumnOf(x), gram.ColumnOf(y)}
+		value, err := wire.Encode(nil, wire.Arrow, b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return message{key: []byte(key), value: value, contentType: wire.Arrow.ContentType()}
+	}
+	for name, left := range map[string][]message{
+		"one class": {one("a", "x", 20)},
+		"few rows":  {one("a", "x", 2), one("b", "yy", 2)},
+		"none":      nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			flags := forgetting("kmeans")
+			flags["kernel.rows"], flags["model.refine"] = "20", "full"
+			name := topic(t, 1)
+			file := filepath.Join(t.TempDir(), "streamd.db")
+			produce(t, name, left...)
+			produce(t, name, one("many", "x", 20), one("others", "yy", 20))
+			d := start(t, name, file, flags)
+			d.settledBasis()
+			d.retire("key:many")
+			produce(t, name, message{key: []byte("others")})
+			d.waitForEpoch("the end of the basis", func(a *httpapi.EpochAnswer) bool { return a.Epoch == 0 && a.Reducing == nil && a.Rebuild == nil })
+			ended := func(i *instance) string {
+				s := i.wait("the rows that are left", func(s *httpapi.Served) bool { return s.Blocks == len(left) && s.Basis == nil })
+				if len(left) > 0 {
+					s = i.settled()
+				}
+				if s.Model == nil {
+					return fmt.Sprint(s.Problem, s.Rows, s.Digest, s.Absent)
+				}
+				return content(t, s)
+			}
+			got := ended(d)
+			d.stop()
+			if all := bases(t, file); len(all) > 0 {
+				t.Errorf("%d bases in the file", len(all))
+			}
+			d = start(t, name, file, flags)
+			again := ended(d)
+
+			other := topic(t, 1)
+			produce(t, other, left...)
+			u := start(t, other, filepath.Join(t.TempDir(), "streamd.db"), flags)
+			want := ended(u)
+			u.stop()
+			if len(left) > 0 && (got != want || again != want) {
+				t.Errorf("served\n%s, after a restart\n%s, want\n%s", got, again, want)
+			}
+			produce(t, name, one("more", "x", 20), one("yet more", "yy", 20))
+			d.settledBasis()
+			d.stop()
+		})
+	}
+}

@@ -437,7 +437,11 @@ func (cl *client) producerID(ctx context.Context) (id int64, epoch int16, err er
 		return 0, 0, err
 	}
 	defer putBuffer(a.buf)
-	d := decoder{b: a.body}
+	return parseProducerID(a.body)
+}
+
+func parseProducerID(body []byte) (id int64, epoch int16, err error) {
+	d := decoder{b: body}
 	d.int32() // throttle
 	code := d.int16()
 	id, epoch = d.int64(), d.int16()

@@ -62,22 +62,27 @@ func TestParseFetch(t *testing.T) {
 	}
 }
 
+// produceResponse is encoded by another implementation.
+func produceResponse(version, code int16) []byte {
+	r := kmsg.NewPtrProduceResponse()
+	r.Version = version
+	topic := kmsg.NewProduceResponseTopic()
+	topic.Topic = "orders"
+	p := kmsg.NewProduceResponseTopicPartition()
+	p.ErrorCode = code
+	if code != 0 {
+		p.ErrorMessage = kmsg.StringPtr("too large by half")
+		p.ErrorRecords = append(p.ErrorRecords, kmsg.NewProduceResponseTopicPartitionErrorRecord())
+	}
+	topic.Partitions = append(topic.Partitions, p)
+	r.Topics = append(r.Topics, topic)
+	return r.AppendTo(nil)
+}
+
 func TestParseProduce(t *testing.T) {
 	for v := int16(produceMinVersion); v <= produceMaxVersion; v++ {
 		for _, code := range []int16{0, 10} {
-			r := kmsg.NewPtrProduceResponse()
-			r.Version = v
-			topic := kmsg.NewProduceResponseTopic()
-			topic.Topic = "orders"
-			p := kmsg.NewProduceResponseTopicPartition()
-			p.ErrorCode = code
-			if code != 0 {
-				p.ErrorMessage = kmsg.StringPtr("too large by half")
-				p.ErrorRecords = append(p.ErrorRecords, kmsg.NewProduceResponseTopicPartitionErrorRecord())
-			}
-			topic.Partitions = append(topic.Partitions, p)
-			r.Topics = append(r.Topics, topic)
-			err := parseProduce(r.AppendTo(nil), v)
+			err := parseProduce(produceResponse(v, code), v)
 			if code == 0 && err != nil || code != 0 && !errors.Is(err, kafkago.MessageSizeTooLarge) {
 				t.Errorf("version %d: code %d: %v", v, code, err)
 			}
@@ -87,13 +92,31 @@ func TestParseProduce(t *testing.T) {
 
 func FuzzParseFetch(f *testing.F) {
 	for v := int16(fetchMinVersion); v <= fetchMaxVersion; v++ {
-		f.Add(fetchResponse(v, 0), v)
+		f.Add(fetchResponse(v, 0), 0, v)
+		f.Add(fetchResponse(v, 0), 1000, v)
 	}
-	f.Fuzz(func(t *testing.T, body []byte, version int16) {
-		r, err := parseFetch(body, 0, version, "orders", 3)
+	f.Fuzz(func(t *testing.T, body []byte, rest int, version int16) {
+		r, err := parseFetch(body, max(0, rest), version, "orders", 3)
 		if err == nil && (len(r.records) > len(body) || 16*len(r.aborted) > len(body)) {
 			t.Fatalf("%d bytes of records and %d transactions in %d bytes", len(r.records), len(r.aborted), len(body))
 		}
-		parseProduce(body, version)
+	})
+}
+
+// What a broker says of a written batch, and of a producer, is an error or is not, and
+// an error's text is bounded.
+func FuzzProduceAnswer(f *testing.F) {
+	for v := int16(produceMinVersion); v <= produceMaxVersion; v++ {
+		f.Add(produceResponse(v, 0), v)
+		f.Add(produceResponse(v, 10), v)
+	}
+	f.Add(kmsg.NewPtrInitProducerIDResponse().AppendTo(nil), int16(initProducerIDVersion))
+	f.Fuzz(func(t *testing.T, body []byte, version int16) {
+		if err := parseProduce(body, version); err != nil && len(err.Error()) > 2048 {
+			t.Fatalf("an error of %d bytes", len(err.Error()))
+		}
+		if id, _, err := parseProducerID(body); err != nil && id != 0 {
+			t.Fatalf("producer %d, and %v", id, err)
+		}
 	})
 }

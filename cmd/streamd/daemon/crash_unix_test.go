@@ -42,6 +42,7 @@ func TestFullDisk(t *testing.T) {
 	}
 	p := spawn(t, flags)
 	p.until(t, "the problem", func() bool { return strings.Contains(p.get(t, "/"), "the snapshot cannot be saved") })
+	p.until(t, "not ready", func() bool { return strings.Contains(p.get(t, "/readyz"), "the state cannot be saved") })
 	produce(t, name, messages[blocks/2:]...)
 	all := fmt.Sprintf("streamd_partition_high_watermark{partition=\"0\",topic=%q} %d\n", name, blocks)
 	p.until(t, "the rest, in the log", func() bool { return strings.Contains(p.get(t, "/metrics"), all) })

@@ -138,6 +138,7 @@ type Daemon struct {
 	published atomic.Pointer[publication]
 
 	prequential prequential // by the workers
+	hasCaughtUp atomic.Bool // once no more than http.ready_lag was left to read
 
 	mu      sync.Mutex
 	status  httpapi.Status

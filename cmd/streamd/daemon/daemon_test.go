@@ -1081,9 +1081,9 @@ func TestTopicMadeAnew(t *testing.T) {
 // A daemon that has been told to stop is not ready, however long the stop takes.
 func TestStoppingIsNotReady(t *testing.T) {
 	name := topic(t, 1)
-	produce(t, name, message{value: jsonRow(1, 2, 3)})
+	produce(t, name, message{value: jsonRow(1, 2, 3)}, message{value: jsonRow(-1, 4, 5)})
 	d := start(t, name, filepath.Join(t.TempDir(), "streamd.db"), nil)
-	d.waitForOffsets(1)
+	d.wait("a model", func(s *httpapi.Served) bool { return s.Model != nil })
 	if status, body := d.ask(http.MethodGet, "/readyz"); status != http.StatusOK {
 		t.Errorf("ready: %d: %s", status, body)
 	}

@@ -202,17 +202,7 @@ func (d *Daemon) Status() httpapi.Status {
 		}
 	}
 	s.InGroup = stats.OutSince.IsZero()
-	select {
-	case <-d.stopping:
-		s.NotReady = "stopping"
-		return s
-	default:
-	}
-	switch {
-	case s.InGroup:
-	case stats.Rebalances == 0:
-		s.NotReady = "joining the consumer group"
-	default:
+	if !s.InGroup && stats.Rebalances > 0 {
 		reason := "the partitions are being divided anew"
 		if stats.OutBecause != nil {
 			reason = stats.OutBecause.Error()
@@ -220,7 +210,55 @@ func (d *Daemon) Status() httpapi.Status {
 		s.Problems = append(s.Problems, fmt.Sprintf("out of the consumer group since %s UTC, so nothing is read: %s",
 			stats.OutSince.UTC().Format("2 Jan 15:04:05"), reason))
 	}
+	s.NotReady = strings.Join(d.notReady(&s), "; ")
 	return s
+}
+
+// notReady says why this instance cannot answer, for whoever asks: it names nothing
+// that only some may read. An instance that has been a member of the group and is
+// none for a while, as when the brokers are away, answers with the model it has.
+func (d *Daemon) notReady(s *httpapi.Status) (reasons []string) {
+	select {
+	case <-d.stopping:
+		return []string{"stopping"}
+	default:
+	}
+	switch {
+	case s.Rebalances == 0:
+		reasons = append(reasons, "joining the consumer group")
+	case s.InGroup && len(s.Partitions) == 0:
+		reasons = append(reasons, "no partition is assigned to this instance: others of its group have them all")
+	case !d.caughtUp(s):
+		reasons = append(reasons, fmt.Sprintf("still reading: more records are left than http.ready_lag, %d", d.cfg.HTTP.ReadyLag))
+	}
+	if d.published.Load().served.Model == nil {
+		reasons = append(reasons, "there is no model: GET /v1/model says why")
+	}
+	if s.SaveFails {
+		reasons = append(reasons, "the state cannot be saved: the log says why")
+	}
+	return reasons
+}
+
+// caughtUp says whether no more than http.ready_lag records have been left to read
+// at some time since the start.
+func (d *Daemon) caughtUp(s *httpapi.Status) bool {
+	if d.hasCaughtUp.Load() {
+		return true
+	}
+	var left int64
+	for _, p := range s.Partitions {
+		lag := p.Lag()
+		if lag < 0 {
+			return false // not known yet
+		}
+		left += lag
+	}
+	if !s.InGroup || left > d.cfg.HTTP.ReadyLag {
+		return false
+	}
+	d.hasCaughtUp.Store(true)
+	return true
 }
 
 // updateStatus copies what Status answers with; the loop calls it after every
@@ -265,6 +303,7 @@ func (d *Daemon) updateStatus() {
 		s.Problems = append(s.Problems, d.failure.Error())
 	}
 	if d.saveProblem != nil {
+		s.SaveFails = true
 		s.Problems = append(s.Problems, "the snapshot cannot be saved: "+d.saveProblem.Error())
 	}
 	if p := d.published.Load().served; p.Model == nil && p.Rows > 0 {

@@ -15,7 +15,7 @@
 //	POST   /v1/refine          refine the planes now (admin)       [RefineAnswer]
 //	GET    /v1/openapi.json    all of this as an OpenAPI 3.1 document
 //	GET    /healthz            200 while the process answers
-//	GET    /readyz             200 when the service is ready, else 503
+//	GET    /readyz             200 when this instance can answer, else 503 with the reasons
 //	GET    /metrics            Prometheus
 //	GET    /                   the status page
 //

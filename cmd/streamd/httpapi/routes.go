@@ -181,7 +181,8 @@ var routes = []route{
 	},
 	{
 		method: "GET", path: "/readyz", handle: (*Server).readyz,
-		summary: "Whether the service is ready",
+		summary: "Whether this instance can answer",
+		notes:   "Not without a model or a partition, nor while more records are left to read than http.ready_lag (until they were fewer once) or the state cannot be saved. The message says which.",
 		replies: []reply{{200, "It is.", Health{}, ""}},
 		codes:   []Code{CodeUnavailable},
 	},

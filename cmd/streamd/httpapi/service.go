@@ -143,10 +143,12 @@ type SnapshotInfo struct {
 type Status struct {
 	Version string
 	Started time.Time
-	// NotReady says why the daemon is not ready; "" means that it is.
+	// NotReady says why the daemon cannot answer; "" means that it can. Everybody
+	// may read it.
 	NotReady string
 	// Problems are for the operator to act on, the gravest first.
-	Problems []string
+	Problems  []string
+	SaveFails bool // the last save has failed
 
 	Rows        RowCounts
 	Blocks      BlockCounts

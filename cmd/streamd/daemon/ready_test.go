@@ -1,0 +1,88 @@
+package daemon
+
+import (
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"streamd/cmd/streamd/httpapi"
+	"streamd/config"
+	"streamd/incremental"
+)
+
+// An instance is ready when it can answer, and says why when it cannot.
+func TestNotReady(t *testing.T) {
+	type state = struct {
+		rebalances int64
+		out        bool // of the group
+		lags       []int64
+		noModel    bool
+		saveFails  bool
+		want       string // "": ready
+	}
+	const (
+		reading = "still reading: more records are left than http.ready_lag, 100"
+		model   = "there is no model: GET /v1/model says why"
+		saving  = "the state cannot be saved: the log says why"
+	)
+	for name, states := range map[string][]state{
+		"joining":        {{out: true, want: "joining the consumer group"}},
+		"no partition":   {{rebalances: 1, want: "no partition is assigned to this instance: others of its group have them all"}},
+		"no model":       {{rebalances: 1, lags: []int64{0}, noModel: true, want: model}},
+		"failing saves":  {{rebalances: 1, lags: []int64{0}, saveFails: true, want: saving}, {rebalances: 1, lags: []int64{0}}},
+		"all at once":    {{rebalances: 1, lags: []int64{200}, noModel: true, saveFails: true, want: reading + "; " + model + "; " + saving}},
+		"unknown lag":    {{rebalances: 1, lags: []int64{0, -1}, want: reading}},
+		"behind":         {{rebalances: 1, lags: []int64{60, 41}, want: reading}, {rebalances: 1, lags: []int64{60, 40}}},
+		"behind again":   {{rebalances: 1, lags: []int64{100}}, {rebalances: 1, lags: []int64{1e9}}, {rebalances: 2, lags: []int64{-1}}},
+		"brokers away":   {{rebalances: 1, lags: []int64{0}}, {rebalances: 1, out: true}, {rebalances: 1, out: true, noModel: true, want: model}},
+		"out too early":  {{rebalances: 1, out: true, want: reading}},
+		"partition lost": {{rebalances: 1, lags: []int64{0}}, {rebalances: 2, want: "no partition is assigned to this instance: others of its group have them all"}, {rebalances: 3, lags: []int64{5000}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := &Daemon{cfg: &config.Config{HTTP: config.HTTP{ReadyLag: 100}}, stopping: make(chan struct{})}
+			for i, at := range states {
+				served := &httpapi.Served{Model: &incremental.Model{}}
+				if at.noModel {
+					served.Model = nil
+				}
+				d.published.Store(&publication{served: served})
+				s := httpapi.Status{Rebalances: at.rebalances, InGroup: !at.out, SaveFails: at.saveFails}
+				for p, lag := range at.lags {
+					part := httpapi.Partition{Partition: p, Next: 10, HighWatermark: 10 + lag}
+					if lag < 0 {
+						part.Next = -1
+					}
+					s.Partitions = append(s.Partitions, part)
+				}
+				if got := strings.Join(d.notReady(&s), "; "); got != at.want {
+					t.Errorf("state %d: %q, want %q", i, got, at.want)
+				}
+			}
+			close(d.stopping)
+			if got := d.notReady(&httpapi.Status{}); len(got) != 1 || got[0] != "stopping" {
+				t.Errorf("stopping: %q", got)
+			}
+		})
+	}
+}
+
+// Without a model an instance is alive, but not ready.
+func TestReadyWithAModel(t *testing.T) {
+	name := topic(t, 1)
+	d := start(t, name, filepath.Join(t.TempDir(), "streamd.db"), nil)
+	produce(t, name, message{value: jsonRow(1, 2, 3)})
+	d.waitForOffsets(1)
+	if status, body := d.ask(http.MethodGet, "/readyz"); status != http.StatusServiceUnavailable || !strings.Contains(body, `"message":"not ready: there is no model`) {
+		t.Errorf("with rows of one class: %d: %s", status, body)
+	}
+	if status, body := d.ask(http.MethodGet, "/healthz"); status != http.StatusOK {
+		t.Errorf("alive: %d: %s", status, body)
+	}
+	produce(t, name, message{value: jsonRow(-1, 4, 5)})
+	d.wait("a model", func(s *httpapi.Served) bool { return s.Model != nil })
+	if status, body := d.ask(http.MethodGet, "/readyz"); status != http.StatusOK {
+		t.Errorf("with two classes: %d: %s", status, body)
+	}
+	d.stop()
+}

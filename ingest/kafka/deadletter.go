@@ -168,11 +168,11 @@ func (d *DeadLetters) Write(ctx context.Context, partition int, letters []Letter
 	if len(letters) == 0 {
 		return nil
 	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	ctx, cancel := context.WithTimeoutCause(ctx, d.cfg.Patience,
 		fmt.Errorf("gave up after %v; see the log for what failed", d.cfg.Patience))
 	defer cancel()
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	fail := func(err error) error {
 		return fmt.Errorf("dead letter for %s/%d/%d to %s: %w", d.cfg.Source, partition, letters[0].offset(), d.cfg.Topic, err)
 	}
@@ -181,6 +181,11 @@ func (d *DeadLetters) Write(ctx context.Context, partition int, letters []Letter
 			return fail(err)
 		}
 	}
+	defer func() {
+		if cap(d.writer.buf) > 4*letterBytes { // of one large letter
+			d.writer = batchWriter{}
+		}
+	}()
 	for s := d.senders[partition%len(d.senders)]; len(letters) > 0; {
 		n, bytes := 0, 0
 		for n < len(letters) && (n == 0 || bytes < letterBytes) {

@@ -146,7 +146,7 @@ func (c *groupConn) next() error {
 func readGroupAnswer(body []byte, r groupRequest, topic string) ([]byte, error) {
 	switch r.key {
 	case protocol.JoinGroup:
-		return readJoinAnswer(body, r.version)
+		return readJoinAnswer(body, r.version, topic)
 	case protocol.SyncGroup:
 		return readSyncAnswer(body, topic)
 	}
@@ -155,8 +155,8 @@ func readGroupAnswer(body []byte, r groupRequest, topic string) ([]byte, error) 
 
 // readJoinAnswer reads an answer to JoinGroup, of version 1 or 2. A member whose
 // metadata cannot be read subscribes to nothing: it gets no partitions, and the others
-// do not wait for it.
-func readJoinAnswer(body []byte, version int16) ([]byte, error) {
+// do not wait for it. One of too many topics subscribes to the given one at most.
+func readJoinAnswer(body []byte, version int16, topic string) ([]byte, error) {
 	d := decoder{b: body}
 	if version >= 2 {
 		d.int32() // throttle
@@ -174,7 +174,11 @@ func readJoinAnswer(body []byte, version int16) ([]byte, error) {
 	out = appendInt32(out, uint32(n))
 	for range n {
 		out = appendString(out, d.string())
-		metadata := appendSubscription(nil, subscribed(d.nullable()))
+		topics := subscribed(d.nullable())
+		if len(topics) > mostTopics {
+			topics = slices.Compact(slices.DeleteFunc(topics, func(t string) bool { return t != topic }))
+		}
+		metadata := appendSubscription(nil, topics)
 		out = append(appendInt32(out, uint32(len(metadata))), metadata...)
 	}
 	if d.err != nil {
@@ -182,6 +186,10 @@ func readJoinAnswer(body []byte, version int16) ([]byte, error) {
 	}
 	return out, nil
 }
+
+// mostTopics bounds the topics of a member: the leader asks the broker for all of
+// them, which may create them, and for their partitions.
+const mostTopics = 64
 
 // subscribed returns the topics in a member's metadata.
 func subscribed(metadata []byte) (topics []string) {

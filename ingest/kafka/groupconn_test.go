@@ -51,23 +51,24 @@ func assignment(topics map[string][]int32) []byte {
 // a member that nobody understands subscribes to nothing.
 func TestReadJoinAnswer(t *testing.T) {
 	for version := int16(1); version <= 2; version++ {
-		body := joinAnswer(version, subscription(0, "orders"), subscription(3, "orders", "others"), []byte{0, 1, 0x7f, 0xff, 0xff, 0xff}, nil)
-		out, err := readJoinAnswer(body, version)
+		many := append(slices.Repeat([]string{"another"}, mostTopics), "orders", "orders")
+		body := joinAnswer(version, subscription(0, "orders"), subscription(3, "orders", "others"), []byte{0, 1, 0x7f, 0xff, 0xff, 0xff}, nil, subscription(0, many...))
+		out, err := readJoinAnswer(body, version, "orders")
 		if err != nil {
 			t.Fatal(err)
 		}
 		r := kmsg.NewPtrJoinGroupResponse()
-		if r.Version = version; r.ReadFrom(out) != nil || r.Generation != 7 || *r.Protocol != "range" || r.LeaderID != "a" || len(r.Members) != 4 {
+		if r.Version = version; r.ReadFrom(out) != nil || r.Generation != 7 || *r.Protocol != "range" || r.LeaderID != "a" || len(r.Members) != 5 {
 			t.Fatalf("version %d: %+v", version, r)
 		}
-		for i, want := range [][]string{{"orders"}, {"orders", "others"}, {}, {}} {
+		for i, want := range [][]string{{"orders"}, {"orders", "others"}, {}, {}, {"orders"}} {
 			var m kmsg.ConsumerMemberMetadata
 			if err := m.ReadFrom(r.Members[i].ProtocolMetadata); err != nil || !slices.Equal(m.Topics, want) || m.UserData != nil {
 				t.Errorf("version %d: member %d: %v, %v", version, i, m, err)
 			}
 		}
 		for n := range body {
-			if _, err := readJoinAnswer(body[:n], version); err == nil {
+			if _, err := readJoinAnswer(body[:n], version, "orders"); err == nil {
 				t.Fatalf("version %d: no error with %d bytes", version, n)
 			}
 		}

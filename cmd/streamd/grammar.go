@@ -26,6 +26,7 @@ type grammar struct {
 	Quality    qualityCmd    `cmd:"" help:"Show how often a running daemon is right, and how far its probabilities hold."`
 	Blocks     blocksCmd     `cmd:"" help:"List and retire the live blocks of a running daemon."`
 	Snapshot   snapshotCmd   `cmd:"" help:"Inspect and verify snapshot files; make a running daemon save one."`
+	Letters    lettersCmd    `cmd:"" help:"List, show and replay dead letters."`
 	Version    versionCmd    `cmd:"" help:"Say which streamd this is."`
 	Completion completionCmd `cmd:"" help:"Print a script that makes a shell complete streamd's commands and flags."`
 	Man        manCmd        `cmd:"" hidden:"" help:"Write the manual pages."`

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rs/zerolog"
 	kafkago "github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/compress"
 )
 
 // ProducerConfig configures a Producer. Zero values stand for the defaults.
@@ -20,12 +21,13 @@ type ProducerConfig struct {
 	// BatchBytes closes a record batch; a larger record goes alone. The topic's
 	// max.message.bytes must allow it. 1,000,000, within Kafka's own default.
 	BatchBytes int
+	// Compress has batches compressed, by zstd, which brokers know since 2.1.
+	Compress bool
 }
 
 // Producer writes records for replays: acknowledged by all in-sync replicas, in
 // order per partition, and once, also when a request has to be repeated (its
-// batches are numbered; Kafka calls that idempotence). Records are not
-// compressed.
+// batches are numbered; Kafka calls that idempotence).
 //
 // Per partition one batch is in flight while the next is filled; a batch is sent
 // as soon as the one before it is acknowledged. So memory is two batches per
@@ -43,6 +45,7 @@ type Producer struct {
 type lane struct {
 	sender  sender
 	limit   int
+	codec   compress.Compression
 	mu      sync.Mutex
 	changed chan struct{} // closed and replaced at each change of the below
 	filling *batchWriter
@@ -67,10 +70,15 @@ func OpenProducer(ctx context.Context, cfg ProducerConfig, log zerolog.Logger) (
 		return nil, fmt.Errorf("produce to %s: %w", cfg.Topic, err)
 	}
 	p.ctx, p.cancel = context.WithCancelCause(context.Background())
+	codec := compress.None
+	if cfg.Compress {
+		codec = compress.Zstd
+	}
 	for i := range n {
 		l := &lane{
 			sender:  sender{cl: p.cl, topic: cfg.Topic, partition: i, log: p.log},
 			limit:   cfg.BatchBytes,
+			codec:   codec,
 			changed: make(chan struct{}),
 			filling: new(batchWriter),
 		}
@@ -174,6 +182,9 @@ func (l *lane) run(ctx context.Context) error {
 		spare = full
 		l.change()
 		l.mu.Unlock()
+		if err := full.pack(l.codec); err != nil {
+			return err
+		}
 		if err := l.sender.send(ctx, full); err != nil {
 			return err
 		}

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -125,4 +126,51 @@ func TestGivenUpBatchStaysAsItIs(t *testing.T) {
 		t.Errorf("a batch on its way has become another")
 	}
 	close(held.release)
+}
+
+// A record that fits its topic only when it is compressed arrives as it was.
+func TestProducerCompresses(t *testing.T) {
+	b, err := embedded.Start(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	cluster := Cluster{Brokers: []string{b.Addr()}}
+	if err := EnsureTopic(t.Context(), cluster, "t", 1, map[string]string{"max.message.bytes": "10000"}); err != nil {
+		t.Fatal(err)
+	}
+	value := make([]byte, 100_000)
+	for _, compressed := range []bool{false, true} {
+		p, err := OpenProducer(t.Context(), ProducerConfig{Cluster: cluster, Topic: "t", Compress: compressed}, zerolog.Nop())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		err = p.Write(t.Context(), 0, []byte("key"), value, nil, time.Time{})
+		if err == nil {
+			err = p.Flush(t.Context())
+		}
+		if (err == nil) != compressed {
+			t.Errorf("compressed %t: %v", compressed, err)
+		}
+	}
+	reader, err := NewRangeReader(RangeConfig{Cluster: cluster, Topic: "t"}, zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	ranges, err := reader.Log(t.Context())
+	if err != nil || !slices.Equal(ranges, []Range{{0, 0, 1}}) {
+		t.Fatal(ranges, err)
+	}
+	_, err = reader.Read(t.Context(), ranges, func(_ context.Context, batch *Batch) error {
+		defer batch.Release()
+		if len(batch.Records) != 1 || string(batch.Records[0].Key) != "key" || !bytes.Equal(batch.Records[0].Value, value) {
+			t.Errorf("%d records", len(batch.Records))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
 }

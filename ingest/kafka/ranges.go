@@ -85,6 +85,30 @@ func NewRangeReader(cfg RangeConfig, log zerolog.Logger) (*RangeReader, error) {
 // Close gives the connections back. Read must not be running.
 func (r *RangeReader) Close() { r.cl.close() }
 
+// Log asks for the offsets that the log holds, a range for each partition that is
+// not empty. A topic that does not exist is kafkago.UnknownTopicOrPartition.
+func (r *RangeReader) Log(ctx context.Context) ([]Range, error) {
+	n, err := r.cl.partitions(ctx, r.cfg.Topic)
+	if err != nil {
+		return nil, fmt.Errorf("look for topic %s: %w", r.cfg.Topic, err)
+	}
+	ids := make([]int, n)
+	for i := range ids {
+		ids[i] = i
+	}
+	ends, err := r.cl.allBounds(ctx, r.cfg.Topic, ids)
+	if err != nil {
+		return nil, err
+	}
+	var log []Range
+	for _, p := range ends {
+		if p.FirstOffset < p.LastOffset {
+			log = append(log, Range{p.Partition, p.FirstOffset, p.LastOffset})
+		}
+	}
+	return log, nil
+}
+
 // Stats returns a snapshot. It may be called at any time.
 func (r *RangeReader) Stats() RangeStats {
 	r.mu.Lock()

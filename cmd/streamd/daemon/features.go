@@ -52,6 +52,37 @@ func (d *Daemon) restoreFeatures(saved *snapshot.Contents) error {
 	return nil
 }
 
+// fixFeatures makes the features of the first usable block those of the model.
+func (d *Daemon) fixFeatures(z result) {
+	if d.live.features.Load() == nil {
+		d.live.fix(z.features)
+		d.log.Warn().Strs("features", z.features).
+			Msg("format.features is not set: the features are those of the first block, and records with others are refused while a block is live")
+	}
+}
+
+// freeFeatures lets the next block say what the features are, where no block is live
+// and no rows are in hand: what is gone binds nobody. Studies and a basis are of rows
+// that are gone.
+func (d *Daemon) freeFeatures() {
+	if d.live.ledger.Len() > 0 || len(d.cfg.Format.Features) > 0 || d.live.features.Load() == nil {
+		return
+	}
+	for _, p := range d.partitions {
+		if p.open != nil && p.open.rows.len() > 0 {
+			return
+		}
+	}
+	d.live.free()
+	if r := &d.rebuilding; r.reducing != nil {
+		r.reducing.end()
+		r.reducing = nil
+	}
+	d.endReading()
+	d.inOtherCoordinates()
+	d.log.Info().Msg("no block is live: the next one decides which features the model has")
+}
+
 // places gives the place in from of each of the wanted names. Nil: they are not the same
 // names.
 func places(from, wanted []string) []int {

@@ -11,6 +11,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"streamd/cmd/streamd/httpapi"
+	"streamd/incremental"
 	"streamd/ingest/wire"
 )
 
@@ -160,5 +161,151 @@ func TestOrderOfWeightedRows(t *testing.T) {
 	flags["limits.features"], flags["kafka.topic"], flags["snapshot.file"] = "2", name, file
 	if _, err := New(Options{Config: load(t, flags), Log: zerolog.Nop()}); err == nil || !strings.Contains(err.Error(), "limits.features") {
 		t.Errorf("with a limit of two features: %v", err)
+	}
+}
+
+// rowsNamed is a message of rows of two classes of these features.
+func rowsNamed(r *rand.Rand, rows int, classes [2]string, names ...string) message {
+	var lines strings.Builder
+	for range rows {
+		class := r.IntN(2)
+		fmt.Fprintf(&lines, `{"label":%q`, classes[class])
+		for _, name := range names {
+			fmt.Fprintf(&lines, `,%q:%v`, name, float32(r.NormFloat64()+float64(class)))
+		}
+		lines.WriteString("}\n")
+	}
+	return message{value: []byte(lines.String())}
+}
+
+// When the last block has gone the next one says what the features are, and nothing is
+// left of those before: not in the state, the planes, a basis or any answer, nor after
+// a restart.
+func TestFeaturesAreFreeWithoutBlocks(t *testing.T) {
+	const honest = 8
+	r := rand.New(rand.NewPCG(73, 73))
+	junk := rowsNamed(r, 50, [2]string{"rubbish", "waste"}, "junk1", "junk2", "junk3")
+	var messages []message
+	for range honest {
+		messages = append(messages, rowsNamed(r, 40, [2]string{"ham", "spam"}, "b", "a"))
+	}
+	for name, flags := range map[string]map[string]string{
+		"messages": {"model.nu": "auto", "model.refine": "full", "sample.rows": "200"},
+		"gathered": {"blocks.unit": "offsets", "blocks.offsets": "100", "model.nu": "auto", "sample.rows": "200"},
+		"kernel":   {"kernel.function": "gaussian(gamma=0.2)", "kernel.basis": "5", "kernel.rows": "0", "sample.rows": "200"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			fresh := topic(t, 1)
+			produce(t, fresh, messages...)
+			d := start(t, fresh, filepath.Join(t.TempDir(), "streamd.db"), flags)
+			d.waitForOffsets(honest)
+			want := comparable(d.settledAnywhere(flags))
+			d.stop()
+
+			for _, restart := range []bool{false, true} {
+				name, file := topic(t, 1), filepath.Join(t.TempDir(), "streamd.db")
+				produce(t, name, junk, messages[0])
+				d := start(t, name, file, flags)
+				d.waitForOffsets(2)
+				d.settledAnywhere(flags)
+				if s := d.Status(); s.DeadLetters != 1 {
+					t.Errorf("%d dead letters while the features are others", s.DeadLetters)
+				}
+				receipt := d.retire(incremental.Position{Topic: name}.String())
+				if empty := digestOf(incremental.NewState(nil)); receipt.DigestAfter != empty {
+					t.Errorf("the digest without blocks is %s, want %s", receipt.DigestAfter, empty)
+				}
+				if restart {
+					d.stop()
+					d = start(t, name, file, flags)
+				}
+				produce(t, name, messages...)
+				d.waitForOffsets(2 + honest)
+				if got := comparable(d.settledAnywhere(flags)); got != want {
+					t.Errorf("restart %t: served\n%s\nwant\n%s", restart, got, want)
+				}
+				for _, path := range []string{"/v1/model", "/v1/blocks", "/v1/quality", "/v1/tuning", "/v1/epoch", "/metrics", "/"} {
+					if _, body := d.ask("GET", path); strings.Contains(body, "junk") || strings.Contains(body, "rubbish") {
+						t.Errorf("restart %t: %s tells of what has gone:\n%s", restart, path, body)
+					}
+				}
+				if s := d.Status(); s.DeadLetters != 1 || s.Rows.Missing() != 0 {
+					t.Errorf("restart %t: %d dead letters, rows %+v", restart, s.DeadLetters, s.Rows)
+				}
+				d.stop()
+			}
+		})
+	}
+}
+
+// Whether a record fits the features is told when its turn comes: what workers have
+// made of it ahead of a tombstone, for the features of before, does not count.
+func TestFeaturesChangeInABatch(t *testing.T) {
+	r := rand.New(rand.NewPCG(74, 74))
+	keyed := func(key string, m message) message { m.key = []byte(key); return m }
+	var messages []message
+	for round := range 6 {
+		names := []string{"a", "b", "c", "d"}[:1+round%4]
+		for k := range 40 { // more than workers are quick enough for
+			messages = append(messages, keyed(fmt.Sprint("k", k), rowsNamed(r, 3, [2]string{"0", "1"}, names...)))
+		}
+		messages = append(messages, keyed("k0", rowsNamed(r, 3, [2]string{"0", "1"}, "other"))) // refused
+		if round < 5 {
+			for k := range 40 {
+				messages = append(messages, message{key: fmt.Appendf(nil, "k%d", k)})
+			}
+		}
+	}
+	// The last round's, as its values came.
+	want := incremental.NewState([]string{"a", "b"})
+	decoder, err := wire.NewDecoder(wire.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var z incremental.Summariser
+	for _, m := range messages[len(messages)-41 : len(messages)-1] {
+		b, err := decoder.Decode(wire.JSON.ContentType(), m.value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := z.Summarise(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want.Add(s)
+	}
+	name := topic(t, 1)
+	produce(t, name, messages...)
+	d := start(t, name, filepath.Join(t.TempDir(), "streamd.db"), map[string]string{"blocks.unit": "key", "limits.classes": "2"})
+	served := d.waitForOffsets(int64(len(messages)))
+	s := d.Status()
+	if served.Digest != digestOf(want) || s.DeadLetters != 6 || s.Rows.Missing() != 0 {
+		t.Errorf("%d blocks with digest %s, want %s; %d dead letters, rows %+v", served.Blocks, served.Digest, digestOf(want), s.DeadLetters, s.Rows)
+	}
+	d.stop()
+}
+
+// Rows that weigh nothing fix no features and bring no classes, in whatever unit they
+// come.
+func TestRowsThatWeighNothingFixNothing(t *testing.T) {
+	for _, unit := range []string{"message", "key"} {
+		t.Run(unit, func(t *testing.T) {
+			t.Parallel()
+			row := func(label string, weight int, fields string) message {
+				return message{key: []byte(label), value: fmt.Appendf(nil, `{"label":%q,"v":%d,%s}`, label, weight, fields)}
+			}
+			name := topic(t, 1)
+			produce(t, name, row("none", 0, `"junk":1`), row("x", 1, `"b":1,"a":2`), row("nothing", 0, `"a":9,"b":9`), row("y", 1, `"a":3,"b":5`),
+				row("w", 0, `"a":7,"b":1`))
+			d := start(t, name, filepath.Join(t.TempDir(), "streamd.db"), map[string]string{
+				"blocks.unit": unit, "format.weight": "v", "limits.classes": "2", "dead_letters.policy": "stop"})
+			served := d.waitForOffsets(5)
+			s := d.Status()
+			if served.Rows != 2 || served.Model == nil || !slices.Equal(served.Model.Features, []string{"a", "b"}) || s.Rows.ZeroWeight != 3 || s.Rows.Missing() != 0 {
+				t.Errorf("served %+v, rows %+v", served, s.Rows)
+			}
+			d.stop()
+		})
 	}
 }

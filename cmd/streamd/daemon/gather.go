@@ -74,9 +74,10 @@ func (r *rows) classesWith(other *rows, i, j int) []string {
 	return out
 }
 
+// widen makes empty rows those of n columns. The columns that it has, or had, are empty.
 func (r *rows) widen(n int) {
-	if r.columns == nil {
-		r.columns = make([][]float64, n)
+	if r.len() == 0 {
+		r.columns = slices.Grow(r.columns[:0], n)[:n]
 	}
 }
 

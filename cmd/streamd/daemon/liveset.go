@@ -126,6 +126,13 @@ func (l *liveSet) fix(features []string) {
 	l.features.Store(&features)
 }
 
+// free lets the features be others. There are no live blocks.
+func (l *liveSet) free() {
+	l.sums = newSums(nil, l.sums.folds)
+	l.dropEpochs() // before others can be fixed, for which their coordinates would not be
+	l.features.Store(nil)
+}
+
 // admits says whether the limit has room for those of these classes, each listed
 // once, that are new.
 func (l *liveSet) admits(labels []string) bool {

@@ -88,6 +88,7 @@ func (d *Daemon) loop(ctx context.Context) error {
 			return context.Cause(ctx) // what is in hand is read again
 		case <-tick.C:
 		}
+		d.freeFeatures()
 		d.everySoOften()
 		if d.live.sample != nil && d.failure == nil {
 			d.fillSample(background, time.Now())
@@ -199,10 +200,14 @@ func (d *Daemon) applyDelivery(ctx context.Context, y *delivery) {
 				d.fail(err)
 				break
 			}
-			// A block that was summarised before the coordinates in use were known
-			// is summarised again.
-			if left || z.summary != nil && z.summary.Rows() > 0 && !d.live.covers(z.in) {
+			// What was decoded for other features is decoded again, and a block that was
+			// summarised before the coordinates in use were known is summarised again.
+			d.freeFeatures()
+			if left || z.fixed != d.live.features.Load() || z.summary != nil && z.summary.Rows() > 0 && !d.live.covers(z.in) {
 				z = d.worker.process(ctx, t, r)
+			}
+			if z.fatal == nil && z.bad != nil {
+				z.fatal = d.worker.reject(t.partition, r, z.bad)
 			}
 			if z.fatal != nil {
 				d.fail(z.fatal)
@@ -268,11 +273,13 @@ func (d *Daemon) applyRecord(p *partition, t *task, i int, z result) error {
 		d.counts.BlocksRetired++
 		return d.live.retire(z.id)
 	}
-	d.fixFeatures(z)
 	if !d.live.admits(z.summary.Classes()) {
 		z.bad = d.classLimit()
 		d.countRejected(&d.counts, t.partition, r, z)
 		return d.worker.reject(t.partition, r, z.bad)
+	}
+	if z.summary.Rows() > 0 { // else it is as if absent
+		d.fixFeatures(z)
 	}
 	e := retire.Entry{ID: z.id, Position: d.position(t.partition, r), Last: r.Offset, Time: eventTime(r), Rows: z.summary.Rows()}
 	o, err := d.live.add(e, z.kept)
@@ -301,14 +308,6 @@ func (d *Daemon) countAdded(o outcome) {
 
 func (d *Daemon) classLimit() error {
 	return unusablef(kindClasses, "the model would have more than %d classes (limits.classes)", d.cfg.Limits.Classes)
-}
-
-// fixFeatures makes the features of the first usable block those of the model.
-func (d *Daemon) fixFeatures(z result) {
-	if d.live.features.Load() == nil {
-		d.live.fix(z.features)
-		d.log.Info().Strs("features", z.features).Msg("features fixed by the first block")
-	}
 }
 
 // fail ends the daemon with an error, without applying anything more.

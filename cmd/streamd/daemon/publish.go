@@ -19,6 +19,7 @@ import (
 // else is.
 type publication struct {
 	served   *httpapi.Served
+	fixed    *[]string // the model's features
 	replaced chan struct{}
 }
 
@@ -28,6 +29,7 @@ type solved struct {
 	served *httpapi.Served
 	study  *study
 	in     *coordinates
+	fixed  *[]string // the model's features
 }
 
 // flushRuns makes the rows of open runs live; false: the daemon has failed.
@@ -76,7 +78,7 @@ func (d *Daemon) solve(now time.Time) {
 	moments := in.moments(d.live.served().total())
 	d.copyTook = time.Since(now)
 	d.solving, d.solvedOnce = true, true
-	of := y.last
+	of, fixed := y.last, d.live.features.Load()
 	go func() {
 		from := time.Now()
 		model, hat, err := moments.SolveWithHat(options)
@@ -87,15 +89,15 @@ func (d *Daemon) solve(now time.Time) {
 			next.Model, next.Hat = model, hat
 		}
 		adopt(next, of)
-		d.solved <- solved{next, of, in}
+		d.solved <- solved{next, of, in, fixed}
 	}()
 }
 
 // endSolve serves what has been solved, unless a study has ended meanwhile that
-// has to be gone by.
+// has to be gone by, or features or coordinates are others now.
 func (d *Daemon) endSolve(s solved) {
 	d.solving = false
-	if s.study != d.studying.last || s.in != d.live.coordinates() {
+	if s.study != d.studying.last || s.in != d.live.coordinates() || s.fixed != d.live.features.Load() {
 		d.changed = true
 		return
 	}
@@ -119,7 +121,7 @@ func (d *Daemon) publish(next *httpapi.Served, by *study) {
 		d.log.Warn().Str("problem", next.Problem).Msg("there is no model")
 	}
 	next.Fingerprint = fingerprint(next)
-	d.published.Store(&publication{served: next, replaced: make(chan struct{})})
+	d.published.Store(&publication{served: next, fixed: d.live.features.Load(), replaced: make(chan struct{})})
 	close(last.replaced)
 }
 

@@ -170,7 +170,7 @@ func (d *Daemon) switchEpoch() {
 // last study is not about.
 func (d *Daemon) inOtherCoordinates() {
 	d.changed = true
-	d.studying.last, d.studying.due = nil, d.live.ledger.Rows() > 0
+	d.studying.last, d.studying.due = nil, d.live.ledger.Rows() > 0 || d.studying.asked != nil
 }
 
 // takenAtOnce bounds the bytes of summaries that are handed to the loop together.

@@ -132,6 +132,17 @@ func (r *rereader) pass(ctx context.Context, blocks *liveBlocks, verify bool, vi
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
+	fixed := r.d.live.features.Load()
+	if fixed == nil {
+		return nil, nil // no block is live any more
+	}
+	decoding := make([]*worker, r.workers)
+	for i := range decoding {
+		decoding[i] = &worker{d: r.d}
+		if err := decoding[i].prepare(fixed); err != nil {
+			return nil, err
+		}
+	}
 	p := &pass{rereader: r, ctx: ctx, blocks: blocks, verify: verify, visit: visit, fail: fail, work: make(chan func(*worker))}
 	lanes := map[int]*lane{}
 	ranges := make([]kafka.Range, 0, len(blocks.entries))
@@ -148,9 +159,8 @@ func (r *rereader) pass(ctx context.Context, blocks *liveBlocks, verify bool, vi
 	}
 
 	var workers sync.WaitGroup
-	for range r.workers {
+	for _, w := range decoding {
 		workers.Go(func() {
-			w := &worker{d: r.d}
 			for do := range p.work {
 				do(w)
 			}

@@ -33,7 +33,8 @@ type task struct {
 	// were not fixed yet or there was no room for more, the loop does itself, one record
 	// after the other.
 	results []result
-	rows    *rows // of all its records, when they are to be gathered
+	rows    *rows     // of all its records, when they are to be gathered
+	fixed   *[]string // the model's features, which those rows have
 }
 
 // A task is this much work at the most, so that the records of one fetch are

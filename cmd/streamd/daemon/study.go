@@ -31,6 +31,7 @@ type study struct {
 	options  incremental.Options  // as configured, and then with what was chosen
 	served   *httpapi.Served      // what there is to serve
 	in       *coordinates         // what all of it is in; nil: the features
+	fixed    *[]string            // the model's features
 	whole    *incremental.State   // the sums
 	folds    []*incremental.State // and those of the blocks of each fold
 	total    *incremental.Moments // of the whole
@@ -130,6 +131,7 @@ func (d *Daemon) beginStudy(ctx context.Context, now time.Time) {
 		options: d.optionsIn(in),
 		served:  d.header(now),
 		in:      in,
+		fixed:   d.live.features.Load(),
 		whole:   sums.total().Clone(),
 		churn:   d.live.churn,
 		answer:  y.asked,
@@ -178,8 +180,8 @@ func (d *Daemon) endStudy(s *study) {
 	if d.failure != nil {
 		return
 	}
-	if s.in != d.live.coordinates() {
-		// It is about planes of before a switch.
+	if s.in != d.live.coordinates() || s.fixed != d.live.features.Load() {
+		// It is about planes of before a switch, or in other features.
 		y.now, y.due = nil, true
 		if s.answer != nil {
 			y.asked = s.answer

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"streamd/cmd/streamd/httpapi"
 	"streamd/config"
 	"streamd/incremental"
 	"streamd/incremental/sample"
@@ -24,9 +25,10 @@ func (d *Daemon) giveBack(t *task) {
 
 // result is what a worker made of a record.
 type result struct {
-	id   string // of the block
-	rows int    // that the decoder gave
-	kept        // no summary: it makes no block
+	id    string    // of the block
+	rows  int       // that the decoder gave
+	kept            // no summary: it makes no block
+	fixed *[]string // the model's features that it was made for; nil: they were not fixed
 	// features are the names that the record would give the model; nil when
 	// those are fixed.
 	features []string
@@ -71,7 +73,7 @@ type worker struct {
 	judge      judge
 	decoder    *wire.Decoder
 	letters    []kafka.Letter // not sent yet
-	features   []string       // the ones that decoder is for
+	fixed      *[]string      // the model's features, which decoder is for; nil: they are not fixed
 	format     string         // content type of the last record that had one
 }
 
@@ -85,13 +87,16 @@ func (w *worker) work(ctx context.Context) {
 					break
 				}
 				z := w.process(ctx, t, &t.records[i])
+				if z.fixed == nil {
+					break // features are free again
+				}
 				if z.inHand = max(0, z.bytes()-int64(len(t.records[i].Value))); z.inHand > 0 {
 					w.d.inHand.Add(z.inHand)
 				}
 				t.results = append(t.results, z)
 			}
 			if t.rows != nil {
-				w.judge.rows(t.rows.block(), w.d.published.Load().served, &w.d.prequential)
+				w.judge.rows(t.rows.block(), w.served(), &w.d.prequential)
 			}
 		}
 		for i := range t.refused {
@@ -106,11 +111,15 @@ func (w *worker) work(ctx context.Context) {
 	}
 }
 
-// process decodes and summarises one record. When it cannot be used, its dead letter
-// is one of those to be sent.
+// process decodes and summarises one record. One that cannot be used has no dead
+// letter yet: it may be another matter when its turn comes.
 func (w *worker) process(ctx context.Context, t *task, r *kafka.Record) result {
 	var z result
-	z.id, z.bad = w.d.blockID(t.partition, r)
+	z.bad = w.prepare(w.d.live.features.Load())
+	z.fixed = w.fixed
+	if z.bad == nil {
+		z.id, z.bad = w.d.blockID(t.partition, r)
+	}
 	if z.bad == nil && r.OmittedHeaders > 0 {
 		z.bad = unusablef(kindHeaders, "the record has %d headers, more than can be taken", r.OmittedHeaders)
 	}
@@ -122,9 +131,6 @@ func (w *worker) process(ctx context.Context, t *task, r *kafka.Record) result {
 	}
 	if ctx.Err() != nil { // nothing is wrong with the record
 		z.bad, z.fatal = nil, context.Cause(ctx)
-	}
-	if z.bad != nil {
-		z.fatal = w.reject(t.partition, r, z.bad)
 	}
 	return z
 }
@@ -139,7 +145,7 @@ func (w *worker) summarise(ctx context.Context, t *task, r *kafka.Record, z *res
 		return err
 	}
 	z.rows = b.Rows()
-	if w.features == nil {
+	if w.fixed == nil {
 		z.features = featuresOf(b)
 	}
 	if w.d.gathers() {
@@ -149,7 +155,11 @@ func (w *worker) summarise(ctx context.Context, t *task, r *kafka.Record, z *res
 		if err := w.lifter.check(ctx, b, w.d.live.current.Load()); err != nil {
 			return err
 		}
+		if t.fixed != w.fixed {
+			w.d.giveBack(t)
+		}
 		if t.rows == nil {
+			t.fixed = w.fixed
 			if t.rows, _ = w.d.spare.Get().(*rows); t.rows == nil {
 				t.rows = new(rows)
 			}
@@ -160,7 +170,7 @@ func (w *worker) summarise(ctx context.Context, t *task, r *kafka.Record, z *res
 		return nil
 	}
 	if z.kept, err = w.keep(ctx, b); err == nil {
-		w.judge.rows(b, w.d.published.Load().served, &w.d.prequential)
+		w.judge.rows(b, w.served(), &w.d.prequential)
 	}
 	return err
 }
@@ -180,13 +190,10 @@ func (w *worker) keep(ctx context.Context, b *incremental.Block) (k kept, err er
 }
 
 // decode makes a block of a record's value, in memory that is valid until the
-// next call.
+// next call. The worker has to be prepared.
 func (w *worker) decode(r *kafka.Record) (*incremental.Block, error) {
 	if r.Value == nil {
 		return nil, unusablef(kindNull, "the value is null")
-	}
-	if err := w.prepare(); err != nil {
-		return nil, err
 	}
 	return w.decoder.Decode(w.contentType(r), r.Value)
 }
@@ -202,10 +209,9 @@ func featuresOf(b *incremental.Block) []string {
 // futureLimit is how far a producer's clock may be ahead.
 const futureLimit = 24 * time.Hour
 
-// prepare makes the decoder fit the features that are fixed now.
-func (w *worker) prepare() error {
-	fixed := w.d.live.features.Load()
-	if w.decoder != nil && (fixed == nil) == (w.features == nil) {
+// prepare makes the decoder one for these features; nil: they are not fixed.
+func (w *worker) prepare(fixed *[]string) error {
+	if w.decoder != nil && w.fixed == fixed {
 		return nil
 	}
 	o := w.d.decoding
@@ -214,8 +220,16 @@ func (w *worker) prepare() error {
 	}
 	var err error
 	w.decoder, err = wire.NewDecoder(o)
-	w.features = o.Features
+	w.fixed = fixed
 	return err
+}
+
+// served is what is served, if its model is of the features that the worker decodes for.
+func (w *worker) served() *httpapi.Served {
+	if p := w.d.published.Load(); p.fixed == w.fixed {
+		return p.served
+	}
+	return &httpapi.Served{}
 }
 
 // contentType is that of a record: of one after the other it is mostly the same.

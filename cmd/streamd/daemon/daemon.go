@@ -51,6 +51,13 @@
 // What needs rows, which are not kept, reads the live blocks from the log once
 // more (rereader): beside this path and without a trace in it.
 //
+// # Features
+//
+// Without format.features the features are those of the first block, in the order of
+// their names, as long as a block is live; then they are free again. Workers decode
+// for the features of the moment, and the loop has what was decoded for others decoded
+// again. The pointer to the names tells which features something was made for.
+//
 // # Epochs
 //
 // With a kernel, planes are in the coordinates of a basis, and an epoch is the sums

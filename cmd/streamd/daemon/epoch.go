@@ -237,7 +237,8 @@ func (e *epoch) isSaved(c *snapshot.EpochChange) {
 }
 
 // restoreEpochs takes up the epochs of a file, but for those that the
-// configuration has no use for: all, or a rebuild for another kernel.
+// configuration has no use for: all, or a rebuild for another kernel. Where features
+// are free there is none.
 func (l *liveSet) restoreEpochs(saved *snapshot.Contents, wanted *config.Config) error {
 	for i := range saved.Epochs {
 		s := &saved.Epochs[i]
@@ -251,7 +252,7 @@ func (l *liveSet) restoreEpochs(saved *snapshot.Contents, wanted *config.Config)
 			return fmt.Errorf("epoch %d: %w", s.Number, err)
 		}
 		inUse := s.Number == saved.Epoch
-		if wanted.Kernel.Function == config.KernelNone || !inUse && !fits(basis, wanted) {
+		if wanted.Kernel.Function == config.KernelNone || !inUse && !fits(basis, wanted) || l.features.Load() == nil {
 			l.epochsMoved = true
 			continue
 		}

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"streamd/cmd/streamd/access"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/incremental"
 	"streamd/ingest/wire"
@@ -308,4 +310,37 @@ func TestRowsThatWeighNothingFixNothing(t *testing.T) {
 			d.stop()
 		})
 	}
+}
+
+// A basis of a file without blocks, as a crash right after the last retirement leaves
+// one, is of features that are free.
+func TestBasisOfAFileWithoutBlocks(t *testing.T) {
+	r := rand.New(rand.NewPCG(75, 75))
+	name, file := topic(t, 1), filepath.Join(t.TempDir(), "streamd.db")
+	produce(t, name, rowsNamed(r, 60, [2]string{"0", "1"}, "a", "b"))
+	flags := map[string]string{"kernel.function": "gaussian(gamma=0.2)", "kernel.basis": "5", "kernel.rows": "0", "format.features": "a,b"}
+	d := start(t, name, file, flags)
+	d.waitForOffsets(1)
+	d.reduced()
+	d.stop()
+	given := map[string]string{"kafka.brokers": cluster(t).Brokers[0], "kafka.topic": name, "snapshot.file": file}
+	maps.Copy(given, flags)
+	at, err := New(Options{Config: load(t, given), Log: zerolog.Nop()}) // its loop does not run
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := at.retire(incremental.Position{Topic: name}.String(), access.Caller{}); err != nil || at.live.epoch == nil {
+		t.Fatalf("%v; epoch %v", err, at.live.epoch)
+	}
+	at.listener.Close()
+	at.store.Close()
+
+	delete(flags, "format.features")
+	produce(t, name, rowsNamed(r, 60, [2]string{"0", "1"}, "a", "b", "c"))
+	d = start(t, name, file, flags)
+	d.waitForOffsets(2)
+	if served := d.reduced(); served.Basis == nil || !slices.Equal(served.Basis.Features, []string{"a", "b", "c"}) {
+		t.Errorf("served %+v", served)
+	}
+	d.stop()
 }

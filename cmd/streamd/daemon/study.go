@@ -82,6 +82,9 @@ func (d *Daemon) studyWhenDue(ctx context.Context, now time.Time) {
 	if y.churn != d.live.churn {
 		y.churn, y.moved = d.live.churn, now
 	}
+	if y.last != nil && d.live.ledger.Rows() == 0 { // what was found out is about rows that are gone
+		y.last, d.changed = nil, true
+	}
 	if y.now == nil && !d.solving && (y.due || d.studyIsDue(now)) {
 		d.beginStudy(ctx, now)
 	}

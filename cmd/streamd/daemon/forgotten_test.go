@@ -1,0 +1,251 @@
+package daemon
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"html"
+	"math"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"streamd/cmd/streamd/httpapi"
+	"streamd/incremental"
+	"streamd/incremental/gram"
+	"streamd/ingest/wire"
+	"streamd/snapshot"
+)
+
+// The planted customer. Nothing else in the test has its key, its label, or a number
+// that is anywhere near its own.
+const (
+	plantedKey   = "customer/Ωmega 4711"
+	plantedLabel = "plánted-label"
+	plantedX     = 765432109.25 // and eighths more: float32 rounds it
+	plantedY     = -0.00087654321987
+)
+
+// plantedRows is the customer's message.
+func plantedRows(t testing.TB) message {
+	b := &incremental.Block{Classes: []string{plantedLabel}, Codes: make([]int32, 6)}
+	var x, y []float64
+	for i := range b.Codes {
+		x, y = append(x, plantedX+float64(i)/8), append(y, plantedY*(1+float64(i)*1e-9))
+	}
+	b.Columns = []gram.Column{gram.ColumnOf(x), gram.ColumnOf(y)}
+	value, err := wire.Encode(nil, wire.Arrow, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return message{key: []byte(plantedKey), value: value, contentType: wire.Arrow.ContentType()}
+}
+
+// trace is a form that something of the customer may have.
+type trace struct {
+	of, form string
+	bytes    []byte
+}
+
+// traces lists the forms of what is planted.
+func traces() (all []trace) {
+	text := func(of, s string) {
+		sum := sha256.Sum256([]byte(s))
+		escaped, err := json.Marshal(s)
+		if err != nil {
+			panic(err)
+		}
+		for form, b := range map[string]string{
+			"raw":             s,
+			"escaped path":    url.PathEscape(s),
+			"escaped query":   url.QueryEscape(s),
+			"JSON":            strings.Trim(string(escaped), `"`),
+			"ASCII JSON":      strings.Trim(strconv.QuoteToASCII(s), `"`),
+			"HTML":            html.EscapeString(s),
+			"base64":          strings.TrimRight(base64.StdEncoding.EncodeToString([]byte(s)), "="),
+			"base64 of a URL": strings.TrimRight(base64.URLEncoding.EncodeToString([]byte(s)), "="),
+			"hex":             hex.EncodeToString([]byte(s)),
+			"SHA-256":         string(sum[:]),
+			"SHA-256 in hex":  hex.EncodeToString(sum[:]),
+			"reversed":        reversed(s),
+		} {
+			all = append(all, trace{of, form, []byte(b)})
+		}
+	}
+	text("key", plantedKey)
+	text("label", plantedLabel)
+	for of, x := range map[string]float64{
+		"x": plantedX, "y": plantedY, "x²": plantedX * plantedX, "y²": plantedY * plantedY, "xy": plantedX * plantedY,
+	} {
+		// The leading digits and bits are those of all the customer's numbers, and of
+		// their means and medians.
+		digits := strings.Replace(strconv.FormatFloat(math.Abs(x), 'e', 6, 64), ".", "", 1)[:6]
+		wide := binary.BigEndian.AppendUint64(nil, math.Float64bits(x))[:5]
+		narrow := binary.BigEndian.AppendUint32(nil, math.Float32bits(float32(x)))
+		for form, b := range map[string]string{
+			"digits":                      digits,
+			"digits after a point":        digits[:1] + "." + digits[1:],
+			"float64, little endian":      reversed(string(wide)),
+			"float64, big endian":         string(wide),
+			"float32, little endian":      reversed(string(narrow)),
+			"float32, big endian":         string(narrow),
+			"float64, hex":                hex.EncodeToString(wide),
+			"float64, base64":             base64.StdEncoding.EncodeToString(wide)[:6],
+			"float64, its bits in digits": strconv.FormatUint(math.Float64bits(x), 10)[:6],
+		} {
+			all = append(all, trace{of, form, []byte(b)})
+		}
+	}
+	return all
+}
+
+func reversed(s string) string {
+	b := []byte(s)
+	for i, j := 0, len(b)-1; i < j; i, j = i+1, j-1 {
+		b[i], b[j] = b[j], b[i]
+	}
+	return string(b)
+}
+
+// found are the traces in each of the places.
+func found(places map[string][]byte) map[string]bool {
+	out := map[string]bool{}
+	for place, b := range places {
+		for _, c := range traces() {
+			if bytes.Contains(b, c.bytes) {
+				out[fmt.Sprintf("%s of the %s in %s", c.form, c.of, place)] = true
+			}
+		}
+	}
+	return out
+}
+
+// answers are all that the daemon answers to GET: the paths of its API's document.
+func (i *instance) answers() map[string][]byte {
+	i.t.Helper()
+	_, body := i.ask(http.MethodGet, "/v1/openapi.json")
+	var document struct {
+		Paths map[string]map[string]json.RawMessage
+	}
+	if err := json.Unmarshal([]byte(body), &document); err != nil || len(document.Paths) < 10 {
+		i.t.Fatalf("%d paths, %v", len(document.Paths), err)
+	}
+	out := map[string][]byte{}
+	for path, methods := range document.Paths {
+		if _, ok := methods["get"]; !ok || strings.Contains(path, "{") {
+			continue
+		}
+		if status, body := i.ask(http.MethodGet, path); status < 500 || path == "/readyz" {
+			out[path] = []byte(body)
+		}
+	}
+	return out
+}
+
+// files are those of a folder.
+func files(t testing.TB, folder string) map[string][]byte {
+	t.Helper()
+	out := map[string][]byte{}
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		b, err := os.ReadFile(filepath.Join(folder, e.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		out[e.Name()] = b
+	}
+	return out
+}
+
+// Of a customer who has been forgotten nothing is left in any answer and, once it is
+// compacted, in the snapshot's folder: no number, label or key, in any form,
+// whatever the planes are in and however the customer was retired.
+func TestNothingIsLeftOfTheForgotten(t *testing.T) {
+	for name, flags := range map[string]map[string]string{
+		"features":   {"model.standardise": "true"},
+		"refined":    {"model.standardise": "true", "model.refine": "full", "model.nu": "auto"},
+		"random":     {"kernel.function": "gaussian(gamma=0.0005)", "kernel.reduce": "random"},
+		"stratified": {"kernel.function": "gaussian(gamma=0.0005)", "kernel.reduce": "stratified", "model.nu": "auto"},
+		"kmeans":     {"kernel.function": "gaussian", "kernel.reduce": "kmeans", "model.standardise": "true"},
+		"kmedian":    {"kernel.function": "gaussian(gamma=0.0005)", "kernel.reduce": "kmedian"},
+		"cs":         {"kernel.function": "gaussian(gamma=0.0005)", "kernel.reduce": "cs"},
+	} {
+		for _, how := range []string{"DELETE", "tombstone"} {
+			t.Run(name+" "+how, func(t *testing.T) {
+				t.Parallel()
+				flags := copied(flags)
+				flags["blocks.unit"], flags["kernel.basis"], flags["kernel.rows"] = "key", "96", "96"
+				topic := topic(t, 1)
+				folder := t.TempDir()
+				file := filepath.Join(folder, "streamd.db")
+				messages := customers(t)[:10]
+				produce(t, topic, append(messages, plantedRows(t))...)
+				d := start(t, topic, file, flags)
+				settled := func(rows int64) {
+					t.Helper()
+					s := d.wait("a model of the live rows", func(s *httpapi.Served) bool { return s.Model != nil && s.Rows == rows })
+					if flags["kernel.function"] != "" {
+						s = d.settledBasis()
+					}
+					d.inEpoch(s, flags)
+				}
+				settled(96)
+				if _, err := d.Snapshot(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				before := found(files(t, folder))
+				answers := found(d.answers())
+				for _, c := range []string{
+					"base64 of the key in /v1/blocks", "raw of the label in /v1/model",
+				} {
+					if !answers[c] {
+						t.Errorf("the search does not find the %s before the retirement", c)
+					}
+				}
+				for _, c := range []string{"escaped path of the key", "raw of the label", "float64, little endian of the x"} {
+					if !before[c+" in streamd.db"] {
+						t.Errorf("the search does not find the %s in the file before the retirement", c)
+					}
+				}
+				if flags["kernel.reduce"] == "random" && !answers["digits of the x in /v1/model"] {
+					t.Error("the search does not find the point before the retirement")
+				}
+
+				if how == "DELETE" {
+					d.retire("key:" + url.PathEscape(plantedKey))
+				} else {
+					produce(t, topic, message{key: []byte(plantedKey)})
+				}
+				settled(90)
+				for trace := range found(d.answers()) {
+					t.Errorf("answers: %s", trace)
+				}
+				d.stop()
+				var none *snapshot.Key
+				if _, err := none.Compact(file); err != nil {
+					t.Fatal(err)
+				}
+				for trace := range found(files(t, folder)) {
+					t.Errorf("files: %s", trace)
+				}
+				d = start(t, topic, file, flags)
+				settled(90)
+				for trace := range found(d.answers()) {
+					t.Errorf("answers after a restart: %s", trace)
+				}
+				d.stop()
+			})
+		}
+	}
+}

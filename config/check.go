@@ -209,6 +209,9 @@ func (l *loader) checkRetire() {
 		return
 	}
 	r := l.config.Retire
+	if r.Keep != KeepAll && l.config.Blocks.Unit == UnitKey && !l.bad["blocks.unit"] {
+		l.fault("retire.keep", "with blocks.unit: key it has to be all: a tombstone cannot bring back the blocks that its key's block has pushed out, so the live set would depend on the order in which partitions are read")
+	}
 	for _, bound := range []struct {
 		keep Keep
 		set  bool

@@ -163,10 +163,11 @@ type Kernel struct {
 // Retire says which blocks stay live. The one of Blocks, Rows and Age that
 // Keep names is set and the others are 0.
 type Retire struct {
-	Keep   Keep          `key:"keep" default:"all" help:"Which blocks to keep: all, or the last by number of blocks, number of rows, or age in event time."`
-	Blocks int           `key:"blocks" default:"0" min:"0" help:"Blocks to keep; set exactly when retire.keep is blocks."`
-	Rows   int64         `key:"rows" default:"0" min:"0" help:"Rows to keep; set exactly when retire.keep is rows."`
-	Age    time.Duration `key:"age" default:"0s" min:"0s" help:"Oldest event time to keep, counted back from the newest; set exactly when retire.keep is age."`
+	Keep      Keep          `key:"keep" default:"all" help:"Which blocks to keep: all, or the last by number of blocks, number of rows, or age in event time."`
+	Blocks    int           `key:"blocks" default:"0" min:"0" help:"Blocks to keep; set exactly when retire.keep is blocks."`
+	Rows      int64         `key:"rows" default:"0" min:"0" help:"Rows to keep; set exactly when retire.keep is rows."`
+	Age       time.Duration `key:"age" default:"0s" min:"0s" help:"Oldest event time to keep, counted back from the newest; set exactly when retire.keep is age."`
+	MaxFuture time.Duration `key:"max_future" default:"5m" min:"0s" help:"Most time that a record counts as after its partition's clock, the third-latest event time of the last 16 records there."`
 }
 
 // Snapshot says where and how often the state is saved. A save happens when

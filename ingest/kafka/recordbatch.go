@@ -25,6 +25,10 @@ type Record struct {
 	// be taken, 16,384. Headers is empty then, and the record is not to be used.
 	OmittedHeaders int
 
+	// Appended says that the broker set Time when it appended the record
+	// (message.timestamp.type=LogAppendTime).
+	Appended bool
+
 	codec compress.Compression // of its record batch
 }
 
@@ -230,7 +234,11 @@ func (r *recordReader) appendOne(out *Batch, from int64) error {
 	if offset < from {
 		return nil
 	}
-	rec := Record{Offset: offset, Key: key, Value: value, OmittedHeaders: omitted, codec: compress.Compression(b.attributes & attrCodec)}
+	rec := Record{
+		Offset: offset, Key: key, Value: value,
+		OmittedHeaders: omitted, Appended: b.attributes&attrAppend != 0,
+		codec: compress.Compression(b.attributes & attrCodec),
+	}
 	if timestamp >= 0 {
 		rec.Time = time.UnixMilli(timestamp).UTC()
 	}

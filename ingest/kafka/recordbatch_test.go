@@ -198,11 +198,16 @@ func TestRecordsRefused(t *testing.T) {
 
 func TestAppendTime(t *testing.T) {
 	data := smallBatch(3)
+	for _, r := range decodeAll(t, seal(data), 0) {
+		if r.Appended {
+			t.Errorf("offset %d has the producer's time", r.Offset)
+		}
+	}
 	data[22] |= attrAppend
 	binary.BigEndian.PutUint64(data[35:], 5000) // max timestamp: the broker's clock
 	for _, r := range decodeAll(t, seal(data), 0) {
-		if r.Time.UnixMilli() != 5000 {
-			t.Errorf("offset %d has time %v", r.Offset, r.Time)
+		if r.Time.UnixMilli() != 5000 || !r.Appended {
+			t.Errorf("offset %d has time %v, by the broker: %t", r.Offset, r.Time, r.Appended)
 		}
 	}
 }

@@ -46,6 +46,11 @@
 // recognised by its offset. Offsets are committed to the group after a save,
 // for whoever watches the lag.
 //
+// A block that gathers records is saved before it is complete, with two positions:
+// reading goes on before its first record, and the state has its records up to another.
+// After a restart they are read once more. Until that is done the state stays as it was
+// saved, and answers name the offsets that it has (see partition).
+//
 // # Reading again
 //
 // What needs rows, which are not kept, reads the live blocks from the log once
@@ -99,6 +104,7 @@ import (
 	"streamd/incremental"
 	"streamd/ingest/kafka"
 	"streamd/ingest/wire"
+	"streamd/retire"
 	"streamd/snapshot"
 )
 
@@ -109,10 +115,14 @@ type Options struct {
 	Version string
 }
 
+// sampledLines is how many lines a second Daemon.sampled writes.
+const sampledLines = 10
+
 // Daemon is a running streamd. Make it with New and call Run once.
 type Daemon struct {
 	cfg      *config.Config
 	log      zerolog.Logger
+	sampled  zerolog.Logger // log, a few lines a second of what every record may bring
 	version  string
 	started  time.Time
 	decoding wire.Options
@@ -183,29 +193,7 @@ type Daemon struct {
 // afterwards, which closes all of it.
 func New(o Options) (d *Daemon, err error) {
 	cfg := o.Config
-	d = &Daemon{
-		cfg:        cfg,
-		log:        o.Log,
-		version:    o.Version,
-		started:    time.Now(),
-		options:    modelOptions(cfg.Model),
-		metrics:    httpapi.NewMetrics(),
-		resumes:    map[int]kafka.Saved{},
-		order:      make(chan *delivery, inOrder),
-		work:       make(chan *task),
-		calls:      make(chan func()),
-		solved:     make(chan solved, 1),
-		studied:    make(chan *study, 1),
-		saved:      make(chan saveEnd, 1),
-		commits:    make(chan map[int]int64, 1),
-		loopDone:   make(chan struct{}),
-		stopping:   make(chan struct{}),
-		partitions: map[int]*partition{},
-		saveTook:   quiet, // nobody knows yet, and what is saved first is least worth it
-	}
-	d.lastSaveTry, d.worker = d.started, &worker{d: d}
-	d.studying.ended = d.started
-	if d.decoding, err = decodingOptions(cfg); err != nil {
+	if d, err = newDaemon(o); err != nil {
 		return nil, err
 	}
 	cluster, err := Cluster(cfg.Kafka)
@@ -248,6 +236,36 @@ func New(o Options) (d *Daemon, err error) {
 		return nil, errors.Join(fmt.Errorf("http.listen: %w", err), d.store.Close())
 	}
 	return d, nil
+}
+
+// newDaemon makes a daemon without a snapshot, a broker and a listener.
+func newDaemon(o Options) (d *Daemon, err error) {
+	cfg := o.Config
+	d = &Daemon{
+		cfg:        cfg,
+		log:        o.Log,
+		sampled:    o.Log.Sample(&zerolog.BurstSampler{Burst: sampledLines, Period: time.Second}),
+		version:    o.Version,
+		started:    time.Now(),
+		options:    modelOptions(cfg.Model),
+		metrics:    httpapi.NewMetrics(),
+		resumes:    map[int]kafka.Saved{},
+		order:      make(chan *delivery, inOrder),
+		work:       make(chan *task),
+		calls:      make(chan func()),
+		solved:     make(chan solved, 1),
+		studied:    make(chan *study, 1),
+		saved:      make(chan saveEnd, 1),
+		commits:    make(chan map[int]int64, 1),
+		loopDone:   make(chan struct{}),
+		stopping:   make(chan struct{}),
+		partitions: map[int]*partition{},
+		saveTook:   quiet, // nobody knows yet, and what is saved first is least worth it
+	}
+	d.lastSaveTry, d.worker = d.started, &worker{d: d}
+	d.studying.ended = d.started
+	d.decoding, err = decodingOptions(cfg)
+	return d, err
 }
 
 // Addr is the address that HTTP is served on.
@@ -306,23 +324,32 @@ func (d *Daemon) restore() (err error) {
 // were still growing.
 func (d *Daemon) restorePositions(saved *snapshot.Contents) {
 	for _, o := range saved.Offsets {
-		at := kafka.Saved{Next: o.Next}
+		p := d.partition(o.Partition)
+		p.at = kafka.Saved{Next: o.Next}
 		if o.HasLast {
-			at.Last = kafka.Fingerprint{Offset: o.Last.Offset, CRC: o.Last.Checksum, Millis: o.Last.Time.UnixMilli()}
+			p.at.Last = kafka.Fingerprint{Offset: o.Last.Offset, CRC: o.Last.Checksum, Millis: o.Last.Time.UnixMilli()}
 		}
-		d.resumes[o.Partition] = at
-		d.partition(o.Partition).at = at
+		p.clock = retire.ClockAt(o.EventTimes)
+		p.applied = mark{next: o.Next, clock: p.clock}
+		if g := o.Growing; g != nil {
+			p.applied = mark{next: g.Next, clock: retire.ClockAt(g.EventTimes), counts: g.Counts}
+		}
 	}
 	// A block at or behind its partition's saved position is of a run that was
-	// still open: its records are read again, and make it anew.
+	// still open: its records are read once more, and make it anew.
 	for _, e := range saved.Entries {
-		number := e.Position.Partition
-		resume, ok := d.resumes[number]
-		if !d.gathers() || !ok || e.Position.Offset < resume.Next {
+		p, ok := d.partitions[e.Position.Partition]
+		if !d.gathers() || !ok || e.Position.Offset < p.at.Next {
 			continue
 		}
-		d.partitions[number].unfinished = &e
-		resume.Done = e.Last + 1
+		p.unfinished = e.ID
+		p.applied.next = max(p.applied.next, e.Last+1) // a file of before format 4 does not tell
+	}
+	for number, p := range d.partitions {
+		resume := p.at
+		if p.rereads() {
+			resume.Done = p.applied.next
+		}
 		d.resumes[number] = resume
 	}
 }

@@ -252,7 +252,7 @@ func TestFeaturesChangeInABatch(t *testing.T) {
 		for k := range 40 { // more than workers are quick enough for
 			messages = append(messages, keyed(fmt.Sprint("k", k), rowsNamed(r, 3, [2]string{"0", "1"}, names...)))
 		}
-		messages = append(messages, keyed("k0", rowsNamed(r, 3, [2]string{"0", "1"}, "other"))) // refused
+		messages = append(messages, keyed("refused", rowsNamed(r, 3, [2]string{"0", "1"}, "other")))
 		if round < 5 {
 			for k := range 40 {
 				messages = append(messages, message{key: fmt.Appendf(nil, "k%d", k)})

@@ -147,26 +147,33 @@ func (r *rows) block() *incremental.Block {
 // for the end of a bucket, and its block is replaced when it has grown: adding
 // and removing are exact, so nothing is left of the shorter one. Until the run
 // is closed the saved position stays before it, and its counts with it: after
-// a restart its messages are read again, and its block is taken out when they
-// come.
+// a restart its messages are read again, beside the block that they have made.
+//
+// A block is a function of its usable records. A record that is rejected, or whose rows
+// all weigh nothing, begins no run and counts for nothing in its time.
 type run struct {
-	bucket int64
-	start  kafka.Saved          // the position before its first record
-	first  incremental.Position // of its first record; names the block
-	last   int64                // offset of its last record
-	time   time.Time            // latest of its records
-	rows   rows
-	counts counts // of its records
-	grown  bool   // since it was last summarised
+	bucket     int64
+	start      kafka.Saved          // the position before its first record
+	clock      retire.Clock         // there
+	first      incremental.Position // of its first usable record; names the block
+	last       int64                // offset of its last usable record
+	time       time.Time            // latest of its usable records
+	rows       rows
+	weightless int64  // rows of records whose rows all weigh nothing; not in rows
+	counts     counts // of its records
+	grown      bool   // has rows that it was not summarised with yet
 }
 
-// bucketOf says which bucket a record belongs to.
-func bucketOf(b config.Blocks, r *kafka.Record) int64 {
+// rowsRead is the rows of the run's records, rejected ones included.
+func (o *run) rowsRead() int64 { return int64(o.rows.len()) + o.weightless + o.counts.RejectedRows }
+
+// bucketOf says which bucket a record of that event time belongs to.
+func bucketOf(b config.Blocks, offset int64, at time.Time) int64 {
 	if b.Unit == config.UnitOffsets {
-		return r.Offset / b.Offsets
+		return offset / b.Offsets
 	}
 	// Times before 1970 are negative: round down, not towards zero.
-	t, period := eventTime(r).UnixMilli(), b.Period.Milliseconds()
+	t, period := at.UnixMilli(), b.Period.Milliseconds()
 	bucket := t / period
 	if t%period < 0 {
 		bucket--
@@ -174,26 +181,39 @@ func bucketOf(b config.Blocks, r *kafka.Record) int64 {
 	return bucket
 }
 
-// eventTime is the record's time; a record without one is of 1970.
-func eventTime(r *kafka.Record) time.Time {
-	if r.Time.IsZero() {
-		return time.UnixMilli(0)
-	}
-	return r.Time
-}
-
 // gather adds the rows of a record to the open run of its partition, closing
-// the run before it when the record belongs to another.
-func (d *Daemon) gather(p *partition, before kafka.Saved, t *task, i int, z result) error {
+// the run before it when the record belongs to another. The partition is still at the
+// position before the record.
+func (d *Daemon) gather(p *partition, t *task, i int, z result) error {
 	r := &t.records[i]
-	bucket := bucketOf(d.cfg.Blocks, r)
 	n := z.j - z.i
-	if p.open != nil && (p.open.bucket != bucket || p.open.rows.len()+n > d.cfg.Limits.Rows) {
+	usable := z.bad == nil && n > 0
+	var at time.Time
+	if usable {
+		at = d.boundedTime(p, t.partition, r)
+	}
+	bucket := bucketOf(d.cfg.Blocks, r.Offset, at)
+	if p.open != nil && d.endsBefore(p.open, bucket, n, usable) {
 		if err := d.closeRun(p); err != nil {
 			return err
 		}
 	}
+	if !usable {
+		d.countUnused(p, t.partition, r, z)
+		return nil
+	}
+	have := &p.spare
+	if p.open != nil {
+		have = &p.open.rows
+	}
+	if classes := have.classesWith(t.rows, z.i, z.j); classes != nil && !d.live.admits(classes) {
+		z.bad = d.classLimit()
+		d.countUnused(p, t.partition, r, z)
+		return d.worker.reject(t.partition, r, z.bad)
+	}
 	if p.open == nil {
+		p.settle()
+		before := p.at
 		if before.Next < 0 {
 			before.Next = r.Offset
 		}
@@ -208,39 +228,83 @@ func (d *Daemon) gather(p *partition, before kafka.Saved, t *task, i int, z resu
 		p.open = &run{
 			bucket: bucket,
 			start:  before,
+			clock:  p.clock,
 			first:  d.position(t.partition, r),
-			time:   eventTime(r),
+			time:   at,
 			rows:   p.spare,
 		}
 		p.spare = rows{}
 	}
 	o := p.open
 	o.last = r.Offset
-	if at := eventTime(r); at.After(o.time) {
+	if at.After(o.time) {
 		o.time = at
 	}
 	o.counts.Records++
-	if z.bad == nil {
-		if classes := o.rows.classesWith(t.rows, z.i, z.j); classes != nil && !d.live.admits(classes) {
-			z.bad = d.classLimit()
-			if err := d.worker.reject(t.partition, r, z.bad); err != nil {
-				return err
+	d.fixFeatures(z)
+	o.rows.appendRange(t.rows, z.i, z.j)
+	weighing := n
+	if t.rows.weights != nil {
+		weighing = 0
+		for _, w := range t.rows.weights[z.i:z.j] {
+			if w != 0 {
+				weighing++
 			}
 		}
 	}
-	if z.bad != nil {
-		d.countRejected(&o.counts, t.partition, r, z)
-		return nil
+	o.counts.Rows += int64(weighing)
+	o.counts.ZeroWeightRows += int64(n - weighing)
+	if r.Offset >= p.applied.next { // else its block, if the policy lets it in, has them
+		o.grown, d.changed = true, true
 	}
-	d.fixFeatures(z)
-	o.rows.appendRange(t.rows, z.i, z.j)
-	o.grown, d.changed = true, true
 	return nil
+}
+
+// endsBefore says whether a run ends before a record of n rows.
+func (d *Daemon) endsBefore(o *run, bucket int64, n int, usable bool) bool {
+	most := d.cfg.Limits.Rows
+	return o.rows.len()+n > most || o.counts.Records >= int64(most) || // bounds what a restart reads again
+		o.bucket != bucket && (usable || d.cfg.Blocks.Unit == config.UnitOffsets)
+}
+
+// countUnused counts a record that adds nothing to the open run: it is rejected, or its
+// rows all weigh nothing. It counts with the run, if there is one, since it is read
+// again with the run.
+func (d *Daemon) countUnused(p *partition, number int, r *kafka.Record, z result) {
+	c := &d.counts
+	if p.open != nil {
+		c = &p.open.counts
+	}
+	c.Records++
+	if z.bad != nil {
+		d.countRejected(c, number, r, z)
+		return
+	}
+	c.ZeroWeightRows += int64(z.rows)
+	if p.open != nil {
+		p.open.weightless += int64(z.rows)
+	}
 }
 
 // flushRun makes the rows that the open run has so far a live block.
 func (d *Daemon) flushRun(p *partition) error {
+	if p.rereads() {
+		return nil
+	}
+	defer p.settle()
 	o := p.open
+	if _, live := d.live.ledger.Get(p.unfinished); live {
+		if o != nil {
+			o.grown = true // what has come takes its place: the log may be another one now
+		}
+		if o == nil || o.first.String() != p.unfinished {
+			d.counts.BlocksReplaced++
+			if err := d.live.remove(p.unfinished); err != nil {
+				return err
+			}
+		}
+	}
+	p.unfinished = ""
 	if o == nil || !o.grown {
 		return nil
 	}
@@ -256,12 +320,10 @@ func (d *Daemon) flushRun(p *partition) error {
 	if err != nil {
 		return err
 	}
-	o.counts.Rows, o.counts.ZeroWeightRows = 0, 0
-	countSummarised(&o.counts, o.rows.len(), k.summary)
 	if done.added && done.replaced {
 		done.added, done.replaced = false, false // it has only grown
 	}
-	d.countAdded(done)
+	d.countAdded(e, done)
 	o.grown = false
 	return nil
 }
@@ -269,6 +331,10 @@ func (d *Daemon) flushRun(p *partition) error {
 // closeRun completes the open run: its block and its counts stand, and the
 // saved position moves behind it.
 func (d *Daemon) closeRun(p *partition) error {
+	if p.rereads() {
+		p.applied = mark{next: p.at.Next, clock: p.clock} // it ends earlier than it did: limits are others now
+		p.open.grown = true
+	}
 	if err := d.flushRun(p); err != nil {
 		return err
 	}
@@ -276,5 +342,23 @@ func (d *Daemon) closeRun(p *partition) error {
 	p.spare = p.open.rows
 	p.spare.empty()
 	p.open = nil
+	p.applied.counts = counts{}
 	return nil
+}
+
+// skipReread ends the reading of a run once more. Its block stays as it was saved, and
+// its records count as they did then.
+func (d *Daemon) skipReread(p *partition) {
+	if o := p.open; o != nil {
+		d.rowsRead -= o.rowsRead()
+		p.spare = o.rows
+		p.spare.empty()
+		p.open = nil
+	}
+	c := p.applied.counts
+	d.counts.Add(c)
+	d.rowsRead += c.Rows + c.ZeroWeightRows + c.RejectedRows
+	p.at, p.clock = kafka.Saved{Next: p.applied.next}, p.applied.clock
+	p.applied.counts = counts{}
+	p.unfinished, p.moved = "", true
 }

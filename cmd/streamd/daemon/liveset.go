@@ -50,7 +50,8 @@ type liveSet struct {
 type outcome struct {
 	added    bool // false: all its rows weigh nothing
 	replaced bool // a block of the same id
-	retired  int
+	refused  bool // the policy has retired the block itself
+	retired  int  // by the policy, the block itself included
 }
 
 // newLiveSet takes over what a store contains. A policy that is stricter than
@@ -189,6 +190,7 @@ func (l *liveSet) add(e retire.Entry, k kept) (o outcome, err error) {
 		if err := l.takeOut(out.ID); err != nil {
 			return o, err
 		}
+		o.refused = o.refused || out.ID == e.ID
 		o.retired++
 	}
 	return o, nil
@@ -203,7 +205,7 @@ func (l *liveSet) retire(id string) error {
 	return l.takeOut(id)
 }
 
-// remove takes a live block out.
+// remove takes a live block out that makes room for another of its id, or is lost.
 func (l *liveSet) remove(id string) error {
 	if _, ok := l.ledger.Remove(id); !ok {
 		panic("daemon: block " + id + " is not live")

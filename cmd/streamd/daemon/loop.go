@@ -15,32 +15,67 @@ import (
 // counts are what was done with records, rows and blocks.
 type counts = snapshot.Counts
 
-// partition is how far the loop is in a partition.
+// partition is the loop's progress in a partition. It has three positions:
+//
+//	resume   reading goes on here after a restart: before the open run
+//	applied  the live set has the records below it and none beyond; answers name it
+//	at       the records below it have been read: they count, or are in the open run
+//
+// After a restart applied can be above at. The run that was open is then read once
+// more, and the live set stays as it was saved until all of it has come (rereads).
 type partition struct {
-	at    kafka.Saved // applied
-	open  *run        // the gathered block that is not complete
-	moved bool        // since the last save
-	// unfinished is the block of the run that was open when the state was
-	// saved. It goes when its records come again; it stays, complete or not,
-	// when the log does not have them any more.
-	unfinished *retire.Entry
+	at      kafka.Saved
+	clock   retire.Clock // at at
+	open    *run         // the gathered block that is not complete
+	applied mark
+	moved   bool // since the last save
+	// unfinished is the id of the live block of the run that is read once more; "":
+	// there is none.
+	unfinished string
 	spare      rows // empty: memory for the next run
 }
 
-// resume is the position to save: that before the open run, whose records are
-// read again after a restart.
-func (p *partition) resume() kafka.Saved {
+// mark is a position above the saved one.
+type mark struct {
+	next   int64
+	clock  retire.Clock // there
+	counts counts       // of the records from the saved position on
+}
+
+// newPartition is a partition of which nothing has been read.
+func newPartition() *partition {
+	return &partition{at: kafka.Saved{Next: -1}, applied: mark{next: -1}}
+}
+
+// resume is the position to save, and the clock there.
+func (p *partition) resume() (kafka.Saved, *retire.Clock) {
 	if p.open != nil {
-		return p.open.start
+		return p.open.start, &p.open.clock
 	}
-	return p.at
+	return p.at, &p.clock
+}
+
+// rereads says whether records come that the live set has already.
+func (p *partition) rereads() bool { return p.at.Next < p.applied.next }
+
+// settle moves the applied position up to what has been read, unless the open run has
+// rows that the live set does not have.
+func (p *partition) settle() {
+	if p.rereads() || p.open != nil && p.open.grown || p.applied.next == p.at.Next {
+		return
+	}
+	p.applied = mark{next: p.at.Next, clock: p.clock}
+	if p.open != nil {
+		p.applied.counts = p.open.counts
+	}
+	p.moved = true
 }
 
 // partition is the loop's state of a partition, made when it is first met.
 func (d *Daemon) partition(number int) *partition {
 	p, ok := d.partitions[number]
 	if !ok {
-		p = &partition{at: kafka.Saved{Next: -1}}
+		p = newPartition()
 		d.partitions[number] = p
 	}
 	return p
@@ -72,6 +107,9 @@ func (d *Daemon) loop(ctx context.Context) error {
 				return d.finish()
 			}
 			d.applyDelivery(ctx, y)
+			if y.batch != nil {
+				y.batch.Release()
+			}
 		case <-stopping:
 			if err := d.finish(); d.saveProblem != nil {
 				return err
@@ -162,7 +200,7 @@ func (d *Daemon) pause(took time.Duration, now time.Time) time.Duration {
 	return share * took
 }
 
-// applyDelivery applies a batch, and gives it back.
+// applyDelivery applies a batch, or makes a call in its turn.
 func (d *Daemon) applyDelivery(ctx context.Context, y *delivery) {
 	if y.call != nil {
 		y.call()
@@ -196,9 +234,11 @@ func (d *Daemon) applyDelivery(ctx context.Context, y *delivery) {
 			if r.Offset < p.at.Next {
 				continue // delivered before
 			}
-			if err := d.beginAnew(p, r.Offset); err != nil {
-				d.fail(err)
-				break
+			if p.rereads() && r.Offset >= p.applied.next {
+				if p.open == nil {
+					d.skipReread(p) // the log does not have the run any more
+				}
+				p.at.Next = p.applied.next
 			}
 			// What was decoded for other features is decoded again, and a block that was
 			// summarised before the coordinates in use were known is summarised again.
@@ -215,6 +255,11 @@ func (d *Daemon) applyDelivery(ctx context.Context, y *delivery) {
 			}
 			if err := d.applyRecord(p, t, i, z); err != nil {
 				d.fail(err)
+				break
+			}
+			p.at.Next = r.Offset + 1
+			if !r.Time.IsZero() && retire.ValidTime(r.Time) {
+				p.clock.Add(r.Time)
 			}
 		}
 		d.giveBack(t)
@@ -229,66 +274,81 @@ func (d *Daemon) applyDelivery(ctx context.Context, y *delivery) {
 		if y.batch.Position.Next >= p.at.Next {
 			p.at = y.batch.Position
 		}
+		p.settle()
 		p.moved = true
 		d.changed = true
 		d.handRoom.Store(int64(d.live.roomBytes()))
 	}
-	y.batch.Release()
-}
-
-// beginAnew takes out the unfinished block of a partition when its records come
-// again.
-func (d *Daemon) beginAnew(p *partition, offset int64) error {
-	e := p.unfinished
-	if e == nil {
-		return nil
-	}
-	p.unfinished = nil
-	if _, live := d.live.ledger.Get(e.ID); !live || offset > e.Last {
-		return nil
-	}
-	d.counts.BlocksReplaced++
-	return d.live.remove(e.ID)
 }
 
 // applyRecord changes the live set by record i of a task. An error is final.
 func (d *Daemon) applyRecord(p *partition, t *task, i int, z result) error {
-	r, before := &t.records[i], p.at
-	p.at.Next = r.Offset + 1
+	r := &t.records[i]
 	d.rowsRead += int64(z.rowsRead())
 	if d.gathers() {
-		return d.gather(p, before, t, i, z)
+		return d.gather(p, t, i, z)
 	}
 	d.counts.Records++
 	switch {
 	case z.bad != nil:
 		d.countRejected(&d.counts, t.partition, r, z)
-		return nil
+		return d.retireFormer(z.id)
 	case z.summary == nil:
 		d.counts.Tombstones++
-		d.changed = true
-		if _, ok := d.live.ledger.Get(z.id); !ok {
-			return nil
-		}
-		d.counts.BlocksRetired++
-		return d.live.retire(z.id)
+		return d.retireFormer(z.id)
 	}
 	if !d.live.admits(z.summary.Classes()) {
 		z.bad = d.classLimit()
 		d.countRejected(&d.counts, t.partition, r, z)
-		return d.worker.reject(t.partition, r, z.bad)
+		if err := d.worker.reject(t.partition, r, z.bad); err != nil {
+			return err
+		}
+		return d.retireFormer(z.id)
+	}
+	e := retire.Entry{
+		ID: z.id, Position: d.position(t.partition, r), Last: r.Offset,
+		Time: d.boundedTime(p, t.partition, r), Rows: z.summary.Rows(),
 	}
 	if z.summary.Rows() > 0 { // else it is as if absent
 		d.fixFeatures(z)
 	}
-	e := retire.Entry{ID: z.id, Position: d.position(t.partition, r), Last: r.Offset, Time: eventTime(r), Rows: z.summary.Rows()}
 	o, err := d.live.add(e, z.kept)
 	if err != nil {
 		return err
 	}
 	countSummarised(&d.counts, z.rows, z.summary)
-	d.countAdded(o)
+	d.countAdded(e, o)
 	return nil
+}
+
+// retireFormer retires the live block of that id, if there is one: a key's value was
+// deleted, or is one that cannot be used.
+func (d *Daemon) retireFormer(id string) error {
+	if _, ok := d.live.ledger.Get(id); !ok {
+		return nil
+	}
+	d.changed = true
+	d.counts.BlocksRetired++
+	return d.live.retire(id)
+}
+
+// boundedTime is the event time that a record counts as of: not much later than the
+// partition's clock, unless the broker has set the time. A record without a time is of
+// 1970.
+func (d *Daemon) boundedTime(p *partition, number int, r *kafka.Record) time.Time {
+	switch {
+	case r.Time.IsZero():
+		return time.UnixMilli(0).UTC()
+	case r.Appended:
+		return r.Time
+	}
+	bounded := p.clock.Bound(r.Time, d.cfg.Retire.MaxFuture)
+	if bounded.Before(r.Time) {
+		d.metrics.RecordsAhead.Inc()
+		d.sampled.Warn().Stringer("record", d.position(number, r)).Time("event_time", r.Time).Time("counts_as", bounded).
+			Msg("the event time is more than retire.max_future after the partition's clock")
+	}
+	return bounded
 }
 
 func countSummarised(c *counts, rows int, s *incremental.Summary) {
@@ -296,7 +356,14 @@ func countSummarised(c *counts, rows int, s *incremental.Summary) {
 	c.ZeroWeightRows += int64(rows) - s.Rows()
 }
 
-func (d *Daemon) countAdded(o outcome) {
+// countAdded counts what adding block e has done, and logs when the policy has refused
+// it.
+func (d *Daemon) countAdded(e retire.Entry, o outcome) {
+	if o.refused {
+		d.metrics.BlocksRefused.Inc()
+		d.sampled.Warn().Str("block", e.ID).Time("event_time", e.Time).Int64("rows", e.Rows).
+			Msg("block retired as it came: its event time is below what retire.keep lets in")
+	}
 	if o.added {
 		d.counts.BlocksAdded++
 	}

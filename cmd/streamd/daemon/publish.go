@@ -198,12 +198,18 @@ func digestOf(s *incremental.State) string {
 	return hex.EncodeToString(digest[:])
 }
 
-// offsets says how far each partition has been applied.
+// offsets says how far each partition has been applied: the live set has the records
+// below and none beyond.
 func (d *Daemon) offsets() []httpapi.Offset {
+	return d.positions(func(p *partition) int64 { return p.applied.next })
+}
+
+// positions lists an offset of each partition where it is known, by partition.
+func (d *Daemon) positions(of func(*partition) int64) []httpapi.Offset {
 	var out []httpapi.Offset
 	for number, p := range d.partitions {
-		if p.at.Next >= 0 {
-			out = append(out, httpapi.Offset{Topic: d.cfg.Kafka.Topic, Partition: number, Next: p.at.Next})
+		if next := of(p); next >= 0 {
+			out = append(out, httpapi.Offset{Topic: d.cfg.Kafka.Topic, Partition: number, Next: next})
 		}
 	}
 	slices.SortFunc(out, func(a, b httpapi.Offset) int { return a.Partition - b.Partition })

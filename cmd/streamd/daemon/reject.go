@@ -75,6 +75,11 @@ func (w *worker) refuse(partition int, letter kafka.Letter, what string, why err
 	}
 	// Kafka Connect's names for decoding and for what comes after it.
 	letter.Reason = kafka.Reason{Stage: "TASK_PUT", Class: kindOf(why), Message: why.Error()}
+	if r := letter.Record; r != nil && w.d.cfg.Blocks.Unit == config.UnitKey {
+		if id, err := w.d.blockID(partition, r); err == nil {
+			letter.Reason.Message += fmt.Sprintf("; the former block %s is retired, since this value would have replaced it", id)
+		}
+	}
 	switch letter.Reason.Class {
 	case kindFormat, kindHeaders, kindBatch:
 		letter.Reason.Stage = "VALUE_CONVERTER"

@@ -45,7 +45,7 @@ func (d *Daemon) beginSave() {
 	c := &y.change
 	c.Counts, c.SavedAt = d.counts, d.lastSaveTry
 	for number, p := range d.partitions {
-		resume := p.resume()
+		resume, _ := p.resume()
 		if resume.Next >= 0 {
 			y.next[number] = resume.Next
 		}
@@ -55,7 +55,7 @@ func (d *Daemon) beginSave() {
 		p.moved = false
 		y.moved = append(y.moved, p)
 		if resume.Next >= 0 {
-			c.Offsets = append(c.Offsets, d.savedOffset(number, resume))
+			c.Offsets = append(c.Offsets, d.savedOffset(number, p))
 		}
 	}
 	y.made = httpapi.SnapshotInfo{
@@ -64,6 +64,7 @@ func (d *Daemon) beginSave() {
 		Rows:    d.live.ledger.Rows(),
 		Digest:  d.live.digest(),
 		Offsets: d.offsets(),
+		Resume:  d.positions(func(p *partition) int64 { resume, _ := p.resume(); return resume.Next }),
 	}
 	d.unsavedSince = time.Time{}
 	d.saving = y
@@ -133,8 +134,12 @@ func (d *Daemon) save() {
 	d.awaitSave()
 }
 
-func (d *Daemon) savedOffset(number int, s kafka.Saved) snapshot.Offset {
-	o := snapshot.Offset{Topic: d.cfg.Kafka.Topic, Partition: number, Next: s.Next}
+func (d *Daemon) savedOffset(number int, p *partition) snapshot.Offset {
+	s, clock := p.resume()
+	o := snapshot.Offset{Topic: d.cfg.Kafka.Topic, Partition: number, Next: s.Next, EventTimes: clock.Times()}
+	if a := &p.applied; a.next > s.Next {
+		o.Growing = &snapshot.Growing{Next: a.next, Counts: a.counts, EventTimes: a.clock.Times()}
+	}
 	if o.HasLast = s.Last != (kafka.Fingerprint{}); o.HasLast {
 		o.Last = snapshot.Fingerprint{Offset: s.Last.Offset, Checksum: s.Last.CRC, Time: time.UnixMilli(s.Last.Millis)}
 	}

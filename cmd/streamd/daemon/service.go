@@ -12,7 +12,6 @@ import (
 	"streamd/cmd/streamd/httpapi"
 	"streamd/config"
 	"streamd/incremental"
-	"streamd/ingest/kafka"
 	"streamd/retire"
 )
 
@@ -79,7 +78,7 @@ func blockInfo(e retire.Entry) httpapi.BlockInfo {
 		Topic:     e.Position.Topic,
 		Partition: e.Position.Partition,
 		Offset:    e.Position.Offset,
-		Time:      e.Time.UTC(),
+		Time:      retire.NearestTime(e.Time).UTC(),
 		Rows:      e.Rows,
 	}
 	if escaped, ok := strings.CutPrefix(e.ID, keyPrefix); ok {
@@ -107,11 +106,8 @@ func (d *Daemon) retire(id string, by access.Caller) (httpapi.Receipt, error) {
 	if d.failure != nil {
 		return none, errStopping
 	}
-	for _, p := range d.partitions {
-		if err := d.endBlock(p, id); err != nil {
-			d.fail(err)
-			return none, err
-		}
+	if !d.flushRuns() { // the receipt's digests have all that has been read
+		return none, errStopping
 	}
 	e, ok := d.live.ledger.Get(id)
 	if !ok {
@@ -121,6 +117,12 @@ func (d *Daemon) retire(id string, by access.Caller) (httpapi.Receipt, error) {
 			}
 		}
 		return none, httpapi.ErrNotLive
+	}
+	for _, p := range d.partitions {
+		if err := d.endBlock(p, id); err != nil {
+			d.fail(err)
+			return none, err
+		}
 	}
 	receipt := httpapi.Receipt{Block: blockInfo(e), DigestBefore: d.live.digest(), InBasis: d.live.inBasis(id)}
 	if err := d.live.retire(id); err != nil {
@@ -147,17 +149,15 @@ func (d *Daemon) retire(id string, by access.Caller) (httpapi.Receipt, error) {
 	return receipt, nil
 }
 
-// endBlock ends a block of the partition that is still growing: what has come
-// of it is all that it will have, and what comes begins another one.
+// endBlock ends a live block of the partition that is still growing. Records that come
+// later begin another one.
 func (d *Daemon) endBlock(p *partition, id string) error {
 	switch {
+	case p.rereads() && p.unfinished == id:
+		d.skipReread(p) // its records do not make it anew
 	case p.open != nil && p.open.first.String() == id:
 		p.moved = true
 		return d.closeRun(p)
-	case p.unfinished != nil && p.unfinished.ID == id:
-		// Its records, which are about to be read again, count as applied.
-		p.at, p.moved = kafka.Saved{Next: p.unfinished.Last + 1}, true
-		p.unfinished = nil
 	}
 	return nil
 }
@@ -166,6 +166,9 @@ func (d *Daemon) endBlock(p *partition, id string) error {
 func (d *Daemon) Snapshot(ctx context.Context) (httpapi.SnapshotInfo, error) {
 	return inLoop(ctx, d, func() (httpapi.SnapshotInfo, error) {
 		if d.failure != nil {
+			return httpapi.SnapshotInfo{}, errStopping
+		}
+		if !d.flushRuns() { // so that it has all that has been read
 			return httpapi.SnapshotInfo{}, errStopping
 		}
 		if d.save(); d.saveProblem != nil {
@@ -273,7 +276,7 @@ func (d *Daemon) updateStatus() {
 			o := p.open.counts
 			o.Rows, o.ZeroWeightRows = 0, 0
 			c.Add(o)
-			open += int64(p.open.rows.len())
+			open += int64(p.open.rows.len()) + p.open.weightless
 		}
 	}
 	s := httpapi.Status{

@@ -74,6 +74,22 @@ func (d *Daemon) Partitions() []int { return slices.Collect(maps.Keys(d.resumes)
 
 // Deliver implements kafka.Sink.
 func (d *Daemon) Deliver(ctx context.Context, b *kafka.Batch) error {
+	y := newDelivery(b)
+	select {
+	case d.order <- y:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	// From here on the batch is the daemon's. A worker is free sooner or later,
+	// whatever the loop does.
+	for _, t := range y.tasks {
+		d.work <- t
+	}
+	return nil
+}
+
+// newDelivery divides a batch into tasks.
+func newDelivery(b *kafka.Batch) *delivery {
 	y := &delivery{batch: b}
 	var previous *kafka.Record
 	for rest := b.Records; len(rest) > 0; {
@@ -89,17 +105,7 @@ func (d *Daemon) Deliver(ctx context.Context, b *kafka.Batch) error {
 	if len(b.Refused) > 0 {
 		y.tasks = append(y.tasks, &task{partition: b.Partition, refused: b.Refused, done: make(chan struct{})})
 	}
-	select {
-	case d.order <- y:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	// From here on the batch is the daemon's. A worker is free sooner or later,
-	// whatever the loop does.
-	for _, t := range y.tasks {
-		d.work <- t
-	}
-	return nil
+	return y
 }
 
 // Jumped implements kafka.Sink: the operator has allowed a gap.
@@ -111,17 +117,21 @@ func (d *Daemon) Jumped(gap *kafka.GapError, to int64) {
 			return
 		}
 		p := d.partition(gap.Partition)
+		if p.rereads() {
+			d.skipReread(p) // its records do not come again
+		}
 		if p.open != nil {
 			if err := d.closeRun(p); err != nil {
 				d.fail(err)
 				return
 			}
 		}
-		p.at, p.moved = kafka.Saved{Next: to}, true
-		p.unfinished = nil // its records do not come again
 		if gap.Reset {
+			p.clock = retire.Clock{} // of another log
 			d.retirePartition(gap.Partition)
 		}
+		p.at, p.moved = kafka.Saved{Next: to}, true
+		p.applied = mark{next: to, clock: p.clock}
 	})
 }
 
@@ -133,8 +143,7 @@ func (d *Daemon) retirePartition(number int) {
 		if e.Position.Partition != number {
 			continue
 		}
-		d.live.forget(e.ID, sourceRetired)
-		if err := d.live.remove(e.ID); err != nil {
+		if err := d.live.retire(e.ID); err != nil {
 			d.fail(err)
 			return
 		}
@@ -155,8 +164,9 @@ func (d *Daemon) Revoked(ctx context.Context, partitions []int) {
 		}
 		d.awaitSave()
 		for _, number := range partitions {
-			if p := d.partition(number); !p.moved && p.resume().Next >= 0 {
-				next[number] = p.resume().Next
+			p := d.partition(number)
+			if resume, _ := p.resume(); !p.moved && resume.Next >= 0 {
+				next[number] = resume.Next
 			}
 		}
 	})

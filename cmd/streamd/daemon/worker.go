@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/url"
 	"slices"
-	"time"
 
 	"streamd/cmd/streamd/httpapi"
 	"streamd/config"
@@ -12,6 +11,7 @@ import (
 	"streamd/incremental/sample"
 	"streamd/ingest/kafka"
 	"streamd/ingest/wire"
+	"streamd/retire"
 )
 
 // giveBack keeps the memory of a task's rows, which have been gathered, for another's.
@@ -79,35 +79,40 @@ type worker struct {
 
 func (w *worker) work(ctx context.Context) {
 	for t := range w.d.work {
-		if w.d.live.features.Load() != nil {
-			t.results = make([]result, 0, len(t.records))
-			w.judge.credit += taskCredit
-			for i := range t.records {
-				if w.d.inHand.Load() >= w.d.handRoom.Load() {
-					break
-				}
-				z := w.process(ctx, t, &t.records[i])
-				if z.fixed == nil {
-					break // features are free again
-				}
-				if z.inHand = max(0, z.bytes()-int64(len(t.records[i].Value))); z.inHand > 0 {
-					w.d.inHand.Add(z.inHand)
-				}
-				t.results = append(t.results, z)
-			}
-			if t.rows != nil {
-				w.judge.rows(t.rows.block(), w.served(), &w.d.prequential)
-			}
-		}
-		for i := range t.refused {
-			if t.fatal == nil {
-				t.fatal = w.rejectStretch(t.partition, &t.refused[i])
-			}
-		}
-		if err := w.sendLetters(ctx, t.partition); err != nil {
-			t.fatal = err
-		}
+		w.do(ctx, t)
 		close(t.done)
+	}
+}
+
+// do makes the results of a task, or of its first records.
+func (w *worker) do(ctx context.Context, t *task) {
+	if w.d.live.features.Load() != nil {
+		t.results = make([]result, 0, len(t.records))
+		w.judge.credit += taskCredit
+		for i := range t.records {
+			if w.d.inHand.Load() >= w.d.handRoom.Load() {
+				break
+			}
+			z := w.process(ctx, t, &t.records[i])
+			if z.fixed == nil {
+				break // features are free again
+			}
+			if z.inHand = max(0, z.bytes()-int64(len(t.records[i].Value))); z.inHand > 0 {
+				w.d.inHand.Add(z.inHand)
+			}
+			t.results = append(t.results, z)
+		}
+		if t.rows != nil {
+			w.judge.rows(t.rows.block(), w.served(), &w.d.prequential)
+		}
+	}
+	for i := range t.refused {
+		if t.fatal == nil {
+			t.fatal = w.rejectStretch(t.partition, &t.refused[i])
+		}
+	}
+	if err := w.sendLetters(ctx, t.partition); err != nil {
+		t.fatal = err
 	}
 }
 
@@ -127,7 +132,9 @@ func (w *worker) process(ctx context.Context, t *task, r *kafka.Record) result {
 		return z // a tombstone
 	}
 	if z.bad == nil {
-		z.bad = w.summarise(ctx, t, r, &z)
+		if z.bad = w.summarise(ctx, t, r, &z); z.bad != nil {
+			z.kept = kept{}
+		}
 	}
 	if ctx.Err() != nil { // nothing is wrong with the record
 		z.bad, z.fatal = nil, context.Cause(ctx)
@@ -136,9 +143,8 @@ func (w *worker) process(ctx context.Context, t *task, r *kafka.Record) result {
 }
 
 func (w *worker) summarise(ctx context.Context, t *task, r *kafka.Record, z *result) error {
-	if w.d.cfg.Retire.Age > 0 && r.Time.After(time.Now().Add(futureLimit)) {
-		return unusablef(kindTime, "the event time %s is in the future: taking it would retire all that is older than retire.age",
-			r.Time.UTC().Format(time.RFC3339))
+	if !retire.ValidTime(r.Time) {
+		return unusablef(kindTime, "the event time is %d ms since 1970, which is not in the years 1 to 9999: is it in milliseconds?", r.Time.UnixMilli())
 	}
 	b, err := w.decode(r)
 	if err != nil {
@@ -154,6 +160,9 @@ func (w *worker) summarise(ctx context.Context, t *task, r *kafka.Record, z *res
 		}
 		if err := w.lifter.check(ctx, b, w.d.live.current.Load()); err != nil {
 			return err
+		}
+		if b.Weights != nil && !slices.ContainsFunc(b.Weights, func(w float64) bool { return w != 0 }) {
+			return nil // as if absent
 		}
 		if t.fixed != w.fixed {
 			w.d.giveBack(t)
@@ -205,9 +214,6 @@ func featuresOf(b *incremental.Block) []string {
 	}
 	return incremental.DefaultFeatures(len(b.Columns))
 }
-
-// futureLimit is how far a producer's clock may be ahead.
-const futureLimit = 24 * time.Hour
 
 // prepare makes the decoder one for these features; nil: they are not fixed.
 func (w *worker) prepare(fixed *[]string) error {

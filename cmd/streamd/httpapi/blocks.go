@@ -43,6 +43,6 @@ func (s *Server) snapshot(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	info.Offsets = listed(info.Offsets)
+	info.Offsets, info.Resume = listed(info.Offsets), listed(info.Resume)
 	return answerJSON(w, info)
 }

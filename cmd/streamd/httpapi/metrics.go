@@ -21,6 +21,8 @@ type Metrics struct {
 	RefineSeconds   prometheus.Histogram
 	ReduceSeconds   prometheus.Histogram
 	SnapshotSeconds prometheus.Histogram
+	RecordsAhead    prometheus.Counter
+	BlocksRefused   prometheus.Counter
 
 	requests *prometheus.HistogramVec
 	registry *prometheus.Registry
@@ -39,12 +41,16 @@ func NewMetrics() *Metrics {
 		RefineSeconds:   prometheus.NewHistogram(histogram("refine_seconds", "Time to refine the hyperplanes on rows.", 1e-3, 11)),           // to 17 min
 		ReduceSeconds:   prometheus.NewHistogram(histogram("reduce_seconds", "Time to choose the basis of a kernel.", 1e-2, 9)),              // to 11 min
 		SnapshotSeconds: prometheus.NewHistogram(histogram("snapshot_seconds", "Time to save a snapshot.", 1e-3, 9)),                         // to 65 s
+		RecordsAhead: prometheus.NewCounter(prometheus.CounterOpts{Name: "streamd_records_ahead_total",
+			Help: "Records since the start whose event time was more than retire.max_future after their partition's clock, and counts as of then."}),
+		BlocksRefused: prometheus.NewCounter(prometheus.CounterOpts{Name: "streamd_blocks_refused_total",
+			Help: "Blocks since the start that retire.keep has retired as they came, since their event time was too old."}),
 		requests: prometheus.NewHistogramVec(histogram("http_request_seconds",
 			"Time to answer a request; polls that wait have a route of their own.", 1e-4, 10), // to 26 s
 			[]string{"route", "code"}),
 		registry: prometheus.NewRegistry(),
 	}
-	m.registry.MustRegister(m.SolveSeconds, m.TuneSeconds, m.RefineSeconds, m.ReduceSeconds, m.SnapshotSeconds, m.requests,
+	m.registry.MustRegister(m.SolveSeconds, m.TuneSeconds, m.RefineSeconds, m.ReduceSeconds, m.SnapshotSeconds, m.RecordsAhead, m.BlocksRefused, m.requests,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }

@@ -99,11 +99,11 @@ type Absent struct {
 	Tuning, Refinement, Calibration, Quality, Hat string
 }
 
-// Offset says how far a partition has been read.
+// Offset says how far a state has come in a partition.
 type Offset struct {
 	Topic     string `json:"topic"`     // its name
 	Partition int    `json:"partition"` // its number
-	Next      int64  `json:"next"`      // the offset of the first record that has not been read
+	Next      int64  `json:"next"`      // the offset of the first record that the state does not have
 }
 
 // BlockInfo is one live block.
@@ -121,7 +121,7 @@ type BlockInfo struct {
 // it gives the one with the digest before it.
 type Receipt struct {
 	Block        BlockInfo `json:"block"`               // that was retired
-	Offsets      []Offset  `json:"offsets"`             // what the state had seen
+	Offsets      []Offset  `json:"offsets"`             // the states have the records below these and none beyond
 	DigestBefore string    `json:"state_digest_before"` // of the state with the block
 	DigestAfter  string    `json:"state_digest_after"`  // of the state without it
 	InBasis      bool      `json:"in_basis"`            // whether the basis in use was chosen from the block: its numbers may be among the points until another basis is in use (see /v1/epoch)
@@ -136,7 +136,8 @@ type SnapshotInfo struct {
 	Blocks  int       `json:"blocks"`       // live ones
 	Rows    int64     `json:"rows"`         // of the live blocks
 	Digest  string    `json:"state_digest"` // of the saved state
-	Offsets []Offset  `json:"offsets"`      // what the saved state has seen
+	Offsets []Offset  `json:"offsets"`      // the saved state has the records below these and none beyond
+	Resume  []Offset  `json:"resume"`       // where reading goes on after a restart: before these for a block that is still gathering records, which are read once more
 }
 
 // Status is what the page, /readyz and /metrics show of the daemon.

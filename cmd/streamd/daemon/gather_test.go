@@ -1,0 +1,236 @@
+package daemon
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"streamd/cmd/streamd/access"
+	"streamd/config"
+	"streamd/incremental"
+	"streamd/ingest/kafka"
+	"streamd/retire"
+)
+
+// offlineFlags are those of a daemon without a broker.
+func offlineFlags(t *testing.T, more map[string]string) map[string]string {
+	flags := map[string]string{
+		"kafka.topic": "t", "snapshot.file": filepath.Join(t.TempDir(), "streamd.db"), "dead_letters.policy": "skip",
+		"format.features": "x1,x2", "format.weight": "v", "sample.rows": "0",
+	}
+	for k, v := range more {
+		flags[k] = v
+	}
+	return flags
+}
+
+// after is a record with a row, some time after lawEpoch.
+func after(offset int64, d time.Duration) kafka.Record {
+	return kafka.Record{Offset: offset, Time: time.UnixMilli(lawEpoch).Add(d).UTC(),
+		Value: fmt.Appendf(nil, `{"label":%d,"x1":%d,"x2":1,"v":1}`, offset%2, offset)}
+}
+
+// ids are the live blocks, by rank.
+func (o *offline) ids() []string { return slices.Collect(o.live.ledger.IDs) }
+
+// A record that is rejected, or whose rows weigh nothing, has no part in the time of a
+// block, whether it is read together with others or not.
+func TestTimeOfAGatheredBlock(t *testing.T) {
+	unusable := after(1, 9*time.Second)
+	for name, value := range map[string]string{"bad": `{"label":1,"x1":1}`, "weightless": `{"label":1,"x1":1,"x2":1,"v":0}`} {
+		t.Run(name, func(t *testing.T) {
+			unusable.Value = []byte(value)
+			records := []kafka.Record{after(0, 2*time.Second), unusable, after(2, time.Second)}
+			flags := map[string]string{"blocks.unit": "time", "blocks.period": "10s", "retire.keep": "age", "retire.age": "5s"}
+			for _, atOnce := range []bool{true, false} {
+				o := openOffline(t, offlineFlags(t, flags))
+				if atOnce {
+					o.deliver(0, records, 3, false)
+				} else {
+					for i, r := range records {
+						o.deliver(0, []kafka.Record{r}, int64(i)+1, false)
+						o.flushRuns()
+					}
+				}
+				o.flushRuns()
+				want := retire.Entry{ID: "t/0/0", Position: incremental.Position{Topic: "t"}, Last: 2, Time: records[0].Time, Rows: 2}
+				if got := o.live.ledger.Page(retire.Lowest, math.MaxInt); !slices.Equal(got, []retire.Entry{want}) {
+					t.Errorf("at once: %t: %v, want %v", atOnce, got, want)
+				}
+				o.store.Close()
+			}
+		})
+	}
+}
+
+// Answers name the offsets that the live set has: not those of rows that the open run
+// alone has, and after a restart neither more nor less than before it, while the window
+// has moved on and the open run is read once more.
+func TestOffsetsOfAGrowingBlock(t *testing.T) {
+	o := openOffline(t, offlineFlags(t, map[string]string{
+		"blocks.unit": "offsets", "blocks.offsets": "4", "retire.keep": "blocks", "retire.blocks": "2",
+	}))
+	var records []kafka.Record
+	for i := range int64(12) {
+		records = append(records, after(i, time.Duration(i)*time.Second))
+	}
+	expect := func(when string, named int64, blocks ...string) {
+		t.Helper()
+		if got := o.named(); got[0] != named || !slices.Equal(o.ids(), blocks) {
+			t.Errorf("%s: blocks %v at %v, want %v at %d", when, o.ids(), got, blocks, named)
+		}
+	}
+	o.deliver(0, records[:10], 10, false)
+	o.flushRuns()
+	expect("summarised", 10, "t/0/4", "t/0/8")
+	o.deliver(0, records[10:11], 11, false)
+	expect("one record more", 10, "t/0/4", "t/0/8")
+	o.save()
+	if s := o.lastSave; s.Offsets[0].Next != 10 || s.Resume[0].Next != 8 || s.Digest != o.live.digest() {
+		t.Errorf("the file is said to be at %v, and to go on at %v", s.Offsets, s.Resume)
+	}
+	digest := o.live.digest()
+	o = o.crash()
+	if saved := o.resumes[0]; saved.Next != 8 || saved.Done != 10 {
+		t.Errorf("reading goes on at %+v", saved)
+	}
+	for i, r := range records[8:10] {
+		o.deliver(0, []kafka.Record{r}, r.Offset+1, false)
+		o.flushRuns()
+		expect(fmt.Sprintf("%d records are read once more", i+1), 10, "t/0/4", "t/0/8")
+		if o.live.digest() != digest {
+			t.Error("the state is another one")
+		}
+	}
+	o.deliver(0, records[10:], 12, false)
+	o.flushRuns()
+	expect("all is read", 12, "t/0/4", "t/0/8")
+	if e, _ := o.live.ledger.Get("t/0/8"); e.Rows != 4 {
+		t.Errorf("the block has %d rows", e.Rows)
+	}
+	o.store.Close()
+}
+
+// The log has only the latest values of keys after a compaction. So a value that cannot
+// be used retires the one before it.
+func TestBadValueOfAKey(t *testing.T) {
+	bad := map[string][]byte{
+		"payload":    []byte("{"),
+		"width":      []byte(`{"label":1,"x1":1}`),
+		"class":      []byte(`{"label":3,"x1":1,"x2":1,"v":1}`),
+		"time":       []byte(`{"label":1,"x1":1,"x2":1,"v":1}`),
+		"value size": fmt.Appendf(nil, `[%s{"label":1,"x1":1,"x2":1,"v":1}]`, strings.Repeat(`{"label":1,"x1":1,"x2":1,"v":1},`, 5)),
+	}
+	for name, value := range bad {
+		t.Run(name, func(t *testing.T) {
+			o := openOffline(t, offlineFlags(t, map[string]string{"blocks.unit": "key", "limits.classes": "2", "limits.rows": "5"}))
+			record := func(offset int64, key string) kafka.Record {
+				r := after(offset, 0)
+				r.Key = []byte(key)
+				return r
+			}
+			replacing := record(2, "a")
+			replacing.Value = value
+			if name == "time" {
+				replacing.Time = time.UnixMilli(math.MaxInt64 / 2)
+			}
+			o.deliver(0, []kafka.Record{record(0, "a"), record(1, "b")}, 2, false)
+			o.deliver(0, []kafka.Record{replacing}, 3, false)
+			if got := o.ids(); !slices.Equal(got, []string{"key:b"}) {
+				t.Errorf("live are %v", got)
+			}
+			c := o.counts
+			if c.Records != 3 || c.RejectedRecords != 1 || c.BlocksAdded != 2 || c.BlocksRetired != 1 {
+				t.Errorf("counts %+v", c)
+			}
+			o.cfg.DeadLetters.Policy = config.DeadLettersQueue
+			if o.worker.reject(0, &replacing, o.classLimit()); !strings.Contains(o.worker.letters[0].Reason.Message, "the former block key:a is retired") {
+				t.Errorf("the dead letter says %q", o.worker.letters[0].Reason.Message)
+			}
+			o.store.Close()
+		})
+	}
+}
+
+// A record whose time is far ahead counts as of max_future after the clock of its
+// partition: it empties nothing, and is live itself.
+func TestEventTimeOfTheFuture(t *testing.T) {
+	for _, keep := range []map[string]string{
+		{"retire.keep": "age", "retire.age": "1h"},
+		{"retire.keep": "blocks", "retire.blocks": "20"},
+		{"retire.keep": "rows", "retire.rows": "20"},
+	} {
+		o := openOffline(t, offlineFlags(t, keep))
+		var records []kafka.Record
+		for i := range int64(12) {
+			records = append(records, after(i, time.Duration(i)*time.Second))
+		}
+		records[10].Time = records[10].Time.Add(23 * time.Hour)
+		o.deliver(0, records, 12, false)
+		e, _ := o.live.ledger.Get("t/0/10")
+		if want := time.UnixMilli(lawEpoch).Add(8*time.Second + 5*time.Minute); len(o.ids()) != 12 || !e.Time.Equal(want) {
+			t.Errorf("%v: live are %v, the one of the future of %s, want %s", keep, o.ids(), e.Time, want)
+		}
+		o.store.Close()
+
+		// The broker's own clock is believed.
+		o = openOffline(t, offlineFlags(t, keep))
+		records[10].Appended = true
+		o.deliver(0, records, 12, false)
+		if e, _ := o.live.ledger.Get("t/0/10"); !e.Time.Equal(records[10].Time) {
+			t.Errorf("%v: the broker's time counts as %s", keep, e.Time)
+		}
+		o.store.Close()
+	}
+}
+
+// Enough records of the future move the clock. Once they are retired, blocks of today
+// are live again.
+func TestRetiredBlocksOfTheFutureRefuseNothing(t *testing.T) {
+	o := openOffline(t, offlineFlags(t, map[string]string{"retire.keep": "age", "retire.age": "1h"}))
+	for i := range int64(20) {
+		r := after(i, time.Duration(i)*time.Second)
+		if 10 <= i && i < 15 {
+			r.Time = time.Date(2100, 1, 1, 0, 0, int(i), 0, time.UTC)
+		}
+		o.deliver(0, []kafka.Record{r}, i+1, false)
+	}
+	live := o.ids()
+	if len(live) != 3 {
+		t.Fatalf("live are %v", live)
+	}
+	for _, id := range live {
+		if _, err := o.retire(id, access.Caller{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o.deliver(0, []kafka.Record{after(20, time.Minute)}, 21, false)
+	if got := o.ids(); !slices.Equal(got, []string{"t/0/20"}) {
+		t.Errorf("live are %v", got)
+	}
+	o.store.Close()
+}
+
+// A time beyond the year 9999 is refused. A ledger of before that may have one, and is
+// shown all the same.
+func TestTimesThatAreNone(t *testing.T) {
+	o := openOffline(t, offlineFlags(t, nil))
+	defer o.store.Close()
+	none := after(0, 0)
+	none.Time = time.UnixMilli(lawEpoch * 1000) // microseconds taken for milliseconds
+	o.deliver(0, []kafka.Record{none, after(1, 0)}, 2, false)
+	if got := o.ids(); !slices.Equal(got, []string{"t/0/1"}) || o.counts.RejectedRecords != 1 {
+		t.Errorf("live are %v, %+v", got, o.counts)
+	}
+	for _, ms := range []int64{lawEpoch * 1000, math.MaxInt64, math.MinInt64} {
+		info := blockInfo(retire.Entry{ID: "t/0/9", Time: time.UnixMilli(ms)})
+		if _, err := json.Marshal(info); err != nil {
+			t.Errorf("%d ms: %v", ms, err)
+		}
+	}
+}

@@ -1,0 +1,356 @@
+package daemon
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"streamd/cmd/streamd/access"
+	"streamd/cmd/streamd/httpapi"
+	"streamd/ingest/kafka"
+	"streamd/retire"
+)
+
+// These tests drive the loop's code without a broker: a history is a log, partition by
+// partition, and what happens to a daemon that reads it. The law: whatever happens, the
+// live set, the digest and the horizon are those of a fresh daemon that reads each
+// partition at once up to the offsets that an answer names, and retires in between what
+// was retired explicitly.
+
+// offline is a daemon whose loop is the test.
+type offline struct {
+	*Daemon
+	t     *testing.T
+	flags map[string]string
+}
+
+func openOffline(t *testing.T, flags map[string]string) *offline {
+	t.Helper()
+	d, err := newDaemon(Options{Config: load(t, flags), Log: zerolog.Nop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.restore(); err != nil {
+		t.Fatal(err)
+	}
+	d.stop, d.background = func(error) {}, t.Context()
+	d.updateStatus()
+	return &offline{d, t, flags}
+}
+
+// crash closes the file without a save, and opens it again.
+func (o *offline) crash() *offline {
+	o.t.Helper()
+	if err := o.store.Close(); err != nil {
+		o.t.Fatal(err)
+	}
+	return openOffline(o.t, o.flags)
+}
+
+// deliver delivers records; next is where the log goes on after them. What the worker
+// leaves, the loop has to do.
+func (o *offline) deliver(partition int, records []kafka.Record, next int64, left bool) {
+	o.t.Helper()
+	b := &kafka.Batch{Partition: partition, Records: records, Position: kafka.Saved{Next: next}}
+	if n := len(records); n > 0 {
+		b.Position.Last = kafka.FingerprintOf(&records[n-1])
+	}
+	y := newDelivery(b)
+	w := &worker{d: o.Daemon}
+	for _, task := range y.tasks {
+		if !left {
+			w.do(o.t.Context(), task)
+		}
+		close(task.done)
+	}
+	o.applyDelivery(o.t.Context(), y)
+	if o.failure != nil {
+		o.t.Fatal(o.failure)
+	}
+}
+
+// named is the offsets that answers name.
+func (o *offline) named() map[int]int64 {
+	out := map[int]int64{}
+	for _, each := range o.offsets() {
+		out[each.Partition] = each.Next
+	}
+	return out
+}
+
+// history is a log, what was retired of it explicitly, and how.
+type history struct {
+	r        *rand.Rand
+	flags    map[string]string
+	log      [][]kafka.Record
+	receipts []httpapi.Receipt
+}
+
+const lawEpoch = 1_700_000_000_000
+
+func newHistory(seed uint64) *history {
+	h := &history{r: rand.New(rand.NewPCG(26, seed))}
+	r := h.r
+	unit := []string{"message", "offsets", "time", "key"}[seed%4]
+	h.flags = map[string]string{
+		"kafka.topic": "t", "format.features": "x1,x2", "format.weight": "v", "dead_letters.policy": "skip",
+		"model.folds": "0", "sample.rows": "0",
+		"blocks.unit": unit, "blocks.offsets": "7", "blocks.period": "2s", "limits.rows": "12",
+	}
+	if unit != "key" {
+		switch keep := []string{"all", "blocks", "rows", "age"}[seed/4%4]; keep {
+		case "blocks":
+			h.flags["retire.keep"], h.flags["retire.blocks"] = keep, fmt.Sprint(1+r.IntN(12))
+		case "rows":
+			h.flags["retire.keep"], h.flags["retire.rows"] = keep, fmt.Sprint(10+r.IntN(60))
+		case "age":
+			h.flags["retire.keep"], h.flags["retire.age"] = keep, fmt.Sprintf("%ds", 1+r.IntN(20))
+			h.flags["retire.max_future"] = "4s"
+		}
+	}
+	for partition := range 1 + r.IntN(3) {
+		h.log = append(h.log, h.randomLog(partition))
+	}
+	return h
+}
+
+// randomLog is the records of a partition: good and bad ones, rows without weight,
+// tombstones, wrong clocks and gaps between the offsets.
+func (h *history) randomLog(partition int) (out []kafka.Record) {
+	r := h.r
+	offset, at := int64(r.IntN(5)), int64(lawEpoch)
+	for range r.IntN(60) {
+		record := kafka.Record{Offset: offset, Key: fmt.Appendf(nil, "k%d-%d", partition, r.IntN(6)), Appended: r.IntN(20) == 0}
+		offset += 1 + int64(r.IntN(6)/5)
+		at += int64(r.IntN(1500))
+		ms := at - int64(r.IntN(2000))
+		switch r.IntN(20) {
+		case 0:
+			ms += 3600_000 // a wrong clock
+		case 1:
+			ms = math.MaxInt64 / 2 // no time at all
+		}
+		if record.Time = time.UnixMilli(ms).UTC(); r.IntN(30) == 0 {
+			record.Time = time.Time{}
+		}
+		row := func(weight int) string {
+			return fmt.Sprintf(`{"label":%d,"x1":%d,"x2":%d,"v":%d}`, r.IntN(3), r.IntN(9), r.IntN(9), weight)
+		}
+		switch r.IntN(8) {
+		case 0:
+			record.Value = []byte(`{"label":1,"x1":1}`)
+		case 1:
+			record.Value = []byte(row(0))
+		case 2: // nil
+		case 3:
+			record.Value = []byte("[" + row(1) + "," + row(0) + "," + row(2) + "]")
+		default:
+			record.Value = []byte(row(1))
+		}
+		out = append(out, record)
+	}
+	return out
+}
+
+// between is the records of a partition from one offset to another.
+func (h *history) between(partition int, from, to int64) []kafka.Record {
+	all := h.log[partition]
+	search := func(offset int64) int {
+		i, _ := slices.BinarySearchFunc(all, offset, func(r kafka.Record, o int64) int { return int(r.Offset - o) })
+		return i
+	}
+	i := search(from)
+	return slices.Clone(all[i:max(i, search(to))])
+}
+
+// end is the offset after the last record of a partition.
+func (h *history) end(partition int) int64 {
+	if n := len(h.log[partition]); n > 0 {
+		return h.log[partition][n-1].Offset + 1
+	}
+	return 0
+}
+
+// fresh is a daemon that reads each partition at once up to those offsets, and retires
+// in between.
+func (h *history) fresh(t *testing.T, to map[int]int64) *offline {
+	t.Helper()
+	flags := maps.Clone(h.flags)
+	flags["snapshot.file"] = filepath.Join(t.TempDir(), "fresh.db")
+	o := openOffline(t, flags)
+	at := map[int]int64{}
+	read := func(to map[int]int64) {
+		for partition, next := range to {
+			o.deliver(partition, h.between(partition, at[partition], next), next, false)
+			at[partition] = next
+		}
+		o.flushRuns()
+	}
+	for _, receipt := range h.receipts {
+		to := map[int]int64{}
+		for _, each := range receipt.Offsets {
+			to[each.Partition] = each.Next
+		}
+		read(to)
+		again, err := o.retire(receipt.Block.ID, access.Caller{})
+		if err != nil {
+			t.Fatalf("at %v: retire %s: %v", receipt.Offsets, receipt.Block.ID, err)
+		}
+		if again.DigestBefore != receipt.DigestBefore || again.DigestAfter != receipt.DigestAfter {
+			t.Fatalf("the receipt of %s names other digests than those of the offsets %v", receipt.Block.ID, receipt.Offsets)
+		}
+	}
+	read(to)
+	return o
+}
+
+// check holds the daemon against a fresh one.
+func (h *history) check(t *testing.T, o *offline, when string) {
+	t.Helper()
+	named := o.named()
+	want := h.fresh(t, named)
+	defer want.store.Close()
+	entries, wanted := o.live.ledger.Page(retire.Lowest, math.MaxInt), want.live.ledger.Page(retire.Lowest, math.MaxInt)
+	if !slices.Equal(entries, wanted) {
+		t.Errorf("%s, at %v: live are\n%v\nwant\n%v", when, named, entries, wanted)
+	}
+	if got, want := o.live.digest(), want.live.digest(); got != want {
+		t.Errorf("%s, at %v: digest %s, want %s", when, named, got, want)
+	}
+	if got, want := o.live.ledger.Horizon(), want.live.ledger.Horizon(); got != want {
+		t.Errorf("%s, at %v: horizon %v, want %v", when, named, got, want)
+	}
+}
+
+// read delivers some more of a partition: from where a consumer would go on, or again
+// what has been delivered before.
+func (h *history) read(o *offline, partition, most int) {
+	r := h.r
+	p := o.partition(partition)
+	if p.at.Next < 0 {
+		o.deliver(partition, nil, 0, false) // where it begins
+	}
+	from := p.at.Next
+	if p.at.Next > 0 && r.IntN(8) == 0 {
+		from = max(0, from-int64(r.IntN(10)))
+	}
+	rest := h.between(partition, from, math.MaxInt64)
+	records := rest[:min(len(rest), most)]
+	next := h.end(partition)
+	if len(records) < len(rest) {
+		next = records[max(0, len(records)-1)].Offset + 1
+		if r.IntN(2) == 0 {
+			next = rest[len(records)].Offset // the gap is part of the batch
+		}
+	}
+	o.deliver(partition, records, max(next, 0), r.IntN(4) == 0)
+}
+
+// run makes something happen, again and again.
+func (h *history) run(t *testing.T) {
+	r := h.r
+	h.flags["snapshot.file"] = filepath.Join(t.TempDir(), "streamd.db")
+	o := openOffline(t, h.flags)
+	defer func() { o.store.Close() }()
+	for range 10 + r.IntN(40) {
+		partition := r.IntN(len(h.log))
+		switch k := r.IntN(20); {
+		case k < 10:
+			h.read(o, partition, 1+r.IntN(10))
+		case k < 13:
+			o.flushRuns()
+		case k < 15:
+			o.save()
+		case k < 17:
+			before, digest := o.named(), o.live.digest()
+			if r.IntN(2) == 0 {
+				o.save()
+				o = o.crash()
+				if now := o.named(); !maps.Equal(now, before) || o.live.digest() != digest {
+					t.Errorf("after a restart at %v the daemon is at %v", before, now)
+				}
+			} else {
+				o = o.crash()
+			}
+			if r.IntN(2) == 0 {
+				h.check(t, o, "after a restart")
+			}
+		case k < 18:
+			o.flushRuns() // it may retire some
+			live := o.live.ledger.Page(retire.Lowest, math.MaxInt)
+			if len(live) == 0 {
+				continue
+			}
+			receipt, err := o.retire(live[r.IntN(len(live))].ID, access.Caller{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			h.receipts = append(h.receipts, receipt)
+		default:
+			h.check(t, o, "on the way")
+		}
+		o.updateStatus()
+		s := o.status
+		if b := s.Blocks; s.Rows.Missing() != 0 || b.Added-b.Retired-b.Replaced != int64(s.LiveBlocks) {
+			t.Errorf("counts do not add up: %+v, %d live blocks of %+v", s.Rows, s.LiveBlocks, b)
+		}
+		if t.Failed() {
+			return
+		}
+	}
+	for partition := range h.log {
+		h.read(o, partition, math.MaxInt)
+		if p := o.partition(partition); p.at.Next < h.end(partition) {
+			t.Fatalf("partition %d is read up to %d of %d", partition, p.at.Next, h.end(partition))
+		}
+	}
+	o.flushRuns()
+	h.check(t, o, "at the end")
+	o.checkCounts(h)
+}
+
+// checkCounts counts the records once each.
+func (o *offline) checkCounts(h *history) {
+	c := o.counts
+	for _, p := range o.partitions {
+		if p.open != nil {
+			c.Add(p.open.counts)
+		}
+	}
+	var records, rows int64
+	for _, each := range h.log {
+		records += int64(len(each))
+	}
+	if c.Records != records {
+		o.t.Errorf("%d records count, want %d", c.Records, records)
+	}
+	rows = c.Rows + c.ZeroWeightRows + c.RejectedRows
+	if rows != o.rowsRead || c.SkippedRecords != c.RejectedRecords {
+		o.t.Errorf("%d rows count of %d: %+v", rows, o.rowsRead, c)
+	}
+}
+
+func TestLaw(t *testing.T) {
+	histories := uint64(200)
+	if testing.Short() {
+		histories = 50
+	}
+	for seed := range histories {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			h := newHistory(seed)
+			defer func() {
+				if t.Failed() {
+					t.Logf("%v, %d receipts", h.flags, len(h.receipts))
+				}
+			}()
+			h.run(t)
+		})
+	}
+}

@@ -1,7 +1,8 @@
-# Everything here needs Go alone, except arm64, which needs an emulator, and
-# integration, which starts a real Apache Kafka and needs a JRE and Maven.
+# Everything here needs Go alone, except arm64, which needs an emulator, integration,
+# which starts a real Apache Kafka and needs a JRE and Maven, and staticcheck and
+# govulncheck, which the Go tool fetches.
 
-.PHONY: all test vet race purego arm64 fuzz bench integration published generate-check
+.PHONY: all test vet staticcheck govulncheck race purego arm64 fuzz bench integration published generate-check
 
 all: vet test
 
@@ -16,6 +17,17 @@ vet:
 	@test -z "$$(gofmt -l .)" || { echo "not formatted:"; gofmt -l .; exit 1; }
 	go vet ./...
 	go vet -tags production ./cmd/streamd
+
+# Other programs are pinned here and not in go.mod: what they need is no part of the
+# module.
+staticcheck:
+	go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
+	go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 -checks inherit,-U1000 -tags production ./cmd/streamd
+	go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 -tags purego ./incremental/... ./kernels ./ingest/...
+
+# Known vulnerabilities in what the program calls. Needs the network.
+govulncheck:
+	go run golang.org/x/vuln/cmd/govulncheck@v1.9.0 ./cmd/streamd
 
 # The packages with goroutines, but for scripts that mostly compute, and damage that
 # one goroutine reads.

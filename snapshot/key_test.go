@@ -36,7 +36,7 @@ func TestKeyedFileEqualsMemory(t *testing.T) {
 		r := rand.New(rand.NewPCG(51, seed))
 		path := filepath.Join(t.TempDir(), "streamd.db")
 		w := newWorld(r, 1+r.IntN(3))
-		s, c, err := key.Open(path, settings)
+		s, _, err := key.Open(path, settings)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -66,6 +66,7 @@ func TestKeyedFileEqualsMemory(t *testing.T) {
 			}
 			if r.IntN(3) == 0 {
 				s.Close()
+				var c *Contents
 				if s, c, err = key.Open(path, settings); err != nil {
 					t.Fatal(err)
 				}

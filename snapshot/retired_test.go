@@ -15,7 +15,7 @@ import (
 // so does a new one in its place, until another retirement is saved.
 func TestOlderThanRetirement(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "streamd.db")
-	s, c := mustOpen(t, path)
+	s, _ := mustOpen(t, path)
 	w := newWorld(rand.New(rand.NewPCG(41, 1)), 2)
 	w.add(randomBlock(w.r, "a", 3, 2))
 	w.add(randomBlock(w.r, "b", 3, 2))
@@ -38,7 +38,8 @@ func TestOlderThanRetirement(t *testing.T) {
 	if err != nil || bytes.Contains(beside, []byte("a\x00")) || len(beside) != frameSize+16 {
 		t.Errorf("the file beside it is %q, %v", beside, err)
 	}
-	if s, c = mustOpen(t, path); !c.Missed.IsZero() {
+	s, c := mustOpen(t, path)
+	if !c.Missed.IsZero() {
 		t.Errorf("the file itself has missed %v", c.Missed)
 	}
 	s.Close()

@@ -666,7 +666,7 @@ func TestFeaturesComeLater(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Close()
-	s, c = mustOpen(t, path)
+	_, c = mustOpen(t, path)
 	if !slices.Equal(c.Features, []string{"a", "b"}) || c.State == nil {
 		t.Fatalf("contents %+v", c)
 	}

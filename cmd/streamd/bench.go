@@ -113,3 +113,13 @@ func (w *undrawing) Write(p []byte) (int, error) {
 	}
 	return w.Writer.Write(p)
 }
+
+// within checks the values of a flag.
+func within[N int | int64](flag string, least, most N, values ...N) error {
+	for _, value := range values {
+		if value < least || value > most {
+			return fmt.Errorf("--%s %d: must be %d to %d", flag, value, least, most)
+		}
+	}
+	return nil
+}

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"fmt"
-
 	"streamd/config"
 )
 
@@ -42,14 +40,4 @@ func newGrammar() *grammar {
 // jsonFlag is embedded by every command that reports something.
 type jsonFlag struct {
 	JSON bool `name:"json" help:"Report as one JSON object, on the last line of the output."`
-}
-
-// within checks the values of a flag.
-func within[N int | int64](flag string, least, most N, values ...N) error {
-	for _, value := range values {
-		if value < least || value > most {
-			return fmt.Errorf("--%s %d: must be %d to %d", flag, value, least, most)
-		}
-	}
-	return nil
 }

@@ -17,7 +17,7 @@ func TestStandardLibraryDecodesTheSame(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		columns, err := standard.decode(payload)
+		columns, _, err := standard.decode(payload)
 		if err != nil || len(columns) != len(block.Columns) {
 			t.Fatalf("%v: %d columns, %v", format, len(columns), err)
 		}

@@ -82,7 +82,7 @@ func (c Wire) measure(ctx context.Context, plan Plan, r *Result, format wire.For
 			return rows, nil
 		}
 		library[i] = func() (int64, error) {
-			columns, err := standard.decode(payload)
+			columns, _, err := standard.decode(payload)
 			if err != nil {
 				return 0, err
 			}
@@ -112,7 +112,7 @@ func (c Wire) measure(ctx context.Context, plan Plan, r *Result, format wire.For
 // standardLibrary is the other way to do it.
 var standardLibrary = map[wire.Format]struct {
 	ratio  string
-	decode func(payload []byte) ([]gram.Column, error)
+	decode func(payload []byte) (columns []gram.Column, labels []float64, err error)
 }{
 	wire.JSON: {"encoding_json_ratio", decodeJSON},
 	wire.CSV:  {"encoding_csv_ratio", decodeCSV},
@@ -131,7 +131,7 @@ func pack(tile []float64, columns []gram.Column) {
 }
 
 // decodeJSON reads lines of {"label":0,"features":[…]}.
-func decodeJSON(payload []byte) ([]gram.Column, error) {
+func decodeJSON(payload []byte) ([]gram.Column, []float64, error) {
 	var columns [][]float64
 	var labels []float64
 	var row struct {
@@ -141,10 +141,10 @@ func decodeJSON(payload []byte) ([]gram.Column, error) {
 	for d := json.NewDecoder(bytes.NewReader(payload)); ; {
 		err := d.Decode(&row)
 		if errors.Is(err, io.EOF) {
-			return views(columns), nil
+			return views(columns), labels, nil
 		}
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		labels = append(labels, row.Label)
 		columns = appendRow(columns, row.Features)
@@ -152,7 +152,7 @@ func decodeJSON(payload []byte) ([]gram.Column, error) {
 }
 
 // decodeCSV reads records of a label and features, without a header.
-func decodeCSV(payload []byte) ([]gram.Column, error) {
+func decodeCSV(payload []byte) ([]gram.Column, []float64, error) {
 	var columns [][]float64
 	var labels, row []float64
 	d := csv.NewReader(bytes.NewReader(payload))
@@ -160,16 +160,16 @@ func decodeCSV(payload []byte) ([]gram.Column, error) {
 	for {
 		record, err := d.Read()
 		if errors.Is(err, io.EOF) {
-			return views(columns), nil
+			return views(columns), labels, nil
 		}
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		row = row[:0]
 		for _, field := range record {
 			x, err := strconv.ParseFloat(field, 64)
 			if err != nil {
-				return nil, err
+				return nil, nil, err
 			}
 			row = append(row, x)
 		}

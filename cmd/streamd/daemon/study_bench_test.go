@@ -62,9 +62,7 @@ func BenchmarkStudy(b *testing.B) {
 					d: d, options: d.options, served: &httpapi.Served{Rows: state.Rows()},
 					whole: state, sample: held.Snapshot(state, folds),
 				}
-				for _, f := range parts {
-					s.folds = append(s.folds, f)
-				}
+				s.folds = append(s.folds, parts...)
 				s.make(b.Context())
 				if s.served.Model == nil || s.served.Quality == nil || s.refining != nil {
 					b.Fatal(s.served.Problem, s.served.Absent)

@@ -138,9 +138,7 @@ func TestJudgesFirstRowsOfManyClasses(t *testing.T) {
 		held.Add(ids[i], taker.Take(b, sum.Digest(), sum.Totals(), held.Levels()))
 	}
 	s := &study{whole: state, total: state.Moments(), totals: state.Totals(), options: incremental.Options{Nu: 1}, served: &httpapi.Served{}}
-	for _, f := range apart {
-		s.folds = append(s.folds, f)
-	}
+	s.folds = append(s.folds, apart...)
 	var err error
 	if s.served.Model, err = s.total.Solve(s.options); err != nil {
 		t.Fatal(err)

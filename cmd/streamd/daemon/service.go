@@ -317,6 +317,9 @@ func (d *Daemon) updateStatus() {
 	if r := &d.rebuilding; r.problem != "" && r.reducing == nil && d.live.next == nil {
 		s.Problems = append(s.Problems, "no basis could be chosen: "+r.problem)
 	}
+	if n := len(d.filling.unread); n > 0 && d.mustGo() && d.rebuilding.reducing == nil && d.live.next == nil && !d.filling.running {
+		s.Problems = append(s.Problems, fmt.Sprintf("the basis in use was chosen from blocks that have been retired since, and no other can be chosen: the row sample lacks rows of %d blocks that the log does not give back as they were", n))
+	}
 	if e := d.live.next; e != nil && len(e.unread) > 0 && len(e.unread) == len(e.missing) {
 		s.Problems = append(s.Problems, fmt.Sprintf("the new basis waits for blocks that the log does not give back as they were, %d of them (see /v1/epoch): retire them, or set kernel.unread: skip", len(e.unread)))
 	}

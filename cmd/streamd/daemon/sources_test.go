@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"streamd/incremental/gram"
 	"streamd/ingest/wire"
 	"streamd/kernels"
+	"streamd/retire"
 	"streamd/snapshot"
 )
 
@@ -219,6 +221,28 @@ func TestKeptBasis(t *testing.T) {
 	}
 	if p := planted(d.settledBasis().Basis.Map); len(p) > 0 {
 		t.Errorf("points %v", p)
+	}
+	d.stop()
+}
+
+// A basis that has to go, and cannot, is a problem that the status tells.
+func TestStaleBasisThatStays(t *testing.T) {
+	flags := forgetting("random")
+	name := topic(t, 1)
+	produce(t, name, customers(t)...)
+	d := start(t, name, filepath.Join(t.TempDir(), "streamd.db"), flags)
+	d.settledBasis()
+	if p := d.Status().Problems; len(p) > 0 {
+		t.Errorf("problems %q", p)
+	}
+	d.call(t.Context(), func() error {
+		d.rebuilding.again = time.Now().Add(time.Hour)
+		d.filling.unread = map[string]retire.Entry{"key:k1": {ID: "key:k1"}}
+		d.live.epoch.from.stale = sourceRetired
+		return nil
+	})
+	if p := d.Status().Problems; len(p) != 1 || !strings.Contains(p[0], "lacks rows of 1 blocks") {
+		t.Errorf("problems %q", p)
 	}
 	d.stop()
 }

@@ -2,7 +2,9 @@ package incremental
 
 import (
 	"cmp"
+	"crypto/sha256"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -40,7 +42,7 @@ var hostile = map[string]func(r *rand.Rand, t *table, probes []int){
 		clusters := []float64{1e5, 3e6, -2e7}
 		for i := range t.x {
 			if c := r.IntN(6); c < len(clusters) {
-				t.outlier(i, clusters[c]+r.NormFloat64(), 1e-11)
+				t.outlier(i, clusters[c]+r.Float64(), 1e-11)
 			}
 		}
 		for _, i := range probes {
@@ -78,7 +80,7 @@ var hostile = map[string]func(r *rand.Rand, t *table, probes []int){
 	},
 	"weights of all sizes": func(r *rand.Rand, t *table, probes []int) {
 		for i := range t.weights {
-			t.weights[i] = math.Pow(10, float64(r.IntN(13)-12))
+			t.weights[i] = math.Ldexp(1, -r.IntN(40))
 		}
 		t.outliers(probes, 1e6, 1e-12)
 	},
@@ -164,6 +166,24 @@ func TestHostileBlocksAgainst200Bits(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// The summaries of hostile blocks have these bits on every processor.
+func TestHostileBitsOnEveryProcessor(t *testing.T) {
+	h := sha256.New()
+	for _, name := range slices.Sorted(maps.Keys(hostile)) {
+		r := rand.New(rand.NewPCG(36, 36))
+		var rows table
+		for i := range 700 {
+			x := []float64{r.Float64(), 100 * r.Float64(), 1e4 + r.Float64()}
+			rows.x, rows.label, rows.weights = append(rows.x, x), append(rows.label, fmt.Sprint("c", i%3)), append(rows.weights, 1)
+		}
+		hostile[name](r, &rows, []int{0, 350, 699})
+		h.Write(summarise(t, rows.block(0, 700)).AppendBinary(nil))
+	}
+	if got := fmt.Sprintf("%x", h.Sum(nil)); got != "d5659388394fe6aa3095005e31e900b30e0150524d124f2b8945c7e024647c63" {
+		t.Errorf("SHA-256 %s", got)
 	}
 }
 

@@ -19,7 +19,7 @@
 // # Files
 //
 // Tokens, certificate and authorities are read again when their files change.
-// Tokens count from the next request on, certificates and authorities from the
+// Tokens and authorities count from the next request on, the certificate from the
 // next connection on. A file that cannot be used is logged, and what was read
 // before stays in force. Replace a file by renaming another one over it, so that
 // no half of it is read.
@@ -69,8 +69,11 @@ func CallerOf(ctx context.Context) Caller {
 	return c
 }
 
-// ErrUnknownToken is the error of a token that is not in the file.
-var ErrUnknownToken = errors.New("the token is not one of the daemon's")
+// Errors of callers that are not who they say.
+var (
+	ErrUnknownToken       = errors.New("the token is not one of the daemon's")
+	ErrUnknownCertificate = errors.New("the client certificate has expired or is not of an authority any more")
+)
 
 // Guard knows the callers and the hosts of one daemon. Its methods may be called
 // from many goroutines at a time.
@@ -116,7 +119,8 @@ func (g *Guard) TLS() *tls.Config {
 // TakesTokens says whether there are tokens.
 func (g *Guard) TakesTokens() bool { return g.tokens != nil }
 
-// Caller says who r is from. The error is [ErrUnknownToken].
+// Caller says who r is from. The errors are [ErrUnknownToken] and, on a connection
+// that has been open for a while, [ErrUnknownCertificate].
 func (g *Guard) Caller(r *http.Request) (Caller, error) {
 	c := Caller{Roles: g.anonymous, Remote: r.RemoteAddr}
 	scheme, text, _ := strings.Cut(r.Header.Get("Authorization"), " ")
@@ -127,8 +131,11 @@ func (g *Guard) Caller(r *http.Request) (Caller, error) {
 			return c, ErrUnknownToken
 		}
 		c.Name, c.Roles = t.name, c.Roles.With(t.roles)
-	case r.TLS != nil && len(r.TLS.VerifiedChains) > 0:
-		leaf := r.TLS.VerifiedChains[0][0]
+	case g.tls != nil && r.TLS != nil && len(r.TLS.PeerCertificates) > 0:
+		leaf := r.TLS.PeerCertificates[0]
+		if err := verify(r.TLS.PeerCertificates, g.tls.get().ClientCAs); err != nil {
+			return c, ErrUnknownCertificate
+		}
 		names := append([]string{leaf.Subject.CommonName}, leaf.DNSNames...)
 		known := slices.IndexFunc(names, func(name string) bool { return g.clients[name] != "" })
 		c.Name = fmt.Sprintf("certificate %.200q", names[max(0, known)])

@@ -11,7 +11,7 @@ import (
 
 // readTLS reads certificate, key and authorities. A client may go without a
 // certificate; one that it sends must be of an authority. Sessions are not
-// resumed, so that every connection meets the authorities of its time.
+// resumed, so that every connection shows its certificate.
 func readTLS(files config.HTTPTLS) (*tls.Config, error) {
 	pair, err := tls.LoadX509KeyPair(files.CertFile, files.KeyFile)
 	if err != nil {
@@ -30,4 +30,15 @@ func readTLS(files config.HTTPTLS) (*tls.Config, error) {
 		return nil, fmt.Errorf("client_ca_file: %s holds no certificate in PEM form", files.ClientCAFile)
 	}
 	return c, nil
+}
+
+// verify checks a client's chain, the leaf first, as its connection has done when
+// it was opened: since then the authorities may have changed or time have passed.
+func verify(chain []*x509.Certificate, authorities *x509.CertPool) error {
+	options := x509.VerifyOptions{Roots: authorities, Intermediates: x509.NewCertPool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+	for _, c := range chain[1:] {
+		options.Intermediates.AddCert(c)
+	}
+	_, err := chain[0].Verify(options)
+	return err
 }

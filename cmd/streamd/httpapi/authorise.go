@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"errors"
 	"net/http"
 	"strings"
 
@@ -14,10 +13,8 @@ func (s *Server) authorise(r *http.Request, role config.Role) error {
 	caller, err := s.access.Caller(r)
 	*r = *r.WithContext(access.WithCaller(r.Context(), caller))
 	switch {
-	case errors.Is(err, access.ErrUnknownToken):
-		return fail(CodeUnauthorized, "%v", err)
 	case err != nil:
-		return err
+		return fail(CodeUnauthorized, "%v", err)
 	case !caller.Roles.Has(role) && caller.Name == "" && s.access.TakesTokens():
 		return fail(CodeUnauthorized, "this call wants a token with the role %s: Authorization: Bearer TOKEN", role)
 	case !caller.Roles.Has(role):

@@ -409,7 +409,30 @@ func TestTLS(t *testing.T) {
 	if _, server := ask("GET", "/healthz", nil, ""); server != "streamd two" {
 		t.Errorf("with a new pair the server is %q", server)
 	}
+	pair, err := tls.X509KeyPair(clients.Issue(t, "board.example"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(servers.PEM)
+	open := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{pair}}}}
+	defer open.CloseIdleConnections()
+	again := func() int {
+		w, err := open.Get("https://" + address + "/v1/model")
+		if err != nil {
+			t.Fatal(err)
+		}
+		io.Copy(io.Discard, w.Body)
+		w.Body.Close()
+		return w.StatusCode
+	}
+	if status := again(); status != 200 {
+		t.Errorf("before: status %d", status)
+	}
 	write("ca.pem", others.PEM)
+	if status := again(); status != 401 {
+		t.Errorf("a client of the former authority, on its old connection: status %d", status)
+	}
 	if status, _ := ask("GET", "/v1/model", clients, "board.example"); status != 0 {
 		t.Errorf("a client of the former authority: status %d", status)
 	}
@@ -429,7 +452,7 @@ func TestTLS(t *testing.T) {
 func TestPageAsksForAToken(t *testing.T) {
 	s := New(Config{Access: guard(t, "")}, newFake(), NewMetrics(), zerolog.Nop())
 	for header, want := range map[string]string{
-		"X: y": "token with the role read", "Authorization: Bearer " + predictToken: "predictor: this call wants the role read",
+		"X: y": "Token with the role read", "Authorization: Bearer " + predictToken: "predictor: this call wants the role read",
 		"Authorization: Bearer x": access.ErrUnknownToken.Error(),
 	} {
 		w := do(s, "GET", "/", "", header)

@@ -74,7 +74,7 @@ func (m *Metrics) request(r *http.Request, status int, took time.Duration) {
 
 func (m *Metrics) handler(log zerolog.Logger) http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
-		ErrorLog: stdlog.New(log, "metrics: ", 0),
+		ErrorLog: stdlog.New(warnings{log}, "metrics: ", 0),
 		// One collector's trouble should not hide the others' numbers.
 		ErrorHandling: promhttp.ContinueOnError,
 	})

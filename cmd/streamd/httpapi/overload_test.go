@@ -49,6 +49,9 @@ func TestSlowReaders(t *testing.T) {
 			t.Fatalf("%q, %v", line, err)
 		} // and reads no more
 	}
+	if len(s.slots) > 0 || len(s.longBodies) > 0 {
+		t.Errorf("%d predictions and %d long bodies hold places that others wait for", len(s.slots), len(s.longBodies))
+	}
 	answer, err := http.Post("http://"+address+"/v1/predict", "text/csv", strings.NewReader(strings.Repeat("1,1\n", shortBody)))
 	if err != nil {
 		t.Fatal(err)
@@ -142,9 +145,16 @@ func TestIdleConnections(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, conn := range conns[:opened-most] {
-		if n, err := conn.Read(make([]byte, 1)); n > 0 || err == nil {
-			t.Error("a connection is open that had to be closed")
+	closed := make(chan int, opened)
+	for _, conn := range conns {
+		go func() {
+			n, _ := conn.Read(make([]byte, 1))
+			closed <- n
+		}()
+	}
+	for range opened - most {
+		if n := <-closed; n > 0 {
+			t.Error("a connection has something to say")
 		}
 	}
 }

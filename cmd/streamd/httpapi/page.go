@@ -110,11 +110,16 @@ func (s *Server) page(w http.ResponseWriter, r *http.Request) error {
 	return writePage(w, http.StatusOK, "page.html", newPageView(served, s.service.Status(), time.Now()))
 }
 
-// signIn answers a page that asks for a token, and says why the caller needs one.
+// signIn answers a page that asks for a token, and says what was wrong with the one
+// that was sent.
 func (s *Server) signIn(w http.ResponseWriter, r *http.Request, why *failure) error {
 	s.logRefusal(r, http.StatusUnauthorized, why.message)
 	w.Header().Set("WWW-Authenticate", bearer)
-	return writePage(w, http.StatusUnauthorized, "signin.html", why.message)
+	message := ""
+	if r.Header.Get("Authorization") != "" {
+		message = why.message
+	}
+	return writePage(w, http.StatusUnauthorized, "signin.html", message)
 }
 
 func writePage(w http.ResponseWriter, status int, template string, view any) error {

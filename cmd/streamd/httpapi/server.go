@@ -268,7 +268,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		WriteTimeout:      WriteTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
-		ErrorLog:          stdlog.New(s.refused, "", 0), // failed handshakes for the most part
+		ErrorLog:          stdlog.New(warnings{s.refused}, "", 0), // failed handshakes for the most part
 	}
 	bounded := newConnections(ln, s.most)
 	server.ConnState = bounded.note
@@ -293,6 +293,14 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	}
 	<-served
 	return nil
+}
+
+// warnings logs what it is written as warnings.
+type warnings struct{ log zerolog.Logger }
+
+func (w warnings) Write(p []byte) (int, error) {
+	w.log.Warn().Msg(strings.TrimSpace(string(p)))
+	return len(p), nil
 }
 
 // answer notes what was answered.

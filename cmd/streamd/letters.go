@@ -41,17 +41,14 @@ type lettersFlags struct {
 type letterFilter struct {
 	Reason string `placeholder:"WORD" help:"Only those of a reason, such as format or row, as listed."`
 	Since  string `placeholder:"TIME" help:"Only those written since a time as 2026-01-02T03:04:05Z, or within the last 90m, say."`
-	Limit  int    `placeholder:"N" help:"At most so many, the latest ones. 0: all."`
 }
 
-func (f *letterFilter) check() error {
-	if _, err := f.since(); err != nil {
-		return err
+func (f *letterFilter) check(limit int) error {
+	if limit < 0 {
+		return fmt.Errorf("--limit %d: must be 0 or more", limit)
 	}
-	if f.Limit < 0 {
-		return fmt.Errorf("--limit %d: must be 0 or more", f.Limit)
-	}
-	return nil
+	_, err := f.since()
+	return err
 }
 
 // since is the time that --since names; zero: none.
@@ -208,8 +205,9 @@ func (d *deadLetters) read(ctx context.Context, ranges []kafka.Range, take func(
 	return others, err
 }
 
-// list returns the letters that a filter chooses, the oldest first.
-func (d *deadLetters) list(ctx context.Context, f *letterFilter) (letters []letter, others int64, err error) {
+// list returns the latest letters that a filter chooses, up to a limit if that is
+// not 0, the oldest first.
+func (d *deadLetters) list(ctx context.Context, f *letterFilter, limit int) (letters []letter, others int64, err error) {
 	since, err := f.since()
 	if err != nil {
 		return nil, 0, err
@@ -222,8 +220,8 @@ func (d *deadLetters) list(ctx context.Context, f *letterFilter) (letters []lett
 		return nil, 0, err
 	}
 	for i := range ranges {
-		if r := &ranges[i]; f.Limit > 0 && f.Reason == "" { // no other can be among the latest
-			r.From = max(r.From, r.To-int64(f.Limit))
+		if r := &ranges[i]; limit > 0 && f.Reason == "" { // no other can be among the latest
+			r.From = max(r.From, r.To-int64(limit))
 		}
 	}
 	byTime := func(a, b letter) int {
@@ -231,8 +229,8 @@ func (d *deadLetters) list(ctx context.Context, f *letterFilter) (letters []lett
 	}
 	latest := func() {
 		slices.SortFunc(letters, byTime)
-		if f.Limit > 0 && len(letters) > f.Limit {
-			letters = slices.Delete(letters, 0, len(letters)-f.Limit)
+		if limit > 0 && len(letters) > limit {
+			letters = slices.Delete(letters, 0, len(letters)-limit)
 		}
 	}
 	others, err = d.read(ctx, ranges, func(id letterID, r *kafka.Record, l *kafka.DeadLetter) error {
@@ -240,7 +238,7 @@ func (d *deadLetters) list(ctx context.Context, f *letterFilter) (letters []lett
 			return nil
 		}
 		letters = append(letters, letterOf(id, r.Time, l))
-		if f.Limit > 0 && len(letters) == 2*f.Limit+1024 {
+		if limit > 0 && len(letters) >= 2*limit+1024 {
 			latest()
 		}
 		return nil
@@ -251,11 +249,12 @@ func (d *deadLetters) list(ctx context.Context, f *letterFilter) (letters []lett
 
 type lettersListCmd struct {
 	letterFilter
+	Limit int `default:"1000" help:"At most so many, the latest ones. 0: all."`
 	lettersFlags
 }
 
 // Validate implements kong's interface.
-func (c *lettersListCmd) Validate() error { return c.check() }
+func (c *lettersListCmd) Validate() error { return c.check(c.Limit) }
 
 // lettersReport is what list prints.
 type lettersReport struct {
@@ -270,7 +269,7 @@ func (c *lettersListCmd) Run(ctx context.Context, s *surroundings) error {
 		return err
 	}
 	defer d.close()
-	letters, others, err := d.list(ctx, &c.letterFilter)
+	letters, others, err := d.list(ctx, &c.letterFilter, c.Limit)
 	if err != nil {
 		return err
 	}
@@ -289,6 +288,9 @@ func (c *lettersListCmd) Run(ctx context.Context, s *surroundings) error {
 	if err := t.flush(); err != nil {
 		return err
 	}
+	if c.Limit > 0 && len(letters) == c.Limit {
+		fmt.Fprintf(s.stderr, "the latest %s; --limit 0 lists all\n", counted(c.Limit, "letter"))
+	}
 	if others > 0 {
 		fmt.Fprintf(s.stderr, "%s of %s: no dead letters\n", counted(others, "record"), d.topic)
 	}
@@ -298,7 +300,7 @@ func (c *lettersListCmd) Run(ctx context.Context, s *surroundings) error {
 type lettersShowCmd struct {
 	ID  letterID `arg:"" help:"The letter, as listed."`
 	Out string   `short:"o" placeholder:"FILE" help:"Write the value to a file as it is, - for standard output, and print nothing else there."`
-	Hex bool     `help:"Show key, headers and value in hexadecimal."`
+	Hex bool     `help:"Show the value in hexadecimal."`
 	lettersFlags
 }
 
@@ -373,54 +375,50 @@ func (c *lettersShowCmd) print(s *surroundings, listed letter, r *kafka.Record, 
 	t.row("reason", listed.Reason+" ("+listed.Stage+")")
 	t.row("message", listed.Message)
 	for _, h := range r.Headers {
-		t.row("header", h.Key, c.text(h.Value))
+		t.row("header", h.Key, content(h.Value, nil, shownText))
 	}
 	if l.OmittedHeaders > 0 {
 		t.row("headers", fmt.Sprintf("%d more, not in the letter", l.OmittedHeaders))
 	}
-	t.row("key", c.content(l.Key, l.OmittedKey))
+	t.row("key", content(l.Key, l.OmittedKey, shownText))
 	if err := t.flush(); err != nil || c.Out != "" {
 		return err
 	}
-	_, err := fmt.Fprintf(s.stdout, "value (%s)\n%s\n", counted(listed.Bytes, "byte"), c.content(l.Value, l.OmittedValue))
+	show := shownText
+	if c.Hex {
+		show = hex.Dump
+	}
+	_, err := fmt.Fprintf(s.stdout, "value (%s)\n%s\n", counted(listed.Bytes, "byte"), strings.TrimSuffix(content(l.Value, l.OmittedValue, show), "\n"))
 	return err
 }
 
 // mostShown is how many bytes of a key, a header or a value are shown.
 const mostShown = 4096
 
-// content is a key or a value that may not be in the letter.
-func (c *lettersShowCmd) content(data []byte, omitted *kafka.Omitted) string {
+// content shows a key or a value that may not be in the letter.
+func content(data []byte, omitted *kafka.Omitted, show func([]byte) string) string {
 	switch {
 	case omitted != nil:
 		return fmt.Sprintf("not in the letter: %d bytes with SHA-256 %x", omitted.Size, omitted.SHA256)
 	case data == nil:
 		return "none"
+	case len(data) > mostShown:
+		return fmt.Sprintf("%s\n… and %d bytes more", show(data[:mostShown]), len(data)-mostShown)
 	}
-	return c.text(data)
+	return show(data)
 }
 
-// text shows data that somebody else has chosen: as lines of text in which nothing
-// commands the terminal, or in hexadecimal.
-func (c *lettersShowCmd) text(data []byte) string {
-	shown, more := data, ""
-	if len(data) > mostShown {
-		shown, more = data[:mostShown], fmt.Sprintf("… and %d bytes more (--out FILE has all)", len(data)-mostShown)
-		for len(shown) > mostShown-utf8.UTFMax && !utf8.Valid(shown) { // in the middle of a letter
-			shown = shown[:len(shown)-1]
-		}
+// shownText is data as lines of text in which nothing commands the terminal: others
+// have chosen it.
+func shownText(data []byte) string {
+	if !utf8.Valid(data) {
+		return fmt.Sprintf("%q", data)
 	}
-	if c.Hex {
-		return strings.TrimSuffix(hex.Dump(shown), "\n") + more
+	lines := strings.Split(string(data), "\n")
+	for i := range lines {
+		lines[i] = oneLine(lines[i])
 	}
-	if !utf8.Valid(shown) {
-		return fmt.Sprintf("%q", shown) + more
-	}
-	var lines []string
-	for line := range strings.SplitSeq(string(shown), "\n") {
-		lines = append(lines, oneLine(line))
-	}
-	return strings.Join(lines, "\n") + more
+	return strings.Join(lines, "\n")
 }
 
 // lettersReplayCmd chooses letters by their ids or by a filter.
@@ -429,6 +427,7 @@ type lettersReplayCmd struct {
 	All    bool       `help:"Replay all letters that the other flags leave."`
 	DryRun bool       `help:"Say what would be written, and write nothing."`
 	letterFilter
+	Limit int `placeholder:"N" help:"At most so many, the latest ones."`
 	lettersFlags
 }
 
@@ -443,7 +442,7 @@ func (c *lettersReplayCmd) Validate() error {
 	if filtered == (len(c.ID) > 0) {
 		return errors.New("name letters, or choose them by --reason, --since, --limit or --all")
 	}
-	return c.check()
+	return c.check(c.Limit)
 }
 
 // replayHeader counts how often a record was replayed.
@@ -488,7 +487,7 @@ func (c *lettersReplayCmd) choose(ctx context.Context, d *deadLetters, report *l
 	var letters []letter
 	var err error
 	if len(c.ID) == 0 {
-		letters, _, err = d.list(ctx, &c.letterFilter)
+		letters, _, err = d.list(ctx, &c.letterFilter, c.Limit)
 		report.Chosen = len(letters)
 	} else {
 		var named []kafka.Range

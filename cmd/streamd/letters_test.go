@@ -229,3 +229,24 @@ func TestLettersWithoutTopic(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestContent(t *testing.T) {
+	for _, c := range []struct {
+		data []byte
+		want string
+	}{
+		{nil, "none"},
+		{[]byte{}, ""},
+		{[]byte("a\x1b[2J\nb\tü"), `a\x1b[2J` + "\n" + `b\tü`},
+		{[]byte("\xff\n"), `"\xff\n"`},
+		{bytes.Repeat([]byte("x"), mostShown+2), strings.Repeat("x", mostShown) + "\n… and 2 bytes more"},
+	} {
+		if got := content(c.data, nil, shownText); got != c.want {
+			t.Errorf("%.20q is shown as %q", c.data, got)
+		}
+	}
+	omitted := &kafka.Omitted{Size: 9}
+	if got := content(nil, omitted, shownText); !strings.HasPrefix(got, "not in the letter: 9 bytes with SHA-256 00") {
+		t.Error(got)
+	}
+}

@@ -22,6 +22,14 @@ import (
 // keyed is a message of a key, with so many rows of a checkerboard beside a point.
 func keyed(t testing.TB, key string, seed uint64, rows int, at float64) message {
 	t.Helper()
+	value, err := wire.Encode(nil, wire.Arrow, checkered(seed, rows, at))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return message{key: []byte(key), value: value, contentType: wire.Arrow.ContentType()}
+}
+
+func checkered(seed uint64, rows int, at float64) *incremental.Block {
 	r := rand.New(rand.NewPCG(seed, 3))
 	b := &incremental.Block{Classes: []string{"black", "white"}}
 	var x, y []float64
@@ -31,11 +39,7 @@ func keyed(t testing.TB, key string, seed uint64, rows int, at float64) message 
 		b.Codes = append(b.Codes, board(200*i, 200*k))
 	}
 	b.Columns = []gram.Column{gram.ColumnOf(x), gram.ColumnOf(y)}
-	value, err := wire.Encode(nil, wire.Arrow, b)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return message{key: []byte(key), value: value, contentType: wire.Arrow.ContentType()}
+	return b
 }
 
 // customers are ten keys of nine rows each, and the planted one, whose rows lie where
@@ -343,6 +347,101 @@ func TestBasisGoesWithItsRows(t *testing.T) {
 			produce(t, name, one("more", "x", 20), one("yet more", "yy", 20))
 			d.settledBasis()
 			d.stop()
+		})
+	}
+}
+
+// Whatever comes, goes, is replaced and is asked for, and through restarts: as soon as
+// nothing is under way the points of the basis are rows that are live, and with a new
+// basis the daemon serves what one serves that has only seen these.
+func TestPointsAreLiveRows(t *testing.T) {
+	for seed := range uint64(4) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			r := rand.New(rand.NewPCG(61, seed))
+			flags := forgetting([]string{"random", "stratified"}[seed%2])
+			flags["kernel.rows"] = "20"
+			name := topic(t, 1)
+			file := filepath.Join(t.TempDir(), "streamd.db")
+			type value struct {
+				seed uint64
+				rows int
+			}
+			live := map[string]value{}
+			records := int64(0)
+			send := func(m message) {
+				produce(t, name, m)
+				records++
+			}
+			add := func(key string) {
+				v := value{r.Uint64(), 2 + r.IntN(8)}
+				live[key] = v
+				send(keyed(t, key, v.seed, v.rows, 0))
+			}
+			for k := range 6 {
+				add(fmt.Sprint(k))
+			}
+			d := start(t, name, file, flags)
+			settle := func() {
+				t.Helper()
+				d.waitForOffsets(records)
+				a := d.waitForEpoch("the end of what is under way", func(a *httpapi.EpochAnswer) bool { return a.Reducing == nil && a.Rebuild == nil && !a.Stale })
+				if a.Basis == nil {
+					return
+				}
+				rows := map[string]bool{}
+				for _, v := range live {
+					b := checkered(v.seed, v.rows, 0)
+					for i := range b.Rows() {
+						rows[fmt.Sprint([]float64{b.Columns[0].At(i), b.Columns[1].At(i)})] = true
+					}
+				}
+				for _, z := range a.Basis.Points {
+					if !rows[fmt.Sprint(z)] {
+						t.Errorf("point %v is no live row", z)
+					}
+				}
+			}
+			for range 12 {
+				key := fmt.Sprint(r.IntN(8))
+				_, known := live[key]
+				switch k := r.IntN(6); {
+				case k < 2:
+					add(key)
+				case k < 4 && known:
+					delete(live, key)
+					if k == 2 {
+						send(message{key: []byte(key)})
+					} else {
+						d.waitForOffsets(records)
+						d.retire("key:" + key)
+					}
+				case k == 4:
+					d.stop()
+					d = start(t, name, file, flags)
+				default:
+					settle()
+				}
+			}
+			settle()
+			if len(live) == 0 {
+				add("0")
+			}
+			got := d.reduced()
+			settle()
+			d.stop()
+
+			other := topic(t, 1)
+			for key, v := range live {
+				produce(t, other, keyed(t, key, v.seed, v.rows, 0))
+			}
+			flags["kernel.rows"] = "0"
+			u := start(t, other, filepath.Join(t.TempDir(), "streamd.db"), flags)
+			u.waitForOffsets(int64(len(live)))
+			if want := u.reduced(); comparable(got) != comparable(want) {
+				t.Errorf("served\n%.400s\nwant\n%.400s", comparable(got), comparable(want))
+			}
+			u.stop()
 		})
 	}
 }

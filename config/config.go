@@ -176,6 +176,8 @@ type Snapshot struct {
 	File     string        `key:"file" default:"streamd.db" help:"File that holds the state, the live blocks and the offsets."`
 	Interval time.Duration `key:"interval" default:"1s" min:"10ms" help:"Most time between a change and its save; while blocks come, as long as saving takes less than a twentieth of the time."`
 	Blocks   int           `key:"blocks" default:"100" min:"1" help:"Most blocks between two saves, likewise."`
+	Scrub    time.Duration `key:"scrub" default:"1h" min:"0s" help:"Most time from an explicit retirement to the compaction of the file, which forgets it then. 0: only when asked for."`
+	KeyFile  string        `key:"key_file" help:"File of a secret of 16 bytes or more; a snapshot that was changed without it is refused. Empty: none."`
 }
 
 // HTTP says how the model is served, and to whom.

@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -34,11 +35,11 @@ func removeIfThere(path string) error {
 // one had are the file system's, and out of reach.
 //
 // Saves wait until it has ended. Reading goes on. It takes room on the disk for the
-// live values, and some 16 MiB of memory, or as much as the largest value.
-func (s *Store) Compact() (SaveInfo, error) {
+// live values, and some 16 MiB of memory, or as much as the largest value. ctx ends it.
+func (s *Store) Compact(ctx context.Context) (SaveInfo, error) {
 	s.writing.Lock()
 	defer s.writing.Unlock()
-	info, err := s.compact()
+	info, err := s.compact(ctx)
 	if err != nil {
 		return SaveInfo{}, fmt.Errorf("compact snapshot %s: %w", s.path, err)
 	}
@@ -47,16 +48,16 @@ func (s *Store) Compact() (SaveInfo, error) {
 }
 
 // Compact compacts a file that no process has open, and brings it up to date.
-func (k *Key) Compact(path string) (info SaveInfo, err error) {
+func (k *Key) Compact(ctx context.Context, path string) (info SaveInfo, err error) {
 	s, _, err := k.open(path, false)
 	if err != nil {
 		return info, err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	return s.Compact()
+	return s.Compact(ctx)
 }
 
-func (s *Store) compact() (info SaveInfo, err error) {
+func (s *Store) compact(ctx context.Context) (info SaveInfo, err error) {
 	if err := checkName(s.path, s.data); err != nil {
 		return info, err
 	}
@@ -65,7 +66,7 @@ func (s *Store) compact() (info SaveInfo, err error) {
 		return info, err
 	}
 	temporary := compacting(path)
-	next, err := s.copyTo(temporary)
+	next, err := s.copyTo(ctx, temporary)
 	if err == nil {
 		if err = os.Rename(temporary, path); err != nil {
 			next.Close()
@@ -96,7 +97,7 @@ func (s *Store) compact() (info SaveInfo, err error) {
 
 // copyTo makes a file of the live values, with the mode and the owner of the one that
 // it is to replace, and returns when it is on the disk.
-func (s *Store) copyTo(temporary string) (next *Store, err error) {
+func (s *Store) copyTo(ctx context.Context, temporary string) (next *Store, err error) {
 	if err := removeIfThere(temporary); err != nil {
 		return nil, err
 	}
@@ -118,7 +119,7 @@ func (s *Store) copyTo(temporary string) (next *Store, err error) {
 		}
 	}()
 	db.NoSync = true
-	if err := guard(func() error { return bbolt.Compact(db, s.db, compactBytes) }); err != nil {
+	if err := s.view(func(tx *bbolt.Tx) error { return copyValues(ctx, db, tx) }); err != nil {
 		return nil, err
 	}
 	if info, err = file.Stat(); err != nil {
@@ -137,6 +138,42 @@ func (s *Store) copyTo(temporary string) (next *Store, err error) {
 	}
 	db.NoSync = false
 	return next, file.Sync()
+}
+
+// copyValues copies all values into an empty file.
+func copyValues(ctx context.Context, to *bbolt.DB, from *bbolt.Tx) error {
+	tx, err := to.Begin(true)
+	if err != nil {
+		return err
+	}
+	defer func() { tx.Rollback() }() // of the last one, if it was not committed
+	room := compactBytes
+	err = from.ForEach(func(name []byte, bucket *bbolt.Bucket) error {
+		if _, err := tx.CreateBucket(name); err != nil {
+			return err
+		}
+		return bucket.ForEach(func(key, value []byte) (err error) {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			if room -= len(key) + len(value); room < 0 {
+				if err := tx.Commit(); err != nil {
+					return err
+				}
+				if tx, err = to.Begin(true); err != nil {
+					return err
+				}
+				room = compactBytes - len(key) - len(value)
+			}
+			b := tx.Bucket(name)
+			b.FillPercent = fillPercent
+			return b.Put(key, value)
+		})
+	})
+	if err != nil {
+		return err
+	}
+	return tx.Commit()
 }
 
 // compacted notes in the new file that it is one, and whose.

@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -115,7 +116,7 @@ func TestCompactForgets(t *testing.T) {
 	if err := os.WriteFile(offline, image, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := (*Key)(nil).Compact(offline); err != nil {
+	if _, err := (*Key)(nil).Compact(t.Context(), offline); err != nil {
 		t.Fatal(err)
 	}
 	s, _ = mustOpen(t, path)
@@ -195,7 +196,7 @@ func TestCompactWhileRead(t *testing.T) {
 	err := s.Summaries(func(e retire.Entry, summary *incremental.Summary) error {
 		if n++; n == 1 {
 			go func() {
-				_, err := s.Compact()
+				_, err := s.Compact(t.Context())
 				compacted <- err
 			}()
 		}
@@ -232,11 +233,19 @@ func TestCompactFails(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(compacting(path), "x"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Compact(); err == nil {
+	if _, err := s.Compact(t.Context()); err == nil {
 		t.Fatal("compacted where there is no name for it")
 	}
 	if err := os.RemoveAll(compacting(path)); err != nil {
 		t.Fatal(err)
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if _, err := s.Compact(ended); !errors.Is(err, context.Canceled) {
+		t.Errorf("ended, it has compacted: %v", err)
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 2 { // the file and that beside it
+		t.Errorf("it has left %v, %v", entries, err)
 	}
 	w.step()
 	w.save(t, s)
@@ -273,7 +282,7 @@ func TestCompactBehindALink(t *testing.T) {
 	if err := s.SaveMember(want); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Compact(); err != nil {
+	if _, err := s.Compact(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	s.Close()
@@ -314,7 +323,7 @@ func TestFileGoes(t *testing.T) {
 			if err := s.SaveMember(Member{"group", "x"}); !errors.Is(err, ErrReplaced) {
 				t.Errorf("member saved: %v", err)
 			}
-			if _, err := s.Compact(); !errors.Is(err, ErrReplaced) {
+			if _, err := s.Compact(t.Context()); !errors.Is(err, ErrReplaced) {
 				t.Errorf("compacted: %v", err)
 			}
 			if err := os.Rename(aside, path); err != nil {

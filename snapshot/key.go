@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"bytes"
 	"crypto/hmac"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -8,7 +9,9 @@ import (
 	"errors"
 	"fmt"
 	"hash"
+	"io"
 	"math/bits"
+	"os"
 
 	"go.etcd.io/bbolt"
 )
@@ -37,6 +40,35 @@ func NewKey(secret []byte) (*Key, error) {
 		h.Sum(derived[:0])
 	}
 	return k, nil
+}
+
+// mostKey bounds the file of a secret, in bytes.
+const mostKey = 4 << 10
+
+// ReadKey reads a key from a file. One line break at the end of the file is not part of
+// the secret. loose says that others than the file's owner can read or change it.
+func ReadKey(path string) (k *Key, loose bool, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, false, err
+	}
+	defer f.Close()
+	secret, err := io.ReadAll(io.LimitReader(f, mostKey+1))
+	if err != nil {
+		return nil, false, err
+	}
+	if len(secret) > mostKey {
+		return nil, false, fmt.Errorf("%s: more than %d bytes are no key", path, mostKey)
+	}
+	secret = bytes.TrimSuffix(bytes.TrimSuffix(secret, []byte("\n")), []byte("\r"))
+	if k, err = NewKey(secret); err != nil {
+		return nil, false, fmt.Errorf("%s: %w", path, err)
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return nil, false, err
+	}
+	return k, info.Mode().Perm()&0o077 != 0, nil
 }
 
 var (

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -25,6 +26,33 @@ func newKey(t testing.TB, secret string) *Key {
 func TestKeyTooShort(t *testing.T) {
 	if k, err := NewKey(make([]byte, LeastKey-1)); err == nil || k != nil {
 		t.Error("a key of 15 bytes was taken")
+	}
+}
+
+func TestReadKey(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "key")
+	for _, c := range []struct {
+		text  string
+		mode  os.FileMode
+		loose bool
+		ok    bool
+	}{
+		{"sixteen bytes or more\n", 0o600, false, true},
+		{"sixteen bytes or more", 0o640, true, true},
+		{"sixteen bytes or more\r\n", 0o604, true, true},
+		{"fifteen bytes..\n", 0o600, false, false},
+		{strings.Repeat("x", mostKey+1), 0o600, false, false},
+	} {
+		if err := os.WriteFile(path, []byte(c.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(path, c.mode); err != nil {
+			t.Fatal(err)
+		}
+		k, loose, err := ReadKey(path)
+		if (err == nil) != c.ok || loose != c.loose || c.ok && *k != *newKey(t, "sixteen bytes or more") {
+			t.Errorf("%.30q: %v, %v, %v", c.text, k, loose, err)
+		}
 	}
 }
 
@@ -227,7 +255,7 @@ func TestRekey(t *testing.T) {
 		if !errors.Is(err, want) {
 			t.Errorf("opened: %v, want %v", err, want)
 		}
-		if _, err := k.Compact(path); !errors.Is(err, want) {
+		if _, err := k.Compact(t.Context(), path); !errors.Is(err, want) {
 			t.Errorf("compacted: %v, want %v", err, want)
 		}
 		if want == nil {

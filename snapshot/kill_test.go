@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -84,7 +85,7 @@ func saveForever(path string, fails bool) error {
 	var failing *bbolt.DB
 	for {
 		if saves > 0 && saves%savesPerCompaction == 0 {
-			if _, err := s.Compact(); err != nil {
+			if _, err := s.Compact(context.Background()); err != nil {
 				return err
 			}
 		}

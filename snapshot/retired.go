@@ -114,8 +114,8 @@ func (s *Store) compareRetired(c *Contents, readOnly bool) (err error) {
 	if s.retired, err = readRetired(s.path); err != nil {
 		return err
 	}
-	if c.retirements < s.retired.number {
-		c.Missed = s.retired.last
+	if n := s.retired.number - c.retirements; n > 0 {
+		c.Missed, c.LastRetired = n, s.retired.last
 	}
 	if readOnly {
 		return nil

@@ -9,16 +9,19 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"streamd/incremental"
 )
 
 // A file that is older than the last saved retirement says so when it is opened, and
-// so does a new one in its place, until another retirement is saved.
+// so does a new one in its place, until as many retirements have been made again.
 func TestOlderThanRetirement(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "streamd.db")
 	s, _ := mustOpen(t, path)
 	w := newWorld(rand.New(rand.NewPCG(41, 1)), 2)
-	w.add(randomBlock(w.r, "a", 3, 2))
-	w.add(randomBlock(w.r, "b", 3, 2))
+	for _, id := range []string{"a", "b", "c"} {
+		w.add(randomBlock(w.r, id, 3, 2))
+	}
 	w.save(t, s)
 	if _, err := os.Stat(retiredPath(path)); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("before any retirement: %v", err)
@@ -29,64 +32,56 @@ func TestOlderThanRetirement(t *testing.T) {
 		t.Fatal(err)
 	}
 	s, _ = mustOpen(t, path)
-	w.remove("a")
-	w.retired++
-	w.save(t, s)
-	retiredAt := w.savedAt
+	for _, id := range []string{"a", "b"} {
+		w.remove(id)
+		w.retired++
+		w.counts.Records++
+		w.save(t, s)
+	}
 	s.Close()
-	beside, err := os.ReadFile(retiredPath(path))
-	if err != nil || bytes.Contains(beside, []byte("a\x00")) || len(beside) != frameSize+16 {
+	if beside, err := os.ReadFile(retiredPath(path)); err != nil || len(beside) != frameSize+16 {
 		t.Errorf("the file beside it is %q, %v", beside, err)
 	}
-	s, c := mustOpen(t, path)
-	if !c.Missed.IsZero() {
-		t.Errorf("the file itself has missed %v", c.Missed)
-	}
-	s.Close()
-
-	put := func(image []byte) {
+	missed := func(want int64) *Store {
 		t.Helper()
+		s, c := mustOpen(t, path)
+		if c.Missed != want || want > 0 && !c.LastRetired.Equal(w.savedAt) || want == 0 && !c.LastRetired.IsZero() {
+			t.Errorf("it has missed %d, the last of %v, want %d, %v", c.Missed, c.LastRetired, want, w.savedAt)
+		}
+		return s
+	}
+	missed(0).Close()
+
+	for name, image := range map[string][]byte{"backup": backup, "missing": nil} {
 		if err := os.Remove(path); err != nil {
 			t.Fatal(err)
 		}
-		if image == nil {
-			return
-		}
-		if err := os.WriteFile(path, image, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, image := range [][]byte{backup, nil} {
-		name := map[bool]string{true: "missing", false: "backup"}[image == nil]
-		put(image)
-		for range 2 { // opening it does not make it whole
-			s, c = mustOpen(t, path)
-			if !c.Missed.Equal(retiredAt) {
-				t.Errorf("%s: missed %v, want %v", name, c.Missed, retiredAt)
-			}
-			if _, err := s.Save(Change{State: c.State, Horizon: c.Horizon, Folds: c.Folds, SavedAt: retiredAt.Add(time.Hour)}); err != nil {
+		if image != nil {
+			if err := os.WriteFile(path, image, 0o600); err != nil {
 				t.Fatal(err)
 			}
+		}
+		t.Run(name, func(t *testing.T) {
+			s := missed(2)
+			change := Change{SavedAt: w.savedAt.Add(time.Hour)}
+			if image != nil {
+				change.Delete = []string{"a", "b", "c"}
+				change.State = incremental.NewState(w.features)
+			}
+			for again := range int64(2) {
+				// Other saves, and opening it, do not make it whole.
+				if _, err := s.Save(change); err != nil {
+					t.Fatal(err)
+				}
+				s.Close()
+				s = missed(2 - again)
+				if _, err := s.Save(Change{Retired: 1, State: change.State, SavedAt: change.SavedAt}); err != nil {
+					t.Fatal(err)
+				}
+			}
 			s.Close()
-		}
-		if reader, c, err := OpenReadOnly(path); err != nil || !c.Missed.Equal(retiredAt) {
-			t.Errorf("%s: read, it has missed %v: %v", name, c.Missed, err)
-		} else {
-			reader.Close()
-		}
-	}
-	s, _ = mustOpen(t, path)
-	if _, err := s.Save(Change{Retired: 1, SavedAt: retiredAt.Add(2 * time.Hour)}); err != nil {
-		t.Fatal(err)
-	}
-	s.Close()
-	if s, c = mustOpen(t, path); !c.Missed.IsZero() {
-		t.Errorf("after another retirement it has missed %v", c.Missed)
-	}
-	s.Close()
-	put(backup)
-	if _, c = mustOpen(t, path); !c.Missed.Equal(retiredAt.Add(2 * time.Hour)) {
-		t.Errorf("the backup again: missed %v", c.Missed)
+			missed(0).Close()
+		})
 	}
 }
 

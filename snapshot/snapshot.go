@@ -171,11 +171,12 @@ type Contents struct {
 	// Uncompacted is the time of the oldest explicit retirement since the file was
 	// compacted; zero: there is none. What was retired may still be read off it.
 	Uncompacted time.Time
-	// Missed is the time of the last explicit retirement that was saved under the
-	// file's name and that the file does not have, as an older copy does not; zero:
-	// there is none. Blocks may be live again that were retired.
-	Missed time.Time
-	Keyed  bool // the file is under a key
+	// Missed is how many explicit retirements were saved under the file's name that
+	// the file does not have, as an older copy does not. Blocks may be live again that
+	// were retired. LastRetired is the time of the last of them.
+	Missed      int64
+	LastRetired time.Time
+	Keyed       bool // the file is under a key
 
 	retirements int64 // explicit ones, that the file has
 }
@@ -748,8 +749,7 @@ func (p *Prepared) save() (info SaveInfo, err error) {
 		next.parts, next.folds = old.parts, old.folds
 		next.retirements, next.uncompacted = old.retirements, old.uncompacted
 		if c.Retired > 0 {
-			// More than there ever were under this name, also after an older copy was put back.
-			next.retirements = max(old.retirements, s.retired.number) + int64(c.Retired)
+			next.retirements += int64(c.Retired)
 			if next.uncompacted.IsZero() {
 				next.uncompacted = c.SavedAt
 			}

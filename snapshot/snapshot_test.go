@@ -266,7 +266,7 @@ func (w *world) save(t testing.TB, s *Store) {
 // compact compacts the file that holds what w does.
 func (w *world) compact(t testing.TB, s *Store) {
 	t.Helper()
-	if info, err := s.Compact(); err != nil || info.FileBytes <= 0 {
+	if info, err := s.Compact(t.Context()); err != nil || info.FileBytes <= 0 {
 		t.Fatal(info, err)
 	}
 	w.uncompacted = time.Time{}

@@ -23,10 +23,11 @@ type runCmd struct {
 func (c *runCmd) Run(ctx context.Context, s *surroundings) error {
 	cfg, err := c.load(s, c.Given(), nil)
 	if err == nil {
-		// The files of kafka.tls and http are as much part of the configuration.
+		// The files of kafka.tls, http and snapshot are as much part of the configuration.
 		_, clusterErr := daemon.Cluster(cfg.Kafka)
 		_, accessErr := access.New(cfg.HTTP, zerolog.Nop())
-		if err = errors.Join(clusterErr, accessErr); err != nil {
+		_, keyErr := daemon.SnapshotKey(cfg.Snapshot, zerolog.Nop())
+		if err = errors.Join(clusterErr, accessErr, keyErr); err != nil {
 			err = usageError{err}
 		}
 	}

@@ -18,6 +18,7 @@
 //	liveset.go   the ledger, the exact sums (sums.go) and the sample of rows
 //	epoch.go     the sums in the coordinates of a basis
 //	save.go      all of it goes to the snapshot
+//	compact.go   what was retired goes from the snapshot's file; where else it can be
 //	publish.go   planes are solved, and served
 //	study.go     what takes longer than a solve: tune.go, refine.go, heldout.go
 //	basis.go     a basis is chosen; rebuild.go: the way from one epoch to the next
@@ -88,6 +89,7 @@ package daemon
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
@@ -125,6 +127,7 @@ type Daemon struct {
 	sampled  zerolog.Logger // log, a few lines a second of what every record may bring
 	version  string
 	started  time.Time
+	logSalt  [32]byte // of keys in the log
 	decoding wire.Options
 	options  incremental.Options
 
@@ -186,7 +189,12 @@ type Daemon struct {
 	lastSave     httpapi.SnapshotInfo
 	saving       *saving // on its way; nil: none is
 	saveProblem  error   // of the last try
-	failure      error   // why the daemon is stopping
+	missed       int64   // explicit retirements that the snapshot does not have
+
+	compaction     *compaction // under way; nil: none is
+	compactProblem error       // of the last try
+	lastCompaction time.Time   // when the last try began
+	failure        error       // why the daemon is stopping
 }
 
 // New opens the snapshot, restores the state and begins to listen. Call Run
@@ -262,6 +270,7 @@ func newDaemon(o Options) (d *Daemon, err error) {
 		partitions: map[int]*partition{},
 		saveTook:   quiet, // nobody knows yet, and what is saved first is least worth it
 	}
+	rand.Read(d.logSalt[:]) // it never fails
 	d.lastSaveTry, d.worker = d.started, &worker{d: d}
 	d.studying.ended = d.started
 	d.decoding, err = decodingOptions(cfg)
@@ -274,7 +283,11 @@ func (d *Daemon) Addr() net.Addr { return d.listener.Addr() }
 // restore opens the snapshot and takes up what it contains.
 func (d *Daemon) restore() (err error) {
 	path := d.cfg.Snapshot.File
-	store, saved, err := snapshot.Open(path, snapshot.Settings{Topic: d.cfg.Kafka.Topic, Unit: unit(d.cfg.Blocks)})
+	key, err := SnapshotKey(d.cfg.Snapshot, d.log)
+	if err != nil {
+		return err
+	}
+	store, saved, err := key.Open(path, snapshot.Settings{Topic: d.cfg.Kafka.Topic, Unit: unit(d.cfg.Blocks)})
 	if err != nil {
 		return err
 	}
@@ -304,6 +317,9 @@ func (d *Daemon) restore() (err error) {
 	d.rowsRead = d.counts.Rows + d.counts.ZeroWeightRows + d.counts.RejectedRows
 	d.restorePositions(saved)
 	d.lastSave.MadeAt = saved.SavedAt
+	if d.missed = saved.Missed; d.missed > 0 {
+		d.log.Warn().Str("file", path).Int64("missed", d.missed).Time("last", saved.LastRetired).Msg(missedRetirements)
+	}
 	d.changed = true
 	first := &httpapi.Served{
 		Problem: "starting",
@@ -319,6 +335,24 @@ func (d *Daemon) restore() (err error) {
 		Str("state_digest", d.live.digest()).Msg("snapshot opened")
 	return nil
 }
+
+// SnapshotKey reads the key of the snapshot; nil: there is none.
+func SnapshotKey(c config.Snapshot, log zerolog.Logger) (*snapshot.Key, error) {
+	if c.KeyFile == "" {
+		return nil, nil
+	}
+	key, loose, err := snapshot.ReadKey(c.KeyFile)
+	if err != nil {
+		return nil, fmt.Errorf("snapshot.key_file: %w", err)
+	}
+	if loose {
+		log.Warn().Str("file", c.KeyFile).Msg("others than its owner can read or change the snapshot's key: chmod 600 it")
+	}
+	return key, nil
+}
+
+// missedRetirements says what it means that a snapshot has missed some.
+const missedRetirements = "the snapshot is older than the last retirement that was saved, or new: blocks that were forgotten may be live again; retire them once more (tombstones that the log still has count again by themselves)"
 
 // restorePositions takes up how far partitions were read, and which of their blocks
 // were still growing.

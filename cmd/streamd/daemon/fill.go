@@ -95,7 +95,7 @@ func (d *Daemon) fillFromLog(ctx context.Context, blocks *liveBlocks) {
 			f.unread[u.ID] = u.Entry
 		}
 		if n := len(unread); n > 0 {
-			d.log.Warn().Int("blocks", n).Str("block", unread[0].ID).AnErr("reason", unread[0].reason).
+			d.log.Warn().Int("blocks", n).Str("block", d.logged(unread[0].ID)).AnErr("reason", unread[0].reason).
 				Msg("the row sample lacks blocks that the log does not give back as they were")
 		}
 		return nil

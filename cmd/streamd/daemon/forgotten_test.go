@@ -201,7 +201,7 @@ func TestNothingIsLeftOfTheForgotten(t *testing.T) {
 					d.inEpoch(s, flags)
 				}
 				settled(96)
-				if _, err := d.Snapshot(t.Context()); err != nil {
+				if _, err := d.Snapshot(t.Context(), false); err != nil {
 					t.Fatal(err)
 				}
 				before := found(files(t, folder))
@@ -233,7 +233,7 @@ func TestNothingIsLeftOfTheForgotten(t *testing.T) {
 				}
 				d.stop()
 				var none *snapshot.Key
-				if _, err := none.Compact(file); err != nil {
+				if _, err := none.Compact(t.Context(), file); err != nil {
 					t.Fatal(err)
 				}
 				for trace := range found(files(t, folder)) {

@@ -35,6 +35,9 @@ type liveSet struct {
 	gone  map[string]struct{}       // not live any more, perhaps still saved
 	pages int                       // bytes of them that the last save has written for each
 
+	retired     int       // explicit retirements that are not saved yet
+	uncompacted time.Time // of the oldest one since the file was compacted; zero: there is none
+
 	epoch, next *epoch // in use, and being built; nil: the features are in use, nothing is
 	lastEpoch   uint32
 	epochsMoved bool     // others than were saved
@@ -67,6 +70,8 @@ func newLiveSet(store *snapshot.Store, saved *snapshot.Contents, cfg *config.Con
 		parts:      map[string]*sample.Part{},
 		gone:       map[string]struct{}{},
 		pages:      math.MaxInt, // not known yet
+
+		uncompacted: saved.Uncompacted,
 	}
 	var whole bool
 	if l.sums, whole = restoredSums(saved.State, saved.Folds, cfg.Model.Folds); !whole {
@@ -200,6 +205,10 @@ func (l *liveSet) add(e retire.Entry, k kept) (o outcome, err error) {
 func (l *liveSet) retire(id string) error {
 	if _, ok := l.ledger.Retire(id); !ok {
 		panic("daemon: block " + id + " is not live")
+	}
+	l.retired++
+	if l.uncompacted.IsZero() {
+		l.uncompacted = time.Now()
 	}
 	l.forget(id, sourceRetired)
 	return l.takeOut(id)
@@ -343,7 +352,7 @@ func (l *liveSet) bytes() (block, state int) {
 // change is what has to be saved. Blocks and parts remain unsaved until saved is
 // called; the sums count as saved unless notSaved is.
 func (l *liveSet) change() snapshot.Change {
-	c := snapshot.Change{Horizon: l.ledger.Horizon(), Put: make([]snapshot.Block, 0, len(l.put)), Delete: make([]string, 0, len(l.gone))}
+	c := snapshot.Change{Retired: l.retired, Horizon: l.ledger.Horizon(), Put: make([]snapshot.Block, 0, len(l.put)), Delete: make([]string, 0, len(l.gone))}
 	if len(l.sums.features) > 0 {
 		c.State, c.Folds = l.sums.total(), l.sums.takeMoved()
 	}
@@ -382,6 +391,7 @@ func (l *liveSet) change() snapshot.Change {
 // since it was made remains unsaved: a block that has gone since is in the file, one
 // that has come in the place of another is to be put in its place.
 func (l *liveSet) saved(c *snapshot.Change) {
+	l.retired -= c.Retired
 	for i := range c.Put {
 		b := &c.Put[i]
 		now, ok := l.put[b.Entry.ID]

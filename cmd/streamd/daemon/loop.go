@@ -90,6 +90,7 @@ func (d *Daemon) loop(ctx context.Context) error {
 	defer d.ends.Wait()
 	defer d.abandonStudy(ctx)
 	defer d.awaitSave()
+	defer d.awaitCompaction()
 	defer stop()
 	tick := time.NewTicker(d.tickInterval())
 	defer tick.Stop()
@@ -122,6 +123,8 @@ func (d *Daemon) loop(ctx context.Context) error {
 			d.endStudy(s)
 		case s := <-d.saved:
 			d.endSave(s)
+		case <-d.compacted():
+			d.endCompaction()
 		case <-ctx.Done():
 			return context.Cause(ctx) // what is in hand is read again
 		case <-tick.C:
@@ -145,6 +148,8 @@ func (d *Daemon) mostUnsaved() int {
 	switch {
 	case d.saveProblem != nil:
 		return min(d.cfg.Snapshot.Blocks, d.live.room())
+	case d.compaction != nil: // the next save waits for it
+		return max(d.live.room(), d.cfg.Snapshot.Blocks)
 	case d.saving != nil:
 		return d.saving.blocks + min(max(d.saving.blocks, d.cfg.Snapshot.Blocks), d.live.room())
 	}
@@ -183,9 +188,10 @@ func (d *Daemon) everySoOften() {
 	if d.saveProblem != nil {
 		pause = max(pause, d.cfg.Snapshot.Interval)
 	}
-	if due && d.saving == nil && now.Sub(d.lastSaveTry) >= pause {
+	if due && d.saving == nil && d.compaction == nil && now.Sub(d.lastSaveTry) >= pause {
 		d.beginSave()
 	}
+	d.compactWhenDue(now)
 	if d.changed && !d.solving && now.Sub(d.lastSolve) >= max(d.cfg.Model.SolveInterval, d.pause(d.copyTook, now)) {
 		d.solve(time.Now()) // what the save took is not the solve's
 	}
@@ -329,6 +335,7 @@ func (d *Daemon) retireFormer(id string) error {
 	}
 	d.changed = true
 	d.counts.BlocksRetired++
+	d.sampled.Info().Str("block", d.logged(id)).Msg("block retired by its key's latest message")
 	return d.live.retire(id)
 }
 
@@ -361,7 +368,7 @@ func countSummarised(c *counts, rows int, s *incremental.Summary) {
 func (d *Daemon) countAdded(e retire.Entry, o outcome) {
 	if o.refused {
 		d.metrics.BlocksRefused.Inc()
-		d.sampled.Warn().Str("block", e.ID).Time("event_time", e.Time).Int64("rows", e.Rows).
+		d.sampled.Warn().Str("block", d.logged(e.ID)).Time("event_time", e.Time).Int64("rows", e.Rows).
 			Msg("block retired as it came: its event time is below what retire.keep lets in")
 	}
 	if o.added {

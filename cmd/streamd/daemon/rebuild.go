@@ -142,7 +142,7 @@ func (d *Daemon) skipUnread() {
 		d.counts.BlocksRetired++
 	}
 	d.rebuilding.skipped = unread
-	d.log.Warn().Int("blocks", len(unread)).Str("block", unread[0].ID).Str("reason", unread[0].Reason).
+	d.log.Warn().Int("blocks", len(unread)).Str("block", d.logged(unread[0].ID)).Str("reason", unread[0].Reason).
 		Msg("retired blocks that the log does not give back for the new coordinates (kernel.unread is skip)")
 	d.switchEpoch()
 }
@@ -221,7 +221,7 @@ func (d *Daemon) endReadInto(ctx context.Context, next *epoch, unread []unreadBl
 				}
 			}
 		}
-		d.log.Warn().Int("blocks", len(unread)).Str("block", unread[0].ID).AnErr("reason", unread[0].reason).
+		d.log.Warn().Int("blocks", len(unread)).Str("block", d.logged(unread[0].ID)).AnErr("reason", unread[0].reason).
 			Msg("blocks are not in the coordinates of the new basis, since they cannot be read again as they were")
 	}
 }

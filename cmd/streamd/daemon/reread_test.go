@@ -104,7 +104,7 @@ func (i *instance) reread(verify bool) (passed, *incremental.State, map[string][
 // rereadsAll checks that a pass gives every live block back, bit for bit.
 func (i *instance) rereadsAll() {
 	i.t.Helper()
-	if _, err := i.Snapshot(i.t.Context()); err != nil { // so that the store has all
+	if _, err := i.Snapshot(i.t.Context(), false); err != nil { // so that the store has all
 		i.t.Fatal(err)
 	}
 	before := i.Status()
@@ -397,7 +397,7 @@ func TestRereadWhileBlocksGo(t *testing.T) {
 	}
 	produce(t, name, message{key: []byte("k7"), value: jsonRow(0, 1, 1)})
 	d.waitForOffsets(n + 1)
-	if _, err := d.Snapshot(t.Context()); err != nil {
+	if _, err := d.Snapshot(t.Context(), false); err != nil {
 		t.Fatal(err)
 	}
 	live.unsaved = nil // as if they had been saved before the pass
@@ -433,7 +433,7 @@ func TestRereadWhileABlockGrows(t *testing.T) {
 	}
 	produce(t, name, messages[12])
 	d.waitForOffsets(13)
-	if _, err := d.Snapshot(t.Context()); err != nil {
+	if _, err := d.Snapshot(t.Context(), false); err != nil {
 		t.Fatal(err)
 	}
 	r, err := d.newRereader()

@@ -38,7 +38,7 @@ func (d *Daemon) hasUnsaved() bool {
 }
 
 // beginSave starts to write everything that has changed since the last save, in one
-// transaction. None may be on its way.
+// transaction. None may be on its way, and no compaction.
 func (d *Daemon) beginSave() {
 	d.lastSaveTry = time.Now()
 	y := &saving{change: d.live.change(), blocks: d.live.unsaved(), next: map[int]int64{}}
@@ -103,6 +103,7 @@ func (d *Daemon) endSave(s saveEnd) {
 	d.saveProblem = nil
 	d.metrics.SnapshotSeconds.Observe(d.saveTook.Seconds())
 	d.live.saved(&y.change)
+	d.missed = max(0, d.missed-int64(y.change.Retired))
 	if y.blocks > 0 {
 		d.live.pages = int(s.info.Bytes) / y.blocks
 	}
@@ -130,6 +131,7 @@ func (d *Daemon) awaitSave() {
 // has failed.
 func (d *Daemon) save() {
 	d.awaitSave()
+	d.awaitCompaction()
 	d.beginSave()
 	d.awaitSave()
 }

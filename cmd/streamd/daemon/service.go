@@ -140,12 +140,12 @@ func (d *Daemon) retire(id string, by access.Caller) (httpapi.Receipt, error) {
 	if d.saveProblem != nil {
 		log, says = d.log.Warn, "block retired, but that is not saved yet: a crash now would make it live again"
 	}
-	log().Stringer("by", by).Str("remote", by.Remote).Str("block", id).Int64("rows", e.Rows).
+	log().Stringer("by", by).Str("remote", by.Remote).Str("block", d.logged(id)).Int64("rows", e.Rows).
 		Str("state_digest_before", receipt.DigestBefore).Str("state_digest_after", receipt.DigestAfter).Msg(says)
 	if d.saveProblem != nil {
 		return none, errRetiredUnsaved
 	}
-	receipt.RetiredAt = time.Now().UTC()
+	receipt.RetiredAt, receipt.Remains = time.Now().UTC(), d.remains()
 	return receipt, nil
 }
 
@@ -163,8 +163,9 @@ func (d *Daemon) endBlock(p *partition, id string) error {
 }
 
 // Snapshot implements httpapi.Service.
-func (d *Daemon) Snapshot(ctx context.Context) (httpapi.SnapshotInfo, error) {
-	return inLoop(ctx, d, func() (httpapi.SnapshotInfo, error) {
+func (d *Daemon) Snapshot(ctx context.Context, compact bool) (httpapi.SnapshotInfo, error) {
+	var c *compaction
+	info, err := inLoop(ctx, d, func() (httpapi.SnapshotInfo, error) {
 		if d.failure != nil {
 			return httpapi.SnapshotInfo{}, errStopping
 		}
@@ -174,8 +175,15 @@ func (d *Daemon) Snapshot(ctx context.Context) (httpapi.SnapshotInfo, error) {
 		if d.save(); d.saveProblem != nil {
 			return httpapi.SnapshotInfo{}, fmt.Errorf("the snapshot could not be saved (see the log): %w", httpapi.ErrUnavailable)
 		}
+		if compact {
+			c = d.beginCompaction(time.Now())
+		}
 		return d.lastSave, nil
 	})
+	if err != nil || !compact {
+		return info, err
+	}
+	return d.compactNow(ctx, info, c)
 }
 
 // Status implements httpapi.Service.
@@ -308,6 +316,12 @@ func (d *Daemon) updateStatus() {
 	if d.saveProblem != nil {
 		s.SaveFails = true
 		s.Problems = append(s.Problems, "the snapshot cannot be saved: "+d.saveProblem.Error())
+	}
+	if d.compactProblem != nil {
+		s.Problems = append(s.Problems, "the snapshot cannot be compacted, so that what was retired can be read off the file: "+d.compactProblem.Error())
+	}
+	if d.missed > 0 {
+		s.Problems = append(s.Problems, missedRetirements)
 	}
 	if p := d.published.Load().served; p.Model == nil && p.Rows > 0 {
 		s.Problems = append(s.Problems, "there is no model: "+p.Problem)

@@ -184,9 +184,9 @@ func (r *recorder) Retire(ctx context.Context, id string) (Receipt, error) {
 	return r.fake.Retire(ctx, id)
 }
 
-func (r *recorder) Snapshot(ctx context.Context) (SnapshotInfo, error) {
+func (r *recorder) Snapshot(ctx context.Context, compact bool) (SnapshotInfo, error) {
 	r.roles = append(r.roles, config.RoleAdmin)
-	return r.fake.Snapshot(ctx)
+	return r.fake.Snapshot(ctx, compact)
 }
 
 func (r *recorder) Refine(ctx context.Context) (*Refinement, error) {

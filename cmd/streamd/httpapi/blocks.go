@@ -1,6 +1,9 @@
 package httpapi
 
-import "net/http"
+import (
+	"net/http"
+	"time"
+)
 
 const (
 	defaultPage = 100  // blocks
@@ -34,12 +37,18 @@ func (s *Server) retire(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	receipt.Offsets = listed(receipt.Offsets)
+	receipt.Offsets, receipt.Remains = listed(receipt.Offsets), listed(receipt.Remains)
 	return answerJSON(w, receipt)
 }
 
+// compactPatience is how long a compaction may keep its caller waiting.
+const compactPatience = 10 * time.Minute
+
 func (s *Server) snapshot(w http.ResponseWriter, r *http.Request) error {
-	info, err := s.service.Snapshot(r.Context())
+	if compactQuery.of(r) {
+		extend(w, compactPatience)
+	}
+	info, err := s.service.Snapshot(r.Context(), compactQuery.of(r))
 	if err != nil {
 		return err
 	}

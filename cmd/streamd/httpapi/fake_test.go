@@ -151,7 +151,7 @@ func (f *fake) Retire(_ context.Context, id string) (Receipt, error) {
 	return Receipt{Block: BlockInfo{ID: id, Rows: 14}, DigestBefore: "d1", DigestAfter: "d2", RetiredAt: testTime}, nil
 }
 
-func (f *fake) Snapshot(ctx context.Context) (SnapshotInfo, error) {
+func (f *fake) Snapshot(ctx context.Context, compact bool) (SnapshotInfo, error) {
 	if f.slow > 0 {
 		select {
 		case <-time.After(f.slow):
@@ -159,7 +159,7 @@ func (f *fake) Snapshot(ctx context.Context) (SnapshotInfo, error) {
 			return SnapshotInfo{}, ctx.Err()
 		}
 	}
-	return SnapshotInfo{MadeAt: testTime, Blocks: 3, Rows: 42, Digest: "d1"}, f.err
+	return SnapshotInfo{MadeAt: testTime, Blocks: 3, Rows: 42, Digest: "d1", Compacted: compact}, f.err
 }
 
 func (f *fake) Refine(ctx context.Context) (*Refinement, error) {

@@ -72,6 +72,10 @@ var (
 		name: "limit", kind: wholeNumber, otherwise: defaultPage,
 		meaning: fmt.Sprintf("Blocks on a page; more than %d is as %[1]d.", maxPage),
 	}
+	compactQuery = &parameter[bool]{
+		name: "compact", kind: trueOrFalse,
+		meaning: "Whether to compact the file then, so that nothing is left in it of what was retired or replaced. It takes as long as writing the file anew.",
+	}
 	refineWait = &parameter[time.Duration]{
 		name: "wait", kind: patience, otherwise: MaxWait,
 		meaning: "How long to wait for the end of the refinement; more than 1m is as 1m.",
@@ -155,6 +159,7 @@ var routes = []route{
 	{
 		method: "POST", path: "/v1/snapshot", handle: (*Server).snapshot, role: config.RoleAdmin,
 		summary: "Save the state now",
+		query:   []described{compactQuery},
 		replies: []reply{{200, "It is saved, durably.", SnapshotInfo{}, ""}},
 		codes:   []Code{CodeUnavailable},
 	},

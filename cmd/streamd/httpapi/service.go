@@ -43,9 +43,10 @@ type Service interface {
 	// block retired all the same. ErrNotLive, ErrBadID, ErrUnavailable.
 	Retire(ctx context.Context, id string) (Receipt, error)
 
-	// Snapshot saves the state and returns once that is durable.
+	// Snapshot saves the state and returns once that is durable. With compact the
+	// file holds nothing else afterwards; when ctx ends before, that goes on.
 	// ErrUnavailable.
-	Snapshot(ctx context.Context) (SnapshotInfo, error)
+	Snapshot(ctx context.Context, compact bool) (SnapshotInfo, error)
 
 	// Refine begins to refine the planes of the live rows and returns once the
 	// refined model is Served, with its report. Where ctx ends first, the error
@@ -126,6 +127,7 @@ type Receipt struct {
 	DigestAfter  string    `json:"state_digest_after"`  // of the state without it
 	InBasis      bool      `json:"in_basis"`            // whether the basis in use was chosen from the block: its numbers may be among the points until another basis is in use (see /v1/epoch)
 	RetiredAt    time.Time `json:"retired_at"`          // when that was durable
+	Remains      []string  `json:"remains"`             // where else the rows can still be, for people to read
 }
 
 // SnapshotInfo is a saved state.
@@ -138,6 +140,8 @@ type SnapshotInfo struct {
 	Digest  string    `json:"state_digest"` // of the saved state
 	Offsets []Offset  `json:"offsets"`      // the saved state has the records below these and none beyond
 	Resume  []Offset  `json:"resume"`       // where reading goes on after a restart: before these for a block that is still gathering records, which are read once more
+
+	Compacted bool `json:"compacted"` // whether nothing but the saved state was left in the file
 }
 
 // Status is what the page, /readyz and /metrics show of the daemon.

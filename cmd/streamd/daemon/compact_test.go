@@ -1,0 +1,316 @@
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"streamd/cmd/streamd/httpapi"
+	"streamd/snapshot"
+)
+
+// logging starts a daemon with a log that can be read when it has ended.
+func logging(t *testing.T, topic, file string, flags map[string]string) (*instance, *bytes.Buffer) {
+	t.Helper()
+	given := map[string]string{
+		"kafka.brokers": cluster(t).Brokers[0], "kafka.topic": topic, "kafka.group": fmt.Sprintf("g%d", rand.Int64()), "snapshot.file": file,
+	}
+	for k, v := range flags {
+		given[k] = v
+	}
+	var text bytes.Buffer
+	d, err := New(Options{Config: load(t, given), Log: zerolog.New(zerolog.SyncWriter(&text))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(cancel)
+	i := &instance{Daemon: d, t: t, cancel: cancel, done: make(chan error, 1)}
+	go func() { i.done <- d.Run(ctx) }()
+	return i, &text
+}
+
+func (i *instance) compact() httpapi.SnapshotInfo {
+	i.t.Helper()
+	status, body := i.ask(http.MethodPost, "/v1/snapshot?compact=true")
+	var info httpapi.SnapshotInfo
+	if err := json.Unmarshal([]byte(body), &info); err != nil || status != http.StatusOK || !info.Compacted {
+		i.t.Fatalf("compact: %d: %s (%v)", status, body, err)
+	}
+	return info
+}
+
+// Of a block that was retired, by DELETE or by a tombstone, nothing is left in the file of
+// a running daemon that was asked to compact it, and after further saves. The log says that
+// a block was retired, and has nothing of it at all.
+func TestCompactedWhileRunning(t *testing.T) {
+	for how, forget := range map[string]func(*instance, string){
+		"DELETE": func(i *instance, _ string) {
+			receipt := i.retire(keyPrefix + url.PathEscape(plantedKey))
+			if len(receipt.Remains) != 5 || !strings.Contains(receipt.Remains[2], "within 1h") {
+				i.t.Errorf("the receipt says that it remains in %q", receipt.Remains)
+			}
+		},
+		"tombstone": func(i *instance, topic string) {
+			produce(i.t, topic, message{key: []byte(plantedKey)})
+			i.waitForOffsets(12)
+		},
+	} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			name, folder := topic(t, 1), t.TempDir()
+			file := filepath.Join(folder, "streamd.db")
+			produce(t, name, append(customers(t)[:10], plantedRows(t))...)
+			d, log := logging(t, name, file, map[string]string{"blocks.unit": "key", "log.level": "trace"})
+			d.waitForOffsets(11)
+			save := func() {
+				t.Helper()
+				if status, body := d.ask(http.MethodPost, "/v1/snapshot"); status != http.StatusOK {
+					t.Fatalf("%d: %s", status, body)
+				}
+			}
+			save()
+			if len(found(files(t, folder))) < 5 {
+				t.Fatal("the file has nothing to forget: this test would show nothing")
+			}
+			forget(d, name)
+			save()
+			d.compact()
+			for trace := range found(files(t, folder)) {
+				t.Error(trace)
+			}
+			d.stop()
+			for trace := range found(files(t, folder)) {
+				t.Errorf("after the last save: %s", trace)
+			}
+			for trace := range found(map[string][]byte{"the log": log.Bytes()}) {
+				t.Error(trace)
+			}
+			if !strings.Contains(log.String(), "block retired") || !strings.Contains(log.String(), `"block":"key#`) {
+				t.Errorf("the log does not say that a block was retired:\n%s", log)
+			}
+		})
+	}
+}
+
+func read(t *testing.T, file string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// await waits until the loop finds that something is so.
+func (i *instance) await(what string, is func() bool) {
+	i.t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+		ok, err := inLoop(i.t.Context(), i.Daemon, func() (bool, error) { return is(), nil })
+		if err != nil {
+			i.t.Fatal(err)
+		}
+		if ok {
+			return
+		}
+		if time.Now().After(deadline) {
+			i.t.Fatalf("still not so: %s", what)
+		}
+	}
+}
+
+// An explicit retirement has the file compacted by itself, also after a restart, and
+// nothing else has.
+func TestCompactedByItself(t *testing.T) {
+	name, file := topic(t, 1), filepath.Join(t.TempDir(), "streamd.db")
+	for k := range 10 {
+		produce(t, name, message{key: fmt.Appendf(nil, "k%d", k), value: jsonRow(k%2, k, 1)})
+	}
+	produce(t, name, message{key: []byte("k0"), value: jsonRow(0, 7, 7)}) // in the place of another
+	d := start(t, name, file, map[string]string{"blocks.unit": "key", "snapshot.scrub": "1ms"})
+	d.waitForOffsets(11)
+	d.call(t.Context(), func() error {
+		if !d.live.uncompacted.IsZero() || !d.lastCompaction.IsZero() {
+			t.Errorf("without a retirement: %v, %v", d.live.uncompacted, d.lastCompaction)
+		}
+		return nil
+	})
+	d.retire("key:k1")
+	d.await("a compaction", func() bool {
+		return d.live.uncompacted.IsZero() && d.compaction == nil && !d.lastCompaction.IsZero()
+	})
+	d.stop()
+	d = start(t, name, file, map[string]string{"blocks.unit": "key", "snapshot.scrub": "0"})
+	d.waitForOffsets(11)
+	d.retire("key:k2")
+	d.stop()
+	uncompacted := func() time.Time {
+		t.Helper()
+		store, contents, err := snapshot.OpenReadOnly(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		store.Close()
+		return contents.Uncompacted
+	}
+	if uncompacted().IsZero() {
+		t.Error("the file does not know of the retirement that it was not compacted after")
+	}
+	d = start(t, name, file, map[string]string{"blocks.unit": "key", "snapshot.scrub": "1ms"})
+	d.await("a compaction after the restart", func() bool { return d.live.uncompacted.IsZero() && d.compaction == nil })
+	d.stop()
+	if at := uncompacted(); !at.IsZero() {
+		t.Errorf("the file was not compacted after the retirement of %v", at)
+	}
+}
+
+// Retirements during a compaction, and ones that it could not know of, wait for another.
+func TestRetiredDuringCompaction(t *testing.T) {
+	now := time.UnixMilli(1_700_000_000_000)
+	failed := errors.New("no room")
+	for _, c := range []struct {
+		name    string
+		unsaved int       // retirements when it begins
+		before  time.Time // uncompacted then
+		during  time.Time // of a retirement meanwhile
+		err     error
+		want    time.Time
+	}{
+		{"none", 0, now, time.Time{}, nil, time.Time{}},
+		{"during", 0, now, now.Add(time.Hour), nil, now.Add(time.Hour)},
+		{"unsaved", 1, now.Add(-time.Second), time.Time{}, nil, now},
+		{"failed", 0, now.Add(-time.Second), now.Add(time.Hour), failed, now.Add(-time.Second)},
+		{"asked for without any", 0, time.Time{}, time.Time{}, nil, time.Time{}},
+		{"asked for, failed", 0, time.Time{}, now.Add(time.Hour), failed, now.Add(time.Hour)},
+	} {
+		d := &Daemon{log: zerolog.Nop(), live: &liveSet{retired: c.unsaved, uncompacted: c.before}}
+		y := d.newCompaction(now)
+		if !c.during.IsZero() && d.live.uncompacted.IsZero() {
+			d.live.uncompacted = c.during
+		}
+		y.err = c.err
+		close(y.done)
+		d.endCompaction()
+		if got := d.live.uncompacted; !got.Equal(c.want) || d.compaction != nil || d.compactProblem != c.err {
+			t.Errorf("%s: uncompacted since %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+// A file that is removed under the daemon is a save that fails, for whoever asks, and
+// shows in its status; put back it is saved to again.
+func TestSnapshotGoes(t *testing.T) {
+	name, file := topic(t, 1), filepath.Join(t.TempDir(), "streamd.db")
+	produce(t, name, message{value: jsonRow(0, 1, 2)}, message{value: jsonRow(1, 3, 4)})
+	d := start(t, name, file, nil)
+	d.waitForOffsets(2)
+	if err := os.Rename(file, file+".aside"); err != nil {
+		t.Fatal(err)
+	}
+	if status, body := d.ask(http.MethodPost, "/v1/snapshot"); status != http.StatusServiceUnavailable {
+		t.Errorf("saved: %d: %s", status, body)
+	}
+	if s := d.Status(); !slices.ContainsFunc(s.Problems, func(p string) bool { return strings.Contains(p, "removed or replaced") }) {
+		t.Errorf("the problems are %q", s.Problems)
+	}
+	if err := os.Rename(file+".aside", file); err != nil {
+		t.Fatal(err)
+	}
+	if status, body := d.ask(http.MethodPost, "/v1/snapshot"); status != http.StatusOK {
+		t.Errorf("not saved: %d: %s", status, body)
+	}
+	d.stop()
+}
+
+// A daemon that finds an older copy of its snapshot, or none, says what that may bring
+// back, in its log and its status, until as many retirements have been made again.
+func TestOlderSnapshot(t *testing.T) {
+	name, file := topic(t, 1), filepath.Join(t.TempDir(), "streamd.db")
+	produce(t, name, message{value: jsonRow(0, 1, 2)}, message{value: jsonRow(1, 3, 4)}, message{value: jsonRow(1, 5, 4)})
+	d := start(t, name, file, nil)
+	d.waitForOffsets(3)
+	d.stop()
+	backup := read(t, file)
+	d = start(t, name, file, nil)
+	d.retire(name + "/0/2")
+	d.stop()
+	for _, image := range [][]byte{backup, nil} {
+		if err := os.Remove(file); err != nil {
+			t.Fatal(err)
+		}
+		if image != nil {
+			if err := os.WriteFile(file, image, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		d, log := logging(t, name, file, map[string]string{"log.level": "warn"})
+		d.waitForOffsets(3)
+		if s := d.Status(); !slices.Contains(s.Problems, missedRetirements) {
+			t.Errorf("the problems are %q", s.Problems)
+		}
+		d.retire(name + "/0/2")
+		if s := d.Status(); slices.Contains(s.Problems, missedRetirements) {
+			t.Errorf("then they are still %q", s.Problems)
+		}
+		d.stop()
+		if !strings.Contains(log.String(), missedRetirements) {
+			t.Errorf("the log says only %s", log)
+		}
+	}
+}
+
+// A snapshot under a key is opened with that key alone.
+func TestSnapshotKey(t *testing.T) {
+	dir := t.TempDir()
+	key := filepath.Join(dir, "key")
+	write := func(secret string) {
+		t.Helper()
+		if err := os.WriteFile(key, []byte(secret+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("sixteen bytes or more")
+	name, file := topic(t, 1), filepath.Join(dir, "streamd.db")
+	produce(t, name, message{value: jsonRow(0, 1, 2)}, message{value: jsonRow(1, 3, 4)})
+	flags := map[string]string{"snapshot.key_file": key}
+	d := start(t, name, file, flags)
+	d.waitForOffsets(2)
+	d.stop()
+	d = start(t, name, file, flags)
+	d.waitForOffsets(2)
+	d.retire(name + "/0/0")
+	d.compact()
+	d.stop()
+	open := func(flags map[string]string) error {
+		given := map[string]string{"kafka.topic": name, "snapshot.file": file}
+		for k, v := range flags {
+			given[k] = v
+		}
+		_, err := New(Options{Config: load(t, given), Log: zerolog.Nop()})
+		return err
+	}
+	if err := open(nil); !errors.Is(err, snapshot.ErrKeyNeeded) {
+		t.Errorf("without the key: %v", err)
+	}
+	write("another sixteen bytes")
+	if err := open(flags); !errors.Is(err, snapshot.ErrMAC) {
+		t.Errorf("with another key: %v", err)
+	}
+	write("short")
+	if err := open(flags); err == nil || !strings.Contains(err.Error(), "snapshot.key_file") {
+		t.Errorf("with a short key: %v", err)
+	}
+}

@@ -63,6 +63,7 @@ func TestScripts(t *testing.T) {
 			"certificates": func(ts *testscript.TestScript, neg bool, args []string) { cmdCertificates(t, ts, args) },
 			"snapshot":     cmdSnapshot,
 			"flip":         cmdFlip,
+			"retire":       cmdRetire,
 		},
 	})
 }
@@ -345,6 +346,18 @@ func cmdSnapshot(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	change.Offsets = []snapshot.Offset{{Topic: "orders", Next: 2}}
 	_, err = store.Save(change)
+	ts.Check(err)
+}
+
+// retire FILE ID retires a block of a snapshot explicitly.
+func cmdRetire(ts *testscript.TestScript, neg bool, args []string) {
+	store, contents, err := snapshot.Open(ts.MkAbs(args[0]), snapshot.Settings{Topic: "orders", Unit: "message"})
+	ts.Check(err)
+	defer store.Close()
+	summary, err := store.Summary(args[1])
+	ts.Check(err)
+	contents.State.Remove(summary)
+	_, err = store.Save(snapshot.Change{Delete: args[1:], Retired: 1, State: contents.State, Counts: contents.Counts, SavedAt: contents.SavedAt.Add(time.Hour)})
 	ts.Check(err)
 }
 

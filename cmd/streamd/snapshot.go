@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net/http"
+	"os"
 	"sync/atomic"
 	"time"
 
@@ -12,11 +13,37 @@ import (
 	"streamd/snapshot"
 )
 
-// snapshotCmd looks at snapshot files, and makes the daemon write one.
+// snapshotCmd looks at snapshot files, rewrites them, and makes the daemon write one.
 type snapshotCmd struct {
 	Inspect snapshotInspectCmd `cmd:"" help:"Say what a snapshot file holds."`
 	Verify  snapshotVerifyCmd  `cmd:"" help:"Check everything in a snapshot file: sum its blocks up anew and compare the state's digest."`
 	Save    snapshotSaveCmd    `cmd:"" help:"Make a running daemon save its state now."`
+	Compact snapshotCompactCmd `cmd:"" help:"Take out of a snapshot file that no daemon runs on what was retired or replaced."`
+	Rekey   snapshotRekeyCmd   `cmd:"" help:"Put a snapshot file under a key, under another one, or under none."`
+}
+
+// keyFlag names the key that a file is under.
+type keyFlag struct {
+	KeyFile string `placeholder:"FILE" help:"File of the key that the snapshot is under (snapshot.key_file)."`
+}
+
+func (f keyFlag) key(s *surroundings) (*snapshot.Key, error) {
+	return readKey(s, "--key-file", f.KeyFile)
+}
+
+// readKey reads the key that a flag names; nil: the flag is not given.
+func readKey(s *surroundings, flag, file string) (*snapshot.Key, error) {
+	if file == "" {
+		return nil, nil
+	}
+	key, loose, err := snapshot.ReadKey(file)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", flag, err)
+	}
+	if loose {
+		fmt.Fprintf(s.stderr, "streamd: warning: others than its owner can read or change %s: chmod 600 it\n", file)
+	}
+	return key, nil
 }
 
 // snapshotReport is what inspect prints.
@@ -32,6 +59,11 @@ type snapshotReport struct {
 	Blocks   int              `json:"blocks"`
 	Digest   string           `json:"state_digest"`
 	Offsets  []httpapi.Offset `json:"offsets"`
+	Keyed    bool             `json:"keyed"`  // it is under a key
+	Missed   int64            `json:"missed"` // explicit retirements that it does not have
+	// Uncompacted is the time of the oldest explicit retirement since the file was
+	// compacted; null: there is none.
+	Uncompacted *time.Time `json:"uncompacted"`
 }
 
 type snapshotInspectCmd struct {
@@ -53,6 +85,11 @@ func (c *snapshotInspectCmd) Run(s *surroundings) error {
 		Features: contents.Features,
 		Blocks:   len(contents.Entries),
 		Offsets:  []httpapi.Offset{},
+		Keyed:    contents.Keyed,
+		Missed:   contents.Missed,
+	}
+	if !contents.Uncompacted.IsZero() {
+		r.Uncompacted = &contents.Uncompacted
 	}
 	if !contents.SavedAt.IsZero() {
 		r.SavedAt = &contents.SavedAt
@@ -70,6 +107,16 @@ func (c *snapshotInspectCmd) Run(s *surroundings) error {
 	t := newTable(s.stdout)
 	t.row("file", fmt.Sprintf("%s, format %d", r.File, r.Version))
 	t.row("topic", fmt.Sprintf("%s, a block per %s", r.Topic, r.Unit))
+	if r.Keyed {
+		t.row("key", "it is under one (streamd snapshot verify --key-file checks it)")
+	}
+	if r.Missed > 0 {
+		t.row("older", fmt.Sprintf("it lacks %s that were saved under this name, the last at %s: blocks may be live again that were forgotten",
+			counted(r.Missed, "retirement"), contents.LastRetired.Local().Format(time.DateTime)))
+	}
+	if r.Uncompacted != nil {
+		t.row("remains", fmt.Sprintf("of blocks retired since %s, until it is compacted", r.Uncompacted.Local().Format(time.DateTime)))
+	}
 	if r.SavedAt == nil {
 		t.row("saved", "nothing yet")
 		return t.flush()
@@ -96,6 +143,8 @@ func (c *snapshotInspectCmd) Run(s *surroundings) error {
 
 type snapshotVerifyCmd struct {
 	File string `arg:"" help:"The snapshot."`
+	Free bool   `help:"Also look for what is left of deleted values in the unused parts of the file."`
+	keyFlag
 	jsonFlag
 }
 
@@ -109,14 +158,29 @@ type verifyReport struct {
 	Summed  string   `json:"summed_state_digest"` // of the blocks
 	Damaged int      `json:"damaged"`
 	Damage  []string `json:"damage"` // the first of it
+
+	Authenticated bool           `json:"authenticated"` // its MAC was checked with a key
+	Remains       *remainsReport `json:"remains,omitempty"`
+}
+
+// remainsReport is what verify --free finds in the unused parts of a file.
+type remainsReport struct {
+	Free        int64      `json:"free"`        // bytes of these
+	Written     int64      `json:"written"`     // of which in pages that are not all zeros
+	Pages       int        `json:"pages"`       // that these are
+	Uncompacted *time.Time `json:"uncompacted"` // the oldest explicit retirement since a compaction; null: there is none
 }
 
 func (c *snapshotVerifyCmd) Run(ctx context.Context, s *surroundings) error {
+	key, err := c.key(s)
+	if err != nil {
+		return err
+	}
 	var done, all atomic.Int64
 	stop := s.report("verifying "+c.File, func() string {
 		return fmt.Sprintf("%d of %d summaries", done.Load(), all.Load())
 	})
-	found, err := snapshot.Verify(ctx, c.File, func(n, of int) {
+	found, err := key.Verify(ctx, c.File, func(n, of int) {
 		done.Store(int64(n))
 		all.Store(int64(of))
 	})
@@ -127,7 +191,12 @@ func (c *snapshotVerifyCmd) Run(ctx context.Context, s *surroundings) error {
 	r := verifyReport{
 		File: c.File, OK: found.OK, Blocks: found.Blocks, Rows: found.Rows,
 		Saved: hex.EncodeToString(found.Saved[:]), Summed: hex.EncodeToString(found.Summed[:]),
-		Damaged: found.Damaged, Damage: []string{},
+		Damaged: found.Damaged, Damage: []string{}, Authenticated: key != nil,
+	}
+	if c.Free {
+		if r.Remains, err = findRemains(c.File); err != nil {
+			return err
+		}
 	}
 	for _, d := range found.Damage {
 		r.Damage = append(r.Damage, d.Error())
@@ -143,6 +212,15 @@ func (c *snapshotVerifyCmd) Run(ctx context.Context, s *surroundings) error {
 		for _, d := range r.Damage {
 			t.row("damage", d)
 		}
+		switch {
+		case r.Authenticated:
+			t.row("key", "nobody without it has changed the file")
+		case found.Keyed:
+			t.row("key", "the file is under one, and was not checked with it (--key-file)")
+		}
+		if m := r.Remains; m != nil {
+			t.row("unused", fmt.Sprintf("%d bytes, of which %d in %s that are not all zeros", m.Free, m.Written, counted(m.Pages, "page")))
+		}
 		err = t.flush()
 	}
 	switch {
@@ -152,6 +230,12 @@ func (c *snapshotVerifyCmd) Run(ctx context.Context, s *surroundings) error {
 		return fmt.Errorf("snapshot %s is damaged in %s: restore a copy, or move it away to learn from the log anew", c.File, counted(r.Damaged, "place"))
 	case !r.OK:
 		return fmt.Errorf("snapshot %s: the saved state is not the sum of its blocks: restore a copy, or move it away to learn from the log anew", c.File)
+	case r.Remains != nil && r.Remains.Uncompacted != nil:
+		return fmt.Errorf("snapshot %s: %s may hold what is left of blocks that were retired since %s: streamd snapshot compact takes it out",
+			c.File, counted(r.Remains.Pages, "unused page"), r.Remains.Uncompacted.Local().Format(time.DateTime))
+	case r.Remains != nil && r.Remains.Written > 0:
+		return fmt.Errorf("snapshot %s: %s hold what is left of blocks that were replaced or are live: streamd snapshot compact takes it out",
+			c.File, counted(r.Remains.Pages, "unused page"))
 	}
 	if !c.JSON {
 		_, err = fmt.Fprintln(s.stdout, "good: the saved state is the sum of its blocks")
@@ -159,15 +243,105 @@ func (c *snapshotVerifyCmd) Run(ctx context.Context, s *surroundings) error {
 	return err
 }
 
+func findRemains(file string) (*remainsReport, error) {
+	found, err := snapshot.FindRemains(file)
+	if err != nil {
+		return nil, err
+	}
+	r := &remainsReport{Free: found.Free, Written: found.Written, Pages: found.Pages}
+	if !found.Uncompacted.IsZero() {
+		r.Uncompacted = &found.Uncompacted
+	}
+	return r, nil
+}
+
 type snapshotSaveCmd struct {
+	Compact bool `help:"Also take out of its file what was retired or replaced."`
 	daemonFlags
 	jsonFlag
 }
 
 func (c *snapshotSaveCmd) Run(ctx context.Context, s *surroundings) error {
-	q := question{c.daemonFlags, c.jsonFlag, http.MethodPost, "/v1/snapshot", adminTimeout}
+	path := "/v1/snapshot"
+	if c.Compact {
+		path += "?compact=true"
+	}
+	q := question{c.daemonFlags, c.jsonFlag, http.MethodPost, path, adminTimeout}
 	return show(ctx, s, q, func(t *table, info *httpapi.SnapshotInfo) {
-		t.row(fmt.Sprintf("saved %s in %s, %d bytes, in %.3g s; digest %s",
-			counted(info.Rows, "row"), counted(info.Blocks, "block"), info.Bytes, info.Seconds, info.Digest))
+		how := "saved"
+		if info.Compacted {
+			how = "saved and compacted"
+		}
+		t.row(fmt.Sprintf("%s %s in %s, %d bytes, in %.3g s; digest %s",
+			how, counted(info.Rows, "row"), counted(info.Blocks, "block"), info.Bytes, info.Seconds, info.Digest))
 	})
+}
+
+type snapshotCompactCmd struct {
+	File string `arg:"" help:"The snapshot."`
+	keyFlag
+	jsonFlag
+}
+
+// compactReport is what compact prints.
+type compactReport struct {
+	File   string `json:"file"`
+	Before int64  `json:"bytes_before"`
+	After  int64  `json:"bytes_after"`
+}
+
+func (c *snapshotCompactCmd) Run(ctx context.Context, s *surroundings) error {
+	key, err := c.key(s)
+	if err != nil {
+		return err
+	}
+	before, err := os.Stat(c.File)
+	if err != nil {
+		return err
+	}
+	info, err := key.Compact(ctx, c.File)
+	if err != nil {
+		return err
+	}
+	r := compactReport{c.File, before.Size(), info.FileBytes}
+	if c.JSON {
+		return printJSON(s.stdout, r)
+	}
+	_, err = fmt.Fprintf(s.stdout, "compacted %s: %d bytes, before %d; the file system may keep the old ones on the disk\n", r.File, r.After, r.Before)
+	return err
+}
+
+type snapshotRekeyCmd struct {
+	File       string `arg:"" help:"The snapshot, which no daemon runs on."`
+	KeyFile    string `placeholder:"FILE" help:"File of the key that it is to be under. Without this flag: none."`
+	OldKeyFile string `placeholder:"FILE" help:"File of the key that it is under. Without this flag: none, and the file is trusted as it is."`
+}
+
+func (c *snapshotRekeyCmd) Run(ctx context.Context, s *surroundings) error {
+	if c.KeyFile == "" && c.OldKeyFile == "" {
+		return usagef("want --key-file to put %s under a key, or --old-key-file to put it under none", c.File)
+	}
+	old, err := readKey(s, "--old-key-file", c.OldKeyFile)
+	if err != nil {
+		return err
+	}
+	key, err := readKey(s, "--key-file", c.KeyFile)
+	if err != nil {
+		return err
+	}
+	switch found, err := old.Verify(ctx, c.File, nil); {
+	case err != nil:
+		return err
+	case !found.OK:
+		return fmt.Errorf("snapshot %s is damaged (see streamd snapshot verify), and stays as it is", c.File)
+	}
+	if err := old.Rekey(c.File, key); err != nil {
+		return err
+	}
+	says := "is under the key now"
+	if key == nil {
+		says = "is under no key now"
+	}
+	_, err = fmt.Fprintf(s.stdout, "%s %s\n", c.File, says)
+	return err
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strconv"
 )
 
 // Code says what kind of error an answer is. The set is part of the API.
@@ -114,10 +113,7 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 }
 
 func writeJSON(w http.ResponseWriter, status int, body []byte) {
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
-	w.WriteHeader(status)
-	w.Write(body) // an error means that the client has gone
+	write(w, status, "application/json", body)
 }
 
 // answerJSON answers 200 with v, which must be a value that JSON can carry.

@@ -1,6 +1,8 @@
 package httpapi
 
 import (
+	"bytes"
+	"fmt"
 	stdlog "log"
 	"net/http"
 	"strconv"
@@ -77,13 +79,38 @@ func (m *Metrics) handler(log zerolog.Logger) http.Handler {
 		ErrorLog: stdlog.New(warnings{log}, "metrics: ", 0),
 		// One collector's trouble should not hide the others' numbers.
 		ErrorHandling: promhttp.ContinueOnError,
+		// Answers of all routes are compressed in one place.
+		DisableCompression: true,
 	})
 }
 
 func (s *Server) scrape(w http.ResponseWriter, r *http.Request) error {
-	s.scraped.ServeHTTP(w, r)
+	var page recorded
+	s.scraped.ServeHTTP(&page, r)
+	if page.status != 0 && page.status != http.StatusOK {
+		return fmt.Errorf("scrape: %s", page.body.Bytes())
+	}
+	write(w, http.StatusOK, page.Header().Get("Content-Type"), page.body.Bytes())
 	return nil
 }
+
+// recorded is an http.ResponseWriter in memory.
+type recorded struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+}
+
+func (r *recorded) Header() http.Header {
+	if r.header == nil {
+		r.header = http.Header{}
+	}
+	return r.header
+}
+
+func (r *recorded) WriteHeader(status int) { r.status = status }
+
+func (r *recorded) Write(p []byte) (int, error) { return r.body.Write(p) }
 
 // descs are those of all metrics below.
 var descs []*prometheus.Desc

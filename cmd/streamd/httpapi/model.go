@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"streamd/cmd/streamd/classifier"
@@ -125,21 +126,23 @@ func (s *Served) Classifier() *classifier.Classifier {
 // encodedModel keeps the bytes of the last answer, for a thousand clients that
 // poll the same model.
 type encodedModel struct {
-	of   *Served
-	body []byte
+	of     *Served
+	body   []byte
+	zipped func() []byte // compressed when it is first asked for
 }
 
-func (s *Server) encode(served *Served) ([]byte, error) {
+func (s *Server) encode(served *Served) (*encodedModel, error) {
 	if last := s.encoded.Load(); last != nil && last.of == served {
-		return last.body, nil
+		return last, nil
 	}
 	body, err := json.Marshal(served.answer())
 	if err != nil {
 		return nil, fmt.Errorf("encode model %s: %w", served.Fingerprint, err)
 	}
 	body = append(body, '\n')
-	s.encoded.Store(&encodedModel{served, body})
-	return body, nil
+	e := &encodedModel{served, body, sync.OnceValue(func() []byte { return zip(body) })}
+	s.encoded.Store(e)
+	return e, nil
 }
 
 func (s *Server) model(w http.ResponseWriter, r *http.Request) error {
@@ -154,11 +157,11 @@ func (s *Server) model(w http.ResponseWriter, r *http.Request) error {
 	if notModified(w, r, served.Fingerprint) {
 		return nil
 	}
-	body, err := s.encode(served)
+	encoded, err := s.encode(served)
 	if err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusOK, body)
+	writeEither(w, http.StatusOK, "application/json", encoded.body, encoded.zipped)
 	return nil
 }
 

@@ -310,6 +310,19 @@ func TestCompressedAnswers(t *testing.T) {
 	}
 }
 
+func TestAcceptsGzip(t *testing.T) {
+	for header, want := range map[string]bool{
+		"": false, "gzip": true, "GZip": true, "br, gzip": true, "deflate,gzip;q=0.1": true, "gzip ; q=1": true, "gzip;Q=0.5": true,
+		"gzip;q=0": false, "gzip;q=0.000": false, "gzip;q=": false, "gzip;q=x": false, "br": false, "xgzip": false, "*": false, "identity": false,
+	} {
+		r := httptest.NewRequest("GET", "/", nil)
+		r.Header.Set("Accept-Encoding", header)
+		if acceptsGzip(r) != want {
+			t.Errorf("%q: %v", header, !want)
+		}
+	}
+}
+
 // Bodies may be compressed; the bounds are those of what is in them.
 func TestCompressedBodies(t *testing.T) {
 	s := newServer(newFake())

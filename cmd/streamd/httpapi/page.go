@@ -73,9 +73,7 @@ func (s *Server) asset(w http.ResponseWriter, r *http.Request) error {
 	if notModified(w, r, a.tag) {
 		return nil
 	}
-	w.Header().Set("Content-Type", a.contentType)
-	w.Header().Set("Content-Length", strconv.Itoa(len(a.content)))
-	w.Write(a.content)
+	write(w, http.StatusOK, a.contentType, a.content)
 	return nil
 }
 
@@ -127,13 +125,9 @@ func writePage(w http.ResponseWriter, status int, template string, view any) err
 	if err := pageTemplate.ExecuteTemplate(&out, template, view); err != nil {
 		return fmt.Errorf("render %s: %w", template, err)
 	}
-	header := w.Header()
-	header.Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self' blob:; "+
+	w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self' blob:; "+
 		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
-	header.Set("Content-Type", "text/html; charset=utf-8")
-	header.Set("Content-Length", strconv.Itoa(out.Len()))
-	w.WriteHeader(status)
-	w.Write(out.Bytes()) // an error means that the client has gone
+	write(w, status, "text/html; charset=utf-8", out.Bytes())
 	return nil
 }
 

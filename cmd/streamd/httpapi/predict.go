@@ -101,12 +101,11 @@ func (s *Server) predict(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	// Nobody else waits for what happens from here on: the client may read as
-	// slowly as it likes.
 	answer, err := s.answerTo(r, served, ask, coding != "")
 	if err != nil {
 		return err
 	}
+	// Nobody else waits while the client reads.
 	defer s.unread.Release(answer.size)
 	return answer.write(w)
 }
@@ -146,18 +145,23 @@ func (s *Server) answerTo(r *http.Request, served *Served, ask asked, zipped boo
 	if err != nil {
 		return p, err
 	}
-	var size int64 // in memory until the answer has been read
-	if size = int64(len(content)) + 8*int64(numbers); size <= smallAnswer {
+	size := int64(len(content)) + 8*int64(numbers) // in memory until the answer has been read
+	if size <= smallAnswer {
 		size = 0
-	} else if size = min(size, maxUnread); !s.unread.TryAcquire(size) {
+	} else if size = min(size+zipMemory, maxUnread); !s.unread.TryAcquire(size) {
 		return p, fail(CodeUnavailable, "too many large answers wait for clients that read slowly")
 	}
-	if p, err = predict(served, rows.Columns, rows.Rows, ask); err != nil {
-		s.unread.Release(size)
+	defer func() {
+		if p.served == nil {
+			s.unread.Release(size)
+		}
+	}()
+	made, err := predict(served, rows.Columns, rows.Rows, ask)
+	if err != nil {
 		return p, err
 	}
-	p.size = size
-	return p, nil
+	made.size = size
+	return made, nil
 }
 
 // unzip decompresses a body.
@@ -350,9 +354,15 @@ func (p *prediction) write(w http.ResponseWriter) error {
 		return fmt.Errorf("encode the prediction: %w", err)
 	}
 	const tail = `],"values":null}`
-	out := buffered{w: w, end: time.Now().Add(WriteTimeout), piece: append(make([]byte, 0, flushBytes+4<<10), head[:len(head)-len(tail)]...)}
+	out := buffered{w: w, to: w, end: time.Now().Add(WriteTimeout), piece: append(make([]byte, 0, flushBytes+4<<10), head[:len(head)-len(tail)]...)}
 
 	w.Header().Set("Content-Type", "application/json")
+	if p.size > 0 && beginZip(w) {
+		z := zippers.Get().(*gzip.Writer)
+		defer zippers.Put(z)
+		z.Reset(w)
+		out.to = z
+	}
 	for i, label := range p.labels {
 		out.separate(i)
 		out.piece = append(out.piece, quoted[label]...)
@@ -384,6 +394,9 @@ func (p *prediction) write(w http.ResponseWriter) error {
 	}
 	out.text("}\n")
 	out.flush()
+	if z, ok := out.to.(*gzip.Writer); ok && !out.gone {
+		z.Close() // an error means that the client has gone
+	}
 	return nil
 }
 
@@ -438,6 +451,7 @@ const flushBytes = 32 << 10
 // has gone or takes too long to read one. From then on it drops them.
 type buffered struct {
 	w     http.ResponseWriter
+	to    io.Writer // w, or a *gzip.Writer that writes to it
 	end   time.Time
 	piece []byte
 	gone  bool
@@ -487,7 +501,7 @@ func (b *buffered) flush() {
 	if !b.gone {
 		// A writer without deadlines, such as a test's recorder, never stalls.
 		http.NewResponseController(b.w).SetWriteDeadline(time.Now().Add(min(stallTimeout, time.Until(b.end))))
-		_, err := b.w.Write(b.piece)
+		_, err := b.to.Write(b.piece)
 		b.gone = err != nil
 	}
 	b.piece = b.piece[:0]

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"strconv"
 
 	"streamd/cmd/streamd/regions"
 )
@@ -36,9 +35,7 @@ func (s *Server) regions(w http.ResponseWriter, r *http.Request) error {
 	if notModified(w, r, picture.fingerprint) {
 		return nil
 	}
-	w.Header().Set("Content-Type", "image/svg+xml")
-	w.Header().Set("Content-Length", strconv.Itoa(len(picture.svg)))
-	w.Write(picture.svg) // an error means that the client has gone
+	write(w, http.StatusOK, "image/svg+xml", picture.svg)
 	return nil
 }
 

@@ -18,8 +18,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/klauspost/compress/gzhttp"
-	"github.com/klauspost/compress/gzip"
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/semaphore"
 	"golang.org/x/sync/singleflight"
@@ -124,25 +122,10 @@ func New(config Config, service Service, metrics *Metrics, log zerolog.Logger) *
 		}
 	}
 	metrics.watch(service)
-	s.mux = zipped(s.newMux())
+	s.mux = s.newMux()
 	s.scraped = metrics.handler(log)
 	return s
 }
-
-// zipped compresses large answers for clients that say they can read it. The ETag
-// of a compressed answer ends in zippedTag, since its bytes are others.
-var zipped = func() func(http.Handler) http.HandlerFunc {
-	wrap, err := gzhttp.NewWrapper(gzhttp.MinSize(zipBytes), gzhttp.CompressionLevel(gzip.BestSpeed), gzhttp.EnableZstd(false), gzhttp.SuffixETag(zippedTag))
-	if err != nil {
-		panic(err) // the options are good
-	}
-	return wrap
-}()
-
-const (
-	zipBytes  = 4 << 10
-	zippedTag = "-gzip"
-)
 
 func (s *Server) newMux() *http.ServeMux {
 	mux := http.NewServeMux()
@@ -178,7 +161,7 @@ var errNoPath = fail(CodeNotFound, "there is nothing at this path; /v1/openapi.j
 // ServeHTTP answers one request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	start := time.Now()
-	answer := &answer{ResponseWriter: w}
+	answer := &answer{ResponseWriter: w, gzip: acceptsGzip(r)}
 	r = opaqueID(r)
 	defer func() {
 		if problem := recover(); problem != nil {
@@ -201,6 +184,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set("X-Content-Type-Options", "nosniff")
 	header.Set("Referrer-Policy", "no-referrer")
 	header.Set("Cache-Control", "no-store")
+	header.Set("Vary", "Accept-Encoding")
 	header.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
 	if err := s.access.CheckHost(r); err != nil {
 		s.fail(answer, r, fail(CodeForbidden, "%v", err))
@@ -306,6 +290,7 @@ func (w warnings) Write(p []byte) (int, error) {
 // answer notes what was answered.
 type answer struct {
 	http.ResponseWriter
+	gzip   bool // the client can read it
 	status int
 	bytes  int64
 }

@@ -1,6 +1,9 @@
 package retire
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Limits of an event time, in ms since 1970: the years 1 to 9999, which RFC 3339 can
 // write.
@@ -66,27 +69,23 @@ func (c *Clock) Add(t time.Time) {
 // Bound.
 func (c *Clock) Bound(t time.Time, ahead time.Duration) time.Time {
 	ms := t.UnixMilli()
-	n := min(c.seen, clockRecords)
-	if n == clockRecords {
-		n-- // the oldest makes room for t
-	}
-	// The latest clockRank times, in descending order.
-	top, known := [clockRank]int64{ms}, 1
+	least := ms - ahead.Milliseconds()
+	n := min(c.seen, clockRecords-1) // with t they are clockRecords
+	var times [clockRecords]int64
+	near := 1 // of the times, t among them, are not before least
 	for i := range n {
-		x := c.recent[(c.seen-1-i)%clockRecords]
-		if known == clockRank && x <= top[clockRank-1] {
-			continue
+		times[i] = c.recent[(c.seen-1-i)%clockRecords]
+		if times[i] >= least {
+			near++
 		}
-		if known < clockRank {
-			known++
+		if near == clockRank {
+			return t // so the clock is not before least
 		}
-		k := known - 1
-		for ; k > 0 && top[k-1] < x; k-- {
-			top[k] = top[k-1]
-		}
-		top[k] = x
 	}
-	if now := top[known-1]; ms-ahead.Milliseconds() > now {
+	times[n] = ms
+	last := times[:n+1]
+	slices.Sort(last)
+	if now := last[max(0, len(last)-clockRank)]; least > now {
 		return time.UnixMilli(now + ahead.Milliseconds()).UTC()
 	}
 	return t

@@ -19,6 +19,7 @@ import (
 
 	"streamd/cmd/streamd/daemon"
 	"streamd/ingest/kafka"
+	"streamd/retire"
 )
 
 // lettersCmd looks at dead letters and gives them back to their topic.
@@ -113,12 +114,13 @@ type letter struct {
 
 func letterOf(id letterID, writtenAt time.Time, l *kafka.DeadLetter) letter {
 	listed := letter{
-		ID: id, WrittenAt: writtenAt.UTC(),
+		ID: id, WrittenAt: retire.NearestTime(writtenAt).UTC(),
 		Topic: l.Topic, Partition: l.Partition, Offset: l.Offset, Last: l.Last,
 		Reason: l.Reason.Class, Stage: l.Reason.Stage, Message: l.Reason.Message,
 		KeyBytes: int64(len(l.Key)), Bytes: int64(len(l.Value)), Whole: l.Whole(),
 	}
 	if t := l.Time; !t.IsZero() {
+		t = retire.NearestTime(t) // a time that cannot be written may be what is wrong with it
 		listed.Time = &t
 	}
 	if o := l.OmittedKey; o != nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -248,5 +249,16 @@ func TestContent(t *testing.T) {
 	omitted := &kafka.Omitted{Size: 9}
 	if got := content(nil, omitted, shownText); !strings.HasPrefix(got, "not in the letter: 9 bytes with SHA-256 00") {
 		t.Error(got)
+	}
+}
+
+// Records are rejected for times that JSON cannot write. Their letters are listed all the
+// same.
+func TestLetterOfATimeThatIsNone(t *testing.T) {
+	for _, ms := range []int64{math.MinInt64, math.MaxInt64} {
+		none := time.UnixMilli(ms)
+		if _, err := json.Marshal(letterOf(letterID{}, none, &kafka.DeadLetter{Time: none})); err != nil {
+			t.Errorf("%d ms: %v", ms, err)
+		}
 	}
 }

@@ -346,6 +346,18 @@ func (d *Daemon) closeRun(p *partition) error {
 	return nil
 }
 
+// reach notes that the log goes on at an offset. The records of the run that is read
+// once more have all come then, or the log does not have them any more.
+func (d *Daemon) reach(p *partition, offset int64) {
+	if !p.rereads() || offset < p.applied.next {
+		return
+	}
+	if p.open == nil {
+		d.skipReread(p)
+	}
+	p.at.Next = p.applied.next
+}
+
 // skipReread ends the reading of a run once more. Its block stays as it was saved, and
 // its records count as they did then.
 func (d *Daemon) skipReread(p *partition) {

@@ -240,12 +240,7 @@ func (d *Daemon) applyDelivery(ctx context.Context, y *delivery) {
 			if r.Offset < p.at.Next {
 				continue // delivered before
 			}
-			if p.rereads() && r.Offset >= p.applied.next {
-				if p.open == nil {
-					d.skipReread(p) // the log does not have the run any more
-				}
-				p.at.Next = p.applied.next
-			}
+			d.reach(p, r.Offset)
 			// What was decoded for other features is decoded again, and a block that was
 			// summarised before the coordinates in use were known is summarised again.
 			d.freeFeatures()
@@ -277,6 +272,7 @@ func (d *Daemon) applyDelivery(ctx context.Context, y *delivery) {
 	if d.failure == nil {
 		// The end has the last record's fingerprint, and may lie beyond it: markers and
 		// aborted data.
+		d.reach(p, y.batch.Position.Next)
 		if y.batch.Position.Next >= p.at.Next {
 			p.at = y.batch.Position
 		}

@@ -105,6 +105,7 @@ func (w *worker) sendLetters(ctx context.Context, partition int) error {
 
 // applyRefused counts a stretch of records that could not be read.
 func (d *Daemon) applyRefused(p *partition, partition int, r *kafka.Refused) {
+	d.reach(p, r.First)
 	p.at.Next = r.Last + 1
 	d.rowsRead += r.Records
 	c := &d.counts

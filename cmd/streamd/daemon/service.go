@@ -279,7 +279,7 @@ func (d *Daemon) updateStatus() {
 	var open int64
 	applied := make(map[int]int64, len(d.partitions))
 	for number, p := range d.partitions {
-		applied[number] = p.at.Next
+		applied[number] = p.applied.next
 		if p.open != nil {
 			o := p.open.counts
 			o.Rows, o.ZeroWeightRows = 0, 0

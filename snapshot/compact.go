@@ -28,14 +28,15 @@ func removeIfThere(path string) error {
 	return nil
 }
 
-// Compact replaces the file by one that has the live values and nothing else: what has
-// been deleted or replaced stays in pages that are free, until they are used again. It
-// returns when the new file is on the disk under the name of the old one. After a crash
-// or an error one of the two has the name, whole. The blocks of the disk that the old
-// one had are the file system's, and out of reach.
+// Compact replaces the file by one that has the live values and nothing else. Values that
+// were deleted or replaced stay in free pages until these are used again. Compact returns
+// when the new file is on the disk under the name of the old one. After a crash or an
+// error one of the two has the name, whole. The blocks of the disk that the old file had
+// belong to the file system, and are out of reach.
 //
-// Saves wait until it has ended. Reading goes on. It takes room on the disk for the
-// live values, and some 16 MiB of memory, or as much as the largest value. ctx ends it.
+// Saves wait until Compact has ended. Reading goes on. Compact needs room on the disk for
+// the live values, and some 16 MiB of memory, or as much as the largest value. When ctx
+// ends, the file stays as it was.
 func (s *Store) Compact(ctx context.Context) (SaveInfo, error) {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -61,14 +62,10 @@ func (s *Store) compact(ctx context.Context) (info SaveInfo, err error) {
 	if err := checkName(s.path, s.data); err != nil {
 		return info, err
 	}
-	path, err := filepath.EvalSymlinks(s.path) // the name is to be given to another file, not the link
-	if err != nil {
-		return info, err
-	}
-	temporary := compacting(path)
+	temporary := compacting(s.target)
 	next, err := s.copyTo(ctx, temporary)
 	if err == nil {
-		if err = os.Rename(temporary, path); err != nil {
+		if err = os.Rename(temporary, s.target); err != nil {
 			next.Close()
 		}
 	}
@@ -83,7 +80,7 @@ func (s *Store) compact(ctx context.Context) (info SaveInfo, err error) {
 	s.db, s.data, s.file, s.sum = next.db, next.data, next.file, next.sum
 	s.swap.Unlock()
 	s.failed = false
-	err = cmp.Or(old.Close(), syncFolder(filepath.Dir(path)))
+	err = cmp.Or(old.Close(), syncFolder(filepath.Dir(s.target)))
 	if err != nil { // the disk may still have the old file under the name
 		s.failed, s.failedSum = true, s.sum
 		return info, err
@@ -106,7 +103,10 @@ func (s *Store) copyTo(ctx context.Context, temporary string) (next *Store, err 
 		return nil, err
 	}
 	info, err := s.data.Stat()
-	if err := cmp.Or(err, keepOwner(f, info), f.Close()); err != nil {
+	if err == nil {
+		err = keepOwner(f, info)
+	}
+	if err := cmp.Or(err, f.Close()); err != nil {
 		return nil, err
 	}
 	db, file, err := openBolt(temporary, false)

@@ -254,6 +254,9 @@ func migrate(w *writer) error {
 	if err != nil {
 		return err
 	}
+	if found < 4 && h.counts.BlocksRetired > 0 { // perhaps explicitly
+		h.uncompacted = h.savedAt
+	}
 	var epochs []epochHead
 	if found >= 3 {
 		if epochs, err = readEpochHeads(tx, found); err != nil {

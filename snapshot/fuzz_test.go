@@ -3,6 +3,7 @@ package snapshot
 import (
 	"bytes"
 	"hash/fnv"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -144,22 +145,41 @@ func FuzzUnseal(f *testing.F) {
 	})
 }
 
-// Files with arbitrary pages, whose meta pages have good checksums.
+// Files with arbitrary pages, whose meta pages have good checksums. What opens under a
+// key is what was written under it.
 func FuzzOpen(f *testing.F) {
+	key := newKey(f, "sixteen bytes or more")
 	path := filepath.Join(f.TempDir(), "seed.db")
-	s, _ := mustOpen(f, path)
+	s, _, err := key.Open(path, settings)
+	if err != nil {
+		f.Fatal(err)
+	}
 	w := newWorld(rand.New(rand.NewPCG(18, 1)), 1)
+	s.Close()
+	before := values(f, path) // the file may be read as before its last save
+	if s, _, err = key.Open(path, settings); err != nil {
+		f.Fatal(err)
+	}
 	for range 40 {
 		w.step()
 	}
 	w.save(f, s)
 	s.Close()
+	written := values(f, path)
 	seed, err := os.ReadFile(path)
+	if err != nil {
+		f.Fatal(err)
+	}
+	if err := key.Rekey(path, nil); err != nil {
+		f.Fatal(err)
+	}
+	open, err := os.ReadFile(path)
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Add(seed)
 	f.Add(seed[:len(seed)/2])
+	f.Add(open)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		page := os.Getpagesize()
 		for _, at := range []int{0, page} {
@@ -177,7 +197,17 @@ func FuzzOpen(f *testing.F) {
 		if verifyErr == nil && len(report.Damage) > maxDamage {
 			t.Errorf("%d faults are named", len(report.Damage))
 		}
+		_, remainsErr := FindRemains(path)
+		if s, _, err := key.open(path, true); err == nil {
+			s.Close()
+			if got := values(t, path); !maps.Equal(got, written) && !maps.Equal(got, before) {
+				t.Error("values that nobody has written are authentic")
+			}
+		}
 		s, _, err := OpenReadOnly(path)
+		if (err == nil) != (remainsErr == nil) {
+			t.Errorf("opening gives %v, looking for remains %v", err, remainsErr)
+		}
 		if err != nil {
 			if verifyErr == nil && report.OK {
 				t.Errorf("verified, but opening gives %v", err)

@@ -16,10 +16,9 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// Key authenticates files. A checksum notices accidents; whoever can write a file can
-// also compute its checksums anew. A file under a key carries a MAC over every value
-// that is in it, so nobody without the key can change an offset, a block, the state or
-// anything else unnoticed. An old copy of the whole file still has a good MAC: the
+// Key authenticates files. Checksums notice accidents, but anybody who can write a file
+// can compute them anew. A file under a key carries a MAC over every value in it, so that
+// nobody without the key can change an offset, a block or the state unnoticed. An old copy of the whole file still has a good MAC: the
 // file of retirements beside it tells of that. A nil Key is none.
 type Key struct {
 	values, file [sha256.Size]byte
@@ -82,10 +81,10 @@ var (
 	ErrMAC = errors.New("its MAC is wrong: it was changed by somebody without the key, or is under another key; restore a copy, or move the file away to learn from the log anew")
 )
 
-// valueSum is a sum modulo 2^256 of the HMACs of values. It stands for the set of
-// them, can be kept up to date without reading the set, and says nothing to who has
-// not the key as long as it is kept secret: the file has only its HMAC. (Bellare and
-// Micciancio 1997; Clarke et al. 2003.)
+// valueSum is a sum modulo 2^256 of the HMACs of values. It stands for the set of them,
+// and is kept up to date without reading the set (Bellare and Micciancio 1997; Clarke et
+// al. 2003). The sum itself is a secret: the sums of several files would tell how to move
+// values from one to another. A file has its HMAC.
 type valueSum [4]uint64
 
 func (s *valueSum) add(mac []byte) {

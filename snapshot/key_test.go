@@ -110,7 +110,7 @@ func TestKeyedFileEqualsMemory(t *testing.T) {
 	}
 }
 
-// Who can write a file under a key but does not have it cannot change any value, take
+// Without the key nobody can change any value of a file that is under one, take
 // one out, or put one back, with all checksums recomputed.
 func TestForgedFile(t *testing.T) {
 	key := newKey(t, "sixteen bytes or more")
@@ -231,7 +231,7 @@ func TestForgedFile(t *testing.T) {
 }
 
 // A file and a key fit together, or there is a clear error; and a file comes under a
-// key, under another, and under none, only by who has the one that it is under.
+// key, under another, and under none, only with the one that it is under.
 func TestRekey(t *testing.T) {
 	key, other := newKey(t, "sixteen bytes or more"), newKey(t, "another sixteen bytes")
 	path := filepath.Join(t.TempDir(), "streamd.db")

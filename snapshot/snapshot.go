@@ -29,6 +29,18 @@
 // file then is what it was after the save before, as it is after a crash in
 // the middle of a save.
 //
+// # Forgetting
+//
+// What a Save deletes or replaces stays in the file until its page is used again.
+// Compact replaces the file by one that has nothing but the live values; Contents says
+// whether a block was retired explicitly since. Beside the file lies another one that
+// counts such retirements, so that an older copy of the file is told from it.
+//
+// # Keys
+//
+// Checksums notice accidents. A file under a Key is refused when somebody without the key
+// has changed it.
+//
 // # The format
 //
 // FORMAT.md has the buckets, the bytes of every value, the history of versions
@@ -38,7 +50,8 @@
 //
 // Save belongs to one goroutine at a time; the methods that read, and SaveMember,
 // may be called meanwhile from others. Prepare and Prepared.Save are Save in two
-// parts, for who goes on changing the sums while the second writes. One process has
+// parts, for who goes on changing the sums while the second writes. Compact may be
+// called beside all of them; what writes waits for it. One process has
 // a file open for writing; any number may have it open for reading when none has it
 // for writing.
 package snapshot
@@ -251,6 +264,7 @@ func (e *ChecksumError) Error() string {
 // Store is an open file.
 type Store struct {
 	path     string
+	target   string // path, or the file that it is a link to
 	key      *Key
 	features []string // as saved; nil: not fixed yet
 
@@ -372,7 +386,10 @@ func (k *Key) openFile(path string, readOnly bool) (*Store, error) {
 			return nil, err
 		}
 	}
-	s := &Store{db: db, data: file, path: path, key: k}
+	s := &Store{db: db, data: file, path: path, target: path, key: k}
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		s.target = target
+	}
 	if err := s.prepare(readOnly); err != nil {
 		db.Close()
 		return nil, err
@@ -399,7 +416,7 @@ func (s *Store) prepare(readOnly bool) error {
 		return nil
 	}
 	// A crash may have left a copy that was to replace the file.
-	if err := removeIfThere(compacting(s.path)); err != nil {
+	if err := removeIfThere(compacting(s.target)); err != nil {
 		return err
 	}
 	// The file may have got its name just now, from create or from who restores a copy.
@@ -428,7 +445,7 @@ func (s *Store) settle() error {
 	if err := s.data.Sync(); err != nil {
 		return err
 	}
-	return syncFolder(filepath.Dir(s.path))
+	return syncFolder(filepath.Dir(s.target))
 }
 
 // bringUpToDate writes only where there is something to do.
@@ -630,7 +647,8 @@ func (s *Store) begin() (*bbolt.Tx, error) {
 	return s.db.Begin(false)
 }
 
-// Close closes the file. It waits for calls of Summary and Summaries.
+// Close closes the file. It waits for what is written, and for calls of Summary and
+// Summaries.
 func (s *Store) Close() error {
 	s.writing.Lock()
 	defer s.writing.Unlock()

@@ -5,6 +5,7 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"time"
 
@@ -51,7 +52,7 @@ func (d *Daemon) newCompaction(now time.Time) *compaction {
 func (d *Daemon) beginCompaction(now time.Time) *compaction {
 	c := d.newCompaction(now)
 	ctx, cancel := context.WithCancel(d.background)
-	go func() { // who stops does not wait for it
+	go func() { // stopping does not wait for it
 		select {
 		case <-d.stopping:
 		case <-ctx.Done():
@@ -71,10 +72,14 @@ func (d *Daemon) endCompaction() {
 	c := d.compaction
 	<-c.done
 	d.compaction, d.compactProblem = nil, c.err
-	if c.err != nil {
-		if !c.uncompacted.IsZero() {
-			d.live.uncompacted = c.uncompacted
-		}
+	if c.err != nil && !c.uncompacted.IsZero() {
+		d.live.uncompacted = c.uncompacted
+	}
+	switch {
+	case errors.Is(c.err, context.Canceled):
+		d.log.Info().Msg("the snapshot is not compacted, since the daemon stops; the next one does it")
+		return
+	case c.err != nil:
 		d.log.Error().Err(c.err).Msg("the snapshot could not be compacted: what was retired can still be read off the file")
 		return
 	}

@@ -11,7 +11,7 @@
 //	DELETE /v1/reduce          give up what is under way (admin)   [EpochAnswer]
 //	GET    /v1/blocks          the live blocks, page by page       [BlocksAnswer]
 //	DELETE /v1/blocks/{id}     retire a block (retire)             [Receipt]
-//	POST   /v1/snapshot        save the state now (admin)          [SnapshotInfo]
+//	POST   /v1/snapshot        save the state now, ?compact=true: and compact the file (admin) [SnapshotInfo]
 //	POST   /v1/refine          refine the planes now (admin)       [RefineAnswer]
 //	GET    /v1/openapi.json    all of this as an OpenAPI 3.1 document
 //	GET    /healthz            200 while the process answers

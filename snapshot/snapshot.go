@@ -162,7 +162,10 @@ type Change struct {
 	State   *incremental.State // the sum of all live blocks after the change; nil, or over no features: they are not fixed yet
 	Epoch   uint32             // in use, of the Epochs: it has all live blocks; 0: the features are
 	Retired int                // explicit retirements in the change: of blocks that are to be forgotten
-	SavedAt time.Time          // kept to the millisecond
+	// StaleBases counts the bases that go with the change and were made of such blocks.
+	// They may never have been in the file.
+	StaleBases int
+	SavedAt    time.Time // kept to the millisecond
 }
 
 // Contents is what a file holds, but for the summaries and the parts.
@@ -181,8 +184,9 @@ type Contents struct {
 	Counts   Counts
 	SavedAt  time.Time // UTC; zero: nothing was saved yet
 
-	// Uncompacted is the time of the oldest explicit retirement since the file was
-	// compacted; zero: there is none. What was retired may still be read off it.
+	// Uncompacted is when the oldest explicitly retired block, or basis that was made of
+	// one, has left the file since it was compacted; zero: none has. It may still be read
+	// off the file.
 	Uncompacted time.Time
 	// Missed is how many explicit retirements were saved under the file's name that
 	// the file does not have, as an older copy does not. Blocks may be live again that
@@ -768,9 +772,9 @@ func (p *Prepared) save() (info SaveInfo, err error) {
 		next.retirements, next.uncompacted = old.retirements, old.uncompacted
 		if c.Retired > 0 {
 			next.retirements += int64(c.Retired)
-			if next.uncompacted.IsZero() {
-				next.uncompacted = c.SavedAt
-			}
+		}
+		if c.Retired+c.StaleBases > 0 && next.uncompacted.IsZero() {
+			next.uncompacted = c.SavedAt
 		}
 		w.head = &next
 		if w.epochs, err = readEpochHeads(tx, version); err != nil {

@@ -41,7 +41,7 @@ func (d *Daemon) newCompaction(now time.Time) *compaction {
 	c := &compaction{began: now, uncompacted: d.live.uncompacted, done: make(chan struct{})}
 	d.compaction, d.lastCompaction = c, now
 	// Retirements that are not saved yet leave their remains with the next save.
-	if d.live.uncompacted = (time.Time{}); d.live.retired > 0 {
+	if d.live.uncompacted = (time.Time{}); d.live.retired+d.live.staleBases > 0 {
 		d.live.uncompacted = now
 	}
 	return c
@@ -119,9 +119,12 @@ func (d *Daemon) compactNow(ctx context.Context, saved httpapi.SnapshotInfo, c *
 
 // remains says where the rows of a block that is retired now can still be, for the
 // receipt.
-func (d *Daemon) remains() []string {
+func (d *Daemon) remains(inBasis bool) []string {
 	remains := []string{
 		fmt.Sprintf("the log of topic %s, until retention or compaction drops the records", d.cfg.Kafka.Topic),
+	}
+	if inBasis {
+		remains = append(remains, "the points of the basis in use, until another one is in use (/v1/epoch)")
 	}
 	if d.cfg.DeadLetters.Policy == config.DeadLettersQueue {
 		remains = append(remains, fmt.Sprintf("dead letters in topic %s, if records of the block were refused", d.cfg.DeadLetters.Topic))

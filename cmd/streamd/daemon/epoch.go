@@ -351,6 +351,7 @@ func (l *liveSet) covers(in []lifted) bool {
 // the one that was being chosen.
 func (l *liveSet) begin(basis *kernels.Map, made *httpapi.Reduction, regulariser config.Regulariser) {
 	l.lastEpoch++
+	l.leave(l.next)
 	l.next = newEpoch(newCoordinates(l.lastEpoch, basis, made, regulariser), l.sums.folds, l.choosing)
 	for _, e := range l.ledger.Page(retire.Lowest, math.MaxInt) {
 		l.next.missing[e.ID] = struct{}{}
@@ -361,14 +362,26 @@ func (l *liveSet) begin(basis *kernels.Map, made *httpapi.Reduction, regulariser
 
 // abandon gives up the epoch that is being built.
 func (l *liveSet) abandon() {
+	l.leave(l.next)
 	l.next, l.epochsMoved = nil, true
 	l.tellWorkers()
 }
 
 // dropEpochs goes back to the features.
 func (l *liveSet) dropEpochs() {
+	l.leave(l.epoch)
+	l.leave(l.next)
 	l.epoch, l.next, l.choosing, l.epochsMoved = nil, nil, nil, true
 	l.tellWorkers()
+}
+
+// leave notes that an epoch goes, if there is one: a stale basis leaves remains in the
+// file as a block does.
+func (l *liveSet) leave(e *epoch) {
+	if e != nil && e.from.stale >= sourceRetired {
+		l.staleBases++
+		l.leaveRemains()
+	}
 }
 
 // switchEpoch puts the epoch that has been built in the place of the one in use.
@@ -376,6 +389,7 @@ func (l *liveSet) switchEpoch() {
 	if len(l.next.missing) > 0 {
 		panic("daemon: a switch to an epoch that lacks blocks")
 	}
+	l.leave(l.epoch)
 	l.epoch, l.next, l.epochsMoved = l.next, nil, true
 	l.tellWorkers()
 }

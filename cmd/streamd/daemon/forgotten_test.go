@@ -168,8 +168,8 @@ func files(t testing.TB, folder string) map[string][]byte {
 	return out
 }
 
-// Of a customer who has been forgotten nothing is left in any answer and, once it is
-// compacted, in the snapshot's folder: no number, label or key, in any form,
+// Of a customer who has been forgotten nothing is left in any answer, in the log and, once
+// it is compacted, in the snapshot's folder: no number, label or key, in any form,
 // whatever the planes are in and however the customer was retired.
 func TestNothingIsLeftOfTheForgotten(t *testing.T) {
 	for name, flags := range map[string]map[string]string{
@@ -191,7 +191,7 @@ func TestNothingIsLeftOfTheForgotten(t *testing.T) {
 				file := filepath.Join(folder, "streamd.db")
 				messages := customers(t)[:10]
 				produce(t, topic, append(messages, plantedRows(t))...)
-				d := start(t, topic, file, flags)
+				d, log := logging(t, topic, file, flags)
 				settled := func(rows int64) {
 					t.Helper()
 					s := d.wait("a model of the live rows", func(s *httpapi.Served) bool { return s.Model != nil && s.Rows == rows })
@@ -231,13 +231,13 @@ func TestNothingIsLeftOfTheForgotten(t *testing.T) {
 				for trace := range found(d.answers()) {
 					t.Errorf("answers: %s", trace)
 				}
-				d.stop()
-				var none *snapshot.Key
-				if _, err := none.Compact(t.Context(), file); err != nil {
-					t.Fatal(err)
-				}
+				d.compact()
 				for trace := range found(files(t, folder)) {
 					t.Errorf("files: %s", trace)
+				}
+				d.stop()
+				for trace := range found(map[string][]byte{"the log": log.Bytes()}) {
+					t.Error(trace)
 				}
 				d = start(t, topic, file, flags)
 				settled(90)
@@ -247,5 +247,42 @@ func TestNothingIsLeftOfTheForgotten(t *testing.T) {
 				d.stop()
 			})
 		}
+	}
+}
+
+// A basis that was in use when the file was compacted, and held rows of a retired block,
+// leaves the file by itself after it has gone, also after a restart.
+func TestStaleBasisLeavesTheFile(t *testing.T) {
+	flags := map[string]string{
+		"kernel.function": "gaussian(gamma=0.0005)", "kernel.reduce": "random", "kernel.basis": "96", "kernel.rows": "96",
+		"blocks.unit": "key", "snapshot.scrub": "0",
+	}
+	topic := topic(t, 1)
+	folder := t.TempDir()
+	file := filepath.Join(folder, "streamd.db")
+	produce(t, topic, append(customers(t)[:10], plantedRows(t))...)
+	d := start(t, topic, file, flags)
+	d.settledBasis()
+	release := d.holdReading()
+	receipt := d.retire("key:" + url.PathEscape(plantedKey))
+	if !strings.Contains(fmt.Sprint(receipt.Remains), "points of the basis") {
+		t.Errorf("it remains in %q", receipt.Remains)
+	}
+	d.compact()
+	if f := found(files(t, folder)); !f["float64, little endian of the x in streamd.db"] {
+		t.Errorf("the basis in use is not in the file, which has %v", f)
+	}
+	release()
+	d.settledBasis()
+	d.stop()
+	if found, err := snapshot.FindRemains(file); err != nil || found.Uncompacted.IsZero() {
+		t.Errorf("the file does not know that the basis has left it: %+v, %v", found, err)
+	}
+	flags["snapshot.scrub"] = "1ms"
+	d = start(t, topic, file, flags)
+	d.await("a compaction", func() bool { return d.live.uncompacted.IsZero() && d.compaction == nil })
+	d.stop()
+	for trace := range found(files(t, folder)) {
+		t.Errorf("files: %s", trace)
 	}
 }

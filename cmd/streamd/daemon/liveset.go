@@ -36,7 +36,8 @@ type liveSet struct {
 	pages int                       // bytes of them that the last save has written for each
 
 	retired     int       // explicit retirements that are not saved yet
-	uncompacted time.Time // of the oldest one since the file was compacted; zero: there is none
+	staleBases  int       // bases with rows of retired blocks that have gone, which is not saved yet
+	uncompacted time.Time // when the oldest of either has gone since the file was compacted; zero: there is none
 
 	epoch, next *epoch // in use, and being built; nil: the features are in use, nothing is
 	lastEpoch   uint32
@@ -207,11 +208,17 @@ func (l *liveSet) retire(id string) error {
 		panic("daemon: block " + id + " is not live")
 	}
 	l.retired++
+	l.leaveRemains()
+	l.forget(id, sourceRetired)
+	return l.takeOut(id)
+}
+
+// leaveRemains notes that the file has something of a retired block in free pages, or
+// will have.
+func (l *liveSet) leaveRemains() {
 	if l.uncompacted.IsZero() {
 		l.uncompacted = time.Now()
 	}
-	l.forget(id, sourceRetired)
-	return l.takeOut(id)
 }
 
 // remove takes a live block out that makes room for another of its id, or is lost.
@@ -352,7 +359,7 @@ func (l *liveSet) bytes() (block, state int) {
 // change is what has to be saved. Blocks and parts remain unsaved until saved is
 // called; the sums count as saved unless notSaved is.
 func (l *liveSet) change() snapshot.Change {
-	c := snapshot.Change{Retired: l.retired, Horizon: l.ledger.Horizon(), Put: make([]snapshot.Block, 0, len(l.put)), Delete: make([]string, 0, len(l.gone))}
+	c := snapshot.Change{Retired: l.retired, StaleBases: l.staleBases, Horizon: l.ledger.Horizon(), Put: make([]snapshot.Block, 0, len(l.put)), Delete: make([]string, 0, len(l.gone))}
 	if len(l.sums.features) > 0 {
 		c.State, c.Folds = l.sums.total(), l.sums.takeMoved()
 	}
@@ -392,6 +399,7 @@ func (l *liveSet) change() snapshot.Change {
 // that has come in the place of another is to be put in its place.
 func (l *liveSet) saved(c *snapshot.Change) {
 	l.retired -= c.Retired
+	l.staleBases -= c.StaleBases
 	for i := range c.Put {
 		b := &c.Put[i]
 		now, ok := l.put[b.Entry.ID]

@@ -145,7 +145,7 @@ func (d *Daemon) retire(id string, by access.Caller) (httpapi.Receipt, error) {
 	if d.saveProblem != nil {
 		return none, errRetiredUnsaved
 	}
-	receipt.RetiredAt, receipt.Remains = time.Now().UTC(), d.remains()
+	receipt.RetiredAt, receipt.Remains = time.Now().UTC(), d.remains(receipt.InBasis)
 	return receipt, nil
 }
 

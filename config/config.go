@@ -190,7 +190,7 @@ type HTTP struct {
 	CORSOrigins    []string `key:"cors_origins" help:"Origins of web pages that may call, such as https://board.example; pages of all others may not."`
 	MaxBodyBytes   Size     `key:"max_body_bytes" default:"16MiB" min:"1KiB" max:"1GiB" help:"Largest request body, also after decompression."`
 	MaxRows        int      `key:"max_rows" default:"100000" min:"1" help:"Most rows in one prediction request."`
-	MaxConnections int      `key:"max_connections" default:"0" min:"0" max:"1000000" help:"Most open connections. 0: half of the file descriptors that the process may open, at most 4096."`
+	MaxConnections int      `key:"max_connections" default:"0" min:"0" max:"1000000" help:"Most open connections. 0: half of the file descriptors that the process may open, at most 1024."`
 	ReadyLag       int64    `key:"ready_lag" default:"10000" min:"0" help:"Records left to read, in all partitions, at which /readyz first answers 200; it stays so when there are more."`
 	TLS            HTTPTLS  `key:"tls"`
 }

@@ -303,7 +303,7 @@ func (l *loader) derive() {
 		c.DeadLetters.Topic = c.Kafka.Topic + ".dlq"
 	}
 	if c.HTTP.MaxConnections == 0 {
-		c.HTTP.MaxConnections = int(min(4096, max(1, descriptors()/2)))
+		c.HTTP.MaxConnections = int(min(1024, max(1, descriptors()/2)))
 	}
 	if c.Workers == 0 {
 		c.Workers = runtime.GOMAXPROCS(0)

@@ -159,17 +159,17 @@ func TestAnswersAreBounded(t *testing.T) {
 		{&wide, 1626, asked{contributions: 256}, "1626 rows with 2580 numbers each"},
 		{f.served, MaxRows, asked{contributions: 2, leverage: true}, ""},
 	} {
-		_, err := s.checkSize(test.rows, test.served, test.ask)
+		err := s.checkSize(test.rows, test.served, test.ask)
 		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%d rows, %+v: %v, want %q", test.rows, test.ask, err, test.want)
 		}
 	}
 	far := *f.served
 	far.Model = wideModel(2, 4096)
-	if _, err := s.checkSize(513, &far, asked{leverage: true}); err == nil || !strings.Contains(err.Error(), "takes at most 512") {
+	if err := s.checkSize(513, &far, asked{leverage: true}); err == nil || !strings.Contains(err.Error(), "takes at most 512") {
 		t.Errorf("leverage of 513 rows by 4096 features: %v", err)
 	}
-	if _, err := s.checkSize(512, &far, asked{leverage: true}); err != nil {
+	if err := s.checkSize(512, &far, asked{leverage: true}); err != nil {
 		t.Error(err)
 	}
 }

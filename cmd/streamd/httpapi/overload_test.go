@@ -49,8 +49,8 @@ func TestSlowReaders(t *testing.T) {
 			t.Fatalf("%q, %v", line, err)
 		} // and reads no more
 	}
-	if len(s.slots) > 0 || len(s.longBodies) > 0 {
-		t.Errorf("%d predictions and %d long bodies hold places that others wait for", len(s.slots), len(s.longBodies))
+	if len(s.slots) > 0 {
+		t.Errorf("%d predictions hold slots that others wait for", len(s.slots))
 	}
 	answer, err := http.Post("http://"+address+"/v1/predict", "text/csv", strings.NewReader(strings.Repeat("1,1\n", shortBody)))
 	if err != nil {
@@ -60,7 +60,7 @@ func TestSlowReaders(t *testing.T) {
 	if text, err := io.ReadAll(answer.Body); answer.StatusCode != 200 || err != nil {
 		t.Errorf("beside %d slow readers: status %d, %.200s, %v", readers, answer.StatusCode, text, err)
 	}
-	if s.unread.TryAcquire(maxUnread) {
+	if s.memory.TryAcquire(Memory) {
 		t.Error("the slow readers have got their answers all the same")
 	}
 }
@@ -81,11 +81,11 @@ func TestStalledAnswer(t *testing.T) {
 			t.Fatalf("%q, %v", line, err)
 		}
 		time.Sleep(stallTimeout - time.Second)
-		if s.unread.TryAcquire(maxUnread) {
+		if s.memory.TryAcquire(Memory) {
 			t.Error("the answer is given up at once")
 		}
 		time.Sleep(2 * time.Second)
-		if !s.unread.TryAcquire(maxUnread) {
+		if !s.memory.TryAcquire(Memory) {
 			t.Error("the answer still waits")
 		}
 		near.Close()
@@ -96,29 +96,42 @@ func TestStalledAnswer(t *testing.T) {
 	})
 }
 
-// While slow readers hold all there is for large answers, small ones are given.
-func TestUnreadAnswersAreBounded(t *testing.T) {
-	s := newServer(newFake())
-	if !s.unread.TryAcquire(maxUnread) {
-		t.Fatal("there is less than that")
-	}
-	predict := func(target, body string) int { return do(s, "POST", target, body, "Content-Type: text/csv").Code }
-	if code := predict(longTarget, long); code != 503 {
-		t.Errorf("a large answer: status %d", code)
-	}
-	if code := predict("/v1/predict", "1,1\n"); code != 200 {
-		t.Errorf("a small answer: status %d", code)
-	}
-	s.unread.Release(maxUnread)
-	for _, body := range []string{long, long + "x", long} {
-		if code := predict(longTarget, body); code != 200 && code != 400 {
-			t.Errorf("a large answer: status %d", code)
+// While others hold all the memory there is, small predictions are made; large ones
+// wait for a while. Each gives back what it took, whatever becomes of it.
+func TestMemoryOfPredictions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(newFake())
+		if !s.memory.TryAcquire(Memory) {
+			t.Fatal("there is less than that")
 		}
-	}
-	if !s.unread.TryAcquire(maxUnread) {
-		t.Error("an answer has not given back what it took")
-	}
+		began := time.Now()
+		predict := func(target, body string, headers ...string) int {
+			return do(s, "POST", target, body, append(headers, "Content-Type: text/csv")...).Code
+		}
+		if code := predict("/v1/predict", "1,1\n"); code != 200 || time.Since(began) > 0 {
+			t.Errorf("a small prediction: status %d after %v", code, time.Since(began))
+		}
+		if code := predict(longTarget, long); code != 503 || time.Since(began) != slotWait {
+			t.Errorf("a large prediction: status %d after %v", code, time.Since(began))
+		}
+		time.AfterFunc(time.Second, func() { s.memory.Release(Memory) })
+		if code := predict(longTarget, long); code != 200 || time.Since(began) != slotWait+time.Second {
+			t.Errorf("a large prediction: status %d after %v", code, time.Since(began))
+		}
+		for _, headers := range [][]string{nil, {"Content-Encoding: gzip"}, {"Accept-Encoding: gzip"}} {
+			for _, body := range []string{long, long + "x", "x", zipText(long), strings.Repeat(" ", MaxBodyBytes+1), zipText(strings.Repeat(" ", MaxBodyBytes+1))} {
+				predict(longTarget, body, headers...)
+				if !s.memory.TryAcquire(Memory) {
+					t.Fatalf("a prediction with %q has not given back what it took", headers)
+				}
+				s.memory.Release(Memory)
+			}
+		}
+	})
 }
+
+// zipText compresses a text.
+func zipText(text string) string { return string(zip([]byte(text))) }
 
 // Idle connections take no more descriptors than they may, and keep no new caller
 // out.
@@ -326,14 +339,7 @@ func TestAcceptsGzip(t *testing.T) {
 // Bodies may be compressed; the bounds are those of what is in them.
 func TestCompressedBodies(t *testing.T) {
 	s := newServer(newFake())
-	zip := func(text string) string {
-		var b bytes.Buffer
-		z := gzip.NewWriter(&b)
-		io.WriteString(z, text)
-		z.Close()
-		return b.String()
-	}
-	good := zip("2,0.5\n0,1\n")
+	good := zipText("2,0.5\n0,1\n")
 	for _, test := range []struct {
 		body, coding string
 		status       int
@@ -348,17 +354,17 @@ func TestCompressedBodies(t *testing.T) {
 		{good[:len(good)-6] + "xxxxxx", "gzip", 400, "decompressed"},
 		{"2,0.5\n", "gzip", 400, "decompressed"},
 		{"", "gzip", 400, "decompressed"},
-		{zip(strings.Repeat(" ", MaxBodyBytes)), "gzip", 400, "1 feature, want 2"},
-		{zip(strings.Repeat(" ", MaxBodyBytes+1)), "gzip", 413, "larger than 16777216 bytes when it is decompressed"},
-		{zip(strings.Repeat("1,1\n", MaxRows+1)), "gzip", 413, "takes at most"},
+		{zipText(strings.Repeat(" ", MaxBodyBytes)), "gzip", 400, "1 feature, want 2"},
+		{zipText(strings.Repeat(" ", MaxBodyBytes+1)), "gzip", 413, "larger than 16777216 bytes when it is decompressed"},
+		{zipText(strings.Repeat("1,1\n", MaxRows+1)), "gzip", 413, "takes at most"},
 	} {
 		w := do(s, "POST", "/v1/predict", test.body, "Content-Type: text/csv", "Content-Encoding: "+test.coding)
 		if w.Code != test.status || !strings.Contains(w.Body.String(), test.want) {
 			t.Errorf("%d bytes of %s: status %d, %.200s", len(test.body), test.coding, w.Code, w.Body)
 		}
 	}
-	if len(s.slots) != 0 || len(s.longBodies) != 0 {
-		t.Error("a place is not given back")
+	if len(s.slots) != 0 {
+		t.Error("a slot is not given back")
 	}
 }
 

@@ -3,7 +3,6 @@ package httpapi
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -67,16 +66,9 @@ const (
 )
 
 const (
-	// maxUnread bounds what predictions keep in memory while clients read the
-	// answers, those of smallAnswer and less left out.
-	maxUnread   = 4 * 8 * maxNumbers
-	smallAnswer = 64 << 10
 	// stallTimeout is how long a client may take to read flushBytes more.
 	stallTimeout = 5 * time.Second
-	// slotWait is how long a prediction waits for others to end.
-	slotWait = 5 * time.Second
-	// shortBody is how much of a body is read before it takes a place among the
-	// long ones: who sends slowly keeps at most other long bodies waiting.
+	// shortBody is how much of a body is read before it counts as memory.
 	shortBody = 64 << 10
 )
 
@@ -101,29 +93,39 @@ func (s *Server) predict(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	answer, err := s.answerTo(r, served, ask, coding != "")
+	memory := &share{memory: s.memory, most: s.mostMemory}
+	defer memory.shrink(0)
+	answer, err := s.answerTo(r, served, ask, coding != "", memory)
 	if err != nil {
 		return err
 	}
-	// Nobody else waits while the client reads.
-	defer s.unread.Release(answer.size)
-	return answer.write(w)
+	return answer.write(w) // nobody waits for a slot while the client reads
 }
 
-// answerTo reads the rows and predicts them. It holds the places among long bodies
-// and predictions until then, and of unread the answer's size, which the caller
-// gives back.
-func (s *Server) answerTo(r *http.Request, served *Served, ask asked, zipped bool) (p prediction, err error) {
-	var body bytes.Buffer
-	if err := s.readBody(&body, r, io.LimitReader(r.Body, shortBody)); err != nil {
+// answerTo reads the rows and predicts them. What is left in the share is for the
+// answer.
+func (s *Server) answerTo(r *http.Request, served *Served, ask asked, zipped bool, memory *share) (p prediction, err error) {
+	content, err := s.content(r, zipped, memory)
+	if err != nil {
 		return p, err
 	}
-	if body.Len() == shortBody {
-		if err := takeSlot(r.Context(), s.longBodies); err != nil {
-			return p, err
-		}
-		defer func() { <-s.longBodies }()
-		if err := s.readBody(&body, r, r.Body); err != nil {
+	contentType := r.Header.Get("Content-Type")
+	format, _, _ := wire.FormatOf(contentType)
+	// In a text a number of eight bytes takes two or more, a digit and what follows
+	// it, and columns are twice as long while they grow. LIBSVM leaves zeros out,
+	// and Arrow may be packed: to the limit that decode has for both.
+	columns, rowsAtMost := 8*len(content), min(len(content)/2+1, s.maxRows)
+	switch format {
+	case wire.LIBSVM:
+		rows := bytes.Count(content, []byte("\n")) + 1
+		columns = min(max(columns, s.maxBody), 16*rows*len(served.features()))
+	case wire.Arrow:
+		columns, rowsAtMost = s.maxBody, s.maxRows
+	}
+	perRow := answerNumbers(served, ask)
+	price := int64(columns) + 8*int64(min(rowsAtMost*perRow, maxNumbers))
+	if price > smallPrediction {
+		if err := memory.grow(r.Context(), price+zipMemory); err != nil {
 			return p, err
 		}
 	}
@@ -131,47 +133,58 @@ func (s *Server) answerTo(r *http.Request, served *Served, ask asked, zipped boo
 		return p, err
 	}
 	defer func() { <-s.slots }()
-	content := body.Bytes()
-	if zipped {
-		if content, err = s.unzip(content); err != nil {
-			return p, err
-		}
-	}
-	rows, err := s.decode(r.Header.Get("Content-Type"), content, served.features())
+	rows, err := s.decode(contentType, content, served.features())
 	if err != nil {
 		return p, err
 	}
-	numbers, err := s.checkSize(rows.Rows, served, ask)
-	if err != nil {
+	if err := s.checkSize(rows.Rows, served, ask); err != nil {
 		return p, err
 	}
-	size := int64(len(content)) + 8*int64(numbers) // in memory until the answer has been read
-	if size <= smallAnswer {
-		size = 0
-	} else if size = min(size+zipMemory, maxUnread); !s.unread.TryAcquire(size) {
-		return p, fail(CodeUnavailable, "too many large answers wait for clients that read slowly")
-	}
-	defer func() {
-		if p.served == nil {
-			s.unread.Release(size)
-		}
-	}()
-	made, err := predict(served, rows.Columns, rows.Rows, ask)
-	if err != nil {
+	if p, err = predict(served, rows.Columns, rows.Rows, ask); err != nil {
 		return p, err
 	}
-	made.size = size
-	return made, nil
+	p.long = memory.has > 0
+	left := zipMemory + 8*int64(rows.Rows*perRow)
+	if ask.contributions > 0 {
+		left += int64(columns)
+	} else {
+		p.columns = nil
+	}
+	memory.shrink(left)
+	return p, nil
 }
 
-// unzip decompresses a body.
-func (s *Server) unzip(body []byte) ([]byte, error) {
-	var content bytes.Buffer
-	from, err := gzip.NewReader(bytes.NewReader(body))
-	if err == nil {
-		_, err = content.ReadFrom(io.LimitReader(from, int64(s.maxBody)+1))
+// content reads the body, and decompresses it.
+func (s *Server) content(r *http.Request, zipped bool, memory *share) ([]byte, error) {
+	tooLarge := fail(CodeTooLarge, "the body is larger than %d bytes", s.maxBody)
+	if r.ContentLength > int64(s.maxBody) {
+		return nil, tooLarge
 	}
-	switch {
+	var body bytes.Buffer
+	_, err := body.ReadFrom(io.LimitReader(r.Body, shortBody))
+	if err == nil && body.Len() == shortBody {
+		err = memory.read(r.Context(), &body, r.Body, s.maxBody+1)
+	}
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return nil, tooLarge
+	}
+	if known, ok := errors.AsType[*failure](err); ok {
+		return nil, known
+	}
+	if err != nil {
+		return nil, fail(CodeBadRequest, "the body ended early")
+	}
+	if !zipped {
+		return body.Bytes(), nil
+	}
+	var content bytes.Buffer
+	from, err := gzip.NewReader(&body)
+	if err == nil {
+		err = memory.read(r.Context(), &content, from, s.maxBody+1)
+	}
+	switch known, ok := errors.AsType[*failure](err); {
+	case ok:
+		return nil, known
 	case err != nil:
 		return nil, fail(CodeBadRequest, "the body cannot be decompressed: %v", err)
 	case content.Len() > s.maxBody:
@@ -205,61 +218,37 @@ func askedOf(r *http.Request, served *Served) (a asked, err error) {
 	return a, nil
 }
 
-// checkSize refuses what would make too long an answer, or take too long. It
-// returns how many numbers the answer has.
-func (s *Server) checkSize(rows int, served *Served, ask asked) (numbers int, err error) {
-	if rows > s.maxRows {
-		return 0, fail(CodeTooLarge, "%d rows: a prediction takes at most %d", rows, s.maxRows)
-	}
-	n, planes := len(served.Model.Features), len(served.Model.Planes)
-	perRow := planes * (1 + ask.contributions)
+// answerNumbers is how many numbers an answer has for each row.
+func answerNumbers(served *Served, ask asked) int {
+	perRow := len(served.Model.Planes) * (1 + ask.contributions)
 	if served.Calibration != nil {
 		perRow += len(served.Model.Classes)
 	}
 	if ask.leverage {
 		perRow += served.Hat.Matrices()
 	}
-	if numbers = rows * perRow; numbers > maxNumbers {
+	return perRow
+}
+
+// checkSize refuses what would make too long an answer, or take too long.
+func (s *Server) checkSize(rows int, served *Served, ask asked) error {
+	if rows > s.maxRows {
+		return fail(CodeTooLarge, "%d rows: a prediction takes at most %d", rows, s.maxRows)
+	}
+	n, perRow := len(served.Model.Features), answerNumbers(served, ask)
+	if rows*perRow > maxNumbers {
 		hint := ""
 		if ask.contributions > 1 {
 			hint = ", or ask for fewer contributions with top=N"
 		}
-		return 0, fail(CodeTooLarge, "%d rows with %d numbers each: an answer has at most %d numbers; send at most %d rows%s",
+		return fail(CodeTooLarge, "%d rows with %d numbers each: an answer has at most %d numbers; send at most %d rows%s",
 			rows, perRow, maxNumbers, maxNumbers/perRow, hint)
 	}
 	if ask.leverage {
 		perRow := int64(n) * int64(n) * int64(served.Hat.Matrices())
 		if most := max(1, maxLeverageWork/perRow); int64(rows) > most {
-			return 0, fail(CodeTooLarge, "%d rows: with leverage=true, a prediction of %d features takes at most %d", rows, n, most)
+			return fail(CodeTooLarge, "%d rows: with leverage=true, a prediction of %d features takes at most %d", rows, n, most)
 		}
-	}
-	return numbers, nil
-}
-
-// takeSlot waits for one of the slots, which bound what is in memory: long bodies,
-// and what predictions make of bodies.
-func takeSlot(ctx context.Context, slots chan struct{}) error {
-	select {
-	case slots <- struct{}{}:
-		return nil
-	case <-time.After(slotWait):
-		return fail(CodeUnavailable, "too many predictions at a time")
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// readBody adds the request's body, or what from has of it, to body.
-func (s *Server) readBody(body *bytes.Buffer, r *http.Request, from io.Reader) error {
-	tooLarge := fail(CodeTooLarge, "the body is larger than %d bytes", s.maxBody)
-	if r.ContentLength > int64(s.maxBody) {
-		return tooLarge
-	}
-	if _, err := body.ReadFrom(from); err != nil {
-		if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-			return tooLarge
-		}
-		return fail(CodeBadRequest, "the body ended early")
 	}
 	return nil
 }
@@ -305,7 +294,7 @@ type prediction struct {
 	values    []float64 // m × planes
 	strongest *Strongest
 	leverages []float64 // m × matrices; nil: not asked for
-	size      int64     // of what is taken of Server.unread
+	long      bool      // the answer is worth compressing
 }
 
 func predict(served *Served, columns []gram.Column, rows int, ask asked) (p prediction, err error) {
@@ -357,7 +346,7 @@ func (p *prediction) write(w http.ResponseWriter) error {
 	out := buffered{w: w, to: w, end: time.Now().Add(WriteTimeout), piece: append(make([]byte, 0, flushBytes+4<<10), head[:len(head)-len(tail)]...)}
 
 	w.Header().Set("Content-Type", "application/json")
-	if p.size > 0 && beginZip(w) {
+	if p.long && beginZip(w) {
 		z := zippers.Get().(*gzip.Writer)
 		defer zippers.Put(z)
 		z.Reset(w)

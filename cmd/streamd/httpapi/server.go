@@ -58,6 +58,9 @@ type Config struct {
 	// MaxConnections is how many connections Serve keeps open; 0 stands for the
 	// constant of this name. Half as many polls may wait.
 	MaxConnections int
+	// Memory is how many bytes predictions may take; 0 stands for the constant of
+	// this name.
+	Memory int64
 }
 
 // Server answers the API's requests. It is an http.Handler; use either that or
@@ -77,10 +80,10 @@ type Server struct {
 	mux        http.Handler
 	scraped    http.Handler // the metrics
 	encoded    atomic.Pointer[encodedModel]
-	longBodies chan struct{}           // one per long body of a prediction, from when it is read
-	slots      chan struct{}           // one per prediction whose body has been read and that is not made yet
-	polls      chan struct{}           // one per poll that waits
-	unread     *semaphore.Weighted     // of maxUnread bytes
+	slots      chan struct{}       // one per prediction whose body has been read and that is not made yet
+	polls      chan struct{}       // one per poll that waits
+	memory     *semaphore.Weighted // of mostMemory bytes, for predictions
+	mostMemory int64
 	drawn      atomic.Pointer[picture] // the last one
 	drawing    singleflight.Group
 	most       int // connections
@@ -107,12 +110,12 @@ func New(config Config, service Service, metrics *Metrics, log zerolog.Logger) *
 		origins:    map[string]bool{},
 		pages:      http.NewCrossOriginProtection(),
 		refused:    log.Sample(&zerolog.BurstSampler{Burst: refusedLines, Period: time.Second}),
-		longBodies: make(chan struct{}, slots),
 		slots:      make(chan struct{}, slots),
-		unread:     semaphore.NewWeighted(maxUnread),
+		mostMemory: cmp.Or(config.Memory, Memory),
 		most:       cmp.Or(config.MaxConnections, MaxConnections),
 		stopping:   make(chan struct{}),
 	}
+	s.memory = semaphore.NewWeighted(s.mostMemory)
 	s.polls = make(chan struct{}, max(1, s.most/2))
 	s.stop = sync.OnceFunc(func() { close(s.stopping) })
 	for _, origin := range config.Origins {

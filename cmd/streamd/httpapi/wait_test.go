@@ -265,8 +265,7 @@ func TestPredictionsAreBounded(t *testing.T) {
 	})
 }
 
-// Who sends a body slowly takes nobody's slot, and keeps none but other long bodies
-// waiting. All of a long one counts.
+// Bodies that come slowly take no slots, and of the memory as much as has come.
 func TestSlowBodies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(newFake())
@@ -299,28 +298,22 @@ func TestSlowBodies(t *testing.T) {
 				t.Errorf("status %d of a slow body", code)
 			}
 		}
-		var long []func(string) int
-		for range cap(s.longBodies) {
-			long = append(long, begin(strings.Repeat("1,1\n", shortBody/4)))
+		long := begin(strings.Repeat("1,1\n", shortBody/4+pieceBytes/2)) // two pieces and a part of the third
+		if !s.memory.TryAcquire(Memory - 6*pieceBytes) {
+			t.Error("a long body takes more than it needs")
+		} else if s.memory.TryAcquire(1) {
+			t.Error("a long body takes nothing")
 		}
 		start = time.Now()
-		if w := do(s, "POST", "/v1/predict", "1,1", "Content-Type: text/csv"); w.Code != 200 || time.Since(start) > 0 {
-			t.Errorf("status %d after %v beside long bodies", w.Code, time.Since(start))
-		}
 		if w := do(s, "POST", "/v1/predict", strings.Repeat("1,1\n", shortBody), "Content-Type: text/csv"); w.Code != 503 || time.Since(start) != slotWait {
-			t.Errorf("status %d of a long body after %v beside as many as there may be", w.Code, time.Since(start))
+			t.Errorf("status %d of a long body after %v without memory", w.Code, time.Since(start))
 		}
-		for i, end := range long {
-			rest, want := "1,1\n", 200
-			if i == 0 {
-				rest, want = "1,1,1\n", 400
-			}
-			if code := end(rest); code != want {
-				t.Errorf("status %d of a long body that ends with %q", code, rest)
-			}
+		s.memory.Release(Memory - 6*pieceBytes)
+		if code := long("1,1,1\n"); code != 400 {
+			t.Errorf("status %d of a long body that ends badly", code)
 		}
-		if len(s.longBodies) != 0 || len(s.slots) != 0 {
-			t.Errorf("%d long bodies and %d slots are not given back", len(s.longBodies), len(s.slots))
+		if !s.memory.TryAcquire(Memory) || len(s.slots) != 0 {
+			t.Errorf("memory or %d slots are not given back", len(s.slots))
 		}
 	})
 }

@@ -303,7 +303,9 @@ func (d *Decoder) decompress(b []byte) ([]byte, error) {
 
 // take is n bytes of the arena, aligned for any number.
 func (d *Decoder) take(n int) ([]byte, error) {
-	if limit := d.opts.Limits.Bytes; n > limit-d.arrow.arena.taken() {
+	taken, numbers := d.arrow.arena.taken(), d.opts.Limits.Numbers
+	if limit := min(d.opts.Limits.Bytes, numbers); n > limit-taken {
+		d.short = limit == numbers
 		return nil, d.fail(-1, "", "the block needs more than %d bytes, the limit", limit)
 	}
 	return d.arrow.arena.take(n), nil

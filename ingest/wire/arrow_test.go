@@ -265,6 +265,23 @@ func TestOverlappingBuffers(t *testing.T) {
 	}
 }
 
+// TestNumbersThatTakeTooMuch: the error says that another decoder may take the payload.
+func TestNumbersThatTakeTooMuch(t *testing.T) {
+	for contentType, payload := range map[string]string{
+		"application/x-libsvm": strings.Repeat("1\n", 200) + "1 100:1\n",
+		"text/csv":             strings.Repeat("1,2,3\n", 300),
+		arrowType:              string(zeros(t, 5000, 4)),
+	} {
+		for numbers, fits := range map[int]bool{4 << 10: false, 1 << 20: true} {
+			_, err := newDecoder(t, wire.Options{Limits: wire.Limits{Numbers: numbers}}).Decode(contentType, []byte(payload))
+			var e *wire.Error
+			if errors.As(err, &e); fits && err != nil || !fits && (e == nil || !e.Memory) {
+				t.Errorf("%s in %d bytes: %v", contentType, numbers, err)
+			}
+		}
+	}
+}
+
 // TestMemoryIsGivenBack: what one large block took is not kept for small ones.
 func TestMemoryIsGivenBack(t *testing.T) {
 	heap := func() uint64 {

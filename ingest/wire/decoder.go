@@ -19,6 +19,7 @@ type Limits struct {
 	Rows     int // default 1 << 20
 	Features int // default 4096
 	Classes  int // default 1000
+	Numbers  int // bytes of memory that a payload is decoded to; default four times Bytes
 }
 
 func (l Limits) withDefaults() Limits {
@@ -29,6 +30,9 @@ func (l Limits) withDefaults() Limits {
 		if *f.limit == 0 {
 			*f.limit = f.value
 		}
+	}
+	if l.Numbers == 0 {
+		l.Numbers = 4 * l.Bytes
 	}
 	return l
 }
@@ -74,6 +78,7 @@ type Error struct {
 	Line   int    // of the text, 1-based; 0: not known, or the format has no lines
 	Column string // empty: the trouble is not with one column or field
 	Reason string
+	Memory bool // the payload may be fine where Limits.Numbers is larger
 }
 
 func (e *Error) Error() string {
@@ -123,6 +128,8 @@ type Decoder struct {
 	rows int
 	held int // bytes that cols had at most
 
+	short bool // of memory: Limits.Numbers was met
+
 	pattern pattern
 	seen    names // the names of the last block whose features were not fixed
 	sorted  ordered
@@ -143,7 +150,7 @@ type features struct {
 // NewDecoder checks the options and makes a decoder.
 func NewDecoder(opts Options) (*Decoder, error) {
 	opts.Limits = opts.Limits.withDefaults()
-	if l := opts.Limits; l.Bytes < 0 || l.Rows < 0 || l.Features < 0 || l.Classes < 0 {
+	if l := opts.Limits; l.Bytes < 0 || l.Rows < 0 || l.Features < 0 || l.Classes < 0 || l.Numbers < 0 {
 		return nil, fmt.Errorf("decoder: limits %+v: negative", l)
 	}
 	// Row indices and codes are int32 on the way.
@@ -266,7 +273,7 @@ func (d *Decoder) begin(format Format, text []byte) {
 	if d.arrow.arena.shrink() {
 		d.columns, d.arrow.parts, d.arrow.labels, d.arrow.dictionary = nil, nil, labelArray{}, labelArray{}
 	}
-	d.format, d.text = format, text
+	d.format, d.text, d.short = format, text, false
 	d.labels.reset()
 	d.codes, d.weights = d.codes[:0], d.weights[:0]
 	d.columns, d.rows = d.columns[:0], 0
@@ -290,12 +297,12 @@ func (d *Decoder) finish(names []string, weights []float64) {
 }
 
 func (d *Decoder) fail(row int, column, format string, args ...any) *Error {
-	return &Error{Format: d.format, Row: row, Column: column, Reason: fmt.Sprintf(format, args...)}
+	return &Error{Format: d.format, Row: row, Column: column, Reason: fmt.Sprintf(format, args...), Memory: d.short}
 }
 
 // failAt is fail at a position in the text.
 func (d *Decoder) failAt(pos, row int, column, reason string) *Error {
-	return &Error{Format: d.format, Row: row, Column: column, Reason: reason,
+	return &Error{Format: d.format, Row: row, Column: column, Reason: reason, Memory: d.short,
 		Line: 1 + bytes.Count(d.text[:min(pos, len(d.text))], []byte{'\n'})}
 }
 
@@ -338,6 +345,7 @@ func (d *Decoder) room(n int) string {
 	case rows > d.opts.Limits.Rows:
 		return fmt.Sprintf("the block has more than %d rows, the limit", d.opts.Limits.Rows)
 	case rows > d.cells()/max(n, 1):
+		d.short = d.cells() == d.opts.Limits.Numbers/8
 		return fmt.Sprintf("the block has more than %d numbers, the limit for rows of %d bytes: send fewer rows in one", d.cells(), len(d.text))
 	}
 	return ""
@@ -345,7 +353,9 @@ func (d *Decoder) room(n int) string {
 
 // cells bounds rows × features of the text in hand. A number in dense text takes two
 // bytes or more, so that only sparse rows can meet the bound.
-func (d *Decoder) cells() int { return max(d.opts.Limits.cells(), len(d.text)/2) }
+func (d *Decoder) cells() int {
+	return min(max(d.opts.Limits.cells(), len(d.text)/2), d.opts.Limits.Numbers/8)
+}
 
 // push adds the row in hand.
 func (d *Decoder) push(code int32, weight float64) {

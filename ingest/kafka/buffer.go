@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"context"
+	"errors"
 	"math/bits"
 	"sync"
 	"sync/atomic"
@@ -28,35 +29,54 @@ func getBuffer(n int) []byte {
 	return make([]byte, size)
 }
 
+// mostPooled bounds the buffers that are kept for others, in bytes.
+const mostPooled = 8 << 20
+
 func putBuffer(b []byte) {
 	b = b[:cap(b)]
+	if len(b) > mostPooled {
+		return
+	}
 	class, _ := bufferClass(len(b))
 	bufferPools[class].Put(&b)
 }
 
-// budget counts the bytes of one partition that are held in memory.
+// A budget counts the bytes of one partition that are held in memory. They count
+// against a total as well, which is that of all partitions.
 type budget struct {
 	limit int64
+	total *total
 
 	mu   sync.Mutex
 	used int64
 	free chan struct{} // closed and replaced when bytes come back
 }
 
-func newBudget(limit int64) *budget {
-	return &budget{limit: limit, free: make(chan struct{})}
+func newBudget(limit int64, t *total) *budget {
+	return &budget{limit: limit, total: t, free: make(chan struct{})}
+}
+
+// reserve takes n bytes, waiting until they fit or nothing else is used.
+func (b *budget) reserve(ctx context.Context, n int64) error {
+	return b.wait(ctx, n, 0, false)
 }
 
 // acquire takes n bytes, waiting until they fit or until nothing is used but the
 // held bytes, which the caller has already. So what is larger than the budget
-// gets in alone, and nobody waits for himself.
+// gets in alone, and nobody waits for himself. Of the total, one partition at a time
+// may take more than there is: or those that hold a response each might wait for each
+// other with what it decompresses to.
 func (b *budget) acquire(ctx context.Context, n, held int64) error {
+	return b.wait(ctx, n, held, true)
+}
+
+func (b *budget) wait(ctx context.Context, n, held int64, beyond bool) error {
 	for {
 		b.mu.Lock()
 		if b.used+n <= b.limit || b.used <= held {
 			b.used += n
 			b.mu.Unlock()
-			return nil
+			break
 		}
 		free := b.free
 		b.mu.Unlock()
@@ -66,19 +86,37 @@ func (b *budget) acquire(ctx context.Context, n, held int64) error {
 			return ctx.Err()
 		}
 	}
+	if err := b.total.wait(ctx, b, n, beyond); err != nil {
+		b.giveBack(n)
+		return err
+	}
+	return nil
 }
 
-// fits says whether n bytes could be had without waiting.
-func (b *budget) fits(n int64) bool {
+// try takes n bytes if that needs no waiting.
+func (b *budget) try(n int64) bool {
 	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.used+n <= b.limit
+	ok := b.used+n <= b.limit
+	if ok {
+		b.used += n
+	}
+	b.mu.Unlock()
+	if ok && !b.total.try(n) {
+		b.giveBack(n)
+		return false
+	}
+	return ok
 }
 
 func (b *budget) release(n int64) {
 	if n == 0 {
 		return
 	}
+	b.giveBack(n)
+	b.total.release(n)
+}
+
+func (b *budget) giveBack(n int64) {
 	b.mu.Lock()
 	if b.used -= n; b.used < 0 {
 		panic("kafka: more bytes released than acquired")
@@ -92,6 +130,112 @@ func (b *budget) outstanding() int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.used
+}
+
+// A total is a budget of several partitions.
+type total struct {
+	limit int64
+
+	mu     sync.Mutex
+	used   int64
+	beyond *budget       // who has taken more than there is, until that has come back; nil: nobody
+	free   chan struct{} // closed and replaced when bytes come back
+}
+
+func newTotal(limit int64) *total { return &total{limit: limit, free: make(chan struct{})} }
+
+func (t *total) wait(ctx context.Context, b *budget, n int64, beyond bool) error {
+	for {
+		t.mu.Lock()
+		switch fits := t.used+n <= t.limit; {
+		case fits || t.used == 0:
+		case beyond && (t.beyond == nil || t.beyond == b):
+			t.beyond = b
+		default:
+			free := t.free
+			t.mu.Unlock()
+			select {
+			case <-free:
+				continue
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		t.used += n
+		t.mu.Unlock()
+		return nil
+	}
+}
+
+func (t *total) try(n int64) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.used+n > t.limit {
+		return false
+	}
+	t.used += n
+	return true
+}
+
+func (t *total) release(n int64) {
+	t.mu.Lock()
+	if t.used -= n; t.used <= t.limit {
+		t.beyond = nil
+	}
+	close(t.free)
+	t.free = make(chan struct{})
+	t.mu.Unlock()
+}
+
+// Where decompress has its buffers from.
+type buffers interface {
+	get(n int) ([]byte, error) // of at least n bytes; errNoRoom
+	put([]byte)
+}
+
+// errNoRoom says that there is no room in a budget without waiting.
+var errNoRoom = errors.New("no room without waiting")
+
+// get implements buffers by what can be had without waiting.
+func (b *budget) get(n int) ([]byte, error) {
+	if _, size := bufferClass(n); !b.try(int64(size)) {
+		return nil, errNoRoom
+	}
+	return getBuffer(n), nil
+}
+
+// put implements buffers.
+func (b *budget) put(buf []byte) {
+	putBuffer(buf)
+	b.release(int64(cap(buf)))
+}
+
+// A grant is the budget when a first buffer has been waited for.
+type grant struct {
+	*budget
+	first int64 // bytes that have been taken for it
+}
+
+// waitFor takes room for a first buffer of at least n bytes.
+func (b *budget) waitFor(ctx context.Context, n int, held int64) (*grant, error) {
+	_, size := bufferClass(n)
+	return &grant{b, int64(size)}, b.acquire(ctx, int64(size), held)
+}
+
+// get implements buffers.
+func (g *grant) get(n int) ([]byte, error) {
+	if _, size := bufferClass(n); int64(size) != g.first {
+		g.giveUp()
+		return g.budget.get(n)
+	}
+	g.first = 0
+	return getBuffer(n), nil
+}
+
+// giveUp gives the room back if no buffer has taken it.
+func (g *grant) giveUp() {
+	g.release(g.first)
+	g.first = 0
 }
 
 // memory is a pooled buffer that counts against a budget and is shared by the

@@ -1,11 +1,16 @@
 package kafka
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/segmentio/kafka-go/compress"
 )
 
 func TestBufferClasses(t *testing.T) {
@@ -27,7 +32,7 @@ func TestBufferClasses(t *testing.T) {
 
 func TestBudget(t *testing.T) {
 	const limit, workers = 1000, 8
-	b := newBudget(limit)
+	b := newBudget(limit, newTotal(2*limit))
 	var work sync.WaitGroup
 	for w := range workers {
 		rng := rand.New(rand.NewPCG(uint64(w), 1))
@@ -51,7 +56,7 @@ func TestBudget(t *testing.T) {
 }
 
 func TestBudgetAdmitsTheLargeAlone(t *testing.T) {
-	b := newBudget(100)
+	b := newBudget(100, newTotal(1000))
 	ctx := context.Background()
 	if err := b.acquire(ctx, 60, 0); err != nil {
 		t.Fatal(err)
@@ -70,5 +75,78 @@ func TestBudgetAdmitsTheLargeAlone(t *testing.T) {
 	b.release(560)
 	if err := <-late; err != nil || b.outstanding() != 50 {
 		t.Errorf("%v, %d", err, b.outstanding())
+	}
+}
+
+// bomb is a record batch of one record of so many zeros.
+func bomb(t testing.TB, base int64, codec compress.Compression, size int) []byte {
+	t.Helper()
+	var w batchWriter
+	w.reset()
+	w.add(nil, make([]byte, size), nil, time.UnixMilli(1))
+	plain := w.finish(-1, -1, -1)
+	data := append(bytes.Clone(plain[:batchHeader]), compressed(t, codec, bytes.NewReader(plain[batchHeader:]))...)
+	data[22] |= byte(codec)
+	binary.BigEndian.PutUint32(data[8:], uint32(len(data)-batchPrefix))
+	return at(base, seal(data))
+}
+
+// TestOneBudgetOverAllPartitions: what 64 partitions decompress at the same time is no
+// more than the total and one batch, whatever order it is given back in, and none waits
+// for ever.
+func TestOneBudgetOverAllPartitions(t *testing.T) {
+	const partitions, batches, size, limit = 64, 3, 1 << 20, 4 << 20
+	shared := newTotal(limit)
+	var most atomic.Int64
+	held := make(chan *Batch, 2*partitions) // as if in order: released by another goroutine
+	var sink, work sync.WaitGroup
+	sink.Go(func() {
+		for b := range held {
+			b.Release()
+		}
+	})
+	var read atomic.Int64
+	for i := range partitions {
+		codec := codecs[i%len(codecs)]
+		var records []byte
+		for k := range batches {
+			records = append(records, bomb(t, int64(k), codec, size)...)
+		}
+		work.Go(func() {
+			c := &Consumer{cfg: Config{Topic: "t", Fetching: Fetching{MaxMessageBytes: 2 * size, FetchBytes: 1 << 16, BufferBytes: 2 * size}}, total: shared}
+			p := newPartition(c, i)
+			buf := getBuffer(len(records))
+			if err := p.budget.reserve(t.Context(), int64(cap(buf))); err != nil {
+				t.Error(err)
+				return
+			}
+			s := splitter{f: p.fetcher, budget: p.budget, memory: newMemory(buf, p.budget), result: &fetchResult{records: records}}
+			if _, err := s.split(t.Context(), func(b *Batch) error {
+				read.Add(int64(len(b.Records)))
+				shared.mu.Lock()
+				used := shared.used
+				shared.mu.Unlock()
+				for old := most.Load(); used > old && !most.CompareAndSwap(old, used); old = most.Load() {
+				}
+				held <- b
+				return nil
+			}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	work.Wait()
+	close(held)
+	sink.Wait()
+	if n := read.Load(); n != partitions*batches {
+		t.Errorf("%d records were read, want %d", n, partitions*batches)
+	}
+	// Beside the total: a buffer for the largest batch where it does not say how large it
+	// is, and the partition's own budget.
+	if n := most.Load(); n > limit+5*2*size/4+2*size {
+		t.Errorf("%d bytes were held, the total is %d", n, limit)
+	}
+	if shared.used != 0 {
+		t.Errorf("%d bytes are not given back", shared.used)
 	}
 }

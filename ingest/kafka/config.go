@@ -127,6 +127,10 @@ type Fetching struct {
 
 	// BufferBytes is the budget of outstanding bytes per partition; 8 MiB.
 	BufferBytes int64
+
+	// TotalBytes is the budget of all partitions together; 256 MiB. One partition at a
+	// time may hold a record batch beside it.
+	TotalBytes int64
 }
 
 func (c *Config) check() error {
@@ -156,6 +160,7 @@ func (c *Fetching) check() []error {
 	defaultTo(&c.FetchBytes, 4<<20)
 	defaultTo(&c.MaxMessageBytes, 64<<20)
 	defaultTo(&c.BufferBytes, 8<<20)
+	defaultTo(&c.TotalBytes, 256<<20)
 	if c.MaxWait < time.Millisecond || c.MaxWait > time.Minute {
 		report("max wait %v is not between 1ms and 1m", c.MaxWait)
 	}
@@ -165,6 +170,9 @@ func (c *Fetching) check() []error {
 	}
 	if c.MaxMessageBytes < 1024 || c.MaxMessageBytes > 1<<30 {
 		report("max message bytes %d is not between 1024 and %d", c.MaxMessageBytes, 1<<30)
+	}
+	if c.TotalBytes < 1 {
+		report("total bytes %d is not positive", c.TotalBytes)
 	}
 	if c.BufferBytes < 1 {
 		report("buffer bytes %d is not positive", c.BufferBytes)

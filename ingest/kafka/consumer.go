@@ -91,6 +91,8 @@ type Consumer struct {
 	log  zerolog.Logger
 	cl   *client
 
+	total *total
+
 	mu         sync.Mutex
 	partitions map[int]*partition
 	generation *kafkago.Generation // nil: none
@@ -117,6 +119,7 @@ func NewConsumer(cfg Config, sink Sink, log zerolog.Logger) (*Consumer, error) {
 		cfg:        cfg,
 		sink:       sink,
 		log:        log.With().Str("topic", cfg.Topic).Str("group", cfg.Group).Logger(),
+		total:      newTotal(cfg.TotalBytes),
 		partitions: make(map[int]*partition),
 		processed:  make(map[int]int64),
 		outSince:   time.Now(),

@@ -21,51 +21,78 @@ func (e *inflateError) Error() string {
 	return fmt.Sprintf("decompresses to more than the limit of %d bytes for a record batch", e.limit)
 }
 
-// decompress returns the decompressed src in a pooled buffer, of which n bytes
+// guessSize is what src decompresses to where it says so, and otherwise four times its
+// size; never more than the limit.
+func guessSize(codec compress.Compression, src []byte, limit int) int {
+	size := 4 * len(src)
+	switch codec {
+	case compress.Snappy:
+		size = 0
+		for b, err := range snappyBlocks(src) {
+			n, bad := s2.DecodedLen(b)
+			if err != nil || bad != nil || n > limit || size+n > limit {
+				break // decompress will say what is wrong
+			}
+			size += n
+		}
+	case compress.Zstd:
+		var h zstd.Header
+		if h.Decode(src) == nil && h.HasFCS && h.FrameContentSize <= uint64(limit) {
+			size = int(h.FrameContentSize)
+		}
+	}
+	return min(size, limit)
+}
+
+// decompress returns the decompressed src in a buffer of from, of which n bytes
 // are used. It takes no more memory than about twice the limit, whatever src
 // claims, and the buffer alone no more than the limit and a quarter: gzip and lz4
 // have bounded windows and are read as streams; snappy's and zstd's decoders
-// allocate what a header says, so theirs is looked at first.
-func decompress(codec compress.Compression, src []byte, limit int) (buf []byte, n int, err error) {
+// allocate what a header says, so theirs is looked at first. It asks for one buffer
+// only where the guess is right, or more than the limit.
+func decompress(codec compress.Compression, src []byte, guess, limit int, from buffers) (buf []byte, n int, err error) {
 	switch codec {
 	case compress.Gzip, compress.Lz4:
 		r := codec.Codec().NewReader(bytes.NewReader(src))
 		defer r.Close()
-		return readBounded(r, 4*len(src), limit)
+		return readBounded(r, guess, limit, from)
 	case compress.Snappy:
-		return unsnappy(src, limit)
+		return unsnappy(src, limit, from)
 	case compress.Zstd:
-		return unzstd(src, limit)
+		return unzstd(src, guess, limit, from)
 	}
 	return nil, 0, fmt.Errorf("unknown compression codec %d", codec)
 }
 
-func readBounded(r io.Reader, guess, limit int) ([]byte, int, error) {
-	buf, n := getBuffer(min(guess, limit)), 0
+func readBounded(r io.Reader, guess, limit int, from buffers) ([]byte, int, error) {
+	buf, err := from.get(guess)
+	if err != nil {
+		return nil, 0, err
+	}
+	n := 0
 	for {
 		m, err := r.Read(buf[n:min(len(buf), limit+1)])
 		n += m
 		switch {
 		case n > limit:
-			putBuffer(buf)
+			from.put(buf)
 			return nil, 0, &inflateError{limit}
 		case errors.Is(err, io.EOF):
 			return buf, n, nil
 		case err != nil:
-			putBuffer(buf)
+			from.put(buf)
 			return nil, 0, err
 		case n == len(buf):
-			buf = growBuffer(buf, n, min(2*n, limit+1))
+			larger, err := from.get(min(2*n, limit+1))
+			if err != nil {
+				from.put(buf)
+				return nil, 0, err
+			}
+			copy(larger, buf)
+			from.put(buf)
+			buf = larger
 		}
 	}
-}
-
-// growBuffer replaces buf by a larger one with the same first n bytes.
-func growBuffer(buf []byte, n, size int) []byte {
-	larger := getBuffer(size)
-	copy(larger, buf[:n])
-	putBuffer(buf)
-	return larger
 }
 
 // xerial is how Java's snappy streams begin: a magic, a version and the oldest
@@ -95,7 +122,7 @@ func snappyBlocks(src []byte) iter.Seq2[[]byte, error] {
 	}
 }
 
-func unsnappy(src []byte, limit int) ([]byte, int, error) {
+func unsnappy(src []byte, limit int, from buffers) ([]byte, int, error) {
 	total := 0
 	for b, err := range snappyBlocks(src) {
 		if err != nil {
@@ -111,11 +138,15 @@ func unsnappy(src []byte, limit int) ([]byte, int, error) {
 		}
 		total += n
 	}
-	buf, at := getBuffer(total), 0
+	buf, err := from.get(total)
+	if err != nil {
+		return nil, 0, err
+	}
+	at := 0
 	for b := range snappyBlocks(src) {
 		n, _ := s2.DecodedLen(b)
 		if _, err := s2.Decode(buf[at:at+n], b); err != nil {
-			putBuffer(buf)
+			from.put(buf)
 			return nil, 0, err
 		}
 		at += n
@@ -129,19 +160,19 @@ var zstdDecoder = sync.OnceValues(func() (*zstd.Decoder, error) {
 	return zstd.NewReader(nil, zstd.WithDecodeAllCapLimit(true), zstd.WithDecoderMaxWindow(128<<20), zstd.WithDecoderLowmem(true))
 })
 
-func unzstd(src []byte, limit int) ([]byte, int, error) {
+func unzstd(src []byte, guess, limit int, from buffers) ([]byte, int, error) {
 	dec, err := zstdDecoder()
 	if err != nil {
 		return nil, 0, fmt.Errorf("zstd: %w", err)
 	}
-	size := min(4*len(src), limit)
-	var h zstd.Header
-	if h.Decode(src) == nil && h.HasFCS && h.FrameContentSize <= uint64(limit) {
-		size = int(h.FrameContentSize)
-	}
+	size := guess
 	// Without a size in the header, as streaming producers send it, try with four
 	// times as much until it fits, or with all that there may be.
-	for buf := getBuffer(size); ; buf = growBuffer(buf, 0, min(4*len(buf), limit)) {
+	for {
+		buf, err := from.get(size)
+		if err != nil {
+			return nil, 0, err
+		}
 		room := min(len(buf), limit)
 		out, err := dec.DecodeAll(src, buf[:0:room])
 		if err == nil {
@@ -150,13 +181,14 @@ func unzstd(src []byte, limit int) ([]byte, int, error) {
 		// The decoder has several errors for a lack of room. All come within a
 		// block of the end.
 		full := errors.Is(err, zstd.ErrDecoderSizeExceeded) || len(out) > room-zstdBlock
+		from.put(buf)
 		if !full || room == limit {
-			putBuffer(buf)
 			if full {
 				err = &inflateError{limit}
 			}
 			return nil, 0, err
 		}
+		size = min(4*len(buf), limit)
 	}
 }
 

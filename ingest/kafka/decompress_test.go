@@ -29,12 +29,17 @@ func compressed(t testing.TB, codec compress.Compression, r io.Reader) []byte {
 	return out.Bytes()
 }
 
+// unpack decompresses where there is room enough.
+func unpack(codec compress.Compression, src []byte, limit int) ([]byte, int, error) {
+	return decompress(codec, src, guessSize(codec, src, limit), limit, newBudget(1<<40, newTotal(1<<40)))
+}
+
 func TestDecompress(t *testing.T) {
 	for _, codec := range codecs {
 		for _, n := range []int{0, 1, 4095, 4096, 4097, 100_000, 1 << 20} {
 			want := []byte(strings.Repeat("0123456789abcdef", n/16+1)[:n])
 			src := compressed(t, codec, bytes.NewReader(want))
-			buf, size, err := decompress(codec, src, max(n, 1))
+			buf, size, err := unpack(codec, src, max(n, 1))
 			if err != nil || !bytes.Equal(buf[:size], want) {
 				t.Fatalf("%v: %d bytes: got %d, %v", codec, n, size, err)
 			}
@@ -42,7 +47,7 @@ func TestDecompress(t *testing.T) {
 			// One byte less is too little.
 			var inflated *inflateError
 			if n > 1 {
-				if _, _, err := decompress(codec, src, n-1); !errors.As(err, &inflated) {
+				if _, _, err := unpack(codec, src, n-1); !errors.As(err, &inflated) {
 					t.Errorf("%v: %d bytes within %d: %v", codec, n, n-1, err)
 				}
 			}
@@ -50,7 +55,7 @@ func TestDecompress(t *testing.T) {
 	}
 	// Clients other than Java send one block of snappy without a frame.
 	want := bytes.Repeat([]byte("plain"), 1000)
-	if buf, n, err := decompress(compress.Snappy, s2.EncodeSnappy(nil, want), len(want)); err != nil || !bytes.Equal(buf[:n], want) {
+	if buf, n, err := unpack(compress.Snappy, s2.EncodeSnappy(nil, want), len(want)); err != nil || !bytes.Equal(buf[:n], want) {
 		t.Errorf("unframed snappy: %v", err)
 	}
 }
@@ -86,7 +91,7 @@ func TestBombs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
-			_, _, err := decompress(bomb.codec, bomb.data, limit)
+			_, _, err := unpack(bomb.codec, bomb.data, limit)
 			runtime.ReadMemStats(&after)
 			if err == nil {
 				t.Fatal("no error")
@@ -99,7 +104,7 @@ func TestBombs(t *testing.T) {
 	}
 	// A xerial frame that claims more than there is.
 	frame := append(bytes.Clone(xerial), 0, 0, 0, 1, 0, 0, 0, 1, 0x7f, 0xff, 0xff, 0xff, 1)
-	if _, _, err := decompress(compress.Snappy, frame, limit); err == nil {
+	if _, _, err := unpack(compress.Snappy, frame, limit); err == nil {
 		t.Error("a long xerial block passed")
 	}
 }
@@ -113,7 +118,7 @@ func TestDecompressTakesNoMoreThanTheLimit(t *testing.T) {
 	for _, random := range []int{limit / 10, limit / 5, limit / 4} { // does not compress
 		rng.Read(data[:random])
 		for _, codec := range codecs {
-			buf, n, err := decompress(codec, compressed(t, codec, bytes.NewReader(data)), limit)
+			buf, n, err := unpack(codec, compressed(t, codec, bytes.NewReader(data)), limit)
 			if err != nil || n != limit {
 				t.Fatalf("%v: %d bytes, %v", codec, n, err)
 			}
@@ -131,7 +136,7 @@ func FuzzDecompress(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, codec byte, src []byte) {
 		const limit = 1 << 16
-		buf, n, err := decompress(compress.Compression(codec), src, limit)
+		buf, n, err := unpack(compress.Compression(codec), src, limit)
 		if err == nil && (n > limit || n > len(buf)) {
 			t.Fatalf("%d bytes within %d", n, limit)
 		}

@@ -22,8 +22,8 @@ type fetcher struct {
 	largest int // bytes of the largest record batch of the last response with any
 }
 
-func newFetcher(cl *client, topic string, id int, cfg Fetching) *fetcher {
-	return &fetcher{cl: cl, topic: topic, id: id, cfg: cfg, budget: newBudget(cfg.BufferBytes)}
+func newFetcher(cl *client, topic string, id int, cfg Fetching, t *total) *fetcher {
+	return &fetcher{cl: cl, topic: topic, id: id, cfg: cfg, budget: newBudget(cfg.BufferBytes, t)}
 }
 
 // responseLimit bounds a fetch response: what was asked for, or a single record
@@ -70,7 +70,7 @@ func (f *fetcher) reserve(ctx context.Context, maxBytes int) (ask int, reserved 
 		maxBytes -= maxBytes % n
 	}
 	reserved = min(int64(max(maxBytes, f.largest)), f.budget.limit)
-	return maxBytes, reserved, f.budget.acquire(ctx, reserved, 0)
+	return maxBytes, reserved, f.budget.reserve(ctx, reserved)
 }
 
 func (f *fetcher) newBatch() *Batch {
@@ -176,19 +176,11 @@ func (s *splitter) add(ctx context.Context, rb *recordBatch, pos int64, emit fun
 	payload, mem := rb.payload, s.memory
 	codec := compress.Compression(rb.attributes & attrCodec)
 	if codec != compress.None {
-		limit := s.f.cfg.MaxMessageBytes
-		buf, n, err := decompress(codec, payload, limit)
+		buf, n, bad, err := s.inflate(ctx, rb, pos, emit)
+		if bad != nil {
+			return s.refuse(rb, pos, rb.count, fmt.Errorf("a record batch compressed with %v: %w", codec, bad), emit)
+		}
 		if err != nil {
-			return s.refuse(rb, pos, rb.count, fmt.Errorf("a record batch compressed with %v: %w", codec, err), emit)
-		}
-		if s.current != nil && (s.size+n > s.f.cfg.FetchBytes || !s.budget.fits(int64(cap(buf)))) {
-			if err := s.flush(pos, emit); err != nil {
-				putBuffer(buf)
-				return err
-			}
-		}
-		if err := s.budget.acquire(ctx, int64(cap(buf)), s.memory.charge); err != nil {
-			putBuffer(buf)
 			return err
 		}
 		s.size += n
@@ -240,6 +232,33 @@ func (s *splitter) refuse(rb *recordBatch, first int64, count int, reason error,
 		First: first, Last: rb.last, Records: max(1, min(int64(count), rb.last-first+1)), Reason: reason,
 	})
 	return nil
+}
+
+// inflate decompresses a payload. When there is no room for that, the current batch goes
+// first: its memory may be what is waited for. What is wrong with the payload is bad.
+func (s *splitter) inflate(ctx context.Context, rb *recordBatch, pos int64, emit func(*Batch) error) (buf []byte, n int, bad, err error) {
+	codec, limit := compress.Compression(rb.attributes&attrCodec), s.f.cfg.MaxMessageBytes
+	guess := guessSize(codec, rb.payload, limit)
+	if s.current != nil && s.size+guess > s.f.cfg.FetchBytes {
+		if err := s.flush(pos, emit); err != nil {
+			return nil, 0, nil, err
+		}
+	}
+	buf, n, bad = decompress(codec, rb.payload, guess, limit, s.budget)
+	for ; errors.Is(bad, errNoRoom); guess = limit + 1 {
+		if s.current != nil {
+			if err := s.flush(pos, emit); err != nil {
+				return nil, 0, nil, err
+			}
+		}
+		g, err := s.budget.waitFor(ctx, guess, s.memory.charge)
+		if err != nil {
+			return nil, 0, nil, err
+		}
+		buf, n, bad = decompress(codec, rb.payload, guess, limit, g)
+		g.giveUp()
+	}
+	return buf, n, bad, nil
 }
 
 // mostRecords bounds the records of a batch. Small ones take more beside their

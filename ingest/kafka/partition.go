@@ -29,7 +29,7 @@ type partition struct {
 
 func newPartition(c *Consumer, id int) *partition {
 	return &partition{
-		fetcher: newFetcher(c.cl, c.cfg.Topic, id, c.cfg.Fetching),
+		fetcher: newFetcher(c.cl, c.cfg.Topic, id, c.cfg.Fetching, c.total),
 		c:       c,
 		log:     c.log.With().Int("partition", id).Logger(),
 		state:   PartitionStats{Partition: id, Next: -1, HighWatermark: -1, LogStart: -1},
@@ -282,7 +282,7 @@ func (p *partition) recognise(ctx context.Context, f Fingerprint, start int64) (
 		putBuffer(result.buf)
 		return false, fmt.Errorf("the log can be read up to offset %d only, before a transaction that is open", result.stable)
 	}
-	own := newBudget(0) // admits one thing alone, beside what the partition holds
+	own := newBudget(0, p.budget.total) // admits one thing alone, beside what the partition holds
 	if err := own.acquire(ctx, int64(cap(result.buf)), 0); err != nil {
 		return false, err
 	}

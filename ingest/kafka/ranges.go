@@ -54,6 +54,8 @@ type RangeReader struct {
 	log zerolog.Logger
 	cl  *client
 
+	total *total
+
 	mu    sync.Mutex
 	stats RangeStats
 }
@@ -79,6 +81,8 @@ func NewRangeReader(cfg RangeConfig, log zerolog.Logger) (*RangeReader, error) {
 		cfg: cfg,
 		log: log.With().Str("topic", cfg.Topic).Logger(),
 		cl:  newClient(&cfg.Cluster, cfg.Topic),
+
+		total: newTotal(cfg.TotalBytes),
 	}, nil
 }
 
@@ -216,7 +220,7 @@ type reading struct {
 func (r *RangeReader) newReading(ranges []Range, take func(context.Context, *Batch) error) *reading {
 	id := ranges[0].Partition
 	return &reading{
-		fetcher: newFetcher(r.cl, r.cfg.Topic, id, r.cfg.Fetching),
+		fetcher: newFetcher(r.cl, r.cfg.Topic, id, r.cfg.Fetching, r.total),
 		r:       r,
 		log:     r.log.With().Int("partition", id).Logger(),
 		take:    take,

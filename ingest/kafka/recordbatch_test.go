@@ -214,7 +214,7 @@ func TestAppendTime(t *testing.T) {
 
 // testPartition is a partition for tests that need no broker.
 func testPartition() *partition {
-	c := &Consumer{cfg: Config{Topic: "t", Fetching: Fetching{MaxMessageBytes: 1 << 20, FetchBytes: 1 << 20, BufferBytes: 8 << 20}}, log: zerolog.Nop()}
+	c := &Consumer{cfg: Config{Topic: "t", Fetching: Fetching{MaxMessageBytes: 1 << 20, FetchBytes: 1 << 20, BufferBytes: 8 << 20}}, total: newTotal(64 << 20), log: zerolog.Nop()}
 	return newPartition(c, 0)
 }
 

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"streamd/incremental/exact"
 	"streamd/incremental/gram"
 )
 
@@ -46,6 +47,34 @@ type Block struct {
 
 // Rows is m, rows of weight 0 included.
 func (b *Block) Rows() int { return len(b.Codes) }
+
+// Window has room for what the block, alone or together with others of the same window,
+// adds to each of a State's sums. It reads every number, which must be in range.
+func (b *Block) Window() exact.Window {
+	weight := span{high: 1, used: true}
+	weight.cover(b.Weights)
+	var x span
+	var buffer [256]float64
+	for _, c := range b.Columns {
+		if values, ok := gram.Values[float64](c); ok {
+			x.cover(values)
+			continue
+		}
+		for from := 0; from < c.Len(); from += len(buffer) {
+			stretch := buffer[:min(len(buffer), c.Len()-from)]
+			c.Copy(stretch, from)
+			x.cover(stretch)
+		}
+	}
+	const rows = 31 // bits of their number
+	w := exact.WindowOf(weight.low, weight.high+rows)
+	if x.used { // a row less an origin may be twice as large as either
+		first := weight.times(x)
+		second := first.times(x)
+		w = w.Union(exact.WindowOf(first.low, first.high+rows+1)).Union(exact.WindowOf(second.low, second.high+rows+3))
+	}
+	return w
+}
 
 // Weight is that of row i.
 func (b *Block) Weight(i int) float64 {

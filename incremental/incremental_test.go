@@ -880,3 +880,41 @@ func TestCompareFeatures(t *testing.T) {
 		}
 	}
 }
+
+// TestWindow: the window of a summary covers what adding it makes of a state's, also
+// beside summaries of other magnitudes, and is not much wider.
+func TestWindow(t *testing.T) {
+	r := rand.New(rand.NewPCG(31, 31))
+	for trial := range 300 {
+		state, window := NewState([]string{"a", "b", "c"}), exact.Window{}
+		scale := []int{0, 10, 60, 120}[trial%4]
+		for range 1 + r.IntN(3) {
+			b := &Block{Classes: []string{"p", "q"}}
+			for i := range 1 + r.IntN(5) {
+				b.Codes = append(b.Codes, int32(i%2))
+				b.Weights = append(b.Weights, math.Ldexp(1+r.Float64(), r.IntN(scale/4+1)-scale/8))
+			}
+			for range 3 {
+				column := make([]float64, len(b.Codes))
+				for i := range column {
+					column[i] = math.Ldexp(r.Float64()-0.5, r.IntN(2*scale+1)-scale)
+				}
+				b.Columns = append(b.Columns, gram.ColumnOf(column))
+			}
+			s, err := new(Summariser).Summarise(b)
+			if err != nil {
+				t.Fatal(err)
+			}
+			window = window.Union(s.Window())
+			state.Add(s)
+			decoded, err := DecodeSummary(s.AppendBinary(nil))
+			if err != nil || decoded.Window() != s.Window() {
+				t.Fatalf("window %v, decoded %v (%v)", s.Window(), decoded.Window(), err)
+			}
+		}
+		got := state.Window()
+		if window.Union(got) != window || window.Width > got.Width+2 {
+			t.Fatalf("scale %d: the state has window %v, of its summaries %v was expected", scale, got, window)
+		}
+	}
+}

@@ -61,6 +61,23 @@ func (s *State) Rows() int64 {
 // Classes is the number of classes with rows in the state, k.
 func (s *State) Classes() int { return len(s.classes) }
 
+// Window covers those of the state's sums.
+func (s *State) Window() (w exact.Window) {
+	for _, c := range s.classes {
+		w = w.Union(c.weight.Window()).Union(c.s.Window()).Union(c.cross.Window())
+	}
+	return w
+}
+
+// Labels lists the classes of the state, in canonical order.
+func (s *State) Labels() []string {
+	labels := make([]string, len(s.classes))
+	for i, c := range s.classes {
+		labels[i] = c.label
+	}
+	return labels
+}
+
 // Has says whether the state has rows of the class.
 func (s *State) Has(label string) bool {
 	_, found := s.find(label)

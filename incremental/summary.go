@@ -20,6 +20,7 @@ import (
 // read off the block. It is immutable, and small: O(k·n²) for k classes.
 type Summary struct {
 	origin  []float64      // c, n
+	window  exact.Window   // of the sums of a State that it is added to
 	classes []classSummary // in canonical order, each with at least one row
 }
 
@@ -48,6 +49,9 @@ func (s *Summary) Bytes() int {
 	n := len(s.origin)
 	return 8 * (n + len(s.classes)*(1+n+gram.PackedLen(n)))
 }
+
+// Window has room for what the summary adds to each of a State's sums.
+func (s *Summary) Window() exact.Window { return s.window }
 
 // Classes lists the labels of the rows that were summed, in canonical order.
 func (s *Summary) Classes() []string {
@@ -276,7 +280,7 @@ func (s *Summary) check(b *Block) error {
 }
 
 // fits says whether every term that the summary gives to a State fits its
-// sums. The terms are Σv, the sums about the origin c, w_j = Σv(x−c)_j + Σv·c_j,
+// sums, and notes their window. The terms are Σv, the sums about the origin c, w_j = Σv(x−c)_j + Σv·c_j,
 // the products c_k·Σv(x−c)_j and c_j·w_k, and the rounding errors of those sums
 // and products, which are multiples of the factors' lowest bits. (For numbers
 // in range the lowest bit is 2^-494 or above and the sums are below 2^330.)
@@ -294,6 +298,9 @@ func (s *Summary) fits() bool {
 		for _, t := range terms {
 			if t.bad || t.used && (t.low < exact.MinExponent || t.high > exact.MaxExponent) {
 				return false
+			}
+			if t.used {
+				s.window = s.window.Union(exact.WindowOf(t.low, t.high))
 			}
 		}
 	}

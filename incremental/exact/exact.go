@@ -84,6 +84,36 @@ type Vector struct {
 	limb  []uint64 // entry i is limb[i*width:(i+1)*width], lowest limb first
 }
 
+// A Window says which limbs a Vector stores for each of its sums: Width of them, from
+// Low on. The zero Window is that of sums of nothing.
+type Window struct{ Low, Width int }
+
+// WindowOf has room for sums of terms that are multiples of 2^low and below 2^high in
+// magnitude, and for any rounded part of such a sum.
+func WindowOf(low, high int) Window {
+	const mantissa = 52 // bits below the highest of a float64
+	first := max(low-mantissa-unit, 0) / 64
+	return Window{first, min(max(high-1-unit, 0)/64+2, limbs) - first}
+}
+
+// Union covers both windows.
+func (w Window) Union(o Window) Window {
+	switch {
+	case w.Width == 0:
+		return o
+	case o.Width == 0:
+		return w
+	}
+	low := min(w.Low, o.Low)
+	return Window{low, max(w.Low+w.Width, o.Low+o.Width) - low}
+}
+
+// Bytes is what a sum takes in the window.
+func (w Window) Bytes() int { return 8 * w.Width }
+
+// Window is that of the vector.
+func (v *Vector) Window() Window { return Window{v.low, v.width} }
+
 // NewVector returns n sums of nothing.
 func NewVector(n int) *Vector { return &Vector{n: n} }
 

@@ -118,6 +118,14 @@ const (
 	mostClasses = 1 << (32 - levelBits)
 )
 
+// Bytes is what the part's rows take in memory.
+func (p *Part) Bytes() (n int) {
+	for i := range p.pieces {
+		n += 4 * len(p.pieces[i].words)
+	}
+	return n
+}
+
 // room is for m rows that have the form of r.
 func (r rows) room(m int) rows {
 	return rows{words: make([]uint32, m*r.stride()), n: r.n, flags: r.flags, low: top}

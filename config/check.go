@@ -24,6 +24,9 @@ func (l *loader) check() {
 	l.checkKernel()
 	l.checkRetire()
 	l.checkHTTP()
+	if m := l.config.Limits.Memory; m != 0 && m < leastMemory {
+		l.fault("limits.memory", "want 0 or at least %s", leastMemory)
+	}
 	if l.config.Snapshot.File == "" {
 		l.fault("snapshot.file", "want a file name; the state is not kept without one")
 	}
@@ -66,6 +69,9 @@ func (l *loader) checkHTTP() {
 		}
 	}
 }
+
+// leastMemory is what the process takes beside blocks and what is read of the log.
+const leastMemory Size = 128 << 20
 
 func (l *loader) checkKafka() {
 	c := l.config

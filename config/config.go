@@ -119,9 +119,10 @@ type Format struct {
 
 // Limits bounds what a producer can make the daemon hold.
 type Limits struct {
-	Rows     int `key:"rows" default:"1048576" min:"1" help:"Most rows in one block."`
-	Features int `key:"features" default:"4096" min:"1" help:"Most features; a class takes memory that grows with their square."`
-	Classes  int `key:"classes" default:"1000" min:"2" help:"Most classes."`
+	Rows     int  `key:"rows" default:"1048576" min:"1" help:"Most rows in one block."`
+	Features int  `key:"features" default:"4096" min:"1" help:"Most features; a class takes memory that grows with their square."`
+	Classes  int  `key:"classes" default:"1000" min:"2" help:"Most classes."`
+	Memory   Size `key:"memory" default:"0" min:"0" help:"Most memory of the process; a block that could take more is refused. 0: GOMEMLIMIT, or else a quarter of the cgroup's or the machine's."`
 }
 
 // Model says which hyperplane is wanted.

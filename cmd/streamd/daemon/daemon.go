@@ -130,6 +130,7 @@ type Daemon struct {
 	logSalt  [32]byte // of keys in the log
 	decoding wire.Options
 	options  incremental.Options
+	memory   *memory
 
 	store    *snapshot.Store
 	consumer *kafka.Consumer
@@ -154,7 +155,7 @@ type Daemon struct {
 	stop     context.CancelCauseFunc
 
 	inHand    atomic.Int64 // what workers have made of records, in bytes beyond these, and nobody has applied yet
-	handRoom  atomic.Int64 // where they make no more; the loop's to say
+	handRoom  atomic.Int64 // the most that may be; the loop's to say
 	published atomic.Pointer[publication]
 
 	prequential prequential // by the workers
@@ -173,6 +174,10 @@ type Daemon struct {
 	ends         sync.WaitGroup  // of what it starts but for saves, solves and studies
 	worker       *worker         // the loop's own, for what the others have left to it
 	partitions   map[int]*partition
+	applying     *delivery // whose records have not all been applied, for want of room; nil: none
+	wants        int64     // bytes of the block that waits for room
+	gathered     int64     // bytes of rows in open runs
+	unflushed    bool      // some of these had no room among the unsaved blocks
 	counts       counts
 	refusals     refusals
 	rowsRead     int64
@@ -204,6 +209,9 @@ func New(o Options) (d *Daemon, err error) {
 	if d, err = newDaemon(o); err != nil {
 		return nil, err
 	}
+	d.memory.tellRuntime()
+	d.log.Info().Str("limit", size(float64(d.memory.limit))).Str("for_the_live_set", size(d.memory.room())).
+		Str("largest_message", size(float64(d.memory.message))).Msg("memory is divided")
 	cluster, err := Cluster(cfg.Kafka)
 	if err != nil {
 		return nil, err
@@ -216,7 +224,7 @@ func New(o Options) (d *Daemon, err error) {
 			return nil, err
 		}
 	}
-	d.consumer, err = kafka.NewConsumer(consumerConfig(cfg.Kafka, cluster), d, o.Log)
+	d.consumer, err = kafka.NewConsumer(consumerConfig(cfg.Kafka, cluster, d.memory), d, o.Log)
 	if err != nil {
 		return nil, err
 	}
@@ -273,8 +281,16 @@ func newDaemon(o Options) (d *Daemon, err error) {
 	rand.Read(d.logSalt[:]) // it never fails
 	d.lastSaveTry, d.worker = d.started, &worker{d: d}
 	d.studying.ended = d.started
-	d.decoding, err = decodingOptions(cfg)
-	return d, err
+	limit, err := memoryLimit(cfg)
+	if err != nil {
+		return nil, err
+	}
+	d.memory = newMemory(cfg, limit)
+	if d.decoding, err = decodingOptions(cfg); err != nil {
+		return nil, err
+	}
+	d.decoding.Limits.Bytes, d.decoding.Limits.Numbers = d.memory.message, d.memory.largest
+	return d, nil
 }
 
 // Addr is the address that HTTP is served on.
@@ -304,12 +320,16 @@ func (d *Daemon) restore() (err error) {
 		d.log.Info().Int("saved", len(saved.Folds)).Int("folds", d.cfg.Model.Folds).Int("blocks", len(saved.Entries)).
 			Msg("summing up the folds of the live blocks anew")
 	}
-	live, retired, err := newLiveSet(store, saved, d.cfg)
+	live, retired, err := newLiveSet(store, saved, d.cfg, d.memory)
 	if err != nil {
 		return err
 	}
+	if needs, room := d.memory.price(live.shapes(0), live.ledger.Len()), d.memory.room(); needs > room && live.ledger.Len() > 0 {
+		return fmt.Errorf("limits.memory is %s, of which %s are for the live set, but that of the snapshot takes %s: raise it, or lower model.folds or sample.rows, or use another snapshot.file to begin anew",
+			size(float64(d.memory.limit)), size(room), size(needs))
+	}
 	d.live, d.counts = live, saved.Counts
-	d.handRoom.Store(int64(live.roomBytes()))
+	d.handRoom.Store(live.roomBytes())
 	if saved.Member.Group == d.cfg.Kafka.Group {
 		d.former = saved.Member.ID
 	}
@@ -416,7 +436,7 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 
 	var workers sync.WaitGroup
 	for range d.cfg.Workers {
-		workers.Go(func() { (&worker{d: d}).work(applying) })
+		workers.Go(func() { (&worker{d: d, numbers: d.memory.numbers}).work(applying) })
 	}
 	var loop errgroup.Group
 	loop.Go(func() error {

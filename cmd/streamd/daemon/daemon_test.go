@@ -153,7 +153,7 @@ func TestWorkersStopWhereThereIsNoRoom(t *testing.T) {
 		t.Fatal(err)
 	}
 	features := incremental.DefaultFeatures(n)
-	d := &Daemon{cfg: cfg, decoding: decoding, live: new(liveSet), work: make(chan *task, 1)}
+	d := &Daemon{cfg: cfg, decoding: decoding, memory: roomy(cfg), live: new(liveSet), work: make(chan *task, 1)}
 	d.live.fix(features)
 	d.live.tellWorkers()
 	d.published.Store(&publication{served: new(httpapi.Served)})
@@ -172,7 +172,7 @@ func TestWorkersStopWhereThereIsNoRoom(t *testing.T) {
 		}
 		took += 4 * n * n
 	}
-	if took < 1<<20 || took > 5<<18 {
+	if took < 3<<18 || took > 1<<20 {
 		t.Errorf("%d summaries in a mebibyte, of %d bytes", len(in.results), took)
 	}
 
@@ -211,6 +211,7 @@ func TestWorkersStopWhereThereIsNoRoom(t *testing.T) {
 func TestWorkersGiveUpAtTheEnd(t *testing.T) {
 	const n = 64
 	d := &Daemon{cfg: load(t, map[string]string{"kafka.topic": "none", "dead_letters.policy": "stop"}), live: new(liveSet)}
+	d.handRoom.Store(1 << 20)
 	d.decoding, _ = decodingOptions(d.cfg)
 	d.live.fix(incremental.DefaultFeatures(n))
 	d.live.tellWorkers()

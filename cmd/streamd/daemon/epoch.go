@@ -163,6 +163,7 @@ type epoch struct {
 	*coordinates
 	sums    sums
 	put     map[string]*incremental.Summary // not saved yet
+	bytes   int64                           // of these
 	missing map[string]struct{}             // live blocks that it does not have; none of the one in use
 	unread  map[string]unreadBlock          // those of them that the log does not give back
 	from    *sources                        // of its basis
@@ -180,9 +181,20 @@ func newEpoch(c *coordinates, folds int, from *sources) *epoch {
 // add takes in a live block that the epoch does not have.
 func (e *epoch) add(id string, s *incremental.Summary, digest [32]byte) {
 	e.sums.of(digest).Add(s)
+	e.sums.window = e.sums.window.Union(s.Window())
+	e.drop(id)
 	e.put[id] = s
+	e.bytes += int64(s.Bytes())
 	delete(e.missing, id)
 	delete(e.unread, id)
+}
+
+// drop notes that a block is not to be saved any more.
+func (e *epoch) drop(id string) {
+	if s := e.put[id]; s != nil {
+		e.bytes -= int64(s.Bytes())
+		delete(e.put, id)
+	}
 }
 
 // remove takes out a block that is live no more.
@@ -200,7 +212,7 @@ func (e *epoch) remove(store *snapshot.Store, id string, digest [32]byte) error 
 		}
 	}
 	e.sums.of(digest).Remove(s)
-	delete(e.put, id)
+	e.drop(id)
 	return nil
 }
 
@@ -231,7 +243,7 @@ func (e *epoch) isSaved(c *snapshot.EpochChange) {
 	e.inFile = true
 	for _, p := range c.Put {
 		if e.put[p.ID] == p.Summary {
-			delete(e.put, p.ID)
+			e.drop(p.ID)
 		}
 	}
 }
@@ -286,6 +298,7 @@ func (l *liveSet) restoreEpochs(saved *snapshot.Contents, wanted *config.Config)
 				}
 				e.sums.of(block.Digest()).Add(s)
 			}
+			e.sums.measure()
 		}
 		if inUse {
 			l.epoch = e
@@ -353,6 +366,7 @@ func (l *liveSet) begin(basis *kernels.Map, made *httpapi.Reduction, regulariser
 	l.lastEpoch++
 	l.leave(l.next)
 	l.next = newEpoch(newCoordinates(l.lastEpoch, basis, made, regulariser), l.sums.folds, l.choosing)
+	l.next.sums.most = l.sums.most
 	for _, e := range l.ledger.Page(retire.Lowest, math.MaxInt) {
 		l.next.missing[e.ID] = struct{}{}
 	}

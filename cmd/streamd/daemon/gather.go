@@ -7,6 +7,7 @@ import (
 
 	"streamd/config"
 	"streamd/incremental"
+	"streamd/incremental/exact"
 	"streamd/incremental/gram"
 	"streamd/ingest/kafka"
 	"streamd/retire"
@@ -22,6 +23,12 @@ type rows struct {
 }
 
 func (r *rows) len() int { return len(r.codes) }
+
+// keptRows is how many bytes of rows that have been worked off are kept for others.
+const keptRows = 4 << 20
+
+// bytes is about what the rows have taken.
+func (r *rows) bytes() int64 { return 8 * int64(len(r.columns)+2) * int64(cap(r.codes)) }
 
 // empty takes all rows out, and keeps their memory for others.
 func (r *rows) empty() {
@@ -159,13 +166,49 @@ type run struct {
 	last       int64                // offset of its last usable record
 	time       time.Time            // latest of its usable records
 	rows       rows
-	weightless int64  // rows of records whose rows all weigh nothing; not in rows
-	counts     counts // of its records
-	grown      bool   // has rows that it was not summarised with yet
+	window     exact.Window // of its block's sums
+	weightless int64        // rows of records whose rows all weigh nothing; not in rows
+	counts     counts       // of its records
+	grown      bool         // has rows that it was not summarised with yet
 }
 
 // rowsRead is the rows of the run's records, rejected ones included.
 func (o *run) rowsRead() int64 { return int64(o.rows.len()) + o.weightless + o.counts.RejectedRows }
+
+// runBytes is what the block of an open run will take until it is saved.
+func (d *Daemon) runBytes(o *run) int64 {
+	var n float64
+	for _, s := range d.live.shapes(0) {
+		s.classes = len(o.rows.classes)
+		n += s.summary()
+	}
+	return int64(n) + o.rows.bytes() // all rows may be in the sample
+}
+
+// admitsRows says why rows of a task may not come to those of an open run, whose sums
+// have that window, if they may not.
+func (d *Daemon) admitsRows(have *rows, window exact.Window, from *rows, z *result) error {
+	bytes := 8 * int64(len(from.columns)+2) * int64(z.j-z.i)
+	if d.gathered+bytes > d.memory.gathered {
+		return unusablef(kindMemory, "the rows of blocks that are not complete take %s, and these would take %s more; there is room for %s (limits.memory is %s): raise limits.memory, or lower blocks.offsets or blocks.period",
+			size(float64(d.gathered)), size(float64(bytes)), size(float64(d.memory.gathered)), size(float64(d.memory.limit)))
+	}
+	c := candidate{labels: have.classesWith(from, z.i, z.j), features: len(from.columns), window: window.Union(z.window)}
+	if c.labels == nil {
+		if c.labels = have.classes; window == c.window {
+			return nil
+		}
+	} else { // other runs bring classes, too
+		for _, p := range d.partitions {
+			if p.open != nil {
+				c.labels = append(c.labels, p.open.rows.classes...)
+			}
+		}
+		slices.Sort(c.labels)
+		c.labels = slices.Compact(c.labels)
+	}
+	return d.live.admits(c)
+}
 
 // bucketOf says which bucket a record of that event time belongs to.
 func bucketOf(b config.Blocks, offset int64, at time.Time) int64 {
@@ -202,12 +245,11 @@ func (d *Daemon) gather(p *partition, t *task, i int, z result) error {
 		d.countUnused(p, t.partition, r, z)
 		return nil
 	}
-	have := &p.spare
+	have, window := &p.spare, exact.Window{}
 	if p.open != nil {
-		have = &p.open.rows
+		have, window = &p.open.rows, p.open.window
 	}
-	if classes := have.classesWith(t.rows, z.i, z.j); classes != nil && !d.live.admits(classes) {
-		z.bad = d.classLimit()
+	if z.bad = d.admitsRows(have, window, t.rows, &z); z.bad != nil {
 		d.countUnused(p, t.partition, r, z)
 		return d.worker.reject(t.partition, r, z.bad)
 	}
@@ -234,6 +276,7 @@ func (d *Daemon) gather(p *partition, t *task, i int, z result) error {
 			rows:   p.spare,
 		}
 		p.spare = rows{}
+		d.gathered += p.open.rows.bytes()
 	}
 	o := p.open
 	o.last = r.Offset
@@ -242,7 +285,10 @@ func (d *Daemon) gather(p *partition, t *task, i int, z result) error {
 	}
 	o.counts.Records++
 	d.fixFeatures(z)
+	d.gathered -= o.rows.bytes()
 	o.rows.appendRange(t.rows, z.i, z.j)
+	d.gathered += o.rows.bytes()
+	o.window = o.window.Union(z.window)
 	weighing := n
 	if t.rows.weights != nil {
 		weighing = 0
@@ -339,9 +385,7 @@ func (d *Daemon) closeRun(p *partition) error {
 		return err
 	}
 	d.counts.Add(p.open.counts)
-	p.spare = p.open.rows
-	p.spare.empty()
-	p.open = nil
+	d.dropRun(p)
 	p.applied.counts = counts{}
 	return nil
 }
@@ -358,14 +402,22 @@ func (d *Daemon) reach(p *partition, offset int64) {
 	p.at.Next = p.applied.next
 }
 
+// dropRun ends the open run, and keeps the memory of its rows for the next one.
+func (d *Daemon) dropRun(p *partition) {
+	d.gathered -= p.open.rows.bytes()
+	if p.open.rows.bytes() <= keptRows {
+		p.spare = p.open.rows
+		p.spare.empty()
+	}
+	p.open = nil
+}
+
 // skipReread ends the reading of a run once more. Its block stays as it was saved, and
 // its records count as they did then.
 func (d *Daemon) skipReread(p *partition) {
 	if o := p.open; o != nil {
 		d.rowsRead -= o.rowsRead()
-		p.spare = o.rows
-		p.spare.empty()
-		p.open = nil
+		d.dropRun(p)
 	}
 	c := p.applied.counts
 	d.counts.Add(c)

@@ -149,7 +149,7 @@ func TestBadValueOfAKey(t *testing.T) {
 				t.Errorf("counts %+v", c)
 			}
 			o.cfg.DeadLetters.Policy = config.DeadLettersQueue
-			if o.worker.reject(0, &replacing, o.classLimit()); !strings.Contains(o.worker.letters[0].Reason.Message, "the former block key:a is retired") {
+			if o.worker.reject(0, &replacing, unusablef(kindClasses, "too many")); !strings.Contains(o.worker.letters[0].Reason.Message, "the former block key:a is retired") {
 				t.Errorf("the dead letter says %q", o.worker.letters[0].Reason.Message)
 			}
 			o.store.Close()

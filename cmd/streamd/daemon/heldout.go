@@ -41,7 +41,7 @@ func (s *study) judge(ctx context.Context, view *sample.View) {
 			out.Absent.Calibration = err.Error()
 		}
 	}
-	h, err := s.holdOut(ctx, view, judgedValues)
+	h, err := s.holdOut(ctx, view, s.d.memory.values)
 	if err != nil {
 		absent(err)
 		return

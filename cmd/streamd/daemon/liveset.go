@@ -10,6 +10,7 @@ import (
 
 	"streamd/config"
 	"streamd/incremental"
+	"streamd/incremental/exact"
 	"streamd/incremental/gram"
 	"streamd/incremental/sample"
 	"streamd/retire"
@@ -27,10 +28,12 @@ type liveSet struct {
 	sample     *sample.Sample // nil: there is none
 	ledger     *retire.Ledger
 	keyed      bool // a block is named by its key, and replaced by the next one of it
+	memory     *memory
 	maxClasses int
 	churn      int64 // rows that have come or gone since the start
 
 	put   map[string]snapshot.Block // live, not saved yet
+	bytes int64                     // of their summaries and parts
 	parts map[string]*sample.Part   // not saved yet, of saved blocks
 	gone  map[string]struct{}       // not live any more, perhaps still saved
 	pages int                       // bytes of them that the last save has written for each
@@ -61,11 +64,12 @@ type outcome struct {
 // newLiveSet takes over what a store contains. A policy that is stricter than
 // the one it was saved under retires blocks here. Another number of folds than
 // the saved one, as in a file of old, is summed up from the summaries.
-func newLiveSet(store *snapshot.Store, saved *snapshot.Contents, cfg *config.Config) (l *liveSet, retired int, err error) {
+func newLiveSet(store *snapshot.Store, saved *snapshot.Contents, cfg *config.Config, memory *memory) (l *liveSet, retired int, err error) {
 	l = &liveSet{
 		store:      store,
 		ledger:     retire.NewLedger(retire.Policy{Blocks: cfg.Retire.Blocks, Rows: cfg.Retire.Rows, Age: cfg.Retire.Age}),
 		keyed:      cfg.Blocks.Unit == config.UnitKey,
+		memory:     memory,
 		maxClasses: cfg.Limits.Classes,
 		put:        map[string]snapshot.Block{},
 		parts:      map[string]*sample.Part{},
@@ -82,6 +86,7 @@ func newLiveSet(store *snapshot.Store, saved *snapshot.Contents, cfg *config.Con
 		}); err != nil {
 			return nil, 0, err
 		}
+		l.sums.measure()
 	}
 	if features := saved.State.Features(); len(features) > 0 {
 		l.features.Store(&features)
@@ -140,11 +145,76 @@ func (l *liveSet) free() {
 	l.features.Store(nil)
 }
 
-// admits says whether the limit has room for those of these classes, each listed
-// once, that are new.
-func (l *liveSet) admits(labels []string) bool {
-	n := l.sums.newClasses(labels)
-	return n == 0 || l.sums.total().Classes()+n <= l.maxClasses
+// A candidate is what decides whether a block may become live.
+type candidate struct {
+	labels   []string // of its classes, each listed once
+	features int
+	window   exact.Window // of its sums; zero: not known yet
+	in       []lifted     // the same in the coordinates of epochs, as far as known
+}
+
+// admits says why a block may not become live: it would be of too many classes, or there
+// is no memory for it, or for the live set with it. Whatever is admitted is to be added.
+func (l *liveSet) admits(c candidate) error {
+	more := l.sums.newClasses(c.labels)
+	if more > 0 {
+		l.measure()
+		if l.sums.most+more > l.maxClasses {
+			return unusablef(kindClasses, "the model would have more than %d classes (limits.classes)", l.maxClasses)
+		}
+	}
+	err := l.fits(c, more)
+	if err != nil && more == 0 { // some classes, or large numbers, may have gone
+		l.measure()
+		err = l.fits(c, more)
+	}
+	if err != nil {
+		return err
+	}
+	l.sums.most += more
+	for _, e := range l.epochs() {
+		e.sums.most += more
+	}
+	return nil
+}
+
+// fits says why there is no memory for a block that brings so many classes.
+func (l *liveSet) fits(c candidate, more int) error {
+	shapes, block := l.shapes(more), 0.0
+	shapes[0].features = c.features
+	shapes[0].window = shapes[0].window.Union(c.window)
+	for i, s := range shapes {
+		s.classes = len(c.labels)
+		block += s.summary()
+		for _, in := range c.in {
+			if i > 0 && in.coordinates == l.epochs()[i-1].coordinates {
+				shapes[i].window = shapes[i].window.Union(in.summary.Window())
+			}
+		}
+	}
+	live, room := l.memory.price(shapes, l.ledger.Len()+1), l.memory.room()
+	if inMemory*block+live > room {
+		return l.memory.refusal(shapes[0], block, live)
+	}
+	return nil
+}
+
+func (l *liveSet) measure() {
+	l.sums.measure()
+	for _, e := range l.epochs() {
+		e.sums.measure()
+		e.sums.most = l.sums.most // it may not have all blocks yet
+	}
+}
+
+// shapes are those of the sums with so many more classes: in the features, and in the
+// coordinates of the epochs.
+func (l *liveSet) shapes(more int) []shape {
+	shapes := []shape{l.sums.shape(more)}
+	for _, e := range l.epochs() {
+		shapes = append(shapes, e.sums.shape(more))
+	}
+	return shapes
 }
 
 // add makes a block live, in the place of a live block of the same id. A block
@@ -171,6 +241,7 @@ func (l *liveSet) add(e retire.Entry, k kept) (o outcome, err error) {
 	l.churn += s.Rows()
 	digest := l.content(s, part)
 	l.sums.of(digest).Add(s)
+	l.sums.window = l.sums.window.Union(s.Window())
 	if l.sample != nil {
 		// Floors may have risen since the part was taken; of the first blocks all rows
 		// were.
@@ -190,7 +261,7 @@ func (l *liveSet) add(e retire.Entry, k kept) (o outcome, err error) {
 	if !l.covers(k.in) {
 		panic("daemon: block " + e.ID + " is not in the coordinates in use")
 	}
-	l.put[e.ID] = snapshot.Block{Entry: e, Summary: s, Part: part}
+	l.putBlock(snapshot.Block{Entry: e, Summary: s, Part: part})
 	delete(l.gone, e.ID)
 	for _, out := range l.ledger.Add(e) {
 		if err := l.takeOut(out.ID); err != nil {
@@ -219,6 +290,32 @@ func (l *liveSet) leaveRemains() {
 	if l.uncompacted.IsZero() {
 		l.uncompacted = time.Now()
 	}
+}
+
+// putBlock notes that a block is to be saved, in the place of one of the same id.
+func (l *liveSet) putBlock(b snapshot.Block) {
+	if old, ok := l.put[b.Entry.ID]; ok {
+		l.bytes -= unsavedBytes(old)
+	}
+	l.put[b.Entry.ID] = b
+	l.bytes += unsavedBytes(b)
+}
+
+// dropPut notes that a block is not to be saved any more.
+func (l *liveSet) dropPut(id string) {
+	if b, ok := l.put[id]; ok {
+		l.bytes -= unsavedBytes(b)
+		delete(l.put, id)
+	}
+}
+
+// unsavedBytes is what the block takes until it is saved.
+func unsavedBytes(b snapshot.Block) int64 {
+	n := b.Summary.Bytes()
+	if b.Part != nil {
+		n += b.Part.Bytes()
+	}
+	return int64(n)
 }
 
 // remove takes a live block out that makes room for another of its id, or is lost.
@@ -253,7 +350,7 @@ func (l *liveSet) takeOut(id string) error {
 	if l.sample != nil {
 		l.sample.Remove(id, b.Part)
 	}
-	delete(l.put, id)
+	l.dropPut(id)
 	delete(l.parts, id)
 	l.gone[id] = struct{}{}
 	return nil
@@ -305,7 +402,7 @@ func (l *liveSet) offer(id string, p *sample.Part) {
 	l.sample.Offer(id, p)
 	if b, ok := l.put[id]; ok {
 		b.Part = p
-		l.put[id] = b
+		l.putBlock(b)
 	} else {
 		l.parts[id] = p
 	}
@@ -321,28 +418,41 @@ func (l *liveSet) unsaved() int {
 	return n
 }
 
-// unsavedMemory is what blocks that wait for a save may take, in bytes.
+// unsavedMemory is what blocks that wait for a save may take, in bytes, if that is more
+// than the sums take, which a save writes as well, and if there is as much.
 const unsavedMemory = 32 << 20
 
+// roomBytes is what blocks that wait for a save may take, and as much may be in the
+// hands of the workers. Eight times that is free: a save holds the pages that it writes,
+// four times as much as the blocks (see room), and as much may come while it writes.
+func (l *liveSet) roomBytes() int64 {
+	_, state := l.estimate()
+	free := l.memory.room() - l.memory.price(l.shapes(0), l.ledger.Len())
+	return max(1, int64(min(max(unsavedMemory, float64(state)), free/8)))
+}
+
 // room is how many blocks may wait for a save that it would be better to put off: as
-// many as take unsavedMemory, or as much as the sums do, which a save writes as well.
-// The pages that a save writes are in memory together, and may take four times that.
+// many as have room. The pages that a save writes are in memory together, and may take
+// four times that.
 func (l *liveSet) room() int {
-	block, state := l.bytes()
+	block, _ := l.estimate()
 	// At worst every block is in each bucket on a page of its own, with three others of
 	// its size; what a save has written beside that is not for its blocks.
 	pages := min(l.pages, 4*(block+4<<10))
-	return max(unsavedMemory, state) / max(block, pages/4)
+	return max(1, int(l.roomBytes())/max(block, pages/4))
 }
 
-// roomBytes is what these blocks take.
-func (l *liveSet) roomBytes() int {
-	_, state := l.bytes()
-	return max(unsavedMemory, state)
+// waiting is the bytes that wait for a save.
+func (l *liveSet) waiting() int64 {
+	n := l.bytes
+	for _, e := range l.epochs() {
+		n += e.bytes
+	}
+	return n
 }
 
-// bytes is about what a block of all classes takes, and what the sums do.
-func (l *liveSet) bytes() (block, state int) {
+// estimate is about what a block of all classes takes, and what the sums do.
+func (l *liveSet) estimate() (block, state int) {
 	block = 1 << 10 // it has more than its summary
 	count := func(s *sums) {
 		numbers := s.classes() * gram.PackedLen(len(s.features)+1)
@@ -379,11 +489,11 @@ func (l *liveSet) change() snapshot.Change {
 		l.parts[id] = p
 		c.Parts = append(c.Parts, snapshot.Part{ID: id, Part: p})
 	}
-	for id, b := range l.put {
+	for _, b := range l.put {
 		if b.Part != nil { // floors have risen since it was added
 			if less := b.Part.Above(levels); less != b.Part {
 				b.Part = less
-				l.put[id] = b
+				l.putBlock(b)
 			}
 		}
 		c.Put = append(c.Put, b)
@@ -406,7 +516,7 @@ func (l *liveSet) saved(c *snapshot.Change) {
 		if !ok || now.Summary != b.Summary {
 			continue
 		}
-		delete(l.put, b.Entry.ID)
+		l.dropPut(b.Entry.ID)
 		if now.Part != b.Part {
 			l.parts[b.Entry.ID] = now.Part
 		}

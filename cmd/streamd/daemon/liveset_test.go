@@ -40,7 +40,7 @@ func TestWhatChangesWhileItIsSaved(t *testing.T) {
 		}
 		contents.State = incremental.NewState(nil)
 		cfg := liveConfig(3, 20)
-		l, _, err := newLiveSet(store, contents, cfg)
+		l, _, err := newLiveSet(store, contents, cfg, roomy(cfg))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -236,7 +236,7 @@ func TestRestoreOfBlocksWithoutParts(t *testing.T) {
 	defer store.Close()
 	contents.State = incremental.NewState(nil)
 	cfg := liveConfig(3, 1000)
-	l, _, err := newLiveSet(store, contents, cfg)
+	l, _, err := newLiveSet(store, contents, cfg, roomy(cfg))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -274,7 +274,7 @@ func TestRestoreOfBlocksWithoutParts(t *testing.T) {
 		t.Fatal(err)
 	}
 	cfg.Retire.Blocks = keep
-	l, retired, err := newLiveSet(store, contents, cfg)
+	l, retired, err := newLiveSet(store, contents, cfg, roomy(cfg))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -306,7 +306,7 @@ func TestMostUnsaved(t *testing.T) {
 		{wide, &saving{blocks: 7}, nil, 15},
 		{wide, &saving{blocks: 70}, nil, 78},
 	} {
-		l := &liveSet{sums: newSums(incremental.DefaultFeatures(c.features), 0)}
+		l := &liveSet{sums: newSums(incremental.DefaultFeatures(c.features), 0), memory: roomy(liveConfig(0, 0)), ledger: retire.NewLedger(retire.Policy{})}
 		block := &incremental.Block{Classes: []string{"1"}, Codes: []int32{0}, Columns: make([]gram.Column, c.features)}
 		for j := range block.Columns {
 			block.Columns[j] = gram.ColumnOf([]float32{1})
@@ -326,8 +326,8 @@ func TestMostUnsaved(t *testing.T) {
 // Blocks of keys in no order are on pages of their own, and a save holds all that it
 // writes: after one of so many, the next has as many as there is memory for.
 func TestRoomForPages(t *testing.T) {
-	l := &liveSet{sums: newSums(incremental.DefaultFeatures(10), 0)}
-	block, _ := l.bytes()
+	l := &liveSet{sums: newSums(incremental.DefaultFeatures(10), 0), memory: roomy(liveConfig(0, 0)), ledger: retire.NewLedger(retire.Policy{})}
+	block, _ := l.estimate()
 	dense := l.room()
 	if dense != unsavedMemory/block {
 		t.Fatalf("room for %d blocks of %d bytes", dense, block)
@@ -372,7 +372,7 @@ func testSavesAreNotPutOffWithoutRoom(t *testing.T, cfg *config.Config) {
 	}
 	defer store.Close()
 	contents.State = incremental.NewState(nil)
-	l, _, err := newLiveSet(store, contents, liveConfig(5, 0))
+	l, _, err := newLiveSet(store, contents, liveConfig(5, 0), roomy(liveConfig(5, 0)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -391,6 +391,7 @@ func testSavesAreNotPutOffWithoutRoom(t *testing.T, cfg *config.Config) {
 		cfg: cfg, live: l, store: store, saved: make(chan saveEnd, 1),
 		saveTook: time.Hour, lastSaveTry: now, delivered: now, lastSolve: now,
 	}
+	d.handRoom.Store(l.roomBytes())
 	for i := 0; d.saving == nil; i++ {
 		if wait := unsavedMemory / (8 * n * n); i > wait { // of two classes half of the products each
 			t.Fatalf("%d blocks wait for a save", i)
@@ -417,7 +418,7 @@ func TestWideSumsAreSolvedWhenNothingComes(t *testing.T) {
 	}
 	defer store.Close()
 	contents.State = incremental.NewState(nil)
-	l, _, err := newLiveSet(store, contents, liveConfig(5, 0))
+	l, _, err := newLiveSet(store, contents, liveConfig(5, 0), roomy(liveConfig(5, 0)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -491,7 +492,7 @@ func BenchmarkBlock(b *testing.B) {
 			}
 			defer store.Close()
 			contents.State = incremental.NewState(nil)
-			l, _, err := newLiveSet(store, contents, liveConfig(c.folds, c.rows))
+			l, _, err := newLiveSet(store, contents, liveConfig(c.folds, c.rows), roomy(liveConfig(c.folds, c.rows)))
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -95,22 +95,27 @@ func (d *Daemon) loop(ctx context.Context) error {
 	tick := time.NewTicker(d.tickInterval())
 	defer tick.Stop()
 	for {
-		order, stopping := d.order, (<-chan struct{})(nil)
-		if d.live.unsaved() >= d.mostUnsaved() {
+		order, more, stopping := d.order, (<-chan struct{})(nil), (<-chan struct{})(nil)
+		switch {
+		case d.failure == nil && (d.live.unsaved() >= d.mostUnsaved() || !d.hasRoom(d.wants)):
 			order = nil // nothing more is taken in
 			if d.saveProblem != nil {
 				stopping = d.stopping // who stops does not wait for the disk
 			}
+		case d.applying != nil:
+			order, more = nil, always
 		}
 		select {
+		case <-more:
+			y := d.applying
+			d.applyMore(ctx)
+			d.release(y)
 		case y, ok := <-order:
 			if !ok {
 				return d.finish()
 			}
 			d.applyDelivery(ctx, y)
-			if y.batch != nil {
-				y.batch.Release()
-			}
+			d.release(y)
 		case <-stopping:
 			if err := d.finish(); d.saveProblem != nil {
 				return err
@@ -140,6 +145,20 @@ func (d *Daemon) loop(ctx context.Context) error {
 		}
 		d.updateStatus()
 	}
+}
+
+// always is closed.
+var always = func() <-chan struct{} { c := make(chan struct{}); close(c); return c }()
+
+// hasRoom says whether a block of so many bytes may come to those that wait for a save.
+// While a save is on its way, as many bytes may come as there is room for beside those
+// that are in it. A block that is larger comes alone.
+func (d *Daemon) hasRoom(bytes int64) bool {
+	waiting := d.live.waiting()
+	if d.saving != nil {
+		waiting -= d.saving.bytes
+	}
+	return waiting <= 0 || waiting+bytes <= d.handRoom.Load()
 }
 
 // mostUnsaved bounds the blocks that wait for a disk that is full or slow: while a
@@ -179,10 +198,11 @@ func (d *Daemon) everySoOften() {
 	if d.unsavedSince.IsZero() && d.hasUnsaved() {
 		d.unsavedSince = now
 	}
+	full := d.live.unsaved() >= d.live.room() || !d.hasRoom(d.wants)
 	due := !d.unsavedSince.IsZero() && now.Sub(d.unsavedSince) >= d.cfg.Snapshot.Interval ||
-		d.live.unsaved() >= min(d.cfg.Snapshot.Blocks, d.live.room())
+		d.live.unsaved() >= d.cfg.Snapshot.Blocks || full
 	pause := d.pause(d.saveTook, now) // who replays may be waiting for what this save will commit
-	if d.live.unsaved() >= d.live.room() {
+	if full {
 		pause = 0
 	}
 	if d.saveProblem != nil {
@@ -206,69 +226,31 @@ func (d *Daemon) pause(took time.Duration, now time.Time) time.Duration {
 	return share * took
 }
 
-// applyDelivery applies a batch, or makes a call in its turn.
+// applyDelivery applies a batch, or makes a call in its turn. Where there is no room for
+// a block, the rest of the batch waits for applyMore.
 func (d *Daemon) applyDelivery(ctx context.Context, y *delivery) {
 	if y.call != nil {
 		y.call()
 		return
 	}
+	d.applying = y
+	d.applyMore(ctx)
+}
+
+// applyMore goes on with the delivery that is being applied.
+func (d *Daemon) applyMore(ctx context.Context) {
+	y := d.applying
 	defer func() { d.delivered = time.Now() }()
 	p := d.partition(y.batch.Partition)
-	for _, t := range y.tasks {
-		<-t.done
-		if t.fatal != nil {
-			d.fail(t.fatal)
-		}
-		for i := range t.refused {
-			if r := &t.refused[i]; d.failure == nil && r.Last >= p.at.Next {
-				d.applyRefused(p, t.partition, r)
-			}
-		}
-		for i := range t.records {
-			if d.failure != nil {
-				break // applying on would leave a hole
-			}
-			r := &t.records[i]
-			var z result
-			left := i >= len(t.results)
-			if !left {
-				z, t.results[i] = t.results[i], z
-				if z.inHand > 0 {
-					d.inHand.Add(-z.inHand)
-				}
-			}
-			if r.Offset < p.at.Next {
-				continue // delivered before
-			}
-			d.reach(p, r.Offset)
-			// What was decoded for other features is decoded again, and a block that was
-			// summarised before the coordinates in use were known is summarised again.
-			d.freeFeatures()
-			if left || z.fixed != d.live.features.Load() || z.summary != nil && z.summary.Rows() > 0 && !d.live.covers(z.in) {
-				z = d.worker.process(ctx, t, r)
-			}
-			if z.fatal == nil && z.bad != nil {
-				z.fatal = d.worker.reject(t.partition, r, z.bad)
-			}
-			if z.fatal != nil {
-				d.fail(z.fatal)
-				break
-			}
-			if err := d.applyRecord(p, t, i, z); err != nil {
-				d.fail(err)
-				break
-			}
-			p.at.Next = r.Offset + 1
-			if !r.Time.IsZero() && retire.ValidTime(r.Time) {
-				p.clock.Add(r.Time)
-			}
-		}
-		d.giveBack(t)
-	}
+	waits := d.applyTasks(ctx, p, y)
 	// Before the next save: what is saved counts as dealt with.
 	if err := d.worker.sendLetters(ctx, y.batch.Partition); err != nil {
 		d.fail(err)
 	}
+	if waits {
+		return
+	}
+	d.applying = nil
 	if d.failure == nil {
 		// The end has the last record's fingerprint, and may lie beyond it: markers and
 		// aborted data.
@@ -279,8 +261,114 @@ func (d *Daemon) applyDelivery(ctx context.Context, y *delivery) {
 		p.settle()
 		p.moved = true
 		d.changed = true
-		d.handRoom.Store(int64(d.live.roomBytes()))
+		d.handRoom.Store(d.live.roomBytes())
 	}
+}
+
+// release gives the batch of a delivery back that has been applied.
+func (d *Daemon) release(y *delivery) {
+	if y.batch != nil && d.applying != y {
+		y.batch.Release()
+	}
+}
+
+// applyTasks applies the tasks of a delivery that are left, until one waits for room.
+func (d *Daemon) applyTasks(ctx context.Context, p *partition, y *delivery) (waits bool) {
+	for ; len(y.tasks) > 0; y.tasks, y.next = y.tasks[1:], 0 {
+		t := y.tasks[0]
+		<-t.done
+		if t.fatal != nil {
+			d.fail(t.fatal)
+		}
+		for i := range t.refused {
+			if r := &t.refused[i]; d.failure == nil && y.next == 0 && r.Last >= p.at.Next {
+				d.applyRefused(p, t.partition, r)
+			}
+		}
+		for ; y.next < len(t.records) && d.failure == nil; y.next++ { // applying on after a failure would leave a hole
+			if d.wants = d.applyNext(ctx, p, t, y.next); d.wants > 0 {
+				return true
+			}
+		}
+		for i := range t.results { // of records that were left out
+			d.inHand.Add(-t.results[i].inHand)
+		}
+		d.giveBack(t)
+	}
+	return false
+}
+
+// applyNext applies record i of a task. When there is no room for what it would make
+// unsaved, nothing is applied, and wants is how many bytes that is.
+func (d *Daemon) applyNext(ctx context.Context, p *partition, t *task, i int) (wants int64) {
+	r := &t.records[i]
+	if r.Offset < p.at.Next {
+		return 0 // delivered before
+	}
+	d.reach(p, r.Offset)
+	// What was decoded for other features is decoded again, and a block that was
+	// summarised before the coordinates in use were known is summarised again.
+	d.freeFeatures()
+	if left := i >= len(t.results); left || !d.isCurrent(&t.results[i]) {
+		if left && t.rows != nil {
+			t.rows.empty() // those before have been gathered
+		}
+		for len(t.results) <= i {
+			t.results = append(t.results, result{})
+		}
+		z := d.worker.process(ctx, t, r)
+		z.inHand = t.results[i].inHand
+		t.results[i] = z
+	}
+	z := t.results[i]
+	if wants = d.unsavedBy(p, r, &z); wants > 0 && !d.hasRoom(wants) {
+		d.handRoom.Store(d.live.roomBytes())
+		return wants
+	}
+	t.results[i] = result{}
+	if z.inHand > 0 {
+		d.inHand.Add(-z.inHand)
+	}
+	if z.fatal == nil && z.bad != nil {
+		z.fatal = d.worker.reject(t.partition, r, z.bad)
+	}
+	if z.fatal == nil {
+		z.fatal = d.applyRecord(p, t, i, z)
+	}
+	if z.fatal != nil {
+		d.fail(z.fatal)
+		return 0
+	}
+	p.at.Next = r.Offset + 1
+	if !r.Time.IsZero() && retire.ValidTime(r.Time) {
+		p.clock.Add(r.Time)
+	}
+	return 0
+}
+
+// isCurrent says whether a result is of the features and the coordinates in use.
+func (d *Daemon) isCurrent(z *result) bool {
+	return z.fixed == d.live.features.Load() && (z.summary == nil || z.summary.Rows() == 0 || d.live.covers(z.in))
+}
+
+// unsavedBy is the bytes of the block that a record makes: of its own, or of the open run
+// that it ends.
+func (d *Daemon) unsavedBy(p *partition, r *kafka.Record, z *result) int64 {
+	if !d.gathers() {
+		return z.bytes()
+	}
+	if p.open == nil || !p.open.grown {
+		return 0
+	}
+	n, at := z.j-z.i, time.Time{}
+	usable := z.bad == nil && n > 0
+	if usable {
+		at = d.countsAs(p, r)
+	}
+	if !d.endsBefore(p.open, bucketOf(d.cfg.Blocks, r.Offset, at), n, usable) {
+		return 0
+	}
+	return d.runBytes(p.open)
 }
 
 // applyRecord changes the live set by record i of a task. An error is final.
@@ -299,8 +387,7 @@ func (d *Daemon) applyRecord(p *partition, t *task, i int, z result) error {
 		d.counts.Tombstones++
 		return d.retireFormer(z.id)
 	}
-	if !d.live.admits(z.summary.Classes()) {
-		z.bad = d.classLimit()
+	if z.bad = d.live.admits(candidate{z.summary.Classes(), z.summary.Features(), z.summary.Window(), z.in}); z.bad != nil {
 		d.countRejected(&d.counts, t.partition, r, z)
 		if err := d.worker.reject(t.partition, r, z.bad); err != nil {
 			return err
@@ -335,17 +422,22 @@ func (d *Daemon) retireFormer(id string) error {
 	return d.live.retire(id)
 }
 
-// boundedTime is the event time that a record counts as of: not much later than the
+// countsAs is the event time that a record counts as of: not much later than the
 // partition's clock, unless the broker has set the time. A record without a time is of
 // 1970.
-func (d *Daemon) boundedTime(p *partition, number int, r *kafka.Record) time.Time {
+func (d *Daemon) countsAs(p *partition, r *kafka.Record) time.Time {
 	switch {
 	case r.Time.IsZero():
 		return time.UnixMilli(0).UTC()
 	case r.Appended:
 		return r.Time
 	}
-	bounded := p.clock.Bound(r.Time, d.cfg.Retire.MaxFuture)
+	return p.clock.Bound(r.Time, d.cfg.Retire.MaxFuture)
+}
+
+// boundedTime is countsAs that counts and logs when a record is ahead.
+func (d *Daemon) boundedTime(p *partition, number int, r *kafka.Record) time.Time {
+	bounded := d.countsAs(p, r)
 	if bounded.Before(r.Time) {
 		d.metrics.RecordsAhead.Inc()
 		d.sampled.Warn().Stringer("record", d.position(number, r)).Time("event_time", r.Time).Time("counts_as", bounded).
@@ -374,10 +466,6 @@ func (d *Daemon) countAdded(e retire.Entry, o outcome) {
 		d.counts.BlocksReplaced++
 	}
 	d.counts.BlocksRetired += int64(o.retired)
-}
-
-func (d *Daemon) classLimit() error {
-	return unusablef(kindClasses, "the model would have more than %d classes (limits.classes)", d.cfg.Limits.Classes)
 }
 
 // fail ends the daemon with an error, without applying anything more.

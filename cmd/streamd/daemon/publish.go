@@ -32,9 +32,15 @@ type solved struct {
 	fixed  *[]string // the model's features
 }
 
-// flushRuns makes the rows of open runs live; false: the daemon has failed.
+// flushRuns makes the rows of open runs live, but for those that there is no room for
+// before the next save; false: the daemon has failed.
 func (d *Daemon) flushRuns() bool {
+	d.unflushed = false
 	for _, p := range d.partitions {
+		if p.open != nil && p.open.grown && !d.hasRoom(d.runBytes(p.open)) {
+			d.unflushed = true
+			continue
+		}
 		if err := d.flushRun(p); err != nil {
 			d.fail(err)
 			return false
@@ -50,7 +56,7 @@ func (d *Daemon) solve(now time.Time) {
 	if !d.flushRuns() {
 		return
 	}
-	d.changed = false
+	d.changed = d.unflushed
 	next := d.header(now)
 	if next.Rows > 0 { // the first rows do not wait because there was nothing to solve
 		d.lastSolve = now

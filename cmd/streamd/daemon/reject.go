@@ -21,6 +21,7 @@ const (
 	kindNull    = "null"    // there is no value
 	kindTime    = "time"    // the event time cannot be used
 	kindClasses = "classes" // there would be too many classes
+	kindMemory  = "memory"  // it would take more than there is
 	kindHeaders = "headers" // there are too many headers
 	kindBatch   = "batch"   // its record batch cannot be read
 	kindOther   = "other"

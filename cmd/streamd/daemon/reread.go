@@ -10,8 +10,11 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"golang.org/x/sync/semaphore"
+
 	"streamd/incremental"
 	"streamd/ingest/kafka"
+	"streamd/ingest/wire"
 	"streamd/retire"
 	"streamd/snapshot"
 )
@@ -49,6 +52,10 @@ type rereader struct {
 	log     *kafka.RangeReader
 	workers int
 	turn    chan struct{} // holds one while a pass runs
+	// room is the bytes that blocks may take while they are compared: of blocks as large
+	// as it one at a time is, and room for any that is live has been left.
+	room  *semaphore.Weighted
+	large sync.Mutex // held while a block is decoded that is too large for the workers
 }
 
 const (
@@ -62,7 +69,7 @@ func (d *Daemon) newRereader() (*rereader, error) {
 	if err != nil {
 		return nil, err
 	}
-	fetching := Fetching(d.cfg.Kafka)
+	fetching := d.memory.bounded(Fetching(d.cfg.Kafka), d.memory.reread)
 	fetching.BufferBytes = rereadBuffer * int64(fetching.FetchBytes)
 	log, err := kafka.NewRangeReader(kafka.RangeConfig{
 		Cluster: cluster, Topic: d.cfg.Kafka.Topic, Fetching: fetching, Partitions: rereadPartitions,
@@ -70,7 +77,7 @@ func (d *Daemon) newRereader() (*rereader, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &rereader{d: d, log: log, workers: max(1, d.cfg.Workers/2), turn: make(chan struct{}, 1)}, nil
+	return &rereader{d: d, log: log, workers: max(1, d.cfg.Workers/2), turn: make(chan struct{}, 1), room: semaphore.NewWeighted(unsavedMemory)}, nil
 }
 
 func (r *rereader) close() { r.log.Close() }
@@ -138,7 +145,7 @@ func (r *rereader) pass(ctx context.Context, blocks *liveBlocks, verify bool, vi
 	}
 	decoding := make([]*worker, r.workers)
 	for i := range decoding {
-		decoding[i] = &worker{d: r.d}
+		decoding[i] = &worker{d: r.d, numbers: r.d.memory.numbers}
 		if err := decoding[i].prepare(fixed); err != nil {
 			return nil, err
 		}
@@ -288,6 +295,12 @@ func (p *pass) show(w *worker, e retire.Entry, b *incremental.Block) error {
 	}
 	var s *incremental.Summary
 	if p.verify {
+		need := int64(shape{features: len(b.Columns), classes: len(b.Classes)}.summary())
+		need = min(2*need, unsavedMemory) // as it was, and as it is
+		if err := p.room.Acquire(p.ctx, need); err != nil {
+			return context.Cause(p.ctx)
+		}
+		defer p.room.Release(need)
 		was, err := p.blocks.summary(e.ID)
 		if err != nil {
 			return err
@@ -434,16 +447,32 @@ func (p *pass) block(w *worker, record *kafka.Record, e retire.Entry) {
 	if err == nil && id != e.ID {
 		err = fmt.Errorf("the record at its offset makes block %s", id)
 	}
-	var b *incremental.Block
 	if err == nil {
-		b, err = w.decode(record)
-	}
-	if err == nil {
-		err = p.show(w, e, b)
+		err = p.decoded(w, record, func(w *worker, b *incremental.Block) error { return p.show(w, e, b) })
 	}
 	if err != nil {
 		p.unreadable(e, err)
 	}
+}
+
+// decoded gives the block of a record to do. One that is too large for the workers is
+// decoded while no other one is.
+func (r *rereader) decoded(w *worker, record *kafka.Record, do func(*worker, *incremental.Block) error) error {
+	b, err := w.decode(record)
+	if bad := (*wire.Error)(nil); errors.As(err, &bad) && bad.Memory {
+		r.large.Lock()
+		defer r.large.Unlock()
+		fixed := w.fixed
+		w = &worker{d: r.d}
+		if err := w.prepare(fixed); err != nil {
+			return err
+		}
+		b, err = w.decode(record)
+	}
+	if err != nil {
+		return err
+	}
+	return do(w, b)
 }
 
 // part is the rows of consecutive records of a gathered block.
@@ -492,12 +521,13 @@ func (l *lane) gather(ctx context.Context, s *shared) {
 // decode takes the rows of the records that could be used.
 func (t *part) decode(w *worker, records []kafka.Record) {
 	for i := range records {
-		b, err := w.decode(&records[i])
-		if err != nil || b.FirstBadRow() != nil {
-			continue
-		}
-		t.rows.appendBlock(b)
-		t.ends = append(t.ends, t.rows.len())
+		w.d.archive.decoded(w, &records[i], func(_ *worker, b *incremental.Block) error {
+			if b.FirstBadRow() == nil {
+				t.rows.appendBlock(b)
+				t.ends = append(t.ends, t.rows.len())
+			}
+			return nil
+		})
 	}
 }
 

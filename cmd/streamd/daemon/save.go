@@ -13,6 +13,7 @@ import (
 type saving struct {
 	change snapshot.Change
 	blocks int           // that have come or gone
+	bytes  int64         // that these take
 	moved  []*partition  // whose positions are in it
 	next   map[int]int64 // all positions
 	made   httpapi.SnapshotInfo
@@ -41,7 +42,7 @@ func (d *Daemon) hasUnsaved() bool {
 // transaction. None may be on its way, and no compaction.
 func (d *Daemon) beginSave() {
 	d.lastSaveTry = time.Now()
-	y := &saving{change: d.live.change(), blocks: d.live.unsaved(), next: map[int]int64{}}
+	y := &saving{change: d.live.change(), blocks: d.live.unsaved(), bytes: d.live.waiting(), next: map[int]int64{}}
 	c := &y.change
 	c.Counts, c.SavedAt = d.counts, d.lastSaveTry
 	for number, p := range d.partitions {

@@ -17,7 +17,8 @@ import (
 // outside, made in its turn.
 type delivery struct {
 	batch *kafka.Batch
-	tasks []*task
+	tasks []*task // that have not been applied
+	next  int     // record of the first of these
 	call  func()
 }
 

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"streamd/incremental"
+	"streamd/incremental/exact"
 	"streamd/incremental/sample"
 )
 
@@ -18,6 +19,10 @@ type sums struct {
 	moved    []bool               // since the last save
 	all      *incremental.State   // that of all, when it was asked for last
 	known    bool                 // it still is
+
+	// What their memory is bounded by, as measure found it, and as it has grown since.
+	most   int // classes
+	window exact.Window
 }
 
 func newSums(features []string, folds int) sums {
@@ -41,8 +46,25 @@ func restoredSums(all *incremental.State, apart []*incremental.State, folds int)
 		return s, false
 	}
 	clear(s.moved)
+	s.measure()
 	return s, true
 }
+
+// measure finds out how many classes there are and in what window.
+func (s *sums) measure() {
+	labels := map[string]struct{}{}
+	s.window = exact.Window{}
+	for _, fold := range s.apart {
+		s.window = s.window.Union(fold.Window())
+		for _, label := range fold.Labels() {
+			labels[label] = struct{}{}
+		}
+	}
+	s.most = len(labels)
+}
+
+// shape is that of the sums with so many more classes.
+func (s *sums) shape(more int) shape { return shape{len(s.features), s.most + more, s.window} }
 
 // of is the sum that a block of this content is in, which is about to change.
 func (s *sums) of(digest [sha256.Size]byte) *incremental.State {

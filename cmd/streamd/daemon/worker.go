@@ -2,12 +2,14 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"net/url"
 	"slices"
 
 	"streamd/cmd/streamd/httpapi"
 	"streamd/config"
 	"streamd/incremental"
+	"streamd/incremental/exact"
 	"streamd/incremental/sample"
 	"streamd/ingest/kafka"
 	"streamd/ingest/wire"
@@ -17,8 +19,10 @@ import (
 // giveBack keeps the memory of a task's rows, which have been gathered, for another's.
 func (d *Daemon) giveBack(t *task) {
 	if t.rows != nil {
-		t.rows.empty()
-		d.spare.Put(t.rows)
+		if t.rows.bytes() <= keptRows {
+			t.rows.empty()
+			d.spare.Put(t.rows)
+		}
 		t.rows = nil
 	}
 }
@@ -32,10 +36,12 @@ type result struct {
 	// features are the names that the record would give the model; nil when
 	// those are fixed.
 	features []string
-	i, j     int   // rows of the task, when they are to be gathered
-	bad      error // why the record cannot be used
-	fatal    error // why the daemon cannot go on
-	inHand   int64 // bytes of Daemon.inHand
+	i, j     int          // rows of the task, when they are to be gathered
+	window   exact.Window // of the sums of these
+	bad      error        // why the record cannot be used
+	left     bool         // there is no room for it now, and the loop is to process it
+	fatal    error        // why the daemon cannot go on
+	inHand   int64        // bytes of Daemon.inHand
 }
 
 // rowsRead is the rows of the record; what cannot be decoded counts as one.
@@ -53,13 +59,16 @@ type kept struct {
 	part    *sample.Part // nil: there is no sample
 }
 
-// bytes is what the summaries take.
+// bytes is what the summaries and the part take.
 func (k *kept) bytes() (n int64) {
 	if k.summary != nil {
 		n = int64(k.summary.Bytes())
 	}
 	for _, in := range k.in {
 		n += int64(in.summary.Bytes())
+	}
+	if k.part != nil {
+		n += int64(k.part.Bytes())
 	}
 	return n
 }
@@ -74,6 +83,7 @@ type worker struct {
 	decoder    *wire.Decoder
 	letters    []kafka.Letter // not sent yet
 	fixed      *[]string      // the model's features, which decoder is for; nil: they are not fixed
+	numbers    int            // bytes that it may decode a block to; 0: as many as the configuration allows
 	format     string         // content type of the last record that had one
 }
 
@@ -90,15 +100,10 @@ func (w *worker) do(ctx context.Context, t *task) {
 		t.results = make([]result, 0, len(t.records))
 		w.judge.credit += taskCredit
 		for i := range t.records {
-			if w.d.inHand.Load() >= w.d.handRoom.Load() {
-				break
-			}
 			z := w.process(ctx, t, &t.records[i])
-			if z.fixed == nil {
-				break // features are free again
-			}
-			if z.inHand = max(0, z.bytes()-int64(len(t.records[i].Value))); z.inHand > 0 {
-				w.d.inHand.Add(z.inHand)
+			if z.fixed == nil || z.left {
+				w.d.inHand.Add(-z.inHand)
+				break // features are free again, or there is no room
 			}
 			t.results = append(t.results, z)
 		}
@@ -136,6 +141,9 @@ func (w *worker) process(ctx context.Context, t *task, r *kafka.Record) result {
 			z.kept = kept{}
 		}
 	}
+	if z.bad == errNoRoom {
+		return result{left: true}
+	}
 	if ctx.Err() != nil { // nothing is wrong with the record
 		z.bad, z.fatal = nil, context.Cause(ctx)
 	}
@@ -147,10 +155,16 @@ func (w *worker) summarise(ctx context.Context, t *task, r *kafka.Record, z *res
 		return unusablef(kindTime, "the event time is %d ms since 1970, which is not in the years 1 to 9999: is it in milliseconds?", r.Time.UnixMilli())
 	}
 	b, err := w.decode(r)
+	if bad := (*wire.Error)(nil); errors.As(err, &bad) && bad.Memory && w != w.d.worker {
+		return errNoRoom
+	}
 	if err != nil {
 		return err
 	}
 	z.rows = b.Rows()
+	if err := w.takeRoom(b, z, len(r.Value)); err != nil {
+		return err
+	}
 	if w.fixed == nil {
 		z.features = featuresOf(b)
 	}
@@ -176,12 +190,69 @@ func (w *worker) summarise(ctx context.Context, t *task, r *kafka.Record, z *res
 		z.i = t.rows.len()
 		t.rows.appendBlock(b)
 		z.j = t.rows.len()
+		z.window = b.Window()
 		return nil
 	}
 	if z.kept, err = w.keep(ctx, b); err == nil {
 		w.judge.rows(b, w.served(), &w.d.prequential)
 	}
 	return err
+}
+
+var errNoRoom = errors.New("there is no room for a block")
+
+// takeRoom sees to it, before anything is allocated, that there is memory for what is
+// made of a block whose payload has so many bytes: it is taken of what the workers may
+// have in hand, or, by the loop, of what the live set may take.
+func (w *worker) takeRoom(b *incremental.Block, z *result, payload int) error {
+	labels := b.Classes
+	if b.Weights != nil {
+		labels = positiveClasses(b)
+	}
+	if w == w.d.worker {
+		if w.d.gathers() { // it is priced with the block that it becomes a part of
+			return nil
+		}
+		return w.d.live.admits(candidate{labels: labels, features: len(b.Columns)})
+	}
+	bytes := 8 * float64(b.Rows()) * float64(len(b.Columns)+2)
+	if !w.d.gathers() {
+		bytes = shape{features: len(b.Columns), classes: len(labels)}.summary()
+		in := w.d.live.current.Load()
+		for _, c := range []*coordinates{in.use, in.next} {
+			if c != nil { // its summary, and the rows in it
+				t := len(c.names)
+				bytes += shape{features: t, classes: len(labels)}.summary() + 8*float64(t)*float64(b.Rows())
+			}
+		}
+	}
+	if bytes -= float64(payload); bytes <= 0 {
+		return nil
+	}
+	room := w.d.handRoom.Load()
+	if bytes > float64(room) {
+		return errNoRoom
+	}
+	z.inHand = int64(bytes)
+	if w.d.inHand.Add(z.inHand) > room {
+		w.d.inHand.Add(-z.inHand)
+		return errNoRoom
+	}
+	return nil
+}
+
+// positiveClasses lists the classes that have a row of weight > 0.
+func positiveClasses(b *incremental.Block) (labels []string) {
+	has := make([]bool, len(b.Classes))
+	for i, c := range b.Codes {
+		has[c] = has[c] || b.Weights[i] > 0
+	}
+	for c, label := range b.Classes {
+		if has[c] {
+			labels = append(labels, label)
+		}
+	}
+	return labels
 }
 
 // keep makes what is kept of a block; of one whose rows weigh nothing only the summary.
@@ -221,6 +292,9 @@ func (w *worker) prepare(fixed *[]string) error {
 		return nil
 	}
 	o := w.d.decoding
+	if w.numbers > 0 {
+		o.Limits.Numbers = w.numbers
+	}
 	if fixed != nil {
 		o.Features = *fixed
 	}

@@ -35,8 +35,8 @@ func removeIfThere(path string) error {
 // belong to the file system, and are out of reach.
 //
 // Saves wait until Compact has ended. Reading goes on. Compact needs room on the disk for
-// the live values, and some 16 MiB of memory, or as much as the largest value. When ctx
-// ends, the file stays as it was.
+// the live values, and a few times compactBytes of memory, or of the largest value. When
+// ctx ends, the file stays as it was.
 func (s *Store) Compact(ctx context.Context) (SaveInfo, error) {
 	s.writing.Lock()
 	defer s.writing.Unlock()

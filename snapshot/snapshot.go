@@ -415,6 +415,9 @@ func (s *Store) prepare(readOnly bool) error {
 		}); err != nil {
 			return err
 		}
+		if s.key != nil { // all of the file was read
+			s.forget()
+		}
 	}
 	if readOnly {
 		return nil

@@ -331,7 +331,7 @@ func (c *blocksRetireCmd) Run(ctx context.Context, s *surroundings) error {
 		t.row("digest before", receipt.DigestBefore)
 		t.row("digest after", receipt.DigestAfter)
 		if receipt.InBasis {
-			t.row("basis", "the basis in use was chosen from it: its numbers may be among the points until another one is in use (streamd epoch)")
+			t.row("basis", "a basis was chosen from it: its numbers may be among the points until a later one is in use (streamd epoch)")
 		}
 	})
 }

@@ -124,7 +124,7 @@ func (d *Daemon) remains(inBasis bool) []string {
 		fmt.Sprintf("the log of topic %s, until retention or compaction drops the records", d.cfg.Kafka.Topic),
 	}
 	if inBasis {
-		remains = append(remains, "the points of the basis in use, until another one is in use (/v1/epoch)")
+		remains = append(remains, "the points of a basis, until a later one is in use (/v1/epoch)")
 	}
 	if d.cfg.DeadLetters.Policy == config.DeadLettersQueue {
 		remains = append(remains, fmt.Sprintf("dead letters in topic %s, if records of the block were refused", d.cfg.DeadLetters.Topic))

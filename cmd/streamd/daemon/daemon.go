@@ -22,6 +22,7 @@
 //	publish.go   planes are solved, and served
 //	study.go     what takes longer than a solve: tune.go, refine.go, heldout.go
 //	basis.go     a basis is chosen; rebuild.go: the way from one epoch to the next
+//	sources.go   the blocks that a basis was chosen from, which has to go when one is retired
 //	reread.go    live blocks come from the log again: for the sample (fill.go), for
 //	             an epoch (rebuild.go), for refinement (refine.go)
 //	service.go   what HTTP asks for

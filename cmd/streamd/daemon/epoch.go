@@ -266,6 +266,7 @@ func (l *liveSet) restoreEpochs(saved *snapshot.Contents, wanted *config.Config)
 		inUse := s.Number == saved.Epoch
 		if wanted.Kernel.Function == config.KernelNone || !inUse && !fits(basis, wanted) || l.features.Load() == nil {
 			l.epochsMoved = true
+			l.leave(&epoch{from: &sources{stale: staleness(s.Stale)}})
 			continue
 		}
 		from := &sources{blocks: make(map[string]struct{}, len(s.Sources)), stale: staleness(s.Stale)}

@@ -265,7 +265,7 @@ func TestStaleBasisLeavesTheFile(t *testing.T) {
 	d.settledBasis()
 	release := d.holdReading()
 	receipt := d.retire("key:" + url.PathEscape(plantedKey))
-	if !strings.Contains(fmt.Sprint(receipt.Remains), "points of the basis") {
+	if !strings.Contains(fmt.Sprint(receipt.Remains), "points of a basis") {
 		t.Errorf("it remains in %q", receipt.Remains)
 	}
 	d.compact()

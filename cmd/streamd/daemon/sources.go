@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"slices"
 	"time"
 
 	"streamd/cmd/streamd/httpapi"
@@ -11,7 +12,8 @@ import (
 // with the planes, and its points are rows or made of few: a row that is forgotten has
 // to leave it, too. So another basis is chosen when a source is retired explicitly.
 //
-// What the retention policy lets go may stay in the points until the next basis.
+// What the retention policy lets go may stay in the points until the next basis. The mean
+// and scale of a scaled basis are of all live rows, and do not make it stale by themselves.
 type sources struct {
 	blocks map[string]struct{}
 	stale  staleness
@@ -46,13 +48,19 @@ func (l *liveSet) forget(id string, how staleness) {
 	}
 }
 
-// inBasis says whether a live block is a source of the basis in use.
+// inBasis says whether a live block is a source of the basis in use, or of one to come.
 func (l *liveSet) inBasis(id string) bool {
-	if l.epoch == nil {
-		return false
+	all := []*sources{l.choosing}
+	for _, e := range l.epochs() {
+		all = append(all, e.from)
 	}
-	_, ok := l.epoch.from.blocks[id]
-	return ok
+	return slices.ContainsFunc(all, func(s *sources) bool {
+		if s == nil {
+			return false
+		}
+		_, ok := s.blocks[id]
+		return ok
+	})
 }
 
 // choose begins to keep the sources of a basis that is chosen from the sample as it is:

@@ -125,7 +125,7 @@ type Receipt struct {
 	Offsets      []Offset  `json:"offsets"`             // the states have the records below these and none beyond
 	DigestBefore string    `json:"state_digest_before"` // of the state with the block
 	DigestAfter  string    `json:"state_digest_after"`  // of the state without it
-	InBasis      bool      `json:"in_basis"`            // whether the basis in use was chosen from the block: its numbers may be among the points until another basis is in use (see /v1/epoch)
+	InBasis      bool      `json:"in_basis"`            // whether the basis in use, or one to come, was chosen from the block: its numbers may be among the points until a later basis is in use (see /v1/epoch)
 	RetiredAt    time.Time `json:"retired_at"`          // when that was durable
 	Remains      []string  `json:"remains"`             // where else the rows can still be, for people to read
 }

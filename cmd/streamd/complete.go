@@ -113,7 +113,6 @@ func complete(at *kong.Node, before []string, last string, offer func(word, help
 		offerValues(pending.Value, matching)
 	case joined && strings.HasPrefix(name, "--"):
 		if f := findFlag(at, name); f != nil {
-			last = value
 			offerValues(f.Value, func(word, help string) {
 				if strings.HasPrefix(word, value) {
 					offer(name+"="+word, help)

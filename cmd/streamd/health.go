@@ -7,7 +7,8 @@ import (
 	"streamd/cmd/streamd/httpapi"
 )
 
-// healthCmd is for images without a shell, whose health checks are the program's.
+// healthCmd asks a daemon whether it is alive. It is the health check of images
+// without a shell.
 type healthCmd struct {
 	Ready bool `help:"Ask whether it is ready to answer, too, and fail with the reason if it is not."`
 	daemonFlags

@@ -22,7 +22,7 @@ import (
 	"streamd/retire"
 )
 
-// lettersCmd looks at dead letters and gives them back to their topic.
+// lettersCmd reads dead letters, and writes their records to their topic again.
 type lettersCmd struct {
 	List   lettersListCmd   `cmd:"" help:"List dead letters with their reasons, the oldest first."`
 	Show   lettersShowCmd   `cmd:"" help:"Show one dead letter with its headers and its value."`

@@ -136,6 +136,15 @@ func (l *Ledger) IDs(yield func(id string) bool) {
 	l.entries.Scan(func(e ranked) bool { return yield(e.ID) })
 }
 
+// Newest returns the live block of the highest rank. ok is false when there is none.
+func (l *Ledger) Newest() (e Entry, ok bool) {
+	newest, ok := l.entries.Max()
+	if !ok {
+		return Entry{}, false
+	}
+	return *newest.Entry, true
+}
+
 // Get returns the live block of that id.
 func (l *Ledger) Get(id string) (Entry, bool) {
 	e, ok := l.byID[id]

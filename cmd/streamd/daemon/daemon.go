@@ -180,6 +180,7 @@ type Daemon struct {
 	gathered     int64     // bytes of rows in open runs
 	unflushed    bool      // some of these had no room among the unsaved blocks
 	counts       counts
+	tooOld       int // blocks that the policy has retired as they came, since one stayed
 	refusals     refusals
 	rowsRead     int64
 	changed      bool // since the last solve

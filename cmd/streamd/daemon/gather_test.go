@@ -200,18 +200,28 @@ func TestRetiredBlocksOfTheFutureRefuseNothing(t *testing.T) {
 		}
 		o.deliver(0, []kafka.Record{r}, i+1, false)
 	}
+	for i := range int64(manyTooOld) {
+		o.deliver(0, []kafka.Record{after(20+i, 21*time.Second)}, 21+i, false)
+	}
 	live := o.ids()
 	if len(live) != 3 {
 		t.Fatalf("live are %v", live)
+	}
+	problem := func() bool {
+		o.updateStatus()
+		return slices.ContainsFunc(o.status.Problems, func(p string) bool { return strings.Contains(p, "blocks were retired as they came") })
+	}
+	if !problem() {
+		t.Errorf("nothing is said of it: %q", o.status.Problems)
 	}
 	for _, id := range live {
 		if _, err := o.retire(id, access.Caller{}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	o.deliver(0, []kafka.Record{after(20, time.Minute)}, 21, false)
-	if got := o.ids(); !slices.Equal(got, []string{"t/0/20"}) {
-		t.Errorf("live are %v", got)
+	o.deliver(0, []kafka.Record{after(120, time.Minute)}, 121, false)
+	if got := o.ids(); !slices.Equal(got, []string{"t/0/120"}) || problem() {
+		t.Errorf("live are %v, problems %q", got, o.status.Problems)
 	}
 	o.store.Close()
 }

@@ -139,6 +139,12 @@ func newHistory(seed uint64) *history {
 	for partition := range 1 + r.IntN(3) {
 		h.log = append(h.log, h.randomLog(partition))
 	}
+	if r.IntN(4) == 0 {
+		h.flags["model.folds"], h.flags["sample.rows"] = "3", "20"
+	}
+	if len(h.log) == 1 && r.IntN(2) == 0 {
+		delete(h.flags, "format.features") // the first block of all decides, and the next one when none is live
+	}
 	return h
 }
 
@@ -247,6 +253,11 @@ func (h *history) check(t *testing.T, o *offline, when string) {
 	}
 	if got, want := o.live.digest(), want.live.digest(); got != want {
 		t.Errorf("%s, at %v: digest %s, want %s", when, named, got, want)
+	}
+	for fold, sums := range want.live.sums.perFold() {
+		if got, want := digestOf(o.live.sums.perFold()[fold]), digestOf(sums); got != want {
+			t.Errorf("%s, at %v: fold %d has digest %s, want %s", when, named, fold, got, want)
+		}
 	}
 	if got, want := o.live.ledger.Horizon(), want.live.ledger.Horizon(); got != want {
 		t.Errorf("%s, at %v: horizon %v, want %v", when, named, got, want)

@@ -451,10 +451,18 @@ func countSummarised(c *counts, rows int, s *incremental.Summary) {
 	c.ZeroWeightRows += int64(rows) - s.Rows()
 }
 
+// manyTooOld is how many blocks in a row are retired as they come before that is a
+// problem: a few are late.
+const manyTooOld = 100
+
 // countAdded counts what adding block e has done, and logs when the policy has refused
 // it.
 func (d *Daemon) countAdded(e retire.Entry, o outcome) {
+	if o.added && !o.refused {
+		d.tooOld = 0
+	}
 	if o.refused {
+		d.tooOld++
 		d.metrics.BlocksRefused.Inc()
 		d.sampled.Warn().Str("block", d.logged(e.ID)).Time("event_time", e.Time).Int64("rows", e.Rows).
 			Msg("block retired as it came: its event time is below what retire.keep lets in")

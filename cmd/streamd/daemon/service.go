@@ -317,6 +317,10 @@ func (d *Daemon) updateStatus() {
 		s.SaveFails = true
 		s.Problems = append(s.Problems, "the snapshot cannot be saved: "+d.saveProblem.Error())
 	}
+	if newest, ok := d.live.ledger.Newest(); ok && d.tooOld >= manyTooOld {
+		s.Problems = append(s.Problems, fmt.Sprintf("the last %d blocks were retired as they came, since they are older than retire.keep lets in; the newest live block, of %s, is %s: retire it if its time is wrong",
+			d.tooOld, retire.NearestTime(newest.Time).UTC().Format(time.RFC3339), newest.ID))
+	}
 	if d.compactProblem != nil {
 		s.Problems = append(s.Problems, "the snapshot cannot be compacted, so that what was retired can be read off the file: "+d.compactProblem.Error())
 	}

@@ -291,20 +291,20 @@ func TestFeaturesChangeInABatch(t *testing.T) {
 // Rows that weigh nothing fix no features and bring no classes, in whatever unit they
 // come.
 func TestRowsThatWeighNothingFixNothing(t *testing.T) {
-	for _, unit := range []string{"message", "key"} {
+	for _, unit := range []string{"message", "key", "offsets", "time"} {
 		t.Run(unit, func(t *testing.T) {
 			t.Parallel()
 			row := func(label string, weight int, fields string) message {
 				return message{key: []byte(label), value: fmt.Appendf(nil, `{"label":%q,"v":%d,%s}`, label, weight, fields)}
 			}
 			name := topic(t, 1)
-			produce(t, name, row("none", 0, `"junk":1`), row("x", 1, `"b":1,"a":2`), row("nothing", 0, `"a":9,"b":9`), row("y", 1, `"a":3,"b":5`),
-				row("w", 0, `"a":7,"b":1`))
+			produce(t, name, row("none", 0, `"junk":1`), row("x", 1, `"b":1,"a":2`), row("nothing", 0, `"a":9,"b":9`),
+				message{key: []byte("y"), value: []byte(`[{"label":"y","v":1,"a":3,"b":5},{"label":"z","v":0,"a":0,"b":0}]`)})
 			d := start(t, name, filepath.Join(t.TempDir(), "streamd.db"), map[string]string{
 				"blocks.unit": unit, "format.weight": "v", "limits.classes": "2", "dead_letters.policy": "stop"})
-			served := d.waitForOffsets(5)
+			served := d.waitForOffsets(4)
 			s := d.Status()
-			if served.Rows != 2 || served.Model == nil || !slices.Equal(served.Model.Features, []string{"a", "b"}) || s.Rows.ZeroWeight != 3 || s.Rows.Missing() != 0 {
+			if served.Rows != 2 || served.Model == nil || !slices.Equal(served.Model.Features, []string{"a", "b"}) || s.Rows.Read != 5 || s.Rows.Missing() != 0 {
 				t.Errorf("served %+v, rows %+v", served, s.Rows)
 			}
 			d.stop()

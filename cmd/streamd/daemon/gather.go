@@ -88,6 +88,21 @@ func (r *rows) widen(n int) {
 	}
 }
 
+// weighing is a block without its rows of weight 0, which are as if absent, and so are
+// their classes.
+func weighing(b *incremental.Block) *incremental.Block {
+	if !slices.Contains(b.Weights, 0) {
+		return b
+	}
+	var rows []int
+	for i, v := range b.Weights {
+		if v > 0 {
+			rows = append(rows, i)
+		}
+	}
+	return b.Pick(rows)
+}
+
 // appendBlock copies the rows of a block.
 func (r *rows) appendBlock(b *incremental.Block) {
 	r.widen(len(b.Columns))
@@ -167,7 +182,7 @@ type run struct {
 	time       time.Time            // latest of its usable records
 	rows       rows
 	window     exact.Window // of its block's sums
-	weightless int64        // rows of records whose rows all weigh nothing; not in rows
+	weightless int64        // rows that weigh nothing; not in rows
 	counts     counts       // of its records
 	grown      bool         // has rows that it was not summarised with yet
 }
@@ -289,17 +304,9 @@ func (d *Daemon) gather(p *partition, t *task, i int, z result) error {
 	o.rows.appendRange(t.rows, z.i, z.j)
 	d.gathered += o.rows.bytes()
 	o.window = o.window.Union(z.window)
-	weighing := n
-	if t.rows.weights != nil {
-		weighing = 0
-		for _, w := range t.rows.weights[z.i:z.j] {
-			if w != 0 {
-				weighing++
-			}
-		}
-	}
-	o.counts.Rows += int64(weighing)
-	o.counts.ZeroWeightRows += int64(n - weighing)
+	o.counts.Rows += int64(n)
+	o.counts.ZeroWeightRows += int64(z.rows - n)
+	o.weightless += int64(z.rows - n)
 	if r.Offset >= p.applied.next { // else its block, if the policy lets it in, has them
 		o.grown, d.changed = true, true
 	}

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -111,6 +112,8 @@ type history struct {
 	r        *rand.Rand
 	flags    map[string]string
 	log      [][]kafka.Record
+	plain    [][]kafka.Record // the same rows with their fields in order and without signs of zero
+	others   bool             // there are rows of other features, which count when no block is live
 	receipts []httpapi.Receipt
 }
 
@@ -136,21 +139,75 @@ func newHistory(seed uint64) *history {
 			h.flags["retire.max_future"] = "4s"
 		}
 	}
-	for partition := range 1 + r.IntN(3) {
-		h.log = append(h.log, h.randomLog(partition))
+	partitions := 1 + r.IntN(3)
+	if r.IntN(2) == 0 {
+		delete(h.flags, "format.features") // the first block of all decides, and the next one when none is live
+		h.others = partitions == 1         // of several it is not said which comes first
+	}
+	for partition := range partitions {
+		log, plain := h.randomLog(partition)
+		h.log, h.plain = append(h.log, log), append(h.plain, plain)
 	}
 	if r.IntN(4) == 0 {
 		h.flags["model.folds"], h.flags["sample.rows"] = "3", "20"
 	}
-	if len(h.log) == 1 && r.IntN(2) == 0 {
-		delete(h.flags, "format.features") // the first block of all decides, and the next one when none is live
-	}
 	return h
 }
 
+// randomRow is a row in some order of its fields, and the same row in plain text.
+func (h *history) randomRow(weight int) (text, plain string) {
+	r := h.r
+	fields := []string{fmt.Sprintf(`"label":%d`, r.IntN(3)), fmt.Sprintf(`"x1":%d`, r.IntN(9)), fmt.Sprintf(`"x2":%d`, r.IntN(3)), fmt.Sprintf(`"v":%d`, weight)}
+	plain = "{" + strings.Join(fields, ",") + "}"
+	for j, field := range fields[1:3] {
+		if strings.HasSuffix(field, ":0") && r.IntN(2) == 0 {
+			fields[1+j] = strings.Replace(field, ":0", ":-0", 1)
+		}
+	}
+	r.Shuffle(len(fields), func(i, j int) { fields[i], fields[j] = fields[j], fields[i] })
+	return "{" + strings.Join(fields, ",") + "}", plain
+}
+
+// randomValue is the value of a record: good or bad, without weight or none. With bad
+// features no value can be the first of a model whose features are not given.
+func (h *history) randomValue() (value, plain []byte) {
+	row := func(weight int) {
+		a, b := h.randomRow(weight)
+		value, plain = append(value, a...), append(plain, b...)
+	}
+	both := func(text string) { value, plain = append(value, text...), append(plain, text...) }
+	if h.others && h.r.IntN(3) == 0 {
+		both(fmt.Sprintf(`{"label":%d,"y":%d,"v":1}`, h.r.IntN(3), h.r.IntN(9)))
+		return value, plain
+	}
+	switch h.r.IntN(9) {
+	case 0:
+		both(`{"label":1,"x1":"?","x2":1,"v":1}`)
+	case 1:
+		row(0)
+	case 2:
+		both(`{"label":9,"x9":1,"v":0}`)
+	case 3:
+		if h.r.IntN(2) == 0 && h.flags["blocks.unit"] != "key" { // nobody knows the keys; else nil
+			return unreadable, unreadable
+		}
+	case 4:
+		both("[")
+		row(1)
+		both(",")
+		row(0)
+		both(",")
+		row(2)
+		both("]")
+	default:
+		row(1)
+	}
+	return value, plain
+}
+
 // randomLog is the records of a partition: good and bad ones, rows without weight,
-// tombstones, wrong clocks and gaps between the offsets.
-func (h *history) randomLog(partition int) (out []kafka.Record) {
+// tombstones, wrong clocks and gaps between the offsets. It gives them in plain text, too.
+func (h *history) randomLog(partition int) (out, plain []kafka.Record) {
 	r := h.r
 	offset, at := int64(r.IntN(5)), int64(lawEpoch)
 	for range r.IntN(60) {
@@ -167,31 +224,15 @@ func (h *history) randomLog(partition int) (out []kafka.Record) {
 		if record.Time = time.UnixMilli(ms).UTC(); r.IntN(30) == 0 {
 			record.Time = time.Time{}
 		}
-		row := func(weight int) string {
-			return fmt.Sprintf(`{"label":%d,"x1":%d,"x2":%d,"v":%d}`, r.IntN(3), r.IntN(9), r.IntN(9), weight)
-		}
-		switch r.IntN(8) {
-		case 0:
-			record.Value = []byte(`{"label":1,"x1":1}`)
-		case 1:
-			record.Value = []byte(row(0))
-		case 2:
-			if r.IntN(2) == 0 && h.flags["blocks.unit"] != "key" { // nobody knows the keys; else nil
-				record.Value = unreadable
-			}
-		case 3:
-			record.Value = []byte("[" + row(1) + "," + row(0) + "," + row(2) + "]")
-		default:
-			record.Value = []byte(row(1))
-		}
-		out = append(out, record)
+		same := record
+		record.Value, same.Value = h.randomValue()
+		out, plain = append(out, record), append(plain, same)
 	}
-	return out
+	return out, plain
 }
 
-// between is the records of a partition from one offset to another.
-func (h *history) between(partition int, from, to int64) []kafka.Record {
-	all := h.log[partition]
+// between is the records of a partition's log from one offset to another.
+func between(all []kafka.Record, from, to int64) []kafka.Record {
 	search := func(offset int64) int {
 		i, _ := slices.BinarySearchFunc(all, offset, func(r kafka.Record, o int64) int { return int(r.Offset - o) })
 		return i
@@ -208,8 +249,8 @@ func (h *history) end(partition int) int64 {
 	return 0
 }
 
-// fresh is a daemon that reads each partition at once up to those offsets, and retires
-// in between.
+// fresh is a daemon that reads each partition at once, in plain text, up to those
+// offsets, and retires in between.
 func (h *history) fresh(t *testing.T, to map[int]int64) *offline {
 	t.Helper()
 	flags := maps.Clone(h.flags)
@@ -218,7 +259,7 @@ func (h *history) fresh(t *testing.T, to map[int]int64) *offline {
 	at := map[int]int64{}
 	read := func(to map[int]int64) {
 		for partition, next := range to {
-			o.deliver(partition, h.between(partition, at[partition], next), next, false)
+			o.deliver(partition, between(h.plain[partition], at[partition], next), next, false)
 			at[partition] = next
 		}
 		o.flushRuns()
@@ -276,7 +317,7 @@ func (h *history) read(o *offline, partition, most int) {
 	if p.at.Next > 0 && r.IntN(8) == 0 {
 		from = max(0, from-int64(r.IntN(10)))
 	}
-	rest := h.between(partition, from, math.MaxInt64)
+	rest := between(h.log[partition], from, math.MaxInt64)
 	records := rest[:min(len(rest), most)]
 	next := h.end(partition)
 	if len(records) < len(rest) {

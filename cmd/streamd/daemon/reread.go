@@ -523,7 +523,7 @@ func (t *part) decode(w *worker, records []kafka.Record) {
 	for i := range records {
 		w.d.archive.decoded(w, &records[i], func(_ *worker, b *incremental.Block) error {
 			if b.FirstBadRow() == nil {
-				t.rows.appendBlock(b)
+				t.rows.appendBlock(weighing(b))
 				t.ends = append(t.ends, t.rows.len())
 			}
 			return nil

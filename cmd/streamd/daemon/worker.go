@@ -36,7 +36,7 @@ type result struct {
 	// features are the names that the record would give the model; nil when
 	// those are fixed.
 	features []string
-	i, j     int          // rows of the task, when they are to be gathered
+	i, j     int          // rows of the task, when they are to be gathered; none of weight 0
 	window   exact.Window // of the sums of these
 	bad      error        // why the record cannot be used
 	left     bool         // there is no room for it now, and the loop is to process it
@@ -175,9 +175,6 @@ func (w *worker) summarise(ctx context.Context, t *task, r *kafka.Record, z *res
 		if err := w.lifter.check(ctx, b, w.d.live.current.Load()); err != nil {
 			return err
 		}
-		if b.Weights != nil && !slices.ContainsFunc(b.Weights, func(w float64) bool { return w != 0 }) {
-			return nil // as if absent
-		}
 		if t.fixed != w.fixed {
 			w.d.giveBack(t)
 		}
@@ -187,6 +184,7 @@ func (w *worker) summarise(ctx context.Context, t *task, r *kafka.Record, z *res
 				t.rows = new(rows)
 			}
 		}
+		b = weighing(b)
 		z.i = t.rows.len()
 		t.rows.appendBlock(b)
 		z.j = t.rows.len()

@@ -330,6 +330,9 @@ func (c *blocksRetireCmd) Run(ctx context.Context, s *surroundings) error {
 		t.row("at", receipt.RetiredAt.Local().Format(time.DateTime))
 		t.row("digest before", receipt.DigestBefore)
 		t.row("digest after", receipt.DigestAfter)
+		for _, place := range receipt.Remains {
+			t.row("may remain in", place)
+		}
 		if receipt.InBasis {
 			t.row("basis", "a basis was chosen from it: its numbers may be among the points until a later one is in use (streamd epoch)")
 		}

@@ -24,16 +24,14 @@ type compaction struct {
 	err         error
 }
 
-// compactWhenDue compacts the file when an explicit retirement has waited for it. Half
+// compactionIsDue says whether an explicit retirement has waited for a compaction. Half
 // of snapshot.scrub is left for the compaction, and for other tries when it fails.
-func (d *Daemon) compactWhenDue(now time.Time) {
+func (d *Daemon) compactionIsDue(now time.Time) bool {
 	scrub, since := d.cfg.Snapshot.Scrub, d.live.uncompacted
-	if scrub == 0 || since.IsZero() || d.saving != nil || d.compaction != nil {
-		return
+	if scrub == 0 || since.IsZero() || d.saving != nil || d.compaction != nil || now.Sub(d.lastCompaction) < scrub/8 {
+		return false
 	}
-	if now.Sub(since) >= scrub/2 && now.Sub(d.lastCompaction) >= scrub/8 {
-		d.beginCompaction(now)
-	}
+	return now.Sub(since) >= scrub/2 || since.After(now) // the clock was wrong, then or now
 }
 
 // newCompaction takes note of a compaction that begins.

@@ -177,6 +177,37 @@ func TestCompactedByItself(t *testing.T) {
 	}
 }
 
+func TestCompactionIsDue(t *testing.T) {
+	now := time.UnixMilli(1_700_000_000_000)
+	ago := func(d time.Duration) time.Time { return now.Add(-d) }
+	for _, c := range []struct {
+		name           string
+		scrub          string
+		since, lastTry time.Time
+		saving         *saving
+		compaction     *compaction
+		due            bool
+	}{
+		{"no retirement", "1h", time.Time{}, time.Time{}, nil, nil, false},
+		{"a fresh one", "1h", ago(29 * time.Minute), time.Time{}, nil, nil, false},
+		{"an older one", "1h", ago(30 * time.Minute), time.Time{}, nil, nil, true},
+		{"of the future", "1h", ago(-time.Hour), time.Time{}, nil, nil, true},
+		{"never", "0", ago(1000 * time.Hour), time.Time{}, nil, nil, false},
+		{"tried just now", "1h", ago(40 * time.Minute), ago(7 * time.Minute), nil, nil, false},
+		{"tried before", "1h", ago(40 * time.Minute), ago(8 * time.Minute), nil, nil, true},
+		{"during a save", "1h", ago(time.Hour), time.Time{}, new(saving), nil, false},
+		{"during a compaction", "1h", ago(time.Hour), time.Time{}, nil, new(compaction), false},
+	} {
+		d := &Daemon{
+			cfg:  load(t, map[string]string{"kafka.topic": "orders", "snapshot.scrub": c.scrub}),
+			live: &liveSet{uncompacted: c.since}, lastCompaction: c.lastTry, saving: c.saving, compaction: c.compaction,
+		}
+		if due := d.compactionIsDue(now); due != c.due {
+			t.Errorf("%s: due %v", c.name, due)
+		}
+	}
+}
+
 // Retirements during a compaction, and ones that it could not know of, wait for another.
 func TestRetiredDuringCompaction(t *testing.T) {
 	now := time.UnixMilli(1_700_000_000_000)

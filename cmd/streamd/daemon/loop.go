@@ -211,7 +211,9 @@ func (d *Daemon) everySoOften() {
 	if due && d.saving == nil && d.compaction == nil && now.Sub(d.lastSaveTry) >= pause {
 		d.beginSave()
 	}
-	d.compactWhenDue(now)
+	if d.compactionIsDue(now) {
+		d.beginCompaction(now)
+	}
 	if d.changed && !d.solving && now.Sub(d.lastSolve) >= max(d.cfg.Model.SolveInterval, d.pause(d.copyTook, now)) {
 		d.solve(time.Now()) // what the save took is not the solve's
 	}

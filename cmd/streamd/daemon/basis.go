@@ -118,6 +118,11 @@ func (d *Daemon) endReduction(basis *kernels.Map, made *httpapi.Reduction, err e
 		clear(d.live.next.unread) // perhaps the log has them now
 		r.again = time.Time{}
 	default:
+		if err := d.live.fitsBasis(basis.Points()); err != nil {
+			r.problem, r.again = err.Error(), time.Now().Add(afterFailure)
+			d.log.Warn().Err(err).Msg("the basis cannot be used")
+			return
+		}
 		d.endReading()
 		d.live.begin(basis, made, d.cfg.Kernel.Regulariser)
 		r.taken = 0

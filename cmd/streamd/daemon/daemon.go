@@ -15,6 +15,7 @@
 //	gather.go    several records become a block
 //	loop.go      what one goroutine does, one thing after the other
 //	features.go  which features the model has, and in which order
+//	memory.go    limits.memory is divided, and blocks are priced
 //	liveset.go   the ledger, the exact sums (sums.go) and the sample of rows
 //	epoch.go     the sums in the coordinates of a basis
 //	save.go      all of it goes to the snapshot
@@ -36,10 +37,11 @@
 // reads the model waits for nothing: it is an immutable value behind an atomic
 // pointer.
 //
-// Everything in flight is bounded: the bytes of a partition by the consumer's
-// budget, deliveries by inOrder, what workers make of them by handRoom, unsaved
-// blocks by mostUnsaved: the loop stops taking deliveries while the disk is full or
-// slow.
+// Everything in flight is bounded, and all of it together by limits.memory (memory.go):
+// the bytes that are read by the consumer's budget, deliveries by inOrder, what workers
+// make of them by handRoom, unsaved blocks by mostUnsaved and hasRoom. The loop stops
+// applying records while the disk is full or slow. A block that there is no memory for
+// is rejected before its sums are made.
 //
 // # Exactly once
 //

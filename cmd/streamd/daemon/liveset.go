@@ -199,6 +199,20 @@ func (l *liveSet) fits(c candidate, more int) error {
 	return nil
 }
 
+// fitsBasis says why there is no memory for the sums in the coordinates of a basis of so
+// many points, beside those that there are.
+func (l *liveSet) fitsBasis(points int) error {
+	shapes := append(l.shapes(0)[:1:1], shape{features: points, classes: l.sums.most})
+	if l.epoch != nil {
+		shapes = append(shapes, l.epoch.sums.shape(0))
+	}
+	if live, room := l.memory.price(shapes, l.ledger.Len()), l.memory.room(); live > room {
+		return fmt.Errorf("the live set in the coordinates of %d points would take %s, and limits.memory, %s, leaves %s: raise it, or lower kernel.basis",
+			points, size(live), size(float64(l.memory.limit)), size(room))
+	}
+	return nil
+}
+
 func (l *liveSet) measure() {
 	l.sums.measure()
 	for _, e := range l.epochs() {

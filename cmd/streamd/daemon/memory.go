@@ -55,18 +55,18 @@ func newMemory(cfg *config.Config, limit int64) *memory {
 	m.message = int(min(int64(cfg.Kafka.MaxMessageBytes), limit/32))
 	m.log = min(limit/16, 256<<20)
 	m.reread = min(limit/32, 64<<20)
-	m.largest = int(min(4*int64(m.message), limit/32))
-	m.numbers = min(m.largest, max(int(limit/32/workers), 1<<20))
+	m.largest = int(min(2*int64(m.message), limit/32))
+	m.numbers = min(m.message, max(int(limit/32/workers), 1<<20))
 	m.fixed = program + m.log + m.reread
 	m.fixed += 2 * 5 * int64(m.message) / 4       // of each, a batch that is decompressed beyond it
 	m.fixed += workers * 3 / 2 * int64(m.numbers) // workers, and those of a pass over the log
 	m.fixed += 2 * 5 * int64(m.largest) / 4       // a block in the loop, and one of a pass
 	if cfg.Blocks.Unit == config.UnitOffsets || cfg.Blocks.Unit == config.UnitTime {
-		m.gathered = limit / 16
-		m.fixed += m.gathered
+		m.gathered = limit / 32
+		m.fixed += 3 * m.gathered // and a block that is read again, while it is put together
 	}
 	if cfg.Model.Folds > 0 && cfg.Sample.Rows > 0 {
-		m.values = int(min(judgedValues, limit/256))
+		m.values = int(min(judgedValues, limit/512))
 		m.fixed += 8 * int64(m.values)
 	}
 	return m

@@ -90,7 +90,7 @@ func TestPriceIsWhatSumsTake(t *testing.T) {
 func TestPricesGrow(t *testing.T) {
 	cfg := load(t, map[string]string{"kafka.topic": "none", "blocks.unit": "offsets"})
 	for limit := int64(128 << 20); limit < 1<<42; limit *= 2 {
-		if m := newMemory(cfg, limit); m.room() < float64(limit)/10 {
+		if m := newMemory(cfg, limit); m.room() < float64(limit)/12 {
 			t.Errorf("of %s there is room for %s", size(float64(limit)), size(m.room()))
 		}
 	}

@@ -43,10 +43,9 @@ import (
 //
 // Half as many workers as there are for ingestion decode (at least one), so that
 // a pass takes no more than their share of the processors from it. Memory is
-// bounded: of rereadPartitions partitions up to rereadBuffer fetches each (or one
-// record batch that is larger), and one block of gathered rows for each of these
-// partitions and, twice over while it is put together, for each worker, besides
-// what visit keeps.
+// bounded (see memory): of rereadPartitions partitions up to rereadBuffer fetches each,
+// or one record batch that is larger; gathered rows while they are put together; blocks
+// while they are compared; besides what visit keeps.
 type rereader struct {
 	d       *Daemon
 	log     *kafka.RangeReader
@@ -150,7 +149,10 @@ func (r *rereader) pass(ctx context.Context, blocks *liveBlocks, verify bool, vi
 			return nil, err
 		}
 	}
-	p := &pass{rereader: r, ctx: ctx, blocks: blocks, verify: verify, visit: visit, fail: fail, work: make(chan func(*worker))}
+	p := &pass{
+		rereader: r, ctx: ctx, blocks: blocks, verify: verify, visit: visit, fail: fail, work: make(chan func(*worker)),
+		features: fixed, rows: semaphore.NewWeighted(max(1, r.d.memory.gathered)),
+	}
 	lanes := map[int]*lane{}
 	ranges := make([]kafka.Range, 0, len(blocks.entries))
 	for _, e := range blocks.entries {
@@ -251,12 +253,14 @@ func readAgain[T any](ctx context.Context, d *Daemon, blocks *liveBlocks, atOnce
 // pass is a pass under way.
 type pass struct {
 	*rereader
-	ctx    context.Context // of the whole; those of deliveries end with their partition
-	blocks *liveBlocks
-	verify bool
-	visit  visit
-	fail   context.CancelCauseFunc
-	work   chan func(*worker)
+	ctx      context.Context // of the whole; those of deliveries end with their partition
+	blocks   *liveBlocks
+	verify   bool
+	visit    visit
+	features *[]string
+	rows     *semaphore.Weighted // bytes of gathered rows; a block that has more is alone
+	fail     context.CancelCauseFunc
+	work     chan func(*worker)
 
 	mu     sync.Mutex
 	unread []unreadBlock
@@ -342,6 +346,7 @@ type lane struct {
 	// Of a gathered block, entries[0]:
 	begun   bool
 	dropped bool    // it is known to be unreadable
+	held    int64   // of pass.rows
 	parts   []*part // of its rows
 }
 
@@ -407,7 +412,8 @@ func notThere(offset int64) error {
 
 func (l *lane) next() {
 	l.entries = l.entries[1:]
-	l.begun, l.dropped, l.parts = false, false, nil
+	l.rows.Release(l.held)
+	l.begun, l.dropped, l.held, l.parts = false, false, 0, nil
 }
 
 // single takes records of which each is a block.
@@ -496,6 +502,10 @@ func (l *lane) gather(ctx context.Context, s *shared) {
 			if first := e.Position.Offset; s.Records[i].Offset > first {
 				l.unreadable(e, notThere(first))
 				l.dropped = true
+			} else if need := l.gatheredBytes(e); l.rows.Acquire(ctx, need) == nil {
+				l.held = need
+			} else {
+				return // the pass ends
 			}
 		}
 		from := i
@@ -510,12 +520,25 @@ func (l *lane) gather(ctx context.Context, s *shared) {
 			l.parts = append(l.parts, t)
 		}
 		if s.Records[i-1].Offset == e.Last {
-			if parts := l.parts; !l.dropped && !l.submit(ctx, s, func(w *worker) { l.join(w, e, parts) }) {
-				return
+			if parts, held := l.parts, l.held; !l.dropped {
+				l.held = 0
+				if !l.submit(ctx, s, func(w *worker) { defer l.rows.Release(held); l.join(w, e, parts) }) {
+					return
+				}
 			}
 			l.next()
 		}
 	}
+}
+
+// gatheredBytes is what the rows of a gathered block take while it is put together.
+func (p *pass) gatheredBytes(e retire.Entry) int64 {
+	row := 2 * 8 * int64(len(*p.features)+2)
+	most := max(1, p.d.memory.gathered)
+	if e.Rows > most/row {
+		return most
+	}
+	return e.Rows * row
 }
 
 // decode takes the rows of the records that could be used.

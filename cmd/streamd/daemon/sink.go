@@ -46,10 +46,9 @@ const (
 	taskRecords = 1024
 )
 
-// inOrder bounds the deliveries that wait for their turn; their bytes are
-// bounded by the consumer, per partition, and by how much the summaries of their
-// records may take beyond those, which are many times as large where blocks have few
-// rows of many features, by Daemon.handRoom.
+// inOrder bounds the deliveries that wait for their turn. The consumer bounds their
+// bytes. Daemon.handRoom bounds what their summaries take beyond those: many times as
+// much where blocks have few rows of many features.
 const inOrder = 64
 
 // Former implements kafka.Sink: who had the snapshot before has ended, since this

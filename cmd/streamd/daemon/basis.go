@@ -97,17 +97,17 @@ func (d *Daemon) endReduction(basis *kernels.Map, made *httpapi.Reduction, err e
 	r := &d.rebuilding
 	r.reducing, r.problem = nil, ""
 	defer func() { d.live.choosing = nil }()
-	given := errors.Is(err, errGivenUp) || errors.Is(err, errLacking) // as good as not begun
 	switch {
 	case d.failure != nil:
 	case err != nil:
 		r.problem, r.again = err.Error(), time.Now().Add(afterFailure)
 		d.log.Warn().Err(err).Msg("no basis could be chosen")
+		undecided := errors.Is(err, errGivenUp) || errors.Is(err, errLacking)
 		unsupported := errors.Is(err, reduce.ErrClasses) || errors.Is(err, reduce.ErrRows)
 		if unsupported { // the next rows may change that, and to find out takes no time
 			r.again = time.Now().Add(betweenReductions)
 		}
-		if unsupported || d.mustGo() && !given {
+		if unsupported || d.mustGo() && !undecided {
 			d.dropBasis("no basis can be chosen from the live rows")
 		}
 	case d.live.epoch != nil && d.live.epoch.id == made.Basis && d.live.epoch.from.stale == fresh:

@@ -52,7 +52,7 @@ func (d *Daemon) rebuild(ctx context.Context, now time.Time) {
 	if d.cfg.Kernel.Function == config.KernelNone {
 		return
 	}
-	if len(d.live.epochs()) > 0 && !d.live.sums.parted() {
+	if len(d.live.epochs()) > 0 && !d.live.sums.parted() && d.flushRuns() && !d.live.sums.parted() {
 		d.dropBasis("the live rows are of fewer than two classes")
 		d.rebuilding.again, d.rebuilding.problem = time.Time{}, "" // when there are two, nothing has failed
 	}

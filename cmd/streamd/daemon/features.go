@@ -52,11 +52,14 @@ func (d *Daemon) restoreFeatures(saved *snapshot.Contents) error {
 	return nil
 }
 
+// listedFeatures bounds the names that a line of the log has.
+const listedFeatures = 20
+
 // fixFeatures makes the features of the first usable block those of the model.
 func (d *Daemon) fixFeatures(z result) {
 	if d.live.features.Load() == nil {
 		d.live.fix(z.features)
-		d.log.Warn().Strs("features", z.features).
+		d.sampled.Warn().Int("count", len(z.features)).Strs("features", z.features[:min(len(z.features), listedFeatures)]).
 			Msg("format.features is not set: the features are those of the first block, and records with others are refused while a block is live")
 	}
 }
@@ -80,7 +83,7 @@ func (d *Daemon) freeFeatures() {
 	}
 	d.endReading()
 	d.inOtherCoordinates()
-	d.log.Info().Msg("no block is live: the next one decides which features the model has")
+	d.sampled.Info().Msg("no block is live: the next one decides which features the model has")
 }
 
 // places gives the place in from of each of the wanted names. Nil: they are not the same

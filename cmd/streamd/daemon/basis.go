@@ -118,7 +118,14 @@ func (d *Daemon) endReduction(basis *kernels.Map, made *httpapi.Reduction, err e
 		clear(d.live.next.unread) // perhaps the log has them now
 		r.again = time.Time{}
 	default:
-		if err := d.live.fitsBasis(basis.Points()); err != nil {
+		err := d.live.fitsBasis(basis.Points())
+		if err != nil && d.mustGo() { // rather no basis for a while than a stale one
+			from := d.live.choosing
+			d.dropBasis("there is no memory for another one beside it")
+			d.live.choosing = from
+			err = d.live.fitsBasis(basis.Points())
+		}
+		if err != nil {
 			r.problem, r.again = err.Error(), time.Now().Add(afterFailure)
 			d.log.Warn().Err(err).Msg("the basis cannot be used")
 			return

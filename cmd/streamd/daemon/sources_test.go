@@ -229,6 +229,30 @@ func TestKeptBasis(t *testing.T) {
 	d.stop()
 }
 
+// Where there is no memory for two bases a stale one goes before the next one comes.
+func TestStaleBasisMakesRoom(t *testing.T) {
+	name := topic(t, 1)
+	produce(t, name, customers(t)...)
+	d := start(t, name, filepath.Join(t.TempDir(), "streamd.db"), forgetting("random"))
+	first := d.settledBasis()
+	d.call(t.Context(), func() error {
+		l, points := d.live, first.Basis.Map.Points()
+		next := shape{features: points, classes: l.sums.most}
+		one := l.memory.price([]shape{l.sums.shape(0), next}, l.ledger.Len())
+		two := l.memory.price([]shape{l.sums.shape(0), next, l.epoch.sums.shape(0)}, l.ledger.Len())
+		l.memory.fixed += int64(l.memory.room() - (one+two)/2)
+		if l.fitsBasis(points) == nil {
+			t.Error("there is room for two")
+		}
+		return nil
+	})
+	d.retire("key:planted")
+	if p := planted(d.settledBasis().Basis.Map); len(p) > 0 {
+		t.Errorf("points %v", p)
+	}
+	d.stop()
+}
+
 // A basis that has to go, and cannot, is a problem that the status tells.
 func TestStaleBasisThatStays(t *testing.T) {
 	flags := forgetting("random")

@@ -247,10 +247,11 @@ func New(o Options) (d *Daemon, err error) {
 		Access:       guard,
 		Origins:      cfg.HTTP.CORSOrigins,
 		Rows:         d.decoding,
-		MaxBodyBytes: int(cfg.HTTP.MaxBodyBytes),
+		MaxBodyBytes: d.memory.body,
 		MaxRows:      cfg.HTTP.MaxRows,
 
 		MaxConnections: cfg.HTTP.MaxConnections,
+		Memory:         d.memory.predict,
 	}, d, d.metrics, o.Log)
 	if d.listener, err = net.Listen("tcp", cfg.HTTP.Listen); err != nil {
 		return nil, errors.Join(fmt.Errorf("http.listen: %w", err), d.store.Close())

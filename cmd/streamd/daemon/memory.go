@@ -8,6 +8,7 @@ import (
 
 	"github.com/KimMachineGun/automemlimit/memlimit"
 
+	"streamd/cmd/streamd/httpapi"
 	"streamd/config"
 	"streamd/incremental/exact"
 )
@@ -15,7 +16,7 @@ import (
 // memory divides limits.memory.
 //
 // A share of it is fixed: for the program, for what is read of the log, for blocks
-// while they are decoded, and for a study's decision values. The rest is for the live
+// while they are decoded, for a study's decision values, and for predictions. The rest is for the live
 // set: its sums with the copies that saves, solves and studies make, the row sample and
 // the ledger (see price), and blocks on their way into the snapshot.
 //
@@ -36,11 +37,13 @@ type memory struct {
 	largest  int   // bytes that any message may be decoded to
 	gathered int64 // bytes of rows in open runs
 	values   int   // decision values of a study
+	predict  int64 // predictions over HTTP
+	body     int   // bytes of the largest one's rows
 	fixed    int64 // all of these
 }
 
 const (
-	program  = 48 << 20 // the runtime, stacks, HTTP and clients
+	program  = 44 << 20 // the runtime, stacks, connections and clients
 	spare    = 8        // one part in so many is left for what the collector has not freed yet
 	inMemory = 7        // times that a block may be in memory
 	perBlock = 512      // of the ledger, of the sample and of epochs, beside summaries
@@ -57,7 +60,9 @@ func newMemory(cfg *config.Config, limit int64) *memory {
 	m.reread = min(limit/32, 64<<20)
 	m.largest = int(min(2*int64(m.message), limit/32))
 	m.numbers = min(m.message, max(int(limit/32/workers), 1<<20))
-	m.fixed = program + m.log + m.reread
+	m.predict = min(limit/32, httpapi.Memory)
+	m.body = int(min(int64(cfg.HTTP.MaxBodyBytes), max(m.predict/4, 1)))
+	m.fixed = program + m.log + m.reread + m.predict
 	m.fixed += 2 * 5 * int64(m.message) / 4       // of each, a batch that is decompressed beyond it
 	m.fixed += workers * 3 / 2 * int64(m.numbers) // workers, and those of a pass over the log
 	m.fixed += 2 * 5 * int64(m.largest) / 4       // a block in the loop, and one of a pass

@@ -8,6 +8,7 @@ import (
 	"runtime/debug"
 	"testing"
 
+	"streamd/cmd/streamd/httpapi"
 	"streamd/config"
 	"streamd/incremental"
 	"streamd/incremental/exact"
@@ -148,5 +149,22 @@ func TestMemoryLimit(t *testing.T) {
 	debug.SetMemoryLimit(700 << 20)
 	if limit := limitOf("1GiB"); limit != 1<<30 || debug.SetMemoryLimit(-1) != 700<<20 {
 		t.Errorf("the limit is %d, the runtime's %d", limit, debug.SetMemoryLimit(-1))
+	}
+}
+
+// Predictions have a share of small limits, too, and none has rows beyond it.
+func TestPredictionsHaveAShare(t *testing.T) {
+	cfg := load(t, map[string]string{"kafka.topic": "none"})
+	for limit, want := range map[int64]struct {
+		predict int64
+		body    int
+	}{
+		128 << 20: {4 << 20, 1 << 20},
+		2 << 30:   {64 << 20, 16 << 20},
+		64 << 30:  {httpapi.Memory, 16 << 20},
+	} {
+		if m := newMemory(cfg, limit); m.predict != want.predict || m.body != want.body {
+			t.Errorf("of %s predictions have %s, and a body %s", size(float64(limit)), size(float64(m.predict)), size(float64(m.body)))
+		}
 	}
 }

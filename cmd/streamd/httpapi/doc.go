@@ -125,5 +125,6 @@
 //
 // A request has [ReadTimeout] to arrive and [WriteTimeout] to be answered; a
 // poll has its wait on top of that, an admin call [MaxWait]. A prediction holds
-// what others wait for until it is made, not until it is read.
+// a slot until it is made, not until it is read. All of them share [Memory] bytes:
+// one that gets none of it for five seconds is answered 503 unavailable.
 package httpapi

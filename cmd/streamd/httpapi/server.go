@@ -86,7 +86,7 @@ type Server struct {
 	mostMemory int64
 	drawn      atomic.Pointer[picture] // the last one
 	drawing    singleflight.Group
-	most       int // connections
+	maxConns   int
 	stopping   chan struct{}
 	stop       func() // closes stopping
 }
@@ -112,11 +112,11 @@ func New(config Config, service Service, metrics *Metrics, log zerolog.Logger) *
 		refused:    log.Sample(&zerolog.BurstSampler{Burst: refusedLines, Period: time.Second}),
 		slots:      make(chan struct{}, slots),
 		mostMemory: cmp.Or(config.Memory, Memory),
-		most:       cmp.Or(config.MaxConnections, MaxConnections),
+		maxConns:   cmp.Or(config.MaxConnections, MaxConnections),
 		stopping:   make(chan struct{}),
 	}
 	s.memory = semaphore.NewWeighted(s.mostMemory)
-	s.polls = make(chan struct{}, max(1, s.most/2))
+	s.polls = make(chan struct{}, max(1, s.maxConns/2))
 	s.stop = sync.OnceFunc(func() { close(s.stopping) })
 	for _, origin := range config.Origins {
 		s.origins[origin] = true
@@ -257,7 +257,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          stdlog.New(warnings{s.refused}, "", 0), // failed handshakes for the most part
 	}
-	bounded := newConnections(ln, s.most)
+	bounded := newConnections(ln, s.maxConns)
 	server.ConnState = bounded.note
 	ln = bounded
 	if c := s.access.TLS(); c != nil {

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"testing"
+	"time"
 
 	"streamd/cmd/streamd/httpapi"
 	"streamd/config"
@@ -18,11 +19,20 @@ import (
 // roomy is memory that is enough for every test.
 func roomy(cfg *config.Config) *memory { return newMemory(cfg, 8<<30) }
 
-// heap is what is in use after a collection.
+// heap returns the bytes in use. It collects until they stay the same: what earlier
+// tests have left in pools and finalisers goes only after several collections.
 func heap() float64 {
 	var m runtime.MemStats
-	runtime.GC()
-	runtime.ReadMemStats(&m)
+	var last uint64
+	for range 100 {
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		if m.HeapAlloc <= last && last-m.HeapAlloc < 4<<10 {
+			break
+		}
+		last = m.HeapAlloc
+		time.Sleep(time.Millisecond)
+	}
 	return float64(m.HeapAlloc)
 }
 

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -21,6 +22,7 @@ import (
 	"streamd/cmd/streamd/daemon"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/config"
+	"streamd/incremental"
 	"streamd/ingest/kafka/embedded"
 	"streamd/ingest/ndc"
 )
@@ -153,11 +155,12 @@ func (c *demoCmd) Run(ctx context.Context, s *surroundings) (err error) {
 
 func (c *demoCmd) open(s *surroundings, broker *embedded.Broker, dir string) (*daemon.Daemon, error) {
 	flags := map[string]string{
-		"kafka.brokers":  broker.Addr(),
-		"kafka.topic":    demoTopic,
-		"kafka.group":    demoTopic,
-		"format.default": "arrow",
-		"model.nu":       strconv.FormatFloat(bench.Nu, 'g', -1, 64),
+		"kafka.brokers":   broker.Addr(),
+		"kafka.topic":     demoTopic,
+		"kafka.group":     demoTopic,
+		"format.default":  "arrow",
+		"format.features": strings.Join(incremental.DefaultFeatures(c.Features), ","),
+		"model.nu":        strconv.FormatFloat(bench.Nu, 'g', -1, 64),
 		// Somebody watches: let the page follow closely.
 		"model.solve_interval": "50ms",
 		"snapshot.file":        filepath.Join(dir, "streamd.db"),

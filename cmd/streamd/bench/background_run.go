@@ -103,6 +103,7 @@ func (b *backgroundTopic) run(ctx context.Context, snapshot string, side *backgr
 	flags["kafka.brokers"] = strings.Join(b.topic.cluster.Brokers, ",")
 	flags["kafka.topic"] = b.topic.name
 	flags["kafka.group"] = b.topic.group("daemon")
+	flags["format.features"] = b.Points.names()
 	flags["snapshot.file"] = snapshot
 	d, err := b.Program.start(b.dir, b.Log, flags)
 	if err != nil {

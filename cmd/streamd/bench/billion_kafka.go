@@ -82,6 +82,7 @@ func (s KafkaSource) learn(ctx context.Context, b *Billion, r *run) (done *learn
 		"kafka.brokers":        strings.Join(t.cluster.Brokers, ","),
 		"kafka.topic":          t.name,
 		"kafka.group":          t.group("daemon"),
+		"format.features":      b.Points.names(),
 		"model.nu":             strconv.FormatFloat(Nu, 'g', -1, 64),
 		"model.solve_interval": modelInterval.String(),
 		"snapshot.file":        filepath.Join(r.dir, "streamd.db"),

@@ -46,7 +46,7 @@ func (c Ingest) Measure(ctx context.Context, plan Plan) (r Result, err error) {
 	if err != nil {
 		return r, err
 	}
-	reading := reading{place: p, written: written, log: c.Log}
+	reading := reading{place: p, features: c.Points.names(), written: written, log: c.Log}
 	samples, err := plan.alternate(ctx,
 		side{"daemon", reading.learn},
 		side{"drain", reading.drain})
@@ -73,8 +73,9 @@ func (c Ingest) Measure(ctx context.Context, plan Plan) (r Result, err error) {
 // reading reads a topic that is full, as often as wanted.
 type reading struct {
 	*place
-	written replayed
-	log     zerolog.Logger
+	features string // format.features
+	written  replayed
+	log      zerolog.Logger
 
 	times  int
 	digest string // of the state after the first time
@@ -88,12 +89,13 @@ const look = time.Millisecond
 func (r *reading) config(group string) (*config.Config, error) {
 	r.times++
 	return config.Load(config.Sources{Flags: map[string]string{
-		"kafka.brokers": strings.Join(r.topic.cluster.Brokers, ","),
-		"kafka.topic":   r.topic.name,
-		"kafka.group":   r.topic.group(group),
-		"snapshot.file": filepath.Join(r.dir, fmt.Sprintf("streamd-%d.db", r.times)),
-		"http.listen":   "127.0.0.1:0",
-		"model.nu":      strconv.FormatFloat(Nu, 'g', -1, 64),
+		"kafka.brokers":   strings.Join(r.topic.cluster.Brokers, ","),
+		"kafka.topic":     r.topic.name,
+		"kafka.group":     r.topic.group(group),
+		"format.features": r.features,
+		"snapshot.file":   filepath.Join(r.dir, fmt.Sprintf("streamd-%d.db", r.times)),
+		"http.listen":     "127.0.0.1:0",
+		"model.nu":        strconv.FormatFloat(Nu, 'g', -1, 64),
 	}})
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/rs/zerolog"
 	kafkago "github.com/segmentio/kafka-go"
 
+	"streamd/incremental"
 	"streamd/ingest/kafka"
 	"streamd/ingest/kafka/embedded"
 	"streamd/ingest/ndc"
@@ -34,6 +35,9 @@ type Points struct {
 func (p Points) generator() (*ndc.Generator, error) {
 	return ndc.New(ndc.Config{Features: p.Features, Separability: p.Separability, Seed: p.Seed})
 }
+
+// names is the value of format.features for a daemon that learns the points.
+func (p Points) names() string { return strings.Join(incremental.DefaultFeatures(p.Features), ",") }
 
 func (p Points) parameters() []Parameter {
 	return []Parameter{

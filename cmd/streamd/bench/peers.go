@@ -149,7 +149,7 @@ type toolbox struct {
 // tools there are.
 func (c *Peers) tools(ctx context.Context, p *place) (t *toolbox, err error) {
 	dir := p.dir
-	t = &toolbox{of: c, reading: &reading{place: p, log: c.Log}}
+	t = &toolbox{of: c, reading: &reading{place: p, features: c.Points.names(), log: c.Log}}
 	scripts, err := peerScripts.ReadDir("peers")
 	if err != nil {
 		return nil, err

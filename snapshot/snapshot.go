@@ -31,7 +31,7 @@
 //
 // # Forgetting
 //
-// What a Save deletes or replaces stays in the file until its page is used again.
+// Values that a Save deletes or replaces stay in the file until their pages are used again.
 // Compact replaces the file by one that has nothing but the live values; Contents says
 // whether a block was retired explicitly since. Beside the file lies another one that
 // counts such retirements, so that an older copy of the file is told from it.
@@ -226,7 +226,7 @@ var (
 	ErrNotSnapshot = errors.New("not a streamd snapshot")
 
 	// ErrReplaced says that a file was removed, renamed or replaced while it was open.
-	// What is saved to it is lost when it is closed.
+	// Anything saved to it is lost when it is closed.
 	ErrReplaced = errors.New("the file was removed or replaced while it was in use: put it back, or restart to go on with what is there now")
 )
 

@@ -129,8 +129,8 @@ func TestReadDeadLetter(t *testing.T) {
 	}
 }
 
-// What a letter says of another size, digest or time than can be is refused, and
-// whatever is not is bounded by the record.
+// A letter with an impossible size, digest or time is refused. Everything that is read
+// from another one is bounded by its record.
 func FuzzReadDeadLetter(f *testing.F) {
 	f.Add("3", "17", "1700000000000", "5", "7", "ab", "2", "20", "4")
 	f.Fuzz(func(t *testing.T, partition, offset, millis, valueSize, keySize, digest, omitted, last, records string) {

@@ -47,8 +47,8 @@ func assignment(topics map[string][]int32) []byte {
 	return a.AppendTo(nil)
 }
 
-// What members say of themselves reaches kafka-go without what only takes memory, and
-// a member that nobody understands subscribes to nothing.
+// kafka-go gets the members' metadata without the parts that only take memory. A member
+// whose metadata cannot be read subscribes to nothing.
 func TestReadJoinAnswer(t *testing.T) {
 	for version := int16(1); version <= 2; version++ {
 		many := append(slices.Repeat([]string{"another"}, mostTopics), "orders", "orders")

@@ -103,8 +103,8 @@ func FuzzParseFetch(f *testing.F) {
 	})
 }
 
-// What a broker says of a written batch, and of a producer, is an error or is not, and
-// an error's text is bounded.
+// A broker's answer about a written batch, or about a producer, is read or is an error
+// with a bounded text.
 func FuzzProduceAnswer(f *testing.F) {
 	for v := int16(produceMinVersion); v <= produceMaxVersion; v++ {
 		f.Add(produceResponse(v, 0), v)

@@ -26,8 +26,7 @@ const (
 // itself and has centres in proportion to its rows, one at least while there
 // are as many points as classes.
 //
-// Whoever may read the model reads the centres, so each stands for centreRows rows
-// or more. Classes with fewer rows are clustered together, and have no centre if
+// Readers of the model see the centres, so each stands for centreRows rows or more. Classes with fewer rows are clustered together, and have no centre if
 // they are too few even so. A cluster that ends up too small is dissolved: its rows
 // go to the nearest of the other centres, and the turns go on. A sample without
 // enough rows for one centre is refused with ErrRows.

@@ -179,8 +179,8 @@ func TestReadableTokensAreWarnedOf(t *testing.T) {
 	}
 }
 
-// Who the caller is: a token is told from no token, and other schemes are nobody's
-// business, such as those of a proxy in front.
+// A caller is known by its token. Other authorisation schemes, such as that of a proxy
+// in front, are ignored.
 func TestCallers(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "tokens")
 	replace(t, file, "ops admin "+first)

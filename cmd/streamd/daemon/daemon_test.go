@@ -1180,8 +1180,8 @@ func TestDeadLetterThatCannotBeWritten(t *testing.T) {
 	d.stop()
 }
 
-// What cannot even be read, a record batch beyond the limit or a record of too many
-// headers, is dealt with by the same policy, and reading goes on behind it.
+// A record batch beyond the limit and a record of too many headers cannot be read. The
+// same policy deals with them, and reading goes on behind them.
 func TestRecordsThatCannotBeRead(t *testing.T) {
 	for _, unit := range []string{"message", "offsets"} {
 		t.Run(unit, func(t *testing.T) {

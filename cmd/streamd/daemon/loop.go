@@ -308,7 +308,7 @@ func (d *Daemon) applyNext(ctx context.Context, p *partition, t *task, i int) (w
 		return 0 // delivered before
 	}
 	d.reach(p, r.Offset)
-	// What was decoded for other features is decoded again, and a block that was
+	// A record that was decoded for other features is decoded again. A block that was
 	// summarised before the coordinates in use were known is summarised again.
 	d.freeFeatures()
 	if left := i >= len(t.results); left || !d.isCurrent(&t.results[i]) {

@@ -116,8 +116,8 @@ func TestWideMessagesStayBelowTheLimit(t *testing.T) {
 	}
 }
 
-// What is admitted is paid for: blocks whose sums take nearly all that there is, as fast
-// as they come, with saves, solves and studies beside them, stay below the limit.
+// Admitted blocks stay below the limit: their sums take nearly all of it, they come as
+// fast as they can, and saves, solves and studies run beside them.
 func TestAdmittedBlocksStayBelowTheLimit(t *testing.T) {
 	const limit, n, classes, blocks = 512 << 20, 120, 16, 200
 	name := topic(t, 4)

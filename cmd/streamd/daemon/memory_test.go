@@ -36,8 +36,8 @@ func heap() float64 {
 	return float64(m.HeapAlloc)
 }
 
-// What the sums and a block's summary take is what they are priced at: no more, and
-// not much less, whatever the numbers are.
+// Sums and a block's summary take no more than their price, and not much less, for
+// numbers of any magnitude.
 func TestPriceIsWhatSumsTake(t *testing.T) {
 	r := rand.New(rand.NewPCG(53, 53))
 	const n, classes = 150, 7

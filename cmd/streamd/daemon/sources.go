@@ -12,7 +12,7 @@ import (
 // with the planes, and its points are rows or made of few: a row that is forgotten has
 // to leave it, too. So another basis is chosen when a source is retired explicitly.
 //
-// What the retention policy lets go may stay in the points until the next basis. The mean
+// Rows that the retention policy lets go may stay in the points until the next basis. The mean
 // and scale of a scaled basis are of all live rows, and do not make it stale by themselves.
 type sources struct {
 	blocks map[string]struct{}

@@ -165,8 +165,8 @@ func TestForgottenRowsLeaveTheBasis(t *testing.T) {
 	}
 }
 
-// What is retired while a basis is being built that was chosen from it is gone after
-// the next one, which begins at once, also through a restart.
+// A block may be retired while a basis that was chosen from it is being built. Another
+// reduction begins at once, also after a restart, and its basis does not have the block.
 func TestForgottenWhileRebuilding(t *testing.T) {
 	flags := forgetting("random")
 	name := topic(t, 1)
@@ -189,7 +189,7 @@ func TestForgottenWhileRebuilding(t *testing.T) {
 		t.Errorf("points %v", p)
 	}
 	d.stop()
-	// What is not in the basis has no business with it.
+	// A block that the basis was not chosen from leaves it as it is.
 	produce(t, name, keyed(t, "third", 97, 9, 0))
 	d = start(t, name, file, flags)
 	d.waitForOffsets(int64(len(messages)) + 1)

@@ -20,7 +20,7 @@ type sums struct {
 	all      *incremental.State   // that of all, when it was asked for last
 	known    bool                 // it still is
 
-	// What their memory is bounded by, as measure found it, and as it has grown since.
+	// Bounds of their memory, as measure found them, and as they have grown since.
 	most   int // classes
 	window exact.Window
 }

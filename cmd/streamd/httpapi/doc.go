@@ -118,8 +118,8 @@
 // answer, token or not. Without a token no page can change anything. Listed ones
 // get the headers of CORS, and answers to their preflight requests.
 //
-// What is refused with 401 and 403 is logged, a few lines a second at the most, and
-// so is who had a block retired.
+// Answers 401 and 403 are logged, a few lines a second at most. A retirement is logged
+// with the caller's name.
 //
 // # Times
 //

@@ -180,6 +180,8 @@ func FuzzGroupAnswer(f *testing.F) {
 		f.Add(int16(protocol.JoinGroup), v, joinAnswer(v, subscription(0, "orders"), subscription(3, "orders", "others")))
 	}
 	f.Add(int16(protocol.SyncGroup), int16(0), syncAnswer(assignment(map[string][]int32{"orders": {0, 3}})))
+	// The member's name is of length −256.
+	f.Add(int16(protocol.JoinGroup), int16(1), []byte("000000\x00\x0500000\x00\x010\xff\x00\x00\x00\x00\x00"))
 	f.Fuzz(func(t *testing.T, key, version int16, body []byte) {
 		out, err := readGroupAnswer(body, groupRequest{protocol.ApiKey(key), version}, "orders")
 		if err != nil {

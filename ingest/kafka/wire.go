@@ -454,7 +454,10 @@ func parseProducerID(body []byte) (id int64, epoch int16, err error) {
 	return id, epoch, nil
 }
 
-var errShort = errors.New("data ends too early")
+var (
+	errShort  = errors.New("data ends too early")
+	errLength = errors.New("a length is below zero")
+)
 
 // decoder reads big-endian values from b. After an error it returns zeros.
 type decoder struct {
@@ -498,16 +501,21 @@ func (d *decoder) int64() int64 {
 
 // string reads a string; a null one is empty.
 func (d *decoder) string() string {
-	if n := d.int16(); n > 0 {
-		return string(d.bytes(int(n)))
-	}
-	return ""
+	return string(d.sized(int(d.int16())))
 }
 
 // nullable reads bytes behind their length, without copying; null ones are nil.
 func (d *decoder) nullable() []byte {
-	if n := d.int32(); n > 0 {
-		return d.bytes(int(n))
+	return d.sized(int(d.int32()))
+}
+
+// sized reads n bytes; −1 stands for null, and other lengths below zero for nothing.
+func (d *decoder) sized(n int) []byte {
+	switch {
+	case n > 0:
+		return d.bytes(n)
+	case n < -1 && d.err == nil:
+		d.err = errLength
 	}
 	return nil
 }

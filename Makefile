@@ -29,11 +29,11 @@ staticcheck:
 govulncheck:
 	go run golang.org/x/vuln/cmd/govulncheck@v1.9.0 ./cmd/streamd
 
-# The packages with goroutines, but for scripts that mostly compute, and damage that
-# one goroutine reads.
+# The packages with goroutines, but for scripts that mostly compute, damage that one
+# goroutine reads, and how much memory a process takes, which the detector multiplies.
 race:
 	go test -race -timeout $(TIMEOUT) \
-		-skip 'TestScripts/(fit|fold|kernel|plot|reproduce|tune)|TestFlippedBits|TestPagesOfOtherSaves' \
+		-skip 'TestScripts/(fit|fold|kernel|plot|reproduce|tune)|TestFlippedBits|TestPagesOfOtherSaves|BelowTheLimit' \
 		./cmd/streamd ./cmd/streamd/bench ./cmd/streamd/daemon ./cmd/streamd/httpapi \
 		./incremental/parallel ./ingest/... ./snapshot ./retire
 

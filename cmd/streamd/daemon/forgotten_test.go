@@ -39,7 +39,7 @@ func plantedRows(t testing.TB) message {
 	b := &incremental.Block{Classes: []string{plantedLabel}, Codes: make([]int32, 6)}
 	var x, y []float64
 	for i := range b.Codes {
-		x, y = append(x, plantedX+float64(i)/8), append(y, plantedY*(1+float64(i)*1e-9))
+		x, y = append(x, plantedX+float64(i)/8), append(y, plantedY*(1+float64(i)*1e-12))
 	}
 	b.Columns = []gram.Column{gram.ColumnOf(x), gram.ColumnOf(y)}
 	value, err := wire.Encode(nil, wire.Arrow, b)
@@ -82,12 +82,14 @@ func traces() (all []trace) {
 	}
 	text("key", plantedKey)
 	text("label", plantedLabel)
+	const x32, y32 = float32(plantedX), float32(plantedY)
 	for of, x := range map[string]float64{
 		"x": plantedX, "y": plantedY, "x²": plantedX * plantedX, "y²": plantedY * plantedY, "xy": plantedX * plantedY,
+		"x of the sample": float64(x32), "y of the sample": float64(y32),
 	} {
 		// The leading digits and bits are those of all the customer's numbers, and of
-		// their means and medians.
-		digits := strings.Replace(strconv.FormatFloat(math.Abs(x), 'e', 6, 64), ".", "", 1)[:6]
+		// their means and medians. Fewer digits would be found by chance in /metrics.
+		digits := strings.Replace(strconv.FormatFloat(math.Abs(x), 'e', 16, 64), ".", "", 1)[:8]
 		wide := binary.BigEndian.AppendUint64(nil, math.Float64bits(x))[:5]
 		narrow := binary.BigEndian.AppendUint32(nil, math.Float32bits(float32(x)))
 		for form, b := range map[string]string{
@@ -99,7 +101,7 @@ func traces() (all []trace) {
 			"float32, big endian":         string(narrow),
 			"float64, hex":                hex.EncodeToString(wide),
 			"float64, base64":             base64.StdEncoding.EncodeToString(wide)[:6],
-			"float64, its bits in digits": strconv.FormatUint(math.Float64bits(x), 10)[:6],
+			"float64, its bits in digits": strconv.FormatUint(math.Float64bits(x), 10)[:8],
 		} {
 			all = append(all, trace{of, form, []byte(b)})
 		}

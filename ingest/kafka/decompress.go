@@ -21,6 +21,8 @@ func (e *inflateError) Error() string {
 	return fmt.Sprintf("decompresses to more than the limit of %d bytes for a record batch", e.limit)
 }
 
+func (e *inflateError) Is(target error) bool { return target == ErrTooLarge }
+
 // guessSize is what src decompresses to where it says so, and otherwise four times its
 // size; never more than the limit.
 func guessSize(codec compress.Compression, src []byte, limit int) int {

@@ -63,6 +63,10 @@ type rest struct {
 	sum  uint32 // CRC-32C
 }
 
+// ErrTooLarge is the reason for refusing a record batch that is larger than
+// Fetching.MaxMessageBytes, as it was sent or decompressed.
+var ErrTooLarge = errors.New("too large")
+
 // An oversizeError says that something was refused because of its size.
 type oversizeError struct {
 	what        string
@@ -72,6 +76,8 @@ type oversizeError struct {
 func (e *oversizeError) Error() string {
 	return fmt.Sprintf("%s of %d bytes is larger than the limit of %d", e.what, e.size, e.limit)
 }
+
+func (e *oversizeError) Is(target error) bool { return target == ErrTooLarge }
 
 func (a *answer) ApiKey() protocol.ApiKey { return a.key }
 func (c *call) ApiKey() protocol.ApiKey   { return c.key }

@@ -1226,7 +1226,8 @@ func TestRecordsThatCannotBeRead(t *testing.T) {
 			if l := letters[1]; l.Offset != 2 || string(l.Key) != "key" || l.Value == nil || l.OmittedHeaders != 1<<14+1 || l.Whole() || l.Reason.Class != kindHeaders {
 				t.Errorf("the letter about headers: %+v", l)
 			}
-			if l := letters[2]; l.Offset != 4 || l.Last != 4 || l.Records != 1 || l.Key != nil || l.Value != nil || l.Whole() || l.Reason.Class != kindBatch {
+			if l := letters[2]; l.Offset != 4 || l.Last != 4 || l.Records != 1 || l.Key != nil || l.Value != nil || l.Whole() || l.Reason.Class != kindBatch ||
+				!strings.HasSuffix(l.Reason.Message, ": kafka.max_message_bytes") {
 				t.Errorf("the letter about a record batch: %+v", l)
 			}
 

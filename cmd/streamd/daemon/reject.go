@@ -64,7 +64,15 @@ func (w *worker) reject(partition int, r *kafka.Record, why error) error {
 // rejectStretch is reject for records that could not be read.
 func (w *worker) rejectStretch(partition int, r *kafka.Refused) error {
 	what := fmt.Sprintf("offsets %d to %d of %s/%d", r.First, r.Last, w.d.cfg.Kafka.Topic, partition)
-	return w.refuse(partition, kafka.Letter{Refused: r}, what, &unusable{kindBatch, r.Reason})
+	why := r.Reason
+	switch {
+	case !errors.Is(why, kafka.ErrTooLarge):
+	case w.d.memory.message < int(w.d.cfg.Kafka.MaxMessageBytes):
+		why = fmt.Errorf("%w: a 32nd of limits.memory", why)
+	default:
+		why = fmt.Errorf("%w: kafka.max_message_bytes", why)
+	}
+	return w.refuse(partition, kafka.Letter{Refused: r}, what, &unusable{kindBatch, why})
 }
 
 func (w *worker) refuse(partition int, letter kafka.Letter, what string, why error) error {

@@ -67,7 +67,13 @@ func FuzzDecodeMap(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if again := m.AppendBinary(nil); !bytes.Equal(again, b) {
+		// A map has one encoding, but for −0, which is read as 0.
+		again := m.AppendBinary(nil)
+		same := len(again) == len(b)
+		for i := range min(len(again), len(b)) {
+			same = same && (again[i] == b[i] || again[i] == 0 && b[i] == 0x80)
+		}
+		if !same {
 			t.Errorf("%x is read, and written as %x", b, again)
 		}
 	})

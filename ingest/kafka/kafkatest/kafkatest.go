@@ -194,7 +194,11 @@ func (s *suite) producer(t *testing.T, opts ...kgo.Opt) *kgo.Client {
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.ProducerBatchCompression(kgo.NoCompression()),
 		kgo.ProducerBatchMaxBytes(16 << 20),
-		kgo.UnknownTopicRetries(-1), // brokers may not know yet of a topic made anew
+		// Brokers may not know yet of a topic made anew, or still tell of the old one:
+		// by default the client would ask again after five minutes.
+		kgo.UnknownTopicRetries(-1),
+		kgo.MetadataMinAge(100 * time.Millisecond),
+		kgo.MetadataMaxAge(time.Second),
 	}, opts...)...)
 	if err != nil {
 		t.Fatal(err)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -8,6 +9,8 @@ import (
 	"time"
 
 	"streamd/cmd/streamd/httpapi"
+	"streamd/cmd/streamd/model"
+	"streamd/config"
 )
 
 // refineCmd makes the daemon refine its planes.
@@ -43,7 +46,7 @@ func (c *refineCmd) Run(ctx context.Context, s *surroundings) error {
 	})
 }
 
-func describeRefinement(r *httpapi.Refinement) string {
+func describeRefinement(r *model.Refinement) string {
 	text := fmt.Sprintf("%s, on %d of %d rows from the %s", r.Method, r.Rows, r.Live, r.Source)
 	if !r.Complete {
 		text += ", which was incomplete"
@@ -61,7 +64,7 @@ func (c *tuningCmd) Run(ctx context.Context, s *surroundings) error {
 	return show(ctx, s, question{c.daemonFlags, c.jsonFlag, http.MethodGet, "/v1/tuning", answerTimeout}, (*table).tuning)
 }
 
-func (t *table) tuning(a *httpapi.Tuning) {
+func (t *table) tuning(a *model.Tuning) {
 	t.row("chosen", describeTuning(a))
 	t.row("at", a.ChosenAt.Local().Format(time.DateTime))
 	t.row("digest", a.Digest)
@@ -84,7 +87,7 @@ func (t *table) tuning(a *httpapi.Tuning) {
 	}
 }
 
-func describeTuning(a *httpapi.Tuning) string {
+func describeTuning(a *model.Tuning) string {
 	best := fmt.Sprintf("%.6g", a.Best)
 	if strings.HasSuffix(a.Criterion, "correctness") {
 		best = percent(a.Best)
@@ -121,14 +124,10 @@ func (c *qualityCmd) Run(ctx context.Context, s *surroundings) error {
 	return show(ctx, s, question{c.daemonFlags, c.jsonFlag, http.MethodGet, "/v1/quality", answerTimeout}, (*table).quality)
 }
 
-func (t *table) quality(a *httpapi.Quality) {
+func (t *table) quality(a *model.Quality) {
 	t.row("held out", fmt.Sprintf("%s in %s, from the %s", counted(a.Rows, "row"), counted(a.Folds, "fold"), a.Source))
 	t.row("correct", fmt.Sprintf("%s (balanced %s)", percent(a.Correctness), percent(a.BalancedCorrectness)))
-	calibrated := a.Calibration
-	if calibrated == "" {
-		calibrated = "none"
-	}
-	t.row("calibration", calibrated)
+	t.row("calibration", string(cmp.Or(a.Calibration, config.CalibrationNone)))
 	t.row("measured", a.MeasuredAt.Local().Format(time.DateTime))
 	t.row("digest", a.Digest)
 	t.row("PROBABILITIES", "ECE", "BRIER", "LOG LOSS")
@@ -160,7 +159,7 @@ func weighed(x float64) string {
 	return fmt.Sprintf("%.0f", x)
 }
 
-func (t *table) reliability(name string, r *httpapi.Reliability) {
+func (t *table) reliability(name string, r *model.Reliability) {
 	if r != nil {
 		t.row(name, fmt.Sprintf("%.4f", r.Error), fmt.Sprintf("%.4f", r.Brier), fmt.Sprintf("%.4f", r.LogLoss))
 	}

@@ -254,7 +254,7 @@ func (t *table) model(m *httpapi.ModelAnswer) {
 		}
 	}
 	if m.Calibration != nil {
-		t.row("calibration", m.Calibration.Method)
+		t.row("calibration", string(m.Calibration.Method))
 	}
 	for _, o := range m.Offsets {
 		t.row("seen", fmt.Sprintf("%s/%d before offset %d", o.Topic, o.Partition, o.Next))
@@ -266,7 +266,7 @@ func (t *table) model(m *httpapi.ModelAnswer) {
 			scaled = ", of scaled features"
 		}
 		t.row("basis", fmt.Sprintf("%s, %s%s", m.BasisID, counted(len(b.Points), "point"), scaled))
-		t.row("regulariser", b.Regulariser)
+		t.row("regulariser", string(b.Regulariser))
 		t.kernelPlanes(len(b.Points), m.Planes)
 	} else {
 		t.planes(m.Features, m.Planes)

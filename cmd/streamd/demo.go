@@ -20,7 +20,7 @@ import (
 
 	"streamd/cmd/streamd/bench"
 	"streamd/cmd/streamd/daemon"
-	"streamd/cmd/streamd/httpapi"
+	"streamd/cmd/streamd/model"
 	"streamd/config"
 	"streamd/incremental"
 	"streamd/ingest/kafka/embedded"
@@ -222,7 +222,7 @@ func (c *demoCmd) learn(ctx context.Context, s *surroundings, d *daemon.Daemon, 
 }
 
 // waitForRows waits until the served model is of so many rows.
-func waitForRows(ctx context.Context, d *daemon.Daemon, rows int64) (*httpapi.Served, error) {
+func waitForRows(ctx context.Context, d *daemon.Daemon, rows int64) (*model.Served, error) {
 	for {
 		served, replaced := d.Served()
 		if served.Rows >= rows {

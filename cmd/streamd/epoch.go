@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"streamd/cmd/streamd/httpapi"
+	"streamd/cmd/streamd/model"
 )
 
 // reduceCmd makes the daemon choose a basis.
@@ -137,7 +138,7 @@ func (t *table) epoch(a *httpapi.EpochAnswer) {
 	}
 }
 
-func (t *table) reduction(what string, r *httpapi.Reduction) {
+func (t *table) reduction(what string, r *model.Reduction) {
 	t.row(what, fmt.Sprintf("basis %s", r.Basis))
 	t.row("  kernel", r.Kernel)
 	t.row("  points", fmt.Sprintf("%d, by %s of %d of %d live rows in %.3g s", r.Points, r.Method, r.Rows, r.Live, r.Seconds))

@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
-	"streamd/cmd/streamd/classifier"
-	"streamd/cmd/streamd/httpapi"
+	"streamd/cmd/streamd/model"
+	"streamd/config"
 	"streamd/incremental"
 	"streamd/incremental/newton"
 )
@@ -53,7 +53,7 @@ func (c *fitCmd) Validate() error {
 	if c.Refine != unrefined && (c.LOO || c.EpsilonSV != nil) {
 		return errors.New("--refine: does not go with --loo and --epsilon-sv, which are of solved planes")
 	}
-	if c.Refine != unrefined && c.Regulariser == classifier.Kernel {
+	if c.Refine != unrefined && c.Regulariser == config.RegulariserKernel {
 		return errors.New("--refine: goes with --regulariser identity")
 	}
 	if share := c.EpsilonSV; share != nil && !(*share > 0 && *share < 1) {
@@ -87,18 +87,18 @@ type fitReport struct {
 	Tuning     *tuningReport     `json:"tuning,omitempty"`
 	EpsilonSV  *supportReport    `json:"epsilon_sv,omitempty"`
 
-	Classes   []string              `json:"classes"`    // k
-	ClassRows []int64               `json:"class_rows"` // k
-	Features  []string              `json:"features"`   // n
-	Basis     *classifier.Basis     `json:"basis,omitempty"`
-	W         any                   `json:"w"`     // n, or one for each point of the basis; k of those for k > 2 classes
-	Gamma     any                   `json:"gamma"` // a number; k for k > 2 classes
-	Planes    []httpapi.PlaneAnswer `json:"planes"`
-	Condition float64               `json:"condition"` // the largest of the planes'
-	Mean      []float64             `json:"mean"`      // n
-	Options   httpapi.OptionsAnswer `json:"options"`
-	Digest    string                `json:"state_digest"`
-	Seconds   float64               `json:"seconds"`
+	Classes   []string          `json:"classes"`    // k
+	ClassRows []int64           `json:"class_rows"` // k
+	Features  []string          `json:"features"`   // n
+	Basis     *model.BasisJSON  `json:"basis,omitempty"`
+	W         any               `json:"w"`     // n, or one for each point of the basis; k of those for k > 2 classes
+	Gamma     any               `json:"gamma"` // a number; k for k > 2 classes
+	Planes    []model.PlaneJSON `json:"planes"`
+	Condition float64           `json:"condition"` // the largest of the planes'
+	Mean      []float64         `json:"mean"`      // n
+	Options   model.OptionsJSON `json:"options"`
+	Digest    string            `json:"state_digest"`
+	Seconds   float64           `json:"seconds"`
 }
 
 func (c *fitCmd) Run(ctx context.Context, s *surroundings) error {
@@ -128,7 +128,7 @@ func (c *fitCmd) Run(ctx context.Context, s *surroundings) error {
 	}
 	f.describe(report)
 	if report.Reduction != nil {
-		report.Basis = classifier.BasisOf(f.coordinates.basis, cmp.Or(c.Regulariser, classifier.Identity))
+		report.Basis = model.NewBasisJSON(f.coordinates.basis, cmp.Or(c.Regulariser, config.RegulariserIdentity))
 	}
 	if err := c.measure(ctx, f, test, report); err != nil {
 		return err
@@ -410,12 +410,12 @@ func (f *fit) describe(r *fitReport) {
 	digest := f.state.Digest()
 	r.File, r.Rows, r.Digest = f.data.path, f.state.Rows(), hex.EncodeToString(digest[:])
 	r.Classes, r.ClassRows, r.Features = m.Classes, m.Rows, f.data.features
-	r.Mean, r.Options = m.Mean, httpapi.NewOptions(m.Options)
-	r.Method = httpapi.MethodPSVM
+	r.Mean, r.Options = m.Mean, model.NewOptionsJSON(m.Options)
+	r.Method = model.MethodPSVM
 	if r.Refinement != nil {
 		r.Method = r.Refinement.Method
 	}
-	r.Planes = httpapi.NewPlanes(m.Planes)
+	r.Planes = model.NewPlanesJSON(m.Planes)
 	var ws [][]float64
 	var gammas []float64
 	for _, p := range m.Planes {

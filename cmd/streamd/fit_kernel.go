@@ -10,8 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"streamd/cmd/streamd/classifier"
-	"streamd/cmd/streamd/httpapi"
+	"streamd/cmd/streamd/model"
+	"streamd/config"
 	"streamd/incremental"
 	"streamd/incremental/gram"
 	"streamd/kernels"
@@ -21,12 +21,12 @@ import (
 
 // kernelFlags ask for a nonlinear classifier.
 type kernelFlags struct {
-	Kernel      string   `placeholder:"K" help:"Learn in the coordinates K(x, Z) of a basis Z: linear, gaussian, polynomial for (gamma x·z + 1)^3, sigmoid for tanh(gamma x·z), or a kernel in full, such as polynomial(a=1,b=1,degree=2). With --standardise the features are scaled before they get to the kernel."`
-	Gamma       autoFlag `placeholder:"VALUE" help:"The kernel's gamma. auto is, of the Gaussian, what classifies held-out rows of the sample best, of powers of four times the median heuristic and of twice and half the best of them; of the others 1 over the number of features. (default: auto)"`
-	Basis       *int     `placeholder:"T" help:"Points of the basis, at most. (default: 50)"`
-	Reduce      string   `placeholder:"HOW" help:"How the basis is chosen: cs (chunking-synthetic), kmeans or kmedian (centres of each class), stratified or random (rows), none (all rows, of a small file). (default: kmeans)"`
-	Regulariser string   `placeholder:"R" help:"What is small beside the errors: identity for the coefficients themselves, kernel for u'K(Z,Z)u. (default: identity)"`
-	Sample      *int     `placeholder:"ROWS" help:"Rows, taken at random, that the basis, gamma and the scaling are chosen from. (default: 10000)"`
+	Kernel      string             `placeholder:"K" help:"Learn in the coordinates K(x, Z) of a basis Z: linear, gaussian, polynomial for (gamma x·z + 1)^3, sigmoid for tanh(gamma x·z), or a kernel in full, such as polynomial(a=1,b=1,degree=2). With --standardise the features are scaled before they get to the kernel."`
+	Gamma       autoFlag           `placeholder:"VALUE" help:"The kernel's gamma. auto is, of the Gaussian, what classifies held-out rows of the sample best, of powers of four times the median heuristic and of twice and half the best of them; of the others 1 over the number of features. (default: auto)"`
+	Basis       *int               `placeholder:"T" help:"Points of the basis, at most. (default: 50)"`
+	Reduce      string             `placeholder:"HOW" help:"How the basis is chosen: cs (chunking-synthetic), kmeans or kmedian (centres of each class), stratified or random (rows), none (all rows, of a small file). (default: kmeans)"`
+	Regulariser config.Regulariser `placeholder:"R" help:"What is small beside the errors: identity for the coefficients themselves, kernel for u'K(Z,Z)u. (default: identity)"`
+	Sample      *int               `placeholder:"ROWS" help:"Rows, taken at random, that the basis, gamma and the scaling are chosen from. (default: 10000)"`
 }
 
 const (
@@ -50,7 +50,7 @@ func (c *kernelFlags) check() error {
 	if err := anyOf("--reduce", c.Reduce, append(reduce.Names(), "none")...); err != nil {
 		return err
 	}
-	if err := anyOf("--regulariser", c.Regulariser, classifier.Identity, classifier.Kernel); err != nil {
+	if err := anyOf("--regulariser", string(c.Regulariser), string(config.RegulariserIdentity), string(config.RegulariserKernel)); err != nil {
 		return err
 	}
 	if c.Basis != nil && (*c.Basis < 1 || *c.Basis > maxBasis) {
@@ -75,7 +75,7 @@ func (c *kernelFlags) check() error {
 	if err != nil {
 		return fmt.Errorf("--kernel: %w", err)
 	}
-	if c.Regulariser == classifier.Kernel && !kernel.Semidefinite() {
+	if c.Regulariser == config.RegulariserKernel && !kernel.Semidefinite() {
 		return fmt.Errorf("--regulariser kernel: %s is not positive semidefinite", c.Kernel)
 	}
 	return nil
@@ -119,7 +119,7 @@ func (c *kernelFlags) searched() bool { return c.Kernel == "gaussian" && c.Gamma
 
 // advise adds what helps when K(Z, Z), as a regulariser, is singular.
 func (c *kernelFlags) advise(err error) error {
-	if condition := (*incremental.ConditionError)(nil); c.Regulariser == classifier.Kernel && errors.As(err, &condition) {
+	if condition := (*incremental.ConditionError)(nil); c.Regulariser == config.RegulariserKernel && errors.As(err, &condition) {
 		return fmt.Errorf("%w; here also: a basis of fewer points, a larger gamma, or --regulariser identity", err)
 	}
 	return err
@@ -127,14 +127,14 @@ func (c *kernelFlags) advise(err error) error {
 
 // basisReport is how the basis was chosen.
 type basisReport struct {
-	Method  string          `json:"method"`
-	Sample  int             `json:"sample"` // rows
-	Gammas  []httpapi.Gamma `json:"gammas,omitempty"`
-	Stages  []httpapi.Stage `json:"stages,omitempty"`
-	Seconds float64         `json:"seconds"` // the bases of the folds included
+	Method  string        `json:"method"`
+	Sample  int           `json:"sample"` // rows
+	Gammas  []model.Gamma `json:"gammas,omitempty"`
+	Stages  []model.Stage `json:"stages,omitempty"`
+	Seconds float64       `json:"seconds"` // the bases of the folds included
 }
 
-func (r *basisReport) print(p *table, b *classifier.Basis) {
+func (r *basisReport) print(p *table, b *model.BasisJSON) {
 	p.row("kernel", b.Kernel.String())
 	scaled := ""
 	if b.Scale != nil {
@@ -145,7 +145,7 @@ func (r *basisReport) print(p *table, b *classifier.Basis) {
 		how = "all rows"
 	}
 	p.row("basis", fmt.Sprintf("%s, %s%s, in %.3g s", counted(len(b.Points), "point"), how, scaled, r.Seconds))
-	p.row("regulariser", b.Regulariser)
+	p.row("regulariser", string(b.Regulariser))
 	for i := range r.Gammas {
 		p.gamma(&r.Gammas[i])
 	}
@@ -154,12 +154,12 @@ func (r *basisReport) print(p *table, b *classifier.Basis) {
 	}
 }
 
-func (t *table) gamma(g *httpapi.Gamma) {
+func (t *table) gamma(g *model.Gamma) {
 	t.row(fmt.Sprintf("  gamma %.4g", g.Gamma), fmt.Sprintf("%s of held-out rows are right, at nu %g", percent(g.Correctness), g.Nu))
 }
 
 // describeStage says what came of a stage of the reduction.
-func describeStage(s *httpapi.Stage) string {
+func describeStage(s *model.Stage) string {
 	points := fmt.Sprintf("%.4g points", s.Points) // their mean, perhaps
 	if s.Points == 1 {
 		points = "1 point"
@@ -191,7 +191,7 @@ type entrance struct {
 func newCoordinates(features []string, basis *kernels.Map) *coordinates {
 	c := &coordinates{features: features, names: features, basis: basis, workers: make([]entrance, workers())}
 	if basis != nil {
-		c.names = classifier.Coordinates(basis.Points())
+		c.names = model.Coordinates(basis.Points())
 		for i := range c.workers {
 			c.workers[i].mapper = kernels.NewMapper(basis)
 		}
@@ -270,7 +270,7 @@ func (f *fit) choose(ctx context.Context, c *kernelFlags) (*basisReport, error) 
 }
 
 // reduce makes coordinates of a sample.
-func (f *fit) reduce(ctx context.Context, c *kernelFlags, sample *incremental.Block, gamma float64, what string) (*coordinates, []httpapi.Stage, error) {
+func (f *fit) reduce(ctx context.Context, c *kernelFlags, sample *incremental.Block, gamma float64, what string) (*coordinates, []model.Stage, error) {
 	n := len(sample.Columns)
 	kernel, err := c.kernel(n, gamma)
 	if err != nil {
@@ -281,7 +281,7 @@ func (f *fit) reduce(ctx context.Context, c *kernelFlags, sample *incremental.Bl
 		sample, mean, scale = scaled(sample)
 	}
 	var z []float64
-	var stages []httpapi.Stage
+	var stages []model.Stage
 	if c.Reduce == "none" {
 		z = make([]float64, 0, sample.Rows()*n)
 		for i := range sample.Rows() {
@@ -300,7 +300,7 @@ func (f *fit) reduce(ctx context.Context, c *kernelFlags, sample *incremental.Bl
 			Columns: sample.Columns, Codes: sample.Codes, Classes: len(sample.Classes), Weights: sample.Weights,
 			Kernel: kernel, Points: points, Seed: f.seed,
 			Progress: func(s reduce.Stage) {
-				stages = append(stages, httpapi.NewStage(s, sample.Classes))
+				stages = append(stages, model.NewStage(s, sample.Classes))
 				line := describeStage(&stages[len(stages)-1])
 				state.Store(&line)
 			},
@@ -321,7 +321,7 @@ func (f *fit) reduce(ctx context.Context, c *kernelFlags, sample *incremental.Bl
 		return nil, nil, err
 	}
 	made := newCoordinates(f.data.features, basis)
-	if c.Regulariser == classifier.Kernel {
+	if c.Regulariser == config.RegulariserKernel {
 		made.regulariser = basis.Gram()
 	}
 	return made, stages, nil
@@ -336,7 +336,7 @@ const (
 // searchGamma chooses γ by some rows of the sample, evenly spaced in the file. ν
 // is the fit's, or the best of the grid for each γ where that is to be chosen,
 // too.
-func (f *fit) searchGamma(ctx context.Context, c *kernelFlags, sample *incremental.Block) (float64, []httpapi.Gamma, error) {
+func (f *fit) searchGamma(ctx context.Context, c *kernelFlags, sample *incremental.Block) (float64, []model.Gamma, error) {
 	if f.scaled {
 		sample, _, _ = scaled(sample)
 	}
@@ -355,7 +355,7 @@ func (f *fit) searchGamma(ctx context.Context, c *kernelFlags, sample *increment
 	defer stop()
 	gamma, trials, err := width.Search(ctx, &width.Problem{
 		Block: sample.Pick(some), Folds: folds, Options: f.options, Points: given(c.Basis, gammaBasis),
-		Gram: c.Regulariser == classifier.Kernel, Tried: func() { tried.Add(1) },
+		Gram: c.Regulariser == config.RegulariserKernel, Tried: func() { tried.Add(1) },
 	})
-	return gamma, httpapi.NewGammas(trials), err
+	return gamma, model.NewGammas(trials), err
 }

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"math"
 
-	"streamd/cmd/streamd/httpapi"
+	"streamd/cmd/streamd/model"
 	"streamd/incremental"
 	"streamd/incremental/tuning"
 )
@@ -40,12 +40,12 @@ func (f *fit) space(b *incremental.Block) (class []int32, values []float64) {
 
 // supportReport is what came of solving again with the ε-support vectors.
 type supportReport struct {
-	Epsilon       float64               `json:"epsilon"`
-	Rows          int64                 `json:"rows"`
-	Nu            float64               `json:"nu"`
-	TrainAccuracy float64               `json:"train_accuracy"` // of all rows
-	TestAccuracy  *float64              `json:"test_accuracy,omitempty"`
-	Planes        []httpapi.PlaneAnswer `json:"planes"`
+	Epsilon       float64           `json:"epsilon"`
+	Rows          int64             `json:"rows"`
+	Nu            float64           `json:"nu"`
+	TrainAccuracy float64           `json:"train_accuracy"` // of all rows
+	TestAccuracy  *float64          `json:"test_accuracy,omitempty"`
+	Planes        []model.PlaneJSON `json:"planes"`
 }
 
 func (r *supportReport) print(p *table) {
@@ -117,12 +117,12 @@ func (f *fit) supportVectors(ctx context.Context, share float64, test *dataset) 
 		return nil, err
 	}
 	curve := trial.Curve()
-	model, chosen, err := curve.Solve(sums, tuning.For(f.options, true))
+	solved, chosen, err := curve.Solve(sums, tuning.For(f.options, true))
 	if err != nil {
 		return nil, fmt.Errorf("solve again with the ε-support vectors of %s: %w", f.data.path, err)
 	}
-	r.Nu, r.Planes = chosen.Nu, httpapi.NewPlanes(model.Planes)
-	again := &fit{s: f.s, data: f.data, coordinates: f.coordinates, model: model}
+	r.Nu, r.Planes = chosen.Nu, model.NewPlanesJSON(solved.Planes)
+	again := &fit{s: f.s, data: f.data, coordinates: f.coordinates, model: solved}
 	own, _, err := again.score(ctx, f.data, "scoring", nil)
 	if err != nil {
 		return nil, err

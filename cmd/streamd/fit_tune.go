@@ -7,7 +7,7 @@ import (
 	"math"
 	"strconv"
 
-	"streamd/cmd/streamd/httpapi"
+	"streamd/cmd/streamd/model"
 	"streamd/incremental"
 	"streamd/incremental/gram"
 	"streamd/incremental/tuning"
@@ -39,11 +39,11 @@ const defaultFolds = 10
 
 // tuningReport is how ν was chosen.
 type tuningReport struct {
-	Folds     int                   `json:"folds"`
-	Criterion string                `json:"criterion"`
-	Nu        float64               `json:"nu"`
-	Best      float64               `json:"best"` // what the criterion says of nu
-	Points    []httpapi.TuningPoint `json:"points"`
+	Folds     int                 `json:"folds"`
+	Criterion string              `json:"criterion"`
+	Nu        float64             `json:"nu"`
+	Best      float64             `json:"best"` // what the criterion says of nu
+	Points    []model.TuningPoint `json:"points"`
 }
 
 func (r *tuningReport) describe() string {
@@ -82,13 +82,13 @@ func (f *fit) tune(ctx context.Context) (*tuningReport, error) {
 	}
 	curve := trial.Curve()
 	criterion := tuning.For(f.options, true)
-	model, chosen, err := curve.Solve(f.coordinates.moments(f.state), criterion)
+	solved, chosen, err := curve.Solve(f.coordinates.moments(f.state), criterion)
 	if err != nil {
 		return nil, fmt.Errorf("learn from %s: %w", f.data.path, err)
 	}
-	f.options.Nu, f.model = chosen.Nu, model
+	f.options.Nu, f.model = chosen.Nu, solved
 	f.foldModels = trial.Models(chosen.Nu)
-	r := httpapi.NewTuning([]tuning.Curve{curve}, 0, criterion, chosen)
+	r := model.NewTuning([]tuning.Curve{curve}, 0, criterion, chosen)
 	return &tuningReport{Folds: f.folds, Criterion: r.Criterion, Nu: r.Nu, Best: r.Best, Points: r.Curves[0].Points}, nil
 }
 

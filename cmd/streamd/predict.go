@@ -14,8 +14,8 @@ import (
 	"slices"
 	"strconv"
 
-	"streamd/cmd/streamd/classifier"
 	"streamd/cmd/streamd/httpapi"
+	"streamd/cmd/streamd/model"
 	"streamd/incremental"
 	"streamd/incremental/calibration"
 	"streamd/ingest/wire"
@@ -81,9 +81,9 @@ func (c *predictCmd) Run(ctx context.Context, s *surroundings) error {
 			return fmt.Errorf("the model cannot be used: %w", err)
 		}
 	}
-	var strongest *httpapi.Strongest
+	var strongest *model.Strongest
 	if c.Contributions {
-		strongest = httpapi.NewStrongest(m, rows.Columns, c.top(m))
+		strongest = model.NewStrongest(m, rows.Columns, c.top(m))
 	}
 	if c.JSON {
 		return printJSON(s.stdout, c.report(answer, m, class, values, curves, strongest))
@@ -92,7 +92,7 @@ func (c *predictCmd) Run(ctx context.Context, s *surroundings) error {
 }
 
 // print prints a line for each row.
-func (c *predictCmd) print(w io.Writer, m *incremental.Model, class []int32, values []float64, curves []calibration.Curve, strongest *httpapi.Strongest) error {
+func (c *predictCmd) print(w io.Writer, m *incremental.Model, class []int32, values []float64, curves []calibration.Curve, strongest *model.Strongest) error {
 	out := bufio.NewWriter(w)
 	var line []byte
 	probabilities := make([]float64, len(m.Classes))
@@ -231,7 +231,7 @@ type predictReport struct {
 	httpapi.PredictAnswer
 }
 
-func (c *predictCmd) report(of *httpapi.ModelAnswer, m *incremental.Model, class []int32, values []float64, curves []calibration.Curve, strongest *httpapi.Strongest) predictReport {
+func (c *predictCmd) report(of *httpapi.ModelAnswer, m *incremental.Model, class []int32, values []float64, curves []calibration.Curve, strongest *model.Strongest) predictReport {
 	r := predictReport{Model: of.Fingerprint, Method: of.Method, PredictAnswer: httpapi.PredictAnswer{
 		Classes: m.Classes, Labels: make([]string, len(class)), Values: make([][]float64, len(class)),
 	}}
@@ -299,12 +299,12 @@ func savedModel(path string) (*httpapi.ModelAnswer, error) {
 
 // classifierOf is the classifier in an answer that may have been saved and
 // changed.
-func classifierOf(a *httpapi.ModelAnswer) (*classifier.Classifier, error) {
+func classifierOf(a *httpapi.ModelAnswer) (*model.Classifier, error) {
 	var planes []incremental.Plane
 	for _, p := range a.Planes {
 		planes = append(planes, incremental.Plane{Class: p.Class, W: p.W, Gamma: p.Gamma})
 	}
-	c, err := classifier.New(a.Features, a.Classes, planes, a.Basis)
+	c, err := model.New(a.Features, a.Classes, planes, a.Basis)
 	if err == nil && len(a.Mean) != 0 && len(a.Mean) != len(c.Model.Features) {
 		err = fmt.Errorf("it has %d means for %d features", len(a.Mean), len(c.Model.Features))
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"streamd/cmd/streamd/httpapi"
+	"streamd/cmd/streamd/model"
 	"streamd/snapshot"
 )
 
@@ -48,19 +49,19 @@ func readKey(s *surroundings, flag, file string) (*snapshot.Key, error) {
 
 // snapshotReport is what inspect prints.
 type snapshotReport struct {
-	File     string           `json:"file"`
-	Version  int              `json:"version"`
-	Topic    string           `json:"topic"`
-	Unit     string           `json:"unit"`
-	SavedAt  *time.Time       `json:"saved_at"` // null: nothing was saved yet
-	Features []string         `json:"features"` // null: not fixed yet
-	Classes  int              `json:"classes"`
-	Rows     int64            `json:"rows"`
-	Blocks   int              `json:"blocks"`
-	Digest   string           `json:"state_digest"`
-	Offsets  []httpapi.Offset `json:"offsets"`
-	Keyed    bool             `json:"keyed"`  // it is under a key
-	Missed   int64            `json:"missed"` // explicit retirements that it does not have
+	File     string         `json:"file"`
+	Version  int            `json:"version"`
+	Topic    string         `json:"topic"`
+	Unit     string         `json:"unit"`
+	SavedAt  *time.Time     `json:"saved_at"` // null: nothing was saved yet
+	Features []string       `json:"features"` // null: not fixed yet
+	Classes  int            `json:"classes"`
+	Rows     int64          `json:"rows"`
+	Blocks   int            `json:"blocks"`
+	Digest   string         `json:"state_digest"`
+	Offsets  []model.Offset `json:"offsets"`
+	Keyed    bool           `json:"keyed"`  // it is under a key
+	Missed   int64          `json:"missed"` // explicit retirements that it does not have
 	// Uncompacted is the time of the oldest explicit retirement since the file was
 	// compacted; null: there is none.
 	Uncompacted *time.Time `json:"uncompacted"`
@@ -84,7 +85,7 @@ func (c *snapshotInspectCmd) Run(s *surroundings) error {
 		Unit:     contents.Unit,
 		Features: contents.Features,
 		Blocks:   len(contents.Entries),
-		Offsets:  []httpapi.Offset{},
+		Offsets:  []model.Offset{},
 		Keyed:    contents.Keyed,
 		Missed:   contents.Missed,
 	}
@@ -99,7 +100,7 @@ func (c *snapshotInspectCmd) Run(s *surroundings) error {
 		r.Classes, r.Rows, r.Digest = state.Classes(), state.Rows(), hex.EncodeToString(digest[:])
 	}
 	for _, o := range contents.Offsets {
-		r.Offsets = append(r.Offsets, httpapi.Offset{Topic: o.Topic, Partition: o.Partition, Next: o.Next})
+		r.Offsets = append(r.Offsets, model.Offset{Topic: o.Topic, Partition: o.Partition, Next: o.Next})
 	}
 	if c.JSON {
 		return printJSON(s.stdout, r)

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"streamd/cmd/streamd/httpapi"
+	"streamd/cmd/streamd/model"
 )
 
 // table prints aligned columns for people.
@@ -77,7 +77,7 @@ const mostWeights = 20
 
 // planes prints hyperplanes. Of one with many features only the largest weights
 // are shown, and none of more than one plane.
-func (t *table) planes(features []string, planes []httpapi.PlaneAnswer) {
+func (t *table) planes(features []string, planes []model.PlaneJSON) {
 	if len(planes) > 1 {
 		t.several(planes, "in "+counted(len(features), "feature")+" (their weights: --json)")
 		return
@@ -102,7 +102,7 @@ func (t *table) planes(features []string, planes []httpapi.PlaneAnswer) {
 }
 
 // kernelPlanes prints planes over the points of a basis, without coefficients.
-func (t *table) kernelPlanes(points int, planes []httpapi.PlaneAnswer) {
+func (t *table) kernelPlanes(points int, planes []model.PlaneJSON) {
 	if len(planes) > 1 {
 		t.several(planes, "over "+counted(points, "point")+" (with their coefficients: --json)")
 		return
@@ -111,7 +111,7 @@ func (t *table) kernelPlanes(points int, planes []httpapi.PlaneAnswer) {
 	t.row("  gamma", fmt.Sprintf("%.6g", planes[0].Gamma))
 }
 
-func (t *table) several(planes []httpapi.PlaneAnswer, where string) {
+func (t *table) several(planes []model.PlaneJSON, where string) {
 	t.row("planes", fmt.Sprintf("%d, one class from the rest, %s", len(planes), where))
 	for _, p := range planes {
 		t.row("  "+p.Class, fmt.Sprintf("gamma %.6g", p.Gamma))
@@ -127,7 +127,7 @@ func countedClasses(classes []string, rows []int64) string {
 	return strings.Join(texts, ", ")
 }
 
-func describeOptions(o httpapi.OptionsAnswer) string {
+func describeOptions(o model.OptionsJSON) string {
 	text := fmt.Sprintf("nu %g", o.Nu)
 	if o.Balanced {
 		text += ", balanced"

@@ -16,6 +16,7 @@ import (
 
 	"streamd/cmd/streamd/access"
 	"streamd/cmd/streamd/httpapi"
+	"streamd/cmd/streamd/model"
 	"streamd/config"
 	"streamd/incremental"
 	"streamd/ingest/wire"
@@ -193,6 +194,6 @@ type servedModel struct {
 	model *incremental.Model
 }
 
-func (s servedModel) Served() (*httpapi.Served, <-chan struct{}) {
-	return &httpapi.Served{Fingerprint: "bench", Model: s.model}, nil
+func (s servedModel) Served() (*model.Served, <-chan struct{}) {
+	return &model.Served{Fingerprint: "bench", Model: s.model}, nil
 }

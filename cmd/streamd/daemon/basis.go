@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"streamd/cmd/streamd/httpapi"
+	"streamd/cmd/streamd/model"
 	"streamd/config"
 	"streamd/incremental"
 	"streamd/incremental/gram"
@@ -26,7 +26,7 @@ type reduction struct {
 	end   context.CancelFunc
 
 	mu     sync.Mutex
-	stages []httpapi.Stage
+	stages []model.Stage
 }
 
 // reductionDue says whether a basis is to be chosen without being asked for.
@@ -64,7 +64,7 @@ func (d *Daemon) beginReduction(ctx context.Context, now time.Time) {
 	r.tried++
 	d.live.choose()
 	job := r.reducing
-	made := &httpapi.Reduction{
+	made := &model.Reduction{
 		Method: string(d.cfg.Kernel.Reduce), Digest: digestOf(d.live.sums.total()), Live: d.live.ledger.Rows(),
 	}
 	snap := d.live.sample.Snapshot(d.live.sums.total(), 0)
@@ -93,7 +93,7 @@ func (d *Daemon) beginReduction(ctx context.Context, now time.Time) {
 }
 
 // endReduction begins an epoch with the basis.
-func (d *Daemon) endReduction(basis *kernels.Map, made *httpapi.Reduction, err error) {
+func (d *Daemon) endReduction(basis *kernels.Map, made *model.Reduction, err error) {
 	r := &d.rebuilding
 	r.reducing, r.problem = nil, ""
 	defer func() { d.live.choosing = nil }()
@@ -147,7 +147,7 @@ var errGivenUp = errors.New("it was given up")
 var errLacking = errors.New("the sample lacks rows of live blocks, which are read from the log again")
 
 // reduce chooses a basis from the sample.
-func (d *Daemon) reduce(ctx context.Context, job *reduction, snap *sample.Snapshot, sums *incremental.Moments, made *httpapi.Reduction) (*kernels.Map, error) {
+func (d *Daemon) reduce(ctx context.Context, job *reduction, snap *sample.Snapshot, sums *incremental.Moments, made *model.Reduction) (*kernels.Map, error) {
 	view := snap.View()
 	if !view.Complete() {
 		return nil, fmt.Errorf("%w: %d blocks", errLacking, view.Lacking)
@@ -176,7 +176,7 @@ func (d *Daemon) reduce(ctx context.Context, job *reduction, snap *sample.Snapsh
 		Progress: func(s reduce.Stage) {
 			job.mu.Lock()
 			defer job.mu.Unlock()
-			job.stages = append(job.stages, httpapi.NewStage(s, b.Classes))
+			job.stages = append(job.stages, model.NewStage(s, b.Classes))
 		},
 	})
 	if err != nil {
@@ -204,7 +204,7 @@ const (
 // gamma chooses a Gaussian's γ by the first rows of the sample, in these columns,
 // which are a sample of the live rows too. Where they have too few rows of the
 // classes to judge by, it is the median heuristic's.
-func (d *Daemon) gamma(ctx context.Context, view *sample.View, columns []gram.Column, made *httpapi.Reduction) (float64, error) {
+func (d *Daemon) gamma(ctx context.Context, view *sample.View, columns []gram.Column, made *model.Reduction) (float64, error) {
 	b := view.Block
 	some := stretch(&incremental.Block{Classes: b.Classes, Codes: b.Codes, Weights: b.Weights, Columns: columns}, 0, min(b.Rows(), gammaRows))
 	o := d.options
@@ -220,7 +220,7 @@ func (d *Daemon) gamma(ctx context.Context, view *sample.View, columns []gram.Co
 		made.Unjudged = err.Error()
 		return kernels.MedianGamma(columns)
 	}
-	made.Gammas = httpapi.NewGammas(trials)
+	made.Gammas = model.NewGammas(trials)
 	return gamma, err
 }
 

@@ -105,6 +105,7 @@ import (
 
 	"streamd/cmd/streamd/access"
 	"streamd/cmd/streamd/httpapi"
+	"streamd/cmd/streamd/model"
 	"streamd/config"
 	"streamd/incremental"
 	"streamd/ingest/kafka"
@@ -346,7 +347,7 @@ func (d *Daemon) restore() (err error) {
 		d.log.Warn().Str("file", path).Int64("missed", d.missed).Time("last", saved.LastRetired).Msg(missedRetirements)
 	}
 	d.changed = true
-	first := &httpapi.Served{
+	first := &model.Served{
 		Problem: "starting",
 		Rows:    d.live.ledger.Rows(),
 		Blocks:  d.live.ledger.Len(),
@@ -354,7 +355,7 @@ func (d *Daemon) restore() (err error) {
 		Offsets: d.offsets(),
 		MadeAt:  d.started.UTC(),
 	}
-	first.Fingerprint = fingerprint(first)
+	first.Fingerprint = model.Fingerprint(first)
 	d.published.Store(&publication{served: first, replaced: make(chan struct{})})
 	d.log.Info().Str("file", path).Int("blocks", d.live.ledger.Len()).Int64("rows", d.live.ledger.Rows()).
 		Str("state_digest", d.live.digest()).Msg("snapshot opened")

@@ -28,6 +28,7 @@ import (
 
 	"streamd/cmd/streamd/access"
 	"streamd/cmd/streamd/httpapi"
+	"streamd/cmd/streamd/model"
 	"streamd/config"
 	"streamd/incremental"
 	"streamd/incremental/gram"
@@ -156,7 +157,7 @@ func TestWorkersStopWhereThereIsNoRoom(t *testing.T) {
 	d := &Daemon{cfg: cfg, decoding: decoding, memory: roomy(cfg), live: new(liveSet), work: make(chan *task, 1)}
 	d.live.fix(features)
 	d.live.tellWorkers()
-	d.published.Store(&publication{served: new(httpapi.Served)})
+	d.published.Store(&publication{served: new(model.Served)})
 	d.handRoom.Store(1 << 20)
 	in := &task{done: make(chan struct{})}
 	for i := range records {
@@ -223,7 +224,7 @@ func TestWorkersGiveUpAtTheEnd(t *testing.T) {
 	if z := w.process(ended, &task{}, &record); z.bad != nil || z.fatal != reason {
 		t.Errorf("rejected: %v; fatal: %v", z.bad, z.fatal)
 	}
-	d.published.Store(&publication{served: new(httpapi.Served)})
+	d.published.Store(&publication{served: new(model.Served)})
 	if z := w.process(t.Context(), &task{}, &record); z.bad != nil || z.fatal != nil || z.summary.Rows() != 1 {
 		t.Errorf("afterwards: %+v", z)
 	}
@@ -293,7 +294,7 @@ func (i *instance) stop() {
 }
 
 // wait waits until what is served satisfies ok.
-func (i *instance) wait(what string, ok func(*httpapi.Served) bool) *httpapi.Served {
+func (i *instance) wait(what string, ok func(*model.Served) bool) *model.Served {
 	i.t.Helper()
 	deadline := time.After(patience)
 	for {
@@ -319,9 +320,9 @@ func (i *instance) Status() httpapi.Status {
 }
 
 // waitForOffsets waits until so many records of the topic have been applied.
-func (i *instance) waitForOffsets(n int64) *httpapi.Served {
+func (i *instance) waitForOffsets(n int64) *model.Served {
 	i.t.Helper()
-	return i.wait(fmt.Sprintf("%d records", n), func(s *httpapi.Served) bool {
+	return i.wait(fmt.Sprintf("%d records", n), func(s *model.Served) bool {
 		var sum int64
 		for _, o := range s.Offsets {
 			sum += o.Next
@@ -359,7 +360,7 @@ func (i *instance) retire(id string) httpapi.Receipt {
 	return r
 }
 
-func planes(s *httpapi.Served) string {
+func planes(s *model.Served) string {
 	if s.Model == nil {
 		return "none: " + s.Problem
 	}
@@ -460,7 +461,7 @@ func TestModelIsAFunctionOfTheSetOfBlocks(t *testing.T) {
 				}
 			}
 			if len(gone) > 0 {
-				served = d.wait("retirement", func(s *httpapi.Served) bool { return s.Blocks == blocks })
+				served = d.wait("retirement", func(s *model.Served) bool { return s.Blocks == blocks })
 			}
 			if served.Digest != digestOf(want) {
 				t.Errorf("digest %s, want %s", served.Digest, digestOf(want))
@@ -827,7 +828,7 @@ func TestClassesComeAndGo(t *testing.T) {
 		t.Errorf("the fourth class is not refused: %+v", s)
 	}
 	d.retire(incremental.Position{Topic: name, Partition: 0, Offset: 2}.String())
-	served = d.wait("two classes", func(s *httpapi.Served) bool { return s.Blocks == 2 })
+	served = d.wait("two classes", func(s *model.Served) bool { return s.Blocks == 2 })
 	if served.Model == nil || len(served.Model.Planes) != 1 || served.Digest != digestOf(stateOf(t, []int{1, 1, 2}, []int{2, 2, 2})) {
 		t.Errorf("after the third has gone: %+v", served)
 	}
@@ -1072,7 +1073,7 @@ func TestTopicMadeAnew(t *testing.T) {
 			flags["kafka.on_gap"] = "earliest"
 			d = start(t, name, file, flags)
 			want := digestOf(stateOf(t, all...))
-			d.wait("the rows of the new topic", func(s *httpapi.Served) bool {
+			d.wait("the rows of the new topic", func(s *model.Served) bool {
 				var sum int64
 				for _, o := range s.Offsets {
 					sum += o.Next
@@ -1089,7 +1090,7 @@ func TestStoppingIsNotReady(t *testing.T) {
 	name := topic(t, 1)
 	produce(t, name, message{value: jsonRow(1, 2, 3)}, message{value: jsonRow(-1, 4, 5)})
 	d := start(t, name, filepath.Join(t.TempDir(), "streamd.db"), nil)
-	d.wait("a model", func(s *httpapi.Served) bool { return s.Model != nil })
+	d.wait("a model", func(s *model.Served) bool { return s.Model != nil })
 	if status, body := d.ask(http.MethodGet, "/readyz"); status != http.StatusOK {
 		t.Errorf("ready: %d: %s", status, body)
 	}
@@ -1143,7 +1144,7 @@ func TestRetireABlockOfTheFormerTopic(t *testing.T) {
 
 	flags["kafka.on_gap"] = "earliest"
 	d = start(t, name, file, flags)
-	d.wait("no rows", func(s *httpapi.Served) bool { return s.Rows == 0 })
+	d.wait("no rows", func(s *model.Served) bool { return s.Rows == 0 })
 	if status, body := d.ask(http.MethodDelete, "/v1/blocks/"+url.PathEscape(name+"/0/2")); status != http.StatusNotFound {
 		t.Errorf("retire what is not there: %d: %s", status, body)
 	}

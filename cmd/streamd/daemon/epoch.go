@@ -9,8 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"streamd/cmd/streamd/classifier"
-	"streamd/cmd/streamd/httpapi"
+	"streamd/cmd/streamd/model"
 	"streamd/config"
 	"streamd/incremental"
 	"streamd/incremental/sample"
@@ -26,18 +25,18 @@ type coordinates struct {
 	basis       *kernels.Map
 	names       []string  // z1, z2, …
 	regulariser []float64 // nil: I
-	made        *httpapi.Reduction
+	made        *model.Reduction
 	saved       snapshot.Epoch // all of it, as it is written down
 }
 
-func newCoordinates(number uint32, m *kernels.Map, made *httpapi.Reduction, regulariser config.Regulariser) *coordinates {
+func newCoordinates(number uint32, m *kernels.Map, made *model.Reduction, regulariser config.Regulariser) *coordinates {
 	report, err := json.Marshal(made)
 	if err != nil {
 		panic(err) // finite numbers and texts
 	}
 	digest := m.Digest()
 	c := &coordinates{
-		number: number, id: hex.EncodeToString(digest[:]), basis: m, names: classifier.Coordinates(m.Points()), made: made,
+		number: number, id: hex.EncodeToString(digest[:]), basis: m, names: model.Coordinates(m.Points()), made: made,
 		saved: snapshot.Epoch{Number: number, Basis: m.AppendBinary(nil), Report: report},
 	}
 	if regulariser == config.RegulariserKernel {
@@ -256,7 +255,7 @@ func (l *liveSet) restoreEpochs(saved *snapshot.Contents, wanted *config.Config)
 		s := &saved.Epochs[i]
 		l.lastEpoch = max(l.lastEpoch, s.Number)
 		basis, err := kernels.DecodeMap(s.Basis)
-		made := new(httpapi.Reduction)
+		made := new(model.Reduction)
 		if err == nil {
 			err = json.Unmarshal(s.Report, made)
 		}
@@ -363,7 +362,7 @@ func (l *liveSet) covers(in []lifted) bool {
 
 // begin starts to build an epoch, in the place of one that is not complete. Its basis is
 // the one that was being chosen.
-func (l *liveSet) begin(basis *kernels.Map, made *httpapi.Reduction, regulariser config.Regulariser) {
+func (l *liveSet) begin(basis *kernels.Map, made *model.Reduction, regulariser config.Regulariser) {
 	l.lastEpoch++
 	l.leave(l.next)
 	l.next = newEpoch(newCoordinates(l.lastEpoch, basis, made, regulariser), l.sums.folds, l.choosing)

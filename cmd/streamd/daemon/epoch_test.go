@@ -16,8 +16,8 @@ import (
 	"testing"
 	"time"
 
-	"streamd/cmd/streamd/classifier"
 	"streamd/cmd/streamd/httpapi"
+	"streamd/cmd/streamd/model"
 	"streamd/config"
 	"streamd/incremental"
 	"streamd/incremental/gram"
@@ -54,13 +54,13 @@ func boardBlocks(t testing.TB, seed uint64, blocks, rows int) []message {
 }
 
 // served is what is served, to classify with.
-func served(s *httpapi.Served) *classifier.Classifier {
-	return &classifier.Classifier{Features: s.Basis.Features, Map: s.Basis.Map, Model: s.Model}
+func served(s *model.Served) *model.Classifier {
+	return &model.Classifier{Features: s.Basis.Features, Map: s.Basis.Map, Model: s.Model}
 }
 
 // rightOnGrid is the share of the 39,601 points of the papers' grid, or of each
 // step-th of them in both directions, that a classifier has right.
-func rightOnGrid(c *classifier.Classifier, step int) float64 {
+func rightOnGrid(c *model.Classifier, step int) float64 {
 	var x, y []float64
 	var codes []int32
 	for i := 1; i < 200; i += step {
@@ -107,7 +107,7 @@ func (i *instance) waitForEpoch(what string, ok func(*httpapi.EpochAnswer) bool)
 
 // reduced asks for a basis of the live blocks as they are and waits for planes in
 // its coordinates.
-func (i *instance) reduced() *httpapi.Served {
+func (i *instance) reduced() *model.Served {
 	i.t.Helper()
 	i.rowsAndFolds() // the sample may want rows from the log
 	idle := func(a *httpapi.EpochAnswer) bool { return a.Reducing == nil && a.Rebuild == nil && !a.Stale }
@@ -119,8 +119,8 @@ func (i *instance) reduced() *httpapi.Served {
 	if a.Problem != "" || a.InUse == nil {
 		i.t.Fatalf("there is no basis: %+v", a)
 	}
-	return i.wait("planes in its coordinates", func(s *httpapi.Served) bool {
-		return s.Model != nil && basisID(s) == a.InUse.Basis
+	return i.wait("planes in its coordinates", func(s *model.Served) bool {
+		return s.Model != nil && s.BasisID() == a.InUse.Basis
 	})
 }
 
@@ -131,8 +131,8 @@ func (i *instance) holdReading() (release func()) {
 }
 
 // comparable is what has to be the same for the same live set and basis.
-func comparable(s *httpapi.Served) string {
-	return fmt.Sprintf("%s %s %d rows %s", s.Digest, basisID(s), s.Rows, planes(s))
+func comparable(s *model.Served) string {
+	return fmt.Sprintf("%s %s %d rows %s", s.Digest, s.BasisID(), s.Rows, planes(s))
 }
 
 // A stream of checkerboard points gives a nonlinear classifier of at most 40
@@ -149,7 +149,7 @@ func TestCheckerboardOnTheStream(t *testing.T) {
 		"kernel.function": "gaussian(gamma=0.0005)", "kernel.basis": "40", "kernel.rows": "7500",
 		"model.nu": "1e6", "model.refine": "full", "model.refine_interval": "20ms", "model.folds": "0",
 	})
-	refined := func(s *httpapi.Served) bool {
+	refined := func(s *model.Served) bool {
 		return s.Basis != nil && s.Refinement != nil && s.Refinement.Digest == s.Digest
 	}
 	first := d.wait("planes in the coordinates of a basis", refined)
@@ -157,14 +157,14 @@ func TestCheckerboardOnTheStream(t *testing.T) {
 		t.Errorf("%d coordinates of %q", len(first.Model.Planes[0].W), first.Basis.Features)
 	}
 	produce(t, name, messages[15:]...)
-	all := d.wait("planes of all rows", func(s *httpapi.Served) bool { return s.Rows == 20_000 && refined(s) })
-	if basisID(all) != basisID(first) {
-		t.Fatalf("basis %s, first %s", basisID(all), basisID(first))
+	all := d.wait("planes of all rows", func(s *model.Served) bool { return s.Rows == 20_000 && refined(s) })
+	if all.BasisID() != first.BasisID() {
+		t.Fatalf("basis %s, first %s", all.BasisID(), first.BasisID())
 	}
 	before := rightOnGrid(served(all), 1)
 	// Chosen from all rows.
 	d.reduced()
-	again := d.wait("planes on the second basis", func(s *httpapi.Served) bool { return basisID(s) != basisID(first) && refined(s) })
+	again := d.wait("planes on the second basis", func(s *model.Served) bool { return s.BasisID() != first.BasisID() && refined(s) })
 	right := rightOnGrid(served(again), 1)
 	t.Logf("right on the grid: %.4f, and with the second basis %.4f", before, right)
 	if before < 0.97 || right < 0.97 {
@@ -185,7 +185,7 @@ func TestGammaOfTheStream(t *testing.T) {
 	s := d.inEpoch(d.reduced(), flags)
 	made := d.epoch().InUse
 	d.stop()
-	best := slices.MaxFunc(made.Gammas, func(a, b httpapi.Gamma) int { return cmp.Compare(a.Correctness, b.Correctness) })
+	best := slices.MaxFunc(made.Gammas, func(a, b model.Gamma) int { return cmp.Compare(a.Correctness, b.Correctness) })
 	if made.Kernel != fmt.Sprintf("gaussian(gamma=%v)", best.Gamma) || len(made.Gammas) < 10 || made.Unjudged != "" {
 		t.Errorf("%s was chosen of %+v", made.Kernel, made.Gammas)
 	}
@@ -262,7 +262,7 @@ func TestEpochIsAFunctionOfTheLiveSet(t *testing.T) {
 			}
 			produce(t, topicName, messages[:blocks/2]...)
 			d := start(t, topicName, file, flags)
-			d.wait("a first basis", func(s *httpapi.Served) bool { return s.Basis != nil && s.Model != nil })
+			d.wait("a first basis", func(s *model.Served) bool { return s.Basis != nil && s.Model != nil })
 			d.stop()
 			produce(t, topicName, messages[blocks/2:]...)
 			d = start(t, topicName, file, flags)
@@ -310,9 +310,9 @@ func copied(flags map[string]string) map[string]string {
 }
 
 // inEpoch is what is served once it has all that is made of its rows.
-func (i *instance) inEpoch(s *httpapi.Served, flags map[string]string) *httpapi.Served {
+func (i *instance) inEpoch(s *model.Served, flags map[string]string) *model.Served {
 	i.t.Helper()
-	return i.wait("planes that are refined, and chosen", func(now *httpapi.Served) bool {
+	return i.wait("planes that are refined, and chosen", func(now *model.Served) bool {
 		return now.Model != nil && now.Digest == s.Digest &&
 			(now.Refinement != nil && now.Refinement.Digest == now.Digest) == (flags["model.refine"] != "") &&
 			(now.Tuning != nil && now.Tuning.Digest == now.Digest) == (flags["model.nu"] == "auto")
@@ -348,7 +348,7 @@ func TestRebuild(t *testing.T) {
 		t.Fatal(err)
 	}
 	building := d.waitForEpoch("a rebuild", func(a *httpapi.EpochAnswer) bool { return a.Rebuild != nil })
-	if b := building.Rebuild; b.Missing != 8 || b.Blocks != 0 || building.InUse.Basis != basisID(first) || b.Reduction.Basis == basisID(first) {
+	if b := building.Rebuild; b.Missing != 8 || b.Blocks != 0 || building.InUse.Basis != first.BasisID() || b.Reduction.Basis == first.BasisID() {
 		t.Fatalf("the rebuild is %+v", b)
 	}
 	if err := d.Reduce(t.Context()); !errors.Is(err, httpapi.ErrBusy) {
@@ -360,8 +360,8 @@ func TestRebuild(t *testing.T) {
 	s := d.waitForOffsets(17)
 	d.retire("key:k22")
 	d.retire("key:k5")
-	if basisID(s) != basisID(first) || s.Model == nil {
-		t.Errorf("meanwhile planes in basis %q are served", basisID(s))
+	if s.BasisID() != first.BasisID() || s.Model == nil {
+		t.Errorf("meanwhile planes in basis %q are served", s.BasisID())
 	}
 	b := d.epoch().Rebuild
 	if b.Missing != 6 || b.Blocks != 3 || b.Rows != 600 { // k6 to k11; k4, k20, k21
@@ -379,7 +379,7 @@ func TestRebuild(t *testing.T) {
 	if a := d.epoch(); a.InUse.Basis != building.Rebuild.Reduction.Basis {
 		t.Fatalf("in use is %+v", a.InUse)
 	}
-	want := d.wait("planes", func(s *httpapi.Served) bool { return s.Model != nil && basisID(s) == building.Rebuild.Reduction.Basis })
+	want := d.wait("planes", func(s *model.Served) bool { return s.Model != nil && s.BasisID() == building.Rebuild.Reduction.Basis })
 	if want.Rows != 9*200 || want.Blocks != 9 {
 		t.Errorf("%d rows of %d blocks", want.Rows, want.Blocks)
 	}
@@ -483,7 +483,7 @@ func TestRebuildOfGatheredBlocks(t *testing.T) {
 			d = start(t, name, file, flags)
 			d.waitForOffsets(40)
 			d.waitForEpoch("the switch", func(a *httpapi.EpochAnswer) bool { return a.Rebuild == nil })
-			d.wait("planes", func(s *httpapi.Served) bool { return s.Model != nil && s.Rows == 40*200 })
+			d.wait("planes", func(s *model.Served) bool { return s.Model != nil && s.Rows == 40*200 })
 			d.checkEpoch()
 			d.stop()
 		})
@@ -514,8 +514,8 @@ func TestUnreadBlocks(t *testing.T) {
 				if b := a.Rebuild; b.Unread != 3 || b.Missing != 3 || b.Blocks != 7 || len(b.Reasons) != 3 || b.Reasons[0].Reason == "" {
 					t.Fatalf("the rebuild is %+v", b)
 				}
-				if s, _ := d.Served(); basisID(s) != "" || s.Model == nil || s.Digest != linear.Digest {
-					t.Errorf("served is basis %q", basisID(s))
+				if s, _ := d.Served(); s.BasisID() != "" || s.Model == nil || s.Digest != linear.Digest {
+					t.Errorf("served is basis %q", s.BasisID())
 				}
 				if p := d.Status().Problems; len(p) != 1 {
 					t.Errorf("problems: %q", p)
@@ -524,7 +524,7 @@ func TestUnreadBlocks(t *testing.T) {
 					d.retire(incremental.Position{Topic: name, Offset: offset}.String())
 				}
 			}
-			s := d.wait("planes of what is left", func(s *httpapi.Served) bool { return s.Model != nil && s.Basis != nil })
+			s := d.wait("planes of what is left", func(s *model.Served) bool { return s.Model != nil && s.Basis != nil })
 			if s.Blocks != 7 || s.Rows != 1400 {
 				t.Errorf("%d rows of %d blocks", s.Rows, s.Blocks)
 			}
@@ -553,21 +553,21 @@ func TestOtherConfigurations(t *testing.T) {
 	}
 	produce(t, name, messages...)
 	flags := map[string]string{"kernel.function": "gaussian(gamma=0.1)", "kernel.basis": "6", "kernel.rows": "2400"}
-	run := func(change map[string]string, ok func(*httpapi.Served) bool) *httpapi.Served {
+	run := func(change map[string]string, ok func(*model.Served) bool) *model.Served {
 		t.Helper()
 		for k, v := range change {
 			flags[k] = v
 		}
 		d := start(t, name, file, flags)
-		s := d.wait(fmt.Sprint(change), func(s *httpapi.Served) bool { return s.Model != nil && s.Rows == 2400 && ok(s) })
+		s := d.wait(fmt.Sprint(change), func(s *model.Served) bool { return s.Model != nil && s.Rows == 2400 && ok(s) })
 		if s.Basis != nil {
 			d.checkEpoch()
 		}
 		d.stop()
 		return s
 	}
-	with := func(kernel string) func(*httpapi.Served) bool {
-		return func(s *httpapi.Served) bool { return s.Basis != nil && s.Basis.Map.Kernel().String() == kernel }
+	with := func(kernel string) func(*model.Served) bool {
+		return func(s *model.Served) bool { return s.Basis != nil && s.Basis.Map.Kernel().String() == kernel }
 	}
 	first := run(nil, with("gaussian(gamma=0.1)"))
 	for _, folds := range []string{"3", "0", "5"} {
@@ -576,7 +576,7 @@ func TestOtherConfigurations(t *testing.T) {
 		}
 	}
 	run(map[string]string{"kernel.function": "sigmoid(a=0.01,b=1)"}, with("sigmoid(a=0.01,b=1)"))
-	linear := run(map[string]string{"kernel.function": "none"}, func(s *httpapi.Served) bool { return s.Basis == nil })
+	linear := run(map[string]string{"kernel.function": "none"}, func(s *model.Served) bool { return s.Basis == nil })
 	if report, err := snapshot.Verify(t.Context(), file, nil); err != nil || !report.OK {
 		t.Errorf("verified as %+v, %v", report, err)
 	}
@@ -620,7 +620,7 @@ func TestAbandon(t *testing.T) {
 		t.Errorf("a reduction of no rows: %v", err)
 	}
 	produce(t, name, message{value: []byte(`{"x1":1,"x2":2,"x3":3,"x4":4,"x5":5,"label":"a"}`)})
-	d.wait("a block of one class", func(s *httpapi.Served) bool { return s.Rows == 1 })
+	d.wait("a block of one class", func(s *model.Served) bool { return s.Rows == 1 })
 	if err := d.Reduce(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -769,7 +769,7 @@ func TestNoGapInTheModel(t *testing.T) {
 	}
 	send()
 	d := start(t, name, filepath.Join(t.TempDir(), "streamd.db"), flags)
-	d.wait("a model", func(s *httpapi.Served) bool { return s.Model != nil })
+	d.wait("a model", func(s *model.Served) bool { return s.Model != nil })
 	p := d.poll()
 	// inUse waits until the basis in use is chosen from so many rows, and polled.
 	inUse := func(live int64) string {
@@ -846,7 +846,7 @@ func (p *poller) look(addr string) error {
 // served with. Those of another basis are no better than a guess.
 func checkPlanes(m *httpapi.ModelAnswer) error {
 	planes := []incremental.Plane{{Class: m.Planes[0].Class, W: m.Planes[0].W, Gamma: m.Planes[0].Gamma}}
-	c, err := classifier.New(m.Features, m.Classes, planes, m.Basis)
+	c, err := model.New(m.Features, m.Classes, planes, m.Basis)
 	if err != nil || m.Basis == nil {
 		return err
 	}
@@ -1115,7 +1115,7 @@ func BenchmarkStream(b *testing.B) {
 				}
 				produce(b, name, messages[0])
 				d := start(b, name, file, flags)
-				d.wait("planes", func(s *httpapi.Served) bool { return s.Model != nil && (s.Basis != nil) == (kernel != "none") })
+				d.wait("planes", func(s *model.Served) bool { return s.Model != nil && (s.Basis != nil) == (kernel != "none") })
 				d.stop()
 				produce(b, name, messages[1:]...)
 				d = start(b, name, file, flags)

@@ -12,7 +12,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"streamd/cmd/streamd/access"
-	"streamd/cmd/streamd/httpapi"
+	"streamd/cmd/streamd/model"
 	"streamd/incremental"
 	"streamd/ingest/wire"
 )
@@ -126,7 +126,7 @@ func TestOrderOfFeatures(t *testing.T) {
 }
 
 // settledAnywhere is settled, in the coordinates of a basis where flags ask for one.
-func (i *instance) settledAnywhere(flags map[string]string) *httpapi.Served {
+func (i *instance) settledAnywhere(flags map[string]string) *model.Served {
 	i.t.Helper()
 	if flags["kernel.function"] == "" {
 		return i.settled()

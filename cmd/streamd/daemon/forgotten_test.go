@@ -18,7 +18,7 @@ import (
 	"strings"
 	"testing"
 
-	"streamd/cmd/streamd/httpapi"
+	"streamd/cmd/streamd/model"
 	"streamd/incremental"
 	"streamd/incremental/gram"
 	"streamd/ingest/wire"
@@ -196,7 +196,7 @@ func TestNothingIsLeftOfTheForgotten(t *testing.T) {
 				d, log := logging(t, topic, file, flags)
 				settled := func(rows int64) {
 					t.Helper()
-					s := d.wait("a model of the live rows", func(s *httpapi.Served) bool { return s.Model != nil && s.Rows == rows })
+					s := d.wait("a model of the live rows", func(s *model.Served) bool { return s.Model != nil && s.Rows == rows })
 					if flags["kernel.function"] != "" {
 						s = d.settledBasis()
 					}

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"slices"
 
-	"streamd/cmd/streamd/httpapi"
+	"streamd/cmd/streamd/model"
 	"streamd/config"
 	"streamd/incremental"
 	"streamd/incremental/calibration"
@@ -54,13 +54,13 @@ func (s *study) judge(ctx context.Context, view *sample.View) {
 		return
 	}
 	q := h.quality()
-	q.Digest, q.MeasuredAt, q.Source, q.Method = out.Digest, out.MadeAt, string(config.RowsSample), httpapi.MethodPSVM
+	q.Digest, q.MeasuredAt, q.Source, q.Method = out.Digest, out.MadeAt, string(config.RowsSample), model.MethodPSVM
 	if out.Refinement != nil {
 		q.Method = out.Refinement.Method
 	}
-	q.Before = httpapi.NewReliability(before.all)
+	q.Before = model.NewReliability(before.all)
 	for i, r := range before.planes {
-		q.Planes[i].Before = httpapi.NewReliability(r)
+		q.Planes[i].Before = model.NewReliability(r)
 	}
 	out.Quality, out.Absent.Quality = q, ""
 	if method == config.CalibrationNone {
@@ -71,9 +71,9 @@ func (s *study) judge(ctx context.Context, view *sample.View) {
 		absent(err)
 		return
 	}
-	q.Calibration, q.After = string(c.method), httpapi.NewReliability(c.after.all)
+	q.Calibration, q.After = c.method, model.NewReliability(c.after.all)
 	for i, r := range c.after.planes {
-		q.Planes[i].After = httpapi.NewReliability(r)
+		q.Planes[i].After = model.NewReliability(r)
 	}
 	out.Calibration, out.Absent.Calibration = c.curves, ""
 }
@@ -168,7 +168,7 @@ func (s *study) refineWithout(ctx context.Context, m *incremental.Model, rest *i
 	return r.Model, nil
 }
 
-func (h *heldOut) quality() *httpapi.Quality {
+func (h *heldOut) quality() *model.Quality {
 	k := len(h.model.Classes)
 	right, weight := make([]float64, k), make([]float64, k)
 	for i, c := range h.codes {
@@ -177,7 +177,7 @@ func (h *heldOut) quality() *httpapi.Quality {
 			right[c] += h.weight[i]
 		}
 	}
-	q := &httpapi.Quality{Rows: int64(len(h.codes)), Folds: len(h.folds)}
+	q := &model.Quality{Rows: int64(len(h.codes)), Folds: len(h.folds)}
 	var allRight, all, shares, seen float64
 	for c := range k {
 		allRight, all = allRight+right[c], all+weight[c]
@@ -188,7 +188,7 @@ func (h *heldOut) quality() *httpapi.Quality {
 	}
 	q.Correctness, q.BalancedCorrectness = allRight/all, shares/seen
 	for _, p := range h.model.Planes {
-		q.Planes = append(q.Planes, httpapi.PlaneQuality{Class: p.Class})
+		q.Planes = append(q.Planes, model.PlaneQuality{Class: p.Class})
 	}
 	return q
 }

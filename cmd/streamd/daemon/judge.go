@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"streamd/cmd/streamd/httpapi"
+	"streamd/cmd/streamd/model"
 	"streamd/incremental"
 	"streamd/incremental/gram"
 )
@@ -37,7 +38,7 @@ const (
 )
 
 // rows judges some rows of a block that has been decoded for the live set's features.
-func (j *judge) rows(b *incremental.Block, by *httpapi.Served, record *prequential) {
+func (j *judge) rows(b *incremental.Block, by *model.Served, record *prequential) {
 	if j.credit == 0 || by.Model == nil {
 		return
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"streamd/cmd/streamd/httpapi"
+	"streamd/cmd/streamd/model"
 	"streamd/incremental"
 	"streamd/incremental/gram"
 )
@@ -41,7 +42,7 @@ func TestPrequential(t *testing.T) {
 			name := topic(t, 1)
 			d := start(t, name, filepath.Join(t.TempDir(), "streamd.db"), flags)
 			produce(t, name, message(20, ham+"\n"+spam))
-			d.wait("a model", func(s *httpapi.Served) bool {
+			d.wait("a model", func(s *model.Served) bool {
 				return s.Model != nil && (s.Basis != nil || what != "kernel")
 			})
 			before := d.Status().Prequential
@@ -126,14 +127,14 @@ func TestJudgementsAreFew(t *testing.T) {
 		}
 		var j judge
 		var p prequential
-		j.rows(b, &httpapi.Served{Model: m}, &p)
+		j.rows(b, &model.Served{Model: m}, &p)
 		if got := p.answer().Rows; got != 0 {
 			t.Errorf("%+v: %d rows are judged before there is a task", test, got)
 		}
 		for range test.tasks {
 			j.credit += taskCredit
-			j.rows(b, &httpapi.Served{Model: m}, &p)
-			j.rows(b, &httpapi.Served{}, &p)
+			j.rows(b, &model.Served{Model: m}, &p)
+			j.rows(b, &model.Served{}, &p)
 		}
 		if got := p.answer().Rows; got != int64(test.want) {
 			t.Errorf("%+v: %d rows are judged", test, got)
@@ -147,7 +148,7 @@ func BenchmarkJudge(b *testing.B) {
 	for range n {
 		block.Columns = append(block.Columns, gram.ColumnOf(make([]float32, rows)))
 	}
-	served := &httpapi.Served{Model: &incremental.Model{
+	served := &model.Served{Model: &incremental.Model{
 		Features: incremental.DefaultFeatures(n), Classes: []string{"a", "b"}, Planes: []incremental.Plane{{Class: "b", W: make([]float64, n)}},
 	}}
 	var j judge

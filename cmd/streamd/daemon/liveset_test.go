@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"streamd/cmd/streamd/httpapi"
+	"streamd/cmd/streamd/model"
 	"streamd/config"
 	"streamd/incremental"
 	"streamd/incremental/gram"
@@ -148,7 +149,7 @@ func TestWhatChangesWhileItIsSaved(t *testing.T) {
 					t.Fatal(err)
 				}
 				l.choose()
-				l.begin(basis, &httpapi.Reduction{}, config.RegulariserIdentity)
+				l.begin(basis, &model.Reduction{}, config.RegulariserIdentity)
 			case k < 15 && l.next != nil:
 				for _, id := range slices.Sorted(maps.Keys(l.next.missing))[:(len(l.next.missing)+1)/2] {
 					in, err := z.block(context.Background(), blocks[id], l.next.coordinates)
@@ -439,7 +440,7 @@ func TestWideSumsAreSolvedWhenNothingComes(t *testing.T) {
 			cfg: cfg, options: modelOptions(cfg.Model), live: l, store: store, metrics: httpapi.NewMetrics(), solved: make(chan solved, 1),
 			changed: true, copyTook: time.Hour, lastSolve: now.Add(-3 * time.Hour), delivered: now.Add(-idle),
 		}
-		d.published.Store(&publication{served: &httpapi.Served{}, replaced: make(chan struct{})})
+		d.published.Store(&publication{served: &model.Served{}, replaced: make(chan struct{})})
 		d.everySoOften()
 		if d.solving != want {
 			t.Errorf("nothing has come for %v: a solve has begun: %v", idle, d.solving)

@@ -1,16 +1,11 @@
 package daemon
 
 import (
-	"crypto/sha256"
-	"encoding/binary"
 	"encoding/hex"
-	"encoding/json"
-	"math"
 	"slices"
-	"strconv"
 	"time"
 
-	"streamd/cmd/streamd/httpapi"
+	"streamd/cmd/streamd/model"
 	"streamd/config"
 	"streamd/incremental"
 )
@@ -18,7 +13,7 @@ import (
 // publication is what is served, and the channel that is closed when something
 // else is.
 type publication struct {
-	served   *httpapi.Served
+	served   *model.Served
 	fixed    *[]string // the model's features
 	replaced chan struct{}
 }
@@ -26,7 +21,7 @@ type publication struct {
 // solved is what came of a solve, for which the last study was used, in some
 // coordinates.
 type solved struct {
-	served *httpapi.Served
+	served *model.Served
 	study  *study
 	in     *coordinates
 	fixed  *[]string // the model's features
@@ -74,7 +69,7 @@ func (d *Daemon) solve(now time.Time) {
 		return // what is served comes from studies
 	}
 	in := d.live.coordinates()
-	if last.Model != nil && basisID(last) != basisID(next) && y.last == nil && (d.refines() || d.tunes()) {
+	if last.Model != nil && last.BasisID() != next.BasisID() && y.last == nil && (d.refines() || d.tunes()) {
 		return // after a switch, planes that are as good as those of before are waited for
 	}
 	options := d.optionsIn(in)
@@ -111,7 +106,7 @@ func (d *Daemon) endSolve(s solved) {
 }
 
 // publish serves next, which goes by a study, from now on.
-func (d *Daemon) publish(next *httpapi.Served, by *study) {
+func (d *Daemon) publish(next *model.Served, by *study) {
 	d.servedBy = by
 	last := d.published.Load()
 	if b := next.Basis; b != nil && !b.Stale && d.isStale(b) {
@@ -119,33 +114,16 @@ func (d *Daemon) publish(next *httpapi.Served, by *study) {
 		stale.Stale = true
 		next.Basis = &stale
 	}
-	if same(last.served, next) {
+	if last.served.Same(next) {
 		return
 	}
 	// Before the first rows it is no news that there is no model.
 	if next.Problem != "" && next.Problem != last.served.Problem && next.Rows > 0 {
 		d.log.Warn().Str("problem", next.Problem).Msg("there is no model")
 	}
-	next.Fingerprint = fingerprint(next)
+	next.Fingerprint = model.Fingerprint(next)
 	d.published.Store(&publication{served: next, fixed: d.live.features.Load(), replaced: make(chan struct{})})
 	close(last.replaced)
-}
-
-// same says whether two values differ in nothing but when they were made.
-func same(a, b *httpapi.Served) bool {
-	return a.Digest == b.Digest && a.Model == b.Model && a.Problem == b.Problem &&
-		(a.Basis != nil && a.Basis.Stale) == (b.Basis != nil && b.Basis.Stale) &&
-		a.Tuning == b.Tuning && a.Refinement == b.Refinement && a.Quality == b.Quality && a.Absent == b.Absent &&
-		a.Blocks == b.Blocks && slices.Equal(a.Offsets, b.Offsets)
-}
-
-// basisID names the basis whose coordinates planes are in; "": they are in the
-// features.
-func basisID(s *httpapi.Served) string {
-	if s.Basis == nil {
-		return ""
-	}
-	return s.Basis.ID
 }
 
 // optionsIn are those for planes in these coordinates. Features are scaled before
@@ -159,46 +137,6 @@ func (d *Daemon) optionsIn(c *coordinates) incremental.Options {
 // digest is that of the sums that planes are read off.
 func (l *liveSet) digest() string { return digestOf(l.served().total()) }
 
-// fingerprint names a served value by its content.
-func fingerprint(s *httpapi.Served) string {
-	h := sha256.New()
-	text := func(parts ...string) {
-		for _, p := range parts {
-			binary.Write(h, binary.LittleEndian, int64(len(p)))
-			h.Write([]byte(p))
-		}
-	}
-	number := func(xs ...int64) {
-		binary.Write(h, binary.LittleEndian, xs)
-	}
-	text(s.Problem, s.Digest, basisID(s), strconv.FormatBool(s.Basis != nil && s.Basis.Stale))
-	number(s.Rows, int64(s.Blocks), s.MadeAt.UnixNano())
-	for _, o := range s.Offsets {
-		text(o.Topic)
-		number(int64(o.Partition), o.Next)
-	}
-	if s.Model != nil {
-		// Classes and features are part of the digest. Of the options ν and
-		// scaling may change; the others are fixed for the life of the process
-		// that made_at belongs to.
-		number(int64(math.Float64bits(s.Model.Options.Nu)))
-		text(strconv.FormatBool(s.Model.Options.Standardise))
-		for _, p := range s.Model.Planes {
-			text(p.Class)
-			for _, w := range p.W {
-				number(int64(math.Float64bits(w)))
-			}
-			number(int64(math.Float64bits(p.Gamma)))
-		}
-	}
-	parts, err := json.Marshal([]any{s.Tuning, s.Refinement, s.Calibration, s.Quality, s.Absent})
-	if err != nil {
-		panic(err) // finite numbers and texts
-	}
-	h.Write(parts)
-	return hex.EncodeToString(h.Sum(nil)[:16])
-}
-
 func digestOf(s *incremental.State) string {
 	digest := s.Digest()
 	return hex.EncodeToString(digest[:])
@@ -206,25 +144,25 @@ func digestOf(s *incremental.State) string {
 
 // offsets says how far each partition has been applied: the live set has the records
 // below and none beyond.
-func (d *Daemon) offsets() []httpapi.Offset {
+func (d *Daemon) offsets() []model.Offset {
 	return d.positions(func(p *partition) int64 { return p.applied.next })
 }
 
 // positions lists an offset of each partition where it is known, by partition.
-func (d *Daemon) positions(of func(*partition) int64) []httpapi.Offset {
-	var out []httpapi.Offset
+func (d *Daemon) positions(of func(*partition) int64) []model.Offset {
+	var out []model.Offset
 	for number, p := range d.partitions {
 		if next := of(p); next >= 0 {
-			out = append(out, httpapi.Offset{Topic: d.cfg.Kafka.Topic, Partition: number, Next: next})
+			out = append(out, model.Offset{Topic: d.cfg.Kafka.Topic, Partition: number, Next: next})
 		}
 	}
-	slices.SortFunc(out, func(a, b httpapi.Offset) int { return a.Partition - b.Partition })
+	slices.SortFunc(out, func(a, b model.Offset) int { return a.Partition - b.Partition })
 	return out
 }
 
 // header is what is served, but for the model and what goes with it.
-func (d *Daemon) header(now time.Time) *httpapi.Served {
-	s := &httpapi.Served{
+func (d *Daemon) header(now time.Time) *model.Served {
+	s := &model.Served{
 		Rows:    d.live.ledger.Rows(),
 		Blocks:  d.live.ledger.Len(),
 		Digest:  d.live.digest(),
@@ -232,8 +170,8 @@ func (d *Daemon) header(now time.Time) *httpapi.Served {
 		MadeAt:  now.UTC(),
 	}
 	if c := d.live.coordinates(); c != nil {
-		s.Basis = &httpapi.Basis{
-			ID: c.id, Map: c.basis, Features: d.live.sums.features, Regulariser: string(d.cfg.Kernel.Regulariser),
+		s.Basis = &model.Basis{
+			ID: c.id, Map: c.basis, Features: d.live.sums.features, Regulariser: d.cfg.Kernel.Regulariser,
 		}
 	}
 	const soon = "it is not known yet"
@@ -260,7 +198,7 @@ func (d *Daemon) header(now time.Time) *httpapi.Served {
 
 // adopt gives planes that were solved what the last study has found for planes
 // like them.
-func adopt(next *httpapi.Served, s *study) {
+func adopt(next *model.Served, s *study) {
 	if s == nil || next.Model == nil {
 		return
 	}

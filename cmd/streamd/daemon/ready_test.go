@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"streamd/cmd/streamd/httpapi"
+	"streamd/cmd/streamd/model"
 	"streamd/config"
 	"streamd/incremental"
 )
@@ -22,27 +23,27 @@ func TestNotReady(t *testing.T) {
 		want       string // "": ready
 	}
 	const (
-		reading = "still reading: more records are left than http.ready_lag, 100"
-		model   = "there is no model: GET /v1/model says why"
-		saving  = "the state cannot be saved: the log says why"
+		reading    = "still reading: more records are left than http.ready_lag, 100"
+		noModelYet = "there is no model: GET /v1/model says why"
+		saving     = "the state cannot be saved: the log says why"
 	)
 	for name, states := range map[string][]state{
 		"joining":        {{out: true, want: "joining the consumer group"}},
 		"no partition":   {{rebalances: 1, want: "no partition is assigned to this instance: others of its group have them all"}},
-		"no model":       {{rebalances: 1, lags: []int64{0}, noModel: true, want: model}},
+		"no model":       {{rebalances: 1, lags: []int64{0}, noModel: true, want: noModelYet}},
 		"failing saves":  {{rebalances: 1, lags: []int64{0}, saveFails: true, want: saving}, {rebalances: 1, lags: []int64{0}}},
-		"all at once":    {{rebalances: 1, lags: []int64{200}, noModel: true, saveFails: true, want: reading + "; " + model + "; " + saving}},
+		"all at once":    {{rebalances: 1, lags: []int64{200}, noModel: true, saveFails: true, want: reading + "; " + noModelYet + "; " + saving}},
 		"unknown lag":    {{rebalances: 1, lags: []int64{0, -1}, want: reading}},
 		"behind":         {{rebalances: 1, lags: []int64{60, 41}, want: reading}, {rebalances: 1, lags: []int64{60, 40}}},
 		"behind again":   {{rebalances: 1, lags: []int64{100}}, {rebalances: 1, lags: []int64{1e9}}, {rebalances: 2, lags: []int64{-1}}},
-		"brokers away":   {{rebalances: 1, lags: []int64{0}}, {rebalances: 1, out: true}, {rebalances: 1, out: true, noModel: true, want: model}},
+		"brokers away":   {{rebalances: 1, lags: []int64{0}}, {rebalances: 1, out: true}, {rebalances: 1, out: true, noModel: true, want: noModelYet}},
 		"out too early":  {{rebalances: 1, out: true, want: reading}},
 		"partition lost": {{rebalances: 1, lags: []int64{0}}, {rebalances: 2, want: "no partition is assigned to this instance: others of its group have them all"}, {rebalances: 3, lags: []int64{5000}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := &Daemon{cfg: &config.Config{HTTP: config.HTTP{ReadyLag: 100}}, stopping: make(chan struct{})}
 			for i, at := range states {
-				served := &httpapi.Served{Model: &incremental.Model{}}
+				served := &model.Served{Model: &incremental.Model{}}
 				if at.noModel {
 					served.Model = nil
 				}
@@ -80,7 +81,7 @@ func TestReadyWithAModel(t *testing.T) {
 		t.Errorf("alive: %d: %s", status, body)
 	}
 	produce(t, name, message{value: jsonRow(-1, 4, 5)})
-	d.wait("a model", func(s *httpapi.Served) bool { return s.Model != nil })
+	d.wait("a model", func(s *model.Served) bool { return s.Model != nil })
 	if status, body := d.ask(http.MethodGet, "/readyz"); status != http.StatusOK {
 		t.Errorf("with two classes: %d: %s", status, body)
 	}

@@ -10,8 +10,8 @@ import (
 	"slices"
 	"time"
 
-	"streamd/cmd/streamd/classifier"
 	"streamd/cmd/streamd/httpapi"
+	"streamd/cmd/streamd/model"
 	"streamd/config"
 	"streamd/incremental"
 	"streamd/incremental/gram"
@@ -276,7 +276,7 @@ func (d *Daemon) Epoch(ctx context.Context) (*httpapi.EpochAnswer, error) {
 		a := d.epochAnswer()
 		a.Skipped = d.rebuilding.skipped[:min(len(d.rebuilding.skipped), listedBlocks)]
 		if e := d.live.epoch; e != nil {
-			a.Basis = classifier.BasisOf(e.basis, string(d.cfg.Kernel.Regulariser))
+			a.Basis = model.NewBasisJSON(e.basis, d.cfg.Kernel.Regulariser)
 		}
 		if a.Rebuild != nil {
 			a.Rebuild.Reasons = d.unread()
@@ -289,13 +289,13 @@ func (d *Daemon) Epoch(ctx context.Context) (*httpapi.EpochAnswer, error) {
 // epochAnswer is what takes no time to say after every step.
 func (d *Daemon) epochAnswer() *httpapi.EpochAnswer {
 	r := &d.rebuilding
-	a := &httpapi.EpochAnswer{Problem: r.problem, Served: basisID(d.published.Load().served)}
+	a := &httpapi.EpochAnswer{Problem: r.problem, Served: d.published.Load().served.BasisID()}
 	if e := d.live.epoch; e != nil {
 		a.Epoch, a.InUse, a.Stale = e.number, e.made, e.from.stale != fresh
 	}
 	if job := r.reducing; job != nil {
 		job.mu.Lock()
-		a.Reducing = &httpapi.ReducingAnswer{Began: job.began.UTC(), Stages: append([]httpapi.Stage{}, job.stages...)}
+		a.Reducing = &httpapi.ReducingAnswer{Began: job.began.UTC(), Stages: append([]model.Stage{}, job.stages...)}
 		job.mu.Unlock()
 	}
 	if e := d.live.next; e != nil {

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"streamd/cmd/streamd/httpapi"
+	"streamd/cmd/streamd/model"
 	"streamd/config"
 	"streamd/incremental"
 	"streamd/incremental/newton"
@@ -35,9 +35,9 @@ func (s *study) refine(ctx context.Context, view *sample.View) {
 	s.served.Refinement, s.served.Absent.Refinement = r, ""
 }
 
-func (s *study) refined(ctx context.Context, view *sample.View) (*httpapi.Refinement, error) {
-	model := s.served.Model
-	out := &httpapi.Refinement{
+func (s *study) refined(ctx context.Context, view *sample.View) (*model.Refinement, error) {
+	planes := s.served.Model
+	out := &model.Refinement{
 		Digest: s.served.Digest, Source: string(s.d.cfg.Model.Rows), Live: s.served.Rows,
 	}
 	var result *newton.Result
@@ -45,7 +45,7 @@ func (s *study) refined(ctx context.Context, view *sample.View) (*httpapi.Refine
 	if s.blocks != nil {
 		rows := &logRows{log: s.d.archive, blocks: s.blocks, in: s.in}
 		o := s.newtonOptions(s.total, nil)
-		result, err = newton.Refine(ctx, model, rows, o)
+		result, err = newton.Refine(ctx, planes, rows, o)
 		out.Method, out.Complete = o.Method.String(), rows.missing == 0
 		if err == nil && rows.unread != nil {
 			s.d.log.Warn().Int("blocks", rows.missing).AnErr("reason", rows.unread).
@@ -53,13 +53,13 @@ func (s *study) refined(ctx context.Context, view *sample.View) (*httpapi.Refine
 		}
 	} else {
 		o := s.newtonOptions(s.total, standFor(view.Block, s.totals))
-		result, err = newton.Refine(ctx, model, newton.Blocks{view.Block}, o)
+		result, err = newton.Refine(ctx, planes, newton.Blocks{view.Block}, o)
 		out.Method, out.Complete = o.Method.String(), view.Complete()
 	}
 	if err != nil {
 		return nil, fmt.Errorf("refine on rows of the %s: %w", out.Source, err)
 	}
-	out.Rows, out.Planes = result.Rows, httpapi.PlaneRefinements(result.Planes)
+	out.Rows, out.Planes = result.Rows, model.PlaneRefinements(result.Planes)
 	s.served.Model = result.Model
 	return out, nil
 }

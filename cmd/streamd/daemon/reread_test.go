@@ -21,7 +21,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"golang.org/x/sync/errgroup"
 
-	"streamd/cmd/streamd/httpapi"
+	"streamd/cmd/streamd/model"
 	"streamd/incremental"
 	"streamd/ingest/kafka"
 	"streamd/ingest/kafka/embedded"
@@ -185,7 +185,7 @@ func TestRereadGivesTheBlocksBack(t *testing.T) {
 						gone++
 					}
 				}
-				d.wait("retirement", func(s *httpapi.Served) bool { return s.Blocks == len(live.entries)-gone })
+				d.wait("retirement", func(s *model.Served) bool { return s.Blocks == len(live.entries)-gone })
 				if gone < 3 {
 					t.Errorf("%d blocks only are retired", gone)
 				}

@@ -10,6 +10,7 @@ import (
 
 	"streamd/cmd/streamd/access"
 	"streamd/cmd/streamd/httpapi"
+	"streamd/cmd/streamd/model"
 	"streamd/config"
 	"streamd/incremental"
 	"streamd/retire"
@@ -21,7 +22,7 @@ var (
 )
 
 // Served implements httpapi.Service.
-func (d *Daemon) Served() (*httpapi.Served, <-chan struct{}) {
+func (d *Daemon) Served() (*model.Served, <-chan struct{}) {
 	p := d.published.Load()
 	return p.served, p.replaced
 }

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"streamd/cmd/streamd/httpapi"
+	"streamd/cmd/streamd/model"
 	"streamd/config"
 )
 
@@ -97,7 +97,7 @@ func (d *Daemon) sayStale() {
 }
 
 // isStale says whether a basis is the one in use, and is stale.
-func (d *Daemon) isStale(b *httpapi.Basis) bool {
+func (d *Daemon) isStale(b *model.Basis) bool {
 	e := d.live.epoch
 	return e != nil && e.id == b.ID && e.from.stale != fresh
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"streamd/cmd/streamd/httpapi"
+	"streamd/cmd/streamd/model"
 	"streamd/config"
 	"streamd/incremental"
 	"streamd/incremental/gram"
@@ -72,13 +73,13 @@ func forgetting(method string) map[string]string {
 
 // settledBasis waits until a basis is in use that is not stale, and planes are served
 // in its coordinates.
-func (i *instance) settledBasis() *httpapi.Served {
+func (i *instance) settledBasis() *model.Served {
 	i.t.Helper()
 	a := i.waitForEpoch("a basis", func(a *httpapi.EpochAnswer) bool {
 		return a.InUse != nil && !a.Stale && a.Reducing == nil && a.Rebuild == nil
 	})
-	return i.wait("planes in its coordinates", func(s *httpapi.Served) bool {
-		return s.Model != nil && basisID(s) == a.InUse.Basis && !s.Basis.Stale
+	return i.wait("planes in its coordinates", func(s *model.Served) bool {
+		return s.Model != nil && s.BasisID() == a.InUse.Basis && !s.Basis.Stale
 	})
 }
 
@@ -131,7 +132,7 @@ func TestForgottenRowsLeaveTheBasis(t *testing.T) {
 				release := d.holdReading()
 				gone(d, name)
 				d.waitForEpoch("a rebuild", func(a *httpapi.EpochAnswer) bool { return a.Rebuild != nil && a.Stale && !a.Rebuild.Stale })
-				s := d.wait("a basis that is stale", func(s *httpapi.Served) bool { return s.Basis.Stale })
+				s := d.wait("a basis that is stale", func(s *model.Served) bool { return s.Basis.Stale })
 				if s.Fingerprint == before.Fingerprint {
 					t.Error("the fingerprint does not tell")
 				}
@@ -216,8 +217,8 @@ func TestKeptBasis(t *testing.T) {
 	d.retire("key:planted")
 	d.stop()
 	d = start(t, name, file, flags)
-	s := d.wait("planes", func(s *httpapi.Served) bool { return s.Model != nil })
-	if a := d.epoch(); !a.Stale || !s.Basis.Stale || basisID(s) != basisID(first) || a.Reducing != nil || a.Rebuild != nil {
+	s := d.wait("planes", func(s *model.Served) bool { return s.Model != nil })
+	if a := d.epoch(); !a.Stale || !s.Basis.Stale || s.BasisID() != first.BasisID() || a.Reducing != nil || a.Rebuild != nil {
 		t.Errorf("%+v", a)
 	}
 	if err := d.Reduce(t.Context()); err != nil {
@@ -328,7 +329,7 @@ func TestBasisGoesWithItsRows(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			flags := forgetting("kmeans")
 			flags["kernel.rows"], flags["model.refine"], flags["format.features"] = "20", "full", "x1,x2"
-			of := func(s *httpapi.Served) string {
+			of := func(s *model.Served) string {
 				if s.Model == nil {
 					return fmt.Sprint(s.Problem, s.Rows, s.Digest, s.Absent)
 				}
@@ -337,7 +338,7 @@ func TestBasisGoesWithItsRows(t *testing.T) {
 			other := topic(t, 1)
 			produce(t, other, left...)
 			u := start(t, other, filepath.Join(t.TempDir(), "streamd.db"), flags)
-			fresh := u.wait("the rows that are left", func(s *httpapi.Served) bool { return s.Blocks == len(left) && s.Problem != "starting" })
+			fresh := u.wait("the rows that are left", func(s *model.Served) bool { return s.Blocks == len(left) && s.Problem != "starting" })
 			if len(left) > 0 {
 				fresh = u.settled()
 			}
@@ -354,7 +355,7 @@ func TestBasisGoesWithItsRows(t *testing.T) {
 			produce(t, name, message{key: []byte("others")})
 			same := func() {
 				t.Helper()
-				d.wait("what a daemon serves that has only seen what is left: "+want, func(s *httpapi.Served) bool {
+				d.wait("what a daemon serves that has only seen what is left: "+want, func(s *model.Served) bool {
 					return s.Basis == nil && s.Blocks == len(left) && of(s) == want
 				})
 				if a := d.epoch(); a.Epoch != 0 || a.InUse != nil || a.Reducing != nil || a.Rebuild != nil {

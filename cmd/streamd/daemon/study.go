@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"streamd/cmd/streamd/httpapi"
+	"streamd/cmd/streamd/model"
 	"streamd/config"
 	"streamd/incremental"
 	"streamd/incremental/newton"
@@ -29,7 +30,7 @@ import (
 type study struct {
 	d        *Daemon
 	options  incremental.Options  // as configured, and then with what was chosen
-	served   *httpapi.Served      // what there is to serve
+	served   *model.Served        // what there is to serve
 	in       *coordinates         // what all of it is in; nil: the features
 	fixed    *[]string            // the model's features
 	whole    *incremental.State   // the sums
@@ -46,7 +47,7 @@ type study struct {
 }
 
 type refineAnswer struct {
-	report *httpapi.Refinement
+	report *model.Refinement
 	err    error
 }
 
@@ -104,7 +105,7 @@ func (d *Daemon) studyIsDue(now time.Time) bool {
 		if d.live.ledger.Rows() == 0 {
 			return false
 		}
-		last = &study{served: &httpapi.Served{}, churn: -1}
+		last = &study{served: &model.Served{}, churn: -1}
 	}
 	still := now.Sub(y.moved) >= max(m.SolveInterval, last.took, share*y.copyTook)
 	enough := d.refines() || changedPart*(y.churn-last.churn) >= last.served.Rows
@@ -240,25 +241,25 @@ func (s *study) make(ctx context.Context) {
 	if s.tune(ctx, view); ctx.Err() != nil {
 		return
 	}
-	model, hat, err := s.total.SolveWithHat(s.options)
+	planes, hat, err := s.total.SolveWithHat(s.options)
 	if err != nil {
 		out.Problem = err.Error()
 		const none = "there is no model"
-		out.Absent = httpapi.Absent{Tuning: none, Refinement: none, Calibration: none, Quality: none, Hat: none}
+		out.Absent = model.Absent{Tuning: none, Refinement: none, Calibration: none, Quality: none, Hat: none}
 		out.Tuning = nil
 		if s.d.refines() {
 			s.refining = fmt.Errorf("there is no model: %w", err)
 		}
 		return
 	}
-	out.Model, out.Hat = model, hat
+	out.Model, out.Hat = planes, hat
 	s.refine(ctx, view)
 	s.judge(ctx, view)
 }
 
 // Refine implements httpapi.Service. A study that is under way is about rows of
 // before; the one that was asked for begins after it.
-func (d *Daemon) Refine(ctx context.Context) (*httpapi.Refinement, error) {
+func (d *Daemon) Refine(ctx context.Context) (*model.Refinement, error) {
 	if !d.refines() {
 		return nil, fmt.Errorf("model.refine is none: %w", httpapi.ErrOff)
 	}

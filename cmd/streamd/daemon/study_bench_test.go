@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"streamd/cmd/streamd/httpapi"
+	"streamd/cmd/streamd/model"
 	"streamd/incremental"
 	"streamd/incremental/sample"
 	"streamd/ingest/ndc"
@@ -59,7 +60,7 @@ func BenchmarkStudy(b *testing.B) {
 			d := &Daemon{cfg: cfg, options: modelOptions(cfg.Model), metrics: httpapi.NewMetrics()}
 			for b.Loop() {
 				s := &study{
-					d: d, options: d.options, served: &httpapi.Served{Rows: state.Rows()},
+					d: d, options: d.options, served: &model.Served{Rows: state.Rows()},
 					whole: state, sample: held.Snapshot(state, folds),
 				}
 				s.folds = append(s.folds, parts...)

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"streamd/cmd/streamd/httpapi"
+	"streamd/cmd/streamd/model"
 	"streamd/incremental"
 	"streamd/incremental/gram"
 	"streamd/incremental/newton"
@@ -26,12 +26,12 @@ import (
 
 // settled waits until what is served comes from a study of the live set as it is,
 // with all rows that it should have had.
-func (i *instance) settled() *httpapi.Served {
+func (i *instance) settled() *model.Served {
 	i.t.Helper()
 	ctx, cancel := context.WithTimeout(i.t.Context(), patience)
 	defer cancel()
 	for {
-		served, err := inLoop(ctx, i.Daemon, func() (*httpapi.Served, error) {
+		served, err := inLoop(ctx, i.Daemon, func() (*model.Served, error) {
 			y := &i.studying
 			served := i.published.Load().served
 			for _, p := range i.partitions {
@@ -56,7 +56,7 @@ func (i *instance) settled() *httpapi.Served {
 }
 
 // content is all of what is served that should be a function of the live set.
-func content(t *testing.T, s *httpapi.Served) string {
+func content(t *testing.T, s *model.Served) string {
 	t.Helper()
 	tuning, refinement, quality := s.Tuning, s.Refinement, s.Quality
 	if tuning != nil {
@@ -137,7 +137,7 @@ func TestJudgesFirstRowsOfManyClasses(t *testing.T) {
 		ids = append(ids, fmt.Sprint(i))
 		held.Add(ids[i], taker.Take(b, sum.Digest(), sum.Totals(), held.Levels()))
 	}
-	s := &study{whole: state, total: state.Moments(), totals: state.Totals(), options: incremental.Options{Nu: 1}, served: &httpapi.Served{}}
+	s := &study{whole: state, total: state.Moments(), totals: state.Totals(), options: incremental.Options{Nu: 1}, served: &model.Served{}}
 	s.folds = append(s.folds, apart...)
 	var err error
 	if s.served.Model, err = s.total.Solve(s.options); err != nil {
@@ -526,7 +526,7 @@ func TestNuIsChosenAgain(t *testing.T) {
 		d.retire(incremental.Position{Topic: name, Offset: int64(i)}.String())
 	}
 	second := d.settled()
-	for _, s := range []*httpapi.Served{first, second} {
+	for _, s := range []*model.Served{first, second} {
 		tuned := s.Tuning
 		if tuned == nil {
 			t.Fatalf("ν is not chosen: %s", s.Absent.Tuning)
@@ -545,7 +545,7 @@ func TestNuIsChosenAgain(t *testing.T) {
 func TestWhenStudiesAreDue(t *testing.T) {
 	began := time.Unix(1_700_000_000, 0)
 	done := func(rows, churn int64, took time.Duration) *study {
-		return &study{served: &httpapi.Served{Rows: rows}, churn: churn, took: took}
+		return &study{served: &model.Served{Rows: rows}, churn: churn, took: took}
 	}
 	final := done(100, 100, 0)
 	final.blocks, final.refining = &liveBlocks{}, &newton.LimitError{}

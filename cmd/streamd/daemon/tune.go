@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"streamd/cmd/streamd/httpapi"
+	"streamd/cmd/streamd/model"
 	"streamd/config"
 	"streamd/incremental"
 	"streamd/incremental/sample"
@@ -44,7 +44,7 @@ func (s *study) tune(ctx context.Context, view *sample.View) {
 	s.served.Tuning, s.served.Absent.Tuning = chosen, ""
 }
 
-func (s *study) choose(ctx context.Context, view *sample.View) (*httpapi.Tuning, error) {
+func (s *study) choose(ctx context.Context, view *sample.View) (*model.Tuning, error) {
 	var blocks []*incremental.Block // of each fold
 	rows := 0
 	if view != nil && view.Block.Rows() > 0 {
@@ -104,7 +104,7 @@ func (s *study) choose(ctx context.Context, view *sample.View) (*httpapi.Tuning,
 			}
 		}
 	}
-	return httpapi.NewTuning(curves, best, by, point), ctx.Err()
+	return model.NewTuning(curves, best, by, point), ctx.Err()
 }
 
 // optionSets are the options that are up for choice, the preferred ones first, and

@@ -6,7 +6,7 @@ import (
 	"net/url"
 	"slices"
 
-	"streamd/cmd/streamd/httpapi"
+	"streamd/cmd/streamd/model"
 	"streamd/config"
 	"streamd/incremental"
 	"streamd/incremental/exact"
@@ -303,11 +303,11 @@ func (w *worker) prepare(fixed *[]string) error {
 }
 
 // served is what is served, if its model is of the features that the worker decodes for.
-func (w *worker) served() *httpapi.Served {
+func (w *worker) served() *model.Served {
 	if p := w.d.published.Load(); p.fixed == w.fixed {
 		return p.served
 	}
-	return &httpapi.Served{}
+	return &model.Served{}
 }
 
 // contentType is that of a record: of one after the other it is mostly the same.

@@ -2,22 +2,19 @@ package httpapi
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"flag"
 	"fmt"
 	"math"
 	"os"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"pgregory.net/rapid"
-
-	"streamd/incremental"
+	"streamd/cmd/streamd/model"
+	"streamd/config"
 	"streamd/incremental/calibration"
 	"streamd/incremental/gram"
 )
@@ -72,7 +69,7 @@ func TestPredictAgreesWithItsParts(t *testing.T) {
 	const rows = 3
 	leverage := make([]float64, rows)
 	f.served.Hat.Leverage(leverage, columns)
-	if a.Method != "full" || a.Calibration != methodPlatt || !reflect.DeepEqual(a.Leverage.Typical, f.served.Hat.Typical()) {
+	if a.Method != "full" || a.Calibration != config.CalibrationPlatt || !reflect.DeepEqual(a.Leverage.Typical, f.served.Hat.Typical()) {
 		t.Errorf("answer %+v", a)
 	}
 	for i := range rows {
@@ -94,50 +91,6 @@ func TestPredictAgreesWithItsParts(t *testing.T) {
 	}
 }
 
-// The strongest contributions are the first of all of them sorted, whichever
-// stretch a row is in.
-func TestStrongest(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		n := rapid.IntRange(1, 12).Draw(t, "n")
-		rows := rapid.IntRange(1, 600).Draw(t, "rows")
-		planes := rapid.IntRange(1, 3).Draw(t, "planes")
-		most := rapid.IntRange(1, n).Draw(t, "most")
-		few := rapid.Float64Range(-3, 3)
-		m := &incremental.Model{Features: make([]string, n), Mean: rapid.SliceOfN(few, n, n).Draw(t, "mean")}
-		for range planes {
-			m.Planes = append(m.Planes, incremental.Plane{W: rapid.SliceOfN(rapid.SampledFrom([]float64{-1, 0, 0.5, 1}), n, n).Draw(t, "w")})
-		}
-		columns := make([]gram.Column, n)
-		for j := range columns {
-			numbers := make([]float64, rows)
-			some := rapid.SliceOfN(few, 1, 7).Draw(t, "column")
-			for i := range numbers {
-				numbers[i] = some[i%len(some)]
-			}
-			columns[j] = gram.ColumnOf(numbers)
-		}
-		s := NewStrongest(m, columns, most)
-		for i := range rows {
-			for p := range m.Planes {
-				order, values := s.Of(i, p)
-				want := make([]int, n)
-				for j := range want {
-					want[j] = j
-					if x := m.Planes[p].W[j] * (columns[j].At(i) - m.Mean[j]); values[j] != x {
-						t.Fatalf("row %d, plane %d, feature %d: %v, want %v", i, p, j, values[j], x)
-					}
-				}
-				if most < n {
-					slices.SortStableFunc(want, func(a, b int) int { return cmp.Compare(math.Abs(values[b]), math.Abs(values[a])) })
-				}
-				if !slices.Equal(order, want[:most]) {
-					t.Fatalf("row %d, plane %d: features %v, want %v of %v", i, p, order, want[:most], values)
-				}
-			}
-		}
-	})
-}
-
 // What a peer may ask for is bounded, and the error says by how much.
 func TestAnswersAreBounded(t *testing.T) {
 	f := newFake()
@@ -147,7 +100,7 @@ func TestAnswersAreBounded(t *testing.T) {
 	wide.Calibration = make([]calibration.Curve, 10)
 	s := newServer(f)
 	for _, test := range []struct {
-		served *Served
+		served *model.Served
 		rows   int
 		ask    asked
 		want   string // "": it is allowed
@@ -202,69 +155,6 @@ func TestRefineThatTakesLong(t *testing.T) {
 	})
 }
 
-func TestCalibrationAnswerRoundTrips(t *testing.T) {
-	for _, curves := range [][]calibration.Curve{
-		{calibration.Sigmoid{A: -1.5, B: 0.1}},
-		{calibration.Isotonic{Values: []float64{-1, 0, 2}, Probabilities: []float64{0, 0.25, 1}}, calibration.Isotonic{Values: []float64{0}, Probabilities: []float64{0.5}}},
-	} {
-		text, err := json.Marshal(calibrationAnswer(curves))
-		if err != nil {
-			t.Fatal(err)
-		}
-		var a CalibrationAnswer
-		if err := json.Unmarshal(text, &a); err != nil {
-			t.Fatal(err)
-		}
-		if got, err := a.Curves(len(curves)); err != nil || !reflect.DeepEqual(got, curves) {
-			t.Errorf("%s: %v, %v", text, got, err)
-		}
-		if _, err := a.Curves(len(curves) + 1); err == nil {
-			t.Errorf("%s: taken for a plane more", text)
-		}
-	}
-	for _, bad := range []string{
-		`{"method":"platt","planes":[{"a":-1}]}`,
-		`{"method":"platt","planes":[{"a":1,"b":0}]}`,
-		`{"method":"isotonic","planes":[{"a":-1,"b":0}]}`,
-		`{"method":"isotonic","planes":[{"values":[0,0],"probabilities":[0,1]}]}`,
-		`{"method":"isotonic","planes":[{"values":[0,1],"probabilities":[1,0]}]}`,
-		`{"method":"isotonic","planes":[{"values":[0,1],"probabilities":[0,2]}]}`,
-		`{"method":"isotonic","planes":[{"values":[0,1],"probabilities":[0]}]}`,
-		`{"method":"beta","planes":[{"a":-1,"b":0}]}`,
-		`{"method":"platt"}`,
-	} {
-		var a CalibrationAnswer
-		if err := json.Unmarshal([]byte(bad), &a); err != nil {
-			t.Fatal(err)
-		}
-		if curves, err := a.Curves(1); err == nil {
-			t.Errorf("%s is taken for %v", bad, curves)
-		}
-	}
-}
-
-// A calibration that was saved and changed is refused or gives probabilities.
-func FuzzCalibrationAnswer(f *testing.F) {
-	f.Add([]byte(`{"method":"platt","planes":[{"a":-1.5,"b":0.1}]}`), 0.5)
-	f.Add([]byte(`{"method":"isotonic","planes":[{"values":[-1,0,2],"probabilities":[0,0.25,1]}]}`), 1.0)
-	f.Add([]byte(`{"method":"isotonic","planes":[{"values":[-1.7e308,1.7e308],"probabilities":[0,1]}]}`), 1e308)
-	f.Fuzz(func(t *testing.T, text []byte, value float64) {
-		var a CalibrationAnswer
-		if json.Unmarshal(text, &a) != nil || math.IsNaN(value) || math.IsInf(value, 0) {
-			return
-		}
-		curves, err := a.Curves(1)
-		if err != nil {
-			return
-		}
-		p := make([]float64, 2)
-		calibration.Probabilities(p, curves, []float64{value})
-		if !(p[0] >= 0 && p[1] >= 0 && math.Abs(p[0]+p[1]-1) < 1e-9) {
-			t.Fatalf("%s gives %v at %v", text, p, value)
-		}
-	})
-}
-
 func BenchmarkPredictionContributions(b *testing.B) {
 	for _, most := range []int{10, 256} {
 		b.Run(fmt.Sprintf("top=%d", most), func(b *testing.B) {
@@ -274,7 +164,7 @@ func BenchmarkPredictionContributions(b *testing.B) {
 			for j := range columns {
 				columns[j] = gram.ColumnOf(m.Planes[0].W)
 			}
-			served := &Served{Model: m}
+			served := &model.Served{Model: m}
 			for b.Loop() {
 				p, err := predict(served, columns, 256, asked{contributions: most})
 				if err != nil {

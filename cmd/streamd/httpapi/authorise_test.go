@@ -24,6 +24,7 @@ import (
 
 	"streamd/cmd/streamd/access"
 	"streamd/cmd/streamd/access/accesstest"
+	"streamd/cmd/streamd/model"
 	"streamd/config"
 )
 
@@ -189,7 +190,7 @@ func (r *recorder) Snapshot(ctx context.Context, compact bool) (SnapshotInfo, er
 	return r.fake.Snapshot(ctx, compact)
 }
 
-func (r *recorder) Refine(ctx context.Context) (*Refinement, error) {
+func (r *recorder) Refine(ctx context.Context) (*model.Refinement, error) {
 	r.roles = append(r.roles, config.RoleAdmin)
 	return r.fake.Refine(ctx)
 }

@@ -8,12 +8,12 @@ import (
 	"strings"
 	"testing"
 
-	"streamd/kernels/reduce"
-
-	"streamd/cmd/streamd/classifier"
+	"streamd/cmd/streamd/model"
+	"streamd/config"
 	"streamd/incremental"
 	"streamd/incremental/gram"
 	"streamd/kernels"
+	"streamd/kernels/reduce"
 )
 
 // onBasis makes what f serves a classifier on a basis of two points.
@@ -41,15 +41,15 @@ func onBasis(t *testing.T, f *fake) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	state := incremental.NewState(classifier.Coordinates(2))
+	state := incremental.NewState(model.Coordinates(2))
 	state.Add(s)
-	model, hat, err := state.Moments().SolveWithHat(incremental.Options{Nu: 10})
+	solved, hat, err := state.Moments().SolveWithHat(incremental.Options{Nu: 10})
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.serve(func(s *Served) {
-		s.Model, s.Hat, s.Absent.Hat = model, hat, ""
-		s.Basis = &Basis{ID: "b1", Map: m, Features: []string{"len", "caps"}, Regulariser: classifier.Identity}
+	f.serve(func(s *model.Served) {
+		s.Model, s.Hat, s.Absent.Hat = solved, hat, ""
+		s.Basis = &model.Basis{ID: "b1", Map: m, Features: []string{"len", "caps"}, Regulariser: config.RegulariserIdentity}
 	})
 }
 
@@ -64,7 +64,7 @@ func TestKernelModel(t *testing.T) {
 		t.Errorf("the model is %+v", m)
 	}
 	planes := []incremental.Plane{{Class: m.Planes[0].Class, W: m.Planes[0].W, Gamma: m.Planes[0].Gamma}}
-	c, err := classifier.New(m.Features, m.Classes, planes, m.Basis)
+	c, err := model.New(m.Features, m.Classes, planes, m.Basis)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func TestStageOfTheLastClassifier(t *testing.T) {
 		{reduce.Stage{Classifier: chosen, Reduced: reduced}, reduced},
 		{reduce.Stage{Reduced: reduce.Step{Training: 0.5}}, reduce.Step{Training: 0.5}}, // no point is worth its coefficient
 	} {
-		s := NewStage(c.stage, []string{"ham"})
+		s := model.NewStage(c.stage, []string{"ham"})
 		if got := (reduce.Step{Points: s.Points, SupportVectors: s.SupportVectors, Training: s.Training, Testing: s.Testing}); got != c.want {
 			t.Errorf("%+v, not %+v", got, c.want)
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"streamd/cmd/streamd/access"
+	"streamd/cmd/streamd/model"
 	"streamd/config"
 	"streamd/incremental"
 	"streamd/incremental/calibration"
@@ -29,7 +30,7 @@ import (
 // fake is a Service in memory.
 type fake struct {
 	mu       sync.Mutex
-	served   *Served
+	served   *model.Served
 	replaced chan struct{}
 	status   Status
 	ids      []string // live blocks, sorted
@@ -43,7 +44,7 @@ var testTime = time.Date(2026, 3, 4, 5, 6, 7, 800, time.UTC)
 
 func newFake() *fake {
 	f := &fake{replaced: make(chan struct{})}
-	f.served = &Served{
+	f.served = &model.Served{
 		Fingerprint: "f1",
 		Model: &incremental.Model{
 			Features: []string{"len", "caps"},
@@ -54,9 +55,9 @@ func newFake() *fake {
 			Options:  incremental.Options{Nu: 1},
 		},
 		Rows: 42, Blocks: 3, Digest: "d1",
-		Offsets: []Offset{{"orders", 3, 1842}},
+		Offsets: []model.Offset{{Topic: "orders", Partition: 3, Next: 1842}},
 		MadeAt:  testTime,
-		Absent: Absent{
+		Absent: model.Absent{
 			Tuning: "nu is set", Refinement: "refinement is off", Calibration: "calibration is off", Quality: "no row is held out", Hat: "no factor is kept",
 		},
 	}
@@ -81,23 +82,23 @@ func rebuilding() *EpochAnswer {
 	left := 150.0
 	return &EpochAnswer{
 		Epoch:    3,
-		InUse:    &Reduction{Basis: "b3", Kernel: "gaussian(gamma=0.5)", Points: 40, Method: "kmeans", Rows: 40, Live: 42, MadeAt: testTime, Seconds: 1.25},
-		Reducing: &ReducingAnswer{Began: testTime, Stages: make([]Stage, 2)},
+		InUse:    &model.Reduction{Basis: "b3", Kernel: "gaussian(gamma=0.5)", Points: 40, Method: "kmeans", Rows: 40, Live: 42, MadeAt: testTime, Seconds: 1.25},
+		Reducing: &ReducingAnswer{Began: testTime, Stages: make([]model.Stage, 2)},
 		Rebuild: &RebuildAnswer{
-			Reduction: &Reduction{Basis: "b4", Kernel: "gaussian(gamma=2)", Points: 39, Method: "cs", Seconds: 2.5},
+			Reduction: &model.Reduction{Basis: "b4", Kernel: "gaussian(gamma=2)", Points: 39, Method: "cs", Seconds: 2.5},
 			Blocks:    1, Missing: 2, Rows: 14, LiveRows: 42, Seconds: &left, Unread: 1,
 		},
 	}
 }
 
-func (f *fake) Served() (*Served, <-chan struct{}) {
+func (f *fake) Served() (*model.Served, <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.served, f.replaced
 }
 
 // serve replaces what is served.
-func (f *fake) serve(change func(*Served)) {
+func (f *fake) serve(change func(*model.Served)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	next := *f.served
@@ -162,7 +163,7 @@ func (f *fake) Snapshot(ctx context.Context, compact bool) (SnapshotInfo, error)
 	return SnapshotInfo{MadeAt: testTime, Blocks: 3, Rows: 42, Digest: "d1", Compacted: compact}, f.err
 }
 
-func (f *fake) Refine(ctx context.Context) (*Refinement, error) {
+func (f *fake) Refine(ctx context.Context) (*model.Refinement, error) {
 	if f.slow > 0 {
 		select {
 		case <-time.After(f.slow):
@@ -176,10 +177,10 @@ func (f *fake) Refine(ctx context.Context) (*Refinement, error) {
 	return testRefinement(), nil
 }
 
-func testRefinement() *Refinement {
-	return &Refinement{
+func testRefinement() *model.Refinement {
+	return &model.Refinement{
 		Method: "full", Digest: "d1", MadeAt: testTime, Seconds: 0.25, Source: "sample", Rows: 40, Live: 42, Complete: true,
-		Planes: PlaneRefinements([]newton.Report{{Class: "spam", Objective: 1.5, Gradient: 1e-9, Iterations: 4, SupportVectors: 9}}),
+		Planes: model.PlaneRefinements([]newton.Report{{Class: "spam", Objective: 1.5, Gradient: 1e-9, Iterations: 4, SupportVectors: 9}}),
 	}
 }
 
@@ -194,30 +195,30 @@ func (f *fake) answers(t testing.TB) {
 	}}
 	unscored := curve
 	unscored.Options.Standardise, unscored.Rows = true, 0
-	f.served.Tuning = NewTuning([]tuning.Curve{curve, unscored}, 0, tuning.Correctness, curve.Points[1])
+	f.served.Tuning = model.NewTuning([]tuning.Curve{curve, unscored}, 0, tuning.Correctness, curve.Points[1])
 	f.served.Tuning.Digest, f.served.Tuning.ChosenAt = "d1", testTime
 	f.served.Calibration = []calibration.Curve{calibration.Sigmoid{A: -2, B: 0}}
-	reliability := func(p ...float64) *Reliability {
+	reliability := func(p ...float64) *model.Reliability {
 		r, err := calibration.Measure(p, []bool{false, true, true, true}, nil, 2)
 		if err != nil {
 			t.Fatal(err)
 		}
 		r.LogLoss = math.Round(r.LogLoss*64) / 64 // the same on every processor
-		return NewReliability(r)
+		return model.NewReliability(r)
 	}
 	before, after := reliability(0, 0.25, 0.5, 1), reliability(0.25, 0.75, 0.75, 1)
-	f.served.Quality = &Quality{
+	f.served.Quality = &model.Quality{
 		Digest: "d1", MeasuredAt: testTime, Source: "sample", Rows: 4, Folds: 2, Method: "full",
-		Correctness: 0.75, BalancedCorrectness: 0.5, Calibration: methodPlatt, Before: before, After: after,
-		Planes: []PlaneQuality{{"spam", before, after}},
+		Correctness: 0.75, BalancedCorrectness: 0.5, Calibration: config.CalibrationPlatt, Before: before, After: after,
+		Planes: []model.PlaneQuality{{Class: "spam", Before: before, After: after}},
 	}
-	model, hat, err := solvable(t, f.served.Model.Features, f.served.Model.Classes)
+	solved, hat, err := solvable(t, f.served.Model.Features, f.served.Model.Classes)
 	if err != nil {
 		t.Fatal(err)
 	}
-	model.Planes = f.served.Model.Planes
-	model.Mean = f.served.Model.Mean
-	f.served.Model, f.served.Hat, f.served.Absent = model, hat, Absent{}
+	solved.Planes = f.served.Model.Planes
+	solved.Mean = f.served.Model.Mean
+	f.served.Model, f.served.Hat, f.served.Absent = solved, hat, model.Absent{}
 }
 
 // solvable solves for four rows of two features.

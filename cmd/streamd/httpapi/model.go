@@ -9,8 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"streamd/cmd/streamd/classifier"
-	"streamd/incremental"
+	"streamd/cmd/streamd/model"
 )
 
 // ModelAnswer is the body of GET /v1/model, for n features and k classes.
@@ -23,119 +22,69 @@ type ModelAnswer struct {
 	ClassRows   []int64   `json:"class_rows"`   // live rows of each class
 	// One plane for two classes, that of the second; k planes otherwise, in
 	// the order of Classes.
-	Planes []PlaneAnswer `json:"planes"`
+	Planes []model.PlaneJSON `json:"planes"`
 	// Basis takes rows to the coordinates that the planes are in; absent when
 	// these are the features.
-	Basis   *classifier.Basis `json:"basis,omitempty"`
-	BasisID string            `json:"basis_id,omitempty"` // SHA-256, hex
+	Basis   *model.BasisJSON `json:"basis,omitempty"`
+	BasisID string           `json:"basis_id,omitempty"` // SHA-256, hex
 	// BasisStale says that blocks which the basis was chosen from have been retired
 	// or replaced since: their numbers may be among its points.
-	BasisStale bool          `json:"basis_stale,omitempty"`
-	Options    OptionsAnswer `json:"options"` // of the solve
+	BasisStale bool              `json:"basis_stale,omitempty"`
+	Options    model.OptionsJSON `json:"options"` // of the solve
 	// Mean of each feature, or coordinate, over the live rows: where contributions
 	// begin.
-	Mean        []float64          `json:"mean"`
-	Method      string             `json:"method"`      // that made the planes: psvm, or the refinement's
-	Refinement  *Refinement        `json:"refinement"`  // how the planes were refined; null: they were not
-	Tuning      *Tuning            `json:"tuning"`      // of ν, which the options have; null: it was not chosen
-	Calibration *CalibrationAnswer `json:"calibration"` // null: there is none
+	Mean        []float64              `json:"mean"`
+	Method      string                 `json:"method"`      // that made the planes: psvm, or the refinement's
+	Refinement  *model.Refinement      `json:"refinement"`  // how the planes were refined; null: they were not
+	Tuning      *model.Tuning          `json:"tuning"`      // of ν, which the options have; null: it was not chosen
+	Calibration *model.CalibrationJSON `json:"calibration"` // null: there is none
 
-	LiveRows   int64    `json:"live_rows"`   // those of weight 0 left out
-	LiveBlocks int      `json:"live_blocks"` // that the rows are of
-	Offsets    []Offset `json:"offsets"`     // what the state has seen
+	LiveRows   int64          `json:"live_rows"`   // those of weight 0 left out
+	LiveBlocks int            `json:"live_blocks"` // that the rows are of
+	Offsets    []model.Offset `json:"offsets"`     // what the state has seen
 }
 
-// PlaneAnswer is x'w = γ, with the rows of Class where x'w − γ ≥ 0.
-type PlaneAnswer struct {
-	Class     string    `json:"class"`     // that is on its positive side
-	W         []float64 `json:"w"`         // one number for each feature, or for each point of a basis
-	Gamma     float64   `json:"gamma"`     // γ
-	Condition *float64  `json:"condition"` // of the system that was solved; null: beyond the range of numbers
-}
-
-// NewPlanes are planes as JSON shows them; they share their memory.
-func NewPlanes(planes []incremental.Plane) (answers []PlaneAnswer) {
-	for _, p := range planes {
-		answers = append(answers, PlaneAnswer{Class: p.Class, W: p.W, Gamma: p.Gamma, Condition: number(p.Condition)})
-	}
-	return answers
-}
-
-// OptionsAnswer is how the planes were asked for.
-type OptionsAnswer struct {
-	Nu           float64            `json:"nu"`            // ν, the weight of the errors
-	Balanced     bool               `json:"balanced"`      // whether both sides of a plane weigh the same
-	ClassWeights map[string]float64 `json:"class_weights"` // by class; 1 where there is none
-	Standardise  bool               `json:"standardise"`   // whether features are scaled to the same variance for the solve; w is in their own units
-}
-
-// NewOptions is o as JSON shows it.
-func NewOptions(o incremental.Options) OptionsAnswer {
-	a := OptionsAnswer{Nu: o.Nu, Balanced: o.Balanced, ClassWeights: o.ClassWeights, Standardise: o.Standardise}
-	if a.ClassWeights == nil {
-		a.ClassWeights = map[string]float64{}
-	}
-	return a
-}
-
-// answer is s as JSON shows it; it shares the model's memory. s must have a
+// modelAnswer is s as JSON shows it; it shares the model's memory. s must have a
 // model.
-func (s *Served) answer() ModelAnswer {
+func modelAnswer(s *model.Served) ModelAnswer {
 	m := s.Model
 	a := ModelAnswer{
 		Fingerprint: s.Fingerprint,
 		Digest:      s.Digest,
 		MadeAt:      s.MadeAt.UTC(),
-		Features:    s.features(),
+		Features:    s.RowFeatures(),
 		Classes:     m.Classes,
 		ClassRows:   m.Rows,
-		Planes:      NewPlanes(m.Planes),
-		Options:     NewOptions(m.Options),
+		Planes:      model.NewPlanesJSON(m.Planes),
+		Options:     model.NewOptionsJSON(m.Options),
 		Mean:        m.Mean,
-		Method:      s.method(),
+		Method:      s.Method(),
 		Refinement:  s.Refinement,
 		Tuning:      s.Tuning,
-		Calibration: calibrationAnswer(s.Calibration),
+		Calibration: model.NewCalibrationJSON(s.Calibration),
 		LiveRows:    s.Rows,
 		LiveBlocks:  s.Blocks,
 		Offsets:     listed(s.Offsets),
 	}
 	if b := s.Basis; b != nil {
-		a.Basis, a.BasisID, a.BasisStale = classifier.BasisOf(b.Map, b.Regulariser), b.ID, b.Stale
+		a.Basis, a.BasisID, a.BasisStale = model.NewBasisJSON(b.Map, b.Regulariser), b.ID, b.Stale
 	}
 	return a
-}
-
-// features are those of the rows that s is for.
-func (s *Served) features() []string {
-	if s.Basis != nil {
-		return s.Basis.Features
-	}
-	return s.Model.Features
-}
-
-// Classifier is the model, which must not be nil, in the basis.
-func (s *Served) Classifier() *classifier.Classifier {
-	c := &classifier.Classifier{Features: s.features(), Model: s.Model}
-	if s.Basis != nil {
-		c.Map = s.Basis.Map
-	}
-	return c
 }
 
 // encodedModel keeps the bytes of the last answer, for a thousand clients that
 // poll the same model.
 type encodedModel struct {
-	of     *Served
+	of     *model.Served
 	body   []byte
 	zipped func() []byte // compressed when it is first asked for
 }
 
-func (s *Server) encode(served *Served) (*encodedModel, error) {
+func (s *Server) encode(served *model.Served) (*encodedModel, error) {
 	if last := s.encoded.Load(); last != nil && last.of == served {
 		return last, nil
 	}
-	body, err := json.Marshal(served.answer())
+	body, err := json.Marshal(modelAnswer(served))
 	if err != nil {
 		return nil, fmt.Errorf("encode model %s: %w", served.Fingerprint, err)
 	}
@@ -165,7 +114,7 @@ func (s *Server) model(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func noModel(served *Served) error {
+func noModel(served *model.Served) error {
 	return fail(CodeNoModel, "there is no model: %s", served.Problem)
 }
 
@@ -184,7 +133,7 @@ func notModified(w http.ResponseWriter, r *http.Request, tag string) bool {
 // await returns what is served as soon as that has a model which is not among
 // known. A poll that finds no model waits for one, but a model that goes away
 // while it waits is news, too.
-func (s *Server) await(w http.ResponseWriter, r *http.Request, known tags, wait time.Duration) (*Served, error) {
+func (s *Server) await(w http.ResponseWriter, r *http.Request, known tags, wait time.Duration) (*model.Served, error) {
 	served, replaced := s.service.Served()
 	news := func() bool { return served.Model != nil && !known.has(served.Fingerprint) }
 	if wait == 0 || news() {

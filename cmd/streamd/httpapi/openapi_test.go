@@ -27,7 +27,7 @@ import (
 	"github.com/invopop/jsonschema"
 	"github.com/rs/zerolog"
 
-	"streamd/cmd/streamd/classifier"
+	"streamd/cmd/streamd/model"
 	"streamd/config"
 	"streamd/incremental"
 	"streamd/incremental/calibration"
@@ -63,15 +63,30 @@ func newGenerator(t *testing.T) *generator {
 		}
 		return nil
 	}
-	for _, folder := range []string{".", "../classifier"} {
+	g.reflector.Namer = func(of reflect.Type) string { return componentName(of.Name()) }
+	for _, folder := range []string{".", "../model"} {
 		if err := g.reflector.AddGoComments("streamd/cmd/streamd/httpapi", folder, jsonschema.WithFullComment()); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for name, comment := range g.reflector.CommentMap {
+		of := name[strings.LastIndex(name, ".")+1:]
+		if rest, ok := strings.CutPrefix(comment, of+" "); ok {
+			comment = componentName(of) + " " + rest
+		}
 		g.reflector.CommentMap[name] = strings.Join(strings.Fields(comment), " ")
 	}
 	return g
+}
+
+// componentName is the name in the document of a type with the given name. Those of
+// package model that are forms in JSON have kept the names that clients know.
+func componentName(name string) string {
+	form, ok := strings.CutSuffix(name, "JSON")
+	if ok && form != "Basis" {
+		form += "Answer"
+	}
+	return form
 }
 
 // schema is that of a type, with the named types in it among the components.
@@ -94,14 +109,15 @@ func (g *generator) nulls(t *testing.T, of reflect.Type) {
 	case reflect.Pointer, reflect.Slice, reflect.Map:
 		g.nulls(t, of.Elem())
 	case reflect.Struct:
-		s := g.schemas[of.Name()]
-		if s == nil || s.Properties == nil || g.types[of.Name()] == of {
+		name := componentName(of.Name())
+		s := g.schemas[name]
+		if s == nil || s.Properties == nil || g.types[name] == of {
 			return
 		}
-		if other := g.types[of.Name()]; other != nil {
+		if other := g.types[name]; other != nil {
 			t.Fatalf("%v and %v have the same name in the document", of, other)
 		}
-		g.types[of.Name()] = of
+		g.types[name] = of
 		for f := range of.Fields() {
 			tag := f.Tag.Get("json")
 			name, _, _ := strings.Cut(tag, ",")
@@ -579,16 +595,16 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 }
 
 // wholeEpoch has everything that an EpochAnswer may have.
-func wholeEpoch(b *Basis) *EpochAnswer {
+func wholeEpoch(b *model.Basis) *EpochAnswer {
 	e := rebuilding()
-	e.InUse.Gammas = NewGammas([]width.Trial{{Gamma: 0.5, Nu: 1, Correctness: 0.75, Loss: 0.5}})
+	e.InUse.Gammas = model.NewGammas([]width.Trial{{Gamma: 0.5, Nu: 1, Correctness: 0.75, Loss: 0.5}})
 	e.InUse.Unjudged = "too few rows"
-	e.InUse.Stages = []Stage{NewStage(reduce.Stage{Classifier: reduce.Step{Points: 3}}, []string{"ham"})}
+	e.InUse.Stages = []model.Stage{model.NewStage(reduce.Stage{Classifier: reduce.Step{Points: 3}}, []string{"ham"})}
 	e.Reducing.Stages = e.InUse.Stages
 	e.Rebuild.Reduction = e.InUse
 	e.Rebuild.Reasons = []UnreadBlock{{ID: "orders/3/7", Rows: 14, Reason: "it is gone"}}
 	e.Served, e.Problem, e.Skipped = "b3", "rows are few", e.Rebuild.Reasons
-	e.Basis = classifier.BasisOf(b.Map, b.Regulariser)
+	e.Basis = model.NewBasisJSON(b.Map, b.Regulariser)
 	return e
 }
 

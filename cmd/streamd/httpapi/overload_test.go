@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+
+	"streamd/cmd/streamd/model"
 )
 
 // long is a body whose answer is longer than all buffers between a server and a
@@ -266,7 +268,7 @@ func TestRegionsAreDrawnOnce(t *testing.T) {
 		if first.Code != 200 || again.Code != 200 || !bytes.Equal(first.Body.Bytes(), again.Body.Bytes()) {
 			t.Errorf("status %d, then %d from the cache", first.Code, again.Code)
 		}
-		f.serve(func(s *Served) { s.Fingerprint = "f2" })
+		f.serve(func(s *model.Served) { s.Fingerprint = "f2" })
 		if w := do(s, "GET", "/v1/regions", ""); w.Code != 503 {
 			t.Errorf("another model: status %d", w.Code)
 		}

@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"streamd/cmd/streamd/model"
 )
 
 // The page is rendered here and complete without a script. page.js only fetches
@@ -81,7 +83,7 @@ func (s *Server) asset(w http.ResponseWriter, r *http.Request) error {
 type pageView struct {
 	Now    time.Time
 	Status Status
-	Served *Served
+	Served *model.Served
 	Planes []planeView
 	Tuning *tuningView // nil: there is none
 	Trust  []trustView // the model's as a whole, or none
@@ -131,7 +133,7 @@ func writePage(w http.ResponseWriter, status int, template string, view any) err
 	return nil
 }
 
-func newPageView(served *Served, status Status, now time.Time) pageView {
+func newPageView(served *model.Served, status Status, now time.Time) pageView {
 	v := pageView{Now: now, Status: status, Served: served}
 	if up := now.Sub(status.Started).Seconds(); up > 0 {
 		v.MeanRate = int64(float64(status.Rows.Read) / up)
@@ -171,7 +173,7 @@ func newPageView(served *Served, status Status, now time.Time) pageView {
 }
 
 // Drawable says whether there is a picture of the regions.
-func (v pageView) Drawable() bool { return v.Served.drawable() }
+func (v pageView) Drawable() bool { return drawable(v.Served) }
 
 // Unlisted is the number of features whose weight is not listed by name.
 func (v pageView) Unlisted() int {

@@ -4,12 +4,17 @@ import (
 	"fmt"
 	"math"
 	"strings"
+
+	"streamd/cmd/streamd/model"
 )
 
 // The pictures of tuning and reliability, in SVG paths that the template draws.
 
-// Shown are the planes that the page has room for.
-func (r *Refinement) Shown() []PlaneRefinement { return r.Planes[:min(len(r.Planes), maxPlanes)] }
+// Refined are the refined planes that the page has room for.
+func (v pageView) Refined() []model.PlaneRefinement {
+	planes := v.Served.Refinement.Planes
+	return planes[:min(len(planes), maxPlanes)]
+}
 
 const (
 	chartWidth  = 320
@@ -19,7 +24,7 @@ const (
 
 // tuningView is the curve of the criterion over log ν.
 type tuningView struct {
-	*Tuning
+	*model.Tuning
 	Curves []curveView
 	// X and Y place the choice.
 	X, Y string
@@ -34,12 +39,12 @@ type curveView struct {
 	Chosen bool // the choice lies on it
 }
 
-func newTuningView(t *Tuning) *tuningView {
+func newTuningView(t *model.Tuning) *tuningView {
 	v := &tuningView{Tuning: t, FirstNu: math.Inf(1), Least: math.Inf(1), Most: math.Inf(-1)}
 	curves := t.Curves[:min(len(t.Curves), maxCurves)]
 	for _, c := range curves {
 		for _, p := range c.Points {
-			value, more := t.shown(p)
+			value, more := t.Value(p)
 			v.Share = more
 			if value == nil || !(p.Nu > 0) {
 				continue
@@ -72,7 +77,7 @@ func newTuningView(t *Tuning) *tuningView {
 		var path strings.Builder
 		pen := "M"
 		for _, p := range c.Points {
-			value, _ := t.shown(p)
+			value, _ := t.Value(p)
 			if value == nil || !(p.Nu > 0) {
 				pen = "M" // a gap
 				continue
@@ -92,8 +97,8 @@ func newTuningView(t *Tuning) *tuningView {
 // diagonal where both agree.
 type trustView struct {
 	Class  string // "": of the model as a whole
-	Before *Reliability
-	After  *Reliability
+	Before *model.Reliability
+	After  *model.Reliability
 	Marks  []markView
 }
 
@@ -104,7 +109,7 @@ type markView struct {
 
 // newTrustViews shows the model as a whole, and the first of several planes. Of
 // one plane both are the same.
-func newTrustViews(q *Quality) []trustView {
+func newTrustViews(q *model.Quality) []trustView {
 	var views []trustView
 	if len(q.Planes) > 1 {
 		views = append(views, trustView{Before: q.Before, After: q.After})
@@ -127,7 +132,7 @@ const (
 )
 
 // mark draws the bins, in areas as they weigh.
-func (v *trustView) mark(r *Reliability, after bool) {
+func (v *trustView) mark(r *model.Reliability, after bool) {
 	if r == nil {
 		return
 	}

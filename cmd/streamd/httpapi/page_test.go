@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"streamd/cmd/streamd/model"
+	"streamd/config"
 	"streamd/incremental"
 	"streamd/incremental/newton"
 	"streamd/incremental/tuning"
@@ -171,22 +173,22 @@ func TestRowCountsMissing(t *testing.T) {
 func (f *fake) explain(k int) {
 	planes := wideModel(k, 1).Planes
 	var reports []newton.Report
-	quality := &Quality{
+	quality := &model.Quality{
 		Digest: f.served.Digest, MeasuredAt: testTime, Source: "sample", Rows: 20_000, Folds: 10, Method: "full",
-		Correctness: 0.913, BalancedCorrectness: 0.882, Calibration: methodIsotonic,
+		Correctness: 0.913, BalancedCorrectness: 0.882, Calibration: config.CalibrationIsotonic,
 	}
-	reliability := func(bend float64) *Reliability {
-		r := &Reliability{Weight: 20_000, Brier: 0.061, LogLoss: 0.213, Error: 0.012 * bend}
+	reliability := func(bend float64) *model.Reliability {
+		r := &model.Reliability{Weight: 20_000, Brier: 0.061, LogLoss: 0.213, Error: 0.012 * bend}
 		for i := range 10 {
 			p := (float64(i) + 0.5) / 10
-			r.Bins = append(r.Bins, Bin{p - 0.05, p + 0.05, 500 + 150*math.Abs(float64(i)-4.5)*4, p, math.Pow(p, bend)})
+			r.Bins = append(r.Bins, model.Bin{Low: p - 0.05, High: p + 0.05, Weight: 500 + 150*math.Abs(float64(i)-4.5)*4, Probability: p, Share: math.Pow(p, bend)})
 		}
 		return r
 	}
 	quality.Before, quality.After = reliability(1.8), reliability(1.05)
 	for i, p := range planes {
 		reports = append(reports, newton.Report{Class: p.Class, Objective: 1234.5 / float64(i+1), Gradient: 3.1e-9, Iterations: 7, SupportVectors: 4321})
-		quality.Planes = append(quality.Planes, PlaneQuality{p.Class, reliability(2), reliability(0.9)})
+		quality.Planes = append(quality.Planes, model.PlaneQuality{Class: p.Class, Before: reliability(2), After: reliability(0.9)})
 	}
 	curves := make([]tuning.Curve, 2)
 	for i := range curves {
@@ -197,11 +199,11 @@ func (f *fake) explain(k int) {
 		}
 		curves[i].Points[3].Correctness = math.NaN()
 	}
-	f.served.Quality, f.served.Tuning = quality, NewTuning(curves, 0, tuning.Correctness, curves[0].Points[25])
+	f.served.Quality, f.served.Tuning = quality, model.NewTuning(curves, 0, tuning.Correctness, curves[0].Points[25])
 	f.served.Tuning.ChosenAt, f.served.Tuning.Folds = testTime, 10
-	f.served.Refinement = &Refinement{
+	f.served.Refinement = &model.Refinement{
 		Method: "full", Digest: f.served.Digest, MadeAt: testTime, Seconds: 1.75, Source: "sample",
-		Rows: 65_536, Live: 5_200_000, Planes: PlaneRefinements(reports),
+		Rows: 65_536, Live: 5_200_000, Planes: model.PlaneRefinements(reports),
 	}
 }
 
@@ -255,7 +257,7 @@ func pageExamples() map[string]*fake {
 
 // One plane is shown once, under its class: as a whole the model is no other.
 func TestTrustViews(t *testing.T) {
-	q := &Quality{Before: &Reliability{}, Planes: []PlaneQuality{{Class: "a"}, {Class: "b"}, {Class: "c"}}}
+	q := &model.Quality{Before: &model.Reliability{}, Planes: []model.PlaneQuality{{Class: "a"}, {Class: "b"}, {Class: "c"}}}
 	for planes, want := range map[int]string{1: "a", 3: " a b c"} {
 		few := *q
 		few.Planes = q.Planes[:planes]

@@ -15,7 +15,8 @@ import (
 
 	"github.com/klauspost/compress/gzip"
 
-	"streamd/cmd/streamd/classifier"
+	"streamd/cmd/streamd/model"
+	"streamd/config"
 	"streamd/incremental/calibration"
 	"streamd/incremental/gram"
 	"streamd/ingest/wire"
@@ -31,8 +32,8 @@ type PredictAnswer struct {
 	Labels  []string    `json:"labels"`  // of each row: the class that its values say
 	Values  [][]float64 `json:"values"`  // of each row: x'w − γ for each plane
 
-	Calibration   string      `json:"calibration,omitempty"`   // platt or isotonic, where the model has one
-	Probabilities [][]float64 `json:"probabilities,omitempty"` // of each row, where the model has a calibration: one for each class
+	Calibration   config.Calibration `json:"calibration,omitempty"`   // platt or isotonic, where the model has one
+	Probabilities [][]float64        `json:"probabilities,omitempty"` // of each row, where the model has a calibration: one for each class
 
 	Contributions *ContributionsAnswer `json:"contributions,omitempty"` // where they were asked for
 	Leverage      *LeverageAnswer      `json:"leverage,omitempty"`      // where it was asked for
@@ -104,7 +105,7 @@ func (s *Server) predict(w http.ResponseWriter, r *http.Request) error {
 
 // answerTo reads the rows and predicts them. What is left in the share is for the
 // answer.
-func (s *Server) answerTo(r *http.Request, served *Served, ask asked, zipped bool, memory *share) (p prediction, err error) {
+func (s *Server) answerTo(r *http.Request, served *model.Served, ask asked, zipped bool, memory *share) (p prediction, err error) {
 	content, err := s.content(r, zipped, memory)
 	if err != nil {
 		return p, err
@@ -118,7 +119,7 @@ func (s *Server) answerTo(r *http.Request, served *Served, ask asked, zipped boo
 	switch format {
 	case wire.LIBSVM:
 		rows := bytes.Count(content, []byte("\n")) + 1
-		columns = min(max(columns, s.maxBody), 16*rows*len(served.features()))
+		columns = min(max(columns, s.maxBody), 16*rows*len(served.RowFeatures()))
 	case wire.Arrow:
 		columns, rowsAtMost = s.maxBody, s.maxRows
 	}
@@ -133,7 +134,7 @@ func (s *Server) answerTo(r *http.Request, served *Served, ask asked, zipped boo
 		return p, err
 	}
 	defer func() { <-s.slots }()
-	rows, err := s.decode(contentType, content, served.features())
+	rows, err := s.decode(contentType, content, served.RowFeatures())
 	if err != nil {
 		return p, err
 	}
@@ -200,7 +201,7 @@ type asked struct {
 }
 
 // askedOf reads ?contributions=true&top=N&leverage=true.
-func askedOf(r *http.Request, served *Served) (a asked, err error) {
+func askedOf(r *http.Request, served *model.Served) (a asked, err error) {
 	contributions, most := contributionsQuery.of(r), topQuery.of(r)
 	n := len(served.Model.Features)
 	if contributions && served.Basis != nil {
@@ -219,7 +220,7 @@ func askedOf(r *http.Request, served *Served) (a asked, err error) {
 }
 
 // answerNumbers is how many numbers an answer has for each row.
-func answerNumbers(served *Served, ask asked) int {
+func answerNumbers(served *model.Served, ask asked) int {
 	perRow := len(served.Model.Planes) * (1 + ask.contributions)
 	if served.Calibration != nil {
 		perRow += len(served.Model.Classes)
@@ -231,7 +232,7 @@ func answerNumbers(served *Served, ask asked) int {
 }
 
 // checkSize refuses what would make too long an answer, or take too long.
-func (s *Server) checkSize(rows int, served *Served, ask asked) error {
+func (s *Server) checkSize(rows int, served *model.Served, ask asked) error {
 	if rows > s.maxRows {
 		return fail(CodeTooLarge, "%d rows: a prediction takes at most %d", rows, s.maxRows)
 	}
@@ -273,7 +274,7 @@ func (s *Server) decode(contentType string, body []byte, features []string) (wir
 
 // score classifies the rows: labels[i] is the index of row i's class, and
 // values[i·p:][:p] are its decision values.
-func score(served *Served, columns []gram.Column, rows int) (labels []int32, values []float64, err error) {
+func score(served *model.Served, columns []gram.Column, rows int) (labels []int32, values []float64, err error) {
 	m := served.Model
 	p := len(m.Planes)
 	labels, values = make([]int32, rows), make([]float64, rows*p)
@@ -288,22 +289,22 @@ func score(served *Served, columns []gram.Column, rows int) (labels []int32, val
 
 // prediction is all of an answer that is not made while it is written.
 type prediction struct {
-	served    *Served
+	served    *model.Served
 	columns   []gram.Column
 	labels    []int32   // m
 	values    []float64 // m × planes
-	strongest *Strongest
+	strongest *model.Strongest
 	leverages []float64 // m × matrices; nil: not asked for
 	long      bool      // the answer is worth compressing
 }
 
-func predict(served *Served, columns []gram.Column, rows int, ask asked) (p prediction, err error) {
+func predict(served *model.Served, columns []gram.Column, rows int, ask asked) (p prediction, err error) {
 	p = prediction{served: served, columns: columns}
 	if p.labels, p.values, err = score(served, columns, rows); err != nil {
 		return p, err
 	}
 	if ask.contributions > 0 {
-		p.strongest = NewStrongest(served.Model, columns, ask.contributions)
+		p.strongest = model.NewStrongest(served.Model, columns, ask.contributions)
 	}
 	if ask.leverage {
 		matrices := served.Hat.Matrices()
@@ -311,7 +312,7 @@ func predict(served *Served, columns []gram.Column, rows int, ask asked) (p pred
 		if b := served.Basis; b == nil {
 			served.Hat.Leverage(p.leverages, columns)
 		} else {
-			classifier.InCoordinates(b.Map, columns, func(from, to int, in []gram.Column) {
+			model.InCoordinates(b.Map, columns, func(from, to int, in []gram.Column) {
 				served.Hat.Leverage(p.leverages[from*matrices:to*matrices], in)
 			})
 		}
@@ -337,7 +338,7 @@ func (p *prediction) write(w http.ResponseWriter) error {
 		return err
 	}
 	head, err := json.Marshal(PredictAnswer{
-		Model: p.served.Fingerprint, Method: p.served.method(), Classes: m.Classes, Planes: names, Labels: []string{},
+		Model: p.served.Fingerprint, Method: p.served.Method(), Classes: m.Classes, Planes: names, Labels: []string{},
 	})
 	if err != nil {
 		return fmt.Errorf("encode the prediction: %w", err)
@@ -360,7 +361,7 @@ func (p *prediction) write(w http.ResponseWriter) error {
 	out.text(`],"values":`)
 	out.table(p.values, len(m.Planes))
 	if curves := p.served.Calibration; curves != nil {
-		out.text(`,"calibration":"`, calibrationMethod(curves), `","probabilities":[`)
+		out.text(`,"calibration":"`, string(model.CalibrationMethod(curves)), `","probabilities":[`)
 		row := make([]float64, len(m.Classes))
 		for i := range p.labels {
 			calibration.Probabilities(row, curves, p.values[i*len(m.Planes):][:len(m.Planes)])

@@ -6,12 +6,13 @@ import (
 	"fmt"
 	"net/http"
 
+	"streamd/cmd/streamd/model"
 	"streamd/cmd/streamd/regions"
 )
 
 // drawable says whether there is a picture of the regions: a basis of two features
 // says where the picture is, and its classes can be told apart.
-func (s *Served) drawable() bool {
+func drawable(s *model.Served) bool {
 	return s.Model != nil && s.Basis != nil && len(s.Basis.Features) == 2 && len(s.Model.Classes) <= regions.MostClasses
 }
 
@@ -21,7 +22,7 @@ func (s *Server) regions(w http.ResponseWriter, r *http.Request) error {
 	if served.Model == nil {
 		return noModel(served)
 	}
-	if !served.drawable() {
+	if !drawable(served) {
 		return absent("picture of its regions", fmt.Sprintf("it is not one of two features and up to %d classes behind a kernel", regions.MostClasses))
 	}
 	if parseTags(r.Header.Values("If-None-Match")).has(served.Fingerprint) {
@@ -48,7 +49,7 @@ type picture struct {
 // picture returns the picture of what is served, drawn once however many ask. One
 // is drawn at a time, as one of the predictions; who asks meanwhile gets that one,
 // though it may be of the model before.
-func (s *Server) picture(ctx context.Context, served *Served) (*picture, error) {
+func (s *Server) picture(ctx context.Context, served *model.Served) (*picture, error) {
 	if last := s.drawn.Load(); last != nil && last.fingerprint == served.Fingerprint {
 		return last, nil
 	}

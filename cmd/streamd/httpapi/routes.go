@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"time"
 
+	"streamd/cmd/streamd/model"
 	"streamd/config"
 	"streamd/ingest/wire"
 )
@@ -105,13 +106,13 @@ var routes = []route{
 	{
 		method: "GET", path: "/v1/tuning", handle: (*Server).tuning, role: config.RoleRead,
 		summary: "How ν was chosen", tagged: true,
-		replies: []reply{{200, "The choice, and what every ν was worth.", Tuning{}, ""}},
+		replies: []reply{{200, "The choice, and what every ν was worth.", model.Tuning{}, ""}},
 		codes:   []Code{CodeNotFound, CodeNoModel},
 	},
 	{
 		method: "GET", path: "/v1/quality", handle: (*Server).quality, role: config.RoleRead,
 		summary: "How far answers can be trusted", tagged: true,
-		replies: []reply{{200, "What the model is worth on held-out rows.", Quality{}, ""}},
+		replies: []reply{{200, "What the model is worth on held-out rows.", model.Quality{}, ""}},
 		codes:   []Code{CodeNotFound, CodeNoModel},
 	},
 	{

@@ -5,8 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"streamd/incremental"
-	"streamd/incremental/calibration"
+	"streamd/cmd/streamd/model"
 )
 
 // Errors of a Service that the API answers with a code of their own. Wrap them
@@ -25,7 +24,7 @@ var (
 type Service interface {
 	// Served is what is served now, never nil, and a channel that is closed
 	// once something else is. It never waits for a writer.
-	Served() (now *Served, replaced <-chan struct{})
+	Served() (now *model.Served, replaced <-chan struct{})
 
 	// Status is a picture of the daemon that is consistent in itself: its
 	// counts were taken together. It never waits for longer than an update of
@@ -52,7 +51,7 @@ type Service interface {
 	// refined model is Served, with its report. Where ctx ends first, the error
 	// is its cause, and the refinement goes on. ErrBusy: another one has not
 	// ended, and none was begun. ErrOff, ErrUnavailable.
-	Refine(ctx context.Context) (*Refinement, error)
+	Refine(ctx context.Context) (*model.Refinement, error)
 
 	// Reduce begins to choose a basis, and to put the live blocks into its
 	// coordinates. ErrBusy: that is under way already. ErrOff,
@@ -66,45 +65,6 @@ type Service interface {
 	// Epoch says which coordinates are in use, and how far others are. The
 	// caller owns the answer, but not what it points to.
 	Epoch(ctx context.Context) (*EpochAnswer, error)
-}
-
-// Served is what GET /v1/model answers with, and all of it. It is immutable.
-type Served struct {
-	// Fingerprint names this value: two values with the same fingerprint are
-	// equal in every field. Letters, digits, ".", "_" and "-" only.
-	Fingerprint string
-	// Model is nil when the live set makes none, and Problem says why then,
-	// for the client to read. With a model, Problem is empty.
-	Model   *incremental.Model
-	Problem string
-	Basis   *Basis // that the model's planes are in the coordinates of; nil: they are in the features
-
-	Rows    int64    // live rows, those of weight 0 left out
-	Blocks  int      // live blocks
-	Digest  string   // of the summed state: SHA-256, hex
-	Offsets []Offset // what the state has seen, by topic and partition
-	MadeAt  time.Time
-
-	// What goes with the model, nil where there is none of it; Absent says why.
-	Tuning      *Tuning             // how ν was chosen
-	Refinement  *Refinement         // how Model came of its least-squares planes
-	Calibration []calibration.Curve // one per plane, all Sigmoid or all Isotonic
-	Quality     *Quality
-	Hat         *incremental.Hat // behind the least-squares planes, for leverages
-	Absent      Absent
-}
-
-// Absent says, for the client to read, why a part of Served is nil: "model.nu is
-// a number". It is empty for a part that is there.
-type Absent struct {
-	Tuning, Refinement, Calibration, Quality, Hat string
-}
-
-// Offset says how far a state has come in a partition.
-type Offset struct {
-	Topic     string `json:"topic"`     // its name
-	Partition int    `json:"partition"` // its number
-	Next      int64  `json:"next"`      // the offset of the first record that the state does not have
 }
 
 // BlockInfo is one live block.
@@ -121,25 +81,25 @@ type BlockInfo struct {
 // Receipt proves a retirement: adding the block to the state with the digest after
 // it gives the one with the digest before it.
 type Receipt struct {
-	Block        BlockInfo `json:"block"`               // that was retired
-	Offsets      []Offset  `json:"offsets"`             // the states have the records below these and none beyond
-	DigestBefore string    `json:"state_digest_before"` // of the state with the block
-	DigestAfter  string    `json:"state_digest_after"`  // of the state without it
-	InBasis      bool      `json:"in_basis"`            // whether the basis in use, or one to come, was chosen from the block: its numbers may be among the points until a later basis is in use (see /v1/epoch)
-	RetiredAt    time.Time `json:"retired_at"`          // when that was durable
-	Remains      []string  `json:"remains"`             // where else the rows can still be, for people to read
+	Block        BlockInfo      `json:"block"`               // that was retired
+	Offsets      []model.Offset `json:"offsets"`             // the states have the records below these and none beyond
+	DigestBefore string         `json:"state_digest_before"` // of the state with the block
+	DigestAfter  string         `json:"state_digest_after"`  // of the state without it
+	InBasis      bool           `json:"in_basis"`            // whether the basis in use, or one to come, was chosen from the block: its numbers may be among the points until a later basis is in use (see /v1/epoch)
+	RetiredAt    time.Time      `json:"retired_at"`          // when that was durable
+	Remains      []string       `json:"remains"`             // where else the rows can still be, for people to read
 }
 
 // SnapshotInfo is a saved state.
 type SnapshotInfo struct {
-	MadeAt  time.Time `json:"made_at"`      // when saving it began
-	Seconds float64   `json:"seconds"`      // that saving took
-	Bytes   int64     `json:"bytes"`        // size of the file
-	Blocks  int       `json:"blocks"`       // live ones
-	Rows    int64     `json:"rows"`         // of the live blocks
-	Digest  string    `json:"state_digest"` // of the saved state
-	Offsets []Offset  `json:"offsets"`      // the saved state has the records below these and none beyond
-	Resume  []Offset  `json:"resume"`       // where reading goes on after a restart: before these for a block that is still gathering records, which are read once more
+	MadeAt  time.Time      `json:"made_at"`      // when saving it began
+	Seconds float64        `json:"seconds"`      // that saving took
+	Bytes   int64          `json:"bytes"`        // size of the file
+	Blocks  int            `json:"blocks"`       // live ones
+	Rows    int64          `json:"rows"`         // of the live blocks
+	Digest  string         `json:"state_digest"` // of the saved state
+	Offsets []model.Offset `json:"offsets"`      // the saved state has the records below these and none beyond
+	Resume  []model.Offset `json:"resume"`       // where reading goes on after a restart: before these for a block that is still gathering records, which are read once more
 
 	Compacted bool `json:"compacted"` // whether nothing but the saved state was left in the file
 }

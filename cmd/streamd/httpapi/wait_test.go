@@ -12,6 +12,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"streamd/cmd/streamd/model"
 )
 
 func TestIfNoneMatch(t *testing.T) {
@@ -88,7 +90,7 @@ func TestLongPoll(t *testing.T) {
 	const wait = 45 * time.Second
 	for _, test := range []struct {
 		name   string
-		before func(*Served)
+		before func(*model.Served)
 		tag    string
 		during func(t *testing.T, f *fake, stop func())
 		status int
@@ -103,32 +105,32 @@ func TestLongPoll(t *testing.T) {
 			name: "a change", tag: `"f1"`, status: 200, after: 40 * time.Second, want: `"f2"`,
 			during: func(t *testing.T, f *fake, stop func()) {
 				time.Sleep(20 * time.Second)
-				f.serve(func(s *Served) {}) // the same again is not news
+				f.serve(func(s *model.Served) {}) // the same again is not news
 				time.Sleep(20 * time.Second)
-				f.serve(func(s *Served) { s.Fingerprint = "f2" })
+				f.serve(func(s *model.Served) { s.Fingerprint = "f2" })
 			},
 		},
 		{
 			name: "to another model it knows", tag: `"f1", "f2"`, status: 304, after: wait, want: `"f2"`,
 			during: func(t *testing.T, f *fake, stop func()) {
 				time.Sleep(time.Second)
-				f.serve(func(s *Served) { s.Fingerprint = "f2" })
+				f.serve(func(s *model.Served) { s.Fingerprint = "f2" })
 			},
 		},
 		{
-			name: "the first model", before: func(s *Served) { s.Model = nil }, status: 200, after: time.Second, want: `"f2"`,
+			name: "the first model", before: func(s *model.Served) { s.Model = nil }, status: 200, after: time.Second, want: `"f2"`,
 			during: func(t *testing.T, f *fake, stop func()) {
 				time.Sleep(time.Second)
-				model := newFake().served.Model
-				f.serve(func(s *Served) { s.Model, s.Fingerprint = model, "f2" })
+				again := newFake().served.Model
+				f.serve(func(s *model.Served) { s.Model, s.Fingerprint = again, "f2" })
 			},
 		},
-		{name: "never a model", before: func(s *Served) { s.Model = nil }, status: 503, after: wait},
+		{name: "never a model", before: func(s *model.Served) { s.Model = nil }, status: 503, after: wait},
 		{
 			name: "the model goes away", tag: `"f1"`, status: 503, after: time.Second,
 			during: func(t *testing.T, f *fake, stop func()) {
 				time.Sleep(time.Second)
-				f.serve(func(s *Served) { s.Model, s.Fingerprint = nil, "f2" })
+				f.serve(func(s *model.Served) { s.Model, s.Fingerprint = nil, "f2" })
 			},
 		},
 		{

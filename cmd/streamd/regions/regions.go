@@ -15,7 +15,7 @@ import (
 	"math"
 	"strconv"
 
-	"streamd/cmd/streamd/classifier"
+	"streamd/cmd/streamd/model"
 	"streamd/incremental"
 	"streamd/incremental/gram"
 )
@@ -26,7 +26,7 @@ const MostClasses = 128
 
 // A Picture is what is drawn. Drawing does not change it.
 type Picture struct {
-	Classifier *classifier.Classifier
+	Classifier *model.Classifier
 	// Rows are drawn as points, by the colours of their classes; those that the
 	// classifier puts elsewhere have a black rim. Their columns are the
 	// classifier's two features. Nil: none.

@@ -13,14 +13,15 @@ import (
 	"strings"
 	"testing"
 
-	"streamd/cmd/streamd/classifier"
+	"streamd/cmd/streamd/model"
+	"streamd/config"
 	"streamd/incremental"
 	"streamd/incremental/gram"
 	"streamd/kernels"
 )
 
 // randomClassifier has k classes over a scaled basis of some points.
-func randomClassifier(t *testing.T, seed uint64, k int) *classifier.Classifier {
+func randomClassifier(t *testing.T, seed uint64, k int) *model.Classifier {
 	t.Helper()
 	const points = 9
 	r := rand.New(rand.NewPCG(seed, uint64(k)))
@@ -53,7 +54,7 @@ func randomClassifier(t *testing.T, seed uint64, k int) *classifier.Classifier {
 	if k == 2 {
 		planes = planes[1:]
 	}
-	c, err := classifier.New([]string{"x", "a < b & c"}, classes, planes, classifier.BasisOf(m, classifier.Identity))
+	c, err := model.New([]string{"x", "a < b & c"}, classes, planes, model.NewBasisJSON(m, config.RegulariserIdentity))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,8 +203,8 @@ func TestSVG(t *testing.T) {
 }
 
 func TestWhatCannotBeDrawn(t *testing.T) {
-	linear := func(features ...string) *classifier.Classifier {
-		c, err := classifier.New(features, []string{"a", "b"}, []incremental.Plane{{Class: "b", W: make([]float64, len(features))}}, nil)
+	linear := func(features ...string) *model.Classifier {
+		c, err := model.New(features, []string{"a", "b"}, []incremental.Plane{{Class: "b", W: make([]float64, len(features))}}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -218,8 +219,8 @@ func TestWhatCannotBeDrawn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wild, err := classifier.New([]string{"x", "y"}, []string{"a", "b"}, []incremental.Plane{{Class: "b", W: []float64{1}}},
-		&classifier.Basis{Kernel: overflow, Points: [][]float64{{1, 1}}})
+	wild, err := model.New([]string{"x", "y"}, []string{"a", "b"}, []incremental.Plane{{Class: "b", W: []float64{1}}},
+		&model.BasisJSON{Kernel: overflow, Points: [][]float64{{1, 1}}})
 	if err != nil {
 		t.Fatal(err)
 	}

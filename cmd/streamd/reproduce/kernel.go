@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"streamd/cmd/streamd/classifier"
+	"streamd/cmd/streamd/model"
 	"streamd/incremental"
 	"streamd/incremental/gram"
 	"streamd/incremental/newton"
@@ -250,7 +250,7 @@ func newKernelPart(mu float64, basis []float64, rows newton.Blocks) (*kernelPart
 		return nil, err
 	}
 	k.rows = coordinates(k.basis, rows)
-	state, err := stateOf(classifier.Coordinates(k.basis.Points()), k.rows)
+	state, err := stateOf(model.Coordinates(k.basis.Points()), k.rows)
 	if err != nil {
 		return nil, err
 	}

@@ -6,7 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 
-	"streamd/cmd/streamd/classifier"
+	"streamd/cmd/streamd/model"
 	"streamd/cmd/streamd/regions"
 	"streamd/incremental/newton"
 	"streamd/kernels"
@@ -18,7 +18,7 @@ type surface struct {
 	method string
 	points *set
 	rows   newton.Blocks // the points in the coordinates of the kernel
-	by     *classifier.Classifier
+	by     *model.Classifier
 	mu     float64
 }
 
@@ -30,11 +30,11 @@ func surfaces(ctx context.Context, s *set, mu, nu float64, basis []float64, meth
 	}
 	var all []surface
 	for _, m := range methods {
-		model, err := m.learn(ctx, k.part, nu, false)
+		learned, err := m.learn(ctx, k.part, nu, false)
 		if err != nil {
 			return nil, err
 		}
-		by := &classifier.Classifier{Features: s.features, Map: k.basis, Model: model}
+		by := &model.Classifier{Features: s.features, Map: k.basis, Model: learned}
 		all = append(all, surface{m.name, s, k.rows, by, mu})
 	}
 	return all, nil

@@ -1,4 +1,4 @@
-package classifier
+package model
 
 import (
 	"encoding/json"
@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"streamd/config"
 	"streamd/incremental"
 	"streamd/incremental/gram"
 	"streamd/kernels"
@@ -43,11 +44,11 @@ func TestClassifyIsTheSumOverThePoints(t *testing.T) {
 			for _, class := range classes[firstOf(classes):] {
 				planes = append(planes, incremental.Plane{Class: class, W: normal(points), Gamma: r.NormFloat64()})
 			}
-			text, err := json.Marshal(BasisOf(m, Identity))
+			text, err := json.Marshal(NewBasisJSON(m, config.RegulariserIdentity))
 			if err != nil {
 				t.Fatal(err)
 			}
-			var basis Basis
+			var basis BasisJSON
 			if err := json.Unmarshal(text, &basis); err != nil {
 				t.Fatal(err)
 			}
@@ -105,17 +106,17 @@ func TestNewRefuses(t *testing.T) {
 		"no features":               func() (*Classifier, error) { return New(nil, two, plane(), nil) },
 		"1 weights for 2 features":  func() (*Classifier, error) { return New(x, two, plane(1), nil) },
 		"2 weights for 1 points": func() (*Classifier, error) {
-			return New(x, two, plane(1, 2), &Basis{Kernel: kernel, Points: [][]float64{{1, 2}}})
+			return New(x, two, plane(1, 2), &BasisJSON{Kernel: kernel, Points: [][]float64{{1, 2}}})
 		},
 		"point 2 has 1 numbers": func() (*Classifier, error) {
-			return New(x, two, plane(1, 2), &Basis{Kernel: kernel, Points: [][]float64{{1, 2}, {1}}})
+			return New(x, two, plane(1, 2), &BasisJSON{Kernel: kernel, Points: [][]float64{{1, 2}, {1}}})
 		},
-		"basis: 0 numbers": func() (*Classifier, error) { return New(x, two, plane(), &Basis{Kernel: kernel}) },
+		"basis: 0 numbers": func() (*Classifier, error) { return New(x, two, plane(), &BasisJSON{Kernel: kernel}) },
 		"basis: 1 means and 0 scales": func() (*Classifier, error) {
-			return New(x, two, plane(1), &Basis{Kernel: kernel, Points: [][]float64{{1, 2}}, Mean: []float64{1}})
+			return New(x, two, plane(1), &BasisJSON{Kernel: kernel, Points: [][]float64{{1, 2}}, Mean: []float64{1}})
 		},
 		"scaled by mean 1 and deviation 0": func() (*Classifier, error) {
-			return New(x, two, plane(1), &Basis{Kernel: kernel, Points: [][]float64{{1, 2}}, Mean: []float64{1, 1}, Scale: []float64{0, 1}})
+			return New(x, two, plane(1), &BasisJSON{Kernel: kernel, Points: [][]float64{{1, 2}}, Mean: []float64{1, 1}, Scale: []float64{0, 1}})
 		},
 	} {
 		if c, err := try(); err == nil || !strings.Contains(err.Error(), reason) {

@@ -1,4 +1,4 @@
-package httpapi
+package model
 
 import (
 	"cmp"

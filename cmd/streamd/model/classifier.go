@@ -7,7 +7,7 @@
 // off planes by feature, as incremental.Model.Contributions does, has no meaning
 // for rows then: their features are not the planes'. What is read off a row's
 // coordinates, as Hat.Leverage, is right for the mapped columns.
-package classifier
+package model
 
 import (
 	"errors"
@@ -65,54 +65,10 @@ func Coordinates(t int) []string {
 	return names
 }
 
-// The regularisers of a kernel classifier [u; γ]: what is small, beside the
-// errors.
-const (
-	Identity = "identity" // ‖u‖² + γ² (Fung 2003, 2.55)
-	Kernel   = "kernel"   // u'K(Z, Z)u + γ² (Wu, Schölkopf and Bakır 2006, 28)
-)
-
-// Basis is a map in JSON: rows x of n features have the coordinates K(x, z), or
-// K((x − mean)/scale, z), for each of the t points z.
-type Basis struct {
-	Kernel      kernels.Kernel `json:"kernel"`          // as text: see kernels.Parse
-	Regulariser string         `json:"regulariser"`     // identity or kernel
-	Mean        []float64      `json:"mean,omitempty"`  // of each feature, where features are scaled
-	Scale       []float64      `json:"scale,omitempty"` // of each feature, likewise
-	Points      [][]float64    `json:"points"`          // t of n, in the scaled coordinates
-}
-
-// BasisOf writes m down; it shares its memory.
-func BasisOf(m *kernels.Map, regulariser string) *Basis {
-	b := &Basis{Kernel: m.Kernel(), Regulariser: regulariser}
-	b.Mean, b.Scale = m.Scaling()
-	for i := range m.Points() {
-		b.Points = append(b.Points, m.Point(i))
-	}
-	return b
-}
-
-// Map is the map that was written down, for rows of n features. What does not
-// fit together is an error: a basis may come from outside.
-func (b *Basis) Map(n int) (*kernels.Map, error) {
-	z := make([]float64, 0, len(b.Points)*n)
-	for i, p := range b.Points {
-		if len(p) != n {
-			return nil, fmt.Errorf("basis: point %d has %d numbers for %d features", i+1, len(p), n)
-		}
-		z = append(z, p...)
-	}
-	m, err := kernels.NewMap(b.Kernel, n, z)
-	if err != nil || b.Mean == nil && b.Scale == nil {
-		return m, err
-	}
-	return m.Scaled(b.Mean, b.Scale)
-}
-
 // New makes a classifier of planes and, for a kernel, of the basis that they are
 // in. Both may come from outside: New checks that they fit. The planes stand in the
 // order of the classes; of two classes there is the plane of the second alone.
-func New(features, classes []string, planes []incremental.Plane, basis *Basis) (*Classifier, error) {
+func New(features, classes []string, planes []incremental.Plane, basis *BasisJSON) (*Classifier, error) {
 	k := len(classes)
 	of := classes // of the planes
 	switch {

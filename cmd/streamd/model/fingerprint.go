@@ -1,0 +1,50 @@
+package model
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"math"
+	"strconv"
+)
+
+// Fingerprint names a served value by its content.
+func Fingerprint(s *Served) string {
+	h := sha256.New()
+	text := func(parts ...string) {
+		for _, p := range parts {
+			binary.Write(h, binary.LittleEndian, int64(len(p)))
+			h.Write([]byte(p))
+		}
+	}
+	number := func(xs ...int64) {
+		binary.Write(h, binary.LittleEndian, xs)
+	}
+	text(s.Problem, s.Digest, s.BasisID(), strconv.FormatBool(s.Basis != nil && s.Basis.Stale))
+	number(s.Rows, int64(s.Blocks), s.MadeAt.UnixNano())
+	for _, o := range s.Offsets {
+		text(o.Topic)
+		number(int64(o.Partition), o.Next)
+	}
+	if s.Model != nil {
+		// Classes and features are part of the digest. Of the options ν and
+		// scaling may change; the others are fixed for the life of the process
+		// that made_at belongs to.
+		number(int64(math.Float64bits(s.Model.Options.Nu)))
+		text(strconv.FormatBool(s.Model.Options.Standardise))
+		for _, p := range s.Model.Planes {
+			text(p.Class)
+			for _, w := range p.W {
+				number(int64(math.Float64bits(w)))
+			}
+			number(int64(math.Float64bits(p.Gamma)))
+		}
+	}
+	parts, err := json.Marshal([]any{s.Tuning, s.Refinement, s.Calibration, s.Quality, s.Absent})
+	if err != nil {
+		panic(err) // finite numbers and texts
+	}
+	h.Write(parts)
+	return hex.EncodeToString(h.Sum(nil)[:16])
+}

@@ -1,0 +1,160 @@
+package model
+
+import (
+	"fmt"
+	"slices"
+
+	"streamd/config"
+	"streamd/incremental"
+	"streamd/incremental/calibration"
+	"streamd/kernels"
+)
+
+// BasisJSON is a map in JSON: rows x of n features have the coordinates K(x, z), or
+// K((x − mean)/scale, z), for each of the t points z.
+type BasisJSON struct {
+	Kernel      kernels.Kernel     `json:"kernel"`          // as text: see kernels.Parse
+	Regulariser config.Regulariser `json:"regulariser"`     // identity or kernel
+	Mean        []float64          `json:"mean,omitempty"`  // of each feature, where features are scaled
+	Scale       []float64          `json:"scale,omitempty"` // of each feature, likewise
+	Points      [][]float64        `json:"points"`          // t of n, in the scaled coordinates
+}
+
+// NewBasisJSON writes m down; it shares its memory.
+func NewBasisJSON(m *kernels.Map, regulariser config.Regulariser) *BasisJSON {
+	b := &BasisJSON{Kernel: m.Kernel(), Regulariser: regulariser}
+	b.Mean, b.Scale = m.Scaling()
+	for i := range m.Points() {
+		b.Points = append(b.Points, m.Point(i))
+	}
+	return b
+}
+
+// Map is the map that was written down, for rows of n features. What does not
+// fit together is an error: a basis may come from outside.
+func (b *BasisJSON) Map(n int) (*kernels.Map, error) {
+	z := make([]float64, 0, len(b.Points)*n)
+	for i, p := range b.Points {
+		if len(p) != n {
+			return nil, fmt.Errorf("basis: point %d has %d numbers for %d features", i+1, len(p), n)
+		}
+		z = append(z, p...)
+	}
+	m, err := kernels.NewMap(b.Kernel, n, z)
+	if err != nil || b.Mean == nil && b.Scale == nil {
+		return m, err
+	}
+	return m.Scaled(b.Mean, b.Scale)
+}
+
+// PlaneJSON is x'w = γ, with the rows of Class where x'w − γ ≥ 0.
+type PlaneJSON struct {
+	Class     string    `json:"class"`     // that is on its positive side
+	W         []float64 `json:"w"`         // one number for each feature, or for each point of a basis
+	Gamma     float64   `json:"gamma"`     // γ
+	Condition *float64  `json:"condition"` // of the system that was solved; null: beyond the range of numbers
+}
+
+// NewPlanesJSON are planes as JSON shows them; they share their memory.
+func NewPlanesJSON(planes []incremental.Plane) (answers []PlaneJSON) {
+	for _, p := range planes {
+		answers = append(answers, PlaneJSON{Class: p.Class, W: p.W, Gamma: p.Gamma, Condition: number(p.Condition)})
+	}
+	return answers
+}
+
+// OptionsJSON is how the planes were asked for.
+type OptionsJSON struct {
+	Nu           float64            `json:"nu"`            // ν, the weight of the errors
+	Balanced     bool               `json:"balanced"`      // whether both sides of a plane weigh the same
+	ClassWeights map[string]float64 `json:"class_weights"` // by class; 1 where there is none
+	Standardise  bool               `json:"standardise"`   // whether features are scaled to the same variance for the solve; w is in their own units
+}
+
+// NewOptionsJSON is o as JSON shows it.
+func NewOptionsJSON(o incremental.Options) OptionsJSON {
+	a := OptionsJSON{Nu: o.Nu, Balanced: o.Balanced, ClassWeights: o.ClassWeights, Standardise: o.Standardise}
+	if a.ClassWeights == nil {
+		a.ClassWeights = map[string]float64{}
+	}
+	return a
+}
+
+// CalibrationMethod names the type of curves, "" for none.
+func CalibrationMethod(curves []calibration.Curve) config.Calibration {
+	if len(curves) == 0 {
+		return ""
+	}
+	switch c := curves[0].(type) {
+	case calibration.Sigmoid:
+		return config.CalibrationPlatt
+	case calibration.Isotonic:
+		return config.CalibrationIsotonic
+	default:
+		panic(fmt.Sprintf("model: served with a calibration curve of type %T", c))
+	}
+}
+
+// CalibrationJSON turns decision values into probabilities. With one plane,
+// its curve gives the probability of its class; with k, those of the k curves
+// are divided by their sum.
+type CalibrationJSON struct {
+	Method config.Calibration `json:"method"` // platt or isotonic
+	Planes []CurveJSON        `json:"planes"` // in the order of the model's
+}
+
+// CurveJSON is, for platt, 1/(1 + exp(a·value + b)), and for isotonic the
+// straight lines between knots, level beyond them.
+type CurveJSON struct {
+	A             *float64  `json:"a,omitempty"`             // of platt
+	B             *float64  `json:"b,omitempty"`             // of platt
+	Values        []float64 `json:"values,omitempty"`        // of the knots of isotonic, rising
+	Probabilities []float64 `json:"probabilities,omitempty"` // at these values
+}
+
+func NewCalibrationJSON(curves []calibration.Curve) *CalibrationJSON {
+	if len(curves) == 0 {
+		return nil
+	}
+	a := &CalibrationJSON{Method: CalibrationMethod(curves)}
+	for _, curve := range curves {
+		switch c := curve.(type) {
+		case calibration.Sigmoid:
+			a.Planes = append(a.Planes, CurveJSON{A: &c.A, B: &c.B})
+		case calibration.Isotonic:
+			a.Planes = append(a.Planes, CurveJSON{Values: c.Values, Probabilities: c.Probabilities})
+		}
+	}
+	return a
+}
+
+// Curves are those of an answer that may have been saved and changed.
+func (a *CalibrationJSON) Curves(planes int) ([]calibration.Curve, error) {
+	if len(a.Planes) != planes {
+		return nil, fmt.Errorf("the calibration has %d curves for %d planes", len(a.Planes), planes)
+	}
+	curves := make([]calibration.Curve, planes)
+	for i, p := range a.Planes {
+		switch {
+		case a.Method == config.CalibrationPlatt && p.A != nil && p.B != nil && *p.A <= 0:
+			curves[i] = calibration.Sigmoid{A: *p.A, B: *p.B}
+		case a.Method == config.CalibrationIsotonic && len(p.Values) > 0 && len(p.Values) == len(p.Probabilities) &&
+			slices.IsSorted(p.Probabilities) && p.Probabilities[0] >= 0 && p.Probabilities[len(p.Probabilities)-1] <= 1 &&
+			rise(p.Values):
+			curves[i] = calibration.Isotonic{Values: p.Values, Probabilities: p.Probabilities}
+		default:
+			return nil, fmt.Errorf("curve %d of the calibration is no %q curve", i, a.Method)
+		}
+	}
+	return curves, nil
+}
+
+// rise says whether each number is above the one before.
+func rise(values []float64) bool {
+	for i := 1; i < len(values); i++ {
+		if !(values[i-1] < values[i]) {
+			return false
+		}
+	}
+	return true
+}

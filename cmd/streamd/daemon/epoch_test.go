@@ -845,8 +845,7 @@ func (p *poller) look(addr string) error {
 // checkPlanes checks that planes for the checkerboard are of the basis that they are
 // served with. Those of another basis are no better than a guess.
 func checkPlanes(m *httpapi.ModelAnswer) error {
-	planes := []incremental.Plane{{Class: m.Planes[0].Class, W: m.Planes[0].W, Gamma: m.Planes[0].Gamma}}
-	c, err := model.New(m.Features, m.Classes, planes, m.Basis)
+	c, err := m.Classifier()
 	if err != nil || m.Basis == nil {
 		return err
 	}

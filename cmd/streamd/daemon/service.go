@@ -204,7 +204,7 @@ func (d *Daemon) Status() httpapi.Status {
 			if !ok {
 				next = -1
 			}
-			s.Partitions = append(s.Partitions, httpapi.Partition{
+			s.Partitions = append(s.Partitions, model.Partition{
 				Topic:         d.cfg.Kafka.Topic,
 				Partition:     p.Partition,
 				Next:          next,
@@ -291,14 +291,14 @@ func (d *Daemon) updateStatus() {
 	s := httpapi.Status{
 		Version: d.version,
 		Started: d.started,
-		Rows: httpapi.RowCounts{
+		Rows: model.RowCounts{
 			Read:       d.rowsRead,
 			Summarised: c.Rows,
 			ZeroWeight: c.ZeroWeightRows,
 			Rejected:   c.RejectedRows,
 			InHand:     open,
 		},
-		Blocks: httpapi.BlockCounts{
+		Blocks: model.BlockCounts{
 			Added:    c.BlocksAdded,
 			Retired:  c.BlocksRetired,
 			Replaced: c.BlocksReplaced,

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"streamd/cmd/streamd/daemon/live"
 	"streamd/cmd/streamd/model"
 	"streamd/config"
 	"streamd/incremental"
@@ -31,26 +32,26 @@ type reduction struct {
 
 // reductionDue says whether a basis is to be chosen without being asked for.
 func (d *Daemon) reductionDue(now time.Time) bool {
-	r, k := &d.rebuilding, &d.cfg.Kernel
-	if now.Before(r.again) || !d.live.sums.parted() || d.live.sample.Lacking() > 0 {
+	r, k, use := &d.rebuilding, &d.cfg.Kernel, d.live.InUse()
+	if now.Before(r.again) || !d.live.Parted() || d.live.Lacking() > 0 {
 		return false
 	}
-	if d.forgetDue(now) {
+	if r.forgetDue(use.Stale(), k.OnRetire, now) {
 		return true
 	}
-	if r.at.IsZero() && d.live.epoch != nil && digestOf(d.live.sums.total()) == d.live.epoch.made.Digest {
-		r.churn = d.live.churn // chosen before the start, of the same rows
+	if r.at.IsZero() && use.Coordinates != nil && d.live.Features().Digest() == use.Reduction.Digest {
+		r.churn = d.live.Churn() // chosen before the start, of the same rows
 	}
 	if r.at.IsZero() {
 		r.at = d.started
-		if d.live.epoch != nil {
-			r.at = d.live.epoch.made.MadeAt
+		if use.Coordinates != nil {
+			r.at = use.Reduction.MadeAt
 		}
 	}
-	if d.live.epoch == nil || !fits(d.live.epoch.basis, d.cfg) {
-		return k.Rows > 0 && d.live.ledger.Rows() >= k.Rows && (r.tried == 0 || r.churn != d.live.churn)
+	if use.Coordinates == nil || !live.Fits(use.Basis, d.cfg) {
+		return k.Rows > 0 && d.live.Rows() >= k.Rows && (r.tried == 0 || r.churn != d.live.Churn())
 	}
-	return k.Interval > 0 && now.Sub(r.at) >= k.Interval && r.churn != d.live.churn
+	return k.Interval > 0 && now.Sub(r.at) >= k.Interval && r.churn != d.live.Churn()
 }
 
 // beginReduction begins to choose a basis.
@@ -60,17 +61,17 @@ func (d *Daemon) beginReduction(ctx context.Context, now time.Time) {
 		return
 	}
 	working, end := context.WithCancel(ctx)
-	r.reducing, r.at, r.churn = &reduction{began: now, end: end}, now, d.live.churn
+	r.reducing, r.at, r.churn = &reduction{began: now, end: end}, now, d.live.Churn()
 	r.tried++
-	d.live.choose()
+	d.live.Choose()
 	job := r.reducing
 	made := &model.Reduction{
-		Method: string(d.cfg.Kernel.Reduce), Digest: digestOf(d.live.sums.total()), Live: d.live.ledger.Rows(),
+		Method: string(d.cfg.Kernel.Reduce), Digest: d.live.Features().Digest(), Live: d.live.Rows(),
 	}
-	snap := d.live.sample.Snapshot(d.live.sums.total(), 0)
+	snap := d.live.Sample(0)
 	var sums *incremental.Moments
 	if d.cfg.Model.Standardise == config.SwitchOn {
-		sums = d.live.sums.total().Moments()
+		sums = d.live.Features().Total().Moments()
 	}
 	d.ends.Go(func() {
 		defer end()
@@ -94,9 +95,9 @@ func (d *Daemon) beginReduction(ctx context.Context, now time.Time) {
 
 // endReduction begins an epoch with the basis.
 func (d *Daemon) endReduction(basis *kernels.Map, made *model.Reduction, err error) {
-	r := &d.rebuilding
+	r, use := &d.rebuilding, d.live.InUse()
 	r.reducing, r.problem = nil, ""
-	defer func() { d.live.choosing = nil }()
+	defer d.live.Chosen()
 	switch {
 	case d.failure != nil:
 	case err != nil:
@@ -110,20 +111,18 @@ func (d *Daemon) endReduction(basis *kernels.Map, made *model.Reduction, err err
 		if unsupported || d.mustGo() && !undecided {
 			d.dropBasis("no basis can be chosen from the live rows")
 		}
-	case d.live.epoch != nil && d.live.epoch.id == made.Basis && d.live.epoch.from.stale == fresh:
-		d.live.abandon() // a rebuild for another one
+	case use.Coordinates != nil && use.ID == made.Basis && use.Stale() == live.Fresh:
+		d.live.Abandon() // a rebuild for another one
 		d.endReading()
 		d.log.Info().Str("basis", made.Basis).Msg("the basis stays")
-	case d.live.next != nil && d.live.next.id == made.Basis && d.live.next.from.stale == fresh:
-		clear(d.live.next.unread) // perhaps the log has them now
+	case d.live.Next() != nil && d.live.Next().ID == made.Basis && d.live.Next().Stale() == live.Fresh:
+		d.live.Next().Retry() // perhaps the log has them now
 		r.again = time.Time{}
 	default:
-		err := d.live.fitsBasis(basis.Points())
+		err := d.live.FitsBasis(basis.Points())
 		if err != nil && d.mustGo() { // rather no basis for a while than a stale one
-			from := d.live.choosing
 			d.dropBasis("there is no memory for another one beside it")
-			d.live.choosing = from
-			err = d.live.fitsBasis(basis.Points())
+			err = d.live.FitsBasis(basis.Points())
 		}
 		if err != nil {
 			r.problem, r.again = err.Error(), time.Now().Add(afterFailure)
@@ -131,10 +130,10 @@ func (d *Daemon) endReduction(basis *kernels.Map, made *model.Reduction, err err
 			return
 		}
 		d.endReading()
-		d.live.begin(basis, made, d.cfg.Kernel.Regulariser)
+		d.live.Begin(basis, made, d.cfg.Kernel.Regulariser)
 		r.taken = 0
 		r.again = time.Time{}
-		d.log.Info().Str("basis", made.Basis).Int("points", made.Points).Int("blocks", len(d.live.next.missing)).
+		d.log.Info().Str("basis", made.Basis).Int("points", made.Points).Int("blocks", d.live.Next().Missing()).
 			Msg("a basis has been chosen; putting the live blocks into its coordinates")
 	}
 }

@@ -41,7 +41,7 @@ func (s *study) judge(ctx context.Context, view *sample.View) {
 			out.Absent.Calibration = err.Error()
 		}
 	}
-	h, err := s.holdOut(ctx, view, s.d.memory.values)
+	h, err := s.holdOut(ctx, view, s.d.memory.Values)
 	if err != nil {
 		absent(err)
 		return

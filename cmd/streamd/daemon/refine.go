@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"streamd/cmd/streamd/daemon/live"
 	"streamd/cmd/streamd/model"
 	"streamd/config"
 	"streamd/incremental"
@@ -78,8 +79,8 @@ func (s *study) newtonOptions(sums *incremental.Moments, multipliers map[string]
 // logRows is the rows of live blocks, read from the log for every pass.
 type logRows struct {
 	log     *rereader
-	blocks  *liveBlocks // after the first pass, those that it has shown
-	in      *coordinates
+	blocks  *live.Blocks // after the first pass, those that it has shown
+	in      *live.Coordinates
 	passes  int
 	missing int   // blocks that it has not
 	unread  error // why, of the first that is still live
@@ -95,7 +96,7 @@ func (r *logRows) Pass(ctx context.Context, visit func(*incremental.Block) error
 	var mu sync.Mutex
 	shown := map[string]bool{}
 	unread, err := r.log.pass(ctx, r.blocks, r.passes == 0, func(w *worker, e retire.Entry, b *incremental.Block, _ *incremental.Summary) error {
-		in, err := w.lifter.block(ctx, b, r.in)
+		in, err := w.keeper.Block(ctx, b, r.in)
 		if err != nil {
 			return err
 		}
@@ -111,18 +112,18 @@ func (r *logRows) Pass(ctx context.Context, visit func(*incremental.Block) error
 		return err
 	}
 	r.passes++
-	if len(shown) == len(r.blocks.entries) {
+	if len(shown) == len(r.blocks.Entries) {
 		return nil
 	}
 	if r.passes > 1 {
 		return errMoved
 	}
-	r.missing = len(r.blocks.entries) - len(shown)
+	r.missing = len(r.blocks.Entries) - len(shown)
 	if len(unread) > 0 {
-		r.unread = fmt.Errorf("block %s: %w", unread[0].ID, unread[0].reason)
+		r.unread = fmt.Errorf("block %s: %w", unread[0].ID, unread[0].Reason)
 	}
 	left := *r.blocks
-	left.entries = slices.DeleteFunc(slices.Clone(left.entries), func(e retire.Entry) bool { return !shown[e.ID] })
+	left.Entries = slices.DeleteFunc(slices.Clone(left.Entries), func(e retire.Entry) bool { return !shown[e.ID] })
 	r.blocks = &left
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"math"
 	"time"
 
+	"streamd/cmd/streamd/daemon/live"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
 	"streamd/config"
@@ -31,14 +32,14 @@ type study struct {
 	d        *Daemon
 	options  incremental.Options  // as configured, and then with what was chosen
 	served   *model.Served        // what there is to serve
-	in       *coordinates         // what all of it is in; nil: the features
+	in       *live.Coordinates    // what all of it is in; nil: the features
 	fixed    *[]string            // the model's features
 	whole    *incremental.State   // the sums
 	folds    []*incremental.State // and those of the blocks of each fold
 	total    *incremental.Moments // of the whole
 	totals   []incremental.ClassTotal
 	sample   *sample.Snapshot // nil: there is none
-	blocks   *liveBlocks      // for rows from the log
+	blocks   *live.Blocks     // for rows from the log
 	churn    int64            // of the live set
 	answer   chan<- refineAnswer
 	took     time.Duration
@@ -80,10 +81,10 @@ func (d *Daemon) judges() bool { return d.cfg.Model.Folds > 0 && d.cfg.Sample.Ro
 // studyWhenDue begins a study when one is due.
 func (d *Daemon) studyWhenDue(ctx context.Context, now time.Time) {
 	y := &d.studying
-	if y.churn != d.live.churn {
-		y.churn, y.moved = d.live.churn, now
+	if y.churn != d.live.Churn() {
+		y.churn, y.moved = d.live.Churn(), now
 	}
-	if y.last != nil && d.live.ledger.Rows() == 0 { // what was found out is about rows that are gone
+	if y.last != nil && d.live.Rows() == 0 { // what was found out is about rows that are gone
 		y.last, d.changed = nil, true
 	}
 	if y.now == nil && !d.solving && (y.due || d.studyIsDue(now)) {
@@ -99,18 +100,22 @@ func (d *Daemon) studyIsDue(now time.Time) bool {
 	if !d.refines() && !d.tunes() && !d.judges() {
 		return false
 	}
-	y, m := &d.studying, d.cfg.Model
+	return d.studying.isDue(d.cfg.Model, d.live.Rows(), d.live.Lacking(), now)
+}
+
+// isDue is studyIsDue for so many live rows, and blocks whose rows the sample lacks.
+func (y *studying) isDue(m config.Model, rows int64, lacking int, now time.Time) bool {
 	last, since := y.last, now.Sub(y.ended)
 	if last == nil {
-		if d.live.ledger.Rows() == 0 {
+		if rows == 0 {
 			return false
 		}
 		last = &study{served: &model.Served{}, churn: -1}
 	}
 	still := now.Sub(y.moved) >= max(m.SolveInterval, last.took, share*y.copyTook)
-	enough := d.refines() || changedPart*(y.churn-last.churn) >= last.served.Rows
+	enough := m.Refine != config.RefineNone || changedPart*(y.churn-last.churn) >= last.served.Rows
 	switch {
-	case last.churn == y.churn && !(last.lacking > 0 && d.live.sample.Lacking() == 0):
+	case last.churn == y.churn && !(last.lacking > 0 && lacking == 0):
 		return still && last.retry() && since >= m.RefineInterval
 	case still:
 		return true
@@ -128,28 +133,26 @@ func (d *Daemon) beginStudy(ctx context.Context, now time.Time) {
 	if !d.flushRuns() {
 		return
 	}
-	in := d.live.coordinates()
-	sums := d.live.served()
+	in := d.live.InUse().Coordinates
+	sums := d.live.InUse()
 	s := &study{
 		d:       d,
 		options: d.optionsIn(in),
 		served:  d.header(now),
 		in:      in,
-		fixed:   d.live.features.Load(),
-		whole:   sums.total().Clone(),
-		churn:   d.live.churn,
+		fixed:   d.live.Target().Features,
+		whole:   sums.Total().Clone(),
+		churn:   d.live.Churn(),
 		answer:  y.asked,
 	}
 	if d.tunes() || d.judges() {
-		for _, f := range sums.perFold() {
+		for _, f := range sums.PerFold() {
 			s.folds = append(s.folds, f.Clone())
 		}
 	}
-	if d.live.sample != nil {
-		s.sample = d.live.sample.Snapshot(d.live.sums.total(), d.live.sums.folds)
-	}
+	s.sample = d.live.Sample(d.live.Features().Folds())
 	if d.refines() && d.cfg.Model.Rows == config.RowsLog {
-		s.blocks = d.liveBlocks(d.live.ledger.Page(retire.Lowest, math.MaxInt))
+		s.blocks = d.live.Moment(d.live.Page(retire.Lowest, math.MaxInt))
 	}
 	y.copyTook = time.Since(now)
 	y.now, y.due, y.asked = s, false, nil
@@ -163,7 +166,7 @@ func (d *Daemon) beginStudy(ctx context.Context, now time.Time) {
 
 // without is the sums of all blocks but a fold's.
 func (s *study) without(fold int) *incremental.Moments {
-	return s.in.moments(s.whole.Without(s.folds[fold]))
+	return s.in.Moments(s.whole.Without(s.folds[fold]))
 }
 
 // abandonStudy waits for the study that is under way, whose context has ended, to
@@ -184,7 +187,7 @@ func (d *Daemon) endStudy(s *study) {
 	if d.failure != nil {
 		return
 	}
-	if s.in != d.live.coordinates() || s.fixed != d.live.features.Load() {
+	if s.in != d.live.InUse().Coordinates || s.fixed != d.live.Target().Features {
 		// It is about planes of before a switch, or in other features.
 		y.now, y.due = nil, true
 		if s.answer != nil {
@@ -232,10 +235,10 @@ func (s *study) retry() bool {
 // make makes the study.
 func (s *study) make(ctx context.Context) {
 	out := s.served
-	s.total, s.totals = s.in.moments(s.whole), s.whole.Totals()
+	s.total, s.totals = s.in.Moments(s.whole), s.whole.Totals()
 	var view *sample.View
 	if s.sample != nil {
-		view = s.in.view(s.sample.View())
+		view = s.in.View(s.sample.View())
 		s.lacking = view.Lacking
 	}
 	if s.tune(ctx, view); ctx.Err() != nil {

@@ -15,13 +15,13 @@ import (
 	"testing"
 	"time"
 
+	"streamd/cmd/streamd/daemon/live"
 	"streamd/cmd/streamd/model"
 	"streamd/incremental"
 	"streamd/incremental/gram"
 	"streamd/incremental/newton"
 	"streamd/incremental/sample"
 	"streamd/ingest/wire"
-	"streamd/retire"
 )
 
 // settled waits until what is served comes from a study of the live set as it is,
@@ -39,8 +39,8 @@ func (i *instance) settled() *model.Served {
 					return nil, nil
 				}
 			}
-			if y.now != nil || y.due || y.last == nil || y.last.churn != i.live.churn || y.last.lacking > 0 ||
-				served.Digest != digestOf(i.live.sums.total()) || i.servedBy != y.last {
+			if y.now != nil || y.due || y.last == nil || y.last.churn != i.live.Churn() || y.last.lacking > 0 ||
+				served.Digest != live.DigestOf(i.live.Features().Total()) || i.servedBy != y.last {
 				return nil, nil
 			}
 			return served, nil
@@ -433,7 +433,7 @@ func TestRefinementFails(t *testing.T) {
 	d := start(t, name, file, flags)
 	d.waitForOffsetsRead(200)
 	served := d.settled()
-	wanted, err := inLoop(t.Context(), d.Daemon, func() (*incremental.Moments, error) { return d.live.sums.total().Moments(), nil })
+	wanted, err := inLoop(t.Context(), d.Daemon, func() (*incremental.Moments, error) { return d.live.Features().Total().Moments(), nil })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -548,11 +548,11 @@ func TestWhenStudiesAreDue(t *testing.T) {
 		return &study{served: &model.Served{Rows: rows}, churn: churn, took: took}
 	}
 	final := done(100, 100, 0)
-	final.blocks, final.refining = &liveBlocks{}, &newton.LimitError{}
+	final.blocks, final.refining = &live.Blocks{}, &newton.LimitError{}
 	stalled := done(100, 100, 0)
-	stalled.blocks, stalled.refining = &liveBlocks{}, &newton.StallError{}
+	stalled.blocks, stalled.refining = &live.Blocks{}, &newton.StallError{}
 	unread := done(100, 100, 0)
-	unread.blocks, unread.refining = &liveBlocks{}, errMoved
+	unread.blocks, unread.refining = &live.Blocks{}, errMoved
 	const solve, refine = time.Second, 10 * time.Second
 	for _, c := range []struct {
 		name         string
@@ -582,19 +582,13 @@ func TestWhenStudiesAreDue(t *testing.T) {
 		{name: "the log has just failed", method: "full", rows: 100, churn: 100, last: unread, since: refine - 1, moved: time.Hour},
 	} {
 		cfg := load(t, map[string]string{"kafka.topic": "none", "model.refine": c.method, "model.solve_interval": solve.String(), "model.refine_interval": refine.String()})
-		d := &Daemon{cfg: cfg, live: &liveSet{ledger: retire.NewLedger(retire.Policy{}), churn: c.churn}}
-		if c.rows > 0 {
-			d.live.ledger.Add(retire.Entry{ID: "a", Rows: c.rows})
-		}
-		d.studying = studying{last: c.last, ended: began, churn: c.churn, moved: began.Add(c.since - c.moved)}
-		if got := d.studyIsDue(began.Add(c.since)); got != c.want {
+		y := studying{last: c.last, ended: began, churn: c.churn, moved: began.Add(c.since - c.moved)}
+		if got := y.isDue(cfg.Model, c.rows, 0, began.Add(c.since)); got != c.want {
 			t.Errorf("%s: %v", c.name, got)
 		}
 	}
 	cfg := load(t, map[string]string{"kafka.topic": "none", "model.folds": "0"})
-	d := &Daemon{cfg: cfg, live: &liveSet{ledger: retire.NewLedger(retire.Policy{}), churn: 10}}
-	d.live.ledger.Add(retire.Entry{ID: "a", Rows: 10})
-	if d.studyIsDue(began) {
+	if d := (&Daemon{cfg: cfg}); d.studyIsDue(began) {
 		t.Error("a study is due that has nothing to find out")
 	}
 }

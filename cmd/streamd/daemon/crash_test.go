@@ -20,7 +20,6 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"streamd/cmd/streamd/daemon/live"
 	"streamd/config"
 	"streamd/ingest/wire"
 )
@@ -208,7 +207,7 @@ func TestKillTwentyTimes(t *testing.T) {
 				<-produced
 			}
 			p := spawn(t, flags)
-			p.waitFor(t, blocks, live.DigestOf(want))
+			p.waitFor(t, blocks, digestOf(want))
 		})
 	}
 }

@@ -63,7 +63,8 @@ func TestKernelModel(t *testing.T) {
 	if m.BasisID != "b1" || len(m.Basis.Points) != 2 || !reflect.DeepEqual(m.Features, []string{"len", "caps"}) || len(m.Planes[0].W) != 2 {
 		t.Errorf("the model is %+v", m)
 	}
-	c, err := m.Classifier()
+	planes := []incremental.Plane{{Class: m.Planes[0].Class, W: m.Planes[0].W, Gamma: m.Planes[0].Gamma}}
+	c, err := model.New(m.Features, m.Classes, planes, m.Basis)
 	if err != nil {
 		t.Fatal(err)
 	}

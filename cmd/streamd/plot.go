@@ -36,7 +36,7 @@ func (c *plotCmd) Run(ctx context.Context, s *surroundings) error {
 	if err != nil {
 		return err
 	}
-	by, err := classifierOf(answer)
+	by, err := answer.Classifier()
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.Model, err)
 	}

@@ -47,7 +47,7 @@ func (c *predictCmd) Run(ctx context.Context, s *surroundings) error {
 	if err != nil {
 		return err
 	}
-	by, err := classifierOf(answer)
+	by, err := answer.Classifier()
 	if err != nil {
 		return err
 	}
@@ -295,24 +295,6 @@ func savedModel(path string) (*httpapi.ModelAnswer, error) {
 		return nil, fmt.Errorf("%s: not a model in JSON: %w", path, err)
 	}
 	return &m, nil
-}
-
-// classifierOf is the classifier in an answer that may have been saved and
-// changed.
-func classifierOf(a *httpapi.ModelAnswer) (*model.Classifier, error) {
-	var planes []incremental.Plane
-	for _, p := range a.Planes {
-		planes = append(planes, incremental.Plane{Class: p.Class, W: p.W, Gamma: p.Gamma})
-	}
-	c, err := model.New(a.Features, a.Classes, planes, a.Basis)
-	if err == nil && len(a.Mean) != 0 && len(a.Mean) != len(c.Model.Features) {
-		err = fmt.Errorf("it has %d means for %d features", len(a.Mean), len(c.Model.Features))
-	}
-	if err != nil {
-		return nil, fmt.Errorf("the model cannot be used: %w", err)
-	}
-	c.Model.Mean = a.Mean
-	return c, nil
 }
 
 // rows reads the input as a whole.

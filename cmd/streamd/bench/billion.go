@@ -12,7 +12,6 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"streamd/cmd/streamd/httpapi"
 	"streamd/incremental"
 	"streamd/ingest/ndc"
 )
@@ -209,12 +208,3 @@ func (b *Billion) progress(rows int64) {
 
 // Nu is Fung's for these points (2003, table 2.4), and the demo's.
 const Nu = 0.1
-
-// modelOf is the model that a daemon has served.
-func modelOf(a *httpapi.ModelAnswer) *incremental.Model {
-	m := &incremental.Model{Features: a.Features, Classes: a.Classes, Rows: a.ClassRows}
-	for _, p := range a.Planes {
-		m.Planes = append(m.Planes, incremental.Plane{Class: p.Class, W: p.W, Gamma: p.Gamma})
-	}
-	return m
-}

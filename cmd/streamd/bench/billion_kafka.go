@@ -110,14 +110,18 @@ func (s KafkaSource) learn(ctx context.Context, b *Billion, r *run) (done *learn
 			fail(err)
 		}
 	})
-	model, err := s.watch(working, b, r, d)
+	answer, err := s.watch(working, b, r, d)
 	if err != nil {
 		fail(err)
 		writing.Wait() // it says where to go on
 		return nil, context.Cause(working)
 	}
 	writing.Wait()
-	return &learnt{model: modelOf(model), digest: model.Digest}, nil
+	by, err := answer.Classifier()
+	if err != nil {
+		return nil, err
+	}
+	return &learnt{model: by.Model, digest: answer.Digest}, nil
 }
 
 // watch looks at the daemon until it has a model of all points.

@@ -6,16 +6,19 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
+	"streamd/cmd/streamd/daemon/live"
 	"streamd/cmd/streamd/model"
 	"streamd/config"
 	"streamd/incremental"
+	"streamd/incremental/gram"
 	"streamd/incremental/sample"
 	"streamd/kernels"
-	"streamd/kernels/basis"
 	"streamd/kernels/reduce"
+	"streamd/kernels/width"
 )
 
 // reduction is one under way.
@@ -29,26 +32,26 @@ type reduction struct {
 
 // reductionDue says whether a basis is to be chosen without being asked for.
 func (d *Daemon) reductionDue(now time.Time) bool {
-	r, k := &d.rebuilding, &d.cfg.Kernel
-	if now.Before(r.again) || !d.live.sums.parted() || d.live.sample.Lacking() > 0 {
+	r, k, use := &d.rebuilding, &d.cfg.Kernel, d.live.InUse()
+	if now.Before(r.again) || !d.live.Parted() || d.live.Lacking() > 0 {
 		return false
 	}
-	if d.forgetDue(now) {
+	if r.forgetDue(use.Stale(), k.OnRetire, now) {
 		return true
 	}
-	if r.at.IsZero() && d.live.epoch != nil && digestOf(d.live.sums.total()) == d.live.epoch.made.Digest {
-		r.churn = d.live.churn // chosen before the start, of the same rows
+	if r.at.IsZero() && use.Coordinates != nil && d.live.Features().Digest() == use.Reduction.Digest {
+		r.churn = d.live.Churn() // chosen before the start, of the same rows
 	}
 	if r.at.IsZero() {
 		r.at = d.started
-		if d.live.epoch != nil {
-			r.at = d.live.epoch.made.MadeAt
+		if use.Coordinates != nil {
+			r.at = use.Reduction.MadeAt
 		}
 	}
-	if d.live.epoch == nil || !fits(d.live.epoch.Map, d.cfg) {
-		return k.Rows > 0 && d.live.ledger.Rows() >= k.Rows && (r.tried == 0 || r.churn != d.live.churn)
+	if use.Coordinates == nil || !live.Fits(use.Basis, d.cfg) {
+		return k.Rows > 0 && d.live.Rows() >= k.Rows && (r.tried == 0 || r.churn != d.live.Churn())
 	}
-	return k.Interval > 0 && now.Sub(r.at) >= k.Interval && r.churn != d.live.churn
+	return k.Interval > 0 && now.Sub(r.at) >= k.Interval && r.churn != d.live.Churn()
 }
 
 // beginReduction begins to choose a basis.
@@ -58,21 +61,21 @@ func (d *Daemon) beginReduction(ctx context.Context, now time.Time) {
 		return
 	}
 	working, end := context.WithCancel(ctx)
-	r.reducing, r.at, r.churn = &reduction{began: now, end: end}, now, d.live.churn
+	r.reducing, r.at, r.churn = &reduction{began: now, end: end}, now, d.live.Churn()
 	r.tried++
-	d.live.choose()
+	d.live.Choose()
 	job := r.reducing
 	made := &model.Reduction{
-		Method: string(d.cfg.Kernel.Reduce), Digest: digestOf(d.live.sums.total()), Live: d.live.ledger.Rows(),
+		Method: string(d.cfg.Kernel.Reduce), Digest: d.live.Features().Digest(), Live: d.live.Rows(),
 	}
-	snap := d.live.sample.Snapshot(d.live.sums.total(), 0)
+	snap := d.live.Sample(0)
 	var sums *incremental.Moments
 	if d.cfg.Model.Standardise == config.SwitchOn {
-		sums = d.live.sums.total().Moments()
+		sums = d.live.Features().Total().Moments()
 	}
 	d.ends.Go(func() {
 		defer end()
-		chosen, err := d.reduce(working, job, snap, sums, made)
+		basis, err := d.reduce(working, job, snap, sums, made)
 		made.MadeAt, made.Seconds = time.Now().UTC(), time.Since(now).Seconds()
 		d.call(ctx, func() error {
 			if d.rebuilding.reducing != job {
@@ -84,17 +87,17 @@ func (d *Daemon) beginReduction(ctx context.Context, now time.Time) {
 			if err == nil {
 				d.metrics.ReduceSeconds.Observe(made.Seconds)
 			}
-			d.endReduction(chosen, made, err)
+			d.endReduction(basis, made, err)
 			return nil
 		})
 	})
 }
 
 // endReduction begins an epoch with the basis.
-func (d *Daemon) endReduction(chosen *kernels.Map, made *model.Reduction, err error) {
-	r := &d.rebuilding
+func (d *Daemon) endReduction(basis *kernels.Map, made *model.Reduction, err error) {
+	r, use := &d.rebuilding, d.live.InUse()
 	r.reducing, r.problem = nil, ""
-	defer func() { d.live.choosing = nil }()
+	defer d.live.Chosen()
 	switch {
 	case d.failure != nil:
 	case err != nil:
@@ -108,20 +111,18 @@ func (d *Daemon) endReduction(chosen *kernels.Map, made *model.Reduction, err er
 		if unsupported || d.mustGo() && !undecided {
 			d.dropBasis("no basis can be chosen from the live rows")
 		}
-	case d.live.epoch != nil && d.live.epoch.id == made.Basis && d.live.epoch.from.stale == fresh:
-		d.live.abandon() // a rebuild for another one
+	case use.Coordinates != nil && use.ID == made.Basis && use.Stale() == live.Fresh:
+		d.live.Abandon() // a rebuild for another one
 		d.endReading()
 		d.log.Info().Str("basis", made.Basis).Msg("the basis stays")
-	case d.live.next != nil && d.live.next.id == made.Basis && d.live.next.from.stale == fresh:
-		clear(d.live.next.unread) // perhaps the log has them now
+	case d.live.Next() != nil && d.live.Next().ID == made.Basis && d.live.Next().Stale() == live.Fresh:
+		d.live.Next().Retry() // perhaps the log has them now
 		r.again = time.Time{}
 	default:
-		err := d.live.fitsBasis(chosen.Points())
+		err := d.live.FitsBasis(basis.Points())
 		if err != nil && d.mustGo() { // rather no basis for a while than a stale one
-			from := d.live.choosing
 			d.dropBasis("there is no memory for another one beside it")
-			d.live.choosing = from
-			err = d.live.fitsBasis(chosen.Points())
+			err = d.live.FitsBasis(basis.Points())
 		}
 		if err != nil {
 			r.problem, r.again = err.Error(), time.Now().Add(afterFailure)
@@ -129,10 +130,10 @@ func (d *Daemon) endReduction(chosen *kernels.Map, made *model.Reduction, err er
 			return
 		}
 		d.endReading()
-		d.live.begin(chosen, made, d.cfg.Kernel.Regulariser)
+		d.live.Begin(basis, made, d.cfg.Kernel.Regulariser)
 		r.taken = 0
 		r.again = time.Time{}
-		d.log.Info().Str("basis", made.Basis).Int("points", made.Points).Int("blocks", len(d.live.next.missing)).
+		d.log.Info().Str("basis", made.Basis).Int("points", made.Points).Int("blocks", d.live.Next().Missing()).
 			Msg("a basis has been chosen; putting the live blocks into its coordinates")
 	}
 }
@@ -150,42 +151,103 @@ func (d *Daemon) reduce(ctx context.Context, job *reduction, snap *sample.Snapsh
 	if !view.Complete() {
 		return nil, fmt.Errorf("%w: %d blocks", errLacking, view.Lacking)
 	}
-	k := &d.cfg.Kernel
-	p := &basis.Problem{
-		Rows: view.Block, Totals: view.Totals, Planes: d.options, Gram: k.Regulariser == config.RegulariserKernel,
-		Points: k.Basis, Reducer: reduce.Named(string(k.Reduce), k.Basis), Seed: uint64(d.cfg.Sample.Seed),
+	b := view.Block
+	columns := b.Columns
+	var mean, sigma []float64
+	if sums != nil {
+		mean, sigma = sums.Scale()
+		columns = scaled(columns, mean, sigma)
+	}
+	kernel, auto := d.cfg.Kernel.Function.Kernel()
+	if auto {
+		gamma, err := d.gamma(ctx, view, columns, made)
+		if err != nil {
+			return nil, fmt.Errorf("choose gamma: %w", err)
+		}
+		if kernel, err = kernels.Gaussian(gamma); err != nil {
+			return nil, err
+		}
+	}
+	result, err := reduce.Named(string(d.cfg.Kernel.Reduce), d.cfg.Kernel.Basis).Reduce(ctx, &reduce.Problem{
+		Columns: columns, Codes: b.Codes, Classes: len(b.Classes), Weights: b.Weights,
+		Kernel: kernel, Points: d.cfg.Kernel.Basis, Seed: uint64(d.cfg.Sample.Seed),
 		Workers: max(1, runtime.GOMAXPROCS(0)-1),
 		Progress: func(s reduce.Stage) {
 			job.mu.Lock()
 			defer job.mu.Unlock()
-			job.stages = append(job.stages, model.NewStage(s, view.Block.Classes))
+			job.stages = append(job.stages, model.NewStage(s, b.Classes))
 		},
-	}
-	p.Planes.Standardise = false
-	if d.tunes() {
-		p.Planes.Nu = 0
-	}
-	if sums != nil {
-		p.Mean, p.Sigma = sums.Scale()
-	}
-	kernel, auto := k.Function.Kernel()
-	if auto {
-		gamma, err := p.Gamma(ctx)
-		if err != nil {
-			return nil, fmt.Errorf("choose gamma: %w", err)
-		}
-		if made.Gammas = model.NewGammas(gamma.Trials); gamma.Unjudged != nil {
-			made.Unjudged = gamma.Unjudged.Error()
-		}
-		if kernel, err = kernels.Gaussian(gamma.Gamma); err != nil {
-			return nil, err
-		}
-	}
-	m, _, err := p.Choose(ctx, kernel)
+	})
 	if err != nil {
 		return nil, err
 	}
-	digest := m.Digest()
-	made.Basis, made.Kernel, made.Points, made.Rows, made.Stages = hex.EncodeToString(digest[:]), kernel.String(), m.Points(), view.Block.Rows(), job.stages
-	return m, nil
+	basis, err := kernels.NewMap(kernel, result.Features, result.Z)
+	if err == nil && sums != nil {
+		basis, err = basis.Scaled(mean, sigma)
+	}
+	if err != nil {
+		return nil, err
+	}
+	digest := basis.Digest()
+	made.Basis, made.Kernel, made.Points, made.Rows, made.Stages = hex.EncodeToString(digest[:]), kernel.String(), basis.Points(), b.Rows(), job.stages
+	return basis, nil
+}
+
+const (
+	// gammaRows is how many rows of the sample γ is chosen by, at most: their
+	// correctness is known to a percentage point.
+	gammaRows  = 4000
+	gammaFolds = 5
+)
+
+// gamma chooses a Gaussian's γ by the first rows of the sample, in these columns,
+// which are a sample of the live rows too. Where they have too few rows of the
+// classes to judge by, it is the median heuristic's.
+func (d *Daemon) gamma(ctx context.Context, view *sample.View, columns []gram.Column, made *model.Reduction) (float64, error) {
+	b := view.Block
+	some := stretch(&incremental.Block{Classes: b.Classes, Codes: b.Codes, Weights: b.Weights, Columns: columns}, 0, min(b.Rows(), gammaRows))
+	o := d.options
+	o.Standardise = false
+	if d.tunes() {
+		o.Nu = 0
+	}
+	gamma, trials, err := width.Search(ctx, &width.Problem{
+		Block: weighted(some, view.Totals), Folds: dealt(some), Options: o,
+		Points: d.cfg.Kernel.Basis, Gram: d.cfg.Kernel.Regulariser == config.RegulariserKernel,
+	})
+	if errors.Is(err, incremental.ErrClasses) {
+		made.Unjudged = err.Error()
+		return kernels.MedianGamma(columns)
+	}
+	made.Gammas = model.NewGammas(trials)
+	return gamma, err
+}
+
+// dealt deals rows to folds in turn. Copies of a row, which follow each other in a
+// sample, stay together: in another fold one would tell the other's class.
+func dealt(b *incremental.Block) [][]int {
+	folds := make([][]int, gammaFolds)
+	fold := 0
+	for i := range b.Rows() {
+		if i > 0 && slices.ContainsFunc(b.Columns, func(c gram.Column) bool { return c.At(i) != c.At(i-1) }) {
+			fold = (fold + 1) % gammaFolds
+		}
+		folds[fold] = append(folds[fold], i)
+	}
+	return folds
+}
+
+// scaled are the columns as a scaled map takes them.
+func scaled(columns []gram.Column, mean, sigma []float64) []gram.Column {
+	out := make([]gram.Column, len(columns))
+	for j, c := range columns {
+		x := make([]float64, c.Len())
+		c.Copy(x, 0)
+		inverse := 1 / sigma[j]
+		for i := range x {
+			x[i] = (x[i] - mean[j]) * inverse
+		}
+		out[j] = gram.ColumnOf(x)
+	}
+	return out
 }

@@ -25,10 +25,10 @@ type compaction struct {
 }
 
 // compactionIsDue says whether an explicit retirement has waited for a compaction. Half
-// of snapshot.scrub is left for the compaction, and for other tries when it fails.
-func (d *Daemon) compactionIsDue(now time.Time) bool {
-	scrub, since := d.cfg.Snapshot.Scrub, d.live.uncompacted
-	if scrub == 0 || since.IsZero() || d.saving != nil || d.compaction != nil || now.Sub(d.lastCompaction) < scrub/8 {
+// of snapshot.scrub is left for the compaction, and for other tries when it fails: the
+// last one began then.
+func compactionIsDue(scrub time.Duration, since, last, now time.Time) bool {
+	if scrub == 0 || since.IsZero() || now.Sub(last) < scrub/8 {
 		return false
 	}
 	return now.Sub(since) >= scrub/2 || since.After(now) // the clock was wrong, then or now
@@ -36,12 +36,9 @@ func (d *Daemon) compactionIsDue(now time.Time) bool {
 
 // newCompaction takes note of a compaction that begins.
 func (d *Daemon) newCompaction(now time.Time) *compaction {
-	c := &compaction{began: now, uncompacted: d.live.uncompacted, done: make(chan struct{})}
+	c := &compaction{began: now, uncompacted: d.live.Uncompacted(), done: make(chan struct{})}
 	d.compaction, d.lastCompaction = c, now
-	// Retirements that are not saved yet leave their remains with the next save.
-	if d.live.uncompacted = (time.Time{}); d.live.retired+d.live.staleBases > 0 {
-		d.live.uncompacted = now
-	}
+	d.live.Compacting(now)
 	return c
 }
 
@@ -70,8 +67,8 @@ func (d *Daemon) endCompaction() {
 	c := d.compaction
 	<-c.done
 	d.compaction, d.compactProblem = nil, c.err
-	if c.err != nil && !c.uncompacted.IsZero() {
-		d.live.uncompacted = c.uncompacted
+	if c.err != nil {
+		d.live.NotCompacted(c.uncompacted)
 	}
 	switch {
 	case errors.Is(c.err, context.Canceled):

@@ -143,14 +143,14 @@ func TestCompactedByItself(t *testing.T) {
 	d := start(t, name, file, map[string]string{"blocks.unit": "key", "snapshot.scrub": "1ms"})
 	d.waitForOffsets(11)
 	d.call(t.Context(), func() error {
-		if !d.live.uncompacted.IsZero() || !d.lastCompaction.IsZero() {
-			t.Errorf("without a retirement: %v, %v", d.live.uncompacted, d.lastCompaction)
+		if !d.live.Uncompacted().IsZero() || !d.lastCompaction.IsZero() {
+			t.Errorf("without a retirement: %v, %v", d.live.Uncompacted(), d.lastCompaction)
 		}
 		return nil
 	})
 	d.retire("key:k1")
 	d.await("a compaction", func() bool {
-		return d.live.uncompacted.IsZero() && d.compaction == nil && !d.lastCompaction.IsZero()
+		return d.live.Uncompacted().IsZero() && d.compaction == nil && !d.lastCompaction.IsZero()
 	})
 	d.stop()
 	d = start(t, name, file, map[string]string{"blocks.unit": "key", "snapshot.scrub": "0"})
@@ -170,7 +170,7 @@ func TestCompactedByItself(t *testing.T) {
 		t.Error("the file does not know of the retirement that it was not compacted after")
 	}
 	d = start(t, name, file, map[string]string{"blocks.unit": "key", "snapshot.scrub": "1ms"})
-	d.await("a compaction after the restart", func() bool { return d.live.uncompacted.IsZero() && d.compaction == nil })
+	d.await("a compaction after the restart", func() bool { return d.live.Uncompacted().IsZero() && d.compaction == nil })
 	d.stop()
 	if at := uncompacted(); !at.IsZero() {
 		t.Errorf("the file was not compacted after the retirement of %v", at)
@@ -184,59 +184,19 @@ func TestCompactionIsDue(t *testing.T) {
 		name           string
 		scrub          string
 		since, lastTry time.Time
-		saving         *saving
-		compaction     *compaction
 		due            bool
 	}{
-		{"no retirement", "1h", time.Time{}, time.Time{}, nil, nil, false},
-		{"a fresh one", "1h", ago(29 * time.Minute), time.Time{}, nil, nil, false},
-		{"an older one", "1h", ago(30 * time.Minute), time.Time{}, nil, nil, true},
-		{"of the future", "1h", ago(-time.Hour), time.Time{}, nil, nil, true},
-		{"never", "0", ago(1000 * time.Hour), time.Time{}, nil, nil, false},
-		{"tried just now", "1h", ago(40 * time.Minute), ago(7 * time.Minute), nil, nil, false},
-		{"tried before", "1h", ago(40 * time.Minute), ago(8 * time.Minute), nil, nil, true},
-		{"during a save", "1h", ago(time.Hour), time.Time{}, new(saving), nil, false},
-		{"during a compaction", "1h", ago(time.Hour), time.Time{}, nil, new(compaction), false},
+		{"no retirement", "1h", time.Time{}, time.Time{}, false},
+		{"a fresh one", "1h", ago(29 * time.Minute), time.Time{}, false},
+		{"an older one", "1h", ago(30 * time.Minute), time.Time{}, true},
+		{"of the future", "1h", ago(-time.Hour), time.Time{}, true},
+		{"never", "0", ago(1000 * time.Hour), time.Time{}, false},
+		{"tried just now", "1h", ago(40 * time.Minute), ago(7 * time.Minute), false},
+		{"tried before", "1h", ago(40 * time.Minute), ago(8 * time.Minute), true},
 	} {
-		d := &Daemon{
-			cfg:  load(t, map[string]string{"kafka.topic": "orders", "snapshot.scrub": c.scrub}),
-			live: &liveSet{uncompacted: c.since}, lastCompaction: c.lastTry, saving: c.saving, compaction: c.compaction,
-		}
-		if due := d.compactionIsDue(now); due != c.due {
+		cfg := load(t, map[string]string{"kafka.topic": "orders", "snapshot.scrub": c.scrub})
+		if due := compactionIsDue(cfg.Snapshot.Scrub, c.since, c.lastTry, now); due != c.due {
 			t.Errorf("%s: due %v", c.name, due)
-		}
-	}
-}
-
-// Retirements during a compaction, and ones that it could not know of, wait for another.
-func TestRetiredDuringCompaction(t *testing.T) {
-	now := time.UnixMilli(1_700_000_000_000)
-	failed := errors.New("no room")
-	for _, c := range []struct {
-		name    string
-		unsaved int       // retirements when it begins
-		before  time.Time // uncompacted then
-		during  time.Time // of a retirement meanwhile
-		err     error
-		want    time.Time
-	}{
-		{"none", 0, now, time.Time{}, nil, time.Time{}},
-		{"during", 0, now, now.Add(time.Hour), nil, now.Add(time.Hour)},
-		{"unsaved", 1, now.Add(-time.Second), time.Time{}, nil, now},
-		{"failed", 0, now.Add(-time.Second), now.Add(time.Hour), failed, now.Add(-time.Second)},
-		{"asked for without any", 0, time.Time{}, time.Time{}, nil, time.Time{}},
-		{"asked for, failed", 0, time.Time{}, now.Add(time.Hour), failed, now.Add(time.Hour)},
-	} {
-		d := &Daemon{log: zerolog.Nop(), live: &liveSet{retired: c.unsaved, uncompacted: c.before}}
-		y := d.newCompaction(now)
-		if !c.during.IsZero() && d.live.uncompacted.IsZero() {
-			d.live.uncompacted = c.during
-		}
-		y.err = c.err
-		close(y.done)
-		d.endCompaction()
-		if got := d.live.uncompacted; !got.Equal(c.want) || d.compaction != nil || d.compactProblem != c.err {
-			t.Errorf("%s: uncompacted since %v, want %v", c.name, got, c.want)
 		}
 	}
 }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"streamd/cmd/streamd/daemon/live"
 	"streamd/config"
 	"streamd/ingest/wire"
 )
@@ -207,7 +208,7 @@ func TestKillTwentyTimes(t *testing.T) {
 				<-produced
 			}
 			p := spawn(t, flags)
-			p.waitFor(t, blocks, digestOf(want))
+			p.waitFor(t, blocks, live.DigestOf(want))
 		})
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"streamd/cmd/streamd/daemon/live"
 	"streamd/ingest/wire"
 )
 
@@ -66,5 +67,5 @@ func TestFullDisk(t *testing.T) {
 	delete(flags, fileLimit)
 	flags["kafka.group"] = fmt.Sprintf("g%d", rand.Int64())
 	p = spawn(t, flags)
-	p.waitFor(t, blocks, digestOf(want))
+	p.waitFor(t, blocks, live.DigestOf(want))
 }

@@ -14,18 +14,16 @@
 //	judge.go     how right the served model is about rows, before it learns from them
 //	gather.go    several records become a block
 //	loop.go      what one goroutine does, one thing after the other
-//	features.go  which features the model has, and in which order
-//	memory.go    limits.memory is divided, and blocks are priced
-//	liveset.go   the ledger, the exact sums (sums.go) and the sample of rows
-//	epoch.go     the sums in the coordinates of a basis
+//	memory/      limits.memory is divided, and the live set is priced
+//	live/        the ledger, the exact sums of every space, the row sample
 //	save.go      all of it goes to the snapshot
 //	compact.go   what was retired goes from the snapshot's file; where else it can be
 //	publish.go   planes are solved, and served
-//	study.go     when a study is due; studyjob.go does it, on sums, sample and log
+//	study.go     what takes longer than a solve: tune.go, refine.go, heldout.go
 //	basis.go     a basis is chosen; rebuild.go: the way from one epoch to the next
 //	sources.go   the blocks that a basis was chosen from, which has to go when one is retired
 //	reread.go    live blocks come from the log again: for the sample (fill.go), for
-//	             an epoch (rebuild.go), for refinement (logrows.go)
+//	             an epoch (rebuild.go), for refinement (refine.go)
 //	service.go   what HTTP asks for
 //	settings.go  the configuration in the words of the other packages
 //
@@ -37,7 +35,7 @@
 // reads the model waits for nothing: it is an immutable value behind an atomic
 // pointer.
 //
-// Everything in flight is bounded, and all of it together by limits.memory (memory.go):
+// Everything in flight is bounded, and all of it together by limits.memory (package memory):
 // the bytes that are read by the consumer's budget, deliveries by inOrder, what workers
 // make of them by handRoom, unsaved blocks by mostUnsaved and hasRoom. The loop stops
 // applying records while the disk is full or slow. A block that there is no memory for
@@ -104,6 +102,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"streamd/cmd/streamd/access"
+	"streamd/cmd/streamd/daemon/live"
+	"streamd/cmd/streamd/daemon/memory"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
 	"streamd/config"
@@ -134,7 +134,7 @@ type Daemon struct {
 	logSalt  [32]byte // of keys in the log
 	decoding wire.Options
 	options  incremental.Options
-	memory   *memory
+	memory   *memory.Budget
 
 	store    *snapshot.Store
 	consumer *kafka.Consumer
@@ -151,7 +151,7 @@ type Daemon struct {
 	spare    sync.Pool // *rows, empty: memory for the next tasks
 	calls    chan func()
 	solved   chan solved
-	studied  chan *studyJob
+	studied  chan *study
 	saved    chan saveEnd
 	commits  chan map[int]int64
 	loopDone chan struct{}
@@ -170,7 +170,7 @@ type Daemon struct {
 	applied map[int]int64 // the next offset of each partition; replaced, never changed
 
 	// What follows belongs to the loop.
-	live         *liveSet
+	live         *live.Set
 	filling      filling
 	studying     studying
 	rebuilding   rebuilding
@@ -189,7 +189,7 @@ type Daemon struct {
 	changed      bool // since the last solve
 	solving      bool
 	solvedOnce   bool // since the start
-	servedBy     *studyJob
+	servedBy     *study
 	lastSolve    time.Time
 	unsavedSince time.Time     // zero: nothing is unsaved
 	copyTook     time.Duration // the last time that the sums were copied for a solve
@@ -214,9 +214,9 @@ func New(o Options) (d *Daemon, err error) {
 	if d, err = newDaemon(o); err != nil {
 		return nil, err
 	}
-	d.memory.tellRuntime()
-	d.log.Info().Str("limit", size(float64(d.memory.limit))).Str("for_the_live_set", size(d.memory.room())).
-		Str("largest_message", size(float64(d.memory.message))).Msg("memory is divided")
+	d.memory.TellRuntime()
+	d.log.Info().Str("limit", memory.Size(float64(d.memory.Limit))).Str("for_the_live_set", memory.Size(d.memory.Room())).
+		Str("largest_message", memory.Size(float64(d.memory.Message))).Msg("memory is divided")
 	cluster, err := Cluster(cfg.Kafka)
 	if err != nil {
 		return nil, err
@@ -248,11 +248,11 @@ func New(o Options) (d *Daemon, err error) {
 		Access:       guard,
 		Origins:      cfg.HTTP.CORSOrigins,
 		Rows:         d.decoding,
-		MaxBodyBytes: d.memory.body,
+		MaxBodyBytes: d.memory.Body,
 		MaxRows:      cfg.HTTP.MaxRows,
 
 		MaxConnections: cfg.HTTP.MaxConnections,
-		Memory:         d.memory.predict,
+		Memory:         d.memory.Predict,
 	}, d, d.metrics, o.Log)
 	if d.listener, err = net.Listen("tcp", cfg.HTTP.Listen); err != nil {
 		return nil, errors.Join(fmt.Errorf("http.listen: %w", err), d.store.Close())
@@ -276,7 +276,7 @@ func newDaemon(o Options) (d *Daemon, err error) {
 		work:       make(chan *task),
 		calls:      make(chan func()),
 		solved:     make(chan solved, 1),
-		studied:    make(chan *studyJob, 1),
+		studied:    make(chan *study, 1),
 		saved:      make(chan saveEnd, 1),
 		commits:    make(chan map[int]int64, 1),
 		loopDone:   make(chan struct{}),
@@ -287,15 +287,15 @@ func newDaemon(o Options) (d *Daemon, err error) {
 	rand.Read(d.logSalt[:]) // it never fails
 	d.lastSaveTry, d.worker = d.started, &worker{d: d}
 	d.studying.ended = d.started
-	limit, err := memoryLimit(cfg)
+	limit, err := memory.Limit(cfg)
 	if err != nil {
 		return nil, err
 	}
-	d.memory = newMemory(cfg, limit)
+	d.memory = memory.New(cfg, limit)
 	if d.decoding, err = decodingOptions(cfg); err != nil {
 		return nil, err
 	}
-	d.decoding.Limits.Bytes, d.decoding.Limits.Numbers = d.memory.message, d.memory.largest
+	d.decoding.Limits.Bytes, d.decoding.Limits.Numbers = d.memory.Message, d.memory.Largest
 	return d, nil
 }
 
@@ -319,23 +319,12 @@ func (d *Daemon) restore() (err error) {
 		}
 	}()
 	d.store = store
-	if err := d.restoreFeatures(saved); err != nil {
-		return err
-	}
-	if len(saved.Folds) != d.cfg.Model.Folds && len(saved.Entries) > 0 {
-		d.log.Info().Int("saved", len(saved.Folds)).Int("folds", d.cfg.Model.Folds).Int("blocks", len(saved.Entries)).
-			Msg("summing up the folds of the live blocks anew")
-	}
-	live, retired, err := newLiveSet(store, saved, d.cfg, d.memory)
+	live, retired, err := live.Open(store, saved, d.cfg, d.memory, d.log)
 	if err != nil {
 		return err
 	}
-	if needs, room := d.memory.price(live.shapes(0), live.ledger.Len()), d.memory.room(); needs > room && live.ledger.Len() > 0 {
-		return fmt.Errorf("limits.memory is %s, of which %s are for the live set, but that of the snapshot takes %s: raise it, or lower model.folds or sample.rows, or use another snapshot.file to begin anew",
-			size(float64(d.memory.limit)), size(room), size(needs))
-	}
 	d.live, d.counts = live, saved.Counts
-	d.handRoom.Store(live.roomBytes())
+	d.handRoom.Store(live.RoomBytes())
 	if saved.Member.Group == d.cfg.Kafka.Group {
 		d.former = saved.Member.ID
 	}
@@ -349,16 +338,16 @@ func (d *Daemon) restore() (err error) {
 	d.changed = true
 	first := &model.Served{
 		Problem: "starting",
-		Rows:    d.live.ledger.Rows(),
-		Blocks:  d.live.ledger.Len(),
-		Digest:  d.live.digest(),
+		Rows:    d.live.Rows(),
+		Blocks:  d.live.Blocks(),
+		Digest:  d.live.Digest(),
 		Offsets: d.offsets(),
 		MadeAt:  d.started.UTC(),
 	}
 	first.Fingerprint = model.Fingerprint(first)
 	d.published.Store(&publication{served: first, replaced: make(chan struct{})})
-	d.log.Info().Str("file", path).Int("blocks", d.live.ledger.Len()).Int64("rows", d.live.ledger.Rows()).
-		Str("state_digest", d.live.digest()).Msg("snapshot opened")
+	d.log.Info().Str("file", path).Int("blocks", d.live.Blocks()).Int64("rows", d.live.Rows()).
+		Str("state_digest", d.live.Digest()).Msg("snapshot opened")
 	return nil
 }
 
@@ -442,7 +431,7 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 
 	var workers sync.WaitGroup
 	for range d.cfg.Workers {
-		workers.Go(func() { (&worker{d: d, numbers: d.memory.numbers}).work(applying) })
+		workers.Go(func() { (&worker{d: d, numbers: d.memory.Numbers}).work(applying) })
 	}
 	var loop errgroup.Group
 	loop.Go(func() error {

@@ -27,6 +27,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"streamd/cmd/streamd/access"
+	"streamd/cmd/streamd/daemon/live"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
 	"streamd/config"
@@ -154,9 +155,8 @@ func TestWorkersStopWhereThereIsNoRoom(t *testing.T) {
 		t.Fatal(err)
 	}
 	features := incremental.DefaultFeatures(n)
-	d := &Daemon{cfg: cfg, decoding: decoding, memory: roomy(cfg), live: new(liveSet), work: make(chan *task, 1)}
-	d.live.fix(features)
-	d.live.tellWorkers()
+	d := &Daemon{cfg: cfg, decoding: decoding, memory: roomy(cfg), live: live.New(nil, cfg, roomy(cfg)), work: make(chan *task, 1)}
+	d.live.Fix(features)
 	d.published.Store(&publication{served: new(model.Served)})
 	d.handRoom.Store(1 << 20)
 	in := &task{done: make(chan struct{})}
@@ -198,8 +198,8 @@ func TestWorkersStopWhereThereIsNoRoom(t *testing.T) {
 	}
 	produce(t, name, messages...)
 	i := start(t, name, filepath.Join(t.TempDir(), "streamd.db"), flags)
-	if served := i.waitForOffsets(records); served.Digest != digestOf(want) {
-		t.Errorf("the state is %s, not %s", served.Digest, digestOf(want))
+	if served := i.waitForOffsets(records); served.Digest != live.DigestOf(want) {
+		t.Errorf("the state is %s, not %s", served.Digest, live.DigestOf(want))
 	}
 	if left := i.inHand.Load(); left != 0 {
 		t.Errorf("%d bytes are in hand when all is applied", left)
@@ -211,11 +211,11 @@ func TestWorkersStopWhereThereIsNoRoom(t *testing.T) {
 // counted: it is read again.
 func TestWorkersGiveUpAtTheEnd(t *testing.T) {
 	const n = 64
-	d := &Daemon{cfg: load(t, map[string]string{"kafka.topic": "none", "dead_letters.policy": "stop"}), live: new(liveSet)}
+	cfg := load(t, map[string]string{"kafka.topic": "none", "dead_letters.policy": "stop"})
+	d := &Daemon{cfg: cfg, live: live.New(nil, cfg, roomy(cfg))}
 	d.handRoom.Store(1 << 20)
 	d.decoding, _ = decodingOptions(d.cfg)
-	d.live.fix(incremental.DefaultFeatures(n))
-	d.live.tellWorkers()
+	d.live.Fix(incremental.DefaultFeatures(n))
 	ended, end := context.WithCancelCause(t.Context())
 	reason := errors.New("stopping takes too long")
 	end(reason)
@@ -225,7 +225,7 @@ func TestWorkersGiveUpAtTheEnd(t *testing.T) {
 		t.Errorf("rejected: %v; fatal: %v", z.bad, z.fatal)
 	}
 	d.published.Store(&publication{served: new(model.Served)})
-	if z := w.process(t.Context(), &task{}, &record); z.bad != nil || z.fatal != nil || z.summary.Rows() != 1 {
+	if z := w.process(t.Context(), &task{}, &record); z.bad != nil || z.fatal != nil || z.Summary.Rows() != 1 {
 		t.Errorf("afterwards: %+v", z)
 	}
 }
@@ -463,8 +463,8 @@ func TestModelIsAFunctionOfTheSetOfBlocks(t *testing.T) {
 			if len(gone) > 0 {
 				served = d.wait("retirement", func(s *model.Served) bool { return s.Blocks == blocks })
 			}
-			if served.Digest != digestOf(want) {
-				t.Errorf("digest %s, want %s", served.Digest, digestOf(want))
+			if served.Digest != live.DigestOf(want) {
+				t.Errorf("digest %s, want %s", served.Digest, live.DigestOf(want))
 			}
 			if got := fmt.Sprintf("%q %x", wanted.Classes, wanted.Planes); planes(served) != got {
 				t.Errorf("planes\n%s, want\n%s", planes(served), got)
@@ -558,8 +558,8 @@ func TestBrokenMessages(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "streamd.db")
 			d := start(t, name, file, flags)
 			served := d.waitForOffsets(n)
-			if served.Digest != digestOf(want) {
-				t.Errorf("digest %s, want %s", served.Digest, digestOf(want))
+			if served.Digest != live.DigestOf(want) {
+				t.Errorf("digest %s, want %s", served.Digest, live.DigestOf(want))
 			}
 			if served.Rows != int64(len(rows)) {
 				t.Errorf("%d live rows, want %d", served.Rows, len(rows))
@@ -737,8 +737,8 @@ func TestKeysAreATable(t *testing.T) {
 	d := start(t, name, file, flags)
 	served := d.waitForOffsets(7)
 	want := stateOf(t, []int{1, 7, 8}, []int{1, 3, 3}, []int{-1, 4, 4})
-	if served.Digest != digestOf(want) || served.Blocks != 3 {
-		t.Errorf("%d blocks with digest %s, want %s", served.Blocks, served.Digest, digestOf(want))
+	if served.Digest != live.DigestOf(want) || served.Blocks != 3 {
+		t.Errorf("%d blocks with digest %s, want %s", served.Blocks, served.Digest, live.DigestOf(want))
 	}
 	receipt := d.retire("key:ann%2F1")
 	if string(receipt.Block.Key) != "ann/1" || receipt.Block.Rows != 1 || receipt.DigestBefore != served.Digest {
@@ -750,8 +750,8 @@ func TestKeysAreATable(t *testing.T) {
 	d = start(t, name, file, flags)
 	served = d.waitForOffsets(10)
 	want = stateOf(t, []int{1, 9, 9}, []int{-1, 2, 1})
-	if served.Digest != digestOf(want) {
-		t.Errorf("digest %s, want %s", served.Digest, digestOf(want))
+	if served.Digest != live.DigestOf(want) {
+		t.Errorf("digest %s, want %s", served.Digest, live.DigestOf(want))
 	}
 	c := d.Status()
 	if c.Rows.Missing() != 0 || c.Blocks.Replaced != 2 || c.Blocks.Retired != 3 || c.Blocks.Added != 7 {
@@ -829,7 +829,7 @@ func TestClassesComeAndGo(t *testing.T) {
 	}
 	d.retire(incremental.Position{Topic: name, Partition: 0, Offset: 2}.String())
 	served = d.wait("two classes", func(s *model.Served) bool { return s.Blocks == 2 })
-	if served.Model == nil || len(served.Model.Planes) != 1 || served.Digest != digestOf(stateOf(t, []int{1, 1, 2}, []int{2, 2, 2})) {
+	if served.Model == nil || len(served.Model.Planes) != 1 || served.Digest != live.DigestOf(stateOf(t, []int{1, 1, 2}, []int{2, 2, 2})) {
 		t.Errorf("after the third has gone: %+v", served)
 	}
 	d.stop()
@@ -864,7 +864,7 @@ func TestRetireAGrowingBlock(t *testing.T) {
 		t.Errorf("receipt %+v", r)
 	}
 	produce(t, name, message{value: jsonRow(1, 7, 7)}, message{value: jsonRow(0, 8, 9)})
-	want := digestOf(stateOf(t, []int{1, 7, 7}, []int{0, 8, 9}))
+	want := live.DigestOf(stateOf(t, []int{1, 7, 7}, []int{0, 8, 9}))
 	for range 2 {
 		if served := d.waitForOffsets(4); served.Digest != want || served.Blocks != 1 {
 			t.Errorf("%d blocks with digest %s, want %s", served.Blocks, served.Digest, want)
@@ -899,7 +899,7 @@ func TestRetireAnUnfinishedBlock(t *testing.T) {
 
 	produce(t, name, message{value: jsonRow(1, 7, 7)}, message{value: jsonRow(0, 8, 9)})
 	d = start(t, name, flags["snapshot.file"], flags)
-	want := digestOf(stateOf(t, []int{1, 7, 7}, []int{0, 8, 9}))
+	want := live.DigestOf(stateOf(t, []int{1, 7, 7}, []int{0, 8, 9}))
 	if served := d.waitForOffsets(4); served.Digest != want || served.Blocks != 1 {
 		t.Errorf("%d blocks with digest %s, want %s", served.Blocks, served.Digest, want)
 	}
@@ -926,7 +926,7 @@ func TestGrowingBlockThatTheLogHasForgotten(t *testing.T) {
 			produce(t, name, message{value: jsonRow(1, 7, 7)}, message{value: jsonRow(0, 8, 9)})
 			d = start(t, name, file, flags)
 			served := d.waitForOffsets(4)
-			want := digestOf(stateOf(t, []int{1, 1, 2}, []int{0, 3, 2}, []int{1, 7, 7}, []int{0, 8, 9}))
+			want := live.DigestOf(stateOf(t, []int{1, 1, 2}, []int{0, 3, 2}, []int{1, 7, 7}, []int{0, 8, 9}))
 			if served.Digest != want || served.Blocks != blocks {
 				t.Errorf("%d blocks with digest %s, want %d with %s", served.Blocks, served.Digest, blocks, want)
 			}
@@ -1072,7 +1072,7 @@ func TestTopicMadeAnew(t *testing.T) {
 			}
 			flags["kafka.on_gap"] = "earliest"
 			d = start(t, name, file, flags)
-			want := digestOf(stateOf(t, all...))
+			want := live.DigestOf(stateOf(t, all...))
 			d.wait("the rows of the new topic", func(s *model.Served) bool {
 				var sum int64
 				for _, o := range s.Offsets {
@@ -1172,7 +1172,7 @@ func TestDeadLetterThatCannotBeWritten(t *testing.T) {
 	// The good record before it is learned and saved; the one after it is not.
 	d = start(t, name, file, map[string]string{"dead_letters.policy": "skip"})
 	served := d.waitForOffsets(3)
-	if want := digestOf(stateOf(t, []int{1, 1, 2}, []int{0, 3, 2})); served.Digest != want {
+	if want := live.DigestOf(stateOf(t, []int{1, 1, 2}, []int{0, 3, 2})); served.Digest != want {
 		t.Errorf("digest %s, want %s", served.Digest, want)
 	}
 	if s := d.Status(); s.Blocks.Rejected != 1 || s.DeadLetters != 0 || s.Rows.Missing() != 0 {
@@ -1205,7 +1205,7 @@ func TestRecordsThatCannotBeRead(t *testing.T) {
 			produce(t, name, message{value: jsonRow(0, 3, 2)})
 			d := start(t, name, file, flags)
 			served := d.waitForOffsets(6)
-			want := digestOf(stateOf(t, []int{1, 1, 2}, []int{0, 3, 2}, []int{0, 3, 2}))
+			want := live.DigestOf(stateOf(t, []int{1, 1, 2}, []int{0, 3, 2}, []int{0, 3, 2}))
 			s := d.Status()
 			if served.Digest != want || s.Rows.Missing() != 0 || s.Rows.Rejected != 3 || s.DeadLetters != 3 || s.Blocks.Rejected != 3 ||
 				s.Refused[kindBatch] != 1 || s.Refused[kindHeaders] != 1 || s.Refused[kindFormat] != 1 {

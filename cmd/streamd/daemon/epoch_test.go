@@ -16,13 +16,13 @@ import (
 	"testing"
 	"time"
 
+	"streamd/cmd/streamd/daemon/live"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
-	"streamd/config"
 	"streamd/incremental"
 	"streamd/incremental/gram"
+	"streamd/incremental/sample"
 	"streamd/ingest/wire"
-	"streamd/kernels"
 	"streamd/kernels/reduce"
 	"streamd/retire"
 	"streamd/snapshot"
@@ -215,6 +215,17 @@ func TestGammaOfTheStream(t *testing.T) {
 	}
 }
 
+// Copies of a row, and of no other, are dealt together.
+func TestDealt(t *testing.T) {
+	b := &incremental.Block{
+		Columns: []gram.Column{gram.ColumnOf([]float64{1, 1, 1, 2, 3, 4, 5, 6, 6}), gram.ColumnOf([]float64{0, 0, 1, 1, 1, 1, 1, 1, 1})},
+		Codes:   make([]int32, 9),
+	}
+	if got, want := fmt.Sprint(dealt(b)), "[[0 1 6] [2 7 8] [3] [4] [5]]"; got != want {
+		t.Errorf("dealt %s, not %s", got, want)
+	}
+}
+
 // After retirements and a new basis the daemon serves, bit for bit, what one serves
 // that has only ever seen the surviving blocks, whatever came and went, in whatever
 // order, partitions and units of work, and through a restart.
@@ -392,44 +403,50 @@ func (i *instance) checkEpoch() {
 		i.t.Fatal(err)
 	}
 	type sums struct {
-		in    *coordinates
+		in    *live.Coordinates
 		state string
 		folds []string
 	}
 	got, err := inLoop(i.t.Context(), i.Daemon, func() (s sums, _ error) {
-		s.in, s.state = i.live.coordinates(), digestOf(i.live.epoch.sums.total())
-		for _, f := range i.live.epoch.sums.perFold() {
-			s.folds = append(s.folds, digestOf(f))
+		s.in, s.state = i.live.InUse().Coordinates, live.DigestOf(i.live.InUse().Total())
+		for _, f := range i.live.InUse().PerFold() {
+			s.folds = append(s.folds, live.DigestOf(f))
 		}
 		return s, nil
 	})
 	if err != nil {
 		i.t.Fatal(err)
 	}
-	want := newEpoch(got.in, len(got.folds), nil)
-	var l lifter
+	want, folds := incremental.NewState(i.live.InUse().Names()), make([]*incremental.State, len(got.folds))
+	for k := range folds {
+		folds[k] = incremental.NewState(i.live.InUse().Names())
+	}
+	var z live.Keeper
 	held := make(chan struct{}, 1)
 	p, err := passOver(i.t.Context(), i.archive, blocks, true, func(e retire.Entry, b *incremental.Block) error {
 		held <- struct{}{}
 		defer func() { <-held }()
-		was, err := blocks.summary(e.ID)
+		was, err := blocks.Summary(e.ID)
 		if err != nil {
 			return err
 		}
-		s, err := l.summary(context.Background(), b, got.in)
+		s, err := z.Summary(context.Background(), b, got.in)
 		if err == nil {
-			want.add(e.ID, s, was.Digest())
+			want.Add(s)
+			if len(folds) > 0 {
+				folds[sample.Fold(was.Digest(), len(folds))].Add(s)
+			}
 		}
 		return err
 	})
-	if err != nil || p.visited != len(blocks.entries) {
-		i.t.Fatalf("%d of %d blocks: %v", p.visited, len(blocks.entries), err)
+	if err != nil || p.visited != len(blocks.Entries) {
+		i.t.Fatalf("%d of %d blocks: %v", p.visited, len(blocks.Entries), err)
 	}
-	if got.state != digestOf(want.sums.total()) {
+	if got.state != live.DigestOf(want) {
 		i.t.Error("the sums are others than those of the live blocks")
 	}
-	for k, f := range want.sums.perFold() {
-		if got.folds[k] != digestOf(f) {
+	for k, f := range folds {
+		if got.folds[k] != live.DigestOf(f) {
 			i.t.Errorf("fold %d is another one", k)
 		}
 	}
@@ -834,8 +851,7 @@ func (p *poller) look(addr string) error {
 // checkPlanes checks that planes for the checkerboard are of the basis that they are
 // served with. Those of another basis are no better than a guess.
 func checkPlanes(m *httpapi.ModelAnswer) error {
-	planes := []incremental.Plane{{Class: m.Planes[0].Class, W: m.Planes[0].W, Gamma: m.Planes[0].Gamma}}
-	c, err := model.New(m.Features, m.Classes, planes, m.Basis)
+	c, err := m.Classifier()
 	if err != nil || m.Basis == nil {
 		return err
 	}
@@ -1035,52 +1051,6 @@ func (p *process) epoch(t *testing.T) (a httpapi.EpochAnswer) {
 		t.Fatal(err)
 	}
 	return a
-}
-
-// What a worker does for the rows of a checkerboard message: decoded already, in
-// the features alone and in the coordinates of 40 points as well.
-func BenchmarkLift(b *testing.B) {
-	const rows = 10_000
-	r := rand.New(rand.NewPCG(55, 1))
-	x, y, codes := make([]float32, rows), make([]float32, rows), make([]int32, rows)
-	for k := range rows {
-		x[k], y[k] = float32(r.IntN(200)), float32(r.IntN(200))
-		codes[k] = board(float64(x[k]), float64(y[k]))
-	}
-	block := &incremental.Block{Columns: []gram.Column{gram.ColumnOf(x), gram.ColumnOf(y)}, Classes: []string{"-1", "1"}, Codes: codes}
-	kernel, err := kernels.Gaussian(0.0005)
-	if err != nil {
-		b.Fatal(err)
-	}
-	z := make([]float64, 80)
-	for i := range z {
-		z[i] = 200 * r.Float64()
-	}
-	basis, err := kernels.NewMap(kernel, 2, z)
-	if err != nil {
-		b.Fatal(err)
-	}
-	in := &current{use: newCoordinates(1, basis, nil, config.RegulariserIdentity)}
-	var w lifter
-	b.Run("features", func(b *testing.B) {
-		for b.Loop() {
-			if _, err := w.summariser.Summarise(block); err != nil {
-				b.Fatal(err)
-			}
-		}
-		b.ReportMetric(float64(b.N)*rows/b.Elapsed().Seconds(), "rows/s")
-	})
-	b.Run("t=40", func(b *testing.B) {
-		for b.Loop() {
-			if _, err := w.summariser.Summarise(block); err != nil {
-				b.Fatal(err)
-			}
-			if _, err := w.lift(context.Background(), block, in); err != nil {
-				b.Fatal(err)
-			}
-		}
-		b.ReportMetric(float64(b.N)*rows/b.Elapsed().Seconds(), "rows/s")
-	})
 }
 
 // BenchmarkStream takes in a topic of ten million checkerboard points, from the

@@ -12,6 +12,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"streamd/cmd/streamd/access"
+	"streamd/cmd/streamd/daemon/live"
 	"streamd/cmd/streamd/model"
 	"streamd/incremental"
 	"streamd/ingest/wire"
@@ -94,7 +95,7 @@ func TestOrderOfFeatures(t *testing.T) {
 					t.Errorf("features %q", d.features())
 				}
 				_, digests := d.rowsAndFolds()
-				return fmt.Sprint(digestOf(d.live.sums.total()), digests, comparable(s))
+				return fmt.Sprint(live.DigestOf(d.live.Features().Total()), digests, comparable(s))
 			}
 			topicName := topic(t, 1)
 			produce(t, topicName, messages...)
@@ -136,7 +137,7 @@ func (i *instance) settledAnywhere(flags map[string]string) *model.Served {
 
 func (i *instance) features() []string {
 	i.t.Helper()
-	out, err := inLoop(i.t.Context(), i.Daemon, func() ([]string, error) { return i.live.sums.features, nil })
+	out, err := inLoop(i.t.Context(), i.Daemon, func() ([]string, error) { return i.live.Features().Names(), nil })
 	if err != nil {
 		i.t.Fatal(err)
 	}
@@ -215,7 +216,7 @@ func TestFeaturesAreFreeWithoutBlocks(t *testing.T) {
 					t.Errorf("%d dead letters while the features are others", s.DeadLetters)
 				}
 				receipt := d.retire(incremental.Position{Topic: name}.String())
-				if empty := digestOf(incremental.NewState(nil)); receipt.DigestAfter != empty {
+				if empty := live.DigestOf(incremental.NewState(nil)); receipt.DigestAfter != empty {
 					t.Errorf("the digest without blocks is %s, want %s", receipt.DigestAfter, empty)
 				}
 				if restart {
@@ -282,8 +283,8 @@ func TestFeaturesChangeInABatch(t *testing.T) {
 	d := start(t, name, filepath.Join(t.TempDir(), "streamd.db"), map[string]string{"blocks.unit": "key", "limits.classes": "2"})
 	served := d.waitForOffsets(int64(len(messages)))
 	s := d.Status()
-	if served.Digest != digestOf(want) || s.DeadLetters != 6 || s.Rows.Missing() != 0 {
-		t.Errorf("%d blocks with digest %s, want %s; %d dead letters, rows %+v", served.Blocks, served.Digest, digestOf(want), s.DeadLetters, s.Rows)
+	if served.Digest != live.DigestOf(want) || s.DeadLetters != 6 || s.Rows.Missing() != 0 {
+		t.Errorf("%d blocks with digest %s, want %s; %d dead letters, rows %+v", served.Blocks, served.Digest, live.DigestOf(want), s.DeadLetters, s.Rows)
 	}
 	d.stop()
 }
@@ -329,8 +330,8 @@ func TestBasisOfAFileWithoutBlocks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := at.retire(incremental.Position{Topic: name}.String(), access.Caller{}); err != nil || at.live.epoch == nil {
-		t.Fatalf("%v; epoch %v", err, at.live.epoch)
+	if _, err := at.retire(incremental.Position{Topic: name}.String(), access.Caller{}); err != nil || at.live.InUse().Coordinates == nil {
+		t.Fatalf("%v; basis %v", err, at.live.InUse().Coordinates)
 	}
 	at.listener.Close()
 	at.store.Close()

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"time"
 
+	"streamd/cmd/streamd/daemon/live"
 	"streamd/incremental"
 	"streamd/incremental/sample"
 	"streamd/retire"
@@ -34,26 +35,22 @@ const (
 
 // fillSample does what is to be done for the sample now.
 func (d *Daemon) fillSample(ctx context.Context, now time.Time) {
-	if err := d.live.look(lookTime); err != nil {
+	if err := d.live.Look(lookTime); err != nil {
 		d.fail(err)
 		return
 	}
 	f := &d.filling
-	if f.running || d.live.sample.Lacking() == 0 || now.Sub(f.last) < max(betweenFilling, share*f.took) {
+	if f.running || d.live.Lacking() == 0 || now.Sub(f.last) < max(betweenFilling, share*f.took) {
 		return
 	}
 	f.last = now
 	maps.DeleteFunc(f.unread, func(id string, e retire.Entry) bool {
-		is, ok := d.live.ledger.Get(id)
+		is, ok := d.live.Get(id)
 		return !ok || is != e
 	})
 	var wanted []retire.Entry
-	for _, id := range d.live.sample.Wanted() {
-		e, ok := d.live.ledger.Get(id)
-		if !ok {
-			panic("daemon: block " + id + " is in the sample, but not live")
-		}
-		if f.unread[id] != e {
+	for _, e := range d.live.Wanted() {
+		if f.unread[e.ID] != e {
 			wanted = append(wanted, e)
 		}
 	}
@@ -62,17 +59,17 @@ func (d *Daemon) fillSample(ctx context.Context, now time.Time) {
 		return
 	}
 	f.running = true
-	blocks := d.liveBlocks(wanted)
+	blocks := d.live.Moment(wanted)
 	d.ends.Go(func() { d.fillFromLog(ctx, blocks) })
 }
 
 // fillFromLog reads blocks again and has the loop offer their parts.
-func (d *Daemon) fillFromLog(ctx context.Context, blocks *liveBlocks) {
-	d.log.Info().Int("blocks", len(blocks.entries)).Msg("reading blocks again for the row sample")
+func (d *Daemon) fillFromLog(ctx context.Context, blocks *live.Blocks) {
+	d.log.Info().Int("blocks", len(blocks.Entries)).Msg("reading blocks again for the row sample")
 	unread, err := readAgain(ctx, d, blocks, offersAtOnce, func(w *worker, b *incremental.Block, s *incremental.Summary) (*sample.Part, error) {
-		return w.taker.Take(b, s.Digest(), s.Totals(), d.live.sample.Levels()), nil
+		return w.keeper.Part(b, s, d.live.Target()), nil
 	}, func(e retire.Entry, p *sample.Part) error {
-		d.live.offer(e.ID, p)
+		d.live.Offer(e.ID, p)
 		return nil
 	})
 	if ctx.Err() != nil {
@@ -95,7 +92,7 @@ func (d *Daemon) fillFromLog(ctx context.Context, blocks *liveBlocks) {
 			f.unread[u.ID] = u.Entry
 		}
 		if n := len(unread); n > 0 {
-			d.log.Warn().Int("blocks", n).Str("block", d.logged(unread[0].ID)).AnErr("reason", unread[0].reason).
+			d.log.Warn().Int("blocks", n).Str("block", d.logged(unread[0].ID)).AnErr("reason", unread[0].Reason).
 				Msg("the row sample lacks blocks that the log does not give back as they were")
 		}
 		return nil

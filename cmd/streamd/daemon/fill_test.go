@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"streamd/cmd/streamd/daemon/live"
 	"streamd/incremental"
 	"streamd/incremental/sample"
 	"streamd/ingest/wire"
@@ -25,7 +26,7 @@ func (i *instance) view(ctx context.Context) *sample.View {
 		if !i.flushRuns() {
 			return nil, i.failure
 		}
-		return i.live.sample.Snapshot(i.live.sums.total(), i.live.sums.folds), nil
+		return i.live.Sample(i.live.Features().Folds()), nil
 	})
 	if err != nil {
 		i.t.Fatal(err)
@@ -63,8 +64,8 @@ func (i *instance) rowsAndFolds() (view *sample.View, digests []string) {
 	}
 	digests = append(digests, fmt.Sprintf("%x", sha256.Sum256([]byte(sampleText(view)))))
 	folds, err := inLoop(ctx, i.Daemon, func() (out []string, _ error) {
-		for _, s := range i.live.sums.perFold() {
-			out = append(out, digestOf(s))
+		for _, s := range i.live.Features().PerFold() {
+			out = append(out, live.DigestOf(s))
 		}
 		return out, nil
 	})

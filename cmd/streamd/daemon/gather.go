@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"streamd/cmd/streamd/daemon/live"
+	"streamd/cmd/streamd/daemon/memory"
 	"streamd/config"
 	"streamd/incremental"
 	"streamd/incremental/exact"
@@ -192,37 +194,32 @@ func (o *run) rowsRead() int64 { return int64(o.rows.len()) + o.weightless + o.c
 
 // runBytes is what the block of an open run will take until it is saved.
 func (d *Daemon) runBytes(o *run) int64 {
-	var n float64
-	for _, s := range d.live.shapes(0) {
-		s.classes = len(o.rows.classes)
-		n += s.summary()
-	}
-	return int64(n) + o.rows.bytes() // all rows may be in the sample
+	return d.live.Bytes(len(o.rows.classes)) + o.rows.bytes() // all rows may be in the sample
 }
 
 // admitsRows says why rows of a task may not come to those of an open run, whose sums
 // have that window, if they may not.
 func (d *Daemon) admitsRows(have *rows, window exact.Window, from *rows, z *result) error {
 	bytes := 8 * int64(len(from.columns)+2) * int64(z.j-z.i)
-	if d.gathered+bytes > d.memory.gathered {
+	if d.gathered+bytes > d.memory.Gathered {
 		return unusablef(kindMemory, "the rows of blocks that are not complete take %s, and these would take %s more; there is room for %s (limits.memory is %s): raise limits.memory, or lower blocks.offsets or blocks.period",
-			size(float64(d.gathered)), size(float64(bytes)), size(float64(d.memory.gathered)), size(float64(d.memory.limit)))
+			memory.Size(float64(d.gathered)), memory.Size(float64(bytes)), memory.Size(float64(d.memory.Gathered)), memory.Size(float64(d.memory.Limit)))
 	}
-	c := candidate{labels: have.classesWith(from, z.i, z.j), features: len(from.columns), window: window.Union(z.window)}
-	if c.labels == nil {
-		if c.labels = have.classes; window == c.window {
+	c := live.Candidate{Labels: have.classesWith(from, z.i, z.j), Features: len(from.columns), Window: window.Union(z.window)}
+	if c.Labels == nil {
+		if c.Labels = have.classes; window == c.Window {
 			return nil
 		}
 	} else { // other runs bring classes, too
 		for _, p := range d.partitions {
 			if p.open != nil {
-				c.labels = append(c.labels, p.open.rows.classes...)
+				c.Labels = append(c.Labels, p.open.rows.classes...)
 			}
 		}
-		slices.Sort(c.labels)
-		c.labels = slices.Compact(c.labels)
+		slices.Sort(c.Labels)
+		c.Labels = slices.Compact(c.Labels)
 	}
-	return d.live.admits(c)
+	return d.live.Admits(c)
 }
 
 // bucketOf says which bucket a record of that event time belongs to.
@@ -346,13 +343,13 @@ func (d *Daemon) flushRun(p *partition) error {
 	}
 	defer p.settle()
 	o := p.open
-	if _, live := d.live.ledger.Get(p.unfinished); live {
+	if _, live := d.live.Get(p.unfinished); live {
 		if o != nil {
 			o.grown = true // what has come takes its place: the log may be another one now
 		}
 		if o == nil || o.first.String() != p.unfinished {
 			d.counts.BlocksReplaced++
-			if err := d.live.remove(p.unfinished); err != nil {
+			if err := d.live.Remove(p.unfinished); err != nil {
 				return err
 			}
 		}
@@ -361,20 +358,20 @@ func (d *Daemon) flushRun(p *partition) error {
 	if o == nil || !o.grown {
 		return nil
 	}
-	k, err := d.worker.keep(d.background, o.rows.block())
+	k, err := d.worker.keeper.Keep(d.background, o.rows.block(), d.live.Target())
 	if err != nil {
 		// Each message passed on its own. But rows that were taken for other coordinates
 		// may not fit those in use. They have not been saved: when they are read again,
 		// each message is told.
 		return fmt.Errorf("summarise block %s: %w", o.first, err)
 	}
-	e := retire.Entry{ID: o.first.String(), Position: o.first, Last: o.last, Time: o.time, Rows: k.summary.Rows()}
-	done, err := d.live.add(e, k)
+	e := retire.Entry{ID: o.first.String(), Position: o.first, Last: o.last, Time: o.time, Rows: k.Summary.Rows()}
+	done, err := d.live.Add(e, k)
 	if err != nil {
 		return err
 	}
-	if done.added && done.replaced {
-		done.added, done.replaced = false, false // it has only grown
+	if done.Added && done.Replaced {
+		done.Added, done.Replaced = false, false // it has only grown
 	}
 	d.countAdded(e, done)
 	o.grown = false

@@ -36,7 +36,7 @@ func after(offset int64, d time.Duration) kafka.Record {
 }
 
 // ids are the live blocks, by rank.
-func (o *offline) ids() []string { return slices.Collect(o.live.ledger.IDs) }
+func (o *offline) ids() []string { return slices.Collect(o.live.IDs) }
 
 // A record that is rejected, or whose rows weigh nothing, has no part in the time of a
 // block, whether it is read together with others or not.
@@ -59,7 +59,7 @@ func TestTimeOfAGatheredBlock(t *testing.T) {
 				}
 				o.flushRuns()
 				want := retire.Entry{ID: "t/0/0", Position: incremental.Position{Topic: "t"}, Last: 2, Time: records[0].Time, Rows: 2}
-				if got := o.live.ledger.Page(retire.Lowest, math.MaxInt); !slices.Equal(got, []retire.Entry{want}) {
+				if got := o.live.Page(retire.Lowest, math.MaxInt); !slices.Equal(got, []retire.Entry{want}) {
 					t.Errorf("at once: %t: %v, want %v", atOnce, got, want)
 				}
 				o.store.Close()
@@ -91,10 +91,10 @@ func TestOffsetsOfAGrowingBlock(t *testing.T) {
 	o.deliver(0, records[10:11], 11, false)
 	expect("one record more", 10, "t/0/4", "t/0/8")
 	o.save()
-	if s := o.lastSave; s.Offsets[0].Next != 10 || s.Resume[0].Next != 8 || s.Digest != o.live.digest() {
+	if s := o.lastSave; s.Offsets[0].Next != 10 || s.Resume[0].Next != 8 || s.Digest != o.live.Digest() {
 		t.Errorf("the file is said to be at %v, and to go on at %v", s.Offsets, s.Resume)
 	}
-	digest := o.live.digest()
+	digest := o.live.Digest()
 	o = o.crash()
 	if saved := o.resumes[0]; saved.Next != 8 || saved.Done != 10 {
 		t.Errorf("reading goes on at %+v", saved)
@@ -103,14 +103,14 @@ func TestOffsetsOfAGrowingBlock(t *testing.T) {
 		o.deliver(0, []kafka.Record{r}, r.Offset+1, false)
 		o.flushRuns()
 		expect(fmt.Sprintf("%d records are read once more", i+1), 10, "t/0/4", "t/0/8")
-		if o.live.digest() != digest {
+		if o.live.Digest() != digest {
 			t.Error("the state is another one")
 		}
 	}
 	o.deliver(0, records[10:], 12, false)
 	o.flushRuns()
 	expect("all is read", 12, "t/0/4", "t/0/8")
-	if e, _ := o.live.ledger.Get("t/0/8"); e.Rows != 4 {
+	if e, _ := o.live.Get("t/0/8"); e.Rows != 4 {
 		t.Errorf("the block has %d rows", e.Rows)
 	}
 	o.store.Close()
@@ -172,7 +172,7 @@ func TestEventTimeOfTheFuture(t *testing.T) {
 		}
 		records[10].Time = records[10].Time.Add(23 * time.Hour)
 		o.deliver(0, records, 12, false)
-		e, _ := o.live.ledger.Get("t/0/10")
+		e, _ := o.live.Get("t/0/10")
 		if want := time.UnixMilli(lawEpoch).Add(8*time.Second + 5*time.Minute); len(o.ids()) != 12 || !e.Time.Equal(want) {
 			t.Errorf("%v: live are %v, the one of the future of %s, want %s", keep, o.ids(), e.Time, want)
 		}
@@ -182,7 +182,7 @@ func TestEventTimeOfTheFuture(t *testing.T) {
 		o = openOffline(t, offlineFlags(t, keep))
 		records[10].Appended = true
 		o.deliver(0, records, 12, false)
-		if e, _ := o.live.ledger.Get("t/0/10"); !e.Time.Equal(records[10].Time) {
+		if e, _ := o.live.Get("t/0/10"); !e.Time.Equal(records[10].Time) {
 			t.Errorf("%v: the broker's time counts as %s", keep, e.Time)
 		}
 		o.store.Close()

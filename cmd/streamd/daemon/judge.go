@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
 	"streamd/incremental"
 	"streamd/incremental/gram"
@@ -142,10 +141,10 @@ func (p *prequential) add(classes []string, counts []tally) {
 }
 
 // answer is all of it for HTTP.
-func (p *prequential) answer() httpapi.Prequential {
+func (p *prequential) answer() model.Prequential {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	a := httpapi.Prequential{Rows: p.total.rows, Right: p.total.right}
+	a := model.Prequential{Rows: p.total.rows, Right: p.total.right}
 	var recent tally
 	var shares float64 // of the classes' right rows
 	for _, class := range slices.Sorted(maps.Keys(p.classes)) {

@@ -9,7 +9,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
 	"streamd/incremental"
 	"streamd/incremental/gram"
@@ -46,18 +45,18 @@ func TestPrequential(t *testing.T) {
 				return s.Model != nil && (s.Basis != nil || what != "kernel")
 			})
 			before := d.Status().Prequential
-			if before != (httpapi.Prequential{}) {
+			if before != (model.Prequential{}) {
 				t.Fatalf("without a model %+v", before)
 			}
 			for i, step := range []struct {
 				row  string
-				want httpapi.Prequential
+				want model.Prequential
 			}{
-				{ham, httpapi.Prequential{Rows: 50, Right: 50, Recent: 50, Correctness: 1, BalancedCorrectness: 1}},
-				{spam, httpapi.Prequential{Rows: 100, Right: 100, Recent: 100, Correctness: 1, BalancedCorrectness: 1}},
-				{absent, httpapi.Prequential{Rows: 100, Right: 100, Recent: 100, Correctness: 1, BalancedCorrectness: 1}},
-				{turned, httpapi.Prequential{Rows: 150, Right: 100, Recent: 150, Correctness: 100. / 150, BalancedCorrectness: 0.75}},
-				{eggs, httpapi.Prequential{Rows: 200, Right: 100, Recent: 200, Correctness: 0.5, BalancedCorrectness: 0.5}},
+				{ham, model.Prequential{Rows: 50, Right: 50, Recent: 50, Correctness: 1, BalancedCorrectness: 1}},
+				{spam, model.Prequential{Rows: 100, Right: 100, Recent: 100, Correctness: 1, BalancedCorrectness: 1}},
+				{absent, model.Prequential{Rows: 100, Right: 100, Recent: 100, Correctness: 1, BalancedCorrectness: 1}},
+				{turned, model.Prequential{Rows: 150, Right: 100, Recent: 150, Correctness: 100. / 150, BalancedCorrectness: 0.75}},
+				{eggs, model.Prequential{Rows: 200, Right: 100, Recent: 200, Correctness: 0.5, BalancedCorrectness: 0.5}},
 			} {
 				produce(t, name, message(50, step.row))
 				d.waitForOffsets(int64(i + 2))
@@ -83,7 +82,7 @@ func TestLatestJudgements(t *testing.T) {
 		}
 		check := func(rows, right, recent int64, correct, balanced float64) {
 			t.Helper()
-			want := httpapi.Prequential{Rows: rows, Right: right, Recent: recent, Correctness: correct, BalancedCorrectness: balanced}
+			want := model.Prequential{Rows: rows, Right: right, Recent: recent, Correctness: correct, BalancedCorrectness: balanced}
 			if got := p.answer(); got != want {
 				t.Errorf("%+v, want %+v", got, want)
 			}

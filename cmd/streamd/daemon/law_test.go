@@ -16,6 +16,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"streamd/cmd/streamd/access"
+	"streamd/cmd/streamd/daemon/live"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/ingest/kafka"
 	"streamd/retire"
@@ -288,19 +289,19 @@ func (h *history) check(t *testing.T, o *offline, when string) {
 	named := o.named()
 	want := h.fresh(t, named)
 	defer want.store.Close()
-	entries, wanted := o.live.ledger.Page(retire.Lowest, math.MaxInt), want.live.ledger.Page(retire.Lowest, math.MaxInt)
+	entries, wanted := o.live.Page(retire.Lowest, math.MaxInt), want.live.Page(retire.Lowest, math.MaxInt)
 	if !slices.Equal(entries, wanted) {
 		t.Errorf("%s, at %v: live are\n%v\nwant\n%v", when, named, entries, wanted)
 	}
-	if got, want := o.live.digest(), want.live.digest(); got != want {
+	if got, want := o.live.Digest(), want.live.Digest(); got != want {
 		t.Errorf("%s, at %v: digest %s, want %s", when, named, got, want)
 	}
-	for fold, sums := range want.live.sums.perFold() {
-		if got, want := digestOf(o.live.sums.perFold()[fold]), digestOf(sums); got != want {
+	for fold, sums := range want.live.Features().PerFold() {
+		if got, want := live.DigestOf(o.live.Features().PerFold()[fold]), live.DigestOf(sums); got != want {
 			t.Errorf("%s, at %v: fold %d has digest %s, want %s", when, named, fold, got, want)
 		}
 	}
-	if got, want := o.live.ledger.Horizon(), want.live.ledger.Horizon(); got != want {
+	if got, want := o.live.Horizon(), want.live.Horizon(); got != want {
 		t.Errorf("%s, at %v: horizon %v, want %v", when, named, got, want)
 	}
 }
@@ -345,11 +346,11 @@ func (h *history) run(t *testing.T) {
 		case k < 15:
 			o.save()
 		case k < 17:
-			before, digest := o.named(), o.live.digest()
+			before, digest := o.named(), o.live.Digest()
 			if r.IntN(2) == 0 {
 				o.save()
 				o = o.crash()
-				if now := o.named(); !maps.Equal(now, before) || o.live.digest() != digest {
+				if now := o.named(); !maps.Equal(now, before) || o.live.Digest() != digest {
 					t.Errorf("after a restart at %v the daemon is at %v", before, now)
 				}
 			} else {
@@ -360,7 +361,7 @@ func (h *history) run(t *testing.T) {
 			}
 		case k < 18:
 			o.flushRuns() // it may retire some
-			live := o.live.ledger.Page(retire.Lowest, math.MaxInt)
+			live := o.live.Page(retire.Lowest, math.MaxInt)
 			if len(live) == 0 {
 				continue
 			}
@@ -416,7 +417,7 @@ func (h *history) checkCompacted(t *testing.T, o *offline) {
 	if got, want := o.ids(), want.ids(); !slices.Equal(slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(want))) {
 		t.Errorf("live are %v, but %v after a compaction", got, want)
 	}
-	if o.live.digest() != want.live.digest() {
+	if o.live.Digest() != want.live.Digest() {
 		t.Error("after a compaction the digest is another one")
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"math"
 	"time"
 
+	"streamd/cmd/streamd/daemon/live"
 	"streamd/incremental"
 	"streamd/ingest/kafka"
 	"streamd/retire"
@@ -97,7 +98,7 @@ func (d *Daemon) loop(ctx context.Context) error {
 	for {
 		order, more, stopping := d.order, (<-chan struct{})(nil), (<-chan struct{})(nil)
 		switch {
-		case d.failure == nil && (d.live.unsaved() >= d.mostUnsaved() || !d.hasRoom(d.wants)):
+		case d.failure == nil && (d.live.Unsaved() >= d.mostUnsaved() || !d.hasRoom(d.wants)):
 			order = nil // nothing more is taken in
 			if d.saveProblem != nil {
 				stopping = d.stopping // who stops does not wait for the disk
@@ -136,7 +137,7 @@ func (d *Daemon) loop(ctx context.Context) error {
 		}
 		d.freeFeatures()
 		d.everySoOften()
-		if d.live.sample != nil && d.failure == nil {
+		if d.live.HasSample() && d.failure == nil {
 			d.fillSample(background, time.Now())
 		}
 		if d.failure == nil {
@@ -154,7 +155,7 @@ var always = func() <-chan struct{} { c := make(chan struct{}); close(c); return
 // While a save is on its way, as many bytes may come as there is room for beside those
 // that are in it. A block that is larger comes alone.
 func (d *Daemon) hasRoom(bytes int64) bool {
-	waiting := d.live.waiting()
+	waiting := d.live.Waiting()
 	if d.saving != nil {
 		waiting -= d.saving.bytes
 	}
@@ -166,11 +167,11 @@ func (d *Daemon) hasRoom(bytes int64) bool {
 func (d *Daemon) mostUnsaved() int {
 	switch {
 	case d.saveProblem != nil:
-		return min(d.cfg.Snapshot.Blocks, d.live.room())
+		return min(d.cfg.Snapshot.Blocks, d.live.Room())
 	case d.compaction != nil: // the next save waits for it
-		return max(d.live.room(), d.cfg.Snapshot.Blocks)
+		return max(d.live.Room(), d.cfg.Snapshot.Blocks)
 	case d.saving != nil:
-		return d.saving.blocks + min(max(d.saving.blocks, d.cfg.Snapshot.Blocks), d.live.room())
+		return d.saving.blocks + min(max(d.saving.blocks, d.cfg.Snapshot.Blocks), d.live.Room())
 	}
 	return math.MaxInt
 }
@@ -198,9 +199,9 @@ func (d *Daemon) everySoOften() {
 	if d.unsavedSince.IsZero() && d.hasUnsaved() {
 		d.unsavedSince = now
 	}
-	full := d.live.unsaved() >= d.live.room() || !d.hasRoom(d.wants)
+	full := d.live.Unsaved() >= d.live.Room() || !d.hasRoom(d.wants)
 	due := !d.unsavedSince.IsZero() && now.Sub(d.unsavedSince) >= d.cfg.Snapshot.Interval ||
-		d.live.unsaved() >= d.cfg.Snapshot.Blocks || full
+		d.live.Unsaved() >= d.cfg.Snapshot.Blocks || full
 	pause := d.pause(d.saveTook, now) // who replays may be waiting for what this save will commit
 	if full {
 		pause = 0
@@ -211,7 +212,7 @@ func (d *Daemon) everySoOften() {
 	if due && d.saving == nil && d.compaction == nil && now.Sub(d.lastSaveTry) >= pause {
 		d.beginSave()
 	}
-	if d.compactionIsDue(now) {
+	if d.saving == nil && d.compaction == nil && compactionIsDue(d.cfg.Snapshot.Scrub, d.live.Uncompacted(), d.lastCompaction, now) {
 		d.beginCompaction(now)
 	}
 	if d.changed && !d.solving && now.Sub(d.lastSolve) >= max(d.cfg.Model.SolveInterval, d.pause(d.copyTook, now)) {
@@ -263,7 +264,7 @@ func (d *Daemon) applyMore(ctx context.Context) {
 		p.settle()
 		p.moved = true
 		d.changed = true
-		d.handRoom.Store(d.live.roomBytes())
+		d.handRoom.Store(d.live.RoomBytes())
 	}
 }
 
@@ -324,7 +325,7 @@ func (d *Daemon) applyNext(ctx context.Context, p *partition, t *task, i int) (w
 	}
 	z := t.results[i]
 	if wants = d.unsavedBy(p, r, &z); wants > 0 && !d.hasRoom(wants) {
-		d.handRoom.Store(d.live.roomBytes())
+		d.handRoom.Store(d.live.RoomBytes())
 		return wants
 	}
 	t.results[i] = result{}
@@ -350,14 +351,14 @@ func (d *Daemon) applyNext(ctx context.Context, p *partition, t *task, i int) (w
 
 // isCurrent says whether a result is of the features and the coordinates in use.
 func (d *Daemon) isCurrent(z *result) bool {
-	return z.fixed == d.live.features.Load() && (z.summary == nil || z.summary.Rows() == 0 || d.live.covers(z.in))
+	return z.fixed == d.live.Target().Features && (z.Summary == nil || z.Summary.Rows() == 0 || d.live.Covers(&z.Kept))
 }
 
 // unsavedBy is the bytes of the block that a record makes: of its own, or of the open run
 // that it ends.
 func (d *Daemon) unsavedBy(p *partition, r *kafka.Record, z *result) int64 {
 	if !d.gathers() {
-		return z.bytes()
+		return z.Bytes()
 	}
 	if p.open == nil || !p.open.grown {
 		return 0
@@ -385,11 +386,11 @@ func (d *Daemon) applyRecord(p *partition, t *task, i int, z result) error {
 	case z.bad != nil:
 		d.countRejected(&d.counts, t.partition, r, z)
 		return d.retireFormer(z.id)
-	case z.summary == nil:
+	case z.Summary == nil:
 		d.counts.Tombstones++
 		return d.retireFormer(z.id)
 	}
-	if z.bad = d.live.admits(candidate{z.summary.Classes(), z.summary.Features(), z.summary.Window(), z.in}); z.bad != nil {
+	if z.bad = d.live.Admits(live.Candidate{Labels: z.Summary.Classes(), Features: z.Summary.Features(), Window: z.Summary.Window(), Kept: z.Kept}); z.bad != nil {
 		d.countRejected(&d.counts, t.partition, r, z)
 		if err := d.worker.reject(t.partition, r, z.bad); err != nil {
 			return err
@@ -398,16 +399,16 @@ func (d *Daemon) applyRecord(p *partition, t *task, i int, z result) error {
 	}
 	e := retire.Entry{
 		ID: z.id, Position: d.position(t.partition, r), Last: r.Offset,
-		Time: d.boundedTime(p, t.partition, r), Rows: z.summary.Rows(),
+		Time: d.boundedTime(p, t.partition, r), Rows: z.Summary.Rows(),
 	}
-	if z.summary.Rows() > 0 { // else it is as if absent
+	if z.Summary.Rows() > 0 { // else it is as if absent
 		d.fixFeatures(z)
 	}
-	o, err := d.live.add(e, z.kept)
+	o, err := d.live.Add(e, z.Kept)
 	if err != nil {
 		return err
 	}
-	countSummarised(&d.counts, z.rows, z.summary)
+	countSummarised(&d.counts, z.rows, z.Summary)
 	d.countAdded(e, o)
 	return nil
 }
@@ -415,13 +416,13 @@ func (d *Daemon) applyRecord(p *partition, t *task, i int, z result) error {
 // retireFormer retires the live block of that id, if there is one: a key's value was
 // deleted, or is one that cannot be used.
 func (d *Daemon) retireFormer(id string) error {
-	if _, ok := d.live.ledger.Get(id); !ok {
+	if _, ok := d.live.Get(id); !ok {
 		return nil
 	}
 	d.changed = true
 	d.counts.BlocksRetired++
 	d.sampled.Info().Str("block", d.logged(id)).Msg("block retired by its key's latest message")
-	return d.live.retire(id)
+	return d.live.Retire(id)
 }
 
 // countsAs is the event time that a record counts as of: not much later than the
@@ -459,23 +460,23 @@ const manyTooOld = 100
 
 // countAdded counts what adding block e has done, and logs when the policy has refused
 // it.
-func (d *Daemon) countAdded(e retire.Entry, o outcome) {
-	if o.added && !o.refused {
+func (d *Daemon) countAdded(e retire.Entry, o live.Outcome) {
+	if o.Added && !o.Refused {
 		d.tooOld = 0
 	}
-	if o.refused {
+	if o.Refused {
 		d.tooOld++
 		d.metrics.BlocksRefused.Inc()
 		d.sampled.Warn().Str("block", d.logged(e.ID)).Time("event_time", e.Time).Int64("rows", e.Rows).
 			Msg("block retired as it came: its event time is below what retire.keep lets in")
 	}
-	if o.added {
+	if o.Added {
 		d.counts.BlocksAdded++
 	}
-	if o.replaced {
+	if o.Replaced {
 		d.counts.BlocksReplaced++
 	}
-	d.counts.BlocksRetired += int64(o.retired)
+	d.counts.BlocksRetired += int64(o.Retired)
 }
 
 // fail ends the daemon with an error, without applying anything more.
@@ -489,7 +490,7 @@ func (d *Daemon) fail(err error) {
 // finish is the end of the loop: everything delivered has been applied.
 func (d *Daemon) finish() error {
 	if d.failure == nil && d.hasUnsaved() {
-		if n := d.live.unsaved(); n > 0 {
+		if n := d.live.Unsaved(); n > 0 {
 			d.log.Info().Int("blocks", n).Msg("saving what has changed since the last save")
 		}
 		d.save()
@@ -551,4 +552,38 @@ func (d *Daemon) inTurn(ctx context.Context, f func()) bool {
 	case <-ctx.Done():
 	}
 	return false
+}
+
+// listedFeatures bounds the names that a line of the log has.
+const listedFeatures = 20
+
+// fixFeatures makes the features of the first usable block those of the model.
+func (d *Daemon) fixFeatures(z result) {
+	if d.live.Target().Features == nil {
+		d.live.Fix(z.features)
+		d.sampled.Warn().Int("count", len(z.features)).Strs("features", z.features[:min(len(z.features), listedFeatures)]).
+			Msg("format.features is not set: the features are those of the first block, and records with others are refused while a block is live")
+	}
+}
+
+// freeFeatures lets the next block say what the features are, where no block is live
+// and no rows are in hand: what is gone binds nobody. Studies and a basis are of rows
+// that are gone.
+func (d *Daemon) freeFeatures() {
+	if d.live.Blocks() > 0 || len(d.cfg.Format.Features) > 0 || d.live.Target().Features == nil {
+		return
+	}
+	for _, p := range d.partitions {
+		if p.open != nil && p.open.rows.len() > 0 {
+			return
+		}
+	}
+	d.live.Fix(nil)
+	if r := &d.rebuilding; r.reducing != nil {
+		r.reducing.end()
+		r.reducing = nil
+	}
+	d.endReading()
+	d.inOtherCoordinates()
+	d.sampled.Info().Msg("no block is live: the next one decides which features the model has")
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"streamd/cmd/streamd/daemon/memory"
 	"streamd/ingest/kafka"
 )
 
@@ -90,9 +91,9 @@ func TestWideMessagesStayBelowTheLimit(t *testing.T) {
 			return err == nil && seen == int64(len(messages)) && rows >= 2000
 		})
 		if most := peak(t, p); most > limit {
-			t.Errorf("the process had %s, its limit is %s", size(float64(most)), size(limit))
+			t.Errorf("the process had %s, its limit is %s", memory.Size(float64(most)), memory.Size(limit))
 		} else {
-			t.Logf("the process had %s of %s", size(float64(most)), size(limit))
+			t.Logf("the process had %s of %s", memory.Size(float64(most)), memory.Size(limit))
 		}
 		p.kill()
 	}
@@ -136,10 +137,10 @@ func TestAdmittedBlocksStayBelowTheLimit(t *testing.T) {
 	}
 	produce(t, name, messages...)
 	cfg := load(t, map[string]string{"kafka.topic": name, "sample.rows": "1000", "model.nu": "auto"})
-	m := newMemory(cfg, limit)
-	s := shape{features: n, classes: classes}
-	if price := m.price([]shape{s}, blocks) + inMemory*s.summary(); price < m.room()/2 || price > m.room() {
-		t.Fatalf("a price of %s is not what there is room for, %s", size(price), size(m.room()))
+	m := memory.New(cfg, limit)
+	s := memory.Shape{Features: n, Classes: classes}
+	if price := m.Price([]memory.Shape{s}, blocks) + memory.Copies*s.Summary(); price < m.Room()/2 || price > m.Room() {
+		t.Fatalf("a price of %s is not what there is room for, %s", memory.Size(price), memory.Size(m.Room()))
 	}
 	p := spawn(t, map[string]string{
 		"kafka.brokers": cluster(t).Brokers[0], "kafka.topic": name, "http.listen": "127.0.0.1:0", "kafka.group": fmt.Sprintf("g%d", rand.Int64()),
@@ -151,8 +152,8 @@ func TestAdmittedBlocksStayBelowTheLimit(t *testing.T) {
 		return err == nil && rows == blocks*classes
 	})
 	if most := peak(t, p); most > limit {
-		t.Errorf("the process had %s, its limit is %s", size(float64(most)), size(limit))
+		t.Errorf("the process had %s, its limit is %s", memory.Size(float64(most)), memory.Size(limit))
 	} else {
-		t.Logf("the process had %s of %s", size(float64(most)), size(limit))
+		t.Logf("the process had %s of %s", memory.Size(float64(most)), memory.Size(limit))
 	}
 }

@@ -1,10 +1,10 @@
 package daemon
 
 import (
-	"encoding/hex"
 	"slices"
 	"time"
 
+	"streamd/cmd/streamd/daemon/live"
 	"streamd/cmd/streamd/model"
 	"streamd/config"
 	"streamd/incremental"
@@ -22,8 +22,8 @@ type publication struct {
 // coordinates.
 type solved struct {
 	served *model.Served
-	study  *studyJob
-	in     *coordinates
+	study  *study
+	in     *live.Coordinates
 	fixed  *[]string // the model's features
 }
 
@@ -68,7 +68,7 @@ func (d *Daemon) solve(now time.Time) {
 	if d.refines() && (y.now != nil || y.last != nil) {
 		return // what is served comes from studies
 	}
-	in := d.live.coordinates()
+	in := d.live.InUse().Coordinates
 	if last.Model != nil && last.BasisID() != next.BasisID() && y.last == nil && (d.refines() || d.tunes()) {
 		return // after a switch, planes that are as good as those of before are waited for
 	}
@@ -76,10 +76,10 @@ func (d *Daemon) solve(now time.Time) {
 	if y.last != nil {
 		options = y.last.options
 	}
-	moments := in.space().Moments(d.live.served().total())
+	moments := in.Moments(d.live.InUse().Total())
 	d.copyTook = time.Since(now)
 	d.solving, d.solvedOnce = true, true
-	of, fixed := y.last, d.live.features.Load()
+	of, fixed := y.last, d.live.Target().Features
 	go func() {
 		from := time.Now()
 		model, hat, err := moments.SolveWithHat(options)
@@ -98,7 +98,7 @@ func (d *Daemon) solve(now time.Time) {
 // has to be gone by, or features or coordinates are others now.
 func (d *Daemon) endSolve(s solved) {
 	d.solving = false
-	if s.study != d.studying.last || s.in != d.live.coordinates() || s.fixed != d.live.features.Load() {
+	if s.study != d.studying.last || s.in != d.live.InUse().Coordinates || s.fixed != d.live.Target().Features {
 		d.changed = true
 		return
 	}
@@ -106,7 +106,7 @@ func (d *Daemon) endSolve(s solved) {
 }
 
 // publish serves next, which goes by a study, from now on.
-func (d *Daemon) publish(next *model.Served, by *studyJob) {
+func (d *Daemon) publish(next *model.Served, by *study) {
 	d.servedBy = by
 	last := d.published.Load()
 	if b := next.Basis; b != nil && !b.Stale && d.isStale(b) {
@@ -122,24 +122,16 @@ func (d *Daemon) publish(next *model.Served, by *studyJob) {
 		d.log.Warn().Str("problem", next.Problem).Msg("there is no model")
 	}
 	next.Fingerprint = model.Fingerprint(next)
-	d.published.Store(&publication{served: next, fixed: d.live.features.Load(), replaced: make(chan struct{})})
+	d.published.Store(&publication{served: next, fixed: d.live.Target().Features, replaced: make(chan struct{})})
 	close(last.replaced)
 }
 
 // optionsIn are those for planes in these coordinates. Features are scaled before
 // they get to a kernel; what comes of it is not scaled again.
-func (d *Daemon) optionsIn(c *coordinates) incremental.Options {
+func (d *Daemon) optionsIn(c *live.Coordinates) incremental.Options {
 	o := d.options
 	o.Standardise = o.Standardise && c == nil
 	return o
-}
-
-// digest is that of the sums that planes are read off.
-func (l *liveSet) digest() string { return digestOf(l.served().total()) }
-
-func digestOf(s *incremental.State) string {
-	digest := s.Digest()
-	return hex.EncodeToString(digest[:])
 }
 
 // offsets says how far each partition has been applied: the live set has the records
@@ -163,15 +155,15 @@ func (d *Daemon) positions(of func(*partition) int64) []model.Offset {
 // header is what is served, but for the model and what goes with it.
 func (d *Daemon) header(now time.Time) *model.Served {
 	s := &model.Served{
-		Rows:    d.live.ledger.Rows(),
-		Blocks:  d.live.ledger.Len(),
-		Digest:  d.live.digest(),
+		Rows:    d.live.Rows(),
+		Blocks:  d.live.Blocks(),
+		Digest:  d.live.Digest(),
 		Offsets: d.offsets(),
 		MadeAt:  now.UTC(),
 	}
-	if c := d.live.coordinates(); c != nil {
+	if c := d.live.InUse().Coordinates; c != nil {
 		s.Basis = &model.Basis{
-			ID: c.id, Map: c.Map, Features: d.live.sums.features, Regulariser: d.cfg.Kernel.Regulariser,
+			ID: c.ID, Map: c.Basis, Features: d.live.Features().Names(), Regulariser: d.cfg.Kernel.Regulariser,
 		}
 	}
 	const soon = "it is not known yet"
@@ -198,7 +190,7 @@ func (d *Daemon) header(now time.Time) *model.Served {
 
 // adopt gives planes that were solved what the last study has found for planes
 // like them.
-func adopt(next *model.Served, s *studyJob) {
+func adopt(next *model.Served, s *study) {
 	if s == nil || next.Model == nil {
 		return
 	}

@@ -50,7 +50,7 @@ func TestNotReady(t *testing.T) {
 				d.published.Store(&publication{served: served})
 				s := httpapi.Status{Rebalances: at.rebalances, InGroup: !at.out, SaveFails: at.saveFails}
 				for p, lag := range at.lags {
-					part := httpapi.Partition{Partition: p, Next: 10, HighWatermark: 10 + lag}
+					part := model.Partition{Partition: p, Next: 10, HighWatermark: 10 + lag}
 					if lag < 0 {
 						part.Next = -1
 					}

@@ -1,15 +1,14 @@
 package daemon
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"time"
 
+	"streamd/cmd/streamd/daemon/live"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
 	"streamd/config"
@@ -52,15 +51,15 @@ func (d *Daemon) rebuild(ctx context.Context, now time.Time) {
 	if d.cfg.Kernel.Function == config.KernelNone {
 		return
 	}
-	if len(d.live.epochs()) > 0 && !d.live.sums.parted() && d.flushRuns() && !d.live.sums.parted() {
+	if d.live.HasBasis() && !d.live.Parted() && d.flushRuns() && !d.live.Parted() {
 		d.dropBasis("the live rows are of fewer than two classes")
 		d.rebuilding.again, d.rebuilding.problem = time.Time{}, "" // when there are two, nothing has failed
 	}
 	d.sayStale()
-	if d.live.next != nil {
+	if d.live.Next() != nil {
 		d.build(ctx, now)
 	}
-	if d.live.next == nil && d.rebuilding.reducing == nil && d.reductionDue(now) {
+	if d.live.Next() == nil && d.rebuilding.reducing == nil && d.reductionDue(now) {
 		d.beginReduction(ctx, now)
 	}
 }
@@ -68,16 +67,17 @@ func (d *Daemon) rebuild(ctx context.Context, now time.Time) {
 // dropBasis goes back to the planes of the features, where a daemon is that starts with
 // the live blocks as they are. Another basis is chosen when they support one again.
 func (d *Daemon) dropBasis(why string) {
-	if len(d.live.epochs()) == 0 {
+	if !d.live.HasBasis() {
 		return
 	}
 	r := &d.rebuilding
 	if r.reducing != nil {
 		r.reducing.end()
 		r.reducing = nil
+		d.live.Chosen()
 	}
 	d.endReading()
-	d.live.dropEpochs()
+	d.live.DropBases()
 	d.inOtherCoordinates()
 	d.log.Warn().Str("reason", why).Msg("the basis is dropped; planes are in the features again")
 }
@@ -90,24 +90,22 @@ func (d *Daemon) endReading() {
 
 // build goes on with the epoch that is being built.
 func (d *Daemon) build(ctx context.Context, now time.Time) {
-	r, next := &d.rebuilding, d.live.next
-	if len(next.missing) == 0 {
+	r, next := &d.rebuilding, d.live.Next()
+	if next.Missing() == 0 {
 		d.switchEpoch()
 		return
 	}
 	if r.reading != nil || now.Before(r.again) {
 		return
 	}
-	if len(next.unread) == len(next.missing) {
+	if next.Waits() {
 		if d.cfg.Kernel.Unread == config.UnreadSkip {
 			d.skipUnread()
 		}
 		return
 	}
-	blocks := d.liveBlocks(slices.DeleteFunc(d.live.ledger.Page(retire.Lowest, math.MaxInt), func(e retire.Entry) bool {
-		_, lacks := next.missing[e.ID]
-		_, known := next.unread[e.ID]
-		return !lacks || known
+	blocks := d.live.Moment(slices.DeleteFunc(d.live.Page(retire.Lowest, math.MaxInt), func(e retire.Entry) bool {
+		return !next.Wants(e.ID)
 	}))
 	reading, end := context.WithCancel(ctx)
 	r.reading = end
@@ -123,19 +121,19 @@ func (d *Daemon) build(ctx context.Context, now time.Time) {
 
 // skipUnread retires the blocks that the log does not give back.
 func (d *Daemon) skipUnread() {
-	next := d.live.next
+	next := d.live.Next()
 	unread := d.unread()
-	for _, id := range slices.Sorted(maps.Keys(next.missing)) {
+	for _, id := range next.MissingIDs() {
 		for _, p := range d.partitions {
 			if err := d.endBlock(p, id); err != nil {
 				d.fail(err)
 				return
 			}
 		}
-		if _, lacks := next.missing[id]; !lacks {
+		if !next.Lacks(id) {
 			continue // its rows were still in hand
 		}
-		if err := d.live.remove(id); err != nil {
+		if err := d.live.Remove(id); err != nil {
 			d.fail(err)
 			return
 		}
@@ -149,28 +147,27 @@ func (d *Daemon) skipUnread() {
 
 // unread lists the blocks that the log does not give back, by id.
 func (d *Daemon) unread() (out []httpapi.UnreadBlock) {
-	for _, u := range d.live.next.unread {
-		out = append(out, httpapi.UnreadBlock{ID: u.ID, Rows: u.Rows, Reason: u.reason.Error()})
+	for _, u := range d.live.Next().Unread() {
+		out = append(out, httpapi.UnreadBlock{ID: u.ID, Rows: u.Rows, Reason: u.Reason.Error()})
 	}
-	slices.SortFunc(out, func(a, b httpapi.UnreadBlock) int { return cmp.Compare(a.ID, b.ID) })
 	return out
 }
 
 // switchEpoch takes the epoch that has been built into use.
 func (d *Daemon) switchEpoch() {
-	d.live.switchEpoch()
+	d.live.Switch()
 	d.inOtherCoordinates()
 	r := &d.rebuilding
 	r.switched = time.Now()
 	r.took = r.switched.Sub(r.at)
-	d.log.Info().Str("basis", d.live.epoch.id).Int("blocks", d.live.ledger.Len()).Msg("all live blocks are in the coordinates of the new basis")
+	d.log.Info().Str("basis", d.live.InUse().ID).Int("blocks", d.live.Blocks()).Msg("all live blocks are in the coordinates of the new basis")
 }
 
 // inOtherCoordinates has planes solved and studied in the coordinates in use, which the
 // last study is not about.
 func (d *Daemon) inOtherCoordinates() {
 	d.changed = true
-	d.studying.last, d.studying.due = nil, d.live.ledger.Rows() > 0 || d.studying.asked != nil
+	d.studying.last, d.studying.due = nil, d.live.Rows() > 0 || d.studying.asked != nil
 }
 
 // takenAtOnce bounds the bytes of summaries that are handed to the loop together.
@@ -185,19 +182,18 @@ type summarised struct {
 }
 
 // readInto reads blocks from the log and has the loop take them into an epoch.
-func (d *Daemon) readInto(ctx context.Context, next *epoch, blocks *liveBlocks) (unread []unreadBlock, err error) {
-	d.log.Info().Int("blocks", len(blocks.entries)).Msg("reading blocks again for the coordinates of a new basis")
-	c := next.coordinates
-	atOnce := min(max(takenAtOnce/(8*gram.PackedLen(len(c.Names))), 1), offersAtOnce)
+func (d *Daemon) readInto(ctx context.Context, next *live.Space, blocks *live.Blocks) (unread []live.Unread, err error) {
+	d.log.Info().Int("blocks", len(blocks.Entries)).Msg("reading blocks again for the coordinates of a new basis")
+	c := next.Coordinates
+	atOnce := min(max(takenAtOnce/(8*gram.PackedLen(c.Size())), 1), offersAtOnce)
 	return readAgain(ctx, d, blocks, atOnce, func(w *worker, b *incremental.Block, s *incremental.Summary) (summarised, error) {
-		in, err := w.lifter.summary(ctx, b, c)
+		in, err := w.keeper.Summary(ctx, b, c)
 		return summarised{in, s.Digest()}, err
 	}, func(e retire.Entry, z summarised) error {
-		if d.saveProblem != nil && d.live.unsaved() >= d.cfg.Snapshot.Blocks {
+		if d.saveProblem != nil && d.live.Unsaved() >= d.cfg.Snapshot.Blocks {
 			return errUnsaved
 		}
-		if _, lacks := next.missing[e.ID]; lacks && d.live.next == next && d.failure == nil {
-			next.add(e.ID, z.summary, z.digest)
+		if d.failure == nil && d.live.Take(next, e.ID, z.summary, z.digest) {
 			d.rebuilding.taken += e.Rows
 		}
 		return nil
@@ -206,7 +202,7 @@ func (d *Daemon) readInto(ctx context.Context, next *epoch, blocks *liveBlocks) 
 
 // endReadInto is the end of a pass, in the loop. What it has left is not in next,
 // since it cannot be read again as it was.
-func (d *Daemon) endReadInto(ctx context.Context, next *epoch, unread []unreadBlock, err error) {
+func (d *Daemon) endReadInto(ctx context.Context, next *live.Space, unread []live.Unread, err error) {
 	d.rebuilding.reading = nil
 	switch {
 	case ctx.Err() != nil:
@@ -214,14 +210,8 @@ func (d *Daemon) endReadInto(ctx context.Context, next *epoch, unread []unreadBl
 		d.rebuilding.again = time.Now().Add(afterFailure)
 		d.log.Error().Err(err).Msg("blocks could not be read again for the coordinates of a new basis; it will be tried again")
 	case len(unread) > 0:
-		for _, u := range unread {
-			if e, ok := d.live.ledger.Get(u.ID); ok && e == u.Entry {
-				if _, lacks := next.missing[u.ID]; lacks {
-					next.unread[u.ID] = u
-				}
-			}
-		}
-		d.log.Warn().Int("blocks", len(unread)).Str("block", d.logged(unread[0].ID)).AnErr("reason", unread[0].reason).
+		d.live.SetUnread(next, unread)
+		d.log.Warn().Int("blocks", len(unread)).Str("block", d.logged(unread[0].ID)).AnErr("reason", unread[0].Reason).
 			Msg("blocks are not in the coordinates of the new basis, since they cannot be read again as they were")
 	}
 }
@@ -236,13 +226,13 @@ func (d *Daemon) Reduce(ctx context.Context) error {
 		switch {
 		case d.failure != nil:
 			return errStopping
-		case d.live.ledger.Rows() == 0:
+		case d.live.Rows() == 0:
 			return fmt.Errorf("there are no live rows: %w", httpapi.ErrUnavailable)
-		case d.live.sample.Lacking() > 0:
+		case d.live.Lacking() > 0:
 			return fmt.Errorf("reduce: %w: %w", errLacking, httpapi.ErrUnavailable)
 		case r.reducing != nil:
 			return fmt.Errorf("reduce: %w", httpapi.ErrBusy)
-		case d.live.next != nil && len(d.live.next.unread) < len(d.live.next.missing):
+		case d.live.Next() != nil && !d.live.Next().Waits():
 			return fmt.Errorf("reduce: blocks are being put into the coordinates of a basis, which DELETE /v1/reduce gives up: %w", httpapi.ErrBusy)
 		}
 		d.beginReduction(d.background, time.Now())
@@ -260,9 +250,9 @@ func (d *Daemon) Abandon(ctx context.Context) error {
 		if r.reducing != nil {
 			r.reducing.end()
 		}
-		if d.live.next != nil {
+		if d.live.Next() != nil {
 			d.endReading()
-			d.live.abandon()
+			d.live.Abandon()
 			d.log.Info().Msg("the basis that had been chosen is given up")
 		}
 		r.again = time.Now().Add(afterFailure)
@@ -275,8 +265,8 @@ func (d *Daemon) Epoch(ctx context.Context) (*httpapi.EpochAnswer, error) {
 	return inLoop(ctx, d, func() (*httpapi.EpochAnswer, error) {
 		a := d.epochAnswer()
 		a.Skipped = d.rebuilding.skipped[:min(len(d.rebuilding.skipped), listedBlocks)]
-		if e := d.live.epoch; e != nil {
-			a.Basis = model.NewBasisJSON(e.Map, d.cfg.Kernel.Regulariser)
+		if e := d.live.InUse(); e.Coordinates != nil {
+			a.Basis = model.NewBasisJSON(e.Basis, d.cfg.Kernel.Regulariser)
 		}
 		if a.Rebuild != nil {
 			a.Rebuild.Reasons = d.unread()
@@ -290,21 +280,21 @@ func (d *Daemon) Epoch(ctx context.Context) (*httpapi.EpochAnswer, error) {
 func (d *Daemon) epochAnswer() *httpapi.EpochAnswer {
 	r := &d.rebuilding
 	a := &httpapi.EpochAnswer{Problem: r.problem, Served: d.published.Load().served.BasisID()}
-	if e := d.live.epoch; e != nil {
-		a.Epoch, a.InUse, a.Stale = e.number, e.made, e.from.stale != fresh
+	if e := d.live.InUse(); e.Coordinates != nil {
+		a.Epoch, a.InUse, a.Stale = e.Number, e.Reduction, e.Stale() != live.Fresh
 	}
 	if job := r.reducing; job != nil {
 		job.mu.Lock()
 		a.Reducing = &httpapi.ReducingAnswer{Began: job.began.UTC(), Stages: append([]model.Stage{}, job.stages...)}
 		job.mu.Unlock()
 	}
-	if e := d.live.next; e != nil {
+	if e := d.live.Next(); e != nil {
 		b := &httpapi.RebuildAnswer{
-			Reduction: e.made, Blocks: d.live.ledger.Len() - len(e.missing), Missing: len(e.missing),
-			Rows: e.sums.rows(), LiveRows: d.live.ledger.Rows(), Unread: len(e.unread), Stale: e.from.stale != fresh,
+			Reduction: e.Reduction, Blocks: d.live.Blocks() - e.Missing(), Missing: e.Missing(),
+			Rows: e.Rows(), LiveRows: d.live.Rows(), Unread: len(e.Unread()), Stale: e.Stale() != live.Fresh,
 		}
 		if r.taken > 0 && b.Unread < b.Missing {
-			left := time.Since(e.began).Seconds() / float64(r.taken) * float64(b.LiveRows-b.Rows)
+			left := time.Since(e.Began()).Seconds() / float64(r.taken) * float64(b.LiveRows-b.Rows)
 			if !math.IsInf(left, 0) {
 				b.Seconds = &left
 			}

@@ -67,7 +67,7 @@ func (w *worker) rejectStretch(partition int, r *kafka.Refused) error {
 	why := r.Reason
 	switch {
 	case !errors.Is(why, kafka.ErrTooLarge):
-	case w.d.memory.message < int(w.d.cfg.Kafka.MaxMessageBytes):
+	case w.d.memory.Message < int(w.d.cfg.Kafka.MaxMessageBytes):
 		why = fmt.Errorf("%w: a 32nd of limits.memory", why)
 	default:
 		why = fmt.Errorf("%w: kafka.max_message_bytes", why)

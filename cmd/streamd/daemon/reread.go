@@ -12,11 +12,12 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"streamd/cmd/streamd/daemon/live"
+	"streamd/cmd/streamd/daemon/memory"
 	"streamd/incremental"
 	"streamd/ingest/kafka"
 	"streamd/ingest/wire"
 	"streamd/retire"
-	"streamd/snapshot"
 )
 
 // rereader reads live blocks from the log again, for what needs rows: the log is
@@ -68,7 +69,7 @@ func (d *Daemon) newRereader() (*rereader, error) {
 	if err != nil {
 		return nil, err
 	}
-	fetching := d.memory.bounded(Fetching(d.cfg.Kafka), d.memory.reread)
+	fetching := bounded(d.memory, Fetching(d.cfg.Kafka), d.memory.Reread)
 	fetching.BufferBytes = rereadBuffer * int64(fetching.FetchBytes)
 	log, err := kafka.NewRangeReader(kafka.RangeConfig{
 		Cluster: cluster, Topic: d.cfg.Kafka.Topic, Fetching: fetching, Partitions: rereadPartitions,
@@ -76,41 +77,10 @@ func (d *Daemon) newRereader() (*rereader, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &rereader{d: d, log: log, workers: max(1, d.cfg.Workers/2), turn: make(chan struct{}, 1), room: semaphore.NewWeighted(unsavedMemory)}, nil
+	return &rereader{d: d, log: log, workers: max(1, d.cfg.Workers/2), turn: make(chan struct{}, 1), room: semaphore.NewWeighted(live.UnsavedMemory)}, nil
 }
 
 func (r *rereader) close() { r.log.Close() }
-
-// liveBlocks is the live set at one moment, or some of it.
-type liveBlocks struct {
-	entries []retire.Entry
-	unsaved map[string]*incremental.Summary
-	store   *snapshot.Store
-}
-
-// liveBlocks is these live blocks as they are now, in the loop.
-func (d *Daemon) liveBlocks(entries []retire.Entry) *liveBlocks {
-	l := &liveBlocks{entries: entries, unsaved: make(map[string]*incremental.Summary, len(d.live.put)), store: d.store}
-	for id, b := range d.live.put {
-		l.unsaved[id] = b.Summary
-	}
-	return l
-}
-
-// summary is what is kept of a block. It may be gone, or another one of the same
-// id, when the block has been retired or replaced since.
-func (l *liveBlocks) summary(id string) (*incremental.Summary, error) {
-	if s := l.unsaved[id]; s != nil {
-		return s, nil
-	}
-	return l.store.Summary(id)
-}
-
-// unreadBlock is a block that is live, but cannot be read again as it was.
-type unreadBlock struct {
-	retire.Entry
-	reason error
-}
 
 // visit is what is done with a block that has been read again.
 type visit func(w *worker, e retire.Entry, b *incremental.Block, s *incremental.Summary) error
@@ -129,7 +99,7 @@ type visit func(w *worker, e retire.Entry, b *incremental.Block, s *incremental.
 // What is live as it was but does not come back so is unread, by position, and no
 // error. An error of visit, of the log that no retry mends, or of ctx ends the
 // pass; trouble with brokers is retried until ctx ends.
-func (r *rereader) pass(ctx context.Context, blocks *liveBlocks, verify bool, visit visit) (unread []unreadBlock, err error) {
+func (r *rereader) pass(ctx context.Context, blocks *live.Blocks, verify bool, visit visit) (unread []live.Unread, err error) {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 	select {
@@ -138,24 +108,24 @@ func (r *rereader) pass(ctx context.Context, blocks *liveBlocks, verify bool, vi
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	fixed := r.d.live.features.Load()
+	fixed := r.d.live.Target().Features
 	if fixed == nil {
 		return nil, nil // no block is live any more
 	}
 	decoding := make([]*worker, r.workers)
 	for i := range decoding {
-		decoding[i] = &worker{d: r.d, numbers: r.d.memory.numbers}
+		decoding[i] = &worker{d: r.d, numbers: r.d.memory.Numbers}
 		if err := decoding[i].prepare(fixed); err != nil {
 			return nil, err
 		}
 	}
 	p := &pass{
 		rereader: r, ctx: ctx, blocks: blocks, verify: verify, visit: visit, fail: fail, work: make(chan func(*worker)),
-		features: fixed, rows: semaphore.NewWeighted(max(1, r.d.memory.gathered)),
+		features: fixed, rows: semaphore.NewWeighted(max(1, r.d.memory.Gathered)),
 	}
 	lanes := map[int]*lane{}
-	ranges := make([]kafka.Range, 0, len(blocks.entries))
-	for _, e := range blocks.entries {
+	ranges := make([]kafka.Range, 0, len(blocks.Entries))
+	for _, e := range blocks.Entries {
 		number := e.Position.Partition
 		if lanes[number] == nil {
 			lanes[number] = &lane{pass: p}
@@ -193,7 +163,7 @@ func (r *rereader) pass(ctx context.Context, blocks *liveBlocks, verify bool, vi
 		u := &p.unread[i]
 		for _, gone := range lost {
 			if u.Position.Partition == gone.Partition && u.Position.Offset < gone.To && gone.From <= u.Last {
-				u.reason = errors.New(gone.String())
+				u.Reason = errors.New(gone.String())
 			}
 		}
 	}
@@ -203,9 +173,9 @@ func (r *rereader) pass(ctx context.Context, blocks *liveBlocks, verify bool, vi
 // readAgain makes a pass that verifies, makes something of each block, and has the loop
 // take that where the block is live as it was, so many at once. What nothing can be made
 // of is unread for that reason. An error of take ends the pass.
-func readAgain[T any](ctx context.Context, d *Daemon, blocks *liveBlocks, atOnce int,
+func readAgain[T any](ctx context.Context, d *Daemon, blocks *live.Blocks, atOnce int,
 	of func(*worker, *incremental.Block, *incremental.Summary) (T, error), take func(retire.Entry, T) error,
-) (unread []unreadBlock, err error) {
+) (unread []live.Unread, err error) {
 	type made struct {
 		entry retire.Entry
 		of    T
@@ -223,7 +193,7 @@ func readAgain[T any](ctx context.Context, d *Daemon, blocks *liveBlocks, atOnce
 		mu.Unlock()
 		return d.call(ctx, func() error {
 			for _, z := range some {
-				if e, ok := d.live.ledger.Get(z.entry.ID); !ok || e != z.entry {
+				if e, ok := d.live.Get(z.entry.ID); !ok || e != z.entry {
 					continue
 				}
 				if err := take(z.entry, z.of); err != nil {
@@ -237,7 +207,7 @@ func readAgain[T any](ctx context.Context, d *Daemon, blocks *liveBlocks, atOnce
 		z, err := of(w, b, s)
 		mu.Lock()
 		if err != nil {
-			unread = append(unread, unreadBlock{e, err})
+			unread = append(unread, live.Unread{Entry: e, Reason: err})
 		} else {
 			ready = append(ready, made{e, z})
 		}
@@ -254,7 +224,7 @@ func readAgain[T any](ctx context.Context, d *Daemon, blocks *liveBlocks, atOnce
 type pass struct {
 	*rereader
 	ctx      context.Context // of the whole; those of deliveries end with their partition
-	blocks   *liveBlocks
+	blocks   *live.Blocks
 	verify   bool
 	visit    visit
 	features *[]string
@@ -263,29 +233,29 @@ type pass struct {
 	work     chan func(*worker)
 
 	mu     sync.Mutex
-	unread []unreadBlock
+	unread []live.Unread
 }
 
 func (p *pass) unreadable(e retire.Entry, why error) {
 	p.mu.Lock()
-	p.unread = append(p.unread, unreadBlock{e, why})
+	p.unread = append(p.unread, live.Unread{Entry: e, Reason: why})
 	p.mu.Unlock()
 }
 
 // stillLive is the unread blocks that are live as they were, by position.
-func (p *pass) stillLive(ctx context.Context) ([]unreadBlock, error) {
+func (p *pass) stillLive(ctx context.Context) ([]live.Unread, error) {
 	if len(p.unread) == 0 {
 		return nil, nil
 	}
-	unread, err := inLoop(ctx, p.d, func() (unread []unreadBlock, _ error) {
+	unread, err := inLoop(ctx, p.d, func() (unread []live.Unread, _ error) {
 		for _, u := range p.unread {
-			if e, ok := p.d.live.ledger.Get(u.ID); ok && e == u.Entry {
+			if e, ok := p.d.live.Get(u.ID); ok && e == u.Entry {
 				unread = append(unread, u)
 			}
 		}
 		return unread, nil
 	})
-	slices.SortFunc(unread, func(a, b unreadBlock) int {
+	slices.SortFunc(unread, func(a, b live.Unread) int {
 		return cmp.Or(cmp.Compare(a.Position.Partition, b.Position.Partition), cmp.Compare(a.Position.Offset, b.Position.Offset))
 	})
 	return unread, err
@@ -299,18 +269,18 @@ func (p *pass) show(w *worker, e retire.Entry, b *incremental.Block) error {
 	}
 	var s *incremental.Summary
 	if p.verify {
-		need := int64(shape{features: len(b.Columns), classes: len(b.Classes)}.summary())
-		need = min(2*need, unsavedMemory) // as it was, and as it is
+		need := int64(memory.Shape{Features: len(b.Columns), Classes: len(b.Classes)}.Summary())
+		need = min(2*need, live.UnsavedMemory) // as it was, and as it is
 		if err := p.room.Acquire(p.ctx, need); err != nil {
 			return context.Cause(p.ctx)
 		}
 		defer p.room.Release(need)
-		was, err := p.blocks.summary(e.ID)
+		was, err := p.blocks.Summary(e.ID)
 		if err != nil {
 			return err
 		}
 		if len(b.Columns) == was.Features() {
-			if s, err = w.summariser.SummariseLike(p.ctx, was, b); err != nil {
+			if s, err = w.keeper.SummariseLike(p.ctx, was, b); err != nil {
 				return err
 			}
 		}
@@ -534,7 +504,7 @@ func (l *lane) gather(ctx context.Context, s *shared) {
 // gatheredBytes is what the rows of a gathered block take while it is put together.
 func (p *pass) gatheredBytes(e retire.Entry) int64 {
 	row := 2 * 8 * int64(len(*p.features)+2)
-	most := max(1, p.d.memory.gathered)
+	most := max(1, p.d.memory.Gathered)
 	if e.Rows > most/row {
 		return most
 	}
@@ -583,17 +553,17 @@ func (p *pass) join(w *worker, e retire.Entry, parts []*part) {
 // not know, or that do not fit the coordinates in use; ok is false when there are
 // none.
 func (p *pass) leaveOut(w *worker, e retire.Entry, all *rows, ends []int) (ok bool, kept *rows) {
-	was, err := p.blocks.summary(e.ID)
+	was, err := p.blocks.Summary(e.ID)
 	if err != nil {
 		return false, nil
 	}
 	classes := was.Classes()
 	kept = &rows{}
-	from, in := 0, p.d.live.current.Load()
+	from, in := 0, p.d.live.Target()
 	for _, end := range ends {
 		var one rows
 		one.appendRange(all, from, end)
-		if slices.ContainsFunc(one.classes, func(label string) bool { return !slices.Contains(classes, label) }) || w.lifter.check(p.ctx, one.block(), in) != nil {
+		if slices.ContainsFunc(one.classes, func(label string) bool { return !slices.Contains(classes, label) }) || w.keeper.Check(p.ctx, one.block(), in) != nil {
 			ok = true
 		} else {
 			kept.appendRange(all, from, end)

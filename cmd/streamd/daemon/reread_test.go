@@ -21,6 +21,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"golang.org/x/sync/errgroup"
 
+	"streamd/cmd/streamd/daemon/live"
 	"streamd/cmd/streamd/model"
 	"streamd/incremental"
 	"streamd/ingest/kafka"
@@ -31,14 +32,14 @@ import (
 )
 
 // liveNow asks the loop for the live set.
-func (d *Daemon) liveNow(ctx context.Context) (*liveBlocks, error) {
-	return inLoop(ctx, d, func() (*liveBlocks, error) {
-		return d.liveBlocks(d.live.ledger.Page(retire.Lowest, math.MaxInt)), nil
+func (d *Daemon) liveNow(ctx context.Context) (*live.Blocks, error) {
+	return inLoop(ctx, d, func() (*live.Blocks, error) {
+		return d.live.Moment(d.live.Page(retire.Lowest, math.MaxInt)), nil
 	})
 }
 
 // rereader is one, to be closed, and what is live.
-func (i *instance) rereader(ctx context.Context) (*rereader, *liveBlocks) {
+func (i *instance) rereader(ctx context.Context) (*rereader, *live.Blocks) {
 	i.t.Helper()
 	r, err := i.newRereader()
 	if err != nil {
@@ -56,17 +57,17 @@ func (i *instance) rereader(ctx context.Context) (*rereader, *liveBlocks) {
 // live as they were, or unread.
 type passed struct {
 	visited, left int
-	unread        []unreadBlock
+	unread        []live.Unread
 }
 
-func passOver(ctx context.Context, r *rereader, live *liveBlocks, verify bool, visit func(retire.Entry, *incremental.Block) error) (passed, error) {
+func passOver(ctx context.Context, r *rereader, live *live.Blocks, verify bool, visit func(retire.Entry, *incremental.Block) error) (passed, error) {
 	var visited atomic.Int64
 	unread, err := r.pass(ctx, live, verify, func(_ *worker, e retire.Entry, b *incremental.Block, _ *incremental.Summary) error {
 		visited.Add(1)
 		return visit(e, b)
 	})
 	n := int(visited.Load())
-	return passed{n, len(live.entries) - n - len(unread), unread}, err
+	return passed{n, len(live.Entries) - n - len(unread), unread}, err
 }
 
 // reread makes a pass over the live blocks of d and returns what was visited,
@@ -79,7 +80,7 @@ func (i *instance) reread(verify bool) (passed, *incremental.State, map[string][
 	defer r.close()
 	var mu sync.Mutex
 	var z incremental.Summariser
-	state := incremental.NewState(*i.live.features.Load())
+	state := incremental.NewState(*i.live.Target().Features)
 	summaries := map[string][]byte{}
 	p, err := passOver(ctx, r, live, verify, func(e retire.Entry, b *incremental.Block) error {
 		mu.Lock()
@@ -96,7 +97,7 @@ func (i *instance) reread(verify bool) (passed, *incremental.State, map[string][
 		i.t.Fatal(err)
 	}
 	if len(summaries) != p.visited || p.left < 0 {
-		i.t.Errorf("%d blocks, of %d: %+v", len(summaries), len(live.entries), p)
+		i.t.Errorf("%d blocks, of %d: %+v", len(summaries), len(live.Entries), p)
 	}
 	return p, state, summaries
 }
@@ -111,10 +112,10 @@ func (i *instance) rereadsAll() {
 	p, state, summaries := i.reread(true)
 	served, _ := i.Served()
 	for _, u := range p.unread {
-		i.t.Errorf("block %s: %v", u.ID, u.reason)
+		i.t.Errorf("block %s: %v", u.ID, u.Reason)
 	}
-	if p.left != 0 || p.visited != served.Blocks || digestOf(state) != served.Digest {
-		i.t.Errorf("%d blocks with digest %s; live are %d with %s", p.visited, digestOf(state), served.Blocks, served.Digest)
+	if p.left != 0 || p.visited != served.Blocks || live.DigestOf(state) != served.Digest {
+		i.t.Errorf("%d blocks with digest %s; live are %d with %s", p.visited, live.DigestOf(state), served.Blocks, served.Digest)
 	}
 	for id, got := range summaries {
 		want, err := i.store.Summary(id)
@@ -179,13 +180,13 @@ func TestRereadGivesTheBlocksBack(t *testing.T) {
 					t.Fatal(err)
 				}
 				gone := 0
-				for i, e := range live.entries {
+				for i, e := range live.Entries {
 					if i%10 < 6 {
 						d.retire(e.ID)
 						gone++
 					}
 				}
-				d.wait("retirement", func(s *model.Served) bool { return s.Blocks == len(live.entries)-gone })
+				d.wait("retirement", func(s *model.Served) bool { return s.Blocks == len(live.Entries)-gone })
 				if gone < 3 {
 					t.Errorf("%d blocks only are retired", gone)
 				}
@@ -229,8 +230,8 @@ func TestRereadNamesWhatTheLogHasForgotten(t *testing.T) {
 			var unread []string
 			for _, u := range p.unread {
 				unread = append(unread, u.ID)
-				if !strings.Contains(u.reason.Error(), "the log starts at 7") {
-					t.Errorf("block %s: %v", u.ID, u.reason)
+				if !strings.Contains(u.Reason.Error(), "the log starts at 7") {
+					t.Errorf("block %s: %v", u.ID, u.Reason)
 				}
 			}
 			var want []string
@@ -341,7 +342,7 @@ func TestRereadOfACompactedTopic(t *testing.T) {
 	byMessage.waitForOffsets(n + 1)
 	// 8 of 54 are left.
 	p, _, _ := byMessage.reread(true)
-	if len(p.unread) != 46 || !strings.Contains(p.unread[0].reason.Error(), "compacted") || p.visited != 8 {
+	if len(p.unread) != 46 || !strings.Contains(p.unread[0].Reason.Error(), "compacted") || p.visited != 8 {
 		t.Errorf("%+v", p)
 	}
 	byMessage.stop()
@@ -400,7 +401,7 @@ func TestRereadWhileBlocksGo(t *testing.T) {
 	if _, err := d.Snapshot(t.Context(), false); err != nil {
 		t.Fatal(err)
 	}
-	live.unsaved = nil // as if they had been saved before the pass
+	live.Unsaved = nil // as if they had been saved before the pass
 	p, err := passOver(t.Context(), r, live, true, func(retire.Entry, *incremental.Block) error { return nil })
 	if err != nil || p.visited != 19 || p.left != 11 || len(p.unread) > 0 {
 		t.Errorf("%+v, %v", p, err)
@@ -423,11 +424,11 @@ func TestRereadWhileABlockGrows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	growing := live.entries[len(live.entries)-1]
-	if len(live.entries) != 3 || growing.Last != 11 {
-		t.Fatalf("live are %+v", live.entries)
+	growing := live.Entries[len(live.Entries)-1]
+	if len(live.Entries) != 3 || growing.Last != 11 {
+		t.Fatalf("live are %+v", live.Entries)
 	}
-	was, err := live.summary(growing.ID)
+	was, err := live.Summary(growing.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -442,9 +443,9 @@ func TestRereadWhileABlockGrows(t *testing.T) {
 	}
 	defer r.close()
 	for _, known := range []bool{true, false} {
-		live.unsaved = map[string]*incremental.Summary{}
+		live.Unsaved = map[string]*incremental.Summary{}
 		if known {
-			live.unsaved[growing.ID] = was
+			live.Unsaved[growing.ID] = was
 		}
 		var visited []string
 		p, err := passOver(t.Context(), r, live, true, func(e retire.Entry, b *incremental.Block) error {
@@ -484,8 +485,8 @@ func TestRereadNamesWhatComesOutDifferently(t *testing.T) {
 		t.Fatalf("%+v", p)
 	}
 	for i, u := range p.unread {
-		if u.Position.Offset != int64(i+1) || !strings.Contains(u.reason.Error(), reasons[i]) {
-			t.Errorf("block %s: %v", u.ID, u.reason)
+		if u.Position.Offset != int64(i+1) || !strings.Contains(u.Reason.Error(), reasons[i]) {
+			t.Errorf("block %s: %v", u.ID, u.Reason)
 		}
 	}
 	// The number of rows alone does not show everything.

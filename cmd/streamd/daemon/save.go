@@ -27,7 +27,7 @@ type saveEnd struct {
 
 // hasUnsaved says whether there is something that is not known to be saved.
 func (d *Daemon) hasUnsaved() bool {
-	if d.saving != nil || d.live.unsaved() > 0 || d.live.epochsMoved {
+	if d.saving != nil || d.live.HasUnsaved() {
 		return true
 	}
 	for _, p := range d.partitions {
@@ -42,7 +42,7 @@ func (d *Daemon) hasUnsaved() bool {
 // transaction. None may be on its way, and no compaction.
 func (d *Daemon) beginSave() {
 	d.lastSaveTry = time.Now()
-	y := &saving{change: d.live.change(), blocks: d.live.unsaved(), bytes: d.live.waiting(), next: map[int]int64{}}
+	y := &saving{change: d.live.Change(), blocks: d.live.Unsaved(), bytes: d.live.Waiting(), next: map[int]int64{}}
 	c := &y.change
 	c.Counts, c.SavedAt = d.counts, d.lastSaveTry
 	for number, p := range d.partitions {
@@ -61,9 +61,9 @@ func (d *Daemon) beginSave() {
 	}
 	y.made = httpapi.SnapshotInfo{
 		MadeAt:  c.SavedAt,
-		Blocks:  d.live.ledger.Len(),
-		Rows:    d.live.ledger.Rows(),
-		Digest:  d.live.digest(),
+		Blocks:  d.live.Blocks(),
+		Rows:    d.live.Rows(),
+		Digest:  d.live.Digest(),
 		Offsets: d.offsets(),
 		Resume:  d.positions(func(p *partition) int64 { resume, _ := p.resume(); return resume.Next }),
 	}
@@ -91,7 +91,7 @@ func (d *Daemon) endSave(s saveEnd) {
 			d.log.Error().Err(s.err).Msg("the snapshot could not be saved; nothing is lost, and it will be tried again")
 		}
 		d.saveProblem = s.err
-		d.live.notSaved(&y.change)
+		d.live.NotSaved(&y.change)
 		for _, p := range y.moved {
 			p.moved = true
 		}
@@ -103,11 +103,9 @@ func (d *Daemon) endSave(s saveEnd) {
 	}
 	d.saveProblem = nil
 	d.metrics.SnapshotSeconds.Observe(d.saveTook.Seconds())
-	d.live.saved(&y.change)
+	d.live.Saved(&y.change)
 	d.missed = max(0, d.missed-int64(y.change.Retired))
-	if y.blocks > 0 {
-		d.live.pages = int(s.info.Bytes) / y.blocks
-	}
+	d.live.Wrote(s.info.Bytes, y.blocks)
 	if !d.hasUnsaved() {
 		d.unsavedSince = time.Time{}
 	}

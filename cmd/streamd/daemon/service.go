@@ -36,7 +36,7 @@ func (d *Daemon) Blocks(ctx context.Context, after string, limit int) (page []ht
 		}
 	}
 	entries, err := inLoop(ctx, d, func() ([]retire.Entry, error) {
-		return d.live.ledger.Page(above, limit+1), nil
+		return d.live.Page(above, limit+1), nil
 	})
 	if err != nil {
 		return nil, "", err
@@ -110,9 +110,9 @@ func (d *Daemon) retire(id string, by access.Caller) (httpapi.Receipt, error) {
 	if !d.flushRuns() { // the receipt's digests have all that has been read
 		return none, errStopping
 	}
-	e, ok := d.live.ledger.Get(id)
+	e, ok := d.live.Get(id)
 	if !ok {
-		if _, unsaved := d.live.gone[id]; unsaved { // a crash could make it live again
+		if d.live.IsGone(id) { // a crash could make it live again
 			if d.save(); d.saveProblem != nil {
 				return none, errRetiredUnsaved
 			}
@@ -125,14 +125,14 @@ func (d *Daemon) retire(id string, by access.Caller) (httpapi.Receipt, error) {
 			return none, err
 		}
 	}
-	receipt := httpapi.Receipt{Block: blockInfo(e), DigestBefore: d.live.digest(), InBasis: d.live.inBasis(id)}
-	if err := d.live.retire(id); err != nil {
+	receipt := httpapi.Receipt{Block: blockInfo(e), DigestBefore: d.live.Digest(), InBasis: d.live.InBasis(id)}
+	if err := d.live.Retire(id); err != nil {
 		d.fail(err)
 		return none, err
 	}
 	d.counts.BlocksRetired++
 	d.changed, d.studying.due = true, d.refines()
-	receipt.DigestAfter = d.live.digest()
+	receipt.DigestAfter = d.live.Digest()
 	receipt.Offsets = d.offsets()
 	d.sayStale()
 	d.save()
@@ -204,7 +204,7 @@ func (d *Daemon) Status() httpapi.Status {
 			if !ok {
 				next = -1
 			}
-			s.Partitions = append(s.Partitions, httpapi.Partition{
+			s.Partitions = append(s.Partitions, model.Partition{
 				Topic:         d.cfg.Kafka.Topic,
 				Partition:     p.Partition,
 				Next:          next,
@@ -291,21 +291,21 @@ func (d *Daemon) updateStatus() {
 	s := httpapi.Status{
 		Version: d.version,
 		Started: d.started,
-		Rows: httpapi.RowCounts{
+		Rows: model.RowCounts{
 			Read:       d.rowsRead,
 			Summarised: c.Rows,
 			ZeroWeight: c.ZeroWeightRows,
 			Rejected:   c.RejectedRows,
 			InHand:     open,
 		},
-		Blocks: httpapi.BlockCounts{
+		Blocks: model.BlockCounts{
 			Added:    c.BlocksAdded,
 			Retired:  c.BlocksRetired,
 			Replaced: c.BlocksReplaced,
 			Rejected: c.RejectedRecords,
 		},
-		LiveRows:     d.live.ledger.Rows(),
-		LiveBlocks:   d.live.ledger.Len(),
+		LiveRows:     d.live.Rows(),
+		LiveBlocks:   d.live.Blocks(),
 		DeadLetters:  c.DeadLetters,
 		Refused:      d.refusals.counted(),
 		LastSolve:    d.lastSolve,
@@ -318,7 +318,7 @@ func (d *Daemon) updateStatus() {
 		s.SaveFails = true
 		s.Problems = append(s.Problems, "the snapshot cannot be saved: "+d.saveProblem.Error())
 	}
-	if newest, ok := d.live.ledger.Newest(); ok && d.tooOld >= manyTooOld {
+	if newest, ok := d.live.Newest(); ok && d.tooOld >= manyTooOld {
 		s.Problems = append(s.Problems, fmt.Sprintf("the last %d blocks were retired as they came, since they are older than retire.keep lets in; the newest live block, of %s, is %s: retire it if its time is wrong",
 			d.tooOld, retire.NearestTime(newest.Time).UTC().Format(time.RFC3339), newest.ID))
 	}
@@ -333,14 +333,14 @@ func (d *Daemon) updateStatus() {
 	} else if y := d.studying.last; y != nil && y.refining != nil {
 		s.Problems = append(s.Problems, "the planes are not refined: "+y.refining.Error())
 	}
-	if r := &d.rebuilding; r.problem != "" && r.reducing == nil && d.live.next == nil {
+	if r := &d.rebuilding; r.problem != "" && r.reducing == nil && d.live.Next() == nil {
 		s.Problems = append(s.Problems, "no basis could be chosen: "+r.problem)
 	}
-	if n := len(d.filling.unread); n > 0 && d.mustGo() && d.rebuilding.reducing == nil && d.live.next == nil && !d.filling.running {
+	if n := len(d.filling.unread); n > 0 && d.mustGo() && d.rebuilding.reducing == nil && d.live.Next() == nil && !d.filling.running {
 		s.Problems = append(s.Problems, fmt.Sprintf("the basis in use was chosen from blocks that have been retired since, and no other can be chosen: the row sample lacks rows of %d blocks that the log does not give back as they were", n))
 	}
-	if e := d.live.next; e != nil && len(e.unread) > 0 && len(e.unread) == len(e.missing) {
-		s.Problems = append(s.Problems, fmt.Sprintf("the new basis waits for blocks that the log does not give back as they were, %d of them (see /v1/epoch): retire them, or set kernel.unread: skip", len(e.unread)))
+	if e := d.live.Next(); e != nil && e.Waits() {
+		s.Problems = append(s.Problems, fmt.Sprintf("the new basis waits for blocks that the log does not give back as they were, %d of them (see /v1/epoch): retire them, or set kernel.unread: skip", e.Missing()))
 	}
 	if d.cfg.Kernel.Function != config.KernelNone {
 		s.Epoch = d.epochAnswer()

@@ -7,6 +7,7 @@ import (
 	"os"
 	"strconv"
 
+	"streamd/cmd/streamd/daemon/memory"
 	"streamd/config"
 	"streamd/incremental"
 	"streamd/ingest/kafka"
@@ -58,25 +59,22 @@ func Fetching(k config.Kafka) kafka.Fetching {
 }
 
 // bounded is fetching within the memory that there is: total over all partitions.
-func (m *memory) bounded(f kafka.Fetching, total int64) kafka.Fetching {
-	f.FetchBytes, f.MaxMessageBytes, f.TotalBytes = min(f.FetchBytes, int(total/2)), m.message, total
+func bounded(m *memory.Budget, f kafka.Fetching, total int64) kafka.Fetching {
+	f.FetchBytes, f.MaxMessageBytes, f.TotalBytes = min(f.FetchBytes, int(total/2)), m.Message, total
 	return f
 }
 
 // consumerConfig is what is read, and from where on.
-func consumerConfig(k config.Kafka, cluster kafka.Cluster, m *memory) kafka.Config {
+func consumerConfig(k config.Kafka, cluster kafka.Cluster, m *memory.Budget) kafka.Config {
 	return kafka.Config{
 		Cluster:  cluster,
 		Topic:    k.Topic,
 		Group:    k.Group,
 		Start:    map[config.Start]kafka.Start{config.StartEarliest: kafka.Earliest, config.StartLatest: kafka.Latest}[k.Start],
 		OnGap:    map[config.OnGap]kafka.OnGap{config.OnGapStop: kafka.StopOnGap, config.OnGapEarliest: kafka.GapToEarliest, config.OnGapLatest: kafka.GapToLatest}[k.OnGap],
-		Fetching: m.bounded(Fetching(k), m.log),
+		Fetching: bounded(m, Fetching(k), m.Log),
 	}
 }
-
-// firstNu is ν before one has been chosen, and where none can be.
-const firstNu = 1
 
 func modelOptions(m config.Model) incremental.Options {
 	nu := float64(m.Nu)

@@ -139,11 +139,11 @@ func (d *Daemon) Jumped(gap *kafka.GapError, to int64) {
 // the new log would get their ids.
 func (d *Daemon) retirePartition(number int) {
 	n := 0
-	for _, e := range d.live.ledger.Page(retire.Lowest, math.MaxInt) {
+	for _, e := range d.live.Page(retire.Lowest, math.MaxInt) {
 		if e.Position.Partition != number {
 			continue
 		}
-		if err := d.live.retire(e.ID); err != nil {
+		if err := d.live.Retire(e.ID); err != nil {
 			d.fail(err)
 			return
 		}

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"streamd/cmd/streamd/daemon/live"
+	"streamd/cmd/streamd/daemon/memory"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
 	"streamd/config"
@@ -238,11 +240,15 @@ func TestStaleBasisMakesRoom(t *testing.T) {
 	first := d.settledBasis()
 	d.call(t.Context(), func() error {
 		l, points := d.live, first.Basis.Map.Points()
-		next := shape{features: points, classes: l.sums.most}
-		one := l.memory.price([]shape{l.sums.shape(0), next}, l.ledger.Len())
-		two := l.memory.price([]shape{l.sums.shape(0), next, l.epoch.sums.shape(0)}, l.ledger.Len())
-		l.memory.fixed += int64(l.memory.room() - (one+two)/2)
-		if l.fitsBasis(points) == nil {
+		shapeOf := func(p *live.Space) memory.Shape {
+			sum := p.Total()
+			return memory.Shape{Features: len(p.Names()), Classes: sum.Classes(), Window: sum.Window()}
+		}
+		next := memory.Shape{Features: points, Classes: l.Features().Total().Classes()}
+		one := d.memory.Price([]memory.Shape{shapeOf(l.Features()), next}, l.Blocks())
+		two := d.memory.Price([]memory.Shape{shapeOf(l.Features()), next, shapeOf(l.InUse())}, l.Blocks())
+		d.memory.Limit -= int64((d.memory.Room() - (one+two)/2) * 8 / 7) // an eighth is spare
+		if l.FitsBasis(points) == nil {
 			t.Error("there is room for two")
 		}
 		return nil
@@ -267,8 +273,7 @@ func TestStaleBasisThatStays(t *testing.T) {
 	d.call(t.Context(), func() error {
 		d.rebuilding.again = time.Now().Add(time.Hour)
 		d.filling.unread = map[string]retire.Entry{"key:k1": {ID: "key:k1"}}
-		d.live.epoch.from.stale = sourceRetired
-		return nil
+		return d.live.Retire("key:planted")
 	})
 	if p := d.Status().Problems; len(p) != 1 || !strings.Contains(p[0], "lacks rows of 1 blocks") {
 		t.Errorf("problems %q", p)
@@ -281,24 +286,21 @@ func TestStaleBasisThatStays(t *testing.T) {
 func TestReplacementsWaitForTheirShare(t *testing.T) {
 	now := time.Now()
 	for _, c := range []struct {
-		stale    staleness
+		stale    live.Staleness
 		onRetire config.OnRetire
 		since    time.Duration // the last switch, whose rebuild took a second
 		want     bool
 	}{
-		{fresh, config.OnRetireReduce, time.Hour, false},
-		{sourceReplaced, config.OnRetireReduce, share*time.Second - 1, false},
-		{sourceReplaced, config.OnRetireReduce, share * time.Second, true},
-		{sourceReplaced, config.OnRetireKeep, time.Hour, false},
-		{sourceRetired, config.OnRetireReduce, 0, true},
-		{sourceRetired, config.OnRetireKeep, time.Hour, false},
+		{live.Fresh, config.OnRetireReduce, time.Hour, false},
+		{live.SourceReplaced, config.OnRetireReduce, share*time.Second - 1, false},
+		{live.SourceReplaced, config.OnRetireReduce, share * time.Second, true},
+		{live.SourceReplaced, config.OnRetireKeep, time.Hour, false},
+		{live.SourceRetired, config.OnRetireReduce, 0, true},
+		{live.SourceRetired, config.OnRetireKeep, time.Hour, false},
 		{255, config.OnRetireReduce, 0, true}, // of a file that does not know its sources
 	} {
-		d := &Daemon{
-			cfg: &config.Config{Kernel: config.Kernel{OnRetire: c.onRetire}}, live: &liveSet{epoch: &epoch{from: &sources{stale: c.stale}}},
-			rebuilding: rebuilding{switched: now.Add(-c.since), took: time.Second},
-		}
-		if got := d.forgetDue(now); got != c.want {
+		r := rebuilding{switched: now.Add(-c.since), took: time.Second}
+		if got := r.forgetDue(c.stale, c.onRetire, now); got != c.want {
 			t.Errorf("%+v: due %t", c, got)
 		}
 	}

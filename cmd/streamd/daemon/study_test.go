@@ -15,12 +15,13 @@ import (
 	"testing"
 	"time"
 
+	"streamd/cmd/streamd/daemon/live"
 	"streamd/cmd/streamd/model"
 	"streamd/incremental"
 	"streamd/incremental/gram"
 	"streamd/incremental/newton"
+	"streamd/incremental/sample"
 	"streamd/ingest/wire"
-	"streamd/retire"
 )
 
 // settled waits until what is served comes from a study of the live set as it is,
@@ -38,8 +39,8 @@ func (i *instance) settled() *model.Served {
 					return nil, nil
 				}
 			}
-			if y.now != nil || y.due || y.last == nil || y.last.churn != i.live.churn || y.last.lacking > 0 ||
-				served.Digest != digestOf(i.live.sums.total()) || i.servedBy != y.last {
+			if y.now != nil || y.due || y.last == nil || y.last.churn != i.live.Churn() || y.last.lacking > 0 ||
+				served.Digest != live.DigestOf(i.live.Features().Total()) || i.servedBy != y.last {
 				return nil, nil
 			}
 			return served, nil
@@ -107,6 +108,60 @@ func weightedBlocks(t *testing.T, blocks int) (messages []message, all []*increm
 	return messages, all
 }
 
+// Where all rows of the sample have too many values, the first ones are judged, which
+// are a sample too, and as if it had no others.
+func TestJudgesFirstRowsOfManyClasses(t *testing.T) {
+	const folds, rows, planes = 5, 100, 3
+	_, all := weightedBlocks(t, 20)
+	state, apart := incremental.NewState(all[0].Features), make([]*incremental.State, folds)
+	for i := range apart {
+		apart[i] = incremental.NewState(all[0].Features)
+	}
+	var ids []string
+	held := sample.New(sample.Settings{Rows: 4 * rows}, func(yield func(string) bool) {
+		for _, id := range ids {
+			if !yield(id) {
+				return
+			}
+		}
+	})
+	var z incremental.Summariser
+	var taker sample.Taker
+	for i, b := range all {
+		sum, err := z.Summarise(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		state.Add(sum)
+		apart[sample.Fold(sum.Digest(), folds)].Add(sum)
+		ids = append(ids, fmt.Sprint(i))
+		held.Add(ids[i], taker.Take(b, sum.Digest(), sum.Totals(), held.Levels()))
+	}
+	s := &study{whole: state, total: state.Moments(), totals: state.Totals(), options: incremental.Options{Nu: 1}, served: &model.Served{}}
+	s.folds = append(s.folds, apart...)
+	var err error
+	if s.served.Model, err = s.total.Solve(s.options); err != nil {
+		t.Fatal(err)
+	}
+	view := held.Snapshot(state, folds).View()
+	got, err := s.holdOut(t.Context(), view, rows*planes+planes-1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	small := *view
+	small.Block, small.Fold = stretch(view.Block, 0, rows), view.Fold[:rows]
+	want, err := s.holdOut(t.Context(), &small, judgedValues)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if view.Block.Rows() != 4*rows || len(got.codes) != rows || len(got.values) != rows*planes {
+		t.Fatalf("of %d rows, %d are judged by %d values", view.Block.Rows(), len(got.codes), len(got.values))
+	}
+	if fmt.Sprint(got.folds, got.codes, got.said, got.weight, got.values) != fmt.Sprint(want.folds, want.codes, want.said, want.weight, want.values) {
+		t.Error("the first rows are judged in another way than as if there were no others")
+	}
+}
+
 // What is served is a function of the live blocks: ν, the planes, their refinement,
 // the calibration and the quality are, bit for bit, those of a daemon that has seen
 // the surviving blocks only, after retirements, restarts and other partitions.
@@ -139,7 +194,7 @@ func TestStudyIsAFunctionOfTheLiveSet(t *testing.T) {
 				t.Fatalf("not all of it is there: %s", want)
 			}
 			d.stop()
-			if s := d.studying.last; s.sums.Whole != nil || s.sums.Folds != nil || s.sample != nil {
+			if s := d.studying.last; s.total != nil || s.folds != nil || s.sample != nil {
 				t.Error("a study that has ended keeps its copies of the sums and of the sample")
 			}
 
@@ -378,7 +433,7 @@ func TestRefinementFails(t *testing.T) {
 	d := start(t, name, file, flags)
 	d.waitForOffsetsRead(200)
 	served := d.settled()
-	wanted, err := inLoop(t.Context(), d.Daemon, func() (*incremental.Moments, error) { return d.live.sums.total().Moments(), nil })
+	wanted, err := inLoop(t.Context(), d.Daemon, func() (*incremental.Moments, error) { return d.live.Features().Total().Moments(), nil })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -489,22 +544,22 @@ func TestNuIsChosenAgain(t *testing.T) {
 // A study waits for the stream to be still, or its turn.
 func TestWhenStudiesAreDue(t *testing.T) {
 	began := time.Unix(1_700_000_000, 0)
-	done := func(rows, churn int64, took time.Duration) *studyJob {
-		return &studyJob{served: &model.Served{Rows: rows}, churn: churn, took: took}
+	done := func(rows, churn int64, took time.Duration) *study {
+		return &study{served: &model.Served{Rows: rows}, churn: churn, took: took}
 	}
 	final := done(100, 100, 0)
-	final.blocks, final.refining = &liveBlocks{}, &newton.LimitError{}
+	final.blocks, final.refining = &live.Blocks{}, &newton.LimitError{}
 	stalled := done(100, 100, 0)
-	stalled.blocks, stalled.refining = &liveBlocks{}, &newton.StallError{}
+	stalled.blocks, stalled.refining = &live.Blocks{}, &newton.StallError{}
 	unread := done(100, 100, 0)
-	unread.blocks, unread.refining = &liveBlocks{}, errMoved
+	unread.blocks, unread.refining = &live.Blocks{}, errMoved
 	const solve, refine = time.Second, 10 * time.Second
 	for _, c := range []struct {
 		name         string
 		method       string
 		rows         int64 // live
 		churn        int64
-		last         *studyJob
+		last         *study
 		moved, since time.Duration // ago
 		want         bool
 	}{
@@ -527,19 +582,13 @@ func TestWhenStudiesAreDue(t *testing.T) {
 		{name: "the log has just failed", method: "full", rows: 100, churn: 100, last: unread, since: refine - 1, moved: time.Hour},
 	} {
 		cfg := load(t, map[string]string{"kafka.topic": "none", "model.refine": c.method, "model.solve_interval": solve.String(), "model.refine_interval": refine.String()})
-		d := &Daemon{cfg: cfg, live: &liveSet{ledger: retire.NewLedger(retire.Policy{}), churn: c.churn}}
-		if c.rows > 0 {
-			d.live.ledger.Add(retire.Entry{ID: "a", Rows: c.rows})
-		}
-		d.studying = studying{last: c.last, ended: began, churn: c.churn, moved: began.Add(c.since - c.moved)}
-		if got := d.studyIsDue(began.Add(c.since)); got != c.want {
+		y := studying{last: c.last, ended: began, churn: c.churn, moved: began.Add(c.since - c.moved)}
+		if got := y.isDue(cfg.Model, c.rows, 0, began.Add(c.since)); got != c.want {
 			t.Errorf("%s: %v", c.name, got)
 		}
 	}
 	cfg := load(t, map[string]string{"kafka.topic": "none", "model.folds": "0"})
-	d := &Daemon{cfg: cfg, live: &liveSet{ledger: retire.NewLedger(retire.Policy{}), churn: 10}}
-	d.live.ledger.Add(retire.Entry{ID: "a", Rows: 10})
-	if d.studyIsDue(began) {
+	if d := (&Daemon{cfg: cfg}); d.studyIsDue(began) {
 		t.Error("a study is due that has nothing to find out")
 	}
 }

@@ -6,11 +6,11 @@ import (
 	"net/url"
 	"slices"
 
+	"streamd/cmd/streamd/daemon/live"
 	"streamd/cmd/streamd/model"
 	"streamd/config"
 	"streamd/incremental"
 	"streamd/incremental/exact"
-	"streamd/incremental/sample"
 	"streamd/ingest/kafka"
 	"streamd/ingest/wire"
 	"streamd/retire"
@@ -29,10 +29,10 @@ func (d *Daemon) giveBack(t *task) {
 
 // result is what a worker made of a record.
 type result struct {
-	id    string    // of the block
-	rows  int       // that the decoder gave
-	kept            // no summary: it makes no block
-	fixed *[]string // the model's features that it was made for; nil: they were not fixed
+	id        string    // of the block
+	rows      int       // that the decoder gave
+	live.Kept           // no summary: it makes no block
+	fixed     *[]string // the model's features that it was made for; nil: they were not fixed
 	// features are the names that the record would give the model; nil when
 	// those are fixed.
 	features []string
@@ -52,39 +52,16 @@ func (z *result) rowsRead() int {
 	return z.rows
 }
 
-// kept is what is kept of a block, besides its place in the ledger.
-type kept struct {
-	summary *incremental.Summary
-	in      []lifted     // the same in the coordinates of epochs
-	part    *sample.Part // nil: there is no sample
-}
-
-// bytes is what the summaries and the part take.
-func (k *kept) bytes() (n int64) {
-	if k.summary != nil {
-		n = int64(k.summary.Bytes())
-	}
-	for _, in := range k.in {
-		n += int64(in.summary.Bytes())
-	}
-	if k.part != nil {
-		n += int64(k.part.Bytes())
-	}
-	return n
-}
-
 // worker turns records into results. It belongs to one goroutine.
 type worker struct {
-	d          *Daemon
-	summariser incremental.Summariser
-	lifter     lifter
-	taker      sample.Taker
-	judge      judge
-	decoder    *wire.Decoder
-	letters    []kafka.Letter // not sent yet
-	fixed      *[]string      // the model's features, which decoder is for; nil: they are not fixed
-	numbers    int            // bytes that it may decode a block to; 0: as many as the configuration allows
-	format     string         // content type of the last record that had one
+	d       *Daemon
+	keeper  live.Keeper
+	judge   judge
+	decoder *wire.Decoder
+	letters []kafka.Letter // not sent yet
+	fixed   *[]string      // the model's features, which decoder is for; nil: they are not fixed
+	numbers int            // bytes that it may decode a block to; 0: as many as the configuration allows
+	format  string         // content type of the last record that had one
 }
 
 func (w *worker) work(ctx context.Context) {
@@ -96,7 +73,7 @@ func (w *worker) work(ctx context.Context) {
 
 // do makes the results of a task, or of its first records.
 func (w *worker) do(ctx context.Context, t *task) {
-	if w.d.live.features.Load() != nil {
+	if w.d.live.Target().Features != nil {
 		t.results = make([]result, 0, len(t.records))
 		w.judge.credit += taskCredit
 		for i := range t.records {
@@ -125,7 +102,7 @@ func (w *worker) do(ctx context.Context, t *task) {
 // letter yet: it may be another matter when its turn comes.
 func (w *worker) process(ctx context.Context, t *task, r *kafka.Record) result {
 	var z result
-	z.bad = w.prepare(w.d.live.features.Load())
+	z.bad = w.prepare(w.d.live.Target().Features)
 	z.fixed = w.fixed
 	if z.bad == nil {
 		z.id, z.bad = w.d.blockID(t.partition, r)
@@ -138,7 +115,7 @@ func (w *worker) process(ctx context.Context, t *task, r *kafka.Record) result {
 	}
 	if z.bad == nil {
 		if z.bad = w.summarise(ctx, t, r, &z); z.bad != nil {
-			z.kept = kept{}
+			z.Kept = live.Kept{}
 		}
 	}
 	if z.bad == errNoRoom {
@@ -172,7 +149,7 @@ func (w *worker) summarise(ctx context.Context, t *task, r *kafka.Record, z *res
 		if bad := b.FirstBadRow(); bad != nil {
 			return bad
 		}
-		if err := w.lifter.check(ctx, b, w.d.live.current.Load()); err != nil {
+		if err := w.keeper.Check(ctx, b, w.d.live.Target()); err != nil {
 			return err
 		}
 		if t.fixed != w.fixed {
@@ -191,7 +168,7 @@ func (w *worker) summarise(ctx context.Context, t *task, r *kafka.Record, z *res
 		z.window = b.Window()
 		return nil
 	}
-	if z.kept, err = w.keep(ctx, b); err == nil {
+	if z.Kept, err = w.keeper.Keep(ctx, b, w.d.live.Target()); err == nil {
 		w.judge.rows(b, w.served(), &w.d.prequential)
 	}
 	return err
@@ -211,18 +188,11 @@ func (w *worker) takeRoom(b *incremental.Block, z *result, payload int) error {
 		if w.d.gathers() { // it is priced with the block that it becomes a part of
 			return nil
 		}
-		return w.d.live.admits(candidate{labels: labels, features: len(b.Columns)})
+		return w.d.live.Admits(live.Candidate{Labels: labels, Features: len(b.Columns)})
 	}
 	bytes := 8 * float64(b.Rows()) * float64(len(b.Columns)+2)
 	if !w.d.gathers() {
-		bytes = shape{features: len(b.Columns), classes: len(labels)}.summary()
-		in := w.d.live.current.Load()
-		for _, c := range []*coordinates{in.use, in.next} {
-			if c != nil { // its summary, and the rows in it
-				t := len(c.Names)
-				bytes += shape{features: t, classes: len(labels)}.summary() + 8*float64(t)*float64(b.Rows())
-			}
-		}
+		bytes = w.d.live.Target().Bytes(b.Rows(), len(b.Columns), len(labels))
 	}
 	if bytes -= float64(payload); bytes <= 0 {
 		return nil
@@ -251,20 +221,6 @@ func positiveClasses(b *incremental.Block) (labels []string) {
 		}
 	}
 	return labels
-}
-
-// keep makes what is kept of a block; of one whose rows weigh nothing only the summary.
-func (w *worker) keep(ctx context.Context, b *incremental.Block) (k kept, err error) {
-	if k.summary, err = w.summariser.SummariseContext(ctx, b); err != nil || k.summary.Rows() == 0 {
-		return k, err
-	}
-	if k.in, err = w.lifter.lift(ctx, b, w.d.live.current.Load()); err != nil {
-		return kept{}, err
-	}
-	if rows := w.d.live.sample; rows != nil {
-		k.part = w.taker.Take(b, k.summary.Digest(), k.summary.Totals(), rows.Levels())
-	}
-	return k, nil
 }
 
 // decode makes a block of a record's value, in memory that is valid until the

@@ -63,8 +63,7 @@ func TestKernelModel(t *testing.T) {
 	if m.BasisID != "b1" || len(m.Basis.Points) != 2 || !reflect.DeepEqual(m.Features, []string{"len", "caps"}) || len(m.Planes[0].W) != 2 {
 		t.Errorf("the model is %+v", m)
 	}
-	planes := []incremental.Plane{{Class: m.Planes[0].Class, W: m.Planes[0].W, Gamma: m.Planes[0].Gamma}}
-	c, err := model.New(m.Features, m.Classes, planes, m.Basis)
+	c, err := m.Classifier()
 	if err != nil {
 		t.Fatal(err)
 	}

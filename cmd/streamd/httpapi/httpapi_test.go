@@ -17,6 +17,7 @@ import (
 	"github.com/rs/zerolog"
 	"pgregory.net/rapid"
 
+	"streamd/cmd/streamd/model"
 	"streamd/incremental"
 	"streamd/incremental/gram"
 	"streamd/ingest/wire"
@@ -449,7 +450,7 @@ func TestMetrics(t *testing.T) {
 		t.Error("metrics show an offset that is not known")
 	}
 	plain := newFake()
-	plain.status.Epoch, plain.served.Model, plain.status.Prequential = nil, nil, Prequential{}
+	plain.status.Epoch, plain.served.Model, plain.status.Prequential = nil, nil, model.Prequential{}
 	none := do(newServer(plain), "GET", "/metrics", "").Body.String()
 	if strings.Contains(none, "streamd_epoch") || strings.Contains(none, "streamd_rebuild") {
 		t.Error("metrics show epochs where there is no kernel")

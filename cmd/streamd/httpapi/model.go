@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"streamd/cmd/streamd/model"
+	"streamd/incremental"
 )
 
 // ModelAnswer is the body of GET /v1/model, for n features and k classes.
@@ -70,6 +71,24 @@ func modelAnswer(s *model.Served) ModelAnswer {
 		a.Basis, a.BasisID, a.BasisStale = model.NewBasisJSON(b.Map, b.Regulariser), b.ID, b.Stale
 	}
 	return a
+}
+
+// Classifier reads the classifier back. The answer may have been saved and changed:
+// parts that do not fit together are an error.
+func (a *ModelAnswer) Classifier() (*model.Classifier, error) {
+	var planes []incremental.Plane
+	for _, p := range a.Planes {
+		planes = append(planes, incremental.Plane{Class: p.Class, W: p.W, Gamma: p.Gamma})
+	}
+	c, err := model.New(a.Features, a.Classes, planes, a.Basis)
+	if err == nil && len(a.Mean) != 0 && len(a.Mean) != len(c.Model.Features) {
+		err = fmt.Errorf("it has %d means for %d features", len(a.Mean), len(c.Model.Features))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the model cannot be used: %w", err)
+	}
+	c.Model.Rows, c.Model.Mean = a.ClassRows, a.Mean
+	return c, nil
 }
 
 // encodedModel keeps the bytes of the last answer, for a thousand clients that

@@ -180,7 +180,7 @@ func (v pageView) Unlisted() int {
 	return len(v.Served.Model.Features) - len(v.Planes[0].Strongest)
 }
 
-type partitionView struct{ Partition }
+type partitionView struct{ model.Partition }
 
 // Percent is how much of the retained log has been read, 0 to 100.
 func (p partitionView) Percent() int {

@@ -56,7 +56,7 @@ func TestPageOfJudgements(t *testing.T) {
 		if _, tile, _ := strings.Cut(page, "<h2>Right about new rows</h2>"); !strings.HasPrefix(tile, want) {
 			t.Errorf("the page says %.80s, not %s", tile, want)
 		}
-		f.status.Prequential = Prequential{}
+		f.status.Prequential = model.Prequential{}
 	}
 }
 
@@ -233,9 +233,9 @@ func pageExamples() map[string]*fake {
 		f.served.Fingerprint = strings.Repeat("c07e", 16)
 		f.status.Partitions = nil
 		for p := range 4 {
-			f.status.Partitions = append(f.status.Partitions, Partition{"orders", p, int64(1_200_000 + 90_000*p), 100_000, 1_500_000})
+			f.status.Partitions = append(f.status.Partitions, model.Partition{Topic: "orders", Partition: p, Next: int64(1_200_000 + 90_000*p), LogStart: 100_000, HighWatermark: 1_500_000})
 		}
-		f.status.Rows = RowCounts{Read: 5_242_880, Summarised: 5_200_000, ZeroWeight: 2880, Rejected: 20_000, InHand: 20_000}
+		f.status.Rows = model.RowCounts{Read: 5_242_880, Summarised: 5_200_000, ZeroWeight: 2880, Rejected: 20_000, InHand: 20_000}
 		f.status.LiveRows, f.status.LiveBlocks = 5_200_000, 260
 	}
 	small.served.Model = wideModel(2, 10)
@@ -245,7 +245,7 @@ func pageExamples() map[string]*fake {
 	wide.served.Model = wideModel(10, 256)
 	huge.served.Model = wideModel(300, 4096)
 	for p := range 1000 {
-		huge.status.Partitions = append(huge.status.Partitions, Partition{"many", p, 1, 0, 1})
+		huge.status.Partitions = append(huge.status.Partitions, model.Partition{Topic: "many", Partition: p, Next: 1, HighWatermark: 1})
 	}
 	none.served.Model, none.served.Problem = nil, "the live rows are all of one class, ham"
 	none.status.NotReady = "reading the log: 1 200 000 records to go"

@@ -3,8 +3,8 @@ package model
 import (
 	"time"
 
-	"streamd/kernels/basis"
 	"streamd/kernels/reduce"
+	"streamd/kernels/width"
 )
 
 // Reduction is how a basis was chosen.
@@ -24,7 +24,7 @@ type Reduction struct {
 	Stages   []Stage `json:"stages,omitempty"` // by which its points were chosen, or judged
 }
 
-// Gamma is what one γ of a Gaussian is worth on held-out folds: see basis.Trial.
+// Gamma is what one γ of a Gaussian is worth on held-out folds: see width.Trial.
 type Gamma struct {
 	Gamma       float64 `json:"gamma"`       // that was tried
 	Nu          float64 `json:"nu"`          // the best with it
@@ -33,7 +33,7 @@ type Gamma struct {
 }
 
 // NewGammas are trials as JSON shows them.
-func NewGammas(trials []basis.Trial) (gammas []Gamma) {
+func NewGammas(trials []width.Trial) (gammas []Gamma) {
 	for _, t := range trials {
 		gammas = append(gammas, Gamma(t))
 	}

@@ -1,4 +1,4 @@
-package daemon
+package live
 
 import (
 	"context"
@@ -8,11 +8,12 @@ import (
 	"math"
 	"math/rand/v2"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
 
-	"streamd/cmd/streamd/httpapi"
+	"streamd/cmd/streamd/daemon/memory"
 	"streamd/cmd/streamd/model"
 	"streamd/config"
 	"streamd/incremental"
@@ -21,11 +22,16 @@ import (
 	"streamd/kernels"
 	"streamd/retire"
 	"streamd/snapshot"
+
+	"github.com/rs/zerolog"
 )
+
+// roomy is memory that is enough for every test.
+func roomy(cfg *config.Config) *memory.Budget { return memory.New(cfg, 8<<30) }
 
 // liveConfig has what a live set goes by: two classes, so many folds and rows of a sample.
 func liveConfig(folds, rows int) *config.Config {
-	return &config.Config{Limits: config.Limits{Classes: 2}, Model: config.Model{Folds: folds}, Sample: config.Sample{Rows: rows}}
+	return &config.Config{Limits: config.Limits{Classes: 2, Features: 1000}, Model: config.Model{Folds: folds}, Sample: config.Sample{Rows: rows}}
 }
 
 // Blocks come, go, are replaced, are taken anew and are put into epochs while saves
@@ -41,13 +47,13 @@ func TestWhatChangesWhileItIsSaved(t *testing.T) {
 		}
 		contents.State = incremental.NewState(nil)
 		cfg := liveConfig(3, 20)
-		l, _, err := newLiveSet(store, contents, cfg, roomy(cfg))
+		l, _, err := Open(store, contents, cfg, roomy(cfg), zerolog.Nop())
 		if err != nil {
 			t.Fatal(err)
 		}
-		l.fix([]string{"x1", "x2"})
+		l.Fix([]string{"x1", "x2"})
 		var (
-			z      lifter
+			z      Keeper
 			taker  sample.Taker
 			blocks = map[string]*incremental.Block{} // that are live
 			flight *snapshot.Change
@@ -69,7 +75,7 @@ func TestWhatChangesWhileItIsSaved(t *testing.T) {
 			return s
 		}
 		begin := func() {
-			c := l.change()
+			c := l.Change()
 			c.SavedAt = time.UnixMilli(1)
 			flight, since = &c, map[string]*sample.Part{}
 			if ready, err = store.Prepare(c); err != nil {
@@ -83,10 +89,10 @@ func TestWhatChangesWhileItIsSaved(t *testing.T) {
 				}
 			}
 			if known {
-				l.saved(flight)
+				l.Saved(flight)
 			} else {
-				l.notSaved(flight)
-				if flight.Epochs != nil && !l.epochsMoved {
+				l.NotSaved(flight)
+				if flight.Epochs != nil && !l.moved {
 					t.Errorf("seed %d: epochs count as saved", seed)
 				}
 			}
@@ -107,25 +113,25 @@ func TestWhatChangesWhileItIsSaved(t *testing.T) {
 					x, y, b.Codes = append(x, r.Float64()), append(y, r.Float64()), append(b.Codes, int32(r.IntN(2)))
 				}
 				b.Columns = []gram.Column{gram.ColumnOf(x), gram.ColumnOf(y)}
-				in, err := z.lift(context.Background(), b, l.current.Load())
+				k, err := z.Keep(context.Background(), b, l.Target())
 				if err != nil {
 					t.Fatal(err)
 				}
-				if len(in) == 2 && r.IntN(2) == 0 {
-					in = in[:1] // the epoch to come has to wait for it
+				if len(k.lifted) == 2 && r.IntN(2) == 0 {
+					k.lifted = k.lifted[:1] // the next space has to wait for it
 				}
-				s := summary(b)
+				s := k.Summary
 				e := retire.Entry{ID: id, Position: incremental.Position{Offset: int64(step)}, Time: time.UnixMilli(int64(step)), Rows: s.Rows()}
-				if _, err := l.add(e, kept{s, in, take(b, s)}); err != nil {
+				if _, err := l.Add(e, k); err != nil {
 					t.Fatal(err)
 				}
 				blocks[id] = b
 				delete(since, id)
 			case k < 11 && len(blocks) > 0:
 				id := any()
-				out := l.remove
+				out := l.Remove
 				if r.IntN(2) == 0 {
-					out = l.retire
+					out = l.Retire
 				}
 				if err := out(id); err != nil {
 					t.Fatal(err)
@@ -135,7 +141,7 @@ func TestWhatChangesWhileItIsSaved(t *testing.T) {
 			case k == 11 && len(blocks) > 0:
 				id := any()
 				p := take(blocks[id], summary(blocks[id]))
-				l.offer(id, p)
+				l.Offer(id, p)
 				if since != nil {
 					since[id] = p
 				}
@@ -148,21 +154,21 @@ func TestWhatChangesWhileItIsSaved(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				l.choose()
-				l.begin(basis, &model.Reduction{}, config.RegulariserIdentity)
+				l.Choose()
+				l.Begin(basis, &model.Reduction{}, config.RegulariserIdentity)
 			case k < 15 && l.next != nil:
 				for _, id := range slices.Sorted(maps.Keys(l.next.missing))[:(len(l.next.missing)+1)/2] {
-					in, err := z.Block(context.Background(), blocks[id], l.next.space())
+					in, err := z.Block(context.Background(), blocks[id], l.next.Coordinates)
 					if err != nil {
 						t.Fatal(err)
 					}
 					l.next.add(id, summary(in), summary(blocks[id]).Digest())
 				}
 				if len(l.next.missing) == 0 {
-					l.switchEpoch()
+					l.Switch()
 				}
 			case k == 15 && l.next != nil && r.IntN(4) == 0:
-				l.abandon()
+				l.Abandon()
 			case flight == nil:
 				begin()
 			default:
@@ -175,13 +181,13 @@ func TestWhatChangesWhileItIsSaved(t *testing.T) {
 		}
 		begin()
 		end(true, true)
-		if l.unsaved() > 0 || l.epochsMoved {
-			t.Errorf("seed %d: %d blocks are unsaved, epochs %t", seed, l.unsaved(), l.epochsMoved)
+		if l.Unsaved() > 0 || l.moved {
+			t.Errorf("seed %d: %d blocks are unsaved, epochs %t", seed, l.Unsaved(), l.moved)
 		}
 		if err := store.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if report, err := snapshot.Verify(t.Context(), path, nil); err != nil || !report.OK || report.Saved != l.sums.total().Digest() {
+		if report, err := snapshot.Verify(t.Context(), path, nil); err != nil || !report.OK || report.Saved != l.features.Total().Digest() {
 			t.Fatalf("seed %d: %+v, %v", seed, report, err)
 		}
 		store, contents, err = snapshot.OpenReadOnly(path)
@@ -205,12 +211,12 @@ func TestWhatChangesWhileItIsSaved(t *testing.T) {
 				t.Errorf("seed %d: block %s is not the one that is live", seed, e.ID)
 			}
 		}
-		if got, want := len(contents.Epochs), len(l.epochs()); got != want {
+		if got, want := len(contents.Epochs), len(l.bases()); got != want {
 			t.Errorf("seed %d: %d epochs in the file, want %d", seed, got, want)
 		}
-		for i, e := range l.epochs() {
-			if got := contents.Epochs[i]; got.Number != e.number || got.State.Digest() != e.sums.total().Digest() || len(got.Blocks) != len(blocks)-len(e.missing) {
-				t.Errorf("seed %d: epoch %d is another one in the file", seed, e.number)
+		for i, e := range l.bases() {
+			if got := contents.Epochs[i]; got.Number != e.Number || got.State.Digest() != e.sums.total().Digest() || len(got.Blocks) != len(blocks)-len(e.missing) {
+				t.Errorf("seed %d: epoch %d is another one in the file", seed, e.Number)
 			}
 			var from []string
 			for _, id := range slices.Sorted(maps.Keys(e.from.blocks)) {
@@ -219,7 +225,7 @@ func TestWhatChangesWhileItIsSaved(t *testing.T) {
 				}
 			}
 			if got := contents.Epochs[i]; !slices.Equal(got.Sources, from) || got.Stale != uint8(e.from.stale) {
-				t.Errorf("seed %d: epoch %d has the sources %q (stale %d) in the file, not %q (stale %d)", seed, e.number, got.Sources, got.Stale, from, e.from.stale)
+				t.Errorf("seed %d: epoch %d has the sources %q (stale %d) in the file, not %q (stale %d)", seed, e.Number, got.Sources, got.Stale, from, e.from.stale)
 			}
 		}
 		store.Close()
@@ -237,11 +243,11 @@ func TestRestoreOfBlocksWithoutParts(t *testing.T) {
 	defer store.Close()
 	contents.State = incremental.NewState(nil)
 	cfg := liveConfig(3, 1000)
-	l, _, err := newLiveSet(store, contents, cfg, roomy(cfg))
+	l, _, err := Open(store, contents, cfg, roomy(cfg), zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.fix([]string{"x"})
+	l.Fix([]string{"x"})
 	var z incremental.Summariser
 	var taker sample.Taker
 	r := rand.New(rand.NewPCG(38, 1))
@@ -261,11 +267,11 @@ func TestRestoreOfBlocksWithoutParts(t *testing.T) {
 		} else if i >= blocks-keep {
 			without = append(without, e.ID)
 		}
-		if _, err := l.add(e, kept{summary: s, part: part}); err != nil {
+		if _, err := l.Add(e, Kept{Summary: s, part: part}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := store.Save(l.change()); err != nil {
+	if _, err := store.Save(l.Change()); err != nil {
 		t.Fatal(err)
 	}
 	if err := store.Close(); err != nil {
@@ -275,7 +281,7 @@ func TestRestoreOfBlocksWithoutParts(t *testing.T) {
 		t.Fatal(err)
 	}
 	cfg.Retire.Blocks = keep
-	l, retired, err := newLiveSet(store, contents, cfg, roomy(cfg))
+	l, retired, err := Open(store, contents, cfg, roomy(cfg), zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -283,170 +289,117 @@ func TestRestoreOfBlocksWithoutParts(t *testing.T) {
 	if got := l.sample.Wanted(); retired != blocks-keep || !slices.Equal(got, without) {
 		t.Errorf("%d blocks are retired, want %d; of %q rows are wanted, want %q", retired, blocks-keep, got, without)
 	}
-	if got, want := l.sample.Snapshot(l.sums.total(), 3).View().Block.Rows(), 2*(keep-len(without)); got != want {
+	if got, want := l.Sample(3).View().Block.Rows(), 2*(keep-len(without)); got != want {
 		t.Errorf("the sample has %d rows, want %d", got, want)
 	}
 }
 
-// While the disk is full, or slower than the log, what is in memory stays bounded.
-func TestMostUnsaved(t *testing.T) {
-	full := errors.New("no space")
-	const wide = 1000 // features: a block of one class takes 4 MB
+// Retirements during a compaction, and ones that it could not know of, wait for another.
+func TestRetiredDuringCompaction(t *testing.T) {
+	now := time.UnixMilli(1_700_000_000_000)
+	failed := errors.New("no room")
 	for _, c := range []struct {
-		features int
-		saving   *saving
-		problem  error
-		want     int
+		name    string
+		unsaved int       // retirements when it begins
+		before  time.Time // uncompacted then
+		during  time.Time // of a retirement meanwhile
+		err     error
+		want    time.Time
 	}{
-		{1, nil, nil, math.MaxInt},
-		{1, nil, full, 100},
-		{1, &saving{blocks: 7}, nil, 107},
-		{1, &saving{blocks: 700}, nil, 1400},
-		{1, &saving{blocks: 700}, full, 100},
-		{wide, nil, full, 8},
-		{wide, &saving{blocks: 7}, nil, 15},
-		{wide, &saving{blocks: 70}, nil, 78},
+		{"none", 0, now, time.Time{}, nil, time.Time{}},
+		{"during", 0, now, now.Add(time.Hour), nil, now.Add(time.Hour)},
+		{"unsaved", 1, now.Add(-time.Second), time.Time{}, nil, now},
+		{"failed", 0, now.Add(-time.Second), now.Add(time.Hour), failed, now.Add(-time.Second)},
+		{"asked for without any", 0, time.Time{}, time.Time{}, nil, time.Time{}},
+		{"asked for, failed", 0, time.Time{}, now.Add(time.Hour), failed, now.Add(time.Hour)},
 	} {
-		l := &liveSet{sums: newSums(incremental.DefaultFeatures(c.features), 0), memory: roomy(liveConfig(0, 0)), ledger: retire.NewLedger(retire.Policy{})}
-		block := &incremental.Block{Classes: []string{"1"}, Codes: []int32{0}, Columns: make([]gram.Column, c.features)}
-		for j := range block.Columns {
-			block.Columns[j] = gram.ColumnOf([]float32{1})
+		l := &Set{unsaved: unsaved{retired: c.unsaved, uncompacted: c.before}}
+		l.Compacting(now)
+		if !c.during.IsZero() && l.uncompacted.IsZero() {
+			l.uncompacted = c.during
 		}
-		s, err := new(incremental.Summariser).Summarise(block)
-		if err != nil {
-			t.Fatal(err)
+		if c.err != nil {
+			l.NotCompacted(c.before)
 		}
-		l.sums.of(s.Digest()).Add(s)
-		d := &Daemon{cfg: &config.Config{Snapshot: config.Snapshot{Blocks: 100}}, live: l, saving: c.saving, saveProblem: c.problem}
-		if got := d.mostUnsaved(); got != c.want {
-			t.Errorf("saving %+v after %v: %d, want %d", c.saving, c.problem, got, c.want)
+		if got := l.Uncompacted(); !got.Equal(c.want) {
+			t.Errorf("%s: uncompacted since %v, want %v", c.name, got, c.want)
 		}
 	}
 }
 
-// Blocks of keys in no order are on pages of their own, and a save holds all that it
-// writes: after one of so many, the next has as many as there is memory for.
-func TestRoomForPages(t *testing.T) {
-	l := &liveSet{sums: newSums(incremental.DefaultFeatures(10), 0), memory: roomy(liveConfig(0, 0)), ledger: retire.NewLedger(retire.Policy{})}
-	block, _ := l.estimate()
-	dense := l.room()
-	if dense != unsavedMemory/block {
-		t.Fatalf("room for %d blocks of %d bytes", dense, block)
+// heap returns the bytes in use. It collects until they stay the same: what earlier
+// tests have left in pools and finalisers goes only after several collections.
+func heap() float64 {
+	var m runtime.MemStats
+	var last uint64
+	for range 100 {
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		if m.HeapAlloc <= last && last-m.HeapAlloc < 4<<10 {
+			break
+		}
+		last = m.HeapAlloc
+		time.Sleep(time.Millisecond)
 	}
-	for _, c := range []struct{ blocks, bytes, want int }{
-		{dense, dense * 2 * block, dense},
-		{dense, dense * 13 << 10, 4 * unsavedMemory / (13 << 10)},
-		{1, 100 << 20, unsavedMemory / (block + 4<<10)}, // it had a long free list
-		{0, 8 << 10, unsavedMemory / (block + 4<<10)},   // it has moved offsets
-		{dense, dense * block, dense},
+	return float64(m.HeapAlloc)
+}
+
+// Sums and a block's summary take no more than their price, and not much less, for
+// numbers of any magnitude.
+func TestPriceIsWhatSumsTake(t *testing.T) {
+	r := rand.New(rand.NewPCG(53, 53))
+	const n, classes = 150, 7
+	for name, number := range map[string]func() float64{
+		"ordinary": r.NormFloat64,
+		"whole":    func() float64 { return float64(r.IntN(100)) },
+		"extreme":  func() float64 { return math.Ldexp(r.NormFloat64(), r.IntN(200)-100) },
 	} {
-		d := &Daemon{
-			cfg: load(t, map[string]string{"kafka.topic": "none"}), live: l, metrics: httpapi.NewMetrics(),
-			commits: make(chan map[int]int64, 1), saving: &saving{blocks: c.blocks},
-		}
-		d.endSave(saveEnd{info: snapshot.SaveInfo{Bytes: int64(c.bytes)}})
-		if got := l.room(); got < c.want-1 || got > c.want {
-			t.Errorf("after a save of %d blocks in %d bytes there is room for %d, want %d", c.blocks, c.bytes, got, c.want)
-		}
-		d.saving = &saving{blocks: dense}
-		if got := d.mostUnsaved(); got != dense+l.room() {
-			t.Errorf("while %d blocks are saved %d may wait, want %d more", dense, got, l.room())
-		}
-	}
-}
-
-// Saves that take long, or are wanted seldom, are put off, but not for longer than there
-// is room for the blocks that come.
-func TestSavesAreNotPutOffWithoutRoom(t *testing.T) {
-	for name, set := range map[string]map[string]string{
-		"long":   {"kafka.topic": "none"},
-		"seldom": {"kafka.topic": "none", "snapshot.interval": "1h", "snapshot.blocks": "1000000"},
-	} {
-		t.Run(name, func(t *testing.T) { testSavesAreNotPutOffWithoutRoom(t, load(t, set)) })
-	}
-}
-
-func testSavesAreNotPutOffWithoutRoom(t *testing.T, cfg *config.Config) {
-	store, contents, err := snapshot.Open(filepath.Join(t.TempDir(), "streamd.db"), snapshot.Settings{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer store.Close()
-	contents.State = incremental.NewState(nil)
-	l, _, err := newLiveSet(store, contents, liveConfig(5, 0), roomy(liveConfig(5, 0)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	const n = 100
-	l.fix(incremental.DefaultFeatures(n))
-	block := &incremental.Block{Classes: []string{"-1", "1"}, Codes: []int32{0, 1}}
-	for j := range n {
-		block.Columns = append(block.Columns, gram.ColumnOf([]float32{float32(j), -1}))
-	}
-	s, err := new(incremental.Summariser).Summarise(block)
-	if err != nil {
-		t.Fatal(err)
-	}
-	now := time.Now()
-	d := &Daemon{
-		cfg: cfg, live: l, store: store, saved: make(chan saveEnd, 1),
-		saveTook: time.Hour, lastSaveTry: now, delivered: now, lastSolve: now,
-	}
-	d.handRoom.Store(l.roomBytes())
-	for i := 0; d.saving == nil; i++ {
-		if wait := unsavedMemory / (8 * n * n); i > wait { // of two classes half of the products each
-			t.Fatalf("%d blocks wait for a save", i)
-		}
-		if _, err := l.add(retire.Entry{ID: fmt.Sprint(i), Time: now, Rows: 2}, kept{summary: s}); err != nil {
-			t.Fatal(err)
-		}
-		d.everySoOften()
-		if wait := unsavedMemory / (2 * 8 * n * n); i < wait && d.saving != nil {
-			t.Fatalf("%d blocks do not wait for a save", i)
-		}
-	}
-	if end := <-d.saved; end.err != nil {
-		t.Error(end.err)
-	}
-}
-
-// Sums that take long to copy are copied seldom while blocks come, but at once when
-// the loop has nothing else to do.
-func TestWideSumsAreSolvedWhenNothingComes(t *testing.T) {
-	store, contents, err := snapshot.Open(filepath.Join(t.TempDir(), "streamd.db"), snapshot.Settings{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer store.Close()
-	contents.State = incremental.NewState(nil)
-	l, _, err := newLiveSet(store, contents, liveConfig(5, 0), roomy(liveConfig(5, 0)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.fix(incremental.DefaultFeatures(1))
-	s, err := new(incremental.Summariser).Summarise(&incremental.Block{
-		Classes: []string{"-1", "1"}, Codes: []int32{0, 1}, Columns: []gram.Column{gram.ColumnOf([]float32{1, 2})},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	now := time.Now()
-	if _, err := l.add(retire.Entry{ID: "a", Time: now, Rows: 2}, kept{summary: s}); err != nil {
-		t.Fatal(err)
-	}
-	for idle, want := range map[time.Duration]bool{0: false, time.Minute: false, 2 * time.Hour: true} {
-		cfg := load(t, map[string]string{"kafka.topic": "none", "snapshot.interval": "1h"})
-		d := &Daemon{
-			cfg: cfg, options: modelOptions(cfg.Model), live: l, store: store, metrics: httpapi.NewMetrics(), solved: make(chan solved, 1),
-			changed: true, copyTook: time.Hour, lastSolve: now.Add(-3 * time.Hour), delivered: now.Add(-idle),
-		}
-		d.published.Store(&publication{served: &model.Served{}, replaced: make(chan struct{})})
-		d.everySoOften()
-		if d.solving != want {
-			t.Errorf("nothing has come for %v: a solve has begun: %v", idle, d.solving)
-		}
-		if d.solving {
-			<-d.solved
+		for _, folds := range []int{0, 5} {
+			t.Run(fmt.Sprintf("%s, %d folds", name, folds), func(t *testing.T) {
+				empty := heap()
+				s := newSums(incremental.DefaultFeatures(n), folds)
+				var z incremental.Summariser
+				var summary *incremental.Summary
+				for range 20 {
+					b := &incremental.Block{}
+					for c := range classes {
+						b.Classes, b.Codes = append(b.Classes, fmt.Sprint(c)), append(b.Codes, int32(c))
+					}
+					for range n {
+						column := make([]float64, classes)
+						for i := range column {
+							column[i] = number()
+						}
+						b.Columns = append(b.Columns, gram.ColumnOf(column))
+					}
+					var err error
+					if summary, err = z.Summarise(b); err != nil {
+						t.Fatal(err)
+					}
+					s.of(summary.Digest()).Add(summary)
+					s.window = s.window.Union(summary.Window())
+				}
+				s.total()
+				bound := memory.Shape{Features: n, Classes: classes}.Summary()
+				if got := float64(summary.Bytes()); got > 1.02*bound || got < 0.9*bound {
+					t.Errorf("a summary takes %s, priced at %s", memory.Size(got), memory.Size(bound))
+				}
+				z, summary = incremental.Summariser{}, nil
+				took := heap() - empty
+				bounded := s.window
+				s.measure()
+				if s.most != classes || bounded.Union(s.window) != bounded {
+					t.Errorf("%d classes in window %v, %d and %v were expected", s.most, s.window, classes, bounded)
+				}
+				price := memory.Shape{Features: n, Classes: classes, Window: bounded}.Sum()
+				if folds > 0 {
+					price *= float64(folds + 1)
+				}
+				if took > 1.05*price || took < price/2.5 {
+					t.Errorf("sums take %s, priced at %s", memory.Size(took), memory.Size(price))
+				}
+				runtime.KeepAlive(s)
+			})
 		}
 	}
 }
@@ -493,11 +446,11 @@ func BenchmarkBlock(b *testing.B) {
 			}
 			defer store.Close()
 			contents.State = incremental.NewState(nil)
-			l, _, err := newLiveSet(store, contents, liveConfig(c.folds, c.rows), roomy(liveConfig(c.folds, c.rows)))
+			l, _, err := Open(store, contents, liveConfig(c.folds, c.rows), roomy(liveConfig(c.folds, c.rows)), zerolog.Nop())
 			if err != nil {
 				b.Fatal(err)
 			}
-			l.fix(make([]string, n))
+			l.Fix(make([]string, n))
 			var t sample.Taker
 			for i := 0; b.Loop(); i++ {
 				b.StopTimer()
@@ -506,20 +459,66 @@ func BenchmarkBlock(b *testing.B) {
 					p = t.Take(block, [32]byte{byte(i), byte(i >> 8), byte(i >> 16)}, s.Totals(), l.sample.Levels())
 				}
 				b.StartTimer()
-				if _, err := l.add(retire.Entry{ID: fmt.Sprint(i), Time: time.UnixMilli(int64(i)), Rows: rows}, kept{summary: s, part: p}); err != nil {
+				if _, err := l.Add(retire.Entry{ID: fmt.Sprint(i), Time: time.UnixMilli(int64(i)), Rows: rows}, Kept{Summary: s, part: p}); err != nil {
 					b.Fatal(err)
 				}
 				if i >= 2000 {
-					if err := l.remove(fmt.Sprint(i - 2000)); err != nil {
+					if err := l.Remove(fmt.Sprint(i - 2000)); err != nil {
 						b.Fatal(err)
 					}
 				}
 				if l.sample != nil {
-					if err := l.look(lookTime); err != nil {
+					if err := l.Look(10 * time.Millisecond); err != nil {
 						b.Fatal(err)
 					}
 				}
 			}
 		})
 	}
+}
+
+// What a worker does for the rows of a checkerboard message: decoded already, in
+// the features alone and in the coordinates of 40 points as well.
+func BenchmarkLift(b *testing.B) {
+	const rows = 10_000
+	r := rand.New(rand.NewPCG(55, 1))
+	x, y, codes := make([]float32, rows), make([]float32, rows), make([]int32, rows)
+	for k := range rows {
+		x[k], y[k] = float32(r.IntN(200)), float32(r.IntN(200))
+		codes[k] = (int32(x[k]/50) + int32(y[k]/50)) & 1
+	}
+	block := &incremental.Block{Columns: []gram.Column{gram.ColumnOf(x), gram.ColumnOf(y)}, Classes: []string{"-1", "1"}, Codes: codes}
+	kernel, err := kernels.Gaussian(0.0005)
+	if err != nil {
+		b.Fatal(err)
+	}
+	z := make([]float64, 80)
+	for i := range z {
+		z[i] = 200 * r.Float64()
+	}
+	basis, err := kernels.NewMap(kernel, 2, z)
+	if err != nil {
+		b.Fatal(err)
+	}
+	in := &Target{use: newCoordinates(1, basis, nil, config.RegulariserIdentity)}
+	var w Keeper
+	b.Run("features", func(b *testing.B) {
+		for b.Loop() {
+			if _, err := w.summariser.Summarise(block); err != nil {
+				b.Fatal(err)
+			}
+		}
+		b.ReportMetric(float64(b.N)*rows/b.Elapsed().Seconds(), "rows/s")
+	})
+	b.Run("t=40", func(b *testing.B) {
+		for b.Loop() {
+			if _, err := w.summariser.Summarise(block); err != nil {
+				b.Fatal(err)
+			}
+			if _, err := w.Summary(context.Background(), block, in.use); err != nil {
+				b.Fatal(err)
+			}
+		}
+		b.ReportMetric(float64(b.N)*rows/b.Elapsed().Seconds(), "rows/s")
+	})
 }

@@ -1,9 +1,10 @@
-package daemon
+package live
 
 import (
 	"crypto/sha256"
 	"slices"
 
+	"streamd/cmd/streamd/daemon/memory"
 	"streamd/incremental"
 	"streamd/incremental/exact"
 	"streamd/incremental/sample"
@@ -64,7 +65,9 @@ func (s *sums) measure() {
 }
 
 // shape is that of the sums with so many more classes.
-func (s *sums) shape(more int) shape { return shape{len(s.features), s.most + more, s.window} }
+func (s *sums) shape(more int) memory.Shape {
+	return memory.Shape{Features: len(s.features), Classes: s.most + more, Window: s.window}
+}
 
 // of is the sum that a block of this content is in, which is about to change.
 func (s *sums) of(digest [sha256.Size]byte) *incremental.State {

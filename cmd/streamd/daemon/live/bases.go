@@ -1,0 +1,128 @@
+package live
+
+import (
+	"fmt"
+	"math"
+
+	"streamd/cmd/streamd/daemon/memory"
+	"streamd/cmd/streamd/model"
+	"streamd/config"
+	"streamd/incremental"
+	"streamd/kernels"
+	"streamd/retire"
+)
+
+// Next is the space that is being built; nil: there is none.
+func (l *Set) Next() *Space { return l.next }
+
+// HasBasis says whether there is a space beside the features.
+func (l *Set) HasBasis() bool { return l.inUse != l.features || l.next != nil }
+
+// bases lists the spaces beside the features: in use, and being built.
+func (l *Set) bases() []*Space { return l.spaces()[1:] }
+
+// spaces lists the features, the basis in use, and the one that is being built.
+func (l *Set) spaces() []*Space {
+	all := []*Space{l.features}
+	if l.inUse != l.features {
+		all = append(all, l.inUse)
+	}
+	if l.next != nil {
+		all = append(all, l.next)
+	}
+	return all
+}
+
+// FitsBasis says why there is no memory for the sums in the coordinates of a basis of so
+// many points, beside the sums that there are.
+func (l *Set) FitsBasis(points int) error {
+	shapes := []memory.Shape{l.features.sums.shape(0), {Features: points, Classes: l.features.sums.most}}
+	if l.inUse != l.features {
+		shapes = append(shapes, l.inUse.sums.shape(0))
+	}
+	if live, room := l.budget.Price(shapes, l.ledger.Len()), l.budget.Room(); live > room {
+		return fmt.Errorf("the live set in the coordinates of %d points would take %s, and limits.memory, %s, leaves %s: raise it, or lower kernel.basis",
+			points, memory.Size(live), memory.Size(float64(l.budget.Limit)), memory.Size(room))
+	}
+	return nil
+}
+
+// Begin starts to build a space, in the place of one that is not complete. Its basis is
+// the one that was being chosen (see Choose).
+func (l *Set) Begin(basis *kernels.Map, made *model.Reduction, regulariser config.Regulariser) {
+	l.lastSpace++
+	l.leave(l.next)
+	c := newCoordinates(l.lastSpace, basis, made, regulariser)
+	l.next = newSpace(c, c.names, l.features.sums.folds, l.choosing)
+	l.next.sums.most = l.features.sums.most
+	for _, e := range l.ledger.Page(retire.Lowest, math.MaxInt) {
+		l.next.missing[e.ID] = struct{}{}
+	}
+	l.moved = true
+	l.retarget()
+}
+
+// Take takes a block that was read again into the next space, if that is the one meant
+// and lacks the block. The digest is that of its summary of features.
+func (l *Set) Take(next *Space, id string, s *incremental.Summary, digest [32]byte) bool {
+	if l.next != next || !next.Lacks(id) {
+		return false
+	}
+	next.add(id, s, digest)
+	return true
+}
+
+// SetUnread notes the missing blocks that the log does not give back as they were.
+func (l *Set) SetUnread(next *Space, unread []Unread) {
+	for _, u := range unread {
+		if e, ok := l.ledger.Get(u.ID); ok && e == u.Entry && next.Lacks(u.ID) {
+			next.unread[u.ID] = u
+		}
+	}
+}
+
+// Retry forgets which missing blocks the log does not give back.
+func (p *Space) Retry() { clear(p.unread) }
+
+// Abandon gives up the space that is being built.
+func (l *Set) Abandon() {
+	l.leave(l.next)
+	l.next, l.moved = nil, true
+	l.retarget()
+}
+
+// DropBases goes back to the features.
+func (l *Set) DropBases() {
+	for _, p := range l.bases() {
+		l.leave(p)
+	}
+	l.inUse, l.next, l.moved = l.features, nil, true
+	l.retarget()
+}
+
+// leave notes that a space goes, if there is one: a stale basis leaves remains in the
+// file as a block does.
+func (l *Set) leave(p *Space) {
+	if p != nil && p.from.stale >= SourceRetired {
+		l.staleBases++
+		l.leaveRemains()
+	}
+}
+
+// Switch takes the space that has been built into use. It lacks no block.
+func (l *Set) Switch() {
+	if len(l.next.missing) > 0 {
+		panic("live: a switch to a space that lacks blocks")
+	}
+	l.leave(l.inUse)
+	l.inUse, l.next, l.moved = l.next, nil, true
+	l.retarget()
+}
+
+// Fits says whether a basis is one that the configuration asks for.
+func Fits(basis *kernels.Map, wanted *config.Config) bool {
+	kernel, auto := wanted.Kernel.Function.Kernel()
+	mean, _ := basis.Scaling()
+	return (basis.Kernel() == kernel || auto && basis.Kernel().Radial()) &&
+		basis.Points() <= wanted.Kernel.Basis && (mean != nil) == (wanted.Model.Standardise == config.SwitchOn)
+}

@@ -1,0 +1,181 @@
+package live
+
+import (
+	"context"
+	"fmt"
+
+	"streamd/cmd/streamd/daemon/memory"
+	"streamd/incremental"
+	"streamd/incremental/sample"
+	"streamd/kernels"
+)
+
+// Target says what workers put blocks into: the features, the space in use, and the next
+// one. It is immutable, but for the levels of the sample, which may be read by any
+// goroutine.
+type Target struct {
+	Features  *[]string    // their names; nil: they are not fixed yet. Its identity tells feature spaces apart
+	use, next *Coordinates // nil: the features, and none
+	sample    *sample.Sample
+}
+
+// bases lists the coordinates beside the features.
+func (t *Target) bases() (all []*Coordinates) {
+	for _, c := range []*Coordinates{t.use, t.next} {
+		if c != nil {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// Bytes is what Keep makes of a block of so many rows, features and classes, with its rows
+// in the coordinates of bases.
+func (t *Target) Bytes(rows, features, classes int) float64 {
+	bytes := memory.Shape{Features: features, Classes: classes}.Summary()
+	for _, c := range t.bases() {
+		bytes += memory.Shape{Features: c.Size(), Classes: classes}.Summary() + 8*float64(c.Size())*float64(rows)
+	}
+	return bytes
+}
+
+// Kept is what is stored of a block, besides its place in the ledger.
+type Kept struct {
+	Summary *incremental.Summary // of the features
+	lifted  []lifted
+	part    *sample.Part // nil: there is no sample
+}
+
+// lifted is a block's summary in the coordinates of a basis.
+type lifted struct {
+	*Coordinates
+	summary *incremental.Summary
+}
+
+// in is the summary in some coordinates; nil: there is none.
+func (k *Kept) in(c *Coordinates) *incremental.Summary {
+	if c == nil {
+		return k.Summary
+	}
+	for _, z := range k.lifted {
+		if z.Coordinates == c {
+			return z.summary
+		}
+	}
+	return nil
+}
+
+// Bytes is the size of the summaries and the part.
+func (k *Kept) Bytes() (n int64) {
+	if k.Summary != nil {
+		n = int64(k.Summary.Bytes())
+	}
+	for _, z := range k.lifted {
+		n += int64(z.summary.Bytes())
+	}
+	if k.part != nil {
+		n += int64(k.part.Bytes())
+	}
+	return n
+}
+
+// Keeper summarises blocks for the spaces of a target. It belongs to one goroutine at a
+// time. It gives up when the context ends, with its cause.
+type Keeper struct {
+	summariser, inBasis incremental.Summariser
+	taker               sample.Taker
+	mappers             map[*Coordinates]*kernels.Mapper // of the coordinates that were asked for last
+}
+
+// Keep summarises a block and takes its rows for the sample. A block whose rows weigh
+// nothing gets only the summary. Rows that cannot be summed in the coordinates in use are
+// an error. What cannot be summed in those of the next space is left out: building it is
+// not the block's affair.
+func (z *Keeper) Keep(ctx context.Context, b *incremental.Block, t *Target) (k Kept, err error) {
+	if k.Summary, err = z.summariser.SummariseContext(ctx, b); err != nil || k.Summary.Rows() == 0 {
+		return k, err
+	}
+	for _, c := range t.bases() {
+		s, err := z.Summary(ctx, b, c)
+		switch {
+		case err == nil:
+			k.lifted = append(k.lifted, lifted{c, s})
+		case c == t.use || ctx.Err() != nil:
+			return Kept{}, err
+		}
+	}
+	if t.sample != nil {
+		k.part = z.Part(b, k.Summary, t)
+	}
+	return k, nil
+}
+
+// Part takes the rows of a block for the sample.
+func (z *Keeper) Part(b *incremental.Block, s *incremental.Summary, t *Target) *sample.Part {
+	return z.taker.Take(b, s.Digest(), s.Totals(), t.sample.Levels())
+}
+
+// SummariseLike summarises a block like an earlier summary of it.
+func (z *Keeper) SummariseLike(ctx context.Context, was *incremental.Summary, b *incremental.Block) (*incremental.Summary, error) {
+	return z.summariser.SummariseLike(ctx, was, b)
+}
+
+// Block is b in the coordinates, until the next call; b itself for the features.
+func (z *Keeper) Block(ctx context.Context, b *incremental.Block, c *Coordinates) (*incremental.Block, error) {
+	if c == nil {
+		return b, nil
+	}
+	m := z.mappers[c]
+	if m == nil {
+		if len(z.mappers) >= 2 || z.mappers == nil {
+			z.mappers = map[*Coordinates]*kernels.Mapper{}
+		}
+		m = kernels.NewMapper(c.Basis)
+		z.mappers[c] = m
+	}
+	columns, err := m.MapContext(ctx, b.Columns)
+	if err != nil {
+		return nil, err
+	}
+	in := *b
+	in.Features, in.Columns = c.names, columns
+	return &in, nil
+}
+
+// mustBlock is Block for a caller that does not give up.
+func (z *Keeper) mustBlock(b *incremental.Block, c *Coordinates) *incremental.Block {
+	in, err := z.Block(context.Background(), b, c)
+	if err != nil {
+		panic(err) // there is no other error than the context's
+	}
+	return in
+}
+
+// Summary summarises a block in the coordinates of a basis.
+func (z *Keeper) Summary(ctx context.Context, b *incremental.Block, c *Coordinates) (*incremental.Summary, error) {
+	in, err := z.Block(ctx, b, c)
+	if err != nil {
+		return nil, err
+	}
+	s, err := z.inBasis.SummariseContext(ctx, in)
+	if err != nil {
+		return nil, fmt.Errorf("in the coordinates of the basis: %w", err)
+	}
+	return s, nil
+}
+
+// Check says whether rows that are summed later, together with others, can be summed in
+// the coordinates in use. Those of a bounded kernel always can.
+func (z *Keeper) Check(ctx context.Context, b *incremental.Block, t *Target) error {
+	if t.use == nil || t.use.Basis.Kernel().Radial() {
+		return nil
+	}
+	mapped, err := z.Block(ctx, b, t.use)
+	if err != nil {
+		return err
+	}
+	if bad := mapped.FirstBadRow(); bad != nil {
+		return fmt.Errorf("in the coordinates of the basis: %w", bad)
+	}
+	return nil
+}

@@ -1,0 +1,187 @@
+package live
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/rs/zerolog"
+
+	"streamd/cmd/streamd/daemon/memory"
+	"streamd/cmd/streamd/model"
+	"streamd/config"
+	"streamd/incremental"
+	"streamd/incremental/sample"
+	"streamd/kernels"
+	"streamd/retire"
+	"streamd/snapshot"
+)
+
+// Open takes over what a store contains. A policy that is stricter than the one it was
+// saved under retires blocks here. Another number of folds than the saved one is summed
+// up from the summaries. The log tells what is made anew.
+func Open(store *snapshot.Store, saved *snapshot.Contents, cfg *config.Config, budget *memory.Budget, log zerolog.Logger) (l *Set, retired int, err error) {
+	if err := restoreFeatures(store, saved, cfg, log); err != nil {
+		return nil, 0, err
+	}
+	if len(saved.Folds) != cfg.Model.Folds && len(saved.Entries) > 0 {
+		log.Info().Int("saved", len(saved.Folds)).Int("folds", cfg.Model.Folds).Int("blocks", len(saved.Entries)).
+			Msg("summing up the folds of the live blocks anew")
+	}
+	l = New(store, cfg, budget)
+	l.uncompacted = saved.Uncompacted
+	if features := saved.State.Features(); len(features) > 0 {
+		l.features.names = &features
+	}
+	var whole bool
+	if l.features.sums, whole = restoredSums(saved.State, saved.Folds, cfg.Model.Folds); !whole {
+		if err := store.Summaries(func(_ retire.Entry, s *incremental.Summary) error {
+			l.features.sums.of(s.Digest()).Add(s)
+			return nil
+		}); err != nil {
+			return nil, 0, err
+		}
+		l.features.sums.measure()
+	}
+	if err := l.restoreBases(saved, cfg); err != nil {
+		return nil, 0, err
+	}
+	out, err := l.ledger.Restore(saved.Entries, saved.Horizon)
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, e := range out {
+		if err := l.takeOut(e.ID); err != nil {
+			return nil, 0, err
+		}
+	}
+	if s := cfg.Sample; s.Rows > 0 {
+		l.sample = sample.New(sample.Settings{Rows: s.Rows, Seed: uint64(s.Seed), Balanced: s.Balanced}, l.ledger.IDs)
+		if len(out) > 0 {
+			saved.Entries = slices.DeleteFunc(saved.Entries, func(e retire.Entry) bool {
+				_, live := l.ledger.Get(e.ID)
+				return !live
+			})
+		}
+		if err := l.sample.Restore(func(yield func(string, *sample.Part)) error { return eachPart(store, saved.Entries, yield) }); err != nil {
+			return nil, 0, err
+		}
+	}
+	l.retarget()
+	if needs, room := l.Price(), budget.Room(); needs > room && l.ledger.Len() > 0 {
+		return nil, 0, fmt.Errorf("limits.memory is %s, of which %s are for the live set, but that of the snapshot takes %s: raise it, or lower model.folds or sample.rows, or use another snapshot.file to begin anew",
+			memory.Size(float64(budget.Limit)), memory.Size(room), memory.Size(needs))
+	}
+	return l, len(out), nil
+}
+
+// New makes an empty live set without features. The store may be nil as long as nothing
+// is saved.
+func New(store *snapshot.Store, cfg *config.Config, budget *memory.Budget) *Set {
+	l := &Set{
+		store:      store,
+		ledger:     retire.NewLedger(retire.Policy{Blocks: cfg.Retire.Blocks, Rows: cfg.Retire.Rows, Age: cfg.Retire.Age}),
+		keyed:      cfg.Blocks.Unit == config.UnitKey,
+		budget:     budget,
+		maxClasses: cfg.Limits.Classes,
+		features:   newSpace(nil, nil, cfg.Model.Folds, nil),
+		unsaved: unsaved{
+			put: map[string]snapshot.Block{}, parts: map[string]*sample.Part{}, gone: map[string]struct{}{},
+			pages: math.MaxInt, // not known yet
+		},
+	}
+	l.inUse = l.features
+	l.retarget()
+	return l
+}
+
+// eachPart yields the part of each block, nil where the store has none. Entries and the
+// parts of the store are in the order of the ids.
+func eachPart(store *snapshot.Store, entries []retire.Entry, yield func(string, *sample.Part)) error {
+	rest := entries
+	err := store.Parts(func(id string, p *sample.Part) {
+		for ; len(rest) > 0 && rest[0].ID < id; rest = rest[1:] {
+			yield(rest[0].ID, nil)
+		}
+		if len(rest) > 0 && rest[0].ID == id {
+			yield(rest[0].ID, p)
+			rest = rest[1:]
+		}
+	})
+	for _, e := range rest {
+		yield(e.ID, nil)
+	}
+	return err
+}
+
+// restoreBases takes up the bases of a file, but for those that the configuration has no
+// use for: all, or the next one when it is for another kernel. Where features are free
+// there is none.
+func (l *Set) restoreBases(saved *snapshot.Contents, wanted *config.Config) error {
+	for i := range saved.Epochs {
+		s := &saved.Epochs[i]
+		l.lastSpace = max(l.lastSpace, s.Number)
+		basis, err := kernels.DecodeMap(s.Basis)
+		made := new(model.Reduction)
+		if err == nil {
+			err = json.Unmarshal(s.Report, made)
+		}
+		if err != nil {
+			return fmt.Errorf("epoch %d: %w", s.Number, err)
+		}
+		from := &sources{blocks: make(map[string]struct{}, len(s.Sources)), stale: Staleness(s.Stale)}
+		inUse := s.Number == saved.Epoch
+		if wanted.Kernel.Function == config.KernelNone || !inUse && !Fits(basis, wanted) || l.features.names == nil {
+			l.moved = true
+			l.leave(&Space{from: from})
+			continue
+		}
+		for _, id := range s.Sources {
+			from.blocks[id] = struct{}{}
+		}
+		c := newCoordinates(s.Number, basis, made, wanted.Kernel.Regulariser)
+		p := newSpace(c, c.names, 0, from)
+		p.inFile = true
+		if err := l.restoreSums(p, s); err != nil {
+			return err
+		}
+		has := make(map[string]bool, len(s.Blocks))
+		for _, id := range s.Blocks {
+			has[id] = true
+		}
+		for _, entry := range saved.Entries {
+			if !has[entry.ID] {
+				p.missing[entry.ID] = struct{}{}
+			}
+		}
+		if inUse {
+			l.inUse = p
+		} else {
+			l.next = p
+		}
+	}
+	return nil
+}
+
+// restoreSums takes up the sums of a basis, or sums up its blocks for other folds.
+func (l *Set) restoreSums(p *Space, saved *snapshot.EpochContents) error {
+	var whole bool
+	if p.sums, whole = restoredSums(saved.State, saved.Folds, l.features.sums.folds); whole {
+		return nil
+	}
+	l.moved = true
+	for _, id := range saved.Blocks {
+		block, err := l.store.Summary(id)
+		if err != nil {
+			return err
+		}
+		s, err := l.store.EpochSummary(p.Number, id)
+		if err != nil {
+			return err
+		}
+		p.sums.of(block.Digest()).Add(s)
+	}
+	p.sums.measure()
+	return nil
+}

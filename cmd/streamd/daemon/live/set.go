@@ -1,0 +1,406 @@
+// Package live keeps the live set: the ledger of live blocks, their exact sums in every
+// space, the row sample, and the changes that the snapshot does not have yet.
+//
+//	set.go       a block comes, goes, or is replaced
+//	space.go     the coordinates of a basis, and the sums of a space
+//	sums.go      exact sums, apart by fold
+//	bases.go     one basis is in use, and the next one is being built
+//	sources.go   the blocks that a basis was chosen from
+//	keeper.go    workers summarise a block for the spaces of a target
+//	unsaved.go   changes for the snapshot, and the room for them
+//	open.go      the state of a snapshot is restored
+//	features.go  the order of the features of a snapshot
+//
+// # Spaces
+//
+// A space is the coordinates that sums are kept in. The features are the first space and
+// always have every live block: a block's content is named by the digest of its summary
+// of features, and what is read again is compared with it. A basis makes another space.
+// Planes are read off the space in use. The next space is built beside it: it has the
+// new blocks at once, and the others as they are read again.
+//
+// # Ownership
+//
+// A Set belongs to one goroutine and starts none. Target and Room may be called from
+// any: a target is immutable. Summaries and parts of saved blocks stay on disk until they
+// are needed to take a block out, so memory does not grow with the rows of a block, and
+// hardly with the blocks.
+//
+// An error of a method that changes the set comes from the store and is final.
+package live
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"streamd/cmd/streamd/daemon/memory"
+	"streamd/incremental"
+	"streamd/incremental/exact"
+	"streamd/incremental/sample"
+	"streamd/retire"
+	"streamd/snapshot"
+)
+
+// Set is the live set.
+type Set struct {
+	store      *snapshot.Store
+	ledger     *retire.Ledger
+	sample     *sample.Sample // nil: there is none
+	budget     *memory.Budget
+	keyed      bool // a key names a block, and its next value replaces the block
+	maxClasses int
+	churn      int64 // rows that have come or gone since the start
+
+	features, inUse, next *Space   // inUse is features without a basis; next is nil unless one is built
+	lastSpace             uint32   // number of the latest one
+	choosing              *sources // of the basis that is being chosen; nil: none is
+
+	unsaved
+	target atomic.Pointer[Target]
+}
+
+// Outcome says what adding a block has done. A block that the policy refuses
+// is added and retired at once.
+type Outcome struct {
+	Added    bool // false: all its rows weigh nothing
+	Replaced bool // a block of the same id
+	Refused  bool // the policy has retired the block itself
+	Retired  int  // blocks that the policy has retired, the block itself included
+}
+
+// Rows is the number of live rows.
+func (l *Set) Rows() int64 { return l.ledger.Rows() }
+
+// Blocks is the number of live blocks.
+func (l *Set) Blocks() int { return l.ledger.Len() }
+
+// Get finds a live block.
+func (l *Set) Get(id string) (retire.Entry, bool) { return l.ledger.Get(id) }
+
+// Page lists up to limit live blocks above a rank, by ascending rank.
+func (l *Set) Page(above retire.Rank, limit int) []retire.Entry { return l.ledger.Page(above, limit) }
+
+// IDs yields the ids of the live blocks, in no order.
+func (l *Set) IDs(yield func(string) bool) { l.ledger.IDs(yield) }
+
+// Horizon is what the retention policy has let go for good.
+func (l *Set) Horizon() retire.Rank { return l.ledger.Horizon() }
+
+// Newest is the live block of the highest rank.
+func (l *Set) Newest() (retire.Entry, bool) { return l.ledger.Newest() }
+
+// Churn counts the rows that have come or gone since the start.
+func (l *Set) Churn() int64 { return l.churn }
+
+// Parted says whether there are rows of two classes or more.
+func (l *Set) Parted() bool { return l.features.sums.parted() }
+
+// Features is the space that has every live block.
+func (l *Set) Features() *Space { return l.features }
+
+// InUse is the space that planes are read off.
+func (l *Set) InUse() *Space { return l.inUse }
+
+// Digest is the digest of the sums that planes are read off, in hex.
+func (l *Set) Digest() string { return l.inUse.Digest() }
+
+// Target says what workers put blocks into from now on.
+func (l *Set) Target() *Target { return l.target.Load() }
+
+// retarget publishes the target after a change of features or spaces.
+func (l *Set) retarget() {
+	t := &Target{Features: l.features.names, use: l.inUse.Coordinates, sample: l.sample}
+	if l.next != nil {
+		t.next = l.next.Coordinates
+	}
+	l.target.Store(t)
+}
+
+// Fix makes the features those of the model. Without features they are free: the next
+// block decides. There are no live blocks.
+func (l *Set) Fix(features []string) {
+	l.DropBases()
+	l.choosing = nil
+	l.features = newSpace(nil, features, l.features.sums.folds, nil)
+	if len(features) > 0 {
+		l.features.names = &features
+	}
+	l.inUse = l.features
+	l.retarget()
+}
+
+// A Candidate is what decides whether a block may become live.
+type Candidate struct {
+	Labels   []string // of its classes, each listed once
+	Features int
+	Window   exact.Window // of its sums; zero: not known yet
+	Kept     Kept         // as far as known
+}
+
+// A ClassesError says that a model would have too many classes.
+type ClassesError struct{ Most int }
+
+func (e *ClassesError) Error() string {
+	return fmt.Sprintf("the model would have more than %d classes (limits.classes)", e.Most)
+}
+
+// Admits says why a block may not become live: a ClassesError, or a memory.LimitError. An
+// admitted block is to be added.
+func (l *Set) Admits(c Candidate) error {
+	more := l.features.sums.newClasses(c.Labels)
+	if more > 0 {
+		l.measure()
+		if l.features.sums.most+more > l.maxClasses {
+			return &ClassesError{l.maxClasses}
+		}
+	}
+	err := l.fits(c, more)
+	if err != nil && more == 0 { // some classes, or large numbers, may have gone
+		l.measure()
+		err = l.fits(c, more)
+	}
+	if err != nil {
+		return err
+	}
+	for _, p := range l.spaces() {
+		p.sums.most += more
+	}
+	return nil
+}
+
+// fits says why there is no memory for a block that brings so many classes.
+func (l *Set) fits(c Candidate, more int) error {
+	shapes, block := l.shapes(more), 0.0
+	shapes[0].Features = c.Features
+	shapes[0].Window = shapes[0].Window.Union(c.Window)
+	for i, p := range l.spaces() {
+		own := shapes[i]
+		own.Classes = len(c.Labels)
+		block += own.Summary()
+		if s := c.Kept.in(p.Coordinates); s != nil && i > 0 {
+			shapes[i].Window = shapes[i].Window.Union(s.Window())
+		}
+	}
+	return l.budget.Fits(shapes, l.ledger.Len()+1, block)
+}
+
+// measure finds out how many classes there are and in what windows.
+func (l *Set) measure() {
+	for _, p := range l.spaces() {
+		p.sums.measure()
+		p.sums.most = l.features.sums.most // the next space may lack blocks
+	}
+}
+
+// shapes lists the shapes of the spaces with so many more classes, features first.
+func (l *Set) shapes(more int) (shapes []memory.Shape) {
+	for _, p := range l.spaces() {
+		shapes = append(shapes, p.sums.shape(more))
+	}
+	return shapes
+}
+
+// Bytes is the size of the summaries of a block of so many classes in all spaces.
+func (l *Set) Bytes(classes int) int64 {
+	var n float64
+	for _, s := range l.shapes(0) {
+		s.Classes = classes
+		n += s.Summary()
+	}
+	return int64(n)
+}
+
+// Price is the most bytes that the live set takes as it is.
+func (l *Set) Price() float64 { return l.budget.Price(l.shapes(0), l.ledger.Len()) }
+
+// Add makes a block live, in the place of a live block of the same id. A block whose rows
+// all weigh nothing is as if absent. k is in the space in use (see Covers); the next
+// space waits for a block that is not in it.
+func (l *Set) Add(e retire.Entry, k Kept) (o Outcome, err error) {
+	if _, o.Replaced = l.ledger.Get(e.ID); o.Replaced {
+		if l.keyed { // otherwise it has grown
+			l.forget(e.ID, SourceReplaced)
+		}
+		if err := l.Remove(e.ID); err != nil {
+			return o, err
+		}
+	}
+	if k.Summary.Rows() == 0 {
+		if o.Replaced { // by nothing
+			o = Outcome{Retired: 1}
+		}
+		return o, nil
+	}
+	if !l.Covers(&k) {
+		panic("live: block " + e.ID + " is not in the space in use")
+	}
+	o.Added = true
+	l.churn += k.Summary.Rows()
+	digest := l.content(k.Summary, k.part)
+	if l.sample != nil {
+		// Floors may have risen since the part was taken. A part that was taken before
+		// there were any has all rows.
+		if k.part != nil {
+			k.part = k.part.Above(l.sample.Levels())
+		}
+		l.sample.Add(e.ID, k.part)
+	}
+	for _, p := range l.spaces() {
+		if s := k.in(p.Coordinates); s != nil {
+			p.add(e.ID, s, digest)
+		} else {
+			p.missing[e.ID] = struct{}{}
+		}
+	}
+	l.putBlock(snapshot.Block{Entry: e, Summary: k.Summary, Part: k.part})
+	delete(l.gone, e.ID)
+	for _, out := range l.ledger.Add(e) {
+		if err := l.takeOut(out.ID); err != nil {
+			return o, err
+		}
+		o.Refused = o.Refused || out.ID == e.ID
+		o.Retired++
+	}
+	return o, nil
+}
+
+// Covers says whether k can be added: it is in the space in use.
+func (l *Set) Covers(k *Kept) bool { return k.in(l.inUse.Coordinates) != nil }
+
+// Retire retires a live block for good: its rows must not stay anywhere.
+func (l *Set) Retire(id string) error {
+	if _, ok := l.ledger.Retire(id); !ok {
+		panic("live: block " + id + " is not live")
+	}
+	l.retired++
+	l.leaveRemains()
+	l.forget(id, SourceRetired)
+	return l.takeOut(id)
+}
+
+// Remove takes a live block out that makes room for another of its id, or is lost.
+func (l *Set) Remove(id string) error {
+	if _, ok := l.ledger.Remove(id); !ok {
+		panic("live: block " + id + " is not live")
+	}
+	return l.takeOut(id)
+}
+
+// takeOut subtracts a block that has left the ledger.
+func (l *Set) takeOut(id string) error {
+	part, err := l.part(id)
+	if err != nil {
+		return fmt.Errorf("retire block %s: %w", id, err)
+	}
+	var digest [sha256.Size]byte
+	for _, p := range l.spaces() {
+		s, err := p.summary(l.store, id)
+		if err != nil {
+			return fmt.Errorf("retire block %s: %w", id, err)
+		}
+		if p == l.features {
+			l.churn += s.Rows()
+			digest = l.content(s, part)
+		}
+		p.remove(id, s, digest)
+	}
+	if l.sample != nil {
+		l.sample.Remove(id, part)
+	}
+	l.dropPut(id)
+	delete(l.parts, id)
+	l.gone[id] = struct{}{}
+	return nil
+}
+
+// content is the digest of a block where its fold depends on it. The part has it already.
+func (l *Set) content(s *incremental.Summary, p *sample.Part) (digest [sha256.Size]byte) {
+	switch {
+	case l.features.sums.folds == 0:
+		return digest
+	case p != nil:
+		return p.Digest()
+	}
+	return s.Digest()
+}
+
+// part is the sample part of a live block; nil: it has none.
+func (l *Set) part(id string) (*sample.Part, error) {
+	if b, ok := l.put[id]; ok {
+		return b.Part, nil
+	}
+	if p, ok := l.parts[id]; ok {
+		return p, nil
+	}
+	return l.store.Part(id)
+}
+
+// HasSample says whether there is a row sample.
+func (l *Set) HasSample() bool { return l.sample != nil }
+
+// Lacking is the number of blocks whose rows the sample lacks; 0 without a sample.
+func (l *Set) Lacking() int {
+	if l.sample == nil {
+		return 0
+	}
+	return l.sample.Lacking()
+}
+
+// Wanted lists the blocks that have to be read again for the sample.
+func (l *Set) Wanted() (entries []retire.Entry) {
+	for _, id := range l.sample.Wanted() {
+		e, ok := l.ledger.Get(id)
+		if !ok {
+			panic("live: block " + id + " is in the sample, but not live")
+		}
+		entries = append(entries, e)
+	}
+	return entries
+}
+
+// Sample copies the row sample with the folds of its rows; nil: there is none.
+func (l *Set) Sample(folds int) *sample.Snapshot {
+	if l.sample == nil {
+		return nil
+	}
+	return l.sample.Snapshot(l.features.Total(), folds)
+}
+
+// Look offers the sample the stored parts of blocks that it has not checked yet, for up
+// to about d.
+func (l *Set) Look(d time.Duration) error {
+	const atOnce = 100
+	for began := time.Now(); ; {
+		ids := l.sample.Unsure(atOnce)
+		for _, id := range ids {
+			p, err := l.part(id)
+			if err != nil {
+				return fmt.Errorf("look for rows of block %s: %w", id, err)
+			}
+			l.sample.Offer(id, p)
+		}
+		if len(ids) < atOnce || time.Since(began) > d {
+			return nil
+		}
+	}
+}
+
+// Offer gives a live block a part that was taken again.
+func (l *Set) Offer(id string, p *sample.Part) {
+	l.sample.Offer(id, p)
+	if b, ok := l.put[id]; ok {
+		b.Part = p
+		l.putBlock(b)
+	} else {
+		l.parts[id] = p
+	}
+}
+
+// DigestOf is the digest of sums, in hex.
+func DigestOf(s *incremental.State) string {
+	digest := s.Digest()
+	return hex.EncodeToString(digest[:])
+}

@@ -1,0 +1,70 @@
+package live
+
+import "slices"
+
+// sources are the live blocks whose rows a basis was chosen from. A basis is served
+// with the planes, and its points are rows or made of few: a row that is forgotten has
+// to leave it, too. So another basis is chosen when a source is retired explicitly.
+//
+// Rows that the retention policy lets go may stay in the points until the next basis. The
+// mean and scale of a scaled basis are of all live rows, and do not make it stale.
+type sources struct {
+	blocks map[string]struct{}
+	stale  Staleness
+}
+
+// Staleness says what has happened to the sources of a basis since it was chosen. The
+// snapshot has it with the basis.
+type Staleness uint8
+
+const (
+	Fresh          Staleness = iota
+	SourceReplaced           // by a newer value of its key
+	SourceRetired            // by DELETE or a tombstone: its rows must not stay
+)
+
+// lose notes that a block is not live any more.
+func (s *sources) lose(id string, how Staleness) {
+	if _, ok := s.blocks[id]; ok {
+		delete(s.blocks, id)
+		s.stale = max(s.stale, how)
+	}
+}
+
+// allSources lists the sources of all bases, of the one that is being chosen, too.
+func (l *Set) allSources() (all []*sources) {
+	for _, p := range l.bases() {
+		all = append(all, p.from)
+	}
+	if l.choosing != nil {
+		all = append(all, l.choosing)
+	}
+	return all
+}
+
+// forget notes in all bases that the rows of a block must not stay.
+func (l *Set) forget(id string, how Staleness) {
+	for _, s := range l.allSources() {
+		s.lose(id, how)
+	}
+}
+
+// InBasis says whether a live block is a source of the basis in use, or of one to come.
+func (l *Set) InBasis(id string) bool {
+	return slices.ContainsFunc(l.allSources(), func(s *sources) bool {
+		_, ok := s.blocks[id]
+		return ok
+	})
+}
+
+// Choose begins to record the sources of a basis that is chosen from the sample as it is:
+// all blocks that have rows in it.
+func (l *Set) Choose() {
+	l.choosing = &sources{blocks: map[string]struct{}{}}
+	for id := range l.sample.Blocks() {
+		l.choosing.blocks[id] = struct{}{}
+	}
+}
+
+// Chosen ends the choice of a basis. Begin comes before it.
+func (l *Set) Chosen() { l.choosing = nil }

@@ -1,0 +1,189 @@
+package live
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"maps"
+	"slices"
+	"time"
+
+	"streamd/cmd/streamd/model"
+	"streamd/config"
+	"streamd/incremental"
+	"streamd/incremental/sample"
+	"streamd/kernels"
+	"streamd/retire"
+	"streamd/snapshot"
+)
+
+// Coordinates are what a basis Z makes of rows: x becomes K(x, Z). They are immutable.
+// Nil coordinates are the features.
+type Coordinates struct {
+	Number    uint32
+	ID        string // SHA-256 of the basis, in hex
+	Basis     *kernels.Map
+	Reduction *model.Reduction // how the basis was chosen
+
+	names       []string       // z1, z2, …
+	regulariser []float64      // nil: I
+	saved       snapshot.Epoch // all of it, as the snapshot has it
+}
+
+func newCoordinates(number uint32, m *kernels.Map, made *model.Reduction, regulariser config.Regulariser) *Coordinates {
+	report, err := json.Marshal(made)
+	if err != nil {
+		panic(err) // finite numbers and texts
+	}
+	digest := m.Digest()
+	c := &Coordinates{
+		Number: number, ID: hex.EncodeToString(digest[:]), Basis: m, names: model.Coordinates(m.Points()), Reduction: made,
+		saved: snapshot.Epoch{Number: number, Basis: m.AppendBinary(nil), Report: report},
+	}
+	if regulariser == config.RegulariserKernel {
+		c.regulariser = m.Gram()
+	}
+	return c
+}
+
+// Size is the number of coordinates.
+func (c *Coordinates) Size() int { return len(c.names) }
+
+// Moments are the moments of sums in the coordinates, with their regulariser.
+func (c *Coordinates) Moments(s *incremental.State) *incremental.Moments {
+	m := s.Moments()
+	if c != nil && c.regulariser != nil {
+		m = m.WithRegulariser(c.regulariser)
+	}
+	return m
+}
+
+// Space is the sums of live blocks in coordinates. It belongs to the set's goroutine.
+type Space struct {
+	*Coordinates           // nil: the features
+	names        *[]string // of the features, when they are fixed; its identity tells feature spaces apart
+	sums         sums
+	put          map[string]*incremental.Summary // not saved yet
+	bytes        int64                           // of these
+	missing      map[string]struct{}             // live blocks that the space lacks; none of a space in use
+	unread       map[string]Unread               // missing blocks that the log does not give back
+	from         *sources                        // of the basis
+	inFile       bool                            // the snapshot has the space, and with it the sources
+	began        time.Time
+}
+
+// An Unread block is live, but cannot be read again as it was.
+type Unread struct {
+	retire.Entry
+	Reason error
+}
+
+func newSpace(c *Coordinates, names []string, folds int, from *sources) *Space {
+	if from == nil {
+		from = new(sources)
+	}
+	return &Space{
+		Coordinates: c, sums: newSums(names, folds), from: from,
+		put: map[string]*incremental.Summary{}, missing: map[string]struct{}{}, unread: map[string]Unread{}, began: time.Now(),
+	}
+}
+
+// Names are the names of the coordinates.
+func (p *Space) Names() []string { return p.sums.features }
+
+// Total is the sum of all blocks, to be looked at until a block comes or goes.
+func (p *Space) Total() *incremental.State { return p.sums.total() }
+
+// PerFold are the sums of the folds, if there are any, to be looked at as Total is.
+func (p *Space) PerFold() []*incremental.State { return p.sums.perFold() }
+
+// Folds is the number of folds.
+func (p *Space) Folds() int { return p.sums.folds }
+
+// Rows is the number of rows in the sums.
+func (p *Space) Rows() int64 { return p.sums.rows() }
+
+// Digest is the digest of the sums, in hex.
+func (p *Space) Digest() string { return DigestOf(p.Total()) }
+
+// Began is when this process began to build the space.
+func (p *Space) Began() time.Time { return p.began }
+
+// Stale is what has happened to the blocks that the basis was chosen from.
+func (p *Space) Stale() Staleness { return p.from.stale }
+
+// Missing is the number of live blocks that the space lacks.
+func (p *Space) Missing() int { return len(p.missing) }
+
+// MissingIDs lists the live blocks that the space lacks, sorted.
+func (p *Space) MissingIDs() []string { return slices.Sorted(maps.Keys(p.missing)) }
+
+// Lacks says whether a live block is missing.
+func (p *Space) Lacks(id string) bool { _, ok := p.missing[id]; return ok }
+
+// Wants says whether a missing block is yet to be read again.
+func (p *Space) Wants(id string) bool { _, unread := p.unread[id]; return p.Lacks(id) && !unread }
+
+// Unread lists the missing blocks that the log does not give back, by id.
+func (p *Space) Unread() (all []Unread) {
+	for _, id := range slices.Sorted(maps.Keys(p.unread)) {
+		all = append(all, p.unread[id])
+	}
+	return all
+}
+
+// Waits says whether every missing block is unread.
+func (p *Space) Waits() bool { return len(p.missing) > 0 && len(p.missing) == len(p.unread) }
+
+// View is the rows of a sample in the coordinates.
+func (c *Coordinates) View(v *sample.View) *sample.View {
+	if c == nil {
+		return v
+	}
+	in := *v
+	in.Block = new(Keeper).mustBlock(v.Block, c)
+	return &in
+}
+
+// add takes in a live block that the space lacks.
+func (p *Space) add(id string, s *incremental.Summary, digest [32]byte) {
+	p.sums.of(digest).Add(s)
+	p.sums.window = p.sums.window.Union(s.Window())
+	p.drop(id)
+	p.put[id] = s
+	p.bytes += int64(s.Bytes())
+	delete(p.missing, id)
+	delete(p.unread, id)
+}
+
+// drop notes that a summary need not be saved any more.
+func (p *Space) drop(id string) {
+	if s := p.put[id]; s != nil {
+		p.bytes -= int64(s.Bytes())
+		delete(p.put, id)
+	}
+}
+
+// summary is the summary of a live block; nil: the space lacks it.
+func (p *Space) summary(store *snapshot.Store, id string) (*incremental.Summary, error) {
+	if p.Lacks(id) {
+		return nil, nil
+	}
+	if s := p.put[id]; s != nil {
+		return s, nil
+	}
+	if p.Coordinates == nil {
+		return store.Summary(id)
+	}
+	return store.EpochSummary(p.Number, id)
+}
+
+// remove takes out a block that has left the ledger. The summary is nil where the space
+// lacks it.
+func (p *Space) remove(id string, s *incremental.Summary, digest [32]byte) {
+	delete(p.missing, id)
+	delete(p.unread, id)
+	if s != nil {
+		p.sums.of(digest).Remove(s)
+		p.drop(id)
+	}
+}

@@ -1,0 +1,278 @@
+package live
+
+import (
+	"maps"
+	"time"
+
+	"streamd/incremental"
+	"streamd/incremental/gram"
+	"streamd/incremental/sample"
+	"streamd/retire"
+	"streamd/snapshot"
+)
+
+// unsaved is what the snapshot does not have yet.
+type unsaved struct {
+	put   map[string]snapshot.Block // live blocks
+	bytes int64                     // of their parts
+	parts map[string]*sample.Part   // that were taken again, of saved blocks
+	gone  map[string]struct{}       // blocks that are not live, and that the file may have
+	moved bool                      // other spaces than the file has
+	pages int                       // bytes that the last save has written for each block
+
+	retired     int       // explicit retirements
+	staleBases  int       // bases with rows of retired blocks that are not used any more
+	uncompacted time.Time // when the oldest of either was since the file was compacted; zero: there is none
+}
+
+// leaveRemains notes that the file has something of a retired block in free pages, or
+// will have.
+func (l *Set) leaveRemains() {
+	if l.uncompacted.IsZero() {
+		l.uncompacted = time.Now()
+	}
+}
+
+// Uncompacted is when the oldest retirement was that may have left remains in the file;
+// zero: there is none.
+func (l *Set) Uncompacted() time.Time { return l.uncompacted }
+
+// Compacting notes that the file is being compacted from now on. Retirements that are not
+// saved yet leave their remains with the next save.
+func (l *Set) Compacting(now time.Time) {
+	if l.uncompacted = (time.Time{}); l.retired+l.staleBases > 0 {
+		l.uncompacted = now
+	}
+}
+
+// NotCompacted notes that a compaction has failed. since is Uncompacted of before.
+func (l *Set) NotCompacted(since time.Time) {
+	if !since.IsZero() {
+		l.uncompacted = since
+	}
+}
+
+// putBlock notes that a block is to be saved, in the place of one of the same id.
+func (l *Set) putBlock(b snapshot.Block) {
+	l.dropPart(b.Entry.ID)
+	l.put[b.Entry.ID] = b
+	if b.Part != nil {
+		l.bytes += int64(b.Part.Bytes())
+	}
+}
+
+// dropPut notes that a block need not be saved any more.
+func (l *Set) dropPut(id string) {
+	l.dropPart(id)
+	delete(l.put, id)
+}
+
+func (l *Set) dropPart(id string) {
+	if b, ok := l.put[id]; ok && b.Part != nil {
+		l.bytes -= int64(b.Part.Bytes())
+	}
+}
+
+// Unsaved is the number of blocks that have come or gone since the last save, or
+// have been read again.
+func (l *Set) Unsaved() int {
+	n := len(l.put) + len(l.parts) + len(l.gone)
+	if l.next != nil {
+		n += len(l.next.put)
+	}
+	return n
+}
+
+// HasUnsaved says whether a save would change the file.
+func (l *Set) HasUnsaved() bool { return l.moved || l.Unsaved() > 0 }
+
+// Waiting is the bytes of summaries and parts that wait for a save.
+func (l *Set) Waiting() int64 {
+	n := l.bytes
+	for _, p := range l.spaces() {
+		n += p.bytes
+	}
+	return n
+}
+
+// IsGone says whether a block has left the live set, and the file may still have it.
+func (l *Set) IsGone(id string) bool { _, ok := l.gone[id]; return ok }
+
+// UnsavedMemory is what blocks that wait for a save may take, in bytes, if that is more
+// than the sums take, which a save writes as well, and if there is as much.
+const UnsavedMemory = 32 << 20
+
+// RoomBytes is what blocks that wait for a save may take; workers may hold as much. Eight
+// times that is free: a save holds the pages that it writes, four times as much as the
+// blocks (see Room), and as much may come while it writes.
+func (l *Set) RoomBytes() int64 {
+	_, state := l.estimate()
+	free := l.budget.Room() - l.Price()
+	return max(1, int64(min(max(UnsavedMemory, float64(state)), free/8)))
+}
+
+// Room is how many blocks may wait for a save before it is urgent. The pages that a save
+// writes are in memory together, and may take four times as much as the blocks.
+func (l *Set) Room() int {
+	block, _ := l.estimate()
+	// At worst every block is in each bucket on a page of its own, with three others of
+	// its size. The rest of what a save has written is not for its blocks.
+	pages := min(l.pages, 4*(block+4<<10))
+	return max(1, int(l.RoomBytes())/max(block, pages/4))
+}
+
+// Wrote notes how many bytes a save of so many blocks has written.
+func (l *Set) Wrote(bytes int64, blocks int) {
+	if blocks > 0 {
+		l.pages = int(bytes) / blocks
+	}
+}
+
+// estimate is about what a block of all classes takes, and what the sums do.
+func (l *Set) estimate() (block, state int) {
+	block = 1 << 10 // it has more than its summary
+	for _, p := range l.spaces() {
+		numbers := p.sums.classes() * gram.PackedLen(len(p.sums.features)+1)
+		block += 8 * numbers
+		state += 32 * numbers * (p.sums.folds + 1)
+	}
+	return block, state
+}
+
+// Change is what has to be saved. Blocks and parts remain unsaved until Saved is
+// called; the sums count as saved unless NotSaved is.
+func (l *Set) Change() snapshot.Change {
+	c := snapshot.Change{
+		Retired: l.retired, StaleBases: l.staleBases, Horizon: l.ledger.Horizon(),
+		Put: make([]snapshot.Block, 0, len(l.put)), Delete: make([]string, 0, len(l.gone)),
+	}
+	if l.features.names != nil {
+		c.State, c.Folds = l.features.sums.total(), l.features.sums.takeMoved()
+	}
+	for _, p := range l.bases() {
+		c.Epochs = append(c.Epochs, l.changeOf(p))
+	}
+	l.moved = false
+	if l.inUse != l.features {
+		c.Epoch = l.inUse.Number
+	}
+	var levels *sample.Levels
+	if l.sample != nil {
+		levels = l.sample.Levels()
+	}
+	for id, p := range l.parts {
+		p = p.Above(levels)
+		l.parts[id] = p
+		c.Parts = append(c.Parts, snapshot.Part{ID: id, Part: p})
+	}
+	for _, b := range l.put {
+		if b.Part != nil { // floors have risen since it was added
+			if less := b.Part.Above(levels); less != b.Part {
+				l.dropPart(b.Entry.ID)
+				b.Part = less
+				l.putBlock(b)
+			}
+		}
+		c.Put = append(c.Put, b)
+	}
+	for id := range l.gone {
+		c.Delete = append(c.Delete, id)
+	}
+	return c
+}
+
+// changeOf is what has to be saved of a basis and its space.
+func (l *Set) changeOf(p *Space) snapshot.EpochChange {
+	c := snapshot.EpochChange{Epoch: p.saved, Stale: uint8(p.from.stale), State: p.sums.total(), Folds: p.sums.takeMoved()}
+	if p.inFile { // the file forgets that a block was a source when it is put again
+		for id := range l.put {
+			if _, ok := p.from.blocks[id]; ok {
+				c.Sources = append(c.Sources, id)
+			}
+		}
+	} else {
+		for id := range p.from.blocks {
+			if _, live := l.ledger.Get(id); live {
+				c.Sources = append(c.Sources, id)
+			}
+		}
+	}
+	for id, s := range p.put {
+		c.Put = append(c.Put, snapshot.EpochSummary{ID: id, Summary: s})
+	}
+	return c
+}
+
+// Saved says that the change has been saved. A block that has come, gone or been read
+// again since it was made remains unsaved.
+func (l *Set) Saved(c *snapshot.Change) {
+	l.retired -= c.Retired
+	l.staleBases -= c.StaleBases
+	for i := range c.Put {
+		b := &c.Put[i]
+		now, ok := l.put[b.Entry.ID]
+		if !ok || now.Summary != b.Summary {
+			continue
+		}
+		l.dropPut(b.Entry.ID)
+		l.features.drop(b.Entry.ID)
+		if now.Part != b.Part {
+			l.parts[b.Entry.ID] = now.Part
+		}
+	}
+	for _, p := range c.Parts {
+		if l.parts[p.ID] == p.Part {
+			delete(l.parts, p.ID)
+		}
+	}
+	for _, id := range c.Delete {
+		delete(l.gone, id)
+	}
+	l.eachSaved(c, func(p *Space, saved *snapshot.EpochChange) {
+		p.inFile = true
+		for _, s := range saved.Put {
+			if p.put[s.ID] == s.Summary {
+				p.drop(s.ID)
+			}
+		}
+	})
+}
+
+// NotSaved says that the change has not been saved.
+func (l *Set) NotSaved(c *snapshot.Change) {
+	l.features.sums.stillMoved(c.Folds)
+	l.moved = true
+	l.eachSaved(c, func(p *Space, not *snapshot.EpochChange) { p.sums.stillMoved(not.Folds) })
+}
+
+// eachSaved pairs the bases that there still are with their changes.
+func (l *Set) eachSaved(c *snapshot.Change, do func(*Space, *snapshot.EpochChange)) {
+	for _, p := range l.bases() {
+		for i := range c.Epochs {
+			if c.Epochs[i].Number == p.Number {
+				do(p, &c.Epochs[i])
+			}
+		}
+	}
+}
+
+// Blocks is live blocks at one moment. It may be used beside the set.
+type Blocks struct {
+	Entries []retire.Entry
+	Unsaved map[string]*incremental.Summary // of features, that the store does not have
+	store   *snapshot.Store
+}
+
+// Moment is these live blocks as they are now.
+func (l *Set) Moment(entries []retire.Entry) *Blocks {
+	return &Blocks{Entries: entries, Unsaved: maps.Clone(l.features.put), store: l.store}
+}
+
+// Summary is the summary of features of a block. The store may not have it, or another
+// one of the same id, when the block has been retired or replaced since.
+func (b *Blocks) Summary(id string) (*incremental.Summary, error) {
+	if s := b.Unsaved[id]; s != nil {
+		return s, nil
+	}
+	return b.store.Summary(id)
+}

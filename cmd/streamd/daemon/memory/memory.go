@@ -1,0 +1,201 @@
+// Package memory divides limits.memory among the parts of the daemon, and prices the
+// live set.
+package memory
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"runtime/debug"
+
+	"github.com/KimMachineGun/automemlimit/memlimit"
+
+	"streamd/cmd/streamd/httpapi"
+	"streamd/config"
+	"streamd/incremental/exact"
+)
+
+// Budget divides limits.memory.
+//
+// A share is fixed: for the program, for fetched records, for blocks while they are
+// decoded, for a study's decision values, and for predictions. The rest is for the live
+// set: its sums with the copies that saves, solves and studies make, the row sample and
+// the ledger (see Price), and blocks on their way into the snapshot.
+//
+// A block is refused when the live set with it, and the block several times over, would
+// not fit: the block waits for a save, is encoded, lies in the pages of the file, and is
+// read again, and the next one of its size may come meanwhile. The decision depends on
+// the block and on the live set alone. Other work waits: blocks are left to the loop, one
+// after the other, while pending summaries take more than their share, and the loop waits
+// for a save while unsaved blocks do.
+type Budget struct {
+	Limit    int64 // bytes of everything
+	Message  int   // bytes of the largest message, also decompressed
+	Log      int64 // bytes of fetched records
+	Reread   int64 // bytes of records that are read again
+	Numbers  int   // bytes that a worker may decode a message to; the loop decodes larger ones
+	Largest  int   // bytes that any message may be decoded to
+	Gathered int64 // bytes of rows in open runs
+	Values   int   // decision values of a study
+	Predict  int64 // bytes of predictions over HTTP
+	Body     int   // bytes of the rows of the largest prediction
+
+	cfg   *config.Config
+	fixed int64 // all shares together
+}
+
+const (
+	program  = 44 << 20 // the runtime, stacks, connections and clients
+	spare    = 8        // one part in so many is left for what the collector has not freed yet
+	perBlock = 512      // of the ledger, of the sample and of spaces, beside summaries
+
+	codeAndFiles = 32 << 20 // of the program, which the runtime does not count
+
+	// judgedValues bounds the decision values of a study (512 MiB). A row has one for
+	// each plane.
+	judgedValues = 1 << 26
+)
+
+// New divides a limit in bytes.
+func New(cfg *config.Config, limit int64) *Budget {
+	workers := int64(max(cfg.Workers, 1))
+	m := &Budget{cfg: cfg, Limit: limit}
+	m.Message = int(min(int64(cfg.Kafka.MaxMessageBytes), limit/32))
+	m.Log = min(limit/16, 256<<20)
+	m.Reread = min(limit/32, 64<<20)
+	m.Largest = int(min(2*int64(m.Message), limit/32))
+	m.Numbers = min(m.Message, max(int(limit/32/workers), 1<<20))
+	m.Predict = min(limit/32, httpapi.Memory)
+	m.Body = int(min(int64(cfg.HTTP.MaxBodyBytes), max(m.Predict/4, 1)))
+	m.fixed = program + m.Log + m.Reread + m.Predict
+	m.fixed += 2 * 5 * int64(m.Message) / 4       // of each, a batch that is decompressed beyond it
+	m.fixed += workers * 3 / 2 * int64(m.Numbers) // workers, and those of a pass over the log
+	m.fixed += 2 * 5 * int64(m.Largest) / 4       // a block in the loop, and one of a pass
+	if cfg.Blocks.Unit == config.UnitOffsets || cfg.Blocks.Unit == config.UnitTime {
+		m.Gathered = limit / 32
+		m.fixed += 3 * m.Gathered // and a block that is read again, while it is put together
+	}
+	if cfg.Model.Folds > 0 && cfg.Sample.Rows > 0 {
+		m.Values = int(min(judgedValues, limit/512))
+		m.fixed += 8 * int64(m.Values)
+	}
+	return m
+}
+
+// Limit is limits.memory in bytes. Where that is 0 it is GOMEMLIMIT, or else a quarter of
+// the memory that the cgroup or the machine has.
+func Limit(cfg *config.Config) (int64, error) {
+	if limit := int64(cfg.Limits.Memory); limit > 0 {
+		return limit, nil
+	}
+	if given := debug.SetMemoryLimit(-1); os.Getenv("GOMEMLIMIT") != "" && given < math.MaxInt64 {
+		return given, nil
+	}
+	all, err := memlimit.ApplyFallback(memlimit.FromCgroup, memlimit.FromSystem)()
+	if err != nil {
+		return 0, fmt.Errorf("limits.memory is 0, and how much memory there is cannot be found out: %w", err)
+	}
+	return int64(min(all, 1<<62) / 4), nil
+}
+
+// TellRuntime makes the collector work harder near the limit, or near GOMEMLIMIT where
+// that is lower. The runtime does not count the program's code and the pages of files.
+func (m *Budget) TellRuntime() {
+	limit := m.Limit - max(m.Limit/spare, codeAndFiles)
+	if os.Getenv("GOMEMLIMIT") != "" {
+		limit = min(limit, debug.SetMemoryLimit(-1))
+	}
+	debug.SetMemoryLimit(limit)
+}
+
+// Copies is how many times a block may be in memory.
+const Copies = 7
+
+// Room is the bytes for the live set, and for blocks on their way to it.
+func (m *Budget) Room() float64 { return float64(m.Limit - m.Limit/spare - m.fixed) }
+
+// A Shape determines the memory of exact sums.
+type Shape struct {
+	Features, Classes int
+	Window            exact.Window
+}
+
+// numbers counts the numbers of a class in a summary, or in a sum.
+func numbers(features int) float64 {
+	n := float64(features)
+	return 1 + n + n*(n+1)/2
+}
+
+// Summary is the bytes of a summary of that shape.
+func (s Shape) Summary() float64 { return 8 * float64(s.Classes) * numbers(s.Features) }
+
+// leastWindow is the width of the sums of ordinary numbers, in words.
+const leastWindow = 4
+
+// Sum is the bytes of a sum of that shape.
+func (s Shape) Sum() float64 {
+	return float64(max(s.Window.Width, leastWindow)) * s.Summary()
+}
+
+// Price is the most bytes that a live set takes: shapes are those of its spaces.
+func (m *Budget) Price(shapes []Shape, blocks int) float64 {
+	c := m.cfg
+	total := perBlock * float64(blocks)
+	workers := float64(c.Workers + c.Workers/2 + 2)
+	for _, s := range shapes {
+		n, all := float64(s.Features), s.Sum()
+		if c.Model.Folds > 0 {
+			all *= float64(c.Model.Folds + 1)
+		}
+		total += 3 * all // they are encoded for a save, and are in pages of the file
+		matrix := 8 * n * n
+		hats := 1.0
+		if c.Model.Balanced {
+			hats = float64(s.Classes)
+		}
+		total += 4*s.Summary() + (6+2*hats)*matrix // a solve: moments, systems, factors
+		if studies(c) {
+			total += all + s.Sum() + 6*s.Summary() + (8+hats)*matrix
+			total += 8 * 41 * float64(max(c.Model.Folds, 1)) * float64(s.Classes) * n // planes of each ν
+		}
+		// Tiles, and rings where classes are few, of those that sum blocks.
+		total += workers * (5<<10*n + 5<<10*min(float64(s.Classes)*n, 8192))
+		// The sample, and a study's copies of it.
+		total += 5 * float64(c.Sample.Rows) * 8 * n
+	}
+	return total
+}
+
+// studies says whether there are studies (see studyIsDue).
+func studies(c *config.Config) bool {
+	return c.Model.Refine != config.RefineNone || c.Model.Nu == config.NuAuto || c.Model.Folds > 0 && c.Sample.Rows > 0
+}
+
+// Fits says why there is no memory for a live set of these shapes with so many blocks,
+// the last of which has summaries of so many bytes in all spaces. The error is a
+// LimitError.
+func (m *Budget) Fits(shapes []Shape, blocks int, block float64) error {
+	live, room := m.Price(shapes, blocks), m.Room()
+	if Copies*block+live <= room {
+		return nil
+	}
+	return LimitError(fmt.Sprintf("the live set with this block, of %d features and %d classes, would take %s and the block on its way into the snapshot %s; "+
+		"limits.memory, %s, leaves %s for both: raise it, send fewer features or classes, or lower model.folds or sample.rows",
+		shapes[0].Features, shapes[0].Classes, Size(live), Size(Copies*block), Size(float64(m.Limit)), Size(room)))
+}
+
+// A LimitError says that something would take more than limits.memory leaves.
+type LimitError string
+
+func (e LimitError) Error() string { return string(e) }
+
+// Size writes bytes in the unit that suits them.
+func Size(bytes float64) string {
+	for _, unit := range []string{"bytes", "KiB", "MiB", "GiB"} {
+		if bytes < 1024 {
+			return fmt.Sprintf("%.3g %s", bytes, unit)
+		}
+		bytes /= 1024
+	}
+	return fmt.Sprintf("%.3g TiB", bytes)
+}

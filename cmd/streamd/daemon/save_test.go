@@ -1,0 +1,200 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"path/filepath"
+	"streamd/cmd/streamd/daemon/live"
+	"streamd/cmd/streamd/daemon/memory"
+	"streamd/cmd/streamd/httpapi"
+	"streamd/cmd/streamd/model"
+	"streamd/config"
+	"streamd/incremental"
+	"streamd/incremental/gram"
+	"streamd/retire"
+	"streamd/snapshot"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+)
+
+// roomy is memory that is enough for every test.
+func roomy(cfg *config.Config) *memory.Budget { return memory.New(cfg, 8<<30) }
+
+// liveConfig has what a live set goes by: two classes, and so many folds.
+func liveConfig(folds int) *config.Config {
+	return &config.Config{Limits: config.Limits{Classes: 2, Features: 1000}, Model: config.Model{Folds: folds}}
+}
+
+// While the disk is full, or slower than the log, what is in memory stays bounded.
+func TestMostUnsaved(t *testing.T) {
+	full := errors.New("no space")
+	const wide = 1000 // features: a block of one class takes 4 MB
+	for _, c := range []struct {
+		features int
+		saving   *saving
+		problem  error
+		want     int
+	}{
+		{1, nil, nil, math.MaxInt},
+		{1, nil, full, 100},
+		{1, &saving{blocks: 7}, nil, 107},
+		{1, &saving{blocks: 700}, nil, 1400},
+		{1, &saving{blocks: 700}, full, 100},
+		{wide, nil, full, 8},
+		{wide, &saving{blocks: 7}, nil, 15},
+		{wide, &saving{blocks: 70}, nil, 78},
+	} {
+		l := live.New(nil, liveConfig(0), roomy(liveConfig(0)))
+		l.Fix(incremental.DefaultFeatures(c.features))
+		block := &incremental.Block{Classes: []string{"1"}, Codes: []int32{0}, Columns: make([]gram.Column, c.features)}
+		for j := range block.Columns {
+			block.Columns[j] = gram.ColumnOf([]float32{1})
+		}
+		s, err := new(incremental.Summariser).Summarise(block)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := l.Add(retire.Entry{ID: "a", Rows: 1}, live.Kept{Summary: s}); err != nil {
+			t.Fatal(err)
+		}
+		d := &Daemon{cfg: &config.Config{Snapshot: config.Snapshot{Blocks: 100}}, live: l, saving: c.saving, saveProblem: c.problem}
+		if got := d.mostUnsaved(); got != c.want {
+			t.Errorf("saving %+v after %v: %d, want %d", c.saving, c.problem, got, c.want)
+		}
+	}
+}
+
+// Blocks of keys in no order are on pages of their own, and a save holds all that it
+// writes: after one of so many, the next has as many as there is memory for.
+func TestRoomForPages(t *testing.T) {
+	l := live.New(nil, liveConfig(0), roomy(liveConfig(0)))
+	const block = 1 << 10 // without classes
+	l.Wrote(0, 1)
+	dense := l.Room()
+	if dense != live.UnsavedMemory/block {
+		t.Fatalf("room for %d blocks of %d bytes", dense, block)
+	}
+	for _, c := range []struct{ blocks, bytes, want int }{
+		{dense, dense * 2 * block, dense},
+		{dense, dense * 13 << 10, 4 * live.UnsavedMemory / (13 << 10)},
+		{1, 100 << 20, live.UnsavedMemory / (block + 4<<10)}, // it had a long free list
+		{0, 8 << 10, live.UnsavedMemory / (block + 4<<10)},   // it has moved offsets
+		{dense, dense * block, dense},
+	} {
+		d := &Daemon{
+			cfg: load(t, map[string]string{"kafka.topic": "none"}), live: l, metrics: httpapi.NewMetrics(),
+			commits: make(chan map[int]int64, 1), saving: &saving{blocks: c.blocks},
+		}
+		d.endSave(saveEnd{info: snapshot.SaveInfo{Bytes: int64(c.bytes)}})
+		if got := l.Room(); got < c.want-1 || got > c.want {
+			t.Errorf("after a save of %d blocks in %d bytes there is room for %d, want %d", c.blocks, c.bytes, got, c.want)
+		}
+		d.saving = &saving{blocks: dense}
+		if got := d.mostUnsaved(); got != dense+l.Room() {
+			t.Errorf("while %d blocks are saved %d may wait, want %d more", dense, got, l.Room())
+		}
+	}
+}
+
+// Saves that take long, or are wanted seldom, are put off, but not for longer than there
+// is room for the blocks that come.
+func TestSavesAreNotPutOffWithoutRoom(t *testing.T) {
+	for name, set := range map[string]map[string]string{
+		"long":   {"kafka.topic": "none"},
+		"seldom": {"kafka.topic": "none", "snapshot.interval": "1h", "snapshot.blocks": "1000000"},
+	} {
+		t.Run(name, func(t *testing.T) { testSavesAreNotPutOffWithoutRoom(t, load(t, set)) })
+	}
+}
+
+func testSavesAreNotPutOffWithoutRoom(t *testing.T, cfg *config.Config) {
+	store, contents, err := snapshot.Open(filepath.Join(t.TempDir(), "streamd.db"), snapshot.Settings{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	contents.State = incremental.NewState(nil)
+	l, _, err := live.Open(store, contents, liveConfig(5), roomy(liveConfig(5)), zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const n = 100
+	l.Fix(incremental.DefaultFeatures(n))
+	block := &incremental.Block{Classes: []string{"-1", "1"}, Codes: []int32{0, 1}}
+	for j := range n {
+		block.Columns = append(block.Columns, gram.ColumnOf([]float32{float32(j), -1}))
+	}
+	s, err := new(incremental.Summariser).Summarise(block)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	d := &Daemon{
+		cfg: cfg, live: l, store: store, saved: make(chan saveEnd, 1),
+		saveTook: time.Hour, lastSaveTry: now, delivered: now, lastSolve: now,
+	}
+	d.handRoom.Store(l.RoomBytes())
+	for i := 0; d.saving == nil; i++ {
+		if wait := live.UnsavedMemory / (8 * n * n); i > wait { // of two classes half of the products each
+			t.Fatalf("%d blocks wait for a save", i)
+		}
+		if _, err := l.Add(retire.Entry{ID: fmt.Sprint(i), Time: now, Rows: 2}, live.Kept{Summary: s}); err != nil {
+			t.Fatal(err)
+		}
+		d.everySoOften()
+		if wait := live.UnsavedMemory / (2 * 8 * n * n); i < wait && d.saving != nil {
+			t.Fatalf("%d blocks do not wait for a save", i)
+		}
+	}
+	if end := <-d.saved; end.err != nil {
+		t.Error(end.err)
+	}
+}
+
+// Sums that take long to copy are copied seldom while blocks come, but at once when
+// the loop has nothing else to do.
+func TestWideSumsAreSolvedWhenNothingComes(t *testing.T) {
+	store, contents, err := snapshot.Open(filepath.Join(t.TempDir(), "streamd.db"), snapshot.Settings{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	contents.State = incremental.NewState(nil)
+	l, _, err := live.Open(store, contents, liveConfig(5), roomy(liveConfig(5)), zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Fix(incremental.DefaultFeatures(1))
+	s, err := new(incremental.Summariser).Summarise(&incremental.Block{
+		Classes: []string{"-1", "1"}, Codes: []int32{0, 1}, Columns: []gram.Column{gram.ColumnOf([]float32{1, 2})},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	if _, err := l.Add(retire.Entry{ID: "a", Time: now, Rows: 2}, live.Kept{Summary: s}); err != nil {
+		t.Fatal(err)
+	}
+	for idle, want := range map[time.Duration]bool{0: false, time.Minute: false, 2 * time.Hour: true} {
+		cfg := load(t, map[string]string{"kafka.topic": "none", "snapshot.interval": "1h"})
+		d := &Daemon{
+			cfg: cfg, options: modelOptions(cfg.Model), live: l, store: store, metrics: httpapi.NewMetrics(), solved: make(chan solved, 1),
+			changed: true, copyTook: time.Hour, lastSolve: now.Add(-3 * time.Hour), delivered: now.Add(-idle),
+		}
+		d.handRoom.Store(l.RoomBytes())
+		d.published.Store(&publication{served: &model.Served{}, replaced: make(chan struct{})})
+		d.everySoOften()
+		if d.saving != nil {
+			t.Error("a save has begun")
+		}
+		if d.solving != want {
+			t.Errorf("nothing has come for %v: a solve has begun: %v", idle, d.solving)
+		}
+		if d.solving {
+			<-d.solved
+		}
+	}
+}

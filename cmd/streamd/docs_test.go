@@ -1,0 +1,115 @@
+//go:build !production
+
+package main
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// documents returns the Markdown files of the checkout by their paths.
+func documents(t *testing.T) map[string]string {
+	t.Helper()
+	texts := map[string]string{}
+	err := filepath.WalkDir(top, func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.IsDir() && strings.HasPrefix(entry.Name(), ".") && path != top {
+			return fs.SkipDir
+		}
+		if err == nil && filepath.Ext(path) == ".md" {
+			texts[path] = readFile(t, path)
+		}
+		return err
+	})
+	if err != nil || len(texts) < 5 {
+		t.Fatalf("%d documents: %v", len(texts), err)
+	}
+	return texts
+}
+
+// Every relative link of the documents leads to a file, and to a heading of it.
+func TestDocumentsLink(t *testing.T) {
+	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	heading := regexp.MustCompile(`(?m)^#+ (.+)$`)
+	dropped := regexp.MustCompile("[^\\pL\\pN_ -]")
+	texts, links := documents(t), 0
+	for path, text := range texts {
+		for _, found := range link.FindAllStringSubmatch(text, -1) {
+			if strings.Contains(found[1], "://") {
+				continue
+			}
+			links++
+			name, anchor, _ := strings.Cut(found[1], "#")
+			target := path
+			if name != "" {
+				target = filepath.Join(filepath.Dir(path), name)
+			}
+			if _, err := os.Stat(target); err != nil {
+				t.Errorf("%s links to %s: %v", path, found[1], err)
+				continue
+			}
+			known := anchor == ""
+			for _, h := range heading.FindAllStringSubmatch(texts[target], -1) {
+				known = known || strings.ReplaceAll(dropped.ReplaceAllString(strings.ToLower(h[1]), ""), " ", "-") == anchor
+			}
+			if !known {
+				t.Errorf("%s links to %s, which has no such heading", path, found[1])
+			}
+		}
+	}
+	if links < 20 {
+		t.Errorf("%d links were found", links)
+	}
+}
+
+// The documents name commands, flags and keys of the configuration that exist.
+func TestDocumentsNameCommandsAndKeys(t *testing.T) {
+	command := regexp.MustCompile("(?m)(?:^    |`)(?:\\./)?(?:streamd |(bench |demo ))([a-z][^`\n]*(?:\\\\\n[^`\n]*)*)")
+	end := regexp.MustCompile(`\s(?:#|\||>|&).*`)
+	key := regexp.MustCompile("`([a-z_]+(?:\\.[a-z_]+)+)(?::[^`]*)?`")
+	file := regexp.MustCompile(`\.(go|sh|log|db|properties)$`)
+	keys := exampleKeys(t)
+	sections := map[string]bool{}
+	for name := range keys {
+		section, _, _ := strings.Cut(name, ".")
+		sections[section] = true
+	}
+	commands, named := 0, 0
+	for path, text := range documents(t) {
+		for _, found := range command.FindAllStringSubmatch(text, -1) {
+			line := found[1] + strings.ReplaceAll(found[2], "\\\n", " ")
+			line = end.ReplaceAllString(line, "")
+			if strings.Contains(line, "COMMAND") || filepath.Base(path) == "FORMAT.md" { // its magic words look like commands
+				continue
+			}
+			commands++
+			t.Run(path, func(t *testing.T) { parses(t, strings.Fields(strings.ReplaceAll(line, "'", ""))...) })
+		}
+		for _, found := range key.FindAllStringSubmatch(text, -1) {
+			if section, _, _ := strings.Cut(found[1], "."); sections[section] && !file.MatchString(found[1]) {
+				named++
+				if !keys[found[1]] && filepath.Base(path) != "CHANGES.md" { // which names keys that are gone, too
+					t.Errorf("%s names the key %s, which there is not", path, found[1])
+				}
+			}
+		}
+	}
+	if commands < 40 || named < 40 {
+		t.Errorf("%d commands and %d keys were found", commands, named)
+	}
+}
+
+// exampleKeys returns the keys and the sections of the example of a configuration.
+func exampleKeys(t *testing.T) map[string]bool {
+	line := regexp.MustCompile(`(?m)^( *)#?([a-z_]+):(?: |$)`)
+	keys := map[string]bool{}
+	var path []string
+	for _, found := range line.FindAllStringSubmatch(readFile(t, top, "config/streamd.example.yaml"), -1) {
+		path = append(path[:len(found[1])/2], found[2])
+		keys[strings.Join(path, ".")] = true
+	}
+	return keys
+}

@@ -81,9 +81,9 @@ func (c *predictCmd) Run(ctx context.Context, s *surroundings) error {
 			return fmt.Errorf("the model cannot be used: %w", err)
 		}
 	}
-	var strongest *model.Strongest
+	var strongest *model.Contributions
 	if c.Contributions {
-		strongest = model.NewStrongest(m, rows.Columns, c.top(m))
+		strongest = model.NewContributions(m, rows.Columns, c.top(m))
 	}
 	if c.JSON {
 		return printJSON(s.stdout, c.report(answer, m, class, values, curves, strongest))
@@ -92,7 +92,7 @@ func (c *predictCmd) Run(ctx context.Context, s *surroundings) error {
 }
 
 // print prints a line for each row.
-func (c *predictCmd) print(w io.Writer, m *incremental.Model, class []int32, values []float64, curves []calibration.Curve, strongest *model.Strongest) error {
+func (c *predictCmd) print(w io.Writer, m *incremental.Model, class []int32, values []float64, curves []calibration.Curve, strongest *model.Contributions) error {
 	out := bufio.NewWriter(w)
 	var line []byte
 	probabilities := make([]float64, len(m.Classes))
@@ -231,7 +231,7 @@ type predictReport struct {
 	httpapi.PredictAnswer
 }
 
-func (c *predictCmd) report(of *httpapi.ModelAnswer, m *incremental.Model, class []int32, values []float64, curves []calibration.Curve, strongest *model.Strongest) predictReport {
+func (c *predictCmd) report(of *httpapi.ModelAnswer, m *incremental.Model, class []int32, values []float64, curves []calibration.Curve, strongest *model.Contributions) predictReport {
 	r := predictReport{Model: of.Fingerprint, Method: of.Method, PredictAnswer: httpapi.PredictAnswer{
 		Classes: m.Classes, Labels: make([]string, len(class)), Values: make([][]float64, len(class)),
 	}}

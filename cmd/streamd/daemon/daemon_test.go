@@ -569,7 +569,7 @@ func TestBrokenMessages(t *testing.T) {
 			if b := status.Blocks; b.Added-b.Retired-b.Replaced != int64(served.Blocks) {
 				t.Errorf("%d live blocks of %+v", served.Blocks, b)
 			}
-			if c.Missing() != 0 || c.Summarised+c.InHand != int64(len(rows)) || status.DeadLetters != int64(len(bad)) || status.Blocks.Rejected != int64(len(bad)) {
+			if c.Missing() != 0 || c.Summarised+c.Pending != int64(len(rows)) || status.DeadLetters != int64(len(bad)) || status.Blocks.Rejected != int64(len(bad)) {
 				t.Errorf("counts %+v, %d dead letters, %d rejected; want %d good and %d bad rows", c, status.DeadLetters, status.Blocks.Rejected, len(rows), len(bad))
 			}
 			// After a restart nothing has changed.
@@ -845,7 +845,7 @@ func TestClassesOfAGrowingBlock(t *testing.T) {
 	for end := time.Now().Add(patience); d.Status().Rows.Read < 5 && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
 	}
-	if s := d.Status(); s.Blocks.Rejected != 1 || s.Rows.InHand != 4 {
+	if s := d.Status(); s.Blocks.Rejected != 1 || s.Rows.Pending != 4 {
 		t.Errorf("%+v", s)
 	}
 	d.stop()

@@ -8,28 +8,28 @@ import (
 	"streamd/config"
 )
 
-// authorise notes in r who the caller is, who must have the role.
+// authorise puts the caller into r. The caller must have the role.
 func (s *Server) authorise(r *http.Request, role config.Role) error {
-	caller, err := s.access.Caller(r)
+	caller, err := s.config.Access.Caller(r)
 	*r = *r.WithContext(access.WithCaller(r.Context(), caller))
 	switch {
 	case err != nil:
 		return fail(CodeUnauthorized, "%v", err)
-	case !caller.Roles.Has(role) && caller.Name == "" && s.access.TakesTokens():
+	case !caller.Roles.Has(role) && caller.Name == "" && s.config.Access.TakesTokens():
 		return fail(CodeUnauthorized, "this call wants a token with the role %s: Authorization: Bearer TOKEN", role)
 	case !caller.Roles.Has(role):
 		return fail(CodeForbidden, "%s: this call wants the role %s", caller, role)
 	case changes(role) && caller.Name == "" && r.Header.Get("Origin") != "":
-		// A page may have got here in the name of whoever looks at it.
+		// A page acts in the name of whoever looks at it, so it must show a token.
 		return fail(CodeForbidden, "a page may ask for this with a token only")
 	}
 	return nil
 }
 
-// changes says whether a role is one to change something with.
+// changes says whether calls of a role change something.
 func changes(role config.Role) bool { return role == config.RoleRetire || role == config.RoleAdmin }
 
-// logRefusal says who was refused what.
+// logRefusal logs a refused request.
 func (s *Server) logRefusal(r *http.Request, status int, why string) {
 	line := s.refused.Warn().Int("status", status).Str("method", r.Method).Str("path", shownPath(r)).Str("reason", why).
 		Stringer("caller", access.CallerOf(r.Context())).Str("remote", r.RemoteAddr)
@@ -39,12 +39,12 @@ func (s *Server) logRefusal(r *http.Request, status int, why string) {
 	line.Msg("request refused")
 }
 
-// preflightSeconds is how long a browser remembers that a page may call.
+// preflightSeconds is the time that a browser remembers a preflight answer.
 const preflightSeconds = "600"
 
-// answersPage gives the answer to a page of a listed origin the headers that let
-// the page read it (CORS). It answers a preflight request itself, and says so.
-// Pages send tokens, never cookies, so credentials are not allowed.
+// answersPage sets the CORS headers that let a page of a listed origin read the answer.
+// It answers a preflight request itself, and then returns true. Pages send tokens and
+// never cookies, so credentials are not allowed.
 func (s *Server) answersPage(w http.ResponseWriter, r *http.Request) bool {
 	if len(s.origins) == 0 {
 		return false

@@ -7,11 +7,11 @@ import (
 	"sync"
 )
 
-// connections is a listener that keeps at most so many connections open, so that
-// descriptors are left for the log and the snapshot. For another caller it closes
-// the connection that has been idle longest. Where none is idle the caller waits
-// for one to end, with one more descriptor. An idle connection is one without a
-// request: a probe of /healthz gets past any number of those.
+// connections is a listener that bounds the open connections, so that descriptors are
+// left for the log and the snapshot. For another caller it closes the connection that
+// has been idle longest, so that a probe of /healthz gets past any number of idle ones.
+// When none is idle the caller waits for one to end, with one more descriptor. A
+// connection is idle while it has no request.
 type connections struct {
 	net.Listener
 	places chan struct{} // one per open connection
@@ -20,8 +20,8 @@ type connections struct {
 
 	mu      sync.Mutex
 	waiting bool                       // Accept waits for a place
-	idle    list.List                  // of net.Conn, the longest idle first
-	at      map[net.Conn]*list.Element // in idle
+	idle    list.List                  // net.Conn, the longest idle first
+	at      map[net.Conn]*list.Element // entries of idle
 }
 
 func newConnections(ln net.Listener, most int) *connections {
@@ -57,7 +57,7 @@ func (c *connections) Accept() (net.Conn, error) {
 	return &connection{Conn: conn, end: sync.OnceFunc(func() { <-c.places })}, nil
 }
 
-// wait notes whether Accept waits for a place, and makes one if it can.
+// wait notes whether Accept waits for a place, and frees one if it can.
 func (c *connections) wait(is bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -65,18 +65,18 @@ func (c *connections) wait(is bool) {
 	c.makePlace()
 }
 
-// makePlace closes the connection that has been idle longest if Accept waits. The
-// caller holds mu.
+// makePlace closes the connection that has been idle longest if Accept waits. The caller
+// holds mu.
 func (c *connections) makePlace() {
 	if first := c.idle.Front(); c.waiting && first != nil {
 		conn := c.idle.Remove(first).(net.Conn)
 		delete(c.at, conn)
-		c.waiting = false // for one place
-		go conn.Close()   // which, of TLS, writes
+		c.waiting = false // it needs one place only
+		go conn.Close()   // with TLS this writes
 	}
 }
 
-// note is the server's ConnState.
+// note is the ConnState hook of the server.
 func (c *connections) note(conn net.Conn, state http.ConnState) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,89 +1,84 @@
-// Package httpapi is streamd's HTTP side: the model, predictions, the ledger
-// and the admin calls as JSON, the metrics, and a status page.
+// Package httpapi is streamd's HTTP side. It renders the served model, predictions, the
+// ledger and the admin calls as JSON, the metrics as text, and a status page.
 //
 //	GET    /v1/model           the served model                    [ModelAnswer]
-//	POST   /v1/predict         rows in, labels and values out      [PredictAnswer]
-//	GET    /v1/tuning          how ν was chosen                    [Tuning]
-//	GET    /v1/quality         how far answers can be trusted      [Quality]
-//	GET    /v1/epoch           the basis of a kernel, and the next [EpochAnswer]
-//	GET    /v1/regions         where a kernel classifier of two features puts its classes, as SVG
+//	POST   /v1/predict         labels and values of rows           [PredictAnswer]
+//	GET    /v1/tuning          how ν was chosen                    [model.Tuning]
+//	GET    /v1/quality         how good the answers are            [model.Quality]
+//	GET    /v1/epoch           the basis of a kernel and the next  [EpochAnswer]
+//	GET    /v1/regions         class regions of a kernel classifier of two features, as SVG
 //	POST   /v1/reduce          choose a basis now (admin)          [EpochAnswer]
-//	DELETE /v1/reduce          give up what is under way (admin)   [EpochAnswer]
+//	DELETE /v1/reduce          give up a basis under way (admin)   [EpochAnswer]
 //	GET    /v1/blocks          the live blocks, page by page       [BlocksAnswer]
 //	DELETE /v1/blocks/{id}     retire a block (retire)             [Receipt]
-//	POST   /v1/snapshot        save the state now, ?compact=true: and compact the file (admin) [SnapshotInfo]
+//	POST   /v1/snapshot        save the state now; ?compact=true also compacts the file (admin) [SnapshotInfo]
 //	POST   /v1/refine          refine the planes now (admin)       [RefineAnswer]
-//	GET    /v1/openapi.json    all of this as an OpenAPI 3.1 document
+//	GET    /v1/openapi.json    this API as an OpenAPI 3.1 document
 //	GET    /healthz            200 while the process answers
 //	GET    /readyz             200 when this instance can answer, else 503 with the reasons
 //	GET    /metrics            Prometheus
 //	GET    /                   the status page
 //
-// The routes are one table, of which the mux and the document are made: what a
-// call takes, its answers, and its errors. The document has the answers' types
-// with their comments. It is generated; a test holds it to the table and the
-// types, and to what is really answered.
+// One table has the routes: parameters, answers and errors. The mux and the document are
+// both made from it. The document also has the types of the answers with their comments.
+// A test compares the document with the table, the types and real answers.
 //
 // # The model
 //
-// The answer's fingerprint is its strong ETag: equal fingerprints are equal
-// bytes. If-None-Match (one tag, a list or *) gives 304 when the client has the
-// model already; so it does for what else goes with the model, /v1/tuning,
-// /v1/quality and /v1/regions. With ?wait=30s (a Go duration, at most [MaxWait]) the answer
-// waits for a model that If-None-Match does not name: it comes at once when
-// there is one, and otherwise when the model changes or goes away; 304 at the
-// end of the wait and when the server stops. While there is no model the answer
-// is 503 no_model with the reason. Numbers are written with the fewest digits
-// that read back as the same float64, so w and γ survive JSON bit for bit.
+// The answer's fingerprint is its strong ETag: equal fingerprints are equal bytes.
+// If-None-Match (a tag, a list or *) gives 304 when the client has the model already, also
+// for its parts /v1/tuning, /v1/quality and /v1/regions. With ?wait=30s (a Go duration, at
+// most [MaxWait]) the answer waits for a model that If-None-Match does not name. It comes
+// at once when there is one, and else when the model changes or goes away. At the end of
+// the wait, and when the server stops, it is 304. Without a model it is 503 no_model with
+// the reason. Numbers have the fewest digits that read back to the same float64, so w and
+// γ survive JSON bit for bit.
 //
 // # Predictions
 //
-// The body is rows in any format of package wire, named by Content-Type; labels
-// and weights are ignored where there are any. At most [MaxBodyBytes] and
-// [MaxRows]. A body is answered as a whole or not at all, by one model, whose
-// fingerprint the answer names:
+// The body is rows in any format of package wire, named by Content-Type. Labels and
+// weights in them are ignored. A body has at most [MaxBodyBytes] and [MaxRows]. One model
+// answers the whole body, or the call fails. The answer names the model's fingerprint:
 //
 //	{"model":"…","method":"psvm","classes":["ham","spam"],"planes":["spam"],
 //	 "labels":["spam","ham"],"values":[[0.5],[-2.5]],
 //	 "calibration":"platt","probabilities":[[0.27,0.73],[0.99,0.01]]}
 //
-// where labels[i], values[i] and probabilities[i] belong to row i: values[i][p]
-// is its x'w − γ for planes[p], and probabilities[i][c] the probability that it
-// is of classes[c], if the model has a calibration. The label is that of the
-// values, and need not be the most probable class.
+// Entry i of labels, values and probabilities belongs to row i: values[i][p] is x'w − γ
+// for planes[p], and probabilities[i][c] is the probability of classes[c] where the model
+// has a calibration. The values decide the label, which need not be the most probable
+// class.
 //
-// With ?contributions=true the answer says what each feature adds to each
-// value, by the features' names, counted from the mean row:
+// With ?contributions=true the answer has the contribution of each feature to each value,
+// by name and counted from the mean row:
 //
 //	"contributions":{"at_mean":[0.1],"rows":[[{"len":1.5,"caps":-1.1}],…]}
 //
-// and with &top=N only the N largest, largest first. With ?leverage=true it
-// says how far each row is from those learned from ([LeverageAnswer]); 503
-// unavailable where the daemon cannot. An answer has at most 4,194,304 numbers,
-// and leverages take at most 2^33 multiplications, else it is 413 too_large.
+// With &top=N it has only the N largest, largest first. With ?leverage=true it has the
+// leverage of each row ([LeverageAnswer]), or 503 unavailable where the daemon cannot
+// compute it. An answer has at most 4,194,304 numbers, and leverages take at most 2^33
+// multiplications; beyond that it is 413 too_large.
 //
-// # How the planes came about
+// # Method, refinement, tuning and quality
 //
-// The model's method is psvm for planes read off the summed state, else that of
-// its refinement. POST /v1/refine begins one and waits for its end, a minute or
-// what ?wait= says (at most [MaxWait]): 200 with the report once the refined
-// model is served, 202 when it still goes on, which it does then (the model has
-// the report in the end), 409 conflict, and nothing is begun, while another one
-// is under way or where model.refine is none, and 503 unavailable with the reason
-// when it fails. /v1/tuning and /v1/quality are 404 not_found, with the reason,
-// when the model was made without.
+// The model's method is psvm for planes read off the summed state, else that of its
+// refinement. POST /v1/refine begins a refinement and waits for its end, a minute or
+// ?wait= (at most [MaxWait]). It answers 200 with the report once the refined model is
+// served, and 202 when the refinement goes on; the model has the report in the end. It is
+// 409 conflict while another refinement is under way or where model.refine is none, and
+// begins nothing then. It is 503 unavailable with the reason when the refinement fails.
+// /v1/tuning and /v1/quality are 404 not_found with the reason for a model without them.
 //
 // # Kernels
 //
-// The planes of a model with a basis are in the coordinates K(x, Z) of its points:
-// w has one number per point, mean is that of the coordinates, and there are no
-// contributions of features. Rows come and are answered with features as ever.
-// POST /v1/reduce begins to choose another basis from the live rows: 202 with what
-// GET /v1/epoch answers, which says how far it is; 409 conflict while one is chosen
-// or live blocks are being put into its coordinates, which DELETE /v1/reduce ends,
-// or where kernel.function is none; 503 unavailable while the sample has no rows,
-// or not all of them. served in the answer changes, with the model, once planes are
-// served in the coordinates of the new basis.
+// The planes of a model with a basis are in the coordinates K(x, Z) of its points: w has
+// one number per point, mean is the mean of the coordinates, and features have no
+// contributions. Rows still come with features. POST /v1/reduce begins to choose another
+// basis from the live rows. It answers 202 with the body of GET /v1/epoch, which has the
+// progress. It is 409 conflict while a basis is being chosen, while live blocks are mapped
+// to its coordinates, and where kernel.function is none. DELETE /v1/reduce ends both. It is
+// 503 unavailable while the sample has no rows, or not all of them. served in the answer
+// changes, with the model, once planes are served in the coordinates of the new basis.
 //
 // # Block ids
 //
@@ -92,39 +87,38 @@
 //
 // # Errors
 //
-// Every error is {"error":{"code":"…","message":"…"}} with one of the codes of
-// [Code]. What goes wrong inside is logged and answered as internal, without
-// its cause.
+// Every error is {"error":{"code":"…","message":"…"}} with one of the codes of [Code]. An
+// internal error is logged and answered as internal, without its cause.
 //
-// Nothing that is asked for is ignored: a query parameter that the call does not
-// know, that is given twice or is malformed is 400 bad_request, with the names of
-// those that it knows, and so is a body where none is taken.
+// No part of a request is ignored. A query parameter that is unknown, repeated or
+// malformed is 400 bad_request with the names of the known ones. So is a body where none
+// is taken.
 //
 // # Compression
 //
-// Rows may come with Content-Encoding: gzip; the bounds hold before and after. An
-// answer of some size is compressed for a client whose Accept-Encoding has gzip,
-// and its ETag ends in -gzip. If-None-Match may name either of the two tags.
+// Rows may come with Content-Encoding: gzip; the limits hold before and after. A long
+// answer is compressed for a client whose Accept-Encoding has gzip, and its ETag ends in
+// -gzip. If-None-Match may name either tag.
 //
-// # Who may do what
+// # Access
 //
-// Package access says who a caller is: a token, a client certificate, or nobody in
-// particular. Each route of the table wants one role, or none; who lacks it gets
-// 401 unauthorized where a token can help, else 403 forbidden. In place of the
-// status page they get one that asks for a token.
+// Package access identifies the caller by a token or a client certificate, or as nobody in
+// particular. A route wants one role, or none. A caller without it gets 401 unauthorized
+// where a token can help, else 403 forbidden; in place of the status page it gets a page
+// that asks for a token.
 //
-// A request is for a host by the name that the daemon goes by, else it is 403.
-// Pages of other origins than the listed ones can change nothing and read no
-// answer, token or not. Without a token no page can change anything. Listed ones
-// get the headers of CORS, and answers to their preflight requests.
+// A request for a host name that is not the daemon's is 403. A page of an origin that is
+// not listed can change nothing and read no answer, with or without a token. Without a
+// token no page can change anything. Pages of listed origins get the headers of CORS and
+// answers to their preflight requests.
 //
-// Answers 401 and 403 are logged, a few lines a second at most. A retirement is logged
-// with the caller's name.
+// Answers 401 and 403 are logged, a few lines a second at most. A retirement is logged with
+// the caller's name.
 //
-// # Times
+// # Times and memory
 //
-// A request has [ReadTimeout] to arrive and [WriteTimeout] to be answered; a
-// poll has its wait on top of that, an admin call [MaxWait]. A prediction holds
-// a slot until it is made, not until it is read. All of them share [Memory] bytes:
-// one that gets none of it for five seconds is answered 503 unavailable.
+// A request has [ReadTimeout] to arrive and [WriteTimeout] to be answered. A poll has its
+// wait on top, and an admin call [MaxWait]. A prediction holds a slot until it is computed,
+// not until it is read. All predictions share [Memory] bytes: one that gets none of it
+// for five seconds is answered 503 unavailable.
 package httpapi

@@ -8,7 +8,7 @@ import (
 	"net/http"
 )
 
-// Code says what kind of error an answer is. The set is part of the API.
+// Code is the kind of an error. The set of codes is part of the API.
 type Code string
 
 const (
@@ -25,36 +25,36 @@ const (
 	CodeUnavailable          Code = "unavailable"
 )
 
-// codes are all there are, with their statuses and what the document says of them.
+// codes has the status and the description of every code.
 var codes = map[Code]struct {
 	status  int
 	meaning string
 }{
-	CodeBadRequest:           {http.StatusBadRequest, "The query, the path or the body is not what the call takes."},
-	CodeUnauthorized:         {http.StatusUnauthorized, "The call wants a token, or the token is not one of the daemon's."},
-	CodeForbidden:            {http.StatusForbidden, "The caller does not have the role; or the request is of a page that may not call, or addressed to a host that is not this one."},
-	CodeNotFound:             {http.StatusNotFound, "There is no such thing; the message says why."},
-	CodeMethodNotAllowed:     {http.StatusMethodNotAllowed, "The path takes other methods."},
-	CodeConflict:             {http.StatusConflict, "The same is under way already, or is off by configuration; nothing was begun."},
-	CodeTooLarge:             {http.StatusRequestEntityTooLarge, "The body, or the answer to it, would be beyond the limits."},
-	CodeUnsupportedMediaType: {http.StatusUnsupportedMediaType, "The body is of a type that the call does not take."},
-	CodeInternal:             {http.StatusInternalServerError, "Something went wrong; the daemon's log says what."},
+	CodeBadRequest:           {http.StatusBadRequest, "The call does not take this query, path or body."},
+	CodeUnauthorized:         {http.StatusUnauthorized, "The call needs a token, or the daemon does not know the token."},
+	CodeForbidden:            {http.StatusForbidden, "The caller lacks the role, or the request comes from a page that may not call, or is addressed to another host."},
+	CodeNotFound:             {http.StatusNotFound, "Not found; the message says why."},
+	CodeMethodNotAllowed:     {http.StatusMethodNotAllowed, "The path does not take this method."},
+	CodeConflict:             {http.StatusConflict, "The same operation is under way already, or is off by configuration; nothing was begun."},
+	CodeTooLarge:             {http.StatusRequestEntityTooLarge, "The body or its answer exceeds a limit."},
+	CodeUnsupportedMediaType: {http.StatusUnsupportedMediaType, "The call does not take this type of body."},
+	CodeInternal:             {http.StatusInternalServerError, "An internal error; the daemon's log has its cause."},
 	CodeNoModel:              {http.StatusServiceUnavailable, "There is no model; the message says why."},
-	CodeUnavailable:          {http.StatusServiceUnavailable, "The daemon cannot now; the message says why."},
+	CodeUnavailable:          {http.StatusServiceUnavailable, "The daemon cannot answer now; the message says why."},
 }
 
-// ErrorAnswer is the body of every answer that is an error.
+// ErrorAnswer is the body of every error.
 type ErrorAnswer struct {
 	Error ErrorDetail `json:"error"`
 }
 
-// ErrorDetail says what is wrong.
+// ErrorDetail describes an error.
 type ErrorDetail struct {
-	Code    Code   `json:"code"`    // for programs
-	Message string `json:"message"` // for people; it may change
+	Code    Code   `json:"code"`    // code, for programs
+	Message string `json:"message"` // message, for people; its wording may change
 }
 
-// failure is an error whose text is for the client.
+// failure is an error with a text for the client.
 type failure struct {
 	code    Code
 	message string
@@ -62,17 +62,17 @@ type failure struct {
 
 func (f *failure) Error() string { return f.message }
 
-// errInternal is all that a client is told of what goes wrong inside.
+// errInternal is all that a client learns about an internal error.
 var errInternal = &failure{CodeInternal, "something went wrong; the daemon's log says what"}
 
 func fail(code Code, format string, args ...any) error {
 	return &failure{code, fmt.Sprintf(format, args...)}
 }
 
-// bearer is how callers are told to say who they are.
+// bearer is the challenge to a caller without a token.
 const bearer = `Bearer realm="streamd"`
 
-// fail answers r with err. It keeps to itself what it does not know.
+// fail answers r with err. The text of an unknown error stays in the log.
 func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	var known *failure
 	switch {
@@ -86,7 +86,7 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	case errors.Is(err, ErrUnavailable):
 		known = &failure{CodeUnavailable, err.Error()}
 	case errors.Is(err, context.Canceled) && r.Context().Err() != nil:
-		known = &failure{CodeUnavailable, "the client went away"} // who will not read it
+		known = &failure{CodeUnavailable, "the client went away"} // nobody reads this
 	default:
 		s.log.Error().Err(err).Str("method", r.Method).Str("path", shownPath(r)).Msg("request failed")
 		known = errInternal
@@ -110,20 +110,4 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	header.Del("ETag")
 	writeJSON(w, status, append(body, '\n'))
-}
-
-func writeJSON(w http.ResponseWriter, status int, body []byte) {
-	write(w, status, "application/json", body)
-}
-
-// answerJSON answers 200 with v, which must be a value that JSON can carry.
-func answerJSON(w http.ResponseWriter, v any) error { return answerJSONWith(w, http.StatusOK, v) }
-
-func answerJSONWith(w http.ResponseWriter, status int, v any) error {
-	body, err := json.Marshal(v)
-	if err != nil {
-		return fmt.Errorf("encode the answer: %w", err)
-	}
-	writeJSON(w, status, append(body, '\n'))
-	return nil
 }

@@ -65,7 +65,7 @@ func newFake() *fake {
 	f.ids = []string{"key:a+b//8=", "orders/3/1841", "orders/3/7"}
 	f.status = Status{
 		Version: "v0", Started: testTime,
-		Rows:        model.RowCounts{Read: 50, Summarised: 42, ZeroWeight: 3, Rejected: 4, InHand: 1},
+		Rows:        model.RowCounts{Read: 50, Summarised: 42, ZeroWeight: 3, Rejected: 4, Pending: 1},
 		Blocks:      model.BlockCounts{Added: 5, Retired: 1, Replaced: 1, Rejected: 2},
 		Prequential: model.Prequential{Rows: 40, Right: 31, Recent: 20, Correctness: 0.75, BalancedCorrectness: 0.625},
 		LiveRows:    42, LiveBlocks: 3, DeadLetters: 4, Refused: map[string]int64{"format": 3, "batch": 2}, Rebalances: 6, FetchErrors: 7,

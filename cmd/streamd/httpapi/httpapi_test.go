@@ -182,7 +182,7 @@ func TestServiceErrors(t *testing.T) {
 		f := newFake()
 		f.err = test.err
 		var log bytes.Buffer
-		s := New(Config{Access: newServer(newFake()).access}, f, NewMetrics(), zerolog.New(&log))
+		s := New(Config{Access: newServer(newFake()).config.Access}, f, NewMetrics(), zerolog.New(&log))
 		for _, call := range []string{"GET /v1/blocks", "DELETE /v1/blocks/x", "POST /v1/snapshot", "POST /v1/refine", "GET /v1/epoch", "POST /v1/reduce", "DELETE /v1/reduce"} {
 			log.Reset()
 			method, target, _ := strings.Cut(call, " ")
@@ -204,7 +204,7 @@ func TestServiceErrors(t *testing.T) {
 func TestPanicIsAnswered(t *testing.T) {
 	f := newFake()
 	var log bytes.Buffer
-	s := New(Config{Access: newServer(newFake()).access}, f, NewMetrics(), zerolog.New(&log))
+	s := New(Config{Access: newServer(newFake()).config.Access}, f, NewMetrics(), zerolog.New(&log))
 	f.panics = true
 	w := do(s, "GET", "/readyz", "")
 	if e := decodeJSON[ErrorAnswer](t, w).Error; w.Code != 500 || e.Code != CodeInternal {

@@ -10,30 +10,27 @@ import (
 )
 
 const (
-	// Memory is what predictions may take, unless Config says otherwise.
-	Memory = 256 << 20
-	// smallPrediction is what one may take that is not counted.
+	// smallPrediction is the size of a prediction that takes no share of the memory.
 	smallPrediction = 64 << 10
-	// slotWait is how long a prediction waits for others to end.
+	// slotWait bounds how long a prediction waits for others to end.
 	slotWait = 5 * time.Second
-	// pieceBytes is how much of a body is read at a time.
+	// pieceBytes is the part of a body that is read at a time.
 	pieceBytes = 256 << 10
 )
 
-// A share is what one prediction has of the memory for all of them. It grows while
-// the body is read and before it is decoded, and is kept until the client has read
-// the answer. A prediction waits for its share before it takes a slot, never with
-// one.
+// share is one prediction's part of the memory for all of them. It grows while the body is
+// read and before it is decoded, and is held until the client has read the answer. A
+// prediction waits for its share before it takes a slot, never while it holds one.
 type share struct {
 	memory *semaphore.Weighted
-	most   int64 // there is; a prediction that has all of it may go on
-	has    int64
+	most   int64 // all of the memory; a prediction that holds it may go on
+	held   int64
 }
 
-// grow adds n bytes, when others have given them back. The error is ctx's, or says
-// that it takes too long.
+// grow adds n bytes once they are free. The error is that of ctx, or says that the wait
+// is too long.
 func (s *share) grow(ctx context.Context, n int64) error {
-	if n = min(n, s.most-s.has); n <= 0 {
+	if n = min(n, s.most-s.held); n <= 0 {
 		return nil
 	}
 	waiting, stop := context.WithTimeout(ctx, slotWait)
@@ -44,22 +41,22 @@ func (s *share) grow(ctx context.Context, n int64) error {
 		}
 		return errTooMany
 	}
-	s.has += n
+	s.held += n
 	return nil
 }
 
 var errTooMany = fail(CodeUnavailable, "too many predictions at a time")
 
-// shrink gives back what is more than n bytes.
+// shrink gives back all but n bytes.
 func (s *share) shrink(n int64) {
-	if n < s.has {
-		s.memory.Release(s.has - n)
-		s.has = n
+	if n < s.held {
+		s.memory.Release(s.held - n)
+		s.held = n
 	}
 }
 
-// read adds what from has to body, as far as most bytes, and to the share what that
-// takes: the buffer doubles as it grows.
+// read appends from to body, up to most bytes, and grows the share with it. The buffer
+// doubles as it grows, so a piece counts twice.
 func (s *share) read(ctx context.Context, body *bytes.Buffer, from io.Reader, most int) error {
 	for body.Len() < most {
 		piece := int64(min(pieceBytes, most-body.Len()))
@@ -74,8 +71,7 @@ func (s *share) read(ctx context.Context, body *bytes.Buffer, from io.Reader, mo
 	return nil
 }
 
-// takeSlot waits for one of the slots, which bound how many predictions are made
-// at a time.
+// takeSlot waits for a slot. The slots bound the predictions computed at a time.
 func takeSlot(ctx context.Context, slots chan struct{}) error {
 	select {
 	case slots <- struct{}{}:

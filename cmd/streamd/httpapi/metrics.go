@@ -14,9 +14,8 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// Metrics is what GET /metrics shows. Durations are observed here; everything
-// that the service says of itself is read from it at every scrape, so that the
-// page and the metrics cannot differ.
+// Metrics are the metrics of GET /metrics. Durations are observed here. All else is read
+// from the service's status at every scrape, so that the page and the metrics agree.
 type Metrics struct {
 	SolveSeconds    prometheus.Histogram
 	TuneSeconds     prometheus.Histogram
@@ -30,8 +29,8 @@ type Metrics struct {
 	registry *prometheus.Registry
 }
 
-// NewMetrics makes metrics with a registry of their own, with those of the Go
-// runtime and of the process.
+// NewMetrics makes metrics in a registry of their own, together with those of the Go
+// runtime and the process.
 func NewMetrics() *Metrics {
 	// Each bucket is four times as wide as the one before.
 	histogram := func(name, help string, least float64, buckets int) prometheus.HistogramOpts {
@@ -44,11 +43,11 @@ func NewMetrics() *Metrics {
 		ReduceSeconds:   prometheus.NewHistogram(histogram("reduce_seconds", "Time to choose the basis of a kernel.", 1e-2, 9)),              // to 11 min
 		SnapshotSeconds: prometheus.NewHistogram(histogram("snapshot_seconds", "Time to save a snapshot.", 1e-3, 9)),                         // to 65 s
 		RecordsAhead: prometheus.NewCounter(prometheus.CounterOpts{Name: "streamd_records_ahead_total",
-			Help: "Records since the start whose event time was more than retire.max_future after their partition's clock, and counts as of then."}),
+			Help: "Records since the start whose event time was beyond retire.max_future after their partition's clock, and was cut to that."}),
 		BlocksRefused: prometheus.NewCounter(prometheus.CounterOpts{Name: "streamd_blocks_refused_total",
-			Help: "Blocks since the start that retire.keep has retired as they came, since their event time was too old."}),
+			Help: "Blocks since the start that retire.keep retired on arrival, since their event time was too old."}),
 		requests: prometheus.NewHistogramVec(histogram("http_request_seconds",
-			"Time to answer a request; polls that wait have a route of their own.", 1e-4, 10), // to 26 s
+			"Time to answer a request; waiting polls have a route of their own.", 1e-4, 10), // to 26 s
 			[]string{"route", "code"}),
 		registry: prometheus.NewRegistry(),
 	}
@@ -61,8 +60,8 @@ func (m *Metrics) watch(service Service) {
 	m.registry.MustRegister(serviceCollector{service})
 }
 
-// request counts an answer. The route is a pattern of the mux, never what the
-// client wrote, so a client cannot make new series.
+// request counts an answer. The route is a pattern of the mux and never the client's
+// text, so a client cannot make new series.
 func (m *Metrics) request(r *http.Request, status int, took time.Duration) {
 	route := r.Pattern
 	switch {
@@ -77,9 +76,9 @@ func (m *Metrics) request(r *http.Request, status int, took time.Duration) {
 func (m *Metrics) handler(log zerolog.Logger) http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
 		ErrorLog: stdlog.New(warnings{log}, "metrics: ", 0),
-		// One collector's trouble should not hide the others' numbers.
+		// A collector that fails does not hide the numbers of the others.
 		ErrorHandling: promhttp.ContinueOnError,
-		// Answers of all routes are compressed in one place.
+		// The answers of all routes are compressed in one place.
 		DisableCompression: true,
 	})
 }
@@ -94,7 +93,7 @@ func (s *Server) scrape(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// recorded is an http.ResponseWriter in memory.
+// recorded is an http.ResponseWriter into memory.
 type recorded struct {
 	header http.Header
 	status int
@@ -112,7 +111,7 @@ func (r *recorded) WriteHeader(status int) { r.status = status }
 
 func (r *recorded) Write(p []byte) (int, error) { return r.body.Write(p) }
 
-// descs are those of all metrics below.
+// descs has the descriptions of all metrics below.
 var descs []*prometheus.Desc
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
@@ -125,33 +124,33 @@ var (
 	buildInfo     = desc("build_info", "1, with the version as a label.", "version")
 	ready         = desc("ready", "1 when the daemon is ready, else 0.")
 	rowsRead      = desc("rows_read_total", "Rows read.")
-	rowsTotal     = desc("rows_total", "Rows that are done with, by outcome; with streamd_rows_in_hand they make streamd_rows_read_total.", "outcome")
-	rowsInHand    = desc("rows_in_hand", "Rows read and not done with.")
-	blocksTotal   = desc("blocks_total", "What happened to blocks.", "outcome")
+	rowsTotal     = desc("rows_total", "Rows processed, by outcome; with streamd_rows_in_hand they add up to streamd_rows_read_total.", "outcome")
+	rowsInHand    = desc("rows_in_hand", "Rows read and not yet processed.")
+	blocksTotal   = desc("blocks_total", "Blocks, by outcome.", "outcome")
 	liveRows      = desc("live_rows", "Rows in the model's state.")
 	liveBlocks    = desc("live_blocks", "Blocks in the model's state.")
-	judged        = desc("prequential_rows_total", "Rows that came and were classified by the served model before it learned from them, by outcome: some of all, and those that are read again count again.", "outcome")
-	balanced      = desc("prequential_balanced_correctness", "Mean of the classes' shares of right ones among the latest of these rows: 10,000 or more, of a minute or more; absent before the first.")
-	modelMade     = desc("model_timestamp_seconds", "When the served planes were made, in Unix time, as made_at in GET /v1/model; 0 while there is no model. They need not be made again, and grow old, while nothing comes or is retired.")
-	epoch         = desc("epoch", "The epoch in use, as GET /v1/epoch has it, 0 for the features; absent, as streamd_basis_stale, streamd_reducing and streamd_rebuild_*, without a kernel.")
-	basisStale    = desc("basis_stale", "1 while the basis in use was chosen from blocks that have been retired or replaced since, else 0.")
+	judged        = desc("prequential_rows_total", "Arriving rows that the served model classified before it learned from them, by outcome. They are a part of all rows; rows that are read again count again.", "outcome")
+	balanced      = desc("prequential_balanced_correctness", "Mean of the classes' shares classified right among the latest of these rows: 10,000 or more of the last minute or more; absent before the first.")
+	modelMade     = desc("model_timestamp_seconds", "Unix time when the served planes were made, as made_at in GET /v1/model; 0 while there is no model. It stays while no rows come or are retired.")
+	epoch         = desc("epoch", "The epoch in use, as in GET /v1/epoch; 0 for the features. Without a kernel it is absent, as are streamd_basis_stale, streamd_reducing and streamd_rebuild_*.")
+	basisStale    = desc("basis_stale", "1 while source blocks of the basis in use have been retired or replaced, else 0.")
 	reducing      = desc("reducing", "1 while a basis is being chosen, else 0.")
-	rebuildBlocks = desc("rebuild_blocks_left", "Live blocks that are to be put into the coordinates of the next basis; 0 without one.")
-	rebuildRows   = desc("rebuild_rows_left", "Rows of these blocks.")
-	rebuildUnread = desc("rebuild_blocks_unread", "Those of these blocks that the log does not give back.")
+	rebuildBlocks = desc("rebuild_blocks_left", "Live blocks still to be mapped to the coordinates of the next basis; 0 without one.")
+	rebuildRows   = desc("rebuild_rows_left", "Rows of the blocks in streamd_rebuild_blocks_left.")
+	rebuildUnread = desc("rebuild_blocks_unread", "Blocks in streamd_rebuild_blocks_left that the log does not give back.")
 	deadLetters   = desc("dead_letters_total", "Messages written to a dead-letter topic.")
-	refused       = desc("refused_records_total", "Records that could not be used, since the start, by reason.", "reason")
-	inGroup       = desc("in_group", "1 while the daemon is a member of its consumer group, else 0: then nothing is read, and streamd_partition_* are absent.")
+	refused       = desc("refused_records_total", "Records refused since the start, by reason.", "reason")
+	inGroup       = desc("in_group", "1 while the daemon is a member of its consumer group, else 0. Outside the group nothing is read, and streamd_partition_* are absent.")
 	rebalances    = desc("rebalances_total", "Rebalances of the consumer group.")
 	fetchErrors   = desc("fetch_errors_total", "Fetches that failed.")
 	snapshotAge   = desc("snapshot_age_seconds", "Time since the last snapshot; absent before the first.")
-	nextOffset    = desc("partition_next_offset", "The next offset to be applied.", "topic", "partition")
-	highWatermark = desc("partition_high_watermark", "The offset after the partition's last record.", "topic", "partition")
-	logStart      = desc("partition_log_start", "The offset of the partition's first record.", "topic", "partition")
-	lag           = desc("partition_lag", "Records still to be applied.", "topic", "partition")
+	nextOffset    = desc("partition_next_offset", "Offset of the first record not yet processed.", "topic", "partition")
+	highWatermark = desc("partition_high_watermark", "Offset after the partition's last record.", "topic", "partition")
+	logStart      = desc("partition_log_start", "Offset of the partition's first record.", "topic", "partition")
+	lag           = desc("partition_lag", "Records not yet processed.", "topic", "partition")
 )
 
-// serviceCollector reads the status and what is served once per scrape.
+// serviceCollector reads the status and the served value once per scrape.
 type serviceCollector struct{ service Service }
 
 func (c serviceCollector) Describe(ch chan<- *prometheus.Desc) {
@@ -176,7 +175,7 @@ func (c serviceCollector) Collect(ch chan<- prometheus.Metric) {
 	counter(rowsTotal, s.Rows.Summarised, "summarised")
 	counter(rowsTotal, s.Rows.Rejected, "rejected")
 	counter(rowsTotal, s.Rows.ZeroWeight, "zero_weight")
-	gauge(rowsInHand, float64(s.Rows.InHand))
+	gauge(rowsInHand, float64(s.Rows.Pending))
 	counter(blocksTotal, s.Blocks.Added, "added")
 	counter(blocksTotal, s.Blocks.Retired, "retired")
 	counter(blocksTotal, s.Blocks.Rejected, "rejected")

@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -15,38 +13,37 @@ import (
 
 // ModelAnswer is the body of GET /v1/model, for n features and k classes.
 type ModelAnswer struct {
-	Fingerprint string    `json:"fingerprint"`  // names this answer: equal fingerprints are equal bytes
-	Digest      string    `json:"state_digest"` // of the summed state: SHA-256, hex
-	MadeAt      time.Time `json:"made_at"`      // when its planes were made
-	Features    []string  `json:"features"`     // the n names
-	Classes     []string  `json:"classes"`      // the k names
+	Fingerprint string    `json:"fingerprint"`  // id of this answer: equal fingerprints are equal bytes
+	Digest      string    `json:"state_digest"` // SHA-256 of the summed state, hex
+	MadeAt      time.Time `json:"made_at"`      // time when the planes were made
+	Features    []string  `json:"features"`     // names of the n features
+	Classes     []string  `json:"classes"`      // names of the k classes
 	ClassRows   []int64   `json:"class_rows"`   // live rows of each class
-	// One plane for two classes, that of the second; k planes otherwise, in
-	// the order of Classes.
+	// Two classes have one plane, that of the second. Otherwise each class has one, in
+	// the order of classes.
 	Planes []model.PlaneJSON `json:"planes"`
-	// Basis takes rows to the coordinates that the planes are in; absent when
-	// these are the features.
+	// Basis of the coordinates that the planes are in; absent when they are in the
+	// features.
 	Basis   *model.BasisJSON `json:"basis,omitempty"`
-	BasisID string           `json:"basis_id,omitempty"` // SHA-256, hex
-	// BasisStale says that blocks which the basis was chosen from have been retired
-	// or replaced since: their numbers may be among its points.
+	BasisID string           `json:"basis_id,omitempty"` // SHA-256 of the basis, hex
+	// Whether source blocks of the basis have been retired or replaced since: their
+	// numbers may be among its points.
 	BasisStale bool              `json:"basis_stale,omitempty"`
-	Options    model.OptionsJSON `json:"options"` // of the solve
-	// Mean of each feature, or coordinate, over the live rows: where contributions
-	// begin.
+	Options    model.OptionsJSON `json:"options"` // options of the solve
+	// Mean of each feature or coordinate over the live rows. Contributions count from
+	// it.
 	Mean        []float64              `json:"mean"`
-	Method      string                 `json:"method"`      // that made the planes: psvm, or the refinement's
-	Refinement  *model.Refinement      `json:"refinement"`  // how the planes were refined; null: they were not
-	Tuning      *model.Tuning          `json:"tuning"`      // of ν, which the options have; null: it was not chosen
-	Calibration *model.CalibrationJSON `json:"calibration"` // null: there is none
+	Method      string                 `json:"method"`      // method of the planes: psvm, or that of the refinement
+	Refinement  *model.Refinement      `json:"refinement"`  // report of the refinement; null if the planes are not refined
+	Tuning      *model.Tuning          `json:"tuning"`      // report of the choice of ν; null if ν was not chosen
+	Calibration *model.CalibrationJSON `json:"calibration"` // calibration of the decision values; null if there is none
 
-	LiveRows   int64          `json:"live_rows"`   // those of weight 0 left out
-	LiveBlocks int            `json:"live_blocks"` // that the rows are of
-	Offsets    []model.Offset `json:"offsets"`     // what the state has seen
+	LiveRows   int64          `json:"live_rows"`   // live rows of weight above 0
+	LiveBlocks int            `json:"live_blocks"` // live blocks
+	Offsets    []model.Offset `json:"offsets"`     // position of the state in each partition
 }
 
-// modelAnswer is s as JSON shows it; it shares the model's memory. s must have a
-// model.
+// modelAnswer renders s, which must have a model, and shares the model's memory.
 func modelAnswer(s *model.Served) ModelAnswer {
 	m := s.Model
 	a := ModelAnswer{
@@ -73,8 +70,8 @@ func modelAnswer(s *model.Served) ModelAnswer {
 	return a
 }
 
-// Classifier reads the classifier back. The answer may have been saved and changed:
-// parts that do not fit together are an error.
+// Classifier reads the classifier back. The answer may have been saved and edited: parts
+// that do not fit together are an error.
 func (a *ModelAnswer) Classifier() (*model.Classifier, error) {
 	var planes []incremental.Plane
 	for _, p := range a.Planes {
@@ -91,12 +88,12 @@ func (a *ModelAnswer) Classifier() (*model.Classifier, error) {
 	return c, nil
 }
 
-// encodedModel keeps the bytes of the last answer, for a thousand clients that
-// poll the same model.
+// encodedModel keeps the bytes of the last answer for the many clients that poll the same
+// model.
 type encodedModel struct {
 	of     *model.Served
 	body   []byte
-	zipped func() []byte // compressed when it is first asked for
+	zipped func() []byte // compresses on its first call
 }
 
 func (s *Server) encode(served *model.Served) (*encodedModel, error) {
@@ -133,25 +130,8 @@ func (s *Server) model(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func noModel(served *model.Served) error {
-	return fail(CodeNoModel, "there is no model: %s", served.Problem)
-}
-
-// notModified gives an answer its tag, and answers 304 if the client has it
-// already.
-func notModified(w http.ResponseWriter, r *http.Request, tag string) bool {
-	w.Header().Set("ETag", `"`+tag+`"`)
-	w.Header().Set("Cache-Control", "no-cache")
-	if !parseTags(r.Header.Values("If-None-Match")).has(tag) {
-		return false
-	}
-	w.WriteHeader(http.StatusNotModified)
-	return true
-}
-
-// await returns what is served as soon as that has a model which is not among
-// known. A poll that finds no model waits for one, but a model that goes away
-// while it waits is news, too.
+// await returns once a model is served that known does not name, or the wait is over. A
+// poll that begins without a model waits for one. If the model goes away, the wait ends.
 func (s *Server) await(w http.ResponseWriter, r *http.Request, known tags, wait time.Duration) (*model.Served, error) {
 	served, replaced := s.service.Served()
 	news := func() bool { return served.Model != nil && !known.has(served.Fingerprint) }
@@ -182,54 +162,4 @@ func (s *Server) await(w http.ResponseWriter, r *http.Request, known tags, wait 
 			return served, nil
 		}
 	}
-}
-
-// tags is what an If-None-Match header names (RFC 9110, 13.1.2).
-type tags struct {
-	any   bool
-	named []string // the opaque parts, without quotes
-}
-
-// parseTags reads the header's lines up to the first thing that is no tag.
-// Comparison is weak, as the RFC has it for this header, so W/ falls away.
-func parseTags(lines []string) tags {
-	var t tags
-	rest := strings.Join(lines, ",")
-	for {
-		rest = strings.TrimLeft(rest, " \t,")
-		if strings.HasPrefix(rest, "*") {
-			t.any = true
-			return t
-		}
-		quoted, ok := strings.CutPrefix(strings.TrimPrefix(rest, "W/"), `"`)
-		if !ok {
-			return t
-		}
-		tag, after, ok := strings.Cut(quoted, `"`)
-		if !ok {
-			return t
-		}
-		t.named = append(t.named, strings.TrimSuffix(tag, zippedTag))
-		rest = after
-	}
-}
-
-func (t tags) has(fingerprint string) bool {
-	return t.any || slices.Contains(t.named, fingerprint)
-}
-
-// Health is the body of GET /healthz and GET /readyz where all is well.
-type Health struct {
-	Status string `json:"status"` // ok or ready
-}
-
-func (s *Server) healthz(w http.ResponseWriter, r *http.Request) error {
-	return answerJSON(w, Health{"ok"})
-}
-
-func (s *Server) readyz(w http.ResponseWriter, r *http.Request) error {
-	if reason := s.service.Status().NotReady; reason != "" {
-		return fail(CodeUnavailable, "not ready: %s", reason)
-	}
-	return answerJSON(w, Health{"ready"})
 }

@@ -154,7 +154,7 @@ func rowSchema() *jsonschema.Schema {
 }
 
 func (g *generator) operation(t *testing.T, r *route) object {
-	tag := object{"ETag": object{"description": "Names what the answer is made of.", "schema": object{"type": "string"}}}
+	tag := object{"ETag": object{"description": "Identifies the content of the answer.", "schema": object{"type": "string"}}}
 	responses := object{}
 	for _, reply := range r.replies {
 		response := object{"description": reply.meaning}
@@ -170,7 +170,7 @@ func (g *generator) operation(t *testing.T, r *route) object {
 		responses[strconv.Itoa(reply.status)] = response
 	}
 	if r.tagged {
-		responses["304"] = object{"description": "It is what If-None-Match names.", "headers": tag}
+		responses["304"] = object{"description": "The client has this answer: If-None-Match names it.", "headers": tag}
 	}
 	for status, code := range r.errors() {
 		var plain, names, meanings []string
@@ -293,7 +293,7 @@ func generateDocument(t *testing.T) []byte {
 		"securitySchemes": object{
 			"token": object{
 				"type": "http", "scheme": "bearer",
-				"description": "A token of http.tokens_file with the call's role, or with admin. Nothing is asked for where anonymous callers have the role (http.anonymous).",
+				"description": "A token of http.tokens_file with the call's role, or with admin. No token is needed where anonymous callers have the role (http.anonymous).",
 			},
 			"certificate": object{"type": "mutualTLS", "description": "A client certificate whose name has the call's role in http.tls.clients."},
 		},
@@ -306,9 +306,9 @@ func generateDocument(t *testing.T) []byte {
 		"openapi": "3.1.0",
 		"info": object{
 			"title": "streamd", "version": "1", "license": object{"name": "Apache 2.0", "identifier": "Apache-2.0"},
-			"description": "A classifier that is learned from labelled blocks in Kafka: its planes, predictions, the ledger of live blocks, and admin calls. " +
-				"Every error is JSON. A query parameter that a call does not know, or that is given twice, is an error; so is a body where none is taken. " +
-				"HEAD is answered as GET is, without the body.",
+			"description": "A classifier learned from labelled blocks in Kafka: its planes, predictions, the ledger of live blocks, and admin calls. " +
+				"Every error is JSON. An unknown or repeated query parameter is an error, and so is a body where none is taken. " +
+				"HEAD is answered as GET, without the body.",
 		},
 		"paths": paths, "components": components,
 	})
@@ -555,7 +555,7 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 		if d.daemon != nil {
 			d.daemon(t, f)
 		}
-		open := newServer(f).access
+		open := newServer(f).config.Access
 		if d.guarded {
 			open = guard(t, "")
 		}

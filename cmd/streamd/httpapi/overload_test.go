@@ -139,7 +139,7 @@ func zipText(text string) string { return string(zip([]byte(text))) }
 // out.
 func TestIdleConnections(t *testing.T) {
 	const most, opened = 4, 20
-	address := listen(t, New(Config{Access: newServer(newFake()).access, MaxConnections: most}, newFake(), NewMetrics(), zerolog.Nop()))
+	address := listen(t, New(Config{Access: newServer(newFake()).config.Access, MaxConnections: most}, newFake(), NewMetrics(), zerolog.Nop()))
 	var conns []net.Conn
 	for i := range opened {
 		conn, err := net.Dial("tcp", address)
@@ -180,7 +180,7 @@ func TestBusyConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const most = 4
 		f := newFake()
-		s := New(Config{Access: newServer(f).access, MaxConnections: most}, f, NewMetrics(), zerolog.Nop())
+		s := New(Config{Access: newServer(f).config.Access, MaxConnections: most}, f, NewMetrics(), zerolog.Nop())
 		listener := newPipes()
 		ctx, stop := context.WithCancel(context.Background())
 		served := make(chan error, 1)
@@ -218,7 +218,7 @@ func TestBusyConnections(t *testing.T) {
 // Polls that wait leave connections to others.
 func TestPollsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := New(Config{Access: newServer(newFake()).access, MaxConnections: 6}, newFake(), NewMetrics(), zerolog.Nop())
+		s := New(Config{Access: newServer(newFake()).config.Access, MaxConnections: 6}, newFake(), NewMetrics(), zerolog.Nop())
 		poll := func() int { return do(s, "GET", "/v1/model?wait=30s", "", `If-None-Match: "f1"`).Code }
 		codes := make(chan int, 3)
 		for range cap(codes) {

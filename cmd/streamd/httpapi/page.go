@@ -3,9 +3,7 @@ package httpapi
 import (
 	"bytes"
 	"cmp"
-	"crypto/sha256"
 	"embed"
-	"encoding/hex"
 	"fmt"
 	"html/template"
 	"math"
@@ -18,11 +16,10 @@ import (
 	"streamd/cmd/streamd/model"
 )
 
-// The page is rendered here and complete without a script. page.js only fetches
-// it again every two seconds, puts the new <main> into the place of the old one
-// and draws the rate, for which it remembers earlier counts. A caller who may not
-// read gets signin.html instead. There page.js takes a token, keeps it in the
-// tab's sessionStorage and sends it along whenever it fetches.
+// The page is rendered here and complete without a script. page.js fetches it again every
+// two seconds, replaces <main>, and draws the rate from earlier counts. A caller who may
+// not read gets signin.html. There page.js takes a token, keeps it in the tab's
+// sessionStorage and sends it with every fetch.
 
 //go:embed assets
 var assetFiles embed.FS
@@ -38,7 +35,7 @@ var pageTemplate = template.Must(template.New("page.html").Funcs(template.FuncMa
 	"num":       func(x float64) string { return strings.ReplaceAll(strconv.FormatFloat(x, 'g', 5, 64), "-", "−") },
 }).ParseFS(assetFiles, "assets/page.html", "assets/signin.html"))
 
-// assets are the page's other files, with the ETag of each.
+// assets are the page's other files with their ETags.
 var assets = func() map[string]asset {
 	all := map[string]asset{}
 	for name, contentType := range map[string]string{
@@ -48,18 +45,12 @@ var assets = func() map[string]asset {
 	} {
 		content, err := assetFiles.ReadFile("assets/" + name)
 		if err != nil {
-			panic(err) // not embedded: the build is broken
+			panic(err) // the file is embedded
 		}
 		all[name] = asset{content, contentType, tagOf(content)}
 	}
 	return all
 }()
-
-// tagOf names a file by its content.
-func tagOf(content []byte) string {
-	sum := sha256.Sum256(content)
-	return hex.EncodeToString(sum[:8])
-}
 
 type asset struct {
 	content     []byte
@@ -79,24 +70,23 @@ func (s *Server) asset(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// pageView is what the template shows.
+// pageView is the content of the template.
 type pageView struct {
 	Now    time.Time
 	Status Status
 	Served *model.Served
 	Planes []planeView
-	Tuning *tuningView // nil: there is none
-	Trust  []trustView // the model's as a whole, or none
+	Tuning *tuningView // nil without a choice of ν
+	Trust  []trustView // empty without measured quality
 	// NotShown is the number of planes beyond maxPlanes.
-	NotShown int
-	// MeanRate is in rows a second, since the start.
-	MeanRate   int64
+	NotShown   int
+	MeanRate   int64 // rows a second since the start
 	Partitions []partitionView
 	MorePart   int // partitions beyond maxPartitions
 	TotalLag   int64
 }
 
-// The page stays small for any model and any topic.
+// Limits that keep the page small for any model and any topic.
 const (
 	maxPlanes     = 24
 	maxBars       = 256
@@ -110,8 +100,8 @@ func (s *Server) page(w http.ResponseWriter, r *http.Request) error {
 	return writePage(w, http.StatusOK, "page.html", newPageView(served, s.service.Status(), time.Now()))
 }
 
-// signIn answers a page that asks for a token, and says what was wrong with the one
-// that was sent.
+// signIn answers with a page that asks for a token, and says why the token of the request
+// is refused.
 func (s *Server) signIn(w http.ResponseWriter, r *http.Request, why *failure) error {
 	s.logRefusal(r, http.StatusUnauthorized, why.message)
 	w.Header().Set("WWW-Authenticate", bearer)
@@ -161,7 +151,7 @@ func newPageView(served *model.Served, status Status, now time.Time) pageView {
 		for i, p := range m.Planes[:shown] {
 			v.Planes = append(v.Planes, planeView{
 				Class:     p.Class,
-				Rows:      m.Rows[i], // right where there is a plane for each class
+				Rows:      m.Rows[i], // meaningful where each class has a plane
 				Gamma:     p.Gamma,
 				Condition: p.Condition,
 				Bars:      barsPath(p.W),
@@ -172,7 +162,7 @@ func newPageView(served *model.Served, status Status, now time.Time) pageView {
 	return v
 }
 
-// Drawable says whether there is a picture of the regions.
+// Drawable says whether the regions have a picture.
 func (v pageView) Drawable() bool { return drawable(v.Served) }
 
 // Unlisted is the number of features whose weight is not listed by name.
@@ -182,7 +172,7 @@ func (v pageView) Unlisted() int {
 
 type partitionView struct{ model.Partition }
 
-// Percent is how much of the retained log has been read, 0 to 100.
+// Percent is the share of the retained log that has been read, 0 to 100.
 func (p partitionView) Percent() int {
 	size := p.HighWatermark - p.LogStart
 	if p.Next < 0 || p.LogStart < 0 || size <= 0 {
@@ -207,11 +197,11 @@ type weightView struct {
 	X, Width float64
 }
 
-// Negative says on which side of 0 the weight is.
+// Negative says whether the weight is below 0.
 func (w weightView) Negative() bool { return math.Signbit(w.W) }
 
-// strongestWeights lists up to most features: in their own order when all fit,
-// else those with the largest weights, largest first.
+// strongestWeights lists up to most features. They have their own order when all fit, else
+// those with the largest weights come first.
 func strongestWeights(features []string, w []float64, most int) []weightView {
 	largest := 0.0
 	order := make([]int, len(w))
@@ -238,12 +228,12 @@ func strongestWeights(features []string, w []float64, most int) []weightView {
 }
 
 const (
-	barsWidth  = 640 // of a plane's picture
+	barsWidth  = 640 // width of a plane's picture
 	barsHeight = 24  // above and below the zero line
 )
 
-// barsPath draws a weight a bar, the largest in the full height. Where there
-// are more weights than bars, a bar is the largest of its neighbours.
+// barsPath draws a bar for each weight; the largest has the full height. With more weights
+// than bars, a bar is the largest of neighbouring weights.
 func barsPath(w []float64) string {
 	bars := w
 	if len(w) > maxBars {
@@ -270,7 +260,7 @@ func barsPath(w []float64) string {
 	return path.String()
 }
 
-// plural ends the noun of n things.
+// plural is the ending of a noun for n things.
 func plural(n int) string {
 	if n == 1 {
 		return ""

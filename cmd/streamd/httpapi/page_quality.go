@@ -8,7 +8,7 @@ import (
 	"streamd/cmd/streamd/model"
 )
 
-// The pictures of tuning and reliability, in SVG paths that the template draws.
+// The curves of tuning and the reliability diagrams are SVG paths in the template.
 
 // Refined are the refined planes that the page has room for.
 func (v pageView) Refined() []model.PlaneRefinement {
@@ -19,16 +19,16 @@ func (v pageView) Refined() []model.PlaneRefinement {
 const (
 	chartWidth  = 320
 	chartHeight = 160
-	maxCurves   = 4 // that are drawn
+	maxCurves   = 4 // drawn at most
 )
 
 // tuningView is the curve of the criterion over log ν.
 type tuningView struct {
 	*model.Tuning
 	Curves []curveView
-	// X and Y place the choice.
+	// X and Y are the place of the choice.
 	X, Y string
-	// The ends of the axes.
+	// Ends of the axes.
 	FirstNu, LastNu, Least, Most float64
 	Share                        bool // Least and Most are shares, not losses
 }
@@ -36,7 +36,7 @@ type tuningView struct {
 type curveView struct {
 	Name   string
 	Path   string
-	Chosen bool // the choice lies on it
+	Chosen bool // whether the choice lies on it
 }
 
 func newTuningView(t *model.Tuning) *tuningView {
@@ -54,7 +54,7 @@ func newTuningView(t *model.Tuning) *tuningView {
 		}
 	}
 	if v.Least > v.Most {
-		return v // nothing was measured
+		return v // without any figure
 	}
 	place := func(nu, value float64) (x, y string) {
 		right, up := 0.5, 0.5
@@ -93,10 +93,10 @@ func newTuningView(t *model.Tuning) *tuningView {
 	return v
 }
 
-// trustView is a reliability diagram: what happened over what was said, on the
-// diagonal where both agree.
+// trustView is a reliability diagram: the observed share over the predicted probability.
+// They agree on the diagonal.
 type trustView struct {
-	Class  string // "": of the model as a whole
+	Class  string // "": the model as a whole
 	Before *model.Reliability
 	After  *model.Reliability
 	Marks  []markView
@@ -107,8 +107,8 @@ type markView struct {
 	After        bool
 }
 
-// newTrustViews shows the model as a whole, and the first of several planes. Of
-// one plane both are the same.
+// newTrustViews shows the model as a whole and the first of its planes. A single plane is
+// the model as a whole.
 func newTrustViews(q *model.Quality) []trustView {
 	var views []trustView
 	if len(q.Planes) > 1 {
@@ -126,12 +126,12 @@ func newTrustViews(q *model.Quality) []trustView {
 }
 
 const (
-	maxDiagrams  = 11  // planes, beside the whole
+	maxDiagrams  = 11  // of planes, beside that of the whole
 	diagramWidth = 160 // and height
-	maxMarks     = 50  // bins
+	maxMarks     = 50  // bins drawn at most
 )
 
-// mark draws the bins, in areas as they weigh.
+// mark draws the bins as circles whose areas grow with their weights.
 func (v *trustView) mark(r *model.Reliability, after bool) {
 	if r == nil {
 		return

@@ -162,7 +162,7 @@ func TestRowCountsMissing(t *testing.T) {
 		t.Fatalf("missing %d", c.Missing())
 	}
 	f := newFake()
-	f.status.Rows.InHand--
+	f.status.Rows.Pending--
 	if page := do(newServer(f), "GET", "/", "").Body.String(); !strings.Contains(page, "unaccounted for") {
 		t.Error("the page does not say that a row is missing")
 	}
@@ -235,7 +235,7 @@ func pageExamples() map[string]*fake {
 		for p := range 4 {
 			f.status.Partitions = append(f.status.Partitions, model.Partition{Topic: "orders", Partition: p, Next: int64(1_200_000 + 90_000*p), LogStart: 100_000, HighWatermark: 1_500_000})
 		}
-		f.status.Rows = model.RowCounts{Read: 5_242_880, Summarised: 5_200_000, ZeroWeight: 2880, Rejected: 20_000, InHand: 20_000}
+		f.status.Rows = model.RowCounts{Read: 5_242_880, Summarised: 5_200_000, ZeroWeight: 2880, Rejected: 20_000, Pending: 20_000}
 		f.status.LiveRows, f.status.LiveBlocks = 5_200_000, 260
 	}
 	small.served.Model = wideModel(2, 10)

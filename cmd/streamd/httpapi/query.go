@@ -11,27 +11,27 @@ import (
 	"time"
 )
 
-// A parameter is one of the query of a route. Its text is checked before the
-// handler is called, so that handlers get a T, with of, and never an error.
+// parameter is a query parameter of a route. Its text is checked before the handler is
+// called, so that handlers get a T from of, and never an error.
 type parameter[T any] struct {
 	name, meaning string
 	kind          *kind[T]
-	otherwise     T // when it is not given
+	otherwise     T // the default
 }
 
-// A kind is what the text of parameters may be.
+// kind is the syntax of a parameter's text.
 type kind[T any] struct {
-	noun   string // in errors
+	noun   string // for errors
 	parse  func(text string) (T, error)
-	schema map[string]any // in the document
+	schema map[string]any // for the document
 }
 
-// described is a parameter of any type, as the mux and the document see it.
+// described is a parameter of any type, for the mux and the document.
 type described interface {
-	// describe gives, too, the schema of the values, and the value when it is not
-	// given; nil: none that could be written.
+	// describe gives also the schema of the values and the default, nil when there is
+	// none to show.
 	describe() (name, meaning string, schema map[string]any, otherwise any)
-	// check says why text is none of the values.
+	// check refuses a text that is no value.
 	check(text string) error
 }
 
@@ -61,7 +61,7 @@ var (
 		},
 		schema: map[string]any{"type": "integer", "minimum": 1, "maximum": 1<<31 - 1},
 	}
-	// patience is a duration as time.ParseDuration has it, but without a sign.
+	// patience is a duration in the syntax of time.ParseDuration, without a sign.
 	patience = &kind[time.Duration]{
 		noun: "a duration such as 30s",
 		parse: func(text string) (time.Duration, error) {
@@ -82,7 +82,7 @@ func (p *parameter[T]) of(r *http.Request) T {
 	}
 	v, err := p.kind.parse(text[0])
 	if err != nil {
-		panic(fmt.Sprintf("httpapi: %s=%q was not checked", p.name, text[0])) // it is not in the route
+		panic(fmt.Sprintf("httpapi: %s=%q was not checked", p.name, text[0])) // the route does not list it
 	}
 	return v
 }
@@ -108,8 +108,8 @@ func (p *parameter[T]) describe() (name, meaning string, schema map[string]any, 
 	return p.name, p.meaning, p.kind.schema, otherwise
 }
 
-// checkQuery refuses a query that is malformed, or says what the route does not
-// know, or the same twice: what is mistyped must not pass for what is left out.
+// checkQuery refuses a query that is malformed, has an unknown parameter, or has one
+// twice. A mistyped parameter must not pass for one that is left out.
 func checkQuery(r *http.Request, known []described) error {
 	if r.URL.RawQuery == "" {
 		return nil

@@ -10,20 +10,17 @@ import (
 	"streamd/cmd/streamd/regions"
 )
 
-// drawable says whether there is a picture of the regions: a basis of two features
-// says where the picture is, and its classes can be told apart.
+// drawable says whether the model's regions have a picture: its basis has two features,
+// and there are colours enough for its classes.
 func drawable(s *model.Served) bool {
 	return s.Model != nil && s.Basis != nil && len(s.Basis.Features) == 2 && len(s.Model.Classes) <= regions.MostClasses
 }
 
-// regions draws where the served classifier puts its classes, as SVG.
+// regions answers with the served classifier's regions, one per class, as SVG.
 func (s *Server) regions(w http.ResponseWriter, r *http.Request) error {
 	served, _ := s.service.Served()
-	if served.Model == nil {
-		return noModel(served)
-	}
 	if !drawable(served) {
-		return absent("picture of its regions", fmt.Sprintf("it is not one of two features and up to %d classes behind a kernel", regions.MostClasses))
+		return absent(served, "picture of its regions", fmt.Sprintf("it is not one of two features and up to %d classes behind a kernel", regions.MostClasses))
 	}
 	if parseTags(r.Header.Values("If-None-Match")).has(served.Fingerprint) {
 		notModified(w, r, served.Fingerprint)
@@ -46,15 +43,15 @@ type picture struct {
 	svg         []byte
 }
 
-// picture returns the picture of what is served, drawn once however many ask. One
-// is drawn at a time, as one of the predictions; who asks meanwhile gets that one,
-// though it may be of the model before.
+// picture draws the regions of the served model once, for all callers. One picture is
+// drawn at a time, in a slot of the predictions. Callers that come meanwhile get that
+// picture, even if the model has changed since.
 func (s *Server) picture(ctx context.Context, served *model.Served) (*picture, error) {
 	if last := s.drawn.Load(); last != nil && last.fingerprint == served.Fingerprint {
 		return last, nil
 	}
 	drawing := s.drawing.DoChan("", func() (any, error) {
-		// The others go on waiting when the first one goes away.
+		// The other callers still wait when the first one goes away.
 		if err := takeSlot(context.WithoutCancel(ctx), s.slots); err != nil {
 			return nil, err
 		}

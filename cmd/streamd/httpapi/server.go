@@ -26,102 +26,90 @@ import (
 	"streamd/ingest/wire"
 )
 
-// The bounds on what a client may ask for.
+// Limits on requests. Config may set the first four.
 const (
-	MaxBodyBytes = 16 << 20 // of a request, unless Config says otherwise
-	MaxRows      = 100_000  // of a prediction, likewise
+	MaxBodyBytes   = 16 << 20  // of a request
+	MaxRows        = 100_000   // in a prediction
+	MaxConnections = 1024      // kept open
+	Memory         = 256 << 20 // bytes that all predictions together may take
+
 	MaxWait      = time.Minute
-
-	MaxConnections = 1024 // likewise
-
 	ReadTimeout  = 30 * time.Second // for a request with its body
 	WriteTimeout = 30 * time.Second // from the request's header to the end of the answer
 
 	headerTimeout  = 5 * time.Second
 	idleTimeout    = 2 * time.Minute
-	stopTimeout    = 5 * time.Second // for requests under way when the server stops
+	stopTimeout    = 5 * time.Second // for open requests when the server stops
 	maxHeaderBytes = 32 << 10
 )
 
-// Config is what can be chosen about the API.
+// Config configures the API. A limit of 0 stands for the constant of its name.
 type Config struct {
 	// Access says who may call.
 	Access *access.Guard
-	// Origins are those of pages that may call, beside the daemon's own.
+	// Origins of the pages that may call, beside the daemon's own.
 	Origins []string
-	// Rows is how blocks are read. Predictions name labels and weights in the
-	// same way, and ignore them; Format and Features are not used.
-	Rows wire.Options
-	// The largest body and the most rows of a prediction; 0 stands for the
-	// constants of these names.
+	// Rows says how blocks are read. Predictions name labels and weights in the same
+	// way and ignore them. Format and Features are not used.
+	Rows                  wire.Options
 	MaxBodyBytes, MaxRows int
-	// MaxConnections is how many connections Serve keeps open; 0 stands for the
-	// constant of this name. Half as many polls may wait.
+	// MaxConnections bounds the connections that Serve keeps open. Half as many polls
+	// may wait.
 	MaxConnections int
-	// Memory is how many bytes predictions may take; 0 stands for the constant of
-	// this name.
-	Memory int64
+	Memory         int64
 }
 
 // Server answers the API's requests. It is an http.Handler; use either that or
 // Serve.
 type Server struct {
+	config  Config // with its limits filled in
 	service Service
 	metrics *Metrics
 	log     zerolog.Logger
-	rows    wire.Options
-	maxBody int
-	maxRows int
-	access  *access.Guard
+	refused zerolog.Logger // log of refused requests, a few lines a second
 	origins map[string]bool
 	pages   *http.CrossOriginProtection
-	refused zerolog.Logger // log, of refused requests a few lines a second
 
-	mux        http.Handler
-	scraped    http.Handler // the metrics
-	encoded    atomic.Pointer[encodedModel]
-	slots      chan struct{}       // one per prediction whose body has been read and that is not made yet
-	polls      chan struct{}       // one per poll that waits
-	memory     *semaphore.Weighted // of mostMemory bytes, for predictions
-	mostMemory int64
-	drawn      atomic.Pointer[picture] // the last one
-	drawing    singleflight.Group
-	maxConns   int
-	stopping   chan struct{}
-	stop       func() // closes stopping
+	mux      http.Handler
+	scraped  http.Handler // the metrics
+	encoded  atomic.Pointer[encodedModel]
+	slots    chan struct{}       // one per prediction that is being computed
+	polls    chan struct{}       // one per waiting poll
+	memory   *semaphore.Weighted // config.Memory bytes
+	drawn    atomic.Pointer[picture]
+	drawing  singleflight.Group
+	stopping chan struct{}
+	stop     func() // closes stopping
 }
 
-// refusedLines is how many refused requests are logged in a second.
+// refusedLines bounds the log lines about refused requests, per second.
 const refusedLines = 10
 
-// New makes a server for service. It adds what the service says of itself to
-// metrics, so it can be called once per Metrics. The origins must be of the form
-// scheme://host.
+// New makes a server for service. It registers the service's status with metrics, so
+// call it once per Metrics. The origins have the form scheme://host.
 func New(config Config, service Service, metrics *Metrics, log zerolog.Logger) *Server {
-	slots := 2 * runtime.GOMAXPROCS(0)
+	config.MaxBodyBytes = cmp.Or(config.MaxBodyBytes, MaxBodyBytes)
+	config.MaxRows = cmp.Or(config.MaxRows, MaxRows)
+	config.MaxConnections = cmp.Or(config.MaxConnections, MaxConnections)
+	config.Memory = cmp.Or(config.Memory, Memory)
 	s := &Server{
-		service:    service,
-		metrics:    metrics,
-		log:        log,
-		rows:       config.Rows,
-		maxBody:    cmp.Or(config.MaxBodyBytes, MaxBodyBytes),
-		maxRows:    cmp.Or(config.MaxRows, MaxRows),
-		access:     config.Access,
-		origins:    map[string]bool{},
-		pages:      http.NewCrossOriginProtection(),
-		refused:    log.Sample(&zerolog.BurstSampler{Burst: refusedLines, Period: time.Second}),
-		slots:      make(chan struct{}, slots),
-		mostMemory: cmp.Or(config.Memory, Memory),
-		maxConns:   cmp.Or(config.MaxConnections, MaxConnections),
-		stopping:   make(chan struct{}),
+		config:   config,
+		service:  service,
+		metrics:  metrics,
+		log:      log,
+		refused:  log.Sample(&zerolog.BurstSampler{Burst: refusedLines, Period: time.Second}),
+		origins:  map[string]bool{},
+		pages:    http.NewCrossOriginProtection(),
+		slots:    make(chan struct{}, 2*runtime.GOMAXPROCS(0)),
+		polls:    make(chan struct{}, max(1, config.MaxConnections/2)),
+		memory:   semaphore.NewWeighted(config.Memory),
+		stopping: make(chan struct{}),
 	}
-	s.memory = semaphore.NewWeighted(s.mostMemory)
-	s.polls = make(chan struct{}, max(1, s.maxConns/2))
 	s.stop = sync.OnceFunc(func() { close(s.stopping) })
 	for _, origin := range config.Origins {
 		s.origins[origin] = true
 		if err := s.pages.AddTrustedOrigin(origin); err != nil {
-			panic(err) // the caller's mistake
+			panic(err) // a mistake of the caller
 		}
 	}
 	metrics.watch(service)
@@ -142,7 +130,7 @@ func (s *Server) newMux() *http.ServeMux {
 		allowed[route.path] = append(allowed[route.path], route.method)
 	}
 
-	// The mux's own answers to the wrong path and the wrong method are text.
+	// The mux itself answers a wrong path or method with text, not JSON.
 	for path, methods := range allowed {
 		if slices.Contains(methods, "GET") {
 			methods = append(methods, "HEAD")
@@ -189,7 +177,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set("Cache-Control", "no-store")
 	header.Set("Vary", "Accept-Encoding")
 	header.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
-	if err := s.access.CheckHost(r); err != nil {
+	if err := s.config.Access.CheckHost(r); err != nil {
 		s.fail(answer, r, fail(CodeForbidden, "%v", err))
 		return
 	}
@@ -200,21 +188,21 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.fail(answer, r, fail(CodeForbidden, "a page of another origin may not ask for this: http.cors_origins lists those that may"))
 		return
 	}
-	// The mux would redirect to the cleaned path. A client that writes such a
-	// path has made a mistake, and DELETE should not be led elsewhere.
+	// The mux would redirect to the cleaned path. Such a path is a mistake of the
+	// client, and a DELETE must not be led elsewhere.
 	p := r.URL.EscapedPath()
 	if clean := path.Clean(p); p != clean && (clean == "/" || p != clean+"/") {
 		s.fail(answer, r, errNoPath)
 		return
 	}
-	r.Body = http.MaxBytesReader(answer, r.Body, int64(s.maxBody))
+	r.Body = http.MaxBytesReader(answer, r.Body, int64(s.config.MaxBodyBytes))
 	s.mux.ServeHTTP(answer, r)
 }
 
 const blocksPath = "/v1/blocks/"
 
-// opaqueID makes a block's id one segment of the path, so that the mux neither
-// splits nor cleans it.
+// opaqueID makes a block's id one segment of the path, so that the mux does not split or
+// clean it.
 func opaqueID(r *http.Request) *http.Request {
 	id, ok := strings.CutPrefix(r.URL.Path, blocksPath)
 	if !ok {
@@ -227,8 +215,8 @@ func opaqueID(r *http.Request) *http.Request {
 	return opaque
 }
 
-// shownPath is the path of r for the log. The id of a block is left out: it may
-// hold the key of a customer who is to be forgotten.
+// shownPath is the path of r for the log. It leaves out the id of a block, which may hold
+// the key of a customer who is to be forgotten.
 func shownPath(r *http.Request) string {
 	if strings.HasPrefix(r.URL.Path, blocksPath) {
 		return blocksPath + "{id}"
@@ -236,17 +224,16 @@ func shownPath(r *http.Request) string {
 	return r.URL.Path[:min(len(r.URL.Path), 200)]
 }
 
-// extend gives the answer d more, from now, than WriteTimeout, which counts from
-// the request. (ReadTimeout ends with the request's last byte.) A writer without
-// deadlines, such as a test's recorder, has none to put off.
+// extend moves the answer's deadline to d and WriteTimeout from now. ReadTimeout ends with
+// the request's last byte. A writer without deadlines, such as a test's recorder, stays
+// as it is.
 func extend(w http.ResponseWriter, d time.Duration) {
 	http.NewResponseController(w).SetWriteDeadline(time.Now().Add(d + WriteTimeout))
 }
 
-// Serve answers the requests that come in on ln until ctx ends, and closes ln.
-// Then polls that wait are answered at once, requests under way have a few
-// seconds to end, and Serve returns nil; it is the service's part to stay up
-// until then. Serve can be called once.
+// Serve answers requests on ln until ctx ends, and closes ln. Then waiting polls are
+// answered at once, open requests have a few seconds to end, and Serve returns nil. The
+// service must stay up until then. Serve can be called once.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	server := &http.Server{
 		Handler:           s,
@@ -255,13 +242,13 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		WriteTimeout:      WriteTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
-		ErrorLog:          stdlog.New(warnings{s.refused}, "", 0), // failed handshakes for the most part
+		ErrorLog:          stdlog.New(warnings{s.refused}, "", 0), // mostly failed handshakes
 	}
-	bounded := newConnections(ln, s.maxConns)
+	bounded := newConnections(ln, s.config.MaxConnections)
 	server.ConnState = bounded.note
 	ln = bounded
-	if c := s.access.TLS(); c != nil {
-		ln = tls.NewListener(ln, c) // without HTTP/2: one connection is one request at a time
+	if c := s.config.Access.TLS(); c != nil {
+		ln = tls.NewListener(ln, c) // without HTTP/2, so that a connection has one request at a time
 	}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(ln) }()
@@ -282,37 +269,10 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	return nil
 }
 
-// warnings logs what it is written as warnings.
+// warnings logs each write as a warning.
 type warnings struct{ log zerolog.Logger }
 
 func (w warnings) Write(p []byte) (int, error) {
 	w.log.Warn().Msg(strings.TrimSpace(string(p)))
 	return len(p), nil
 }
-
-// answer notes what was answered.
-type answer struct {
-	http.ResponseWriter
-	gzip   bool // the client can read it
-	status int
-	bytes  int64
-}
-
-func (a *answer) WriteHeader(status int) {
-	if a.status == 0 {
-		a.status = status
-	}
-	a.ResponseWriter.WriteHeader(status)
-}
-
-func (a *answer) Write(p []byte) (int, error) {
-	if a.status == 0 {
-		a.status = http.StatusOK
-	}
-	n, err := a.ResponseWriter.Write(p)
-	a.bytes += int64(n)
-	return n, err
-}
-
-// Unwrap is how http.ResponseController finds the connection's deadlines.
-func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }

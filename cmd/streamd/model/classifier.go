@@ -1,12 +1,3 @@
-// Package classifier is what rows are classified by: planes in the features
-// themselves or, for a kernel, in the coordinates K(x, Z) of a basis Z; and the
-// form in which a basis is written down, served and read back.
-//
-// The rows of a kernel classifier go from their columns through the map to the
-// planes, at t kernel evaluations and t multiplications per plane. What is read
-// off planes by feature, as incremental.Model.Contributions does, has no meaning
-// for rows then: their features are not the planes'. What is read off a row's
-// coordinates, as Hat.Leverage, is right for the mapped columns.
 package model
 
 import (
@@ -19,17 +10,23 @@ import (
 	"streamd/kernels"
 )
 
+// A Classifier has planes in the features or, for a kernel, in the coordinates K(x, Z)
+// of a basis Z of t points. It takes t kernel evaluations and t multiplications per
+// plane to classify a row of a kernel classifier. Its planes say nothing about single
+// features: Model.Contributions has no meaning for its rows, while Hat.Leverage holds
+// for their coordinates.
+//
 // A Classifier is immutable and may be shared.
 type Classifier struct {
-	Features []string           // n: of the rows
+	Features []string           // the n features of the rows
 	Map      *kernels.Map       // from n features to t coordinates; nil: none
 	Model    *incremental.Model // planes in the t coordinates, or in the n features
 }
 
-// mapRows is how many rows are in kernel coordinates at once.
+// mapRows is the number of rows that are mapped to coordinates at once.
 const mapRows = 1024
 
-// Classify is incremental.Model.Classify for rows of the n features.
+// Classify classifies rows of the n features, as incremental.Model.Classify does.
 func (c *Classifier) Classify(class []int32, values []float64, columns []gram.Column) {
 	if c.Map == nil {
 		c.Model.Classify(class, values, columns)
@@ -41,8 +38,9 @@ func (c *Classifier) Classify(class []int32, values []float64, columns []gram.Co
 	})
 }
 
-// InCoordinates calls f with stretches of rows, from the first to the last, in the
-// coordinates of m; the columns are valid until f returns.
+// InCoordinates maps the rows to the coordinates of m, a stretch at a time from the
+// first row to the last, and calls f with each stretch. The columns are valid until f
+// returns.
 func InCoordinates(m *kernels.Map, columns []gram.Column, f func(from, to int, in []gram.Column)) {
 	mapper := kernels.NewMapper(m)
 	rows := columns[0].Len()
@@ -65,9 +63,9 @@ func Coordinates(t int) []string {
 	return names
 }
 
-// New makes a classifier of planes and, for a kernel, of the basis that they are
-// in. Both may come from outside: New checks that they fit. The planes stand in the
-// order of the classes; of two classes there is the plane of the second alone.
+// New makes a classifier of planes and, for a kernel, of their basis. Both may come
+// from outside: New checks that they fit together. The planes have the order of the
+// classes. Two classes have one plane, that of the second.
 func New(features, classes []string, planes []incremental.Plane, basis *BasisJSON) (*Classifier, error) {
 	k := len(classes)
 	of := classes // of the planes
@@ -96,17 +94,17 @@ func New(features, classes []string, planes []incremental.Plane, basis *BasisJSO
 		return nil, errors.New("it has no features")
 	}
 	c := &Classifier{Features: features, Model: &incremental.Model{Features: features, Classes: classes, Planes: planes}}
-	what := "features"
+	unit := "features"
 	if basis != nil {
 		var err error
 		if c.Map, err = basis.Map(len(features)); err != nil {
 			return nil, err
 		}
-		c.Model.Features, what = Coordinates(c.Map.Points()), "points of the basis"
+		c.Model.Features, unit = Coordinates(c.Map.Points()), "points of the basis"
 	}
 	for _, p := range planes {
 		if len(p.W) != len(c.Model.Features) {
-			return nil, fmt.Errorf("the plane of class %q has %d weights for %d %s", p.Class, len(p.W), len(c.Model.Features), what)
+			return nil, fmt.Errorf("the plane of class %q has %d weights for %d %s", p.Class, len(p.W), len(c.Model.Features), unit)
 		}
 	}
 	return c, nil

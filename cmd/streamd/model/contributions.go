@@ -9,87 +9,88 @@ import (
 	"streamd/incremental/gram"
 )
 
-// Strongest picks the largest contributions of rows in columns. It works on a
-// stretch of rows at a time, for all planes, and allocates nothing per row.
-type Strongest struct {
+// Contributions picks the largest contributions of the features to each row's values.
+// It works on a stretch of rows at a time, for all planes, and allocates nothing per
+// row.
+type Contributions struct {
 	// AtMean is the value of the mean row, for each plane.
 	AtMean []float64
 
 	model   *incremental.Model
 	columns []gram.Column
 	most    int
-	rows    int // of a stretch
+	rows    int // in a stretch
 
-	from    int // the row where the stretch begins; −1: there is none yet
+	from    int // first row of the stretch; −1: there is none yet
 	values  []float64
 	stretch []gram.Column
-	order   []int // of the features
+	order   []int // feature indices
 }
 
-// stretchNumbers is how many contributions are held at once, unless a single
-// row has more (4 MiB).
+// stretchNumbers bounds the contributions held at once (4 MiB), unless a single row has
+// more.
 const stretchNumbers = 1 << 19
 
-// NewStrongest picks up to most contributions for each row and plane. The
-// model must have its means.
-func NewStrongest(m *incremental.Model, columns []gram.Column, most int) *Strongest {
+// NewContributions picks up to most features for each row and plane. The model must
+// have its means.
+func NewContributions(m *incremental.Model, columns []gram.Column, most int) *Contributions {
 	n := len(m.Features)
-	s := &Strongest{
+	c := &Contributions{
 		model: m, columns: columns, most: min(most, n), from: -1,
 		rows:  max(1, min(256, stretchNumbers/max(1, n*len(m.Planes)))),
 		order: make([]int, 0, n), stretch: make([]gram.Column, n),
 	}
 	for p := range m.Planes {
-		s.AtMean = append(s.AtMean, m.Base(p))
+		c.AtMean = append(c.AtMean, m.Base(p))
 	}
 	if n > 0 {
-		s.rows = min(s.rows, columns[0].Len())
+		c.rows = min(c.rows, columns[0].Len())
 	}
-	s.values = make([]float64, s.rows*n*len(m.Planes))
-	return s
+	c.values = make([]float64, c.rows*n*len(m.Planes))
+	return c
 }
 
-// Of gives the contributions of all features to a plane's value of row i, and
-// the features whose are largest: those with the largest first, ties in the
-// features' order; all features, in their own order, when none is left out.
-// Both are valid until the next call. It is fast when rows come in order.
-func (s *Strongest) Of(i, plane int) (features []int, values []float64) {
-	n := len(s.model.Features)
-	if s.from < 0 || i < s.from || i >= s.from+s.rows {
-		s.load(i)
+// Of gives the contributions of all features to a plane's value of row i, and the
+// features that contribute most. These have the largest contribution first and ties in
+// the features' order; when no feature is left out they have their own order. Both
+// slices are valid until the next call. Rows are fastest in ascending order.
+func (c *Contributions) Of(i, plane int) (features []int, values []float64) {
+	n := len(c.model.Features)
+	if c.from < 0 || i < c.from || i >= c.from+c.rows {
+		c.load(i)
 	}
-	values = s.values[(plane*s.rows+i-s.from)*n:][:n]
-	s.order = s.order[:0]
-	if s.most == n {
+	values = c.values[(plane*c.rows+i-c.from)*n:][:n]
+	c.order = c.order[:0]
+	if c.most == n {
 		for j := range n {
-			s.order = append(s.order, j)
+			c.order = append(c.order, j)
 		}
-		return s.order, values
+		return c.order, values
 	}
-	// Few of many features are wanted: most of the others are turned away by
-	// one comparison with the least that is in, the root of a heap.
+	// The root of the heap is the smallest contribution kept, so that one comparison
+	// rejects most features.
 	less := func(a, b int) int {
 		return cmp.Or(cmp.Compare(math.Abs(values[b]), math.Abs(values[a])), cmp.Compare(a, b))
 	}
 	for j := range values {
-		if len(s.order) < s.most {
-			s.order = append(s.order, j)
-			if len(s.order) == s.most {
-				for root := s.most/2 - 1; root >= 0; root-- {
-					sift(s.order, root, less)
+		if len(c.order) < c.most {
+			c.order = append(c.order, j)
+			if len(c.order) == c.most {
+				for root := c.most/2 - 1; root >= 0; root-- {
+					sift(c.order, root, less)
 				}
 			}
-		} else if math.Abs(values[j]) > math.Abs(values[s.order[0]]) {
-			s.order[0] = j
-			sift(s.order, 0, less)
+		} else if math.Abs(values[j]) > math.Abs(values[c.order[0]]) {
+			c.order[0] = j
+			sift(c.order, 0, less)
 		}
 	}
-	slices.SortFunc(s.order, less)
-	return s.order, values
+	slices.SortFunc(c.order, less)
+	return c.order, values
 }
 
-// sift restores the heap whose root may be out of place: what comes last by
-// less is on top.
+// sift restores a heap whose root may be out of place. The last element by less is on
+// top.
 func sift(heap []int, root int, less func(a, b int) int) {
 	for {
 		child := 2*root + 1
@@ -107,21 +108,20 @@ func sift(heap []int, root int, less func(a, b int) int) {
 	}
 }
 
-// load computes the stretch that row i begins.
-func (s *Strongest) load(i int) {
-	n := len(s.model.Features)
-	s.from = i
-	rows := s.rows
-	for j, c := range s.columns {
-		rows = min(rows, c.Len()-i)
-		s.stretch[j] = c.Slice(i, i+rows)
+// load computes the stretch that begins at row i.
+func (c *Contributions) load(i int) {
+	n := len(c.model.Features)
+	c.from = i
+	rows := c.rows
+	for j, column := range c.columns {
+		rows = min(rows, column.Len()-i)
+		c.stretch[j] = column.Slice(i, i+rows)
 	}
-	for p := range s.model.Planes {
-		values := s.values[p*s.rows*n:][:rows*n]
-		s.model.Contributions(values, p, s.stretch)
+	for p := range c.model.Planes {
+		values := c.values[p*c.rows*n:][:rows*n]
+		c.model.Contributions(values, p, c.stretch)
 		for t, x := range values {
-			// The sum is finite, but the last step to a contribution may leave
-			// the range of numbers.
+			// The sum is finite, but a single contribution may overflow.
 			values[t] = max(-math.MaxFloat64, min(math.MaxFloat64, x))
 		}
 	}

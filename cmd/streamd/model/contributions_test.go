@@ -14,7 +14,7 @@ import (
 
 // The strongest contributions are the first of all of them sorted, whichever
 // stretch a row is in.
-func TestStrongest(t *testing.T) {
+func TestContributions(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 12).Draw(t, "n")
 		rows := rapid.IntRange(1, 600).Draw(t, "rows")
@@ -34,7 +34,7 @@ func TestStrongest(t *testing.T) {
 			}
 			columns[j] = gram.ColumnOf(numbers)
 		}
-		s := NewStrongest(m, columns, most)
+		s := NewContributions(m, columns, most)
 		for i := range rows {
 			for p := range m.Planes {
 				order, values := s.Of(i, p)

@@ -9,7 +9,7 @@ import (
 	"strconv"
 )
 
-// Fingerprint names a served value by its content.
+// Fingerprint identifies a served value by its content.
 func Fingerprint(s *Served) string {
 	h := sha256.New()
 	text := func(parts ...string) {
@@ -28,9 +28,8 @@ func Fingerprint(s *Served) string {
 		number(int64(o.Partition), o.Next)
 	}
 	if s.Model != nil {
-		// Classes and features are part of the digest. Of the options ν and
-		// scaling may change; the others are fixed for the life of the process
-		// that made_at belongs to.
+		// The digest covers classes and features. Of the options only ν and scaling
+		// change while a process lives, and MadeAt is a time within that life.
 		number(int64(math.Float64bits(s.Model.Options.Nu)))
 		text(strconv.FormatBool(s.Model.Options.Standardise))
 		for _, p := range s.Model.Planes {

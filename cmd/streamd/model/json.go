@@ -10,17 +10,17 @@ import (
 	"streamd/kernels"
 )
 
-// BasisJSON is a map in JSON: rows x of n features have the coordinates K(x, z), or
-// K((x − mean)/scale, z), for each of the t points z.
+// BasisJSON writes down the map of a kernel: a row x of n features has the coordinates
+// K(x, z), or K((x − mean)/scale, z), for each of the t points z.
 type BasisJSON struct {
-	Kernel      kernels.Kernel     `json:"kernel"`          // as text: see kernels.Parse
-	Regulariser config.Regulariser `json:"regulariser"`     // identity or kernel
-	Mean        []float64          `json:"mean,omitempty"`  // of each feature, where features are scaled
-	Scale       []float64          `json:"scale,omitempty"` // of each feature, likewise
-	Points      [][]float64        `json:"points"`          // t of n, in the scaled coordinates
+	Kernel      kernels.Kernel     `json:"kernel"`          // kernel with its parameters, as text
+	Regulariser config.Regulariser `json:"regulariser"`     // regulariser of the planes: identity or kernel
+	Mean        []float64          `json:"mean,omitempty"`  // mean of each feature, where features are scaled
+	Scale       []float64          `json:"scale,omitempty"` // scale of each feature, where features are scaled
+	Points      [][]float64        `json:"points"`          // t points of n numbers, scaled as the rows are
 }
 
-// NewBasisJSON writes m down; it shares its memory.
+// NewBasisJSON writes m down and shares its memory.
 func NewBasisJSON(m *kernels.Map, regulariser config.Regulariser) *BasisJSON {
 	b := &BasisJSON{Kernel: m.Kernel(), Regulariser: regulariser}
 	b.Mean, b.Scale = m.Scaling()
@@ -30,8 +30,8 @@ func NewBasisJSON(m *kernels.Map, regulariser config.Regulariser) *BasisJSON {
 	return b
 }
 
-// Map is the map that was written down, for rows of n features. What does not
-// fit together is an error: a basis may come from outside.
+// Map reads the map back, for rows of n features. Parts that do not fit together are an
+// error.
 func (b *BasisJSON) Map(n int) (*kernels.Map, error) {
 	z := make([]float64, 0, len(b.Points)*n)
 	for i, p := range b.Points {
@@ -47,15 +47,15 @@ func (b *BasisJSON) Map(n int) (*kernels.Map, error) {
 	return m.Scaled(b.Mean, b.Scale)
 }
 
-// PlaneJSON is x'w = γ, with the rows of Class where x'w − γ ≥ 0.
+// PlaneJSON is the plane x'w = γ. A row is on the side of Class where x'w − γ ≥ 0.
 type PlaneJSON struct {
-	Class     string    `json:"class"`     // that is on its positive side
+	Class     string    `json:"class"`     // class on the positive side
 	W         []float64 `json:"w"`         // one number for each feature, or for each point of a basis
 	Gamma     float64   `json:"gamma"`     // γ
-	Condition *float64  `json:"condition"` // of the system that was solved; null: beyond the range of numbers
+	Condition *float64  `json:"condition"` // condition number of the solved system; null if it is not finite
 }
 
-// NewPlanesJSON are planes as JSON shows them; they share their memory.
+// NewPlanesJSON writes planes down and shares their memory.
 func NewPlanesJSON(planes []incremental.Plane) (answers []PlaneJSON) {
 	for _, p := range planes {
 		answers = append(answers, PlaneJSON{Class: p.Class, W: p.W, Gamma: p.Gamma, Condition: number(p.Condition)})
@@ -63,15 +63,15 @@ func NewPlanesJSON(planes []incremental.Plane) (answers []PlaneJSON) {
 	return answers
 }
 
-// OptionsJSON is how the planes were asked for.
+// OptionsJSON has the options of the solve.
 type OptionsJSON struct {
 	Nu           float64            `json:"nu"`            // ν, the weight of the errors
-	Balanced     bool               `json:"balanced"`      // whether both sides of a plane weigh the same
-	ClassWeights map[string]float64 `json:"class_weights"` // by class; 1 where there is none
-	Standardise  bool               `json:"standardise"`   // whether features are scaled to the same variance for the solve; w is in their own units
+	Balanced     bool               `json:"balanced"`      // whether both sides of a plane have equal weight
+	ClassWeights map[string]float64 `json:"class_weights"` // weight by class; 1 for a class that is not listed
+	Standardise  bool               `json:"standardise"`   // whether features are scaled to equal variance for the solve; w stays in their own units
 }
 
-// NewOptionsJSON is o as JSON shows it.
+// NewOptionsJSON writes o down.
 func NewOptionsJSON(o incremental.Options) OptionsJSON {
 	a := OptionsJSON{Nu: o.Nu, Balanced: o.Balanced, ClassWeights: o.ClassWeights, Standardise: o.Standardise}
 	if a.ClassWeights == nil {
@@ -80,7 +80,7 @@ func NewOptionsJSON(o incremental.Options) OptionsJSON {
 	return a
 }
 
-// CalibrationMethod names the type of curves, "" for none.
+// CalibrationMethod is the type of the curves, "" for none.
 func CalibrationMethod(curves []calibration.Curve) config.Calibration {
 	if len(curves) == 0 {
 		return ""
@@ -95,23 +95,23 @@ func CalibrationMethod(curves []calibration.Curve) config.Calibration {
 	}
 }
 
-// CalibrationJSON turns decision values into probabilities. With one plane,
-// its curve gives the probability of its class; with k, those of the k curves
-// are divided by their sum.
+// CalibrationJSON turns decision values into probabilities. A single plane's curve gives
+// the probability of its class. The probabilities of k curves are divided by their sum.
 type CalibrationJSON struct {
-	Method config.Calibration `json:"method"` // platt or isotonic
-	Planes []CurveJSON        `json:"planes"` // in the order of the model's
+	Method config.Calibration `json:"method"` // method: platt or isotonic
+	Planes []CurveJSON        `json:"planes"` // one curve for each plane, in the order of the model's
 }
 
-// CurveJSON is, for platt, 1/(1 + exp(a·value + b)), and for isotonic the
-// straight lines between knots, level beyond them.
+// CurveJSON is 1/(1 + exp(a·value + b)) for platt. For isotonic it is the straight lines
+// between knots, and level beyond them.
 type CurveJSON struct {
-	A             *float64  `json:"a,omitempty"`             // of platt
-	B             *float64  `json:"b,omitempty"`             // of platt
-	Values        []float64 `json:"values,omitempty"`        // of the knots of isotonic, rising
-	Probabilities []float64 `json:"probabilities,omitempty"` // at these values
+	A             *float64  `json:"a,omitempty"`             // a of platt
+	B             *float64  `json:"b,omitempty"`             // b of platt
+	Values        []float64 `json:"values,omitempty"`        // values at the knots of isotonic, ascending
+	Probabilities []float64 `json:"probabilities,omitempty"` // probabilities at these values
 }
 
+// NewCalibrationJSON writes curves down: nil for none. It shares their memory.
 func NewCalibrationJSON(curves []calibration.Curve) *CalibrationJSON {
 	if len(curves) == 0 {
 		return nil
@@ -128,7 +128,7 @@ func NewCalibrationJSON(curves []calibration.Curve) *CalibrationJSON {
 	return a
 }
 
-// Curves are those of an answer that may have been saved and changed.
+// Curves reads the curves for a number of planes back.
 func (a *CalibrationJSON) Curves(planes int) ([]calibration.Curve, error) {
 	if len(a.Planes) != planes {
 		return nil, fmt.Errorf("the calibration has %d curves for %d planes", len(a.Planes), planes)
@@ -149,7 +149,7 @@ func (a *CalibrationJSON) Curves(planes int) ([]calibration.Curve, error) {
 	return curves, nil
 }
 
-// rise says whether each number is above the one before.
+// rise says whether each number is above its predecessor.
 func rise(values []float64) bool {
 	for i := 1; i < len(values); i++ {
 		if !(values[i-1] < values[i]) {

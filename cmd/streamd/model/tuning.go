@@ -7,52 +7,51 @@ import (
 	"streamd/incremental/tuning"
 )
 
-// Tuning is the body of GET /v1/tuning: how ν was chosen, see package tuning.
+// Tuning reports how ν was chosen: see package tuning.
 type Tuning struct {
-	Digest   string    `json:"state_digest"` // of the live rows that it was for
-	ChosenAt time.Time `json:"chosen_at"`    // when that was
-	Seconds  float64   `json:"seconds"`      // that it took
-	// Folds of whole blocks that were held out in turn: those of the model.folds
+	Digest   string    `json:"state_digest"` // digest of the live rows it was chosen for
+	ChosenAt time.Time `json:"chosen_at"`    // time of the choice
+	Seconds  float64   `json:"seconds"`      // time it took
+	// Number of folds of whole blocks that were held out in turn: those of model.folds
 	// that have rows.
 	Folds     int    `json:"folds"`
-	Criterion string `json:"criterion"` // loss or correctness, or the balanced one of the two
+	Criterion string `json:"criterion"` // loss, balanced loss, correctness or balanced correctness
 
-	Nu          float64 `json:"nu"`          // the choice
-	Standardise bool    `json:"standardise"` // whether it is for standardised features
-	Balanced    bool    `json:"balanced"`    // whether it is for balanced classes
-	Best        float64 `json:"best"`        // what the criterion says of it
+	Nu          float64 `json:"nu"`          // ν chosen
+	Standardise bool    `json:"standardise"` // whether ν is for standardised features
+	Balanced    bool    `json:"balanced"`    // whether ν is for balanced classes
+	Best        float64 `json:"best"`        // value of the criterion at this ν
 
-	Curves []TuningCurve `json:"curves"` // of all options that were tried
+	Curves []TuningCurve `json:"curves"` // one for each set of options tried
 }
 
-// TuningCurve is what every ν was worth on held-out folds, under one set of
-// options.
+// TuningCurve has the results of every ν on held-out folds, for one set of options.
 type TuningCurve struct {
-	Standardise bool          `json:"standardise"` // the option
-	Balanced    bool          `json:"balanced"`    // the option
-	Rows        int64         `json:"scored_rows"` // 0: there is no correctness
-	Points      []TuningPoint `json:"points"`      // by ν
+	Standardise bool          `json:"standardise"` // whether features were standardised
+	Balanced    bool          `json:"balanced"`    // whether classes were balanced
+	Rows        int64         `json:"scored_rows"` // rows that correctness was measured on; 0: none
+	Points      []TuningPoint `json:"points"`      // in ascending order of ν
 }
 
-// TuningPoint is what one ν is worth on the held-out folds. What was not measured
-// is null.
+// TuningPoint has the results of one ν on the held-out folds. A figure that was not
+// measured is null.
 type TuningPoint struct {
-	Nu                  float64  `json:"nu"`                   // that was tried
+	Nu                  float64  `json:"nu"`                   // ν tried
 	Loss                *float64 `json:"loss"`                 // mean of (x'w − γ ∓ 1)² over rows and planes
-	BalancedLoss        *float64 `json:"balanced_loss"`        // the same, with both sides of a plane weighing the same
-	Correctness         *float64 `json:"correctness"`          // share of the rows classified right
-	BalancedCorrectness *float64 `json:"balanced_correctness"` // mean of the classes' shares
+	BalancedLoss        *float64 `json:"balanced_loss"`        // the same with equal weight for both sides of a plane
+	Correctness         *float64 `json:"correctness"`          // share of rows classified right
+	BalancedCorrectness *float64 `json:"balanced_correctness"` // mean of the classes' shares classified right
 }
 
-// NewTuning says what was chosen from the curve with the given index. The
-// caller adds where and when.
+// NewTuning reports the point chosen from the curve with the given index. The caller
+// adds the digest and the times.
 func NewTuning(curves []tuning.Curve, index int, by tuning.Criterion, chosen tuning.Point) *Tuning {
 	o := curves[index].Options
 	t := &Tuning{
 		Criterion: by.String(), Nu: chosen.Nu, Standardise: o.Standardise, Balanced: o.Balanced, Best: by.Of(&chosen),
 	}
 	for _, loss := range chosen.FoldLoss {
-		if !math.IsNaN(loss) { // which says that a fold has no rows
+		if !math.IsNaN(loss) { // NaN: the fold has no rows
 			t.Folds++
 		}
 	}
@@ -70,8 +69,8 @@ func NewTuning(curves []tuning.Curve, index int, by tuning.Criterion, chosen tun
 	return t
 }
 
-// Value is what Criterion looks at, nil where it was not measured, and whether
-// more of it is better.
+// Value is the figure of p that Criterion compares, nil when it was not measured, and
+// whether more of it is better.
 func (t *Tuning) Value(p TuningPoint) (value *float64, more bool) {
 	switch t.Criterion {
 	case tuning.Loss.String():
@@ -84,7 +83,7 @@ func (t *Tuning) Value(p TuningPoint) (value *float64, more bool) {
 	return p.Correctness, true
 }
 
-// number is x, or nil for what JSON cannot carry.
+// number is x, or nil when JSON has no number for it.
 func number(x float64) *float64 {
 	if math.IsNaN(x) || math.IsInf(x, 0) {
 		return nil

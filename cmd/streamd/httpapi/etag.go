@@ -1,0 +1,60 @@
+package httpapi
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// notModified sets the answer's tag, and answers 304 if the client has that answer.
+func notModified(w http.ResponseWriter, r *http.Request, tag string) bool {
+	w.Header().Set("ETag", `"`+tag+`"`)
+	w.Header().Set("Cache-Control", "no-cache")
+	if !parseTags(r.Header.Values("If-None-Match")).has(tag) {
+		return false
+	}
+	w.WriteHeader(http.StatusNotModified)
+	return true
+}
+
+// tags are the entries of an If-None-Match header (RFC 9110, 13.1.2).
+type tags struct {
+	any   bool
+	named []string // opaque parts, without quotes
+}
+
+// parseTags reads the header's lines up to the first malformed tag. The RFC wants weak
+// comparison for this header, so W/ is dropped.
+func parseTags(lines []string) tags {
+	var t tags
+	rest := strings.Join(lines, ",")
+	for {
+		rest = strings.TrimLeft(rest, " \t,")
+		if strings.HasPrefix(rest, "*") {
+			t.any = true
+			return t
+		}
+		quoted, ok := strings.CutPrefix(strings.TrimPrefix(rest, "W/"), `"`)
+		if !ok {
+			return t
+		}
+		tag, after, ok := strings.Cut(quoted, `"`)
+		if !ok {
+			return t
+		}
+		t.named = append(t.named, strings.TrimSuffix(tag, zippedTag))
+		rest = after
+	}
+}
+
+func (t tags) has(fingerprint string) bool {
+	return t.any || slices.Contains(t.named, fingerprint)
+}
+
+// tagOf is the tag of a file, by its content.
+func tagOf(content []byte) string {
+	sum := sha256.Sum256(content)
+	return hex.EncodeToString(sum[:8])
+}

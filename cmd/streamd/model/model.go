@@ -1,0 +1,124 @@
+// Package model holds the values that streamd serves and reports: the model with its
+// basis, how ν was chosen, how the planes were refined, how good their answers are,
+// how a basis was chosen, and the classifier that all of these make up. The daemon and
+// fit make the values. Package httpapi renders them. Nothing here knows HTTP.
+//
+// Tuning, Refinement, Quality and Reduction are reports: they read the same wherever
+// they are written as JSON. A type whose name ends in JSON is the written form of a
+// value that Go code holds in another shape: a kernel's map, planes, options,
+// calibration curves. A written form may come back from outside, so reading it checks
+// that its parts fit together.
+package model
+
+import (
+	"slices"
+	"time"
+
+	"streamd/config"
+	"streamd/incremental"
+	"streamd/incremental/calibration"
+	"streamd/kernels"
+)
+
+// Served is the model that the daemon serves, or the reason why there is none. It is
+// immutable.
+type Served struct {
+	// Fingerprint names this value: two values with the same fingerprint are
+	// equal in every field. Letters, digits, ".", "_" and "-" only.
+	Fingerprint string
+	// Model is nil when the live set makes none. Then Problem says why, for the
+	// client to read; otherwise Problem is empty.
+	Model   *incremental.Model
+	Problem string
+	// Basis has the coordinates that the planes are in. Nil: the features.
+	Basis *Basis
+
+	Rows    int64     // live rows of weight above 0
+	Blocks  int       // live blocks
+	Digest  string    // of the summed state: SHA-256, hex
+	Offsets []Offset  // of the state, by topic and partition
+	MadeAt  time.Time // when the planes were made
+
+	// A part that is missing is nil, and Absent says why.
+	Tuning      *Tuning             // the choice of ν
+	Refinement  *Refinement         // from the least-squares planes to Model
+	Calibration []calibration.Curve // one per plane, all Sigmoid or all Isotonic
+	Quality     *Quality
+	Hat         *incremental.Hat // of the least-squares planes, for leverages
+	Absent      Absent
+}
+
+// Absent says why parts of Served are nil, for the client to read: "model.nu is a
+// number". The reason for a part that is there is empty.
+type Absent struct {
+	Tuning, Refinement, Calibration, Quality, Hat string
+}
+
+// Offset is the position of a state in a partition.
+type Offset struct {
+	Topic     string `json:"topic"`     // name of the topic
+	Partition int    `json:"partition"` // number of the partition
+	Next      int64  `json:"next"`      // offset of the first record that the state does not have
+}
+
+// Basis takes rows to the coordinates K(x, Z) that planes are in.
+type Basis struct {
+	ID          string // SHA-256 of the map's encoding, hex
+	Map         *kernels.Map
+	Features    []string // the n features of the rows
+	Regulariser config.Regulariser
+	// Stale says that source blocks of the basis have been retired or replaced since:
+	// their numbers may be among its points.
+	Stale bool
+}
+
+// Scaled says whether features are scaled on their way into the kernel.
+func (b *Basis) Scaled() bool {
+	_, scale := b.Map.Scaling()
+	return scale != nil
+}
+
+// RowFeatures are the features of the rows that s classifies.
+func (s *Served) RowFeatures() []string {
+	if s.Basis != nil {
+		return s.Basis.Features
+	}
+	return s.Model.Features
+}
+
+// Classifier is the model together with the basis. The model must not be nil.
+func (s *Served) Classifier() *Classifier {
+	c := &Classifier{Features: s.RowFeatures(), Model: s.Model}
+	if s.Basis != nil {
+		c.Map = s.Basis.Map
+	}
+	return c
+}
+
+// MethodPSVM is the method of planes that were read off the summed state and not
+// refined (Fung 2003, 2.28 to 2.36).
+const MethodPSVM = "psvm"
+
+// Method is MethodPSVM or the method of the refinement.
+func (s *Served) Method() string {
+	if s.Refinement == nil {
+		return MethodPSVM
+	}
+	return s.Refinement.Method
+}
+
+// BasisID identifies the basis of the planes. It is "" when they are in the features.
+func (s *Served) BasisID() string {
+	if s.Basis == nil {
+		return ""
+	}
+	return s.Basis.ID
+}
+
+// Same says whether a and b are equal but for their times.
+func (a *Served) Same(b *Served) bool {
+	return a.Digest == b.Digest && a.Model == b.Model && a.Problem == b.Problem &&
+		(a.Basis != nil && a.Basis.Stale) == (b.Basis != nil && b.Basis.Stale) &&
+		a.Tuning == b.Tuning && a.Refinement == b.Refinement && a.Quality == b.Quality && a.Absent == b.Absent &&
+		a.Blocks == b.Blocks && slices.Equal(a.Offsets, b.Offsets)
+}

@@ -2,27 +2,25 @@
 //
 // # Callers
 //
-// A caller is known by the bearer token that it sends, else by the client
-// certificate of its connection, else it is anonymous. Each has roles: those of
-// the token's line in http.tokens_file, those that http.tls.clients gives to the
-// names in the certificate, or http.anonymous, which everybody has besides. A
-// token that is not in the file is an error, also where anonymous callers would
-// be served: who sends one means to be somebody.
+// A bearer token identifies the caller, else the client certificate of the connection;
+// else the caller is anonymous. A token has the roles of its line in http.tokens_file. A
+// certificate has the roles that http.tls.clients gives to its names. Everybody has the
+// roles of http.anonymous as well. An unknown token is an error, also where anonymous
+// callers would be served: a caller who sends a token means to be somebody.
 //
 // # Pages
 //
-// A web page whose owner points its name at this machine is, to a browser, of the
-// daemon's origin (DNS rebinding). Its requests still carry that name in Host, so
-// [Guard.CheckHost] takes only names that it knows. Pages of other origins may
-// call when http.cors_origins lists them.
+// The owner of a web page may point its name at this machine. To a browser the page then
+// has the daemon's origin (DNS rebinding). Its requests still carry that name in Host, so
+// [Guard.CheckHost] accepts only known names. Pages of other origins may call when
+// http.cors_origins lists them.
 //
 // # Files
 //
-// Tokens, certificate and authorities are read again when their files change.
-// Tokens and authorities count from the next request on, the certificate from the
-// next connection on. A file that cannot be used is logged, and what was read
-// before stays in force. Replace a file by renaming another one over it, so that
-// no half of it is read.
+// Tokens, certificate and authorities are read again when their files change. Tokens and
+// authorities count from the next request on, the certificate from the next connection
+// on. A file that cannot be used is logged, and its earlier content stays in force.
+// Replace a file by renaming another one over it, so that it is never read half written.
 package access
 
 import (
@@ -41,11 +39,11 @@ import (
 	"streamd/config"
 )
 
-// Caller is who a request is from.
+// Caller is the sender of a request.
 type Caller struct {
-	Name   string // of the token or in the certificate; "": anonymous
+	Name   string // name of the token or in the certificate; "": anonymous
 	Roles  config.Roles
-	Remote string // address of the connection's other end
+	Remote string // address of the sender
 }
 
 // String is the name, for logs.
@@ -58,28 +56,27 @@ func (c Caller) String() string {
 
 type callerKey struct{}
 
-// WithCaller returns a context for what c has asked for.
+// WithCaller returns a context for a request of c.
 func WithCaller(ctx context.Context, c Caller) context.Context {
 	return context.WithValue(ctx, callerKey{}, c)
 }
 
-// CallerOf returns who has asked for what ctx is of.
+// CallerOf returns the caller of the request of ctx.
 func CallerOf(ctx context.Context) Caller {
 	c, _ := ctx.Value(callerKey{}).(Caller)
 	return c
 }
 
-// Errors of callers that are not who they say.
+// Errors of callers that cannot be identified.
 var (
 	ErrUnknownToken       = errors.New("the token is not one of the daemon's")
 	ErrUnknownCertificate = errors.New("the client certificate has expired or is not of an authority any more")
 )
 
-// Guard knows the callers and the hosts of one daemon. Its methods may be called
-// from many goroutines at a time.
+// Guard knows the callers and the hosts of one daemon. It is safe for concurrent use.
 type Guard struct {
-	tokens    *watched[[]token]     // nil: there are none
-	tls       *watched[*tls.Config] // nil: HTTP is not encrypted
+	tokens    *watched[[]token]     // nil: no tokens
+	tls       *watched[*tls.Config] // nil: no encryption
 	clients   map[string]config.Roles
 	anonymous config.Roles
 	hosts     map[string]bool
@@ -105,7 +102,7 @@ func New(h config.HTTP, log zerolog.Logger) (*Guard, error) {
 	return g, errors.Join(tokensErr, tlsErr)
 }
 
-// TLS is how connections are encrypted; nil: they are not.
+// TLS is the configuration of encrypted connections; nil: they are not encrypted.
 func (g *Guard) TLS() *tls.Config {
 	if g.tls == nil {
 		return nil
@@ -119,7 +116,7 @@ func (g *Guard) TLS() *tls.Config {
 // TakesTokens says whether there are tokens.
 func (g *Guard) TakesTokens() bool { return g.tokens != nil }
 
-// Caller says who r is from. The errors are [ErrUnknownToken] and, on a connection
+// Caller identifies the sender of r. The errors are [ErrUnknownToken] and, on a connection
 // that has been open for a while, [ErrUnknownCertificate].
 func (g *Guard) Caller(r *http.Request) (Caller, error) {
 	c := Caller{Roles: g.anonymous, Remote: r.RemoteAddr}
@@ -146,10 +143,9 @@ func (g *Guard) Caller(r *http.Request) (Caller, error) {
 	return c, nil
 }
 
-// CheckHost says why a request is for another host than this one. On loopback
-// that is localhost or a loopback address, elsewhere localhost or any IP address,
-// which no page can be made to have for its name; and in both places the
-// configured names.
+// CheckHost refuses a request for another host than this one. On loopback, the daemon's
+// names are localhost and loopback addresses; elsewhere localhost and any IP address,
+// since no page can have one for its name. The configured names count in both places.
 func (g *Guard) CheckHost(r *http.Request) error {
 	host := r.Host
 	if name, _, err := net.SplitHostPort(host); err == nil {
@@ -165,7 +161,7 @@ func (g *Guard) CheckHost(r *http.Request) error {
 	return fmt.Errorf("this daemon is not %.200q: http.hosts lists the names that it answers to", r.Host)
 }
 
-// onLoopback says whether r has come to an address that only this machine reaches.
+// onLoopback says whether r came to an address that only this machine reaches.
 func onLoopback(r *http.Request) bool {
 	local, _ := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
 	return local != nil && local.IP.IsLoopback()

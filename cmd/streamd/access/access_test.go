@@ -71,15 +71,15 @@ func TestParseTokens(t *testing.T) {
 	}
 }
 
-// FuzzParseTokens looks for a file that is taken for what it is not: each of its
-// tokens must be a line of three words, and found by its text with the line's name
-// and roles. No error repeats a word that is long enough to be a token.
+// FuzzParseTokens looks for a file that is misread. Each token must be a line of three
+// words, and its text must find the line's name and roles. No error repeats a word that is
+// long enough to be a token.
 func FuzzParseTokens(f *testing.F) {
 	f.Add([]byte("ops admin "+first+"\n# x\nboard read+predict "+second), second)
 	f.Add([]byte(first+" ops admin"), first)
 	f.Fuzz(func(t *testing.T, text []byte, other string) {
 		tokens, err := parseTokens(text)
-		words := map[string][]string{} // of the lines, by the last
+		words := map[string][]string{} // words of the lines, by the last word
 		for line := range strings.Lines(string(text)) {
 			w := strings.Fields(line)
 			for _, word := range w {
@@ -110,8 +110,8 @@ func FuzzParseTokens(f *testing.F) {
 	})
 }
 
-// A token counts from the request after its file has changed, and no longer than
-// that. A file that cannot be used changes nothing.
+// A changed file of tokens counts from the next request on. A file that cannot be used
+// changes nothing.
 func TestTokensAreReadAgain(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "tokens")
 	replace(t, file, "ops admin "+first+"\n")
@@ -224,10 +224,10 @@ func TestCallers(t *testing.T) {
 	}
 }
 
-// A name that somebody has pointed at this machine is no name of the daemon's.
+// A foreign name that points to this machine is no name of the daemon.
 func TestHosts(t *testing.T) {
 	for _, test := range []struct {
-		local string // address that the connection has come to
+		local string // address that the connection came to
 		hosts []string
 		good  []string
 		bad   []string

@@ -9,9 +9,9 @@ import (
 	"streamd/config"
 )
 
-// readTLS reads certificate, key and authorities. A client may go without a
-// certificate; one that it sends must be of an authority. Sessions are not
-// resumed, so that every connection shows its certificate.
+// readTLS reads certificate, key and authorities. A client needs no certificate, but one
+// that it sends must be signed by an authority. Sessions are not resumed, so that every
+// connection shows its certificate.
 func readTLS(files config.HTTPTLS) (*tls.Config, error) {
 	pair, err := tls.LoadX509KeyPair(files.CertFile, files.KeyFile)
 	if err != nil {
@@ -32,8 +32,8 @@ func readTLS(files config.HTTPTLS) (*tls.Config, error) {
 	return c, nil
 }
 
-// verify checks a client's chain, the leaf first, as its connection has done when
-// it was opened: since then the authorities may have changed or time have passed.
+// verify checks a client's chain, leaf first, as its connection did when it was opened.
+// Since then the authorities may have changed, or the certificate may have expired.
 func verify(chain []*x509.Certificate, authorities *x509.CertPool) error {
 	options := x509.VerifyOptions{Roots: authorities, Intermediates: x509.NewCertPool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
 	for _, c := range chain[1:] {

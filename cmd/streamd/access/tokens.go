@@ -18,15 +18,15 @@ import (
 
 const (
 	leastToken    = 16      // bytes
-	maxTokens     = 1000    // all are compared with what a request sends
+	maxTokens     = 1000    // each request is compared with all of them
 	maxTokensFile = 1 << 20 // bytes
 )
 
-// A token is a line of http.tokens_file.
+// token is a line of http.tokens_file.
 type token struct {
 	name  string
 	roles config.Roles
-	sum   [sha256.Size]byte // of the text, which is not kept
+	sum   [sha256.Size]byte // hash of the text, which is not kept
 }
 
 // readTokens reads and checks a file of tokens.
@@ -53,13 +53,13 @@ func readTokens(file string, log zerolog.Logger) ([]token, error) {
 
 var (
 	namePattern  = regexp.MustCompile(`^[A-Za-z0-9._@-]{1,64}$`)
-	tokenPattern = regexp.MustCompile(`^[!-~]{1,1000}$`) // what can stand in an Authorization header
+	tokenPattern = regexp.MustCompile(`^[!-~]{1,1000}$`) // the characters of an Authorization header
 )
 
-// parseTokens reads lines of a name, roles and a token, with blanks between them.
-// Empty lines and those that begin with # are comments. Several lines may have the
-// same name, so that a token can be replaced by another one without a gap.
-// No error holds any of the text: the words may stand in the wrong order.
+// parseTokens reads lines of a name, roles and a token, with blanks between them. Empty
+// lines and lines that begin with # are comments. Several lines may have the same name, so
+// that a token can be replaced without a gap. An error repeats nothing of the text, since
+// the words may be in the wrong order.
 func parseTokens(text []byte) ([]token, error) {
 	if len(text) > maxTokensFile {
 		return nil, fmt.Errorf("larger than %d bytes", maxTokensFile)
@@ -103,10 +103,10 @@ func parseTokens(text []byte) ([]token, error) {
 	return tokens, nil
 }
 
-// find looks for the token with the text. It takes the same time for all texts and
-// wherever the token stands.
+// find looks for the token with the text. Its time depends neither on the text nor on the
+// token's place.
 func find(tokens []token, text string) (t token, ok bool) {
-	sum := sha256.Sum256([]byte(text)) // of one length, whatever the text's
+	sum := sha256.Sum256([]byte(text)) // has the same length for all texts
 	at := -1
 	for i := range tokens {
 		at = subtle.ConstantTimeSelect(subtle.ConstantTimeCompare(sum[:], tokens[i].sum[:]), i, at)

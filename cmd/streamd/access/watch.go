@@ -8,15 +8,15 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// A watched value is read from files, and read again when one of them has changed.
+// watched is a value that is read from files, and read again when one of them changes.
 type watched[T any] struct {
-	key   string // of the configuration, that names the files
+	key   string // configuration key that names the files
 	files []string
 	read  func() (T, error)
 	log   zerolog.Logger
 
 	mu    sync.Mutex
-	seen  []os.FileInfo // of the files, when they were last read; nil: missing
+	seen  []os.FileInfo // files as they were last read; nil: missing
 	value T
 }
 
@@ -30,12 +30,12 @@ func watch[T any](key string, files []string, read func() (T, error), log zerolo
 	return w, nil
 }
 
-// get returns the value as the files have it. Where they cannot be used, it says
-// so once in the log and returns the value that they had before.
+// get returns the value of the files. If they cannot be used, it logs that once and returns
+// their earlier value.
 func (w *watched[T]) get() T {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	now := w.look() // before reading: a change in between is seen the next time
+	now := w.look() // before reading, so that a change in between is seen the next time
 	if sameFiles(now, w.seen) {
 		return w.value
 	}
@@ -52,7 +52,7 @@ func (w *watched[T]) get() T {
 func (w *watched[T]) look() []os.FileInfo {
 	infos := make([]os.FileInfo, len(w.files))
 	for i, file := range w.files {
-		infos[i], _ = os.Stat(file) // reading it says what is wrong
+		infos[i], _ = os.Stat(file) // reading it has the error
 	}
 	return infos
 }

@@ -296,7 +296,7 @@ func (d *Daemon) updateStatus() {
 			Summarised: c.Rows,
 			ZeroWeight: c.ZeroWeightRows,
 			Rejected:   c.RejectedRows,
-			Pending:     open,
+			Pending:    open,
 		},
 		Blocks: model.BlockCounts{
 			Added:    c.BlocksAdded,

@@ -21,7 +21,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// The bodies of the answers as clients have come to know them.
+// Clients depend on these bodies.
 func TestGoldenAnswers(t *testing.T) {
 	for name, request := range map[string]struct{ method, target, body string }{
 		"model":   {"GET", "/v1/model", ""},
@@ -58,7 +58,7 @@ func TestGoldenAnswers(t *testing.T) {
 	}
 }
 
-// Everything in a prediction is what the packages behind it say of the row.
+// A prediction agrees with the packages that compute its parts.
 func TestPredictAgreesWithItsParts(t *testing.T) {
 	f := newFake()
 	f.answers(t)
@@ -91,7 +91,7 @@ func TestPredictAgreesWithItsParts(t *testing.T) {
 	}
 }
 
-// What a peer may ask for is bounded, and the error says by how much.
+// Requests are bounded, and the error states the bound.
 func TestAnswersAreBounded(t *testing.T) {
 	f := newFake()
 	f.answers(t)
@@ -103,7 +103,7 @@ func TestAnswersAreBounded(t *testing.T) {
 		served *model.Served
 		rows   int
 		ask    asked
-		want   string // "": it is allowed
+		want   string // part of the error; "": allowed
 	}{
 		{&wide, MaxRows, asked{}, ""},
 		{&wide, MaxRows + 1, asked{}, "takes at most 100000"},
@@ -127,8 +127,7 @@ func TestAnswersAreBounded(t *testing.T) {
 	}
 }
 
-// A refinement that takes longer than the client waits goes on, and the answer
-// says so.
+// A refinement that outlasts the client's wait goes on, and the answer says so.
 func TestRefineThatTakesLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, test := range []struct {

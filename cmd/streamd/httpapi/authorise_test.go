@@ -28,7 +28,7 @@ import (
 	"streamd/config"
 )
 
-// syncBuffer is a log that the server's goroutines write.
+// syncBuffer is a log that the server's goroutines write to.
 type syncBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -40,7 +40,7 @@ func (b *syncBuffer) Write(p []byte) (int, error) {
 	return b.b.Write(p)
 }
 
-// take returns what was written since it was last called.
+// take returns the text written since its last call.
 func (b *syncBuffer) take() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -67,7 +67,7 @@ func listen(t testing.TB, s *Server) (address string) {
 	return ln.Addr().String()
 }
 
-// Each route wants its role and no other, of tokens and of anonymous callers.
+// Each route wants its role and no other, from tokens and from anonymous callers.
 func TestRoutesWantRoles(t *testing.T) {
 	tokens := map[config.Role]string{config.RoleRead: readToken, config.RolePredict: predictToken, config.RoleRetire: retireToken, config.RoleAdmin: adminToken}
 	wanted := map[config.Role]int{}
@@ -83,7 +83,7 @@ func TestRoutesWantRoles(t *testing.T) {
 			if code == 401 || code == 403 {
 				return code
 			}
-			return 200 // it was answered, if only with 404
+			return 200 // it was answered, perhaps with 404
 		}
 		want := func(allowed bool, refusal int) int {
 			if allowed || r.role == "" {
@@ -98,7 +98,7 @@ func TestRoutesWantRoles(t *testing.T) {
 		for role, token := range tokens {
 			refusal := 403
 			if r.signsIn {
-				refusal = 401 // with a page that asks for another one
+				refusal = 401 // with a page that asks for another token
 			}
 			bearer := "Authorization: Bearer " + token
 			if got := ask("", bearer); got != want(role == r.role || role == config.RoleAdmin, refusal) {
@@ -117,9 +117,8 @@ func TestRoutesWantRoles(t *testing.T) {
 	}
 }
 
-// FuzzAuthorise looks for a request that gets at the service without the role: the
-// service must not hear of anything that is asked for without a token of the file,
-// or with one of another role.
+// FuzzAuthorise looks for a request that reaches the service without the role. The service
+// must not see a request without a token of the file, or with a token of another role.
 func FuzzAuthorise(f *testing.F) {
 	for _, seed := range [][4]string{
 		{"DELETE", "/v1/blocks/orders/3/7", "Bearer " + retireToken, "example.com"},
@@ -169,7 +168,7 @@ func FuzzAuthorise(f *testing.F) {
 	})
 }
 
-// recorder notes the roles that what it is asked for wants.
+// recorder notes the role of each call that reaches it.
 type recorder struct {
 	*fake
 	roles []config.Role
@@ -205,8 +204,8 @@ func (r *recorder) Abandon(ctx context.Context) error {
 	return r.fake.Abandon(ctx)
 }
 
-// DNS rebinding: a page on a name that points to 127.0.0.1 is, to its visitor's
-// browser, of the daemon's origin, and could read keys and models.
+// DNS rebinding: to a browser, a page on a name that points to 127.0.0.1 has the daemon's
+// origin, and could read keys and models.
 func TestRebinding(t *testing.T) {
 	guard, err := access.New(config.HTTP{}, zerolog.Nop())
 	if err != nil {
@@ -241,7 +240,7 @@ func TestRebinding(t *testing.T) {
 	}
 }
 
-// Pages of listed origins may call, and read the answers; others may not.
+// Pages of listed origins may call and read the answers. Others may not.
 func TestCORS(t *testing.T) {
 	const board = "https://board.example"
 	s := New(Config{Access: guard(t, "read"), Origins: []string{board}}, newFake(), NewMetrics(), zerolog.Nop())
@@ -284,8 +283,8 @@ func TestCORS(t *testing.T) {
 	}
 }
 
-// The log says who was refused what, without tokens and without ids of blocks, and
-// not more often than a few times a second.
+// The log names refused callers and calls, without tokens and ids of blocks, and at most a
+// few times a second.
 func TestRefusalsAreLogged(t *testing.T) {
 	var log syncBuffer
 	s := New(Config{Access: guard(t, "")}, newFake(), NewMetrics(), zerolog.New(&log).Level(zerolog.WarnLevel))
@@ -310,7 +309,7 @@ func TestRefusalsAreLogged(t *testing.T) {
 			}
 		}
 	}
-	synctest.Test(t, func(t *testing.T) { // on a clock that stands still
+	synctest.Test(t, func(t *testing.T) { // with a clock that stands still
 		s := New(Config{Access: guard(t, "")}, newFake(), NewMetrics(), zerolog.New(&log).Level(zerolog.WarnLevel))
 		for range 3 * refusedLines {
 			do(s, "DELETE", "/v1/blocks/key:alice", "")
@@ -321,8 +320,8 @@ func TestRefusalsAreLogged(t *testing.T) {
 	})
 }
 
-// Encrypted connections, callers by certificate, and other certificates and
-// authorities without a restart.
+// Connections are encrypted, certificates identify callers, and certificates and
+// authorities change without a restart.
 func TestTLS(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name string, text []byte) string {
@@ -349,8 +348,7 @@ func TestTLS(t *testing.T) {
 	}
 	address := listen(t, New(Config{Access: guard}, newFake(), NewMetrics(), zerolog.New(&log)))
 
-	// ask is answered with a status, or 0 where there is no connection, by a
-	// server whose name is returned, too.
+	// ask returns the status, or 0 without a connection, and the name of the server.
 	ask := func(method, path string, by *accesstest.Authority, name string, dns ...string) (status int, server string) {
 		t.Helper()
 		c := &tls.Config{RootCAs: x509.NewCertPool()}
@@ -360,7 +358,7 @@ func TestTLS(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// Whatever the server asks for.
+			// The client shows it whatever the server asks for.
 			c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
 		}
 		client := &http.Client{Transport: &http.Transport{TLSClientConfig: c}}
@@ -449,7 +447,7 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// Without the role the page asks for a token, and shows nothing else.
+// Without the role the page asks for a token and shows nothing else.
 func TestPageAsksForAToken(t *testing.T) {
 	s := New(Config{Access: guard(t, "")}, newFake(), NewMetrics(), zerolog.Nop())
 	for header, want := range map[string]string{

@@ -17,7 +17,7 @@ import (
 
 const deployed = "../../../config/deploy/"
 
-// A vocabulary has the names of the series that /metrics shows, and of their labels.
+// vocabulary has the names of the series that /metrics shows, and of their labels.
 type vocabulary struct{ series, labels map[string]bool }
 
 func exported(t *testing.T) vocabulary {
@@ -65,7 +65,7 @@ var (
 	labelName  = regexp.MustCompile(`[a-z_]+`)
 )
 
-// check fails for series and labels of an expression that are not in v.
+// check fails for series and labels of an expression that v does not have.
 func (v vocabulary) check(t *testing.T, where, expr string) {
 	t.Helper()
 	expr = quotedText.ReplaceAllString(expr, "")
@@ -87,8 +87,7 @@ func (v vocabulary) check(t *testing.T, where, expr string) {
 	}
 }
 
-// promtool runs Prometheus's own checks where they are installed, as .ci/run has
-// them.
+// promtool runs Prometheus's own checks where they are installed, as for .ci/run.
 func promtool(t *testing.T, args ...string) {
 	t.Helper()
 	program, err := exec.LookPath("promtool")
@@ -110,7 +109,7 @@ func readDeployed(t *testing.T, name string) []byte {
 	return text
 }
 
-// The rules are about series that there are, and each has been seen to fire.
+// The rules name existing series, and each rule can fire.
 func TestAlertRules(t *testing.T) {
 	var rules struct {
 		Groups []struct {
@@ -151,7 +150,7 @@ func TestAlertRules(t *testing.T) {
 	promtool(t, "test", "rules", deployed+"alerts.test.yaml")
 }
 
-// The board's panels are about series that there are, and none lies on another.
+// The board's panels name existing series, and none overlaps another.
 func TestGrafanaBoard(t *testing.T) {
 	var board struct {
 		Panels []struct {

@@ -16,7 +16,7 @@ import (
 	"streamd/kernels/reduce"
 )
 
-// onBasis makes what f serves a classifier on a basis of two points.
+// onBasis makes f serve a classifier on a basis of two points.
 func onBasis(t *testing.T, f *fake) {
 	t.Helper()
 	kernel, err := kernels.Gaussian(0.5)
@@ -53,8 +53,8 @@ func onBasis(t *testing.T, f *fake) {
 	})
 }
 
-// Rows have features, and the model is in the coordinates of its basis: what the
-// daemon says of rows is what whoever takes its model away says.
+// Rows have features while the model is in the coordinates of its basis. A client that
+// reads the model back gives the same answers as the daemon.
 func TestKernelModel(t *testing.T) {
 	f := newFake()
 	onBasis(t, f)
@@ -94,8 +94,8 @@ func TestKernelModel(t *testing.T) {
 	}
 }
 
-// A stage is told by its last classifier: on fewer points than wanted, nothing
-// takes the place of the one that chose them.
+// A stage reports its last classifier. With fewer points than wanted, that is the one that
+// chose them.
 func TestStageOfTheLastClassifier(t *testing.T) {
 	chosen := reduce.Step{Points: 3, SupportVectors: 5, Training: 0.75, Testing: 0.5}
 	reduced := reduce.Step{Points: 2, SupportVectors: 7, Training: 0.625, Testing: 0.25}
@@ -105,7 +105,7 @@ func TestStageOfTheLastClassifier(t *testing.T) {
 	}{
 		{reduce.Stage{Classifier: chosen}, chosen},
 		{reduce.Stage{Classifier: chosen, Reduced: reduced}, reduced},
-		{reduce.Stage{Reduced: reduce.Step{Training: 0.5}}, reduce.Step{Training: 0.5}}, // no point is worth its coefficient
+		{reduce.Stage{Reduced: reduce.Step{Training: 0.5}}, reduce.Step{Training: 0.5}}, // no point has a coefficient
 	} {
 		s := model.NewStage(c.stage, []string{"ham"})
 		if got := (reduce.Step{Points: s.Points, SupportVectors: s.SupportVectors, Training: s.Training, Testing: s.Testing}); got != c.want {
@@ -114,7 +114,7 @@ func TestStageOfTheLastClassifier(t *testing.T) {
 	}
 }
 
-// The page has the picture of two features behind a kernel, and of nothing else.
+// The page has a picture of two features behind a kernel, and no other.
 func TestRegions(t *testing.T) {
 	f := newFake()
 	f.status.Epoch = rebuilding()

@@ -36,7 +36,7 @@ type fake struct {
 	ids      []string // live blocks, sorted
 	err      error    // of every call that can fail
 	panics   bool
-	slow     time.Duration // that a snapshot takes
+	slow     time.Duration // duration of a snapshot
 	epoch    *EpochAnswer
 }
 
@@ -79,8 +79,8 @@ func newFake() *fake {
 	return f
 }
 
-// rebuilding is one basis in use, another one that is being chosen, and a third that
-// waits for blocks.
+// rebuilding has a basis in use, another one that is being chosen, and a third that waits
+// for blocks.
 func rebuilding() *EpochAnswer {
 	left := 150.0
 	return &EpochAnswer{
@@ -100,7 +100,7 @@ func (f *fake) Served() (*model.Served, <-chan struct{}) {
 	return f.served, f.replaced
 }
 
-// serve replaces what is served.
+// serve replaces the served value.
 func (f *fake) serve(change func(*model.Served)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -187,11 +187,11 @@ func testRefinement() *model.Refinement {
 	}
 }
 
-// answers puts everything into what f serves that may go with a model.
+// answers adds every part that a model may have to the served value.
 func (f *fake) answers(t testing.TB) {
 	t.Helper()
 	f.served.Refinement = testRefinement()
-	folds := []float64{0.5, math.NaN(), 0.25} // one has no rows
+	folds := []float64{0.5, math.NaN(), 0.25} // a fold has no rows
 	curve := tuning.Curve{Rows: 42, Points: []tuning.Point{
 		{Nu: 0.5, Loss: 0.75, BalancedLoss: 0.875, FoldLoss: folds, Correctness: 0.75, BalancedCorrectness: 0.5},
 		{Nu: 1, Loss: 0.5, BalancedLoss: math.Inf(1), FoldLoss: folds, Correctness: 0.875, BalancedCorrectness: 0.75},
@@ -240,8 +240,8 @@ func solvable(t testing.TB, features, classes []string) (*incremental.Model, *in
 	return state.Moments().SolveWithHat(incremental.Options{Nu: 1})
 }
 
-// newServer makes a server that everybody may ask for everything. Requests of
-// httptest are for example.com.
+// newServer makes a server where everybody has every role. Requests of httptest are for
+// example.com.
 func newServer(f *fake) *Server {
 	guard, err := access.New(config.HTTP{Hosts: []string{"example.com", "streamd"}}, zerolog.Nop())
 	if err != nil {
@@ -258,7 +258,7 @@ const (
 	adminToken   = "admin-0123456789abcdef"
 )
 
-// guard has a token of each role, and anonymous callers with the roles given.
+// guard has a token for each role, and anonymous callers with the given roles.
 func guard(t testing.TB, anonymous config.Roles) *access.Guard {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "tokens")

@@ -326,7 +326,7 @@ func TestModelWithoutBoundOnCondition(t *testing.T) {
 	}
 }
 
-// What a prediction says is what the model decides, row by row and bit for bit.
+// A prediction is the model's decision, row by row and bit for bit.
 func TestPredictAgreesWithModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 5).Draw(t, "n")
@@ -414,7 +414,7 @@ func TestPredictDoesNotAllocatePerRow(t *testing.T) {
 			}
 		})
 	}
-	if a, b := allocations(few), allocations(many); b > a+many/100 { // some are the runtime's, more so with the race detector
+	if a, b := allocations(few), allocations(many); b > a+many/100 { // the runtime has some, and more with the race detector
 		t.Errorf("%v allocations for %d rows, %v for %d", a, few, b, many)
 	}
 }
@@ -466,7 +466,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// Whatever is sent, the answer has a value for every row or says what is wrong.
+// For any body the answer has a value for every row, or an error.
 func FuzzPredict(f *testing.F) {
 	types := []string{"application/json", "text/csv", "application/x-libsvm", "application/vnd.apache.arrow.stream", "text/csv; header=present"}
 	block := &incremental.Block{
@@ -502,7 +502,7 @@ func FuzzPredict(f *testing.F) {
 	})
 }
 
-// A block's id reaches the service as it is, however it was written.
+// A block's id reaches the service unchanged in every way of writing it.
 func FuzzBlockID(f *testing.F) {
 	for _, id := range []string{"orders/3/1841", "key:a+b//8=", "key:AA==", "%2F", "a?b#c", "../../etc", "é\x00\xff", " ", ".", "a/../b", "/"} {
 		f.Add(id)
@@ -516,7 +516,7 @@ func FuzzBlockID(f *testing.F) {
 			t.Fatalf("%q: %v", encoded, err)
 		}
 		w := do(s, "DELETE", encoded, "")
-		if id == "" || id == "/" || id == "." || id == ".." { // to the mux, no segment; and no block's id
+		if id == "" || id == "/" || id == "." || id == ".." { // no segment to the mux, and no id of a block
 			if w.Code != 404 {
 				t.Fatalf("id %q: status %d", id, w.Code)
 			}
@@ -528,8 +528,7 @@ func FuzzBlockID(f *testing.F) {
 	})
 }
 
-// Whatever is asked for, there is an answer or an error with a code of the set,
-// and never a redirect.
+// Every request gets an answer or an error with a known code, and never a redirect.
 func FuzzPath(f *testing.F) {
 	f.Add("GET", "/v1/model?wait=1h")
 	f.Add("DELETE", "/v1/blocks/a//../b%2f")
@@ -567,7 +566,7 @@ func FuzzTags(f *testing.F) {
 		if parseTags([]string{header}).has("f1") && !strings.Contains(header, `"f1"`) && !strings.Contains(header, "*") {
 			t.Fatalf("%q names f1", header)
 		}
-		// A tag at the end is found behind whatever is well-formed.
+		// A tag at the end is found behind any well-formed text.
 		if tags := parseTags([]string{`"x"`, `W/"y,z"`, `"f1"`}); !tags.has("f1") || !tags.has("y,z") || tags.has("y") {
 			t.Fatal(tags)
 		}

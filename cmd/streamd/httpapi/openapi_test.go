@@ -39,7 +39,7 @@ import (
 
 type object = map[string]any
 
-// generator makes the document of the table of routes.
+// generator makes the document from the table of routes.
 type generator struct {
 	reflector jsonschema.Reflector
 	schemas   map[string]*jsonschema.Schema
@@ -79,8 +79,8 @@ func newGenerator(t *testing.T) *generator {
 	return g
 }
 
-// componentName is the name in the document of a type with the given name. Those of
-// package model that are forms in JSON have kept the names that clients know.
+// componentName is the name in the document of a type with the given name. The written
+// forms of package model keep the names that generated clients use.
 func componentName(name string) string {
 	form, ok := strings.CutSuffix(name, "JSON")
 	if ok && form != "Basis" {
@@ -89,7 +89,7 @@ func componentName(name string) string {
 	return form
 }
 
-// schema is that of a type, with the named types in it among the components.
+// schema is the schema of a type. Named types in it become components.
 func (g *generator) schema(t *testing.T, of any) *jsonschema.Schema {
 	s := g.reflector.Reflect(of)
 	s.Version = ""
@@ -103,7 +103,7 @@ func (g *generator) schema(t *testing.T, of any) *jsonschema.Schema {
 	return s
 }
 
-// nulls adds null to what a pointer's field may be, unless it is left out then.
+// nulls allows null for a field that is a pointer, unless nil leaves the field out.
 func (g *generator) nulls(t *testing.T, of reflect.Type) {
 	switch of.Kind() {
 	case reflect.Pointer, reflect.Slice, reflect.Map:
@@ -135,8 +135,8 @@ func (g *generator) nulls(t *testing.T, of reflect.Type) {
 	}
 }
 
-// rowSchema is what package wire reads as a row in JSON, as far as a schema can say
-// it: a feature may itself be called features.
+// rowSchema describes the rows that package wire reads from JSON, as far as a schema can: a
+// feature may itself be called features.
 func rowSchema() *jsonschema.Schema {
 	number := &jsonschema.Schema{Type: "number"}
 	features := &jsonschema.Schema{
@@ -240,7 +240,7 @@ func (g *generator) operation(t *testing.T, r *route) object {
 	return o
 }
 
-// errors are the codes of all errors of a route, by their status.
+// errors lists the codes of all errors of a route by status.
 func (r *route) errors() map[int][]Code {
 	all := append([]Code{CodeBadRequest, CodeForbidden, CodeInternal}, r.codes...)
 	if r.role != "" && !r.signsIn {
@@ -262,10 +262,10 @@ func wildcardOf(path string) string {
 	return ""
 }
 
-// documented is how the document writes a path of the mux.
+// documented is a path of the mux in the syntax of the document.
 func documented(path string) string { return strings.TrimSuffix(path, "{$}") }
 
-// operationID is what generated clients call the call: deleteBlocks of DELETE
+// operationID is the name of the call in generated clients: deleteBlocks for DELETE
 // /v1/blocks/{id}.
 func operationID(r *route) string {
 	id := strings.ToLower(r.method)
@@ -318,7 +318,7 @@ func generateDocument(t *testing.T) []byte {
 	return bytes.ReplaceAll(out.Bytes(), []byte(`"#/$defs/`), []byte(`"#/components/schemas/`))
 }
 
-// The document that is served is the one that the routes and the types make.
+// The served document is the one generated from the routes and the types.
 func TestDocument(t *testing.T) {
 	got := generateDocument(t)
 	if *update {
@@ -332,7 +332,7 @@ func TestDocument(t *testing.T) {
 	}
 }
 
-// loadDocument gives the document as a validator reads it.
+// loadDocument reads the document into a validator.
 func loadDocument(t *testing.T) *openapi3.T {
 	t.Helper()
 	spec, err := openapi3.NewLoader().LoadFromData(document)
@@ -356,7 +356,7 @@ func TestDocumentIsValid(t *testing.T) {
 	}
 }
 
-// A dialogue is a request with what the daemon is like, and the status it has.
+// dialogue is a request to a daemon in some state, and the status of the answer.
 type dialogue struct {
 	method, target, body string
 	headers              []string
@@ -366,7 +366,7 @@ type dialogue struct {
 	status               int
 }
 
-// describedBy finds the operation of the document that a request is for.
+// describedBy finds the operation of a request in the document.
 func describedBy(t *testing.T, spec *openapi3.T, d *dialogue) *openapi3filter.RequestValidationInput {
 	t.Helper()
 	r := httptest.NewRequest(d.method, d.target, strings.NewReader(d.body))
@@ -402,8 +402,8 @@ func describedBy(t *testing.T, spec *openapi3.T, d *dialogue) *openapi3filter.Re
 	return nil
 }
 
-// Every answer that is described is given, and is as it is described; and so is
-// the request, if it is answered at all.
+// Every described answer can be had and agrees with its description. So does each request
+// that is answered.
 func TestAnswersAreAsDescribed(t *testing.T) {
 	for _, media := range append(rowTypes[1:], "text/html", "text/css", "text/javascript", "image/svg+xml") {
 		openapi3filter.RegisterBodyDecoder(media, openapi3filter.FileBodyDecoder)
@@ -582,7 +582,7 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 		for method, operation := range item.Operations() {
 			for status := range operation.Responses.Map() {
 				described++
-				// What goes wrong inside goes wrong the same way for all: two of them will do.
+				// Internal errors are the same for all calls: two are enough.
 				if answer := method + " " + path + " " + status; !seen[answer] && status != "500" {
 					t.Errorf("%s is described, but was not seen", answer)
 				}
@@ -594,7 +594,7 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 	}
 }
 
-// wholeEpoch has everything that an EpochAnswer may have.
+// wholeEpoch has every part of an EpochAnswer.
 func wholeEpoch(b *model.Basis) *EpochAnswer {
 	e := rebuilding()
 	e.InUse.Gammas = model.NewGammas([]width.Trial{{Gamma: 0.5, Nu: 1, Correctness: 0.75, Loss: 0.5}})
@@ -608,8 +608,8 @@ func wholeEpoch(b *model.Basis) *EpochAnswer {
 	return e
 }
 
-// Whatever is in a query, either the route and the document know it, or the answer
-// is 400 and names it.
+// The route and the document know every parameter of a query, or the answer is 400 and
+// names it.
 func TestQueriesAreKnown(t *testing.T) {
 	spec := loadDocument(t)
 	texts := []string{
@@ -620,13 +620,13 @@ func TestQueriesAreKnown(t *testing.T) {
 	for i := range routes {
 		r := &routes[i]
 		target := wildcard.ReplaceAllString(documented(r.path), "page.css")
-		synctest.Test(t, func(t *testing.T) { // polls wait on a clock that jumps
+		synctest.Test(t, func(t *testing.T) { // polls wait on a fake clock
 			ask := func(query string) *httptest.ResponseRecorder {
 				f := newFake()
 				f.answers(t)
 				onBasis(t, f)
 				f.ids = append(f.ids, "page.css")
-				f.served.Basis = nil // which has contributions
+				f.served.Basis = nil // a model in the features has contributions
 				return do(newServer(f), r.method, target+"?"+query, body(r), "Content-Type: text/csv", "If-None-Match: *")
 			}
 			refused := func(query string, wants ...string) {
@@ -673,7 +673,7 @@ func TestQueriesAreKnown(t *testing.T) {
 	}
 }
 
-// body is one that the route takes.
+// body is a body that the route takes.
 func body(r *route) string {
 	if r.rows {
 		return "2,0.5\n"
@@ -681,7 +681,7 @@ func body(r *route) string {
 	return ""
 }
 
-// A body where none is taken is not ignored.
+// A body where none is taken is an error.
 func TestBodiesAreKnown(t *testing.T) {
 	for i := range routes {
 		r := &routes[i]
@@ -705,7 +705,7 @@ func TestBodiesAreKnown(t *testing.T) {
 	}
 }
 
-// The lists that people read name every route.
+// The lists for people name every route.
 func TestRoutesAreListed(t *testing.T) {
 	for file, form := range map[string]string{"doc.go": "//\t%-6s %s", "../../../README.md": "`%s %s`"} {
 		text, err := os.ReadFile(file)

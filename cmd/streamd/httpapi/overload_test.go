@@ -20,8 +20,7 @@ import (
 	"streamd/cmd/streamd/model"
 )
 
-// long is a body whose answer is longer than all buffers between a server and a
-// client.
+// long is a body whose answer is longer than all buffers between server and client.
 var long = strings.Repeat("123.456,0.123456789\n", MaxRows)
 
 const longTarget = "/v1/predict?contributions=true"
@@ -34,7 +33,7 @@ func post(t *testing.T, conn io.Writer) {
 	}
 }
 
-// Clients that do not read their answers keep nobody else waiting.
+// Clients that do not read their answers delay nobody else.
 func TestSlowReaders(t *testing.T) {
 	s := newServer(newFake())
 	address := listen(t, s)
@@ -67,7 +66,7 @@ func TestSlowReaders(t *testing.T) {
 	}
 }
 
-// An answer that nobody reads is given up soon, and what it takes is given back.
+// An answer that nobody reads is given up soon, and its memory is free again.
 func TestStalledAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(newFake())
@@ -98,8 +97,8 @@ func TestStalledAnswer(t *testing.T) {
 	})
 }
 
-// While others hold all the memory there is, small predictions are made; large ones
-// wait for a while. Each gives back what it took, whatever becomes of it.
+// While others hold all memory, small predictions are answered and large ones wait for a
+// while. Each returns its memory on every path.
 func TestMemoryOfPredictions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(newFake())
@@ -135,8 +134,7 @@ func TestMemoryOfPredictions(t *testing.T) {
 // zipText compresses a text.
 func zipText(text string) string { return string(zip([]byte(text))) }
 
-// Idle connections take no more descriptors than they may, and keep no new caller
-// out.
+// Idle connections are bounded and keep no new caller out.
 func TestIdleConnections(t *testing.T) {
 	const most, opened = 4, 20
 	address := listen(t, New(Config{Access: newServer(newFake()).config.Access, MaxConnections: most}, newFake(), NewMetrics(), zerolog.Nop()))
@@ -149,7 +147,7 @@ func TestIdleConnections(t *testing.T) {
 		defer conn.Close()
 		conns = append(conns, conn)
 		if i%2 == 0 {
-			continue // it never asks
+			continue // it sends no request
 		}
 		io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
 		w, err := http.ReadResponse(bufio.NewReader(conn), nil)
@@ -174,8 +172,8 @@ func TestIdleConnections(t *testing.T) {
 	}
 }
 
-// Connections with a request under way are not closed: the next one waits for
-// the first of them to end.
+// Connections with an open request are not closed: the next connection waits for the first
+// of them to end.
 func TestBusyConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const most = 4
@@ -215,7 +213,7 @@ func TestBusyConnections(t *testing.T) {
 	})
 }
 
-// Polls that wait leave connections to others.
+// Waiting polls leave connections to others.
 func TestPollsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(Config{Access: newServer(newFake()).config.Access, MaxConnections: 6}, newFake(), NewMetrics(), zerolog.Nop())
@@ -240,8 +238,8 @@ func TestPollsAreBounded(t *testing.T) {
 	})
 }
 
-// A picture is drawn when there is a place for it, once for all who ask meanwhile,
-// and once for each model.
+// A picture is drawn once a slot is free, once for all callers that wait, and once for each
+// model.
 func TestRegionsAreDrawnOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
@@ -275,7 +273,7 @@ func TestRegionsAreDrawnOnce(t *testing.T) {
 	})
 }
 
-// Large answers are compressed for whoever can read that, and only then.
+// Large answers are compressed for clients that can read gzip, and only for them.
 func TestCompressedAnswers(t *testing.T) {
 	f := newFake()
 	f.served.Model = wideModel(3, 500)
@@ -338,7 +336,7 @@ func TestAcceptsGzip(t *testing.T) {
 	}
 }
 
-// Bodies may be compressed; the bounds are those of what is in them.
+// Bodies may be compressed. The limits hold for their content.
 func TestCompressedBodies(t *testing.T) {
 	s := newServer(newFake())
 	good := zipText("2,0.5\n0,1\n")
@@ -370,7 +368,7 @@ func TestCompressedBodies(t *testing.T) {
 	}
 }
 
-// An answer is not made to its end for a client that has gone.
+// The rest of an answer is not made for a client that went away.
 func TestGoneClient(t *testing.T) {
 	s := newServer(newFake())
 	w := &hungUp{ResponseRecorder: httptest.NewRecorder()}
@@ -382,7 +380,7 @@ func TestGoneClient(t *testing.T) {
 	}
 }
 
-// hungUp is a client that has gone.
+// hungUp is a client that went away.
 type hungUp struct {
 	*httptest.ResponseRecorder
 	writes int

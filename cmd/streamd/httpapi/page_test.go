@@ -36,7 +36,7 @@ func TestPageEscapes(t *testing.T) {
 	}
 }
 
-// Out of the group the lag is not known, which is not 0.
+// Outside the group the lag is unknown, not 0.
 func TestPageWithoutALag(t *testing.T) {
 	f := newFake()
 	for _, in := range []bool{true, false} {
@@ -48,7 +48,7 @@ func TestPageWithoutALag(t *testing.T) {
 	}
 }
 
-// How right the model is about new rows is not known before it has met some.
+// The correctness on new rows is unknown before the first of them.
 func TestPageOfJudgements(t *testing.T) {
 	f := newFake()
 	for _, want := range []string{`<b>75.0 %</b><small>balanced 62.5 %, of the last 20 judged</small>`, `<b class="none">none judged yet</b>`} {
@@ -168,8 +168,8 @@ func TestRowCountsMissing(t *testing.T) {
 	}
 }
 
-// explain puts a refinement, a choice of ν and a measured quality of k classes
-// beside the model of f.
+// explain adds a refinement, a choice of ν and a measured quality of k classes to the model
+// of f.
 func (f *fake) explain(k int) {
 	planes := wideModel(k, 1).Planes
 	var reports []newton.Report
@@ -207,7 +207,7 @@ func (f *fake) explain(k int) {
 	}
 }
 
-// wideModel is a model of k classes and n features, the same for every run.
+// wideModel is a model of k classes and n features, the same in every run.
 func wideModel(k, n int) *incremental.Model {
 	m := &incremental.Model{Features: incremental.DefaultFeatures(n), Options: incremental.Options{Nu: 0.125, Standardise: true}}
 	for c := range k {
@@ -225,7 +225,7 @@ func wideModel(k, n int) *incremental.Model {
 	return m
 }
 
-// pageExamples are the states that a page has to look well in.
+// pageExamples are the states that the page must show well.
 func pageExamples() map[string]*fake {
 	small, wide, huge, none := newFake(), newFake(), newFake(), newFake()
 	for _, f := range []*fake{small, wide, huge, none} {
@@ -255,7 +255,7 @@ func pageExamples() map[string]*fake {
 	return map[string]*fake{"2 by 10": small, "10 by 256": wide, "300 by 4096": huge, "no model": none}
 }
 
-// One plane is shown once, under its class: as a whole the model is no other.
+// A single plane is shown once, under its class: it is the model as a whole.
 func TestTrustViews(t *testing.T) {
 	q := &model.Quality{Before: &model.Reliability{}, Planes: []model.PlaneQuality{{Class: "a"}, {Class: "b"}, {Class: "c"}}}
 	for planes, want := range map[int]string{1: "a", 3: " a b c"} {
@@ -271,8 +271,8 @@ func TestTrustViews(t *testing.T) {
 	}
 }
 
-// The page says which coordinates are in use and how far others are, and nothing
-// of coordinates where there is no kernel.
+// The page says which coordinates are in use and how far the next ones are. Without a
+// kernel it does not mention coordinates.
 func TestPageShowsEpochs(t *testing.T) {
 	page := func(e *EpochAnswer) string {
 		f := newFake()

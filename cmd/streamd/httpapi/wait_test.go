@@ -29,7 +29,7 @@ func TestIfNoneMatch(t *testing.T) {
 		{[]string{`If-None-Match: "a"`, `If-None-Match: "f1"`}, 304},
 		{[]string{`If-None-Match: "f2"`}, 200},
 		{[]string{`If-None-Match: f1`}, 200},
-		{[]string{`If-None-Match: "x`, `If-None-Match: "f1"`}, 200}, // ill-formed from the first line on
+		{[]string{`If-None-Match: "x`, `If-None-Match: "f1"`}, 200}, // malformed from the first line on
 		{[]string{`If-None-Match: ""`}, 200},
 	} {
 		w := do(newServer(newFake()), "GET", "/v1/model", "", test.headers...)
@@ -45,7 +45,7 @@ func TestIfNoneMatch(t *testing.T) {
 	}
 }
 
-// pipes is a net.Listener in memory, so that a test's clock is its own.
+// pipes is a net.Listener in memory, which works with a fake clock.
 type pipes struct {
 	conns  chan net.Conn
 	closed chan struct{}
@@ -84,8 +84,8 @@ func (p *pipes) client() *http.Client {
 	}}
 }
 
-// The polls run against a whole server, whose deadlines are shorter than the
-// wait, on a clock that jumps.
+// The polls run on a fake clock against a whole server, whose deadlines are shorter than
+// the wait.
 func TestLongPoll(t *testing.T) {
 	const wait = 45 * time.Second
 	for _, test := range []struct {
@@ -105,7 +105,7 @@ func TestLongPoll(t *testing.T) {
 			name: "a change", tag: `"f1"`, status: 200, after: 40 * time.Second, want: `"f2"`,
 			during: func(t *testing.T, f *fake, stop func()) {
 				time.Sleep(20 * time.Second)
-				f.serve(func(s *model.Served) {}) // the same again is not news
+				f.serve(func(s *model.Served) {}) // the same model again does not end the wait
 				time.Sleep(20 * time.Second)
 				f.serve(func(s *model.Served) { s.Fingerprint = "f2" })
 			},
@@ -246,7 +246,7 @@ func TestSlowBody(t *testing.T) {
 	})
 }
 
-// When all slots are taken a prediction waits for a while, then is refused.
+// While all slots are taken, a prediction waits for a while and is then refused.
 func TestPredictionsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(newFake())
@@ -267,7 +267,7 @@ func TestPredictionsAreBounded(t *testing.T) {
 	})
 }
 
-// Bodies that come slowly take no slots, and of the memory as much as has come.
+// Slow bodies take no slots, and only the memory of the bytes received.
 func TestSlowBodies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(newFake())

@@ -14,8 +14,7 @@ import (
 	"streamd/kernels"
 )
 
-// A classifier that was written down and read back gives every row the sum over
-// the points, written out.
+// A classifier that was written and read back agrees with the sum over the points.
 func TestClassifyIsTheSumOverThePoints(t *testing.T) {
 	const n, points, rows = 3, 5, 2*mapRows + 7
 	r := rand.New(rand.NewPCG(1, 1))

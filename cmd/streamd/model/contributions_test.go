@@ -12,8 +12,7 @@ import (
 	"streamd/incremental/gram"
 )
 
-// The strongest contributions are the first of all of them sorted, whichever
-// stretch a row is in.
+// The picked contributions are the first of all sorted ones, in every stretch of rows.
 func TestContributions(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 12).Draw(t, "n")

@@ -50,7 +50,7 @@ func TestCalibrationJSONRoundTrips(t *testing.T) {
 	}
 }
 
-// A calibration that was saved and changed is refused or gives probabilities.
+// An edited calibration is refused or gives probabilities.
 func FuzzCalibrationJSON(f *testing.F) {
 	f.Add([]byte(`{"method":"platt","planes":[{"a":-1.5,"b":0.1}]}`), 0.5)
 	f.Add([]byte(`{"method":"isotonic","planes":[{"values":[-1,0,2],"probabilities":[0,0.25,1]}]}`), 1.0)

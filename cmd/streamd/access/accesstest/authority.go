@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// Authority issues certificates of servers on loopback and of clients.
+// Authority issues certificates for servers on loopback and for clients.
 type Authority struct {
 	PEM  []byte // the authority's own certificate
 	cert *x509.Certificate
@@ -32,8 +32,7 @@ func NewAuthority(t testing.TB) *Authority {
 	return a
 }
 
-// Issue returns a certificate for 127.0.0.1, with the names given, and its key, in
-// PEM form.
+// Issue returns a certificate for 127.0.0.1 with the given names, and its key, in PEM form.
 func (a *Authority) Issue(t testing.TB, commonName string, dnsNames ...string) (cert, key []byte) {
 	t.Helper()
 	cert, private := sign(t, &x509.Certificate{
@@ -48,8 +47,8 @@ func (a *Authority) Issue(t testing.TB, commonName string, dnsNames ...string) (
 	return cert, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
 }
 
-// sign makes a key and a certificate for it, signed by the parent's key; nil: by
-// the new one.
+// sign makes a key and a certificate for it, signed by the parent's key, or by the new key
+// if that is nil.
 func sign(t testing.TB, c, parent *x509.Certificate, by *ecdsa.PrivateKey) ([]byte, *ecdsa.PrivateKey) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -1,13 +1,13 @@
-# Everything here needs Go alone, except arm64, which needs an emulator, integration,
-# which starts a real Apache Kafka and needs a JRE and Maven, and staticcheck and
-# govulncheck, which the Go tool fetches.
+# All targets need Go. In addition arm64 needs an emulator, integration needs a JRE
+# and Maven for a real Apache Kafka, and staticcheck and govulncheck are fetched by
+# the Go tool.
 
 .PHONY: all test vet staticcheck govulncheck race purego arm64 fuzz bench integration published generate-check
 
 all: vet test
 
-# How long the tests of a package may take: an end for what hangs, also on a
-# machine ten times as slow.
+# The most time for the tests of one package. It ends a test that hangs, and leaves
+# room for a machine ten times as slow.
 TIMEOUT ?= 30m
 
 test:
@@ -18,19 +18,20 @@ vet:
 	go vet ./...
 	go vet -tags production ./cmd/streamd
 
-# Other programs are pinned here and not in go.mod: what they need is no part of the
-# module. With a tag, what only other builds use is no fault (U1000).
+# Other programs are pinned here and not in go.mod, so that their requirements stay
+# out of the module. With a tag, code for other builds is unused and no fault (U1000).
 staticcheck:
 	go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
 	go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 -checks inherit,-U1000 -tags production ./cmd/streamd
 	go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 -checks inherit,-U1000 -tags purego ./incremental/... ./kernels ./ingest/...
 
-# Known vulnerabilities in what the program calls. Needs the network.
+# Known vulnerabilities in functions that the program calls. Needs the network.
 govulncheck:
 	go run golang.org/x/vuln/cmd/govulncheck@v1.9.0 ./cmd/streamd
 
-# The packages with goroutines, but for scripts that mostly compute, damage that one
-# goroutine reads, and how much memory a process takes, which the detector multiplies.
+# The packages with goroutines. Skipped are scripts that mostly compute, damaged files
+# that one goroutine reads, and tests of a process's memory, which the detector
+# multiplies.
 race:
 	go test -race -timeout $(TIMEOUT) \
 		-skip 'TestScripts/(fit|fold|kernel|plot|reproduce|tune)|TestFlippedBits|TestPagesOfOtherSaves|BelowTheLimit' \
@@ -67,14 +68,13 @@ integration:
 		env STREAMD_REQUIRE_BROKER=1 go test -count=1 -p 1 -timeout $(TIMEOUT) ./ingest/kafka/... ./cmd/streamd/daemon
 
 # The papers' tables beside ours, on data sets that are not part of the project.
-# Tables that take minutes are left out; PUBLISHED="cs-1 cs-2", the chunking-
-# synthetic ones, or any others that streamd reproduce lists can be had by name.
+# PUBLISHED="cs-1 cs-2" names other tables of streamd reproduce, which take longer.
 DATA ?= ../shared/data
 PUBLISHED ?= fung-2.1 fung-2.3 fung-2.4 fung-2.5 fig-2.8 fung-6.1 fung-6.2 spiral checkerboard
 published:
 	go run ./cmd/streamd reproduce $(PUBLISHED) --data $(DATA) --check
 
-# Generated files are what their generators make.
+# Generated files are up to date.
 generate-check:
 	go generate ./...
 	git diff --exit-code

@@ -11,12 +11,12 @@ import (
 )
 
 var (
-	topicPattern = regexp.MustCompile(`^[A-Za-z0-9._-]{1,249}$`) // what Kafka allows
+	topicPattern = regexp.MustCompile(`^[A-Za-z0-9._-]{1,249}$`) // the names that Kafka allows
 	hostPattern  = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9._-]{0,251}[A-Za-z0-9_])?$`)
 	namePattern  = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`) // safe in a group's name and in a URL
 )
 
-// check reports what the types and bounds of single values cannot say.
+// check reports faults that types and bounds of single values cannot express.
 func (l *loader) check() {
 	l.checkKafka()
 	l.checkFormat()
@@ -70,7 +70,7 @@ func (l *loader) checkHTTP() {
 	}
 }
 
-// leastMemory is what the process takes beside blocks and what is read of the log.
+// leastMemory is the memory of the process without blocks and fetched records.
 const leastMemory Size = 128 << 20
 
 func (l *loader) checkKafka() {
@@ -236,7 +236,7 @@ func validTopic(name string) bool {
 	return topicPattern.MatchString(name) && name != "." && name != ".."
 }
 
-// badAddress says what is wrong with host:port, if anything.
+// badAddress describes the fault of host:port, if it has one.
 func badAddress(address string, leastPort uint64) string {
 	if strings.ContainsAny(address, " /") {
 		return "want an address host:port, without a scheme, a path or spaces"
@@ -251,7 +251,7 @@ func badAddress(address string, leastPort uint64) string {
 	return ""
 }
 
-// Warnings returns what is allowed but seldom meant, a sentence each.
+// Warnings describes settings that are allowed but seldom meant, a sentence each.
 func (c *Config) Warnings() []string {
 	var warnings []string
 	if h := c.HTTP; !h.local() {

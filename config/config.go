@@ -57,22 +57,22 @@ type Config struct {
 	HTTP            HTTP          `key:"http"`
 	Log             Log           `key:"log"`
 	Workers         int           `key:"workers" default:"0" min:"0" max:"1024" help:"Goroutines that decode and summarise blocks; the model does not depend on it. 0: as many as there are CPUs."`
-	ShutdownTimeout time.Duration `key:"shutdown_timeout" default:"30s" min:"10ms" help:"How long a stop may take to apply and save what is in hand before it is forced."`
+	ShutdownTimeout time.Duration `key:"shutdown_timeout" default:"30s" min:"10ms" help:"Most time for a stop to apply and save pending records before it is forced."`
 
 	origins map[string]origin
 }
 
 // Kafka says where blocks are read.
 type Kafka struct {
-	Brokers         []string `key:"brokers" default:"127.0.0.1:9092" help:"Addresses host:port to find the cluster by; one that answers is enough."`
+	Brokers         []string `key:"brokers" default:"127.0.0.1:9092" help:"Addresses host:port of brokers; one that answers is enough to find the cluster."`
 	Topic           string   `key:"topic" help:"Topic to learn from."`
 	Group           string   `key:"group" help:"Consumer group that shares the partitions among instances. Empty: streamd.<kafka.topic>.<model.name>."`
 	ClientID        string   `key:"client_id" help:"Name of this instance in the brokers' logs and quotas. Empty: streamd-<host name>."`
-	Start           Start    `key:"start" default:"earliest" help:"Where to begin in a partition for which nothing is saved."`
-	OnGap           OnGap    `key:"on_gap" default:"stop" help:"What to do when the saved offset is outside the log or the topic was made anew: stop and explain, or go on there."`
+	Start           Start    `key:"start" default:"earliest" help:"Where to begin in a partition without a saved offset."`
+	OnGap           OnGap    `key:"on_gap" default:"stop" help:"Reaction to a saved offset outside the log, or to a topic that was made anew: stop and explain, or go on there."`
 	MaxMessageBytes Size     `key:"max_message_bytes" default:"64MiB" min:"1KiB" max:"1GiB" help:"Largest message, also after decompression."`
-	BufferBytes     Size     `key:"buffer_bytes" default:"8MiB" min:"1KiB" max:"1GiB" help:"Bytes in hand per partition at which fetching pauses."`
-	FetchBytes      Size     `key:"fetch_bytes" default:"4MiB" min:"1KiB" max:"1GiB" help:"Bytes to ask a broker for in one fetch."`
+	BufferBytes     Size     `key:"buffer_bytes" default:"8MiB" min:"1KiB" max:"1GiB" help:"Fetched and unprocessed bytes per partition at which fetching pauses."`
+	FetchBytes      Size     `key:"fetch_bytes" default:"4MiB" min:"1KiB" max:"1GiB" help:"Bytes per fetch."`
 	TLS             TLS      `key:"tls"`
 	SASL            SASL     `key:"sasl"`
 }
@@ -92,18 +92,18 @@ type SASL struct {
 	Username     string    `key:"username" help:"User to log in as."`
 	PasswordFile string    `key:"password_file" help:"File that holds the user's password; one line break at its end is not part of it."`
 
-	Password Secret // what PasswordFile holds
+	Password Secret // the content of PasswordFile
 }
 
-// DeadLetters says what becomes of messages that cannot be used.
+// DeadLetters says how messages that cannot be used are handled.
 type DeadLetters struct {
-	Policy DeadLetterPolicy `key:"policy" default:"dlq" help:"What to do with a message that cannot be used: write it to the dead-letter topic, stop its partition, or skip and count it."`
+	Policy DeadLetterPolicy `key:"policy" default:"dlq" help:"Handling of a message that cannot be used: write it to the dead-letter topic, stop its partition, or skip and count it."`
 	Topic  string           `key:"topic" help:"Dead-letter topic. Empty: <kafka.topic>.dlq."`
 }
 
 // Blocks says which messages make a block, the unit of retirement.
 type Blocks struct {
-	Unit    Unit          `key:"unit" default:"message" help:"What makes a block: each message, a range of offsets, a span of event time, or the latest message of each key."`
+	Unit    Unit          `key:"unit" default:"message" help:"A block is each message, a range of offsets, a span of event time, or the latest message of each key."`
 	Offsets int64         `key:"offsets" default:"1000" min:"1" help:"Offsets per block when blocks.unit is offsets."`
 	Period  time.Duration `key:"period" default:"1m" min:"10ms" help:"Event time per block when blocks.unit is time."`
 }
@@ -113,11 +113,11 @@ type Format struct {
 	Default   Payload   `key:"default" default:"json" help:"Format of messages without a content-type header."`
 	Label     string    `key:"label" default:"label" help:"Name of the field or column that holds a row's class."`
 	Weight    string    `key:"weight" help:"Name of the field or column that holds a row's weight. Empty: every row weighs 1."`
-	Features  []string  `key:"features" help:"Features to learn from, in this order. Empty: those of the first block, in the order of their names (x2 before x10)."`
+	Features  []string  `key:"features" help:"Features to learn from, in this order. Empty: the first block's, in the order of their names (x2 before x10)."`
 	CSVHeader CSVHeader `key:"csv_header" default:"auto" help:"Whether CSV messages begin with a line of column names."`
 }
 
-// Limits bounds what a producer can make the daemon hold.
+// Limits bounds the memory that a producer can make the daemon take.
 type Limits struct {
 	Rows     int  `key:"rows" default:"1048576" min:"1" help:"Most rows in one block."`
 	Features int  `key:"features" default:"4096" min:"1" help:"Most features; a class takes memory that grows with their square."`
@@ -128,56 +128,56 @@ type Limits struct {
 // Model says which hyperplane is wanted.
 type Model struct {
 	Name           string             `key:"name" default:"default" help:"Name of the model: 1 to 64 letters, digits, dots, dashes or underscores."`
-	Nu             Nu                 `key:"nu" default:"1" help:"Weight ν > 0 of the errors against the size of the plane; auto: what is best on held-out folds, as the rows change."`
+	Nu             Nu                 `key:"nu" default:"1" help:"Weight ν > 0 of the errors against the size of the plane; auto: the best on held-out folds, chosen anew as rows change."`
 	Balanced       bool               `key:"balanced" default:"false" help:"Weigh each side of a plane by one over its rows."`
-	ClassWeights   map[string]float64 `key:"class_weights" above:"0" help:"Weights > 0 of classes; a class that is not named has 1. Not together with model.balanced."`
-	Standardise    Switch             `key:"standardise" default:"false" help:"Solve with every feature scaled to mean 0 and variance 1; auto: whichever is better, chosen together with model.nu: auto."`
+	ClassWeights   map[string]float64 `key:"class_weights" above:"0" help:"Weights > 0 of classes; other classes have 1. Not together with model.balanced."`
+	Standardise    Switch             `key:"standardise" default:"false" help:"Solve with every feature scaled to mean 0 and variance 1; auto: the better one, chosen together with model.nu: auto."`
 	SolveInterval  time.Duration      `key:"solve_interval" default:"1s" min:"10ms" help:"Least time between two solves while blocks arrive."`
-	Folds          int                `key:"folds" default:"5" min:"0" max:"1000" help:"Folds of the live blocks, to judge planes on blocks they were not fitted on; each has sums as large as the model's. 0: none."`
-	Refine         Refine             `key:"refine" default:"none" help:"Refine planes by Newton steps, to where only rows wrong or within the margin count: along w without balance (line), or anywhere (full)."`
-	Rows           Rows               `key:"rows" default:"sample" help:"Rows to refine on: those of the sample, or all live ones, read from the log again for every Newton step."`
+	Folds          int                `key:"folds" default:"5" min:"0" max:"1000" help:"Folds of the live blocks, to judge planes on held-out blocks; each has sums as large as the model's. 0: none."`
+	Refine         Refine             `key:"refine" default:"none" help:"Refine planes by Newton steps, so that only rows wrong or within the margin count: along w without balance (line), or freely (full)."`
+	Rows           Rows               `key:"rows" default:"sample" help:"Rows to refine on: the sample, or all live rows, read from the log again for every Newton step."`
 	RefineInterval time.Duration      `key:"refine_interval" default:"10s" min:"10ms" help:"Least time between two refinements while blocks arrive."`
 	Calibration    Calibration        `key:"calibration" default:"auto" help:"Curve from decision values to probabilities, fitted to held-out rows of the sample; auto: the better one, given 1000 rows."`
 }
 
-// Sample says which rows of the live blocks to keep, for what sums do not tell.
+// Sample says which rows of the live blocks to keep, for work that needs rows.
 type Sample struct {
-	Rows     int   `key:"rows" default:"50000" min:"0" max:"100000000" help:"Rows to choose from the live blocks by hash; up to three times as many are in memory. 0: none, and nothing that needs rows."`
-	Seed     int64 `key:"seed" default:"1" help:"Which rows those are. With another seed the live blocks are read from the log again."`
+	Rows     int   `key:"rows" default:"50000" min:"0" max:"100000000" help:"Rows to choose from the live blocks by hash; up to three times as many are in memory. 0: none, and no work that needs rows."`
+	Seed     int64 `key:"seed" default:"1" help:"Seed of the choice. With another seed the live blocks are read from the log again."`
 	Balanced bool  `key:"balanced" default:"false" help:"Choose as many rows of each class."`
 }
 
-// Kernel says whether planes are wanted in the coordinates K(x, Z) of a basis Z of
-// few points instead of the features, and how the basis is chosen from the sample.
-// With model.standardise: true features are scaled before they get to the kernel.
+// Kernel says whether planes are in the coordinates K(x, Z) of a basis Z of few
+// points instead of the features, and how the basis is chosen from the sample.
+// With model.standardise: true features are scaled on their way into the kernel.
 type Kernel struct {
 	Function    Function      `key:"function" default:"none" help:"gaussian (gamma of its own), gaussian(gamma=0.5), polynomial(a=1,b=1,degree=3), sigmoid(a=1,b=0), or none for planes in the features."`
 	Basis       int           `key:"basis" default:"50" min:"1" max:"4096" help:"Points of the basis, at most; a class takes memory that grows with their square."`
 	Reduce      Reduce        `key:"reduce" default:"kmeans" help:"How the basis is chosen: cs (chunking-synthetic), random or stratified (rows of the sample), kmeans or kmedian (centres of each class)."`
-	Regulariser Regulariser   `key:"regulariser" default:"identity" help:"What is small beside the errors: the coefficients u themselves, or u'K(Z,Z)u (kernel)."`
-	Rows        int64         `key:"rows" default:"1000" min:"0" help:"Live rows with which the first basis is chosen. 0: not before it is asked for."`
-	Interval    time.Duration `key:"interval" default:"0s" min:"0s" help:"Time after which another basis is chosen, if the live rows have changed. 0: when it is asked for."`
-	OnRetire    OnRetire      `key:"on_retire" default:"reduce" help:"When a block is retired that the basis was chosen from: choose another basis at once, or keep this one, which may have its rows' numbers."`
-	Unread      Unread        `key:"unread" default:"wait" help:"When the log does not give live blocks back that a new basis needs: wait with the old one, for them to be retired, or retire them (skip)."`
+	Regulariser Regulariser   `key:"regulariser" default:"identity" help:"The quantity kept small beside the errors: the coefficients u themselves, or u'K(Z,Z)u (kernel)."`
+	Rows        int64         `key:"rows" default:"1000" min:"0" help:"Live rows at which the first basis is chosen. 0: only on demand."`
+	Interval    time.Duration `key:"interval" default:"0s" min:"0s" help:"Time after which another basis is chosen, if the live rows have changed. 0: only on demand."`
+	OnRetire    OnRetire      `key:"on_retire" default:"reduce" help:"After the retirement of a block that the basis was chosen from: choose another at once, or keep this one, which may show its rows."`
+	Unread      Unread        `key:"unread" default:"wait" help:"When the log lacks live blocks that a new basis needs: keep the old basis until they are retired (wait), or retire them (skip)."`
 }
 
-// Retire says which blocks stay live. The one of Blocks, Rows and Age that
-// Keep names is set and the others are 0.
+// Retire says which blocks stay live. Of Blocks, Rows and Age the one that Keep
+// names is set, and the others are 0.
 type Retire struct {
 	Keep      Keep          `key:"keep" default:"all" help:"Which blocks to keep: all, or the last by number of blocks, number of rows, or age in event time."`
 	Blocks    int           `key:"blocks" default:"0" min:"0" help:"Blocks to keep; set exactly when retire.keep is blocks."`
 	Rows      int64         `key:"rows" default:"0" min:"0" help:"Rows to keep; set exactly when retire.keep is rows."`
 	Age       time.Duration `key:"age" default:"0s" min:"0s" help:"Oldest event time to keep, counted back from the newest; set exactly when retire.keep is age."`
-	MaxFuture time.Duration `key:"max_future" default:"5m" min:"0s" help:"Most time that a record counts as after its partition's clock, the third-latest event time of the last 16 records there."`
+	MaxFuture time.Duration `key:"max_future" default:"5m" min:"0s" help:"Most time by which a record counts as later than its partition's clock, the third-latest event time of the last 16 records."`
 }
 
 // Snapshot says where and how often the state is saved. A save happens when
 // either bound is reached, and at shutdown.
 type Snapshot struct {
 	File     string        `key:"file" default:"streamd.db" help:"File that holds the state, the live blocks and the offsets."`
-	Interval time.Duration `key:"interval" default:"1s" min:"10ms" help:"Most time between a change and its save; while blocks come, as long as saving takes less than a twentieth of the time."`
+	Interval time.Duration `key:"interval" default:"1s" min:"10ms" help:"Most time between a change and its save; longer while blocks come, so that saving takes at most a twentieth of the time."`
 	Blocks   int           `key:"blocks" default:"100" min:"1" help:"Most blocks between two saves, likewise."`
-	Scrub    time.Duration `key:"scrub" default:"1h" min:"0s" help:"Most time from an explicit retirement to the compaction of the file, which forgets it then. 0: only when asked for."`
+	Scrub    time.Duration `key:"scrub" default:"1h" min:"0s" help:"Most time from an explicit retirement to the compaction of the file, which removes its remains. 0: only on demand."`
 	KeyFile  string        `key:"key_file" help:"File of a secret of 16 bytes or more; a snapshot that was changed without it is refused. Empty: none."`
 }
 
@@ -185,14 +185,14 @@ type Snapshot struct {
 type HTTP struct {
 	Listen         string   `key:"listen" default:"127.0.0.1:8080" help:"Address host:port to serve on; an empty host is every interface, port 0 is any free one."`
 	Open           bool     `key:"open" default:"false" help:"Serve on an address that others can reach without http.tokens_file and http.tls.client_ca_file."`
-	TokensFile     string   `key:"tokens_file" help:"File of bearer tokens, a line NAME ROLES TOKEN each, as in: ops admin 9f86d081884c7d65. It is read again when it changes."`
+	TokensFile     string   `key:"tokens_file" help:"File of bearer tokens, a line NAME ROLES TOKEN each, as in: ops admin 9f86d081884c7d65. Read again when it changes."`
 	Anonymous      Roles    `key:"anonymous" help:"Roles of callers without token and certificate. Empty: none where tokens_file or client_ca_file is set, else all."`
-	Hosts          []string `key:"hosts" help:"Names that requests may be addressed to, besides localhost and, where http.listen is not loopback, IP addresses."`
-	CORSOrigins    []string `key:"cors_origins" help:"Origins of web pages that may call, such as https://board.example; pages of all others may not."`
+	Hosts          []string `key:"hosts" help:"Host names that requests may carry, besides localhost and, where http.listen is not loopback, IP addresses."`
+	CORSOrigins    []string `key:"cors_origins" help:"Origins of web pages that may call, such as https://board.example; pages of other origins may not."`
 	MaxBodyBytes   Size     `key:"max_body_bytes" default:"16MiB" min:"1KiB" max:"1GiB" help:"Largest request body, also after decompression."`
 	MaxRows        int      `key:"max_rows" default:"100000" min:"1" help:"Most rows in one prediction request."`
 	MaxConnections int      `key:"max_connections" default:"0" min:"0" max:"1000000" help:"Most open connections. 0: half of the file descriptors that the process may open, at most 1024."`
-	ReadyLag       int64    `key:"ready_lag" default:"10000" min:"0" help:"Records left to read, in all partitions, at which /readyz first answers 200; it stays so when there are more."`
+	ReadyLag       int64    `key:"ready_lag" default:"10000" min:"0" help:"Pending records, over all partitions, at which /readyz first answers 200; more later do not matter."`
 	TLS            HTTPTLS  `key:"tls"`
 }
 
@@ -213,7 +213,7 @@ func (h HTTP) AnonymousRoles() Roles {
 	return h.Anonymous
 }
 
-// Log says what is logged and how.
+// Log says which lines are logged, and in which form.
 type Log struct {
 	Level  Level     `key:"level" default:"info" help:"Least severe level that is logged."`
 	Format LogFormat `key:"format" default:"auto" help:"Log lines for people or for machines; auto is console on a terminal and json elsewhere."`

@@ -2,5 +2,5 @@
 
 package config
 
-// descriptors is how many files and connections the process may have open.
+// descriptors is the most files and connections that the process may have open.
 func descriptors() uint64 { return 8192 }

@@ -5,7 +5,7 @@ import "streamd/kernels/reduce"
 // A choice is a string type with a closed set of values.
 type choice interface{ choices() []string }
 
-// Start is where to begin in a partition for which nothing is saved.
+// Start is where to begin in a partition without a saved offset.
 type Start string
 
 const (
@@ -15,7 +15,7 @@ const (
 
 func (Start) choices() []string { return texts(StartEarliest, StartLatest) }
 
-// OnGap is what to do when the log no longer holds the saved offset.
+// OnGap is the reaction to a log that no longer holds the saved offset.
 type OnGap string
 
 const (
@@ -40,7 +40,7 @@ func (Mechanism) choices() []string {
 	return texts(MechanismNone, MechanismPlain, MechanismScramSHA256, MechanismScramSHA512)
 }
 
-// DeadLetterPolicy is what becomes of a message that cannot be used.
+// DeadLetterPolicy is the handling of a message that cannot be used.
 type DeadLetterPolicy string
 
 const (
@@ -53,7 +53,7 @@ func (DeadLetterPolicy) choices() []string {
 	return texts(DeadLettersQueue, DeadLettersStop, DeadLettersSkip)
 }
 
-// Unit is what makes a block.
+// Unit is the rule that makes a block of messages.
 type Unit string
 
 const (
@@ -81,7 +81,7 @@ const (
 
 func (CSVHeader) choices() []string { return texts(CSVHeaderAuto, CSVHeaderPresent, CSVHeaderAbsent) }
 
-// Switch is on, off, or whichever is better.
+// Switch is on, off, or the better of the two.
 type Switch string
 
 const (
@@ -103,7 +103,7 @@ const (
 
 func (Refine) choices() []string { return texts(RefineNone, RefineLine, RefineFull) }
 
-// Rows are those that planes are refined on.
+// Rows are the rows that planes are refined on.
 type Rows string
 
 const (
@@ -113,7 +113,7 @@ const (
 
 func (Rows) choices() []string { return texts(RowsSample, RowsLog) }
 
-// Calibration is what makes probabilities of decision values.
+// Calibration is the curve from decision values to probabilities.
 type Calibration string
 
 const (
@@ -132,7 +132,7 @@ type Reduce string
 
 func (Reduce) choices() []string { return reduce.Names() }
 
-// Regulariser is the size of a kernel classifier.
+// Regulariser is the norm of a kernel classifier.
 type Regulariser string
 
 const (
@@ -142,7 +142,8 @@ const (
 
 func (Regulariser) choices() []string { return texts(RegulariserIdentity, RegulariserKernel) }
 
-// OnRetire is what to do with a basis that was chosen from a block that is retired.
+// OnRetire is the treatment of a basis when a block that it was chosen from is
+// retired.
 type OnRetire string
 
 const (
@@ -152,7 +153,8 @@ const (
 
 func (OnRetire) choices() []string { return texts(OnRetireReduce, OnRetireKeep) }
 
-// Unread is what to do with blocks that cannot be put into new coordinates.
+// Unread is the treatment of live blocks that the log lacks when a new basis needs
+// them.
 type Unread string
 
 const (
@@ -198,7 +200,7 @@ func texts[T ~string](values ...T) []string {
 	return out
 }
 
-// Role is one kind of what a caller over HTTP may do.
+// Role is a kind of call that a caller over HTTP may make.
 type Role string
 
 const (

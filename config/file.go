@@ -15,15 +15,15 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// The parser takes time that grows with the square of a mapping's length and
-// recurses into what is nested. A configuration is far from these bounds, and
-// a file at either takes a fraction of a second.
+// The parser takes time that grows with the square of a mapping's length, and it
+// recurses into nested nodes. A configuration is far from these bounds, and a file
+// at either takes a fraction of a second.
 const (
 	maxTokens = 1 << 15
 	maxDepth  = 32
 )
 
-// parseYAML returns what a file sets and all that is wrong with it except for
+// parseYAML returns the settings of a file and its problems, except for those of
 // the values themselves.
 func parseYAML(name string, data []byte) ([]setting, []Problem) {
 	r := &yamlReader{source: name, seen: map[string]token.Position{}}
@@ -33,8 +33,8 @@ func parseYAML(name string, data []byte) ([]setting, []Problem) {
 	return r.settings, r.problems
 }
 
-// document returns the root of the one document; nil if it is empty, or if
-// something is wrong with it, which is reported.
+// document returns the root of the one document. It is nil if the document is
+// empty or has a problem, which is reported.
 func (r *yamlReader) document(data []byte) ast.Node {
 	at := &token.Position{Line: 1, Column: 1}
 	for rest := data; len(rest) > 0; at.Column++ {
@@ -70,8 +70,8 @@ func (r *yamlReader) document(data []byte) ast.Node {
 	return nil
 }
 
-// inSubset reports what is outside the package's subset of YAML and what would
-// be dear to parse.
+// inSubset reports tokens outside the package's subset of YAML, and those that
+// would be expensive to parse.
 func (r *yamlReader) inSubset(tokens token.Tokens) bool {
 	refuse := func(t *token.Token, format string, args ...any) bool {
 		r.report(t.Position, "", format, args...)
@@ -187,7 +187,7 @@ func emptyHint(k *key) string {
 	return ""
 }
 
-// value takes a value apart into scalars; what they mean is for decode.
+// value splits a value into scalars, which decode interprets.
 func (r *yamlReader) value(k *key, node ast.Node) {
 	at := start(node)
 	s := setting{key: k, origin: origin{r.source, at.Line, at.Column}}

@@ -18,14 +18,14 @@ import (
 //		config.Flags
 //	}
 //
-// Kong only collects texts; Load reads them, so that their errors are reported
-// with all others. A boolean flag may go without a value. A list's or a map's
-// flag may be repeated, which adds to it; of any other, the last counts.
+// Kong only collects texts. Load reads them, so that their errors are reported
+// with all others. A boolean flag may go without a value. The flag of a list or a
+// map adds to it when repeated; of any other flag the last one counts.
 type Flags struct {
 	kong.Plugins // one pointer to a struct with a field per key
 }
 
-// flagText collects what a flag was given.
+// flagText collects the values of a flag.
 type flagText []string
 
 // Decode implements kong.MapperValue.
@@ -87,11 +87,11 @@ var flagStruct = func() reflect.Type {
 	return reflect.StructOf(fields)
 }()
 
-// retired are the names of retiredKeys. Their flags are hidden, and only there for
-// Load to say what took their place.
+// retired are the names of retiredKeys. Their flags are hidden, and exist so that
+// Load can name their successors.
 var retired = slices.Sorted(maps.Keys(retiredKeys))
 
-// NewFlags returns flags that nothing was given to yet.
+// NewFlags returns flags without values.
 func NewFlags() Flags {
 	return Flags{kong.Plugins{reflect.New(flagStruct).Interface()}}
 }

@@ -12,15 +12,15 @@ import (
 // envPrefix begins the name of every environment variable.
 const envPrefix = "STREAMD_"
 
-// FileVariable may name the configuration file; Load lets it pass, since it is
-// the caller who chooses the file.
+// FileVariable may name the configuration file. Load lets it pass, since the
+// caller chooses the file.
 const FileVariable = envPrefix + "CONFIG"
 
-// URLVariable may name a running daemon's address, for its clients; Load lets
-// it pass, since a daemon and its clients often share an environment.
+// URLVariable may name a running daemon's address, for its clients. Load lets it
+// pass, since a daemon and its clients often share an environment.
 const URLVariable = envPrefix + "URL"
 
-// key is what the tags of one field of Config say.
+// key is one field of Config as its tags describe it.
 type key struct {
 	Name    string // kafka.max_message_bytes
 	Flag    string // --kafka.max_message_bytes
@@ -33,7 +33,7 @@ type key struct {
 	index    []int // of the field in Config
 	fallback reflect.Value
 	min, max reflect.Value // of a whole number; invalid: unbounded
-	above    *float64      // what a number exceeds; nil: unbounded
+	above    *float64      // a number must exceed it; nil: unbounded
 }
 
 func (k *key) in(c *Config) reflect.Value { return reflect.ValueOf(c).Elem().FieldByIndex(k.index) }
@@ -46,12 +46,12 @@ func (k *key) section() string {
 var (
 	table    = readTags(nil, reflect.TypeFor[Config](), "", nil)
 	byName   = indexBy(func(k *key) string { return k.Name })
-	_        = indexBy(func(k *key) string { return k.Env }) // no variable is of two keys
+	_        = indexBy(func(k *key) string { return k.Env }) // panics if two keys share a variable
 	sections = sectionNames()
 )
 
-// readTags appends the keys of a struct to the table. What a tag gets wrong is
-// a mistake in this package and panics at start.
+// readTags appends the keys of a struct to the table. A wrong tag is a mistake in
+// this package and panics at start.
 func readTags(keys []*key, t reflect.Type, prefix string, at []int) []*key {
 	for i := range t.NumField() {
 		field := t.Field(i)
@@ -159,7 +159,7 @@ func sectionNames() map[string]bool {
 	return names
 }
 
-// names lists what all keys are called in one of their three forms.
+// names lists all keys in one of their three forms.
 func names(of func(*key) string) []string {
 	list := make([]string, len(table))
 	for i, k := range table {
@@ -168,12 +168,12 @@ func names(of func(*key) string) []string {
 	return list
 }
 
-// retiredKeys are keys of earlier versions, and what to write instead.
+// retiredKeys maps keys of earlier versions to the message that names their successors.
 var retiredKeys = map[string]string{
 	"http.admin_token_file": "is no key any more: set http.tokens_file to a file with the line \"ops admin TOKEN\", and http.anonymous: read+predict if reading and predicting shall stay open",
 }
 
-// unknown says what to do about a name, of a flag or in the file, that is no key.
+// unknown is the message about a name, of a flag or in the file, that is no key.
 func unknown(kind, name string, withSections bool) string {
 	if instead, ok := retiredKeys[name]; ok {
 		return instead
@@ -181,8 +181,8 @@ func unknown(kind, name string, withSections bool) string {
 	return "unknown " + kind + didYouMean(suggestKeys(name, withSections))
 }
 
-// suggestKeys returns the keys that an unknown name may stand for: those that
-// end in it, since it may be in the wrong section, or those spelled like it.
+// suggestKeys returns the keys that an unknown name may stand for: keys with the
+// same last part, since the section may be wrong, or keys spelled like it.
 func suggestKeys(name string, withSections bool) []string {
 	candidates := names(func(k *key) string { return k.Name })
 	if withSections {
@@ -201,8 +201,8 @@ func suggestKeys(name string, withSections bool) []string {
 	return nearest(name, candidates)
 }
 
-// nearest returns the candidates with the fewest edits from name, if these are
-// few for its length.
+// nearest returns the candidates with the fewest edits from name, if these edits
+// are few for its length.
 func nearest(name string, candidates []string) []string {
 	const longest = 64 // of any name; bounds the work that a file can ask for
 	if len(name) > longest {
@@ -221,8 +221,8 @@ func nearest(name string, candidates []string) []string {
 	return near
 }
 
-// edits is the number of bytes to insert, delete or replace, or of neighbours
-// to exchange, that makes b of a.
+// edits is the number of insertions, deletions, replacements and exchanges of
+// neighbouring bytes that turn a into b.
 func edits(a, b string) int {
 	before, above, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range row {
@@ -246,7 +246,7 @@ func edits(a, b string) int {
 }
 
 func didYouMean(names []string) string {
-	const most = 3 // more than that is no hint
+	const most = 3 // more are no hint
 	if len(names) == 0 || len(names) > most {
 		return ""
 	}

@@ -18,21 +18,21 @@ import (
 	"unicode/utf8"
 )
 
-// Sources is what Load reads.
+// Sources are the inputs of Load.
 type Sources struct {
 	File         string            // the YAML file; empty: none
 	FileRequired bool              // whether File must exist
 	Env          []string          // as from os.Environ
-	Flags        map[string]string // by key, without dashes: what Flags.Given returns
+	Flags        map[string]string // by key, without dashes, as from Flags.Given
 }
 
-// Problem is one thing that is wrong.
+// Problem is one fault of a configuration.
 type Problem struct {
 	Source       string // file name, variable, or flag with its dashes; empty: a default or a key that is missing
 	Line, Column int    // 1-based, in a file only
-	Key          string // empty: the trouble is with the source as a whole
-	Value        string // as it was written; empty: the trouble is not with one value
-	Message      string // what is wrong and what is wanted
+	Key          string // empty: the fault is the whole source's
+	Value        string // as it was written; empty: the fault is not of one value
+	Message      string // the fault, and a value that is wanted
 }
 
 // String writes the problem on one line, with long names and values cut.
@@ -56,7 +56,7 @@ func (p Problem) String() string {
 	return b.String()
 }
 
-// quoted is the text between quotes, cut where it has told itself apart.
+// quoted is the text between quotes, cut if it is long.
 func quoted(text string) string {
 	const most = 80 // characters
 	if head := []rune(text); len(head) > most {
@@ -73,8 +73,8 @@ func shown(text string) string {
 	return text
 }
 
-// Error is everything that is wrong with a configuration: the file's problems
-// by position, then those of variables, of flags, and of what is missing.
+// Error holds all problems of a configuration: the file's by position, then those
+// of variables, of flags, and of missing keys.
 type Error struct {
 	Problems []Problem // at least one
 	Log      Log       // how to log them; the defaults where the log's own keys are wrong
@@ -89,8 +89,7 @@ func (e *Error) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// maxFile bounds the configuration file and maxSecret what a secret's file
-// may hold.
+// maxFile bounds the configuration file, and maxSecret the file of a secret.
 const (
 	maxFile   = 1 << 20
 	maxSecret = 1 << 12
@@ -114,18 +113,18 @@ func Load(from Sources) (*Config, error) {
 	return l.config, nil
 }
 
-// A setting is one key's value as one source gives it.
+// A setting is the value that one source gives a key.
 type setting struct {
 	key    *key
 	origin origin
 	items  []item
-	broken bool // the problem with it was reported; items are what can be read all the same
+	broken bool // its problem was reported; items are the readable ones
 }
 
 type loader struct {
 	config   *Config
 	problems []Problem
-	bad      map[string]bool // keys with a value that could not be read: what else they might cause is not reported
+	bad      map[string]bool // keys with an unreadable value; their consequences are not reported
 }
 
 // newLoader returns a loader that holds the defaults.
@@ -312,8 +311,8 @@ func (l *loader) derive() {
 
 var password = regexp.MustCompile(`^\P{C}+$`) // no control characters
 
-// secret reads the file that a key names, if it names one. What it finds is in
-// no error.
+// secret reads the file that a key names, if it names one. No error shows its
+// content.
 func (l *loader) secret(name string, want *regexp.Regexp) Secret {
 	file := byName[name].in(l.config).String()
 	if file == "" || l.bad[name] {
@@ -334,8 +333,8 @@ func (l *loader) secret(name string, want *regexp.Regexp) Secret {
 	return Secret{text}
 }
 
-// fault reports that the value of a key is wrong, unless something else about
-// it was reported already.
+// fault reports that the value of a key is wrong, unless another fault of it was
+// reported already.
 func (l *loader) fault(name, format string, args ...any) {
 	if l.bad[name] {
 		return

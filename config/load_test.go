@@ -39,7 +39,7 @@ func load(t testing.TB, from Sources) *Config {
 	return c
 }
 
-// problems loads what must fail and returns the problems.
+// problems loads sources that must fail and returns the problems.
 func problems(t testing.TB, from Sources) []Problem {
 	t.Helper()
 	c, err := Load(from)
@@ -101,13 +101,13 @@ func drawText(rt *rapid.T, k *key, label string) string {
 	case k.Name == "kafka.brokers":
 		return word.Draw(rt, label) + ":9092," + word.Draw(rt, label) + ":1"
 	case k.Name == "http.listen":
-		return "localhost:0" // others ask for more
+		return "localhost:0" // other addresses need tokens or http.open
 	case k.Name == "http.cors_origins":
 		return "https://" + word.Draw(rt, label) + ",http://" + word.Draw(rt, label) + ":1"
 	case k.Name == "http.tls.clients":
 		return "" // goes with client_ca_file
 	case strings.HasSuffix(k.Name, "_file"):
-		return "" // would have to exist; other keys stand for theirs
+		return "" // the file would have to exist; other keys cover texts
 	}
 	n := rapid.Int64Range(2, 1000).Draw(rt, label)
 	switch k.Type {
@@ -367,8 +367,8 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
-// An address that others can reach is served only where something says who may
-// call, or that everybody may.
+// An address that others can reach is served only with tokens, client certificates
+// or http.open.
 func TestStrangersAreKeptOut(t *testing.T) {
 	for listen, local := range map[string]bool{"127.0.0.1:1": true, "[::1]:1": true, "localhost:1": true, ":1": false, "0.0.0.0:1": false, "host:1": false} {
 		flags := map[string]string{"kafka.topic": "orders", "http.listen": listen}
@@ -421,7 +421,8 @@ func TestRoles(t *testing.T) {
 	}
 }
 
-// Nobody is anonymous where callers can say who they are, unless it is said so.
+// With tokens or client certificates anonymous callers have no role, unless
+// http.anonymous gives them one.
 func TestAnonymousRoles(t *testing.T) {
 	for _, test := range []struct {
 		h    HTTP
@@ -439,7 +440,7 @@ func TestAnonymousRoles(t *testing.T) {
 	}
 }
 
-// A key of an earlier version is no riddle, wherever it is given.
+// A key of an earlier version is an error that names its successor, in every source.
 func TestRetiredKeys(t *testing.T) {
 	cli, _, err := parse(t, "run", "--kafka.topic", "orders", "--http.admin_token_file", "token")
 	if err != nil {
@@ -456,7 +457,7 @@ func TestRetiredKeys(t *testing.T) {
 	}
 }
 
-// What WriteYAML writes loads to the same values.
+// The output of WriteYAML loads to the same values.
 func TestWriteYAMLRoundTrip(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		l := newLoader()
@@ -465,7 +466,7 @@ func TestWriteYAMLRoundTrip(t *testing.T) {
 				l.text(k, origin{Source: "--" + k.Name}, drawText(rt, k, k.Name))
 			}
 		}
-		// Any text, as far as the key takes it.
+		// Any text that the key takes.
 		l.config.Format.Label = rapid.StringMatching(`[^\pC]{1,6}`).Draw(rt, "label")
 		l.derive()
 		var out bytes.Buffer
@@ -506,9 +507,9 @@ func TestWriteYAMLNamesOrigins(t *testing.T) {
 	}
 }
 
-// writeExample writes a file in which every key is explained. All but the
-// required one are commented out, with their defaults: taking away each #
-// that a key follows immediately gives a file that says the same.
+// writeExample writes a file that explains every key. All but the required one are
+// commented out, with their defaults: without each # that a key follows immediately
+// the file means the same.
 func writeExample(out *bytes.Buffer) {
 	fmt.Fprintf(out, `# The configuration of streamd run, with every key and its default.
 #

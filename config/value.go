@@ -58,8 +58,8 @@ const day = 24 * time.Hour
 
 var errDuration = errors.New("want a duration, such as 500ms, 1m30s or 7d")
 
-// parseDuration takes what time.ParseDuration does, after an optional whole
-// number of days.
+// parseDuration parses like time.ParseDuration, after an optional whole number of
+// days.
 func parseDuration(text string) (time.Duration, error) {
 	var days int64
 	rest := text
@@ -100,8 +100,8 @@ var (
 	errRange = errors.New("out of range")
 )
 
-// parseInt takes decimal digits with an optional minus, and nothing else that
-// strconv or YAML would allow: 007 and 1_000 mean different things elsewhere.
+// parseInt takes decimal digits with an optional minus, and no other form of
+// strconv or YAML: 007 and 1_000 mean different things elsewhere.
 func parseInt(text string, bits int) (int64, error) {
 	digits := strings.TrimPrefix(text, "-")
 	if digits == "" || digits[0] == '+' || digits[0] == '-' || len(digits) > 1 && digits[0] == '0' {
@@ -153,8 +153,8 @@ const (
 	gaussianAuto Function = "gaussian"
 )
 
-// Kernel is the kernel function; auto: a Gaussian whose γ is to be chosen. It is
-// not to be called of KernelNone.
+// Kernel is the kernel function; auto means a Gaussian whose γ is to be chosen. It
+// panics for KernelNone.
 func (f Function) Kernel() (k kernels.Kernel, auto bool) {
 	if f == gaussianAuto {
 		return k, true
@@ -243,8 +243,8 @@ var (
 	choiceType   = reflect.TypeFor[choice]()
 )
 
-// parseScalar reads a value of a type that is not a list or a map. The error
-// says what is wanted.
+// parseScalar reads a value of a type that is not a list or a map. The error names
+// the values that are wanted.
 func parseScalar(t reflect.Type, text string) (reflect.Value, error) {
 	v := reflect.New(t).Elem()
 	var value any
@@ -303,7 +303,7 @@ func parseText(text string) (string, error) {
 	return text, nil
 }
 
-// formatScalar writes what parseScalar reads back.
+// formatScalar is the inverse of parseScalar.
 func formatScalar(v reflect.Value) string {
 	switch {
 	case v.Type() == durationType:
@@ -323,15 +323,15 @@ func formatScalar(v reflect.Value) string {
 	}
 }
 
-// An item is one scalar of a value as it was written: the value itself, an
-// element of a list or an entry of a map.
+// An item is one scalar of a value as it was written: the value itself, an element
+// of a list, or an entry of a map.
 type item struct {
 	name         string // the entry's key; maps only
 	text         string
 	line, column int // of the scalar, 1-based, in a file only
 }
 
-// split takes a value from the environment or a flag apart.
+// split divides a value from the environment or a flag into items.
 func (k *key) split(text string) ([]item, error) {
 	switch k.typ.Kind() {
 	case reflect.Slice, reflect.Map:
@@ -345,7 +345,7 @@ func (k *key) split(text string) ([]item, error) {
 	for part := range strings.SplitSeq(text, ",") {
 		it := item{text: strings.TrimSpace(part)}
 		if k.typ.Kind() == reflect.Map {
-			// The last sign divides: a weight has none, a label may.
+			// The last = divides, since a label may contain one and a weight does not.
 			cut := strings.LastIndexByte(it.text, '=')
 			if cut < 0 {
 				return nil, errors.New("want name=value pairs separated by commas, such as spam=2,ham=1")
@@ -357,14 +357,14 @@ func (k *key) split(text string) ([]item, error) {
 	return items, nil
 }
 
-// A fault is what is wrong with one item.
+// A fault is an item with its problem.
 type fault struct {
 	item
 	message string
 }
 
-// decode makes the key's value of its items; the value is good when there are
-// no faults.
+// decode makes the key's value from its items. The value is good if there are no
+// faults.
 func (k *key) decode(items []item) (reflect.Value, []fault) {
 	var faults []fault
 	scalar := func(t reflect.Type, it item) reflect.Value {

@@ -11,9 +11,9 @@ import (
 	"strings"
 )
 
-// WriteYAML writes the effective configuration as a file that loads to the
-// same values, with a comment behind each that says where it came from. It
-// holds no secrets, only the names of their files.
+// WriteYAML writes the effective configuration as a file that loads to the same
+// values. A comment behind each value says where it came from. The file holds no
+// secrets, only the names of their files.
 func (c *Config) WriteYAML(w io.Writer) error {
 	out := bufio.NewWriter(w)
 	writeSections(out, func(k *key, indent string) {
@@ -22,8 +22,8 @@ func (c *Config) WriteYAML(w io.Writer) error {
 	return out.Flush()
 }
 
-// String is what WriteYAML says of an origin: default, file:line:column, the
-// variable or the flag.
+// String is the comment of WriteYAML: default, file:line:column, the variable or
+// the flag.
 func (o origin) String() string {
 	switch {
 	case o.Source == "":
@@ -50,7 +50,7 @@ func writeSections(out io.Writer, line func(k *key, indent string)) {
 		for depth, name := range path {
 			if depth >= len(open) || open[depth] != name {
 				fmt.Fprintf(out, "%s%s:\n", strings.Repeat("  ", depth), name)
-				open = open[:min(depth, len(open))] // what was open below is not any more
+				open = open[:min(depth, len(open))] // deeper sections end here
 			}
 		}
 		open = path
@@ -61,8 +61,8 @@ func writeSections(out io.Writer, line func(k *key, indent string)) {
 // last is the part of the name after the last dot.
 func (k *key) last() string { return k.Name[strings.LastIndexByte(k.Name, '.')+1:] }
 
-// plain matches texts that any YAML reader takes for the strings they are,
-// and reserved those of them that some do not.
+// plain matches texts that YAML readers take for strings; reserved matches those
+// of them that some readers take for other values.
 var (
 	plain    = regexp.MustCompile(`^[A-Za-z/][A-Za-z0-9_./-]*$`)
 	reserved = regexp.MustCompile(`(?i)^(y|n|yes|no|on|off|true|false|null)$`)

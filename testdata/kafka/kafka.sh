@@ -51,8 +51,8 @@ fetch_jars() {
 	if [ -d "$libs" ]; then rm -rf "$part"; else mv "$part" "$libs"; fi
 }
 
-# broker_pid prints the pid in the pid file if that process is our broker: the
-# number may have gone to another process since.
+# broker_pid prints the pid in the pid file if that process is our broker. Another
+# process may have the number by now.
 broker_pid() {
 	local pid command
 	[ -f "$dir/pid" ] && pid=$(cat "$dir/pid") || return 1
@@ -70,7 +70,7 @@ broker_pid() {
 listening() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
 
 # choose_port takes the first of some ports that is free together with the next
-# one, which is the controller's.
+# port, which is the controller's.
 choose_port() {
 	for port in 19092 19192 19292 19392 19492; do
 		listening "$port" || listening $((port + 1)) || return 0
@@ -78,8 +78,8 @@ choose_port() {
 	fail "ports 19092, 19192, 19292, 19392 and 19492 are in use: give one"
 }
 
-# answers asks for the metadata (key 3, version 1, no topics) and is true when
-# the reply counts one broker: the listener is open long before.
+# answers asks for the metadata (key 3, version 1, no topics) and is true when the
+# reply counts one broker. The listener is open long before.
 answers() {
 	local reply
 	reply=$(
@@ -177,7 +177,7 @@ show_logs() {
 	done
 }
 
-# stop asks, waits, and ends it by force.
+# stop sends TERM, waits, and sends KILL.
 stop() {
 	local pid
 	if pid=$(broker_pid); then
@@ -194,7 +194,7 @@ stop() {
 	rm -f "$dir/pid" "$dir/address"
 }
 
-# run passes a signal on to the command; the broker outlives neither.
+# run passes a signal on to the command. The broker ends with either.
 run() {
 	if pid=$(broker_pid); then
 		fail "a broker runs in $dir already (pid $pid)"

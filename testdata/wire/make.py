@@ -1,6 +1,6 @@
 """Writes the Arrow streams that ingest/wire's tests read: pip install pyarrow; python make.py
 
-All hold the same four rows, unless the name says what is wrong with them:
+All hold the same four rows, unless the name says how they differ:
 
     label   u     v
     a       1     0.5

@@ -8,7 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"streamd/cmd/streamd/regions"
+	"streamd/cmd/streamd/plot"
 )
 
 // plotCmd draws the regions of a classifier.
@@ -40,7 +40,7 @@ func (c *plotCmd) Run(ctx context.Context, s *surroundings) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.Model, err)
 	}
-	picture := regions.Picture{Classifier: by}
+	picture := plot.Regions{Classifier: by}
 	if c.Data != "" {
 		options := c.columnFlags.options(c.Format)
 		options.Features = by.Features
@@ -60,7 +60,7 @@ func (c *plotCmd) Run(ctx context.Context, s *surroundings) error {
 	}
 	var drawn bytes.Buffer
 	err = draw(&drawn)
-	if errors.Is(err, regions.ErrNoRows) {
+	if errors.Is(err, plot.ErrNoRows) {
 		err = fmt.Errorf("%w: name them with --data", err)
 	}
 	if err != nil {

@@ -1,6 +1,13 @@
 package bench
 
-import "gonum.org/v1/gonum/stat"
+import (
+	"fmt"
+	"io"
+
+	"gonum.org/v1/gonum/stat"
+
+	"streamd/cmd/streamd/plot"
+)
 
 // Course is how far a run had come at which time.
 type Course struct {
@@ -66,4 +73,32 @@ func (c Course) points() (rows, seconds []float64) {
 		rows, seconds = append(rows, float64(m.Rows)), append(seconds, m.Seconds)
 	}
 	return rows, seconds
+}
+
+// Draw writes the course as SVG: the time after each mark with the straight line that
+// fits best and, where it is known, the memory below.
+func (c Course) Draw(w io.Writer, title string) error {
+	times := plot.Chart{Title: title, X: "points (millions)", Y: "seconds", Height: 460}
+	memory := plot.Chart{X: times.X, Y: "memory (MB)", Height: 200}
+	for _, m := range c.Marks {
+		x := float64(m.Rows) / 1e6
+		times.Points = append(times.Points, plot.XY{X: x, Y: m.Seconds})
+		if m.RSSBytes > 0 {
+			memory.Points = append(memory.Points, plot.XY{X: x, Y: float64(m.RSSBytes) / 1e6})
+		}
+	}
+	if n := len(c.Marks); n > 0 {
+		at, slope := c.line()
+		from := 0.0
+		if slope > 0 {
+			from = max(0, -at/slope) // where the line comes up to the axis
+			times.Note = fmt.Sprintf("straight line: %.3g million points a second; it explains %.4f of the variance", 1/slope/1e6, c.linearity())
+		}
+		last := float64(c.Marks[n-1].Rows)
+		times.Line = plot.XYs{{X: from / 1e6, Y: at + slope*from}, {X: last / 1e6, Y: at + slope*last}}
+	}
+	if len(memory.Points) == 0 {
+		return plot.Charts(w, times)
+	}
+	return plot.Charts(w, times, memory)
 }

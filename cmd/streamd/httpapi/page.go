@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"streamd/cmd/streamd/model"
+	"streamd/cmd/streamd/plot"
 )
 
 // The page is rendered here and complete without a script. page.js fetches it again every
@@ -89,7 +90,6 @@ type pageView struct {
 // Limits that keep the page small for any model and any topic.
 const (
 	maxPlanes     = 24
-	maxBars       = 256
 	maxPartitions = 64
 	strongest     = 3
 	maxListed     = 24 // weights of a single plane
@@ -154,7 +154,7 @@ func newPageView(served *model.Served, status Status, now time.Time) pageView {
 				Rows:      m.Rows[i], // meaningful where each class has a plane
 				Gamma:     p.Gamma,
 				Condition: p.Condition,
-				Bars:      barsPath(p.W),
+				Bars:      plot.Bars(p.W),
 				Strongest: strongestWeights(m.Features, p.W, listed),
 			})
 		}
@@ -186,7 +186,7 @@ type planeView struct {
 	Rows      int64
 	Gamma     float64
 	Condition float64
-	Bars      string // an SVG path in a box of barsWidth by 2·barsHeight
+	Bars      template.HTML
 	Strongest []weightView
 }
 
@@ -225,39 +225,6 @@ func strongestWeights(features []string, w []float64, most int) []weightView {
 		views[i] = v
 	}
 	return views
-}
-
-const (
-	barsWidth  = 640 // width of a plane's picture
-	barsHeight = 24  // above and below the zero line
-)
-
-// barsPath draws a bar for each weight; the largest has the full height. With more weights
-// than bars, a bar is the largest of neighbouring weights.
-func barsPath(w []float64) string {
-	bars := w
-	if len(w) > maxBars {
-		bars = make([]float64, maxBars)
-		for j, x := range w {
-			if b := &bars[j*maxBars/len(w)]; math.Abs(x) > math.Abs(*b) {
-				*b = x
-			}
-		}
-	}
-	largest := 0.0
-	for _, x := range bars {
-		largest = max(largest, math.Abs(x))
-	}
-	if largest == 0 {
-		return ""
-	}
-	step := barsWidth / float64(len(bars))
-	width := step * 0.8
-	var path strings.Builder
-	for i, x := range bars {
-		fmt.Fprintf(&path, "M%.1f %dv%.1fh%.1fV%dz", float64(i)*step+(step-width)/2, barsHeight, -x/largest*barsHeight, width, barsHeight)
-	}
-	return path.String()
 }
 
 // plural is the ending of a noun for n things.

@@ -1,14 +1,12 @@
 package httpapi
 
 import (
-	"fmt"
+	"html/template"
 	"math"
-	"strings"
 
 	"streamd/cmd/streamd/model"
+	"streamd/cmd/streamd/plot"
 )
-
-// The curves of tuning and the reliability diagrams are SVG paths in the template.
 
 // Refined are the refined planes that the page has room for.
 func (v pageView) Refined() []model.PlaneRefinement {
@@ -16,95 +14,59 @@ func (v pageView) Refined() []model.PlaneRefinement {
 	return planes[:min(len(planes), maxPlanes)]
 }
 
-const (
-	chartWidth  = 320
-	chartHeight = 160
-	maxCurves   = 4 // drawn at most
-)
+const maxCurves = 4 // drawn at most
 
 // tuningView is the curve of the criterion over log ν.
 type tuningView struct {
 	*model.Tuning
-	Curves []curveView
-	// X and Y are the place of the choice.
-	X, Y string
+	Picture template.HTML // empty without any figure
+	Dashed  []string      // names of the curves that the choice does not lie on
 	// Ends of the axes.
 	FirstNu, LastNu, Least, Most float64
 	Share                        bool // Least and Most are shares, not losses
 }
 
-type curveView struct {
-	Name   string
-	Path   string
-	Chosen bool // whether the choice lies on it
-}
-
 func newTuningView(t *model.Tuning) *tuningView {
 	v := &tuningView{Tuning: t, FirstNu: math.Inf(1), Least: math.Inf(1), Most: math.Inf(-1)}
-	curves := t.Curves[:min(len(t.Curves), maxCurves)]
-	for _, c := range curves {
+	var curves []plot.Curve
+	for _, c := range t.Curves[:min(len(t.Curves), maxCurves)] {
+		curve := plot.Curve{Dashed: c.Standardise != t.Standardise || c.Balanced != t.Balanced}
 		for _, p := range c.Points {
 			value, more := t.Value(p)
 			v.Share = more
-			if value == nil || !(p.Nu > 0) {
-				continue
+			at := plot.XY{Y: math.NaN()} // a gap
+			if value != nil && p.Nu > 0 {
+				at = plot.XY{X: math.Log(p.Nu), Y: *value}
+				v.FirstNu, v.LastNu = min(v.FirstNu, p.Nu), max(v.LastNu, p.Nu)
+				v.Least, v.Most = min(v.Least, *value), max(v.Most, *value)
 			}
-			v.FirstNu, v.LastNu = min(v.FirstNu, p.Nu), max(v.LastNu, p.Nu)
-			v.Least, v.Most = min(v.Least, *value), max(v.Most, *value)
+			curve.Points = append(curve.Points, at)
 		}
-	}
-	if v.Least > v.Most {
-		return v // without any figure
-	}
-	place := func(nu, value float64) (x, y string) {
-		right, up := 0.5, 0.5
-		if v.LastNu > v.FirstNu {
-			right = math.Log(nu/v.FirstNu) / math.Log(v.LastNu/v.FirstNu)
-		}
-		if v.Most > v.Least {
-			up = (value - v.Least) / (v.Most - v.Least)
-		}
-		return fmt.Sprintf("%.1f", right*chartWidth), fmt.Sprintf("%.1f", (1-up)*chartHeight)
-	}
-	for _, c := range curves {
-		view := curveView{Name: "as they are", Chosen: c.Standardise == t.Standardise && c.Balanced == t.Balanced}
-		if c.Standardise {
-			view.Name = "standardised"
-		}
-		if c.Balanced {
-			view.Name += ", balanced"
-		}
-		var path strings.Builder
-		pen := "M"
-		for _, p := range c.Points {
-			value, _ := t.Value(p)
-			if value == nil || !(p.Nu > 0) {
-				pen = "M" // a gap
-				continue
+		curves = append(curves, curve)
+		if curve.Dashed {
+			name := "as they are"
+			if c.Standardise {
+				name = "standardised"
 			}
-			x, y := place(p.Nu, *value)
-			path.WriteString(pen + x + " " + y)
-			pen = "L"
+			if c.Balanced {
+				name += ", balanced"
+			}
+			v.Dashed = append(v.Dashed, name)
 		}
-		view.Path = path.String()
-		v.Curves = append(v.Curves, view)
 	}
-	v.X, v.Y = place(t.Nu, max(v.Least, min(v.Most, t.Best)))
+	if v.Least <= v.Most {
+		v.Picture = plot.Curves(curves, plot.XY{X: math.Log(t.Nu), Y: max(v.Least, min(v.Most, t.Best))})
+	}
 	return v
 }
 
 // trustView is a reliability diagram: the observed share over the predicted probability.
 // They agree on the diagonal.
 type trustView struct {
-	Class  string // "": the model as a whole
-	Before *model.Reliability
-	After  *model.Reliability
-	Marks  []markView
-}
-
-type markView struct {
-	X, Y, Radius string
-	After        bool
+	Class   string // "": the model as a whole
+	Before  *model.Reliability
+	After   *model.Reliability
+	Picture template.HTML
 }
 
 // newTrustViews shows the model as a whole and the first of its planes. A single plane is
@@ -117,35 +79,28 @@ func newTrustViews(q *model.Quality) []trustView {
 	for _, p := range q.Planes[:min(len(q.Planes), maxDiagrams)] {
 		views = append(views, trustView{Class: p.Class, Before: p.Before, After: p.After})
 	}
-	for i := range views {
-		v := &views[i]
-		v.mark(v.Before, false)
-		v.mark(v.After, true)
+	for i, v := range views {
+		views[i].Picture = plot.Diagram(append(bubbles(v.Before, true), bubbles(v.After, false)...))
 	}
 	return views
 }
 
 const (
-	maxDiagrams  = 11  // of planes, beside that of the whole
-	diagramWidth = 160 // and height
-	maxMarks     = 50  // bins drawn at most
+	maxDiagrams = 11 // of planes, beside that of the whole
+	maxMarks    = 50 // bins drawn at most
 )
 
-// mark draws the bins as circles whose areas grow with their weights.
-func (v *trustView) mark(r *model.Reliability, after bool) {
+// bubbles are the bins as circles whose areas grow with their weights.
+func bubbles(r *model.Reliability, before bool) (some []plot.Bubble) {
 	if r == nil {
-		return
+		return nil
 	}
 	for _, b := range r.Bins[:min(len(r.Bins), maxMarks)] {
-		radius := 2.0
+		bubble := plot.Bubble{XY: plot.XY{X: b.Probability, Y: b.Share}, Before: before}
 		if r.Weight > 0 {
-			radius += 8 * math.Sqrt(b.Weight/r.Weight)
+			bubble.Weight = b.Weight / r.Weight
 		}
-		v.Marks = append(v.Marks, markView{
-			X:      fmt.Sprintf("%.1f", b.Probability*diagramWidth),
-			Y:      fmt.Sprintf("%.1f", (1-b.Share)*diagramWidth),
-			Radius: fmt.Sprintf("%.1f", radius),
-			After:  after,
-		})
+		some = append(some, bubble)
 	}
+	return some
 }

@@ -7,20 +7,20 @@ import (
 	"net/http"
 
 	"streamd/cmd/streamd/model"
-	"streamd/cmd/streamd/regions"
+	"streamd/cmd/streamd/plot"
 )
 
 // drawable says whether the model's regions have a picture: its basis has two features,
 // and there are colours enough for its classes.
 func drawable(s *model.Served) bool {
-	return s.Model != nil && s.Basis != nil && len(s.Basis.Features) == 2 && len(s.Model.Classes) <= regions.MostClasses
+	return s.Model != nil && s.Basis != nil && len(s.Basis.Features) == 2 && len(s.Model.Classes) <= plot.MostClasses
 }
 
 // regions answers with the served classifier's regions, one per class, as SVG.
 func (s *Server) regions(w http.ResponseWriter, r *http.Request) error {
 	served, _ := s.service.Served()
 	if !drawable(served) {
-		return absent(served, "picture of its regions", fmt.Sprintf("it is not one of two features and up to %d classes behind a kernel", regions.MostClasses))
+		return absent(served, "picture of its regions", fmt.Sprintf("it is not one of two features and up to %d classes behind a kernel", plot.MostClasses))
 	}
 	if parseTags(r.Header.Values("If-None-Match")).has(served.Fingerprint) {
 		notModified(w, r, served.Fingerprint)
@@ -57,7 +57,7 @@ func (s *Server) picture(ctx context.Context, served *model.Served) (*picture, e
 		}
 		defer func() { <-s.slots }()
 		var svg bytes.Buffer
-		drawing := regions.Picture{Classifier: served.Classifier()}
+		drawing := plot.Regions{Classifier: served.Classifier()}
 		if err := drawing.SVG(&svg); err != nil {
 			return nil, err
 		}

@@ -1,13 +1,13 @@
 package reproduce
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"math"
 	"math/rand/v2"
 
+	"streamd/cmd/streamd/plot"
 	"streamd/incremental"
 	"streamd/incremental/newton"
 )
@@ -89,55 +89,25 @@ func unbalancedPoints(seed uint64) *set {
 	return s
 }
 
-// drawUnbalanced draws figures 2.8 to 2.10 as an SVG picture: hollow circles are
-// the 85 points, diamonds the 15, with the plane and, dashed, the two planes
-// x'w = γ ± 1.
+// drawUnbalanced draws figures 2.8 to 2.10 side by side, as SVG: circles are the 85
+// points, diamonds the 15.
 func drawUnbalanced(ctx context.Context, w io.Writer, c *Config) error {
 	planes, s, err := unbalancedPlanes(ctx, c.Seed)
 	if err != nil {
 		return err
 	}
-	const side, margin, title = 300, 20, 60 // of a picture
-	low, high := math.Inf(1), math.Inf(-1)
-	for _, c := range s.columns {
-		for _, x := range c {
-			low, high = min(low, x-0.5), max(high, x+0.5)
-		}
+	var points [2]plot.XYs
+	for row, code := range s.codes {
+		points[code] = append(points[code], plot.XY{X: s.columns[0][row], Y: s.columns[1][row]})
 	}
-	at := func(x float64) float64 { return side * (x - low) / (high - low) }
-	width := len(planes)*(side+margin) + margin
-	var b bytes.Buffer
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" font-family="sans-serif" font-size="13" fill="none">`+"\n",
-		width, title+side+margin, width, title+side+margin)
-	fmt.Fprintf(&b, `<rect width="%d" height="%d" fill="#fff"/><clipPath id="frame"><rect width="%d" height="%d"/></clipPath>`+"\n", width, title+side+margin, side, side)
-	for i, p := range planes {
-		fmt.Fprintf(&b, `<g transform="translate(%d %d)"><text y="-26" fill="#000" font-weight="bold">%s</text><text y="-9" fill="#000">%.0f %% right: %.1f and %.1f %% of the classes</text>`+"\n",
-			margin+i*(side+margin), title, p.name, 100*p.all, 100*p.large, 100*p.small)
-		fmt.Fprintf(&b, `<rect width="%d" height="%d" stroke="#999"/><g clip-path="url(#frame)">`+"\n", side, side)
-		for row, code := range s.codes {
-			x, y := at(s.columns[0][row]), side-at(s.columns[1][row])
-			if code == 1 {
-				fmt.Fprintf(&b, `<circle cx="%.1f" cy="%.1f" r="3.5" stroke="#26c"/>`, x, y)
-			} else {
-				fmt.Fprintf(&b, `<path d="M%.1f %.1fl4.5 4.5l-4.5 4.5l-4.5 -4.5z" stroke="#c33"/>`, x, y-4.5)
-			}
-		}
+	var panels []plot.Panel
+	for _, p := range planes {
 		plane := p.model.Planes[0]
-		for _, bound := range []float64{-1, 0, 1} {
-			style := `stroke="#000" stroke-width="1.5"`
-			if bound != 0 {
-				style = `stroke="#666" stroke-dasharray="5 4"`
-			}
-			// From the point nearest the origin a picture's width both ways.
-			size := plane.W[0]*plane.W[0] + plane.W[1]*plane.W[1]
-			near, along := (plane.Gamma+bound)/size, 3*(high-low)/math.Sqrt(size)
-			x0, y0 := near*plane.W[0], near*plane.W[1]
-			dx, dy := -along*plane.W[1], along*plane.W[0]
-			fmt.Fprintf(&b, "\n"+`<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" %s/>`, at(x0-dx), side-at(y0-dy), at(x0+dx), side-at(y0+dy), style)
-		}
-		b.WriteString("\n</g></g>\n")
+		panels = append(panels, plot.Panel{
+			Title:   p.name,
+			Note:    fmt.Sprintf("%.0f %% right: %.1f and %.1f %% of the classes", 100*p.all, 100*p.large, 100*p.small),
+			Circles: points[1], Diamonds: points[0], W: [2]float64(plane.W), Gamma: plane.Gamma,
+		})
 	}
-	b.WriteString("</svg>\n")
-	_, err = w.Write(b.Bytes())
-	return err
+	return plot.Panels(w, panels...)
 }

@@ -7,7 +7,7 @@ import (
 	"math/rand/v2"
 
 	"streamd/cmd/streamd/model"
-	"streamd/cmd/streamd/regions"
+	"streamd/cmd/streamd/plot"
 	"streamd/incremental/newton"
 	"streamd/kernels"
 	"streamd/kernels/reduce"
@@ -161,6 +161,6 @@ func (learn learner) draw(ctx context.Context, w io.Writer, c *Config) error {
 		return err
 	}
 	f := &all[len(all)-1]
-	picture := regions.Picture{Classifier: f.by, Rows: f.points.block(0, f.points.rows())}
+	picture := plot.Regions{Classifier: f.by, Rows: f.points.block(0, f.points.rows())}
 	return picture.SVG(w)
 }

@@ -196,7 +196,8 @@ func TestDrawUnbalanced(t *testing.T) {
 			count[element.Name.Local]++
 		}
 	}
-	if count["circle"] != 3*85 || count["path"] != 3*15 || count["line"] != 3*3 {
+	// Circles and diamonds have a rim each; beside them there are planes and frames.
+	if count["circle"] != 3*2*85 || count["path"] != 3*(2*15+3+1) {
 		t.Errorf("elements: %v", count)
 	}
 }
@@ -311,7 +312,7 @@ func TestCheckerboard(t *testing.T) {
 }
 
 // The picture of a table has its points, basis and two regions; it is looked at
-// in the tests of package regions.
+// in the tests of package plot.
 func TestDrawSurfaces(t *testing.T) {
 	for name, want := range map[string]string{"spiral": "194 points", "checkerboard": "40 points"} {
 		table, err := Find(name)

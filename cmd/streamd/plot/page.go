@@ -1,0 +1,144 @@
+package plot
+
+import (
+	"html/template"
+	"math"
+
+	gonum "gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+)
+
+// The charts of the page are the contents of an svg element there. Their elements
+// have classes, which the style sheet of the page colours in light and in dark mode.
+
+// The sizes of the charts, for the view boxes of their elements.
+const (
+	CurvesWidth, CurvesHeight = 336, 176
+	DiagramSize               = 184
+	BarsWidth, BarsHeight     = 640, 48
+)
+
+// A Curve is a line with gaps at points whose Y is NaN. A dashed one is not chosen.
+type Curve struct {
+	Points XYs
+	Dashed bool
+}
+
+// Curves draws curves with a mark at the choice. The axes end with the points.
+func Curves(curves []Curve, choice XY) template.HTML {
+	p := newChart()
+	for _, curve := range curves {
+		style := class("curve")
+		if curve.Dashed {
+			style = "curve other"
+		}
+		var run XYs
+		for i, at := range curve.Points {
+			if !math.IsNaN(at.Y) {
+				run = append(run, at)
+			}
+			if last := i == len(curve.Points)-1; len(run) > 0 && (last || math.IsNaN(at.Y)) {
+				p.Add(line(run, style, 2))
+				run = nil
+			}
+		}
+	}
+	p.Add(scatter(XYs{choice}, class("choice"), 4.5, draw.CircleGlyph{}))
+	return contents(p, CurvesWidth, CurvesHeight, 8)
+}
+
+// A Bubble is a point of a reliability diagram in the unit square. Its area is in
+// proportion to its weight, from 0 to 1.
+type Bubble struct {
+	XY
+	Weight float64
+	Before bool // before calibration
+}
+
+// Diagram draws bubbles around the diagonal of the unit square.
+func Diagram(bubbles []Bubble) template.HTML {
+	p := newChart()
+	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = 0, 1, 0, 1
+	points := &plotter.Scatter{XYs: make(XYs, len(bubbles))}
+	for i, b := range bubbles {
+		points.XYs[i] = b.XY
+	}
+	points.GlyphStyleFunc = func(i int) draw.GlyphStyle {
+		style := class("mark")
+		if bubbles[i].Before {
+			style = "mark before"
+		}
+		radius := vg.Length(2 + 8*math.Sqrt(bubbles[i].Weight))
+		return draw.GlyphStyle{Color: style, Radius: radius, Shape: draw.CircleGlyph{}}
+	}
+	p.Add(overlay{line(XYs{{X: 0, Y: 0}, {X: 1, Y: 1}}, class("axis"), 1)}, overlay{points})
+	return contents(p, DiagramSize, DiagramSize, 12)
+}
+
+// Bars draws weights as bars from a line in the middle, the largest in full height.
+func Bars(weights []float64) template.HTML {
+	p := newChart()
+	p.HideAxes()
+	n := float64(len(weights))
+	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = 0, n, -1, 1
+	p.Add(overlay{line(XYs{{X: 0, Y: 0}, {X: n, Y: 0}}, class("axis"), 1)}, bars(weights))
+	return contents(p, BarsWidth, BarsHeight, 0)
+}
+
+// mostBars bounds the length of the page for models with many features.
+const mostBars = 256
+
+// bars is a plotter of a bar for each weight. If there are more weights than bars, a
+// bar is the largest of its neighbours. All bars are one path: gonum's bar charts
+// have two for each bar, and a page shows thousands of bars.
+type bars []float64
+
+// Plot implements gonum's interface.
+func (w bars) Plot(c draw.Canvas, _ *gonum.Plot) {
+	some := w
+	if len(w) > mostBars {
+		some = make(bars, mostBars)
+		for j, x := range w {
+			if b := &some[j*mostBars/len(w)]; math.Abs(x) > math.Abs(*b) {
+				*b = x
+			}
+		}
+	}
+	largest := 0.0
+	for _, x := range some {
+		largest = max(largest, math.Abs(x))
+	}
+	if largest == 0 {
+		return
+	}
+	var path vg.Path
+	for i, x := range some {
+		left, right := c.X((float64(i)+0.1)/float64(len(some))), c.X((float64(i)+0.9)/float64(len(some)))
+		zero, top := c.Y(0.5), c.Y(0.5+x/largest/2)
+		path.Move(vg.Point{X: left, Y: zero})
+		path.Line(vg.Point{X: left, Y: top})
+		path.Line(vg.Point{X: right, Y: top})
+		path.Line(vg.Point{X: right, Y: zero})
+		path.Close()
+	}
+	c.SetColor(class("fill"))
+	c.Fill(path)
+}
+
+// newChart returns a plot with axes that have neither marks nor names.
+func newChart() *gonum.Plot {
+	p := newPlot("", "", "")
+	p.HideAxes()
+	p.X.LineStyle = draw.LineStyle{Color: class("axis"), Width: 1}
+	p.Y.LineStyle = p.X.LineStyle
+	return p
+}
+
+// contents draws a plot with a margin.
+func contents(p *gonum.Plot, width, height, margin vg.Length) template.HTML {
+	c := newSVG(width, height)
+	p.Draw(draw.Crop(draw.New(c), margin, -margin, margin, -margin))
+	return template.HTML(c.b.String())
+}

@@ -1,0 +1,93 @@
+package plot
+
+import (
+	"fmt"
+	"html/template"
+	"math"
+	"strings"
+	"testing"
+)
+
+// page parses a chart in an element as the page has it.
+func page(t *testing.T, width, height int, contents template.HTML) contentsOf {
+	t.Helper()
+	return parse(t, fmt.Sprintf(`<svg viewBox="0 0 %d %d">%s</svg>`, width, height, contents))
+}
+
+func TestCurves(t *testing.T) {
+	gap := math.NaN()
+	chart := page(t, CurvesWidth, CurvesHeight, Curves([]Curve{
+		{Points: XYs{{X: -1, Y: 1}, {X: 0, Y: 3}, {X: 1, Y: gap}, {X: 2, Y: 2}, {X: 3, Y: 1}}},
+		{Points: XYs{{X: -1, Y: gap}, {X: 0, Y: 2}, {X: 1, Y: 2}}, Dashed: true},
+	}, XY{X: 0, Y: 3}))
+	whole, dashed := chart.classed("curve"), chart.classed("curve other")
+	if len(whole) != 2 || len(dashed) != 1 || len(chart.classed("axis")) != 2 || len(chart.circles) != 1 {
+		t.Fatalf("%d and %d curves, %d axes, %d choices", len(whole), len(dashed), len(chart.classed("axis")), len(chart.circles))
+	}
+	if got := chart.circles[0]; got != whole[0].points[1] {
+		t.Errorf("the choice is at %v, its point at %v", got, whole[0].points[1])
+	}
+	top, low, end := whole[0].points[1], whole[0].points[0], whole[1].points[1]
+	if !(top.Y < low.Y && top.X > low.X && low.Y == end.Y && end.X > top.X) {
+		t.Errorf("the curve goes from %v over %v to %v", low, top, end)
+	}
+	if got := page(t, CurvesWidth, CurvesHeight, Curves([]Curve{{Points: XYs{{X: 1, Y: 2}}}}, XY{X: 1, Y: 2})); len(got.circles) != 1 {
+		t.Error("a single point is no chart")
+	}
+}
+
+func TestDiagram(t *testing.T) {
+	chart := page(t, DiagramSize, DiagramSize, Diagram([]Bubble{{XY: XY{X: 0, Y: 0}, Weight: 1}, {XY: XY{X: 1, Y: 1}, Before: true}, {XY: XY{X: 0.5, Y: 0.25}}}))
+	if len(chart.circles) != 3 {
+		t.Fatalf("%d bubbles", len(chart.circles))
+	}
+	low, high, middle := chart.circles[0], chart.circles[1], chart.circles[2]
+	if math.Abs(middle.X-(low.X+high.X)/2) > 0.1 || math.Abs(middle.Y-(3*low.Y+high.Y)/4) > 0.1 {
+		t.Errorf("bubbles at %v, %v and %v", low, middle, high)
+	}
+	diagonal := chart.classed("axis")[2].points
+	if diagonal[0] != low || diagonal[1] != high {
+		t.Errorf("the diagonal goes from %v to %v", diagonal[0], diagonal[1])
+	}
+	text := string(Diagram([]Bubble{{Weight: 1}, {Before: true}}))
+	for _, want := range []string{`r="10" class="mark"/>`, `r="2" class="mark before"/>`} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%s lacks %s", text, want)
+		}
+	}
+}
+
+func TestBars(t *testing.T) {
+	for _, weights := range [][]float64{{1, -2, 0.5}, make([]float64, 3), make([]float64, 5000)} {
+		if len(weights) > mostBars {
+			for j := range weights {
+				weights[j] = math.Sin(float64(j))
+			}
+			weights[1234] = -1.5
+		}
+		chart := page(t, BarsWidth, BarsHeight, Bars(weights))
+		axis, bars := chart.classed("axis"), chart.classed("fill")
+		if len(axis) != 1 || axis[0].points[0] != (XY{Y: 24}) || axis[0].points[1] != (XY{X: 640, Y: 24}) {
+			t.Errorf("the axis is %v", axis)
+		}
+		if weights[1] == 0 {
+			if len(bars) != 0 {
+				t.Error("there are bars of nothing")
+			}
+			continue
+		}
+		points := bars[0].points
+		if n := len(points) / 4; n != min(len(weights), mostBars) {
+			t.Fatalf("%d bars of %d weights", n, len(weights))
+		}
+		largest := 1 // and negative: it reaches down to the edge
+		if len(weights) > mostBars {
+			largest = 1234 * mostBars / len(weights)
+		}
+		for i := range len(points) / 4 {
+			if bottom := points[4*i+1].Y == BarsHeight; bottom != (i == largest) {
+				t.Errorf("bar %d of %d weights reaches down to %g", i, len(weights), points[4*i+1].Y)
+			}
+		}
+	}
+}

@@ -102,6 +102,20 @@ func (b *Block) ClassesIn(classes []string) []int {
 	return at
 }
 
+// Slice is the rows from to to, to not included. It shares b's memory.
+func (b *Block) Slice(from, to int) *Block {
+	part := *b
+	part.Columns = make([]gram.Column, len(b.Columns))
+	for j, c := range b.Columns {
+		part.Columns[j] = c.Slice(from, to)
+	}
+	part.Codes = b.Codes[from:to]
+	if b.Weights != nil {
+		part.Weights = b.Weights[from:to]
+	}
+	return &part
+}
+
 // Pick copies the given rows, in the order given: columns that are not float32
 // become float64, as which all numbers are used.
 func (b *Block) Pick(rows []int) *Block {

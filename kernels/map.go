@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 
 	"streamd/incremental/gram"
 )
@@ -77,6 +78,15 @@ func (m *Map) Kernel() Kernel { return m.kernel }
 
 // Points is t.
 func (m *Map) Points() int { return m.t }
+
+// Names names the t coordinates: z1, z2, …
+func (m *Map) Names() []string {
+	names := make([]string, m.t)
+	for i := range names {
+		names[i] = "z" + strconv.Itoa(i+1)
+	}
+	return names
+}
 
 // Point is point i of the basis, not to be written to.
 func (m *Map) Point(i int) []float64 { return m.z[i*m.n:][:m.n:m.n] }

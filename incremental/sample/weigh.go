@@ -1,0 +1,39 @@
+package sample
+
+import (
+	"streamd/incremental"
+	"streamd/incremental/exact"
+)
+
+// StandFor says for how many of the rows of the totals a row of each class stands,
+// by weight: 1 to the last bit where the block has all of them.
+func StandFor(rows *incremental.Block, totals []incremental.ClassTotal) map[string]float64 {
+	sums := exact.NewVector(len(rows.Classes))
+	for i, c := range rows.Codes {
+		sums.Add(int(c), rows.Weight(i))
+	}
+	seen := make(map[string]float64, len(rows.Classes))
+	for c, label := range rows.Classes {
+		seen[label], _ = sums.Split(c)
+	}
+	u := map[string]float64{}
+	for _, t := range totals {
+		if sum := seen[t.Label]; sum > 0 {
+			u[t.Label] = t.Weight / sum
+		}
+	}
+	return u
+}
+
+// Weigh gives each row the weight of the rows that it stands for. All but the
+// weights is shared.
+func Weigh(rows *incremental.Block, totals []incremental.ClassTotal) *incremental.Block {
+	b := *rows
+	u := StandFor(&b, totals)
+	weights := make([]float64, b.Rows())
+	for i, c := range b.Codes {
+		weights[i] = u[b.Classes[c]] * b.Weight(i)
+	}
+	b.Weights = weights
+	return &b
+}

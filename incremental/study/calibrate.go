@@ -1,0 +1,129 @@
+package study
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"streamd/incremental/calibration"
+)
+
+// Curves are a kind of calibration curves.
+type Curves int
+
+const (
+	// Auto is the better kind by the log loss of held-out folds, and Platt where
+	// there are fewer rows than isotonicRows.
+	Auto Curves = iota
+	Platt
+	Isotonic
+)
+
+// isotonicRows is how many rows an isotonic curve wants: with fewer it follows
+// them rather than the probabilities.
+const isotonicRows = 1000
+
+// Calibrated is a calibration.
+type Calibrated struct {
+	Kind   Curves              // Platt or Isotonic
+	Curves []calibration.Curve // of each plane, fitted to all rows
+	// After is how well the probabilities of each fold hold, by curves that were
+	// fitted to the other folds.
+	After Reliability
+}
+
+// Calibrate fits curves from the planes' decision values to probabilities. It needs
+// rows in two folds or more.
+//
+// Rows count by their weights, also in Platt's targets, where he has numbers of rows:
+// held-out log loss is the better for it.
+func (h *HeldOut) Calibrate(ctx context.Context, kind Curves) (*Calibrated, error) {
+	if len(h.folds) < 2 {
+		return nil, errors.New("a calibration wants two folds of blocks that have rows and leave rows of every class to the others")
+	}
+	kinds := []Curves{kind}
+	switch {
+	case kind != Auto:
+	case len(h.codes) < isotonicRows:
+		kinds[0] = Platt
+	default:
+		kinds = []Curves{Platt, Isotonic}
+	}
+	all, err := h.calibrateBy(ctx, kinds)
+	if err != nil {
+		return nil, err
+	}
+	best := all[0]
+	for _, c := range all[1:] {
+		if c.After.All.LogLoss < best.After.All.LogLoss {
+			best = c
+		}
+	}
+	return best, nil
+}
+
+// calibrateBy fits the curves of one plane after the other, so that no more than
+// one plane's outcomes are in memory.
+func (h *HeldOut) calibrateBy(ctx context.Context, kinds []Curves) ([]*Calibrated, error) {
+	all, apart := make([]*Calibrated, len(kinds)), make([][][]calibration.Curve, len(kinds))
+	for i, kind := range kinds {
+		all[i], apart[i] = &Calibrated{Kind: kind}, make([][]calibration.Curve, len(h.folds))
+	}
+	for p, plane := range h.model.Planes {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		outcomes, err := h.outcomes(p)
+		for i := 0; i < len(kinds) && err == nil; i++ {
+			var whole calibration.Curve
+			var without []calibration.Curve
+			whole, without, err = h.fit(kinds[i], outcomes)
+			all[i].Curves = append(all[i].Curves, whole)
+			for f, curve := range without {
+				apart[i][f] = append(apart[i][f], curve)
+			}
+		}
+		if err != nil {
+			return nil, fmt.Errorf("calibrate class %q: %w", plane.Class, err)
+		}
+	}
+	for i, c := range all {
+		var err error
+		if c.After, err = h.measure(ctx, func(f int) []calibration.Curve { return apart[i][f] }); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// outcomes are those of a plane.
+func (h *HeldOut) outcomes(plane int) (*calibration.Outcomes, error) {
+	planes := len(h.model.Planes)
+	values := make([]float64, len(h.codes))
+	for i := range values {
+		values[i] = h.values[i*planes+plane]
+	}
+	return calibration.NewOutcomes(values, h.positive(plane), h.weight)
+}
+
+// fit fits curves of a plane: to all outcomes, and to those without each fold. The
+// sigmoids of these are near that of all, where the search for them begins.
+func (h *HeldOut) fit(kind Curves, o *calibration.Outcomes) (whole calibration.Curve, without []calibration.Curve, err error) {
+	var again func(*calibration.Outcomes) (calibration.Curve, error)
+	if kind == Isotonic {
+		again = func(o *calibration.Outcomes) (calibration.Curve, error) { return o.FitIsotonic() }
+		whole, err = again(o)
+	} else {
+		var near calibration.Sigmoid
+		near, err = o.FitSigmoid()
+		again = func(o *calibration.Outcomes) (calibration.Curve, error) { return o.FitSigmoidFrom(near) }
+		whole = near
+	}
+	for i := 0; i < len(h.folds) && err == nil; i++ {
+		in := h.folds[i]
+		var curve calibration.Curve
+		curve, err = again(o.Only(func(row int) bool { return row < in.from || row >= in.to }))
+		without = append(without, curve)
+	}
+	return whole, without, err
+}

@@ -1,0 +1,163 @@
+package study
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"streamd/incremental"
+	"streamd/incremental/calibration"
+	"streamd/incremental/sample"
+)
+
+// HeldOut is out-of-fold decision values: each row is scored by planes that were
+// made like the study's, but without the row's fold. Folds are left out when the
+// other folds do not have all classes.
+type HeldOut struct {
+	model  *incremental.Model
+	folds  []span
+	codes  []int32 // of the model's classes
+	said   []int32 // the same, by the planes
+	weight []float64
+	values []float64 // rows × planes
+}
+
+// span is the rows of a fold.
+type span struct{ from, to int }
+
+// bins of a reliability diagram.
+const bins = 10
+
+// HoldOut scores the rows of a sample, of which the study's folds are. A row has a
+// value for each plane: of more than the given number of values the first rows are
+// taken, which are a sample too.
+func (s *Study) HoldOut(ctx context.Context, of *Sample, values int) (*HeldOut, error) {
+	planes := len(s.model.Planes)
+	rows := min(of.block.Rows(), max(1, values/planes))
+	weighted := sample.Weigh(of.block.Slice(0, rows), of.totals)
+	h := &HeldOut{model: s.model, values: make([]float64, 0, rows*planes)}
+	folds := len(s.problem.Folds)
+	for i, in := range of.in {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		judged, _ := slices.BinarySearch(in, rows)
+		if judged == 0 {
+			continue
+		}
+		rest := s.without(i)
+		without, err := rest.Solve(s.options.Planes)
+		if errors.Is(err, incremental.ErrClasses) || err == nil && !slices.Equal(without.Classes, s.model.Classes) {
+			continue
+		}
+		if err == nil && s.refined {
+			without, err = s.refineWithout(ctx, without, rest, of, i)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("without fold %d of %d: %w", i+1, folds, err)
+		}
+		b := weighted.Pick(in[:judged])
+		from, m := len(h.codes), b.Rows()
+		h.folds = append(h.folds, span{from, from + m})
+		h.codes = append(h.codes, b.Codes...)
+		h.weight = append(h.weight, b.Weights...)
+		h.said = append(h.said, make([]int32, m)...)
+		h.values = h.values[:(from+m)*planes]
+		without.Classify(h.said[from:], h.values[from*planes:], b.Columns)
+	}
+	if len(h.folds) == 0 {
+		return nil, fmt.Errorf("none of the %d folds of blocks has rows and leaves rows of every class to the others", folds)
+	}
+	return h, nil
+}
+
+// Quality is how often the planes are right on held-out rows.
+type Quality struct {
+	Rows                int64 // that were scored
+	Folds               int   // that they are in
+	Correctness         float64
+	BalancedCorrectness float64 // the mean of the classes' shares
+}
+
+// Quality counts the rows by their weights.
+func (h *HeldOut) Quality() Quality {
+	k := len(h.model.Classes)
+	right, weight := make([]float64, k), make([]float64, k)
+	for i, c := range h.codes {
+		weight[c] += h.weight[i]
+		if h.said[i] == c {
+			right[c] += h.weight[i]
+		}
+	}
+	q := Quality{Rows: int64(len(h.codes)), Folds: len(h.folds)}
+	var allRight, all, shares, seen float64
+	for c := range k {
+		allRight, all = allRight+right[c], all+weight[c]
+		if weight[c] > 0 {
+			shares += right[c] / weight[c]
+			seen++
+		}
+	}
+	q.Correctness, q.BalancedCorrectness = allRight/all, shares/seen
+	return q
+}
+
+// Reliability is how well probabilities hold, of all classes together and of each
+// plane's class against the rest.
+type Reliability struct {
+	All    calibration.Reliability
+	Planes []calibration.Reliability
+}
+
+// Reliability is that of decision values as they are (calibration.Linear).
+func (h *HeldOut) Reliability(ctx context.Context) (Reliability, error) {
+	linear := slices.Repeat([]calibration.Curve{calibration.Linear{}}, len(h.model.Planes))
+	return h.measure(ctx, func(int) []calibration.Curve { return linear })
+}
+
+// measure asks for the curves for each fold.
+func (h *HeldOut) measure(ctx context.Context, curves func(fold int) []calibration.Curve) (r Reliability, err error) {
+	planes, k := len(h.model.Planes), len(h.model.Classes)
+	ofRow := make([][]calibration.Curve, 0, len(h.codes))
+	for f, in := range h.folds {
+		c := curves(f)
+		for range in.to - in.from {
+			ofRow = append(ofRow, c)
+		}
+	}
+	r.All, err = calibration.MeasureClasses(k, func(dst []float64, row int) {
+		calibration.Probabilities(dst, ofRow[row], h.values[row*planes:][:planes])
+	}, h.codes, h.weight, bins)
+	if err != nil {
+		return r, err
+	}
+	if planes == 1 { // that of the second of two classes, which all is about
+		r.Planes = []calibration.Reliability{r.All}
+		return r, nil
+	}
+	probabilities := make([]float64, len(h.codes)) // of one plane after the other
+	for p := range planes {
+		if err := ctx.Err(); err != nil {
+			return r, err
+		}
+		for i := range probabilities {
+			probabilities[i] = ofRow[i][p].Probability(h.values[i*planes+p])
+		}
+		one, err := calibration.Measure(probabilities, h.positive(p), h.weight, bins)
+		if err != nil {
+			return r, err
+		}
+		r.Planes = append(r.Planes, one)
+	}
+	return r, nil
+}
+
+// positive says of each row whether it is of a plane's class.
+func (h *HeldOut) positive(plane int) []bool {
+	out := make([]bool, len(h.codes))
+	for i, c := range h.codes {
+		out[i] = h.model.Classes[c] == h.model.Planes[plane].Class
+	}
+	return out
+}

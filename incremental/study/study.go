@@ -1,0 +1,105 @@
+package study
+
+import (
+	"context"
+
+	"streamd/incremental"
+	"streamd/incremental/newton"
+)
+
+// Problem is the sums of rows. It is only read, and must not change meanwhile.
+type Problem struct {
+	Whole *incremental.State   // of all rows
+	Folds []*incremental.State // of disjoint parts that add up to Whole; none: nothing is held out
+	// Regulariser is R of w'Rw (incremental.Moments.WithRegulariser); nil: I.
+	Regulariser []float64
+}
+
+// Options say which planes are wanted.
+type Options struct {
+	// Planes are the options of the planes. Tune puts its choice into them.
+	Planes incremental.Options
+	// AnyScale lets Tune choose Planes.Standardise, too.
+	AnyScale bool
+	// Others has Tune show the curves of options that are not up for choice, where
+	// they take little time.
+	Others  bool
+	Refine  newton.Method
+	Workers int // goroutines of a refinement; 0: GOMAXPROCS
+}
+
+// Study is one study. It belongs to one goroutine at a time.
+type Study struct {
+	problem *Problem
+	options Options
+	total   *incremental.Moments
+	model   *incremental.Model // nil before Solve
+	refined bool
+}
+
+// New begins a study.
+func New(p *Problem, o Options) *Study {
+	s := &Study{problem: p, options: o}
+	s.total = s.moments(p.Whole)
+	return s
+}
+
+// Options are those of the planes, with the choice of Tune.
+func (s *Study) Options() incremental.Options { return s.options.Planes }
+
+// Solve reads the planes off the sums.
+func (s *Study) Solve() (*incremental.Model, *incremental.Hat, error) {
+	model, hat, err := s.total.SolveWithHat(s.options.Planes)
+	if err == nil {
+		s.model, s.refined = model, false
+	}
+	return model, hat, err
+}
+
+// Refine moves the planes to where they minimise the objective of package newton on
+// some rows; standFor says by class how many rows each of them stands for; nil: one.
+// When Refine fails, the planes stay.
+func (s *Study) Refine(ctx context.Context, rows newton.Rows, standFor map[string]float64) (*newton.Result, error) {
+	result, err := newton.Refine(ctx, s.model, rows, s.newtonOptions(s.total, standFor))
+	if err == nil {
+		s.model, s.refined = result.Model, true
+	}
+	return result, err
+}
+
+// refineWithout refines planes without a fold. The minimum is near that of all
+// rows, where Newton's steps in all coordinates begin: half as many get there.
+func (s *Study) refineWithout(ctx context.Context, model *incremental.Model, rest *incremental.Moments, of *Sample, fold int) (*incremental.Model, error) {
+	if s.options.Refine == newton.Full {
+		near := *model
+		near.Planes = s.model.Planes
+		model = &near
+	}
+	rows, standFor := of.Without(fold)
+	result, err := newton.Refine(ctx, model, rows, s.newtonOptions(rest, standFor))
+	if err != nil {
+		return nil, err
+	}
+	return result.Model, nil
+}
+
+func (s *Study) newtonOptions(sums *incremental.Moments, standFor map[string]float64) newton.Options {
+	o := newton.Options{Method: s.options.Refine, Multipliers: standFor, Workers: s.options.Workers}
+	if s.options.Planes.Standardise {
+		o.Mean, o.Sigma = sums.Scale()
+	}
+	return o
+}
+
+// without is the sums of all rows but a fold's.
+func (s *Study) without(fold int) *incremental.Moments {
+	return s.moments(s.problem.Whole.Without(s.problem.Folds[fold]))
+}
+
+func (s *Study) moments(sums *incremental.State) *incremental.Moments {
+	m := sums.Moments()
+	if r := s.problem.Regulariser; r != nil {
+		m = m.WithRegulariser(r)
+	}
+	return m
+}

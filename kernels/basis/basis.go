@@ -1,0 +1,119 @@
+// Package basis chooses the coordinates K(x, Z) of a nonlinear classifier: the γ of a
+// Gaussian kernel and a basis Z of few points, both from a sample of the rows. Planes
+// are then read off sums in these coordinates.
+//
+// A Problem has the rows. Problem.Gamma chooses γ, Problem.Choose the basis, and a
+// Lifter puts blocks into the Coordinates. Where features are to be scaled, that is
+// done before the kernel, by the means and deviations of the sums of all rows, or by
+// those of the sample (Scale).
+//
+// Both choices are functions of the Problem, the order of its rows included: workers
+// do not show.
+package basis
+
+import (
+	"context"
+	"slices"
+
+	"streamd/incremental"
+	"streamd/incremental/gram"
+	"streamd/kernels"
+	"streamd/kernels/reduce"
+)
+
+// Problem is the rows that coordinates are chosen from, and what is wanted. It is only
+// read.
+type Problem struct {
+	// Rows are of two classes or more, with finite numbers. Any first part of them
+	// should be as good a sample as all of them; where it is not, Order lists the rows
+	// in such an order for Gamma.
+	Rows  *incremental.Block
+	Order []int
+	// Totals are the rows that those of each class stand for; nil: they stand for
+	// themselves.
+	Totals []incremental.ClassTotal
+	// Mean and Sigma scale the features to (x − μ)/σ before the kernel; nil: features
+	// are as they are.
+	Mean, Sigma []float64
+
+	Planes  incremental.Options // by which γ is judged, but for Standardise; Nu 0: to be chosen
+	Gram    bool                // u'K(Z, Z)u is small, instead of ‖u‖²: see New
+	Points  int                 // of the basis, at most
+	Reducer reduce.Reducer      // nil: every row is a point
+	Seed    uint64
+	Workers int // goroutines of the reducer; 0: GOMAXPROCS
+
+	Tried    func()             // unless nil, called after each γ
+	Progress func(reduce.Stage) // unless nil, called after each stage of the reducer
+}
+
+// Choose chooses the basis for a kernel, with what came of the reducer's stages. It
+// fails as the Reducer does, and with ctx.
+func (p *Problem) Choose(ctx context.Context, kernel kernels.Kernel) (*kernels.Map, []reduce.Stage, error) {
+	b := p.scaled()
+	n := len(b.Columns)
+	result := &reduce.Result{}
+	if p.Reducer == nil {
+		for i := range b.Rows() {
+			for _, c := range b.Columns {
+				result.Z = append(result.Z, c.At(i))
+			}
+		}
+	} else {
+		var err error
+		result, err = p.Reducer.Reduce(ctx, &reduce.Problem{
+			Columns: b.Columns, Codes: b.Codes, Classes: len(b.Classes), Weights: b.Weights,
+			Kernel: kernel, Points: p.Points, Seed: p.Seed, Workers: p.Workers, Progress: p.Progress,
+		})
+		if err != nil {
+			return nil, nil, err
+		}
+		if result.Interrupted {
+			return nil, nil, ctx.Err()
+		}
+	}
+	m, err := kernels.NewMap(kernel, n, result.Z)
+	if err == nil && p.Mean != nil {
+		m, err = m.Scaled(p.Mean, p.Sigma)
+	}
+	return m, result.Stages, err
+}
+
+// scaled is the rows as the kernel takes them.
+func (p *Problem) scaled() *incremental.Block {
+	b := *p.Rows
+	if p.Mean == nil {
+		return &b
+	}
+	b.Columns = slices.Clone(b.Columns)
+	for j, c := range b.Columns {
+		x := make([]float64, c.Len())
+		c.Copy(x, 0)
+		mean, inverse := p.Mean[j], 1/p.Sigma[j] // as kernels.Map has it, so that points are among the rows
+		for i := range x {
+			x[i] = (x[i] - mean) * inverse
+		}
+		b.Columns[j] = gram.ColumnOf(x)
+	}
+	return &b
+}
+
+// Scale gives the mean and the standard deviation of each feature over the rows of a
+// block, by their weights, as incremental.Moments.Scale does. It takes O(m) for each
+// feature, and no sums of products.
+func Scale(b *incremental.Block) (mean, sigma []float64, err error) {
+	var z incremental.Summariser
+	for j := range b.Columns {
+		one := *b
+		one.Features, one.Columns = nil, b.Columns[j:j+1]
+		s, err := z.Summarise(&one)
+		if err != nil {
+			return nil, nil, err
+		}
+		state := incremental.NewState(incremental.DefaultFeatures(1))
+		state.Add(s)
+		of, by := state.Moments().Scale()
+		mean, sigma = append(mean, of...), append(sigma, by...)
+	}
+	return mean, sigma, nil
+}

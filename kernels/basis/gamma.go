@@ -1,0 +1,241 @@
+package basis
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+
+	"streamd/incremental"
+	"streamd/incremental/gram"
+	"streamd/incremental/sample"
+	"streamd/incremental/tuning"
+	"streamd/kernels"
+)
+
+// Trial is what one γ is worth on held-out rows.
+type Trial struct {
+	Gamma       float64
+	Nu          float64
+	Correctness float64 // balanced where the options are
+	Loss        float64 // the same
+}
+
+// ErrNoGamma is returned where no γ gives a system that can be solved.
+var ErrNoGamma = errors.New("no gamma gives a system that can be solved: take another regulariser")
+
+const (
+	// gammaRows is how many rows γ is chosen by, at most: their correctness is known
+	// to a percentage point.
+	gammaRows  = 4000
+	gammaFolds = 5
+	// gammaPoints is how many points γ is judged with, at most.
+	gammaPoints = 100
+	low, high   = -3, 6 // powers of four
+)
+
+// Gamma is a Gaussian's γ and how it was chosen.
+type Gamma struct {
+	Gamma  float64
+	Trials []Trial // by ascending γ
+	// Unjudged is why γ is the median heuristic's, without a trial: there are too few
+	// rows of the classes; nil: it is not.
+	Unjudged error
+}
+
+// Gamma chooses the γ of a Gaussian exp(−γ‖x − z‖²) for the rows of p, of which
+// Reducer, Seed and Workers do not matter.
+//
+// The median heuristic (kernels.MedianGamma) knows distances and no labels: it is far
+// too wide where classes alternate several times within the median distance, as on a
+// checkerboard. So γ = 4^i times the heuristic's are tried, for i from −3 to 6, and
+// then half and twice the best of these, on the first 4,000 rows in five folds. Every
+// γ has the same points Z, up to 100 of the rows, evenly spaced in their order, and is
+// judged by proximal planes in the coordinates K(x, Z) (Fung 2003, 2.55), which cost
+// one solve per fold, also where planes are to be refined or the basis is to be a
+// better one. A point may be a row of the fold that is judged, but its class is not
+// used. With Planes.Nu 0, ν is the best of tuning.Grid for each γ.
+//
+// The planes without a fold classify the fold's rows. The most correct γ is chosen,
+// of several the one of least loss, of several the narrower one. Correctness is
+// balanced where the options are (package tuning). A γ so wide that its system is too
+// ill-conditioned is left out, and one whose figures are not finite.
+//
+// It fails with kernels.ErrOnePoint, with ErrNoGamma, and with ctx, which it looks at
+// once for each γ and fold. For m rows of n features, t points, k planes, f folds and
+// v values of ν, each of the 12 γ takes O(m·t·(n + t)) and O(f·t³) for the sums and
+// planes, and O(m·t·k·v) to judge them, on one goroutine.
+func (p *Problem) Gamma(ctx context.Context) (*Gamma, error) {
+	scaled := p.scaled()
+	first := scaled
+	if p.Order != nil {
+		first = scaled.Pick(p.Order[:min(len(p.Order), gammaRows)])
+	} else {
+		first = scaled.Slice(0, min(scaled.Rows(), gammaRows))
+	}
+	folds := deal(first)
+	if p.Totals != nil {
+		first = sample.Weigh(first, p.Totals)
+	}
+	s := &search{Problem: p, block: first, folds: folds}
+	gamma, err := s.choose(ctx)
+	if errors.Is(err, incremental.ErrClasses) {
+		median, failed := kernels.MedianGamma(scaled.Columns)
+		return &Gamma{Gamma: median, Unjudged: err}, failed
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &Gamma{Gamma: gamma, Trials: s.trials}, nil
+}
+
+// deal deals rows to folds in turn. Copies of a row, which follow each other in a
+// sample, stay together: in another fold one would tell the other's class.
+func deal(b *incremental.Block) [][]int {
+	folds := make([][]int, gammaFolds)
+	fold := 0
+	for i := range b.Rows() {
+		if i > 0 && slices.ContainsFunc(b.Columns, func(c gram.Column) bool { return c.At(i) != c.At(i-1) }) {
+			fold = (fold + 1) % gammaFolds
+		}
+		folds[fold] = append(folds[fold], i)
+	}
+	return folds
+}
+
+// choose tries every γ. It fails with incremental.ErrClasses where the rows, or those
+// without a fold, are of fewer than two classes.
+func (s *search) choose(ctx context.Context) (float64, error) {
+	median, err := kernels.MedianGamma(s.block.Columns)
+	if err != nil {
+		return 0, err
+	}
+	s.nus, s.by = []float64{s.Planes.Nu}, tuning.For(s.Planes, true)
+	if s.Planes.Nu == 0 {
+		s.nus = tuning.Grid()
+	}
+	points := min(s.Points, gammaPoints, s.block.Rows())
+	for i := range points {
+		for _, column := range s.block.Columns {
+			s.z = append(s.z, column.At(i*s.block.Rows()/points))
+		}
+	}
+	for _, rows := range s.folds {
+		if len(rows) > 0 {
+			s.parts = append(s.parts, s.block.Pick(rows))
+		}
+	}
+	for power := low; power <= high; power++ {
+		if err := s.try(ctx, math.Ldexp(median, 2*power)); err != nil {
+			return 0, err
+		}
+	}
+	if s.trials == nil {
+		return 0, ErrNoGamma
+	}
+	coarse := s.best()
+	for _, gamma := range []float64{coarse / 2, coarse * 2} {
+		if err := s.try(ctx, gamma); err != nil {
+			return 0, err
+		}
+	}
+	gamma := s.best()
+	slices.SortFunc(s.trials, func(a, b Trial) int { return cmp.Compare(a.Gamma, b.Gamma) })
+	return gamma, nil
+}
+
+// search is for γ on some rows of a Problem.
+type search struct {
+	*Problem
+	block  *incremental.Block
+	folds  [][]int
+	nus    []float64
+	by     tuning.Criterion
+	z      []float64 // the points
+	parts  []*incremental.Block
+	trials []Trial
+}
+
+func (s *search) best() float64 {
+	return slices.MaxFunc(s.trials, func(a, b Trial) int {
+		return cmp.Or(cmp.Compare(a.Correctness, b.Correctness), cmp.Compare(b.Loss, a.Loss), cmp.Compare(a.Gamma, b.Gamma))
+	}).Gamma
+}
+
+// try adds a trial, unless the kernel is so wide that its points are all the same.
+func (s *search) try(ctx context.Context, gamma float64) error {
+	gamma = threeDigits(gamma)
+	kernel, err := kernels.Gaussian(gamma)
+	if err != nil {
+		return err
+	}
+	z, err := kernels.NewMap(kernel, len(s.block.Columns), s.z)
+	if err != nil {
+		return err
+	}
+	point, err := s.heldOut(ctx, New(z, s.Gram))
+	if s.Tried != nil {
+		s.Tried()
+	}
+	if condition := (*incremental.ConditionError)(nil); errors.As(err, &condition) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	loss := point.Loss
+	if s.by == tuning.BalancedCorrectness {
+		loss = point.BalancedLoss
+	}
+	t := Trial{gamma, point.Nu, s.by.Of(&point), loss}
+	if t.Correctness-t.Correctness == 0 && t.Loss-t.Loss == 0 { // weights may overflow
+		s.trials = append(s.trials, t)
+	}
+	return nil
+}
+
+// heldOut is the best ν on rows that its planes have not seen.
+func (s *search) heldOut(ctx context.Context, in *Coordinates) (none tuning.Point, err error) {
+	var lifter Lifter
+	var z incremental.Summariser
+	total := incremental.NewState(in.Names)
+	folds := make([]*incremental.State, len(s.parts))
+	for i, part := range s.parts {
+		lifted, err := lifter.Block(ctx, part, in)
+		if err != nil {
+			return none, err
+		}
+		summary, err := z.Summarise(lifted)
+		if err != nil {
+			return none, err
+		}
+		folds[i] = incremental.NewState(in.Names)
+		folds[i].Add(summary)
+		total.Add(summary)
+	}
+	trial := tuning.New(s.Planes, s.nus, total.Moments().Classes())
+	for i, part := range s.parts {
+		if err := ctx.Err(); err != nil {
+			return none, err
+		}
+		if err := trial.Hold(in.Moments(total.Without(folds[i])), folds[i].Moments()); err != nil {
+			return none, fmt.Errorf("without fold %d of %d: %w", i+1, len(folds), err)
+		}
+		lifted, err := lifter.Block(ctx, part, in)
+		if err != nil {
+			return none, err
+		}
+		trial.Add(trial.Score(i, lifted))
+	}
+	curve := trial.Curve()
+	return curve.Choose(s.by), nil
+}
+
+// threeDigits is for numbers that people read, and no better for more digits.
+func threeDigits(x float64) float64 {
+	x, _ = strconv.ParseFloat(strconv.FormatFloat(x, 'g', 3, 64), 64) // of a float64
+	return x
+}

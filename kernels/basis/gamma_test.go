@@ -1,0 +1,231 @@
+package basis
+
+import (
+	"context"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"streamd/incremental"
+	"streamd/incremental/gram"
+	"streamd/incremental/tuning"
+	"streamd/kernels"
+)
+
+// board is points of a checkerboard of 4×4 squares on [0, 4]² in five folds.
+func board(rows int, scale float64) *search {
+	r := rand.New(rand.NewPCG(7, uint64(rows)))
+	x, y := make([]float64, rows), make([]float64, rows)
+	p := &search{
+		Problem: &Problem{Planes: incremental.Options{Nu: 1000}, Points: 60},
+		block:   &incremental.Block{Classes: []string{"black", "white"}, Codes: make([]int32, rows)},
+		folds:   make([][]int, 5),
+	}
+	for i := range rows {
+		u, v := 4*r.Float64(), 4*r.Float64()
+		p.block.Codes[i] = int32(int(u)+int(v)) & 1
+		x[i], y[i] = scale*u, scale*v
+		p.folds[i%5] = append(p.folds[i%5], i)
+	}
+	p.block.Columns = []gram.Column{gram.ColumnOf(x), gram.ColumnOf(y)}
+	return p
+}
+
+func searched(t testing.TB, p *search) (float64, []Trial) {
+	t.Helper()
+	s := &search{Problem: p.Problem, block: p.block, folds: p.folds}
+	gamma, err := s.choose(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return gamma, s.trials
+}
+
+// What is said of a γ is what planes that are solved one by one, each from the
+// coordinates of the rows of the other folds, say of the rows of a fold.
+func TestTrialsAreOfHeldOutRows(t *testing.T) {
+	p := board(400, 1)
+	p.Points = 20
+	p.block.Weights = make([]float64, 400)
+	for i := range p.block.Weights {
+		p.block.Weights[i] = float64(1 + i%3)
+	}
+	for _, c := range []struct{ balanced, gram bool }{{false, false}, {true, false}, {false, true}} {
+		p.Planes.Balanced, p.Gram = c.balanced, c.gram
+		_, trials := searched(t, p)
+		for _, trial := range trials[4:8] {
+			kernel, err := kernels.Gaussian(trial.Gamma)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var z []float64
+			for i := range 20 {
+				z = append(z, p.block.Columns[0].At(20*i), p.block.Columns[1].At(20*i))
+			}
+			basis, err := kernels.NewMap(kernel, 2, z)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var right, weight [2]float64
+			for fold := range p.folds {
+				var rest []int
+				for i := range 400 {
+					if i%5 != fold {
+						rest = append(rest, i)
+					}
+				}
+				in := p.block.Pick(rest)
+				in.Columns = kernels.NewMapper(basis).Map(in.Columns)
+				var s incremental.Summariser
+				summary, err := s.Summarise(in)
+				if err != nil {
+					t.Fatal(err)
+				}
+				state := incremental.NewState(incremental.DefaultFeatures(20))
+				state.Add(summary)
+				moments := state.Moments()
+				if c.gram {
+					moments = moments.WithRegulariser(basis.Gram())
+				}
+				model, err := moments.Solve(p.Planes)
+				if err != nil {
+					t.Fatal(err)
+				}
+				held := p.block.Pick(p.folds[fold])
+				class, values := make([]int32, held.Rows()), make([]float64, held.Rows())
+				model.Classify(class, values, kernels.NewMapper(basis).Map(held.Columns))
+				for i, code := range held.Codes {
+					weight[code] += held.Weights[i]
+					if class[i] == code {
+						right[code] += held.Weights[i]
+					}
+				}
+			}
+			want := (right[0] + right[1]) / (weight[0] + weight[1])
+			if c.balanced {
+				want = (right[0]/weight[0] + right[1]/weight[1]) / 2
+			}
+			// A value near 0 may round to either side.
+			if !(math.Abs(trial.Correctness-want) < 0.006) || trial.Nu != p.Planes.Nu {
+				t.Errorf("%+v: %+v, want correctness %v", c, trial, want)
+			}
+		}
+	}
+}
+
+// The choice is the best of those that were tried, which are around the median
+// heuristic, and much better than that on a checkerboard.
+func TestSearchOnABoard(t *testing.T) {
+	p := board(1500, 1)
+	median, err := kernels.MedianGamma(p.block.Columns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gamma, trials := searched(t, p)
+	at := func(gamma float64, trials []Trial) Trial {
+		i := slices.IndexFunc(trials, func(t Trial) bool { return t.Gamma == threeDigits(gamma) })
+		if i < 0 {
+			t.Fatalf("γ = %v is not among %+v", gamma, trials)
+		}
+		return trials[i]
+	}
+	best := at(gamma, trials)
+	for i, trial := range trials {
+		if trial.Correctness > best.Correctness || i > 0 && trials[i-1].Gamma >= trial.Gamma {
+			t.Errorf("%+v of %+v", best, trials)
+		}
+	}
+	// ‖x − z‖² is 4 times as large, exactly, in other units; γ is rounded.
+	_, scaled := searched(t, board(1500, 2))
+	for power := -3; power <= 6; power++ {
+		one, other := at(math.Ldexp(median, 2*power), trials), at(math.Ldexp(median, 2*power-2), scaled)
+		if !(math.Abs(one.Correctness-other.Correctness) < 0.02) {
+			t.Errorf("%+v, and %+v for rows twice as far apart", one, other)
+		}
+	}
+	if heuristic := at(median, trials); len(trials) != 12 || best.Correctness < 0.85 || best.Correctness < heuristic.Correctness+0.15 {
+		t.Errorf("%d tried; chosen %+v, the heuristic's %+v", len(trials), best, heuristic)
+	}
+	again, same := searched(t, p)
+	if again != gamma || !slices.Equal(trials, same) {
+		t.Error("another search of the same rows finds something else")
+	}
+}
+
+// Without a ν each γ has the best of the grid, which is no worse than any.
+func TestSearchOfBoth(t *testing.T) {
+	p := board(400, 1)
+	p.Points = 20
+	tried := 0
+	p.Tried = func() { tried++ }
+	fixed, one := searched(t, p)
+	p.Planes.Nu = 0
+	_, both := searched(t, p)
+	best := func(trials []Trial) (most float64) {
+		for _, trial := range trials {
+			most = max(most, trial.Correctness)
+			if trial.Nu != 1000 && !slices.Contains(tuning.Grid(), trial.Nu) {
+				t.Errorf("ν = %v", trial.Nu)
+			}
+		}
+		return most
+	}
+	// Within the slack in which the least loss decides.
+	if best(both) < best(one)-0.005 || fixed == 0 || tried != 24 {
+		t.Errorf("%v with ν of the grid, %v with ν = 1000, %d tried", best(both), best(one), tried)
+	}
+}
+
+func TestSearchFails(t *testing.T) {
+	same := board(100, 0)
+	oneClass := board(100, 1)
+	clear(oneClass.block.Codes)
+	oneFold := board(100, 1)
+	clear(oneFold.block.Codes)
+	for _, i := range oneFold.folds[2] {
+		oneFold.block.Codes[i] = 1
+	}
+	few := board(2, 1)
+	// Twice the same point: K(Z, Z) is singular at every γ.
+	singular := board(100, 1)
+	for _, c := range singular.block.Columns {
+		x, _ := gram.Values[float64](c)
+		x[50] = x[0]
+	}
+	singular.Points, singular.Gram = 2, true
+	for name, c := range map[string]struct {
+		problem *search
+		want    error
+	}{
+		"one point": {same, kernels.ErrOnePoint},
+		"one class": {oneClass, incremental.ErrClasses},
+		"one fold":  {oneFold, incremental.ErrClasses},
+		"two rows":  {few, incremental.ErrClasses},
+		"singular":  {singular, ErrNoGamma},
+	} {
+		if gamma, err := c.problem.choose(context.Background()); !errors.Is(err, c.want) || gamma != 0 || c.problem.trials != nil {
+			t.Errorf("%s: %v, %+v, %v; want %v", name, gamma, c.problem.trials, err, c.want)
+		}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	p := board(100, 1)
+	p.Tried = cancel
+	if _, err := p.choose(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %v", err)
+	}
+}
+
+// BenchmarkSearch is of as many rows as the daemon takes, with the basis at most.
+func BenchmarkSearch(b *testing.B) {
+	for name, nu := range map[string]float64{"ν given": 1000, "ν of the grid": 0} {
+		b.Run(name, func(b *testing.B) {
+			p := board(4000, 1)
+			p.Points, p.Planes.Nu = 100, nu
+			for b.Loop() {
+				searched(b, p)
+			}
+		})
+	}
+}

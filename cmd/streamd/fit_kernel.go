@@ -357,5 +357,12 @@ func (f *fit) searchGamma(ctx context.Context, c *kernelFlags, sample *increment
 		Block: sample.Pick(some), Folds: folds, Options: f.options, Points: given(c.Basis, gammaBasis),
 		Gram: c.Regulariser == config.RegulariserKernel, Tried: func() { tried.Add(1) },
 	})
-	return gamma, model.NewGammas(trials), err
+	return gamma, gammasOf(trials), err
+}
+
+func gammasOf(trials []width.Trial) (gammas []model.Gamma) {
+	for _, t := range trials {
+		gammas = append(gammas, model.Gamma(t))
+	}
+	return gammas
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"slices"
 	"sync"
 	"time"
 
@@ -14,11 +13,10 @@ import (
 	"streamd/cmd/streamd/model"
 	"streamd/config"
 	"streamd/incremental"
-	"streamd/incremental/gram"
 	"streamd/incremental/sample"
 	"streamd/kernels"
+	"streamd/kernels/basis"
 	"streamd/kernels/reduce"
-	"streamd/kernels/width"
 )
 
 // reduction is one under way.
@@ -48,7 +46,7 @@ func (d *Daemon) reductionDue(now time.Time) bool {
 			r.at = use.Reduction.MadeAt
 		}
 	}
-	if use.Coordinates == nil || !live.Fits(use.Basis, d.cfg) {
+	if use.Coordinates == nil || !live.Fits(use.Map, d.cfg) {
 		return k.Rows > 0 && d.live.Rows() >= k.Rows && (r.tried == 0 || r.churn != d.live.Churn())
 	}
 	return k.Interval > 0 && now.Sub(r.at) >= k.Interval && r.churn != d.live.Churn()
@@ -75,7 +73,7 @@ func (d *Daemon) beginReduction(ctx context.Context, now time.Time) {
 	}
 	d.ends.Go(func() {
 		defer end()
-		basis, err := d.reduce(working, job, snap, sums, made)
+		chosen, err := d.reduce(working, job, snap, sums, made)
 		made.MadeAt, made.Seconds = time.Now().UTC(), time.Since(now).Seconds()
 		d.call(ctx, func() error {
 			if d.rebuilding.reducing != job {
@@ -87,14 +85,14 @@ func (d *Daemon) beginReduction(ctx context.Context, now time.Time) {
 			if err == nil {
 				d.metrics.ReduceSeconds.Observe(made.Seconds)
 			}
-			d.endReduction(basis, made, err)
+			d.endReduction(chosen, made, err)
 			return nil
 		})
 	})
 }
 
 // endReduction begins an epoch with the basis.
-func (d *Daemon) endReduction(basis *kernels.Map, made *model.Reduction, err error) {
+func (d *Daemon) endReduction(chosen *kernels.Map, made *model.Reduction, err error) {
 	r, use := &d.rebuilding, d.live.InUse()
 	r.reducing, r.problem = nil, ""
 	defer d.live.Chosen()
@@ -119,10 +117,10 @@ func (d *Daemon) endReduction(basis *kernels.Map, made *model.Reduction, err err
 		d.live.Next().Retry() // perhaps the log has them now
 		r.again = time.Time{}
 	default:
-		err := d.live.FitsBasis(basis.Points())
+		err := d.live.FitsBasis(chosen.Points())
 		if err != nil && d.mustGo() { // rather no basis for a while than a stale one
 			d.dropBasis("there is no memory for another one beside it")
-			err = d.live.FitsBasis(basis.Points())
+			err = d.live.FitsBasis(chosen.Points())
 		}
 		if err != nil {
 			r.problem, r.again = err.Error(), time.Now().Add(afterFailure)
@@ -130,7 +128,7 @@ func (d *Daemon) endReduction(basis *kernels.Map, made *model.Reduction, err err
 			return
 		}
 		d.endReading()
-		d.live.Begin(basis, made, d.cfg.Kernel.Regulariser)
+		d.live.Begin(chosen, made, d.cfg.Kernel.Regulariser)
 		r.taken = 0
 		r.again = time.Time{}
 		d.log.Info().Str("basis", made.Basis).Int("points", made.Points).Int("blocks", d.live.Next().Missing()).
@@ -151,103 +149,42 @@ func (d *Daemon) reduce(ctx context.Context, job *reduction, snap *sample.Snapsh
 	if !view.Complete() {
 		return nil, fmt.Errorf("%w: %d blocks", errLacking, view.Lacking)
 	}
-	b := view.Block
-	columns := b.Columns
-	var mean, sigma []float64
-	if sums != nil {
-		mean, sigma = sums.Scale()
-		columns = scaled(columns, mean, sigma)
-	}
-	kernel, auto := d.cfg.Kernel.Function.Kernel()
-	if auto {
-		gamma, err := d.gamma(ctx, view, columns, made)
-		if err != nil {
-			return nil, fmt.Errorf("choose gamma: %w", err)
-		}
-		if kernel, err = kernels.Gaussian(gamma); err != nil {
-			return nil, err
-		}
-	}
-	result, err := reduce.Named(string(d.cfg.Kernel.Reduce), d.cfg.Kernel.Basis).Reduce(ctx, &reduce.Problem{
-		Columns: columns, Codes: b.Codes, Classes: len(b.Classes), Weights: b.Weights,
-		Kernel: kernel, Points: d.cfg.Kernel.Basis, Seed: uint64(d.cfg.Sample.Seed),
+	k := &d.cfg.Kernel
+	p := &basis.Problem{
+		Rows: view.Block, Totals: view.Totals, Planes: d.options, Gram: k.Regulariser == config.RegulariserKernel,
+		Points: k.Basis, Reducer: reduce.Named(string(k.Reduce), k.Basis), Seed: uint64(d.cfg.Sample.Seed),
 		Workers: max(1, runtime.GOMAXPROCS(0)-1),
 		Progress: func(s reduce.Stage) {
 			job.mu.Lock()
 			defer job.mu.Unlock()
-			job.stages = append(job.stages, model.NewStage(s, b.Classes))
+			job.stages = append(job.stages, model.NewStage(s, view.Block.Classes))
 		},
-	})
-	if err != nil {
-		return nil, err
 	}
-	basis, err := kernels.NewMap(kernel, result.Features, result.Z)
-	if err == nil && sums != nil {
-		basis, err = basis.Scaled(mean, sigma)
-	}
-	if err != nil {
-		return nil, err
-	}
-	digest := basis.Digest()
-	made.Basis, made.Kernel, made.Points, made.Rows, made.Stages = hex.EncodeToString(digest[:]), kernel.String(), basis.Points(), b.Rows(), job.stages
-	return basis, nil
-}
-
-const (
-	// gammaRows is how many rows of the sample γ is chosen by, at most: their
-	// correctness is known to a percentage point.
-	gammaRows  = 4000
-	gammaFolds = 5
-)
-
-// gamma chooses a Gaussian's γ by the first rows of the sample, in these columns,
-// which are a sample of the live rows too. Where they have too few rows of the
-// classes to judge by, it is the median heuristic's.
-func (d *Daemon) gamma(ctx context.Context, view *sample.View, columns []gram.Column, made *model.Reduction) (float64, error) {
-	b := view.Block
-	some := stretch(&incremental.Block{Classes: b.Classes, Codes: b.Codes, Weights: b.Weights, Columns: columns}, 0, min(b.Rows(), gammaRows))
-	o := d.options
-	o.Standardise = false
+	p.Planes.Standardise = false
 	if d.tunes() {
-		o.Nu = 0
+		p.Planes.Nu = 0
 	}
-	gamma, trials, err := width.Search(ctx, &width.Problem{
-		Block: weighted(some, view.Totals), Folds: dealt(some), Options: o,
-		Points: d.cfg.Kernel.Basis, Gram: d.cfg.Kernel.Regulariser == config.RegulariserKernel,
-	})
-	if errors.Is(err, incremental.ErrClasses) {
-		made.Unjudged = err.Error()
-		return kernels.MedianGamma(columns)
+	if sums != nil {
+		p.Mean, p.Sigma = sums.Scale()
 	}
-	made.Gammas = model.NewGammas(trials)
-	return gamma, err
-}
-
-// dealt deals rows to folds in turn. Copies of a row, which follow each other in a
-// sample, stay together: in another fold one would tell the other's class.
-func dealt(b *incremental.Block) [][]int {
-	folds := make([][]int, gammaFolds)
-	fold := 0
-	for i := range b.Rows() {
-		if i > 0 && slices.ContainsFunc(b.Columns, func(c gram.Column) bool { return c.At(i) != c.At(i-1) }) {
-			fold = (fold + 1) % gammaFolds
+	kernel, auto := k.Function.Kernel()
+	if auto {
+		gamma, err := p.Gamma(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("choose gamma: %w", err)
 		}
-		folds[fold] = append(folds[fold], i)
-	}
-	return folds
-}
-
-// scaled are the columns as a scaled map takes them.
-func scaled(columns []gram.Column, mean, sigma []float64) []gram.Column {
-	out := make([]gram.Column, len(columns))
-	for j, c := range columns {
-		x := make([]float64, c.Len())
-		c.Copy(x, 0)
-		inverse := 1 / sigma[j]
-		for i := range x {
-			x[i] = (x[i] - mean[j]) * inverse
+		if made.Gammas = model.NewGammas(gamma.Trials); gamma.Unjudged != nil {
+			made.Unjudged = gamma.Unjudged.Error()
 		}
-		out[j] = gram.ColumnOf(x)
+		if kernel, err = kernels.Gaussian(gamma.Gamma); err != nil {
+			return nil, err
+		}
 	}
-	return out
+	m, _, err := p.Choose(ctx, kernel)
+	if err != nil {
+		return nil, err
+	}
+	digest := m.Digest()
+	made.Basis, made.Kernel, made.Points, made.Rows, made.Stages = hex.EncodeToString(digest[:]), kernel.String(), m.Points(), view.Block.Rows(), job.stages
+	return m, nil
 }

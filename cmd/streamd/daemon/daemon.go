@@ -19,11 +19,11 @@
 //	save.go      all of it goes to the snapshot
 //	compact.go   what was retired goes from the snapshot's file; where else it can be
 //	publish.go   planes are solved, and served
-//	study.go     what takes longer than a solve: tune.go, refine.go, heldout.go
+//	study.go     when a study is due; studyjob.go does it, on sums, sample and log
 //	basis.go     a basis is chosen; rebuild.go: the way from one epoch to the next
 //	sources.go   the blocks that a basis was chosen from, which has to go when one is retired
 //	reread.go    live blocks come from the log again: for the sample (fill.go), for
-//	             an epoch (rebuild.go), for refinement (refine.go)
+//	             an epoch (rebuild.go), for refinement (logrows.go)
 //	service.go   what HTTP asks for
 //	settings.go  the configuration in the words of the other packages
 //
@@ -76,7 +76,7 @@
 //
 // A solve is a matter of milliseconds and is done as the live set changes. What
 // takes longer, the choice of ν, refinement, calibration and the measurement of
-// quality, is made of copies in the background (study), and swapped in whole.
+// quality, is made of copies in the background (studyJob), and swapped in whole.
 //
 // # Start and stop
 //
@@ -151,7 +151,7 @@ type Daemon struct {
 	spare    sync.Pool // *rows, empty: memory for the next tasks
 	calls    chan func()
 	solved   chan solved
-	studied  chan *study
+	studied  chan *studyJob
 	saved    chan saveEnd
 	commits  chan map[int]int64
 	loopDone chan struct{}
@@ -189,7 +189,7 @@ type Daemon struct {
 	changed      bool // since the last solve
 	solving      bool
 	solvedOnce   bool // since the start
-	servedBy     *study
+	servedBy     *studyJob
 	lastSolve    time.Time
 	unsavedSince time.Time     // zero: nothing is unsaved
 	copyTook     time.Duration // the last time that the sums were copied for a solve
@@ -276,7 +276,7 @@ func newDaemon(o Options) (d *Daemon, err error) {
 		work:       make(chan *task),
 		calls:      make(chan func()),
 		solved:     make(chan solved, 1),
-		studied:    make(chan *study, 1),
+		studied:    make(chan *studyJob, 1),
 		saved:      make(chan saveEnd, 1),
 		commits:    make(chan map[int]int64, 1),
 		loopDone:   make(chan struct{}),

@@ -215,17 +215,6 @@ func TestGammaOfTheStream(t *testing.T) {
 	}
 }
 
-// Copies of a row, and of no other, are dealt together.
-func TestDealt(t *testing.T) {
-	b := &incremental.Block{
-		Columns: []gram.Column{gram.ColumnOf([]float64{1, 1, 1, 2, 3, 4, 5, 6, 6}), gram.ColumnOf([]float64{0, 0, 1, 1, 1, 1, 1, 1, 1})},
-		Codes:   make([]int32, 9),
-	}
-	if got, want := fmt.Sprint(dealt(b)), "[[0 1 6] [2 7 8] [3] [4] [5]]"; got != want {
-		t.Errorf("dealt %s, not %s", got, want)
-	}
-}
-
 // After retirements and a new basis the daemon serves, bit for bit, what one serves
 // that has only ever seen the surviving blocks, whatever came and went, in whatever
 // order, partitions and units of work, and through a restart.

@@ -22,7 +22,7 @@ type publication struct {
 // coordinates.
 type solved struct {
 	served *model.Served
-	study  *study
+	study  *studyJob
 	in     *live.Coordinates
 	fixed  *[]string // the model's features
 }
@@ -106,7 +106,7 @@ func (d *Daemon) endSolve(s solved) {
 }
 
 // publish serves next, which goes by a study, from now on.
-func (d *Daemon) publish(next *model.Served, by *study) {
+func (d *Daemon) publish(next *model.Served, by *studyJob) {
 	d.servedBy = by
 	last := d.published.Load()
 	if b := next.Basis; b != nil && !b.Stale && d.isStale(b) {
@@ -163,7 +163,7 @@ func (d *Daemon) header(now time.Time) *model.Served {
 	}
 	if c := d.live.InUse().Coordinates; c != nil {
 		s.Basis = &model.Basis{
-			ID: c.ID, Map: c.Basis, Features: d.live.Features().Names(), Regulariser: d.cfg.Kernel.Regulariser,
+			ID: c.ID, Map: c.Map, Features: d.live.Features().Names(), Regulariser: d.cfg.Kernel.Regulariser,
 		}
 	}
 	const soon = "it is not known yet"
@@ -190,7 +190,7 @@ func (d *Daemon) header(now time.Time) *model.Served {
 
 // adopt gives planes that were solved what the last study has found for planes
 // like them.
-func adopt(next *model.Served, s *study) {
+func adopt(next *model.Served, s *studyJob) {
 	if s == nil || next.Model == nil {
 		return
 	}

@@ -266,7 +266,7 @@ func (d *Daemon) Epoch(ctx context.Context) (*httpapi.EpochAnswer, error) {
 		a := d.epochAnswer()
 		a.Skipped = d.rebuilding.skipped[:min(len(d.rebuilding.skipped), listedBlocks)]
 		if e := d.live.InUse(); e.Coordinates != nil {
-			a.Basis = model.NewBasisJSON(e.Basis, d.cfg.Kernel.Regulariser)
+			a.Basis = model.NewBasisJSON(e.Map, d.cfg.Kernel.Regulariser)
 		}
 		if a.Rebuild != nil {
 			a.Rebuild.Reasons = d.unread()

@@ -76,6 +76,9 @@ func consumerConfig(k config.Kafka, cluster kafka.Cluster, m *memory.Budget) kaf
 	}
 }
 
+// firstNu is ν before one has been chosen, and where none can be.
+const firstNu = 1
+
 func modelOptions(m config.Model) incremental.Options {
 	nu := float64(m.Nu)
 	if m.Nu == config.NuAuto {

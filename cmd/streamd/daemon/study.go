@@ -14,32 +14,29 @@ import (
 	"streamd/incremental"
 	"streamd/incremental/newton"
 	"streamd/incremental/sample"
+	"streamd/incremental/study"
 	"streamd/retire"
 )
 
-// study makes of the live set at one moment all that takes longer than a solve:
-// the choice of ν, the planes with it, their refinement, and what these planes are
-// worth on folds that planes like them were not fitted on, with the curves that
-// make probabilities of their values. Everything of it is a function of what it
-// was begun with, and that, but for the time and the offsets, one of the live set:
-// refinement begins at planes that were solved, or refined, of the same rows, never at
-// those of an earlier study.
+// studyJob is a study of the live set at one moment (package study), which takes
+// longer than a solve: the choice of ν, the planes with it, their refinement, their
+// quality on held-out rows and their calibration. But for the time and the offsets
+// its result is a function of the live set: refinement begins at planes that were
+// solved of the same rows, never at those of an earlier study.
 //
-// The loop begins one study at a time, with copies, and one goroutine makes it, but
-// for a pass over the log, in no more than one part in share of the time while rows
-// come. It takes memory for two more copies of the sample.
-type study struct {
+// The loop begins one at a time, with copies, and one goroutine does it, but for a
+// pass over the log, in no more than one part in share of the time while rows come.
+// It takes memory for one more copy of the sample, and for one of the rows outside a
+// fold.
+type studyJob struct {
 	d        *Daemon
-	options  incremental.Options  // as configured, and then with what was chosen
-	served   *model.Served        // what there is to serve
-	in       *live.Coordinates    // what all of it is in; nil: the features
-	fixed    *[]string            // the model's features
-	whole    *incremental.State   // the sums
-	folds    []*incremental.State // and those of the blocks of each fold
-	total    *incremental.Moments // of the whole
-	totals   []incremental.ClassTotal
+	options  incremental.Options // as configured, and then with the choice
+	served   *model.Served       // the result
+	in       *live.Coordinates   // of the sums; nil: the features
+	fixed    *[]string           // the model's features
+	sums     study.Problem
 	sample   *sample.Snapshot // nil: there is none
-	blocks   *live.Blocks     // for rows from the log
+	blocks   *live.Blocks     // whose rows planes are refined on; nil: the sample's
 	churn    int64            // of the live set
 	answer   chan<- refineAnswer
 	took     time.Duration
@@ -54,8 +51,8 @@ type refineAnswer struct {
 
 // studying is the loop's part in studies.
 type studying struct {
-	now      *study    // under way
-	last     *study    // that has ended
+	now      *studyJob // under way
+	last     *studyJob // that has ended
 	ended    time.Time // when it has, or the daemon was made
 	copyTook time.Duration
 	churn    int64 // of the live set when it was last looked at
@@ -110,7 +107,7 @@ func (y *studying) isDue(m config.Model, rows int64, lacking int, now time.Time)
 		if rows == 0 {
 			return false
 		}
-		last = &study{served: &model.Served{}, churn: -1}
+		last = &studyJob{served: &model.Served{}, churn: -1}
 	}
 	still := now.Sub(y.moved) >= max(m.SolveInterval, last.took, share*y.copyTook)
 	enough := m.Refine != config.RefineNone || changedPart*(y.churn-last.churn) >= last.served.Rows
@@ -135,19 +132,22 @@ func (d *Daemon) beginStudy(ctx context.Context, now time.Time) {
 	}
 	in := d.live.InUse().Coordinates
 	sums := d.live.InUse()
-	s := &study{
+	s := &studyJob{
 		d:       d,
 		options: d.optionsIn(in),
 		served:  d.header(now),
 		in:      in,
 		fixed:   d.live.Target().Features,
-		whole:   sums.Total().Clone(),
+		sums:    study.Problem{Whole: sums.Total().Clone()},
 		churn:   d.live.Churn(),
 		answer:  y.asked,
 	}
+	if in != nil {
+		s.sums.Regulariser = in.Regulariser
+	}
 	if d.tunes() || d.judges() {
 		for _, f := range sums.PerFold() {
-			s.folds = append(s.folds, f.Clone())
+			s.sums.Folds = append(s.sums.Folds, f.Clone())
 		}
 	}
 	s.sample = d.live.Sample(d.live.Features().Folds())
@@ -158,15 +158,10 @@ func (d *Daemon) beginStudy(ctx context.Context, now time.Time) {
 	y.now, y.due, y.asked = s, false, nil
 	go func() {
 		s.make(ctx)
-		s.whole, s.folds, s.total, s.sample = nil, nil, nil, nil // it is kept until the next one, without its copies
+		s.sums, s.sample = study.Problem{}, nil // it is kept until the next one, without its copies
 		s.took = time.Since(now)
 		d.studied <- s
 	}()
-}
-
-// without is the sums of all blocks but a fold's.
-func (s *study) without(fold int) *incremental.Moments {
-	return s.in.Moments(s.whole.Without(s.folds[fold]))
 }
 
 // abandonStudy waits for the study that is under way, whose context has ended, to
@@ -182,7 +177,7 @@ func (d *Daemon) abandonStudy(ctx context.Context) {
 }
 
 // endStudy serves what has come out.
-func (d *Daemon) endStudy(s *study) {
+func (d *Daemon) endStudy(s *studyJob) {
 	y := &d.studying
 	if d.failure != nil {
 		return
@@ -225,39 +220,11 @@ func (d *Daemon) endStudy(s *study) {
 
 // retry says whether the same rows may give another result next time: those of
 // the log may.
-func (s *study) retry() bool {
+func (s *studyJob) retry() bool {
 	var limit *newton.LimitError
 	var stall *newton.StallError
 	var condition *incremental.ConditionError
 	return s.blocks != nil && s.refining != nil && !errors.As(s.refining, &limit) && !errors.As(s.refining, &stall) && !errors.As(s.refining, &condition)
-}
-
-// make makes the study.
-func (s *study) make(ctx context.Context) {
-	out := s.served
-	s.total, s.totals = s.in.Moments(s.whole), s.whole.Totals()
-	var view *sample.View
-	if s.sample != nil {
-		view = s.in.View(s.sample.View())
-		s.lacking = view.Lacking
-	}
-	if s.tune(ctx, view); ctx.Err() != nil {
-		return
-	}
-	planes, hat, err := s.total.SolveWithHat(s.options)
-	if err != nil {
-		out.Problem = err.Error()
-		const none = "there is no model"
-		out.Absent = model.Absent{Tuning: none, Refinement: none, Calibration: none, Quality: none, Hat: none}
-		out.Tuning = nil
-		if s.d.refines() {
-			s.refining = fmt.Errorf("there is no model: %w", err)
-		}
-		return
-	}
-	out.Model, out.Hat = planes, hat
-	s.refine(ctx, view)
-	s.judge(ctx, view)
 }
 
 // Refine implements httpapi.Service. A study that is under way is about rows of

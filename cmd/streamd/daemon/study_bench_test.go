@@ -8,6 +8,7 @@ import (
 	"streamd/cmd/streamd/model"
 	"streamd/incremental"
 	"streamd/incremental/sample"
+	"streamd/incremental/study"
 	"streamd/ingest/ndc"
 )
 
@@ -59,11 +60,10 @@ func BenchmarkStudy(b *testing.B) {
 			cfg := load(b, flags)
 			d := &Daemon{cfg: cfg, options: modelOptions(cfg.Model), metrics: httpapi.NewMetrics()}
 			for b.Loop() {
-				s := &study{
+				s := &studyJob{
 					d: d, options: d.options, served: &model.Served{Rows: state.Rows()},
-					whole: state, sample: held.Snapshot(state, folds),
+					sums: study.Problem{Whole: state, Folds: parts}, sample: held.Snapshot(state, folds),
 				}
-				s.folds = append(s.folds, parts...)
 				s.make(b.Context())
 				if s.served.Model == nil || s.served.Quality == nil || s.refining != nil {
 					b.Fatal(s.served.Problem, s.served.Absent)

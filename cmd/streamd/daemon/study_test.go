@@ -20,7 +20,6 @@ import (
 	"streamd/incremental"
 	"streamd/incremental/gram"
 	"streamd/incremental/newton"
-	"streamd/incremental/sample"
 	"streamd/ingest/wire"
 )
 
@@ -108,60 +107,6 @@ func weightedBlocks(t *testing.T, blocks int) (messages []message, all []*increm
 	return messages, all
 }
 
-// Where all rows of the sample have too many values, the first ones are judged, which
-// are a sample too, and as if it had no others.
-func TestJudgesFirstRowsOfManyClasses(t *testing.T) {
-	const folds, rows, planes = 5, 100, 3
-	_, all := weightedBlocks(t, 20)
-	state, apart := incremental.NewState(all[0].Features), make([]*incremental.State, folds)
-	for i := range apart {
-		apart[i] = incremental.NewState(all[0].Features)
-	}
-	var ids []string
-	held := sample.New(sample.Settings{Rows: 4 * rows}, func(yield func(string) bool) {
-		for _, id := range ids {
-			if !yield(id) {
-				return
-			}
-		}
-	})
-	var z incremental.Summariser
-	var taker sample.Taker
-	for i, b := range all {
-		sum, err := z.Summarise(b)
-		if err != nil {
-			t.Fatal(err)
-		}
-		state.Add(sum)
-		apart[sample.Fold(sum.Digest(), folds)].Add(sum)
-		ids = append(ids, fmt.Sprint(i))
-		held.Add(ids[i], taker.Take(b, sum.Digest(), sum.Totals(), held.Levels()))
-	}
-	s := &study{whole: state, total: state.Moments(), totals: state.Totals(), options: incremental.Options{Nu: 1}, served: &model.Served{}}
-	s.folds = append(s.folds, apart...)
-	var err error
-	if s.served.Model, err = s.total.Solve(s.options); err != nil {
-		t.Fatal(err)
-	}
-	view := held.Snapshot(state, folds).View()
-	got, err := s.holdOut(t.Context(), view, rows*planes+planes-1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	small := *view
-	small.Block, small.Fold = stretch(view.Block, 0, rows), view.Fold[:rows]
-	want, err := s.holdOut(t.Context(), &small, judgedValues)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if view.Block.Rows() != 4*rows || len(got.codes) != rows || len(got.values) != rows*planes {
-		t.Fatalf("of %d rows, %d are judged by %d values", view.Block.Rows(), len(got.codes), len(got.values))
-	}
-	if fmt.Sprint(got.folds, got.codes, got.said, got.weight, got.values) != fmt.Sprint(want.folds, want.codes, want.said, want.weight, want.values) {
-		t.Error("the first rows are judged in another way than as if there were no others")
-	}
-}
-
 // What is served is a function of the live blocks: ν, the planes, their refinement,
 // the calibration and the quality are, bit for bit, those of a daemon that has seen
 // the surviving blocks only, after retirements, restarts and other partitions.
@@ -194,7 +139,7 @@ func TestStudyIsAFunctionOfTheLiveSet(t *testing.T) {
 				t.Fatalf("not all of it is there: %s", want)
 			}
 			d.stop()
-			if s := d.studying.last; s.total != nil || s.folds != nil || s.sample != nil {
+			if s := d.studying.last; s.sums.Whole != nil || s.sums.Folds != nil || s.sample != nil {
 				t.Error("a study that has ended keeps its copies of the sums and of the sample")
 			}
 
@@ -544,8 +489,8 @@ func TestNuIsChosenAgain(t *testing.T) {
 // A study waits for the stream to be still, or its turn.
 func TestWhenStudiesAreDue(t *testing.T) {
 	began := time.Unix(1_700_000_000, 0)
-	done := func(rows, churn int64, took time.Duration) *study {
-		return &study{served: &model.Served{Rows: rows}, churn: churn, took: took}
+	done := func(rows, churn int64, took time.Duration) *studyJob {
+		return &studyJob{served: &model.Served{Rows: rows}, churn: churn, took: took}
 	}
 	final := done(100, 100, 0)
 	final.blocks, final.refining = &live.Blocks{}, &newton.LimitError{}
@@ -559,7 +504,7 @@ func TestWhenStudiesAreDue(t *testing.T) {
 		method       string
 		rows         int64 // live
 		churn        int64
-		last         *study
+		last         *studyJob
 		moved, since time.Duration // ago
 		want         bool
 	}{

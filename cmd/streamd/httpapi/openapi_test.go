@@ -33,8 +33,8 @@ import (
 	"streamd/incremental/calibration"
 	"streamd/incremental/gram"
 	"streamd/ingest/wire"
+	"streamd/kernels/basis"
 	"streamd/kernels/reduce"
-	"streamd/kernels/width"
 )
 
 type object = map[string]any
@@ -597,7 +597,7 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 // wholeEpoch has every part of an EpochAnswer.
 func wholeEpoch(b *model.Basis) *EpochAnswer {
 	e := rebuilding()
-	e.InUse.Gammas = model.NewGammas([]width.Trial{{Gamma: 0.5, Nu: 1, Correctness: 0.75, Loss: 0.5}})
+	e.InUse.Gammas = model.NewGammas([]basis.Trial{{Gamma: 0.5, Nu: 1, Correctness: 0.75, Loss: 0.5}})
 	e.InUse.Unjudged = "too few rows"
 	e.InUse.Stages = []model.Stage{model.NewStage(reduce.Stage{Classifier: reduce.Step{Points: 3}}, []string{"ham"})}
 	e.Reducing.Stages = e.InUse.Stages

@@ -3,8 +3,8 @@ package model
 import (
 	"time"
 
+	"streamd/kernels/basis"
 	"streamd/kernels/reduce"
-	"streamd/kernels/width"
 )
 
 // Reduction reports how a basis was chosen.
@@ -24,7 +24,7 @@ type Reduction struct {
 	Stages   []Stage `json:"stages,omitempty"` // stages by which its points were chosen or judged
 }
 
-// Gamma has the results of one γ of a Gaussian on held-out folds: see width.Trial.
+// Gamma has the results of one γ of a Gaussian on held-out folds: see basis.Trial.
 type Gamma struct {
 	Gamma       float64 `json:"gamma"`       // γ tried
 	Nu          float64 `json:"nu"`          // best ν with this γ
@@ -33,7 +33,7 @@ type Gamma struct {
 }
 
 // NewGammas reports trials.
-func NewGammas(trials []width.Trial) (gammas []Gamma) {
+func NewGammas(trials []basis.Trial) (gammas []Gamma) {
 	for _, t := range trials {
 		gammas = append(gammas, Gamma(t))
 	}

@@ -53,7 +53,7 @@ func (l *Set) Begin(basis *kernels.Map, made *model.Reduction, regulariser confi
 	l.lastSpace++
 	l.leave(l.next)
 	c := newCoordinates(l.lastSpace, basis, made, regulariser)
-	l.next = newSpace(c, c.names, l.features.sums.folds, l.choosing)
+	l.next = newSpace(c, c.Names, l.features.sums.folds, l.choosing)
 	l.next.sums.most = l.features.sums.most
 	for _, e := range l.ledger.Page(retire.Lowest, math.MaxInt) {
 		l.next.missing[e.ID] = struct{}{}

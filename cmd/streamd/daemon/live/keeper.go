@@ -7,7 +7,7 @@ import (
 	"streamd/cmd/streamd/daemon/memory"
 	"streamd/incremental"
 	"streamd/incremental/sample"
-	"streamd/kernels"
+	"streamd/kernels/basis"
 )
 
 // Target says what workers put blocks into: the features, the space in use, and the next
@@ -84,7 +84,7 @@ func (k *Kept) Bytes() (n int64) {
 type Keeper struct {
 	summariser, inBasis incremental.Summariser
 	taker               sample.Taker
-	mappers             map[*Coordinates]*kernels.Mapper // of the coordinates that were asked for last
+	lifter              basis.Lifter
 }
 
 // Keep summarises a block and takes its rows for the sample. A block whose rows weigh
@@ -122,24 +122,7 @@ func (z *Keeper) SummariseLike(ctx context.Context, was *incremental.Summary, b 
 
 // Block is b in the coordinates, until the next call; b itself for the features.
 func (z *Keeper) Block(ctx context.Context, b *incremental.Block, c *Coordinates) (*incremental.Block, error) {
-	if c == nil {
-		return b, nil
-	}
-	m := z.mappers[c]
-	if m == nil {
-		if len(z.mappers) >= 2 || z.mappers == nil {
-			z.mappers = map[*Coordinates]*kernels.Mapper{}
-		}
-		m = kernels.NewMapper(c.Basis)
-		z.mappers[c] = m
-	}
-	columns, err := m.MapContext(ctx, b.Columns)
-	if err != nil {
-		return nil, err
-	}
-	in := *b
-	in.Features, in.Columns = c.names, columns
-	return &in, nil
+	return z.lifter.Block(ctx, b, c.plain())
 }
 
 // mustBlock is Block for a caller that does not give up.
@@ -167,7 +150,7 @@ func (z *Keeper) Summary(ctx context.Context, b *incremental.Block, c *Coordinat
 // Check says whether rows that are summed later, together with others, can be summed in
 // the coordinates in use. Those of a bounded kernel always can.
 func (z *Keeper) Check(ctx context.Context, b *incremental.Block, t *Target) error {
-	if t.use == nil || t.use.Basis.Kernel().Radial() {
+	if t.use == nil || t.use.Map.Kernel().Radial() {
 		return nil
 	}
 	mapped, err := z.Block(ctx, b, t.use)

@@ -141,7 +141,7 @@ func (l *Set) restoreBases(saved *snapshot.Contents, wanted *config.Config) erro
 			from.blocks[id] = struct{}{}
 		}
 		c := newCoordinates(s.Number, basis, made, wanted.Kernel.Regulariser)
-		p := newSpace(c, c.names, 0, from)
+		p := newSpace(c, c.Names, 0, from)
 		p.inFile = true
 		if err := l.restoreSums(p, s); err != nil {
 			return err

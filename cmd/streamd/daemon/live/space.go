@@ -12,21 +12,19 @@ import (
 	"streamd/incremental"
 	"streamd/incremental/sample"
 	"streamd/kernels"
+	"streamd/kernels/basis"
 	"streamd/retire"
 	"streamd/snapshot"
 )
 
-// Coordinates are what a basis Z makes of rows: x becomes K(x, Z). They are immutable.
+// Coordinates are those of a basis, as they are saved and reported. They are immutable.
 // Nil coordinates are the features.
 type Coordinates struct {
+	*basis.Coordinates
 	Number    uint32
-	ID        string // SHA-256 of the basis, in hex
-	Basis     *kernels.Map
+	ID        string           // SHA-256 of the basis, in hex
 	Reduction *model.Reduction // how the basis was chosen
-
-	names       []string       // z1, z2, …
-	regulariser []float64      // nil: I
-	saved       snapshot.Epoch // all of it, as the snapshot has it
+	saved     snapshot.Epoch   // all of it, as the snapshot has it
 }
 
 func newCoordinates(number uint32, m *kernels.Map, made *model.Reduction, regulariser config.Regulariser) *Coordinates {
@@ -35,26 +33,27 @@ func newCoordinates(number uint32, m *kernels.Map, made *model.Reduction, regula
 		panic(err) // finite numbers and texts
 	}
 	digest := m.Digest()
-	c := &Coordinates{
-		Number: number, ID: hex.EncodeToString(digest[:]), Basis: m, names: model.Coordinates(m.Points()), Reduction: made,
+	return &Coordinates{
+		Coordinates: basis.New(m, regulariser == config.RegulariserKernel),
+		Number:      number, ID: hex.EncodeToString(digest[:]), Reduction: made,
 		saved: snapshot.Epoch{Number: number, Basis: m.AppendBinary(nil), Report: report},
 	}
-	if regulariser == config.RegulariserKernel {
-		c.regulariser = m.Gram()
-	}
-	return c
 }
 
 // Size is the number of coordinates.
-func (c *Coordinates) Size() int { return len(c.names) }
+func (c *Coordinates) Size() int { return len(c.Names) }
+
+// plain is c without its name and its report.
+func (c *Coordinates) plain() *basis.Coordinates {
+	if c == nil {
+		return nil
+	}
+	return c.Coordinates
+}
 
 // Moments are the moments of sums in the coordinates, with their regulariser.
 func (c *Coordinates) Moments(s *incremental.State) *incremental.Moments {
-	m := s.Moments()
-	if c != nil && c.regulariser != nil {
-		m = m.WithRegulariser(c.regulariser)
-	}
-	return m
+	return c.plain().Moments(s)
 }
 
 // Space is the sums of live blocks in coordinates. It belongs to the set's goroutine.

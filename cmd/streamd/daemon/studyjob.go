@@ -1,0 +1,175 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"streamd/cmd/streamd/model"
+	"streamd/config"
+	"streamd/incremental/newton"
+	"streamd/incremental/study"
+)
+
+// make does the job. When ctx ends, it has no result.
+func (s *studyJob) make(ctx context.Context) {
+	d, out := s.d, s.served
+	y := study.New(&s.sums, study.Options{
+		Planes: s.options, AnyScale: d.cfg.Model.Standardise == config.SwitchAuto, Others: true,
+		Refine: refineMethod(d.cfg.Model.Refine), Workers: 1,
+	})
+	var rows *study.Sample
+	complete := false
+	if s.sample != nil {
+		view := s.in.View(s.sample.View())
+		s.lacking, complete = view.Lacking, view.Complete()
+		rows = study.NewSample(view, &s.sums)
+	}
+	if d.tunes() {
+		s.tune(ctx, y, rows)
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	planes, hat, err := y.Solve()
+	if err != nil {
+		out.Problem = err.Error()
+		const none = "there is no model"
+		out.Absent = model.Absent{Tuning: none, Refinement: none, Calibration: none, Quality: none, Hat: none}
+		out.Tuning = nil
+		if d.refines() {
+			s.refining = fmt.Errorf("there is no model: %w", err)
+		}
+		return
+	}
+	out.Model, out.Hat = planes, hat
+	if d.refines() {
+		s.refine(ctx, y, rows, complete)
+	}
+	if d.judges() {
+		s.judge(ctx, y, rows)
+	}
+}
+
+// tune chooses ν, and whether to standardise where that is left open.
+func (s *studyJob) tune(ctx context.Context, y *study.Study, rows *study.Sample) {
+	from := time.Now()
+	var parts study.Parts
+	if rows != nil {
+		parts = rows
+	}
+	t, err := y.Tune(ctx, parts)
+	if err != nil {
+		s.served.Absent.Tuning = "ν is " + config.Nu(firstNu).String() + ", since none could be chosen: " + err.Error()
+		return
+	}
+	s.options = y.Options()
+	chosen := model.NewTuning(t.Curves, t.Chosen, t.Criterion, t.Point)
+	chosen.Digest, chosen.ChosenAt = s.served.Digest, from.UTC()
+	chosen.Seconds = time.Since(from).Seconds()
+	s.d.metrics.TuneSeconds.Observe(chosen.Seconds)
+	s.served.Tuning, s.served.Absent.Tuning = chosen, ""
+}
+
+// refineMethod is the method of a configuration that asks for one.
+func refineMethod(how config.Refine) newton.Method {
+	if how == config.RefineLine {
+		return newton.Line
+	}
+	return newton.Full
+}
+
+// refine moves the planes that were solved. When that fails they stay, and the
+// operator hears why.
+func (s *studyJob) refine(ctx context.Context, y *study.Study, rows *study.Sample, complete bool) {
+	from := time.Now()
+	out := &model.Refinement{
+		Method: string(s.d.cfg.Model.Refine), Digest: s.served.Digest, Source: string(s.d.cfg.Model.Rows),
+		Live: s.served.Rows, Complete: complete,
+	}
+	var result *newton.Result
+	var err error
+	if s.blocks != nil {
+		log := &logRows{log: s.d.archive, blocks: s.blocks, in: s.in}
+		result, err = y.Refine(ctx, log, nil)
+		out.Complete = log.missing == 0
+		if err == nil && log.unread != nil {
+			s.d.log.Warn().Int("blocks", log.missing).AnErr("reason", log.unread).
+				Msg("the planes are refined without blocks that the log does not give back as they were")
+		}
+	} else {
+		all, standFor := rows.All()
+		result, err = y.Refine(ctx, all, standFor)
+	}
+	took := time.Since(from).Seconds()
+	s.d.metrics.RefineSeconds.Observe(took)
+	if err != nil {
+		s.refining = fmt.Errorf("refine on rows of the %s: %w", out.Source, err)
+		s.served.Absent.Refinement = s.refining.Error()
+		return
+	}
+	out.MadeAt, out.Seconds = time.Now().UTC(), took
+	out.Rows, out.Planes = result.Rows, model.PlaneRefinements(result.Planes)
+	s.served.Model = result.Model
+	s.served.Refinement, s.served.Absent.Refinement = out, ""
+}
+
+// judge measures the quality of the planes on held-out rows, and calibrates them.
+func (s *studyJob) judge(ctx context.Context, y *study.Study, rows *study.Sample) {
+	out, method := s.served, s.d.cfg.Model.Calibration
+	absent := func(err error) {
+		if out.Quality == nil {
+			out.Absent.Quality = err.Error()
+		}
+		if method != config.CalibrationNone {
+			out.Absent.Calibration = err.Error()
+		}
+	}
+	h, err := y.HoldOut(ctx, rows, s.d.memory.Values)
+	if err != nil {
+		absent(err)
+		return
+	}
+	before, err := h.Reliability(ctx)
+	if err != nil {
+		absent(err)
+		return
+	}
+	of := h.Quality()
+	q := &model.Quality{
+		Digest: out.Digest, MeasuredAt: out.MadeAt, Source: string(config.RowsSample), Method: out.Method(),
+		Rows: of.Rows, Folds: of.Folds, Correctness: of.Correctness, BalancedCorrectness: of.BalancedCorrectness,
+		Before: model.NewReliability(before.All),
+	}
+	for i, p := range out.Model.Planes {
+		q.Planes = append(q.Planes, model.PlaneQuality{Class: p.Class, Before: model.NewReliability(before.Planes[i])})
+	}
+	out.Quality, out.Absent.Quality = q, ""
+	if method == config.CalibrationNone {
+		return
+	}
+	c, err := h.Calibrate(ctx, curvesOf(method))
+	if err != nil {
+		absent(err)
+		return
+	}
+	q.Calibration, q.After = config.CalibrationPlatt, model.NewReliability(c.After.All)
+	if c.Kind == study.Isotonic {
+		q.Calibration = config.CalibrationIsotonic
+	}
+	for i, r := range c.After.Planes {
+		q.Planes[i].After = model.NewReliability(r)
+	}
+	out.Calibration, out.Absent.Calibration = c.Curves, ""
+}
+
+// curvesOf is the kind of curves of a configuration that asks for some.
+func curvesOf(method config.Calibration) study.Curves {
+	switch method {
+	case config.CalibrationPlatt:
+		return study.Platt
+	case config.CalibrationIsotonic:
+		return study.Isotonic
+	}
+	return study.Auto
+}

@@ -28,7 +28,7 @@ func readFile(t *testing.T, elements ...string) string {
 	return string(text)
 }
 
-// effective is the configuration by some variables; it fails for unknown ones.
+// effective loads the configuration of some variables, and fails for unknown ones.
 func effective(t *testing.T, variables ...string) *config.Config {
 	t.Helper()
 	cfg, err := config.Load(config.Sources{Env: variables})
@@ -38,7 +38,7 @@ func effective(t *testing.T, variables ...string) *config.Config {
 	return cfg
 }
 
-// parses says whether streamd takes a command line: its help is that of a command.
+// parses fails unless streamd takes a command line.
 func parses(t *testing.T, words ...string) {
 	t.Helper()
 	var out bytes.Buffer
@@ -62,9 +62,8 @@ func dockerfile(t *testing.T) (instructions [][2]string) {
 	return instructions
 }
 
-// The Dockerfile's own command builds a static program without the embedded broker,
-// and the image runs it as nobody in particular, by variables and commands that
-// there are.
+// The Dockerfile's own command builds a static program without the embedded broker.
+// The image runs it as an unprivileged user, with existing variables and commands.
 func TestDockerfile(t *testing.T) {
 	const program = "/usr/local/bin/streamd"
 	last := map[string]string{}
@@ -180,8 +179,8 @@ func TestComposeFile(t *testing.T) {
 			}
 		}
 	}
-	// The image makes a property of each variable. The test broker's are known to
-	// be those of a broker.
+	// The image makes a property of each variable. The test broker's properties are
+	// known to a broker.
 	properties := readFile(t, top, "testdata/kafka/kafka.sh")
 	for name := range broker.Environment {
 		property := strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(name, "KAFKA_"), "_", "."))
@@ -191,7 +190,7 @@ func TestComposeFile(t *testing.T) {
 	}
 }
 
-// yamlText is a scalar as an environment variable has it.
+// yamlText returns a scalar as an environment variable has it.
 func yamlText(t *testing.T, value any) string {
 	t.Helper()
 	if text, ok := value.(string); ok {
@@ -230,7 +229,7 @@ func TestSystemdUnit(t *testing.T) {
 		return
 	}
 	unit := filepath.Join(t.TempDir(), "streamd.service")
-	executable, err := os.Executable() // a program that is there
+	executable, err := os.Executable() // any existing program
 	if err != nil {
 		t.Fatal(err)
 	}

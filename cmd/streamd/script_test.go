@@ -68,7 +68,7 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// What help or a result could not be written to fails, and was asked for rightly.
+// A command whose help or result cannot be written fails with status 1.
 func TestFailedWrites(t *testing.T) {
 	full := errors.New("no space left")
 	r, stdout := io.Pipe()
@@ -97,7 +97,7 @@ func cmdStatus(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// lastLine is the JSON object in the last line of a file.
+// lastLine returns the JSON object in the last line of a file.
 func lastLine(ts *testscript.TestScript, file string) any {
 	lines := strings.Split(strings.TrimSuffix(ts.ReadFile(file), "\n"), "\n")
 	var object map[string]any
@@ -112,7 +112,7 @@ func lastLine(ts *testscript.TestScript, file string) any {
 	return object
 }
 
-// field is what a path such as planes.0.w leads to, as JSON.
+// field returns the value at a path such as planes.0.w, as JSON.
 func field(ts *testscript.TestScript, file, path string) string {
 	at := lastLine(ts, file)
 	for _, step := range strings.Split(path, ".") {
@@ -154,8 +154,8 @@ func cmdSame(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// ndc FILE ROWS writes points of seed 1, three features each, as CSV without
-// a header.
+// ndc FILE ROWS writes points of seed 1 with three features, as CSV without a
+// header.
 func cmdNDC(ts *testscript.TestScript, neg bool, args []string) {
 	rows, err := strconv.Atoi(args[1])
 	ts.Check(err)
@@ -172,7 +172,7 @@ func ndcPoints(rows int) *incremental.Block {
 	return g.NewSampler().Block(ndc.Train, 0, rows)
 }
 
-// broker starts an embedded broker, whose address is then $BROKER.
+// broker starts an embedded broker and sets $BROKER to its address.
 func cmdBroker(ts *testscript.TestScript, neg bool, args []string) {
 	b, err := embedded.Start(ts.MkAbs("broker"))
 	ts.Check(err)
@@ -195,7 +195,7 @@ func cmdUntil(ts *testscript.TestScript, neg bool, args []string) {
 		for p := range partitions {
 			conn, err := kafkago.DialLeader(context.Background(), "tcp", ts.Getenv("BROKER"), args[0], p)
 			if err != nil {
-				continue // it is not there yet
+				continue // the partition is not there yet
 			}
 			first, last, err := conn.ReadOffsets()
 			ts.Check(err)
@@ -209,9 +209,9 @@ func cmdUntil(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Fatalf("%s has come to %d records", args[0], records)
 }
 
-// arrived TOPIC PARTITIONS prints, as a JSON object, how many records and rows
-// a topic holds, whether a partition of it is empty, the digest of the state
-// that the rows make, and one of the set of payloads.
+// arrived TOPIC PARTITIONS prints a JSON object: the records and rows of a topic,
+// whether a partition of it is empty, the digest of the rows' state, and a digest of
+// the set of payloads.
 func cmdArrived(ts *testscript.TestScript, neg bool, args []string) {
 	topic := args[0]
 	partitions, err := strconv.Atoi(args[1])
@@ -271,8 +271,7 @@ func cmdArrived(ts *testscript.TestScript, neg bool, args []string) {
 		len(payloads), state.Rows(), empty, state.Digest(), hash.Sum(nil))
 }
 
-// port sets $PORT to a port that is free, and is not one of those that systems
-// hand out by themselves.
+// port sets $PORT to a free port outside the range that systems hand out.
 func cmdPort(ts *testscript.TestScript, neg bool, args []string) {
 	const first, last = 20_000, 30_000
 	for range 1000 {
@@ -286,7 +285,7 @@ func cmdPort(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Fatalf("there is no free port from %d to %d", first, last)
 }
 
-// ready ROWS waits until the daemon at $PORT serves a model of so many rows.
+// ready ROWS waits until the daemon at $PORT serves a model of ROWS rows.
 func cmdReady(ts *testscript.TestScript, neg bool, args []string) {
 	var seen httpapi.ModelAnswer
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
@@ -313,8 +312,8 @@ func cmdListening(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Fatalf("the daemon takes no connections")
 }
 
-// certificates NAME… writes ca.pem, an authority, and NAME.pem and NAME.key of each
-// name, for 127.0.0.1.
+// certificates NAME… writes ca.pem of an authority, and NAME.pem and NAME.key of
+// each name, for 127.0.0.1.
 func cmdCertificates(t *testing.T, ts *testscript.TestScript, names []string) {
 	authority := accesstest.NewAuthority(t)
 	files := map[string][]byte{"ca.pem": authority.PEM}
@@ -361,7 +360,7 @@ func cmdRetire(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 }
 
-// flip FILE TEXT changes a byte in the last place where a text stands in a file.
+// flip FILE TEXT changes a byte of the last occurrence of a text in a file.
 func cmdFlip(ts *testscript.TestScript, neg bool, args []string) {
 	path := ts.MkAbs(args[0])
 	data, err := os.ReadFile(path)

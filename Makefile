@@ -40,7 +40,7 @@ race:
 
 # Without assembly: the same bits.
 purego:
-	go test -tags purego -timeout $(TIMEOUT) ./incremental/... ./kernels ./ingest/ndc ./ingest/wire
+	go test -tags purego -timeout $(TIMEOUT) ./incremental/... ./kernels ./ingest/ndc
 
 # On another processor: the same bits. Needs qemu-user-static.
 ARM64 = GOARCH=arm64 go test -exec qemu-aarch64-static -timeout $(TIMEOUT)

@@ -168,29 +168,16 @@ func (d *Decoder) arrowDictionary(f *flatbuffer, dictionary table) error {
 	return nil
 }
 
-// codeOf is a method that gives an element of an array its code, or says why it
-// has none.
-type codeOf = func(d *Decoder, a *labelArray, i int) (code int32, reason string)
-
 // labelCodes appends the codes of an array without nulls, of a row or more. On
 // failure it returns the first bad element and the reason.
 func (d *Decoder) labelCodes(field *arrowField, a *labelArray) (bad int, reason string) {
-	code := (*Decoder).labelCode
-	if field.encoded {
-		if d.arrow.dictionary.rows < 0 {
-			return 0, "the stream has no dictionary for the labels"
-		}
-		code = (*Decoder).dictionaryCode
+	if field.encoded && d.arrow.dictionary.rows < 0 {
+		return 0, "the stream has no dictionary for the labels"
 	}
 	before := len(d.codes)
 	d.codes = slices.Grow(d.codes, a.rows)[:before+a.rows]
 	codes := d.codes[before:]
 	i := 0
-	if a.typ.layout == layoutNumbers || a.typ.layout == layoutHalf {
-		if i, reason = d.pairCodes(codes, a, code); reason != "" {
-			return i, reason
-		}
-	}
 	if field.encoded {
 		switch a.typ.size {
 		case 1:

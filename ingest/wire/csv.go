@@ -3,7 +3,6 @@ package wire
 import (
 	"bytes"
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
 )
@@ -266,61 +265,30 @@ func listed(fields [][]byte) string {
 func (d *Decoder) csvRows(b []byte, i int) error {
 	p := &d.csv
 	d.setWidth(p.width)
-	d.pattern.forget(d)
 	for i = skipEmptyLines(b, i); i < len(b); i = skipEmptyLines(b, i) {
 		if reason := d.room(p.width); reason != "" {
 			return d.failAt(i, d.rows, "", reason)
 		}
 		code, weight := int32(0), 1.0
-		row, tries := i, 0 // of reading several numbers at a time
-		d.pattern.rows++
-		if d.pattern.known && d.pattern.worthwhile() {
-			tries = 2
-		}
-		for k := 0; k < len(p.roles); k++ {
-			if tries > 0 && p.roles[k] >= 0 {
-				steps, from, done := d.pattern.steps[k:], i, 0
-				for from < len(b) && isPadding(b[from]) {
-					from++
-				}
-				if inReach(b, from) {
-					if done, from = plainNumbers(d.row, b, steps[:steps[0].run], from); done == 0 {
-						if tries--; tries == 0 {
-							d.pattern.misses++
-						}
-					}
-				}
-				if k += done; k == len(p.roles) {
-					i = from
-					break
-				}
-				if done > 0 {
-					for i = from; isPadding(b[i-1]); i-- { // back to where the field starts
-					}
+		for k, role := range p.roles {
+			start := i
+			field, end, reason := csvField(b, i, &d.scratch)
+			switch {
+			case reason != "":
+			case role >= 0:
+				d.row[role], reason = finite(trimPadding(field))
+			case d.unlabelled:
+			case role == roleLabel:
+				code, reason = d.labels.text(field)
+			case role == roleWeight:
+				if weight, reason = finite(trimPadding(field)); reason == "" {
+					reason = badWeight(weight)
 				}
 			}
-			role, start := p.roles[k], i
-			var x float64
-			ok := false
-			if role >= 0 {
-				if x, i, ok = number(b, i); ok && !math.IsInf(x, 0) && i < len(b) && b[i] == '\r' && lineEnd(b, i) == 2 {
-					i++
-				}
-				ok = ok && !math.IsInf(x, 0) && (i == len(b) || b[i] == ',' || b[i] == '\n')
+			if reason != "" {
+				return d.failAt(start, d.rows, d.csvColumn(role), reason)
 			}
-			if !ok {
-				var field []byte
-				var reason string
-				if field, i, reason = csvField(b, start, &d.scratch); reason == "" {
-					code, weight, x, reason = d.csvValue(role, field, code, weight)
-				}
-				if reason != "" {
-					return d.failAt(start, d.rows, d.csvColumn(role), reason)
-				}
-			}
-			if role >= 0 {
-				d.row[role] = x
-			}
+			i = end
 			more := i < len(b) && b[i] == ','
 			if last := k == len(p.roles)-1; more == last {
 				return d.failAt(start, d.rows, "", d.csvWidthReason(b, start, k))
@@ -329,47 +297,10 @@ func (d *Decoder) csvRows(b []byte, i int) error {
 				i++
 			}
 		}
-		if hasNumbers && d.rows == 1 { // many messages have only one
-			d.csvPattern(b, row, i)
-		}
 		i += lineEnd(b, i)
 		d.push(code, weight)
 	}
 	return d.finishRows(p.names)
-}
-
-// csvPattern learns from the row b[start:end], which a line end follows.
-func (d *Decoder) csvPattern(b []byte, start, end int) {
-	p := &d.pattern
-	p.end = start
-	for _, role := range d.csv.roles {
-		_, next, _ := csvField(b, start, nil)
-		field := bytes.TrimRight(bytes.TrimSuffix(b[start:next], []byte{'\r'}), " \t")
-		from := len(field) - len(bytes.TrimLeft(field, " \t"))
-		p.value(b, start+from, start+len(field), role)
-		start = next + 1
-	}
-	p.finish(b, end+lineEnd(b, end))
-	for _, s := range p.steps {
-		p.known = p.known && len(s.behind) <= compared // nobody would compare the rest
-	}
-}
-
-// csvValue reads a field that is not a plain number, by its role.
-func (d *Decoder) csvValue(role int, field []byte, code0 int32, weight0 float64) (code int32, weight, x float64, reason string) {
-	code, weight = code0, weight0
-	switch {
-	case role >= 0:
-		x, reason = finite(trimPadding(field))
-	case d.unlabelled:
-	case role == roleLabel:
-		code, reason = d.labels.text(field)
-	case role == roleWeight:
-		if weight, reason = finite(trimPadding(field)); reason == "" {
-			reason = badWeight(weight)
-		}
-	}
-	return code, weight, x, reason
 }
 
 func (d *Decoder) csvColumn(role int) string {

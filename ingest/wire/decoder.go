@@ -130,7 +130,6 @@ type Decoder struct {
 
 	short bool // of memory: Limits.Numbers was met
 
-	pattern pattern
 	seen    names // the names of the last block whose features were not fixed
 	sorted  ordered
 	scratch []byte

@@ -88,9 +88,6 @@ func (d *Decoder) jsonLines(i int) (err error) {
 func (d *Decoder) beginJSON() {
 	s := &d.json
 	s.shape, s.fresh = shapeNone, nil
-	if p := &d.pattern; p.format != d.format || p.unlabelled != d.unlabelled {
-		p.forget(d)
-	}
 	s.setNames(names{list: d.want.names, index: d.want.index})
 	d.setWidth(d.want.width)
 }
@@ -117,11 +114,6 @@ func (d *Decoder) jsonRow(i int) (end int, err error) {
 	if reason := d.room(len(d.row)); reason != "" {
 		return 0, d.failAt(i, d.rows, "", reason)
 	}
-	if end, ok := d.jsonLikeBefore(i); ok {
-		return end, nil
-	}
-	p := &d.pattern
-	p.begin(i)
 	var (
 		row      = jsonFields{learning: s.shape == shapeNone && d.want.width == 0, weight: 1}
 		start    = i
@@ -154,9 +146,6 @@ func (d *Decoder) jsonRow(i int) (end int, err error) {
 			if row.code, i, reason = d.jsonLabel(i); reason != "" {
 				return 0, d.failAt(at, d.rows, d.opts.Label, reason)
 			}
-			if p.learning {
-				p.value(b, at, i, roleLabel)
-			}
 		case d.opts.Weight != "" && string(key) == d.opts.Weight:
 			if row.weighted {
 				return 0, d.failAt(at, d.rows, d.opts.Weight, "the field is given twice")
@@ -167,9 +156,6 @@ func (d *Decoder) jsonRow(i int) (end int, err error) {
 			}
 			if reason != "" {
 				return 0, d.failAt(at, d.rows, d.opts.Weight, reason)
-			}
-			if p.learning {
-				p.value(b, at, i, roleWeight)
 			}
 		case string(key) == "features" && i < len(b) && b[i] == '[':
 			if i, err = d.jsonList(i, &row); err != nil {
@@ -192,9 +178,6 @@ func (d *Decoder) jsonRow(i int) (end int, err error) {
 			} else {
 				d.row[j] = x
 			}
-			if p.learning {
-				p.value(b, at, i, j)
-			}
 		}
 		if i = skipSpace(b, i); i < len(b) && b[i] == '}' {
 			break
@@ -206,35 +189,8 @@ func (d *Decoder) jsonRow(i int) (end int, err error) {
 	if err := d.jsonRowDone(start, &row); err != nil {
 		return 0, err
 	}
-	if p.learning {
-		p.finish(b, i+1)
-	}
-	p.shape, p.width, p.names = s.shape, len(d.row), s.names
 	d.push(row.code, row.weight)
 	return i + 1, nil
-}
-
-// jsonLikeBefore reads the row at i if it is like the one before, which may have been
-// another block's.
-func (d *Decoder) jsonLikeBefore(i int) (end int, ok bool) {
-	p, s := &d.pattern, &d.json
-	if !p.known || s.shape != shapeNone && s.shape != p.shape {
-		return 0, false
-	}
-	learning := s.shape == shapeNone && d.want.width == 0
-	if learning {
-		d.setWidth(p.width)
-	}
-	if end, ok = d.likeBefore(i); !ok {
-		if learning {
-			d.row, d.cols = d.row[:0], d.cols[:0]
-		}
-		return 0, false
-	}
-	if s.shape = p.shape; learning && s.shape == shapeNamed {
-		s.setNames(p.names)
-	}
-	return end, true
 }
 
 // jsonFields is what a row has had so far.
@@ -321,9 +277,6 @@ func (d *Decoder) jsonList(i int, row *jsonFields) (end int, err error) {
 			d.row = append(d.row, x)
 		} else if n < len(d.row) {
 			d.row[n] = x
-		}
-		if d.pattern.learning {
-			d.pattern.value(b, i, next, n)
 		}
 		n++
 		i = skipSpace(b, next)

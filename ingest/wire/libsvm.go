@@ -24,15 +24,7 @@ func (d *Decoder) decodeLIBSVM(b []byte) error {
 // libsvmRows reads the lines of b[i:].
 func (d *Decoder) libsvmRows(b []byte, i int) error {
 	d.setWidth(d.want.width)
-	d.pattern.forget(d)
 	for i < len(b) {
-		if d.pattern.known && d.room(len(d.row)) == "" {
-			clear(d.row)
-			if end, ok := d.likeBefore(i); ok {
-				i = end
-				continue
-			}
-		}
 		end := i + lineLength(b[i:])
 		if err := d.libsvmLine(b[:end], i); err != nil {
 			return err
@@ -60,21 +52,13 @@ func (d *Decoder) libsvmLine(b []byte, pos int) error {
 	if i == len(line) {
 		return nil
 	}
-	row, p := d.rows, &d.pattern
-	if hasNumbers && row > 0 { // or it would not pay
-		p.begin(pos)
-	}
-	start := i
+	row := d.rows
 	code, i, reason := d.libsvmLabel(line, i)
 	if reason == "" {
 		reason = d.room(len(d.row))
 	}
 	if reason != "" {
 		return d.failAt(pos, row, "", reason)
-	}
-	learning := p.learning
-	if learning {
-		p.value(b, start, i, roleLabel)
 	}
 	clear(d.row)
 	last := 0
@@ -90,13 +74,7 @@ func (d *Decoder) libsvmLine(b []byte, pos int) error {
 			return d.failAt(pos, row, "", reason)
 		}
 		d.row[index-1] = value
-		if learning {
-			p.value(b, i+bytes.IndexByte(line[i:], ':')+1, end, index-1)
-		}
 		last, i = index, end
-	}
-	if learning {
-		p.finish(b, len(b))
 	}
 	d.push(code, 1)
 	return nil

@@ -55,7 +55,7 @@ func (d *Daemon) reductionDue(now time.Time) bool {
 // beginReduction begins to choose a basis.
 func (d *Daemon) beginReduction(ctx context.Context, now time.Time) {
 	r := &d.rebuilding
-	if !d.flushRuns() {
+	if !d.isFlushed() {
 		return
 	}
 	working, end := context.WithCancel(ctx)

@@ -61,7 +61,7 @@ func child(flags string) int {
 		var d *Daemon
 		if d, err = New(Options{Config: cfg, Log: zerolog.New(os.Stderr).Level(zerolog.WarnLevel)}); err == nil {
 			if held {
-				d.archive.turn <- struct{}{}
+				d.archive.Hold()
 			}
 			fmt.Println(d.Addr())
 			ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)

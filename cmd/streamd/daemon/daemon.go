@@ -8,12 +8,9 @@
 //	                          decode, summarise      │          └─> solve ──> served model
 //	                                                 └─> dead letters
 //
-//	sink.go      what the consumer calls: deliveries, their order, assignments, gaps
-//	worker.go    a record becomes a block, and a block what is kept of it
-//	reject.go    or it is rejected: dead letters, counts, lines in the log
-//	judge.go     how right the served model is about rows, before it learns from them
-//	gather.go    several records become a block
-//	loop.go      what one goroutine does, one thing after the other
+//	sink.go      what the consumer calls
+//	intake/      a record becomes a block, and a block a part of the live set
+//	loop.go      one goroutine does one thing after the other
 //	memory/      limits.memory is divided, and the live set is priced
 //	live/        the ledger, the exact sums of every space, the row sample
 //	save.go      all of it goes to the snapshot
@@ -22,7 +19,7 @@
 //	study.go     when a study is due; studyjob.go does it, on sums, sample and log
 //	basis.go     a basis is chosen; rebuild.go: the way from one epoch to the next
 //	sources.go   the blocks that a basis was chosen from, which has to go when one is retired
-//	reread.go    live blocks come from the log again: for the sample (fill.go), for
+//	archive/     live blocks come from the log again: for the sample (fill.go), for
 //	             an epoch (rebuild.go), for refinement (logrows.go)
 //	service.go   what HTTP asks for
 //	settings.go  the configuration in the words of the other packages
@@ -102,6 +99,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"streamd/cmd/streamd/access"
+	"streamd/cmd/streamd/daemon/archive"
+	"streamd/cmd/streamd/daemon/intake"
 	"streamd/cmd/streamd/daemon/live"
 	"streamd/cmd/streamd/daemon/memory"
 	"streamd/cmd/streamd/httpapi"
@@ -110,7 +109,6 @@ import (
 	"streamd/incremental"
 	"streamd/ingest/kafka"
 	"streamd/ingest/wire"
-	"streamd/retire"
 	"streamd/snapshot"
 )
 
@@ -138,7 +136,7 @@ type Daemon struct {
 
 	store    *snapshot.Store
 	consumer *kafka.Consumer
-	archive  *rereader
+	archive  *archive.Archive
 	letters  *kafka.DeadLetters
 	metrics  *httpapi.Metrics
 	api      *httpapi.Server
@@ -146,9 +144,6 @@ type Daemon struct {
 	resumes  map[int]kafka.Saved // what was saved of partitions, for the consumer
 	former   string              // of the group's member that had the snapshot before
 
-	order    chan *delivery
-	work     chan *task
-	spare    sync.Pool // *rows, empty: memory for the next tasks
 	calls    chan func()
 	solved   chan solved
 	studied  chan *studyJob
@@ -158,35 +153,23 @@ type Daemon struct {
 	stopping chan struct{} // closed: nothing more is read
 	stop     context.CancelCauseFunc
 
-	inHand    atomic.Int64 // what workers have made of records, in bytes beyond these, and nobody has applied yet
-	handRoom  atomic.Int64 // the most that may be; the loop's to say
 	published atomic.Pointer[publication]
 
-	prequential prequential // by the workers
 	hasCaughtUp atomic.Bool // once no more than http.ready_lag was left to read
 
 	mu      sync.Mutex
 	status  httpapi.Status
-	applied map[int]int64 // the next offset of each partition; replaced, never changed
+	offsets map[int]int64 // the next offset of each partition; replaced, never changed
 
 	// What follows belongs to the loop.
 	live         *live.Set
+	intake       *intake.Intake
 	filling      filling
 	studying     studying
 	rebuilding   rebuilding
 	background   context.Context // of what the loop starts; ends with it
 	ends         sync.WaitGroup  // of what it starts but for saves, solves and studies
-	worker       *worker         // the loop's own, for what the others have left to it
-	partitions   map[int]*partition
-	applying     *delivery // whose records have not all been applied, for want of room; nil: none
-	wants        int64     // bytes of the block that waits for room
-	gathered     int64     // bytes of rows in open runs
-	unflushed    bool      // some of these had no room among the unsaved blocks
-	counts       counts
-	tooOld       int // blocks that the policy has retired as they came, since one stayed
-	refusals     refusals
-	rowsRead     int64
-	changed      bool // since the last solve
+	changed      bool            // since the last solve
 	solving      bool
 	solvedOnce   bool // since the start
 	servedBy     *studyJob
@@ -236,7 +219,7 @@ func New(o Options) (d *Daemon, err error) {
 	if err := d.restore(); err != nil {
 		return nil, err
 	}
-	if d.archive, err = d.newRereader(); err != nil {
+	if d.archive, err = d.newArchive(); err != nil {
 		return nil, errors.Join(err, d.store.Close())
 	}
 	d.updateStatus()
@@ -264,28 +247,24 @@ func New(o Options) (d *Daemon, err error) {
 func newDaemon(o Options) (d *Daemon, err error) {
 	cfg := o.Config
 	d = &Daemon{
-		cfg:        cfg,
-		log:        o.Log,
-		sampled:    o.Log.Sample(&zerolog.BurstSampler{Burst: sampledLines, Period: time.Second}),
-		version:    o.Version,
-		started:    time.Now(),
-		options:    modelOptions(cfg.Model),
-		metrics:    httpapi.NewMetrics(),
-		resumes:    map[int]kafka.Saved{},
-		order:      make(chan *delivery, inOrder),
-		work:       make(chan *task),
-		calls:      make(chan func()),
-		solved:     make(chan solved, 1),
-		studied:    make(chan *studyJob, 1),
-		saved:      make(chan saveEnd, 1),
-		commits:    make(chan map[int]int64, 1),
-		loopDone:   make(chan struct{}),
-		stopping:   make(chan struct{}),
-		partitions: map[int]*partition{},
-		saveTook:   quiet, // nobody knows yet, and what is saved first is least worth it
+		cfg:      cfg,
+		log:      o.Log,
+		sampled:  o.Log.Sample(&zerolog.BurstSampler{Burst: sampledLines, Period: time.Second}),
+		version:  o.Version,
+		started:  time.Now(),
+		options:  modelOptions(cfg.Model),
+		metrics:  httpapi.NewMetrics(),
+		calls:    make(chan func()),
+		solved:   make(chan solved, 1),
+		studied:  make(chan *studyJob, 1),
+		saved:    make(chan saveEnd, 1),
+		commits:  make(chan map[int]int64, 1),
+		loopDone: make(chan struct{}),
+		stopping: make(chan struct{}),
+		saveTook: quiet, // nobody knows yet, and what is saved first is least worth it
 	}
 	rand.Read(d.logSalt[:]) // it never fails
-	d.lastSaveTry, d.worker = d.started, &worker{d: d}
+	d.lastSaveTry = d.started
 	d.studying.ended = d.started
 	limit, err := memory.Limit(cfg)
 	if err != nil {
@@ -323,14 +302,17 @@ func (d *Daemon) restore() (err error) {
 	if err != nil {
 		return err
 	}
-	d.live, d.counts = live, saved.Counts
-	d.handRoom.Store(live.RoomBytes())
+	d.live = live
+	d.intake = intake.New(intake.Settings{
+		Config: d.cfg, Log: d.log, Sampled: d.sampled, Live: live, Budget: d.memory, Decoding: d.decoding, Letters: d.letters,
+		Served: d.servedOf, HasRoom: d.hasRoom, Logged: d.logged, Freed: d.featuresFreed,
+		Ahead: d.metrics.RecordsAhead, TooOld: d.metrics.BlocksRefused,
+	})
 	if saved.Member.Group == d.cfg.Kafka.Group {
 		d.former = saved.Member.ID
 	}
-	d.counts.BlocksRetired += int64(retired)
-	d.rowsRead = d.counts.Rows + d.counts.ZeroWeightRows + d.counts.RejectedRows
-	d.restorePositions(saved)
+	d.resumes = d.intake.Restore(saved)
+	d.intake.CountRetired(retired)
 	d.lastSave.MadeAt = saved.SavedAt
 	if d.missed = saved.Missed; d.missed > 0 {
 		d.log.Warn().Str("file", path).Int64("missed", d.missed).Time("last", saved.LastRetired).Msg(missedRetirements)
@@ -341,7 +323,7 @@ func (d *Daemon) restore() (err error) {
 		Rows:    d.live.Rows(),
 		Blocks:  d.live.Blocks(),
 		Digest:  d.live.Digest(),
-		Offsets: d.offsets(),
+		Offsets: d.intake.Applied(),
 		MadeAt:  d.started.UTC(),
 	}
 	first.Fingerprint = model.Fingerprint(first)
@@ -368,40 +350,6 @@ func SnapshotKey(c config.Snapshot, log zerolog.Logger) (*snapshot.Key, error) {
 
 // missedRetirements says what it means that a snapshot has missed some.
 const missedRetirements = "the snapshot is older than the last retirement that was saved, or new: blocks that were forgotten may be live again; retire them once more (tombstones that the log still has count again by themselves)"
-
-// restorePositions takes up how far partitions were read, and which of their blocks
-// were still growing.
-func (d *Daemon) restorePositions(saved *snapshot.Contents) {
-	for _, o := range saved.Offsets {
-		p := d.partition(o.Partition)
-		p.at = kafka.Saved{Next: o.Next}
-		if o.HasLast {
-			p.at.Last = kafka.Fingerprint{Offset: o.Last.Offset, CRC: o.Last.Checksum, Millis: o.Last.Time.UnixMilli()}
-		}
-		p.clock = retire.ClockAt(o.EventTimes)
-		p.applied = mark{next: o.Next, clock: p.clock}
-		if g := o.Growing; g != nil {
-			p.applied = mark{next: g.Next, clock: retire.ClockAt(g.EventTimes), counts: g.Counts}
-		}
-	}
-	// A block at or behind its partition's saved position is of a run that was
-	// still open: its records are read once more, and make it anew.
-	for _, e := range saved.Entries {
-		p, ok := d.partitions[e.Position.Partition]
-		if !d.gathers() || !ok || e.Position.Offset < p.at.Next {
-			continue
-		}
-		p.unfinished = e.ID
-		p.applied.next = max(p.applied.next, e.Last+1) // a file of before format 4 does not tell
-	}
-	for number, p := range d.partitions {
-		resume := p.at
-		if p.rereads() {
-			resume.Done = p.applied.next
-		}
-		d.resumes[number] = resume
-	}
-}
 
 // Run serves, consumes and learns until ctx ends, which is no error, or until
 // it cannot go on. Either way everything that was read by then is applied and
@@ -431,7 +379,7 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 
 	var workers sync.WaitGroup
 	for range d.cfg.Workers {
-		workers.Go(func() { (&worker{d: d, numbers: d.memory.Numbers}).work(applying) })
+		workers.Go(func() { d.intake.Work(applying) })
 	}
 	var loop errgroup.Group
 	loop.Go(func() error {
@@ -457,8 +405,7 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	}
 	d.commit(applying, next) // the group is told when it is joined
 	failed := d.consumer.Run(consuming)
-	close(d.order) // the consumer has returned from every Deliver
-	close(d.work)
+	d.intake.Close() // the consumer has returned from every Deliver
 	workers.Wait()
 	// The loop's error says why it stopped the consumer, so it comes first.
 	err = loop.Wait()
@@ -468,7 +415,7 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	if cause := context.Cause(consuming); err == nil && ctx.Err() == nil && cause != nil {
 		err = cause
 	}
-	d.archive.close() // the loop has ended what used it
+	d.archive.Close() // the loop has ended what used it
 	close(d.commits)
 	<-committing
 	if d.letters != nil {

@@ -27,6 +27,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"streamd/cmd/streamd/access"
+	"streamd/cmd/streamd/daemon/intake"
 	"streamd/cmd/streamd/daemon/live"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
@@ -136,7 +137,7 @@ func produce(t testing.TB, topic string, messages ...message) {
 }
 
 // Blocks of a few rows of many features have summaries a thousand times as large:
-// workers make no more of them than there is room for, and the loop does the rest.
+// the loop makes those that workers have no room for.
 func TestWorkersStopWhereThereIsNoRoom(t *testing.T) {
 	const n, records, keep = 200, 300, 5
 	csv := func(i int) []byte {
@@ -148,36 +149,7 @@ func TestWorkersStopWhereThereIsNoRoom(t *testing.T) {
 	}
 	flags := map[string]string{"sample.rows": "0", "format.csv_header": "absent", "retire.keep": "blocks", "retire.blocks": strconv.Itoa(keep)}
 
-	flags["kafka.topic"] = "none"
-	cfg := load(t, flags)
-	decoding, err := decodingOptions(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
 	features := incremental.DefaultFeatures(n)
-	d := &Daemon{cfg: cfg, decoding: decoding, memory: roomy(cfg), live: live.New(nil, cfg, roomy(cfg)), work: make(chan *task, 1)}
-	d.live.Fix(features)
-	d.published.Store(&publication{served: new(model.Served)})
-	d.handRoom.Store(1 << 20)
-	in := &task{done: make(chan struct{})}
-	for i := range records {
-		in.records = append(in.records, kafka.Record{Value: csv(i), Headers: []kafka.Header{{Key: "content-type", Value: []byte("text/csv")}}})
-	}
-	d.work <- in
-	close(d.work)
-	(&worker{d: d}).work(t.Context())
-	var took int64
-	for _, z := range in.results {
-		if z.bad != nil {
-			t.Fatal(z.bad)
-		}
-		took += 4 * n * n
-	}
-	if took < 3<<18 || took > 1<<20 {
-		t.Errorf("%d summaries in a mebibyte, of %d bytes", len(in.results), took)
-	}
-
-	delete(flags, "kafka.topic")
 	name := topic(t, 1)
 	var messages []message
 	want := incremental.NewState(features)
@@ -201,33 +173,7 @@ func TestWorkersStopWhereThereIsNoRoom(t *testing.T) {
 	if served := i.waitForOffsets(records); served.Digest != live.DigestOf(want) {
 		t.Errorf("the state is %s, not %s", served.Digest, live.DigestOf(want))
 	}
-	if left := i.inHand.Load(); left != 0 {
-		t.Errorf("%d bytes are in hand when all is applied", left)
-	}
 	i.stop()
-}
-
-// A block that is given up because the daemon is stopping is neither rejected nor
-// counted: it is read again.
-func TestWorkersGiveUpAtTheEnd(t *testing.T) {
-	const n = 64
-	cfg := load(t, map[string]string{"kafka.topic": "none", "dead_letters.policy": "stop"})
-	d := &Daemon{cfg: cfg, live: live.New(nil, cfg, roomy(cfg))}
-	d.handRoom.Store(1 << 20)
-	d.decoding, _ = decodingOptions(d.cfg)
-	d.live.Fix(incremental.DefaultFeatures(n))
-	ended, end := context.WithCancelCause(t.Context())
-	reason := errors.New("stopping takes too long")
-	end(reason)
-	record := kafka.Record{Value: []byte(`{"label":1,"features":[0` + strings.Repeat(",1", n-1) + `]}`)}
-	w := &worker{d: d}
-	if z := w.process(ended, &task{}, &record); z.bad != nil || z.fatal != reason {
-		t.Errorf("rejected: %v; fatal: %v", z.bad, z.fatal)
-	}
-	d.published.Store(&publication{served: new(model.Served)})
-	if z := w.process(t.Context(), &task{}, &record); z.bad != nil || z.fatal != nil || z.Summary.Rows() != 1 {
-		t.Errorf("afterwards: %+v", z)
-	}
 }
 
 // instance is a running daemon.
@@ -590,17 +536,17 @@ func TestBrokenMessages(t *testing.T) {
 }
 
 // rowsOf collects rows of a label and features.
-type rowsOf struct{ r rows }
+type rowsOf struct{ r intake.Rows }
 
 func (c *rowsOf) add(row []float64) {
-	c.r.widen(len(row) - 1)
-	for j, x := range row[1:] {
-		c.r.columns[j] = append(c.r.columns[j], x)
+	b := &incremental.Block{Classes: []string{incremental.NumberLabel(row[0])}, Codes: []int32{0}}
+	for _, x := range row[1:] {
+		b.Columns = append(b.Columns, gram.ColumnOf([]float64{x}))
 	}
-	c.r.codes = append(c.r.codes, c.r.codeOf(incremental.NumberLabel(row[0])))
+	c.r.AppendBlock(b)
 }
 
-func (c *rowsOf) block() *incremental.Block { return c.r.block() }
+func (c *rowsOf) block() *incremental.Block { return c.r.Block() }
 
 // checkDeadLetters reads the whole dead-letter topic.
 func checkDeadLetters(t *testing.T, source string, bad []message, exactly bool) {
@@ -1208,7 +1154,7 @@ func TestRecordsThatCannotBeRead(t *testing.T) {
 			want := live.DigestOf(stateOf(t, []int{1, 1, 2}, []int{0, 3, 2}, []int{0, 3, 2}))
 			s := d.Status()
 			if served.Digest != want || s.Rows.Missing() != 0 || s.Rows.Rejected != 3 || s.DeadLetters != 3 || s.Blocks.Rejected != 3 ||
-				s.Refused[kindBatch] != 1 || s.Refused[kindHeaders] != 1 || s.Refused[kindFormat] != 1 {
+				s.Refused["batch"] != 1 || s.Refused["headers"] != 1 || s.Refused["format"] != 1 {
 				t.Errorf("digest %s, want %s; %+v", served.Digest, want, s)
 			}
 			d.stop()
@@ -1224,10 +1170,10 @@ func TestRecordsThatCannotBeRead(t *testing.T) {
 			}
 			collect.run(t, name+".dlq", func() bool { return len(letters) >= 3 })
 			slices.SortFunc(letters, func(a, b *kafka.DeadLetter) int { return int(a.Offset - b.Offset) })
-			if l := letters[1]; l.Offset != 2 || string(l.Key) != "key" || l.Value == nil || l.OmittedHeaders != 1<<14+1 || l.Whole() || l.Reason.Class != kindHeaders {
+			if l := letters[1]; l.Offset != 2 || string(l.Key) != "key" || l.Value == nil || l.OmittedHeaders != 1<<14+1 || l.Whole() || l.Reason.Class != "headers" {
 				t.Errorf("the letter about headers: %+v", l)
 			}
-			if l := letters[2]; l.Offset != 4 || l.Last != 4 || l.Records != 1 || l.Key != nil || l.Value != nil || l.Whole() || l.Reason.Class != kindBatch ||
+			if l := letters[2]; l.Offset != 4 || l.Last != 4 || l.Records != 1 || l.Key != nil || l.Value != nil || l.Whole() || l.Reason.Class != "batch" ||
 				!strings.HasSuffix(l.Reason.Message, ": kafka.max_message_bytes") {
 				t.Errorf("the letter about a record batch: %+v", l)
 			}
@@ -1250,31 +1196,6 @@ func TestRecordsThatCannotBeRead(t *testing.T) {
 				t.Fatal("the daemon goes on")
 			}
 		})
-	}
-}
-
-// A topic full of unusable records does not fill the log: there is a line for the first,
-// and later one that counts the others.
-func TestRejectionsInTheLog(t *testing.T) {
-	var log bytes.Buffer
-	d := &Daemon{log: zerolog.New(&log), cfg: load(t, map[string]string{"kafka.topic": "orders"})}
-	now := time.Unix(1_700_000_000, 0)
-	for i := range 1000 {
-		d.refusals.note(d, now.Add(time.Duration(i)*time.Millisecond), "orders/0/7", 1, errors.New("bad"))
-	}
-	d.refusals.note(d, now.Add(time.Second), "orders/0/10 to 19", 10, unusablef(kindBatch, "too large"))
-	d.refusals.tell(d, now.Add(refusalPause-1))
-	if lines := strings.Count(log.String(), "\n"); lines != 1 || !strings.Contains(log.String(), "orders/0/7") || !strings.Contains(log.String(), "bad") {
-		t.Errorf("the log says %s", &log)
-	}
-	log.Reset()
-	d.refusals.tell(d, now.Add(refusalPause))
-	d.refusals.tell(d, now.Add(2*refusalPause))
-	if lines := strings.Count(log.String(), "\n"); lines != 1 || !strings.Contains(log.String(), "and 1009 more") || !strings.Contains(log.String(), `"level":"warn"`) {
-		t.Errorf("then the log says %s", &log)
-	}
-	if got := d.refusals.counted(); got[kindOther] != 1000 || got[kindBatch] != 10 || len(got) != 2 {
-		t.Errorf("counted %v", got)
 	}
 }
 

@@ -126,8 +126,7 @@ func (i *instance) reduced() *model.Served {
 
 // holdReading keeps blocks from being read again until it is released.
 func (i *instance) holdReading() (release func()) {
-	i.archive.turn <- struct{}{}
-	return func() { <-i.archive.turn }
+	return i.archive.Hold()
 }
 
 // comparable is what has to be the same for the same live set and basis.

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"time"
 
+	"streamd/cmd/streamd/daemon/archive"
 	"streamd/cmd/streamd/daemon/live"
 	"streamd/incremental"
 	"streamd/incremental/sample"
@@ -66,8 +67,8 @@ func (d *Daemon) fillSample(ctx context.Context, now time.Time) {
 // fillFromLog reads blocks again and has the loop offer their parts.
 func (d *Daemon) fillFromLog(ctx context.Context, blocks *live.Blocks) {
 	d.log.Info().Int("blocks", len(blocks.Entries)).Msg("reading blocks again for the row sample")
-	unread, err := readAgain(ctx, d, blocks, offersAtOnce, func(w *worker, b *incremental.Block, s *incremental.Summary) (*sample.Part, error) {
-		return w.keeper.Part(b, s, d.live.Target()), nil
+	unread, err := readAgain(ctx, d, blocks, offersAtOnce, func(w *archive.Worker, b *incremental.Block, s *incremental.Summary) (*sample.Part, error) {
+		return w.Keeper.Part(b, s, d.live.Target()), nil
 	}, func(e retire.Entry, p *sample.Part) error {
 		d.live.Offer(e.ID, p)
 		return nil

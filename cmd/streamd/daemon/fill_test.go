@@ -23,7 +23,7 @@ import (
 func (i *instance) view(ctx context.Context) *sample.View {
 	i.t.Helper()
 	s, err := inLoop(ctx, i.Daemon, func() (*sample.Snapshot, error) {
-		if !i.flushRuns() {
+		if !i.isFlushed() {
 			return nil, i.failure
 		}
 		return i.live.Sample(i.live.Features().Folds()), nil

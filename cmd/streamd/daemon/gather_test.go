@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"streamd/cmd/streamd/access"
-	"streamd/config"
 	"streamd/incremental"
 	"streamd/ingest/kafka"
 	"streamd/retire"
@@ -48,12 +47,12 @@ func TestTimeOfAGatheredBlock(t *testing.T) {
 			records := []kafka.Record{after(0, 2*time.Second), unusable, after(2, time.Second)}
 			flags := map[string]string{"blocks.unit": "time", "blocks.period": "10s", "retire.keep": "age", "retire.age": "5s"}
 			for _, atOnce := range []bool{true, false} {
-				o := openOffline(t, offlineFlags(t, flags))
+				o := openOffline(t, offlineFlags(t, flags), false)
 				if atOnce {
-					o.deliver(0, records, 3, false)
+					o.deliver(0, records, 3)
 				} else {
 					for i, r := range records {
-						o.deliver(0, []kafka.Record{r}, int64(i)+1, false)
+						o.deliver(0, []kafka.Record{r}, int64(i)+1)
 						o.flushRuns()
 					}
 				}
@@ -74,7 +73,7 @@ func TestTimeOfAGatheredBlock(t *testing.T) {
 func TestOffsetsOfAGrowingBlock(t *testing.T) {
 	o := openOffline(t, offlineFlags(t, map[string]string{
 		"blocks.unit": "offsets", "blocks.offsets": "4", "retire.keep": "blocks", "retire.blocks": "2",
-	}))
+	}), false)
 	var records []kafka.Record
 	for i := range int64(12) {
 		records = append(records, after(i, time.Duration(i)*time.Second))
@@ -85,29 +84,29 @@ func TestOffsetsOfAGrowingBlock(t *testing.T) {
 			t.Errorf("%s: blocks %v at %v, want %v at %d", when, o.ids(), got, blocks, named)
 		}
 	}
-	o.deliver(0, records[:10], 10, false)
+	o.deliver(0, records[:10], 10)
 	o.flushRuns()
 	expect("summarised", 10, "t/0/4", "t/0/8")
-	o.deliver(0, records[10:11], 11, false)
+	o.deliver(0, records[10:11], 11)
 	expect("one record more", 10, "t/0/4", "t/0/8")
 	o.save()
 	if s := o.lastSave; s.Offsets[0].Next != 10 || s.Resume[0].Next != 8 || s.Digest != o.live.Digest() {
 		t.Errorf("the file is said to be at %v, and to go on at %v", s.Offsets, s.Resume)
 	}
 	digest := o.live.Digest()
-	o = o.crash()
+	o = o.crash(false)
 	if saved := o.resumes[0]; saved.Next != 8 || saved.Done != 10 {
 		t.Errorf("reading goes on at %+v", saved)
 	}
 	for i, r := range records[8:10] {
-		o.deliver(0, []kafka.Record{r}, r.Offset+1, false)
+		o.deliver(0, []kafka.Record{r}, r.Offset+1)
 		o.flushRuns()
 		expect(fmt.Sprintf("%d records are read once more", i+1), 10, "t/0/4", "t/0/8")
 		if o.live.Digest() != digest {
 			t.Error("the state is another one")
 		}
 	}
-	o.deliver(0, records[10:], 12, false)
+	o.deliver(0, records[10:], 12)
 	o.flushRuns()
 	expect("all is read", 12, "t/0/4", "t/0/8")
 	if e, _ := o.live.Get("t/0/8"); e.Rows != 4 {
@@ -128,7 +127,7 @@ func TestBadValueOfAKey(t *testing.T) {
 	}
 	for name, value := range bad {
 		t.Run(name, func(t *testing.T) {
-			o := openOffline(t, offlineFlags(t, map[string]string{"blocks.unit": "key", "limits.classes": "2", "limits.rows": "5"}))
+			o := openOffline(t, offlineFlags(t, map[string]string{"blocks.unit": "key", "limits.classes": "2", "limits.rows": "5"}), false)
 			record := func(offset int64, key string) kafka.Record {
 				r := after(offset, 0)
 				r.Key = []byte(key)
@@ -139,18 +138,14 @@ func TestBadValueOfAKey(t *testing.T) {
 			if name == "time" {
 				replacing.Time = time.UnixMilli(math.MaxInt64 / 2)
 			}
-			o.deliver(0, []kafka.Record{record(0, "a"), record(1, "b")}, 2, false)
-			o.deliver(0, []kafka.Record{replacing}, 3, false)
+			o.deliver(0, []kafka.Record{record(0, "a"), record(1, "b")}, 2)
+			o.deliver(0, []kafka.Record{replacing}, 3)
 			if got := o.ids(); !slices.Equal(got, []string{"key:b"}) {
 				t.Errorf("live are %v", got)
 			}
-			c := o.counts
+			c := o.intake.Report().Counts
 			if c.Records != 3 || c.RejectedRecords != 1 || c.BlocksAdded != 2 || c.BlocksRetired != 1 {
 				t.Errorf("counts %+v", c)
-			}
-			o.cfg.DeadLetters.Policy = config.DeadLettersQueue
-			if o.worker.reject(0, &replacing, unusablef(kindClasses, "too many")); !strings.Contains(o.worker.letters[0].Reason.Message, "the former block key:a is retired") {
-				t.Errorf("the dead letter says %q", o.worker.letters[0].Reason.Message)
 			}
 			o.store.Close()
 		})
@@ -165,13 +160,13 @@ func TestEventTimeOfTheFuture(t *testing.T) {
 		{"retire.keep": "blocks", "retire.blocks": "20"},
 		{"retire.keep": "rows", "retire.rows": "20"},
 	} {
-		o := openOffline(t, offlineFlags(t, keep))
+		o := openOffline(t, offlineFlags(t, keep), false)
 		var records []kafka.Record
 		for i := range int64(12) {
 			records = append(records, after(i, time.Duration(i)*time.Second))
 		}
 		records[10].Time = records[10].Time.Add(23 * time.Hour)
-		o.deliver(0, records, 12, false)
+		o.deliver(0, records, 12)
 		e, _ := o.live.Get("t/0/10")
 		if want := time.UnixMilli(lawEpoch).Add(8*time.Second + 5*time.Minute); len(o.ids()) != 12 || !e.Time.Equal(want) {
 			t.Errorf("%v: live are %v, the one of the future of %s, want %s", keep, o.ids(), e.Time, want)
@@ -179,9 +174,9 @@ func TestEventTimeOfTheFuture(t *testing.T) {
 		o.store.Close()
 
 		// The broker's own clock is believed.
-		o = openOffline(t, offlineFlags(t, keep))
+		o = openOffline(t, offlineFlags(t, keep), false)
 		records[10].Appended = true
-		o.deliver(0, records, 12, false)
+		o.deliver(0, records, 12)
 		if e, _ := o.live.Get("t/0/10"); !e.Time.Equal(records[10].Time) {
 			t.Errorf("%v: the broker's time counts as %s", keep, e.Time)
 		}
@@ -192,16 +187,16 @@ func TestEventTimeOfTheFuture(t *testing.T) {
 // Enough records of the future move the clock. Once they are retired, blocks of today
 // are live again.
 func TestRetiredBlocksOfTheFutureRefuseNothing(t *testing.T) {
-	o := openOffline(t, offlineFlags(t, map[string]string{"retire.keep": "age", "retire.age": "1h"}))
+	o := openOffline(t, offlineFlags(t, map[string]string{"retire.keep": "age", "retire.age": "1h"}), false)
 	for i := range int64(20) {
 		r := after(i, time.Duration(i)*time.Second)
 		if 10 <= i && i < 15 {
 			r.Time = time.Date(2100, 1, 1, 0, 0, int(i), 0, time.UTC)
 		}
-		o.deliver(0, []kafka.Record{r}, i+1, false)
+		o.deliver(0, []kafka.Record{r}, i+1)
 	}
 	for i := range int64(manyTooOld) {
-		o.deliver(0, []kafka.Record{after(20+i, 21*time.Second)}, 21+i, false)
+		o.deliver(0, []kafka.Record{after(20+i, 21*time.Second)}, 21+i)
 	}
 	live := o.ids()
 	if len(live) != 3 {
@@ -219,7 +214,7 @@ func TestRetiredBlocksOfTheFutureRefuseNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	o.deliver(0, []kafka.Record{after(120, time.Minute)}, 121, false)
+	o.deliver(0, []kafka.Record{after(120, time.Minute)}, 121)
 	if got := o.ids(); !slices.Equal(got, []string{"t/0/120"}) || problem() {
 		t.Errorf("live are %v, problems %q", got, o.status.Problems)
 	}
@@ -229,13 +224,13 @@ func TestRetiredBlocksOfTheFutureRefuseNothing(t *testing.T) {
 // A time beyond the year 9999 is refused. A ledger of before that may have one, and is
 // shown all the same.
 func TestTimesThatAreNone(t *testing.T) {
-	o := openOffline(t, offlineFlags(t, nil))
+	o := openOffline(t, offlineFlags(t, nil), false)
 	defer o.store.Close()
 	none := after(0, 0)
 	none.Time = time.UnixMilli(lawEpoch * 1000) // microseconds taken for milliseconds
-	o.deliver(0, []kafka.Record{none, after(1, 0)}, 2, false)
-	if got := o.ids(); !slices.Equal(got, []string{"t/0/1"}) || o.counts.RejectedRecords != 1 {
-		t.Errorf("live are %v, %+v", got, o.counts)
+	o.deliver(0, []kafka.Record{none, after(1, 0)}, 2)
+	if got := o.ids(); !slices.Equal(got, []string{"t/0/1"}) || o.intake.Report().Counts.RejectedRecords != 1 {
+		t.Errorf("live are %v, %+v", got, o.intake.Report().Counts)
 	}
 	for _, ms := range []int64{lawEpoch * 1000, math.MaxInt64, math.MinInt64} {
 		info := blockInfo(retire.Entry{ID: "t/0/9", Time: time.UnixMilli(ms)})

@@ -2,16 +2,11 @@ package daemon
 
 import (
 	"bytes"
-	"fmt"
 	"maps"
 	"path/filepath"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"streamd/cmd/streamd/model"
-	"streamd/incremental"
-	"streamd/incremental/gram"
 )
 
 // Rows are judged by the model from before them: as long as they are like those that
@@ -66,95 +61,5 @@ func TestPrequential(t *testing.T) {
 			}
 			d.stop()
 		})
-	}
-}
-
-// The latest rows are 10,000 of a minute at least, and there are twice as many at the
-// most.
-func TestLatestJudgements(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var p prequential
-		name := []byte("a")
-		add := func(class string, rows, right int64) {
-			copy(name, class)
-			p.add([]string{string(name), "b"}, []tally{{rows, right}, {}})
-			name[0] = '?'
-		}
-		check := func(rows, right, recent int64, correct, balanced float64) {
-			t.Helper()
-			want := model.Prequential{Rows: rows, Right: right, Recent: recent, Correctness: correct, BalancedCorrectness: balanced}
-			if got := p.answer(); got != want {
-				t.Errorf("%+v, want %+v", got, want)
-			}
-		}
-		add("a", latestRows, latestRows)
-		add("c", latestRows, 0) // within the minute
-		check(2*latestRows, latestRows, 2*latestRows, 0.5, 0.5)
-		time.Sleep(latestTime)
-		add("a", latestRows-1, 0)
-		check(3*latestRows-1, latestRows, 3*latestRows-1, float64(latestRows)/(3*latestRows-1), float64(latestRows)/(2*latestRows-1)/2)
-		time.Sleep(latestTime)
-		add("a", 1, 0) // there are not enough yet
-		check(3*latestRows, latestRows, 3*latestRows, 1./3, 0.25)
-		add("a", 5, 5) // now what came first is forgotten, and class c
-		check(3*latestRows+5, latestRows+5, latestRows+5, 5./(latestRows+5), 5./(latestRows+5))
-		if len(p.classes) != 1 {
-			t.Errorf("%d classes are kept", len(p.classes))
-		}
-	})
-}
-
-// A task pays for a few rows of a large model, sooner or later, and for a stretch of a
-// block of a small one.
-func TestJudgementsAreFew(t *testing.T) {
-	for _, test := range []struct{ features, planes, rows, tasks, want int }{
-		{10, 1, 20_000, 3, 3 * taskJudged},
-		{10, 1, 100, 3, 300},
-		{100, 100, 1000, 5, 5 * taskCredit / 10_000},
-		{1000, 100, 1000, 5, 5 * taskCredit / 100_000},
-	} {
-		b := &incremental.Block{Classes: []string{"c0"}, Codes: make([]int32, test.rows)}
-		for range test.features {
-			b.Columns = append(b.Columns, gram.ColumnOf(make([]float64, test.rows)))
-		}
-		m := &incremental.Model{Features: incremental.DefaultFeatures(test.features)}
-		for i := range max(2, test.planes) {
-			m.Classes = append(m.Classes, fmt.Sprintf("c%d", i))
-		}
-		for _, class := range m.Classes[:test.planes] {
-			m.Planes = append(m.Planes, incremental.Plane{Class: class, W: make([]float64, test.features)})
-		}
-		var j judge
-		var p prequential
-		j.rows(b, &model.Served{Model: m}, &p)
-		if got := p.answer().Rows; got != 0 {
-			t.Errorf("%+v: %d rows are judged before there is a task", test, got)
-		}
-		for range test.tasks {
-			j.credit += taskCredit
-			j.rows(b, &model.Served{Model: m}, &p)
-			j.rows(b, &model.Served{}, &p)
-		}
-		if got := p.answer().Rows; got != int64(test.want) {
-			t.Errorf("%+v: %d rows are judged", test, got)
-		}
-	}
-}
-
-func BenchmarkJudge(b *testing.B) {
-	const n, rows = 10, 20_000
-	block := &incremental.Block{Classes: []string{"a", "b"}, Codes: make([]int32, rows)}
-	for range n {
-		block.Columns = append(block.Columns, gram.ColumnOf(make([]float32, rows)))
-	}
-	served := &model.Served{Model: &incremental.Model{
-		Features: incremental.DefaultFeatures(n), Classes: []string{"a", "b"}, Planes: []incremental.Plane{{Class: "b", W: make([]float64, n)}},
-	}}
-	var j judge
-	var p prequential
-	b.ReportAllocs()
-	for b.Loop() {
-		j.credit += taskCredit
-		j.rows(block, served, &p)
 	}
 }

@@ -33,46 +33,56 @@ type offline struct {
 	*Daemon
 	t     *testing.T
 	flags map[string]string
+	at    map[int]int64 // how far partitions were delivered
 }
 
-func openOffline(t *testing.T, flags map[string]string) *offline {
+// openOffline opens a daemon. Its worker leaves records to the loop, if left.
+func openOffline(t *testing.T, flags map[string]string, left bool) *offline {
 	t.Helper()
 	d, err := newDaemon(Options{Config: load(t, flags), Log: zerolog.Nop()})
 	if err != nil {
 		t.Fatal(err)
+	}
+	if left {
+		d.memory.Numbers = 1
 	}
 	if err := d.restore(); err != nil {
 		t.Fatal(err)
 	}
 	d.stop, d.background = func(error) {}, t.Context()
 	d.updateStatus()
-	return &offline{d, t, flags}
+	go d.intake.Work(t.Context())
+	t.Cleanup(d.intake.Close)
+	at := map[int]int64{}
+	for partition, saved := range d.resumes {
+		at[partition] = saved.Next
+	}
+	return &offline{d, t, flags, at}
 }
 
 // crash closes the file without a save, and opens it again.
-func (o *offline) crash() *offline {
+func (o *offline) crash(left bool) *offline {
 	o.t.Helper()
 	if err := o.store.Close(); err != nil {
 		o.t.Fatal(err)
 	}
-	return openOffline(o.t, o.flags)
+	return openOffline(o.t, o.flags, left)
 }
 
 // unreadable is the value of a record that stands for one in a batch that is too large.
 var unreadable = []byte("unreadable")
 
-// deliver delivers records; next is where the log goes on after them. What the worker
-// leaves, the loop has to do.
-func (o *offline) deliver(partition int, records []kafka.Record, next int64, left bool) {
+// deliver delivers records; next is where the log goes on after them.
+func (o *offline) deliver(partition int, records []kafka.Record, next int64) {
 	o.t.Helper()
 	for i, r := range records {
 		if bytes.Equal(r.Value, unreadable) {
-			o.deliverBatch(&kafka.Batch{Partition: partition, Records: records[:i], Position: kafka.Saved{Next: r.Offset}}, left)
+			o.deliverBatch(&kafka.Batch{Partition: partition, Records: records[:i], Position: kafka.Saved{Next: r.Offset}})
 			o.deliverBatch(&kafka.Batch{
 				Partition: partition, Position: kafka.Saved{Next: r.Offset + 1},
 				Refused: []kafka.Refused{{First: r.Offset, Last: r.Offset, Records: 1, Reason: errors.New("too large")}},
-			}, left)
-			o.deliver(partition, records[i+1:], next, left)
+			})
+			o.deliver(partition, records[i+1:], next)
 			return
 		}
 	}
@@ -80,29 +90,25 @@ func (o *offline) deliver(partition int, records []kafka.Record, next int64, lef
 	if n := len(records); n > 0 {
 		b.Position.Last = kafka.FingerprintOf(&records[n-1])
 	}
-	o.deliverBatch(b, left)
+	o.deliverBatch(b)
 }
 
-func (o *offline) deliverBatch(b *kafka.Batch, left bool) {
+func (o *offline) deliverBatch(b *kafka.Batch) {
 	o.t.Helper()
-	y := newDelivery(b)
-	w := &worker{d: o.Daemon}
-	for _, task := range y.tasks {
-		if !left {
-			w.do(o.t.Context(), task)
-		}
-		close(task.done)
+	if err := o.intake.Deliver(o.t.Context(), b); err != nil {
+		o.t.Fatal(err)
 	}
-	o.applyDelivery(o.t.Context(), y)
+	o.applied(o.intake.Apply(o.t.Context(), <-o.intake.Deliveries()))
 	if o.failure != nil {
 		o.t.Fatal(o.failure)
 	}
+	o.at[b.Partition] = max(o.at[b.Partition], b.Position.Next)
 }
 
 // named is the offsets that answers name.
 func (o *offline) named() map[int]int64 {
 	out := map[int]int64{}
-	for _, each := range o.offsets() {
+	for _, each := range o.intake.Applied() {
 		out[each.Partition] = each.Next
 	}
 	return out
@@ -256,11 +262,11 @@ func (h *history) fresh(t *testing.T, to map[int]int64) *offline {
 	t.Helper()
 	flags := maps.Clone(h.flags)
 	flags["snapshot.file"] = filepath.Join(t.TempDir(), "fresh.db")
-	o := openOffline(t, flags)
+	o := openOffline(t, flags, false)
 	at := map[int]int64{}
 	read := func(to map[int]int64) {
 		for partition, next := range to {
-			o.deliver(partition, between(h.plain[partition], at[partition], next), next, false)
+			o.deliver(partition, between(h.plain[partition], at[partition], next), next)
 			at[partition] = next
 		}
 		o.flushRuns()
@@ -310,12 +316,11 @@ func (h *history) check(t *testing.T, o *offline, when string) {
 // what has been delivered before.
 func (h *history) read(o *offline, partition, most int) {
 	r := h.r
-	p := o.partition(partition)
-	if p.at.Next < 0 {
-		o.deliver(partition, nil, 0, false) // where it begins
+	if _, read := o.at[partition]; !read {
+		o.deliver(partition, nil, 0) // where it begins
 	}
-	from := p.at.Next
-	if p.at.Next > 0 && r.IntN(8) == 0 {
+	from := o.at[partition]
+	if from > 0 && r.IntN(8) == 0 {
 		from = max(0, from-int64(r.IntN(10)))
 	}
 	rest := between(h.log[partition], from, math.MaxInt64)
@@ -327,14 +332,14 @@ func (h *history) read(o *offline, partition, most int) {
 			next = rest[len(records)].Offset // the gap is part of the batch
 		}
 	}
-	o.deliver(partition, records, max(next, 0), r.IntN(4) == 0)
+	o.deliver(partition, records, max(next, 0))
 }
 
 // run makes something happen, again and again.
 func (h *history) run(t *testing.T) {
 	r := h.r
 	h.flags["snapshot.file"] = filepath.Join(t.TempDir(), "streamd.db")
-	o := openOffline(t, h.flags)
+	o := openOffline(t, h.flags, h.r.IntN(4) == 0)
 	defer func() { o.store.Close() }()
 	for range 10 + r.IntN(40) {
 		partition := r.IntN(len(h.log))
@@ -349,12 +354,12 @@ func (h *history) run(t *testing.T) {
 			before, digest := o.named(), o.live.Digest()
 			if r.IntN(2) == 0 {
 				o.save()
-				o = o.crash()
+				o = o.crash(r.IntN(4) == 0)
 				if now := o.named(); !maps.Equal(now, before) || o.live.Digest() != digest {
 					t.Errorf("after a restart at %v the daemon is at %v", before, now)
 				}
 			} else {
-				o = o.crash()
+				o = o.crash(r.IntN(4) == 0)
 			}
 			if r.IntN(2) == 0 {
 				h.check(t, o, "after a restart")
@@ -384,8 +389,8 @@ func (h *history) run(t *testing.T) {
 	}
 	for partition := range h.log {
 		h.read(o, partition, math.MaxInt)
-		if p := o.partition(partition); p.at.Next < h.end(partition) {
-			t.Fatalf("partition %d is read up to %d of %d", partition, p.at.Next, h.end(partition))
+		if at := o.at[partition]; at < h.end(partition) {
+			t.Fatalf("partition %d is read up to %d of %d", partition, at, h.end(partition))
 		}
 	}
 	o.flushRuns()
@@ -424,12 +429,8 @@ func (h *history) checkCompacted(t *testing.T, o *offline) {
 
 // checkCounts counts the records once each.
 func (o *offline) checkCounts(h *history) {
-	c := o.counts
-	for _, p := range o.partitions {
-		if p.open != nil {
-			c.Add(p.open.counts)
-		}
-	}
+	report := o.intake.Report()
+	c := report.Counts
 	var records, rows int64
 	for _, each := range h.log {
 		records += int64(len(each))
@@ -437,9 +438,9 @@ func (o *offline) checkCounts(h *history) {
 	if c.Records != records {
 		o.t.Errorf("%d records count, want %d", c.Records, records)
 	}
-	rows = c.Rows + c.ZeroWeightRows + c.RejectedRows
-	if rows != o.rowsRead || c.SkippedRecords != c.RejectedRecords {
-		o.t.Errorf("%d rows count of %d: %+v", rows, o.rowsRead, c)
+	rows = c.Rows + c.ZeroWeightRows + c.RejectedRows + report.Open
+	if rows != report.RowsRead || c.SkippedRecords != c.RejectedRecords {
+		o.t.Errorf("%d rows count of %d: %+v", rows, report.RowsRead, c)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 
+	"streamd/cmd/streamd/daemon/archive"
 	"streamd/cmd/streamd/daemon/live"
 	"streamd/incremental"
 	"streamd/retire"
@@ -14,7 +15,7 @@ import (
 
 // logRows is the rows of live blocks, read from the log for every pass.
 type logRows struct {
-	log     *rereader
+	log     *archive.Archive
 	blocks  *live.Blocks // after the first pass, those that it has shown
 	in      *live.Coordinates
 	passes  int
@@ -31,8 +32,8 @@ var errMoved = errors.New("the log does not give back any more what it did a mom
 func (r *logRows) Pass(ctx context.Context, visit func(*incremental.Block) error) error {
 	var mu sync.Mutex
 	shown := map[string]bool{}
-	unread, err := r.log.pass(ctx, r.blocks, r.passes == 0, func(w *worker, e retire.Entry, b *incremental.Block, _ *incremental.Summary) error {
-		in, err := w.keeper.Block(ctx, b, r.in)
+	unread, err := r.log.Pass(ctx, r.blocks, r.passes == 0, func(w *archive.Worker, e retire.Entry, b *incremental.Block, _ *incremental.Summary) error {
+		in, err := w.Keeper.Block(ctx, b, r.in)
 		if err != nil {
 			return err
 		}

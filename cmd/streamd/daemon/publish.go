@@ -27,31 +27,28 @@ type solved struct {
 	fixed  *[]string // the model's features
 }
 
-// flushRuns makes the rows of open runs live, but for those that there is no room for
-// before the next save; false: the daemon has failed.
-func (d *Daemon) flushRuns() bool {
-	d.unflushed = false
-	for _, p := range d.partitions {
-		if p.open != nil && p.open.grown && !d.hasRoom(d.runBytes(p.open)) {
-			d.unflushed = true
-			continue
-		}
-		if err := d.flushRun(p); err != nil {
-			d.fail(err)
-			return false
-		}
+// flushRuns makes the rows of open runs live. all is false where some have no room before
+// the next save; ok is false when the daemon has failed.
+func (d *Daemon) flushRuns() (all, ok bool) {
+	all, err := d.intake.Flush(d.background)
+	if err != nil {
+		d.fail(err)
 	}
-	return true
+	return all, err == nil
 }
+
+// isFlushed is flushRuns for a caller that does not ask whether all is live.
+func (d *Daemon) isFlushed() bool { _, ok := d.flushRuns(); return ok }
 
 // solve starts reading the hyperplanes off the state as it is now. The loop
 // copies the sums and goes on; a goroutine solves, and gives the result back
 // to the loop.
 func (d *Daemon) solve(now time.Time) {
-	if !d.flushRuns() {
+	all, ok := d.flushRuns()
+	if !ok {
 		return
 	}
-	d.changed = d.unflushed
+	d.changed = !all
 	next := d.header(now)
 	if next.Rows > 0 { // the first rows do not wait because there was nothing to solve
 		d.lastSolve = now
@@ -134,31 +131,13 @@ func (d *Daemon) optionsIn(c *live.Coordinates) incremental.Options {
 	return o
 }
 
-// offsets says how far each partition has been applied: the live set has the records
-// below and none beyond.
-func (d *Daemon) offsets() []model.Offset {
-	return d.positions(func(p *partition) int64 { return p.applied.next })
-}
-
-// positions lists an offset of each partition where it is known, by partition.
-func (d *Daemon) positions(of func(*partition) int64) []model.Offset {
-	var out []model.Offset
-	for number, p := range d.partitions {
-		if next := of(p); next >= 0 {
-			out = append(out, model.Offset{Topic: d.cfg.Kafka.Topic, Partition: number, Next: next})
-		}
-	}
-	slices.SortFunc(out, func(a, b model.Offset) int { return a.Partition - b.Partition })
-	return out
-}
-
 // header is what is served, but for the model and what goes with it.
 func (d *Daemon) header(now time.Time) *model.Served {
 	s := &model.Served{
 		Rows:    d.live.Rows(),
 		Blocks:  d.live.Blocks(),
 		Digest:  d.live.Digest(),
-		Offsets: d.offsets(),
+		Offsets: d.intake.Applied(),
 		MadeAt:  now.UTC(),
 	}
 	if c := d.live.InUse().Coordinates; c != nil {
@@ -201,4 +180,12 @@ func adopt(next *model.Served, s *studyJob) {
 	}
 	next.Calibration, next.Absent.Calibration = from.Calibration, from.Absent.Calibration
 	next.Quality, next.Absent.Quality = from.Quality, from.Absent.Quality
+}
+
+// servedOf is the served value, if its model is of these features.
+func (d *Daemon) servedOf(features *[]string) *model.Served {
+	if p := d.published.Load(); p.fixed == features {
+		return p.served
+	}
+	return &model.Served{}
 }

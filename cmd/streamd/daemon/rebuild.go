@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"streamd/cmd/streamd/daemon/archive"
 	"streamd/cmd/streamd/daemon/live"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
@@ -51,7 +52,7 @@ func (d *Daemon) rebuild(ctx context.Context, now time.Time) {
 	if d.cfg.Kernel.Function == config.KernelNone {
 		return
 	}
-	if d.live.HasBasis() && !d.live.Parted() && d.flushRuns() && !d.live.Parted() {
+	if d.live.HasBasis() && !d.live.Parted() && d.isFlushed() && !d.live.Parted() {
 		d.dropBasis("the live rows are of fewer than two classes")
 		d.rebuilding.again, d.rebuilding.problem = time.Time{}, "" // when there are two, nothing has failed
 	}
@@ -62,6 +63,16 @@ func (d *Daemon) rebuild(ctx context.Context, now time.Time) {
 	if d.live.Next() == nil && d.rebuilding.reducing == nil && d.reductionDue(now) {
 		d.beginReduction(ctx, now)
 	}
+}
+
+// featuresFreed ends what is about features that are free again.
+func (d *Daemon) featuresFreed() {
+	if r := &d.rebuilding; r.reducing != nil {
+		r.reducing.end()
+		r.reducing = nil
+	}
+	d.endReading()
+	d.inOtherCoordinates()
 }
 
 // dropBasis goes back to the planes of the features, where a daemon is that starts with
@@ -124,11 +135,9 @@ func (d *Daemon) skipUnread() {
 	next := d.live.Next()
 	unread := d.unread()
 	for _, id := range next.MissingIDs() {
-		for _, p := range d.partitions {
-			if err := d.endBlock(p, id); err != nil {
-				d.fail(err)
-				return
-			}
+		if err := d.intake.EndBlock(d.background, id); err != nil {
+			d.fail(err)
+			return
 		}
 		if !next.Lacks(id) {
 			continue // its rows were still in hand
@@ -137,7 +146,7 @@ func (d *Daemon) skipUnread() {
 			d.fail(err)
 			return
 		}
-		d.counts.BlocksRetired++
+		d.intake.CountRetired(1)
 	}
 	d.rebuilding.skipped = unread
 	d.log.Warn().Int("blocks", len(unread)).Str("block", d.logged(unread[0].ID)).Str("reason", unread[0].Reason).
@@ -186,8 +195,8 @@ func (d *Daemon) readInto(ctx context.Context, next *live.Space, blocks *live.Bl
 	d.log.Info().Int("blocks", len(blocks.Entries)).Msg("reading blocks again for the coordinates of a new basis")
 	c := next.Coordinates
 	atOnce := min(max(takenAtOnce/(8*gram.PackedLen(c.Size())), 1), offersAtOnce)
-	return readAgain(ctx, d, blocks, atOnce, func(w *worker, b *incremental.Block, s *incremental.Summary) (summarised, error) {
-		in, err := w.keeper.Summary(ctx, b, c)
+	return readAgain(ctx, d, blocks, atOnce, func(w *archive.Worker, b *incremental.Block, s *incremental.Summary) (summarised, error) {
+		in, err := w.Keeper.Summary(ctx, b, c)
 		return summarised{in, s.Digest()}, err
 	}, func(e retire.Entry, z summarised) error {
 		if d.saveProblem != nil && d.live.Unsaved() >= d.cfg.Snapshot.Blocks {

@@ -1,180 +1,43 @@
 package daemon
 
 import (
-	"cmp"
 	"context"
-	"errors"
-	"fmt"
-	"math"
-	"slices"
-	"sync"
-	"sync/atomic"
-
-	"golang.org/x/sync/semaphore"
-
+	"streamd/cmd/streamd/daemon/archive"
 	"streamd/cmd/streamd/daemon/live"
-	"streamd/cmd/streamd/daemon/memory"
 	"streamd/incremental"
-	"streamd/ingest/kafka"
-	"streamd/ingest/wire"
 	"streamd/retire"
+	"sync"
 )
 
-// rereader reads live blocks from the log again, for what needs rows: the log is
-// the archive, and only summaries are kept. It runs outside the loop, beside the
-// consumer and with a connection of its own; nothing that it does shows in
-// positions, counts or dead letters. Passes wait for each other.
-//
-// # The same rows
-//
-// A block is made of the records from its first to its last offset by the code
-// that made it when they were new: the same record for units of one record; for
-// gathered ones all records that can be decoded, in their order. Three reasons to
-// refuse a record of a gathered block lie outside of it. One is limits.classes,
-// which depended on the live set of that time, and another the coordinates that
-// were in use: where the rows do not add up, records are left out that have a class
-// which the block's summary does not have, or that do not fit the coordinates in
-// use now. The third is an event time more than a day ahead of the clock (with retire.age):
-// that cannot be told any more, and neither can limits that have been
-// reconfigured since. So whatever comes out is compared with what is known of the
-// block: the number of its rows always, and the digest of its summary on request.
-// What differs is reported and never visited.
-//
-// # Cost
-//
-// Half as many workers as there are for ingestion decode (at least one), so that
-// a pass takes no more than their share of the processors from it. Memory is
-// bounded (see memory): of rereadPartitions partitions up to rereadBuffer fetches each,
-// or one record batch that is larger; gathered rows while they are put together; blocks
-// while they are compared; besides what visit keeps.
-type rereader struct {
-	d       *Daemon
-	log     *kafka.RangeReader
-	workers int
-	turn    chan struct{} // holds one while a pass runs
-	// room is the bytes that blocks may take while they are compared: of blocks as large
-	// as it one at a time is, and room for any that is live has been left.
-	room  *semaphore.Weighted
-	large sync.Mutex // held while a block is decoded that is too large for the workers
-}
-
-const (
-	rereadPartitions = 2
-	rereadBuffer     = 3 // one is decoded, one waits, one is fetched
-)
-
-// newRereader makes a rereader, to be closed. It does not connect.
-func (d *Daemon) newRereader() (*rereader, error) {
+// newArchive makes an archive, to be closed.
+func (d *Daemon) newArchive() (*archive.Archive, error) {
 	cluster, err := Cluster(d.cfg.Kafka)
 	if err != nil {
 		return nil, err
 	}
-	fetching := bounded(d.memory, Fetching(d.cfg.Kafka), d.memory.Reread)
-	fetching.BufferBytes = rereadBuffer * int64(fetching.FetchBytes)
-	log, err := kafka.NewRangeReader(kafka.RangeConfig{
-		Cluster: cluster, Topic: d.cfg.Kafka.Topic, Fetching: fetching, Partitions: rereadPartitions,
-	}, d.log)
-	if err != nil {
-		return nil, err
-	}
-	return &rereader{d: d, log: log, workers: max(1, d.cfg.Workers/2), turn: make(chan struct{}, 1), room: semaphore.NewWeighted(live.UnsavedMemory)}, nil
+	return archive.New(archive.Settings{
+		Config: d.cfg, Log: d.log, Budget: d.memory, Cluster: cluster, Fetching: bounded(d.memory, Fetching(d.cfg.Kafka), d.memory.Reread),
+		Decoding: d.decoding, Target: d.live.Target, StillLive: d.stillLive,
+	})
 }
 
-func (r *rereader) close() { r.log.Close() }
-
-// visit is what is done with a block that has been read again.
-type visit func(w *worker, e retire.Entry, b *incremental.Block, s *incremental.Summary) error
-
-// pass reads the blocks again and visits each of them once, in no order and
-// several at the same time, with the rows that it had when blocks was made.
-// A block that is retired or replaced meanwhile may be visited or left out:
-// whoever sums over the live set has to take what was visited out again, as the
-// loop tells. The block is valid until visit returns.
-//
-// With verify the digest of each block's summary is compared too, which costs as
-// much as summarising it did, and visit is given the summary; without it the number
-// of rows alone is, and visit is given none. What is the worker's is visit's until it
-// returns.
-//
-// What is live as it was but does not come back so is unread, by position, and no
-// error. An error of visit, of the log that no retry mends, or of ctx ends the
-// pass; trouble with brokers is retried until ctx ends.
-func (r *rereader) pass(ctx context.Context, blocks *live.Blocks, verify bool, visit visit) (unread []live.Unread, err error) {
-	ctx, fail := context.WithCancelCause(ctx)
-	defer fail(nil)
-	select {
-	case r.turn <- struct{}{}:
-		defer func() { <-r.turn }()
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
-	fixed := r.d.live.Target().Features
-	if fixed == nil {
-		return nil, nil // no block is live any more
-	}
-	decoding := make([]*worker, r.workers)
-	for i := range decoding {
-		decoding[i] = &worker{d: r.d, numbers: r.d.memory.Numbers}
-		if err := decoding[i].prepare(fixed); err != nil {
-			return nil, err
-		}
-	}
-	p := &pass{
-		rereader: r, ctx: ctx, blocks: blocks, verify: verify, visit: visit, fail: fail, work: make(chan func(*worker)),
-		features: fixed, rows: semaphore.NewWeighted(max(1, r.d.memory.Gathered)),
-	}
-	lanes := map[int]*lane{}
-	ranges := make([]kafka.Range, 0, len(blocks.Entries))
-	for _, e := range blocks.Entries {
-		number := e.Position.Partition
-		if lanes[number] == nil {
-			lanes[number] = &lane{pass: p}
-		}
-		lanes[number].entries = append(lanes[number].entries, e)
-		ranges = append(ranges, kafka.Range{Partition: number, From: e.Position.Offset, To: e.Last + 1})
-	}
-	for _, l := range lanes {
-		slices.SortFunc(l.entries, func(a, b retire.Entry) int { return cmp.Compare(a.Position.Offset, b.Position.Offset) })
-	}
-
-	var workers sync.WaitGroup
-	for _, w := range decoding {
-		workers.Go(func() {
-			for do := range p.work {
-				do(w)
+// stillLive keeps the blocks that are live as they were.
+func (d *Daemon) stillLive(ctx context.Context, blocks []live.Unread) ([]live.Unread, error) {
+	return inLoop(ctx, d, func() (still []live.Unread, _ error) {
+		for _, u := range blocks {
+			if e, ok := d.live.Get(u.ID); ok && e == u.Entry {
+				still = append(still, u)
 			}
-		})
-	}
-	lost, err := r.log.Read(ctx, ranges, func(ctx context.Context, b *kafka.Batch) error {
-		return lanes[b.Partition].take(ctx, b)
+		}
+		return still, nil
 	})
-	close(p.work)
-	workers.Wait()
-	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
-	}
-	if err != nil {
-		return nil, err
-	}
-	for _, l := range lanes {
-		l.expire(math.MaxInt64)
-	}
-	for i := range p.unread {
-		u := &p.unread[i]
-		for _, gone := range lost {
-			if u.Position.Partition == gone.Partition && u.Position.Offset < gone.To && gone.From <= u.Last {
-				u.Reason = errors.New(gone.String())
-			}
-		}
-	}
-	return p.stillLive(ctx)
 }
 
 // readAgain makes a pass that verifies, makes something of each block, and has the loop
 // take that where the block is live as it was, so many at once. What nothing can be made
 // of is unread for that reason. An error of take ends the pass.
 func readAgain[T any](ctx context.Context, d *Daemon, blocks *live.Blocks, atOnce int,
-	of func(*worker, *incremental.Block, *incremental.Summary) (T, error), take func(retire.Entry, T) error,
+	of func(*archive.Worker, *incremental.Block, *incremental.Summary) (T, error), take func(retire.Entry, T) error,
 ) (unread []live.Unread, err error) {
 	type made struct {
 		entry retire.Entry
@@ -203,7 +66,7 @@ func readAgain[T any](ctx context.Context, d *Daemon, blocks *live.Blocks, atOnc
 			return nil
 		})
 	}
-	lost, err := d.archive.pass(ctx, blocks, true, func(w *worker, e retire.Entry, b *incremental.Block, s *incremental.Summary) error {
+	lost, err := d.archive.Pass(ctx, blocks, true, func(w *archive.Worker, e retire.Entry, b *incremental.Block, s *incremental.Summary) error {
 		z, err := of(w, b, s)
 		mu.Lock()
 		if err != nil {
@@ -218,357 +81,4 @@ func readAgain[T any](ctx context.Context, d *Daemon, blocks *live.Blocks, atOnc
 		err = hand(1)
 	}
 	return append(unread, lost...), err
-}
-
-// pass is a pass under way.
-type pass struct {
-	*rereader
-	ctx      context.Context // of the whole; those of deliveries end with their partition
-	blocks   *live.Blocks
-	verify   bool
-	visit    visit
-	features *[]string
-	rows     *semaphore.Weighted // bytes of gathered rows; a block that has more is alone
-	fail     context.CancelCauseFunc
-	work     chan func(*worker)
-
-	mu     sync.Mutex
-	unread []live.Unread
-}
-
-func (p *pass) unreadable(e retire.Entry, why error) {
-	p.mu.Lock()
-	p.unread = append(p.unread, live.Unread{Entry: e, Reason: why})
-	p.mu.Unlock()
-}
-
-// stillLive is the unread blocks that are live as they were, by position.
-func (p *pass) stillLive(ctx context.Context) ([]live.Unread, error) {
-	if len(p.unread) == 0 {
-		return nil, nil
-	}
-	unread, err := inLoop(ctx, p.d, func() (unread []live.Unread, _ error) {
-		for _, u := range p.unread {
-			if e, ok := p.d.live.Get(u.ID); ok && e == u.Entry {
-				unread = append(unread, u)
-			}
-		}
-		return unread, nil
-	})
-	slices.SortFunc(unread, func(a, b live.Unread) int {
-		return cmp.Or(cmp.Compare(a.Position.Partition, b.Position.Partition), cmp.Compare(a.Position.Offset, b.Position.Offset))
-	})
-	return unread, err
-}
-
-// show gives a block to visit. An error says why the rows of b cannot be those of the
-// block when it was summarised.
-func (p *pass) show(w *worker, e retire.Entry, b *incremental.Block) error {
-	if rows := positiveRows(b); rows != e.Rows {
-		return fmt.Errorf("there are %d rows that count; there were %d when it was summarised", rows, e.Rows)
-	}
-	var s *incremental.Summary
-	if p.verify {
-		need := int64(memory.Shape{Features: len(b.Columns), Classes: len(b.Classes)}.Summary())
-		need = min(2*need, live.UnsavedMemory) // as it was, and as it is
-		if err := p.room.Acquire(p.ctx, need); err != nil {
-			return context.Cause(p.ctx)
-		}
-		defer p.room.Release(need)
-		was, err := p.blocks.Summary(e.ID)
-		if err != nil {
-			return err
-		}
-		if len(b.Columns) == was.Features() {
-			if s, err = w.keeper.SummariseLike(p.ctx, was, b); err != nil {
-				return err
-			}
-		}
-		if s == nil || s.Digest() != was.Digest() {
-			return errors.New("its rows are others than when it was summarised")
-		}
-	}
-	if err := p.visit(w, e, b, s); err != nil {
-		p.fail(fmt.Errorf("block %s: %w", e.ID, err))
-	}
-	return nil
-}
-
-// positiveRows counts the rows of weight > 0.
-func positiveRows(b *incremental.Block) int64 {
-	if b.Weights == nil {
-		return int64(b.Rows())
-	}
-	var n int64
-	for _, v := range b.Weights {
-		if v > 0 {
-			n++
-		}
-	}
-	return n
-}
-
-// lane finds the blocks of one partition in its records.
-type lane struct {
-	*pass
-	entries []retire.Entry // not complete, by offset
-
-	// Of a gathered block, entries[0]:
-	begun   bool
-	dropped bool    // it is known to be unreadable
-	held    int64   // of pass.rows
-	parts   []*part // of its rows
-}
-
-// shared is a batch that several workers look at.
-type shared struct {
-	*kafka.Batch
-	users atomic.Int32
-}
-
-func (s *shared) done() {
-	if s.users.Add(-1) == 0 {
-		s.Release()
-	}
-}
-
-// take takes a batch from the log. It returns nil even when ctx ends, since the
-// batch may be with a worker by then.
-func (l *lane) take(ctx context.Context, b *kafka.Batch) error {
-	s, next := &shared{Batch: b}, b.Position.Next
-	s.users.Store(1)
-	defer s.done()
-	if l.d.gathers() {
-		l.gather(ctx, s)
-	} else {
-		l.single(ctx, s)
-	}
-	if ctx.Err() == nil {
-		l.expire(next)
-	}
-	return nil
-}
-
-// submit gives work to a worker; false: ctx has ended.
-func (p *pass) submit(ctx context.Context, s *shared, do func(*worker)) bool {
-	s.users.Add(1)
-	select {
-	case p.work <- func(w *worker) { defer s.done(); do(w) }:
-		return true
-	case <-ctx.Done():
-		s.done()
-		return false
-	}
-}
-
-// expire gives up the blocks whose last record should have come before an offset.
-func (l *lane) expire(before int64) {
-	for len(l.entries) > 0 && l.entries[0].Last < before {
-		e := l.entries[0]
-		if !l.dropped {
-			at := e.Last
-			if !l.begun {
-				at = e.Position.Offset
-			}
-			l.unreadable(e, notThere(at))
-		}
-		l.next()
-	}
-}
-
-func notThere(offset int64) error {
-	return fmt.Errorf("the record at offset %d is not in the log any more: it was compacted away", offset)
-}
-
-func (l *lane) next() {
-	l.entries = l.entries[1:]
-	l.rows.Release(l.held)
-	l.begun, l.dropped, l.held, l.parts = false, false, 0, nil
-}
-
-// single takes records of which each is a block.
-func (l *lane) single(ctx context.Context, s *shared) {
-	type item struct {
-		record *kafka.Record
-		entry  retire.Entry
-	}
-	for i := 0; i < len(s.Records); {
-		var items []item
-		for bytes := 0; i < len(s.Records) && len(items) < taskRecords && bytes < taskBytes; i++ {
-			record := &s.Records[i]
-			l.expire(record.Offset)
-			if len(l.entries) == 0 || l.entries[0].Position.Offset != record.Offset {
-				continue
-			}
-			items = append(items, item{record, l.entries[0]})
-			bytes += len(record.Value)
-			l.next()
-		}
-		if len(items) > 0 && !l.submit(ctx, s, func(w *worker) {
-			for _, each := range items {
-				if l.ctx.Err() != nil {
-					return
-				}
-				l.block(w, each.record, each.entry)
-			}
-		}) {
-			return
-		}
-	}
-}
-
-// block makes a block of one record.
-func (p *pass) block(w *worker, record *kafka.Record, e retire.Entry) {
-	id, err := p.d.blockID(e.Position.Partition, record)
-	if err == nil && id != e.ID {
-		err = fmt.Errorf("the record at its offset makes block %s", id)
-	}
-	if err == nil {
-		err = p.decoded(w, record, func(w *worker, b *incremental.Block) error { return p.show(w, e, b) })
-	}
-	if err != nil {
-		p.unreadable(e, err)
-	}
-}
-
-// decoded gives the block of a record to do. One that is too large for the workers is
-// decoded while no other one is.
-func (r *rereader) decoded(w *worker, record *kafka.Record, do func(*worker, *incremental.Block) error) error {
-	b, err := w.decode(record)
-	if bad := (*wire.Error)(nil); errors.As(err, &bad) && bad.Memory {
-		r.large.Lock()
-		defer r.large.Unlock()
-		fixed := w.fixed
-		w = &worker{d: r.d}
-		if err := w.prepare(fixed); err != nil {
-			return err
-		}
-		b, err = w.decode(record)
-	}
-	if err != nil {
-		return err
-	}
-	return do(w, b)
-}
-
-// part is the rows of consecutive records of a gathered block.
-type part struct {
-	done chan struct{} // closed by the worker
-	rows rows
-	ends []int // after each record that has rows
-}
-
-// gather takes records of which several are a block.
-func (l *lane) gather(ctx context.Context, s *shared) {
-	for i := 0; i < len(s.Records); {
-		l.expire(s.Records[i].Offset)
-		if len(l.entries) == 0 || s.Records[i].Offset < l.entries[0].Position.Offset {
-			i++
-			continue
-		}
-		e := l.entries[0]
-		if !l.begun {
-			l.begun = true
-			if first := e.Position.Offset; s.Records[i].Offset > first {
-				l.unreadable(e, notThere(first))
-				l.dropped = true
-			} else if need := l.gatheredBytes(e); l.rows.Acquire(ctx, need) == nil {
-				l.held = need
-			} else {
-				return // the pass ends
-			}
-		}
-		from := i
-		for bytes := 0; i < len(s.Records) && s.Records[i].Offset <= e.Last && i-from < taskRecords && bytes < taskBytes; i++ {
-			bytes += len(s.Records[i].Value)
-		}
-		if !l.dropped {
-			t, records := &part{done: make(chan struct{})}, s.Records[from:i]
-			if !l.submit(ctx, s, func(w *worker) { defer close(t.done); t.decode(w, records) }) {
-				return
-			}
-			l.parts = append(l.parts, t)
-		}
-		if s.Records[i-1].Offset == e.Last {
-			if parts, held := l.parts, l.held; !l.dropped {
-				l.held = 0
-				if !l.submit(ctx, s, func(w *worker) { defer l.rows.Release(held); l.join(w, e, parts) }) {
-					return
-				}
-			}
-			l.next()
-		}
-	}
-}
-
-// gatheredBytes is what the rows of a gathered block take while it is put together.
-func (p *pass) gatheredBytes(e retire.Entry) int64 {
-	row := 2 * 8 * int64(len(*p.features)+2)
-	most := max(1, p.d.memory.Gathered)
-	if e.Rows > most/row {
-		return most
-	}
-	return e.Rows * row
-}
-
-// decode takes the rows of the records that could be used.
-func (t *part) decode(w *worker, records []kafka.Record) {
-	for i := range records {
-		w.d.archive.decoded(w, &records[i], func(_ *worker, b *incremental.Block) error {
-			if b.FirstBadRow() == nil {
-				t.rows.appendBlock(weighing(b))
-				t.ends = append(t.ends, t.rows.len())
-			}
-			return nil
-		})
-	}
-}
-
-// join makes a gathered block of its parts. Other workers have begun with all of
-// them, so waiting for them ends.
-func (p *pass) join(w *worker, e retire.Entry, parts []*part) {
-	var all rows
-	var ends []int
-	for _, t := range parts {
-		<-t.done
-		for _, end := range t.ends {
-			ends = append(ends, all.len()+end)
-		}
-		all.appendRange(&t.rows, 0, t.rows.len())
-		t.rows, t.ends = rows{}, nil
-	}
-	err := p.show(w, e, all.block())
-	if err != nil {
-		// Some may have been refused for limits.classes, or for the coordinates.
-		if refused, kept := p.leaveOut(w, e, &all, ends); refused {
-			err = p.show(w, e, kept.block())
-		}
-	}
-	if err != nil {
-		p.unreadable(e, err)
-	}
-}
-
-// leaveOut leaves the records out that have a class which the block's summary does
-// not know, or that do not fit the coordinates in use; ok is false when there are
-// none.
-func (p *pass) leaveOut(w *worker, e retire.Entry, all *rows, ends []int) (ok bool, kept *rows) {
-	was, err := p.blocks.Summary(e.ID)
-	if err != nil {
-		return false, nil
-	}
-	classes := was.Classes()
-	kept = &rows{}
-	from, in := 0, p.d.live.Target()
-	for _, end := range ends {
-		var one rows
-		one.appendRange(all, from, end)
-		if slices.ContainsFunc(one.classes, func(label string) bool { return !slices.Contains(classes, label) }) || w.keeper.Check(p.ctx, one.block(), in) != nil {
-			ok = true
-		} else {
-			kept.appendRange(all, from, end)
-		}
-		from = end
-	}
-	return ok, kept
 }

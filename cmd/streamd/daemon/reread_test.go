@@ -21,6 +21,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"golang.org/x/sync/errgroup"
 
+	"streamd/cmd/streamd/daemon/archive"
 	"streamd/cmd/streamd/daemon/live"
 	"streamd/cmd/streamd/model"
 	"streamd/incremental"
@@ -38,16 +39,16 @@ func (d *Daemon) liveNow(ctx context.Context) (*live.Blocks, error) {
 	})
 }
 
-// rereader is one, to be closed, and what is live.
-func (i *instance) rereader(ctx context.Context) (*rereader, *live.Blocks) {
+// rereader is an archive, to be closed, and what is live.
+func (i *instance) rereader(ctx context.Context) (*archive.Archive, *live.Blocks) {
 	i.t.Helper()
-	r, err := i.newRereader()
+	r, err := i.newArchive()
 	if err != nil {
 		i.t.Fatal(err)
 	}
 	live, err := i.liveNow(ctx)
 	if err != nil {
-		r.close()
+		r.Close()
 		i.t.Fatal(err)
 	}
 	return r, live
@@ -60,9 +61,9 @@ type passed struct {
 	unread        []live.Unread
 }
 
-func passOver(ctx context.Context, r *rereader, live *live.Blocks, verify bool, visit func(retire.Entry, *incremental.Block) error) (passed, error) {
+func passOver(ctx context.Context, r *archive.Archive, live *live.Blocks, verify bool, visit func(retire.Entry, *incremental.Block) error) (passed, error) {
 	var visited atomic.Int64
-	unread, err := r.pass(ctx, live, verify, func(_ *worker, e retire.Entry, b *incremental.Block, _ *incremental.Summary) error {
+	unread, err := r.Pass(ctx, live, verify, func(_ *archive.Worker, e retire.Entry, b *incremental.Block, _ *incremental.Summary) error {
 		visited.Add(1)
 		return visit(e, b)
 	})
@@ -77,7 +78,7 @@ func (i *instance) reread(verify bool) (passed, *incremental.State, map[string][
 	ctx, cancel := context.WithTimeout(i.t.Context(), patience)
 	defer cancel()
 	r, live := i.rereader(ctx)
-	defer r.close()
+	defer r.Close()
 	var mu sync.Mutex
 	var z incremental.Summariser
 	state := incremental.NewState(*i.live.Target().Features)
@@ -151,12 +152,13 @@ func TestRereadGivesTheBlocksBack(t *testing.T) {
 						bad = append(bad, m)
 					} else {
 						var rs rowsOf
+						var weights []float64
 						for range 1 + r.IntN(4) {
 							rs.add([]float64{float64(r.IntN(3)), r.NormFloat64(), r.NormFloat64() * 1e3, r.Float64()})
-							rs.r.weights = append(rs.r.weights, float64(r.IntN(4))/2)
+							weights = append(weights, float64(r.IntN(4))/2)
 						}
 						b := rs.block()
-						b.Features = []string{"a", "b", "c"}
+						b.Features, b.Weights = []string{"a", "b", "c"}, weights
 						var err error
 						if m.value, err = wire.Encode(nil, format, b); err != nil {
 							t.Fatal(err)
@@ -361,7 +363,7 @@ func TestRereadOverABrokerRestart(t *testing.T) {
 		"kafka.brokers": b.Addr(), "kafka.fetch_bytes": "1KiB"})
 	d.waitForOffsets(n)
 	r, live := d.rereader(t.Context())
-	defer r.close()
+	defer r.Close()
 	var once sync.Once
 	var seen sync.Map
 	p, err := passOver(t.Context(), r, live, true, func(e retire.Entry, _ *incremental.Block) error {
@@ -374,7 +376,7 @@ func TestRereadOverABrokerRestart(t *testing.T) {
 	if err != nil || p.visited != n {
 		t.Fatalf("%+v, %v", p, err)
 	}
-	if s := r.log.Stats(); s.FetchErrors == 0 {
+	if s := r.Stats(); s.FetchErrors == 0 {
 		t.Errorf("the restart was not noticed: %+v", s)
 	}
 	d.stop()
@@ -392,7 +394,7 @@ func TestRereadWhileBlocksGo(t *testing.T) {
 	d := start(t, name, filepath.Join(t.TempDir(), "streamd.db"), map[string]string{"blocks.unit": "key", "workers": "2"})
 	d.waitForOffsets(n)
 	r, live := d.rereader(t.Context())
-	defer r.close()
+	defer r.Close()
 	for i := 20; i < n; i++ {
 		d.retire(fmt.Sprintf("key:k%d", i))
 	}
@@ -437,11 +439,11 @@ func TestRereadWhileABlockGrows(t *testing.T) {
 	if _, err := d.Snapshot(t.Context(), false); err != nil {
 		t.Fatal(err)
 	}
-	r, err := d.newRereader()
+	r, err := d.newArchive()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer r.close()
+	defer r.Close()
 	for _, known := range []bool{true, false} {
 		live.Unsaved = map[string]*incremental.Summary{}
 		if known {
@@ -509,14 +511,14 @@ func TestRereadIsHeldBackByItsVisits(t *testing.T) {
 	d := start(t, name, filepath.Join(t.TempDir(), "streamd.db"), map[string]string{"workers": "4", "kafka.fetch_bytes": "128KiB"})
 	d.waitForOffsets(n)
 	r, live := d.rereader(t.Context())
-	defer r.close()
+	defer r.Close()
 	var inside, most, visits atomic.Int64
 	var mostAhead atomic.Int64
 	p, err := passOver(t.Context(), r, live, false, func(retire.Entry, *incremental.Block) error {
 		most.Store(max(most.Load(), inside.Add(1)))
 		defer inside.Add(-1)
 		time.Sleep(2 * time.Millisecond)
-		mostAhead.Store(max(mostAhead.Load(), r.log.Stats().Fetched-visits.Add(1)*size))
+		mostAhead.Store(max(mostAhead.Load(), r.Stats().Fetched-visits.Add(1)*size))
 		return nil
 	})
 	if err != nil || p.visited != n {
@@ -524,7 +526,7 @@ func TestRereadIsHeldBackByItsVisits(t *testing.T) {
 	}
 	// Two partitions, three fetches each, and what the workers have in hand. A
 	// response that ends within a batch fetches that twice: a half more.
-	if limit := int64(rereadPartitions*rereadBuffer*128<<10+4*size) + n*size/2; mostAhead.Load() > limit || most.Load() > 2 || most.Load() < 1 {
+	if limit := int64(2*3*128<<10+4*size) + n*size/2; mostAhead.Load() > limit || most.Load() > 2 || most.Load() < 1 {
 		t.Errorf("%d bytes were fetched ahead, at most %d are allowed; %d visits at the same time", mostAhead.Load(), limit, most.Load())
 	}
 	// Passes wait for each other, and so do not take more workers together.
@@ -532,7 +534,7 @@ func TestRereadIsHeldBackByItsVisits(t *testing.T) {
 	var passes errgroup.Group
 	for range 3 {
 		passes.Go(func() error {
-			_, err := r.pass(t.Context(), live, false, func(*worker, retire.Entry, *incremental.Block, *incremental.Summary) error {
+			_, err := r.Pass(t.Context(), live, false, func(*archive.Worker, retire.Entry, *incremental.Block, *incremental.Summary) error {
 				most.Store(max(most.Load(), inside.Add(1)))
 				defer inside.Add(-1)
 				return nil
@@ -544,11 +546,11 @@ func TestRereadIsHeldBackByItsVisits(t *testing.T) {
 		t.Errorf("%v; %d visits at the same time", err, most.Load())
 	}
 	refused := errors.New("refused")
-	if _, err := r.pass(t.Context(), live, false, func(*worker, retire.Entry, *incremental.Block, *incremental.Summary) error { return refused }); !errors.Is(err, refused) || !strings.Contains(err.Error(), name+"/") {
+	if _, err := r.Pass(t.Context(), live, false, func(*archive.Worker, retire.Entry, *incremental.Block, *incremental.Summary) error { return refused }); !errors.Is(err, refused) || !strings.Contains(err.Error(), name+"/") {
 		t.Errorf("got %v", err)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
-	if _, err := r.pass(ctx, live, false, func(*worker, retire.Entry, *incremental.Block, *incremental.Summary) error {
+	if _, err := r.Pass(ctx, live, false, func(*archive.Worker, retire.Entry, *incremental.Block, *incremental.Summary) error {
 		cancel(refused)
 		return nil
 	}); !errors.Is(err, refused) {
@@ -617,11 +619,11 @@ func BenchmarkReread(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	r, err := d.newRereader()
+	r, err := d.newArchive()
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer r.close()
+	defer r.Close()
 	for _, verify := range []bool{false, true} {
 		b.Run(fmt.Sprintf("verify=%t", verify), func(b *testing.B) {
 			b.ReportAllocs()

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"streamd/cmd/streamd/httpapi"
-	"streamd/ingest/kafka"
 	"streamd/snapshot"
 )
 
@@ -14,7 +13,7 @@ type saving struct {
 	change snapshot.Change
 	blocks int           // that have come or gone
 	bytes  int64         // that these take
-	moved  []*partition  // whose positions are in it
+	undo   func()        // has the positions in it count as moved again
 	next   map[int]int64 // all positions
 	made   httpapi.SnapshotInfo
 }
@@ -30,12 +29,7 @@ func (d *Daemon) hasUnsaved() bool {
 	if d.saving != nil || d.live.HasUnsaved() {
 		return true
 	}
-	for _, p := range d.partitions {
-		if p.moved {
-			return true
-		}
-	}
-	return false
+	return d.intake.Moved()
 }
 
 // beginSave starts to write everything that has changed since the last save, in one
@@ -44,28 +38,19 @@ func (d *Daemon) beginSave() {
 	d.lastSaveTry = time.Now()
 	y := &saving{change: d.live.Change(), blocks: d.live.Unsaved(), bytes: d.live.Waiting(), next: map[int]int64{}}
 	c := &y.change
-	c.Counts, c.SavedAt = d.counts, d.lastSaveTry
-	for number, p := range d.partitions {
-		resume, _ := p.resume()
-		if resume.Next >= 0 {
-			y.next[number] = resume.Next
-		}
-		if !p.moved {
-			continue
-		}
-		p.moved = false
-		y.moved = append(y.moved, p)
-		if resume.Next >= 0 {
-			c.Offsets = append(c.Offsets, d.savedOffset(number, p))
-		}
+	c.Counts, c.SavedAt = d.intake.Counts(), d.lastSaveTry
+	c.Offsets, y.undo = d.intake.TakeMoved()
+	at := d.intake.Positions()
+	for _, o := range at.Resume {
+		y.next[o.Partition] = o.Next
 	}
 	y.made = httpapi.SnapshotInfo{
 		MadeAt:  c.SavedAt,
 		Blocks:  d.live.Blocks(),
 		Rows:    d.live.Rows(),
 		Digest:  d.live.Digest(),
-		Offsets: d.offsets(),
-		Resume:  d.positions(func(p *partition) int64 { resume, _ := p.resume(); return resume.Next }),
+		Offsets: at.Applied,
+		Resume:  at.Resume,
 	}
 	d.unsavedSince = time.Time{}
 	d.saving = y
@@ -92,9 +77,7 @@ func (d *Daemon) endSave(s saveEnd) {
 		}
 		d.saveProblem = s.err
 		d.live.NotSaved(&y.change)
-		for _, p := range y.moved {
-			p.moved = true
-		}
+		y.undo()
 		d.unsavedSince = d.lastSaveTry
 		return
 	}
@@ -133,16 +116,4 @@ func (d *Daemon) save() {
 	d.awaitCompaction()
 	d.beginSave()
 	d.awaitSave()
-}
-
-func (d *Daemon) savedOffset(number int, p *partition) snapshot.Offset {
-	s, clock := p.resume()
-	o := snapshot.Offset{Topic: d.cfg.Kafka.Topic, Partition: number, Next: s.Next, EventTimes: clock.Times()}
-	if a := &p.applied; a.next > s.Next {
-		o.Growing = &snapshot.Growing{Next: a.next, Counts: a.counts, EventTimes: a.clock.Times()}
-	}
-	if o.HasLast = s.Last != (kafka.Fingerprint{}); o.HasLast {
-		o.Last = snapshot.Fingerprint{Offset: s.Last.Offset, Checksum: s.Last.CRC, Time: time.UnixMilli(s.Last.Millis)}
-	}
-	return o
 }

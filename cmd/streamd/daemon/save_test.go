@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
+	"streamd/cmd/streamd/daemon/intake"
 	"streamd/cmd/streamd/daemon/live"
 	"streamd/cmd/streamd/daemon/memory"
 	"streamd/cmd/streamd/httpapi"
@@ -84,8 +85,9 @@ func TestRoomForPages(t *testing.T) {
 		{0, 8 << 10, live.UnsavedMemory / (block + 4<<10)},   // it has moved offsets
 		{dense, dense * block, dense},
 	} {
+		cfg := load(t, map[string]string{"kafka.topic": "none"})
 		d := &Daemon{
-			cfg: load(t, map[string]string{"kafka.topic": "none"}), live: l, metrics: httpapi.NewMetrics(),
+			cfg: cfg, live: l, intake: intake.New(intake.Settings{Config: cfg, Live: l, Budget: roomy(cfg)}), metrics: httpapi.NewMetrics(),
 			commits: make(chan map[int]int64, 1), saving: &saving{blocks: c.blocks},
 		}
 		d.endSave(saveEnd{info: snapshot.SaveInfo{Bytes: int64(c.bytes)}})
@@ -136,7 +138,7 @@ func testSavesAreNotPutOffWithoutRoom(t *testing.T, cfg *config.Config) {
 		cfg: cfg, live: l, store: store, saved: make(chan saveEnd, 1),
 		saveTook: time.Hour, lastSaveTry: now, delivered: now, lastSolve: now,
 	}
-	d.handRoom.Store(l.RoomBytes())
+	d.intake = intake.New(intake.Settings{Config: cfg, Live: l, Budget: roomy(cfg)})
 	for i := 0; d.saving == nil; i++ {
 		if wait := live.UnsavedMemory / (8 * n * n); i > wait { // of two classes half of the products each
 			t.Fatalf("%d blocks wait for a save", i)
@@ -184,7 +186,7 @@ func TestWideSumsAreSolvedWhenNothingComes(t *testing.T) {
 			cfg: cfg, options: modelOptions(cfg.Model), live: l, store: store, metrics: httpapi.NewMetrics(), solved: make(chan solved, 1),
 			changed: true, copyTook: time.Hour, lastSolve: now.Add(-3 * time.Hour), delivered: now.Add(-idle),
 		}
-		d.handRoom.Store(l.RoomBytes())
+		d.intake = intake.New(intake.Settings{Config: cfg, Live: l, Budget: roomy(cfg)})
 		d.published.Store(&publication{served: &model.Served{}, replaced: make(chan struct{})})
 		d.everySoOften()
 		if d.saving != nil {

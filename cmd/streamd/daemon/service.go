@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"streamd/cmd/streamd/access"
+	"streamd/cmd/streamd/daemon/intake"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
 	"streamd/config"
@@ -82,7 +83,7 @@ func blockInfo(e retire.Entry) httpapi.BlockInfo {
 		Time:      retire.NearestTime(e.Time).UTC(),
 		Rows:      e.Rows,
 	}
-	if escaped, ok := strings.CutPrefix(e.ID, keyPrefix); ok {
+	if escaped, ok := strings.CutPrefix(e.ID, intake.KeyPrefix); ok {
 		if key, err := url.PathUnescape(escaped); err == nil {
 			b.Key = []byte(key)
 		}
@@ -107,7 +108,7 @@ func (d *Daemon) retire(id string, by access.Caller) (httpapi.Receipt, error) {
 	if d.failure != nil {
 		return none, errStopping
 	}
-	if !d.flushRuns() { // the receipt's digests have all that has been read
+	if !d.isFlushed() { // the receipt's digests have all that has been read
 		return none, errStopping
 	}
 	e, ok := d.live.Get(id)
@@ -119,21 +120,19 @@ func (d *Daemon) retire(id string, by access.Caller) (httpapi.Receipt, error) {
 		}
 		return none, httpapi.ErrNotLive
 	}
-	for _, p := range d.partitions {
-		if err := d.endBlock(p, id); err != nil {
-			d.fail(err)
-			return none, err
-		}
+	if err := d.intake.EndBlock(d.background, id); err != nil {
+		d.fail(err)
+		return none, err
 	}
 	receipt := httpapi.Receipt{Block: blockInfo(e), DigestBefore: d.live.Digest(), InBasis: d.live.InBasis(id)}
 	if err := d.live.Retire(id); err != nil {
 		d.fail(err)
 		return none, err
 	}
-	d.counts.BlocksRetired++
+	d.intake.CountRetired(1)
 	d.changed, d.studying.due = true, d.refines()
 	receipt.DigestAfter = d.live.Digest()
-	receipt.Offsets = d.offsets()
+	receipt.Offsets = d.intake.Applied()
 	d.sayStale()
 	d.save()
 	// Whoever asked may be gone before the answer.
@@ -150,19 +149,6 @@ func (d *Daemon) retire(id string, by access.Caller) (httpapi.Receipt, error) {
 	return receipt, nil
 }
 
-// endBlock ends a live block of the partition that is still growing. Records that come
-// later begin another one.
-func (d *Daemon) endBlock(p *partition, id string) error {
-	switch {
-	case p.rereads() && p.unfinished == id:
-		d.skipReread(p) // its records do not make it anew
-	case p.open != nil && p.open.first.String() == id:
-		p.moved = true
-		return d.closeRun(p)
-	}
-	return nil
-}
-
 // Snapshot implements httpapi.Service.
 func (d *Daemon) Snapshot(ctx context.Context, compact bool) (httpapi.SnapshotInfo, error) {
 	var c *compaction
@@ -170,7 +156,7 @@ func (d *Daemon) Snapshot(ctx context.Context, compact bool) (httpapi.SnapshotIn
 		if d.failure != nil {
 			return httpapi.SnapshotInfo{}, errStopping
 		}
-		if !d.flushRuns() { // so that it has all that has been read
+		if !d.isFlushed() { // so that it has all that has been read
 			return httpapi.SnapshotInfo{}, errStopping
 		}
 		if d.save(); d.saveProblem != nil {
@@ -192,9 +178,9 @@ func (d *Daemon) Status() httpapi.Status {
 	d.mu.Lock()
 	s := d.status
 	s.Problems = append([]string(nil), d.status.Problems...)
-	applied := d.applied
+	applied := d.offsets
 	d.mu.Unlock()
-	s.Prequential = d.prequential.answer()
+	s.Prequential = d.intake.Prequential()
 	stats := d.consumer.Stats()
 	s.Rebalances = stats.Rebalances
 	for _, p := range stats.Partitions {
@@ -273,30 +259,24 @@ func (d *Daemon) caughtUp(s *httpapi.Status) bool {
 	return true
 }
 
+// manyTooOld is how many blocks in a row are retired as they come before that is a
+// problem: a few are late.
+const manyTooOld = 100
+
 // updateStatus copies what Status answers with; the loop calls it after every
 // step.
 func (d *Daemon) updateStatus() {
-	c := d.counts
-	var open int64
-	applied := make(map[int]int64, len(d.partitions))
-	for number, p := range d.partitions {
-		applied[number] = p.applied.next
-		if p.open != nil {
-			o := p.open.counts
-			o.Rows, o.ZeroWeightRows = 0, 0
-			c.Add(o)
-			open += int64(p.open.rows.len()) + p.open.weightless
-		}
-	}
+	in := d.intake.Report()
+	c := &in.Counts
 	s := httpapi.Status{
 		Version: d.version,
 		Started: d.started,
 		Rows: model.RowCounts{
-			Read:       d.rowsRead,
+			Read:       in.RowsRead,
 			Summarised: c.Rows,
 			ZeroWeight: c.ZeroWeightRows,
 			Rejected:   c.RejectedRows,
-			Pending:    open,
+			Pending:    in.Open,
 		},
 		Blocks: model.BlockCounts{
 			Added:    c.BlocksAdded,
@@ -307,7 +287,7 @@ func (d *Daemon) updateStatus() {
 		LiveRows:     d.live.Rows(),
 		LiveBlocks:   d.live.Blocks(),
 		DeadLetters:  c.DeadLetters,
-		Refused:      d.refusals.counted(),
+		Refused:      in.Refused,
 		LastSolve:    d.lastSolve,
 		LastSnapshot: d.lastSave.MadeAt,
 	}
@@ -318,9 +298,9 @@ func (d *Daemon) updateStatus() {
 		s.SaveFails = true
 		s.Problems = append(s.Problems, "the snapshot cannot be saved: "+d.saveProblem.Error())
 	}
-	if newest, ok := d.live.Newest(); ok && d.tooOld >= manyTooOld {
+	if newest, ok := d.live.Newest(); ok && in.TooOld >= manyTooOld {
 		s.Problems = append(s.Problems, fmt.Sprintf("the last %d blocks were retired as they came, since they are older than retire.keep lets in; the newest live block, of %s, is %s: retire it if its time is wrong",
-			d.tooOld, retire.NearestTime(newest.Time).UTC().Format(time.RFC3339), newest.ID))
+			in.TooOld, retire.NearestTime(newest.Time).UTC().Format(time.RFC3339), newest.ID))
 	}
 	if d.compactProblem != nil {
 		s.Problems = append(s.Problems, "the snapshot cannot be compacted, so that what was retired can be read off the file: "+d.compactProblem.Error())
@@ -346,6 +326,6 @@ func (d *Daemon) updateStatus() {
 		s.Epoch = d.epochAnswer()
 	}
 	d.mu.Lock()
-	d.status, d.applied = s, applied
+	d.status, d.offsets = s, in.Applied
 	d.mu.Unlock()
 }

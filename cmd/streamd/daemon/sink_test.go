@@ -8,7 +8,10 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"streamd/cmd/streamd/daemon/intake"
+	"streamd/cmd/streamd/daemon/live"
 	"streamd/ingest/kafka"
+	"streamd/snapshot"
 )
 
 // A loop whose turn comes when nobody waits for it any more, since a save has taken
@@ -20,20 +23,22 @@ func TestRevokedInTooLongASave(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	cfg := load(t, map[string]string{"kafka.topic": "t"})
+	l := live.New(nil, cfg, roomy(cfg))
 	d := &Daemon{
-		consumer:   consumer,
-		order:      make(chan *delivery),
-		partitions: map[int]*partition{3: {at: kafka.Saved{Next: 7}}},
-		failure:    errors.New("nothing is saved any more"),
+		consumer: consumer,
+		intake:   intake.New(intake.Settings{Config: cfg, Live: l, Budget: roomy(cfg)}),
+		failure:  errors.New("nothing is saved any more"),
 	}
+	d.intake.Restore(&snapshot.Contents{Offsets: []snapshot.Offset{{Topic: "t", Partition: 3, Next: 7}}})
 	ctx, cancel := context.WithCancel(t.Context())
 	turned := make(chan struct{})
 	go func() { // the loop
 		defer close(turned)
-		y := <-d.order
+		y := <-d.intake.Deliveries()
 		cancel()
 		time.Sleep(50 * time.Millisecond)
-		y.call()
+		d.intake.Apply(ctx, y)
 	}()
 	d.Revoked(ctx, []int{3})
 	<-turned

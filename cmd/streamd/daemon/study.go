@@ -127,7 +127,7 @@ func StudyPause(interval, took time.Duration) time.Duration { return max(interva
 // beginStudy copies what a study needs and lets it go.
 func (d *Daemon) beginStudy(ctx context.Context, now time.Time) {
 	y := &d.studying
-	if !d.flushRuns() {
+	if !d.isFlushed() {
 		return
 	}
 	in := d.live.InUse().Coordinates

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"streamd/cmd/streamd/daemon/intake"
 	"streamd/cmd/streamd/daemon/live"
 	"streamd/cmd/streamd/model"
 	"streamd/incremental"
@@ -33,12 +34,7 @@ func (i *instance) settled() *model.Served {
 		served, err := inLoop(ctx, i.Daemon, func() (*model.Served, error) {
 			y := &i.studying
 			served := i.published.Load().served
-			for _, p := range i.partitions {
-				if p.open != nil && p.open.grown {
-					return nil, nil
-				}
-			}
-			if y.now != nil || y.due || y.last == nil || y.last.churn != i.live.Churn() || y.last.lacking > 0 ||
+			if i.changed || y.now != nil || y.due || y.last == nil || y.last.churn != i.live.Churn() || y.last.lacking > 0 ||
 				served.Digest != live.DigestOf(i.live.Features().Total()) || i.servedBy != y.last {
 				return nil, nil
 			}
@@ -209,7 +205,7 @@ func (i *instance) waitForOffsetsRead(n int64) {
 	defer cancel()
 	for {
 		sum, err := inLoop(ctx, i.Daemon, func() (sum int64, _ error) {
-			for _, o := range i.offsets() {
+			for _, o := range i.intake.Applied() {
 				sum += o.Next
 			}
 			return sum, nil
@@ -323,7 +319,7 @@ func TestRefineIsInTheBackground(t *testing.T) {
 		t.Fatalf("no refinement: %s", d.problems())
 	}
 
-	d.archive.turn <- struct{}{} // passes wait
+	release := d.archive.Hold()
 	if status, body := d.post("0s"); status != http.StatusAccepted {
 		t.Fatalf("%d %s", status, body)
 	}
@@ -336,7 +332,7 @@ func TestRefineIsInTheBackground(t *testing.T) {
 	if now, _ := d.Served(); now.Refinement != first.Refinement || planes(now) != planes(first) {
 		t.Errorf("other planes are served while the refinement has not ended")
 	}
-	<-d.archive.turn
+	release()
 	second := d.settled()
 	if second.Refinement == nil || second.Refinement.Digest != second.Digest || second.Digest == first.Digest || second.Refinement.Rows != second.Rows {
 		t.Errorf("%+v of %d rows", second.Refinement, second.Rows)
@@ -352,7 +348,7 @@ func TestRefineIsInTheBackground(t *testing.T) {
 		t.Errorf("after a retirement: %+v", third.Refinement)
 	}
 
-	d.archive.turn <- struct{}{}
+	d.archive.Hold()
 	produce(t, name, messages[20:]...)
 	d.waitForOffsetsRead(30)
 	if status, _ := d.post("0s"); status != http.StatusAccepted {
@@ -430,7 +426,7 @@ func TestRefinementWithoutForgottenBlocks(t *testing.T) {
 	r := d.settled().Refinement
 	var rows int64
 	for _, b := range all[4:] {
-		rows += positiveRows(b)
+		rows += int64(intake.Weighing(b).Rows())
 	}
 	if r == nil || r.Complete || r.Rows != rows || r.Rows >= r.Live {
 		t.Errorf("%+v, want %d rows", r, rows)

@@ -1,4 +1,4 @@
-package daemon
+package intake
 
 import (
 	"maps"
@@ -140,7 +140,10 @@ func (p *prequential) add(classes []string, counts []tally) {
 	}
 }
 
-// answer is all of it for HTTP.
+// Prequential is how right the served models have been about rows, before they learned
+// from them.
+func (in *Intake) Prequential() model.Prequential { return in.prequential.answer() }
+
 func (p *prequential) answer() model.Prequential {
 	p.mu.Lock()
 	defer p.mu.Unlock()

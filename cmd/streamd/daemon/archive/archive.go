@@ -1,0 +1,556 @@
+// Package archive reads live blocks from the log again, for what needs rows: the log is
+// the archive, and only summaries are stored. It runs beside the loop and the consumer
+// with a connection of its own; nothing that it does shows in positions, counts or dead
+// letters. Passes wait for each other.
+//
+// # The same rows
+//
+// A block is made of the records from its first to its last offset by the code
+// that made it when they were new: the same record for units of one record; for
+// gathered ones all records that can be decoded, in their order. Three reasons to
+// refuse a record of a gathered block lie outside of it. One is limits.classes,
+// which depended on the live set of that time, and another the coordinates that
+// were in use: where the rows do not add up, records are left out that have a class
+// which the block's summary does not have, or that do not fit the coordinates in
+// use now. The third is an event time more than a day ahead of the clock (with
+// retire.age): that is not known any more, and neither are limits that have been
+// reconfigured since. So the result is compared with what is known of the block: the
+// number of its rows always, and the digest of its summary on request. A block that
+// differs is reported and never visited.
+//
+// # Cost
+//
+// Half as many workers as there are for ingestion decode (at least one), so that
+// a pass takes no more than their share of the processors from it. Memory is
+// bounded: of fetchedPartitions partitions up to fetchedBuffers fetches each, or one
+// record batch that is larger; gathered rows while they are put together; blocks
+// while they are compared; besides what visit keeps.
+package archive
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/rs/zerolog"
+	"golang.org/x/sync/semaphore"
+
+	"streamd/cmd/streamd/daemon/intake"
+	"streamd/cmd/streamd/daemon/live"
+	"streamd/cmd/streamd/daemon/memory"
+	"streamd/config"
+	"streamd/incremental"
+	"streamd/ingest/kafka"
+	"streamd/ingest/wire"
+	"streamd/retire"
+)
+
+// Settings are what an archive works with.
+type Settings struct {
+	Config   *config.Config
+	Log      zerolog.Logger
+	Budget   *memory.Budget
+	Cluster  kafka.Cluster
+	Fetching kafka.Fetching
+	Decoding wire.Options
+	Target   func() *live.Target
+
+	// StillLive keeps the blocks that are live as they were.
+	StillLive func(ctx context.Context, blocks []live.Unread) ([]live.Unread, error)
+}
+
+// Archive reads live blocks from the log again.
+type Archive struct {
+	Settings
+	log     *kafka.RangeReader
+	workers int
+	turn    chan struct{} // holds one while a pass runs
+	// room is the bytes that blocks may take while they are compared: of blocks as large
+	// as it one at a time is, and room for any that is live has been left.
+	room  *semaphore.Weighted
+	large sync.Mutex // held while a block is decoded that is too large for the workers
+}
+
+const (
+	fetchedPartitions = 2
+	fetchedBuffers    = 3 // one is decoded, one waits, one is fetched
+)
+
+// New makes an archive, to be closed. It does not connect.
+func New(s Settings) (*Archive, error) {
+	fetching := s.Fetching
+	fetching.BufferBytes = fetchedBuffers * int64(fetching.FetchBytes)
+	log, err := kafka.NewRangeReader(kafka.RangeConfig{
+		Cluster: s.Cluster, Topic: s.Config.Kafka.Topic, Fetching: fetching, Partitions: fetchedPartitions,
+	}, s.Log)
+	if err != nil {
+		return nil, err
+	}
+	return &Archive{
+		Settings: s, log: log, workers: max(1, s.Config.Workers/2), turn: make(chan struct{}, 1),
+		room: semaphore.NewWeighted(live.UnsavedMemory),
+	}, nil
+}
+
+// Close ends the connection. No pass may be under way.
+func (a *Archive) Close() { a.log.Close() }
+
+// Hold keeps passes from beginning until release is called. It waits for one that is under
+// way.
+func (a *Archive) Hold() (release func()) {
+	a.turn <- struct{}{}
+	return func() { <-a.turn }
+}
+
+// Stats are those of the connection.
+func (a *Archive) Stats() kafka.RangeStats { return a.log.Stats() }
+
+// Worker is what a block is read again with. It belongs to one goroutine at a time.
+type Worker struct {
+	*intake.Decoder
+	Keeper live.Keeper
+}
+
+// worker makes one for features, that decodes a block to so many bytes; 0: any that is
+// allowed.
+func (a *Archive) worker(features *[]string, numbers int) (*Worker, error) {
+	d, err := intake.NewDecoder(a.Decoding, features, numbers)
+	return &Worker{Decoder: d}, err
+}
+
+// Visit is given a block that has been read again, as it was when it was summarised. What
+// is the worker's is visit's until it returns.
+type Visit func(w *Worker, e retire.Entry, b *incremental.Block, s *incremental.Summary) error
+
+// Pass reads the blocks again and visits each of them once, in no order and
+// several at the same time, with the rows that it had when blocks was made.
+// A block that is retired or replaced meanwhile may be visited or left out:
+// whoever sums over the live set has to take what was visited out again, as the
+// loop tells. The block is valid until visit returns.
+//
+// With verify the digest of each block's summary is compared too, which costs as
+// much as summarising it did, and visit is given the summary; without it the number
+// of rows alone is, and visit is given none. What is the worker's is visit's until it
+// returns.
+//
+// What is live as it was but does not come back so is unread, by position, and no
+// error. An error of visit, of the log that no retry mends, or of ctx ends the
+// pass; trouble with brokers is retried until ctx ends.
+func (a *Archive) Pass(ctx context.Context, blocks *live.Blocks, verify bool, visit Visit) (unread []live.Unread, err error) {
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	select {
+	case a.turn <- struct{}{}:
+		defer func() { <-a.turn }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	fixed := a.Target().Features
+	if fixed == nil {
+		return nil, nil // no block is live any more
+	}
+	decoding := make([]*Worker, a.workers)
+	for i := range decoding {
+		if decoding[i], err = a.worker(fixed, a.Budget.Numbers); err != nil {
+			return nil, err
+		}
+	}
+	p := &pass{
+		Archive: a, ctx: ctx, blocks: blocks, verify: verify, visit: visit, fail: fail, work: make(chan func(*Worker)),
+		features: fixed, rows: semaphore.NewWeighted(max(1, a.Budget.Gathered)),
+	}
+	lanes := map[int]*lane{}
+	ranges := make([]kafka.Range, 0, len(blocks.Entries))
+	for _, e := range blocks.Entries {
+		number := e.Position.Partition
+		if lanes[number] == nil {
+			lanes[number] = &lane{pass: p}
+		}
+		lanes[number].entries = append(lanes[number].entries, e)
+		ranges = append(ranges, kafka.Range{Partition: number, From: e.Position.Offset, To: e.Last + 1})
+	}
+	for _, l := range lanes {
+		slices.SortFunc(l.entries, func(a, b retire.Entry) int { return cmp.Compare(a.Position.Offset, b.Position.Offset) })
+	}
+
+	var workers sync.WaitGroup
+	for _, w := range decoding {
+		workers.Go(func() {
+			for do := range p.work {
+				do(w)
+			}
+		})
+	}
+	lost, err := a.log.Read(ctx, ranges, func(ctx context.Context, b *kafka.Batch) error {
+		return lanes[b.Partition].take(ctx, b)
+	})
+	close(p.work)
+	workers.Wait()
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range lanes {
+		l.expire(math.MaxInt64)
+	}
+	for i := range p.unread {
+		u := &p.unread[i]
+		for _, gone := range lost {
+			if u.Position.Partition == gone.Partition && u.Position.Offset < gone.To && gone.From <= u.Last {
+				u.Reason = errors.New(gone.String())
+			}
+		}
+	}
+	return p.stillLive(ctx)
+}
+
+// pass is a pass under way.
+type pass struct {
+	*Archive
+	ctx      context.Context // of the whole; those of deliveries end with their partition
+	blocks   *live.Blocks
+	verify   bool
+	visit    Visit
+	features *[]string
+	rows     *semaphore.Weighted // bytes of gathered rows; a block that has more is alone
+	fail     context.CancelCauseFunc
+	work     chan func(*Worker)
+
+	mu     sync.Mutex
+	unread []live.Unread
+}
+
+func (p *pass) unreadable(e retire.Entry, why error) {
+	p.mu.Lock()
+	p.unread = append(p.unread, live.Unread{Entry: e, Reason: why})
+	p.mu.Unlock()
+}
+
+// stillLive is the unread blocks that are live as they were, by position.
+func (p *pass) stillLive(ctx context.Context) ([]live.Unread, error) {
+	if len(p.unread) == 0 {
+		return nil, nil
+	}
+	unread, err := p.StillLive(ctx, p.unread)
+	slices.SortFunc(unread, func(a, b live.Unread) int {
+		return cmp.Or(cmp.Compare(a.Position.Partition, b.Position.Partition), cmp.Compare(a.Position.Offset, b.Position.Offset))
+	})
+	return unread, err
+}
+
+// show gives a block to visit. An error says why the rows of b cannot be those of the
+// block when it was summarised.
+func (p *pass) show(w *Worker, e retire.Entry, b *incremental.Block) error {
+	if rows := positiveRows(b); rows != e.Rows {
+		return fmt.Errorf("there are %d rows that count; there were %d when it was summarised", rows, e.Rows)
+	}
+	var s *incremental.Summary
+	if p.verify {
+		need := int64(memory.Shape{Features: len(b.Columns), Classes: len(b.Classes)}.Summary())
+		need = min(2*need, live.UnsavedMemory) // as it was, and as it is
+		if err := p.room.Acquire(p.ctx, need); err != nil {
+			return context.Cause(p.ctx)
+		}
+		defer p.room.Release(need)
+		was, err := p.blocks.Summary(e.ID)
+		if err != nil {
+			return err
+		}
+		if len(b.Columns) == was.Features() {
+			if s, err = w.Keeper.SummariseLike(p.ctx, was, b); err != nil {
+				return err
+			}
+		}
+		if s == nil || s.Digest() != was.Digest() {
+			return errors.New("its rows are others than when it was summarised")
+		}
+	}
+	if err := p.visit(w, e, b, s); err != nil {
+		p.fail(fmt.Errorf("block %s: %w", e.ID, err))
+	}
+	return nil
+}
+
+// positiveRows counts the rows of weight > 0.
+func positiveRows(b *incremental.Block) int64 {
+	if b.Weights == nil {
+		return int64(b.Rows())
+	}
+	var n int64
+	for _, v := range b.Weights {
+		if v > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// lane finds the blocks of one partition in its records.
+type lane struct {
+	*pass
+	entries []retire.Entry // not complete, by offset
+
+	// Of a gathered block, entries[0]:
+	begun   bool
+	dropped bool    // it is known to be unreadable
+	held    int64   // of pass.rows
+	parts   []*part // of its rows
+}
+
+// shared is a batch that several workers look at.
+type shared struct {
+	*kafka.Batch
+	users atomic.Int32
+}
+
+func (s *shared) done() {
+	if s.users.Add(-1) == 0 {
+		s.Release()
+	}
+}
+
+// take takes a batch from the log. It returns nil even when ctx ends, since the
+// batch may be with a worker by then.
+func (l *lane) take(ctx context.Context, b *kafka.Batch) error {
+	s, next := &shared{Batch: b}, b.Position.Next
+	s.users.Store(1)
+	defer s.done()
+	if intake.Gathers(l.Config.Blocks) {
+		l.gather(ctx, s)
+	} else {
+		l.single(ctx, s)
+	}
+	if ctx.Err() == nil {
+		l.expire(next)
+	}
+	return nil
+}
+
+// submit gives work to a worker; false: ctx has ended.
+func (p *pass) submit(ctx context.Context, s *shared, do func(*Worker)) bool {
+	s.users.Add(1)
+	select {
+	case p.work <- func(w *Worker) { defer s.done(); do(w) }:
+		return true
+	case <-ctx.Done():
+		s.done()
+		return false
+	}
+}
+
+// expire gives up the blocks whose last record should have come before an offset.
+func (l *lane) expire(before int64) {
+	for len(l.entries) > 0 && l.entries[0].Last < before {
+		e := l.entries[0]
+		if !l.dropped {
+			at := e.Last
+			if !l.begun {
+				at = e.Position.Offset
+			}
+			l.unreadable(e, notThere(at))
+		}
+		l.next()
+	}
+}
+
+func notThere(offset int64) error {
+	return fmt.Errorf("the record at offset %d is not in the log any more: it was compacted away", offset)
+}
+
+func (l *lane) next() {
+	l.entries = l.entries[1:]
+	l.rows.Release(l.held)
+	l.begun, l.dropped, l.held, l.parts = false, false, 0, nil
+}
+
+// single takes records of which each is a block.
+func (l *lane) single(ctx context.Context, s *shared) {
+	type item struct {
+		record *kafka.Record
+		entry  retire.Entry
+	}
+	for i := 0; i < len(s.Records); {
+		var items []item
+		for bytes := 0; i < len(s.Records) && len(items) < intake.TaskRecords && bytes < intake.TaskBytes; i++ {
+			record := &s.Records[i]
+			l.expire(record.Offset)
+			if len(l.entries) == 0 || l.entries[0].Position.Offset != record.Offset {
+				continue
+			}
+			items = append(items, item{record, l.entries[0]})
+			bytes += len(record.Value)
+			l.next()
+		}
+		if len(items) > 0 && !l.submit(ctx, s, func(w *Worker) {
+			for _, each := range items {
+				if l.ctx.Err() != nil {
+					return
+				}
+				l.block(w, each.record, each.entry)
+			}
+		}) {
+			return
+		}
+	}
+}
+
+// block makes a block of one record.
+func (p *pass) block(w *Worker, record *kafka.Record, e retire.Entry) {
+	id, err := intake.BlockID(p.Config, e.Position.Partition, record)
+	if err == nil && id != e.ID {
+		err = fmt.Errorf("the record at its offset makes block %s", id)
+	}
+	if err == nil {
+		err = p.decoded(w, record, func(w *Worker, b *incremental.Block) error { return p.show(w, e, b) })
+	}
+	if err != nil {
+		p.unreadable(e, err)
+	}
+}
+
+// decoded gives the block of a record to do. One that is too large for the workers is
+// decoded while no other one is.
+func (a *Archive) decoded(w *Worker, record *kafka.Record, do func(*Worker, *incremental.Block) error) error {
+	b, err := w.Decode(record)
+	if bad := (*wire.Error)(nil); errors.As(err, &bad) && bad.Memory {
+		a.large.Lock()
+		defer a.large.Unlock()
+		if w, err = a.worker(w.Features(), 0); err != nil {
+			return err
+		}
+		b, err = w.Decode(record)
+	}
+	if err != nil {
+		return err
+	}
+	return do(w, b)
+}
+
+// part is the rows of consecutive records of a gathered block.
+type part struct {
+	done chan struct{} // closed by the worker
+	rows intake.Rows
+	ends []int // after each record that has rows
+}
+
+// gather takes records of which several are a block.
+func (l *lane) gather(ctx context.Context, s *shared) {
+	for i := 0; i < len(s.Records); {
+		l.expire(s.Records[i].Offset)
+		if len(l.entries) == 0 || s.Records[i].Offset < l.entries[0].Position.Offset {
+			i++
+			continue
+		}
+		e := l.entries[0]
+		if !l.begun {
+			l.begun = true
+			if first := e.Position.Offset; s.Records[i].Offset > first {
+				l.unreadable(e, notThere(first))
+				l.dropped = true
+			} else if need := l.gatheredBytes(e); l.rows.Acquire(ctx, need) == nil {
+				l.held = need
+			} else {
+				return // the pass ends
+			}
+		}
+		from := i
+		for bytes := 0; i < len(s.Records) && s.Records[i].Offset <= e.Last && i-from < intake.TaskRecords && bytes < intake.TaskBytes; i++ {
+			bytes += len(s.Records[i].Value)
+		}
+		if !l.dropped {
+			t, records := &part{done: make(chan struct{})}, s.Records[from:i]
+			if !l.submit(ctx, s, func(w *Worker) { defer close(t.done); t.decode(l.pass, w, records) }) {
+				return
+			}
+			l.parts = append(l.parts, t)
+		}
+		if s.Records[i-1].Offset == e.Last {
+			if parts, held := l.parts, l.held; !l.dropped {
+				l.held = 0
+				if !l.submit(ctx, s, func(w *Worker) { defer l.rows.Release(held); l.join(w, e, parts) }) {
+					return
+				}
+			}
+			l.next()
+		}
+	}
+}
+
+// gatheredBytes is what the rows of a gathered block take while it is put together.
+func (p *pass) gatheredBytes(e retire.Entry) int64 {
+	row := 2 * 8 * int64(len(*p.features)+2)
+	most := max(1, p.Budget.Gathered)
+	if e.Rows > most/row {
+		return most
+	}
+	return e.Rows * row
+}
+
+// decode takes the rows of the records that could be used.
+func (t *part) decode(p *pass, w *Worker, records []kafka.Record) {
+	for i := range records {
+		p.decoded(w, &records[i], func(_ *Worker, b *incremental.Block) error {
+			if b.FirstBadRow() == nil {
+				t.rows.AppendBlock(intake.Weighing(b))
+				t.ends = append(t.ends, t.rows.Len())
+			}
+			return nil
+		})
+	}
+}
+
+// join makes a gathered block of its parts. Other workers have begun with all of
+// them, so waiting for them ends.
+func (p *pass) join(w *Worker, e retire.Entry, parts []*part) {
+	var all intake.Rows
+	var ends []int
+	for _, t := range parts {
+		<-t.done
+		for _, end := range t.ends {
+			ends = append(ends, all.Len()+end)
+		}
+		all.AppendRange(&t.rows, 0, t.rows.Len())
+		t.rows, t.ends = intake.Rows{}, nil
+	}
+	err := p.show(w, e, all.Block())
+	if err != nil {
+		// Some may have been refused for limits.classes, or for the coordinates.
+		if refused, kept := p.leaveOut(w, e, &all, ends); refused {
+			err = p.show(w, e, kept.Block())
+		}
+	}
+	if err != nil {
+		p.unreadable(e, err)
+	}
+}
+
+// leaveOut leaves the records out that have a class which the block's summary does
+// not know, or that do not fit the coordinates in use; ok is false when there are
+// none.
+func (p *pass) leaveOut(w *Worker, e retire.Entry, all *intake.Rows, ends []int) (ok bool, kept *intake.Rows) {
+	was, err := p.blocks.Summary(e.ID)
+	if err != nil {
+		return false, nil
+	}
+	classes := was.Classes()
+	kept = &intake.Rows{}
+	from, in := 0, p.Target()
+	for _, end := range ends {
+		var one intake.Rows
+		one.AppendRange(all, from, end)
+		if slices.ContainsFunc(one.Classes(), func(label string) bool { return !slices.Contains(classes, label) }) || w.Keeper.Check(p.ctx, one.Block(), in) != nil {
+			ok = true
+		} else {
+			kept.AppendRange(all, from, end)
+		}
+		from = end
+	}
+	return ok, kept
+}

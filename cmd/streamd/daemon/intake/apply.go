@@ -1,0 +1,294 @@
+package intake
+
+import (
+	"context"
+	"streamd/cmd/streamd/daemon/live"
+	"streamd/ingest/kafka"
+	"streamd/retire"
+	"time"
+)
+
+// Apply applies a delivery, or makes a call in its turn. Where there is no room for a
+// block, the rest of the batch waits for Continue.
+func (in *Intake) Apply(ctx context.Context, y *Delivery) error {
+	if y.call != nil {
+		y.call()
+		return nil
+	}
+	in.applying = y
+	return in.Continue(ctx)
+}
+
+// Waiting is the delivery the rest of which waits for room, nil if there is none, and how
+// many bytes the next block wants.
+func (in *Intake) Waiting() (y *Delivery, bytes int64) { return in.applying, in.wants }
+
+// Release gives the batch of a delivery back, if it has been applied.
+func (in *Intake) Release(y *Delivery) {
+	if y.batch != nil && in.applying != y {
+		y.batch.Release()
+	}
+}
+
+// Continue goes on with the delivery that waits for room.
+func (in *Intake) Continue(ctx context.Context) error {
+	y := in.applying
+	p := in.partition(y.batch.Partition)
+	waits, err := in.applyTasks(ctx, p, y)
+	// Before the next save: what is saved counts as dealt with.
+	if unsent := in.own.sendLetters(ctx, y.batch.Partition); err == nil {
+		err = unsent
+	}
+	if in.failed = in.failed || err != nil; waits {
+		return err
+	}
+	in.applying = nil
+	if !in.failed {
+		// The end has the last record's fingerprint, and may lie beyond it: markers and
+		// aborted data.
+		in.reach(p, y.batch.Position.Next)
+		if y.batch.Position.Next >= p.at.Next {
+			p.at = y.batch.Position
+		}
+		p.settle()
+		p.moved = true
+		in.grantRoom()
+	}
+	return err
+}
+
+// applyTasks applies the tasks of a delivery that are left, until one waits for room.
+// After a failure none is applied: that would leave a hole.
+func (in *Intake) applyTasks(ctx context.Context, p *partition, y *Delivery) (waits bool, err error) {
+	for ; len(y.tasks) > 0; y.tasks, y.next = y.tasks[1:], 0 {
+		t := y.tasks[0]
+		<-t.done
+		if err == nil && !in.failed {
+			err = t.fatal
+		}
+		in.failed = in.failed || err != nil
+		for i := range t.refused {
+			if r := &t.refused[i]; !in.failed && y.next == 0 && r.Last >= p.at.Next {
+				in.applyRefused(p, t.partition, r)
+			}
+		}
+		for ; y.next < len(t.records) && !in.failed; y.next++ {
+			if in.wants, err = in.applyNext(ctx, p, t, y.next); in.wants > 0 {
+				return true, nil
+			}
+			in.failed = err != nil
+		}
+		for i := range t.results { // of records that were left out
+			in.inHand.Add(-t.results[i].inHand)
+		}
+		in.giveBack(t)
+	}
+	return false, err
+}
+
+// applyRefused counts a stretch of records that could not be read. An open run is read
+// again with them.
+func (in *Intake) applyRefused(p *partition, partition int, r *kafka.Refused) {
+	in.reach(p, r.First)
+	p.at.Next = r.Last + 1
+	c := &in.accounts.counts
+	if p.open != nil {
+		c = &p.open.counts
+	}
+	in.countRefused(c, partition, r)
+}
+
+// applyNext applies record i of a task. When there is no room for what it would make
+// unsaved, nothing is applied, and wants is how many bytes that is.
+func (in *Intake) applyNext(ctx context.Context, p *partition, t *task, i int) (wants int64, err error) {
+	r := &t.records[i]
+	if r.Offset < p.at.Next {
+		return 0, nil // delivered before
+	}
+	in.reach(p, r.Offset)
+	// A record that was decoded for other features is decoded again. A block that was
+	// summarised before the coordinates in use were known is summarised again.
+	in.FreeFeatures()
+	if left := i >= len(t.results); left || !in.isCurrent(&t.results[i]) {
+		if left && t.rows != nil {
+			t.rows.empty() // those before have been gathered
+		}
+		for len(t.results) <= i {
+			t.results = append(t.results, result{})
+		}
+		z := in.own.process(ctx, t, r)
+		z.inHand = t.results[i].inHand
+		t.results[i] = z
+	}
+	z := t.results[i]
+	if wants = in.unsavedBy(p, r, &z); wants > 0 && !in.HasRoom(wants) {
+		in.grantRoom()
+		return wants, nil
+	}
+	t.results[i] = result{}
+	if z.inHand > 0 {
+		in.inHand.Add(-z.inHand)
+	}
+	if z.fatal == nil && z.bad != nil {
+		z.fatal = in.own.reject(t.partition, r, z.bad)
+	}
+	if z.fatal == nil {
+		z.fatal = in.applyRecord(ctx, p, t, i, z)
+	}
+	if z.fatal != nil {
+		return 0, z.fatal
+	}
+	p.at.Next = r.Offset + 1
+	if !r.Time.IsZero() && retire.ValidTime(r.Time) {
+		p.clock.Add(r.Time)
+	}
+	return 0, nil
+}
+
+// isCurrent says whether a result is of the features and the coordinates in use.
+func (in *Intake) isCurrent(z *result) bool {
+	return z.fixed == in.Live.Target().Features && (z.Summary == nil || z.Summary.Rows() == 0 || in.Live.Covers(&z.Kept))
+}
+
+// unsavedBy is the bytes of the block that a record makes: of its own, or of the open run
+// that it ends.
+func (in *Intake) unsavedBy(p *partition, r *kafka.Record, z *result) int64 {
+	if !Gathers(in.cfg.Blocks) {
+		return z.Bytes()
+	}
+	if p.open == nil || !p.open.grown {
+		return 0
+	}
+	n, at := z.j-z.i, time.Time{}
+	usable := z.bad == nil && n > 0
+	if usable {
+		at = in.countsAs(p, r)
+	}
+	if !in.endsBefore(p.open, bucketOf(in.cfg.Blocks, r.Offset, at), n, usable) {
+		return 0
+	}
+	return in.runBytes(p.open)
+}
+
+// applyRecord changes the live set by record i of a task. An error is final.
+func (in *Intake) applyRecord(ctx context.Context, p *partition, t *task, i int, z result) error {
+	r := &t.records[i]
+	in.accounts.rowsRead += int64(z.rowsRead())
+	if Gathers(in.cfg.Blocks) {
+		return in.gather(ctx, p, t, i, z)
+	}
+	in.accounts.counts.Records++
+	switch {
+	case z.bad != nil:
+		in.countRejected(&in.accounts.counts, t.partition, r, z)
+		return in.retireFormer(z.id)
+	case z.Summary == nil:
+		in.accounts.counts.Tombstones++
+		return in.retireFormer(z.id)
+	}
+	if z.bad = in.Live.Admits(live.Candidate{Labels: z.Summary.Classes(), Features: z.Summary.Features(), Window: z.Summary.Window(), Kept: z.Kept}); z.bad != nil {
+		in.countRejected(&in.accounts.counts, t.partition, r, z)
+		if err := in.own.reject(t.partition, r, z.bad); err != nil {
+			return err
+		}
+		return in.retireFormer(z.id)
+	}
+	e := retire.Entry{
+		ID: z.id, Position: positionOf(in.cfg, t.partition, r), Last: r.Offset,
+		Time: in.boundedTime(p, t.partition, r), Rows: z.Summary.Rows(),
+	}
+	if z.Summary.Rows() > 0 { // else it is as if absent
+		in.fixFeatures(z)
+	}
+	o, err := in.Live.Add(e, z.Kept)
+	if err != nil {
+		return err
+	}
+	countSummarised(&in.accounts.counts, z.rows, z.Summary)
+	in.countAdded(e, o)
+	return nil
+}
+
+// retireFormer retires the live block of that id, if there is one: a key's value was
+// deleted, or is one that cannot be used.
+func (in *Intake) retireFormer(id string) error {
+	if _, ok := in.Live.Get(id); !ok {
+		return nil
+	}
+	in.accounts.counts.BlocksRetired++
+	in.Sampled.Info().Str("block", in.Logged(id)).Msg("block retired by its key's latest message")
+	return in.Live.Retire(id)
+}
+
+// countsAs is the event time that a record counts as of: not much later than the
+// partition's clock, unless the broker has set the time. A record without a time is of
+// 1970.
+func (in *Intake) countsAs(p *partition, r *kafka.Record) time.Time {
+	switch {
+	case r.Time.IsZero():
+		return time.UnixMilli(0).UTC()
+	case r.Appended:
+		return r.Time
+	}
+	return p.clock.Bound(r.Time, in.cfg.Retire.MaxFuture)
+}
+
+// boundedTime is countsAs that counts and logs when a record is ahead.
+func (in *Intake) boundedTime(p *partition, number int, r *kafka.Record) time.Time {
+	bounded := in.countsAs(p, r)
+	if bounded.Before(r.Time) {
+		in.Ahead.Inc()
+		in.Sampled.Warn().Stringer("record", positionOf(in.cfg, number, r)).Time("event_time", r.Time).Time("counts_as", bounded).
+			Msg("the event time is more than retire.max_future after the partition's clock")
+	}
+	return bounded
+}
+
+// countAdded counts what adding block e has done, and logs when the policy has refused
+// it.
+func (in *Intake) countAdded(e retire.Entry, o live.Outcome) {
+	if o.Added && !o.Refused {
+		in.accounts.tooOld = 0
+	}
+	if o.Refused {
+		in.accounts.tooOld++
+		in.TooOld.Inc()
+		in.Sampled.Warn().Str("block", in.Logged(e.ID)).Time("event_time", e.Time).Int64("rows", e.Rows).
+			Msg("block retired as it came: its event time is below what retire.keep lets in")
+	}
+	if o.Added {
+		in.accounts.counts.BlocksAdded++
+	}
+	if o.Replaced {
+		in.accounts.counts.BlocksReplaced++
+	}
+	in.accounts.counts.BlocksRetired += int64(o.Retired)
+}
+
+// listedFeatures bounds the names that a line of the log has.
+const listedFeatures = 20
+
+// fixFeatures makes the features of the first usable block those of the model.
+func (in *Intake) fixFeatures(z result) {
+	if in.Live.Target().Features == nil {
+		in.Live.Fix(z.features)
+		in.Sampled.Warn().Int("count", len(z.features)).Strs("features", z.features[:min(len(z.features), listedFeatures)]).
+			Msg("format.features is not set: the features are those of the first block, and records with others are refused while a block is live")
+	}
+}
+
+// FreeFeatures lets the next block say what the features are, where no block is live
+// and no run is open. Without live rows there is nothing that binds the features.
+func (in *Intake) FreeFeatures() {
+	if in.Live.Blocks() > 0 || len(in.cfg.Format.Features) > 0 || in.Live.Target().Features == nil {
+		return
+	}
+	for _, p := range in.partitions {
+		if p.open != nil && p.open.rows.Len() > 0 {
+			return
+		}
+	}
+	in.Live.Fix(nil)
+	in.Freed()
+	in.Sampled.Info().Msg("no block is live: the next one decides which features the model has")
+}

@@ -1,0 +1,104 @@
+package intake
+
+import (
+	"net/url"
+	"slices"
+
+	"streamd/config"
+	"streamd/incremental"
+	"streamd/ingest/kafka"
+	"streamd/ingest/wire"
+)
+
+// Decoder makes blocks of records. It belongs to one goroutine.
+type Decoder struct {
+	options  wire.Options
+	features *[]string // the model's features that decoder is for; nil: they are not fixed
+	decoder  *wire.Decoder
+	format   string // content type of the last record that had one
+}
+
+// NewDecoder makes a decoder for features, nil if they are not fixed. numbers is the bytes
+// that it may decode a block to; 0: as many as the options allow.
+func NewDecoder(o wire.Options, features *[]string, numbers int) (*Decoder, error) {
+	if numbers > 0 {
+		o.Limits.Numbers = numbers
+	}
+	d := &Decoder{options: o}
+	return d, d.prepare(features)
+}
+
+// prepare makes the decoder one for these features; nil: they are not fixed.
+func (d *Decoder) prepare(features *[]string) (err error) {
+	if d.decoder != nil && d.features == features {
+		return nil
+	}
+	o := d.options
+	if features != nil {
+		o.Features = *features
+	}
+	d.decoder, err = wire.NewDecoder(o)
+	d.features = features
+	return err
+}
+
+// Features are the features that the decoder is for; nil: they are not fixed.
+func (d *Decoder) Features() *[]string { return d.features }
+
+// Decode makes a block of a record's value, in memory that is valid until the next call.
+func (d *Decoder) Decode(r *kafka.Record) (*incremental.Block, error) {
+	if r.Value == nil {
+		return nil, unusablef(kindNull, "the value is null")
+	}
+	return d.decoder.Decode(d.contentType(r), r.Value)
+}
+
+// contentType is that of a record. It is mostly the last one's.
+func (d *Decoder) contentType(r *kafka.Record) string {
+	for _, h := range r.Headers {
+		if h.Key == "content-type" {
+			if string(h.Value) != d.format {
+				d.format = string(h.Value)
+			}
+			return d.format
+		}
+	}
+	return ""
+}
+
+// featuresOf names the columns of a block.
+func featuresOf(b *incremental.Block) []string {
+	if b.Features != nil {
+		return slices.Clone(b.Features)
+	}
+	return incremental.DefaultFeatures(len(b.Columns))
+}
+
+// positionOf is where a record is in the log.
+func positionOf(cfg *config.Config, partition int, r *kafka.Record) incremental.Position {
+	return incremental.Position{Topic: cfg.Kafka.Topic, Partition: partition, Offset: r.Offset}
+}
+
+// BlockID names the block that a record makes or changes. It is empty where records are
+// gathered: a block gets its name from its first record then.
+func BlockID(cfg *config.Config, partition int, r *kafka.Record) (string, error) {
+	switch cfg.Blocks.Unit {
+	case config.UnitMessage:
+		return positionOf(cfg, partition, r).String(), nil
+	case config.UnitKey:
+		if r.Key == nil {
+			return "", unusablef(kindKey, "the record has no key, which would name its block")
+		}
+		if len(r.Key) > maxKey {
+			return "", unusablef(kindKey, "the key has %d bytes, more than %d", len(r.Key), maxKey)
+		}
+		return KeyPrefix + url.PathEscape(string(r.Key)), nil
+	}
+	return "", nil
+}
+
+// KeyPrefix opens the id of a block that is named by a key; topics have no colon.
+const KeyPrefix = "key:"
+
+// maxKey bounds a key, which names its block in the ledger and in URLs.
+const maxKey = 512

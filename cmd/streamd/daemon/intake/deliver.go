@@ -1,0 +1,108 @@
+package intake
+
+import (
+	"context"
+
+	"streamd/ingest/kafka"
+)
+
+// Delivery is a batch on its way: Deliver puts it into the order and hands its tasks to
+// the workers, and the loop applies it when its turn in the order has come. A delivery
+// without a batch is a call from outside, made in its turn.
+type Delivery struct {
+	batch *kafka.Batch
+	tasks []*task // that have not been applied
+	next  int     // record of the first of these
+	call  func()
+}
+
+// task is consecutive records of a batch, for one worker.
+type task struct {
+	partition int
+	records   []kafka.Record
+	previous  *kafka.Record   // the one before them in the batch; nil: none
+	refused   []kafka.Refused // instead of records
+	done      chan struct{}   // closed by the worker
+	fatal     error           // why the daemon cannot go on
+	// results are those of the first records. The loop makes the rest itself, one record
+	// after the other: the features were not fixed yet, or there was no room for more.
+	results []result
+	rows    *Rows     // of all its records, when they are to be gathered
+	fixed   *[]string // the model's features, which those rows have
+}
+
+// A task is this much work at the most, so that the records of one fetch are
+// spread over the workers: large enough to hide the hand-over, small enough
+// that neither a worker nor the loop is long at one.
+const (
+	TaskBytes   = 512 << 10
+	TaskRecords = 1024
+)
+
+// inOrder bounds the deliveries that wait for their turn.
+const inOrder = 64
+
+// Deliver takes a batch, which is the intake's from then on. An error is that of ctx.
+func (in *Intake) Deliver(ctx context.Context, b *kafka.Batch) error {
+	y := newDelivery(b)
+	select {
+	case in.order <- y:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	// A worker is free sooner or later, whatever the loop does.
+	for _, t := range y.tasks {
+		in.tasks <- t
+	}
+	return nil
+}
+
+// InTurn runs f in the loop once everything delivered so far has been applied; false:
+// it has not run yet, and may run when ctx has ended, or never. done is closed when the
+// loop has ended.
+func (in *Intake) InTurn(ctx context.Context, done <-chan struct{}, f func()) bool {
+	ran := make(chan struct{})
+	select {
+	case in.order <- &Delivery{call: func() { defer close(ran); f() }}:
+	case <-done:
+		return false
+	case <-ctx.Done():
+		return false
+	}
+	select {
+	case <-ran:
+		return true
+	case <-done:
+	case <-ctx.Done():
+	}
+	return false
+}
+
+// Close ends deliveries. Workers and the loop end when they have taken what there is.
+func (in *Intake) Close() {
+	close(in.order)
+	close(in.tasks)
+}
+
+// Deliveries are what the loop has to apply, in their order.
+func (in *Intake) Deliveries() <-chan *Delivery { return in.order }
+
+// newDelivery divides a batch into tasks.
+func newDelivery(b *kafka.Batch) *Delivery {
+	y := &Delivery{batch: b}
+	var previous *kafka.Record
+	for rest := b.Records; len(rest) > 0; {
+		n, bytes := 1, len(rest[0].Value)
+		for n < min(len(rest), TaskRecords) && bytes+len(rest[n].Value) <= TaskBytes {
+			bytes += len(rest[n].Value)
+			n++
+		}
+		y.tasks = append(y.tasks, &task{partition: b.Partition, records: rest[:n], previous: previous, done: make(chan struct{})})
+		previous = &rest[n-1]
+		rest = rest[n:]
+	}
+	if len(b.Refused) > 0 {
+		y.tasks = append(y.tasks, &task{partition: b.Partition, refused: b.Refused, done: make(chan struct{})})
+	}
+	return y
+}

@@ -1,0 +1,360 @@
+package intake
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"streamd/cmd/streamd/daemon/live"
+	"streamd/cmd/streamd/daemon/memory"
+	"streamd/config"
+	"streamd/incremental"
+	"streamd/incremental/exact"
+	"streamd/ingest/kafka"
+	"streamd/retire"
+	"streamd/snapshot"
+)
+
+// run is the open block of a partition whose messages are gathered: the rows
+// of consecutive messages of one bucket, a range of offsets or a span of event
+// time. Where a run begins and ends depends on the log alone, so reading it
+// again makes the same blocks.
+//
+// A run is summarised before it is complete, so that the model does not wait
+// for the end of a bucket, and its block is replaced when it has grown: adding
+// and removing are exact, so nothing is left of the shorter one. Until the run
+// is closed the saved position stays before it, and its counts with it: after
+// a restart its messages are read again, beside the block that they have made.
+//
+// A block is a function of its usable records. A record that is rejected, or whose rows
+// all weigh nothing, begins no run and counts for nothing in its time.
+type run struct {
+	bucket     int64
+	start      kafka.Saved          // the position before its first record
+	clock      retire.Clock         // there
+	first      incremental.Position // of its first usable record; names the block
+	last       int64                // offset of its last usable record
+	time       time.Time            // latest of its usable records
+	rows       Rows
+	window     exact.Window    // of its block's sums
+	weightless int64           // rows that weigh nothing; not in rows
+	counts     snapshot.Counts // of its records
+	grown      bool            // has rows that it was not summarised with yet
+}
+
+// rowsRead is the rows of the run's records, rejected ones included.
+func (o *run) rowsRead() int64 { return int64(o.rows.Len()) + o.weightless + o.counts.RejectedRows }
+
+// runBytes is what the block of an open run will take until it is saved.
+func (in *Intake) runBytes(o *run) int64 {
+	return in.Live.Bytes(len(o.rows.classes)) + o.rows.bytes() // all rows may be in the sample
+}
+
+// admitsRows says why rows of a task may not come to those of an open run, whose sums
+// have that window, if they may not.
+func (in *Intake) admitsRows(have *Rows, window exact.Window, from *Rows, z *result) error {
+	bytes := 8 * int64(len(from.columns)+2) * int64(z.j-z.i)
+	if in.gathered+bytes > in.budget.Gathered {
+		return unusablef(kindMemory, "the rows of blocks that are not complete take %s, and these would take %s more; there is room for %s (limits.memory is %s): raise limits.memory, or lower blocks.offsets or blocks.period",
+			memory.Size(float64(in.gathered)), memory.Size(float64(bytes)), memory.Size(float64(in.budget.Gathered)), memory.Size(float64(in.budget.Limit)))
+	}
+	c := live.Candidate{Labels: have.classesWith(from, z.i, z.j), Features: len(from.columns), Window: window.Union(z.window)}
+	if c.Labels == nil {
+		if c.Labels = have.classes; window == c.Window {
+			return nil
+		}
+	} else { // other runs bring classes, too
+		for _, p := range in.partitions {
+			if p.open != nil {
+				c.Labels = append(c.Labels, p.open.rows.classes...)
+			}
+		}
+		slices.Sort(c.Labels)
+		c.Labels = slices.Compact(c.Labels)
+	}
+	return in.Live.Admits(c)
+}
+
+// bucketOf says which bucket a record of that event time belongs to.
+func bucketOf(b config.Blocks, offset int64, at time.Time) int64 {
+	if b.Unit == config.UnitOffsets {
+		return offset / b.Offsets
+	}
+	// Times before 1970 are negative: round down, not towards zero.
+	t, period := at.UnixMilli(), b.Period.Milliseconds()
+	bucket := t / period
+	if t%period < 0 {
+		bucket--
+	}
+	return bucket
+}
+
+// gather adds the rows of a record to the open run of its partition, closing
+// the run before it when the record belongs to another. The partition is still at the
+// position before the record.
+func (in *Intake) gather(ctx context.Context, p *partition, t *task, i int, z result) error {
+	r := &t.records[i]
+	n := z.j - z.i
+	usable := z.bad == nil && n > 0
+	var at time.Time
+	if usable {
+		at = in.boundedTime(p, t.partition, r)
+	}
+	bucket := bucketOf(in.cfg.Blocks, r.Offset, at)
+	if p.open != nil && in.endsBefore(p.open, bucket, n, usable) {
+		if err := in.closeRun(ctx, p); err != nil {
+			return err
+		}
+	}
+	if !usable {
+		in.countUnused(p, t.partition, r, z)
+		return nil
+	}
+	have, window := &p.spare, exact.Window{}
+	if p.open != nil {
+		have, window = &p.open.rows, p.open.window
+	}
+	if z.bad = in.admitsRows(have, window, t.rows, &z); z.bad != nil {
+		in.countUnused(p, t.partition, r, z)
+		return in.own.reject(t.partition, r, z.bad)
+	}
+	if p.open == nil {
+		p.settle()
+		before := p.at
+		if before.Next < 0 {
+			before.Next = r.Offset
+		}
+		// The position has the fingerprint of what came last at a batch's end only.
+		previous := t.previous
+		if i > 0 {
+			previous = &t.records[i-1]
+		}
+		if previous != nil {
+			before.Last = kafka.FingerprintOf(previous)
+		}
+		p.open = &run{
+			bucket: bucket,
+			start:  before,
+			clock:  p.clock,
+			first:  positionOf(in.cfg, t.partition, r),
+			time:   at,
+			rows:   p.spare,
+		}
+		p.spare = Rows{}
+		in.gathered += p.open.rows.bytes()
+	}
+	o := p.open
+	o.last = r.Offset
+	if at.After(o.time) {
+		o.time = at
+	}
+	o.counts.Records++
+	in.fixFeatures(z)
+	in.gathered -= o.rows.bytes()
+	o.rows.AppendRange(t.rows, z.i, z.j)
+	in.gathered += o.rows.bytes()
+	o.window = o.window.Union(z.window)
+	o.counts.Rows += int64(n)
+	o.counts.ZeroWeightRows += int64(z.rows - n)
+	o.weightless += int64(z.rows - n)
+	if r.Offset >= p.applied.next { // else its block, if the policy lets it in, has them
+		o.grown = true
+	}
+	return nil
+}
+
+// endsBefore says whether a run ends before a record of n rows.
+func (in *Intake) endsBefore(o *run, bucket int64, n int, usable bool) bool {
+	most := in.cfg.Limits.Rows
+	return o.rows.Len()+n > most || o.counts.Records >= int64(most) || // bounds what a restart reads again
+		o.bucket != bucket && (usable || in.cfg.Blocks.Unit == config.UnitOffsets)
+}
+
+// countUnused counts a record that adds nothing to the open run: it is rejected, or its
+// rows all weigh nothing. It counts with the run, if there is one, since it is read
+// again with the run.
+func (in *Intake) countUnused(p *partition, number int, r *kafka.Record, z result) {
+	c := &in.accounts.counts
+	if p.open != nil {
+		c = &p.open.counts
+	}
+	c.Records++
+	if z.bad != nil {
+		in.countRejected(c, number, r, z)
+		return
+	}
+	c.ZeroWeightRows += int64(z.rows)
+	if p.open != nil {
+		p.open.weightless += int64(z.rows)
+	}
+}
+
+// flushRun makes the rows that the open run has so far a live block.
+func (in *Intake) flushRun(ctx context.Context, p *partition) error {
+	if p.rereads() {
+		return nil
+	}
+	defer p.settle()
+	o := p.open
+	if _, live := in.Live.Get(p.unfinished); live {
+		if o != nil {
+			o.grown = true // what has come takes its place: the log may be another one now
+		}
+		if o == nil || o.first.String() != p.unfinished {
+			in.accounts.counts.BlocksReplaced++
+			if err := in.Live.Remove(p.unfinished); err != nil {
+				return err
+			}
+		}
+	}
+	p.unfinished = ""
+	if o == nil || !o.grown {
+		return nil
+	}
+	k, err := in.own.keeper.Keep(ctx, o.rows.Block(), in.Live.Target())
+	if err != nil {
+		// Each message passed on its own. But rows that were taken for other coordinates
+		// may not fit those in use. They have not been saved: when they are read again,
+		// each message is told.
+		return fmt.Errorf("summarise block %s: %w", o.first, err)
+	}
+	e := retire.Entry{ID: o.first.String(), Position: o.first, Last: o.last, Time: o.time, Rows: k.Summary.Rows()}
+	done, err := in.Live.Add(e, k)
+	if err != nil {
+		return err
+	}
+	if done.Added && done.Replaced {
+		done.Added, done.Replaced = false, false // it has only grown
+	}
+	in.countAdded(e, done)
+	o.grown = false
+	return nil
+}
+
+// closeRun completes the open run: its block and its counts stand, and the
+// saved position moves behind it.
+func (in *Intake) closeRun(ctx context.Context, p *partition) error {
+	if p.rereads() {
+		p.applied = mark{next: p.at.Next, clock: p.clock} // it ends earlier than it did: limits are others now
+		p.open.grown = true
+	}
+	if err := in.flushRun(ctx, p); err != nil {
+		return err
+	}
+	in.accounts.counts.Add(p.open.counts)
+	in.dropRun(p)
+	p.applied.counts = snapshot.Counts{}
+	return nil
+}
+
+// reach notes that the log goes on at an offset. The records of the run that is read
+// once more have all come then, or the log does not have them any more.
+func (in *Intake) reach(p *partition, offset int64) {
+	if !p.rereads() || offset < p.applied.next {
+		return
+	}
+	if p.open == nil {
+		in.skipReread(p)
+	}
+	p.at.Next = p.applied.next
+}
+
+// dropRun ends the open run, and keeps the memory of its rows for the next one.
+func (in *Intake) dropRun(p *partition) {
+	in.gathered -= p.open.rows.bytes()
+	if p.open.rows.bytes() <= keptRows {
+		p.spare = p.open.rows
+		p.spare.empty()
+	}
+	p.open = nil
+}
+
+// skipReread ends the reading of a run once more. Its block stays as it was saved, and
+// its records count as they did then.
+func (in *Intake) skipReread(p *partition) {
+	if o := p.open; o != nil {
+		in.accounts.rowsRead -= o.rowsRead()
+		in.dropRun(p)
+	}
+	c := p.applied.counts
+	in.accounts.counts.Add(c)
+	in.accounts.rowsRead += c.Rows + c.ZeroWeightRows + c.RejectedRows
+	p.at, p.clock = kafka.Saved{Next: p.applied.next}, p.applied.clock
+	p.applied.counts = snapshot.Counts{}
+	p.unfinished, p.moved = "", true
+}
+
+// Flush makes the rows of open runs live, but for those that there is no room for before
+// the next save; then all is false.
+func (in *Intake) Flush(ctx context.Context) (all bool, err error) {
+	all = true
+	for _, p := range in.partitions {
+		if p.open != nil && p.open.grown && !in.HasRoom(in.runBytes(p.open)) {
+			all = false
+			continue
+		}
+		if err := in.flushRun(ctx, p); err != nil {
+			return false, err
+		}
+	}
+	return all, nil
+}
+
+// EndBlock ends a live block that is still growing. Records that come later begin
+// another one.
+func (in *Intake) EndBlock(ctx context.Context, id string) error {
+	for _, p := range in.partitions {
+		switch {
+		case p.rereads() && p.unfinished == id:
+			in.skipReread(p) // its records do not make it anew
+		case p.open != nil && p.open.first.String() == id:
+			p.moved = true
+			if err := in.closeRun(ctx, p); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Jump goes on after a gap in the log of a partition.
+func (in *Intake) Jump(ctx context.Context, gap *kafka.GapError, to int64) error {
+	p := in.partition(gap.Partition)
+	if p.rereads() {
+		in.skipReread(p) // its records do not come again
+	}
+	if p.open != nil {
+		if err := in.closeRun(ctx, p); err != nil {
+			return err
+		}
+	}
+	if gap.Reset {
+		p.clock = retire.Clock{} // of another log
+		if err := in.retirePartition(gap.Partition); err != nil {
+			return err
+		}
+	}
+	p.at, p.moved = kafka.Saved{Next: to}, true
+	p.applied = mark{next: to, clock: p.clock}
+	return nil
+}
+
+// retirePartition retires the blocks of a log that exists no more: blocks of
+// the new log would get their ids.
+func (in *Intake) retirePartition(number int) error {
+	n := 0
+	for _, e := range in.Live.Page(retire.Lowest, math.MaxInt) {
+		if e.Position.Partition != number {
+			continue
+		}
+		if err := in.Live.Retire(e.ID); err != nil {
+			return err
+		}
+		n++
+	}
+	in.CountRetired(n)
+	in.Log.Warn().Str("topic", in.cfg.Kafka.Topic).Int("partition", number).Int("blocks", n).Msg("blocks of the former topic retired")
+	return nil
+}

@@ -1,0 +1,137 @@
+package intake
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"streamd/cmd/streamd/daemon/live"
+	"streamd/cmd/streamd/daemon/memory"
+	"streamd/cmd/streamd/model"
+	"streamd/config"
+	"streamd/incremental"
+	"streamd/ingest/kafka"
+	"streamd/ingest/wire"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+)
+
+// idle is an intake without workers.
+func idle(t *testing.T, flags map[string]string) *Intake {
+	t.Helper()
+	given := map[string]string{"kafka.topic": "t"}
+	maps.Copy(given, flags)
+	cfg, err := config.Load(config.Sources{Flags: given})
+	if err != nil {
+		t.Fatal(err)
+	}
+	budget := memory.New(cfg, 8<<30)
+	limits := wire.Limits{Bytes: budget.Message, Numbers: budget.Largest, Rows: cfg.Limits.Rows, Features: cfg.Limits.Features, Classes: cfg.Limits.Classes}
+	return New(Settings{
+		Config: cfg, Log: zerolog.Nop(), Sampled: zerolog.Nop(), Live: live.New(nil, cfg, budget), Budget: budget,
+		Decoding: wire.Options{Format: wire.JSON, Label: cfg.Format.Label, Weight: cfg.Format.Weight, Limits: limits},
+		Served:   func(*[]string) *model.Served { return &model.Served{} },
+		HasRoom:  func(int64) bool { return true },
+		Logged:   func(id string) string { return id },
+		Freed:    func() {},
+	})
+}
+
+// A block that is given up because the daemon is stopping is neither rejected nor
+// counted: it is read again.
+func TestWorkersGiveUpAtTheEnd(t *testing.T) {
+	const n = 64
+	in := idle(t, map[string]string{"dead_letters.policy": "stop"})
+	in.room.Store(1 << 20)
+	in.Live.Fix(incremental.DefaultFeatures(n))
+	ended, end := context.WithCancelCause(t.Context())
+	reason := errors.New("stopping takes too long")
+	end(reason)
+	record := kafka.Record{Value: []byte(`{"label":1,"features":[0` + strings.Repeat(",1", n-1) + `]}`)}
+	w := newWorker(in.pool)
+	if z := w.process(ended, &task{}, &record); z.bad != nil || z.fatal != reason {
+		t.Errorf("rejected: %v; fatal: %v", z.bad, z.fatal)
+	}
+	if z := w.process(t.Context(), &task{}, &record); z.bad != nil || z.fatal != nil || z.Summary.Rows() != 1 {
+		t.Errorf("afterwards: %+v", z)
+	}
+}
+
+// A topic full of unusable records does not fill the log: there is a line for the first,
+// and later one that counts the others.
+func TestRejectionsInTheLog(t *testing.T) {
+	var log bytes.Buffer
+	var r refusals
+	to, policy := zerolog.New(&log), config.DeadLetters{Policy: config.DeadLettersQueue}
+	now := time.Unix(1_700_000_000, 0)
+	for i := range 1000 {
+		r.note(to, policy, now.Add(time.Duration(i)*time.Millisecond), "orders/0/7", 1, errors.New("bad"))
+	}
+	r.note(to, policy, now.Add(time.Second), "orders/0/10 to 19", 10, unusablef(kindBatch, "too large"))
+	r.tell(to, policy, now.Add(refusalPause-1))
+	if lines := strings.Count(log.String(), "\n"); lines != 1 || !strings.Contains(log.String(), "orders/0/7") || !strings.Contains(log.String(), "bad") {
+		t.Errorf("the log says %s", &log)
+	}
+	log.Reset()
+	r.tell(to, policy, now.Add(refusalPause))
+	r.tell(to, policy, now.Add(2*refusalPause))
+	if lines := strings.Count(log.String(), "\n"); lines != 1 || !strings.Contains(log.String(), "and 1009 more") || !strings.Contains(log.String(), `"level":"warn"`) {
+		t.Errorf("then the log says %s", &log)
+	}
+	if got := r.byKind; got[kindOther] != 1000 || got[kindBatch] != 10 || len(got) != 2 {
+		t.Errorf("counted %v", got)
+	}
+}
+
+// A dead letter of a key's value says that it has retired the former block.
+func TestLettersNameTheFormerBlock(t *testing.T) {
+	in := idle(t, map[string]string{"blocks.unit": "key", "dead_letters.policy": "dlq"})
+	if err := in.own.reject(0, &kafka.Record{Key: []byte("a")}, unusablef(kindRow, "bad")); err != nil {
+		t.Fatal(err)
+	}
+	if got := in.own.letters[0].Reason.Message; !strings.Contains(got, "the former block key:a is retired") {
+		t.Errorf("the dead letter says %q", got)
+	}
+}
+
+// Blocks of a few rows of many features have summaries a thousand times as large:
+// workers make no more of them than there is room for, and the loop does the rest.
+func TestWorkersStopWhereThereIsNoRoom(t *testing.T) {
+	const n, records = 200, 300
+	in := idle(t, map[string]string{"sample.rows": "0"})
+	in.Live.Fix(incremental.DefaultFeatures(n))
+	in.room.Store(1 << 20)
+	b := &kafka.Batch{Position: kafka.Saved{Next: records}}
+	for i := range int64(records) {
+		value := fmt.Appendf(nil, `{"label":%d,"features":[0`, i%2)
+		for j := range int64(n - 1) {
+			value = fmt.Appendf(value, ",%d", i*j%10)
+		}
+		b.Records = append(b.Records, kafka.Record{Offset: i, Value: append(value, "]}"...)})
+	}
+	y := newDelivery(b)
+	var took int64
+	for _, task := range y.tasks {
+		newWorker(in.pool).do(t.Context(), task)
+		close(task.done)
+		for _, z := range task.results {
+			if z.bad != nil {
+				t.Fatal(z.bad)
+			}
+			took += 4 * n * n
+		}
+	}
+	if took < 3<<18 || took > 1<<20 {
+		t.Errorf("%d bytes of summaries in a mebibyte", took)
+	}
+	if err := in.Apply(t.Context(), y); err != nil {
+		t.Fatal(err)
+	}
+	if left := in.inHand.Load(); in.Live.Blocks() != records || left != 0 {
+		t.Errorf("%d blocks are live, and %d bytes are pending when all is applied", in.Live.Blocks(), left)
+	}
+}

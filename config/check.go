@@ -11,12 +11,12 @@ import (
 )
 
 var (
-	topicPattern = regexp.MustCompile(`^[A-Za-z0-9._-]{1,249}$`) // the names that Kafka allows
+	topicPattern = regexp.MustCompile(`^[A-Za-z0-9._-]{1,249}$`) // as in Kafka
 	hostPattern  = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9._-]{0,251}[A-Za-z0-9_])?$`)
-	namePattern  = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`) // safe in a group's name and in a URL
+	namePattern  = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`) // safe in a group name and a URL
 )
 
-// check reports faults that types and bounds of single values cannot express.
+// check reports problems beyond the types and bounds of single values.
 func (l *loader) check() {
 	l.checkKafka()
 	l.checkFormat()
@@ -70,7 +70,7 @@ func (l *loader) checkHTTP() {
 	}
 }
 
-// leastMemory is the memory of the process without blocks and fetched records.
+// leastMemory is the memory of the process beside blocks and buffers of the log.
 const leastMemory Size = 128 << 20
 
 func (l *loader) checkKafka() {
@@ -236,7 +236,7 @@ func validTopic(name string) bool {
 	return topicPattern.MatchString(name) && name != "." && name != ".."
 }
 
-// badAddress describes the fault of host:port, if it has one.
+// badAddress returns the problem of an address host:port, "" for none.
 func badAddress(address string, leastPort uint64) string {
 	if strings.ContainsAny(address, " /") {
 		return "want an address host:port, without a scheme, a path or spaces"
@@ -251,7 +251,7 @@ func badAddress(address string, leastPort uint64) string {
 	return ""
 }
 
-// Warnings describes settings that are allowed but seldom meant, a sentence each.
+// Warnings returns a sentence for each setting that is allowed but seldom meant.
 func (c *Config) Warnings() []string {
 	var warnings []string
 	if h := c.HTTP; !h.local() {
@@ -272,7 +272,7 @@ func (c *Config) Warnings() []string {
 	return warnings
 }
 
-// local says whether only this machine can reach the address to serve on.
+// local says whether only this machine can reach the address.
 func (h HTTP) local() bool {
 	host, _, _ := net.SplitHostPort(h.Listen)
 	return loopback(host)

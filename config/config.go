@@ -1,10 +1,9 @@
 // Package config is the one typed configuration of the daemon.
 //
-// A value comes from one of four places, and the later wins: the default, the
-// YAML file, the environment, the flags. The struct tags of [Config] are the
-// only place where a key, its default, its bounds and its explanation are
-// written; the file's keys, the environment variables, the flags, the help and
-// streamd.example.yaml are all read off them. The key kafka.brokers is
+// A value comes from the default, the YAML file, the environment or the flags; the later
+// source wins. The struct tags of [Config] are the only place for a key, its default, its
+// bounds and its explanation. The file's keys, the environment variables, the flags, the
+// help and streamd.example.yaml all come from them. The key kafka.brokers is
 //
 //	kafka: {brokers: [...]}    in the file
 //	STREAMD_KAFKA_BROKERS      in the environment
@@ -12,30 +11,28 @@
 //
 // # Values
 //
-// In the environment and in flags a list is separated by commas and a map is
-// written spam=2,ham=1; in the file they are a YAML sequence and mapping.
-// Sizes take B, KB, MB, GB (powers of 1000), KiB, MiB, GiB (powers of 1024) or
-// nothing for bytes; durations are those of [time.ParseDuration] and may also
-// use d for 24 hours. Numbers are decimal. Relative file names are relative to
-// the working directory. A variable or a flag that is present but empty counts,
-// so a file's list, map or string can be emptied.
+// In the environment and in flags, commas separate a list, and a map is written
+// spam=2,ham=1. In the file they are a YAML sequence and mapping. Sizes take B, KB, MB, GB
+// (powers of 1000), KiB, MiB, GiB (powers of 1024) or nothing for bytes. Durations are
+// those of [time.ParseDuration], with d for 24 hours as well. Numbers are decimal. Relative
+// file names start at the working directory. A variable or flag that is present but empty
+// counts, so it can empty a list, map or string of the file.
 //
-// The file is a plain subset of YAML: one document of at most 1 MiB, without
-// anchors, aliases, tags, merge keys or directives, no key twice. A section
-// with nothing below it is allowed and sets nothing.
+// The file is a subset of YAML: one document of at most 1 MiB, without anchors, aliases,
+// tags, merge keys, directives or repeated keys. An empty section is allowed and sets
+// nothing.
 //
 // # Errors
 //
-// [Load] reports everything that is wrong at once, in an [*Error], also values
-// that a later source overrides. An unknown key in the file is an error, and
-// so is an unknown variable that starts with STREAMD_, save [FileVariable],
-// [URLVariable] and those that Kubernetes sets for a service named streamd.
+// [Load] reports all problems at once in an [*Error], also those of values that a later
+// source overrides. An unknown key in the file is an error. So is an unknown variable that
+// starts with STREAMD_, except [FileVariable], [URLVariable] and the variables that
+// Kubernetes sets for a service named streamd.
 //
 // # Secrets
 //
-// Passwords and tokens are never values here: a key names the file that holds
-// one. Load reads it into a [Secret], which no formatting verb, encoder or
-// [Config.WriteYAML] shows.
+// A password or token is never a value here: a key names its file. Load reads it into a
+// [Secret], which no formatting verb, no encoder and no [Config.WriteYAML] shows.
 package config
 
 import "time"
@@ -56,156 +53,156 @@ type Config struct {
 	Snapshot        Snapshot      `key:"snapshot"`
 	HTTP            HTTP          `key:"http"`
 	Log             Log           `key:"log"`
-	Workers         int           `key:"workers" default:"0" min:"0" max:"1024" help:"Goroutines that decode and summarise blocks; the model does not depend on it. 0: as many as there are CPUs."`
-	ShutdownTimeout time.Duration `key:"shutdown_timeout" default:"30s" min:"10ms" help:"Most time for a stop to apply and save pending records before it is forced."`
+	Workers         int           `key:"workers" default:"0" min:"0" max:"1024" help:"Goroutines that decode and summarise blocks. The model does not depend on their number. 0: one per CPU."`
+	ShutdownTimeout time.Duration `key:"shutdown_timeout" default:"30s" min:"10ms" help:"Time that a stop may take to process and save pending messages before it is forced."`
 
 	origins map[string]origin
 }
 
-// Kafka says where blocks are read.
+// Kafka says where blocks come from.
 type Kafka struct {
-	Brokers         []string `key:"brokers" default:"127.0.0.1:9092" help:"Addresses host:port of brokers; one that answers is enough to find the cluster."`
+	Brokers         []string `key:"brokers" default:"127.0.0.1:9092" help:"Addresses host:port of the cluster. One that answers is enough."`
 	Topic           string   `key:"topic" help:"Topic to learn from."`
 	Group           string   `key:"group" help:"Consumer group that shares the partitions among instances. Empty: streamd.<kafka.topic>.<model.name>."`
 	ClientID        string   `key:"client_id" help:"Name of this instance in the brokers' logs and quotas. Empty: streamd-<host name>."`
 	Start           Start    `key:"start" default:"earliest" help:"Where to begin in a partition without a saved offset."`
-	OnGap           OnGap    `key:"on_gap" default:"stop" help:"Reaction to a saved offset outside the log, or to a topic that was made anew: stop and explain, or go on there."`
+	OnGap           OnGap    `key:"on_gap" default:"stop" help:"Action when the saved offset is outside the log, or the topic was created again: stop and explain, or continue there."`
 	MaxMessageBytes Size     `key:"max_message_bytes" default:"64MiB" min:"1KiB" max:"1GiB" help:"Largest message, also after decompression."`
-	BufferBytes     Size     `key:"buffer_bytes" default:"8MiB" min:"1KiB" max:"1GiB" help:"Fetched and unprocessed bytes per partition at which fetching pauses."`
-	FetchBytes      Size     `key:"fetch_bytes" default:"4MiB" min:"1KiB" max:"1GiB" help:"Bytes per fetch."`
+	BufferBytes     Size     `key:"buffer_bytes" default:"8MiB" min:"1KiB" max:"1GiB" help:"Pending bytes of a partition at which fetching pauses."`
+	FetchBytes      Size     `key:"fetch_bytes" default:"4MiB" min:"1KiB" max:"1GiB" help:"Bytes that one fetch asks a broker for."`
 	TLS             TLS      `key:"tls"`
 	SASL            SASL     `key:"sasl"`
 }
 
-// TLS says how to encrypt the connections to the brokers.
+// TLS configures encryption to the brokers.
 type TLS struct {
 	Enabled    bool   `key:"enabled" default:"false" help:"Encrypt the connections to the brokers."`
-	CAFile     string `key:"ca_file" help:"PEM file of the authorities to trust. Empty: the system's."`
+	CAFile     string `key:"ca_file" help:"PEM file of the trusted authorities. Empty: the system's."`
 	CertFile   string `key:"cert_file" help:"PEM file of the client certificate. Empty: none. Goes with key_file."`
 	KeyFile    string `key:"key_file" help:"PEM file of the client certificate's private key."`
-	ServerName string `key:"server_name" help:"Name to expect in the brokers' certificates. Empty: the host name dialled."`
+	ServerName string `key:"server_name" help:"Name expected in the brokers' certificates. Empty: the host name of the address."`
 }
 
-// SASL says how to log in to the brokers.
+// SASL configures the login to the brokers.
 type SASL struct {
-	Mechanism    Mechanism `key:"mechanism" default:"none" help:"How to log in to the brokers."`
-	Username     string    `key:"username" help:"User to log in as."`
-	PasswordFile string    `key:"password_file" help:"File that holds the user's password; one line break at its end is not part of it."`
+	Mechanism    Mechanism `key:"mechanism" default:"none" help:"Method of the login to the brokers."`
+	Username     string    `key:"username" help:"User name."`
+	PasswordFile string    `key:"password_file" help:"File with the user's password. A line break at its end is not part of the password."`
 
 	Password Secret // the content of PasswordFile
 }
 
-// DeadLetters says how messages that cannot be used are handled.
+// DeadLetters configures the treatment of messages that cannot be used.
 type DeadLetters struct {
-	Policy DeadLetterPolicy `key:"policy" default:"dlq" help:"Handling of a message that cannot be used: write it to the dead-letter topic, stop its partition, or skip and count it."`
+	Policy DeadLetterPolicy `key:"policy" default:"dlq" help:"Action for a message that cannot be used: write it to the dead-letter topic, stop its partition, or skip and count it."`
 	Topic  string           `key:"topic" help:"Dead-letter topic. Empty: <kafka.topic>.dlq."`
 }
 
 // Blocks says which messages make a block, the unit of retirement.
 type Blocks struct {
-	Unit    Unit          `key:"unit" default:"message" help:"A block is each message, a range of offsets, a span of event time, or the latest message of each key."`
+	Unit    Unit          `key:"unit" default:"message" help:"Content of a block: one message, a range of offsets, a span of event time, or the latest message of a key."`
 	Offsets int64         `key:"offsets" default:"1000" min:"1" help:"Offsets per block when blocks.unit is offsets."`
 	Period  time.Duration `key:"period" default:"1m" min:"10ms" help:"Event time per block when blocks.unit is time."`
 }
 
-// Format says how a message becomes rows.
+// Format says how messages are decoded to rows.
 type Format struct {
 	Default   Payload   `key:"default" default:"json" help:"Format of messages without a content-type header."`
-	Label     string    `key:"label" default:"label" help:"Name of the field or column that holds a row's class."`
-	Weight    string    `key:"weight" help:"Name of the field or column that holds a row's weight. Empty: every row weighs 1."`
-	Features  []string  `key:"features" help:"Features to learn from, in this order. Empty: the first block's, in the order of their names (x2 before x10)."`
+	Label     string    `key:"label" default:"label" help:"Name of the field or column with a row's class."`
+	Weight    string    `key:"weight" help:"Name of the field or column with a row's weight. Empty: every row has weight 1."`
+	Features  []string  `key:"features" help:"Features to learn from, in this order. Empty: the features of the first block, sorted by name (x2 before x10)."`
 	CSVHeader CSVHeader `key:"csv_header" default:"auto" help:"Whether CSV messages begin with a line of column names."`
 }
 
-// Limits bounds the memory that a producer can make the daemon take.
+// Limits bounds the memory that producers can make the daemon take.
 type Limits struct {
 	Rows     int  `key:"rows" default:"1048576" min:"1" help:"Most rows in one block."`
-	Features int  `key:"features" default:"4096" min:"1" help:"Most features; a class takes memory that grows with their square."`
+	Features int  `key:"features" default:"4096" min:"1" help:"Most features. The memory of a class grows with their square."`
 	Classes  int  `key:"classes" default:"1000" min:"2" help:"Most classes."`
-	Memory   Size `key:"memory" default:"0" min:"0" help:"Most memory of the process; a block that could take more is refused. 0: GOMEMLIMIT, or else a quarter of the cgroup's or the machine's."`
+	Memory   Size `key:"memory" default:"0" min:"0" help:"Most memory of the process. A block that could take more is refused. 0: GOMEMLIMIT, or a quarter of the memory of the cgroup or machine."`
 }
 
-// Model says which hyperplane is wanted.
+// Model configures the hyperplanes.
 type Model struct {
 	Name           string             `key:"name" default:"default" help:"Name of the model: 1 to 64 letters, digits, dots, dashes or underscores."`
-	Nu             Nu                 `key:"nu" default:"1" help:"Weight ν > 0 of the errors against the size of the plane; auto: the best on held-out folds, chosen anew as rows change."`
-	Balanced       bool               `key:"balanced" default:"false" help:"Weigh each side of a plane by one over its rows."`
-	ClassWeights   map[string]float64 `key:"class_weights" above:"0" help:"Weights > 0 of classes; other classes have 1. Not together with model.balanced."`
-	Standardise    Switch             `key:"standardise" default:"false" help:"Solve with every feature scaled to mean 0 and variance 1; auto: the better one, chosen together with model.nu: auto."`
+	Nu             Nu                 `key:"nu" default:"1" help:"Weight ν > 0 of the errors against the size of the plane. auto: the best ν on held-out folds, chosen again as the rows change."`
+	Balanced       bool               `key:"balanced" default:"false" help:"Weight each side of a plane by one over its number of rows."`
+	ClassWeights   map[string]float64 `key:"class_weights" above:"0" help:"Weights > 0 of classes. A class without one has weight 1. Not together with model.balanced."`
+	Standardise    Switch             `key:"standardise" default:"false" help:"Solve with every feature scaled to mean 0 and variance 1. auto: the better of the two, chosen together with model.nu: auto."`
 	SolveInterval  time.Duration      `key:"solve_interval" default:"1s" min:"10ms" help:"Least time between two solves while blocks arrive."`
-	Folds          int                `key:"folds" default:"5" min:"0" max:"1000" help:"Folds of the live blocks, to judge planes on held-out blocks; each has sums as large as the model's. 0: none."`
-	Refine         Refine             `key:"refine" default:"none" help:"Refine planes by Newton steps, so that only rows wrong or within the margin count: along w without balance (line), or freely (full)."`
-	Rows           Rows               `key:"rows" default:"sample" help:"Rows to refine on: the sample, or all live rows, read from the log again for every Newton step."`
+	Folds          int                `key:"folds" default:"5" min:"0" max:"1000" help:"Folds of the live blocks, to judge planes on blocks that they were not fitted on. A fold's sums are as large as the model's. 0: none."`
+	Refine         Refine             `key:"refine" default:"none" help:"Newton refinement, for which only rows wrong or within the margin count: along w without balance (line), or in all directions (full)."`
+	Rows           Rows               `key:"rows" default:"sample" help:"Rows to refine on: those of the sample, or all live rows, read from the log again for every Newton step."`
 	RefineInterval time.Duration      `key:"refine_interval" default:"10s" min:"10ms" help:"Least time between two refinements while blocks arrive."`
-	Calibration    Calibration        `key:"calibration" default:"auto" help:"Curve from decision values to probabilities, fitted to held-out rows of the sample; auto: the better one, given 1000 rows."`
+	Calibration    Calibration        `key:"calibration" default:"auto" help:"Curve from decision values to probabilities, fitted to held-out rows of the sample. auto: the better of platt and isotonic, given 1000 rows."`
 }
 
-// Sample says which rows of the live blocks to keep, for work that needs rows.
+// Sample configures the sample of live rows, for tasks that need more than sums.
 type Sample struct {
-	Rows     int   `key:"rows" default:"50000" min:"0" max:"100000000" help:"Rows to choose from the live blocks by hash; up to three times as many are in memory. 0: none, and no work that needs rows."`
+	Rows     int   `key:"rows" default:"50000" min:"0" max:"100000000" help:"Rows chosen from the live blocks by hash. Memory holds up to three times as many. 0: no sample, and no task that needs rows."`
 	Seed     int64 `key:"seed" default:"1" help:"Seed of the choice. With another seed the live blocks are read from the log again."`
-	Balanced bool  `key:"balanced" default:"false" help:"Choose as many rows of each class."`
+	Balanced bool  `key:"balanced" default:"false" help:"Choose equally many rows of each class."`
 }
 
-// Kernel says whether planes are in the coordinates K(x, Z) of a basis Z of few
-// points instead of the features, and how the basis is chosen from the sample.
-// With model.standardise: true features are scaled on their way into the kernel.
+// Kernel configures planes in the coordinates K(x, Z) of a basis Z of few points instead of
+// the features, and the choice of the basis from the sample. With model.standardise: true
+// features are scaled before the kernel.
 type Kernel struct {
-	Function    Function      `key:"function" default:"none" help:"gaussian (gamma of its own), gaussian(gamma=0.5), polynomial(a=1,b=1,degree=3), sigmoid(a=1,b=0), or none for planes in the features."`
-	Basis       int           `key:"basis" default:"50" min:"1" max:"4096" help:"Points of the basis, at most; a class takes memory that grows with their square."`
-	Reduce      Reduce        `key:"reduce" default:"kmeans" help:"How the basis is chosen: cs (chunking-synthetic), random or stratified (rows of the sample), kmeans or kmedian (centres of each class)."`
-	Regulariser Regulariser   `key:"regulariser" default:"identity" help:"The quantity kept small beside the errors: the coefficients u themselves, or u'K(Z,Z)u (kernel)."`
-	Rows        int64         `key:"rows" default:"1000" min:"0" help:"Live rows at which the first basis is chosen. 0: only on demand."`
-	Interval    time.Duration `key:"interval" default:"0s" min:"0s" help:"Time after which another basis is chosen, if the live rows have changed. 0: only on demand."`
-	OnRetire    OnRetire      `key:"on_retire" default:"reduce" help:"After the retirement of a block that the basis was chosen from: choose another at once, or keep this one, which may show its rows."`
-	Unread      Unread        `key:"unread" default:"wait" help:"When the log lacks live blocks that a new basis needs: keep the old basis until they are retired (wait), or retire them (skip)."`
+	Function    Function      `key:"function" default:"none" help:"gaussian (gamma is chosen), gaussian(gamma=0.5), polynomial(a=1,b=1,degree=3), sigmoid(a=1,b=0), or none for planes in the features."`
+	Basis       int           `key:"basis" default:"50" min:"1" max:"4096" help:"Most points of the basis. The memory of a class grows with their square."`
+	Reduce      Reduce        `key:"reduce" default:"kmeans" help:"Choice of the basis: cs (chunking-synthetic), random or stratified (rows of the sample), kmeans or kmedian (centres of each class)."`
+	Regulariser Regulariser   `key:"regulariser" default:"identity" help:"Size that is minimised beside the errors: that of the coefficients u (identity), or u'K(Z,Z)u (kernel)."`
+	Rows        int64         `key:"rows" default:"1000" min:"0" help:"Live rows at which the first basis is chosen. 0: only on request."`
+	Interval    time.Duration `key:"interval" default:"0s" min:"0s" help:"Time after which another basis is chosen, if the live rows have changed. 0: only on request."`
+	OnRetire    OnRetire      `key:"on_retire" default:"reduce" help:"Action when a source block of the basis is retired: choose another basis (reduce), or keep this one, which may contain numbers of its rows."`
+	Unread      Unread        `key:"unread" default:"wait" help:"Action when the log lacks live blocks that a new basis needs: wait with the old basis until they are retired, or retire them (skip)."`
 }
 
-// Retire says which blocks stay live. Of Blocks, Rows and Age the one that Keep
-// names is set, and the others are 0.
+// Retire says which blocks stay live. Of Blocks, Rows and Age, only the one that Keep names
+// is set.
 type Retire struct {
-	Keep      Keep          `key:"keep" default:"all" help:"Which blocks to keep: all, or the last by number of blocks, number of rows, or age in event time."`
-	Blocks    int           `key:"blocks" default:"0" min:"0" help:"Blocks to keep; set exactly when retire.keep is blocks."`
-	Rows      int64         `key:"rows" default:"0" min:"0" help:"Rows to keep; set exactly when retire.keep is rows."`
-	Age       time.Duration `key:"age" default:"0s" min:"0s" help:"Oldest event time to keep, counted back from the newest; set exactly when retire.keep is age."`
-	MaxFuture time.Duration `key:"max_future" default:"5m" min:"0s" help:"Most time by which a record counts as later than its partition's clock, the third-latest event time of the last 16 records."`
+	Keep      Keep          `key:"keep" default:"all" help:"Blocks to keep: all, or the latest by number of blocks, number of rows, or age in event time."`
+	Blocks    int           `key:"blocks" default:"0" min:"0" help:"Number of blocks to keep. Set exactly when retire.keep is blocks."`
+	Rows      int64         `key:"rows" default:"0" min:"0" help:"Number of rows to keep. Set exactly when retire.keep is rows."`
+	Age       time.Duration `key:"age" default:"0s" min:"0s" help:"Age of the oldest event time to keep, counted back from the newest. Set exactly when retire.keep is age."`
+	MaxFuture time.Duration `key:"max_future" default:"5m" min:"0s" help:"Most time that a record counts as ahead of its partition's clock, the third-latest event time of the last 16 records there."`
 }
 
-// Snapshot says where and how often the state is saved. A save happens when
-// either bound is reached, and at shutdown.
+// Snapshot says where and how often the state is saved. A save happens when either bound is
+// reached, and at shutdown.
 type Snapshot struct {
-	File     string        `key:"file" default:"streamd.db" help:"File that holds the state, the live blocks and the offsets."`
-	Interval time.Duration `key:"interval" default:"1s" min:"10ms" help:"Most time between a change and its save; longer while blocks come, so that saving takes at most a twentieth of the time."`
-	Blocks   int           `key:"blocks" default:"100" min:"1" help:"Most blocks between two saves, likewise."`
-	Scrub    time.Duration `key:"scrub" default:"1h" min:"0s" help:"Most time from an explicit retirement to the compaction of the file, which removes its remains. 0: only on demand."`
-	KeyFile  string        `key:"key_file" help:"File of a secret of 16 bytes or more; a snapshot that was changed without it is refused. Empty: none."`
+	File     string        `key:"file" default:"streamd.db" help:"File of the state, the live blocks and the offsets."`
+	Interval time.Duration `key:"interval" default:"1s" min:"10ms" help:"Most time between a change and its save. While blocks arrive, it may be longer, so that saving takes less than a twentieth of the time."`
+	Blocks   int           `key:"blocks" default:"100" min:"1" help:"Most blocks between two saves, with the same exception."`
+	Scrub    time.Duration `key:"scrub" default:"1h" min:"0s" help:"Most time from an explicit retirement to the compaction that removes it from the file. 0: only on request."`
+	KeyFile  string        `key:"key_file" help:"File of a secret of 16 bytes or more. A snapshot that was changed without the secret is refused. Empty: none."`
 }
 
 // HTTP says how the model is served, and to whom.
 type HTTP struct {
-	Listen         string   `key:"listen" default:"127.0.0.1:8080" help:"Address host:port to serve on; an empty host is every interface, port 0 is any free one."`
-	Open           bool     `key:"open" default:"false" help:"Serve on an address that others can reach without http.tokens_file and http.tls.client_ca_file."`
-	TokensFile     string   `key:"tokens_file" help:"File of bearer tokens, a line NAME ROLES TOKEN each, as in: ops admin 9f86d081884c7d65. Read again when it changes."`
+	Listen         string   `key:"listen" default:"127.0.0.1:8080" help:"Address host:port to serve on. An empty host is every interface, and port 0 any free port."`
+	Open           bool     `key:"open" default:"false" help:"Serve on an address that other machines can reach without http.tokens_file and http.tls.client_ca_file."`
+	TokensFile     string   `key:"tokens_file" help:"File of bearer tokens with lines NAME ROLES TOKEN, such as: ops admin 9f86d081884c7d65. It is read again when it changes."`
 	Anonymous      Roles    `key:"anonymous" help:"Roles of callers without token and certificate. Empty: none where tokens_file or client_ca_file is set, else all."`
-	Hosts          []string `key:"hosts" help:"Host names that requests may carry, besides localhost and, where http.listen is not loopback, IP addresses."`
-	CORSOrigins    []string `key:"cors_origins" help:"Origins of web pages that may call, such as https://board.example; pages of other origins may not."`
+	Hosts          []string `key:"hosts" help:"Host names that requests may be addressed to, besides localhost and, where http.listen is not loopback, IP addresses."`
+	CORSOrigins    []string `key:"cors_origins" help:"Origins of the web pages that may call, such as https://board.example."`
 	MaxBodyBytes   Size     `key:"max_body_bytes" default:"16MiB" min:"1KiB" max:"1GiB" help:"Largest request body, also after decompression."`
 	MaxRows        int      `key:"max_rows" default:"100000" min:"1" help:"Most rows in one prediction request."`
 	MaxConnections int      `key:"max_connections" default:"0" min:"0" max:"1000000" help:"Most open connections. 0: half of the file descriptors that the process may open, at most 1024."`
-	ReadyLag       int64    `key:"ready_lag" default:"10000" min:"0" help:"Pending records, over all partitions, at which /readyz first answers 200; more later do not matter."`
+	ReadyLag       int64    `key:"ready_lag" default:"10000" min:"0" help:"Records left to read, in all partitions, at which /readyz first answers 200. It then stays ready with more."`
 	TLS            HTTPTLS  `key:"tls"`
 }
 
-// HTTPTLS says how to encrypt HTTP and which client certificates have roles. The
-// files are read again when they change.
+// HTTPTLS configures encryption of HTTP and the roles of client certificates. The files are
+// read again when they change.
 type HTTPTLS struct {
 	CertFile     string           `key:"cert_file" help:"PEM file of the daemon's certificate chain. Empty: HTTP is not encrypted. Goes with key_file."`
 	KeyFile      string           `key:"key_file" help:"PEM file of the certificate's private key."`
 	ClientCAFile string           `key:"client_ca_file" help:"PEM file of the authorities whose client certificates are accepted. Empty: none. Goes with clients."`
-	Clients      map[string]Roles `key:"clients" help:"Roles by the name in a client certificate, its common name or a DNS name, as in: board.example=read+predict."`
+	Clients      map[string]Roles `key:"clients" help:"Roles by the name in a client certificate, its common name or a DNS name, such as: board.example=read+predict."`
 }
 
-// AnonymousRoles are the roles of callers that show neither token nor certificate.
+// AnonymousRoles are the roles of callers without token and certificate.
 func (h HTTP) AnonymousRoles() Roles {
 	if h.Anonymous == "" && h.TokensFile == "" && h.TLS.ClientCAFile == "" {
 		return allRoles
@@ -213,19 +210,19 @@ func (h HTTP) AnonymousRoles() Roles {
 	return h.Anonymous
 }
 
-// Log says which lines are logged, and in which form.
+// Log configures the log.
 type Log struct {
 	Level  Level     `key:"level" default:"info" help:"Least severe level that is logged."`
 	Format LogFormat `key:"format" default:"auto" help:"Log lines for people or for machines; auto is console on a terminal and json elsewhere."`
 }
 
-// origin says where a value came from.
+// origin is the source of a value.
 type origin struct {
 	Source       string // file name, variable, or flag with its dashes; empty: the default
 	Line, Column int    // 1-based, in a file only
 }
 
-// Secret is a text that is kept out of logs and dumps.
+// Secret is a text that stays out of logs and dumps.
 type Secret struct{ text string }
 
 // Reveal returns the text.

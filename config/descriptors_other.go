@@ -2,5 +2,5 @@
 
 package config
 
-// descriptors is the most files and connections that the process may have open.
+// descriptors bounds the open files and connections of the process.
 func descriptors() uint64 { return 8192 }

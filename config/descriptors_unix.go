@@ -4,7 +4,7 @@ package config
 
 import "syscall"
 
-// descriptors is the most files and connections that the process may have open.
+// descriptors bounds the open files and connections of the process.
 func descriptors() uint64 {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {

@@ -2,10 +2,10 @@ package config
 
 import "streamd/kernels/reduce"
 
-// A choice is a string type with a closed set of values.
+// choice is a string type with a closed set of values.
 type choice interface{ choices() []string }
 
-// Start is where to begin in a partition without a saved offset.
+// Start is the place to begin in a partition without a saved offset.
 type Start string
 
 const (
@@ -15,7 +15,7 @@ const (
 
 func (Start) choices() []string { return texts(StartEarliest, StartLatest) }
 
-// OnGap is the reaction to a log that no longer holds the saved offset.
+// OnGap is the action when the log does not have the saved offset.
 type OnGap string
 
 const (
@@ -40,7 +40,7 @@ func (Mechanism) choices() []string {
 	return texts(MechanismNone, MechanismPlain, MechanismScramSHA256, MechanismScramSHA512)
 }
 
-// DeadLetterPolicy is the handling of a message that cannot be used.
+// DeadLetterPolicy is the action for a message that cannot be used.
 type DeadLetterPolicy string
 
 const (
@@ -53,7 +53,7 @@ func (DeadLetterPolicy) choices() []string {
 	return texts(DeadLettersQueue, DeadLettersStop, DeadLettersSkip)
 }
 
-// Unit is the rule that makes a block of messages.
+// Unit is the content of a block.
 type Unit string
 
 const (
@@ -92,7 +92,7 @@ const (
 
 func (Switch) choices() []string { return texts(SwitchOff, SwitchOn, SwitchAuto) }
 
-// Refine is how planes are refined.
+// Refine is the method of refinement.
 type Refine string
 
 const (
@@ -103,7 +103,7 @@ const (
 
 func (Refine) choices() []string { return texts(RefineNone, RefineLine, RefineFull) }
 
-// Rows are the rows that planes are refined on.
+// Rows is the source of the rows for refinement.
 type Rows string
 
 const (
@@ -127,12 +127,12 @@ func (Calibration) choices() []string {
 	return texts(CalibrationAuto, CalibrationPlatt, CalibrationIsotonic, CalibrationNone)
 }
 
-// Reduce is how a basis is chosen: see reduce.Named.
+// Reduce is the method that chooses a basis: see reduce.Named.
 type Reduce string
 
 func (Reduce) choices() []string { return reduce.Names() }
 
-// Regulariser is the norm of a kernel classifier.
+// Regulariser is the size of a kernel classifier.
 type Regulariser string
 
 const (
@@ -142,8 +142,7 @@ const (
 
 func (Regulariser) choices() []string { return texts(RegulariserIdentity, RegulariserKernel) }
 
-// OnRetire is the treatment of a basis when a block that it was chosen from is
-// retired.
+// OnRetire is the action when a source block of the basis is retired.
 type OnRetire string
 
 const (
@@ -153,8 +152,7 @@ const (
 
 func (OnRetire) choices() []string { return texts(OnRetireReduce, OnRetireKeep) }
 
-// Unread is the treatment of live blocks that the log lacks when a new basis needs
-// them.
+// Unread is the action for live blocks that the log lacks.
 type Unread string
 
 const (
@@ -164,7 +162,7 @@ const (
 
 func (Unread) choices() []string { return texts(UnreadWait, UnreadSkip) }
 
-// Keep is which blocks stay live.
+// Keep says which blocks stay live.
 type Keep string
 
 const (
@@ -200,14 +198,14 @@ func texts[T ~string](values ...T) []string {
 	return out
 }
 
-// Role is a kind of call that a caller over HTTP may make.
+// Role is a permission of callers over HTTP.
 type Role string
 
 const (
 	RoleRead    Role = "read"    // the model, blocks, bases, metrics and the page
 	RolePredict Role = "predict" // predictions
 	RoleRetire  Role = "retire"  // retire blocks
-	RoleAdmin   Role = "admin"   // all of these; save, refine and reduce
+	RoleAdmin   Role = "admin"   // all of these, and save, refine and reduce
 )
 
 func (Role) choices() []string { return texts(RoleRead, RolePredict, RoleRetire, RoleAdmin) }

@@ -15,16 +15,16 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// The parser takes time that grows with the square of a mapping's length, and it
-// recurses into nested nodes. A configuration is far from these bounds, and a file
-// at either takes a fraction of a second.
+// The parser's time grows with the square of a mapping's length, and it recurses into nested
+// values. A configuration is far below these bounds, and a file at either bound takes a
+// fraction of a second.
 const (
 	maxTokens = 1 << 15
 	maxDepth  = 32
 )
 
-// parseYAML returns the settings of a file and its problems, except for those of
-// the values themselves.
+// parseYAML returns the settings of a file and all its problems but those of the values
+// themselves.
 func parseYAML(name string, data []byte) ([]setting, []Problem) {
 	r := &yamlReader{source: name, seen: map[string]token.Position{}}
 	if root := r.document(bytes.TrimPrefix(data, []byte("\ufeff"))); root != nil {
@@ -33,8 +33,8 @@ func parseYAML(name string, data []byte) ([]setting, []Problem) {
 	return r.settings, r.problems
 }
 
-// document returns the root of the one document. It is nil if the document is
-// empty or has a problem, which is reported.
+// document returns the root of the document. It is nil for an empty document, and for a bad
+// one after reporting the problem.
 func (r *yamlReader) document(data []byte) ast.Node {
 	at := &token.Position{Line: 1, Column: 1}
 	for rest := data; len(rest) > 0; at.Column++ {
@@ -52,7 +52,7 @@ func (r *yamlReader) document(data []byte) ast.Node {
 	if !r.inSubset(tokens) {
 		return nil
 	}
-	// Duplicates are found below, all of them and by our names.
+	// The reader below finds all duplicates, under their full names.
 	file, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
 	if err != nil {
 		at, message := &token.Position{}, err.Error()
@@ -70,8 +70,8 @@ func (r *yamlReader) document(data []byte) ast.Node {
 	return nil
 }
 
-// inSubset reports tokens outside the package's subset of YAML, and those that
-// would be expensive to parse.
+// inSubset reports text that is outside the package's subset of YAML or too expensive to
+// parse.
 func (r *yamlReader) inSubset(tokens token.Tokens) bool {
 	refuse := func(t *token.Token, format string, args ...any) bool {
 		r.report(t.Position, "", format, args...)
@@ -80,7 +80,7 @@ func (r *yamlReader) inSubset(tokens token.Tokens) bool {
 	if len(tokens) > maxTokens {
 		return refuse(tokens[maxTokens], "more than %d words and signs; a configuration is shorter", maxTokens)
 	}
-	var begun, ended bool // the one document; of others the parser may lose some
+	var begun, ended bool // the document; the parser may lose parts of further ones
 	var flow, run int
 	for _, t := range tokens {
 		if t.Type == token.CommentType {
@@ -100,7 +100,7 @@ func (r *yamlReader) inSubset(tokens token.Tokens) bool {
 		case token.MappingEndType, token.SequenceEndType:
 			flow--
 		}
-		// "- - -" nests on one line; nesting by indentation is bounded by it.
+		// "- - -" nests on one line. Indentation bounds all other nesting.
 		if t.Type == token.SequenceEntryType {
 			run++
 		} else {
@@ -127,15 +127,15 @@ func (r *yamlReader) report(at *token.Position, key, format string, args ...any)
 	})
 }
 
-// section reads the mapping below a section's name; the root's name is empty.
+// section reads the mapping below a section's name, which is empty for the root.
 func (r *yamlReader) section(name string, node ast.Node) {
 	mapping, ok := node.(*ast.MappingNode)
 	if !ok {
-		what := "want a section, that is, indented keys below " + name
+		want := "want a section, that is, indented keys below " + name
 		if name == "" {
-			what = "want keys and values, such as kafka: {topic: orders}"
+			want = "want keys and values, such as kafka: {topic: orders}"
 		}
-		r.report(start(node), name, "%s; found %s", what, describe(node))
+		r.report(start(node), name, "%s; found %s", want, describe(node))
 		return
 	}
 	for _, entry := range mapping.Values {
@@ -187,7 +187,7 @@ func emptyHint(k *key) string {
 	return ""
 }
 
-// value splits a value into scalars, which decode interprets.
+// value divides a value into scalars, whose meaning is up to decode.
 func (r *yamlReader) value(k *key, node ast.Node) {
 	at := start(node)
 	s := setting{key: k, origin: origin{r.source, at.Line, at.Column}}
@@ -200,7 +200,7 @@ func (r *yamlReader) value(k *key, node ast.Node) {
 		case *ast.NullNode, *ast.MappingNode, *ast.SequenceNode:
 			s.broken = true
 			found := describe(node)
-			if _, mapping := node.(*ast.MappingNode); mapping { // as host:9092 is within braces
+			if _, mapping := node.(*ast.MappingNode); mapping { // such as host:9092 within braces
 				found += "; put quotes around text that has a colon"
 			}
 			r.report(start(node), k.Name, "want a single value; found %s", found)
@@ -235,7 +235,7 @@ func (r *yamlReader) value(k *key, node ast.Node) {
 	r.settings = append(r.settings, s)
 }
 
-// start is where a reader sees the node begin.
+// start is the beginning of the node as a reader sees it.
 func start(node ast.Node) *token.Position {
 	if m, ok := node.(*ast.MappingNode); ok && !m.IsFlowStyle && len(m.Values) > 0 {
 		node = m.Values[0].Key // the node's own token is the first colon

@@ -10,22 +10,22 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// Flags adds one flag per key to a kong command: embed it, and set it to
-// NewFlags() before kong.New.
+// Flags adds one flag per key to a kong command. Embed it and set it to NewFlags() before
+// kong.New.
 //
 //	type run struct {
 //		Config string `short:"c"`
 //		config.Flags
 //	}
 //
-// Kong only collects texts. Load reads them, so that their errors are reported
-// with all others. A boolean flag may go without a value. The flag of a list or a
-// map adds to it when repeated; of any other flag the last one counts.
+// Kong only collects texts. Load reads them, so that it reports their errors with all
+// others. A boolean flag needs no value. A repeated flag adds to a list or a map; for other
+// values the last one counts.
 type Flags struct {
 	kong.Plugins // one pointer to a struct with a field per key
 }
 
-// flagText collects the values of a flag.
+// flagText collects the texts of a flag.
 type flagText []string
 
 // Decode implements kong.MapperValue.
@@ -38,7 +38,7 @@ func (f *flagText) Decode(ctx *kong.DecodeContext) error {
 	return nil
 }
 
-// flagBool is a flagText whose value may be left out.
+// flagBool is a flagText with an optional value.
 type flagBool []string
 
 // IsBool implements kong.BoolMapperValue.
@@ -71,7 +71,7 @@ var flagStruct = func() reflect.Type {
 			group = "process"
 		}
 		fields[i] = reflect.StructField{
-			Name: fmt.Sprintf("Key%d", i), // kong's name for the flag is in the tag
+			Name: fmt.Sprintf("Key%d", i), // the tag has the flag's name for kong
 			Type: t,
 			Tag: reflect.StructTag(fmt.Sprintf("name:%q help:%q placeholder:%q group:%q",
 				k.Name, strings.ReplaceAll(help, "$", "$$"), k.Type, group)),
@@ -87,8 +87,8 @@ var flagStruct = func() reflect.Type {
 	return reflect.StructOf(fields)
 }()
 
-// retired are the names of retiredKeys. Their flags are hidden, and exist so that
-// Load can name their successors.
+// retired are the names of retiredKeys. Their flags are hidden and only let Load name the
+// replacement.
 var retired = slices.Sorted(maps.Keys(retiredKeys))
 
 // NewFlags returns flags without values.

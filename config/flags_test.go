@@ -11,7 +11,7 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// grammar is a program with one command that takes every key.
+// grammar is a program with a command that takes every key.
 type grammar struct {
 	Run struct {
 		Config string `short:"c" help:"Configuration file."`
@@ -73,7 +73,7 @@ func TestFlagsNotGiven(t *testing.T) {
 	}
 }
 
-// Kong accepts a wrong value; Load reports it with all others.
+// Kong accepts a wrong value: Load reports it with all others.
 func TestFlagsLeaveValuesToLoad(t *testing.T) {
 	cli, _, err := parse(t, "run", "--kafka.tls.enabled=maybe", "--workers=many", "--retire.keep=most")
 	if err != nil {

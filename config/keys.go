@@ -12,15 +12,15 @@ import (
 // envPrefix begins the name of every environment variable.
 const envPrefix = "STREAMD_"
 
-// FileVariable may name the configuration file. Load lets it pass, since the
-// caller chooses the file.
+// FileVariable may name the configuration file. Load ignores it: the caller chooses the
+// file.
 const FileVariable = envPrefix + "CONFIG"
 
-// URLVariable may name a running daemon's address, for its clients. Load lets it
-// pass, since a daemon and its clients often share an environment.
+// URLVariable may have a daemon's address for its clients. Load ignores it: a daemon and its
+// clients often share an environment.
 const URLVariable = envPrefix + "URL"
 
-// key is one field of Config as its tags describe it.
+// key has the tags of one field of Config.
 type key struct {
 	Name    string // kafka.max_message_bytes
 	Flag    string // --kafka.max_message_bytes
@@ -30,10 +30,10 @@ type key struct {
 	Help    string // one or two sentences
 
 	typ      reflect.Type
-	index    []int // of the field in Config
+	index    []int // place of the field in Config
 	fallback reflect.Value
-	min, max reflect.Value // of a whole number; invalid: unbounded
-	above    *float64      // a number must exceed it; nil: unbounded
+	min, max reflect.Value // bounds of a whole number; invalid: none
+	above    *float64      // strict lower bound of a number; nil: none
 }
 
 func (k *key) in(c *Config) reflect.Value { return reflect.ValueOf(c).Elem().FieldByIndex(k.index) }
@@ -46,12 +46,12 @@ func (k *key) section() string {
 var (
 	table    = readTags(nil, reflect.TypeFor[Config](), "", nil)
 	byName   = indexBy(func(k *key) string { return k.Name })
-	_        = indexBy(func(k *key) string { return k.Env }) // panics if two keys share a variable
+	_        = indexBy(func(k *key) string { return k.Env }) // no two keys have the same variable
 	sections = sectionNames()
 )
 
-// readTags appends the keys of a struct to the table. A wrong tag is a mistake in
-// this package and panics at start.
+// readTags appends the keys of a struct to the table. A wrong tag is a mistake in this
+// package and panics at start.
 func readTags(keys []*key, t reflect.Type, prefix string, at []int) []*key {
 	for i := range t.NumField() {
 		field := t.Field(i)
@@ -168,12 +168,12 @@ func names(of func(*key) string) []string {
 	return list
 }
 
-// retiredKeys maps keys of earlier versions to the message that names their successors.
+// retiredKeys has the keys of earlier versions with advice on their replacement.
 var retiredKeys = map[string]string{
 	"http.admin_token_file": "is no key any more: set http.tokens_file to a file with the line \"ops admin TOKEN\", and http.anonymous: read+predict if reading and predicting shall stay open",
 }
 
-// unknown is the message about a name, of a flag or in the file, that is no key.
+// unknown is the advice on a flag or a name in the file that is no key.
 func unknown(kind, name string, withSections bool) string {
 	if instead, ok := retiredKeys[name]; ok {
 		return instead
@@ -181,8 +181,8 @@ func unknown(kind, name string, withSections bool) string {
 	return "unknown " + kind + didYouMean(suggestKeys(name, withSections))
 }
 
-// suggestKeys returns the keys that an unknown name may stand for: keys with the
-// same last part, since the section may be wrong, or keys spelled like it.
+// suggestKeys returns the keys that an unknown name may mean: those that end in it, since it
+// may be in the wrong section, or those with a similar spelling.
 func suggestKeys(name string, withSections bool) []string {
 	candidates := names(func(k *key) string { return k.Name })
 	if withSections {
@@ -201,10 +201,10 @@ func suggestKeys(name string, withSections bool) []string {
 	return nearest(name, candidates)
 }
 
-// nearest returns the candidates with the fewest edits from name, if these edits
-// are few for its length.
+// nearest returns the candidates with the fewest edits from name, if these are few for its
+// length.
 func nearest(name string, candidates []string) []string {
-	const longest = 64 // of any name; bounds the work that a file can ask for
+	const longest = 64 // bytes; bounds the work for a hostile file
 	if len(name) > longest {
 		return nil
 	}
@@ -221,8 +221,8 @@ func nearest(name string, candidates []string) []string {
 	return near
 }
 
-// edits is the number of insertions, deletions, replacements and exchanges of
-// neighbouring bytes that turn a into b.
+// edits is the number of insertions, deletions, replacements and swaps of neighbouring bytes
+// that turn a into b (Damerau 1964).
 func edits(a, b string) int {
 	before, above, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range row {

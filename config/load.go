@@ -23,16 +23,16 @@ type Sources struct {
 	File         string            // the YAML file; empty: none
 	FileRequired bool              // whether File must exist
 	Env          []string          // as from os.Environ
-	Flags        map[string]string // by key, without dashes, as from Flags.Given
+	Flags        map[string]string // by key, without dashes: the result of Flags.Given
 }
 
-// Problem is one fault of a configuration.
+// Problem is one mistake in a configuration.
 type Problem struct {
-	Source       string // file name, variable, or flag with its dashes; empty: a default or a key that is missing
+	Source       string // file name, variable, or flag with its dashes; empty: a default or a missing key
 	Line, Column int    // 1-based, in a file only
-	Key          string // empty: the fault is the whole source's
-	Value        string // as it was written; empty: the fault is not of one value
-	Message      string // the fault, and a value that is wanted
+	Key          string // empty: the source as a whole
+	Value        string // as it was written; empty: no single value
+	Message      string // the mistake and the expected form
 }
 
 // String writes the problem on one line, with long names and values cut.
@@ -45,7 +45,7 @@ func (p Problem) String() string {
 		}
 		b.WriteString(": ")
 	}
-	// A variable's or a flag's name says which key it is.
+	// The name of a variable or a flag already names the key.
 	if p.Key != "" && (p.Source == "" || p.Line > 0) {
 		b.WriteString(shown(p.Key) + ": ")
 	}
@@ -56,7 +56,7 @@ func (p Problem) String() string {
 	return b.String()
 }
 
-// quoted is the text between quotes, cut if it is long.
+// quoted is the text between quotes, cut to a length that identifies it.
 func quoted(text string) string {
 	const most = 80 // characters
 	if head := []rune(text); len(head) > most {
@@ -65,7 +65,7 @@ func quoted(text string) string {
 	return strconv.Quote(text)
 }
 
-// shown is the text as it is, unless it would break the line.
+// shown is the text itself unless it would break the line.
 func shown(text string) string {
 	if len(text) > 256 || strings.ContainsFunc(text, unicode.IsControl) {
 		return quoted(text)
@@ -73,11 +73,11 @@ func shown(text string) string {
 	return text
 }
 
-// Error holds all problems of a configuration: the file's by position, then those
-// of variables, of flags, and of missing keys.
+// Error has all problems of a configuration: those of the file by position, then those of
+// variables, of flags, and of missing keys.
 type Error struct {
 	Problems []Problem // at least one
-	Log      Log       // how to log them; the defaults where the log's own keys are wrong
+	Log      Log       // the log's configuration, with defaults where its own keys are wrong
 }
 
 // Error writes one problem per line.
@@ -89,7 +89,7 @@ func (e *Error) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// maxFile bounds the configuration file, and maxSecret the file of a secret.
+// maxFile bounds the configuration file, and maxSecret the file of a secret, in bytes.
 const (
 	maxFile   = 1 << 20
 	maxSecret = 1 << 12
@@ -113,21 +113,21 @@ func Load(from Sources) (*Config, error) {
 	return l.config, nil
 }
 
-// A setting is the value that one source gives a key.
+// setting is a key's value in one source.
 type setting struct {
 	key    *key
 	origin origin
 	items  []item
-	broken bool // its problem was reported; items are the readable ones
+	broken bool // a problem was reported; items has the readable rest
 }
 
 type loader struct {
 	config   *Config
 	problems []Problem
-	bad      map[string]bool // keys with an unreadable value; their consequences are not reported
+	bad      map[string]bool // keys with a reported problem; its consequences are not reported
 }
 
-// newLoader returns a loader that holds the defaults.
+// newLoader returns a loader with the defaults.
 func newLoader() *loader {
 	l := &loader{config: &Config{origins: map[string]origin{}}, bad: map[string]bool{}}
 	for _, k := range table {
@@ -156,7 +156,7 @@ func (l *loader) file(name string, required bool) {
 	}
 }
 
-// spoil marks a key, or all keys of a section, or all if the name is empty.
+// spoil marks a key as bad, or all keys of a section, or all keys if the name is empty.
 func (l *loader) spoil(name string) {
 	for _, k := range table {
 		if name == "" || k.Name == name || strings.HasPrefix(k.Name, name+".") {
@@ -187,7 +187,7 @@ func (p Problem) rank() int {
 	}
 }
 
-// readBounded reads a small file; errors do not repeat its name.
+// readBounded reads a small file. Its errors do not repeat the name.
 func readBounded(name string, most int64) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -212,8 +212,8 @@ func bare(err error) error {
 	return err
 }
 
-// serviceLink matches the variables that Kubernetes sets in every pod for a
-// service named streamd or streamd-something. No key's variable looks like one.
+// serviceLink matches the variables that Kubernetes sets in every pod for a service named
+// streamd or streamd-something. No key has such a variable.
 var serviceLink = regexp.MustCompile(`^STREAMD_([A-Z0-9_]+_)?(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$`)
 
 func (l *loader) environment(env []string) {
@@ -221,7 +221,7 @@ func (l *loader) environment(env []string) {
 	for _, entry := range env {
 		name, value, ok := strings.Cut(entry, "=")
 		if ok && strings.HasPrefix(name, envPrefix) && name != FileVariable && name != URLVariable && !serviceLink.MatchString(name) {
-			values[name] = value // of two, the later, as for a new process
+			values[name] = value // the last one counts, as for a new process
 		}
 	}
 	for _, k := range table {
@@ -311,8 +311,7 @@ func (l *loader) derive() {
 
 var password = regexp.MustCompile(`^\P{C}+$`) // no control characters
 
-// secret reads the file that a key names, if it names one. No error shows its
-// content.
+// secret reads the file that a key names, if any. No error shows its content.
 func (l *loader) secret(name string, want *regexp.Regexp) Secret {
 	file := byName[name].in(l.config).String()
 	if file == "" || l.bad[name] {
@@ -333,8 +332,7 @@ func (l *loader) secret(name string, want *regexp.Regexp) Secret {
 	return Secret{text}
 }
 
-// fault reports that the value of a key is wrong, unless another fault of it was
-// reported already.
+// fault reports a wrong value of a key, unless another problem of the key was reported.
 func (l *loader) fault(name, format string, args ...any) {
 	if l.bad[name] {
 		return

@@ -50,8 +50,7 @@ func problems(t testing.TB, from Sources) []Problem {
 	return all.Problems
 }
 
-// equal reports whether two configurations have the same values, wherever they
-// came from.
+// equal reports whether two configurations have the same values from any sources.
 func equal(c, d *Config) bool {
 	for _, k := range table {
 		if !reflect.DeepEqual(k.in(c).Interface(), k.in(d).Interface()) {
@@ -92,7 +91,7 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// drawText draws a value of the key that is allowed by itself.
+// drawText draws a value that the key allows by itself.
 func drawText(rt *rapid.T, k *key, label string) string {
 	word := rapid.StringMatching(`[a-z][a-z0-9_.-]{0,8}[a-z0-9]`)
 	switch {
@@ -101,13 +100,13 @@ func drawText(rt *rapid.T, k *key, label string) string {
 	case k.Name == "kafka.brokers":
 		return word.Draw(rt, label) + ":9092," + word.Draw(rt, label) + ":1"
 	case k.Name == "http.listen":
-		return "localhost:0" // other addresses need tokens or http.open
+		return "localhost:0" // other addresses need more keys
 	case k.Name == "http.cors_origins":
 		return "https://" + word.Draw(rt, label) + ",http://" + word.Draw(rt, label) + ":1"
 	case k.Name == "http.tls.clients":
-		return "" // goes with client_ca_file
+		return "" // needs client_ca_file
 	case strings.HasSuffix(k.Name, "_file"):
-		return "" // the file would have to exist; other keys cover texts
+		return "" // the file would have to exist
 	}
 	n := rapid.Int64Range(2, 1000).Draw(rt, label)
 	switch k.Type {
@@ -132,7 +131,7 @@ func drawText(rt *rapid.T, k *key, label string) string {
 	}
 }
 
-// document writes values, as they stand in the environment, as a YAML file.
+// document writes values of the environment as a YAML file.
 func document(k *key, text string) string {
 	items, err := k.split(text)
 	if err != nil {
@@ -153,9 +152,9 @@ func document(k *key, text string) string {
 	return b.String() + " " + formatYAML(value) + "\n"
 }
 
-// Whatever the key and the values, the flag wins over the environment, that
-// over the file, and that over the default. The loader's stages are run without
-// its check, so that each key can be tried alone.
+// For every key and value, the flag wins over the environment, the environment over the
+// file, and the file over the default. The loader runs without its check, so that each key
+// can be tried alone.
 func TestPrecedence(t *testing.T) {
 	for _, k := range table {
 		t.Run(k.Name, func(t *testing.T) {
@@ -201,8 +200,8 @@ func TestPrecedence(t *testing.T) {
 	}
 }
 
-// Each testdata/NAME.bad.yml has its error beside it in NAME.bad.txt. Lines
-// "#env NAME=VALUE" and "#flag KEY=VALUE" in the file add to its sources.
+// NAME.bad.txt has the error of testdata/NAME.bad.yml. Lines "#env NAME=VALUE" and
+// "#flag KEY=VALUE" in the file add to its sources.
 func TestBadFiles(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.bad.yml")
 	if err != nil || len(files) < 19 {
@@ -367,8 +366,8 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
-// An address that others can reach is served only with tokens, client certificates
-// or http.open.
+// An address that others can reach is served only if callers are identified or everybody may
+// call.
 func TestStrangersAreKeptOut(t *testing.T) {
 	for listen, local := range map[string]bool{"127.0.0.1:1": true, "[::1]:1": true, "localhost:1": true, ":1": false, "0.0.0.0:1": false, "host:1": false} {
 		flags := map[string]string{"kafka.topic": "orders", "http.listen": listen}
@@ -421,8 +420,8 @@ func TestRoles(t *testing.T) {
 	}
 }
 
-// With tokens or client certificates anonymous callers have no role, unless
-// http.anonymous gives them one.
+// Anonymous callers have no roles where callers can identify themselves, unless the
+// configuration gives them some.
 func TestAnonymousRoles(t *testing.T) {
 	for _, test := range []struct {
 		h    HTTP
@@ -440,7 +439,7 @@ func TestAnonymousRoles(t *testing.T) {
 	}
 }
 
-// A key of an earlier version is an error that names its successor, in every source.
+// The error for a key of an earlier version names its replacement, in every source.
 func TestRetiredKeys(t *testing.T) {
 	cli, _, err := parse(t, "run", "--kafka.topic", "orders", "--http.admin_token_file", "token")
 	if err != nil {
@@ -466,7 +465,7 @@ func TestWriteYAMLRoundTrip(t *testing.T) {
 				l.text(k, origin{Source: "--" + k.Name}, drawText(rt, k, k.Name))
 			}
 		}
-		// Any text that the key takes.
+		// Any text that the key accepts.
 		l.config.Format.Label = rapid.StringMatching(`[^\pC]{1,6}`).Draw(rt, "label")
 		l.derive()
 		var out bytes.Buffer
@@ -507,9 +506,8 @@ func TestWriteYAMLNamesOrigins(t *testing.T) {
 	}
 }
 
-// writeExample writes a file that explains every key. All but the required one are
-// commented out, with their defaults: without each # that a key follows immediately
-// the file means the same.
+// writeExample writes a file that explains every key. All but the required one are commented
+// out with their defaults. Without each # before a key, the file means the same.
 func writeExample(out *bytes.Buffer) {
 	fmt.Fprintf(out, `# The configuration of streamd run, with every key and its default.
 #
@@ -544,7 +542,7 @@ func writeExample(out *bytes.Buffer) {
 	})
 }
 
-// wrapped breaks a text into lines of at most width bytes, where words allow.
+// wrapped breaks a text at blanks into lines of at most width bytes.
 func wrapped(text string, width int) (lines []string) {
 	for word := range strings.FieldsSeq(text) {
 		if last := len(lines) - 1; last >= 0 && len(lines[last])+1+len(word) <= width {
@@ -612,8 +610,8 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// FuzzLoad looks for a panic, and for a file that is accepted but whose
-// effective configuration is not.
+// FuzzLoad looks for a panic, and for an accepted file whose effective configuration is
+// refused.
 func FuzzLoad(f *testing.F) {
 	files, err := filepath.Glob("testdata/*.bad.yml")
 	if err != nil || len(files) == 0 {

@@ -18,7 +18,7 @@ import (
 // Size is a number of bytes.
 type Size int64
 
-// sizeUnits is sorted from the unit that a size is written in first.
+// sizeUnits has the preferred units first.
 var sizeUnits = []struct {
 	name  string
 	bytes int64
@@ -27,7 +27,7 @@ var sizeUnits = []struct {
 	{"GB", 1e9}, {"MB", 1e6}, {"KB", 1e3}, {"B", 1},
 }
 
-// String writes the size with the largest power of 1024 that divides it.
+// String writes the size in the largest unit of 1024 that divides it.
 func (s Size) String() string {
 	for _, u := range sizeUnits[:3] {
 		if s != 0 && int64(s)%u.bytes == 0 {
@@ -58,7 +58,7 @@ const day = 24 * time.Hour
 
 var errDuration = errors.New("want a duration, such as 500ms, 1m30s or 7d")
 
-// parseDuration parses like time.ParseDuration, after an optional whole number of
+// parseDuration reads a duration of time.ParseDuration after an optional whole number of
 // days.
 func parseDuration(text string) (time.Duration, error) {
 	var days int64
@@ -80,8 +80,8 @@ func parseDuration(text string) (time.Duration, error) {
 	return time.Duration(days)*day + d, nil
 }
 
-// formatDuration writes whole days as such and leaves out zero minutes and
-// seconds at the end: 7d, 1h, 1m30s.
+// formatDuration writes whole days with d, and leaves out zero minutes and seconds at the
+// end: 7d, 1h, 1m30s.
 func formatDuration(d time.Duration) string {
 	if d != 0 && d%day == 0 {
 		return strconv.FormatInt(int64(d/day), 10) + "d"
@@ -100,8 +100,8 @@ var (
 	errRange = errors.New("out of range")
 )
 
-// parseInt takes decimal digits with an optional minus, and no other form of
-// strconv or YAML: 007 and 1_000 mean different things elsewhere.
+// parseInt reads decimal digits with an optional minus. It refuses other forms of strconv
+// and YAML, since 007 and 1_000 mean different things elsewhere.
 func parseInt(text string, bits int) (int64, error) {
 	digits := strings.TrimPrefix(text, "-")
 	if digits == "" || digits[0] == '+' || digits[0] == '-' || len(digits) > 1 && digits[0] == '0' {
@@ -120,7 +120,7 @@ func parseInt(text string, bits int) (int64, error) {
 // Nu is a ν > 0, or NuAuto.
 type Nu float64
 
-// NuAuto says that ν is to be chosen.
+// NuAuto stands for a ν that is chosen on held-out folds.
 const NuAuto Nu = 0
 
 // String writes the number, or auto.
@@ -153,15 +153,15 @@ const (
 	gaussianAuto Function = "gaussian"
 )
 
-// Kernel is the kernel function; auto means a Gaussian whose γ is to be chosen. It
-// panics for KernelNone.
+// Kernel is the kernel function, or auto for a Gaussian whose γ is chosen. Do not call it on
+// KernelNone.
 func (f Function) Kernel() (k kernels.Kernel, auto bool) {
 	if f == gaussianAuto {
 		return k, true
 	}
 	k, err := kernels.Parse(string(f))
 	if err != nil {
-		panic(err) // parseFunction has seen it
+		panic(err) // parseFunction checked it
 	}
 	return k, false
 }
@@ -180,14 +180,13 @@ func parseFunction(text string) (Function, error) {
 	return Function(k.String()), nil
 }
 
-// Roles are names of roles in the order of their constants, joined by +; empty:
-// none.
+// Roles are names of roles in the order of their constants, joined by +. Empty: none.
 type Roles string
 
 const allRoles = Roles(RoleAdmin)
 
-// ParseRoles reads roles in any order. The error does not repeat the text, which
-// may be a misplaced secret.
+// ParseRoles reads roles in any order. The error does not repeat the text, which may be a
+// misplaced secret.
 func ParseRoles(text string) (Roles, error) {
 	choices := RoleRead.choices()
 	given := map[string]bool{}
@@ -213,7 +212,7 @@ func (r Roles) Has(role Role) bool {
 	return false
 }
 
-// With returns the roles of both.
+// With returns the union of both.
 func (r Roles) With(others Roles) Roles {
 	var both []string
 	for _, name := range RoleRead.choices() {
@@ -243,8 +242,8 @@ var (
 	choiceType   = reflect.TypeFor[choice]()
 )
 
-// parseScalar reads a value of a type that is not a list or a map. The error names
-// the values that are wanted.
+// parseScalar reads a value of a type other than a list or a map. The error names the
+// expected syntax.
 func parseScalar(t reflect.Type, text string) (reflect.Value, error) {
 	v := reflect.New(t).Elem()
 	var value any
@@ -303,7 +302,7 @@ func parseText(text string) (string, error) {
 	return text, nil
 }
 
-// formatScalar is the inverse of parseScalar.
+// formatScalar writes a value so that parseScalar reads it back.
 func formatScalar(v reflect.Value) string {
 	switch {
 	case v.Type() == durationType:
@@ -323,12 +322,12 @@ func formatScalar(v reflect.Value) string {
 	}
 }
 
-// An item is one scalar of a value as it was written: the value itself, an element
-// of a list, or an entry of a map.
+// item is one scalar of a value as it was written: the value itself, an element of a list or
+// an entry of a map.
 type item struct {
-	name         string // the entry's key; maps only
+	name         string // key of the entry; maps only
 	text         string
-	line, column int // of the scalar, 1-based, in a file only
+	line, column int // place in a file, 1-based
 }
 
 // split divides a value from the environment or a flag into items.
@@ -345,7 +344,7 @@ func (k *key) split(text string) ([]item, error) {
 	for part := range strings.SplitSeq(text, ",") {
 		it := item{text: strings.TrimSpace(part)}
 		if k.typ.Kind() == reflect.Map {
-			// The last = divides, since a label may contain one and a weight does not.
+			// The last = divides: a label may have one, a weight cannot.
 			cut := strings.LastIndexByte(it.text, '=')
 			if cut < 0 {
 				return nil, errors.New("want name=value pairs separated by commas, such as spam=2,ham=1")
@@ -357,13 +356,13 @@ func (k *key) split(text string) ([]item, error) {
 	return items, nil
 }
 
-// A fault is an item with its problem.
+// fault is a problem of one item.
 type fault struct {
 	item
 	message string
 }
 
-// decode makes the key's value from its items. The value is good if there are no
+// decode makes the key's value from its items. The value is valid when there are no
 // faults.
 func (k *key) decode(items []item) (reflect.Value, []fault) {
 	var faults []fault
@@ -407,7 +406,7 @@ func (k *key) decode(items []item) (reflect.Value, []fault) {
 	}
 }
 
-// inBounds checks one number against the key's bounds.
+// inBounds checks a number against the key's bounds.
 func (k *key) inBounds(v reflect.Value) error {
 	if k.min.IsValid() && v.Int() < k.min.Int() {
 		return fmt.Errorf("want at least %s", formatScalar(k.min))

@@ -11,9 +11,9 @@ import (
 	"strings"
 )
 
-// WriteYAML writes the effective configuration as a file that loads to the same
-// values. A comment behind each value says where it came from. The file holds no
-// secrets, only the names of their files.
+// WriteYAML writes the effective configuration as a file that loads to the same values. A
+// comment behind each value names its source. Secrets are left out; the names of their
+// files are not.
 func (c *Config) WriteYAML(w io.Writer) error {
 	out := bufio.NewWriter(w)
 	writeSections(out, func(k *key, indent string) {
@@ -22,8 +22,7 @@ func (c *Config) WriteYAML(w io.Writer) error {
 	return out.Flush()
 }
 
-// String is the comment of WriteYAML: default, file:line:column, the variable or
-// the flag.
+// String is default, file:line:column, the variable or the flag.
 func (o origin) String() string {
 	switch {
 	case o.Source == "":
@@ -35,8 +34,8 @@ func (o origin) String() string {
 	}
 }
 
-// writeSections writes the headers of the sections, an empty line between two,
-// and calls line for every key.
+// writeSections writes the headers of the sections with an empty line between two, and calls
+// line for every key.
 func writeSections(out io.Writer, line func(k *key, indent string)) {
 	var open []string
 	for i, k := range table {
@@ -50,7 +49,7 @@ func writeSections(out io.Writer, line func(k *key, indent string)) {
 		for depth, name := range path {
 			if depth >= len(open) || open[depth] != name {
 				fmt.Fprintf(out, "%s%s:\n", strings.Repeat("  ", depth), name)
-				open = open[:min(depth, len(open))] // deeper sections end here
+				open = open[:min(depth, len(open))] // the sections below are closed
 			}
 		}
 		open = path
@@ -61,8 +60,8 @@ func writeSections(out io.Writer, line func(k *key, indent string)) {
 // last is the part of the name after the last dot.
 func (k *key) last() string { return k.Name[strings.LastIndexByte(k.Name, '.')+1:] }
 
-// plain matches texts that YAML readers take for strings; reserved matches those
-// of them that some readers take for other values.
+// plain matches texts that YAML readers take for strings, and reserved the exceptions among
+// them.
 var (
 	plain    = regexp.MustCompile(`^[A-Za-z/][A-Za-z0-9_./-]*$`)
 	reserved = regexp.MustCompile(`(?i)^(y|n|yes|no|on|off|true|false|null)$`)

@@ -13,9 +13,9 @@ import (
 	"streamd/config"
 )
 
-// refineCmd makes the daemon refine its planes.
+// refineCmd has the daemon refine its planes.
 type refineCmd struct {
-	Wait time.Duration `default:"1m" help:"How long to wait for the end, 1m at most; the refinement goes on without whoever waits."`
+	Wait time.Duration `default:"1m" help:"Time to wait for the end, at most 1m. The refinement goes on after that."`
 	daemonFlags
 	jsonFlag
 }
@@ -99,7 +99,7 @@ func describeTuning(a *model.Tuning) string {
 	return text
 }
 
-// measured is a number that there may not be.
+// measured formats a number that may be missing.
 func measured(x *float64) string {
 	if x == nil {
 		return "–"
@@ -114,7 +114,7 @@ func shareOf(x *float64) string {
 	return percent(*x)
 }
 
-// qualityCmd shows how far answers can be trusted.
+// qualityCmd shows how good the answers are.
 type qualityCmd struct {
 	daemonFlags
 	jsonFlag
@@ -131,7 +131,7 @@ func (t *table) quality(a *model.Quality) {
 	t.row("measured", a.MeasuredAt.Local().Format(time.DateTime))
 	t.row("digest", a.Digest)
 	t.row("PROBABILITIES", "ECE", "BRIER", "LOG LOSS")
-	if len(a.Planes) > 1 { // else they are those of the one plane's class
+	if len(a.Planes) > 1 { // a single plane's class stands for all
 		t.reliability("all, before", a.Before)
 		t.reliability("all, after", a.After)
 	}
@@ -151,7 +151,7 @@ func (t *table) quality(a *model.Quality) {
 	}
 }
 
-// weighed is what rows weigh: a whole number where a part of a row does not tell.
+// weighed formats the weight of rows: as a whole number from 100 on.
 func weighed(x float64) string {
 	if x < 100 {
 		return fmt.Sprintf("%.3g", x)

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// The clients understand the answers that the API is known by.
+// The clients understand the recorded answers of the API.
 func TestClientsReadAnswers(t *testing.T) {
 	answers := map[string]string{
 		"GET /v1/model": "model", "GET /v1/tuning": "tuning", "GET /v1/quality": "quality", "POST /v1/refine": "refine",
@@ -45,7 +45,7 @@ func TestClientsReadAnswers(t *testing.T) {
 			"1 0.5 – 87.50 % 75.00 % * as they are",
 			"1 0.5 – – – standardised",
 		}},
-		{"quality", []string{ // of one plane, which is not shown as a whole, too
+		{"quality", []string{ // a single plane is not shown as a whole
 			"PROBABILITIES ECE BRIER LOG LOSS\nspam, before 0.3125 0.2031 0.5156",
 			"held out 4 rows in 2 folds, from the sample",
 			"correct 75.00 % (balanced 50.00 %)",

@@ -19,18 +19,18 @@ import (
 	"streamd/config"
 )
 
-// daemonFlags say which daemon to talk to, and as whom.
+// daemonFlags name the daemon and identify the caller.
 type daemonFlags struct {
-	URL       string `name:"url" placeholder:"URL" help:"Address of the daemon. By default what STREAMD_URL names, else http://127.0.0.1:8080."`
-	TokenFile string `placeholder:"FILE" help:"File that holds a token of the daemon's, if it asks for one."`
-	CAFile    string `name:"ca-file" placeholder:"FILE" help:"PEM file of the authorities to trust for https. By default the system's."`
-	CertFile  string `placeholder:"FILE" help:"PEM file of a client certificate to show. Goes with --key-file."`
+	URL       string `name:"url" placeholder:"URL" help:"Address of the daemon. The default is STREAMD_URL, else http://127.0.0.1:8080."`
+	TokenFile string `placeholder:"FILE" help:"File with a token, for a daemon that asks for one."`
+	CAFile    string `name:"ca-file" placeholder:"FILE" help:"PEM file of the trusted authorities for https. The default is the system's."`
+	CertFile  string `placeholder:"FILE" help:"PEM file of a client certificate. Goes with --key-file."`
 	KeyFile   string `placeholder:"FILE" help:"PEM file of the client certificate's private key."`
 }
 
 const (
 	defaultURL    = "http://127.0.0.1:8080"
-	answerTimeout = time.Minute // beyond the wait that is asked for
+	answerTimeout = time.Minute // on top of a requested wait
 	adminTimeout  = 10 * time.Minute
 	maxAnswer     = 1 << 30 // bytes; the model of 1000 classes by 4096 features is 100 MB
 )
@@ -99,13 +99,13 @@ func (f *daemonFlags) tls() (*tls.Config, error) {
 	return c, nil
 }
 
-// call asks for a path and gives the body of the answer, or reads it into a
-// value when that is not nil.
+// call sends a request and returns the body of the answer. It also decodes the body into
+// a value that is not nil.
 func (c *client) call(ctx context.Context, method, path string, timeout time.Duration, into any) (body []byte, err error) {
 	return c.send(ctx, method, path, payload{}, timeout, into)
 }
 
-// payload is what a request carries.
+// payload is the body of a request.
 type payload struct {
 	contentType string
 	body        []byte
@@ -133,7 +133,7 @@ func (c *client) send(ctx context.Context, method, path string, send payload, ti
 	answer, err := c.http.Do(request)
 	if err != nil {
 		if e := (*url.Error)(nil); errors.As(err, &e) {
-			err = e.Err // the rest of it is said already
+			err = e.Err // the deferred text has the rest
 		}
 		return nil, fmt.Errorf("%w; is the daemon running there? (--url and STREAMD_URL say where)", err)
 	}
@@ -156,7 +156,7 @@ func (c *client) send(ctx context.Context, method, path string, send payload, ti
 	return bytes.TrimSpace(body), nil
 }
 
-// refusal is the error that the daemon answered with.
+// refusal is the error in an answer of the daemon.
 func refusal(status string, body []byte) error {
 	var e httpapi.ErrorAnswer
 	if json.Unmarshal(body, &e) != nil || e.Error.Code == "" {
@@ -170,7 +170,7 @@ func refusal(status string, body []byte) error {
 	}
 }
 
-// question is one call of a daemon, by a command whose answer it is.
+// question is the call of a daemon whose answer a command shows.
 type question struct {
 	daemonFlags
 	jsonFlag
@@ -178,8 +178,7 @@ type question struct {
 	timeout      time.Duration
 }
 
-// show asks, and prints the answer: as it came with --json, else as print lays it
-// out.
+// show asks the daemon and prints the answer: unchanged with --json, else by print.
 func show[Answer any](ctx context.Context, s *surroundings, q question, print func(t *table, a *Answer)) error {
 	daemon, err := q.client(s)
 	if err != nil {
@@ -198,15 +197,15 @@ func show[Answer any](ctx context.Context, s *surroundings, q question, print fu
 	return t.flush()
 }
 
-// printAnswer prints the body of an answer, which is one line of JSON.
+// printAnswer prints the body of an answer, a line of JSON.
 func printAnswer(w io.Writer, body []byte) error {
 	_, err := w.Write(append(body, '\n'))
 	return err
 }
 
-// modelCmd shows what the daemon serves.
+// modelCmd shows the served model.
 type modelCmd struct {
-	Wait time.Duration `default:"0s" help:"How long to wait for a model when there is none yet, 1m at most."`
+	Wait time.Duration `default:"0s" help:"Time to wait for a model when there is none yet, at most 1m."`
 	daemonFlags
 	jsonFlag
 }
@@ -273,7 +272,7 @@ func (t *table) model(m *httpapi.ModelAnswer) {
 	}
 }
 
-// blocksCmd looks at the live blocks and takes them out.
+// blocksCmd lists and retires live blocks.
 type blocksCmd struct {
 	List   blocksListCmd   `cmd:"" help:"List the live blocks."`
 	Retire blocksRetireCmd `cmd:"" help:"Take a block out of the model, as if it had never been in, and print the receipt."`

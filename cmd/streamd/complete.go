@@ -9,8 +9,8 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// completionCmd prints a completion script. The scripts hand the words of the
-// command line to "streamd __complete", which knows the grammar.
+// completionCmd prints a completion script. The scripts pass the words of the command line
+// to "streamd __complete", which knows the grammar.
 type completionCmd struct {
 	Shell string `arg:"" enum:"bash,zsh,fish" help:"${enum}. For bash and zsh: source <(streamd completion bash); for fish: streamd completion fish | source."`
 }
@@ -20,11 +20,11 @@ func (c *completionCmd) Run(s *surroundings) error {
 	return err
 }
 
-// completeCall is the first argument of the scripts' call. The others are the
-// words behind the program's name, up to the one that is to be completed.
+// completeCall is the first argument in a call of the scripts. The others are the words
+// behind the program's name, up to the word to complete.
 const completeCall = "__complete"
 
-// completionScripts offer names of files where streamd offers nothing.
+// completionScripts offer file names where streamd offers nothing.
 var completionScripts = map[string]string{
 	"bash": `_streamd() {
     local IFS=$'\n'
@@ -64,8 +64,8 @@ complete -c streamd -f -a '(__streamd_complete)'
 `,
 }
 
-// printCompletions prints a line for each word that the last word may become: the
-// word, a tab and a short help.
+// printCompletions prints a line for each completion of the last word: the completion, a
+// tab and a short help.
 func printCompletions(w io.Writer, app *kong.Application, words []string) error {
 	out := bufio.NewWriter(w)
 	if len(words) > 0 {
@@ -76,7 +76,7 @@ func printCompletions(w io.Writer, app *kong.Application, words []string) error 
 	return out.Flush()
 }
 
-// complete offers what may stand for last behind the words before it.
+// complete offers the completions of last behind the words before it.
 func complete(at *kong.Node, before []string, last string, offer func(word, help string)) {
 	matching := func(word, help string) {
 		if strings.HasPrefix(word, last) {
@@ -87,11 +87,11 @@ func complete(at *kong.Node, before []string, last string, offer func(word, help
 	if len(before) > 0 && before[0] == "help" {
 		first, before = false, before[1:]
 	}
-	var pending *kong.Flag // its value comes next
+	var pending *kong.Flag // the flag whose value comes next
 	arguments := 0
 	for _, word := range before {
 		switch {
-		case word == "=": // bash makes three words of --flag=value
+		case word == "=": // bash divides --flag=value into three words
 		case pending != nil:
 			pending = nil
 		case strings.HasPrefix(word, "-"):
@@ -148,8 +148,8 @@ func findCommand(at *kong.Node, name string) *kong.Node {
 	return nil
 }
 
-// findFlag returns the flag that is written as --name or -n; nil: there is none, or
-// its value is in the word already.
+// findFlag returns the flag written as --name or -n. It is nil if there is none, or if the
+// word already has its value.
 func findFlag(at *kong.Node, word string) *kong.Flag {
 	for _, group := range at.AllFlags(false) {
 		for _, f := range group {
@@ -161,8 +161,8 @@ func findFlag(at *kong.Node, word string) *kong.Flag {
 	return nil
 }
 
-// offerValues offers the values that a flag or an argument chooses from: those of
-// its enum, or of a placeholder such as earliest|latest.
+// offerValues offers the choices of a flag or an argument: those of its enum, or of a
+// placeholder such as earliest|latest.
 func offerValues(v *kong.Value, offer func(word, help string)) {
 	if v.Enum != "" {
 		for _, word := range v.EnumSlice() {
@@ -174,7 +174,7 @@ func offerValues(v *kong.Value, offer func(word, help string)) {
 		return
 	}
 	for word := range strings.SplitSeq(v.Flag.PlaceHolder, "|") {
-		if word == strings.ToLower(word) { // X is any number
+		if word == strings.ToLower(word) { // capitals, such as X, stand for any value
 			offer(word, "")
 		}
 	}

@@ -7,10 +7,10 @@ import (
 	"streamd/cmd/streamd/httpapi"
 )
 
-// healthCmd asks a daemon whether it is alive. It is the health check of images
-// without a shell.
+// healthCmd asks a daemon whether it is alive. Images without a shell use it as their health
+// check.
 type healthCmd struct {
-	Ready bool `help:"Ask whether it is ready to answer, too, and fail with the reason if it is not."`
+	Ready bool `help:"Ask whether the daemon is ready to answer, and fail with the reason if it is not."`
 	daemonFlags
 	jsonFlag
 }

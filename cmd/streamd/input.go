@@ -12,35 +12,34 @@ import (
 	"streamd/ingest/wire"
 )
 
-// columnFlags say what the columns of a file are.
+// columnFlags name the columns of a file.
 type columnFlags struct {
-	Label  string `default:"label" placeholder:"NAME" help:"Column or field of the labels: its name, first, last, or its number from 1. CSV without a header has them in the first column unless told otherwise, LIBSVM always."`
-	Weight string `placeholder:"NAME" help:"Column or field with the weights of the rows. Every row weighs 1 without it."`
+	Label  string `default:"label" placeholder:"NAME" help:"Column or field of the labels: its name, first, last, or its number from 1. Without a header, CSV has them in the first column by default. LIBSVM always has them first."`
+	Weight string `placeholder:"NAME" help:"Column or field with the weights of the rows. Without it every row has weight 1."`
 }
 
 func (f *columnFlags) options(format string) wire.Options {
 	return wire.Options{Format: formatOf(format), Label: f.Label, Weight: f.Weight}
 }
 
-// formatOf is the format that a flag names; 0, for auto, is found out.
+// formatOf is the format that a flag names. It is 0 for auto.
 func formatOf(name string) wire.Format {
 	if name == "auto" {
 		return 0
 	}
 	format, err := wire.ParseFormat(name)
 	if err != nil {
-		panic(err) // no flag's enum has others
+		panic(err) // the flag's enum has checked it
 	}
 	return format
 }
 
-// dataset is a file of labelled rows that is read in blocks, as many times as
-// it takes. How it is cut depends on nothing but its number of features, and
-// so do the bits of what is learned from it.
+// dataset is a file of labelled rows that can be read in blocks many times. The cuts between
+// blocks depend only on its number of features, so a file always gives the same bits.
 type dataset struct {
 	path      string
 	options   wire.Options
-	features  []string // their names; of data without names, x1, x2, …
+	features  []string // names; x1, x2, … for data without names
 	format    wire.Format
 	blockRows int
 }
@@ -50,8 +49,7 @@ const (
 	maxBlockCells = 1 << 21 // rows × features, 16 MiB of numbers
 )
 
-// openDataset looks at the beginning of a file. The options' features are its
-// features from then on.
+// openDataset reads the beginning of a file to find its features. Later reads use them.
 func openDataset(path string, options wire.Options) (*dataset, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -60,7 +58,7 @@ func openDataset(path string, options wire.Options) (*dataset, error) {
 	if !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("read %s: it is read more than once, so it must be a regular file", path)
 	}
-	const fewRows = 64 // as the features are not known yet, nor how wide they are
+	const fewRows = 64 // the number of features is not known yet
 	reader, err := wire.OpenFile(path, options, fewRows)
 	if err != nil {
 		return nil, err
@@ -79,9 +77,9 @@ func openDataset(path string, options wire.Options) (*dataset, error) {
 	return d, nil
 }
 
-// aligned opens a second file, of rows with d's features. Only a LIBSVM file may
-// be narrower or wider: absent features are zero, and those that d does not have
-// are ignored, as LIBLINEAR does, since no model has weights for them.
+// aligned opens a second file of rows with d's features. Only a LIBSVM file may be narrower
+// or wider: absent features are zero, and features that d does not have are ignored, as in
+// LIBLINEAR, since no model has weights for them.
 func (d *dataset) aligned(path string) (*dataset, error) {
 	if d.format == wire.LIBSVM {
 		options := d.options
@@ -94,10 +92,9 @@ func (d *dataset) aligned(path string) (*dataset, error) {
 	return openDataset(path, d.options)
 }
 
-// each reads the file once: work gets each block, in memory of its own, with
-// the number of its first row, on one goroutine per worker; take gets the
-// results in the order of the rows. What work returns may hold on to the
-// block's strings only.
+// each reads the file once. On one goroutine per worker, work gets each block, in memory of
+// its own, with the number of its first row. take gets the results in the order of the
+// rows. A result may keep the block's strings only.
 func each[Result any](ctx context.Context, s *surroundings, what string, d *dataset,
 	work func(worker int, b *incremental.Block, firstRow int64) (Result, error),
 	take func(Result) error,
@@ -147,11 +144,11 @@ func (d *dataset) place(err error, firstRow int64) error {
 	return err
 }
 
-// workers is how many goroutines decode, summarise and score.
+// workers is the number of goroutines that decode, summarise and score.
 func workers() int { return runtime.GOMAXPROCS(0) }
 
-// newPieces returns as many as are in use at a time: one for each worker, and one
-// that is being cut or waits for a worker.
+// newPieces returns as many pieces as are in use at a time: one for each worker, and one that
+// is being cut or waits for a worker.
 func newPieces() chan *wire.Piece {
 	free := make(chan *wire.Piece, workers()+1)
 	for range cap(free) {

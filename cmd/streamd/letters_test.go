@@ -64,7 +64,7 @@ func (p *postOffice) write(source string, partition int, offset int64, value []b
 	}
 }
 
-// streamd runs a command on the letters. status is its exit status.
+// streamd runs a command on the letters and returns its exit status.
 func (p *postOffice) streamd(status int, args ...string) string {
 	p.t.Helper()
 	var out bytes.Buffer
@@ -77,7 +77,7 @@ func (p *postOffice) streamd(status int, args ...string) string {
 	return out.String()
 }
 
-// records reads all that a topic holds.
+// records reads all records of a topic.
 func (p *postOffice) records(topic string) (records []kafka.Record) {
 	p.t.Helper()
 	reader, err := kafka.NewRangeReader(kafka.RangeConfig{Cluster: p.cluster, Topic: topic, Partitions: 1}, zerolog.Nop())
@@ -90,7 +90,7 @@ func (p *postOffice) records(topic string) (records []kafka.Record) {
 		p.t.Fatal(err)
 	}
 	_, err = reader.Read(p.t.Context(), ranges, func(_ context.Context, b *kafka.Batch) error {
-		for _, r := range b.Records { // never released
+		for _, r := range b.Records { // the batch is never released
 			r.Offset = int64(b.Partition)<<32 | r.Offset
 			records = append(records, r)
 		}
@@ -120,14 +120,14 @@ func TestLetters(t *testing.T) {
 	p.write("orders", 1, 7, p.sent.Value, "format")
 	p.write("orders", 1, 8, large, "row")
 	p.write("orders", 0, 3, p.sent.Value, "row")
-	p.write("orders", 1, 7, p.sent.Value, "format") // once more, as after a crash
+	p.write("orders", 1, 7, p.sent.Value, "format") // a second letter, as after a crash
 	p.write("others", 0, 1, p.sent.Value, "format")
 
 	all := fromJSON[lettersReport](t, p.streamd(0, "list", "--json"))
 	if len(all.Letters) != 5 || all.Others != 0 || all.Topic != "orders.dlq" {
 		t.Fatalf("%+v", all)
 	}
-	listed := map[letterID]letter{} // letters of one millisecond are listed by partition
+	listed := map[letterID]letter{} // letters of the same millisecond have the order of partitions
 	for _, l := range all.Letters {
 		listed[l.ID] = l
 	}
@@ -155,7 +155,7 @@ func TestLetters(t *testing.T) {
 		}
 	}
 
-	// Nothing that a producer wrote commands the terminal, and nothing is lost.
+	// Control characters of a producer are escaped, and nothing is lost.
 	for _, args := range [][]string{{"list"}, {"show", "1/0"}, {"show", "1/1"}, {"show", "1/0", "--hex"}} {
 		if text := p.streamd(0, args...); !utf8.ValidString(text) || strings.ContainsAny(text, "\x1b\a") || !strings.Contains(text, "orders/1/7") && !strings.Contains(text, "orders/1/8") {
 			t.Errorf("%q prints %q", args, text)
@@ -178,7 +178,7 @@ func TestLetters(t *testing.T) {
 	p.streamd(1, "show", "1/99")
 	p.streamd(2, "show", "17")
 
-	// A replay brings each record once, and says which it cannot bring.
+	// A replay writes each record once and names the letters that it cannot replay.
 	replay := func(status int, args ...string) lettersReplayReport {
 		t.Helper()
 		return fromJSON[lettersReplayReport](t, p.streamd(status, append([]string{"replay", "--json"}, args...)...))
@@ -221,7 +221,7 @@ func TestReplayedCounts(t *testing.T) {
 	}
 }
 
-// Where there is no dead-letter topic, nothing was ever rejected.
+// Without a dead-letter topic nothing was ever rejected.
 func TestLettersWithoutTopic(t *testing.T) {
 	broker, err := embedded.Start(t.TempDir())
 	if err != nil {
@@ -256,8 +256,7 @@ func TestContent(t *testing.T) {
 	}
 }
 
-// Records are rejected for times that JSON cannot write. Their letters are listed all the
-// same.
+// The letters of records with times that JSON cannot write are listed.
 func TestLetterOfATimeThatIsNone(t *testing.T) {
 	for _, ms := range []int64{math.MinInt64, math.MaxInt64} {
 		none := time.UnixMilli(ms)

@@ -1,11 +1,10 @@
 // Streamd learns classifiers from labelled blocks in Kafka and serves them over
 // HTTP: hyperplanes in the features, or in the coordinates of a kernel's basis.
-// "streamd help" lists what else it does.
+// "streamd help" lists its commands.
 //
-// Results go to standard output, everything else to standard error. With --json
-// the last line on standard output is exactly one JSON object. The exit status
-// is 0 when the work is done, 1 when it failed and 2 when it was asked for in
-// the wrong way.
+// Results go to standard output, all else to standard error. With --json the last line on
+// standard output is exactly one JSON object. The exit status is 0 for success, 1 for
+// failure and 2 for wrong usage.
 package main
 
 import (
@@ -23,8 +22,8 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// The first signal asks for an orderly end. From then on signals have their
-	// usual effect, so that a second one ends an end that takes too long.
+	// The first signal begins an orderly stop. A second one has its usual effect, and so
+	// ends a stop that takes too long.
 	context.AfterFunc(ctx, stop)
 	err := run(ctx, os.Args[1:], os.Environ(), os.Stdin, os.Stdout, os.Stderr)
 	if err != nil && !errors.As(err, new(loggedError)) {
@@ -33,7 +32,7 @@ func main() {
 	os.Exit(exitStatus(err))
 }
 
-// surroundings are what a command sees of the process that it runs in.
+// surroundings are the parts of the process that a command uses.
 type surroundings struct {
 	env            []string // as from os.Environ
 	stdin          io.Reader
@@ -45,15 +44,15 @@ func (s *surroundings) variable(name string) string {
 	value := ""
 	for _, entry := range s.env {
 		if rest, ok := strings.CutPrefix(entry, name+"="); ok {
-			value = rest // of two, the later, as for a new process
+			value = rest // the last one counts, as for a new process
 		}
 	}
 	return value
 }
 
-// run is the program: args are without its name.
+// run is the program. args do not have its name.
 func run(ctx context.Context, args, env []string, stdin io.Reader, stdout, stderr io.Writer) error {
-	answered := false // kong prints help and version while it parses, and means to exit then
+	answered := false // kong printed help or the version while parsing
 	var answerErr error
 	parser, err := kong.New(newGrammar(),
 		kong.Name("streamd"),
@@ -62,7 +61,7 @@ func run(ctx context.Context, args, env []string, stdin io.Reader, stdout, stder
 		kong.Exit(func(int) { answered = true }),
 		kong.Help(func(o kong.HelpOptions, c *kong.Context) error {
 			answerErr = kong.DefaultHelpPrinter(o, c)
-			return nil // else it would be one of the command line's
+			return nil // kong would report it as a wrong command line
 		}),
 		kong.Bind(&answerErr),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true, WrapUpperBound: 100}),
@@ -87,8 +86,7 @@ func run(ctx context.Context, args, env []string, stdin io.Reader, stdout, stder
 	return command.Run(&surroundings{env, stdin, stdout, stderr})
 }
 
-// commandPath is how far a faulty command line was understood, with a blank
-// behind each command.
+// commandPath has the commands of a faulty command line, each with a blank behind it.
 func commandPath(err error) string {
 	path := ""
 	if parse := (*kong.ParseError)(nil); errors.As(err, &parse) {
@@ -101,7 +99,7 @@ func commandPath(err error) string {
 	return path
 }
 
-// A usageError says that the command was called in a wrong way.
+// usageError is a wrong use of the command line.
 type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
@@ -119,11 +117,11 @@ func exitStatus(err error) int {
 	}
 }
 
-// message is the error for people: each of its lines says who speaks.
+// message is the error for people. Each line begins with the program's name.
 func message(err error) string {
 	text := err.Error()
 	if errors.Is(err, context.Canceled) {
-		// Who interrupts a program need not be told in whose words it noticed.
+		// The text of context.Canceled tells the user nothing new.
 		text = strings.TrimSuffix("interrupted: "+strings.TrimSuffix(text, context.Canceled.Error()), ": ")
 	}
 	return "streamd: " + strings.ReplaceAll(text, "\n", "\nstreamd: ")

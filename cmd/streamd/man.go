@@ -9,8 +9,7 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// manCmd writes manual pages, one for the program and one for each command, as the
-// grammar describes them.
+// manCmd writes the manual pages of the program and of each command, from the grammar.
 type manCmd struct {
 	Dir string `arg:"" help:"Folder to write streamd.1, streamd-run.1 and the others to."`
 }
@@ -37,7 +36,7 @@ func (c *manCmd) Run(k *kong.Context, s *surroundings) error {
 	return err
 }
 
-// visible returns the commands below node that are in its help.
+// visible returns the commands below node that its help shows.
 func visible(node *kong.Node) (commands []*kong.Node) {
 	for _, child := range node.Children {
 		if !child.Hidden {
@@ -116,7 +115,7 @@ func manPage(node *kong.Node) []byte {
 		}
 	}
 	line(".SH EXIT STATUS")
-	line("0 when the work is done, 1 when it failed, 2 when it was asked for in the wrong way.")
+	line("0 for success, 1 for failure, 2 for wrong usage.")
 	if node.Parent != nil {
 		line(".SH SEE ALSO")
 		line(`\fB%s\fR(1)`, pageName(node.Parent))
@@ -124,8 +123,8 @@ func manPage(node *kong.Node) []byte {
 	return page
 }
 
-// roff escapes text for man(7): none of it is a macro, an escape or a sign that is
-// printed as another one.
+// roff escapes text for man(7), so that none of it is a macro or an escape, and every sign
+// is printed as itself.
 func roff(text string) string {
 	text = strings.NewReplacer(`\`, `\e`, "-", `\-`, "'", `\(aq`, `"`, `\(dq`, "^", `\(ha`, "~", `\(ti`, "`", `\(ga`, "\n.", "\n\\&.").Replace(text)
 	if strings.HasPrefix(text, ".") {

@@ -8,8 +8,7 @@ import (
 	"testing"
 )
 
-// Each command in a help has a page, which the page above it names, and each of its
-// flags is on it.
+// Each command in the help has a page with all its flags, and its parent's page names it.
 func TestManPages(t *testing.T) {
 	dir := t.TempDir()
 	if err := run(t.Context(), []string{"man", dir}, nil, strings.NewReader(""), io.Discard, io.Discard); err != nil {

@@ -34,9 +34,8 @@ func writeFuzzed(t *testing.T, model, rows []byte) (modelFile, rowsFile string) 
 	return modelFile, rowsFile
 }
 
-// FuzzPredictModel looks for a saved model that predict neither refuses nor
-// answers from: each answer names a class of the model, and its probabilities
-// add up to 1.
+// FuzzPredictModel looks for a saved model that predict accepts and answers wrongly: an
+// answer must name a class of the model, and its probabilities must add up to 1.
 func FuzzPredictModel(f *testing.F) {
 	for _, model := range fuzzModels {
 		f.Add([]byte(model), []byte(fuzzRows))
@@ -85,8 +84,8 @@ func FuzzPredictModel(f *testing.F) {
 	})
 }
 
-// FuzzPlotModel looks for a saved model that plot neither refuses nor draws: a
-// picture is XML, and the same classifier can be drawn in pixels.
+// FuzzPlotModel looks for a saved model that plot accepts and draws wrongly: a picture must
+// be XML, and the same classifier can be drawn in pixels.
 func FuzzPlotModel(f *testing.F) {
 	for _, model := range fuzzModels {
 		f.Add([]byte(model), []byte(fuzzRows))

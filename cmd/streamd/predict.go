@@ -21,25 +21,25 @@ import (
 	"streamd/ingest/wire"
 )
 
-// predictCmd classifies rows here, by the planes of one model: the values are,
-// bit for bit, those that the daemon would answer with, and no limit on a
-// request stands in the way of a long file.
+// predictCmd classifies rows in this process, by the planes of one model. The values are
+// those of the daemon bit for bit, and the daemon's limits on requests do not apply to a
+// long file.
 type predictCmd struct {
 	File string `arg:"" help:"Rows with or without labels, in CSV, LIBSVM, JSON or Arrow, also gzipped; - is standard input."`
 	columnFlags
-	Format string `enum:"auto,arrow,json,csv,libsvm" default:"auto" help:"Format of a file whose name does not end in one, and of standard input: ${enum}."`
+	Format string `enum:"auto,arrow,json,csv,libsvm" default:"auto" help:"Format of standard input and of a file whose name does not end in one: ${enum}."`
 	Model  string `placeholder:"FILE" help:"Use a saved answer of GET /v1/model, or of fit --json, instead of asking the daemon."`
-	Values bool   `help:"Print the value x·w − gamma of each plane behind the label, too."`
+	Values bool   `help:"Print the value x·w − gamma of each plane behind the label."`
 
 	Probabilities bool `help:"Print the probability of each class, in the order of the model's classes. The model must have a calibration."`
-	Contributions bool `help:"Print for each plane what each feature adds to its value, counted from the mean row."`
-	Top           int  `placeholder:"N" help:"Of the contributions, only the N largest."`
-	Leverage      bool `help:"Print how many times as far as usual the row is from those learned from; several times is far from anything seen. Asks the daemon, in one request, so that its limits apply."`
+	Contributions bool `help:"Print for each plane the contribution of each feature to its value, counted from the mean row."`
+	Top           int  `placeholder:"N" help:"Print only the N largest contributions."`
+	Leverage      bool `help:"Print the row's leverage divided by the mean leverage of the rows learned from. A row of several times that is unlike any of them. It asks the daemon in one request, so the daemon's limits apply."`
 	daemonFlags
 	jsonFlag
 }
 
-// maxInput bounds what is decoded at once.
+// maxInput bounds the input, which is decoded at once.
 const maxInput = 1 << 30 // bytes
 
 func (c *predictCmd) Run(ctx context.Context, s *surroundings) error {
@@ -81,18 +81,18 @@ func (c *predictCmd) Run(ctx context.Context, s *surroundings) error {
 			return fmt.Errorf("the model cannot be used: %w", err)
 		}
 	}
-	var strongest *model.Contributions
+	var contributions *model.Contributions
 	if c.Contributions {
-		strongest = model.NewContributions(m, rows.Columns, c.top(m))
+		contributions = model.NewContributions(m, rows.Columns, c.top(m))
 	}
 	if c.JSON {
-		return printJSON(s.stdout, c.report(answer, m, class, values, curves, strongest))
+		return printJSON(s.stdout, c.report(answer, m, class, values, curves, contributions))
 	}
-	return c.print(s.stdout, m, class, values, curves, strongest)
+	return c.print(s.stdout, m, class, values, curves, contributions)
 }
 
 // print prints a line for each row.
-func (c *predictCmd) print(w io.Writer, m *incremental.Model, class []int32, values []float64, curves []calibration.Curve, strongest *model.Contributions) error {
+func (c *predictCmd) print(w io.Writer, m *incremental.Model, class []int32, values []float64, curves []calibration.Curve, contributions *model.Contributions) error {
 	out := bufio.NewWriter(w)
 	var line []byte
 	probabilities := make([]float64, len(m.Classes))
@@ -109,7 +109,7 @@ func (c *predictCmd) print(w io.Writer, m *incremental.Model, class []int32, val
 		if c.Contributions {
 			for p := range m.Planes {
 				line = append(line, '\t')
-				order, of := strongest.Of(i, p)
+				order, of := contributions.Of(i, p)
 				for rank, j := range order {
 					line = appendContribution(line, rank, m.Features[j], of[j])
 				}
@@ -133,7 +133,7 @@ func (c *predictCmd) Validate() error {
 	return nil
 }
 
-// top is how many contributions are wanted.
+// top is the number of contributions to print.
 func (c *predictCmd) top(m *incremental.Model) int {
 	if c.Top > 0 {
 		return c.Top
@@ -155,13 +155,13 @@ func appendContribution(line []byte, rank int, feature string, x float64) []byte
 	return fmt.Appendf(line, "%s=%+.6g", oneLine(feature), x)
 }
 
-// ask lets the daemon predict, which has the factors that leverages take.
+// ask has the daemon predict, which has the factors for leverages.
 func (c *predictCmd) ask(ctx context.Context, s *surroundings, m *incremental.Model, rows wire.Table) error {
 	daemon, err := c.client(s)
 	if err != nil {
 		return err
 	}
-	// LIBSVM has its label in front, whatever the daemon calls that of others.
+	// A LIBSVM row begins with its label, whatever the name of the daemon's label column.
 	block := &incremental.Block{
 		Features: m.Features, Columns: rows.Columns, Classes: []string{"0"}, Codes: make([]int32, rows.Rows),
 	}
@@ -209,7 +209,7 @@ func (c *predictCmd) ask(ctx context.Context, s *surroundings, m *incremental.Mo
 	return out.Flush()
 }
 
-// order is that in which the contributions of a row were answered.
+// order lists the features of a row's contributions in the order of the answer.
 func (c *predictCmd) order(m *incremental.Model, of map[string]float64) []string {
 	features := make([]string, 0, len(of))
 	for _, feature := range m.Features {
@@ -223,15 +223,15 @@ func (c *predictCmd) order(m *incremental.Model, of map[string]float64) []string
 	return features
 }
 
-// predictReport is the answer that the daemon gives to the same rows, but for what a
-// saved model does not say of itself: those of fit have no fingerprint.
+// predictReport is the daemon's answer to the same rows. The model of a saved report of fit
+// has no fingerprint.
 type predictReport struct {
 	Model  string `json:"model,omitempty"`
 	Method string `json:"method,omitempty"`
 	httpapi.PredictAnswer
 }
 
-func (c *predictCmd) report(of *httpapi.ModelAnswer, m *incremental.Model, class []int32, values []float64, curves []calibration.Curve, strongest *model.Contributions) predictReport {
+func (c *predictCmd) report(of *httpapi.ModelAnswer, m *incremental.Model, class []int32, values []float64, curves []calibration.Curve, contributions *model.Contributions) predictReport {
 	r := predictReport{Model: of.Fingerprint, Method: of.Method, PredictAnswer: httpapi.PredictAnswer{
 		Classes: m.Classes, Labels: make([]string, len(class)), Values: make([][]float64, len(class)),
 	}}
@@ -250,13 +250,13 @@ func (c *predictCmd) report(of *httpapi.ModelAnswer, m *incremental.Model, class
 			r.Probabilities = append(r.Probabilities, p)
 		}
 	}
-	if strongest != nil {
-		r.Contributions = &httpapi.ContributionsAnswer{AtMean: strongest.AtMean}
+	if contributions != nil {
+		r.Contributions = &httpapi.ContributionsAnswer{AtMean: contributions.AtMean}
 		for i := range class {
 			planes := make([]map[string]float64, len(m.Planes))
 			for p := range planes {
 				planes[p] = map[string]float64{}
-				order, of := strongest.Of(i, p)
+				order, of := contributions.Of(i, p)
 				for _, j := range order {
 					planes[p][m.Features[j]] = of[j]
 				}
@@ -284,7 +284,7 @@ func (c *predictCmd) model(ctx context.Context, s *surroundings) (*httpapi.Model
 	return &m, err
 }
 
-// savedModel reads a saved answer of GET /v1/model, or of fit --json.
+// savedModel reads a saved answer of GET /v1/model or report of fit --json.
 func savedModel(path string) (*httpapi.ModelAnswer, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -334,7 +334,7 @@ func (c *predictCmd) rows(s *surroundings, features []string) (wire.Table, error
 	return rows, nil
 }
 
-// readAll reads up to maxInput bytes, unzipped if need be.
+// readAll reads up to maxInput bytes, and unzips them if they are compressed.
 func readAll(in io.Reader) ([]byte, error) {
 	unzipped, err := wire.Unzipped(in)
 	if err != nil {

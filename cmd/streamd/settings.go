@@ -11,15 +11,15 @@ import (
 	"streamd/config"
 )
 
-// configFile is embedded by the commands that take the daemon's configuration.
+// configFile is part of the commands that read the daemon's configuration.
 type configFile struct {
-	Config string `short:"c" placeholder:"FILE" help:"Configuration file. By default what STREAMD_CONFIG names, else streamd.yaml if there is one."`
+	Config string `short:"c" placeholder:"FILE" help:"Configuration file. The default is the file named by STREAMD_CONFIG, else streamd.yaml if it exists."`
 }
 
 const defaultConfigFile = "streamd.yaml"
 
-// load reads the configuration; all its problems are one usageError. Flags that
-// the command calls by other names than the daemon are renamed in it.
+// load reads the configuration. All its problems are one usageError. The error has the
+// command's own names of flags: renamed has them by the daemon's names.
 func (f *configFile) load(s *surroundings, given, renamed map[string]string) (*config.Config, error) {
 	file, required := f.Config, true
 	if file == "" {

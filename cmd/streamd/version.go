@@ -10,7 +10,7 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// versionCmd says which streamd this is.
+// versionCmd prints the version.
 type versionCmd struct {
 	jsonFlag
 }
@@ -26,22 +26,22 @@ func (c *versionCmd) Run(s *surroundings) error {
 // versionFlag is the version command as a flag.
 type versionFlag bool
 
-// BeforeReset implements kong's hook. The error of printing goes to failed: what
-// the hook returns would be an error of the command line.
+// BeforeReset implements kong's hook. The error of printing goes to failed, since kong would
+// report a returned error as a wrong command line.
 func (versionFlag) BeforeReset(k *kong.Kong, failed *error) error {
 	*failed = thisBuild().print(k.Stdout)
 	k.Exit(0)
 	return nil
 }
 
-// build is what the Go tool has noted in the program.
+// build has the notes of the Go tool in the program.
 type build struct {
-	Version  string `json:"version"`            // of the module; "devel" when the Go tool does not know it
-	Revision string `json:"revision,omitempty"` // of the version control system; "": not known
-	Time     string `json:"time,omitempty"`     // of the revision
+	Version  string `json:"version"`            // version of the module; "devel" if unknown
+	Revision string `json:"revision,omitempty"` // revision of the checkout; "": unknown
+	Time     string `json:"time,omitempty"`     // time of the revision
 	Modified bool   `json:"modified"`           // whether the checkout had changes
 	Go       string `json:"go"`
-	Platform string `json:"platform"` // as linux/amd64
+	Platform string `json:"platform"` // such as linux/amd64
 }
 
 func thisBuild() build {
@@ -70,7 +70,7 @@ func buildOf(info *debug.BuildInfo) build {
 	return b
 }
 
-// String is the version with the revision, as logs and pages show it.
+// String is the version with the revision, for logs and pages.
 func (b build) String() string {
 	switch {
 	case b.Revision == "":

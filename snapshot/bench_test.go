@@ -10,22 +10,21 @@ import (
 )
 
 // fill puts blocks into a file, in saves of a thousand, and returns the state.
-func fill(b *testing.B, s *Store, r *rand.Rand, from, blocks, features int, state *incremental.State) (bytes, fileBytes int64) {
-	b.Helper()
-	var c Change
+func fill(t *testing.B, s *Store, r *rand.Rand, from, blocks, features int, state *incremental.State) (bytes, fileBytes int64) {
+	t.Helper()
+	c := changeTo(state, nil)
 	for i := range blocks {
-		block := randomBlock(r, fmt.Sprintf("orders/%d/%d", r.IntN(4), from+i), 2, features)
-		state.Add(block.Summary)
-		c.Put = append(c.Put, block)
+		b := randomBlock(r, fmt.Sprintf("orders/%d/%d", r.IntN(4), from+i), 2, features)
+		state.Add(b.Summary)
+		c.put(b)
 		if len(c.Put) == 1000 || i == blocks-1 {
-			c.State = state
 			info, err := s.Save(c)
 			if err != nil {
-				b.Fatal(err)
+				t.Fatal(err)
 			}
 			bytes += info.Bytes
 			fileBytes = info.FileBytes
-			c.Put = c.Put[:0]
+			c = changeTo(state, nil)
 		}
 	}
 	return bytes, fileBytes
@@ -46,11 +45,11 @@ func BenchmarkSave(b *testing.B) {
 			at := size.live
 			for b.Loop() {
 				b.StopTimer()
-				c := Change{State: state}
+				c := changeTo(state, nil)
 				for range size.blocks {
-					block := randomBlock(r, fmt.Sprintf("orders/%d/%d", r.IntN(4), at), 2, size.features)
-					state.Add(block.Summary)
-					c.Put = append(c.Put, block)
+					one := randomBlock(r, fmt.Sprintf("orders/%d/%d", r.IntN(4), at), 2, size.features)
+					state.Add(one.Summary)
+					c.put(one)
 					at++
 				}
 				records++

@@ -62,27 +62,7 @@ func (s *Store) compact(ctx context.Context) (info SaveInfo, err error) {
 	if err := checkName(s.path, s.data); err != nil {
 		return info, err
 	}
-	temporary := compacting(s.target)
-	next, err := s.copyTo(ctx, temporary)
-	if err == nil {
-		if err = os.Rename(temporary, s.target); err != nil {
-			next.Close()
-		}
-	}
-	if err != nil {
-		os.Remove(temporary)
-		return info, err
-	}
-	// From here on the new file is the snapshot, which nobody else could lock before it
-	// had the name.
-	s.swap.Lock()
-	old := s.db
-	s.db, s.data, s.file, s.sum = next.db, next.data, next.file, next.sum
-	s.swap.Unlock()
-	s.failed = false
-	err = cmp.Or(old.Close(), syncFolder(filepath.Dir(s.target)))
-	if err != nil { // the disk may still have the old file under the name
-		s.failed, s.failedSum = true, s.sum
+	if err := s.replace(ctx, copyValues); err != nil {
 		return info, err
 	}
 	file, err := s.data.Stat()
@@ -92,21 +72,52 @@ func (s *Store) compact(ctx context.Context) (info SaveInfo, err error) {
 	return SaveInfo{Bytes: file.Size(), FileBytes: file.Size()}, nil
 }
 
+// A filler copies the values of a file into an empty one, and returns the head that the new
+// file gets.
+type filler func(from *bbolt.Tx, to *copier) (head, error)
+
+// replace puts a new file in the place of the open one.
+func (s *Store) replace(ctx context.Context, f filler) error {
+	temporary := compacting(s.target)
+	next, err := s.copyTo(ctx, temporary, f)
+	if err == nil {
+		if err = os.Rename(temporary, s.target); err != nil {
+			next.Close()
+		}
+	}
+	if err != nil {
+		os.Remove(temporary)
+		return err
+	}
+	// From here on the new file is the snapshot. Nobody else could lock it before it had
+	// the name.
+	s.swap.Lock()
+	old := s.db
+	s.db, s.data, s.file, s.sum = next.db, next.data, next.file, next.sum
+	s.swap.Unlock()
+	s.failed = false
+	err = cmp.Or(old.Close(), syncFolder(filepath.Dir(s.target)))
+	if err != nil { // the disk may still have the old file under the name
+		s.failed, s.failedSum = true, s.sum
+	}
+	return err
+}
+
 // copyTo makes a file of the live values, with the mode and the owner of the one that
 // it is to replace, and returns when it is on the disk.
-func (s *Store) copyTo(ctx context.Context, temporary string) (next *Store, err error) {
+func (s *Store) copyTo(ctx context.Context, temporary string, f filler) (next *Store, err error) {
 	if err := removeIfThere(temporary); err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(temporary, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	made, err := os.OpenFile(temporary, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	info, err := s.data.Stat()
 	if err == nil {
-		err = keepOwner(f, info)
+		err = keepOwner(made, info)
 	}
-	if err := cmp.Or(err, f.Close()); err != nil {
+	if err := cmp.Or(err, made.Close()); err != nil {
 		return nil, err
 	}
 	db, file, err := openBolt(temporary, false)
@@ -119,14 +130,36 @@ func (s *Store) copyTo(ctx context.Context, temporary string) (next *Store, err 
 		}
 	}()
 	db.NoSync = true
-	if err := s.view(func(tx *bbolt.Tx) error { return copyValues(ctx, db, tx) }); err != nil {
+	to := &copier{ctx: ctx, db: db}
+	var h head
+	err = s.view(func(from *bbolt.Tx) error {
+		defer to.rollback()
+		if err := to.begin(); err != nil {
+			return err
+		}
+		if h, err = f(from, to); err != nil {
+			return err
+		}
+		return to.tx.Commit()
+	})
+	if err != nil {
 		return nil, err
 	}
 	if info, err = file.Stat(); err != nil {
 		return nil, err
 	}
 	next = &Store{db: db, data: file, path: temporary, key: s.key, sum: s.sum, file: idOf(info)}
-	if err := next.update(func(w *writer) error { return w.compacted(s.file, next.file) }); err != nil {
+	if to.summer != nil {
+		next.sum = to.summer.sum
+	}
+	if err := next.update(func(w *writer) error {
+		w.head = &h
+		m, err := readMember(w.tx, s.file)
+		if err == nil && m != (Member{}) {
+			err = w.putValue(bucketMeta, keyMember, appendMember(frame(), m, next.file))
+		}
+		return errors.Join(err, w.putFormat(), w.putHead())
+	}); err != nil {
 		return nil, err
 	}
 	// Copying in several transactions has left free pages, which have had live values.
@@ -140,58 +173,63 @@ func (s *Store) copyTo(ctx context.Context, temporary string) (next *Store, err 
 	return next, file.Sync()
 }
 
-// copyValues copies all values into an empty file.
-func copyValues(ctx context.Context, to *bbolt.DB, from *bbolt.Tx) error {
-	tx, err := to.Begin(true)
-	if err != nil {
-		return err
-	}
-	defer func() { tx.Rollback() }() // of the last one, if it was not committed
-	room := compactBytes
-	err = from.ForEach(func(name []byte, bucket *bbolt.Bucket) error {
-		if _, err := tx.CreateBucket(name); err != nil {
-			return err
-		}
-		return bucket.ForEach(func(key, value []byte) (err error) {
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-			if room -= len(key) + len(value); room < 0 {
-				if err := tx.Commit(); err != nil {
-					return err
-				}
-				if tx, err = to.Begin(true); err != nil {
-					return err
-				}
-				room = compactBytes - len(key) - len(value)
-			}
-			b := tx.Bucket(name)
-			b.FillPercent = fillPercent
-			return b.Put(key, value)
-		})
-	})
-	if err != nil {
-		return err
-	}
-	return tx.Commit()
+// copier puts values into an empty file, in transactions of about compactBytes.
+type copier struct {
+	ctx    context.Context
+	db     *bbolt.DB
+	tx     *bbolt.Tx
+	room   int     // of the transaction, in bytes
+	summer *summer // nil: the new file has the sum of the old one
 }
 
-// compacted notes in the new file that it is one, and whose.
-func (w *writer) compacted(old, now fileID) error {
-	h, err := readHead(w.tx)
+func (c *copier) begin() (err error) {
+	c.tx, err = c.db.Begin(true)
+	c.room = compactBytes
+	return err
+}
+
+// rollback ends the last transaction, unless it was committed.
+func (c *copier) rollback() {
+	if c.tx != nil {
+		c.tx.Rollback()
+	}
+}
+
+// put copies a value as it is, with its frame, into a bucket that is there.
+func (c *copier) put(bucket, key, value []byte) error {
+	if err := c.ctx.Err(); err != nil {
+		return err
+	}
+	if c.room -= len(key) + len(value); c.room < 0 {
+		if err := c.tx.Commit(); err != nil {
+			return err
+		}
+		if err := c.begin(); err != nil {
+			return err
+		}
+	}
+	if c.summer != nil {
+		c.summer.sum.add(c.summer.mac(bucket, key, value))
+	}
+	b := c.tx.Bucket(bucket)
+	b.FillPercent = fillPercent
+	return b.Put(key, value)
+}
+
+// copyValues copies all values of a file. The head says that the new one is compacted.
+func copyValues(from *bbolt.Tx, to *copier) (head, error) {
+	err := from.ForEach(func(name []byte, bucket *bbolt.Bucket) error {
+		if _, err := to.tx.CreateBucket(name); err != nil {
+			return err
+		}
+		return bucket.ForEach(func(key, value []byte) error { return to.put(name, key, value) })
+	})
 	if err != nil {
-		return err
+		return head{}, err
 	}
+	h, err := readHead(from, version)
 	h.uncompacted = time.Time{}
-	w.head = &h
-	if err := w.putHead(); err != nil {
-		return err
-	}
-	m, err := readMember(w.tx, old)
-	if err != nil || m == (Member{}) {
-		return err
-	}
-	return w.putValue(bucketMeta, keyMember, appendMember(frame(), m, now))
+	return h, err
 }
 
 // clearPart writes zeros where there is anything else.

@@ -21,7 +21,7 @@ import (
 )
 
 // planted is a block whose id, label, and values can be recognised in a file.
-func planted() Block {
+func planted() block {
 	b := &incremental.Block{
 		Columns: []gram.Column{gram.ColumnOf([]float32{1234.5678, 8765.4321}), gram.ColumnOf([]float32{-777.125, 555.0625})},
 		Classes: []string{"1", "planted-label"}, Codes: []int32{1, 1},
@@ -31,14 +31,14 @@ func planted() Block {
 	if err != nil {
 		panic(err)
 	}
-	return Block{
-		Entry:   retire.Entry{ID: "key:planted-customer", Position: incremental.Position{Topic: "orders"}, Time: time.UnixMilli(5).UTC(), Rows: 2},
-		Summary: s, Part: takePart(b, s),
-	}
+	return block{Block{
+		Entry: retire.Entry{ID: "key:planted-customer", Position: incremental.Position{Topic: "orders"}, Time: time.UnixMilli(5).UTC(), Rows: 2},
+		Part:  takePart(b, s),
+	}, s}
 }
 
 // traces are what planted leaves in a file, by name.
-func traces(b Block) map[string][]byte {
+func traces(b block) map[string][]byte {
 	t := map[string][]byte{
 		"id":    []byte("planted-customer"),
 		"label": []byte("planted-label"),
@@ -193,14 +193,14 @@ func TestCompactWhileRead(t *testing.T) {
 	w.save(t, s)
 	compacted := make(chan error, 1)
 	n := 0
-	err := s.Summaries(func(e retire.Entry, summary *incremental.Summary) error {
+	err := s.Summaries(Features, func(e retire.Entry, summary *incremental.Summary) error {
 		if n++; n == 1 {
 			go func() {
 				_, err := s.Compact(t.Context())
 				compacted <- err
 			}()
 		}
-		again, err := s.Summary(e.ID) // of the one file or the other
+		again, err := s.Summary(Features, e.ID) // of the one file or the other
 		if err == nil && again.Digest() != summary.Digest() {
 			err = errors.New("another summary")
 		}

@@ -23,8 +23,8 @@ type history struct {
 	files    [][]byte
 	contents []*Contents
 	digests  [][32]byte
-	live     []map[string]Block
-	epochs   [][]*worldEpoch
+	live     []map[string]block
+	spaces   [][]*worldSpace // of bases
 }
 
 func makeHistory(t *testing.T, r *rand.Rand, saves int) *history {
@@ -49,7 +49,7 @@ func makeHistory(t *testing.T, r *rand.Rand, saves int) *history {
 		if err != nil {
 			t.Fatal(err)
 		}
-		live := map[string]Block{}
+		live := map[string]block{}
 		for id, b := range w.live {
 			live[id] = b
 		}
@@ -57,7 +57,7 @@ func makeHistory(t *testing.T, r *rand.Rand, saves int) *history {
 		h.contents = append(h.contents, w.contents())
 		h.digests = append(h.digests, w.state.Digest())
 		h.live = append(h.live, live)
-		h.epochs = append(h.epochs, worldCopy(w).epochs)
+		h.spaces = append(h.spaces, worldCopy(w).spaces)
 	}
 	s.Close()
 	return h
@@ -65,15 +65,18 @@ func makeHistory(t *testing.T, r *rand.Rand, saves int) *history {
 
 // which says after which save a file is, by its contents; -1 for none.
 func (h *history) which(s *Store, got *Contents) (int, error) {
-	state, folds, epochs := got.State, got.Folds, got.Epochs
-	got.State, got.Folds, got.Epochs = nil, nil, nil
-	defer func() { got.State, got.Folds, got.Epochs = state, folds, epochs }()
+	spaces := got.Spaces
+	got.Spaces = nil
+	defer func() { got.Spaces = spaces }()
+	if len(spaces) == 0 {
+		return -1, errors.New("there are no features")
+	}
 	for i := len(h.contents) - 1; i >= 0; i-- {
-		if state.Digest() != h.digests[i] || !reflect.DeepEqual(got, h.contents[i]) {
+		if spaces[0].Number != Features || spaces[0].State.Digest() != h.digests[i] || !reflect.DeepEqual(got, h.contents[i]) {
 			continue
 		}
 		n := 0
-		err := s.Summaries(func(e retire.Entry, summary *incremental.Summary) error {
+		err := s.Summaries(Features, func(e retire.Entry, summary *incremental.Summary) error {
 			n++
 			if want := h.live[i][e.ID]; e != want.Entry || !reflect.DeepEqual(summary, want.Summary) {
 				return fmt.Errorf("block %s is another one", e.ID)
@@ -84,7 +87,7 @@ func (h *history) which(s *Store, got *Contents) (int, error) {
 			err = fmt.Errorf("%d of %d blocks", n, len(h.live[i]))
 		}
 		if err == nil {
-			err = readWorldEpochs(s, epochs, h.epochs[i])
+			err = readWorldSpaces(s, spaces[1:], h.spaces[i], len(h.live[i]))
 		}
 		return i, err
 	}
@@ -129,13 +132,13 @@ func (h *history) check(t *testing.T, path string, damaged []byte) (refused bool
 	}
 	// What was opened has to survive a save. (No power is cut here.)
 	s.db.NoSync = true
-	next := Change{Horizon: got.Horizon, Counts: got.Counts, State: got.State, SavedAt: got.SavedAt, Offsets: got.Offsets}
-	block := randomBlock(rand.New(rand.NewPCG(1, 1)), "new", 3, 3)
-	next.Put = []Block{block}
-	next.State.Add(block.Summary)
-	next.Folds = got.Folds
-	next.Folds[sample.Fold(block.Summary.Digest(), folds)].Add(block.Summary)
-	want := next.State.Digest()
+	state, apart := got.Space(Features).State, got.Space(Features).Folds
+	b := randomBlock(rand.New(rand.NewPCG(1, 1)), "new", 3, 3)
+	state.Add(b.Summary)
+	apart[sample.Fold(b.Summary.Digest(), folds)].Add(b.Summary)
+	next := changeTo(state, apart, b)
+	next.Horizon, next.Counts, next.SavedAt, next.Offsets = got.Horizon, got.Counts, got.SavedAt, got.Offsets
+	want := state.Digest()
 	if _, err := s.Save(next); err != nil {
 		t.Fatalf("saving into it: %v", err)
 	}
@@ -320,50 +323,51 @@ func TestDamagedValues(t *testing.T) {
 		"head short":       {bucketMeta, keyHead, func(v []byte) []byte { return v[:5] }, false},
 		"settings":         {bucketMeta, keySettings, flipLast, false},
 		"format":           {bucketMeta, keyFormat, flipLast, false},
-		"state":            {bucketState, keyState, flipLast, false},
-		"state missing":    {bucketState, keyState, nil, false},
+		"space":            {bucketSpaces, spaceKey(0), flipLast, false},
+		"space missing":    {bucketSpaces, spaceKey(0), nil, false},
+		"state":            {bucketStates, stateKey(0, 0), flipLast, false},
+		"state missing":    {bucketStates, stateKey(0, 0), nil, false},
 		"block":            {bucketBlocks, []byte("b"), flipLast, false},
 		"block missing":    {bucketBlocks, []byte("b"), nil, false},
 		"offset":           {bucketOffsets, offsetKey(&Offset{Topic: "orders"}), flipLast, false},
 		"part":             {bucketParts, []byte("b"), flipLast, false},
 		"part missing":     {bucketParts, []byte("b"), nil, false},
 		"part of other":    {bucketParts, []byte("b"), resealPart, false},
-		"fold":             {bucketFolds, epochKey(0), flipLast, false},
-		"fold missing":     {bucketFolds, epochKey(0), nil, false},
+		"fold":             {bucketStates, stateKey(0, 1), flipLast, false},
+		"fold missing":     {bucketStates, stateKey(0, 1), nil, false},
 		"offset missing":   {bucketOffsets, offsetKey(&Offset{Topic: "orders"}), nil, false},
-		"summary":          {bucketSummaries, []byte("b"), flipLast, true},
-		"summary missing":  {bucketSummaries, []byte("b"), nil, true},
-		"epoch":            {bucketEpochs, epochKey(1), flipLast, false},
-		"epoch missing":    {bucketEpochs, epochKey(1), nil, false},
-		"basis":            {bucketBases, epochKey(1), flipLast, false},
-		"basis missing":    {bucketBases, epochKey(1), nil, false},
-		"source":           {bucketSources, epochSummaryKey(1, "b"), flipLast, false},
-		"source missing":   {bucketSources, epochSummaryKey(1, "b"), nil, false},
-		"epoch state":      {bucketEpochStates, epochStateKey(1, 0), flipLast, false},
-		"epoch state gone": {bucketEpochStates, epochStateKey(1, 0), nil, false},
-		"epoch fold":       {bucketEpochStates, epochStateKey(1, 1), flipLast, false},
-		"epoch fold gone":  {bucketEpochStates, epochStateKey(1, 1), nil, false},
-		"epoch block":      {bucketEpochSummaries, epochSummaryKey(1, "b"), flipLast, true},
-		"epoch block gone": {bucketEpochSummaries, epochSummaryKey(1, "b"), nil, false},
-		"summary of other": {bucketSummaries, []byte("b"), reseal(bucketSummaries, "b"), true},
+		"summary":          {bucketSummaries, blockKey(0, "b"), flipLast, true},
+		"summary missing":  {bucketSummaries, blockKey(0, "b"), nil, false},
+		"summary of other": {bucketSummaries, blockKey(0, "b"), resealSummary, false},
+		"basis's space":    {bucketSpaces, spaceKey(1), flipLast, false},
+		"basis's space, 0": {bucketSpaces, spaceKey(1), nil, false},
+		"basis":            {bucketBases, spaceKey(1), flipLast, false},
+		"basis missing":    {bucketBases, spaceKey(1), nil, false},
+		"source":           {bucketSources, blockKey(1, "b"), flipLast, false},
+		"source missing":   {bucketSources, blockKey(1, "b"), nil, false},
+		"basis's state":    {bucketStates, stateKey(1, 0), flipLast, false},
+		"basis's state, 0": {bucketStates, stateKey(1, 0), nil, false},
+		"basis's fold":     {bucketStates, stateKey(1, 1), flipLast, false},
+		"basis's fold, 0":  {bucketStates, stateKey(1, 1), nil, false},
+		"basis's block":    {bucketSummaries, blockKey(1, "b"), flipLast, true},
+		"basis's block, 0": {bucketSummaries, blockKey(1, "b"), nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(dir, name)
 			s, _ := mustOpen(t, path)
 			r := rand.New(rand.NewPCG(14, 1))
-			change := Change{State: incremental.NewState(incremental.DefaultFeatures(2)), Offsets: []Offset{{Topic: "orders", Next: 3}}}
+			state := incremental.NewState(incremental.DefaultFeatures(2))
+			change := changeTo(state, []*incremental.State{state})
+			change.Offsets, change.InUse = []Offset{{Topic: "orders", Next: 3}}, 1
 			for _, id := range []string{"a", "b", "c"} {
 				b := randomBlock(r, id, 2, 2)
 				b.Part = takePartAgain(b)
-				change.State.Add(b.Summary)
-				change.Put = append(change.Put, b)
+				state.Add(b.Summary)
+				change.put(b)
 			}
-			change.Folds = []*incremental.State{change.State}
-			epoch := EpochChange{Epoch: Epoch{Number: 1, Report: []byte("how")}, Sources: []string{"b"}, State: change.State, Folds: change.Folds}
-			for _, b := range change.Put {
-				epoch.Put = append(epoch.Put, EpochSummary{b.Entry.ID, b.Summary})
-			}
-			change.Epochs, change.Epoch = []EpochChange{epoch}, 1
+			change.Spaces = append(change.Spaces, SpaceChange{
+				Space: Space{Number: 1, Report: []byte("how")}, Sources: []string{"b"}, State: state, Folds: change.Spaces[0].Folds, Put: change.Spaces[0].Put,
+			})
 			if _, err := s.Save(change); err != nil {
 				t.Fatal(err)
 			}
@@ -384,11 +388,11 @@ func TestDamagedValues(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if _, err := s.Summary("a"); err != nil {
+				if _, err := s.Summary(Features, "a"); err != nil {
 					t.Errorf("another summary: %v", err)
 				}
-				if _, err = s.Summary("b"); err == nil {
-					_, err = s.EpochSummary(1, "b")
+				if _, err = s.Summary(Features, "b"); err == nil {
+					_, err = s.Summary(1, "b")
 				}
 			}
 			if s != nil {
@@ -425,16 +429,13 @@ func resealPart([]byte) []byte {
 	return value
 }
 
-// reseal gives a value other contents with a good checksum.
-func reseal(bucket []byte, key string) func([]byte) []byte {
-	return func([]byte) []byte {
-		b := randomBlock(rand.New(rand.NewPCG(15, 1)), key, 2, 2)
-		value := b.Summary.AppendBinary(frame())
-		if err := seal(bucket, []byte(key), value); err != nil {
-			panic(err)
-		}
-		return value
+// resealSummary gives a value the summary of another block, with a good checksum.
+func resealSummary([]byte) []byte {
+	value := randomBlock(rand.New(rand.NewPCG(15, 1)), "", 2, 2).Summary.AppendBinary(frame())
+	if err := seal(bucketSummaries, blockKey(0, "b"), value); err != nil {
+		panic(err)
 	}
+	return value
 }
 
 // A summary that no ledger entry has is harmless, but nobody wrote it.
@@ -443,7 +444,7 @@ func TestOrphan(t *testing.T) {
 	s, _ := mustOpen(t, path)
 	err := s.db.Update(func(tx *bbolt.Tx) error {
 		w := writer{tx: tx}
-		return w.putValue(bucketSummaries, []byte("lost"), append(frame(), 1, 2, 3))
+		return w.putValue(bucketSummaries, blockKey(Features, "lost"), append(frame(), 1, 2, 3))
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -461,15 +462,15 @@ func TestStateOfOtherBlocks(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "streamd.db")
 	s, _ := mustOpen(t, path)
 	r := rand.New(rand.NewPCG(21, 1))
-	block, other := randomBlock(r, "a", 5, 2), randomBlock(r, "a", 5, 2)
+	b, other := randomBlock(r, "a", 5, 2), randomBlock(r, "a", 5, 2)
 	state := incremental.NewState(incremental.DefaultFeatures(2))
 	state.Add(other.Summary)
-	if _, err := s.Save(Change{Put: []Block{block}, State: state}); err != nil {
+	if _, err := s.Save(changeTo(state, nil, b)); err != nil {
 		t.Fatal(err)
 	}
 	s.Close()
 	right := incremental.NewState(incremental.DefaultFeatures(2))
-	right.Add(block.Summary)
+	right.Add(b.Summary)
 	report, err := Verify(t.Context(), path, nil)
 	if err != nil || report.OK || report.Damaged != 0 || report.Saved != state.Digest() || report.Summed != right.Digest() {
 		t.Errorf("verified as %+v, %v", report, err)
@@ -479,24 +480,24 @@ func TestStateOfOtherBlocks(t *testing.T) {
 // The same for parts and folds: each is good by itself, but of other blocks.
 func TestPartsAndFoldsOfOtherBlocks(t *testing.T) {
 	r := rand.New(rand.NewPCG(22, 1))
-	block, other := randomBlock(r, "a", 5, 2), randomBlock(r, "a", 5, 2)
-	block.Part = takePartAgain(block)
+	b, other := randomBlock(r, "a", 5, 2), randomBlock(r, "a", 5, 2)
+	b.Part = takePartAgain(b)
 	state, wrong := incremental.NewState(incremental.DefaultFeatures(2)), incremental.NewState(incremental.DefaultFeatures(2))
-	state.Add(block.Summary)
+	state.Add(b.Summary)
 	wrong.Add(other.Summary)
 	for _, c := range []struct {
 		bucket []byte
 		part   *sample.Part
 		fold   *incremental.State
 	}{
-		{nil, block.Part, state},
+		{nil, b.Part, state},
 		{bucketParts, takePartAgain(other), state},
-		{bucketFolds, block.Part, wrong},
+		{bucketStates, b.Part, wrong},
 	} {
 		path := filepath.Join(t.TempDir(), "streamd.db")
 		s, _ := mustOpen(t, path)
-		block.Part = c.part
-		if _, err := s.Save(Change{Put: []Block{block}, State: state, Folds: []*incremental.State{c.fold}}); err != nil {
+		b.Part = c.part
+		if _, err := s.Save(changeTo(state, []*incremental.State{c.fold}, b)); err != nil {
 			t.Fatal(err)
 		}
 		s.Close()

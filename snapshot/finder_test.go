@@ -34,7 +34,7 @@ func TestFinder(t *testing.T) {
 			f := finder{cursor: bucket.Cursor()}
 			for _, k := range slices.Compact(keys) {
 				want := bytes.Clone(bucket.Get([]byte(k)))
-				got := f.find(k)
+				got := f.find([]byte(k))
 				if (got == nil) != (want == nil) || !bytes.Equal(got, want) {
 					return fmt.Errorf("seed %d: %s is %x, want %x", seed, k, got, want)
 				}

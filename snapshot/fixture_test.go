@@ -21,23 +21,25 @@ import (
 	"streamd/retire"
 )
 
-var writeFixture = flag.Bool("write-fixture", false, "write testdata/snapshot/v4.db anew")
+var writeFixture = flag.Bool("write-fixture", false, "write testdata/snapshot/v5.db anew")
 
 const (
 	fixtureOfV1   = "../testdata/snapshot/v1.db" // of the program as it was then
 	fixtureOfV2   = "../testdata/snapshot/v2.db" // likewise
 	fixtureOfV3   = "../testdata/snapshot/v3.db" // likewise
-	fixture       = "../testdata/snapshot/v4.db"
+	fixtureOfV4   = "../testdata/snapshot/v4.db" // likewise
+	fixture       = "../testdata/snapshot/v5.db"
 	fixtureBlocks = 6
 	fixtureDigest = "09a70efd373c60957fab76ac517bc0d35273edc49ed95ddc7f527dc298f0a70a"
 )
 
-// fixtureChange is what the fixture's last save has saved, in round numbers.
+// fixtures are those of old versions.
+var fixtures = map[int]string{1: fixtureOfV1, 2: fixtureOfV2, 3: fixtureOfV3, 4: fixtureOfV4}
+
+// fixtureChange is the change of the fixture's last save, in round numbers.
 func fixtureChange() Change {
 	var z incremental.Summariser
 	c := Change{
-		State:   incremental.NewState([]string{"length", "capitals"}),
-		Folds:   newFolds([]string{"length", "capitals"}),
 		SavedAt: time.UnixMilli(1_700_000_123_456).UTC(),
 		Horizon: retire.Rank{Milliseconds: 1_699_999_999_000, Position: incremental.Position{Topic: "orders", Partition: 2, Offset: 17}},
 		Counts: Counts{
@@ -53,15 +55,23 @@ func fixtureChange() Change {
 				EventTimes: []int64{1_700_000_000_004, 1_700_000_000_007}}},
 		},
 	}
-	// Two epochs, of which the first is in use and the second has two blocks.
+	features := []string{"length", "capitals"}
+	c.Spaces = []SpaceChange{{State: incremental.NewState(features), Folds: newFolds(features)}}
+	// Two bases, of which the first is in use and the second has two blocks.
 	coordinates := []string{"z1", "z2", "z3"}
 	for number := range uint32(2) {
-		c.Epochs = append(c.Epochs, EpochChange{
-			Epoch: Epoch{Number: 5 + number, Basis: []byte("basis"), Report: []byte("report")},
-			State: incremental.NewState(coordinates), Folds: newFolds(coordinates),
+		c.Spaces = append(c.Spaces, SpaceChange{
+			Space: Space{Number: 5 + number, Basis: []byte("basis"), Report: []byte("report")},
+			State: incremental.NewState(coordinates), Folds: newFolds(coordinates), Stale: uint8(number),
 		})
 	}
-	c.Epoch = 5
+	c.InUse = 5
+	add := func(space int, id string, s *incremental.Summary, digest [32]byte) {
+		to := &c.Spaces[space]
+		to.Put = append(to.Put, Summary{id, s})
+		to.State.Add(s)
+		to.Folds[sample.Fold(digest, folds)].Add(s)
+	}
 	for i, id := range []string{"key:a", "key:ä", "orders/0/1", "orders/0/10", "orders/0/2", "orders/1/3"} {
 		x := float64(i)
 		b := &incremental.Block{
@@ -74,9 +84,8 @@ func fixtureChange() Change {
 		if err != nil {
 			panic(err)
 		}
-		c.State.Add(s)
-		c.Folds[sample.Fold(s.Digest(), folds)].Add(s)
-		c.Put = append(c.Put, Block{Summary: s, Part: takePart(b, s), Entry: retire.Entry{
+		add(Features, id, s, s.Digest())
+		c.Put = append(c.Put, Block{Part: takePart(b, s), Entry: retire.Entry{
 			ID:       id,
 			Position: incremental.Position{Topic: "orders", Partition: i % 2, Offset: int64(10 * i)},
 			Last:     int64(10*i + 9), Time: time.UnixMilli(1_700_000_000_000 + int64(i)).UTC(), Rows: 3,
@@ -86,16 +95,11 @@ func fixtureChange() Change {
 		if err != nil {
 			panic(err)
 		}
-		for k := range c.Epochs {
-			e := &c.Epochs[k]
-			if e.Stale = uint8(k); i%2 == k {
-				e.Sources = append(e.Sources, id)
-			}
-			if k == 0 || i < 2 {
-				e.Put = append(e.Put, EpochSummary{id, lifted})
-				e.State.Add(lifted)
-				e.Folds[sample.Fold(s.Digest(), folds)].Add(lifted)
-			}
+		source := &c.Spaces[1+i%2]
+		source.Sources = append(source.Sources, id)
+		add(1, id, lifted, s.Digest())
+		if i < 2 {
+			add(2, id, lifted, s.Digest())
 		}
 	}
 	return c
@@ -148,9 +152,8 @@ func checkFixture(t *testing.T, path string, version, by int) {
 	defer s.Close()
 	change := fixtureChange()
 	want := &Contents{
-		Settings: settings, Version: version, Features: []string{"length", "capitals"},
+		Settings: settings, Version: version,
 		Offsets: change.Offsets, Horizon: change.Horizon, Counts: change.Counts, SavedAt: change.SavedAt,
-		Epoch: got.Epoch,
 	}
 	if version >= 4 && by < 4 { // blocks were retired, perhaps explicitly
 		want.Uncompacted = change.SavedAt
@@ -160,20 +163,37 @@ func checkFixture(t *testing.T, path string, version, by int) {
 			want.Offsets[i].EventTimes, want.Offsets[i].Growing = nil, nil
 		}
 	}
-	for _, b := range change.Put {
+	spaces := 1
+	if by >= 3 {
+		want.InUse, spaces = change.InUse, 3
+	}
+	for i, b := range change.Put {
 		want.Entries = append(want.Entries, b.Entry)
-		summary, err := s.Summary(b.Entry.ID)
-		if err != nil || !reflect.DeepEqual(summary, b.Summary) {
+		summary, err := s.Summary(Features, b.Entry.ID)
+		if err != nil || !reflect.DeepEqual(summary, change.Spaces[Features].Put[i].Summary) {
 			t.Errorf("block %s: %v", b.Entry.ID, err)
 		}
+		p, err := s.Part(b.Entry.ID)
+		if err != nil || (p != nil) != (by >= 2) || by >= 4 && !reflect.DeepEqual(p, b.Part) {
+			t.Errorf("part of block %s: %v", b.Entry.ID, err)
+		}
+	}
+	if len(got.Spaces) != spaces {
+		t.Fatalf("%d spaces", len(got.Spaces))
+	}
+	for i := range got.Spaces {
+		checkSpace(t, s, &got.Spaces[i], &change.Spaces[i], by)
+	}
+	if !slices.Equal(got.Features(), []string{"length", "capitals"}) {
+		t.Errorf("the features are %q", got.Features())
 	}
 	if len(got.Entries) != fixtureBlocks {
 		t.Fatalf("%d blocks", len(got.Entries))
 	}
-	if digest := got.State.Digest(); hex.EncodeToString(digest[:]) != fixtureDigest {
+	if digest := got.Space(Features).State.Digest(); hex.EncodeToString(digest[:]) != fixtureDigest {
 		t.Errorf("digest %x", digest)
 	}
-	got.State, got.Folds, got.Epochs = nil, nil, nil
+	got.Spaces = nil
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("contents\n%+v, want\n%+v", got, want)
 	}
@@ -183,10 +203,38 @@ func checkFixture(t *testing.T, path string, version, by int) {
 	}
 }
 
+// checkSpace compares a space of a file with what a program of version by has saved.
+func checkSpace(t *testing.T, s *Store, got *SpaceContents, want *SpaceChange, by int) {
+	t.Helper()
+	if !reflect.DeepEqual(got.Space, want.Space) || got.State.Digest() != want.State.Digest() || len(got.Missing) != fixtureBlocks-len(want.Put) {
+		t.Errorf("space %d is another one", got.Number)
+	}
+	sources, stale := want.Sources, want.Stale
+	if by < 4 && got.Number != Features {
+		sources, stale = nil, UnknownSources
+	}
+	if !slices.Equal(got.Sources, sources) || got.Stale != stale {
+		t.Errorf("space %d has the sources %q, staleness %d", got.Number, got.Sources, got.Stale)
+	}
+	if len(got.Folds) != folds && by >= 2 || len(got.Folds) != 0 && by < 2 {
+		t.Errorf("space %d has %d folds", got.Number, len(got.Folds))
+	}
+	for i, f := range got.Folds {
+		if f.Digest() != want.Folds[i].Digest() {
+			t.Errorf("fold %d of space %d is another one", i, got.Number)
+		}
+	}
+	for _, p := range want.Put {
+		if summary, err := s.Summary(got.Number, p.ID); err != nil || !reflect.DeepEqual(summary, p.Summary) {
+			t.Errorf("block %s of space %d: %v", p.ID, got.Number, err)
+		}
+	}
+}
+
 // Files of old versions are read as what was saved. Opened for writing they become
 // files of today, without what there was not then, that can be saved into.
 func TestFixturesOfOldVersions(t *testing.T) {
-	for old, path := range map[int]string{1: fixtureOfV1, 2: fixtureOfV2, 3: fixtureOfV3} {
+	for old, path := range fixtures {
 		checkFixture(t, path, old, old)
 		b, err := os.ReadFile(path)
 		if err != nil {
@@ -201,19 +249,21 @@ func TestFixturesOfOldVersions(t *testing.T) {
 		if err := s.Parts(func(string, *sample.Part) { parts++ }); err != nil {
 			t.Fatal(err)
 		}
-		for _, e := range c.Epochs {
-			if e.Sources != nil || e.Stale != unknownSources {
-				t.Errorf("version %d: epoch %d has the sources %q, staleness %d", old, e.Number, e.Sources, e.Stale)
-			}
-		}
-		if had := old >= 2; c.Version != version || (len(c.Epochs) == 2) != (old >= 3) || (len(c.Folds) == folds) != had || (parts == fixtureBlocks) != had {
-			t.Errorf("version %d, now %d: %d folds, %d parts, %d epochs", old, c.Version, len(c.Folds), parts, len(c.Epochs))
+		if c.Version != int(version) || (parts == fixtureBlocks) != (old >= 2) {
+			t.Errorf("version %d, now %d: %d parts", old, c.Version, parts)
 		}
 		s.Close()
-		checkFixture(t, path, version, old)
+		checkFixture(t, path, int(version), old)
+		today := filepath.Join(t.TempDir(), "today.db")
+		makeFixture(t, today)
+		if old == 4 && !maps.Equal(values(t, path), values(t, today)) {
+			t.Error("version 4: brought up to date it is another file than one that was made today")
+		}
 		s, c = mustOpen(t, path)
 		change := fixtureChange()
-		change.State = c.State
+		for i := range c.Spaces {
+			change.Spaces[i].Put = nil
+		}
 		put := change.Put
 		change.Put = nil
 		for _, b := range put {
@@ -226,59 +276,24 @@ func TestFixturesOfOldVersions(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.Close()
-		today := filepath.Join(t.TempDir(), "today.db")
-		makeFixture(t, today)
 		if !maps.Equal(values(t, path), values(t, today)) {
 			t.Errorf("version %d: with all that it lacked it is another file than one that was made today", old)
 		}
 	}
 }
 
-// A file of version 4 is read as what was saved, and the same save gives the
+// A file of version 5 is read as what was saved, and the same save gives the
 // same bytes today.
 func TestFixture(t *testing.T) {
 	if *writeFixture {
 		os.Remove(fixture)
 		makeFixture(t, fixture)
 	}
-	checkFixture(t, fixture, version, version)
-	s, c, err := OpenReadOnly(fixture)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	change := fixtureChange()
-	for _, b := range change.Put {
-		if p, err := s.Part(b.Entry.ID); err != nil || !reflect.DeepEqual(p, b.Part) {
-			t.Errorf("part of block %s: %v", b.Entry.ID, err)
-		}
-	}
-	for i, f := range c.Folds {
-		if len(c.Folds) != folds || f.Digest() != change.Folds[i].Digest() {
-			t.Errorf("fold %d of %d is another one", i, len(c.Folds))
-		}
-	}
-
-	if len(c.Epochs) != 2 || c.Epoch != 5 {
-		t.Fatalf("%d epochs, %d in use", len(c.Epochs), c.Epoch)
-	}
-	for i, e := range c.Epochs {
-		want := change.Epochs[i]
-		if !reflect.DeepEqual(e.Epoch, want.Epoch) || e.State.Digest() != want.State.Digest() || len(e.Folds) != folds || len(e.Blocks) != len(want.Put) ||
-			!slices.Equal(e.Sources, want.Sources) || e.Stale != want.Stale {
-			t.Errorf("epoch %d is another one", e.Number)
-		}
-		for _, p := range want.Put {
-			if summary, err := s.EpochSummary(e.Number, p.ID); err != nil || !reflect.DeepEqual(summary, p.Summary) {
-				t.Errorf("block %s of epoch %d: %v", p.ID, e.Number, err)
-			}
-		}
-	}
-
+	checkFixture(t, fixture, int(version), int(version))
 	today := filepath.Join(t.TempDir(), "today.db")
 	makeFixture(t, today)
 	old, now := values(t, fixture), values(t, today)
-	if len(old) != 3+1+3*fixtureBlocks+folds+2+2*(2+1+folds)+fixtureBlocks+2+fixtureBlocks || !maps.Equal(old, now) {
+	if len(old) != 3+2*fixtureBlocks+2+3*(1+1+folds)+2+fixtureBlocks+2*fixtureBlocks+2 || !maps.Equal(old, now) {
 		for k, v := range old {
 			if now[k] != v {
 				t.Errorf("%s\nwas %s\nnow %s", k, v, now[k])
@@ -295,9 +310,12 @@ func TestVerifyIsWatched(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Close()
-	want := len(contents.Entries)
-	for _, e := range contents.Epochs {
-		want += len(e.Blocks)
+	want := 0
+	for _, s := range contents.Spaces {
+		want += len(contents.Entries) - len(s.Missing)
+	}
+	if want != 2*fixtureBlocks+2 {
+		t.Fatalf("%d summaries", want)
 	}
 	for _, most := range []int{want, want - 1, fixtureBlocks - 1, 0} {
 		ctx, cancel := context.WithCancel(t.Context())

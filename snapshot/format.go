@@ -1,13 +1,12 @@
 package snapshot
 
 import (
+	"bytes"
+	"crypto/sha256"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"hash/crc32"
 	"math"
-	"slices"
-	"sync"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -18,64 +17,70 @@ import (
 	"streamd/retire"
 )
 
-// The format of a file. FORMAT.md has the same tables with the reasons; a
-// change to anything here makes a new version, a step from the old one to it,
-// a paragraph in FORMAT.md and a fixture in testdata/snapshot.
+// format is a version of the file format. FORMAT.md has the same tables with the
+// reasons. A change to anything here makes a new version, a step from the old one to it
+// (see old.go), a paragraph in FORMAT.md and a fixture in testdata/snapshot.
 //
-//	bucket      key                         value (in a frame)
-//	streamd     format                      magic, version, oldest program
-//	            settings                    topic, unit
-//	            head                        the record of the last save
-//	            member                      who the process was in the group
-//	            mac                         HMAC-SHA256 of the file, see Key
-//	state       state                       incremental.State, as AppendBinary writes it
-//	blocks      block id                    ledger entry
-//	summaries   block id                    incremental.Summary, as AppendBinary writes it
-//	offsets     topic, partition (u32, BE)  offset, fingerprint, event times, growing block
-//	parts       block id                    sample.Part, as AppendBinary writes it
-//	folds       fold (u32, BE)              incremental.State of the fold
-//	epochs      epoch (u32, BE)             the record of the epoch
-//	bases       epoch (u32, BE)             what its coordinates are, and how they came about
-//	sources     epoch (u32, BE), block id   nothing
-//	epoch states    epoch, 0 or 1 + fold (u32, BE)  incremental.State
-//	epoch summaries epoch (u32, BE), block id       incremental.Summary
+//	bucket      key                          value (in a frame)
+//	streamd     format                       magic, version, oldest program
+//	            settings                     topic, unit
+//	            head                         the record of the last save
+//	            member                       the last process's place in the group
+//	            mac                          HMAC-SHA256 of the file, see Key
+//	blocks      block id                     ledger entry
+//	parts       block id                     sample.Part, as AppendBinary writes it
+//	offsets     topic, partition (u32, BE)   offset, fingerprint, event times, growing block
+//	spaces      space (u32, BE)              the record of the space
+//	bases       space (u32, BE)              its basis, and the report on that
+//	sources     space (u32, BE), block id    nothing
+//	states      space, 0 or 1 + fold (u32, BE)  incremental.State, as AppendBinary writes it
+//	summaries   space (u32, BE), block id    incremental.Summary, as AppendBinary writes it
 //
 // All numbers are little endian but for the parts of keys, which sort.
+type format uint32
+
 const (
-	version = 4
-	// program is the oldest version of streamd that can read this version. It
-	// is written into the file, for older ones to tell.
-	program = "0.4"
+	version format = 5
+	// program is the oldest version of streamd that can read this version. Every file
+	// has it, so that older programs can name it.
+	program = "0.5"
 	magic   = "streamd snapshot"
 )
 
-// fillPercent is how full bbolt leaves the pages that it splits. Ids of blocks
-// come mostly in order, so what is left free in a page seldom fills up later;
-// with bbolt's own 0.5 a file of small blocks is half as large again.
+// fillPercent is how full bbolt leaves the pages that it splits. Ids of blocks come
+// mostly in order, so the free part of a page seldom fills up later.
 const fillPercent = 0.9
 
 var (
 	bucketMeta      = []byte("streamd")
-	bucketState     = []byte("state")
 	bucketBlocks    = []byte("blocks")
-	bucketSummaries = []byte("summaries")
-	bucketOffsets   = []byte("offsets")
 	bucketParts     = []byte("parts")
-	bucketFolds     = []byte("folds")
-
-	bucketEpochs         = []byte("epochs")
-	bucketBases          = []byte("bases")
-	bucketSources        = []byte("sources")
-	bucketEpochStates    = []byte("epoch states")
-	bucketEpochSummaries = []byte("epoch summaries")
+	bucketOffsets   = []byte("offsets")
+	bucketSpaces    = []byte("spaces")
+	bucketBases     = []byte("bases")
+	bucketSources   = []byte("sources")
+	bucketStates    = []byte("states")
+	bucketSummaries = []byte("summaries")
 
 	keyFormat   = []byte("format")
 	keySettings = []byte("settings")
 	keyMember   = []byte("member")
 	keyHead     = []byte("head")
 	keyMAC      = []byte("mac")
-	keyState    = []byte("state")
 )
+
+// spaceKey is the key of a space, and the prefix of the keys of its values.
+func spaceKey(number uint32) []byte { return binary.BigEndian.AppendUint32(nil, number) }
+
+// stateKey is the key of a space's state for i = 0, and of fold i−1 otherwise.
+func stateKey(number uint32, i int) []byte {
+	return binary.BigEndian.AppendUint32(spaceKey(number), uint32(i))
+}
+
+// blockKey is the key of a block's summary, and of a source, in a space.
+func blockKey(number uint32, id string) []byte {
+	return append(binary.BigEndian.AppendUint32(make([]byte, 0, 4+len(id)), number), id...)
+}
 
 // A frame:
 //
@@ -98,7 +103,7 @@ func seal(bucket, key, value []byte) error {
 	return nil
 }
 
-// unseal checks a value and gives its payload.
+// unseal checks a value and returns its payload.
 func unseal(bucket, key, value []byte) ([]byte, error) {
 	damaged := func(reason string) error { return &ChecksumError{string(bucket), string(key), reason} }
 	switch {
@@ -120,255 +125,11 @@ func checksum(bucket, key, payload []byte) uint32 {
 
 func frameChecksum(value []byte) uint32 { return binary.LittleEndian.Uint32(value) }
 
-// payload reads what is in a frame.
-type payload struct{ decode.Reader }
-
-func (p *payload) u32() uint32       { return binary.LittleEndian.Uint32(p.Take(4)) }
-func (p *payload) i64() int64        { return int64(binary.LittleEndian.Uint64(p.Take(8))) }
-func (p *payload) u64() uint64       { return binary.LittleEndian.Uint64(p.Take(8)) }
-func (p *payload) time() time.Time   { return time.UnixMilli(p.i64()).UTC() }
-func (p *payload) remainder() string { return string(p.Take(len(p.Rest))) }
-
-// natural is a number that cannot be negative.
-func (p *payload) natural() int64 {
-	x := p.i64()
-	p.Bad = p.Bad || x < 0
-	return x
-}
-
-func (p *payload) partition() int {
-	x := p.u32()
-	p.Bad = p.Bad || x > math.MaxInt32
-	return int(x)
-}
-
-func (p *payload) flag() bool {
-	x := p.Take(1)[0]
-	p.Bad = p.Bad || x > 1
-	return x == 1
-}
-
-// done is the fault of a payload that was read but for an unread rest.
-func (p *payload) done(bucket, key []byte) error {
-	if p.Bad || len(p.Rest) > 0 {
-		return &ChecksumError{string(bucket), string(key), "not a valid encoding"}
-	}
-	return nil
-}
-
-func appendU32(b []byte, x uint32) []byte     { return binary.LittleEndian.AppendUint32(b, x) }
-func appendI64(b []byte, x int64) []byte      { return binary.LittleEndian.AppendUint64(b, uint64(x)) }
-func appendTime(b []byte, t time.Time) []byte { return appendI64(b, t.UnixMilli()) }
-func appendFlag(b []byte, f bool) []byte {
-	if f {
-		return append(b, 1)
-	}
-	return append(b, 0)
-}
-
-// frame is an empty one, to append a payload to.
+// frame returns an empty frame, to append a payload to.
 func frame() []byte { return make([]byte, frameSize, 256) }
 
-// checkPosition says whether a position can be saved.
-func checkPosition(p incremental.Position) error {
-	switch {
-	case p.Partition < 0 || p.Partition > math.MaxInt32:
-		return fmt.Errorf("partition %d", p.Partition)
-	case p.Offset < 0:
-		return fmt.Errorf("offset %d", p.Offset)
-	case len(p.Topic) > MaxID-4: // it is part of a key
-		return fmt.Errorf("a topic of %d bytes", len(p.Topic))
-	}
-	return nil
-}
-
-// Format, which every version of the format writes in this way:
-//
-//	offset size
-//	     0   16  "streamd snapshot"
-//	    16    4  version
-//	    20       the oldest program that can read it, text
-func appendFormat(b []byte, version uint32, program string) []byte {
-	b = append(b, magic...)
-	b = appendU32(b, version)
-	return append(b, program...)
-}
-
-// buckets lists those of a version but for the one that says which it is.
-func buckets(version uint32) [][]byte {
-	all := [][]byte{bucketState, bucketBlocks, bucketSummaries, bucketOffsets}
-	if version >= 2 {
-		all = append(all, bucketParts, bucketFolds)
-	}
-	if version >= 3 {
-		all = append(all, bucketEpochs, bucketBases, bucketEpochStates, bucketEpochSummaries)
-	}
-	if version >= 4 {
-		all = append(all, bucketSources)
-	}
-	return all
-}
-
-// checkVersion refuses what is no snapshot, and what is too new a one.
-func checkVersion(tx *bbolt.Tx) error {
-	found, program, err := readFormat(tx)
-	if err != nil {
-		return err
-	}
-	if found < 1 || found > version {
-		return &VersionError{Version: int(found), Supported: version, Program: program}
-	}
-	for _, name := range buckets(found) {
-		if tx.Bucket(name) == nil {
-			return &ChecksumError{Reason: fmt.Sprintf("bucket %s is missing", name)}
-		}
-	}
-	return nil
-}
-
-func readFormat(tx *bbolt.Tx) (version uint32, program string, err error) {
-	meta := tx.Bucket(bucketMeta)
-	if meta == nil {
-		return 0, "", ErrNotSnapshot
-	}
-	value := meta.Get(keyFormat)
-	if value == nil {
-		return 0, "", ErrNotSnapshot
-	}
-	return decodeFormat(value)
-}
-
-// migrate brings an older file that checkVersion has passed up to date.
-func migrate(w *writer) error {
-	tx := w.tx
-	found, _, err := readFormat(tx)
-	if err != nil {
-		return err
-	}
-	// From 1 to 2: no block has a part, and there are no folds. From 2 to 3:
-	// there are no epochs. From 3 to 4: no partition has event times, which is how
-	// an offset of version 3 is written, no retirement was counted, and the sources of
-	// epochs are not known. So the file gets the buckets that it lacks, and a head and
-	// records of epochs of today.
-	h, err := readHead(tx)
-	if err != nil {
-		return err
-	}
-	if found < 4 && h.counts.BlocksRetired > 0 { // perhaps explicitly
-		h.uncompacted = h.savedAt
-	}
-	var epochs []epochHead
-	if found >= 3 {
-		if epochs, err = readEpochHeads(tx, found); err != nil {
-			return err
-		}
-	}
-	for _, name := range buckets(version)[len(buckets(found)):] {
-		if _, err := tx.CreateBucket(name); err != nil {
-			return err
-		}
-	}
-	w.head = &h
-	h.epochs = tally{}
-	for i := range epochs {
-		if err := w.putEpochHead(&epochs[i]); err != nil {
-			return err
-		}
-	}
-	return errors.Join(
-		w.putValue(bucketMeta, keyFormat, appendFormat(frame(), version, program)),
-		w.putHead(),
-	)
-}
-
-func decodeFormat(value []byte) (version uint32, program string, err error) {
-	b, err := unseal(bucketMeta, keyFormat, value)
-	if err != nil {
-		return 0, "", err
-	}
-	p := payload{decode.Reader{Rest: b}}
-	if string(p.Take(len(magic))) != magic {
-		return 0, "", ErrNotSnapshot
-	}
-	version, program = p.u32(), p.remainder()
-	return version, program, p.done(bucketMeta, keyFormat)
-}
-
-// Settings, topic and unit, and the member, group and its id behind that of the file:
-//
-//	offset size
-//	     0    4  length t of the first text
-//	     4    t  first text
-//	   4+t       second text
-func appendTexts(b []byte, first, second string) []byte {
-	b = appendU32(b, uint32(len(first)))
-	b = append(b, first...)
-	return append(b, second...)
-}
-
-func decodeTexts(key, value []byte) (first, second string, err error) {
-	b, err := unseal(bucketMeta, key, value)
-	if err != nil {
-		return "", "", err
-	}
-	p := payload{decode.Reader{Rest: b}}
-	if n := p.u32(); uint64(n) <= uint64(len(p.Rest)) {
-		first = string(p.Take(int(n)))
-	} else {
-		p.Bad = true
-	}
-	second = p.remainder()
-	return first, second, p.done(bucketMeta, key)
-}
-
-// head is the record of a save. It binds the rest of the file: a ledger, a
-// state or offsets of another save do not fit it.
-//
-//	offset size
-//	     0    8  time of the save, ms since 1970 UTC
-//	     8    8  horizon: ms
-//	    16    8  horizon: offset
-//	    24    4  horizon: partition
-//	    28    8  rows of the live blocks
-//	    36    8  live blocks, number
-//	    44    8  live blocks, sum of the checksums of their values
-//	    52    8  offsets, number
-//	    60    8  offsets, sum of the checksums of their values
-//	    68   88  counts, 8 bytes each, in the order of Counts
-//	   156    1  1: there is a state; 0: the features are not fixed yet
-//	   157   32  digest of the state; without one, of an empty one
-//	   189    8  parts, number
-//	   197    8  parts, sum of the checksums of their values
-//	   205    8  folds, number
-//	   213    8  folds, sum of the checksums of their values
-//	   221    8  epochs, number
-//	   229    8  epochs, sum of the checksums of their values
-//	   237    4  number of the epoch in use; 0: the features
-//	   241    8  explicit retirements that were saved, number
-//	   249    8  oldest of them that the file was not compacted after, ms since
-//	             1970 UTC; year 1: there is none
-//	   257       horizon: topic
-//
-// The topic is at 189 in version 1, which has no parts and no folds, at 221 in
-// version 2, which has no epochs, and at 241 in version 3, which does not count
-// retirements.
-type head struct {
-	savedAt         time.Time
-	horizon         retire.Rank
-	rows            int64
-	blocks, offsets tally
-	counts          Counts
-	hasState        bool
-	digest          [32]byte
-	parts, folds    tally
-	epochs          tally
-	epoch           uint32 // in use
-	retirements     int64
-	uncompacted     time.Time
-}
-
-// tally stands for a set of values: how many they are and the sum, modulo
-// 2^64, of their checksums. It can be kept up to date without reading the set.
+// tally stands for a set of values: their number, and the sum of their checksums modulo
+// 2^64. It can be kept up to date without reading the set.
 type tally struct {
 	n   int64
 	sum uint64
@@ -384,19 +145,231 @@ func (t *tally) remove(value []byte) {
 	t.sum -= uint64(frameChecksum(value))
 }
 
-// Add adds d to c.
-func (c *Counts) Add(d Counts) {
-	for i, x := range d.list() {
-		*c.list()[i] += *x
-	}
+// addKeyed and removeKeyed are for a set whose values are not checked when a file is
+// opened: the sum also has the checksums of the keys, times 2^32, so that a key that has
+// changed is noticed.
+func (t *tally) addKeyed(key, value []byte) {
+	t.add(value)
+	t.sum += uint64(crc32.Checksum(key, castagnoli)) << 32
 }
 
-func (c *Counts) list() [11]*int64 {
-	return [...]*int64{
-		&c.Records, &c.Tombstones, &c.RejectedRecords, &c.DeadLetters, &c.SkippedRecords,
-		&c.Rows, &c.ZeroWeightRows, &c.RejectedRows,
-		&c.BlocksAdded, &c.BlocksRetired, &c.BlocksReplaced,
+func (t *tally) removeKeyed(key, value []byte) {
+	t.remove(value)
+	t.sum -= uint64(crc32.Checksum(key, castagnoli)) << 32
+}
+
+// payload reads the contents of a frame.
+type payload struct{ decode.Reader }
+
+// open unseals a value to read its payload.
+func open(bucket, key, value []byte) (payload, error) {
+	b, err := unseal(bucket, key, value)
+	return payload{decode.Reader{Rest: b}}, err
+}
+
+func (p *payload) u32() uint32       { return binary.LittleEndian.Uint32(p.Take(4)) }
+func (p *payload) i64() int64        { return int64(binary.LittleEndian.Uint64(p.Take(8))) }
+func (p *payload) u64() uint64       { return binary.LittleEndian.Uint64(p.Take(8)) }
+func (p *payload) time() time.Time   { return time.UnixMilli(p.i64()).UTC() }
+func (p *payload) remainder() string { return string(p.Take(len(p.Rest))) }
+
+// natural reads a number that cannot be negative.
+func (p *payload) natural() int64 {
+	x := p.i64()
+	p.Bad = p.Bad || x < 0
+	return x
+}
+
+func (p *payload) tally() tally { return tally{p.natural(), p.u64()} }
+
+func (p *payload) partition() int {
+	x := p.u32()
+	p.Bad = p.Bad || x > math.MaxInt32
+	return int(x)
+}
+
+func (p *payload) flag() bool {
+	x := p.Take(1)[0]
+	p.Bad = p.Bad || x > 1
+	return x == 1
+}
+
+// prefixed reads bytes behind their length, 4 bytes.
+func (p *payload) prefixed() []byte {
+	n := p.u32()
+	if uint64(n) > uint64(len(p.Rest)) {
+		p.Bad = true
+		return nil
 	}
+	return p.Take(int(n))
+}
+
+// done returns an error unless the payload was read without fault and to its end.
+func (p *payload) done(bucket, key []byte) error {
+	if p.Bad || len(p.Rest) > 0 {
+		return &ChecksumError{string(bucket), string(key), "not a valid encoding"}
+	}
+	return nil
+}
+
+func appendU32(b []byte, x uint32) []byte     { return binary.LittleEndian.AppendUint32(b, x) }
+func appendI64(b []byte, x int64) []byte      { return binary.LittleEndian.AppendUint64(b, uint64(x)) }
+func appendTime(b []byte, t time.Time) []byte { return appendI64(b, t.UnixMilli()) }
+func appendTally(b []byte, t tally) []byte    { return appendI64(appendI64(b, t.n), int64(t.sum)) }
+
+func appendFlag(b []byte, f bool) []byte {
+	if f {
+		return append(b, 1)
+	}
+	return append(b, 0)
+}
+
+func appendPrefixed[T ~string | ~[]byte](b []byte, x T) []byte {
+	return append(appendU32(b, uint32(len(x))), x...)
+}
+
+// Format, which every version of the format writes in this way:
+//
+//	offset size
+//	     0   16  "streamd snapshot"
+//	    16    4  version
+//	    20       the oldest program that can read it, text
+func appendFormat(b []byte, f format, program string) []byte {
+	b = append(b, magic...)
+	b = appendU32(b, uint32(f))
+	return append(b, program...)
+}
+
+func decodeFormat(value []byte) (f format, program string, err error) {
+	p, err := open(bucketMeta, keyFormat, value)
+	if err != nil {
+		return 0, "", err
+	}
+	if string(p.Take(len(magic))) != magic {
+		return 0, "", ErrNotSnapshot
+	}
+	f, program = format(p.u32()), p.remainder()
+	return f, program, p.done(bucketMeta, keyFormat)
+}
+
+func readFormat(tx *bbolt.Tx) (f format, program string, err error) {
+	meta := tx.Bucket(bucketMeta)
+	if meta == nil {
+		return 0, "", ErrNotSnapshot
+	}
+	value := meta.Get(keyFormat)
+	if value == nil {
+		return 0, "", ErrNotSnapshot
+	}
+	return decodeFormat(value)
+}
+
+// checkVersion refuses a file that is no snapshot or has a newer format.
+func checkVersion(tx *bbolt.Tx) error {
+	f, program, err := readFormat(tx)
+	if err != nil {
+		return err
+	}
+	if f < 1 || f > version {
+		return &VersionError{Version: int(f), Supported: int(version), Program: program}
+	}
+	for _, name := range f.buckets() {
+		if tx.Bucket(name) == nil {
+			return &ChecksumError{Reason: fmt.Sprintf("bucket %s is missing", name)}
+		}
+	}
+	return nil
+}
+
+// Settings (topic and unit) and the member (group, and id behind that of the file):
+//
+//	offset size
+//	     0    4  length t of the first text
+//	     4    t  first text
+//	   4+t       second text
+func appendTexts(b []byte, first, second string) []byte {
+	return append(appendPrefixed(b, first), second...)
+}
+
+func decodeTexts(key, value []byte) (first, second string, err error) {
+	p, err := open(bucketMeta, key, value)
+	if err != nil {
+		return "", "", err
+	}
+	first, second = string(p.prefixed()), p.remainder()
+	return first, second, p.done(bucketMeta, key)
+}
+
+func readSettings(tx *bbolt.Tx) (s Settings, err error) {
+	s.Topic, s.Unit, err = decodeTexts(keySettings, tx.Bucket(bucketMeta).Get(keySettings))
+	return s, err
+}
+
+// A fileID tells a file from all others that the system has at the moment: its device and
+// its inode. Zero: they are not known.
+type fileID [16]byte
+
+func appendMember(b []byte, m Member, file fileID) []byte {
+	return appendTexts(b, m.Group, string(file[:])+m.ID)
+}
+
+func decodeMember(value []byte) (m Member, file fileID, err error) {
+	group, rest, err := decodeTexts(keyMember, value)
+	if err == nil && len(rest) < len(file) {
+		err = &ChecksumError{string(bucketMeta), string(keyMember), "not a valid encoding"}
+	}
+	if err != nil {
+		return m, file, err
+	}
+	copy(file[:], rest)
+	return Member{Group: group, ID: rest[len(file):]}, file, nil
+}
+
+// readMember returns a zero Member where there is none, and where the process had another
+// file open, of which this one is a copy: that process may still run.
+func readMember(tx *bbolt.Tx, here fileID) (Member, error) {
+	value := tx.Bucket(bucketMeta).Get(keyMember)
+	if value == nil {
+		return Member{}, nil
+	}
+	m, file, err := decodeMember(value)
+	if file != here || here == (fileID{}) {
+		return Member{}, err
+	}
+	return m, err
+}
+
+// head is the record of a save. It binds the rest of the file: a ledger, spaces or
+// offsets of another save do not fit it.
+//
+//	offset size
+//	     0    8  time of the save, ms since 1970 UTC
+//	     8    8  horizon: ms
+//	    16    8  horizon: offset
+//	    24    4  horizon: partition
+//	    28    8  rows of the live blocks
+//	    36   16  tally of the live blocks: number, sum of the checksums of their values
+//	    52   16  tally of the offsets
+//	    68   88  counts, 8 bytes each, in the order of Counts
+//	   156   16  tally of the parts
+//	   172   16  tally of the records of the spaces
+//	   188    4  number of the space in use
+//	   192    8  explicit retirements that were saved, number
+//	   200    8  time at which the oldest of them left the file since it was compacted,
+//	             ms since 1970 UTC; year 1: none has
+//	   208       horizon: topic
+type head struct {
+	savedAt         time.Time
+	horizon         retire.Rank
+	rows            int64
+	blocks, offsets tally
+	counts          Counts
+	parts, spaces   tally
+	inUse           uint32
+	retirements     int64
+	uncompacted     time.Time
+
+	features *spaceRecord // of a file before format 5, whose head has it; nil: not fixed yet
 }
 
 func appendHead(b []byte, h *head) []byte {
@@ -405,61 +378,49 @@ func appendHead(b []byte, h *head) []byte {
 	b = appendI64(b, h.horizon.Position.Offset)
 	b = appendU32(b, uint32(h.horizon.Position.Partition))
 	b = appendI64(b, h.rows)
-	for _, t := range []tally{h.blocks, h.offsets} {
-		b = appendI64(b, t.n)
-		b = appendI64(b, int64(t.sum))
-	}
+	b = appendTally(b, h.blocks)
+	b = appendTally(b, h.offsets)
 	for _, x := range h.counts.list() {
 		b = appendI64(b, *x)
 	}
-	b = appendFlag(b, h.hasState)
-	b = append(b, h.digest[:]...)
-	for _, t := range []tally{h.parts, h.folds, h.epochs} {
-		b = appendI64(b, t.n)
-		b = appendI64(b, int64(t.sum))
-	}
-	b = appendU32(b, h.epoch)
+	b = appendTally(b, h.parts)
+	b = appendTally(b, h.spaces)
+	b = appendU32(b, h.inUse)
 	b = appendI64(b, h.retirements)
 	b = appendTime(b, h.uncompacted)
 	return append(b, h.horizon.Position.Topic...)
 }
 
-func decodeHead(value []byte, version uint32) (h head, err error) {
-	b, err := unseal(bucketMeta, keyHead, value)
+func decodeHead(value []byte, f format) (h head, err error) {
+	p, err := open(bucketMeta, keyHead, value)
 	if err != nil {
 		return h, err
 	}
-	p := payload{decode.Reader{Rest: b}}
 	h.savedAt = p.time()
 	h.horizon.Milliseconds = p.i64()
 	h.horizon.Position.Offset = p.natural()
 	h.horizon.Position.Partition = p.partition()
 	h.rows = p.natural()
-	for _, t := range []*tally{&h.blocks, &h.offsets} {
-		t.n, t.sum = p.natural(), p.u64()
-	}
+	h.blocks, h.offsets = p.tally(), p.tally()
 	for _, x := range h.counts.list() {
 		*x = p.i64()
 	}
-	h.hasState = p.flag()
-	h.digest = [32]byte(p.Take(32))
-	if version >= 2 {
-		for _, t := range []*tally{&h.parts, &h.folds} {
-			t.n, t.sum = p.natural(), p.u64()
-		}
-	}
-	if version >= 3 {
-		h.epochs.n, h.epochs.sum = p.natural(), p.u64()
-		h.epoch = p.u32()
-	}
-	if version >= 4 {
+	if f < 5 {
+		p.oldHead(f, &h)
+	} else {
+		h.parts, h.spaces = p.tally(), p.tally()
+		h.inUse = p.u32()
 		h.retirements, h.uncompacted = p.natural(), p.time()
 	}
 	h.horizon.Position.Topic = p.remainder()
 	return h, p.done(bucketMeta, keyHead)
 }
 
-// savedBlock is a ledger entry. It binds the block's summary:
+func readHead(tx *bbolt.Tx, f format) (head, error) {
+	return decodeHead(tx.Bucket(bucketMeta).Get(keyHead), f)
+}
+
+// A ledger entry:
 //
 //	offset size
 //	     0    8  offset of the first record
@@ -467,47 +428,39 @@ func decodeHead(value []byte, version uint32) (h head, err error) {
 //	    16    8  event time, ms since 1970 UTC
 //	    24    8  rows
 //	    32    4  partition
-//	    36    4  length of the summary's payload
-//	    40    4  checksum of the summary's value
-//	    44       topic
-type savedBlock struct {
-	retire.Entry
-	summarySize, summaryChecksum uint32
-}
+//	    36       topic
+const leastBlock = frameSize + 36
 
-// leastBlock is the bytes that a ledger entry takes at least.
-const leastBlock = frameSize + 44
-
-func appendBlock(b []byte, e *savedBlock) []byte {
+func appendBlock(b []byte, e *retire.Entry) []byte {
 	b = appendI64(b, e.Position.Offset)
 	b = appendI64(b, e.Last)
 	b = appendTime(b, e.Time)
 	b = appendI64(b, e.Rows)
 	b = appendU32(b, uint32(e.Position.Partition))
-	b = appendU32(b, e.summarySize)
-	b = appendU32(b, e.summaryChecksum)
 	return append(b, e.Position.Topic...)
 }
 
-func decodeBlock(id string, value []byte) (e savedBlock, err error) {
-	b, err := unseal(bucketBlocks, []byte(id), value)
+// decodeBlock also returns the checksum of the block's summary in the features, which
+// entries have before format 5.
+func decodeBlock(f format, id string, value []byte) (e retire.Entry, summary uint32, err error) {
+	p, err := open(bucketBlocks, []byte(id), value)
 	if err != nil {
-		return e, err
+		return e, 0, err
 	}
-	p := payload{decode.Reader{Rest: b}}
 	e.ID = id
 	e.Position.Offset = p.natural()
 	e.Last = p.i64()
 	e.Time = p.time()
 	e.Rows = p.natural()
 	e.Position.Partition = p.partition()
-	e.summarySize, e.summaryChecksum = p.u32(), p.u32()
+	if f < 5 {
+		_, summary = p.u32(), p.u32() // its length and checksum
+	}
 	e.Position.Topic = p.remainder()
-	return e, p.done(bucketBlocks, []byte(id))
+	return e, summary, p.done(bucketBlocks, []byte(id))
 }
 
-// An offset's key is the topic and the partition, 4 bytes, big endian. Its
-// value:
+// An offset's key is the topic and the partition, 4 bytes, big endian. Its value:
 //
 //	offset size
 //	     0    8  next offset
@@ -558,16 +511,16 @@ func offsetKey(o *Offset) []byte {
 }
 
 func decodeOffset(key, value []byte) (o Offset, err error) {
-	b, err := unseal(bucketOffsets, key, value)
+	p, err := open(bucketOffsets, key, value)
 	if err != nil {
 		return o, err
 	}
-	p := payload{decode.Reader{Rest: b, Bad: len(key) < 4}}
-	if !p.Bad {
-		topic := len(key) - 4
+	if topic := len(key) - 4; topic >= 0 {
 		partition := binary.BigEndian.Uint32(key[topic:])
 		o.Topic, o.Partition = string(key[:topic]), int(partition)
 		p.Bad = partition > math.MaxInt32
+	} else {
+		p.Bad = true
 	}
 	o.Next = p.natural()
 	o.HasLast = p.flag()
@@ -594,7 +547,7 @@ func decodeOffset(key, value []byte) (o Offset, err error) {
 	return o, p.done(bucketOffsets, key)
 }
 
-// eventTimes takes n event times of a partition.
+// eventTimes reads n event times of a partition.
 func (p *payload) eventTimes(n int) (out []int64) {
 	p.Bad = p.Bad || n > MaxEventTimes
 	for range n {
@@ -606,129 +559,110 @@ func (p *payload) eventTimes(n int) (out []int64) {
 	return out
 }
 
-// initialise writes the contents of an empty file.
-func initialise(w *writer, s Settings) error {
-	for _, name := range append(buckets(version), bucketMeta) {
-		if _, err := w.tx.CreateBucket(name); err != nil {
-			return err
-		}
-	}
-	w.head = &head{horizon: retire.NewLedger(retire.Policy{}).Horizon(), digest: emptyDigest}
-	return errors.Join(
-		w.putValue(bucketMeta, keyFormat, appendFormat(frame(), version, program)),
-		w.putSettings(s),
-		w.putHead(),
-	)
+// spaceRecord is the record of a space. It binds all that a file has of the space:
+//
+//	offset size
+//	     0   16  tally of the summaries: number, sum of the checksums of their values and,
+//	             times 2^32, of their keys
+//	    16    8  rows of the summaries
+//	    24   16  tally of the states: 1 and the folds
+//	    40   32  digest of the state
+//	    72    4  checksum of the basis's value; 0: there is none
+//	    76   16  tally of the sources
+//	    92    1  staleness
+//
+// In version 3 it ends at 76. The basis is apart since it does not change, and the
+// record does with every save.
+type spaceRecord struct {
+	number                     uint32
+	summaries, states, sources tally
+	rows                       int64
+	digest                     [sha256.Size]byte
+	basisChecksum              uint32
+	stale                      uint8
 }
 
-func (w *writer) putSettings(s Settings) error {
-	return w.putValue(bucketMeta, keySettings, appendTexts(frame(), s.Topic, s.Unit))
+func appendSpace(b []byte, r *spaceRecord) []byte {
+	b = appendTally(b, r.summaries)
+	b = appendI64(b, r.rows)
+	b = appendTally(b, r.states)
+	b = append(b, r.digest[:]...)
+	b = appendU32(b, r.basisChecksum)
+	b = appendTally(b, r.sources)
+	return append(b, r.stale)
 }
 
-func readSettings(tx *bbolt.Tx) (s Settings, err error) {
-	s.Topic, s.Unit, err = decodeTexts(keySettings, tx.Bucket(bucketMeta).Get(keySettings))
-	return s, err
-}
-
-// A fileID tells a file from all others of the system that there are at the moment:
-// its device and its inode. Zero: they are not known.
-type fileID [16]byte
-
-func appendMember(b []byte, m Member, file fileID) []byte {
-	return appendTexts(b, m.Group, string(file[:])+m.ID)
-}
-
-func decodeMember(value []byte) (m Member, file fileID, err error) {
-	group, rest, err := decodeTexts(keyMember, value)
-	if err == nil && len(rest) < len(file) {
-		err = &ChecksumError{string(bucketMeta), string(keyMember), "not a valid encoding"}
-	}
+func decodeSpace(f format, key, value []byte) (r spaceRecord, err error) {
+	bucket := f.spaces()
+	p, err := open(bucket, key, value)
 	if err != nil {
-		return m, file, err
+		return r, err
 	}
-	copy(file[:], rest)
-	return Member{Group: group, ID: rest[len(file):]}, file, nil
+	if len(key) == 4 {
+		r.number = binary.BigEndian.Uint32(key)
+	} else {
+		p.Bad = true
+	}
+	r.summaries = p.tally()
+	r.rows = p.natural()
+	r.states = p.tally()
+	r.digest = [sha256.Size]byte(p.Take(sha256.Size))
+	r.basisChecksum = p.u32()
+	r.stale = UnknownSources
+	if f >= 4 {
+		r.sources = p.tally()
+		r.stale = p.Take(1)[0]
+	}
+	return r, p.done(bucket, key)
 }
 
-// readMember gives a zero one where there is none, and where the process had another
-// file open, of which this one is a copy: it may go on with that.
-func readMember(tx *bbolt.Tx, here fileID) (Member, error) {
-	value := tx.Bucket(bucketMeta).Get(keyMember)
-	if value == nil {
-		return Member{}, nil
-	}
-	m, file, err := decodeMember(value)
-	if file != here || here == (fileID{}) {
-		return Member{}, err
-	}
-	return m, err
+// A basis:
+//
+//	offset size
+//	     0    4  length b of the basis
+//	     4    b  basis
+//	   4+b       report
+func appendBasis(b []byte, s *Space) []byte {
+	return append(appendPrefixed(b, s.Basis), s.Report...)
 }
 
-func readHead(tx *bbolt.Tx) (head, error) {
-	version, _, err := readFormat(tx)
+func decodeBasis(key, value []byte) (s Space, err error) {
+	p, err := open(bucketBases, key, value)
 	if err != nil {
-		return head{}, err
+		return s, err
 	}
-	return decodeHead(tx.Bucket(bucketMeta).Get(keyHead), version)
+	if len(key) == 4 {
+		s.Number = binary.BigEndian.Uint32(key)
+	} else {
+		p.Bad = true
+	}
+	s.Basis = bytes.Clone(p.prefixed())
+	s.Report = bytes.Clone(p.Take(len(p.Rest)))
+	return s, p.done(bucketBases, key)
 }
 
-// decodeState reads sums; name is that of the key in errors.
-func decodeState(bucket, key, value []byte, name string) (*incremental.State, error) {
+func decodeState(bucket, key, value []byte) (*incremental.State, error) {
 	b, err := unseal(bucket, key, value)
 	if err != nil {
 		return nil, err
 	}
 	s, err := incremental.DecodeState(b)
 	if err != nil {
-		return nil, &ChecksumError{string(bucket), name, err.Error()}
+		return nil, &ChecksumError{string(bucket), string(key), err.Error()}
 	}
 	return s, nil
 }
 
-func readBlockSummary(tx *bbolt.Tx, id string) (*incremental.Summary, error) {
-	value := tx.Bucket(bucketBlocks).Get([]byte(id))
-	if value == nil {
-		return nil, ErrNotFound
-	}
-	e, err := decodeBlock(id, value)
+func decodeSummary(bucket, key, value []byte) (*incremental.Summary, error) {
+	b, err := unseal(bucket, key, value)
 	if err != nil {
 		return nil, err
-	}
-	return readSummary(tx, e)
-}
-
-func readSummary(tx *bbolt.Tx, e savedBlock) (*incremental.Summary, error) {
-	key := []byte(e.ID)
-	value := tx.Bucket(bucketSummaries).Get(key)
-	b, err := unseal(bucketSummaries, key, value)
-	if err != nil {
-		return nil, err
-	}
-	damaged := func(reason string) error { return &ChecksumError{string(bucketSummaries), e.ID, reason} }
-	if uint32(len(b)) != e.summarySize || frameChecksum(value) != e.summaryChecksum {
-		return nil, damaged("it is not the one that belongs to the ledger's entry")
 	}
 	s, err := incremental.DecodeSummary(b)
 	if err != nil {
-		return nil, damaged(err.Error())
-	}
-	if s.Rows() != e.Rows {
-		return nil, damaged(fmt.Sprintf("it has %d rows, the ledger's entry %d", s.Rows(), e.Rows))
+		return nil, &ChecksumError{string(bucket), string(key), err.Error()}
 	}
 	return s, nil
-}
-
-// readPart reads the part of a block; nil: it has none.
-func readPart(tx *bbolt.Tx, id string) (*sample.Part, error) {
-	bucket := tx.Bucket(bucketParts)
-	if bucket == nil { // version 1
-		return nil, nil
-	}
-	value := bucket.Get([]byte(id))
-	if value == nil {
-		return nil, nil
-	}
-	return decodePart([]byte(id), value)
 }
 
 func decodePart(id, value []byte) (*sample.Part, error) {
@@ -741,228 +675,4 @@ func decodePart(id, value []byte) (*sample.Part, error) {
 		return nil, &ChecksumError{string(bucketParts), string(id), err.Error()}
 	}
 	return p, nil
-}
-
-// writer makes the changes of a transaction and keeps its head in step.
-type writer struct {
-	tx     *bbolt.Tx
-	head   *head
-	epochs []epochHead // as they were, less what has been forgotten
-	room   []byte      // empty, for the frames to come
-	chunks []*chunk    // that these and the room lie in
-	summer *summer     // of the file's values; nil: the file is not under a key
-}
-
-// chunk is memory for frames, which one save after the other uses.
-type chunk [chunkSize]byte
-
-var chunks = sync.Pool{New: func() any { return new(chunk) }}
-
-const (
-	// chunkSize is how much memory the frames of small values share: each with memory of
-	// its own, they cost more to allocate than to fill.
-	chunkSize = 64 << 10
-	// leastRoom is what a chunk has left when frames are still made in it.
-	leastRoom = 4 << 10
-)
-
-// encode makes a value of what is appended to an empty frame. It stays as it is until
-// the transaction ends, as bbolt wants it.
-func (w *writer) encode(appendTo func(frame []byte) []byte) (value []byte) {
-	if cap(w.room) < leastRoom {
-		c := chunks.Get().(*chunk)
-		w.chunks, w.room = append(w.chunks, c), c[:0]
-	}
-	value = appendTo(w.room[:frameSize])
-	if cap(value) == cap(w.room) { // otherwise it did not fit in, and has memory of its own
-		w.room = value[len(value):]
-	}
-	return slices.Clip(value)
-}
-
-// close gives the frames' memory back. The transaction must have ended.
-func (w *writer) close() {
-	for _, c := range w.chunks {
-		chunks.Put(c)
-	}
-	w.chunks, w.room = nil, nil
-}
-
-// putValue writes a value whose payload starts at frameSize.
-func (w *writer) putValue(bucket, key, value []byte) error {
-	if err := seal(bucket, key, value); err != nil {
-		return err
-	}
-	b := w.tx.Bucket(bucket)
-	if w.summer != nil {
-		if old := b.Get(key); old != nil {
-			w.summer.sum.remove(w.summer.mac(bucket, key, old))
-		}
-		w.summer.sum.add(w.summer.mac(bucket, key, value))
-	}
-	b.FillPercent = fillPercent
-	return b.Put(key, value)
-}
-
-// deleteValue deletes a value, if there is one.
-func (w *writer) deleteValue(bucket, key []byte) error {
-	b := w.tx.Bucket(bucket)
-	if w.summer != nil {
-		if old := b.Get(key); old != nil {
-			w.summer.sum.remove(w.summer.mac(bucket, key, old))
-		}
-	}
-	return b.Delete(key)
-}
-
-// putMAC writes the file's MAC. It comes last.
-func (w *writer) putMAC() error {
-	value := append(frame(), w.summer.key.fileMAC(w.summer.sum)...)
-	if err := seal(bucketMeta, keyMAC, value); err != nil {
-		return err
-	}
-	return w.tx.Bucket(bucketMeta).Put(keyMAC, value)
-}
-
-// finder looks up keys in ascending order. New blocks have ids that mostly follow each
-// other, and lie between the same two of the bucket: one search tells of all of them
-// that they are not there. Keys that were looked up may be put or deleted meanwhile.
-type finder struct {
-	cursor     *bbolt.Cursor
-	sought     bool
-	key, value []byte // the first from the key on that was sought last; nil: there is none
-}
-
-// find gives the value of a key; nil: there is none.
-func (f *finder) find(key string) []byte {
-	if !f.sought || f.key != nil && string(f.key) < key {
-		f.sought = true
-		f.key, f.value = f.cursor.Seek([]byte(key))
-	}
-	if string(f.key) != key {
-		return nil
-	}
-	return f.value
-}
-
-// forget takes the block of that id and value out of the head, and what epochs have of it.
-func (w *writer) forget(id string, value []byte) error {
-	e, err := decodeBlock(id, value)
-	if err != nil {
-		return err
-	}
-	w.head.blocks.remove(value)
-	w.head.rows -= e.Rows
-	w.forgetPart(id)
-	return w.forgetInEpochs(id)
-}
-
-func (w *writer) delete(id string) error {
-	value := w.tx.Bucket(bucketBlocks).Get([]byte(id))
-	if value == nil {
-		return nil
-	}
-	if err := w.forget(id, value); err != nil {
-		return err
-	}
-	return errors.Join(
-		w.deleteValue(bucketBlocks, []byte(id)),
-		w.deleteValue(bucketSummaries, []byte(id)),
-		w.deleteValue(bucketParts, []byte(id)),
-	)
-}
-
-// forgetPart takes the part of that id out of the head, if there is one.
-func (w *writer) forgetPart(id string) {
-	if value := w.tx.Bucket(bucketParts).Get([]byte(id)); value != nil {
-		w.head.parts.remove(value)
-	}
-}
-
-// putPart writes the part of a block, which has none in the head.
-func (w *writer) putPart(id string, p *sample.Part) error {
-	value := w.encode(p.AppendBinary)
-	if err := w.putValue(bucketParts, []byte(id), value); err != nil {
-		return err
-	}
-	w.head.parts.add(value)
-	return nil
-}
-
-// putSums writes the sums that have changed, value i under the prefix and i, and deletes
-// those that are none any more. nil: as it is in the file. They are those of the folds
-// from the first-th on.
-func (w *writer) putSums(bucket, prefix []byte, t *tally, first int, values [][]byte) error {
-	b := w.tx.Bucket(bucket)
-	key := func(i int) []byte { return binary.BigEndian.AppendUint32(slices.Clip(prefix), uint32(i)) }
-	for i, value := range values {
-		old := b.Get(key(i))
-		switch {
-		case value == nil && old == nil:
-			return fmt.Errorf("fold %d is not in the file", i-first)
-		case value == nil:
-			continue
-		case old != nil:
-			t.remove(old)
-		}
-		if err := w.putValue(bucket, key(i), value); err != nil {
-			return err
-		}
-		t.add(value)
-	}
-	for i := len(values); ; i++ {
-		old := b.Get(key(i))
-		if old == nil {
-			return nil
-		}
-		t.remove(old)
-		if err := w.deleteValue(bucket, key(i)); err != nil {
-			return err
-		}
-	}
-}
-
-// put writes a block in the place of old, its value in the ledger; nil: it is new.
-func (w *writer) put(b *Block, old []byte) error {
-	key := []byte(b.Entry.ID)
-	if old != nil {
-		if err := w.forget(b.Entry.ID, old); err != nil {
-			return err
-		}
-	}
-	summary := w.encode(b.Summary.AppendBinary)
-	if err := w.putValue(bucketSummaries, key, summary); err != nil {
-		return err
-	}
-	e := savedBlock{Entry: b.Entry, summarySize: uint32(len(summary) - frameSize), summaryChecksum: frameChecksum(summary)}
-	value := w.encode(func(frame []byte) []byte { return appendBlock(frame, &e) })
-	if err := w.putValue(bucketBlocks, key, value); err != nil {
-		return err
-	}
-	w.head.blocks.add(value)
-	w.head.rows += b.Entry.Rows
-	switch {
-	case b.Part != nil:
-		return w.putPart(b.Entry.ID, b.Part)
-	case old != nil:
-		return w.deleteValue(bucketParts, key)
-	}
-	return nil
-}
-
-func (w *writer) putOffset(o Offset) error {
-	key := offsetKey(&o)
-	if old := w.tx.Bucket(bucketOffsets).Get(key); old != nil {
-		w.head.offsets.remove(old)
-	}
-	value := appendOffset(frame(), &o)
-	if err := w.putValue(bucketOffsets, key, value); err != nil {
-		return err
-	}
-	w.head.offsets.add(value)
-	return nil
-}
-
-func (w *writer) putHead() error {
-	return w.putValue(bucketMeta, keyHead, appendHead(frame(), w.head))
 }

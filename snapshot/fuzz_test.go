@@ -25,23 +25,21 @@ func FuzzDecodeValues(f *testing.F) {
 	f.Add(1, []byte("settings"), appendTexts(nil, settings.Topic, settings.Unit))
 	f.Add(2, []byte("head"), appendHead(nil, &head{
 		savedAt: at, horizon: retire.Rank{Milliseconds: 5, Position: position},
-		rows: 8, blocks: tally{2, 1 << 60}, offsets: tally{1, 5}, counts: Counts{Records: 7, BlocksReplaced: 2}, hasState: true,
-		parts: tally{1, 9}, folds: tally{5, 1 << 40}, epochs: tally{2, 3}, epoch: 4, retirements: 3, uncompacted: at,
+		rows: 8, blocks: tally{2, 1 << 60}, offsets: tally{1, 5}, counts: Counts{Records: 7, BlocksReplaced: 2},
+		parts: tally{1, 9}, spaces: tally{2, 3}, inUse: 4, retirements: 3, uncompacted: at,
 	}))
-	f.Add(3, []byte("orders/3/1841"), appendBlock(nil, &savedBlock{
-		Entry: retire.Entry{Position: position, Last: 1900, Time: at, Rows: 50}, summarySize: 100, summaryChecksum: 5,
-	}))
+	f.Add(3, []byte("orders/3/1841"), appendBlock(nil, &retire.Entry{Position: position, Last: 1900, Time: at, Rows: 50}))
 	f.Add(4, offsetKey(&offset), appendOffset(nil, &offset))
 	f.Add(4, offsetKey(&offset), appendOffset(nil, &Offset{Next: 1}))
 	f.Add(4, offsetKey(&offset), appendOffset(nil, &Offset{Next: 1, EventTimes: []int64{5, -7}}))
 	f.Add(4, offsetKey(&offset), appendOffset(nil, &Offset{Next: 1, Growing: &Growing{Next: 9, EventTimes: []int64{5}}}))
-	f.Add(5, epochKey(7), appendEpochHead(nil, &epochHead{
+	f.Add(5, spaceKey(7), appendSpace(nil, &spaceRecord{
 		number: 7, basisChecksum: 5, summaries: tally{3, 1 << 50}, states: tally{6, 9}, rows: 8, sources: tally{2, 1 << 33}, stale: 2,
 	}))
-	f.Add(6, epochKey(7), appendBasis(nil, &Epoch{Number: 7, Basis: []byte("basis"), Report: []byte("report")}))
+	f.Add(6, spaceKey(7), appendBasis(nil, &Space{Number: 7, Basis: []byte("basis"), Report: []byte("report")}))
 	f.Add(7, []byte("member"), appendMember(nil, Member{"group", "streamd-1"}, fileID{1, 15: 2}))
 	f.Fuzz(func(t *testing.T, kind int, key, payload []byte) {
-		bucket := [][]byte{bucketMeta, bucketMeta, bucketMeta, bucketBlocks, bucketOffsets, bucketEpochs, bucketBases, bucketMeta}
+		bucket := [][]byte{bucketMeta, bucketMeta, bucketMeta, bucketBlocks, bucketOffsets, bucketSpaces, bucketBases, bucketMeta}
 		if kind < 0 || kind >= len(bucket) {
 			return
 		}
@@ -59,7 +57,7 @@ func FuzzDecodeValues(f *testing.F) {
 		var err error
 		switch kind {
 		case 0:
-			var v uint32
+			var v format
 			var p string
 			v, p, err = decodeFormat(value)
 			again = appendFormat(nil, v, p)
@@ -72,8 +70,8 @@ func FuzzDecodeValues(f *testing.F) {
 			h, err = decodeHead(value, version)
 			again = appendHead(nil, &h)
 		case 3:
-			var e savedBlock
-			e, err = decodeBlock(string(key), value)
+			var e retire.Entry
+			e, _, err = decodeBlock(version, string(key), value)
 			again = appendBlock(nil, &e)
 		case 4:
 			var o Offset
@@ -83,17 +81,17 @@ func FuzzDecodeValues(f *testing.F) {
 				t.Errorf("key %x came back as %x", key, offsetKey(&o))
 			}
 		case 5:
-			var h epochHead
-			h, err = decodeEpochHead(key, value, version)
-			again = appendEpochHead(nil, &h)
-			if err == nil && !bytes.Equal(epochKey(h.number), key) {
-				t.Errorf("key %x came back as %x", key, epochKey(h.number))
+			var r spaceRecord
+			r, err = decodeSpace(version, key, value)
+			again = appendSpace(nil, &r)
+			if err == nil && !bytes.Equal(spaceKey(r.number), key) {
+				t.Errorf("key %x came back as %x", key, spaceKey(r.number))
 			}
 		}
 		if kind == 6 {
-			var e Epoch
-			e, err = decodeBasis(key, value)
-			again = appendBasis(nil, &e)
+			var s Space
+			s, err = decodeBasis(key, value)
+			again = appendBasis(nil, &s)
 		}
 		if kind == 7 {
 			var m Member
@@ -215,7 +213,7 @@ func FuzzOpen(f *testing.F) {
 			return
 		}
 		defer s.Close()
-		err = s.Summaries(func(retire.Entry, *incremental.Summary) error { return nil })
+		err = s.Summaries(Features, func(retire.Entry, *incremental.Summary) error { return nil })
 		if (err == nil) != (report.Damaged == 0) {
 			// An orphan is damage that reading does not see.
 			if err != nil {

@@ -19,10 +19,12 @@ import (
 )
 
 // childFile names, in the environment, the file that a child process of
-// TestKill or TestPowerLoss saves into. With childFails some of its saves fail.
+// TestKill or TestPowerLoss saves into. With childFails some of its saves fail. With
+// childMigrates the process only opens the file.
 const (
-	childFile  = "STREAMD_SNAPSHOT_TEST_FILE"
-	childFails = "STREAMD_SNAPSHOT_TEST_FAILS"
+	childFile     = "STREAMD_SNAPSHOT_TEST_FILE"
+	childFails    = "STREAMD_SNAPSHOT_TEST_FAILS"
+	childMigrates = "STREAMD_SNAPSHOT_TEST_MIGRATES"
 )
 
 func init() {
@@ -33,10 +35,17 @@ func init() {
 
 func TestMain(m *testing.M) {
 	if path := os.Getenv(childFile); path != "" {
-		if err := saveForever(path, os.Getenv(childFails) != ""); err != nil {
+		var err error
+		if os.Getenv(childMigrates) != "" {
+			_, _, err = Open(path, settings)
+		} else {
+			err = saveForever(path, os.Getenv(childFails) != "")
+		}
+		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
+		return
 	}
 	os.Exit(m.Run())
 }

@@ -66,7 +66,7 @@ func TestOlderThanRetirement(t *testing.T) {
 			change := Change{SavedAt: w.savedAt.Add(time.Hour)}
 			if image != nil {
 				change.Delete = []string{"a", "b", "c"}
-				change.State = incremental.NewState(w.features)
+				change.Spaces = []SpaceChange{{State: incremental.NewState(w.features)}}
 			}
 			for again := range int64(2) {
 				// Other saves, and opening it, do not make it whole.
@@ -75,7 +75,7 @@ func TestOlderThanRetirement(t *testing.T) {
 				}
 				s.Close()
 				s = missed(2 - again)
-				if _, err := s.Save(Change{Retired: 1, State: change.State, SavedAt: change.SavedAt}); err != nil {
+				if _, err := s.Save(Change{Retired: 1, Spaces: change.Spaces, SavedAt: change.SavedAt}); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -1,40 +1,38 @@
-// Package snapshot keeps what the daemon must not lose in one file: the state,
-// the ledger of live blocks with their summaries and their parts of the row
-// sample, the sums of the folds, the same sums in the coordinates of epochs, and
-// the offsets up to which the log has been worked off.
+// Package snapshot keeps in one file all that the daemon must not lose: the ledger of live
+// blocks with their parts of the row sample, their summaries and sums in each space, and
+// the offsets up to which the log was processed.
+//
+// A space is the coordinates that blocks are summed in. The features are space 0
+// (Features); each basis makes another one.
 //
 // # The promise
 //
-// All that one Save changes changes in one transaction of bbolt, which ends in
-// an fsync: after a crash or a loss of power at any moment the file holds what it
-// held after the last Save that returned without error, or after the one that was
-// running.
-// Whoever goes on reading the log at the file's offsets therefore loses
-// nothing and counts nothing twice.
+// All that one Save changes changes in one transaction of bbolt, which ends in an fsync.
+// After a crash or a loss of power at any moment the file is as after the last Save that
+// returned without error, or as after the one that was running. A program that goes on
+// reading the log at the file's offsets loses nothing and counts nothing twice.
 //
-// A Save that fails, say on a full disk, has changed nothing (or everything,
-// if only the last fsync failed). Keep the changes, add what comes, and give
-// the sum of them to a later Save: saving a change twice is the same as saving
-// it once.
+// A Save that fails, say on a full disk, has changed nothing (or everything, if only the
+// last fsync failed). Keep the changes, add later ones, and give the sum of them to a
+// later Save: saving a change twice is the same as saving it once.
 //
 // # Damage
 //
-// Every value carries a checksum that covers its key too; the save's own record
-// binds the ledger, the offsets and the state to each other; and before bbolt
-// looks at a file, the structure of its pages is checked. A file that was cut
-// short or changed is refused with a *ChecksumError instead of giving wrong
-// answers, endless loops or faults. What Open does not read, the summaries, is
-// checked when it is read, and all at once by Verify. The one thing not
-// noticed is damage that touches only the record of the last transaction: the
-// file then is what it was after the save before, as it is after a crash in
-// the middle of a save.
+// Every value carries a checksum that covers its key too. The save's own record binds the
+// ledger, the spaces and the offsets to each other. Before bbolt looks at a file, the
+// structure of its pages is checked. A file that was cut short or changed is refused with
+// a *ChecksumError instead of giving wrong answers, endless loops or faults. Open does not
+// read the summaries: each is checked when it is read, and all at once by Verify. Only
+// damage that touches nothing but the record of the last transaction goes unnoticed. The
+// file then is as after the save before, which is also its state after a crash in the
+// middle of a save.
 //
 // # Forgetting
 //
 // Values that a Save deletes or replaces stay in the file until their pages are used again.
-// Compact replaces the file by one that has nothing but the live values; Contents says
-// whether a block was retired explicitly since. Beside the file lies another one that
-// counts such retirements, so that an older copy of the file is told from it.
+// Compact replaces the file by one that has nothing but the live values. Contents says
+// whether a block was retired explicitly since. Another file beside it counts such
+// retirements, so that an older copy of the file is told from it.
 //
 // # Keys
 //
@@ -43,49 +41,42 @@
 //
 // # The format
 //
-// FORMAT.md has the buckets, the bytes of every value, the history of versions
-// and what to do with a damaged file.
+// FORMAT.md has the buckets, the bytes of every value, the history of versions, and the
+// steps of a recovery.
 //
 // # Concurrency
 //
 // Save belongs to one goroutine at a time; the methods that read, and SaveMember,
 // may be called meanwhile from others. Prepare and Prepared.Save are Save in two
-// parts, for who goes on changing the sums while the second writes. Compact may be
-// called beside all of them; what writes waits for it. One process has
+// parts, for a caller that changes the sums while the second part writes. Compact may be
+// called beside all of them; writers wait for it. One process has
 // a file open for writing; any number may have it open for reading when none has it
 // for writing.
 package snapshot
 
 import (
 	"cmp"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime/debug"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"go.etcd.io/bbolt"
 	bbolterrors "go.etcd.io/bbolt/errors"
-
-	"streamd/incremental"
-	"streamd/incremental/sample"
-	"streamd/retire"
 )
 
-// Settings are what a file is bound to from its first save on: its offsets and
-// blocks mean nothing under others.
+// Settings are bound to a file from its first save on: its offsets and blocks mean nothing
+// under others.
 type Settings struct {
 	Topic string
 	Unit  string // the rule that makes blocks, as "message", "offsets 1000", "time 1m0s" or "key"
 }
 
-// Member is what the process that has the file open is in a consumer group.
+// Member is the place in a consumer group of the process that has the file open.
 type Member struct{ Group, ID string }
 
 // Fingerprint recognises a record of the log.
@@ -95,13 +86,13 @@ type Fingerprint struct {
 	Time     time.Time // to the millisecond
 }
 
-// Offset is how far a partition has been worked off.
+// Offset says how far a partition was processed.
 type Offset struct {
 	Topic     string
 	Partition int
-	Next      int64       // offset of the first record not worked off
-	Last      Fingerprint // of the last record worked off
-	HasLast   bool        // false: none has been, Last is zero
+	Next      int64       // offset of the first record that was not processed
+	Last      Fingerprint // of the last record that was
+	HasLast   bool        // false: none was, Last is zero
 	// EventTimes are those of the last records, at most MaxEventTimes of them, in ms
 	// since 1970 UTC and in the order of the log. They make the partition's clock;
 	// none: it has no clock yet.
@@ -129,77 +120,33 @@ type Counts struct {
 	BlocksAdded, BlocksRetired, BlocksReplaced                        int64
 }
 
-// Block is a live block.
-type Block struct {
-	Entry   retire.Entry // its time is kept to the millisecond
-	Summary *incremental.Summary
-	Part    *sample.Part // nil: it has none
+// Add adds d to c.
+func (c *Counts) Add(d Counts) {
+	for i, x := range d.list() {
+		*c.list()[i] += *x
+	}
 }
 
-// Part is what the row sample keeps of a live block.
-type Part struct {
-	ID   string
-	Part *sample.Part
+func (c *Counts) list() [11]*int64 {
+	return [...]*int64{
+		&c.Records, &c.Tombstones, &c.RejectedRecords, &c.DeadLetters, &c.SkippedRecords,
+		&c.Rows, &c.ZeroWeightRows, &c.RejectedRows,
+		&c.BlocksAdded, &c.BlocksRetired, &c.BlocksReplaced,
+	}
 }
 
-// Change is what a Save changes. The features may be others than those of the
-// last save, or none, where no block stays in the file that is not put.
-type Change struct {
-	Delete  []string // blocks that are not live any more; those not in the file are passed over
-	Put     []Block  // new, or in the place of one of the same id; done after Delete
-	Offsets []Offset // the ones that have moved
-	Parts   []Part   // new ones of blocks that are live after the change; done last
-	// Folds are the sums of the live blocks of each fold; nil among them: it is
-	// as it was at the last save. Folds beyond them are deleted.
-	Folds []*incremental.State
-	// Epochs are those that there are after the change; others are deleted, with
-	// all that is of them. Done last.
-	Epochs []EpochChange
-
-	// The rest is saved as it is.
-	Horizon retire.Rank
-	Counts  Counts
-	State   *incremental.State // the sum of all live blocks after the change; nil, or over no features: they are not fixed yet
-	Epoch   uint32             // in use, of the Epochs: it has all live blocks; 0: the features are
-	Retired int                // explicit retirements in the change: of blocks that are to be forgotten
-	// StaleBases counts the bases that go with the change and were made of such blocks.
-	// They may never have been in the file.
-	StaleBases int
-	SavedAt    time.Time // kept to the millisecond
+// Space is coordinates in which live blocks are summed.
+type Space struct {
+	Number uint32 // another space may have it when this one has left the file
+	Basis  []byte // gives the coordinates; the features have none
+	Report []byte // how the basis came about. This package looks into neither.
 }
 
-// Contents is what a file holds, but for the summaries and the parts.
-type Contents struct {
-	Settings
-	Member   Member             // of the process that had this file open last, as far as it is known; a copy has none
-	Epochs   []EpochContents    // by number
-	Epoch    uint32             // in use; 0: the features
-	Version  int                // of the format
-	Features []string           // nil: not fixed yet
-	State    *incremental.State // nil: the features are not fixed yet
-	Folds    []*incremental.State
-	Entries  []retire.Entry // in the order of their ids
-	Offsets  []Offset
-	Horizon  retire.Rank
-	Counts   Counts
-	SavedAt  time.Time // UTC; zero: nothing was saved yet
-
-	// Uncompacted is when the oldest explicitly retired block, or basis that was made of
-	// one, has left the file since it was compacted; zero: none has. It may still be read
-	// off the file.
-	Uncompacted time.Time
-	// Missed is how many explicit retirements were saved under the file's name that
-	// the file does not have, as an older copy does not. Blocks may be live again that
-	// were retired. LastRetired is the time of the last of them.
-	Missed      int64
-	LastRetired time.Time
-	Keyed       bool // the file is under a key
-
-	retirements int64 // explicit ones, that the file has
-}
+// Features is the number of the space of the features. It has every live block.
+const Features = 0
 
 // MaxID is the length in bytes up to which block ids can be saved: that of the
-// longest key that bbolt takes, less the number of an epoch.
+// longest key that bbolt takes, less the number of a space.
 const MaxID = bbolt.MaxKeySize - 4
 
 // lockTimeout is how long to wait for another process to let go of a file: a
@@ -215,7 +162,7 @@ const (
 )
 
 var (
-	// ErrNotFound says that a block is not in the file.
+	// ErrNotFound says that a file, or a space, does not have a block.
 	ErrNotFound = errors.New("no such block in the snapshot")
 
 	// ErrInUse says that another process has the file open: streamd runs on
@@ -252,7 +199,7 @@ func (e *VersionError) Error() string {
 	return fmt.Sprintf("it has format %d, this program knows formats up to %d: use streamd %s or later", e.Version, e.Supported, e.Program)
 }
 
-// A ChecksumError says that what is in a file is not what was written.
+// A ChecksumError says that a file does not have the bytes that were written.
 type ChecksumError struct {
 	Bucket, Key string // of the value; empty: the pages of the file
 	Reason      string
@@ -279,7 +226,7 @@ type Store struct {
 	sum, failedSum valueSum
 	retired        retirements // in the file beside it
 
-	swap sync.RWMutex // of what follows, by Compact
+	swap sync.RWMutex // guards the fields below, which Compact replaces
 	db   *bbolt.DB
 	data *os.File // bbolt's
 	file fileID
@@ -335,7 +282,7 @@ func (k *Key) open(path string, readOnly bool) (*Store, *Contents, error) {
 	}
 	var contents *Contents
 	err = s.view(func(tx *bbolt.Tx) error {
-		contents, err = readContents(tx, s.file, func(err error) error { return err })
+		contents, err = readContents(tx, s.file, strict)
 		return err
 	})
 	if err == nil {
@@ -345,7 +292,7 @@ func (k *Key) open(path string, readOnly bool) (*Store, *Contents, error) {
 		s.Close()
 		return nil, nil, openError(path, err)
 	}
-	s.features = contents.Features
+	s.features = contents.Features()
 	return s, contents, nil
 }
 
@@ -430,7 +377,7 @@ func (s *Store) prepare(readOnly bool) error {
 	if err := s.settle(); err != nil {
 		return err
 	}
-	return s.bringUpToDate()
+	return s.migrate()
 }
 
 // settle puts on the disk the state that a file is read as having. The disk may have
@@ -453,19 +400,6 @@ func (s *Store) settle() error {
 		return err
 	}
 	return syncFolder(filepath.Dir(s.target))
-}
-
-// bringUpToDate writes only where there is something to do.
-func (s *Store) bringUpToDate() error {
-	var found uint32
-	err := s.view(func(tx *bbolt.Tx) (err error) {
-		found, _, err = readFormat(tx)
-		return err
-	})
-	if err != nil || found == version {
-		return err
-	}
-	return s.update(migrate)
 }
 
 // openBolt opens a file that exists, under a lock.
@@ -660,530 +594,4 @@ func (s *Store) Close() error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	return s.db.Close()
-}
-
-// emptyDigest is that of a state without rows.
-var emptyDigest = incremental.NewState(nil).Digest()
-
-// SaveInfo says what a Save has done.
-type SaveInfo struct {
-	Bytes     int64 // written
-	FileBytes int64 // size of the file
-}
-
-// Save writes a change and returns when it is on the disk. See the package
-// comment for what holds after an error.
-//
-// Save refuses a change that does not fit what is in the file, for one whose
-// live blocks do not have as many rows as its state; such an error names the
-// first thing found and is a bug of the caller.
-func (s *Store) Save(c Change) (SaveInfo, error) {
-	p, err := s.Prepare(c)
-	if err != nil {
-		return SaveInfo{}, err
-	}
-	return p.Save()
-}
-
-// Prepared is a change whose sums are encoded: they may go on changing while it is
-// saved.
-type Prepared struct {
-	store    *Store
-	change   Change
-	features []string // nil: there is no state
-	state    *sums    // nil: there is none
-	folds    [][]byte // nil among them: as at the last save
-	epochs   []preparedEpoch
-}
-
-// sums is a State in its encoding.
-type sums struct {
-	rows   int64
-	digest [sha256.Size]byte
-	value  []byte // to be sealed
-}
-
-func encodeSums(s *incremental.State) *sums {
-	return &sums{rows: s.Rows(), digest: s.Digest(), value: s.AppendBinary(frame())}
-}
-
-func encodeFolds(folds []*incremental.State) [][]byte {
-	values := make([][]byte, len(folds))
-	for i, s := range folds {
-		if s != nil {
-			values[i] = s.AppendBinary(frame())
-		}
-	}
-	return values
-}
-
-// Prepare is the first part of Save, and Prepared.Save is the other. The blocks, the
-// parts and what else is immutable are not copied. One change is to be saved, or
-// have failed, before the next one is prepared.
-func (s *Store) Prepare(c Change) (*Prepared, error) {
-	if c.State != nil && len(c.State.Features()) == 0 {
-		c.State = nil
-	}
-	if err := c.check(); err != nil {
-		return nil, fmt.Errorf("save snapshot %s: %w", s.path, err)
-	}
-	p := &Prepared{store: s, change: c, folds: encodeFolds(c.Folds)}
-	if c.State != nil {
-		p.features, p.state = c.State.Features(), encodeSums(c.State)
-	}
-	for _, e := range c.Epochs {
-		p.epochs = append(p.epochs, preparedEpoch{
-			Epoch: e.Epoch, sources: e.Sources, stale: e.Stale, put: e.Put, state: encodeSums(e.State), folds: encodeFolds(e.Folds),
-		})
-	}
-	p.change.State, p.change.Folds, p.change.Epochs = nil, nil, nil // they are the caller's
-	return p, nil
-}
-
-// Save writes the change and returns when it is on the disk.
-func (p *Prepared) Save() (SaveInfo, error) {
-	info, err := p.save()
-	if err != nil {
-		return SaveInfo{}, fmt.Errorf("save snapshot %s: %w", p.store.path, err)
-	}
-	return info, nil
-}
-
-func (p *Prepared) save() (info SaveInfo, err error) {
-	s, c := p.store, &p.change
-	next := head{savedAt: c.SavedAt, horizon: c.Horizon, counts: c.Counts, digest: emptyDigest}
-	rows := int64(0)
-	if p.state != nil {
-		next.hasState, next.digest, rows = true, p.state.digest, p.state.rows
-	}
-	anew := !slices.Equal(p.features, s.features)
-	put := byID(c.Put, func(b *Block) string { return b.Entry.ID })
-	for i := 1; i < len(put); i++ {
-		if id := put[i].Entry.ID; id == put[i-1].Entry.ID {
-			return info, fmt.Errorf("block %q is put twice", id)
-		}
-	}
-	parts := byID(c.Parts, func(p *Part) string { return p.ID })
-	err = s.update(func(w *writer) error {
-		tx := w.tx
-		old, err := readHead(tx)
-		if err != nil {
-			return err
-		}
-		next.blocks, next.offsets, next.rows = old.blocks, old.offsets, old.rows
-		next.parts, next.folds = old.parts, old.folds
-		next.retirements, next.uncompacted = old.retirements, old.uncompacted
-		if c.Retired > 0 {
-			next.retirements += int64(c.Retired)
-		}
-		if c.Retired+c.StaleBases > 0 && next.uncompacted.IsZero() {
-			next.uncompacted = c.SavedAt
-		}
-		w.head = &next
-		if w.epochs, err = readEpochHeads(tx, version); err != nil {
-			return err
-		}
-		for _, id := range slices.Sorted(slices.Values(c.Delete)) {
-			if err := w.delete(id); err != nil {
-				return err
-			}
-		}
-		blocks := finder{cursor: tx.Bucket(bucketBlocks).Cursor()}
-		for _, b := range put {
-			if err := w.put(b, blocks.find(b.Entry.ID)); err != nil {
-				return err
-			}
-		}
-		if anew && next.blocks.n > int64(len(put)) {
-			return fmt.Errorf("features %q were saved, now they are %q, and blocks would stay as they were", s.features, p.features)
-		}
-		for _, p := range parts {
-			if tx.Bucket(bucketBlocks).Get([]byte(p.ID)) == nil {
-				return fmt.Errorf("block %q has a part but is not live", p.ID)
-			}
-			w.forgetPart(p.ID)
-			if err := w.putPart(p.ID, p.Part); err != nil {
-				return err
-			}
-		}
-		for _, o := range c.Offsets {
-			if err := w.putOffset(o); err != nil {
-				return err
-			}
-		}
-		if err := w.putSums(bucketFolds, nil, &next.folds, 0, p.folds); err != nil {
-			return err
-		}
-		switch {
-		case p.state == nil:
-			err = tx.Bucket(bucketState).Delete(keyState)
-		case anew || !old.hasState || old.digest != next.digest:
-			err = w.putValue(bucketState, keyState, p.state.value)
-		}
-		if err != nil {
-			return err
-		}
-		if rows != next.rows {
-			return fmt.Errorf("the state has %d rows, its live blocks %d", rows, next.rows)
-		}
-		if err := w.putEpochs(p.epochs, c.Epoch); err != nil {
-			return err
-		}
-		if err := w.putHead(); err != nil {
-			return err
-		}
-		tx.OnCommit(func() {
-			stats := tx.Stats()
-			info.Bytes = stats.GetPageAlloc()
-		})
-		return nil
-	})
-	if err == nil && c.Retired > 0 {
-		err = s.keepRetired(retirements{next.retirements, c.SavedAt})
-	}
-	if err != nil {
-		return info, err
-	}
-	s.features = p.features
-	if file, err := os.Stat(s.path); err == nil {
-		info.FileBytes = file.Size()
-	}
-	s.forget()
-	return info, nil
-}
-
-// byID lists what has ids in the order of these, which is how bbolt takes keys fastest.
-func byID[T any](all []T, id func(*T) string) []*T {
-	sorted := make([]*T, len(all))
-	for i := range all {
-		sorted[i] = &all[i]
-	}
-	slices.SortFunc(sorted, func(a, b *T) int { return strings.Compare(id(a), id(b)) })
-	return sorted
-}
-
-// check finds what could be written but not be read again.
-func (c *Change) check() error {
-	var now []string
-	if c.State != nil {
-		now = c.State.Features()
-	}
-	if err := checkPosition(c.Horizon.Position); err != nil {
-		return fmt.Errorf("the horizon: %w", err)
-	}
-	for i := range c.Put {
-		e, summary := &c.Put[i].Entry, c.Put[i].Summary
-		switch err := checkPosition(e.Position); {
-		case e.ID == "":
-			return errors.New("a block without an id")
-		case len(e.ID) > MaxID:
-			return fmt.Errorf("block %.40q…: its id has %d bytes, more than %d", e.ID, len(e.ID), MaxID)
-		case err != nil:
-			return fmt.Errorf("block %q: %w", e.ID, err)
-		case c.State == nil:
-			return fmt.Errorf("block %q without a state", e.ID)
-		case summary.Features() != len(now):
-			return fmt.Errorf("block %q has %d features, the state %d", e.ID, summary.Features(), len(now))
-		case summary.Rows() != e.Rows:
-			return fmt.Errorf("block %q has %d rows in the ledger, its summary %d", e.ID, e.Rows, summary.Rows())
-		}
-		if p := c.Put[i].Part; p != nil && (p.Features() != summary.Features() || p.Rows() != e.Rows) {
-			return fmt.Errorf("block %q has %d rows of %d features, its part %d of %d", e.ID, e.Rows, len(now), p.Rows(), p.Features())
-		}
-	}
-	for _, p := range c.Parts {
-		if p.Part == nil || p.Part.Features() != len(now) {
-			return fmt.Errorf("block %q: its part does not fit the %d features", p.ID, len(now))
-		}
-	}
-	for i, s := range c.Folds {
-		if s != nil && !slices.Equal(s.Features(), now) {
-			return fmt.Errorf("fold %d has features %q, the state %q", i, s.Features(), now)
-		}
-	}
-	if err := c.checkEpochs(); err != nil {
-		return err
-	}
-	for _, o := range c.Offsets {
-		if err := checkPosition(incremental.Position{Topic: o.Topic, Partition: o.Partition, Offset: o.Next}); err != nil {
-			return fmt.Errorf("offset: %w", err)
-		}
-		n := len(o.EventTimes)
-		if g := o.Growing; g != nil {
-			if g.Next < o.Next {
-				return fmt.Errorf("offset of %s/%d: a growing block ends at %d, before %d", o.Topic, o.Partition, g.Next, o.Next)
-			}
-			n = max(n, len(g.EventTimes))
-		}
-		if n > MaxEventTimes {
-			return fmt.Errorf("offset of %s/%d: %d event times, more than %d", o.Topic, o.Partition, n, MaxEventTimes)
-		}
-	}
-	return nil
-}
-
-// SaveMember writes down who the process is in its consumer group, beside what Save
-// does, and returns when it is on the disk.
-func (s *Store) SaveMember(m Member) error {
-	err := s.update(func(w *writer) error {
-		return w.putValue(bucketMeta, keyMember, appendMember(frame(), m, s.file))
-	})
-	if err != nil {
-		return fmt.Errorf("save the group's member in snapshot %s: %w", s.path, err)
-	}
-	return nil
-}
-
-// Summary reads the summary of a block. The error is ErrNotFound or a
-// *ChecksumError.
-func (s *Store) Summary(id string) (summary *incremental.Summary, err error) {
-	err = s.view(func(tx *bbolt.Tx) (err error) {
-		summary, err = readBlockSummary(tx, id)
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("read block %s from snapshot %s: %w", id, s.path, err)
-	}
-	return summary, nil
-}
-
-// Part reads the part of a block; nil: it has none. The error is a
-// *ChecksumError.
-func (s *Store) Part(id string) (p *sample.Part, err error) {
-	err = s.view(func(tx *bbolt.Tx) (err error) {
-		p, err = readPart(tx, id)
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("read block %s from snapshot %s: %w", id, s.path, err)
-	}
-	return p, nil
-}
-
-// Parts calls f with every part, in the order of the ids. f must not call
-// Save.
-func (s *Store) Parts(f func(id string, p *sample.Part)) error {
-	type part struct {
-		id   string
-		part *sample.Part
-	}
-	defer s.forget()
-	const stretch = 1000 // decoded at a time: f runs outside of the guard, its panics are not damage
-	var found []part
-	for from := []byte{}; ; {
-		found = found[:0]
-		err := s.view(func(tx *bbolt.Tx) error {
-			bucket := tx.Bucket(bucketParts)
-			if bucket == nil { // version 1
-				return nil
-			}
-			cursor := bucket.Cursor()
-			for key, value := cursor.Seek(from); key != nil && len(found) < stretch; key, value = cursor.Next() {
-				p, err := decodePart(key, value)
-				if err != nil {
-					return err
-				}
-				found = append(found, part{string(key), p})
-			}
-			return nil
-		})
-		if err != nil {
-			return fmt.Errorf("read the parts from snapshot %s: %w", s.path, err)
-		}
-		for _, p := range found {
-			f(p.id, p.part)
-		}
-		if len(found) < stretch {
-			return nil
-		}
-		from = append([]byte(found[stretch-1].id), 0)
-	}
-}
-
-// Summaries calls f with every live block, in the order of the ids, as they
-// are at the start of the call, until f fails. f must not call Save: it could
-// wait for Summaries to end.
-func (s *Store) Summaries(f func(retire.Entry, *incremental.Summary) error) (err error) {
-	fault := func(err error) error { return fmt.Errorf("read the blocks from snapshot %s: %w", s.path, err) }
-	tx, err := s.begin()
-	if err != nil {
-		return fault(err)
-	}
-	defer tx.Rollback()
-	cursor := tx.Bucket(bucketBlocks).Cursor()
-	step := cursor.First
-	for {
-		var key []byte
-		var e savedBlock
-		var summary *incremental.Summary
-		// f runs outside of the guard: its panics are not damage.
-		err := guard(func() (err error) {
-			var value []byte
-			if key, value = step(); key == nil {
-				return nil
-			}
-			if e, err = decodeBlock(string(key), value); err == nil {
-				summary, err = readSummary(tx, e)
-			}
-			return err
-		})
-		if err != nil {
-			return fault(err)
-		}
-		if key == nil {
-			return nil
-		}
-		if err := f(e.Entry, summary); err != nil {
-			return err
-		}
-		step = cursor.Next
-	}
-}
-
-// readContents reads all but the summaries and the parts. note hears of every error, and
-// whether there is none, and says whether to go on without what could not be read.
-func readContents(tx *bbolt.Tx, file fileID, note func(error) error) (*Contents, error) {
-	found, _, err := readFormat(tx)
-	if err != nil {
-		return nil, err
-	}
-	c := &Contents{Version: int(found)}
-	settings, err := readSettings(tx)
-	if err := note(err); err != nil {
-		return nil, err
-	}
-	c.Settings = settings
-	c.Member, err = readMember(tx, file)
-	if err := note(err); err != nil {
-		return nil, err
-	}
-	want, headErr := readHead(tx)
-	if err := note(headErr); err != nil {
-		return nil, err
-	}
-	c.Horizon, c.Counts, c.SavedAt, c.Uncompacted = want.horizon, want.counts, want.savedAt, want.uncompacted
-	c.retirements = want.retirements
-	mac, err := readMAC(tx)
-	if err := note(err); err != nil {
-		return nil, err
-	}
-	c.Keyed = mac != nil
-	if want.hasState {
-		state, err := decodeState(bucketState, keyState, tx.Bucket(bucketState).Get(keyState), string(keyState))
-		if err == nil && state.Digest() != want.digest {
-			err = &ChecksumError{string(bucketState), string(keyState), "its digest is not the saved one"}
-		}
-		if err == nil {
-			c.State, c.Features = state, state.Features()
-		}
-		if err := note(err); err != nil {
-			return nil, err
-		}
-	}
-	got, err := c.readBuckets(tx, want.blocks.n, note)
-	if err != nil {
-		return nil, err
-	}
-	if headErr != nil {
-		return c, nil // noted
-	}
-	if found >= 3 {
-		c.Epoch = want.epoch
-		if c.Epochs, err = readEpochs(tx, uint32(found), &want, note); err != nil {
-			return nil, err
-		}
-	}
-	return c, c.compare(got, &want, note)
-}
-
-// readBuckets reads the ledger, the offsets and the folds, and looks at the parts. It
-// returns what of the head can be read off them. Of blocks there should be so many.
-func (c *Contents) readBuckets(tx *bbolt.Tx, blocks int64, note func(error) error) (*head, error) {
-	// each reads the values of a bucket, and counts those that are good.
-	each := func(name []byte, t *tally, read func(key, value []byte) error) error {
-		bucket := tx.Bucket(name)
-		if bucket == nil { // of a later version
-			return nil
-		}
-		return bucket.ForEach(func(key, value []byte) error {
-			if err := read(key, value); err != nil {
-				return note(err)
-			}
-			t.add(value)
-			return nil
-		})
-	}
-	got := &head{}
-	// A number that is none of a file of this size asks for no memory.
-	c.Entries = slices.Grow(c.Entries, int(min(blocks, tx.Size()/leastBlock)))
-	err := each(bucketBlocks, &got.blocks, func(key, value []byte) error {
-		e, err := decodeBlock(string(key), value)
-		if err != nil {
-			return err
-		}
-		if n := len(c.Entries); n > 0 && c.Entries[n-1].Position.Topic == e.Position.Topic {
-			e.Position.Topic = c.Entries[n-1].Position.Topic // one for all
-		}
-		got.rows += e.Rows
-		c.Entries = append(c.Entries, e.Entry)
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	err = each(bucketOffsets, &got.offsets, func(key, value []byte) error {
-		o, err := decodeOffset(key, value)
-		if err == nil {
-			c.Offsets = append(c.Offsets, o)
-		}
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	slices.SortFunc(c.Offsets, func(a, b Offset) int {
-		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
-	})
-	err = each(bucketParts, &got.parts, func(key, value []byte) error {
-		_, err := unseal(bucketParts, key, value)
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	return got, each(bucketFolds, &got.folds, func(key, value []byte) error {
-		s, err := decodeState(bucketFolds, key, value, fmt.Sprintf("%x", key))
-		if err == nil {
-			c.Folds = append(c.Folds, s)
-		}
-		return err
-	})
-}
-
-// compare notes where what was read is not what the head says.
-func (c *Contents) compare(got, want *head, note func(error) error) error {
-	var foldRows int64
-	for _, s := range c.Folds {
-		foldRows += s.Rows()
-	}
-	for _, f := range []struct {
-		bucket []byte
-		bad    bool
-		reason string
-	}{
-		{bucketBlocks, got.blocks != want.blocks, fmt.Sprintf("there are %d blocks, %d were saved, or not these", got.blocks.n, want.blocks.n)},
-		{bucketBlocks, got.rows != want.rows, fmt.Sprintf("the blocks have %d rows, %d were saved", got.rows, want.rows)},
-		{bucketState, c.State != nil && c.State.Rows() != want.rows, fmt.Sprintf("the state has not the %d rows of the blocks", want.rows)},
-		{bucketParts, got.parts != want.parts, fmt.Sprintf("there are %d parts, %d were saved, or not these", got.parts.n, want.parts.n)},
-		{bucketFolds, got.folds != want.folds, fmt.Sprintf("there are %d folds, %d were saved, or not these", got.folds.n, want.folds.n)},
-		{bucketFolds, got.folds.n > 0 && foldRows != want.rows, fmt.Sprintf("the folds have %d rows, the blocks %d", foldRows, want.rows)},
-		{bucketOffsets, got.offsets != want.offsets, fmt.Sprintf("there are %d offsets, %d were saved, or not these", got.offsets.n, want.offsets.n)},
-	} {
-		if f.bad {
-			if err := note(&ChecksumError{Bucket: string(f.bucket), Reason: f.reason}); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }

@@ -27,8 +27,29 @@ import (
 
 var settings = Settings{Topic: "orders", Unit: "message"}
 
+// block is a live block with its summary of features.
+type block struct {
+	Block
+	Summary *incremental.Summary
+}
+
+// put makes a change put blocks, with their summaries of features.
+func (c *Change) put(blocks ...block) {
+	for _, b := range blocks {
+		c.Put = append(c.Put, b.Block)
+		c.Spaces[0].Put = append(c.Spaces[0].Put, Summary{b.Entry.ID, b.Summary})
+	}
+}
+
+// changeTo is a change to a state and folds of the features, which puts blocks.
+func changeTo(state *incremental.State, folds []*incremental.State, blocks ...block) Change {
+	c := Change{Spaces: []SpaceChange{{State: state, Folds: folds}}}
+	c.put(blocks...)
+	return c
+}
+
 // randomBlock is a block of m rows of n numbers in two classes.
-func randomBlock(r *rand.Rand, id string, m, n int) Block {
+func randomBlock(r *rand.Rand, id string, m, n int) block {
 	columns := make([]gram.Column, n)
 	for j := range columns {
 		xs := make([]float64, m)
@@ -42,17 +63,17 @@ func randomBlock(r *rand.Rand, id string, m, n int) Block {
 		codes[i] = int32(r.IntN(2))
 	}
 	var z incremental.Summariser
-	block := &incremental.Block{Columns: columns, Classes: []string{"-1", "1"}, Codes: codes}
-	s, err := z.Summarise(block)
+	rows := &incremental.Block{Columns: columns, Classes: []string{"-1", "1"}, Codes: codes}
+	s, err := z.Summarise(rows)
 	if err != nil {
 		panic(err)
 	}
 	var part *sample.Part
 	if r.IntN(4) > 0 {
-		part = takePart(block, s)
+		part = takePart(rows, s)
 	}
 	first := r.Int64N(1 << 40)
-	return Block{
+	return block{Block{
 		Entry: retire.Entry{
 			ID:       id,
 			Position: incremental.Position{Topic: "orders", Partition: r.IntN(8), Offset: first},
@@ -60,9 +81,8 @@ func randomBlock(r *rand.Rand, id string, m, n int) Block {
 			Time:     time.UnixMilli(r.Int64N(1 << 41)).UTC(),
 			Rows:     s.Rows(),
 		},
-		Summary: s,
-		Part:    part,
-	}
+		Part: part,
+	}, s}
 }
 
 // takePart takes the part of a block under settings of its own.
@@ -89,7 +109,7 @@ type world struct {
 	state    *incremental.State
 	folds    []*incremental.State
 	changed  [folds]bool // since the last save
-	live     map[string]Block
+	live     map[string]block
 	offsets  map[int]Offset
 	horizon  retire.Rank
 	counts   Counts
@@ -98,11 +118,11 @@ type world struct {
 	retired, retirements int       // explicit ones: not saved yet, saved
 	uncompacted          time.Time // as Contents has it
 
-	epochs []*worldEpoch // at most the one in use, and one that is catching up
-	epoch  uint32
+	spaces []*worldSpace // of bases: at most the one in use, and one that is catching up
+	inUse  uint32
 	begun  uint32
 
-	put   map[string]Block
+	put   map[string]block
 	parts map[string]Part
 	gone  map[string]bool
 	moved map[int]Offset
@@ -112,8 +132,8 @@ func newWorld(r *rand.Rand, features int) *world {
 	return &world{
 		r: r, features: incremental.DefaultFeatures(features), state: incremental.NewState(incremental.DefaultFeatures(features)),
 		folds: newFolds(incremental.DefaultFeatures(features)), changed: [folds]bool{true, true, true}, parts: map[string]Part{},
-		live: map[string]Block{}, offsets: map[int]Offset{}, horizon: retire.Rank{Milliseconds: math.MinInt64},
-		put: map[string]Block{}, gone: map[string]bool{}, moved: map[int]Offset{},
+		live: map[string]block{}, offsets: map[int]Offset{}, horizon: retire.Rank{Milliseconds: math.MinInt64},
+		put: map[string]block{}, gone: map[string]bool{}, moved: map[int]Offset{},
 	}
 }
 
@@ -125,8 +145,8 @@ func (w *world) fold(id string) *incremental.State {
 }
 
 func (w *world) remove(id string) {
-	for _, e := range w.epochs {
-		e.remove(id, w.live[id])
+	for _, s := range w.spaces {
+		s.remove(id, w.live[id])
 	}
 	w.state.Remove(w.live[id].Summary)
 	w.fold(id).Remove(w.live[id].Summary)
@@ -144,7 +164,7 @@ func (w *world) step() {
 		id = "key:" + strings.Repeat("x", w.r.IntN(500))
 	}
 	if w.r.IntN(4) == 0 {
-		w.stepEpochs()
+		w.stepSpaces()
 	}
 	_, isLive := w.live[id]
 	switch w.r.IntN(5) {
@@ -187,22 +207,22 @@ func (w *world) step() {
 }
 
 // add makes a block live.
-func (w *world) add(b Block) {
+func (w *world) add(b block) {
 	id := b.Entry.ID
 	w.live[id], w.put[id] = b, b
 	w.state.Add(b.Summary)
 	w.fold(id).Add(b.Summary)
 	delete(w.gone, id)
-	for _, e := range w.epochs {
-		if e.Number == w.epoch || w.r.IntN(2) == 0 {
-			e.add(w.r, b)
+	for _, s := range w.spaces {
+		if s.Number == w.inUse || w.r.IntN(2) == 0 {
+			s.add(w.r, b)
 		}
 	}
 }
 
 // takePartAgain is a part of a block without its rows: as if all were of levels
 // that nobody wants.
-func takePartAgain(b Block) *sample.Part {
+func takePartAgain(b block) *sample.Part {
 	n := b.Summary.Features()
 	rows := &incremental.Block{Classes: b.Summary.Classes()}
 	for c, total := range b.Summary.Totals() {
@@ -225,14 +245,15 @@ func (w *world) change() Change {
 			folds[i] = nil
 		}
 	}
-	return Change{
-		Parts: slices.Collect(maps.Values(w.parts)), Folds: folds,
+	c := Change{
+		Parts:   slices.Collect(maps.Values(w.parts)),
 		Delete:  slices.Collect(maps.Keys(w.gone)), // in any order
-		Put:     slices.Collect(maps.Values(w.put)),
 		Offsets: slices.Collect(maps.Values(w.moved)),
-		Horizon: w.horizon, Counts: w.counts, State: w.state, SavedAt: w.savedAt,
-		Epochs: w.epochChanges(), Epoch: w.epoch, Retired: w.retired,
+		Horizon: w.horizon, Counts: w.counts, SavedAt: w.savedAt,
+		Spaces: append([]SpaceChange{{State: w.state, Folds: folds}}, w.spaceChanges()...), InUse: w.inUse, Retired: w.retired,
 	}
+	c.put(slices.Collect(maps.Values(w.put))...)
+	return c
 }
 
 func (w *world) saved() {
@@ -242,11 +263,11 @@ func (w *world) saved() {
 	clear(w.parts)
 	w.changed = [folds]bool{}
 	w.retirements, w.retired = w.retirements+w.retired, 0
-	for _, e := range w.epochs {
-		clear(e.put)
-		e.changed = [folds]bool{}
-		for id := range e.sources {
-			e.sources[id] = true
+	for _, s := range w.spaces {
+		clear(s.put)
+		s.changed = [folds]bool{}
+		for id := range s.sources {
+			s.sources[id] = true
 		}
 	}
 }
@@ -284,12 +305,12 @@ func worldCopy(w *world) *world {
 			panic(err)
 		}
 	}
-	var epochs []*worldEpoch
-	for _, e := range w.epochs {
-		epochs = append(epochs, e.copy())
+	var spaces []*worldSpace
+	for _, s := range w.spaces {
+		spaces = append(spaces, s.copy())
 	}
 	return &world{
-		epochs: epochs, epoch: w.epoch,
+		spaces: spaces, inUse: w.inUse,
 		features: w.features, state: state, folds: folds, live: maps.Clone(w.live), offsets: maps.Clone(w.offsets),
 		horizon: w.horizon, counts: w.counts, savedAt: w.savedAt, uncompacted: w.uncompacted,
 	}
@@ -298,8 +319,8 @@ func worldCopy(w *world) *world {
 // contents is what a file has to hold after a save.
 func (w *world) contents() *Contents {
 	c := &Contents{
-		Settings: settings, Version: version, Features: w.features,
-		Horizon: w.horizon, Counts: w.counts, SavedAt: w.savedAt, Epoch: w.epoch,
+		Settings: settings, Version: int(version),
+		Horizon: w.horizon, Counts: w.counts, SavedAt: w.savedAt, InUse: w.inUse,
 		Uncompacted: w.uncompacted, retirements: int64(w.retirements),
 	}
 	for _, b := range w.live {
@@ -315,17 +336,21 @@ func (w *world) contents() *Contents {
 // compare fails unless a file holds what w does.
 func (w *world) compare(t testing.TB, s *Store, got *Contents) {
 	t.Helper()
-	if got.State == nil || got.State.Digest() != w.state.Digest() {
+	features := got.Space(Features)
+	if features == nil || features.State.Digest() != w.state.Digest() {
 		t.Fatal("the state is another one")
 	}
-	for i, s := range got.Folds {
-		if len(got.Folds) != folds || s.Digest() != w.folds[i].Digest() {
-			t.Fatalf("fold %d of %d is another one", i, len(got.Folds))
+	if !slices.Equal(got.Features(), w.features) || len(features.Missing)+len(features.Sources) > 0 || features.Stale != 0 {
+		t.Fatalf("the features are %q, with %+v", got.Features(), features)
+	}
+	for i, s := range features.Folds {
+		if len(features.Folds) != folds || s.Digest() != w.folds[i].Digest() {
+			t.Fatalf("fold %d of %d is another one", i, len(features.Folds))
 		}
 	}
-	w.compareEpochs(t, s, got.Epochs)
-	state, folds, epochs := got.State, got.Folds, got.Epochs
-	got.State, got.Folds, got.Epochs = nil, nil, nil
+	w.compareSpaces(t, s, got.Spaces[1:])
+	spaces := got.Spaces
+	got.Spaces = nil
 	want := w.contents()
 	// A save that was tried again counts again, and may be as old as either try.
 	want.retirements = got.retirements
@@ -335,12 +360,12 @@ func (w *world) compare(t testing.TB, s *Store, got *Contents) {
 	if !reflect.DeepEqual(got, want) {
 		t.Fatalf("contents\n%+v, want\n%+v", got, want)
 	}
-	got.State, got.Folds, got.Epochs = state, folds, epochs
+	got.Spaces = spaces
 	if err := w.compareParts(s); err != nil {
 		t.Fatal(err)
 	}
 	n := 0
-	err := s.Summaries(func(e retire.Entry, summary *incremental.Summary) error {
+	err := s.Summaries(Features, func(e retire.Entry, summary *incremental.Summary) error {
 		n++
 		if want := w.live[e.ID]; e != want.Entry || !reflect.DeepEqual(summary, want.Summary) {
 			return fmt.Errorf("block %s is %+v, want %+v", e.ID, e, want.Entry)
@@ -398,7 +423,7 @@ func openData(t testing.TB, path string) *os.File {
 func TestNewFileIsEmpty(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "streamd.db")
 	s, c := mustOpen(t, path)
-	want := &Contents{Settings: settings, Version: version, Horizon: retire.NewLedger(retire.Policy{}).Horizon()}
+	want := &Contents{Settings: settings, Version: int(version), Horizon: retire.NewLedger(retire.Policy{}).Horizon()}
 	if !c.SavedAt.IsZero() {
 		t.Errorf("saved at %v", c.SavedAt)
 	}
@@ -648,7 +673,7 @@ func TestFeaturesComeLater(t *testing.T) {
 	s, _ := mustOpen(t, path)
 	rejected := Change{Counts: Counts{Records: 3, RejectedRecords: 3}, Offsets: []Offset{{Topic: "orders", Next: 3}}}
 	for _, none := range []*incremental.State{nil, incremental.NewState(nil)} {
-		rejected.State = none
+		rejected.Spaces = []SpaceChange{{State: none}}
 		if _, err := s.Save(rejected); err != nil {
 			t.Fatal(err)
 		}
@@ -658,16 +683,16 @@ func TestFeaturesComeLater(t *testing.T) {
 		t.Fatalf("%+v, %v", report, err)
 	}
 	s, c := mustOpen(t, path)
-	if c.Features != nil || c.State != nil || c.Counts.RejectedRecords != 3 || len(c.Offsets) != 1 {
+	if c.Features() != nil || c.Spaces != nil || c.Counts.RejectedRecords != 3 || len(c.Offsets) != 1 {
 		t.Fatalf("contents %+v", c)
 	}
 	// Features of the configuration, before there is a block.
-	if _, err := s.Save(Change{State: incremental.NewState([]string{"a", "b"})}); err != nil {
+	if _, err := s.Save(changeTo(incremental.NewState([]string{"a", "b"}), nil)); err != nil {
 		t.Fatal(err)
 	}
 	s.Close()
 	_, c = mustOpen(t, path)
-	if !slices.Equal(c.Features, []string{"a", "b"}) || c.State == nil {
+	if !slices.Equal(c.Features(), []string{"a", "b"}) || c.Space(Features) == nil {
 		t.Fatalf("contents %+v", c)
 	}
 }
@@ -677,7 +702,7 @@ func TestFeaturesChange(t *testing.T) {
 	r := rand.New(rand.NewPCG(6, 1))
 	path := filepath.Join(t.TempDir(), "streamd.db")
 	s, _ := mustOpen(t, path)
-	state := func(features []string, blocks ...Block) *incremental.State {
+	state := func(features []string, blocks ...block) *incremental.State {
 		out := incremental.NewState(features)
 		for _, b := range blocks {
 			out.Add(b.Summary)
@@ -692,8 +717,8 @@ func TestFeaturesChange(t *testing.T) {
 		}
 		var c *Contents
 		s, c = mustOpen(t, path)
-		if !slices.Equal(c.Features, features) || (c.State == nil) != (features == nil) || len(c.Entries) != blocks {
-			t.Fatalf("%s: features %q, %d blocks", what, c.Features, len(c.Entries))
+		if !slices.Equal(c.Features(), features) || (c.Space(Features) == nil) != (features == nil) || len(c.Entries) != blocks {
+			t.Fatalf("%s: features %q, %d blocks", what, c.Features(), len(c.Entries))
 		}
 	}
 	save := func(c Change) {
@@ -704,11 +729,14 @@ func TestFeaturesChange(t *testing.T) {
 	}
 	a, b := randomBlock(r, "orders/0/1", 4, 2), randomBlock(r, "orders/0/2", 5, 2)
 	two, other := []string{"p", "q"}, []string{"q", "p"}
-	save(Change{Put: []Block{a, b}, State: state(two, a, b), Folds: []*incremental.State{state(two, a), state(two, b)}})
+	apart := func(features []string) []*incremental.State {
+		return []*incremental.State{state(features, a), state(features, b)}
+	}
+	save(changeTo(state(two, a, b), apart(two), a, b))
 	for name, c := range map[string]Change{
 		"none, with blocks":                   {},
-		"others, with blocks":                 {State: state(other, a, b), Folds: []*incremental.State{state(other, a), state(other, b)}},
-		"others, with a block that stays":     {State: state(other, a, b), Put: []Block{a}, Folds: []*incremental.State{state(other, a), state(other, b)}},
+		"others, with blocks":                 changeTo(state(other, a, b), apart(other)),
+		"others, with a block that stays":     changeTo(state(other, a, b), apart(other), a),
 		"none, with a block that stays":       {Delete: []string{"orders/0/1"}},
 		"none, with a block that is not gone": {Delete: []string{"orders/0/1", "orders/0/7"}},
 	} {
@@ -717,20 +745,24 @@ func TestFeaturesChange(t *testing.T) {
 		}
 	}
 	check("after what was refused", two, 2)
-	save(Change{Put: []Block{a, b}, State: state(other, a, b), Folds: []*incremental.State{state(other, a), state(other, b)}})
+	save(changeTo(state(other, a, b), apart(other), a, b))
 	check("all blocks put", other, 2)
 	save(Change{Delete: []string{"orders/0/1", "orders/0/2"}})
 	check("no blocks", nil, 0)
 	c := randomBlock(r, "orders/0/3", 4, 3)
 	three := incremental.DefaultFeatures(3)
-	save(Change{Put: []Block{c}, State: state(three, c)})
+	save(changeTo(state(three, c), nil, c))
 	check("three", three, 1)
-	save(Change{Delete: []string{"orders/0/3"}, State: state(three)})
+	deleting := func(c Change, id string) Change {
+		c.Delete = []string{id}
+		return c
+	}
+	save(deleting(changeTo(state(three), nil), "orders/0/3"))
 	check("an empty state", three, 0)
-	save(Change{State: state(two)}) // which has the same digest
+	save(changeTo(state(two), nil)) // which has the same digest
 	check("another empty state", two, 0)
-	save(Change{Put: []Block{a}, State: state(two, a)})
-	save(Change{Delete: []string{"orders/0/1"}, Put: []Block{c}, State: state(three, c)})
+	save(changeTo(state(two, a), nil, a))
+	save(deleting(changeTo(state(three, c), nil, c), "orders/0/1"))
 	check("in one step", three, 1)
 	s.Close()
 }
@@ -739,12 +771,12 @@ func TestChangeThatDoesNotFit(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 1))
 	good := func() Change {
 		b := randomBlock(r, "orders/0/1", 4, 2)
-		c := Change{Put: []Block{b}, State: incremental.NewState(incremental.DefaultFeatures(2))}
-		c.State.Add(b.Summary)
-		e := EpochChange{Epoch: Epoch{Number: 1}, State: incremental.NewState(incremental.DefaultFeatures(3))}
-		e.Put = []EpochSummary{{b.Entry.ID, randomBlock(r, "", 4, 3).Summary}}
-		e.State.Add(e.Put[0].Summary)
-		c.Epochs, c.Epoch = []EpochChange{e}, 1
+		c := changeTo(incremental.NewState(incremental.DefaultFeatures(2)), nil, b)
+		c.Spaces[0].State.Add(b.Summary)
+		s := SpaceChange{Space: Space{Number: 1}, State: incremental.NewState(incremental.DefaultFeatures(3))}
+		s.Put = []Summary{{b.Entry.ID, randomBlock(r, "", 4, 3).Summary}}
+		s.State.Add(s.Put[0].Summary)
+		c.Spaces, c.InUse = append(c.Spaces, s), 1
 		return c
 	}
 	most := math.MaxInt32
@@ -754,28 +786,33 @@ func TestChangeThatDoesNotFit(t *testing.T) {
 		"twice":            func(c *Change) { c.Put = append(c.Put, c.Put[0]) },
 		"rows of entry":    func(c *Change) { c.Put[0].Entry.Rows++ },
 		"partition":        func(c *Change) { c.Put[0].Entry.Position.Partition = -1 },
-		"no state":         func(c *Change) { c.State = nil },
-		"width":            func(c *Change) { c.State = incremental.NewState(incremental.DefaultFeatures(3)) },
-		"rows of state":    func(c *Change) { c.State = incremental.NewState(incremental.DefaultFeatures(2)) },
+		"no state":         func(c *Change) { c.Spaces[0].State = nil },
+		"width":            func(c *Change) { c.Spaces[0].State = incremental.NewState(incremental.DefaultFeatures(3)) },
+		"rows of state":    func(c *Change) { c.Spaces[0].State = incremental.NewState(incremental.DefaultFeatures(2)) },
 		"offset":           func(c *Change) { c.Offsets = []Offset{{Topic: "orders", Next: -1}} },
 		"offset partition": func(c *Change) { c.Offsets = []Offset{{Topic: "orders", Partition: most + 1}} },
 		"horizon":          func(c *Change) { c.Horizon.Position.Offset = -1 },
 		"part of other":    func(c *Change) { c.Put[0].Part = takePartAgain(randomBlock(r, "", 5, 2)) },
 		"part of none":     func(c *Change) { c.Parts = []Part{{"orders/9/9", takePartAgain(randomBlock(r, "", 5, 2))}} },
 		"width of a part":  func(c *Change) { c.Parts = []Part{{"orders/0/1", takePartAgain(randomBlock(r, "", 5, 3))}} },
-		"width of a fold":  func(c *Change) { c.Folds = []*incremental.State{incremental.NewState(incremental.DefaultFeatures(3))} },
-		"fold of before":   func(c *Change) { c.Folds = []*incremental.State{nil} },
-		"epoch 0":          func(c *Change) { c.Epochs[0].Number, c.Epoch = 0, 0 },
-		"epoch twice":      func(c *Change) { c.Epochs = append(c.Epochs, c.Epochs[0]) },
-		"no such epoch":    func(c *Change) { c.Epoch = 2 },
-		"epoch's state":    func(c *Change) { c.Epochs[0].State = nil },
-		"epoch's width":    func(c *Change) { c.Epochs[0].State = incremental.NewState(incremental.DefaultFeatures(4)) },
-		"epoch's rows":     func(c *Change) { c.Epochs[0].State = incremental.NewState(incremental.DefaultFeatures(3)) },
-		"epoch's fold":     func(c *Change) { c.Epochs[0].Folds = []*incremental.State{nil} },
-		"epoch's block":    func(c *Change) { c.Epochs[0].Put[0].ID = "orders/9/9" },
-		"rows in epoch":    func(c *Change) { c.Epochs[0].Put[0].Summary = randomBlock(r, "", 5, 3).Summary },
+		"width of a fold": func(c *Change) {
+			c.Spaces[0].Folds = []*incremental.State{incremental.NewState(incremental.DefaultFeatures(3))}
+		},
+		"fold of before":  func(c *Change) { c.Spaces[0].Folds = []*incremental.State{nil} },
+		"summary twice":   func(c *Change) { c.Spaces[1].Put = append(c.Spaces[1].Put, c.Spaces[1].Put[0]) },
+		"no summary":      func(c *Change) { c.Spaces[0].Put = nil },
+		"features twice":  func(c *Change) { c.Spaces[1].Number, c.InUse = 0, 0 },
+		"space twice":     func(c *Change) { c.Spaces = append(c.Spaces, c.Spaces[1]) },
+		"no such space":   func(c *Change) { c.InUse = 2 },
+		"space's state":   func(c *Change) { c.Spaces[1].State = nil },
+		"space's width":   func(c *Change) { c.Spaces[1].State = incremental.NewState(incremental.DefaultFeatures(4)) },
+		"space's rows":    func(c *Change) { c.Spaces[1].State = incremental.NewState(incremental.DefaultFeatures(3)) },
+		"space's fold":    func(c *Change) { c.Spaces[1].Folds = []*incremental.State{nil} },
+		"space's block":   func(c *Change) { c.Spaces[1].Put[0].ID = "orders/9/9" },
+		"rows in space":   func(c *Change) { c.Spaces[1].Put[0].Summary = randomBlock(r, "", 5, 3).Summary },
+		"source not live": func(c *Change) { c.Spaces[1].Sources = []string{"orders/9/9"} },
 		"block not in use": func(c *Change) {
-			c.Epochs[0].Put, c.Epochs[0].State = nil, incremental.NewState(incremental.DefaultFeatures(3))
+			c.Spaces[1].Put, c.Spaces[1].State = nil, incremental.NewState(incremental.DefaultFeatures(3))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -786,7 +823,7 @@ func TestChangeThatDoesNotFit(t *testing.T) {
 			if _, err := s.Save(c); err == nil {
 				t.Fatal("saved")
 			}
-			if _, err := s.Summary("orders/0/1"); !errors.Is(err, ErrNotFound) {
+			if _, err := s.Summary(Features, "orders/0/1"); !errors.Is(err, ErrNotFound) {
 				t.Fatalf("the block: %v", err)
 			}
 			if _, err := s.Save(good()); err != nil {
@@ -808,7 +845,7 @@ func TestIDs(t *testing.T) {
 	s, c := mustOpen(t, path)
 	w.compare(t, s, c)
 	for id, b := range w.live {
-		got, err := s.Summary(id)
+		got, err := s.Summary(Features, id)
 		if err != nil || !reflect.DeepEqual(got, b.Summary) {
 			t.Errorf("block %.10q: %v", id, err)
 		}
@@ -1008,7 +1045,7 @@ func TestNewerVersion(t *testing.T) {
 	s.Close()
 	_, _, err = Open(path, settings)
 	var newer *VersionError
-	if !errors.As(err, &newer) || newer.Version != version+1 || newer.Supported != version || !strings.Contains(err.Error(), "streamd 7.3 or later") {
+	if !errors.As(err, &newer) || newer.Version != int(version)+1 || newer.Supported != int(version) || !strings.Contains(err.Error(), "streamd 7.3 or later") {
 		t.Errorf("open: %v", err)
 	}
 	if _, err := Verify(t.Context(), path, nil); !errors.As(err, &newer) {
@@ -1026,7 +1063,7 @@ func TestSummariesCallback(t *testing.T) {
 	}
 	w.save(t, s)
 	stop := errors.New("stop")
-	if err := s.Summaries(func(retire.Entry, *incremental.Summary) error { return stop }); err != stop {
+	if err := s.Summaries(Features, func(retire.Entry, *incremental.Summary) error { return stop }); err != stop {
 		t.Errorf("the callback's error came back as %v", err)
 	}
 	defer func() {
@@ -1036,5 +1073,5 @@ func TestSummariesCallback(t *testing.T) {
 		w.step()
 		w.save(t, s)
 	}()
-	s.Summaries(func(retire.Entry, *incremental.Summary) error { panic("mine") })
+	s.Summaries(Features, func(retire.Entry, *incremental.Summary) error { panic("mine") })
 }

@@ -3,6 +3,7 @@ package snapshot
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
 
@@ -61,12 +62,8 @@ type verification struct {
 	watch     func(done, all int)
 	done, all int // summaries
 	tx        *bbolt.Tx
-	live      map[string]liveBlock // those that could be read, for the epochs
-}
-
-type liveBlock struct {
-	digest [sha256.Size]byte // of its summary
-	rows   int64
+	contents  *Contents
+	digests   map[string][sha256.Size]byte // of the summaries of features that could be read, where there are other spaces
 }
 
 // recount is blocks summed up anew, apart for each fold where there are folds.
@@ -122,56 +119,54 @@ func (r *Report) note(err error) error {
 	return nil
 }
 
-func (r *verification) read(tx *bbolt.Tx) error {
-	r.tx, r.live = tx, map[string]liveBlock{}
-	c, err := readContents(tx, fileID{}, r.note)
-	if err != nil {
+func (r *verification) read(tx *bbolt.Tx) (err error) {
+	r.tx = tx
+	if r.contents, err = readContents(tx, fileID{}, r.note); err != nil {
 		return err
 	}
-	r.all, r.Keyed = len(c.Entries), c.Keyed
-	for i := range c.Epochs {
-		r.all += len(c.Epochs[i].Blocks)
+	c, f := r.contents, format(r.contents.Version)
+	r.Keyed, r.all = c.Keyed, len(c.Spaces)*len(c.Entries)
+	for i := range c.Spaces {
+		r.all -= len(c.Spaces[i].Missing)
 	}
-	if err := r.verifyBlocks(c); err != nil {
-		return err
+	if len(c.Spaces) > 1 {
+		r.digests = make(map[string][sha256.Size]byte, len(c.Entries))
 	}
-	for i := range c.Epochs {
-		if err := r.verifyEpoch(&c.Epochs[i]); err != nil {
+	if c.Space(Features) == nil && len(c.Entries) == 0 {
+		r.Saved, r.Summed = emptyDigest, emptyDigest
+	}
+	for i := range c.Spaces {
+		if err := r.verifySpace(f, &c.Spaces[i]); err != nil {
 			return err
 		}
 	}
-	for _, name := range [][]byte{bucketParts, bucketSummaries} {
-		if bucket := tx.Bucket(name); bucket != nil { // there are no parts in version 1
-			err := bucket.ForEach(func(key, _ []byte) error {
-				if tx.Bucket(bucketBlocks).Get(key) == nil {
-					r.note(&ChecksumError{string(name), string(key), "no block in the ledger has it"})
-				}
-				return nil
-			})
-			if err != nil {
-				return err
-			}
-		}
+	if err := r.orphans(f); err != nil {
+		return err
 	}
 	r.OK = r.Damaged == 0 && r.Saved == r.Summed
 	return nil
 }
 
-// verifyBlocks reads the live blocks and adds them up.
-func (r *verification) verifyBlocks(c *Contents) error {
-	h, headErr := readHead(r.tx)
-	r.Saved = h.digest
-	// Without the features' names there is nothing to add up to; but before
-	// they are fixed, there are no blocks.
-	summing := c.State != nil || headErr == nil && !h.hasState
-	sums := newRecount(c.Features, len(c.Folds))
-	for _, e := range c.Entries {
+// verifySpace adds up the summaries of a space. The features come before the other spaces.
+func (r *verification) verifySpace(f format, s *SpaceContents) error {
+	damaged := r.Damaged
+	var features []string
+	if s.State != nil { // else there are no names to add up to, which has been noted
+		features = s.State.Features()
+	}
+	sums, missing := newRecount(features, len(s.Folds)), s.Missing
+	for i := range r.contents.Entries {
+		e := &r.contents.Entries[i]
+		if len(missing) > 0 && missing[0] == e.ID {
+			missing = missing[1:]
+			continue
+		}
 		if err := r.next(); err != nil {
 			return err
 		}
-		summary, err := readBlockSummary(r.tx, e.ID)
-		if err == nil && summing && summary.Features() != len(c.Features) {
-			err = &ChecksumError{string(bucketSummaries), e.ID, fmt.Sprintf("it has %d features, the state %d", summary.Features(), len(c.Features))}
+		summary, err := readSummary(r.tx, f, s.Number, e)
+		if err == nil && s.State != nil && summary.Features() != len(features) {
+			err = damageIn(f.summaries(s.Number).bucket, s.Number, e.ID, fmt.Sprintf("it has %d features, the state %d", summary.Features(), len(features)))
 		}
 		if err != nil {
 			if err := r.note(err); err != nil {
@@ -179,41 +174,81 @@ func (r *verification) verifyBlocks(c *Contents) error {
 			}
 			continue
 		}
-		r.Blocks++
-		r.Rows += summary.Rows()
-		digest := summary.Digest()
-		if len(c.Epochs) > 0 {
-			r.live[e.ID] = liveBlock{digest, e.Rows}
-		}
-		if err := r.verifyPart(e.ID, summary, digest); err != nil {
+		digest, err := r.digest(s.Number, e.ID, summary)
+		if err != nil {
 			return err
 		}
-		if summing {
+		if s.State != nil {
 			sums.add(summary, digest)
 		}
 	}
-	if summing {
-		r.Summed = sums.total()
+	if s.Number == Features {
+		r.Saved = s.digest
 	}
-	for i, s := range c.Folds {
-		if r.Damaged == 0 && s.Digest() != sums.folds[i].Digest() {
-			r.note(&ChecksumError{string(bucketFolds), fmt.Sprint(i), "it is not the sum of the blocks of this fold"})
+	if s.State == nil {
+		return nil
+	}
+	total, bucket := sums.total(), f.states(s.Number)[0].bucket
+	// A block's digest gives its fold.
+	whole := r.Damaged == damaged && (s.Number == Features || len(r.digests) == len(r.contents.Entries))
+	switch {
+	case s.Number == Features:
+		r.Summed = total // the caller compares it
+	case whole && total != s.digest:
+		r.note(damageIn(bucket, s.Number, "0", "it is not the sum of the summaries"))
+	}
+	for i, fold := range s.Folds {
+		if whole && fold.Digest() != sums.folds[i].Digest() {
+			r.note(damageIn(bucket, s.Number, fmt.Sprint(1+i), "it is not the sum of the summaries of this fold"))
 		}
 	}
 	return nil
 }
 
-// verifyPart reads the part of a block, if it has one.
-func (r *verification) verifyPart(id string, summary *incremental.Summary, digest [sha256.Size]byte) error {
+// digest returns the digest of a block, which is that of its summary of features, the
+// first that is read. It also compares the block's part with that.
+func (r *verification) digest(space uint32, id string, summary *incremental.Summary) (digest [sha256.Size]byte, err error) {
+	if space != Features {
+		return r.digests[id], nil
+	}
+	r.Blocks++
+	r.Rows += summary.Rows()
+	digest = summary.Digest()
+	if r.digests != nil {
+		r.digests[id] = digest
+	}
 	part, err := readPart(r.tx, id)
-	if err == nil && part != nil && (part.Digest() != digest || part.Features() != summary.Features() || part.Rows() != summary.Rows()) {
+	switch {
+	case err == nil && part != nil && (part.Digest() != digest || part.Features() != summary.Features() || part.Rows() != summary.Rows()):
 		err = &ChecksumError{string(bucketParts), id, "it is not of this block"}
+	case err != nil:
+		if _, bad := unseal(bucketParts, []byte(id), r.tx.Bucket(bucketParts).Get([]byte(id))); bad != nil {
+			err = nil // a wrong checksum has been noted already
+		}
 	}
-	if err == nil {
-		return nil
+	return digest, r.note(err)
+}
+
+// orphans notes values of blocks that are not in the ledger.
+func (r *verification) orphans(f format) error {
+	for _, o := range []struct {
+		bucket  []byte
+		bySpace bool // keys begin with the number of a space
+	}{{bucketParts, false}, {bucketSources, true}, {bucketSummaries, f >= 5}, {bucketEpochSummaries, true}} {
+		err := place{o.bucket, nil}.each(r.tx, func(key, _ []byte) error {
+			space := uint32(Features)
+			id := key
+			if o.bySpace && len(key) >= 4 {
+				space, id = binary.BigEndian.Uint32(key), key[4:]
+			}
+			if r.tx.Bucket(bucketBlocks).Get(id) == nil {
+				r.note(damageIn(o.bucket, space, string(id), "no block in the ledger has it"))
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
 	}
-	if _, e := unseal(bucketParts, []byte(id), r.tx.Bucket(bucketParts).Get([]byte(id))); e != nil {
-		return nil // one with a wrong checksum has been noted already
-	}
-	return r.note(err)
+	return nil
 }

@@ -332,16 +332,16 @@ func cmdSnapshot(ts *testscript.TestScript, neg bool, args []string) {
 	defer store.Close()
 	var z incremental.Summariser
 	state := incremental.NewState([]string{"x1", "x2", "x3"})
-	change := snapshot.Change{State: state, SavedAt: time.Unix(1_800_000_000, 0)}
+	change := snapshot.Change{Spaces: []snapshot.SpaceChange{{State: state}}, SavedAt: time.Unix(1_800_000_000, 0)}
 	for i := range 2 {
 		summary, err := z.Summarise(ndcPoints(100 * (i + 1)))
 		ts.Check(err)
 		state.Add(summary)
 		position := incremental.Position{Topic: "orders", Offset: int64(i)}
 		change.Put = append(change.Put, snapshot.Block{
-			Entry:   retire.Entry{ID: position.String(), Position: position, Last: position.Offset, Time: change.SavedAt, Rows: summary.Rows()},
-			Summary: summary,
+			Entry: retire.Entry{ID: position.String(), Position: position, Last: position.Offset, Time: change.SavedAt, Rows: summary.Rows()},
 		})
+		change.Spaces[0].Put = append(change.Spaces[0].Put, snapshot.Summary{ID: position.String(), Summary: summary})
 	}
 	change.Offsets = []snapshot.Offset{{Topic: "orders", Next: 2}}
 	_, err = store.Save(change)
@@ -353,10 +353,11 @@ func cmdRetire(ts *testscript.TestScript, neg bool, args []string) {
 	store, contents, err := snapshot.Open(ts.MkAbs(args[0]), snapshot.Settings{Topic: "orders", Unit: "message"})
 	ts.Check(err)
 	defer store.Close()
-	summary, err := store.Summary(args[1])
+	summary, err := store.Summary(snapshot.Features, args[1])
 	ts.Check(err)
-	contents.State.Remove(summary)
-	_, err = store.Save(snapshot.Change{Delete: args[1:], Retired: 1, State: contents.State, Counts: contents.Counts, SavedAt: contents.SavedAt.Add(time.Hour)})
+	state := contents.Space(snapshot.Features).State
+	state.Remove(summary)
+	_, err = store.Save(snapshot.Change{Delete: args[1:], Retired: 1, Spaces: []snapshot.SpaceChange{{State: state}}, Counts: contents.Counts, SavedAt: contents.SavedAt.Add(time.Hour)})
 	ts.Check(err)
 }
 

@@ -83,7 +83,7 @@ func (c *snapshotInspectCmd) Run(s *surroundings) error {
 		Version:  contents.Version,
 		Topic:    contents.Topic,
 		Unit:     contents.Unit,
-		Features: contents.Features,
+		Features: contents.Features(),
 		Blocks:   len(contents.Entries),
 		Offsets:  []model.Offset{},
 		Keyed:    contents.Keyed,
@@ -95,7 +95,8 @@ func (c *snapshotInspectCmd) Run(s *surroundings) error {
 	if !contents.SavedAt.IsZero() {
 		r.SavedAt = &contents.SavedAt
 	}
-	if state := contents.State; state != nil {
+	if space := contents.Space(snapshot.Features); space != nil {
+		state := space.State
 		digest := state.Digest()
 		r.Classes, r.Rows, r.Digest = state.Classes(), state.Rows(), hex.EncodeToString(digest[:])
 	}
@@ -126,14 +127,17 @@ func (c *snapshotInspectCmd) Run(s *surroundings) error {
 	t.row("state", fmt.Sprintf("%s in %s, %s, %s",
 		counted(r.Rows, "row"), counted(r.Blocks, "block"), counted(r.Classes, "class"), counted(len(r.Features), "feature")))
 	t.row("digest", r.Digest)
-	for _, e := range contents.Epochs {
+	for _, s := range contents.Spaces {
+		if s.Number == snapshot.Features {
+			continue
+		}
 		use := "being built"
-		if e.Number == contents.Epoch {
+		if s.Number == contents.InUse {
 			use = "in use"
 		}
-		digest := e.State.Digest()
+		digest := s.State.Digest()
 		t.row("epoch", fmt.Sprintf("%d, %s: %d of %s in %s",
-			e.Number, use, len(e.Blocks), counted(r.Blocks, "block"), counted(len(e.State.Features()), "coordinate")))
+			s.Number, use, r.Blocks-len(s.Missing), counted(r.Blocks, "block"), counted(len(s.State.Features()), "coordinate")))
 		t.row("  digest", hex.EncodeToString(digest[:]))
 	}
 	for _, o := range r.Offsets {

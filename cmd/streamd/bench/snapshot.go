@@ -107,7 +107,8 @@ func (f *snapshotFile) fill(n, blocks int) (err error) {
 		return err
 	}
 	f.state = incremental.NewState(incremental.DefaultFeatures(n))
-	put := make([]snapshot.Block, 0, 1000) // what a save changes has to fit into memory
+	const atOnce = 1000 // the changes of a save have to fit into memory
+	var put changes
 	const rows = 100
 	var z incremental.Summariser
 	// Numbers of full length: a snapshot is as large as one of other data.
@@ -123,19 +124,33 @@ func (f *snapshotFile) fill(n, blocks int) (err error) {
 		}
 		f.live = append(f.live, summary)
 		f.state.Add(summary)
-		put = append(put, snapshot.Block{Entry: entry(i, summary), Summary: summary})
-		if len(put) == cap(put) || i == blocks-1 {
+		put.add(i, summary)
+		if len(put.blocks) == atOnce || i == blocks-1 {
 			if err := f.put(put); err != nil {
 				return err
 			}
-			put = put[:0]
+			put = changes{}
 		}
 	}
 	return nil
 }
 
-func (f *snapshotFile) put(blocks []snapshot.Block) (err error) {
-	f.info, err = f.store.Save(snapshot.Change{Put: blocks, State: f.state, SavedAt: time.Now()})
+// changes are blocks that a save puts.
+type changes struct {
+	blocks    []snapshot.Block
+	summaries []snapshot.Summary
+}
+
+func (c *changes) add(i int, s *incremental.Summary) {
+	e := entry(i, s)
+	c.blocks = append(c.blocks, snapshot.Block{Entry: e})
+	c.summaries = append(c.summaries, snapshot.Summary{ID: e.ID, Summary: s})
+}
+
+func (f *snapshotFile) put(c changes) (err error) {
+	f.info, err = f.store.Save(snapshot.Change{
+		Put: c.blocks, Spaces: []snapshot.SpaceChange{{State: f.state, Put: c.summaries}}, SavedAt: time.Now(),
+	})
 	return err
 }
 
@@ -145,15 +160,15 @@ func (f *snapshotFile) save(ctx context.Context, d time.Duration) (sample Sample
 		if err := ctx.Err(); err != nil {
 			return Sample{}, err
 		}
-		put := make([]snapshot.Block, f.changed)
-		for i := range put {
+		var put changes
+		for range f.changed {
 			at := f.next % len(f.live)
 			other := f.others[f.next/len(f.live)%2] // not the one of the last time round
 			f.next++
 			f.state.Remove(f.live[at])
 			f.state.Add(other)
 			f.live[at] = other
-			put[i] = snapshot.Block{Entry: entry(at, other), Summary: other}
+			put.add(at, other)
 		}
 		began := time.Now()
 		if err := f.put(put); err != nil {
@@ -161,7 +176,7 @@ func (f *snapshotFile) save(ctx context.Context, d time.Duration) (sample Sample
 		}
 		took += time.Since(began)
 		sample.Ops++
-		sample.Rows += int64(f.changed) * put[0].Entry.Rows
+		sample.Rows += int64(f.changed) * put.blocks[0].Entry.Rows
 	}
 	return sample, nil
 }

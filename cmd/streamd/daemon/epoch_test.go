@@ -992,8 +992,8 @@ func TestKillInRebuilds(t *testing.T) {
 			t.Fatalf("kill %d: %v", kill, err)
 		}
 		s.Close()
-		if middle := slices.ContainsFunc(c.Epochs, func(e snapshot.EpochContents) bool {
-			return e.Number != c.Epoch && len(e.Blocks) > 0 && len(e.Blocks) < len(c.Entries)
+		if middle := slices.ContainsFunc(c.Spaces, func(s snapshot.SpaceContents) bool {
+			return s.Number != c.InUse && len(s.Missing) > 0 && len(s.Missing) < len(c.Entries)
 		}); kill%3 == 1 && !middle {
 			t.Errorf("kill %d: it is not in the middle of a rebuild", kill)
 		}

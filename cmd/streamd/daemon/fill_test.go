@@ -254,7 +254,7 @@ func TestSampleRefusesOtherRows(t *testing.T) {
 		t.Fatal(err)
 	}
 	state := stateOf(t, []int{1, 5, 6}, []int{0, 3, 4})
-	change := snapshot.Change{State: state, Offsets: []snapshot.Offset{{Topic: name, Next: 2}}}
+	change := snapshot.Change{Spaces: []snapshot.SpaceChange{{State: state}}, Offsets: []snapshot.Offset{{Topic: name, Next: 2}}}
 	for i, row := range [][]float64{{1, 5, 6}, {0, 3, 4}} {
 		var c rowsOf
 		c.add(row)
@@ -264,9 +264,10 @@ func TestSampleRefusesOtherRows(t *testing.T) {
 			t.Fatal(err)
 		}
 		at := incremental.Position{Topic: name, Offset: int64(i)}
-		change.Put = append(change.Put, snapshot.Block{Summary: s, Entry: retire.Entry{
+		change.Put = append(change.Put, snapshot.Block{Entry: retire.Entry{
 			ID: at.String(), Position: at, Last: int64(i), Time: time.UnixMilli(1_700_000_000_000), Rows: 1,
 		}})
+		change.Spaces[0].Put = append(change.Spaces[0].Put, snapshot.Summary{ID: at.String(), Summary: s})
 	}
 	if _, err := store.Save(change); err != nil {
 		t.Fatal(err)

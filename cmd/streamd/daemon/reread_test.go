@@ -30,6 +30,7 @@ import (
 	"streamd/ingest/ndc"
 	"streamd/ingest/wire"
 	"streamd/retire"
+	"streamd/snapshot"
 )
 
 // liveNow asks the loop for the live set.
@@ -119,7 +120,7 @@ func (i *instance) rereadsAll() {
 		i.t.Errorf("%d blocks with digest %s; live are %d with %s", p.visited, live.DigestOf(state), served.Blocks, served.Digest)
 	}
 	for id, got := range summaries {
-		want, err := i.store.Summary(id)
+		want, err := i.store.Summary(snapshot.Features, id)
 		if err != nil {
 			i.t.Fatal(err)
 		}

@@ -118,7 +118,6 @@ func testSavesAreNotPutOffWithoutRoom(t *testing.T, cfg *config.Config) {
 		t.Fatal(err)
 	}
 	defer store.Close()
-	contents.State = incremental.NewState(nil)
 	l, _, err := live.Open(store, contents, liveConfig(5), roomy(liveConfig(5)), zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)
@@ -164,7 +163,6 @@ func TestWideSumsAreSolvedWhenNothingComes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer store.Close()
-	contents.State = incremental.NewState(nil)
 	l, _, err := live.Open(store, contents, liveConfig(5), roomy(liveConfig(5)), zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)

@@ -93,8 +93,11 @@ func bases(t testing.TB, file string) (all []*kernels.Map) {
 		t.Fatal(err)
 	}
 	defer store.Close()
-	for _, e := range contents.Epochs {
-		m, err := kernels.DecodeMap(e.Basis)
+	for _, s := range contents.Spaces {
+		if s.Number == snapshot.Features {
+			continue
+		}
+		m, err := kernels.DecodeMap(s.Basis)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -13,46 +13,42 @@ import (
 	"streamd/snapshot"
 )
 
-// restoreFeatures makes the features of a file those of the configuration. Without
-// format.features they are in the order of their names, which the file's need not be:
-// it may have been made with format.features, or by a program that kept the order of
-// the first block. Where no block is live they are free.
-func restoreFeatures(store *snapshot.Store, saved *snapshot.Contents, cfg *config.Config, log zerolog.Logger) error {
-	wanted := cfg.Format.Features
-	switch {
-	case len(wanted) > 0 && saved.Features == nil:
-		saved.Features, saved.State = wanted, incremental.NewState(wanted)
-	case len(wanted) == 0 && len(saved.Entries) == 0:
-		saved.Features, saved.State, saved.Folds = nil, nil, nil
+// restoreFeatures makes the features of a file those of the configuration, and returns
+// their space. Without format.features they are in the order of their names, which the
+// file's need not be: it may have been made with format.features, or by a program that
+// kept the order of the first block. Where no block is live they are free.
+func restoreFeatures(store *snapshot.Store, saved *snapshot.Contents, cfg *config.Config, log zerolog.Logger) (*snapshot.SpaceContents, error) {
+	wanted, space := cfg.Format.Features, saved.Space(snapshot.Features)
+	if space == nil || len(wanted) == 0 && len(saved.Entries) == 0 {
+		space = &snapshot.SpaceContents{State: incremental.NewState(wanted)}
 	}
-	if saved.State == nil {
-		saved.State = incremental.NewState(nil)
-	}
-	if most := cfg.Limits.Features; len(saved.Features) > most { // else no block could be used
-		return fmt.Errorf("limits.features is %d, but the snapshot was made with %d: set it back, or use another snapshot.file to begin anew",
-			most, len(saved.Features))
+	names := space.State.Features()
+	if most := cfg.Limits.Features; len(names) > most { // else no block could be used
+		return nil, fmt.Errorf("limits.features is %d, but the snapshot was made with %d: set it back, or use another snapshot.file to begin anew",
+			most, len(names))
 	}
 	if len(wanted) == 0 {
-		wanted = slices.SortedFunc(slices.Values(saved.Features), incremental.CompareFeatures)
+		wanted = slices.SortedFunc(slices.Values(names), incremental.CompareFeatures)
 	}
-	if slices.Equal(saved.Features, wanted) {
-		return nil
+	if slices.Equal(names, wanted) {
+		return space, nil
 	}
-	at := places(saved.Features, wanted)
+	at := places(names, wanted)
 	if at == nil {
-		return fmt.Errorf("format.features is %q, but the snapshot was made with %q: use another snapshot.file to begin anew", wanted, saved.Features)
+		return nil, fmt.Errorf("format.features is %q, but the snapshot was made with %q: use another snapshot.file to begin anew", wanted, names)
 	}
-	switch err := reorder(store, cfg.Model.Folds, saved, wanted, at); {
+	reordered, err := reorder(store, cfg.Model.Folds, saved, wanted, at)
+	switch {
 	case errors.Is(err, errWeighted) && len(cfg.Format.Features) == 0:
-		log.Warn().Strs("features", saved.Features).AnErr("reason", err).
+		log.Warn().Strs("features", names).AnErr("reason", err).
 			Msg("features stay in the order that the snapshot has, which is not that of their names: a daemon that begins anew has another state digest")
-		return nil
+		return space, nil
 	case err != nil:
-		return fmt.Errorf("put the features into the order %q: %w", wanted, err)
+		return nil, fmt.Errorf("put the features into the order %q: %w", wanted, err)
 	}
 	log.Info().Strs("features", wanted).Int("blocks", len(saved.Entries)).
 		Msg("features are put into another order; rows for the sample and for a basis are read from the log again")
-	return nil
+	return reordered, nil
 }
 
 // places gives the place in from of each of the wanted names. Nil: they are not the same
@@ -77,27 +73,28 @@ var errWeighted = errors.New("rows have weights, so that their sums cannot be pu
 
 // reorder puts the summaries of a file into another order of the features, in one
 // transaction. Contents of blocks have other digests then, so that folds are others.
-// Parts of the sample and epochs go, since rows are chosen by the digests.
-func reorder(store *snapshot.Store, folds int, saved *snapshot.Contents, features []string, at []int) error {
+// Parts of the sample and bases go, since rows are chosen by the digests.
+func reorder(store *snapshot.Store, folds int, saved *snapshot.Contents, features []string, at []int) (*snapshot.SpaceContents, error) {
 	all := newSums(features, folds)
 	c := snapshot.Change{Horizon: saved.Horizon, Counts: saved.Counts, SavedAt: saved.SavedAt}
-	err := store.Summaries(func(e retire.Entry, s *incremental.Summary) error {
+	var put []snapshot.Summary
+	err := store.Summaries(snapshot.Features, func(e retire.Entry, s *incremental.Summary) error {
 		if s.Weighted() {
 			return errWeighted
 		}
 		s = s.Permute(at)
 		all.of(s.Digest()).Add(s)
-		c.Put = append(c.Put, snapshot.Block{Entry: e, Summary: s})
+		c.Put = append(c.Put, snapshot.Block{Entry: e})
+		put = append(put, snapshot.Summary{ID: e.ID, Summary: s})
 		return nil
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	c.State, c.Folds = all.total(), all.perFold()
+	c.Spaces = []snapshot.SpaceChange{{Put: put, State: all.total(), Folds: all.perFold()}}
 	if _, err := store.Save(c); err != nil {
-		return err
+		return nil, err
 	}
-	saved.Features, saved.State, saved.Folds = features, c.State, c.Folds
-	saved.Epochs, saved.Epoch = nil, 0
-	return nil
+	saved.Spaces, saved.InUse = nil, snapshot.Features
+	return &snapshot.SpaceContents{State: all.total(), Folds: all.perFold()}, nil
 }

@@ -22,27 +22,21 @@ import (
 // saved under retires blocks here. Another number of folds than the saved one is summed
 // up from the summaries. The log tells what is made anew.
 func Open(store *snapshot.Store, saved *snapshot.Contents, cfg *config.Config, budget *memory.Budget, log zerolog.Logger) (l *Set, retired int, err error) {
-	if err := restoreFeatures(store, saved, cfg, log); err != nil {
+	features, err := restoreFeatures(store, saved, cfg, log)
+	if err != nil {
 		return nil, 0, err
 	}
-	if len(saved.Folds) != cfg.Model.Folds && len(saved.Entries) > 0 {
-		log.Info().Int("saved", len(saved.Folds)).Int("folds", cfg.Model.Folds).Int("blocks", len(saved.Entries)).
+	if len(features.Folds) != cfg.Model.Folds && len(saved.Entries) > 0 {
+		log.Info().Int("saved", len(features.Folds)).Int("folds", cfg.Model.Folds).Int("blocks", len(saved.Entries)).
 			Msg("summing up the folds of the live blocks anew")
 	}
 	l = New(store, cfg, budget)
 	l.uncompacted = saved.Uncompacted
-	if features := saved.State.Features(); len(features) > 0 {
-		l.features.names = &features
+	if names := features.State.Features(); len(names) > 0 {
+		l.features.names = &names
 	}
-	var whole bool
-	if l.features.sums, whole = restoredSums(saved.State, saved.Folds, cfg.Model.Folds); !whole {
-		if err := store.Summaries(func(_ retire.Entry, s *incremental.Summary) error {
-			l.features.sums.of(s.Digest()).Add(s)
-			return nil
-		}); err != nil {
-			return nil, 0, err
-		}
-		l.features.sums.measure()
+	if _, err := l.restoreSums(l.features, features); err != nil {
+		return nil, 0, err
 	}
 	if err := l.restoreBases(saved, cfg); err != nil {
 		return nil, 0, err
@@ -119,8 +113,11 @@ func eachPart(store *snapshot.Store, entries []retire.Entry, yield func(string, 
 // use for: all, or the next one when it is for another kernel. Where features are free
 // there is none.
 func (l *Set) restoreBases(saved *snapshot.Contents, wanted *config.Config) error {
-	for i := range saved.Epochs {
-		s := &saved.Epochs[i]
+	for i := range saved.Spaces {
+		s := &saved.Spaces[i]
+		if s.Number == snapshot.Features {
+			continue
+		}
 		l.lastSpace = max(l.lastSpace, s.Number)
 		basis, err := kernels.DecodeMap(s.Basis)
 		made := new(model.Reduction)
@@ -131,7 +128,7 @@ func (l *Set) restoreBases(saved *snapshot.Contents, wanted *config.Config) erro
 			return fmt.Errorf("epoch %d: %w", s.Number, err)
 		}
 		from := &sources{blocks: make(map[string]struct{}, len(s.Sources)), stale: Staleness(s.Stale)}
-		inUse := s.Number == saved.Epoch
+		inUse := s.Number == saved.InUse
 		if wanted.Kernel.Function == config.KernelNone || !inUse && !Fits(basis, wanted) || l.features.names == nil {
 			l.moved = true
 			l.leave(&Space{from: from})
@@ -143,17 +140,13 @@ func (l *Set) restoreBases(saved *snapshot.Contents, wanted *config.Config) erro
 		c := newCoordinates(s.Number, basis, made, wanted.Kernel.Regulariser)
 		p := newSpace(c, c.Names, 0, from)
 		p.inFile = true
-		if err := l.restoreSums(p, s); err != nil {
+		whole, err := l.restoreSums(p, s)
+		if err != nil {
 			return err
 		}
-		has := make(map[string]bool, len(s.Blocks))
-		for _, id := range s.Blocks {
-			has[id] = true
-		}
-		for _, entry := range saved.Entries {
-			if !has[entry.ID] {
-				p.missing[entry.ID] = struct{}{}
-			}
+		l.moved = l.moved || !whole
+		for _, id := range s.Missing {
+			p.missing[id] = struct{}{}
 		}
 		if inUse {
 			l.inUse = p
@@ -164,24 +157,22 @@ func (l *Set) restoreBases(saved *snapshot.Contents, wanted *config.Config) erro
 	return nil
 }
 
-// restoreSums takes up the sums of a basis, or sums up its blocks for other folds.
-func (l *Set) restoreSums(p *Space, saved *snapshot.EpochContents) error {
-	var whole bool
+// restoreSums takes up the sums of a space. Where the folds are others it adds up the
+// blocks anew, and the sums of the file are not whole.
+func (l *Set) restoreSums(p *Space, saved *snapshot.SpaceContents) (whole bool, err error) {
 	if p.sums, whole = restoredSums(saved.State, saved.Folds, l.features.sums.folds); whole {
-		return nil
+		return true, nil
 	}
-	l.moved = true
-	for _, id := range saved.Blocks {
-		block, err := l.store.Summary(id)
-		if err != nil {
-			return err
-		}
-		s, err := l.store.EpochSummary(p.Number, id)
-		if err != nil {
-			return err
+	err = l.store.Summaries(p.space().Number, func(e retire.Entry, s *incremental.Summary) (err error) {
+		block := s // in the features
+		if p != l.features {
+			if block, err = l.store.Summary(snapshot.Features, e.ID); err != nil {
+				return err
+			}
 		}
 		p.sums.of(block.Digest()).Add(s)
-	}
+		return nil
+	})
 	p.sums.measure()
-	return nil
+	return false, err
 }

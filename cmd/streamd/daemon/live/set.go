@@ -255,7 +255,7 @@ func (l *Set) Add(e retire.Entry, k Kept) (o Outcome, err error) {
 			p.missing[e.ID] = struct{}{}
 		}
 	}
-	l.putBlock(snapshot.Block{Entry: e, Summary: k.Summary, Part: k.part})
+	l.putBlock(snapshot.Block{Entry: e, Part: k.part})
 	delete(l.gone, e.ID)
 	for _, out := range l.ledger.Add(e) {
 		if err := l.takeOut(out.ID); err != nil {

@@ -45,7 +45,6 @@ func TestWhatChangesWhileItIsSaved(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		contents.State = incremental.NewState(nil)
 		cfg := liveConfig(3, 20)
 		l, _, err := Open(store, contents, cfg, roomy(cfg), zerolog.Nop())
 		if err != nil {
@@ -92,8 +91,8 @@ func TestWhatChangesWhileItIsSaved(t *testing.T) {
 				l.Saved(flight)
 			} else {
 				l.NotSaved(flight)
-				if flight.Epochs != nil && !l.moved {
-					t.Errorf("seed %d: epochs count as saved", seed)
+				if len(flight.Spaces) > 1 && !l.moved {
+					t.Errorf("seed %d: spaces count as saved", seed)
 				}
 			}
 			for id, p := range since {
@@ -182,7 +181,7 @@ func TestWhatChangesWhileItIsSaved(t *testing.T) {
 		begin()
 		end(true, true)
 		if l.Unsaved() > 0 || l.moved {
-			t.Errorf("seed %d: %d blocks are unsaved, epochs %t", seed, l.Unsaved(), l.moved)
+			t.Errorf("seed %d: %d blocks are unsaved, spaces %t", seed, l.Unsaved(), l.moved)
 		}
 		if err := store.Close(); err != nil {
 			t.Fatal(err)
@@ -198,7 +197,7 @@ func TestWhatChangesWhileItIsSaved(t *testing.T) {
 			t.Errorf("seed %d: %d blocks in the file, want %d", seed, got, want)
 		}
 		for _, e := range contents.Entries {
-			s, err := store.Summary(e.ID)
+			s, err := store.Summary(snapshot.Features, e.ID)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -211,12 +210,13 @@ func TestWhatChangesWhileItIsSaved(t *testing.T) {
 				t.Errorf("seed %d: block %s is not the one that is live", seed, e.ID)
 			}
 		}
-		if got, want := len(contents.Epochs), len(l.bases()); got != want {
-			t.Errorf("seed %d: %d epochs in the file, want %d", seed, got, want)
+		if got, want := len(contents.Spaces), len(l.spaces()); got != want {
+			t.Errorf("seed %d: %d spaces in the file, want %d", seed, got, want)
 		}
-		for i, e := range l.bases() {
-			if got := contents.Epochs[i]; got.Number != e.Number || got.State.Digest() != e.sums.total().Digest() || len(got.Blocks) != len(blocks)-len(e.missing) {
-				t.Errorf("seed %d: epoch %d is another one in the file", seed, e.Number)
+		for i, e := range l.spaces() {
+			number := e.space().Number
+			if got := contents.Spaces[i]; got.Number != number || got.State.Digest() != e.sums.total().Digest() || len(got.Missing) != len(e.missing) {
+				t.Errorf("seed %d: space %d is another one in the file", seed, number)
 			}
 			var from []string
 			for _, id := range slices.Sorted(maps.Keys(e.from.blocks)) {
@@ -224,8 +224,8 @@ func TestWhatChangesWhileItIsSaved(t *testing.T) {
 					from = append(from, id)
 				}
 			}
-			if got := contents.Epochs[i]; !slices.Equal(got.Sources, from) || got.Stale != uint8(e.from.stale) {
-				t.Errorf("seed %d: epoch %d has the sources %q (stale %d) in the file, not %q (stale %d)", seed, e.Number, got.Sources, got.Stale, from, e.from.stale)
+			if got := contents.Spaces[i]; !slices.Equal(got.Sources, from) || got.Stale != uint8(e.from.stale) {
+				t.Errorf("seed %d: space %d has the sources %q (stale %d) in the file, not %q (stale %d)", seed, number, got.Sources, got.Stale, from, e.from.stale)
 			}
 		}
 		store.Close()
@@ -241,7 +241,6 @@ func TestRestoreOfBlocksWithoutParts(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer store.Close()
-	contents.State = incremental.NewState(nil)
 	cfg := liveConfig(3, 1000)
 	l, _, err := Open(store, contents, cfg, roomy(cfg), zerolog.Nop())
 	if err != nil {
@@ -445,7 +444,6 @@ func BenchmarkBlock(b *testing.B) {
 				b.Fatal(err)
 			}
 			defer store.Close()
-			contents.State = incremental.NewState(nil)
 			l, _, err := Open(store, contents, liveConfig(c.folds, c.rows), roomy(liveConfig(c.folds, c.rows)), zerolog.Nop())
 			if err != nil {
 				b.Fatal(err)

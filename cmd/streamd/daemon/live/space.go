@@ -24,7 +24,7 @@ type Coordinates struct {
 	Number    uint32
 	ID        string           // SHA-256 of the basis, in hex
 	Reduction *model.Reduction // how the basis was chosen
-	saved     snapshot.Epoch   // all of it, as the snapshot has it
+	saved     snapshot.Space   // all of it, as the snapshot has it
 }
 
 func newCoordinates(number uint32, m *kernels.Map, made *model.Reduction, regulariser config.Regulariser) *Coordinates {
@@ -36,8 +36,16 @@ func newCoordinates(number uint32, m *kernels.Map, made *model.Reduction, regula
 	return &Coordinates{
 		Coordinates: basis.New(m, regulariser == config.RegulariserKernel),
 		Number:      number, ID: hex.EncodeToString(digest[:]), Reduction: made,
-		saved: snapshot.Epoch{Number: number, Basis: m.AppendBinary(nil), Report: report},
+		saved: snapshot.Space{Number: number, Basis: m.AppendBinary(nil), Report: report},
 	}
+}
+
+// space is the coordinates as the snapshot has them.
+func (c *Coordinates) space() snapshot.Space {
+	if c == nil {
+		return snapshot.Space{Number: snapshot.Features}
+	}
+	return c.saved
 }
 
 // Size is the number of coordinates.
@@ -170,10 +178,7 @@ func (p *Space) summary(store *snapshot.Store, id string) (*incremental.Summary,
 	if s := p.put[id]; s != nil {
 		return s, nil
 	}
-	if p.Coordinates == nil {
-		return store.Summary(id)
-	}
-	return store.EpochSummary(p.Number, id)
+	return store.Summary(p.space().Number, id)
 }
 
 // remove takes out a block that has left the ledger. The summary is nil where the space

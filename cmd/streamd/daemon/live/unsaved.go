@@ -146,16 +146,10 @@ func (l *Set) Change() snapshot.Change {
 		Retired: l.retired, StaleBases: l.staleBases, Horizon: l.ledger.Horizon(),
 		Put: make([]snapshot.Block, 0, len(l.put)), Delete: make([]string, 0, len(l.gone)),
 	}
-	if l.features.names != nil {
-		c.State, c.Folds = l.features.sums.total(), l.features.sums.takeMoved()
+	for _, p := range l.spaces() {
+		c.Spaces = append(c.Spaces, l.changeOf(p))
 	}
-	for _, p := range l.bases() {
-		c.Epochs = append(c.Epochs, l.changeOf(p))
-	}
-	l.moved = false
-	if l.inUse != l.features {
-		c.Epoch = l.inUse.Number
-	}
+	l.moved, c.InUse = false, l.inUse.space().Number
 	var levels *sample.Levels
 	if l.sample != nil {
 		levels = l.sample.Levels()
@@ -165,10 +159,10 @@ func (l *Set) Change() snapshot.Change {
 		l.parts[id] = p
 		c.Parts = append(c.Parts, snapshot.Part{ID: id, Part: p})
 	}
-	for _, b := range l.put {
+	for _, s := range c.Spaces[0].Put {
+		b := l.put[s.ID]
 		if b.Part != nil { // floors have risen since it was added
 			if less := b.Part.Above(levels); less != b.Part {
-				l.dropPart(b.Entry.ID)
 				b.Part = less
 				l.putBlock(b)
 			}
@@ -181,9 +175,9 @@ func (l *Set) Change() snapshot.Change {
 	return c
 }
 
-// changeOf is what has to be saved of a basis and its space.
-func (l *Set) changeOf(p *Space) snapshot.EpochChange {
-	c := snapshot.EpochChange{Epoch: p.saved, Stale: uint8(p.from.stale), State: p.sums.total(), Folds: p.sums.takeMoved()}
+// changeOf is what has to be saved of a space.
+func (l *Set) changeOf(p *Space) snapshot.SpaceChange {
+	c := snapshot.SpaceChange{Space: p.space(), Stale: uint8(p.from.stale), State: p.sums.total(), Folds: p.sums.takeMoved()}
 	if p.inFile { // the file forgets that a block was a source when it is put again
 		for id := range l.put {
 			if _, ok := p.from.blocks[id]; ok {
@@ -198,7 +192,7 @@ func (l *Set) changeOf(p *Space) snapshot.EpochChange {
 		}
 	}
 	for id, s := range p.put {
-		c.Put = append(c.Put, snapshot.EpochSummary{ID: id, Summary: s})
+		c.Put = append(c.Put, snapshot.Summary{ID: id, Summary: s})
 	}
 	return c
 }
@@ -209,16 +203,14 @@ func (l *Set) Saved(c *snapshot.Change) {
 	l.retired -= c.Retired
 	l.staleBases -= c.StaleBases
 	for i := range c.Put {
-		b := &c.Put[i]
-		now, ok := l.put[b.Entry.ID]
-		if !ok || now.Summary != b.Summary {
+		b, s := &c.Put[i], &c.Spaces[0].Put[i]
+		if l.features.put[s.ID] != s.Summary {
 			continue
 		}
-		l.dropPut(b.Entry.ID)
-		l.features.drop(b.Entry.ID)
-		if now.Part != b.Part {
-			l.parts[b.Entry.ID] = now.Part
+		if now := l.put[s.ID]; now.Part != b.Part {
+			l.parts[s.ID] = now.Part
 		}
+		l.dropPut(s.ID)
 	}
 	for _, p := range c.Parts {
 		if l.parts[p.ID] == p.Part {
@@ -228,7 +220,7 @@ func (l *Set) Saved(c *snapshot.Change) {
 	for _, id := range c.Delete {
 		delete(l.gone, id)
 	}
-	l.eachSaved(c, func(p *Space, saved *snapshot.EpochChange) {
+	l.eachSaved(c, func(p *Space, saved *snapshot.SpaceChange) {
 		p.inFile = true
 		for _, s := range saved.Put {
 			if p.put[s.ID] == s.Summary {
@@ -240,17 +232,16 @@ func (l *Set) Saved(c *snapshot.Change) {
 
 // NotSaved says that the change has not been saved.
 func (l *Set) NotSaved(c *snapshot.Change) {
-	l.features.sums.stillMoved(c.Folds)
 	l.moved = true
-	l.eachSaved(c, func(p *Space, not *snapshot.EpochChange) { p.sums.stillMoved(not.Folds) })
+	l.eachSaved(c, func(p *Space, not *snapshot.SpaceChange) { p.sums.stillMoved(not.Folds) })
 }
 
-// eachSaved pairs the bases that there still are with their changes.
-func (l *Set) eachSaved(c *snapshot.Change, do func(*Space, *snapshot.EpochChange)) {
-	for _, p := range l.bases() {
-		for i := range c.Epochs {
-			if c.Epochs[i].Number == p.Number {
-				do(p, &c.Epochs[i])
+// eachSaved pairs the spaces that there still are with their changes.
+func (l *Set) eachSaved(c *snapshot.Change, do func(*Space, *snapshot.SpaceChange)) {
+	for _, p := range l.spaces() {
+		for i := range c.Spaces {
+			if c.Spaces[i].Number == p.space().Number {
+				do(p, &c.Spaces[i])
 			}
 		}
 	}
@@ -274,5 +265,5 @@ func (b *Blocks) Summary(id string) (*incremental.Summary, error) {
 	if s := b.Unsaved[id]; s != nil {
 		return s, nil
 	}
-	return b.store.Summary(id)
+	return b.store.Summary(snapshot.Features, id)
 }

@@ -1,0 +1,497 @@
+package snapshot
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"go.etcd.io/bbolt"
+
+	"streamd/incremental"
+	"streamd/incremental/sample"
+	"streamd/retire"
+)
+
+// Contents is all that a file holds but the summaries and the parts.
+type Contents struct {
+	Settings
+	Member  Member          // of the process that had this file open last, as far as it is known; a copy has none
+	Version int             // of the format
+	Spaces  []SpaceContents // by number; without the first, Features, the features are not fixed yet
+	InUse   uint32          // the space that planes are read off
+	Entries []retire.Entry  // in the order of their ids
+	Offsets []Offset
+	Horizon retire.Rank
+	Counts  Counts
+	SavedAt time.Time // UTC; zero: nothing was saved yet
+
+	// Uncompacted is when the oldest explicitly retired block, or basis that was made of
+	// one, has left the file since it was compacted; zero: none has. It may still be read
+	// off the file.
+	Uncompacted time.Time
+	// Missed is how many explicit retirements were saved under the file's name that
+	// the file does not have, as an older copy does not. Blocks may be live again that
+	// were retired. LastRetired is the time of the last of them.
+	Missed      int64
+	LastRetired time.Time
+	Keyed       bool // the file is under a key
+
+	retirements int64 // explicit ones, that the file has
+}
+
+// SpaceContents is all that a file holds of a space but the summaries.
+type SpaceContents struct {
+	Space
+	State   *incremental.State
+	Folds   []*incremental.State
+	Missing []string // live blocks that it has no summary of, in order; none of Features and of the space in use
+	Sources []string // in order
+	Stale   uint8
+
+	digest [sha256.Size]byte // of the state as it was saved
+}
+
+// Space returns the space of that number; nil: there is none.
+func (c *Contents) Space(number uint32) *SpaceContents {
+	for i := range c.Spaces {
+		if c.Spaces[i].Number == number {
+			return &c.Spaces[i]
+		}
+	}
+	return nil
+}
+
+// Features are the names of the features; nil: they are not fixed yet.
+func (c *Contents) Features() []string {
+	if s := c.Space(Features); s != nil && s.State != nil {
+		return s.State.Features()
+	}
+	return nil
+}
+
+// Summary reads the summary of a block in a space. The error is ErrNotFound or a
+// *ChecksumError.
+func (s *Store) Summary(space uint32, id string) (summary *incremental.Summary, err error) {
+	err = s.view(func(tx *bbolt.Tx) error {
+		f, _, err := readFormat(tx)
+		if err != nil {
+			return err
+		}
+		value := tx.Bucket(bucketBlocks).Get([]byte(id))
+		if value == nil {
+			return ErrNotFound
+		}
+		e, _, err := decodeBlock(f, id, value)
+		if err == nil {
+			summary, err = readSummary(tx, f, space, &e)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read block %s from snapshot %s: %w", nameIn(space, id), s.path, err)
+	}
+	return summary, nil
+}
+
+// Summaries calls do with every live block that has a summary in a space, in the order of
+// the ids, as they are at the start of the call, until do fails. do must not call Save: it
+// could wait for Summaries to end.
+func (s *Store) Summaries(space uint32, do func(retire.Entry, *incremental.Summary) error) error {
+	fault := func(err error) error { return fmt.Errorf("read the blocks from snapshot %s: %w", s.path, err) }
+	tx, err := s.begin()
+	if err != nil {
+		return fault(err)
+	}
+	defer tx.Rollback()
+	f, _, err := readFormat(tx)
+	if err != nil {
+		return fault(err)
+	}
+	cursor := tx.Bucket(bucketBlocks).Cursor()
+	for step := cursor.First; ; step = cursor.Next {
+		var e retire.Entry
+		var summary *incremental.Summary
+		// do runs outside of the guard: its panics are not damage.
+		err := guard(func() (err error) {
+			key, value := step()
+			if key == nil {
+				return nil
+			}
+			if e, _, err = decodeBlock(f, string(key), value); err == nil {
+				summary, err = readSummary(tx, f, space, &e)
+			}
+			return err
+		})
+		switch {
+		case errors.Is(err, ErrNotFound):
+			continue
+		case err != nil:
+			return fault(err)
+		case summary == nil:
+			return nil
+		}
+		if err := do(e, summary); err != nil {
+			return err
+		}
+	}
+}
+
+// Part reads the part of a block; nil: it has none. The error is a
+// *ChecksumError.
+func (s *Store) Part(id string) (p *sample.Part, err error) {
+	err = s.view(func(tx *bbolt.Tx) (err error) {
+		p, err = readPart(tx, id)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read block %s from snapshot %s: %w", id, s.path, err)
+	}
+	return p, nil
+}
+
+// Parts calls f with every part, in the order of the ids. f must not call
+// Save.
+func (s *Store) Parts(f func(id string, p *sample.Part)) error {
+	defer s.forget()
+	const atOnce = 1000 // decoded at a time: f runs outside of the guard, its panics are not damage
+	var found []Part
+	for from := []byte{}; ; {
+		found = found[:0]
+		err := s.view(func(tx *bbolt.Tx) error {
+			bucket := tx.Bucket(bucketParts)
+			if bucket == nil { // version 1
+				return nil
+			}
+			cursor := bucket.Cursor()
+			for key, value := cursor.Seek(from); key != nil && len(found) < atOnce; key, value = cursor.Next() {
+				p, err := decodePart(key, value)
+				if err != nil {
+					return err
+				}
+				found = append(found, Part{string(key), p})
+			}
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("read the parts from snapshot %s: %w", s.path, err)
+		}
+		for _, p := range found {
+			f(p.ID, p.Part)
+		}
+		if len(found) < atOnce {
+			return nil
+		}
+		from = append([]byte(found[atOnce-1].ID), 0)
+	}
+}
+
+// nameIn names a value of a space in errors.
+func nameIn(space uint32, name string) string {
+	if space == Features {
+		return name
+	}
+	return fmt.Sprintf("%d/%s", space, name)
+}
+
+// damageIn is damage of a value of a space.
+func damageIn(bucket []byte, space uint32, name, reason string) error {
+	return &ChecksumError{string(bucket), nameIn(space, name), reason}
+}
+
+// renamed gives damage the name of the value that it is of.
+func renamed(err error, space uint32, name string) error {
+	if damage := (*ChecksumError)(nil); errors.As(err, &damage) {
+		return damageIn([]byte(damage.Bucket), space, name, damage.Reason)
+	}
+	return err
+}
+
+// readSummary reads the summary of a live block in a space. The error is ErrNotFound where
+// a space other than the features does not have it.
+func readSummary(tx *bbolt.Tx, f format, space uint32, e *retire.Entry) (*incremental.Summary, error) {
+	p := f.summaries(space)
+	key := p.key(e.ID)
+	bucket := tx.Bucket(p.bucket)
+	if bucket == nil { // an older format
+		return nil, ErrNotFound
+	}
+	value := bucket.Get(key)
+	if value == nil && space != Features {
+		return nil, ErrNotFound
+	}
+	s, err := decodeSummary(p.bucket, key, value)
+	if err != nil {
+		return nil, renamed(err, space, e.ID)
+	}
+	if s.Rows() != e.Rows {
+		return nil, damageIn(p.bucket, space, e.ID, fmt.Sprintf("it has %d rows, the ledger's entry %d", s.Rows(), e.Rows))
+	}
+	return s, nil
+}
+
+// readPart reads the part of a block; nil: it has none.
+func readPart(tx *bbolt.Tx, id string) (*sample.Part, error) {
+	bucket := tx.Bucket(bucketParts)
+	if bucket == nil { // version 1
+		return nil, nil
+	}
+	value := bucket.Get([]byte(id))
+	if value == nil {
+		return nil, nil
+	}
+	return decodePart([]byte(id), value)
+}
+
+// note hears of every error, and of nil where there is none, and says whether to go on
+// without the thing that could not be read.
+type note func(error) error
+
+// strict goes on after no error.
+func strict(err error) error { return err }
+
+// readContents reads all but the summaries and the parts.
+func readContents(tx *bbolt.Tx, file fileID, note note) (*Contents, error) {
+	f, _, err := readFormat(tx)
+	if err != nil {
+		return nil, err
+	}
+	c := &Contents{Version: int(f)}
+	c.Settings, err = readSettings(tx)
+	if err := note(err); err != nil {
+		return nil, err
+	}
+	c.Member, err = readMember(tx, file)
+	if err := note(err); err != nil {
+		return nil, err
+	}
+	want, headErr := readHead(tx, f)
+	if err := note(headErr); err != nil {
+		return nil, err
+	}
+	c.Horizon, c.Counts, c.SavedAt, c.Uncompacted = want.horizon, want.counts, want.savedAt, want.uncompacted
+	c.InUse, c.retirements = want.inUse, want.retirements
+	mac, err := readMAC(tx)
+	if err := note(err); err != nil {
+		return nil, err
+	}
+	c.Keyed = mac != nil
+	summaries, err := c.readBuckets(tx, f, &want, headErr == nil, note)
+	if err != nil {
+		return nil, err
+	}
+	if f < 5 {
+		want.completeOld(tx, summaries)
+	}
+	return c, c.readSpaces(tx, f, &want, headErr == nil, note)
+}
+
+// readBuckets reads the ledger and the offsets, and looks at the parts. It compares them
+// with the head, if that could be read. It returns the tally of the summaries that the
+// entries of older formats have.
+func (c *Contents) readBuckets(tx *bbolt.Tx, f format, want *head, headRead bool, note note) (summaries tally, err error) {
+	var rows int64
+	var blocks, offsets, parts tally
+	// each reads the values of a bucket, and counts those that are good.
+	each := func(name []byte, t *tally, read func(key, value []byte) error) error {
+		return place{name, nil}.each(tx, func(key, value []byte) error {
+			if err := read(key, value); err != nil {
+				return note(err)
+			}
+			t.add(value)
+			return nil
+		})
+	}
+	// A number that is none of a file of this size asks for no memory.
+	c.Entries = slices.Grow(c.Entries, int(min(want.blocks.n, tx.Size()/leastBlock)))
+	err = each(bucketBlocks, &blocks, func(key, value []byte) error {
+		e, summary, err := decodeBlock(f, string(key), value)
+		if err != nil {
+			return err
+		}
+		if n := len(c.Entries); n > 0 && c.Entries[n-1].Position.Topic == e.Position.Topic {
+			e.Position.Topic = c.Entries[n-1].Position.Topic // one for all
+		}
+		rows += e.Rows
+		summaries.addKeyed(key, binary.LittleEndian.AppendUint32(nil, summary))
+		c.Entries = append(c.Entries, e)
+		return nil
+	})
+	if err != nil {
+		return summaries, err
+	}
+	err = each(bucketOffsets, &offsets, func(key, value []byte) error {
+		o, err := decodeOffset(key, value)
+		if err == nil {
+			c.Offsets = append(c.Offsets, o)
+		}
+		return err
+	})
+	if err != nil {
+		return summaries, err
+	}
+	slices.SortFunc(c.Offsets, func(a, b Offset) int {
+		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
+	})
+	err = each(bucketParts, &parts, func(key, value []byte) error {
+		_, err := unseal(bucketParts, key, value)
+		return err
+	})
+	if err != nil || !headRead {
+		return summaries, err
+	}
+	return summaries, compare(note, []comparison{
+		{bucketBlocks, blocks != want.blocks, fmt.Sprintf("there are %d blocks, %d were saved, or not these", blocks.n, want.blocks.n)},
+		{bucketBlocks, rows != want.rows, fmt.Sprintf("the blocks have %d rows, %d were saved", rows, want.rows)},
+		{bucketParts, parts != want.parts, fmt.Sprintf("there are %d parts, %d were saved, or not these", parts.n, want.parts.n)},
+		{bucketOffsets, offsets != want.offsets, fmt.Sprintf("there are %d offsets, %d were saved, or not these", offsets.n, want.offsets.n)},
+	})
+}
+
+// comparison is one of what was read with what was saved.
+type comparison struct {
+	bucket []byte
+	bad    bool
+	reason string
+}
+
+// compare notes the bad ones.
+func compare(note note, all []comparison) error {
+	for _, c := range all {
+		if c.bad {
+			if err := note(&ChecksumError{Bucket: string(c.bucket), Reason: c.reason}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// readRecords reads the records of the spaces, by number.
+func readRecords(tx *bbolt.Tx) (records []spaceRecord, err error) {
+	err = tx.Bucket(bucketSpaces).ForEach(func(key, value []byte) error {
+		r, err := decodeSpace(version, key, value)
+		records = append(records, r)
+		return err
+	})
+	return records, err
+}
+
+// readSpaces reads the spaces and compares them with the head, if that could be read.
+func (c *Contents) readSpaces(tx *bbolt.Tx, f format, want *head, headRead bool, note note) error {
+	read := func(r *spaceRecord) error {
+		s, err := c.readSpace(tx, f, r, note)
+		if err == nil && headRead && (r.number == Features || r.number == want.inUse) &&
+			(len(s.Missing) > 0 || r.summaries.n != want.blocks.n || r.rows != want.rows) {
+			err = note(damageIn(f.spaces(), r.number, "", "it does not have all live blocks"))
+		}
+		c.Spaces = append(c.Spaces, s)
+		return err
+	}
+	if want.features != nil {
+		if err := read(want.features); err != nil {
+			return err
+		}
+	}
+	var spaces tally
+	bucket := f.spaces()
+	if err := (place{bucket, nil}).each(tx, func(key, value []byte) error {
+		r, err := decodeSpace(f, key, value)
+		if err != nil {
+			return note(err)
+		}
+		spaces.add(value)
+		return read(&r)
+	}); err != nil || !headRead {
+		return err
+	}
+	return compare(note, []comparison{
+		{bucket, spaces != want.spaces, fmt.Sprintf("there are %d spaces, %d were saved, or not these", spaces.n, want.spaces.n)},
+		{bucket, want.inUse != Features && c.Space(want.inUse) == nil, fmt.Sprintf("space %d is in use, but missing", want.inUse)},
+		{bucket, want.blocks.n > 0 && c.Space(Features) == nil, "there are blocks, but no features"},
+	})
+}
+
+// readSpace reads all of a space but the summaries.
+func (c *Contents) readSpace(tx *bbolt.Tx, f format, r *spaceRecord, note note) (s SpaceContents, err error) {
+	if r.number != Features {
+		key := spaceKey(r.number)
+		basis := tx.Bucket(bucketBases).Get(key)
+		s.Space, err = decodeBasis(key, basis)
+		if err == nil && frameChecksum(basis) != r.basisChecksum {
+			err = &ChecksumError{Bucket: string(bucketBases), Reason: "it is not the one that belongs to the space"}
+		}
+		if err := note(renamed(err, r.number, "")); err != nil {
+			return s, err
+		}
+	}
+	s.Number, s.Stale, s.digest = r.number, r.stale, r.digest
+	var states, summaries, sourced tally
+	seen := 0
+	stateBucket, summaryBucket := f.states(r.number)[0].bucket, f.summaries(r.number).bucket
+	for _, p := range f.states(r.number) {
+		if err := p.each(tx, func(key, value []byte) error {
+			i := seen
+			seen++
+			state, err := decodeState(p.bucket, key, value)
+			if err != nil {
+				return note(renamed(err, r.number, fmt.Sprint(i)))
+			}
+			if states.add(value); i == 0 {
+				s.State = state
+			} else {
+				s.Folds = append(s.Folds, state)
+			}
+			return nil
+		}); err != nil {
+			return s, err
+		}
+	}
+	p, rest := f.summaries(r.number), c.Entries
+	if err := p.each(tx, func(key, value []byte) error {
+		id := p.id(key)
+		if len(value) < frameSize {
+			return note(damageIn(p.bucket, r.number, id, "the length is wrong"))
+		}
+		summaries.addKeyed(key, value)
+		for ; len(rest) > 0 && rest[0].ID < id; rest = rest[1:] {
+			s.Missing = append(s.Missing, rest[0].ID)
+		}
+		if len(rest) > 0 && rest[0].ID == id {
+			rest = rest[1:]
+		}
+		return nil
+	}); err != nil {
+		return s, err
+	}
+	for _, e := range rest {
+		s.Missing = append(s.Missing, e.ID)
+	}
+	p = sources(r.number)
+	if err := p.each(tx, func(key, value []byte) error {
+		if _, err := unseal(p.bucket, key, value); err != nil {
+			return note(renamed(err, r.number, p.id(key)))
+		}
+		sourced.add(value)
+		s.Sources = append(s.Sources, p.id(key))
+		return nil
+	}); err != nil {
+		return s, err
+	}
+	var foldRows int64
+	for _, fold := range s.Folds {
+		foldRows += fold.Rows()
+	}
+	return s, compare(func(err error) error { return note(renamed(err, r.number, "")) }, []comparison{
+		{bucketSources, sourced != r.sources, fmt.Sprintf("there are %d sources, %d were saved, or not these", sourced.n, r.sources.n)},
+		{stateBucket, states != r.states, fmt.Sprintf("there are %d states, %d were saved, or not these", states.n, r.states.n)},
+		{stateBucket, s.State == nil, "its state is missing"},
+		{stateBucket, s.State != nil && s.State.Digest() != s.digest, "the digest of its state is not the saved one"},
+		{stateBucket, s.State != nil && s.State.Rows() != r.rows, fmt.Sprintf("the state does not have the %d rows of the summaries", r.rows)},
+		{stateBucket, len(s.Folds) > 0 && foldRows != r.rows, fmt.Sprintf("the folds have %d rows, the summaries %d", foldRows, r.rows)},
+		{summaryBucket, summaries != r.summaries, fmt.Sprintf("there are %d summaries, %d were saved, or not these", summaries.n, r.summaries.n)},
+	})
+}

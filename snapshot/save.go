@@ -1,0 +1,748 @@
+package snapshot
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"go.etcd.io/bbolt"
+
+	"streamd/incremental"
+	"streamd/incremental/sample"
+	"streamd/retire"
+)
+
+// Block is a live block in the ledger.
+type Block struct {
+	Entry retire.Entry // its time is kept to the millisecond
+	Part  *sample.Part // nil: it has none
+}
+
+// Part is the part of the row sample that a live block has.
+type Part struct {
+	ID   string
+	Part *sample.Part
+}
+
+// Summary is a live block's summary in some space.
+type Summary struct {
+	ID      string
+	Summary *incremental.Summary
+}
+
+// Change is the difference that a Save makes.
+type Change struct {
+	Delete  []string // blocks that are not live any more; those not in the file are passed over
+	Put     []Block  // new, or in the place of one of the same id; done after Delete
+	Offsets []Offset // those that have moved
+	Parts   []Part   // new ones of blocks that are live after the change
+	// Spaces are those that there are after the change. Others are deleted, with all that
+	// is of them. Without space Features, or with a State of no features, the features are
+	// not fixed yet, and there are no blocks. Done last.
+	Spaces []SpaceChange
+
+	// The rest is saved as it is.
+	InUse   uint32 // one of the Spaces; it has all live blocks, and so have the features
+	Horizon retire.Rank
+	Counts  Counts
+	Retired int // explicit retirements in the change: of blocks that are to be forgotten
+	// StaleBases counts the bases that go with the change and were made of such blocks.
+	// They may never have been in the file.
+	StaleBases int
+	SavedAt    time.Time // kept to the millisecond
+}
+
+// SpaceChange is what a Save changes of a space, or all of one that is new. Of a space that
+// was saved before, Basis and Report are not looked at. The features of space Features
+// may be others than before, where every live block is put.
+type SpaceChange struct {
+	Space
+	// Put has summaries of live blocks. A block that goes, or is put, loses the summary
+	// that it had in each space.
+	Put   []Summary
+	State *incremental.State // the sum of the summaries that the space has after the change
+	// Folds are the sums of each fold; nil among them: as at the last save. Folds beyond
+	// them are deleted.
+	Folds []*incremental.State
+	// Sources are blocks that the basis was chosen from, in addition to those in the file. A
+	// block that goes, or is put, is one no more unless it is listed again.
+	Sources []string
+	Stale   uint8 // saved as it is; this package does not look into it
+}
+
+// emptyDigest is that of a state without rows.
+var emptyDigest = incremental.NewState(nil).Digest()
+
+// SaveInfo says how much a Save has written.
+type SaveInfo struct {
+	Bytes     int64 // written
+	FileBytes int64 // size of the file
+}
+
+// Save writes a change and returns when it is on the disk. See the package
+// comment for what holds after an error.
+//
+// Save refuses a change that does not fit the file, for one whose live blocks do not have
+// as many rows as its states. Such an error names the first thing found and is a bug of
+// the caller.
+func (s *Store) Save(c Change) (SaveInfo, error) {
+	p, err := s.Prepare(c)
+	if err != nil {
+		return SaveInfo{}, err
+	}
+	return p.Save()
+}
+
+// Prepared is a change whose sums are encoded: they may go on changing while it is
+// saved.
+type Prepared struct {
+	store    *Store
+	change   Change
+	features []string // nil: they are not fixed yet
+	spaces   []preparedSpace
+}
+
+// preparedSpace is a SpaceChange whose sums are encoded.
+type preparedSpace struct {
+	SpaceChange
+	rows   int64
+	digest [sha256.Size]byte
+	// states are the values of the state and the folds, to be sealed; nil among them: as at
+	// the last save.
+	states [][]byte
+}
+
+// Prepare is the first part of Save, and Prepared.Save is the other. Blocks, parts,
+// summaries and whatever else is immutable are not copied. One change is to be saved, or
+// have failed, before the next one is prepared.
+func (s *Store) Prepare(c Change) (*Prepared, error) {
+	c.Spaces = slices.Clone(c.Spaces)
+	c.Spaces = slices.DeleteFunc(c.Spaces, func(s SpaceChange) bool {
+		return s.Number == Features && (s.State == nil || len(s.State.Features()) == 0)
+	})
+	p := &Prepared{store: s, change: c}
+	for i := range c.Spaces {
+		if space := &c.Spaces[i]; space.Number == Features {
+			p.features = space.State.Features()
+		}
+	}
+	if err := c.check(p.features); err != nil {
+		return nil, fmt.Errorf("save snapshot %s: %w", s.path, err)
+	}
+	for _, space := range c.Spaces {
+		e := preparedSpace{
+			SpaceChange: space, rows: space.State.Rows(), digest: space.State.Digest(),
+			states: [][]byte{space.State.AppendBinary(frame())},
+		}
+		for _, fold := range space.Folds {
+			var value []byte
+			if fold != nil {
+				value = fold.AppendBinary(frame())
+			}
+			e.states = append(e.states, value)
+		}
+		e.State, e.Folds = nil, nil // they are the caller's
+		p.spaces = append(p.spaces, e)
+	}
+	p.change.Spaces = nil
+	return p, nil
+}
+
+// Save writes the change and returns when it is on the disk.
+func (p *Prepared) Save() (SaveInfo, error) {
+	info, err := p.save()
+	if err != nil {
+		return SaveInfo{}, fmt.Errorf("save snapshot %s: %w", p.store.path, err)
+	}
+	return info, nil
+}
+
+func (p *Prepared) save() (info SaveInfo, err error) {
+	s, c := p.store, &p.change
+	put := byID(c.Put, func(b *Block) string { return b.Entry.ID })
+	for i := 1; i < len(put); i++ {
+		if id := put[i].Entry.ID; id == put[i-1].Entry.ID {
+			return info, fmt.Errorf("block %q is put twice", id)
+		}
+	}
+	others := !slices.Equal(p.features, s.features)
+	var next head
+	err = s.update(func(w *writer) error {
+		old, err := readHead(w.tx, version)
+		if err != nil {
+			return err
+		}
+		next = head{
+			savedAt: c.SavedAt, horizon: c.Horizon, counts: c.Counts, inUse: c.InUse,
+			rows: old.rows, blocks: old.blocks, offsets: old.offsets, parts: old.parts,
+			retirements: old.retirements + int64(max(0, c.Retired)), uncompacted: old.uncompacted,
+		}
+		if c.Retired+c.StaleBases > 0 && next.uncompacted.IsZero() {
+			next.uncompacted = c.SavedAt
+		}
+		w.head = &next
+		if w.spaces, err = readRecords(w.tx); err != nil {
+			return err
+		}
+		for _, id := range slices.Sorted(slices.Values(c.Delete)) {
+			if err := w.delete(id); err != nil {
+				return err
+			}
+		}
+		blocks := finder{cursor: w.tx.Bucket(bucketBlocks).Cursor()}
+		for _, b := range put {
+			if err := w.put(b, blocks.find([]byte(b.Entry.ID))); err != nil {
+				return err
+			}
+		}
+		if others && next.blocks.n > int64(len(put)) {
+			return fmt.Errorf("features %q were saved, now they are %q, and blocks would stay as they were", s.features, p.features)
+		}
+		for _, part := range byID(c.Parts, func(p *Part) string { return p.ID }) {
+			if w.tx.Bucket(bucketBlocks).Get([]byte(part.ID)) == nil {
+				return fmt.Errorf("block %q has a part but is not live", part.ID)
+			}
+			w.forgetPart(part.ID)
+			if err := w.putPart(part.ID, part.Part); err != nil {
+				return err
+			}
+		}
+		for _, o := range c.Offsets {
+			if err := w.putOffset(o); err != nil {
+				return err
+			}
+		}
+		if err := w.putSpaces(p.spaces, others); err != nil {
+			return err
+		}
+		if err := w.putHead(); err != nil {
+			return err
+		}
+		w.tx.OnCommit(func() {
+			stats := w.tx.Stats()
+			info.Bytes = stats.GetPageAlloc()
+		})
+		return nil
+	})
+	if err == nil && c.Retired > 0 {
+		err = s.keepRetired(retirements{next.retirements, c.SavedAt})
+	}
+	if err != nil {
+		return info, err
+	}
+	s.features = p.features
+	if file, err := os.Stat(s.path); err == nil {
+		info.FileBytes = file.Size()
+	}
+	s.forget()
+	return info, nil
+}
+
+// byID lists things in the order of their ids, in which bbolt takes keys fastest.
+func byID[T any](all []T, id func(*T) string) []*T {
+	sorted := make([]*T, len(all))
+	for i := range all {
+		sorted[i] = &all[i]
+	}
+	slices.SortFunc(sorted, func(a, b *T) int { return strings.Compare(id(a), id(b)) })
+	return sorted
+}
+
+// checkPosition says whether a position can be saved.
+func checkPosition(p incremental.Position) error {
+	switch {
+	case p.Partition < 0 || p.Partition > math.MaxInt32:
+		return fmt.Errorf("partition %d", p.Partition)
+	case p.Offset < 0:
+		return fmt.Errorf("offset %d", p.Offset)
+	case len(p.Topic) > MaxID-4: // it is part of a key
+		return fmt.Errorf("a topic of %d bytes", len(p.Topic))
+	}
+	return nil
+}
+
+// check refuses a change that could be written but not be read again. The features are
+// those after it; nil: they are not fixed yet.
+func (c *Change) check(features []string) error {
+	if err := checkPosition(c.Horizon.Position); err != nil {
+		return fmt.Errorf("the horizon: %w", err)
+	}
+	for i := range c.Put {
+		e := &c.Put[i].Entry
+		switch err := checkPosition(e.Position); {
+		case e.ID == "":
+			return errors.New("a block without an id")
+		case len(e.ID) > MaxID:
+			return fmt.Errorf("block %.40q…: its id has %d bytes, more than %d", e.ID, len(e.ID), MaxID)
+		case err != nil:
+			return fmt.Errorf("block %q: %w", e.ID, err)
+		case features == nil:
+			return fmt.Errorf("block %q without a state", e.ID)
+		}
+		if p := c.Put[i].Part; p != nil && (p.Features() != len(features) || p.Rows() != e.Rows) {
+			return fmt.Errorf("block %q has %d rows of %d features, its part %d of %d", e.ID, e.Rows, len(features), p.Rows(), p.Features())
+		}
+	}
+	for _, p := range c.Parts {
+		if p.Part == nil || p.Part.Features() != len(features) {
+			return fmt.Errorf("block %q: its part does not fit the %d features", p.ID, len(features))
+		}
+	}
+	seen := map[uint32]bool{Features: features == nil} // nothing else needs to be in use then
+	for i := range c.Spaces {
+		space := &c.Spaces[i]
+		if seen[space.Number] {
+			return fmt.Errorf("space %d is listed twice", space.Number)
+		}
+		seen[space.Number] = true
+		if err := space.check(); err != nil {
+			return fmt.Errorf("space %d: %w", space.Number, err)
+		}
+	}
+	if !seen[c.InUse] {
+		return fmt.Errorf("space %d is in use, but not among the spaces", c.InUse)
+	}
+	for i := range c.Offsets {
+		o := &c.Offsets[i]
+		if err := checkPosition(incremental.Position{Topic: o.Topic, Partition: o.Partition, Offset: o.Next}); err != nil {
+			return fmt.Errorf("offset: %w", err)
+		}
+		n := len(o.EventTimes)
+		if g := o.Growing; g != nil {
+			if g.Next < o.Next {
+				return fmt.Errorf("offset of %s/%d: a growing block ends at %d, before %d", o.Topic, o.Partition, g.Next, o.Next)
+			}
+			n = max(n, len(g.EventTimes))
+		}
+		if n > MaxEventTimes {
+			return fmt.Errorf("offset of %s/%d: %d event times, more than %d", o.Topic, o.Partition, n, MaxEventTimes)
+		}
+	}
+	return nil
+}
+
+func (s *SpaceChange) check() error {
+	if s.State == nil || len(s.State.Features()) == 0 {
+		return errors.New("it has no state")
+	}
+	features := s.State.Features()
+	for _, p := range s.Put {
+		if p.Summary.Features() != len(features) {
+			return fmt.Errorf("block %q has %d features, the state %d", p.ID, p.Summary.Features(), len(features))
+		}
+	}
+	for i, fold := range s.Folds {
+		if fold != nil && !slices.Equal(fold.Features(), features) {
+			return fmt.Errorf("fold %d has features %q, the state %q", i, fold.Features(), features)
+		}
+	}
+	return nil
+}
+
+// SaveMember writes the process's place in its consumer group, beside what Save does, and
+// returns when it is on the disk.
+func (s *Store) SaveMember(m Member) error {
+	err := s.update(func(w *writer) error {
+		return w.putValue(bucketMeta, keyMember, appendMember(frame(), m, s.file))
+	})
+	if err != nil {
+		return fmt.Errorf("save the group's member in snapshot %s: %w", s.path, err)
+	}
+	return nil
+}
+
+// writer makes the changes of a transaction and keeps its head in step.
+type writer struct {
+	tx     *bbolt.Tx
+	head   *head
+	spaces []spaceRecord // of the file, less the blocks that the transaction has taken out
+	room   []byte        // empty, for the frames to come
+	chunks []*chunk      // that these and the room lie in
+	summer *summer       // of the file's values; nil: the file is not under a key
+}
+
+// chunk is memory for frames, which one save after the other uses.
+type chunk [chunkSize]byte
+
+var chunks = sync.Pool{New: func() any { return new(chunk) }}
+
+const (
+	// chunkSize is how much memory the frames of small values share: each with memory of
+	// its own, they cost more to allocate than to fill.
+	chunkSize = 64 << 10
+	// leastRoom is the least room that a chunk has for the next frame.
+	leastRoom = 4 << 10
+)
+
+// encode makes a value of the bytes that are appended to an empty frame. It stays as it is
+// until the transaction ends, as bbolt wants it.
+func (w *writer) encode(appendTo func(frame []byte) []byte) (value []byte) {
+	if cap(w.room) < leastRoom {
+		c := chunks.Get().(*chunk)
+		w.chunks, w.room = append(w.chunks, c), c[:0]
+	}
+	value = appendTo(w.room[:frameSize])
+	if cap(value) == cap(w.room) { // otherwise it did not fit in, and has memory of its own
+		w.room = value[len(value):]
+	}
+	return slices.Clip(value)
+}
+
+// close gives the frames' memory back. The transaction must have ended.
+func (w *writer) close() {
+	for _, c := range w.chunks {
+		chunks.Put(c)
+	}
+	w.chunks, w.room = nil, nil
+}
+
+// putValue writes a value whose payload starts at frameSize.
+func (w *writer) putValue(bucket, key, value []byte) error {
+	if err := seal(bucket, key, value); err != nil {
+		return err
+	}
+	b := w.tx.Bucket(bucket)
+	if w.summer != nil {
+		if old := b.Get(key); old != nil {
+			w.summer.sum.remove(w.summer.mac(bucket, key, old))
+		}
+		w.summer.sum.add(w.summer.mac(bucket, key, value))
+	}
+	b.FillPercent = fillPercent
+	return b.Put(key, value)
+}
+
+// deleteValue deletes a value, if there is one.
+func (w *writer) deleteValue(bucket, key []byte) error {
+	b := w.tx.Bucket(bucket)
+	if w.summer != nil {
+		if old := b.Get(key); old != nil {
+			w.summer.sum.remove(w.summer.mac(bucket, key, old))
+		}
+	}
+	return b.Delete(key)
+}
+
+// putMAC writes the file's MAC. It comes last.
+func (w *writer) putMAC() error {
+	value := append(frame(), w.summer.key.fileMAC(w.summer.sum)...)
+	if err := seal(bucketMeta, keyMAC, value); err != nil {
+		return err
+	}
+	return w.tx.Bucket(bucketMeta).Put(keyMAC, value)
+}
+
+// createBuckets makes the buckets of an empty file.
+func createBuckets(tx *bbolt.Tx) error {
+	for _, name := range append(version.buckets(), bucketMeta) {
+		if _, err := tx.CreateBucket(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// initialise writes the contents of an empty file.
+func initialise(w *writer, s Settings) error {
+	if err := createBuckets(w.tx); err != nil {
+		return err
+	}
+	w.head = &head{horizon: retire.NewLedger(retire.Policy{}).Horizon()}
+	return errors.Join(w.putFormat(), w.putSettings(s), w.putHead())
+}
+
+func (w *writer) putFormat() error {
+	return w.putValue(bucketMeta, keyFormat, appendFormat(frame(), version, program))
+}
+
+func (w *writer) putSettings(s Settings) error {
+	return w.putValue(bucketMeta, keySettings, appendTexts(frame(), s.Topic, s.Unit))
+}
+
+func (w *writer) putHead() error {
+	return w.putValue(bucketMeta, keyHead, appendHead(frame(), w.head))
+}
+
+func (w *writer) putOffset(o Offset) error {
+	key := offsetKey(&o)
+	if old := w.tx.Bucket(bucketOffsets).Get(key); old != nil {
+		w.head.offsets.remove(old)
+	}
+	value := appendOffset(frame(), &o)
+	if err := w.putValue(bucketOffsets, key, value); err != nil {
+		return err
+	}
+	w.head.offsets.add(value)
+	return nil
+}
+
+// finder looks up keys in ascending order. New blocks have ids that mostly follow each
+// other, and lie between the same two of the bucket: one search shows for all of them
+// that they are not there. Keys that were looked up may be put or deleted meanwhile.
+type finder struct {
+	cursor     *bbolt.Cursor
+	sought     bool
+	key, value []byte // the first from the key on that was sought last; nil: there is none
+}
+
+// find returns the value of a key; nil: there is none.
+func (f *finder) find(key []byte) []byte {
+	if !f.sought || f.key != nil && bytes.Compare(f.key, key) < 0 {
+		f.sought = true
+		f.key, f.value = f.cursor.Seek(key)
+	}
+	if !bytes.Equal(f.key, key) {
+		return nil
+	}
+	return f.value
+}
+
+// put writes a block in the place of old, its value in the ledger; nil: it is new.
+func (w *writer) put(b *Block, old []byte) error {
+	if old != nil {
+		if err := w.forget(b.Entry.ID, old); err != nil {
+			return err
+		}
+	}
+	value := w.encode(func(frame []byte) []byte { return appendBlock(frame, &b.Entry) })
+	if err := w.putValue(bucketBlocks, []byte(b.Entry.ID), value); err != nil {
+		return err
+	}
+	w.head.blocks.add(value)
+	w.head.rows += b.Entry.Rows
+	switch {
+	case b.Part != nil:
+		return w.putPart(b.Entry.ID, b.Part)
+	case old != nil:
+		return w.deleteValue(bucketParts, []byte(b.Entry.ID))
+	}
+	return nil
+}
+
+func (w *writer) delete(id string) error {
+	value := w.tx.Bucket(bucketBlocks).Get([]byte(id))
+	if value == nil {
+		return nil
+	}
+	return errors.Join(
+		w.forget(id, value),
+		w.deleteValue(bucketBlocks, []byte(id)),
+		w.deleteValue(bucketParts, []byte(id)),
+	)
+}
+
+// forget takes the block of that id and value out of the head and out of all spaces.
+func (w *writer) forget(id string, value []byte) error {
+	e, _, err := decodeBlock(version, id, value)
+	if err != nil {
+		return err
+	}
+	w.head.blocks.remove(value)
+	w.head.rows -= e.Rows
+	w.forgetPart(id)
+	for i := range w.spaces {
+		r := &w.spaces[i]
+		key := blockKey(r.number, id)
+		if old := w.tx.Bucket(bucketSummaries).Get(key); old != nil {
+			r.summaries.removeKeyed(key, old)
+			r.rows -= e.Rows
+			if err := w.deleteValue(bucketSummaries, key); err != nil {
+				return err
+			}
+		}
+		if old := w.tx.Bucket(bucketSources).Get(key); old != nil {
+			r.sources.remove(old)
+			if err := w.deleteValue(bucketSources, key); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// forgetPart takes the part of that id out of the head, if there is one.
+func (w *writer) forgetPart(id string) {
+	if value := w.tx.Bucket(bucketParts).Get([]byte(id)); value != nil {
+		w.head.parts.remove(value)
+	}
+}
+
+// putPart writes the part of a block, which has none in the head.
+func (w *writer) putPart(id string, p *sample.Part) error {
+	value := w.encode(p.AppendBinary)
+	if err := w.putValue(bucketParts, []byte(id), value); err != nil {
+		return err
+	}
+	w.head.parts.add(value)
+	return nil
+}
+
+// putSpaces makes the spaces those of a change. The features are others than at the last
+// save, or not.
+func (w *writer) putSpaces(spaces []preparedSpace, others bool) error {
+	for _, r := range w.spaces {
+		if !slices.ContainsFunc(spaces, func(s preparedSpace) bool { return s.Number == r.number }) {
+			if err := w.deleteSpace(r.number); err != nil {
+				return err
+			}
+		}
+	}
+	for i := range spaces {
+		s := &spaces[i]
+		if err := w.putSpace(s, others && s.Number == Features); err != nil {
+			return fmt.Errorf("space %d: %w", s.Number, err)
+		}
+	}
+	if w.head.blocks.n > 0 && !slices.ContainsFunc(spaces, func(s preparedSpace) bool { return s.Number == Features }) {
+		return fmt.Errorf("there are %d live blocks without features", w.head.blocks.n)
+	}
+	return nil
+}
+
+func (w *writer) deleteSpace(number uint32) error {
+	prefix := spaceKey(number)
+	for _, name := range [][]byte{bucketSpaces, bucketBases, bucketSources, bucketStates, bucketSummaries} {
+		var keys [][]byte // a cursor loses its place when the value at it is deleted
+		place{name, prefix}.each(w.tx, func(key, _ []byte) error {
+			keys = append(keys, bytes.Clone(key))
+			return nil
+		})
+		for _, key := range keys {
+			if err := w.deleteValue(name, key); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// putSpace writes a space. Its state is written in any case when its names are others.
+func (w *writer) putSpace(s *preparedSpace, others bool) error {
+	r := spaceRecord{number: s.Number}
+	if i := slices.IndexFunc(w.spaces, func(r spaceRecord) bool { return r.number == s.Number }); i >= 0 {
+		r = w.spaces[i]
+	} else if s.Number != Features {
+		basis := appendBasis(frame(), &s.Space)
+		if err := w.putValue(bucketBases, spaceKey(s.Number), basis); err != nil {
+			return err
+		}
+		r.basisChecksum = frameChecksum(basis)
+	}
+	r.stale = s.Stale
+	if err := w.putSources(&r, s.Sources); err != nil {
+		return err
+	}
+	if err := w.putSummaries(&r, s.Put); err != nil {
+		return err
+	}
+	states := s.states
+	if s.digest == r.digest && r.states.n > 0 && !others {
+		states = append([][]byte{nil}, states[1:]...) // it is in the file
+	}
+	if err := w.putStates(&r, states); err != nil {
+		return err
+	}
+	r.digest = s.digest
+	switch complete := s.Number == Features || s.Number == w.head.inUse; {
+	case s.rows != r.rows:
+		return fmt.Errorf("the state has %d rows, its blocks %d", s.rows, r.rows)
+	case complete && (r.summaries.n != w.head.blocks.n || r.rows != w.head.rows):
+		return fmt.Errorf("it has to have all live blocks, and has %d of %d", r.summaries.n, w.head.blocks.n)
+	}
+	value := appendSpace(frame(), &r)
+	if err := w.putValue(bucketSpaces, spaceKey(s.Number), value); err != nil {
+		return err
+	}
+	w.head.spaces.add(value)
+	return nil
+}
+
+// putSources adds sources to a space.
+func (w *writer) putSources(r *spaceRecord, ids []string) error {
+	for _, id := range slices.Sorted(slices.Values(ids)) {
+		if w.tx.Bucket(bucketBlocks).Get([]byte(id)) == nil {
+			return fmt.Errorf("block %q is a source but not live", id)
+		}
+		key := blockKey(r.number, id)
+		if w.tx.Bucket(bucketSources).Get(key) != nil {
+			continue
+		}
+		value := w.encode(func(frame []byte) []byte { return frame })
+		if err := w.putValue(bucketSources, key, value); err != nil {
+			return err
+		}
+		r.sources.add(value)
+	}
+	return nil
+}
+
+// putSummaries adds summaries of live blocks to a space, or puts them in the place of
+// others.
+func (w *writer) putSummaries(r *spaceRecord, all []Summary) error {
+	saved := finder{cursor: w.tx.Bucket(bucketSummaries).Cursor()}
+	sorted := byID(all, func(p *Summary) string { return p.ID })
+	for i, p := range sorted {
+		if i > 0 && p.ID == sorted[i-1].ID {
+			return fmt.Errorf("block %q is put twice", p.ID)
+		}
+		e, _, err := decodeBlock(version, p.ID, w.tx.Bucket(bucketBlocks).Get([]byte(p.ID)))
+		if err != nil {
+			return fmt.Errorf("block %q: %w", p.ID, err)
+		}
+		if p.Summary.Rows() != e.Rows {
+			return fmt.Errorf("block %q has %d rows in the ledger, its summary %d", p.ID, e.Rows, p.Summary.Rows())
+		}
+		key := blockKey(r.number, p.ID)
+		if old := saved.find(key); old != nil {
+			r.summaries.removeKeyed(key, old)
+			r.rows -= e.Rows
+		}
+		value := w.encode(p.Summary.AppendBinary)
+		if err := w.putValue(bucketSummaries, key, value); err != nil {
+			return err
+		}
+		r.summaries.addKeyed(key, value)
+		r.rows += e.Rows
+	}
+	return nil
+}
+
+// putStates writes the states of a space that have changed, and deletes those beyond them.
+// nil: as it is in the file.
+func (w *writer) putStates(r *spaceRecord, values [][]byte) error {
+	b := w.tx.Bucket(bucketStates)
+	for i, value := range values {
+		key := stateKey(r.number, i)
+		old := b.Get(key)
+		switch {
+		case value == nil && old == nil:
+			return fmt.Errorf("fold %d is not in the file", i-1)
+		case value == nil:
+			continue
+		case old != nil:
+			r.states.remove(old)
+		}
+		if err := w.putValue(bucketStates, key, value); err != nil {
+			return err
+		}
+		r.states.add(value)
+	}
+	for i := len(values); ; i++ {
+		key := stateKey(r.number, i)
+		old := b.Get(key)
+		if old == nil {
+			return nil
+		}
+		r.states.remove(old)
+		if err := w.deleteValue(bucketStates, key); err != nil {
+			return err
+		}
+	}
+}

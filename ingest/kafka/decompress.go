@@ -11,6 +11,7 @@ import (
 	"github.com/klauspost/compress/s2"
 	"github.com/klauspost/compress/zstd"
 	"github.com/segmentio/kafka-go/compress"
+	"github.com/twmb/franz-go/pkg/kbin"
 )
 
 // An inflateError says that a batch was refused because of its decompressed
@@ -114,10 +115,14 @@ func snappyBlocks(src []byte) iter.Seq2[[]byte, error] {
 			}
 			return
 		}
-		d := decoder{b: src[xerialHeader:]}
-		for len(d.b) > 0 {
-			block := d.bytes(int(d.int32()))
-			if !yield(block, d.err) || d.err != nil {
+		d := kbin.Reader{Src: src[xerialHeader:]}
+		for len(d.Src) > 0 {
+			block := d.Span(int(d.Int32()))
+			if !d.Ok() {
+				yield(nil, errors.New("data ends too early"))
+				return
+			}
+			if !yield(block, nil) {
 				return
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/segmentio/kafka-go/compress"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // fetcher gets the records of one partition. It belongs to one goroutine, but
@@ -129,15 +130,15 @@ func (s *splitter) split(ctx context.Context, emit func(*Batch) error) (Saved, e
 		if !s.all {
 			skip, err = aborted.skips(&rb)
 		}
-		if rb.last < pos || s.wants != nil && !s.wants(max(pos, rb.base), rb.last) {
+		if rb.last() < pos || s.wants != nil && !s.wants(max(pos, rb.FirstOffset), rb.last()) {
 			skip = true
-		} else if err == nil && skip && rb.attributes&attrControl != 0 {
+		} else if err == nil && skip && rb.Attributes&attrControl != 0 {
 			s.passMarker(&rb)
 		}
 		switch {
 		case err != nil || skip:
 		case !whole:
-			err = s.refuse(&rb, pos, rb.count, &oversizeError{"a record batch", size, limit}, emit)
+			err = s.refuse(&rb, pos, int(rb.NumRecords), &oversizeError{"a record batch", size, limit}, emit)
 		default:
 			err = s.add(ctx, &rb, pos, emit)
 		}
@@ -145,7 +146,7 @@ func (s *splitter) split(ctx context.Context, emit func(*Batch) error) (Saved, e
 			failure = err
 			break
 		}
-		pos = max(pos, rb.last+1)
+		pos = max(pos, rb.last()+1)
 	}
 	if pos > s.at.Next {
 		if err := s.flush(pos, emit); err != nil && failure == nil {
@@ -161,9 +162,9 @@ func (s *splitter) split(ctx context.Context, emit func(*Batch) error) (Saved, e
 func (s *splitter) passMarker(rb *recordBatch) {
 	var b Batch
 	b.names = &s.f.names
-	records, err := rb.records(rb.payload)
+	records, err := rb.records(rb.Records)
 	if err == nil {
-		err = records.appendTo(&b, rb.base, 1)
+		err = records.appendTo(&b, rb.FirstOffset, 1)
 	}
 	if err == nil && len(b.Records) > 0 {
 		s.last = FingerprintOf(&b.Records[0])
@@ -173,12 +174,12 @@ func (s *splitter) passMarker(rb *recordBatch) {
 // add decodes the records of rb from pos on into the current batch. Those that are
 // not encoded as they should be are refused.
 func (s *splitter) add(ctx context.Context, rb *recordBatch, pos int64, emit func(*Batch) error) error {
-	payload, mem := rb.payload, s.memory
-	codec := compress.Compression(rb.attributes & attrCodec)
+	payload, mem := rb.Records, s.memory
+	codec := rb.codec()
 	if codec != compress.None {
 		buf, n, bad, err := s.inflate(ctx, rb, pos, emit)
 		if bad != nil {
-			return s.refuse(rb, pos, rb.count, fmt.Errorf("a record batch compressed with %v: %w", codec, bad), emit)
+			return s.refuse(rb, pos, int(rb.NumRecords), fmt.Errorf("a record batch compressed with %v: %w", codec, bad), emit)
 		}
 		if err != nil {
 			return err
@@ -216,8 +217,8 @@ func (s *splitter) add(ctx context.Context, rb *recordBatch, pos int64, emit fun
 // refuse adds the records of rb from first on, so many by its header, to the current
 // batch as a stretch that cannot be read.
 func (s *splitter) refuse(rb *recordBatch, first int64, count int, reason error, emit func(*Batch) error) error {
-	first = max(first, rb.base)
-	if first > rb.last {
+	first = max(first, rb.FirstOffset)
+	if first > rb.last() {
 		return nil // all records have been read; what is behind them is none
 	}
 	if b := s.current; b != nil && (len(b.Records) > 0 || len(b.Refused) == mostRecords) {
@@ -229,7 +230,7 @@ func (s *splitter) refuse(rb *recordBatch, first int64, count int, reason error,
 		s.current = s.f.newBatch()
 	}
 	s.current.Refused = append(s.current.Refused, Refused{
-		First: first, Last: rb.last, Records: max(1, min(int64(count), rb.last-first+1)), Reason: reason,
+		First: first, Last: rb.last(), Records: max(1, min(int64(count), rb.last()-first+1)), Reason: reason,
 	})
 	return nil
 }
@@ -237,14 +238,14 @@ func (s *splitter) refuse(rb *recordBatch, first int64, count int, reason error,
 // inflate decompresses a payload. When there is no room for that, the current batch goes
 // first: its memory may be what is waited for. What is wrong with the payload is bad.
 func (s *splitter) inflate(ctx context.Context, rb *recordBatch, pos int64, emit func(*Batch) error) (buf []byte, n int, bad, err error) {
-	codec, limit := compress.Compression(rb.attributes&attrCodec), s.f.cfg.MaxMessageBytes
-	guess := guessSize(codec, rb.payload, limit)
+	codec, limit := rb.codec(), s.f.cfg.MaxMessageBytes
+	guess := guessSize(codec, rb.Records, limit)
 	if s.current != nil && s.size+guess > s.f.cfg.FetchBytes {
 		if err := s.flush(pos, emit); err != nil {
 			return nil, 0, nil, err
 		}
 	}
-	buf, n, bad = decompress(codec, rb.payload, guess, limit, s.budget)
+	buf, n, bad = decompress(codec, rb.Records, guess, limit, s.budget)
 	for ; errors.Is(bad, errNoRoom); guess = limit + 1 {
 		if s.current != nil {
 			if err := s.flush(pos, emit); err != nil {
@@ -255,7 +256,7 @@ func (s *splitter) inflate(ctx context.Context, rb *recordBatch, pos int64, emit
 		if err != nil {
 			return nil, 0, nil, err
 		}
-		buf, n, bad = decompress(codec, rb.payload, guess, limit, g)
+		buf, n, bad = decompress(codec, rb.Records, guess, limit, g)
 		g.giveUp()
 	}
 	return buf, n, bad, nil
@@ -299,25 +300,25 @@ func (a *abortedBy) skips(b *recordBatch) (bool, error) {
 		slices.SortFunc(a.pending, func(x, y abortedTxn) int { return int(min(1, max(-1, x.first-y.first))) })
 		a.sorted = true
 	}
-	for len(a.pending) > 0 && a.pending[0].first <= b.last {
+	for len(a.pending) > 0 && a.pending[0].first <= b.last() {
 		if a.active == nil {
 			a.active = make(map[int64]bool)
 		}
 		a.active[a.pending[0].producer] = true
 		a.pending = a.pending[1:]
 	}
-	if b.attributes&attrControl != 0 {
-		kind := int16(-1)
-		if b.count > 0 { // compaction may have emptied it
+	if b.Attributes&attrControl != 0 {
+		kind := kmsg.ControlRecordKeyType(-1)
+		if b.NumRecords > 0 { // compaction may have emptied it
 			var err error
 			if kind, err = b.controlType(); err != nil {
 				return false, err
 			}
 		}
 		if kind == controlAbort {
-			delete(a.active, b.producer)
+			delete(a.active, b.ProducerID)
 		}
 		return true, nil
 	}
-	return b.attributes&attrTxn != 0 && a.active[b.producer], nil
+	return b.Attributes&attrTxn != 0 && a.active[b.ProducerID], nil
 }

@@ -6,12 +6,12 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
-	"math"
 	"net"
 	"slices"
 	"sync"
 
-	"github.com/segmentio/kafka-go/protocol"
+	"github.com/twmb/franz-go/pkg/kbin"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // groupConn is a connection that kafka-go's ConsumerGroup speaks on. kafka-go
@@ -31,7 +31,7 @@ type groupConn struct {
 }
 
 type groupRequest struct {
-	key     protocol.ApiKey
+	key     kmsg.Key
 	version int16
 }
 
@@ -84,10 +84,10 @@ func (c *groupConn) note(p []byte) {
 		c.head = append(c.head, p[:n]...)
 		p = p[n:]
 		if len(c.head) == requestHead {
-			d := decoder{b: c.head}
-			c.body = max(0, int(d.int32())-(requestHead-4))
-			r := groupRequest{protocol.ApiKey(d.int16()), d.int16()}
-			c.asked[d.int32()] = r
+			d := kbin.Reader{Src: c.head}
+			c.body = max(0, int(d.Int32())-(requestHead-4))
+			r := groupRequest{kmsg.Key(d.Int16()), d.Int16()}
+			c.asked[d.Int32()] = r
 			c.head = c.head[:0]
 		}
 	}
@@ -145,9 +145,9 @@ func (c *groupConn) next() error {
 // nobody needs.
 func readGroupAnswer(body []byte, r groupRequest, topic string) ([]byte, error) {
 	switch r.key {
-	case protocol.JoinGroup:
+	case kmsg.JoinGroup:
 		return readJoinAnswer(body, r.version, topic)
-	case protocol.SyncGroup:
+	case kmsg.SyncGroup:
 		return readSyncAnswer(body, topic)
 	}
 	return body, nil
@@ -157,91 +157,70 @@ func readGroupAnswer(body []byte, r groupRequest, topic string) ([]byte, error) 
 // metadata cannot be read subscribes to nothing: it gets no partitions, and the others
 // do not wait for it. One of too many topics subscribes to the given one at most.
 func readJoinAnswer(body []byte, version int16, topic string) ([]byte, error) {
-	d := decoder{b: body}
+	if version < 1 || version > 2 {
+		return nil, fmt.Errorf("an answer to JoinGroup is of version %d, not 1 or 2", version)
+	}
+	// kmsg allocates as many members as bytes follow.
+	d := kbin.Reader{Src: body}
 	if version >= 2 {
-		d.int32() // throttle
+		d.Int32() // throttle
 	}
-	d.int16() // error
-	d.int32() // generation
+	d.Span(2 + 4) // error, generation
 	for range 3 {
-		d.string() // protocol, leader, member
+		d.Span(int(d.Int16())) // protocol, leader, member
 	}
-	out := slices.Clone(body[:len(body)-len(d.b)])
-	n := int(d.int32())
-	if d.err == nil && (n < 0 || n > len(d.b)/6) {
-		return nil, fmt.Errorf("an answer to JoinGroup has %d members in %d bytes", n, len(d.b))
+	if n := int(d.Int32()); n < 0 || n > len(d.Src)/6 {
+		return nil, fmt.Errorf("an answer to JoinGroup has %d members in %d bytes", n, len(d.Src))
 	}
-	out = appendInt32(out, uint32(n))
-	for range n {
-		out = appendString(out, d.string())
-		topics := subscribed(d.nullable())
-		if len(topics) > mostTopics {
-			topics = slices.Compact(slices.DeleteFunc(topics, func(t string) bool { return t != topic }))
+	r := kmsg.JoinGroupResponse{Version: version}
+	if err := r.ReadFrom(body); err != nil {
+		return nil, fmt.Errorf("an answer to JoinGroup: %w", err)
+	}
+	for i := range r.Members {
+		m := kmsg.NewConsumerMemberMetadata()
+		m.Topics = subscribed(r.Members[i].ProtocolMetadata)
+		if len(m.Topics) > mostTopics {
+			m.Topics = slices.Compact(slices.DeleteFunc(m.Topics, func(t string) bool { return t != topic }))
 		}
-		metadata := appendSubscription(nil, topics)
-		out = append(appendInt32(out, uint32(len(metadata))), metadata...)
+		r.Members[i].ProtocolMetadata = m.AppendTo(nil)
 	}
-	if d.err != nil {
-		return nil, fmt.Errorf("an answer to JoinGroup: %w", d.err)
-	}
-	return out, nil
+	return r.AppendTo(nil), nil
 }
 
 // mostTopics bounds the topics of a member: the leader asks the broker for all of
 // them, which may create them, and for their partitions.
 const mostTopics = 64
 
-// subscribed returns the topics in a member's metadata.
+// subscribed returns the topics in a member's metadata. kmsg would allocate as many as
+// bytes follow.
 func subscribed(metadata []byte) (topics []string) {
-	d := decoder{b: metadata}
-	d.int16() // version
-	n := int(d.int32())
-	if n < 0 || n > len(d.b)/2 {
-		return nil
+	d := kbin.Reader{Src: metadata}
+	d.Int16() // version
+	for n := d.Int32(); n > 0 && d.Ok(); n-- {
+		topics = append(topics, d.String())
 	}
-	for range n {
-		topics = append(topics, d.string())
-	}
-	if d.err != nil || slices.Contains(topics, "") {
+	if !d.Ok() || slices.Contains(topics, "") {
 		return nil
 	}
 	return topics
 }
 
-func appendSubscription(b []byte, topics []string) []byte {
-	b = appendInt16(b, 0) // version
-	b = appendInt32(b, uint32(len(topics)))
-	for _, t := range topics {
-		b = appendString(b, t)
-	}
-	return appendInt32(b, math.MaxUint32) // no user data
-}
-
 // readSyncAnswer reads an answer to SyncGroup, of version 0, and keeps the topic's
 // partitions of it.
 func readSyncAnswer(body []byte, topic string) ([]byte, error) {
-	d := decoder{b: body}
-	d.int16() // error
-	out := slices.Clone(body[:len(body)-len(d.b)])
-	assignment := d.nullable()
-	if d.err != nil {
-		return nil, fmt.Errorf("an answer to SyncGroup: %w", d.err)
+	var r kmsg.SyncGroupResponse
+	if err := r.ReadFrom(body); err != nil {
+		return nil, fmt.Errorf("an answer to SyncGroup: %w", err)
 	}
-	partitions, err := assigned(assignment, topic)
+	partitions, err := assigned(r.MemberAssignment, topic)
 	if err != nil {
 		return nil, fmt.Errorf("the leader of the group assigns what cannot be: %w", err)
 	}
-	if assignment = nil; len(partitions) > 0 {
-		assignment = appendInt16(assignment, 0) // version
-		assignment = appendInt32(assignment, 1)
-		assignment = appendString(assignment, topic)
-		assignment = appendInt32(assignment, uint32(len(partitions)))
-		for _, p := range partitions {
-			assignment = appendInt32(assignment, uint32(p))
-		}
-		assignment = appendInt32(assignment, math.MaxUint32) // no user data
+	if r.MemberAssignment = nil; len(partitions) > 0 {
+		a := kmsg.ConsumerMemberAssignment{Topics: []kmsg.ConsumerMemberAssignmentTopic{{Topic: topic, Partitions: partitions}}}
+		r.MemberAssignment = a.AppendTo(nil)
 	}
-	return append(appendInt32(out, uint32(len(assignment))), assignment...), nil
+	return r.AppendTo(nil), nil
 }
 
 // assigned returns the partitions of a topic in a member's assignment, sorted. An
@@ -250,25 +229,25 @@ func assigned(assignment []byte, topic string) (partitions []int32, err error) {
 	if len(assignment) == 0 {
 		return nil, nil
 	}
-	d := decoder{b: assignment}
-	d.int16() // version
-	topics := int(d.int32())
-	if topics < 0 || topics > len(d.b)/6 {
-		return nil, fmt.Errorf("%d topics in %d bytes", topics, len(d.b))
+	d := kbin.Reader{Src: assignment}
+	d.Int16() // version
+	topics := int(d.Int32())
+	if topics < 0 || topics > len(d.Src)/6 {
+		return nil, fmt.Errorf("%d topics in %d bytes", topics, len(d.Src))
 	}
 	for range topics {
-		name, n := d.string(), int(d.int32())
-		if n < 0 || n > len(d.b)/4 {
-			return nil, fmt.Errorf("%d partitions in %d bytes", n, len(d.b))
+		name, n := d.String(), int(d.Int32())
+		if n < 0 || n > len(d.Src)/4 {
+			return nil, fmt.Errorf("%d partitions in %d bytes", n, len(d.Src))
 		}
 		for range n {
-			if p := d.int32(); name == topic {
+			if p := d.Int32(); name == topic {
 				partitions = append(partitions, p)
 			}
 		}
 	}
-	if d.err != nil {
-		return nil, d.err
+	if err := d.Complete(); err != nil {
+		return nil, err
 	}
 	slices.Sort(partitions)
 	for i, p := range partitions {

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/segmentio/kafka-go/protocol"
+	"github.com/twmb/franz-go/pkg/kbin"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -127,11 +127,11 @@ func TestGroupConn(t *testing.T) {
 		body := slices.Concat(parts...)
 		return append(binary.BigEndian.AppendUint32(nil, uint32(len(body))), body...)
 	}
-	request := func(key protocol.ApiKey, version int16, id int32) []byte {
-		b := appendInt16(appendInt16(nil, uint16(key)), uint16(version))
-		return frame(appendInt32(b, uint32(id)), make([]byte, 100))
+	request := func(key kmsg.Key, version int16, id int32) []byte {
+		b := kbin.AppendInt16(kbin.AppendInt16(nil, int16(key)), version)
+		return frame(kbin.AppendInt32(b, id), make([]byte, 100))
 	}
-	requests := slices.Concat(request(protocol.SyncGroup, 0, 5), request(protocol.Heartbeat, 0, 6))
+	requests := slices.Concat(request(kmsg.SyncGroup, 0, 5), request(kmsg.Heartbeat, 0, 6))
 	go func() {
 		read := make([]byte, len(requests))
 		for n := 0; n < len(read); {
@@ -141,8 +141,8 @@ func TestGroupConn(t *testing.T) {
 			}
 		}
 		broker.Write(slices.Concat(
-			frame(appendInt32(nil, 6), []byte("beat")),
-			frame(appendInt32(nil, 5), syncAnswer([]byte{0, 1, 0x7f, 0xff, 0xff, 0xff})),
+			frame(kbin.AppendInt32(nil, 6), []byte("beat")),
+			frame(kbin.AppendInt32(nil, 5), syncAnswer([]byte{0, 1, 0x7f, 0xff, 0xff, 0xff})),
 		))
 		broker.Write([]byte{0x7f, 0xff, 0xff, 0xff})
 	}()
@@ -158,7 +158,7 @@ func TestGroupConn(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if want := frame(appendInt32(nil, 6), []byte("beat")); !slices.Equal(got, want) {
+	if want := frame(kbin.AppendInt32(nil, 6), []byte("beat")); !slices.Equal(got, want) {
 		t.Errorf("got %x, want %x", got, want)
 	}
 	if _, err := c.Read(got); err == nil || !strings.Contains(err.Error(), "the leader of the group") {
@@ -177,21 +177,21 @@ func TestGroupConn(t *testing.T) {
 
 func FuzzGroupAnswer(f *testing.F) {
 	for v := int16(1); v <= 2; v++ {
-		f.Add(int16(protocol.JoinGroup), v, joinAnswer(v, subscription(0, "orders"), subscription(3, "orders", "others")))
+		f.Add(int16(kmsg.JoinGroup), v, joinAnswer(v, subscription(0, "orders"), subscription(3, "orders", "others")))
 	}
-	f.Add(int16(protocol.SyncGroup), int16(0), syncAnswer(assignment(map[string][]int32{"orders": {0, 3}})))
+	f.Add(int16(kmsg.SyncGroup), int16(0), syncAnswer(assignment(map[string][]int32{"orders": {0, 3}})))
 	// The member's name is of length −256.
-	f.Add(int16(protocol.JoinGroup), int16(1), []byte("000000\x00\x0500000\x00\x010\xff\x00\x00\x00\x00\x00"))
+	f.Add(int16(kmsg.JoinGroup), int16(1), []byte("000000\x00\x0500000\x00\x010\xff\x00\x00\x00\x00\x00"))
 	f.Fuzz(func(t *testing.T, key, version int16, body []byte) {
-		out, err := readGroupAnswer(body, groupRequest{protocol.ApiKey(key), version}, "orders")
+		out, err := readGroupAnswer(body, groupRequest{kmsg.Key(key), version}, "orders")
 		if err != nil {
 			return
 		}
 		if len(out) > 3*len(body)+len("orders")+32 {
 			t.Fatalf("%d bytes of %d", len(out), len(body))
 		}
-		switch protocol.ApiKey(key) {
-		case protocol.JoinGroup:
+		switch kmsg.Key(key) {
+		case kmsg.JoinGroup:
 			if version < 1 || version > 2 {
 				return
 			}
@@ -205,7 +205,7 @@ func FuzzGroupAnswer(f *testing.F) {
 					t.Fatal(err)
 				}
 			}
-		case protocol.SyncGroup:
+		case kmsg.SyncGroup:
 			var r kmsg.SyncGroupResponse
 			var a kmsg.ConsumerMemberAssignment
 			if err := r.ReadFrom(out); err != nil {

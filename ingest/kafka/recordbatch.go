@@ -6,10 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"math/bits"
 	"time"
 
 	"github.com/segmentio/kafka-go/compress"
+	"github.com/twmb/franz-go/pkg/kbin"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // Record is one record of a partition. Its slices are views of the batch's
@@ -57,14 +58,14 @@ type Header struct {
 //	61  the records, compressed as a whole
 //
 // https://kafka.apache.org/documentation/#recordbatch
-type recordBatch struct {
-	base, last int64 // offsets; records in between may have been compacted away
-	attributes int16
-	baseTime   int64
-	maxTime    int64
-	producer   int64
-	count      int
-	payload    []byte
+type recordBatch struct{ kmsg.RecordBatch }
+
+// last is the offset that the batch ends with. Records before it may have been
+// compacted away.
+func (b *recordBatch) last() int64 { return b.FirstOffset + int64(b.LastOffsetDelta) }
+
+func (b *recordBatch) codec() compress.Compression {
+	return compress.Compression(b.Attributes & attrCodec)
 }
 
 const (
@@ -102,17 +103,17 @@ const mostHeaders = 1 << 14
 // returns the bytes it takes, after checking its CRC. The payload is a view of
 // data.
 func parseBatch(data []byte, sums *sums) (b recordBatch, size int, err error) {
-	if len(data) < batchPrefix {
+	d := kbin.Reader{Src: data}
+	base, length := d.Int64(), int(d.Int32())
+	if !d.Ok() {
 		return b, 0, errCut
 	}
-	b.base = int64(binary.BigEndian.Uint64(data))
-	length := int(int32(binary.BigEndian.Uint32(data[8:])))
 	corrupt := func(format string, args ...any) (recordBatch, int, error) {
-		return b, 0, &corruptError{b.base, fmt.Sprintf(format, args...)}
+		return b, 0, &corruptError{base, fmt.Sprintf(format, args...)}
 	}
-	if b.base < 0 || length < batchHeader-batchPrefix {
+	if base < 0 || length < batchHeader-batchPrefix {
 		// The old formats have no 49 bytes of header; look at the magic first.
-		if len(data) > 16 && b.base >= 0 && data[16] < 2 && length > 4 {
+		if len(data) > 16 && base >= 0 && data[16] < 2 && length > 4 {
 			return corrupt("format %d, from before Kafka 0.11, is not supported", data[16])
 		}
 		return corrupt("length %d", length)
@@ -124,62 +125,55 @@ func parseBatch(data []byte, sums *sums) (b recordBatch, size int, err error) {
 	return b, size, err
 }
 
-// parseHeader reads the header of a batch, or of the beginning of one. Its checksum
-// from crcStart on is sum.
+// parseHeader reads the header of a batch. Its checksum from crcStart on is sum. Where data
+// is but the beginning of the batch, the records are nil.
 func parseHeader(data []byte, sum uint32) (b recordBatch, err error) {
-	b.base = int64(binary.BigEndian.Uint64(data))
+	b.ReadFrom(data) // an error says that records are missing
 	corrupt := func(format string, args ...any) (recordBatch, error) {
-		return b, &corruptError{b.base, fmt.Sprintf(format, args...)}
+		return b, &corruptError{b.FirstOffset, fmt.Sprintf(format, args...)}
 	}
-	if magic := data[16]; magic < 2 {
-		return corrupt("format %d, from before Kafka 0.11, is not supported", magic)
-	} else if magic > 2 {
-		return corrupt("unknown format %d", magic)
-	}
-	if want := binary.BigEndian.Uint32(data[17:]); want != sum {
-		return corrupt("CRC-32C is %08x, should be %08x", sum, want)
-	}
-	d := decoder{b: data[crcStart:]}
-	b.attributes = d.int16()
-	b.last = b.base + int64(d.int32())
-	b.baseTime, b.maxTime = d.int64(), d.int64()
-	b.producer = d.int64()
-	d.int16() // epoch
-	d.int32() // sequence
-	b.count = int(d.int32())
-	b.payload = d.b
-	if b.last < b.base {
-		return corrupt("the last offset is %d", b.last)
+	switch {
+	case b.Magic >= 0 && b.Magic < 2:
+		return corrupt("format %d, from before Kafka 0.11, is not supported", b.Magic)
+	case b.Magic != 2:
+		return corrupt("unknown format %d", uint8(b.Magic))
+	case uint32(b.CRC) != sum:
+		return corrupt("CRC-32C is %08x, should be %08x", sum, uint32(b.CRC))
+	case b.last() < b.FirstOffset:
+		return corrupt("the last offset is %d", b.last())
 	}
 	return b, nil
 }
 
 // controlType returns the type of a control batch's marker.
-func (b *recordBatch) controlType() (int16, error) {
-	d := decoder{b: b.payload}
-	d.varint() // length
-	d.bytes(1) // attributes
-	d.varint() // timestamp
-	d.varint() // offset
-	if key := d.varbytes(); d.err == nil && len(key) >= 4 {
-		return int16(binary.BigEndian.Uint16(key[2:])), nil
+func (b *recordBatch) controlType() (kmsg.ControlRecordKeyType, error) {
+	d := kbin.Reader{Src: b.Records}
+	d.Varint()  // length
+	d.Int8()    // attributes
+	d.Varlong() // timestamp
+	d.Varint()  // offset
+	var key kmsg.ControlRecordKey
+	if err := key.ReadFrom(d.VarintBytes()); err != nil {
+		return 0, &corruptError{b.FirstOffset, "a control record without a type"}
 	}
-	return 0, &corruptError{b.base, "a control record without a type"}
+	return key.Type, nil
 }
 
-// A recordReader reads the records of a batch, some at a time.
+// A recordReader reads the records of a batch, some at a time. kmsg's reading of a record
+// does not say where it ends, and allocates as many headers as bytes follow.
 type recordReader struct {
 	b        *recordBatch
-	d        decoder
+	d        kbin.Reader
 	left     int
 	previous int64 // offset
 }
 
 // records reads from the payload, decompressed. The records view it.
 func (b *recordBatch) records(payload []byte) (recordReader, error) {
-	r := recordReader{b: b, d: decoder{b: payload}, left: b.count, previous: b.base - 1}
-	if b.count < 0 || int64(b.count) > b.last-b.base+1 || b.count > len(payload)/minRecord {
-		return r, fmt.Errorf("a record batch from offset %d to %d has %d records in %d bytes", b.base, b.last, b.count, len(payload))
+	count, first, last := int64(b.NumRecords), b.FirstOffset, b.last()
+	r := recordReader{b: b, d: kbin.Reader{Src: payload}, left: int(count), previous: first - 1}
+	if count < 0 || count > last-first+1 || count > int64(len(payload)/minRecord) {
+		return r, fmt.Errorf("a record batch from offset %d to %d has %d records in %d bytes", first, last, count, len(payload))
 	}
 	return r, nil
 }
@@ -192,42 +186,42 @@ func (r *recordReader) appendTo(out *Batch, from int64, most int) error {
 			return err
 		}
 	}
-	if r.left == 0 && (r.d.err != nil || len(r.d.b) != 0) {
-		return fmt.Errorf("%d bytes are left after the %d records of a record batch", len(r.d.b), r.b.count)
+	if r.left == 0 && len(r.d.Src) != 0 {
+		return fmt.Errorf("%d bytes are left after the %d records of a record batch", len(r.d.Src), r.b.NumRecords)
 	}
 	return nil
 }
 
 func (r *recordReader) appendOne(out *Batch, from int64) error {
 	b := r.b
-	d := decoder{b: r.d.varbytes(), err: r.d.err}
-	d.bytes(1) // attributes, all unused
-	timestamp := b.baseTime + d.varint()
-	if b.attributes&attrAppend != 0 {
-		timestamp = b.maxTime
+	d := kbin.Reader{Src: r.d.VarintBytes()} // empty, which is no record, where the batch ends
+	d.Int8()                                 // attributes, all unused
+	timestamp := b.FirstTimestamp + d.Varlong()
+	if b.Attributes&attrAppend != 0 {
+		timestamp = b.MaxTimestamp
 	}
-	offset := b.base + d.varint()
-	key, value := d.varbytes(), d.varbytes()
-	headers := d.varint()
-	if d.err != nil || headers < 0 || headers > int64(len(d.b)/2) {
+	offset := b.FirstOffset + int64(d.Varint())
+	key, value := d.VarintBytes(), d.VarintBytes()
+	headers := int(d.Varint())
+	if !d.Ok() || headers < 0 || headers > len(d.Src)/2 {
 		return fmt.Errorf("the record after offset %d is not encoded as a record", r.previous)
 	}
-	if offset <= r.previous || offset > b.last {
-		return fmt.Errorf("offset %d comes after %d in a record batch up to %d", offset, r.previous, b.last)
+	if offset <= r.previous || offset > b.last() {
+		return fmt.Errorf("offset %d comes after %d in a record batch up to %d", offset, r.previous, b.last())
 	}
 	omitted := 0
 	if headers > mostHeaders {
-		omitted, headers, d.b = int(headers), 0, nil
+		omitted, headers, d.Src = headers, 0, nil
 	}
 	first := len(out.headers)
 	for range headers {
-		name := d.varbytes()
-		h := Header{Key: out.names.string(name), Value: d.varbytes()}
+		name := d.VarintBytes()
+		h := Header{Key: out.names.string(name), Value: d.VarintBytes()}
 		if offset >= from {
 			out.headers = append(out.headers, h)
 		}
 	}
-	if d.err != nil || len(d.b) != 0 {
+	if !d.Ok() || len(d.Src) != 0 {
 		return fmt.Errorf("the record at offset %d is not encoded as a record", offset)
 	}
 	r.previous = offset
@@ -236,8 +230,8 @@ func (r *recordReader) appendOne(out *Batch, from int64) error {
 	}
 	rec := Record{
 		Offset: offset, Key: key, Value: value,
-		OmittedHeaders: omitted, Appended: b.attributes&attrAppend != 0,
-		codec: compress.Compression(b.attributes & attrCodec),
+		OmittedHeaders: omitted, Appended: b.Attributes&attrAppend != 0,
+		codec: b.codec(),
 	}
 	if timestamp >= 0 {
 		rec.Time = time.UnixMilli(timestamp).UTC()
@@ -256,6 +250,7 @@ type batchWriter struct {
 	count    int
 	baseTime int64
 	maxTime  int64
+	headers  []kmsg.Header // of the record that is being added
 }
 
 func (w *batchWriter) reset() {
@@ -287,23 +282,15 @@ func (w *batchWriter) add(key, value []byte, headers []Header, t time.Time) {
 		w.baseTime, w.maxTime = timestamp, timestamp
 	}
 	w.maxTime = max(w.maxTime, timestamp)
-	length := 1 + varintSize(timestamp-w.baseTime) + varintSize(int64(w.count)) +
-		varbytesSize(key) + varbytesSize(value) + varintSize(int64(len(headers)))
+	r := kmsg.Record{TimestampDelta64: timestamp - w.baseTime, OffsetDelta: int32(w.count), Key: key, Value: value, Headers: w.headers[:0]}
+	length := 1 + kbin.VarlongLen(r.TimestampDelta64) + kbin.VarintLen(r.OffsetDelta) +
+		varbytesSize(key) + varbytesSize(value) + kbin.VarintLen(int32(len(headers)))
 	for _, h := range headers {
-		length += varintSize(int64(len(h.Key))) + len(h.Key) + varbytesSize(h.Value)
+		r.Headers = append(r.Headers, kmsg.Header(h))
+		length += kbin.VarintLen(int32(len(h.Key))) + len(h.Key) + varbytesSize(h.Value)
 	}
-	b := binary.AppendVarint(w.buf, int64(length))
-	b = append(b, 0) // attributes
-	b = binary.AppendVarint(b, timestamp-w.baseTime)
-	b = binary.AppendVarint(b, int64(w.count))
-	b = appendVarbytes(b, key)
-	b = appendVarbytes(b, value)
-	b = binary.AppendVarint(b, int64(len(headers)))
-	for _, h := range headers {
-		b = append(binary.AppendVarint(b, int64(len(h.Key))), h.Key...)
-		b = appendVarbytes(b, h.Value)
-	}
-	w.buf = b
+	r.Length = int32(length)
+	w.buf, w.headers = r.AppendTo(w.buf), r.Headers
 	w.count++
 }
 
@@ -324,32 +311,23 @@ func (w *batchWriter) pack(codec compress.Compression) error {
 
 // finish fills in the header and returns the batch, valid until the next reset.
 func (w *batchWriter) finish(producer int64, epoch int16, sequence int32) []byte {
-	h := w.buf[:0]
-	h = appendInt64(h, 0)
-	h = appendInt32(h, uint32(len(w.buf)-batchPrefix))
-	h = appendInt32(h, 1<<32-1) // leader epoch: the broker's
-	h = append(h, 2)
-	h = appendInt32(h, 0)               // crc
-	h = appendInt16(h, uint16(w.codec)) // attributes
-	h = appendInt32(h, uint32(w.count-1))
-	h = appendInt64(h, w.baseTime)
-	h = appendInt64(h, w.maxTime)
-	h = appendInt64(h, producer)
-	h = appendInt16(h, uint16(epoch))
-	h = appendInt32(h, uint32(sequence))
-	appendInt32(h, uint32(w.count))
+	h := kmsg.RecordBatch{
+		Length:               int32(len(w.buf) - batchPrefix),
+		PartitionLeaderEpoch: -1, // the broker's
+		Magic:                2,
+		Attributes:           int16(w.codec),
+		LastOffsetDelta:      int32(w.count - 1),
+		FirstTimestamp:       w.baseTime,
+		MaxTimestamp:         w.maxTime,
+		ProducerID:           producer,
+		ProducerEpoch:        epoch,
+		FirstSequence:        sequence,
+		NumRecords:           int32(w.count),
+	}
+	h.AppendTo(w.buf[:0])
 	binary.BigEndian.PutUint32(w.buf[17:], crc32.Checksum(w.buf[crcStart:], castagnoli))
 	return w.buf
 }
 
-func varintSize(v int64) int {
-	zigzag := uint64(v)<<1 ^ uint64(v>>63)
-	return (bits.Len64(zigzag|1) + 6) / 7
-}
-
-func varbytesSize(v []byte) int {
-	if v == nil {
-		return 1
-	}
-	return varintSize(int64(len(v))) + len(v)
-}
+// varbytesSize is the encoded size of bytes behind their length.
+func varbytesSize(v []byte) int { return kbin.VarintLen(int32(len(v))) + len(v) }

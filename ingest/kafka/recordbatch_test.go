@@ -65,7 +65,7 @@ func decodeAll(t testing.TB, data []byte, from int64) []Record {
 // recordsOf reads all records of an uncompressed batch from an offset on.
 func recordsOf(rb *recordBatch, from int64) (*Batch, error) {
 	b := &Batch{names: new(interner)}
-	r, err := rb.records(rb.payload)
+	r, err := rb.records(rb.Records)
 	if err == nil {
 		err = r.appendTo(b, from, math.MaxInt)
 	}
@@ -666,23 +666,23 @@ func FuzzRecordBatch(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if size > len(data) || rb.last < rb.base {
-			t.Fatalf("%d bytes of %d, offsets %d to %d, %d records", size, len(data), rb.base, rb.last, rb.count)
+		if size > len(data) || rb.last() < rb.FirstOffset {
+			t.Fatalf("%d bytes of %d, offsets %d to %d, %d records", size, len(data), rb.FirstOffset, rb.last(), int(rb.NumRecords))
 		}
-		if rb.attributes&attrControl != 0 {
+		if rb.Attributes&attrControl != 0 {
 			rb.controlType()
 		}
-		b, err := recordsOf(&rb, rb.base)
+		b, err := recordsOf(&rb, rb.FirstOffset)
 		if err != nil {
 			return
 		}
-		if len(b.Records) != rb.count && len(b.headers) < mostHeaders {
-			t.Fatalf("%d records of %d", len(b.Records), rb.count)
+		if len(b.Records) != int(rb.NumRecords) && len(b.headers) < mostHeaders {
+			t.Fatalf("%d records of %d", len(b.Records), int(rb.NumRecords))
 		}
-		previous := rb.base - 1
+		previous := rb.FirstOffset - 1
 		for _, r := range b.Records {
-			if r.Offset <= previous || r.Offset > rb.last {
-				t.Fatalf("offset %d after %d in a batch up to %d", r.Offset, previous, rb.last)
+			if r.Offset <= previous || r.Offset > rb.last() {
+				t.Fatalf("offset %d after %d in a batch up to %d", r.Offset, previous, rb.last())
 			}
 			previous = r.Offset
 		}

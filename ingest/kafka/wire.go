@@ -15,11 +15,13 @@ import (
 	kafkago "github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
 	"github.com/segmentio/kafka-go/protocol/fetch"
+	"github.com/twmb/franz-go/pkg/kbin"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// The three requests that are encoded here, in the last versions of the
-// protocol without tagged fields. Every broker from 0.11 to 4.x speaks one of
-// them. https://kafka.apache.org/protocol.html
+// The requests that do not go through kafka-go's own encoder, in the last versions of
+// the protocol without tagged fields. Every broker from 0.11 to 4.x speaks one of them.
+// https://kafka.apache.org/protocol.html
 const (
 	fetchMinVersion, fetchMaxVersion     = 4, 11 // 4 brought isolation levels
 	produceMinVersion, produceMaxVersion = 3, 8  // 3 brought record batches
@@ -30,13 +32,12 @@ const (
 // broker and a connection to it, and then speaks for itself on that connection
 // (protocol.RawExchanger). It is sent once.
 type call struct {
-	key       protocol.ApiKey
+	request   kmsg.Request
 	topic     string // empty: any broker will do
 	partition int32
-	min, max  int16
+	min, max  int16 // versions
 	clientID  string
-	body      func(dst []byte, version int16) []byte
-	tail      []byte // sent after the body, uncopied
+	records   []byte // the last field of the request, sent without being copied; nil: it has none
 	patience  time.Duration
 	limit     int  // bytes of response
 	cut       bool // what is beyond the limit is summed and dropped; else it is an error
@@ -80,7 +81,7 @@ func (e *oversizeError) Error() string {
 func (e *oversizeError) Is(target error) bool { return target == ErrTooLarge }
 
 func (a *answer) ApiKey() protocol.ApiKey { return a.key }
-func (c *call) ApiKey() protocol.ApiKey   { return c.key }
+func (c *call) ApiKey() protocol.ApiKey   { return protocol.ApiKey(c.request.Key()) }
 
 // Broker routes to the leader of the partition.
 func (c *call) Broker(cluster protocol.Cluster) (protocol.Broker, error) {
@@ -101,7 +102,7 @@ func (c *call) Broker(cluster protocol.Cluster) (protocol.Broker, error) {
 // Required says that RawExchange is to be used, always, and notes the version
 // that the broker and kafka-go have in common.
 func (c *call) Required(versions map[protocol.ApiKey]int16) bool {
-	c.version = min(versions[c.key], c.max)
+	c.version = min(versions[c.ApiKey()], c.max)
 	return true
 }
 
@@ -110,7 +111,7 @@ func (c *call) Required(versions map[protocol.ApiKey]int16) bool {
 func (c *call) RawExchange(rw io.ReadWriter) (protocol.Message, error) {
 	c.began.Store(true)
 	if c.version < c.min {
-		return nil, fmt.Errorf("the broker is too old: of API %d it speaks version %d, needed is %d: %w", c.key, c.version, c.min, kafkago.UnsupportedVersion)
+		return nil, fmt.Errorf("the broker is too old: of API %d it speaks version %d, needed is %d: %w", c.ApiKey(), c.version, c.min, kafkago.UnsupportedVersion)
 	}
 	conn, ok := rw.(net.Conn)
 	if !ok {
@@ -119,14 +120,13 @@ func (c *call) RawExchange(rw io.ReadWriter) (protocol.Message, error) {
 	defer conn.SetDeadline(time.Time{})
 
 	const correlation = 1 // one exchange at a time on a connection
-	head := make([]byte, 4, 256)
-	head = binary.BigEndian.AppendUint16(head, uint16(c.key))
-	head = binary.BigEndian.AppendUint16(head, uint16(c.version))
-	head = binary.BigEndian.AppendUint32(head, correlation)
-	head = appendString(head, c.clientID)
-	head = c.body(head, c.version)
-	binary.BigEndian.PutUint32(head, uint32(len(head)-4+len(c.tail)))
-	for _, part := range [][]byte{head, c.tail} {
+	c.request.SetVersion(c.version)
+	head := kmsg.NewRequestFormatter(kmsg.FormatterClientID(c.clientID)).AppendRequest(nil, c.request, correlation)
+	if c.records != nil {
+		head = kbin.AppendInt32(head[:len(head)-4], int32(len(c.records)))
+		binary.BigEndian.PutUint32(head, uint32(len(head)-4+len(c.records)))
+	}
+	for _, part := range [][]byte{head, c.records} {
 		for len(part) > 0 {
 			conn.SetWriteDeadline(time.Now().Add(stallTimeout))
 			n, err := conn.Write(part[:min(len(part), 1<<20)])
@@ -146,7 +146,7 @@ func (c *call) RawExchange(rw io.ReadWriter) (protocol.Message, error) {
 	if size < 4 || binary.BigEndian.Uint32(start[4:]) != correlation {
 		return nil, errors.New("the broker's response is not to the request sent")
 	}
-	a := &answer{key: c.key, version: c.version}
+	a := &answer{key: c.ApiKey(), version: c.version}
 	if size -= 4; size > c.limit {
 		if !c.cut {
 			return nil, &oversizeError{"a response", size, c.limit}
@@ -188,7 +188,7 @@ func noEOF(err error) error {
 }
 
 // roundTrip sends the call. The answer's buffer belongs to the caller. After an
-// error the call may be under way still, so that its tail has to stay as it is.
+// error the call may be under way still, so that its records have to stay as they are.
 func (cl *client) roundTrip(ctx context.Context, c *call) (*answer, error) {
 	// Once the exchange has begun it has its own deadlines. Before that,
 	// kafka-go may wait without one for a broker that accepts a connection and
@@ -259,41 +259,16 @@ func (cl *client) fetch(ctx context.Context, topic string, partition int, offset
 	if err := cl.current(ctx, topic, partition, metadataTTL/2); err != nil {
 		return nil, err
 	}
+	request := kmsg.NewPtrFetchRequest()
+	request.MaxWaitMillis, request.MinBytes, request.MaxBytes = int32(wait.Milliseconds()), 1, int32(maxBytes)
+	request.IsolationLevel = int8(kafkago.ReadCommitted)
+	p := kmsg.NewFetchRequestTopicPartition()
+	p.Partition, p.FetchOffset, p.PartitionMaxBytes = int32(partition), offset, int32(maxBytes)
+	request.Topics = []kmsg.FetchRequestTopic{{Topic: topic, Partitions: []kmsg.FetchRequestTopicPartition{p}}}
 	a, err := cl.roundTrip(ctx, &call{
-		key: protocol.Fetch, topic: topic, partition: int32(partition),
+		request: request, topic: topic, partition: int32(partition),
 		min: fetchMinVersion, max: fetchMaxVersion,
 		patience: wait, limit: limit, cut: true,
-		body: func(b []byte, v int16) []byte {
-			const none = math.MaxUint32 // -1
-			b = appendInt32(b, none)    // replica id: a consumer
-			b = appendInt32(b, uint32(wait.Milliseconds()))
-			b = appendInt32(b, 1) // min bytes
-			b = appendInt32(b, uint32(maxBytes))
-			b = append(b, byte(kafkago.ReadCommitted))
-			if v >= 7 {
-				b = appendInt32(b, 0) // no fetch session
-				b = appendInt32(b, none)
-			}
-			b = appendInt32(b, 1)
-			b = appendString(b, topic)
-			b = appendInt32(b, 1)
-			b = appendInt32(b, uint32(partition))
-			if v >= 9 {
-				b = appendInt32(b, none) // leader epoch
-			}
-			b = appendInt64(b, offset)
-			if v >= 5 {
-				b = appendInt64(b, -1) // log start: for followers
-			}
-			b = appendInt32(b, uint32(maxBytes))
-			if v >= 7 {
-				b = appendInt32(b, 0) // forgotten topics
-			}
-			if v >= 11 {
-				b = appendString(b, "") // rack
-			}
-			return b
-		},
 	})
 	if err != nil {
 		return nil, err
@@ -308,60 +283,51 @@ func (cl *client) fetch(ctx context.Context, topic string, partition int, offset
 }
 
 // parseFetch reads a response that goes on for rest bytes behind body, with records.
+//
+// It does not leave that to kmsg, which allocates arrays of as many elements as bytes
+// follow, and cannot read records that are cut off.
 func parseFetch(body []byte, rest int, version int16, topic string, partition int) (*fetchResult, error) {
-	d := decoder{b: body}
-	throttle := d.int32() // the broker waits by itself
-	code := int16(0)
+	d := kbin.Reader{Src: body}
+	r := &fetchResult{logState: logState{logStart: -1, throttled: d.Int32() > 0}} // the broker waits by itself
 	if version >= 7 {
-		code = d.int16()
-		d.int32() // session
+		if code := d.Int16(); code != 0 {
+			return nil, kafkago.Error(code)
+		}
+		d.Int32() // session
 	}
-	r := &fetchResult{logState: logState{logStart: -1, throttled: throttle > 0}}
-	if code == 0 {
-		if n := d.int32(); d.err == nil && n != 1 {
-			return nil, fmt.Errorf("fetch response with %d topics, asked for one", n)
-		}
-		name := d.string()
-		if n := d.int32(); d.err == nil && n != 1 {
-			return nil, fmt.Errorf("fetch response with %d partitions, asked for one", n)
-		}
-		number := d.int32()
-		code = d.int16()
-		r.highWatermark = d.int64()
-		r.stable = d.int64()
-		if version >= 5 {
-			r.logStart = d.int64()
-		}
-		if n := int(d.int32()); n > 0 {
-			if n > len(d.b)/16 {
-				return nil, fmt.Errorf("fetch response with %d aborted transactions in %d bytes", n, len(d.b))
-			}
-			r.aborted = make([]abortedTxn, n)
-			for i := range r.aborted {
-				r.aborted[i] = abortedTxn{producer: d.int64(), first: d.int64()}
-			}
-		}
-		if version >= 11 {
-			d.int32() // preferred replica: only with a rack
-		}
-		if d.err == nil && code == 0 {
-			n := int(d.int32())
-			if rest > 0 {
-				n -= rest // the rest is records, and nothing else
-			}
-			if n > 0 || rest > 0 {
-				r.records = d.bytes(n)
-			}
-		}
-		if d.err == nil && (name != topic || int(number) != partition) {
-			return nil, fmt.Errorf("fetch response for %s/%d, asked for %s/%d", name, number, topic, partition)
-		}
+	topics, name, partitions, number := d.Int32(), d.String(), d.Int32(), d.Int32()
+	if d.Ok() && (topics != 1 || partitions != 1 || name != topic || int(number) != partition) {
+		return nil, fmt.Errorf("fetch response for %d topics, %d partitions of the first, %s/%d; asked for %s/%d alone",
+			topics, partitions, name, number, topic, partition)
 	}
-	if d.err != nil {
-		return nil, fmt.Errorf("fetch response: %w", d.err)
-	}
-	if code != 0 {
+	if code := d.Int16(); code != 0 {
 		return nil, kafkago.Error(code)
+	}
+	r.highWatermark, r.stable = d.Int64(), d.Int64()
+	if version >= 5 {
+		r.logStart = d.Int64()
+	}
+	if n := int(d.Int32()); n > 0 {
+		if n > len(d.Src)/16 {
+			return nil, fmt.Errorf("fetch response with %d aborted transactions in %d bytes", n, len(d.Src))
+		}
+		r.aborted = make([]abortedTxn, n)
+		for i := range r.aborted {
+			r.aborted[i] = abortedTxn{producer: d.Int64(), first: d.Int64()}
+		}
+	}
+	if version >= 11 {
+		d.Int32() // preferred replica: only with a rack
+	}
+	n := int(d.Int32())
+	if rest > 0 {
+		n -= rest // the rest is records, and nothing else
+	}
+	if n > 0 || rest > 0 {
+		r.records = d.Span(n)
+	}
+	if err := d.Complete(); err != nil {
+		return nil, fmt.Errorf("fetch response: %w", err)
 	}
 	return r, nil
 }
@@ -370,21 +336,17 @@ func parseFetch(body []byte, rest int, version int16, topic string, partition in
 // have it. A broker's error is returned as kafkago.Error.
 func (cl *client) produce(ctx context.Context, topic string, partition int, batch []byte) error {
 	const timeout = 30 * time.Second // for the replicas
+	request := kmsg.NewPtrProduceRequest()
+	request.Acks = -1 // of all in-sync replicas
+	request.TimeoutMillis = int32(timeout.Milliseconds())
+	p := kmsg.NewProduceRequestTopicPartition()
+	p.Partition = int32(partition)
+	request.Topics = []kmsg.ProduceRequestTopic{{Topic: topic, Partitions: []kmsg.ProduceRequestTopicPartition{p}}}
 	a, err := cl.roundTrip(ctx, &call{
-		key: protocol.Produce, topic: topic, partition: int32(partition),
+		request: request, topic: topic, partition: int32(partition),
 		min: produceMinVersion, max: produceMaxVersion,
 		patience: timeout, limit: 1 << 20,
-		body: func(b []byte, _ int16) []byte {
-			b = appendInt16(b, math.MaxUint16) // no transactional id
-			b = appendInt16(b, math.MaxUint16) // acks: all
-			b = appendInt32(b, uint32(timeout.Milliseconds()))
-			b = appendInt32(b, 1)
-			b = appendString(b, topic)
-			b = appendInt32(b, 1)
-			b = appendInt32(b, uint32(partition))
-			return appendInt32(b, uint32(len(batch)))
-		},
-		tail: batch,
+		records: batch,
 	})
 	if err != nil {
 		return err
@@ -394,51 +356,42 @@ func (cl *client) produce(ctx context.Context, topic string, partition int, batc
 }
 
 func parseProduce(body []byte, version int16) error {
-	d := decoder{b: body}
-	if n := d.int32(); d.err == nil && n != 1 {
-		return fmt.Errorf("produce response with %d topics, asked for one", n)
+	if version < produceMinVersion || version > produceMaxVersion {
+		return fmt.Errorf("produce response of version %d, which was not asked for", version)
 	}
-	d.string()
-	if n := d.int32(); d.err == nil && n != 1 {
-		return fmt.Errorf("produce response with %d partitions, asked for one", n)
+	// kmsg allocates arrays of as many elements as bytes follow.
+	d := kbin.Reader{Src: body}
+	topics, _, partitions := d.Int32(), d.Span(int(d.Int16())), d.Int32()
+	if topics != 1 || partitions != 1 {
+		return fmt.Errorf("produce response with %d topics, %d partitions of the first, asked for one", topics, partitions)
 	}
-	d.int32() // partition
-	code := d.int16()
-	var message string
 	if version >= 8 {
-		d.int64() // base offset
-		d.int64() // append time
-		d.int64() // log start
-		for n := d.int32(); n > 0 && d.err == nil; n-- {
-			d.int32()
-			d.string()
+		d.Span(4 + 2 + 8 + 8 + 8) // partition, error, base offset, append time, log start
+		if n := int(d.Int32()); n > len(d.Src)/6 {
+			return fmt.Errorf("produce response with %d errors of records in %d bytes", n, len(d.Src))
 		}
-		message = d.string()
 	}
-	if d.err != nil {
-		return fmt.Errorf("produce response: %w", d.err)
+	response := kmsg.ProduceResponse{Version: version}
+	if err := response.ReadFrom(body); err != nil {
+		return fmt.Errorf("produce response: %w", err)
 	}
-	if code != 0 {
-		err := error(kafkago.Error(code))
-		if message != "" {
-			err = fmt.Errorf("%w (%.200s)", err, message)
-		}
-		return err
+	p := response.Topics[0].Partitions[0]
+	if p.ErrorCode == 0 {
+		return nil
 	}
-	return nil
+	err := error(kafkago.Error(p.ErrorCode))
+	if p.ErrorMessage != nil && *p.ErrorMessage != "" {
+		err = fmt.Errorf("%w (%.200s)", err, *p.ErrorMessage)
+	}
+	return err
 }
 
 // producerID asks for a number under which this producer's batches are counted,
 // so that a batch sent again is recognised.
 func (cl *client) producerID(ctx context.Context) (id int64, epoch int16, err error) {
-	a, err := cl.roundTrip(ctx, &call{
-		key: protocol.InitProducerId, max: initProducerIDVersion,
-		limit: 1 << 16,
-		body: func(b []byte, _ int16) []byte {
-			b = appendInt16(b, math.MaxUint16)           // no transactional id
-			return appendInt32(b, uint32(math.MaxInt32)) // no transaction, no time limit
-		},
-	})
+	request := kmsg.NewPtrInitProducerIDRequest()
+	request.TransactionTimeoutMillis = math.MaxInt32 // there is no transaction
+	a, err := cl.roundTrip(ctx, &call{request: request, max: initProducerIDVersion, limit: 1 << 16})
 	if err != nil {
 		return 0, 0, err
 	}
@@ -447,124 +400,12 @@ func (cl *client) producerID(ctx context.Context) (id int64, epoch int16, err er
 }
 
 func parseProducerID(body []byte) (id int64, epoch int16, err error) {
-	d := decoder{b: body}
-	d.int32() // throttle
-	code := d.int16()
-	id, epoch = d.int64(), d.int16()
-	if d.err != nil {
-		return 0, 0, fmt.Errorf("producer id response: %w", d.err)
+	var response kmsg.InitProducerIDResponse
+	if err := response.ReadFrom(body); err != nil {
+		return 0, 0, fmt.Errorf("producer id response: %w", err)
 	}
-	if code != 0 {
-		return 0, 0, kafkago.Error(code)
+	if response.ErrorCode != 0 {
+		return 0, 0, kafkago.Error(response.ErrorCode)
 	}
-	return id, epoch, nil
-}
-
-var (
-	errShort  = errors.New("data ends too early")
-	errLength = errors.New("a length is below zero")
-)
-
-// decoder reads big-endian values from b. After an error it returns zeros.
-type decoder struct {
-	b   []byte
-	err error
-}
-
-// bytes returns the next n bytes, without copying.
-func (d *decoder) bytes(n int) []byte {
-	if d.err != nil || n < 0 || n > len(d.b) {
-		if d.err == nil {
-			d.err = errShort
-		}
-		return nil
-	}
-	v := d.b[:n:n]
-	d.b = d.b[n:]
-	return v
-}
-
-func (d *decoder) int16() int16 {
-	if v := d.bytes(2); v != nil {
-		return int16(binary.BigEndian.Uint16(v))
-	}
-	return 0
-}
-
-func (d *decoder) int32() int32 {
-	if v := d.bytes(4); v != nil {
-		return int32(binary.BigEndian.Uint32(v))
-	}
-	return 0
-}
-
-func (d *decoder) int64() int64 {
-	if v := d.bytes(8); v != nil {
-		return int64(binary.BigEndian.Uint64(v))
-	}
-	return 0
-}
-
-// string reads a string; a null one is empty.
-func (d *decoder) string() string {
-	return string(d.sized(int(d.int16())))
-}
-
-// nullable reads bytes behind their length, without copying; null ones are nil.
-func (d *decoder) nullable() []byte {
-	return d.sized(int(d.int32()))
-}
-
-// sized reads n bytes; −1 stands for null, and other lengths below zero for nothing.
-func (d *decoder) sized(n int) []byte {
-	switch {
-	case n > 0:
-		return d.bytes(n)
-	case n < -1 && d.err == nil:
-		d.err = errLength
-	}
-	return nil
-}
-
-// varint reads a zigzag varint.
-func (d *decoder) varint() int64 {
-	if d.err != nil {
-		return 0
-	}
-	v, n := binary.Varint(d.b)
-	if n <= 0 {
-		d.err = errShort
-		return 0
-	}
-	d.b = d.b[n:]
-	return v
-}
-
-// varbytes reads bytes behind their length as a varint, without copying. A
-// length below zero means nil; an empty value is not nil.
-func (d *decoder) varbytes() []byte {
-	n := d.varint()
-	if n < 0 || d.err != nil {
-		return nil
-	}
-	if n > int64(len(d.b)) {
-		d.err = errShort
-		return nil
-	}
-	return d.bytes(int(n))
-}
-
-func appendInt16(b []byte, v uint16) []byte { return binary.BigEndian.AppendUint16(b, v) }
-func appendInt32(b []byte, v uint32) []byte { return binary.BigEndian.AppendUint32(b, v) }
-func appendInt64(b []byte, v int64) []byte  { return binary.BigEndian.AppendUint64(b, uint64(v)) }
-
-func appendString(b []byte, s string) []byte {
-	return append(appendInt16(b, uint16(len(s))), s...)
-}
-
-func appendVarbytes(b, v []byte) []byte {
-	if v == nil {
-		return binary.AppendVarint(b, -1)
-	}
-	return append(binary.AppendVarint(b, int64(len(v))), v...)
+	return response.ProducerID, response.ProducerEpoch, nil
 }

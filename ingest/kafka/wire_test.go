@@ -110,6 +110,7 @@ func FuzzProduceAnswer(f *testing.F) {
 		f.Add(produceResponse(v, 0), v)
 		f.Add(produceResponse(v, 10), v)
 	}
+	f.Add([]byte("\xff\xff\xff\x7f\x00\x06or"), int16(7)) // fewer topics than none
 	f.Add(kmsg.NewPtrInitProducerIDResponse().AppendTo(nil), int16(initProducerIDVersion))
 	f.Fuzz(func(t *testing.T, body []byte, version int16) {
 		if err := parseProduce(body, version); err != nil && len(err.Error()) > 2048 {

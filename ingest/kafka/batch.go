@@ -4,33 +4,70 @@ import (
 	"encoding/binary"
 	"hash/crc32"
 	"sync"
+	"time"
+
+	"github.com/segmentio/kafka-go/compress"
+
+	"streamd/ingest/kafka/protocol"
 )
 
-// Batch is consecutive records of one partition, in offset order; offsets may be
-// missing in between. There may be none, when only Position has moved (past
-// aborted data, say), or when it has refused stretches instead.
+// Record is one record of a partition. Its slices are views of the batch's buffers. Nil and
+// empty differ, as they do in Kafka.
+type Record struct {
+	Offset  int64
+	Time    time.Time // to the millisecond; zero: the record has none
+	Key     []byte    // nil: no key
+	Value   []byte    // nil: a tombstone
+	Headers []Header
+
+	// OmittedHeaders is the number of the record's headers when there are more than 16,384.
+	// Headers is empty then, and the record must not be used.
+	OmittedHeaders int
+
+	// Appended says that the broker set Time when it appended the record
+	// (message.timestamp.type=LogAppendTime).
+	Appended bool
+
+	codec compress.Compression // of its record batch
+}
+
+// Header is a name and a value. Names may repeat.
+type Header struct {
+	Key   string
+	Value []byte // nil: null
+}
+
+// Batch is consecutive records of one partition, in offset order. Offsets may be missing in
+// between. A batch without records moves Position, past aborted data for instance, or holds
+// refused stretches.
 //
-// It belongs to whoever received it until Release, and is then invalid, with all
-// that its records point to.
+// A batch belongs to its receiver until Release. After that the batch and everything its
+// records point to are invalid.
 type Batch struct {
 	Partition int
 	Records   []Record
-	Refused   []Refused // in offset order; not empty: there are no Records
+	Refused   []Refused // in offset order; if there are any, Records is empty
 
-	// Position is where to go on after this batch, which may be beyond the last
-	// record: what to save.
+	// Position is where to go on after this batch: the position to save. It may be beyond
+	// the last record.
 	Position Saved
 
-	headers []Header
+	headers []Header // the records' headers view it
 	memory  []*memory
 	names   *interner
 }
 
 var batchPool = sync.Pool{New: func() any { return new(Batch) }}
 
-// Refused is a stretch of records that cannot be read: their record batch is larger
-// than the limit, as sent or decompressed, or is not encoded as a record batch
-// should be. Its checksum is right: a producer sent it so.
+func newBatch(partition int, names *interner) *Batch {
+	b := batchPool.Get().(*Batch)
+	b.Partition, b.names = partition, names
+	return b
+}
+
+// Refused is a stretch of records that cannot be read: their record batch is larger than
+// the limit, as sent or decompressed, or is not encoded as a record batch should be. Its
+// checksum is right, so a producer sent it so.
 type Refused struct {
 	First, Last int64 // offsets
 	Records     int64 // as the record batch's header says; 1 or more
@@ -53,10 +90,10 @@ func (b *Batch) Release() {
 	batchPool.Put(b)
 }
 
-// interner keeps one string for each header name, of which a topic has few.
+// interner keeps one string for each header name. A topic has few of them.
 type interner struct{ names map[string]string }
 
-// maxNames bounds what a producer of random names can make it remember.
+// A producer of random names can make an interner remember no more than these.
 const maxNames, maxNameBytes = 256, 128
 
 func (in *interner) string(b []byte) string {
@@ -73,18 +110,18 @@ func (in *interner) string(b []byte) string {
 	return s
 }
 
-// Saved is a position in a partition together with what was last read before it.
+// Saved is a position in a partition, together with the last record read before it.
 type Saved struct {
 	Next int64 // offset of the first record not yet processed
 	Last Fingerprint
 
-	// Done, when above Next, says that the records from Next to Done have been
-	// processed, but are to be read once more if the log still has them all.
+	// Done, when above Next, says that the records from Next to Done have been processed,
+	// but should be read once more if the log still has them all.
 	Done int64
 }
 
-// Fingerprint identifies a record, so that a position can be told from the same
-// offset in another log of the same name. The zero Fingerprint is none.
+// Fingerprint identifies a record. It tells a position from the same offset in another log
+// of the same name. The zero Fingerprint stands for no record.
 type Fingerprint struct {
 	Offset int64
 	CRC    uint32 // CRC-32C over key and value, each behind its length
@@ -92,10 +129,11 @@ type Fingerprint struct {
 }
 
 // FingerprintOf computes the fingerprint of r.
-func FingerprintOf(r *Record) Fingerprint { return fingerprint(r, &sums{}) }
+func FingerprintOf(r *Record) Fingerprint { return fingerprint(r, &protocol.Sums{}) }
 
-// fingerprint is FingerprintOf, of a record that may be a part of what sums knows.
-func fingerprint(r *Record, sums *sums) Fingerprint {
+// fingerprint is FingerprintOf. It is quick where the record's value is in the buffer of
+// sums.
+func fingerprint(r *Record, sums *protocol.Sums) Fingerprint {
 	f := Fingerprint{Offset: r.Offset, Millis: -1}
 	if !r.Time.IsZero() {
 		f.Millis = r.Time.UnixMilli()
@@ -107,11 +145,11 @@ func fingerprint(r *Record, sums *sums) Fingerprint {
 		}
 		var b [8]byte
 		binary.LittleEndian.PutUint64(b[:], uint64(n))
-		f.CRC = crc32.Update(f.CRC, castagnoli, b[:])
+		f.CRC = crc32.Update(f.CRC, protocol.Castagnoli, b[:])
 	}
 	length(r.Key)
-	f.CRC = crc32.Update(f.CRC, castagnoli, r.Key)
+	f.CRC = crc32.Update(f.CRC, protocol.Castagnoli, r.Key)
 	length(r.Value)
-	f.CRC = sums.update(f.CRC, r.Value)
+	f.CRC = sums.Update(f.CRC, r.Value)
 	return f
 }

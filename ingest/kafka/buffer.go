@@ -8,9 +8,9 @@ import (
 	"sync/atomic"
 )
 
-// Buffers are pooled by size class: four classes to the power of two, so that
-// at most a fifth is wasted on rounding (a response has some bytes more than the
-// power of two that was asked for).
+// Buffers are pooled by size class: four classes to the power of two, so that rounding
+// wastes a fifth at most. (A response is a few bytes larger than the power of two that was
+// asked for.)
 var bufferPools [4 * 32]sync.Pool
 
 func bufferClass(n int) (class, size int) {
@@ -29,174 +29,160 @@ func getBuffer(n int) []byte {
 	return make([]byte, size)
 }
 
-// mostPooled bounds the buffers that are kept for others, in bytes.
-const mostPooled = 8 << 20
+// maxPooled bounds the buffers that are kept for reuse, in bytes.
+const maxPooled = 8 << 20
 
 func putBuffer(b []byte) {
 	b = b[:cap(b)]
-	if len(b) > mostPooled {
+	if len(b) > maxPooled {
 		return
 	}
 	class, _ := bufferClass(len(b))
 	bufferPools[class].Put(&b)
 }
 
-// A budget counts the bytes of one partition that are held in memory. They count
-// against a total as well, which is that of all partitions.
-type budget struct {
+// counter counts bytes up to a limit.
+type counter struct {
 	limit int64
-	total *total
 
 	mu   sync.Mutex
 	used int64
 	free chan struct{} // closed and replaced when bytes come back
 }
 
-func newBudget(limit int64, t *total) *budget {
-	return &budget{limit: limit, total: t, free: make(chan struct{})}
-}
-
-// reserve takes n bytes, waiting until they fit or nothing else is used.
-func (b *budget) reserve(ctx context.Context, n int64) error {
-	return b.wait(ctx, n, 0, false)
-}
-
-// acquire takes n bytes, waiting until they fit or until nothing is used but the
-// held bytes, which the caller has already. So what is larger than the budget
-// gets in alone, and nobody waits for himself. Of the total, one partition at a time
-// may take more than there is: or those that hold a response each might wait for each
-// other with what it decompresses to.
-func (b *budget) acquire(ctx context.Context, n, held int64) error {
-	return b.wait(ctx, n, held, true)
-}
-
-func (b *budget) wait(ctx context.Context, n, held int64, beyond bool) error {
+// wait takes n bytes once they fit, or once beyond, called under the lock, allows more.
+func (c *counter) wait(ctx context.Context, n int64, beyond func() bool) error {
 	for {
-		b.mu.Lock()
-		if b.used+n <= b.limit || b.used <= held {
-			b.used += n
-			b.mu.Unlock()
-			break
+		c.mu.Lock()
+		if c.used+n <= c.limit || beyond() {
+			c.used += n
+			c.mu.Unlock()
+			return nil
 		}
-		free := b.free
-		b.mu.Unlock()
+		free := c.free
+		c.mu.Unlock()
 		select {
 		case <-free:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
-	if err := b.total.wait(ctx, b, n, beyond); err != nil {
-		b.giveBack(n)
+}
+
+// try takes n bytes if they fit now.
+func (c *counter) try(n int64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.used+n > c.limit {
+		return false
+	}
+	c.used += n
+	return true
+}
+
+func (c *counter) release(n int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.used -= n; c.used < 0 {
+		panic("kafka: more bytes released than acquired")
+	}
+	close(c.free)
+	c.free = make(chan struct{})
+}
+
+func (c *counter) outstanding() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.used
+}
+
+// A total counts the bytes of several partitions.
+type total struct {
+	counter
+	beyond *budget // while used is above limit: the partition that may take more; nil: any may
+}
+
+func newTotal(limit int64) *total {
+	return &total{counter: counter{limit: limit, free: make(chan struct{})}}
+}
+
+// A budget counts the bytes of one partition that are held in memory. They count against
+// the total of all partitions as well.
+type budget struct {
+	counter
+	total *total
+}
+
+func newBudget(limit int64, t *total) *budget {
+	return &budget{counter: counter{limit: limit, free: make(chan struct{})}, total: t}
+}
+
+// reserve takes n bytes. It waits until they fit or nothing else is used.
+func (b *budget) reserve(ctx context.Context, n int64) error {
+	return b.take(ctx, n, 0, false)
+}
+
+// acquire takes n bytes. It waits until they fit, or until nothing is used but the held
+// bytes, which the caller has already. So a thing larger than the budget gets in alone, and
+// no caller waits for itself.
+//
+// One partition at a time may exceed the total. Otherwise partitions that each hold a
+// response could wait for each other with its decompressed records.
+func (b *budget) acquire(ctx context.Context, n, held int64) error {
+	return b.take(ctx, n, held, true)
+}
+
+func (b *budget) take(ctx context.Context, n, held int64, beyond bool) error {
+	if err := b.wait(ctx, n, func() bool { return b.used <= held }); err != nil {
 		return err
 	}
-	return nil
+	t := b.total
+	err := t.wait(ctx, n, func() bool {
+		switch {
+		case t.used == 0:
+			t.beyond = nil
+			return true
+		case beyond && (t.used <= t.limit || t.beyond == nil || t.beyond == b):
+			t.beyond = b
+			return true
+		}
+		return false
+	})
+	if err != nil {
+		b.counter.release(n)
+	}
+	return err
 }
 
 // try takes n bytes if that needs no waiting.
 func (b *budget) try(n int64) bool {
-	b.mu.Lock()
-	ok := b.used+n <= b.limit
-	if ok {
-		b.used += n
-	}
-	b.mu.Unlock()
-	if ok && !b.total.try(n) {
-		b.giveBack(n)
+	if !b.counter.try(n) {
 		return false
 	}
-	return ok
-}
-
-func (b *budget) release(n int64) {
-	if n == 0 {
-		return
-	}
-	b.giveBack(n)
-	b.total.release(n)
-}
-
-func (b *budget) giveBack(n int64) {
-	b.mu.Lock()
-	if b.used -= n; b.used < 0 {
-		panic("kafka: more bytes released than acquired")
-	}
-	close(b.free)
-	b.free = make(chan struct{})
-	b.mu.Unlock()
-}
-
-func (b *budget) outstanding() int64 {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.used
-}
-
-// A total is a budget of several partitions.
-type total struct {
-	limit int64
-
-	mu     sync.Mutex
-	used   int64
-	beyond *budget       // who has taken more than there is, until that has come back; nil: nobody
-	free   chan struct{} // closed and replaced when bytes come back
-}
-
-func newTotal(limit int64) *total { return &total{limit: limit, free: make(chan struct{})} }
-
-func (t *total) wait(ctx context.Context, b *budget, n int64, beyond bool) error {
-	for {
-		t.mu.Lock()
-		switch fits := t.used+n <= t.limit; {
-		case fits || t.used == 0:
-		case beyond && (t.beyond == nil || t.beyond == b):
-			t.beyond = b
-		default:
-			free := t.free
-			t.mu.Unlock()
-			select {
-			case <-free:
-				continue
-			case <-ctx.Done():
-				return ctx.Err()
-			}
-		}
-		t.used += n
-		t.mu.Unlock()
-		return nil
-	}
-}
-
-func (t *total) try(n int64) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.used+n > t.limit {
+	if !b.total.try(n) {
+		b.counter.release(n)
 		return false
 	}
-	t.used += n
 	return true
 }
 
-func (t *total) release(n int64) {
-	t.mu.Lock()
-	if t.used -= n; t.used <= t.limit {
-		t.beyond = nil
+func (b *budget) release(n int64) {
+	if n != 0 {
+		b.counter.release(n)
+		b.total.release(n)
 	}
-	close(t.free)
-	t.free = make(chan struct{})
-	t.mu.Unlock()
 }
 
-// Where decompress has its buffers from.
+// buffers is a source of buffers for decompress.
 type buffers interface {
-	get(n int) ([]byte, error) // of at least n bytes; errNoRoom
+	get(n int) ([]byte, error) // at least n bytes
 	put([]byte)
 }
 
-// errNoRoom says that there is no room in a budget without waiting.
+// errNoRoom says that a budget has no room without waiting.
 var errNoRoom = errors.New("no room without waiting")
 
-// get implements buffers by what can be had without waiting.
+// get implements buffers without waiting. It fails with errNoRoom.
 func (b *budget) get(n int) ([]byte, error) {
 	if _, size := bufferClass(n); !b.try(int64(size)) {
 		return nil, errNoRoom
@@ -210,36 +196,29 @@ func (b *budget) put(buf []byte) {
 	b.release(int64(cap(buf)))
 }
 
-// A grant is the budget when a first buffer has been waited for.
-type grant struct {
+// patientBudget is a budget that waits for room for its first buffer.
+type patientBudget struct {
 	*budget
-	first int64 // bytes that have been taken for it
-}
-
-// waitFor takes room for a first buffer of at least n bytes.
-func (b *budget) waitFor(ctx context.Context, n int, held int64) (*grant, error) {
-	_, size := bufferClass(n)
-	return &grant{b, int64(size)}, b.acquire(ctx, int64(size), held)
+	ctx    context.Context
+	held   int64 // as in acquire
+	waited bool
 }
 
 // get implements buffers.
-func (g *grant) get(n int) ([]byte, error) {
-	if _, size := bufferClass(n); int64(size) != g.first {
-		g.giveUp()
-		return g.budget.get(n)
+func (p *patientBudget) get(n int) ([]byte, error) {
+	if p.waited {
+		return p.budget.get(n)
 	}
-	g.first = 0
+	_, size := bufferClass(n)
+	if err := p.acquire(p.ctx, int64(size), p.held); err != nil {
+		return nil, err
+	}
+	p.waited = true
 	return getBuffer(n), nil
 }
 
-// giveUp gives the room back if no buffer has taken it.
-func (g *grant) giveUp() {
-	g.release(g.first)
-	g.first = 0
-}
-
-// memory is a pooled buffer that counts against a budget and is shared by the
-// batches that view it.
+// memory is a pooled buffer that counts against a budget and is shared by the batches that
+// view it.
 type memory struct {
 	buf    []byte
 	budget *budget
@@ -247,8 +226,8 @@ type memory struct {
 	refs   atomic.Int32
 }
 
-// newMemory wraps buf, whose capacity has been acquired; the caller holds the
-// first reference.
+// newMemory wraps buf, whose capacity has been acquired. The caller holds the first
+// reference.
 func newMemory(buf []byte, b *budget) *memory {
 	m := &memory{buf: buf, budget: b, charge: int64(cap(buf))}
 	m.refs.Store(1)

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/segmentio/kafka-go/compress"
+
+	"streamd/ingest/kafka/protocol"
 )
 
 func TestBufferClasses(t *testing.T) {
@@ -114,14 +116,13 @@ func TestOneBudgetOverAllPartitions(t *testing.T) {
 		}
 		work.Go(func() {
 			c := &Consumer{cfg: Config{Topic: "t", Fetching: Fetching{MaxMessageBytes: 2 * size, FetchBytes: 1 << 16, BufferBytes: 2 * size}}, total: shared}
-			p := newPartition(c, i)
+			p := c.newPartition(i)
 			buf := getBuffer(len(records))
 			if err := p.budget.reserve(t.Context(), int64(cap(buf))); err != nil {
 				t.Error(err)
 				return
 			}
-			s := splitter{f: p.fetcher, budget: p.budget, memory: newMemory(buf, p.budget), result: &fetchResult{records: records}}
-			if _, err := s.split(t.Context(), func(b *Batch) error {
+			s := p.splitter(&protocol.Fetched{Records: records, Buf: buf}, p.budget, Saved{}, func(b *Batch) error {
 				read.Add(int64(len(b.Records)))
 				shared.mu.Lock()
 				used := shared.used
@@ -130,7 +131,8 @@ func TestOneBudgetOverAllPartitions(t *testing.T) {
 				}
 				held <- b
 				return nil
-			}); err != nil {
+			})
+			if _, err := s.split(t.Context()); err != nil {
 				t.Error(err)
 			}
 		})

@@ -1,37 +1,35 @@
 package kafka
 
 import (
-	"context"
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
-	kafkago "github.com/segmentio/kafka-go"
-	"github.com/segmentio/kafka-go/protocol/metadata"
 	"github.com/segmentio/kafka-go/sasl"
 	"github.com/segmentio/kafka-go/sasl/plain"
 	"github.com/segmentio/kafka-go/sasl/scram"
+
+	"streamd/ingest/kafka/protocol"
 )
 
 // Cluster says how to reach the brokers.
 type Cluster struct {
-	Brokers  []string // host:port, at least one; the others are discovered
+	Brokers  []string // host:port, at least one; others are discovered
 	ClientID string   // appears in the broker's logs and quotas
 	TLS      *tls.Config
 	SASL     SASL
 
-	// Dial opens connections; nil means an ordinary net.Dialer. Tests wrap the
-	// connection to cut, slow or damage it.
-	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// Dial opens connections. Nil stands for an ordinary net.Dialer. Tests use it to cut,
+	// slow or damage connections.
+	Dial protocol.DialFunc
 }
 
-// SASL authenticates against the brokers. The zero value does not.
+// SASL is a login to the brokers. The zero value is none.
 type SASL struct {
 	Mechanism string // "", "PLAIN", "SCRAM-SHA-256" or "SCRAM-SHA-512"
 	Username  string
@@ -72,14 +70,14 @@ func (c *Cluster) check() []error {
 	return problems
 }
 
-func (c *Cluster) dial() func(ctx context.Context, network, address string) (net.Conn, error) {
+func (c *Cluster) dial() protocol.DialFunc {
 	if c.Dial != nil {
 		return c.Dial
 	}
 	return (&net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}).DialContext
 }
 
-// Start says where to begin where nothing was saved.
+// Start says where to begin in a partition without a saved position.
 type Start int
 
 // The zero Start is Earliest, which loses nothing.
@@ -88,12 +86,11 @@ const (
 	Latest
 )
 
-// OnGap says what to do about a position outside the log, or one of another
-// topic of the same name.
+// OnGap says how to treat a position outside the log, or in another topic of the same
+// name.
 type OnGap int
 
-// The zero OnGap is StopOnGap: going on is a decision for somebody who knows
-// what was lost.
+// The zero OnGap is StopOnGap. To go on is a decision for somebody who knows the loss.
 const (
 	StopOnGap OnGap = iota
 	GapToEarliest
@@ -109,7 +106,7 @@ type Config struct {
 	OnGap OnGap
 	Fetching
 
-	SessionTimeout time.Duration // a silent member is expelled after it; 30 s
+	SessionTimeout time.Duration // the group expels a silent member after it; 30 s
 }
 
 // Fetching says how much is fetched and held. Zero values stand for the defaults
@@ -117,19 +114,19 @@ type Config struct {
 type Fetching struct {
 	MaxWait time.Duration // how long a broker may hold back an empty answer; 500 ms
 
-	// FetchBytes are asked for in one request, which takes a broker some 130 µs
-	// beside its bytes; 4 MiB.
+	// FetchBytes is the size of one request's answer; 4 MiB. Smaller answers cost more
+	// requests.
 	FetchBytes int
 
-	// MaxMessageBytes bounds one record batch, both as sent and decompressed:
-	// the broker's max.message.bytes, times what compression may gain. 64 MiB.
+	// MaxMessageBytes bounds one record batch, both as sent and decompressed: the broker's
+	// max.message.bytes, times the gain of compression. 64 MiB.
 	MaxMessageBytes int
 
 	// BufferBytes is the budget of outstanding bytes per partition; 8 MiB.
 	BufferBytes int64
 
-	// TotalBytes is the budget of all partitions together; 256 MiB. One partition at a
-	// time may hold a record batch beside it.
+	// TotalBytes is the budget of all partitions together; 256 MiB. One partition at a time
+	// may hold a record batch beside it.
 	TotalBytes int64
 }
 
@@ -146,7 +143,7 @@ func (c *Config) check() error {
 		report("on gap %d is unknown", c.OnGap)
 	}
 	problems = append(problems, c.Fetching.check()...)
-	defaultTo(&c.SessionTimeout, 30*time.Second)
+	c.SessionTimeout = cmp.Or(c.SessionTimeout, 30*time.Second)
 	if c.SessionTimeout < 100*time.Millisecond || c.SessionTimeout > time.Hour {
 		report("session timeout %v is not between 100ms and 1h", c.SessionTimeout)
 	}
@@ -156,15 +153,15 @@ func (c *Config) check() error {
 func (c *Fetching) check() []error {
 	var problems []error
 	report := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
-	defaultTo(&c.MaxWait, 500*time.Millisecond)
-	defaultTo(&c.FetchBytes, 4<<20)
-	defaultTo(&c.MaxMessageBytes, 64<<20)
-	defaultTo(&c.BufferBytes, 8<<20)
-	defaultTo(&c.TotalBytes, 256<<20)
+	c.MaxWait = cmp.Or(c.MaxWait, 500*time.Millisecond)
+	c.FetchBytes = cmp.Or(c.FetchBytes, 4<<20)
+	c.MaxMessageBytes = cmp.Or(c.MaxMessageBytes, 64<<20)
+	c.BufferBytes = cmp.Or(c.BufferBytes, 8<<20)
+	c.TotalBytes = cmp.Or(c.TotalBytes, 256<<20)
 	if c.MaxWait < time.Millisecond || c.MaxWait > time.Minute {
 		report("max wait %v is not between 1ms and 1m", c.MaxWait)
 	}
-	// The protocol's sizes are int32, and a response holds both of them.
+	// The protocol's sizes are int32, and a response holds both.
 	if c.FetchBytes < 1 || c.FetchBytes > 1<<29 {
 		report("fetch bytes %d is not between 1 and %d", c.FetchBytes, 1<<29)
 	}
@@ -180,15 +177,8 @@ func (c *Fetching) check() []error {
 	return problems
 }
 
-func defaultTo[T comparable](v *T, d T) {
-	var zero T
-	if *v == zero {
-		*v = d
-	}
-}
-
-// checkTopic applies Kafka's own rule, so that a typing mistake is reported with
-// the configuration and not by a broker.
+// checkTopic applies Kafka's own rule, so that a mistyped name is reported with the
+// configuration and not by a broker.
 func checkTopic(name string) error {
 	if name == "" {
 		return errors.New("no topic given")
@@ -201,79 +191,3 @@ func checkTopic(name string) error {
 	}
 	return nil
 }
-
-const (
-	dialTimeout  = 10 * time.Second
-	adminTimeout = 15 * time.Second
-	// rebalanceTimeout is how long a rebalance waits for members.
-	rebalanceTimeout = 30 * time.Second
-	// stallTimeout is how long a connection may make no progress at all in the
-	// middle of an exchange. Progress, not the whole, is timed: 8 MiB over a
-	// slow link may take minutes.
-	stallTimeout = 20 * time.Second
-	metadataTTL  = time.Second
-)
-
-// client is one connection pool to the cluster, with the metadata of the given
-// topics only.
-type client struct {
-	transport *kafkago.Transport
-	seeds     []string // the brokers configured
-
-	mu      sync.Mutex
-	brokers []string // that are asked for metadata: the seeds, and those discovered
-	led     map[topicPartition]led
-}
-
-type topicPartition struct {
-	topic     string
-	partition int
-}
-
-func newClient(c *Cluster, topics ...string) *client {
-	mechanism, err := c.SASL.mechanism()
-	if err != nil {
-		panic(err) // checked by the constructors
-	}
-	t := &kafkago.Transport{
-		Dial:           c.dial(),
-		DialTimeout:    dialTimeout,
-		MetadataTTL:    metadataTTL,
-		MetadataTopics: topics,
-		ClientID:       c.ClientID,
-		TLS:            c.TLS,
-		SASL:           mechanism,
-	}
-	return &client{transport: t, seeds: c.Brokers, brokers: c.Brokers, led: make(map[topicPartition]led)}
-}
-
-// known returns the brokers that are asked for metadata.
-func (cl *client) known() []string {
-	cl.mu.Lock()
-	defer cl.mu.Unlock()
-	return cl.brokers
-}
-
-func (cl *client) addr() net.Addr { return kafkago.TCP(cl.known()...) }
-
-func (cl *client) api() *kafkago.Client {
-	return &kafkago.Client{Addr: cl.addr(), Timeout: adminTimeout, Transport: cl.transport}
-}
-
-// discovered adds brokers to those that are asked for metadata, which kafka-go
-// leaves at the seeds: these may die while the others go on.
-func (cl *client) discovered(brokers []metadata.ResponseBroker) {
-	all := slices.Clone(cl.seeds)
-	for _, b := range brokers {
-		all = append(all, net.JoinHostPort(b.Host, strconv.Itoa(int(b.Port))))
-	}
-	cl.mu.Lock()
-	defer cl.mu.Unlock()
-	if slices.ContainsFunc(all, func(b string) bool { return !slices.Contains(cl.brokers, b) }) {
-		slices.Sort(all)
-		cl.brokers = slices.Compact(all)
-		cl.transport.CloseIdleConnections() // it keeps connections for each list of brokers
-	}
-}
-
-func (cl *client) close() { cl.transport.CloseIdleConnections() }

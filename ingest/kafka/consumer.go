@@ -13,78 +13,8 @@ import (
 	kafkago "github.com/segmentio/kafka-go"
 )
 
-// Sink takes what a Consumer reads of its topic. Its methods may be called at the
-// same time for different partitions, never for the same one.
-type Sink interface {
-	// Former is the id that Joined was told in a process that has ended, perhaps
-	// without a farewell; empty: there is none. Run takes that member out of the
-	// group, which otherwise waits for the end of its session.
-	Former() string
-
-	// Joined tells the sink its own id in the group, whenever that is another one,
-	// and before anything is delivered.
-	Joined(member string)
-
-	// Position is what the sink has saved of the partition; false when that is
-	// nothing. It is asked before anything of the partition is delivered, and
-	// not again in this process.
-	Position(partition int) (Saved, bool)
-
-	// Partitions lists those of which Position knows something.
-	Partitions() []int
-
-	// Deliver hands over the next batch. Batches of a partition come in offset
-	// order, one call at a time, and none is left out: after an error the
-	// partition is not gone on with. It may block, which pauses the partition
-	// (back-pressure), but must return when ctx ends, as it does when the
-	// partition is taken away or Run is to end. What comes first of a partition of
-	// which nothing was saved is where it begins, in a batch without records.
-	//
-	// When it returns nil the batch is the sink's, to be released some time
-	// without waiting for further batches. When it returns an error the batch
-	// counts as not delivered and stays the consumer's. An error while ctx has
-	// not ended makes Run fail with it.
-	Deliver(ctx context.Context, b *Batch) error
-
-	// Jumped says that the partition goes on at to after a gap that
-	// Config.OnGap allows. The offsets of what is delivered next may have been
-	// seen before, on other records: the log is another one when gap.Reset.
-	Jumped(gap *GapError, to int64)
-
-	// Revoked says that nothing more will be delivered of these partitions
-	// until they are assigned anew, and that all calls for them have returned.
-	// The process is a member of the group still: this is the moment to save
-	// and to Commit, until ctx ends.
-	Revoked(ctx context.Context, partitions []int)
-}
-
-// GapError says that a saved position cannot be gone on from.
-type GapError struct {
-	Topic     string
-	Partition int
-	Saved     int64 // the offset that was to come next
-	LogStart  int64 // the first offset of the log
-	LogEnd    int64 // the offset after its last
-	// Reset says that the log is not the one that the position was saved in: the
-	// topic was deleted and made anew, or its end was lost.
-	Reset bool
-}
-
-func (e *GapError) Error() string {
-	at := fmt.Sprintf("saved offset %d of %s/%d", e.Saved, e.Topic, e.Partition)
-	const hint = "pass --kafka.on_gap=earliest to go on at the log's start, or --kafka.on_gap=latest at its end"
-	switch {
-	case e.Saved < e.LogStart:
-		return fmt.Sprintf("%s is below the log start %d: %d offsets were deleted unread; %s", at, e.LogStart, e.LogStart-e.Saved, hint)
-	case e.Saved > e.LogEnd:
-		return fmt.Sprintf("%s is beyond the log end %d: the topic was deleted and made anew, or its end was lost; %s", at, e.LogEnd, hint)
-	}
-	return fmt.Sprintf("%s does not fit the log (%d to %d): the record before it is another one; the topic was deleted and made anew, or its end was lost and written anew; %s",
-		at, e.LogStart, e.LogEnd, hint)
-}
-
-// Consumer reads one topic as a member of a group. Make it with NewConsumer and
-// call Run once.
+// Consumer reads one topic as a member of a group. Make it with NewConsumer and call Run
+// once.
 type Consumer struct {
 	cfg  Config
 	sink Sink
@@ -97,20 +27,20 @@ type Consumer struct {
 	partitions map[int]*partition
 	generation *kafkago.Generation // nil: none
 	assigned   []int
-	processed  map[int]int64 // what Commit was told of each partition last
+	processed  map[int]int64 // by partition, as given to Commit last
 	rebalances int64
 	outSince   time.Time // zero: generation is not nil
 	outBecause error     // the last failure to join since then
 
-	committing sync.Mutex // held over a commit: a later one has later offsets
+	committing sync.Mutex // held over a commit, so that later commits have later offsets
 
-	// What follows belongs to Run's goroutines, one after the other.
+	// These belong to Run's goroutines, one after the other.
 	count  int    // partitions of the topic, as far as known
-	member string // in the group, as the sink knows it
+	member string // id in the group, as given to the sink
 }
 
-// NewConsumer checks the configuration and reports all that is wrong with it at
-// once. It does not connect.
+// NewConsumer checks the configuration and reports all its problems at once. It does not
+// connect.
 func NewConsumer(cfg Config, sink Sink, log zerolog.Logger) (*Consumer, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
@@ -126,9 +56,9 @@ func NewConsumer(cfg Config, sink Sink, log zerolog.Logger) (*Consumer, error) {
 	}, nil
 }
 
-// Run joins the group and delivers until ctx ends, which is no error, or until
-// something cannot be gone on with. Before it returns, all deliveries have
-// ended, the sink has been told (Revoked), and the group has been left.
+// Run joins the group and delivers until ctx ends, which is no error, or until a partition
+// cannot go on. Before it returns, all deliveries have ended, the sink's Revoked has been
+// called, and the group has been left.
 func (c *Consumer) Run(ctx context.Context) error {
 	err := c.run(ctx)
 	if err != nil && ctx.Err() != nil {
@@ -143,8 +73,8 @@ func (c *Consumer) Run(ctx context.Context) error {
 func (c *Consumer) run(ctx context.Context) (err error) {
 	c.cl = newClient(&c.cfg.Cluster, c.cfg.Topic)
 	defer c.cl.close()
-	// Joining makes kafka-go ask the broker for the topic in a way that creates
-	// it where brokers do that by themselves, so it has to exist by now.
+	// The topic must exist by now. kafka-go asks for it while joining, in a way that makes
+	// some brokers create it.
 	if c.count, err = c.cl.waitForTopic(ctx, c.cfg.Topic, c.log); err != nil {
 		return err
 	}
@@ -159,7 +89,7 @@ func (c *Consumer) run(ctx context.Context) (err error) {
 	}
 	ctx, stop := context.WithCancelCause(ctx)
 	var serving, beside sync.WaitGroup
-	// The last generation ends by itself (serve), then the group is left.
+	// The last generation ends by itself (serve). Then the group is left.
 	defer func() {
 		stop(nil)
 		serving.Wait()
@@ -175,13 +105,13 @@ func (c *Consumer) run(ctx context.Context) (err error) {
 			return context.Cause(ctx)
 		}
 		if err == nil {
-			serving.Wait() // a generation that ended at once may still be winding up
+			serving.Wait() // the generation before may still be ending
 			serving.Add(1)
 			gen.Start(func(gctx context.Context) {
 				c.serve(ctx, gctx, gen, stop)
 				serving.Done()
-				// To return ends the generation and joins the next. At Run's end
-				// that would disturb the others in the group for nothing.
+				// To return would end the generation and join the next. At Run's end that
+				// would disturb the other members for nothing.
 				if ctx.Err() != nil {
 					<-gctx.Done()
 				}
@@ -198,7 +128,7 @@ func (c *Consumer) run(ctx context.Context) (err error) {
 		if errors.Is(err, kafkago.RebalanceInProgress) {
 			continue
 		}
-		// From here on it is another member.
+		// kafka-go joins as another member from here on.
 		serving.Wait()
 		if former := c.member; former != expelled {
 			expelled = former
@@ -210,7 +140,7 @@ func (c *Consumer) run(ctx context.Context) (err error) {
 	}
 }
 
-// serve reads the partitions of one generation until it ends, or ctx, or the
+// serve reads the partitions of one generation until the generation or ctx ends, or the
 // number of partitions changes.
 func (c *Consumer) serve(ctx, gctx context.Context, gen *kafkago.Generation, fail context.CancelCauseFunc) {
 	ctx, cancel := context.WithCancel(ctx)
@@ -227,7 +157,7 @@ func (c *Consumer) serve(ctx, gctx context.Context, gen *kafkago.Generation, fai
 	}
 	slices.Sort(ids)
 	count := c.count
-	if n := len(ids); n > 0 && ids[n-1] >= count { // others may have heard of more
+	if n := len(ids); n > 0 && ids[n-1] >= count { // the leader may know of more
 		if n, err := c.cl.partitions(ctx, c.cfg.Topic); err == nil {
 			count = max(count, n)
 		}
@@ -249,7 +179,7 @@ func (c *Consumer) serve(ctx, gctx context.Context, gen *kafkago.Generation, fai
 	c.log.Info().Ints("partitions", ids).Int32("generation", gen.ID).Msg("partitions assigned")
 
 	var work sync.WaitGroup
-	work.Go(func() { // the group may have it from a member that had come less far
+	work.Go(func() { // another member may have committed lower offsets
 		if err := c.commit(ctx); err != nil && ctx.Err() == nil {
 			c.log.Debug().Err(err).Msg("offsets not committed at the assignment; the next commit has them")
 		}
@@ -285,22 +215,33 @@ func (c *Consumer) serve(ctx, gctx context.Context, gen *kafkago.Generation, fai
 	c.log.Info().Ints("partitions", ids).Int32("generation", gen.ID).Msg("partitions revoked")
 }
 
-// partition is the state of a partition, made when it is first asked for.
+// partition returns the state of a partition. It makes the state when first asked.
 func (c *Consumer) partition(id int) *partition {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.partitions[id] == nil {
-		c.partitions[id] = newPartition(c, id)
+		c.partitions[id] = c.newPartition(id)
 	}
 	return c.partitions[id]
 }
 
-// passOver deals with positions in partitions beyond count, which nobody will be
-// assigned: a topic does not lose partitions, so it was made anew with fewer.
+func (c *Consumer) newPartition(id int) *partition {
+	return &partition{
+		fetcher: newFetcher(c.cl, c.cfg.Topic, id, c.cfg.Fetching, c.total),
+		sink:    c.sink,
+		start:   c.cfg.Start,
+		onGap:   c.cfg.OnGap,
+		log:     c.log.With().Int("partition", id).Logger(),
+		state:   PartitionStats{Partition: id, Next: -1, HighWatermark: -1, LogStart: -1},
+	}
+}
+
+// passOver handles positions in partitions beyond count, which nobody is assigned. A topic
+// does not lose partitions, so it was made anew with fewer.
 func (c *Consumer) passOver(ctx context.Context, count int) error {
 	const attempts = 4
 	var pause backoff
-	// A broker may not have heard yet of partitions that were added.
+	// A broker may not know yet of partitions that were added.
 	for attempt := 1; len(c.stray(count)) > 0 && attempt < attempts; attempt++ {
 		if err := pause.wait(ctx); err != nil {
 			return err
@@ -308,7 +249,7 @@ func (c *Consumer) passOver(ctx context.Context, count int) error {
 		if n, err := c.cl.partitions(ctx, c.cfg.Topic); err != nil {
 			attempt = 0
 		} else if n != count {
-			return nil // watch sees that, too
+			return nil // watch sees that and joins again
 		}
 	}
 	for _, p := range c.stray(count) {
@@ -325,7 +266,7 @@ func (c *Consumer) passOver(ctx context.Context, count int) error {
 	return nil
 }
 
-// stray lists the partitions beyond count of which something was read.
+// stray lists the partitions beyond count from which something was read.
 func (c *Consumer) stray(count int) []*partition {
 	ids := c.sink.Partitions()
 	c.mu.Lock()
@@ -345,9 +286,8 @@ func (c *Consumer) stray(count int) []*partition {
 	return out
 }
 
-// watch returns when the topic has another number of partitions than before, and
-// with an error when the topic is gone. kafka-go's own watch asks in a way that
-// may create the topic again.
+// watch returns when the number of partitions has changed, or with an error when the topic
+// was deleted. kafka-go's own watch may create the topic again.
 func (c *Consumer) watch(ctx context.Context) error {
 	tick := time.NewTicker(metadataTTL)
 	defer tick.Stop()
@@ -360,7 +300,7 @@ func (c *Consumer) watch(ctx context.Context) error {
 		n, err := c.cl.partitions(ctx, c.cfg.Topic)
 		switch {
 		case errors.Is(err, kafkago.UnknownTopicOrPartition):
-			// Brokers that have just started say this too, for a moment.
+			// Brokers that have just started say this for a moment, too.
 			if missing++; missing == 10 {
 				return fmt.Errorf("topic %s is gone: it was deleted while being read", c.cfg.Topic)
 			}
@@ -375,10 +315,10 @@ func (c *Consumer) watch(ctx context.Context) error {
 	}
 }
 
-// Commit tells the group how far the partitions have been processed, for the eyes
-// of lag monitors; nothing reads it back. Of partitions that are not assigned at the
-// moment, before Run begins of all, the group is told when they are. A commit that
-// comes too late, in the middle of a rebalance, is no error.
+// Commit commits the offsets up to which partitions have been processed to the group. Lag
+// monitors read them; streamd does not. The offsets of partitions that are not assigned,
+// which are all before Run, are committed when they are assigned. A commit that comes too
+// late, in the middle of a rebalance, is no error.
 func (c *Consumer) Commit(ctx context.Context, next map[int]int64) error {
 	c.mu.Lock()
 	maps.Copy(c.processed, next)
@@ -386,7 +326,7 @@ func (c *Consumer) Commit(ctx context.Context, next map[int]int64) error {
 	return c.commit(ctx)
 }
 
-// commit commits what is known of the assigned partitions.
+// commit commits the processed offsets of the assigned partitions.
 func (c *Consumer) commit(ctx context.Context) error {
 	result := make(chan error, 1)
 	go func() {
@@ -424,20 +364,9 @@ func (c *Consumer) commit(ctx context.Context) error {
 // Stats is a snapshot of a consumer's state, for metrics.
 type Stats struct {
 	Rebalances int64            // generations joined
-	OutSince   time.Time        // when it was no member of the group any more, or not yet; zero: it is one
+	OutSince   time.Time        // since when it has not been a member of the group; zero: it is one
 	OutBecause error            // the last failure to join since then; nil: none
 	Partitions []PartitionStats // all ever assigned, by number
-}
-
-// PartitionStats is the state of one partition.
-type PartitionStats struct {
-	Partition     int
-	Assigned      bool
-	Next          int64 // -1: not yet known
-	HighWatermark int64 // -1: not yet known
-	LogStart      int64 // -1: not known
-	Buffered      int64 // bytes that count against the budget
-	FetchErrors   int64 // since the process began
 }
 
 // Stats returns a snapshot. It may be called at any time.

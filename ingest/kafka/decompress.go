@@ -14,18 +14,22 @@ import (
 	"github.com/twmb/franz-go/pkg/kbin"
 )
 
-// An inflateError says that a batch was refused because of its decompressed
-// size.
-type inflateError struct{ limit int }
+// ErrTooLarge is the reason for refusing a record batch that is larger than
+// Fetching.MaxMessageBytes, as sent or decompressed.
+var ErrTooLarge = errors.New("too large")
 
-func (e *inflateError) Error() string {
-	return fmt.Sprintf("decompresses to more than the limit of %d bytes for a record batch", e.limit)
+// tooLarge is an ErrTooLarge with a text of its own.
+type tooLarge string
+
+func (e tooLarge) Error() string        { return string(e) }
+func (e tooLarge) Is(target error) bool { return target == ErrTooLarge }
+
+func inflatesBeyond(limit int) error {
+	return tooLarge(fmt.Sprintf("decompresses to more than the limit of %d bytes for a record batch", limit))
 }
 
-func (e *inflateError) Is(target error) bool { return target == ErrTooLarge }
-
-// guessSize is what src decompresses to where it says so, and otherwise four times its
-// size; never more than the limit.
+// guessSize is the size that src decompresses to where it says so, and otherwise four times
+// its own size. It is never more than the limit.
 func guessSize(codec compress.Compression, src []byte, limit int) int {
 	size := 4 * len(src)
 	switch codec {
@@ -34,7 +38,7 @@ func guessSize(codec compress.Compression, src []byte, limit int) int {
 		for b, err := range snappyBlocks(src) {
 			n, bad := s2.DecodedLen(b)
 			if err != nil || bad != nil || n > limit || size+n > limit {
-				break // decompress will say what is wrong
+				break // decompress will fail, and say why
 			}
 			size += n
 		}
@@ -47,12 +51,11 @@ func guessSize(codec compress.Compression, src []byte, limit int) int {
 	return min(size, limit)
 }
 
-// decompress returns the decompressed src in a buffer of from, of which n bytes
-// are used. It takes no more memory than about twice the limit, whatever src
-// claims, and the buffer alone no more than the limit and a quarter: gzip and lz4
-// have bounded windows and are read as streams; snappy's and zstd's decoders
-// allocate what a header says, so theirs is looked at first. It asks for one buffer
-// only where the guess is right, or more than the limit.
+// decompress decompresses src into the first n bytes of a buffer from from. Whatever src
+// claims, it takes no more memory than about twice the limit, and for the buffer no more
+// than the limit and a quarter. gzip and lz4 have bounded windows and are read as streams.
+// The decoders of snappy and zstd allocate the size in a header, so that header is checked
+// first. decompress asks for more than one buffer only where guess is too small.
 func decompress(codec compress.Compression, src []byte, guess, limit int, from buffers) (buf []byte, n int, err error) {
 	switch codec {
 	case compress.Gzip, compress.Lz4:
@@ -79,7 +82,7 @@ func readBounded(r io.Reader, guess, limit int, from buffers) ([]byte, int, erro
 		switch {
 		case n > limit:
 			from.put(buf)
-			return nil, 0, &inflateError{limit}
+			return nil, 0, inflatesBeyond(limit)
 		case errors.Is(err, io.EOF):
 			return buf, n, nil
 		case err != nil:
@@ -98,15 +101,14 @@ func readBounded(r io.Reader, guess, limit int, from buffers) ([]byte, int, erro
 	}
 }
 
-// xerial is how Java's snappy streams begin: a magic, a version and the oldest
-// compatible version, then blocks behind their lengths. Other clients send one
-// bare block.
+// xerial begins Java's snappy streams. A version and the oldest compatible version follow,
+// then blocks behind their lengths. Other clients send one bare block.
 var xerial = []byte{0x82, 'S', 'N', 'A', 'P', 'P', 'Y', 0}
 
 const xerialHeader = 16
 
-// snappyBlocks are the blocks in src. They are not listed: there may be one in
-// every four bytes.
+// snappyBlocks iterates over the blocks in src. A list of them could take many times the
+// bytes of src, since a block may be as short as its length.
 func snappyBlocks(src []byte) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
 		if !bytes.HasPrefix(src, xerial) || len(src) < xerialHeader {
@@ -139,9 +141,9 @@ func unsnappy(src []byte, limit int, from buffers) ([]byte, int, error) {
 		if err != nil {
 			return nil, 0, err
 		}
-		// In this order: the sum cannot overflow.
+		// In this order, the sum cannot overflow.
 		if n > limit || total+n > limit {
-			return nil, 0, &inflateError{limit}
+			return nil, 0, inflatesBeyond(limit)
 		}
 		total += n
 	}
@@ -161,8 +163,8 @@ func unsnappy(src []byte, limit int, from buffers) ([]byte, int, error) {
 	return buf, total, nil
 }
 
-// zstdDecoder decodes into the capacity it is given and takes no other memory
-// for the output. A window costs none either then; 128 MiB is what Java allows.
+// zstdDecoder decodes into the capacity that it is given, and takes no other memory for the
+// output or for a window. 128 MiB is the largest window that Java allows.
 var zstdDecoder = sync.OnceValues(func() (*zstd.Decoder, error) {
 	return zstd.NewReader(nil, zstd.WithDecodeAllCapLimit(true), zstd.WithDecoderMaxWindow(128<<20), zstd.WithDecoderLowmem(true))
 })
@@ -173,8 +175,8 @@ func unzstd(src []byte, guess, limit int, from buffers) ([]byte, int, error) {
 		return nil, 0, fmt.Errorf("zstd: %w", err)
 	}
 	size := guess
-	// Without a size in the header, as streaming producers send it, try with four
-	// times as much until it fits, or with all that there may be.
+	// Streaming producers send no size in the header. Try with four times as much until it
+	// fits, up to the limit.
 	for {
 		buf, err := from.get(size)
 		if err != nil {
@@ -185,13 +187,13 @@ func unzstd(src []byte, guess, limit int, from buffers) ([]byte, int, error) {
 		if err == nil {
 			return buf, len(out), nil
 		}
-		// The decoder has several errors for a lack of room. All come within a
-		// block of the end.
+		// The decoder has several errors for a lack of room. All of them come within a block
+		// of the end.
 		full := errors.Is(err, zstd.ErrDecoderSizeExceeded) || len(out) > room-zstdBlock
 		from.put(buf)
 		if !full || room == limit {
 			if full {
-				err = &inflateError{limit}
+				err = inflatesBeyond(limit)
 			}
 			return nil, 0, err
 		}

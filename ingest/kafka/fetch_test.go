@@ -3,6 +3,8 @@ package kafka
 import (
 	"context"
 	"testing"
+
+	"streamd/ingest/kafka/protocol"
 )
 
 // TestWholeBatchesAskedFor: of a log of equal batches nothing but a first response,
@@ -35,7 +37,7 @@ func TestWholeBatchesAskedFor(t *testing.T) {
 			p.budget.release(reserved)
 			rest := log[int(position)/100*size:]
 			answer := rest[:min(len(rest), max(ask, size))] // a broker sends the first one whole
-			_, end, err := splitAll(t, p, &fetchResult{records: answer}, position)
+			_, end, err := splitAll(t, p, &protocol.Fetched{Records: answer}, position)
 			if err != nil || end.Next <= position {
 				t.Fatalf("from %d to %d: %v", position, end.Next, err)
 			}

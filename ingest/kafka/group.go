@@ -2,7 +2,6 @@ package kafka
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -12,24 +11,28 @@ import (
 
 	"github.com/rs/zerolog"
 	kafkago "github.com/segmentio/kafka-go"
+
+	"streamd/ingest/kafka/protocol"
 )
 
-// membership is that of this process in its group. kafka-go does what it takes, but
-// waits for brokers that do not answer: it is made to ask others, by taking its
-// connections away, and by beginning anew.
+// membership is this process's membership in its group. kafka-go maintains it, but waits
+// for brokers that do not answer. To make it ask others, membership closes its connections,
+// or begins anew.
 type membership struct {
 	settings kafkago.ConsumerGroupConfig
 	cl       *client
 	log      zerolog.Logger
 	conns    connTracker
-	group    *kafkago.ConsumerGroup // as last entered
+	group    *kafkago.ConsumerGroup // entered last
 	attempt  int                    // to enter
 }
 
 const (
-	// groupTimeout bounds what kafka-go asks a group's coordinator, but for the wait
+	// groupTimeout bounds kafka-go's requests to a group's coordinator, except for the wait
 	// to be admitted.
 	groupTimeout = 5 * time.Second
+	// rebalanceTimeout is how long a rebalance waits for members.
+	rebalanceTimeout = 30 * time.Second
 	// leaveTimeout bounds how long the end of Run waits for the broker.
 	leaveTimeout = 10 * time.Second
 )
@@ -40,7 +43,7 @@ func newMembership(cfg *Config, cl *client, log zerolog.Logger) *membership {
 		ID: cfg.Group,
 		Dialer: &kafkago.Dialer{
 			ClientID:      cfg.ClientID,
-			DialFunc:      groupDial(m.conns.track(cfg.dial()), cfg.TLS, cfg.Topic),
+			DialFunc:      protocol.GroupDial(m.conns.track(cfg.dial()), cfg.TLS, cfg.Topic),
 			Timeout:       dialTimeout,
 			SASLMechanism: cl.transport.SASL,
 		},
@@ -54,9 +57,9 @@ func newMembership(cfg *Config, cl *client, log zerolog.Logger) *membership {
 	return m
 }
 
-// enter begins to join the group. kafka-go asks the first broker that it can connect
-// to for the coordinator, again and again, also one that never answers: each attempt
-// has another first.
+// enter begins to join the group. kafka-go asks the first broker that it can connect to for
+// the coordinator, again and again, even if that one never answers. So each attempt begins
+// with another broker.
 func (m *membership) enter() error {
 	brokers := m.cl.known()
 	first := m.attempt % len(brokers)
@@ -70,8 +73,8 @@ func (m *membership) enter() error {
 	return nil
 }
 
-// leave leaves the group, if that has not been done. kafka-go cannot abandon a join
-// that a broker is holding back, so after a while its connections are taken away.
+// leave leaves the group, if it is still entered. kafka-go cannot abandon a join that a
+// broker holds back, so after a while its connections are closed.
 func (m *membership) leave() {
 	left := make(chan struct{})
 	go func() { m.group.Close(); close(left) }()
@@ -95,8 +98,8 @@ func (m *membership) reenter(ctx context.Context) error {
 	}
 }
 
-// expel takes a member out of the group that has lost its coordinator, as soon as
-// there is another: that one waits for all members that it knows of.
+// expel takes a member out of a group that has lost its coordinator. The next coordinator
+// would wait for all members that it knows.
 func (m *membership) expel(ctx context.Context, member string) {
 	for {
 		if err := m.cl.leave(ctx, m.settings.ID, member); err == nil || isPermanent(err) {
@@ -110,9 +113,9 @@ func (m *membership) expel(ctx context.Context, member string) {
 	}
 }
 
-// abandonJoins takes the connections away on which kafka-go waits to be admitted to
-// the group by a broker that does not coordinate it any more, which may be stuck:
-// kafka-go itself would wait as long as for the slowest member.
+// abandonJoins closes connections on which kafka-go waits to be admitted by a broker that
+// does not coordinate the group any more, and may be stuck. kafka-go itself would wait as
+// long as for the slowest member.
 func (m *membership) abandonJoins(ctx context.Context, admitted func() bool) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -135,24 +138,6 @@ func (m *membership) abandonJoins(ctx context.Context, admitted func() bool) {
 	}
 }
 
-// leave takes a member out of a group. One that is not in it is no error.
-func (cl *client) leave(ctx context.Context, group, member string) error {
-	r, err := cl.api().LeaveGroup(ctx, &kafkago.LeaveGroupRequest{GroupID: group, Members: []kafkago.LeaveGroupRequestMember{{ID: member}}})
-	if err != nil {
-		return err
-	}
-	// kafka-go has the response's error, of 16 bits, before its throttling, of 32;
-	// brokers send them the other way round.
-	err = r.Members[0].Error
-	if code := kafkago.Error(int16(r.Throttle / time.Millisecond)); code != 0 {
-		err = code
-	}
-	if errors.Is(err, kafkago.UnknownMemberId) || errors.Is(err, kafkago.GroupIdNotFound) {
-		return nil
-	}
-	return err
-}
-
 // connTracker remembers the connections that it opens.
 type connTracker struct {
 	mu    sync.Mutex
@@ -166,7 +151,7 @@ type trackedConn struct {
 	opened  time.Time
 }
 
-func (t *connTracker) track(dial func(context.Context, string, string) (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
+func (t *connTracker) track(dial protocol.DialFunc) protocol.DialFunc {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		c, err := dial(ctx, network, address)
 		if err != nil {
@@ -192,8 +177,8 @@ func (c *trackedConn) Close() error {
 
 func (t *connTracker) closeAll() { t.closeIf(func(*trackedConn) bool { return true }) }
 
-// closeOthers closes the connections to other addresses that wait for more than
-// an ordinary answer, and returns their number.
+// closeOthers closes the connections to other addresses that are older than an ordinary
+// answer takes, and returns their number.
 func (t *connTracker) closeOthers(address string) int {
 	return t.closeIf(func(c *trackedConn) bool { return c.address != address && time.Since(c.opened) > groupTimeout })
 }

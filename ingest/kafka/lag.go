@@ -9,21 +9,21 @@ import (
 	kafkago "github.com/segmentio/kafka-go"
 )
 
-// LagMonitor watches how far a group is behind the end of a topic, so that a
-// replay can wait for its consumer instead of outrunning the topic's retention.
+// LagMonitor watches how far a group is behind the end of a topic. With it a replay can
+// wait for its consumer instead of outrunning the topic's retention.
 type LagMonitor struct {
 	cl           *client
 	topic, group string
 }
 
-// PartitionLag is what a group has still to read of a partition.
+// PartitionLag is the part of a partition that a group has yet to read.
 type PartitionLag struct {
 	Committed int64 // -1: nothing yet
 	Start     int64 // of the log
 	End       int64 // of the log
 }
 
-// Lag is the number of offsets between what was committed and the log's end.
+// Lag is the number of offsets from the committed one to the log's end.
 func (l *PartitionLag) Lag() int64 { return l.End - max(l.Committed, l.Start) }
 
 // NewLagMonitor checks its arguments and does not connect.
@@ -38,7 +38,7 @@ func NewLagMonitor(c Cluster, topic, group string) (*LagMonitor, error) {
 	return &LagMonitor{cl: newClient(&c, topic), topic: topic, group: group}, nil
 }
 
-// Lag asks the brokers; the answer is by partition.
+// Lag asks the brokers for the lags, by partition.
 func (m *LagMonitor) Lag(ctx context.Context) ([]PartitionLag, error) {
 	n, err := m.cl.partitions(ctx, m.topic)
 	if err != nil {
@@ -75,8 +75,8 @@ func (m *LagMonitor) Lag(ctx context.Context) ([]PartitionLag, error) {
 	return lags, nil
 }
 
-// WaitBelow returns when no partition's lag is above limit offsets. What fails
-// in between is tried again until ctx ends.
+// WaitBelow returns when no partition's lag is above limit offsets. It retries failed
+// requests until ctx ends.
 func (m *LagMonitor) WaitBelow(ctx context.Context, limit int64) error {
 	const interval = 50 * time.Millisecond
 	var pause backoff
@@ -107,5 +107,5 @@ func (m *LagMonitor) WaitBelow(ctx context.Context, limit int64) error {
 	}
 }
 
-// Close gives up the connections.
+// Close closes the connections.
 func (m *LagMonitor) Close() { m.cl.close() }

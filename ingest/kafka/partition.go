@@ -10,30 +10,34 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+
+	"streamd/ingest/kafka/protocol"
 )
 
-// partition reads one partition, over all generations in which this process owns
-// it. One goroutine fetches and decodes, another delivers.
+// partition reads one partition, over all generations in which this process owns it. One
+// goroutine fetches and decodes, another delivers.
 type partition struct {
 	*fetcher
-	c   *Consumer
-	log zerolog.Logger
+	sink  Sink
+	start Start
+	onGap OnGap
+	log   zerolog.Logger
 
-	mu    sync.Mutex
-	state PartitionStats // but for what follows, and the budget
-	// delivered is the position after the last batch that the sink took, or what
-	// it had saved. Until known, it is to be asked for.
-	delivered Saved
+	mu        sync.Mutex
+	state     PartitionStats // without Assigned, Next and Buffered
+	delivered Saved          // after the last batch that the sink took, if known
 	known     bool
 }
 
-func newPartition(c *Consumer, id int) *partition {
-	return &partition{
-		fetcher: newFetcher(c.cl, c.cfg.Topic, id, c.cfg.Fetching, c.total),
-		c:       c,
-		log:     c.log.With().Int("partition", id).Logger(),
-		state:   PartitionStats{Partition: id, Next: -1, HighWatermark: -1, LogStart: -1},
-	}
+// PartitionStats is the state of one partition.
+type PartitionStats struct {
+	Partition     int
+	Assigned      bool
+	Next          int64 // -1: not yet known
+	HighWatermark int64 // -1: not yet known
+	LogStart      int64 // -1: not known
+	Buffered      int64 // bytes that count against the budget
+	FetchErrors   int64 // since the process began
 }
 
 func (p *partition) stats() PartitionStats {
@@ -47,61 +51,14 @@ func (p *partition) stats() PartitionStats {
 	return s
 }
 
-// A delivery is one step of a partition: a batch, or a position found in the log,
-// with the gap before it if there is one.
-type delivery struct {
-	batch *Batch // nil: a position
-	at    Saved
-	gap   *GapError
-}
-
-func (d delivery) drop() {
-	if d.batch != nil {
-		d.batch.Release()
-	}
-}
-
-// queued steps are ready while the sink is busy. More would only fill memory
-// earlier: a batch is up to FetchBytes.
-const queued = 4
-
-// pump runs fetch, which puts steps into a queue, beside deliver, which takes
-// them out, until both have ended. The first error ends both; steps that are in
-// the queue then are dropped.
-func pump(ctx context.Context, fetch func(context.Context, chan<- delivery) error, deliver func(context.Context, delivery) error) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	queue := make(chan delivery, queued)
-	var fetching sync.WaitGroup
-	fetching.Go(func() {
-		defer close(queue)
-		if err := fetch(ctx, queue); err != nil {
-			// What was read before the error is good, but the partition ends
-			// here either way, and the rest would come again.
-			cancel(err)
-		}
-	})
-	defer fetching.Wait()
-	for step := range queue {
-		if ctx.Err() == nil {
-			if err := deliver(ctx, step); err != nil {
-				cancel(err)
-			}
-		} else {
-			step.drop()
-		}
-	}
-	return context.Cause(ctx)
-}
-
 func (p *partition) deliver(ctx context.Context, d delivery) error {
 	at := d.at
 	if d.gap != nil {
-		p.c.sink.Jumped(d.gap, at.Next)
+		p.sink.Jumped(d.gap, at.Next)
 	}
 	if b := d.batch; b != nil {
-		at = b.Position // from a success on the batch is the sink's
-		if err := p.c.sink.Deliver(ctx, b); err != nil {
+		at = b.Position // after Deliver the batch is the sink's
+		if err := p.sink.Deliver(ctx, b); err != nil {
 			b.Release()
 			return fmt.Errorf("deliver offsets before %d: %w", at.Next, err)
 		}
@@ -112,33 +69,33 @@ func (p *partition) deliver(ctx context.Context, d delivery) error {
 	return nil
 }
 
-// position is where to go on; false when nothing is known of that.
+// position is where to go on, or false when that is not known.
 func (p *partition) position() (Saved, bool) {
 	p.mu.Lock()
 	at, known := p.delivered, p.known
 	p.mu.Unlock()
 	if !known {
-		return p.c.sink.Position(p.id)
+		return p.sink.Position(p.id)
 	}
 	return at, true
 }
 
-// fetchAll fetches from the partition's position on and puts batches into queue
-// until ctx ends or something cannot be gone on with.
+// fetchAll fetches from the partition's position on and puts batches into queue, until ctx
+// ends or the partition cannot go on.
 func (p *partition) fetchAll(ctx context.Context, queue chan<- delivery) error {
 	at, known := p.position()
 	var located bool
-	var asked time.Time // of the broker, last
+	var asked time.Time // when the broker was asked last
 	var retry retrial
 	for {
-		// There is room first: what is known of the log grows old while there is none.
+		// Wait for room first: while there is none, the knowledge of the log grows old.
 		_, reserved, err := p.reserve(ctx, p.cfg.FetchBytes)
 		if err != nil {
 			return err
 		}
 		p.budget.release(reserved)
 		if time.Since(asked) >= 10*p.cfg.MaxWait {
-			located = false // while this process stood still it may have become another
+			located = false // the log may have become another one while this process stood still
 		}
 		asked = time.Now()
 		if !located {
@@ -169,7 +126,7 @@ func (p *partition) fetchAll(ctx context.Context, queue chan<- delivery) error {
 		if err := retry.final(err); err != nil {
 			return err
 		}
-		located = false // it may be another log by now
+		located = false // the log may be another one by now
 		p.mu.Lock()
 		p.state.FetchErrors++
 		p.mu.Unlock()
@@ -180,22 +137,11 @@ func (p *partition) fetchAll(ctx context.Context, queue chan<- delivery) error {
 	}
 }
 
-// answered notes what a fetch response says of the log.
-func (p *partition) answered(r *fetchResult) {
+// answered notes the bounds of the log in a fetch response.
+func (p *partition) answered(r *protocol.Fetched) {
 	p.mu.Lock()
-	p.state.HighWatermark, p.state.LogStart = r.highWatermark, r.logStart
+	p.state.HighWatermark, p.state.LogStart = r.HighWatermark, r.LogStart
 	p.mu.Unlock()
-}
-
-// enqueue puts a step into the queue, or drops it when ctx ends first.
-func enqueue(ctx context.Context, queue chan<- delivery, step delivery) error {
-	select {
-	case queue <- step:
-		return nil
-	case <-ctx.Done():
-		step.drop()
-		return context.Cause(ctx)
-	}
 }
 
 // locate finds where to go on: at, when it is known and still fits the log.
@@ -212,11 +158,12 @@ func (p *partition) locate(ctx context.Context, at Saved, known bool) (delivery,
 		p.mu.Unlock()
 		if !known {
 			d := delivery{at: Saved{Next: start}}
-			if p.c.cfg.Start == Latest {
+			if p.start == Latest {
 				d.at.Next = end
 			}
-			// To be saved: a restart before anything comes would begin elsewhere.
-			d.batch = p.newBatch()
+			// The sink saves this. Otherwise a restart before the first record would begin
+			// elsewhere.
+			d.batch = newBatch(p.id, &p.names)
 			d.batch.Position = d.at
 			p.log.Info().Int64("offset", d.at.Next).Int64("log_start", start).Int64("log_end", end).Msg("nothing saved; starting")
 			return d, nil
@@ -237,8 +184,8 @@ func (p *partition) locate(ctx context.Context, at Saved, known bool) (delivery,
 			}
 			gap.Reset = true
 		}
-		// A new leader may not know yet how far the replicas have got, and a
-		// request may meet a topic in the middle of its deletion.
+		// A new leader may not know yet how far the replicas have got, and a request may
+		// meet a topic in the middle of its deletion.
 		if at.Next > end && attempt < attempts {
 			if err := pause.wait(ctx); err != nil {
 				return delivery{}, err
@@ -246,7 +193,7 @@ func (p *partition) locate(ctx context.Context, at Saved, known bool) (delivery,
 			continue
 		}
 		var to int64
-		switch p.c.cfg.OnGap {
+		switch p.onGap {
 		case StopOnGap:
 			return delivery{}, gap
 		case GapToEarliest:
@@ -260,9 +207,9 @@ func (p *partition) locate(ctx context.Context, at Saved, known bool) (delivery,
 	}
 }
 
-// recognise reads the record that f was taken of again, which may be a marker, and
-// says whether it is still the same. A record that is gone (compacted away, below
-// start, or in a record batch that is refused now) proves nothing and passes.
+// recognise says whether the record of f is still the same. It reads the record, which may
+// be a marker, again. A record that is gone proves nothing and passes: it was compacted
+// away, lies below start, or is in a record batch that is refused now.
 func (p *partition) recognise(ctx context.Context, f Fingerprint, start int64) (same bool, err error) {
 	if f == (Fingerprint{}) || f.Offset < start {
 		return true, nil
@@ -276,24 +223,26 @@ func (p *partition) recognise(ctx context.Context, f Fingerprint, start int64) (
 	if err != nil {
 		return false, err
 	}
-	if result.stable >= 0 && result.stable <= f.Offset {
-		// It was read behind all open transactions, and these only move on: this is a
-		// leader that has just begun, or a topic made anew whose record cannot be seen yet.
-		putBuffer(result.buf)
-		return false, fmt.Errorf("the log can be read up to offset %d only, before a transaction that is open", result.stable)
+	if result.Stable >= 0 && result.Stable <= f.Offset {
+		// The record was read when it lay before all open transactions, and the first of
+		// those only moves on. So the leader has just begun, or the topic was made anew and
+		// its record cannot be seen yet.
+		putBuffer(result.Buf)
+		return false, fmt.Errorf("the log can be read up to offset %d only, before a transaction that is open", result.Stable)
 	}
-	own := newBudget(0, p.budget.total) // admits one thing alone, beside what the partition holds
-	if err := own.acquire(ctx, int64(cap(result.buf)), 0); err != nil {
+	own := newBudget(0, p.budget.total) // admits one thing alone, beside those of the partition
+	if err := own.acquire(ctx, int64(cap(result.Buf)), 0); err != nil {
 		return false, err
 	}
-	s := splitter{f: p.fetcher, budget: own, memory: newMemory(result.buf, own), result: result, at: Saved{Next: f.Offset}, all: true}
 	same = true
-	_, err = s.split(ctx, func(b *Batch) error {
+	s := p.splitter(result, own, Saved{Next: f.Offset}, func(b *Batch) error {
 		if i, found := slices.BinarySearchFunc(b.Records, f.Offset, func(r Record, o int64) int { return cmp.Compare(r.Offset, o) }); found {
 			same = FingerprintOf(&b.Records[i]) == f
 		}
 		b.Release()
 		return nil
 	})
+	s.all = true
+	_, err = s.split(ctx)
 	return same, err
 }

@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,26 +19,26 @@ import (
 type ProducerConfig struct {
 	Cluster
 	Topic string
-	// BatchBytes closes a record batch; a larger record goes alone. The topic's
-	// max.message.bytes must allow it. 1,000,000, within Kafka's own default.
+	// BatchBytes is the size at which a record batch is closed; 1,000,000, within Kafka's
+	// own default. The topic's max.message.bytes must allow it. A larger record goes alone.
 	BatchBytes int
-	// Compress has batches compressed, by zstd, which brokers know since 2.1.
+	// Compress compresses batches with zstd, which brokers know since 2.1.
 	Compress bool
 }
 
-// Producer writes records for replays: acknowledged by all in-sync replicas, in
-// order per partition, and once, also when a request has to be repeated (its
-// batches are numbered; Kafka calls that idempotence).
+// Producer writes records for replays: in order per partition, acknowledged by all in-sync
+// replicas, and once, even when a request has to be repeated. (Its batches are numbered,
+// which Kafka calls idempotence.)
 //
-// Per partition one batch is in flight while the next is filled; a batch is sent
-// as soon as the one before it is acknowledged. So memory is two batches per
-// partition, and whoever writes faster than the brokers take it waits.
+// Per partition one batch is in flight while the next is filled. A batch is sent as soon as
+// the one before it is acknowledged. So a partition takes the memory of two batches, and
+// Write waits when the brokers are slower.
 type Producer struct {
 	cl     *client
 	log    zerolog.Logger
 	lanes  []*lane
 	cancel context.CancelCauseFunc
-	ctx    context.Context // ends with Close or an error that repeating does not mend
+	ctx    context.Context // ends with Close or with a permanent error
 	work   sync.WaitGroup
 }
 
@@ -47,16 +48,16 @@ type lane struct {
 	limit   int
 	codec   compress.Compression
 	mu      sync.Mutex
-	changed chan struct{} // closed and replaced at each change of the below
+	changed chan struct{} // closed and replaced when filling or sending changes
 	filling *batchWriter
 	sending bool
 }
 
-// OpenProducer waits until the cluster can be reached and starts a producer.
-// The topic must exist (EnsureTopic).
+// OpenProducer waits until the cluster can be reached and starts a producer. The topic must
+// exist (EnsureTopic).
 func OpenProducer(ctx context.Context, cfg ProducerConfig, log zerolog.Logger) (*Producer, error) {
 	problems := append(cfg.check(), checkTopic(cfg.Topic))
-	defaultTo(&cfg.BatchBytes, 1_000_000)
+	cfg.BatchBytes = cmp.Or(cfg.BatchBytes, 1_000_000)
 	if cfg.BatchBytes < 1 || cfg.BatchBytes > 1<<30 {
 		problems = append(problems, fmt.Errorf("batch bytes %d is not between 1 and %d", cfg.BatchBytes, 1<<30))
 	}
@@ -96,9 +97,9 @@ func OpenProducer(ctx context.Context, cfg ProducerConfig, log zerolog.Logger) (
 // Partitions is the number of partitions written to.
 func (p *Producer) Partitions() int { return len(p.lanes) }
 
-// Write copies a record into the batch of its partition, and waits while that is
-// full. A zero t means now. An error means that this or an earlier record could not
-// be written, or that ctx has ended; in the latter case the record was not taken.
+// Write copies a record into the batch of its partition, and waits while that is full. A
+// zero t means now. An error means that this or an earlier record could not be written, or
+// that ctx has ended before the record was taken.
 func (p *Producer) Write(ctx context.Context, partition int, key, value []byte, headers []Header, t time.Time) error {
 	if t.IsZero() {
 		t = time.Now()
@@ -125,7 +126,7 @@ func (p *Producer) Flush(ctx context.Context) error {
 	return nil
 }
 
-// Close stops without waiting; what is not flushed may be lost. It must be
+// Close stops without waiting, and records that are not flushed may be lost. It must be
 // called once, also after an error.
 func (p *Producer) Close() {
 	p.cancel(errors.New("the producer is closed"))
@@ -155,7 +156,7 @@ func (p *Producer) wait(ctx context.Context, l *lane, try func() bool) error {
 	}
 }
 
-// change wakes all who wait for l, which is locked.
+// change wakes all goroutines that wait for l, which is locked.
 func (l *lane) change() {
 	close(l.changed)
 	l.changed = make(chan struct{})
@@ -202,14 +203,14 @@ type sender struct {
 	partition int
 	log       zerolog.Logger
 
-	known    bool // that the broker has given an id
+	known    bool // the broker has given producer and epoch
 	producer int64
 	epoch    int16
-	sequence int32
+	sequence int32 // of the next batch
 }
 
-// send repeats the batch until it is acknowledged, ctx ends, or an error is
-// permanent. Its sequence number makes sure that it is written once.
+// send repeats the batch until it is acknowledged, ctx ends, or an error is permanent. The
+// batch's sequence number makes sure that it is written once.
 func (s *sender) send(ctx context.Context, w *batchWriter) error {
 	var pause backoff
 	for {
@@ -220,7 +221,7 @@ func (s *sender) send(ctx context.Context, w *batchWriter) error {
 		}
 		if err == nil {
 			if err = s.cl.produce(ctx, s.topic, s.partition, w.finish(s.producer, s.epoch, s.sequence)); err != nil {
-				w.buf = slices.Clone(w.buf) // a connection that was given up may be sending it still
+				w.buf = slices.Clone(w.buf) // an abandoned connection may still be sending the old one
 			}
 		}
 		switch {

@@ -12,23 +12,24 @@ import (
 
 	"github.com/rs/zerolog"
 	kafkago "github.com/segmentio/kafka-go"
+
+	"streamd/ingest/kafka/protocol"
 )
 
-// Range is the offsets of a partition from From up to To, which is excluded.
+// Range is the offsets of a partition from From up to, but not including, To.
 type Range struct {
 	Partition int
 	From, To  int64
 }
 
-// Lost is a range that the log does not reach: it begins behind it, or ends
-// before it.
+// Lost is a range outside the log: the log begins after it or ends before it.
 type Lost struct {
 	Range
 	LogStart int64 // the first offset of the log; -1: the broker does not say
 	LogEnd   int64 // the offset after its last
 }
 
-// String says what happened to the range.
+// String explains the loss.
 func (l Lost) String() string {
 	if l.From < l.LogStart {
 		return fmt.Sprintf("offsets %d to %d of partition %d were deleted: the log starts at %d", l.From, l.To-1, l.Partition, l.LogStart)
@@ -43,12 +44,12 @@ type RangeConfig struct {
 	Topic string
 	Fetching
 
-	// Partitions are read at the same time, each with a budget of its own; 2.
+	// Partitions is how many are read at the same time, each with a budget of its own; 2.
 	Partitions int
 }
 
-// RangeReader reads ranges of a topic once more, outside of any group: no
-// position and no committed offset changes, and no Consumer notices.
+// RangeReader reads ranges of a topic again, outside of any group. It changes no position
+// and no committed offset, and no Consumer notices.
 type RangeReader struct {
 	cfg RangeConfig
 	log zerolog.Logger
@@ -60,17 +61,17 @@ type RangeReader struct {
 	stats RangeStats
 }
 
-// RangeStats is what a RangeReader has done since it was made.
+// RangeStats counts the work of a RangeReader since it was made.
 type RangeStats struct {
-	Fetched     int64 // bytes of record batches that brokers have sent
+	Fetched     int64 // bytes of record batches received
 	FetchErrors int64
 }
 
-// NewRangeReader checks the configuration and reports all that is wrong with it
-// at once. It does not connect.
+// NewRangeReader checks the configuration and reports all its problems at once. It does not
+// connect.
 func NewRangeReader(cfg RangeConfig, log zerolog.Logger) (*RangeReader, error) {
 	problems := slices.Concat(cfg.Cluster.check(), cfg.Fetching.check(), []error{checkTopic(cfg.Topic)})
-	defaultTo(&cfg.Partitions, 2)
+	cfg.Partitions = cmp.Or(cfg.Partitions, 2)
 	if cfg.Partitions < 1 {
 		problems = append(problems, fmt.Errorf("partitions %d is not positive", cfg.Partitions))
 	}
@@ -89,8 +90,8 @@ func NewRangeReader(cfg RangeConfig, log zerolog.Logger) (*RangeReader, error) {
 // Close gives the connections back. Read must not be running.
 func (r *RangeReader) Close() { r.cl.close() }
 
-// Log asks for the offsets that the log holds, a range for each partition that is
-// not empty. A topic that does not exist is kafkago.UnknownTopicOrPartition.
+// Log returns the offsets of the log, a range for each partition that is not empty. For a
+// missing topic the error is kafkago.UnknownTopicOrPartition.
 func (r *RangeReader) Log(ctx context.Context) ([]Range, error) {
 	n, err := r.cl.partitions(ctx, r.cfg.Topic)
 	if err != nil {
@@ -120,26 +121,22 @@ func (r *RangeReader) Stats() RangeStats {
 	return r.stats
 }
 
-// Read delivers the records that the log holds of the ranges, which may come in
-// any order and may overlap; a record is delivered once. Of a partition they come
-// in offset order and deliver is called for one batch at a time; for different
-// partitions it is called at the same time. Deliver owns the batch as Sink.Deliver
-// does, and may block. An error of its own, as long as ctx has not ended, ends
-// Read.
+// Read delivers the log's records in the ranges, each record once. The ranges may come in
+// any order and may overlap. The records of a partition come in offset order, one batch at
+// a time. Batches of different partitions are delivered at the same time. deliver owns the
+// batch as Sink.Deliver does, and may block. Its error ends Read, unless ctx has ended.
 //
-// Nothing is skipped silently. An offset of a range that lies below the
-// Position.Next of the partition's last batch and was not among the records is in
-// the log no more (compacted), or never was a record of it (a marker, aborted
-// data). What the log does not reach is returned, by partition and offset. That
-// the log is another one of the same name cannot be seen here: whoever knows what
-// the records were has to compare.
+// Nothing is skipped silently. Offsets below the Position.Next of the partition's last
+// batch may be missing among the records: they were compacted away, or never were records
+// (markers, aborted data). Ranges outside the log are returned, by partition and offset.
+// Read cannot see that the log is another one of the same name. A caller who knows the
+// records has to compare.
 //
-// Between ranges that lie close together nothing is asked for twice; stretches
-// that no range covers are jumped over where that saves more than a request
-// costs, and record batches within them are not decompressed. Broker trouble is
-// retried until ctx ends, as the Consumer does (RangeStats tells of it); record
-// batches that stay corrupt, and a partition that is gone, are errors. Read may be
-// called again, but not while it runs.
+// Between ranges that lie close together nothing is fetched twice. Stretches outside the
+// ranges are jumped over where that saves more than a request costs, and their record
+// batches are not decompressed. Read retries after broker trouble until ctx ends, as the
+// Consumer does, and counts it in RangeStats. Record batches that stay corrupt, and a
+// partition that is gone, are errors. Read may be called again, but not while it runs.
 func (r *RangeReader) Read(ctx context.Context, ranges []Range, deliver func(context.Context, *Batch) error) ([]Lost, error) {
 	var parts [][]Range
 	for _, each := range normalise(ranges) {
@@ -206,14 +203,13 @@ type reading struct {
 	log  zerolog.Logger
 	take func(context.Context, *Batch) error
 
-	// What follows belongs to the fetching goroutine.
-	at      int64    // everything before it has been read or lost
-	ranges  []Range  // not read to their ends yet
-	answer  logState // the last
-	size    int      // of its record batches
-	density float64  // bytes of record batches per offset, as met last; 0: not known
-	// The broker has said so many times in a row that there is nothing at at.
-	contrary int
+	// These belong to the fetching goroutine.
+	at       int64             // everything before it has been read or lost
+	ranges   []Range           // not read to their ends yet
+	answer   protocol.LogState // of the last response
+	size     int               // bytes of its record batches
+	density  float64           // its bytes of record batches per offset; 0: not known
+	contrary int               // so many answers in a row say that there is nothing at at
 	lost     []Lost
 }
 
@@ -237,9 +233,9 @@ func (p *reading) deliver(ctx context.Context, d delivery) error {
 	return err
 }
 
-// Brokers that have just started, or become leaders, may for a moment know
-// neither how far the log goes nor that the topic exists: what is contrary to
-// the ranges is asked so many times before it is believed.
+// Brokers that have just started, or become leaders, may for a moment know neither how far
+// the log goes nor that the topic exists. An answer contrary to the ranges is believed
+// after so many attempts.
 const (
 	contraryAttempts = 4
 	unknownAttempts  = 6 // over three seconds
@@ -261,7 +257,7 @@ func (p *reading) fetchAll(ctx context.Context, queue chan<- delivery) error {
 		p.r.mu.Lock()
 		p.r.stats.FetchErrors++
 		p.r.mu.Unlock()
-		if unknownPartition(err) {
+		if isUnknownPartition(err) {
 			if unknown++; unknown == unknownAttempts {
 				return fmt.Errorf("the partition is gone: %w", err)
 			}
@@ -277,7 +273,7 @@ func (p *reading) fetchAll(ctx context.Context, queue chan<- delivery) error {
 	return nil
 }
 
-// step fetches once. It goes on behind what was read, or cannot be.
+// step fetches once and goes on after what was read or is lost.
 func (p *reading) step(ctx context.Context, queue chan<- delivery) error {
 	next, err := p.fetch(ctx, Saved{Next: p.at}, p.maxBytes(), p.answered, p.wants, func(b *Batch) error {
 		p.trim(b)
@@ -294,9 +290,9 @@ func (p *reading) step(ctx context.Context, queue chan<- delivery) error {
 	return err
 }
 
-// answered notes what a response says.
-func (p *reading) answered(r *fetchResult) {
-	p.answer, p.size = r.logState, len(r.records)
+// answered notes the log's state in a response, and its size.
+func (p *reading) answered(r *protocol.Fetched) {
+	p.answer, p.size = r.LogState, len(r.Records)
 	p.r.mu.Lock()
 	p.r.stats.Fetched += int64(p.size)
 	p.r.mu.Unlock()
@@ -318,30 +314,30 @@ func (p *reading) move(next int64) {
 	}
 }
 
-// stalled is called when a fetch has brought nothing.
+// stalled decides how to go on after a fetch without records.
 func (p *reading) stalled(ctx context.Context, queue chan<- delivery) error {
 	a := &p.answer
 	switch {
-	case a.highWatermark > p.at && a.stable <= p.at:
-		return nil // a transaction is open; the broker has held the answer back
-	case a.throttled:
-		return nil // brokers answer with nothing then
+	case a.HighWatermark > p.at && a.Stable <= p.at:
+		return nil // a transaction is open, and the broker has held the answer back
+	case a.Throttled:
+		return nil // a throttled answer has no records
 	}
 	if p.contrary++; p.contrary < contraryAttempts {
-		return fmt.Errorf("nothing comes from offset %d on; the log ends at %d", p.at, a.highWatermark)
+		return fmt.Errorf("nothing comes from offset %d on; the log ends at %d", p.at, a.HighWatermark)
 	}
-	if a.highWatermark <= p.at {
-		p.lose(math.MaxInt64, a.logStart, a.highWatermark)
+	if a.HighWatermark <= p.at {
+		p.lose(math.MaxInt64, a.LogStart, a.HighWatermark)
 		return nil
 	}
-	// What was there has been compacted away, up to the end of the log.
-	b := p.newBatch()
-	b.Position = Saved{Next: a.stable}
-	p.move(a.stable)
+	// Everything up to the end of the log has been compacted away.
+	b := newBatch(p.id, &p.names)
+	b.Position = Saved{Next: a.Stable}
+	p.move(a.Stable)
 	return enqueue(ctx, queue, delivery{batch: b})
 }
 
-// locate is called when the log does not reach to where to go on.
+// locate decides how to go on when the next offset is outside the log.
 func (p *reading) locate(ctx context.Context) error {
 	start, end, err := p.cl.bounds(ctx, p.topic, p.id)
 	if err != nil {
@@ -360,7 +356,7 @@ func (p *reading) locate(ctx context.Context) error {
 	return fmt.Errorf("offset %d of a log from %d to %d: %w", p.at, start, end, kafkago.OffsetOutOfRange)
 }
 
-// lose gives up what the ranges hold before an offset, and goes on there.
+// lose gives up the offsets of the ranges before an offset, and goes on there.
 func (p *reading) lose(before, start, end int64) {
 	for _, each := range p.ranges {
 		gone := Range{p.id, max(each.From, p.at), min(each.To, before)}
@@ -371,12 +367,12 @@ func (p *reading) lose(before, start, end int64) {
 	p.move(before)
 }
 
-// jumpBytes is about what may be read in the time that one more request takes:
-// a shorter stretch between two ranges is read along.
+// jumpBytes can be read in about the time of one more request. A shorter stretch between
+// two ranges is fetched along with them.
 const jumpBytes = 256 << 10
 
-// maxBytes is how much to ask for: what the ranges hold up to the next long
-// stretch between them, judged by the density.
+// maxBytes is how much to ask for: by the density, the bytes up to the next long stretch
+// between ranges.
 func (p *reading) maxBytes() int {
 	limit := float64(p.cfg.FetchBytes)
 	if p.density == 0 {
@@ -389,7 +385,7 @@ func (p *reading) maxBytes() int {
 		}
 		end = each.To
 	}
-	const margin = 1.1 // for what is larger than the average
+	const margin = 1.1 // for records larger than the average
 	return int(max(1, min(limit, margin*float64(end-p.at)*p.density)))
 }
 
@@ -399,7 +395,7 @@ func (p *reading) wants(first, last int64) bool {
 	return i < len(p.ranges) && p.ranges[i].From <= last
 }
 
-// trim leaves in b what lies in the ranges.
+// trim deletes the records outside the ranges from b.
 func (p *reading) trim(b *Batch) {
 	rest := p.ranges
 	b.Records = slices.DeleteFunc(b.Records, func(r Record) bool {

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/rs/zerolog"
+
+	"streamd/ingest/kafka/protocol"
 )
 
 func TestRangeConfigReportsAllProblems(t *testing.T) {
@@ -55,7 +57,7 @@ func TestWantsAndTrim(t *testing.T) {
 			}
 		}
 		p := testReading(ranges...)
-		b := p.newBatch()
+		b := newBatch(p.id, &p.names)
 		var want []int64
 		for o := range in {
 			for last := o; last < len(in); last++ {
@@ -86,16 +88,16 @@ func TestWantsAndTrim(t *testing.T) {
 func TestNothingComes(t *testing.T) {
 	for _, c := range []struct {
 		name     string
-		answer   logState
+		answer   protocol.LogState
 		attempts int // until it is believed; 0: never
 		at       int64
 		lost     []Lost
 	}{
-		{"the log ends", logState{highWatermark: 10, stable: 10, logStart: 2}, contraryAttempts, 0,
+		{"the log ends", protocol.LogState{HighWatermark: 10, Stable: 10, LogStart: 2}, contraryAttempts, 0,
 			[]Lost{{Range{0, 10, 20}, 2, 10}, {Range{0, 30, 40}, 2, 10}}},
-		{"compacted up to the end", logState{highWatermark: 35, stable: 35}, contraryAttempts, 35, nil},
-		{"a transaction is open", logState{highWatermark: 15, stable: 10}, 0, 10, nil},
-		{"throttled", logState{highWatermark: 15, stable: 15, throttled: true}, 0, 10, nil},
+		{"compacted up to the end", protocol.LogState{HighWatermark: 35, Stable: 35}, contraryAttempts, 35, nil},
+		{"a transaction is open", protocol.LogState{HighWatermark: 15, Stable: 10}, 0, 10, nil},
+		{"throttled", protocol.LogState{HighWatermark: 15, Stable: 15, Throttled: true}, 0, 10, nil},
 	} {
 		p := testReading(Range{0, 10, 20}, Range{0, 30, 40})
 		p.answer = c.answer

@@ -19,6 +19,8 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/segmentio/kafka-go/compress"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"streamd/ingest/kafka/protocol"
 )
 
 func randomRecord(rng *rand.Rand) Record {
@@ -51,7 +53,7 @@ func sameRecord(a, b *Record) bool {
 // decodeAll reads a batch that must be good.
 func decodeAll(t testing.TB, data []byte, from int64) []Record {
 	t.Helper()
-	rb, size, err := parseBatch(data, &sums{})
+	rb, size, err := parseBatch(data, &protocol.Sums{})
 	if err != nil || size != len(data) {
 		t.Fatalf("%d bytes of %d: %v", size, len(data), err)
 	}
@@ -65,7 +67,7 @@ func decodeAll(t testing.TB, data []byte, from int64) []Record {
 // recordsOf reads all records of an uncompressed batch from an offset on.
 func recordsOf(rb *recordBatch, from int64) (*Batch, error) {
 	b := &Batch{names: new(interner)}
-	r, err := rb.records(rb.Records)
+	r, err := rb.reader(rb.Records)
 	if err == nil {
 		err = r.appendTo(b, from, math.MaxInt)
 	}
@@ -121,7 +123,7 @@ func TestRecordBatchRoundTrip(t *testing.T) {
 func seal(data []byte) []byte {
 	binary.BigEndian.PutUint32(data[8:], uint32(len(data)-batchPrefix))
 	data[16] = 2
-	binary.BigEndian.PutUint32(data[17:], crc32.Checksum(data[crcStart:], castagnoli))
+	binary.BigEndian.PutUint32(data[17:], crc32.Checksum(data[crcStart:], protocol.Castagnoli))
 	return data
 }
 
@@ -147,14 +149,14 @@ func TestParseBatchRefuses(t *testing.T) {
 		"negative offset": {func(b []byte) []byte { b[0] = 0x80; return b }, "length"},
 		"backward last":   {func(b []byte) []byte { binary.BigEndian.PutUint32(b[23:], 1<<31); return seal(b) }, "the last offset"},
 	} {
-		_, _, err := parseBatch(test.damage(bytes.Clone(good)), &sums{})
+		_, _, err := parseBatch(test.damage(bytes.Clone(good)), &protocol.Sums{})
 		var corrupt *corruptError
 		if !errors.As(err, &corrupt) || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	for n := range good {
-		if _, _, err := parseBatch(good[:n], &sums{}); !errors.Is(err, errCut) {
+		if _, _, err := parseBatch(good[:n], &protocol.Sums{}); !errors.Is(err, errCut) {
 			t.Fatalf("cut at %d: %v", n, err)
 		}
 	}
@@ -167,7 +169,7 @@ func TestRecordsRefused(t *testing.T) {
 		for bit := range 8 {
 			data := bytes.Clone(good)
 			data[i] ^= 1 << bit
-			rb, _, err := parseBatch(seal(data), &sums{})
+			rb, _, err := parseBatch(seal(data), &protocol.Sums{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -186,7 +188,7 @@ func TestRecordsRefused(t *testing.T) {
 		data := bytes.Clone(good)
 		binary.BigEndian.PutUint32(data[57:], n)
 		binary.BigEndian.PutUint32(data[23:], 9)
-		rb, _, err := parseBatch(seal(data), &sums{})
+		rb, _, err := parseBatch(seal(data), &protocol.Sums{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -215,21 +217,23 @@ func TestAppendTime(t *testing.T) {
 // testPartition is a partition for tests that need no broker.
 func testPartition() *partition {
 	c := &Consumer{cfg: Config{Topic: "t", Fetching: Fetching{MaxMessageBytes: 1 << 20, FetchBytes: 1 << 20, BufferBytes: 8 << 20}}, total: newTotal(64 << 20), log: zerolog.Nop()}
-	return newPartition(c, 0)
+	return c.newPartition(0)
 }
 
 // splitterOf is a splitter of a fetch response.
-func splitterOf(t testing.TB, p *partition, result *fetchResult) *splitter {
+func splitterOf(t testing.TB, p *partition, result *protocol.Fetched) *splitter {
 	t.Helper()
 	buf := getBuffer(1)
 	if err := p.budget.acquire(context.Background(), int64(cap(buf)), 0); err != nil {
 		t.Fatal(err)
 	}
-	return &splitter{f: p.fetcher, budget: p.budget, memory: newMemory(buf, p.budget), result: result}
+	s := p.splitter(result, p.budget, Saved{}, nil)
+	s.memory = newMemory(buf, p.budget)
+	return s
 }
 
 // splitAll runs a fetch response through a splitter.
-func splitAll(t testing.TB, p *partition, result *fetchResult, at int64) (offsets []int64, end Saved, err error) {
+func splitAll(t testing.TB, p *partition, result *protocol.Fetched, at int64) (offsets []int64, end Saved, err error) {
 	t.Helper()
 	offsets, refused, end, err := splitRefusing(t, p, result, at)
 	if len(refused) > 0 {
@@ -239,12 +243,12 @@ func splitAll(t testing.TB, p *partition, result *fetchResult, at int64) (offset
 }
 
 // splitRefusing is splitAll with the stretches that cannot be read.
-func splitRefusing(t testing.TB, p *partition, result *fetchResult, at int64) (offsets []int64, refused []Refused, end Saved, err error) {
+func splitRefusing(t testing.TB, p *partition, result *protocol.Fetched, at int64) (offsets []int64, refused []Refused, end Saved, err error) {
 	t.Helper()
 	next := at
 	s := splitterOf(t, p, result)
 	s.at.Next = at
-	end, err = s.split(context.Background(), func(b *Batch) error {
+	s.emit = func(b *Batch) error {
 		if len(b.Records) > 0 && len(b.Refused) > 0 {
 			t.Error("records and refused stretches in one batch")
 		}
@@ -263,10 +267,10 @@ func splitRefusing(t testing.TB, p *partition, result *fetchResult, at int64) (o
 		if b.Position.Next < next {
 			t.Errorf("position %d after offset %d", b.Position.Next, next-1)
 		}
-		if n := len(b.Records); n > mostRecords {
+		if n := len(b.Records); n > maxRecords {
 			t.Errorf("%d records in a batch", n)
 		}
-		if n := len(b.headers); n > 2*mostHeaders {
+		if n := len(b.headers); n > 2*maxHeaders {
 			t.Errorf("%d headers in a batch", n)
 		}
 		if n := len(b.Records); n > 0 && b.Position.Last.Offset == b.Records[n-1].Offset && b.Position.Last != FingerprintOf(&b.Records[n-1]) {
@@ -274,7 +278,8 @@ func splitRefusing(t testing.TB, p *partition, result *fetchResult, at int64) (o
 		}
 		b.Release()
 		return nil
-	})
+	}
+	end, err = s.split(context.Background())
 	if used := p.budget.outstanding(); used != 0 {
 		t.Errorf("%d bytes are not given back", used)
 	}
@@ -284,7 +289,7 @@ func splitRefusing(t testing.TB, p *partition, result *fetchResult, at int64) (o
 // A record batch of many records is delivered in parts, lest small records take
 // many times their bytes; one that cannot be read on is refused from there on.
 func TestRecordBatchInParts(t *testing.T) {
-	const many = 2*mostRecords + mostRecords/2
+	const many = 2*maxRecords + maxRecords/2
 	plain := smallBatch(many)
 	var packed bytes.Buffer
 	w := gzip.NewWriter(&packed)
@@ -294,21 +299,21 @@ func TestRecordBatchInParts(t *testing.T) {
 	binary.BigEndian.PutUint32(zipped[8:], uint32(len(zipped)-batchPrefix))
 	zipped[22] |= byte(compress.Gzip)
 	for name, batch := range map[string][]byte{"plain": plain, "gzip": seal(zipped)} {
-		both := slices.Concat(batch, at(many, smallBatch(mostRecords)))
-		for _, from := range []int64{0, 1, mostRecords, many - 1, many} {
-			got, end, err := splitAll(t, testPartition(), &fetchResult{records: both}, from)
+		both := slices.Concat(batch, at(many, smallBatch(maxRecords)))
+		for _, from := range []int64{0, 1, maxRecords, many - 1, many} {
+			got, end, err := splitAll(t, testPartition(), &protocol.Fetched{Records: both}, from)
 			want := make([]int64, 0, len(got))
-			for o := from; o < many+mostRecords; o++ {
+			for o := from; o < many+maxRecords; o++ {
 				want = append(want, o)
 			}
-			if err != nil || end.Next != many+mostRecords || !slices.Equal(got, want) {
+			if err != nil || end.Next != many+maxRecords || !slices.Equal(got, want) {
 				t.Errorf("%s from %d: %d records, position %d, %v", name, from, len(got), end.Next, err)
 			}
 		}
 	}
 	short := bytes.Clone(plain[:len(plain)-1])
 	binary.BigEndian.PutUint32(short[8:], uint32(len(short)-batchPrefix))
-	got, refused, end, err := splitRefusing(t, testPartition(), &fetchResult{records: seal(short)}, 0)
+	got, refused, end, err := splitRefusing(t, testPartition(), &protocol.Fetched{Records: seal(short)}, 0)
 	if err != nil || len(got) != many-1 || end.Next != many || len(refused) != 1 || refused[0].First != many-1 || refused[0].Records != 1 {
 		t.Errorf("cut off: %d records, refused %v, position %d, %v", len(got), refused, end.Next, err)
 	}
@@ -327,15 +332,15 @@ func withHeaders(records, headers int) []byte {
 // Headers, which may be of two bytes, take twenty times as much in memory:
 // how many a batch has does not grow with what a producer sends.
 func TestHeadersAreBounded(t *testing.T) {
-	got, end, err := splitAll(t, testPartition(), &fetchResult{records: withHeaders(250, mostHeaders/10)}, 0)
+	got, end, err := splitAll(t, testPartition(), &protocol.Fetched{Records: withHeaders(250, maxHeaders/10)}, 0)
 	if err != nil || len(got) != 250 || end.Next != 250 {
 		t.Errorf("%d records, position %d, %v", len(got), end.Next, err)
 	}
 	var omitted []int
-	s := splitterOf(t, testPartition(), &fetchResult{
-		records: slices.Concat(withHeaders(1, mostHeaders), at(1, withHeaders(1, mostHeaders+1)), at(2, smallBatch(1))),
+	s := splitterOf(t, testPartition(), &protocol.Fetched{
+		Records: slices.Concat(withHeaders(1, maxHeaders), at(1, withHeaders(1, maxHeaders+1)), at(2, smallBatch(1))),
 	})
-	end, err = s.split(t.Context(), func(b *Batch) error {
+	s.emit = func(b *Batch) error {
 		for _, r := range b.Records {
 			omitted = append(omitted, r.OmittedHeaders)
 			if len(r.Headers) > 0 && r.OmittedHeaders > 0 || r.Value == nil {
@@ -344,14 +349,15 @@ func TestHeadersAreBounded(t *testing.T) {
 		}
 		b.Release()
 		return nil
-	})
-	if err != nil || end.Next != 3 || !slices.Equal(omitted, []int{0, mostHeaders + 1, 0}) {
+	}
+	end, err = s.split(t.Context())
+	if err != nil || end.Next != 3 || !slices.Equal(omitted, []int{0, maxHeaders + 1, 0}) {
 		t.Errorf("left out %v, position %d, %v", omitted, end.Next, err)
 	}
 	bomb := withHeaders(1, 500_000)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	if got, _, err := splitAll(t, testPartition(), &fetchResult{records: bomb}, 0); err != nil || len(got) != 1 {
+	if got, _, err := splitAll(t, testPartition(), &protocol.Fetched{Records: bomb}, 0); err != nil || len(got) != 1 {
 		t.Errorf("half a million headers: %d records, %v", len(got), err)
 	}
 	runtime.ReadMemStats(&after)
@@ -387,7 +393,7 @@ func TestRefusedBatches(t *testing.T) {
 	} {
 		log := slices.Concat(smallBatch(2), at(2, bytes.Clone(bad)), at(5, smallBatch(1)))
 		for _, from := range []int64{0, 3, 5} {
-			got, refused, end, err := splitRefusing(t, testPartition(), &fetchResult{records: log}, from)
+			got, refused, end, err := splitRefusing(t, testPartition(), &protocol.Fetched{Records: log}, from)
 			want := []int64{0, 1, 5}[min(from, 2):] // from 3 on the first two are behind
 			if err != nil || !slices.Equal(got, want) || end.Next != 6 {
 				t.Errorf("%s, from %d: offsets %v, position %d, %v", name, from, got, end.Next, err)
@@ -398,7 +404,7 @@ func TestRefusedBatches(t *testing.T) {
 		}
 		log[len(smallBatch(2))+crcStart] ^= 1
 		var corrupt *corruptError
-		if _, refused, _, err := splitRefusing(t, testPartition(), &fetchResult{records: log}, 0); !errors.As(err, &corrupt) || len(refused) > 0 {
+		if _, refused, _, err := splitRefusing(t, testPartition(), &protocol.Fetched{Records: log}, 0); !errors.As(err, &corrupt) || len(refused) > 0 {
 			t.Errorf("%s and damaged: refused %v, %v", name, refused, err)
 		}
 	}
@@ -429,12 +435,12 @@ func TestRefusedBeyondTheResponse(t *testing.T) {
 	}
 	batch := at(7, w.finish(-1, -1, 0))
 	for _, kept := range []int{batchHeader, 100, 300_000, len(batch) - 1} {
-		result := &fetchResult{records: batch[:kept], rest: rest{len(batch) - kept, crc32.Checksum(batch[kept:], castagnoli)}}
+		result := &protocol.Fetched{Records: batch[:kept], Rest: protocol.Rest{Size: len(batch) - kept, Sum: crc32.Checksum(batch[kept:], protocol.Castagnoli)}}
 		got, refused, end, err := splitRefusing(t, testPartition(), result, 8)
 		if err != nil || len(got) > 0 || end.Next != 11 || len(refused) != 1 || refused[0].First != 8 || refused[0].Records != 3 {
 			t.Errorf("%d bytes kept: offsets %v, refused %v, position %d, %v", kept, got, refused, end.Next, err)
 		}
-		result.rest.sum ^= 1
+		result.Rest.Sum ^= 1
 		var corrupt *corruptError
 		if _, _, _, err := splitRefusing(t, testPartition(), result, 8); !errors.As(err, &corrupt) {
 			t.Errorf("%d bytes kept, damaged: %v", kept, err)
@@ -445,20 +451,21 @@ func TestRefusedBeyondTheResponse(t *testing.T) {
 // Markers count as what was read last, and are seen again by whoever looks for them.
 func TestMarkersAreRead(t *testing.T) {
 	log := slices.Concat(txn(0, 1, 2), marker(2, 1, 1), txn(3, 1, 1), marker(4, 1, 1))
-	_, end, err := splitAll(t, testPartition(), &fetchResult{records: log}, 0)
+	_, end, err := splitAll(t, testPartition(), &protocol.Fetched{Records: log}, 0)
 	if err != nil || end.Next != 5 || end.Last.Offset != 4 {
 		t.Fatalf("position %+v, %v", end, err)
 	}
-	s := splitterOf(t, testPartition(), &fetchResult{records: log})
+	s := splitterOf(t, testPartition(), &protocol.Fetched{Records: log})
 	s.all = true
 	var seen []Fingerprint
-	if _, err := s.split(t.Context(), func(b *Batch) error {
+	s.emit = func(b *Batch) error {
 		for i := range b.Records {
 			seen = append(seen, FingerprintOf(&b.Records[i]))
 		}
 		b.Release()
 		return nil
-	}); err != nil || len(seen) != 5 || seen[4] != end.Last || seen[2] == end.Last {
+	}
+	if _, err := s.split(t.Context()); err != nil || len(seen) != 5 || seen[4] != end.Last || seen[2] == end.Last {
 		t.Errorf("seen %v, last %v, %v", seen, end.Last, err)
 	}
 }
@@ -480,7 +487,7 @@ func withLast(delta uint32, data []byte) []byte {
 func TestCompactedTail(t *testing.T) {
 	tail := at(10, withLast(9, smallBatch(2)))
 	for _, from := range []int64{10, 11, 12, 19} {
-		got, end, err := splitAll(t, testPartition(), &fetchResult{records: tail}, from)
+		got, end, err := splitAll(t, testPartition(), &protocol.Fetched{Records: tail}, from)
 		if err != nil || end.Next != 20 {
 			t.Errorf("from %d: position %d, %v", from, end.Next, err)
 		}
@@ -490,7 +497,7 @@ func TestCompactedTail(t *testing.T) {
 	}
 	empty := bytes.Clone(smallBatch(1)[:batchHeader])
 	binary.BigEndian.PutUint32(empty[57:], 0)
-	if got, end, err := splitAll(t, testPartition(), &fetchResult{records: at(10, withLast(4, empty))}, 10); err != nil || len(got) > 0 || end.Next != 15 {
+	if got, end, err := splitAll(t, testPartition(), &protocol.Fetched{Records: at(10, withLast(4, empty))}, 10); err != nil || len(got) > 0 || end.Next != 15 {
 		t.Errorf("an empty batch: %v, %d, %v", got, end.Next, err)
 	}
 }
@@ -499,17 +506,17 @@ func TestSplitCutAndDamaged(t *testing.T) {
 	one, two := at(0, smallBatch(3)), at(3, smallBatch(3))
 	both := slices.Concat(one, two)
 	for cut := len(one); cut < len(both); cut++ {
-		got, end, err := splitAll(t, testPartition(), &fetchResult{records: both[:cut]}, 0)
+		got, end, err := splitAll(t, testPartition(), &protocol.Fetched{Records: both[:cut]}, 0)
 		if err != nil || end.Next != 3 || len(got) != 3 {
 			t.Fatalf("cut at %d: %v, %d, %v", cut, got, end.Next, err)
 		}
 	}
 	var corrupt *corruptError
-	if _, end, err := splitAll(t, testPartition(), &fetchResult{records: both[:40]}, 0); !errors.As(err, &corrupt) || end.Next != 0 {
+	if _, end, err := splitAll(t, testPartition(), &protocol.Fetched{Records: both[:40]}, 0); !errors.As(err, &corrupt) || end.Next != 0 {
 		t.Errorf("a first batch that is cut: %d, %v", end.Next, err)
 	}
 	both[len(both)-1] ^= 1
-	got, end, err := splitAll(t, testPartition(), &fetchResult{records: both}, 0)
+	got, end, err := splitAll(t, testPartition(), &protocol.Fetched{Records: both}, 0)
 	if !errors.As(err, &corrupt) || corrupt.base != 3 || end.Next != 3 || len(got) != 3 {
 		t.Errorf("a second batch that is damaged: %v, %d, %v", got, end.Next, err)
 	}
@@ -547,7 +554,7 @@ func TestAbortedTransactions(t *testing.T) {
 		marker(10, 2, 0),
 	)
 	// Unsorted, as brokers may send it.
-	result := &fetchResult{records: log, aborted: []abortedTxn{{2, 8}, {1, 0}}}
+	result := &protocol.Fetched{Records: log, Aborted: []protocol.AbortedTxn{{Producer: 2, First: 8}, {Producer: 1, First: 0}}}
 	got, end, err := splitAll(t, testPartition(), result, 0)
 	if want := []int64{2, 3, 6}; err != nil || !slices.Equal(got, want) || end.Next != 11 {
 		t.Errorf("offsets %v, want %v; position %d, %v", got, want, end.Next, err)
@@ -575,11 +582,11 @@ func TestFingerprint(t *testing.T) {
 }
 
 // summed is a buffer's sums, which has come in pieces.
-func summed(rng *rand.Rand, data []byte) sums {
-	var s sums
+func summed(rng *rand.Rand, data []byte) protocol.Sums {
+	var s protocol.Sums
 	for n := 0; n < len(data); {
-		n += 1 + rng.IntN(min(len(data)-n, 3*step))
-		s.extend(data[:n])
+		n += 1 + rng.IntN(min(len(data)-n, 48<<10))
+		s.Extend(data[:n])
 	}
 	return s
 }
@@ -593,7 +600,7 @@ func TestLongRecords(t *testing.T) {
 		w.reset()
 		for range 1 + i%2 {
 			r := randomRecord(rng)
-			r.Value = make([]byte, rng.IntN(4*long))
+			r.Value = make([]byte, rng.IntN(256<<10))
 			for j := range r.Value {
 				r.Value[j] = byte(rng.Uint32())
 			}
@@ -601,7 +608,7 @@ func TestLongRecords(t *testing.T) {
 		}
 		head := rng.IntN(100)
 		body := slices.Concat(make([]byte, head), at(5, bytes.Clone(w.finish(-1, -1, -1))), at(9, smallBatch(1+i%3)))
-		result := &fetchResult{records: body[head:], sums: summed(rng, body)}
+		result := &protocol.Fetched{Records: body[head:], Sums: summed(rng, body)}
 		if got, end, err := splitAll(t, testPartition(), result, 5); err != nil || len(got) != 2+i%2+i%3 {
 			t.Fatalf("%d bytes: offsets %v, position %d, %v", w.size(), got, end.Next, err)
 		}
@@ -614,39 +621,19 @@ func TestLongRecords(t *testing.T) {
 	}
 }
 
-func TestSums(t *testing.T) {
-	rng := rand.New(rand.NewPCG(13, 14))
-	data := make([]byte, 3*long)
-	for i := range data {
-		data[i] = byte(rng.Uint32())
-	}
-	s := summed(rng, data)
-	for range 300 {
-		from := rng.IntN(len(data))
-		to := from + rng.IntN(len(data)-from+1)
-		crc := rng.Uint32()
-		want := crc32.Update(crc, castagnoli, data[from:to])
-		for _, part := range [][]byte{data[from:to], bytes.Clone(data[from:to])} {
-			if got := s.update(crc, part); got != want {
-				t.Fatalf("bytes %d to %d: %08x, want %08x", from, to, got, want)
-			}
-		}
-	}
-}
-
 // What every byte goes through between the network and a sink.
 func BenchmarkSplit(b *testing.B) {
 	var w batchWriter
 	w.reset()
 	w.add(nil, make([]byte, 1_000_000), nil, time.UnixMilli(1))
-	result := &fetchResult{records: w.finish(-1, -1, -1)}
+	result := &protocol.Fetched{Records: w.finish(-1, -1, -1)}
 	p := testPartition()
-	b.SetBytes(int64(len(result.records)))
+	b.SetBytes(int64(len(result.Records)))
 	for b.Loop() {
-		result.sums = sums{}
-		result.sums.extend(result.records)
-		s := splitter{f: p.fetcher, budget: p.budget, memory: newMemory(nil, p.budget), result: result}
-		if _, err := s.split(b.Context(), func(b *Batch) error { b.Release(); return nil }); err != nil {
+		result.Sums = protocol.Sums{}
+		result.Sums.Extend(result.Records)
+		s := p.splitter(result, p.budget, Saved{}, func(b *Batch) error { b.Release(); return nil })
+		if _, err := s.split(b.Context()); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -662,7 +649,7 @@ func FuzzRecordBatch(f *testing.F) {
 		if mend && len(data) >= batchHeader {
 			seal(data) // so that the fuzzer gets past the CRC
 		}
-		rb, size, err := parseBatch(data, &sums{})
+		rb, size, err := parseBatch(data, &protocol.Sums{})
 		if err != nil {
 			return
 		}
@@ -670,13 +657,13 @@ func FuzzRecordBatch(f *testing.F) {
 			t.Fatalf("%d bytes of %d, offsets %d to %d, %d records", size, len(data), rb.FirstOffset, rb.last(), int(rb.NumRecords))
 		}
 		if rb.Attributes&attrControl != 0 {
-			rb.controlType()
+			rb.marker()
 		}
 		b, err := recordsOf(&rb, rb.FirstOffset)
 		if err != nil {
 			return
 		}
-		if len(b.Records) != int(rb.NumRecords) && len(b.headers) < mostHeaders {
+		if len(b.Records) != int(rb.NumRecords) && len(b.headers) < maxHeaders {
 			t.Fatalf("%d records of %d", len(b.Records), int(rb.NumRecords))
 		}
 		previous := rb.FirstOffset - 1
@@ -697,7 +684,7 @@ func FuzzSplit(f *testing.F) {
 			return
 		}
 		p := testPartition()
-		offsets, _, end, err := splitRefusing(t, p, &fetchResult{records: data, aborted: []abortedTxn{{producer, aborted}}}, from)
+		offsets, _, end, err := splitRefusing(t, p, &protocol.Fetched{Records: data, Aborted: []protocol.AbortedTxn{{Producer: producer, First: aborted}}}, from)
 		if end.Next < from || err == nil && len(offsets) > 0 && end.Next <= offsets[len(offsets)-1] {
 			t.Fatalf("from %d: offsets %v, position %d", from, offsets, end.Next)
 		}

@@ -1,4 +1,4 @@
-package kafka
+package protocol
 
 import (
 	"context"
@@ -14,20 +14,23 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// groupConn is a connection that kafka-go's ConsumerGroup speaks on. kafka-go
-// allocates what members of the group claim: the leader in the assignment, and each
-// member in what it tells the leader. So answers are bounded here, these two are read
-// first, and kafka-go gets what was read of them.
+// DialFunc opens a connection.
+type DialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
+
+// groupConn is a connection of kafka-go's ConsumerGroup. kafka-go allocates what the
+// group's members claim: the leader in an assignment, and each member in its metadata.
+// So groupConn bounds the answers, reads these two itself, and passes on its own encoding
+// of them.
 type groupConn struct {
 	net.Conn
 	topic string
 
 	mu    sync.Mutex
-	asked map[int32]groupRequest // by correlation id; not answered yet
-	head  []byte                 // of the request that is being written
-	body  int                    // bytes that it has still to come
+	asked map[int32]groupRequest // by correlation id, unanswered
+	head  []byte                 // beginning of the request that is being written
+	body  int                    // bytes of that request yet to be written
 
-	answer []byte // read, and not given to kafka-go yet
+	answer []byte // read and checked, and not yet passed to kafka-go
 }
 
 type groupRequest struct {
@@ -38,9 +41,9 @@ type groupRequest struct {
 // maxGroupAnswer bounds an answer: the metadata of a group's members, or of a topic.
 const maxGroupAnswer = 4 << 20
 
-// groupDial returns a dial function for a ConsumerGroup that reads one topic. It does
-// TLS, which kafka-go would do on top of it.
-func groupDial(dial func(context.Context, string, string) (net.Conn, error), config *tls.Config, topic string) func(context.Context, string, string) (net.Conn, error) {
+// GroupDial returns a dial function for a ConsumerGroup that reads one topic. It sets up
+// TLS itself, below the checks.
+func GroupDial(dial DialFunc, config *tls.Config, topic string) DialFunc {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := dial(ctx, network, address)
 		if err != nil {
@@ -67,10 +70,10 @@ func (c *groupConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// requestHead is the size of a request, its key, version and correlation id.
+// requestHead is the size of a request's length, key, version and correlation id.
 const requestHead = 12
 
-// note remembers the requests in what is written, which may come in parts.
+// note remembers the requests in the bytes written, which may come in parts.
 func (c *groupConn) note(p []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -112,7 +115,7 @@ func (c *groupConn) next() error {
 	}
 	n := int(int32(binary.BigEndian.Uint32(size)))
 	if n < 0 || n > maxGroupAnswer {
-		return &oversizeError{"a group's answer", n, maxGroupAnswer}
+		return fmt.Errorf("a group's answer of %d bytes is larger than the limit of %d", n, maxGroupAnswer)
 	}
 	answer := make([]byte, 4+n)
 	copy(answer, size)
@@ -120,7 +123,7 @@ func (c *groupConn) next() error {
 		return noEOF(err)
 	}
 	const head = 8          // size and correlation id
-	if len(answer) < head { // to a login of old brokers
+	if len(answer) < head { // old brokers answer a login so
 		c.answer = answer
 		return nil
 	}
@@ -141,8 +144,7 @@ func (c *groupConn) next() error {
 	return nil
 }
 
-// readGroupAnswer checks what members say in an answer, and returns it without what
-// nobody needs.
+// readGroupAnswer checks an answer that holds data of members, and encodes it anew.
 func readGroupAnswer(body []byte, r groupRequest, topic string) ([]byte, error) {
 	switch r.key {
 	case kmsg.JoinGroup:
@@ -153,14 +155,17 @@ func readGroupAnswer(body []byte, r groupRequest, topic string) ([]byte, error) 
 	return body, nil
 }
 
-// readJoinAnswer reads an answer to JoinGroup, of version 1 or 2. A member whose
-// metadata cannot be read subscribes to nothing: it gets no partitions, and the others
-// do not wait for it. One of too many topics subscribes to the given one at most.
+// maxTopics bounds the topics of a member. The leader asks the broker for all of them,
+// which may create them, and for their partitions.
+const maxTopics = 64
+
+// readJoinAnswer checks an answer to JoinGroup. A member with unreadable metadata is made
+// to subscribe to nothing: it gets no partitions, and the others do not wait for it. A
+// member with too many topics subscribes at most to the given one.
 func readJoinAnswer(body []byte, version int16, topic string) ([]byte, error) {
-	if version < 1 || version > 2 {
-		return nil, fmt.Errorf("an answer to JoinGroup is of version %d, not 1 or 2", version)
+	if version < 1 || version > 2 { // kafka-go asks for these
+		return nil, fmt.Errorf("an answer to JoinGroup has version %d, not 1 or 2", version)
 	}
-	// kmsg allocates as many members as bytes follow.
 	d := kbin.Reader{Src: body}
 	if version >= 2 {
 		d.Int32() // throttle
@@ -179,7 +184,7 @@ func readJoinAnswer(body []byte, version int16, topic string) ([]byte, error) {
 	for i := range r.Members {
 		m := kmsg.NewConsumerMemberMetadata()
 		m.Topics = subscribed(r.Members[i].ProtocolMetadata)
-		if len(m.Topics) > mostTopics {
+		if len(m.Topics) > maxTopics {
 			m.Topics = slices.Compact(slices.DeleteFunc(m.Topics, func(t string) bool { return t != topic }))
 		}
 		r.Members[i].ProtocolMetadata = m.AppendTo(nil)
@@ -187,12 +192,7 @@ func readJoinAnswer(body []byte, version int16, topic string) ([]byte, error) {
 	return r.AppendTo(nil), nil
 }
 
-// mostTopics bounds the topics of a member: the leader asks the broker for all of
-// them, which may create them, and for their partitions.
-const mostTopics = 64
-
-// subscribed returns the topics in a member's metadata. kmsg would allocate as many as
-// bytes follow.
+// subscribed returns the topics in a member's metadata, or none if it is unreadable.
 func subscribed(metadata []byte) (topics []string) {
 	d := kbin.Reader{Src: metadata}
 	d.Int16() // version
@@ -205,8 +205,8 @@ func subscribed(metadata []byte) (topics []string) {
 	return topics
 }
 
-// readSyncAnswer reads an answer to SyncGroup, of version 0, and keeps the topic's
-// partitions of it.
+// readSyncAnswer checks an answer to SyncGroup, of version 0, and keeps the topic's
+// partitions alone.
 func readSyncAnswer(body []byte, topic string) ([]byte, error) {
 	var r kmsg.SyncGroupResponse
 	if err := r.ReadFrom(body); err != nil {
@@ -223,8 +223,8 @@ func readSyncAnswer(body []byte, topic string) ([]byte, error) {
 	return r.AppendTo(nil), nil
 }
 
-// assigned returns the partitions of a topic in a member's assignment, sorted. An
-// empty assignment has none.
+// assigned returns the partitions of a topic in a member's assignment, sorted. An empty
+// assignment has none.
 func assigned(assignment []byte, topic string) (partitions []int32, err error) {
 	if len(assignment) == 0 {
 		return nil, nil

@@ -1,4 +1,4 @@
-package kafka
+package protocol
 
 import (
 	"context"
@@ -47,11 +47,11 @@ func assignment(topics map[string][]int32) []byte {
 	return a.AppendTo(nil)
 }
 
-// kafka-go gets the members' metadata without the parts that only take memory. A member
-// whose metadata cannot be read subscribes to nothing.
+// kafka-go gets the members' topics without the rest of their metadata. A member with
+// unreadable metadata subscribes to nothing.
 func TestReadJoinAnswer(t *testing.T) {
 	for version := int16(1); version <= 2; version++ {
-		many := append(slices.Repeat([]string{"another"}, mostTopics), "orders", "orders")
+		many := append(slices.Repeat([]string{"another"}, maxTopics), "orders", "orders")
 		body := joinAnswer(version, subscription(0, "orders"), subscription(3, "orders", "others"), []byte{0, 1, 0x7f, 0xff, 0xff, 0xff}, nil, subscription(0, many...))
 		out, err := readJoinAnswer(body, version, "orders")
 		if err != nil {
@@ -112,13 +112,13 @@ func TestReadSyncAnswer(t *testing.T) {
 	}
 }
 
-// An answer is told by its request, however these are written; one beyond the limit
-// is not read.
+// An answer is matched to its request, however the requests are written. One beyond the
+// limit is not read.
 func TestGroupConn(t *testing.T) {
 	client, broker := net.Pipe()
 	defer client.Close()
 	defer broker.Close()
-	dial := groupDial(func(context.Context, string, string) (net.Conn, error) { return client, nil }, nil, "orders")
+	dial := GroupDial(func(context.Context, string, string) (net.Conn, error) { return client, nil }, nil, "orders")
 	c, err := dial(t.Context(), "tcp", "broker:9092")
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,74 @@
+package kafka
+
+import (
+	"context"
+	"fmt"
+)
+
+// Sink takes the records that a Consumer reads from its topic. Its methods may be called at
+// the same time for different partitions, never for the same one.
+type Sink interface {
+	// Former is the id that Joined was given in a process that has ended, perhaps without
+	// leaving its group. Empty: there is none. Run takes that member out of the group, which
+	// otherwise waits for the end of its session.
+	Former() string
+
+	// Joined gives the sink its own id in the group, whenever it changes, and before
+	// anything is delivered.
+	Joined(member string)
+
+	// Position is the position that the sink has saved for the partition, or false if there
+	// is none. It is asked before anything of the partition is delivered, and not again in
+	// this process.
+	Position(partition int) (Saved, bool)
+
+	// Partitions lists the partitions for which Position has one.
+	Partitions() []int
+
+	// Deliver hands over the next batch. Batches of a partition come in offset order, one
+	// call at a time, and none is left out: after an error nothing more of the partition
+	// comes. Deliver may block, which pauses the partition (back-pressure). It must return
+	// when ctx ends, which happens when the partition is revoked or Run is to end. For a
+	// partition without a saved position, the first batch is empty and holds the position
+	// where it begins.
+	//
+	// After nil the batch belongs to the sink, which must release it some time without
+	// waiting for further batches. After an error the batch counts as not delivered and
+	// stays the consumer's. An error while ctx has not ended makes Run fail with it.
+	Deliver(ctx context.Context, b *Batch) error
+
+	// Jumped says that the partition goes on at to after a gap that Config.OnGap allows.
+	// The next offsets may have been delivered before with other records: with gap.Reset,
+	// the log is another one.
+	Jumped(gap *GapError, to int64)
+
+	// Revoked says that nothing more of these partitions is delivered until they are
+	// assigned anew, and that all calls for them have returned. The process is still a
+	// member of the group: this is the moment to save and to Commit, until ctx ends.
+	Revoked(ctx context.Context, partitions []int)
+}
+
+// GapError says that a saved position cannot be continued from.
+type GapError struct {
+	Topic     string
+	Partition int
+	Saved     int64 // the offset that was to come next
+	LogStart  int64 // the first offset of the log
+	LogEnd    int64 // the offset after its last
+	// Reset says that the position was saved in another log: the topic was deleted and made
+	// anew, or its end was lost.
+	Reset bool
+}
+
+func (e *GapError) Error() string {
+	at := fmt.Sprintf("saved offset %d of %s/%d", e.Saved, e.Topic, e.Partition)
+	const hint = "pass --kafka.on_gap=earliest to go on at the log's start, or --kafka.on_gap=latest at its end"
+	switch {
+	case e.Saved < e.LogStart:
+		return fmt.Sprintf("%s is below the log start %d: %d offsets were deleted unread; %s", at, e.LogStart, e.LogStart-e.Saved, hint)
+	case e.Saved > e.LogEnd:
+		return fmt.Sprintf("%s is beyond the log end %d: the topic was deleted and made anew, or its end was lost; %s", at, e.LogEnd, hint)
+	}
+	return fmt.Sprintf("%s does not fit the log (%d to %d): the record before it is another one; the topic was deleted and made anew, or its end was lost and written anew; %s",
+		at, e.LogStart, e.LogEnd, hint)
+}

@@ -1,0 +1,110 @@
+package kafka
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"time"
+
+	"github.com/segmentio/kafka-go/compress"
+	"github.com/twmb/franz-go/pkg/kbin"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"streamd/ingest/kafka/protocol"
+)
+
+// batchWriter encodes a record batch. Its buffer is reused.
+type batchWriter struct {
+	buf      []byte
+	codec    compress.Compression
+	count    int
+	baseTime int64
+	maxTime  int64
+	headers  []kmsg.Header // reused by add
+}
+
+func (w *batchWriter) reset() {
+	w.buf = append(w.buf[:0], make([]byte, batchHeader)...)
+	w.count, w.codec = 0, compress.None
+}
+
+// size is the encoded size so far.
+func (w *batchWriter) size() int { return len(w.buf) }
+
+// recordOverhead bounds the size of a record without its key, value and headers: seven
+// varints of at most ten bytes.
+const recordOverhead = 70
+
+// recordSize bounds the encoded size of a record.
+func recordSize(key, value []byte, headers []Header) int {
+	n := recordOverhead + len(key) + len(value)
+	for _, h := range headers {
+		n += len(h.Key) + len(h.Value) + 10
+	}
+	return n
+}
+
+func (w *batchWriter) add(key, value []byte, headers []Header, t time.Time) {
+	timestamp := t.UnixMilli()
+	if t.IsZero() {
+		timestamp = -1
+	}
+	if w.count == 0 {
+		w.baseTime, w.maxTime = timestamp, timestamp
+	}
+	w.maxTime = max(w.maxTime, timestamp)
+	r := kmsg.Record{
+		TimestampDelta64: timestamp - w.baseTime, OffsetDelta: int32(w.count),
+		Key: key, Value: value, Headers: w.headers[:0],
+	}
+	length := 1 + kbin.VarlongLen(r.TimestampDelta64) + kbin.VarintLen(r.OffsetDelta) +
+		varbytesLen(len(key)) + varbytesLen(len(value)) + kbin.VarintLen(int32(len(headers)))
+	for _, h := range headers {
+		r.Headers = append(r.Headers, kmsg.Header(h))
+		length += varbytesLen(len(h.Key)) + varbytesLen(len(h.Value))
+	}
+	r.Length = int32(length)
+	w.buf, w.headers = r.AppendTo(w.buf), r.Headers
+	w.count++
+}
+
+// varbytesLen is the encoded size of n bytes behind their length. Null bytes, of length -1,
+// take as much as empty ones.
+func varbytesLen(n int) int { return kbin.VarintLen(int32(n)) + n }
+
+// pack compresses the records. None may be added afterwards.
+func (w *batchWriter) pack(codec compress.Compression) error {
+	if codec == compress.None {
+		return nil
+	}
+	var packed bytes.Buffer
+	z := codec.Codec().NewWriter(&packed)
+	_, err := z.Write(w.buf[batchHeader:])
+	if err = errors.Join(err, z.Close()); err != nil {
+		return fmt.Errorf("compress with %v: %w", codec, err)
+	}
+	w.buf, w.codec = append(w.buf[:batchHeader], packed.Bytes()...), codec
+	return nil
+}
+
+// finish fills in the header and returns the batch, valid until the next reset.
+func (w *batchWriter) finish(producer int64, epoch int16, sequence int32) []byte {
+	header := kmsg.RecordBatch{
+		Length:               int32(len(w.buf) - batchPrefix),
+		PartitionLeaderEpoch: -1, // the broker sets it
+		Magic:                2,
+		Attributes:           int16(w.codec),
+		LastOffsetDelta:      int32(w.count - 1),
+		FirstTimestamp:       w.baseTime,
+		MaxTimestamp:         w.maxTime,
+		ProducerID:           producer,
+		ProducerEpoch:        epoch,
+		FirstSequence:        sequence,
+		NumRecords:           int32(w.count),
+	}
+	header.AppendTo(w.buf[:0])
+	binary.BigEndian.PutUint32(w.buf[17:], crc32.Checksum(w.buf[crcStart:], protocol.Castagnoli))
+	return w.buf
+}

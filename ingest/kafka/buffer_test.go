@@ -63,7 +63,7 @@ func TestBudgetAdmitsTheLargeAlone(t *testing.T) {
 	if err := b.acquire(ctx, 60, 0); err != nil {
 		t.Fatal(err)
 	}
-	// 500 on top of one's own 60 get in, since nobody else has any.
+	// 500 on top of the caller's own 60 get in, since nothing else is used.
 	if err := b.acquire(ctx, 500, 60); err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func TestBudgetAdmitsTheLargeAlone(t *testing.T) {
 	}
 }
 
-// bomb is a record batch of one record of so many zeros.
+// bomb makes a record batch of one record, of size zeros.
 func bomb(t testing.TB, base int64, codec compress.Compression, size int) []byte {
 	t.Helper()
 	var w batchWriter
@@ -93,14 +93,13 @@ func bomb(t testing.TB, base int64, codec compress.Compression, size int) []byte
 	return at(base, seal(data))
 }
 
-// TestOneBudgetOverAllPartitions: what 64 partitions decompress at the same time is no
-// more than the total and one batch, whatever order it is given back in, and none waits
-// for ever.
+// Batches that 64 partitions decompress at the same time take no more than the total and
+// one batch, in whatever order they are given back. No partition waits for ever.
 func TestOneBudgetOverAllPartitions(t *testing.T) {
 	const partitions, batches, size, limit = 64, 3, 1 << 20, 4 << 20
 	shared := newTotal(limit)
 	var most atomic.Int64
-	held := make(chan *Batch, 2*partitions) // as if in order: released by another goroutine
+	held := make(chan *Batch, 2*partitions) // to be released by another goroutine
 	var sink, work sync.WaitGroup
 	sink.Go(func() {
 		for b := range held {
@@ -143,8 +142,8 @@ func TestOneBudgetOverAllPartitions(t *testing.T) {
 	if n := read.Load(); n != partitions*batches {
 		t.Errorf("%d records were read, want %d", n, partitions*batches)
 	}
-	// Beside the total: a buffer for the largest batch where it does not say how large it
-	// is, and the partition's own budget.
+	// Beside the total: a buffer for the largest batch if it does not give its size, and the
+	// partition's own budget.
 	if n := most.Load(); n > limit+5*2*size/4+2*size {
 		t.Errorf("%d bytes were held, the total is %d", n, limit)
 	}

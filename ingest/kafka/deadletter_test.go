@@ -16,8 +16,7 @@ import (
 	"streamd/ingest/kafka/embedded"
 )
 
-// A topic of which the brokers know no partitions yet is asked for again after a
-// pause, as one that they do not know.
+// A topic without known partitions is asked for again after a pause, like an unknown topic.
 func TestDeadLettersOfATopicWithoutPartitions(t *testing.T) {
 	b, err := embedded.Start(t.TempDir())
 	if err != nil {
@@ -48,8 +47,7 @@ func TestDeadLettersOfATopicWithoutPartitions(t *testing.T) {
 	}
 }
 
-// The letters of a delivery share a request, however many they are; a topic that takes
-// less gets them in parts, and the ones too large without their values.
+// All letters of a Write share a request.
 func TestLettersShareRequests(t *testing.T) {
 	b, err := embedded.Start(t.TempDir())
 	if err != nil {
@@ -79,14 +77,14 @@ func TestLettersShareRequests(t *testing.T) {
 	}
 }
 
-// A letter read back is what was written.
+// A letter is read back as it was written.
 func TestReadDeadLetter(t *testing.T) {
 	rng := rand.New(rand.NewPCG(31, 32))
 	d := &DeadLetters{cfg: DeadLetterConfig{Source: "orders", Connector: "streamd.test"}}
 	for i := range 200 {
 		r := randomRecord(rng)
 		r.Offset = int64(rng.IntN(1000))
-		if i%3 == 0 { // it has been a dead letter before
+		if i%3 == 0 { // the record has been a dead letter before
 			r.Headers = append(r.Headers, Header{headerTopic, []byte("another")}, Header{headerValueSize, []byte("7")})
 		}
 		want := DeadLetter{
@@ -113,7 +111,7 @@ func TestReadDeadLetter(t *testing.T) {
 		if !reflect.DeepEqual(*got, want) || got.Whole() != (letter.Record != nil) {
 			t.Fatalf("read %+v, written %+v", *got, want)
 		}
-		// Without its first header, or with numbers that are none, it is no letter.
+		// Without its first header, or with malformed numbers, it is no letter.
 		for _, h := range []string{headerTopic, headerPartition, headerOffset} {
 			other := written[0]
 			other.Headers = slices.Clone(other.Headers)
@@ -129,8 +127,7 @@ func TestReadDeadLetter(t *testing.T) {
 	}
 }
 
-// A letter with an impossible size, digest or time is refused. Everything that is read
-// from another one is bounded by its record.
+// A letter with an impossible size, digest or time is refused.
 func FuzzReadDeadLetter(f *testing.F) {
 	f.Add("3", "17", "1700000000000", "5", "7", "ab", "2", "20", "4")
 	f.Fuzz(func(t *testing.T, partition, offset, millis, valueSize, keySize, digest, omitted, last, records string) {

@@ -29,7 +29,7 @@ func compressed(t testing.TB, codec compress.Compression, r io.Reader) []byte {
 	return out.Bytes()
 }
 
-// unpack decompresses where there is room enough.
+// unpack decompresses without a limit on buffers.
 func unpack(codec compress.Compression, src []byte, limit int) ([]byte, int, error) {
 	return decompress(codec, src, guessSize(codec, src, limit), limit, newBudget(1<<40, newTotal(1<<40)))
 }
@@ -44,7 +44,7 @@ func TestDecompress(t *testing.T) {
 				t.Fatalf("%v: %d bytes: got %d, %v", codec, n, size, err)
 			}
 			putBuffer(buf)
-			// One byte less is too little.
+			// A limit of one byte less refuses it.
 			if n > 1 {
 				if _, _, err := unpack(codec, src, n-1); !errors.Is(err, ErrTooLarge) {
 					t.Errorf("%v: %d bytes within %d: %v", codec, n, n-1, err)
@@ -63,7 +63,7 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
-// TestBombs feeds what decompresses to 600 MiB, and looks at the memory taken.
+// Data that decompresses to 600 MiB takes little memory.
 func TestBombs(t *testing.T) {
 	const size, limit = 600 << 20, 4 << 20
 	bombs := make(map[string]struct {
@@ -79,11 +79,11 @@ func TestBombs(t *testing.T) {
 	for _, codec := range codecs {
 		add(codec.String(), codec, compressed(t, codec, io.LimitReader(zeros{}, size)))
 	}
-	// Headers that claim what does not follow.
+	// Headers with claims that the data does not keep.
 	add("a snappy block's length", compress.Snappy, append(binary.AppendUvarint(nil, size), 0, 0))
 	add("a zstd frame's size", compress.Zstd, binary.LittleEndian.AppendUint64([]byte{0x28, 0xb5, 0x2f, 0xfd, 0xe0}, size))
 	add("a zstd window", compress.Zstd, []byte{0x28, 0xb5, 0x2f, 0xfd, 0x00, 0x98, 0x03, 0xff, 0xff, 0x00})
-	// Blocks of nothing, each of which takes five bytes, and the last of which is cut off.
+	// Empty blocks of five bytes each. The last one is cut off.
 	blocks := append(append(bytes.Clone(xerial), make([]byte, xerialHeader-len(xerial))...), bytes.Repeat([]byte{0, 0, 0, 1, 0}, limit/5)...)
 	add("empty snappy blocks", compress.Snappy, blocks[:len(blocks)-1])
 	for name, bomb := range bombs {
@@ -101,20 +101,20 @@ func TestBombs(t *testing.T) {
 			}
 		})
 	}
-	// A xerial frame that claims more than there is.
+	// A xerial frame with a block longer than the data.
 	frame := append(bytes.Clone(xerial), 0, 0, 0, 1, 0, 0, 0, 1, 0x7f, 0xff, 0xff, 0xff, 1)
 	if _, _, err := unpack(compress.Snappy, frame, limit); err == nil {
 		t.Error("a long xerial block passed")
 	}
 }
 
-// TestDecompressTakesNoMoreThanTheLimit looks at the buffer, which counts against a
-// partition's budget, where the size is not known before.
+// The buffer, which counts against a partition's budget, stays near the limit when the size
+// is not known before.
 func TestDecompressTakesNoMoreThanTheLimit(t *testing.T) {
 	const limit = 1 << 20
 	data := make([]byte, limit)
 	rng := rand.NewChaCha8([32]byte{})
-	for _, random := range []int{limit / 10, limit / 5, limit / 4} { // does not compress
+	for _, random := range []int{limit / 10, limit / 5, limit / 4} { // these bytes do not compress
 		rng.Read(data[:random])
 		for _, codec := range codecs {
 			buf, n, err := unpack(codec, compressed(t, codec, bytes.NewReader(data)), limit)

@@ -7,9 +7,8 @@ import (
 	"streamd/ingest/kafka/protocol"
 )
 
-// TestWholeBatchesAskedFor: of a log of equal batches nothing but a first response,
-// which is asked for when their size is not known yet, ends within one, and batches
-// of which two are too much are asked for one at a time.
+// In a log of equal batches only the first response, asked for before their size is known,
+// ends within a batch. Batches are asked for one at a time where two do not fit.
 func TestWholeBatchesAskedFor(t *testing.T) {
 	batch := smallBatch(100)
 	const batches = 40

@@ -13,7 +13,7 @@ import (
 	"streamd/ingest/kafka/embedded"
 )
 
-// What a broker says to a request to leave a group counts, throttled or not.
+// A broker's error to a request to leave a group is returned, throttled or not.
 func TestLeave(t *testing.T) {
 	b, err := embedded.Start(t.TempDir())
 	if err != nil {

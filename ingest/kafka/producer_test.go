@@ -19,8 +19,7 @@ import (
 	"streamd/ingest/kafka/embedded"
 )
 
-// A log without the end that a producer had written to it ends the producer, which
-// says what has happened.
+// A producer ends with an explanation when its records are missing at the log's end.
 func TestProducerOfALostEnd(t *testing.T) {
 	b, err := embedded.Start(t.TempDir())
 	if err != nil {
@@ -59,7 +58,7 @@ func TestProducerOfALostEnd(t *testing.T) {
 	}
 }
 
-// stuckConn holds back the first record batch that it is to send.
+// stuckConn holds back the first record batch that it sends.
 type stuckConn struct {
 	net.Conn
 	*stuck
@@ -67,8 +66,8 @@ type stuckConn struct {
 }
 
 type stuck struct {
-	batch   chan []byte   // is told it
-	release chan struct{} // lets it go
+	batch   chan []byte   // receives the batch
+	release chan struct{} // closed to send it
 }
 
 func (c *stuckConn) Write(p []byte) (int, error) {
@@ -77,15 +76,15 @@ func (c *stuckConn) Write(p []byte) (int, error) {
 		select {
 		case c.batch <- p:
 			<-c.release
-		default: // it is not the first
+		default: // another batch came first
 		}
 	}
 	c.produces = len(p) > 6 && binary.BigEndian.Uint16(p[4:]) == uint16(kmsg.Produce)
 	return c.Conn.Write(p)
 }
 
-// A batch that a broker takes slowly stays as it is, though whoever wrote it has
-// given up waiting, and writes the next.
+// A batch that a broker takes slowly stays unchanged, even when its writer has given up
+// and writes the next.
 func TestGivenUpBatchStaysAsItIs(t *testing.T) {
 	b, err := embedded.Start(t.TempDir())
 	if err != nil {
@@ -128,7 +127,7 @@ func TestGivenUpBatchStaysAsItIs(t *testing.T) {
 	close(held.release)
 }
 
-// A record that fits its topic only when it is compressed arrives as it was.
+// A record that fits its topic only compressed arrives unchanged.
 func TestProducerCompresses(t *testing.T) {
 	b, err := embedded.Start(t.TempDir())
 	if err != nil {

@@ -84,7 +84,7 @@ func TestWantsAndTrim(t *testing.T) {
 	}
 }
 
-// TestNothingComes goes through what an answer without records may mean.
+// TestNothingComes goes through the meanings of an answer without records.
 func TestNothingComes(t *testing.T) {
 	for _, c := range []struct {
 		name     string

@@ -1,7 +1,7 @@
-// Package embedded runs a Kafka broker inside the process, for demonstrations and
-// tests: franz-go's kfake on a folder, reachable on loopback only. Its log is
-// bounded by retention, so that any amount of data can pass through little memory
-// and disk. It is no production broker: one node, no replication, no fsync.
+// Package embedded runs a Kafka broker inside the process, for demonstrations and tests:
+// franz-go's kfake on a folder, reachable on loopback only. Retention bounds its log, so
+// that any amount of data can pass through little memory and disk. It is no production
+// broker: it has one node, no replication and no fsync.
 package embedded
 
 import (
@@ -13,8 +13,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 )
 
-// maxMessageBytes is what a topic takes in one record batch. Blocks of 20,000
-// rows are around 1 MiB; users try larger ones.
+// maxMessageBytes bounds a record batch. Blocks of 20,000 rows are around 1 MiB, and users
+// try larger ones.
 const maxMessageBytes = 32 << 20
 
 // segmentBytes is the unit in which retention deletes.
@@ -26,9 +26,9 @@ type Broker struct {
 	addr    string
 }
 
-// Start starts a broker on a free port with its log in dir, which is made when
-// missing. A log that is there already is continued. Options are further ones for
-// kfake, such as listeners with TLS.
+// Start starts a broker on a free port with its log in dir, which it makes when missing. It
+// continues a log that is there. opts are further options for kfake, such as listeners with
+// TLS.
 func Start(dir string, opts ...kfake.Opt) (*Broker, error) {
 	opts = append([]kfake.Opt{
 		kfake.NumBrokers(1),
@@ -53,13 +53,13 @@ func (b *Broker) Addr() string { return b.addr }
 // Cluster is kfake's own handle, for tests that delete records or compact.
 func (b *Broker) Cluster() *kfake.Cluster { return b.cluster }
 
-// CreateTopic creates a topic of which each partition keeps about the last
-// retentionBytes bytes (at least one segment of 32 MiB; below 0: everything).
+// CreateTopic creates a topic. Each partition keeps about the last retentionBytes bytes, but
+// at least one segment of 32 MiB. Below 0 it keeps everything.
 func (b *Broker) CreateTopic(name string, partitions int, retentionBytes int64) error {
 	configs := map[string]string{
 		"segment.bytes":     strconv.Itoa(segmentBytes),
 		"max.message.bytes": strconv.Itoa(maxMessageBytes),
-		// Records may carry the time of events long past.
+		// Records may have the times of events long past.
 		"retention.ms": "-1",
 	}
 	if retentionBytes >= 0 {
@@ -72,5 +72,5 @@ func (b *Broker) CreateTopic(name string, partitions int, retentionBytes int64) 
 	return nil
 }
 
-// Close stops the broker; the log stays.
+// Close stops the broker. The log stays.
 func (b *Broker) Close() { b.cluster.Close() }

@@ -13,8 +13,8 @@ import (
 	"streamd/ingest/kafka/embedded"
 )
 
-// TestRetention passes 160 MiB of old records through a topic that keeps 32, and
-// looks at the disk.
+// TestRetention passes 160 MiB of old records through a topic that keeps 32 MiB, and
+// measures the log on disk.
 func TestRetention(t *testing.T) {
 	const keep, record, records = 32 << 20, 1 << 20, 160
 	dir := t.TempDir()
@@ -35,7 +35,7 @@ func TestRetention(t *testing.T) {
 	}
 	defer p.Close()
 	for range records {
-		// By its time alone no record is dropped, however old.
+		// Retention does not drop a record for its age.
 		if err := p.Write(ctx, 0, nil, make([]byte, record), nil, time.Unix(1e9, 0)); err != nil {
 			t.Fatal(err)
 		}
@@ -61,7 +61,7 @@ func TestRetention(t *testing.T) {
 	size := int64(0)
 	filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
 		if err == nil && !d.IsDir() {
-			if info, err := d.Info(); err == nil { // it may be gone by now
+			if info, err := d.Info(); err == nil { // it may have been deleted by now
 				size += info.Size()
 			}
 		}

@@ -61,15 +61,15 @@ func testOrderAndResume(t *testing.T, s *suite) {
 	}
 }
 
-// testCommitIsNotAPosition is the control to the test above: what was committed
-// to the group must not be where a consumer without saved positions begins.
+// testCommitIsNotAPosition is the control to the test above: a consumer without saved
+// positions must not begin at the offsets committed to the group.
 func testCommitIsNotAPosition(t *testing.T, s *suite) {
 	topic := s.topic(t, "topic", 1, nil)
 	produce(t, s.producer(t), values(topic, 0, 0, 100)...)
 	sink := newRecorder()
 	c := s.consume(t, s.config(t, topic), sink)
 	c.until("100 records", func() bool { return sink.total() == 100 })
-	if err := c.Commit(deadline(t), map[int]int64{0: 70, 9: 1}); err != nil { // 9 is nobody's
+	if err := c.Commit(deadline(t), map[int]int64{0: 70, 9: 1}); err != nil { // nobody owns 9
 		t.Fatal(err)
 	}
 	c.stop()
@@ -92,7 +92,7 @@ func testStartLatest(t *testing.T, s *suite) {
 	c := s.consume(t, cfg, sink)
 	c.until("the start", func() bool { return sink.next(0) == 50 })
 	c.stop()
-	// Where it began is saved, though nothing has come.
+	// The position where it began is saved, though nothing has come.
 	more := values(topic, 0, 50, 20)
 	produce(t, cl, more[:10]...)
 	c = s.consume(t, cfg, sink)
@@ -139,8 +139,8 @@ func testRebalance(t *testing.T, s *suite) {
 	sa, sb := newRecorder(), newRecorder()
 	add()
 	cfg := s.config(t, topic)
-	// The least that Apache Kafka allows by default: members hear of a rebalance
-	// within a quarter of it. To be expelled is but one rebalance more.
+	// The least that Apache Kafka allows by default, since members hear of a rebalance
+	// within a quarter of it. An expulsion is just one rebalance more.
 	cfg.SessionTimeout = 6 * time.Second
 	a := s.consume(t, cfg, sa)
 	a.until("all partitions", func() bool { return len(assigned(a)) == partitions && caughtUp(a) })
@@ -157,7 +157,7 @@ func testRebalance(t *testing.T, s *suite) {
 	b.until("all partitions at the second", func() bool { return len(assigned(b)) == partitions && caughtUp(b) })
 	add()
 	b.until("the rest", func() bool { return caughtUp(b) })
-	a = s.consume(t, cfg, sa) // where it was
+	a = s.consume(t, cfg, sa) // it resumes
 	a.until("a half each again", func() bool { return len(assigned(a)) == partitions/2 && len(assigned(b)) == partitions/2 })
 	b.until("both again", func() bool { return caughtUp(a) && caughtUp(b) })
 	b.stop()
@@ -170,8 +170,8 @@ func testRebalance(t *testing.T, s *suite) {
 	}
 }
 
-// testFormer joins a group with a member that never says anything again, as after a
-// crash, and whose session is as long as brokers allow.
+// testFormer joins a group with a member that is silent for ever, as after a crash, and has
+// the longest session that brokers allow.
 func testFormer(t *testing.T, s *suite) {
 	const n, session = 100, 5 * time.Minute
 	topic := s.topic(t, "topic", 2, nil)
@@ -215,7 +215,7 @@ func testFormer(t *testing.T, s *suite) {
 	}
 
 	began := time.Now()
-	for range 2 { // the second time it is not in the group any more
+	for range 2 { // the second time it has already left the group
 		sink := newRecorder()
 		sink.former = joined.MemberID
 		c := s.consume(t, cfg, sink)
@@ -275,8 +275,8 @@ func testGap(t *testing.T, s *suite) {
 	}
 }
 
-// heldUp fills a topic of one partition with 20 records, and consumes them until
-// there is no room for more. The sink takes none before held is closed.
+// heldUp fills a topic of one partition with 20 records, and consumes them until there is
+// no room for more. The sink takes none before held is closed.
 func (s *suite) heldUp(t *testing.T, cfg kafka.Config) (c *running, held chan struct{}) {
 	cl := s.producer(t)
 	for i := range 20 {
@@ -317,7 +317,7 @@ func testMadeAnew(t *testing.T, s *suite) {
 	sink := newRecorder()
 	c := s.consume(t, s.config(t, topic), sink)
 	c.until("50 records", func() bool { return sink.total() == 50 })
-	// First while the consumer runs.
+	// First, while the consumer runs.
 	s.deleteTopic(t, topic)
 	c.until("a failed fetch", func() bool { return c.Stats().Partitions[0].FetchErrors > 0 })
 	s.create(t, topic, 1, nil)
@@ -327,7 +327,7 @@ func testMadeAnew(t *testing.T, s *suite) {
 	if err := c.wait(); !errors.As(err, &gap) || !gap.Reset || gap.Saved != 50 {
 		t.Fatalf("while running: %v", err)
 	}
-	// Then at the start. There are offsets enough; only the record before differs.
+	// Then, at the start. The log is long enough. Only the record before differs.
 	if err := s.consume(t, s.config(t, topic), sink).wait(); !errors.As(err, &gap) || !gap.Reset || gap.Saved != 50 {
 		t.Fatalf("at the start: %v", err)
 	}
@@ -343,8 +343,8 @@ func testMadeAnew(t *testing.T, s *suite) {
 	}
 }
 
-// testMadeAnewWithFewer makes a topic anew without a partition that was read: no
-// instance will be assigned that one.
+// testMadeAnewWithFewer makes a topic anew without a partition that was read. No instance
+// is assigned that one.
 func testMadeAnewWithFewer(t *testing.T, s *suite) {
 	topic := s.topic(t, "topic", 3, nil)
 	produce(t, s.producer(t), values(topic, 2, 0, 50)...)
@@ -371,12 +371,12 @@ func testMadeAnewWithFewer(t *testing.T, s *suite) {
 	if sink.chainOf(0) != chainOf(chain{}, 0, others) || len(sink.jumps) != 1 || sink.next(2) != 0 {
 		t.Errorf("%d records, jumps %v, next in the partition that is gone %d", sink.count(0), sink.jumps, sink.next(2))
 	}
-	// That is saved, too.
+	// The new position is saved.
 	s.consume(t, s.config(t, topic), sink).stop()
 }
 
-// testMadeAnewWithMarkers makes topics anew where the record read last was, or now is,
-// a transaction's marker, or lies behind a transaction that is open.
+// testMadeAnewWithMarkers makes topics anew where the last record read was, or now is, a
+// transaction's marker, or lies behind an open transaction.
 func testMadeAnewWithMarkers(t *testing.T, s *suite) {
 	transaction := func(t *testing.T, topic, id string, n int) (end func(kgo.TransactionEndTry)) {
 		t.Helper()
@@ -394,7 +394,7 @@ func testMadeAnewWithMarkers(t *testing.T, s *suite) {
 	}
 	for _, test := range []struct {
 		name     string
-		old, new func(t *testing.T, topic string) // three offsets each, and more in the new one
+		old, new func(t *testing.T, topic string) // old: three offsets; new: three or more
 	}{
 		{"record-then-marker", func(t *testing.T, topic string) {
 			produce(t, s.producer(t), values(topic, 0, 0, 3)...)
@@ -451,8 +451,8 @@ func testMadeAnewWithMarkers(t *testing.T, s *suite) {
 	}
 }
 
-// testMadeAnewUnseen makes a topic anew, with more records than there were, while the
-// consumer does not ask for any: it has no connection, or there is no room.
+// testMadeAnewUnseen makes a topic anew, with more records than before, while the consumer
+// does not ask for any, because it has no connection or no room.
 func testMadeAnewUnseen(t *testing.T, s *suite) {
 	others := func(topic string) {
 		s.deleteTopic(t, topic)
@@ -592,10 +592,10 @@ func testTransactions(t *testing.T, s *suite) {
 	want = append(want, "after the open one")
 	c.until("what follows", func() bool { return sink.total() == len(want) })
 	check()
-	// The last marker is passed too, or the lag would never be zero.
+	// The position passes the last marker, too. Otherwise the lag would never be zero.
 	c.until("the end of the log", func() bool { p := c.Stats().Partitions[0]; return atEnd(p) && p.Next == sink.next(0) })
 	c.stop()
-	// From a position between aborted records, and with a fingerprint before it.
+	// Resume between aborted records, with a fingerprint of a record before them.
 	c = s.consume(t, s.config(t, topic), sink)
 	send(plain, "last", true)
 	c.until("the last", func() bool { return sink.total() == len(want) })
@@ -613,8 +613,8 @@ func testCompaction(t *testing.T, s *suite) {
 	keyed := func(i int) *kgo.Record {
 		return &kgo.Record{Topic: topic, Key: fmt.Appendf(nil, "k%d", i%5), Value: fmt.Appendf(nil, "v%d", i)}
 	}
-	// One batch of which only the first records survive: the rest of its keys
-	// come again later. A fetch must get past its end.
+	// Of one batch only the first records survive, since its other keys come again later. A
+	// fetch must get past its end.
 	var rs []*kgo.Record
 	rs = append(rs, &kgo.Record{Topic: topic, Key: []byte("first"), Value: []byte("stays")})
 	for i := range 50 {
@@ -624,7 +624,7 @@ func testCompaction(t *testing.T, s *suite) {
 	for i := 50; i < 60; i++ {
 		produce(t, cl, keyed(i))
 	}
-	// Roll the segment: the newest is not compacted.
+	// Roll the segment, since the newest one is not compacted.
 	last := func() *kgo.Record { return &kgo.Record{Topic: topic, Key: []byte("last"), Value: []byte("one")} }
 	sink := newRecorder()
 	sink.keep = true
@@ -647,7 +647,7 @@ func testCompaction(t *testing.T, s *suite) {
 	}
 	produce(t, cl, last())
 	eventually(t, "compaction", compacted)
-	// A position in the middle of what is gone.
+	// A position in the middle of the compacted offsets.
 	sink.saved[0] = kafka.Saved{Next: 20, Last: kafka.Fingerprint{Offset: 19, CRC: 1, Millis: 1}}
 	c := s.consume(t, cfg, sink)
 	c.until("the end", func() bool { return sink.next(0) > 60 && atEnd(c.Stats().Partitions[0]) })
@@ -723,7 +723,7 @@ func testCodecs(t *testing.T, s *suite) {
 			}
 			sink := newRecorder()
 			cfg := s.config(t, topic)
-			cfg.BufferBytes = 200_000 // less than one of them: decompressed batches wait for each other
+			cfg.BufferBytes = 200_000 // less than one record, so that decompressed batches wait for each other
 			c := s.consume(t, cfg, sink)
 			c.until("all records", func() bool { return sink.total() == len(all) })
 			c.stop()
@@ -734,7 +734,7 @@ func testCodecs(t *testing.T, s *suite) {
 	}
 }
 
-// testBomb sends a batch of few bytes that decompresses to many.
+// testBomb sends a small batch that decompresses to a large one.
 func testBomb(t *testing.T, s *suite) {
 	const inflated, limit = 100 << 20, 16 << 20
 	topic := s.topic(t, "topic", 1, map[string]string{"max.message.bytes": fmt.Sprint(32 << 20)})
@@ -742,30 +742,19 @@ func testBomb(t *testing.T, s *suite) {
 
 	record := kmsg.NewRecord()
 	record.Value = make([]byte, inflated)
-	record.Length = int32(len(record.AppendTo(nil)) - 1)
-	for raw := record.AppendTo(nil); ; raw = record.AppendTo(raw[:0]) {
-		// The length counts what follows it, whose own size depends on it.
-		_, prefix := uvarintSize(raw)
-		if length := int32(len(raw) - prefix); record.Length != length {
-			record.Length = length
-			continue
-		}
-		enc, err := zstd.NewWriter(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		batch := kmsg.RecordBatch{
-			Magic: 2, Attributes: 4, PartitionLeaderEpoch: -1, ProducerID: -1, ProducerEpoch: -1, FirstSequence: -1,
-			FirstTimestamp: time.Now().UnixMilli(), MaxTimestamp: time.Now().UnixMilli(),
-			NumRecords: 1, Records: enc.EncodeAll(raw, nil),
-		}
-		b := batch.AppendTo(nil)
-		batch.Length = int32(len(b) - 12)
-		b = batch.AppendTo(nil)
-		batch.CRC = int32(crc32.Checksum(b[21:], crc32.MakeTable(crc32.Castagnoli)))
-		s.produceRaw(t, topic, batch.AppendTo(nil))
-		break
+	record.Length = int32(len(record.AppendTo(nil)) - 1) // a length of 0 has taken one byte
+	enc, err := zstd.NewWriter(nil)
+	if err != nil {
+		t.Fatal(err)
 	}
+	batch := kmsg.RecordBatch{
+		Magic: 2, Attributes: 4, PartitionLeaderEpoch: -1, ProducerID: -1, ProducerEpoch: -1, FirstSequence: -1,
+		FirstTimestamp: time.Now().UnixMilli(), MaxTimestamp: time.Now().UnixMilli(),
+		NumRecords: 1, Records: enc.EncodeAll(record.AppendTo(nil), nil),
+	}
+	batch.Length = int32(len(batch.AppendTo(nil)) - 12)
+	batch.CRC = int32(crc32.Checksum(batch.AppendTo(nil)[21:], crc32.MakeTable(crc32.Castagnoli)))
+	s.produceRaw(t, topic, batch.AppendTo(nil))
 
 	cfg := s.config(t, topic)
 	cfg.MaxMessageBytes = limit
@@ -775,17 +764,6 @@ func testBomb(t *testing.T, s *suite) {
 	c.until("what is behind it", func() bool { return sink.total() == 20 })
 	c.stop()
 	sink.checkRefused(t, 10)
-}
-
-func uvarintSize(b []byte) (v uint64, n int) {
-	for _, c := range b {
-		v |= uint64(c&0x7f) << (7 * n)
-		n++
-		if c < 0x80 {
-			break
-		}
-	}
-	return v, n
 }
 
 func (s *suite) produceRaw(t *testing.T, topic string, batch []byte) {
@@ -904,7 +882,7 @@ func testSlowLink(t *testing.T, s *suite) {
 	}
 }
 
-// testBackPressure holds batches back and looks at what is in memory.
+// testBackPressure holds batches back and checks the bytes in memory.
 func testBackPressure(t *testing.T, s *suite) {
 	const budget = 1 << 20
 	topic := s.topic(t, "topic", 1, nil)
@@ -971,7 +949,7 @@ func testBackPressure(t *testing.T, s *suite) {
 	if got != chainOf(chain{}, 0, all) {
 		t.Error("the chain differs")
 	}
-	eventually(t, "all bytes to come back", func() bool { return c.Stats().Partitions[0].Buffered <= 250_000 }) // one fetch waits
+	eventually(t, "all bytes to come back", func() bool { return c.Stats().Partitions[0].Buffered <= 250_000 }) // one fetch is waiting
 }
 
 // holder is a recorder that keeps batches.
@@ -1003,7 +981,7 @@ func testHugeRecord(t *testing.T, s *suite) {
 	if sink.chainOf(0) != chainOf(chain{}, 0, all) {
 		t.Error("the chain differs")
 	}
-	// Above the message limit, and that of a response, they are refused.
+	// They are refused above the limits of a message and of a response.
 	cfg.MaxMessageBytes = 1 << 20
 	sink = newRecorder()
 	c = s.consume(t, cfg, sink)
@@ -1042,9 +1020,9 @@ func testDeliverFails(t *testing.T, s *suite) {
 	}
 }
 
-// testCommitOfAnother checks that the group has the position of the member that a
-// partition belongs to, also when nothing comes: another one may have been given the
-// partition, and gone, before it had come as far.
+// testCommitOfAnother checks that the group has the offset of the member that owns a
+// partition, even when nothing comes. Another member may have been given the partition,
+// committed a lower offset, and left.
 func testCommitOfAnother(t *testing.T, s *suite) {
 	topic := s.topic(t, "topic", 2, nil)
 	cl := s.producer(t)
@@ -1112,7 +1090,7 @@ func testCommitAndLeave(t *testing.T, s *suite) {
 	if got := lag(); got != [2]int64{5, 40} {
 		t.Errorf("lag after a commit: %v", got)
 	}
-	// The last commit is made when the partitions are given up, before leaving.
+	// The last commit is made when the partitions are revoked, before leaving.
 	sink.revoked = func(ctx context.Context, partitions []int) {
 		next := make(map[int]int64)
 		for _, p := range partitions {

@@ -1,7 +1,6 @@
-// Package kafkatest is the conformance suite of package kafka: what its consumer,
-// range reader, dead letters and producer promise, asked of a running broker.
-// The same suite runs on the embedded broker in every go test, and on Apache
-// Kafka.
+// Package kafkatest is the conformance suite of package kafka. It checks the promises of
+// its consumer, range reader, dead letters and producer on a running broker. The same suite
+// runs on the embedded broker in every go test, and on Apache Kafka.
 package kafkatest
 
 import (
@@ -20,16 +19,15 @@ import (
 	"streamd/ingest/kafka"
 )
 
-// Broker is what the suite runs on.
+// Broker is the broker under the suite.
 type Broker struct {
 	Addr string
-	// Compact compacts topics now. Nil: the broker does so by itself, within
-	// patience.
+	// Compact compacts topics now. Nil: the broker compacts by itself, within patience.
 	Compact func()
 }
 
-// patience is how long anything may take before it counts as failed, also on a
-// slow machine. Nothing waits for it to pass.
+// patience is how long a step may take before it counts as failed, also on a slow machine.
+// Nothing waits for it to pass.
 const patience = 5 * time.Minute
 
 // Run runs the suite on a broker, each test on topics and groups of its own.
@@ -94,7 +92,7 @@ func Run(t *testing.T, b Broker) {
 type suite struct {
 	Broker
 	admin *kgo.Client
-	run   int64 // keeps topics of different runs apart on a broker that stays
+	run   int64 // part of names, so that runs on one broker do not meet
 }
 
 func (s *suite) cluster() kafka.Cluster {
@@ -136,7 +134,7 @@ func (s *suite) deleteTopic(t *testing.T, name string) {
 	}
 }
 
-// metadata asks for what the cluster knows of a topic.
+// metadata asks the cluster for the metadata of a topic.
 func (s *suite) metadata(t *testing.T, name string) *kmsg.MetadataResponse {
 	t.Helper()
 	req := kmsg.NewPtrMetadataRequest()
@@ -150,7 +148,7 @@ func (s *suite) metadata(t *testing.T, name string) *kmsg.MetadataResponse {
 	return resp
 }
 
-// addPartitions gives a topic as many partitions in all.
+// addPartitions raises the number of a topic's partitions to count.
 func (s *suite) addPartitions(t *testing.T, name string, count int32) {
 	t.Helper()
 	req := kmsg.NewPtrCreatePartitionsRequest()
@@ -185,8 +183,8 @@ func (s *suite) deleteRecords(t *testing.T, name string, partition int32, before
 	}
 }
 
-// producer is another implementation's, so that the consumer is not tested
-// against our own encoder only.
+// producer returns a producer of franz-go, so that the consumer is not tested against
+// streamd's own encoder only.
 func (s *suite) producer(t *testing.T, opts ...kgo.Opt) *kgo.Client {
 	t.Helper()
 	cl, err := kgo.NewClient(append([]kgo.Opt{
@@ -194,8 +192,8 @@ func (s *suite) producer(t *testing.T, opts ...kgo.Opt) *kgo.Client {
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.ProducerBatchCompression(kgo.NoCompression()),
 		kgo.ProducerBatchMaxBytes(16 << 20),
-		// Brokers may not know yet of a topic made anew, or still tell of the old one:
-		// by default the client would ask again after five minutes.
+		// Brokers may not know a new topic yet, or may still describe the old one. By
+		// default the client would ask again after five minutes.
 		kgo.UnknownTopicRetries(-1),
 		kgo.MetadataMinAge(100 * time.Millisecond),
 		kgo.MetadataMaxAge(time.Second),
@@ -214,7 +212,7 @@ func produce(t *testing.T, cl *kgo.Client, records ...*kgo.Record) {
 	}
 }
 
-// recent is a time that no retention ends, in the resolution of Kafka.
+// recent is the current time in Kafka's resolution. No retention drops its records.
 func recent() time.Time { return time.Now().Truncate(time.Millisecond).UTC() }
 
 // values makes n small records for a partition.
@@ -230,7 +228,7 @@ func values(topic string, partition int32, from, n int) []*kgo.Record {
 	return rs
 }
 
-// chainOf is the chain of records that lie at the offsets from first on.
+// chainOf is the chain of records at the offsets from first on.
 func chainOf(c chain, first int64, records []*kgo.Record) chain {
 	for i, r := range records {
 		c = c.add(first+int64(i), r.Key, r.Value)
@@ -254,8 +252,7 @@ func (s *suite) config(t *testing.T, topic string) kafka.Config {
 		Topic:    topic,
 		Group:    s.name(t, "group"),
 		Fetching: kafka.Fetching{MaxWait: 100 * time.Millisecond},
-		// Members leave in order: none has to be expelled, and none must be that
-		// is slow.
+		// Members leave in order, so none has to be expelled, and a slow one must not be.
 		SessionTimeout: patience,
 	}
 }
@@ -321,7 +318,7 @@ func (r *running) until(what string, ok func() bool) {
 	})
 }
 
-// atEnd says whether all that is known of the log has been delivered.
+// atEnd says whether the whole log, as far as known, has been delivered.
 func atEnd(p kafka.PartitionStats) bool { return p.Next >= max(0, p.HighWatermark) }
 
 func eventually(t *testing.T, what string, ok func() bool) {

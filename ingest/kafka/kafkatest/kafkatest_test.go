@@ -36,9 +36,8 @@ func TestEmbedded(t *testing.T) {
 	Run(t, Broker{Addr: b.Addr(), Compact: b.Cluster().Compact})
 }
 
-// TestApacheKafka runs the suite on the broker that STREAMD_TEST_BROKERS names,
-// as testdata/kafka/kafka.sh starts one. With STREAMD_REQUIRE_BROKER=1 it is a
-// failure that there is none.
+// TestApacheKafka runs the suite on the broker in STREAMD_TEST_BROKERS, which
+// testdata/kafka/kafka.sh starts. With STREAMD_REQUIRE_BROKER=1 it fails without one.
 func TestApacheKafka(t *testing.T) {
 	addr := os.Getenv("STREAMD_TEST_BROKERS")
 	if addr == "" {
@@ -50,8 +49,7 @@ func TestApacheKafka(t *testing.T) {
 	Run(t, Broker{Addr: addr})
 }
 
-// restart starts a broker on the port of one that has been closed, which may be
-// somebody else's for a moment.
+// restart starts a broker on the port of a closed one. The port may be taken for a moment.
 func restart(t *testing.T, dir, addr string) {
 	t.Helper()
 	_, port, _ := net.SplitHostPort(addr)
@@ -134,8 +132,8 @@ func TestLeaderMoves(t *testing.T) {
 	}
 }
 
-// TestCoordinatorLost has the group's coordinator go away, and another come that
-// knows the group as it was.
+// TestCoordinatorLost replaces the group's coordinator by another one that knows the group
+// as it was.
 func TestCoordinatorLost(t *testing.T) {
 	b := start(t, t.TempDir())
 	s := on(t, b)
@@ -183,8 +181,7 @@ func TestCoordinatorLost(t *testing.T) {
 	}
 }
 
-// TestTopicJustMade has the brokers not know for a second of a topic that was made
-// just now, as those of a cluster that has work to do.
+// TestTopicJustMade hides a new topic for a second, as the brokers of a busy cluster do.
 func TestTopicJustMade(t *testing.T) {
 	b := start(t, t.TempDir())
 	s := on(t, b)
@@ -209,8 +206,8 @@ func TestTopicJustMade(t *testing.T) {
 	c.stop()
 }
 
-// nodes starts brokers 0 to 2, and makes a topic on one of them whose group has its
-// coordinator on another.
+// nodes starts brokers 0 to 2, and makes a topic with its leader on one of them and its
+// group's coordinator on another.
 func nodes(t *testing.T, leader, coordinator int32) (*suite, *kfake.Cluster, kafka.Config) {
 	t.Helper()
 	b := start(t, t.TempDir(), kfake.NumBrokers(3))
@@ -231,8 +228,8 @@ func move(t *testing.T, c *kfake.Cluster, topic string, leader int32) {
 	}
 }
 
-// within fails the test when what is awaited takes as long as to give up a broker
-// that does not answer.
+// within is until with a limit on the time, below the time after which a broker that does
+// not answer is given up.
 func (r *running) within(limit time.Duration, what string, ok func() bool) {
 	r.t.Helper()
 	began := time.Now()
@@ -242,8 +239,8 @@ func (r *running) within(limit time.Duration, what string, ok func() bool) {
 	}
 }
 
-// TestLeaderStuck has the leader take a fetch and say nothing, as one does whose disk
-// is stuck, while another becomes the leader.
+// TestLeaderStuck makes the leader take a fetch and never answer, as with a stuck disk,
+// while another broker becomes the leader.
 func TestLeaderStuck(t *testing.T) {
 	s, cluster, cfg := nodes(t, 1, 0)
 	produce(t, s.producer(t), values(cfg.Topic, 0, 0, 10)...)
@@ -269,8 +266,8 @@ func TestLeaderStuck(t *testing.T) {
 	c.stop()
 }
 
-// TestLeaderCutOff has a former leader that is cut off from the others answer for the
-// cluster. It thinks that it leads still, and that the log ends where its own does.
+// TestLeaderCutOff makes a former leader, cut off from the others, answer for the cluster.
+// It claims to lead still, and that its own log is the whole log.
 func TestLeaderCutOff(t *testing.T) {
 	s, cluster, cfg := nodes(t, 1, 0)
 	produce(t, s.producer(t), values(cfg.Topic, 0, 0, 10)...)
@@ -319,15 +316,15 @@ func TestLeaderCutOff(t *testing.T) {
 	})
 	errors := func() int64 { return c.Stats().Partitions[0].FetchErrors }
 	failed := errors()
-	c.until("doubts", func() bool { return errors() >= failed+5 }) // more than a gap is believed after
+	c.until("doubts", func() bool { return errors() >= failed+5 }) // a gap is believed after fewer
 	cutOff.Store(false)
 	produce(t, s.producer(t), values(cfg.Topic, 0, 20, 10)...)
 	c.until("what came last", func() bool { return sink.total() == 30 })
 	c.stop()
 }
 
-// TestCoordinatorStuck has a broker take a member's request to join and say nothing,
-// while another becomes the group's coordinator.
+// TestCoordinatorStuck makes a broker take a member's request to join and never answer,
+// while another one becomes the group's coordinator.
 func TestCoordinatorStuck(t *testing.T) {
 	s, cluster, cfg := nodes(t, 0, 1)
 	produce(t, s.producer(t), values(cfg.Topic, 0, 0, 10)...)
@@ -363,8 +360,8 @@ func TestCoordinatorStuck(t *testing.T) {
 	c.stop()
 }
 
-// TestHostileLeader has the leader of the group assign, and another member say of
-// itself, what would take gigabytes to decode, and then partitions that there are not.
+// TestHostileLeader makes the group's leader send an assignment that claims gigabytes, and
+// then one of partitions that do not exist.
 func TestHostileLeader(t *testing.T) {
 	b := start(t, t.TempDir())
 	s := on(t, b)
@@ -402,8 +399,8 @@ func TestHostileLeader(t *testing.T) {
 	}
 }
 
-// TestSeedStuck has the broker that is configured first say nothing to who asks for
-// the coordinator.
+// TestSeedStuck makes the first configured broker never answer a request for the
+// coordinator.
 func TestSeedStuck(t *testing.T) {
 	s, cluster, cfg := nodes(t, 1, 2)
 	produce(t, s.producer(t), values(cfg.Topic, 0, 0, 10)...)
@@ -423,8 +420,8 @@ func TestSeedStuck(t *testing.T) {
 	c.stop()
 }
 
-// TestSeedDies has the only broker that is configured die, and then the partition and
-// the group change.
+// TestSeedDies lets the only configured broker die. Then the partition and the group
+// change.
 func TestSeedDies(t *testing.T) {
 	s, cluster, cfg := nodes(t, 0, 2)
 	var seed link
@@ -528,7 +525,7 @@ func TestTLSAndSASL(t *testing.T) {
 	}
 }
 
-// watched is a log that tells when something is said in it.
+// watched is a log that calls said when a text appears in it.
 type watched struct {
 	mu    sync.Mutex
 	lines strings.Builder
@@ -552,8 +549,8 @@ func (w *watched) String() string {
 	return w.lines.String()
 }
 
-// runUntil runs a consumer until it says something in its log, and gives Run's
-// error and the log.
+// runUntil runs a consumer until a text appears in its log, and returns the log and Run's
+// error.
 func runUntil(t *testing.T, cfg kafka.Config, what string) (string, error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(deadline(t))
@@ -567,17 +564,17 @@ func runUntil(t *testing.T, cfg kafka.Config, what string) (string, error) {
 	return log.String(), err
 }
 
-// TestWrongPassword checks both ways in which brokers refuse one.
+// TestWrongPassword checks both ways in which brokers refuse a password.
 func TestWrongPassword(t *testing.T) {
 	b := start(t, t.TempDir(), kfake.EnableSASL(), kfake.Superuser("PLAIN", "ann", "plain secret"))
 	cfg := (&suite{Broker: Broker{Addr: b.Addr()}}).config(t, "topic")
 	cfg.SASL = kafka.SASL{Mechanism: "PLAIN", Username: "ann", Password: "guessed"}
-	// The embedded broker hangs up, which may also be a broker that restarts.
+	// The embedded broker hangs up, as a broker does that restarts.
 	log, err := runUntil(t, cfg, "password")
 	if err != nil || !strings.Contains(log, "password") {
 		t.Errorf("%v; the log says %q", err, log)
 	}
-	// Apache Kafka says what is wrong, and no repetition mends it.
+	// Apache Kafka reports the error, and no repetition mends it.
 	b.Cluster().ControlKey(int16(kmsg.SASLAuthenticate), func(r kmsg.Request) (kmsg.Response, error, bool) {
 		b.Cluster().KeepControl()
 		resp := r.ResponseKind().(*kmsg.SASLAuthenticateResponse)
@@ -593,9 +590,8 @@ func TestWrongPassword(t *testing.T) {
 	}
 }
 
-// TestTLSOnOneSide checks that the log names TLS where only the broker has it.
-// (Apache Kafka hangs up where only the client has it, too; the embedded broker
-// waits for more.)
+// TestTLSOnOneSide checks that the log names TLS where only the broker has it. (Where only
+// the client has it, Apache Kafka hangs up, too. The embedded broker waits for more.)
 func TestTLSOnOneSide(t *testing.T) {
 	cert, _ := certificate(t)
 	b := start(t, t.TempDir(), kfake.TLS(&tls.Config{Certificates: []tls.Certificate{cert}}))
@@ -605,7 +601,7 @@ func TestTLSOnOneSide(t *testing.T) {
 	}
 }
 
-// TestLoginOnOneSide checks that a login is named where only the broker wants one,
+// TestLoginOnOneSide checks that the log names the login where only the broker wants one,
 // and where only the client has one.
 func TestLoginOnOneSide(t *testing.T) {
 	b := start(t, t.TempDir(), kfake.EnableSASL(), kfake.Superuser("PLAIN", "ann", "plain secret"))
@@ -617,7 +613,7 @@ func TestLoginOnOneSide(t *testing.T) {
 	if err := kafka.EnsureTopic(deadline(t), cfg.Cluster, "topic", 1, nil); err == nil || !strings.Contains(err.Error(), "a login") {
 		t.Errorf("got %v", err)
 	}
-	// What Apache Kafka answers where it knows of no logins.
+	// Apache Kafka answers so where it has no logins.
 	b.Cluster().ControlKey(int16(kmsg.SASLHandshake), func(r kmsg.Request) (kmsg.Response, error, bool) {
 		b.Cluster().KeepControl()
 		resp := r.ResponseKind().(*kmsg.SASLHandshakeResponse)
@@ -630,8 +626,7 @@ func TestLoginOnOneSide(t *testing.T) {
 	}
 }
 
-// TestUnreachable checks that a cluster that is not there is waited for, and
-// that the end is not.
+// TestUnreachable checks that Run waits for an unreachable cluster, and ends with ctx.
 func TestUnreachable(t *testing.T) {
 	s := &suite{Broker: Broker{Addr: "127.0.0.1:1"}}
 	log, err := runUntil(t, s.config(t, "topic"), "does not answer")
@@ -645,7 +640,7 @@ func TestUnreachable(t *testing.T) {
 
 const blockBytes = 800 << 10
 
-// drain is a Sink that only counts.
+// drain is a Sink that only counts records.
 type drain struct {
 	*recorder
 	records chan int
@@ -658,8 +653,8 @@ func (d drain) Deliver(_ context.Context, b *kafka.Batch) error {
 	return nil
 }
 
-// BenchmarkFetch reads records of 800 KiB; the broker is in the same process and
-// takes its share of the processors.
+// BenchmarkFetch reads records of 800 KiB. The broker is in the same process and takes its
+// share of the processors.
 func BenchmarkFetch(b *testing.B) {
 	const records = 200
 	broker := start(b, b.TempDir())

@@ -10,28 +10,28 @@ import (
 	"time"
 )
 
-// link is a bad network: its dial wraps connections.
+// link is a bad network. Its dial wraps connections.
 type link struct {
 	mu  sync.Mutex
 	rng *rand.Rand
 
-	// cut ends a connection after so many bytes read, chosen at random up to
-	// the double; 0: never.
+	// cut ends a connection after a random number of bytes read, from cut to twice cut; 0:
+	// never.
 	cut int
-	// loseReply ends a connection instead of the first read after a write of
-	// more than so many bytes: what was sent arrives, the answer does not.
-	// Each counts down losses; 0: never.
+	// loseReply ends a connection instead of the first read after a write of more than so
+	// many bytes: the request arrives, the answer does not. It happens losses times; 0:
+	// never.
 	loseReply, losses int
-	// chunk and delay slow reads down: at most chunk bytes per delay.
+	// chunk and delay slow reads down to chunk bytes per delay.
 	chunk int
 	delay time.Duration
-	// flip inverts a bit of what follows marker, so many times.
+	// flip is how often a bit behind marker is inverted.
 	marker []byte
 	flip   int
-	// dead is an address that connections are refused to, and ended.
+	// dead is an address whose connections are refused and ended.
 	dead string
 
-	cuts, flipped int // what was done
+	cuts, flipped int // done so far
 }
 
 var errCut = errors.New("cut by the test")
@@ -55,7 +55,7 @@ func (l *link) dial(ctx context.Context, network, address string) (net.Conn, err
 	return lc, nil
 }
 
-// die has the broker at an address die.
+// die makes the broker at an address die.
 func (l *link) die(address string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -73,7 +73,7 @@ type linkConn struct {
 	link    *link
 	address string
 	left    int  // bytes until the cut; 0: none
-	sent    bool // much, and no read since
+	sent    bool // more than loseReply bytes were written, and none read since
 }
 
 func (c *linkConn) Write(p []byte) (int, error) {
@@ -102,7 +102,7 @@ func (c *linkConn) Read(p []byte) (int, error) {
 	c.sent = false
 	l.mu.Unlock()
 	if lose {
-		// Wait for the answer, so that the request is certainly done.
+		// Wait for the answer, so that the broker has certainly served the request.
 		c.Conn.Read(p[:1])
 		c.Conn.Close()
 		return 0, errCut

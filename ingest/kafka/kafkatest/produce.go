@@ -15,8 +15,8 @@ import (
 	"streamd/ingest/kafka"
 )
 
-// testProducer writes over a link that loses acknowledgements: what is repeated
-// must not be there twice.
+// testProducer writes over a link that loses acknowledgements. A repeated batch must not be
+// in the log twice.
 func testProducer(t *testing.T, s *suite) {
 	const partitions, n = 2, 3000
 	topic := s.topic(t, "topic", partitions, nil)
@@ -120,8 +120,8 @@ func testDeadLetters(t *testing.T, s *suite) {
 	c.stop()
 	for i, got := range s.letters(t, source+".dlq", len(records)) {
 		want := records[i]
-		// The time is not compared: it is that of arrival, though the embedded
-		// broker keeps the record's own.
+		// The time is not compared. It is the time of arrival, but the embedded broker
+		// keeps the record's own.
 		if !sameBytes(got.Key, want.Key) || !sameBytes(got.Value, want.Value) {
 			t.Errorf("letter %d has key %q, %d bytes", i, got.Key, len(got.Value))
 		}
@@ -160,7 +160,7 @@ func testDeadLetters(t *testing.T, s *suite) {
 	}
 }
 
-// letters reads n dead letters, sorted by the offset of what they are about.
+// letters reads n dead letters, sorted by the offset of their record.
 func (s *suite) letters(t *testing.T, topic string, n int) []kafka.Record {
 	t.Helper()
 	letters := newRecorder()
@@ -173,9 +173,9 @@ func (s *suite) letters(t *testing.T, topic string, n int) []kafka.Record {
 	return letters.kept(0)
 }
 
-// testDeadLettersCompressed writes letters about what is compressed, also where the
-// topic takes much less than the values: first those that fit when they are compressed
-// too, then one that does not.
+// testDeadLettersCompressed writes letters about compressed records to a topic that takes
+// much less than their values: first letters that fit when they are compressed, too, then
+// one that does not.
 func testDeadLettersCompressed(t *testing.T, s *suite) {
 	source := s.topic(t, "source", 1, nil)
 	target := s.topic(t, "target", 1, map[string]string{"max.message.bytes": "20000"})
@@ -255,7 +255,7 @@ func testDeadLettersFail(t *testing.T, s *suite) {
 	}{
 		{"refused", kafka.DeadLetterConfig{Cluster: s.cluster(), Source: source, Topic: target}, "max.message.bytes"},
 		{"unreachable", kafka.DeadLetterConfig{
-			// Port 1 of loopback: nobody listens.
+			// Nobody listens on port 1.
 			Cluster: kafka.Cluster{Brokers: []string{"127.0.0.1:1"}}, Source: source, Topic: source + ".dlq", Patience: 300 * time.Millisecond,
 		}, "gave up"},
 	} {

@@ -58,8 +58,8 @@ func offsets(records []kafka.Record) (o []int64) {
 	return o
 }
 
-// testRanges reads random ranges of several partitions, while a consumer is a
-// member of its group, which must not notice.
+// testRanges reads random ranges of several partitions. A consumer and its group must not
+// notice.
 func testRanges(t *testing.T, s *suite) {
 	const partitions, n = 3, 1000
 	topic := s.topic(t, "topic", partitions, nil)
@@ -136,7 +136,7 @@ func testRanges(t *testing.T, s *suite) {
 	}
 }
 
-// testRangesApart looks at how much is fetched of what was not asked for.
+// testRangesApart checks how many bytes outside the ranges are fetched.
 func testRangesApart(t *testing.T, s *suite) {
 	const n, size, fetch = 400, 20_000, 128 << 10
 	topic := s.topic(t, "topic", 1, nil)
@@ -151,9 +151,9 @@ func testRangesApart(t *testing.T, s *suite) {
 		ranges []kafka.Range
 		most   int64
 	}{
-		// A full fetch at first, as sizes are not known, and then what is needed.
+		// The first fetch is full, since sizes are not known, and later ones are not.
 		{"far apart", []kafka.Range{{From: 10, To: 12}, {From: 200, To: 202}, {From: 390, To: 392}}, fetch + 3*3*size},
-		// One after the other, with batches cut off at the ends of responses.
+		// They are read along, with batches cut off at the ends of responses.
 		{"close", []kafka.Range{{From: 10, To: 12}, {From: 14, To: 16}, {From: 18, To: 50}}, 40*size + 10*size},
 		{"the end of the log", []kafka.Range{{From: n - 1, To: n}}, 2 * size},
 	} {
@@ -284,8 +284,8 @@ func testRangesCompaction(t *testing.T, s *suite) {
 	}
 	topic := s.topic(t, "topic", 1, configs)
 	cl := s.producer(t)
-	// The first stays: the embedded broker takes what is gone before the first
-	// record for deleted.
+	// The first record stays. The embedded broker takes offsets compacted away before the
+	// first record for deleted.
 	produce(t, cl, &kgo.Record{Topic: topic, Key: []byte("first"), Value: []byte("stays")})
 	for i := 1; i < 60; i++ {
 		produce(t, cl, &kgo.Record{Topic: topic, Key: fmt.Appendf(nil, "k%d", i%5), Value: fmt.Appendf(nil, "v%d", i)})
@@ -314,7 +314,7 @@ func testRangesCompaction(t *testing.T, s *suite) {
 		left = offsets(sink.kept(0))
 		return len(left) == 1+5
 	})
-	// Ranges within what is gone, across its end, and of one record.
+	// Ranges within the compacted offsets, across their end, and of one record.
 	for _, each := range []kafka.Range{{From: 3, To: 9}, {From: 10, To: 57}, {From: left[1], To: left[1] + 1}} {
 		sink, lost := read(t, r, each)
 		var want []int64
@@ -411,7 +411,7 @@ func testRangesBackPressure(t *testing.T, s *suite) {
 		select {
 		case <-done:
 			reading = false
-		case <-time.After(20 * time.Millisecond): // as good as paused
+		case <-time.After(20 * time.Millisecond): // the reader has paused by now
 			mu.Lock()
 			select {
 			case b := <-held:
@@ -450,7 +450,7 @@ func testRangesDeliverFails(t *testing.T, s *suite) {
 	}); !errors.Is(err, errRefused) {
 		t.Errorf("got %v", err)
 	}
-	// What will never come is waited for until the context ends.
+	// Read waits for an unreachable broker until the context ends.
 	cfg := s.rangeConfig(topic)
 	cfg.Dial = (&link{rng: rand.New(rand.NewPCG(1, 1)), cut: 1}).dial
 	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
@@ -458,7 +458,7 @@ func testRangesDeliverFails(t *testing.T, s *suite) {
 	if _, err := rangeReader(t, cfg).Read(ctx, ranges, newRecorder().Deliver); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v", err)
 	}
-	// The reader is as good as new.
+	// The reader can be used again.
 	if sink, lost := read(t, r, ranges...); sink.total() != 150 || len(lost) > 0 {
 		t.Errorf("%d records, lost %v", sink.total(), lost)
 	}

@@ -15,8 +15,8 @@ import (
 	"streamd/ingest/kafka"
 )
 
-// chain is SHA-256 over everything before and one record: it differs after a
-// loss, a duplicate and a change of order, which a sum would not show.
+// chain is SHA-256 over the chain before and one record. It differs after a loss, a
+// duplicate or a change of order. A sum would not show a change of order.
 type chain [sha256.Size]byte
 
 func (c chain) add(offset int64, key, value []byte) chain {
@@ -29,15 +29,14 @@ func (c chain) add(offset int64, key, value []byte) chain {
 	return chain(h.Sum(nil))
 }
 
-// recorder is a Sink that remembers what came. It saves every position at once,
-// so that a second consumer with the same recorder resumes.
+// recorder is a Sink that remembers its deliveries. It saves every position at once, so that
+// a second consumer with the same recorder resumes.
 type recorder struct {
-	// deliver, when set, is asked before a batch is taken.
+	// deliver, when set, is called before a batch is taken.
 	deliver func(ctx context.Context, b *kafka.Batch) error
 	// keep makes records keep a copy of each record.
 	keep bool
-	// grouped says that it is a consumer's, and former is the member of the group
-	// that has ended.
+	// grouped says that a consumer uses the recorder. former is what Former returns.
 	grouped bool
 	former  string
 	// revoked, when set, is called from Revoked.
@@ -51,7 +50,7 @@ type recorder struct {
 	records map[int][]kafka.Record
 	refused []kafka.Refused
 	jumps   []*kafka.GapError
-	members []string // that it has been in the group
+	members []string // its ids in the group so far
 	failure error    // a broken promise of the consumer
 }
 
@@ -196,7 +195,7 @@ func (r *recorder) broken() error {
 	return r.failure
 }
 
-// checkRefused checks that these offsets were refused, each by itself, for a limit.
+// checkRefused checks that these offsets were refused, each by itself, because of a limit.
 func (r *recorder) checkRefused(t *testing.T, offsets ...int64) {
 	t.Helper()
 	r.mu.Lock()
@@ -211,7 +210,7 @@ func (r *recorder) checkRefused(t *testing.T, offsets ...int64) {
 	}
 }
 
-// clone copies a record, keeping nil and empty apart.
+// clone copies a record. Nil stays nil, and empty stays empty.
 func clone(r *kafka.Record) kafka.Record {
 	c := *r
 	c.Key, c.Value = bytes.Clone(r.Key), bytes.Clone(r.Value)

@@ -13,7 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// joinAnswer is encoded by another implementation.
+// joinAnswer is encoded by kmsg.
 func joinAnswer(version int16, metadata ...[]byte) []byte {
 	r := kmsg.NewPtrJoinGroupResponse()
 	r.Version, r.Generation, r.Protocol, r.LeaderID, r.MemberID = version, 7, kmsg.StringPtr("range"), "a", "a"
@@ -180,7 +180,7 @@ func FuzzGroupAnswer(f *testing.F) {
 		f.Add(int16(kmsg.JoinGroup), v, joinAnswer(v, subscription(0, "orders"), subscription(3, "orders", "others")))
 	}
 	f.Add(int16(kmsg.SyncGroup), int16(0), syncAnswer(assignment(map[string][]int32{"orders": {0, 3}})))
-	// The member's name is of length −256.
+	// The member's name has length −256.
 	f.Add(int16(kmsg.JoinGroup), int16(1), []byte("000000\x00\x0500000\x00\x010\xff\x00\x00\x00\x00\x00"))
 	f.Fuzz(func(t *testing.T, key, version int16, body []byte) {
 		out, err := readGroupAnswer(body, groupRequest{kmsg.Key(key), version}, "orders")

@@ -11,7 +11,7 @@ import (
 
 var records = []byte("two record batches, the second of which is cut o")
 
-// fetchResponse is encoded by another implementation.
+// fetchResponse is encoded by kmsg.
 func fetchResponse(version int16, code int16) []byte {
 	r := kmsg.NewPtrFetchResponse()
 	r.Version, r.ThrottleMillis = version, 5
@@ -65,7 +65,7 @@ func TestParseFetch(t *testing.T) {
 	}
 }
 
-// produceResponse is encoded by another implementation.
+// produceResponse is encoded by kmsg.
 func produceResponse(version, code int16) []byte {
 	r := kmsg.NewPtrProduceResponse()
 	r.Version = version
@@ -106,8 +106,8 @@ func FuzzParseFetch(f *testing.F) {
 	})
 }
 
-// A broker's answer about a written batch, or about a producer, is read or is an error
-// with a bounded text.
+// A malformed answer about a written batch, or about a producer, is an error with a bounded
+// text.
 func FuzzProduceAnswer(f *testing.F) {
 	for v := int16(produceMinVersion); v <= produceMaxVersion; v++ {
 		f.Add(produceResponse(v, 0), v)

@@ -86,7 +86,7 @@ func OpenProducer(ctx context.Context, cfg ProducerConfig, log zerolog.Logger) (
 		l.filling.reset()
 		p.lanes = append(p.lanes, l)
 		p.work.Go(func() {
-			if err := l.run(p.ctx); err != nil {
+			if err := p.run(l); err != nil {
 				p.cancel(fmt.Errorf("produce to %s/%d: %w", cfg.Topic, i, err))
 			}
 		})
@@ -162,31 +162,25 @@ func (l *lane) change() {
 	l.changed = make(chan struct{})
 }
 
-// run sends batches until ctx ends.
-func (l *lane) run(ctx context.Context) error {
-	spare := new(batchWriter)
+// run sends batches of l until the producer's ctx ends.
+func (p *Producer) run(l *lane) error {
+	batch := new(batchWriter)
 	for {
-		l.mu.Lock()
-		for l.filling.count == 0 {
-			changed := l.changed
-			l.mu.Unlock()
-			select {
-			case <-changed:
-			case <-ctx.Done():
-				return nil
+		batch.reset()
+		if p.wait(p.ctx, l, func() bool {
+			if l.filling.count == 0 {
+				return false
 			}
-			l.mu.Lock()
+			batch, l.filling, l.sending = l.filling, batch, true
+			l.change()
+			return true
+		}) != nil {
+			return nil
 		}
-		spare.reset()
-		full := l.filling
-		l.filling, l.sending = spare, true
-		spare = full
-		l.change()
-		l.mu.Unlock()
-		if err := full.pack(l.codec); err != nil {
+		if err := batch.pack(l.codec); err != nil {
 			return err
 		}
-		if err := l.sender.send(ctx, full); err != nil {
+		if err := l.sender.send(p.ctx, batch); err != nil {
 			return err
 		}
 		l.mu.Lock()

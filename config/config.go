@@ -65,8 +65,8 @@ type Kafka struct {
 	Topic           string   `key:"topic" help:"Topic to learn from."`
 	Group           string   `key:"group" help:"Consumer group that shares the partitions among instances. Empty: streamd.<kafka.topic>.<model.name>."`
 	ClientID        string   `key:"client_id" help:"Name of this instance in the brokers' logs and quotas. Empty: streamd-<host name>."`
-	Start           Start    `key:"start" default:"earliest" help:"Where to begin in a partition without a saved offset."`
-	OnGap           OnGap    `key:"on_gap" default:"stop" help:"Action when the saved offset is outside the log, or the topic was created again: stop and explain, or continue there."`
+	Start           Start    `key:"start" default:"earliest" choices:"earliest|latest" help:"Where to begin in a partition without a saved offset."`
+	OnGap           OnGap    `key:"on_gap" default:"stop" choices:"stop|earliest|latest" help:"Action when the saved offset is outside the log, or the topic was created again: stop and explain, or continue there."`
 	MaxMessageBytes Size     `key:"max_message_bytes" default:"64MiB" min:"1KiB" max:"1GiB" help:"Largest message, also after decompression."`
 	BufferBytes     Size     `key:"buffer_bytes" default:"8MiB" min:"1KiB" max:"1GiB" help:"Pending bytes of a partition at which fetching pauses."`
 	FetchBytes      Size     `key:"fetch_bytes" default:"4MiB" min:"1KiB" max:"1GiB" help:"Bytes that one fetch asks a broker for."`
@@ -85,7 +85,7 @@ type TLS struct {
 
 // SASL configures the login to the brokers.
 type SASL struct {
-	Mechanism    Mechanism `key:"mechanism" default:"none" help:"Method of the login to the brokers."`
+	Mechanism    Mechanism `key:"mechanism" default:"none" choices:"none|plain|scram-sha-256|scram-sha-512" help:"Method of the login to the brokers."`
 	Username     string    `key:"username" help:"User name."`
 	PasswordFile string    `key:"password_file" help:"File with the user's password. A line break at its end is not part of the password."`
 
@@ -94,24 +94,24 @@ type SASL struct {
 
 // DeadLetters configures the treatment of messages that cannot be used.
 type DeadLetters struct {
-	Policy DeadLetterPolicy `key:"policy" default:"dlq" help:"Action for a message that cannot be used: write it to the dead-letter topic, stop its partition, or skip and count it."`
+	Policy DeadLetterPolicy `key:"policy" default:"dlq" choices:"dlq|stop|skip" help:"Action for a message that cannot be used: write it to the dead-letter topic, stop its partition, or skip and count it."`
 	Topic  string           `key:"topic" help:"Dead-letter topic. Empty: <kafka.topic>.dlq."`
 }
 
 // Blocks says which messages make a block, the unit of retirement.
 type Blocks struct {
-	Unit    Unit          `key:"unit" default:"message" help:"Content of a block: one message, a range of offsets, a span of event time, or the latest message of a key."`
+	Unit    Unit          `key:"unit" default:"message" choices:"message|offsets|time|key" help:"Content of a block: one message, a range of offsets, a span of event time, or the latest message of a key."`
 	Offsets int64         `key:"offsets" default:"1000" min:"1" help:"Offsets per block when blocks.unit is offsets."`
 	Period  time.Duration `key:"period" default:"1m" min:"10ms" help:"Event time per block when blocks.unit is time."`
 }
 
 // Format says how messages are decoded to rows.
 type Format struct {
-	Default   Payload   `key:"default" default:"json" help:"Format of messages without a content-type header."`
+	Default   string    `key:"default" default:"json" choices:"arrow|json|csv|libsvm" help:"Format of messages without a content-type header."`
 	Label     string    `key:"label" default:"label" help:"Name of the field or column with a row's class."`
 	Weight    string    `key:"weight" help:"Name of the field or column with a row's weight. Empty: every row has weight 1."`
 	Features  []string  `key:"features" help:"Features to learn from, in this order. Empty: the features of the first block, sorted by name (x2 before x10)."`
-	CSVHeader CSVHeader `key:"csv_header" default:"auto" help:"Whether CSV messages begin with a line of column names."`
+	CSVHeader CSVHeader `key:"csv_header" default:"auto" choices:"auto|present|absent" help:"Whether CSV messages begin with a line of column names."`
 }
 
 // Limits bounds the memory that producers can make the daemon take.
@@ -128,13 +128,13 @@ type Model struct {
 	Nu             Nu                 `key:"nu" default:"1" help:"Weight ν > 0 of the errors against the size of the plane. auto: the best ν on held-out folds, chosen again as the rows change."`
 	Balanced       bool               `key:"balanced" default:"false" help:"Weight each side of a plane by one over its number of rows."`
 	ClassWeights   map[string]float64 `key:"class_weights" above:"0" help:"Weights > 0 of classes. A class without one has weight 1. Not together with model.balanced."`
-	Standardise    Switch             `key:"standardise" default:"false" help:"Solve with every feature scaled to mean 0 and variance 1. auto: the better of the two, chosen together with model.nu: auto."`
+	Standardise    Switch             `key:"standardise" default:"false" choices:"false|true|auto" help:"Solve with every feature scaled to mean 0 and variance 1. auto: the better of the two, chosen together with model.nu: auto."`
 	SolveInterval  time.Duration      `key:"solve_interval" default:"1s" min:"10ms" help:"Least time between two solves while blocks arrive."`
 	Folds          int                `key:"folds" default:"5" min:"0" max:"1000" help:"Folds of the live blocks, to judge planes on blocks that they were not fitted on. A fold's sums are as large as the model's. 0: none."`
-	Refine         Refine             `key:"refine" default:"none" help:"Newton refinement, for which only rows wrong or within the margin count: along w without balance (line), or in all directions (full)."`
-	Rows           Rows               `key:"rows" default:"sample" help:"Rows to refine on: those of the sample, or all live rows, read from the log again for every Newton step."`
+	Refine         Refine             `key:"refine" default:"none" choices:"none|line|full" help:"Newton refinement, for which only rows wrong or within the margin count: along w without balance (line), or in all directions (full)."`
+	Rows           Rows               `key:"rows" default:"sample" choices:"sample|log" help:"Rows to refine on: those of the sample, or all live rows, read from the log again for every Newton step."`
 	RefineInterval time.Duration      `key:"refine_interval" default:"10s" min:"10ms" help:"Least time between two refinements while blocks arrive."`
-	Calibration    Calibration        `key:"calibration" default:"auto" help:"Curve from decision values to probabilities, fitted to held-out rows of the sample. auto: the better of platt and isotonic, given 1000 rows."`
+	Calibration    Calibration        `key:"calibration" default:"auto" choices:"auto|platt|isotonic|none" help:"Curve from decision values to probabilities, fitted to held-out rows of the sample. auto: the better of platt and isotonic, given 1000 rows."`
 }
 
 // Sample configures the sample of live rows, for tasks that need more than sums.
@@ -150,18 +150,18 @@ type Sample struct {
 type Kernel struct {
 	Function    Function      `key:"function" default:"none" help:"gaussian (gamma is chosen), gaussian(gamma=0.5), polynomial(a=1,b=1,degree=3), sigmoid(a=1,b=0), or none for planes in the features."`
 	Basis       int           `key:"basis" default:"50" min:"1" max:"4096" help:"Most points of the basis. The memory of a class grows with their square."`
-	Reduce      Reduce        `key:"reduce" default:"kmeans" help:"Choice of the basis: cs (chunking-synthetic), random or stratified (rows of the sample), kmeans or kmedian (centres of each class)."`
-	Regulariser Regulariser   `key:"regulariser" default:"identity" help:"Size that is minimised beside the errors: that of the coefficients u (identity), or u'K(Z,Z)u (kernel)."`
+	Reduce      Reduce        `key:"reduce" default:"kmeans" choices:"cs|random|stratified|kmeans|kmedian" help:"Choice of the basis: cs (chunking-synthetic), random or stratified (rows of the sample), kmeans or kmedian (centres of each class)."`
+	Regulariser Regulariser   `key:"regulariser" default:"identity" choices:"identity|kernel" help:"Size that is minimised beside the errors: that of the coefficients u (identity), or u'K(Z,Z)u (kernel)."`
 	Rows        int64         `key:"rows" default:"1000" min:"0" help:"Live rows at which the first basis is chosen. 0: only on request."`
 	Interval    time.Duration `key:"interval" default:"0s" min:"0s" help:"Time after which another basis is chosen, if the live rows have changed. 0: only on request."`
-	OnRetire    OnRetire      `key:"on_retire" default:"reduce" help:"Action when a source block of the basis is retired: choose another basis (reduce), or keep this one, which may contain numbers of its rows."`
-	Unread      Unread        `key:"unread" default:"wait" help:"Action when the log lacks live blocks that a new basis needs: wait with the old basis until they are retired, or retire them (skip)."`
+	OnRetire    OnRetire      `key:"on_retire" default:"reduce" choices:"reduce|keep" help:"Action when a source block of the basis is retired: choose another basis (reduce), or keep this one, which may contain numbers of its rows."`
+	Unread      Unread        `key:"unread" default:"wait" choices:"wait|skip" help:"Action when the log lacks live blocks that a new basis needs: wait with the old basis until they are retired, or retire them (skip)."`
 }
 
 // Retire says which blocks stay live. Of Blocks, Rows and Age, only the one that Keep names
 // is set.
 type Retire struct {
-	Keep      Keep          `key:"keep" default:"all" help:"Blocks to keep: all, or the latest by number of blocks, number of rows, or age in event time."`
+	Keep      Keep          `key:"keep" default:"all" choices:"all|blocks|rows|age" help:"Blocks to keep: all, or the latest by number of blocks, number of rows, or age in event time."`
 	Blocks    int           `key:"blocks" default:"0" min:"0" help:"Number of blocks to keep. Set exactly when retire.keep is blocks."`
 	Rows      int64         `key:"rows" default:"0" min:"0" help:"Number of rows to keep. Set exactly when retire.keep is rows."`
 	Age       time.Duration `key:"age" default:"0s" min:"0s" help:"Age of the oldest event time to keep, counted back from the newest. Set exactly when retire.keep is age."`
@@ -212,8 +212,8 @@ func (h HTTP) AnonymousRoles() Roles {
 
 // Log configures the log.
 type Log struct {
-	Level  Level     `key:"level" default:"info" help:"Least severe level that is logged."`
-	Format LogFormat `key:"format" default:"auto" help:"Log lines for people or for machines; auto is console on a terminal and json elsewhere."`
+	Level  string    `key:"level" default:"info" choices:"trace|debug|info|warn|error" help:"Least severe level that is logged."`
+	Format LogFormat `key:"format" default:"auto" choices:"auto|json|console" help:"Log lines for people or for machines; auto is console on a terminal and json elsewhere."`
 }
 
 // origin is the source of a value.

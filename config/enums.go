@@ -1,9 +1,6 @@
 package config
 
-import "streamd/kernels/reduce"
-
-// choice is a string type with a closed set of values.
-type choice interface{ choices() []string }
+// The closed sets of values. The tags of [Config] list the choices of each key.
 
 // Start is the place to begin in a partition without a saved offset.
 type Start string
@@ -13,8 +10,6 @@ const (
 	StartLatest   Start = "latest"
 )
 
-func (Start) choices() []string { return texts(StartEarliest, StartLatest) }
-
 // OnGap is the action when the log does not have the saved offset.
 type OnGap string
 
@@ -23,8 +18,6 @@ const (
 	OnGapEarliest OnGap = "earliest"
 	OnGapLatest   OnGap = "latest"
 )
-
-func (OnGap) choices() []string { return texts(OnGapStop, OnGapEarliest, OnGapLatest) }
 
 // Mechanism is a SASL mechanism.
 type Mechanism string
@@ -36,10 +29,6 @@ const (
 	MechanismScramSHA512 Mechanism = "scram-sha-512"
 )
 
-func (Mechanism) choices() []string {
-	return texts(MechanismNone, MechanismPlain, MechanismScramSHA256, MechanismScramSHA512)
-}
-
 // DeadLetterPolicy is the action for a message that cannot be used.
 type DeadLetterPolicy string
 
@@ -48,10 +37,6 @@ const (
 	DeadLettersStop  DeadLetterPolicy = "stop"
 	DeadLettersSkip  DeadLetterPolicy = "skip"
 )
-
-func (DeadLetterPolicy) choices() []string {
-	return texts(DeadLettersQueue, DeadLettersStop, DeadLettersSkip)
-}
 
 // Unit is the content of a block.
 type Unit string
@@ -63,13 +48,6 @@ const (
 	UnitKey     Unit = "key"
 )
 
-func (Unit) choices() []string { return texts(UnitMessage, UnitOffsets, UnitTime, UnitKey) }
-
-// Payload is the format of a message: see wire.ParseFormat.
-type Payload string
-
-func (Payload) choices() []string { return []string{"arrow", "json", "csv", "libsvm"} }
-
 // CSVHeader says whether CSV messages begin with a line of column names.
 type CSVHeader string
 
@@ -78,8 +56,6 @@ const (
 	CSVHeaderPresent CSVHeader = "present"
 	CSVHeaderAbsent  CSVHeader = "absent"
 )
-
-func (CSVHeader) choices() []string { return texts(CSVHeaderAuto, CSVHeaderPresent, CSVHeaderAbsent) }
 
 // Switch is on, off, or the better of the two.
 type Switch string
@@ -90,8 +66,6 @@ const (
 	SwitchAuto Switch = "auto"
 )
 
-func (Switch) choices() []string { return texts(SwitchOff, SwitchOn, SwitchAuto) }
-
 // Refine is the method of refinement.
 type Refine string
 
@@ -101,8 +75,6 @@ const (
 	RefineFull Refine = "full"
 )
 
-func (Refine) choices() []string { return texts(RefineNone, RefineLine, RefineFull) }
-
 // Rows is the source of the rows for refinement.
 type Rows string
 
@@ -110,8 +82,6 @@ const (
 	RowsSample Rows = "sample"
 	RowsLog    Rows = "log"
 )
-
-func (Rows) choices() []string { return texts(RowsSample, RowsLog) }
 
 // Calibration is the curve from decision values to probabilities.
 type Calibration string
@@ -123,14 +93,8 @@ const (
 	CalibrationNone     Calibration = "none"
 )
 
-func (Calibration) choices() []string {
-	return texts(CalibrationAuto, CalibrationPlatt, CalibrationIsotonic, CalibrationNone)
-}
-
 // Reduce is the method that chooses a basis: see reduce.Named.
 type Reduce string
-
-func (Reduce) choices() []string { return reduce.Names() }
 
 // Regulariser is the size of a kernel classifier.
 type Regulariser string
@@ -140,8 +104,6 @@ const (
 	RegulariserKernel   Regulariser = "kernel"
 )
 
-func (Regulariser) choices() []string { return texts(RegulariserIdentity, RegulariserKernel) }
-
 // OnRetire is the action when a source block of the basis is retired.
 type OnRetire string
 
@@ -150,8 +112,6 @@ const (
 	OnRetireKeep   OnRetire = "keep"
 )
 
-func (OnRetire) choices() []string { return texts(OnRetireReduce, OnRetireKeep) }
-
 // Unread is the action for live blocks that the log lacks.
 type Unread string
 
@@ -159,8 +119,6 @@ const (
 	UnreadWait Unread = "wait"
 	UnreadSkip Unread = "skip"
 )
-
-func (Unread) choices() []string { return texts(UnreadWait, UnreadSkip) }
 
 // Keep says which blocks stay live.
 type Keep string
@@ -172,13 +130,6 @@ const (
 	KeepAge    Keep = "age"
 )
 
-func (Keep) choices() []string { return texts(KeepAll, KeepBlocks, KeepRows, KeepAge) }
-
-// Level is a log level: see zerolog.ParseLevel.
-type Level string
-
-func (Level) choices() []string { return []string{"trace", "debug", "info", "warn", "error"} }
-
 // LogFormat is the form of log lines.
 type LogFormat string
 
@@ -187,16 +138,6 @@ const (
 	LogFormatJSON    LogFormat = "json"
 	LogFormatConsole LogFormat = "console"
 )
-
-func (LogFormat) choices() []string { return texts(LogFormatAuto, LogFormatJSON, LogFormatConsole) }
-
-func texts[T ~string](values ...T) []string {
-	out := make([]string, len(values))
-	for i, v := range values {
-		out[i] = string(v)
-	}
-	return out
-}
 
 // Role is a permission of callers over HTTP.
 type Role string
@@ -208,4 +149,5 @@ const (
 	RoleAdmin   Role = "admin"   // all of these, and save, refine and reduce
 )
 
-func (Role) choices() []string { return texts(RoleRead, RolePredict, RoleRetire, RoleAdmin) }
+// roleNames lists the roles in their order.
+var roleNames = []string{string(RoleRead), string(RolePredict), string(RoleRetire), string(RoleAdmin)}

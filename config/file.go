@@ -180,7 +180,7 @@ func emptyHint(k *key) string {
 	case reflect.Map:
 		return ", or write {} for an empty map"
 	case reflect.String:
-		if !k.typ.Implements(choiceType) {
+		if k.choices == nil {
 			return `, or write "" for an empty text`
 		}
 	}

@@ -32,6 +32,7 @@ type key struct {
 	typ      reflect.Type
 	index    []int // place of the field in Config
 	fallback reflect.Value
+	choices  []string      // nil: none are listed
 	min, max reflect.Value // bounds of a whole number; invalid: none
 	above    *float64      // strict lower bound of a number; nil: none
 }
@@ -74,6 +75,9 @@ func readTags(keys []*key, t reflect.Type, prefix string, at []int) []*key {
 			Help:    field.Tag.Get("help"),
 			typ:     field.Type,
 			index:   path,
+		}
+		if choices := field.Tag.Get("choices"); choices != "" {
+			k.Type, k.choices = choices, strings.Split(choices, "|")
 		}
 		k.min = k.bound(field.Tag.Get("min"))
 		k.max = k.bound(field.Tag.Get("max"))
@@ -123,8 +127,6 @@ func typeName(t reflect.Type) string {
 		return "kernel"
 	case t == rolesType:
 		return "roles"
-	case t.Implements(choiceType):
-		return strings.Join(reflect.Zero(t).Interface().(choice).choices(), "|")
 	}
 	switch t.Kind() {
 	case reflect.Slice:

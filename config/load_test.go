@@ -15,6 +15,8 @@ import (
 	"strings"
 	"testing"
 
+	"streamd/kernels/reduce"
+
 	"pgregory.net/rapid"
 )
 
@@ -408,7 +410,7 @@ func TestRoles(t *testing.T) {
 			t.Errorf("%q is taken for %q", text, got)
 		}
 	}
-	for _, role := range RoleRead.choices() {
+	for _, role := range roleNames {
 		for roles, want := range map[Roles]bool{"": false, "read+retire": role == "read" || role == "retire", "admin": true} {
 			if roles.Has(Role(role)) != want {
 				t.Errorf("%q has %s: %v", roles, role, !want)
@@ -590,6 +592,12 @@ func TestExample(t *testing.T) {
 		if c.origins[k.Name].Line == 0 {
 			t.Errorf("%s is not in it", k.Name)
 		}
+	}
+}
+
+func TestReduceChoices(t *testing.T) {
+	if choices := byName["kernel.reduce"].choices; !slices.Equal(choices, reduce.Names()) {
+		t.Errorf("%v are not the reducers %v", choices, reduce.Names())
 	}
 }
 

@@ -188,18 +188,17 @@ const allRoles = Roles(RoleAdmin)
 // ParseRoles reads roles in any order. The error does not repeat the text, which may be a
 // misplaced secret.
 func ParseRoles(text string) (Roles, error) {
-	choices := RoleRead.choices()
 	given := map[string]bool{}
 	if text != "" {
 		for name := range strings.SplitSeq(text, "+") {
-			if !slices.Contains(choices, name) || given[name] {
+			if !slices.Contains(roleNames, name) || given[name] {
 				return "", errors.New("want some of read, predict, retire and admin, joined by + as in read+predict")
 			}
 			given[name] = true
 		}
 	}
-	choices = slices.DeleteFunc(choices, func(name string) bool { return !given[name] })
-	return Roles(strings.Join(choices, "+")), nil
+	named := slices.DeleteFunc(slices.Clone(roleNames), func(name string) bool { return !given[name] })
+	return Roles(strings.Join(named, "+")), nil
 }
 
 // Has says whether r has the role, by its name or as admin.
@@ -215,7 +214,7 @@ func (r Roles) Has(role Role) bool {
 // With returns the union of both.
 func (r Roles) With(others Roles) Roles {
 	var both []string
-	for _, name := range RoleRead.choices() {
+	for _, name := range roleNames {
 		if list := "+" + string(r) + "+" + string(others) + "+"; strings.Contains(list, "+"+name+"+") {
 			both = append(both, name)
 		}
@@ -239,7 +238,6 @@ var (
 	nuType       = reflect.TypeFor[Nu]()
 	durationType = reflect.TypeFor[time.Duration]()
 	sizeType     = reflect.TypeFor[Size]()
-	choiceType   = reflect.TypeFor[choice]()
 )
 
 // parseScalar reads a value of a type other than a list or a map. The error names the
@@ -259,8 +257,6 @@ func parseScalar(t reflect.Type, text string) (reflect.Value, error) {
 		value, err = parseFunction(text)
 	case t == rolesType:
 		value, err = ParseRoles(text)
-	case t.Implements(choiceType):
-		value, err = parseChoice(v.Interface().(choice).choices(), text)
 	case t.Kind() == reflect.String:
 		value, err = parseText(text)
 	case t.Kind() == reflect.Bool:
@@ -276,13 +272,6 @@ func parseScalar(t reflect.Type, text string) (reflect.Value, error) {
 		v.Set(reflect.ValueOf(value).Convert(t))
 	}
 	return v, err
-}
-
-func parseChoice(choices []string, text string) (string, error) {
-	if !slices.Contains(choices, text) {
-		return "", fmt.Errorf("want %s%s", oneOf(choices), didYouMean(nearest(text, choices)))
-	}
-	return text, nil
 }
 
 func parseBool(text string) (bool, error) {
@@ -368,7 +357,9 @@ func (k *key) decode(items []item) (reflect.Value, []fault) {
 	var faults []fault
 	scalar := func(t reflect.Type, it item) reflect.Value {
 		v, err := parseScalar(t, it.text)
-		if err == nil {
+		if k.choices != nil {
+			err = k.isChoice(it.text)
+		} else if err == nil {
 			err = k.inBounds(v)
 		}
 		if err != nil {
@@ -404,6 +395,14 @@ func (k *key) decode(items []item) (reflect.Value, []fault) {
 	default:
 		return scalar(k.typ, items[0]), faults
 	}
+}
+
+// isChoice checks a text against the key's choices.
+func (k *key) isChoice(text string) error {
+	if slices.Contains(k.choices, text) {
+		return nil
+	}
+	return fmt.Errorf("want %s%s", oneOf(k.choices), didYouMean(nearest(text, k.choices)))
 }
 
 // inBounds checks a number against the key's bounds.

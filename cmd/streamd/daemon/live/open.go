@@ -1,7 +1,6 @@
 package live
 
 import (
-	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
@@ -120,9 +119,9 @@ func (l *Set) restoreBases(saved *snapshot.Contents, wanted *config.Config) erro
 		}
 		l.lastSpace = max(l.lastSpace, s.Number)
 		basis, err := kernels.DecodeMap(s.Basis)
-		made := new(model.Reduction)
+		var made *model.Reduction
 		if err == nil {
-			err = json.Unmarshal(s.Report, made)
+			made, err = reductionOf(s.Report)
 		}
 		if err != nil {
 			return fmt.Errorf("epoch %d: %w", s.Number, err)

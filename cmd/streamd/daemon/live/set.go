@@ -8,6 +8,7 @@
 //	sources.go   the blocks that a basis was chosen from
 //	keeper.go    workers summarise a block for the spaces of a target
 //	unsaved.go   changes for the snapshot, and the room for them
+//	report.go    the snapshot's record of how a basis was chosen
 //	open.go      the state of a snapshot is restored
 //	features.go  the order of the features of a snapshot
 //

@@ -2,7 +2,6 @@ package live
 
 import (
 	"encoding/hex"
-	"encoding/json"
 	"maps"
 	"slices"
 	"time"
@@ -28,15 +27,11 @@ type Coordinates struct {
 }
 
 func newCoordinates(number uint32, m *kernels.Map, made *model.Reduction, regulariser config.Regulariser) *Coordinates {
-	report, err := json.Marshal(made)
-	if err != nil {
-		panic(err) // finite numbers and texts
-	}
 	digest := m.Digest()
 	return &Coordinates{
 		Coordinates: basis.New(m, regulariser == config.RegulariserKernel),
 		Number:      number, ID: hex.EncodeToString(digest[:]), Reduction: made,
-		saved: snapshot.Space{Number: number, Basis: m.AppendBinary(nil), Report: report},
+		saved: snapshot.Space{Number: number, Basis: m.AppendBinary(nil), Report: reportOf(made)},
 	}
 }
 

@@ -69,7 +69,7 @@ func arrayOf[T gram.Number](field *arrowField, labels []T, memory []byte) *label
 		typ = field.index
 	}
 	copy(memory, unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(labels))), len(labels)*typ.size))
-	return &labelArray{typ: typ, rows: len(labels), data: memory}
+	return &labelArray{typ: typ, rows: len(labels), data: memory[:len(labels)*typ.size]}
 }
 
 func testLabelCodes[T gram.Number](t *testing.T, field *arrowField, good, bad []T) {
@@ -131,7 +131,7 @@ func testIndices[T gram.Number](t *testing.T, entries int, good, bad []T) {
 		d.arrow.dictionary = *arrayOf(kindOf[int8](), make([]int8, entries), make([]byte, entries))
 		d.arrow.forgetCodes()
 		size := int(unsafe.Sizeof(k))
-		_, reason := d.labelCodes(field, arrayOf(field, []T{k, k}, make([]byte, 2*size)))
+		_, reason := d.arrow.labelCodes(arrayOf(field, []T{k, k}, make([]byte, 2*size)), field.encoded)
 		if refused := reason != ""; refused != slices.Contains(bad, k) {
 			t.Errorf("index %v of type %T into %d entries: %q", k, k, entries, reason)
 		}
@@ -160,22 +160,18 @@ func requireCodes(t *testing.T, d *Decoder, field *arrowField, a *labelArray, la
 	beginLabels(d)
 	var want []int32
 	wantBad, wantReason := 0, ""
-	one := (*Decoder).labelCode
-	if field.encoded {
-		one = (*Decoder).dictionaryCode
-	}
 	for i := range a.rows {
-		code, reason := one(d, a, i)
-		if reason != "" {
-			wantBad, wantReason = i, reason
+		one := labelArray{typ: a.typ, rows: 1, data: a.data[i*a.typ.size : (i+1)*a.typ.size]}
+		if _, wantReason = d.arrow.labelCodes(&one, field.encoded); wantReason != "" {
+			wantBad = i
 			break
 		}
-		want = append(want, code)
 	}
+	want = append(want, d.codes...)
 	classes := slices.Clone(d.labels.classes)
 
 	beginLabels(d)
-	bad, reason := d.labelCodes(field, a)
+	bad, reason := d.arrow.labelCodes(a, field.encoded)
 	if bad != wantBad || reason != wantReason {
 		t.Fatalf("labels %v: row %d %q, want row %d %q", labels, bad, reason, wantBad, wantReason)
 	}
@@ -217,7 +213,7 @@ func benchmarkLabelCodes[T gram.Number](b *testing.B, field *arrowField) {
 				for b.Loop() {
 					d.begin(Arrow, nil)
 					d.arrow.forgetCodes()
-					if bad, reason := d.labelCodes(field, arrays[k]); reason != "" {
+					if bad, reason := d.arrow.labelCodes(arrays[k], field.encoded); reason != "" {
 						b.Fatal(bad, reason)
 					}
 					k = (k + 1) % blocks

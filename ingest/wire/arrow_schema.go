@@ -21,7 +21,7 @@ const (
 	typeUtf8View      = 24
 )
 
-// otherTypes are the rest, which errors call by name.
+// otherTypes name the rest, for errors.
 var otherTypes = map[byte]string{
 	1: "null", 4: "binary", 7: "decimal", 8: "date", 9: "time", 10: "timestamp", 11: "interval", 12: "list",
 	13: "struct", 14: "union", 15: "fixed_size_binary", 17: "map", 18: "duration", 19: "large_binary",
@@ -32,7 +32,7 @@ const (
 	listNamesKey      = "features"       // in a list field's metadata: JSON array of the features' names
 	maxListNames      = 1 << 20          // bytes of that array
 	maxFieldMetadata  = 64               // entries looked at
-	pandasIndexPrefix = "__index_level_" // how pandas calls a data frame's index
+	pandasIndexPrefix = "__index_level_" // of the columns of a pandas data frame's index
 )
 
 // layout is how an array lies in memory.
@@ -57,177 +57,210 @@ type arrayType struct {
 	name   string    // for errors
 }
 
-// arrowField is a field of the schema.
-type arrowField struct {
-	name    string
-	typ     arrayType // of the values
-	list    arrayType // of a list's elements
-	encoded bool      // as indices into a dictionary
-	index   arrayType // of those
-	id      int64     // of the dictionary
+// arrowPlan gives the fields of a schema their columns. A stream of blocks of one
+// schema makes it once.
+type arrowPlan struct {
+	schema     []byte // the metadata that it was made from
+	unlabelled bool
 
-	role int // the column it goes to, or roleLabel, …
+	fields []arrowField
+	names  []string // of the columns; nil: none
+	width  int
+	list   []int // of a list: the column that element j goes to
 }
 
-// arrowSchema makes the plan.
-func (d *Decoder) arrowSchema(f *flatbuffer, schema table) error {
-	s := &d.arrow
-	if s.schema != nil && s.unlabelled == d.unlabelled && bytes.Equal(s.schema, f.b) {
+// arrowField is a field of the schema.
+type arrowField struct {
+	name     string
+	typ      arrayType // of the values
+	elements arrayType // of a list
+	encoded  bool      // as indices into a dictionary
+	index    arrayType // of those
+	id       int64     // of the dictionary
+
+	role int // its column, or roleLabel, …
+}
+
+// takesLabels is whether the field can hold labels.
+func (f *arrowField) takesLabels() bool {
+	return f.typ.layout != layoutUnsupported && f.typ.layout != layoutList
+}
+
+// takesFeatures is whether the field can hold features.
+func (f *arrowField) takesFeatures() bool {
+	if f.encoded {
+		return false
+	}
+	switch f.typ.layout {
+	case layoutNumbers, layoutHalf, layoutBits:
+		return true
+	case layoutList:
+		return f.elements.kind == gram.Float32 || f.elements.kind == gram.Float64
+	}
+	return false
+}
+
+// stored is the kind and the size in bytes of the field's numbers as a column.
+func (f *arrowField) stored() (gram.Kind, int) {
+	switch f.typ.layout {
+	case layoutHalf:
+		return gram.Float32, 4
+	case layoutBits:
+		return gram.Uint8, 1
+	case layoutList:
+		return f.elements.kind, f.elements.size
+	}
+	return f.typ.kind, f.typ.size
+}
+
+// schema makes the plan.
+func (a *arrowReader) schema(schema table) error {
+	p, f := &a.plan, &a.meta
+	if p.schema != nil && p.unlabelled == a.unlabelled && bytes.Equal(p.schema, f.b) {
 		return nil
 	}
-	s.schema = nil
+	p.schema = nil
 	little := binary.NativeEndian.Uint16([]byte{1, 0}) == 1
 	if big := f.shortField(schema, 0) != 0; big == little {
-		return d.fail(-1, "", "the stream's byte order is not this machine's")
+		return a.fail(-1, "", "the stream's byte order is not this machine's")
 	}
 	start, n := f.vectorField(schema, 1, 4)
-	if n > d.opts.Limits.Features+2 { // the label and the weight
-		return d.fail(-1, "", "the schema has %d fields, the limit is %d features", n, d.opts.Limits.Features)
+	if n > a.opts.Limits.Features+2 { // the label and the weight
+		return a.fail(-1, "", "the schema has %d fields, the limit is %d features", n, a.opts.Limits.Features)
 	}
-	s.fields, s.names, s.list = s.fields[:0], nil, nil
+	p.fields, p.names, p.list = p.fields[:0], nil, nil
 	var (
-		list     []string
+		list     []string // the features' names
 		listed   []string // names of the elements of a list
 		lists    int
 		features int
 	)
 	label, weight := -1, -1
 	for k := range n {
-		t := f.element(start, k)
-		field, elements := d.arrowField(f, t)
+		field, elements := a.field(f.element(start, k))
 		if f.bad {
-			return d.fail(-1, "", "the schema is malformed")
+			return a.fail(-1, "", "the schema is malformed")
 		}
 		switch {
-		case field.name == d.opts.Label:
+		case field.name == a.opts.Label:
 			if label >= 0 {
-				return d.fail(-1, field.name, "the name is used twice")
+				return a.fail(-1, field.name, "the name is used twice")
 			}
 			label, field.role = k, roleLabel
-			if !field.labels() {
-				return d.fail(-1, field.name, "labels of type %s are not supported", field.typ.name)
+			if !field.takesLabels() {
+				return a.fail(-1, field.name, "labels of type %s are not supported", field.typ.name)
 			}
-		case field.name == d.opts.Weight && field.name != "":
+		case field.name == a.opts.Weight && field.name != "":
 			if weight >= 0 {
-				return d.fail(-1, field.name, "the name is used twice")
+				return a.fail(-1, field.name, "the name is used twice")
 			}
 			weight, field.role = k, roleWeight
 			if field.encoded || field.typ.layout != layoutNumbers {
-				return d.fail(-1, field.name, "weights of type %s are not supported", field.typ.name)
+				return a.fail(-1, field.name, "weights of type %s are not supported", field.typ.name)
 			}
 		default:
-			if reason := badName([]byte(field.name)); reason != "" {
-				return d.fail(-1, "", "%s", reason)
-			}
-			if strings.HasPrefix(field.name, pandasIndexPrefix) {
-				return d.fail(-1, field.name, "this is a data frame's index; write with preserve_index=False")
-			}
-			if !field.numbers() {
-				return d.fail(-1, field.name, "a feature of type %s is not supported: want integers, floats or booleans, "+
-					"or one fixed_size_list of up to %d float32 or float64", field.typ.name, d.opts.Limits.Features)
+			if err := a.checkFeature(&field); err != nil {
+				return err
 			}
 			features++
 			if field.typ.layout == layoutList {
 				lists++
 				listed = elements
-				s.width = field.typ.size
+				p.width = field.typ.size
 			} else {
 				list = append(list, field.name)
 			}
 		}
-		s.fields = append(s.fields, field)
+		p.fields = append(p.fields, field)
 	}
 	switch {
 	case f.bad:
-		return d.fail(-1, "", "the schema is malformed")
-	case label < 0 && !d.unlabelled:
-		return d.fail(-1, d.opts.Label, "there is no such column for the label")
-	case weight < 0 && d.weighted():
-		return d.fail(-1, d.opts.Weight, "there is no such column for the weight")
+		return a.fail(-1, "", "the schema is malformed")
+	case label < 0 && !a.unlabelled:
+		return a.fail(-1, a.opts.Label, "there is no such column for the label")
+	case weight < 0 && a.weighted():
+		return a.fail(-1, a.opts.Weight, "there is no such column for the weight")
 	case features == 0:
-		return d.fail(-1, "", "there are no features")
+		return a.fail(-1, "", "there are no features")
 	case lists > 0 && features > 1:
-		return d.fail(-1, "", "there is a list of features and another column beside it")
+		return a.fail(-1, "", "there is a list of features and another column beside it")
 	}
-	if err := d.arrowPlaces(list, listed, lists > 0); err != nil {
+	if err := a.placeFields(list, listed, lists > 0); err != nil {
 		return err
 	}
-	s.schema = append(s.schema[:0], f.b...)
-	s.unlabelled = d.unlabelled
+	p.schema = append(p.schema[:0], f.b...)
+	p.unlabelled = a.unlabelled
 	return nil
 }
 
-// arrowPlaces gives the features their columns.
-func (d *Decoder) arrowPlaces(list, listed []string, isList bool) error {
-	s := &d.arrow
-	s.names = d.want.names
+// checkFeature refuses a field that can be no feature.
+func (a *arrowReader) checkFeature(field *arrowField) error {
+	if reason := badName([]byte(field.name)); reason != "" {
+		return a.fail(-1, "", "%s", reason)
+	}
+	if strings.HasPrefix(field.name, pandasIndexPrefix) {
+		return a.fail(-1, field.name, "this is a data frame's index; write with preserve_index=False")
+	}
+	if !field.takesFeatures() {
+		return a.fail(-1, field.name, "a feature of type %s is not supported: want integers, floats or booleans, "+
+			"or one fixed_size_list of up to %d float32 or float64", field.typ.name, a.opts.Limits.Features)
+	}
+	return nil
+}
+
+// placeFields gives the features their columns.
+func (a *arrowReader) placeFields(list, listed []string, isList bool) error {
+	p := &a.plan
+	p.names = a.want.list
 	if isList && listed == nil {
-		if d.want.width != 0 && s.width != d.want.width {
-			return d.fail(-1, "", "there %s, want %d", areFeatures(s.width), d.want.width)
+		if a.want.width != 0 && p.width != a.want.width {
+			return a.fail(-1, "", "there %s, want %d", areFeatures(p.width), a.want.width)
 		}
-		s.list = make([]int, s.width)
-		for j := range s.list {
-			s.list[j] = j
+		p.list = make([]int, p.width)
+		for j := range p.list {
+			p.list[j] = j
 		}
 		return nil
 	}
 	if isList {
-		if len(listed) != s.width {
-			return d.fail(-1, "", "the field metadata names %d features, the list has %d", len(listed), s.width)
+		if len(listed) != p.width {
+			return a.fail(-1, "", "the field metadata names %d features, the list has %d", len(listed), p.width)
 		}
 		list = listed
 	}
-	at, err := d.place(list)
+	at, err := a.place(list)
 	if err != nil {
 		return err
 	}
-	if s.names == nil {
-		s.names = list
+	if p.names == nil {
+		p.names = list
 	}
-	s.width = len(list)
+	p.width = len(list)
 	if isList {
-		s.list = at
+		p.list = at
 		return nil
 	}
-	for k := range s.fields {
-		if s.fields[k].role >= 0 {
-			s.fields[k].role, at = at[0], at[1:]
+	for k := range p.fields {
+		if p.fields[k].role >= 0 {
+			p.fields[k].role, at = at[0], at[1:]
 		}
 	}
 	return nil
 }
 
-// labels is whether the field can hold labels.
-func (a *arrowField) labels() bool {
-	return a.typ.layout != layoutUnsupported && a.typ.layout != layoutList
-}
-
-// numbers is whether the field can hold features.
-func (a *arrowField) numbers() bool {
-	if a.encoded {
-		return false
-	}
-	switch a.typ.layout {
-	case layoutNumbers, layoutHalf, layoutBits:
-		return true
-	case layoutList:
-		return a.list.kind == gram.Float32 || a.list.kind == gram.Float64
-	}
-	return false
-}
-
-// arrowField reads a field of the schema, and the names of a list's elements.
-func (d *Decoder) arrowField(f *flatbuffer, t table) (field arrowField, elements []string) {
+// field reads a field of the schema, and the names of a list's elements.
+func (a *arrowReader) field(t table) (field arrowField, elements []string) {
+	f := &a.meta
 	name := f.stringField(t, 0)
 	field.name = string(name[:min(len(name), maxName+1)])
-	field.typ = arrowType(f, t)
+	field.typ = typeOf(f, t)
 	if field.typ.layout == layoutList {
 		start, n := f.vectorField(t, 5, 4)
 		if n == 1 {
-			field.list = arrowType(f, f.element(start, 0))
-			field.typ.name = fmt.Sprintf("fixed_size_list of %d %s", field.typ.size, field.list.name)
+			field.elements = typeOf(f, f.element(start, 0))
+			field.typ.name = fmt.Sprintf("fixed_size_list of %d %s", field.typ.size, field.elements.name)
 		}
-		if size := field.typ.size; size <= 0 || size > d.opts.Limits.Features || n != 1 {
+		if size := field.typ.size; size <= 0 || size > a.opts.Limits.Features || n != 1 {
 			field.typ.layout = layoutUnsupported
 		}
 		elements = listNames(f, t)
@@ -235,7 +268,7 @@ func (d *Decoder) arrowField(f *flatbuffer, t table) (field arrowField, elements
 	if dict, ok := f.tableField(t, 4); ok {
 		field.encoded = true
 		field.id = f.longField(dict, 0)
-		field.index = arrayType{layout: layoutNumbers, kind: gram.Int32, size: 4} // when none is said
+		field.index = arrayType{layout: layoutNumbers, kind: gram.Int32, size: 4} // by default
 		if index, ok := f.tableField(dict, 1); ok {
 			field.index = intType(f, index)
 		}
@@ -267,8 +300,8 @@ func listNames(f *flatbuffer, t table) (list []string) {
 	return nil
 }
 
-// arrowType reads a field's type.
-func arrowType(f *flatbuffer, field table) arrayType {
+// typeOf reads a field's type.
+func typeOf(f *flatbuffer, field table) arrayType {
 	id := f.byteField(field, 2)
 	t, _ := f.tableField(field, 3)
 	switch id {

@@ -2,136 +2,138 @@ package wire
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 )
 
-// csvPlan says what to do with the fields of a record.
+// csvReader reads CSV. RFC 4180 is framed here and not by encoding/csv, which
+// allocates for each record.
+type csvReader struct {
+	*textRows
+	plan    csvPlan
+	fields  [][]byte // of the first line
+	scratch []byte
+}
+
+// csvPlan gives the fields of a record their columns.
 type csvPlan struct {
-	// What it was made from, so that a stream of blocks with the same header
-	// makes it once.
+	// A stream of blocks with the same header makes the plan once. It depends on
+	// these.
 	header     []byte // the header's line with its end; nil: no header
 	mode       HeaderMode
 	unlabelled bool
 
-	roles  []int    // per field: the column it goes to, or one of the roles below
-	names  []string // of the columns; nil: none
-	width  int      // number of columns
-	fields [][]byte // scratch: the fields of the first line
+	roles []int    // per field its column, or one of the roles below
+	names []string // of the columns; nil: none
+	width int      // number of columns
 }
 
+// The roles of fields that are no features.
 const (
 	roleLabel = -1 - iota
 	roleWeight
 	roleIgnored
 )
 
-// byteOrderMark is what some programs put before the first line of CSV or LIBSVM.
-var byteOrderMark = []byte("\xef\xbb\xbf")
-
-func (d *Decoder) decodeCSV(b []byte, header HeaderMode) error {
+// decode reads a payload.
+func (c *csvReader) decode(header HeaderMode) error {
 	start := 0
-	if bytes.HasPrefix(b, byteOrderMark) {
+	if bytes.HasPrefix(c.text, byteOrderMark) {
 		start = len(byteOrderMark)
 	}
-	start, err := d.planCSV(b, start, header)
+	start, err := c.makePlan(start, header)
 	if err != nil {
 		return err
 	}
-	return d.csvRows(b, start)
+	return c.readRows(start)
 }
 
-// planCSV looks at the first line and returns where the rows start.
-func (d *Decoder) planCSV(b []byte, i int, header HeaderMode) (start int, err error) {
-	p := &d.csv
+// makePlan looks at the first line from position i on and returns the start of the
+// rows.
+func (c *csvReader) makePlan(i int, mode HeaderMode) (start int, err error) {
+	b, p := c.text, &c.plan
 	if i = skipEmptyLines(b, i); i == len(b) {
-		return 0, d.fail(-1, "", "there are no rows")
+		return 0, c.fail(-1, "", "there are no rows")
 	}
-	if p.header != nil && p.mode == header && p.unlabelled == d.unlabelled && bytes.HasPrefix(b[i:], p.header) {
+	if p.header != nil && p.mode == mode && p.unlabelled == c.unlabelled && bytes.HasPrefix(b[i:], p.header) {
 		return i + len(p.header), nil
 	}
-	p.fields = p.fields[:0]
+	c.fields = c.fields[:0]
 	end := i
 	for {
 		field, next, reason := csvField(b, end, nil)
 		if reason != "" {
-			return 0, d.failAt(end, -1, "", reason)
+			return 0, c.failAt(end, -1, "", reason)
 		}
-		if len(p.fields) == d.opts.Limits.Features+2 { // the label and the weight
-			return 0, d.failAt(end, -1, "", fmt.Sprintf("the first line has more than %d features, the limit", d.opts.Limits.Features))
+		if len(c.fields) == c.opts.Limits.Features+2 { // the label and the weight
+			return 0, c.failAt(end, -1, "", fmt.Sprintf("the first line has more than %d features, the limit", c.opts.Limits.Features))
 		}
-		p.fields = append(p.fields, field)
+		c.fields = append(c.fields, field)
 		if end = next; end == len(b) || b[end] != ',' {
 			break
 		}
 		end++
 	}
-	isHeader, err := d.csvHasHeader(header)
+	isHeader, err := c.hasHeader(mode)
 	if err != nil {
 		return 0, err
 	}
-	p.header, p.names, p.roles, p.unlabelled = nil, d.want.names, p.roles[:0], d.unlabelled
+	p.header, p.names, p.roles, p.unlabelled = nil, c.want.list, p.roles[:0], c.unlabelled
 	if !isHeader {
-		return i, d.planPositions(len(p.fields))
+		return i, c.planPositions(len(c.fields))
 	}
-	if err := d.planNames(); err != nil {
+	if err := c.planNames(); err != nil {
 		return 0, err
 	}
 	// Without its line end it could be the start of another header's line.
 	if n := lineEnd(b, end); n > 0 {
 		end += n
-		p.header, p.mode = bytes.Clone(b[i:end]), header
+		p.header, p.mode = bytes.Clone(b[i:end]), mode
 	}
 	return end, nil
 }
 
-// csvHasHeader decides whether the first line is a header.
-func (d *Decoder) csvHasHeader(mode HeaderMode) (bool, error) {
+// hasHeader decides whether the first line is a header.
+func (c *csvReader) hasHeader(mode HeaderMode) (bool, error) {
 	if mode != HeaderAuto {
 		return mode == HeaderPresent, nil
 	}
-	fields := d.csv.fields
-	for _, f := range fields {
-		if string(f) == d.opts.Label {
+	for _, f := range c.fields {
+		if string(f) == c.opts.Label {
 			return true, nil
 		}
 	}
-	label, positional := csvPosition(d.opts.Label, len(fields))
-	if !positional {
-		label = -1 // a header without the label's name; an error will say so
+	label, positional := csvPosition(c.opts.Label, len(c.fields))
+	if !positional || c.unlabelled && len(c.fields) == c.want.width {
+		label = -1 // no field is exempt
 	}
 	numbers, text := 0, -1
-	for k, f := range fields {
-		if k == label && !(d.unlabelled && len(fields) == d.want.width) || len(f) == 0 {
-			continue // an empty field speaks for neither
-		}
-		// Texts that a float parser takes, such as nan, are bad values rather
-		// than names.
-		_, end, ok := number(f, 0)
-		if !ok || end < len(f) {
-			_, err := strconv.ParseFloat(string(f), 64)
-			ok = err == nil || isRange(err)
-		}
-		if ok {
+	for k, f := range c.fields {
+		switch {
+		case k == label, len(f) == 0: // an empty field speaks for neither
+		case looksNumeric(f):
 			numbers++
-		} else if text < 0 {
+		case text < 0:
 			text = k
 		}
 	}
 	if text >= 0 && numbers > 0 {
-		return false, d.failAt(0, -1, "", fmt.Sprintf("the first line is neither a row nor clearly a header: field %d, %s, is not a number, others are; "+
-			"say which field is the label if it is a row, or declare header=present or header=absent", text+1, quoted(fields[text])))
+		return false, c.failAt(0, -1, "", fmt.Sprintf("the first line is neither a row nor clearly a header: field %d, %s, is not a number, others are; "+
+			"say which field is the label if it is a row, or declare header=present or header=absent", text+1, quoted(c.fields[text])))
 	}
 	return text >= 0, nil
 }
 
-func isRange(err error) bool {
-	e, ok := err.(*strconv.NumError)
-	return ok && e.Err == strconv.ErrRange
+// looksNumeric is whether a float parser takes the text. Those that are no decimal
+// numbers, such as nan, are bad values rather than names.
+func looksNumeric(field []byte) bool {
+	_, err := strconv.ParseFloat(string(field), 64)
+	return err == nil || errors.Is(err, strconv.ErrRange)
 }
 
-// csvPosition is which of n fields a label option means by position.
+// csvPosition is the field, out of n, that a label option means by position.
 func csvPosition(label string, n int) (int, bool) {
 	switch label {
 	case "label", "first":
@@ -144,48 +146,48 @@ func csvPosition(label string, n int) (int, bool) {
 }
 
 // planNames gives the fields roles by the header.
-func (d *Decoder) planNames() error {
-	p := &d.csv
+func (c *csvReader) planNames() error {
+	p := &c.plan
 	label, weight := -1, -1
-	for k, f := range p.fields {
+	for k, f := range c.fields {
 		switch name := string(f); {
-		case name == d.opts.Label && label >= 0, name == d.opts.Weight && weight >= 0:
-			return d.fail(-1, name, "the name is used twice")
-		case name == d.opts.Label:
+		case name == c.opts.Label && label >= 0, name == c.opts.Weight && weight >= 0:
+			return c.fail(-1, name, "the name is used twice")
+		case name == c.opts.Label:
 			label = k
-		case name == d.opts.Weight && name != "":
+		case name == c.opts.Weight && name != "":
 			weight = k
 		}
 	}
-	others := len(p.fields)
+	others := len(c.fields)
 	if weight >= 0 {
 		others--
 	}
-	if k, ok := csvPosition(d.opts.Label, len(p.fields)); label < 0 && ok && d.opts.Label != "label" &&
-		(!d.unlabelled || others != d.want.width) {
+	if k, ok := csvPosition(c.opts.Label, len(c.fields)); label < 0 && ok && c.opts.Label != "label" &&
+		(!c.unlabelled || others != c.want.width) {
 		label = k
 	}
-	if label < 0 && !d.unlabelled {
-		return d.fail(-1, d.opts.Label, "there is no such column for the label; the header has %s", listed(p.fields))
+	if label < 0 && !c.unlabelled {
+		return c.fail(-1, c.opts.Label, "there is no such column for the label; the header has %s", listed(c.fields))
 	}
-	if weight < 0 && d.weighted() {
-		return d.fail(-1, d.opts.Weight, "there is no such column for the weight; the header has %s", listed(p.fields))
+	if weight < 0 && c.weighted() {
+		return c.fail(-1, c.opts.Weight, "there is no such column for the weight; the header has %s", listed(c.fields))
 	}
 	var list []string
-	for k, f := range p.fields {
+	for k, f := range c.fields {
 		if k == label || k == weight {
 			continue
 		}
 		if reason := badName(f); reason != "" {
-			return d.fail(-1, "", "field %d of the header: %s", k+1, reason)
+			return c.fail(-1, "", "field %d of the header: %s", k+1, reason)
 		}
 		list = append(list, string(f))
 	}
-	at, err := d.place(list)
+	at, err := c.place(list)
 	if err != nil {
 		return err
 	}
-	for k := range p.fields {
+	for k := range c.fields {
 		switch k {
 		case label:
 			p.roles = append(p.roles, roleLabel)
@@ -198,134 +200,124 @@ func (d *Decoder) planNames() error {
 	if p.names == nil {
 		p.names = list
 	}
-	return d.planWidth(len(list))
+	return c.planWidth(len(list))
 }
 
 // planPositions gives n fields without a header roles.
-func (d *Decoder) planPositions(n int) error {
-	p := &d.csv
-	if d.weighted() {
-		return d.fail(-1, d.opts.Weight, "without a header there is no column of that name for the weight")
+func (c *csvReader) planPositions(n int) error {
+	if c.weighted() {
+		return c.fail(-1, c.opts.Weight, "without a header there is no column of that name for the weight")
 	}
-	label, ok := csvPosition(d.opts.Label, n)
+	label, ok := csvPosition(c.opts.Label, n)
 	switch {
-	case d.unlabelled && n != d.want.width+1:
+	case c.unlabelled && n != c.want.width+1:
 		label = -1
 	case !ok:
-		return d.fail(-1, d.opts.Label, "without a header the label is given as first, last or a column number up to %d", n)
+		return c.fail(-1, c.opts.Label, "without a header the label is given as first, last or a column number up to %d", n)
 	}
+	width := 0
 	for k := range n {
-		switch {
-		case k == label:
-			p.roles = append(p.roles, roleLabel)
-		case k > label && label >= 0:
-			p.roles = append(p.roles, k-1)
-		default:
-			p.roles = append(p.roles, k)
+		if k == label {
+			c.plan.roles = append(c.plan.roles, roleLabel)
+			continue
 		}
+		c.plan.roles = append(c.plan.roles, width)
+		width++
 	}
-	if label >= 0 {
-		n--
+	if c.want.width != 0 && width != c.want.width && width > 0 {
+		return c.failAt(0, 0, "", fmt.Sprintf("there %s, want %d", areFeatures(width), c.want.width))
 	}
-	if d.want.width != 0 && n != d.want.width && n > 0 {
-		return d.failAt(0, 0, "", fmt.Sprintf("there %s, want %d", areFeatures(n), d.want.width))
-	}
-	return d.planWidth(n)
+	return c.planWidth(width)
 }
 
-func (d *Decoder) planWidth(n int) error {
+func (c *csvReader) planWidth(n int) error {
 	switch {
 	case n == 0:
-		return d.fail(-1, "", "there are no features; the first line is %s, and commas separate fields", listed(d.csv.fields))
-	case n > d.opts.Limits.Features:
-		return d.fail(-1, "", "there are %d features, the limit is %d", n, d.opts.Limits.Features)
+		return c.fail(-1, "", "there are no features; the first line is %s, and commas separate fields", listed(c.fields))
+	case n > c.opts.Limits.Features:
+		return c.fail(-1, "", "there are %d features, the limit is %d", n, c.opts.Limits.Features)
 	}
-	d.csv.width = n
+	c.plan.width = n
 	return nil
 }
 
 // listed shows names in an error.
 func listed(fields [][]byte) string {
 	const shown = 10
-	var s strings.Builder
-	for k, f := range fields {
-		if k == shown {
-			fmt.Fprintf(&s, " and %d more", len(fields)-shown)
-			break
-		}
-		if k > 0 {
-			s.WriteString(", ")
-		}
-		s.WriteString(quoted(f))
+	var list []string
+	for _, f := range fields[:min(len(fields), shown)] {
+		list = append(list, quoted(f))
 	}
-	return s.String()
+	s := strings.Join(list, ", ")
+	if more := len(fields) - shown; more > 0 {
+		s += fmt.Sprintf(" and %d more", more)
+	}
+	return s
 }
 
-// csvRows reads the records from b[i:] by the plan.
-func (d *Decoder) csvRows(b []byte, i int) error {
-	p := &d.csv
-	d.setWidth(p.width)
+// readRows reads the records from position i on by the plan.
+func (c *csvReader) readRows(i int) error {
+	b, p := c.text, &c.plan
+	c.setWidth(p.width)
 	for i = skipEmptyLines(b, i); i < len(b); i = skipEmptyLines(b, i) {
-		if reason := d.room(p.width); reason != "" {
-			return d.failAt(i, d.rows, "", reason)
+		if reason := c.room(p.width); reason != "" {
+			return c.failAt(i, c.count, "", reason)
 		}
 		code, weight := int32(0), 1.0
 		for k, role := range p.roles {
 			start := i
-			field, end, reason := csvField(b, i, &d.scratch)
+			field, end, reason := csvField(b, i, &c.scratch)
 			switch {
 			case reason != "":
 			case role >= 0:
-				d.row[role], reason = finite(trimPadding(field))
-			case d.unlabelled:
+				c.row[role], reason = finite(trimPadding(field))
+			case c.unlabelled:
 			case role == roleLabel:
-				code, reason = d.labels.text(field)
+				code, reason = c.labels.text(field)
 			case role == roleWeight:
 				if weight, reason = finite(trimPadding(field)); reason == "" {
 					reason = badWeight(weight)
 				}
 			}
 			if reason != "" {
-				return d.failAt(start, d.rows, d.csvColumn(role), reason)
+				return c.failAt(start, c.count, c.columnOf(role), reason)
 			}
 			i = end
 			more := i < len(b) && b[i] == ','
 			if last := k == len(p.roles)-1; more == last {
-				return d.failAt(start, d.rows, "", d.csvWidthReason(b, start, k))
+				return c.failAt(start, c.count, "", c.widthReason(start, k))
 			}
 			if more {
 				i++
 			}
 		}
 		i += lineEnd(b, i)
-		d.push(code, weight)
+		c.push(code, weight)
 	}
-	return d.finishRows(p.names)
+	return c.finishRows(p.names)
 }
 
-func (d *Decoder) csvColumn(role int) string {
-	switch {
-	case role == roleLabel:
-		return d.opts.Label
-	case role == roleWeight:
-		return d.opts.Weight
+// columnOf is the name of a role's column.
+func (c *csvReader) columnOf(role int) string {
+	switch role {
+	case roleLabel:
+		return c.opts.Label
+	case roleWeight:
+		return c.opts.Weight
 	}
-	return featureName(d.csv.names, role)
+	return featureName(c.plan.names, role)
 }
 
-// csvWidthReason counts the fields of a record of the wrong width, of which
-// field k is at b[i].
-func (d *Decoder) csvWidthReason(b []byte, i, k int) string {
-	n := k
-	for {
-		n++
-		_, end, reason := csvField(b, i, nil)
-		if reason != "" || end == len(b) || b[end] != ',' {
-			break
+// widthReason counts the fields of a record of the wrong width whose field k is at
+// position i.
+func (c *csvReader) widthReason(i, k int) string {
+	for n := k + 1; ; n++ {
+		_, end, reason := csvField(c.text, i, nil)
+		if reason != "" || end == len(c.text) || c.text[end] != ',' {
+			return fmt.Sprintf("the row has %d fields, want %d", n, len(c.plan.roles))
 		}
 		i = end + 1
 	}
-	return fmt.Sprintf("the row has %d fields, want %d", n, len(d.csv.roles))
 }
 
 // csvField reads the field that starts at b[i]. It ends before b[end], which is
@@ -342,46 +334,50 @@ func csvField(b []byte, i int, scratch *[]byte) (field []byte, end int, reason s
 		}
 	}
 	field = b[i:end]
-	if n := len(field); n > 0 && field[n-1] == '\r' && (end == len(b) || b[end] == '\n') {
-		field = field[:n-1]
+	if end == len(b) || b[end] == '\n' {
+		field = bytes.TrimSuffix(field, []byte{'\r'})
 	}
 	return trimPadding(field), end, ""
 }
 
 // csvQuoted is csvField behind an opening quote.
 func csvQuoted(b []byte, i int, scratch *[]byte) (field []byte, end int, reason string) {
-	var own []byte
-	if scratch == nil {
-		scratch = &own
-	}
-	*scratch = (*scratch)[:0]
-	plain := true // nothing is in scratch
-	for {
-		n := bytes.IndexByte(b[i:], '"')
+	doubled := false // a doubled quote is a quote
+	for end = i; ; end += 2 {
+		n := bytes.IndexByte(b[end:], '"')
 		if n < 0 {
 			return nil, len(b), "a quoted field is not closed"
 		}
-		part := b[i : i+n]
-		i += n + 1
-		if i < len(b) && b[i] == '"' { // a doubled quote is a quote
-			*scratch = append(append(*scratch, part...), '"')
-			plain = false
-			i++
-			continue
+		if end += n; end+1 == len(b) || b[end+1] != '"' {
+			break
 		}
-		if plain {
-			field = part
-		} else {
-			*scratch = append(*scratch, part...)
-			field = *scratch
+		doubled = true
+	}
+	if field = b[i:end]; doubled {
+		field = csvUnquoted(field, scratch)
+	}
+	end++
+	if end < len(b) && b[end] == '\r' && (end+1 == len(b) || b[end+1] == '\n') {
+		end++
+	}
+	if end < len(b) && b[end] != ',' && b[end] != '\n' {
+		return nil, end, "text behind the closing quote of a field"
+	}
+	return field, end, ""
+}
+
+// csvUnquoted halves the doubled quotes of a field.
+func csvUnquoted(field []byte, scratch *[]byte) (out []byte) {
+	if scratch != nil {
+		out = (*scratch)[:0]
+		defer func() { *scratch = out }()
+	}
+	for {
+		n := bytes.Index(field, []byte(`""`))
+		if n < 0 {
+			return append(out, field...)
 		}
-		if i < len(b) && b[i] == '\r' && (i+1 == len(b) || b[i+1] == '\n') {
-			i++
-		}
-		if i < len(b) && b[i] != ',' && b[i] != '\n' {
-			return nil, i, "text behind the closing quote of a field"
-		}
-		return field, i, ""
+		out, field = append(out, field[:n+1]...), field[n+2:]
 	}
 }
 

@@ -3,7 +3,6 @@ package wire
 import (
 	"bufio"
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -15,7 +14,6 @@ import (
 	"github.com/klauspost/compress/gzip"
 
 	"streamd/incremental"
-	"streamd/incremental/gram"
 )
 
 // Reader reads a file as a sequence of blocks and never holds more of it than
@@ -23,41 +21,31 @@ import (
 //
 // The format is the one that the file's name ends in, before .gz: .csv; .json,
 // .ndjson or .jsonl; .libsvm, .svm or .svmlight; .arrow, .arrows, .ipc or
-// .feather. For any other name it is the options' format, or else what the
-// first line looks like. Gzip is recognised by its first bytes. An Arrow file
-// may be in the stream or in the file format.
+// .feather. For any other name it is the options' format, or else the first line
+// decides. Gzip is recognised by its first bytes. An Arrow file may be in the stream
+// or in the file format.
 //
 // All blocks of a file have the same features: those of the options, else those
 // of the first row. As LIBSVM does not say how many there are, such a file is
 // read through once to find the highest index when the options have none.
 type Reader struct {
-	path string
-	file *os.File
-	read atomic.Int64 // bytes of the file read so far
-	size int64
-	in   *bufio.Reader // decompressed
-
+	path   string
+	file   *os.File
+	read   atomic.Int64 // bytes of the file read so far
+	size   int64
 	d      *Decoder
 	format Format
-	rows   int // most rows in a block
-	blocks int // so far
 
-	// Of the text formats: buf[from:to] is read but not yet decoded.
-	buf        []byte
-	from, to   int
-	eof        bool
-	array      bool // JSON: the rows are in an array
-	shape      jsonShape
-	rowsBefore int // rows and lines before buf[from]
-	lineBefore int
+	rowsPerBlock int
+	blocks       int // so far
+	rowsBefore   int // in the blocks so far
 
-	// Of Arrow: the current batch, from whose row at on the next block is.
-	batch   incremental.Block
-	at      int
-	piece   incremental.Block
-	columns []gram.Column
-	memory  arena
-	err     error // what Next returned last, kept for good
+	text  textFile // of CSV, JSON and LIBSVM
+	array bool     // JSON: the rows are in an array
+	shape jsonShape
+	arrow arrowFile
+
+	err error // the last error of Next, kept for good
 }
 
 // OpenFile opens a file for reading in blocks of at most rowsPerBlock rows.
@@ -81,7 +69,7 @@ func OpenFile(path string, opts Options, rowsPerBlock int) (*Reader, error) {
 		return nil, err
 	}
 	r.d.want.width = width
-	r.rows = min(rowsPerBlock, max(1, r.d.opts.Limits.cells()/width))
+	r.limitRows(rowsPerBlock, width)
 	return r, nil
 }
 
@@ -94,7 +82,7 @@ func openFile(path string, opts Options, rowsPerBlock int) (r *Reader, err error
 	if err != nil {
 		return nil, err
 	}
-	r = &Reader{path: path, file: file, d: d, rows: min(rowsPerBlock, d.opts.Limits.Rows)}
+	r = &Reader{path: path, file: file, d: d, rowsPerBlock: min(rowsPerBlock, d.opts.Limits.Rows)}
 	if err := r.start(); err != nil {
 		file.Close()
 		return nil, r.named(err)
@@ -109,10 +97,11 @@ func (r *Reader) start() error {
 		return err
 	}
 	r.size = info.Size()
-	if r.in, err = Unzipped(countingReader{r.file, &r.read}); err != nil {
+	in, err := Unzipped(countingReader{r.file, &r.read})
+	if err != nil {
 		return err
 	}
-	head, err := r.in.Peek(bufferBytes)
+	head, err := in.Peek(bufferBytes)
 	if len(head) == 0 {
 		if err != io.EOF {
 			return err
@@ -122,6 +111,8 @@ func (r *Reader) start() error {
 	if bytes.HasPrefix(head, []byte("\xff\xfe")) || bytes.HasPrefix(head, []byte("\xfe\xff")) {
 		return errors.New("the file is text in UTF-16: want UTF-8")
 	}
+	r.text = textFile{in: in, limit: r.d.opts.Limits.Bytes}
+	r.arrow = arrowFile{in: in, d: r.d}
 	r.format = formatOfFile(r.path, head, r.d.opts.Format)
 	switch r.format {
 	case LIBSVM:
@@ -129,32 +120,36 @@ func (r *Reader) start() error {
 		if width == 0 {
 			width = r.d.opts.Limits.Features
 		}
-		r.rows = min(r.rows, max(1, r.d.opts.Limits.cells()/width))
+		r.limitRows(r.rowsPerBlock, width)
 	case JSON:
 		i := skipSpace(head, 0)
 		if r.array = i < len(head) && head[i] == '['; r.array {
-			r.lineBefore = bytes.Count(head[:i], []byte{'\n'})
-			_, err := r.in.Discard(i + 1)
+			r.text.lines = bytes.Count(head[:i], []byte{'\n'})
+			_, err := in.Discard(i + 1)
 			return err
 		}
 	case Arrow:
+		r.d.begin(Arrow, nil)
+		r.d.arrow.begin()
 		if bytes.HasPrefix(head, []byte(arrowFileMagic)) {
 			// The file format is the stream format between two magic words,
 			// the first padded to eight bytes, with an index behind.
-			if _, err := r.in.Discard(8); err != nil {
-				return err
-			}
+			_, err := in.Discard(8)
+			return err
 		}
-		r.d.begin(Arrow, nil)
-		r.d.beginArrow()
 	}
 	return nil
 }
 
-// bufferBytes is how much of a file is looked at to tell what it is.
+// limitRows keeps blocks of sparse rows of the width within the limit of cells.
+func (r *Reader) limitRows(rows, width int) {
+	r.rowsPerBlock = min(rows, r.d.opts.Limits.Rows, max(1, r.d.opts.Limits.cells()/width))
+}
+
+// bufferBytes is how much of a file is looked at to find its format.
 const bufferBytes = 1 << 16
 
-// Unzipped reads what in has, unzipped if it is gzipped.
+// Unzipped returns a reader of in that unzips it if it is gzipped.
 func Unzipped(in io.Reader) (*bufio.Reader, error) {
 	buffered := bufio.NewReaderSize(in, bufferBytes)
 	if head, _ := buffered.Peek(2); string(head) != "\x1f\x8b" {
@@ -167,7 +162,7 @@ func Unzipped(in io.Reader) (*bufio.Reader, error) {
 	return bufio.NewReaderSize(unzipper{z}, bufferBytes), nil
 }
 
-// unzipper says what the end of the input in the middle of the data means.
+// unzipper explains an end of the input in the middle of the data.
 type unzipper struct{ z *gzip.Reader }
 
 func (u unzipper) Read(p []byte) (int, error) {
@@ -208,7 +203,7 @@ func formatOfFile(path string, head []byte, configured Format) Format {
 	if configured != 0 {
 		return configured
 	}
-	if bytes.HasPrefix(head, []byte(arrowFileMagic)) || len(head) >= 4 && binary.LittleEndian.Uint32(head) == continuation {
+	if bytes.HasPrefix(head, []byte(arrowFileMagic)) || opensArrow(head) {
 		return Arrow
 	}
 	line := head[skipSpace(head, 0):]
@@ -249,8 +244,8 @@ func (r *Reader) widest() (width int, err error) {
 // Format is the file's format.
 func (r *Reader) Format() Format { return r.format }
 
-// Progress is how many of the file's bytes have been read, as they lie on disk,
-// and how many there are. It may be called at any time from any goroutine.
+// Progress is the number of bytes read so far, as they lie on disk, and the size of
+// the file. It may be called at any time from any goroutine.
 func (r *Reader) Progress() (read, size int64) { return r.read.Load(), r.size }
 
 // Close closes the file.
@@ -266,7 +261,7 @@ func (r *Reader) Next() (*incremental.Block, error) {
 	var b *incremental.Block
 	var err error
 	if r.format == Arrow {
-		b, err = r.nextBatch()
+		b, err = r.arrow.next(r.rowsPerBlock)
 	} else {
 		b, err = r.nextText()
 	}
@@ -281,7 +276,7 @@ func (r *Reader) Next() (*incremental.Block, error) {
 	return b, nil
 }
 
-// failed is the error to return from now on.
+// failed makes err the reader's error from now on.
 func (r *Reader) failed(err error) error {
 	if err != io.EOF {
 		err = r.named(err)
@@ -291,7 +286,7 @@ func (r *Reader) failed(err error) error {
 }
 
 // named puts the file's name on an error, and the place in the file into it.
-func (r *Reader) named(err error) error { return r.namedAt(err, r.rowsBefore, r.lineBefore) }
+func (r *Reader) named(err error) error { return r.namedAt(err, r.rowsBefore, r.text.lines) }
 
 // namedAt is named for a text with so many rows and lines before it.
 func (r *Reader) namedAt(err error, rows, lines int) error {
@@ -305,399 +300,4 @@ func (r *Reader) namedAt(err error, rows, lines int) error {
 		}
 	}
 	return fmt.Errorf("read %s: %w", r.path, err)
-}
-
-// nextText decodes as many records as make a block.
-func (r *Reader) nextText() (*incremental.Block, error) {
-	n, _, err := r.records()
-	if err != nil {
-		return nil, err
-	}
-	if err := r.decode(r.d, r.buf[r.from:r.from+n]); err != nil {
-		return nil, err
-	}
-	r.skip(n)
-	return &r.d.block, nil
-}
-
-// records finds the length of the text with as many rows as make a block, one or
-// more. It begins at r.buf[r.from].
-func (r *Reader) records() (n, rows int, err error) {
-	r.d.begin(r.format, nil)
-	if (r.format == CSV || r.format == LIBSVM) && r.blocks == 0 {
-		if err := r.skipByteOrderMark(); err != nil {
-			return 0, 0, err
-		}
-	}
-	if r.format == CSV && r.blocks == 0 {
-		if err := r.csvHeader(); err != nil {
-			return 0, 0, err
-		}
-	}
-	if r.array {
-		if err := r.comma(); err != nil {
-			return 0, 0, err
-		}
-	}
-	for rows < r.rows {
-		end, isRow, err := r.record(n)
-		if err != nil {
-			return 0, 0, err
-		}
-		if end == 0 {
-			break
-		}
-		if !isRow && n == 0 {
-			r.skip(end)
-			continue
-		}
-		n += end
-		if isRow {
-			rows++
-		}
-	}
-	if rows == 0 {
-		return 0, 0, r.rest()
-	}
-	return n, rows, nil
-}
-
-// decode decodes whole records. Behind the first block it leaves the reader as it
-// is.
-func (r *Reader) decode(d *Decoder, text []byte) error {
-	d.text = text
-	switch r.format {
-	case LIBSVM: // rows without a feature are fine where others have some
-		if err := d.libsvmRows(text, 0); err != nil {
-			return err
-		}
-		return d.finishRows(d.want.names)
-	case CSV:
-		return d.csvRows(text, 0)
-	}
-	d.beginJSON()
-	d.json.shape = r.shape
-	var err error
-	if r.array {
-		if _, err = d.jsonArray(0); err == nil {
-			err = d.finishJSON()
-		}
-	} else {
-		err = d.jsonLines(0)
-	}
-	if err != nil || r.shape != shapeNone {
-		return err
-	}
-	// The first rows have said what the features are.
-	r.shape = d.json.shape
-	d.want.width = len(d.block.Columns)
-	if d.want.names == nil && d.block.Features != nil {
-		d.want.names, d.want.index = d.json.names.list, d.json.names.index
-	}
-	return nil
-}
-
-// skip passes over n bytes of the text.
-func (r *Reader) skip(n int) {
-	r.lineBefore += bytes.Count(r.buf[r.from:r.from+n], []byte{'\n'})
-	r.from += n
-}
-
-// skipByteOrderMark passes over what may stand before the first line.
-func (r *Reader) skipByteOrderMark() error {
-	if err := r.fill(len(byteOrderMark)); err != nil {
-		return err
-	}
-	if bytes.HasPrefix(r.buf[r.from:r.to], byteOrderMark) {
-		r.from += len(byteOrderMark)
-	}
-	return nil
-}
-
-// csvHeader makes the plan and passes over the header, if there is one.
-func (r *Reader) csvHeader() error {
-	for {
-		end, isRow, err := r.record(0)
-		if err != nil {
-			return err
-		}
-		if end == 0 {
-			return io.EOF
-		}
-		if isRow {
-			r.d.text = r.buf[r.from : r.from+end]
-			start, err := r.d.planCSV(r.d.text, 0, r.d.opts.Header)
-			if err != nil {
-				return err
-			}
-			r.skip(start)
-			return nil
-		}
-		r.skip(end)
-	}
-}
-
-// comma passes over what separates two rows of an array.
-func (r *Reader) comma() error {
-	if err := r.blanks(); err != nil || r.blocks == 0 || r.from == r.to {
-		return err
-	}
-	r.d.text = r.buf[r.from:r.to]
-	switch r.buf[r.from] {
-	case ']':
-		return nil
-	case ',':
-		r.from++
-		if err := r.blanks(); err != nil || r.from == r.to || r.buf[r.from] != ']' {
-			return err
-		}
-	}
-	r.d.text = r.buf[r.from:r.to]
-	return r.d.failAt(0, -1, "", "want a comma and another row, or the end of the array, but there is "+jsonKind(r.d.text, 0))
-}
-
-// rest is what to return where no more rows are: io.EOF if what is left may
-// stand at the end of the file.
-func (r *Reader) rest() error {
-	if !r.array {
-		return io.EOF
-	}
-	if err := r.blanks(); err != nil {
-		return err
-	}
-	r.d.text = r.buf[r.from:r.to]
-	if r.from == r.to || r.buf[r.from] != ']' {
-		return r.d.failAt(0, -1, "", "the array of rows is not closed")
-	}
-	r.from++
-	if err := r.blanks(); err != nil {
-		return err
-	}
-	r.d.text = r.buf[r.from:r.to]
-	if r.from < r.to {
-		return r.d.failAt(0, -1, "", "there is something behind the array of rows")
-	}
-	return io.EOF
-}
-
-// blanks passes over white space.
-func (r *Reader) blanks() error {
-	for {
-		n := skipSpace(r.buf[r.from:r.to], 0)
-		r.skip(n)
-		if r.from < r.to || r.eof {
-			return nil
-		}
-		if err := r.fill(1); err != nil {
-			return err
-		}
-	}
-}
-
-// record is the length of the record that starts n bytes on in the text; 0:
-// there is none, or no room for it beside the n bytes. A record that is no row
-// counts for nothing.
-func (r *Reader) record(n int) (length int, isRow bool, err error) {
-	for {
-		text := r.buf[r.from+n : r.to]
-		switch r.format {
-		case LIBSVM:
-			length, isRow = libsvmRecord(text, r.eof)
-		case CSV:
-			length, isRow = csvRecord(text, r.eof)
-		default:
-			length, isRow = jsonRecord(text, r.array, r.eof)
-		}
-		full := r.to-r.from == r.d.opts.Limits.Bytes
-		if length > 0 || r.eof || n > 0 && full {
-			return length, isRow, nil
-		}
-		if full {
-			r.d.text = nil
-			return 0, false, r.d.failAt(0, -1, "", fmt.Sprintf("the row has more than %d bytes, the limit", r.to-r.from))
-		}
-		// Twice as much each time, as the record is looked at from its start.
-		if err := r.fill(n + 2*len(text) + 1); err != nil {
-			return 0, false, err
-		}
-	}
-}
-
-// fill reads on until there are n bytes of text, or all there are, or as many as
-// the limit allows.
-func (r *Reader) fill(n int) error {
-	limit := r.d.opts.Limits.Bytes
-	n = min(n, limit)
-	if r.from > 0 {
-		r.to = copy(r.buf, r.buf[r.from:r.to])
-		r.from = 0
-	}
-	if n > len(r.buf) {
-		const firstBytes = 1 << 18
-		grown := make([]byte, min(max(n, 2*len(r.buf), firstBytes), limit))
-		copy(grown, r.buf[:r.to])
-		r.buf = grown
-	}
-	for r.to < n && !r.eof {
-		k, err := r.in.Read(r.buf[r.to:])
-		r.to += k
-		if err == io.EOF {
-			r.eof = true
-		} else if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// libsvmRecord is the length of b's first line; 0: it does not end in b, and
-// more may follow. It is a row unless it is blank or a comment.
-func libsvmRecord(b []byte, eof bool) (length int, isRow bool) {
-	n := bytes.IndexByte(b, '\n') + 1
-	if n == 0 && eof {
-		n = len(b)
-	}
-	i := skipBlanks(b[:n], 0)
-	return n, i < n && b[i] != '#'
-}
-
-// csvRecord is libsvmRecord for lines that go on behind a line end in quotes.
-func csvRecord(b []byte, eof bool) (length int, isRow bool) {
-	quotes := 0
-	for length == 0 || quotes%2 == 1 {
-		n := bytes.IndexByte(b[length:], '\n') + 1
-		if n == 0 {
-			if !eof {
-				return 0, false
-			}
-			length = len(b)
-			break
-		}
-		quotes += bytes.Count(b[length:length+n], []byte{'"'})
-		length += n
-	}
-	return length, skipEmptyLines(b[:length], 0) < length
-}
-
-// jsonRecord is the length of b up to the end of its first object; outside an
-// array, up to the end of that line, or of one with something else on it: the
-// decoder will say what is wrong with that. Before the bracket that closes the
-// array there is no record.
-func jsonRecord(b []byte, array, eof bool) (length int, isRow bool) {
-	depth, seen := 0, false
-	for i := 0; i < len(b); i++ {
-		switch b[i] {
-		case '"':
-			for i++; i < len(b) && b[i] != '"'; i++ {
-				if b[i] == '\\' {
-					i++
-				}
-			}
-			seen = true
-		case '{', '[':
-			depth++
-		case '}', ']':
-			if depth--; depth == 0 {
-				if array {
-					return i + 1, true
-				}
-				seen = true
-			}
-			if depth < 0 && array {
-				return 0, false
-			}
-		case '\n':
-			if seen && depth <= 0 && !array {
-				return i + 1, true
-			}
-		case ' ', '\t', '\r':
-		default:
-			seen = true
-		}
-	}
-	if !eof {
-		return 0, false
-	}
-	return len(b), skipSpace(b, 0) < len(b)
-}
-
-// nextBatch cuts the next block from a record batch.
-func (r *Reader) nextBatch() (*incremental.Block, error) {
-	if r.at == r.batch.Rows() {
-		if err := r.readBatch(); err != nil {
-			return nil, err
-		}
-		r.batch, r.at = r.d.block, 0
-	}
-	from, to := r.at, min(r.at+r.rows, r.batch.Rows())
-	r.at = to
-	r.piece = r.batch
-	r.columns = r.columns[:0]
-	for _, c := range r.batch.Columns {
-		r.columns = append(r.columns, c.Slice(from, to))
-	}
-	r.piece.Columns, r.piece.Codes = r.columns, r.batch.Codes[from:to]
-	if r.batch.Weights != nil {
-		r.piece.Weights = r.batch.Weights[from:to]
-	}
-	return &r.piece, nil
-}
-
-// readBatch reads messages up to the next record batch with rows.
-func (r *Reader) readBatch() error {
-	d, s := r.d, &r.d.arrow
-	if s.nbatch >= 0 { // the schema has been read
-		d.begin(Arrow, nil)
-		d.nextArrow()
-	}
-	for {
-		r.memory.reset()
-		var head [8]byte
-		if n, err := io.ReadFull(r.in, head[:]); err != nil {
-			if n == 0 && err == io.EOF && s.nbatch >= 0 {
-				return io.EOF
-			}
-			return d.fail(-1, "", "the file is truncated")
-		}
-		if binary.LittleEndian.Uint32(head[:]) != continuation {
-			return d.fail(-1, "", "this is not an Arrow IPC stream, or it is corrupt")
-		}
-		n := int64(binary.LittleEndian.Uint32(head[4:]))
-		if n == 0 {
-			return io.EOF
-		}
-		meta, err := r.bytes(n)
-		if err != nil {
-			return err
-		}
-		m, err := d.arrowMessage(meta)
-		if err != nil {
-			return err
-		}
-		body, err := r.bytes(m.body)
-		if err != nil {
-			return err
-		}
-		if err := d.arrowBody(m, body); err != nil {
-			return err
-		}
-		if m.typ == headerDictionary {
-			s.dictionary.own() // it outlives the message
-		}
-		if s.rows > 0 {
-			return d.finishArrow()
-		}
-	}
-}
-
-// bytes reads n bytes into memory that is used again for the next message.
-func (r *Reader) bytes(n int64) ([]byte, error) {
-	if limit := r.d.opts.Limits.Bytes; n > int64(limit) {
-		return nil, r.d.fail(-1, "", "a message has %d bytes, the limit is %d; write smaller record batches", n, limit)
-	}
-	b := r.memory.take(int(n))
-	if _, err := io.ReadFull(r.in, b); err != nil {
-		return nil, r.d.fail(-1, "", "the file is truncated")
-	}
-	return b, nil
 }

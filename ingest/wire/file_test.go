@@ -13,6 +13,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/ipc"
+	"github.com/apache/arrow-go/v18/arrow/memory"
+
 	"streamd/incremental"
 	"streamd/incremental/gram"
 	"streamd/ingest/wire"
@@ -293,5 +298,53 @@ func TestFileLimits(t *testing.T) {
 		if _, err := readAll(writeFile(t, name, []byte(content)), wire.Options{Limits: wire.Limits{Bytes: 2000}}, 10); err == nil || !strings.Contains(err.Error(), "2000 bytes") {
 			t.Errorf("%s: error %v", name, err)
 		}
+	}
+}
+
+// TestDictionaryOutlivesBatches: a dictionary at the start of a file serves all its
+// batches, also those behind a large one whose memory is given back.
+func TestDictionaryOutlivesBatches(t *testing.T) {
+	labels := &arrow.DictionaryType{IndexType: arrow.PrimitiveTypes.Int8, ValueType: arrow.BinaryTypes.String}
+	schema := arrow.NewSchema([]arrow.Field{{Name: "label", Type: labels}, {Name: "u", Type: arrow.PrimitiveTypes.Float64}}, nil)
+	values := array.NewStringBuilder(memory.DefaultAllocator)
+	values.AppendValues([]string{"ham", "spam"}, nil)
+	dictionary := values.NewArray()
+	var stream bytes.Buffer
+	w := ipc.NewWriter(&stream, ipc.WithSchema(schema), ipc.WithZstd())
+	want := 0
+	for _, rows := range []int{1 << 20, 10, 10, 10} {
+		indices := array.NewInt8Builder(memory.DefaultAllocator)
+		numbers := array.NewFloat64Builder(memory.DefaultAllocator)
+		for i := range rows {
+			indices.Append(int8(i % 2))
+			numbers.Append(float64(i % 7))
+		}
+		batch := array.NewRecordBatch(schema, []arrow.Array{array.NewDictionaryArray(labels, indices.NewArray(), dictionary), numbers.NewArray()}, int64(rows))
+		if err := w.Write(batch); err != nil {
+			t.Fatal(err)
+		}
+		want += rows
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r, err := wire.OpenFile(writeFile(t, "a.arrows", stream.Bytes()), wire.Options{}, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	got := 0
+	for {
+		b, err := r.Next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		got += b.Rows()
+	}
+	if got != want {
+		t.Errorf("%d rows, want %d", got, want)
 	}
 }

@@ -3,12 +3,12 @@ package wire
 import "encoding/binary"
 
 // flatbuffer reads an untrusted flatbuffer (google.github.io/flatbuffers). Every
-// access is checked against the buffer; one that fails marks the buffer bad and
-// yields zero, so that a run of reads needs a single check behind it. Nothing is
-// allocated and nothing recursive is done, whatever the offsets say.
+// access is checked against the buffer. One that fails marks the buffer bad and
+// yields zero, so that a run of reads needs a single check behind it. It allocates
+// nothing and follows no offset twice.
 //
 // The library's generated readers check nothing: on a hostile buffer they panic,
-// allocate what a forged vector length asks for, or recurse for ever.
+// allocate as much as a forged vector length says, or recurse for ever.
 type flatbuffer struct {
 	b   []byte
 	bad bool

@@ -4,12 +4,16 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"unicode/utf16"
 	"unicode/utf8"
 )
 
-// jsonState is about the rows of the block in hand.
-type jsonState struct {
+// jsonReader reads JSON. It has a tokenizer of its own: the fastest that is well kept,
+// jsontext, costs more than half of the rows per second.
+type jsonReader struct {
+	*textRows
+	at    int       // the position in the text
 	shape jsonShape // of the first row; all others must have it
 
 	// Of rows with names: the names, and per name the last row (from 1) that
@@ -17,9 +21,9 @@ type jsonState struct {
 	names names
 	given []int
 
-	// Of the first row when the names are not fixed: those that differ from the
-	// last block's.
-	fresh []string
+	seen    names    // of the last block whose features were not fixed
+	fresh   []string // those of the first row, if they differ from seen
+	scratch []byte
 }
 
 type jsonShape uint8
@@ -30,366 +34,383 @@ const (
 	shapeNamed
 )
 
-// decodeJSON reads one row, an array of rows, or a row per line.
-func (d *Decoder) decodeJSON(b []byte) error {
-	i := skipSpace(b, 0)
-	d.beginJSON()
-	if i == len(b) || b[i] != '[' {
-		return d.jsonLines(i)
+// decode reads a payload: one row, an array of rows, or a row per line.
+func (j *jsonReader) decode() error {
+	j.begin()
+	if !j.is('[') {
+		return j.lines()
 	}
-	if i = skipSpace(b, i+1); i == len(b) || b[i] != ']' {
-		var err error
-		if i, err = d.jsonArray(i); err != nil {
+	j.at++
+	if !j.is(']') {
+		if err := j.array(); err != nil {
 			return err
 		}
 	}
-	if i == len(b) {
-		return d.failAt(i, d.rows-1, "", "the row is not followed by a comma or the end of the array")
+	if j.atEnd() {
+		return j.failAt(j.at, j.count-1, "", notFollowed)
 	}
-	if i = skipSpace(b, i+1); i < len(b) {
-		return d.failAt(i, -1, "", "there is something behind the array of rows")
+	j.at++
+	if !j.atEnd() {
+		return j.failAt(j.at, -1, "", "there is something behind the array of rows")
 	}
-	return d.finishJSON()
+	return j.finish()
 }
 
-// jsonArray reads rows with commas between them and returns where they end: at
-// a closing bracket or the end of the text.
-func (d *Decoder) jsonArray(i int) (end int, err error) {
-	b := d.text
+// begin starts a block.
+func (j *jsonReader) begin() {
+	j.at, j.shape, j.fresh = 0, shapeNone, nil
+	j.setNames(j.want.names)
+	j.setWidth(j.want.width)
+}
+
+func (j *jsonReader) finish() error {
+	if j.shape == shapeList {
+		return j.finishRows(j.want.list)
+	}
+	return j.finishRows(j.names.list)
+}
+
+func (j *jsonReader) setNames(n names) {
+	j.names = n
+	j.given = slices.Grow(j.given[:0], len(n.list))[:len(n.list)]
+	clear(j.given)
+}
+
+const notFollowed = "the row is not followed by a comma or the end of the array"
+
+// array reads rows with commas between them, up to a closing bracket or the end of
+// the text.
+func (j *jsonReader) array() error {
 	for {
-		if i, err = d.jsonRow(skipSpace(b, i)); err != nil {
-			return 0, err
-		}
-		if i = skipSpace(b, i); i == len(b) || b[i] == ']' {
-			return i, nil
-		}
-		if b[i] != ',' {
-			return 0, d.failAt(i, d.rows-1, "", "the row is not followed by a comma or the end of the array")
-		}
-		i++
-	}
-}
-
-// jsonLines reads rows, each of which starts on a new line, to the end.
-func (d *Decoder) jsonLines(i int) (err error) {
-	b := d.text
-	for i = skipSpace(b, i); i < len(b); {
-		if i, err = d.jsonRow(i); err != nil {
+		if err := j.readRow(); err != nil {
 			return err
 		}
-		behind := i
-		if i = skipSpace(b, i); i < len(b) && !slices.Contains(b[behind:i], '\n') {
-			return d.failAt(i, d.rows-1, "", "there is something behind the row on its line")
+		if j.atEnd() || j.is(']') {
+			return nil
 		}
+		if !j.is(',') {
+			return j.failAt(j.at, j.count-1, "", notFollowed)
+		}
+		j.at++
 	}
-	return d.finishJSON()
 }
 
-func (d *Decoder) beginJSON() {
-	s := &d.json
-	s.shape, s.fresh = shapeNone, nil
-	s.setNames(names{list: d.want.names, index: d.want.index})
-	d.setWidth(d.want.width)
+// lines reads rows, each of which starts on a new line, to the end of the text.
+func (j *jsonReader) lines() error {
+	for !j.atEnd() {
+		if err := j.readRow(); err != nil {
+			return err
+		}
+		behind := j.at
+		if !j.atEnd() && !slices.Contains(j.text[behind:j.at], '\n') {
+			return j.failAt(j.at, j.count-1, "", "there is something behind the row on its line")
+		}
+	}
+	return j.finish()
 }
 
-func (s *jsonState) setNames(n names) {
-	s.names = n
-	s.given = slices.Grow(s.given[:0], len(n.list))[:len(n.list)]
-	clear(s.given)
-}
-
-func (d *Decoder) finishJSON() error {
-	if d.json.shape == shapeList {
-		return d.finishRows(d.want.names)
-	}
-	return d.finishRows(d.json.names.list)
-}
-
-// jsonRow reads the object at i and returns the position behind it.
-func (d *Decoder) jsonRow(i int) (end int, err error) {
-	b, s := d.text, &d.json
-	if i == len(b) || b[i] != '{' {
-		return 0, d.failAt(i, d.rows, "", "want a row, an object, but there is "+jsonKind(b, i))
-	}
-	if reason := d.room(len(d.row)); reason != "" {
-		return 0, d.failAt(i, d.rows, "", reason)
-	}
-	var (
-		row      = jsonFields{learning: s.shape == shapeNone && d.want.width == 0, weight: 1}
-		start    = i
-		reason   string
-		expected = 0 // the place of the name that should come next
-	)
-	if row.learning {
-		d.row = d.row[:0]
-	}
-	for i++; ; i++ {
-		if i = skipSpace(b, i); i < len(b) && b[i] == '}' && !row.any {
-			break
-		}
-		row.any = true
-		key, next, reason0 := d.jsonString(i)
-		if reason0 != "" {
-			return 0, d.failAt(i, d.rows, "", "want the name of a field: "+reason0)
-		}
-		if i = skipSpace(b, next); i == len(b) || b[i] != ':' {
-			return 0, d.failAt(i, d.rows, string(key), "want a colon behind the name")
-		}
-		i = skipSpace(b, i+1)
-		at := i
-		switch {
-		case string(key) == d.opts.Label:
-			if row.labelled {
-				return 0, d.failAt(at, d.rows, d.opts.Label, "the field is given twice")
-			}
-			row.labelled = true
-			if row.code, i, reason = d.jsonLabel(i); reason != "" {
-				return 0, d.failAt(at, d.rows, d.opts.Label, reason)
-			}
-		case d.opts.Weight != "" && string(key) == d.opts.Weight:
-			if row.weighted {
-				return 0, d.failAt(at, d.rows, d.opts.Weight, "the field is given twice")
-			}
-			row.weighted = true
-			if row.weight, i, reason = jsonNumber(b, i); reason == "" && !d.unlabelled {
-				reason = badWeight(row.weight)
-			}
-			if reason != "" {
-				return 0, d.failAt(at, d.rows, d.opts.Weight, reason)
-			}
-		case string(key) == "features" && i < len(b) && b[i] == '[':
-			if i, err = d.jsonList(i, &row); err != nil {
-				return 0, err
-			}
-		default:
-			j, reason := d.jsonName(key, expected, &row)
-			if reason != "" {
-				return 0, d.failAt(at, d.rows, string(key), reason)
-			}
-			expected = j + 1
-			x, next, reason := jsonNumber(b, i)
-			if reason != "" {
-				return 0, d.failAt(at, d.rows, string(key), reason)
-			}
-			i = next
-			if row.learning {
-				j = len(d.row)
-				d.row = append(d.row, x)
-			} else {
-				d.row[j] = x
-			}
-		}
-		if i = skipSpace(b, i); i < len(b) && b[i] == '}' {
-			break
-		}
-		if i == len(b) || b[i] != ',' {
-			return 0, d.failAt(i, d.rows, "", "want a comma or the end of the row, but there is "+jsonKind(b, i))
-		}
-	}
-	if err := d.jsonRowDone(start, &row); err != nil {
-		return 0, err
-	}
-	d.push(row.code, row.weight)
-	return i + 1, nil
-}
-
-// jsonFields is what a row has had so far.
-type jsonFields struct {
-	learning bool // it is the first, and says what the features are
-	any      bool
-	shape    jsonShape
-	named    int // features given by name
+// jsonRow is the state of a row that is being read.
+type jsonRow struct {
+	first bool // of its block, and says what the features are
+	shape jsonShape
+	named int // features given by name
+	next  int // the likely place of the next name
 
 	labelled, weighted bool
 	code               int32
 	weight             float64
 }
 
-// jsonName finds the place of a named feature; expected is a guess.
-func (d *Decoder) jsonName(key []byte, expected int, row *jsonFields) (j int, reason string) {
-	s := &d.json
-	if row.shape == shapeList || s.shape == shapeList {
+// readRow reads an object.
+func (j *jsonReader) readRow() error {
+	if !j.is('{') {
+		return j.failAt(j.at, j.count, "", "want a row, an object, but there is "+jsonKind(j.text, j.at))
+	}
+	start := j.at
+	if reason := j.room(len(j.row)); reason != "" {
+		return j.failAt(start, j.count, "", reason)
+	}
+	row := jsonRow{first: j.shape == shapeNone && j.want.width == 0, weight: 1}
+	if row.first {
+		j.row = j.row[:0]
+	}
+	j.at++
+	for empty := true; !empty || !j.is('}'); empty = false {
+		if err := j.field(&row); err != nil {
+			return err
+		}
+		if j.is('}') {
+			break
+		}
+		if !j.is(',') {
+			return j.failAt(j.at, j.count, "", "want a comma or the end of the row, but there is "+jsonKind(j.text, j.at))
+		}
+		j.at++
+	}
+	j.at++
+	if err := j.rowDone(start, &row); err != nil {
+		return err
+	}
+	j.push(row.code, row.weight)
+	return nil
+}
+
+// field reads a name and its value.
+func (j *jsonReader) field(row *jsonRow) error {
+	j.skipSpace()
+	key, end, reason := j.string(j.at)
+	if reason != "" {
+		return j.failAt(j.at, j.count, "", "want the name of a field: "+reason)
+	}
+	j.at = end
+	if !j.is(':') {
+		return j.failAt(j.at, j.count, string(key), "want a colon behind the name")
+	}
+	j.at++
+	j.skipSpace()
+	switch at := j.at; {
+	case string(key) == j.opts.Label:
+		reason = twice(&row.labelled)
+		if reason == "" {
+			row.code, reason = j.label()
+		}
+		if reason != "" {
+			return j.failAt(at, j.count, j.opts.Label, reason)
+		}
+	case j.opts.Weight != "" && string(key) == j.opts.Weight:
+		reason = twice(&row.weighted)
+		if reason == "" {
+			row.weight, reason = j.number()
+		}
+		if reason == "" && !j.unlabelled {
+			reason = badWeight(row.weight)
+		}
+		if reason != "" {
+			return j.failAt(at, j.count, j.opts.Weight, reason)
+		}
+	case string(key) == "features" && j.is('['):
+		return j.list(row)
+	default:
+		place, reason := j.column(key, row)
+		var x float64
+		if reason == "" {
+			x, reason = j.number()
+		}
+		if reason != "" {
+			return j.failAt(at, j.count, string(key), reason)
+		}
+		if row.first {
+			j.row = append(j.row, x)
+		} else {
+			j.row[place] = x
+		}
+	}
+	return nil
+}
+
+const givenTwice = "the field is given twice"
+
+// twice notes that a field is given. The reason is empty unless it was before.
+func twice(given *bool) (reason string) {
+	if *given {
+		return givenTwice
+	}
+	*given = true
+	return ""
+}
+
+// column finds the column of a named feature.
+func (j *jsonReader) column(key []byte, row *jsonRow) (place int, reason string) {
+	if row.shape == shapeList || j.shape == shapeList {
 		return 0, "a field beside a list of features"
 	}
 	row.shape = shapeNamed
-	if row.learning {
-		return row.named, d.jsonLearn(key, row)
+	if row.first {
+		return row.named, j.learn(key, row)
 	}
-	j, ok := expected, expected < len(s.names.list) && s.names.list[expected] == string(key)
-	if !ok {
-		if j, ok = s.names.index[string(key)]; !ok {
+	place = row.next
+	if place == len(j.names.list) || j.names.list[place] != string(key) {
+		known := false
+		if place, known = j.names.index[string(key)]; !known {
 			return 0, "the feature is unknown"
 		}
 	}
-	if s.given[j] == d.rows+1 {
-		return 0, "the field is given twice"
+	if j.given[place] == j.count+1 {
+		return 0, givenTwice
 	}
-	s.given[j] = d.rows + 1
+	j.given[place] = j.count + 1
 	row.named++
-	return j, ""
+	row.next = place + 1
+	return place, ""
 }
 
-// jsonLearn takes a name from the first row. While the names are those of the
-// last block nothing is allocated.
-func (d *Decoder) jsonLearn(key []byte, row *jsonFields) (reason string) {
-	s, j := &d.json, row.named
+// learn takes a name from the first row. While the names are those of the last block
+// nothing is allocated.
+func (j *jsonReader) learn(key []byte, row *jsonRow) (reason string) {
+	n := row.named
 	row.named++
-	if s.fresh == nil {
-		if j < len(d.seen.list) && d.seen.list[j] == string(key) {
+	if j.fresh == nil {
+		if n < len(j.seen.list) && j.seen.list[n] == string(key) {
 			return ""
 		}
-		s.fresh = append(make([]string, 0, j+1), d.seen.list[:j]...)
+		j.fresh = append(make([]string, 0, n+1), j.seen.list[:n]...)
 	}
 	if reason := badName(key); reason != "" {
 		return reason
 	}
-	if reason := d.room(row.named); reason != "" {
+	if reason := j.room(row.named); reason != "" {
 		return reason
 	}
-	s.fresh = append(s.fresh, string(key))
+	j.fresh = append(j.fresh, string(key))
 	return ""
 }
 
-// jsonList reads the array of features at i.
-func (d *Decoder) jsonList(i int, row *jsonFields) (end int, err error) {
-	b, s := d.text, &d.json
+// list reads the array of features.
+func (j *jsonReader) list(row *jsonRow) error {
 	switch {
 	case row.shape == shapeList:
-		return 0, d.failAt(i, d.rows, "features", "the field is given twice")
-	case row.shape == shapeNamed || s.shape == shapeNamed:
-		return 0, d.failAt(i, d.rows, "features", "a list of features where other rows or fields have named ones")
+		return j.failAt(j.at, j.count, "features", givenTwice)
+	case row.shape == shapeNamed || j.shape == shapeNamed:
+		return j.failAt(j.at, j.count, "features", "a list of features where other rows or fields have named ones")
 	}
 	row.shape = shapeList
-	n := 0
-	for i++; ; i++ {
+	b, i, n := j.text, skipSpace(j.text, j.at+1), 0
+	for ; n > 0 || i == len(b) || b[i] != ']'; n++ {
 		i = skipSpace(b, i)
-		if n == 0 && i < len(b) && b[i] == ']' {
-			break
-		}
-		x, next, reason := jsonNumber(b, i)
+		x, end, reason := jsonNumber(b, i)
 		if reason != "" {
-			return 0, d.failAt(i, d.rows, featureName(d.want.names, n), reason)
+			return j.failAt(i, j.count, featureName(j.want.list, n), reason)
 		}
-		if row.learning {
-			if reason := d.room(n + 1); reason != "" {
-				return 0, d.failAt(i, d.rows, "", reason)
+		if row.first {
+			if reason := j.room(n + 1); reason != "" {
+				return j.failAt(i, j.count, "", reason)
 			}
-			d.row = append(d.row, x)
-		} else if n < len(d.row) {
-			d.row[n] = x
+			j.row = append(j.row, x)
+		} else if n < len(j.row) {
+			j.row[n] = x
 		}
-		n++
-		i = skipSpace(b, next)
+		i = skipSpace(b, end)
 		if i < len(b) && b[i] == ']' {
+			n++
 			break
 		}
 		if i == len(b) || b[i] != ',' {
-			return 0, d.failAt(i, d.rows, "features", "want a comma or the end of the list, but there is "+jsonKind(b, i))
+			return j.failAt(i, j.count, "features", "want a comma or the end of the list, but there is "+jsonKind(b, i))
 		}
+		i++
 	}
-	if n != len(d.row) {
-		return 0, d.failAt(i, d.rows, "", fmt.Sprintf("there %s in the row, want %d", areFeatures(n), len(d.row)))
+	if n != len(j.row) {
+		return j.failAt(i, j.count, "", fmt.Sprintf("there %s in the row, want %d", areFeatures(n), len(j.row)))
 	}
-	return i + 1, nil
-}
-
-// jsonRowDone checks that nothing is missing; start is where the row starts.
-func (d *Decoder) jsonRowDone(start int, row *jsonFields) *Error {
-	s := &d.json
-	if !row.labelled && !d.unlabelled {
-		return d.failAt(start, d.rows, d.opts.Label, "the label is missing")
-	}
-	if !row.weighted && d.weighted() {
-		return d.failAt(start, d.rows, d.opts.Weight, "the weight is missing")
-	}
-	if row.learning && row.shape != shapeNone {
-		if len(d.row) == 0 {
-			return d.failAt(start, d.rows, "", "the row has no features")
-		}
-		if row.shape == shapeNamed {
-			if list := s.fresh; list != nil || row.named != len(d.seen.list) {
-				if list == nil {
-					list = slices.Clone(d.seen.list[:row.named])
-				}
-				known, twice := newNames(list)
-				if twice != "" {
-					return d.failAt(start, d.rows, twice, "the field is given twice")
-				}
-				d.seen = known
-			}
-			s.setNames(d.seen)
-		}
-		d.growCols(len(d.row))
-	} else if row.shape != shapeList && row.named < len(d.row) {
-		for j, g := range s.given {
-			if g != d.rows+1 {
-				return d.failAt(start, d.rows, s.names.list[j], "the feature is missing")
-			}
-		}
-	}
-	if row.shape == shapeNone {
-		return d.failAt(start, d.rows, "", "the row has no features")
-	}
-	s.shape = row.shape
+	j.at = i + 1
 	return nil
 }
 
-// jsonLabel reads the label at i.
-func (d *Decoder) jsonLabel(i int) (code int32, end int, reason string) {
-	b := d.text
-	if i < len(b) {
-		switch c := b[i]; {
-		case c == '"':
-			s, end, reason := d.jsonString(i)
-			if reason == "" && !d.unlabelled {
-				code, reason = d.labels.verbatim(s)
-			}
-			return code, end, reason
-		case c == '-' || c-'0' < 10:
-			x, end, reason := jsonNumber(b, i)
-			if reason != "" || d.unlabelled {
-				return 0, end, reason
-			}
-			if math.Abs(x) >= 1<<53 && sharesFloat(string(b[i:end]), x) {
-				return -1, end, fmt.Sprintf("the label %s has more than 53 bits; send it as a string", b[i:end])
-			}
-			code, reason = d.labels.number(x)
-			return code, end, reason
+// rowDone checks that nothing is missing in the row that starts at the position.
+func (j *jsonReader) rowDone(start int, row *jsonRow) *Error {
+	switch {
+	case !row.labelled && !j.unlabelled:
+		return j.failAt(start, j.count, j.opts.Label, "the label is missing")
+	case !row.weighted && j.weighted():
+		return j.failAt(start, j.count, j.opts.Weight, "the weight is missing")
+	case row.first && row.shape == shapeNamed:
+		if twice := j.learned(row.named); twice != "" {
+			return j.failAt(start, j.count, twice, givenTwice)
 		}
+	case !row.first && row.shape != shapeList && row.named < len(j.row):
+		for place, last := range j.given {
+			if last != j.count+1 {
+				return j.failAt(start, j.count, j.names.list[place], "the feature is missing")
+			}
+		}
+	}
+	if row.shape == shapeNone || len(j.row) == 0 {
+		return j.failAt(start, j.count, "", "the row has no features")
+	}
+	j.shape = row.shape
+	j.widen(len(j.row))
+	return nil
+}
+
+// learned makes the names of the first row, n of them, those of the block, or returns
+// one that is in it twice.
+func (j *jsonReader) learned(n int) (twice string) {
+	if j.fresh != nil || n != len(j.seen.list) {
+		list := j.fresh
+		if list == nil {
+			list = slices.Clone(j.seen.list[:n])
+		}
+		names, twice := newNames(list)
+		if twice != "" {
+			return twice
+		}
+		j.seen = names
+	}
+	j.setNames(j.seen)
+	return ""
+}
+
+// label reads the value of the label.
+func (j *jsonReader) label() (code int32, reason string) {
+	rest := j.text[j.at:]
+	switch {
+	case len(rest) > 0 && rest[0] == '"':
+		s, end, reason := j.string(j.at)
+		if reason == "" && !j.unlabelled {
+			code, reason = j.labels.verbatim(s)
+		}
+		j.at = end
+		return code, reason
+	case len(rest) > 0 && (rest[0] == '-' || rest[0]-'0' < 10):
+		x, reason := j.number()
+		if reason != "" || j.unlabelled {
+			return 0, reason
+		}
+		if written := rest[:len(rest)-len(j.text[j.at:])]; math.Abs(x) >= 1<<53 && sharesFloat(string(written), x) {
+			return -1, fmt.Sprintf("the label %s has more than 53 bits; send it as a string", written)
+		}
+		return j.labels.number(x)
 	}
 	for _, literal := range [...]struct {
 		text   string
 		number float64
 	}{{"true", 1}, {"false", 0}, {"null", math.NaN()}} {
-		if end := i + len(literal.text); end <= len(b) && string(b[i:end]) == literal.text {
-			if d.unlabelled {
-				return 0, end, ""
-			}
-			if literal.text == "null" {
-				return -1, end, "the label is null"
-			}
-			code, reason = d.labels.number(literal.number)
-			return code, end, reason
+		if len(rest) < len(literal.text) || string(rest[:len(literal.text)]) != literal.text {
+			continue
 		}
+		j.at += len(literal.text)
+		switch {
+		case j.unlabelled:
+			return 0, ""
+		case literal.text == "null":
+			return -1, "the label is null"
+		}
+		return j.labels.number(literal.number)
 	}
-	return -1, i, "want a label, a string or a number, but there is " + jsonKind(b, i)
+	return -1, "want a label, a string or a number, but there is " + jsonKind(j.text, j.at)
 }
 
-// jsonNumber reads the finite number at b[i].
+// number reads a finite number.
+func (j *jsonReader) number() (x float64, reason string) {
+	x, j.at, reason = jsonNumber(j.text, j.at)
+	return x, reason
+}
+
+// jsonNumber reads the finite number at b[i], which ends before b[end].
 func jsonNumber(b []byte, i int) (x float64, end int, reason string) {
 	x, end, ok := number(b, i)
-	if !ok || !jsonGrammar(b[i:end]) {
+	switch {
+	case !ok || !isJSONNumber(b[i:end]):
 		return 0, i, "want a number, but there is " + jsonKind(b, i)
-	}
-	if math.IsInf(x, 0) {
+	case math.IsInf(x, 0):
 		return 0, i, quoted(b[i:end]) + " overflows float64"
 	}
 	return x, end, ""
 }
 
-// jsonGrammar is whether a decimal number is one by JSON's stricter grammar,
+// isJSONNumber is whether a decimal number is one by JSON's stricter grammar,
 // which knows no plus sign, no leading zeros and no bare point.
-func jsonGrammar(b []byte) bool {
+func isJSONNumber(b []byte) bool {
 	i := 0
 	if b[0] == '-' {
 		i = 1
@@ -404,9 +425,10 @@ func jsonGrammar(b []byte) bool {
 	return i == len(b) || b[i] != '.' || i+1 < len(b) && b[i+1]-'0' < 10
 }
 
-// jsonString reads the string at i. It aliases the text, or d.scratch.
-func (d *Decoder) jsonString(i int) (s []byte, end int, reason string) {
-	b := d.text
+// string reads the string at position i, which ends before end. It aliases the text or
+// the scratch memory.
+func (j *jsonReader) string(i int) (s []byte, end int, reason string) {
+	b := j.text
 	if i == len(b) || b[i] != '"' {
 		return nil, i, "there is " + jsonKind(b, i)
 	}
@@ -416,7 +438,7 @@ func (d *Decoder) jsonString(i int) (s []byte, end int, reason string) {
 		case c == '"':
 			return b[i:end], end + 1, ""
 		case c == '\\':
-			return d.jsonEscaped(i, end)
+			return j.escaped(i, end)
 		case c < ' ':
 			return nil, end, "a control character in a string"
 		}
@@ -424,12 +446,11 @@ func (d *Decoder) jsonString(i int) (s []byte, end int, reason string) {
 	return nil, end, "a string is not closed"
 }
 
-// jsonEscaped is jsonString for a string that starts at i and has its first
-// escape at esc.
-func (d *Decoder) jsonEscaped(i, esc int) (s []byte, end int, reason string) {
-	b := d.text
-	out := append(d.scratch[:0], b[i:esc]...)
-	defer func() { d.scratch = out }()
+// escaped is string for one that starts at i and has its first escape at esc.
+func (j *jsonReader) escaped(i, esc int) (s []byte, end int, reason string) {
+	b := j.text
+	out := append(j.scratch[:0], b[i:esc]...)
+	defer func() { j.scratch = out }()
 	for i = esc; i < len(b); {
 		switch c := b[i]; {
 		case c == '"':
@@ -482,24 +503,16 @@ func (d *Decoder) jsonEscaped(i, esc int) (s []byte, end int, reason string) {
 	return nil, len(b), "a string is not closed"
 }
 
+// hex4 reads four hexadecimal digits.
 func hex4(b []byte, i int) (r rune, ok bool) {
 	if i+4 > len(b) {
 		return 0, false
 	}
-	for _, c := range b[i : i+4] {
-		switch {
-		case c-'0' < 10:
-			r = r<<4 | rune(c-'0')
-		case c|0x20 >= 'a' && c|0x20 <= 'f':
-			r = r<<4 | rune(c|0x20-'a'+10)
-		default:
-			return 0, false
-		}
-	}
-	return r, true
+	v, err := strconv.ParseUint(string(b[i:i+4]), 16, 16)
+	return rune(v), err == nil
 }
 
-// jsonKind describes what is at b[i], for an error.
+// jsonKind describes the token at b[i], for an error.
 func jsonKind(b []byte, i int) string {
 	if i >= len(b) {
 		return "the end"
@@ -518,6 +531,20 @@ func jsonKind(b []byte, i int) string {
 	}
 	return quoted(b[i:max(end, i+1)])
 }
+
+// is is whether c is the next character behind white space, to which it moves on.
+func (j *jsonReader) is(c byte) bool {
+	j.skipSpace()
+	return j.at < len(j.text) && j.text[j.at] == c
+}
+
+// atEnd is whether only white space is left.
+func (j *jsonReader) atEnd() bool {
+	j.skipSpace()
+	return j.at == len(j.text)
+}
+
+func (j *jsonReader) skipSpace() { j.at = skipSpace(j.text, j.at) }
 
 func skipSpace(b []byte, i int) int {
 	for i < len(b) && (b[i] == ' ' || b[i] == '\n' || b[i] == '\t' || b[i] == '\r') {

@@ -27,7 +27,7 @@ type labels struct {
 
 	codes   []int32            // id → code in this block, -1: not seen in it
 	small   [smallLabels]int32 // integer + smallLabels/2 → code in this block, or -1
-	seen    []int              // places in small that are not -1
+	seen    []uint             // places in small that are not -1
 	used    []int32            // code → id
 	classes []string           // code → class
 	scratch []byte
@@ -119,22 +119,36 @@ func (l *labels) text(b []byte) (int32, string) {
 	return l.code(id)
 }
 
-// number is for a label that is a number in its format.
-func (l *labels) number(x float64) (int32, string) {
-	if k := int(max(-smallLabels, min(x, smallLabels))); float64(k) == x {
-		if at := k + smallLabels/2; uint(at) < smallLabels {
-			if c := l.small[at]; c >= 0 {
-				return c, ""
-			}
-			c, reason := l.slowNumber(x)
-			l.small[at], l.seen = c, append(l.seen, at)
-			return c, reason
-		}
+// recent is the code of a small integer that the block has had before, else negative.
+func (l *labels) recent(x float64) int32 {
+	if at := smallLabel(x); at < smallLabels {
+		return l.small[at]
 	}
-	return l.slowNumber(x)
+	return -1
 }
 
-func (l *labels) slowNumber(x float64) (int32, string) {
+// smallLabel is the place of a label in labels.small, or beyond it.
+func smallLabel(x float64) uint {
+	if k := int(x); float64(k) == x {
+		return uint(k + smallLabels/2)
+	}
+	return smallLabels
+}
+
+// number is for a label that is a number in its format.
+func (l *labels) number(x float64) (code int32, reason string) {
+	if code = l.recent(x); code >= 0 {
+		return code, ""
+	}
+	if code, reason = l.anyNumber(x); reason == "" {
+		if at := smallLabel(x); at < smallLabels {
+			l.small[at], l.seen = code, append(l.seen, at)
+		}
+	}
+	return code, reason
+}
+
+func (l *labels) anyNumber(x float64) (int32, string) {
 	if math.IsNaN(x) || math.IsInf(x, 0) {
 		return -1, fmt.Sprintf("the label is %v", x)
 	}

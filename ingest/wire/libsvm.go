@@ -6,97 +6,82 @@ import (
 	"math"
 )
 
-// decodeLIBSVM reads lines "label index:value …".
-func (d *Decoder) decodeLIBSVM(b []byte) error {
-	i := 0
-	if bytes.HasPrefix(b, byteOrderMark) {
-		i = len(byteOrderMark)
+// decodeLIBSVM reads a payload of lines "label index:value …".
+func (t *textRows) decodeLIBSVM() error {
+	start := 0
+	if bytes.HasPrefix(t.text, byteOrderMark) {
+		start = len(byteOrderMark)
 	}
-	if err := d.libsvmRows(b, i); err != nil {
+	if err := t.readLIBSVM(start); err != nil {
 		return err
 	}
-	if len(d.row) == 0 && d.rows > 0 {
-		return d.fail(-1, "", "no row has a feature")
+	if len(t.row) == 0 && t.count > 0 {
+		return t.fail(-1, "", "no row has a feature")
 	}
-	return d.finishRows(d.want.names)
+	return t.finishRows(t.want.list)
 }
 
-// libsvmRows reads the lines of b[i:].
-func (d *Decoder) libsvmRows(b []byte, i int) error {
-	d.setWidth(d.want.width)
-	for i < len(b) {
-		end := i + lineLength(b[i:])
-		if err := d.libsvmLine(b[:end], i); err != nil {
-			return err
+// readLIBSVM reads the lines from position i on.
+func (t *textRows) readLIBSVM(i int) error {
+	t.setWidth(t.want.width)
+	for i < len(t.text) {
+		end := i + lineLength(t.text[i:])
+		if reason := t.libsvmLine(t.text[i:end]); reason != "" {
+			return t.failAt(i, t.count, "", reason)
 		}
 		i = end
 	}
 	return nil
 }
 
-// lineLength is the length of b's first line, its LF included.
-func lineLength(b []byte) int {
-	if n := bytes.IndexByte(b, '\n'); n >= 0 {
-		return n + 1
+// libsvmLine reads a line. A blank line and a comment are no rows.
+func (t *textRows) libsvmLine(line []byte) (reason string) {
+	if hash := bytes.IndexByte(line, '#'); hash >= 0 {
+		line = line[:hash]
 	}
-	return len(b)
-}
-
-// libsvmLine reads the line that starts at b[pos] and ends with b.
-func (d *Decoder) libsvmLine(b []byte, pos int) error {
-	line := b
-	if hash := bytes.IndexByte(b[pos:], '#'); hash >= 0 {
-		line = b[:pos+hash]
-	}
-	i := skipBlanks(line, pos)
+	i := skipBlanks(line, 0)
 	if i == len(line) {
-		return nil
+		return ""
 	}
-	row := d.rows
-	code, i, reason := d.libsvmLabel(line, i)
+	code, i, reason := t.libsvmLabel(line, i)
 	if reason == "" {
-		reason = d.room(len(d.row))
+		reason = t.room(len(t.row))
 	}
 	if reason != "" {
-		return d.failAt(pos, row, "", reason)
+		return reason
 	}
-	clear(d.row)
+	clear(t.row)
 	last := 0
-	for {
-		if i = skipBlanks(line, i); i == len(line) {
-			break
-		}
+	for i = skipBlanks(line, i); i < len(line); i = skipBlanks(line, i) {
 		index, value, end, reason := libsvmPair(line, i, last)
-		if reason == "" && index > len(d.row) {
-			reason = d.libsvmWiden(index)
+		if reason == "" && index > len(t.row) {
+			reason = t.libsvmWiden(index)
 		}
 		if reason != "" {
-			return d.failAt(pos, row, "", reason)
+			return reason
 		}
-		d.row[index-1] = value
+		t.row[index-1] = value
 		last, i = index, end
 	}
-	d.push(code, 1)
-	return nil
+	t.push(code, 1)
+	return ""
 }
 
-// libsvmLabel reads the label at b[i], which ends before a blank or a comment.
-func (d *Decoder) libsvmLabel(b []byte, i int) (code int32, end int, reason string) {
-	odd := false
-	for end = i; end < len(b) && !isBlank(b[end]) && b[end] != '#'; end++ {
-		odd = odd || b[end] == ':' || b[end] == ','
+// libsvmLabel reads the label at line[i], which ends before a blank.
+func (t *textRows) libsvmLabel(line []byte, i int) (code int32, end int, reason string) {
+	for end = i; end < len(line) && !isBlank(line[end]); end++ {
 	}
-	label := b[i:end]
+	label := line[i:end]
 	switch {
-	case odd && bytes.IndexByte(label, ':') >= 0:
+	case bytes.IndexByte(label, ':') >= 0:
 		return -1, end, fmt.Sprintf("the row starts with %s instead of a label", quoted(label))
-	case odd:
+	case bytes.IndexByte(label, ',') >= 0:
 		// Several labels of one row, or a line of CSV, which would be one without
 		// features.
 		return -1, end, fmt.Sprintf("the label %s has a comma: want one label and behind it index:value, with blanks between them", quoted(label))
 	}
-	if !d.unlabelled {
-		code, reason = d.labels.text(label)
+	if !t.unlabelled {
+		code, reason = t.labels.text(label)
 	}
 	return code, end, reason
 }
@@ -136,20 +121,18 @@ func libsvmPair(line []byte, i, last int) (index int, value float64, end int, re
 }
 
 // libsvmWiden makes room for an index beyond the row's width.
-func (d *Decoder) libsvmWiden(index int) (reason string) {
-	if d.want.width != 0 {
-		return fmt.Sprintf("index %d: there are only %d features", index, d.want.width)
+func (t *textRows) libsvmWiden(index int) (reason string) {
+	if t.want.width != 0 {
+		return fmt.Sprintf("index %d: there are only %d features", index, t.want.width)
 	}
-	if index > d.opts.Limits.Features {
-		return fmt.Sprintf("index %d is beyond the limit of %d features", index, d.opts.Limits.Features)
+	if index > t.opts.Limits.Features {
+		return fmt.Sprintf("index %d is beyond the limit of %d features", index, t.opts.Limits.Features)
 	}
-	if reason = d.room(index); reason != "" {
+	if reason = t.room(index); reason != "" {
 		return reason
 	}
-	for len(d.row) < index {
-		d.row = append(d.row, 0)
-	}
-	d.growCols(index)
+	t.row = append(t.row, make([]float64, index-len(t.row))...)
+	t.widen(index)
 	return ""
 }
 

@@ -61,12 +61,3 @@ func finite(field []byte) (x float64, reason string) {
 	}
 	return x, ""
 }
-
-// quoted shows the start of a peer's text in an error.
-func quoted(b []byte) string {
-	const shown = 40
-	if len(b) > shown {
-		return strconv.Quote(string(b[:shown])) + "…"
-	}
-	return strconv.Quote(string(b))
-}

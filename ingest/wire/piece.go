@@ -8,18 +8,17 @@ import (
 )
 
 // Piece is a block of a file that may be decoded on another goroutine than the
-// one that reads on: Reader.Cut fills it, Block decodes it. The zero value is
-// ready, of one reader from its first Cut on; its memory is used again by the
-// next.
+// reader's: Reader.Cut fills it, Block decodes it. The zero value is ready. It belongs
+// to the reader of its first Cut; its memory is used again by the next.
 type Piece struct {
 	reader *Reader
 	d      *Decoder
 
 	// Of the text formats.
-	text       []byte
-	rows       int
-	rowsBefore int // in the file, and lines
-	lineBefore int
+	text        []byte
+	rows        int
+	rowsBefore  int // in the file
+	linesBefore int
 
 	// A block that is decoded already, and its numbers.
 	decoded bool
@@ -27,9 +26,9 @@ type Piece struct {
 	numbers []float64
 }
 
-// Cut is Next for a piece, of whose rows it returns the number. Text it only
-// divides, which takes a fraction of the time of decoding it; but for the first
-// block, as that says what the others are to be like.
+// Cut is Next for a piece, and returns the number of its rows. Text is only divided,
+// which takes a fraction of the time of decoding it; but the first block is decoded,
+// because it says what the features of the others are.
 func (r *Reader) Cut(p *Piece) (rows int, err error) {
 	if r.format == Arrow || r.blocks == 0 || r.err != nil {
 		b, err := r.Next()
@@ -38,7 +37,7 @@ func (r *Reader) Cut(p *Piece) (rows int, err error) {
 		}
 		p.copy(b)
 		if r.format != Arrow {
-			r.d.cols = nil // the reader decodes no more
+			r.d.rows.cols = nil // the reader decodes no more
 		}
 		return p.block.Rows(), nil
 	}
@@ -47,20 +46,21 @@ func (r *Reader) Cut(p *Piece) (rows int, err error) {
 		return 0, r.failed(err)
 	}
 	if p.d == nil {
-		p.reader, p.d = r, &Decoder{opts: r.d.opts, want: r.d.want, csv: r.d.csv, labels: newLabels(r.d.opts.Limits.Classes)}
-		p.room(rows, max(r.d.want.width, r.d.csv.width))
+		p.reader, p.d = r, newDecoder(r.d.opts, r.d.want)
+		p.d.csv.plan = r.d.csv.plan
+		p.makeRoom(rows, max(r.d.want.width, r.d.csv.plan.width))
 	}
 	p.decoded = false
-	p.text, p.rows = append(p.text[:0], r.buf[r.from:r.from+n]...), rows
-	p.rowsBefore, p.lineBefore = r.rowsBefore, r.lineBefore
-	r.skip(n)
+	p.text, p.rows = append(p.text[:0], r.text.rest()[:n]...), rows
+	p.rowsBefore, p.linesBefore = r.rowsBefore, r.text.lines
+	r.text.skip(n)
 	r.blocks++
 	r.rowsBefore += rows
 	return rows, nil
 }
 
-// Block is what was cut, valid until the piece is cut again. Pieces of one reader
-// may be decoded at the same time, and while it cuts others.
+// Block is the block that was cut, valid until the piece is cut again. Pieces of one
+// reader may be decoded at the same time, and while it cuts others.
 func (p *Piece) Block() (*incremental.Block, error) {
 	if p.decoded {
 		return &p.block, nil
@@ -68,7 +68,7 @@ func (p *Piece) Block() (*incremental.Block, error) {
 	r := p.reader
 	p.d.begin(r.format, nil)
 	if err := r.decode(p.d, p.text); err != nil {
-		return nil, r.namedAt(err, p.rowsBefore, p.lineBefore)
+		return nil, r.namedAt(err, p.rowsBefore, p.linesBefore)
 	}
 	if rows := p.d.block.Rows(); rows != p.rows {
 		panic(fmt.Sprintf("wire: a piece of %d rows was cut as one of %d", rows, p.rows))
@@ -76,25 +76,28 @@ func (p *Piece) Block() (*incremental.Block, error) {
 	return &p.d.block, nil
 }
 
-// room makes room for blocks of so many rows and columns at once, where columns
-// that grow row by row would leave as much behind.
-func (p *Piece) room(m, n int) {
-	if cap(p.numbers) < m*n {
-		p.numbers = make([]float64, m*n)
-	}
+// makeRoom makes room for blocks of so many rows and columns at once. Columns that
+// grow row by row would leave as much behind.
+func (p *Piece) makeRoom(m, n int) {
+	p.grow(m * n)
 	for j := range n {
-		p.d.cols = append(p.d.cols, p.numbers[j*m:j*m:(j+1)*m])
+		p.d.rows.cols = append(p.d.rows.cols, p.numbers[j*m:j*m:(j+1)*m])
 	}
 	p.numbers = nil
+}
+
+// grow makes room for n numbers.
+func (p *Piece) grow(n int) {
+	if cap(p.numbers) < n {
+		p.numbers = make([]float64, n)
+	}
 }
 
 // copy makes the piece one of a block that is decoded.
 func (p *Piece) copy(b *incremental.Block) {
 	p.decoded = true
 	m, n := b.Rows(), len(b.Columns)
-	if cap(p.numbers) < m*n {
-		p.numbers = make([]float64, m*n)
-	}
+	p.grow(m * n)
 	columns := p.block.Columns[:0]
 	for j, column := range b.Columns {
 		numbers := p.numbers[j*m : (j+1)*m]

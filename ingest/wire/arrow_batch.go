@@ -1,0 +1,251 @@
+package wire
+
+import (
+	"encoding/binary"
+	"math"
+
+	"github.com/apache/arrow-go/v18/arrow/float16"
+)
+
+// batchReader walks through the arrays of a record batch or of a dictionary.
+type batchReader struct {
+	a         *arrowReader
+	f         *flatbuffer
+	nodes     int // the position of the vectors' next elements, and how many are left
+	nodesLeft int
+	buffers   int
+	buffLeft  int
+	variadic  int
+	varLeft   int
+	bodyLeft  int64 // bytes of the body that no buffer has taken yet
+	rows      int
+	bad       *Error // of the first bad row so far
+}
+
+func (a *arrowReader) newBatchReader(batch table) (r batchReader, err error) {
+	f := &a.meta
+	r = batchReader{a: a, f: f, bodyLeft: int64(len(a.body))}
+	rows := f.longField(batch, 0)
+	r.nodes, r.nodesLeft = f.vectorField(batch, 1, 16)
+	r.buffers, r.buffLeft = f.vectorField(batch, 2, 16)
+	r.variadic, r.varLeft = f.vectorField(batch, 4, 8)
+	a.decompress.codec = codecNone
+	if c, ok := f.tableField(batch, 3); ok {
+		codec, method := int(f.byteField(c, 0)), f.byteField(c, 1)
+		if method != 0 || codec > codecZstd {
+			return r, a.fail(-1, "", "compression %d/%d is not supported: want LZ4 frame or Zstandard", codec, method)
+		}
+		a.decompress.codec = codec
+	}
+	switch {
+	case f.bad || rows < 0:
+		return r, a.fail(-1, "", "a record batch's metadata is malformed")
+	case rows > int64(a.opts.Limits.Rows):
+		return r, a.fail(-1, "", "a record batch has %d rows, the limit is %d", rows, a.opts.Limits.Rows)
+	}
+	r.rows = int(rows)
+	return r, nil
+}
+
+// node reads the next array's length, which must be want, and its nulls.
+func (r *batchReader) node(want int) (nulls int64, ok bool) {
+	if r.nodesLeft == 0 {
+		return 0, false
+	}
+	n := r.f.i64(r.nodes)
+	nulls = r.f.i64(r.nodes + 8)
+	r.nodes, r.nodesLeft = r.nodes+16, r.nodesLeft-1
+	return nulls, n == int64(want) && nulls >= 0 && nulls <= n
+}
+
+// skip passes over a buffer.
+func (r *batchReader) skip() bool {
+	if r.buffLeft == 0 {
+		return false
+	}
+	r.buffers, r.buffLeft = r.buffers+16, r.buffLeft-1
+	return true
+}
+
+// buffer reads the next buffer, of at least min bytes. The buffers of a body together
+// are no longer than the body: writers put one behind the other, and a body whose
+// buffers overlap could stand for thousands of times as many numbers as it has bytes.
+func (r *batchReader) buffer(min int) ([]byte, error) {
+	at := r.buffers
+	if !r.skip() {
+		return nil, r.a.fail(-1, "", "a record batch has too few buffers")
+	}
+	offset, n := r.f.i64(at), r.f.i64(at+8)
+	body := r.a.body
+	if offset < 0 || n < 0 || offset > int64(len(body)) || n > int64(len(body))-offset {
+		return nil, r.a.fail(-1, "", "a buffer lies outside its message")
+	}
+	if r.bodyLeft -= n; r.bodyLeft < 0 {
+		return nil, r.a.fail(-1, "", "the buffers of a record batch overlap")
+	}
+	b := body[offset : offset+n]
+	if r.a.decompress.codec != codecNone && len(b) > 0 {
+		var err error
+		if b, err = r.a.decompressed(b); err != nil {
+			return nil, err
+		}
+	}
+	if len(b) < min {
+		return nil, r.a.fail(-1, "", "a buffer has %d bytes, want %d", len(b), min)
+	}
+	return b, nil
+}
+
+// validity reads the validity bitmap of an array with so many nulls; nil: none.
+func (r *batchReader) validity(nulls int64, rows int) ([]byte, error) {
+	if nulls == 0 {
+		if !r.skip() {
+			return nil, r.a.fail(-1, "", "a record batch has too few buffers")
+		}
+		return nil, nil
+	}
+	return r.buffer((rows + 7) / 8)
+}
+
+// badRow notes a bad row of the batch. The columns come one by one, so an earlier row
+// than those noted before replaces them.
+func (r *batchReader) badRow(row int, column, reason string) {
+	if row += r.a.rows; r.bad == nil || row < r.bad.Row {
+		r.bad = r.a.fail(row, column, "%s", reason)
+	}
+}
+
+// noNulls refuses an array with nulls; per is the number of elements in a row.
+func (r *batchReader) noNulls(nulls int64, elements, per int, column string) error {
+	valid, err := r.validity(nulls, elements)
+	if err != nil || nulls == 0 {
+		return err
+	}
+	for i := range elements {
+		if !bit(valid, i) {
+			r.badRow(i/per, column, "the value is null")
+			return nil
+		}
+	}
+	return r.a.fail(-1, column, "nulls are announced but there are none")
+}
+
+func bit(b []byte, i int) bool { return b[i/8]>>(i%8)&1 != 0 }
+
+// half is element i of an array of float16.
+func half(b []byte, i int) float32 {
+	return float16.FromBits(binary.LittleEndian.Uint16(b[2*i:])).Float32()
+}
+
+// batch reads a record batch.
+func (a *arrowReader) batch(batch table) error {
+	r, err := a.newBatchReader(batch)
+	if err != nil {
+		return err
+	}
+	if r.rows == 0 {
+		return nil
+	}
+	if limit := a.opts.Limits.Rows; r.rows > limit-a.rows {
+		return a.fail(-1, "", "the block has more than %d rows, the limit", limit)
+	}
+	for k := range a.plan.fields {
+		field := &a.plan.fields[k]
+		var values []byte
+		if field.role == roleLabel {
+			err = r.labels(field)
+		} else {
+			values, err = r.values(field)
+		}
+		if err != nil {
+			return err
+		}
+		a.parts = append(a.parts, values)
+	}
+	if r.bad != nil {
+		return r.bad
+	}
+	if r.nodesLeft > 0 || r.buffLeft > 0 {
+		return a.fail(-1, "", "a record batch has more arrays than the schema")
+	}
+	a.rows += r.rows
+	a.batches++
+	return nil
+}
+
+// values reads the numbers of a feature or of the weight. Weights that are ignored have
+// none.
+func (r *batchReader) values(field *arrowField) ([]byte, error) {
+	nulls, ok := r.node(r.rows)
+	if !ok {
+		return nil, r.a.fail(-1, field.name, "an array's length or null count is malformed")
+	}
+	if field.role == roleWeight && r.a.unlabelled {
+		r.skip()
+		r.skip()
+		return nil, nil
+	}
+	if err := r.noNulls(nulls, r.rows, 1, field.name); err != nil {
+		return nil, err
+	}
+	switch field.typ.layout {
+	case layoutHalf:
+		return r.halves()
+	case layoutBits:
+		return r.bits()
+	case layoutList:
+		size := field.typ.size
+		if r.rows > math.MaxInt/8/size {
+			return nil, r.a.fail(-1, field.name, "the list is too long")
+		}
+		if nulls, ok = r.node(r.rows * size); !ok {
+			return nil, r.a.fail(-1, field.name, "a list's length or null count is malformed")
+		}
+		if err := r.noNulls(nulls, r.rows*size, size, field.name); err != nil {
+			return nil, err
+		}
+		return r.numbers(r.rows * size * field.elements.size)
+	}
+	return r.numbers(r.rows * field.typ.size)
+}
+
+// numbers reads a buffer of n bytes.
+func (r *batchReader) numbers(n int) ([]byte, error) {
+	b, err := r.buffer(n)
+	if err != nil {
+		return nil, err
+	}
+	return b[:n], nil
+}
+
+// halves converts a column of float16 to float32, which is exact.
+func (r *batchReader) halves() ([]byte, error) {
+	b, err := r.buffer(2 * r.rows)
+	if err != nil {
+		return nil, err
+	}
+	out, err := r.a.allocate(4 * r.rows)
+	if err != nil {
+		return nil, err
+	}
+	for i := range r.rows {
+		binary.NativeEndian.PutUint32(out[4*i:], math.Float32bits(half(b, i)))
+	}
+	return out, nil
+}
+
+// bits converts a column of booleans to bytes.
+func (r *batchReader) bits() ([]byte, error) {
+	b, err := r.buffer((r.rows + 7) / 8)
+	if err != nil {
+		return nil, err
+	}
+	out, err := r.a.allocate(r.rows)
+	if err != nil {
+		return nil, err
+	}
+	for i := range out {
+		out[i] = b[i/8] >> (i % 8) & 1
+	}
+	return out, nil
+}

@@ -1,0 +1,83 @@
+package wire
+
+import (
+	"fmt"
+
+	"streamd/incremental"
+	"streamd/incremental/gram"
+)
+
+// builder makes a block of labels, weights and columns. The readers of all formats
+// share one.
+type builder struct {
+	opts Options
+	want features
+
+	format     Format // of the payload
+	unlabelled bool   // labels and weights are ignored
+	short      bool   // of memory: Limits.Numbers was met
+
+	labels  *labels
+	codes   []int32
+	weights []float64
+	columns []gram.Column
+	ordered ordered
+	block   incremental.Block
+}
+
+// begin starts a block. The memory of the last one is used again.
+func (b *builder) begin(format Format) {
+	b.format, b.short = format, false
+	b.labels.reset()
+	b.codes, b.weights, b.columns = b.codes[:0], b.weights[:0], b.columns[:0]
+	b.block = incremental.Block{}
+}
+
+// finish makes the block of the columns and codes.
+func (b *builder) finish(names []string, weights []float64) {
+	b.block.Features, b.block.Columns = names, b.columns
+	if b.opts.Features == nil {
+		b.block.Features, b.block.Columns = b.ordered.features(names, b.columns)
+	}
+	if !b.unlabelled {
+		b.block.Classes, b.block.Codes, b.block.Weights = b.labels.classes, b.codes, weights
+	}
+}
+
+// weighted is whether rows must have weights.
+func (b *builder) weighted() bool { return b.opts.Weight != "" && !b.unlabelled }
+
+func (b *builder) fail(row int, column, format string, args ...any) *Error {
+	return &Error{Format: b.format, Row: row, Column: column, Reason: fmt.Sprintf(format, args...), Memory: b.short}
+}
+
+// place matches a block's feature names with the wanted ones: feature j of the block
+// becomes column at[j]. An error names a missing or an unknown feature.
+func (b *builder) place(list []string) (at []int, err *Error) {
+	fixed := b.want.list != nil
+	if n := len(list); !fixed && b.want.width != 0 && n != b.want.width {
+		return nil, b.fail(-1, "", "there %s, want %d", areFeatures(n), b.want.width)
+	}
+	given, twice := newNames(list)
+	if twice != "" {
+		return nil, b.fail(-1, twice, "the name is used twice")
+	}
+	at = make([]int, len(list))
+	for j, name := range list {
+		at[j] = j
+		if !fixed {
+			continue
+		}
+		to, ok := b.want.index[name]
+		if !ok {
+			return nil, b.fail(-1, name, "the feature is unknown")
+		}
+		at[j] = to
+	}
+	for _, name := range b.want.list {
+		if _, ok := given.index[name]; !ok {
+			return nil, b.fail(-1, name, "the feature is missing")
+		}
+	}
+	return at, nil
+}

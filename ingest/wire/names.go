@@ -1,0 +1,91 @@
+package wire
+
+import (
+	"fmt"
+	"slices"
+	"unicode/utf8"
+
+	"streamd/incremental"
+	"streamd/incremental/gram"
+)
+
+// maxName bounds the name of a feature, in bytes.
+const maxName = 256
+
+// badName is the reason why a peer's name cannot be a feature's, or "".
+func badName(name []byte) string {
+	switch {
+	case len(name) == 0:
+		return "a feature has an empty name"
+	case len(name) > maxName:
+		return fmt.Sprintf("the name of feature %s has %d bytes, the limit is %d", quoted(name), len(name), maxName)
+	case !utf8.Valid(name):
+		return fmt.Sprintf("the name of feature %s is not valid UTF-8", quoted(name))
+	}
+	return ""
+}
+
+// featureName is the name of column j in errors.
+func featureName(names []string, j int) string {
+	if j < len(names) {
+		return names[j]
+	}
+	return incremental.DefaultFeature(j)
+}
+
+// names is an immutable list of distinct names.
+type names struct {
+	list  []string
+	index map[string]int
+}
+
+// newNames indexes a list, which it keeps, or returns a name that is in it twice.
+func newNames(list []string) (n names, twice string) {
+	n = names{list: list, index: make(map[string]int, len(list))}
+	for j, name := range list {
+		if _, ok := n.index[name]; ok {
+			return names{}, name
+		}
+		n.index[name] = j
+	}
+	return n, ""
+}
+
+// features are the columns that a block must have: these names in this order, or just
+// so many columns, or any.
+type features struct {
+	names     // nil list: not fixed
+	width int // 0: not fixed; else the number of names if there are any
+}
+
+// ordered puts features into their canonical order.
+type ordered struct {
+	from    []string // the last block's names in their order in the payload
+	names   []string // in canonical order
+	at      []int    // per name its place in from
+	columns []gram.Column
+}
+
+// features returns names and columns in the order of the names. The columns are valid
+// until the next call. Nil names have no order.
+func (o *ordered) features(names []string, columns []gram.Column) ([]string, []gram.Column) {
+	if slices.IsSortedFunc(names, incremental.CompareFeatures) {
+		return names, columns
+	}
+	if !slices.Equal(names, o.from) {
+		o.at = make([]int, len(names))
+		for j := range o.at {
+			o.at[j] = j
+		}
+		slices.SortFunc(o.at, func(i, j int) int { return incremental.CompareFeatures(names[i], names[j]) })
+		o.from, o.names = names, make([]string, len(names))
+		for j, i := range o.at {
+			o.names[j] = names[i]
+		}
+	}
+	o.columns = o.columns[:0]
+	for _, i := range o.at {
+		o.columns = append(o.columns, columns[i])
+	}
+	return o.names, o.columns
+}

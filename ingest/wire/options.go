@@ -1,0 +1,129 @@
+package wire
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// Limits bound the contents of a payload. Zero means the default.
+type Limits struct {
+	Bytes    int // of the payload, and of a decompressed Arrow body; default 64 MiB
+	Rows     int // default 1 << 20
+	Features int // default 4096
+	Classes  int // default 1000
+	Numbers  int // bytes of memory for the decoded numbers; default four times Bytes
+}
+
+func (l Limits) withDefaults() Limits {
+	for _, f := range []struct {
+		limit *int
+		value int
+	}{{&l.Bytes, 64 << 20}, {&l.Rows, 1 << 20}, {&l.Features, 4096}, {&l.Classes, 1000}} {
+		if *f.limit == 0 {
+			*f.limit = f.value
+		}
+	}
+	if l.Numbers == 0 {
+		l.Numbers = 4 * l.Bytes
+	}
+	return l
+}
+
+func (l Limits) check() error {
+	switch {
+	case min(l.Bytes, l.Rows, l.Features, l.Classes, l.Numbers) < 0:
+		return fmt.Errorf("limits %+v: negative", l)
+	case max(l.Rows, l.Classes) > math.MaxInt32: // row indices and codes are int32 on the way
+		return fmt.Errorf("limits %+v: more than 2³¹−1 rows or classes", l)
+	}
+	return nil
+}
+
+// cells bounds rows × features of sparse rows: as float64 they take no more than the
+// largest payload.
+func (l Limits) cells() int { return l.Bytes / 8 }
+
+// Options say how payloads are to be read. The zero value reads whatever names
+// itself: a label called "label", no weights, any features.
+type Options struct {
+	// Format is for payloads without a content type. Zero: those are refused.
+	Format Format
+
+	// Label is the name of the label's column or field, "label" by default. In
+	// CSV it may also be "first", "last" or a 1-based column number, unless a
+	// header has a column of that very name; without a header "label" means
+	// the first column. LIBSVM's label is always the first field.
+	Label string
+
+	// Weight is the name of the column or field with the rows' weights. Empty:
+	// there is none. CSV without a header and LIBSVM have no place for weights:
+	// the former is refused then, the latter read with all weights 1.
+	Weight string
+
+	// Features, when not nil, selects and orders the features by name. Data
+	// without names is taken by position if it has as many, in LIBSVM at most
+	// as many. Nil: each block has the features of its payload, and features with
+	// names come in their canonical order (incremental.CompareFeatures), whatever
+	// the order in the payload.
+	Features []string
+
+	// Header is for CSV whose content type does not declare a header.
+	Header HeaderMode
+
+	Limits Limits
+}
+
+// Error says why a payload is refused.
+type Error struct {
+	Format Format // 0: not known yet
+	Row    int    // first bad row, 0-based; -1: the trouble is not with one row
+	Line   int    // of the text, 1-based; 0: not known, or the format has no lines
+	Column string // empty: the trouble is not with one column or field
+	Reason string
+	Memory bool // the payload may be fine where Limits.Numbers is larger
+}
+
+func (e *Error) Error() string {
+	var s strings.Builder
+	if e.Format != 0 {
+		s.WriteString(e.Format.String() + ": ")
+	}
+	if e.Row >= 0 {
+		fmt.Fprintf(&s, "row %d: ", e.Row)
+	}
+	if e.Line > 0 {
+		fmt.Fprintf(&s, "line %d: ", e.Line)
+	}
+	if e.Column != "" {
+		fmt.Fprintf(&s, "column %q: ", e.Column)
+	}
+	s.WriteString(e.Reason)
+	return s.String()
+}
+
+// quoted shows the start of a peer's text in an error.
+func quoted(b []byte) string {
+	const shown = 40
+	if len(b) > shown {
+		return strconv.Quote(string(b[:shown])) + "…"
+	}
+	return strconv.Quote(string(b))
+}
+
+// areFeatures counts features in words.
+func areFeatures(n int) string {
+	if n == 1 {
+		return "is 1 feature"
+	}
+	return fmt.Sprintf("are %d features", n)
+}
+
+// badWeight is the reason why a weight cannot be used, or "".
+func badWeight(w float64) string {
+	if !(w >= 0) || math.IsInf(w, 1) {
+		return fmt.Sprintf("the weight is %v: want a finite number ≥ 0", w)
+	}
+	return ""
+}

@@ -1,0 +1,124 @@
+package wire
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+
+	"streamd/incremental/gram"
+)
+
+// textRows collects the rows of a text, number by number, as columns of float64. The
+// readers of CSV, JSON and LIBSVM share one.
+type textRows struct {
+	*builder
+	text  []byte
+	row   []float64 // the current row
+	cols  [][]float64
+	count int // rows pushed
+	held  int // most bytes that cols had
+}
+
+// keptBytes is how much memory is kept from one block to the next in any case.
+const keptBytes = 4 << 20
+
+// reset starts a block. Memory that was grown by a block four times as large as the
+// last one is dropped.
+func (t *textRows) reset(text []byte) {
+	if used := 8 * t.count * len(t.cols); used < t.held/4 && t.held > keptBytes {
+		t.cols, t.columns, t.held = nil, nil, 0
+	} else {
+		t.held = max(t.held, used)
+	}
+	for j := range t.cols {
+		t.cols[j] = t.cols[j][:0]
+	}
+	t.text, t.cols, t.count = text, t.cols[:0], 0
+}
+
+// failAt is fail at a position in the text.
+func (t *textRows) failAt(pos, row int, column, reason string) *Error {
+	e := t.fail(row, column, "%s", reason)
+	e.Line = 1 + bytes.Count(t.text[:min(pos, len(t.text))], []byte{'\n'})
+	return e
+}
+
+// setWidth makes rows of n numbers.
+func (t *textRows) setWidth(n int) {
+	t.row = slices.Grow(t.row[:0], n)[:n]
+	t.widen(n)
+}
+
+// widen makes the block n columns wide, with zeros in the rows so far.
+func (t *textRows) widen(n int) {
+	for len(t.cols) < n {
+		if len(t.cols) < cap(t.cols) { // take up the slice left there by an earlier block
+			t.cols = t.cols[:len(t.cols)+1]
+		} else {
+			t.cols = append(t.cols, nil)
+		}
+		last := &t.cols[len(t.cols)-1]
+		*last = slices.Grow((*last)[:0], t.count)[:t.count]
+		clear(*last)
+	}
+}
+
+// room is the reason why there is no room for one more row of n numbers, or "".
+func (t *textRows) room(n int) string {
+	limits, rows := t.opts.Limits, t.count+1
+	// A number in dense text takes two bytes or more, so that only sparse rows can
+	// meet the bound of a payload's cells.
+	cells := min(max(limits.cells(), len(t.text)/2), limits.Numbers/8)
+	switch {
+	case n > limits.Features:
+		return fmt.Sprintf("the row has more than %d features, the limit", limits.Features)
+	case rows > limits.Rows:
+		return fmt.Sprintf("the block has more than %d rows, the limit", limits.Rows)
+	case rows > cells/max(n, 1):
+		t.short = cells == limits.Numbers/8
+		return fmt.Sprintf("the block has more than %d numbers, the limit for rows of %d bytes: send fewer rows in one", cells, len(t.text))
+	}
+	return ""
+}
+
+// push adds the current row.
+func (t *textRows) push(code int32, weight float64) {
+	for j, x := range t.row {
+		t.cols[j] = append(t.cols[j], x)
+	}
+	t.count++
+	if t.unlabelled {
+		return
+	}
+	t.codes = append(t.codes, code)
+	if t.weighted() {
+		t.weights = append(t.weights, weight)
+	}
+}
+
+// finishRows makes the block of the pushed rows.
+func (t *textRows) finishRows(names []string) error {
+	if t.count == 0 {
+		return t.fail(-1, "", "there are no rows")
+	}
+	for _, c := range t.cols {
+		t.columns = append(t.columns, gram.ColumnOf(c))
+	}
+	var weights []float64
+	if t.weighted() && t.format != LIBSVM {
+		weights = t.weights
+	}
+	t.finish(names, weights)
+	return nil
+}
+
+// byteOrderMark stands before the first line of some CSV and LIBSVM.
+var byteOrderMark = []byte("\xef\xbb\xbf")
+
+// lineLength is the length of b's first line, its LF included.
+func lineLength(b []byte) int {
+	if n := bytes.IndexByte(b, '\n'); n >= 0 {
+		return n + 1
+	}
+	return len(b)
+}

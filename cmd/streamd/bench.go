@@ -3,123 +3,216 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
+	"sync/atomic"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"streamd/cmd/streamd/bench"
+	"streamd/ingest/ndc"
 )
 
 // measureCommands are the part of the grammar that measures streamd itself.
 type measureCommands struct {
 	Bench     benchCmd     `cmd:"" help:"Measure how fast it is, beside baselines."`
-	Reproduce reproduceCmd `cmd:"" help:"Put the papers' tables beside what comes out here."`
+	Reproduce reproduceCmd `cmd:"" help:"Put the papers' tables beside our own results."`
 }
 
-// benchCmd measures, each time beside a baseline.
+// benchCmd has the benchmarks of the whole program, and of its parts.
 type benchCmd struct {
-	Ingest     benchIngestCmd     `cmd:"" help:"Reading a topic with the daemon, against fetching and dropping it."`
-	Background benchBackgroundCmd `cmd:"" help:"What refinement, a reduction and its rebuild take from reading a topic and from serving."`
-	Billion    benchBillionCmd    `cmd:"" help:"A billion points through a broker: time, memory, correctness, and a straight line."`
-	Peers      benchPeersCmd      `cmd:"" help:"What people use instead, on the same blocks: numpy, scikit-learn, LIBLINEAR, Vowpal Wabbit, River."`
+	Ingest     benchmarkCmd[bench.Ingest]     `cmd:"" help:"Reading a topic with the daemon, against fetching and dropping it."`
+	Background benchmarkCmd[bench.Background] `cmd:"" help:"How much refinement, a reduction and its rebuild take from reading a topic and from serving."`
+	Billion    benchBillionCmd                `cmd:"" help:"A billion points through a broker: time, memory, correctness, and a straight line."`
+	Peers      benchPeersCmd                  `cmd:"" help:"The tools that people use instead, on the same blocks: numpy, scikit-learn, LIBLINEAR, Vowpal Wabbit, River."`
 
-	Gram     benchGramCmd     `cmd:"" help:"Summing up blocks: against reading them, the processor's peak, pure Go, and gonum's Dsyrk."`
-	Wire     benchWireCmd     `cmd:"" help:"Decoding payloads: against copying them, encoding/json and encoding/csv."`
-	Solve    benchSolveCmd    `cmd:"" help:"Reading the planes off the sums: against a Cholesky solution by gonum."`
-	Retire   benchRetireCmd   `cmd:"" help:"Taking blocks of a thousand to a million rows out again, which takes the same time."`
-	Snapshot benchSnapshotCmd `cmd:"" help:"Saving, opening and verifying a snapshot: against writing and reading as many bytes."`
-	Predict  benchPredictCmd  `cmd:"" help:"Classifying rows, in process and over HTTP: against reading them, and a server that does nothing."`
+	Gram     benchmarkCmd[bench.Gram]     `cmd:"" help:"Summing up blocks, against reading them, the processor's peak, pure Go, and gonum's Dsyrk."`
+	Wire     benchmarkCmd[bench.Wire]     `cmd:"" help:"Decoding payloads, against copying them, encoding/json and encoding/csv."`
+	Solve    benchmarkCmd[bench.Solve]    `cmd:"" help:"Reading the planes off the sums, against a Cholesky solution by gonum."`
+	Retire   benchmarkCmd[bench.Retire]   `cmd:"" help:"Retiring blocks of a thousand to a million rows, which takes the same time."`
+	Snapshot benchmarkCmd[bench.Snapshot] `cmd:"" help:"Saving, opening and verifying a snapshot, against writing and reading as many bytes."`
+	Predict  benchmarkCmd[bench.Predict]  `cmd:"" help:"Classifying rows, in process and over HTTP, against reading them, and a server that does nothing."`
 }
 
-// benchRounds are embedded by the benchmarks, which run in rounds.
-type benchRounds struct {
-	Rounds int  `default:"5" help:"How often each case and its baselines are run in turn. Reported are medians."`
-	Each   bool `help:"Print a line for each round instead of the medians, for benchstat."`
+// benchmarkCmd is the command of a benchmark.
+type benchmarkCmd[B bench.Benchmark] struct {
+	Of B `embed:""`
 	jsonFlag
 }
 
-// maxRounds bounds what is kept.
-const maxRounds = 10_000
+// Validate implements kong's interface.
+func (c *benchmarkCmd[B]) Validate() error { return c.Of.Check() }
 
-func (f *benchRounds) check() error { return within("rounds", 1, maxRounds, f.Rounds) }
-
-// benchFlags are embedded where a run is so much time, and not so much work.
-type benchFlags struct {
-	benchRounds
-	Time time.Duration `default:"50ms" help:"How long each of them is run in a round."`
+func (c *benchmarkCmd[B]) Run(ctx context.Context, s *surroundings) error {
+	return s.measure(c.JSON, func(run *bench.Run) error { return c.Of.Measure(ctx, run) })
 }
 
-func (f *benchFlags) check() error {
-	if f.Time <= 0 {
-		return fmt.Errorf("--time %v: must be positive", f.Time)
-	}
-	return f.benchRounds.check()
-}
-
-func (f *benchFlags) run(ctx context.Context, s *surroundings, measure measurement) error {
-	return f.measure(ctx, s, bench.Plan{Rounds: f.Rounds, Time: f.Time}, measure)
-}
-
-func (f *benchRounds) run(ctx context.Context, s *surroundings, measure measurement) error {
-	return f.measure(ctx, s, bench.Plan{Rounds: f.Rounds}, measure)
-}
-
-type measurement = func(context.Context, bench.Plan, *bench.Report) error
-
-// measure measures and reports. On a terminal it says how far it has come.
-func (f *benchRounds) measure(ctx context.Context, s *surroundings, plan bench.Plan, measure measurement) error {
+// measure runs a benchmark and reports its results. On a terminal it shows progress.
+func (s *surroundings) measure(json bool, benchmark func(*bench.Run) error) error {
 	out := s.stdout
+	var progress func(what string, done float64)
 	if isTerminal(s.stderr) {
 		began := time.Now()
-		plan.Progress = func(what string, done float64) {
+		progress = func(what string, done float64) {
 			line := fmt.Sprintf("%.0f %%", 100*done)
 			if done > 0 {
 				left := time.Duration(float64(time.Since(began)) * (1 - done) / done)
 				line += fmt.Sprintf(", %s left", left.Round(time.Second))
 			}
 			line += ": " + strings.TrimPrefix(what, "Benchmark")
-			// A line that is wrapped could not be taken away again.
+			// A line that is wrapped could not be erased.
 			line = line[:min(len(line), 79)]
 			fmt.Fprint(s.stderr, eraseLine+line)
 		}
-		out = &undrawing{out, s.stderr}
+		out = &erasing{out, s.stderr}
 		defer fmt.Fprint(s.stderr, eraseLine)
 	}
-	report, err := bench.NewReport(out, f.Each)
+	program, err := s.program()
 	if err != nil {
 		return err
 	}
-	if err := measure(ctx, plan, report); err != nil {
+	run, err := bench.NewRun(out)
+	if err != nil {
 		return err
 	}
-	if f.JSON {
-		return printJSON(out, report)
+	run.Program, run.Log, run.Progress = program, consoleLog(s.stderr).Level(zerolog.WarnLevel), progress
+	if err := benchmark(run); err != nil {
+		return err
+	}
+	if json {
+		return printJSON(out, run)
 	}
 	return nil
 }
 
-// undrawing takes the line of progress away before something is written, which
-// may go to the same terminal.
-type undrawing struct {
+// erasing erases the line of progress before it writes, because both may go to the same
+// terminal.
+type erasing struct {
 	io.Writer
 	terminal io.Writer
 }
 
-func (w *undrawing) Write(p []byte) (int, error) {
+func (w *erasing) Write(p []byte) (int, error) {
 	if _, err := fmt.Fprint(w.terminal, eraseLine); err != nil {
 		return 0, err
 	}
 	return w.Writer.Write(p)
 }
 
-// within checks the values of a flag.
-func within[N int | int64](flag string, least, most N, values ...N) error {
-	for _, value := range values {
-		if value < least || value > most {
-			return fmt.Errorf("--%s %d: must be %d to %d", flag, value, least, most)
-		}
+// program is this program, as a benchmark starts it.
+func (s *surroundings) program() (bench.Program, error) {
+	path, err := os.Executable()
+	return bench.Program{
+		Run: func(ctx context.Context, args []string, stdout io.Writer) error {
+			return run(ctx, args, nil, s.stdin, stdout, s.stderr)
+		},
+		Path: path,
+	}, err
+}
+
+type benchBillionCmd struct {
+	Rows      int64  `default:"1000000000" help:"Points to learn from."`
+	Source    string `default:"kafka" enum:"kafka,generator,file" help:"Source of the points: ${enum}. The last two do without Kafka."`
+	Format    string `default:"arrow" enum:"arrow,csv" help:"Format of the files of --source file, which are written first: ${enum}."`
+	TrainRows int64  `default:"10000000" help:"Points learned from that the model is tested on, from the first on. 0: all."`
+	TestRows  int64  `default:"10000000" help:"Fresh points that the model is tested on."`
+	Dir       string `type:"path" placeholder:"DIR" help:"Folder for the state of the run, so that the same command goes on with it after an interruption (not with --source file). It must be empty at first, and is in the end."`
+	SVG       string `name:"svg" type:"path" placeholder:"FILE" help:"Draw the time after every two million points."`
+	bench.Points
+	bench.Through
+	jsonFlag
+}
+
+// Validate implements kong's interface.
+func (c *benchBillionCmd) Validate() error {
+	if err := c.Points.Check(c.Rows); err != nil {
+		return err
 	}
-	return nil
+	if c.TrainRows < 0 || c.TestRows < 1 || c.TestRows > ndc.MaxPoints {
+		return fmt.Errorf("--train-rows %d, --test-rows %d: must be 0 or more, and 1 to %d", c.TrainRows, c.TestRows, ndc.MaxPoints)
+	}
+	if c.Dir != "" && c.Source == "file" {
+		return fmt.Errorf("--dir: files are read again from the beginning, so there is nothing to go on with")
+	}
+	return c.Through.Check()
+}
+
+func (c *benchBillionCmd) Run(ctx context.Context, s *surroundings) error {
+	b := bench.Billion{Points: c.Points, TrainRows: cmp.Or(c.TrainRows, c.Rows), TestRows: c.TestRows, Dir: c.Dir}
+	b.Rows = c.Rows
+	switch c.Source {
+	case "kafka":
+		b.Source = bench.KafkaSource{Through: c.Through}
+	case "generator":
+		b.Source = bench.GeneratorSource{}
+	default:
+		b.Source = bench.FileSource{Format: c.Format}
+	}
+	if c.Source != "kafka" { // a replay shows its progress
+		var rows atomic.Int64
+		b.Progress = rows.Store
+		what := "learning"
+		if c.Source == "file" {
+			what = "writing files, then learning"
+		}
+		defer s.watch(what, func() advance {
+			return advance{rows: rows.Load(), done: float64(rows.Load()) / float64(c.Rows)}
+		})()
+	}
+	var course bench.Course
+	err := s.measure(c.JSON, func(run *bench.Run) error {
+		b.Program, b.Log = run.Program, run.Log
+		result, all, err := b.Run(ctx)
+		if err != nil {
+			return err
+		}
+		course = all
+		return run.Add(result)
+	})
+	if err != nil || c.SVG == "" {
+		return err
+	}
+	return draw(c.SVG, course, fmt.Sprintf("%s points of %d features, source: %s", short(float64(c.Rows)), c.Features, c.Source))
+}
+
+func draw(path string, course bench.Course, title string) (err error) {
+	file, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	return course.Draw(file, title)
+}
+
+type benchPeersCmd struct{ benchmarkCmd[bench.Peers] }
+
+func (c *benchPeersCmd) Run(ctx context.Context, s *surroundings) error {
+	return s.measure(c.JSON, func(run *bench.Run) error {
+		if err := c.Of.Measure(ctx, run); err != nil {
+			return err
+		}
+		return peerTable(s.stdout, run.Results())
+	})
+}
+
+// peerTable prints the results for people.
+func peerTable(w io.Writer, results []bench.Result) error {
+	t := newTable(w)
+	t.row("tool", "source", "rows/s", "streamd is", "accuracy")
+	for _, r := range results {
+		tool, source := r.Text("tool"), r.Text("source")
+		if missing := r.Text("missing"); missing != "" {
+			t.row(tool, source, "missing: "+missing)
+			continue
+		}
+		t.row(tool, source, short(r.Figure("rows_per_second")),
+			fmt.Sprintf("%.3g×", r.Figure("streamd_ratio")), fmt.Sprintf("%.2f %%", 100*r.Figure("accuracy")))
+	}
+	return t.flush()
 }

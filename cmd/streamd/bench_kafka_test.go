@@ -111,7 +111,7 @@ func TestBenchBillion(t *testing.T) {
 			t.Errorf("%s: the picture is %.100q, %v", source, text, err)
 		}
 	}
-	for _, source := range []bench.Source{bench.GeneratorSource{}, bench.KafkaSource{Partitions: 3}} {
+	for _, source := range []bench.Source{bench.GeneratorSource{}, bench.KafkaSource{Through: bench.Through{Partitions: 3}}} {
 		b := bench.Billion{
 			Points:    bench.Points{Rows: benchTestRows, Features: 10, Separability: ndc.Easy, Seed: 1, BlockRows: 1000},
 			Source:    source,

@@ -49,9 +49,9 @@ type demoCmd struct {
 // Validate implements kong's interface.
 func (c *demoCmd) Validate() error {
 	if err := cmp.Or(
-		within("rows", 1, ndc.MaxPoints, c.Rows),
-		within("partitions", 1, 1024, c.Partitions),
-		within("block-rows", 1, 1<<20, c.BlockRows)); err != nil {
+		bench.Within("rows", 1, ndc.MaxPoints, c.Rows),
+		bench.Within("partitions", 1, 1024, c.Partitions),
+		bench.Within("block-rows", 1, 1<<20, c.BlockRows)); err != nil {
 		return err
 	}
 	if _, _, err := net.SplitHostPort(c.Listen); err != nil { // else it would be said of a key of the configuration

@@ -1,10 +1,10 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"strconv"
 	"strings"
@@ -14,11 +14,11 @@ import (
 	"streamd/cmd/streamd/httpapi"
 )
 
-// backgroundRun is what was seen of one daemon.
+// backgroundRun is an observation of one daemon.
 type backgroundRun struct {
-	sample   Sample  // of the time in which rows came and there was work
+	sample   Sample  // of the time during which rows come and there is work
 	from, to moment  // its ends
-	cores    float64 // used in it; 0: the system does not tell
+	cores    float64 // used in it; 0: unknown
 	answers  answers
 	studies  []studied
 	reduced  float64 // seconds
@@ -27,7 +27,7 @@ type backgroundRun struct {
 
 type studied struct{ began, ended time.Time }
 
-// studySeconds is what a study took.
+// studySeconds is the mean time of a study.
 func (r *backgroundRun) studySeconds() float64 {
 	var all time.Duration
 	for _, s := range r.studies {
@@ -36,8 +36,7 @@ func (r *backgroundRun) studySeconds() float64 {
 	return all.Seconds() / float64(len(r.studies))
 }
 
-// studyShare is the share of the time, while rows came, in which a study was under
-// way.
+// studyShare is the share of the time, while rows come, during which a study is under way.
 func (r *backgroundRun) studyShare() float64 {
 	var all time.Duration
 	for _, s := range r.studies {
@@ -50,12 +49,12 @@ func (r *backgroundRun) studyShare() float64 {
 	return all.Seconds() / r.sample.Seconds
 }
 
-// moment is what a daemon's metrics say at one.
+// moment is a look at a daemon's metrics.
 type moment struct {
 	at       time.Time
 	rows     int64 // read
 	rejected int64
-	cpu      float64 // seconds, of the process; 0: the system does not tell
+	cpu      float64 // seconds of the process; 0: unknown
 }
 
 func (d *process) moment(ctx context.Context) (m moment, err error) {
@@ -86,36 +85,40 @@ func (d *process) moment(ctx context.Context) (m moment, err error) {
 	return m, nil
 }
 
-// working is a daemon at work, for what makes it do more.
+// until looks at the metrics until they have reached something.
+func (d *process) until(ctx context.Context, every time.Duration, reached func(moment) bool) (moment, error) {
+	for {
+		now, err := d.moment(ctx)
+		if err != nil || reached(now) {
+			return now, err
+		}
+		if err := pause(ctx, every); err != nil {
+			return now, err
+		}
+	}
+}
+
+// working is a daemon with its background work.
 type working struct {
 	ctx    context.Context // of all of it
 	coming context.Context // ends when all rows are read
 	d      *process
-	first  chan struct{} // closed when there is a model
-	idle   chan struct{} // closed when there is no more work, before the rows are over
+	first  chan struct{} // closed by the first model
+	idle   chan struct{} // closed when the work ends before the rows
 	run    *backgroundRun
 }
 
-// run runs a daemon until it has read the rows up to last and its work is done. In
-// the snapshot, if there is one, are as many rows as first.
-func (b *backgroundTopic) run(ctx context.Context, snapshot string, side *backgroundSide, first, last int64) (run backgroundRun, err error) {
-	flags := maps.Clone(side.flags)
-	flags["kafka.brokers"] = strings.Join(b.topic.cluster.Brokers, ",")
-	flags["kafka.topic"] = b.topic.name
-	flags["kafka.group"] = b.topic.group("daemon")
-	flags["format.features"] = b.Points.names()
-	flags["snapshot.file"] = snapshot
-	d, err := b.Program.start(b.dir, b.Log, flags)
+// observe runs a daemon until it has read the rows before last and its work is done. The
+// snapshot, if there is one, has the rows before first.
+func (b *backgroundTopic) observe(ctx context.Context, snapshot string, side *backgroundSide, first, last int64) (run backgroundRun, err error) {
+	settings := b.settings("daemon", b.points, side.settings)
+	settings["snapshot.file"] = snapshot
+	d, err := b.Program.start(b.dir, b.Log, settings)
 	if err != nil {
 		return run, err
 	}
 	defer func() { err = errors.Join(err, d.stop()) }()
-	ctx, fail := context.WithCancelCause(ctx)
-	defer fail(nil)
-	go func() {
-		<-d.ended
-		fail(fmt.Errorf("the daemon has ended: %w", d.err))
-	}()
+	ctx, fail := d.while(ctx)
 	var ends sync.WaitGroup
 	defer ends.Wait()
 	defer fail(nil)
@@ -123,52 +126,46 @@ func (b *backgroundTopic) run(ctx context.Context, snapshot string, side *backgr
 	defer over()
 	w := &working{ctx: ctx, coming: coming, d: d, first: make(chan struct{}), idle: make(chan struct{}), run: &run}
 
+	var now moment
 	asking, enough := context.WithCancel(ctx)
 	defer enough()
 	asked := make(chan answers, 1)
 	ends.Go(func() { asked <- w.ask(asking) })
 
-	now, err := d.moment(ctx)
-	run.from = now
-	for err == nil && now.rows <= first {
-		run.from = now
-		if err = pause(ctx, beforeRows); err == nil {
-			now, err = d.moment(ctx)
+	_, err = d.until(ctx, beforeRows, func(now moment) bool {
+		if now.rows <= first || run.from.at.IsZero() {
+			run.from = now // the last look before rows come
 		}
-	}
-	worked := make(chan error, 1)
-	begun := side.work == nil
-	if begun {
-		worked <- nil
-	}
-	done, idle := false, w.idle
-	for err == nil {
-		if !begun && now.rows >= min(last, side.from) {
-			begun = true
-			ends.Go(func() { worked <- side.work(w) })
-		}
-		if now.rows >= last && run.to.at.IsZero() {
-			run.to = now
-			over()
-		}
-		select {
-		case err = <-worked:
-			done = true
-		case <-idle:
-			idle = nil
-			if run.to.at.IsZero() {
-				run.to = now
-			}
-		default:
-		}
-		if err != nil || done && !run.to.at.IsZero() {
-			break
-		}
-		if err = pause(ctx, lookInterval); err == nil {
-			now, err = d.moment(ctx)
-		}
+		return now.rows > first
+	})
+	if err == nil {
+		now, err = d.until(ctx, lookInterval, func(now moment) bool { return now.rows >= min(last, side.from) })
 	}
 	if err != nil {
+		return run, err
+	}
+	worked := make(chan struct{})
+	ends.Go(func() {
+		defer close(worked)
+		if side.work != nil {
+			if err := side.work(w); err != nil {
+				fail(err)
+			}
+		}
+	})
+	if now.rows < last {
+		now, err = d.until(ctx, lookInterval, func(now moment) bool { return now.rows >= last || w.isIdle() })
+	}
+	if err != nil {
+		return run, cmp.Or(context.Cause(ctx), err)
+	}
+	run.to = now
+	over()
+	select {
+	case <-worked:
+	case <-ctx.Done():
+	}
+	if err := context.Cause(ctx); err != nil {
 		return run, err
 	}
 	enough()
@@ -184,13 +181,22 @@ func (b *backgroundTopic) run(ctx context.Context, snapshot string, side *backgr
 	return run, nil
 }
 
-// answers are those to the questions for the model.
+func (w *working) isIdle() bool {
+	select {
+	case <-w.idle:
+		return true
+	default:
+		return false
+	}
+}
+
+// answers are the daemon's answers to requests for the model.
 type answers struct {
 	models, gaps int
 	longest      time.Duration // between the arrival of two models
 }
 
-// ask asks for the model until ctx ends. It counts from the first one on.
+// ask requests the model until ctx ends. It counts answers from the first model on.
 func (w *working) ask(ctx context.Context) (a answers) {
 	var last time.Time
 	for {
@@ -215,9 +221,8 @@ func (w *working) ask(ctx context.Context) (a answers) {
 	}
 }
 
-// study asks for studies as long as rows come, as far apart as pause says after one
-// that took so long.
-func (w *working) study(apart func(took time.Duration) time.Duration) error {
+// study requests studies as long as rows come. The pause after a study depends on its time.
+func (w *working) study(pauseAfter func(took time.Duration) time.Duration) error {
 	select {
 	case <-w.first:
 	case <-w.ctx.Done():
@@ -234,7 +239,7 @@ func (w *working) study(apart func(took time.Duration) time.Duration) error {
 		}
 		ended := time.Now()
 		w.run.studies = append(w.run.studies, studied{began, ended})
-		pause(w.coming, apart(ended.Sub(began)))
+		pause(w.coming, pauseAfter(ended.Sub(began)))
 	}
 	if len(w.run.studies) == 0 {
 		return errors.New("all rows were read before a study could begin: more are needed")
@@ -242,9 +247,9 @@ func (w *working) study(apart func(took time.Duration) time.Duration) error {
 	return context.Cause(w.ctx)
 }
 
-// reduce asks for another basis and waits until its planes are served.
+// reduce requests another basis, and waits until its planes are served.
 func (w *working) reduce() error {
-	var was httpapi.EpochAnswer
+	var was, is httpapi.EpochAnswer
 	if _, err := w.d.ask(w.ctx, http.MethodGet, "/v1/epoch", &was); err != nil {
 		return err
 	}
@@ -252,19 +257,17 @@ func (w *working) reduce() error {
 	if _, _, err := w.d.call(w.ctx, http.MethodPost, "/v1/reduce"); err != nil {
 		return err
 	}
-	idle := w.idle
 	for {
-		var is httpapi.EpochAnswer
+		is = httpapi.EpochAnswer{}
 		if _, err := w.d.ask(w.ctx, http.MethodGet, "/v1/epoch", &is); err != nil {
 			return err
 		}
 		switch {
 		case is.Epoch > was.Epoch:
-			if idle != nil {
+			if !w.isIdle() {
 				w.run.reduced = is.InUse.Seconds
 				w.run.rebuilt = time.Since(began).Seconds() - is.InUse.Seconds
-				close(idle)
-				idle = nil
+				close(w.idle)
 			}
 			if is.Served == is.InUse.Basis {
 				return nil
@@ -277,15 +280,5 @@ func (w *working) reduce() error {
 		if err := pause(w.ctx, lookInterval); err != nil {
 			return err
 		}
-	}
-}
-
-// pause waits, or says why ctx has ended.
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
 	}
 }

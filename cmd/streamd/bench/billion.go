@@ -16,76 +16,78 @@ import (
 	"streamd/ingest/ndc"
 )
 
-// Billion is the benchmark of Fung 2003, section 2.3.1: the linear classifier of
-// so many points as do not fit anywhere, which took 8,747 seconds for a billion
-// points of ten features, 43 minutes of it to read the disk. Its figure 2.6 is
-// the time after every two million points, a straight line.
+// Nu is Fung's ν for these points (2003, table 2.4), and the demo's.
+const Nu = 0.1
+
+// Billion is the benchmark of Fung 2003, section 2.3.1: the linear classifier of more points
+// than fit into memory. There a billion points of ten features took 8,747 seconds, 43 minutes
+// of them to read the disk. Figure 2.6 there is the time after every two million points, a
+// straight line.
 type Billion struct {
 	Points
 	Source    Source
-	TrainRows int64 // of which the model is tested on the first so many; at most all
-	TestRows  int64 // fresh ones
-	// Dir keeps what an interrupted run needs to be gone on with; a finished
-	// run leaves nothing there. Empty: an interrupted run is lost.
+	TrainRows int64 // the model is tested on so many of the points, from the first on
+	TestRows  int64 // and on so many fresh points
+	// Dir keeps the state of an interrupted run. A finished run leaves nothing there. Empty:
+	// an interrupted run is lost.
 	Dir     string
 	Program Program
 	Log     zerolog.Logger
-	// Progress, if not nil, is told every now and then how far the run is.
+	// Progress, if not nil, is called now and then with the number of points.
 	Progress func(rows int64)
 }
 
-// Source is where the points come from. It learns from them.
+// Source gives points, and learns from them.
 type Source interface {
-	// parameters say which source it is.
+	// parameters name the source.
 	parameters() []Parameter
-	// learn goes on with a run until its end or an interruption. What it has
-	// put elsewhere than in the run's folder it clears away, unless the run is
-	// interrupted and keeps.
-	learn(ctx context.Context, b *Billion, r *run) (*learnt, error)
+	// learn goes on with a run until its end or an interruption. It removes what it has put
+	// outside of the run's folder, unless the run is interrupted and keeps its state.
+	learn(ctx context.Context, b *Billion, r *longRun) (*learnt, error)
 }
 
-// learnt is what there is in the end.
+// learnt is the result of a run.
 type learnt struct {
 	model  *incremental.Model
 	digest string
 }
 
-// run is how far a benchmark has come, over all its sittings.
-type run struct {
-	dir   string // has what is needed to go on
+// longRun is the progress of a run, over all its sittings. Exported fields are saved when it
+// is interrupted.
+type longRun struct {
+	dir   string // of the state
 	fresh bool   // nothing has been done yet
-	keeps bool   // what it has when it is interrupted
+	keeps bool   // an interruption saves the state
 
-	// What is saved.
-	Of       json.RawMessage `json:"of"` // the points and the source, lest another run goes on
+	Of       json.RawMessage `json:"of"` // points and source; another run does not go on with it
 	Topic    string          `json:"topic,omitempty"`
-	NextRow  int64           `json:"next_row"` // the first that the source has not given
+	NextRow  int64           `json:"next_row"` // the first row that the source has not given
 	Bytes    int64           `json:"bytes"`    // that the source has given
 	Seconds  float64         `json:"seconds"`
 	Sittings int             `json:"sittings"`
-	PeakRSS  int64           `json:"peak_rss_bytes"` // 0: not known
+	PeakRSS  int64           `json:"peak_rss_bytes"` // 0: unknown
 	Course   Course          `json:"course"`
 
 	began time.Time // of this sitting
 }
 
-// now is the time that the run has taken.
-func (r *run) now() float64 { return r.Seconds + time.Since(r.began).Seconds() }
+// now is the time that the run has taken, in seconds.
+func (r *longRun) now() float64 { return r.Seconds + time.Since(r.began).Seconds() }
 
-// restart begins the time anew, for what comes before does not count.
-func (r *run) restart() { r.Seconds, r.began = 0, time.Now() }
+// restart starts the clock again, so that the time before does not count.
+func (r *longRun) restart() { r.Seconds, r.began = 0, time.Now() }
 
-// stateFile holds a run that was interrupted. While a run goes on there is none:
-// what a killed run leaves cannot be gone on with.
+// stateFile holds an interrupted run. During a run there is none, so nothing goes on with the
+// rest of a run that was killed.
 const stateFile = "billion.json"
 
-// open starts a run or takes up the one in the folder.
-func (b *Billion) open() (r *run, err error) {
+// open starts a run, or goes on with the one in the folder.
+func (b *Billion) open() (r *longRun, err error) {
 	of, err := json.Marshal([]any{b.Points, b.Source.parameters()})
 	if err != nil {
 		return nil, err
 	}
-	r = &run{dir: b.Dir, fresh: true, keeps: b.Dir != "", Of: of, Course: Course{Step: courseStep(b.Rows)}}
+	r = &longRun{dir: b.Dir, fresh: true, keeps: b.Dir != "", Of: of, Course: Course{Step: courseStep(b.Rows)}}
 	if b.Dir == "" {
 		r.dir, err = os.MkdirTemp("", "streamd-bench-")
 		return r, err
@@ -104,7 +106,7 @@ func (b *Billion) open() (r *run, err error) {
 	if err != nil {
 		return nil, err
 	}
-	r = &run{dir: b.Dir, keeps: true}
+	r = &longRun{dir: b.Dir, keeps: true}
 	if err := json.Unmarshal(saved, r); err != nil {
 		return nil, fmt.Errorf("%s: %w; take another folder", path, err)
 	}
@@ -114,8 +116,8 @@ func (b *Billion) open() (r *run, err error) {
 	return r, os.Remove(path)
 }
 
-// Run learns from the points, or from those that an interrupted run has left,
-// and tests the model.
+// Run learns from the points, or from those that an interrupted run has left, and tests the
+// model.
 func (b *Billion) Run(ctx context.Context) (result Result, course Course, err error) {
 	r, err := b.open()
 	if err != nil {
@@ -136,6 +138,14 @@ func (b *Billion) Run(ctx context.Context) (result Result, course Course, err er
 		return result, course, err
 	}
 	trainRows := min(b.TrainRows, b.Rows)
+	train, err := ShareRight(ctx, done.model, generator, ndc.Train, trainRows)
+	if err != nil {
+		return result, course, err
+	}
+	test, err := ShareRight(ctx, done.model, generator, ndc.Test, b.TestRows)
+	if err != nil {
+		return result, course, err
+	}
 	result = Result{
 		Benchmark: "billion",
 		Parameters: slices.Concat(b.Points.parameters(), b.Source.parameters(), []Parameter{
@@ -145,21 +155,13 @@ func (b *Billion) Run(ctx context.Context) (result Result, course Course, err er
 	}
 	result.set("seconds", r.Seconds)
 	result.addRows()
-	train, err := ShareRight(ctx, done.model, generator, ndc.Train, trainRows)
-	if err != nil {
-		return result, course, err
-	}
-	test, err := ShareRight(ctx, done.model, generator, ndc.Test, b.TestRows)
-	if err != nil {
-		return result, course, err
-	}
 	result.set("train_correctness", train)
 	result.set("test_correctness", test)
 	if r.PeakRSS > 0 {
 		result.set("peak_rss_bytes", float64(r.PeakRSS))
 	}
 	if r.Bytes > 0 {
-		result.set("bytes", float64(r.Bytes)) // of the payloads, or the files
+		result.set("bytes", float64(r.Bytes)) // of payloads or files
 	}
 	result.set("linearity", r.Course.linearity())
 	result.set("sittings", float64(r.Sittings)) // interruptions + 1
@@ -170,8 +172,8 @@ func (b *Billion) Run(ctx context.Context) (result Result, course Course, err er
 	return result, r.Course, nil
 }
 
-// interrupt keeps what a run that was interrupted has, and says how to go on.
-func (b *Billion) interrupt(ctx context.Context, r *run, why error) error {
+// interrupt saves the state of an interrupted run, and returns an error that says how to go on.
+func (b *Billion) interrupt(ctx context.Context, r *longRun, why error) error {
 	if ctx.Err() != nil && r.keeps {
 		saved, err := json.Marshal(r)
 		if err == nil {
@@ -187,9 +189,8 @@ func (b *Billion) interrupt(ctx context.Context, r *run, why error) error {
 	return errors.Join(why, b.clear(r))
 }
 
-// clear removes what the run has put into its folder, and the folder if it was
-// the run's own.
-func (b *Billion) clear(r *run) error {
+// clear removes the run's files from its folder, and the folder if it was made for the run.
+func (b *Billion) clear(r *longRun) error {
 	if b.Dir == "" {
 		return os.RemoveAll(r.dir)
 	}
@@ -205,6 +206,3 @@ func (b *Billion) progress(rows int64) {
 		b.Progress(rows)
 	}
 }
-
-// Nu is Fung's for these points (2003, table 2.4), and the demo's.
-const Nu = 0.1

@@ -9,27 +9,27 @@ import (
 	"streamd/cmd/streamd/plot"
 )
 
-// Course is how far a run had come at which time.
+// Course is the progress of a run over time.
 type Course struct {
 	Step  int64  `json:"step"` // rows between two marks
 	Marks []Mark `json:"marks"`
 }
 
-// Mark is the first look at which another Step of the rows was done.
+// Mark is the first look after another Step of the rows.
 type Mark struct {
 	Rows     int64   `json:"rows"`
 	Seconds  float64 `json:"seconds"`
-	RSSBytes int64   `json:"rss_bytes,omitempty"` // resident at that time; 0: not known
+	RSSBytes int64   `json:"rss_bytes,omitempty"` // resident at that time; 0: unknown
 }
 
-// courseStep is two million rows, as in Fung's figure 2.6, where that makes
-// enough of a line.
+// courseStep is two million rows, as in Fung's figure 2.6, or a tenth of the rows if that is
+// less.
 func courseStep(rows int64) int64 {
 	const step, fewest = 2_000_000, 10
 	return min(step, max(1, rows/fewest))
 }
 
-// due says whether another Step of the rows has been done.
+// due reports whether another Step of the rows is done.
 func (c *Course) due(rows int64) bool {
 	last := int64(0)
 	if n := len(c.Marks); n > 0 {
@@ -45,7 +45,7 @@ func (c *Course) look(rows int64, seconds float64, rss int64) {
 	}
 }
 
-// line is the straight line seconds = at + slope·rows that fits the marks best.
+// line fits the straight line seconds = at + slope·rows to the marks, by least squares.
 func (c Course) line() (at, slope float64) {
 	rows, seconds := c.points()
 	switch len(rows) {
@@ -57,8 +57,8 @@ func (c Course) line() (at, slope float64) {
 	return stat.LinearRegression(rows, seconds, nil, false)
 }
 
-// linearity is the share of the variance of the times that the line explains: 1 for
-// marks on a straight one.
+// linearity is the share of the variance of the times that the line explains: 1 for marks on
+// a straight line.
 func (c Course) linearity() float64 {
 	rows, seconds := c.points()
 	at, slope := c.line()
@@ -75,8 +75,8 @@ func (c Course) points() (rows, seconds []float64) {
 	return rows, seconds
 }
 
-// Draw writes the course as SVG: the time after each mark with the straight line that
-// fits best and, where it is known, the memory below.
+// Draw writes the course as SVG: the time after each mark with the fitted line and, where it
+// is known, the memory below.
 func (c Course) Draw(w io.Writer, title string) error {
 	times := plot.Chart{Title: title, X: "points (millions)", Y: "seconds", Height: 460}
 	memory := plot.Chart{X: times.X, Y: "memory (MB)", Height: 200}

@@ -22,13 +22,13 @@ import (
 	"streamd/ingest/wire"
 )
 
-// GeneratorSource learns from the points as they are made, without Kafka: what
-// remains is the arithmetic.
+// GeneratorSource learns from the points as they are made, without Kafka. The rest is the
+// arithmetic.
 type GeneratorSource struct{}
 
 func (GeneratorSource) parameters() []Parameter { return []Parameter{{"source", "generator"}} }
 
-func (GeneratorSource) learn(ctx context.Context, b *Billion, r *run) (*learnt, error) {
+func (GeneratorSource) learn(ctx context.Context, b *Billion, r *longRun) (*learnt, error) {
 	generator, err := b.generator()
 	if err != nil {
 		return nil, err
@@ -48,8 +48,8 @@ func (GeneratorSource) learn(ctx context.Context, b *Billion, r *run) (*learnt, 
 	for i := range samplers {
 		samplers[i] = generator.NewSampler()
 	}
-	// Whoever has got a block adds it, so that after an interruption the state
-	// is that of all points below the next.
+	// A worker adds every block that it has taken, so that after an interruption the state is
+	// that of all points before the next.
 	var mu sync.Mutex
 	err = b.sum(ctx, r, state, len(samplers), func(worker int) (*incremental.Block, error) {
 		mu.Lock()
@@ -71,15 +71,14 @@ func (GeneratorSource) learn(ctx context.Context, b *Billion, r *run) (*learnt, 
 	return solved(state)
 }
 
-// FileSource learns from files, which it writes first; the time to write them
-// does not count. There is a file for each CPU.
+// FileSource learns from files, one for each CPU. It writes them first, which does not count.
 type FileSource struct{ Format string } // arrow or csv
 
 func (s FileSource) parameters() []Parameter {
 	return []Parameter{{"source", "file"}, {"format", s.Format}}
 }
 
-func (s FileSource) learn(ctx context.Context, b *Billion, r *run) (*learnt, error) {
+func (s FileSource) learn(ctx context.Context, b *Billion, r *longRun) (*learnt, error) {
 	r.keeps = false // half a file is worth nothing
 	files, bytes, err := b.Points.write(ctx, r.dir, "train", ndc.Train, s.Format, runtime.GOMAXPROCS(0))
 	if err != nil {
@@ -87,31 +86,31 @@ func (s FileSource) learn(ctx context.Context, b *Billion, r *run) (*learnt, err
 	}
 	r.Bytes = bytes
 	r.restart()
+	return b.learnFiles(ctx, r, files)
+}
+
+// learnFiles learns from files, all of them at the same time.
+func (b *Billion) learnFiles(ctx context.Context, r *longRun, files []string) (*learnt, error) {
 	state := incremental.NewState(incremental.DefaultFeatures(b.Features))
-	if err := b.sumFiles(ctx, r, state, files); err != nil {
+	readers := make([]*wire.Reader, len(files))
+	for i, file := range files {
+		reader, err := wire.OpenFile(file, wire.Options{Features: state.Features()}, b.BlockRows)
+		if err != nil {
+			return nil, err
+		}
+		defer reader.Close()
+		readers[i] = reader
+	}
+	err := b.sum(ctx, r, state, len(readers), func(worker int) (*incremental.Block, error) { return readers[worker].Next() })
+	if err != nil {
 		return nil, err
 	}
 	return solved(state)
 }
 
-// sumFiles adds the rows of the files to a state, all of them at the same time.
-func (b *Billion) sumFiles(ctx context.Context, r *run, state *incremental.State, files []string) error {
-	readers := make([]*wire.Reader, len(files))
-	for i, file := range files {
-		reader, err := wire.OpenFile(file, wire.Options{Features: state.Features()}, b.BlockRows)
-		if err != nil {
-			return err
-		}
-		defer reader.Close()
-		readers[i] = reader
-	}
-	return b.sum(ctx, r, state, len(readers), func(worker int) (*incremental.Block, error) { return readers[worker].Next() })
-}
-
-// sum adds the blocks that next gives to each of the workers until io.EOF; a
-// block is valid until the worker's next call. On an interruption it ends when
-// all blocks that were given are added.
-func (b *Billion) sum(ctx context.Context, r *run, state *incremental.State, workers int,
+// sum adds the blocks that next returns to each worker until io.EOF. A block is valid until
+// the worker's next call. After an interruption all blocks that next has returned are added.
+func (b *Billion) sum(ctx context.Context, r *longRun, state *incremental.State, workers int,
 	next func(worker int) (*incremental.Block, error),
 ) error {
 	var mu sync.Mutex
@@ -134,12 +133,11 @@ func (b *Billion) sum(ctx context.Context, r *run, state *incremental.State, wor
 				mu.Lock()
 				state.Add(summary)
 				rows := state.Rows()
-				rss, peak := int64(0), int64(0)
 				if r.Course.due(rows) {
-					rss, peak = residentBytes(os.Getpid())
+					rss, peak := residentBytes(os.Getpid())
+					r.PeakRSS = max(r.PeakRSS, peak)
+					r.Course.look(rows, r.now(), rss)
 				}
-				r.PeakRSS = max(r.PeakRSS, peak)
-				r.Course.look(rows, r.now(), rss)
 				b.progress(rows)
 				mu.Unlock()
 			}
@@ -152,7 +150,7 @@ func (b *Billion) sum(ctx context.Context, r *run, state *incremental.State, wor
 	return ctx.Err()
 }
 
-// solved is what a state comes to.
+// solved returns the model of a state.
 func solved(state *incremental.State) (*learnt, error) {
 	model, err := state.Moments().Solve(incremental.Options{Nu: Nu})
 	if err != nil {
@@ -161,8 +159,8 @@ func solved(state *incremental.State) (*learnt, error) {
 	return &learnt{model: model, digest: fmt.Sprintf("%x", state.Digest())}, nil
 }
 
-// write makes files of the points, count of them or as many as there are blocks,
-// which go round among them. It returns their paths and their bytes.
+// write writes the points into count files, or as many as there are blocks. Blocks go around
+// the files. It returns their paths and their size.
 func (p Points) write(ctx context.Context, dir, name string, stream ndc.Stream, format string, count int) (paths []string, bytes int64, err error) {
 	generator, err := p.generator()
 	if err != nil {
@@ -181,20 +179,19 @@ func (p Points) write(ctx context.Context, dir, name string, stream ndc.Stream, 
 			}
 			defer func() { err = errors.Join(err, file.Close()) }()
 			out := bufio.NewWriterSize(file, 1<<20)
-			to, err := newPointWriter(out, format, p.Features)
+			write, end, err := pointWriter(out, generator, stream, format)
 			if err != nil {
 				return err
 			}
-			sampler := generator.NewSampler()
 			for first := int64(i) * int64(p.BlockRows); first < p.Rows; first += int64(count) * int64(p.BlockRows) {
 				if err := ctx.Err(); err != nil {
 					return err
 				}
-				if err := to.write(sampler, stream, first, int(min(int64(p.BlockRows), p.Rows-first))); err != nil {
+				if err := write(first, int(min(int64(p.BlockRows), p.Rows-first))); err != nil {
 					return fmt.Errorf("write %s: %w", path, err)
 				}
 			}
-			if err := errors.Join(to.close(), out.Flush()); err != nil {
+			if err := errors.Join(end(), out.Flush()); err != nil {
 				return fmt.Errorf("write %s: %w", path, err)
 			}
 			info, err := file.Stat()
@@ -211,70 +208,47 @@ func (p Points) write(ctx context.Context, dir, name string, stream ndc.Stream, 
 	return paths, bytes, err
 }
 
-// pointWriter writes one file: CSV without a header, or one Arrow stream with a
-// record batch for each block.
-type pointWriter struct {
-	csv     *wire.Encoder // nil: Arrow
-	out     io.Writer
-	text    []byte
-	arrow   *ipc.Writer
-	schema  *arrow.Schema
-	columns [][]float32
-	codes   []int32
-	labels  []int64
-}
-
-func newPointWriter(out io.Writer, format string, features int) (*pointWriter, error) {
-	w := &pointWriter{out: out}
+// pointWriter returns functions that write blocks to a file, and its end: CSV without a
+// header, or one Arrow stream with a record batch for each block.
+func pointWriter(out io.Writer, g *ndc.Generator, stream ndc.Stream, format string) (write func(first int64, rows int) error, end func() error, err error) {
+	sampler := g.NewSampler()
 	switch format {
 	case "csv":
-		w.csv = wire.NewEncoder(wire.CSV)
+		encoder := wire.NewEncoder(wire.CSV)
+		var text []byte
+		return func(first int64, rows int) (err error) {
+			if text, err = encoder.Append(text[:0], sampler.Block(stream, first, rows)); err != nil {
+				return err
+			}
+			_, err = out.Write(text)
+			return err
+		}, func() error { return nil }, nil
 	case "arrow":
 		fields := []arrow.Field{{Name: "label", Type: arrow.PrimitiveTypes.Int64}}
-		for _, name := range incremental.DefaultFeatures(features) {
+		for _, name := range incremental.DefaultFeatures(g.Features()) {
 			fields = append(fields, arrow.Field{Name: name, Type: arrow.PrimitiveTypes.Float32})
 		}
-		w.schema = arrow.NewSchema(fields, nil)
-		w.arrow = ipc.NewWriter(out, ipc.WithSchema(w.schema))
-		w.columns = make([][]float32, features)
-	default:
-		return nil, fmt.Errorf("files of format %q: want arrow or csv", format)
+		schema := arrow.NewSchema(fields, nil)
+		writer := ipc.NewWriter(out, ipc.WithSchema(schema))
+		return func(first int64, rows int) error {
+			columns, codes, labels := make([][]float32, g.Features()), make([]int32, rows), make([]int64, rows)
+			for j := range columns {
+				columns[j] = make([]float32, rows)
+			}
+			sampler.Fill(columns, codes, stream, first)
+			for i, code := range codes {
+				labels[i] = int64(2*code) - 1 // ndc.Classes
+			}
+			arrays := []arrow.Array{primitive(arrow.PrimitiveTypes.Int64, rows, arrow.Int64Traits.CastToBytes(labels))}
+			for _, column := range columns {
+				arrays = append(arrays, primitive(arrow.PrimitiveTypes.Float32, rows, arrow.Float32Traits.CastToBytes(column)))
+			}
+			return writer.Write(array.NewRecordBatch(schema, arrays, int64(rows)))
+		}, writer.Close, nil
 	}
-	return w, nil
-}
-
-func (w *pointWriter) write(s *ndc.Sampler, stream ndc.Stream, first int64, rows int) (err error) {
-	if w.csv != nil {
-		if w.text, err = w.csv.Append(w.text[:0], s.Block(stream, first, rows)); err != nil {
-			return err
-		}
-		_, err = w.out.Write(w.text)
-		return err
-	}
-	if len(w.codes) < rows {
-		w.codes, w.labels = make([]int32, rows), make([]int64, rows)
-		for j := range w.columns {
-			w.columns[j] = make([]float32, rows)
-		}
-	}
-	s.Fill(w.columns, w.codes[:rows], stream, first)
-	for i, code := range w.codes[:rows] {
-		w.labels[i] = int64(2*code) - 1 // ndc.Classes
-	}
-	arrays := []arrow.Array{primitive(arrow.PrimitiveTypes.Int64, rows, arrow.Int64Traits.CastToBytes(w.labels[:rows]))}
-	for _, column := range w.columns {
-		arrays = append(arrays, primitive(arrow.PrimitiveTypes.Float32, rows, arrow.Float32Traits.CastToBytes(column[:rows])))
-	}
-	return w.arrow.Write(array.NewRecordBatch(w.schema, arrays, int64(rows)))
+	return nil, nil, fmt.Errorf("files of format %q: want arrow or csv", format)
 }
 
 func primitive(t arrow.DataType, rows int, bytes []byte) arrow.Array {
 	return array.MakeFromData(array.NewData(t, rows, []*memory.Buffer{nil, memory.NewBufferBytes(bytes)}, nil, 0, 0))
-}
-
-func (w *pointWriter) close() error {
-	if w.csv != nil {
-		return nil
-	}
-	return w.arrow.Close()
 }

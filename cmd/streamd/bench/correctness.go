@@ -11,8 +11,8 @@ import (
 	"streamd/ingest/ndc"
 )
 
-// ShareRight is the share, from 0 to 1, of the first points of a stream that a
-// model puts into their class. It uses all cores.
+// ShareRight returns the share, from 0 to 1, of the first points of a stream that a model puts
+// into their class. It uses all cores.
 func ShareRight(ctx context.Context, m *incremental.Model, g *ndc.Generator, stream ndc.Stream, points int64) (float64, error) {
 	const stretch = 8192
 	var next, right atomic.Int64

@@ -11,13 +11,13 @@ import (
 // Type is the type of a feature column.
 type Type string
 
-// The types that are measured.
+// The types of columns.
 const (
 	Float32 Type = "float32"
 	Float64 Type = "float64"
 )
 
-// size is the bytes of a number.
+// size is the size of a number in bytes.
 func (t Type) size() int {
 	switch t {
 	case Float32:
@@ -28,8 +28,8 @@ func (t Type) size() int {
 	panic(fmt.Sprintf("bench: a type %q", t))
 }
 
-// normalBlock makes m rows of n standard normal features, of k classes at
-// random, whose labels are 0, 1, …
+// normalBlock makes m rows of n standard normal features, each of one of k classes at random.
+// The labels are 0, 1, …
 func normalBlock(r *rand.Rand, t Type, m, n, k int) *incremental.Block {
 	b := &incremental.Block{Codes: make([]int32, m)}
 	for c := range k {
@@ -56,7 +56,7 @@ func normals[T float32 | float64](r *rand.Rand, m int) []T {
 	return v
 }
 
-// slice is rows from to to of a block.
+// slice returns the rows of a block from one number to another, which is not included.
 func slice(b *incremental.Block, from, to int) *incremental.Block {
 	part := &incremental.Block{Classes: b.Classes, Codes: b.Codes[from:to]}
 	for _, c := range b.Columns {

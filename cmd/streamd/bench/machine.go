@@ -6,26 +6,26 @@ import (
 	"sync/atomic"
 )
 
-// readPiece is what readBytes reads at a time, in bytes.
+// readPiece is the number of bytes that readBytes reads at a time.
 const readPiece = 512
 
-// readBytes reads b, at the pace of the memory that it is in, and forgets it.
-// The last bytes, fewer than readPiece, are left out.
+// readBytes reads b at the pace of its memory, and keeps nothing. It leaves out the last
+// bytes, fewer than readPiece.
 func readBytes(b []byte) {
 	if pieces := len(b) / readPiece; pieces > 0 {
 		readPieces(&b[:pieces*readPiece][0], pieces)
 	}
 }
 
-// multiplyAdd does rounds of independent fused multiply-adds in registers, and
-// returns how many of float64 those were.
+// multiplyAdd does rounds of independent fused multiply-adds in registers. It returns their
+// number, counted in float64.
 func multiplyAdd(rounds int) int64 { return int64(rounds * multiplyAddRound(rounds)) }
 
-// sink keeps the compiler from leaving out what comes to nothing.
+// sink keeps the compiler from leaving out loops without a result.
 var sink atomic.Uint64
 
-// readPiecesGo reads in words, of which a core loads two or more per cycle:
-// several times what memory gives.
+// readPiecesGo reads in words. A core loads two or more words per cycle, which is faster than
+// memory.
 func readPiecesGo(b []byte) {
 	var x0, x1, x2, x3 uint64
 	for ; len(b) >= 64; b = b[64:] {
@@ -38,8 +38,8 @@ func readPiecesGo(b []byte) {
 	sink.Store(x0 ^ x1 ^ x2 ^ x3)
 }
 
-// multiplyAddGo does rounds of eight multiply-adds, one number each: the peak
-// of what Go's compiler makes of math.FMA, not of the core's vectors.
+// multiplyAddGo does rounds of eight multiply-adds of one number each. This is the peak of
+// math.FMA as Go's compiler has it, not of the core's vectors.
 func multiplyAddGo(rounds int) (perRound int) {
 	var a0, a1, a2, a3, a4, a5, a6, a7 float64
 	x := float64(rounds)

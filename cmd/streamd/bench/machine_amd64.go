@@ -8,9 +8,8 @@ import (
 	"golang.org/x/sys/cpu"
 )
 
-// The loops of machine_amd64.s: a piece is readPiece bytes, a round sixteen
-// instructions that do not wait for each other (a core of today starts two
-// per cycle, each of which takes four).
+// The loops of machine_amd64.s. A piece is readPiece bytes. A round is sixteen instructions
+// that do not wait for each other, enough to fill the pipelines of a core.
 
 //go:noescape
 func readAVX2(b *byte, pieces int)
@@ -19,8 +18,8 @@ func multiplyAddAVX512(rounds int)
 
 func multiplyAddAVX2(rounds int)
 
-// readPieces reads in vectors of 256 bits, as wide a load as any that keeps up with
-// memory: loads of 512 bits took a sixth longer on a Zen 4.
+// readPieces reads in vectors of 256 bits. They keep up with memory, and on some processors
+// loads of 512 bits do not.
 func readPieces(b *byte, pieces int) {
 	if cpu.X86.HasAVX2 {
 		readAVX2(b, pieces)

@@ -39,12 +39,12 @@ func TestStandardLibraryDecodesTheSame(t *testing.T) {
 func TestStreamsShareTheBlocks(t *testing.T) {
 	const rows, n, blocks = 96, 5, 20
 	for _, typ := range []Type{Float32, Float64} {
-		c := Gram{Features: []int{n, 2}, Threads: []int{1, 3}, Rows: rows, Bytes: blocks * rows * n * typ.size()}
-		v := c.newValues(typ)
-		for _, threads := range c.Threads {
+		c := Gram{Features: []int{n, 2}, Threads: Threads{[]int{1, 3}}, Rows: rows}
+		newStream := c.streams(typ, blocks*rows*n*typ.size())
+		for _, threads := range c.list() {
 			seen := map[*byte]bool{}
 			for thread := range threads {
-				s := v.stream(thread, threads, rows, n)
+				s := newStream(thread, threads, rows, n)
 				for i, b := range s.blocks {
 					columns, codes := s.bytes[i][0], s.bytes[i][1]
 					if seen[&columns[0]] || len(codes) != rows*codeSize || &codes[0] != &bytesOf(b.Codes)[0] {

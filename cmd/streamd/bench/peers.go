@@ -2,10 +2,10 @@ package bench
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"embed"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -18,20 +18,33 @@ import (
 	"streamd/ingest/ndc"
 )
 
-// Peers compares streamd with what people use instead, on the same blocks: read
-// from files by those that read files, and from a topic by the consumer that
-// feeds numpy. Each of them is a Python script in the folder peers.
+// Peers compares streamd with the tools that people use instead, on the same blocks. Most read
+// files; the consumer that feeds numpy reads a topic. Each tool is a Python script in the
+// folder peers.
 type Peers struct {
-	Setting
-	TestRows int64
-	Python   string        // the interpreter
-	Budget   time.Duration // after which a tool that learns bit by bit stops
+	Total    int64         `name:"rows" default:"5000000" help:"Points to learn from."`
+	TestRows int64         `default:"1000000" help:"Fresh points that the models are tested on."`
+	Python   string        `default:"python3" placeholder:"PROGRAM" help:"Python that has the tools; cmd/streamd/bench/peers/requirements.txt lists them. A tool that is not installed is reported as missing."`
+	Budget   time.Duration `default:"10s" help:"Time after which a tool that is still learning stops. Its rate is that of the rows it has seen."`
+	Points
+	Through
+	Repeats
+}
+
+// Check implements Benchmark.
+func (c Peers) Check() error {
+	if c.Budget <= 0 {
+		return fmt.Errorf("--budget %v: must be positive", c.Budget)
+	}
+	return cmp.Or(
+		c.Points.Check(c.Total), Within("test-rows", 1, ndc.MaxPoints, c.TestRows),
+		c.Through.Check(), c.Repeats.check())
 }
 
 //go:embed peers/*.py
 var peerScripts embed.FS
 
-// peers are the scripts, and what to call them.
+// peers are the tools.
 var peers = []struct {
 	name, script, source string
 }{
@@ -43,15 +56,12 @@ var peers = []struct {
 	{"confluent-kafka, numpy loop", "kafka_numpy.py", fromKafka},
 }
 
-// PeerResult is a tool's result, and what a table of them needs.
-type PeerResult struct {
-	Result
-	Tool    string
-	Source  string // files or kafka
-	Missing string // the module that is not installed; empty: it ran
-}
+const (
+	fromFiles = "files"
+	fromKafka = "kafka"
+)
 
-// peerRun is what a script prints.
+// peerRun is the output of a script.
 type peerRun struct {
 	Version      string
 	Missing      string
@@ -61,19 +71,18 @@ type peerRun struct {
 	Accuracy     float64
 }
 
-// Measure runs streamd and the tools in turn. Files are in the page cache, for
-// all of them. streamd comes first for each source.
-func (c Peers) Measure(ctx context.Context, plan Plan) (results []PeerResult, err error) {
-	p, err := c.open(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, p.close(ctx)) }()
-	tools, err := c.tools(ctx, p)
-	if err != nil {
-		return nil, err
-	}
+// Measure implements Benchmark. It runs streamd and the tools in turn. Files are in the page
+// cache for all of them. Streamd comes first for each source. A tool that is not installed has
+// a result that names the missing module.
+func (c Peers) Measure(ctx context.Context, run *Run) error {
+	return c.with(ctx, func(t *topic) error { return c.measure(ctx, run, t) })
+}
 
+func (c Peers) measure(ctx context.Context, run *Run, t *topic) error {
+	tools, err := c.tools(ctx, run, t)
+	if err != nil {
+		return err
+	}
 	type entrant struct {
 		tool, source string
 		last         *peerRun
@@ -93,63 +102,57 @@ func (c Peers) Measure(ctx context.Context, plan Plan) (results []PeerResult, er
 			}
 		}
 	}
-	samples, err := plan.alternate(ctx, sides...)
+	run.plan(c.Repeats, 0, 1)
+	run.cold = true // rounds take minutes
+	samples, err := run.alternate(ctx, "peers", sides...)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for i, e := range entrants {
-		r := c.result(e.tool, e.source, e.last.Version)
+		r := c.result(e.tool, e.source)
 		r.Samples = samples[i]
 		r.addRows()
-		r.addBound("streamd_ratio", samples[e.streamd]) // streamd's rate from the same source over the tool's
+		r.addRatio("streamd_ratio", Sample.nsPerRow, samples[i], samples[e.streamd])
+		if e.last.Version != "" {
+			r.Details = []Parameter{{"version", e.last.Version}}
+		}
 		if i != e.streamd {
 			r.set("learn_rows_per_second", float64(e.last.Rows)/e.last.LearnSeconds) // without reading and converting
 		}
-		r.set("learnt_rows", float64(e.last.Rows)) // when the budget ended it
+		r.set("learnt_rows", float64(e.last.Rows)) // until the budget's end
 		r.set("accuracy", e.last.Accuracy)
-		results = append(results, r)
+		if err := run.Add(r); err != nil {
+			return err
+		}
 	}
 	for i, module := range tools.missing {
 		if module != "" {
-			r := c.result(peers[i].name, peers[i].source, "")
-			r.Missing = module
+			r := c.result(peers[i].name, peers[i].source)
 			r.Details = []Parameter{{"missing", module}}
-			results = append(results, r)
+			if err := run.Add(r); err != nil {
+				return err
+			}
 		}
 	}
-	return results, nil
+	return nil
 }
 
-const (
-	fromFiles = "files"
-	fromKafka = "kafka"
-)
-
-func (c Peers) result(tool, source, version string) PeerResult {
-	r := PeerResult{Tool: tool, Source: source, Result: Result{
-		Benchmark: "peers",
-		Parameters: append(c.Points.parameters(),
-			Parameter{"test_rows", c.TestRows}, Parameter{"source", source}, Parameter{"tool", tool}),
-	}}
-	if version != "" {
-		r.Details = []Parameter{{"version", version}}
-	}
-	return r
+func (c Peers) result(tool, source string) Result {
+	return Result{Benchmark: "peers", Parameters: append(c.of(c.Total).parameters(),
+		Parameter{"test_rows", c.TestRows}, Parameter{"source", source}, Parameter{"tool", tool})}
 }
 
-// toolbox is all that the sides need.
+// toolbox has the inputs of all sides.
 type toolbox struct {
-	of          *Peers
+	*Peers
 	*reading             // by streamd
 	train, test []string // files
 	missing     []string // of each of peers, the module that is not installed
 }
 
-// tools writes the scripts, the files and the rows of the topic, and looks which
-// tools there are.
-func (c *Peers) tools(ctx context.Context, p *place) (t *toolbox, err error) {
-	dir := p.dir
-	t = &toolbox{of: c, reading: &reading{place: p, features: c.Points.names(), log: c.Log}}
+// tools writes the scripts, the files and the rows of the topic, and looks for the tools.
+func (c *Peers) tools(ctx context.Context, run *Run, topic *topic) (t *toolbox, err error) {
+	t = &toolbox{Peers: c, reading: &reading{topic: topic}}
 	scripts, err := peerScripts.ReadDir("peers")
 	if err != nil {
 		return nil, err
@@ -159,7 +162,7 @@ func (c *Peers) tools(ctx context.Context, p *place) (t *toolbox, err error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := os.WriteFile(filepath.Join(dir, s.Name()), text, 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(t.dir, s.Name()), text, 0o644); err != nil {
 			return nil, err
 		}
 	}
@@ -170,24 +173,20 @@ func (c *Peers) tools(ctx context.Context, p *place) (t *toolbox, err error) {
 		}
 		t.missing = append(t.missing, run.Missing)
 	}
-	// Two files, so that streamd, which learns from all at once, has work for
-	// two CPUs.
-	const files = 2
-	if t.train, _, err = c.Points.write(ctx, dir, "train", ndc.Train, "arrow", files); err != nil {
+	points := c.of(c.Total)
+	const files = 2 // streamd learns from both at once, on two CPUs
+	if t.train, _, err = points.write(ctx, t.dir, "train", ndc.Train, "arrow", files); err != nil {
 		return nil, err
 	}
-	test := c.Points
-	test.Rows = c.TestRows
-	if t.test, _, err = test.write(ctx, dir, "test", ndc.Test, "arrow", 1); err != nil {
+	if t.test, _, err = c.of(c.TestRows).write(ctx, t.dir, "test", ndc.Test, "arrow", 1); err != nil {
 		return nil, err
 	}
-	t.written, err = c.Program.replay(ctx, dir, c.Points, 0, t.topic)
+	t.reading, err = fill(ctx, run, topic, points)
 	return t, err
 }
 
 // streamd is the side of streamd: its mathematics on the files, or the daemon.
 func (t *toolbox) streamd(source string, last *peerRun) func(context.Context, time.Duration) (Sample, error) {
-	var generator *ndc.Generator
 	return func(ctx context.Context, d time.Duration) (s Sample, err error) {
 		var model *incremental.Model
 		if source == fromKafka {
@@ -196,26 +195,21 @@ func (t *toolbox) streamd(source string, last *peerRun) func(context.Context, ti
 			}
 			model = t.model
 		} else {
-			b := &Billion{Points: t.of.Points}
-			state := incremental.NewState(incremental.DefaultFeatures(b.Features))
+			b := &Billion{Points: t.points}
 			began := time.Now()
-			if err := b.sumFiles(ctx, &run{Course: Course{Step: b.Rows}, began: began}, state, t.train); err != nil {
-				return s, err
-			}
-			learnt, err := solved(state)
+			learnt, err := b.learnFiles(ctx, &longRun{Course: Course{Step: b.Rows}, began: began}, t.train)
 			if err != nil {
 				return s, err
 			}
 			s = Sample{Ops: 1, Rows: b.Rows, Seconds: time.Since(began).Seconds()}
 			model = learnt.model
 		}
-		if generator == nil {
-			if generator, err = t.of.generator(); err != nil {
-				return s, err
-			}
+		generator, err := t.points.generator()
+		if err != nil {
+			return s, err
 		}
 		last.Rows = s.Rows
-		last.Accuracy, err = ShareRight(ctx, model, generator, ndc.Test, t.of.TestRows)
+		last.Accuracy, err = ShareRight(ctx, model, generator, ndc.Test, t.TestRows)
 		return s, err
 	}
 }
@@ -225,11 +219,11 @@ func (t *toolbox) peer(i int, last *peerRun) func(context.Context, time.Duration
 	return func(ctx context.Context, _ time.Duration) (s Sample, err error) {
 		args := append([]string{
 			"--nu", strconv.FormatFloat(Nu, 'g', -1, 64),
-			"--seconds", strconv.FormatFloat(t.of.Budget.Seconds(), 'g', -1, 64), "--test",
+			"--seconds", strconv.FormatFloat(t.Budget.Seconds(), 'g', -1, 64), "--test",
 		}, t.test...)
 		if peers[i].source == fromKafka {
-			args = append(args, "--brokers", strings.Join(t.topic.cluster.Brokers, ","),
-				"--topic", t.topic.name, "--rows", strconv.FormatInt(t.of.Rows, 10))
+			args = append(args, "--brokers", strings.Join(t.cluster.Brokers, ","),
+				"--topic", t.name, "--rows", strconv.FormatInt(t.Total, 10))
 		} else {
 			args = append(append(args, "--train"), t.train...)
 		}
@@ -245,13 +239,13 @@ func (t *toolbox) peer(i int, last *peerRun) func(context.Context, time.Duration
 
 // python runs a script.
 func (t *toolbox) python(ctx context.Context, i int, args ...string) (r peerRun, err error) {
-	cmd := exec.CommandContext(ctx, t.of.Python, append([]string{filepath.Join(t.dir, peers[i].script)}, args...)...)
+	cmd := exec.CommandContext(ctx, t.Python, append([]string{filepath.Join(t.dir, peers[i].script)}, args...)...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {
-		err = fmt.Errorf("run %s with %s: %w", peers[i].script, t.of.Python, err)
-		if said := strings.TrimSpace(stderr.String()); said != "" {
-			err = fmt.Errorf("%w: %s", err, said[strings.LastIndexByte(said, '\n')+1:])
+		err = fmt.Errorf("run %s with %s: %w", peers[i].script, t.Python, err)
+		if text := strings.TrimSpace(stderr.String()); text != "" {
+			err = fmt.Errorf("%w: %s", err, text[strings.LastIndexByte(text, '\n')+1:])
 		}
 		return r, err
 	}

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,89 +23,96 @@ import (
 	"streamd/ingest/wire"
 )
 
-// Predict measures classifying rows: in process, of columns that are there, and
-// over HTTP on loopback, from the request to the last byte of the answer, by
-// clients that each have one connection.
+// Predict measures classifying rows: in process, from columns in memory, and over HTTP on
+// loopback, from the request to the last byte of the answer. Each client has a connection of
+// its own.
 //
-// The baselines are reading the same bytes, and a server that reads the same
-// request and answers with as many bytes without looking at either (http_ratio).
+// The baselines are reading the same bytes, and a server that reads the same request and
+// answers with as many bytes without looking at either (http_ratio).
 type Predict struct {
-	Features []int
-	Classes  int
-	Type     Type
-	Rows     []int // of a request, and of what is classified in process at a time
-	Format   wire.Format
-	Threads  []int // clients
+	Features []int  `default:"10,100" help:"Features of a row."`
+	Classes  int    `default:"2" help:"Classes of the model."`
+	Type     Type   `default:"float32" enum:"float32,float64" help:"Type of the numbers: ${enum}."`
+	Rows     []int  `default:"1,10000" help:"Rows of a request."`
+	Format   string `default:"arrow" enum:"arrow,json,csv,libsvm" help:"Format of a request: ${enum}."`
+	Threads
+	Timed
 }
 
-// Measure runs all combinations. An op is a request, or as many rows in process.
-func (c Predict) Measure(ctx context.Context, plan Plan, report *Report) error {
-	at, cases := 0, 2*len(c.Features)*len(c.Rows)*len(c.Threads)
+// Check implements Benchmark.
+func (c Predict) Check() error {
+	return cmp.Or(
+		Within("features", 1, maxFeatures, c.Features...), Within("classes", 2, maxClasses, c.Classes),
+		Within("rows", 1, maxRows, c.Rows...), c.Threads.check(), c.Timed.check())
+}
+
+// Measure implements Benchmark. An operation is a request, or as many rows in process.
+func (c Predict) Measure(ctx context.Context, run *Run) error {
+	run.plan(c.Repeats, c.Time, 2*len(c.Features)*len(c.Rows)*len(c.list()))
 	for _, n := range c.Features {
-		train := normalBlock(rand.New(rand.NewPCG(5, uint64(n))), c.Type, 2*n+100*c.Classes, n, c.Classes)
-		state, err := summed(train)
+		state, err := summed(normalBlock(rand.New(rand.NewPCG(5, uint64(n))), c.Type, 2*n+100*c.Classes, n, c.Classes))
 		if err != nil {
 			return err
 		}
-		model, err := state.Moments().Solve(incremental.Options{Nu: 1})
+		m, err := state.Moments().Solve(incremental.Options{Nu: 1})
 		if err != nil {
 			return err
 		}
 		for _, rows := range c.Rows {
 			block := normalBlock(rand.New(rand.NewPCG(6, uint64(n))), c.Type, rows, n, c.Classes)
-			for _, threads := range c.Threads {
-				parameters := []Parameter{{"features", n}, {"classes", c.Classes}, {"type", string(c.Type)}, {"threads", threads}, {"rows", rows}}
-				r := Result{Benchmark: "predict", Parameters: append([]Parameter{{"path", "process"}}, parameters...)}
-				if err := c.inProcess(ctx, plan.Case(at, cases, r.name()), &r, model, block, threads); err != nil {
+			for _, clients := range c.list() {
+				if err := c.inProcess(ctx, run, m, block, clients); err != nil {
 					return err
 				}
-				if err := report.Add(r); err != nil {
+				if err := c.overHTTP(ctx, run, m, block, clients); err != nil {
 					return err
 				}
-				r = Result{Benchmark: "predict", Parameters: append([]Parameter{{"path", "http"}, {"format", c.Format.String()}}, parameters...)}
-				if err := c.overHTTP(ctx, plan.Case(at+1, cases, r.name()), &r, model, block, threads); err != nil {
-					return err
-				}
-				if err := report.Add(r); err != nil {
-					return err
-				}
-				at += 2
 			}
 		}
 	}
 	return nil
 }
 
-func (c Predict) inProcess(ctx context.Context, plan Plan, r *Result, m *incremental.Model, b *incremental.Block, threads int) error {
+// result has the parameters of a case, the first of which say its path.
+func (c Predict) result(b *incremental.Block, clients int, path ...Parameter) Result {
+	return Result{Benchmark: "predict", Parameters: append(path,
+		Parameter{"features", len(b.Columns)}, Parameter{"classes", c.Classes}, Parameter{"type", string(c.Type)},
+		Parameter{"threads", clients}, Parameter{"rows", b.Rows()})}
+}
+
+func (c Predict) inProcess(ctx context.Context, run *Run, m *incremental.Model, b *incremental.Block, goroutines int) error {
 	rows, perRow := b.Rows(), c.Type.size()*len(b.Columns)
-	classify, read := make([]work, threads), make([]work, threads)
-	for i := range threads {
-		class, values := make([]int32, rows), make([]float64, rows*len(m.Planes))
-		classify[i] = func() (int64, error) {
-			m.Classify(class, values, b.Columns)
-			return int64(rows), nil
-		}
-		bytes := make([]byte, rows*perRow)
-		read[i] = func() (int64, error) {
-			readBytes(bytes)
-			return int64(rows), nil
-		}
+	sides := []side{
+		parallel("classify", goroutines, func(int) work {
+			class, values := make([]int32, rows), make([]float64, rows*len(m.Planes))
+			return func() (int64, error) {
+				m.Classify(class, values, b.Columns)
+				return int64(rows), nil
+			}
+		}),
+		parallel("read", goroutines, func(int) work {
+			bytes := make([]byte, rows*perRow)
+			return func() (int64, error) {
+				readBytes(bytes)
+				return int64(rows), nil
+			}
+		}),
 	}
-	samples, err := plan.alternate(ctx, side{"classify", loop(classify...)}, side{"read", loop(read...)})
+	return run.measure(ctx, c.result(b, goroutines, Parameter{"path", "process"}), sides, func(r *Result, samples [][]Sample) {
+		r.addRows()
+		r.addBytes(float64(perRow))
+		if rows*perRow >= 8*readPiece { // there is enough to read
+			r.addRatio("read_ratio", Sample.nsPerRow, samples[0], samples[1])
+		}
+	})
+}
+
+func (c Predict) overHTTP(ctx context.Context, run *Run, m *incremental.Model, b *incremental.Block, clients int) (err error) {
+	format, err := wire.ParseFormat(c.Format)
 	if err != nil {
 		return err
 	}
-	r.Samples = samples[0]
-	r.addRows()
-	r.addBytes(float64(perRow))
-	if rows*perRow >= 8*readPiece { // else there is not much to read
-		r.addBound("read_ratio", samples[1])
-	}
-	return nil
-}
-
-func (c Predict) overHTTP(ctx context.Context, plan Plan, r *Result, m *incremental.Model, b *incremental.Block, threads int) (err error) {
-	request, err := wire.Encode(nil, c.Format, b)
+	request, err := wire.Encode(nil, format, b)
 	if err != nil {
 		return fmt.Errorf("make a request: %w", err)
 	}
@@ -117,14 +125,14 @@ func (c Predict) overHTTP(ctx context.Context, plan Plan, r *Result, m *incremen
 		return err
 	}
 	defer func() { err = errors.Join(err, api.Close()) }()
-	first, err := post(ctx, http.DefaultClient, api, c.Format, request)
+	answer, err := post(ctx, http.DefaultClient, api, format, request)
 	if err != nil {
 		return err
 	}
 	echo, err := serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, err := io.ReadAll(r.Body); err == nil {
 			w.Header().Set("Content-Type", "application/json")
-			w.Write(first)
+			w.Write(answer)
 		}
 	}))
 	if err != nil {
@@ -132,29 +140,28 @@ func (c Predict) overHTTP(ctx context.Context, plan Plan, r *Result, m *incremen
 	}
 	defer func() { err = errors.Join(err, echo.Close()) }()
 
-	predict, bare := make([]work, threads), make([]work, threads)
-	for i := range threads {
-		for of, server := range map[*work]*http.Server{&predict[i]: api, &bare[i]: echo} {
+	var sides []side
+	for _, of := range []struct {
+		name   string
+		server *http.Server
+	}{{"predict", api}, {"echo", echo}} {
+		sides = append(sides, parallel(of.name, clients, func(int) work {
 			client := &http.Client{Transport: &http.Transport{}}
-			defer client.CloseIdleConnections()
-			*of = func() (int64, error) {
-				answer, err := post(ctx, client, server, c.Format, request)
-				if err == nil && len(answer) != len(first) {
-					err = fmt.Errorf("an answer of %d bytes, the first had %d", len(answer), len(first))
+			return func() (int64, error) {
+				got, err := post(ctx, client, of.server, format, request)
+				if err == nil && len(got) != len(answer) {
+					err = fmt.Errorf("an answer of %d bytes, the first had %d", len(got), len(answer))
 				}
 				return int64(b.Rows()), err
 			}
-		}
+		}))
 	}
-	samples, err := plan.alternate(ctx, side{"predict", loop(predict...)}, side{"echo", loop(bare...)})
-	if err != nil {
-		return err
-	}
-	r.Samples = samples[0]
-	r.addRows()
-	r.add("requests_per_second", func(i int) float64 { return 1e9 / samples[0][i].nsPerOp() })
-	r.addBound("http_ratio", samples[1])
-	return nil
+	r := c.result(b, clients, Parameter{"path", "http"}, Parameter{"format", c.Format})
+	return run.measure(ctx, r, sides, func(r *Result, samples [][]Sample) {
+		r.addRows()
+		r.add("requests_per_second", func(i int) float64 { return 1e9 / samples[0][i].nsPerOp() })
+		r.addRatio("http_ratio", Sample.nsPerRow, samples[0], samples[1])
+	})
 }
 
 // serve starts a server on a free port of loopback, its Addr.
@@ -187,8 +194,7 @@ func post(ctx context.Context, client *http.Client, server *http.Server, format 
 	return text, err
 }
 
-// servedModel is a service that has a model, and nothing else: only Served may be
-// called.
+// servedModel is a service that serves a model. Only Served may be called.
 type servedModel struct {
 	httpapi.Service
 	model *incremental.Model

@@ -11,27 +11,25 @@ import (
 	"strings"
 )
 
-// Result is one case: its parameters and its figures, in the order in which
-// they are shown.
+// Result is the parameters and figures of one case, in the order in which they are shown.
 type Result struct {
 	Benchmark  string // in lower case, as "gram"
 	Parameters []Parameter
-	Samples    []Sample // of the case itself, one per round
+	Samples    []Sample // of the case itself, one for each round
 	Figures    []Figure
-	// Details are found and yet no figures, such as a digest: they are in JSON
-	// only, and their values are whatever can be marshalled.
+	// Details are in JSON only, and any value that can be marshalled, such as a digest.
 	Details []Parameter
 }
 
-// Parameter is something chosen. Its key is in snake case, its value a string,
-// a bool or an integer.
+// Parameter is a choice. Its key is in snake case, and its value a string, a bool or an
+// integer.
 type Parameter struct {
 	Key   string
 	Value any
 }
 
-// Figure is something measured, in each round. What is not measured in rounds
-// has one value. Its key is the quantity in snake case, with its unit.
+// Figure is a measured quantity: a value for each round, or one value. Its key is the
+// quantity in snake case, with its unit.
 type Figure struct {
 	Key    string
 	Rounds []float64
@@ -40,7 +38,7 @@ type Figure struct {
 // value is the median of the rounds.
 func (f Figure) value() float64 { return median(f.Rounds) }
 
-// unit is a figure's key in a benchmark line, as Go and its tools write units.
+// unit writes a figure's key as Go and its tools write units.
 func unit(key string) string {
 	switch key {
 	case "gb_per_second":
@@ -55,8 +53,7 @@ func unit(key string) string {
 	return strings.ReplaceAll(strings.Replace(unit, "_per_", "/", 1), "_", "-")
 }
 
-// add adds a figure, which f computes for each round from 0. Where the rounds
-// of two sides are compared, that is the place to divide them.
+// add adds a figure. The function computes it for each round, from 0.
 func (r *Result) add(key string, f func(round int) float64) {
 	rounds := make([]float64, len(r.Samples))
 	for i := range rounds {
@@ -65,38 +62,46 @@ func (r *Result) add(key string, f func(round int) float64) {
 	r.Figures = append(r.Figures, Figure{key, rounds})
 }
 
-// set adds a figure that has one value.
+// set adds a figure with one value.
 func (r *Result) set(key string, value float64) {
 	r.Figures = append(r.Figures, Figure{key, []float64{value}})
 }
 
-// Figure is the median of a figure; it panics if there is none of that key.
+// Figure returns the median of a figure. It panics if there is none of that key.
 func (r *Result) Figure(key string) float64 {
 	i := slices.IndexFunc(r.Figures, func(f Figure) bool { return f.Key == key })
 	return r.Figures[i].value()
 }
 
-// addRows adds the case's time per row and its rate.
+// Text returns a parameter or a detail as text, or nothing.
+func (r *Result) Text(key string) string {
+	for _, p := range slices.Concat(r.Parameters, r.Details) {
+		if p.Key == key {
+			return fmt.Sprint(p.Value)
+		}
+	}
+	return ""
+}
+
+// addRows adds the time of a row and the rate.
 func (r *Result) addRows() {
 	r.add("ns_per_row", func(i int) float64 { return r.Samples[i].nsPerRow() })
 	r.add("rows_per_second", func(i int) float64 { return r.Samples[i].rowsPerSecond() })
 }
 
-// addBytes adds the rate in bytes, of which a row has so many.
+// addBytes adds the rate in units of 10^9 bytes, for rows of so many bytes.
 func (r *Result) addBytes(perRow float64) {
-	r.add("gb_per_second", func(i int) float64 { return r.Samples[i].rowsPerSecond() * perRow / 1e9 }) // 10^9 bytes
+	r.add("gb_per_second", func(i int) float64 { return r.Samples[i].rowsPerSecond() * perRow / 1e9 })
 }
 
-// addBound adds the ratio to a side that cannot be beaten: how many times its
-// time the case takes for a row.
-func (r *Result) addBound(key string, side []Sample) {
-	r.add(key, func(i int) float64 { return r.Samples[i].nsPerRow() / side[i].nsPerRow() })
+// addSeconds adds the time of an operation.
+func (r *Result) addSeconds() {
+	r.add("seconds", func(i int) float64 { return r.Samples[i].nsPerOp() / 1e9 })
 }
 
-// addSpeedup adds the ratio to another way to do the same: how many times the
-// case's time it takes for a row.
-func (r *Result) addSpeedup(key string, side []Sample) {
-	r.add(key, func(i int) float64 { return side[i].nsPerRow() / r.Samples[i].nsPerRow() })
+// addRatio adds a quantity of one side over that of another, within each round.
+func (r *Result) addRatio(key string, of func(Sample) float64, side, over []Sample) {
+	r.add(key, func(i int) float64 { return of(side[i]) / of(over[i]) })
 }
 
 // MarshalJSON writes the parameters and the medians as one flat object.
@@ -133,8 +138,7 @@ func (r Result) MarshalJSON() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// name is the name of the case in a benchmark line, without the number of
-// processors.
+// name is the name in a benchmark line, without the number of processors.
 func (r *Result) name() string {
 	name := "Benchmark" + strings.ToUpper(r.Benchmark[:1]) + r.Benchmark[1:]
 	for _, p := range r.Parameters {
@@ -145,8 +149,7 @@ func (r *Result) name() string {
 	return name
 }
 
-// line is the case as a line of Go's benchmark format: of one round, or, for
-// −1, of all of them.
+// line is a line of Go's benchmark format, for one round or, with −1, for all of them.
 func (r *Result) line(round, processors int) string {
 	var b strings.Builder
 	b.WriteString(r.name())
@@ -179,8 +182,8 @@ func digits(x float64) string {
 	return strconv.FormatFloat(x, 'g', 4, 64)
 }
 
-// median is the value in the middle, or the mean of the two there. It panics
-// when there is no value.
+// median returns the value in the middle, or the mean of the two there. It panics without
+// values.
 func median(values []float64) float64 {
 	sorted := slices.SortedFunc(slices.Values(values), cmp.Compare[float64])
 	n := len(sorted)

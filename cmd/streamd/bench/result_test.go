@@ -19,22 +19,22 @@ func exampleResult() Result {
 		Samples:    []Sample{{Ops: 2, Rows: 100, Seconds: 1e-6}, {Ops: 4, Rows: 100, Seconds: 4e-6}, {Ops: 1, Rows: 100, Seconds: 2e-6}},
 	}
 	r.addRows()
-	r.addBound("read_ratio", []Sample{{1, 10, 1e-7}, {1, 10, 1e-7}, {1, 10, 1e-7}})
-	r.addSpeedup("gonum_ratio", []Sample{{1, 1, 1e-7}, {1, 1, 1e-7}, {1, 1, 1e-7}})
+	r.addRatio("read_ratio", Sample.nsPerRow, r.Samples, []Sample{{1, 10, 1e-7}, {1, 10, 1e-7}, {1, 10, 1e-7}})
+	r.addRatio("gonum_ratio", Sample.nsPerRow, []Sample{{1, 1, 1e-7}, {1, 1, 1e-7}, {1, 1, 1e-7}}, r.Samples)
 	r.set("peak_rss_bytes", 12345678)
 	return r
 }
 
 func TestResultAsJSON(t *testing.T) {
 	var out bytes.Buffer
-	report, err := NewReport(&out, false)
+	run, err := NewRun(&out)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := report.Add(exampleResult()); err != nil {
+	if err := run.Add(exampleResult()); err != nil {
 		t.Fatal(err)
 	}
-	got, err := json.Marshal(report)
+	got, err := json.Marshal(run)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,11 +49,12 @@ func TestResultAsJSON(t *testing.T) {
 func TestResultAsLines(t *testing.T) {
 	for _, each := range []bool{false, true} {
 		var out bytes.Buffer
-		report, err := NewReport(&out, each)
+		run, err := NewRun(&out)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := report.Add(exampleResult()); err != nil {
+		run.repeats.Each = each
+		if err := run.Add(exampleResult()); err != nil {
 			t.Fatal(err)
 		}
 		want := []string{"7 1000 ns/op 20 ns/row 50000000 rows/s 2 read-ratio 5 gonum-ratio 12345678 peak-RSS-bytes"}
@@ -106,13 +107,14 @@ func TestAlternate(t *testing.T) {
 				return Sample{Ops: int64(len(turns)), Rows: int64(d), Seconds: 1}, nil
 			}}
 		}
-		plan := Plan{Rounds: 2, Time: 7, Cold: cold, Progress: func(what string, done float64) {
+		run := Run{cold: cold, done: 1, Progress: func(what string, done float64) {
 			if !strings.HasPrefix(what, "second ") {
 				t.Errorf("progress of %q", what)
 			}
 			steps = append(steps, done)
 		}}
-		samples, err := plan.Case(1, 2, "second").alternate(t.Context(), side("a"), side("b"))
+		run.plan(Repeats{Rounds: 2}, 7, 2)
+		samples, err := run.alternate(t.Context(), "second", side("a"), side("b"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -139,13 +141,14 @@ func TestAlternate(t *testing.T) {
 func TestAlternateFails(t *testing.T) {
 	full := errors.New("full")
 	bad := side{"disk", func(context.Context, time.Duration) (Sample, error) { return Sample{}, full }}
-	if _, err := (Plan{Rounds: 1}).alternate(t.Context(), bad); !errors.Is(err, full) || !strings.Contains(err.Error(), "disk") {
+	run := Run{repeats: Repeats{Rounds: 1}}
+	if _, err := run.alternate(t.Context(), "", bad); !errors.Is(err, full) || !strings.Contains(err.Error(), "disk") {
 		t.Error(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	idle := side{"idle", loop(func() (int64, error) { return 1, nil })}
-	if _, err := (Plan{Rounds: 1}).alternate(ctx, idle); !errors.Is(err, context.Canceled) {
+	idle := loop("idle", func() (int64, error) { return 1, nil })
+	if _, err := run.alternate(ctx, "", idle); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 }
@@ -160,12 +163,12 @@ func TestLoop(t *testing.T) {
 			return int64(i + 1), nil
 		})
 	}
-	s, err := loop(work...)(t.Context(), 0)
+	s, err := loop("", work...).run(t.Context(), 0)
 	if err != nil || done != [3]int64{1, 1, 1} || s.Ops != 3 || s.Rows != 6 || s.Seconds <= 0 {
 		t.Errorf("%+v, %v after %v", s, err, done)
 	}
 	done = [3]int64{}
-	s, err = loop(work...)(t.Context(), time.Millisecond)
+	s, err = loop("", work...).run(t.Context(), time.Millisecond)
 	if err != nil || s.Ops != done[0]+done[1]+done[2] || s.Rows != done[0]+2*done[1]+3*done[2] {
 		t.Errorf("%+v, %v after %v", s, err, done)
 	}

@@ -1,67 +1,64 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"streamd/incremental"
 	"streamd/retire"
 )
 
-// Retire measures taking a block out of a live set: from the ledger, its
-// summary from the bytes that the snapshot keeps, and from the summed state.
-// Reading those bytes from the disk is left out.
+// Retire measures taking a block out of a live set: out of the ledger and the summed state,
+// with its summary decoded from the snapshot's bytes. Reading the bytes from the disk is left
+// out.
 //
-// The blocks of all sizes are measured in turn. flat_ratio is the time over that
-// of the blocks of the first size: whatever the rows, it should be 1. add_ratio
-// is the time of summing up the rows and adding the block over that of retiring
-// it.
+// Blocks of all sizes run in turn. flat_ratio is the time over that of blocks of the first
+// size: it should be 1, whatever the rows. add_ratio is the time of adding the rows as a
+// block, over that of retiring it.
 type Retire struct {
-	Features []int
-	Rows     []int // of a block
+	Features []int `default:"10,100" help:"Features."`
+	Rows     []int `default:"1000,10000,100000,1000000" help:"Rows of a block."`
+	Timed
 }
 
-// liveBlocks is how many blocks of each size are live: enough to retire for a
-// while before they have to be added again, which is not timed.
+// Check implements Benchmark.
+func (c Retire) Check() error {
+	return cmp.Or(Within("features", 1, maxFeatures, c.Features...), Within("rows", 1, maxRows, c.Rows...), c.Timed.check())
+}
+
+// liveBlocks is the number of live blocks of each size. They are retired for a while before
+// they are added again, which is not timed.
 const liveBlocks = 64
 
-// Measure runs all widths. An op is the retirement of a block.
-func (c Retire) Measure(ctx context.Context, plan Plan, report *Report) error {
-	for at, n := range c.Features {
-		most := 0
-		for _, rows := range c.Rows {
-			most = max(most, rows)
-		}
-		// Blocks overlap, so that 64 of a million rows need no more memory
-		// than one.
+// Measure implements Benchmark. An operation is the retirement of a block.
+func (c Retire) Measure(ctx context.Context, run *Run) error {
+	run.plan(c.Repeats, c.Time, len(c.Features))
+	for _, n := range c.Features {
+		// Blocks overlap, so that 64 blocks need little more memory than one.
 		const step = 100
-		all := normalBlock(rand.New(rand.NewPCG(3, uint64(n))), Float32, most+step*liveBlocks, n, 2)
+		all := normalBlock(rand.New(rand.NewPCG(3, uint64(n))), Float32, slices.Max(c.Rows)+step*liveBlocks, n, 2)
 		var sides []side
 		for _, rows := range c.Rows {
 			set, err := newLiveSet(all, rows, step)
 			if err != nil {
 				return err
 			}
-			sides = append(sides,
-				side{fmt.Sprintf("retire %d rows", rows), set.retire},
-				side{fmt.Sprintf("add %d rows", rows), loop(set.add)})
+			sides = append(sides, timed(fmt.Sprintf("retire %d rows", rows), set.retire), loop(fmt.Sprintf("add %d rows", rows), set.add))
 		}
-		samples, err := plan.Case(at, len(c.Features), fmt.Sprintf("BenchmarkRetire/features=%d", n)).alternate(ctx, sides...)
+		samples, err := run.alternate(ctx, fmt.Sprintf("BenchmarkRetire/features=%d", n), sides...)
 		if err != nil {
 			return err
 		}
 		for i, rows := range c.Rows {
-			r := Result{
-				Benchmark:  "retire",
-				Parameters: []Parameter{{"features", n}, {"rows", rows}},
-				Samples:    samples[2*i],
-			}
-			r.add("seconds", func(round int) float64 { return r.Samples[round].nsPerOp() / 1e9 })
-			r.add("flat_ratio", func(round int) float64 { return r.Samples[round].nsPerOp() / samples[0][round].nsPerOp() })
-			r.add("add_ratio", func(round int) float64 { return samples[2*i+1][round].nsPerOp() / r.Samples[round].nsPerOp() })
-			if err := report.Add(r); err != nil {
+			r := Result{Benchmark: "retire", Parameters: []Parameter{{"features", n}, {"rows", rows}}, Samples: samples[2*i]}
+			r.addSeconds()
+			r.addRatio("flat_ratio", Sample.nsPerOp, samples[2*i], samples[0])
+			r.addRatio("add_ratio", Sample.nsPerOp, samples[2*i+1], samples[2*i])
+			if err := run.Add(r); err != nil {
 				return err
 			}
 		}
@@ -76,10 +73,10 @@ type liveSet struct {
 	entries []retire.Entry
 	encoded [][]byte
 
-	// What add works on.
+	// For add.
 	block *incremental.Block
 	z     incremental.Summariser
-	sink  *incremental.State
+	sums  *incremental.State
 }
 
 func newLiveSet(all *incremental.Block, rows, step int) (*liveSet, error) {
@@ -88,7 +85,7 @@ func newLiveSet(all *incremental.Block, rows, step int) (*liveSet, error) {
 		ledger: retire.NewLedger(retire.Policy{}),
 		state:  incremental.NewState(names),
 		block:  slice(all, 0, rows),
-		sink:   incremental.NewState(names),
+		sums:   incremental.NewState(names),
 	}
 	for i := range liveBlocks {
 		summary, err := s.z.Summarise(slice(all, i*step, i*step+rows))
@@ -103,47 +100,39 @@ func newLiveSet(all *incremental.Block, rows, step int) (*liveSet, error) {
 	return s, nil
 }
 
-// entry is that of message i of a topic.
+// entry is the ledger's entry of message i of a topic.
 func entry(i int, s *incremental.Summary) retire.Entry {
 	p := incremental.Position{Topic: "bench", Offset: int64(i)}
 	return retire.Entry{ID: p.String(), Position: p, Last: p.Offset, Time: time.UnixMilli(int64(i)), Rows: s.Rows()}
 }
 
-// retire takes out all blocks and puts them in again, until taking them out has
-// taken the time. The last one stays, lest classes come and go.
-func (s *liveSet) retire(ctx context.Context, d time.Duration) (sample Sample, err error) {
-	for took := time.Duration(0); sample.Ops == 0 || took < d; sample.Seconds = took.Seconds() {
-		if err := ctx.Err(); err != nil {
-			return Sample{}, err
+// retire retires all blocks but the last, so that classes do not come and go, and adds them
+// again. Only retiring is timed.
+func (s *liveSet) retire() (ops, rows int64, took time.Duration, err error) {
+	summaries := make([]*incremental.Summary, liveBlocks-1)
+	began := time.Now()
+	for i := range summaries {
+		if summaries[i], err = incremental.DecodeSummary(s.encoded[i]); err != nil {
+			return 0, 0, 0, err
 		}
-		gone := make([]*incremental.Summary, liveBlocks-1)
-		began := time.Now()
-		for i := range gone {
-			summary, err := incremental.DecodeSummary(s.encoded[i])
-			if err != nil {
-				return Sample{}, err
-			}
-			s.ledger.Remove(s.entries[i].ID)
-			s.state.Remove(summary)
-			gone[i] = summary
-		}
-		took += time.Since(began)
-		for i, summary := range gone {
-			sample.Ops++
-			sample.Rows += summary.Rows()
-			s.ledger.Add(s.entries[i])
-			s.state.Add(summary)
-		}
+		s.ledger.Remove(s.entries[i].ID)
+		s.state.Remove(summaries[i])
 	}
-	return sample, nil
+	took = time.Since(began)
+	for i, summary := range summaries {
+		rows += summary.Rows()
+		s.ledger.Add(s.entries[i])
+		s.state.Add(summary)
+	}
+	return int64(len(summaries)), rows, took, nil
 }
 
-// add sums up a block and adds it to a state.
+// add summarises a block and adds it to a state.
 func (s *liveSet) add() (int64, error) {
 	summary, err := s.z.Summarise(s.block)
 	if err != nil {
 		return 0, err
 	}
-	s.sink.Add(summary)
+	s.sums.Add(summary)
 	return summary.Rows(), nil
 }

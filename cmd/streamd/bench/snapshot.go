@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,26 +16,34 @@ import (
 	"streamd/snapshot"
 )
 
-// Snapshot measures the file in which the daemon keeps its live blocks: saving
-// a change of a few blocks, opening, and verifying all of it.
+// Snapshot measures the file of the daemon's live blocks: saving a change of a few blocks,
+// opening, and verifying all of it.
 //
-// The baseline of a save is to write as many bytes to another file there and to
-// make them durable, once (write_ratio); that of the others is to read the whole
-// file, from the system's cache as they do (read_ratio). Opening leaves the
-// summaries unread, so that it can take less.
+// The baseline of a save writes as many bytes to another file there and makes them durable,
+// once (write_ratio). The baseline of the others reads the whole file, from the system's
+// cache as they do (read_ratio). Opening does not read the summaries, so it can take less.
 type Snapshot struct {
-	Features []int
-	Blocks   []int  // live
-	Changed  int    // blocks that a save replaces
-	Dir      string // for the files; empty: that of temporary files
+	Features []int  `default:"10,100" help:"Features."`
+	Blocks   []int  `default:"100,1000" help:"Live blocks."`
+	Changed  int    `default:"10" help:"Blocks that a save replaces."`
+	Dir      string `type:"existingdir" placeholder:"DIR" help:"Folder of the files. By default that of temporary files, which may be in memory."`
+	Timed
 }
 
-// Measure runs all combinations. An op is a save, an opening, a verification.
-func (c Snapshot) Measure(ctx context.Context, plan Plan, report *Report) error {
-	cases := len(c.Features) * len(c.Blocks)
-	for i, n := range c.Features {
-		for j, blocks := range c.Blocks {
-			if err := c.measure(ctx, plan, i*len(c.Blocks)+j, cases, report, n, blocks); err != nil {
+// Check implements Benchmark.
+func (c Snapshot) Check() error {
+	return cmp.Or(
+		Within("features", 1, maxFeatures, c.Features...), Within("blocks", 1, maxLive, c.Blocks...),
+		Within("changed", 1, maxLive, c.Changed), c.Timed.check())
+}
+
+// Measure implements Benchmark. An operation is a save, an opening or a verification.
+func (c Snapshot) Measure(ctx context.Context, run *Run) error {
+	const operations = 3
+	run.plan(c.Repeats, c.Time, len(c.Features)*len(c.Blocks)*operations)
+	for _, n := range c.Features {
+		for _, blocks := range c.Blocks {
+			if err := c.measure(ctx, run, n, blocks); err != nil {
 				return err
 			}
 		}
@@ -42,7 +51,7 @@ func (c Snapshot) Measure(ctx context.Context, plan Plan, report *Report) error 
 	return nil
 }
 
-func (c Snapshot) measure(ctx context.Context, plan Plan, at, cases int, report *Report, n, blocks int) (err error) {
+func (c Snapshot) measure(ctx context.Context, run *Run, n, blocks int) (err error) {
 	dir, err := os.MkdirTemp(c.Dir, "streamd-bench-")
 	if err != nil {
 		return err
@@ -53,33 +62,25 @@ func (c Snapshot) measure(ctx context.Context, plan Plan, at, cases int, report 
 	if err := f.fill(n, blocks); err != nil {
 		return err
 	}
-	operations := []struct {
-		name         string
-		do, baseline func(context.Context, time.Duration) (Sample, error)
-		ratio        string
+	for _, operation := range []struct {
+		ratio string
+		sides []side
 	}{
-		{"save", f.save, loop(f.write), "write_ratio"},
-		{"open", loop(f.open), loop(f.read), "read_ratio"},
-		{"verify", loop(func() (int64, error) { return f.verify(ctx) }), loop(f.read), "read_ratio"},
-	}
-	for i, o := range operations {
+		{"write_ratio", []side{timed("save", f.save), loop("baseline", f.write)}},
+		{"read_ratio", []side{loop("open", f.open), loop("baseline", f.read)}},
+		{"read_ratio", []side{loop("verify", func() (int64, error) { return f.verify(ctx) }), loop("baseline", f.read)}},
+	} {
 		r := Result{Benchmark: "snapshot", Parameters: []Parameter{
-			{"operation", o.name}, {"features", n}, {"blocks", blocks}, {"changed", f.changed},
+			{"operation", operation.sides[0].name}, {"features", n}, {"blocks", blocks}, {"changed", f.changed},
 		}}
-		plan := plan.Case(at*len(operations)+i, cases*len(operations), r.name())
-		samples, err := plan.alternate(ctx, side{o.name, o.do}, side{"baseline", o.baseline})
-		if err != nil {
-			return err
-		}
-		r.Samples = samples[0]
-		r.add("seconds", func(i int) float64 { return samples[0][i].nsPerOp() / 1e9 })
-		r.set("file_bytes", float64(f.info.FileBytes))
-		r.set("written_bytes", float64(f.info.Bytes)) // by the last save
-		r.add(o.ratio, func(i int) float64 { return samples[0][i].nsPerOp() / samples[1][i].nsPerOp() })
-		if err := report.Add(r); err != nil {
-			return err
-		}
-		if err := f.close(); err != nil { // after saving: the others open it for themselves
+		err := run.measure(ctx, r, operation.sides, func(r *Result, samples [][]Sample) {
+			r.addSeconds()
+			r.set("file_bytes", float64(f.info.FileBytes))
+			r.set("written_bytes", float64(f.info.Bytes)) // by the last save
+			r.addRatio(operation.ratio, Sample.nsPerOp, samples[0], samples[1])
+		})
+		// The operations after the save open the file themselves.
+		if err := errors.Join(err, f.close()); err != nil {
 			return err
 		}
 	}
@@ -93,8 +94,8 @@ type snapshotFile struct {
 	store     *snapshot.Store // nil: closed
 	state     *incremental.State
 	live      []*incremental.Summary
-	others    [2]*incremental.Summary // what blocks are replaced by, in turn
-	next      int                     // number of the replacement to come
+	others    [2]*incremental.Summary // they replace live blocks, in turn
+	next      int                     // number of the next replacement
 	info      snapshot.SaveInfo       // of the last save
 	buffer    []byte                  // of the baselines
 }
@@ -107,11 +108,10 @@ func (f *snapshotFile) fill(n, blocks int) (err error) {
 		return err
 	}
 	f.state = incremental.NewState(incremental.DefaultFeatures(n))
-	const atOnce = 1000 // the changes of a save have to fit into memory
+	const rows, atOnce = 100, 1000 // the changes of a save must fit into memory
 	var put changes
-	const rows = 100
 	var z incremental.Summariser
-	// Numbers of full length: a snapshot is as large as one of other data.
+	// Values of full length make the snapshot as large as one of other data.
 	all := normalBlock(rand.New(rand.NewPCG(4, uint64(n))), Float32, rows+blocks+len(f.others), n, 2)
 	for i := range blocks + len(f.others) {
 		summary, err := z.Summarise(slice(all, i, i+rows))
@@ -135,7 +135,7 @@ func (f *snapshotFile) fill(n, blocks int) (err error) {
 	return nil
 }
 
-// changes are blocks that a save puts.
+// changes are the blocks that a save puts.
 type changes struct {
 	blocks    []snapshot.Block
 	summaries []snapshot.Summary
@@ -154,34 +154,24 @@ func (f *snapshotFile) put(c changes) (err error) {
 	return err
 }
 
-// save replaces blocks, in rotation; what it times is the save alone.
-func (f *snapshotFile) save(ctx context.Context, d time.Duration) (sample Sample, err error) {
-	for took := time.Duration(0); sample.Ops == 0 || took < d; sample.Seconds = took.Seconds() {
-		if err := ctx.Err(); err != nil {
-			return Sample{}, err
-		}
-		var put changes
-		for range f.changed {
-			at := f.next % len(f.live)
-			other := f.others[f.next/len(f.live)%2] // not the one of the last time round
-			f.next++
-			f.state.Remove(f.live[at])
-			f.state.Add(other)
-			f.live[at] = other
-			put.add(at, other)
-		}
-		began := time.Now()
-		if err := f.put(put); err != nil {
-			return Sample{}, err
-		}
-		took += time.Since(began)
-		sample.Ops++
-		sample.Rows += int64(f.changed) * put.blocks[0].Entry.Rows
+// save replaces blocks, in rotation. Only the save is timed.
+func (f *snapshotFile) save() (ops, rows int64, took time.Duration, err error) {
+	var put changes
+	for range f.changed {
+		at := f.next % len(f.live)
+		other := f.others[f.next/len(f.live)%2] // not the one of the last rotation
+		f.next++
+		f.state.Remove(f.live[at])
+		f.state.Add(other)
+		f.live[at] = other
+		put.add(at, other)
 	}
-	return sample, nil
+	began := time.Now()
+	err = f.put(put)
+	return 1, int64(f.changed) * put.blocks[0].Entry.Rows, time.Since(began), err
 }
 
-// write makes as many bytes as a save durable.
+// write writes as many bytes as a save, and makes them durable.
 func (f *snapshotFile) write() (int64, error) {
 	file, err := os.Create(filepath.Join(f.dir, "baseline"))
 	if err != nil {
@@ -192,20 +182,18 @@ func (f *snapshotFile) write() (int64, error) {
 	if _, err := file.Write(f.buffer); err != nil {
 		return 0, err
 	}
-	if err := file.Sync(); err != nil {
-		return 0, err
-	}
-	return f.rows(), nil
+	return f.rows(), file.Sync()
 }
 
-// read reads the file, a piece at a time.
+// read reads the file, piece by piece.
 func (f *snapshotFile) read() (int64, error) {
 	file, err := os.Open(f.path)
 	if err != nil {
 		return 0, err
 	}
 	defer file.Close()
-	f.buffer = slices.Grow(f.buffer[:0], 1<<20)[:1<<20] // at a time
+	const piece = 1 << 20
+	f.buffer = slices.Grow(f.buffer[:0], piece)[:piece]
 	for {
 		switch _, err := file.Read(f.buffer); {
 		case errors.Is(err, io.EOF):

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,19 +12,23 @@ import (
 	"streamd/incremental"
 )
 
-// Solve measures reading the planes off the summed state: the copy of the sums
-// that a solve works on, and the solve.
+// Solve measures reading the planes off the summed state: the copy of the sums that a solve
+// works on, and the solve.
 //
-// The baseline is what a float64 program would do with sums of float64: gonum's
-// Cholesky factorisation of one matrix of the same order, or of one per class
-// where each class has its own, and a solution for each plane. It forms no
-// matrix, standardises nothing and refines nothing.
+// The baseline is a float64 program with sums of float64: gonum's Cholesky factorisation of
+// one matrix of the same order, or of one for each class where each class has its own, and a
+// solution for each plane. It forms no matrix, standardises nothing and refines nothing.
 type Solve struct {
-	Features []int
-	Classes  []int
+	Features []int `default:"10,100,784" help:"Features."`
+	Classes  []int `default:"2,10" help:"Classes. Two classes have one plane; more classes have one plane each."`
+	Timed
 }
 
-// How planes are asked for.
+// Check implements Benchmark.
+func (c Solve) Check() error {
+	return cmp.Or(Within("features", 1, maxFeatures, c.Features...), Within("classes", 2, maxClasses, c.Classes...), c.Timed.check())
+}
+
 var solveOptions = []struct {
 	name string
 	o    incremental.Options
@@ -33,56 +38,52 @@ var solveOptions = []struct {
 	{"standardised", incremental.Options{Nu: 1, Standardise: true}},
 }
 
-// Measure runs all combinations. An op is a solve.
-func (c Solve) Measure(ctx context.Context, plan Plan, report *Report) error {
-	at, cases := 0, len(c.Features)*len(c.Classes)*len(solveOptions)
+// Measure implements Benchmark. An operation is a solve.
+func (c Solve) Measure(ctx context.Context, run *Run) error {
+	run.plan(c.Repeats, c.Time, len(c.Features)*len(c.Classes)*len(solveOptions))
 	for _, n := range c.Features {
 		for _, k := range c.Classes {
-			r := rand.New(rand.NewPCG(2, uint64(n)))
-			block := normalBlock(r, Float32, 2*n+100*k, n, k)
-			state, err := summed(block)
+			random := rand.New(rand.NewPCG(2, uint64(n)))
+			state, err := summed(normalBlock(random, Float32, 2*n+100*k, n, k))
 			if err != nil {
 				return err
 			}
 			for _, how := range solveOptions {
-				result := Result{Benchmark: "solve", Parameters: []Parameter{{"features", n}, {"classes", k}, {"options", how.name}}}
-				planes := k
+				planes, factors := k, 1
 				if k == 2 {
 					planes = 1
 				}
-				factors := 1
 				if how.o.Balanced {
 					factors = planes
 				}
-				samples, err := plan.Case(at, cases, result.name()).alternate(ctx,
-					side{"solve", loop(func() (int64, error) {
+				sides := []side{
+					loop("solve", func() (int64, error) {
 						_, err := state.Moments().Solve(how.o)
 						return 1, err
-					})},
-					side{"copy of the sums", loop(func() (int64, error) {
+					}),
+					loop("copy of the sums", func() (int64, error) {
 						state.Moments()
 						return 1, nil
-					})},
-					side{"gonum", loop(cholesky(r, n+1, factors, planes))})
+					}),
+					loop("gonum", cholesky(random, n+1, factors, planes)),
+				}
+				r := Result{Benchmark: "solve", Parameters: []Parameter{{"features", n}, {"classes", k}, {"options", how.name}}}
+				err := run.measure(ctx, r, sides, func(r *Result, samples [][]Sample) {
+					r.addSeconds()
+					// While the sums are copied, they must not change.
+					r.addRatio("copy_share", Sample.nsPerOp, samples[1], samples[0])
+					r.addRatio("gonum_ratio", Sample.nsPerRow, samples[2], samples[0])
+				})
 				if err != nil {
 					return err
 				}
-				result.Samples = samples[0]
-				result.add("seconds", func(i int) float64 { return samples[0][i].nsPerOp() / 1e9 })
-				// Of the time: the sums must not change meanwhile.
-				result.add("copy_share", func(i int) float64 { return samples[1][i].nsPerOp() / samples[0][i].nsPerOp() })
-				result.addSpeedup("gonum_ratio", samples[2])
-				if err := report.Add(result); err != nil {
-					return err
-				}
-				at++
 			}
 		}
 	}
 	return nil
 }
 
-// summed is the state of one block.
+// summed returns the state of one block.
 func summed(b *incremental.Block) (*incremental.State, error) {
 	state := incremental.NewState(incremental.DefaultFeatures(len(b.Columns)))
 	var z incremental.Summariser
@@ -94,13 +95,12 @@ func summed(b *incremental.Block) (*incremental.State, error) {
 	return state, nil
 }
 
-// cholesky factorises a matrix of order n so many times and solves for so many
-// right sides.
-func cholesky(r *rand.Rand, n, factors, sides int) work {
-	rows := mat.NewDense(2*n, n, normals[float64](r, 2*n*n))
+// cholesky factorises a matrix of order n so many times, and solves for so many right sides.
+func cholesky(random *rand.Rand, n, factors, sides int) work {
+	rows := mat.NewDense(2*n, n, normals[float64](random, 2*n*n))
 	var square mat.SymDense
 	square.SymOuterK(1, rows.T())
-	right := mat.NewVecDense(n, normals[float64](r, n))
+	right := mat.NewVecDense(n, normals[float64](random, n))
 	return func() (int64, error) {
 		var factor mat.Cholesky
 		var z mat.VecDense

@@ -20,7 +20,7 @@ type reduceCmd struct {
 	jsonFlag
 }
 
-// pollInterval is how often a daemon is asked how far it is.
+// pollInterval is the time between two questions for the daemon's progress.
 const pollInterval = 200 * time.Millisecond
 
 func (c *reduceCmd) Run(ctx context.Context, s *surroundings) error {
@@ -50,8 +50,7 @@ func (c *reduceCmd) Run(ctx context.Context, s *surroundings) error {
 	return t.flush()
 }
 
-// wait waits for the end of what is under way: a basis in use, or a reason why
-// there is none.
+// wait waits until the basis is in use, or until there is a reason why it will not be.
 func (c *reduceCmd) wait(ctx context.Context, s *surroundings, daemon *client, a *httpapi.EpochAnswer) (*httpapi.EpochAnswer, []byte, error) {
 	var at atomic.Pointer[httpapi.EpochAnswer]
 	at.Store(a)
@@ -84,7 +83,7 @@ func (c *reduceCmd) wait(ctx context.Context, s *surroundings, daemon *client, a
 	}
 }
 
-// describeRebuild says in a line how far a reduction or a rebuild is.
+// describeRebuild writes the progress of a reduction or a rebuild in one line.
 func describeRebuild(a *httpapi.EpochAnswer) string {
 	switch b := a.Rebuild; {
 	case a.Reducing != nil:
@@ -102,7 +101,7 @@ func describeRebuild(a *httpapi.EpochAnswer) string {
 	return "done"
 }
 
-// epochCmd shows which coordinates the daemon learns in.
+// epochCmd shows the coordinates that the daemon learns in.
 type epochCmd struct {
 	daemonFlags
 	jsonFlag

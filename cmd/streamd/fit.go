@@ -3,12 +3,10 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"math"
-	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -16,14 +14,20 @@ import (
 	"streamd/config"
 	"streamd/incremental"
 	"streamd/incremental/newton"
+	"streamd/incremental/study"
+	"streamd/kernels/basis"
 )
 
-// fitCmd learns from a file as the daemon does from a topic. The file is read
-// in blocks and never held in memory: once to sum the blocks up, and the folds
-// apart, and once to score its rows. To choose ν, to leave each row out in turn
-// and to find the ε-support vectors takes one to three readings more. A kernel
-// takes one for the sample that its basis is chosen from and, as every fold has a
-// basis that has not seen it, one to sum for each fold.
+// fitCmd learns from a file with the daemon's mathematics (packages study and basis). The
+// file is read in blocks and never held in memory: once to sum the blocks and the folds,
+// and once to score the rows. The choice of ν, leaving each row out in turn and the
+// ε-support vectors take one to three readings more. A kernel takes one for the sample
+// that its basis is chosen from. Every fold has a basis that has not seen it, which takes
+// one reading for each fold.
+//
+// With --block-rows the file is cut as streamd replay file cuts it. Blocks go to the folds
+// and rows to the sample by their content, as in a daemon that reads the blocks. For the
+// same settings γ, ν, the basis and the planes have the bits of that daemon's.
 type fitCmd struct {
 	File string `arg:"" help:"CSV, LIBSVM, JSON or Arrow, also gzipped (.gz)."`
 	columnFlags
@@ -36,6 +40,7 @@ type fitCmd struct {
 	Test         string             `placeholder:"FILE" help:"File to test on."`
 	LOO          bool               `name:"loo" help:"Report the leave-one-out accuracy: of each row by the plane without it."`
 	EpsilonSV    *float64           `name:"epsilon-sv" placeholder:"SHARE" help:"Solve again with this share of the rows only, those nearest to the planes x·w − gamma = ±1 (0.01 is usual), and report that plane, too."`
+	BlockRows    *int               `placeholder:"ROWS" help:"Learn what a daemon does that reads the file from streamd replay file with as many --block-rows: whole blocks are in the folds, and nu, the refinement and a kernel go by the rows of the --sample."`
 	Seed         uint64             `default:"1" help:"Seed of the division into folds, and of a kernel's sample and basis."`
 	Refine       string             `enum:"none,line,full" default:"none" placeholder:"HOW" help:"Refine the planes by Newton's method until they minimise the squared errors of the rows within the margin or wrong: line moves and stretches them, without the weights of --balanced, full turns them, too. Each of a few dozen steps reads the file."`
 	kernelFlags
@@ -47,8 +52,11 @@ const unrefined = "none"
 
 // Validate implements kong's interface: what it returns is a wrong usage.
 func (c *fitCmd) Validate() error {
-	if err := c.kernelFlags.check(); err != nil {
+	if err := c.kernelFlags.check(c.BlockRows != nil); err != nil {
 		return err
+	}
+	if rows := c.BlockRows; rows != nil && (*rows < 1 || *rows > maxReplayed) {
+		return fmt.Errorf("--block-rows %d: must be 1 to %d", *rows, maxReplayed)
 	}
 	if c.Refine != unrefined && (c.LOO || c.EpsilonSV != nil) {
 		return errors.New("--refine: does not go with --loo and --epsilon-sv, which are of solved planes")
@@ -71,43 +79,13 @@ func (c *fitCmd) Validate() error {
 	return nil
 }
 
-// fitReport is what fit prints. Features, classes, planes, options and method are
-// named as in httpapi.ModelAnswer, so that a saved report can be predicted with.
-type fitReport struct {
-	File           string    `json:"file"`
-	Rows           int64     `json:"rows"` // of weight > 0, as all counts
-	TrainAccuracy  float64   `json:"train_accuracy"`
-	TestAccuracy   *float64  `json:"test_accuracy,omitempty"` // on the test file, else the mean over the folds
-	FoldAccuracies []float64 `json:"fold_accuracies,omitempty"`
-	LOOAccuracy    *float64  `json:"loo_accuracy,omitempty"`
-
-	Method     string            `json:"method"` // that made the planes: psvm, or the refinement's
-	Refinement *refinementReport `json:"refinement,omitempty"`
-	Reduction  *basisReport      `json:"reduction,omitempty"`
-	Tuning     *tuningReport     `json:"tuning,omitempty"`
-	EpsilonSV  *supportReport    `json:"epsilon_sv,omitempty"`
-
-	Classes   []string          `json:"classes"`    // k
-	ClassRows []int64           `json:"class_rows"` // k
-	Features  []string          `json:"features"`   // n
-	Basis     *model.BasisJSON  `json:"basis,omitempty"`
-	W         any               `json:"w"`     // n, or one for each point of the basis; k of those for k > 2 classes
-	Gamma     any               `json:"gamma"` // a number; k for k > 2 classes
-	Planes    []model.PlaneJSON `json:"planes"`
-	Condition float64           `json:"condition"` // the largest of the planes'
-	Mean      []float64         `json:"mean"`      // n
-	Options   model.OptionsJSON `json:"options"`
-	Digest    string            `json:"state_digest"`
-	Seconds   float64           `json:"seconds"`
-}
-
 func (c *fitCmd) Run(ctx context.Context, s *surroundings) error {
 	began := time.Now()
 	data, err := openDataset(c.File, c.columnFlags.options(c.Format))
 	if err != nil {
 		return err
 	}
-	var test *dataset // opened first, so that what is wrong with it is said at once
+	var test *dataset // opened first, so that its errors come at once
 	if c.Test != "" {
 		if test, err = data.aligned(c.Test); err != nil {
 			return err
@@ -117,10 +95,19 @@ func (c *fitCmd) Run(ctx context.Context, s *surroundings) error {
 		c.Folds = defaultFolds
 	}
 	f := &fit{
-		s: s, data: data, folds: c.Folds, seed: c.Seed, coordinates: newCoordinates(data.features, nil),
+		s: s, data: data, folds: c.Folds, seed: c.Seed,
 		options: incremental.Options{
 			Nu: c.Nu.value, Balanced: c.Balanced, ClassWeights: c.ClassWeights, Standardise: c.Standardise,
 		},
+	}
+	switch c.Refine {
+	case newton.Line.String():
+		f.refines, f.method = true, newton.Line
+	case newton.Full.String():
+		f.refines, f.method = true, newton.Full
+	}
+	if c.BlockRows != nil {
+		f.replay(*c.BlockRows, c.sampled())
 	}
 	report := &fitReport{}
 	if err := c.learn(ctx, f, report); err != nil {
@@ -128,7 +115,7 @@ func (c *fitCmd) Run(ctx context.Context, s *surroundings) error {
 	}
 	f.describe(report)
 	if report.Reduction != nil {
-		report.Basis = model.NewBasisJSON(f.coordinates.basis, cmp.Or(c.Regulariser, config.RegulariserIdentity))
+		report.Basis = model.NewBasisJSON(f.in.Map, cmp.Or(c.Regulariser, config.RegulariserIdentity))
 	}
 	if err := c.measure(ctx, f, test, report); err != nil {
 		return err
@@ -140,36 +127,44 @@ func (c *fitCmd) Run(ctx context.Context, s *surroundings) error {
 	return c.print(s.stdout, report)
 }
 
-// learn makes the model and, where there are folds, those without each of them.
+// learn makes the model and the models without each fold.
 func (c *fitCmd) learn(ctx context.Context, f *fit, r *fitReport) (err error) {
+	if f.blocks != nil {
+		if f.sums, err = f.sum(ctx, nil, true); err != nil {
+			return err
+		}
+		f.rows = f.blocks.chosen(f.sums.whole)
+	}
 	if c.Kernel != "" {
-		// The features are scaled; their coordinates are as they are.
+		// Features are scaled on their way into the kernel, coordinates are not.
 		f.scaled, f.options.Standardise = c.Standardise, false
-		if r.Reduction, err = f.choose(ctx, &c.kernelFlags); err != nil {
+		if r.Reduction, err = f.choose(ctx, &c.kernelFlags, c.Nu.auto); err != nil {
 			return err
 		}
 	}
-	if err := f.sum(ctx); err != nil {
-		return err
+	if f.in != nil || f.blocks == nil {
+		if f.sums, err = f.sum(ctx, f.in, c.Nu.auto || f.foldIn == nil); err != nil {
+			return err
+		}
+	}
+	for class := range f.options.ClassWeights {
+		if !f.sums.whole.Has(class) {
+			return usagef("--class-weights: %s has no class %q; it has %s", f.data.path, class, strings.Join(f.sums.whole.Moments().Classes(), ", "))
+		}
 	}
 	if c.Nu.auto {
 		r.Tuning, err = f.tune(ctx)
-	} else if err = f.train(); err == nil && c.Folds > 0 {
+	}
+	if err == nil {
+		r.Refinement, err = f.train(ctx)
+	}
+	if err == nil {
 		err = f.trainFolds(ctx)
 	}
-	if err != nil {
-		return c.advise(err)
-	}
-	switch c.Refine {
-	case newton.Line.String():
-		r.Refinement, err = f.refine(ctx, newton.Line)
-	case newton.Full.String():
-		r.Refinement, err = f.refine(ctx, newton.Full)
-	}
-	return err
+	return c.advise(err)
 }
 
-// measure says what the models are worth.
+// measure reports the accuracies of the models.
 func (c *fitCmd) measure(ctx context.Context, f *fit, test *dataset, r *fitReport) error {
 	own, held, err := f.score(ctx, f.data, "scoring", f.foldModels)
 	if err != nil {
@@ -177,15 +172,15 @@ func (c *fitCmd) measure(ctx context.Context, f *fit, test *dataset, r *fitRepor
 	}
 	r.TrainAccuracy = own.accuracy()
 	if c.Folds > 0 {
-		var mean float64
 		for fold, t := range held {
-			if t.weight == 0 {
+			switch {
+			case t.weight > 0:
+				r.FoldAccuracies = append(r.FoldAccuracies, t.accuracy())
+			case f.blocks == nil:
 				return fmt.Errorf("fold %d of %d of %s has no rows; ask for fewer --folds", fold+1, c.Folds, c.File)
 			}
-			r.FoldAccuracies = append(r.FoldAccuracies, t.accuracy())
-			mean += t.accuracy() / float64(c.Folds)
 		}
-		r.TestAccuracy = &mean
+		r.TestAccuracy = new(mean(r.FoldAccuracies))
 	}
 	if test != nil {
 		t, _, err := f.score(ctx, test, "testing", nil)
@@ -212,131 +207,141 @@ func (c *fitCmd) measure(ctx context.Context, f *fit, test *dataset, r *fitRepor
 
 // fit is one run of fitCmd.
 type fit struct {
-	s       *surroundings
-	data    *dataset
-	folds   int // 0: none
-	seed    uint64
+	s      *surroundings
+	data   *dataset
+	folds  int // 0: none
+	seed   uint64
+	blocks *blocks // nil: rows are dealt to the folds
+
 	options incremental.Options
-	scaled  bool // features get to the kernel scaled
+	refines bool
+	method  newton.Method // of the refinement
 
-	coordinates     *coordinates
-	foldCoordinates []*coordinates // of a kernel
+	scaled bool                 // features get to the kernel scaled
+	rows   *rowSample           // the sample; nil: there is none
+	in     *basis.Coordinates   // nil: the features
+	foldIn []*basis.Coordinates // of a kernel, for the models without each fold
 
-	state      *incremental.State
-	dealt      *incremental.State   // the sum of the folds' own summaries
-	foldStates []*incremental.State // the sum of each fold; none for a kernel
+	sums       *sums
 	model      *incremental.Model
-	foldModels []*incremental.Model
+	foldModels []*incremental.Model // without each fold; nil: it has no rows
 }
 
-// sum sums the file up. The model is that of whole blocks, also when there are
-// folds, and so has the same bits with them and without.
-func (f *fit) sum(ctx context.Context) error {
-	type summaries struct {
-		whole *incremental.Summary
-		parts []*incremental.Summary
+// autoFlag is a positive number or auto. The zero value was not given.
+type autoFlag struct {
+	value float64
+	auto  bool
+}
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (f *autoFlag) UnmarshalText(text []byte) error {
+	if string(text) == "auto" {
+		*f = autoFlag{auto: true}
+		return nil
 	}
-	f.state, f.dealt = incremental.NewState(f.coordinates.names), incremental.NewState(f.coordinates.names)
-	if f.foldCoordinates == nil { // the folds, too, are summed in these coordinates
-		for range f.folds {
-			f.foldStates = append(f.foldStates, incremental.NewState(f.coordinates.names))
-		}
+	value, err := strconv.ParseFloat(string(text), 64)
+	if err != nil || !(value > 0) || math.IsInf(value, 0) {
+		return fmt.Errorf("must be a positive number or auto, not %s", text)
 	}
-	tools := make([]incremental.Summariser, workers())
-	dividers := f.dividers()
-	err := each(ctx, f.s, "learning", f.data,
-		func(worker int, b *incremental.Block, firstRow int64) (r summaries, err error) {
-			z := &tools[worker]
-			b = f.coordinates.enter(worker, b)
-			if r.whole, err = z.Summarise(b); err != nil || f.foldStates == nil {
-				return r, err
-			}
-			for _, rows := range dividers[worker].parts(b, firstRow) {
-				part, err := z.Summarise(rows)
-				if err != nil {
-					return r, err
-				}
-				r.parts = append(r.parts, part)
-			}
-			return r, nil
-		},
-		func(r summaries) error {
-			f.state.Add(r.whole)
-			for fold, part := range r.parts {
-				f.dealt.Add(part)
-				f.foldStates[fold].Add(part)
-			}
-			return nil
-		})
+	*f = autoFlag{value: value}
+	return nil
+}
+
+// defaultFolds is the number of folds that choose ν without --folds.
+const defaultFolds = 10
+
+// problem has the sums for a study in some coordinates.
+func problem(whole *incremental.State, folds []*incremental.State, in *basis.Coordinates) *study.Problem {
+	p := &study.Problem{Whole: whole, Folds: folds}
+	if in != nil {
+		p.Regulariser = in.Regulariser
+	}
+	return p
+}
+
+// tune chooses ν by the rows of each fold and the planes without it.
+func (f *fit) tune(ctx context.Context) (*tuningReport, error) {
+	p := problem(f.sums.dealt, f.sums.folds, f.in)
+	var rows study.Parts = fileParts{f}
+	if f.blocks != nil {
+		rows = study.NewSample(f.rows.view(f.in), p)
+	}
+	y := study.New(p, study.Options{Planes: f.options})
+	t, err := y.Tune(ctx, rows)
 	if err != nil {
-		return err
+		return nil, fmt.Errorf("choose nu for %s: %w", f.data.path, err)
 	}
-	for class := range f.options.ClassWeights {
-		if !f.state.Has(class) {
-			return usagef("--class-weights: %s has no class %q; it has %s", f.data.path, class, strings.Join(f.state.Moments().Classes(), ", "))
-		}
-	}
-	return nil
+	f.options = y.Options()
+	r := model.NewTuning(t.Curves, t.Chosen, t.Criterion, t.Point)
+	return &tuningReport{Folds: r.Folds, Criterion: r.Criterion, Nu: r.Nu, Best: r.Best, Points: r.Curves[0].Points}, nil
 }
 
-// train solves.
-func (f *fit) train() (err error) {
-	if f.model, err = f.coordinates.moments(f.state).Solve(f.options); err != nil {
-		return fmt.Errorf("learn from %s: %w", f.data.path, err)
-	}
-	return nil
+// train makes the model. Its sums are those of whole blocks, so that it has the same bits
+// with folds and without.
+func (f *fit) train(ctx context.Context) (*refinementReport, error) {
+	m, result, err := f.planes(ctx, f.sums.whole, f.in, none)
+	f.model = m
+	return newRefinementReport(f.method, result), err
 }
 
-// trainFolds solves without each fold in turn.
-func (f *fit) trainFolds(ctx context.Context) (err error) {
+// trainFolds makes the models without each fold.
+func (f *fit) trainFolds(ctx context.Context) error {
 	f.foldModels = make([]*incremental.Model, f.folds)
 	for fold := range f.foldModels {
-		rest, _, err := f.without(ctx, fold)
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		in, rest := f.without(fold), (*incremental.State)(nil)
+		switch {
+		case f.foldIn == nil && f.sums.folds[fold].Rows() > 0:
+			rest = f.sums.dealt.Without(f.sums.folds[fold])
+		case f.foldIn != nil && in != nil:
+			var err error
+			if rest, err = f.sumWithout(ctx, fold); err != nil {
+				return err
+			}
+		default:
+			continue
+		}
+		m, _, err := f.planes(ctx, rest, in, fold)
 		if err != nil {
 			return err
 		}
-		if f.foldModels[fold], err = rest.Solve(f.options); err != nil {
-			return fmt.Errorf("learn from %s without fold %d of %d: %w", f.data.path, fold+1, f.folds, err)
-		}
+		f.foldModels[fold] = m
 	}
 	return nil
 }
 
-// without gives the sums of all rows but a fold's, and of the fold's.
-func (f *fit) without(ctx context.Context, fold int) (rest, held *incremental.Moments, err error) {
-	if err := ctx.Err(); err != nil {
-		return nil, nil, err
+// planes solves for the planes of some sums, and refines them on the rows outside a fold,
+// or on those of the sample where whole blocks are in the folds.
+func (f *fit) planes(ctx context.Context, whole *incremental.State, in *basis.Coordinates, fold int) (*incremental.Model, *newton.Result, error) {
+	from := f.data.path
+	if fold != none {
+		from = fmt.Sprintf("%s without fold %d of %d", f.data.path, fold+1, f.folds)
 	}
-	if f.foldCoordinates == nil {
-		held := f.foldStates[fold]
-		return f.dealt.Without(held).Moments(), held.Moments(), nil
+	p := problem(whole, nil, in)
+	o := study.Options{Planes: f.options, Refine: f.method}
+	if f.blocks == nil && f.method == newton.Full && 2*whole.Rows() <= int64(len(whole.Features())) {
+		o.Refine = newton.Dual // the same planes in two passes, from smaller systems
 	}
-	type summaries [2]*incremental.Summary
-	in := f.foldCoordinates[fold]
-	states := [2]*incremental.State{incremental.NewState(in.names), incremental.NewState(in.names)}
-	tools := make([]incremental.Summariser, workers())
-	dividers := f.dividers()
-	err = each(ctx, f.s, fmt.Sprintf("learning without fold %d of %d", fold+1, f.folds), f.data,
-		func(worker int, b *incremental.Block, firstRow int64) (r summaries, err error) {
-			z, d := &tools[worker], &dividers[worker]
-			held, rest := d.divide(b, firstRow, fold)
-			for part, rows := range [][]int{rest, held} {
-				if r[part], err = z.Summarise(in.enter(worker, d.gather(b, rows))); err != nil {
-					return r, err
-				}
-			}
-			return r, nil
-		},
-		func(r summaries) error {
-			for part := range r {
-				states[part].Add(r[part])
-			}
-			return nil
-		})
+	y := study.New(p, o)
+	m, err := y.Solve()
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, fmt.Errorf("learn from %s: %w", from, err)
 	}
-	return in.moments(states[0]), states[1].Moments(), nil
+	if !f.refines {
+		return m, nil, nil
+	}
+	var rows newton.Rows = &rereading{f, in, fold}
+	var standFor map[string]float64
+	if f.blocks != nil {
+		rows, standFor = study.NewSample(f.rows.without(fold).view(in), p).All()
+	}
+	result, err := y.Refine(ctx, rows, standFor)
+	if err != nil {
+		return nil, nil, fmt.Errorf("refine on %s: %w", from, err)
+	}
+	return result.Model, result, nil
 }
 
 // tally counts rows by their weights.
@@ -360,18 +365,22 @@ func (t *tally) add(o tally) {
 // 2 counts as two.
 func (t *tally) accuracy() float64 { return t.right / t.weight }
 
-// score classifies all rows by the model of all rows, and each by that of its
-// fold if there are any. A row of a class that a model does not know counts
-// as wrong.
+// score classifies all rows by the model, and each row by the model without its fold. A row
+// of a class that a model does not know counts as wrong.
 func (f *fit) score(ctx context.Context, d *dataset, what string, foldModels []*incremental.Model) (all tally, folds []tally, err error) {
 	folds = make([]tally, len(foldModels))
-	dividers := f.dividers()
+	tools := f.tools()
 	err = each(ctx, f.s, what, d,
 		func(worker int, b *incremental.Block, firstRow int64) ([]tally, error) {
-			tallies := []tally{judge(f.model, f.coordinates.enter(worker, b))}
-			if foldModels != nil {
-				for fold, part := range dividers[worker].parts(b, firstRow) {
-					tallies = append(tallies, judge(foldModels[fold], f.of(fold).enter(worker, part)))
+			z := &tools[worker]
+			tallies := make([]tally, 1+len(foldModels))
+			tallies[0] = judge(f.model, z.enter(b, f.in))
+			if len(foldModels) == 0 {
+				return tallies, nil
+			}
+			for fold, part := range z.parts(b, firstRow) {
+				if m := foldModels[fold]; m != nil {
+					tallies[1+fold] = judge(m, z.enter(part, f.without(fold)))
 				}
 			}
 			return tallies, nil
@@ -386,6 +395,14 @@ func (f *fit) score(ctx context.Context, d *dataset, what string, foldModels []*
 	return all, folds, err
 }
 
+// without has the coordinates of the model without a fold.
+func (f *fit) without(fold int) *basis.Coordinates {
+	if f.foldIn == nil {
+		return f.in
+	}
+	return f.foldIn[fold]
+}
+
 // judge counts the rows of a block that a model puts into their class.
 func judge(m *incremental.Model, b *incremental.Block) (t tally) {
 	class := make([]int32, b.Rows())
@@ -395,89 +412,3 @@ func judge(m *incremental.Model, b *incremental.Block) (t tally) {
 	}
 	return t
 }
-
-// of is the coordinates of a fold's model.
-func (f *fit) of(fold int) *coordinates {
-	if f.foldCoordinates == nil {
-		return f.coordinates
-	}
-	return f.foldCoordinates[fold]
-}
-
-// describe takes the model into the report.
-func (f *fit) describe(r *fitReport) {
-	m := f.model
-	digest := f.state.Digest()
-	r.File, r.Rows, r.Digest = f.data.path, f.state.Rows(), hex.EncodeToString(digest[:])
-	r.Classes, r.ClassRows, r.Features = m.Classes, m.Rows, f.data.features
-	r.Mean, r.Options = m.Mean, model.NewOptionsJSON(m.Options)
-	r.Method = model.MethodPSVM
-	if r.Refinement != nil {
-		r.Method = r.Refinement.Method
-	}
-	r.Planes = model.NewPlanesJSON(m.Planes)
-	var ws [][]float64
-	var gammas []float64
-	for _, p := range m.Planes {
-		r.Condition = max(r.Condition, p.Condition)
-		ws, gammas = append(ws, p.W), append(gammas, p.Gamma)
-	}
-	r.W, r.Gamma = ws, gammas
-	if len(m.Planes) == 1 {
-		r.W, r.Gamma = ws[0], gammas[0]
-	}
-}
-
-// print is the report for people.
-func (c *fitCmd) print(w io.Writer, r *fitReport) error {
-	p := newTable(w)
-	p.row("file", r.File)
-	p.row("rows", fmt.Sprint(r.Rows))
-	p.row("classes", countedClasses(r.Classes, r.ClassRows))
-	p.row("options", describeOptions(r.Options))
-	if r.Basis != nil {
-		r.Reduction.print(p, r.Basis)
-	}
-	p.row("condition", fmt.Sprintf("%.3g", r.Condition))
-	p.row("train accuracy", percent(r.TrainAccuracy))
-	if r.FoldAccuracies != nil && c.Test != "" {
-		p.row("fold accuracy", describeFolds(r.FoldAccuracies))
-	}
-	if r.TestAccuracy != nil {
-		text := percent(*r.TestAccuracy)
-		if c.Test == "" {
-			text = describeFolds(r.FoldAccuracies)
-		}
-		p.row("test accuracy", text)
-	}
-	if r.LOOAccuracy != nil {
-		p.row("leave-one-out accuracy", percent(*r.LOOAccuracy))
-	}
-	if r.Tuning != nil {
-		p.row("nu", r.Tuning.describe())
-	}
-	if r.Refinement != nil {
-		p.row("refined", r.Refinement.describe())
-	}
-	if r.EpsilonSV != nil {
-		r.EpsilonSV.print(p)
-	}
-	p.row("seconds", fmt.Sprintf("%.3g", r.Seconds))
-	if r.Basis != nil {
-		p.kernelPlanes(len(r.Basis.Points), r.Planes)
-	} else {
-		p.planes(r.Features, r.Planes)
-	}
-	return p.flush()
-}
-
-func describeFolds(accuracies []float64) string {
-	var mean float64
-	for _, a := range accuracies {
-		mean += a / float64(len(accuracies))
-	}
-	return fmt.Sprintf("%s, the mean of %d folds between %s and %s",
-		percent(mean), len(accuracies), percent(slices.Min(accuracies)), percent(slices.Max(accuracies)))
-}
-
-func percent(share float64) string { return fmt.Sprintf("%.2f %%", 100*share) }

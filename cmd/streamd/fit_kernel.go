@@ -13,10 +13,9 @@ import (
 	"streamd/cmd/streamd/model"
 	"streamd/config"
 	"streamd/incremental"
-	"streamd/incremental/gram"
 	"streamd/kernels"
+	"streamd/kernels/basis"
 	"streamd/kernels/reduce"
-	"streamd/kernels/width"
 )
 
 // kernelFlags ask for a nonlinear classifier.
@@ -35,14 +34,18 @@ const (
 	defaultReduce = "kmeans"
 	maxBasis      = 4096
 	maxSample     = 1 << 20
-	// maxFull is the most rows that --reduce none takes: solving for them is
-	// cubic.
+	// maxFull is the most rows that --reduce none takes. A solve takes their third power.
 	maxFull = 2000
 )
 
-func (c *kernelFlags) check() error {
+// check refuses flags that do not go together. With blocks there is a sample also without
+// a kernel.
+func (c *kernelFlags) check(inBlocks bool) error {
+	if c.Sample != nil && (*c.Sample < 1 || *c.Sample > maxSample) && (c.Kernel != "" || inBlocks) {
+		return fmt.Errorf("--sample %d: must be 1 to %d", *c.Sample, maxSample)
+	}
 	if c.Kernel == "" {
-		if *c != (kernelFlags{}) {
+		if others := (kernelFlags{Sample: c.Sample}); *c != others || c.Sample != nil && !inBlocks {
 			return errors.New("--gamma, --basis, --reduce, --regulariser and --sample go with --kernel")
 		}
 		return nil
@@ -58,9 +61,6 @@ func (c *kernelFlags) check() error {
 	}
 	if c.Basis != nil && c.Reduce == "none" {
 		return errors.New("--basis: with --reduce none every row is a point of the basis")
-	}
-	if c.Sample != nil && (*c.Sample < 1 || *c.Sample > maxSample) {
-		return fmt.Errorf("--sample %d: must be 1 to %d", *c.Sample, maxSample)
 	}
 	if c.Sample != nil && c.Reduce == "none" {
 		return errors.New("--sample: with --reduce none all rows are looked at")
@@ -81,7 +81,7 @@ func (c *kernelFlags) check() error {
 	return nil
 }
 
-// anyOf says what is wrong with the value of a flag that may also be left out.
+// anyOf refuses a flag's value that is none of values. An absent flag is fine.
 func anyOf(flag, value string, values ...string) error {
 	if value != "" && !slices.Contains(values, value) {
 		return fmt.Errorf("%s %s: must be one of %s", flag, value, strings.Join(values, ", "))
@@ -89,7 +89,7 @@ func anyOf(flag, value string, values ...string) error {
 	return nil
 }
 
-// given is the value of a flag, or what it is by default.
+// given is the value of a flag, or its default.
 func given(value *int, otherwise int) int {
 	if value == nil {
 		return otherwise
@@ -97,7 +97,15 @@ func given(value *int, otherwise int) int {
 	return *value
 }
 
-// kernel is the kernel for n features, with this γ if it is a Gaussian without.
+// sampled is the number of rows of the sample.
+func (c *kernelFlags) sampled() int {
+	if c.Reduce == "none" {
+		return maxFull + 1
+	}
+	return given(c.Sample, defaultSample)
+}
+
+// kernel is the kernel for n features. A Gaussian without a γ gets this one.
 func (c *kernelFlags) kernel(n int, gamma float64) (kernels.Kernel, error) {
 	a := 1 / float64(n)
 	if c.Gamma.value > 0 {
@@ -114,10 +122,10 @@ func (c *kernelFlags) kernel(n int, gamma float64) (kernels.Kernel, error) {
 	return kernels.Parse(c.Kernel)
 }
 
-// searched says whether γ is to be looked for.
+// searched says whether γ is searched.
 func (c *kernelFlags) searched() bool { return c.Kernel == "gaussian" && c.Gamma.value == 0 }
 
-// advise adds what helps when K(Z, Z), as a regulariser, is singular.
+// advise adds a remedy for a singular K(Z, Z) as the regulariser.
 func (c *kernelFlags) advise(err error) error {
 	if condition := (*incremental.ConditionError)(nil); c.Regulariser == config.RegulariserKernel && errors.As(err, &condition) {
 		return fmt.Errorf("%w; here also: a basis of fewer points, a larger gamma, or --regulariser identity", err)
@@ -125,13 +133,15 @@ func (c *kernelFlags) advise(err error) error {
 	return err
 }
 
-// basisReport is how the basis was chosen.
+// basisReport reports how the basis was chosen.
 type basisReport struct {
-	Method  string        `json:"method"`
-	Sample  int           `json:"sample"` // rows
-	Gammas  []model.Gamma `json:"gammas,omitempty"`
-	Stages  []model.Stage `json:"stages,omitempty"`
-	Seconds float64       `json:"seconds"` // the bases of the folds included
+	Method string        `json:"method"`
+	Sample int           `json:"sample"` // rows
+	Gammas []model.Gamma `json:"gammas,omitempty"`
+	// Unjudged says why no γ was tried and the median heuristic's was taken.
+	Unjudged string        `json:"gammas_absent,omitempty"`
+	Stages   []model.Stage `json:"stages,omitempty"`
+	Seconds  float64       `json:"seconds"` // with the bases of the folds
 }
 
 func (r *basisReport) print(p *table, b *model.BasisJSON) {
@@ -149,6 +159,9 @@ func (r *basisReport) print(p *table, b *model.BasisJSON) {
 	for i := range r.Gammas {
 		p.gamma(&r.Gammas[i])
 	}
+	if r.Unjudged != "" {
+		p.row("  gamma", "by the median heuristic: "+r.Unjudged)
+	}
 	for i := range r.Stages {
 		p.row("  stage", describeStage(&r.Stages[i]))
 	}
@@ -158,9 +171,9 @@ func (t *table) gamma(g *model.Gamma) {
 	t.row(fmt.Sprintf("  gamma %.4g", g.Gamma), fmt.Sprintf("%s of held-out rows are right, at nu %g", percent(g.Correctness), g.Nu))
 }
 
-// describeStage says what came of a stage of the reduction.
+// describeStage writes a stage of the reduction as text.
 func describeStage(s *model.Stage) string {
-	points := fmt.Sprintf("%.4g points", s.Points) // their mean, perhaps
+	points := fmt.Sprintf("%.4g points", s.Points) // perhaps a mean of several runs
 	if s.Points == 1 {
 		points = "1 point"
 	}
@@ -171,198 +184,126 @@ func describeStage(s *model.Stage) string {
 	return text + percent(s.Training) + " right"
 }
 
-// coordinates are what rows are summed in: the features, or K(x, Z).
-type coordinates struct {
-	features    []string // of the rows
-	names       []string
-	basis       *kernels.Map // nil: the features
-	regulariser []float64    // nil: I
-	workers     []entrance
-}
-
-// entrance is one worker's way into coordinates.
-type entrance struct {
-	mapper  *kernels.Mapper
-	block   incremental.Block
-	columns []gram.Column
-	zeros   []float64
-}
-
-func newCoordinates(features []string, basis *kernels.Map) *coordinates {
-	c := &coordinates{features: features, names: features, basis: basis, workers: make([]entrance, workers())}
-	if basis != nil {
-		c.names = model.Coordinates(basis.Points())
-		for i := range c.workers {
-			c.workers[i].mapper = kernels.NewMapper(basis)
-		}
-	}
-	return c
-}
-
-// enter gives a block in the coordinates, until the worker's next call. Features
-// that the block lacks, as LIBSVM files may, are zero, and more are ignored.
-func (c *coordinates) enter(worker int, b *incremental.Block) *incremental.Block {
-	e := &c.workers[worker]
-	e.block = *b
-	if n := len(c.features); len(b.Columns) != n {
-		e.columns = append(e.columns[:0], b.Columns[:min(len(b.Columns), n)]...)
-		if len(e.zeros) < b.Rows() {
-			e.zeros = make([]float64, b.Rows())
-		}
-		for len(e.columns) < n {
-			e.columns = append(e.columns, gram.ColumnOf(e.zeros[:b.Rows()]))
-		}
-		e.block.Columns = e.columns
-	}
-	e.block.Features = c.names
-	if c.basis != nil {
-		e.block.Columns = e.mapper.Map(e.block.Columns)
-	}
-	return &e.block
-}
-
-// moments are a state's sums with the coordinates' regulariser.
-func (c *coordinates) moments(s *incremental.State) *incremental.Moments {
-	if c.regulariser == nil {
-		return s.Moments()
-	}
-	return s.Moments().WithRegulariser(c.regulariser)
-}
-
-// choose finds the coordinates of the model and, as a fold's model must not have
-// seen its rows, those of each fold.
-func (f *fit) choose(ctx context.Context, c *kernelFlags) (*basisReport, error) {
+// choose finds the coordinates of the model, and others for the model without each fold,
+// which must not have seen the fold's rows.
+func (f *fit) choose(ctx context.Context, c *kernelFlags, tuned bool) (*basisReport, error) {
 	began := time.Now()
-	limit := given(c.Sample, defaultSample)
-	if c.Reduce == "none" {
-		limit = maxFull + 1
+	if f.blocks == nil {
+		var err error
+		if f.rows, err = sampleRows(ctx, f.s, f.data, c.sampled(), f.seed); err != nil {
+			return nil, err
+		}
+		if f.folds > 0 {
+			deal := newDealer(f.folds, f.seed)
+			for _, number := range f.rows.numbers {
+				f.rows.fold = append(f.rows.fold, int32(deal.of(number)))
+			}
+		}
 	}
-	sample, err := sampleRows(ctx, f.s, f.data, limit, f.seed)
-	if err != nil {
-		return nil, err
-	}
-	if c.Reduce == "none" && sample.Rows() > maxFull {
+	if c.Reduce == "none" && f.rows.Rows() > maxFull {
 		return nil, fmt.Errorf("learn from %s: --reduce none makes every row a point of the basis, and it has more than %d; take another --reduce", f.data.path, maxFull)
 	}
-	if len(sample.Classes) < 2 {
+	if len(f.rows.Classes) < 2 {
 		return nil, fmt.Errorf("learn from %s: %w", f.data.path, incremental.ErrClasses)
 	}
-	r := &basisReport{Method: cmp.Or(c.Reduce, defaultReduce), Sample: sample.Rows()}
-	gamma := 0.0
-	if c.searched() {
-		if gamma, r.Gammas, err = f.searchGamma(ctx, c, &sample.Block); err != nil {
+	r := &basisReport{Method: cmp.Or(c.Reduce, defaultReduce), Sample: f.rows.Rows()}
+	kernel, err := c.kernel(len(f.rows.Columns), 1)
+	if err == nil && c.searched() {
+		if kernel, err = f.searchGamma(ctx, c, tuned, r); err != nil {
 			return nil, fmt.Errorf("choose gamma for %s: %w", f.data.path, err)
 		}
 	}
-	if f.coordinates, r.Stages, err = f.reduce(ctx, c, &sample.Block, gamma, "choosing the basis"); err != nil {
+	if err == nil {
+		f.in, r.Stages, err = f.reduce(ctx, c, kernel, none)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("choose a basis for %s: %w", f.data.path, err)
 	}
 	for fold := range f.folds {
-		what := fmt.Sprintf("choosing the basis without fold %d of %d", fold+1, f.folds)
-		held, _, err := f.reduce(ctx, c, sample.without(fold, newDealer(f.folds, f.seed)), gamma, what)
-		if err != nil {
-			return nil, fmt.Errorf("choose a basis for %s without fold %d of %d: %w", f.data.path, fold+1, f.folds, err)
+		var in *basis.Coordinates
+		if f.blocks == nil || f.sums.folds[fold].Rows() > 0 {
+			if in, _, err = f.reduce(ctx, c, kernel, fold); err != nil {
+				return nil, fmt.Errorf("choose a basis for %s without fold %d of %d: %w", f.data.path, fold+1, f.folds, err)
+			}
 		}
-		f.foldCoordinates = append(f.foldCoordinates, held)
+		f.foldIn = append(f.foldIn, in)
 	}
 	r.Seconds = time.Since(began).Seconds()
 	return r, nil
 }
 
-// reduce makes coordinates of a sample.
-func (f *fit) reduce(ctx context.Context, c *kernelFlags, sample *incremental.Block, gamma float64, what string) (*coordinates, []model.Stage, error) {
-	n := len(sample.Columns)
-	kernel, err := c.kernel(n, gamma)
-	if err != nil {
-		return nil, nil, err
+// problem has the sample without a fold, or all of it for none. Features are scaled by all
+// rows where whole blocks are in the folds, and otherwise by the sample.
+func (f *fit) problem(c *kernelFlags, without int) (*basis.Problem, error) {
+	rows := f.rows.without(without)
+	p := &basis.Problem{
+		Rows: rows.Block, Order: rows.order, Totals: rows.totals, Seed: f.seed,
+		Gram: c.Regulariser == config.RegulariserKernel, Points: given(c.Basis, defaultBasis),
 	}
-	var mean, scale []float64
-	if f.scaled {
-		sample, mean, scale = scaled(sample)
-	}
-	var z []float64
-	var stages []model.Stage
 	if c.Reduce == "none" {
-		z = make([]float64, 0, sample.Rows()*n)
-		for i := range sample.Rows() {
-			for _, column := range sample.Columns {
-				z = append(z, column.At(i))
-			}
-		}
+		p.Points = rows.Rows()
 	} else {
-		var state atomic.Pointer[string]
-		begun := counted(sample.Rows(), "row")
-		state.Store(&begun)
-		stop := f.s.report(what, func() string { return *state.Load() })
-		defer stop()
-		points := given(c.Basis, defaultBasis)
-		result, err := reduce.Named(cmp.Or(c.Reduce, defaultReduce), points).Reduce(ctx, &reduce.Problem{
-			Columns: sample.Columns, Codes: sample.Codes, Classes: len(sample.Classes), Weights: sample.Weights,
-			Kernel: kernel, Points: points, Seed: f.seed,
-			Progress: func(s reduce.Stage) {
-				stages = append(stages, model.NewStage(s, sample.Classes))
-				line := describeStage(&stages[len(stages)-1])
-				state.Store(&line)
-			},
-		})
-		if err != nil {
-			return nil, nil, err
-		}
-		if result.Interrupted {
-			return nil, nil, ctx.Err()
-		}
-		z = result.Z
+		p.Reducer = reduce.Named(cmp.Or(c.Reduce, defaultReduce), p.Points)
 	}
-	basis, err := kernels.NewMap(kernel, n, z)
-	if err == nil && f.scaled {
-		basis, err = basis.Scaled(mean, scale)
+	var err error
+	switch {
+	case f.scaled && f.blocks == nil:
+		p.Mean, p.Sigma, err = basis.Scale(rows.Block)
+	case f.scaled && without != none:
+		p.Mean, p.Sigma = f.sums.whole.Without(f.sums.folds[without]).Moments().Scale()
+	case f.scaled:
+		p.Mean, p.Sigma = f.sums.whole.Moments().Scale()
 	}
-	if err != nil {
-		return nil, nil, err
-	}
-	made := newCoordinates(f.data.features, basis)
-	if c.Regulariser == config.RegulariserKernel {
-		made.regulariser = basis.Gram()
-	}
-	return made, stages, nil
+	return p, err
 }
 
-const (
-	gammaRows  = 2000 // of the sample that γ is searched on, at most
-	gammaFolds = 5
-	gammaBasis = 100 // points to judge γ on, at most, unless --basis says so
-)
+// reduce makes coordinates from the sample without a fold, or from all of it for none.
+func (f *fit) reduce(ctx context.Context, c *kernelFlags, kernel kernels.Kernel, without int) (*basis.Coordinates, []model.Stage, error) {
+	p, err := f.problem(c, without)
+	if err != nil {
+		return nil, nil, err
+	}
+	var stages []model.Stage
+	var state atomic.Pointer[string]
+	begun := counted(p.Rows.Rows(), "row")
+	state.Store(&begun)
+	p.Progress = func(s reduce.Stage) {
+		stages = append(stages, model.NewStage(s, p.Rows.Classes))
+		line := describeStage(&stages[len(stages)-1])
+		state.Store(&line)
+	}
+	what := "choosing the basis"
+	if without != none {
+		what = fmt.Sprintf("choosing the basis without fold %d of %d", without+1, f.folds)
+	}
+	stop := f.s.report(what, func() string { return *state.Load() })
+	defer stop()
+	m, _, err := p.Choose(ctx, kernel)
+	if err != nil {
+		return nil, nil, err
+	}
+	return basis.New(m, p.Gram), stages, nil
+}
 
-// searchGamma chooses γ by some rows of the sample, evenly spaced in the file. ν
-// is the fit's, or the best of the grid for each γ where that is to be chosen,
-// too.
-func (f *fit) searchGamma(ctx context.Context, c *kernelFlags, sample *incremental.Block) (float64, []model.Gamma, error) {
-	if f.scaled {
-		sample, _, _ = scaled(sample)
+// searchGamma chooses the γ of a Gaussian. Where ν is to be chosen, too, each γ has its own.
+func (f *fit) searchGamma(ctx context.Context, c *kernelFlags, tuned bool, r *basisReport) (k kernels.Kernel, err error) {
+	p, err := f.problem(c, none)
+	if err != nil {
+		return k, err
 	}
-	some := make([]int, min(sample.Rows(), gammaRows))
-	for i := range some {
-		some[i] = i * sample.Rows() / len(some)
-	}
-	deal := newDealer(gammaFolds, f.seed)
-	folds := make([][]int, gammaFolds)
-	for i := range some {
-		fold := deal.of(int64(i))
-		folds[fold] = append(folds[fold], i)
+	if p.Planes = f.options; tuned {
+		p.Planes.Nu = 0
 	}
 	var tried atomic.Int64
+	p.Tried = func() { tried.Add(1) }
 	stop := f.s.report("choosing gamma", func() string { return fmt.Sprintf("%d tried", tried.Load()) })
 	defer stop()
-	gamma, trials, err := width.Search(ctx, &width.Problem{
-		Block: sample.Pick(some), Folds: folds, Options: f.options, Points: given(c.Basis, gammaBasis),
-		Gram: c.Regulariser == config.RegulariserKernel, Tried: func() { tried.Add(1) },
-	})
-	return gamma, gammasOf(trials), err
-}
-
-func gammasOf(trials []width.Trial) (gammas []model.Gamma) {
-	for _, t := range trials {
-		gammas = append(gammas, model.Gamma(t))
+	g, err := p.Gamma(ctx)
+	if err != nil {
+		return k, err
 	}
-	return gammas
+	if r.Gammas = model.NewGammas(g.Trials); g.Unjudged != nil {
+		r.Unjudged = g.Unjudged.Error()
+	}
+	return kernels.Gaussian(g.Gamma)
 }

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -21,7 +22,7 @@ import (
 )
 
 // kernelFit learns from lines of CSV.
-func kernelFit(t *testing.T, lines []string, folds int, flags kernelFlags) *fit {
+func kernelFit(t *testing.T, lines []string, folds int, flags kernelFlags, blockRows ...int) *fit {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "rows.csv")
 	if err := os.WriteFile(path, []byte(strings.Join(lines, "")), 0o600); err != nil {
@@ -32,17 +33,11 @@ func kernelFit(t *testing.T, lines []string, folds int, flags kernelFlags) *fit 
 		t.Fatal(err)
 	}
 	f := &fit{s: quiet(), data: data, folds: folds, seed: 1, options: incremental.Options{Nu: 2}}
-	ctx := context.Background()
-	if _, err := f.choose(ctx, &flags); err != nil {
-		t.Fatal(err)
+	c := &fitCmd{kernelFlags: flags, Standardise: len(blockRows) > 0}
+	for _, rows := range blockRows {
+		f.replay(rows, c.sampled())
 	}
-	if err := f.sum(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.train(); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.trainFolds(ctx); err != nil {
+	if err := c.learn(t.Context(), f, new(fitReport)); err != nil {
 		t.Fatal(err)
 	}
 	return f
@@ -129,7 +124,7 @@ func TestKernelFoldsNeverSawTheirRows(t *testing.T) {
 				}
 			}
 			alone := kernelFit(t, others, 0, flags)
-			got, want := f.foldCoordinates[fold].basis, alone.coordinates.basis
+			got, want := f.foldIn[fold].Map, alone.in.Map
 			if got.Points() != want.Points() {
 				t.Fatalf("%+v, fold %d: %d points, not %d", flags, fold, got.Points(), want.Points())
 			}
@@ -143,6 +138,37 @@ func TestKernelFoldsNeverSawTheirRows(t *testing.T) {
 				if !(math.Abs(p.W[i]-q.W[i]) < 1e-8*(1+math.Abs(q.W[i]))) {
 					t.Errorf("%+v, fold %d: coefficient %d is %v, not %v", flags, fold, i, p.W[i], q.W[i])
 				}
+			}
+		}
+	}
+}
+
+// Where whole blocks are in the folds, the model of a fold has the bits of one that was
+// learned from a file without the fold's blocks.
+func TestKernelFoldsNeverSawTheirBlocks(t *testing.T) {
+	const folds, blockRows = 3, 25
+	lines, _, _ := ring(300)
+	for _, flags := range []kernelFlags{
+		{Kernel: "gaussian(gamma=0.7)", Basis: new(8)},
+		{Kernel: "gaussian(gamma=0.7)", Basis: new(8), Reduce: "stratified", Regulariser: "kernel"},
+	} {
+		f := kernelFit(t, lines, folds, flags, blockRows)
+		for fold := range folds {
+			var others []string
+			for i, line := range lines {
+				if f.blocks.of(int64(i)) != fold {
+					others = append(others, line)
+				}
+			}
+			if len(others) == len(lines) {
+				t.Fatalf("fold %d has no blocks", fold)
+			}
+			alone := kernelFit(t, others, 0, flags, blockRows)
+			if got, want := f.foldIn[fold].Map.Digest(), alone.in.Map.Digest(); got != want {
+				t.Errorf("%+v, fold %d: the basis is another", flags, fold)
+			}
+			if got, want := f.foldModels[fold].Planes, alone.model.Planes; !reflect.DeepEqual(got, want) {
+				t.Errorf("%+v, fold %d: %v, not %v", flags, fold, got, want)
 			}
 		}
 	}
@@ -190,29 +216,6 @@ func TestSampleIsTheLeastHashes(t *testing.T) {
 			t.Fatalf("row %d of the sample is row %d with %v, of class %d and weight %v; it should be row %d",
 				i, sample.numbers[i], sample.Columns[0].At(i), sample.Codes[i], sample.Weights[i], want.number)
 		}
-	}
-}
-
-// Scaling is by the weighted rows, and leaves alone what does not vary.
-func TestScaledSample(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "rows.csv")
-	if err := os.WriteFile(path, []byte("label,v,x,y,z\na,1,2,7,0.1\nb,3,6,7,0.1\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	data, err := openDataset(path, wire.Options{Weight: "v"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	sample, err := sampleRows(context.Background(), quiet(), data, 10, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	block, mean, scale := scaled(&sample.Block)
-	if want := math.Sqrt(3); mean[0] != 5 || !(math.Abs(scale[0]-want) < 1e-15) || scale[1] != 1 || scale[2] != 1 {
-		t.Errorf("mean %v, scale %v", mean, scale)
-	}
-	if got := block.Columns[0].At(1); got != 1*(1/scale[0]) || block.Columns[1].At(0) != 0 {
-		t.Errorf("scaled to %v and %v", got, block.Columns[1].At(0))
 	}
 }
 

@@ -10,15 +10,16 @@ import (
 	"streamd/incremental/tuning"
 )
 
-// leaveOneOut classifies each row by the planes without it.
+// leaveOneOut classifies each row by the planes without that row.
 func (f *fit) leaveOneOut(ctx context.Context) (all tally, err error) {
-	_, hat, err := f.coordinates.moments(f.state).SolveWithHat(f.options)
+	_, hat, err := f.in.Moments(f.sums.whole).SolveWithHat(f.options)
 	if err != nil {
 		return all, fmt.Errorf("learn from %s: %w", f.data.path, err)
 	}
+	tools := f.tools()
 	err = each(ctx, f.s, "leaving out each row", f.data,
 		func(worker int, b *incremental.Block, _ int64) (t tally, err error) {
-			b = f.coordinates.enter(worker, b)
+			b = tools[worker].enter(b, f.in)
 			class, values := f.space(b)
 			hat.LeaveOneOut(f.model, class, values, b)
 			for i, code := range b.Codes {
@@ -33,12 +34,12 @@ func (f *fit) leaveOneOut(ctx context.Context) (all tally, err error) {
 	return all, err
 }
 
-// space is for what Model.Classify says of a block.
+// space is memory for Model.Classify on a block.
 func (f *fit) space(b *incremental.Block) (class []int32, values []float64) {
 	return make([]int32, b.Rows()), make([]float64, b.Rows()*len(f.model.Planes))
 }
 
-// supportReport is what came of solving again with the ε-support vectors.
+// supportReport reports the second solve, with the ε-support vectors.
 type supportReport struct {
 	Epsilon       float64           `json:"epsilon"`
 	Rows          int64             `json:"rows"`
@@ -57,10 +58,9 @@ func (r *supportReport) print(p *table) {
 	}
 }
 
-// supportVectors solves again with the ε-support vectors (Fung 2003, §2.1): the
-// rows whose errors y = 1 − d(x'w − γ) are below ε in magnitude, for all planes
-// where there are several. ε is such that they are the given share of the rows,
-// and the rows that they are not choose ν.
+// supportVectors solves again with the ε-support vectors (Fung 2003, §2.1): the rows whose
+// errors y = 1 − d(x'w − γ) are below ε in magnitude for every plane. ε makes them the
+// given share of the rows. The other rows choose ν.
 func (f *fit) supportVectors(ctx context.Context, share float64, test *dataset) (*supportReport, error) {
 	r := &supportReport{}
 	var err error
@@ -69,16 +69,16 @@ func (f *fit) supportVectors(ctx context.Context, share float64, test *dataset) 
 	}
 
 	type summaries struct{ near, far *incremental.Summary }
-	names := f.coordinates.names
+	names := f.sums.whole.Features()
 	near, far := incremental.NewState(names), incremental.NewState(names)
-	tools := make([]incremental.Summariser, workers())
-	dividers := make([]divider, workers())
+	tools := f.tools()
 	err = each(ctx, f.s, "solving again", f.data,
 		func(worker int, b *incremental.Block, _ int64) (s summaries, err error) {
-			b = f.coordinates.enter(worker, b)
+			z := &tools[worker]
+			b = z.enter(b, f.in)
 			nearRows, farRows := f.divide(b, r.Epsilon)
-			if s.near, err = tools[worker].Summarise(dividers[worker].gather(b, nearRows)); err == nil {
-				s.far, err = tools[worker].Summarise(dividers[worker].gather(b, farRows))
+			if s.near, err = z.summariser.Summarise(z.gather(b, nearRows)); err == nil {
+				s.far, err = z.summariser.Summarise(z.gather(b, farRows))
 			}
 			return s, err
 		},
@@ -91,23 +91,24 @@ func (f *fit) supportVectors(ctx context.Context, share float64, test *dataset) 
 		return nil, err
 	}
 	r.Rows = near.Rows()
-	if near.Classes() < f.state.Classes() {
-		return nil, fmt.Errorf("solve again with the ε-support vectors of %s: they are %s of %d of the %d classes; ask for a larger share", f.data.path, counted(r.Rows, "row"), near.Classes(), f.state.Classes())
+	if near.Classes() < f.sums.whole.Classes() {
+		return nil, fmt.Errorf("solve again with the ε-support vectors of %s: they are %s of %d of the %d classes; ask for a larger share", f.data.path, counted(r.Rows, "row"), near.Classes(), f.sums.whole.Classes())
 	}
 	if far.Rows() == 0 {
 		return nil, fmt.Errorf("solve again with the ε-support vectors of %s: all rows are, which leaves none to choose nu by; ask for a smaller share", f.data.path)
 	}
 
-	sums := f.coordinates.moments(near)
+	sums := f.in.Moments(near)
 	trial := tuning.New(f.options, tuning.Grid(), sums.Classes())
 	if err := trial.Hold(sums, far.Moments()); err != nil {
 		return nil, fmt.Errorf("solve again with the ε-support vectors of %s: %w", f.data.path, err)
 	}
 	err = each(ctx, f.s, "choosing its nu", f.data,
 		func(worker int, b *incremental.Block, _ int64) (*tuning.Score, error) {
-			b = f.coordinates.enter(worker, b)
+			z := &tools[worker]
+			b = z.enter(b, f.in)
 			_, farRows := f.divide(b, r.Epsilon)
-			return trial.Score(0, dividers[worker].gather(b, farRows)), nil
+			return trial.Score(0, z.gather(b, farRows)), nil
 		},
 		func(s *tuning.Score) error {
 			trial.Add(s)
@@ -122,7 +123,7 @@ func (f *fit) supportVectors(ctx context.Context, share float64, test *dataset) 
 		return nil, fmt.Errorf("solve again with the ε-support vectors of %s: %w", f.data.path, err)
 	}
 	r.Nu, r.Planes = chosen.Nu, model.NewPlanesJSON(solved.Planes)
-	again := &fit{s: f.s, data: f.data, coordinates: f.coordinates, model: solved}
+	again := &fit{s: f.s, data: f.data, in: f.in, model: solved}
 	own, _, err := again.score(ctx, f.data, "scoring", nil)
 	if err != nil {
 		return nil, err
@@ -139,8 +140,7 @@ func (f *fit) supportVectors(ctx context.Context, share float64, test *dataset) 
 	return r, nil
 }
 
-// eachError calls do with the number of each row that weighs anything and the
-// largest magnitude of its errors.
+// eachError calls do for each row of weight > 0, with the largest magnitude of its errors.
 func (f *fit) eachError(b *incremental.Block, do func(row int, size float64)) {
 	class, values := f.space(b)
 	f.model.Classify(class, values, b.Columns)
@@ -161,7 +161,7 @@ func (f *fit) eachError(b *incremental.Block, do func(row int, size float64)) {
 	}
 }
 
-// divide tells the ε-support vectors from the other rows.
+// divide separates the ε-support vectors from the other rows.
 func (f *fit) divide(b *incremental.Block, epsilon float64) (near, far []int) {
 	f.eachError(b, func(row int, size float64) {
 		if size < epsilon {
@@ -173,19 +173,19 @@ func (f *fit) divide(b *incremental.Block, epsilon float64) (near, far []int) {
 	return near, far
 }
 
-// epsilon is the least ε of six significant bits below which the errors of a
-// share of the rows lie.
+// epsilon is the least ε of six significant bits that is above the errors of a share of
+// the rows.
 func (f *fit) epsilon(ctx context.Context, share float64) (float64, error) {
-	// Numbers with the same leading bits are counted together, so that no row
-	// need be remembered.
+	// Errors are counted by their leading bits, so that none has to be kept.
 	const dropped = 52 - 6
 	counts := make([][]int64, workers())
 	for i := range counts {
 		counts[i] = make([]int64, math.Float64bits(math.Inf(1))>>dropped+1)
 	}
+	tools := f.tools()
 	err := each(ctx, f.s, "finding the nearest rows", f.data,
 		func(worker int, b *incremental.Block, _ int64) (none struct{}, err error) {
-			f.eachError(f.coordinates.enter(worker, b), func(_ int, size float64) { counts[worker][math.Float64bits(size)>>dropped]++ })
+			f.eachError(tools[worker].enter(b, f.in), func(_ int, size float64) { counts[worker][math.Float64bits(size)>>dropped]++ })
 			return none, nil
 		},
 		func(struct{}) error { return nil })
@@ -197,7 +197,7 @@ func (f *fit) epsilon(ctx context.Context, share float64) (float64, error) {
 		for _, c := range counts {
 			seen += c[i]
 		}
-		if float64(seen) >= share*float64(f.state.Rows()) {
+		if float64(seen) >= share*float64(f.sums.whole.Rows()) {
 			return math.Float64frombits(uint64(i+1) << dropped), nil
 		}
 	}

@@ -68,11 +68,11 @@ func trained(t *testing.T, path string, k int, seed uint64) *fit {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fit{s: quiet(), data: data, folds: k, seed: seed, coordinates: newCoordinates(data.features, nil), options: incremental.Options{Nu: 1}}
-	if err := f.sum(context.Background()); err != nil {
+	f := &fit{s: quiet(), data: data, folds: k, seed: seed, options: incremental.Options{Nu: 1}}
+	if f.sums, err = f.sum(t.Context(), nil, true); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.train(); err != nil {
+	if _, err := f.train(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	return f
@@ -100,7 +100,7 @@ func TestFitRefinesFewRowsByTheDual(t *testing.T) {
 		t.Fatal(err)
 	}
 	primal := func(m *incremental.Model, without int) *newton.Result {
-		result, err := newton.Refine(t.Context(), m, &rereading{f, f.coordinates, without}, newton.Options{})
+		result, err := newton.Refine(t.Context(), m, &rereading{f, nil, without}, newton.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -110,8 +110,12 @@ func TestFitRefinesFewRowsByTheDual(t *testing.T) {
 	for fold, m := range f.foldModels {
 		want = append(want, primal(m, fold))
 	}
-	refined, err := f.refine(t.Context(), newton.Full)
+	f.refines, f.method = true, newton.Full
+	refined, err := f.train(t.Context())
 	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.trainFolds(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if refined.Passes != 2 || want[0].Passes <= 2 {
@@ -143,8 +147,8 @@ func TestFitNamesTheRowOfTheFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fit{s: quiet(), data: data, coordinates: newCoordinates(data.features, nil), options: incremental.Options{Nu: 1}}
-	err = f.sum(context.Background())
+	f := &fit{s: quiet(), data: data, options: incremental.Options{Nu: 1}}
+	_, err = f.sum(t.Context(), nil, true)
 	row := (*incremental.RowError)(nil)
 	if !errors.As(err, &row) || row.Row != good || row.Feature != "x2" || !strings.HasPrefix(err.Error(), "read "+path) {
 		t.Errorf("got %v", err)

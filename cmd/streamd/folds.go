@@ -1,11 +1,21 @@
 package main
 
-// dealer deals the rows of a file into k parts for cross-validation. The part
-// of a row is a function of the seed and the row's number only, so that no
-// table of rows and no count of them is needed: every k rows that follow each
-// other go to the k parts in a random order of their own. Parts therefore
-// differ by at most one row, and a file that is sorted by class is dealt evenly
-// all the same.
+import (
+	"context"
+	"iter"
+	"strconv"
+
+	"streamd/incremental"
+	"streamd/incremental/gram"
+	"streamd/incremental/sample"
+	"streamd/kernels/basis"
+)
+
+// dealer deals the rows of a file into k folds for cross-validation. The fold of a row is a
+// function of the seed and the row's number, so that neither a table of rows nor their
+// count is needed. Every k rows that follow each other go to the k folds in a random order
+// of their own. Folds therefore differ by at most one row, and the rows of a file that is
+// sorted by class are dealt evenly, too.
 type dealer struct {
 	k     int
 	seed  uint64
@@ -26,9 +36,9 @@ func (f *dealer) of(row int64) int {
 	return f.order[row%int64(f.k)]
 }
 
-// shuffle is Fisher and Yates's, on words of SplitMix64 of which each group of
-// rows has its own k. Taking a word modulo i+1 favours some orders by less than
-// one part in 2^50.
+// shuffle is the shuffle of Fisher and Yates, by words of SplitMix64; each group of rows
+// has k words of its own. A word modulo i+1 favours some orders by less than one part in
+// 2^50.
 func (f *dealer) shuffle() {
 	for i := range f.order {
 		f.order[i] = i
@@ -47,4 +57,159 @@ func mix(z uint64) uint64 {
 	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
 	z = (z ^ z>>27) * 0x94d049bb133111eb
 	return z ^ z>>31
+}
+
+// blocks are the blocks that streamd replay file makes of a file. By their content they
+// are in the folds, and their rows in the sample, of a daemon that reads them.
+type blocks struct {
+	rows   int // of each block, but for the last
+	k      int // folds; 0: none
+	count  int
+	folds  []int // of each block
+	sample *sample.Sample
+}
+
+// maxReplayed is the most rows of a block that streamd replay writes.
+const maxReplayed = 1 << 24
+
+// replay has the file cut into blocks, with a sample of some rows.
+func (f *fit) replay(blockRows, sampleRows int) {
+	f.data.blockRows = blockRows
+	f.blocks = &blocks{
+		rows: blockRows, k: f.folds,
+		sample: sample.New(sample.Settings{Rows: sampleRows, Seed: f.seed}, func(func(string) bool) {
+			panic("fit: the sample lacks rows of blocks that stay")
+		}),
+	}
+}
+
+// add takes in the next block of the file.
+func (p *blocks) add(s *incremental.Summary, rows *sample.Part) {
+	if p.k > 0 {
+		p.folds = append(p.folds, sample.Fold(s.Digest(), p.k))
+	}
+	p.sample.Add(strconv.Itoa(p.count), rows)
+	p.count++
+}
+
+// of is the fold of a row.
+func (p *blocks) of(row int64) int { return p.folds[row/int64(p.rows)] }
+
+// chosen is the sample of all blocks, whose sums are given.
+func (p *blocks) chosen(sums *incremental.State) *rowSample {
+	view := p.sample.Snapshot(sums, p.k).View()
+	return &rowSample{Block: view.Block, fold: view.Fold, totals: view.Totals}
+}
+
+// tools belong to one worker in one reading of the file.
+type tools struct {
+	fit        *fit
+	folds      interface{ of(row int64) int }
+	summariser incremental.Summariser
+	taker      sample.Taker
+	lifters    map[*basis.Coordinates]*basis.Lifter
+
+	in      [][]int           // of parts: the rows of each fold
+	part    incremental.Block // of gather
+	numbers []float64
+	weights []float64
+
+	block   incremental.Block // of enter
+	columns []gram.Column
+	zeros   []float64
+}
+
+// tools makes the tools of every worker.
+func (f *fit) tools() []tools {
+	all := make([]tools, workers())
+	for i := range all {
+		z := &all[i]
+		z.fit, z.in, z.lifters = f, make([][]int, f.folds), map[*basis.Coordinates]*basis.Lifter{}
+		switch {
+		case f.blocks != nil:
+			z.folds = f.blocks
+		case f.folds > 0:
+			z.folds = newDealer(f.folds, f.seed)
+		}
+	}
+	return all
+}
+
+// enter puts a block into coordinates, until the next call for the same coordinates.
+// Features that the block lacks, as in a LIBSVM file, are zero; others are ignored.
+func (z *tools) enter(b *incremental.Block, in *basis.Coordinates) *incremental.Block {
+	z.block = *b
+	z.block.Features = z.fit.data.features
+	if n := len(z.block.Features); len(b.Columns) != n {
+		z.columns = append(z.columns[:0], b.Columns[:min(len(b.Columns), n)]...)
+		if len(z.zeros) < b.Rows() {
+			z.zeros = make([]float64, b.Rows())
+		}
+		for len(z.columns) < n {
+			z.columns = append(z.columns, gram.ColumnOf(z.zeros[:b.Rows()]))
+		}
+		z.block.Columns = z.columns
+	}
+	if in != nil && z.lifters[in] == nil {
+		z.lifters[in] = new(basis.Lifter)
+	}
+	lifted, _ := z.lifters[in].Block(context.Background(), &z.block, in) // a context that does not end
+	return lifted
+}
+
+// parts yields the rows of each fold that has any. A part is valid until the next.
+func (z *tools) parts(b *incremental.Block, firstRow int64) iter.Seq2[int, *incremental.Block] {
+	return func(yield func(int, *incremental.Block) bool) {
+		for fold := range z.in {
+			z.in[fold] = z.in[fold][:0]
+		}
+		for i := range b.Rows() {
+			fold := z.folds.of(firstRow + int64(i))
+			z.in[fold] = append(z.in[fold], i)
+		}
+		for fold, rows := range z.in {
+			if len(rows) > 0 && !yield(fold, z.gather(b, rows)) {
+				return
+			}
+		}
+	}
+}
+
+// without gathers the rows outside a fold.
+func (z *tools) without(b *incremental.Block, firstRow int64, fold int) *incremental.Block {
+	var rest []int
+	for i := range b.Rows() {
+		if z.folds.of(firstRow+int64(i)) != fold {
+			rest = append(rest, i)
+		}
+	}
+	return z.gather(b, rest)
+}
+
+// gather copies the given rows. The copy is valid until the next call.
+func (z *tools) gather(b *incremental.Block, rows []int) *incremental.Block {
+	m := len(rows)
+	if cap(z.numbers) < m*len(b.Columns) {
+		z.numbers = make([]float64, m*len(b.Columns))
+	}
+	part := &z.part
+	*part = incremental.Block{Features: b.Features, Classes: b.Classes, Columns: part.Columns[:0], Codes: part.Codes[:0]}
+	for j, column := range b.Columns {
+		numbers := z.numbers[j*m:][:m]
+		for i, row := range rows {
+			numbers[i] = column.At(row)
+		}
+		part.Columns = append(part.Columns, gram.ColumnOf(numbers))
+	}
+	for _, row := range rows {
+		part.Codes = append(part.Codes, b.Codes[row])
+	}
+	if b.Weights != nil {
+		z.weights = z.weights[:0]
+		for _, row := range rows {
+			z.weights = append(z.weights, b.Weights[row])
+		}
+		part.Weights = z.weights
+	}
+	return part
 }

@@ -7,14 +7,13 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// pipeline does work on several goroutines without showing it: next gives the
-// jobs, one call at a time, until io.EOF, and take gets the results in the
-// order of their jobs, one call at a time. The calls of one worker follow each
-// other, so memory kept by its number (from 0) is its own.
+// pipeline does jobs on several goroutines, with the results of a single one. next gives
+// the jobs, one call at a time, until io.EOF. take gets the results in the order of their
+// jobs, one call at a time. Calls of work by the same worker, numbered from 0, follow each
+// other, so that a worker may have memory of its own.
 //
-// The first error in the order of the jobs ends it all; it too does not depend
-// on the number of workers. At most inFlight(workers) jobs have been given
-// whose results have not been taken.
+// The first error in the order of the jobs ends the pipeline, whatever the number of
+// workers. At most inFlight(workers) jobs are between next and take.
 func pipeline[Job, Result any](ctx context.Context, workers int,
 	next func() (Job, error),
 	work func(worker int, job Job) (Result, error),
@@ -29,7 +28,7 @@ func pipeline[Job, Result any](ctx context.Context, workers int,
 		done chan<- outcome
 	}
 	tasks := make(chan task)
-	order := make(chan (<-chan outcome), inFlight(workers)-2) // one more is with take, one with next
+	order := make(chan (<-chan outcome), inFlight(workers)-2) // and one each in take and next
 
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
@@ -50,7 +49,7 @@ func pipeline[Job, Result any](ctx context.Context, workers int,
 				return ctx.Err()
 			}
 			if err != nil {
-				return nil // take comes to it in its turn
+				return nil // take gets it in its turn
 			}
 			select {
 			case tasks <- task{job, done}:
@@ -87,5 +86,5 @@ func pipeline[Job, Result any](ctx context.Context, workers int,
 	return group.Wait()
 }
 
-// inFlight is how many jobs a pipeline has in hand at most.
+// inFlight is the most jobs between next and take.
 func inFlight(workers int) int { return 2*workers + 2 }

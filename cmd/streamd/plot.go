@@ -52,7 +52,7 @@ func (c *plotCmd) Run(ctx context.Context, s *surroundings) error {
 		if err != nil {
 			return err
 		}
-		picture.Rows = &rows.Block
+		picture.Rows = rows.Block
 	}
 	draw := picture.PNG
 	if filepath.Ext(c.Out) == ".svg" {

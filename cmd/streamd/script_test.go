@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -54,6 +55,7 @@ func TestScripts(t *testing.T) {
 			"json":         cmdJSON,
 			"same":         cmdSame,
 			"ndc":          cmdNDC,
+			"scattered":    cmdScattered,
 			"broker":       cmdBroker,
 			"until":        cmdUntil,
 			"arrived":      cmdArrived,
@@ -162,6 +164,22 @@ func cmdNDC(ts *testscript.TestScript, neg bool, args []string) {
 	text, err := wire.Encode(nil, wire.CSV, ndcPoints(rows))
 	ts.Check(err)
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), text, 0o666))
+}
+
+// scattered FILE ROWS writes weighted rows of three classes that overlap, with numbers
+// whose sums depend on how they are rounded.
+func cmdScattered(ts *testscript.TestScript, neg bool, args []string) {
+	rows, err := strconv.Atoi(args[1])
+	ts.Check(err)
+	r := rand.New(rand.NewPCG(11, uint64(rows)))
+	var text bytes.Buffer
+	text.WriteString("label,v,a,b,c\n")
+	for i := range rows {
+		class := r.IntN(3)
+		fmt.Fprintf(&text, "%c,%v,%v,%v,%v\n", "pqr"[class], float64(1+i%4)/3,
+			float64(class)+r.NormFloat64(), 100*(math.Abs(float64(class)-1)+r.NormFloat64()/2), float32(5+r.ExpFloat64()))
+	}
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), text.Bytes(), 0o666))
 }
 
 func ndcPoints(rows int) *incremental.Block {

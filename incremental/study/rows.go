@@ -30,6 +30,9 @@ type Sample struct {
 // copied.
 func NewSample(view *sample.View, p *Problem) *Sample {
 	s := &Sample{block: view.Block, totals: p.Whole.Totals(), apart: p.Folds, in: make([][]int, len(p.Folds))}
+	if len(p.Folds) == 0 {
+		return s
+	}
 	for i, f := range view.Fold {
 		s.in[f] = append(s.in[f], i)
 	}

@@ -48,9 +48,16 @@ func New(p *Problem, o Options) *Study {
 func (s *Study) Options() incremental.Options { return s.options.Planes }
 
 // Solve reads the planes off the sums.
-func (s *Study) Solve() (*incremental.Model, *incremental.Hat, error) {
-	model, hat, err := s.total.SolveWithHat(s.options.Planes)
-	if err == nil {
+func (s *Study) Solve() (model *incremental.Model, err error) {
+	if model, err = s.total.Solve(s.options.Planes); err == nil {
+		s.model, s.refined = model, false
+	}
+	return model, err
+}
+
+// SolveWithHat is Solve that keeps the factors: see incremental.Hat.
+func (s *Study) SolveWithHat() (model *incremental.Model, hat *incremental.Hat, err error) {
+	if model, hat, err = s.total.SolveWithHat(s.options.Planes); err == nil {
 		s.model, s.refined = model, false
 	}
 	return model, hat, err

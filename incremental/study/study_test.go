@@ -96,7 +96,7 @@ func TestJudgesFirstRowsOfManyClasses(t *testing.T) {
 	const folds, rows, planes = 5, 100, 3
 	l := newLive(t, overlapping(20, 60), folds, 4*rows, nil)
 	s := New(&l.Problem, Options{Planes: incremental.Options{Nu: 1}})
-	if _, _, err := s.Solve(); err != nil {
+	if _, err := s.Solve(); err != nil {
 		t.Fatal(err)
 	}
 	got, err := s.HoldOut(t.Context(), l.sample(), rows*planes+planes-1)
@@ -165,7 +165,7 @@ func TestHeldOutRowsWereNotSeen(t *testing.T) {
 		refined := !o.Planes.Standardise
 		planes := func(l *live) *Study {
 			s := New(&l.Problem, o)
-			if _, _, err := s.Solve(); err != nil {
+			if _, err := s.Solve(); err != nil {
 				t.Fatal(err)
 			}
 			if refined {
@@ -209,7 +209,7 @@ func TestStudyEnds(t *testing.T) {
 	if _, err := s.Tune(ctx, l.sample()); !errors.Is(err, context.Canceled) || s.Options().Nu != 3 {
 		t.Errorf("%v, with ν = %v", err, s.Options().Nu)
 	}
-	if _, _, err := s.Solve(); err != nil {
+	if _, err := s.Solve(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.HoldOut(ctx, l.sample(), everyRow); !errors.Is(err, context.Canceled) {
@@ -239,7 +239,7 @@ func TestStudyEnds(t *testing.T) {
 	if _, err := s.Tune(t.Context(), one.sample()); !errors.Is(err, incremental.ErrClasses) || s.Options().Nu != 3 {
 		t.Errorf("one fold with rows: %v, with ν = %v", err, s.Options().Nu)
 	}
-	if _, _, err := s.Solve(); err != nil {
+	if _, err := s.Solve(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.HoldOut(t.Context(), one.sample(), everyRow); err == nil {

@@ -25,8 +25,8 @@ import (
 // read.
 type Problem struct {
 	// Rows are of two classes or more, with finite numbers. Any first part of them
-	// should be as good a sample as all of them; where it is not, Order lists the rows
-	// in such an order for Gamma.
+	// should be a sample of all. Where it is not, as in the order of a file, Order lists
+	// the rows in a random order for Gamma.
 	Rows  *incremental.Block
 	Order []int
 	// Totals are the rows that those of each class stand for; nil: they stand for

@@ -107,15 +107,10 @@ func TestEveryRowIsAPoint(t *testing.T) {
 	}
 }
 
-// Workers do not show in the basis, nor does the order of the rows in γ where they are
-// listed in the order that they had.
+// Workers do not show in the basis. The rows of a sample are judged in turn as they are
+// where their order is that listed.
 func TestChoicesAreFunctionsOfTheProblem(t *testing.T) {
 	b := scattered(600)
-	order := rand.New(rand.NewPCG(1, 1)).Perm(600)
-	from := make([]int, 600) // where a row has gone
-	for to, row := range order {
-		from[row] = to
-	}
 	mean, sigma := summed(t, b.Features, b).Moments().Scale()
 	p := Problem{
 		Rows: b, Mean: mean, Sigma: sigma, Planes: incremental.Options{Nu: 10}, Points: 12,
@@ -125,10 +120,28 @@ func TestChoicesAreFunctionsOfTheProblem(t *testing.T) {
 	if err != nil || gamma.Unjudged != nil || len(gamma.Trials) != 12 {
 		t.Fatalf("%+v, %v", gamma, err)
 	}
-	shuffled := p
-	shuffled.Rows, shuffled.Order = b.Pick(order), from
-	if again, err := shuffled.Gamma(t.Context()); err != nil || !reflect.DeepEqual(again, gamma) {
-		t.Errorf("%+v of shuffled rows, %+v in order; %v", again, gamma, err)
+	listed := p
+	for i := range 600 {
+		listed.Order = append(listed.Order, i)
+	}
+	if again, err := listed.Gamma(t.Context()); err != nil || !reflect.DeepEqual(again, gamma) {
+		t.Errorf("%+v of listed rows, %+v as they are; %v", again, gamma, err)
+	}
+	// Of rows sorted by class the folds have no more of one class than of the other.
+	listed.Order = rand.New(rand.NewPCG(1, 1)).Perm(600)
+	listed.Rows = b.Pick(byClass(b))
+	first, folds := listed.first(listed.scaled())
+	if first.Rows() != 600 || !slices.IsSorted(first.Codes) {
+		t.Error("rows to judge by are not in the order of the problem's")
+	}
+	for _, fold := range folds {
+		of := [2]int{}
+		for _, i := range fold {
+			of[first.Codes[i]]++
+		}
+		if len(fold) != 120 || of[0] < 30 || of[1] < 30 {
+			t.Errorf("a fold of %d and %d rows", of[0], of[1])
+		}
 	}
 	kernel, err := kernels.Gaussian(gamma.Gamma)
 	if err != nil {
@@ -151,6 +164,16 @@ func TestChoicesAreFunctionsOfTheProblem(t *testing.T) {
 	if _, _, err := p.Choose(ctx, kernel); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
+}
+
+// byClass lists the rows of one class after the other.
+func byClass(b *incremental.Block) []int {
+	var rows []int
+	for i := range b.Rows() {
+		rows = append(rows, i)
+	}
+	slices.SortStableFunc(rows, func(i, j int) int { return int(b.Codes[i]) - int(b.Codes[j]) })
+	return rows
 }
 
 // Rows of a sample count for the rows of their class that they stand for.

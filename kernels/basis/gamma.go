@@ -53,7 +53,7 @@ type Gamma struct {
 // too wide where classes alternate several times within the median distance, as on a
 // checkerboard. So γ = 4^i times the heuristic's are tried, for i from −3 to 6, and
 // then half and twice the best of these, on the first 4,000 rows in five folds. Every
-// γ has the same points Z, up to 100 of the rows, evenly spaced in their order, and is
+// γ has the same points Z, up to 100 of these rows, evenly spaced in their order, and is
 // judged by proximal planes in the coordinates K(x, Z) (Fung 2003, 2.55), which cost
 // one solve per fold, also where planes are to be refined or the basis is to be a
 // better one. A point may be a row of the fold that is judged, but its class is not
@@ -70,13 +70,7 @@ type Gamma struct {
 // planes, and O(m·t·k·v) to judge them, on one goroutine.
 func (p *Problem) Gamma(ctx context.Context) (*Gamma, error) {
 	scaled := p.scaled()
-	first := scaled
-	if p.Order != nil {
-		first = scaled.Pick(p.Order[:min(len(p.Order), gammaRows)])
-	} else {
-		first = scaled.Slice(0, min(scaled.Rows(), gammaRows))
-	}
-	folds := deal(first)
+	first, folds := p.first(scaled)
 	if p.Totals != nil {
 		first = sample.Weigh(first, p.Totals)
 	}
@@ -90,6 +84,25 @@ func (p *Problem) Gamma(ctx context.Context) (*Gamma, error) {
 		return nil, err
 	}
 	return &Gamma{Gamma: gamma, Trials: s.trials}, nil
+}
+
+// first is the rows that γ is judged by, in the order of the Problem's rows, and their
+// folds.
+func (p *Problem) first(all *incremental.Block) (*incremental.Block, [][]int) {
+	if p.Order == nil {
+		b := all.Slice(0, min(all.Rows(), gammaRows))
+		return b, deal(b)
+	}
+	order := p.Order[:min(len(p.Order), gammaRows)]
+	folds := deal(all.Pick(order))
+	rows := slices.Sorted(slices.Values(order))
+	for _, fold := range folds {
+		for i, at := range fold {
+			fold[i], _ = slices.BinarySearch(rows, order[at])
+		}
+		slices.Sort(fold)
+	}
+	return all.Pick(rows), folds
 }
 
 // deal deals rows to folds in turn. Copies of a row, which follow each other in a

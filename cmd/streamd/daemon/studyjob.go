@@ -31,7 +31,7 @@ func (s *studyJob) make(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
-	planes, hat, err := y.Solve()
+	planes, hat, err := y.SolveWithHat()
 	if err != nil {
 		out.Problem = err.Error()
 		const none = "there is no model"

@@ -1,0 +1,174 @@
+package main
+
+import (
+	"encoding/hex"
+	"fmt"
+	"io"
+	"slices"
+
+	"streamd/cmd/streamd/model"
+	"streamd/incremental/newton"
+)
+
+// fitReport is the output of fit. Features, classes, planes, options and method have their
+// names in httpapi.ModelAnswer, so that streamd predict reads a saved report.
+type fitReport struct {
+	File           string    `json:"file"`
+	Rows           int64     `json:"rows"` // of weight > 0, like all counts
+	TrainAccuracy  float64   `json:"train_accuracy"`
+	TestAccuracy   *float64  `json:"test_accuracy,omitempty"` // on the test file, or else the mean over the folds
+	FoldAccuracies []float64 `json:"fold_accuracies,omitempty"`
+	LOOAccuracy    *float64  `json:"loo_accuracy,omitempty"`
+
+	Method     string            `json:"method"` // of the planes: psvm, or the refinement's
+	Refinement *refinementReport `json:"refinement,omitempty"`
+	Reduction  *basisReport      `json:"reduction,omitempty"`
+	Tuning     *tuningReport     `json:"tuning,omitempty"`
+	EpsilonSV  *supportReport    `json:"epsilon_sv,omitempty"`
+
+	Classes   []string          `json:"classes"`    // k
+	ClassRows []int64           `json:"class_rows"` // k
+	Features  []string          `json:"features"`   // n
+	Basis     *model.BasisJSON  `json:"basis,omitempty"`
+	W         any               `json:"w"`     // n, or one for each point of the basis; k of those for k > 2 classes
+	Gamma     any               `json:"gamma"` // a number; k for k > 2 classes
+	Planes    []model.PlaneJSON `json:"planes"`
+	Condition float64           `json:"condition"` // the largest of the planes'
+	Mean      []float64         `json:"mean"`      // n
+	Options   model.OptionsJSON `json:"options"`
+	Digest    string            `json:"state_digest"`
+	Seconds   float64           `json:"seconds"`
+}
+
+// tuningReport reports how ν was chosen.
+type tuningReport struct {
+	Folds     int                 `json:"folds"`
+	Criterion string              `json:"criterion"`
+	Nu        float64             `json:"nu"`
+	Best      float64             `json:"best"` // value of the criterion at nu
+	Points    []model.TuningPoint `json:"points"`
+}
+
+func (r *tuningReport) describe() string {
+	return fmt.Sprintf("%g, chosen by the %s of %s on %d folds", r.Nu, r.Criterion, percent(r.Best), r.Folds)
+}
+
+// refinementReport reports how the planes of all rows were refined.
+type refinementReport struct {
+	Method string               `json:"method"`
+	Passes int                  `json:"passes"` // over the rows
+	Planes []refinedPlaneReport `json:"planes"`
+}
+
+type refinedPlaneReport struct {
+	Class          string  `json:"class"`
+	Objective      float64 `json:"objective"`
+	Gradient       float64 `json:"gradient"`
+	Iterations     int     `json:"iterations"`
+	SupportVectors int64   `json:"support_vectors"`
+}
+
+// newRefinementReport is nil without a refinement.
+func newRefinementReport(method newton.Method, result *newton.Result) *refinementReport {
+	if result == nil {
+		return nil
+	}
+	r := &refinementReport{Method: method.String(), Passes: result.Passes}
+	for _, p := range result.Planes {
+		r.Planes = append(r.Planes, refinedPlaneReport{p.Class, p.Objective, p.Gradient, p.Iterations, p.SupportVectors})
+	}
+	return r
+}
+
+func (r *refinementReport) describe() string {
+	var vectors int64
+	for _, p := range r.Planes {
+		vectors = max(vectors, p.SupportVectors)
+	}
+	of := ""
+	if len(r.Planes) > 1 {
+		of = " for the plane with the most"
+	}
+	return fmt.Sprintf("%s, in %s; %s%s", r.Method, counted(r.Passes, "pass"), counted(vectors, "support vector"), of)
+}
+
+// describe puts the model into the report.
+func (f *fit) describe(r *fitReport) {
+	m := f.model
+	digest := f.sums.whole.Digest()
+	r.File, r.Rows, r.Digest = f.data.path, f.sums.whole.Rows(), hex.EncodeToString(digest[:])
+	r.Classes, r.ClassRows, r.Features = m.Classes, m.Rows, f.data.features
+	r.Mean, r.Options = m.Mean, model.NewOptionsJSON(m.Options)
+	r.Method = model.MethodPSVM
+	if r.Refinement != nil {
+		r.Method = r.Refinement.Method
+	}
+	r.Planes = model.NewPlanesJSON(m.Planes)
+	var ws [][]float64
+	var gammas []float64
+	for _, p := range m.Planes {
+		r.Condition = max(r.Condition, p.Condition)
+		ws, gammas = append(ws, p.W), append(gammas, p.Gamma)
+	}
+	r.W, r.Gamma = ws, gammas
+	if len(m.Planes) == 1 {
+		r.W, r.Gamma = ws[0], gammas[0]
+	}
+}
+
+// print writes the report for people.
+func (c *fitCmd) print(w io.Writer, r *fitReport) error {
+	p := newTable(w)
+	p.row("file", r.File)
+	p.row("rows", fmt.Sprint(r.Rows))
+	p.row("classes", countedClasses(r.Classes, r.ClassRows))
+	p.row("options", describeOptions(r.Options))
+	if r.Basis != nil {
+		r.Reduction.print(p, r.Basis)
+	}
+	p.row("condition", fmt.Sprintf("%.3g", r.Condition))
+	p.row("train accuracy", percent(r.TrainAccuracy))
+	if r.FoldAccuracies != nil && c.Test != "" {
+		p.row("fold accuracy", describeFolds(r.FoldAccuracies))
+	}
+	if r.TestAccuracy != nil {
+		text := percent(*r.TestAccuracy)
+		if c.Test == "" {
+			text = describeFolds(r.FoldAccuracies)
+		}
+		p.row("test accuracy", text)
+	}
+	if r.LOOAccuracy != nil {
+		p.row("leave-one-out accuracy", percent(*r.LOOAccuracy))
+	}
+	if r.Tuning != nil {
+		p.row("nu", r.Tuning.describe())
+	}
+	if r.Refinement != nil {
+		p.row("refined", r.Refinement.describe())
+	}
+	if r.EpsilonSV != nil {
+		r.EpsilonSV.print(p)
+	}
+	p.row("seconds", fmt.Sprintf("%.3g", r.Seconds))
+	if r.Basis != nil {
+		p.kernelPlanes(len(r.Basis.Points), r.Planes)
+	} else {
+		p.planes(r.Features, r.Planes)
+	}
+	return p.flush()
+}
+
+func mean(values []float64) (mean float64) {
+	for _, v := range values {
+		mean += v / float64(len(values))
+	}
+	return mean
+}
+
+func describeFolds(accuracies []float64) string {
+	return fmt.Sprintf("%s, the mean of %d folds between %s and %s",
+		percent(mean(accuracies)), len(accuracies), percent(slices.Min(accuracies)), percent(slices.Max(accuracies)))
+}
+
+func percent(share float64) string { return fmt.Sprintf("%.2f %%", 100*share) }

@@ -34,7 +34,7 @@ func reported(t *testing.T, into any, args ...string) {
 	}
 }
 
-// kafkaResult is what these tests look at of a benchmark's results.
+// kafkaResult has the figures that these tests check.
 type kafkaResult struct {
 	Benchmark        string
 	Rows             int64
@@ -59,7 +59,7 @@ type kafkaResults struct{ Results []kafkaResult }
 
 const benchTestRows = 300_000
 
-// demoOf is what the demo makes of the points that the benchmarks are about.
+// demoOf runs the demo on the benchmarks' points.
 func demoOf(t *testing.T) (r demoReport) {
 	t.Helper()
 	reported(t, &r, "demo", "--exit", "--json", "--rows", "300000", "--block-rows", "5000", "--listen", "127.0.0.1:0")
@@ -82,7 +82,7 @@ func TestBenchIngest(t *testing.T) {
 	}
 }
 
-// Every source comes to the demo's state, and so does a run that was interrupted.
+// Every source leads to the demo's state, also after an interruption.
 func TestBenchBillion(t *testing.T) {
 	want := demoOf(t)
 	check := func(name string, r kafkaResult, sittings int) {
@@ -129,7 +129,7 @@ func TestBenchBillion(t *testing.T) {
 		}
 		run := b.Program.Run
 		b.Program.Run = func(ctx context.Context, args []string, stdout io.Writer) error {
-			return run(ctx, append(args, "--rate", "1000"), stdout) // lest it is over before it is interrupted
+			return run(ctx, append(args, "--rate", "1000"), stdout) // slow enough to be interrupted
 		}
 		if _, _, err := b.Run(ctx); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "the same command goes on") {
 			t.Fatalf("%T: %v after an interruption", source, err)
@@ -159,7 +159,7 @@ func TestBenchBillion(t *testing.T) {
 	}
 }
 
-// A folder that a killed run has left is not mistaken for one to go on with.
+// A run does not go on with the folder of one that was killed.
 func TestBenchBillionKilled(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "streamd.db"), nil, 0o600); err != nil {
@@ -171,7 +171,7 @@ func TestBenchBillionKilled(t *testing.T) {
 	}
 }
 
-// What hours have come to is not lost with the picture of them.
+// The results are printed even if the picture cannot be written.
 func TestBenchBillionWithoutItsPicture(t *testing.T) {
 	for _, format := range []string{"--json=false", "--json"} {
 		var out bytes.Buffer
@@ -183,7 +183,7 @@ func TestBenchBillionWithoutItsPicture(t *testing.T) {
 	}
 }
 
-// testProgram is this test as streamd: under that name it is (TestMain).
+// testProgram is this test under the name of streamd, which makes it the program (TestMain).
 func testProgram(t *testing.T) bench.Program {
 	t.Helper()
 	self, err := os.Executable()
@@ -202,7 +202,7 @@ func testProgram(t *testing.T) bench.Program {
 	}
 }
 
-// Without a single tool there is streamd, and a list of what is missing.
+// Without any tool there are results of streamd, and the names of missing modules.
 func TestBenchPeersMissing(t *testing.T) {
 	python := filepath.Join(t.TempDir(), "python")
 	if err := os.WriteFile(python, []byte("#!/bin/sh\necho '{\"missing\":\"numpy\"}'\n"), 0o755); err != nil {
@@ -230,7 +230,7 @@ func TestBenchPeersMissing(t *testing.T) {
 	}
 }
 
-// The tools that this machine has learn what streamd learns.
+// The installed tools learn as well as streamd.
 func TestBenchPeers(t *testing.T) {
 	python, err := exec.LookPath("python3")
 	if err != nil {
@@ -243,7 +243,7 @@ func TestBenchPeers(t *testing.T) {
 	}
 	for _, r := range got.Results {
 		t.Logf("%s, %s: accuracy %.4f, missing %q", r.Tool, r.Source, r.Accuracy, r.Missing)
-		// A point of per cent or two: they minimise other losses.
+		// They minimise other losses.
 		const tolerance = 0.02
 		if r.Missing == "" && (r.Accuracy < got.Results[0].Accuracy-tolerance || r.RowsPerSecond <= 0) {
 			t.Errorf("%+v", r)

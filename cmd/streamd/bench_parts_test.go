@@ -11,8 +11,7 @@ import (
 	"testing"
 )
 
-// partsBenchmarks are tiny runs of the benchmarks, and what each result of them
-// must have: parameters and figures.
+// partsBenchmarks are tiny runs of benchmarks, with the parameters and figures of their results.
 var partsBenchmarks = []struct {
 	args    string
 	results int
@@ -68,7 +67,7 @@ func TestBenchParts(t *testing.T) {
 						t.Errorf("result %d: %s is %v", i, key, value)
 					}
 				}
-				// What tells the cases apart is in the line's name.
+				// The parameters of the case are in the line's name.
 				for _, key := range []string{"features", "type", "threads", "format", "rows", "operation", "path", "blocks"} {
 					if value, ok := r[key]; ok && !strings.Contains(lines[i], fmt.Sprintf("/%s=%v", key, value)) {
 						t.Errorf("%q lacks %s=%v", lines[i], key, value)
@@ -87,7 +86,7 @@ func TestBenchEachRound(t *testing.T) {
 	}
 }
 
-// benchmark runs the program and reads what it prints.
+// benchmark runs the program and parses its output.
 func benchmark(t *testing.T, command string) (lines []string, results []map[string]any) {
 	t.Helper()
 	var out bytes.Buffer

@@ -14,13 +14,13 @@ import (
 // plotCmd draws the regions of a classifier.
 type plotCmd struct {
 	Model string `arg:"" help:"A saved answer of GET /v1/model, or of fit --json, for two features."`
-	Data  string `placeholder:"FILE" help:"Draw rows of this file, too: 2000 at random if it has more. Planes in the features themselves need rows, to show where these are."`
+	Data  string `placeholder:"FILE" help:"File of rows to draw, too: 2000 at random if it has more. Planes in the features themselves need rows, to show where these are."`
 	columnFlags
 	Format string `enum:"auto,arrow,json,csv,libsvm" default:"auto" help:"Format of data whose name does not end in one: ${enum}."`
-	Out    string `short:"o" default:"regions.png" placeholder:"FILE" help:"Picture to write, a .png or .svg; names in other letters than Latin, Greek and Cyrillic want the latter. (default: ${default})"`
+	Out    string `short:"o" default:"regions.png" placeholder:"FILE" help:"Picture to write, a .png or .svg. Names in other letters than Latin, Greek and Cyrillic need an .svg. (default: ${default})"`
 }
 
-// mostDrawn is how many rows can be told apart in a picture, and no more.
+// mostDrawn is the number of rows in a picture. Nobody tells more apart.
 const mostDrawn = 2000
 
 // Validate implements kong's interface.

@@ -11,30 +11,30 @@ import (
 	"golang.org/x/term"
 )
 
-// advance is how far some work has come.
+// advance is the progress of work.
 type advance struct {
 	rows  int64
-	bytes int64   // 0: of no interest
-	done  float64 // share of the work, 0 to 1; 0: not known
-	// awaits is what the work stands still for at the moment; empty: it does not.
+	bytes int64   // 0: not shown
+	done  float64 // share of the work, 0 to 1; 0: unknown
+	// awaits names the thing that the work waits for at the moment. Empty: it does not wait.
 	awaits string
 }
 
-// How often progress is shown: a line of a terminal is drawn over and over, a
-// log should hold no more than what somebody reads the next day.
+// The intervals of progress. A terminal shows one line over and over. A log should stay short
+// enough to read.
 const (
 	drawInterval = 200 * time.Millisecond
 	logInterval  = 5 * time.Second
 )
 
-// watch shows how far work has come until stop is called, which may be more
-// than once: in one line if standard error is a terminal, else as a plain line
-// every few seconds. at is called on another goroutine.
+// watch shows the progress of work until stop is called, which may be more than once: in one line
+// if standard error is a terminal, else as a plain line every few seconds. It calls at on another
+// goroutine.
 func (s *surroundings) watch(what string, at func() advance) (stop func()) {
 	return s.show(func(took time.Duration) string { return at().describe(what, took) })
 }
 
-// report is watch for work that goes by other steps than rows.
+// report is watch for work that has other steps than rows.
 func (s *surroundings) report(what string, at func() string) (stop func()) {
 	return s.show(func(time.Duration) string { return what + ": " + at() })
 }
@@ -45,9 +45,9 @@ func (s *surroundings) show(text func(took time.Duration) string) (stop func()) 
 		interval = drawInterval
 	}
 	began := time.Now()
-	quit, gone := make(chan struct{}), make(chan struct{})
+	quit, ended := make(chan struct{}), make(chan struct{})
 	go func() {
-		defer close(gone)
+		defer close(ended)
 		ticker := time.NewTicker(interval)
 		defer ticker.Stop()
 		for {
@@ -69,19 +69,19 @@ func (s *surroundings) show(text func(took time.Duration) string) (stop func()) 
 	}()
 	return sync.OnceFunc(func() {
 		close(quit)
-		<-gone
+		<-ended
 	})
 }
 
 const eraseLine = "\r\x1b[K"
 
-// isTerminal says whether somebody watches what is written to w.
+// isTerminal reports whether w is a terminal.
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// describe is one line of progress.
+// describe writes one line of progress.
 func (a advance) describe(what string, took time.Duration) string {
 	var b strings.Builder
 	b.WriteString(what + ":")
@@ -103,7 +103,7 @@ func (a advance) describe(what string, took time.Duration) string {
 	return b.String()
 }
 
-// short is a count with three digits or so.
+// short writes a count with about three digits.
 func short(x float64) string {
 	for _, unit := range []struct {
 		value float64

@@ -26,8 +26,7 @@ func TestAdvanceDescribe(t *testing.T) {
 	}
 }
 
-// Where nobody watches there is a plain line every few seconds, and none for
-// work that is soon done.
+// Without a terminal there is a plain line every few seconds, and none for short work.
 func TestWatchWithoutTerminal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log lockedBuffer

@@ -13,13 +13,13 @@ import (
 	"streamd/cmd/streamd/reproduce"
 )
 
-// reproduceCmd puts the papers' tables beside what comes out here.
+// reproduceCmd puts the papers' tables beside our own results.
 type reproduceCmd struct {
 	Tables    []string `arg:"" name:"table" help:"Tables, as listed above."`
-	Data      string   `default:"../shared/data" placeholder:"DIR" help:"Folder of the data sets; fung-2.4, fig-2.8, spiral and checkerboard make theirs."`
-	Check     bool     `help:"Fail when a figure is farther from the paper's than its tolerance, or a file is missing from the folder. Sets that are not to be had, such as Galaxy Dim, are named and no failure."`
-	Divisions int      `default:"10" help:"Divisions into ten folds, of which the means are shown."`
-	Seed      uint64   `default:"1" help:"Seed of the divisions, and of data that are made."`
+	Data      string   `default:"../shared/data" placeholder:"DIR" help:"Folder of the data sets. fung-2.4, fig-2.8, spiral and checkerboard make their own data."`
+	Check     bool     `help:"Fail when a figure is farther from the paper's than its tolerance, or a file is missing from the folder. Sets that are no longer offered, such as Galaxy Dim, are named and are no failure."`
+	Divisions int      `default:"10" help:"Divisions into ten folds. Figures are their means."`
+	Seed      uint64   `default:"1" help:"Seed of the divisions, and of generated data."`
 	SVG       string   `name:"svg" placeholder:"FILE" help:"Draw the picture of a table that has one: fig-2.8, spiral, checkerboard."`
 	jsonFlag
 
@@ -111,7 +111,7 @@ func (c *reproduceCmd) Run(ctx context.Context, s *surroundings) error {
 }
 
 func (c *reproduceCmd) draw(ctx context.Context, config *reproduce.Config) error {
-	var b bytes.Buffer // so that a failure leaves no file behind
+	var b bytes.Buffer // a failure leaves no file
 	if err := c.drawn[0].Draw(ctx, &b, config); err != nil {
 		return err
 	}

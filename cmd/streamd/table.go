@@ -34,8 +34,8 @@ func (t *table) row(cells ...string) {
 	_, t.err = fmt.Fprintln(t.tab, strings.Join(cells, "\t"))
 }
 
-// oneLine is text in which what is not to be seen, such as a line break in the
-// name of a class, is escaped as in Go: others than who reads it have chosen it.
+// oneLine escapes invisible characters as Go does, such as a line break in the name of a class.
+// Names come from outside.
 func oneLine(text string) string {
 	if strings.IndexFunc(text, hidden) < 0 {
 		return text
@@ -60,7 +60,7 @@ func (t *table) flush() error {
 	return t.tab.Flush()
 }
 
-// counted is so many of what noun names: 1 block, 2 blocks.
+// counted writes a number with a noun: 1 block, 2 blocks.
 func counted[N int | int64](n N, noun string) string {
 	switch {
 	case n == 1:
@@ -72,11 +72,10 @@ func counted[N int | int64](n N, noun string) string {
 	return fmt.Sprintf("%d %s", n, noun)
 }
 
-// mostWeights is how many weights of a plane people are shown.
+// mostWeights is the number of weights that people see of a plane.
 const mostWeights = 20
 
-// planes prints hyperplanes. Of one with many features only the largest weights
-// are shown, and none of more than one plane.
+// planes prints hyperplanes. A single plane has its largest weights, and several planes have none.
 func (t *table) planes(features []string, planes []model.PlaneJSON) {
 	if len(planes) > 1 {
 		t.several(planes, "in "+counted(len(features), "feature")+" (their weights: --json)")
@@ -118,7 +117,7 @@ func (t *table) several(planes []model.PlaneJSON, where string) {
 	}
 }
 
-// countedClasses is the classes with their rows, as −1 (126), 1 (225).
+// countedClasses writes classes with their rows, as −1 (126), 1 (225).
 func countedClasses(classes []string, rows []int64) string {
 	texts := make([]string, len(classes))
 	for i, class := range classes {

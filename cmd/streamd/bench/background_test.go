@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// A question that is not answered with a model is a gap, but not before the first
-// model.
+// An answer without a model is a gap, but not before the first model.
 func TestModelGaps(t *testing.T) {
 	const refused, none, model = 500, 503, 200
 	answered := []int{none, none, model, model, none, refused, model}
@@ -32,12 +31,12 @@ func TestModelGaps(t *testing.T) {
 		t.Errorf("%d models and %d gaps, want 3 and 2", got.models, got.gaps)
 	}
 	if got.longest < 3*modelPoll {
-		t.Errorf("the longest time without a model was %v, and two questions lie between two models", got.longest)
+		t.Errorf("the longest time without a model was %v, and two requests lie between two models", got.longest)
 	}
 	select {
 	case <-w.first:
 	default:
-		t.Error("nobody was told of the first model")
+		t.Error("the first model is not announced")
 	}
 }
 

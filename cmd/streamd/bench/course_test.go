@@ -10,8 +10,7 @@ import (
 	"testing"
 )
 
-// straight is a course of one second for a million rows, after a start of at
-// seconds.
+// straight is a course of a second for each million rows, after a start of at seconds.
 func straight(marks int, at float64, rss int64) Course {
 	c := Course{Step: 2_000_000}
 	for i := 1; i <= marks; i++ {
@@ -55,7 +54,7 @@ func TestCourseLine(t *testing.T) {
 	for i := int64(1); i <= 100; i++ {
 		bent.look(i, float64(i*i), 0)
 	}
-	// 15/16 is that of x² on an interval from 0; the ends of a sum differ a bit.
+	// For x² on an interval from 0 it is 15/16. The ends of a sum differ a bit.
 	if l := bent.linearity(); math.Abs(l-15./16) > 0.01 {
 		t.Errorf("linearity %v of a parabola, want 15/16", l)
 	}

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Reading stays within the bytes: what follows them cannot be read.
+// Reading stays within the bytes. The page after them cannot be read.
 func TestReadBytesStaysInside(t *testing.T) {
 	page := unix.Getpagesize()
 	memory, err := unix.Mmap(-1, 0, 2*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)

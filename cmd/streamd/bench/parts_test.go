@@ -9,7 +9,7 @@ import (
 	"streamd/ingest/wire"
 )
 
-// A baseline is worth something only if it does the same work.
+// The baseline decodes the same values as our decoder.
 func TestStandardLibraryDecodesTheSame(t *testing.T) {
 	block := normalBlock(rand.New(rand.NewPCG(1, 1)), Float64, 50, 3, 2)
 	for format, standard := range standardLibrary {
@@ -34,8 +34,7 @@ func TestStandardLibraryDecodesTheSame(t *testing.T) {
 	}
 }
 
-// The threads share out all blocks, and what is only read of a block is what
-// the kernel is given of it.
+// The threads share all blocks. The bytes of a block are those of its columns and codes.
 func TestStreamsShareTheBlocks(t *testing.T) {
 	const rows, n, blocks = 96, 5, 20
 	for _, typ := range []Type{Float32, Float64} {

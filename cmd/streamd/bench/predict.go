@@ -73,7 +73,7 @@ func (c Predict) Measure(ctx context.Context, run *Run) error {
 	return nil
 }
 
-// result has the parameters of a case, the first of which say its path.
+// result has the parameters of a case, the path first.
 func (c Predict) result(b *incremental.Block, clients int, path ...Parameter) Result {
 	return Result{Benchmark: "predict", Parameters: append(path,
 		Parameter{"features", len(b.Columns)}, Parameter{"classes", c.Classes}, Parameter{"type", string(c.Type)},

@@ -38,7 +38,7 @@ func TestResultAsJSON(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Rounds take 10, 40 and 20 ns per row; reading takes 10, and Dsyrk 100.
+	// Rounds take 10, 40 and 20 ns per row. Reading takes 10, and Dsyrk 100.
 	const want = `{"results":[{"benchmark":"gram","features":10,"type":"float32","file":"a b/c","balanced":true,"rounds":3,` +
 		`"ns_per_row":20,"rows_per_second":50000000,"read_ratio":2,"gonum_ratio":5,"peak_rss_bytes":12345678}]}`
 	if string(got) != want {
@@ -96,7 +96,7 @@ func TestMedian(t *testing.T) {
 	}
 }
 
-// The sides take turns, and the first turn is not counted.
+// The sides take turns. The first turn does not count.
 func TestAlternate(t *testing.T) {
 	for _, cold := range []bool{false, true} {
 		var turns []string
@@ -153,7 +153,7 @@ func TestAlternateFails(t *testing.T) {
 	}
 }
 
-// However little the time, each work is done once; all that is done counts.
+// Each work is done at least once, and all of it counts.
 func TestLoop(t *testing.T) {
 	var done [3]int64
 	var work []func() (int64, error)

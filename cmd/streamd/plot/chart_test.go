@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// A chart is XML, says what it shows, and everything lies inside. Its points are in
-// proportion to the data.
+// A chart is XML with its texts, and everything lies inside. Its points are in proportion to the
+// data.
 func TestCharts(t *testing.T) {
 	const hostile = `1 G points <of> "10" & more`
 	straight := func(n int) (points XYs) {

@@ -92,7 +92,7 @@ func parse(t *testing.T, svg string) (c contentsOf) {
 		}
 		return p
 	}
-	turned := 0 // in groups that turn what they contain
+	turned := 0 // depth of groups that turn their contents
 	for d := xml.NewDecoder(strings.NewReader(svg)); ; {
 		token, err := d.Token()
 		if errors.Is(err, io.EOF) {

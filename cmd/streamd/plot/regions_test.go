@@ -279,7 +279,7 @@ func TestLongNamesLeaveRoom(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeDrawn(t *testing.T) {
+func TestImpossiblePictures(t *testing.T) {
 	linear := func(features ...string) *model.Classifier {
 		c, err := model.New(features, []string{"a", "b"}, []incremental.Plane{{Class: "b", W: make([]float64, len(features))}}, nil)
 		if err != nil {

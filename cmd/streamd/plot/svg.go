@@ -74,7 +74,7 @@ func (c *svgCanvas) Pop() {
 	c.style, c.saved = c.saved[last], c.saved[:last]
 }
 
-// Rotate turns what follows about the lower left corner.
+// Rotate turns the following elements about the lower left corner.
 func (c *svgCanvas) Rotate(angle float64) {
 	fmt.Fprintf(&c.b, `<g transform="rotate(%.4g 0 %g)">`+"\n", -angle*180/math.Pi, c.height)
 	c.style.groups++

@@ -15,7 +15,7 @@ import (
 // adultSize is a row of table 2.1: a training set of the Adult data.
 type adultSize struct {
 	train      int    // rows, as the thesis counts them
-	subset     string // of the splits; all: the whole training set; empty: not to be had
+	subset     string // of the splits; all: the whole training set; empty: unknown rows
 	psvm, ssvm figures
 }
 
@@ -31,8 +31,8 @@ var adultSizes = []adultSize{
 	{32562, "all", figures{test: 84.56, seconds: 7.4}, figures{test: 85.02, seconds: 44.5}},
 }
 
-// adult is table 2.1: each training set's classifier on the rows that are not
-// in it, on the separate test set for the largest.
+// adult is table 2.1. The classifier of a training set is tested on the other rows, and that of
+// the largest on the separate test set.
 func adult(ctx context.Context, c *Config) ([]Result, error) {
 	whole, absent, err := c.open("adult-a9a-train")
 	if err != nil {
@@ -103,7 +103,7 @@ func adult(ctx context.Context, c *Config) ([]Result, error) {
 	return results, nil
 }
 
-// others are the rows below m that are not among rows.
+// others returns the rows below m that are not among rows.
 func others(rows []int, m int) []int {
 	in := make([]bool, m)
 	for _, row := range rows {
@@ -118,8 +118,8 @@ func others(rows []int, m int) []int {
 	return rest
 }
 
-// holdOut is a fold whose training data and test set are given; its tuning set
-// is the first fold of a division of the training data.
+// holdOut makes a fold of a training set and a test set. Its tuning set is the first fold of a
+// division of the training set.
 func holdOut(trained, tested *set, seed uint64) (*fold, error) {
 	order, start := dealt(trained.codes, folds, seed)
 	s := trained.pick(order)

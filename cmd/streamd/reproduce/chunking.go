@@ -11,11 +11,11 @@ import (
 	"streamd/kernels/reduce"
 )
 
-// eight is the class of USPS that is set against the rest.
+// eight is the class of USPS against the rest.
 const eight = "8"
 
-// chunking is table 1 of González-Castaño and Meyer: the digit 8 of USPS against
-// the rest, stage by stage, with the settings of their section 3.
+// chunking is table 1 of González-Castaño and Meyer: the digit 8 of USPS against the rest,
+// stage by stage, with the settings of their section 3.
 func chunking(ctx context.Context, c *Config) ([]Result, error) {
 	const mu, points = 1. / 128, 28
 	train, absent, err := c.open("usps-train")
@@ -75,7 +75,7 @@ func chunking(ctx context.Context, c *Config) ([]Result, error) {
 	return results, nil
 }
 
-// stages are the rows of the table for the stages before the last.
+// stages returns the rows of the table for the stages before the last.
 func stages(name string, found *reduce.Result, mu float64) []Result {
 	published := []struct {
 		figures
@@ -98,8 +98,8 @@ func stages(name string, found *reduce.Result, mu float64) []Result {
 	return results
 }
 
-// complete reduces to the last stage: what is found by then when ctx is done is
-// no figure of a table.
+// complete reduces to the last stage. A result that ctx has interrupted is no figure of a
+// table.
 func complete(ctx context.Context, r reduce.Reducer, p *reduce.Problem) (*reduce.Result, error) {
 	found, err := r.Reduce(ctx, p)
 	if err == nil && found.Interrupted {
@@ -108,7 +108,7 @@ func complete(ctx context.Context, r reduce.Reducer, p *reduce.Problem) (*reduce
 	return found, err
 }
 
-// correctnessOf is that of the first plane of a basis, on two sets of two classes.
+// correctnessOf returns the correctness of the first plane of a basis on two sets of two classes.
 func correctnessOf(found *reduce.Result, kernel kernels.Kernel, train, test *set) (ofTrain, ofTest float64, err error) {
 	basis, err := kernels.NewMap(kernel, found.Features, found.Z)
 	if err != nil {
@@ -123,7 +123,7 @@ func correctnessOf(found *reduce.Result, kernel kernels.Kernel, train, test *set
 	return correctness(model, rows(train)), correctness(model, rows(test)), nil
 }
 
-// against makes two classes: -1, and 1 of the rows of a class.
+// against makes two classes: 1 for the rows of a class, and -1 for the rest.
 func (s *set) against(class string) {
 	for i, code := range s.codes {
 		s.codes[i] = 0

@@ -14,31 +14,31 @@ import (
 	"streamd/incremental/newton"
 )
 
-// method is a way to learn a linear classifier.
+// method learns a linear classifier.
 type method struct {
 	name     string
 	balanced bool
-	refine   bool          // Newton refinement by how
-	how      newton.Method // Line is Algorithm 2.4.1
+	refine   bool          // with Newton refinement
+	how      newton.Method // of the refinement; Line is Algorithm 2.4.1
 	highest  int           // exponent of ν; 0: that of the table
 }
 
-// The methods, by the names that the thesis has for them.
+// The methods, by their names in the thesis.
 var (
 	psvm = method{name: "PSVM"}
-	// One from the rest, of which PSVM is the case of two classes.
+	// One-vs-rest. PSVM is the case of two classes.
 	mpsvm   = method{name: "MPSVM"}
 	bMPSVM  = method{name: "B-MPSVM", balanced: true}
 	brMPSVM = method{name: "BR-MPSVM", balanced: true, refine: true, how: newton.Line}
-	// SSVM, LSVM and NSVM are three ways to the minimum of (2.37).
+	// SSVM, LSVM and NSVM find the minimum of (2.37) in three ways.
 	ssvm = method{name: "SSVM", refine: true}
 	nsvm = method{name: "NSVM", refine: true}
-	// ofr is the same, one from the rest. Segment's features repeat one another,
-	// and at ν = 2^23 the steps do not settle to the last bit.
+	// ofr is the same, one-vs-rest. Segment's features are nearly dependent, and at ν = 2^23
+	// the steps do not settle to the last bit.
 	ofr = method{name: "OFR L2-SVM", refine: true, highest: 20}
 )
 
-// learn gives the classifier of some rows.
+// learn fits a classifier to rows.
 func (m method) learn(ctx context.Context, p part, nu float64, standardise bool) (*incremental.Model, error) {
 	model, err := p.moments.Solve(incremental.Options{Nu: nu, Balanced: m.balanced, Standardise: standardise})
 	if err != nil {
@@ -47,7 +47,7 @@ func (m method) learn(ctx context.Context, p part, nu float64, standardise bool)
 	return m.refined(ctx, p, model)
 }
 
-// refined refines a model if that is part of the method.
+// refined refines a model if the method does.
 func (m method) refined(ctx context.Context, p part, model *incremental.Model) (*incremental.Model, error) {
 	if !m.refine {
 		return model, nil
@@ -63,8 +63,8 @@ func (m method) refined(ctx context.Context, p part, model *incremental.Model) (
 	return refined.Model, nil
 }
 
-// try learns the classifiers of p for each of nus, and hands them to judge with
-// the index of their ν.
+// try fits a classifier for each ν, in ascending order, and passes it to judge with the index of
+// its ν.
 func (m method) try(ctx context.Context, p part, nus []float64, standardise bool, judge func(i int, model *incremental.Model)) error {
 	order := make([]int, len(nus))
 	for i := range order {
@@ -75,8 +75,8 @@ func (m method) try(ctx context.Context, p part, nus []float64, standardise bool
 	for _, i := range order {
 		var err error
 		if model != nil && m.refine && m.how == newton.Full {
-			// The minimum is unique, and nearer to that of the ν before than to
-			// the proximal plane.
+			// The minimum is unique, and nearer to that of the previous ν than to the proximal
+			// plane.
 			next := *model
 			next.Options.Nu = nus[i]
 			model, err = m.refined(ctx, p, &next)
@@ -91,32 +91,31 @@ func (m method) try(ctx context.Context, p part, nus []float64, standardise bool
 	return nil
 }
 
-// part is rows to learn from, with their sums.
+// part is training rows with their sums.
 type part struct {
 	moments *incremental.Moments
 	rows    newton.Blocks
 }
 
-// fold is one fold of a division: the fold itself and what is left to be trained
-// on, with the tuning sets that this is divided into.
+// fold is one fold of a division, with its training data and the tuning sets that these are
+// divided into.
 type fold struct {
 	train   part
 	test    newton.Blocks
 	tuning  []split              // the first is the thesis's
 	rest    *incremental.Moments // of the first one's rest
-	summing time.Duration        // its share of what it took to sum up the division
+	summing time.Duration        // its share of the time to sum up the division
 }
 
-// split is a tuning set and what training data there are beside it.
+// split is a tuning set and the rest of the training data.
 type split struct{ tune, rest newton.Blocks }
 
-// folds is k of cross-validation, and the share of the training data, one k-th,
-// that ν is tuned on.
+// folds is the number of folds. A tuning set is as large a share of the training data.
 const folds = 10
 
-// divide deals a set into folds, and sums up what each leaves. Every cell of the
-// grid is summed once; a fold or a tuning set is left out by taking its cells
-// out of the sum of all, which leaves the very bits of a sum that never had them.
+// divide deals a set into folds, and sums up the training data of each. Every cell of the grid is
+// summed once. Removing the cells of a fold or a tuning set from the sum of all leaves the bits
+// of a sum that never had them.
 func divide(s *set, seed uint64) ([]fold, error) {
 	order, start := dealt(s.codes, folds, seed)
 	s = s.pick(order)
@@ -131,7 +130,7 @@ func divide(s *set, seed uint64) ([]fold, error) {
 		}
 		state.Add(cells[c])
 	}
-	// blocks are the cells that are wanted, neighbours as one block.
+	// blocks returns the wanted cells, neighbours as one block.
 	blocks := func(wanted func(row, column int) bool) newton.Blocks {
 		var b newton.Blocks
 		for c := 0; c < len(cells); {
@@ -187,7 +186,7 @@ func divide(s *set, seed uint64) ([]fold, error) {
 	return division, nil
 }
 
-// exponents are the ν = 2^i that are tried, from i = low to high in steps.
+// exponents are the candidates 2^i, from i = low to high in steps.
 type exponents struct {
 	low, high int
 	step      int // 0: 1
@@ -200,9 +199,9 @@ func (e exponents) String() string {
 	return fmt.Sprintf("2^%d … 2^%d", e.low, e.high)
 }
 
-// values lists them by preference: those near 1 first, and of two that are as
-// near the smaller. The thesis does not say what it does when several are
-// equally good on the tuning set, which happens often, as that is small.
+// values lists the candidates by preference: those near 1 first, and of two that are as near the
+// smaller. On small tuning sets several are often equally good, and the thesis does not say which
+// it takes.
 func (e exponents) values() []float64 {
 	v := e.ascending()
 	slices.SortStableFunc(v, func(a, b float64) int {
@@ -219,15 +218,15 @@ func (e exponents) ascending() []float64 {
 	return v
 }
 
-// score is what a method does in one fold.
+// score is the result of a method in one fold.
 type score struct {
-	nu, mu          float64       // μ that of a Gaussian kernel, 0: none
+	nu, mu          float64       // μ of a Gaussian kernel; 0: none
 	train, test     float64       // correctness
 	training, total time.Duration // without and with tuning
 }
 
-// run chooses ν among nus, which is the first with the best correctness on the
-// tuning set, and learns from all training data.
+// run takes the first ν with the best correctness on the tuning set, and learns from all training
+// data.
 func (f *fold) run(ctx context.Context, m method, nus []float64, standardise bool) (score, error) {
 	began := time.Now()
 	s := score{nu: nus[0]}
@@ -252,7 +251,7 @@ func (f *fold) run(ctx context.Context, m method, nus []float64, standardise boo
 	return s, nil
 }
 
-// first is the index of the first of the largest values.
+// first returns the index of the first of the largest values.
 func first(values []float64) int {
 	best := 0
 	for i, v := range values {
@@ -263,7 +262,7 @@ func first(values []float64) int {
 	return best
 }
 
-// study is the cross-validation of some methods on a set.
+// study is the cross-validation of methods on a set.
 type study struct {
 	methods     []method
 	nus         exponents
@@ -271,10 +270,10 @@ type study struct {
 	standardise bool
 }
 
-// trial is the scores of a method: of each division, of each fold.
+// trial has the scores of a method, by division and fold.
 type trial [][]score
 
-// mean is that of a figure over the folds of a division.
+// mean returns the mean of a figure over the folds of a division.
 func (t trial) mean(division int, of func(score) float64) float64 {
 	var sum float64
 	for _, s := range t[division] {
@@ -283,8 +282,8 @@ func (t trial) mean(division int, of func(score) float64) float64 {
 	return sum / float64(len(t[division]))
 }
 
-// run cross-validates with several divisions of a set; the trials are in the
-// order of the methods. The scores are the same for any number of workers.
+// run cross-validates on several divisions of a set. The trials are in the order of the methods.
+// The scores are the same for any number of workers.
 func (y study) run(ctx context.Context, s *set, c *Config) ([]trial, error) {
 	divisions, err := divideOften(s, c, c.Divisions)
 	if err != nil {
@@ -314,7 +313,7 @@ func (y study) run(ctx context.Context, s *set, c *Config) ([]trial, error) {
 	})
 }
 
-// divideOften makes as many divisions as are asked for, but no more than most.
+// divideOften makes the divisions of the settings, at most so many.
 func divideOften(s *set, c *Config, most int) ([][]fold, error) {
 	divisions := make([][]fold, min(c.Divisions, most))
 	for d := range divisions {
@@ -337,7 +336,7 @@ func newTrials(methods int, divisions [][]fold) []trial {
 	return trials
 }
 
-// best is the ν with which the first method is right most often in the folds.
+// best returns the ν with which the first method is right most often in the folds.
 func (y study) best(ctx context.Context, c *Config, divisions [][]fold, nus []float64) (float64, error) {
 	at, err := bestChoice(ctx, c, divisions, func(ctx context.Context, fold *fold) ([]float64, error) {
 		right := make([]float64, len(nus))
@@ -348,8 +347,8 @@ func (y study) best(ctx context.Context, c *Config, divisions [][]fold, nus []fl
 	return nus[at], err
 }
 
-// bestChoice is the index of the choice with which most is right, by the shares that
-// judge gives for each of them in a fold; of several such, the first.
+// bestChoice returns the index of the choice with the largest sum of shares, the first of several.
+// Judge returns the share of each choice in a fold.
 func bestChoice(ctx context.Context, c *Config, divisions [][]fold, judge func(context.Context, *fold) ([]float64, error)) (int, error) {
 	right := make([][][]float64, len(divisions)) // [division][fold][choice]
 	for d, division := range divisions {
@@ -373,7 +372,7 @@ func bestChoice(ctx context.Context, c *Config, divisions [][]fold, judge func(c
 	return first(total), nil
 }
 
-// each does something for every fold of every division, in parallel.
+// each calls do for every fold of every division, in parallel.
 func each(ctx context.Context, c *Config, divisions [][]fold, do func(ctx context.Context, d, f int) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(c.workers())

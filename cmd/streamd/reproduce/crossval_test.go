@@ -14,8 +14,7 @@ import (
 	"streamd/incremental/newton"
 )
 
-// randomSet makes whole numbers, whose sums are exact however they are cut into
-// blocks, of k classes that overlap.
+// randomSet makes whole numbers of k classes that overlap. Their sums are exact for any blocks.
 func randomSet(r *rand.Rand, m, n, k int) *set {
 	s := &set{columns: make([][]float64, n), codes: make([]int32, m)}
 	for c := range k {
@@ -95,7 +94,7 @@ func TestSeedDecidesAboutTheDivision(t *testing.T) {
 	}
 }
 
-// What a fold leaves has the very bits of sums that never had the fold.
+// The training sums of a fold have the bits of sums that never had the fold.
 func TestFoldsWereNeverSeen(t *testing.T) {
 	s := randomSet(rand.New(rand.NewPCG(1, 1)), 230, 3, 3)
 	for j := range s.columns {
@@ -155,7 +154,7 @@ func TestFoldsWereNeverSeen(t *testing.T) {
 	}
 }
 
-// A fold's scores are those of models that are learned from its rows anew.
+// A fold's scores are those of models that are fitted to its rows again.
 func TestScoresAgainstLearningAnew(t *testing.T) {
 	s := randomSet(rand.New(rand.NewPCG(2, 2)), 150, 3, 3)
 	division, err := divide(s, 1)
@@ -216,7 +215,7 @@ func TestTooFewRows(t *testing.T) {
 	}
 }
 
-// One ν for all: it is the best of the first method on the folds themselves.
+// The one ν for all is the best of the first method on the folds themselves.
 func TestOneNu(t *testing.T) {
 	s := randomSet(rand.New(rand.NewPCG(4, 4)), 120, 2, 2)
 	y := study{methods: []method{psvm, ssvm}, nus: exponents{low: -16, high: 2}, one: true}

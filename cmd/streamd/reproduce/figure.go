@@ -18,7 +18,7 @@ func unbalanced(ctx context.Context, c *Config) ([]Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	const within = 5 // the points are others than the thesis's
+	const within = 5 // the thesis has other points
 	published := []figures{{train: 86, within: within}, {train: 84, within: within}, {train: 98, within: within}}
 	var results []Result
 	for i, p := range planes {
@@ -64,10 +64,10 @@ func unbalancedPlanes(ctx context.Context, seed uint64) ([]unbalancedPlane, *set
 
 const unbalancedSmall = 15 // points of the small class, which come first
 
-// unbalancedPoints makes what the thesis's pictures show: a large class that
-// reaches far away from the border, and a small one close to it. The mean
-// squared distance is therefore a bad guide to the place of the plane: plainly
-// it drowns the small class, in balance it cuts into the large one.
+// unbalancedPoints makes points like those in the thesis's pictures: a large class that reaches
+// far away from the border, and a small one close to it. The mean squared distance is then a bad
+// guide to the place of the plane. The plain plane ignores the small class, and the balanced one
+// cuts into the large class.
 func unbalancedPoints(seed uint64) *set {
 	const large = 85
 	r := rand.New(rand.NewPCG(seed, unbalancedSmall))

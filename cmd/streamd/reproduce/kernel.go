@@ -14,8 +14,8 @@ import (
 	"streamd/kernels"
 )
 
-// kernelTable is a table of ten-fold correctness with a Gaussian kernel
-// exp(−μ‖x−z‖²): linear classifiers in the coordinates K(x, Z).
+// kernelTable is a table of ten-fold correctness with a Gaussian kernel exp(−μ‖x−z‖²): linear
+// classifiers in the coordinates K(x, Z).
 type kernelTable struct {
 	mus, nus exponents
 	entries  []kernelEntry
@@ -27,24 +27,23 @@ type kernelEntry struct {
 	variants   []variant
 }
 
-// variant is a method with a basis. The first of an entry is the one that
-// p-values are relative to.
+// variant is a method with a basis. P-values are relative to the first of an entry.
 type variant struct {
 	method
-	// share of the training rows that are the basis Z, each class in proportion;
-	// 1 is the square kernel.
+	// share of the training rows that are the basis Z, each class in proportion. 1 is the
+	// square kernel.
 	share      float64
 	parameters parameters
 	published  figures
 }
 
-// parameters say how μ and ν are found.
+// parameters are the ways to find μ and ν.
 type parameters int
 
 const (
 	tuned parameters = iota // in each fold, on its tuning sets
-	best                    // one for all folds, with which most in them is right
-	same                    // those of the variant before
+	best                    // one pair for all folds, the best in them
+	same                    // those of the previous variant
 )
 
 func (k kernelTable) run(ctx context.Context, c *Config) ([]Result, error) {
@@ -111,8 +110,8 @@ func (k kernelTable) run(ctx context.Context, c *Config) ([]Result, error) {
 	return results, nil
 }
 
-// A square kernel takes time with the third power of the rows: sets of more than
-// largeRows have one division into folds, others no more than smallDivisions.
+// The time of a square kernel grows with the third power of the rows. Sets of more than largeRows
+// have one division into folds, others at most smallDivisions.
 const largeRows, smallDivisions = 400, 3
 
 // standardise scales every feature to mean 0 and variance 1.
@@ -130,7 +129,7 @@ func (s *set) standardise() error {
 	return nil
 }
 
-// best is the μ and the ν with which a variant is right most often in the folds.
+// best returns the μ and the ν with which a variant is right most often in the folds.
 func (v variant) best(ctx context.Context, c *Config, divisions [][]fold, mus, nus []float64) (mu, nu []float64, err error) {
 	at, err := bestChoice(ctx, c, divisions, func(ctx context.Context, fold *fold) (right []float64, err error) {
 		for _, mu := range mus {
@@ -150,13 +149,12 @@ func (v variant) best(ctx context.Context, c *Config, divisions [][]fold, mus, n
 	return mus[at/len(nus):][:1], nus[at%len(nus):][:1], err
 }
 
-// tuningRows is how many rows μ and ν are tuned on at least: as many tuning sets
-// are taken as make them. One set of a dozen rows, with which dozens of pairs are
-// never wrong, chooses at random.
+// tuningRows is the least number of rows that μ and ν are tuned on, in as many tuning sets. A
+// single set of a dozen rows would choose at random, because dozens of pairs are always right.
 const tuningRows = 130
 
-// tuneKernel gives the μ and the ν with which most rows of the tuning sets are
-// right. The basis is chosen without the tuning set.
+// tuneKernel returns the μ and the ν with which most rows of the tuning sets are right. The basis
+// is chosen without the tuning set.
 func (f *fold) tuneKernel(ctx context.Context, v variant, mus, nus []float64) (mu, nu float64, err error) {
 	right := make([]int, len(mus)*len(nus)) // by μ, then ν
 	for i, tuned := 0, 0; i < len(f.tuning) && tuned < tuningRows; i++ {
@@ -184,9 +182,9 @@ func (f *fold) tuneKernel(ctx context.Context, v variant, mus, nus []float64) (m
 	return mus[m], nus[n], nil
 }
 
-// middle is the row and the column of one of the largest numbers of a grid: of
-// the one nearest the mean place of all of them, of several such the first. At
-// the edge of what is equally good on tuning sets is what is worse elsewhere.
+// middle returns the row and the column of one of the largest numbers of a grid: of the one
+// nearest to the mean place of all of them, the first of several. A pair at the edge of those that
+// are equally good on tuning sets is worse elsewhere.
 func middle(grid []int, columns int) (row, column int) {
 	largest := slices.Max(grid)
 	var meanRow, meanColumn, among float64
@@ -239,7 +237,7 @@ type kernelPart struct {
 	basis *kernels.Map
 }
 
-// newKernelPart maps rows to the coordinates of a basis, given point by point.
+// newKernelPart maps rows to the coordinates of a basis, which is given point by point.
 func newKernelPart(mu float64, basis []float64, rows newton.Blocks) (*kernelPart, error) {
 	kernel, err := kernels.Gaussian(mu)
 	if err != nil {
@@ -258,7 +256,7 @@ func newKernelPart(mu float64, basis []float64, rows newton.Blocks) (*kernelPart
 	return k, nil
 }
 
-// coordinates are K(x, Z) of rows, as one block.
+// coordinates returns K(x, Z) of rows, as one block.
 func coordinates(m *kernels.Map, rows newton.Blocks) newton.Blocks {
 	all := &incremental.Block{Classes: rows[0].Classes}
 	columns := make([][]float64, len(rows[0].Columns))
@@ -273,13 +271,13 @@ func coordinates(m *kernels.Map, rows newton.Blocks) newton.Blocks {
 	for _, c := range columns {
 		all.Columns = append(all.Columns, gram.ColumnOf(c))
 	}
-	// The columns are the mapper's, which is not used again.
+	// The columns belong to the mapper, which is not used again.
 	all.Columns = kernels.NewMapper(m).Map(all.Columns)
 	return newton.Blocks{all}
 }
 
-// chosen takes a share of the rows, point by point: class by class the first of
-// every few rows. The rows of a class are in random order, as dealt leaves them.
+// chosen returns a share of the rows, point by point: of each class, the first of every few rows.
+// Dealt leaves the rows of a class in random order.
 func chosen(rows newton.Blocks, share float64) []float64 {
 	var z []float64
 	for class := range rows[0].Classes {

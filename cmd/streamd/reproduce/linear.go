@@ -7,30 +7,30 @@ import (
 	"slices"
 )
 
-// figures are what a paper has for a method and a data set; 0 where it has none.
+// figures are those of a paper for a method and a data set; 0 where it has none.
 type figures struct {
 	train, test float64 // percent
 	seconds     float64
 	p           float64
-	within      float64 // points that ours may be off; 0: usualTolerance
+	within      float64 // tolerance in points; 0: usualTolerance
 }
 
-// other marks figures of another problem or of other data: ours are beside them
-// for comparison, and no reproduction.
+// other marks figures of another problem or of other data. Ours stand beside them for comparison,
+// and are no reproduction.
 const other = -1
 
 // entry is the part of a table that is about one data set.
 type entry struct {
-	name      string // the paper's
-	file      string // empty: not to be had, for the reason in remark
+	name      string // in the paper
+	file      string // empty: not available, for the reason in remark
 	raw       bool   // not standardised
 	remark    string
 	published []figures // of the methods, in their order
 }
 
-// usualTolerance is how far, in points, a mean over several divisions into folds
-// may lie from a paper's figure, which is that of one division: for some hundred
-// rows the standard deviation from one division to the next is about 1 point.
+// usualTolerance is the distance, in points, that a mean over several divisions into folds may
+// have from a paper's figure, which is that of one division. For some hundred rows the standard
+// deviation between divisions is about 1 point.
 const usualTolerance = 1.5
 
 // crossValidation is a table of ten-fold correctness.
@@ -77,7 +77,7 @@ func (v crossValidation) run(ctx context.Context, c *Config) ([]Result, error) {
 	return results, nil
 }
 
-// summarise fills in what the scores of all divisions come to.
+// summarise fills in the means of all divisions.
 func (t trial) summarise(r *Result) {
 	var train, test, squares, training, total float64
 	var nus, mus []float64
@@ -103,7 +103,7 @@ func (t trial) summarise(r *Result) {
 	}
 }
 
-// against is the median of the divisions' p-values.
+// against returns the median of the divisions' p-values.
 func (t trial) against(other trial) float64 {
 	var ps []float64
 	for d := range t {
@@ -116,12 +116,12 @@ func (t trial) against(other trial) float64 {
 	return median(ps)
 }
 
-// median is the lower of two in the middle, so that it is one of the values.
+// median returns the value in the middle, the lower of two.
 func median(values []float64) float64 {
 	return slices.Sorted(slices.Values(values))[(len(values)-1)/2]
 }
 
-// compare fills in what the paper has.
+// compare fills in the paper's figures.
 func (f figures) compare(r *Result) {
 	share := func(percent float64) *float64 {
 		if percent == 0 {
@@ -255,7 +255,7 @@ var table62 = crossValidation{
 	},
 }
 
-// myeloma is table 6.1, whose only data set is not at hand.
+// myeloma is table 6.1. Its only data set is not available.
 func myeloma(context.Context, *Config) ([]Result, error) {
 	return []Result{{DataSet: "Multiple Myeloma", Absent: "the gene expressions of the 105 cells (28032 features) are no longer offered"}}, nil
 }

@@ -13,8 +13,8 @@ import (
 	"streamd/ingest/ndc"
 )
 
-// clusters is table 2.4: points of the NDC generator, with the ν that the thesis
-// has. As many points again are made to test on; the thesis does not say how many.
+// clusters is table 2.4: points of the NDC generator, with the thesis's ν. As many fresh points
+// are tested on; the thesis does not say how many.
 type clusters struct{ rows int }
 
 func (t clusters) run(ctx context.Context, c *Config) ([]Result, error) {

@@ -14,11 +14,11 @@ const (
 	noisyScale     = 0.1
 	noisyExpansion = 15
 	noisyDraws     = 5
-	noisyTolerance = 5 // points: the noise is not the paper's
+	noisyTolerance = 5 // points; the paper has other noise
 )
 
-// noisyTable is table 2 of González-Castaño and Meyer: synthetic points against
-// rows, on USPS with noise.
+// noisyTable is table 2 of González-Castaño and Meyer: synthetic points against rows, on USPS with
+// noise.
 func noisyTable(ctx context.Context, c *Config) ([]Result, error) {
 	const name, mu, nu, few, many = "noisy USPS 8", 1. / 128, 10, 10, 100
 	digits, absent, err := c.open("usps-train")
@@ -35,7 +35,7 @@ func noisyTable(ctx context.Context, c *Config) ([]Result, error) {
 	c.progress(name + ", synthetic points")
 	all := digits.noisy(rand.New(rand.NewPCG(c.Seed, 1)), 2*noisyRows, noisyScale, noisyExpansion)
 	train, test := all.part(0, noisyRows), all.part(noisyRows, 2*noisyRows)
-	// reduced is the stages of a reducer, the last one tested.
+	// reduced returns the stages of a reducer, with the last one tested.
 	reduced := func(reducer reduce.Reducer, rows *set, points int) ([]reduce.Stage, error) {
 		b := rows.block(0, rows.rows())
 		found, err := complete(ctx, reducer, &reduce.Problem{
@@ -46,7 +46,7 @@ func noisyTable(ctx context.Context, c *Config) ([]Result, error) {
 			return nil, err
 		}
 		last := &found.Stages[len(found.Stages)-1]
-		if last.Reduced == (reduce.Step{}) { // (b) has no more points than it may have
+		if last.Reduced == (reduce.Step{}) { // (b) has few enough points
 			last.Reduced = last.Classifier
 		}
 		_, last.Reduced.Testing, err = correctnessOf(found, kernel, rows, test)
@@ -61,8 +61,8 @@ func noisyTable(ctx context.Context, c *Config) ([]Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	// random is the mean of some draws of rows, and of points among them. All rows
-	// as points are drawn once, which takes half a minute.
+	// random returns the mean over draws of rows, and of points among them. All rows as points
+	// are drawn once, because that takes long.
 	random := func(rows, points int) (mean reduce.Step, err error) {
 		draws := noisyDraws
 		if points == rows {
@@ -130,13 +130,12 @@ func noisyTable(ctx context.Context, c *Config) ([]Result, error) {
 	return results, nil
 }
 
-// noisy makes m rows about patterns of digits: NDC with 90 eights and 10 of each
-// other digit for centres, their grey values times scale. Each centre has a root
-// R, with entries uniform from 0 to the expansion factor times the width of the
-// grey values over 50, and rows centre + zR, z standard normal. The shares of the
-// centres are normalised uniform numbers.
+// noisy makes m rows around patterns of digits: NDC with 90 eights and 10 of each other digit for
+// centres, their grey values times scale. Each centre has a root R, with entries uniform from 0 to
+// the expansion factor times the width of the grey values over 50. Its rows are centre + zR, with z
+// standard normal. The shares of the centres are normalised uniform numbers.
 func (s *set) noisy(r *rand.Rand, m int, scale, expansion float64) *set {
-	width := 2 * scale // the file's are from -1 to 1
+	width := 2 * scale // the file has values from -1 to 1
 	var centres []int
 	taken := make([]int, len(s.classes))
 	for _, i := range r.Perm(s.rows()) {
@@ -193,7 +192,7 @@ func (s *set) noisy(r *rand.Rand, m int, scale, expansion float64) *set {
 	return made
 }
 
-// part is the rows from to to.
+// part returns the rows before to, from the row from on.
 func (s *set) part(from, to int) *set {
 	p := &set{features: s.features, classes: s.classes, codes: s.codes[from:to]}
 	for _, c := range s.columns {

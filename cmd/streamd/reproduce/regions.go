@@ -13,7 +13,7 @@ import (
 	"streamd/kernels/reduce"
 )
 
-// surface is a nonlinear classifier of two features, which can be drawn.
+// surface is a nonlinear classifier of two features, for a picture.
 type surface struct {
 	method string
 	points *set
@@ -40,7 +40,7 @@ func surfaces(ctx context.Context, s *set, mu, nu float64, basis []float64, meth
 	return all, nil
 }
 
-// A learner gives surfaces, of which the last is to be drawn.
+// A learner returns surfaces. The last one has the picture.
 type learner func(ctx context.Context, c *Config) ([]surface, error)
 
 // spiral is figure 2.3: 194 points of two spirals, the square kernel.
@@ -50,7 +50,7 @@ func spiral(ctx context.Context, _ *Config) ([]surface, error) {
 	return surfaces(ctx, s, mu, nu, chosen(newton.Blocks{s.block(0, s.rows())}, 1), psvm)
 }
 
-// spiralPoints are Wieland's: in three turns about the origin, and their negatives.
+// spiralPoints returns Wieland's points: three turns around the origin, and their negatives.
 func spiralPoints() *set {
 	s := &set{features: []string{"x1", "x2"}, classes: []string{"-1", "1"}, columns: make([][]float64, 2)}
 	for i := range 97 {
@@ -73,8 +73,8 @@ func spiralTable(ctx context.Context, c *Config) ([]Result, error) {
 	return []Result{all[0].result("Spiral", nil, figures{train: 100, within: 0.5})}, nil
 }
 
-// checkerboard is the board of Ho and Kleinberg: 1000 points, of which 40 means
-// of clusters are the basis.
+// checkerboard is the board of Ho and Kleinberg, with 1000 points. The basis is 40 means of
+// clusters.
 func checkerboard(ctx context.Context, c *Config) ([]surface, error) {
 	const points, mu, nu = 40, 0.0006, 1 << 15
 	s := checkerboardPoints(c.Seed)
@@ -104,7 +104,7 @@ func checkerboardTable(ctx context.Context, c *Config) ([]Result, error) {
 	return results, nil
 }
 
-// checkerboardPoints are 1000 of the 200×200 places of the board, at random.
+// checkerboardPoints returns 1000 of the 200×200 places of the board, at random.
 func checkerboardPoints(seed uint64) *set {
 	const points = 1000
 	r := rand.New(rand.NewPCG(seed, points))
@@ -115,7 +115,7 @@ func checkerboardPoints(seed uint64) *set {
 	return s.set
 }
 
-// checkerboardGrid is 199×199 places.
+// checkerboardGrid returns 199×199 places.
 func checkerboardGrid() *set {
 	s := newBoard()
 	for x := 1; x < boardSide; x++ {
@@ -128,7 +128,7 @@ func checkerboardGrid() *set {
 
 const boardSide, squareSide = 200, 50
 
-// board is points of the 4×4 squares.
+// board has points of the 4×4 squares.
 type board struct{ *set }
 
 func newBoard() board {

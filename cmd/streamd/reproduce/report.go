@@ -10,33 +10,33 @@ import (
 	"text/tabwriter"
 )
 
-// Result is a data set and a method: what comes out here beside what is
-// published. Shares and probabilities are from 0 to 1; what is not published, or
-// means nothing here, is absent.
+// Result has our figures and the published ones, for a data set and a method. Shares and
+// probabilities are from 0 to 1. A figure that is not published, or has no meaning here, is
+// absent.
 type Result struct {
 	Table   string `json:"table"`
 	DataSet string `json:"data_set"`
-	// Absent says why the data set could not be used. There is nothing else then.
+	// Absent says why the data set could not be used. The other fields are empty then.
 	Absent  string `json:"absent,omitempty"`
-	missing bool   // a file of the data folder
+	missing bool   // a file is missing from the data folder
 
 	Rows     int     `json:"rows,omitempty"` // m
 	Features int     `json:"features,omitempty"`
 	Method   string  `json:"method,omitempty"`
-	Nu       float64 `json:"nu,omitempty"` // over folds, the median
-	Mu       float64 `json:"mu,omitempty"` // likewise, of a Gaussian kernel
+	Nu       float64 `json:"nu,omitempty"` // median over folds
+	Mu       float64 `json:"mu,omitempty"` // of a Gaussian kernel, likewise
 
 	Train      *float64 `json:"train,omitempty"` // correctness
 	Test       *float64 `json:"test,omitempty"`
 	PaperTrain *float64 `json:"paper_train,omitempty"`
 	PaperTest  *float64 `json:"paper_test,omitempty"`
-	// Difference is Test − PaperTest, of Train if there is no test.
+	// Difference is Test − PaperTest, or that of Train if there is no test.
 	Difference *float64 `json:"difference,omitempty"`
-	// Deviation is the standard deviation of Test from one division into folds
-	// to the next: the paper has one division, of which the same must be said.
+	// Deviation is the standard deviation of Test between divisions into folds. The figure of
+	// the paper's one division has the same uncertainty.
 	Deviation *float64 `json:"deviation,omitempty"`
-	// P is the p-value of the paired t-test of the folds' test correctness
-	// against the method Against: the median of the divisions.
+	// P is the p-value of the paired t-test of the folds' test correctness against the method
+	// Against, the median of the divisions.
 	P       *float64 `json:"p,omitempty"`
 	PaperP  *float64 `json:"paper_p,omitempty"`
 	Against string   `json:"against,omitempty"`
@@ -50,8 +50,8 @@ type Result struct {
 	Remark    string  `json:"remark,omitempty"`
 }
 
-// Fault says what a check has against the result: it is farther from the
-// published one than it may be, or a file is missing. Empty: nothing.
+// Fault returns the reason why a check fails: the distance from the published figure, or a
+// missing file. It is empty if the check passes.
 func (r *Result) Fault() string {
 	switch {
 	case r.missing:
@@ -67,7 +67,7 @@ func (r *Result) off() bool {
 	return r.Tolerance > 0 && r.Difference != nil && math.Abs(*r.Difference) > r.Tolerance
 }
 
-// Report is the results of some tables.
+// Report has the results of tables.
 type Report struct {
 	Seed      uint64   `json:"seed"`
 	Divisions int      `json:"divisions"`
@@ -168,7 +168,7 @@ func seconds(s float64) string {
 	return fmt.Sprintf("%.2g", s)
 }
 
-// power writes ν as a power of two if it is one.
+// power writes a power of two as such.
 func power(nu float64) string {
 	if fraction, exponent := math.Frexp(nu); fraction == 0.5 {
 		return fmt.Sprintf("2^%d", exponent-1)

@@ -11,14 +11,14 @@ import (
 	"strings"
 )
 
-// Config says where the data are and how to cross-validate.
+// Config has the data and the settings of cross-validation.
 type Config struct {
 	Data      string // folder, for tables of sets that are not made
 	Seed      uint64
-	Divisions int // into folds, to take the mean of; at least 1
+	Divisions int // divisions into folds, at least 1; figures are their means
 	Workers   int // goroutines; 0 means GOMAXPROCS
-	// Progress, if any, is called where work begins that may take a minute or
-	// more, with the name of the data set.
+	// Progress, if not nil, is called with the name of a data set before work that may take
+	// minutes.
 	Progress func(dataSet string)
 }
 
@@ -35,19 +35,19 @@ func (c *Config) workers() int {
 	return runtime.GOMAXPROCS(0)
 }
 
-// A Table is one of the papers' tables, or the figures that go with it.
+// A Table is a table of a paper, or the figures of one.
 type Table struct {
 	Name  string
 	Title string
-	Notes []string // how it was reproduced, a line each
+	Notes []string // lines on how it was reproduced
 	run   func(ctx context.Context, c *Config) ([]Result, error)
 	draw  func(ctx context.Context, w io.Writer, c *Config) error // nil: there is no picture
 }
 
-// Drawn says whether there is a picture.
+// Drawn reports whether there is a picture.
 func (t *Table) Drawn() bool { return t.draw != nil }
 
-// Draw writes the picture, in SVG. It panics unless there is one.
+// Draw writes the picture as SVG. It panics without one.
 func (t *Table) Draw(ctx context.Context, w io.Writer, c *Config) error {
 	if err := t.draw(ctx, w, c); err != nil {
 		return fmt.Errorf("%s: %w", t.Name, err)
@@ -55,10 +55,10 @@ func (t *Table) Draw(ctx context.Context, w io.Writer, c *Config) error {
 	return nil
 }
 
-// Tables are all tables.
+// Tables returns all tables.
 func Tables() []*Table { return tables }
 
-// Find gives a table by its name.
+// Find returns the table of a name.
 func Find(name string) (*Table, error) {
 	var names []string
 	for _, t := range tables {
@@ -70,8 +70,8 @@ func Find(name string) (*Table, error) {
 	return nil, fmt.Errorf("there is no table %q; there are %s", name, strings.Join(names, ", "))
 }
 
-// Run reproduces a table. Data that are not at hand are results too, which say
-// so; every other trouble is an error.
+// Run reproduces a table. A data set that is missing has a result that says so. Every other
+// failure is an error.
 func (t *Table) Run(ctx context.Context, c *Config) ([]Result, error) {
 	results, err := t.run(ctx, c)
 	if err != nil {
@@ -83,8 +83,7 @@ func (t *Table) Run(ctx context.Context, c *Config) ([]Result, error) {
 	return results, nil
 }
 
-// open reads a data set; absent says why there is none. Without a folder there
-// is nothing to look in, which is an error.
+// open reads a data set. If there is none, absent says why. A missing folder is an error.
 func (c *Config) open(file string) (s *set, absent string, err error) {
 	s, err = readSet(c.Data, file)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -24,7 +24,7 @@ type set struct {
 	codes    []int32     // m indices of classes
 }
 
-// readSet reads a file of the data folder, NAME.csv.gz, whose labels come first.
+// readSet reads a file of the data folder, NAME.csv.gz. Labels come first.
 func readSet(folder, name string) (*set, error) {
 	const blockRows = 8192
 	reader, err := wire.OpenFile(filepath.Join(folder, name+".csv.gz"), wire.Options{Label: "first"}, blockRows)
@@ -65,7 +65,7 @@ func readSet(folder, name string) (*set, error) {
 // rows is m.
 func (s *set) rows() int { return len(s.codes) }
 
-// pick is the set of some rows, in their order.
+// pick returns the set of some rows, in their order.
 func (s *set) pick(rows []int) *set {
 	p := &set{features: s.features, classes: s.classes, codes: make([]int32, len(rows))}
 	for i, row := range rows {
@@ -81,7 +81,7 @@ func (s *set) pick(rows []int) *set {
 	return p
 }
 
-// block is a view of the rows from to to, to not included.
+// block returns a view of the rows before to, from the row from on.
 func (s *set) block(from, to int) *incremental.Block {
 	b := &incremental.Block{Classes: s.classes, Codes: s.codes[from:to]}
 	for _, c := range s.columns {
@@ -90,15 +90,13 @@ func (s *set) block(from, to int) *incremental.Block {
 	return b
 }
 
-// dealt deals rows into k×k cells: returned are the rows cell by cell, and where
-// each cell begins, followed by the number of rows. Row f of the grid is fold f;
-// column f without the cell on the diagonal is fold f's tuning set, one k-th of
-// what fold f leaves to be trained on. So a sum of rows that leaves out a fold,
-// and its tuning set or not, is a sum of whole cells.
+// dealt deals rows into k×k cells. It returns the rows cell by cell, and the start of each cell
+// followed by the number of rows. Row f of the grid is fold f. Column f without the cell on the
+// diagonal is fold f's tuning set, one k-th of its training data. So a sum of rows without a fold,
+// and without its tuning set, is a sum of whole cells.
 //
-// Every class is spread evenly, over folds as well as tuning sets: the rows go
-// to the folds in turns, class by class, and the k rows of a turn to k columns.
-// Within their classes they are shuffled.
+// Every class is spread evenly over folds and tuning sets: the rows go to the folds in turns, class
+// by class, and the k rows of a turn to k columns. Within their classes they are shuffled.
 func dealt(codes []int32, k int, seed uint64) (order, start []int) {
 	m := len(codes)
 	rows := rand.New(rand.NewPCG(seed, uint64(m))).Perm(m)
@@ -124,14 +122,13 @@ func dealt(codes []int32, k int, seed uint64) (order, start []int) {
 	return order, start
 }
 
-// correctness is the share of rows, from 0 to 1, that a model puts into their
-// class.
+// correctness returns the share of rows, from 0 to 1, that a model puts into their class.
 func correctness(m *incremental.Model, rows newton.Blocks) float64 {
 	right, all := count(m, rows)
 	return float64(right) / float64(all)
 }
 
-// count gives the rows that a model puts into their class, and all rows.
+// count returns the number of rows that a model puts into their class, and of all rows.
 func count(m *incremental.Model, rows newton.Blocks) (right, all int) {
 	for _, b := range rows {
 		class := make([]int32, b.Rows())
@@ -147,7 +144,7 @@ func count(m *incremental.Model, rows newton.Blocks) (right, all int) {
 	return right, all
 }
 
-// stateOf sums blocks up.
+// stateOf sums up blocks.
 func stateOf(features []string, blocks newton.Blocks) (*incremental.State, error) {
 	var z incremental.Summariser
 	state := incremental.NewState(features)
@@ -161,7 +158,7 @@ func stateOf(features []string, blocks newton.Blocks) (*incremental.State, error
 	return state, nil
 }
 
-// readSplits reads the rows, from 0, that each subset of a set has.
+// readSplits reads the rows of each subset of a set, counted from 0.
 func readSplits(folder, name string) (map[string][]int, error) {
 	path := filepath.Join(folder, name+".splits.json.gz")
 	f, err := os.Open(path)

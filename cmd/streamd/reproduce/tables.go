@@ -33,7 +33,7 @@ var tables = []*Table{
 	{
 		Name:  "fung-2.4",
 		Title: "two million points of the NDC generator, ν = 0.1 (Fung 2003, table 2.4)",
-		Notes: []string{"The points are others than the thesis's, whose seeds are not known. As many points again are tested on. Seconds are without making the points, on one core."},
+		Notes: []string{"The thesis's seeds are not known, so the points are others. As many fresh points are tested on. Seconds are without making the points, on one core."},
 		run:   clusters{2_000_000}.run,
 	},
 	{
@@ -41,7 +41,7 @@ var tables = []*Table{
 		Title: "linear, more than two classes, ten-fold (Fung 2003, table 2.5)",
 		Notes: []string{
 			"ν is the best of " + table25.nus.String() + " on the tuning set of each fold, as in the thesis; of several that are, the one nearest 1.",
-			"In the place of OFRQP, which has the sum of the errors, there is the one of their squares (2.37).",
+			"In place of OFRQP, which minimises the sum of the errors, there is the minimum of their squares (2.37).",
 			"BR-MPSVM refines by (2.38) as it stands: balance is in the plane's direction, not in the errors of the refinement.",
 			scalingNote,
 		},
@@ -109,7 +109,7 @@ var tables = []*Table{
 		Name:  "cs-1",
 		Title: "the digit 8 of USPS, chunking-synthetic (González-Castaño and Meyer, table 1)",
 		Notes: []string{
-			"Of the stages, the mean of ten runs on random chunks, tested on as many rows; of all rows, the last stage with 28 points, as the paper says and with 300 random rows among the candidates and ν = 6, tested on the 2007 test rows.",
+			"A stage is the mean of ten runs on random chunks, tested on as many rows. All rows have the last stage with 28 points, tested on the 2007 test rows: with the paper's settings, and with 300 random rows among the candidates and ν = 6.",
 			"Seconds are those of all stages, on all cores.",
 		},
 		run: chunking,
@@ -130,4 +130,4 @@ const scalingNote = "Features are standardised, but for Iris and Cleveland Heart
 
 const kernelNote = "Features are standardised over all rows. Means of at most three divisions into folds; sets of more than 400 rows have one."
 
-const tuningNote = "Both are tuned in each fold, without its rows, on tuning sets of a tenth of the training data each: the thesis has one, here as many as make 130 rows. Of pairs with which as many rows are right, the one in their middle is taken."
+const tuningNote = "Both are tuned in each fold, without its rows, on tuning sets of a tenth of the training data each: the thesis has one set, here there are as many as make 130 rows. Of several pairs with which equally many rows are right, the one in their middle is taken."

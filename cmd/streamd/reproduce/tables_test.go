@@ -64,8 +64,8 @@ func run(t *testing.T, name string, c *Config) []Result {
 	return results
 }
 
-// What is there is measured, what is not is named, and the number of workers
-// does not show.
+// Data sets of the folder are measured, and missing ones are named. The number of workers does not
+// matter.
 func TestCrossValidationTable(t *testing.T) {
 	c := &Config{Data: t.TempDir(), Seed: 1, Divisions: 2, Workers: 1}
 	writeSet(t, c.Data, "iris", randomSet(rand.New(rand.NewPCG(1, 1)), 120, 3, 3))
@@ -156,8 +156,8 @@ func TestClusters(t *testing.T) {
 	}
 }
 
-// As the thesis's figures show it: the plain plane ignores the small class, the
-// balanced one cuts into the large one, the refined one does neither.
+// As in the thesis's figures, the plain plane ignores the small class, the balanced one cuts into
+// the large class, and the refined one does neither.
 func TestUnbalanced(t *testing.T) {
 	for seed := range uint64(20) {
 		planes, s, err := unbalancedPlanes(context.Background(), seed)
@@ -247,8 +247,7 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// A folder that is not there is an error for tables that read from it; the
-// others do not need one.
+// A missing folder is an error for tables that read from it. The others need no folder.
 func TestNoFolder(t *testing.T) {
 	made := []string{"fig-2.8", "fung-6.1", "spiral", "checkerboard"}
 	for _, table := range Tables() {
@@ -278,8 +277,8 @@ func TestDamagedFileIsAnError(t *testing.T) {
 	}
 }
 
-// The points are those of the benchmark, of which these are known: the first of
-// each spiral, and the second and the last of the first.
+// Some points of the spirals are published: the first of each, and the second and the last of the
+// first.
 func TestSpiral(t *testing.T) {
 	s := spiralPoints()
 	for row, want := range map[int][3]float64{0: {-1, 0, -6.5}, 1: {1, 0, 6.5}, 3: {1, 1.255893948, 6.313805243}, 193: {1, 0, 0.5}} {
@@ -311,8 +310,7 @@ func TestCheckerboard(t *testing.T) {
 	}
 }
 
-// The picture of a table has its points, basis and two regions; it is looked at
-// in the tests of package plot.
+// The picture of a table has its points and its basis. The tests of package plot look closer.
 func TestDrawSurfaces(t *testing.T) {
 	for name, want := range map[string]string{"spiral": "194 points", "checkerboard": "40 points"} {
 		table, err := Find(name)
@@ -340,8 +338,8 @@ func randomRings(r *rand.Rand, m int) *set {
 	return s
 }
 
-// What is tuned does best on the tuning sets together, learned anew: as many of
-// them as make tuningRows, here eight of some 18 rows.
+// The tuned pair does best on the tuning sets together, with classifiers that are fitted again. As
+// many sets are used as make tuningRows, here eight of some 18 rows.
 func TestTunedKernel(t *testing.T) {
 	division, err := divide(randomRings(rand.New(rand.NewPCG(10, 10)), 200), 3)
 	if err != nil {
@@ -465,7 +463,7 @@ func TestKernelTable(t *testing.T) {
 	}
 }
 
-// The basis has the share of each class that is asked for.
+// The basis has the requested share of each class.
 func TestChosen(t *testing.T) {
 	s := &set{classes: []string{"a", "b"}, columns: [][]float64{nil}}
 	for i := range 60 {
@@ -517,8 +515,8 @@ func TestChunking(t *testing.T) {
 	}
 }
 
-// Without noise the rows are the patterns themselves: 90 eights and 10 of every
-// other digit. With it they spread as the roots say.
+// Without noise the rows are the patterns themselves: 90 eights and 10 of every other digit. With
+// noise they spread by the roots.
 func TestNoisy(t *testing.T) {
 	const m, scale, expansion = 6000, 0.5, 10
 	digits := randomSet(rand.New(rand.NewPCG(8, 8)), 1200, 3, 10)
@@ -547,8 +545,8 @@ func TestNoisy(t *testing.T) {
 			t.Errorf("%d patterns of digit %d", perDigit[digit], digit)
 		}
 	}
-	// The noise is a sum of n products of a normal number and one uniform from 0
-	// to e: its variance is ne²/3, about that of the roots at hand.
+	// The noise is a sum of n products of a normal number and a uniform one from 0 to e. Its
+	// variance is about ne²/3.
 	const e = expansion * 2 * scale / 50.
 	moved := digits.noisy(rand.New(rand.NewPCG(9, 9)), m, scale, expansion)
 	var square float64
@@ -562,7 +560,7 @@ func TestNoisy(t *testing.T) {
 	}
 }
 
-// halfway is a reducer that was interrupted when it had some classifier.
+// halfway is a reducer that is interrupted when it has some classifier.
 type halfway struct{}
 
 func (halfway) Reduce(context.Context, *reduce.Problem) (*reduce.Result, error) {

@@ -6,15 +6,15 @@ import (
 	"gonum.org/v1/gonum/mathext"
 )
 
-// pairedT is the p-value of the two-sided paired t-test, which the thesis takes
-// from Mitchell, "Machine Learning", 1997, section 5.6: the probability of means
-// that lie as far apart as those of a and b, or farther, if the differences of
-// pairs are independent and normal with mean 0. 1 where all pairs are equal, 0
-// where all differ by the same. It panics unless there are two pairs or more.
+// pairedT returns the p-value of the two-sided paired t-test, which the thesis takes from Mitchell,
+// "Machine Learning", 1997, section 5.6. It is the probability that the means of a and b lie as far
+// apart as they do, or farther, if the differences of pairs are independent and normal with mean 0.
+// It is 1 if all pairs are equal, and 0 if all differ by the same. It panics with fewer than two
+// pairs.
 //
-// With n pairs, mean difference δ and variance s² (n−1 degrees of freedom),
-// t² = n·δ²/s², and p = I_x((n−1)/2, 1/2) with x = (n−1)/(n−1+t²), I the
-// regularised incomplete beta function.
+// With n pairs, mean difference δ and variance s² (n−1 degrees of freedom), t² = n·δ²/s², and
+// p = I_x((n−1)/2, 1/2) with x = (n−1)/(n−1+t²), where I is the regularised incomplete beta
+// function.
 func pairedT(a, b []float64) float64 {
 	if len(a) != len(b) || len(a) < 2 {
 		panic("reproduce: a t-test of too few pairs")
@@ -30,7 +30,7 @@ func pairedT(a, b []float64) float64 {
 		squares += rest * rest
 		largest = max(largest, math.Abs(a[i]), math.Abs(b[i]))
 	}
-	// What is left of equal differences is the rounding of their mean.
+	// Equal differences leave the rounding of their mean.
 	if rounding := largest * 0x1p-50; squares <= n*rounding*rounding {
 		if math.Abs(mean) <= rounding {
 			return 1

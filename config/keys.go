@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -203,54 +204,110 @@ func suggestKeys(name string, withSections bool) []string {
 	return nearest(name, candidates)
 }
 
-// nearest returns the candidates with the fewest edits from name, if these are few for its
-// length.
-func nearest(name string, candidates []string) []string {
-	const longest = 64 // bytes; bounds the work for a hostile file
-	if len(name) > longest {
+// item is one scalar of a value as it was written: the value itself, an element of a list or
+// an entry of a map.
+type item struct {
+	name         string // key of the entry; maps only
+	text         string
+	line, column int // place in a file, 1-based
+}
+
+// split divides a value from the environment or a flag into items.
+func (k *key) split(text string) ([]item, error) {
+	switch k.typ.Kind() {
+	case reflect.Slice, reflect.Map:
+	default:
+		return []item{{text: text}}, nil
+	}
+	if strings.TrimSpace(text) == "" {
+		return nil, nil
+	}
+	var items []item
+	for part := range strings.SplitSeq(text, ",") {
+		it := item{text: strings.TrimSpace(part)}
+		if k.typ.Kind() == reflect.Map {
+			// The last = divides: a label may have one, a weight cannot.
+			cut := strings.LastIndexByte(it.text, '=')
+			if cut < 0 {
+				return nil, errors.New("want name=value pairs separated by commas, such as spam=2,ham=1")
+			}
+			it.name, it.text = strings.TrimSpace(it.text[:cut]), strings.TrimSpace(it.text[cut+1:])
+		}
+		items = append(items, it)
+	}
+	return items, nil
+}
+
+// fault is a problem of one item.
+type fault struct {
+	item
+	message string
+}
+
+// decode makes the key's value from its items. The value is valid when there are no
+// faults.
+func (k *key) decode(items []item) (reflect.Value, []fault) {
+	var faults []fault
+	scalar := func(t reflect.Type, it item) reflect.Value {
+		v, err := parseScalar(t, it.text)
+		if k.choices != nil {
+			err = k.isChoice(it.text)
+		} else if err == nil {
+			err = k.inBounds(v)
+		}
+		if err != nil {
+			faults = append(faults, fault{it, err.Error()})
+		}
+		return v
+	}
+	switch k.typ.Kind() {
+	case reflect.Slice:
+		list := reflect.MakeSlice(k.typ, 0, len(items))
+		for _, it := range items {
+			if it.text == "" {
+				faults = append(faults, fault{it, "an entry of the list is empty"})
+			}
+			list = reflect.Append(list, scalar(k.typ.Elem(), it))
+		}
+		return list, faults
+	case reflect.Map:
+		m := reflect.MakeMapWithSize(k.typ, len(items))
+		for _, it := range items {
+			name, err := parseScalar(k.typ.Key(), it.name)
+			switch {
+			case err != nil:
+				faults = append(faults, fault{it, "name: " + err.Error()})
+			case it.name == "":
+				faults = append(faults, fault{it, "an entry has no name"})
+			case m.MapIndex(name).IsValid():
+				faults = append(faults, fault{it, quoted(it.name) + " is given twice"})
+			}
+			m.SetMapIndex(name, scalar(k.typ.Elem(), it))
+		}
+		return m, faults
+	default:
+		return scalar(k.typ, items[0]), faults
+	}
+}
+
+// isChoice checks a text against the key's choices.
+func (k *key) isChoice(text string) error {
+	if slices.Contains(k.choices, text) {
 		return nil
 	}
-	best := 1 + len(name)/6
-	var near []string
-	for _, c := range candidates {
-		switch d := edits(strings.ToLower(name), strings.ToLower(c)); {
-		case d < best:
-			best, near = d, []string{c}
-		case d == best:
-			near = append(near, c)
-		}
-	}
-	return near
+	return fmt.Errorf("want %s%s", oneOf(k.choices), didYouMean(nearest(text, k.choices)))
 }
 
-// edits is the number of insertions, deletions, replacements and swaps of neighbouring bytes
-// that turn a into b (Damerau 1964).
-func edits(a, b string) int {
-	before, above, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
+// inBounds checks a number against the key's bounds.
+func (k *key) inBounds(v reflect.Value) error {
+	if k.min.IsValid() && v.Int() < k.min.Int() {
+		return fmt.Errorf("want at least %s", formatScalar(k.min))
 	}
-	for i := 1; i <= len(a); i++ {
-		before, above, row = above, row, before
-		row[0] = i
-		for j := 1; j <= len(b); j++ {
-			cost := 1
-			if a[i-1] == b[j-1] {
-				cost = 0
-			}
-			row[j] = min(above[j]+1, row[j-1]+1, above[j-1]+cost)
-			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
-				row[j] = min(row[j], before[j-2]+1)
-			}
-		}
+	if k.max.IsValid() && v.Int() > k.max.Int() {
+		return fmt.Errorf("want at most %s", formatScalar(k.max))
 	}
-	return row[len(b)]
-}
-
-func didYouMean(names []string) string {
-	const most = 3 // more are no hint
-	if len(names) == 0 || len(names) > most {
-		return ""
+	if k.above != nil && v.Float() <= *k.above {
+		return fmt.Errorf("want a number greater than %g", *k.above)
 	}
-	return "; did you mean " + strings.Join(names, " or ") + "?"
+	return nil
 }

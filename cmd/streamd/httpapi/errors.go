@@ -1,9 +1,6 @@
 package httpapi
 
 import (
-	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 )
@@ -69,45 +66,4 @@ func fail(code Code, format string, args ...any) error {
 	return &failure{code, fmt.Sprintf(format, args...)}
 }
 
-// bearer is the challenge to a caller without a token.
-const bearer = `Bearer realm="streamd"`
-
-// fail answers r with err. The text of an unknown error stays in the log.
-func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
-	var known *failure
-	switch {
-	case errors.As(err, &known):
-	case errors.Is(err, ErrNotLive):
-		known = &failure{CodeNotFound, err.Error()}
-	case errors.Is(err, ErrBadID):
-		known = &failure{CodeBadRequest, err.Error()}
-	case errors.Is(err, ErrBusy), errors.Is(err, ErrOff):
-		known = &failure{CodeConflict, err.Error()}
-	case errors.Is(err, ErrUnavailable):
-		known = &failure{CodeUnavailable, err.Error()}
-	case errors.Is(err, context.Canceled) && r.Context().Err() != nil:
-		known = &failure{CodeUnavailable, "the client went away"} // nobody reads this
-	default:
-		s.log.Error().Err(err).Str("method", r.Method).Str("path", shownPath(r)).Msg("request failed")
-		known = errInternal
-	}
-	var answer ErrorAnswer
-	answer.Error.Code, answer.Error.Message = known.code, known.message
-	body, err := json.Marshal(answer)
-	if err != nil {
-		panic(err) // two strings
-	}
-	status := codes[known.code].status
-	header := w.Header()
-	switch status {
-	case http.StatusForbidden:
-		s.logRefusal(r, status, known.message)
-	case http.StatusUnauthorized:
-		s.logRefusal(r, status, known.message)
-		header.Set("WWW-Authenticate", bearer)
-	case http.StatusServiceUnavailable:
-		header.Set("Retry-After", "1")
-	}
-	header.Del("ETag")
-	writeJSON(w, status, append(body, '\n'))
-}
+var errNoPath = fail(CodeNotFound, "there is nothing at this path; /v1/openapi.json has all there are")

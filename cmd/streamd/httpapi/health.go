@@ -1,6 +1,10 @@
 package httpapi
 
-import "net/http"
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+)
 
 // Health is the body of GET /healthz and GET /readyz where all is well.
 type Health struct {
@@ -17,3 +21,31 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request) error {
 	}
 	return answerJSON(w, Health{"ready"})
 }
+
+func (s *Server) scrape(w http.ResponseWriter, r *http.Request) error {
+	var page recorded
+	s.scraped.ServeHTTP(&page, r)
+	if page.status != 0 && page.status != http.StatusOK {
+		return fmt.Errorf("scrape: %s", page.body.Bytes())
+	}
+	write(w, http.StatusOK, page.Header().Get("Content-Type"), page.body.Bytes())
+	return nil
+}
+
+// recorded is an http.ResponseWriter into memory.
+type recorded struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+}
+
+func (r *recorded) Header() http.Header {
+	if r.header == nil {
+		r.header = http.Header{}
+	}
+	return r.header
+}
+
+func (r *recorded) WriteHeader(status int) { r.status = status }
+
+func (r *recorded) Write(p []byte) (int, error) { return r.body.Write(p) }

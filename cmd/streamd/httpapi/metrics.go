@@ -1,11 +1,10 @@
 package httpapi
 
 import (
-	"bytes"
-	"fmt"
 	stdlog "log"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -82,34 +81,6 @@ func (m *Metrics) handler(log zerolog.Logger) http.Handler {
 		DisableCompression: true,
 	})
 }
-
-func (s *Server) scrape(w http.ResponseWriter, r *http.Request) error {
-	var page recorded
-	s.scraped.ServeHTTP(&page, r)
-	if page.status != 0 && page.status != http.StatusOK {
-		return fmt.Errorf("scrape: %s", page.body.Bytes())
-	}
-	write(w, http.StatusOK, page.Header().Get("Content-Type"), page.body.Bytes())
-	return nil
-}
-
-// recorded is an http.ResponseWriter into memory.
-type recorded struct {
-	header http.Header
-	status int
-	body   bytes.Buffer
-}
-
-func (r *recorded) Header() http.Header {
-	if r.header == nil {
-		r.header = http.Header{}
-	}
-	return r.header
-}
-
-func (r *recorded) WriteHeader(status int) { r.status = status }
-
-func (r *recorded) Write(p []byte) (int, error) { return r.body.Write(p) }
 
 // descs has the descriptions of all metrics below.
 var descs []*prometheus.Desc
@@ -233,4 +204,12 @@ func oneIf(is bool) float64 {
 		return 1
 	}
 	return 0
+}
+
+// warnings logs each write as a warning.
+type warnings struct{ log zerolog.Logger }
+
+func (w warnings) Write(p []byte) (int, error) {
+	w.log.Warn().Msg(strings.TrimSpace(string(p)))
+	return len(p), nil
 }

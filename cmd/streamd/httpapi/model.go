@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"sync"
 	"time"
 
 	"streamd/cmd/streamd/model"
@@ -88,26 +87,23 @@ func (a *ModelAnswer) Classifier() (*model.Classifier, error) {
 	return c, nil
 }
 
-// encodedModel keeps the bytes of the last answer for the many clients that poll the same
-// model.
-type encodedModel struct {
-	of     *model.Served
-	body   []byte
-	zipped func() []byte // compresses on its first call
-}
-
-func (s *Server) encode(served *model.Served) (*encodedModel, error) {
-	if last := s.encoded.Load(); last != nil && last.of == served {
+// render keeps the last rendering for the many clients that poll the same model.
+func (s *Server) render(served *model.Served) (*rendering, error) {
+	if last := s.rendered.Load(); last != nil && last.fingerprint == served.Fingerprint {
 		return last, nil
 	}
 	body, err := json.Marshal(modelAnswer(served))
 	if err != nil {
 		return nil, fmt.Errorf("encode model %s: %w", served.Fingerprint, err)
 	}
-	body = append(body, '\n')
-	e := &encodedModel{served, body, sync.OnceValue(func() []byte { return zip(body) })}
-	s.encoded.Store(e)
-	return e, nil
+	rendered := newRendering(served.Fingerprint, "application/json", append(body, '\n'))
+	s.rendered.Store(rendered)
+	return rendered, nil
+}
+
+var modelWait = &parameter[time.Duration]{
+	name: "wait", kind: patience,
+	meaning: "How long to wait for a model that If-None-Match does not name. More than 1m counts as 1m.",
 }
 
 func (s *Server) model(w http.ResponseWriter, r *http.Request) error {
@@ -122,11 +118,11 @@ func (s *Server) model(w http.ResponseWriter, r *http.Request) error {
 	if notModified(w, r, served.Fingerprint) {
 		return nil
 	}
-	encoded, err := s.encode(served)
+	rendered, err := s.render(served)
 	if err != nil {
 		return err
 	}
-	writeEither(w, http.StatusOK, "application/json", encoded.body, encoded.zipped)
+	rendered.write(w, http.StatusOK)
 	return nil
 }
 

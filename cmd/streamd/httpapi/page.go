@@ -162,6 +162,12 @@ func newPageView(served *model.Served, status Status, now time.Time) pageView {
 	return v
 }
 
+// Refined are the refined planes that the page has room for.
+func (v pageView) Refined() []model.PlaneRefinement {
+	planes := v.Served.Refinement.Planes
+	return planes[:min(len(planes), maxPlanes)]
+}
+
 // Drawable says whether the regions have a picture.
 func (v pageView) Drawable() bool { return drawable(v.Served) }
 

@@ -8,12 +8,6 @@ import (
 	"streamd/cmd/streamd/plot"
 )
 
-// Refined are the refined planes that the page has room for.
-func (v pageView) Refined() []model.PlaneRefinement {
-	planes := v.Served.Refinement.Planes
-	return planes[:min(len(planes), maxPlanes)]
-}
-
 const maxCurves = 4 // drawn at most
 
 // tuningView is the curve of the criterion over log ν.

@@ -8,50 +8,12 @@ import (
 	"io"
 	"net/http"
 	"strings"
-	"time"
 
 	"github.com/klauspost/compress/gzip"
 
 	"streamd/cmd/streamd/model"
-	"streamd/config"
 	"streamd/ingest/wire"
 )
-
-// PredictAnswer is the answer to POST /v1/predict, by columns: entry i of labels, values
-// and so on belongs to row i of the request.
-type PredictAnswer struct {
-	Model   string      `json:"model"`   // fingerprint of the model
-	Method  string      `json:"method"`  // method of the planes: psvm, line or full
-	Classes []string    `json:"classes"` // the k classes of the model
-	Planes  []string    `json:"planes"`  // class of each plane
-	Labels  []string    `json:"labels"`  // class of each row, by its values
-	Values  [][]float64 `json:"values"`  // for each row, x'w − γ for each plane
-
-	Calibration   config.Calibration `json:"calibration,omitempty"`   // platt or isotonic; absent where the model has no calibration
-	Probabilities [][]float64        `json:"probabilities,omitempty"` // for each row, the probability of each class; absent without a calibration
-
-	Contributions *ContributionsAnswer `json:"contributions,omitempty"` // contributions, where the request asks for them
-	Leverage      *LeverageAnswer      `json:"leverage,omitempty"`      // leverages, where the request asks for them
-}
-
-// ContributionsAnswer has the contribution of each feature to a row's values.
-type ContributionsAnswer struct {
-	// For each plane, the value of the mean row. A row's value is this plus the sum of
-	// all its contributions, but for rounding.
-	AtMean []float64 `json:"at_mean"`
-	// For each row and plane, w_j (x_j − mean_j) by the name of feature j.
-	Rows [][]map[string]float64 `json:"rows"`
-}
-
-// LeverageAnswer says how far rows are from the rows that the model was learned from: see
-// incremental.Hat.
-type LeverageAnswer struct {
-	// Mean leverage of the rows that the model was learned from, about (n+1)/m for n
-	// features and m rows. A row of several times that leverage is unlike any of them,
-	// and its label is a guess. One for all planes, or one for each.
-	Typical []float64   `json:"typical"`
-	Rows    [][]float64 `json:"rows"` // for each row, as many leverages as in typical
-}
 
 // Limits of one answer. An answer has at most maxNumbers values, probabilities,
 // contributions and leverages together. A leverage takes n² multiplications per row and
@@ -61,12 +23,26 @@ const (
 	maxLeverageWork int64 = 1 << 33
 )
 
-const (
-	// stallTimeout bounds how long a client may take to read flushBytes.
-	stallTimeout = 5 * time.Second
-	// shortBody is the part of a body that takes no share of the memory.
-	shortBody = 64 << 10
+// shortBody is the part of a body that takes no share of the memory.
+const shortBody = 64 << 10
+
+var (
+	contributionsQuery = &parameter[bool]{
+		name: "contributions", kind: trueOrFalse,
+		meaning: "Whether to show the contribution of each feature to each value. A model with a basis has none.",
+	}
+	topQuery = &parameter[int]{
+		name: "top", kind: wholeNumber,
+		meaning: "With `contributions=true`: the number of contributions to show for each row and plane, largest first. The default is all.",
+	}
+	leverageQuery = &parameter[bool]{
+		name: "leverage", kind: trueOrFalse,
+		meaning: "Whether to show how far each row is from the rows that the model was learned from.",
+	}
 )
+
+// rowTypes are the content types of rows.
+var rowTypes = []string{wire.JSON.ContentType(), "application/x-ndjson", wire.CSV.ContentType(), wire.LIBSVM.ContentType(), wire.Arrow.ContentType()}
 
 func (s *Server) predict(w http.ResponseWriter, r *http.Request) error {
 	served, _ := s.service.Served()
@@ -187,12 +163,6 @@ func (s *Server) content(r *http.Request, zipped bool, memory *share) ([]byte, e
 		return nil, fail(CodeTooLarge, "the body is larger than %d bytes when it is decompressed", s.config.MaxBodyBytes)
 	}
 	return content.Bytes(), nil
-}
-
-// asked has the parts of a prediction beyond labels, values and probabilities.
-type asked struct {
-	contributions int // the largest for each row and plane; 0: none
-	leverage      bool
 }
 
 // askedOf reads ?contributions=true&top=N&leverage=true.

@@ -12,9 +12,52 @@ import (
 	"github.com/klauspost/compress/gzip"
 
 	"streamd/cmd/streamd/model"
+	"streamd/config"
 	"streamd/incremental/calibration"
 	"streamd/incremental/gram"
 )
+
+// PredictAnswer is the answer to POST /v1/predict, by columns: entry i of labels, values
+// and so on belongs to row i of the request.
+type PredictAnswer struct {
+	Model   string      `json:"model"`   // fingerprint of the model
+	Method  string      `json:"method"`  // method of the planes: psvm, line or full
+	Classes []string    `json:"classes"` // the k classes of the model
+	Planes  []string    `json:"planes"`  // class of each plane
+	Labels  []string    `json:"labels"`  // class of each row, by its values
+	Values  [][]float64 `json:"values"`  // for each row, x'w − γ for each plane
+
+	Calibration   config.Calibration `json:"calibration,omitempty"`   // platt or isotonic; absent where the model has no calibration
+	Probabilities [][]float64        `json:"probabilities,omitempty"` // for each row, the probability of each class; absent without a calibration
+
+	Contributions *ContributionsAnswer `json:"contributions,omitempty"` // contributions, where the request asks for them
+	Leverage      *LeverageAnswer      `json:"leverage,omitempty"`      // leverages, where the request asks for them
+}
+
+// ContributionsAnswer has the contribution of each feature to a row's values.
+type ContributionsAnswer struct {
+	// For each plane, the value of the mean row. A row's value is this plus the sum of
+	// all its contributions, but for rounding.
+	AtMean []float64 `json:"at_mean"`
+	// For each row and plane, w_j (x_j − mean_j) by the name of feature j.
+	Rows [][]map[string]float64 `json:"rows"`
+}
+
+// LeverageAnswer says how far rows are from the rows that the model was learned from: see
+// incremental.Hat.
+type LeverageAnswer struct {
+	// Mean leverage of the rows that the model was learned from, about (n+1)/m for n
+	// features and m rows. A row of several times that leverage is unlike any of them,
+	// and its label is a guess. One for all planes, or one for each.
+	Typical []float64   `json:"typical"`
+	Rows    [][]float64 `json:"rows"` // for each row, as many leverages as in typical
+}
+
+// asked has the parts of a prediction beyond labels, values and probabilities.
+type asked struct {
+	contributions int // the largest for each row and plane; 0: none
+	leverage      bool
+}
 
 // score classifies the rows: labels[i] is the index of row i's class, and
 // values[i·p:][:p] are its decision values for p planes.
@@ -178,7 +221,11 @@ func quoteAll(texts []string) ([][]byte, error) {
 	return quoted, nil
 }
 
-const flushBytes = 32 << 10
+const (
+	flushBytes = 32 << 10
+	// stallTimeout bounds how long a client may take to read flushBytes.
+	stallTimeout = 5 * time.Second
+)
 
 // buffered writes an answer in pieces. It drops them after end, and once the client went
 // away or takes too long to read one.

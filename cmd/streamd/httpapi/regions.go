@@ -16,6 +16,11 @@ func drawable(s *model.Served) bool {
 	return s.Model != nil && s.Basis != nil && len(s.Basis.Features) == 2 && len(s.Model.Classes) <= plot.MostClasses
 }
 
+var regionsModel = &parameter[string]{
+	name: "model", kind: anyText,
+	meaning: "Ignored. A page that puts the fingerprint here fetches the picture again when the model changes.",
+}
+
 // regions answers with the served classifier's regions, one per class, as SVG.
 func (s *Server) regions(w http.ResponseWriter, r *http.Request) error {
 	served, _ := s.service.Served()
@@ -33,20 +38,14 @@ func (s *Server) regions(w http.ResponseWriter, r *http.Request) error {
 	if notModified(w, r, picture.fingerprint) {
 		return nil
 	}
-	write(w, http.StatusOK, "image/svg+xml", picture.svg)
+	picture.write(w, http.StatusOK)
 	return nil
-}
-
-// picture is the picture of a model's regions.
-type picture struct {
-	fingerprint string // of the model
-	svg         []byte
 }
 
 // picture draws the regions of the served model once, for all callers. One picture is
 // drawn at a time, in a slot of the predictions. Callers that come meanwhile get that
 // picture, even if the model has changed since.
-func (s *Server) picture(ctx context.Context, served *model.Served) (*picture, error) {
+func (s *Server) picture(ctx context.Context, served *model.Served) (*rendering, error) {
 	if last := s.drawn.Load(); last != nil && last.fingerprint == served.Fingerprint {
 		return last, nil
 	}
@@ -61,16 +60,16 @@ func (s *Server) picture(ctx context.Context, served *model.Served) (*picture, e
 		if err := drawing.SVG(&svg); err != nil {
 			return nil, err
 		}
-		p := &picture{served.Fingerprint, svg.Bytes()}
-		s.drawn.Store(p)
-		return p, nil
+		drawn := newRendering(served.Fingerprint, "image/svg+xml", svg.Bytes())
+		s.drawn.Store(drawn)
+		return drawn, nil
 	})
 	select {
 	case result := <-drawing:
 		if result.Err != nil {
 			return nil, result.Err
 		}
-		return result.Val.(*picture), nil
+		return result.Val.(*rendering), nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"time"
 
 	"streamd/cmd/streamd/model"
 )
@@ -13,6 +14,11 @@ import (
 type RefineAnswer struct {
 	Done       bool              `json:"done"`       // whether the refinement has ended
 	Refinement *model.Refinement `json:"refinement"` // report of the refinement; null while it goes on
+}
+
+var refineWait = &parameter[time.Duration]{
+	name: "wait", kind: patience, otherwise: MaxWait,
+	meaning: "How long to wait for the end of the refinement. More than 1m counts as 1m.",
 }
 
 func (s *Server) refine(w http.ResponseWriter, r *http.Request) error {

@@ -6,11 +6,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"time"
 
 	"streamd/cmd/streamd/model"
 	"streamd/config"
-	"streamd/ingest/wire"
 )
 
 // route is one call of the API. The mux and openapi.json are both made from the table of
@@ -40,46 +38,6 @@ type reply struct {
 	of      any    // a value of the JSON body's type, or nil
 	media   string // media type of a body that is not JSON
 }
-
-// Query parameters, in the order of the table.
-var (
-	modelWait = &parameter[time.Duration]{
-		name: "wait", kind: patience,
-		meaning: "How long to wait for a model that If-None-Match does not name. More than 1m counts as 1m.",
-	}
-	contributionsQuery = &parameter[bool]{
-		name: "contributions", kind: trueOrFalse,
-		meaning: "Whether to show the contribution of each feature to each value. A model with a basis has none.",
-	}
-	topQuery = &parameter[int]{
-		name: "top", kind: wholeNumber,
-		meaning: "With `contributions=true`: the number of contributions to show for each row and plane, largest first. The default is all.",
-	}
-	leverageQuery = &parameter[bool]{
-		name: "leverage", kind: trueOrFalse,
-		meaning: "Whether to show how far each row is from the rows that the model was learned from.",
-	}
-	regionsModel = &parameter[string]{
-		name: "model", kind: anyText,
-		meaning: "Ignored. A page that puts the fingerprint here fetches the picture again when the model changes.",
-	}
-	blocksAfter = &parameter[string]{
-		name: "after", kind: anyText,
-		meaning: "The page begins behind the block with this id, which need not be live any more: `next` of the previous page. Empty means the first page.",
-	}
-	blocksLimit = &parameter[int]{
-		name: "limit", kind: wholeNumber, otherwise: defaultPage,
-		meaning: fmt.Sprintf("Blocks on a page. More than %d counts as %[1]d.", maxPage),
-	}
-	compactQuery = &parameter[bool]{
-		name: "compact", kind: trueOrFalse,
-		meaning: "Whether to compact the file afterwards, so that it keeps nothing of retired or replaced blocks. It takes as long as writing the whole file.",
-	}
-	refineWait = &parameter[time.Duration]{
-		name: "wait", kind: patience, otherwise: MaxWait,
-		meaning: "How long to wait for the end of the refinement. More than 1m counts as 1m.",
-	}
-)
 
 var routes = []route{
 	{
@@ -247,9 +205,6 @@ func noBody(r *http.Request) error {
 	}
 	return nil
 }
-
-// rowTypes are the content types of rows.
-var rowTypes = []string{wire.JSON.ContentType(), "application/x-ndjson", wire.CSV.ContentType(), wire.LIBSVM.ContentType(), wire.Arrow.ContentType()}
 
 // The document is generated from the table of routes and the types of the answers with
 // their comments. A test compares them.

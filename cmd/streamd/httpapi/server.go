@@ -1,20 +1,11 @@
 package httpapi
 
 import (
-	"cmp"
 	"context"
-	"crypto/tls"
-	"fmt"
-	stdlog "log"
-	"net"
+	"encoding/json"
+	"errors"
 	"net/http"
-	"net/url"
-	"path"
-	"runtime"
-	"runtime/debug"
-	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -71,149 +62,18 @@ type Server struct {
 	pages   *http.CrossOriginProtection
 
 	mux      http.Handler
-	scraped  http.Handler // the metrics
-	encoded  atomic.Pointer[encodedModel]
-	slots    chan struct{}       // one per prediction that is being computed
-	polls    chan struct{}       // one per waiting poll
-	memory   *semaphore.Weighted // config.Memory bytes
-	drawn    atomic.Pointer[picture]
+	scraped  http.Handler              // the metrics
+	rendered atomic.Pointer[rendering] // the model as JSON
+	slots    chan struct{}             // one per prediction that is being computed
+	polls    chan struct{}             // one per waiting poll
+	memory   *semaphore.Weighted       // config.Memory bytes
+	drawn    atomic.Pointer[rendering] // the model's regions
 	drawing  singleflight.Group
 	stopping chan struct{}
 	stop     func() // closes stopping
 }
 
-// refusedLines bounds the log lines about refused requests, per second.
-const refusedLines = 10
-
-// New makes a server for service. It registers the service's status with metrics, so
-// call it once per Metrics. The origins have the form scheme://host.
-func New(config Config, service Service, metrics *Metrics, log zerolog.Logger) *Server {
-	config.MaxBodyBytes = cmp.Or(config.MaxBodyBytes, MaxBodyBytes)
-	config.MaxRows = cmp.Or(config.MaxRows, MaxRows)
-	config.MaxConnections = cmp.Or(config.MaxConnections, MaxConnections)
-	config.Memory = cmp.Or(config.Memory, Memory)
-	s := &Server{
-		config:   config,
-		service:  service,
-		metrics:  metrics,
-		log:      log,
-		refused:  log.Sample(&zerolog.BurstSampler{Burst: refusedLines, Period: time.Second}),
-		origins:  map[string]bool{},
-		pages:    http.NewCrossOriginProtection(),
-		slots:    make(chan struct{}, 2*runtime.GOMAXPROCS(0)),
-		polls:    make(chan struct{}, max(1, config.MaxConnections/2)),
-		memory:   semaphore.NewWeighted(config.Memory),
-		stopping: make(chan struct{}),
-	}
-	s.stop = sync.OnceFunc(func() { close(s.stopping) })
-	for _, origin := range config.Origins {
-		s.origins[origin] = true
-		if err := s.pages.AddTrustedOrigin(origin); err != nil {
-			panic(err) // a mistake of the caller
-		}
-	}
-	metrics.watch(service)
-	s.mux = s.newMux()
-	s.scraped = metrics.handler(log)
-	return s
-}
-
-func (s *Server) newMux() *http.ServeMux {
-	mux := http.NewServeMux()
-	allowed := map[string][]string{}
-	for _, route := range routes {
-		mux.HandleFunc(route.method+" "+route.path, func(w http.ResponseWriter, r *http.Request) {
-			if err := s.call(&route, w, r); err != nil {
-				s.fail(w, r, err)
-			}
-		})
-		allowed[route.path] = append(allowed[route.path], route.method)
-	}
-
-	// The mux itself answers a wrong path or method with text, not JSON.
-	for path, methods := range allowed {
-		if slices.Contains(methods, "GET") {
-			methods = append(methods, "HEAD")
-		}
-		allow := strings.Join(methods, ", ")
-		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Allow", allow)
-			s.fail(w, r, fail(CodeMethodNotAllowed, "this path takes %s", allow))
-		})
-	}
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		s.fail(w, r, errNoPath)
-	})
-	return mux
-}
-
-var errNoPath = fail(CodeNotFound, "there is nothing at this path; /v1/openapi.json has all there are")
-
-// ServeHTTP answers one request.
-func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	start := time.Now()
-	answer := &answer{ResponseWriter: w, gzip: acceptsGzip(r)}
-	r = opaqueID(r)
-	defer func() {
-		if problem := recover(); problem != nil {
-			if problem != http.ErrAbortHandler {
-				s.log.Error().Interface("panic", problem).Bytes("stack", debug.Stack()).
-					Str("method", r.Method).Str("path", shownPath(r)).Msg("request panicked")
-			}
-			if problem == http.ErrAbortHandler || answer.status != 0 {
-				panic(http.ErrAbortHandler) // too late for another answer
-			}
-			s.fail(answer, r, errInternal)
-		}
-		took := time.Since(start)
-		s.metrics.request(r, answer.status, took)
-		s.log.Debug().Str("method", r.Method).Str("path", shownPath(r)).Int("status", answer.status).
-			Int64("bytes", answer.bytes).Dur("took", took).Str("remote", r.RemoteAddr).Msg("request")
-	}()
-
-	header := w.Header()
-	header.Set("X-Content-Type-Options", "nosniff")
-	header.Set("Referrer-Policy", "no-referrer")
-	header.Set("Cache-Control", "no-store")
-	header.Set("Vary", "Accept-Encoding")
-	header.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
-	if err := s.config.Access.CheckHost(r); err != nil {
-		s.fail(answer, r, fail(CodeForbidden, "%v", err))
-		return
-	}
-	if s.answersPage(answer, r) {
-		return
-	}
-	if err := s.pages.Check(r); err != nil {
-		s.fail(answer, r, fail(CodeForbidden, "a page of another origin may not ask for this: http.cors_origins lists those that may"))
-		return
-	}
-	// The mux would redirect to the cleaned path. Such a path is a mistake of the
-	// client, and a DELETE must not be led elsewhere.
-	p := r.URL.EscapedPath()
-	if clean := path.Clean(p); p != clean && (clean == "/" || p != clean+"/") {
-		s.fail(answer, r, errNoPath)
-		return
-	}
-	r.Body = http.MaxBytesReader(answer, r.Body, int64(s.config.MaxBodyBytes))
-	s.mux.ServeHTTP(answer, r)
-}
-
 const blocksPath = "/v1/blocks/"
-
-// opaqueID makes a block's id one segment of the path, so that the mux does not split or
-// clean it.
-func opaqueID(r *http.Request) *http.Request {
-	id, ok := strings.CutPrefix(r.URL.Path, blocksPath)
-	if !ok {
-		return r
-	}
-	u := *r.URL
-	u.RawPath = blocksPath + url.PathEscape(id)
-	opaque := r.WithContext(r.Context())
-	opaque.URL = &u
-	return opaque
-}
 
 // shownPath is the path of r for the log. It leaves out the id of a block, which may hold
 // the key of a customer who is to be forgotten.
@@ -231,48 +91,55 @@ func extend(w http.ResponseWriter, d time.Duration) {
 	http.NewResponseController(w).SetWriteDeadline(time.Now().Add(d + WriteTimeout))
 }
 
-// Serve answers requests on ln until ctx ends, and closes ln. Then waiting polls are
-// answered at once, open requests have a few seconds to end, and Serve returns nil. The
-// service must stay up until then. Serve can be called once.
-func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
-	server := &http.Server{
-		Handler:           s,
-		ReadHeaderTimeout: headerTimeout,
-		ReadTimeout:       ReadTimeout,
-		WriteTimeout:      WriteTimeout,
-		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    maxHeaderBytes,
-		ErrorLog:          stdlog.New(warnings{s.refused}, "", 0), // mostly failed handshakes
+// bearer is the challenge to a caller without a token.
+const bearer = `Bearer realm="streamd"`
+
+// fail answers r with err. The text of an unknown error stays in the log.
+func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
+	var known *failure
+	switch {
+	case errors.As(err, &known):
+	case errors.Is(err, ErrNotLive):
+		known = &failure{CodeNotFound, err.Error()}
+	case errors.Is(err, ErrBadID):
+		known = &failure{CodeBadRequest, err.Error()}
+	case errors.Is(err, ErrBusy), errors.Is(err, ErrOff):
+		known = &failure{CodeConflict, err.Error()}
+	case errors.Is(err, ErrUnavailable):
+		known = &failure{CodeUnavailable, err.Error()}
+	case errors.Is(err, context.Canceled) && r.Context().Err() != nil:
+		known = &failure{CodeUnavailable, "the client went away"} // nobody reads this
+	default:
+		s.log.Error().Err(err).Str("method", r.Method).Str("path", shownPath(r)).Msg("request failed")
+		known = errInternal
 	}
-	bounded := newConnections(ln, s.config.MaxConnections)
-	server.ConnState = bounded.note
-	ln = bounded
-	if c := s.config.Access.TLS(); c != nil {
-		ln = tls.NewListener(ln, c) // without HTTP/2, so that a connection has one request at a time
+	var answer ErrorAnswer
+	answer.Error.Code, answer.Error.Message = known.code, known.message
+	body, err := json.Marshal(answer)
+	if err != nil {
+		panic(err) // two strings
 	}
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(ln) }()
-	select {
-	case err := <-served:
-		s.stop()
-		return fmt.Errorf("serve HTTP on %s: %w", ln.Addr(), err)
-	case <-ctx.Done():
+	status := codes[known.code].status
+	header := w.Header()
+	switch status {
+	case http.StatusForbidden:
+		s.logRefusal(r, status, known.message)
+	case http.StatusUnauthorized:
+		s.logRefusal(r, status, known.message)
+		header.Set("WWW-Authenticate", bearer)
+	case http.StatusServiceUnavailable:
+		header.Set("Retry-After", "1")
 	}
-	s.stop()
-	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
-	defer cancel()
-	if err := server.Shutdown(grace); err != nil {
-		s.log.Warn().Err(err).Msg("stop HTTP: requests cut off")
-		server.Close()
-	}
-	<-served
-	return nil
+	header.Del("ETag")
+	writeJSON(w, status, append(body, '\n'))
 }
 
-// warnings logs each write as a warning.
-type warnings struct{ log zerolog.Logger }
-
-func (w warnings) Write(p []byte) (int, error) {
-	w.log.Warn().Msg(strings.TrimSpace(string(p)))
-	return len(p), nil
+// logRefusal logs a refused request.
+func (s *Server) logRefusal(r *http.Request, status int, why string) {
+	line := s.refused.Warn().Int("status", status).Str("method", r.Method).Str("path", shownPath(r)).Str("reason", why).
+		Stringer("caller", access.CallerOf(r.Context())).Str("remote", r.RemoteAddr)
+	if origin := r.Header.Get("Origin"); origin != "" {
+		line = line.Str("origin", origin[:min(len(origin), 200)])
+	}
+	line.Msg("request refused")
 }

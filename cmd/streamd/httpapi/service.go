@@ -94,3 +94,93 @@ type Status struct {
 	LastSolve    time.Time // zero before the first
 	LastSnapshot time.Time // zero before the first, unless the start found one
 }
+
+// BlockInfo is one live block.
+type BlockInfo struct {
+	ID        string    `json:"id"`            // opaque id
+	Topic     string    `json:"topic"`         // topic of its first record
+	Partition int       `json:"partition"`     // partition of its first record
+	Offset    int64     `json:"offset"`        // offset of its first record
+	Key       []byte    `json:"key,omitempty"` // key of the message in base64, where keys name blocks
+	Time      time.Time `json:"time"`          // event time
+	Rows      int64     `json:"rows"`          // rows of weight above 0
+}
+
+// Receipt proves a retirement: adding the block to the state of the later digest gives the
+// state of the earlier one.
+type Receipt struct {
+	Block        BlockInfo      `json:"block"`               // retired block
+	Offsets      []model.Offset `json:"offsets"`             // offsets of both states: they have the records below, and none beyond
+	DigestBefore string         `json:"state_digest_before"` // digest of the state with the block
+	DigestAfter  string         `json:"state_digest_after"`  // digest of the state without it
+	InBasis      bool           `json:"in_basis"`            // whether the block is a source of the basis in use or of the next one: its numbers may be among the points until a later basis is in use (see /v1/epoch)
+	RetiredAt    time.Time      `json:"retired_at"`          // time when the retirement was durable
+	Remains      []string       `json:"remains"`             // other places that may still have the rows, for people to read
+}
+
+// SnapshotInfo describes a saved state.
+type SnapshotInfo struct {
+	MadeAt  time.Time      `json:"made_at"`      // time when saving began
+	Seconds float64        `json:"seconds"`      // time it took to save
+	Bytes   int64          `json:"bytes"`        // size of the file
+	Blocks  int            `json:"blocks"`       // live blocks
+	Rows    int64          `json:"rows"`         // rows of the live blocks
+	Digest  string         `json:"state_digest"` // digest of the saved state
+	Offsets []model.Offset `json:"offsets"`      // offsets of the saved state: it has the records below, and none beyond
+	Resume  []model.Offset `json:"resume"`       // offsets where reading resumes after a restart; they are lower for a block that still gathers records, which are read again
+
+	Compacted bool `json:"compacted"` // whether the file has nothing but the saved state
+}
+
+// EpochAnswer says which coordinates the live blocks are summed in, and how far the next
+// ones are. A part that is missing is null.
+type EpochAnswer struct {
+	Epoch    uint32           `json:"epoch"`             // number of the epoch in use; later epochs have higher numbers, and 0 is the features
+	InUse    *model.Reduction `json:"in_use"`            // report of the basis in use; null for the features
+	Stale    bool             `json:"stale"`             // whether source blocks of the basis in use have been retired or replaced since: their numbers may be among its points until another basis is in use
+	Served   string           `json:"served,omitempty"`  // id of the basis of the served planes: that of the basis in use, once planes have been solved in it
+	Reducing *ReducingAnswer  `json:"reducing"`          // reduction under way
+	Rebuild  *RebuildAnswer   `json:"rebuild"`           // epoch that is being built
+	Problem  string           `json:"problem,omitempty"` // why the last reduction failed
+	Skipped  []UnreadBlock    `json:"skipped,omitempty"` // blocks that the last switch retired, at most a hundred
+	Basis    *model.BasisJSON `json:"basis,omitempty"`   // basis in use
+}
+
+// ReducingAnswer reports a reduction under way.
+type ReducingAnswer struct {
+	Began  time.Time     `json:"began"`  // time of its beginning
+	Stages []model.Stage `json:"stages"` // stages done so far
+}
+
+// RebuildAnswer reports an epoch that is being built: live blocks are read from the log
+// again.
+type RebuildAnswer struct {
+	Reduction *model.Reduction `json:"reduction"` // report of its basis
+	Blocks    int              `json:"blocks"`    // live blocks that it has
+	Missing   int              `json:"missing"`   // live blocks that it does not have yet
+	Rows      int64            `json:"rows"`      // rows of the blocks that it has
+	LiveRows  int64            `json:"live_rows"` // rows of all live blocks
+	// Seconds left at the pace of this process so far; null if not known.
+	Seconds *float64      `json:"seconds_left"`
+	Unread  int           `json:"unread"`            // blocks that the log did not give back
+	Stale   bool          `json:"stale"`             // whether source blocks of its basis have been retired or replaced since: then another basis is chosen after it
+	Reasons []UnreadBlock `json:"reasons,omitempty"` // reasons for the first hundred of them
+}
+
+// Percent is the share of live rows that it has, 0 to 100.
+func (r *RebuildAnswer) Percent() int {
+	if r.LiveRows == 0 {
+		return 100
+	}
+	return int(100 * float64(r.Rows) / float64(r.LiveRows))
+}
+
+// All counts the live blocks.
+func (r *RebuildAnswer) All() int { return r.Blocks + r.Missing }
+
+// UnreadBlock is a block that cannot be mapped to new coordinates.
+type UnreadBlock struct {
+	ID     string `json:"id"`     // id of the block
+	Rows   int64  `json:"rows"`   // rows of the block
+	Reason string `json:"reason"` // why the log does not give it back as it was
+}

@@ -1,10 +1,16 @@
 package httpapi
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/klauspost/compress/gzip"
 )
 
 // answer counts the bytes of an answer and notes its status.
@@ -34,19 +40,31 @@ func (a *answer) Write(p []byte) (int, error) {
 // Unwrap lets http.ResponseController find the connection's deadlines.
 func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
-// write answers with a body, compressed if it is long and the client can read gzip.
-// Compression ends before the first byte is written, so that a slow client holds no
-// compressor.
-func write(w http.ResponseWriter, status int, contentType string, body []byte) {
-	writeEither(w, status, contentType, body, func() []byte { return zip(body) })
+// rendering is the body of an answer that many clients get. It is compressed once, for the
+// first client that can read gzip.
+type rendering struct {
+	fingerprint string // of the model
+	contentType string
+	body        []byte
+	zipped      func() []byte
 }
 
-// writeEither is write with the compressed body of zipped.
-func writeEither(w http.ResponseWriter, status int, contentType string, body []byte, zipped func() []byte) {
-	header := w.Header()
-	header.Set("Content-Type", contentType)
+func newRendering(fingerprint, contentType string, body []byte) *rendering {
+	return &rendering{fingerprint, contentType, body, sync.OnceValue(func() []byte { return zip(body) })}
+}
+
+// write answers with a body, compressed if it is long and the client can read gzip.
+func write(w http.ResponseWriter, status int, contentType string, body []byte) {
+	newRendering("", contentType, body).write(w, status)
+}
+
+// write answers with the rendering. Compression ends before the first byte is written, so
+// that a slow client holds no compressor.
+func (r *rendering) write(w http.ResponseWriter, status int) {
+	header, body := w.Header(), r.body
+	header.Set("Content-Type", r.contentType)
 	if len(body) >= zipBytes && beginZip(w) {
-		body = zipped()
+		body = r.zipped()
 	}
 	header.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)
@@ -75,4 +93,58 @@ func listed[T any](list []T) []T {
 		return []T{}
 	}
 	return list
+}
+
+const (
+	zipBytes  = 4 << 10 // shorter answers are not compressed
+	zippedTag = "-gzip" // suffix of a compressed answer's ETag: its bytes differ
+	zipMemory = 1 << 20 // about the memory of a compressor
+)
+
+// zippers has spare *gzip.Writer.
+var zippers = sync.Pool{New: func() any {
+	z, err := gzip.NewWriterLevel(io.Discard, gzip.BestSpeed)
+	if err != nil {
+		panic(err) // the level is valid
+	}
+	return z
+}}
+
+// zip compresses a body.
+func zip(body []byte) []byte {
+	var out bytes.Buffer
+	z := zippers.Get().(*gzip.Writer)
+	defer zippers.Put(z)
+	z.Reset(&out)
+	z.Write(body) // a buffer never fails
+	z.Close()
+	return out.Bytes()
+}
+
+// acceptsGzip says whether the client can read gzip (RFC 9110, 12.5.3).
+func acceptsGzip(r *http.Request) bool {
+	for part := range strings.SplitSeq(strings.Join(r.Header.Values("Accept-Encoding"), ","), ",") {
+		coding, weight, weighted := strings.Cut(part, ";")
+		if !strings.EqualFold(strings.TrimSpace(coding), "gzip") {
+			continue
+		}
+		weight = strings.TrimPrefix(strings.ToLower(strings.TrimSpace(weight)), "q=")
+		q, err := strconv.ParseFloat(weight, 64)
+		return !weighted || err == nil && q > 0
+	}
+	return false
+}
+
+// beginZip says whether the client of w can read gzip. If so, it marks the header for a
+// compressed body.
+func beginZip(w http.ResponseWriter) bool {
+	if a, ok := w.(*answer); !ok || !a.gzip {
+		return false
+	}
+	header := w.Header()
+	header.Set("Content-Encoding", "gzip")
+	if tag, ok := strings.CutSuffix(header.Get("ETag"), `"`); ok {
+		header.Set("ETag", tag+zippedTag+`"`)
+	}
+	return true
 }

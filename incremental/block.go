@@ -11,7 +11,7 @@ import (
 	"streamd/incremental/gram"
 )
 
-// Position says where in a log something was read.
+// Position is a place in a log.
 type Position struct {
 	Topic     string
 	Partition int
@@ -25,31 +25,32 @@ func (p Position) String() string {
 
 // Block is m labelled rows of n features, in columns.
 //
-// A block is a view: whoever made it says how long its memory stays valid, and
-// nothing here keeps a reference to it after a call has returned.
+// A block is a view of memory that its maker owns. No function of this package
+// keeps a reference to it after it has returned.
 type Block struct {
 	Position Position
 
-	// Features names the columns, in order. Nil: the rows came without names
-	// and are matched by position.
+	// Features names the columns, in order. Nil: the columns have no names and
+	// are matched by position.
 	Features []string
 	Columns  []gram.Column // n columns of m numbers
 
-	// Row i is of class Classes[Codes[i]]. Classes are canonical labels, each
-	// at most once; a class without rows is allowed and is as if absent.
+	// Row i is of class Classes[Codes[i]]. Classes are distinct canonical labels.
+	// A class without rows is ignored.
 	Classes []string
 	Codes   []int32 // m codes
 
 	// Weights holds m finite numbers ≥ 0; nil: all are 1. A row of weight 0 is
-	// as if absent.
+	// ignored.
 	Weights []float64
 }
 
 // Rows is m, rows of weight 0 included.
 func (b *Block) Rows() int { return len(b.Codes) }
 
-// Window has room for what the block, alone or together with others of the same window,
-// adds to each of a State's sums. It reads every number, which must be in range.
+// Window has room for the terms that the block adds to each sum of a State, alone
+// or together with other blocks of this window. It reads every number; all must be
+// in range.
 func (b *Block) Window() exact.Window {
 	weight := span{high: 1, used: true}
 	weight.cover(b.Weights)
@@ -68,7 +69,7 @@ func (b *Block) Window() exact.Window {
 	}
 	const rows = 31 // bits of their number
 	w := exact.WindowOf(weight.low, weight.high+rows)
-	if x.used { // a row less an origin may be twice as large as either
+	if x.used { // x − c may be twice as large as x and c
 		first := weight.times(x)
 		second := first.times(x)
 		w = w.Union(exact.WindowOf(first.low, first.high+rows+1)).Union(exact.WindowOf(second.low, second.high+rows+3))
@@ -76,7 +77,7 @@ func (b *Block) Window() exact.Window {
 	return w
 }
 
-// Weight is that of row i.
+// Weight is the weight of row i.
 func (b *Block) Weight(i int) float64 {
 	if b.Weights == nil {
 		return 1
@@ -84,8 +85,7 @@ func (b *Block) Weight(i int) float64 {
 	return b.Weights[i]
 }
 
-// ClassesIn gives the index in classes of each of the block's classes; −1: it is
-// none of them.
+// ClassesIn returns the index in classes of each of the block's classes, or −1.
 func (b *Block) ClassesIn(classes []string) []int {
 	place := make(map[string]int, len(classes))
 	for c, label := range classes {
@@ -102,7 +102,7 @@ func (b *Block) ClassesIn(classes []string) []int {
 	return at
 }
 
-// Slice is the rows from to to, to not included. It shares b's memory.
+// Slice returns rows from to to−1. It shares b's memory.
 func (b *Block) Slice(from, to int) *Block {
 	part := *b
 	part.Columns = make([]gram.Column, len(b.Columns))
@@ -116,8 +116,8 @@ func (b *Block) Slice(from, to int) *Block {
 	return &part
 }
 
-// Pick copies the given rows, in the order given: columns that are not float32
-// become float64, as which all numbers are used.
+// Pick copies the given rows, in the given order. Columns that are not float32
+// become float64.
 func (b *Block) Pick(rows []int) *Block {
 	out := *b
 	out.Columns, out.Codes = make([]gram.Column, len(b.Columns)), pick(b.Codes, rows)
@@ -149,7 +149,7 @@ func pick[T any](v []T, rows []int) []T {
 // A RowError says which row of a block cannot be used, and why.
 type RowError struct {
 	Row     int    // 0-based
-	Feature string // empty: the trouble is not with one feature
+	Feature string // empty: the row as a whole is unusable
 	Reason  string
 }
 
@@ -160,18 +160,17 @@ func (e *RowError) Error() string {
 	return fmt.Sprintf("row %d: feature %q: %s", e.Row, e.Feature, e.Reason)
 }
 
-// The numbers that exact sums have room for, together with 2^31 rows: every
-// finite float32, float64 of the same magnitudes, and weights around 1.
+// Exact sums have room for 2^31 rows of these numbers: every finite float32,
+// float64 of the same magnitudes, and weights around 1.
 const (
 	minFeature, maxFeature = 0x1p-149, 0x1p128 // magnitudes, the upper one excluded
 	minWeight, maxWeight   = 0x1p-40, 0x1p40
 )
 
-// FirstBadRow names the first row that a Summary need not take: with a feature
-// or a weight that is NaN or infinite, a negative weight, or a number that is
-// neither 0 nor, in magnitude, from 2^-149 up to 2^128 (a feature; every finite
-// float32 is) or from 2^-40 to 2^40 (a weight). It reads every number and is
-// meant for the error path. Nil: there is none.
+// FirstBadRow names the first row that a Summary may refuse, or returns nil. A
+// feature must be 0 or have a magnitude from 2^-149 up to 2^128, as every finite
+// float32 has. A weight must be 0 or lie between 2^-40 and 2^40. FirstBadRow reads
+// every number and is meant for the error path.
 func (b *Block) FirstBadRow() *RowError {
 	m := b.Rows()
 	var first *RowError
@@ -196,8 +195,8 @@ func (b *Block) FirstBadRow() *RowError {
 	return first
 }
 
-// firstOutside is the first of m elements that exact sums have no room for, and its
-// value; m when there is none.
+// firstOutside returns the index and the value of the first of m elements that is out
+// of range; the index is m when there is none.
 func firstOutside(c gram.Column, m int) (int, float64) {
 	if values, ok := gram.Values[float64](c); ok {
 		if i := indexOutside(values[:m]); i < m {
@@ -219,16 +218,16 @@ func firstOutside(c gram.Column, m int) (int, float64) {
 	return m, 0
 }
 
-// allFinite says whether no element is infinite or NaN.
+// allFinite reports whether no element is infinite or NaN.
 func allFinite(x []float32) bool {
-	var ones uint32 // has its highest bit where an exponent is all ones
+	var ones uint32 // the highest bit is set when an exponent is all ones
 	for _, x := range x {
 		ones |= math.Float32bits(x)&^(1<<31) + 1<<23
 	}
 	return ones>>31 == 0
 }
 
-// indexOutside is the index of that element; the length when there is none.
+// indexOutside is the index of the first element that is out of range, or len(x).
 func indexOutside(x []float64) int {
 	for i, x := range x {
 		if a := math.Abs(x); !(x == 0 || minFeature <= a && a < maxFeature) {
@@ -245,9 +244,9 @@ func (b *Block) featureName(j int) string {
 	return DefaultFeature(j)
 }
 
-// CompareFeatures is the canonical order of features: by name, where runs of
-// digits compare as numbers, so that x2 is before x10. Names that differ in
-// leading zeros alone compare byte by byte.
+// CompareFeatures is the canonical order of features. Names are compared with runs of
+// digits as numbers, so that x2 is before x10. Names that differ only in leading zeros
+// compare byte by byte.
 func CompareFeatures(a, b string) int {
 	x, y := a, b
 	for x != "" && y != "" {
@@ -268,16 +267,15 @@ func CompareFeatures(a, b string) int {
 	return cmp.Or(cmp.Compare(len(x), len(y)), strings.Compare(a, b))
 }
 
-// digits is how many digits a text begins with.
+// digits is the number of digits at the beginning of s.
 func digits(s string) int {
 	return len(s) - len(strings.TrimLeft(s, "0123456789"))
 }
 
-// DefaultFeature is the name of column j (0-based) where the data has no
-// names: x1, x2, …
+// DefaultFeature names column j (0-based) of data without names: x1, x2, …
 func DefaultFeature(j int) string { return fmt.Sprintf("x%d", j+1) }
 
-// DefaultFeatures are the names of n columns without names.
+// DefaultFeatures names n columns of data without names.
 func DefaultFeatures(n int) []string {
 	names := make([]string, n)
 	for j := range names {

@@ -1,5 +1,5 @@
-// Package incremental is what streamd keeps of labelled blocks, and the
-// hyperplanes that are read off it.
+// Package incremental reduces labelled blocks to sums and solves hyperplanes
+// from these sums.
 //
 // # The path of a block
 //
@@ -11,7 +11,7 @@
 //
 // A State is the exact sum of the summaries of all live blocks; Add and Remove
 // are inverses of each other, bit for bit. Moments are a small copy of its
-// sums, and Moments.Solve reads a Model off them: with E = [A −e] (Fung 2003,
+// sums. Moments.Solve computes a Model from them: with E = [A −e] (Fung 2003,
 // 2.29), weight ν and d = ±1 for the two sides of a plane,
 //
 //	E'E = Σ_c [ S_c  −s_c ; −s_c'  m_c ]        E'De = Σ_c d_c [ s_c ; −m_c ]
@@ -19,25 +19,24 @@
 //
 // and x is on the positive side of the plane x'w = γ where x'w − γ ≥ 0.
 //
-// The same sums give, without a row, the planes of many ν at the price of one
-// (Moments.Path), those of all rows but some (State.Without), those of another
-// size of a plane than ‖w‖ (Moments.WithRegulariser), and the squared loss of any
-// planes (Moments.Losses). What Moments.SolveWithHat keeps of the
-// solve tells how far a row is from those that were learned from, and what the
-// planes without it would say of it (Hat).
+// Other answers need no rows either. Moments.Path solves many ν at the price of
+// one, State.Without leaves a fold out, Moments.WithRegulariser replaces ‖w‖² by
+// w'Rw, and Moments.Losses is the squared loss of any planes. Moments.SolveWithHat
+// also returns a Hat. It gives the leverage of a row and its leave-one-out
+// decision values.
 //
 // # The promise
 //
 // A State, its Digest and every Model solved from it are a function of the
-// *set* of summaries in it: not of the order in which they came, nor of what
-// came and went. Two things make this so. A block's own sums have a canonical
+// *set* of summaries in it. Neither their order nor summaries that were removed
+// matter. Two things make this so. A block's own sums have a canonical
 // order (package gram), so a block has one summary. And summaries are summed
 // in fixed-point integers (package exact), so sums have no order at all.
 //
 // A summary holds its sums about an origin c that lies among the block's data,
-// and the state shifts them to zero without rounding. Plain sums about zero
-// would do for the promise; these also keep the digits of features that vary
-// little about a large mean. See Summariser.Summarise.
+// and the state shifts them to zero without rounding. Sums about zero would keep
+// the promise too, but lose the digits of features that vary little about a
+// large mean. See Summariser.Summarise.
 //
 // # Costs
 //
@@ -53,8 +52,7 @@
 //
 // # Errors and panics
 //
-// What is wrong with data is an error: a *RowError for the first unusable row,
-// ErrEncoding, a *ConditionError, ErrClasses. Slices whose lengths
-// do not fit together, and removing what was never added, are bugs of the
-// caller and panic.
+// Bad data is an error: a *RowError for the first unusable row, ErrEncoding, a
+// *ConditionError or ErrClasses. Slices of lengths that do not match, and the
+// removal of a summary that was never added, are bugs of the caller and panic.
 package incremental

@@ -2,10 +2,10 @@ package incremental
 
 import "math"
 
-// double is the unevaluated sum hi + lo of two float64 numbers, |lo| ≤ ulp(hi)/2:
-// about 106 significant bits (Dekker 1971; the algorithms are those that Joldes,
-// Muller and Popescu 2017 prove to be right to a few units of 2^-104).
-// Explicit conversions keep a compiler from fusing what must round twice.
+// double is the unevaluated sum hi + lo of two float64 numbers, |lo| ≤ ulp(hi)/2,
+// with about 106 significant bits (Dekker 1971). Joldes, Muller and Popescu (2017)
+// prove these algorithms right to a few units of 2^-104. Explicit conversions keep a
+// compiler from fusing operations that must round twice.
 type double struct{ hi, lo float64 }
 
 func twoSum(a, b float64) (s, e float64) {

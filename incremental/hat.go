@@ -9,28 +9,28 @@ import (
 	"streamd/incremental/gram"
 )
 
-// Hat is the factorised matrix behind a model's planes, kept to say how far a
-// row z = [x; −1] is from the rows that were learned from. Its leverage is
+// Hat holds the factorised matrix of a model's planes. It measures how far a row
+// z = [x; −1] is from the training rows by its leverage
 //
 //	h = z'(I/ν + Σ_c a_c Σ v z z')^-1 z
 //
-// in the coordinates in which the planes were solved. The hat matrix that takes
-// the labels d to their fitted values (Hoaglin and Welsch 1978) has v·a·h of the
-// rows themselves on its diagonal.
+// in the coordinates in which the planes were solved. For a training row, v·a·h is
+// its diagonal entry of the hat matrix, which maps the labels d to the fitted values
+// (Hoaglin and Welsch 1978).
 //
-// All planes share one matrix unless they are balanced, when each of k > 2 has
-// its own. A Hat is immutable. It takes 4n² bytes per matrix (2.5 MB for n =
-// 784, 67 MB for n = 4096), which is why Solve does not keep it.
+// All planes share one matrix, except that each of k > 2 balanced planes has its
+// own. A Hat is immutable. It takes 4n² bytes per matrix (67 MB for n = 4096), so
+// Solve does not return one.
 type Hat struct {
 	mean, sigma []float64 // nil: x as it is
-	weights     []float64 // of the classes, balance aside
+	weights     []float64 // class weights without the balancing factor
 	factors     []hatFactor
 }
 
 type hatFactor struct {
 	scale       []float64 // D, powers of two
 	lower       []float64 // L of D(I/ν + …)D = LL', packed
-	plus, minus float64   // a_c by the class's weight, for d_c = 1 and −1
+	plus, minus float64   // a_c over the class's weight, for d_c = 1 and −1
 	typical     float64
 }
 
@@ -55,10 +55,9 @@ func newHatFactor(f *factor, m *Moments, s planeSystem, nu float64) hatFactor {
 			k.lower = append(k.lower, lower.At(i, j))
 		}
 	}
-	// Σ avh = tr(I − (R/ν + H)^-1 R/ν) with R of the regulariser, where the last
-	// trace is that of BRB' for B = L^-1 D. The error says again how
-	// ill-conditioned the factor is.
-	_ = lower.InverseTri(&lower)
+	// Σ avh = tr(I − (R/ν + H)^-1 R/ν) with the regulariser R, and
+	// tr((R/ν + H)^-1 R) = tr(BRB') for B = L^-1 D.
+	_ = lower.InverseTri(&lower) // its error repeats the condition of the factor
 	freedom := float64(n)
 	if m.regulariser == nil {
 		for i := range n {
@@ -83,7 +82,8 @@ func newHatFactor(f *factor, m *Moments, s planeSystem, nu float64) hatFactor {
 	return k
 }
 
-// freedom is tr((R/ν + H)^-1 H) of an H that is next to nothing, from H itself.
+// freedom is tr((R/ν + H)^-1 H), computed from H for an H so small that the
+// difference of traces cancels.
 func (m *Moments) freedom(f *factor, nu float64) (sum float64) {
 	var inverse mat.SymDense
 	_ = f.cholesky.InverseTo(&inverse)
@@ -111,17 +111,17 @@ func (m *Moments) freedom(f *factor, nu float64) (sum float64) {
 	return sum
 }
 
-// Matrices is how many leverages a row has: 1, or one per plane.
+// Matrices is the number of leverages of a row: 1, or one per plane.
 func (h *Hat) Matrices() int { return len(h.factors) }
 
-// hatRows is how many rows are solved for at once, so that an entry of the
-// factor is loaded once for all of them: their solutions stay in a second-level
-// cache of 512 KiB up to n = 1000.
+// hatRows rows are solved at once, so that each entry of the factor is loaded once
+// for all of them. Up to n = 1000 their solutions fit into 512 KiB of second-level
+// cache.
 const hatRows = 64
 
-// Leverage fills dst (m × Matrices, row by row) with the leverages of rows in
-// columns, at n²/2 multiplications each and 1 KiB of working memory per feature. See
-// Typical for what is large.
+// Leverage fills dst (m × Matrices, row by row) with the leverages of m rows in
+// columns. Each costs n²/2 multiplications; the working memory is 1 KiB per feature.
+// Compare leverages with Typical.
 func (h *Hat) Leverage(dst []float64, columns []gram.Column) {
 	n, k := h.features(), len(h.factors)
 	if len(columns) != n {
@@ -154,7 +154,7 @@ func (h *Hat) Leverage(dst []float64, columns []gram.Column) {
 	}
 }
 
-// leverage is ‖L^-1 D z‖² by forward substitution, for rows side by side.
+// leverage computes ‖L^-1 D z‖² by forward substitution, for several rows side by side.
 func (f *hatFactor) leverage(dst []float64, stride int, y, z []float64, rows int) {
 	for i := range rows {
 		dst[i*stride] = 0
@@ -178,10 +178,9 @@ func (f *hatFactor) leverage(dst []float64, stride int, y, z []float64, rows int
 	}
 }
 
-// Typical is, for each matrix, the mean leverage of the rows that were learned
-// from, as they weigh in it: tr(H(I/ν + H)^-1) / Σ av, where the trace is the
-// effective number of parameters. A row of several times that lies far from
-// anything seen.
+// Typical is the weighted mean leverage of the training rows, for each matrix:
+// tr(H(I/ν + H)^-1) / Σ av. The trace is the effective number of parameters. A row of
+// several times this leverage lies far from all training rows.
 func (h *Hat) Typical() []float64 {
 	typical := make([]float64, len(h.factors))
 	for f := range typical {
@@ -190,21 +189,22 @@ func (h *Hat) Typical() []float64 {
 	return typical
 }
 
-// LeaveOneOut classifies each row of b, which are among the rows that the model
-// and the hat were solved from, as the model without that row would: class (m)
-// and values (m × planes, row by row) are filled as by Model.Classify. A model
-// without row i of weight v in class c has the decision value
+// LeaveOneOut classifies each training row of b by the model without that row: it
+// fills class (m) and values (m × planes, row by row) like Model.Classify. All rows of
+// b must have been in the sums that m and h were solved from. Without row i of weight
+// v in class c, the decision value is
 //
 //	f_{-i} = (f − a_c v h d) / (1 − a_c v h)
 //
-// which is (2.16) by the formula of Sherman and Morrison, at the cost of
-// Leverage instead of a factorisation for each row. The model without the row
-// is that of the same ν, class weights a and coordinates: the row that is left
-// out still counts in μ, σ and the class totals that Standardise and Balanced
-// divide by. A row of weight 0 has the values of the model itself. The relative error
-// is some 2^-53 times the condition number, over 1 − a_c v h: rows that the model
-// follows whatever they say, such as the only one with a huge value of a feature, have
-// no digits left where that is as small.
+// This is Fung 2003, (2.16), by the formula of Sherman and Morrison, at the cost of
+// Leverage instead of a factorisation for each row. The model without the row has the
+// same ν, class weights a and coordinates: the row still counts in μ, σ and the class
+// totals that Standardise and Balanced divide by. A row of weight 0 has the values of
+// the model itself.
+//
+// The relative error is about 2^-53 times the condition number, over 1 − a_c v h. Where
+// that denominator is as small, no digits are left: the model follows such a row
+// whatever its label, for example the only row with a huge value of a feature.
 func (h *Hat) LeaveOneOut(m *Model, class []int32, values []float64, b *Block) {
 	planes := len(m.Planes)
 	m.Classify(class, values, b.Columns)

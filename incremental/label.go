@@ -13,9 +13,9 @@ import (
 // MaxLabel is the largest length of a class label, in bytes.
 const MaxLabel = 128
 
-// NumberLabel is the canonical label of a numeric class: the shortest decimal
-// that reads back as x, so that 1, 1.0 and +1 name one class, without an exponent
-// for 0 and for magnitudes from 1e-5 to below 1e15. x is finite.
+// NumberLabel is the canonical label of a numeric class: the shortest decimal that
+// reads back as x, so that 1, 1.0 and +1 name one class. It has an exponent only below
+// 1e-5 and from 1e15 on. x is finite.
 func NumberLabel(x float64) string { return string(AppendNumberLabel(nil, x)) }
 
 // AppendNumberLabel appends NumberLabel.
@@ -30,7 +30,7 @@ func AppendNumberLabel(dst []byte, x float64) []byte {
 	return strconv.AppendFloat(dst, x, format, -1, 64)
 }
 
-// CheckLabel says what is wrong with a label: empty, too long, or not UTF-8.
+// CheckLabel returns an error for a label that is empty, too long, or not UTF-8.
 func CheckLabel(label string) error {
 	switch {
 	case label == "":
@@ -43,9 +43,9 @@ func CheckLabel(label string) error {
 	return nil
 }
 
-// CompareLabels is the canonical order of classes: numbers first, by value,
-// then all other labels, byte by byte. Of two classes the second is the
-// positive one: 1 of −1 and 1, or of 0 and 1.
+// CompareLabels is the canonical order of classes: numbers by value, then all other
+// labels byte by byte. Of two classes the second is the positive one: 1 of −1 and 1,
+// or of 0 and 1.
 func CompareLabels(a, b string) int {
 	x, xIsNumber := labelNumber(a)
 	y, yIsNumber := labelNumber(b)
@@ -62,7 +62,7 @@ func CompareLabels(a, b string) int {
 	return strings.Compare(a, b)
 }
 
-// labelNumber is the number that a label is canonical for, if any.
+// labelNumber is the number whose canonical label is label, if any.
 func labelNumber(label string) (float64, bool) {
 	digits := strings.TrimPrefix(label, "-")
 	if digits == "" || digits[0] < '0' || digits[0] > '9' {
@@ -78,8 +78,9 @@ func labelNumber(label string) (float64, bool) {
 	return x, err == nil && x-x == 0 && NumberLabel(x) == label
 }
 
-// shortInteger reads up to 15 digits, of which most labels are that are numbers:
-// blocks compare their labels with those of others whenever they come or go.
+// shortInteger reads up to 15 digits. It is the fast path of labelNumber: every block
+// that is added or removed compares its labels, and most numeric labels are short
+// integers.
 func shortInteger(digits string) (x float64, ok bool) {
 	if len(digits) > 15 {
 		return 0, false

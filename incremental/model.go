@@ -2,45 +2,45 @@ package incremental
 
 import "streamd/incremental/gram"
 
-// Options say which hyperplane is wanted of the summed state.
+// Options choose the hyperplane that Moments.Solve computes.
 type Options struct {
 	// Nu is ν > 0, the weight of the errors against ‖(w,γ)‖² (Fung 2003, 2.8).
 	Nu float64
 	// Balanced weighs each side of a plane by one over its rows (2.34–2.35).
 	Balanced bool
-	// ClassWeights multiplies every row of a class; a class that is not
-	// named has weight 1.
+	// ClassWeights multiplies the weight of every row of a class. A class that is
+	// not named has weight 1.
 	ClassWeights map[string]float64
 	// Standardise solves in coordinates of mean 0 and variance 1 over all live
-	// rows and gives the plane back in the features' own coordinates.
+	// rows. The plane is returned in the features' own coordinates.
 	Standardise bool
 }
 
-// Plane is the hyperplane x'w = γ that has the rows of its class on the
-// positive side, where x'w − γ ≥ 0.
+// Plane is the hyperplane x'w = γ. Rows of its class are on the positive side,
+// x'w − γ ≥ 0.
 type Plane struct {
 	Class string
 	W     []float64 // n
 	Gamma float64
-	// Condition estimates the condition number (1-norm) of the linear system
-	// behind the plane, after its diagonal was scaled to ones.
+	// Condition estimates the condition number (1-norm) of the plane's linear
+	// system, scaled to a diagonal near 1.
 	Condition float64
 }
 
-// Model is a classifier read off a summed state. It is immutable.
+// Model is a classifier computed from Moments. It is immutable.
 //
-// With two classes it has one plane, that of the second class; with k > 2 it
-// has k, one from the rest (2.46–2.49), in the order of Classes.
+// With two classes it has one plane, that of the second class. With k > 2 it has k
+// one-vs-rest planes (Fung 2003, 2.46–2.49), in the order of Classes.
 type Model struct {
 	Features []string  // n
 	Classes  []string  // k ≥ 2, in canonical order
 	Rows     []int64   // rows per class
-	Mean     []float64 // n: of each feature over all rows, in which Contributions begin
+	Mean     []float64 // n: the mean of each feature over all rows
 	Planes   []Plane
 	Options  Options
 }
 
-// decide picks a class from a row's decision values.
+// decide returns the class of a row with these decision values.
 func (m *Model) decide(values []float64) (class int) {
 	if len(values) == 1 {
 		if values[0] >= 0 {
@@ -56,17 +56,17 @@ func (m *Model) decide(values []float64) (class int) {
 	return class
 }
 
-// Classify fills class (m) with the indices of the classes of m rows in columns, and
-// values (m × planes, row by row) with each plane's decision values x'w − γ. With
-// one plane a row is of its class where the value is zero or above; with more, the
-// largest value says the class, the first of equal ones.
+// Classify fills class (m) with the class indices of m rows in columns, and values
+// (m × planes, row by row) with their decision values x'w − γ. With one plane, a row
+// is of the plane's class when its value is zero or above. With more planes, the
+// largest value decides, the first of equal ones.
 func (m *Model) Classify(class []int32, values []float64, columns []gram.Column) {
 	k := len(m.Planes)
 	if len(columns) != len(m.Features) || len(values) != len(class)*k {
 		panic("incremental: rows of another width, or values of another length, than the model's")
 	}
-	// A stretch of some columns stays in the first-level cache for all planes, and each
-	// value is loaded and stored once for all of these columns.
+	// Four columns of 256 rows stay in the first-level cache for all planes, and each
+	// decision value is loaded and stored once for all four.
 	const together = 4
 	var x [together][256]float64
 	for from := 0; from < len(class); from += len(x[0]) {
@@ -103,9 +103,9 @@ func (m *Model) Classify(class []int32, values []float64, columns []gram.Column)
 	}
 }
 
-// Contributions fills dst (m × n, row by row) with what each feature adds to
-// the decision values of one plane: w_j (x_j − mean_j). A row's contributions
-// and Base add up to its decision value, but for rounding.
+// Contributions fills dst (m × n, row by row) with each feature's part of one plane's
+// decision values: w_j (x_j − mean_j). A row's contributions and Base add up to its
+// decision value, up to rounding.
 func (m *Model) Contributions(dst []float64, plane int, columns []gram.Column) {
 	n := len(m.Features)
 	if len(columns) != n || len(m.Mean) != n {

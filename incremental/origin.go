@@ -7,19 +7,19 @@ import (
 	"streamd/incremental/gram"
 )
 
-// A column's sums of squares about an origin are at least those about its mean,
-// and float64 loses digits in proportion. These bound the quotient of the two: for
-// any column, and for one whose sums are exact, which loses digits only in its
-// products with other columns.
+// A column's sum of squares about an origin is at least its sum of squares about the
+// mean, and float64 loses digits in proportion to the quotient. These constants bound
+// the quotient: for any column, and for a column of exact sums, which loses digits
+// only in its products with other columns.
 const (
 	mostOffCentre      = 16   // 3.9 standard deviations
 	mostExactOffCentre = 1024 // 32 standard deviations
 )
 
-// recentre moves the origin, in each column that is off centre, to the median of
-// all rows, and says whether it has moved. The median is within one standard
-// deviation of the mean, so that one step is enough. It costs O(k·n), and
-// O(m) for each column that moves.
+// recentre moves the origin of each column that is off centre to the median of all
+// rows, and reports whether any has moved. The median is within one standard deviation
+// of the mean, so one step is enough. It costs O(k·n), and O(m) for each column that
+// moves.
 func (z *Summariser) recentre(b *Block, origin []float64) (moved bool) {
 	for j := range origin {
 		square, off := z.offCentre(j, mostOffCentre)
@@ -36,10 +36,10 @@ func (z *Summariser) recentre(b *Block, origin []float64) (moved bool) {
 	return moved
 }
 
-// offCentre says whether Σv(x−c)² of column j is more than most times Σv(x−μ)²,
-// which is Σv(x−c)² − (Σv(x−c))²/Σv, over the rows of all classes. It gives
-// Σv(x−c)², too. The comparison is arranged so that nothing cancels. Sums that
-// are not finite are not off centre.
+// offCentre reports whether Σv(x−c)² of column j exceeds most times Σv(x−μ)² over the
+// rows of all classes, and returns Σv(x−c)². Since Σv(x−μ)² = Σv(x−c)² − (Σv(x−c))²/Σv,
+// the comparison can be arranged so that nothing cancels. Sums that are not finite are
+// not off centre.
 func (z *Summariser) offCentre(j int, most float64) (square float64, off bool) {
 	var weight, first float64
 	diagonal := gram.PackedLen(j) + j
@@ -52,10 +52,10 @@ func (z *Summariser) offCentre(j int, most float64) (square float64, off bool) {
 	return square, float64(first*first) > float64((1-1/most)*float64(weight*square))
 }
 
-// exactSums says whether Σv(x−c)² of column j, which is square, is exact in
-// float64, in any order: all terms are multiples of one power of two, and there
-// are fewer than 2^53 of these. It is so for columns of small whole numbers, as
-// zeros and ones that tell categories.
+// exactSums reports whether float64 computes square = Σv(x−c)² of column j exactly in
+// any order. All terms are multiples of one power of two, and square must be below 2^53
+// times that power. Columns of small whole numbers, such as indicators of categories,
+// pass.
 func exactSums(b *Block, j int, c, square float64) bool {
 	var numbers, weights span
 	numbers.cover([]float64{c})
@@ -68,10 +68,9 @@ func exactSums(b *Block, j int, c, square float64) bool {
 }
 
 // weightedMedian is the least value of column j that, together with the values
-// below it, has half of the weight. It takes one pass over the rows for each
-// byte of a float64, and no memory: the first pass finds the highest byte of the
-// median, the next one the byte after it among the values that begin so. The
-// order of the rows matters only for how their weights are rounded.
+// below it, has half of the weight. It is a radix selection without memory of its own:
+// each of eight passes over the rows finds one byte of the median, the highest first.
+// The order of the rows matters only to the rounding of their weights.
 func weightedMedian(b *Block, j int) float64 {
 	var found uint64 // the bytes of the median's key that are known
 	half := math.NaN()
@@ -97,7 +96,7 @@ func weightedMedian(b *Block, j int) float64 {
 			}
 			half = all / 2
 		}
-		last := 0 // the highest byte that occurs, should rounding leave half out of reach
+		last := 0 // the highest byte that occurs, if rounding leaves half out of reach
 		for digit, v := range weights {
 			if v == 0 {
 				continue
@@ -113,7 +112,7 @@ func weightedMedian(b *Block, j int) float64 {
 	return fromOrderedBits(found)
 }
 
-// orderedBits orders numbers as unsigned integers. −0 is 0.
+// orderedBits maps numbers to unsigned integers of the same order. −0 becomes 0.
 func orderedBits(x float64) uint64 {
 	bits := math.Float64bits(x + 0)
 	if bits>>63 != 0 {
@@ -129,8 +128,8 @@ func fromOrderedBits(key uint64) float64 {
 	return math.Float64frombits(^key)
 }
 
-// weighted yields the values of column j in the rows of weight > 0, and their
-// weights (nil: 1 each), some hundred rows at a time, valid until the next.
+// weighted yields the values of column j in the rows of weight > 0 and their weights
+// (nil: 1 each), up to gram.TileRows at a time. The slices are valid until the next.
 func weighted(b *Block, j int) iter.Seq2[[]float64, []float64] {
 	return func(yield func(x, v []float64) bool) {
 		var numbers, weights [gram.TileRows]float64

@@ -11,7 +11,7 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// Classes lists the labels of the live rows, in canonical order.
+// Classes lists the labels of the summed rows, in canonical order.
 func (m *Moments) Classes() []string {
 	labels := make([]string, len(m.classes))
 	for i := range m.classes {
@@ -20,10 +20,10 @@ func (m *Moments) Classes() []string {
 	return labels
 }
 
-// Path solves for every ν in nus at about the price of one: models[i] is what
-// Solve gives for nus[i] (o.Nu is ignored), within the accuracy below and
-// without Plane.Condition. It fails as Solve does, for all ν or for none:
-// with a *ConditionError when H + τI below is too ill-conditioned.
+// Path solves for every ν in nus at about the price of one. models[i] is the result of
+// Solve for nus[i], within the accuracy below and without Plane.Condition; o.Nu is
+// ignored. Path fails like Solve, for all ν or for none: with a *ConditionError when
+// H + τI below is too ill-conditioned.
 //
 // With τ = 1/√(ν_min ν_max) and H = Σ a_c Σ v z z', let D be the powers of two
 // that scale H + τI to a diagonal near 1, LL' = D(H + τI)D, B = L^-1 D, and
@@ -31,11 +31,11 @@ func (m *Moments) Classes() []string {
 //
 //	(I/ν + H)^-1 = B'Q (I + (1/ν − τ)T)^-1 Q'B
 //
-// so that one Cholesky factorisation and one reduction to tridiagonal form, O(n³),
-// serve all ν at O(n²) each (compare Eldén 1977). Unlike a form of H itself they do
-// not lose the features of small scale beside those of large: the relative error is
-// about 2^-53·√(ν_max/ν_min) times the condition number of D(H + τI)D. With a
-// regulariser R it takes the place of I, and BRB' that of BB'.
+// One Cholesky factorisation and one reduction to tridiagonal form, O(n³), serve all ν
+// at O(n²) each (compare Eldén 1977). Reducing D(H + τI)D instead of H keeps the
+// features of small scale beside those of large: the relative error is about
+// 2^-53·√(ν_max/ν_min) times the condition number of D(H + τI)D. A regulariser R takes
+// the place of I, and BRB' that of BB'.
 func (m *Moments) Path(o Options, nus []float64) ([]*Model, error) {
 	if len(nus) == 0 {
 		panic("incremental: a path without ν")
@@ -78,15 +78,15 @@ func (m *Moments) Path(o Options, nus []float64) ([]*Model, error) {
 	return models, nil
 }
 
-// pencil is the pair (I, H), or (R, H), in coordinates in which I or R is T, and
-// τ times that and H add up to the identity.
+// pencil is the pair (I, H), or (R, H), in coordinates in which I or R becomes T and
+// τT + H becomes the identity.
 type pencil struct {
 	tau             float64
 	basis           *mat.Dense // Q'B
 	diagonal, below []float64  // of T
 }
 
-// newPencil fails, with nil, when the condition number is beyond float64.
+// newPencil returns nil when the condition number is too large for float64.
 func (m *Moments) newPencil(matrix []double, tau float64) (p *pencil, condition float64) {
 	f := m.factorise(matrix, 1/tau)
 	if !(f.condition < 0x1p52) {
@@ -95,8 +95,7 @@ func (m *Moments) newPencil(matrix []double, tau float64) (p *pencil, condition 
 	n := len(f.scale)
 	var lower mat.TriDense
 	f.cholesky.LTo(&lower)
-	// The error says again how ill-conditioned the factor is.
-	_ = lower.InverseTri(&lower)
+	_ = lower.InverseTri(&lower) // its error repeats the condition of the factor
 	b := mat.NewDense(n, n, nil)
 	for i := range n {
 		for j := range i + 1 {
@@ -107,7 +106,7 @@ func (m *Moments) newPencil(matrix []double, tau float64) (p *pencil, condition 
 	t := m.enclose(b).RawSymmetric()
 	for i := range n {
 		for j := range i {
-			t.Data[i*t.Stride+j] = t.Data[j*t.Stride+i] // the upper triangle has it
+			t.Data[i*t.Stride+j] = t.Data[j*t.Stride+i] // SymDense stores the upper triangle
 		}
 	}
 	var lapack gonum.Implementation
@@ -116,7 +115,7 @@ func (m *Moments) newPencil(matrix []double, tau float64) (p *pencil, condition 
 	lapack.Dsytrd(blas.Lower, n, t.Data, t.Stride, p.diagonal, p.below, factors, size[:], -1)
 	work := make([]float64, int(size[0]))
 	lapack.Dsytrd(blas.Lower, n, t.Data, t.Stride, p.diagonal, p.below, factors, work, len(work))
-	// The first row of Q is that of I, and its reflectors lie as those of a QR
+	// The first row of Q is that of I. The reflectors are stored like those of a QR
 	// factorisation of the rows below.
 	reflectors := blas64.General{Rows: n - 1, Cols: n - 1, Stride: t.Stride, Data: t.Data[t.Stride:]}
 	rows := b.Slice(1, n, 0, n).(*mat.Dense).RawMatrix()
@@ -126,7 +125,7 @@ func (m *Moments) newPencil(matrix []double, tau float64) (p *pencil, condition 
 	return p, f.condition
 }
 
-// enclose gives B [R 0; 0 1] B'.
+// enclose returns B [R 0; 0 1] B'.
 func (m *Moments) enclose(b *mat.Dense) *mat.SymDense {
 	n, _ := b.Dims()
 	out := mat.NewSymDense(n, nil)
@@ -154,7 +153,7 @@ func (m *Moments) enclose(b *mat.Dense) *mat.SymDense {
 	return out
 }
 
-// project gives Q'B·b.
+// project returns Q'B·b.
 func (p *pencil) project(b []double) *mat.VecDense {
 	right := mat.NewVecDense(len(b), nil)
 	for j, t := range b {
@@ -164,8 +163,8 @@ func (p *pencil) project(b []double) *mat.VecDense {
 	return right
 }
 
-// solve fails where rounding leaves less than nothing of a matrix, which takes a range
-// of ν beyond float64.
+// solve fails when rounding makes the matrix indefinite, which takes a range of ν that
+// float64 cannot hold.
 func (p *pencil) solve(projected *mat.VecDense, nu float64) (out []double, ok bool) {
 	n := len(p.diagonal)
 	diagonal, below, z := make([]float64, n), make([]float64, n-1), make([]float64, n)
@@ -191,23 +190,23 @@ func (p *pencil) solve(projected *mat.VecDense, nu float64) (out []double, ok bo
 	return out, true
 }
 
-// Loss is the squared error of one plane x'w = γ on summed rows, where rows of
-// the plane's class should have x'w − γ = 1 and all others −1.
+// Loss is the squared error of one plane x'w = γ on summed rows. The target of x'w − γ
+// is 1 for rows of the plane's class and −1 for all others.
 type Loss struct {
-	Plus, Minus             float64 // Σ av (x'w − γ ∓ 1)² over the rows of the plane's class, over the others
+	Plus, Minus             float64 // Σ av (x'w − γ ∓ 1)² over the rows of the plane's class, and over the others
 	PlusWeight, MinusWeight float64 // Σ av
 }
 
-// Losses judges planes on the rows that were summed up, with no row at hand: a
-// row of a class that classWeights names counts a times. The result is one Loss
-// per model and plane. Models have the same features and, in the same order,
-// planes of the same classes, of which m may have no rows. The cost is O(n²) for
-// each plane, and O(n²·k·log k) for the sums.
+// Losses computes the loss of planes on the summed rows, without the rows: one Loss per
+// model and plane. A row of a class in classWeights counts by that weight. All models
+// have the same features and, in the same order, planes of the same classes; m may
+// lack rows of some of them. The cost is O(n²) for each plane, and O(n²·k·log k) for
+// the sums.
 //
-// A loss is w'Sw − 2w's + m and so on, which cancels when means are large
-// against spreads or when the fit is close. Sums and planes are therefore taken
-// in double-double arithmetic to the coordinates of mean 0 and variance 1; what
-// is left is an error of about 2^-50·Σv. A loss is never negative.
+// The terms of a loss, w'Sw − 2w's + m and so on, cancel when means are large against
+// spreads or when the fit is close. Sums and planes are therefore moved in
+// double-double arithmetic to the coordinates of mean 0 and variance 1. The remaining
+// error is about 2^-50·Σv. A loss is never negative.
 func (m *Moments) Losses(classWeights map[string]float64, models []*Model) [][]Loss {
 	n := len(m.features)
 	out := make([][]Loss, len(models))
@@ -236,7 +235,7 @@ func (m *Moments) Losses(classWeights map[string]float64, models []*Model) [][]L
 			planes[r].Set(n, i, gamma.hi)
 		}
 	}
-	// Every class by its weight, in float64.
+	// Weigh every class, rounding to float64.
 	for c := range parts {
 		a := 1.0
 		if w, ok := classWeights[m.classes[c].label]; ok {
@@ -255,7 +254,7 @@ func (m *Moments) Losses(classWeights map[string]float64, models []*Model) [][]L
 			out[i][r] = Loss{Plus: atPlus[i], Minus: atMinus[i], PlusWeight: plus.weight, MinusWeight: minus.weight}
 		}
 	}
-	at := map[string]int{} // the class's plane
+	at := map[string]int{} // the plane of each class
 	for r, p := range models[0].Planes {
 		at[p.Class] = r
 	}
@@ -297,7 +296,7 @@ func lossSumsOf(s system) lossSums {
 	return out
 }
 
-// of is Σ v (z'y − d)² = y'(Σ v z z')y − 2d·(Σ v z)'y + Σ v for every column y.
+// of returns Σ v (z'y − d)² = y'(Σ v z z')y − 2d·(Σ v z)'y + Σ v for every column y.
 func (s *lossSums) of(planes *mat.Dense, d float64) []float64 {
 	n, count := planes.Dims()
 	var product mat.Dense

@@ -16,9 +16,8 @@ import (
 	"streamd/incremental/parallel"
 )
 
-// Moments are the sums of a State in double-double arithmetic (about 32
-// digits): a small copy to solve with while the state goes on changing. They
-// are immutable.
+// Moments are an immutable copy of a State's sums in double-double arithmetic (about 32
+// digits), to solve with while the state changes.
 type Moments struct {
 	features    []string
 	classes     []classMoments
@@ -52,12 +51,11 @@ func (s *State) Moments() *Moments {
 	return m
 }
 
-// WithRegulariser gives m with w'Rw for the size of a plane, which is ‖w‖²
-// otherwise: all that is solved for takes [R 0; 0 1]/ν for I/ν. With kernel
-// coordinates K(x, Z) and R = K(Z, Z) a plane is as large as its function in the
-// kernel's space (Wu, Schölkopf and Bakır 2006, 28). R is the packed lower
-// triangle of a positive semidefinite n×n matrix, which is not copied; γ² stays
-// as it is. Options.Standardise is refused with it.
+// WithRegulariser returns m with w'Rw instead of ‖w‖² as the size of a plane: every
+// solve uses [R 0; 0 1]/ν instead of I/ν. With kernel coordinates K(x, Z) and
+// R = K(Z, Z), w'Rw is the squared norm of the plane's function in the kernel's space
+// (Wu, Schölkopf and Bakır 2006, 28). r is the packed lower triangle of a positive
+// semidefinite n×n matrix and is not copied. Solving then refuses Options.Standardise.
 func (m *Moments) WithRegulariser(r []float64) *Moments {
 	if n := len(m.features); len(r) != n*(n+1)/2 {
 		panic("incremental: a regulariser of another width")
@@ -78,7 +76,7 @@ func (e *ConditionError) Error() string {
 	return fmt.Sprintf("class %q: the linear system is ill-conditioned (condition number about %.1e): standardise the features, drop those that repeat others, or make nu smaller", e.Class, e.Condition)
 }
 
-// Solve reads the classifier off the moments.
+// Solve computes the classifier from the sums.
 //
 // For the plane of class r let d_c = 1 for c = r and −1 otherwise, and a_c the
 // weight of class c: Options.ClassWeights, divided by Σv of class r or of all
@@ -87,24 +85,25 @@ func (e *ConditionError) Error() string {
 //	(I/ν + Σ_c a_c Σ v z z') [w; γ] = Σ_c a_c d_c Σ v z
 //
 // which is Fung 2003, (2.28) plain, (2.35–2.36) balanced, and (2.46–2.49) for
-// k classes. With Standardise the system is set up for (x − μ)/σ, μ and σ² the
-// mean and the variance of all live rows (a constant feature keeps σ = 1 and
-// gets w = 0), and w and γ are given back for x.
+// k classes. With Standardise the system is that of (x − μ)/σ, with the mean μ and the
+// variance σ² of all live rows (a constant feature keeps σ = 1 and gets w = 0). The
+// returned w and γ are for x.
 //
-// The matrix is formed from the exact sums in double-double arithmetic, so
-// that centring cancels nothing that matters, scaled to a diagonal near 1 by
-// powers of two, and factorised by Cholesky in float64. The solution is then
-// refined against the double-double system until it is settled beyond
-// float64's last bit. Solve fails with ErrClasses, with a *ConditionError when
-// the refinement does not converge (a condition number of some 10^15), and on
-// options that mean nothing. The cost is O(n³) once if all planes share their
-// matrix, else per class, and O(n²) per class, on up to GOMAXPROCS goroutines.
+// The matrix is formed in double-double arithmetic, so that centring loses no digits
+// that matter. It is scaled by powers of two to a diagonal near 1 and factorised by
+// Cholesky in float64. The solution is then refined against the double-double system
+// until it is settled beyond float64's last bit.
+//
+// Solve fails with ErrClasses, with a *ConditionError when the refinement does not
+// converge (a condition number of about 10^15), and on invalid options. The cost is
+// O(n³), once if all planes share their matrix and else per class, and O(n²) per class,
+// on up to GOMAXPROCS goroutines.
 func (m *Moments) Solve(o Options) (*Model, error) {
 	model, _, err := m.solve(o, false)
 	return model, err
 }
 
-// SolveWithHat is Solve that keeps what it factorised.
+// SolveWithHat is Solve that also returns the factorised matrices.
 func (m *Moments) SolveWithHat(o Options) (*Model, *Hat, error) { return m.solve(o, true) }
 
 func (m *Moments) solve(o Options, keep bool) (*Model, *Hat, error) {
@@ -124,14 +123,14 @@ func (m *Moments) solve(o Options, keep bool) (*Model, *Hat, error) {
 		mutex  sync.Mutex // guards next and shared
 		shared *factor
 	)
-	// Systems come in the order of the planes, so that those before one that fails have
-	// been solved, or have failed.
+	// Systems come in the order of the planes. When one fails, all planes before it have
+	// been solved or have failed, so the first failure is always the same one.
 	err := parallel.For(runtime.GOMAXPROCS(0), len(planes), func(int) error {
 		mutex.Lock()
 		r, s, _ := next()
 		own := o.Balanced || shared == nil
 		if own && !o.Balanced {
-			shared = m.factorise(s.matrix, o.Nu) // while all others wait for it
+			shared = m.factorise(s.matrix, o.Nu) // all others wait for it
 		}
 		f := shared
 		mutex.Unlock()
@@ -165,7 +164,7 @@ func (m *Moments) solve(o Options, keep bool) (*Model, *Hat, error) {
 	return model, newHat(m, o, coordinates, factors), nil
 }
 
-// model is a model that lacks its planes.
+// model returns a model without planes.
 func (m *Moments) model(o Options) *Model {
 	model := &Model{Features: m.features, Options: o}
 	for i := range m.classes {
@@ -203,7 +202,7 @@ func (m *Moments) accepts(o Options) error {
 	return o.check()
 }
 
-// weight is that of a class, balance aside.
+// weight is the weight of a class without the balancing factor.
 func (o *Options) weight(class string) float64 {
 	if a, ok := o.ClassWeights[class]; ok {
 		return a
@@ -211,7 +210,7 @@ func (o *Options) weight(class string) float64 {
 	return 1
 }
 
-// coordinates are x̂ = (x − μ)/σ; mean and scale are nil for x̂ = x.
+// coordinates are x̂ = (x − mean)/scale; both are nil for x̂ = x.
 type coordinates struct {
 	mean, scale []double
 }
@@ -236,7 +235,7 @@ func (m *Moments) coordinates(standardise bool) coordinates {
 		square := q.div(weight)
 		variance := square.sub(x.mean[j].mul(x.mean[j]))
 		x.scale[j] = toDouble(1)
-		// What is left of a constant feature is the rounding of its square.
+		// The variance of a constant feature is the rounding error of its square.
 		const constant = 0x1p-98
 		if variance.hi > constant*square.hi {
 			x.scale[j] = variance.sqrt()
@@ -245,9 +244,9 @@ func (m *Moments) coordinates(standardise bool) coordinates {
 	return x
 }
 
-// Scale gives the mean μ and the standard deviation σ of every feature over all
-// live rows, as Options.Standardise takes them: σ = 1 for a constant feature.
-// Without rows both are nil.
+// Scale returns the mean μ and the standard deviation σ of every feature over all live
+// rows, as Options.Standardise uses them: σ = 1 for a constant feature. Without rows
+// both are nil.
 func (m *Moments) Scale() (mean, sigma []float64) {
 	if len(m.classes) == 0 {
 		return nil, nil
@@ -260,15 +259,15 @@ func (m *Moments) Scale() (mean, sigma []float64) {
 	return mean, sigma
 }
 
-// system is Σ v z z' (packed lower triangle, n+1) and Σ v z of a class, or of
-// several, each by its weight.
+// system is Σ v z z' (packed lower triangle, n+1) and Σ v z of one class, or of several
+// classes with their class weights.
 type system struct {
 	matrix []double
 	right  []double
-	rows   double // Σ v, without the classes' weights
+	rows   double // Σ v without the class weights
 }
 
-// part gives the sums of a class in the coordinates x̂.
+// part returns the sums of a class in the coordinates x̂.
 func (x coordinates) part(c *classMoments) system {
 	n := len(c.s)
 	first, second := c.s, c.cross
@@ -309,7 +308,7 @@ func (m *Moments) parts(x coordinates) []system {
 	return parts
 }
 
-// back gives the plane x̂'ŵ = γ̂ as x'w = γ.
+// back returns the plane x̂'ŵ = γ̂ in the coordinates of x.
 func (x coordinates) back(z []double) (w []float64, gamma float64) {
 	n := len(z) - 1
 	g := z[n]
@@ -325,16 +324,16 @@ func (x coordinates) back(z []double) (w []float64, gamma float64) {
 	return w, g.hi
 }
 
-// planeSystem is the system of a plane, but for the regulariser.
+// planeSystem is the system of a plane without the regulariser.
 type planeSystem struct {
 	matrix      []double // Σ_c a_c Σ v z z'
 	right       []double // Σ_c a_c d_c Σ v z
-	plus, minus double   // a_c by the weight of class c, for d_c = 1 and −1
+	plus, minus double   // a_c over the weight of class c, for d_c = 1 and −1
 	mass        float64  // Σ_c a_c Σ v
 }
 
-// systems yields the planes' classes and systems, in order. Planes that are not
-// balanced have one matrix.
+// systems yields the class and the system of each plane, in order. Planes that are not
+// balanced share one matrix.
 func (m *Moments) systems(o Options, x coordinates) iter.Seq2[int, planeSystem] {
 	parts := m.parts(x)
 	for c := range parts {
@@ -355,7 +354,7 @@ func (m *Moments) systems(o Options, x coordinates) iter.Seq2[int, planeSystem] 
 		}
 		for r := first; r < len(parts); r++ {
 			s.right = make([]double, len(all.right))
-			for j, t := range parts[r].right { // twice what the class has in all, less all
+			for j, t := range parts[r].right { // the class less all others
 				s.right[j] = t.sub(all.right[j].sub(t))
 			}
 			if !yield(r, s) {
@@ -381,10 +380,10 @@ func balanced(own, others *system) planeSystem {
 	return s
 }
 
-// mass is Σ v, with the classes' weights.
+// mass is Σ v with the class weights.
 func (s *system) mass() double { return s.matrix[len(s.matrix)-1] }
 
-// sum adds systems of n unknowns up.
+// sum adds up systems of n unknowns.
 func sum(n int, parts []system) system {
 	all := system{matrix: make([]double, n*(n+1)/2), right: make([]double, n)}
 	all.add(parts)
@@ -412,10 +411,10 @@ func (s *system) times(a double) {
 	}
 }
 
-// apart yields every part's number and the sum of all others, in O(n²·k·log k)
-// and with log k sums in memory: those of what is outside one half of the parts,
-// outside one half of those and so on. A sum less one part would lose digits where
-// that part is nearly all of it.
+// apart yields each part's index and the sum of all other parts. Subtracting the part
+// from the total would lose digits when it is nearly all of the total, so apart adds
+// instead: it descends into halves and adds the sibling half at each level. That takes
+// O(n²·k·log k), with log k sums in memory.
 func apart(parts []system, yield func(r int, others system) bool) {
 	var within func(low, high int, outside system) bool
 	within = func(low, high int, outside system) bool {
@@ -442,8 +441,8 @@ type factor struct {
 	condition float64
 }
 
-// factorise adds [R 0; 0 1]/ν to a matrix, which it uses as its own, and
-// factorises it.
+// factorise adds [R 0; 0 1]/ν to a matrix and factorises it. The matrix becomes the
+// factor's.
 func (m *Moments) factorise(matrix []double, nu float64) *factor {
 	n := len(m.features) + 1
 	f := &factor{matrix: matrix, scale: make([]float64, n), condition: math.Inf(1)}
@@ -476,14 +475,15 @@ func (m *Moments) factorise(matrix []double, nu float64) *factor {
 	return f
 }
 
-// solve refines the float64 solution against the double-double system. Each
-// step takes the error down by about condition·2^-53; it ends when a step
-// changes nothing beyond 2^-75 of the largest unknown. 2^-75 leaves 22 bits
-// below float64's last one, so that the answer's bits do not show how the factor
-// was rounded. From a condition number of some 2^29 on, the rounding of the
-// residual keeps steps above that, and it ends when a step does not at least
-// halve the one before: with the solution where it is below 2^-60, or else with
-// a failure, as float64's factor knows too little of the matrix.
+// solve refines the float64 solution against the double-double system. Each step
+// reduces the error by a factor of about condition·2^-53. The refinement is settled
+// when a step is below 2^-75 of the largest unknown: that leaves 22 bits below
+// float64's last one, so the answer's bits do not depend on how the factor was rounded.
+//
+// From a condition number of about 2^29 on, the rounding of the residual keeps steps
+// above that. Then the refinement ends when a step is not at most half of the previous
+// one. It succeeds if that step is below 2^-60, and fails otherwise, because the factor
+// in float64 is too far from the matrix.
 func (f *factor) solve(b []double) ([]double, bool) {
 	if !f.ok {
 		return nil, false

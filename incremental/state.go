@@ -15,15 +15,15 @@ import (
 
 // State is the exact sum of block summaries: for each class the rows, Σv, Σvx
 // and Σvxx', about zero, without rounding. It depends only on which summaries
-// are in it. Whoever adds and removes sees to it that a summary is removed
-// only when it is in; the ledger of live blocks does.
+// are in it. The caller removes only summaries that are in it; the ledger of live
+// blocks keeps track.
 //
 // A State is not safe for concurrent use.
 type State struct {
 	features []string
 	classes  []*classState // in canonical order, each with at least one row
 
-	factors []exact.Factor // working memory of shift: four for each feature
+	factors []exact.Factor // working memory of shift, four for each feature
 }
 
 type classState struct {
@@ -39,7 +39,7 @@ func NewState(features []string) *State {
 	return &State{features: slices.Clone(features)}
 }
 
-// Clone is a copy of the state.
+// Clone copies the state.
 func (s *State) Clone() *State {
 	c := NewState(s.features)
 	c.SetSum([]*State{s})
@@ -58,10 +58,10 @@ func (s *State) Rows() int64 {
 	return m
 }
 
-// Classes is the number of classes with rows in the state, k.
+// Classes is k, the number of classes with rows in the state.
 func (s *State) Classes() int { return len(s.classes) }
 
-// Window covers those of the state's sums.
+// Window covers the windows of all sums.
 func (s *State) Window() (w exact.Window) {
 	for _, c := range s.classes {
 		w = w.Union(c.weight.Window()).Union(c.s.Window()).Union(c.cross.Window())
@@ -78,13 +78,13 @@ func (s *State) Labels() []string {
 	return labels
 }
 
-// Has says whether the state has rows of the class.
+// Has reports whether the state has rows of the class.
 func (s *State) Has(label string) bool {
 	_, found := s.find(label)
 	return found
 }
 
-// ClassTotal is what a State or a Summary has of a class.
+// ClassTotal counts the rows of a class in a State or a Summary.
 type ClassTotal struct {
 	Label  string
 	Rows   int64
@@ -111,14 +111,13 @@ func (s *State) find(label string) (int, bool) {
 func (s *State) Add(b *Summary) { s.add(b, 1) }
 
 // Remove takes out a summary that is in the state, in O(k·n²) whatever the
-// number of its rows, and leaves the very bits of a state that never had it.
-// It panics when a class would be left with fewer than no rows, or with
-// none and yet with sums: then the summary was not in the state.
+// number of its rows. It leaves the same bits as a state that never had it.
+// It panics when a class would be left with fewer than 0 rows, or with 0 rows and
+// sums that are not 0: then the summary was not in the state.
 func (s *State) Remove(b *Summary) { s.add(b, -1) }
 
-// SetSum makes s the sum of parts: what all summaries that are in one of them add up
-// to. It takes O(k·n²) for each and uses the memory of s again. It panics when the
-// widths differ.
+// SetSum makes s the sum of parts, in O(k·n²) for each, and reuses the memory of s. It
+// panics when the widths differ.
 func (s *State) SetSum(parts []*State) {
 	for _, c := range s.classes {
 		c.rows = 0
@@ -139,9 +138,9 @@ func (s *State) SetSum(parts []*State) {
 	s.classes = slices.DeleteFunc(s.classes, func(c *classState) bool { return c.rows == 0 })
 }
 
-// Without is s less part, which must have been in it, bit for bit as if it had never
-// been: what is left of all rows when a fold is held out. It takes O(k·n²), and
-// panics when the widths differ or Remove would.
+// Without is s less part, for example less a fold that is held out. All summaries of
+// part must be in s. The result has the same bits as a state that never had them. It
+// takes O(k·n²), and panics when the widths differ or where Remove panics.
 func (s *State) Without(part *State) *State {
 	rest := s.Clone()
 	rest.checkWidth(len(part.features))
@@ -157,7 +156,7 @@ func (s *State) Without(part *State) *State {
 	return rest
 }
 
-// settle drops a class that has no rows left.
+// settle drops a class without rows.
 func (s *State) settle(at int) {
 	c := s.classes[at]
 	if c.rows > 0 {
@@ -175,7 +174,7 @@ func (s *State) checkWidth(features int) {
 	}
 }
 
-// class is the place of a class, which is made if it is not there.
+// class returns the index of a class, which it inserts if it is not there.
 func (s *State) class(label string) int {
 	at, found := s.find(label)
 	if !found {
@@ -212,8 +211,8 @@ func (s *State) add(b *Summary, sign float64) {
 //	Σvxx' = Σvdd' + t c' + c w'
 //
 // every sum and product without rounding. An exact w is the sum of up to three
-// float64 numbers, mostly of one or two, so that an entry of Σvxx' has three or four
-// terms, of which one is a number and the others products.
+// float64 numbers, mostly of one or two. So an entry of Σvxx' has one term that is a
+// number and two to four that are products.
 func (c *classState) shift(from *classSummary, origin []float64, sign float64, memory []exact.Factor) {
 	v := sign * from.weight
 	c.weight.Add(0, v)
@@ -235,8 +234,8 @@ func (c *classState) shift(from *classSummary, origin []float64, sign float64, m
 		}
 	}
 	for j := range origin {
-		// Term by term along the row: the additions to one sum wait for each
-		// other, those to neighbours do not.
+		// Add term by term along the row: additions to one sum depend on each
+		// other, additions to its neighbours do not.
 		p := gram.PackedLen(j)
 		for k, x := range from.cross[p : p+j+1] {
 			c.cross.Add(p+k, sign*x)
@@ -248,9 +247,9 @@ func (c *classState) shift(from *classSummary, origin []float64, sign float64, m
 	}
 }
 
-// Digest is SHA-256 over the state's encoding: two states have the same digest
-// when they have the same features and the same exact sums, whichever blocks,
-// partitions or orders those came from. All empty states have one digest.
+// Digest is SHA-256 over the state's encoding. Two states have the same digest when
+// they have the same features and the same exact sums, from whichever blocks,
+// partitions and orders. All empty states have one digest.
 func (s *State) Digest() [sha256.Size]byte {
 	h := sha256.New()
 	if len(s.classes) > 0 {
@@ -264,10 +263,10 @@ func (s *State) Digest() [sha256.Size]byte {
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// AppendBinary appends the state's canonical encoding: n and the features'
-// names, k, and for each class in canonical order the label, the rows and the
+// AppendBinary appends the state's canonical encoding: n and the names of the
+// features, k, and for each class in canonical order the label, the rows and the
 // exact sums Σv, Σvx and Σvxx' as package exact encodes them. Counts are
-// uvarints, texts are preceded by their length.
+// uvarints. A text is preceded by its length.
 func (s *State) AppendBinary(b []byte) []byte {
 	b = s.appendHeader(b)
 	for _, c := range s.classes {
@@ -294,8 +293,8 @@ func (c *classState) appendBinary(b []byte) []byte {
 	return c.cross.AppendBinary(b)
 }
 
-// DecodeState reads what AppendBinary wrote. It refuses everything else, also sums that
-// no rows have.
+// DecodeState decodes the output of AppendBinary. It fails with ErrEncoding on
+// everything else, also on sums that no rows can have.
 func DecodeState(b []byte) (*State, error) {
 	d := decoder{decode.Reader{Rest: b}}
 	n := d.Count(1)
@@ -320,9 +319,8 @@ func DecodeState(b []byte) (*State, error) {
 	return s, nil
 }
 
-// possible says whether the sums are of a size that rows can have: so many rows of
-// weights and features in range. Others would leave the range of what is added to them
-// and read off them.
+// possible reports whether this number of rows, with weights and features in range, can
+// have sums of this size. Larger sums could overflow in later arithmetic.
 func (c *classState) possible() bool {
 	log := math.Ilogb(float64(c.rows)) + 1
 	weight, _ := c.weight.Split(0)
@@ -330,8 +328,8 @@ func (c *classState) possible() bool {
 		c.s.Below(log+logWeight+logFeature) && c.cross.Below(log+logWeight+2*logFeature)
 }
 
-// logWeight and logFeature bound weights and features in a sum of them: the largest, and
-// a bit for the rounding of what a block's sums about its origin are made of.
+// logWeight and logFeature bound a weight and a feature in a sum: the logarithm of the
+// largest, and a bit for the rounding of a block's sums.
 const logWeight, logFeature = 41, 129
 
 func (d *decoder) vector(n int) *exact.Vector {
@@ -344,6 +342,6 @@ func (d *decoder) vector(n int) *exact.Vector {
 	return v
 }
 
-// ErrClasses says that the rows are of fewer than two classes, so that
-// nothing separates them yet.
+// ErrClasses reports that the rows are of fewer than two classes, so no plane can
+// separate them.
 var ErrClasses = errors.New("the rows are of fewer than two classes")

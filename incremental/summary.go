@@ -15,12 +15,12 @@ import (
 	"streamd/incremental/gram"
 )
 
-// Summary is what is kept of a block: for each of its classes the number of
-// rows and the sums Σv, Σv(x−c) and Σv(x−c)(x−c)' about an origin c that is
-// read off the block. It is immutable, and small: O(k·n²) for k classes.
+// Summary holds a block's sums: for each class the number of rows, Σv, Σv(x−c) and
+// Σv(x−c)(x−c)' about an origin c that is taken from the block's data. It is immutable
+// and small: O(k·n²) for k classes.
 type Summary struct {
 	origin  []float64      // c, n
-	window  exact.Window   // of the sums of a State that it is added to
+	window  exact.Window   // of the terms that it adds to the sums of a State
 	classes []classSummary // in canonical order, each with at least one row
 }
 
@@ -35,7 +35,7 @@ type classSummary struct {
 // Features is n.
 func (s *Summary) Features() int { return len(s.origin) }
 
-// Rows is the number of rows that were summed: those of weight > 0.
+// Rows is the number of summed rows: those of weight > 0.
 func (s *Summary) Rows() int64 {
 	var m int64
 	for i := range s.classes {
@@ -44,16 +44,16 @@ func (s *Summary) Rows() int64 {
 	return m
 }
 
-// Bytes is what the summary takes in memory, but for some bytes a class.
+// Bytes is the summary's size in memory, up to some bytes per class.
 func (s *Summary) Bytes() int {
 	n := len(s.origin)
 	return 8 * (n + len(s.classes)*(1+n+gram.PackedLen(n)))
 }
 
-// Window has room for what the summary adds to each of a State's sums.
+// Window has room for the terms that the summary adds to each sum of a State.
 func (s *Summary) Window() exact.Window { return s.window }
 
-// Classes lists the labels of the rows that were summed, in canonical order.
+// Classes lists the labels of the summed rows, in canonical order.
 func (s *Summary) Classes() []string {
 	labels := make([]string, len(s.classes))
 	for i := range s.classes {
@@ -62,7 +62,7 @@ func (s *Summary) Classes() []string {
 	return labels
 }
 
-// Totals lists the classes of the rows that were summed, in canonical order.
+// Totals lists the classes of the summed rows, in canonical order.
 func (s *Summary) Totals() []ClassTotal {
 	out := make([]ClassTotal, len(s.classes))
 	for i, c := range s.classes {
@@ -71,16 +71,15 @@ func (s *Summary) Totals() []ClassTotal {
 	return out
 }
 
-// Weighted says whether rows have weights other than 1, as far as their sums show
-// it.
+// Weighted reports whether the sums show that some rows have weights other than 1.
 func (s *Summary) Weighted() bool {
 	return slices.ContainsFunc(s.classes, func(c classSummary) bool { return c.weight != float64(c.rows) })
 }
 
-// Permute is the summary with its features in another order: feature j is the
-// one that was at[j]. Without weights it is, bit for bit, the summary of the block
-// with its columns in that order. With weights the products of two features may
-// be rounded otherwise.
+// Permute returns the summary with its features in another order: feature at[j]
+// becomes feature j. Without weights the result has the same bits as the summary of
+// the block with its columns in that order. With weights, products of two features may
+// round differently.
 func (s *Summary) Permute(at []int) *Summary {
 	if len(at) != len(s.origin) {
 		panic(fmt.Sprintf("incremental: an order of %d for %d features", len(at), len(s.origin)))
@@ -122,21 +121,20 @@ type Summariser struct {
 // cost is m·n²/2 fused multiply-adds.
 //
 // The origin c_j is the median of feature j in the first, the middle and the
-// last row of the block (of those with weight > 0). Rows are summed about it
-// because what float64 loses is then small against the spread of the data
-// instead of its distance from zero: the variance of a feature whose mean is
-// 10,000 standard deviations away keeps its sixteen digits rather than eight.
-// It is a value of the data, so that whole numbers stay whole numbers, and
-// their sums are exact wherever a block begins and ends.
+// last row of weight > 0. Sums about it lose digits in proportion to the spread of the
+// data instead of its distance from zero: the variance of a feature whose mean is
+// 10,000 standard deviations away keeps sixteen digits instead of eight. The origin is
+// a value of the data, so that whole numbers stay whole numbers, and their sums are
+// exact however rows are divided into blocks.
 //
-// Where these three rows are outliers, the sums show it (see offCentre). The
+// When these three rows are outliers, the sums show it (see offCentre). The
 // origin then moves to the median of all rows, and the rows are summed again.
 func (z *Summariser) Summarise(b *Block) (*Summary, error) {
 	return z.SummariseContext(context.Background(), b)
 }
 
-// SummariseContext is Summarise that gives up when ctx ends, with its cause: a block of
-// many features may take minutes.
+// SummariseContext is Summarise that stops when ctx ends and returns its cause. A block
+// of many features may take minutes.
 func (z *Summariser) SummariseContext(ctx context.Context, b *Block) (*Summary, error) {
 	checkShape(b)
 	positive := b.Rows()
@@ -169,9 +167,9 @@ func (z *Summariser) SummariseContext(ctx context.Context, b *Block) (*Summary, 
 	return z.take(b, origin)
 }
 
-// SummariseLike sums the rows of a block about the origin of a summary. The
-// result has that summary's digest if it was made of the same rows, whatever
-// rule chose its origin. It fails like SummariseContext.
+// SummariseLike sums the rows of a block about the origin of s. The result has the
+// digest of s if s was made of the same rows, by whatever rule its origin was chosen.
+// It fails like SummariseContext.
 func (z *Summariser) SummariseLike(ctx context.Context, s *Summary, b *Block) (*Summary, error) {
 	checkShape(b)
 	if len(b.Columns) != len(s.origin) {
@@ -207,7 +205,7 @@ func (z *Summariser) sum(ctx context.Context, b *Block, origin []float64) error 
 	return nil
 }
 
-// take makes a summary of the sums, which become the summary's.
+// take moves the sums into a summary.
 func (z *Summariser) take(b *Block, origin []float64) (*Summary, error) {
 	out := &Summary{origin: origin, classes: make([]classSummary, len(z.order))}
 	for i, code := range z.order {
@@ -224,8 +222,8 @@ func (z *Summariser) take(b *Block, origin []float64) (*Summary, error) {
 	return out, nil
 }
 
-// probes gives the first, the middle and the last of the block's rows of
-// weight > 0, which are m.
+// probes returns the first, the middle and the last of the block's m rows of
+// weight > 0.
 func probes(b *Block, m int) (first, middle, last int) {
 	if m == b.Rows() {
 		return 0, m / 2, m - 1
@@ -248,7 +246,7 @@ func probes(b *Block, m int) (first, middle, last int) {
 
 func median(a, b, c float64) float64 { return max(min(a, b), min(max(a, b), c)) }
 
-// checkShape panics where a decoder has built a block that is none.
+// checkShape panics when the lengths of a block's slices do not match.
 func checkShape(b *Block) {
 	m := b.Rows()
 	if m > math.MaxInt32 {
@@ -267,8 +265,8 @@ func checkShape(b *Block) {
 	}
 }
 
-// check proves that a State can take the sums. All of them fit when every
-// number is in range, so that there is a bad row to name when they do not.
+// check returns an error unless the sums fit a State. They fit when every number is in
+// range, so there is a bad row to name when they do not.
 func (s *Summary) check(b *Block) error {
 	if s.fits() {
 		return nil
@@ -279,11 +277,11 @@ func (s *Summary) check(b *Block) error {
 	panic("incremental: numbers in range have sums that are not")
 }
 
-// fits says whether every term that the summary gives to a State fits its
-// sums, and notes their window. The terms are Σv, the sums about the origin c, w_j = Σv(x−c)_j + Σv·c_j,
-// the products c_k·Σv(x−c)_j and c_j·w_k, and the rounding errors of those sums
-// and products, which are multiples of the factors' lowest bits. (For numbers
-// in range the lowest bit is 2^-494 or above and the sums are below 2^330.)
+// fits reports whether every term that the summary adds to a State fits its sums, and
+// sets the window of these terms. They are Σv, the sums about the origin c,
+// w_j = Σv(x−c)_j + Σv·c_j, the products c_k·Σv(x−c)_j and c_j·w_k, and the rounding
+// errors of those sums and products, which are multiples of the factors' lowest bits.
+// (For numbers in range the lowest bit is 2^-494 or above and the sums are below 2^330.)
 func (s *Summary) fits() bool {
 	var origin span
 	origin.cover(s.origin)
@@ -313,13 +311,13 @@ type span struct {
 	used, bad bool
 }
 
-// cover makes the span that of the numbers, too.
+// cover extends the span to bound these numbers, too.
 func (s *span) cover(xs []float64) {
 	low, high := math.MaxInt, math.MinInt
 	for _, x := range xs {
 		b := math.Float64bits(x)
 		exponent := int(b >> 52 & 0x7ff)
-		if uint(exponent-1) < 0x7fe { // the usual case: a normal number
+		if uint(exponent-1) < 0x7fe { // a normal number: the usual case
 			low = min(low, exponent-1075+bits.TrailingZeros64(b|1<<52))
 			high = max(high, exponent-1075+53)
 			continue
@@ -383,13 +381,13 @@ func (s *Summary) AppendBinary(b []byte) []byte {
 	return b
 }
 
-// Digest is SHA-256 over the summary's encoding. It names the content of a
-// block wherever the block lies in a log, without a look at its rows: blocks of
-// equal rows in an equal order have equal digests, and other blocks do not but
-// for a reordering that leaves every rounded sum as it was.
+// Digest is SHA-256 over the summary's encoding. It names the content of a block
+// wherever the block lies in a log. Blocks of the same rows in the same order have the
+// same digest. Other blocks have another one, except for a reordering that changes no
+// rounded sum.
 func (s *Summary) Digest() [sha256.Size]byte {
 	h := sha256.New()
-	// In pieces: the sums of a wide block are as large as its rows.
+	// Hash in pieces: the sums of a wide block are as large as its rows.
 	var buffer [4096]byte
 	b := binary.AppendUvarint(buffer[:0], uint64(len(s.origin)))
 	b = binary.AppendUvarint(b, uint64(len(s.classes)))
@@ -417,12 +415,11 @@ func (s *Summary) Digest() [sha256.Size]byte {
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// ErrEncoding is returned for bytes that are not the encoding of a summary or
-// of a state.
+// ErrEncoding reports bytes that do not encode a summary or a state.
 var ErrEncoding = errors.New("incremental: not a valid encoding")
 
-// DecodeSummary reads what AppendBinary wrote. It refuses everything that no
-// Summariser could have made, so that a decoded summary is safe to add.
+// DecodeSummary decodes the output of AppendBinary. It fails with ErrEncoding on
+// everything that no Summariser could have made, so a decoded summary is safe to add.
 func DecodeSummary(b []byte) (*Summary, error) {
 	d := decoder{decode.Reader{Rest: b}}
 	n, k := d.Count(8), d.Count(1)
@@ -457,7 +454,7 @@ func appendFloats(b []byte, xs []float64) []byte {
 	return b
 }
 
-// decoder reads a summary or a state.
+// decoder decodes a summary or a state.
 type decoder struct{ decode.Reader }
 
 func (d *decoder) rows() int64 {

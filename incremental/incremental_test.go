@@ -58,7 +58,7 @@ func TestStateIsAFunctionOfTheSet(t *testing.T) {
 		for _, b := range blocks {
 			parts[r.IntN(len(parts))].Add(b)
 		}
-		sum := sumOf(n, blocksOf(t, r, randomTable(r, 100, n, k+1))...) // something else
+		sum := sumOf(n, blocksOf(t, r, randomTable(r, 100, n, k+1))...) // SetSum overwrites it
 		sum.SetSum(parts)
 		if sum.Digest() != want.Digest() {
 			t.Fatalf("seed %d: the sum of parts has another digest", seed)
@@ -101,8 +101,8 @@ func TestStateIsAFunctionOfTheSet(t *testing.T) {
 	}
 }
 
-// The state and the planes solved from it have these bits on every processor: a
-// daemon may be moved to one of another kind.
+// The state and its planes have these bits on every processor, because a daemon may move
+// to another kind of processor.
 func TestBitsOnEveryProcessor(t *testing.T) {
 	r := rand.New(rand.NewPCG(91, 92))
 	var rows table
@@ -133,8 +133,8 @@ func TestBitsOnEveryProcessor(t *testing.T) {
 	}
 }
 
-// Whole numbers have exact sums wherever blocks begin and end, because the
-// origin is itself a whole number of the data.
+// Whole numbers have exact sums however they are cut into blocks, because the origin
+// is a value of the data and so a whole number.
 func TestWholeNumbersDoNotShowBlockBorders(t *testing.T) {
 	r := rand.New(rand.NewPCG(2, 2))
 	rows := randomTable(r, 500, 4, 3)
@@ -155,7 +155,7 @@ func TestWeightZeroIsAsIfAbsent(t *testing.T) {
 	rows.weights = make([]float64, 300)
 	var kept table
 	for i := range rows.weights {
-		// The whole class c2 is absent, and the first and last rows.
+		// Class c2, the first row and the last row have weight 0.
 		if r.IntN(3) > 0 && rows.label[i] != "c2" && i > 0 && i < 299 {
 			rows.weights[i] = r.ExpFloat64()
 			kept.x, kept.label = append(kept.x, rows.x[i]), append(kept.label, rows.label[i])
@@ -176,7 +176,7 @@ func TestWeightZeroIsAsIfAbsent(t *testing.T) {
 	}
 }
 
-// There is one zero.
+// The sign of a zero does not matter.
 func TestMinusZeroIsZero(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(22, seed))
@@ -202,8 +202,7 @@ func TestMinusZeroIsZero(t *testing.T) {
 	}
 }
 
-// The summary of a block whose columns are in another order is that summary with
-// its features in another order.
+// Permuting the columns of a block and permuting its summary give the same bits.
 func TestPermute(t *testing.T) {
 	for seed := range uint64(40) {
 		r := rand.New(rand.NewPCG(23, seed))
@@ -253,8 +252,8 @@ func TestWeightOneIsNoWeight(t *testing.T) {
 }
 
 func TestSolveAgainst200Bits(t *testing.T) {
-	// Rounding of a block's own sums is all that separates the two: some ulps
-	// times the condition number of these well-posed problems.
+	// The two differ only by the rounding of a block's own sums: some ulps times the
+	// condition number of these well-posed problems.
 	const tolerance = 1e-12
 	for seed := range uint64(8) {
 		r := rand.New(rand.NewPCG(5, seed))
@@ -289,8 +288,8 @@ func TestSolveAgainst200Bits(t *testing.T) {
 	}
 }
 
-// A class with nearly all of the weight takes no digits from the others, which are
-// the other side of its plane.
+// A class with nearly all of the weight takes no digits from the other classes, which
+// are the negative side of its plane.
 func TestBalancedAgainst200Bits(t *testing.T) {
 	const tolerance = 1e-12
 	for seed := range uint64(4) {
@@ -317,9 +316,9 @@ func TestBalancedAgainst200Bits(t *testing.T) {
 	}
 }
 
-// Standard deviations from 1e-6 to 1e6, means 10,000 of them away: standardised,
-// the plane agrees with 200 bits computed from the rows, not from sums that
-// have lost half of their digits.
+// Spreads range from 1e-6 to 1e6, and means are 10,000 spreads away from zero. The
+// standardised plane agrees with one computed from the rows in 200 bits; sums about zero
+// would have lost half of their digits.
 func TestSolveBadlyScaled(t *testing.T) {
 	const tolerance = 1e-10
 	const n, m = 7, 400
@@ -371,7 +370,7 @@ func TestIllConditionedSystemSaysSo(t *testing.T) {
 	}
 }
 
-// Whole numbers, so that nothing but the solution is rounded.
+// The sums of whole numbers are exact, so only the solution is rounded.
 func TestRepeatedFeaturesAndLargeNu(t *testing.T) {
 	const tolerance = 1e-15
 	r := rand.New(rand.NewPCG(7, 8))
@@ -530,8 +529,8 @@ func TestEncodings(t *testing.T) {
 	}
 }
 
-// The digest is that of the encoding, however long, and the totals are those
-// of the summaries.
+// The digest hashes the whole encoding, however long it is. The totals of a state add up
+// those of its summaries.
 func TestSummaryDigestAndTotals(t *testing.T) {
 	for _, n := range []int{1, 7, 40} {
 		b := &Block{Classes: []string{"b", "a"}, Codes: []int32{0, 1, 0}, Weights: []float64{0.5, 2, 1.25}}
@@ -612,7 +611,7 @@ func TestPick(t *testing.T) {
 	}
 }
 
-// decideRow is what Classify does, for the row x: it appends the values to dst.
+// decideRow is the specification of Classify for one row x. It appends the values to dst.
 func (m *Model) decideRow(dst, x []float64) (class int, values []float64) {
 	first := len(dst)
 	for _, p := range m.Planes {
@@ -696,7 +695,7 @@ func FuzzDecodeSummary(f *testing.F) {
 	})
 }
 
-// A span is the least that has all numbers.
+// A span is the smallest one that covers all numbers.
 func TestSpan(t *testing.T) {
 	r := rand.New(rand.NewPCG(18, 18))
 	special := []float64{0, math.Copysign(0, -1), math.SmallestNonzeroFloat64, -0x1p-1022, 0x1.8p-1030, math.MaxFloat64, 1, -3}
@@ -757,8 +756,8 @@ func FuzzDecodeState(f *testing.F) {
 	})
 }
 
-// Sums that no rows have are not the encoding of a state: what is read off them would
-// leave the range of a float64, or of the sums.
+// Sums that no rows can have are not a valid encoding: arithmetic with them would
+// overflow a float64 or an exact sum.
 func TestImpossibleState(t *testing.T) {
 	header := binary.AppendUvarint(nil, 1)
 	header = append(header, 1, 'x', 1, 1, 'a', 3) // one feature, one class, three rows
@@ -826,8 +825,8 @@ func BenchmarkSolve(b *testing.B) {
 	}
 }
 
-// Numbers at the ends of the range, with all their bits, fit the sums of a
-// block and of a state, in every combination.
+// Numbers with all their bits at the ends of the range fit the sums of a block and of a
+// state, in every combination.
 func TestRangeOfFloat64(t *testing.T) {
 	ends := []float64{0x1.fffffffffffffp-149, -0x1.fffffffffffffp127, 0x1.0000000000001p-149, 0x1.fffffffffffffp127, -0x1.fffffffffffffp127, 0}
 	weights := []float64{0x1.fffffffffffffp-40, 0x1.fffffffffffffp39, 0x1p40, 0x1p-40, 1, 0}
@@ -859,7 +858,7 @@ func TestScale(t *testing.T) {
 		rows.x = append(rows.x, []float64{x + 1e8, 0.1})
 	}
 	mean, sigma := sumOf(2, summarise(t, rows.block(0, 2)), summarise(t, rows.block(2, 4))).Moments().Scale()
-	// Weighted: (1 + 2·4 + 7)/4 = 4, (9 + 9)/4 = 4.5.
+	// The weighted mean is (1 + 2·4 + 7)/4 = 4, the variance (9 + 9)/4 = 4.5.
 	if mean[0] != 1e8+4 || sigma[0] != math.Sqrt(4.5) || math.Abs(mean[1]-0.1) > 1e-16 || sigma[1] != 1 {
 		t.Errorf("μ = %v, σ = %v", mean, sigma)
 	}
@@ -881,8 +880,8 @@ func TestCompareFeatures(t *testing.T) {
 	}
 }
 
-// TestWindow: the window of a summary covers what adding it makes of a state's, also
-// beside summaries of other magnitudes, and is not much wider.
+// The window of a state lies within the union of its summaries' windows, also for
+// summaries of different magnitudes, and that union is not much wider.
 func TestWindow(t *testing.T) {
 	r := rand.New(rand.NewPCG(31, 31))
 	for trial := range 300 {

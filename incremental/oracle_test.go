@@ -9,7 +9,7 @@ import (
 	"streamd/incremental/gram"
 )
 
-// table is rows as a person would write them down.
+// table holds labelled rows, row by row.
 type table struct {
 	x       [][]float64
 	label   []string
@@ -30,7 +30,7 @@ func randomTable(r *rand.Rand, m, n, k int) table {
 	return t
 }
 
-// block lays out rows i to j of the table in columns.
+// block returns rows i to j, j not included, in columns.
 func (t table) block(i, j int) *Block {
 	b := &Block{}
 	code := map[string]int32{}
@@ -61,8 +61,8 @@ const oraclePrecision = 200
 func big200(x float64) *big.Float { return new(big.Float).SetPrec(oraclePrecision).SetFloat64(x) }
 func zero200() *big.Float         { return new(big.Float).SetPrec(oraclePrecision) }
 
-// bigPlane solves the system of Moments.Solve from the rows themselves, in
-// 200-bit arithmetic, for the plane of one class against the rest.
+// bigPlane solves the system of Moments.Solve for the plane of one class, from the rows
+// and in 200-bit arithmetic.
 func bigPlane(t table, class string, o Options) (w []float64, gamma float64) {
 	m, n := len(t.x), len(t.x[0])
 	v := make([]*big.Float, m)
@@ -156,8 +156,8 @@ func bigPlane(t table, class string, o Options) (w []float64, gamma float64) {
 	return w, gamma
 }
 
-// distance is ‖(w,γ) − (w',γ')‖ / ‖(w',γ')‖ with each coordinate measured by
-// the spread of its feature, so that small scales count like large ones.
+// distance is the relative error of (w, γ). Each w_j is multiplied by the spread of its
+// feature, so that features of small scale count like those of large scale.
 func distance(w []float64, gamma float64, want []float64, wantGamma float64, spread []float64) float64 {
 	var d, size float64
 	for j := range w {

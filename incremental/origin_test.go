@@ -11,9 +11,8 @@ import (
 	"testing"
 )
 
-// hostile are blocks whose first, middle and last row are outliers, among others.
-// Rows are normal around 0 and 1, but for what is done here; probes are the three
-// rows.
+// hostile functions turn rows that are normal around 0 and 1 into blocks whose first,
+// middle and last row are outliers. probes are the indices of these three rows.
 var hostile = map[string]func(r *rand.Rand, t *table, probes []int){
 	"light outliers of 1e6": func(_ *rand.Rand, t *table, probes []int) { t.outliers(probes, 1e6, 1e-12) },
 	"light outliers of 1e8": func(_ *rand.Rand, t *table, probes []int) { t.outliers(probes, 1e8, 1e-12) },
@@ -112,7 +111,7 @@ func (t *table) outliers(rows []int, x, weight float64) {
 	}
 }
 
-// rotated is the table with its last rows first.
+// rotated returns the table with its last rows first.
 func (t table) rotated(by int) table {
 	cut := len(t.x) - by
 	return table{
@@ -122,7 +121,7 @@ func (t table) rotated(by int) table {
 	}
 }
 
-// spread is the standard deviation of each column, by the weights.
+// spread is the weighted standard deviation of each column.
 func (t table) spread() []float64 {
 	var out []float64
 	for j := range t.x[0] {
@@ -140,10 +139,10 @@ func (t table) spread() []float64 {
 	return out
 }
 
-// Planes have the digits that the condition number leaves them, whatever the
-// rows are that the origin is read off.
+// Planes are as accurate as their condition number allows, whatever rows the origin
+// comes from.
 func TestHostileBlocksAgainst200Bits(t *testing.T) {
-	// The sums of 300 rows are rounded that many times, mostly far less.
+	// Each sum rounds at most once per row.
 	const tolerance = 300 * 0x1p-53
 	const m, n = 300, 3
 	for name, spoil := range hostile {
@@ -164,7 +163,7 @@ func TestHostileBlocksAgainst200Bits(t *testing.T) {
 				p := model.Planes[0]
 				w, gamma := bigPlane(rows, p.Class, o)
 				var size, off float64
-				value, want := -p.Gamma, -gamma // at the mean, in units of the labels
+				value, want := -p.Gamma, -gamma // the decision value at the mean
 				for j, mean := range model.Mean {
 					size += math.Pow(w[j]*spread[j], 2)
 					off += math.Pow((p.W[j]-w[j])*spread[j], 2)
@@ -200,7 +199,7 @@ func TestHostileBitsOnEveryProcessor(t *testing.T) {
 	}
 }
 
-// The origin is the median of the three rows unless these are outliers, so that
+// The origin is the median of the three probed rows unless these are outliers, so that
 // ordinary blocks keep their summaries.
 func TestOrdinaryBlocksKeepTheirOrigin(t *testing.T) {
 	columns := map[string]func(r *rand.Rand) float64{
@@ -228,7 +227,7 @@ func TestOrdinaryBlocksKeepTheirOrigin(t *testing.T) {
 	}
 }
 
-// Whether rows of weight 0 are there makes no difference to the origin either.
+// Rows of weight 0 do not move the origin either.
 func TestOutliersOfWeightZeroAreAsIfAbsent(t *testing.T) {
 	r := rand.New(rand.NewPCG(33, 33))
 	rows := randomTable(r, 200, 2, 2)
@@ -290,7 +289,7 @@ func TestWeightedMedian(t *testing.T) {
 	}
 }
 
-// A block that was summed about another origin, by whatever rule, is known again.
+// SummariseLike recognises the rows of a summary about any origin.
 func TestSummariseLike(t *testing.T) {
 	r := rand.New(rand.NewPCG(35, 35))
 	rows := randomTable(r, 100, 3, 3)

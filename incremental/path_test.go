@@ -21,9 +21,9 @@ func grid() []float64 {
 }
 
 func TestPathIsSolveForEveryNu(t *testing.T) {
-	// 2^-53 times 2^20, and a condition number near 10. The rows of odd seeds
-	// have spreads from 10^-3 to 10^3 and means of 100 spreads, of which the
-	// condition number shows where they are not standardised.
+	// The tolerance is 2^-53 times 2^20 times a condition number near 10. Rows of odd
+	// seeds have spreads from 10^-3 to 10^3 and means of 100 spreads, which raise the
+	// condition number unless they are standardised.
 	for seed := range uint64(6) {
 		r := rand.New(rand.NewPCG(11, seed))
 		n, k := 4, 2+r.IntN(3)
@@ -79,8 +79,8 @@ func TestPathFailsAsSolveDoes(t *testing.T) {
 			t.Errorf("ν = %v is taken", nu)
 		}
 	}
-	// Of a matrix that is singular but for the regulariser, rounding leaves less than
-	// nothing half of the time where ν is that large beside another.
+	// With so wide a range of ν, rounding makes a matrix that is singular without its
+	// regulariser indefinite half of the time.
 	condition, short := (*ConditionError)(nil), 0
 	for range 20 {
 		rows := randomTable(r, 40, 2, 2)
@@ -105,15 +105,15 @@ func TestPathFailsAsSolveDoes(t *testing.T) {
 	}
 }
 
-// What is left without a part has the bits of a state that it never was in, also
-// where the part has numbers beside which those of the others are nothing.
+// Without a part, a state has the same bits as one that never had it, even if the part's
+// numbers dwarf all others.
 func TestWithoutIsNeverAdded(t *testing.T) {
 	r := rand.New(rand.NewPCG(13, 1))
 	rows := randomTable(r, 300, 3, 3)
 	for i := range rows.label[:100] {
 		rows.label[i] = "only here"
 	}
-	rows.x[120][1] = 9.96921e36 // what netCDF writes where there is no value
+	rows.x[120][1] = 9.96921e36 // netCDF's fill value
 	parts := blocksOf(t, r, table{x: rows.x[:150], label: rows.label[:150]})
 	others := blocksOf(t, r, table{x: rows.x[150:], label: rows.label[150:]})
 	part, whole := sumOf(3, parts...), sumOf(3, append(parts, others...)...)
@@ -141,8 +141,8 @@ func TestWithoutIsNeverAdded(t *testing.T) {
 	}
 }
 
-// The losses of summed rows are those of the rows, also of features whose means
-// are 10^6 of their spreads, and of a fold without one of the classes.
+// Losses from sums agree with losses from rows, also for features whose means are 10^6
+// spreads, and for a fold without one of the classes.
 func TestLossesAreThoseOfTheRows(t *testing.T) {
 	for seed := range uint64(6) {
 		r := rand.New(rand.NewPCG(14, seed))
@@ -203,8 +203,7 @@ func TestLossesAreThoseOfTheRows(t *testing.T) {
 	}
 }
 
-// The hat matrix against its definition: leverages from systems solved anew,
-// decision values of models that were fitted without the row.
+// Leave-one-out values agree with models fitted without the row.
 func TestLeaveOneOutIsARefit(t *testing.T) {
 	for seed := range uint64(8) {
 		r := rand.New(rand.NewPCG(15, seed))
@@ -233,8 +232,8 @@ func TestLeaveOneOutIsARefit(t *testing.T) {
 			mean, sigma = make([]float64, n), slices.Repeat([]float64{1}, n)
 		}
 		for i := range m {
-			// The same system without the row: of scaled rows, with the class
-			// weights that the totals of all rows give.
+			// Fit scaled rows without row i; the class weights still come from the
+			// totals of all rows.
 			for p, plane := range model.Planes {
 				if rows.weights[i] == 0 {
 					continue
@@ -355,8 +354,8 @@ func TestContributionsAddUpToTheValue(t *testing.T) {
 	}
 }
 
-// Matrices that are multiplied in parallel have the same bits with any number of
-// processors.
+// The number of processors does not change the bits of matrices that are multiplied in
+// parallel.
 func TestProcessorsDoNotShow(t *testing.T) {
 	block, moments := wide(t, 200, 400)
 	var want string
@@ -394,7 +393,7 @@ func wide(tb testing.TB, n, m int) (*Block, *Moments) {
 	return block, sumOf(n, summarise(tb, block)).Moments()
 }
 
-// What a solve takes grows with the classes, not with their square.
+// The memory of a solve grows with the number of classes, not with its square.
 func TestManyClasses(t *testing.T) {
 	const k, n, perClass = 2000, 2, 8 << 10
 	moments := manyClasses(t, k, n)
@@ -415,7 +414,7 @@ func TestManyClasses(t *testing.T) {
 	}
 }
 
-// manyClasses is sums of two rows of each class.
+// manyClasses returns the sums of two rows of each class.
 func manyClasses(tb testing.TB, k, n int) *Moments {
 	rows := randomTable(rand.New(rand.NewPCG(19, 1)), 2*k, n, 2)
 	for i := range rows.label {

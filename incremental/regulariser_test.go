@@ -9,10 +9,9 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// regularised is rows x with a regulariser R = CC', and the rows y = C⁻¹x in
-// whose coordinates w'Rw = ‖C'w‖² is the plain size. C is lower triangular with
-// small whole numbers, powers of two on its diagonal, so that both kinds of rows
-// are exact.
+// regularised holds rows x with a regulariser R = CC', and the rows y = C⁻¹x. In the
+// coordinates of y, w'Rw = ‖C'w‖² is the plain size of a plane. C is lower triangular
+// with small whole numbers and powers of two on its diagonal, so that x and y are exact.
 type regularised struct {
 	x, y table
 	c    [][]float64
@@ -53,7 +52,7 @@ func randomRegularised(r *rand.Rand, m, n, k int) regularised {
 	return z
 }
 
-// enter gives C'w.
+// enter returns C'w, the plane in the coordinates of y.
 func (z *regularised) enter(w []float64) []float64 {
 	out := make([]float64, len(w))
 	for j := range out {
@@ -64,8 +63,7 @@ func (z *regularised) enter(w []float64) []float64 {
 	return out
 }
 
-// A plane with R is, in coordinates in which R is I, the plane of the rows in
-// 200-bit arithmetic.
+// In the coordinates of y, the plane with R is the plain plane, computed in 200 bits.
 func TestRegulariserAgainst200Bits(t *testing.T) {
 	const tolerance = 1e-14
 	for seed := range uint64(8) {
@@ -90,7 +88,7 @@ func TestRegulariserAgainst200Bits(t *testing.T) {
 	}
 }
 
-// All else that is read off sums is as in the coordinates in which R is I.
+// Paths and leverages with R are the plain ones in the coordinates of y.
 func TestRegulariserInPathsAndHats(t *testing.T) {
 	for seed := range uint64(4) {
 		r := rand.New(rand.NewPCG(32, seed))
@@ -161,7 +159,7 @@ func TestRegulariserRefuses(t *testing.T) {
 	moments.WithRegulariser(make([]float64, 4))
 }
 
-// The oracle is right about R: CC' by gonum.
+// R is CC', as gonum computes it.
 func TestRegularisedIsCC(t *testing.T) {
 	z := randomRegularised(rand.New(rand.NewPCG(34, 1)), 1, 4, 2)
 	c := mat.NewDense(4, 4, nil)

@@ -1,23 +1,22 @@
 // Package calibration turns a plane's decision value x'w − γ into the
-// probability that the row is of the plane's class, and says how well such
+// probability that the row is of the plane's class, and measures how well such
 // probabilities hold.
 //
-// A curve is fitted to Outcomes: decision values with what came true, of rows
-// that the plane was not fitted on; its own rows would make it overconfident.
-// Two curves are on offer. Sigmoid is Platt's: two parameters, fit for few rows
-// and for planes whose values are shaped like log-odds. Isotonic assumes nothing
-// but that probabilities rise with values, and wants a thousand rows or more.
-// Linear is what a proximal plane says without either: it fits d = ±1 by least
-// squares, so that its value estimates E[d | x] = 2p − 1.
+// A curve is fitted to Outcomes: out-of-fold decision values and whether each row was
+// of the plane's class. The plane's own training rows would make it overconfident.
+// Two curves are fitted. Sigmoid is Platt's; its two parameters need few rows, and suit
+// planes whose values are shaped like log-odds. Isotonic assumes only that
+// probabilities rise with values, and needs a thousand rows or more. Linear needs no
+// fit: a proximal plane fits d = ±1 by least squares, so its value estimates
+// E[d | x] = 2p − 1.
 //
-// Everything here is a pure function of the multiset of rows: their order does
-// not show. Outcomes of m < 2^31 rows take O(m) once, each fit to them or to some of
-// them O(m), a probability O(1) or, isotonic, the logarithm of the number of knots.
-// Curves are immutable values.
+// All results are functions of the multiset of rows; the order of rows does not
+// matter. Sorting m < 2^31 outcomes takes O(m), and so does each fit to all or some of
+// them. A probability takes O(1), an isotonic one the logarithm of the number of
+// knots. Curves are immutable values.
 //
 // Slices of different lengths are the caller's bug and panic. A value that is
-// not finite, a negative weight, and having no row that weighs anything are
-// errors.
+// not finite, a negative weight, and a lack of rows of weight > 0 are errors.
 package calibration
 
 import (
@@ -27,9 +26,9 @@ import (
 	"sort"
 )
 
-// Curve gives the probability of a plane's class at a decision value. It never
-// falls as the value rises (a Sigmoid may by exp's last bit between neighbouring
-// values), and stays between 0 and 1.
+// Curve maps a decision value to the probability of the plane's class, from 0 to 1. It
+// never falls as the value rises, except that a Sigmoid may fall by exp's last bit
+// between neighbouring values.
 type Curve interface {
 	Probability(value float64) float64
 }
@@ -55,15 +54,15 @@ func logistic(x float64) float64 {
 	return e / (1 + e)
 }
 
-// Isotonic is the straight line between knots whose Values rise and whose
-// Probabilities do not fall, and level beyond them. There is at least one knot.
+// Isotonic is piecewise linear between knots and constant beyond them. Values rise,
+// Probabilities do not fall, and there is at least one knot.
 type Isotonic struct {
 	Values, Probabilities []float64
 }
 
 // Probability implements Curve.
 func (c Isotonic) Probability(value float64) float64 {
-	i := sort.SearchFloat64s(c.Values, value) // the first knot that is not below
+	i := sort.SearchFloat64s(c.Values, value) // the first knot at or above value
 	switch {
 	case i == 0:
 		return c.Probabilities[0]
@@ -71,16 +70,17 @@ func (c Isotonic) Probability(value float64) float64 {
 		return c.Probabilities[i-1]
 	}
 	low, high := c.Probabilities[i-1], c.Probabilities[i]
-	// Halves, as the difference of two finite numbers may be infinite.
+	// Halve first, because the difference of two finite numbers may be infinite.
 	share := (value/2 - c.Values[i-1]/2) / (c.Values[i]/2 - c.Values[i-1]/2)
 	return min(max(low+float64((high-low)*share), low), high)
 }
 
-// ErrNoRows says that there is nothing to calibrate with.
+// ErrNoRows reports that no row has a weight > 0.
 var ErrNoRows = errors.New("no row to calibrate with weighs anything")
 
-// Outcomes are decision values with what came true, in rising order: sorted once
-// for every curve that is fitted to them or to some of them. They are immutable.
+// Outcomes are decision values, in rising order, and whether each row was of the plane's
+// class. They are sorted once and serve every curve that is fitted to all or some of
+// them. They are immutable.
 type Outcomes struct{ rows []outcome }
 
 type outcome struct {
@@ -89,8 +89,8 @@ type outcome struct {
 	positive      bool
 }
 
-// NewOutcomes sorts the outcomes of rows, and leaves out those of weight 0.
-// Weights nil: all are 1. The slices are not kept.
+// NewOutcomes sorts the outcomes of rows and drops rows of weight 0. positive marks
+// rows of the plane's class. Weights nil: all are 1. The slices are not kept.
 func NewOutcomes(values []float64, positive []bool, weights []float64) (*Outcomes, error) {
 	if len(positive) != len(values) || weights != nil && len(weights) != len(values) {
 		panic(fmt.Sprintf("calibration: %d values, %d outcomes, %d weights", len(values), len(positive), len(weights)))
@@ -113,8 +113,8 @@ func NewOutcomes(values []float64, positive []bool, weights []float64) (*Outcome
 	}
 	keys := make([]uint64, len(order))
 	if weights != nil {
-		// They will be added in rising order, too, so that the order of the rows
-		// does not show.
+		// Sort rows of equal value by weight, so that sums do not depend on the order
+		// of the rows.
 		for to, i := range order {
 			keys[to] = rising(weights[i])
 		}
@@ -134,14 +134,13 @@ func NewOutcomes(values []float64, positive []bool, weights []float64) (*Outcome
 	return &Outcomes{rows}, nil
 }
 
-// rising are bits that rise with a finite number.
+// rising maps finite numbers to bits of the same order.
 func rising(x float64) uint64 {
 	b := math.Float64bits(x)
 	return b ^ (uint64(int64(b)>>63) | 1<<63)
 }
 
-// sortByKey sorts keys, and rows by them, those of equal keys staying as they are: digit
-// after digit from the last, which takes a fifth of the time of comparisons.
+// sortByKey sorts keys, and rows along with them, by a stable radix sort.
 func sortByKey(keys []uint64, rows []int32) {
 	const bits, digits = 11, 6
 	var starts [digits][1 << bits]int32
@@ -167,10 +166,10 @@ func sortByKey(keys []uint64, rows []int32) {
 		fromKeys, toKeys = toKeys, fromKeys
 		fromRows, toRows = toRows, fromRows
 	}
-	// An even number of digits: all is where it was.
+	// After an even number of passes the result is in keys and rows.
 }
 
-// Only are the outcomes of the rows to keep, told by their indices.
+// Only returns the outcomes of the rows whose indices keep accepts.
 func (o *Outcomes) Only(keep func(row int) bool) *Outcomes {
 	rows := make([]outcome, 0, len(o.rows))
 	for _, r := range o.rows {
@@ -181,13 +180,13 @@ func (o *Outcomes) Only(keep func(row int) bool) *Outcomes {
 	return &Outcomes{rows}
 }
 
-// group is the rows of one value: their weights, where it came true and where
-// not.
+// group is the rows of one value: the weights of those of the plane's class, and of the
+// others.
 type group struct{ value, plus, minus float64 }
 
 func (g *group) weight() float64 { return g.plus + g.minus }
 
-// groups gathers equal values, in rising order.
+// groups merges rows of equal values, in rising order.
 func (o *Outcomes) groups() ([]group, error) {
 	if len(o.rows) == 0 {
 		return nil, ErrNoRows
@@ -243,12 +242,11 @@ func (o *Outcomes) FitIsotonic() (Isotonic, error) {
 }
 
 // Probabilities fills dst (m × k, row by row) from the decision values (m ×
-// planes, row by row) of a model with one curve per plane. One plane is that of
-// the second of two classes. With more, each plane tells its class from the
-// rest, so that its curve is fitted for itself, and the k probabilities are
-// divided by their sum (Zadrozny and Elkan 2002); where all are 0, each is 1/k.
-// The largest need not be that of the class with the largest decision value,
-// which is the model's answer.
+// planes, row by row) of a model with one curve per plane. A single plane is that of
+// the second of two classes. With k > 2 one-vs-rest planes, each curve was fitted on its
+// own, and the k probabilities are divided by their sum (Zadrozny and Elkan 2002); if
+// all are 0, each becomes 1/k. The class of the largest probability may differ from the
+// model's answer, the class of the largest decision value.
 func Probabilities(dst []float64, curves []Curve, values []float64) {
 	k := len(curves)
 	if k == 0 || len(values)%k != 0 || len(dst) != len(values)/k*max(k, 2) {

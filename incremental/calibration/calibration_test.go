@@ -28,7 +28,7 @@ func fitIsotonic(values []float64, positive []bool, weights []float64) (c Isoton
 	return o.FitIsotonic()
 }
 
-// The rows of
+// oracleRows returns the rows of
 //
 //	f = np.array([((i*7) % 24)//2*0.5 - 2.75 for i in range(24)])
 //	y = np.array([1 if (i*5) % 11 + f[i]*2 > 4 else 0 for i in range(24)])
@@ -41,7 +41,7 @@ func oracleRows() (f []float64, y []bool, w []float64) {
 	return f, y, w
 }
 
-// Values of scikit-learn 1.9.1, without and with sample_weight:
+// The expected values are those of scikit-learn 1.9.1, without and with sample_weight:
 //
 //	s = _SigmoidCalibration().fit(f, y); s.a_, s.b_
 //	p = s.predict(f); brier_score_loss(y, p), log_loss(y, p)
@@ -113,8 +113,8 @@ func drawRows(t *rapid.T) rows {
 	return r
 }
 
-// permuted has the rows in another order, those of weight 0 left out and those
-// of weight 2 as two of weight 1.
+// permuted returns the rows in another order, without those of weight 0, and with two
+// rows of weight 1 for each of weight 2.
 func (r rows) permuted(t *rapid.T) rows {
 	var out rows
 	for _, i := range rapid.Permutation(slices.Collect(func(yield func(int) bool) {
@@ -185,7 +185,7 @@ func TestCurvesAreMonotoneFunctionsOfTheSet(t *testing.T) {
 	})
 }
 
-// Curves of some of the outcomes are those of outcomes that were never more.
+// Curves of Only some outcomes are those of new outcomes of these rows.
 func TestCurvesOfSomeOutcomes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := drawRows(t)
@@ -212,7 +212,7 @@ func TestCurvesOfSomeOutcomes(t *testing.T) {
 	})
 }
 
-// Which of the two zeros comes first does not show either.
+// The order of 0 and −0 does not matter either.
 func TestZerosAreOne(t *testing.T) {
 	minus := math.Copysign(0, -1)
 	for _, values := range [][]float64{{minus, 0, 1}, {0, minus, 1}, {minus, minus, 1}} {
@@ -231,8 +231,8 @@ func probabilities(c Curve, values []float64) []float64 {
 	return out
 }
 
-// Isotonic regression by its closed form (Barlow et al. 1972): the largest, over
-// where a stretch begins, of the smallest, over where it ends, of its means.
+// The fit agrees with the closed form of isotonic regression (Barlow et al. 1972): the
+// maximum over the beginnings of intervals of the minimum over their ends of their means.
 func TestIsotonicIsMaxMin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := drawRows(t)
@@ -276,7 +276,7 @@ func TestIsotonicIsMaxMin(t *testing.T) {
 	})
 }
 
-// No pair (A, B) near the sigmoid's, with A ≤ 0, costs less.
+// No pair (A, B) with A ≤ 0 near the fitted one costs less.
 func TestSigmoidIsTheMinimum(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := drawRows(t)
@@ -324,7 +324,7 @@ func TestSigmoidIsTheMinimum(t *testing.T) {
 	})
 }
 
-// A thousand rows whose probability is known.
+// The fit finds the sigmoid that a thousand rows were drawn from.
 func TestSigmoidFindsWhatMadeTheRows(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	const m, a, b = 200_000, -3, 0.5
@@ -337,7 +337,7 @@ func TestSigmoidFindsWhatMadeTheRows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Five standard errors, which the inverse Hessian puts at 0.011 and 0.007.
+	// The bounds are five standard errors, 0.011 and 0.007 by the inverse Hessian.
 	if math.Abs(s.A-a) > 0.055 || math.Abs(s.B-b) > 0.035 {
 		t.Errorf("A = %v, B = %v", s.A, s.B)
 	}
@@ -363,9 +363,9 @@ func TestSigmoidFindsWhatMadeTheRows(t *testing.T) {
 	}
 }
 
-// One more step of Newton's method, on sums that are made in another way, moves
-// nothing, whatever the values are like and wherever the search began; and where it
-// began does not show beyond that.
+// The fit is settled for values of any shape and from any starting point: one more step
+// of Newton's method, on sums computed in another way, moves nothing. The starting point
+// does not change the result by more than that.
 func TestSigmoidIsSettled(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 1))
 	draw := map[string]func() float64{
@@ -418,7 +418,7 @@ func TestSigmoidIsSettled(t *testing.T) {
 	}
 }
 
-// newtonStep is one of Platt's problem, from the definition.
+// newtonStep is one Newton step of Platt's problem, from the definition.
 func newtonStep(s Sigmoid, values []float64, positive []bool, weights []float64) Sigmoid {
 	var plus, minus, mean float64
 	for i, v := range weights {
@@ -466,7 +466,7 @@ func TestDecays(t *testing.T) {
 	}
 }
 
-// Many rows are sorted by value, with weights or without.
+// Outcomes rise by value, with weights or without.
 func TestOutcomesRise(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 1))
 	values, weights := make([]float64, 5000), make([]float64, 5000)
@@ -499,7 +499,8 @@ func TestOutcomesRise(t *testing.T) {
 }
 
 func TestDegenerateRows(t *testing.T) {
-	// One class, one value, falling: a level, of Platt's targets or of the rows.
+	// One class, one value or falling probabilities give a constant: the mean of Platt's
+	// targets, or of the rows.
 	for what, c := range map[string]struct {
 		values             []float64
 		positive           []bool
@@ -529,7 +530,7 @@ func TestDegenerateRows(t *testing.T) {
 			}
 		}
 	}
-	// Rows that a value separates: finite all the same.
+	// Separable rows give a finite sigmoid.
 	s, err := fitSigmoid([]float64{-2, -1, 1, 2}, []bool{false, false, true, true}, nil)
 	if err != nil || !(s.A < -0.1 && s.A > -10) {
 		t.Errorf("separable: %+v, %v", s, err)
@@ -575,7 +576,7 @@ func TestProbabilitiesOfClasses(t *testing.T) {
 }
 
 func TestMeasureByHand(t *testing.T) {
-	// Ten rows in two bins; 0.3 is not divided among them.
+	// The rows of probability 0.3 are in one of the two bins.
 	p := []float64{0.1, 0.2, 0.3, 0.3, 0.3, 0.3, 0.6, 0.7, 0.9, 1}
 	y := []bool{false, false, true, false, false, true, true, false, true, true}
 	r, err := Measure(p, y, nil, 2)
@@ -595,13 +596,13 @@ func TestMeasureByHand(t *testing.T) {
 	if e := (math.Abs(1.5-2) + math.Abs(3.2-3)) / 10; math.Abs(r.Error-e) > 1e-15 || r.Weight != 10 {
 		t.Errorf("the error of %v rows is %v, not %v", r.Weight, r.Error, e)
 	}
-	// A certainty that was wrong is dear, not infinite.
+	// A wrong certainty has a finite loss.
 	if r, err := Measure([]float64{0}, []bool{true}, nil, 1); err != nil || r.LogLoss != 53*math.Ln2 || r.Brier != 1 {
 		t.Errorf("%+v, %v", r, err)
 	}
 }
 
-// Two classes are measured as the event of the second; three by definition.
+// Two classes are measured by the event of the second, three by definition.
 func TestMeasureClasses(t *testing.T) {
 	r := rand.New(rand.NewPCG(2, 1))
 	for k := 2; k < 5; k++ {

@@ -9,20 +9,19 @@ import (
 //
 //	−Σ v (t log p + (1 − t) log(1 − p)),  p = 1/(1 + exp(A·value + B)),  A ≤ 0
 //
-// with t = (N₊+1)/(N₊+2) for rows that came true and 1/(N₋+2) for the others, N
-// their weights, so that neither separable rows nor rows of one class make A or
-// B infinite. Where probabilities would fall as values rise, A = 0 is the
-// minimum.
+// with t = (N₊+1)/(N₊+2) for positive rows and 1/(N₋+2) for the others, where N₊ and N₋
+// are their weights, so that neither separable rows nor rows of one class make A or
+// B infinite. If probabilities would fall as values rise, A = 0 is the minimum.
 //
-// A step is halved while it leads past the least cost along it and moves a row's
-// log odds by more than 1.5; one that moves none by more lowers the cost, which is
-// convex (Bach 2010, proposition 1). The step that moves none by more than 2^-16 is
-// the last: it leaves some 2^-32. Each step is O(m). It takes some 4 to 8, and more
-// where values lie far out; 100 without reaching it are an error.
+// A step is halved while it passes the least cost along its line and changes some row's
+// log odds by more than 1.5. A step that changes all by less lowers the cost, which is
+// convex (Bach 2010, proposition 1). A step that changes all by at most 2^-16 is the
+// last one; it leaves an error of about 2^-32. Each step is O(m). Most fits take 4 to 8
+// steps; 100 steps without an end are an error.
 func (o *Outcomes) FitSigmoid() (Sigmoid, error) { return o.fitSigmoid(nil) }
 
-// FitSigmoidFrom is FitSigmoid that begins at s, from where to the sigmoid of much
-// the same outcomes it takes some 3 steps.
+// FitSigmoidFrom is FitSigmoid that begins at s. It takes about 3 steps if s was fitted
+// to similar outcomes.
 func (o *Outcomes) FitSigmoidFrom(s Sigmoid) (Sigmoid, error) { return o.fitSigmoid(&s) }
 
 func (o *Outcomes) fitSigmoid(from *Sigmoid) (Sigmoid, error) {
@@ -52,8 +51,9 @@ func (o *Outcomes) fitSigmoid(from *Sigmoid) (Sigmoid, error) {
 	return Sigmoid{A: a, B: s.B - float64(a*f.mean)}, nil
 }
 
-// near is where to begin: at the sigmoid of every sixteenth row, which is found in
-// less time than the step or more that it saves, or where Lin, Lin and Weng (2007) do.
+// near returns the starting point: the sigmoid of every sixteenth row, or for few rows
+// that of Lin, Lin and Weng (2007). Fitting the subset takes less time than the steps it
+// saves.
 func (f *platt) near() Sigmoid {
 	const every, enough = 16, 2000
 	level := Sigmoid{B: math.Log((f.minus + 1) / (f.plus + 1))}
@@ -70,8 +70,8 @@ func (f *platt) near() Sigmoid {
 	return level
 }
 
-// minimise gives the least cost of scaled values, from a sigmoid on. A > 0 is not
-// ruled out.
+// minimise returns the sigmoid of least cost of the scaled values, beginning at now. It
+// may have A > 0.
 func (f *platt) minimise(now Sigmoid) (Sigmoid, error) {
 	const (
 		settled = 0x1p-16
@@ -103,7 +103,7 @@ func (f *platt) minimise(now Sigmoid) (Sigmoid, error) {
 	return now, fmt.Errorf("not settled after %d steps, at A = %v, B = %v", steps, now.A, now.B)
 }
 
-// platt is the rows, with values scaled and targets in the place of outcomes.
+// platt holds the rows of a fit: scaled values u, targets and weights v.
 type platt struct {
 	u, target, v        []float64
 	mean, scale         float64 // scale 0: one value
@@ -155,7 +155,7 @@ func (f *platt) level() float64 {
 	return math.Log((1 - p) / p)
 }
 
-// derivatives gives the gradient of the cost, and its Hessian AA, AB, BB.
+// derivatives returns the gradient of the cost, and its Hessian AA, AB, BB.
 func (f *platt) derivatives(s Sigmoid) (g [2]float64, h [3]float64) {
 	var x, e [256]float64
 	for from := 0; from < len(f.u); from += len(x) {
@@ -185,9 +185,9 @@ func (f *platt) derivatives(s Sigmoid) (g [2]float64, h [3]float64) {
 	return g, h
 }
 
-// decays gives exp(−|x|), but at least 2^-1000, with a relative error of 2^-51 at
-// most, in a third of math.Exp's time: 2^(k/64) from a table times a polynomial
-// (Tang 1989).
+// decays fills e with exp(−|x|), at least 2^-1000, with a relative error of 2^-51 at
+// most: 2^(k/64) from a table times a polynomial (Tang 1989). It is several times as
+// fast as math.Exp.
 func decays(e, x []float64) {
 	const (
 		scale    = 64 / math.Ln2

@@ -6,29 +6,28 @@ import (
 	"slices"
 )
 
-// Reliability says how well probabilities hold. Means are over rows, by weight.
+// Reliability measures how well probabilities hold. Means over rows are weighted.
 type Reliability struct {
 	Weight  float64 // of all rows
 	Brier   float64 // mean of ½ Σ_c (p_c − y_c)², of two classes (p − y)² (Brier 1950)
-	LogLoss float64 // mean of −log p of what came true, p at least 2^-53
+	LogLoss float64 // mean of −log p of the outcome, p at least 2^-53
 	// Error is the expected calibration error: the mean over the bins, by
 	// weight, of |Probability − Share|.
 	Error float64
 	Bins  []Bin
 }
 
-// Bin is rows of similar probability.
+// Bin holds rows of similar probability.
 type Bin struct {
-	Low, High   float64 // the least and the largest probability
+	Low, High   float64 // least and largest probability
 	Weight      float64
-	Probability float64 // the mean
-	Share       float64 // of the rows, by weight, for which it came true
+	Probability float64 // mean probability
+	Share       float64 // weighted share of the rows for which the event happened
 }
 
 // Measure compares probabilities of an event with whether it happened, in at
-// most the given number of bins of equal weight. Rows of equal probability are
-// in the same bin, so that fewer distinct ones give fewer bins. Weights nil:
-// all are 1.
+// most the given number of bins of equal weight. Rows of equal probability share a bin,
+// so few distinct probabilities give fewer bins. Weights nil: all are 1.
 func Measure(probabilities []float64, happened []bool, weights []float64, bins int) (Reliability, error) {
 	if bins < 1 {
 		panic(fmt.Sprintf("calibration: %d bins", bins))
@@ -54,7 +53,7 @@ func Measure(probabilities []float64, happened []bool, weights []float64, bins i
 		}
 		v := plus + minus
 		r.Brier += (float64(plus*(1-p)*(1-p)) + float64(minus*p*p)) / r.Weight
-		var logs float64 // each of which is a third of the time that a row takes
+		var logs float64 // a logarithm is a third of a row's time: skip it for weight 0
 		if plus > 0 {
 			logs = float64(plus * logarithm(p))
 		}
@@ -62,7 +61,7 @@ func Measure(probabilities []float64, happened []bool, weights []float64, bins i
 			logs += float64(minus * logarithm(1-p))
 		}
 		r.LogLoss -= logs / r.Weight
-		// A group is in the bin that the middle of its rows falls in.
+		// The middle of a group decides its bin.
 		bin := min(int((seen+v/2)/r.Weight*float64(bins)), bins-1)
 		seen += v
 		if bin != last {
@@ -84,15 +83,15 @@ func Measure(probabilities []float64, happened []bool, weights []float64, bins i
 	return r, nil
 }
 
-// logarithm is log p of p rounded up to 2^-53, the least that 1 − p can tell
-// from 0: one wrong certainty costs 37, not infinity.
+// logarithm is log p for p of at least 2^-53, the least p for which 1 − p differs from
+// 1. A wrong certainty costs 37 instead of infinity.
 func logarithm(p float64) float64 { return math.Log(max(p, 0x1p-53)) }
 
-// MeasureClasses is Measure for k classes: class is what each row turned out to be,
-// and probabilities fills dst (k) with those of a row, once for each, so that there
-// need not be room for all. Brier and LogLoss are over all
-// classes. The bins are of the second class if there are two, else of the most
-// probable class of each row and of whether it was right (Guo et al. 2017).
+// MeasureClasses is Measure for k classes. class holds the true class of each row.
+// probabilities fills dst (k) with the probabilities of one row; it is called once per
+// row, so that they need not all be in memory. Brier and LogLoss are over all classes.
+// With two classes the bins are of the second class. With more they are of each row's
+// most probable class and whether it was right (Guo et al. 2017).
 func MeasureClasses(k int, probabilities func(dst []float64, row int), class []int32, weights []float64, bins int) (Reliability, error) {
 	if k < 2 {
 		panic(fmt.Sprintf("calibration: %d classes", k))
@@ -143,7 +142,7 @@ func MeasureClasses(k int, probabilities func(dst []float64, row int), class []i
 	return r, nil
 }
 
-// sortedSum is the same in whatever order the terms come.
+// sortedSum does not depend on the order of the terms.
 func sortedSum(terms []float64) float64 {
 	slices.Sort(terms)
 	var sum float64

@@ -1,5 +1,4 @@
-// Package decode reads canonical encodings from bytes that may come from
-// anywhere.
+// Package decode reads canonical encodings from untrusted bytes.
 package decode
 
 import (
@@ -7,10 +6,10 @@ import (
 	"math"
 )
 
-// A Reader reads an encoding from the front; all numbers are little endian. It
-// never reads beyond the bytes, and after a fault all it gives is zero: callers
-// look at Bad once, at the end, and at Rest, which should be empty then. They may
-// set Bad themselves.
+// A Reader reads an encoding from the front; all numbers are little endian. It never
+// reads beyond the bytes. After a fault it sets Bad and returns zeros, so that callers
+// need to check Bad, and that Rest is empty, only once at the end. Callers may set Bad
+// themselves.
 type Reader struct {
 	Rest []byte
 	Bad  bool
@@ -18,8 +17,8 @@ type Reader struct {
 
 func (r *Reader) fail() { r.Bad, r.Rest = true, nil }
 
-// Take is the next n bytes, not to be written to; after a fault they are zero,
-// and made: do not ask for as many as the bytes themselves say.
+// Take returns the next n bytes, which must not be written to. After a fault it returns
+// n new zero bytes, so n must not come from the bytes themselves unless Count checked it.
 func (r *Reader) Take(n int) []byte {
 	if r.Bad || n > len(r.Rest) {
 		r.fail()
@@ -30,7 +29,7 @@ func (r *Reader) Take(n int) []byte {
 	return b
 }
 
-// Uvarint is a varint, which must not be longer than it need be.
+// Uvarint reads a varint. A longer encoding than necessary is a fault.
 func (r *Reader) Uvarint() uint64 {
 	x, k := binary.Uvarint(r.Rest)
 	if r.Bad || k <= 0 || k > 1 && r.Rest[k-1] == 0 {
@@ -41,8 +40,8 @@ func (r *Reader) Uvarint() uint64 {
 	return x
 }
 
-// Count is a varint that says how many things follow, of size bytes each or
-// more, and is a fault when there is no room for them: it may be allocated for.
+// Count reads a varint that counts the following items of size bytes or more each. It
+// is a fault when Rest is too short for them, so callers may allocate for the count.
 func (r *Reader) Count(size int) int {
 	x := r.Uvarint()
 	if x > uint64(len(r.Rest)/size) {
@@ -52,10 +51,11 @@ func (r *Reader) Count(size int) int {
 	return int(x)
 }
 
-// Text is a Count of bytes, and the bytes.
+// Text reads a Count of bytes, and the bytes.
 func (r *Reader) Text() string { return string(r.Take(r.Count(1))) }
 
-// Floats are n numbers of float64, or nil when there are fewer.
+// Floats reads n float64 numbers. It is a fault, and the result nil, when there are
+// fewer.
 func (r *Reader) Floats(n int) []float64 {
 	if r.Bad || n > len(r.Rest)/8 {
 		r.fail()

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// everything is one of each.
+// everything calls each method once.
 func everything(r *Reader) (text string, count int, x uint64, floats []float64, tail []byte) {
 	text, count, x = r.Text(), r.Count(8), r.Uvarint()
 	return text, count, x, r.Floats(2), r.Take(3)
@@ -35,9 +35,8 @@ func TestReader(t *testing.T) {
 	}
 }
 
-// TestWhatIsCutShort: however much is missing, it is a fault, and all that
-// follows is zero.
-func TestWhatIsCutShort(t *testing.T) {
+// A truncated encoding is a fault, and everything read after it is zero.
+func TestTruncated(t *testing.T) {
 	whole := encoding()
 	for n := range whole {
 		r := Reader{Rest: whole[:n]}

@@ -1,20 +1,17 @@
 // Package exact sums float64 numbers without rounding.
 //
-// A sum is a two's-complement fixed-point integer in units of 2^-512, wide
-// enough (960 bits) that adding is associative and commutative and that
-// subtracting what was added gives back the very bits of before. That is what
-// makes a sum a function of the multiset of its terms, whatever the order in
-// which they came and went (compare Kulisch's long accumulator; here it is
-// cut to the range that block summaries need).
+// A sum is a two's-complement fixed-point integer in units of 2^-512. Its 960 bits make
+// addition associative and commutative, and subtraction its exact inverse. So a sum is
+// a function of the multiset of its terms, in whatever order they were added and
+// removed. It is Kulisch's long accumulator, cut to the range of block summaries.
 //
-// A vector stores only the limbs that its terms have touched, one window of
-// limbs for all its entries: sums of ordinary data take three or four 64-bit
-// limbs each instead of fifteen. Adding a number changes two limbs, adding a
-// product of two changes three, and a carry ripples now and then. The window is
-// not visible from outside: the canonical encoding, and so any digest of it,
-// depends on the values alone.
+// A Vector stores one window of limbs for all its sums: the limbs that its terms have
+// touched. Sums of ordinary data take three or four 64-bit limbs each instead of
+// fifteen. Adding a number changes two limbs and adding a product of two numbers
+// changes three, besides occasional carries. The window does not show in results: the
+// canonical encoding, and any digest of it, depends on the values alone.
 //
-// Nothing here is safe for concurrent use.
+// Vectors are not safe for concurrent use.
 package exact
 
 import (
@@ -26,25 +23,25 @@ import (
 )
 
 const (
-	// limbs is the full width; limb q holds the bits of weight 2^(64q+unit).
+	// limbs is the full width. Limb q holds the bits of weight 2^(64q+unit) and above.
 	limbs = 15
 	// unit is the exponent of the lowest bit.
 	unit = -512
-	// MaxExponent bounds a term's magnitude: |x| < 2^MaxExponent. One limb is
-	// left above it, so 2^63 terms cannot overflow.
+	// MaxExponent bounds a term's magnitude: |x| < 2^MaxExponent. One limb above
+	// it keeps 2^63 terms from overflowing.
 	MaxExponent = unit + 64*(limbs-1)
 	// MinExponent bounds a term's precision: x is a multiple of 2^MinExponent.
 	MinExponent = unit
 )
 
-// Fits says whether x can be a term: finite, below 2^MaxExponent in magnitude
-// and a multiple of 2^MinExponent. Every float64 from 2^-459 to 2^383 does.
+// Fits reports whether x can be a term: finite, below 2^MaxExponent in magnitude
+// and a multiple of 2^MinExponent. Every float64 from 2^-459 to 2^383 fits.
 func Fits(x float64) bool {
 	_, _, _, ok := place(x)
 	return ok
 }
 
-// place gives x's magnitude as lo·2^(64q+unit) + hi·2^(64(q+1)+unit).
+// place returns |x| as lo·2^(64q+unit) + hi·2^(64(q+1)+unit).
 func place(x float64) (q int, lo, hi uint64, ok bool) {
 	b := math.Float64bits(x)
 	exponent := int(b >> 52 & 0x7ff)
@@ -76,7 +73,7 @@ func place(x float64) (q int, lo, hi uint64, ok bool) {
 	return q, mantissa << r, mantissa >> (64 - r), true
 }
 
-// Vector is n exact sums, all zero at first.
+// Vector holds n exact sums, initially zero.
 type Vector struct {
 	n     int
 	low   int      // index of the window's lowest limb
@@ -84,12 +81,12 @@ type Vector struct {
 	limb  []uint64 // entry i is limb[i*width:(i+1)*width], lowest limb first
 }
 
-// A Window says which limbs a Vector stores for each of its sums: Width of them, from
-// Low on. The zero Window is that of sums of nothing.
+// A Window is the range of limbs that a Vector stores for each of its sums: Width limbs
+// from Low on. The zero Window is that of zeros.
 type Window struct{ Low, Width int }
 
-// WindowOf has room for sums of terms that are multiples of 2^low and below 2^high in
-// magnitude, and for any rounded part of such a sum.
+// WindowOf returns a window with room for sums of terms that are multiples of 2^low and
+// below 2^high in magnitude, and for any rounded part of such a sum.
 func WindowOf(low, high int) Window {
 	const mantissa = 52 // bits below the highest of a float64
 	first := max(low-mantissa-unit, 0) / 64
@@ -108,13 +105,13 @@ func (w Window) Union(o Window) Window {
 	return Window{low, max(w.Low+w.Width, o.Low+o.Width) - low}
 }
 
-// Bytes is what a sum takes in the window.
+// Bytes is the size of one sum.
 func (w Window) Bytes() int { return 8 * w.Width }
 
-// Window is that of the vector.
+// Window is the vector's window.
 func (v *Vector) Window() Window { return Window{v.low, v.width} }
 
-// NewVector returns n sums of nothing.
+// NewVector returns n zeros.
 func NewVector(n int) *Vector { return &Vector{n: n} }
 
 // Len is n.
@@ -122,9 +119,8 @@ func (v *Vector) Len() int { return v.n }
 
 // Add adds x to sum i. It panics unless Fits(x). Adding −x undoes it.
 func (v *Vector) Add(i int, x float64) {
-	// The usual case: a normal number, with a limb to spare above it in the
-	// window. (A zero is as if far below every window, and Inf and NaN are far
-	// above.)
+	// The usual case is a normal number with a limb to spare above it in the window.
+	// (By its exponent a zero is far below every window, and Inf and NaN are far above.)
 	b := math.Float64bits(x)
 	shift := int(b>>52&0x7ff) - (1075 + unit + 64*v.low)
 	k := shift >> 6
@@ -135,8 +131,8 @@ func (v *Vector) Add(i int, x float64) {
 	mantissa := b&(1<<52-1) | 1<<52
 	r := uint(shift) & 63
 	lo, hi := mantissa<<r, mantissa>>1>>(63-r)
-	// Subtracting is adding to the complement. Signs are as good as random: a
-	// branch on them would be taken wrongly half the time.
+	// To subtract, add to the complement. A branch would be mispredicted half of the
+	// time, because signs are as good as random.
 	sign := uint64(int64(b) >> 63)
 	e := v.limb[i*v.width+k : (i+1)*v.width]
 	l, c := bits.Add64(e[0]^sign, lo, 0)
@@ -158,8 +154,8 @@ func (v *Vector) addAnywhere(i int, x float64) {
 	if !ok {
 		panic(fmt.Sprintf("exact: %g does not fit", x))
 	}
-	// The limb above the term's highest stays free of terms, so that the
-	// window's sign limb cannot overflow in fewer than 2^63 additions.
+	// No term touches the limb above the term's highest limb. So the window's sign limb
+	// cannot overflow in fewer than 2^63 additions.
 	sign := q + 1
 	if hi != 0 {
 		sign++
@@ -183,15 +179,14 @@ func (v *Vector) addAnywhere(i int, x float64) {
 	}
 }
 
-// A Factor is a float64 number as what products are made of: ±m·2^e, with an odd m or
-// none.
+// A Factor is a float64 number prepared for products: ±m·2^e with m odd or 0.
 type Factor struct {
 	m    uint64
 	e    int
 	sign uint64 // all ones: negative
 }
 
-// FactorOf gives x, which is finite.
+// FactorOf returns the factor of a finite x.
 func FactorOf(x float64) Factor {
 	b := math.Float64bits(x)
 	m, e := b&(1<<52-1), int(b>>52&0x7ff)-1075
@@ -207,8 +202,8 @@ func FactorOf(x float64) Factor {
 	return Factor{m >> zeros, e + zeros, uint64(int64(b) >> 63)}
 }
 
-// AddProducts adds a·b[k], not rounded, to sum i+k, for each k. It panics when a
-// product is no multiple of 2^MinExponent, or its magnitude not below 2^MaxExponent.
+// AddProducts adds a·b[k], without rounding, to sum i+k, for each k. It panics unless
+// every product is a multiple of 2^MinExponent and below 2^MaxExponent in magnitude.
 func (v *Vector) AddProducts(i int, a Factor, b []Factor) {
 	if a.m == 0 {
 		return
@@ -216,12 +211,12 @@ func (v *Vector) AddProducts(i int, a Factor, b []Factor) {
 	base, near := a.e-(unit+64*v.low), uint(max(v.width-3, 0))
 	for k := range b {
 		x := &b[k]
-		hi, lo := bits.Mul64(a.m, x.m) // of up to 106 bits
+		hi, lo := bits.Mul64(a.m, x.m) // up to 106 bits
 		shift := base + x.e
 		q, r := shift>>6, uint(shift)&63
 		l0, l1, l2 := lo<<r, hi<<r|lo>>1>>(63-r), hi>>1>>(63-r)
 		if uint(q) >= near {
-			// The limbs above may reach the sign limb.
+			// The product may reach the sign limb.
 			if x.m == 0 {
 				continue
 			}
@@ -249,7 +244,7 @@ func (v *Vector) AddProducts(i int, a Factor, b []Factor) {
 	}
 }
 
-// cover widens the window for a product whose lowest bit is bit first of a sum.
+// cover widens the window for a product whose lowest bit is bit number first of a sum.
 func (v *Vector) cover(first int, hi, lo uint64) {
 	length := bits.Len64(lo)
 	if hi != 0 {
@@ -264,13 +259,13 @@ func (v *Vector) cover(first int, hi, lo uint64) {
 // Clear makes every sum zero.
 func (v *Vector) Clear() { clear(v.limb) }
 
-// AddVector adds to each sum that of w, which has as many.
+// AddVector adds the sums of w, which must be of the same length.
 func (v *Vector) AddVector(w *Vector) { v.addVector(w, 0) }
 
-// SubVector subtracts from each sum that of w, which has as many.
+// SubVector subtracts the sums of w, which must be of the same length.
 func (v *Vector) SubVector(w *Vector) { v.addVector(w, math.MaxUint64) }
 
-// addVector adds w, or with a mask of ones its complement and one.
+// addVector adds w, or subtracts it when mask is all ones.
 func (v *Vector) addVector(w *Vector, mask uint64) {
 	if v.n != w.n {
 		panic(fmt.Sprintf("exact: %d sums for %d", w.n, v.n))
@@ -278,7 +273,7 @@ func (v *Vector) addVector(w *Vector, mask uint64) {
 	if w.width == 0 {
 		return
 	}
-	// The window's highest limb is above those of all terms of either.
+	// The highest limb of either window is free of terms.
 	v.widen(w.low, w.low+w.width-1)
 	for i := range v.n {
 		to, from := v.limb[i*v.width+w.low-v.low:(i+1)*v.width], w.limb[i*w.width:(i+1)*w.width]
@@ -316,7 +311,7 @@ func (v *Vector) widen(low, high int) {
 	v.low, v.width, v.limb = low, width, wide
 }
 
-// IsZero says whether every sum is zero.
+// IsZero reports whether every sum is zero.
 func (v *Vector) IsZero() bool {
 	for _, l := range v.limb {
 		if l != 0 {
@@ -326,8 +321,8 @@ func (v *Vector) IsZero() bool {
 	return true
 }
 
-// Split gives sum i as an unevaluated sum of two float64 numbers: hi is the
-// sum rounded to nearest, ties to even, and lo what is left, rounded likewise.
+// Split returns sum i as an unevaluated sum of two float64 numbers: hi is the sum
+// rounded to nearest, ties to even, and lo is the rest, rounded likewise.
 func (v *Vector) Split(i int) (hi, lo float64) {
 	if v.width == 0 {
 		return 0, 0
@@ -341,7 +336,7 @@ func (v *Vector) Split(i int) (hi, lo float64) {
 	case Fits(hi):
 		rest.Add(0, -hi)
 		lo = rest.round()
-	default: // the sum is larger than any of its terms: a limb lower hi is one
+	default: // the sum is too large to be a term: work on it one limb lower
 		rest.low--
 		rest.Add(0, -math.Ldexp(hi, -64))
 		lo = math.Ldexp(rest.round(), 64)
@@ -349,11 +344,11 @@ func (v *Vector) Split(i int) (hi, lo float64) {
 	return hi, lo
 }
 
-// Below says whether the magnitude of every sum, rounded to a float64, is below
+// Below reports whether the magnitude of every sum, rounded to a float64, is below
 // 2^exponent.
 func (v *Vector) Below(exponent int) bool {
 	if unit+64*(v.low+v.width)-1 < exponent {
-		return true // none can reach that
+		return true // the window cannot hold that much
 	}
 	bound := math.Ldexp(1, exponent)
 	for i := range v.n {
@@ -364,10 +359,10 @@ func (v *Vector) Below(exponent int) bool {
 	return true
 }
 
-// round gives sum 0 to nearest, ties to even. (A sum's magnitude is below
-// 2^448 and at least 2^-512 unless it is zero: the result is a normal float64.)
+// round returns sum 0 rounded to nearest, ties to even. (A sum is zero or its magnitude
+// lies between 2^-512 and 2^448, so the result is a normal float64.)
 func (v *Vector) round() float64 {
-	var magnitude [limbs + 1]uint64 // Split may need one more than there are
+	var magnitude [limbs + 1]uint64 // Split may work one limb lower
 	e := v.limb[:v.width]
 	negative := int64(e[len(e)-1]) < 0
 	var borrow uint64
@@ -383,8 +378,8 @@ func (v *Vector) round() float64 {
 	if top < 0 {
 		return 0
 	}
-	// The highest 64 bits, normalised, with everything below them gathered in
-	// the last bit: rounding that to 53 bits is rounding the whole.
+	// head is the highest 64 bits. Its last bit also stands for all bits below, so that
+	// rounding head to 53 bits rounds the whole sum.
 	shift := uint(bits.LeadingZeros64(magnitude[top]))
 	head := magnitude[top] << shift
 	var sticky uint64
@@ -407,9 +402,9 @@ func (v *Vector) round() float64 {
 
 // AppendBinary appends the canonical encoding of the n sums: for each sum the
 // number of limbs (one byte), the index of the lowest (one byte), and the
-// limbs, lowest first, 8 bytes each, little endian. A sum is trimmed: neither
-// is its lowest limb zero, nor its highest a mere copy of the sign below it.
-// Zero is two zero bytes.
+// limbs, lowest first, 8 bytes each, little endian. A sum is trimmed: its lowest limb
+// is not zero, and its highest limb is not just the sign of the one below. Zero is two
+// zero bytes.
 func (v *Vector) AppendBinary(b []byte) []byte {
 	for i := range v.n {
 		e := v.limb[i*v.width : (i+1)*v.width]
@@ -431,17 +426,17 @@ func (v *Vector) AppendBinary(b []byte) []byte {
 	return b
 }
 
-// ErrEncoding is returned for bytes that AppendBinary did not write.
+// ErrEncoding reports bytes that AppendBinary did not write.
 var ErrEncoding = errors.New("exact: not the canonical encoding of exact sums")
 
-// DecodeVector reads n sums from the front of b and returns what follows them.
-// It accepts what AppendBinary writes and nothing else.
+// DecodeVector reads n sums from the front of b and returns the rest of b. It fails with
+// ErrEncoding on everything that AppendBinary does not write.
 func DecodeVector(b []byte, n int) (v *Vector, rest []byte, err error) {
 	if n < 0 || n > len(b)/2 {
 		return nil, nil, ErrEncoding
 	}
 	v = NewVector(n)
-	// Twice over the bytes: first to check them and find the window.
+	// A first pass over the bytes checks them and finds the window.
 	low, high := limbs, -1
 	rest = b
 	for range n {
@@ -467,7 +462,7 @@ func DecodeVector(b []byte, n int) (v *Vector, rest []byte, err error) {
 	if high < 0 {
 		return v, rest, nil
 	}
-	// One limb above, for the sign of sums to come; the full width has it.
+	// Add a limb for the sign, unless the window has the full width.
 	v.widen(low, min(high+1, limbs-1))
 	for i := range n {
 		k, at := int(b[0]), int(b[1])

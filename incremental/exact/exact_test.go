@@ -9,13 +9,13 @@ import (
 	"testing"
 )
 
-// precision holds any sum of the tests without rounding.
+// precision suffices for any sum of the tests without rounding.
 const precision = 2000
 
 func bigOf(x float64) *big.Float { return new(big.Float).SetPrec(precision).SetFloat64(x) }
 
-// terms returns numbers over the whole range, many of them tiny, huge, equal
-// or opposite, so that sums cancel and carries ripple.
+// terms returns numbers over the whole range. Many are tiny, huge, equal or opposite, so
+// that sums cancel and carries ripple.
 func terms(r *rand.Rand, n int) []float64 {
 	out := make([]float64, n)
 	for i := range out {
@@ -62,11 +62,11 @@ func TestSumsAgainstBig(t *testing.T) {
 	}
 }
 
-// Sums of many terms are larger than any term can be. They are split all the same.
+// Split works on sums that are larger than any term.
 func TestLargestSums(t *testing.T) {
 	r := rand.New(rand.NewPCG(6, 0))
 	for range 2000 {
-		// The upper limbs at random, up to all ones, with and without the sign.
+		// Fill the upper limbs at random, up to all ones, with and without the sign.
 		k := 1 + r.IntN(4)
 		b := []byte{byte(k), byte(limbs - k)}
 		for range k {
@@ -78,7 +78,7 @@ func TestLargestSums(t *testing.T) {
 		}
 		v, _, err := DecodeVector(b, 1)
 		if err != nil {
-			continue // trimmed it would be shorter
+			continue // it is not trimmed
 		}
 		sum := new(big.Int)
 		for j := range k {
@@ -157,7 +157,7 @@ func TestVectorsAddUp(t *testing.T) {
 		if !bytes.Equal(sum.AppendBinary(nil), whole.AppendBinary(nil)) {
 			t.Fatalf("seed %d: the sum of the parts is not that of their terms", seed)
 		}
-		// It is still one that terms can be added to.
+		// Terms can still be added to the result.
 		added := terms(r, 10)
 		for _, x := range added {
 			sum.Add(0, x)
@@ -225,7 +225,7 @@ func TestAddProductsIsExact(t *testing.T) {
 	}
 }
 
-// The ends of the range, and what is beyond them.
+// Products at the ends of the range are added, and products beyond them panic.
 func TestProductsAtTheEndsOfTheRange(t *testing.T) {
 	product := func(a, b float64) (v *Vector, panicked bool) {
 		defer func() { panicked = recover() != nil }()
@@ -302,8 +302,8 @@ func TestAddPanicsOnWhatDoesNotFit(t *testing.T) {
 	NewVector(1).Add(0, math.NaN())
 }
 
-// The sign limb of a narrow window must survive as many additions as anyone
-// makes: here the largest terms that leave the window as it is.
+// The sign limb of a narrow window survives many additions of the largest terms that do
+// not widen the window.
 func TestCarriesIntoTheSignLimb(t *testing.T) {
 	v := NewVector(1)
 	x := math.Ldexp(1<<53-1, unit+64-53) // limb 0, all its high bits
@@ -331,7 +331,7 @@ func TestEncodingRoundTrips(t *testing.T) {
 		if err != nil || len(rest) != 1 {
 			t.Fatalf("seed %d: %v, %d bytes left", seed, err, len(rest))
 		}
-		// The decoded sums go on being sums.
+		// Terms can be added to decoded sums.
 		for i, x := range terms(r, 20) {
 			v.Add(i%5, x)
 			w.Add(i%5, x)

@@ -6,18 +6,17 @@ import (
 	"sync/atomic"
 )
 
-// For calls do for 0 to n−1, in that order but on up to so many goroutines, of
-// which this one is one, and returns when all calls have. After an error no
-// more calls begin.
+// For calls do(0) to do(n−1) on up to so many goroutines as workers, the caller's among
+// them, and returns after the last call. Calls begin in order. After an error no more
+// calls begin.
 //
-// It returns the error of the lowest number. Since calls begin in order, that is
-// the error that a plain loop would have ended with, however fast which
-// goroutine is. Results are as independent of it when each call writes to a
-// place of its own.
+// For returns the error of the lowest i. Since calls begin in order, a plain loop would
+// have ended with the same error. Results do not depend on the timing of goroutines if
+// each call writes only to a place of its own.
 func For(workers, n int, do func(i int) error) error {
 	var (
 		next   atomic.Int64
-		mutex  sync.Mutex // guards what follows
+		mutex  sync.Mutex // guards lowest and first
 		lowest = n
 		first  error
 	)

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestForIsALoop: each number has one call, and the error is that of a plain
-// loop, though calls that fail further on do so sooner.
+// Each i has one call, and the error is that of a plain loop, even if a later call
+// fails sooner.
 func TestForIsALoop(t *testing.T) {
 	for workers := range 6 {
 		for _, n := range []int{0, 1, 2, 7, 100} {
@@ -41,7 +41,7 @@ func TestForIsALoop(t *testing.T) {
 	}
 }
 
-// TestForIsParallel: as many calls as there are workers wait for each other.
+// Calls run in parallel: one per worker, they wait for each other.
 func TestForIsParallel(t *testing.T) {
 	const workers = 3
 	var together sync.WaitGroup

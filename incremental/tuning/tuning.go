@@ -1,29 +1,28 @@
 // Package tuning chooses ν, the weight of the errors against the size of the
-// plane (Fung 2003, 2.8), by holding out parts of the live rows: folds.
+// plane (Fung 2003, 2.8), by cross-validation on folds of the live rows.
 //
 // A Trial solves, for one set of options, the whole path of ν without each fold
-// in turn. What the planes are worth on the fold that they have not seen is
-// judged in two ways:
+// in turn. It judges the planes on the fold that they have not seen, in two ways:
 //
-//   - by squared loss, Σ av (x'w − γ − d)², from sums alone: z'E'Ez − 2z'E'De + m
-//     of the fold, with no row at hand;
-//   - by correctness, from rows of the fold: all of them or a sample.
+//   - by squared loss, Σ av (x'w − γ − d)², computed without rows from the sums of the
+//     fold: z'E'Ez − 2z'E'De + m;
+//   - by correctness, on rows of the fold: all of them or a sample.
 //
-// Curve has both for every ν; Curve.Choose picks one, and Curve.Solve has the
+// A Curve holds both for every ν. Curve.Choose picks a ν, and Curve.Solve solves the
 // model of all rows with it.
 //
 // # Costs
 //
-// Hold takes O(n³), and O(n²) per plane and ν; balanced, k > 2 classes take O(n³)
-// each. Score takes a multiplication per row, feature, plane
-// and ν. A trial keeps 8n bytes per fold, plane and ν.
+// Hold takes O(n³), and O(n²) per plane and ν; each of k > 2 balanced classes takes
+// O(n³). Score takes a multiplication per row, feature, plane and ν. A trial keeps 8n
+// bytes per fold, plane and ν.
 //
 // # Determinism
 //
-// A curve is a function of the options, the grid, the folds' sums in order, and
-// the set of scored blocks: those may come in any order, as their counts are
-// summed exactly. A fold should be a function of its blocks' content, so that
-// the choice is one of the set of live blocks.
+// A curve is a function of the options, the grid, the sums of the folds in order, and
+// the set of scored blocks. Blocks may be scored in any order, because their counts are
+// summed exactly. A fold should be a function of its blocks' content, so that the choice
+// is a function of the set of live blocks.
 package tuning
 
 import (
@@ -36,11 +35,10 @@ import (
 	"streamd/incremental/exact"
 )
 
-// Grid is the ν that are tried unless there is reason to try others: 2^-20,
-// 2^-19, …, 2^20, as Fung tunes by powers of two. A plane changes where 1/ν
-// passes the eigenvalues of E'E, which are the rows times the variances in the
-// directions of the data (the variances alone when balanced): for standardised
-// features the grid spans all that makes a difference up to a million rows.
+// Grid is the default grid of ν: 2^-20, 2^-19, …, 2^20, powers of two as in Fung 2003. A
+// plane changes where 1/ν passes the eigenvalues of E'E. These are the number of rows
+// times the variances in the directions of the data, or the variances alone when
+// balanced. For standardised features the grid covers all of them up to a million rows.
 func Grid() []float64 {
 	const span = 20
 	nus := make([]float64, 0, 2*span+1)
@@ -50,9 +48,8 @@ func Grid() []float64 {
 	return nus
 }
 
-// Trial is the path of ν under one set of options, solved without each fold in
-// turn. Score may be called from several goroutines; all else is one
-// goroutine's at a time.
+// Trial is the path of ν under one set of options, solved without each fold in turn.
+// Score may be called from several goroutines, all other methods from one at a time.
 type Trial struct {
 	options incremental.Options
 	nus     []float64
@@ -65,24 +62,26 @@ type Trial struct {
 	right  []*exact.Vector // [fold]: [ν][class]
 }
 
-// New begins a trial of o, with each of nus in the place of o.Nu, on rows of the
-// given classes.
+// New begins a trial of o, with each of nus in place of o.Nu, on rows of the given
+// classes.
 func New(o incremental.Options, nus []float64, classes []string) *Trial {
 	o.Nu = 0
 	return &Trial{options: o, nus: slices.Clone(nus), classes: classes}
 }
 
-// Hold adds a fold, numbered from 0 in the order of the calls: held are the sums
-// of its rows and rest those of all others, usually (State.Without); it may be
-// empty, and a single one is a tuning set. Both are in the same coordinates, which
-// are also those of the blocks that are scored for it, and may be others than those
-// of the next: what is learned without a fold, a kernel's basis for instance, must not
-// have seen its rows. A class all of whose rows are in one fold has no plane without
-// that fold: its rows there count as classified wrong, and in the losses as the
-// others' of all planes that there are.
+// Hold adds a fold; folds are numbered from 0 in the order of the calls. held are the
+// sums of its rows and rest those of all others, usually from State.Without. held may be
+// empty. A single fold is a tuning set.
 //
-// It fails as Moments.Path does, for instance with incremental.ErrClasses when
-// a fold leaves fewer than two classes.
+// rest, held and the blocks scored for the fold are in the same coordinates. Other folds
+// may have other coordinates, because a kernel's basis that was learned without a fold
+// must not have seen its rows.
+//
+// A class with all of its rows in one fold has no plane without that fold. Its rows there
+// count as misclassified, and in the losses as negative rows of every plane.
+//
+// Hold fails like Moments.Path, for instance with incremental.ErrClasses when rest has
+// fewer than two classes.
 func (t *Trial) Hold(rest, held *incremental.Moments) error {
 	models, err := rest.Path(t.options, t.nus)
 	if err != nil {
@@ -105,7 +104,7 @@ type Score struct {
 
 // Score classifies rows of a fold by the models without it, for every ν. The
 // block's columns must be in the order of the features, and its classes among
-// those of total; rows of weight 0 are as if absent. The block is not kept.
+// those of the trial. Rows of weight 0 are ignored. The block is not kept.
 func (t *Trial) Score(fold int, b *incremental.Block) *Score {
 	k, m := len(t.classes), b.Rows()
 	s := &Score{fold: fold, weight: make([]float64, k), right: make([]float64, len(t.nus)*k)}
@@ -136,7 +135,7 @@ func (t *Trial) Score(fold int, b *incremental.Block) *Score {
 	return s
 }
 
-// Add counts what was scored.
+// Add counts a score.
 func (t *Trial) Add(s *Score) {
 	t.rows += s.rows
 	for i, v := range s.weight {
@@ -147,30 +146,30 @@ func (t *Trial) Add(s *Score) {
 	}
 }
 
-// Curve is what came out of a trial.
+// Curve is the result of a trial.
 type Curve struct {
 	Options incremental.Options // Nu is 0
-	Rows    int64               // rows that were scored; 0: there is no correctness
+	Rows    int64               // scored rows; 0: there is no correctness
 	Points  []Point             // in the order of the grid
 }
 
-// Point is what one ν is worth on rows that its planes have not seen. Rows
-// count by their weights and those of their classes.
+// Point is the out-of-fold performance of one ν. Rows count by their weights and those
+// of their classes.
 type Point struct {
 	Nu float64
 	// Loss is the mean of (x'w − γ − d)² over rows and planes.
 	Loss float64
-	// BalancedLoss gives the two sides of each plane the same weight.
+	// BalancedLoss weighs the two sides of each plane equally.
 	BalancedLoss float64
-	// FoldLoss is Loss of each fold, NaN for a fold without rows.
+	// FoldLoss is the Loss of each fold, NaN for a fold without rows.
 	FoldLoss []float64
-	// Correctness is the share of the rows that are classified right.
+	// Correctness is the share of correctly classified rows.
 	Correctness float64
-	// BalancedCorrectness is the mean of the classes' shares.
+	// BalancedCorrectness is the mean of the classes' correctness.
 	BalancedCorrectness float64
 }
 
-// Curve reads the curve off the sums, and off what has been scored so far.
+// Curve returns the losses, and the correctness of the rows scored so far.
 func (t *Trial) Curve() Curve {
 	c := Curve{Options: t.options, Rows: t.rows}
 	for i, nu := range t.nus {
@@ -183,7 +182,7 @@ func (t *Trial) Curve() Curve {
 }
 
 func (t *Trial) loss(nu int) (loss, balanced float64, folds []float64) {
-	sides := map[string]*incremental.Loss{} // of each class's plane, over the folds
+	sides := map[string]*incremental.Loss{} // the loss of each class's plane over all folds
 	var all, weight float64
 	for fold := range t.losses {
 		var own, ownWeight float64
@@ -244,7 +243,7 @@ func (t *Trial) correctness(nu int) (correctness, balanced float64) {
 	return r / v, balanced / seen
 }
 
-// Models are those of one ν of the grid, without each fold in turn.
+// Models returns the models of one ν of the grid, without each fold in turn.
 func (t *Trial) Models(nu float64) []*incremental.Model {
 	i := slices.Index(t.nus, nu)
 	if i < 0 {
@@ -257,12 +256,12 @@ func (t *Trial) Models(nu float64) []*incremental.Model {
 	return models
 }
 
-// Criterion is what ν is chosen by.
+// Criterion is a figure by which ν is chosen.
 type Criterion int
 
-// Of curves without scored rows only the losses can be asked for. They know
-// nothing of which rows end up on the wrong side: on a quarter of the benchmark
-// sets the least loss costs more than half a point of correctness.
+// Curves without scored rows have only losses. A loss does not count rows on the wrong
+// side: on a quarter of the benchmark sets the least loss costs more than half a
+// percentage point of correctness.
 const (
 	Loss Criterion = iota + 1
 	BalancedLoss
@@ -274,14 +273,14 @@ func (c Criterion) String() string {
 	return [...]string{Loss: "loss", BalancedLoss: "balanced loss", Correctness: "correctness", BalancedCorrectness: "balanced correctness"}[c]
 }
 
-// Of is what the criterion says of a point: less is better of losses, more of
-// correctness.
+// Of returns the criterion's figure of a point. Lower losses and higher correctness are
+// better.
 func (c Criterion) Of(p *Point) float64 {
 	return [...]float64{Loss: p.Loss, BalancedLoss: p.BalancedLoss, Correctness: p.Correctness, BalancedCorrectness: p.BalancedCorrectness}[c]
 }
 
-// For is the criterion that suits options: balanced if they are, and
-// correctness if there are rows to tell it.
+// For returns the criterion for options: a balanced one if they are balanced, and
+// correctness if there are scored rows.
 func For(o incremental.Options, rows bool) Criterion {
 	switch {
 	case rows && o.Balanced:
@@ -295,20 +294,20 @@ func For(o incremental.Options, rows bool) Criterion {
 }
 
 const (
-	// slack is how far below the best a point counts as being as good: a quarter
-	// of a percentage point. Correctness jumps by whole rows, and the loss, which
-	// does not, tells better which of nearly equal points holds elsewhere.
+	// Points within slack of the best correctness, a quarter of a percentage point,
+	// count as equal. Correctness jumps by whole rows; among nearly equal points the
+	// loss, which does not jump, generalises better.
 	slack = 0.0025
-	// sameLoss is more than what rounding makes of a loss.
+	// sameLoss is above the relative rounding error of a loss.
 	sameLoss = 0x1p-30
 )
 
-// Choose picks the best point. By a loss that is the least ν among those of
-// least loss; by correctness the same among the points within 0.0025 of the
-// most correct. It panics when correctness is asked of a curve without rows.
+// Choose picks the best point: the least ν among the points of least loss, by
+// correctness only among the points within 0.0025 of the best correctness. It panics
+// when correctness is asked of a curve without rows.
 func (c *Curve) Choose(by Criterion) Point { return c.choose(by, math.Inf(1)) }
 
-// choose takes the points with ν < below into account.
+// choose is Choose among the points with ν < below.
 func (c *Curve) choose(by Criterion, below float64) Point {
 	loss, correctness := by, Criterion(0)
 	switch by {
@@ -347,12 +346,11 @@ func (c *Curve) choose(by Criterion, below float64) Point {
 	return *best
 }
 
-// Best is the index of the curve, of several sets of options, whose choice is
-// best: the first of those within 0.0025 of the most correct, or of those of the
-// least loss. The options that are preferred come first. Curves must be of the
-// same rows and class weights to be compared.
+// Best returns the index of the curve whose choice is best: the first within 0.0025 of
+// the best correctness, or the first of least loss. Preferred options come first. All
+// curves must be of the same rows and class weights.
 func Best(by Criterion, curves []Curve) int {
-	best := make([]float64, len(curves)) // more is better
+	best := make([]float64, len(curves)) // higher is better
 	for i := range curves {
 		p := curves[i].Choose(by)
 		best[i] = by.Of(&p)
@@ -367,10 +365,9 @@ func Best(by Criterion, curves []Curve) int {
 	return slices.IndexFunc(best, func(x float64) bool { return x >= enough })
 }
 
-// Solve reads the model off all rows with the chosen ν. Where that system is
-// too ill-conditioned, which it is for every larger ν as well, the choice is
-// among the smaller ones; an *incremental.ConditionError means that none is
-// left.
+// Solve solves the model of all rows with the chosen ν. If that system is too
+// ill-conditioned, so is that of every larger ν, and Solve chooses among the smaller
+// ones. An *incremental.ConditionError means that no ν is left.
 func (c *Curve) Solve(total *incremental.Moments, by Criterion) (*incremental.Model, Point, error) {
 	below := math.Inf(1)
 	for {

@@ -91,11 +91,11 @@ func trial(t testing.TB, o incremental.Options, nus []float64, rows []row, folds
 	return out
 }
 
-// near is right for sums of rounded numbers of order 1.
+// near allows for the rounding of sums of numbers of order 1.
 func near(a, b float64) bool { return math.Abs(a-b) <= 1e-9 }
 
-// The curve from summed parts against models of the rows without each fold,
-// solved and applied row by row.
+// The curve from sums agrees with models that are solved without each fold and applied
+// row by row.
 func TestCurveIsThatOfRefits(t *testing.T) {
 	nus := []float64{0x1p-20, 0.01, 1, 0x1p20}
 	for seed := range uint64(8) {
@@ -181,8 +181,8 @@ func TestCurveIsThatOfRefits(t *testing.T) {
 	}
 }
 
-// However the scored rows are cut into blocks of their fold, and in whichever
-// order these come, the curve has the same bits.
+// The curve has the same bits however the scored rows are cut into blocks, and in
+// whatever order these come.
 func TestCurveIsAFunctionOfTheSet(t *testing.T) {
 	r := rand.New(rand.NewPCG(2, 1))
 	rows := randomRows(r, 200, 2, 3, 3)
@@ -237,7 +237,7 @@ func TestClassOfOneFold(t *testing.T) {
 		t.Errorf("loss %v, balanced %v", p.Loss, p.BalancedLoss)
 	}
 
-	// A class that is whole in one fold, of two.
+	// All rows of c1 are in one of two folds.
 	rows = those(rows, func(r *row) bool { return r.class != "c1" })
 	in := func(fold int) *incremental.Moments {
 		return moments(t, those(rows, func(r *row) bool { return r.fold == fold }), 2)
@@ -308,8 +308,8 @@ func TestBest(t *testing.T) {
 	}
 }
 
-// A feature that repeats another has no plane at large ν: the choice is among
-// those that have one.
+// With a feature that repeats another there is no plane at large ν. Solve chooses among
+// the smaller ν.
 func TestSolveTakesWhatCanBeSolved(t *testing.T) {
 	r := rand.New(rand.NewPCG(4, 1))
 	rows := randomRows(r, 100, 2, 2, 2)
@@ -363,8 +363,8 @@ func BenchmarkTrial(b *testing.B) {
 	})
 }
 
-// A fold may be in other coordinates than the next: turning the order of the
-// features, and some about zero, changes nothing about a plane's values.
+// Each fold may have its own coordinates: reversing the order of the features, and the
+// sign of some, does not change a plane's values.
 func TestFoldsInTheirOwnCoordinates(t *testing.T) {
 	const n, folds = 3, 4
 	r := rand.New(rand.NewPCG(6, 1))

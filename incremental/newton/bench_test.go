@@ -11,9 +11,9 @@ import (
 	"streamd/incremental/gram"
 )
 
-// BenchmarkRefine is whole refinements of float32 rows of two overlapping
-// clouds, from the proximal plane to the minimum: from the smallest, where it is
-// the cost of a call, to a row sample.
+// BenchmarkRefine measures whole refinements of float32 rows of two overlapping clouds,
+// from the proximal plane to the minimum. The sizes range from one where the cost of a
+// call dominates to that of a row sample.
 func BenchmarkRefine(b *testing.B) {
 	for _, size := range []struct{ m, n int }{{150, 4}, {1000, 20}, {20000, 32}, {32561, 123}} {
 		r := rand.New(rand.NewPCG(1, 1))

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// gapSettled is a duality gap, relative to the objective, that ends the
-	// search; gapAllowed is what rounding may leave of it when h(u) = 0.
+	// A duality gap of gapSettled relative to the objective ends the search. When
+	// h(u) = 0, rounding may leave a gap of gapAllowed.
 	gapSettled = 0x1p-46
 	gapAllowed = 0x1p-33
 )
@@ -36,7 +36,7 @@ func (s *solver) dual(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// XX': for the kernel, the rows are columns, whose rows are the features.
+	// The kernel computes XX' from the transpose: rows are its columns.
 	columns := make([]gram.Column, len(rows))
 	for i := range rows {
 		columns[i] = gram.ColumnOf(rows[i].x)
@@ -49,7 +49,7 @@ func (s *solver) dual(ctx context.Context) error {
 	})
 }
 
-// gather takes the rows out of their blocks, in an order of their own.
+// gather copies the rows out of their blocks, ordered by their contents.
 func (s *solver) gather(ctx context.Context) ([]dualRow, error) {
 	var rows []dualRow
 	err := s.pass(ctx, func(c *chunk, z *scratch) error {
@@ -82,7 +82,7 @@ type nsvm struct {
 	alpha float64 // > ‖Q‖
 }
 
-// lagrangian gives L(u) and Qu.
+// lagrangian returns L(u) and Qu.
 func (d *nsvm) lagrangian(u []float64) (l float64, qu []float64) {
 	qu = make([]float64, len(u))
 	mat.NewVecDense(len(u), qu).MulVec(d.q, mat.NewVecDense(len(u), u))
@@ -97,13 +97,13 @@ func (d *nsvm) lagrangian(u []float64) (l float64, qu []float64) {
 	return l, qu
 }
 
-// lifted says whether the multiplier is in E(u) of (6.14): the Newton step makes
-// it zero.
+// lifted reports whether the multiplier is in E(u) of (6.14), where the Newton step
+// makes it zero.
 func (d *nsvm) lifted(u, qu float64) bool { return qu-1-d.alpha*u > 0 }
 
-// solveDual takes a plane from its point to the minimum. On the rows E of (6.14)
-// the Newton step (6.18) is −u, and on the others, N, it solves
-// Q_NN(u + d)_N = e: a Cholesky factor of Q_NN does what (6.21–6.24) do.
+// solveDual moves a plane from its point to the minimum. On the rows E of (6.14) the
+// Newton step (6.18) is −u. On the others, N, it solves Q_NN(u + d)_N = e by a Cholesky
+// factorisation of Q_NN, which replaces (6.21–6.24).
 func (p *plane) solveDual(ctx context.Context, rows []dualRow, xx []float64, limit int) error {
 	m, n := len(rows), len(p.point)-1
 	cost, side := make([]float64, m), make([]float64, m)
@@ -165,7 +165,7 @@ func (p *plane) solveDual(ctx context.Context, rows []dualRow, xx []float64, lim
 				return &incremental.ConditionError{Class: p.label, Condition: math.Inf(1)}
 			}
 			p.condition = factor.Cond()
-			_ = factor.SolveVecTo(ones, ones) // the gap shows what the condition does
+			_ = factor.SolveVecTo(ones, ones) // the gap shows the error
 			for a, i := range some {
 				target[i] = ones.AtVec(a)
 			}
@@ -213,8 +213,8 @@ func (p *plane) solveDual(ctx context.Context, rows []dualRow, xx []float64, lim
 	}
 }
 
-// measure sets the plane to that of the multipliers u₊ (6.3) and gives its
-// duality gap.
+// measure sets the plane to that of the multipliers u₊ (6.3) and returns its duality
+// gap.
 func (p *plane) measure(rows []dualRow, cost, side, u []float64) (gap float64) {
 	n := len(p.point) - 1
 	z := make([]float64, n+1)
@@ -255,7 +255,7 @@ func (p *plane) measure(rows []dualRow, cost, side, u []float64) (gap float64) {
 	return p.baseObjective - dual
 }
 
-// dot is x'z over x's length.
+// dot is x'z over the length of x.
 func dot(x, z []float64) (sum float64) {
 	for j, v := range x {
 		sum += float64(v * z[j])

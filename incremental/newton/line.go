@@ -1,6 +1,6 @@
 package newton
 
-// restrict makes one feature for each plane: x̂'ŵ/‖ŵ‖.
+// restrict replaces the features by one for each plane: x̂'ŵ/‖ŵ‖.
 func (s *solver) restrict() {
 	s.width = len(s.planes)
 	s.direction = make([][]float64, s.width)

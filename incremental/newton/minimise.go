@@ -17,23 +17,23 @@ import (
 )
 
 const (
-	// tolerance bounds what is still to be gained, relative to the objective:
-	// its own rounding.
+	// tolerance bounds the gain of another step relative to the objective. It is
+	// the rounding error of the objective.
 	tolerance = 0x1p-53
-	// noise is what rounding may add to a comparison of two objectives.
+	// noise bounds the rounding error of a comparison of two objectives.
 	noise  = 0x1p-44
 	armijo = 0.1
-	// dampingLeast is too little to matter beside the identity.
+	// dampingLeast is the least damping that matters beside the identity.
 	dampingLeast = 0x1p-4
-	// halvings of a step are tried from one pass.
+	// halvings of a step are evaluated in one pass.
 	halvings = 8
 	// fixed is the number of bits of the largest possible entry of a Hessian.
 	fixed = 61
 	// largestNumber bounds a feature, less its mean, and the sum of all costs,
 	// so that no entry of a Hessian overflows. Blocks hold less than 2^128.
 	largestNumber = 0x1p200
-	// largestTerm bounds what is summed exactly, so that 2^63 of it make no sum
-	// that exact.Vector.Split has no room for.
+	// largestTerm bounds a term of an exact sum, so that exact.Vector.Split has room
+	// for the sum of 2^63 terms.
 	largestTerm = 0x1p320
 )
 
@@ -42,48 +42,63 @@ const (
 type plane struct {
 	label     string
 	class     int // the positive class
+	index     int // of the plane
 	low, high int
 	cost      []float64 // ν·a_c·u_c of each class, the same for all planes
-	own, rest float64   // what balance divides the costs of its class by, and of the others
+	own, rest float64   // balance divides costs by own for the plane's class, and by rest for the others
 
-	// The base is the last point that was accepted; from there a step goes
-	// along the direction, to point = base + scale·direction.
+	lineSearch
+	evaluation
+	hessian
+	system
+
+	settled    bool
+	iterations int
+	done       bool
+}
+
+// lineSearch is the position of a plane. The base is the last accepted point. A step goes
+// from there along the direction, to point = base + scale·direction.
+type lineSearch struct {
 	base          []float64
 	baseObjective float64
-	baseAt        int // which of the held residuals are the base's
+	baseAt        int // index of the base's residuals among the held ones
 	direction     []float64
 	slope         float64 // gradient'direction at the base
 	scale         float64
 	point         []float64
-	index         int // of the plane
+	damping       float64 // μ of the next step
+}
 
-	// What a pass sums at the point.
-	mutex   sync.Mutex
+// evaluation is the result of a pass at the point.
+type evaluation struct {
+	mutex   sync.Mutex    // guards the sums while a pass collects them
 	sums    *exact.Vector // Σ C r₊², the gradient of its half, and Σ C r₊² after halvings
-	hessian []int64       // Σ_active C z z', packed lower triangle
 	active  int64
 	changed int64 // rows that became active or inactive
-	rebuild bool  // the Hessian is summed from nothing
 
 	objective, norm float64
 	gradient        []float64
 	halved          [halvings]float64 // objectives of the halved steps
-	built           float64           // Σ_active C when the Hessian was built from nothing
+}
 
-	// Units of the Hessian: entry (j, k) is an integer times
-	// unit[j]·unit[k]·common; these are powers of two.
+// hessian is Σ_active C z z' in integers. Entry (j, k) counts units of
+// unit[j]·unit[k]·common; these are powers of two.
+type hessian struct {
+	entries       []int64   // packed lower triangle
 	unit, inverse []float64 // and 1/unit
 	common        float64
+	rebuild       bool    // the next pass sums all active rows anew
+	built         float64 // Σ_active C at the last rebuild
+}
 
-	factor     mat.Cholesky
-	equil      []float64 // powers of two that bring the diagonal near 1
-	condition  float64
-	damping    float64 // μ of the next step
-	damped     float64 // μ in the factor
-	decrement  float64
-	settled    bool
-	iterations int
-	done       bool
+// system is the factorised linear system of a Newton step.
+type system struct {
+	factor    mat.Cholesky
+	equil     []float64 // powers of two that bring the diagonal near 1
+	condition float64
+	damped    float64 // μ in the factor
+	decrement float64
 }
 
 func (p *plane) report() Report {
@@ -92,7 +107,7 @@ func (p *plane) report() Report {
 
 func (p *plane) stalled() error { return &StallError{p.report(), p.condition} }
 
-// minimise takes every plane from its point to the minimum.
+// minimise moves every plane from its point to the minimum.
 func (s *solver) minimise(ctx context.Context) error {
 	if err := s.survey(ctx); err != nil {
 		return err
@@ -180,7 +195,7 @@ func (s *solver) survey(ctx context.Context) error {
 	return s.weigh(class, top)
 }
 
-// badRow names what is not finite, or too large, in a chunk.
+// badRow names the first number in a chunk that is not finite or too large.
 func (s *solver) badRow(c *chunk) error {
 	bad := (&incremental.Block{Features: s.model.Features, Columns: c.source, Codes: c.codes}).FirstBadRow()
 	if bad == nil {
@@ -193,8 +208,8 @@ func (s *solver) badRow(c *chunk) error {
 	return fmt.Errorf("refine on block %v: %w", c.position, bad)
 }
 
-// weigh sets the planes' costs, C = ν·a·u·v less the row's v, and with them units,
-// given each class's Σv.
+// weigh sets the planes' costs ν·a·u per unit of row weight, and the units of their
+// Hessians, from each class's Σv and each column's largest magnitude.
 func (s *solver) weigh(weight, top []float64) error {
 	o := &s.model.Options
 	k := len(weight)
@@ -228,7 +243,7 @@ func (s *solver) weigh(weight, top []float64) error {
 	return nil
 }
 
-// others gives, for each number, the sum of all others.
+// others returns, for each number, the sum of all other numbers.
 func others(x []float64) []float64 {
 	out := make([]float64, len(x))
 	var before, after float64
@@ -243,7 +258,7 @@ func others(x []float64) []float64 {
 	return out
 }
 
-// classCost is C of a row of weight 1.
+// classCost is the cost C of a row of weight 1.
 func (p *plane) classCost(class int) float64 {
 	if class == p.class {
 		return p.cost[class] / p.own
@@ -251,16 +266,16 @@ func (p *plane) classCost(class int) float64 {
 	return p.cost[class] / p.rest
 }
 
-// fix chooses the units of the Hessian's entries so that none can leave its
-// integer: |Σ C z_j z_k| ≤ max|z_j| max|z_k| Σ C, whatever rows are active. The
-// total is Σ C of all rows.
+// fix chooses the units of the Hessian's entries so that no entry can overflow its
+// integer: |Σ C z_j z_k| ≤ max|z_j| max|z_k| Σ C for any set of active rows. total is
+// Σ C of all rows.
 func (p *plane) fix(total float64, top []float64) error {
 	n := p.high - p.low
 	if total > largestNumber {
 		return errRange
 	}
 	_, exponent := math.Frexp(total)
-	// Below this a Hessian is nothing beside the identity.
+	// A smaller Hessian does not matter beside the identity.
 	exponent = max(exponent, -600)
 	p.common = math.Ldexp(1, exponent-fixed)
 	p.unit = make([]float64, n+1)
@@ -276,20 +291,20 @@ func (p *plane) fix(total float64, top []float64) error {
 	for j, u := range p.unit {
 		p.inverse[j] = 1 / u
 	}
-	p.hessian = make([]int64, gram.PackedLen(n+1))
+	p.entries = make([]int64, gram.PackedLen(n+1))
 	p.rebuild = true
 	return nil
 }
 
-// evaluate passes over the rows for the objective, the gradient and the Hessian
-// of each plane at its point.
+// evaluate computes the objective, the gradient and the Hessian of each plane at its
+// point, in one pass over the rows.
 func (s *solver) evaluate(ctx context.Context, planes []*plane) error {
 	for _, p := range planes {
 		p.sums = exact.NewVector(p.high - p.low + 2 + halvings)
 		p.active, p.changed = 0, 0
 		if s.chunks == nil || p.rebuild {
 			p.rebuild = true
-			clear(p.hessian)
+			clear(p.entries)
 		}
 	}
 	err := s.pass(ctx, func(c *chunk, z *scratch) error {
@@ -309,7 +324,7 @@ func (s *solver) evaluate(ctx context.Context, planes []*plane) error {
 	return nil
 }
 
-// visit adds a chunk's part to what a plane sums.
+// visit adds a chunk's part to a plane's sums.
 func (s *solver) visit(p *plane, c *chunk, z *scratch) error {
 	m, n := c.rows(), p.high-p.low
 	z.tabulate(p, c)
@@ -365,7 +380,7 @@ func addExactly(sums *exact.Vector, i int, terms ...float64) error {
 			return errRange
 		}
 		if !exact.Fits(x) {
-			// What is below the lowest bit is nothing beside any gradient.
+			// Bits below the lowest one do not matter beside any gradient.
 			x = math.RoundToEven(x*0x1p512) * 0x1p-512
 		}
 		sums.Add(i+k, x)
@@ -373,7 +388,7 @@ func addExactly(sums *exact.Vector, i int, terms ...float64) error {
 	return nil
 }
 
-// tabulate gives the costs and the sides of a chunk's rows.
+// tabulate fills in the costs and the sides of a chunk's rows.
 func (z *scratch) tabulate(p *plane, c *chunk) {
 	for i, code := range c.codes {
 		class := c.class[code]
@@ -387,7 +402,7 @@ func (z *scratch) tabulate(p *plane, c *chunk) {
 	}
 }
 
-// residuals gives 1 − d(x'w − γ) of the rows from to to.
+// residuals fills in 1 − d(x'w − γ) of rows from to to−1.
 func (z *scratch) residuals(residual []float64, from, to int, c *chunk, p *plane, point []float64, seen scaling) {
 	n := p.high - p.low
 	z.omega = z.omega[:0]
@@ -404,8 +419,8 @@ func (z *scratch) residuals(residual []float64, from, to int, c *chunk, p *plane
 	}
 }
 
-// lose gives Σ C r₊² and Σ y over the rows that begin with from, and fills in
-// y = C d r₊. A NaN is taken along, to where sums are checked.
+// lose returns Σ C r₊² and Σ y over the rows that begin with row from, and fills in
+// y = C d r₊. A NaN propagates to the sums, where it is checked.
 func (z *scratch) lose(y, r []float64, from int) (loss, sum float64) {
 	for i, r := range r {
 		y[i] = 0
@@ -421,8 +436,8 @@ func (z *scratch) lose(y, r []float64, from int) (loss, sum float64) {
 	return loss, sum
 }
 
-// halve gives Σ C r₊² at ½, ¼, … of the way from the base to the point. A row
-// that is active at both ends is so between them, and its loss is quadratic.
+// halve returns Σ C r₊² at ½, ¼, … of the way from the base to the point. A row that is
+// active at both ends is active between them, where its loss is quadratic.
 func (z *scratch) halve(base, point []float64) (halved [halvings]float64) {
 	var square, cross, step float64
 	for i, b := range base {
@@ -452,10 +467,9 @@ func (z *scratch) halve(base, point []float64) (halved [halvings]float64) {
 	return halved
 }
 
-// compare counts the rows that are active and those that were not so before or
-// are no more, and lays out what the kernel is to sum: those that come as code
-// 0, those that go as code 1. When the Hessian is built from nothing, all active
-// rows come.
+// compare counts the active rows and the rows that have become active or inactive. It
+// prepares the kernel's input: rows to add to the Hessian have code 0, rows to subtract
+// have code 1. A rebuild adds all active rows.
 func (z *scratch) compare(p *plane, c *chunk, base, residual []float64) (active, changed int64, summed bool) {
 	for i, r := range residual {
 		is, was := r > 0, false
@@ -488,12 +502,12 @@ func (z *scratch) compare(p *plane, c *chunk, base, residual []float64) (active,
 	return active, changed, summed
 }
 
-// addHessian adds the sums of the rows that come, less those of the rows that go.
-func (p *plane) addHessian(come, gone *gram.Sums) {
+// addHessian adds the sums of added rows and subtracts those of removed rows.
+func (p *plane) addHessian(added, removed *gram.Sums) {
 	n := p.high - p.low
 	at := 0
 	add := func(j int, plus, minus []float64) {
-		row := p.hessian[at : at+j+1]
+		row := p.entries[at : at+j+1]
 		at += j + 1
 		inverse := 1 / (p.unit[j] * p.common)
 		for k, u := range p.inverse[:len(row)] {
@@ -510,16 +524,16 @@ func (p *plane) addHessian(come, gone *gram.Sums) {
 	for j := range n {
 		from, to := gram.PackedLen(j), gram.PackedLen(j+1)
 		var plus, minus []float64
-		if come.Rows > 0 {
-			plus = come.Cross[from:to]
+		if added.Rows > 0 {
+			plus = added.Cross[from:to]
 		}
-		if gone.Rows > 0 {
-			minus = gone.Cross[from:to]
+		if removed.Rows > 0 {
+			minus = removed.Cross[from:to]
 		}
 		add(j, plus, minus)
 	}
 	var last [2][]float64
-	for i, sums := range []*gram.Sums{come, gone} {
+	for i, sums := range []*gram.Sums{added, removed} {
 		if sums.Rows == 0 {
 			continue
 		}
@@ -558,7 +572,7 @@ func square(x []float64) (sum float64) {
 	return sum
 }
 
-// advance judges the point of a pass and says where the next one goes.
+// advance accepts or rejects the point of a pass and sets the next one.
 func (s *solver) advance(p *plane) error {
 	moved := p.base != nil
 	if moved && !p.descends(p.objective, p.scale) {
@@ -576,8 +590,7 @@ func (s *solver) advance(p *plane) error {
 		if fresh {
 			return &incremental.ConditionError{Class: p.label, Condition: p.condition}
 		}
-		// Perhaps rows that went have left only their rounding: once more,
-		// from nothing.
+		// Perhaps the rounding errors of removed rows spoil it: rebuild it.
 		p.rebuild, p.point, p.base = true, p.base, nil
 		return nil
 	}
@@ -591,8 +604,8 @@ func (s *solver) advance(p *plane) error {
 		p.done = true
 		return nil
 	case same && !(p.decrement <= before/4):
-		// On one and the same quadratic, steps that do not settle show that
-		// float64's factor, or its gradient, knows too little.
+		// The quadratic is the same as before, so steps should settle. The
+		// factor or the gradient is not accurate enough.
 		return p.stalled()
 	case p.iterations == s.limit:
 		return &LimitError{p.report()}
@@ -602,9 +615,9 @@ func (s *solver) advance(p *plane) error {
 	return nil
 }
 
-// damp chooses μ by what became of the last step. A step that had to be
-// shortened to t met rows with 1/t times the curvature that the Hessian has
-// along it; they would cut the next one short as well.
+// damp chooses μ from the last step. A step that had to be shortened to t met rows with
+// 1/t times the curvature of the Hessian along it. They would shorten the next step,
+// too.
 func (p *plane) damp() {
 	switch {
 	case p.scale < 1:
@@ -616,13 +629,13 @@ func (p *plane) damp() {
 	}
 }
 
-// descends is Armijo's rule for a point so far along the direction, with room
-// for rounding.
+// descends is Armijo's rule for the point at scale along the direction, with room for
+// rounding.
 func (p *plane) descends(objective, scale float64) bool {
 	return objective <= p.baseObjective+float64(armijo*scale*p.slope)+noise*p.baseObjective
 }
 
-// step sets the point.
+// step sets the point at scale along the direction.
 func (p *plane) step(scale float64) {
 	p.scale = scale
 	p.point = make([]float64, len(p.base))
@@ -631,7 +644,7 @@ func (p *plane) step(scale float64) {
 	}
 }
 
-// shorten takes the best of some halvings of a step, without another pass over
+// shorten sets the point to the best halving of a step. It needs no pass over the
 // columns.
 func (s *solver) shorten(p *plane) error {
 	if s.chunks != nil {
@@ -669,8 +682,8 @@ func (s *solver) shorten(p *plane) error {
 	return nil
 }
 
-// factorise brings the Hessian, with 1 + μ on its diagonal, to a diagonal near 1
-// and factorises it. It says whether it is positive definite.
+// factorise adds 1 + μ to the Hessian's diagonal, scales it to a diagonal near 1 and
+// factorises it. It reports whether the matrix is positive definite.
 func (p *plane) factorise(seen scaling) bool {
 	n := p.high - p.low + 1
 	unit := make([]float64, n)
@@ -680,12 +693,12 @@ func (p *plane) factorise(seen scaling) bool {
 			unit[j] /= seen.sigma[p.low+j]
 		}
 	}
-	data := make([]float64, n*n) // symmetric: the upper triangle counts
+	data := make([]float64, n*n) // SymDense reads the upper triangle
 	p.equil = make([]float64, n)
 	at := 0
 	for j := range n {
 		for k := range j + 1 {
-			data[k*n+j] = float64(p.hessian[at]) * p.common * unit[j] * unit[k]
+			data[k*n+j] = float64(p.entries[at]) * p.common * unit[j] * unit[k]
 			at++
 		}
 		d := data[j*n+j] + 1 + p.damping
@@ -701,8 +714,8 @@ func (p *plane) factorise(seen scaling) bool {
 		return false
 	}
 	p.condition = p.factor.Cond()
-	// When most of the weight has gone, so have digits of the difference.
-	active := float64(p.hessian[at-1]) * p.common
+	// When most of the weight has been subtracted, the difference has lost digits.
+	active := float64(p.entries[at-1]) * p.common
 	if p.rebuild {
 		p.built = active
 	}
@@ -717,8 +730,7 @@ func (p *plane) solve() {
 	for j, g := range p.gradient {
 		right.SetVec(j, -g*p.equil[j])
 	}
-	// The error repeats the condition, which is judged by what the steps do.
-	_ = p.factor.SolveVecTo(right, right)
+	_ = p.factor.SolveVecTo(right, right) // its error repeats the condition
 	p.direction = make([]float64, n)
 	p.slope = 0
 	for j := range p.direction {

@@ -15,15 +15,14 @@ import (
 type Rows interface {
 	// Pass calls visit once for every block, in any order, and returns the
 	// first error of visit or its own. Calls for different blocks may run at
-	// the same time; a block need stay valid only until its call returns. All
-	// passes show the same blocks, with the model's features as columns, in
-	// the model's order.
+	// the same time. A block is valid until its call returns. All passes show the
+	// same blocks, with the model's features as columns, in the model's order.
 	Pass(ctx context.Context, visit func(*incremental.Block) error) error
 }
 
-// Blocks are Rows in memory. What was computed of a row is kept from one pass to
-// the next, and parts of blocks are worked on in parallel. Of many planes, as many are
-// refined at a time as take 64 MiB.
+// Blocks are Rows in memory. Results for each row are kept from one pass to the next,
+// and parts of blocks are processed in parallel. Many planes are refined in groups that
+// take up to 64 MiB.
 type Blocks []*incremental.Block
 
 // Pass visits the blocks one after the other.
@@ -39,7 +38,7 @@ func (b Blocks) Pass(ctx context.Context, visit func(*incremental.Block) error) 
 	return nil
 }
 
-// Method says what is varied, and how: see the package's documentation.
+// Method is the search method: see the package's documentation.
 type Method int
 
 const (
@@ -61,38 +60,38 @@ func (m Method) String() string {
 	return fmt.Sprintf("Method(%d)", int(m))
 }
 
-// Options say how to refine. What is minimised is said by the model's own
-// options, and by the method.
+// Options say how to refine. The model's own options and the method determine the
+// objective.
 type Options struct {
 	Method Method
-	// Mean and Sigma are μ and σ of a model with Standardise, as
-	// Moments.Scale gives them; nil for one without.
+	// Mean and Sigma are μ and σ from Moments.Scale for a model with Standardise,
+	// and nil for a model without.
 	Mean, Sigma []float64
-	// Multipliers say for how many rows of its class a row stands, u_c; a
+	// Multipliers are u_c, the number of rows that a row of class c stands for. A
 	// class that is not named has 1.
 	Multipliers map[string]float64
-	// Workers bounds the goroutines at work on Blocks; 0 means GOMAXPROCS.
+	// Workers bounds the goroutines that process Blocks; 0 means GOMAXPROCS.
 	Workers int
 
-	limit int // of a plane's Newton steps; 0 means maxSteps
+	limit int // Newton steps of a plane; 0 means maxSteps
 	room  int // bytes for planes on rows in memory; 0 means heldBytes
 }
 
-// Result is a refined model and how it came about.
+// Result is a refined model and its statistics.
 type Result struct {
-	// Model is the given one with other planes.
+	// Model is the given model with refined planes.
 	Model  *incremental.Model
-	Planes []Report // of each plane
+	Planes []Report // one per plane
 	Rows   int64    // rows of weight > 0
-	Passes int      // over the rows, for the planes that are refined together
+	Passes int      // passes over the rows, summed over groups of planes
 }
 
-// Report is how one plane was refined.
+// Report holds the statistics of one plane.
 type Report struct {
 	Class string
 	// Objective is f(w, γ) at the end, and Gradient the norm ‖∇f(w, γ)‖, both
-	// in standardised coordinates where the model is standardised. For Line,
-	// the gradient is that in (λ‖w̄‖, γ).
+	// in standardised coordinates if the model is standardised. With Line, the
+	// gradient is that in (λ‖w̄‖, γ).
 	Objective, Gradient float64
 	Iterations          int // Newton steps
 	// SupportVectors counts the rows with a positive multiplier
@@ -100,21 +99,21 @@ type Report struct {
 	SupportVectors int64
 }
 
-// A LimitError says that a plane was not done within the limit of 500 iterations.
+// A LimitError reports that a plane was not done within the limit of 500 iterations.
 type LimitError struct {
-	Report // where the plane was
+	Report // at the last point
 }
 
 func (e *LimitError) Error() string {
 	return fmt.Sprintf("class %q: refinement is not done after %d iterations: the objective is %.6g, its gradient %.3g: standardise the features or make nu smaller", e.Class, e.Iterations, e.Objective, e.Gradient)
 }
 
-// A StallError says that rounding keeps a plane from its minimum: no step lowers
+// A StallError reports that rounding keeps a plane from its minimum: no step lowers
 // the objective, or steps that should settle do not. Numbers of very different
-// sizes do that, also where the system of the steps is well-conditioned.
+// sizes cause it, even if the systems of the steps are well-conditioned.
 type StallError struct {
-	Report            // where the plane was
-	Condition float64 // of the last step's system
+	Report            // at the last point
+	Condition float64 // condition number of the last step's system
 }
 
 func (e *StallError) Error() string {
@@ -122,24 +121,24 @@ func (e *StallError) Error() string {
 		e.Class, e.Iterations, e.Objective, e.Gradient, e.Condition)
 }
 
-// errRange is returned where sums of the rows leave the range of package exact.
+// errRange reports sums of rows that leave the range of package exact.
 var errRange = errors.New("the rows' sums are out of range: standardise the features")
 
 const (
-	// maxSteps is several times what planes take that come to an end.
+	// maxSteps is several times the number of steps of planes that come to an end.
 	maxSteps = 500
-	// heldBytes bounds what is held of planes and rows in memory.
+	// heldBytes bounds the memory for results that are kept between passes.
 	heldBytes = 64 << 20
 )
 
-// Refine moves the planes of a model to where they minimise the package's
-// objective on rows, beginning where they are. The model's options say what ν,
-// the class weights, the balance (which Line leaves out) and the scaling are. Every class of the model
-// needs a row, and every row a class of the model.
+// Refine moves the planes of a model to the minimum of the package's objective on rows,
+// beginning where they are. The model's options determine ν, the class weights, the
+// balance (which Line ignores) and the scaling. Every class of the model needs a row,
+// and every row needs a class of the model.
 //
 // The errors are those of rows, of ctx, *incremental.RowError for a number that
-// is not finite, *LimitError, *StallError, *incremental.ConditionError, and those that name
-// a class without rows or a row without class. There is no result then.
+// is not finite, *LimitError, *StallError, *incremental.ConditionError, and errors that
+// name a class without rows or a row without a class. The result is nil then.
 func Refine(ctx context.Context, model *incremental.Model, rows Rows, o Options) (*Result, error) {
 	n := len(model.Features)
 	if model.Options.Standardise != (o.Mean != nil) || len(o.Mean) != len(o.Sigma) || o.Mean != nil && len(o.Mean) != n {
@@ -165,12 +164,9 @@ func Refine(ctx context.Context, model *incremental.Model, rows Rows, o Options)
 		s := &solver{rows: rows, model: model, multipliers: o.Multipliers, limit: o.limit, workers: o.Workers, scaling: scale, width: n}
 		for i := range some {
 			p := &some[i]
-			s.planes = append(s.planes, &plane{
-				class: slices.Index(model.Classes, p.Class),
-				label: p.Class,
-				low:   0, high: n,
-				point: scale.enter(p.W, p.Gamma),
-			})
+			next := &plane{class: slices.Index(model.Classes, p.Class), label: p.Class, low: 0, high: n}
+			next.point = scale.enter(p.W, p.Gamma)
+			s.planes = append(s.planes, next)
 		}
 		if err := s.refine(ctx, o.Method); err != nil {
 			return nil, err
@@ -185,9 +181,9 @@ func Refine(ctx context.Context, model *incremental.Model, rows Rows, o Options)
 	return out, nil
 }
 
-// together is how many planes are refined beside each other: on rows in memory no more
-// than have room, since passes over those cost nothing. What is held of them is
-// 17 bytes per row, 8 for the feature of Line, and a Hessian with its factor.
+// together is the number of planes to refine as a group. On rows in memory, where an
+// additional pass is cheap, it is the number for which there is room. A plane takes
+// 17 bytes per row and a Hessian with its factor, or with Line 25 bytes per row.
 func together(model *incremental.Model, rows Rows, o Options) int {
 	k := len(model.Planes)
 	blocks, ok := rows.(Blocks)
@@ -223,7 +219,7 @@ func (s *solver) refine(ctx context.Context, method Method) error {
 	panic(fmt.Sprintf("newton: %v", method))
 }
 
-// scaling is the coordinates x̂ = (x − μ)/σ.
+// scaling defines the coordinates x̂ = (x − μ)/σ.
 type scaling struct {
 	mean, sigma []float64
 }
@@ -236,7 +232,7 @@ func identity(n int) scaling {
 	return s
 }
 
-// enter gives the plane x'w = γ in the coordinates x̂, as [ŵ; γ̂].
+// enter returns the plane x'w = γ in the coordinates x̂, as [ŵ; γ̂].
 func (s scaling) enter(w []float64, gamma float64) []float64 {
 	z := make([]float64, len(w)+1)
 	for j, x := range w {

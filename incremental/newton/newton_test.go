@@ -18,7 +18,7 @@ import (
 	"streamd/incremental/gram"
 )
 
-// table is rows as a person would write them down.
+// table holds labelled rows, row by row.
 type table struct {
 	x      [][]float64
 	class  []string
@@ -53,7 +53,7 @@ func (t table) block() *incremental.Block {
 	return b
 }
 
-// cut makes blocks of at most so many rows.
+// cut divides the table into blocks of at most so many rows.
 func (t table) cut(rows int) Blocks {
 	var blocks Blocks
 	for i := 0; i < len(t.x); i += rows {
@@ -91,7 +91,7 @@ func moments(t testing.TB, blocks Blocks) *incremental.Moments {
 	return state.Moments()
 }
 
-// proximal is the model to begin with, and the options that go with it.
+// proximal returns the model to begin with, and its refinement options.
 func proximal(t testing.TB, blocks Blocks, o incremental.Options) (*incremental.Model, Options) {
 	t.Helper()
 	m := moments(t, blocks)
@@ -188,7 +188,7 @@ func (p problem) value(z, gradient []float64) (f float64, active int64) {
 	return f, active
 }
 
-// scaled is a plane in the coordinates of the objective.
+// scaled returns a plane in the coordinates of the objective.
 func scaled(p incremental.Plane, with Options) []float64 {
 	s := identity(len(p.W))
 	if with.Mean != nil {
@@ -221,7 +221,7 @@ var cases = []testCase{
 	},
 }
 
-// draw makes m rows of n features for the case.
+// draw returns m rows of n features for the case.
 func (c *testCase) draw(r *rand.Rand, m, n int) table {
 	data := clouds(r, m, n, c.classes)
 	if c.weights {
@@ -239,7 +239,7 @@ func (t table) weighted(r *rand.Rand) table {
 }
 
 // stream shows blocks in another order in each pass, some at the same time, and
-// takes their memory back at once.
+// overwrites their memory after each call.
 type stream struct {
 	blocks Blocks
 	order  *rand.Rand
@@ -260,8 +260,8 @@ func (s stream) Pass(ctx context.Context, visit func(*incremental.Block) error) 
 	return errors.Join(errs...)
 }
 
-// TestMinimum compares with BFGS on the objective as it is defined, and checks
-// what is reported by that definition.
+// Refine finds the minimum that BFGS finds on the objective by its definition, and
+// reports the figures of that definition.
 func TestMinimum(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -320,7 +320,7 @@ func TestMinimum(t *testing.T) {
 	}
 }
 
-// TestDerivatives compares what a pass sums with finite differences.
+// The gradient and the Hessian of a pass agree with finite differences.
 func TestDerivatives(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -334,7 +334,7 @@ func TestDerivatives(t *testing.T) {
 			}
 			with.Multipliers = c.with.Multipliers
 			z := []float64{0.3, -0.2, 0.1, 0.25, 0.4}
-			p := &plane{label: "c1", class: 1, high: 4, point: z}
+			p := &plane{label: "c1", class: 1, high: 4, lineSearch: lineSearch{point: z}}
 			s.planes = []*plane{p}
 			if err := s.survey(context.Background()); err != nil {
 				t.Fatal(err)
@@ -355,7 +355,7 @@ func TestDerivatives(t *testing.T) {
 					t.Errorf("gradient %d is %g, by differences %g", j, p.gradient[j], slope)
 				}
 				for k := range j + 1 {
-					entry := float64(p.hessian[gram.PackedLen(j)+k]) * p.common * p.unit[j] * p.unit[k]
+					entry := float64(p.entries[gram.PackedLen(j)+k]) * p.common * p.unit[j] * p.unit[k]
 					for _, i := range []int{j, k} {
 						if i < 4 {
 							entry /= s.seen.sigma[i]
@@ -373,15 +373,13 @@ func TestDerivatives(t *testing.T) {
 	}
 }
 
-// TestLIBLINEAR compares with objectives of LIBLINEAR 2.50, which
+// The objectives are those of LIBLINEAR 2.50 for r = 0, 1, 2:
 //
 //	x = np.array([[(i+1)*(j+2)*(i+3*j+5) % 101 / 50 - 1 for j in range(5)] for i in range(60)])
 //	k = np.array([i*i*7 % 11 % 3 for i in range(60)])
 //	x[:, 0] += k
 //	d = np.where(k == r, 1., -1.)
 //	m = liblinear.train(problem(d, x, bias=1), parameter(f'-s 2 -B 1 -e 1e-12 -c {nu/2}'))
-//
-// gave for r = 0, 1, 2.
 func TestLIBLINEAR(t *testing.T) {
 	var data table
 	for i := range 60 {
@@ -413,8 +411,8 @@ func TestLIBLINEAR(t *testing.T) {
 	}
 }
 
-// TestDual is that NSVM's dual algorithm and Newton's in the primal find the
-// same planes, with more features than rows and with fewer.
+// The dual algorithm and Newton's method in the primal find the same planes, with more
+// features than rows and with fewer.
 func TestDual(t *testing.T) {
 	for _, c := range cases {
 		for _, n := range []int{3, 40} {
@@ -440,7 +438,7 @@ func TestDual(t *testing.T) {
 					}
 				}
 				want := bits(dual)
-				// Other blocks, too: the rows have an order of their own.
+				// The rows are ordered by their contents, so blocks do not matter.
 				if got := bits(refine(t, model, stream{data.cut(7), r}, with)); !slices.Equal(got, want) {
 					t.Errorf("other blocks: %v, not %v", got, want)
 				}
@@ -449,7 +447,7 @@ func TestDual(t *testing.T) {
 	}
 }
 
-// TestLine compares with a search of the plane (λ, γ).
+// Line finds the minimum that a direct search over (λ, γ) finds.
 func TestLine(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -489,7 +487,7 @@ func TestLine(t *testing.T) {
 	}
 }
 
-// search is the least value of a convex function, by golden sections.
+// search returns the least value of a convex function, by golden sections.
 func search(low, high float64, f func(float64) float64) float64 {
 	const ratio = 0.6180339887498949
 	a, b := high-ratio*(high-low), low+ratio*(high-low)
@@ -521,8 +519,8 @@ func bits(r *Result) (out []uint64) {
 	return out
 }
 
-// TestSameBits: the order of blocks, the number of workers and what else was in
-// the state on the way do not matter.
+// The order of blocks, the number of workers and earlier contents of the state do not
+// change the bits.
 func TestSameBits(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		seed := rapid.Uint64().Draw(rt, "seed")
@@ -534,7 +532,7 @@ func TestSameBits(t *testing.T) {
 		with.Multipliers = c.with.Multipliers
 		with.Method = rapid.SampledFrom([]Method{Full, Line}).Draw(rt, "method")
 
-		// The same model from a state that has seen more.
+		// Solve the same model from a state that has had more blocks.
 		extra := clouds(r, 30, len(data.x[0]), 5).block()
 		var z incremental.Summariser
 		state := incremental.NewState(model.Features)
@@ -572,7 +570,7 @@ func TestSameBits(t *testing.T) {
 	})
 }
 
-// TestAbsentRows: rows of weight 0 leave no trace, whatever is in them.
+// Rows of weight 0 do not matter, whatever they contain.
 func TestAbsentRows(t *testing.T) {
 	r := rand.New(rand.NewPCG(10, 11))
 	data := clouds(r, 3000, 4, 2).weighted(r)
@@ -595,7 +593,7 @@ func TestAbsentRows(t *testing.T) {
 	}
 }
 
-// TestMultipliers: a row that stands for three is three rows.
+// A row with multiplier three counts like three rows.
 func TestMultipliers(t *testing.T) {
 	r := rand.New(rand.NewPCG(12, 13))
 	data := clouds(r, 90, 3, 3)
@@ -621,8 +619,8 @@ func TestMultipliers(t *testing.T) {
 	}
 }
 
-// TestLongSteps begins where full steps overshoot: on the right side of all rows
-// of separable data the Hessian is the identity, and the step goes to zero.
+// Full steps overshoot from a plane with all rows of separable data on the right side:
+// the Hessian is the identity there, and the step goes to zero.
 func TestLongSteps(t *testing.T) {
 	r := rand.New(rand.NewPCG(14, 15))
 	data := clouds(r, 2000, 3, 2)
@@ -640,8 +638,8 @@ func TestLongSteps(t *testing.T) {
 			if !near(got.Planes[0].Objective, want.Planes[0].Objective, 1e-12) {
 				t.Errorf("ν = %g, %s: %.15g, not %.15g", nu, name, got.Planes[0].Objective, want.Planes[0].Objective)
 			}
-			// A survey, the beginning, a pass for each step, and one for each
-			// that was too long.
+			// There is a pass for the survey, one for the beginning, one for each
+			// step, and one for each step that was too long.
 			if nu > 100 && got.Passes <= got.Planes[0].Iterations+2 {
 				t.Errorf("ν = %g, %s: no step was too long", nu, name)
 			}
@@ -649,8 +647,8 @@ func TestLongSteps(t *testing.T) {
 	}
 }
 
-// TestFewActiveRows has in the end fewer active rows than features, so that what
-// they do not hold is held by rows that a step would make active.
+// At the end there are fewer active rows than features. Rows that a step would make
+// active restrain the plane in the remaining directions.
 func TestFewActiveRows(t *testing.T) {
 	r := rand.New(rand.NewPCG(22, 23))
 	data := clouds(r, 600, 60, 2)
@@ -671,7 +669,7 @@ func TestFewActiveRows(t *testing.T) {
 	}
 }
 
-// TestExtremes is data at the edges of what can be separated or solved.
+// Data at the edge of what can be separated or solved has a minimum or an error.
 func TestExtremes(t *testing.T) {
 	r := rand.New(rand.NewPCG(16, 17))
 	transform := func(change func(i int, x []float64)) table {
@@ -733,7 +731,7 @@ func TestExtremes(t *testing.T) {
 					continue
 				}
 				// f is strongly convex: it is at most ½‖∇f‖² above its minimum
-				// and has to rise along every coordinate, both ways.
+				// and must rise along every coordinate, both ways.
 				for j := range z {
 					for _, h := range []float64{-1e-3, 1e-3} {
 						beside := slices.Clone(z)
@@ -748,7 +746,7 @@ func TestExtremes(t *testing.T) {
 	}
 }
 
-// TestErrors is that nothing comes back where there is no minimum to trust.
+// Refine returns an error and no result where it cannot find the minimum.
 func TestErrors(t *testing.T) {
 	r := rand.New(rand.NewPCG(18, 19))
 	data := clouds(r, 300, 3, 2)
@@ -816,8 +814,8 @@ func TestErrors(t *testing.T) {
 	if !errors.As(err, &limit) || limit.Iterations != 1 || !(limit.Objective > 0) || !(limit.Gradient > 0) {
 		t.Errorf("%#v says not where the plane was", err)
 	}
-	// Every seventh row is so far out that rounding there hides the others. The
-	// system is as well-conditioned as can be.
+	// Every seventh row is so far out that its rounding hides the others, although the
+	// system is well-conditioned.
 	apart := clouds(r, 20, 1, 2)
 	fitted, _ := proximal(t, apart.cut(20), incremental.Options{Nu: 1e-4})
 	for i := 0; i < len(apart.x); i += 7 {
@@ -828,7 +826,7 @@ func TestErrors(t *testing.T) {
 	if !errors.As(err, &stall) || !(stall.Objective > 0) || !(stall.Gradient > 0) || !(stall.Condition < 10) {
 		t.Errorf("%v says not why it stopped", err)
 	}
-	// The cost of each row fits an exact term, that of all of them no exact sum.
+	// The cost of each row fits an exact term, but the total does not fit a sum.
 	fitted.Planes[0].W[0] = 1
 	for i := range apart.x {
 		apart.x[i][0] = 3e59 * float64(1-2*(i%2))
@@ -846,7 +844,7 @@ type failing struct{ err error }
 
 func (f failing) Pass(context.Context, func(*incremental.Block) error) error { return f.err }
 
-// TestColumnTypes is that numbers of all types are what they are as float64.
+// Columns of all types give the same result as float64 columns.
 func TestColumnTypes(t *testing.T) {
 	r := rand.New(rand.NewPCG(20, 21))
 	const m = 500

@@ -12,16 +12,16 @@ import (
 )
 
 const (
-	// chunkRows is how many rows of a block are summed before their sums are
-	// added exactly, which costs as much as some ten rows do. It bounds working
-	// memory and is what one of several goroutines takes at a time.
+	// chunkRows rows of a block are summed before their sums are added exactly, an
+	// addition that costs as much as about ten rows. A goroutine processes one chunk
+	// at a time, which bounds working memory.
 	chunkRows = 2048
-	// stretchRows keeps a stretch of all columns in the second-level cache
-	// between the products and the gradient.
+	// stretchRows rows of all columns stay in the second-level cache between the
+	// products and the gradient.
 	stretchRows = 256
 )
 
-// chunk is rows of a block, none of weight 0, with the columns that planes see.
+// chunk holds rows of a block, none of weight 0, as columns for the planes.
 type chunk struct {
 	columns []gram.Column
 	codes   []int32
@@ -29,15 +29,15 @@ type chunk struct {
 	class   []int     // the solver's class of each code; −1: none
 	held    []held    // per plane; nil for rows that are not in memory
 
-	// Where the rows are from, for errors: kept, if any, are the indices of the
-	// block's rows of weight > 0.
+	// The origin of the rows, for errors. kept lists the indices of the block's rows
+	// of weight > 0; nil: all rows.
 	position incremental.Position
 	source   []gram.Column
 	first    int
 	kept     []int
 }
 
-// held is what is kept of a chunk's rows for one plane.
+// held keeps the results of a chunk's rows for one plane between passes.
 type held struct {
 	residual [2][]float64 // 1 − d(x'w − γ) at the base and at the point
 	active   []bool       // at the point of the last pass
@@ -45,7 +45,7 @@ type held struct {
 
 func (c *chunk) rows() int { return len(c.codes) }
 
-// solver is the rows and the planes that are refined on them.
+// solver refines planes on rows.
 type solver struct {
 	rows        Rows
 	model       *incremental.Model
@@ -53,17 +53,17 @@ type solver struct {
 	limit       int
 	workers     int
 
-	scaling               // of the rows' features
+	scaling               // the scaling of the rows' features
 	direction [][]float64 // Line: the feature of each plane, in scaled coordinates
-	width     int         // columns of a chunk
-	seen      scaling     // of the columns of a chunk
+	width     int         // the number of columns of a chunk
+	seen      scaling     // the scaling of a chunk's columns
 
 	planes    []*plane
 	passes    int
-	chunks    []*chunk // of rows in memory
+	chunks    []*chunk // the chunks of rows in memory
 	classRows []int64
 
-	mutex sync.Mutex // guards free and what a pass sums
+	mutex sync.Mutex // guards free, and results that a pass collects
 	free  []*scratch
 }
 
@@ -89,7 +89,7 @@ func (s *solver) total() (rows int64) {
 	return rows
 }
 
-// pass shows every chunk to visit, several at a time.
+// pass calls visit for every chunk, for several at a time.
 func (s *solver) pass(ctx context.Context, visit func(*chunk, *scratch) error) error {
 	s.passes++
 	if s.chunks == nil {
@@ -138,15 +138,15 @@ func (s *solver) giveScratch(z *scratch) {
 	s.mutex.Unlock()
 }
 
-// accepted is a block without its rows of weight 0: kept, if there are any, are the
-// others.
+// accepted is a block without its rows of weight 0. kept lists the indices of the other
+// rows; nil: all rows.
 type accepted struct {
 	*incremental.Block
 	class []int // the solver's class of each code; −1: none
 	kept  []int
 }
 
-// accept checks a block's shape.
+// accept checks a block's shape and drops its rows of weight 0.
 func (s *solver) accept(b *incremental.Block) (a accepted, err error) {
 	switch n := len(s.scaling.mean); {
 	case len(b.Columns) != n:
@@ -166,7 +166,7 @@ func (s *solver) accept(b *incremental.Block) (a accepted, err error) {
 	return a, nil
 }
 
-// hold cuts rows in memory into chunks.
+// hold cuts blocks in memory into chunks.
 func (s *solver) hold(blocks Blocks) error {
 	s.chunks = []*chunk{}
 	for _, b := range blocks {
@@ -192,8 +192,8 @@ func (s *solver) hold(blocks Blocks) error {
 	return nil
 }
 
-// chunk makes a chunk of a block's rows. numbers is memory for columns that are
-// not as they lie in the block.
+// chunk returns a chunk of a block's rows. numbers is memory for columns that are
+// computed or converted.
 func (s *solver) chunk(b accepted, from, to int, numbers *[]float64) *chunk {
 	c := &chunk{codes: b.Codes[from:to], class: b.class, position: b.Position, first: from, kept: b.kept}
 	if b.Weights != nil {
@@ -217,7 +217,7 @@ func (s *solver) chunk(b accepted, from, to int, numbers *[]float64) *chunk {
 		feature := (*numbers)[i*m : (i+1)*m]
 		c.columns[i] = gram.ColumnOf(feature)
 		if s.direction == nil {
-			c.source[i].Copy(feature, 0) // once, and not for each product
+			c.source[i].Copy(feature, 0) // convert once instead of in each product
 			continue
 		}
 		clear(feature)

@@ -67,49 +67,57 @@ func (c *predictCmd) Run(ctx context.Context, s *surroundings) error {
 	if c.Leverage {
 		return c.ask(ctx, s, m, rows)
 	}
-	class := make([]int32, rows.Rows)
-	values := make([]float64, rows.Rows*len(m.Planes))
-	by.Classify(class, values, rows.Columns)
-	for i, value := range values {
+	p := prediction{of: answer, model: m, class: make([]int32, rows.Rows), values: make([]float64, rows.Rows*len(m.Planes))}
+	by.Classify(p.class, p.values, rows.Columns)
+	for i, value := range p.values {
 		if math.IsNaN(value) || math.IsInf(value, 0) {
 			return fmt.Errorf("predict %s: row %d: its value is %v; are its features finite?", c.File, i/len(m.Planes), value)
 		}
 	}
-	var curves []calibration.Curve
 	if answer.Calibration != nil {
-		if curves, err = answer.Calibration.Curves(len(m.Planes)); err != nil {
+		if p.curves, err = answer.Calibration.Curves(len(m.Planes)); err != nil {
 			return fmt.Errorf("the model cannot be used: %w", err)
 		}
 	}
-	var contributions *model.Contributions
 	if c.Contributions {
-		contributions = model.NewContributions(m, rows.Columns, c.top(m))
+		p.contributions = model.NewContributions(m, rows.Columns, c.top(m))
 	}
 	if c.JSON {
-		return printJSON(s.stdout, c.report(answer, m, class, values, curves, contributions))
+		return printJSON(s.stdout, p.report())
 	}
-	return c.print(s.stdout, m, class, values, curves, contributions)
+	return p.print(s.stdout, c)
 }
 
-// print prints a line for each row.
-func (c *predictCmd) print(w io.Writer, m *incremental.Model, class []int32, values []float64, curves []calibration.Curve, contributions *model.Contributions) error {
+// prediction is the classification of all rows.
+type prediction struct {
+	of            *httpapi.ModelAnswer
+	model         *incremental.Model
+	class         []int32
+	values        []float64            // rows × planes
+	curves        []calibration.Curve  // nil: no calibration
+	contributions *model.Contributions // nil: not asked for
+}
+
+// print prints a line for each row, with the parts that c asks for.
+func (p *prediction) print(w io.Writer, c *predictCmd) error {
 	out := bufio.NewWriter(w)
 	var line []byte
+	m := p.model
 	probabilities := make([]float64, len(m.Classes))
-	for i, k := range class {
+	for i, k := range p.class {
 		line = append(line[:0], oneLine(m.Classes[k])...)
-		row := values[i*len(m.Planes):][:len(m.Planes)]
+		row := p.values[i*len(m.Planes):][:len(m.Planes)]
 		if c.Values {
 			line = appendNumbers(line, row)
 		}
 		if c.Probabilities {
-			calibration.Probabilities(probabilities, curves, row)
+			calibration.Probabilities(probabilities, p.curves, row)
 			line = appendNumbers(line, probabilities)
 		}
 		if c.Contributions {
-			for p := range m.Planes {
+			for plane := range m.Planes {
 				line = append(line, '\t')
-				order, of := contributions.Of(i, p)
+				order, of := p.contributions.Of(i, plane)
 				for rank, j := range order {
 					line = appendContribution(line, rank, m.Features[j], of[j])
 				}
@@ -231,34 +239,35 @@ type predictReport struct {
 	httpapi.PredictAnswer
 }
 
-func (c *predictCmd) report(of *httpapi.ModelAnswer, m *incremental.Model, class []int32, values []float64, curves []calibration.Curve, contributions *model.Contributions) predictReport {
-	r := predictReport{Model: of.Fingerprint, Method: of.Method, PredictAnswer: httpapi.PredictAnswer{
-		Classes: m.Classes, Labels: make([]string, len(class)), Values: make([][]float64, len(class)),
+func (p *prediction) report() predictReport {
+	m := p.model
+	r := predictReport{Model: p.of.Fingerprint, Method: p.of.Method, PredictAnswer: httpapi.PredictAnswer{
+		Classes: m.Classes, Labels: make([]string, len(p.class)), Values: make([][]float64, len(p.class)),
 	}}
-	for _, p := range m.Planes {
-		r.Planes = append(r.Planes, p.Class)
+	for _, plane := range m.Planes {
+		r.Planes = append(r.Planes, plane.Class)
 	}
-	for i, k := range class {
+	for i, k := range p.class {
 		r.Labels[i] = m.Classes[k]
-		r.Values[i] = values[i*len(m.Planes):][:len(m.Planes)]
+		r.Values[i] = p.values[i*len(m.Planes):][:len(m.Planes)]
 	}
-	if curves != nil {
-		r.Calibration = of.Calibration.Method
+	if p.curves != nil {
+		r.Calibration = p.of.Calibration.Method
 		for _, row := range r.Values {
-			p := make([]float64, len(m.Classes))
-			calibration.Probabilities(p, curves, row)
-			r.Probabilities = append(r.Probabilities, p)
+			probabilities := make([]float64, len(m.Classes))
+			calibration.Probabilities(probabilities, p.curves, row)
+			r.Probabilities = append(r.Probabilities, probabilities)
 		}
 	}
-	if contributions != nil {
-		r.Contributions = &httpapi.ContributionsAnswer{AtMean: contributions.AtMean}
-		for i := range class {
+	if p.contributions != nil {
+		r.Contributions = &httpapi.ContributionsAnswer{AtMean: p.contributions.AtMean}
+		for i := range p.class {
 			planes := make([]map[string]float64, len(m.Planes))
-			for p := range planes {
-				planes[p] = map[string]float64{}
-				order, of := contributions.Of(i, p)
+			for plane := range planes {
+				planes[plane] = map[string]float64{}
+				order, of := p.contributions.Of(i, plane)
 				for _, j := range order {
-					planes[p][m.Features[j]] = of[j]
+					planes[plane][m.Features[j]] = of[j]
 				}
 			}
 			r.Contributions.Rows = append(r.Contributions.Rows, planes)

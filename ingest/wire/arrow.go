@@ -7,6 +7,8 @@ import (
 	"slices"
 	"unsafe"
 
+	"github.com/apache/arrow-go/v18/arrow"
+
 	"streamd/incremental/gram"
 )
 
@@ -30,7 +32,7 @@ const (
 	metadataV5 = 4
 )
 
-// arrowReader reads IPC streams. The package comment says why arrow-go does not.
+// arrowReader reads IPC streams. See the package comment for why arrow-go does not.
 type arrowReader struct {
 	*builder
 	plan arrowPlan
@@ -268,6 +270,5 @@ func columnOf(kind gram.Kind, b []byte, first, stride, n int) gram.Column {
 }
 
 func view[T gram.Number](b []byte, first, stride, n int) gram.Column {
-	v := unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/int(unsafe.Sizeof(T(0))))
-	return gram.StridedColumn(v, first, stride, n)
+	return gram.StridedColumn(arrow.GetData[T](b), first, stride, n)
 }

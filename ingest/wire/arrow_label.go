@@ -206,9 +206,9 @@ func (a *arrowReader) labelCodes(l *labelArray, indices bool) (bad int, reason s
 	if indices && a.dictionary.rows < 0 {
 		return 0, "the stream has no dictionary for the labels"
 	}
-	from := len(a.codes)
-	a.codes = slices.Grow(a.codes, l.rows)[:from+l.rows]
-	codes := a.codes[from:]
+	before := len(a.codes)
+	a.codes = slices.Grow(a.codes, l.rows)[:before+l.rows]
+	codes := a.codes[before:]
 	if l.isText() {
 		for i := range codes {
 			if codes[i], reason = a.textCode(l, i); reason != "" {
@@ -217,21 +217,32 @@ func (a *arrowReader) labelCodes(l *labelArray, indices bool) (bad int, reason s
 		}
 		return 0, ""
 	}
+	// Codes that the block has given already are in one of two tables.
+	known, zero := a.labels.small[:], smallLabels/2
+	if indices {
+		known, zero = a.entryCodes, 0
+	}
 	var tile [256]float64
 	for from := 0; from < l.rows; from += len(tile) {
 		numbers := tile[:min(len(tile), l.rows-from)]
 		l.numbers(numbers, from)
+		to := codes[from:][:len(numbers)]
 		for i, x := range numbers {
-			var code int32
-			if indices {
-				code, reason = a.entryCode(x)
-			} else if code = a.labels.recent(x); code < 0 {
-				code, reason = a.numberCode(x, l.typ.kind)
+			code := int32(-1)
+			if k := int(x); uint(k+zero) < uint(len(known)) && float64(k) == x {
+				code = known[k+zero]
 			}
-			if reason != "" {
-				return from + i, reason
+			if code < 0 {
+				if indices {
+					code, reason = a.entryCode(x)
+				} else {
+					code, reason = a.numberCode(x, l.typ.kind)
+				}
+				if reason != "" {
+					return from + i, reason
+				}
 			}
-			codes[from+i] = code
+			to[i] = code
 		}
 	}
 	return 0, ""
@@ -255,17 +266,13 @@ func (a *arrowReader) numberCode(x float64, kind gram.Kind) (code int32, reason 
 	return a.labels.number(x)
 }
 
-// entryCode is the code of the dictionary's entry with the index. A 64-bit index may
+// entryCode gives the dictionary's entry with the index its code. A 64-bit index may
 // have been rounded, but not to one that a dictionary has.
 func (a *arrowReader) entryCode(index float64) (code int32, reason string) {
 	if index < 0 || index >= float64(len(a.entryCodes)) {
 		return -1, "the label's index is outside its dictionary"
 	}
-	k := int(index)
-	if code = a.entryCodes[k]; code >= 0 {
-		return code, ""
-	}
-	d := &a.dictionary
+	k, d := int(index), &a.dictionary
 	if d.valid != nil && !bit(d.valid, k) {
 		return -1, "the label is null"
 	}

@@ -11,8 +11,8 @@ import (
 	"streamd/incremental/gram"
 )
 
-// TestLabelCodes: whatever takes labels together gives them the codes, and
-// refuses the row for the reason, that they have one by one.
+// TestLabelCodes: labels of one array get the codes that they get in arrays of one
+// element, and a bad one is refused for the same reason.
 func TestLabelCodes(t *testing.T) {
 	t.Run("int8", func(t *testing.T) { testLabelCodes(t, kindOf[int8](), []int8{1, -1, 0, 65, -128}, nil) })
 	t.Run("int16", func(t *testing.T) { testLabelCodes(t, kindOf[int16](), []int16{1, -1, 0, 257, -32768}, nil) })

@@ -78,7 +78,7 @@ func TestPyarrow(t *testing.T) {
 				}
 			}
 			swapped := decode(t, wire.Options{Features: []string{"v", "u"}}, arrowType, payload)
-			if name != "list" { // whose features have no names to be swapped by
+			if name != "list" { // its features have no names to be swapped by
 				requireSame(t, swapped, &incremental.Block{Classes: want.Classes, Codes: want.Codes,
 					Columns: []gram.Column{want.Columns[1], want.Columns[0]}})
 			}
@@ -131,9 +131,8 @@ func TestPyarrowRefused(t *testing.T) {
 	}
 }
 
-// TestArrowTruncated cuts a stream at every byte: no part of it may be taken
-// for the whole, but for the mark of the end itself, which Arrow lets a writer
-// leave out.
+// TestArrowTruncated cuts a stream at every byte. No part of it may be taken for the
+// whole, except all but the end marker, which Arrow lets a writer leave out.
 func TestArrowTruncated(t *testing.T) {
 	for _, name := range []string{"string", "lz4", "dictionary", "list_named"} {
 		whole := fixture(t, name)
@@ -149,8 +148,8 @@ func TestArrowTruncated(t *testing.T) {
 	}
 }
 
-// TestArrowCorrupted changes single bytes: whatever is accepted is a consistent
-// block, and nothing panics.
+// TestArrowCorrupted changes single bytes. An accepted stream makes a consistent block,
+// and nothing panics.
 func TestArrowCorrupted(t *testing.T) {
 	for _, name := range []string{"string", "string_view", "zstd", "lz4", "dictionary_int8", "list_named", "batches", "null_feature", "weights"} {
 		whole := fixture(t, name)
@@ -230,8 +229,8 @@ func overlapping(t testing.TB, n int) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A buffer is its offset in the body and its length: those of a column's numbers
-	// have a length that nothing else has.
+	// A buffer is its offset in the body and its length. The length of a column's
+	// numbers is unique here.
 	var buffers [][]byte
 	for i, step := 0, 1; i+16 <= len(payload); i += step {
 		at := binary.LittleEndian.Uint64(payload[i:])
@@ -245,8 +244,8 @@ func overlapping(t testing.TB, n int) []byte {
 	for _, b := range buffers[1:] {
 		copy(b, buffers[0])
 	}
-	// Of the body only that buffer stays, between the batch's metadata, behind those of
-	// the schema, and the end of the stream.
+	// The body keeps only that buffer. Before it are the metadata of the schema and of
+	// the batch, and behind it the end of the stream.
 	schema := 8 + int(binary.LittleEndian.Uint32(payload[4:]))
 	from := schema + 8 + int(binary.LittleEndian.Uint32(payload[schema+4:]))
 	length := binary.LittleEndian.AppendUint64(nil, uint64(len(payload)-8-from))
@@ -282,7 +281,7 @@ func TestNumbersThatTakeTooMuch(t *testing.T) {
 	}
 }
 
-// TestMemoryIsGivenBack: what one large block took is not kept for small ones.
+// TestMemoryIsGivenBack: the memory of a large block is not kept for small ones.
 func TestMemoryIsGivenBack(t *testing.T) {
 	heap := func() uint64 {
 		var m runtime.MemStats
@@ -318,7 +317,7 @@ func TestMemoryIsGivenBack(t *testing.T) {
 	}
 }
 
-// zeros is a stream of rows of n booleans, Zstandard.
+// zeros is a stream of rows of n booleans, compressed by Zstandard.
 func zeros(t testing.TB, rows, n int) []byte {
 	t.Helper()
 	fields := []arrow.Field{{Name: "label", Type: arrow.FixedWidthTypes.Boolean}}

@@ -55,8 +55,8 @@ func BenchmarkDecodeRow(b *testing.B) {
 	}
 }
 
-// BenchmarkFile reads the block of BenchmarkDecode from a file, decoded where it is
-// read, or only cut into pieces for others to decode.
+// BenchmarkFile reads the block of BenchmarkDecode from a file. It is decoded where it
+// is read, or only cut into pieces for others to decode.
 func BenchmarkFile(b *testing.B) {
 	const rows = 20000
 	block := randomBlock(rand.New(rand.NewPCG(1, 2)), rows, 10, []string{"1", "-1"}, []gram.Kind{gram.Float32})

@@ -8,8 +8,7 @@ import (
 	"strings"
 )
 
-// csvReader reads CSV. RFC 4180 is framed here and not by encoding/csv, which
-// allocates for each record.
+// csvReader reads CSV.
 type csvReader struct {
 	*textRows
 	plan    csvPlan

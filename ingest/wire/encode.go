@@ -2,12 +2,12 @@ package wire
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
-	"unsafe"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
@@ -41,8 +41,8 @@ const (
 type Encoder struct {
 	format Format
 	schema *arrow.Schema
-	data   [][]uint64 // arrow: one column's memory each
-	heads  [][]byte   // per class or per column, what stands before a value
+	labels []int64  // arrow: of the rows
+	heads  [][]byte // per class, the text before the first number of its rows
 }
 
 // NewEncoder makes an encoder. It panics if there is no such format.
@@ -197,7 +197,7 @@ func (e *Encoder) libsvm(dst []byte, b *incremental.Block) []byte {
 	return dst
 }
 
-// prefixes makes n texts in memory that is used again.
+// prefixes makes n texts, in memory that is used again.
 func (e *Encoder) prefixes(n int, text func(p []byte, k int) []byte) [][]byte {
 	for len(e.heads) < n {
 		e.heads = append(e.heads, nil)
@@ -210,7 +210,7 @@ func (e *Encoder) prefixes(n int, text func(p []byte, k int) []byte) [][]byte {
 
 // appendNumber writes the shortest decimal that parses back to x.
 func appendNumber(dst []byte, x float64) []byte {
-	// strconv's fast way for what counts and NDC's coordinates are.
+	// Whole numbers are common, and integers are faster to write.
 	if k := int64(x); float64(k) == x && k != 0 && -1e15 < x && x < 1e15 {
 		return strconv.AppendInt(dst, k, 10)
 	}
@@ -224,18 +224,8 @@ func isCanonicalNumber(class string) bool {
 }
 
 func appendJSONString(dst []byte, s string) []byte {
-	dst = append(dst, '"')
-	for _, r := range s {
-		switch {
-		case r == '"' || r == '\\':
-			dst = append(dst, '\\', byte(r))
-		case r < ' ':
-			dst = fmt.Appendf(dst, `\u%04x`, r)
-		default:
-			dst = utf8.AppendRune(dst, r)
-		}
-	}
-	return append(dst, '"')
+	text, _ := json.Marshal(s) // no string is an error
+	return append(dst, text...)
 }
 
 // appendCSVField quotes a field that would otherwise be cut, trimmed or taken
@@ -251,26 +241,18 @@ func appendCSVField(dst []byte, s string) []byte {
 
 // arrow writes a schema, one record batch and the end of the stream.
 func (e *Encoder) arrow(dst []byte, b *incremental.Block) ([]byte, error) {
-	m := b.Rows()
-	columns := len(b.Columns) + 1
-	if b.Weights != nil {
-		columns++
-	}
-	for len(e.data) < columns {
-		e.data = append(e.data, nil)
-	}
-	fields := make([]arrow.Field, 0, columns)
-	arrays := make([]arrow.Array, 0, columns)
+	var fields []arrow.Field
+	var arrays []arrow.Array
 	add := func(name string, a arrow.Array) {
 		fields = append(fields, arrow.Field{Name: name, Type: a.DataType()})
 		arrays = append(arrays, a)
 	}
 	add(labelName, e.arrowLabels(b))
 	if b.Weights != nil {
-		add(weightName, arrowNumbers(&e.data[1], gram.ColumnOf(b.Weights)))
+		add(weightName, primitive(b.Weights))
 	}
 	for j, c := range b.Columns {
-		add(featureName(b.Features, j), arrowNumbers(&e.data[columns-len(b.Columns)+j], c))
+		add(featureName(b.Features, j), arrowNumbers(c))
 	}
 	schema := arrow.NewSchema(fields, nil)
 	if e.schema == nil || !schema.Equal(e.schema) {
@@ -278,7 +260,7 @@ func (e *Encoder) arrow(dst []byte, b *incremental.Block) ([]byte, error) {
 	}
 	buf := bytes.NewBuffer(dst)
 	w := ipc.NewWriter(buf, ipc.WithSchema(e.schema))
-	batch := array.NewRecordBatch(e.schema, arrays, int64(m))
+	batch := array.NewRecordBatch(e.schema, arrays, int64(b.Rows()))
 	if err := w.Write(batch); err != nil {
 		return dst, fmt.Errorf("encode arrow: %w", err)
 	}
@@ -303,58 +285,48 @@ func (e *Encoder) arrowLabels(b *incremental.Block) arrow.Array {
 		}
 		values[k] = v
 	}
-	out := words[int64](&e.data[0], len(b.Codes))
-	for i, code := range b.Codes {
-		out[i] = values[code]
+	e.labels = slices.Grow(e.labels[:0], len(b.Codes))
+	for _, code := range b.Codes {
+		e.labels = append(e.labels, values[code])
 	}
-	return primitive(arrow.PrimitiveTypes.Int64, out)
+	return primitive(e.labels)
 }
 
 // arrowNumbers makes a column of c: a view of it where its numbers follow each other,
-// else in memory that is used again.
-func arrowNumbers(mem *[]uint64, c gram.Column) arrow.Array {
+// else a copy.
+func arrowNumbers(c gram.Column) arrow.Array {
 	switch c.Kind() {
 	case gram.Float32:
-		return numbers[float32](mem, c, arrow.PrimitiveTypes.Float32)
+		return numbers[float32](c)
 	case gram.Int8:
-		return numbers[int8](mem, c, arrow.PrimitiveTypes.Int8)
+		return numbers[int8](c)
 	case gram.Int16:
-		return numbers[int16](mem, c, arrow.PrimitiveTypes.Int16)
+		return numbers[int16](c)
 	case gram.Int32:
-		return numbers[int32](mem, c, arrow.PrimitiveTypes.Int32)
+		return numbers[int32](c)
 	case gram.Uint8:
-		return numbers[uint8](mem, c, arrow.PrimitiveTypes.Uint8)
+		return numbers[uint8](c)
 	case gram.Uint16:
-		return numbers[uint16](mem, c, arrow.PrimitiveTypes.Uint16)
+		return numbers[uint16](c)
 	case gram.Uint32:
-		return numbers[uint32](mem, c, arrow.PrimitiveTypes.Uint32)
+		return numbers[uint32](c)
 	}
-	return numbers[float64](mem, c, arrow.PrimitiveTypes.Float64)
+	return numbers[float64](c)
 }
 
-func numbers[T gram.Number](mem *[]uint64, c gram.Column, typ arrow.DataType) arrow.Array {
+func numbers[T gram.Number](c gram.Column) arrow.Array {
 	values, ok := gram.Values[T](c)
 	if !ok {
-		values = words[T](mem, c.Len())
+		values = make([]T, c.Len())
 		for i := range values {
 			values[i] = T(c.At(i))
 		}
 	}
-	return primitive(typ, values)
+	return primitive(values)
 }
 
-// words is room for n numbers in mem, which grows as needed.
-func words[T gram.Number](mem *[]uint64, n int) []T {
-	const word = 8
-	size := int(unsafe.Sizeof(T(0)))
-	if need := (n*size + word - 1) / word; len(*mem) < need {
-		*mem = make([]uint64, need)
-	}
-	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(*mem))), n)
-}
-
-// primitive views numbers of the type as an array.
-func primitive[T gram.Number](typ arrow.DataType, v []T) arrow.Array {
-	b := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), len(v)*int(unsafe.Sizeof(v[0])))
-	return array.MakeFromData(array.NewData(typ, len(v), []*memory.Buffer{nil, memory.NewBufferBytes(b)}, nil, 0, 0))
+// primitive views numbers as an array.
+func primitive[T gram.Number](v []T) arrow.Array {
+	data := memory.NewBufferBytes(arrow.GetBytes(v))
+	return array.MakeFromData(array.NewData(arrow.GetDataType[T](), len(v), []*memory.Buffer{nil, data}, nil, 0, 0))
 }

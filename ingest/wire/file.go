@@ -90,7 +90,7 @@ func openFile(path string, opts Options, rowsPerBlock int) (r *Reader, err error
 	return r, nil
 }
 
-// start finds out what the file is.
+// start finds the file's format.
 func (r *Reader) start() error {
 	info, err := r.file.Stat()
 	if err != nil {

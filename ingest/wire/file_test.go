@@ -199,7 +199,7 @@ func TestFiles(t *testing.T) {
 					t.Fatalf("features %q", got.Features)
 				}
 			}
-			// With a limit that a block does not keep to by its rows alone.
+			// The limit of bytes is met before that of rows.
 			opts := c.opts
 			opts.Limits.Bytes = 1 << 13
 			if got, err := readAll(path, opts, 1000); err == nil {
@@ -211,8 +211,8 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// TestArrowFiles reads what pyarrow has written, dictionaries that change in the
-// middle and the file format included.
+// TestArrowFiles reads pyarrow's files, among them one in the file format and one whose
+// dictionary changes in the middle.
 func TestArrowFiles(t *testing.T) {
 	for _, name := range []string{"file", "batches", "dictionary", "dictionary_replaced", "lz4", "list_named", "string_view"} {
 		for _, rows := range []int{1, 3, 100} {
@@ -226,7 +226,7 @@ func TestArrowFiles(t *testing.T) {
 	}
 }
 
-// TestFilesRefused: errors name the file, and the row and line in all of it.
+// TestFilesRefused: errors name the file, and count rows and lines from its start.
 func TestFilesRefused(t *testing.T) {
 	arrowFile := string(fixture(t, "batches"))
 	for _, c := range []struct {

@@ -186,7 +186,7 @@ func (r *Reader) decode(d *Decoder, text []byte) error {
 	if r.shape != shapeNone {
 		return nil
 	}
-	// The first rows have said what the features are.
+	// The first rows have named the features.
 	r.shape = j.shape
 	d.want.width = len(d.block.Columns)
 	if d.want.list == nil && d.block.Features != nil {

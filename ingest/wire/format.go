@@ -40,7 +40,8 @@ func (f Format) String() string {
 	return fmt.Sprintf("format %d", uint8(f))
 }
 
-// ContentType is what a producer should declare. Empty for an unknown format.
+// ContentType is the format's content type, for producers to declare. It is empty for
+// an unknown format.
 func (f Format) ContentType() string {
 	if f.valid() {
 		return formats[f].contentType

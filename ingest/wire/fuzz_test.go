@@ -18,11 +18,10 @@ import (
 	"streamd/ingest/wire"
 )
 
-// fuzzLimits keep what an input may cost so low that a decoder which forgets
-// them is noticed.
+// fuzzLimits are so low that a decoder which forgets them is noticed.
 var fuzzLimits = wire.Limits{Bytes: 1 << 16, Rows: 100, Features: 16, Classes: 10}
 
-// requireConsistent fails unless the block is what a Summary relies on.
+// requireConsistent fails unless a Summary can rely on the block.
 func requireConsistent(t *testing.T, b *incremental.Block) {
 	t.Helper()
 	if b.Rows() == 0 || len(b.Columns) == 0 {
@@ -56,8 +55,8 @@ func requireConsistent(t *testing.T, b *incremental.Block) {
 	}
 }
 
-// requireBounded fails when a payload stands for more numbers than its bytes, or what it
-// decompresses to, have room for.
+// requireBounded fails when a payload stands for more numbers than its bytes have room
+// for, once they are decompressed.
 func requireBounded(t *testing.T, contentType string, payload []byte, limits wire.Limits, b *incremental.Block) {
 	t.Helper()
 	cells, most := b.Rows()*len(b.Columns), max(limits.Bytes/8, len(payload)/2)
@@ -69,8 +68,8 @@ func requireBounded(t *testing.T, contentType string, payload []byte, limits wir
 	}
 }
 
-// fuzzDecode decodes with one decoder of each kind for all inputs: a decoder
-// must survive anything, and what it answers must depend on the input alone.
+// fuzzDecode decodes all inputs with the same few decoders. A decoder must survive
+// anything, and its answer must depend on the input alone.
 func fuzzDecode(f *testing.F, contentType string) {
 	all := []wire.Options{
 		{Limits: fuzzLimits},
@@ -152,8 +151,8 @@ func FuzzLIBSVM(f *testing.F) {
 	fuzzDecode(f, "application/x-libsvm")
 }
 
-// FuzzFile: a file read in blocks is what its whole text is as one payload, or
-// both are refused.
+// FuzzFile: a file read in blocks gives the same rows as its whole text as one payload,
+// or both are refused.
 func FuzzFile(f *testing.F) {
 	f.Add(byte(1), "label,a\n1,\"2\"\n\n2,3\r\n", byte(0))
 	f.Add(byte(2), "1,2\n\"a\nb\",4\n", byte(0))
@@ -181,8 +180,8 @@ func FuzzFile(f *testing.F) {
 	})
 }
 
-// FuzzNumber compares the scanner with strconv, bit for bit, on the number of a first
-// row and on that of a row among others.
+// FuzzNumber compares numbers with strconv's, bit for bit, in a first row and in a row
+// among others.
 func FuzzNumber(f *testing.F) {
 	for _, s := range []string{"0", "-0", "1.", ".5", "1e23", "9007199254740993", "1e-400", "123456789012345678901234567890e-10", "+5e+5", "0x1p4", "inf", "1_0", "2.2250738585072011e-308"} {
 		f.Add(s)

@@ -10,8 +10,8 @@ import (
 	"streamd/incremental/gram"
 )
 
-// Labels and codes that end, or begin, where memory can be neither read nor
-// written: one element too many is a fault.
+// Labels and codes lie beside memory that can be neither read nor written, so that
+// one element too many is a fault.
 func TestNothingBeyondTheLabels(t *testing.T) {
 	t.Run("int8", testBeyond[int8])
 	t.Run("int16", testBeyond[int16])
@@ -44,8 +44,7 @@ func testBeyond[T gram.Number](t *testing.T) {
 	}
 }
 
-// A text that ends, or begins, where memory cannot be read: one byte too many is a
-// fault.
+// A text lies beside memory that cannot be read, so that one byte too many is a fault.
 func TestNothingBeyondTheText(t *testing.T) {
 	memory := guarded(t)
 	for _, c := range []struct {

@@ -9,8 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// jsonReader reads JSON. It has a tokenizer of its own: the fastest that is well kept,
-// jsontext, costs more than half of the rows per second.
+// jsonReader reads JSON, with a tokenizer of its own.
 type jsonReader struct {
 	*textRows
 	at    int       // the position in the text
@@ -111,7 +110,7 @@ func (j *jsonReader) lines() error {
 
 // jsonRow is the state of a row that is being read.
 type jsonRow struct {
-	first bool // of its block, and says what the features are
+	first bool // of its block, and fixes the features
 	shape jsonShape
 	named int // features given by name
 	next  int // the likely place of the next name

@@ -27,7 +27,7 @@ type labels struct {
 
 	codes   []int32            // id → code in this block, -1: not seen in it
 	small   [smallLabels]int32 // integer + smallLabels/2 → code in this block, or -1
-	seen    []uint             // places in small that are not -1
+	seen    []int              // places in small that are not -1
 	used    []int32            // code → id
 	classes []string           // code → class
 	scratch []byte
@@ -49,7 +49,7 @@ func (l *labels) forget() {
 
 // reset starts a block.
 func (l *labels) reset() {
-	if len(l.names) > 4*l.max { // strangers must not pile up
+	if len(l.names) > 4*l.max { // classes of past blocks must not pile up
 		l.forget()
 	}
 	for _, id := range l.used {
@@ -119,31 +119,16 @@ func (l *labels) text(b []byte) (int32, string) {
 	return l.code(id)
 }
 
-// recent is the code of a small integer that the block has had before, else negative.
-func (l *labels) recent(x float64) int32 {
-	if at := smallLabel(x); at < smallLabels {
-		return l.small[at]
-	}
-	return -1
-}
-
-// smallLabel is the place of a label in labels.small, or beyond it.
-func smallLabel(x float64) uint {
-	if k := int(x); float64(k) == x {
-		return uint(k + smallLabels/2)
-	}
-	return smallLabels
-}
-
 // number is for a label that is a number in its format.
 func (l *labels) number(x float64) (code int32, reason string) {
-	if code = l.recent(x); code >= 0 {
-		return code, ""
+	k := int(x)
+	at := k + smallLabels/2
+	small := uint(at) < smallLabels && float64(k) == x
+	if small && l.small[at] >= 0 {
+		return l.small[at], ""
 	}
-	if code, reason = l.anyNumber(x); reason == "" {
-		if at := smallLabel(x); at < smallLabels {
-			l.small[at], l.seen = code, append(l.seen, at)
-		}
+	if code, reason = l.anyNumber(x); small && reason == "" {
+		l.small[at], l.seen = code, append(l.seen, at)
 	}
 	return code, reason
 }
@@ -164,8 +149,8 @@ func (l *labels) anyNumber(x float64) (int32, string) {
 type spellings struct {
 	all map[string]spelling
 
-	// Most rows have one of a few labels: each is found here, by its ends and its
-	// length, in less than half the time that the map takes.
+	// Most rows have one of a few labels. Those are found here, by their ends and their
+	// length, faster than in the map.
 	recent [64]spelling
 }
 
@@ -178,7 +163,7 @@ func newSpellings() spellings { return spellings{all: make(map[string]spelling)}
 
 func (s *spellings) add(text string, id int32) { s.all[text] = spelling{text, id} }
 
-// id is that of a text, if it is known. Nothing is allocated.
+// id is the id of a known text. Nothing is allocated.
 func (s *spellings) id(b []byte) (id int32, ok bool) {
 	if len(b) == 0 {
 		return 0, false
@@ -194,13 +179,13 @@ func (s *spellings) id(b []byte) (id int32, ok bool) {
 	return known.id, ok
 }
 
-// sharesFloat is whether s, which reads as x, is an integer so long that others
-// next to it may read as x, too: an id rather than a quantity.
+// sharesFloat is whether s, which reads as x, is an integer so long that its
+// neighbours may read as x, too: an id rather than a quantity.
 func sharesFloat(s string, x float64) bool {
 	return math.Abs(x) >= 1<<53 && !strings.ContainsAny(s, ".eE")
 }
 
-// canonicalText is the class that a label text of CSV or LIBSVM stands for.
+// canonicalText is the class of a label text of CSV or LIBSVM.
 func canonicalText(s string) (class, reason string) {
 	if x, end, ok := number([]byte(s), 0); ok && end == len(s) {
 		if math.IsInf(x, 0) {

@@ -6,9 +6,8 @@ import (
 	"testing"
 )
 
-// TestAlikeLabels: labels with the same ends and length get the codes that they
-// would have by themselves, in order of first appearance, and allocate nothing
-// once they are known.
+// TestAlikeLabels: labels with the same ends and the same length get codes of their own,
+// in order of first appearance. Known ones allocate nothing.
 func TestAlikeLabels(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	texts := [][]byte{[]byte("1"), []byte("+1"), []byte("1.0"), []byte("1e0"), []byte("ham"), []byte("h.m")}

@@ -8,14 +8,14 @@ import (
 	"testing"
 )
 
-// TestNumber compares the scanner with strconv, bit for bit, on numbers of every
-// length, on exact halves between two float64, and on what lies beside those.
+// TestNumber compares numbers with strconv's, bit for bit: of every length, half way
+// between two float64, and next to those.
 func TestNumber(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	check := func(s string) {
 		t.Helper()
 		want, _ := strconv.ParseFloat(s, 64)
-		// What stands behind a number is not part of it, though it be digits.
+		// The text behind a number is not part of it, though it be digits.
 		for _, behind := range []string{"", ",12345678", ":.5", "\xff\xff\xff\xff\xff\xff\xff\xff"} {
 			x, end, ok := number([]byte(s+behind), 0)
 			if !ok || end != len(s) || math.Float64bits(x) != math.Float64bits(want) {
@@ -51,7 +51,7 @@ func TestNumber(t *testing.T) {
 			}
 		}
 	}
-	// Around where one way of reading ends and another begins.
+	// Around the number of digits that are read without strconv.
 	for digits := 15; digits <= 22; digits++ {
 		for k := 18; k <= 30; k++ {
 			for _, digit := range []string{"0", "1", "9"} {
@@ -70,7 +70,7 @@ func TestNumber(t *testing.T) {
 	}
 }
 
-// BenchmarkNumber reads float64 and float32 in full, and what people type.
+// BenchmarkNumber reads float64 and float32 in full, and numbers as people type them.
 func BenchmarkNumber(b *testing.B) {
 	for _, c := range []struct {
 		name string

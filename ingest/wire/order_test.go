@@ -11,8 +11,8 @@ import (
 	"streamd/ingest/wire"
 )
 
-// The order in which a payload or a file has its features makes no difference
-// unless the options have one.
+// The order of the features in a payload or a file makes no difference, unless the
+// options have one.
 func TestOrderOfFeatures(t *testing.T) {
 	names := []string{"a", "x2", "x10", "y"}
 	rng := rand.New(rand.NewPCG(51, 51))

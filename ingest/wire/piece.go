@@ -28,7 +28,7 @@ type Piece struct {
 
 // Cut is Next for a piece, and returns the number of its rows. Text is only divided,
 // which takes a fraction of the time of decoding it; but the first block is decoded,
-// because it says what the features of the others are.
+// because it fixes the features of the others.
 func (r *Reader) Cut(p *Piece) (rows int, err error) {
 	if r.format == Arrow || r.blocks == 0 || r.err != nil {
 		b, err := r.Next()

@@ -91,7 +91,7 @@ func randomColumn(rng *rand.Rand, m int, kind gram.Kind) gram.Column {
 				return math.Copysign(0, -1)
 			case 2:
 				return float64(rng.IntN(200) - 100)
-			case 3: // all bits set at random, within what a model takes
+			case 3: // all bits set at random, within the range of a model
 				return math.Float64frombits(rng.Uint64()&^(0x7ff<<52) | (1023-140+rng.Uint64N(260))<<52)
 			}
 			return rng.NormFloat64()
@@ -125,9 +125,9 @@ func fill[T any](m int, next func() T) []T {
 var allKinds = []gram.Kind{gram.Float32, gram.Float64, gram.Int8, gram.Int16, gram.Int32,
 	gram.Int64, gram.Uint8, gram.Uint16, gram.Uint32, gram.Uint64}
 
-// TestConformance: what an encoder writes, a decoder reads back, in any format.
-// One decoder and one encoder per format see all blocks, so that nothing of one
-// block may leak into the next.
+// TestConformance: a decoder reads back the block that an encoder has written, in any
+// format. One decoder and one encoder per format see all blocks, so that nothing of one
+// may leak into the next.
 func TestConformance(t *testing.T) {
 	classes := [][]string{{"1", "-1"}, {"spam", "ham", "x\u00e9"}, {"0", "1", "2", "3", "0.5"}, {"only"}, {"1e+300", "123456789012345", "-7"}}
 	if got := len(wire.Formats()); got != 4 {
@@ -170,7 +170,7 @@ func TestConformance(t *testing.T) {
 
 				table, err := newDecoder(t, wire.Options{Features: got.Features, Weight: "weight"}).DecodeUnlabelled(format.ContentType(), payload)
 				if format == wire.CSV && got.Features == nil {
-					// Nothing tells that the first column is a label.
+					// Nothing marks the first column as a label.
 					continue
 				}
 				if err != nil {
@@ -286,7 +286,7 @@ func TestShapes(t *testing.T) {
 	}
 }
 
-// TestSparse: what is absent is zero, wherever the width becomes known.
+// TestSparse: absent values are zero, wherever the width becomes known.
 func TestSparse(t *testing.T) {
 	want := &incremental.Block{Classes: []string{"1", "-1"}, Codes: []int32{0, 1, 0}, Columns: []gram.Column{
 		gram.ColumnOf([]float64{0, 7, 0}), gram.ColumnOf([]float64{5, 0, 0}), gram.ColumnOf([]float64{0, 0, 0}), gram.ColumnOf([]float64{0, 9, 0})}}
@@ -307,8 +307,8 @@ func TestSparse(t *testing.T) {
 	requireSame(t, padded, want)
 }
 
-// TestRefused is one payload per reason. Each error must name the row, counted
-// from 0, and say what is wrong.
+// TestRefused is one payload per reason. Each error must name the row, counted from 0,
+// and the reason.
 func TestRefused(t *testing.T) {
 	const (
 		asJSON   = "application/json"
@@ -475,8 +475,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestHeaderOfAnother: what the first line is depends on its payload and content
-// type alone, not on a header that the decoder has met before.
+// TestHeaderOfAnother: whether the first line is a header depends on its payload and
+// content type alone, not on a header that the decoder has met before.
 func TestHeaderOfAnother(t *testing.T) {
 	for _, c := range []struct {
 		name, before, beforeType, payload string

@@ -13,8 +13,8 @@ import (
 	"streamd/ingest/wire"
 )
 
-// TestRowByRow: a payload is its rows one by one, to the bit and to the word of an
-// error, though a row that is written like the one before is not parsed as a whole.
+// TestRowByRow: the rows of a payload are the same as in payloads of one row, to the bit
+// and to the word of an error, whether they are written alike or not.
 func TestRowByRow(t *testing.T) {
 	odd := strings.Split(" 0 -0 0.0 1 +1 .5 5. 007 01.5 1e5 1E+05 1e-05 1e400 -1e400 1e-400 nan -inf null \"\" \"1\" - + . e5 1e 1e+ 1e+123 2.5e-10 "+
 		"9007199254740993 123456789012345678901234567890 0.123456789012345678901234567890 1.00000000000000011102230246251565 18446744073709551616 "+
@@ -95,7 +95,7 @@ func TestRowByRow(t *testing.T) {
 			}
 		}
 		opts := wire.Options{Features: names, Label: "first", Header: wire.HeaderAbsent}
-		contentType, head := "text/csv", "" // a first row, which says more of what is wrong with it
+		contentType, head := "text/csv", "" // a first row; errors of a first row are different
 		switch kind {
 		case "csv":
 			head = "1" + strings.Repeat(",0", n) + "\n"
@@ -112,7 +112,7 @@ func TestRowByRow(t *testing.T) {
 				t.Fatalf("%s without labels: %d rows, %v\n%q", kind, table.Rows, err, rows)
 			}
 		}
-		if contentType == "application/json" { // messages of one row say themselves what their features are
+		if contentType == "application/json" { // a message of one row names its own features
 			d := newDecoder(t, wire.Options{Weight: "weight"})
 			for _, row := range rows {
 				got, err := d.Decode(contentType, []byte(row))

@@ -164,7 +164,7 @@ func (s *Store) copyTo(ctx context.Context, temporary string, f filler) (next *S
 	}
 	// Copying in several transactions has left free pages, which have had live values.
 	err = guard(func() error {
-		return unusedParts(file, db.Info().PageSize, func(at, length int64) error { return clearPart(file, at, length) })
+		return readPages(file, db.Info().PageSize, func(at, length int64) error { return clearPart(file, at, length) })
 	})
 	if err != nil {
 		return nil, err
@@ -284,7 +284,7 @@ func FindRemains(path string) (r Remains, err error) {
 	r.Uncompacted = contents.Uncompacted
 	pageSize := s.db.Info().PageSize
 	err = guard(func() error {
-		return unusedParts(s.data, pageSize, func(at, length int64) error {
+		return readPages(s.data, pageSize, func(at, length int64) error {
 			r.Free += length
 			for end := at + length; at < end; {
 				n := min(end, (at/int64(pageSize)+1)*int64(pageSize)) - at // up to the end of the page

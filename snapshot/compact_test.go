@@ -168,7 +168,7 @@ func TestSlackIsZero(t *testing.T) {
 	}
 	slack := 0
 	pageSize := int64(s.db.Info().PageSize)
-	err := unusedParts(s.data, int(pageSize), func(at, length int64) error {
+	err := readPages(s.data, int(pageSize), func(at, length int64) error {
 		if at%pageSize == 0 {
 			return nil
 		}

@@ -262,6 +262,9 @@ func TestHostilePages(t *testing.T) {
 	}
 	freelist := int(order.Uint64(good[newest+48:])) * pageSize
 	firstLeaf := int(order.Uint64(good[at+24:])) * pageSize
+	if order.Uint16(good[freelist+10:]) < 2 {
+		t.Fatal("the file is too small for this test: it has no two free pages")
+	}
 
 	for name, c := range map[string]struct {
 		spoil func(b []byte)
@@ -282,7 +285,16 @@ func TestHostilePages(t *testing.T) {
 		"value length":           {func(b []byte) { order.PutUint32(b[firstLeaf+28:], 1<<31) }, "outside of it"},
 		"bucket inside a bucket": {func(b []byte) { order.PutUint32(b[firstLeaf+16:], leafBucket) }, "has flags 1"},
 		"key shorter":            {func(b []byte) { order.PutUint32(b[at+36:], order.Uint32(b[at+36:])-1) }, "out of order"},
+		"flags":                  {func(b []byte) { order.PutUint32(b[firstLeaf+16:], 2) }, "has flags 2"},
 		"order":                  {func(b []byte) { b[at+16+int(order.Uint32(b[at+16:]))] = 0xFF }, "out of order"},
+		"order of a leaf": {func(b []byte) { // its second key comes first
+			copy(b[firstLeaf+16:firstLeaf+32], b[firstLeaf+32:firstLeaf+48])
+			order.PutUint32(b[firstLeaf+20:], order.Uint32(b[firstLeaf+20:])+16)
+		}, "out of order"},
+		"order of a child": {func(b []byte) { // its last key comes after the next child
+			last := firstLeaf + 16*int(order.Uint16(b[firstLeaf+10:]))
+			b[last+int(order.Uint32(b[last+4:]))] = 0xFF
+		}, "out of order"},
 		"long free list": {func(b []byte) {
 			order.PutUint16(b[freelist+10:], 0xFFFF)
 			order.PutUint64(b[freelist+16:], 1<<60)
@@ -292,6 +304,9 @@ func TestHostilePages(t *testing.T) {
 			order.PutUint16(b[freelist+10:], 1)
 			order.PutUint64(b[freelist+16:], root)
 		}, "used twice"},
+		"page free twice":   {func(b []byte) { copy(b[freelist+24:freelist+32], b[freelist+16:freelist+24]) }, "used twice"},
+		"free page outside": {func(b []byte) { order.PutUint64(b[freelist+16:], 1<<40) }, "outside the file"},
+		"lost page":         {func(b []byte) { order.PutUint16(b[freelist+10:], order.Uint16(b[freelist+10:])-1) }, "neither used nor free"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := bytes.Clone(good)

@@ -88,7 +88,7 @@ func TestPagesReadAhead(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	c := pageCheck{file: file, size: size, pages: pages, needed: make([]bool, 1)}
+	c := pageCheck{file: file, size: size, seen: make([]bool, pages), asked: make([]bool, 1)}
 	ahead := 0
 	for range 200 {
 		id := uint64(r.IntN(pages))

@@ -107,7 +107,7 @@ func TestPagesInNoOrderAreReadByStretches(t *testing.T) {
 		t.Skip("the file system of temporary files has nothing but memory")
 	}
 	each := uint64(stretch / page)
-	c := pageCheck{file: file, size: int64(page), pages: 3 * each, needed: make([]bool, 3)}
+	c := pageCheck{file: file, size: int64(page), seen: make([]bool, 3*each), asked: make([]bool, 3)}
 	if _, err := c.page(each + each/2); err != nil {
 		t.Fatal(err)
 	}

@@ -150,29 +150,29 @@ func (c *Config) check() error {
 	return errors.Join(problems...)
 }
 
-func (c *Fetching) check() []error {
+func (f *Fetching) check() []error {
 	var problems []error
 	report := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
-	c.MaxWait = cmp.Or(c.MaxWait, 500*time.Millisecond)
-	c.FetchBytes = cmp.Or(c.FetchBytes, 4<<20)
-	c.MaxMessageBytes = cmp.Or(c.MaxMessageBytes, 64<<20)
-	c.BufferBytes = cmp.Or(c.BufferBytes, 8<<20)
-	c.TotalBytes = cmp.Or(c.TotalBytes, 256<<20)
-	if c.MaxWait < time.Millisecond || c.MaxWait > time.Minute {
-		report("max wait %v is not between 1ms and 1m", c.MaxWait)
+	f.MaxWait = cmp.Or(f.MaxWait, 500*time.Millisecond)
+	f.FetchBytes = cmp.Or(f.FetchBytes, 4<<20)
+	f.MaxMessageBytes = cmp.Or(f.MaxMessageBytes, 64<<20)
+	f.BufferBytes = cmp.Or(f.BufferBytes, 8<<20)
+	f.TotalBytes = cmp.Or(f.TotalBytes, 256<<20)
+	if f.MaxWait < time.Millisecond || f.MaxWait > time.Minute {
+		report("max wait %v is not between 1ms and 1m", f.MaxWait)
 	}
 	// The protocol's sizes are int32, and a response holds both.
-	if c.FetchBytes < 1 || c.FetchBytes > 1<<29 {
-		report("fetch bytes %d is not between 1 and %d", c.FetchBytes, 1<<29)
+	if f.FetchBytes < 1 || f.FetchBytes > 1<<29 {
+		report("fetch bytes %d is not between 1 and %d", f.FetchBytes, 1<<29)
 	}
-	if c.MaxMessageBytes < 1024 || c.MaxMessageBytes > 1<<30 {
-		report("max message bytes %d is not between 1024 and %d", c.MaxMessageBytes, 1<<30)
+	if f.MaxMessageBytes < 1024 || f.MaxMessageBytes > 1<<30 {
+		report("max message bytes %d is not between 1024 and %d", f.MaxMessageBytes, 1<<30)
 	}
-	if c.TotalBytes < 1 {
-		report("total bytes %d is not positive", c.TotalBytes)
+	if f.TotalBytes < 1 {
+		report("total bytes %d is not positive", f.TotalBytes)
 	}
-	if c.BufferBytes < 1 {
-		report("buffer bytes %d is not positive", c.BufferBytes)
+	if f.BufferBytes < 1 {
+		report("buffer bytes %d is not positive", f.BufferBytes)
 	}
 	return problems
 }

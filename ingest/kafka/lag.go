@@ -39,10 +39,10 @@ func NewLagMonitor(c Cluster, topic, group string) (*LagMonitor, error) {
 }
 
 // Lag asks the brokers for the lags, by partition.
-func (m *LagMonitor) Lag(ctx context.Context) ([]PartitionLag, error) {
-	n, err := m.cl.partitions(ctx, m.topic)
+func (l *LagMonitor) Lag(ctx context.Context) ([]PartitionLag, error) {
+	n, err := l.cl.partitions(ctx, l.topic)
 	if err != nil {
-		return nil, fmt.Errorf("lag of %s on %s: %w", m.group, m.topic, err)
+		return nil, fmt.Errorf("lag of %s on %s: %w", l.group, l.topic, err)
 	}
 	ids := make([]int, n)
 	lags := make([]PartitionLag, n)
@@ -50,22 +50,22 @@ func (m *LagMonitor) Lag(ctx context.Context) ([]PartitionLag, error) {
 		ids[i] = i
 		lags[i] = PartitionLag{Committed: -1}
 	}
-	committed, err := m.cl.api().OffsetFetch(ctx, &kafkago.OffsetFetchRequest{GroupID: m.group, Topics: map[string][]int{m.topic: ids}})
+	committed, err := l.cl.api().OffsetFetch(ctx, &kafkago.OffsetFetchRequest{GroupID: l.group, Topics: map[string][]int{l.topic: ids}})
 	if err == nil && !errors.Is(committed.Error, kafkago.GroupIdNotFound) { // some brokers say so where others say -1
 		err = committed.Error
 	}
 	if err != nil {
-		return nil, fmt.Errorf("lag of %s on %s: %w", m.group, m.topic, err)
+		return nil, fmt.Errorf("lag of %s on %s: %w", l.group, l.topic, err)
 	}
-	for _, p := range committed.Topics[m.topic] {
+	for _, p := range committed.Topics[l.topic] {
 		if p.Error != nil {
-			return nil, fmt.Errorf("lag of %s on %s/%d: %w", m.group, m.topic, p.Partition, p.Error)
+			return nil, fmt.Errorf("lag of %s on %s/%d: %w", l.group, l.topic, p.Partition, p.Error)
 		}
 		if p.Partition >= 0 && p.Partition < n {
 			lags[p.Partition].Committed = p.CommittedOffset
 		}
 	}
-	ends, err := m.cl.allBounds(ctx, m.topic, ids)
+	ends, err := l.cl.allBounds(ctx, l.topic, ids)
 	if err != nil {
 		return nil, err
 	}
@@ -77,11 +77,11 @@ func (m *LagMonitor) Lag(ctx context.Context) ([]PartitionLag, error) {
 
 // WaitBelow returns when no partition's lag is above limit offsets. It retries failed
 // requests until ctx ends.
-func (m *LagMonitor) WaitBelow(ctx context.Context, limit int64) error {
+func (l *LagMonitor) WaitBelow(ctx context.Context, limit int64) error {
 	const interval = 50 * time.Millisecond
 	var pause backoff
 	for {
-		lags, err := m.Lag(ctx)
+		lags, err := l.Lag(ctx)
 		if isPermanent(err) {
 			return err
 		}
@@ -108,4 +108,4 @@ func (m *LagMonitor) WaitBelow(ctx context.Context, limit int64) error {
 }
 
 // Close closes the connections.
-func (m *LagMonitor) Close() { m.cl.close() }
+func (l *LagMonitor) Close() { l.cl.close() }

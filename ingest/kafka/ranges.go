@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sort"
 	"sync"
+	"sync/atomic"
 
 	"github.com/rs/zerolog"
 	kafkago "github.com/segmentio/kafka-go"
@@ -51,14 +52,12 @@ type RangeConfig struct {
 // RangeReader reads ranges of a topic again, outside of any group. It changes no position
 // and no committed offset, and no Consumer notices.
 type RangeReader struct {
-	cfg RangeConfig
-	log zerolog.Logger
-	cl  *client
-
+	cfg   RangeConfig
+	log   zerolog.Logger
+	cl    *client
 	total *total
 
-	mu    sync.Mutex
-	stats RangeStats
+	fetched, fetchErrors atomic.Int64 // as in RangeStats
 }
 
 // RangeStats counts the work of a RangeReader since it was made.
@@ -79,15 +78,14 @@ func NewRangeReader(cfg RangeConfig, log zerolog.Logger) (*RangeReader, error) {
 		return nil, err
 	}
 	return &RangeReader{
-		cfg: cfg,
-		log: log.With().Str("topic", cfg.Topic).Logger(),
-		cl:  newClient(&cfg.Cluster, cfg.Topic),
-
+		cfg:   cfg,
+		log:   log.With().Str("topic", cfg.Topic).Logger(),
+		cl:    newClient(&cfg.Cluster, cfg.Topic),
 		total: newTotal(cfg.TotalBytes),
 	}, nil
 }
 
-// Close gives the connections back. Read must not be running.
+// Close closes the connections. Read must not be running.
 func (r *RangeReader) Close() { r.cl.close() }
 
 // Log returns the offsets of the log, a range for each partition that is not empty. For a
@@ -116,9 +114,7 @@ func (r *RangeReader) Log(ctx context.Context) ([]Range, error) {
 
 // Stats returns a snapshot. It may be called at any time.
 func (r *RangeReader) Stats() RangeStats {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.stats
+	return RangeStats{Fetched: r.fetched.Load(), FetchErrors: r.fetchErrors.Load()}
 }
 
 // Read delivers the log's records in the ranges, each record once. The ranges may come in
@@ -199,9 +195,9 @@ func normalise(ranges []Range) []Range {
 // reading reads the ranges of one partition.
 type reading struct {
 	*fetcher
-	r    *RangeReader
-	log  zerolog.Logger
-	take func(context.Context, *Batch) error
+	reader *RangeReader
+	log    zerolog.Logger
+	take   func(context.Context, *Batch) error
 
 	// These belong to the fetching goroutine.
 	at       int64             // everything before it has been read or lost
@@ -217,7 +213,7 @@ func (r *RangeReader) newReading(ranges []Range, take func(context.Context, *Bat
 	id := ranges[0].Partition
 	return &reading{
 		fetcher: newFetcher(r.cl, r.cfg.Topic, id, r.cfg.Fetching, r.total),
-		r:       r,
+		reader:  r,
 		log:     r.log.With().Int("partition", id).Logger(),
 		take:    take,
 		at:      ranges[0].From,
@@ -225,8 +221,8 @@ func (r *RangeReader) newReading(ranges []Range, take func(context.Context, *Bat
 	}
 }
 
-func (p *reading) deliver(ctx context.Context, d delivery) error {
-	err := p.take(ctx, d.batch)
+func (r *reading) deliver(ctx context.Context, d delivery) error {
+	err := r.take(ctx, d.batch)
 	if err != nil {
 		d.batch.Release()
 	}
@@ -242,10 +238,10 @@ const (
 )
 
 // fetchAll reads until the ranges have come to their ends.
-func (p *reading) fetchAll(ctx context.Context, queue chan<- delivery) error {
+func (r *reading) fetchAll(ctx context.Context, queue chan<- delivery) error {
 	var retry retrial
-	for unknown := 0; len(p.ranges) > 0; {
-		err := p.step(ctx, queue)
+	for unknown := 0; len(r.ranges) > 0; {
+		err := r.step(ctx, queue)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -254,9 +250,7 @@ func (p *reading) fetchAll(ctx context.Context, queue chan<- delivery) error {
 			unknown = 0
 			continue
 		}
-		p.r.mu.Lock()
-		p.r.stats.FetchErrors++
-		p.r.mu.Unlock()
+		r.reader.fetchErrors.Add(1)
 		if isUnknownPartition(err) {
 			if unknown++; unknown == unknownAttempts {
 				return fmt.Errorf("the partition is gone: %w", err)
@@ -265,8 +259,8 @@ func (p *reading) fetchAll(ctx context.Context, queue chan<- delivery) error {
 		if err := retry.final(err); err != nil {
 			return err
 		}
-		p.log.Warn().Err(err).Int64("offset", p.at).Msg("reading old records failed; trying again")
-		if err := retry.waitFor(ctx, p.fetcher); err != nil {
+		r.log.Warn().Err(err).Int64("offset", r.at).Msg("reading old records failed; trying again")
+		if err := retry.waitFor(ctx, r.fetcher); err != nil {
 			return err
 		}
 	}
@@ -274,97 +268,95 @@ func (p *reading) fetchAll(ctx context.Context, queue chan<- delivery) error {
 }
 
 // step fetches once and goes on after what was read or is lost.
-func (p *reading) step(ctx context.Context, queue chan<- delivery) error {
-	next, err := p.fetch(ctx, Saved{Next: p.at}, p.maxBytes(), p.answered, p.wants, func(b *Batch) error {
-		p.trim(b)
+func (r *reading) step(ctx context.Context, queue chan<- delivery) error {
+	next, err := r.fetch(ctx, Saved{Next: r.at}, r.maxBytes(), r.answered, r.wants, func(b *Batch) error {
+		r.trim(b)
 		return enqueue(ctx, queue, delivery{batch: b})
 	})
 	switch {
-	case next.Next > p.at:
-		p.pass(next.Next)
+	case next.Next > r.at:
+		r.pass(next.Next)
 	case err == nil:
-		return p.stalled(ctx, queue)
+		return r.stalled(ctx, queue)
 	case errors.Is(err, kafkago.OffsetOutOfRange):
-		return p.locate(ctx)
+		return r.locate(ctx)
 	}
 	return err
 }
 
 // answered notes the log's state in a response, and its size.
-func (p *reading) answered(r *protocol.Fetched) {
-	p.answer, p.size = r.LogState, len(r.Records)
-	p.r.mu.Lock()
-	p.r.stats.Fetched += int64(p.size)
-	p.r.mu.Unlock()
+func (r *reading) answered(f *protocol.Fetched) {
+	r.answer, r.size = f.LogState, len(f.Records)
+	r.reader.fetched.Add(int64(r.size))
 }
 
 // pass goes on at an offset, or at the next range if that comes later.
-func (p *reading) pass(next int64) {
-	p.density = float64(p.size) / float64(next-p.at)
-	p.move(next)
+func (r *reading) pass(next int64) {
+	r.density = float64(r.size) / float64(next-r.at)
+	r.move(next)
 }
 
-func (p *reading) move(next int64) {
-	for len(p.ranges) > 0 && p.ranges[0].To <= next {
-		p.ranges = p.ranges[1:]
+func (r *reading) move(next int64) {
+	for len(r.ranges) > 0 && r.ranges[0].To <= next {
+		r.ranges = r.ranges[1:]
 	}
-	p.contrary, p.at = 0, next
-	if len(p.ranges) > 0 {
-		p.at = max(next, p.ranges[0].From)
+	r.contrary, r.at = 0, next
+	if len(r.ranges) > 0 {
+		r.at = max(next, r.ranges[0].From)
 	}
 }
 
 // stalled decides how to go on after a fetch without records.
-func (p *reading) stalled(ctx context.Context, queue chan<- delivery) error {
-	a := &p.answer
+func (r *reading) stalled(ctx context.Context, queue chan<- delivery) error {
+	a := &r.answer
 	switch {
-	case a.HighWatermark > p.at && a.Stable <= p.at:
+	case a.HighWatermark > r.at && a.Stable <= r.at:
 		return nil // a transaction is open, and the broker has held the answer back
 	case a.Throttled:
 		return nil // a throttled answer has no records
 	}
-	if p.contrary++; p.contrary < contraryAttempts {
-		return fmt.Errorf("nothing comes from offset %d on; the log ends at %d", p.at, a.HighWatermark)
+	if r.contrary++; r.contrary < contraryAttempts {
+		return fmt.Errorf("nothing comes from offset %d on; the log ends at %d", r.at, a.HighWatermark)
 	}
-	if a.HighWatermark <= p.at {
-		p.lose(math.MaxInt64, a.LogStart, a.HighWatermark)
+	if a.HighWatermark <= r.at {
+		r.lose(math.MaxInt64, a.LogStart, a.HighWatermark)
 		return nil
 	}
 	// Everything up to the end of the log has been compacted away.
-	b := newBatch(p.id, &p.names)
+	b := newBatch(r.id, &r.names)
 	b.Position = Saved{Next: a.Stable}
-	p.move(a.Stable)
+	r.move(a.Stable)
 	return enqueue(ctx, queue, delivery{batch: b})
 }
 
 // locate decides how to go on when the next offset is outside the log.
-func (p *reading) locate(ctx context.Context) error {
-	start, end, err := p.cl.bounds(ctx, p.topic, p.id)
+func (r *reading) locate(ctx context.Context) error {
+	start, end, err := r.cl.bounds(ctx, r.topic, r.id)
 	if err != nil {
 		return err
 	}
-	if p.at < start {
-		p.lose(start, start, end)
+	if r.at < start {
+		r.lose(start, start, end)
 		return nil
 	}
-	if p.at >= end {
-		if p.contrary++; p.contrary == contraryAttempts {
-			p.lose(math.MaxInt64, start, end)
+	if r.at >= end {
+		if r.contrary++; r.contrary == contraryAttempts {
+			r.lose(math.MaxInt64, start, end)
 			return nil
 		}
 	}
-	return fmt.Errorf("offset %d of a log from %d to %d: %w", p.at, start, end, kafkago.OffsetOutOfRange)
+	return fmt.Errorf("offset %d of a log from %d to %d: %w", r.at, start, end, kafkago.OffsetOutOfRange)
 }
 
 // lose gives up the offsets of the ranges before an offset, and goes on there.
-func (p *reading) lose(before, start, end int64) {
-	for _, each := range p.ranges {
-		gone := Range{p.id, max(each.From, p.at), min(each.To, before)}
+func (r *reading) lose(before, start, end int64) {
+	for _, each := range r.ranges {
+		gone := Range{r.id, max(each.From, r.at), min(each.To, before)}
 		if gone.From < gone.To {
-			p.lost = append(p.lost, Lost{Range: gone, LogStart: start, LogEnd: end})
+			r.lost = append(r.lost, Lost{Range: gone, LogStart: start, LogEnd: end})
 		}
 	}
-	p.move(before)
+	r.move(before)
 }
 
 // jumpBytes can be read in about the time of one more request. A shorter stretch between
@@ -373,35 +365,35 @@ const jumpBytes = 256 << 10
 
 // maxBytes is how much to ask for: by the density, the bytes up to the next long stretch
 // between ranges.
-func (p *reading) maxBytes() int {
-	limit := float64(p.cfg.FetchBytes)
-	if p.density == 0 {
-		return p.cfg.FetchBytes
+func (r *reading) maxBytes() int {
+	limit := float64(r.cfg.FetchBytes)
+	if r.density == 0 {
+		return r.cfg.FetchBytes
 	}
-	end := p.ranges[0].To
-	for _, each := range p.ranges[1:] {
-		if float64(each.From-end)*p.density > jumpBytes || float64(end-p.at)*p.density > limit {
+	end := r.ranges[0].To
+	for _, each := range r.ranges[1:] {
+		if float64(each.From-end)*r.density > jumpBytes || float64(end-r.at)*r.density > limit {
 			break
 		}
 		end = each.To
 	}
 	const margin = 1.1 // for records larger than the average
-	return int(max(1, min(limit, margin*float64(end-p.at)*p.density)))
+	return int(max(1, min(limit, margin*float64(end-r.at)*r.density)))
 }
 
 // wants says whether a range has an offset from first to last.
-func (p *reading) wants(first, last int64) bool {
-	i := sort.Search(len(p.ranges), func(i int) bool { return p.ranges[i].To > first })
-	return i < len(p.ranges) && p.ranges[i].From <= last
+func (r *reading) wants(first, last int64) bool {
+	i := sort.Search(len(r.ranges), func(i int) bool { return r.ranges[i].To > first })
+	return i < len(r.ranges) && r.ranges[i].From <= last
 }
 
 // trim deletes the records outside the ranges from b.
-func (p *reading) trim(b *Batch) {
-	rest := p.ranges
-	b.Records = slices.DeleteFunc(b.Records, func(r Record) bool {
-		for len(rest) > 0 && rest[0].To <= r.Offset {
+func (r *reading) trim(b *Batch) {
+	rest := r.ranges
+	b.Records = slices.DeleteFunc(b.Records, func(rec Record) bool {
+		for len(rest) > 0 && rest[0].To <= rec.Offset {
 			rest = rest[1:]
 		}
-		return len(rest) == 0 || r.Offset < rest[0].From
+		return len(rest) == 0 || rec.Offset < rest[0].From
 	})
 }

@@ -132,6 +132,10 @@ func (s *suite) deleteTopic(t *testing.T, name string) {
 	if err != nil {
 		t.Fatalf("delete topic %s: %v", name, err)
 	}
+	// A broker may list the topic for a moment still. To make it anew would do nothing then.
+	eventually(t, "the end of topic "+name, func() bool {
+		return kerr.ErrorForCode(s.metadata(t, name).Topics[0].ErrorCode) == kerr.UnknownTopicOrPartition
+	})
 }
 
 // metadata asks the cluster for the metadata of a topic.

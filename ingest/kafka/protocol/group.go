@@ -196,11 +196,12 @@ func readJoinAnswer(body []byte, version int16, topic string) ([]byte, error) {
 func subscribed(metadata []byte) (topics []string) {
 	d := kbin.Reader{Src: metadata}
 	d.Int16() // version
-	for n := d.Int32(); n > 0 && d.Ok(); n-- {
-		topics = append(topics, d.String())
-	}
-	if !d.Ok() || slices.Contains(topics, "") {
-		return nil
+	for n := d.Int32(); n > 0; n-- {
+		topic := d.String()
+		if topic == "" { // also where the metadata ends
+			return nil
+		}
+		topics = append(topics, topic)
 	}
 	return topics
 }

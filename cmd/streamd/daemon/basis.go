@@ -21,117 +21,113 @@ import (
 
 // reduction is one under way.
 type reduction struct {
+	*job
 	began time.Time
-	end   context.CancelFunc
 
 	mu     sync.Mutex
 	stages []model.Stage
 }
 
 // reductionDue says whether a basis is to be chosen without being asked for.
-func (d *Daemon) reductionDue(now time.Time) bool {
-	r, k, use := &d.rebuilding, &d.cfg.Kernel, d.live.InUse()
-	if now.Before(r.again) || !d.live.Parted() || d.live.Lacking() > 0 {
+func (r *rebuilding) reductionDue(now time.Time) bool {
+	k, use := &r.cfg.Kernel, r.live.InUse()
+	if now.Before(r.again) || !r.live.Parted() || r.live.Lacking() > 0 {
 		return false
 	}
 	if r.forgetDue(use.Stale(), k.OnRetire, now) {
 		return true
 	}
-	if r.at.IsZero() && use.Coordinates != nil && d.live.Features().Digest() == use.Reduction.Digest {
-		r.churn = d.live.Churn() // chosen before the start, of the same rows
+	if r.at.IsZero() && use.Coordinates != nil && r.live.Features().Digest() == use.Reduction.Digest {
+		r.churn = r.live.Churn() // chosen before the start, of the same rows
 	}
 	if r.at.IsZero() {
-		r.at = d.started
+		r.at = r.started
 		if use.Coordinates != nil {
 			r.at = use.Reduction.MadeAt
 		}
 	}
-	if use.Coordinates == nil || !live.Fits(use.Map, d.cfg) {
-		return k.Rows > 0 && d.live.Rows() >= k.Rows && (r.tried == 0 || r.churn != d.live.Churn())
+	if use.Coordinates == nil || !live.Fits(use.Map, r.cfg) {
+		return k.Rows > 0 && r.live.Rows() >= k.Rows && (r.tried == 0 || r.churn != r.live.Churn())
 	}
-	return k.Interval > 0 && now.Sub(r.at) >= k.Interval && r.churn != d.live.Churn()
+	return k.Interval > 0 && now.Sub(r.at) >= k.Interval && r.churn != r.live.Churn()
 }
 
 // beginReduction begins to choose a basis.
-func (d *Daemon) beginReduction(ctx context.Context, now time.Time) {
-	r := &d.rebuilding
-	if !d.isFlushed() {
+func (r *rebuilding) beginReduction(now time.Time) {
+	if !r.isFlushed() {
 		return
 	}
-	working, end := context.WithCancel(ctx)
-	r.reducing, r.at, r.churn = &reduction{began: now, end: end}, now, d.live.Churn()
+	work := &reduction{began: now}
+	r.reducing, r.at, r.churn = work, now, r.live.Churn()
 	r.tried++
-	d.live.Choose()
-	job := r.reducing
+	r.live.Choose()
 	made := &model.Reduction{
-		Method: string(d.cfg.Kernel.Reduce), Digest: d.live.Features().Digest(), Live: d.live.Rows(),
+		Method: string(r.cfg.Kernel.Reduce), Digest: r.live.Features().Digest(), Live: r.live.Rows(),
 	}
-	snap := d.live.Sample(0)
+	snap := r.live.Sample(0)
 	var sums *incremental.Moments
-	if d.cfg.Model.Standardise == config.SwitchOn {
-		sums = d.live.Features().Total().Moments()
+	if r.cfg.Model.Standardise == config.SwitchOn {
+		sums = r.live.Features().Total().Moments()
 	}
-	d.ends.Go(func() {
-		defer end()
-		chosen, err := d.reduce(working, job, snap, sums, made)
+	work.job = r.begin(true, func(ctx context.Context) func() {
+		chosen, err := r.reduce(ctx, work, snap, sums, made)
 		made.MadeAt, made.Seconds = time.Now().UTC(), time.Since(now).Seconds()
-		d.call(ctx, func() error {
-			if d.rebuilding.reducing != job {
-				return nil // the live set has no use for a basis any more
+		return func() {
+			if r.reducing != work {
+				return // the live set has no use for a basis any more
 			}
-			if working.Err() != nil { // perhaps when the basis was there, but not here
+			if ctx.Err() != nil { // perhaps when the basis was there, but not here
 				err = errGivenUp
 			}
 			if err == nil {
-				d.metrics.ReduceSeconds.Observe(made.Seconds)
+				r.metrics.ReduceSeconds.Observe(made.Seconds)
 			}
-			d.endReduction(chosen, made, err)
-			return nil
-		})
+			r.useBasis(chosen, made, err)
+		}
 	})
 }
 
-// endReduction begins an epoch with the basis.
-func (d *Daemon) endReduction(chosen *kernels.Map, made *model.Reduction, err error) {
-	r, use := &d.rebuilding, d.live.InUse()
+// useBasis begins a space with the basis.
+func (r *rebuilding) useBasis(chosen *kernels.Map, made *model.Reduction, err error) {
+	use := r.live.InUse()
 	r.reducing, r.problem = nil, ""
-	defer d.live.Chosen()
+	defer r.live.Chosen()
 	switch {
-	case d.failure != nil:
+	case r.failure != nil:
 	case err != nil:
 		r.problem, r.again = err.Error(), time.Now().Add(afterFailure)
-		d.log.Warn().Err(err).Msg("no basis could be chosen")
+		r.log.Warn().Err(err).Msg("no basis could be chosen")
 		undecided := errors.Is(err, errGivenUp) || errors.Is(err, errLacking)
 		unsupported := errors.Is(err, reduce.ErrClasses) || errors.Is(err, reduce.ErrRows)
 		if unsupported { // the next rows may change that, and to find out takes no time
 			r.again = time.Now().Add(betweenReductions)
 		}
-		if unsupported || d.mustGo() && !undecided {
-			d.dropBasis("no basis can be chosen from the live rows")
+		if unsupported || r.mustGo() && !undecided {
+			r.dropBasis("no basis can be chosen from the live rows")
 		}
 	case use.Coordinates != nil && use.ID == made.Basis && use.Stale() == live.Fresh:
-		d.live.Abandon() // a rebuild for another one
-		d.endReading()
-		d.log.Info().Str("basis", made.Basis).Msg("the basis stays")
-	case d.live.Next() != nil && d.live.Next().ID == made.Basis && d.live.Next().Stale() == live.Fresh:
-		d.live.Next().Retry() // perhaps the log has them now
+		r.live.Abandon() // a rebuild for another one
+		r.endReading()
+		r.log.Info().Str("basis", made.Basis).Msg("the basis stays")
+	case r.live.Next() != nil && r.live.Next().ID == made.Basis && r.live.Next().Stale() == live.Fresh:
+		r.live.Next().Retry() // perhaps the log has them now
 		r.again = time.Time{}
 	default:
-		err := d.live.FitsBasis(chosen.Points())
-		if err != nil && d.mustGo() { // rather no basis for a while than a stale one
-			d.dropBasis("there is no memory for another one beside it")
-			err = d.live.FitsBasis(chosen.Points())
+		err := r.live.FitsBasis(chosen.Points())
+		if err != nil && r.mustGo() { // rather no basis for a while than a stale one
+			r.dropBasis("there is no memory for another one beside it")
+			err = r.live.FitsBasis(chosen.Points())
 		}
 		if err != nil {
 			r.problem, r.again = err.Error(), time.Now().Add(afterFailure)
-			d.log.Warn().Err(err).Msg("the basis cannot be used")
+			r.log.Warn().Err(err).Msg("the basis cannot be used")
 			return
 		}
-		d.endReading()
-		d.live.Begin(chosen, made, d.cfg.Kernel.Regulariser)
+		r.endReading()
+		r.live.Begin(chosen, made, r.cfg.Kernel.Regulariser)
 		r.taken = 0
 		r.again = time.Time{}
-		d.log.Info().Str("basis", made.Basis).Int("points", made.Points).Int("blocks", d.live.Next().Missing()).
+		r.log.Info().Str("basis", made.Basis).Int("points", made.Points).Int("blocks", r.live.Next().Missing()).
 			Msg("a basis has been chosen; putting the live blocks into its coordinates")
 	}
 }
@@ -144,24 +140,24 @@ var errGivenUp = errors.New("it was given up")
 var errLacking = errors.New("the sample lacks rows of live blocks, which are read from the log again")
 
 // reduce chooses a basis from the sample.
-func (d *Daemon) reduce(ctx context.Context, job *reduction, snap *sample.Snapshot, sums *incremental.Moments, made *model.Reduction) (*kernels.Map, error) {
+func (r *rebuilding) reduce(ctx context.Context, work *reduction, snap *sample.Snapshot, sums *incremental.Moments, made *model.Reduction) (*kernels.Map, error) {
 	view := snap.View()
 	if !view.Complete() {
 		return nil, fmt.Errorf("%w: %d blocks", errLacking, view.Lacking)
 	}
-	k := &d.cfg.Kernel
+	k := &r.cfg.Kernel
 	p := &basis.Problem{
-		Rows: view.Block, Totals: view.Totals, Planes: d.options, Gram: k.Regulariser == config.RegulariserKernel,
-		Points: k.Basis, Reducer: reduce.Named(string(k.Reduce), k.Basis), Seed: uint64(d.cfg.Sample.Seed),
+		Rows: view.Block, Totals: view.Totals, Planes: r.options, Gram: k.Regulariser == config.RegulariserKernel,
+		Points: k.Basis, Reducer: reduce.Named(string(k.Reduce), k.Basis), Seed: uint64(r.cfg.Sample.Seed),
 		Workers: max(1, runtime.GOMAXPROCS(0)-1),
 		Progress: func(s reduce.Stage) {
-			job.mu.Lock()
-			defer job.mu.Unlock()
-			job.stages = append(job.stages, model.NewStage(s, view.Block.Classes))
+			work.mu.Lock()
+			defer work.mu.Unlock()
+			work.stages = append(work.stages, model.NewStage(s, view.Block.Classes))
 		},
 	}
 	p.Planes.Standardise = false
-	if d.tunes() {
+	if r.tunes() {
 		p.Planes.Nu = 0
 	}
 	if sums != nil {
@@ -185,6 +181,6 @@ func (d *Daemon) reduce(ctx context.Context, job *reduction, snap *sample.Snapsh
 		return nil, err
 	}
 	digest := m.Digest()
-	made.Basis, made.Kernel, made.Points, made.Rows, made.Stages = hex.EncodeToString(digest[:]), kernel.String(), m.Points(), view.Block.Rows(), job.stages
+	made.Basis, made.Kernel, made.Points, made.Rows, made.Stages = hex.EncodeToString(digest[:]), kernel.String(), m.Points(), view.Block.Rows(), work.stages
 	return m, nil
 }

@@ -120,7 +120,7 @@ func read(t *testing.T, file string) []byte {
 func (i *instance) await(what string, is func() bool) {
 	i.t.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
-		ok, err := inLoop(i.t.Context(), i.Daemon, func() (bool, error) { return is(), nil })
+		ok, err := inLoop(i.t.Context(), i.jobs, func() (bool, error) { return is(), nil })
 		if err != nil {
 			i.t.Fatal(err)
 		}
@@ -144,14 +144,14 @@ func TestCompactedByItself(t *testing.T) {
 	d := start(t, name, file, map[string]string{"blocks.unit": "key", "snapshot.scrub": "1ms"})
 	d.waitForOffsets(11)
 	d.call(t.Context(), func() error {
-		if !d.live.Uncompacted().IsZero() || !d.lastCompaction.IsZero() {
-			t.Errorf("without a retirement: %v, %v", d.live.Uncompacted(), d.lastCompaction)
+		if !d.live.Uncompacted().IsZero() || !d.saver.lastCompaction.IsZero() {
+			t.Errorf("without a retirement: %v, %v", d.live.Uncompacted(), d.saver.lastCompaction)
 		}
 		return nil
 	})
 	d.retire("key:k1")
 	d.await("a compaction", func() bool {
-		return d.live.Uncompacted().IsZero() && d.compaction == nil && !d.lastCompaction.IsZero()
+		return d.live.Uncompacted().IsZero() && d.saver.state == idle && !d.saver.lastCompaction.IsZero()
 	})
 	d.stop()
 	d = start(t, name, file, map[string]string{"blocks.unit": "key", "snapshot.scrub": "0"})
@@ -171,7 +171,7 @@ func TestCompactedByItself(t *testing.T) {
 		t.Error("the file does not know of the retirement that it was not compacted after")
 	}
 	d = start(t, name, file, map[string]string{"blocks.unit": "key", "snapshot.scrub": "1ms"})
-	d.await("a compaction after the restart", func() bool { return d.live.Uncompacted().IsZero() && d.compaction == nil })
+	d.await("a compaction after the restart", func() bool { return d.live.Uncompacted().IsZero() && d.saver.state == idle })
 	d.stop()
 	if at := uncompacted(); !at.IsZero() {
 		t.Errorf("the file was not compacted after the retirement of %v", at)

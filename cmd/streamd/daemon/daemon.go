@@ -8,21 +8,21 @@
 //	                          decode, summarise      │          └─> solve ──> served model
 //	                                                 └─> dead letters
 //
-//	sink.go      what the consumer calls
-//	intake/      a record becomes a block, and a block a part of the live set
-//	loop.go      one goroutine does one thing after the other
-//	memory/      limits.memory is divided, and the live set is priced
-//	live/        the ledger, the exact sums of every space, the row sample
-//	save.go      all of it goes to the snapshot
-//	compact.go   what was retired goes from the snapshot's file; where else it can be
-//	publish.go   planes are solved, and served
-//	study.go     when a study is due; studyjob.go does it, on sums, sample and log
-//	basis.go     a basis is chosen; rebuild.go: the way from one epoch to the next
-//	sources.go   the blocks that a basis was chosen from, which has to go when one is retired
-//	archive/     live blocks come from the log again: for the sample (fill.go), for
-//	             an epoch (rebuild.go), for refinement (logrows.go)
-//	service.go   what HTTP asks for
-//	settings.go  the configuration in the words of the other packages
+//	sink.go        what the consumer calls
+//	intake/        a record becomes a block, and a block a part of the live set
+//	live/          the ledger, the exact sums of every space, the row sample
+//	memory/        limits.memory is divided, and the live set is priced
+//	archive/       live blocks come from the log again
+//	core.go        what the parts of the loop share; jobs, and the way into the loop
+//	loop.go        one goroutine does one thing after the other
+//	saver.go       the state goes to the snapshot, and what was retired from its file
+//	publisher.go   planes are solved, and served
+//	studying.go    when a study is due; studyjob.go does it, on sums, sample and log (logrows.go)
+//	filling.go     the sample is given rows that it lacks
+//	rebuilding.go  the way from one basis to the next; basis.go chooses one
+//	reread.go      the loop takes blocks that were read again
+//	service.go     what HTTP asks for
+//	settings.go    the configuration in the words of the other packages
 //
 // The consumer delivers the batches of each partition in offset order. Workers
 // decode and summarise their records side by side; a summary has one value
@@ -106,7 +106,6 @@ import (
 	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
 	"streamd/config"
-	"streamd/incremental"
 	"streamd/ingest/kafka"
 	"streamd/ingest/wire"
 	"streamd/snapshot"
@@ -124,70 +123,35 @@ const sampledLines = 10
 
 // Daemon is a running streamd. Make it with New and call Run once.
 type Daemon struct {
-	cfg      *config.Config
-	log      zerolog.Logger
-	sampled  zerolog.Logger // log, a few lines a second of what every record may bring
+	*core
 	version  string
 	started  time.Time
-	logSalt  [32]byte // of keys in the log
+	sampled  zerolog.Logger // log, a few lines a second of those that every record may bring
 	decoding wire.Options
-	options  incremental.Options
-	memory   *memory.Budget
 
-	store    *snapshot.Store
 	consumer *kafka.Consumer
-	archive  *archive.Archive
 	letters  *kafka.DeadLetters
-	metrics  *httpapi.Metrics
 	api      *httpapi.Server
 	listener net.Listener
 	resumes  map[int]kafka.Saved // what was saved of partitions, for the consumer
 	former   string              // of the group's member that had the snapshot before
 
-	calls    chan func()
-	solved   chan solved
-	studied  chan *studyJob
-	saved    chan saveEnd
-	commits  chan map[int]int64
-	loopDone chan struct{}
-	stopping chan struct{} // closed: nothing more is read
-	stop     context.CancelCauseFunc
+	// The parts of the loop.
+	saver      *saver
+	publisher  *publisher
+	studying   *studying
+	filling    *filling
+	rebuilding *rebuilding
 
-	published atomic.Pointer[publication]
+	board statusBoard
+}
 
-	hasCaughtUp atomic.Bool // once no more than http.ready_lag was left to read
-
-	mu      sync.Mutex
-	status  httpapi.Status
-	offsets map[int]int64 // the next offset of each partition; replaced, never changed
-
-	// What follows belongs to the loop.
-	live         *live.Set
-	intake       *intake.Intake
-	filling      filling
-	studying     studying
-	rebuilding   rebuilding
-	background   context.Context // of what the loop starts; ends with it
-	ends         sync.WaitGroup  // of what it starts but for saves, solves and studies
-	changed      bool            // since the last solve
-	solving      bool
-	solvedOnce   bool // since the start
-	servedBy     *studyJob
-	lastSolve    time.Time
-	unsavedSince time.Time     // zero: nothing is unsaved
-	copyTook     time.Duration // the last time that the sums were copied for a solve
-	lastSaveTry  time.Time
-	saveTook     time.Duration
-	delivered    time.Time // when the last batch was applied
-	lastSave     httpapi.SnapshotInfo
-	saving       *saving // on its way; nil: none is
-	saveProblem  error   // of the last try
-	missed       int64   // explicit retirements that the snapshot does not have
-
-	compaction     *compaction // under way; nil: none is
-	compactProblem error       // of the last try
-	lastCompaction time.Time   // when the last try began
-	failure        error       // why the daemon is stopping
+// statusBoard is the status as the loop has put it up.
+type statusBoard struct {
+	mu          sync.Mutex
+	status      httpapi.Status
+	offsets     map[int]int64 // the next offset of each partition; replaced, never changed
+	hasCaughtUp atomic.Bool   // once no more than http.ready_lag was left to read
 }
 
 // New opens the snapshot, restores the state and begins to listen. Call Run
@@ -246,26 +210,21 @@ func New(o Options) (d *Daemon, err error) {
 // newDaemon makes a daemon without a snapshot, a broker and a listener.
 func newDaemon(o Options) (d *Daemon, err error) {
 	cfg := o.Config
-	d = &Daemon{
-		cfg:      cfg,
-		log:      o.Log,
-		sampled:  o.Log.Sample(&zerolog.BurstSampler{Burst: sampledLines, Period: time.Second}),
-		version:  o.Version,
-		started:  time.Now(),
-		options:  modelOptions(cfg.Model),
-		metrics:  httpapi.NewMetrics(),
-		calls:    make(chan func()),
-		solved:   make(chan solved, 1),
-		studied:  make(chan *studyJob, 1),
-		saved:    make(chan saveEnd, 1),
-		commits:  make(chan map[int]int64, 1),
-		loopDone: make(chan struct{}),
-		stopping: make(chan struct{}),
-		saveTook: quiet, // nobody knows yet, and what is saved first is least worth it
+	now := time.Now()
+	c := &core{
+		cfg: cfg, log: o.Log, options: modelOptions(cfg.Model), metrics: httpapi.NewMetrics(),
+		jobs: newJobs(), stopping: make(chan struct{}),
 	}
-	rand.Read(d.logSalt[:]) // it never fails
-	d.lastSaveTry = d.started
-	d.studying.ended = d.started
+	rand.Read(c.logSalt[:]) // it never fails
+	p := &publisher{core: c}
+	y := &studying{core: c, publisher: p, ended: now}
+	w := newSaver(c, now)
+	d = &Daemon{
+		core: c, version: o.Version, started: now,
+		sampled: o.Log.Sample(&zerolog.BurstSampler{Burst: sampledLines, Period: time.Second}),
+		saver:   w, publisher: p, studying: y, filling: &filling{core: c},
+		rebuilding: &rebuilding{core: c, saver: w, studying: y, started: now},
+	}
 	limit, err := memory.Limit(cfg)
 	if err != nil {
 		return nil, err
@@ -305,7 +264,7 @@ func (d *Daemon) restore() (err error) {
 	d.live = live
 	d.intake = intake.New(intake.Settings{
 		Config: d.cfg, Log: d.log, Sampled: d.sampled, Live: live, Budget: d.memory, Decoding: d.decoding, Letters: d.letters,
-		Served: d.servedOf, HasRoom: d.hasRoom, Logged: d.logged, Freed: d.featuresFreed,
+		Served: d.publisher.servedOf, HasRoom: d.saver.hasRoom, Logged: d.logged, Freed: d.rebuilding.featuresFreed,
 		Ahead: d.metrics.RecordsAhead, TooOld: d.metrics.BlocksRefused,
 	})
 	if saved.Member.Group == d.cfg.Kafka.Group {
@@ -313,11 +272,11 @@ func (d *Daemon) restore() (err error) {
 	}
 	d.resumes = d.intake.Restore(saved)
 	d.intake.CountRetired(retired)
-	d.lastSave.MadeAt = saved.SavedAt
-	if d.missed = saved.Missed; d.missed > 0 {
-		d.log.Warn().Str("file", path).Int64("missed", d.missed).Time("last", saved.LastRetired).Msg(missedRetirements)
+	d.saver.info.MadeAt = saved.SavedAt
+	if d.saver.missed = saved.Missed; saved.Missed > 0 {
+		d.log.Warn().Str("file", path).Int64("missed", saved.Missed).Time("last", saved.LastRetired).Msg(missedRetirements)
 	}
-	d.changed = true
+	d.publisher.changed = true
 	first := &model.Served{
 		Problem: "starting",
 		Rows:    d.live.Rows(),
@@ -327,7 +286,7 @@ func (d *Daemon) restore() (err error) {
 		MadeAt:  d.started.UTC(),
 	}
 	first.Fingerprint = model.Fingerprint(first)
-	d.published.Store(&publication{served: first, replaced: make(chan struct{})})
+	d.publisher.published.Store(&publication{served: first, replaced: make(chan struct{})})
 	d.log.Info().Str("file", path).Int("blocks", d.live.Blocks()).Int64("rows", d.live.Rows()).
 		Str("state_digest", d.live.Digest()).Msg("snapshot opened")
 	return nil
@@ -389,7 +348,7 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	committing := make(chan struct{})
 	go func() {
 		defer close(committing)
-		for next := range d.commits {
+		for next := range d.saver.commits {
 			d.commit(applying, next)
 		}
 	}()
@@ -416,7 +375,7 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 		err = cause
 	}
 	d.archive.Close() // the loop has ended what used it
-	close(d.commits)
+	close(d.saver.commits)
 	<-committing
 	if d.letters != nil {
 		d.letters.Close()
@@ -427,4 +386,28 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	}
 	d.log.Info().Msg("stopped")
 	return err
+}
+
+// newArchive makes an archive, to be closed.
+func (d *Daemon) newArchive() (*archive.Archive, error) {
+	cluster, err := Cluster(d.cfg.Kafka)
+	if err != nil {
+		return nil, err
+	}
+	return archive.New(archive.Settings{
+		Config: d.cfg, Log: d.log, Budget: d.memory, Cluster: cluster, Fetching: bounded(d.memory, Fetching(d.cfg.Kafka), d.memory.Reread),
+		Decoding: d.decoding, Target: d.live.Target, StillLive: d.stillLive,
+	})
+}
+
+// stillLive keeps the blocks that are live as they were.
+func (d *Daemon) stillLive(ctx context.Context, blocks []live.Unread) ([]live.Unread, error) {
+	return inLoop(ctx, d.jobs, func() (still []live.Unread, _ error) {
+		for _, u := range blocks {
+			if e, ok := d.live.Get(u.ID); ok && e == u.Entry {
+				still = append(still, u)
+			}
+		}
+		return still, nil
+	})
 }

@@ -1224,7 +1224,7 @@ func TestOtherSettingsAreRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.save()
+	d.saver.save()
 	d.listener.Close()
 	d.store.Close()
 	for key, value := range map[string]string{

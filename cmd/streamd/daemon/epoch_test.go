@@ -395,7 +395,7 @@ func (i *instance) checkEpoch() {
 		state string
 		folds []string
 	}
-	got, err := inLoop(i.t.Context(), i.Daemon, func() (s sums, _ error) {
+	got, err := inLoop(i.t.Context(), i.jobs, func() (s sums, _ error) {
 		s.in, s.state = i.live.InUse().Coordinates, live.DigestOf(i.live.InUse().Total())
 		for _, f := range i.live.InUse().PerFold() {
 			s.folds = append(s.folds, live.DigestOf(f))
@@ -660,7 +660,7 @@ func TestAbandonedReduction(t *testing.T) {
 		if err := d.Reduce(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		job, err := inLoop(t.Context(), d.Daemon, func() (*reduction, error) { return d.rebuilding.reducing, nil })
+		job, err := inLoop(t.Context(), d.jobs, func() (*reduction, error) { return d.rebuilding.reducing, nil })
 		if err != nil || job == nil {
 			t.Fatalf("it is not under way: %v", err)
 		}

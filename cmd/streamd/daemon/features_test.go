@@ -137,7 +137,7 @@ func (i *instance) settledAnywhere(flags map[string]string) *model.Served {
 
 func (i *instance) features() []string {
 	i.t.Helper()
-	out, err := inLoop(i.t.Context(), i.Daemon, func() ([]string, error) { return i.live.Features().Names(), nil })
+	out, err := inLoop(i.t.Context(), i.jobs, func() ([]string, error) { return i.live.Features().Names(), nil })
 	if err != nil {
 		i.t.Fatal(err)
 	}

@@ -22,7 +22,7 @@ import (
 // included.
 func (i *instance) view(ctx context.Context) *sample.View {
 	i.t.Helper()
-	s, err := inLoop(ctx, i.Daemon, func() (*sample.Snapshot, error) {
+	s, err := inLoop(ctx, i.jobs, func() (*sample.Snapshot, error) {
 		if !i.isFlushed() {
 			return nil, i.failure
 		}
@@ -63,7 +63,7 @@ func (i *instance) rowsAndFolds() (view *sample.View, digests []string) {
 		}
 	}
 	digests = append(digests, fmt.Sprintf("%x", sha256.Sum256([]byte(sampleText(view)))))
-	folds, err := inLoop(ctx, i.Daemon, func() (out []string, _ error) {
+	folds, err := inLoop(ctx, i.jobs, func() (out []string, _ error) {
 		for _, s := range i.live.Features().PerFold() {
 			out = append(out, live.DigestOf(s))
 		}
@@ -225,7 +225,7 @@ func TestSampleOfBlocksThatTheLogHasForgotten(t *testing.T) {
 		t.Errorf("%d rows, complete %v", view.Block.Rows(), view.Complete())
 	}
 	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
-		unread, err := inLoop(t.Context(), d.Daemon, func() (int, error) { return len(d.filling.unread), nil })
+		unread, err := inLoop(t.Context(), d.jobs, func() (int, error) { return len(d.filling.unread), nil })
 		if err != nil || time.Now().After(end) {
 			t.Fatalf("%d blocks could not be read: %v", unread, err)
 		}
@@ -278,7 +278,7 @@ func TestSampleRefusesOtherRows(t *testing.T) {
 	produce(t, name, message{value: jsonRow(1, 5, 6)}, message{value: jsonRow(0, 3, 5)})
 	d := start(t, name, file, nil)
 	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
-		unread, err := inLoop(t.Context(), d.Daemon, func() (int, error) { return len(d.filling.unread), nil })
+		unread, err := inLoop(t.Context(), d.jobs, func() (int, error) { return len(d.filling.unread), nil })
 		if err != nil || time.Now().After(end) {
 			t.Fatalf("it is not refused: %v", err)
 		}

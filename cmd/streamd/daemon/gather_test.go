@@ -89,8 +89,8 @@ func TestOffsetsOfAGrowingBlock(t *testing.T) {
 	expect("summarised", 10, "t/0/4", "t/0/8")
 	o.deliver(0, records[10:11], 11)
 	expect("one record more", 10, "t/0/4", "t/0/8")
-	o.save()
-	if s := o.lastSave; s.Offsets[0].Next != 10 || s.Resume[0].Next != 8 || s.Digest != o.live.Digest() {
+	o.saver.save()
+	if s := o.saver.info; s.Offsets[0].Next != 10 || s.Resume[0].Next != 8 || s.Digest != o.live.Digest() {
 		t.Errorf("the file is said to be at %v, and to go on at %v", s.Offsets, s.Resume)
 	}
 	digest := o.live.Digest()
@@ -204,10 +204,10 @@ func TestRetiredBlocksOfTheFutureRefuseNothing(t *testing.T) {
 	}
 	problem := func() bool {
 		o.updateStatus()
-		return slices.ContainsFunc(o.status.Problems, func(p string) bool { return strings.Contains(p, "blocks were retired as they came") })
+		return slices.ContainsFunc(o.board.status.Problems, func(p string) bool { return strings.Contains(p, "blocks were retired as they came") })
 	}
 	if !problem() {
-		t.Errorf("nothing is said of it: %q", o.status.Problems)
+		t.Errorf("nothing is said of it: %q", o.board.status.Problems)
 	}
 	for _, id := range live {
 		if _, err := o.retire(id, access.Caller{}); err != nil {
@@ -216,7 +216,7 @@ func TestRetiredBlocksOfTheFutureRefuseNothing(t *testing.T) {
 	}
 	o.deliver(0, []kafka.Record{after(120, time.Minute)}, 121)
 	if got := o.ids(); !slices.Equal(got, []string{"t/0/120"}) || problem() {
-		t.Errorf("live are %v, problems %q", got, o.status.Problems)
+		t.Errorf("live are %v, problems %q", got, o.board.status.Problems)
 	}
 	o.store.Close()
 }

@@ -349,11 +349,11 @@ func (h *history) run(t *testing.T) {
 		case k < 13:
 			o.flushRuns()
 		case k < 15:
-			o.save()
+			o.saver.save()
 		case k < 17:
 			before, digest := o.named(), o.live.Digest()
 			if r.IntN(2) == 0 {
-				o.save()
+				o.saver.save()
 				o = o.crash(r.IntN(4) == 0)
 				if now := o.named(); !maps.Equal(now, before) || o.live.Digest() != digest {
 					t.Errorf("after a restart at %v the daemon is at %v", before, now)
@@ -379,7 +379,7 @@ func (h *history) run(t *testing.T) {
 			h.check(t, o, "on the way")
 		}
 		o.updateStatus()
-		s := o.status
+		s := o.board.status
 		if b := s.Blocks; s.Rows.Missing() != 0 || b.Added-b.Retired-b.Replaced != int64(s.LiveBlocks) {
 			t.Errorf("counts do not add up: %+v, %d live blocks of %+v", s.Rows, s.LiveBlocks, b)
 		}

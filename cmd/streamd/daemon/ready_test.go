@@ -41,13 +41,14 @@ func TestNotReady(t *testing.T) {
 		"partition lost": {{rebalances: 1, lags: []int64{0}}, {rebalances: 2, want: "no partition is assigned to this instance: others of its group have them all"}, {rebalances: 3, lags: []int64{5000}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := &Daemon{cfg: &config.Config{HTTP: config.HTTP{ReadyLag: 100}}, stopping: make(chan struct{})}
+			c := &core{cfg: &config.Config{HTTP: config.HTTP{ReadyLag: 100}}, stopping: make(chan struct{})}
+			d := &Daemon{core: c, publisher: &publisher{core: c}}
 			for i, at := range states {
 				served := &model.Served{Model: &incremental.Model{}}
 				if at.noModel {
 					served.Model = nil
 				}
-				d.published.Store(&publication{served: served})
+				d.publisher.published.Store(&publication{served: served})
 				s := httpapi.Status{Rebalances: at.rebalances, InGroup: !at.out, SaveFails: at.saveFails}
 				for p, lag := range at.lags {
 					part := model.Partition{Partition: p, Next: 10, HighWatermark: 10 + lag}

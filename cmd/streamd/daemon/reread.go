@@ -9,34 +9,10 @@ import (
 	"sync"
 )
 
-// newArchive makes an archive, to be closed.
-func (d *Daemon) newArchive() (*archive.Archive, error) {
-	cluster, err := Cluster(d.cfg.Kafka)
-	if err != nil {
-		return nil, err
-	}
-	return archive.New(archive.Settings{
-		Config: d.cfg, Log: d.log, Budget: d.memory, Cluster: cluster, Fetching: bounded(d.memory, Fetching(d.cfg.Kafka), d.memory.Reread),
-		Decoding: d.decoding, Target: d.live.Target, StillLive: d.stillLive,
-	})
-}
-
-// stillLive keeps the blocks that are live as they were.
-func (d *Daemon) stillLive(ctx context.Context, blocks []live.Unread) ([]live.Unread, error) {
-	return inLoop(ctx, d, func() (still []live.Unread, _ error) {
-		for _, u := range blocks {
-			if e, ok := d.live.Get(u.ID); ok && e == u.Entry {
-				still = append(still, u)
-			}
-		}
-		return still, nil
-	})
-}
-
 // readAgain makes a pass that verifies, makes something of each block, and has the loop
 // take that where the block is live as it was, so many at once. What nothing can be made
 // of is unread for that reason. An error of take ends the pass.
-func readAgain[T any](ctx context.Context, d *Daemon, blocks *live.Blocks, atOnce int,
+func readAgain[T any](ctx context.Context, c *core, blocks *live.Blocks, atOnce int,
 	of func(*archive.Worker, *incremental.Block, *incremental.Summary) (T, error), take func(retire.Entry, T) error,
 ) (unread []live.Unread, err error) {
 	type made struct {
@@ -54,9 +30,9 @@ func readAgain[T any](ctx context.Context, d *Daemon, blocks *live.Blocks, atOnc
 		}
 		ready = nil
 		mu.Unlock()
-		return d.call(ctx, func() error {
+		return c.call(ctx, func() error {
 			for _, z := range some {
-				if e, ok := d.live.Get(z.entry.ID); !ok || e != z.entry {
+				if e, ok := c.live.Get(z.entry.ID); !ok || e != z.entry {
 					continue
 				}
 				if err := take(z.entry, z.of); err != nil {
@@ -66,7 +42,7 @@ func readAgain[T any](ctx context.Context, d *Daemon, blocks *live.Blocks, atOnc
 			return nil
 		})
 	}
-	lost, err := d.archive.Pass(ctx, blocks, true, func(w *archive.Worker, e retire.Entry, b *incremental.Block, s *incremental.Summary) error {
+	lost, err := c.archive.Pass(ctx, blocks, true, func(w *archive.Worker, e retire.Entry, b *incremental.Block, s *incremental.Summary) error {
 		z, err := of(w, b, s)
 		mu.Lock()
 		if err != nil {

@@ -35,7 +35,7 @@ import (
 
 // liveNow asks the loop for the live set.
 func (d *Daemon) liveNow(ctx context.Context) (*live.Blocks, error) {
-	return inLoop(ctx, d, func() (*live.Blocks, error) {
+	return inLoop(ctx, d.jobs, func() (*live.Blocks, error) {
 		return d.live.Moment(d.live.Page(retire.Lowest, math.MaxInt)), nil
 	})
 }

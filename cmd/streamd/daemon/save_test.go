@@ -24,6 +24,14 @@ import (
 // roomy is memory that is enough for every test.
 func roomy(cfg *config.Config) *memory.Budget { return memory.New(cfg, 8<<30) }
 
+// coreOf is what the parts of a loop share that does not run.
+func coreOf(cfg *config.Config, l *live.Set, store *snapshot.Store) *core {
+	return &core{
+		cfg: cfg, options: modelOptions(cfg.Model), metrics: httpapi.NewMetrics(), jobs: newJobs(), live: l, store: store,
+		intake: intake.New(intake.Settings{Config: cfg, Live: l, Budget: roomy(cfg)}),
+	}
+}
+
 // liveConfig has what a live set goes by: two classes, and so many folds.
 func liveConfig(folds int) *config.Config {
 	return &config.Config{Limits: config.Limits{Classes: 2, Features: 1000}, Model: config.Model{Folds: folds}}
@@ -61,8 +69,11 @@ func TestMostUnsaved(t *testing.T) {
 		if _, err := l.Add(retire.Entry{ID: "a", Rows: 1}, live.Kept{Summary: s}); err != nil {
 			t.Fatal(err)
 		}
-		d := &Daemon{cfg: &config.Config{Snapshot: config.Snapshot{Blocks: 100}}, live: l, saving: c.saving, saveProblem: c.problem}
-		if got := d.mostUnsaved(); got != c.want {
+		w := newSaver(&core{cfg: &config.Config{Snapshot: config.Snapshot{Blocks: 100}}, live: l}, time.Time{})
+		if w.problem = c.problem; c.saving != nil {
+			w.state, w.saving = storing, c.saving
+		}
+		if got := w.mostUnsaved(); got != c.want {
 			t.Errorf("saving %+v after %v: %d, want %d", c.saving, c.problem, got, c.want)
 		}
 	}
@@ -85,17 +96,14 @@ func TestRoomForPages(t *testing.T) {
 		{0, 8 << 10, live.UnsavedMemory / (block + 4<<10)},   // it has moved offsets
 		{dense, dense * block, dense},
 	} {
-		cfg := load(t, map[string]string{"kafka.topic": "none"})
-		d := &Daemon{
-			cfg: cfg, live: l, intake: intake.New(intake.Settings{Config: cfg, Live: l, Budget: roomy(cfg)}), metrics: httpapi.NewMetrics(),
-			commits: make(chan map[int]int64, 1), saving: &saving{blocks: c.blocks},
-		}
-		d.endSave(saveEnd{info: snapshot.SaveInfo{Bytes: int64(c.bytes)}})
+		w := newSaver(coreOf(load(t, map[string]string{"kafka.topic": "none"}), l, nil), time.Time{})
+		w.state, w.saving = storing, &saving{blocks: c.blocks}
+		w.endSave(snapshot.SaveInfo{Bytes: int64(c.bytes)}, nil)
 		if got := l.Room(); got < c.want-1 || got > c.want {
 			t.Errorf("after a save of %d blocks in %d bytes there is room for %d, want %d", c.blocks, c.bytes, got, c.want)
 		}
-		d.saving = &saving{blocks: dense}
-		if got := d.mostUnsaved(); got != dense+l.Room() {
+		w.state, w.saving = storing, &saving{blocks: dense}
+		if got := w.mostUnsaved(); got != dense+l.Room() {
 			t.Errorf("while %d blocks are saved %d may wait, want %d more", dense, got, l.Room())
 		}
 	}
@@ -133,25 +141,24 @@ func testSavesAreNotPutOffWithoutRoom(t *testing.T, cfg *config.Config) {
 		t.Fatal(err)
 	}
 	now := time.Now()
-	d := &Daemon{
-		cfg: cfg, live: l, store: store, saved: make(chan saveEnd, 1),
-		saveTook: time.Hour, lastSaveTry: now, delivered: now, lastSolve: now,
-	}
-	d.intake = intake.New(intake.Settings{Config: cfg, Live: l, Budget: roomy(cfg)})
-	for i := 0; d.saving == nil; i++ {
+	c := coreOf(cfg, l, store)
+	c.delivered = now
+	w := newSaver(c, now)
+	w.took = time.Hour
+	for i := 0; w.state == idle; i++ {
 		if wait := live.UnsavedMemory / (8 * n * n); i > wait { // of two classes half of the products each
 			t.Fatalf("%d blocks wait for a save", i)
 		}
 		if _, err := l.Add(retire.Entry{ID: fmt.Sprint(i), Time: now, Rows: 2}, live.Kept{Summary: s}); err != nil {
 			t.Fatal(err)
 		}
-		d.everySoOften()
-		if wait := live.UnsavedMemory / (2 * 8 * n * n); i < wait && d.saving != nil {
+		w.whenDue(time.Now())
+		if wait := live.UnsavedMemory / (2 * 8 * n * n); i < wait && w.state != idle {
 			t.Fatalf("%d blocks do not wait for a save", i)
 		}
 	}
-	if end := <-d.saved; end.err != nil {
-		t.Error(end.err)
+	if w.await(); w.problem != nil {
+		t.Error(w.problem)
 	}
 }
 
@@ -180,21 +187,16 @@ func TestWideSumsAreSolvedWhenNothingComes(t *testing.T) {
 	}
 	for idle, want := range map[time.Duration]bool{0: false, time.Minute: false, 2 * time.Hour: true} {
 		cfg := load(t, map[string]string{"kafka.topic": "none", "snapshot.interval": "1h"})
-		d := &Daemon{
-			cfg: cfg, options: modelOptions(cfg.Model), live: l, store: store, metrics: httpapi.NewMetrics(), solved: make(chan solved, 1),
-			changed: true, copyTook: time.Hour, lastSolve: now.Add(-3 * time.Hour), delivered: now.Add(-idle),
+		c := coreOf(cfg, l, store)
+		c.delivered = now.Add(-idle)
+		p := &publisher{core: c, changed: true, copyTook: time.Hour, lastSolve: now.Add(-3 * time.Hour)}
+		p.published.Store(&publication{served: &model.Served{}, replaced: make(chan struct{})})
+		p.whenDue(time.Now())
+		if begun := p.solving != nil; begun != want {
+			t.Errorf("nothing has come for %v: a solve has begun: %v", idle, begun)
 		}
-		d.intake = intake.New(intake.Settings{Config: cfg, Live: l, Budget: roomy(cfg)})
-		d.published.Store(&publication{served: &model.Served{}, replaced: make(chan struct{})})
-		d.everySoOften()
-		if d.saving != nil {
-			t.Error("a save has begun")
-		}
-		if d.solving != want {
-			t.Errorf("nothing has come for %v: a solve has begun: %v", idle, d.solving)
-		}
-		if d.solving {
-			<-d.solved
+		if p.solving != nil {
+			p.solving.await()
 		}
 	}
 }

@@ -24,7 +24,7 @@ var (
 
 // Served implements httpapi.Service.
 func (d *Daemon) Served() (*model.Served, <-chan struct{}) {
-	p := d.published.Load()
+	p := d.publisher.published.Load()
 	return p.served, p.replaced
 }
 
@@ -36,7 +36,7 @@ func (d *Daemon) Blocks(ctx context.Context, after string, limit int) (page []ht
 			return nil, "", err
 		}
 	}
-	entries, err := inLoop(ctx, d, func() ([]retire.Entry, error) {
+	entries, err := inLoop(ctx, d.jobs, func() ([]retire.Entry, error) {
 		return d.live.Page(above, limit+1), nil
 	})
 	if err != nil {
@@ -93,7 +93,7 @@ func blockInfo(e retire.Entry) httpapi.BlockInfo {
 
 // Retire implements httpapi.Service.
 func (d *Daemon) Retire(ctx context.Context, id string) (httpapi.Receipt, error) {
-	return inLoop(ctx, d, func() (httpapi.Receipt, error) {
+	return inLoop(ctx, d.jobs, func() (httpapi.Receipt, error) {
 		receipt, err := d.retire(id, access.CallerOf(ctx))
 		if err != nil {
 			return receipt, fmt.Errorf("retire block %s: %w", id, err)
@@ -114,7 +114,7 @@ func (d *Daemon) retire(id string, by access.Caller) (httpapi.Receipt, error) {
 	e, ok := d.live.Get(id)
 	if !ok {
 		if d.live.IsGone(id) { // a crash could make it live again
-			if d.save(); d.saveProblem != nil {
+			if d.saver.save(); d.saver.problem != nil {
 				return none, errRetiredUnsaved
 			}
 		}
@@ -130,56 +130,35 @@ func (d *Daemon) retire(id string, by access.Caller) (httpapi.Receipt, error) {
 		return none, err
 	}
 	d.intake.CountRetired(1)
-	d.changed, d.studying.due = true, d.refines()
+	d.publisher.changed = true
+	if d.refines() {
+		d.studying.want()
+	}
 	receipt.DigestAfter = d.live.Digest()
 	receipt.Offsets = d.intake.Applied()
-	d.sayStale()
-	d.save()
+	d.publisher.sayStale()
+	d.saver.save()
 	// Whoever asked may be gone before the answer.
 	log, says := d.log.Info, "block retired"
-	if d.saveProblem != nil {
+	if d.saver.problem != nil {
 		log, says = d.log.Warn, "block retired, but that is not saved yet: a crash now would make it live again"
 	}
 	log().Stringer("by", by).Str("remote", by.Remote).Str("block", d.logged(id)).Int64("rows", e.Rows).
 		Str("state_digest_before", receipt.DigestBefore).Str("state_digest_after", receipt.DigestAfter).Msg(says)
-	if d.saveProblem != nil {
+	if d.saver.problem != nil {
 		return none, errRetiredUnsaved
 	}
 	receipt.RetiredAt, receipt.Remains = time.Now().UTC(), d.remains(receipt.InBasis)
 	return receipt, nil
 }
 
-// Snapshot implements httpapi.Service.
-func (d *Daemon) Snapshot(ctx context.Context, compact bool) (httpapi.SnapshotInfo, error) {
-	var c *compaction
-	info, err := inLoop(ctx, d, func() (httpapi.SnapshotInfo, error) {
-		if d.failure != nil {
-			return httpapi.SnapshotInfo{}, errStopping
-		}
-		if !d.isFlushed() { // so that it has all that has been read
-			return httpapi.SnapshotInfo{}, errStopping
-		}
-		if d.save(); d.saveProblem != nil {
-			return httpapi.SnapshotInfo{}, fmt.Errorf("the snapshot could not be saved (see the log): %w", httpapi.ErrUnavailable)
-		}
-		if compact {
-			c = d.beginCompaction(time.Now())
-		}
-		return d.lastSave, nil
-	})
-	if err != nil || !compact {
-		return info, err
-	}
-	return d.compactNow(ctx, info, c)
-}
-
 // Status implements httpapi.Service.
 func (d *Daemon) Status() httpapi.Status {
-	d.mu.Lock()
-	s := d.status
-	s.Problems = append([]string(nil), d.status.Problems...)
-	applied := d.offsets
-	d.mu.Unlock()
+	d.board.mu.Lock()
+	s := d.board.status
+	s.Problems = append([]string(nil), d.board.status.Problems...)
+	applied := d.board.offsets
+	d.board.mu.Unlock()
 	s.Prequential = d.intake.Prequential()
 	stats := d.consumer.Stats()
 	s.Rebalances = stats.Rebalances
@@ -229,7 +208,7 @@ func (d *Daemon) notReady(s *httpapi.Status) (reasons []string) {
 	case !d.caughtUp(s):
 		reasons = append(reasons, fmt.Sprintf("still reading: more records are left than http.ready_lag, %d", d.cfg.HTTP.ReadyLag))
 	}
-	if d.published.Load().served.Model == nil {
+	if d.publisher.published.Load().served.Model == nil {
 		reasons = append(reasons, "there is no model: GET /v1/model says why")
 	}
 	if s.SaveFails {
@@ -241,7 +220,7 @@ func (d *Daemon) notReady(s *httpapi.Status) (reasons []string) {
 // caughtUp says whether no more than http.ready_lag records have been left to read
 // at some time since the start.
 func (d *Daemon) caughtUp(s *httpapi.Status) bool {
-	if d.hasCaughtUp.Load() {
+	if d.board.hasCaughtUp.Load() {
 		return true
 	}
 	var left int64
@@ -255,7 +234,7 @@ func (d *Daemon) caughtUp(s *httpapi.Status) bool {
 	if !s.InGroup || left > d.cfg.HTTP.ReadyLag {
 		return false
 	}
-	d.hasCaughtUp.Store(true)
+	d.board.hasCaughtUp.Store(true)
 	return true
 }
 
@@ -288,44 +267,127 @@ func (d *Daemon) updateStatus() {
 		LiveBlocks:   d.live.Blocks(),
 		DeadLetters:  c.DeadLetters,
 		Refused:      in.Refused,
-		LastSolve:    d.lastSolve,
-		LastSnapshot: d.lastSave.MadeAt,
+		LastSolve:    d.publisher.lastSolve,
+		LastSnapshot: d.saver.info.MadeAt,
 	}
 	if d.failure != nil {
 		s.Problems = append(s.Problems, d.failure.Error())
 	}
-	if d.saveProblem != nil {
+	if d.saver.problem != nil {
 		s.SaveFails = true
-		s.Problems = append(s.Problems, "the snapshot cannot be saved: "+d.saveProblem.Error())
+		s.Problems = append(s.Problems, "the snapshot cannot be saved: "+d.saver.problem.Error())
 	}
 	if newest, ok := d.live.Newest(); ok && in.TooOld >= manyTooOld {
 		s.Problems = append(s.Problems, fmt.Sprintf("the last %d blocks were retired as they came, since they are older than retire.keep lets in; the newest live block, of %s, is %s: retire it if its time is wrong",
 			in.TooOld, retire.NearestTime(newest.Time).UTC().Format(time.RFC3339), newest.ID))
 	}
-	if d.compactProblem != nil {
-		s.Problems = append(s.Problems, "the snapshot cannot be compacted, so that what was retired can be read off the file: "+d.compactProblem.Error())
+	if d.saver.compactProblem != nil {
+		s.Problems = append(s.Problems, "the snapshot cannot be compacted, so that what was retired can be read off the file: "+d.saver.compactProblem.Error())
 	}
-	if d.missed > 0 {
+	if d.saver.missed > 0 {
 		s.Problems = append(s.Problems, missedRetirements)
 	}
-	if p := d.published.Load().served; p.Model == nil && p.Rows > 0 {
+	if p := d.publisher.published.Load().served; p.Model == nil && p.Rows > 0 {
 		s.Problems = append(s.Problems, "there is no model: "+p.Problem)
-	} else if y := d.studying.last; y != nil && y.refining != nil {
+	} else if y := d.publisher.study; y != nil && y.refining != nil {
 		s.Problems = append(s.Problems, "the planes are not refined: "+y.refining.Error())
 	}
-	if r := &d.rebuilding; r.problem != "" && r.reducing == nil && d.live.Next() == nil {
+	if r := d.rebuilding; r.problem != "" && r.reducing == nil && d.live.Next() == nil {
 		s.Problems = append(s.Problems, "no basis could be chosen: "+r.problem)
 	}
-	if n := len(d.filling.unread); n > 0 && d.mustGo() && d.rebuilding.reducing == nil && d.live.Next() == nil && !d.filling.running {
+	if n := len(d.filling.unread); n > 0 && d.rebuilding.mustGo() && d.rebuilding.reducing == nil && d.live.Next() == nil && d.filling.reading == nil {
 		s.Problems = append(s.Problems, fmt.Sprintf("the basis in use was chosen from blocks that have been retired since, and no other can be chosen: the row sample lacks rows of %d blocks that the log does not give back as they were", n))
 	}
 	if e := d.live.Next(); e != nil && e.Waits() {
 		s.Problems = append(s.Problems, fmt.Sprintf("the new basis waits for blocks that the log does not give back as they were, %d of them (see /v1/epoch): retire them, or set kernel.unread: skip", e.Missing()))
 	}
 	if d.cfg.Kernel.Function != config.KernelNone {
-		s.Epoch = d.epochAnswer()
+		s.Epoch = d.rebuilding.epochAnswer()
 	}
-	d.mu.Lock()
-	d.status, d.offsets = s, in.Applied
-	d.mu.Unlock()
+	d.board.mu.Lock()
+	d.board.status, d.board.offsets = s, in.Applied
+	d.board.mu.Unlock()
+}
+
+// Reduce implements httpapi.Service.
+func (d *Daemon) Reduce(ctx context.Context) error {
+	if d.cfg.Kernel.Function == config.KernelNone {
+		return fmt.Errorf("kernel.function is none: %w", httpapi.ErrOff)
+	}
+	return d.call(ctx, func() error {
+		r := d.rebuilding
+		switch {
+		case d.failure != nil:
+			return errStopping
+		case d.live.Rows() == 0:
+			return fmt.Errorf("there are no live rows: %w", httpapi.ErrUnavailable)
+		case d.live.Lacking() > 0:
+			return fmt.Errorf("reduce: %w: %w", errLacking, httpapi.ErrUnavailable)
+		case r.reducing != nil:
+			return fmt.Errorf("reduce: %w", httpapi.ErrBusy)
+		case d.live.Next() != nil && !d.live.Next().Waits():
+			return fmt.Errorf("reduce: blocks are being put into the coordinates of a basis, which DELETE /v1/reduce gives up: %w", httpapi.ErrBusy)
+		}
+		r.beginReduction(time.Now())
+		return nil
+	})
+}
+
+// Abandon implements httpapi.Service.
+func (d *Daemon) Abandon(ctx context.Context) error {
+	return d.call(ctx, func() error {
+		r := d.rebuilding
+		if d.failure != nil {
+			return errStopping
+		}
+		if r.reducing != nil {
+			r.reducing.cancel()
+		}
+		if d.live.Next() != nil {
+			r.endReading()
+			d.live.Abandon()
+			d.log.Info().Msg("the basis that had been chosen is given up")
+		}
+		r.again = time.Now().Add(afterFailure)
+		return nil
+	})
+}
+
+// Epoch implements httpapi.Service.
+func (d *Daemon) Epoch(ctx context.Context) (*httpapi.EpochAnswer, error) {
+	return inLoop(ctx, d.jobs, func() (*httpapi.EpochAnswer, error) {
+		a := d.rebuilding.epochAnswer()
+		a.Skipped = d.rebuilding.skipped[:min(len(d.rebuilding.skipped), listedBlocks)]
+		if e := d.live.InUse(); e.Coordinates != nil {
+			a.Basis = model.NewBasisJSON(e.Map, d.cfg.Kernel.Regulariser)
+		}
+		if a.Rebuild != nil {
+			a.Rebuild.Reasons = d.rebuilding.unread()
+			a.Rebuild.Reasons = a.Rebuild.Reasons[:min(len(a.Rebuild.Reasons), listedBlocks)]
+		}
+		return a, nil
+	})
+}
+
+// remains says where the rows of a block that is retired now can still be, for the
+// receipt.
+func (d *Daemon) remains(inBasis bool) []string {
+	remains := []string{
+		fmt.Sprintf("the log of topic %s, until retention or compaction drops the records", d.cfg.Kafka.Topic),
+	}
+	if inBasis {
+		remains = append(remains, "the points of a basis, until a later one is in use (/v1/epoch)")
+	}
+	if d.cfg.DeadLetters.Policy == config.DeadLettersQueue {
+		remains = append(remains, fmt.Sprintf("dead letters in topic %s, if records of the block were refused", d.cfg.DeadLetters.Topic))
+	}
+	until := "until it is compacted, which nobody but you asks for (snapshot.scrub is 0)"
+	if scrub := d.cfg.Snapshot.Scrub; scrub > 0 {
+		until = fmt.Sprintf("until it is compacted, within %s", scrub)
+	}
+	return append(remains,
+		"free pages of the snapshot file, "+until,
+		"copies and backups of the snapshot file, and blocks of the disk that it had before",
+		"models, bases and predictions that were handed out before",
+	)
 }

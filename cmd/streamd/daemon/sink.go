@@ -48,10 +48,12 @@ func (d *Daemon) Jumped(gap *kafka.GapError, to int64) {
 func (d *Daemon) Revoked(ctx context.Context, partitions []int) {
 	var next map[int]int64
 	ran := d.intake.InTurn(ctx, d.loopDone, func() {
-		if d.failure == nil && d.hasUnsaved() {
-			d.save()
+		if d.failure == nil && d.saver.hasUnsaved() {
+			d.saver.save()
 		}
-		d.awaitSave()
+		if d.saver.state == storing {
+			d.saver.await()
+		}
 		next = d.intake.Settled(partitions)
 	})
 	if ran {

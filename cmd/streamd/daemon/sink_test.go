@@ -8,7 +8,6 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"streamd/cmd/streamd/daemon/intake"
 	"streamd/cmd/streamd/daemon/live"
 	"streamd/ingest/kafka"
 	"streamd/snapshot"
@@ -25,11 +24,9 @@ func TestRevokedInTooLongASave(t *testing.T) {
 	}
 	cfg := load(t, map[string]string{"kafka.topic": "t"})
 	l := live.New(nil, cfg, roomy(cfg))
-	d := &Daemon{
-		consumer: consumer,
-		intake:   intake.New(intake.Settings{Config: cfg, Live: l, Budget: roomy(cfg)}),
-		failure:  errors.New("nothing is saved any more"),
-	}
+	c := coreOf(cfg, l, nil)
+	c.failure = errors.New("nothing is saved any more")
+	d := &Daemon{core: c, consumer: consumer, saver: newSaver(c, time.Now())}
 	d.intake.Restore(&snapshot.Contents{Offsets: []snapshot.Offset{{Topic: "t", Partition: 3, Next: 7}}})
 	ctx, cancel := context.WithCancel(t.Context())
 	turned := make(chan struct{})

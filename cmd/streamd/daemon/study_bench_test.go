@@ -58,10 +58,10 @@ func BenchmarkStudy(b *testing.B) {
 		b.Run(fmt.Sprint(flags), func(b *testing.B) {
 			flags["kafka.topic"] = "none"
 			cfg := load(b, flags)
-			d := &Daemon{cfg: cfg, options: modelOptions(cfg.Model), metrics: httpapi.NewMetrics()}
+			c := &core{cfg: cfg, options: modelOptions(cfg.Model), metrics: httpapi.NewMetrics()}
 			for b.Loop() {
 				s := &studyJob{
-					d: d, options: d.options, served: &model.Served{Rows: state.Rows()},
+					core: c, options: c.options, served: &model.Served{Rows: state.Rows()},
 					sums: study.Problem{Whole: state, Folds: parts}, sample: held.Snapshot(state, folds),
 				}
 				s.make(b.Context())

@@ -31,11 +31,11 @@ func (i *instance) settled() *model.Served {
 	ctx, cancel := context.WithTimeout(i.t.Context(), patience)
 	defer cancel()
 	for {
-		served, err := inLoop(ctx, i.Daemon, func() (*model.Served, error) {
-			y := &i.studying
-			served := i.published.Load().served
-			if i.changed || y.now != nil || y.due || y.last == nil || y.last.churn != i.live.Churn() || y.last.lacking > 0 ||
-				served.Digest != live.DigestOf(i.live.Features().Total()) || i.servedBy != y.last {
+		served, err := inLoop(ctx, i.jobs, func() (*model.Served, error) {
+			y, last := i.studying, i.publisher.study
+			served := i.publisher.published.Load().served
+			if i.publisher.changed || y.state != resting || last == nil || last.churn != i.live.Churn() || last.lacking > 0 ||
+				served.Digest != live.DigestOf(i.live.Features().Total()) || i.publisher.servedBy != last {
 				return nil, nil
 			}
 			return served, nil
@@ -135,7 +135,7 @@ func TestStudyIsAFunctionOfTheLiveSet(t *testing.T) {
 				t.Fatalf("not all of it is there: %s", want)
 			}
 			d.stop()
-			if s := d.studying.last; s.sums.Whole != nil || s.sums.Folds != nil || s.sample != nil {
+			if s := d.publisher.study; s.sums.Whole != nil || s.sums.Folds != nil || s.sample != nil {
 				t.Error("a study that has ended keeps its copies of the sums and of the sample")
 			}
 
@@ -204,7 +204,7 @@ func (i *instance) waitForOffsetsRead(n int64) {
 	ctx, cancel := context.WithTimeout(i.t.Context(), patience)
 	defer cancel()
 	for {
-		sum, err := inLoop(ctx, i.Daemon, func() (sum int64, _ error) {
+		sum, err := inLoop(ctx, i.jobs, func() (sum int64, _ error) {
 			for _, o := range i.intake.Applied() {
 				sum += o.Next
 			}
@@ -291,7 +291,7 @@ func (i *instance) problems() string { return strings.Join(i.Status().Problems, 
 func (i *instance) waitForSolve() {
 	i.t.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
-		waiting, err := inLoop(i.t.Context(), i.Daemon, func() (bool, error) { return i.changed || i.solving, nil })
+		waiting, err := inLoop(i.t.Context(), i.jobs, func() (bool, error) { return i.publisher.changed || i.publisher.solving != nil, nil })
 		if err != nil {
 			i.t.Fatal(err)
 		}
@@ -374,7 +374,7 @@ func TestRefinementFails(t *testing.T) {
 	d := start(t, name, file, flags)
 	d.waitForOffsetsRead(200)
 	served := d.settled()
-	wanted, err := inLoop(t.Context(), d.Daemon, func() (*incremental.Moments, error) { return d.live.Features().Total().Moments(), nil })
+	wanted, err := inLoop(t.Context(), d.jobs, func() (*incremental.Moments, error) { return d.live.Features().Total().Moments(), nil })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -523,13 +523,14 @@ func TestWhenStudiesAreDue(t *testing.T) {
 		{name: "the log has just failed", method: "full", rows: 100, churn: 100, last: unread, since: refine - 1, moved: time.Hour},
 	} {
 		cfg := load(t, map[string]string{"kafka.topic": "none", "model.refine": c.method, "model.solve_interval": solve.String(), "model.refine_interval": refine.String()})
-		y := studying{last: c.last, ended: began, churn: c.churn, moved: began.Add(c.since - c.moved)}
-		if got := y.isDue(cfg.Model, c.rows, 0, began.Add(c.since)); got != c.want {
+		y := studying{core: &core{cfg: cfg}, ended: began, churn: c.churn, moved: began.Add(c.since - c.moved)}
+		if got := y.isDue(c.last, c.rows, 0, began.Add(c.since)); got != c.want {
 			t.Errorf("%s: %v", c.name, got)
 		}
 	}
 	cfg := load(t, map[string]string{"kafka.topic": "none", "model.folds": "0"})
-	if d := (&Daemon{cfg: cfg}); d.studyIsDue(began) {
+	y := studying{core: &core{cfg: cfg}}
+	if y.isDue(nil, 10, 0, began) {
 		t.Error("a study is due that has nothing to find out")
 	}
 }

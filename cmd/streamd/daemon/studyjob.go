@@ -13,7 +13,7 @@ import (
 
 // make does the job. When ctx ends, it has no result.
 func (s *studyJob) make(ctx context.Context) {
-	d, out := s.d, s.served
+	d, out := s.core, s.served
 	y := study.New(&s.sums, study.Options{
 		Planes: s.options, AnyScale: d.cfg.Model.Standardise == config.SwitchAuto, Others: true,
 		Refine: refineMethod(d.cfg.Model.Refine), Workers: 1,
@@ -67,7 +67,7 @@ func (s *studyJob) tune(ctx context.Context, y *study.Study, rows *study.Sample)
 	chosen := model.NewTuning(t.Curves, t.Chosen, t.Criterion, t.Point)
 	chosen.Digest, chosen.ChosenAt = s.served.Digest, from.UTC()
 	chosen.Seconds = time.Since(from).Seconds()
-	s.d.metrics.TuneSeconds.Observe(chosen.Seconds)
+	s.metrics.TuneSeconds.Observe(chosen.Seconds)
 	s.served.Tuning, s.served.Absent.Tuning = chosen, ""
 }
 
@@ -84,17 +84,17 @@ func refineMethod(how config.Refine) newton.Method {
 func (s *studyJob) refine(ctx context.Context, y *study.Study, rows *study.Sample, complete bool) {
 	from := time.Now()
 	out := &model.Refinement{
-		Method: string(s.d.cfg.Model.Refine), Digest: s.served.Digest, Source: string(s.d.cfg.Model.Rows),
+		Method: string(s.cfg.Model.Refine), Digest: s.served.Digest, Source: string(s.cfg.Model.Rows),
 		Live: s.served.Rows, Complete: complete,
 	}
 	var result *newton.Result
 	var err error
 	if s.blocks != nil {
-		log := &logRows{log: s.d.archive, blocks: s.blocks, in: s.in}
+		log := &logRows{log: s.archive, blocks: s.blocks, in: s.in}
 		result, err = y.Refine(ctx, log, nil)
 		out.Complete = log.missing == 0
 		if err == nil && log.unread != nil {
-			s.d.log.Warn().Int("blocks", log.missing).AnErr("reason", log.unread).
+			s.log.Warn().Int("blocks", log.missing).AnErr("reason", log.unread).
 				Msg("the planes are refined without blocks that the log does not give back as they were")
 		}
 	} else {
@@ -102,7 +102,7 @@ func (s *studyJob) refine(ctx context.Context, y *study.Study, rows *study.Sampl
 		result, err = y.Refine(ctx, all, standFor)
 	}
 	took := time.Since(from).Seconds()
-	s.d.metrics.RefineSeconds.Observe(took)
+	s.metrics.RefineSeconds.Observe(took)
 	if err != nil {
 		s.refining = fmt.Errorf("refine on rows of the %s: %w", out.Source, err)
 		s.served.Absent.Refinement = s.refining.Error()
@@ -116,7 +116,7 @@ func (s *studyJob) refine(ctx context.Context, y *study.Study, rows *study.Sampl
 
 // judge measures the quality of the planes on held-out rows, and calibrates them.
 func (s *studyJob) judge(ctx context.Context, y *study.Study, rows *study.Sample) {
-	out, method := s.served, s.d.cfg.Model.Calibration
+	out, method := s.served, s.cfg.Model.Calibration
 	absent := func(err error) {
 		if out.Quality == nil {
 			out.Absent.Quality = err.Error()
@@ -125,7 +125,7 @@ func (s *studyJob) judge(ctx context.Context, y *study.Study, rows *study.Sample
 			out.Absent.Calibration = err.Error()
 		}
 	}
-	h, err := y.HoldOut(ctx, rows, s.d.memory.Values)
+	h, err := y.HoldOut(ctx, rows, s.memory.Values)
 	if err != nil {
 		absent(err)
 		return

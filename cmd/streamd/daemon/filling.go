@@ -19,7 +19,8 @@ import (
 // from the log again, in the background, and offered by the loop. Meanwhile views
 // of the sample say what they lack.
 type filling struct {
-	running bool
+	*core
+	reading *job          // the pass over the log that is under way; nil: none is
 	last    time.Time     // when it was last found out what is wanted
 	took    time.Duration // to find out
 	// unread are the blocks that the log does not give back as they were. They are
@@ -34,23 +35,25 @@ const (
 	afterFailure   = time.Minute
 )
 
-// fillSample does what is to be done for the sample now.
-func (d *Daemon) fillSample(ctx context.Context, now time.Time) {
-	if err := d.live.Look(lookTime); err != nil {
-		d.fail(err)
+// whenDue begins what is to be done for the sample now.
+func (f *filling) whenDue(now time.Time) {
+	if !f.live.HasSample() {
 		return
 	}
-	f := &d.filling
-	if f.running || d.live.Lacking() == 0 || now.Sub(f.last) < max(betweenFilling, share*f.took) {
+	if err := f.live.Look(lookTime); err != nil {
+		f.fail(err)
+		return
+	}
+	if f.reading != nil || f.live.Lacking() == 0 || now.Sub(f.last) < max(betweenFilling, share*f.took) {
 		return
 	}
 	f.last = now
 	maps.DeleteFunc(f.unread, func(id string, e retire.Entry) bool {
-		is, ok := d.live.Get(id)
+		is, ok := f.live.Get(id)
 		return !ok || is != e
 	})
 	var wanted []retire.Entry
-	for _, e := range d.live.Wanted() {
+	for _, e := range f.live.Wanted() {
 		if f.unread[e.ID] != e {
 			wanted = append(wanted, e)
 		}
@@ -59,32 +62,27 @@ func (d *Daemon) fillSample(ctx context.Context, now time.Time) {
 	if len(wanted) == 0 {
 		return
 	}
-	f.running = true
-	blocks := d.live.Moment(wanted)
-	d.ends.Go(func() { d.fillFromLog(ctx, blocks) })
+	blocks := f.live.Moment(wanted)
+	f.reading = f.begin(true, func(ctx context.Context) func() { return f.read(ctx, blocks) })
 }
 
-// fillFromLog reads blocks again and has the loop offer their parts.
-func (d *Daemon) fillFromLog(ctx context.Context, blocks *live.Blocks) {
-	d.log.Info().Int("blocks", len(blocks.Entries)).Msg("reading blocks again for the row sample")
-	unread, err := readAgain(ctx, d, blocks, offersAtOnce, func(w *archive.Worker, b *incremental.Block, s *incremental.Summary) (*sample.Part, error) {
-		return w.Keeper.Part(b, s, d.live.Target()), nil
+// read reads blocks again and has the loop offer their parts.
+func (f *filling) read(ctx context.Context, blocks *live.Blocks) (end func()) {
+	f.log.Info().Int("blocks", len(blocks.Entries)).Msg("reading blocks again for the row sample")
+	unread, err := readAgain(ctx, f.core, blocks, offersAtOnce, func(w *archive.Worker, b *incremental.Block, s *incremental.Summary) (*sample.Part, error) {
+		return w.Keeper.Part(b, s, f.live.Target()), nil
 	}, func(e retire.Entry, p *sample.Part) error {
-		d.live.Offer(e.ID, p)
+		f.live.Offer(e.ID, p)
 		return nil
 	})
-	if ctx.Err() != nil {
-		return // the daemon is stopping
+	if err != nil && ctx.Err() == nil { // else the daemon is stopping
+		f.log.Error().Err(err).Msg("blocks could not be read again for the row sample")
 	}
-	if err != nil {
-		d.log.Error().Err(err).Msg("blocks could not be read again for the row sample")
-	}
-	d.call(ctx, func() error {
-		f := &d.filling
-		f.running = false
+	return func() {
+		f.reading = nil
 		if err != nil {
 			f.last = time.Now().Add(afterFailure)
-			return nil
+			return
 		}
 		for _, u := range unread {
 			if f.unread == nil {
@@ -93,9 +91,8 @@ func (d *Daemon) fillFromLog(ctx context.Context, blocks *live.Blocks) {
 			f.unread[u.ID] = u.Entry
 		}
 		if n := len(unread); n > 0 {
-			d.log.Warn().Int("blocks", n).Str("block", d.logged(unread[0].ID)).AnErr("reason", unread[0].Reason).
+			f.log.Warn().Int("blocks", n).Str("block", f.logged(unread[0].ID)).AnErr("reason", unread[0].Reason).
 				Msg("the row sample lacks blocks that the log does not give back as they were")
 		}
-		return nil
-	})
+	}
 }

@@ -29,7 +29,7 @@ import (
 // It takes memory for one more copy of the sample, and for one of the rows outside a
 // fold.
 type studyJob struct {
-	d        *Daemon
+	*core
 	options  incremental.Options // as configured, and then with the choice
 	served   *model.Served       // the result
 	in       *live.Coordinates   // of the sums; nil: the features
@@ -49,60 +49,84 @@ type refineAnswer struct {
 	err    error
 }
 
-// studying is the loop's part in studies.
+// studying begins studies, one at a time, when the live set is not that of the last one.
 type studying struct {
-	now      *studyJob // under way
-	last     *studyJob // that has ended
-	ended    time.Time // when it has, or the daemon was made
-	copyTook time.Duration
-	churn    int64 // of the live set when it was last looked at
-	moved    time.Time
-	due      bool                // at once
-	asked    chan<- refineAnswer // by whom
+	*core
+	publisher *publisher
+	state     studyState
+	now       *studyJob // under way; nil: none is
+	running   *job      // of it
+	ended     time.Time // when the last one has, or the daemon was made
+	copyTook  time.Duration
+	churn     int64 // of the live set when it was last looked at
+	moved     time.Time
+	asked     chan<- refineAnswer // by the caller of POST /v1/refine; nil: nobody waits
+}
+
+// studyState is the state of studying.
+//
+//	resting   want: due         begin: running
+//	due       want: due         begin: running
+//	running   want: outdated    end: resting
+//	outdated  want: outdated    end: due
+type studyState int
+
+const (
+	resting  studyState = iota // another study is begun by isDue
+	due                        // another study is begun at once
+	running                    // a study is under way
+	outdated                   // a study is under way, and another is due after it
+)
+
+// want has another study begun at once, or after the one that is under way.
+func (y *studying) want() {
+	switch y.state {
+	case resting:
+		y.state = due
+	case running:
+		y.state = outdated
+	}
+}
+
+// unwant takes want back.
+func (y *studying) unwant() {
+	switch y.state {
+	case due:
+		y.state = resting
+	case outdated:
+		y.state = running
+	}
 }
 
 // Fewer blocks than a part in changedPart of the live rows do not change much for
 // what is chosen and measured.
 const changedPart = 10
 
-// refines says whether planes are refined; all that are served come from studies
-// then, once there has been one.
-func (d *Daemon) refines() bool { return d.cfg.Model.Refine != config.RefineNone }
-
-// tunes says whether ν is chosen.
-func (d *Daemon) tunes() bool { return d.cfg.Model.Nu == config.NuAuto }
-
-// judges says whether planes are judged on held-out rows.
-func (d *Daemon) judges() bool { return d.cfg.Model.Folds > 0 && d.cfg.Sample.Rows > 0 }
-
-// studyWhenDue begins a study when one is due.
-func (d *Daemon) studyWhenDue(ctx context.Context, now time.Time) {
-	y := &d.studying
-	if y.churn != d.live.Churn() {
-		y.churn, y.moved = d.live.Churn(), now
+// whenDue begins a study when one is due.
+func (y *studying) whenDue(now time.Time) {
+	if y.churn != y.live.Churn() {
+		y.churn, y.moved = y.live.Churn(), now
 	}
-	if y.last != nil && d.live.Rows() == 0 { // what was found out is about rows that are gone
-		y.last, d.changed = nil, true
+	if p := y.publisher; p.study != nil && y.live.Rows() == 0 { // its results are about rows that are gone
+		p.study, p.changed = nil, true
 	}
-	if y.now == nil && !d.solving && (y.due || d.studyIsDue(now)) {
-		d.beginStudy(ctx, now)
+	if y.now != nil || y.publisher.solving != nil {
+		return
+	}
+	if y.state == due || y.isDue(y.publisher.study, y.live.Rows(), y.live.Lacking(), now) {
+		y.beginStudy(now)
 	}
 }
 
-// studyIsDue says whether the live set is not that of the last study and has been
-// still for solve_interval, and for as long as that study took; or changes, and
+// isDue says whether the live set, of so many rows, is not that of the last study and has
+// been still for solve_interval, and for as long as that study took; or changes, and
 // refine_interval is over, where planes are not refined also not before a tenth of
-// the rows have come or gone.
-func (d *Daemon) studyIsDue(now time.Time) bool {
-	if !d.refines() && !d.tunes() && !d.judges() {
+// the rows have come or gone. The sample lacks rows of so many blocks.
+func (y *studying) isDue(last *studyJob, rows int64, lacking int, now time.Time) bool {
+	if !y.refines() && !y.tunes() && !y.judges() {
 		return false
 	}
-	return d.studying.isDue(d.cfg.Model, d.live.Rows(), d.live.Lacking(), now)
-}
-
-// isDue is studyIsDue for so many live rows, and blocks whose rows the sample lacks.
-func (y *studying) isDue(m config.Model, rows int64, lacking int, now time.Time) bool {
-	last, since := y.last, now.Sub(y.ended)
+	m, since := y.cfg.Model, now.Sub(y.ended)
 	if last == nil {
 		if rows == 0 {
 			return false
@@ -125,96 +149,103 @@ func (y *studying) isDue(m config.Model, rows int64, lacking int, now time.Time)
 func StudyPause(interval, took time.Duration) time.Duration { return max(interval, share*took) }
 
 // beginStudy copies what a study needs and lets it go.
-func (d *Daemon) beginStudy(ctx context.Context, now time.Time) {
-	y := &d.studying
-	if !d.isFlushed() {
+func (y *studying) beginStudy(now time.Time) {
+	if !y.isFlushed() {
 		return
 	}
-	in := d.live.InUse().Coordinates
-	sums := d.live.InUse()
+	in := y.live.InUse().Coordinates
+	sums := y.live.InUse()
 	s := &studyJob{
-		d:       d,
-		options: d.optionsIn(in),
-		served:  d.header(now),
+		core:    y.core,
+		options: y.publisher.optionsIn(in),
+		served:  y.publisher.header(now),
 		in:      in,
-		fixed:   d.live.Target().Features,
+		fixed:   y.live.Target().Features,
 		sums:    study.Problem{Whole: sums.Total().Clone()},
-		churn:   d.live.Churn(),
+		churn:   y.live.Churn(),
 		answer:  y.asked,
 	}
 	if in != nil {
 		s.sums.Regulariser = in.Regulariser
 	}
-	if d.tunes() || d.judges() {
+	if y.tunes() || y.judges() {
 		for _, f := range sums.PerFold() {
 			s.sums.Folds = append(s.sums.Folds, f.Clone())
 		}
 	}
-	s.sample = d.live.Sample(d.live.Features().Folds())
-	if d.refines() && d.cfg.Model.Rows == config.RowsLog {
-		s.blocks = d.live.Moment(d.live.Page(retire.Lowest, math.MaxInt))
+	s.sample = y.live.Sample(y.live.Features().Folds())
+	if y.refines() && y.cfg.Model.Rows == config.RowsLog {
+		s.blocks = y.live.Moment(y.live.Page(retire.Lowest, math.MaxInt))
 	}
 	y.copyTook = time.Since(now)
-	y.now, y.due, y.asked = s, false, nil
-	go func() {
+	y.now, y.state, y.asked, y.publisher.studying = s, running, nil, true
+	y.running = y.begin(false, func(ctx context.Context) func() {
 		s.make(ctx)
 		s.sums, s.sample = study.Problem{}, nil // it is kept until the next one, without its copies
 		s.took = time.Since(now)
-		d.studied <- s
-	}()
+		return func() { y.endStudy(s) }
+	})
 }
 
-// abandonStudy waits for the study that is under way, whose context has ended, to
-// notice, but for a factorisation no longer than until ctx ends.
-func (d *Daemon) abandonStudy(ctx context.Context) {
-	if d.studying.now == nil {
+// abandon waits for the study that is under way, whose context has ended, to notice. A
+// factorisation is waited for no longer than until ctx ends.
+func (y *studying) abandon(ctx context.Context) {
+	if y.now == nil {
 		return
 	}
 	select {
-	case <-d.studied:
+	case <-y.running.done:
 	case <-ctx.Done():
 	}
 }
 
 // endStudy serves what has come out.
-func (d *Daemon) endStudy(s *studyJob) {
-	y := &d.studying
-	if d.failure != nil {
+func (y *studying) endStudy(s *studyJob) {
+	if y.failure != nil {
 		return
 	}
-	if s.in != d.live.InUse().Coordinates || s.fixed != d.live.Target().Features {
+	p := y.publisher
+	again := y.state == outdated
+	y.now, y.state, p.studying = nil, resting, false
+	if again {
+		y.state = due
+	}
+	if s.in != y.live.InUse().Coordinates || s.fixed != y.live.Target().Features {
 		// It is about planes of before a switch, or in other features.
-		y.now, y.due = nil, true
-		if s.answer != nil {
-			y.asked = s.answer
-		}
+		y.state = due
+		y.askAgain(s)
 		return
 	}
-	known := y.last != nil && y.last.refining != nil
-	y.now, y.last, y.ended = nil, s, time.Now()
-	last := d.published.Load().served
+	known := p.study != nil && p.study.refining != nil
+	p.study, y.ended = s, time.Now()
+	last := p.published.Load().served
 	switch {
 	case s.served.Digest == last.Digest && last.MadeAt.After(s.served.MadeAt):
 		// The same rows, but the stream has moved on.
 		s.served.MadeAt, s.served.Offsets = last.MadeAt, last.Offsets
-	case d.refines() && last.MadeAt.After(s.served.MadeAt):
+	case y.refines() && last.MadeAt.After(s.served.MadeAt):
 		// It is about rows of before, and another one is due for those of now.
-		y.due = true
-		if s.answer != nil {
-			y.asked = s.answer
-		}
+		y.state = due
+		y.askAgain(s)
 		return
-	case !d.refines() && s.served.Digest != last.Digest:
-		d.changed = true // so that the next solve goes by it
+	case !y.refines() && s.served.Digest != last.Digest:
+		p.changed = true // so that the next solve goes by it
 		return
 	}
 	if s.refining != nil && !known {
-		d.log.Warn().Err(s.refining).Msg("the planes are not refined")
+		y.log.Warn().Err(s.refining).Msg("the planes are not refined")
 	}
-	d.lastSolve = y.ended
-	d.publish(s.served, s)
+	p.lastSolve = y.ended
+	p.publish(s.served, s)
 	if s.answer != nil {
 		s.answer <- refineAnswer{s.served.Refinement, s.refining}
+	}
+}
+
+// askAgain has the next study answer the caller of this one.
+func (y *studying) askAgain(s *studyJob) {
+	if s.answer != nil {
+		y.asked = s.answer
 	}
 }
 
@@ -236,14 +267,15 @@ func (d *Daemon) Refine(ctx context.Context) (*model.Refinement, error) {
 	answer := make(chan refineAnswer, 1)
 	// Whoever does not wait for the end asks all the same.
 	err := d.call(context.WithoutCancel(ctx), func() error {
-		y := &d.studying
+		y := d.studying
 		switch {
 		case d.failure != nil:
 			return errStopping
 		case y.asked != nil || y.now != nil && y.now.answer != nil:
 			return fmt.Errorf("refine: %w", httpapi.ErrBusy)
 		}
-		y.due, y.asked = true, answer
+		y.want()
+		y.asked = answer
 		return nil
 	})
 	if err != nil {

@@ -1,0 +1,209 @@
+package daemon
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"streamd/cmd/streamd/daemon/live"
+	"streamd/cmd/streamd/model"
+	"streamd/config"
+	"streamd/incremental"
+)
+
+// publication is what is served, and the channel that is closed when something
+// else is.
+type publication struct {
+	served   *model.Served
+	fixed    *[]string // the model's features
+	replaced chan struct{}
+}
+
+// publisher solves planes, and serves what solves and studies give.
+//
+//	solving nil  a solve may begin when rows have come or gone (changed)
+//	solving      a job solves on a copy of the sums
+type publisher struct {
+	*core
+	published  atomic.Pointer[publication]
+	changed    bool // since the last solve
+	solving    *job // under way; nil: none is
+	solvedOnce bool // since the start
+	lastSolve  time.Time
+	copyTook   time.Duration // the last time that the sums were copied
+	servedBy   *studyJob     // the study that what is served goes by; nil: none
+	study      *studyJob     // the last study that is about rows like those that are live; nil: none
+	studying   bool          // a study is under way
+}
+
+// whenDue begins a solve when it is due.
+func (p *publisher) whenDue(now time.Time) {
+	if p.changed && p.solving == nil && now.Sub(p.lastSolve) >= max(p.cfg.Model.SolveInterval, p.pause(p.copyTook, now)) {
+		p.solve(time.Now()) // what a save took is not the solve's
+	}
+}
+
+// solve starts reading the hyperplanes off the state as it is now. The loop
+// copies the sums and goes on; a goroutine solves, and gives the result back
+// to the loop.
+func (p *publisher) solve(now time.Time) {
+	all, ok := p.flushRuns()
+	if !ok {
+		return
+	}
+	p.changed = !all
+	next := p.header(now)
+	if next.Rows > 0 { // the first rows do not wait because there was nothing to solve
+		p.lastSolve = now
+	}
+	last := p.published.Load().served
+	if p.solvedOnce && last.Digest == next.Digest && p.servedBy == p.study {
+		// The same sums have the same planes, but the stream has moved on.
+		again := *last
+		again.Blocks, again.Offsets, again.MadeAt, again.Basis = next.Blocks, next.Offsets, next.MadeAt, next.Basis
+		p.publish(&again, p.study)
+		return
+	}
+	if p.refines() && (p.studying || p.study != nil) {
+		return // what is served comes from studies
+	}
+	in := p.live.InUse().Coordinates
+	if last.Model != nil && last.BasisID() != next.BasisID() && p.study == nil && (p.refines() || p.tunes()) {
+		return // after a switch, planes that are as good as those of before are waited for
+	}
+	options := p.optionsIn(in)
+	if p.study != nil {
+		options = p.study.options
+	}
+	moments := in.Moments(p.live.InUse().Total())
+	p.copyTook = time.Since(now)
+	p.solvedOnce = true
+	of, fixed := p.study, p.live.Target().Features
+	p.solving = p.begin(false, func(context.Context) func() {
+		from := time.Now()
+		model, hat, err := moments.SolveWithHat(options)
+		p.metrics.SolveSeconds.Observe(time.Since(from).Seconds())
+		if err != nil {
+			next.Problem = err.Error()
+		} else {
+			next.Model, next.Hat = model, hat
+		}
+		adopt(next, of)
+		return func() { p.endSolve(next, of, in, fixed) }
+	})
+}
+
+// endSolve serves what has been solved, unless a study has ended meanwhile that is to be
+// followed, or features or coordinates are others now.
+func (p *publisher) endSolve(next *model.Served, of *studyJob, in *live.Coordinates, fixed *[]string) {
+	p.solving = nil
+	if of != p.study || in != p.live.InUse().Coordinates || fixed != p.live.Target().Features {
+		p.changed = true
+		return
+	}
+	p.publish(next, of)
+}
+
+// publish serves next, which goes by a study, from now on.
+func (p *publisher) publish(next *model.Served, by *studyJob) {
+	p.servedBy = by
+	last := p.published.Load()
+	if b := next.Basis; b != nil && !b.Stale && p.isStale(b) {
+		stale := *b
+		stale.Stale = true
+		next.Basis = &stale
+	}
+	if last.served.Same(next) {
+		return
+	}
+	// Before the first rows it is no news that there is no model.
+	if next.Problem != "" && next.Problem != last.served.Problem && next.Rows > 0 {
+		p.log.Warn().Str("problem", next.Problem).Msg("there is no model")
+	}
+	next.Fingerprint = model.Fingerprint(next)
+	p.published.Store(&publication{served: next, fixed: p.live.Target().Features, replaced: make(chan struct{})})
+	close(last.replaced)
+}
+
+// optionsIn are those for planes in these coordinates. Features are scaled before
+// they get to a kernel; what comes of it is not scaled again.
+func (p *publisher) optionsIn(c *live.Coordinates) incremental.Options {
+	o := p.options
+	o.Standardise = o.Standardise && c == nil
+	return o
+}
+
+// header is what is served, but for the model and what goes with it.
+func (p *publisher) header(now time.Time) *model.Served {
+	s := &model.Served{
+		Rows:    p.live.Rows(),
+		Blocks:  p.live.Blocks(),
+		Digest:  p.live.Digest(),
+		Offsets: p.intake.Applied(),
+		MadeAt:  now.UTC(),
+	}
+	if c := p.live.InUse().Coordinates; c != nil {
+		s.Basis = &model.Basis{
+			ID: c.ID, Map: c.Map, Features: p.live.Features().Names(), Regulariser: p.cfg.Kernel.Regulariser,
+		}
+	}
+	const soon = "it is not known yet"
+	a := &s.Absent
+	a.Tuning, a.Refinement, a.Quality, a.Calibration = soon, soon, soon, soon
+	m := p.cfg.Model
+	if !p.tunes() {
+		a.Tuning = "model.nu is a number"
+	}
+	if !p.refines() {
+		a.Refinement = "model.refine is none"
+	}
+	switch {
+	case m.Folds == 0:
+		a.Quality = "model.folds is 0"
+	case p.cfg.Sample.Rows == 0:
+		a.Quality = "sample.rows is 0"
+	}
+	if a.Calibration = a.Quality; m.Calibration == config.CalibrationNone {
+		a.Calibration = "model.calibration is none"
+	}
+	return s
+}
+
+// adopt gives planes that were solved what the last study has found for planes
+// like them.
+func adopt(next *model.Served, s *studyJob) {
+	if s == nil || next.Model == nil {
+		return
+	}
+	from := s.served
+	next.Tuning, next.Absent.Tuning = from.Tuning, from.Absent.Tuning
+	if from.Model == nil || !slices.Equal(from.Model.Classes, next.Model.Classes) {
+		return
+	}
+	next.Calibration, next.Absent.Calibration = from.Calibration, from.Absent.Calibration
+	next.Quality, next.Absent.Quality = from.Quality, from.Absent.Quality
+}
+
+// servedOf is the served value, if its model is of these features.
+func (p *publisher) servedOf(features *[]string) *model.Served {
+	if now := p.published.Load(); now.fixed == features {
+		return now.served
+	}
+	return &model.Served{}
+}
+
+// sayStale tells whoever reads the model that its basis is stale.
+func (p *publisher) sayStale() {
+	last := p.published.Load()
+	if b := last.served.Basis; b != nil && !b.Stale && p.isStale(b) {
+		again := *last.served
+		p.publish(&again, p.servedBy)
+	}
+}
+
+// isStale says whether a basis is the one in use, and is stale.
+func (p *publisher) isStale(b *model.Basis) bool {
+	e := p.live.InUse()
+	return e.Coordinates != nil && e.ID == b.ID && e.Stale() != live.Fresh
+}

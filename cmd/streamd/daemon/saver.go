@@ -1,0 +1,295 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"streamd/cmd/streamd/httpapi"
+	"streamd/snapshot"
+)
+
+// saver writes the state to the snapshot and compacts its file, one of both at a time.
+//
+//	idle        a save or a compaction may begin
+//	saving      a job writes everything that had changed when it began
+//	compacting  a job writes the file anew without what was retired
+type saver struct {
+	*core
+	state   saverState
+	job     *job    // under way, unless idle
+	saving  *saving // under way; nil: none is
+	commits chan map[int]int64
+
+	unsavedSince time.Time // zero: nothing is unsaved
+	lastTry      time.Time // to save
+	took         time.Duration
+	info         httpapi.SnapshotInfo // of the last save
+	problem      error                // of the last try
+	missed       int64                // explicit retirements that the snapshot does not have
+
+	lastCompaction time.Time // when the last try began
+	compactProblem error     // of the last try
+}
+
+type saverState int
+
+const (
+	idle saverState = iota
+	storing
+	compacting
+)
+
+// saving is a save that is being written.
+type saving struct {
+	change snapshot.Change
+	blocks int           // that have come or gone
+	bytes  int64         // that these take
+	undo   func()        // has the positions in it count as moved again
+	next   map[int]int64 // all positions
+	made   httpapi.SnapshotInfo
+}
+
+func newSaver(c *core, now time.Time) *saver {
+	return &saver{
+		core: c, commits: make(chan map[int]int64, 1), lastTry: now,
+		took: quiet, // nobody knows yet, and what is saved first is least worth it
+	}
+}
+
+// hasUnsaved says whether there is something that is not known to be saved.
+func (s *saver) hasUnsaved() bool {
+	return s.state == storing || s.live.HasUnsaved() || s.intake.Moved()
+}
+
+// hasRoom says whether a block of so many bytes may come to those that wait for a save.
+// While a save is on its way, as many bytes may come as there is room for beside those
+// that are in it. A block that is larger comes alone.
+func (s *saver) hasRoom(bytes int64) bool {
+	waiting := s.live.Waiting()
+	if s.state == storing {
+		waiting -= s.saving.bytes
+	}
+	return waiting <= 0 || waiting+bytes <= s.intake.Room()
+}
+
+// mostUnsaved bounds the blocks that wait for a disk that is full or slow: while a
+// save is on its way, as many may come as are in it, if there is room for them.
+func (s *saver) mostUnsaved() int {
+	switch {
+	case s.problem != nil:
+		return min(s.cfg.Snapshot.Blocks, s.live.Room())
+	case s.state == compacting: // the next save waits for it
+		return max(s.live.Room(), s.cfg.Snapshot.Blocks)
+	case s.state == storing:
+		return s.saving.blocks + min(max(s.saving.blocks, s.cfg.Snapshot.Blocks), s.live.Room())
+	}
+	return math.MaxInt
+}
+
+// isFull says whether nothing more may be taken in before the next save.
+func (s *saver) isFull() bool {
+	_, wants := s.intake.Waiting()
+	return s.live.Unsaved() >= s.mostUnsaved() || !s.hasRoom(wants)
+}
+
+// whenDue begins a save or a compaction when it is due.
+func (s *saver) whenDue(now time.Time) {
+	if s.unsavedSince.IsZero() && s.hasUnsaved() {
+		s.unsavedSince = now
+	}
+	_, wants := s.intake.Waiting()
+	full := s.live.Unsaved() >= s.live.Room() || !s.hasRoom(wants)
+	due := !s.unsavedSince.IsZero() && now.Sub(s.unsavedSince) >= s.cfg.Snapshot.Interval ||
+		s.live.Unsaved() >= s.cfg.Snapshot.Blocks || full
+	pause := s.pause(s.took, now) // a replay may be waiting for what this save will commit
+	if full {
+		pause = 0
+	}
+	if s.problem != nil {
+		pause = max(pause, s.cfg.Snapshot.Interval)
+	}
+	if s.state == idle && due && now.Sub(s.lastTry) >= pause {
+		s.beginSave()
+	}
+	if s.state == idle && compactionIsDue(s.cfg.Snapshot.Scrub, s.live.Uncompacted(), s.lastCompaction, now) {
+		s.beginCompaction(now, nil)
+	}
+}
+
+// beginSave starts to write everything that has changed since the last save, in one
+// transaction. The saver is idle.
+func (s *saver) beginSave() {
+	s.lastTry = time.Now()
+	y := &saving{change: s.live.Change(), blocks: s.live.Unsaved(), bytes: s.live.Waiting(), next: map[int]int64{}}
+	c := &y.change
+	c.Counts, c.SavedAt = s.intake.Counts(), s.lastTry
+	c.Offsets, y.undo = s.intake.TakeMoved()
+	at := s.intake.Positions()
+	for _, o := range at.Resume {
+		y.next[o.Partition] = o.Next
+	}
+	y.made = httpapi.SnapshotInfo{
+		MadeAt: c.SavedAt, Blocks: s.live.Blocks(), Rows: s.live.Rows(), Digest: s.live.Digest(),
+		Offsets: at.Applied, Resume: at.Resume,
+	}
+	s.unsavedSince = time.Time{}
+	s.state, s.saving = storing, y
+	prepared, err := s.store.Prepare(*c)
+	s.job = s.begin(true, func(context.Context) func() {
+		var info snapshot.SaveInfo
+		if err == nil {
+			info, err = prepared.Save()
+		}
+		return func() { s.endSave(info, err) }
+	})
+}
+
+// endSave takes note of how the save on its way has ended. When it has failed all is
+// as it was, with what has changed since, and the next save has it all.
+func (s *saver) endSave(info snapshot.SaveInfo, err error) {
+	y := s.saving
+	s.state, s.job, s.saving = idle, nil, nil
+	s.took = time.Since(s.lastTry)
+	if err != nil {
+		if s.problem == nil {
+			s.log.Error().Err(err).Msg("the snapshot could not be saved; nothing is lost, and it will be tried again")
+		}
+		s.problem = err
+		s.live.NotSaved(&y.change)
+		y.undo()
+		s.unsavedSince = s.lastTry
+		return
+	}
+	if s.problem != nil {
+		s.log.Info().Msg("the snapshot is saved again")
+	}
+	s.problem = nil
+	s.metrics.SnapshotSeconds.Observe(s.took.Seconds())
+	s.live.Saved(&y.change)
+	s.missed = max(0, s.missed-int64(y.change.Retired))
+	s.live.Wrote(info.Bytes, y.blocks)
+	if !s.hasUnsaved() {
+		s.unsavedSince = time.Time{}
+	}
+	s.info = y.made
+	s.info.Seconds, s.info.Bytes = s.took.Seconds(), info.FileBytes
+	// Only the latest is of interest to a reader of the lag.
+	select {
+	case <-s.commits:
+	default:
+	}
+	s.commits <- y.next
+}
+
+// await waits for the save or the compaction on its way, if there is one.
+func (s *saver) await() {
+	if s.job != nil {
+		s.job.await()
+	}
+}
+
+// save writes everything that has changed and returns when it is on the disk, or
+// has failed.
+func (s *saver) save() {
+	s.await()
+	s.beginSave()
+	s.await()
+}
+
+// compactionIsDue says whether an explicit retirement has waited for a compaction. Half
+// of snapshot.scrub is left for the compaction, and for other tries when it fails: the
+// last one began then.
+func compactionIsDue(scrub time.Duration, since, last, now time.Time) bool {
+	if scrub == 0 || since.IsZero() || now.Sub(last) < scrub/8 {
+		return false
+	}
+	return now.Sub(since) >= scrub/2 || since.After(now) // the clock was wrong, then or now
+}
+
+// beginCompaction starts to compact the file. The saver is idle. Afterwards ended is
+// called in the loop, if it is not nil.
+func (s *saver) beginCompaction(now time.Time, ended func(snapshot.SaveInfo, error)) *job {
+	since := s.live.Uncompacted()
+	s.state, s.lastCompaction = compacting, now
+	s.live.Compacting(now)
+	s.job = s.begin(true, func(ctx context.Context) func() {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		go func() { // stopping does not wait for it
+			select {
+			case <-s.stopping:
+			case <-ctx.Done():
+			}
+			cancel()
+		}()
+		info, err := s.store.Compact(ctx)
+		return func() {
+			s.endCompaction(now, since, info, err)
+			if ended != nil {
+				ended(info, err)
+			}
+		}
+	})
+	return s.job
+}
+
+// endCompaction takes note of how the compaction under way has ended.
+func (s *saver) endCompaction(began, since time.Time, info snapshot.SaveInfo, err error) {
+	s.state, s.job, s.compactProblem = idle, nil, err
+	if err != nil {
+		s.live.NotCompacted(since)
+	}
+	switch {
+	case errors.Is(err, context.Canceled):
+		s.log.Info().Msg("the snapshot is not compacted, since the daemon stops; the next one does it")
+		return
+	case err != nil:
+		s.log.Error().Err(err).Msg("the snapshot could not be compacted: what was retired can still be read off the file")
+		return
+	}
+	s.info.Bytes = info.FileBytes
+	s.log.Info().Int64("bytes", info.FileBytes).Dur("took", time.Since(began)).Msg("snapshot compacted")
+}
+
+// Snapshot implements httpapi.Service.
+func (d *Daemon) Snapshot(ctx context.Context, compact bool) (httpapi.SnapshotInfo, error) {
+	s := d.saver
+	type compacted struct {
+		info snapshot.SaveInfo
+		err  error
+	}
+	done := make(chan compacted, 1)
+	saved, err := inLoop(ctx, d.jobs, func() (httpapi.SnapshotInfo, error) {
+		if d.failure != nil {
+			return httpapi.SnapshotInfo{}, errStopping
+		}
+		if !d.isFlushed() { // so that it has all that has been read
+			return httpapi.SnapshotInfo{}, errStopping
+		}
+		if s.save(); s.problem != nil {
+			return httpapi.SnapshotInfo{}, fmt.Errorf("the snapshot could not be saved (see the log): %w", httpapi.ErrUnavailable)
+		}
+		if compact {
+			s.beginCompaction(time.Now(), func(info snapshot.SaveInfo, err error) { done <- compacted{info, err} })
+		}
+		return s.info, nil
+	})
+	if err != nil || !compact {
+		return saved, err
+	}
+	select {
+	case c := <-done:
+		if c.err != nil {
+			return saved, fmt.Errorf("the snapshot was saved but could not be compacted (see the log): %w", httpapi.ErrUnavailable)
+		}
+		saved.Bytes, saved.Compacted = c.info.FileBytes, true
+		return saved, nil
+	case <-d.loopDone:
+		return saved, errStopping
+	case <-ctx.Done(): // the compaction goes on
+		return saved, context.Cause(ctx)
+	}
+}

@@ -94,7 +94,7 @@ type variant struct {
 	// fused, if any, is pack and accumulate for 1 to a stretch of unweighted
 	// rows of columns that isFused, in one where it can be. The stretch of next
 	// from row nextFrom on is a hint of what will be read soon.
-	fused   func(sum *Sums, tile []float64, columns []Column, from, rows int, c []float64, next []Column, nextFrom int)
+	fused   func(sum *Sums, tile []float64, columns []Column, from, rows int, c []float64)
 	isFused func(columns []Column) bool
 	// deal, if any, is a sumSorted that is faster for up to dealtClasses classes.
 	deal         func(k *Kernel, sums []Sums, columns []Column, codes []int32, weights []float64)
@@ -213,7 +213,7 @@ func (k *Kernel) sumAll(sum *Sums, columns []Column, codes []int32, weights []fl
 	for from := 0; from < len(codes) && !k.stopped(); from += stretch {
 		to := min(from+stretch, len(codes))
 		if k.fuse {
-			k.addFused(sum, columns, from, to-from, columns, to)
+			k.addFused(sum, columns, from, to-from)
 			continue
 		}
 		if weights != nil {
@@ -225,11 +225,11 @@ func (k *Kernel) sumAll(sum *Sums, columns []Column, codes []int32, weights []fl
 }
 
 // addFused adds 1 to a stretch of unweighted rows.
-func (k *Kernel) addFused(sum *Sums, columns []Column, from, rows int, next []Column, nextFrom int) {
+func (k *Kernel) addFused(sum *Sums, columns []Column, from, rows int) {
 	sum.begin(len(columns))
 	sum.Rows += rows
 	sum.Weight += float64(rows)
-	k.variant.fused(sum, k.tile, columns, from, rows, k.origin, next, nextFrom)
+	k.variant.fused(sum, k.tile, columns, from, rows, k.origin)
 }
 
 // begin sets the sums of a class that has had no rows so far to zero.

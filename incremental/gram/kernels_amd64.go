@@ -4,11 +4,6 @@
 
 package gram
 
-// askFor asks for the bytes from to end of count columns. All are above 0.
-//
-//go:noescape
-func askFor(columns *byte, count int, from int, end int)
-
 // rectangle1AVX512 adds to 1 rows of the packed triangle the sums
 // of a tile's products: of the columns of left from left on with blocks·5 columns
 // of right. cross is the first row's first entry; that row has row entries, and
@@ -24,48 +19,6 @@ func rectangle1AVX512(cross *float64, row int, left *float64, right *float64, ro
 //
 //go:noescape
 func triangle1AVX512(s *float64, cross *float64, row int, left *float64, right *float64, rows int)
-
-// fusedTriangle32x1AVX512 is triangle1 for columns of float32 that are
-// not in the tile yet: it fills the tile's columns with rows elements, 1 to a stretch,
-// from byte from on, less their origins, and with zeros up to a multiple of 16. It also
-// asks for a stretch of 1 columns, next, from byte nextFrom on.
-//
-//go:noescape
-func fusedTriangle32x1AVX512(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
-
-// fusedRectangle32x1AVX512 is rectangle1 for one block of right and columns
-// of left, of float32, that are not in the tile yet: it fills them as
-// fusedTriangle does, and asks for 4 columns.
-//
-//go:noescape
-func fusedRectangle32x1AVX512(cross *float64, row int, left *float64, right *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
-
-// askingTriangle32x1AVX512 is triangle1 for columns that are in the tile as
-// fusedRectangle leaves them, and asks for 1 columns of float32.
-//
-//go:noescape
-func askingTriangle32x1AVX512(s *float64, cross *float64, row int, tile *float64, rows int, next *byte, nextFrom int)
-
-// fusedTriangle64x1AVX512 is triangle1 for columns of float64 that are
-// not in the tile yet: it fills the tile's columns with rows elements, 1 to a stretch,
-// from byte from on, less their origins, and with zeros up to a multiple of 16. It also
-// asks for a stretch of 1 columns, next, from byte nextFrom on.
-//
-//go:noescape
-func fusedTriangle64x1AVX512(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
-
-// fusedRectangle64x1AVX512 is rectangle1 for one block of right and columns
-// of left, of float64, that are not in the tile yet: it fills them as
-// fusedTriangle does, and asks for 4 columns.
-//
-//go:noescape
-func fusedRectangle64x1AVX512(cross *float64, row int, left *float64, right *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
-
-// askingTriangle64x1AVX512 is triangle1 for columns that are in the tile as
-// fusedRectangle leaves them, and asks for 1 columns of float64.
-//
-//go:noescape
-func askingTriangle64x1AVX512(s *float64, cross *float64, row int, tile *float64, rows int, next *byte, nextFrom int)
 
 // rectangle2AVX512 adds to 2 rows of the packed triangle the sums
 // of a tile's products: of the columns of left from left on with blocks·5 columns
@@ -83,48 +36,6 @@ func rectangle2AVX512(cross *float64, row int, left *float64, right *float64, ro
 //go:noescape
 func triangle2AVX512(s *float64, cross *float64, row int, left *float64, right *float64, rows int)
 
-// fusedTriangle32x2AVX512 is triangle2 for columns of float32 that are
-// not in the tile yet: it fills the tile's columns with rows elements, 1 to a stretch,
-// from byte from on, less their origins, and with zeros up to a multiple of 16. It also
-// asks for a stretch of 2 columns, next, from byte nextFrom on.
-//
-//go:noescape
-func fusedTriangle32x2AVX512(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
-
-// fusedRectangle32x2AVX512 is rectangle2 for one block of right and columns
-// of left, of float32, that are not in the tile yet: it fills them as
-// fusedTriangle does, and asks for 4 columns.
-//
-//go:noescape
-func fusedRectangle32x2AVX512(cross *float64, row int, left *float64, right *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
-
-// askingTriangle32x2AVX512 is triangle2 for columns that are in the tile as
-// fusedRectangle leaves them, and asks for 2 columns of float32.
-//
-//go:noescape
-func askingTriangle32x2AVX512(s *float64, cross *float64, row int, tile *float64, rows int, next *byte, nextFrom int)
-
-// fusedTriangle64x2AVX512 is triangle2 for columns of float64 that are
-// not in the tile yet: it fills the tile's columns with rows elements, 1 to a stretch,
-// from byte from on, less their origins, and with zeros up to a multiple of 16. It also
-// asks for a stretch of 2 columns, next, from byte nextFrom on.
-//
-//go:noescape
-func fusedTriangle64x2AVX512(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
-
-// fusedRectangle64x2AVX512 is rectangle2 for one block of right and columns
-// of left, of float64, that are not in the tile yet: it fills them as
-// fusedTriangle does, and asks for 4 columns.
-//
-//go:noescape
-func fusedRectangle64x2AVX512(cross *float64, row int, left *float64, right *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
-
-// askingTriangle64x2AVX512 is triangle2 for columns that are in the tile as
-// fusedRectangle leaves them, and asks for 2 columns of float64.
-//
-//go:noescape
-func askingTriangle64x2AVX512(s *float64, cross *float64, row int, tile *float64, rows int, next *byte, nextFrom int)
-
 // rectangle3AVX512 adds to 3 rows of the packed triangle the sums
 // of a tile's products: of the columns of left from left on with blocks·5 columns
 // of right. cross is the first row's first entry; that row has row entries, and
@@ -141,48 +52,6 @@ func rectangle3AVX512(cross *float64, row int, left *float64, right *float64, ro
 //go:noescape
 func triangle3AVX512(s *float64, cross *float64, row int, left *float64, right *float64, rows int)
 
-// fusedTriangle32x3AVX512 is triangle3 for columns of float32 that are
-// not in the tile yet: it fills the tile's columns with rows elements, 1 to a stretch,
-// from byte from on, less their origins, and with zeros up to a multiple of 16. It also
-// asks for a stretch of 3 columns, next, from byte nextFrom on.
-//
-//go:noescape
-func fusedTriangle32x3AVX512(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
-
-// fusedRectangle32x3AVX512 is rectangle3 for one block of right and columns
-// of left, of float32, that are not in the tile yet: it fills them as
-// fusedTriangle does, and asks for 4 columns.
-//
-//go:noescape
-func fusedRectangle32x3AVX512(cross *float64, row int, left *float64, right *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
-
-// askingTriangle32x3AVX512 is triangle3 for columns that are in the tile as
-// fusedRectangle leaves them, and asks for 3 columns of float32.
-//
-//go:noescape
-func askingTriangle32x3AVX512(s *float64, cross *float64, row int, tile *float64, rows int, next *byte, nextFrom int)
-
-// fusedTriangle64x3AVX512 is triangle3 for columns of float64 that are
-// not in the tile yet: it fills the tile's columns with rows elements, 1 to a stretch,
-// from byte from on, less their origins, and with zeros up to a multiple of 16. It also
-// asks for a stretch of 3 columns, next, from byte nextFrom on.
-//
-//go:noescape
-func fusedTriangle64x3AVX512(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
-
-// fusedRectangle64x3AVX512 is rectangle3 for one block of right and columns
-// of left, of float64, that are not in the tile yet: it fills them as
-// fusedTriangle does, and asks for 4 columns.
-//
-//go:noescape
-func fusedRectangle64x3AVX512(cross *float64, row int, left *float64, right *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
-
-// askingTriangle64x3AVX512 is triangle3 for columns that are in the tile as
-// fusedRectangle leaves them, and asks for 3 columns of float64.
-//
-//go:noescape
-func askingTriangle64x3AVX512(s *float64, cross *float64, row int, tile *float64, rows int, next *byte, nextFrom int)
-
 // rectangle4AVX512 adds to 4 rows of the packed triangle the sums
 // of a tile's products: of the columns of left from left on with blocks·5 columns
 // of right. cross is the first row's first entry; that row has row entries, and
@@ -198,48 +67,6 @@ func rectangle4AVX512(cross *float64, row int, left *float64, right *float64, ro
 //
 //go:noescape
 func triangle4AVX512(s *float64, cross *float64, row int, left *float64, right *float64, rows int)
-
-// fusedTriangle32x4AVX512 is triangle4 for columns of float32 that are
-// not in the tile yet: it fills the tile's columns with rows elements, 1 to a stretch,
-// from byte from on, less their origins, and with zeros up to a multiple of 16. It also
-// asks for a stretch of 3 columns, next, from byte nextFrom on.
-//
-//go:noescape
-func fusedTriangle32x4AVX512(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
-
-// fusedRectangle32x4AVX512 is rectangle4 for one block of right and columns
-// of left, of float32, that are not in the tile yet: it fills them as
-// fusedTriangle does, and asks for 4 columns.
-//
-//go:noescape
-func fusedRectangle32x4AVX512(cross *float64, row int, left *float64, right *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
-
-// askingTriangle32x4AVX512 is triangle4 for columns that are in the tile as
-// fusedRectangle leaves them, and asks for 3 columns of float32.
-//
-//go:noescape
-func askingTriangle32x4AVX512(s *float64, cross *float64, row int, tile *float64, rows int, next *byte, nextFrom int)
-
-// fusedTriangle64x4AVX512 is triangle4 for columns of float64 that are
-// not in the tile yet: it fills the tile's columns with rows elements, 1 to a stretch,
-// from byte from on, less their origins, and with zeros up to a multiple of 16. It also
-// asks for a stretch of 3 columns, next, from byte nextFrom on.
-//
-//go:noescape
-func fusedTriangle64x4AVX512(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
-
-// fusedRectangle64x4AVX512 is rectangle4 for one block of right and columns
-// of left, of float64, that are not in the tile yet: it fills them as
-// fusedTriangle does, and asks for 4 columns.
-//
-//go:noescape
-func fusedRectangle64x4AVX512(cross *float64, row int, left *float64, right *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
-
-// askingTriangle64x4AVX512 is triangle4 for columns that are in the tile as
-// fusedRectangle leaves them, and asks for 3 columns of float64.
-//
-//go:noescape
-func askingTriangle64x4AVX512(s *float64, cross *float64, row int, tile *float64, rows int, next *byte, nextFrom int)
 
 // rectangle5AVX512 adds to 5 rows of the packed triangle the sums
 // of a tile's products: of the columns of left from left on with blocks·5 columns
@@ -259,66 +86,87 @@ func triangle5AVX512(s *float64, cross *float64, row int, left *float64, right *
 
 // fusedTriangle32x5AVX512 is triangle5 for columns of float32 that are
 // not in the tile yet: it fills the tile's columns with rows elements, 1 to a stretch,
-// from byte from on, less their origins, and with zeros up to a multiple of 16. It also
-// asks for a stretch of 3 columns, next, from byte nextFrom on.
+// from byte from on, less their origins, and with zeros up to a multiple of 16.
 //
 //go:noescape
-func fusedTriangle32x5AVX512(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
+func fusedTriangle32x5AVX512(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int)
+
+// fusedRectangle32x1AVX512 is rectangle1 for one block of right and columns
+// of left, of float32, that are not in the tile yet: it fills them as fusedTriangle
+// does.
+//
+//go:noescape
+func fusedRectangle32x1AVX512(cross *float64, row int, left *float64, right *float64, columns *byte, from int, origin *float64, rows int)
+
+// fusedRectangle32x2AVX512 is rectangle2 for one block of right and columns
+// of left, of float32, that are not in the tile yet: it fills them as fusedTriangle
+// does.
+//
+//go:noescape
+func fusedRectangle32x2AVX512(cross *float64, row int, left *float64, right *float64, columns *byte, from int, origin *float64, rows int)
+
+// fusedRectangle32x3AVX512 is rectangle3 for one block of right and columns
+// of left, of float32, that are not in the tile yet: it fills them as fusedTriangle
+// does.
+//
+//go:noescape
+func fusedRectangle32x3AVX512(cross *float64, row int, left *float64, right *float64, columns *byte, from int, origin *float64, rows int)
+
+// fusedRectangle32x4AVX512 is rectangle4 for one block of right and columns
+// of left, of float32, that are not in the tile yet: it fills them as fusedTriangle
+// does.
+//
+//go:noescape
+func fusedRectangle32x4AVX512(cross *float64, row int, left *float64, right *float64, columns *byte, from int, origin *float64, rows int)
 
 // fusedRectangle32x5AVX512 is rectangle5 for one block of right and columns
-// of left, of float32, that are not in the tile yet: it fills them as
-// fusedTriangle does, and asks for 4 columns.
+// of left, of float32, that are not in the tile yet: it fills them as fusedTriangle
+// does.
 //
 //go:noescape
-func fusedRectangle32x5AVX512(cross *float64, row int, left *float64, right *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
-
-// askingTriangle32x5AVX512 is triangle5 for columns that are in the tile as
-// fusedRectangle leaves them, and asks for 3 columns of float32.
-//
-//go:noescape
-func askingTriangle32x5AVX512(s *float64, cross *float64, row int, tile *float64, rows int, next *byte, nextFrom int)
+func fusedRectangle32x5AVX512(cross *float64, row int, left *float64, right *float64, columns *byte, from int, origin *float64, rows int)
 
 // fusedTriangle64x5AVX512 is triangle5 for columns of float64 that are
 // not in the tile yet: it fills the tile's columns with rows elements, 1 to a stretch,
-// from byte from on, less their origins, and with zeros up to a multiple of 16. It also
-// asks for a stretch of 3 columns, next, from byte nextFrom on.
+// from byte from on, less their origins, and with zeros up to a multiple of 16.
 //
 //go:noescape
-func fusedTriangle64x5AVX512(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
+func fusedTriangle64x5AVX512(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int)
+
+// fusedRectangle64x1AVX512 is rectangle1 for one block of right and columns
+// of left, of float64, that are not in the tile yet: it fills them as fusedTriangle
+// does.
+//
+//go:noescape
+func fusedRectangle64x1AVX512(cross *float64, row int, left *float64, right *float64, columns *byte, from int, origin *float64, rows int)
+
+// fusedRectangle64x2AVX512 is rectangle2 for one block of right and columns
+// of left, of float64, that are not in the tile yet: it fills them as fusedTriangle
+// does.
+//
+//go:noescape
+func fusedRectangle64x2AVX512(cross *float64, row int, left *float64, right *float64, columns *byte, from int, origin *float64, rows int)
+
+// fusedRectangle64x3AVX512 is rectangle3 for one block of right and columns
+// of left, of float64, that are not in the tile yet: it fills them as fusedTriangle
+// does.
+//
+//go:noescape
+func fusedRectangle64x3AVX512(cross *float64, row int, left *float64, right *float64, columns *byte, from int, origin *float64, rows int)
+
+// fusedRectangle64x4AVX512 is rectangle4 for one block of right and columns
+// of left, of float64, that are not in the tile yet: it fills them as fusedTriangle
+// does.
+//
+//go:noescape
+func fusedRectangle64x4AVX512(cross *float64, row int, left *float64, right *float64, columns *byte, from int, origin *float64, rows int)
 
 // fusedRectangle64x5AVX512 is rectangle5 for one block of right and columns
-// of left, of float64, that are not in the tile yet: it fills them as
-// fusedTriangle does, and asks for 4 columns.
+// of left, of float64, that are not in the tile yet: it fills them as fusedTriangle
+// does.
 //
 //go:noescape
-func fusedRectangle64x5AVX512(cross *float64, row int, left *float64, right *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
-
-// askingTriangle64x5AVX512 is triangle5 for columns that are in the tile as
-// fusedRectangle leaves them, and asks for 3 columns of float64.
-//
-//go:noescape
-func askingTriangle64x5AVX512(s *float64, cross *float64, row int, tile *float64, rows int, next *byte, nextFrom int)
-
-// tallRectangle1AVX512 adds to rows of the packed triangle the sums of a
-// tile's products of 8 columns of right, from right on, with blocks·1 columns of
-// left. cross, row and rows are as for rectangles.
-//
-//go:noescape
-func tallRectangle1AVX512(cross *float64, row int, left *float64, right *float64, rows int, blocks int)
-
-// tallRectangle2AVX512 adds to rows of the packed triangle the sums of a
-// tile's products of 8 columns of right, from right on, with blocks·2 columns of
-// left. cross, row and rows are as for rectangles.
-//
-//go:noescape
-func tallRectangle2AVX512(cross *float64, row int, left *float64, right *float64, rows int, blocks int)
-
-// tallRectangle3AVX512 adds to rows of the packed triangle the sums of a
-// tile's products of 8 columns of right, from right on, with blocks·3 columns of
-// left. cross, row and rows are as for rectangles.
-//
-//go:noescape
-func tallRectangle3AVX512(cross *float64, row int, left *float64, right *float64, rows int, blocks int)
+func fusedRectangle64x5AVX512(cross *float64, row int, left *float64, right *float64, columns *byte, from int, origin *float64, rows int)
 
 // rectangle1AVX2 adds to 1 rows of the packed triangle the sums
 // of a tile's products: of the columns of left from left on with blocks·3 columns
@@ -336,20 +184,6 @@ func rectangle1AVX2(cross *float64, row int, left *float64, right *float64, rows
 //go:noescape
 func triangle1AVX2(s *float64, cross *float64, row int, left *float64, right *float64, rows int)
 
-// fusedTriangle32x1AVX2 is triangle1 for columns of float32 that are
-// not in the tile yet: it fills the tile's columns with a stretch from byte from on,
-// less their origins.
-//
-//go:noescape
-func fusedTriangle32x1AVX2(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64)
-
-// fusedTriangle64x1AVX2 is triangle1 for columns of float64 that are
-// not in the tile yet: it fills the tile's columns with a stretch from byte from on,
-// less their origins.
-//
-//go:noescape
-func fusedTriangle64x1AVX2(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64)
-
 // rectangle2AVX2 adds to 2 rows of the packed triangle the sums
 // of a tile's products: of the columns of left from left on with blocks·3 columns
 // of right. cross is the first row's first entry; that row has row entries, and
@@ -365,20 +199,6 @@ func rectangle2AVX2(cross *float64, row int, left *float64, right *float64, rows
 //
 //go:noescape
 func triangle2AVX2(s *float64, cross *float64, row int, left *float64, right *float64, rows int)
-
-// fusedTriangle32x2AVX2 is triangle2 for columns of float32 that are
-// not in the tile yet: it fills the tile's columns with a stretch from byte from on,
-// less their origins.
-//
-//go:noescape
-func fusedTriangle32x2AVX2(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64)
-
-// fusedTriangle64x2AVX2 is triangle2 for columns of float64 that are
-// not in the tile yet: it fills the tile's columns with a stretch from byte from on,
-// less their origins.
-//
-//go:noescape
-func fusedTriangle64x2AVX2(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64)
 
 // rectangle3AVX2 adds to 3 rows of the packed triangle the sums
 // of a tile's products: of the columns of left from left on with blocks·3 columns
@@ -396,456 +216,129 @@ func rectangle3AVX2(cross *float64, row int, left *float64, right *float64, rows
 //go:noescape
 func triangle3AVX2(s *float64, cross *float64, row int, left *float64, right *float64, rows int)
 
-// fusedTriangle32x3AVX2 is triangle3 for columns of float32 that are
-// not in the tile yet: it fills the tile's columns with a stretch from byte from on,
-// less their origins.
+// plan32AVX512 plans the places of those rows that are in keep and of the class,
+// which has position rows already, and returns how many it has then. rows is a multiple
+// of 32 above 0, up to a stretch.
 //
 //go:noescape
-func fusedTriangle32x3AVX2(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64)
+func plan32AVX512(plan *byte, codes *int32, rows int, keep *byte, class int, position int) (next int)
 
-// fusedTriangle64x3AVX2 is triangle3 for columns of float64 that are
-// not in the tile yet: it fills the tile's columns with a stretch from byte from on,
-// less their origins.
+// plan32AVX2 plans the places of those rows that are in keep and of the class,
+// which has position rows already, and returns how many it has then. rows is a multiple
+// of 32 above 0, up to a stretch.
 //
 //go:noescape
-func fusedTriangle64x3AVX2(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64)
+func plan32AVX2(plan *byte, codes *int32, rows int, keep *byte, class int, position int) (next int)
 
-// rectangle3x4AVX2 adds to 3 rows of the packed triangle the sums
-// of a tile's products: of the columns of left from left on with blocks·4 columns
-// of right. cross is the first row's first entry; that row has row entries, and
-// the next ones have one more each. rows is a multiple of 16 above 0.
+// plan64AVX512 plans the places of those rows that are in keep and of the class,
+// which has position rows already, and returns how many it has then. rows is a multiple
+// of 32 above 0, up to a stretch.
 //
 //go:noescape
-func rectangle3x4AVX2(cross *float64, row int, left *float64, right *float64, rows int, blocks int)
+func plan64AVX512(plan *byte, codes *int32, rows int, keep *byte, class int, position int) (next int)
 
-// planNarrow32AVX512 plans so many groups of 32 rows, where class 0 has position of the
-// rows dealt so far, and gives how many of them are of class 0 or 1.
+// plan64AVX2 plans the places of those rows that are in keep and of the class,
+// which has position rows already, and returns how many it has then. rows is a multiple
+// of 32 above 0, up to a stretch.
 //
 //go:noescape
-func planNarrow32AVX512(plan *byte, codes *int32, groups int, position int, dealt int, waiting uint32) (counted int)
+func plan64AVX2(plan *byte, codes *int32, rows int, keep *byte, class int, position int) (next int)
 
-// dealNarrow32AVX512 puts so many groups of rows of count columns, from byte from on,
-// where the plan has them from its group first on.
+// deal32x5AVX512 copies rows of 5 columns, from byte from on, to their planned
+// places in the ring, and prefetches the next stretch.
 //
 //go:noescape
-func dealNarrow32AVX512(rings *byte, columns *byte, count int, from int, plan *byte, first int, groups int)
+func deal32x5AVX512(ring *byte, columns *byte, from int, rows int, plan *byte)
 
-// sumNarrow32x1AVX512 adds rows of 1 columns in rings to lanes: those of the packed triangle,
-// and from the next multiple of 8 on those of s. It takes so many groups of 16 rows, 8 of
-// them after step bytes, and then those in the masks of last, and asks for as many rows
-// of all columns next, from byte nextFrom on.
+// deal32x1AVX512 copies rows of 1 columns, from byte from on, to their planned
+// places in the ring, and prefetches the next stretch.
 //
 //go:noescape
-func sumNarrow32x1AVX512(lanes *float64, tile *float64, rings *byte, step int, origin *float64, groups int, last int, next *byte, nextFrom int)
+func deal32x1AVX512(ring *byte, columns *byte, from int, rows int, plan *byte)
 
-// sumNarrow32x2AVX512 adds rows of 2 columns in rings to lanes: those of the packed triangle,
-// and from the next multiple of 8 on those of s. It takes so many groups of 16 rows, 8 of
-// them after step bytes, and then those in the masks of last, and asks for as many rows
-// of all columns next, from byte nextFrom on.
+// deal32x5AVX2 copies rows of 5 columns, from byte from on, to their planned
+// places in the ring, and prefetches the next stretch.
 //
 //go:noescape
-func sumNarrow32x2AVX512(lanes *float64, tile *float64, rings *byte, step int, origin *float64, groups int, last int, next *byte, nextFrom int)
+func deal32x5AVX2(ring *byte, columns *byte, from int, rows int, plan *byte)
 
-// sumNarrow32x3AVX512 adds rows of 3 columns in rings to lanes: those of the packed triangle,
-// and from the next multiple of 8 on those of s. It takes so many groups of 16 rows, 8 of
-// them after step bytes, and then those in the masks of last, and asks for as many rows
-// of all columns next, from byte nextFrom on.
+// deal32x1AVX2 copies rows of 1 columns, from byte from on, to their planned
+// places in the ring, and prefetches the next stretch.
 //
 //go:noescape
-func sumNarrow32x3AVX512(lanes *float64, tile *float64, rings *byte, step int, origin *float64, groups int, last int, next *byte, nextFrom int)
+func deal32x1AVX2(ring *byte, columns *byte, from int, rows int, plan *byte)
 
-// sumNarrow32x4AVX512 adds rows of 4 columns in rings to lanes: those of the packed triangle,
-// and from the next multiple of 8 on those of s. It takes so many groups of 16 rows, 8 of
-// them after step bytes, and then those in the masks of last, and asks for as many rows
-// of all columns next, from byte nextFrom on.
+// deal64x5AVX512 copies rows of 5 columns, from byte from on, to their planned
+// places in the ring, and prefetches the next stretch.
 //
 //go:noescape
-func sumNarrow32x4AVX512(lanes *float64, tile *float64, rings *byte, step int, origin *float64, groups int, last int, next *byte, nextFrom int)
+func deal64x5AVX512(ring *byte, columns *byte, from int, rows int, plan *byte)
 
-// sumNarrow32x5AVX512 adds rows of 5 columns in rings to lanes: those of the packed triangle,
-// and from the next multiple of 8 on those of s. It takes so many groups of 16 rows, 8 of
-// them after step bytes, and then those in the masks of last, and asks for as many rows
-// of all columns next, from byte nextFrom on.
+// deal64x1AVX512 copies rows of 1 columns, from byte from on, to their planned
+// places in the ring, and prefetches the next stretch.
 //
 //go:noescape
-func sumNarrow32x5AVX512(lanes *float64, tile *float64, rings *byte, step int, origin *float64, groups int, last int, next *byte, nextFrom int)
+func deal64x1AVX512(ring *byte, columns *byte, from int, rows int, plan *byte)
 
-// sumNarrow32x6AVX512 adds rows of 6 columns in rings to lanes: those of the packed triangle,
-// and from the next multiple of 8 on those of s. It takes so many groups of 16 rows, 8 of
-// them after step bytes, and then those in the masks of last, and asks for as many rows
-// of all columns next, from byte nextFrom on.
+// deal64x5AVX2 copies rows of 5 columns, from byte from on, to their planned
+// places in the ring, and prefetches the next stretch.
 //
 //go:noescape
-func sumNarrow32x6AVX512(lanes *float64, tile *float64, rings *byte, step int, origin *float64, groups int, last int, next *byte, nextFrom int)
+func deal64x5AVX2(ring *byte, columns *byte, from int, rows int, plan *byte)
 
-// sumNarrow32x7AVX512 adds rows of 7 columns in rings to lanes: those of the packed triangle,
-// and from the next multiple of 8 on those of s. It takes so many groups of 16 rows, 8 of
-// them after step bytes, and then those in the masks of last, and asks for as many rows
-// of all columns next, from byte nextFrom on.
+// deal64x1AVX2 copies rows of 1 columns, from byte from on, to their planned
+// places in the ring, and prefetches the next stretch.
 //
 //go:noescape
-func sumNarrow32x7AVX512(lanes *float64, tile *float64, rings *byte, step int, origin *float64, groups int, last int, next *byte, nextFrom int)
+func deal64x1AVX2(ring *byte, columns *byte, from int, rows int, plan *byte)
 
-// sumNarrow32x8AVX512 adds rows of 8 columns in rings to lanes: those of the packed triangle,
-// and from the next multiple of 8 on those of s. It takes so many groups of 16 rows, 8 of
-// them after step bytes, and then those in the masks of last, and asks for as many rows
-// of all columns next, from byte nextFrom on.
+// dealInt8x1AVX512 copies rows of 1 columns, from byte from on, to their planned
+// places in the ring, and prefetches the next stretch.
 //
 //go:noescape
-func sumNarrow32x8AVX512(lanes *float64, tile *float64, rings *byte, step int, origin *float64, groups int, last int, next *byte, nextFrom int)
+func dealInt8x1AVX512(ring *byte, columns *byte, from int, rows int, plan *byte)
 
-// sumNarrow32x9AVX512 adds rows of 9 columns in rings to lanes: those of the packed triangle,
-// and from the next multiple of 8 on those of s. It takes so many groups of 16 rows, 8 of
-// them after step bytes, and then those in the masks of last, and asks for as many rows
-// of all columns next, from byte nextFrom on.
+// dealInt8x1AVX2 copies rows of 1 columns, from byte from on, to their planned
+// places in the ring, and prefetches the next stretch.
 //
 //go:noescape
-func sumNarrow32x9AVX512(lanes *float64, tile *float64, rings *byte, step int, origin *float64, groups int, last int, next *byte, nextFrom int)
+func dealInt8x1AVX2(ring *byte, columns *byte, from int, rows int, plan *byte)
 
-// sumNarrow32x10AVX512 adds rows of 10 columns in rings to lanes: those of the packed triangle,
-// and from the next multiple of 8 on those of s. It takes so many groups of 16 rows, 8 of
-// them after step bytes, and then those in the masks of last, and asks for as many rows
-// of all columns next, from byte nextFrom on.
+// dealInt16x1AVX512 copies rows of 1 columns, from byte from on, to their planned
+// places in the ring, and prefetches the next stretch.
 //
 //go:noescape
-func sumNarrow32x10AVX512(lanes *float64, tile *float64, rings *byte, step int, origin *float64, groups int, last int, next *byte, nextFrom int)
+func dealInt16x1AVX512(ring *byte, columns *byte, from int, rows int, plan *byte)
 
-// planNarrow64AVX512 plans so many groups of 16 rows, where class 0 has position of the
-// rows dealt so far, and gives how many of them are of class 0 or 1.
+// dealInt16x1AVX2 copies rows of 1 columns, from byte from on, to their planned
+// places in the ring, and prefetches the next stretch.
 //
 //go:noescape
-func planNarrow64AVX512(plan *byte, codes *int32, groups int, position int, dealt int, waiting uint32) (counted int)
+func dealInt16x1AVX2(ring *byte, columns *byte, from int, rows int, plan *byte)
 
-// dealNarrow64AVX512 puts so many groups of rows of count columns, from byte from on,
-// where the plan has them from its group first on.
+// dealUint8x1AVX512 copies rows of 1 columns, from byte from on, to their planned
+// places in the ring, and prefetches the next stretch.
 //
 //go:noescape
-func dealNarrow64AVX512(rings *byte, columns *byte, count int, from int, plan *byte, first int, groups int)
+func dealUint8x1AVX512(ring *byte, columns *byte, from int, rows int, plan *byte)
 
-// sumNarrow64x1AVX512 adds rows of 1 columns in rings to lanes: those of the packed triangle,
-// and from the next multiple of 8 on those of s. It takes so many groups of 16 rows, 8 of
-// them after step bytes, and then those in the masks of last, and asks for as many rows
-// of all columns next, from byte nextFrom on.
+// dealUint8x1AVX2 copies rows of 1 columns, from byte from on, to their planned
+// places in the ring, and prefetches the next stretch.
 //
 //go:noescape
-func sumNarrow64x1AVX512(lanes *float64, tile *float64, rings *byte, step int, origin *float64, groups int, last int, next *byte, nextFrom int)
+func dealUint8x1AVX2(ring *byte, columns *byte, from int, rows int, plan *byte)
 
-// sumNarrow64x2AVX512 adds rows of 2 columns in rings to lanes: those of the packed triangle,
-// and from the next multiple of 8 on those of s. It takes so many groups of 16 rows, 8 of
-// them after step bytes, and then those in the masks of last, and asks for as many rows
-// of all columns next, from byte nextFrom on.
+// dealUint16x1AVX512 copies rows of 1 columns, from byte from on, to their planned
+// places in the ring, and prefetches the next stretch.
 //
 //go:noescape
-func sumNarrow64x2AVX512(lanes *float64, tile *float64, rings *byte, step int, origin *float64, groups int, last int, next *byte, nextFrom int)
+func dealUint16x1AVX512(ring *byte, columns *byte, from int, rows int, plan *byte)
 
-// sumNarrow64x3AVX512 adds rows of 3 columns in rings to lanes: those of the packed triangle,
-// and from the next multiple of 8 on those of s. It takes so many groups of 16 rows, 8 of
-// them after step bytes, and then those in the masks of last, and asks for as many rows
-// of all columns next, from byte nextFrom on.
+// dealUint16x1AVX2 copies rows of 1 columns, from byte from on, to their planned
+// places in the ring, and prefetches the next stretch.
 //
 //go:noescape
-func sumNarrow64x3AVX512(lanes *float64, tile *float64, rings *byte, step int, origin *float64, groups int, last int, next *byte, nextFrom int)
-
-// sumNarrow64x4AVX512 adds rows of 4 columns in rings to lanes: those of the packed triangle,
-// and from the next multiple of 8 on those of s. It takes so many groups of 16 rows, 8 of
-// them after step bytes, and then those in the masks of last, and asks for as many rows
-// of all columns next, from byte nextFrom on.
-//
-//go:noescape
-func sumNarrow64x4AVX512(lanes *float64, tile *float64, rings *byte, step int, origin *float64, groups int, last int, next *byte, nextFrom int)
-
-// sumNarrow64x5AVX512 adds rows of 5 columns in rings to lanes: those of the packed triangle,
-// and from the next multiple of 8 on those of s. It takes so many groups of 16 rows, 8 of
-// them after step bytes, and then those in the masks of last, and asks for as many rows
-// of all columns next, from byte nextFrom on.
-//
-//go:noescape
-func sumNarrow64x5AVX512(lanes *float64, tile *float64, rings *byte, step int, origin *float64, groups int, last int, next *byte, nextFrom int)
-
-// sumNarrow64x6AVX512 adds rows of 6 columns in rings to lanes: those of the packed triangle,
-// and from the next multiple of 8 on those of s. It takes so many groups of 16 rows, 8 of
-// them after step bytes, and then those in the masks of last, and asks for as many rows
-// of all columns next, from byte nextFrom on.
-//
-//go:noescape
-func sumNarrow64x6AVX512(lanes *float64, tile *float64, rings *byte, step int, origin *float64, groups int, last int, next *byte, nextFrom int)
-
-// sumNarrow64x7AVX512 adds rows of 7 columns in rings to lanes: those of the packed triangle,
-// and from the next multiple of 8 on those of s. It takes so many groups of 16 rows, 8 of
-// them after step bytes, and then those in the masks of last, and asks for as many rows
-// of all columns next, from byte nextFrom on.
-//
-//go:noescape
-func sumNarrow64x7AVX512(lanes *float64, tile *float64, rings *byte, step int, origin *float64, groups int, last int, next *byte, nextFrom int)
-
-// sumNarrow64x8AVX512 adds rows of 8 columns in rings to lanes: those of the packed triangle,
-// and from the next multiple of 8 on those of s. It takes so many groups of 16 rows, 8 of
-// them after step bytes, and then those in the masks of last, and asks for as many rows
-// of all columns next, from byte nextFrom on.
-//
-//go:noescape
-func sumNarrow64x8AVX512(lanes *float64, tile *float64, rings *byte, step int, origin *float64, groups int, last int, next *byte, nextFrom int)
-
-// sumNarrow64x9AVX512 adds rows of 9 columns in rings to lanes: those of the packed triangle,
-// and from the next multiple of 8 on those of s. It takes so many groups of 16 rows, 8 of
-// them after step bytes, and then those in the masks of last, and asks for as many rows
-// of all columns next, from byte nextFrom on.
-//
-//go:noescape
-func sumNarrow64x9AVX512(lanes *float64, tile *float64, rings *byte, step int, origin *float64, groups int, last int, next *byte, nextFrom int)
-
-// sumNarrow64x10AVX512 adds rows of 10 columns in rings to lanes: those of the packed triangle,
-// and from the next multiple of 8 on those of s. It takes so many groups of 16 rows, 8 of
-// them after step bytes, and then those in the masks of last, and asks for as many rows
-// of all columns next, from byte nextFrom on.
-//
-//go:noescape
-func sumNarrow64x10AVX512(lanes *float64, tile *float64, rings *byte, step int, origin *float64, groups int, last int, next *byte, nextFrom int)
-
-// foldNarrowAVX512 adds count sums of lanes to sums and clears the lanes, of a multiple of 8.
-//
-//go:noescape
-func foldNarrowAVX512(sums *float64, lanes *float64, count int)
-
-// plan32to1AVX512 plans where the rows of a stretch go that are in keep and of the
-// first of 1 classes, when these have so many positions already, and gives those after.
-//
-//go:noescape
-func plan32to1AVX512(plan *byte, codes *int32, keep *byte, class int, positions *int, next *int)
-
-// plan32to1AVX2 plans where the rows of a stretch go that are in keep and of the
-// first of 1 classes, when these have so many positions already, and gives those after.
-//
-//go:noescape
-func plan32to1AVX2(plan *byte, codes *int32, keep *byte, class int, positions *int, next *int)
-
-// plan64to1AVX512 plans where the rows of a stretch go that are in keep and of the
-// first of 1 classes, when these have so many positions already, and gives those after.
-//
-//go:noescape
-func plan64to1AVX512(plan *byte, codes *int32, keep *byte, class int, positions *int, next *int)
-
-// plan64to1AVX2 plans where the rows of a stretch go that are in keep and of the
-// first of 1 classes, when these have so many positions already, and gives those after.
-//
-//go:noescape
-func plan64to1AVX2(plan *byte, codes *int32, keep *byte, class int, positions *int, next *int)
-
-// deal32x5to1AVX512 puts those rows of a stretch of 5 columns, from byte from
-// on, that are of 1 classes where the plans have them in the rings first and second.
-//
-//go:noescape
-func deal32x5to1AVX512(first *byte, second *byte, columns *byte, from int, plan *byte)
-
-// deal32x1to1AVX512 puts those rows of a stretch of 1 columns, from byte from
-// on, that are of 1 classes where the plans have them in the rings first and second.
-//
-//go:noescape
-func deal32x1to1AVX512(first *byte, second *byte, columns *byte, from int, plan *byte)
-
-// deal32x5to1AVX2 puts those rows of a stretch of 5 columns, from byte from
-// on, that are of 1 classes where the plans have them in the rings first and second.
-//
-//go:noescape
-func deal32x5to1AVX2(first *byte, second *byte, columns *byte, from int, plan *byte)
-
-// deal32x1to1AVX2 puts those rows of a stretch of 1 columns, from byte from
-// on, that are of 1 classes where the plans have them in the rings first and second.
-//
-//go:noescape
-func deal32x1to1AVX2(first *byte, second *byte, columns *byte, from int, plan *byte)
-
-// deal64x5to1AVX512 puts those rows of a stretch of 5 columns, from byte from
-// on, that are of 1 classes where the plans have them in the rings first and second.
-//
-//go:noescape
-func deal64x5to1AVX512(first *byte, second *byte, columns *byte, from int, plan *byte)
-
-// deal64x1to1AVX512 puts those rows of a stretch of 1 columns, from byte from
-// on, that are of 1 classes where the plans have them in the rings first and second.
-//
-//go:noescape
-func deal64x1to1AVX512(first *byte, second *byte, columns *byte, from int, plan *byte)
-
-// deal64x5to1AVX2 puts those rows of a stretch of 5 columns, from byte from
-// on, that are of 1 classes where the plans have them in the rings first and second.
-//
-//go:noescape
-func deal64x5to1AVX2(first *byte, second *byte, columns *byte, from int, plan *byte)
-
-// deal64x1to1AVX2 puts those rows of a stretch of 1 columns, from byte from
-// on, that are of 1 classes where the plans have them in the rings first and second.
-//
-//go:noescape
-func deal64x1to1AVX2(first *byte, second *byte, columns *byte, from int, plan *byte)
-
-// dealInt8x1to1AVX512 puts those rows of a stretch of 1 columns, from byte from
-// on, that are of 1 classes where the plans have them in the rings first and second.
-//
-//go:noescape
-func dealInt8x1to1AVX512(first *byte, second *byte, columns *byte, from int, plan *byte)
-
-// dealInt8x1to1AVX2 puts those rows of a stretch of 1 columns, from byte from
-// on, that are of 1 classes where the plans have them in the rings first and second.
-//
-//go:noescape
-func dealInt8x1to1AVX2(first *byte, second *byte, columns *byte, from int, plan *byte)
-
-// dealInt16x1to1AVX512 puts those rows of a stretch of 1 columns, from byte from
-// on, that are of 1 classes where the plans have them in the rings first and second.
-//
-//go:noescape
-func dealInt16x1to1AVX512(first *byte, second *byte, columns *byte, from int, plan *byte)
-
-// dealInt16x1to1AVX2 puts those rows of a stretch of 1 columns, from byte from
-// on, that are of 1 classes where the plans have them in the rings first and second.
-//
-//go:noescape
-func dealInt16x1to1AVX2(first *byte, second *byte, columns *byte, from int, plan *byte)
-
-// dealUint8x1to1AVX512 puts those rows of a stretch of 1 columns, from byte from
-// on, that are of 1 classes where the plans have them in the rings first and second.
-//
-//go:noescape
-func dealUint8x1to1AVX512(first *byte, second *byte, columns *byte, from int, plan *byte)
-
-// dealUint8x1to1AVX2 puts those rows of a stretch of 1 columns, from byte from
-// on, that are of 1 classes where the plans have them in the rings first and second.
-//
-//go:noescape
-func dealUint8x1to1AVX2(first *byte, second *byte, columns *byte, from int, plan *byte)
-
-// dealUint16x1to1AVX512 puts those rows of a stretch of 1 columns, from byte from
-// on, that are of 1 classes where the plans have them in the rings first and second.
-//
-//go:noescape
-func dealUint16x1to1AVX512(first *byte, second *byte, columns *byte, from int, plan *byte)
-
-// dealUint16x1to1AVX2 puts those rows of a stretch of 1 columns, from byte from
-// on, that are of 1 classes where the plans have them in the rings first and second.
-//
-//go:noescape
-func dealUint16x1to1AVX2(first *byte, second *byte, columns *byte, from int, plan *byte)
-
-// plan32to2AVX512 plans where the rows of a stretch go that are in keep and of the
-// first of 2 classes, when these have so many positions already, and gives those after.
-//
-//go:noescape
-func plan32to2AVX512(plan *byte, codes *int32, keep *byte, class int, positions *int, next *int)
-
-// plan32to2AVX2 plans where the rows of a stretch go that are in keep and of the
-// first of 2 classes, when these have so many positions already, and gives those after.
-//
-//go:noescape
-func plan32to2AVX2(plan *byte, codes *int32, keep *byte, class int, positions *int, next *int)
-
-// plan64to2AVX512 plans where the rows of a stretch go that are in keep and of the
-// first of 2 classes, when these have so many positions already, and gives those after.
-//
-//go:noescape
-func plan64to2AVX512(plan *byte, codes *int32, keep *byte, class int, positions *int, next *int)
-
-// plan64to2AVX2 plans where the rows of a stretch go that are in keep and of the
-// first of 2 classes, when these have so many positions already, and gives those after.
-//
-//go:noescape
-func plan64to2AVX2(plan *byte, codes *int32, keep *byte, class int, positions *int, next *int)
-
-// deal32x5to2AVX512 puts those rows of a stretch of 5 columns, from byte from
-// on, that are of 2 classes where the plans have them in the rings first and second.
-//
-//go:noescape
-func deal32x5to2AVX512(first *byte, second *byte, columns *byte, from int, plan *byte)
-
-// deal32x1to2AVX512 puts those rows of a stretch of 1 columns, from byte from
-// on, that are of 2 classes where the plans have them in the rings first and second.
-//
-//go:noescape
-func deal32x1to2AVX512(first *byte, second *byte, columns *byte, from int, plan *byte)
-
-// deal32x5to2AVX2 puts those rows of a stretch of 5 columns, from byte from
-// on, that are of 2 classes where the plans have them in the rings first and second.
-//
-//go:noescape
-func deal32x5to2AVX2(first *byte, second *byte, columns *byte, from int, plan *byte)
-
-// deal32x1to2AVX2 puts those rows of a stretch of 1 columns, from byte from
-// on, that are of 2 classes where the plans have them in the rings first and second.
-//
-//go:noescape
-func deal32x1to2AVX2(first *byte, second *byte, columns *byte, from int, plan *byte)
-
-// deal64x5to2AVX512 puts those rows of a stretch of 5 columns, from byte from
-// on, that are of 2 classes where the plans have them in the rings first and second.
-//
-//go:noescape
-func deal64x5to2AVX512(first *byte, second *byte, columns *byte, from int, plan *byte)
-
-// deal64x1to2AVX512 puts those rows of a stretch of 1 columns, from byte from
-// on, that are of 2 classes where the plans have them in the rings first and second.
-//
-//go:noescape
-func deal64x1to2AVX512(first *byte, second *byte, columns *byte, from int, plan *byte)
-
-// deal64x5to2AVX2 puts those rows of a stretch of 5 columns, from byte from
-// on, that are of 2 classes where the plans have them in the rings first and second.
-//
-//go:noescape
-func deal64x5to2AVX2(first *byte, second *byte, columns *byte, from int, plan *byte)
-
-// deal64x1to2AVX2 puts those rows of a stretch of 1 columns, from byte from
-// on, that are of 2 classes where the plans have them in the rings first and second.
-//
-//go:noescape
-func deal64x1to2AVX2(first *byte, second *byte, columns *byte, from int, plan *byte)
-
-// dealInt8x1to2AVX512 puts those rows of a stretch of 1 columns, from byte from
-// on, that are of 2 classes where the plans have them in the rings first and second.
-//
-//go:noescape
-func dealInt8x1to2AVX512(first *byte, second *byte, columns *byte, from int, plan *byte)
-
-// dealInt8x1to2AVX2 puts those rows of a stretch of 1 columns, from byte from
-// on, that are of 2 classes where the plans have them in the rings first and second.
-//
-//go:noescape
-func dealInt8x1to2AVX2(first *byte, second *byte, columns *byte, from int, plan *byte)
-
-// dealInt16x1to2AVX512 puts those rows of a stretch of 1 columns, from byte from
-// on, that are of 2 classes where the plans have them in the rings first and second.
-//
-//go:noescape
-func dealInt16x1to2AVX512(first *byte, second *byte, columns *byte, from int, plan *byte)
-
-// dealInt16x1to2AVX2 puts those rows of a stretch of 1 columns, from byte from
-// on, that are of 2 classes where the plans have them in the rings first and second.
-//
-//go:noescape
-func dealInt16x1to2AVX2(first *byte, second *byte, columns *byte, from int, plan *byte)
-
-// dealUint8x1to2AVX512 puts those rows of a stretch of 1 columns, from byte from
-// on, that are of 2 classes where the plans have them in the rings first and second.
-//
-//go:noescape
-func dealUint8x1to2AVX512(first *byte, second *byte, columns *byte, from int, plan *byte)
-
-// dealUint8x1to2AVX2 puts those rows of a stretch of 1 columns, from byte from
-// on, that are of 2 classes where the plans have them in the rings first and second.
-//
-//go:noescape
-func dealUint8x1to2AVX2(first *byte, second *byte, columns *byte, from int, plan *byte)
-
-// dealUint16x1to2AVX512 puts those rows of a stretch of 1 columns, from byte from
-// on, that are of 2 classes where the plans have them in the rings first and second.
-//
-//go:noescape
-func dealUint16x1to2AVX512(first *byte, second *byte, columns *byte, from int, plan *byte)
-
-// dealUint16x1to2AVX2 puts those rows of a stretch of 1 columns, from byte from
-// on, that are of 2 classes where the plans have them in the rings first and second.
-//
-//go:noescape
-func dealUint16x1to2AVX2(first *byte, second *byte, columns *byte, from int, plan *byte)
+func dealUint16x1AVX2(ring *byte, columns *byte, from int, rows int, plan *byte)
 
 // packFloat32AVX512 writes groups·8 elements from byte from on of count columns,
 // each less its origin, to the columns of tile. count and groups are above 0.

@@ -14,27 +14,6 @@ DATA foldOrder<>+48(SB)/8, $0x0000000000000005
 DATA foldOrder<>+56(SB)/8, $0x0000000000000007
 GLOBL foldOrder<>(SB), RODATA|NOPTR, $64
 
-// func askFor(columns *byte, count int, from int, end int)
-// Requires: MMX+
-TEXT ·askFor(SB), NOSPLIT, $0-32
-	MOVQ columns+0(FP), AX
-	MOVQ count+8(FP), CX
-	MOVQ end+24(FP), DX
-
-column:
-	MOVQ (AX), BX
-	MOVQ from+16(FP), SI
-
-line:
-	PREFETCHT1 (BX)(SI*1)
-	ADDQ       $0x00000040, SI
-	CMPQ       SI, DX
-	JLT        line
-	ADDQ       $0x00000020, AX
-	DECQ       CX
-	JNZ        column
-	RET
-
 // func rectangle1AVX512(cross *float64, row int, left *float64, right *float64, rows int, blocks int)
 // Requires: AVX, AVX512F
 TEXT ·rectangle1AVX512(SB), NOSPLIT, $0-48
@@ -136,594 +115,6 @@ rows:
 	ADDQ        $0x00000040, DI
 	CMPQ        DI, SI
 	JLT         rows
-	VMOVDQU64   foldOrder<>+0(SB), Z2
-	MOVL        $0x00000001, DX
-	KMOVW       DX, K1
-	VSHUFF64X2  $0x44, Z0, Z0, Z3
-	VSHUFF64X2  $0xee, Z0, Z0, Z0
-	VADDPD      Z3, Z0, Z0
-	VSHUFF64X2  $0x88, Z0, Z0, Z3
-	VSHUFF64X2  $0xdd, Z0, Z0, Z0
-	VADDPD      Z3, Z0, Z0
-	VUNPCKLPD   Z0, Z0, Z3
-	VUNPCKHPD   Z0, Z0, Z0
-	VADDPD      Z3, Z0, Z0
-	VPERMPD     Z0, Z2, Z0
-	VSHUFF64X2  $0x44, Z1, Z1, Z3
-	VSHUFF64X2  $0xee, Z1, Z1, Z1
-	VADDPD      Z3, Z1, Z1
-	VSHUFF64X2  $0x88, Z1, Z1, Z3
-	VSHUFF64X2  $0xdd, Z1, Z1, Z1
-	VADDPD      Z3, Z1, Z1
-	VUNPCKLPD   Z1, Z1, Z3
-	VUNPCKHPD   Z1, Z1, Z1
-	VADDPD      Z3, Z1, Z1
-	VPERMPD     Z1, Z2, Z1
-	VMOVUPD.Z   (AX), K1, Z2
-	VADDPD      Z2, Z0, Z0
-	VMOVUPD.Z   (CX), K1, Z2
-	VADDPD      Z2, Z1, Z1
-	VMOVUPD     Z0, K1, (AX)
-	VMOVUPD     Z1, K1, (CX)
-	VZEROUPPER
-	RET
-
-// func fusedTriangle32x1AVX512(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
-// Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·fusedTriangle32x1AVX512(SB), NOSPLIT, $0-80
-	VPXORQ Z0, Z0, Z0
-	VPXORQ Z1, Z1, Z1
-	MOVQ   tile+24(FP), AX
-	MOVQ   columns+32(FP), CX
-	MOVQ   from+40(FP), DX
-	MOVQ   (CX), CX
-	ADDQ   DX, CX
-	MOVQ   next+64(FP), DX
-	MOVQ   nextFrom+72(FP), BX
-	MOVQ   (DX), DX
-	ADDQ   BX, DX
-	MOVQ   origin+48(FP), BX
-	XORQ   SI, SI
-	MOVQ   rows+56(FP), DI
-	SHRQ   $0x04, DI
-	JZ     rest
-	SHLQ   $0x06, DI
-
-rows:
-	PREFETCHT1  (DX)(SI*1)
-	VCVTPS2PD   (CX)(SI*1), Z2
-	VSUBPD.BCST (BX), Z2, Z2
-	VMOVUPD     Z2, (AX)(SI*2)
-	VADDPD      Z2, Z1, Z1
-	VFMADD231PD Z2, Z2, Z0
-	VCVTPS2PD   32(CX)(SI*1), Z2
-	VSUBPD.BCST (BX), Z2, Z2
-	VMOVUPD     Z2, 64(AX)(SI*2)
-	VADDPD      Z2, Z1, Z1
-	VFMADD231PD Z2, Z2, Z0
-	ADDQ        $0x00000040, SI
-	CMPQ        SI, DI
-	JLT         rows
-
-rest:
-	MOVQ          rows+56(FP), DX
-	ANDQ          $0x0000000f, DX
-	JZ            sums
-	MOVQ          $-1, DI
-	BZHIQ         DX, DI, DI
-	KMOVW         DI, K1
-	SHRQ          $0x08, DI
-	KMOVW         DI, K2
-	VCVTPS2PD.Z   (CX)(SI*1), K1, Z2
-	VSUBPD.BCST.Z (BX), Z2, K1, Z2
-	VMOVUPD       Z2, (AX)(SI*2)
-	VADDPD        Z2, Z1, Z1
-	VFMADD231PD   Z2, Z2, Z0
-	VCVTPS2PD.Z   32(CX)(SI*1), K2, Z2
-	VSUBPD.BCST.Z (BX), Z2, K2, Z2
-	VMOVUPD       Z2, 64(AX)(SI*2)
-	VADDPD        Z2, Z1, Z1
-	VFMADD231PD   Z2, Z2, Z0
-
-sums:
-	MOVQ       cross+8(FP), AX
-	MOVQ       row+16(FP), CX
-	SHLQ       $0x03, CX
-	MOVQ       s+0(FP), CX
-	VMOVDQU64  foldOrder<>+0(SB), Z2
-	MOVL       $0x00000001, DX
-	KMOVW      DX, K1
-	VSHUFF64X2 $0x44, Z0, Z0, Z3
-	VSHUFF64X2 $0xee, Z0, Z0, Z0
-	VADDPD     Z3, Z0, Z0
-	VSHUFF64X2 $0x88, Z0, Z0, Z3
-	VSHUFF64X2 $0xdd, Z0, Z0, Z0
-	VADDPD     Z3, Z0, Z0
-	VUNPCKLPD  Z0, Z0, Z3
-	VUNPCKHPD  Z0, Z0, Z0
-	VADDPD     Z3, Z0, Z0
-	VPERMPD    Z0, Z2, Z0
-	VSHUFF64X2 $0x44, Z1, Z1, Z3
-	VSHUFF64X2 $0xee, Z1, Z1, Z1
-	VADDPD     Z3, Z1, Z1
-	VSHUFF64X2 $0x88, Z1, Z1, Z3
-	VSHUFF64X2 $0xdd, Z1, Z1, Z1
-	VADDPD     Z3, Z1, Z1
-	VUNPCKLPD  Z1, Z1, Z3
-	VUNPCKHPD  Z1, Z1, Z1
-	VADDPD     Z3, Z1, Z1
-	VPERMPD    Z1, Z2, Z1
-	VMOVUPD.Z  (AX), K1, Z2
-	VADDPD     Z2, Z0, Z0
-	VMOVUPD.Z  (CX), K1, Z2
-	VADDPD     Z2, Z1, Z1
-	VMOVUPD    Z0, K1, (AX)
-	VMOVUPD    Z1, K1, (CX)
-	VZEROUPPER
-	RET
-
-// func fusedRectangle32x1AVX512(cross *float64, row int, left *float64, right *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
-// Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·fusedRectangle32x1AVX512(SB), NOSPLIT, $0-80
-	VPXORQ Z0, Z0, Z0
-	VPXORQ Z1, Z1, Z1
-	VPXORQ Z2, Z2, Z2
-	VPXORQ Z3, Z3, Z3
-	VPXORQ Z4, Z4, Z4
-	MOVQ   right+24(FP), AX
-	MOVQ   left+16(FP), CX
-	MOVQ   columns+32(FP), DX
-	MOVQ   from+40(FP), BX
-	MOVQ   (DX), DX
-	ADDQ   BX, DX
-	MOVQ   next+64(FP), BX
-	MOVQ   nextFrom+72(FP), SI
-	MOVQ   (BX), DI
-	ADDQ   SI, DI
-	MOVQ   32(BX), R8
-	ADDQ   SI, R8
-	MOVQ   64(BX), R9
-	ADDQ   SI, R9
-	MOVQ   96(BX), BX
-	ADDQ   SI, BX
-	MOVQ   origin+48(FP), SI
-	XORQ   R10, R10
-	MOVQ   rows+56(FP), R11
-	SHRQ   $0x04, R11
-	JZ     rest
-	SHLQ   $0x06, R11
-
-rows:
-	PREFETCHT1  (DI)(R10*1)
-	PREFETCHT1  (R8)(R10*1)
-	PREFETCHT1  (R9)(R10*1)
-	PREFETCHT1  (BX)(R10*1)
-	VCVTPS2PD   (DX)(R10*1), Z5
-	VSUBPD.BCST (SI), Z5, Z5
-	VMOVUPD     Z5, (CX)(R10*2)
-	VMOVUPD     (AX)(R10*2), Z6
-	VFMADD231PD Z5, Z6, Z0
-	VMOVUPD     2112(AX)(R10*2), Z6
-	VFMADD231PD Z5, Z6, Z1
-	VMOVUPD     4224(AX)(R10*2), Z6
-	VFMADD231PD Z5, Z6, Z2
-	VMOVUPD     6336(AX)(R10*2), Z6
-	VFMADD231PD Z5, Z6, Z3
-	VMOVUPD     8448(AX)(R10*2), Z6
-	VFMADD231PD Z5, Z6, Z4
-	VCVTPS2PD   32(DX)(R10*1), Z5
-	VSUBPD.BCST (SI), Z5, Z5
-	VMOVUPD     Z5, 64(CX)(R10*2)
-	VMOVUPD     64(AX)(R10*2), Z6
-	VFMADD231PD Z5, Z6, Z0
-	VMOVUPD     2176(AX)(R10*2), Z6
-	VFMADD231PD Z5, Z6, Z1
-	VMOVUPD     4288(AX)(R10*2), Z6
-	VFMADD231PD Z5, Z6, Z2
-	VMOVUPD     6400(AX)(R10*2), Z6
-	VFMADD231PD Z5, Z6, Z3
-	VMOVUPD     8512(AX)(R10*2), Z6
-	VFMADD231PD Z5, Z6, Z4
-	ADDQ        $0x00000040, R10
-	CMPQ        R10, R11
-	JLT         rows
-
-rest:
-	MOVQ          rows+56(FP), BX
-	ANDQ          $0x0000000f, BX
-	JZ            sums
-	MOVQ          $-1, DI
-	BZHIQ         BX, DI, DI
-	KMOVW         DI, K1
-	SHRQ          $0x08, DI
-	KMOVW         DI, K2
-	VCVTPS2PD.Z   (DX)(R10*1), K1, Z5
-	VSUBPD.BCST.Z (SI), Z5, K1, Z5
-	VMOVUPD       Z5, (CX)(R10*2)
-	VMOVUPD       (AX)(R10*2), Z6
-	VFMADD231PD   Z5, Z6, Z0
-	VMOVUPD       2112(AX)(R10*2), Z6
-	VFMADD231PD   Z5, Z6, Z1
-	VMOVUPD       4224(AX)(R10*2), Z6
-	VFMADD231PD   Z5, Z6, Z2
-	VMOVUPD       6336(AX)(R10*2), Z6
-	VFMADD231PD   Z5, Z6, Z3
-	VMOVUPD       8448(AX)(R10*2), Z6
-	VFMADD231PD   Z5, Z6, Z4
-	VCVTPS2PD.Z   32(DX)(R10*1), K2, Z5
-	VSUBPD.BCST.Z (SI), Z5, K2, Z5
-	VMOVUPD       Z5, 64(CX)(R10*2)
-	VMOVUPD       64(AX)(R10*2), Z6
-	VFMADD231PD   Z5, Z6, Z0
-	VMOVUPD       2176(AX)(R10*2), Z6
-	VFMADD231PD   Z5, Z6, Z1
-	VMOVUPD       4288(AX)(R10*2), Z6
-	VFMADD231PD   Z5, Z6, Z2
-	VMOVUPD       6400(AX)(R10*2), Z6
-	VFMADD231PD   Z5, Z6, Z3
-	VMOVUPD       8512(AX)(R10*2), Z6
-	VFMADD231PD   Z5, Z6, Z4
-
-sums:
-	MOVQ       cross+0(FP), AX
-	MOVQ       row+8(FP), CX
-	SHLQ       $0x03, CX
-	VMOVDQU64  foldOrder<>+0(SB), Z5
-	MOVL       $0x0000001f, CX
-	KMOVW      CX, K1
-	VSHUFF64X2 $0x44, Z1, Z0, Z6
-	VSHUFF64X2 $0xee, Z1, Z0, Z0
-	VADDPD     Z6, Z0, Z0
-	VSHUFF64X2 $0x44, Z3, Z2, Z1
-	VSHUFF64X2 $0xee, Z3, Z2, Z2
-	VADDPD     Z1, Z2, Z2
-	VSHUFF64X2 $0x88, Z2, Z0, Z1
-	VSHUFF64X2 $0xdd, Z2, Z0, Z0
-	VADDPD     Z1, Z0, Z0
-	VSHUFF64X2 $0x44, Z4, Z4, Z1
-	VSHUFF64X2 $0xee, Z4, Z4, Z4
-	VADDPD     Z1, Z4, Z4
-	VSHUFF64X2 $0x88, Z4, Z4, Z1
-	VSHUFF64X2 $0xdd, Z4, Z4, Z4
-	VADDPD     Z1, Z4, Z4
-	VUNPCKLPD  Z4, Z0, Z1
-	VUNPCKHPD  Z4, Z0, Z0
-	VADDPD     Z1, Z0, Z0
-	VPERMPD    Z0, Z5, Z0
-	VMOVUPD.Z  (AX), K1, Z1
-	VADDPD     Z1, Z0, Z0
-	VMOVUPD    Z0, K1, (AX)
-	VZEROUPPER
-	RET
-
-// func askingTriangle32x1AVX512(s *float64, cross *float64, row int, tile *float64, rows int, next *byte, nextFrom int)
-// Requires: AVX, AVX512F, MMX+
-TEXT ·askingTriangle32x1AVX512(SB), NOSPLIT, $0-56
-	VPXORQ Z0, Z0, Z0
-	VPXORQ Z1, Z1, Z1
-	MOVQ   tile+24(FP), AX
-	MOVQ   rows+32(FP), CX
-	MOVQ   next+40(FP), DX
-	MOVQ   nextFrom+48(FP), BX
-	MOVQ   (DX), DX
-	ADDQ   BX, DX
-	ADDQ   $0x0f, CX
-	ANDQ   $-16, CX
-	SHLQ   $0x02, CX
-	XORQ   BX, BX
-
-rows:
-	PREFETCHT1  (DX)(BX*1)
-	VMOVUPD     (AX)(BX*2), Z2
-	VADDPD      Z2, Z1, Z1
-	VFMADD231PD Z2, Z2, Z0
-	VMOVUPD     64(AX)(BX*2), Z2
-	VADDPD      Z2, Z1, Z1
-	VFMADD231PD Z2, Z2, Z0
-	ADDQ        $0x00000040, BX
-	CMPQ        BX, CX
-	JLT         rows
-	MOVQ        cross+8(FP), AX
-	MOVQ        row+16(FP), CX
-	SHLQ        $0x03, CX
-	MOVQ        s+0(FP), CX
-	VMOVDQU64   foldOrder<>+0(SB), Z2
-	MOVL        $0x00000001, DX
-	KMOVW       DX, K1
-	VSHUFF64X2  $0x44, Z0, Z0, Z3
-	VSHUFF64X2  $0xee, Z0, Z0, Z0
-	VADDPD      Z3, Z0, Z0
-	VSHUFF64X2  $0x88, Z0, Z0, Z3
-	VSHUFF64X2  $0xdd, Z0, Z0, Z0
-	VADDPD      Z3, Z0, Z0
-	VUNPCKLPD   Z0, Z0, Z3
-	VUNPCKHPD   Z0, Z0, Z0
-	VADDPD      Z3, Z0, Z0
-	VPERMPD     Z0, Z2, Z0
-	VSHUFF64X2  $0x44, Z1, Z1, Z3
-	VSHUFF64X2  $0xee, Z1, Z1, Z1
-	VADDPD      Z3, Z1, Z1
-	VSHUFF64X2  $0x88, Z1, Z1, Z3
-	VSHUFF64X2  $0xdd, Z1, Z1, Z1
-	VADDPD      Z3, Z1, Z1
-	VUNPCKLPD   Z1, Z1, Z3
-	VUNPCKHPD   Z1, Z1, Z1
-	VADDPD      Z3, Z1, Z1
-	VPERMPD     Z1, Z2, Z1
-	VMOVUPD.Z   (AX), K1, Z2
-	VADDPD      Z2, Z0, Z0
-	VMOVUPD.Z   (CX), K1, Z2
-	VADDPD      Z2, Z1, Z1
-	VMOVUPD     Z0, K1, (AX)
-	VMOVUPD     Z1, K1, (CX)
-	VZEROUPPER
-	RET
-
-// func fusedTriangle64x1AVX512(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
-// Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·fusedTriangle64x1AVX512(SB), NOSPLIT, $0-80
-	VPXORQ Z0, Z0, Z0
-	VPXORQ Z1, Z1, Z1
-	MOVQ   tile+24(FP), AX
-	MOVQ   columns+32(FP), CX
-	MOVQ   from+40(FP), DX
-	MOVQ   (CX), CX
-	ADDQ   DX, CX
-	MOVQ   next+64(FP), DX
-	MOVQ   nextFrom+72(FP), BX
-	MOVQ   (DX), DX
-	ADDQ   BX, DX
-	MOVQ   origin+48(FP), BX
-	XORQ   SI, SI
-	MOVQ   rows+56(FP), DI
-	SHRQ   $0x04, DI
-	JZ     rest
-	SHLQ   $0x06, DI
-
-rows:
-	PREFETCHT1  (DX)(SI*2)
-	PREFETCHT1  64(DX)(SI*2)
-	VMOVUPD     (CX)(SI*2), Z2
-	VSUBPD.BCST (BX), Z2, Z2
-	VMOVUPD     Z2, (AX)(SI*2)
-	VADDPD      Z2, Z1, Z1
-	VFMADD231PD Z2, Z2, Z0
-	VMOVUPD     64(CX)(SI*2), Z2
-	VSUBPD.BCST (BX), Z2, Z2
-	VMOVUPD     Z2, 64(AX)(SI*2)
-	VADDPD      Z2, Z1, Z1
-	VFMADD231PD Z2, Z2, Z0
-	ADDQ        $0x00000040, SI
-	CMPQ        SI, DI
-	JLT         rows
-
-rest:
-	MOVQ          rows+56(FP), DX
-	ANDQ          $0x0000000f, DX
-	JZ            sums
-	MOVQ          $-1, DI
-	BZHIQ         DX, DI, DI
-	KMOVW         DI, K1
-	SHRQ          $0x08, DI
-	KMOVW         DI, K2
-	VMOVUPD.Z     (CX)(SI*2), K1, Z2
-	VSUBPD.BCST.Z (BX), Z2, K1, Z2
-	VMOVUPD       Z2, (AX)(SI*2)
-	VADDPD        Z2, Z1, Z1
-	VFMADD231PD   Z2, Z2, Z0
-	VMOVUPD.Z     64(CX)(SI*2), K2, Z2
-	VSUBPD.BCST.Z (BX), Z2, K2, Z2
-	VMOVUPD       Z2, 64(AX)(SI*2)
-	VADDPD        Z2, Z1, Z1
-	VFMADD231PD   Z2, Z2, Z0
-
-sums:
-	MOVQ       cross+8(FP), AX
-	MOVQ       row+16(FP), CX
-	SHLQ       $0x03, CX
-	MOVQ       s+0(FP), CX
-	VMOVDQU64  foldOrder<>+0(SB), Z2
-	MOVL       $0x00000001, DX
-	KMOVW      DX, K1
-	VSHUFF64X2 $0x44, Z0, Z0, Z3
-	VSHUFF64X2 $0xee, Z0, Z0, Z0
-	VADDPD     Z3, Z0, Z0
-	VSHUFF64X2 $0x88, Z0, Z0, Z3
-	VSHUFF64X2 $0xdd, Z0, Z0, Z0
-	VADDPD     Z3, Z0, Z0
-	VUNPCKLPD  Z0, Z0, Z3
-	VUNPCKHPD  Z0, Z0, Z0
-	VADDPD     Z3, Z0, Z0
-	VPERMPD    Z0, Z2, Z0
-	VSHUFF64X2 $0x44, Z1, Z1, Z3
-	VSHUFF64X2 $0xee, Z1, Z1, Z1
-	VADDPD     Z3, Z1, Z1
-	VSHUFF64X2 $0x88, Z1, Z1, Z3
-	VSHUFF64X2 $0xdd, Z1, Z1, Z1
-	VADDPD     Z3, Z1, Z1
-	VUNPCKLPD  Z1, Z1, Z3
-	VUNPCKHPD  Z1, Z1, Z1
-	VADDPD     Z3, Z1, Z1
-	VPERMPD    Z1, Z2, Z1
-	VMOVUPD.Z  (AX), K1, Z2
-	VADDPD     Z2, Z0, Z0
-	VMOVUPD.Z  (CX), K1, Z2
-	VADDPD     Z2, Z1, Z1
-	VMOVUPD    Z0, K1, (AX)
-	VMOVUPD    Z1, K1, (CX)
-	VZEROUPPER
-	RET
-
-// func fusedRectangle64x1AVX512(cross *float64, row int, left *float64, right *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
-// Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·fusedRectangle64x1AVX512(SB), NOSPLIT, $0-80
-	VPXORQ Z0, Z0, Z0
-	VPXORQ Z1, Z1, Z1
-	VPXORQ Z2, Z2, Z2
-	VPXORQ Z3, Z3, Z3
-	VPXORQ Z4, Z4, Z4
-	MOVQ   right+24(FP), AX
-	MOVQ   left+16(FP), CX
-	MOVQ   columns+32(FP), DX
-	MOVQ   from+40(FP), BX
-	MOVQ   (DX), DX
-	ADDQ   BX, DX
-	MOVQ   next+64(FP), BX
-	MOVQ   nextFrom+72(FP), SI
-	MOVQ   (BX), DI
-	ADDQ   SI, DI
-	MOVQ   32(BX), R8
-	ADDQ   SI, R8
-	MOVQ   64(BX), R9
-	ADDQ   SI, R9
-	MOVQ   96(BX), BX
-	ADDQ   SI, BX
-	MOVQ   origin+48(FP), SI
-	XORQ   R10, R10
-	MOVQ   rows+56(FP), R11
-	SHRQ   $0x04, R11
-	JZ     rest
-	SHLQ   $0x06, R11
-
-rows:
-	PREFETCHT1  (DI)(R10*2)
-	PREFETCHT1  64(DI)(R10*2)
-	PREFETCHT1  (R8)(R10*2)
-	PREFETCHT1  64(R8)(R10*2)
-	PREFETCHT1  (R9)(R10*2)
-	PREFETCHT1  64(R9)(R10*2)
-	PREFETCHT1  (BX)(R10*2)
-	PREFETCHT1  64(BX)(R10*2)
-	VMOVUPD     (DX)(R10*2), Z5
-	VSUBPD.BCST (SI), Z5, Z5
-	VMOVUPD     Z5, (CX)(R10*2)
-	VMOVUPD     (AX)(R10*2), Z6
-	VFMADD231PD Z5, Z6, Z0
-	VMOVUPD     2112(AX)(R10*2), Z6
-	VFMADD231PD Z5, Z6, Z1
-	VMOVUPD     4224(AX)(R10*2), Z6
-	VFMADD231PD Z5, Z6, Z2
-	VMOVUPD     6336(AX)(R10*2), Z6
-	VFMADD231PD Z5, Z6, Z3
-	VMOVUPD     8448(AX)(R10*2), Z6
-	VFMADD231PD Z5, Z6, Z4
-	VMOVUPD     64(DX)(R10*2), Z5
-	VSUBPD.BCST (SI), Z5, Z5
-	VMOVUPD     Z5, 64(CX)(R10*2)
-	VMOVUPD     64(AX)(R10*2), Z6
-	VFMADD231PD Z5, Z6, Z0
-	VMOVUPD     2176(AX)(R10*2), Z6
-	VFMADD231PD Z5, Z6, Z1
-	VMOVUPD     4288(AX)(R10*2), Z6
-	VFMADD231PD Z5, Z6, Z2
-	VMOVUPD     6400(AX)(R10*2), Z6
-	VFMADD231PD Z5, Z6, Z3
-	VMOVUPD     8512(AX)(R10*2), Z6
-	VFMADD231PD Z5, Z6, Z4
-	ADDQ        $0x00000040, R10
-	CMPQ        R10, R11
-	JLT         rows
-
-rest:
-	MOVQ          rows+56(FP), BX
-	ANDQ          $0x0000000f, BX
-	JZ            sums
-	MOVQ          $-1, DI
-	BZHIQ         BX, DI, DI
-	KMOVW         DI, K1
-	SHRQ          $0x08, DI
-	KMOVW         DI, K2
-	VMOVUPD.Z     (DX)(R10*2), K1, Z5
-	VSUBPD.BCST.Z (SI), Z5, K1, Z5
-	VMOVUPD       Z5, (CX)(R10*2)
-	VMOVUPD       (AX)(R10*2), Z6
-	VFMADD231PD   Z5, Z6, Z0
-	VMOVUPD       2112(AX)(R10*2), Z6
-	VFMADD231PD   Z5, Z6, Z1
-	VMOVUPD       4224(AX)(R10*2), Z6
-	VFMADD231PD   Z5, Z6, Z2
-	VMOVUPD       6336(AX)(R10*2), Z6
-	VFMADD231PD   Z5, Z6, Z3
-	VMOVUPD       8448(AX)(R10*2), Z6
-	VFMADD231PD   Z5, Z6, Z4
-	VMOVUPD.Z     64(DX)(R10*2), K2, Z5
-	VSUBPD.BCST.Z (SI), Z5, K2, Z5
-	VMOVUPD       Z5, 64(CX)(R10*2)
-	VMOVUPD       64(AX)(R10*2), Z6
-	VFMADD231PD   Z5, Z6, Z0
-	VMOVUPD       2176(AX)(R10*2), Z6
-	VFMADD231PD   Z5, Z6, Z1
-	VMOVUPD       4288(AX)(R10*2), Z6
-	VFMADD231PD   Z5, Z6, Z2
-	VMOVUPD       6400(AX)(R10*2), Z6
-	VFMADD231PD   Z5, Z6, Z3
-	VMOVUPD       8512(AX)(R10*2), Z6
-	VFMADD231PD   Z5, Z6, Z4
-
-sums:
-	MOVQ       cross+0(FP), AX
-	MOVQ       row+8(FP), CX
-	SHLQ       $0x03, CX
-	VMOVDQU64  foldOrder<>+0(SB), Z5
-	MOVL       $0x0000001f, CX
-	KMOVW      CX, K1
-	VSHUFF64X2 $0x44, Z1, Z0, Z6
-	VSHUFF64X2 $0xee, Z1, Z0, Z0
-	VADDPD     Z6, Z0, Z0
-	VSHUFF64X2 $0x44, Z3, Z2, Z1
-	VSHUFF64X2 $0xee, Z3, Z2, Z2
-	VADDPD     Z1, Z2, Z2
-	VSHUFF64X2 $0x88, Z2, Z0, Z1
-	VSHUFF64X2 $0xdd, Z2, Z0, Z0
-	VADDPD     Z1, Z0, Z0
-	VSHUFF64X2 $0x44, Z4, Z4, Z1
-	VSHUFF64X2 $0xee, Z4, Z4, Z4
-	VADDPD     Z1, Z4, Z4
-	VSHUFF64X2 $0x88, Z4, Z4, Z1
-	VSHUFF64X2 $0xdd, Z4, Z4, Z4
-	VADDPD     Z1, Z4, Z4
-	VUNPCKLPD  Z4, Z0, Z1
-	VUNPCKHPD  Z4, Z0, Z0
-	VADDPD     Z1, Z0, Z0
-	VPERMPD    Z0, Z5, Z0
-	VMOVUPD.Z  (AX), K1, Z1
-	VADDPD     Z1, Z0, Z0
-	VMOVUPD    Z0, K1, (AX)
-	VZEROUPPER
-	RET
-
-// func askingTriangle64x1AVX512(s *float64, cross *float64, row int, tile *float64, rows int, next *byte, nextFrom int)
-// Requires: AVX, AVX512F, MMX+
-TEXT ·askingTriangle64x1AVX512(SB), NOSPLIT, $0-56
-	VPXORQ Z0, Z0, Z0
-	VPXORQ Z1, Z1, Z1
-	MOVQ   tile+24(FP), AX
-	MOVQ   rows+32(FP), CX
-	MOVQ   next+40(FP), DX
-	MOVQ   nextFrom+48(FP), BX
-	MOVQ   (DX), DX
-	ADDQ   BX, DX
-	ADDQ   $0x0f, CX
-	ANDQ   $-16, CX
-	SHLQ   $0x02, CX
-	XORQ   BX, BX
-
-rows:
-	PREFETCHT1  (DX)(BX*2)
-	PREFETCHT1  64(DX)(BX*2)
-	VMOVUPD     (AX)(BX*2), Z2
-	VADDPD      Z2, Z1, Z1
-	VFMADD231PD Z2, Z2, Z0
-	VMOVUPD     64(AX)(BX*2), Z2
-	VADDPD      Z2, Z1, Z1
-	VFMADD231PD Z2, Z2, Z0
-	ADDQ        $0x00000040, BX
-	CMPQ        BX, CX
-	JLT         rows
-	MOVQ        cross+8(FP), AX
-	MOVQ        row+16(FP), CX
-	SHLQ        $0x03, CX
-	MOVQ        s+0(FP), CX
 	VMOVDQU64   foldOrder<>+0(SB), Z2
 	MOVL        $0x00000001, DX
 	KMOVW       DX, K1
@@ -911,888 +302,6 @@ rows:
 	ADDQ        $0x00000040, R8
 	CMPQ        R8, DI
 	JLT         rows
-	VMOVDQU64   foldOrder<>+0(SB), Z5
-	MOVL        $0x00000001, BX
-	KMOVW       BX, K1
-	MOVL        $0x00000003, BX
-	KMOVW       BX, K2
-	VSHUFF64X2  $0x44, Z0, Z0, Z6
-	VSHUFF64X2  $0xee, Z0, Z0, Z0
-	VADDPD      Z6, Z0, Z0
-	VSHUFF64X2  $0x88, Z0, Z0, Z6
-	VSHUFF64X2  $0xdd, Z0, Z0, Z0
-	VADDPD      Z6, Z0, Z0
-	VUNPCKLPD   Z0, Z0, Z6
-	VUNPCKHPD   Z0, Z0, Z0
-	VADDPD      Z6, Z0, Z0
-	VPERMPD     Z0, Z5, Z0
-	VSHUFF64X2  $0x44, Z2, Z1, Z6
-	VSHUFF64X2  $0xee, Z2, Z1, Z1
-	VADDPD      Z6, Z1, Z1
-	VSHUFF64X2  $0x88, Z1, Z1, Z2
-	VSHUFF64X2  $0xdd, Z1, Z1, Z1
-	VADDPD      Z2, Z1, Z1
-	VUNPCKLPD   Z1, Z1, Z2
-	VUNPCKHPD   Z1, Z1, Z1
-	VADDPD      Z2, Z1, Z1
-	VPERMPD     Z1, Z5, Z1
-	VSHUFF64X2  $0x44, Z4, Z3, Z2
-	VSHUFF64X2  $0xee, Z4, Z3, Z3
-	VADDPD      Z2, Z3, Z3
-	VSHUFF64X2  $0x88, Z3, Z3, Z2
-	VSHUFF64X2  $0xdd, Z3, Z3, Z3
-	VADDPD      Z2, Z3, Z3
-	VUNPCKLPD   Z3, Z3, Z2
-	VUNPCKHPD   Z3, Z3, Z3
-	VADDPD      Z2, Z3, Z3
-	VPERMPD     Z3, Z5, Z3
-	VMOVUPD.Z   (AX), K1, Z2
-	VADDPD      Z2, Z0, Z0
-	VMOVUPD.Z   (DX), K2, Z2
-	VADDPD      Z2, Z1, Z1
-	VMOVUPD.Z   (CX), K2, Z2
-	VADDPD      Z2, Z3, Z3
-	VMOVUPD     Z0, K1, (AX)
-	VMOVUPD     Z1, K2, (DX)
-	VMOVUPD     Z3, K2, (CX)
-	VZEROUPPER
-	RET
-
-// func fusedTriangle32x2AVX512(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
-// Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·fusedTriangle32x2AVX512(SB), NOSPLIT, $0-80
-	VPXORQ Z0, Z0, Z0
-	VPXORQ Z1, Z1, Z1
-	VPXORQ Z2, Z2, Z2
-	VPXORQ Z3, Z3, Z3
-	VPXORQ Z4, Z4, Z4
-	MOVQ   tile+24(FP), AX
-	MOVQ   columns+32(FP), CX
-	MOVQ   from+40(FP), DX
-	MOVQ   (CX), BX
-	ADDQ   DX, BX
-	MOVQ   32(CX), CX
-	ADDQ   DX, CX
-	MOVQ   next+64(FP), DX
-	MOVQ   nextFrom+72(FP), SI
-	MOVQ   (DX), DI
-	ADDQ   SI, DI
-	MOVQ   32(DX), DX
-	ADDQ   SI, DX
-	MOVQ   origin+48(FP), SI
-	XORQ   R8, R8
-	MOVQ   rows+56(FP), R9
-	SHRQ   $0x04, R9
-	JZ     rest
-	SHLQ   $0x06, R9
-
-rows:
-	PREFETCHT1  (DI)(R8*1)
-	PREFETCHT1  (DX)(R8*1)
-	VCVTPS2PD   (BX)(R8*1), Z5
-	VSUBPD.BCST (SI), Z5, Z5
-	VMOVUPD     Z5, (AX)(R8*2)
-	VADDPD      Z5, Z3, Z3
-	VFMADD231PD Z5, Z5, Z0
-	VCVTPS2PD   (CX)(R8*1), Z6
-	VSUBPD.BCST 8(SI), Z6, Z6
-	VMOVUPD     Z6, 2112(AX)(R8*2)
-	VADDPD      Z6, Z4, Z4
-	VFMADD231PD Z6, Z5, Z1
-	VFMADD231PD Z6, Z6, Z2
-	VCVTPS2PD   32(BX)(R8*1), Z5
-	VSUBPD.BCST (SI), Z5, Z5
-	VMOVUPD     Z5, 64(AX)(R8*2)
-	VADDPD      Z5, Z3, Z3
-	VFMADD231PD Z5, Z5, Z0
-	VCVTPS2PD   32(CX)(R8*1), Z6
-	VSUBPD.BCST 8(SI), Z6, Z6
-	VMOVUPD     Z6, 2176(AX)(R8*2)
-	VADDPD      Z6, Z4, Z4
-	VFMADD231PD Z6, Z5, Z1
-	VFMADD231PD Z6, Z6, Z2
-	ADDQ        $0x00000040, R8
-	CMPQ        R8, R9
-	JLT         rows
-
-rest:
-	MOVQ          rows+56(FP), DX
-	ANDQ          $0x0000000f, DX
-	JZ            sums
-	MOVQ          $-1, DI
-	BZHIQ         DX, DI, DI
-	KMOVW         DI, K1
-	SHRQ          $0x08, DI
-	KMOVW         DI, K2
-	VCVTPS2PD.Z   (BX)(R8*1), K1, Z5
-	VSUBPD.BCST.Z (SI), Z5, K1, Z5
-	VMOVUPD       Z5, (AX)(R8*2)
-	VADDPD        Z5, Z3, Z3
-	VFMADD231PD   Z5, Z5, Z0
-	VCVTPS2PD.Z   (CX)(R8*1), K1, Z6
-	VSUBPD.BCST.Z 8(SI), Z6, K1, Z6
-	VMOVUPD       Z6, 2112(AX)(R8*2)
-	VADDPD        Z6, Z4, Z4
-	VFMADD231PD   Z6, Z5, Z1
-	VFMADD231PD   Z6, Z6, Z2
-	VCVTPS2PD.Z   32(BX)(R8*1), K2, Z5
-	VSUBPD.BCST.Z (SI), Z5, K2, Z5
-	VMOVUPD       Z5, 64(AX)(R8*2)
-	VADDPD        Z5, Z3, Z3
-	VFMADD231PD   Z5, Z5, Z0
-	VCVTPS2PD.Z   32(CX)(R8*1), K2, Z6
-	VSUBPD.BCST.Z 8(SI), Z6, K2, Z6
-	VMOVUPD       Z6, 2176(AX)(R8*2)
-	VADDPD        Z6, Z4, Z4
-	VFMADD231PD   Z6, Z5, Z1
-	VFMADD231PD   Z6, Z6, Z2
-
-sums:
-	MOVQ       cross+8(FP), AX
-	MOVQ       row+16(FP), CX
-	SHLQ       $0x03, CX
-	MOVQ       AX, DX
-	ADDQ       CX, DX
-	ADDQ       $0x00000008, CX
-	MOVQ       s+0(FP), CX
-	VMOVDQU64  foldOrder<>+0(SB), Z5
-	MOVL       $0x00000001, BX
-	KMOVW      BX, K1
-	MOVL       $0x00000003, BX
-	KMOVW      BX, K2
-	VSHUFF64X2 $0x44, Z0, Z0, Z6
-	VSHUFF64X2 $0xee, Z0, Z0, Z0
-	VADDPD     Z6, Z0, Z0
-	VSHUFF64X2 $0x88, Z0, Z0, Z6
-	VSHUFF64X2 $0xdd, Z0, Z0, Z0
-	VADDPD     Z6, Z0, Z0
-	VUNPCKLPD  Z0, Z0, Z6
-	VUNPCKHPD  Z0, Z0, Z0
-	VADDPD     Z6, Z0, Z0
-	VPERMPD    Z0, Z5, Z0
-	VSHUFF64X2 $0x44, Z2, Z1, Z6
-	VSHUFF64X2 $0xee, Z2, Z1, Z1
-	VADDPD     Z6, Z1, Z1
-	VSHUFF64X2 $0x88, Z1, Z1, Z2
-	VSHUFF64X2 $0xdd, Z1, Z1, Z1
-	VADDPD     Z2, Z1, Z1
-	VUNPCKLPD  Z1, Z1, Z2
-	VUNPCKHPD  Z1, Z1, Z1
-	VADDPD     Z2, Z1, Z1
-	VPERMPD    Z1, Z5, Z1
-	VSHUFF64X2 $0x44, Z4, Z3, Z2
-	VSHUFF64X2 $0xee, Z4, Z3, Z3
-	VADDPD     Z2, Z3, Z3
-	VSHUFF64X2 $0x88, Z3, Z3, Z2
-	VSHUFF64X2 $0xdd, Z3, Z3, Z3
-	VADDPD     Z2, Z3, Z3
-	VUNPCKLPD  Z3, Z3, Z2
-	VUNPCKHPD  Z3, Z3, Z3
-	VADDPD     Z2, Z3, Z3
-	VPERMPD    Z3, Z5, Z3
-	VMOVUPD.Z  (AX), K1, Z2
-	VADDPD     Z2, Z0, Z0
-	VMOVUPD.Z  (DX), K2, Z2
-	VADDPD     Z2, Z1, Z1
-	VMOVUPD.Z  (CX), K2, Z2
-	VADDPD     Z2, Z3, Z3
-	VMOVUPD    Z0, K1, (AX)
-	VMOVUPD    Z1, K2, (DX)
-	VMOVUPD    Z3, K2, (CX)
-	VZEROUPPER
-	RET
-
-// func fusedRectangle32x2AVX512(cross *float64, row int, left *float64, right *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
-// Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·fusedRectangle32x2AVX512(SB), NOSPLIT, $0-80
-	VPXORQ Z0, Z0, Z0
-	VPXORQ Z1, Z1, Z1
-	VPXORQ Z2, Z2, Z2
-	VPXORQ Z3, Z3, Z3
-	VPXORQ Z4, Z4, Z4
-	VPXORQ Z5, Z5, Z5
-	VPXORQ Z6, Z6, Z6
-	VPXORQ Z7, Z7, Z7
-	VPXORQ Z8, Z8, Z8
-	VPXORQ Z9, Z9, Z9
-	MOVQ   right+24(FP), AX
-	MOVQ   left+16(FP), CX
-	MOVQ   columns+32(FP), DX
-	MOVQ   from+40(FP), BX
-	MOVQ   (DX), SI
-	ADDQ   BX, SI
-	MOVQ   32(DX), DX
-	ADDQ   BX, DX
-	MOVQ   next+64(FP), BX
-	MOVQ   nextFrom+72(FP), DI
-	MOVQ   (BX), R8
-	ADDQ   DI, R8
-	MOVQ   32(BX), R9
-	ADDQ   DI, R9
-	MOVQ   64(BX), R10
-	ADDQ   DI, R10
-	MOVQ   96(BX), BX
-	ADDQ   DI, BX
-	MOVQ   origin+48(FP), DI
-	XORQ   R11, R11
-	MOVQ   rows+56(FP), R12
-	SHRQ   $0x04, R12
-	JZ     rest
-	SHLQ   $0x06, R12
-
-rows:
-	PREFETCHT1  (R8)(R11*1)
-	PREFETCHT1  (R9)(R11*1)
-	PREFETCHT1  (R10)(R11*1)
-	PREFETCHT1  (BX)(R11*1)
-	VCVTPS2PD   (SI)(R11*1), Z10
-	VSUBPD.BCST (DI), Z10, Z10
-	VMOVUPD     Z10, (CX)(R11*2)
-	VCVTPS2PD   (DX)(R11*1), Z11
-	VSUBPD.BCST 8(DI), Z11, Z11
-	VMOVUPD     Z11, 2112(CX)(R11*2)
-	VMOVUPD     (AX)(R11*2), Z12
-	VFMADD231PD Z10, Z12, Z0
-	VFMADD231PD Z11, Z12, Z5
-	VMOVUPD     2112(AX)(R11*2), Z12
-	VFMADD231PD Z10, Z12, Z1
-	VFMADD231PD Z11, Z12, Z6
-	VMOVUPD     4224(AX)(R11*2), Z12
-	VFMADD231PD Z10, Z12, Z2
-	VFMADD231PD Z11, Z12, Z7
-	VMOVUPD     6336(AX)(R11*2), Z12
-	VFMADD231PD Z10, Z12, Z3
-	VFMADD231PD Z11, Z12, Z8
-	VMOVUPD     8448(AX)(R11*2), Z12
-	VFMADD231PD Z10, Z12, Z4
-	VFMADD231PD Z11, Z12, Z9
-	VCVTPS2PD   32(SI)(R11*1), Z10
-	VSUBPD.BCST (DI), Z10, Z10
-	VMOVUPD     Z10, 64(CX)(R11*2)
-	VCVTPS2PD   32(DX)(R11*1), Z11
-	VSUBPD.BCST 8(DI), Z11, Z11
-	VMOVUPD     Z11, 2176(CX)(R11*2)
-	VMOVUPD     64(AX)(R11*2), Z12
-	VFMADD231PD Z10, Z12, Z0
-	VFMADD231PD Z11, Z12, Z5
-	VMOVUPD     2176(AX)(R11*2), Z12
-	VFMADD231PD Z10, Z12, Z1
-	VFMADD231PD Z11, Z12, Z6
-	VMOVUPD     4288(AX)(R11*2), Z12
-	VFMADD231PD Z10, Z12, Z2
-	VFMADD231PD Z11, Z12, Z7
-	VMOVUPD     6400(AX)(R11*2), Z12
-	VFMADD231PD Z10, Z12, Z3
-	VFMADD231PD Z11, Z12, Z8
-	VMOVUPD     8512(AX)(R11*2), Z12
-	VFMADD231PD Z10, Z12, Z4
-	VFMADD231PD Z11, Z12, Z9
-	ADDQ        $0x00000040, R11
-	CMPQ        R11, R12
-	JLT         rows
-
-rest:
-	MOVQ          rows+56(FP), BX
-	ANDQ          $0x0000000f, BX
-	JZ            sums
-	MOVQ          $-1, R8
-	BZHIQ         BX, R8, R8
-	KMOVW         R8, K1
-	SHRQ          $0x08, R8
-	KMOVW         R8, K2
-	VCVTPS2PD.Z   (SI)(R11*1), K1, Z10
-	VSUBPD.BCST.Z (DI), Z10, K1, Z10
-	VMOVUPD       Z10, (CX)(R11*2)
-	VCVTPS2PD.Z   (DX)(R11*1), K1, Z11
-	VSUBPD.BCST.Z 8(DI), Z11, K1, Z11
-	VMOVUPD       Z11, 2112(CX)(R11*2)
-	VMOVUPD       (AX)(R11*2), Z12
-	VFMADD231PD   Z10, Z12, Z0
-	VFMADD231PD   Z11, Z12, Z5
-	VMOVUPD       2112(AX)(R11*2), Z12
-	VFMADD231PD   Z10, Z12, Z1
-	VFMADD231PD   Z11, Z12, Z6
-	VMOVUPD       4224(AX)(R11*2), Z12
-	VFMADD231PD   Z10, Z12, Z2
-	VFMADD231PD   Z11, Z12, Z7
-	VMOVUPD       6336(AX)(R11*2), Z12
-	VFMADD231PD   Z10, Z12, Z3
-	VFMADD231PD   Z11, Z12, Z8
-	VMOVUPD       8448(AX)(R11*2), Z12
-	VFMADD231PD   Z10, Z12, Z4
-	VFMADD231PD   Z11, Z12, Z9
-	VCVTPS2PD.Z   32(SI)(R11*1), K2, Z10
-	VSUBPD.BCST.Z (DI), Z10, K2, Z10
-	VMOVUPD       Z10, 64(CX)(R11*2)
-	VCVTPS2PD.Z   32(DX)(R11*1), K2, Z11
-	VSUBPD.BCST.Z 8(DI), Z11, K2, Z11
-	VMOVUPD       Z11, 2176(CX)(R11*2)
-	VMOVUPD       64(AX)(R11*2), Z12
-	VFMADD231PD   Z10, Z12, Z0
-	VFMADD231PD   Z11, Z12, Z5
-	VMOVUPD       2176(AX)(R11*2), Z12
-	VFMADD231PD   Z10, Z12, Z1
-	VFMADD231PD   Z11, Z12, Z6
-	VMOVUPD       4288(AX)(R11*2), Z12
-	VFMADD231PD   Z10, Z12, Z2
-	VFMADD231PD   Z11, Z12, Z7
-	VMOVUPD       6400(AX)(R11*2), Z12
-	VFMADD231PD   Z10, Z12, Z3
-	VFMADD231PD   Z11, Z12, Z8
-	VMOVUPD       8512(AX)(R11*2), Z12
-	VFMADD231PD   Z10, Z12, Z4
-	VFMADD231PD   Z11, Z12, Z9
-
-sums:
-	MOVQ       cross+0(FP), AX
-	MOVQ       row+8(FP), CX
-	SHLQ       $0x03, CX
-	MOVQ       AX, DX
-	ADDQ       CX, DX
-	ADDQ       $0x00000008, CX
-	VMOVDQU64  foldOrder<>+0(SB), Z10
-	MOVL       $0x0000001f, CX
-	KMOVW      CX, K1
-	VSHUFF64X2 $0x44, Z1, Z0, Z11
-	VSHUFF64X2 $0xee, Z1, Z0, Z0
-	VADDPD     Z11, Z0, Z0
-	VSHUFF64X2 $0x44, Z3, Z2, Z1
-	VSHUFF64X2 $0xee, Z3, Z2, Z2
-	VADDPD     Z1, Z2, Z2
-	VSHUFF64X2 $0x88, Z2, Z0, Z1
-	VSHUFF64X2 $0xdd, Z2, Z0, Z0
-	VADDPD     Z1, Z0, Z0
-	VSHUFF64X2 $0x44, Z4, Z4, Z1
-	VSHUFF64X2 $0xee, Z4, Z4, Z4
-	VADDPD     Z1, Z4, Z4
-	VSHUFF64X2 $0x88, Z4, Z4, Z1
-	VSHUFF64X2 $0xdd, Z4, Z4, Z4
-	VADDPD     Z1, Z4, Z4
-	VUNPCKLPD  Z4, Z0, Z1
-	VUNPCKHPD  Z4, Z0, Z0
-	VADDPD     Z1, Z0, Z0
-	VPERMPD    Z0, Z10, Z0
-	VSHUFF64X2 $0x44, Z6, Z5, Z1
-	VSHUFF64X2 $0xee, Z6, Z5, Z5
-	VADDPD     Z1, Z5, Z5
-	VSHUFF64X2 $0x44, Z8, Z7, Z1
-	VSHUFF64X2 $0xee, Z8, Z7, Z7
-	VADDPD     Z1, Z7, Z7
-	VSHUFF64X2 $0x88, Z7, Z5, Z1
-	VSHUFF64X2 $0xdd, Z7, Z5, Z5
-	VADDPD     Z1, Z5, Z5
-	VSHUFF64X2 $0x44, Z9, Z9, Z1
-	VSHUFF64X2 $0xee, Z9, Z9, Z9
-	VADDPD     Z1, Z9, Z9
-	VSHUFF64X2 $0x88, Z9, Z9, Z1
-	VSHUFF64X2 $0xdd, Z9, Z9, Z9
-	VADDPD     Z1, Z9, Z9
-	VUNPCKLPD  Z9, Z5, Z1
-	VUNPCKHPD  Z9, Z5, Z5
-	VADDPD     Z1, Z5, Z5
-	VPERMPD    Z5, Z10, Z5
-	VMOVUPD.Z  (AX), K1, Z1
-	VADDPD     Z1, Z0, Z0
-	VMOVUPD.Z  (DX), K1, Z1
-	VADDPD     Z1, Z5, Z5
-	VMOVUPD    Z0, K1, (AX)
-	VMOVUPD    Z5, K1, (DX)
-	VZEROUPPER
-	RET
-
-// func askingTriangle32x2AVX512(s *float64, cross *float64, row int, tile *float64, rows int, next *byte, nextFrom int)
-// Requires: AVX, AVX512F, MMX+
-TEXT ·askingTriangle32x2AVX512(SB), NOSPLIT, $0-56
-	VPXORQ Z0, Z0, Z0
-	VPXORQ Z1, Z1, Z1
-	VPXORQ Z2, Z2, Z2
-	VPXORQ Z3, Z3, Z3
-	VPXORQ Z4, Z4, Z4
-	MOVQ   tile+24(FP), AX
-	MOVQ   rows+32(FP), CX
-	MOVQ   next+40(FP), DX
-	MOVQ   nextFrom+48(FP), BX
-	MOVQ   (DX), SI
-	ADDQ   BX, SI
-	MOVQ   32(DX), DX
-	ADDQ   BX, DX
-	ADDQ   $0x0f, CX
-	ANDQ   $-16, CX
-	SHLQ   $0x02, CX
-	XORQ   BX, BX
-
-rows:
-	PREFETCHT1  (SI)(BX*1)
-	PREFETCHT1  (DX)(BX*1)
-	VMOVUPD     (AX)(BX*2), Z5
-	VADDPD      Z5, Z3, Z3
-	VFMADD231PD Z5, Z5, Z0
-	VMOVUPD     2112(AX)(BX*2), Z6
-	VADDPD      Z6, Z4, Z4
-	VFMADD231PD Z6, Z5, Z1
-	VFMADD231PD Z6, Z6, Z2
-	VMOVUPD     64(AX)(BX*2), Z5
-	VADDPD      Z5, Z3, Z3
-	VFMADD231PD Z5, Z5, Z0
-	VMOVUPD     2176(AX)(BX*2), Z6
-	VADDPD      Z6, Z4, Z4
-	VFMADD231PD Z6, Z5, Z1
-	VFMADD231PD Z6, Z6, Z2
-	ADDQ        $0x00000040, BX
-	CMPQ        BX, CX
-	JLT         rows
-	MOVQ        cross+8(FP), AX
-	MOVQ        row+16(FP), CX
-	SHLQ        $0x03, CX
-	MOVQ        AX, DX
-	ADDQ        CX, DX
-	ADDQ        $0x00000008, CX
-	MOVQ        s+0(FP), CX
-	VMOVDQU64   foldOrder<>+0(SB), Z5
-	MOVL        $0x00000001, BX
-	KMOVW       BX, K1
-	MOVL        $0x00000003, BX
-	KMOVW       BX, K2
-	VSHUFF64X2  $0x44, Z0, Z0, Z6
-	VSHUFF64X2  $0xee, Z0, Z0, Z0
-	VADDPD      Z6, Z0, Z0
-	VSHUFF64X2  $0x88, Z0, Z0, Z6
-	VSHUFF64X2  $0xdd, Z0, Z0, Z0
-	VADDPD      Z6, Z0, Z0
-	VUNPCKLPD   Z0, Z0, Z6
-	VUNPCKHPD   Z0, Z0, Z0
-	VADDPD      Z6, Z0, Z0
-	VPERMPD     Z0, Z5, Z0
-	VSHUFF64X2  $0x44, Z2, Z1, Z6
-	VSHUFF64X2  $0xee, Z2, Z1, Z1
-	VADDPD      Z6, Z1, Z1
-	VSHUFF64X2  $0x88, Z1, Z1, Z2
-	VSHUFF64X2  $0xdd, Z1, Z1, Z1
-	VADDPD      Z2, Z1, Z1
-	VUNPCKLPD   Z1, Z1, Z2
-	VUNPCKHPD   Z1, Z1, Z1
-	VADDPD      Z2, Z1, Z1
-	VPERMPD     Z1, Z5, Z1
-	VSHUFF64X2  $0x44, Z4, Z3, Z2
-	VSHUFF64X2  $0xee, Z4, Z3, Z3
-	VADDPD      Z2, Z3, Z3
-	VSHUFF64X2  $0x88, Z3, Z3, Z2
-	VSHUFF64X2  $0xdd, Z3, Z3, Z3
-	VADDPD      Z2, Z3, Z3
-	VUNPCKLPD   Z3, Z3, Z2
-	VUNPCKHPD   Z3, Z3, Z3
-	VADDPD      Z2, Z3, Z3
-	VPERMPD     Z3, Z5, Z3
-	VMOVUPD.Z   (AX), K1, Z2
-	VADDPD      Z2, Z0, Z0
-	VMOVUPD.Z   (DX), K2, Z2
-	VADDPD      Z2, Z1, Z1
-	VMOVUPD.Z   (CX), K2, Z2
-	VADDPD      Z2, Z3, Z3
-	VMOVUPD     Z0, K1, (AX)
-	VMOVUPD     Z1, K2, (DX)
-	VMOVUPD     Z3, K2, (CX)
-	VZEROUPPER
-	RET
-
-// func fusedTriangle64x2AVX512(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
-// Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·fusedTriangle64x2AVX512(SB), NOSPLIT, $0-80
-	VPXORQ Z0, Z0, Z0
-	VPXORQ Z1, Z1, Z1
-	VPXORQ Z2, Z2, Z2
-	VPXORQ Z3, Z3, Z3
-	VPXORQ Z4, Z4, Z4
-	MOVQ   tile+24(FP), AX
-	MOVQ   columns+32(FP), CX
-	MOVQ   from+40(FP), DX
-	MOVQ   (CX), BX
-	ADDQ   DX, BX
-	MOVQ   32(CX), CX
-	ADDQ   DX, CX
-	MOVQ   next+64(FP), DX
-	MOVQ   nextFrom+72(FP), SI
-	MOVQ   (DX), DI
-	ADDQ   SI, DI
-	MOVQ   32(DX), DX
-	ADDQ   SI, DX
-	MOVQ   origin+48(FP), SI
-	XORQ   R8, R8
-	MOVQ   rows+56(FP), R9
-	SHRQ   $0x04, R9
-	JZ     rest
-	SHLQ   $0x06, R9
-
-rows:
-	PREFETCHT1  (DI)(R8*2)
-	PREFETCHT1  64(DI)(R8*2)
-	PREFETCHT1  (DX)(R8*2)
-	PREFETCHT1  64(DX)(R8*2)
-	VMOVUPD     (BX)(R8*2), Z5
-	VSUBPD.BCST (SI), Z5, Z5
-	VMOVUPD     Z5, (AX)(R8*2)
-	VADDPD      Z5, Z3, Z3
-	VFMADD231PD Z5, Z5, Z0
-	VMOVUPD     (CX)(R8*2), Z6
-	VSUBPD.BCST 8(SI), Z6, Z6
-	VMOVUPD     Z6, 2112(AX)(R8*2)
-	VADDPD      Z6, Z4, Z4
-	VFMADD231PD Z6, Z5, Z1
-	VFMADD231PD Z6, Z6, Z2
-	VMOVUPD     64(BX)(R8*2), Z5
-	VSUBPD.BCST (SI), Z5, Z5
-	VMOVUPD     Z5, 64(AX)(R8*2)
-	VADDPD      Z5, Z3, Z3
-	VFMADD231PD Z5, Z5, Z0
-	VMOVUPD     64(CX)(R8*2), Z6
-	VSUBPD.BCST 8(SI), Z6, Z6
-	VMOVUPD     Z6, 2176(AX)(R8*2)
-	VADDPD      Z6, Z4, Z4
-	VFMADD231PD Z6, Z5, Z1
-	VFMADD231PD Z6, Z6, Z2
-	ADDQ        $0x00000040, R8
-	CMPQ        R8, R9
-	JLT         rows
-
-rest:
-	MOVQ          rows+56(FP), DX
-	ANDQ          $0x0000000f, DX
-	JZ            sums
-	MOVQ          $-1, DI
-	BZHIQ         DX, DI, DI
-	KMOVW         DI, K1
-	SHRQ          $0x08, DI
-	KMOVW         DI, K2
-	VMOVUPD.Z     (BX)(R8*2), K1, Z5
-	VSUBPD.BCST.Z (SI), Z5, K1, Z5
-	VMOVUPD       Z5, (AX)(R8*2)
-	VADDPD        Z5, Z3, Z3
-	VFMADD231PD   Z5, Z5, Z0
-	VMOVUPD.Z     (CX)(R8*2), K1, Z6
-	VSUBPD.BCST.Z 8(SI), Z6, K1, Z6
-	VMOVUPD       Z6, 2112(AX)(R8*2)
-	VADDPD        Z6, Z4, Z4
-	VFMADD231PD   Z6, Z5, Z1
-	VFMADD231PD   Z6, Z6, Z2
-	VMOVUPD.Z     64(BX)(R8*2), K2, Z5
-	VSUBPD.BCST.Z (SI), Z5, K2, Z5
-	VMOVUPD       Z5, 64(AX)(R8*2)
-	VADDPD        Z5, Z3, Z3
-	VFMADD231PD   Z5, Z5, Z0
-	VMOVUPD.Z     64(CX)(R8*2), K2, Z6
-	VSUBPD.BCST.Z 8(SI), Z6, K2, Z6
-	VMOVUPD       Z6, 2176(AX)(R8*2)
-	VADDPD        Z6, Z4, Z4
-	VFMADD231PD   Z6, Z5, Z1
-	VFMADD231PD   Z6, Z6, Z2
-
-sums:
-	MOVQ       cross+8(FP), AX
-	MOVQ       row+16(FP), CX
-	SHLQ       $0x03, CX
-	MOVQ       AX, DX
-	ADDQ       CX, DX
-	ADDQ       $0x00000008, CX
-	MOVQ       s+0(FP), CX
-	VMOVDQU64  foldOrder<>+0(SB), Z5
-	MOVL       $0x00000001, BX
-	KMOVW      BX, K1
-	MOVL       $0x00000003, BX
-	KMOVW      BX, K2
-	VSHUFF64X2 $0x44, Z0, Z0, Z6
-	VSHUFF64X2 $0xee, Z0, Z0, Z0
-	VADDPD     Z6, Z0, Z0
-	VSHUFF64X2 $0x88, Z0, Z0, Z6
-	VSHUFF64X2 $0xdd, Z0, Z0, Z0
-	VADDPD     Z6, Z0, Z0
-	VUNPCKLPD  Z0, Z0, Z6
-	VUNPCKHPD  Z0, Z0, Z0
-	VADDPD     Z6, Z0, Z0
-	VPERMPD    Z0, Z5, Z0
-	VSHUFF64X2 $0x44, Z2, Z1, Z6
-	VSHUFF64X2 $0xee, Z2, Z1, Z1
-	VADDPD     Z6, Z1, Z1
-	VSHUFF64X2 $0x88, Z1, Z1, Z2
-	VSHUFF64X2 $0xdd, Z1, Z1, Z1
-	VADDPD     Z2, Z1, Z1
-	VUNPCKLPD  Z1, Z1, Z2
-	VUNPCKHPD  Z1, Z1, Z1
-	VADDPD     Z2, Z1, Z1
-	VPERMPD    Z1, Z5, Z1
-	VSHUFF64X2 $0x44, Z4, Z3, Z2
-	VSHUFF64X2 $0xee, Z4, Z3, Z3
-	VADDPD     Z2, Z3, Z3
-	VSHUFF64X2 $0x88, Z3, Z3, Z2
-	VSHUFF64X2 $0xdd, Z3, Z3, Z3
-	VADDPD     Z2, Z3, Z3
-	VUNPCKLPD  Z3, Z3, Z2
-	VUNPCKHPD  Z3, Z3, Z3
-	VADDPD     Z2, Z3, Z3
-	VPERMPD    Z3, Z5, Z3
-	VMOVUPD.Z  (AX), K1, Z2
-	VADDPD     Z2, Z0, Z0
-	VMOVUPD.Z  (DX), K2, Z2
-	VADDPD     Z2, Z1, Z1
-	VMOVUPD.Z  (CX), K2, Z2
-	VADDPD     Z2, Z3, Z3
-	VMOVUPD    Z0, K1, (AX)
-	VMOVUPD    Z1, K2, (DX)
-	VMOVUPD    Z3, K2, (CX)
-	VZEROUPPER
-	RET
-
-// func fusedRectangle64x2AVX512(cross *float64, row int, left *float64, right *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
-// Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·fusedRectangle64x2AVX512(SB), NOSPLIT, $0-80
-	VPXORQ Z0, Z0, Z0
-	VPXORQ Z1, Z1, Z1
-	VPXORQ Z2, Z2, Z2
-	VPXORQ Z3, Z3, Z3
-	VPXORQ Z4, Z4, Z4
-	VPXORQ Z5, Z5, Z5
-	VPXORQ Z6, Z6, Z6
-	VPXORQ Z7, Z7, Z7
-	VPXORQ Z8, Z8, Z8
-	VPXORQ Z9, Z9, Z9
-	MOVQ   right+24(FP), AX
-	MOVQ   left+16(FP), CX
-	MOVQ   columns+32(FP), DX
-	MOVQ   from+40(FP), BX
-	MOVQ   (DX), SI
-	ADDQ   BX, SI
-	MOVQ   32(DX), DX
-	ADDQ   BX, DX
-	MOVQ   next+64(FP), BX
-	MOVQ   nextFrom+72(FP), DI
-	MOVQ   (BX), R8
-	ADDQ   DI, R8
-	MOVQ   32(BX), R9
-	ADDQ   DI, R9
-	MOVQ   64(BX), R10
-	ADDQ   DI, R10
-	MOVQ   96(BX), BX
-	ADDQ   DI, BX
-	MOVQ   origin+48(FP), DI
-	XORQ   R11, R11
-	MOVQ   rows+56(FP), R12
-	SHRQ   $0x04, R12
-	JZ     rest
-	SHLQ   $0x06, R12
-
-rows:
-	PREFETCHT1  (R8)(R11*2)
-	PREFETCHT1  64(R8)(R11*2)
-	PREFETCHT1  (R9)(R11*2)
-	PREFETCHT1  64(R9)(R11*2)
-	PREFETCHT1  (R10)(R11*2)
-	PREFETCHT1  64(R10)(R11*2)
-	PREFETCHT1  (BX)(R11*2)
-	PREFETCHT1  64(BX)(R11*2)
-	VMOVUPD     (SI)(R11*2), Z10
-	VSUBPD.BCST (DI), Z10, Z10
-	VMOVUPD     Z10, (CX)(R11*2)
-	VMOVUPD     (DX)(R11*2), Z11
-	VSUBPD.BCST 8(DI), Z11, Z11
-	VMOVUPD     Z11, 2112(CX)(R11*2)
-	VMOVUPD     (AX)(R11*2), Z12
-	VFMADD231PD Z10, Z12, Z0
-	VFMADD231PD Z11, Z12, Z5
-	VMOVUPD     2112(AX)(R11*2), Z12
-	VFMADD231PD Z10, Z12, Z1
-	VFMADD231PD Z11, Z12, Z6
-	VMOVUPD     4224(AX)(R11*2), Z12
-	VFMADD231PD Z10, Z12, Z2
-	VFMADD231PD Z11, Z12, Z7
-	VMOVUPD     6336(AX)(R11*2), Z12
-	VFMADD231PD Z10, Z12, Z3
-	VFMADD231PD Z11, Z12, Z8
-	VMOVUPD     8448(AX)(R11*2), Z12
-	VFMADD231PD Z10, Z12, Z4
-	VFMADD231PD Z11, Z12, Z9
-	VMOVUPD     64(SI)(R11*2), Z10
-	VSUBPD.BCST (DI), Z10, Z10
-	VMOVUPD     Z10, 64(CX)(R11*2)
-	VMOVUPD     64(DX)(R11*2), Z11
-	VSUBPD.BCST 8(DI), Z11, Z11
-	VMOVUPD     Z11, 2176(CX)(R11*2)
-	VMOVUPD     64(AX)(R11*2), Z12
-	VFMADD231PD Z10, Z12, Z0
-	VFMADD231PD Z11, Z12, Z5
-	VMOVUPD     2176(AX)(R11*2), Z12
-	VFMADD231PD Z10, Z12, Z1
-	VFMADD231PD Z11, Z12, Z6
-	VMOVUPD     4288(AX)(R11*2), Z12
-	VFMADD231PD Z10, Z12, Z2
-	VFMADD231PD Z11, Z12, Z7
-	VMOVUPD     6400(AX)(R11*2), Z12
-	VFMADD231PD Z10, Z12, Z3
-	VFMADD231PD Z11, Z12, Z8
-	VMOVUPD     8512(AX)(R11*2), Z12
-	VFMADD231PD Z10, Z12, Z4
-	VFMADD231PD Z11, Z12, Z9
-	ADDQ        $0x00000040, R11
-	CMPQ        R11, R12
-	JLT         rows
-
-rest:
-	MOVQ          rows+56(FP), BX
-	ANDQ          $0x0000000f, BX
-	JZ            sums
-	MOVQ          $-1, R8
-	BZHIQ         BX, R8, R8
-	KMOVW         R8, K1
-	SHRQ          $0x08, R8
-	KMOVW         R8, K2
-	VMOVUPD.Z     (SI)(R11*2), K1, Z10
-	VSUBPD.BCST.Z (DI), Z10, K1, Z10
-	VMOVUPD       Z10, (CX)(R11*2)
-	VMOVUPD.Z     (DX)(R11*2), K1, Z11
-	VSUBPD.BCST.Z 8(DI), Z11, K1, Z11
-	VMOVUPD       Z11, 2112(CX)(R11*2)
-	VMOVUPD       (AX)(R11*2), Z12
-	VFMADD231PD   Z10, Z12, Z0
-	VFMADD231PD   Z11, Z12, Z5
-	VMOVUPD       2112(AX)(R11*2), Z12
-	VFMADD231PD   Z10, Z12, Z1
-	VFMADD231PD   Z11, Z12, Z6
-	VMOVUPD       4224(AX)(R11*2), Z12
-	VFMADD231PD   Z10, Z12, Z2
-	VFMADD231PD   Z11, Z12, Z7
-	VMOVUPD       6336(AX)(R11*2), Z12
-	VFMADD231PD   Z10, Z12, Z3
-	VFMADD231PD   Z11, Z12, Z8
-	VMOVUPD       8448(AX)(R11*2), Z12
-	VFMADD231PD   Z10, Z12, Z4
-	VFMADD231PD   Z11, Z12, Z9
-	VMOVUPD.Z     64(SI)(R11*2), K2, Z10
-	VSUBPD.BCST.Z (DI), Z10, K2, Z10
-	VMOVUPD       Z10, 64(CX)(R11*2)
-	VMOVUPD.Z     64(DX)(R11*2), K2, Z11
-	VSUBPD.BCST.Z 8(DI), Z11, K2, Z11
-	VMOVUPD       Z11, 2176(CX)(R11*2)
-	VMOVUPD       64(AX)(R11*2), Z12
-	VFMADD231PD   Z10, Z12, Z0
-	VFMADD231PD   Z11, Z12, Z5
-	VMOVUPD       2176(AX)(R11*2), Z12
-	VFMADD231PD   Z10, Z12, Z1
-	VFMADD231PD   Z11, Z12, Z6
-	VMOVUPD       4288(AX)(R11*2), Z12
-	VFMADD231PD   Z10, Z12, Z2
-	VFMADD231PD   Z11, Z12, Z7
-	VMOVUPD       6400(AX)(R11*2), Z12
-	VFMADD231PD   Z10, Z12, Z3
-	VFMADD231PD   Z11, Z12, Z8
-	VMOVUPD       8512(AX)(R11*2), Z12
-	VFMADD231PD   Z10, Z12, Z4
-	VFMADD231PD   Z11, Z12, Z9
-
-sums:
-	MOVQ       cross+0(FP), AX
-	MOVQ       row+8(FP), CX
-	SHLQ       $0x03, CX
-	MOVQ       AX, DX
-	ADDQ       CX, DX
-	ADDQ       $0x00000008, CX
-	VMOVDQU64  foldOrder<>+0(SB), Z10
-	MOVL       $0x0000001f, CX
-	KMOVW      CX, K1
-	VSHUFF64X2 $0x44, Z1, Z0, Z11
-	VSHUFF64X2 $0xee, Z1, Z0, Z0
-	VADDPD     Z11, Z0, Z0
-	VSHUFF64X2 $0x44, Z3, Z2, Z1
-	VSHUFF64X2 $0xee, Z3, Z2, Z2
-	VADDPD     Z1, Z2, Z2
-	VSHUFF64X2 $0x88, Z2, Z0, Z1
-	VSHUFF64X2 $0xdd, Z2, Z0, Z0
-	VADDPD     Z1, Z0, Z0
-	VSHUFF64X2 $0x44, Z4, Z4, Z1
-	VSHUFF64X2 $0xee, Z4, Z4, Z4
-	VADDPD     Z1, Z4, Z4
-	VSHUFF64X2 $0x88, Z4, Z4, Z1
-	VSHUFF64X2 $0xdd, Z4, Z4, Z4
-	VADDPD     Z1, Z4, Z4
-	VUNPCKLPD  Z4, Z0, Z1
-	VUNPCKHPD  Z4, Z0, Z0
-	VADDPD     Z1, Z0, Z0
-	VPERMPD    Z0, Z10, Z0
-	VSHUFF64X2 $0x44, Z6, Z5, Z1
-	VSHUFF64X2 $0xee, Z6, Z5, Z5
-	VADDPD     Z1, Z5, Z5
-	VSHUFF64X2 $0x44, Z8, Z7, Z1
-	VSHUFF64X2 $0xee, Z8, Z7, Z7
-	VADDPD     Z1, Z7, Z7
-	VSHUFF64X2 $0x88, Z7, Z5, Z1
-	VSHUFF64X2 $0xdd, Z7, Z5, Z5
-	VADDPD     Z1, Z5, Z5
-	VSHUFF64X2 $0x44, Z9, Z9, Z1
-	VSHUFF64X2 $0xee, Z9, Z9, Z9
-	VADDPD     Z1, Z9, Z9
-	VSHUFF64X2 $0x88, Z9, Z9, Z1
-	VSHUFF64X2 $0xdd, Z9, Z9, Z9
-	VADDPD     Z1, Z9, Z9
-	VUNPCKLPD  Z9, Z5, Z1
-	VUNPCKHPD  Z9, Z5, Z5
-	VADDPD     Z1, Z5, Z5
-	VPERMPD    Z5, Z10, Z5
-	VMOVUPD.Z  (AX), K1, Z1
-	VADDPD     Z1, Z0, Z0
-	VMOVUPD.Z  (DX), K1, Z1
-	VADDPD     Z1, Z5, Z5
-	VMOVUPD    Z0, K1, (AX)
-	VMOVUPD    Z5, K1, (DX)
-	VZEROUPPER
-	RET
-
-// func askingTriangle64x2AVX512(s *float64, cross *float64, row int, tile *float64, rows int, next *byte, nextFrom int)
-// Requires: AVX, AVX512F, MMX+
-TEXT ·askingTriangle64x2AVX512(SB), NOSPLIT, $0-56
-	VPXORQ Z0, Z0, Z0
-	VPXORQ Z1, Z1, Z1
-	VPXORQ Z2, Z2, Z2
-	VPXORQ Z3, Z3, Z3
-	VPXORQ Z4, Z4, Z4
-	MOVQ   tile+24(FP), AX
-	MOVQ   rows+32(FP), CX
-	MOVQ   next+40(FP), DX
-	MOVQ   nextFrom+48(FP), BX
-	MOVQ   (DX), SI
-	ADDQ   BX, SI
-	MOVQ   32(DX), DX
-	ADDQ   BX, DX
-	ADDQ   $0x0f, CX
-	ANDQ   $-16, CX
-	SHLQ   $0x02, CX
-	XORQ   BX, BX
-
-rows:
-	PREFETCHT1  (SI)(BX*2)
-	PREFETCHT1  64(SI)(BX*2)
-	PREFETCHT1  (DX)(BX*2)
-	PREFETCHT1  64(DX)(BX*2)
-	VMOVUPD     (AX)(BX*2), Z5
-	VADDPD      Z5, Z3, Z3
-	VFMADD231PD Z5, Z5, Z0
-	VMOVUPD     2112(AX)(BX*2), Z6
-	VADDPD      Z6, Z4, Z4
-	VFMADD231PD Z6, Z5, Z1
-	VFMADD231PD Z6, Z6, Z2
-	VMOVUPD     64(AX)(BX*2), Z5
-	VADDPD      Z5, Z3, Z3
-	VFMADD231PD Z5, Z5, Z0
-	VMOVUPD     2176(AX)(BX*2), Z6
-	VADDPD      Z6, Z4, Z4
-	VFMADD231PD Z6, Z5, Z1
-	VFMADD231PD Z6, Z6, Z2
-	ADDQ        $0x00000040, BX
-	CMPQ        BX, CX
-	JLT         rows
-	MOVQ        cross+8(FP), AX
-	MOVQ        row+16(FP), CX
-	SHLQ        $0x03, CX
-	MOVQ        AX, DX
-	ADDQ        CX, DX
-	ADDQ        $0x00000008, CX
-	MOVQ        s+0(FP), CX
 	VMOVDQU64   foldOrder<>+0(SB), Z5
 	MOVL        $0x00000001, BX
 	KMOVW       BX, K1
@@ -2051,1222 +560,6 @@ rows:
 	ADDQ        $0x00000040, R9
 	CMPQ        R9, R8
 	JLT         rows
-	VMOVDQU64   foldOrder<>+0(SB), Z9
-	MOVL        $0x00000001, SI
-	KMOVW       SI, K1
-	MOVL        $0x00000003, SI
-	KMOVW       SI, K2
-	MOVL        $0x00000007, SI
-	KMOVW       SI, K3
-	VSHUFF64X2  $0x44, Z0, Z0, Z10
-	VSHUFF64X2  $0xee, Z0, Z0, Z0
-	VADDPD      Z10, Z0, Z0
-	VSHUFF64X2  $0x88, Z0, Z0, Z10
-	VSHUFF64X2  $0xdd, Z0, Z0, Z0
-	VADDPD      Z10, Z0, Z0
-	VUNPCKLPD   Z0, Z0, Z10
-	VUNPCKHPD   Z0, Z0, Z0
-	VADDPD      Z10, Z0, Z0
-	VPERMPD     Z0, Z9, Z0
-	VSHUFF64X2  $0x44, Z2, Z1, Z10
-	VSHUFF64X2  $0xee, Z2, Z1, Z1
-	VADDPD      Z10, Z1, Z1
-	VSHUFF64X2  $0x88, Z1, Z1, Z2
-	VSHUFF64X2  $0xdd, Z1, Z1, Z1
-	VADDPD      Z2, Z1, Z1
-	VUNPCKLPD   Z1, Z1, Z2
-	VUNPCKHPD   Z1, Z1, Z1
-	VADDPD      Z2, Z1, Z1
-	VPERMPD     Z1, Z9, Z1
-	VSHUFF64X2  $0x44, Z4, Z3, Z2
-	VSHUFF64X2  $0xee, Z4, Z3, Z3
-	VADDPD      Z2, Z3, Z3
-	VSHUFF64X2  $0x44, Z5, Z5, Z2
-	VSHUFF64X2  $0xee, Z5, Z5, Z5
-	VADDPD      Z2, Z5, Z5
-	VSHUFF64X2  $0x88, Z5, Z3, Z2
-	VSHUFF64X2  $0xdd, Z5, Z3, Z3
-	VADDPD      Z2, Z3, Z3
-	VUNPCKLPD   Z3, Z3, Z2
-	VUNPCKHPD   Z3, Z3, Z3
-	VADDPD      Z2, Z3, Z3
-	VPERMPD     Z3, Z9, Z3
-	VSHUFF64X2  $0x44, Z7, Z6, Z2
-	VSHUFF64X2  $0xee, Z7, Z6, Z6
-	VADDPD      Z2, Z6, Z6
-	VSHUFF64X2  $0x44, Z8, Z8, Z2
-	VSHUFF64X2  $0xee, Z8, Z8, Z8
-	VADDPD      Z2, Z8, Z8
-	VSHUFF64X2  $0x88, Z8, Z6, Z2
-	VSHUFF64X2  $0xdd, Z8, Z6, Z6
-	VADDPD      Z2, Z6, Z6
-	VUNPCKLPD   Z6, Z6, Z2
-	VUNPCKHPD   Z6, Z6, Z6
-	VADDPD      Z2, Z6, Z6
-	VPERMPD     Z6, Z9, Z6
-	VMOVUPD.Z   (AX), K1, Z2
-	VADDPD      Z2, Z0, Z0
-	VMOVUPD.Z   (DX), K2, Z2
-	VADDPD      Z2, Z1, Z1
-	VMOVUPD.Z   (BX), K3, Z2
-	VADDPD      Z2, Z3, Z3
-	VMOVUPD.Z   (CX), K3, Z2
-	VADDPD      Z2, Z6, Z6
-	VMOVUPD     Z0, K1, (AX)
-	VMOVUPD     Z1, K2, (DX)
-	VMOVUPD     Z3, K3, (BX)
-	VMOVUPD     Z6, K3, (CX)
-	VZEROUPPER
-	RET
-
-// func fusedTriangle32x3AVX512(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
-// Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·fusedTriangle32x3AVX512(SB), NOSPLIT, $0-80
-	VPXORQ Z0, Z0, Z0
-	VPXORQ Z1, Z1, Z1
-	VPXORQ Z2, Z2, Z2
-	VPXORQ Z3, Z3, Z3
-	VPXORQ Z4, Z4, Z4
-	VPXORQ Z5, Z5, Z5
-	VPXORQ Z6, Z6, Z6
-	VPXORQ Z7, Z7, Z7
-	VPXORQ Z8, Z8, Z8
-	MOVQ   tile+24(FP), AX
-	MOVQ   columns+32(FP), CX
-	MOVQ   from+40(FP), DX
-	MOVQ   (CX), BX
-	ADDQ   DX, BX
-	MOVQ   32(CX), SI
-	ADDQ   DX, SI
-	MOVQ   64(CX), CX
-	ADDQ   DX, CX
-	MOVQ   next+64(FP), DX
-	MOVQ   nextFrom+72(FP), DI
-	MOVQ   (DX), R8
-	ADDQ   DI, R8
-	MOVQ   32(DX), R9
-	ADDQ   DI, R9
-	MOVQ   64(DX), DX
-	ADDQ   DI, DX
-	MOVQ   origin+48(FP), DI
-	XORQ   R10, R10
-	MOVQ   rows+56(FP), R11
-	SHRQ   $0x04, R11
-	JZ     rest
-	SHLQ   $0x06, R11
-
-rows:
-	PREFETCHT1  (R8)(R10*1)
-	PREFETCHT1  (R9)(R10*1)
-	PREFETCHT1  (DX)(R10*1)
-	VCVTPS2PD   (BX)(R10*1), Z9
-	VSUBPD.BCST (DI), Z9, Z9
-	VMOVUPD     Z9, (AX)(R10*2)
-	VADDPD      Z9, Z6, Z6
-	VFMADD231PD Z9, Z9, Z0
-	VCVTPS2PD   (SI)(R10*1), Z10
-	VSUBPD.BCST 8(DI), Z10, Z10
-	VMOVUPD     Z10, 2112(AX)(R10*2)
-	VADDPD      Z10, Z7, Z7
-	VFMADD231PD Z10, Z9, Z1
-	VFMADD231PD Z10, Z10, Z2
-	VCVTPS2PD   (CX)(R10*1), Z11
-	VSUBPD.BCST 16(DI), Z11, Z11
-	VMOVUPD     Z11, 4224(AX)(R10*2)
-	VADDPD      Z11, Z8, Z8
-	VFMADD231PD Z11, Z9, Z3
-	VFMADD231PD Z11, Z10, Z4
-	VFMADD231PD Z11, Z11, Z5
-	VCVTPS2PD   32(BX)(R10*1), Z9
-	VSUBPD.BCST (DI), Z9, Z9
-	VMOVUPD     Z9, 64(AX)(R10*2)
-	VADDPD      Z9, Z6, Z6
-	VFMADD231PD Z9, Z9, Z0
-	VCVTPS2PD   32(SI)(R10*1), Z10
-	VSUBPD.BCST 8(DI), Z10, Z10
-	VMOVUPD     Z10, 2176(AX)(R10*2)
-	VADDPD      Z10, Z7, Z7
-	VFMADD231PD Z10, Z9, Z1
-	VFMADD231PD Z10, Z10, Z2
-	VCVTPS2PD   32(CX)(R10*1), Z11
-	VSUBPD.BCST 16(DI), Z11, Z11
-	VMOVUPD     Z11, 4288(AX)(R10*2)
-	VADDPD      Z11, Z8, Z8
-	VFMADD231PD Z11, Z9, Z3
-	VFMADD231PD Z11, Z10, Z4
-	VFMADD231PD Z11, Z11, Z5
-	ADDQ        $0x00000040, R10
-	CMPQ        R10, R11
-	JLT         rows
-
-rest:
-	MOVQ          rows+56(FP), DX
-	ANDQ          $0x0000000f, DX
-	JZ            sums
-	MOVQ          $-1, R8
-	BZHIQ         DX, R8, R8
-	KMOVW         R8, K1
-	SHRQ          $0x08, R8
-	KMOVW         R8, K2
-	VCVTPS2PD.Z   (BX)(R10*1), K1, Z9
-	VSUBPD.BCST.Z (DI), Z9, K1, Z9
-	VMOVUPD       Z9, (AX)(R10*2)
-	VADDPD        Z9, Z6, Z6
-	VFMADD231PD   Z9, Z9, Z0
-	VCVTPS2PD.Z   (SI)(R10*1), K1, Z10
-	VSUBPD.BCST.Z 8(DI), Z10, K1, Z10
-	VMOVUPD       Z10, 2112(AX)(R10*2)
-	VADDPD        Z10, Z7, Z7
-	VFMADD231PD   Z10, Z9, Z1
-	VFMADD231PD   Z10, Z10, Z2
-	VCVTPS2PD.Z   (CX)(R10*1), K1, Z11
-	VSUBPD.BCST.Z 16(DI), Z11, K1, Z11
-	VMOVUPD       Z11, 4224(AX)(R10*2)
-	VADDPD        Z11, Z8, Z8
-	VFMADD231PD   Z11, Z9, Z3
-	VFMADD231PD   Z11, Z10, Z4
-	VFMADD231PD   Z11, Z11, Z5
-	VCVTPS2PD.Z   32(BX)(R10*1), K2, Z9
-	VSUBPD.BCST.Z (DI), Z9, K2, Z9
-	VMOVUPD       Z9, 64(AX)(R10*2)
-	VADDPD        Z9, Z6, Z6
-	VFMADD231PD   Z9, Z9, Z0
-	VCVTPS2PD.Z   32(SI)(R10*1), K2, Z10
-	VSUBPD.BCST.Z 8(DI), Z10, K2, Z10
-	VMOVUPD       Z10, 2176(AX)(R10*2)
-	VADDPD        Z10, Z7, Z7
-	VFMADD231PD   Z10, Z9, Z1
-	VFMADD231PD   Z10, Z10, Z2
-	VCVTPS2PD.Z   32(CX)(R10*1), K2, Z11
-	VSUBPD.BCST.Z 16(DI), Z11, K2, Z11
-	VMOVUPD       Z11, 4288(AX)(R10*2)
-	VADDPD        Z11, Z8, Z8
-	VFMADD231PD   Z11, Z9, Z3
-	VFMADD231PD   Z11, Z10, Z4
-	VFMADD231PD   Z11, Z11, Z5
-
-sums:
-	MOVQ       cross+8(FP), AX
-	MOVQ       row+16(FP), CX
-	SHLQ       $0x03, CX
-	MOVQ       AX, DX
-	ADDQ       CX, DX
-	ADDQ       $0x00000008, CX
-	MOVQ       DX, BX
-	ADDQ       CX, BX
-	ADDQ       $0x00000008, CX
-	MOVQ       s+0(FP), CX
-	VMOVDQU64  foldOrder<>+0(SB), Z9
-	MOVL       $0x00000001, SI
-	KMOVW      SI, K1
-	MOVL       $0x00000003, SI
-	KMOVW      SI, K2
-	MOVL       $0x00000007, SI
-	KMOVW      SI, K3
-	VSHUFF64X2 $0x44, Z0, Z0, Z10
-	VSHUFF64X2 $0xee, Z0, Z0, Z0
-	VADDPD     Z10, Z0, Z0
-	VSHUFF64X2 $0x88, Z0, Z0, Z10
-	VSHUFF64X2 $0xdd, Z0, Z0, Z0
-	VADDPD     Z10, Z0, Z0
-	VUNPCKLPD  Z0, Z0, Z10
-	VUNPCKHPD  Z0, Z0, Z0
-	VADDPD     Z10, Z0, Z0
-	VPERMPD    Z0, Z9, Z0
-	VSHUFF64X2 $0x44, Z2, Z1, Z10
-	VSHUFF64X2 $0xee, Z2, Z1, Z1
-	VADDPD     Z10, Z1, Z1
-	VSHUFF64X2 $0x88, Z1, Z1, Z2
-	VSHUFF64X2 $0xdd, Z1, Z1, Z1
-	VADDPD     Z2, Z1, Z1
-	VUNPCKLPD  Z1, Z1, Z2
-	VUNPCKHPD  Z1, Z1, Z1
-	VADDPD     Z2, Z1, Z1
-	VPERMPD    Z1, Z9, Z1
-	VSHUFF64X2 $0x44, Z4, Z3, Z2
-	VSHUFF64X2 $0xee, Z4, Z3, Z3
-	VADDPD     Z2, Z3, Z3
-	VSHUFF64X2 $0x44, Z5, Z5, Z2
-	VSHUFF64X2 $0xee, Z5, Z5, Z5
-	VADDPD     Z2, Z5, Z5
-	VSHUFF64X2 $0x88, Z5, Z3, Z2
-	VSHUFF64X2 $0xdd, Z5, Z3, Z3
-	VADDPD     Z2, Z3, Z3
-	VUNPCKLPD  Z3, Z3, Z2
-	VUNPCKHPD  Z3, Z3, Z3
-	VADDPD     Z2, Z3, Z3
-	VPERMPD    Z3, Z9, Z3
-	VSHUFF64X2 $0x44, Z7, Z6, Z2
-	VSHUFF64X2 $0xee, Z7, Z6, Z6
-	VADDPD     Z2, Z6, Z6
-	VSHUFF64X2 $0x44, Z8, Z8, Z2
-	VSHUFF64X2 $0xee, Z8, Z8, Z8
-	VADDPD     Z2, Z8, Z8
-	VSHUFF64X2 $0x88, Z8, Z6, Z2
-	VSHUFF64X2 $0xdd, Z8, Z6, Z6
-	VADDPD     Z2, Z6, Z6
-	VUNPCKLPD  Z6, Z6, Z2
-	VUNPCKHPD  Z6, Z6, Z6
-	VADDPD     Z2, Z6, Z6
-	VPERMPD    Z6, Z9, Z6
-	VMOVUPD.Z  (AX), K1, Z2
-	VADDPD     Z2, Z0, Z0
-	VMOVUPD.Z  (DX), K2, Z2
-	VADDPD     Z2, Z1, Z1
-	VMOVUPD.Z  (BX), K3, Z2
-	VADDPD     Z2, Z3, Z3
-	VMOVUPD.Z  (CX), K3, Z2
-	VADDPD     Z2, Z6, Z6
-	VMOVUPD    Z0, K1, (AX)
-	VMOVUPD    Z1, K2, (DX)
-	VMOVUPD    Z3, K3, (BX)
-	VMOVUPD    Z6, K3, (CX)
-	VZEROUPPER
-	RET
-
-// func fusedRectangle32x3AVX512(cross *float64, row int, left *float64, right *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
-// Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·fusedRectangle32x3AVX512(SB), NOSPLIT, $0-80
-	VPXORQ Z0, Z0, Z0
-	VPXORQ Z1, Z1, Z1
-	VPXORQ Z2, Z2, Z2
-	VPXORQ Z3, Z3, Z3
-	VPXORQ Z4, Z4, Z4
-	VPXORQ Z5, Z5, Z5
-	VPXORQ Z6, Z6, Z6
-	VPXORQ Z7, Z7, Z7
-	VPXORQ Z8, Z8, Z8
-	VPXORQ Z9, Z9, Z9
-	VPXORQ Z10, Z10, Z10
-	VPXORQ Z11, Z11, Z11
-	VPXORQ Z12, Z12, Z12
-	VPXORQ Z13, Z13, Z13
-	VPXORQ Z14, Z14, Z14
-	MOVQ   right+24(FP), AX
-	MOVQ   left+16(FP), CX
-	MOVQ   columns+32(FP), DX
-	MOVQ   from+40(FP), BX
-	MOVQ   (DX), SI
-	ADDQ   BX, SI
-	MOVQ   32(DX), DI
-	ADDQ   BX, DI
-	MOVQ   64(DX), DX
-	ADDQ   BX, DX
-	MOVQ   next+64(FP), BX
-	MOVQ   nextFrom+72(FP), R8
-	MOVQ   (BX), R9
-	ADDQ   R8, R9
-	MOVQ   32(BX), R10
-	ADDQ   R8, R10
-	MOVQ   64(BX), R11
-	ADDQ   R8, R11
-	MOVQ   96(BX), BX
-	ADDQ   R8, BX
-	MOVQ   origin+48(FP), R8
-	XORQ   R12, R12
-	MOVQ   rows+56(FP), R13
-	SHRQ   $0x04, R13
-	JZ     rest
-	SHLQ   $0x06, R13
-
-rows:
-	PREFETCHT1  (R9)(R12*1)
-	PREFETCHT1  (R10)(R12*1)
-	PREFETCHT1  (R11)(R12*1)
-	PREFETCHT1  (BX)(R12*1)
-	VCVTPS2PD   (SI)(R12*1), Z15
-	VSUBPD.BCST (R8), Z15, Z15
-	VMOVUPD     Z15, (CX)(R12*2)
-	VCVTPS2PD   (DI)(R12*1), Z16
-	VSUBPD.BCST 8(R8), Z16, Z16
-	VMOVUPD     Z16, 2112(CX)(R12*2)
-	VCVTPS2PD   (DX)(R12*1), Z17
-	VSUBPD.BCST 16(R8), Z17, Z17
-	VMOVUPD     Z17, 4224(CX)(R12*2)
-	VMOVUPD     (AX)(R12*2), Z18
-	VFMADD231PD Z15, Z18, Z0
-	VFMADD231PD Z16, Z18, Z5
-	VFMADD231PD Z17, Z18, Z10
-	VMOVUPD     2112(AX)(R12*2), Z18
-	VFMADD231PD Z15, Z18, Z1
-	VFMADD231PD Z16, Z18, Z6
-	VFMADD231PD Z17, Z18, Z11
-	VMOVUPD     4224(AX)(R12*2), Z18
-	VFMADD231PD Z15, Z18, Z2
-	VFMADD231PD Z16, Z18, Z7
-	VFMADD231PD Z17, Z18, Z12
-	VMOVUPD     6336(AX)(R12*2), Z18
-	VFMADD231PD Z15, Z18, Z3
-	VFMADD231PD Z16, Z18, Z8
-	VFMADD231PD Z17, Z18, Z13
-	VMOVUPD     8448(AX)(R12*2), Z18
-	VFMADD231PD Z15, Z18, Z4
-	VFMADD231PD Z16, Z18, Z9
-	VFMADD231PD Z17, Z18, Z14
-	VCVTPS2PD   32(SI)(R12*1), Z15
-	VSUBPD.BCST (R8), Z15, Z15
-	VMOVUPD     Z15, 64(CX)(R12*2)
-	VCVTPS2PD   32(DI)(R12*1), Z16
-	VSUBPD.BCST 8(R8), Z16, Z16
-	VMOVUPD     Z16, 2176(CX)(R12*2)
-	VCVTPS2PD   32(DX)(R12*1), Z17
-	VSUBPD.BCST 16(R8), Z17, Z17
-	VMOVUPD     Z17, 4288(CX)(R12*2)
-	VMOVUPD     64(AX)(R12*2), Z18
-	VFMADD231PD Z15, Z18, Z0
-	VFMADD231PD Z16, Z18, Z5
-	VFMADD231PD Z17, Z18, Z10
-	VMOVUPD     2176(AX)(R12*2), Z18
-	VFMADD231PD Z15, Z18, Z1
-	VFMADD231PD Z16, Z18, Z6
-	VFMADD231PD Z17, Z18, Z11
-	VMOVUPD     4288(AX)(R12*2), Z18
-	VFMADD231PD Z15, Z18, Z2
-	VFMADD231PD Z16, Z18, Z7
-	VFMADD231PD Z17, Z18, Z12
-	VMOVUPD     6400(AX)(R12*2), Z18
-	VFMADD231PD Z15, Z18, Z3
-	VFMADD231PD Z16, Z18, Z8
-	VFMADD231PD Z17, Z18, Z13
-	VMOVUPD     8512(AX)(R12*2), Z18
-	VFMADD231PD Z15, Z18, Z4
-	VFMADD231PD Z16, Z18, Z9
-	VFMADD231PD Z17, Z18, Z14
-	ADDQ        $0x00000040, R12
-	CMPQ        R12, R13
-	JLT         rows
-
-rest:
-	MOVQ          rows+56(FP), BX
-	ANDQ          $0x0000000f, BX
-	JZ            sums
-	MOVQ          $-1, R9
-	BZHIQ         BX, R9, R9
-	KMOVW         R9, K1
-	SHRQ          $0x08, R9
-	KMOVW         R9, K2
-	VCVTPS2PD.Z   (SI)(R12*1), K1, Z15
-	VSUBPD.BCST.Z (R8), Z15, K1, Z15
-	VMOVUPD       Z15, (CX)(R12*2)
-	VCVTPS2PD.Z   (DI)(R12*1), K1, Z16
-	VSUBPD.BCST.Z 8(R8), Z16, K1, Z16
-	VMOVUPD       Z16, 2112(CX)(R12*2)
-	VCVTPS2PD.Z   (DX)(R12*1), K1, Z17
-	VSUBPD.BCST.Z 16(R8), Z17, K1, Z17
-	VMOVUPD       Z17, 4224(CX)(R12*2)
-	VMOVUPD       (AX)(R12*2), Z18
-	VFMADD231PD   Z15, Z18, Z0
-	VFMADD231PD   Z16, Z18, Z5
-	VFMADD231PD   Z17, Z18, Z10
-	VMOVUPD       2112(AX)(R12*2), Z18
-	VFMADD231PD   Z15, Z18, Z1
-	VFMADD231PD   Z16, Z18, Z6
-	VFMADD231PD   Z17, Z18, Z11
-	VMOVUPD       4224(AX)(R12*2), Z18
-	VFMADD231PD   Z15, Z18, Z2
-	VFMADD231PD   Z16, Z18, Z7
-	VFMADD231PD   Z17, Z18, Z12
-	VMOVUPD       6336(AX)(R12*2), Z18
-	VFMADD231PD   Z15, Z18, Z3
-	VFMADD231PD   Z16, Z18, Z8
-	VFMADD231PD   Z17, Z18, Z13
-	VMOVUPD       8448(AX)(R12*2), Z18
-	VFMADD231PD   Z15, Z18, Z4
-	VFMADD231PD   Z16, Z18, Z9
-	VFMADD231PD   Z17, Z18, Z14
-	VCVTPS2PD.Z   32(SI)(R12*1), K2, Z15
-	VSUBPD.BCST.Z (R8), Z15, K2, Z15
-	VMOVUPD       Z15, 64(CX)(R12*2)
-	VCVTPS2PD.Z   32(DI)(R12*1), K2, Z16
-	VSUBPD.BCST.Z 8(R8), Z16, K2, Z16
-	VMOVUPD       Z16, 2176(CX)(R12*2)
-	VCVTPS2PD.Z   32(DX)(R12*1), K2, Z17
-	VSUBPD.BCST.Z 16(R8), Z17, K2, Z17
-	VMOVUPD       Z17, 4288(CX)(R12*2)
-	VMOVUPD       64(AX)(R12*2), Z18
-	VFMADD231PD   Z15, Z18, Z0
-	VFMADD231PD   Z16, Z18, Z5
-	VFMADD231PD   Z17, Z18, Z10
-	VMOVUPD       2176(AX)(R12*2), Z18
-	VFMADD231PD   Z15, Z18, Z1
-	VFMADD231PD   Z16, Z18, Z6
-	VFMADD231PD   Z17, Z18, Z11
-	VMOVUPD       4288(AX)(R12*2), Z18
-	VFMADD231PD   Z15, Z18, Z2
-	VFMADD231PD   Z16, Z18, Z7
-	VFMADD231PD   Z17, Z18, Z12
-	VMOVUPD       6400(AX)(R12*2), Z18
-	VFMADD231PD   Z15, Z18, Z3
-	VFMADD231PD   Z16, Z18, Z8
-	VFMADD231PD   Z17, Z18, Z13
-	VMOVUPD       8512(AX)(R12*2), Z18
-	VFMADD231PD   Z15, Z18, Z4
-	VFMADD231PD   Z16, Z18, Z9
-	VFMADD231PD   Z17, Z18, Z14
-
-sums:
-	MOVQ       cross+0(FP), AX
-	MOVQ       row+8(FP), CX
-	SHLQ       $0x03, CX
-	MOVQ       AX, DX
-	ADDQ       CX, DX
-	ADDQ       $0x00000008, CX
-	MOVQ       DX, BX
-	ADDQ       CX, BX
-	ADDQ       $0x00000008, CX
-	VMOVDQU64  foldOrder<>+0(SB), Z15
-	MOVL       $0x0000001f, CX
-	KMOVW      CX, K1
-	VSHUFF64X2 $0x44, Z1, Z0, Z16
-	VSHUFF64X2 $0xee, Z1, Z0, Z0
-	VADDPD     Z16, Z0, Z0
-	VSHUFF64X2 $0x44, Z3, Z2, Z1
-	VSHUFF64X2 $0xee, Z3, Z2, Z2
-	VADDPD     Z1, Z2, Z2
-	VSHUFF64X2 $0x88, Z2, Z0, Z1
-	VSHUFF64X2 $0xdd, Z2, Z0, Z0
-	VADDPD     Z1, Z0, Z0
-	VSHUFF64X2 $0x44, Z4, Z4, Z1
-	VSHUFF64X2 $0xee, Z4, Z4, Z4
-	VADDPD     Z1, Z4, Z4
-	VSHUFF64X2 $0x88, Z4, Z4, Z1
-	VSHUFF64X2 $0xdd, Z4, Z4, Z4
-	VADDPD     Z1, Z4, Z4
-	VUNPCKLPD  Z4, Z0, Z1
-	VUNPCKHPD  Z4, Z0, Z0
-	VADDPD     Z1, Z0, Z0
-	VPERMPD    Z0, Z15, Z0
-	VSHUFF64X2 $0x44, Z6, Z5, Z1
-	VSHUFF64X2 $0xee, Z6, Z5, Z5
-	VADDPD     Z1, Z5, Z5
-	VSHUFF64X2 $0x44, Z8, Z7, Z1
-	VSHUFF64X2 $0xee, Z8, Z7, Z7
-	VADDPD     Z1, Z7, Z7
-	VSHUFF64X2 $0x88, Z7, Z5, Z1
-	VSHUFF64X2 $0xdd, Z7, Z5, Z5
-	VADDPD     Z1, Z5, Z5
-	VSHUFF64X2 $0x44, Z9, Z9, Z1
-	VSHUFF64X2 $0xee, Z9, Z9, Z9
-	VADDPD     Z1, Z9, Z9
-	VSHUFF64X2 $0x88, Z9, Z9, Z1
-	VSHUFF64X2 $0xdd, Z9, Z9, Z9
-	VADDPD     Z1, Z9, Z9
-	VUNPCKLPD  Z9, Z5, Z1
-	VUNPCKHPD  Z9, Z5, Z5
-	VADDPD     Z1, Z5, Z5
-	VPERMPD    Z5, Z15, Z5
-	VSHUFF64X2 $0x44, Z11, Z10, Z1
-	VSHUFF64X2 $0xee, Z11, Z10, Z10
-	VADDPD     Z1, Z10, Z10
-	VSHUFF64X2 $0x44, Z13, Z12, Z1
-	VSHUFF64X2 $0xee, Z13, Z12, Z12
-	VADDPD     Z1, Z12, Z12
-	VSHUFF64X2 $0x88, Z12, Z10, Z1
-	VSHUFF64X2 $0xdd, Z12, Z10, Z10
-	VADDPD     Z1, Z10, Z10
-	VSHUFF64X2 $0x44, Z14, Z14, Z1
-	VSHUFF64X2 $0xee, Z14, Z14, Z14
-	VADDPD     Z1, Z14, Z14
-	VSHUFF64X2 $0x88, Z14, Z14, Z1
-	VSHUFF64X2 $0xdd, Z14, Z14, Z14
-	VADDPD     Z1, Z14, Z14
-	VUNPCKLPD  Z14, Z10, Z1
-	VUNPCKHPD  Z14, Z10, Z10
-	VADDPD     Z1, Z10, Z10
-	VPERMPD    Z10, Z15, Z10
-	VMOVUPD.Z  (AX), K1, Z1
-	VADDPD     Z1, Z0, Z0
-	VMOVUPD.Z  (DX), K1, Z1
-	VADDPD     Z1, Z5, Z5
-	VMOVUPD.Z  (BX), K1, Z1
-	VADDPD     Z1, Z10, Z10
-	VMOVUPD    Z0, K1, (AX)
-	VMOVUPD    Z5, K1, (DX)
-	VMOVUPD    Z10, K1, (BX)
-	VZEROUPPER
-	RET
-
-// func askingTriangle32x3AVX512(s *float64, cross *float64, row int, tile *float64, rows int, next *byte, nextFrom int)
-// Requires: AVX, AVX512F, MMX+
-TEXT ·askingTriangle32x3AVX512(SB), NOSPLIT, $0-56
-	VPXORQ Z0, Z0, Z0
-	VPXORQ Z1, Z1, Z1
-	VPXORQ Z2, Z2, Z2
-	VPXORQ Z3, Z3, Z3
-	VPXORQ Z4, Z4, Z4
-	VPXORQ Z5, Z5, Z5
-	VPXORQ Z6, Z6, Z6
-	VPXORQ Z7, Z7, Z7
-	VPXORQ Z8, Z8, Z8
-	MOVQ   tile+24(FP), AX
-	MOVQ   rows+32(FP), CX
-	MOVQ   next+40(FP), DX
-	MOVQ   nextFrom+48(FP), BX
-	MOVQ   (DX), SI
-	ADDQ   BX, SI
-	MOVQ   32(DX), DI
-	ADDQ   BX, DI
-	MOVQ   64(DX), DX
-	ADDQ   BX, DX
-	ADDQ   $0x0f, CX
-	ANDQ   $-16, CX
-	SHLQ   $0x02, CX
-	XORQ   BX, BX
-
-rows:
-	PREFETCHT1  (SI)(BX*1)
-	PREFETCHT1  (DI)(BX*1)
-	PREFETCHT1  (DX)(BX*1)
-	VMOVUPD     (AX)(BX*2), Z9
-	VADDPD      Z9, Z6, Z6
-	VFMADD231PD Z9, Z9, Z0
-	VMOVUPD     2112(AX)(BX*2), Z10
-	VADDPD      Z10, Z7, Z7
-	VFMADD231PD Z10, Z9, Z1
-	VFMADD231PD Z10, Z10, Z2
-	VMOVUPD     4224(AX)(BX*2), Z11
-	VADDPD      Z11, Z8, Z8
-	VFMADD231PD Z11, Z9, Z3
-	VFMADD231PD Z11, Z10, Z4
-	VFMADD231PD Z11, Z11, Z5
-	VMOVUPD     64(AX)(BX*2), Z9
-	VADDPD      Z9, Z6, Z6
-	VFMADD231PD Z9, Z9, Z0
-	VMOVUPD     2176(AX)(BX*2), Z10
-	VADDPD      Z10, Z7, Z7
-	VFMADD231PD Z10, Z9, Z1
-	VFMADD231PD Z10, Z10, Z2
-	VMOVUPD     4288(AX)(BX*2), Z11
-	VADDPD      Z11, Z8, Z8
-	VFMADD231PD Z11, Z9, Z3
-	VFMADD231PD Z11, Z10, Z4
-	VFMADD231PD Z11, Z11, Z5
-	ADDQ        $0x00000040, BX
-	CMPQ        BX, CX
-	JLT         rows
-	MOVQ        cross+8(FP), AX
-	MOVQ        row+16(FP), CX
-	SHLQ        $0x03, CX
-	MOVQ        AX, DX
-	ADDQ        CX, DX
-	ADDQ        $0x00000008, CX
-	MOVQ        DX, BX
-	ADDQ        CX, BX
-	ADDQ        $0x00000008, CX
-	MOVQ        s+0(FP), CX
-	VMOVDQU64   foldOrder<>+0(SB), Z9
-	MOVL        $0x00000001, SI
-	KMOVW       SI, K1
-	MOVL        $0x00000003, SI
-	KMOVW       SI, K2
-	MOVL        $0x00000007, SI
-	KMOVW       SI, K3
-	VSHUFF64X2  $0x44, Z0, Z0, Z10
-	VSHUFF64X2  $0xee, Z0, Z0, Z0
-	VADDPD      Z10, Z0, Z0
-	VSHUFF64X2  $0x88, Z0, Z0, Z10
-	VSHUFF64X2  $0xdd, Z0, Z0, Z0
-	VADDPD      Z10, Z0, Z0
-	VUNPCKLPD   Z0, Z0, Z10
-	VUNPCKHPD   Z0, Z0, Z0
-	VADDPD      Z10, Z0, Z0
-	VPERMPD     Z0, Z9, Z0
-	VSHUFF64X2  $0x44, Z2, Z1, Z10
-	VSHUFF64X2  $0xee, Z2, Z1, Z1
-	VADDPD      Z10, Z1, Z1
-	VSHUFF64X2  $0x88, Z1, Z1, Z2
-	VSHUFF64X2  $0xdd, Z1, Z1, Z1
-	VADDPD      Z2, Z1, Z1
-	VUNPCKLPD   Z1, Z1, Z2
-	VUNPCKHPD   Z1, Z1, Z1
-	VADDPD      Z2, Z1, Z1
-	VPERMPD     Z1, Z9, Z1
-	VSHUFF64X2  $0x44, Z4, Z3, Z2
-	VSHUFF64X2  $0xee, Z4, Z3, Z3
-	VADDPD      Z2, Z3, Z3
-	VSHUFF64X2  $0x44, Z5, Z5, Z2
-	VSHUFF64X2  $0xee, Z5, Z5, Z5
-	VADDPD      Z2, Z5, Z5
-	VSHUFF64X2  $0x88, Z5, Z3, Z2
-	VSHUFF64X2  $0xdd, Z5, Z3, Z3
-	VADDPD      Z2, Z3, Z3
-	VUNPCKLPD   Z3, Z3, Z2
-	VUNPCKHPD   Z3, Z3, Z3
-	VADDPD      Z2, Z3, Z3
-	VPERMPD     Z3, Z9, Z3
-	VSHUFF64X2  $0x44, Z7, Z6, Z2
-	VSHUFF64X2  $0xee, Z7, Z6, Z6
-	VADDPD      Z2, Z6, Z6
-	VSHUFF64X2  $0x44, Z8, Z8, Z2
-	VSHUFF64X2  $0xee, Z8, Z8, Z8
-	VADDPD      Z2, Z8, Z8
-	VSHUFF64X2  $0x88, Z8, Z6, Z2
-	VSHUFF64X2  $0xdd, Z8, Z6, Z6
-	VADDPD      Z2, Z6, Z6
-	VUNPCKLPD   Z6, Z6, Z2
-	VUNPCKHPD   Z6, Z6, Z6
-	VADDPD      Z2, Z6, Z6
-	VPERMPD     Z6, Z9, Z6
-	VMOVUPD.Z   (AX), K1, Z2
-	VADDPD      Z2, Z0, Z0
-	VMOVUPD.Z   (DX), K2, Z2
-	VADDPD      Z2, Z1, Z1
-	VMOVUPD.Z   (BX), K3, Z2
-	VADDPD      Z2, Z3, Z3
-	VMOVUPD.Z   (CX), K3, Z2
-	VADDPD      Z2, Z6, Z6
-	VMOVUPD     Z0, K1, (AX)
-	VMOVUPD     Z1, K2, (DX)
-	VMOVUPD     Z3, K3, (BX)
-	VMOVUPD     Z6, K3, (CX)
-	VZEROUPPER
-	RET
-
-// func fusedTriangle64x3AVX512(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
-// Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·fusedTriangle64x3AVX512(SB), NOSPLIT, $0-80
-	VPXORQ Z0, Z0, Z0
-	VPXORQ Z1, Z1, Z1
-	VPXORQ Z2, Z2, Z2
-	VPXORQ Z3, Z3, Z3
-	VPXORQ Z4, Z4, Z4
-	VPXORQ Z5, Z5, Z5
-	VPXORQ Z6, Z6, Z6
-	VPXORQ Z7, Z7, Z7
-	VPXORQ Z8, Z8, Z8
-	MOVQ   tile+24(FP), AX
-	MOVQ   columns+32(FP), CX
-	MOVQ   from+40(FP), DX
-	MOVQ   (CX), BX
-	ADDQ   DX, BX
-	MOVQ   32(CX), SI
-	ADDQ   DX, SI
-	MOVQ   64(CX), CX
-	ADDQ   DX, CX
-	MOVQ   next+64(FP), DX
-	MOVQ   nextFrom+72(FP), DI
-	MOVQ   (DX), R8
-	ADDQ   DI, R8
-	MOVQ   32(DX), R9
-	ADDQ   DI, R9
-	MOVQ   64(DX), DX
-	ADDQ   DI, DX
-	MOVQ   origin+48(FP), DI
-	XORQ   R10, R10
-	MOVQ   rows+56(FP), R11
-	SHRQ   $0x04, R11
-	JZ     rest
-	SHLQ   $0x06, R11
-
-rows:
-	PREFETCHT1  (R8)(R10*2)
-	PREFETCHT1  64(R8)(R10*2)
-	PREFETCHT1  (R9)(R10*2)
-	PREFETCHT1  64(R9)(R10*2)
-	PREFETCHT1  (DX)(R10*2)
-	PREFETCHT1  64(DX)(R10*2)
-	VMOVUPD     (BX)(R10*2), Z9
-	VSUBPD.BCST (DI), Z9, Z9
-	VMOVUPD     Z9, (AX)(R10*2)
-	VADDPD      Z9, Z6, Z6
-	VFMADD231PD Z9, Z9, Z0
-	VMOVUPD     (SI)(R10*2), Z10
-	VSUBPD.BCST 8(DI), Z10, Z10
-	VMOVUPD     Z10, 2112(AX)(R10*2)
-	VADDPD      Z10, Z7, Z7
-	VFMADD231PD Z10, Z9, Z1
-	VFMADD231PD Z10, Z10, Z2
-	VMOVUPD     (CX)(R10*2), Z11
-	VSUBPD.BCST 16(DI), Z11, Z11
-	VMOVUPD     Z11, 4224(AX)(R10*2)
-	VADDPD      Z11, Z8, Z8
-	VFMADD231PD Z11, Z9, Z3
-	VFMADD231PD Z11, Z10, Z4
-	VFMADD231PD Z11, Z11, Z5
-	VMOVUPD     64(BX)(R10*2), Z9
-	VSUBPD.BCST (DI), Z9, Z9
-	VMOVUPD     Z9, 64(AX)(R10*2)
-	VADDPD      Z9, Z6, Z6
-	VFMADD231PD Z9, Z9, Z0
-	VMOVUPD     64(SI)(R10*2), Z10
-	VSUBPD.BCST 8(DI), Z10, Z10
-	VMOVUPD     Z10, 2176(AX)(R10*2)
-	VADDPD      Z10, Z7, Z7
-	VFMADD231PD Z10, Z9, Z1
-	VFMADD231PD Z10, Z10, Z2
-	VMOVUPD     64(CX)(R10*2), Z11
-	VSUBPD.BCST 16(DI), Z11, Z11
-	VMOVUPD     Z11, 4288(AX)(R10*2)
-	VADDPD      Z11, Z8, Z8
-	VFMADD231PD Z11, Z9, Z3
-	VFMADD231PD Z11, Z10, Z4
-	VFMADD231PD Z11, Z11, Z5
-	ADDQ        $0x00000040, R10
-	CMPQ        R10, R11
-	JLT         rows
-
-rest:
-	MOVQ          rows+56(FP), DX
-	ANDQ          $0x0000000f, DX
-	JZ            sums
-	MOVQ          $-1, R8
-	BZHIQ         DX, R8, R8
-	KMOVW         R8, K1
-	SHRQ          $0x08, R8
-	KMOVW         R8, K2
-	VMOVUPD.Z     (BX)(R10*2), K1, Z9
-	VSUBPD.BCST.Z (DI), Z9, K1, Z9
-	VMOVUPD       Z9, (AX)(R10*2)
-	VADDPD        Z9, Z6, Z6
-	VFMADD231PD   Z9, Z9, Z0
-	VMOVUPD.Z     (SI)(R10*2), K1, Z10
-	VSUBPD.BCST.Z 8(DI), Z10, K1, Z10
-	VMOVUPD       Z10, 2112(AX)(R10*2)
-	VADDPD        Z10, Z7, Z7
-	VFMADD231PD   Z10, Z9, Z1
-	VFMADD231PD   Z10, Z10, Z2
-	VMOVUPD.Z     (CX)(R10*2), K1, Z11
-	VSUBPD.BCST.Z 16(DI), Z11, K1, Z11
-	VMOVUPD       Z11, 4224(AX)(R10*2)
-	VADDPD        Z11, Z8, Z8
-	VFMADD231PD   Z11, Z9, Z3
-	VFMADD231PD   Z11, Z10, Z4
-	VFMADD231PD   Z11, Z11, Z5
-	VMOVUPD.Z     64(BX)(R10*2), K2, Z9
-	VSUBPD.BCST.Z (DI), Z9, K2, Z9
-	VMOVUPD       Z9, 64(AX)(R10*2)
-	VADDPD        Z9, Z6, Z6
-	VFMADD231PD   Z9, Z9, Z0
-	VMOVUPD.Z     64(SI)(R10*2), K2, Z10
-	VSUBPD.BCST.Z 8(DI), Z10, K2, Z10
-	VMOVUPD       Z10, 2176(AX)(R10*2)
-	VADDPD        Z10, Z7, Z7
-	VFMADD231PD   Z10, Z9, Z1
-	VFMADD231PD   Z10, Z10, Z2
-	VMOVUPD.Z     64(CX)(R10*2), K2, Z11
-	VSUBPD.BCST.Z 16(DI), Z11, K2, Z11
-	VMOVUPD       Z11, 4288(AX)(R10*2)
-	VADDPD        Z11, Z8, Z8
-	VFMADD231PD   Z11, Z9, Z3
-	VFMADD231PD   Z11, Z10, Z4
-	VFMADD231PD   Z11, Z11, Z5
-
-sums:
-	MOVQ       cross+8(FP), AX
-	MOVQ       row+16(FP), CX
-	SHLQ       $0x03, CX
-	MOVQ       AX, DX
-	ADDQ       CX, DX
-	ADDQ       $0x00000008, CX
-	MOVQ       DX, BX
-	ADDQ       CX, BX
-	ADDQ       $0x00000008, CX
-	MOVQ       s+0(FP), CX
-	VMOVDQU64  foldOrder<>+0(SB), Z9
-	MOVL       $0x00000001, SI
-	KMOVW      SI, K1
-	MOVL       $0x00000003, SI
-	KMOVW      SI, K2
-	MOVL       $0x00000007, SI
-	KMOVW      SI, K3
-	VSHUFF64X2 $0x44, Z0, Z0, Z10
-	VSHUFF64X2 $0xee, Z0, Z0, Z0
-	VADDPD     Z10, Z0, Z0
-	VSHUFF64X2 $0x88, Z0, Z0, Z10
-	VSHUFF64X2 $0xdd, Z0, Z0, Z0
-	VADDPD     Z10, Z0, Z0
-	VUNPCKLPD  Z0, Z0, Z10
-	VUNPCKHPD  Z0, Z0, Z0
-	VADDPD     Z10, Z0, Z0
-	VPERMPD    Z0, Z9, Z0
-	VSHUFF64X2 $0x44, Z2, Z1, Z10
-	VSHUFF64X2 $0xee, Z2, Z1, Z1
-	VADDPD     Z10, Z1, Z1
-	VSHUFF64X2 $0x88, Z1, Z1, Z2
-	VSHUFF64X2 $0xdd, Z1, Z1, Z1
-	VADDPD     Z2, Z1, Z1
-	VUNPCKLPD  Z1, Z1, Z2
-	VUNPCKHPD  Z1, Z1, Z1
-	VADDPD     Z2, Z1, Z1
-	VPERMPD    Z1, Z9, Z1
-	VSHUFF64X2 $0x44, Z4, Z3, Z2
-	VSHUFF64X2 $0xee, Z4, Z3, Z3
-	VADDPD     Z2, Z3, Z3
-	VSHUFF64X2 $0x44, Z5, Z5, Z2
-	VSHUFF64X2 $0xee, Z5, Z5, Z5
-	VADDPD     Z2, Z5, Z5
-	VSHUFF64X2 $0x88, Z5, Z3, Z2
-	VSHUFF64X2 $0xdd, Z5, Z3, Z3
-	VADDPD     Z2, Z3, Z3
-	VUNPCKLPD  Z3, Z3, Z2
-	VUNPCKHPD  Z3, Z3, Z3
-	VADDPD     Z2, Z3, Z3
-	VPERMPD    Z3, Z9, Z3
-	VSHUFF64X2 $0x44, Z7, Z6, Z2
-	VSHUFF64X2 $0xee, Z7, Z6, Z6
-	VADDPD     Z2, Z6, Z6
-	VSHUFF64X2 $0x44, Z8, Z8, Z2
-	VSHUFF64X2 $0xee, Z8, Z8, Z8
-	VADDPD     Z2, Z8, Z8
-	VSHUFF64X2 $0x88, Z8, Z6, Z2
-	VSHUFF64X2 $0xdd, Z8, Z6, Z6
-	VADDPD     Z2, Z6, Z6
-	VUNPCKLPD  Z6, Z6, Z2
-	VUNPCKHPD  Z6, Z6, Z6
-	VADDPD     Z2, Z6, Z6
-	VPERMPD    Z6, Z9, Z6
-	VMOVUPD.Z  (AX), K1, Z2
-	VADDPD     Z2, Z0, Z0
-	VMOVUPD.Z  (DX), K2, Z2
-	VADDPD     Z2, Z1, Z1
-	VMOVUPD.Z  (BX), K3, Z2
-	VADDPD     Z2, Z3, Z3
-	VMOVUPD.Z  (CX), K3, Z2
-	VADDPD     Z2, Z6, Z6
-	VMOVUPD    Z0, K1, (AX)
-	VMOVUPD    Z1, K2, (DX)
-	VMOVUPD    Z3, K3, (BX)
-	VMOVUPD    Z6, K3, (CX)
-	VZEROUPPER
-	RET
-
-// func fusedRectangle64x3AVX512(cross *float64, row int, left *float64, right *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
-// Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·fusedRectangle64x3AVX512(SB), NOSPLIT, $0-80
-	VPXORQ Z0, Z0, Z0
-	VPXORQ Z1, Z1, Z1
-	VPXORQ Z2, Z2, Z2
-	VPXORQ Z3, Z3, Z3
-	VPXORQ Z4, Z4, Z4
-	VPXORQ Z5, Z5, Z5
-	VPXORQ Z6, Z6, Z6
-	VPXORQ Z7, Z7, Z7
-	VPXORQ Z8, Z8, Z8
-	VPXORQ Z9, Z9, Z9
-	VPXORQ Z10, Z10, Z10
-	VPXORQ Z11, Z11, Z11
-	VPXORQ Z12, Z12, Z12
-	VPXORQ Z13, Z13, Z13
-	VPXORQ Z14, Z14, Z14
-	MOVQ   right+24(FP), AX
-	MOVQ   left+16(FP), CX
-	MOVQ   columns+32(FP), DX
-	MOVQ   from+40(FP), BX
-	MOVQ   (DX), SI
-	ADDQ   BX, SI
-	MOVQ   32(DX), DI
-	ADDQ   BX, DI
-	MOVQ   64(DX), DX
-	ADDQ   BX, DX
-	MOVQ   next+64(FP), BX
-	MOVQ   nextFrom+72(FP), R8
-	MOVQ   (BX), R9
-	ADDQ   R8, R9
-	MOVQ   32(BX), R10
-	ADDQ   R8, R10
-	MOVQ   64(BX), R11
-	ADDQ   R8, R11
-	MOVQ   96(BX), BX
-	ADDQ   R8, BX
-	MOVQ   origin+48(FP), R8
-	XORQ   R12, R12
-	MOVQ   rows+56(FP), R13
-	SHRQ   $0x04, R13
-	JZ     rest
-	SHLQ   $0x06, R13
-
-rows:
-	PREFETCHT1  (R9)(R12*2)
-	PREFETCHT1  64(R9)(R12*2)
-	PREFETCHT1  (R10)(R12*2)
-	PREFETCHT1  64(R10)(R12*2)
-	PREFETCHT1  (R11)(R12*2)
-	PREFETCHT1  64(R11)(R12*2)
-	PREFETCHT1  (BX)(R12*2)
-	PREFETCHT1  64(BX)(R12*2)
-	VMOVUPD     (SI)(R12*2), Z15
-	VSUBPD.BCST (R8), Z15, Z15
-	VMOVUPD     Z15, (CX)(R12*2)
-	VMOVUPD     (DI)(R12*2), Z16
-	VSUBPD.BCST 8(R8), Z16, Z16
-	VMOVUPD     Z16, 2112(CX)(R12*2)
-	VMOVUPD     (DX)(R12*2), Z17
-	VSUBPD.BCST 16(R8), Z17, Z17
-	VMOVUPD     Z17, 4224(CX)(R12*2)
-	VMOVUPD     (AX)(R12*2), Z18
-	VFMADD231PD Z15, Z18, Z0
-	VFMADD231PD Z16, Z18, Z5
-	VFMADD231PD Z17, Z18, Z10
-	VMOVUPD     2112(AX)(R12*2), Z18
-	VFMADD231PD Z15, Z18, Z1
-	VFMADD231PD Z16, Z18, Z6
-	VFMADD231PD Z17, Z18, Z11
-	VMOVUPD     4224(AX)(R12*2), Z18
-	VFMADD231PD Z15, Z18, Z2
-	VFMADD231PD Z16, Z18, Z7
-	VFMADD231PD Z17, Z18, Z12
-	VMOVUPD     6336(AX)(R12*2), Z18
-	VFMADD231PD Z15, Z18, Z3
-	VFMADD231PD Z16, Z18, Z8
-	VFMADD231PD Z17, Z18, Z13
-	VMOVUPD     8448(AX)(R12*2), Z18
-	VFMADD231PD Z15, Z18, Z4
-	VFMADD231PD Z16, Z18, Z9
-	VFMADD231PD Z17, Z18, Z14
-	VMOVUPD     64(SI)(R12*2), Z15
-	VSUBPD.BCST (R8), Z15, Z15
-	VMOVUPD     Z15, 64(CX)(R12*2)
-	VMOVUPD     64(DI)(R12*2), Z16
-	VSUBPD.BCST 8(R8), Z16, Z16
-	VMOVUPD     Z16, 2176(CX)(R12*2)
-	VMOVUPD     64(DX)(R12*2), Z17
-	VSUBPD.BCST 16(R8), Z17, Z17
-	VMOVUPD     Z17, 4288(CX)(R12*2)
-	VMOVUPD     64(AX)(R12*2), Z18
-	VFMADD231PD Z15, Z18, Z0
-	VFMADD231PD Z16, Z18, Z5
-	VFMADD231PD Z17, Z18, Z10
-	VMOVUPD     2176(AX)(R12*2), Z18
-	VFMADD231PD Z15, Z18, Z1
-	VFMADD231PD Z16, Z18, Z6
-	VFMADD231PD Z17, Z18, Z11
-	VMOVUPD     4288(AX)(R12*2), Z18
-	VFMADD231PD Z15, Z18, Z2
-	VFMADD231PD Z16, Z18, Z7
-	VFMADD231PD Z17, Z18, Z12
-	VMOVUPD     6400(AX)(R12*2), Z18
-	VFMADD231PD Z15, Z18, Z3
-	VFMADD231PD Z16, Z18, Z8
-	VFMADD231PD Z17, Z18, Z13
-	VMOVUPD     8512(AX)(R12*2), Z18
-	VFMADD231PD Z15, Z18, Z4
-	VFMADD231PD Z16, Z18, Z9
-	VFMADD231PD Z17, Z18, Z14
-	ADDQ        $0x00000040, R12
-	CMPQ        R12, R13
-	JLT         rows
-
-rest:
-	MOVQ          rows+56(FP), BX
-	ANDQ          $0x0000000f, BX
-	JZ            sums
-	MOVQ          $-1, R9
-	BZHIQ         BX, R9, R9
-	KMOVW         R9, K1
-	SHRQ          $0x08, R9
-	KMOVW         R9, K2
-	VMOVUPD.Z     (SI)(R12*2), K1, Z15
-	VSUBPD.BCST.Z (R8), Z15, K1, Z15
-	VMOVUPD       Z15, (CX)(R12*2)
-	VMOVUPD.Z     (DI)(R12*2), K1, Z16
-	VSUBPD.BCST.Z 8(R8), Z16, K1, Z16
-	VMOVUPD       Z16, 2112(CX)(R12*2)
-	VMOVUPD.Z     (DX)(R12*2), K1, Z17
-	VSUBPD.BCST.Z 16(R8), Z17, K1, Z17
-	VMOVUPD       Z17, 4224(CX)(R12*2)
-	VMOVUPD       (AX)(R12*2), Z18
-	VFMADD231PD   Z15, Z18, Z0
-	VFMADD231PD   Z16, Z18, Z5
-	VFMADD231PD   Z17, Z18, Z10
-	VMOVUPD       2112(AX)(R12*2), Z18
-	VFMADD231PD   Z15, Z18, Z1
-	VFMADD231PD   Z16, Z18, Z6
-	VFMADD231PD   Z17, Z18, Z11
-	VMOVUPD       4224(AX)(R12*2), Z18
-	VFMADD231PD   Z15, Z18, Z2
-	VFMADD231PD   Z16, Z18, Z7
-	VFMADD231PD   Z17, Z18, Z12
-	VMOVUPD       6336(AX)(R12*2), Z18
-	VFMADD231PD   Z15, Z18, Z3
-	VFMADD231PD   Z16, Z18, Z8
-	VFMADD231PD   Z17, Z18, Z13
-	VMOVUPD       8448(AX)(R12*2), Z18
-	VFMADD231PD   Z15, Z18, Z4
-	VFMADD231PD   Z16, Z18, Z9
-	VFMADD231PD   Z17, Z18, Z14
-	VMOVUPD.Z     64(SI)(R12*2), K2, Z15
-	VSUBPD.BCST.Z (R8), Z15, K2, Z15
-	VMOVUPD       Z15, 64(CX)(R12*2)
-	VMOVUPD.Z     64(DI)(R12*2), K2, Z16
-	VSUBPD.BCST.Z 8(R8), Z16, K2, Z16
-	VMOVUPD       Z16, 2176(CX)(R12*2)
-	VMOVUPD.Z     64(DX)(R12*2), K2, Z17
-	VSUBPD.BCST.Z 16(R8), Z17, K2, Z17
-	VMOVUPD       Z17, 4288(CX)(R12*2)
-	VMOVUPD       64(AX)(R12*2), Z18
-	VFMADD231PD   Z15, Z18, Z0
-	VFMADD231PD   Z16, Z18, Z5
-	VFMADD231PD   Z17, Z18, Z10
-	VMOVUPD       2176(AX)(R12*2), Z18
-	VFMADD231PD   Z15, Z18, Z1
-	VFMADD231PD   Z16, Z18, Z6
-	VFMADD231PD   Z17, Z18, Z11
-	VMOVUPD       4288(AX)(R12*2), Z18
-	VFMADD231PD   Z15, Z18, Z2
-	VFMADD231PD   Z16, Z18, Z7
-	VFMADD231PD   Z17, Z18, Z12
-	VMOVUPD       6400(AX)(R12*2), Z18
-	VFMADD231PD   Z15, Z18, Z3
-	VFMADD231PD   Z16, Z18, Z8
-	VFMADD231PD   Z17, Z18, Z13
-	VMOVUPD       8512(AX)(R12*2), Z18
-	VFMADD231PD   Z15, Z18, Z4
-	VFMADD231PD   Z16, Z18, Z9
-	VFMADD231PD   Z17, Z18, Z14
-
-sums:
-	MOVQ       cross+0(FP), AX
-	MOVQ       row+8(FP), CX
-	SHLQ       $0x03, CX
-	MOVQ       AX, DX
-	ADDQ       CX, DX
-	ADDQ       $0x00000008, CX
-	MOVQ       DX, BX
-	ADDQ       CX, BX
-	ADDQ       $0x00000008, CX
-	VMOVDQU64  foldOrder<>+0(SB), Z15
-	MOVL       $0x0000001f, CX
-	KMOVW      CX, K1
-	VSHUFF64X2 $0x44, Z1, Z0, Z16
-	VSHUFF64X2 $0xee, Z1, Z0, Z0
-	VADDPD     Z16, Z0, Z0
-	VSHUFF64X2 $0x44, Z3, Z2, Z1
-	VSHUFF64X2 $0xee, Z3, Z2, Z2
-	VADDPD     Z1, Z2, Z2
-	VSHUFF64X2 $0x88, Z2, Z0, Z1
-	VSHUFF64X2 $0xdd, Z2, Z0, Z0
-	VADDPD     Z1, Z0, Z0
-	VSHUFF64X2 $0x44, Z4, Z4, Z1
-	VSHUFF64X2 $0xee, Z4, Z4, Z4
-	VADDPD     Z1, Z4, Z4
-	VSHUFF64X2 $0x88, Z4, Z4, Z1
-	VSHUFF64X2 $0xdd, Z4, Z4, Z4
-	VADDPD     Z1, Z4, Z4
-	VUNPCKLPD  Z4, Z0, Z1
-	VUNPCKHPD  Z4, Z0, Z0
-	VADDPD     Z1, Z0, Z0
-	VPERMPD    Z0, Z15, Z0
-	VSHUFF64X2 $0x44, Z6, Z5, Z1
-	VSHUFF64X2 $0xee, Z6, Z5, Z5
-	VADDPD     Z1, Z5, Z5
-	VSHUFF64X2 $0x44, Z8, Z7, Z1
-	VSHUFF64X2 $0xee, Z8, Z7, Z7
-	VADDPD     Z1, Z7, Z7
-	VSHUFF64X2 $0x88, Z7, Z5, Z1
-	VSHUFF64X2 $0xdd, Z7, Z5, Z5
-	VADDPD     Z1, Z5, Z5
-	VSHUFF64X2 $0x44, Z9, Z9, Z1
-	VSHUFF64X2 $0xee, Z9, Z9, Z9
-	VADDPD     Z1, Z9, Z9
-	VSHUFF64X2 $0x88, Z9, Z9, Z1
-	VSHUFF64X2 $0xdd, Z9, Z9, Z9
-	VADDPD     Z1, Z9, Z9
-	VUNPCKLPD  Z9, Z5, Z1
-	VUNPCKHPD  Z9, Z5, Z5
-	VADDPD     Z1, Z5, Z5
-	VPERMPD    Z5, Z15, Z5
-	VSHUFF64X2 $0x44, Z11, Z10, Z1
-	VSHUFF64X2 $0xee, Z11, Z10, Z10
-	VADDPD     Z1, Z10, Z10
-	VSHUFF64X2 $0x44, Z13, Z12, Z1
-	VSHUFF64X2 $0xee, Z13, Z12, Z12
-	VADDPD     Z1, Z12, Z12
-	VSHUFF64X2 $0x88, Z12, Z10, Z1
-	VSHUFF64X2 $0xdd, Z12, Z10, Z10
-	VADDPD     Z1, Z10, Z10
-	VSHUFF64X2 $0x44, Z14, Z14, Z1
-	VSHUFF64X2 $0xee, Z14, Z14, Z14
-	VADDPD     Z1, Z14, Z14
-	VSHUFF64X2 $0x88, Z14, Z14, Z1
-	VSHUFF64X2 $0xdd, Z14, Z14, Z14
-	VADDPD     Z1, Z14, Z14
-	VUNPCKLPD  Z14, Z10, Z1
-	VUNPCKHPD  Z14, Z10, Z10
-	VADDPD     Z1, Z10, Z10
-	VPERMPD    Z10, Z15, Z10
-	VMOVUPD.Z  (AX), K1, Z1
-	VADDPD     Z1, Z0, Z0
-	VMOVUPD.Z  (DX), K1, Z1
-	VADDPD     Z1, Z5, Z5
-	VMOVUPD.Z  (BX), K1, Z1
-	VADDPD     Z1, Z10, Z10
-	VMOVUPD    Z0, K1, (AX)
-	VMOVUPD    Z5, K1, (DX)
-	VMOVUPD    Z10, K1, (BX)
-	VZEROUPPER
-	RET
-
-// func askingTriangle64x3AVX512(s *float64, cross *float64, row int, tile *float64, rows int, next *byte, nextFrom int)
-// Requires: AVX, AVX512F, MMX+
-TEXT ·askingTriangle64x3AVX512(SB), NOSPLIT, $0-56
-	VPXORQ Z0, Z0, Z0
-	VPXORQ Z1, Z1, Z1
-	VPXORQ Z2, Z2, Z2
-	VPXORQ Z3, Z3, Z3
-	VPXORQ Z4, Z4, Z4
-	VPXORQ Z5, Z5, Z5
-	VPXORQ Z6, Z6, Z6
-	VPXORQ Z7, Z7, Z7
-	VPXORQ Z8, Z8, Z8
-	MOVQ   tile+24(FP), AX
-	MOVQ   rows+32(FP), CX
-	MOVQ   next+40(FP), DX
-	MOVQ   nextFrom+48(FP), BX
-	MOVQ   (DX), SI
-	ADDQ   BX, SI
-	MOVQ   32(DX), DI
-	ADDQ   BX, DI
-	MOVQ   64(DX), DX
-	ADDQ   BX, DX
-	ADDQ   $0x0f, CX
-	ANDQ   $-16, CX
-	SHLQ   $0x02, CX
-	XORQ   BX, BX
-
-rows:
-	PREFETCHT1  (SI)(BX*2)
-	PREFETCHT1  64(SI)(BX*2)
-	PREFETCHT1  (DI)(BX*2)
-	PREFETCHT1  64(DI)(BX*2)
-	PREFETCHT1  (DX)(BX*2)
-	PREFETCHT1  64(DX)(BX*2)
-	VMOVUPD     (AX)(BX*2), Z9
-	VADDPD      Z9, Z6, Z6
-	VFMADD231PD Z9, Z9, Z0
-	VMOVUPD     2112(AX)(BX*2), Z10
-	VADDPD      Z10, Z7, Z7
-	VFMADD231PD Z10, Z9, Z1
-	VFMADD231PD Z10, Z10, Z2
-	VMOVUPD     4224(AX)(BX*2), Z11
-	VADDPD      Z11, Z8, Z8
-	VFMADD231PD Z11, Z9, Z3
-	VFMADD231PD Z11, Z10, Z4
-	VFMADD231PD Z11, Z11, Z5
-	VMOVUPD     64(AX)(BX*2), Z9
-	VADDPD      Z9, Z6, Z6
-	VFMADD231PD Z9, Z9, Z0
-	VMOVUPD     2176(AX)(BX*2), Z10
-	VADDPD      Z10, Z7, Z7
-	VFMADD231PD Z10, Z9, Z1
-	VFMADD231PD Z10, Z10, Z2
-	VMOVUPD     4288(AX)(BX*2), Z11
-	VADDPD      Z11, Z8, Z8
-	VFMADD231PD Z11, Z9, Z3
-	VFMADD231PD Z11, Z10, Z4
-	VFMADD231PD Z11, Z11, Z5
-	ADDQ        $0x00000040, BX
-	CMPQ        BX, CX
-	JLT         rows
-	MOVQ        cross+8(FP), AX
-	MOVQ        row+16(FP), CX
-	SHLQ        $0x03, CX
-	MOVQ        AX, DX
-	ADDQ        CX, DX
-	ADDQ        $0x00000008, CX
-	MOVQ        DX, BX
-	ADDQ        CX, BX
-	ADDQ        $0x00000008, CX
-	MOVQ        s+0(FP), CX
 	VMOVDQU64   foldOrder<>+0(SB), Z9
 	MOVL        $0x00000001, SI
 	KMOVW       SI, K1
@@ -3604,1546 +897,6 @@ rows:
 	ADDQ        $0x00000040, R10
 	CMPQ        R10, R9
 	JLT         rows
-	VMOVDQU64   foldOrder<>+0(SB), Z14
-	MOVL        $0x00000001, DI
-	KMOVW       DI, K1
-	MOVL        $0x00000003, DI
-	KMOVW       DI, K2
-	MOVL        $0x00000007, DI
-	KMOVW       DI, K3
-	MOVL        $0x0000000f, DI
-	KMOVW       DI, K4
-	VSHUFF64X2  $0x44, Z0, Z0, Z15
-	VSHUFF64X2  $0xee, Z0, Z0, Z0
-	VADDPD      Z15, Z0, Z0
-	VSHUFF64X2  $0x88, Z0, Z0, Z15
-	VSHUFF64X2  $0xdd, Z0, Z0, Z0
-	VADDPD      Z15, Z0, Z0
-	VUNPCKLPD   Z0, Z0, Z15
-	VUNPCKHPD   Z0, Z0, Z0
-	VADDPD      Z15, Z0, Z0
-	VPERMPD     Z0, Z14, Z0
-	VSHUFF64X2  $0x44, Z2, Z1, Z15
-	VSHUFF64X2  $0xee, Z2, Z1, Z1
-	VADDPD      Z15, Z1, Z1
-	VSHUFF64X2  $0x88, Z1, Z1, Z2
-	VSHUFF64X2  $0xdd, Z1, Z1, Z1
-	VADDPD      Z2, Z1, Z1
-	VUNPCKLPD   Z1, Z1, Z2
-	VUNPCKHPD   Z1, Z1, Z1
-	VADDPD      Z2, Z1, Z1
-	VPERMPD     Z1, Z14, Z1
-	VSHUFF64X2  $0x44, Z4, Z3, Z2
-	VSHUFF64X2  $0xee, Z4, Z3, Z3
-	VADDPD      Z2, Z3, Z3
-	VSHUFF64X2  $0x44, Z5, Z5, Z2
-	VSHUFF64X2  $0xee, Z5, Z5, Z5
-	VADDPD      Z2, Z5, Z5
-	VSHUFF64X2  $0x88, Z5, Z3, Z2
-	VSHUFF64X2  $0xdd, Z5, Z3, Z3
-	VADDPD      Z2, Z3, Z3
-	VUNPCKLPD   Z3, Z3, Z2
-	VUNPCKHPD   Z3, Z3, Z3
-	VADDPD      Z2, Z3, Z3
-	VPERMPD     Z3, Z14, Z3
-	VSHUFF64X2  $0x44, Z7, Z6, Z2
-	VSHUFF64X2  $0xee, Z7, Z6, Z6
-	VADDPD      Z2, Z6, Z6
-	VSHUFF64X2  $0x44, Z9, Z8, Z2
-	VSHUFF64X2  $0xee, Z9, Z8, Z8
-	VADDPD      Z2, Z8, Z8
-	VSHUFF64X2  $0x88, Z8, Z6, Z2
-	VSHUFF64X2  $0xdd, Z8, Z6, Z6
-	VADDPD      Z2, Z6, Z6
-	VUNPCKLPD   Z6, Z6, Z2
-	VUNPCKHPD   Z6, Z6, Z6
-	VADDPD      Z2, Z6, Z6
-	VPERMPD     Z6, Z14, Z6
-	VSHUFF64X2  $0x44, Z11, Z10, Z2
-	VSHUFF64X2  $0xee, Z11, Z10, Z10
-	VADDPD      Z2, Z10, Z10
-	VSHUFF64X2  $0x44, Z13, Z12, Z2
-	VSHUFF64X2  $0xee, Z13, Z12, Z12
-	VADDPD      Z2, Z12, Z12
-	VSHUFF64X2  $0x88, Z12, Z10, Z2
-	VSHUFF64X2  $0xdd, Z12, Z10, Z10
-	VADDPD      Z2, Z10, Z10
-	VUNPCKLPD   Z10, Z10, Z2
-	VUNPCKHPD   Z10, Z10, Z10
-	VADDPD      Z2, Z10, Z10
-	VPERMPD     Z10, Z14, Z10
-	VMOVUPD.Z   (AX), K1, Z2
-	VADDPD      Z2, Z0, Z0
-	VMOVUPD.Z   (DX), K2, Z2
-	VADDPD      Z2, Z1, Z1
-	VMOVUPD.Z   (BX), K3, Z2
-	VADDPD      Z2, Z3, Z3
-	VMOVUPD.Z   (SI), K4, Z2
-	VADDPD      Z2, Z6, Z6
-	VMOVUPD.Z   (CX), K4, Z2
-	VADDPD      Z2, Z10, Z10
-	VMOVUPD     Z0, K1, (AX)
-	VMOVUPD     Z1, K2, (DX)
-	VMOVUPD     Z3, K3, (BX)
-	VMOVUPD     Z6, K4, (SI)
-	VMOVUPD     Z10, K4, (CX)
-	VZEROUPPER
-	RET
-
-// func fusedTriangle32x4AVX512(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
-// Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·fusedTriangle32x4AVX512(SB), NOSPLIT, $0-80
-	VPXORQ Z0, Z0, Z0
-	VPXORQ Z1, Z1, Z1
-	VPXORQ Z2, Z2, Z2
-	VPXORQ Z3, Z3, Z3
-	VPXORQ Z4, Z4, Z4
-	VPXORQ Z5, Z5, Z5
-	VPXORQ Z6, Z6, Z6
-	VPXORQ Z7, Z7, Z7
-	VPXORQ Z8, Z8, Z8
-	VPXORQ Z9, Z9, Z9
-	VPXORQ Z10, Z10, Z10
-	VPXORQ Z11, Z11, Z11
-	VPXORQ Z12, Z12, Z12
-	VPXORQ Z13, Z13, Z13
-	MOVQ   tile+24(FP), AX
-	MOVQ   columns+32(FP), CX
-	MOVQ   from+40(FP), DX
-	MOVQ   (CX), BX
-	ADDQ   DX, BX
-	MOVQ   32(CX), SI
-	ADDQ   DX, SI
-	MOVQ   64(CX), DI
-	ADDQ   DX, DI
-	MOVQ   96(CX), CX
-	ADDQ   DX, CX
-	MOVQ   next+64(FP), DX
-	MOVQ   nextFrom+72(FP), R8
-	MOVQ   (DX), R9
-	ADDQ   R8, R9
-	MOVQ   32(DX), R10
-	ADDQ   R8, R10
-	MOVQ   64(DX), DX
-	ADDQ   R8, DX
-	MOVQ   origin+48(FP), R8
-	XORQ   R11, R11
-	MOVQ   rows+56(FP), R12
-	SHRQ   $0x04, R12
-	JZ     rest
-	SHLQ   $0x06, R12
-
-rows:
-	PREFETCHT1  (R9)(R11*1)
-	PREFETCHT1  (R10)(R11*1)
-	PREFETCHT1  (DX)(R11*1)
-	VCVTPS2PD   (BX)(R11*1), Z14
-	VSUBPD.BCST (R8), Z14, Z14
-	VMOVUPD     Z14, (AX)(R11*2)
-	VADDPD      Z14, Z10, Z10
-	VFMADD231PD Z14, Z14, Z0
-	VCVTPS2PD   (SI)(R11*1), Z15
-	VSUBPD.BCST 8(R8), Z15, Z15
-	VMOVUPD     Z15, 2112(AX)(R11*2)
-	VADDPD      Z15, Z11, Z11
-	VFMADD231PD Z15, Z14, Z1
-	VFMADD231PD Z15, Z15, Z2
-	VCVTPS2PD   (DI)(R11*1), Z16
-	VSUBPD.BCST 16(R8), Z16, Z16
-	VMOVUPD     Z16, 4224(AX)(R11*2)
-	VADDPD      Z16, Z12, Z12
-	VFMADD231PD Z16, Z14, Z3
-	VFMADD231PD Z16, Z15, Z4
-	VFMADD231PD Z16, Z16, Z5
-	VCVTPS2PD   (CX)(R11*1), Z17
-	VSUBPD.BCST 24(R8), Z17, Z17
-	VMOVUPD     Z17, 6336(AX)(R11*2)
-	VADDPD      Z17, Z13, Z13
-	VFMADD231PD Z17, Z14, Z6
-	VFMADD231PD Z17, Z15, Z7
-	VFMADD231PD Z17, Z16, Z8
-	VFMADD231PD Z17, Z17, Z9
-	VCVTPS2PD   32(BX)(R11*1), Z14
-	VSUBPD.BCST (R8), Z14, Z14
-	VMOVUPD     Z14, 64(AX)(R11*2)
-	VADDPD      Z14, Z10, Z10
-	VFMADD231PD Z14, Z14, Z0
-	VCVTPS2PD   32(SI)(R11*1), Z15
-	VSUBPD.BCST 8(R8), Z15, Z15
-	VMOVUPD     Z15, 2176(AX)(R11*2)
-	VADDPD      Z15, Z11, Z11
-	VFMADD231PD Z15, Z14, Z1
-	VFMADD231PD Z15, Z15, Z2
-	VCVTPS2PD   32(DI)(R11*1), Z16
-	VSUBPD.BCST 16(R8), Z16, Z16
-	VMOVUPD     Z16, 4288(AX)(R11*2)
-	VADDPD      Z16, Z12, Z12
-	VFMADD231PD Z16, Z14, Z3
-	VFMADD231PD Z16, Z15, Z4
-	VFMADD231PD Z16, Z16, Z5
-	VCVTPS2PD   32(CX)(R11*1), Z17
-	VSUBPD.BCST 24(R8), Z17, Z17
-	VMOVUPD     Z17, 6400(AX)(R11*2)
-	VADDPD      Z17, Z13, Z13
-	VFMADD231PD Z17, Z14, Z6
-	VFMADD231PD Z17, Z15, Z7
-	VFMADD231PD Z17, Z16, Z8
-	VFMADD231PD Z17, Z17, Z9
-	ADDQ        $0x00000040, R11
-	CMPQ        R11, R12
-	JLT         rows
-
-rest:
-	MOVQ          rows+56(FP), DX
-	ANDQ          $0x0000000f, DX
-	JZ            sums
-	MOVQ          $-1, R9
-	BZHIQ         DX, R9, R9
-	KMOVW         R9, K1
-	SHRQ          $0x08, R9
-	KMOVW         R9, K2
-	VCVTPS2PD.Z   (BX)(R11*1), K1, Z14
-	VSUBPD.BCST.Z (R8), Z14, K1, Z14
-	VMOVUPD       Z14, (AX)(R11*2)
-	VADDPD        Z14, Z10, Z10
-	VFMADD231PD   Z14, Z14, Z0
-	VCVTPS2PD.Z   (SI)(R11*1), K1, Z15
-	VSUBPD.BCST.Z 8(R8), Z15, K1, Z15
-	VMOVUPD       Z15, 2112(AX)(R11*2)
-	VADDPD        Z15, Z11, Z11
-	VFMADD231PD   Z15, Z14, Z1
-	VFMADD231PD   Z15, Z15, Z2
-	VCVTPS2PD.Z   (DI)(R11*1), K1, Z16
-	VSUBPD.BCST.Z 16(R8), Z16, K1, Z16
-	VMOVUPD       Z16, 4224(AX)(R11*2)
-	VADDPD        Z16, Z12, Z12
-	VFMADD231PD   Z16, Z14, Z3
-	VFMADD231PD   Z16, Z15, Z4
-	VFMADD231PD   Z16, Z16, Z5
-	VCVTPS2PD.Z   (CX)(R11*1), K1, Z17
-	VSUBPD.BCST.Z 24(R8), Z17, K1, Z17
-	VMOVUPD       Z17, 6336(AX)(R11*2)
-	VADDPD        Z17, Z13, Z13
-	VFMADD231PD   Z17, Z14, Z6
-	VFMADD231PD   Z17, Z15, Z7
-	VFMADD231PD   Z17, Z16, Z8
-	VFMADD231PD   Z17, Z17, Z9
-	VCVTPS2PD.Z   32(BX)(R11*1), K2, Z14
-	VSUBPD.BCST.Z (R8), Z14, K2, Z14
-	VMOVUPD       Z14, 64(AX)(R11*2)
-	VADDPD        Z14, Z10, Z10
-	VFMADD231PD   Z14, Z14, Z0
-	VCVTPS2PD.Z   32(SI)(R11*1), K2, Z15
-	VSUBPD.BCST.Z 8(R8), Z15, K2, Z15
-	VMOVUPD       Z15, 2176(AX)(R11*2)
-	VADDPD        Z15, Z11, Z11
-	VFMADD231PD   Z15, Z14, Z1
-	VFMADD231PD   Z15, Z15, Z2
-	VCVTPS2PD.Z   32(DI)(R11*1), K2, Z16
-	VSUBPD.BCST.Z 16(R8), Z16, K2, Z16
-	VMOVUPD       Z16, 4288(AX)(R11*2)
-	VADDPD        Z16, Z12, Z12
-	VFMADD231PD   Z16, Z14, Z3
-	VFMADD231PD   Z16, Z15, Z4
-	VFMADD231PD   Z16, Z16, Z5
-	VCVTPS2PD.Z   32(CX)(R11*1), K2, Z17
-	VSUBPD.BCST.Z 24(R8), Z17, K2, Z17
-	VMOVUPD       Z17, 6400(AX)(R11*2)
-	VADDPD        Z17, Z13, Z13
-	VFMADD231PD   Z17, Z14, Z6
-	VFMADD231PD   Z17, Z15, Z7
-	VFMADD231PD   Z17, Z16, Z8
-	VFMADD231PD   Z17, Z17, Z9
-
-sums:
-	MOVQ       cross+8(FP), AX
-	MOVQ       row+16(FP), CX
-	SHLQ       $0x03, CX
-	MOVQ       AX, DX
-	ADDQ       CX, DX
-	ADDQ       $0x00000008, CX
-	MOVQ       DX, BX
-	ADDQ       CX, BX
-	ADDQ       $0x00000008, CX
-	MOVQ       BX, SI
-	ADDQ       CX, SI
-	ADDQ       $0x00000008, CX
-	MOVQ       s+0(FP), CX
-	VMOVDQU64  foldOrder<>+0(SB), Z14
-	MOVL       $0x00000001, DI
-	KMOVW      DI, K1
-	MOVL       $0x00000003, DI
-	KMOVW      DI, K2
-	MOVL       $0x00000007, DI
-	KMOVW      DI, K3
-	MOVL       $0x0000000f, DI
-	KMOVW      DI, K4
-	VSHUFF64X2 $0x44, Z0, Z0, Z15
-	VSHUFF64X2 $0xee, Z0, Z0, Z0
-	VADDPD     Z15, Z0, Z0
-	VSHUFF64X2 $0x88, Z0, Z0, Z15
-	VSHUFF64X2 $0xdd, Z0, Z0, Z0
-	VADDPD     Z15, Z0, Z0
-	VUNPCKLPD  Z0, Z0, Z15
-	VUNPCKHPD  Z0, Z0, Z0
-	VADDPD     Z15, Z0, Z0
-	VPERMPD    Z0, Z14, Z0
-	VSHUFF64X2 $0x44, Z2, Z1, Z15
-	VSHUFF64X2 $0xee, Z2, Z1, Z1
-	VADDPD     Z15, Z1, Z1
-	VSHUFF64X2 $0x88, Z1, Z1, Z2
-	VSHUFF64X2 $0xdd, Z1, Z1, Z1
-	VADDPD     Z2, Z1, Z1
-	VUNPCKLPD  Z1, Z1, Z2
-	VUNPCKHPD  Z1, Z1, Z1
-	VADDPD     Z2, Z1, Z1
-	VPERMPD    Z1, Z14, Z1
-	VSHUFF64X2 $0x44, Z4, Z3, Z2
-	VSHUFF64X2 $0xee, Z4, Z3, Z3
-	VADDPD     Z2, Z3, Z3
-	VSHUFF64X2 $0x44, Z5, Z5, Z2
-	VSHUFF64X2 $0xee, Z5, Z5, Z5
-	VADDPD     Z2, Z5, Z5
-	VSHUFF64X2 $0x88, Z5, Z3, Z2
-	VSHUFF64X2 $0xdd, Z5, Z3, Z3
-	VADDPD     Z2, Z3, Z3
-	VUNPCKLPD  Z3, Z3, Z2
-	VUNPCKHPD  Z3, Z3, Z3
-	VADDPD     Z2, Z3, Z3
-	VPERMPD    Z3, Z14, Z3
-	VSHUFF64X2 $0x44, Z7, Z6, Z2
-	VSHUFF64X2 $0xee, Z7, Z6, Z6
-	VADDPD     Z2, Z6, Z6
-	VSHUFF64X2 $0x44, Z9, Z8, Z2
-	VSHUFF64X2 $0xee, Z9, Z8, Z8
-	VADDPD     Z2, Z8, Z8
-	VSHUFF64X2 $0x88, Z8, Z6, Z2
-	VSHUFF64X2 $0xdd, Z8, Z6, Z6
-	VADDPD     Z2, Z6, Z6
-	VUNPCKLPD  Z6, Z6, Z2
-	VUNPCKHPD  Z6, Z6, Z6
-	VADDPD     Z2, Z6, Z6
-	VPERMPD    Z6, Z14, Z6
-	VSHUFF64X2 $0x44, Z11, Z10, Z2
-	VSHUFF64X2 $0xee, Z11, Z10, Z10
-	VADDPD     Z2, Z10, Z10
-	VSHUFF64X2 $0x44, Z13, Z12, Z2
-	VSHUFF64X2 $0xee, Z13, Z12, Z12
-	VADDPD     Z2, Z12, Z12
-	VSHUFF64X2 $0x88, Z12, Z10, Z2
-	VSHUFF64X2 $0xdd, Z12, Z10, Z10
-	VADDPD     Z2, Z10, Z10
-	VUNPCKLPD  Z10, Z10, Z2
-	VUNPCKHPD  Z10, Z10, Z10
-	VADDPD     Z2, Z10, Z10
-	VPERMPD    Z10, Z14, Z10
-	VMOVUPD.Z  (AX), K1, Z2
-	VADDPD     Z2, Z0, Z0
-	VMOVUPD.Z  (DX), K2, Z2
-	VADDPD     Z2, Z1, Z1
-	VMOVUPD.Z  (BX), K3, Z2
-	VADDPD     Z2, Z3, Z3
-	VMOVUPD.Z  (SI), K4, Z2
-	VADDPD     Z2, Z6, Z6
-	VMOVUPD.Z  (CX), K4, Z2
-	VADDPD     Z2, Z10, Z10
-	VMOVUPD    Z0, K1, (AX)
-	VMOVUPD    Z1, K2, (DX)
-	VMOVUPD    Z3, K3, (BX)
-	VMOVUPD    Z6, K4, (SI)
-	VMOVUPD    Z10, K4, (CX)
-	VZEROUPPER
-	RET
-
-// func fusedRectangle32x4AVX512(cross *float64, row int, left *float64, right *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
-// Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·fusedRectangle32x4AVX512(SB), NOSPLIT, $0-80
-	VPXORQ Z0, Z0, Z0
-	VPXORQ Z1, Z1, Z1
-	VPXORQ Z2, Z2, Z2
-	VPXORQ Z3, Z3, Z3
-	VPXORQ Z4, Z4, Z4
-	VPXORQ Z5, Z5, Z5
-	VPXORQ Z6, Z6, Z6
-	VPXORQ Z7, Z7, Z7
-	VPXORQ Z8, Z8, Z8
-	VPXORQ Z9, Z9, Z9
-	VPXORQ Z10, Z10, Z10
-	VPXORQ Z11, Z11, Z11
-	VPXORQ Z12, Z12, Z12
-	VPXORQ Z13, Z13, Z13
-	VPXORQ Z14, Z14, Z14
-	VPXORQ Z15, Z15, Z15
-	VPXORQ Z16, Z16, Z16
-	VPXORQ Z17, Z17, Z17
-	VPXORQ Z18, Z18, Z18
-	VPXORQ Z19, Z19, Z19
-	MOVQ   right+24(FP), AX
-	MOVQ   left+16(FP), CX
-	MOVQ   columns+32(FP), DX
-	MOVQ   from+40(FP), BX
-	MOVQ   (DX), SI
-	ADDQ   BX, SI
-	MOVQ   32(DX), DI
-	ADDQ   BX, DI
-	MOVQ   64(DX), R8
-	ADDQ   BX, R8
-	MOVQ   96(DX), DX
-	ADDQ   BX, DX
-	MOVQ   next+64(FP), BX
-	MOVQ   nextFrom+72(FP), R9
-	MOVQ   (BX), R10
-	ADDQ   R9, R10
-	MOVQ   32(BX), R11
-	ADDQ   R9, R11
-	MOVQ   64(BX), R12
-	ADDQ   R9, R12
-	MOVQ   96(BX), BX
-	ADDQ   R9, BX
-	MOVQ   origin+48(FP), R9
-	XORQ   R13, R13
-	MOVQ   rows+56(FP), R14
-	SHRQ   $0x04, R14
-	JZ     rest
-	SHLQ   $0x06, R14
-
-rows:
-	PREFETCHT1  (R10)(R13*1)
-	PREFETCHT1  (R11)(R13*1)
-	PREFETCHT1  (R12)(R13*1)
-	PREFETCHT1  (BX)(R13*1)
-	VCVTPS2PD   (SI)(R13*1), Z20
-	VSUBPD.BCST (R9), Z20, Z20
-	VMOVUPD     Z20, (CX)(R13*2)
-	VCVTPS2PD   (DI)(R13*1), Z21
-	VSUBPD.BCST 8(R9), Z21, Z21
-	VMOVUPD     Z21, 2112(CX)(R13*2)
-	VCVTPS2PD   (R8)(R13*1), Z22
-	VSUBPD.BCST 16(R9), Z22, Z22
-	VMOVUPD     Z22, 4224(CX)(R13*2)
-	VCVTPS2PD   (DX)(R13*1), Z23
-	VSUBPD.BCST 24(R9), Z23, Z23
-	VMOVUPD     Z23, 6336(CX)(R13*2)
-	VMOVUPD     (AX)(R13*2), Z24
-	VFMADD231PD Z20, Z24, Z0
-	VFMADD231PD Z21, Z24, Z5
-	VFMADD231PD Z22, Z24, Z10
-	VFMADD231PD Z23, Z24, Z15
-	VMOVUPD     2112(AX)(R13*2), Z24
-	VFMADD231PD Z20, Z24, Z1
-	VFMADD231PD Z21, Z24, Z6
-	VFMADD231PD Z22, Z24, Z11
-	VFMADD231PD Z23, Z24, Z16
-	VMOVUPD     4224(AX)(R13*2), Z24
-	VFMADD231PD Z20, Z24, Z2
-	VFMADD231PD Z21, Z24, Z7
-	VFMADD231PD Z22, Z24, Z12
-	VFMADD231PD Z23, Z24, Z17
-	VMOVUPD     6336(AX)(R13*2), Z24
-	VFMADD231PD Z20, Z24, Z3
-	VFMADD231PD Z21, Z24, Z8
-	VFMADD231PD Z22, Z24, Z13
-	VFMADD231PD Z23, Z24, Z18
-	VMOVUPD     8448(AX)(R13*2), Z24
-	VFMADD231PD Z20, Z24, Z4
-	VFMADD231PD Z21, Z24, Z9
-	VFMADD231PD Z22, Z24, Z14
-	VFMADD231PD Z23, Z24, Z19
-	VCVTPS2PD   32(SI)(R13*1), Z20
-	VSUBPD.BCST (R9), Z20, Z20
-	VMOVUPD     Z20, 64(CX)(R13*2)
-	VCVTPS2PD   32(DI)(R13*1), Z21
-	VSUBPD.BCST 8(R9), Z21, Z21
-	VMOVUPD     Z21, 2176(CX)(R13*2)
-	VCVTPS2PD   32(R8)(R13*1), Z22
-	VSUBPD.BCST 16(R9), Z22, Z22
-	VMOVUPD     Z22, 4288(CX)(R13*2)
-	VCVTPS2PD   32(DX)(R13*1), Z23
-	VSUBPD.BCST 24(R9), Z23, Z23
-	VMOVUPD     Z23, 6400(CX)(R13*2)
-	VMOVUPD     64(AX)(R13*2), Z24
-	VFMADD231PD Z20, Z24, Z0
-	VFMADD231PD Z21, Z24, Z5
-	VFMADD231PD Z22, Z24, Z10
-	VFMADD231PD Z23, Z24, Z15
-	VMOVUPD     2176(AX)(R13*2), Z24
-	VFMADD231PD Z20, Z24, Z1
-	VFMADD231PD Z21, Z24, Z6
-	VFMADD231PD Z22, Z24, Z11
-	VFMADD231PD Z23, Z24, Z16
-	VMOVUPD     4288(AX)(R13*2), Z24
-	VFMADD231PD Z20, Z24, Z2
-	VFMADD231PD Z21, Z24, Z7
-	VFMADD231PD Z22, Z24, Z12
-	VFMADD231PD Z23, Z24, Z17
-	VMOVUPD     6400(AX)(R13*2), Z24
-	VFMADD231PD Z20, Z24, Z3
-	VFMADD231PD Z21, Z24, Z8
-	VFMADD231PD Z22, Z24, Z13
-	VFMADD231PD Z23, Z24, Z18
-	VMOVUPD     8512(AX)(R13*2), Z24
-	VFMADD231PD Z20, Z24, Z4
-	VFMADD231PD Z21, Z24, Z9
-	VFMADD231PD Z22, Z24, Z14
-	VFMADD231PD Z23, Z24, Z19
-	ADDQ        $0x00000040, R13
-	CMPQ        R13, R14
-	JLT         rows
-
-rest:
-	MOVQ          rows+56(FP), BX
-	ANDQ          $0x0000000f, BX
-	JZ            sums
-	MOVQ          $-1, R10
-	BZHIQ         BX, R10, R10
-	KMOVW         R10, K1
-	SHRQ          $0x08, R10
-	KMOVW         R10, K2
-	VCVTPS2PD.Z   (SI)(R13*1), K1, Z20
-	VSUBPD.BCST.Z (R9), Z20, K1, Z20
-	VMOVUPD       Z20, (CX)(R13*2)
-	VCVTPS2PD.Z   (DI)(R13*1), K1, Z21
-	VSUBPD.BCST.Z 8(R9), Z21, K1, Z21
-	VMOVUPD       Z21, 2112(CX)(R13*2)
-	VCVTPS2PD.Z   (R8)(R13*1), K1, Z22
-	VSUBPD.BCST.Z 16(R9), Z22, K1, Z22
-	VMOVUPD       Z22, 4224(CX)(R13*2)
-	VCVTPS2PD.Z   (DX)(R13*1), K1, Z23
-	VSUBPD.BCST.Z 24(R9), Z23, K1, Z23
-	VMOVUPD       Z23, 6336(CX)(R13*2)
-	VMOVUPD       (AX)(R13*2), Z24
-	VFMADD231PD   Z20, Z24, Z0
-	VFMADD231PD   Z21, Z24, Z5
-	VFMADD231PD   Z22, Z24, Z10
-	VFMADD231PD   Z23, Z24, Z15
-	VMOVUPD       2112(AX)(R13*2), Z24
-	VFMADD231PD   Z20, Z24, Z1
-	VFMADD231PD   Z21, Z24, Z6
-	VFMADD231PD   Z22, Z24, Z11
-	VFMADD231PD   Z23, Z24, Z16
-	VMOVUPD       4224(AX)(R13*2), Z24
-	VFMADD231PD   Z20, Z24, Z2
-	VFMADD231PD   Z21, Z24, Z7
-	VFMADD231PD   Z22, Z24, Z12
-	VFMADD231PD   Z23, Z24, Z17
-	VMOVUPD       6336(AX)(R13*2), Z24
-	VFMADD231PD   Z20, Z24, Z3
-	VFMADD231PD   Z21, Z24, Z8
-	VFMADD231PD   Z22, Z24, Z13
-	VFMADD231PD   Z23, Z24, Z18
-	VMOVUPD       8448(AX)(R13*2), Z24
-	VFMADD231PD   Z20, Z24, Z4
-	VFMADD231PD   Z21, Z24, Z9
-	VFMADD231PD   Z22, Z24, Z14
-	VFMADD231PD   Z23, Z24, Z19
-	VCVTPS2PD.Z   32(SI)(R13*1), K2, Z20
-	VSUBPD.BCST.Z (R9), Z20, K2, Z20
-	VMOVUPD       Z20, 64(CX)(R13*2)
-	VCVTPS2PD.Z   32(DI)(R13*1), K2, Z21
-	VSUBPD.BCST.Z 8(R9), Z21, K2, Z21
-	VMOVUPD       Z21, 2176(CX)(R13*2)
-	VCVTPS2PD.Z   32(R8)(R13*1), K2, Z22
-	VSUBPD.BCST.Z 16(R9), Z22, K2, Z22
-	VMOVUPD       Z22, 4288(CX)(R13*2)
-	VCVTPS2PD.Z   32(DX)(R13*1), K2, Z23
-	VSUBPD.BCST.Z 24(R9), Z23, K2, Z23
-	VMOVUPD       Z23, 6400(CX)(R13*2)
-	VMOVUPD       64(AX)(R13*2), Z24
-	VFMADD231PD   Z20, Z24, Z0
-	VFMADD231PD   Z21, Z24, Z5
-	VFMADD231PD   Z22, Z24, Z10
-	VFMADD231PD   Z23, Z24, Z15
-	VMOVUPD       2176(AX)(R13*2), Z24
-	VFMADD231PD   Z20, Z24, Z1
-	VFMADD231PD   Z21, Z24, Z6
-	VFMADD231PD   Z22, Z24, Z11
-	VFMADD231PD   Z23, Z24, Z16
-	VMOVUPD       4288(AX)(R13*2), Z24
-	VFMADD231PD   Z20, Z24, Z2
-	VFMADD231PD   Z21, Z24, Z7
-	VFMADD231PD   Z22, Z24, Z12
-	VFMADD231PD   Z23, Z24, Z17
-	VMOVUPD       6400(AX)(R13*2), Z24
-	VFMADD231PD   Z20, Z24, Z3
-	VFMADD231PD   Z21, Z24, Z8
-	VFMADD231PD   Z22, Z24, Z13
-	VFMADD231PD   Z23, Z24, Z18
-	VMOVUPD       8512(AX)(R13*2), Z24
-	VFMADD231PD   Z20, Z24, Z4
-	VFMADD231PD   Z21, Z24, Z9
-	VFMADD231PD   Z22, Z24, Z14
-	VFMADD231PD   Z23, Z24, Z19
-
-sums:
-	MOVQ       cross+0(FP), AX
-	MOVQ       row+8(FP), CX
-	SHLQ       $0x03, CX
-	MOVQ       AX, DX
-	ADDQ       CX, DX
-	ADDQ       $0x00000008, CX
-	MOVQ       DX, BX
-	ADDQ       CX, BX
-	ADDQ       $0x00000008, CX
-	MOVQ       BX, SI
-	ADDQ       CX, SI
-	ADDQ       $0x00000008, CX
-	VMOVDQU64  foldOrder<>+0(SB), Z20
-	MOVL       $0x0000001f, CX
-	KMOVW      CX, K1
-	VSHUFF64X2 $0x44, Z1, Z0, Z21
-	VSHUFF64X2 $0xee, Z1, Z0, Z0
-	VADDPD     Z21, Z0, Z0
-	VSHUFF64X2 $0x44, Z3, Z2, Z1
-	VSHUFF64X2 $0xee, Z3, Z2, Z2
-	VADDPD     Z1, Z2, Z2
-	VSHUFF64X2 $0x88, Z2, Z0, Z1
-	VSHUFF64X2 $0xdd, Z2, Z0, Z0
-	VADDPD     Z1, Z0, Z0
-	VSHUFF64X2 $0x44, Z4, Z4, Z1
-	VSHUFF64X2 $0xee, Z4, Z4, Z4
-	VADDPD     Z1, Z4, Z4
-	VSHUFF64X2 $0x88, Z4, Z4, Z1
-	VSHUFF64X2 $0xdd, Z4, Z4, Z4
-	VADDPD     Z1, Z4, Z4
-	VUNPCKLPD  Z4, Z0, Z1
-	VUNPCKHPD  Z4, Z0, Z0
-	VADDPD     Z1, Z0, Z0
-	VPERMPD    Z0, Z20, Z0
-	VSHUFF64X2 $0x44, Z6, Z5, Z1
-	VSHUFF64X2 $0xee, Z6, Z5, Z5
-	VADDPD     Z1, Z5, Z5
-	VSHUFF64X2 $0x44, Z8, Z7, Z1
-	VSHUFF64X2 $0xee, Z8, Z7, Z7
-	VADDPD     Z1, Z7, Z7
-	VSHUFF64X2 $0x88, Z7, Z5, Z1
-	VSHUFF64X2 $0xdd, Z7, Z5, Z5
-	VADDPD     Z1, Z5, Z5
-	VSHUFF64X2 $0x44, Z9, Z9, Z1
-	VSHUFF64X2 $0xee, Z9, Z9, Z9
-	VADDPD     Z1, Z9, Z9
-	VSHUFF64X2 $0x88, Z9, Z9, Z1
-	VSHUFF64X2 $0xdd, Z9, Z9, Z9
-	VADDPD     Z1, Z9, Z9
-	VUNPCKLPD  Z9, Z5, Z1
-	VUNPCKHPD  Z9, Z5, Z5
-	VADDPD     Z1, Z5, Z5
-	VPERMPD    Z5, Z20, Z5
-	VSHUFF64X2 $0x44, Z11, Z10, Z1
-	VSHUFF64X2 $0xee, Z11, Z10, Z10
-	VADDPD     Z1, Z10, Z10
-	VSHUFF64X2 $0x44, Z13, Z12, Z1
-	VSHUFF64X2 $0xee, Z13, Z12, Z12
-	VADDPD     Z1, Z12, Z12
-	VSHUFF64X2 $0x88, Z12, Z10, Z1
-	VSHUFF64X2 $0xdd, Z12, Z10, Z10
-	VADDPD     Z1, Z10, Z10
-	VSHUFF64X2 $0x44, Z14, Z14, Z1
-	VSHUFF64X2 $0xee, Z14, Z14, Z14
-	VADDPD     Z1, Z14, Z14
-	VSHUFF64X2 $0x88, Z14, Z14, Z1
-	VSHUFF64X2 $0xdd, Z14, Z14, Z14
-	VADDPD     Z1, Z14, Z14
-	VUNPCKLPD  Z14, Z10, Z1
-	VUNPCKHPD  Z14, Z10, Z10
-	VADDPD     Z1, Z10, Z10
-	VPERMPD    Z10, Z20, Z10
-	VSHUFF64X2 $0x44, Z16, Z15, Z1
-	VSHUFF64X2 $0xee, Z16, Z15, Z15
-	VADDPD     Z1, Z15, Z15
-	VSHUFF64X2 $0x44, Z18, Z17, Z1
-	VSHUFF64X2 $0xee, Z18, Z17, Z17
-	VADDPD     Z1, Z17, Z17
-	VSHUFF64X2 $0x88, Z17, Z15, Z1
-	VSHUFF64X2 $0xdd, Z17, Z15, Z15
-	VADDPD     Z1, Z15, Z15
-	VSHUFF64X2 $0x44, Z19, Z19, Z1
-	VSHUFF64X2 $0xee, Z19, Z19, Z19
-	VADDPD     Z1, Z19, Z19
-	VSHUFF64X2 $0x88, Z19, Z19, Z1
-	VSHUFF64X2 $0xdd, Z19, Z19, Z19
-	VADDPD     Z1, Z19, Z19
-	VUNPCKLPD  Z19, Z15, Z1
-	VUNPCKHPD  Z19, Z15, Z15
-	VADDPD     Z1, Z15, Z15
-	VPERMPD    Z15, Z20, Z15
-	VMOVUPD.Z  (AX), K1, Z1
-	VADDPD     Z1, Z0, Z0
-	VMOVUPD.Z  (DX), K1, Z1
-	VADDPD     Z1, Z5, Z5
-	VMOVUPD.Z  (BX), K1, Z1
-	VADDPD     Z1, Z10, Z10
-	VMOVUPD.Z  (SI), K1, Z1
-	VADDPD     Z1, Z15, Z15
-	VMOVUPD    Z0, K1, (AX)
-	VMOVUPD    Z5, K1, (DX)
-	VMOVUPD    Z10, K1, (BX)
-	VMOVUPD    Z15, K1, (SI)
-	VZEROUPPER
-	RET
-
-// func askingTriangle32x4AVX512(s *float64, cross *float64, row int, tile *float64, rows int, next *byte, nextFrom int)
-// Requires: AVX, AVX512F, MMX+
-TEXT ·askingTriangle32x4AVX512(SB), NOSPLIT, $0-56
-	VPXORQ Z0, Z0, Z0
-	VPXORQ Z1, Z1, Z1
-	VPXORQ Z2, Z2, Z2
-	VPXORQ Z3, Z3, Z3
-	VPXORQ Z4, Z4, Z4
-	VPXORQ Z5, Z5, Z5
-	VPXORQ Z6, Z6, Z6
-	VPXORQ Z7, Z7, Z7
-	VPXORQ Z8, Z8, Z8
-	VPXORQ Z9, Z9, Z9
-	VPXORQ Z10, Z10, Z10
-	VPXORQ Z11, Z11, Z11
-	VPXORQ Z12, Z12, Z12
-	VPXORQ Z13, Z13, Z13
-	MOVQ   tile+24(FP), AX
-	MOVQ   rows+32(FP), CX
-	MOVQ   next+40(FP), DX
-	MOVQ   nextFrom+48(FP), BX
-	MOVQ   (DX), SI
-	ADDQ   BX, SI
-	MOVQ   32(DX), DI
-	ADDQ   BX, DI
-	MOVQ   64(DX), DX
-	ADDQ   BX, DX
-	ADDQ   $0x0f, CX
-	ANDQ   $-16, CX
-	SHLQ   $0x02, CX
-	XORQ   BX, BX
-
-rows:
-	PREFETCHT1  (SI)(BX*1)
-	PREFETCHT1  (DI)(BX*1)
-	PREFETCHT1  (DX)(BX*1)
-	VMOVUPD     (AX)(BX*2), Z14
-	VADDPD      Z14, Z10, Z10
-	VFMADD231PD Z14, Z14, Z0
-	VMOVUPD     2112(AX)(BX*2), Z15
-	VADDPD      Z15, Z11, Z11
-	VFMADD231PD Z15, Z14, Z1
-	VFMADD231PD Z15, Z15, Z2
-	VMOVUPD     4224(AX)(BX*2), Z16
-	VADDPD      Z16, Z12, Z12
-	VFMADD231PD Z16, Z14, Z3
-	VFMADD231PD Z16, Z15, Z4
-	VFMADD231PD Z16, Z16, Z5
-	VMOVUPD     6336(AX)(BX*2), Z17
-	VADDPD      Z17, Z13, Z13
-	VFMADD231PD Z17, Z14, Z6
-	VFMADD231PD Z17, Z15, Z7
-	VFMADD231PD Z17, Z16, Z8
-	VFMADD231PD Z17, Z17, Z9
-	VMOVUPD     64(AX)(BX*2), Z14
-	VADDPD      Z14, Z10, Z10
-	VFMADD231PD Z14, Z14, Z0
-	VMOVUPD     2176(AX)(BX*2), Z15
-	VADDPD      Z15, Z11, Z11
-	VFMADD231PD Z15, Z14, Z1
-	VFMADD231PD Z15, Z15, Z2
-	VMOVUPD     4288(AX)(BX*2), Z16
-	VADDPD      Z16, Z12, Z12
-	VFMADD231PD Z16, Z14, Z3
-	VFMADD231PD Z16, Z15, Z4
-	VFMADD231PD Z16, Z16, Z5
-	VMOVUPD     6400(AX)(BX*2), Z17
-	VADDPD      Z17, Z13, Z13
-	VFMADD231PD Z17, Z14, Z6
-	VFMADD231PD Z17, Z15, Z7
-	VFMADD231PD Z17, Z16, Z8
-	VFMADD231PD Z17, Z17, Z9
-	ADDQ        $0x00000040, BX
-	CMPQ        BX, CX
-	JLT         rows
-	MOVQ        cross+8(FP), AX
-	MOVQ        row+16(FP), CX
-	SHLQ        $0x03, CX
-	MOVQ        AX, DX
-	ADDQ        CX, DX
-	ADDQ        $0x00000008, CX
-	MOVQ        DX, BX
-	ADDQ        CX, BX
-	ADDQ        $0x00000008, CX
-	MOVQ        BX, SI
-	ADDQ        CX, SI
-	ADDQ        $0x00000008, CX
-	MOVQ        s+0(FP), CX
-	VMOVDQU64   foldOrder<>+0(SB), Z14
-	MOVL        $0x00000001, DI
-	KMOVW       DI, K1
-	MOVL        $0x00000003, DI
-	KMOVW       DI, K2
-	MOVL        $0x00000007, DI
-	KMOVW       DI, K3
-	MOVL        $0x0000000f, DI
-	KMOVW       DI, K4
-	VSHUFF64X2  $0x44, Z0, Z0, Z15
-	VSHUFF64X2  $0xee, Z0, Z0, Z0
-	VADDPD      Z15, Z0, Z0
-	VSHUFF64X2  $0x88, Z0, Z0, Z15
-	VSHUFF64X2  $0xdd, Z0, Z0, Z0
-	VADDPD      Z15, Z0, Z0
-	VUNPCKLPD   Z0, Z0, Z15
-	VUNPCKHPD   Z0, Z0, Z0
-	VADDPD      Z15, Z0, Z0
-	VPERMPD     Z0, Z14, Z0
-	VSHUFF64X2  $0x44, Z2, Z1, Z15
-	VSHUFF64X2  $0xee, Z2, Z1, Z1
-	VADDPD      Z15, Z1, Z1
-	VSHUFF64X2  $0x88, Z1, Z1, Z2
-	VSHUFF64X2  $0xdd, Z1, Z1, Z1
-	VADDPD      Z2, Z1, Z1
-	VUNPCKLPD   Z1, Z1, Z2
-	VUNPCKHPD   Z1, Z1, Z1
-	VADDPD      Z2, Z1, Z1
-	VPERMPD     Z1, Z14, Z1
-	VSHUFF64X2  $0x44, Z4, Z3, Z2
-	VSHUFF64X2  $0xee, Z4, Z3, Z3
-	VADDPD      Z2, Z3, Z3
-	VSHUFF64X2  $0x44, Z5, Z5, Z2
-	VSHUFF64X2  $0xee, Z5, Z5, Z5
-	VADDPD      Z2, Z5, Z5
-	VSHUFF64X2  $0x88, Z5, Z3, Z2
-	VSHUFF64X2  $0xdd, Z5, Z3, Z3
-	VADDPD      Z2, Z3, Z3
-	VUNPCKLPD   Z3, Z3, Z2
-	VUNPCKHPD   Z3, Z3, Z3
-	VADDPD      Z2, Z3, Z3
-	VPERMPD     Z3, Z14, Z3
-	VSHUFF64X2  $0x44, Z7, Z6, Z2
-	VSHUFF64X2  $0xee, Z7, Z6, Z6
-	VADDPD      Z2, Z6, Z6
-	VSHUFF64X2  $0x44, Z9, Z8, Z2
-	VSHUFF64X2  $0xee, Z9, Z8, Z8
-	VADDPD      Z2, Z8, Z8
-	VSHUFF64X2  $0x88, Z8, Z6, Z2
-	VSHUFF64X2  $0xdd, Z8, Z6, Z6
-	VADDPD      Z2, Z6, Z6
-	VUNPCKLPD   Z6, Z6, Z2
-	VUNPCKHPD   Z6, Z6, Z6
-	VADDPD      Z2, Z6, Z6
-	VPERMPD     Z6, Z14, Z6
-	VSHUFF64X2  $0x44, Z11, Z10, Z2
-	VSHUFF64X2  $0xee, Z11, Z10, Z10
-	VADDPD      Z2, Z10, Z10
-	VSHUFF64X2  $0x44, Z13, Z12, Z2
-	VSHUFF64X2  $0xee, Z13, Z12, Z12
-	VADDPD      Z2, Z12, Z12
-	VSHUFF64X2  $0x88, Z12, Z10, Z2
-	VSHUFF64X2  $0xdd, Z12, Z10, Z10
-	VADDPD      Z2, Z10, Z10
-	VUNPCKLPD   Z10, Z10, Z2
-	VUNPCKHPD   Z10, Z10, Z10
-	VADDPD      Z2, Z10, Z10
-	VPERMPD     Z10, Z14, Z10
-	VMOVUPD.Z   (AX), K1, Z2
-	VADDPD      Z2, Z0, Z0
-	VMOVUPD.Z   (DX), K2, Z2
-	VADDPD      Z2, Z1, Z1
-	VMOVUPD.Z   (BX), K3, Z2
-	VADDPD      Z2, Z3, Z3
-	VMOVUPD.Z   (SI), K4, Z2
-	VADDPD      Z2, Z6, Z6
-	VMOVUPD.Z   (CX), K4, Z2
-	VADDPD      Z2, Z10, Z10
-	VMOVUPD     Z0, K1, (AX)
-	VMOVUPD     Z1, K2, (DX)
-	VMOVUPD     Z3, K3, (BX)
-	VMOVUPD     Z6, K4, (SI)
-	VMOVUPD     Z10, K4, (CX)
-	VZEROUPPER
-	RET
-
-// func fusedTriangle64x4AVX512(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
-// Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·fusedTriangle64x4AVX512(SB), NOSPLIT, $0-80
-	VPXORQ Z0, Z0, Z0
-	VPXORQ Z1, Z1, Z1
-	VPXORQ Z2, Z2, Z2
-	VPXORQ Z3, Z3, Z3
-	VPXORQ Z4, Z4, Z4
-	VPXORQ Z5, Z5, Z5
-	VPXORQ Z6, Z6, Z6
-	VPXORQ Z7, Z7, Z7
-	VPXORQ Z8, Z8, Z8
-	VPXORQ Z9, Z9, Z9
-	VPXORQ Z10, Z10, Z10
-	VPXORQ Z11, Z11, Z11
-	VPXORQ Z12, Z12, Z12
-	VPXORQ Z13, Z13, Z13
-	MOVQ   tile+24(FP), AX
-	MOVQ   columns+32(FP), CX
-	MOVQ   from+40(FP), DX
-	MOVQ   (CX), BX
-	ADDQ   DX, BX
-	MOVQ   32(CX), SI
-	ADDQ   DX, SI
-	MOVQ   64(CX), DI
-	ADDQ   DX, DI
-	MOVQ   96(CX), CX
-	ADDQ   DX, CX
-	MOVQ   next+64(FP), DX
-	MOVQ   nextFrom+72(FP), R8
-	MOVQ   (DX), R9
-	ADDQ   R8, R9
-	MOVQ   32(DX), R10
-	ADDQ   R8, R10
-	MOVQ   64(DX), DX
-	ADDQ   R8, DX
-	MOVQ   origin+48(FP), R8
-	XORQ   R11, R11
-	MOVQ   rows+56(FP), R12
-	SHRQ   $0x04, R12
-	JZ     rest
-	SHLQ   $0x06, R12
-
-rows:
-	PREFETCHT1  (R9)(R11*2)
-	PREFETCHT1  64(R9)(R11*2)
-	PREFETCHT1  (R10)(R11*2)
-	PREFETCHT1  64(R10)(R11*2)
-	PREFETCHT1  (DX)(R11*2)
-	PREFETCHT1  64(DX)(R11*2)
-	VMOVUPD     (BX)(R11*2), Z14
-	VSUBPD.BCST (R8), Z14, Z14
-	VMOVUPD     Z14, (AX)(R11*2)
-	VADDPD      Z14, Z10, Z10
-	VFMADD231PD Z14, Z14, Z0
-	VMOVUPD     (SI)(R11*2), Z15
-	VSUBPD.BCST 8(R8), Z15, Z15
-	VMOVUPD     Z15, 2112(AX)(R11*2)
-	VADDPD      Z15, Z11, Z11
-	VFMADD231PD Z15, Z14, Z1
-	VFMADD231PD Z15, Z15, Z2
-	VMOVUPD     (DI)(R11*2), Z16
-	VSUBPD.BCST 16(R8), Z16, Z16
-	VMOVUPD     Z16, 4224(AX)(R11*2)
-	VADDPD      Z16, Z12, Z12
-	VFMADD231PD Z16, Z14, Z3
-	VFMADD231PD Z16, Z15, Z4
-	VFMADD231PD Z16, Z16, Z5
-	VMOVUPD     (CX)(R11*2), Z17
-	VSUBPD.BCST 24(R8), Z17, Z17
-	VMOVUPD     Z17, 6336(AX)(R11*2)
-	VADDPD      Z17, Z13, Z13
-	VFMADD231PD Z17, Z14, Z6
-	VFMADD231PD Z17, Z15, Z7
-	VFMADD231PD Z17, Z16, Z8
-	VFMADD231PD Z17, Z17, Z9
-	VMOVUPD     64(BX)(R11*2), Z14
-	VSUBPD.BCST (R8), Z14, Z14
-	VMOVUPD     Z14, 64(AX)(R11*2)
-	VADDPD      Z14, Z10, Z10
-	VFMADD231PD Z14, Z14, Z0
-	VMOVUPD     64(SI)(R11*2), Z15
-	VSUBPD.BCST 8(R8), Z15, Z15
-	VMOVUPD     Z15, 2176(AX)(R11*2)
-	VADDPD      Z15, Z11, Z11
-	VFMADD231PD Z15, Z14, Z1
-	VFMADD231PD Z15, Z15, Z2
-	VMOVUPD     64(DI)(R11*2), Z16
-	VSUBPD.BCST 16(R8), Z16, Z16
-	VMOVUPD     Z16, 4288(AX)(R11*2)
-	VADDPD      Z16, Z12, Z12
-	VFMADD231PD Z16, Z14, Z3
-	VFMADD231PD Z16, Z15, Z4
-	VFMADD231PD Z16, Z16, Z5
-	VMOVUPD     64(CX)(R11*2), Z17
-	VSUBPD.BCST 24(R8), Z17, Z17
-	VMOVUPD     Z17, 6400(AX)(R11*2)
-	VADDPD      Z17, Z13, Z13
-	VFMADD231PD Z17, Z14, Z6
-	VFMADD231PD Z17, Z15, Z7
-	VFMADD231PD Z17, Z16, Z8
-	VFMADD231PD Z17, Z17, Z9
-	ADDQ        $0x00000040, R11
-	CMPQ        R11, R12
-	JLT         rows
-
-rest:
-	MOVQ          rows+56(FP), DX
-	ANDQ          $0x0000000f, DX
-	JZ            sums
-	MOVQ          $-1, R9
-	BZHIQ         DX, R9, R9
-	KMOVW         R9, K1
-	SHRQ          $0x08, R9
-	KMOVW         R9, K2
-	VMOVUPD.Z     (BX)(R11*2), K1, Z14
-	VSUBPD.BCST.Z (R8), Z14, K1, Z14
-	VMOVUPD       Z14, (AX)(R11*2)
-	VADDPD        Z14, Z10, Z10
-	VFMADD231PD   Z14, Z14, Z0
-	VMOVUPD.Z     (SI)(R11*2), K1, Z15
-	VSUBPD.BCST.Z 8(R8), Z15, K1, Z15
-	VMOVUPD       Z15, 2112(AX)(R11*2)
-	VADDPD        Z15, Z11, Z11
-	VFMADD231PD   Z15, Z14, Z1
-	VFMADD231PD   Z15, Z15, Z2
-	VMOVUPD.Z     (DI)(R11*2), K1, Z16
-	VSUBPD.BCST.Z 16(R8), Z16, K1, Z16
-	VMOVUPD       Z16, 4224(AX)(R11*2)
-	VADDPD        Z16, Z12, Z12
-	VFMADD231PD   Z16, Z14, Z3
-	VFMADD231PD   Z16, Z15, Z4
-	VFMADD231PD   Z16, Z16, Z5
-	VMOVUPD.Z     (CX)(R11*2), K1, Z17
-	VSUBPD.BCST.Z 24(R8), Z17, K1, Z17
-	VMOVUPD       Z17, 6336(AX)(R11*2)
-	VADDPD        Z17, Z13, Z13
-	VFMADD231PD   Z17, Z14, Z6
-	VFMADD231PD   Z17, Z15, Z7
-	VFMADD231PD   Z17, Z16, Z8
-	VFMADD231PD   Z17, Z17, Z9
-	VMOVUPD.Z     64(BX)(R11*2), K2, Z14
-	VSUBPD.BCST.Z (R8), Z14, K2, Z14
-	VMOVUPD       Z14, 64(AX)(R11*2)
-	VADDPD        Z14, Z10, Z10
-	VFMADD231PD   Z14, Z14, Z0
-	VMOVUPD.Z     64(SI)(R11*2), K2, Z15
-	VSUBPD.BCST.Z 8(R8), Z15, K2, Z15
-	VMOVUPD       Z15, 2176(AX)(R11*2)
-	VADDPD        Z15, Z11, Z11
-	VFMADD231PD   Z15, Z14, Z1
-	VFMADD231PD   Z15, Z15, Z2
-	VMOVUPD.Z     64(DI)(R11*2), K2, Z16
-	VSUBPD.BCST.Z 16(R8), Z16, K2, Z16
-	VMOVUPD       Z16, 4288(AX)(R11*2)
-	VADDPD        Z16, Z12, Z12
-	VFMADD231PD   Z16, Z14, Z3
-	VFMADD231PD   Z16, Z15, Z4
-	VFMADD231PD   Z16, Z16, Z5
-	VMOVUPD.Z     64(CX)(R11*2), K2, Z17
-	VSUBPD.BCST.Z 24(R8), Z17, K2, Z17
-	VMOVUPD       Z17, 6400(AX)(R11*2)
-	VADDPD        Z17, Z13, Z13
-	VFMADD231PD   Z17, Z14, Z6
-	VFMADD231PD   Z17, Z15, Z7
-	VFMADD231PD   Z17, Z16, Z8
-	VFMADD231PD   Z17, Z17, Z9
-
-sums:
-	MOVQ       cross+8(FP), AX
-	MOVQ       row+16(FP), CX
-	SHLQ       $0x03, CX
-	MOVQ       AX, DX
-	ADDQ       CX, DX
-	ADDQ       $0x00000008, CX
-	MOVQ       DX, BX
-	ADDQ       CX, BX
-	ADDQ       $0x00000008, CX
-	MOVQ       BX, SI
-	ADDQ       CX, SI
-	ADDQ       $0x00000008, CX
-	MOVQ       s+0(FP), CX
-	VMOVDQU64  foldOrder<>+0(SB), Z14
-	MOVL       $0x00000001, DI
-	KMOVW      DI, K1
-	MOVL       $0x00000003, DI
-	KMOVW      DI, K2
-	MOVL       $0x00000007, DI
-	KMOVW      DI, K3
-	MOVL       $0x0000000f, DI
-	KMOVW      DI, K4
-	VSHUFF64X2 $0x44, Z0, Z0, Z15
-	VSHUFF64X2 $0xee, Z0, Z0, Z0
-	VADDPD     Z15, Z0, Z0
-	VSHUFF64X2 $0x88, Z0, Z0, Z15
-	VSHUFF64X2 $0xdd, Z0, Z0, Z0
-	VADDPD     Z15, Z0, Z0
-	VUNPCKLPD  Z0, Z0, Z15
-	VUNPCKHPD  Z0, Z0, Z0
-	VADDPD     Z15, Z0, Z0
-	VPERMPD    Z0, Z14, Z0
-	VSHUFF64X2 $0x44, Z2, Z1, Z15
-	VSHUFF64X2 $0xee, Z2, Z1, Z1
-	VADDPD     Z15, Z1, Z1
-	VSHUFF64X2 $0x88, Z1, Z1, Z2
-	VSHUFF64X2 $0xdd, Z1, Z1, Z1
-	VADDPD     Z2, Z1, Z1
-	VUNPCKLPD  Z1, Z1, Z2
-	VUNPCKHPD  Z1, Z1, Z1
-	VADDPD     Z2, Z1, Z1
-	VPERMPD    Z1, Z14, Z1
-	VSHUFF64X2 $0x44, Z4, Z3, Z2
-	VSHUFF64X2 $0xee, Z4, Z3, Z3
-	VADDPD     Z2, Z3, Z3
-	VSHUFF64X2 $0x44, Z5, Z5, Z2
-	VSHUFF64X2 $0xee, Z5, Z5, Z5
-	VADDPD     Z2, Z5, Z5
-	VSHUFF64X2 $0x88, Z5, Z3, Z2
-	VSHUFF64X2 $0xdd, Z5, Z3, Z3
-	VADDPD     Z2, Z3, Z3
-	VUNPCKLPD  Z3, Z3, Z2
-	VUNPCKHPD  Z3, Z3, Z3
-	VADDPD     Z2, Z3, Z3
-	VPERMPD    Z3, Z14, Z3
-	VSHUFF64X2 $0x44, Z7, Z6, Z2
-	VSHUFF64X2 $0xee, Z7, Z6, Z6
-	VADDPD     Z2, Z6, Z6
-	VSHUFF64X2 $0x44, Z9, Z8, Z2
-	VSHUFF64X2 $0xee, Z9, Z8, Z8
-	VADDPD     Z2, Z8, Z8
-	VSHUFF64X2 $0x88, Z8, Z6, Z2
-	VSHUFF64X2 $0xdd, Z8, Z6, Z6
-	VADDPD     Z2, Z6, Z6
-	VUNPCKLPD  Z6, Z6, Z2
-	VUNPCKHPD  Z6, Z6, Z6
-	VADDPD     Z2, Z6, Z6
-	VPERMPD    Z6, Z14, Z6
-	VSHUFF64X2 $0x44, Z11, Z10, Z2
-	VSHUFF64X2 $0xee, Z11, Z10, Z10
-	VADDPD     Z2, Z10, Z10
-	VSHUFF64X2 $0x44, Z13, Z12, Z2
-	VSHUFF64X2 $0xee, Z13, Z12, Z12
-	VADDPD     Z2, Z12, Z12
-	VSHUFF64X2 $0x88, Z12, Z10, Z2
-	VSHUFF64X2 $0xdd, Z12, Z10, Z10
-	VADDPD     Z2, Z10, Z10
-	VUNPCKLPD  Z10, Z10, Z2
-	VUNPCKHPD  Z10, Z10, Z10
-	VADDPD     Z2, Z10, Z10
-	VPERMPD    Z10, Z14, Z10
-	VMOVUPD.Z  (AX), K1, Z2
-	VADDPD     Z2, Z0, Z0
-	VMOVUPD.Z  (DX), K2, Z2
-	VADDPD     Z2, Z1, Z1
-	VMOVUPD.Z  (BX), K3, Z2
-	VADDPD     Z2, Z3, Z3
-	VMOVUPD.Z  (SI), K4, Z2
-	VADDPD     Z2, Z6, Z6
-	VMOVUPD.Z  (CX), K4, Z2
-	VADDPD     Z2, Z10, Z10
-	VMOVUPD    Z0, K1, (AX)
-	VMOVUPD    Z1, K2, (DX)
-	VMOVUPD    Z3, K3, (BX)
-	VMOVUPD    Z6, K4, (SI)
-	VMOVUPD    Z10, K4, (CX)
-	VZEROUPPER
-	RET
-
-// func fusedRectangle64x4AVX512(cross *float64, row int, left *float64, right *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
-// Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·fusedRectangle64x4AVX512(SB), NOSPLIT, $0-80
-	VPXORQ Z0, Z0, Z0
-	VPXORQ Z1, Z1, Z1
-	VPXORQ Z2, Z2, Z2
-	VPXORQ Z3, Z3, Z3
-	VPXORQ Z4, Z4, Z4
-	VPXORQ Z5, Z5, Z5
-	VPXORQ Z6, Z6, Z6
-	VPXORQ Z7, Z7, Z7
-	VPXORQ Z8, Z8, Z8
-	VPXORQ Z9, Z9, Z9
-	VPXORQ Z10, Z10, Z10
-	VPXORQ Z11, Z11, Z11
-	VPXORQ Z12, Z12, Z12
-	VPXORQ Z13, Z13, Z13
-	VPXORQ Z14, Z14, Z14
-	VPXORQ Z15, Z15, Z15
-	VPXORQ Z16, Z16, Z16
-	VPXORQ Z17, Z17, Z17
-	VPXORQ Z18, Z18, Z18
-	VPXORQ Z19, Z19, Z19
-	MOVQ   right+24(FP), AX
-	MOVQ   left+16(FP), CX
-	MOVQ   columns+32(FP), DX
-	MOVQ   from+40(FP), BX
-	MOVQ   (DX), SI
-	ADDQ   BX, SI
-	MOVQ   32(DX), DI
-	ADDQ   BX, DI
-	MOVQ   64(DX), R8
-	ADDQ   BX, R8
-	MOVQ   96(DX), DX
-	ADDQ   BX, DX
-	MOVQ   next+64(FP), BX
-	MOVQ   nextFrom+72(FP), R9
-	MOVQ   (BX), R10
-	ADDQ   R9, R10
-	MOVQ   32(BX), R11
-	ADDQ   R9, R11
-	MOVQ   64(BX), R12
-	ADDQ   R9, R12
-	MOVQ   96(BX), BX
-	ADDQ   R9, BX
-	MOVQ   origin+48(FP), R9
-	XORQ   R13, R13
-	MOVQ   rows+56(FP), R14
-	SHRQ   $0x04, R14
-	JZ     rest
-	SHLQ   $0x06, R14
-
-rows:
-	PREFETCHT1  (R10)(R13*2)
-	PREFETCHT1  64(R10)(R13*2)
-	PREFETCHT1  (R11)(R13*2)
-	PREFETCHT1  64(R11)(R13*2)
-	PREFETCHT1  (R12)(R13*2)
-	PREFETCHT1  64(R12)(R13*2)
-	PREFETCHT1  (BX)(R13*2)
-	PREFETCHT1  64(BX)(R13*2)
-	VMOVUPD     (SI)(R13*2), Z20
-	VSUBPD.BCST (R9), Z20, Z20
-	VMOVUPD     Z20, (CX)(R13*2)
-	VMOVUPD     (DI)(R13*2), Z21
-	VSUBPD.BCST 8(R9), Z21, Z21
-	VMOVUPD     Z21, 2112(CX)(R13*2)
-	VMOVUPD     (R8)(R13*2), Z22
-	VSUBPD.BCST 16(R9), Z22, Z22
-	VMOVUPD     Z22, 4224(CX)(R13*2)
-	VMOVUPD     (DX)(R13*2), Z23
-	VSUBPD.BCST 24(R9), Z23, Z23
-	VMOVUPD     Z23, 6336(CX)(R13*2)
-	VMOVUPD     (AX)(R13*2), Z24
-	VFMADD231PD Z20, Z24, Z0
-	VFMADD231PD Z21, Z24, Z5
-	VFMADD231PD Z22, Z24, Z10
-	VFMADD231PD Z23, Z24, Z15
-	VMOVUPD     2112(AX)(R13*2), Z24
-	VFMADD231PD Z20, Z24, Z1
-	VFMADD231PD Z21, Z24, Z6
-	VFMADD231PD Z22, Z24, Z11
-	VFMADD231PD Z23, Z24, Z16
-	VMOVUPD     4224(AX)(R13*2), Z24
-	VFMADD231PD Z20, Z24, Z2
-	VFMADD231PD Z21, Z24, Z7
-	VFMADD231PD Z22, Z24, Z12
-	VFMADD231PD Z23, Z24, Z17
-	VMOVUPD     6336(AX)(R13*2), Z24
-	VFMADD231PD Z20, Z24, Z3
-	VFMADD231PD Z21, Z24, Z8
-	VFMADD231PD Z22, Z24, Z13
-	VFMADD231PD Z23, Z24, Z18
-	VMOVUPD     8448(AX)(R13*2), Z24
-	VFMADD231PD Z20, Z24, Z4
-	VFMADD231PD Z21, Z24, Z9
-	VFMADD231PD Z22, Z24, Z14
-	VFMADD231PD Z23, Z24, Z19
-	VMOVUPD     64(SI)(R13*2), Z20
-	VSUBPD.BCST (R9), Z20, Z20
-	VMOVUPD     Z20, 64(CX)(R13*2)
-	VMOVUPD     64(DI)(R13*2), Z21
-	VSUBPD.BCST 8(R9), Z21, Z21
-	VMOVUPD     Z21, 2176(CX)(R13*2)
-	VMOVUPD     64(R8)(R13*2), Z22
-	VSUBPD.BCST 16(R9), Z22, Z22
-	VMOVUPD     Z22, 4288(CX)(R13*2)
-	VMOVUPD     64(DX)(R13*2), Z23
-	VSUBPD.BCST 24(R9), Z23, Z23
-	VMOVUPD     Z23, 6400(CX)(R13*2)
-	VMOVUPD     64(AX)(R13*2), Z24
-	VFMADD231PD Z20, Z24, Z0
-	VFMADD231PD Z21, Z24, Z5
-	VFMADD231PD Z22, Z24, Z10
-	VFMADD231PD Z23, Z24, Z15
-	VMOVUPD     2176(AX)(R13*2), Z24
-	VFMADD231PD Z20, Z24, Z1
-	VFMADD231PD Z21, Z24, Z6
-	VFMADD231PD Z22, Z24, Z11
-	VFMADD231PD Z23, Z24, Z16
-	VMOVUPD     4288(AX)(R13*2), Z24
-	VFMADD231PD Z20, Z24, Z2
-	VFMADD231PD Z21, Z24, Z7
-	VFMADD231PD Z22, Z24, Z12
-	VFMADD231PD Z23, Z24, Z17
-	VMOVUPD     6400(AX)(R13*2), Z24
-	VFMADD231PD Z20, Z24, Z3
-	VFMADD231PD Z21, Z24, Z8
-	VFMADD231PD Z22, Z24, Z13
-	VFMADD231PD Z23, Z24, Z18
-	VMOVUPD     8512(AX)(R13*2), Z24
-	VFMADD231PD Z20, Z24, Z4
-	VFMADD231PD Z21, Z24, Z9
-	VFMADD231PD Z22, Z24, Z14
-	VFMADD231PD Z23, Z24, Z19
-	ADDQ        $0x00000040, R13
-	CMPQ        R13, R14
-	JLT         rows
-
-rest:
-	MOVQ          rows+56(FP), BX
-	ANDQ          $0x0000000f, BX
-	JZ            sums
-	MOVQ          $-1, R10
-	BZHIQ         BX, R10, R10
-	KMOVW         R10, K1
-	SHRQ          $0x08, R10
-	KMOVW         R10, K2
-	VMOVUPD.Z     (SI)(R13*2), K1, Z20
-	VSUBPD.BCST.Z (R9), Z20, K1, Z20
-	VMOVUPD       Z20, (CX)(R13*2)
-	VMOVUPD.Z     (DI)(R13*2), K1, Z21
-	VSUBPD.BCST.Z 8(R9), Z21, K1, Z21
-	VMOVUPD       Z21, 2112(CX)(R13*2)
-	VMOVUPD.Z     (R8)(R13*2), K1, Z22
-	VSUBPD.BCST.Z 16(R9), Z22, K1, Z22
-	VMOVUPD       Z22, 4224(CX)(R13*2)
-	VMOVUPD.Z     (DX)(R13*2), K1, Z23
-	VSUBPD.BCST.Z 24(R9), Z23, K1, Z23
-	VMOVUPD       Z23, 6336(CX)(R13*2)
-	VMOVUPD       (AX)(R13*2), Z24
-	VFMADD231PD   Z20, Z24, Z0
-	VFMADD231PD   Z21, Z24, Z5
-	VFMADD231PD   Z22, Z24, Z10
-	VFMADD231PD   Z23, Z24, Z15
-	VMOVUPD       2112(AX)(R13*2), Z24
-	VFMADD231PD   Z20, Z24, Z1
-	VFMADD231PD   Z21, Z24, Z6
-	VFMADD231PD   Z22, Z24, Z11
-	VFMADD231PD   Z23, Z24, Z16
-	VMOVUPD       4224(AX)(R13*2), Z24
-	VFMADD231PD   Z20, Z24, Z2
-	VFMADD231PD   Z21, Z24, Z7
-	VFMADD231PD   Z22, Z24, Z12
-	VFMADD231PD   Z23, Z24, Z17
-	VMOVUPD       6336(AX)(R13*2), Z24
-	VFMADD231PD   Z20, Z24, Z3
-	VFMADD231PD   Z21, Z24, Z8
-	VFMADD231PD   Z22, Z24, Z13
-	VFMADD231PD   Z23, Z24, Z18
-	VMOVUPD       8448(AX)(R13*2), Z24
-	VFMADD231PD   Z20, Z24, Z4
-	VFMADD231PD   Z21, Z24, Z9
-	VFMADD231PD   Z22, Z24, Z14
-	VFMADD231PD   Z23, Z24, Z19
-	VMOVUPD.Z     64(SI)(R13*2), K2, Z20
-	VSUBPD.BCST.Z (R9), Z20, K2, Z20
-	VMOVUPD       Z20, 64(CX)(R13*2)
-	VMOVUPD.Z     64(DI)(R13*2), K2, Z21
-	VSUBPD.BCST.Z 8(R9), Z21, K2, Z21
-	VMOVUPD       Z21, 2176(CX)(R13*2)
-	VMOVUPD.Z     64(R8)(R13*2), K2, Z22
-	VSUBPD.BCST.Z 16(R9), Z22, K2, Z22
-	VMOVUPD       Z22, 4288(CX)(R13*2)
-	VMOVUPD.Z     64(DX)(R13*2), K2, Z23
-	VSUBPD.BCST.Z 24(R9), Z23, K2, Z23
-	VMOVUPD       Z23, 6400(CX)(R13*2)
-	VMOVUPD       64(AX)(R13*2), Z24
-	VFMADD231PD   Z20, Z24, Z0
-	VFMADD231PD   Z21, Z24, Z5
-	VFMADD231PD   Z22, Z24, Z10
-	VFMADD231PD   Z23, Z24, Z15
-	VMOVUPD       2176(AX)(R13*2), Z24
-	VFMADD231PD   Z20, Z24, Z1
-	VFMADD231PD   Z21, Z24, Z6
-	VFMADD231PD   Z22, Z24, Z11
-	VFMADD231PD   Z23, Z24, Z16
-	VMOVUPD       4288(AX)(R13*2), Z24
-	VFMADD231PD   Z20, Z24, Z2
-	VFMADD231PD   Z21, Z24, Z7
-	VFMADD231PD   Z22, Z24, Z12
-	VFMADD231PD   Z23, Z24, Z17
-	VMOVUPD       6400(AX)(R13*2), Z24
-	VFMADD231PD   Z20, Z24, Z3
-	VFMADD231PD   Z21, Z24, Z8
-	VFMADD231PD   Z22, Z24, Z13
-	VFMADD231PD   Z23, Z24, Z18
-	VMOVUPD       8512(AX)(R13*2), Z24
-	VFMADD231PD   Z20, Z24, Z4
-	VFMADD231PD   Z21, Z24, Z9
-	VFMADD231PD   Z22, Z24, Z14
-	VFMADD231PD   Z23, Z24, Z19
-
-sums:
-	MOVQ       cross+0(FP), AX
-	MOVQ       row+8(FP), CX
-	SHLQ       $0x03, CX
-	MOVQ       AX, DX
-	ADDQ       CX, DX
-	ADDQ       $0x00000008, CX
-	MOVQ       DX, BX
-	ADDQ       CX, BX
-	ADDQ       $0x00000008, CX
-	MOVQ       BX, SI
-	ADDQ       CX, SI
-	ADDQ       $0x00000008, CX
-	VMOVDQU64  foldOrder<>+0(SB), Z20
-	MOVL       $0x0000001f, CX
-	KMOVW      CX, K1
-	VSHUFF64X2 $0x44, Z1, Z0, Z21
-	VSHUFF64X2 $0xee, Z1, Z0, Z0
-	VADDPD     Z21, Z0, Z0
-	VSHUFF64X2 $0x44, Z3, Z2, Z1
-	VSHUFF64X2 $0xee, Z3, Z2, Z2
-	VADDPD     Z1, Z2, Z2
-	VSHUFF64X2 $0x88, Z2, Z0, Z1
-	VSHUFF64X2 $0xdd, Z2, Z0, Z0
-	VADDPD     Z1, Z0, Z0
-	VSHUFF64X2 $0x44, Z4, Z4, Z1
-	VSHUFF64X2 $0xee, Z4, Z4, Z4
-	VADDPD     Z1, Z4, Z4
-	VSHUFF64X2 $0x88, Z4, Z4, Z1
-	VSHUFF64X2 $0xdd, Z4, Z4, Z4
-	VADDPD     Z1, Z4, Z4
-	VUNPCKLPD  Z4, Z0, Z1
-	VUNPCKHPD  Z4, Z0, Z0
-	VADDPD     Z1, Z0, Z0
-	VPERMPD    Z0, Z20, Z0
-	VSHUFF64X2 $0x44, Z6, Z5, Z1
-	VSHUFF64X2 $0xee, Z6, Z5, Z5
-	VADDPD     Z1, Z5, Z5
-	VSHUFF64X2 $0x44, Z8, Z7, Z1
-	VSHUFF64X2 $0xee, Z8, Z7, Z7
-	VADDPD     Z1, Z7, Z7
-	VSHUFF64X2 $0x88, Z7, Z5, Z1
-	VSHUFF64X2 $0xdd, Z7, Z5, Z5
-	VADDPD     Z1, Z5, Z5
-	VSHUFF64X2 $0x44, Z9, Z9, Z1
-	VSHUFF64X2 $0xee, Z9, Z9, Z9
-	VADDPD     Z1, Z9, Z9
-	VSHUFF64X2 $0x88, Z9, Z9, Z1
-	VSHUFF64X2 $0xdd, Z9, Z9, Z9
-	VADDPD     Z1, Z9, Z9
-	VUNPCKLPD  Z9, Z5, Z1
-	VUNPCKHPD  Z9, Z5, Z5
-	VADDPD     Z1, Z5, Z5
-	VPERMPD    Z5, Z20, Z5
-	VSHUFF64X2 $0x44, Z11, Z10, Z1
-	VSHUFF64X2 $0xee, Z11, Z10, Z10
-	VADDPD     Z1, Z10, Z10
-	VSHUFF64X2 $0x44, Z13, Z12, Z1
-	VSHUFF64X2 $0xee, Z13, Z12, Z12
-	VADDPD     Z1, Z12, Z12
-	VSHUFF64X2 $0x88, Z12, Z10, Z1
-	VSHUFF64X2 $0xdd, Z12, Z10, Z10
-	VADDPD     Z1, Z10, Z10
-	VSHUFF64X2 $0x44, Z14, Z14, Z1
-	VSHUFF64X2 $0xee, Z14, Z14, Z14
-	VADDPD     Z1, Z14, Z14
-	VSHUFF64X2 $0x88, Z14, Z14, Z1
-	VSHUFF64X2 $0xdd, Z14, Z14, Z14
-	VADDPD     Z1, Z14, Z14
-	VUNPCKLPD  Z14, Z10, Z1
-	VUNPCKHPD  Z14, Z10, Z10
-	VADDPD     Z1, Z10, Z10
-	VPERMPD    Z10, Z20, Z10
-	VSHUFF64X2 $0x44, Z16, Z15, Z1
-	VSHUFF64X2 $0xee, Z16, Z15, Z15
-	VADDPD     Z1, Z15, Z15
-	VSHUFF64X2 $0x44, Z18, Z17, Z1
-	VSHUFF64X2 $0xee, Z18, Z17, Z17
-	VADDPD     Z1, Z17, Z17
-	VSHUFF64X2 $0x88, Z17, Z15, Z1
-	VSHUFF64X2 $0xdd, Z17, Z15, Z15
-	VADDPD     Z1, Z15, Z15
-	VSHUFF64X2 $0x44, Z19, Z19, Z1
-	VSHUFF64X2 $0xee, Z19, Z19, Z19
-	VADDPD     Z1, Z19, Z19
-	VSHUFF64X2 $0x88, Z19, Z19, Z1
-	VSHUFF64X2 $0xdd, Z19, Z19, Z19
-	VADDPD     Z1, Z19, Z19
-	VUNPCKLPD  Z19, Z15, Z1
-	VUNPCKHPD  Z19, Z15, Z15
-	VADDPD     Z1, Z15, Z15
-	VPERMPD    Z15, Z20, Z15
-	VMOVUPD.Z  (AX), K1, Z1
-	VADDPD     Z1, Z0, Z0
-	VMOVUPD.Z  (DX), K1, Z1
-	VADDPD     Z1, Z5, Z5
-	VMOVUPD.Z  (BX), K1, Z1
-	VADDPD     Z1, Z10, Z10
-	VMOVUPD.Z  (SI), K1, Z1
-	VADDPD     Z1, Z15, Z15
-	VMOVUPD    Z0, K1, (AX)
-	VMOVUPD    Z5, K1, (DX)
-	VMOVUPD    Z10, K1, (BX)
-	VMOVUPD    Z15, K1, (SI)
-	VZEROUPPER
-	RET
-
-// func askingTriangle64x4AVX512(s *float64, cross *float64, row int, tile *float64, rows int, next *byte, nextFrom int)
-// Requires: AVX, AVX512F, MMX+
-TEXT ·askingTriangle64x4AVX512(SB), NOSPLIT, $0-56
-	VPXORQ Z0, Z0, Z0
-	VPXORQ Z1, Z1, Z1
-	VPXORQ Z2, Z2, Z2
-	VPXORQ Z3, Z3, Z3
-	VPXORQ Z4, Z4, Z4
-	VPXORQ Z5, Z5, Z5
-	VPXORQ Z6, Z6, Z6
-	VPXORQ Z7, Z7, Z7
-	VPXORQ Z8, Z8, Z8
-	VPXORQ Z9, Z9, Z9
-	VPXORQ Z10, Z10, Z10
-	VPXORQ Z11, Z11, Z11
-	VPXORQ Z12, Z12, Z12
-	VPXORQ Z13, Z13, Z13
-	MOVQ   tile+24(FP), AX
-	MOVQ   rows+32(FP), CX
-	MOVQ   next+40(FP), DX
-	MOVQ   nextFrom+48(FP), BX
-	MOVQ   (DX), SI
-	ADDQ   BX, SI
-	MOVQ   32(DX), DI
-	ADDQ   BX, DI
-	MOVQ   64(DX), DX
-	ADDQ   BX, DX
-	ADDQ   $0x0f, CX
-	ANDQ   $-16, CX
-	SHLQ   $0x02, CX
-	XORQ   BX, BX
-
-rows:
-	PREFETCHT1  (SI)(BX*2)
-	PREFETCHT1  64(SI)(BX*2)
-	PREFETCHT1  (DI)(BX*2)
-	PREFETCHT1  64(DI)(BX*2)
-	PREFETCHT1  (DX)(BX*2)
-	PREFETCHT1  64(DX)(BX*2)
-	VMOVUPD     (AX)(BX*2), Z14
-	VADDPD      Z14, Z10, Z10
-	VFMADD231PD Z14, Z14, Z0
-	VMOVUPD     2112(AX)(BX*2), Z15
-	VADDPD      Z15, Z11, Z11
-	VFMADD231PD Z15, Z14, Z1
-	VFMADD231PD Z15, Z15, Z2
-	VMOVUPD     4224(AX)(BX*2), Z16
-	VADDPD      Z16, Z12, Z12
-	VFMADD231PD Z16, Z14, Z3
-	VFMADD231PD Z16, Z15, Z4
-	VFMADD231PD Z16, Z16, Z5
-	VMOVUPD     6336(AX)(BX*2), Z17
-	VADDPD      Z17, Z13, Z13
-	VFMADD231PD Z17, Z14, Z6
-	VFMADD231PD Z17, Z15, Z7
-	VFMADD231PD Z17, Z16, Z8
-	VFMADD231PD Z17, Z17, Z9
-	VMOVUPD     64(AX)(BX*2), Z14
-	VADDPD      Z14, Z10, Z10
-	VFMADD231PD Z14, Z14, Z0
-	VMOVUPD     2176(AX)(BX*2), Z15
-	VADDPD      Z15, Z11, Z11
-	VFMADD231PD Z15, Z14, Z1
-	VFMADD231PD Z15, Z15, Z2
-	VMOVUPD     4288(AX)(BX*2), Z16
-	VADDPD      Z16, Z12, Z12
-	VFMADD231PD Z16, Z14, Z3
-	VFMADD231PD Z16, Z15, Z4
-	VFMADD231PD Z16, Z16, Z5
-	VMOVUPD     6400(AX)(BX*2), Z17
-	VADDPD      Z17, Z13, Z13
-	VFMADD231PD Z17, Z14, Z6
-	VFMADD231PD Z17, Z15, Z7
-	VFMADD231PD Z17, Z16, Z8
-	VFMADD231PD Z17, Z17, Z9
-	ADDQ        $0x00000040, BX
-	CMPQ        BX, CX
-	JLT         rows
-	MOVQ        cross+8(FP), AX
-	MOVQ        row+16(FP), CX
-	SHLQ        $0x03, CX
-	MOVQ        AX, DX
-	ADDQ        CX, DX
-	ADDQ        $0x00000008, CX
-	MOVQ        DX, BX
-	ADDQ        CX, BX
-	ADDQ        $0x00000008, CX
-	MOVQ        BX, SI
-	ADDQ        CX, SI
-	ADDQ        $0x00000008, CX
-	MOVQ        s+0(FP), CX
 	VMOVDQU64   foldOrder<>+0(SB), Z14
 	MOVL        $0x00000001, DI
 	KMOVW       DI, K1
@@ -5675,9 +1428,9 @@ rows:
 	VZEROUPPER
 	RET
 
-// func fusedTriangle32x5AVX512(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
-// Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·fusedTriangle32x5AVX512(SB), NOSPLIT, $0-80
+// func fusedTriangle32x5AVX512(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·fusedTriangle32x5AVX512(SB), NOSPLIT, $0-64
 	VPXORQ Z0, Z0, Z0
 	VPXORQ Z1, Z1, Z1
 	VPXORQ Z2, Z2, Z2
@@ -5711,172 +1464,161 @@ TEXT ·fusedTriangle32x5AVX512(SB), NOSPLIT, $0-80
 	ADDQ   DX, R8
 	MOVQ   128(CX), CX
 	ADDQ   DX, CX
-	MOVQ   next+64(FP), DX
-	MOVQ   nextFrom+72(FP), R9
-	MOVQ   (DX), R10
-	ADDQ   R9, R10
-	MOVQ   32(DX), R11
-	ADDQ   R9, R11
-	MOVQ   64(DX), DX
-	ADDQ   R9, DX
-	MOVQ   origin+48(FP), R9
-	XORQ   R12, R12
-	MOVQ   rows+56(FP), R13
-	SHRQ   $0x04, R13
+	MOVQ   origin+48(FP), DX
+	XORQ   R9, R9
+	MOVQ   rows+56(FP), R10
+	SHRQ   $0x04, R10
 	JZ     rest
-	SHLQ   $0x06, R13
+	SHLQ   $0x06, R10
 
 rows:
-	PREFETCHT1  (R10)(R12*1)
-	PREFETCHT1  (R11)(R12*1)
-	PREFETCHT1  (DX)(R12*1)
-	VCVTPS2PD   (BX)(R12*1), Z20
-	VSUBPD.BCST (R9), Z20, Z20
-	VMOVUPD     Z20, (AX)(R12*2)
+	VCVTPS2PD   (BX)(R9*1), Z20
+	VSUBPD.BCST (DX), Z20, Z20
+	VMOVUPD     Z20, (AX)(R9*2)
 	VADDPD      Z20, Z15, Z15
 	VFMADD231PD Z20, Z20, Z0
-	VCVTPS2PD   (SI)(R12*1), Z21
-	VSUBPD.BCST 8(R9), Z21, Z21
-	VMOVUPD     Z21, 2112(AX)(R12*2)
+	VCVTPS2PD   (SI)(R9*1), Z21
+	VSUBPD.BCST 8(DX), Z21, Z21
+	VMOVUPD     Z21, 2112(AX)(R9*2)
 	VADDPD      Z21, Z16, Z16
 	VFMADD231PD Z21, Z20, Z1
 	VFMADD231PD Z21, Z21, Z2
-	VCVTPS2PD   (DI)(R12*1), Z22
-	VSUBPD.BCST 16(R9), Z22, Z22
-	VMOVUPD     Z22, 4224(AX)(R12*2)
+	VCVTPS2PD   (DI)(R9*1), Z22
+	VSUBPD.BCST 16(DX), Z22, Z22
+	VMOVUPD     Z22, 4224(AX)(R9*2)
 	VADDPD      Z22, Z17, Z17
 	VFMADD231PD Z22, Z20, Z3
 	VFMADD231PD Z22, Z21, Z4
 	VFMADD231PD Z22, Z22, Z5
-	VCVTPS2PD   (R8)(R12*1), Z23
-	VSUBPD.BCST 24(R9), Z23, Z23
-	VMOVUPD     Z23, 6336(AX)(R12*2)
+	VCVTPS2PD   (R8)(R9*1), Z23
+	VSUBPD.BCST 24(DX), Z23, Z23
+	VMOVUPD     Z23, 6336(AX)(R9*2)
 	VADDPD      Z23, Z18, Z18
 	VFMADD231PD Z23, Z20, Z6
 	VFMADD231PD Z23, Z21, Z7
 	VFMADD231PD Z23, Z22, Z8
 	VFMADD231PD Z23, Z23, Z9
-	VCVTPS2PD   (CX)(R12*1), Z24
-	VSUBPD.BCST 32(R9), Z24, Z24
-	VMOVUPD     Z24, 8448(AX)(R12*2)
+	VCVTPS2PD   (CX)(R9*1), Z24
+	VSUBPD.BCST 32(DX), Z24, Z24
+	VMOVUPD     Z24, 8448(AX)(R9*2)
 	VADDPD      Z24, Z19, Z19
 	VFMADD231PD Z24, Z20, Z10
 	VFMADD231PD Z24, Z21, Z11
 	VFMADD231PD Z24, Z22, Z12
 	VFMADD231PD Z24, Z23, Z13
 	VFMADD231PD Z24, Z24, Z14
-	VCVTPS2PD   32(BX)(R12*1), Z20
-	VSUBPD.BCST (R9), Z20, Z20
-	VMOVUPD     Z20, 64(AX)(R12*2)
+	VCVTPS2PD   32(BX)(R9*1), Z20
+	VSUBPD.BCST (DX), Z20, Z20
+	VMOVUPD     Z20, 64(AX)(R9*2)
 	VADDPD      Z20, Z15, Z15
 	VFMADD231PD Z20, Z20, Z0
-	VCVTPS2PD   32(SI)(R12*1), Z21
-	VSUBPD.BCST 8(R9), Z21, Z21
-	VMOVUPD     Z21, 2176(AX)(R12*2)
+	VCVTPS2PD   32(SI)(R9*1), Z21
+	VSUBPD.BCST 8(DX), Z21, Z21
+	VMOVUPD     Z21, 2176(AX)(R9*2)
 	VADDPD      Z21, Z16, Z16
 	VFMADD231PD Z21, Z20, Z1
 	VFMADD231PD Z21, Z21, Z2
-	VCVTPS2PD   32(DI)(R12*1), Z22
-	VSUBPD.BCST 16(R9), Z22, Z22
-	VMOVUPD     Z22, 4288(AX)(R12*2)
+	VCVTPS2PD   32(DI)(R9*1), Z22
+	VSUBPD.BCST 16(DX), Z22, Z22
+	VMOVUPD     Z22, 4288(AX)(R9*2)
 	VADDPD      Z22, Z17, Z17
 	VFMADD231PD Z22, Z20, Z3
 	VFMADD231PD Z22, Z21, Z4
 	VFMADD231PD Z22, Z22, Z5
-	VCVTPS2PD   32(R8)(R12*1), Z23
-	VSUBPD.BCST 24(R9), Z23, Z23
-	VMOVUPD     Z23, 6400(AX)(R12*2)
+	VCVTPS2PD   32(R8)(R9*1), Z23
+	VSUBPD.BCST 24(DX), Z23, Z23
+	VMOVUPD     Z23, 6400(AX)(R9*2)
 	VADDPD      Z23, Z18, Z18
 	VFMADD231PD Z23, Z20, Z6
 	VFMADD231PD Z23, Z21, Z7
 	VFMADD231PD Z23, Z22, Z8
 	VFMADD231PD Z23, Z23, Z9
-	VCVTPS2PD   32(CX)(R12*1), Z24
-	VSUBPD.BCST 32(R9), Z24, Z24
-	VMOVUPD     Z24, 8512(AX)(R12*2)
+	VCVTPS2PD   32(CX)(R9*1), Z24
+	VSUBPD.BCST 32(DX), Z24, Z24
+	VMOVUPD     Z24, 8512(AX)(R9*2)
 	VADDPD      Z24, Z19, Z19
 	VFMADD231PD Z24, Z20, Z10
 	VFMADD231PD Z24, Z21, Z11
 	VFMADD231PD Z24, Z22, Z12
 	VFMADD231PD Z24, Z23, Z13
 	VFMADD231PD Z24, Z24, Z14
-	ADDQ        $0x00000040, R12
-	CMPQ        R12, R13
+	ADDQ        $0x00000040, R9
+	CMPQ        R9, R10
 	JLT         rows
 
 rest:
-	MOVQ          rows+56(FP), DX
-	ANDQ          $0x0000000f, DX
+	MOVQ          rows+56(FP), R10
+	ANDQ          $0x0000000f, R10
 	JZ            sums
-	MOVQ          $-1, R10
-	BZHIQ         DX, R10, R10
-	KMOVW         R10, K1
-	SHRQ          $0x08, R10
-	KMOVW         R10, K2
-	VCVTPS2PD.Z   (BX)(R12*1), K1, Z20
-	VSUBPD.BCST.Z (R9), Z20, K1, Z20
-	VMOVUPD       Z20, (AX)(R12*2)
+	MOVQ          $-1, R11
+	BZHIQ         R10, R11, R11
+	KMOVW         R11, K1
+	SHRQ          $0x08, R11
+	KMOVW         R11, K2
+	VCVTPS2PD.Z   (BX)(R9*1), K1, Z20
+	VSUBPD.BCST.Z (DX), Z20, K1, Z20
+	VMOVUPD       Z20, (AX)(R9*2)
 	VADDPD        Z20, Z15, Z15
 	VFMADD231PD   Z20, Z20, Z0
-	VCVTPS2PD.Z   (SI)(R12*1), K1, Z21
-	VSUBPD.BCST.Z 8(R9), Z21, K1, Z21
-	VMOVUPD       Z21, 2112(AX)(R12*2)
+	VCVTPS2PD.Z   (SI)(R9*1), K1, Z21
+	VSUBPD.BCST.Z 8(DX), Z21, K1, Z21
+	VMOVUPD       Z21, 2112(AX)(R9*2)
 	VADDPD        Z21, Z16, Z16
 	VFMADD231PD   Z21, Z20, Z1
 	VFMADD231PD   Z21, Z21, Z2
-	VCVTPS2PD.Z   (DI)(R12*1), K1, Z22
-	VSUBPD.BCST.Z 16(R9), Z22, K1, Z22
-	VMOVUPD       Z22, 4224(AX)(R12*2)
+	VCVTPS2PD.Z   (DI)(R9*1), K1, Z22
+	VSUBPD.BCST.Z 16(DX), Z22, K1, Z22
+	VMOVUPD       Z22, 4224(AX)(R9*2)
 	VADDPD        Z22, Z17, Z17
 	VFMADD231PD   Z22, Z20, Z3
 	VFMADD231PD   Z22, Z21, Z4
 	VFMADD231PD   Z22, Z22, Z5
-	VCVTPS2PD.Z   (R8)(R12*1), K1, Z23
-	VSUBPD.BCST.Z 24(R9), Z23, K1, Z23
-	VMOVUPD       Z23, 6336(AX)(R12*2)
+	VCVTPS2PD.Z   (R8)(R9*1), K1, Z23
+	VSUBPD.BCST.Z 24(DX), Z23, K1, Z23
+	VMOVUPD       Z23, 6336(AX)(R9*2)
 	VADDPD        Z23, Z18, Z18
 	VFMADD231PD   Z23, Z20, Z6
 	VFMADD231PD   Z23, Z21, Z7
 	VFMADD231PD   Z23, Z22, Z8
 	VFMADD231PD   Z23, Z23, Z9
-	VCVTPS2PD.Z   (CX)(R12*1), K1, Z24
-	VSUBPD.BCST.Z 32(R9), Z24, K1, Z24
-	VMOVUPD       Z24, 8448(AX)(R12*2)
+	VCVTPS2PD.Z   (CX)(R9*1), K1, Z24
+	VSUBPD.BCST.Z 32(DX), Z24, K1, Z24
+	VMOVUPD       Z24, 8448(AX)(R9*2)
 	VADDPD        Z24, Z19, Z19
 	VFMADD231PD   Z24, Z20, Z10
 	VFMADD231PD   Z24, Z21, Z11
 	VFMADD231PD   Z24, Z22, Z12
 	VFMADD231PD   Z24, Z23, Z13
 	VFMADD231PD   Z24, Z24, Z14
-	VCVTPS2PD.Z   32(BX)(R12*1), K2, Z20
-	VSUBPD.BCST.Z (R9), Z20, K2, Z20
-	VMOVUPD       Z20, 64(AX)(R12*2)
+	VCVTPS2PD.Z   32(BX)(R9*1), K2, Z20
+	VSUBPD.BCST.Z (DX), Z20, K2, Z20
+	VMOVUPD       Z20, 64(AX)(R9*2)
 	VADDPD        Z20, Z15, Z15
 	VFMADD231PD   Z20, Z20, Z0
-	VCVTPS2PD.Z   32(SI)(R12*1), K2, Z21
-	VSUBPD.BCST.Z 8(R9), Z21, K2, Z21
-	VMOVUPD       Z21, 2176(AX)(R12*2)
+	VCVTPS2PD.Z   32(SI)(R9*1), K2, Z21
+	VSUBPD.BCST.Z 8(DX), Z21, K2, Z21
+	VMOVUPD       Z21, 2176(AX)(R9*2)
 	VADDPD        Z21, Z16, Z16
 	VFMADD231PD   Z21, Z20, Z1
 	VFMADD231PD   Z21, Z21, Z2
-	VCVTPS2PD.Z   32(DI)(R12*1), K2, Z22
-	VSUBPD.BCST.Z 16(R9), Z22, K2, Z22
-	VMOVUPD       Z22, 4288(AX)(R12*2)
+	VCVTPS2PD.Z   32(DI)(R9*1), K2, Z22
+	VSUBPD.BCST.Z 16(DX), Z22, K2, Z22
+	VMOVUPD       Z22, 4288(AX)(R9*2)
 	VADDPD        Z22, Z17, Z17
 	VFMADD231PD   Z22, Z20, Z3
 	VFMADD231PD   Z22, Z21, Z4
 	VFMADD231PD   Z22, Z22, Z5
-	VCVTPS2PD.Z   32(R8)(R12*1), K2, Z23
-	VSUBPD.BCST.Z 24(R9), Z23, K2, Z23
-	VMOVUPD       Z23, 6400(AX)(R12*2)
+	VCVTPS2PD.Z   32(R8)(R9*1), K2, Z23
+	VSUBPD.BCST.Z 24(DX), Z23, K2, Z23
+	VMOVUPD       Z23, 6400(AX)(R9*2)
 	VADDPD        Z23, Z18, Z18
 	VFMADD231PD   Z23, Z20, Z6
 	VFMADD231PD   Z23, Z21, Z7
 	VFMADD231PD   Z23, Z22, Z8
 	VFMADD231PD   Z23, Z23, Z9
-	VCVTPS2PD.Z   32(CX)(R12*1), K2, Z24
-	VSUBPD.BCST.Z 32(R9), Z24, K2, Z24
-	VMOVUPD       Z24, 8512(AX)(R12*2)
+	VCVTPS2PD.Z   32(CX)(R9*1), K2, Z24
+	VSUBPD.BCST.Z 32(DX), Z24, K2, Z24
+	VMOVUPD       Z24, 8512(AX)(R9*2)
 	VADDPD        Z24, Z19, Z19
 	VFMADD231PD   Z24, Z20, Z10
 	VFMADD231PD   Z24, Z21, Z11
@@ -6017,9 +1759,873 @@ sums:
 	VZEROUPPER
 	RET
 
-// func fusedRectangle32x5AVX512(cross *float64, row int, left *float64, right *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
-// Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·fusedRectangle32x5AVX512(SB), NOSPLIT, $0-80
+// func fusedRectangle32x1AVX512(cross *float64, row int, left *float64, right *float64, columns *byte, from int, origin *float64, rows int)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·fusedRectangle32x1AVX512(SB), NOSPLIT, $0-64
+	VPXORQ Z0, Z0, Z0
+	VPXORQ Z1, Z1, Z1
+	VPXORQ Z2, Z2, Z2
+	VPXORQ Z3, Z3, Z3
+	VPXORQ Z4, Z4, Z4
+	MOVQ   right+24(FP), AX
+	MOVQ   left+16(FP), CX
+	MOVQ   columns+32(FP), DX
+	MOVQ   from+40(FP), BX
+	MOVQ   (DX), DX
+	ADDQ   BX, DX
+	MOVQ   origin+48(FP), BX
+	XORQ   SI, SI
+	MOVQ   rows+56(FP), DI
+	SHRQ   $0x04, DI
+	JZ     rest
+	SHLQ   $0x06, DI
+
+rows:
+	VCVTPS2PD   (DX)(SI*1), Z5
+	VSUBPD.BCST (BX), Z5, Z5
+	VMOVUPD     Z5, (CX)(SI*2)
+	VMOVUPD     (AX)(SI*2), Z6
+	VFMADD231PD Z5, Z6, Z0
+	VMOVUPD     2112(AX)(SI*2), Z6
+	VFMADD231PD Z5, Z6, Z1
+	VMOVUPD     4224(AX)(SI*2), Z6
+	VFMADD231PD Z5, Z6, Z2
+	VMOVUPD     6336(AX)(SI*2), Z6
+	VFMADD231PD Z5, Z6, Z3
+	VMOVUPD     8448(AX)(SI*2), Z6
+	VFMADD231PD Z5, Z6, Z4
+	VCVTPS2PD   32(DX)(SI*1), Z5
+	VSUBPD.BCST (BX), Z5, Z5
+	VMOVUPD     Z5, 64(CX)(SI*2)
+	VMOVUPD     64(AX)(SI*2), Z6
+	VFMADD231PD Z5, Z6, Z0
+	VMOVUPD     2176(AX)(SI*2), Z6
+	VFMADD231PD Z5, Z6, Z1
+	VMOVUPD     4288(AX)(SI*2), Z6
+	VFMADD231PD Z5, Z6, Z2
+	VMOVUPD     6400(AX)(SI*2), Z6
+	VFMADD231PD Z5, Z6, Z3
+	VMOVUPD     8512(AX)(SI*2), Z6
+	VFMADD231PD Z5, Z6, Z4
+	ADDQ        $0x00000040, SI
+	CMPQ        SI, DI
+	JLT         rows
+
+rest:
+	MOVQ          rows+56(FP), DI
+	ANDQ          $0x0000000f, DI
+	JZ            sums
+	MOVQ          $-1, R8
+	BZHIQ         DI, R8, R8
+	KMOVW         R8, K1
+	SHRQ          $0x08, R8
+	KMOVW         R8, K2
+	VCVTPS2PD.Z   (DX)(SI*1), K1, Z5
+	VSUBPD.BCST.Z (BX), Z5, K1, Z5
+	VMOVUPD       Z5, (CX)(SI*2)
+	VMOVUPD       (AX)(SI*2), Z6
+	VFMADD231PD   Z5, Z6, Z0
+	VMOVUPD       2112(AX)(SI*2), Z6
+	VFMADD231PD   Z5, Z6, Z1
+	VMOVUPD       4224(AX)(SI*2), Z6
+	VFMADD231PD   Z5, Z6, Z2
+	VMOVUPD       6336(AX)(SI*2), Z6
+	VFMADD231PD   Z5, Z6, Z3
+	VMOVUPD       8448(AX)(SI*2), Z6
+	VFMADD231PD   Z5, Z6, Z4
+	VCVTPS2PD.Z   32(DX)(SI*1), K2, Z5
+	VSUBPD.BCST.Z (BX), Z5, K2, Z5
+	VMOVUPD       Z5, 64(CX)(SI*2)
+	VMOVUPD       64(AX)(SI*2), Z6
+	VFMADD231PD   Z5, Z6, Z0
+	VMOVUPD       2176(AX)(SI*2), Z6
+	VFMADD231PD   Z5, Z6, Z1
+	VMOVUPD       4288(AX)(SI*2), Z6
+	VFMADD231PD   Z5, Z6, Z2
+	VMOVUPD       6400(AX)(SI*2), Z6
+	VFMADD231PD   Z5, Z6, Z3
+	VMOVUPD       8512(AX)(SI*2), Z6
+	VFMADD231PD   Z5, Z6, Z4
+
+sums:
+	MOVQ       cross+0(FP), AX
+	MOVQ       row+8(FP), CX
+	SHLQ       $0x03, CX
+	VMOVDQU64  foldOrder<>+0(SB), Z5
+	MOVL       $0x0000001f, CX
+	KMOVW      CX, K1
+	VSHUFF64X2 $0x44, Z1, Z0, Z6
+	VSHUFF64X2 $0xee, Z1, Z0, Z0
+	VADDPD     Z6, Z0, Z0
+	VSHUFF64X2 $0x44, Z3, Z2, Z1
+	VSHUFF64X2 $0xee, Z3, Z2, Z2
+	VADDPD     Z1, Z2, Z2
+	VSHUFF64X2 $0x88, Z2, Z0, Z1
+	VSHUFF64X2 $0xdd, Z2, Z0, Z0
+	VADDPD     Z1, Z0, Z0
+	VSHUFF64X2 $0x44, Z4, Z4, Z1
+	VSHUFF64X2 $0xee, Z4, Z4, Z4
+	VADDPD     Z1, Z4, Z4
+	VSHUFF64X2 $0x88, Z4, Z4, Z1
+	VSHUFF64X2 $0xdd, Z4, Z4, Z4
+	VADDPD     Z1, Z4, Z4
+	VUNPCKLPD  Z4, Z0, Z1
+	VUNPCKHPD  Z4, Z0, Z0
+	VADDPD     Z1, Z0, Z0
+	VPERMPD    Z0, Z5, Z0
+	VMOVUPD.Z  (AX), K1, Z1
+	VADDPD     Z1, Z0, Z0
+	VMOVUPD    Z0, K1, (AX)
+	VZEROUPPER
+	RET
+
+// func fusedRectangle32x2AVX512(cross *float64, row int, left *float64, right *float64, columns *byte, from int, origin *float64, rows int)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·fusedRectangle32x2AVX512(SB), NOSPLIT, $0-64
+	VPXORQ Z0, Z0, Z0
+	VPXORQ Z1, Z1, Z1
+	VPXORQ Z2, Z2, Z2
+	VPXORQ Z3, Z3, Z3
+	VPXORQ Z4, Z4, Z4
+	VPXORQ Z5, Z5, Z5
+	VPXORQ Z6, Z6, Z6
+	VPXORQ Z7, Z7, Z7
+	VPXORQ Z8, Z8, Z8
+	VPXORQ Z9, Z9, Z9
+	MOVQ   right+24(FP), AX
+	MOVQ   left+16(FP), CX
+	MOVQ   columns+32(FP), DX
+	MOVQ   from+40(FP), BX
+	MOVQ   (DX), SI
+	ADDQ   BX, SI
+	MOVQ   32(DX), DX
+	ADDQ   BX, DX
+	MOVQ   origin+48(FP), BX
+	XORQ   DI, DI
+	MOVQ   rows+56(FP), R8
+	SHRQ   $0x04, R8
+	JZ     rest
+	SHLQ   $0x06, R8
+
+rows:
+	VCVTPS2PD   (SI)(DI*1), Z10
+	VSUBPD.BCST (BX), Z10, Z10
+	VMOVUPD     Z10, (CX)(DI*2)
+	VCVTPS2PD   (DX)(DI*1), Z11
+	VSUBPD.BCST 8(BX), Z11, Z11
+	VMOVUPD     Z11, 2112(CX)(DI*2)
+	VMOVUPD     (AX)(DI*2), Z12
+	VFMADD231PD Z10, Z12, Z0
+	VFMADD231PD Z11, Z12, Z5
+	VMOVUPD     2112(AX)(DI*2), Z12
+	VFMADD231PD Z10, Z12, Z1
+	VFMADD231PD Z11, Z12, Z6
+	VMOVUPD     4224(AX)(DI*2), Z12
+	VFMADD231PD Z10, Z12, Z2
+	VFMADD231PD Z11, Z12, Z7
+	VMOVUPD     6336(AX)(DI*2), Z12
+	VFMADD231PD Z10, Z12, Z3
+	VFMADD231PD Z11, Z12, Z8
+	VMOVUPD     8448(AX)(DI*2), Z12
+	VFMADD231PD Z10, Z12, Z4
+	VFMADD231PD Z11, Z12, Z9
+	VCVTPS2PD   32(SI)(DI*1), Z10
+	VSUBPD.BCST (BX), Z10, Z10
+	VMOVUPD     Z10, 64(CX)(DI*2)
+	VCVTPS2PD   32(DX)(DI*1), Z11
+	VSUBPD.BCST 8(BX), Z11, Z11
+	VMOVUPD     Z11, 2176(CX)(DI*2)
+	VMOVUPD     64(AX)(DI*2), Z12
+	VFMADD231PD Z10, Z12, Z0
+	VFMADD231PD Z11, Z12, Z5
+	VMOVUPD     2176(AX)(DI*2), Z12
+	VFMADD231PD Z10, Z12, Z1
+	VFMADD231PD Z11, Z12, Z6
+	VMOVUPD     4288(AX)(DI*2), Z12
+	VFMADD231PD Z10, Z12, Z2
+	VFMADD231PD Z11, Z12, Z7
+	VMOVUPD     6400(AX)(DI*2), Z12
+	VFMADD231PD Z10, Z12, Z3
+	VFMADD231PD Z11, Z12, Z8
+	VMOVUPD     8512(AX)(DI*2), Z12
+	VFMADD231PD Z10, Z12, Z4
+	VFMADD231PD Z11, Z12, Z9
+	ADDQ        $0x00000040, DI
+	CMPQ        DI, R8
+	JLT         rows
+
+rest:
+	MOVQ          rows+56(FP), R8
+	ANDQ          $0x0000000f, R8
+	JZ            sums
+	MOVQ          $-1, R9
+	BZHIQ         R8, R9, R9
+	KMOVW         R9, K1
+	SHRQ          $0x08, R9
+	KMOVW         R9, K2
+	VCVTPS2PD.Z   (SI)(DI*1), K1, Z10
+	VSUBPD.BCST.Z (BX), Z10, K1, Z10
+	VMOVUPD       Z10, (CX)(DI*2)
+	VCVTPS2PD.Z   (DX)(DI*1), K1, Z11
+	VSUBPD.BCST.Z 8(BX), Z11, K1, Z11
+	VMOVUPD       Z11, 2112(CX)(DI*2)
+	VMOVUPD       (AX)(DI*2), Z12
+	VFMADD231PD   Z10, Z12, Z0
+	VFMADD231PD   Z11, Z12, Z5
+	VMOVUPD       2112(AX)(DI*2), Z12
+	VFMADD231PD   Z10, Z12, Z1
+	VFMADD231PD   Z11, Z12, Z6
+	VMOVUPD       4224(AX)(DI*2), Z12
+	VFMADD231PD   Z10, Z12, Z2
+	VFMADD231PD   Z11, Z12, Z7
+	VMOVUPD       6336(AX)(DI*2), Z12
+	VFMADD231PD   Z10, Z12, Z3
+	VFMADD231PD   Z11, Z12, Z8
+	VMOVUPD       8448(AX)(DI*2), Z12
+	VFMADD231PD   Z10, Z12, Z4
+	VFMADD231PD   Z11, Z12, Z9
+	VCVTPS2PD.Z   32(SI)(DI*1), K2, Z10
+	VSUBPD.BCST.Z (BX), Z10, K2, Z10
+	VMOVUPD       Z10, 64(CX)(DI*2)
+	VCVTPS2PD.Z   32(DX)(DI*1), K2, Z11
+	VSUBPD.BCST.Z 8(BX), Z11, K2, Z11
+	VMOVUPD       Z11, 2176(CX)(DI*2)
+	VMOVUPD       64(AX)(DI*2), Z12
+	VFMADD231PD   Z10, Z12, Z0
+	VFMADD231PD   Z11, Z12, Z5
+	VMOVUPD       2176(AX)(DI*2), Z12
+	VFMADD231PD   Z10, Z12, Z1
+	VFMADD231PD   Z11, Z12, Z6
+	VMOVUPD       4288(AX)(DI*2), Z12
+	VFMADD231PD   Z10, Z12, Z2
+	VFMADD231PD   Z11, Z12, Z7
+	VMOVUPD       6400(AX)(DI*2), Z12
+	VFMADD231PD   Z10, Z12, Z3
+	VFMADD231PD   Z11, Z12, Z8
+	VMOVUPD       8512(AX)(DI*2), Z12
+	VFMADD231PD   Z10, Z12, Z4
+	VFMADD231PD   Z11, Z12, Z9
+
+sums:
+	MOVQ       cross+0(FP), AX
+	MOVQ       row+8(FP), CX
+	SHLQ       $0x03, CX
+	MOVQ       AX, DX
+	ADDQ       CX, DX
+	ADDQ       $0x00000008, CX
+	VMOVDQU64  foldOrder<>+0(SB), Z10
+	MOVL       $0x0000001f, CX
+	KMOVW      CX, K1
+	VSHUFF64X2 $0x44, Z1, Z0, Z11
+	VSHUFF64X2 $0xee, Z1, Z0, Z0
+	VADDPD     Z11, Z0, Z0
+	VSHUFF64X2 $0x44, Z3, Z2, Z1
+	VSHUFF64X2 $0xee, Z3, Z2, Z2
+	VADDPD     Z1, Z2, Z2
+	VSHUFF64X2 $0x88, Z2, Z0, Z1
+	VSHUFF64X2 $0xdd, Z2, Z0, Z0
+	VADDPD     Z1, Z0, Z0
+	VSHUFF64X2 $0x44, Z4, Z4, Z1
+	VSHUFF64X2 $0xee, Z4, Z4, Z4
+	VADDPD     Z1, Z4, Z4
+	VSHUFF64X2 $0x88, Z4, Z4, Z1
+	VSHUFF64X2 $0xdd, Z4, Z4, Z4
+	VADDPD     Z1, Z4, Z4
+	VUNPCKLPD  Z4, Z0, Z1
+	VUNPCKHPD  Z4, Z0, Z0
+	VADDPD     Z1, Z0, Z0
+	VPERMPD    Z0, Z10, Z0
+	VSHUFF64X2 $0x44, Z6, Z5, Z1
+	VSHUFF64X2 $0xee, Z6, Z5, Z5
+	VADDPD     Z1, Z5, Z5
+	VSHUFF64X2 $0x44, Z8, Z7, Z1
+	VSHUFF64X2 $0xee, Z8, Z7, Z7
+	VADDPD     Z1, Z7, Z7
+	VSHUFF64X2 $0x88, Z7, Z5, Z1
+	VSHUFF64X2 $0xdd, Z7, Z5, Z5
+	VADDPD     Z1, Z5, Z5
+	VSHUFF64X2 $0x44, Z9, Z9, Z1
+	VSHUFF64X2 $0xee, Z9, Z9, Z9
+	VADDPD     Z1, Z9, Z9
+	VSHUFF64X2 $0x88, Z9, Z9, Z1
+	VSHUFF64X2 $0xdd, Z9, Z9, Z9
+	VADDPD     Z1, Z9, Z9
+	VUNPCKLPD  Z9, Z5, Z1
+	VUNPCKHPD  Z9, Z5, Z5
+	VADDPD     Z1, Z5, Z5
+	VPERMPD    Z5, Z10, Z5
+	VMOVUPD.Z  (AX), K1, Z1
+	VADDPD     Z1, Z0, Z0
+	VMOVUPD.Z  (DX), K1, Z1
+	VADDPD     Z1, Z5, Z5
+	VMOVUPD    Z0, K1, (AX)
+	VMOVUPD    Z5, K1, (DX)
+	VZEROUPPER
+	RET
+
+// func fusedRectangle32x3AVX512(cross *float64, row int, left *float64, right *float64, columns *byte, from int, origin *float64, rows int)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·fusedRectangle32x3AVX512(SB), NOSPLIT, $0-64
+	VPXORQ Z0, Z0, Z0
+	VPXORQ Z1, Z1, Z1
+	VPXORQ Z2, Z2, Z2
+	VPXORQ Z3, Z3, Z3
+	VPXORQ Z4, Z4, Z4
+	VPXORQ Z5, Z5, Z5
+	VPXORQ Z6, Z6, Z6
+	VPXORQ Z7, Z7, Z7
+	VPXORQ Z8, Z8, Z8
+	VPXORQ Z9, Z9, Z9
+	VPXORQ Z10, Z10, Z10
+	VPXORQ Z11, Z11, Z11
+	VPXORQ Z12, Z12, Z12
+	VPXORQ Z13, Z13, Z13
+	VPXORQ Z14, Z14, Z14
+	MOVQ   right+24(FP), AX
+	MOVQ   left+16(FP), CX
+	MOVQ   columns+32(FP), DX
+	MOVQ   from+40(FP), BX
+	MOVQ   (DX), SI
+	ADDQ   BX, SI
+	MOVQ   32(DX), DI
+	ADDQ   BX, DI
+	MOVQ   64(DX), DX
+	ADDQ   BX, DX
+	MOVQ   origin+48(FP), BX
+	XORQ   R8, R8
+	MOVQ   rows+56(FP), R9
+	SHRQ   $0x04, R9
+	JZ     rest
+	SHLQ   $0x06, R9
+
+rows:
+	VCVTPS2PD   (SI)(R8*1), Z15
+	VSUBPD.BCST (BX), Z15, Z15
+	VMOVUPD     Z15, (CX)(R8*2)
+	VCVTPS2PD   (DI)(R8*1), Z16
+	VSUBPD.BCST 8(BX), Z16, Z16
+	VMOVUPD     Z16, 2112(CX)(R8*2)
+	VCVTPS2PD   (DX)(R8*1), Z17
+	VSUBPD.BCST 16(BX), Z17, Z17
+	VMOVUPD     Z17, 4224(CX)(R8*2)
+	VMOVUPD     (AX)(R8*2), Z18
+	VFMADD231PD Z15, Z18, Z0
+	VFMADD231PD Z16, Z18, Z5
+	VFMADD231PD Z17, Z18, Z10
+	VMOVUPD     2112(AX)(R8*2), Z18
+	VFMADD231PD Z15, Z18, Z1
+	VFMADD231PD Z16, Z18, Z6
+	VFMADD231PD Z17, Z18, Z11
+	VMOVUPD     4224(AX)(R8*2), Z18
+	VFMADD231PD Z15, Z18, Z2
+	VFMADD231PD Z16, Z18, Z7
+	VFMADD231PD Z17, Z18, Z12
+	VMOVUPD     6336(AX)(R8*2), Z18
+	VFMADD231PD Z15, Z18, Z3
+	VFMADD231PD Z16, Z18, Z8
+	VFMADD231PD Z17, Z18, Z13
+	VMOVUPD     8448(AX)(R8*2), Z18
+	VFMADD231PD Z15, Z18, Z4
+	VFMADD231PD Z16, Z18, Z9
+	VFMADD231PD Z17, Z18, Z14
+	VCVTPS2PD   32(SI)(R8*1), Z15
+	VSUBPD.BCST (BX), Z15, Z15
+	VMOVUPD     Z15, 64(CX)(R8*2)
+	VCVTPS2PD   32(DI)(R8*1), Z16
+	VSUBPD.BCST 8(BX), Z16, Z16
+	VMOVUPD     Z16, 2176(CX)(R8*2)
+	VCVTPS2PD   32(DX)(R8*1), Z17
+	VSUBPD.BCST 16(BX), Z17, Z17
+	VMOVUPD     Z17, 4288(CX)(R8*2)
+	VMOVUPD     64(AX)(R8*2), Z18
+	VFMADD231PD Z15, Z18, Z0
+	VFMADD231PD Z16, Z18, Z5
+	VFMADD231PD Z17, Z18, Z10
+	VMOVUPD     2176(AX)(R8*2), Z18
+	VFMADD231PD Z15, Z18, Z1
+	VFMADD231PD Z16, Z18, Z6
+	VFMADD231PD Z17, Z18, Z11
+	VMOVUPD     4288(AX)(R8*2), Z18
+	VFMADD231PD Z15, Z18, Z2
+	VFMADD231PD Z16, Z18, Z7
+	VFMADD231PD Z17, Z18, Z12
+	VMOVUPD     6400(AX)(R8*2), Z18
+	VFMADD231PD Z15, Z18, Z3
+	VFMADD231PD Z16, Z18, Z8
+	VFMADD231PD Z17, Z18, Z13
+	VMOVUPD     8512(AX)(R8*2), Z18
+	VFMADD231PD Z15, Z18, Z4
+	VFMADD231PD Z16, Z18, Z9
+	VFMADD231PD Z17, Z18, Z14
+	ADDQ        $0x00000040, R8
+	CMPQ        R8, R9
+	JLT         rows
+
+rest:
+	MOVQ          rows+56(FP), R9
+	ANDQ          $0x0000000f, R9
+	JZ            sums
+	MOVQ          $-1, R10
+	BZHIQ         R9, R10, R10
+	KMOVW         R10, K1
+	SHRQ          $0x08, R10
+	KMOVW         R10, K2
+	VCVTPS2PD.Z   (SI)(R8*1), K1, Z15
+	VSUBPD.BCST.Z (BX), Z15, K1, Z15
+	VMOVUPD       Z15, (CX)(R8*2)
+	VCVTPS2PD.Z   (DI)(R8*1), K1, Z16
+	VSUBPD.BCST.Z 8(BX), Z16, K1, Z16
+	VMOVUPD       Z16, 2112(CX)(R8*2)
+	VCVTPS2PD.Z   (DX)(R8*1), K1, Z17
+	VSUBPD.BCST.Z 16(BX), Z17, K1, Z17
+	VMOVUPD       Z17, 4224(CX)(R8*2)
+	VMOVUPD       (AX)(R8*2), Z18
+	VFMADD231PD   Z15, Z18, Z0
+	VFMADD231PD   Z16, Z18, Z5
+	VFMADD231PD   Z17, Z18, Z10
+	VMOVUPD       2112(AX)(R8*2), Z18
+	VFMADD231PD   Z15, Z18, Z1
+	VFMADD231PD   Z16, Z18, Z6
+	VFMADD231PD   Z17, Z18, Z11
+	VMOVUPD       4224(AX)(R8*2), Z18
+	VFMADD231PD   Z15, Z18, Z2
+	VFMADD231PD   Z16, Z18, Z7
+	VFMADD231PD   Z17, Z18, Z12
+	VMOVUPD       6336(AX)(R8*2), Z18
+	VFMADD231PD   Z15, Z18, Z3
+	VFMADD231PD   Z16, Z18, Z8
+	VFMADD231PD   Z17, Z18, Z13
+	VMOVUPD       8448(AX)(R8*2), Z18
+	VFMADD231PD   Z15, Z18, Z4
+	VFMADD231PD   Z16, Z18, Z9
+	VFMADD231PD   Z17, Z18, Z14
+	VCVTPS2PD.Z   32(SI)(R8*1), K2, Z15
+	VSUBPD.BCST.Z (BX), Z15, K2, Z15
+	VMOVUPD       Z15, 64(CX)(R8*2)
+	VCVTPS2PD.Z   32(DI)(R8*1), K2, Z16
+	VSUBPD.BCST.Z 8(BX), Z16, K2, Z16
+	VMOVUPD       Z16, 2176(CX)(R8*2)
+	VCVTPS2PD.Z   32(DX)(R8*1), K2, Z17
+	VSUBPD.BCST.Z 16(BX), Z17, K2, Z17
+	VMOVUPD       Z17, 4288(CX)(R8*2)
+	VMOVUPD       64(AX)(R8*2), Z18
+	VFMADD231PD   Z15, Z18, Z0
+	VFMADD231PD   Z16, Z18, Z5
+	VFMADD231PD   Z17, Z18, Z10
+	VMOVUPD       2176(AX)(R8*2), Z18
+	VFMADD231PD   Z15, Z18, Z1
+	VFMADD231PD   Z16, Z18, Z6
+	VFMADD231PD   Z17, Z18, Z11
+	VMOVUPD       4288(AX)(R8*2), Z18
+	VFMADD231PD   Z15, Z18, Z2
+	VFMADD231PD   Z16, Z18, Z7
+	VFMADD231PD   Z17, Z18, Z12
+	VMOVUPD       6400(AX)(R8*2), Z18
+	VFMADD231PD   Z15, Z18, Z3
+	VFMADD231PD   Z16, Z18, Z8
+	VFMADD231PD   Z17, Z18, Z13
+	VMOVUPD       8512(AX)(R8*2), Z18
+	VFMADD231PD   Z15, Z18, Z4
+	VFMADD231PD   Z16, Z18, Z9
+	VFMADD231PD   Z17, Z18, Z14
+
+sums:
+	MOVQ       cross+0(FP), AX
+	MOVQ       row+8(FP), CX
+	SHLQ       $0x03, CX
+	MOVQ       AX, DX
+	ADDQ       CX, DX
+	ADDQ       $0x00000008, CX
+	MOVQ       DX, BX
+	ADDQ       CX, BX
+	ADDQ       $0x00000008, CX
+	VMOVDQU64  foldOrder<>+0(SB), Z15
+	MOVL       $0x0000001f, CX
+	KMOVW      CX, K1
+	VSHUFF64X2 $0x44, Z1, Z0, Z16
+	VSHUFF64X2 $0xee, Z1, Z0, Z0
+	VADDPD     Z16, Z0, Z0
+	VSHUFF64X2 $0x44, Z3, Z2, Z1
+	VSHUFF64X2 $0xee, Z3, Z2, Z2
+	VADDPD     Z1, Z2, Z2
+	VSHUFF64X2 $0x88, Z2, Z0, Z1
+	VSHUFF64X2 $0xdd, Z2, Z0, Z0
+	VADDPD     Z1, Z0, Z0
+	VSHUFF64X2 $0x44, Z4, Z4, Z1
+	VSHUFF64X2 $0xee, Z4, Z4, Z4
+	VADDPD     Z1, Z4, Z4
+	VSHUFF64X2 $0x88, Z4, Z4, Z1
+	VSHUFF64X2 $0xdd, Z4, Z4, Z4
+	VADDPD     Z1, Z4, Z4
+	VUNPCKLPD  Z4, Z0, Z1
+	VUNPCKHPD  Z4, Z0, Z0
+	VADDPD     Z1, Z0, Z0
+	VPERMPD    Z0, Z15, Z0
+	VSHUFF64X2 $0x44, Z6, Z5, Z1
+	VSHUFF64X2 $0xee, Z6, Z5, Z5
+	VADDPD     Z1, Z5, Z5
+	VSHUFF64X2 $0x44, Z8, Z7, Z1
+	VSHUFF64X2 $0xee, Z8, Z7, Z7
+	VADDPD     Z1, Z7, Z7
+	VSHUFF64X2 $0x88, Z7, Z5, Z1
+	VSHUFF64X2 $0xdd, Z7, Z5, Z5
+	VADDPD     Z1, Z5, Z5
+	VSHUFF64X2 $0x44, Z9, Z9, Z1
+	VSHUFF64X2 $0xee, Z9, Z9, Z9
+	VADDPD     Z1, Z9, Z9
+	VSHUFF64X2 $0x88, Z9, Z9, Z1
+	VSHUFF64X2 $0xdd, Z9, Z9, Z9
+	VADDPD     Z1, Z9, Z9
+	VUNPCKLPD  Z9, Z5, Z1
+	VUNPCKHPD  Z9, Z5, Z5
+	VADDPD     Z1, Z5, Z5
+	VPERMPD    Z5, Z15, Z5
+	VSHUFF64X2 $0x44, Z11, Z10, Z1
+	VSHUFF64X2 $0xee, Z11, Z10, Z10
+	VADDPD     Z1, Z10, Z10
+	VSHUFF64X2 $0x44, Z13, Z12, Z1
+	VSHUFF64X2 $0xee, Z13, Z12, Z12
+	VADDPD     Z1, Z12, Z12
+	VSHUFF64X2 $0x88, Z12, Z10, Z1
+	VSHUFF64X2 $0xdd, Z12, Z10, Z10
+	VADDPD     Z1, Z10, Z10
+	VSHUFF64X2 $0x44, Z14, Z14, Z1
+	VSHUFF64X2 $0xee, Z14, Z14, Z14
+	VADDPD     Z1, Z14, Z14
+	VSHUFF64X2 $0x88, Z14, Z14, Z1
+	VSHUFF64X2 $0xdd, Z14, Z14, Z14
+	VADDPD     Z1, Z14, Z14
+	VUNPCKLPD  Z14, Z10, Z1
+	VUNPCKHPD  Z14, Z10, Z10
+	VADDPD     Z1, Z10, Z10
+	VPERMPD    Z10, Z15, Z10
+	VMOVUPD.Z  (AX), K1, Z1
+	VADDPD     Z1, Z0, Z0
+	VMOVUPD.Z  (DX), K1, Z1
+	VADDPD     Z1, Z5, Z5
+	VMOVUPD.Z  (BX), K1, Z1
+	VADDPD     Z1, Z10, Z10
+	VMOVUPD    Z0, K1, (AX)
+	VMOVUPD    Z5, K1, (DX)
+	VMOVUPD    Z10, K1, (BX)
+	VZEROUPPER
+	RET
+
+// func fusedRectangle32x4AVX512(cross *float64, row int, left *float64, right *float64, columns *byte, from int, origin *float64, rows int)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·fusedRectangle32x4AVX512(SB), NOSPLIT, $0-64
+	VPXORQ Z0, Z0, Z0
+	VPXORQ Z1, Z1, Z1
+	VPXORQ Z2, Z2, Z2
+	VPXORQ Z3, Z3, Z3
+	VPXORQ Z4, Z4, Z4
+	VPXORQ Z5, Z5, Z5
+	VPXORQ Z6, Z6, Z6
+	VPXORQ Z7, Z7, Z7
+	VPXORQ Z8, Z8, Z8
+	VPXORQ Z9, Z9, Z9
+	VPXORQ Z10, Z10, Z10
+	VPXORQ Z11, Z11, Z11
+	VPXORQ Z12, Z12, Z12
+	VPXORQ Z13, Z13, Z13
+	VPXORQ Z14, Z14, Z14
+	VPXORQ Z15, Z15, Z15
+	VPXORQ Z16, Z16, Z16
+	VPXORQ Z17, Z17, Z17
+	VPXORQ Z18, Z18, Z18
+	VPXORQ Z19, Z19, Z19
+	MOVQ   right+24(FP), AX
+	MOVQ   left+16(FP), CX
+	MOVQ   columns+32(FP), DX
+	MOVQ   from+40(FP), BX
+	MOVQ   (DX), SI
+	ADDQ   BX, SI
+	MOVQ   32(DX), DI
+	ADDQ   BX, DI
+	MOVQ   64(DX), R8
+	ADDQ   BX, R8
+	MOVQ   96(DX), DX
+	ADDQ   BX, DX
+	MOVQ   origin+48(FP), BX
+	XORQ   R9, R9
+	MOVQ   rows+56(FP), R10
+	SHRQ   $0x04, R10
+	JZ     rest
+	SHLQ   $0x06, R10
+
+rows:
+	VCVTPS2PD   (SI)(R9*1), Z20
+	VSUBPD.BCST (BX), Z20, Z20
+	VMOVUPD     Z20, (CX)(R9*2)
+	VCVTPS2PD   (DI)(R9*1), Z21
+	VSUBPD.BCST 8(BX), Z21, Z21
+	VMOVUPD     Z21, 2112(CX)(R9*2)
+	VCVTPS2PD   (R8)(R9*1), Z22
+	VSUBPD.BCST 16(BX), Z22, Z22
+	VMOVUPD     Z22, 4224(CX)(R9*2)
+	VCVTPS2PD   (DX)(R9*1), Z23
+	VSUBPD.BCST 24(BX), Z23, Z23
+	VMOVUPD     Z23, 6336(CX)(R9*2)
+	VMOVUPD     (AX)(R9*2), Z24
+	VFMADD231PD Z20, Z24, Z0
+	VFMADD231PD Z21, Z24, Z5
+	VFMADD231PD Z22, Z24, Z10
+	VFMADD231PD Z23, Z24, Z15
+	VMOVUPD     2112(AX)(R9*2), Z24
+	VFMADD231PD Z20, Z24, Z1
+	VFMADD231PD Z21, Z24, Z6
+	VFMADD231PD Z22, Z24, Z11
+	VFMADD231PD Z23, Z24, Z16
+	VMOVUPD     4224(AX)(R9*2), Z24
+	VFMADD231PD Z20, Z24, Z2
+	VFMADD231PD Z21, Z24, Z7
+	VFMADD231PD Z22, Z24, Z12
+	VFMADD231PD Z23, Z24, Z17
+	VMOVUPD     6336(AX)(R9*2), Z24
+	VFMADD231PD Z20, Z24, Z3
+	VFMADD231PD Z21, Z24, Z8
+	VFMADD231PD Z22, Z24, Z13
+	VFMADD231PD Z23, Z24, Z18
+	VMOVUPD     8448(AX)(R9*2), Z24
+	VFMADD231PD Z20, Z24, Z4
+	VFMADD231PD Z21, Z24, Z9
+	VFMADD231PD Z22, Z24, Z14
+	VFMADD231PD Z23, Z24, Z19
+	VCVTPS2PD   32(SI)(R9*1), Z20
+	VSUBPD.BCST (BX), Z20, Z20
+	VMOVUPD     Z20, 64(CX)(R9*2)
+	VCVTPS2PD   32(DI)(R9*1), Z21
+	VSUBPD.BCST 8(BX), Z21, Z21
+	VMOVUPD     Z21, 2176(CX)(R9*2)
+	VCVTPS2PD   32(R8)(R9*1), Z22
+	VSUBPD.BCST 16(BX), Z22, Z22
+	VMOVUPD     Z22, 4288(CX)(R9*2)
+	VCVTPS2PD   32(DX)(R9*1), Z23
+	VSUBPD.BCST 24(BX), Z23, Z23
+	VMOVUPD     Z23, 6400(CX)(R9*2)
+	VMOVUPD     64(AX)(R9*2), Z24
+	VFMADD231PD Z20, Z24, Z0
+	VFMADD231PD Z21, Z24, Z5
+	VFMADD231PD Z22, Z24, Z10
+	VFMADD231PD Z23, Z24, Z15
+	VMOVUPD     2176(AX)(R9*2), Z24
+	VFMADD231PD Z20, Z24, Z1
+	VFMADD231PD Z21, Z24, Z6
+	VFMADD231PD Z22, Z24, Z11
+	VFMADD231PD Z23, Z24, Z16
+	VMOVUPD     4288(AX)(R9*2), Z24
+	VFMADD231PD Z20, Z24, Z2
+	VFMADD231PD Z21, Z24, Z7
+	VFMADD231PD Z22, Z24, Z12
+	VFMADD231PD Z23, Z24, Z17
+	VMOVUPD     6400(AX)(R9*2), Z24
+	VFMADD231PD Z20, Z24, Z3
+	VFMADD231PD Z21, Z24, Z8
+	VFMADD231PD Z22, Z24, Z13
+	VFMADD231PD Z23, Z24, Z18
+	VMOVUPD     8512(AX)(R9*2), Z24
+	VFMADD231PD Z20, Z24, Z4
+	VFMADD231PD Z21, Z24, Z9
+	VFMADD231PD Z22, Z24, Z14
+	VFMADD231PD Z23, Z24, Z19
+	ADDQ        $0x00000040, R9
+	CMPQ        R9, R10
+	JLT         rows
+
+rest:
+	MOVQ          rows+56(FP), R10
+	ANDQ          $0x0000000f, R10
+	JZ            sums
+	MOVQ          $-1, R11
+	BZHIQ         R10, R11, R11
+	KMOVW         R11, K1
+	SHRQ          $0x08, R11
+	KMOVW         R11, K2
+	VCVTPS2PD.Z   (SI)(R9*1), K1, Z20
+	VSUBPD.BCST.Z (BX), Z20, K1, Z20
+	VMOVUPD       Z20, (CX)(R9*2)
+	VCVTPS2PD.Z   (DI)(R9*1), K1, Z21
+	VSUBPD.BCST.Z 8(BX), Z21, K1, Z21
+	VMOVUPD       Z21, 2112(CX)(R9*2)
+	VCVTPS2PD.Z   (R8)(R9*1), K1, Z22
+	VSUBPD.BCST.Z 16(BX), Z22, K1, Z22
+	VMOVUPD       Z22, 4224(CX)(R9*2)
+	VCVTPS2PD.Z   (DX)(R9*1), K1, Z23
+	VSUBPD.BCST.Z 24(BX), Z23, K1, Z23
+	VMOVUPD       Z23, 6336(CX)(R9*2)
+	VMOVUPD       (AX)(R9*2), Z24
+	VFMADD231PD   Z20, Z24, Z0
+	VFMADD231PD   Z21, Z24, Z5
+	VFMADD231PD   Z22, Z24, Z10
+	VFMADD231PD   Z23, Z24, Z15
+	VMOVUPD       2112(AX)(R9*2), Z24
+	VFMADD231PD   Z20, Z24, Z1
+	VFMADD231PD   Z21, Z24, Z6
+	VFMADD231PD   Z22, Z24, Z11
+	VFMADD231PD   Z23, Z24, Z16
+	VMOVUPD       4224(AX)(R9*2), Z24
+	VFMADD231PD   Z20, Z24, Z2
+	VFMADD231PD   Z21, Z24, Z7
+	VFMADD231PD   Z22, Z24, Z12
+	VFMADD231PD   Z23, Z24, Z17
+	VMOVUPD       6336(AX)(R9*2), Z24
+	VFMADD231PD   Z20, Z24, Z3
+	VFMADD231PD   Z21, Z24, Z8
+	VFMADD231PD   Z22, Z24, Z13
+	VFMADD231PD   Z23, Z24, Z18
+	VMOVUPD       8448(AX)(R9*2), Z24
+	VFMADD231PD   Z20, Z24, Z4
+	VFMADD231PD   Z21, Z24, Z9
+	VFMADD231PD   Z22, Z24, Z14
+	VFMADD231PD   Z23, Z24, Z19
+	VCVTPS2PD.Z   32(SI)(R9*1), K2, Z20
+	VSUBPD.BCST.Z (BX), Z20, K2, Z20
+	VMOVUPD       Z20, 64(CX)(R9*2)
+	VCVTPS2PD.Z   32(DI)(R9*1), K2, Z21
+	VSUBPD.BCST.Z 8(BX), Z21, K2, Z21
+	VMOVUPD       Z21, 2176(CX)(R9*2)
+	VCVTPS2PD.Z   32(R8)(R9*1), K2, Z22
+	VSUBPD.BCST.Z 16(BX), Z22, K2, Z22
+	VMOVUPD       Z22, 4288(CX)(R9*2)
+	VCVTPS2PD.Z   32(DX)(R9*1), K2, Z23
+	VSUBPD.BCST.Z 24(BX), Z23, K2, Z23
+	VMOVUPD       Z23, 6400(CX)(R9*2)
+	VMOVUPD       64(AX)(R9*2), Z24
+	VFMADD231PD   Z20, Z24, Z0
+	VFMADD231PD   Z21, Z24, Z5
+	VFMADD231PD   Z22, Z24, Z10
+	VFMADD231PD   Z23, Z24, Z15
+	VMOVUPD       2176(AX)(R9*2), Z24
+	VFMADD231PD   Z20, Z24, Z1
+	VFMADD231PD   Z21, Z24, Z6
+	VFMADD231PD   Z22, Z24, Z11
+	VFMADD231PD   Z23, Z24, Z16
+	VMOVUPD       4288(AX)(R9*2), Z24
+	VFMADD231PD   Z20, Z24, Z2
+	VFMADD231PD   Z21, Z24, Z7
+	VFMADD231PD   Z22, Z24, Z12
+	VFMADD231PD   Z23, Z24, Z17
+	VMOVUPD       6400(AX)(R9*2), Z24
+	VFMADD231PD   Z20, Z24, Z3
+	VFMADD231PD   Z21, Z24, Z8
+	VFMADD231PD   Z22, Z24, Z13
+	VFMADD231PD   Z23, Z24, Z18
+	VMOVUPD       8512(AX)(R9*2), Z24
+	VFMADD231PD   Z20, Z24, Z4
+	VFMADD231PD   Z21, Z24, Z9
+	VFMADD231PD   Z22, Z24, Z14
+	VFMADD231PD   Z23, Z24, Z19
+
+sums:
+	MOVQ       cross+0(FP), AX
+	MOVQ       row+8(FP), CX
+	SHLQ       $0x03, CX
+	MOVQ       AX, DX
+	ADDQ       CX, DX
+	ADDQ       $0x00000008, CX
+	MOVQ       DX, BX
+	ADDQ       CX, BX
+	ADDQ       $0x00000008, CX
+	MOVQ       BX, SI
+	ADDQ       CX, SI
+	ADDQ       $0x00000008, CX
+	VMOVDQU64  foldOrder<>+0(SB), Z20
+	MOVL       $0x0000001f, CX
+	KMOVW      CX, K1
+	VSHUFF64X2 $0x44, Z1, Z0, Z21
+	VSHUFF64X2 $0xee, Z1, Z0, Z0
+	VADDPD     Z21, Z0, Z0
+	VSHUFF64X2 $0x44, Z3, Z2, Z1
+	VSHUFF64X2 $0xee, Z3, Z2, Z2
+	VADDPD     Z1, Z2, Z2
+	VSHUFF64X2 $0x88, Z2, Z0, Z1
+	VSHUFF64X2 $0xdd, Z2, Z0, Z0
+	VADDPD     Z1, Z0, Z0
+	VSHUFF64X2 $0x44, Z4, Z4, Z1
+	VSHUFF64X2 $0xee, Z4, Z4, Z4
+	VADDPD     Z1, Z4, Z4
+	VSHUFF64X2 $0x88, Z4, Z4, Z1
+	VSHUFF64X2 $0xdd, Z4, Z4, Z4
+	VADDPD     Z1, Z4, Z4
+	VUNPCKLPD  Z4, Z0, Z1
+	VUNPCKHPD  Z4, Z0, Z0
+	VADDPD     Z1, Z0, Z0
+	VPERMPD    Z0, Z20, Z0
+	VSHUFF64X2 $0x44, Z6, Z5, Z1
+	VSHUFF64X2 $0xee, Z6, Z5, Z5
+	VADDPD     Z1, Z5, Z5
+	VSHUFF64X2 $0x44, Z8, Z7, Z1
+	VSHUFF64X2 $0xee, Z8, Z7, Z7
+	VADDPD     Z1, Z7, Z7
+	VSHUFF64X2 $0x88, Z7, Z5, Z1
+	VSHUFF64X2 $0xdd, Z7, Z5, Z5
+	VADDPD     Z1, Z5, Z5
+	VSHUFF64X2 $0x44, Z9, Z9, Z1
+	VSHUFF64X2 $0xee, Z9, Z9, Z9
+	VADDPD     Z1, Z9, Z9
+	VSHUFF64X2 $0x88, Z9, Z9, Z1
+	VSHUFF64X2 $0xdd, Z9, Z9, Z9
+	VADDPD     Z1, Z9, Z9
+	VUNPCKLPD  Z9, Z5, Z1
+	VUNPCKHPD  Z9, Z5, Z5
+	VADDPD     Z1, Z5, Z5
+	VPERMPD    Z5, Z20, Z5
+	VSHUFF64X2 $0x44, Z11, Z10, Z1
+	VSHUFF64X2 $0xee, Z11, Z10, Z10
+	VADDPD     Z1, Z10, Z10
+	VSHUFF64X2 $0x44, Z13, Z12, Z1
+	VSHUFF64X2 $0xee, Z13, Z12, Z12
+	VADDPD     Z1, Z12, Z12
+	VSHUFF64X2 $0x88, Z12, Z10, Z1
+	VSHUFF64X2 $0xdd, Z12, Z10, Z10
+	VADDPD     Z1, Z10, Z10
+	VSHUFF64X2 $0x44, Z14, Z14, Z1
+	VSHUFF64X2 $0xee, Z14, Z14, Z14
+	VADDPD     Z1, Z14, Z14
+	VSHUFF64X2 $0x88, Z14, Z14, Z1
+	VSHUFF64X2 $0xdd, Z14, Z14, Z14
+	VADDPD     Z1, Z14, Z14
+	VUNPCKLPD  Z14, Z10, Z1
+	VUNPCKHPD  Z14, Z10, Z10
+	VADDPD     Z1, Z10, Z10
+	VPERMPD    Z10, Z20, Z10
+	VSHUFF64X2 $0x44, Z16, Z15, Z1
+	VSHUFF64X2 $0xee, Z16, Z15, Z15
+	VADDPD     Z1, Z15, Z15
+	VSHUFF64X2 $0x44, Z18, Z17, Z1
+	VSHUFF64X2 $0xee, Z18, Z17, Z17
+	VADDPD     Z1, Z17, Z17
+	VSHUFF64X2 $0x88, Z17, Z15, Z1
+	VSHUFF64X2 $0xdd, Z17, Z15, Z15
+	VADDPD     Z1, Z15, Z15
+	VSHUFF64X2 $0x44, Z19, Z19, Z1
+	VSHUFF64X2 $0xee, Z19, Z19, Z19
+	VADDPD     Z1, Z19, Z19
+	VSHUFF64X2 $0x88, Z19, Z19, Z1
+	VSHUFF64X2 $0xdd, Z19, Z19, Z19
+	VADDPD     Z1, Z19, Z19
+	VUNPCKLPD  Z19, Z15, Z1
+	VUNPCKHPD  Z19, Z15, Z15
+	VADDPD     Z1, Z15, Z15
+	VPERMPD    Z15, Z20, Z15
+	VMOVUPD.Z  (AX), K1, Z1
+	VADDPD     Z1, Z0, Z0
+	VMOVUPD.Z  (DX), K1, Z1
+	VADDPD     Z1, Z5, Z5
+	VMOVUPD.Z  (BX), K1, Z1
+	VADDPD     Z1, Z10, Z10
+	VMOVUPD.Z  (SI), K1, Z1
+	VADDPD     Z1, Z15, Z15
+	VMOVUPD    Z0, K1, (AX)
+	VMOVUPD    Z5, K1, (DX)
+	VMOVUPD    Z10, K1, (BX)
+	VMOVUPD    Z15, K1, (SI)
+	VZEROUPPER
+	RET
+
+// func fusedRectangle32x5AVX512(cross *float64, row int, left *float64, right *float64, columns *byte, from int, origin *float64, rows int)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·fusedRectangle32x5AVX512(SB), NOSPLIT, $0-64
 	VPXORQ Z0, Z0, Z0
 	VPXORQ Z1, Z1, Z1
 	VPXORQ Z2, Z2, Z2
@@ -6059,216 +2665,202 @@ TEXT ·fusedRectangle32x5AVX512(SB), NOSPLIT, $0-80
 	ADDQ   BX, R9
 	MOVQ   128(DX), DX
 	ADDQ   BX, DX
-	MOVQ   next+64(FP), BX
-	MOVQ   nextFrom+72(FP), R10
-	MOVQ   (BX), R11
-	ADDQ   R10, R11
-	MOVQ   32(BX), R12
-	ADDQ   R10, R12
-	MOVQ   64(BX), R13
-	ADDQ   R10, R13
-	MOVQ   96(BX), BX
-	ADDQ   R10, BX
-	MOVQ   origin+48(FP), R10
-	XORQ   R14, R14
-	MOVQ   rows+56(FP), R15
-	SHRQ   $0x04, R15
+	MOVQ   origin+48(FP), BX
+	XORQ   R10, R10
+	MOVQ   rows+56(FP), R11
+	SHRQ   $0x04, R11
 	JZ     rest
-	SHLQ   $0x06, R15
+	SHLQ   $0x06, R11
 
 rows:
-	PREFETCHT1  (R11)(R14*1)
-	PREFETCHT1  (R12)(R14*1)
-	PREFETCHT1  (R13)(R14*1)
-	PREFETCHT1  (BX)(R14*1)
-	VCVTPS2PD   (SI)(R14*1), Z25
-	VSUBPD.BCST (R10), Z25, Z25
-	VMOVUPD     Z25, (CX)(R14*2)
-	VCVTPS2PD   (DI)(R14*1), Z26
-	VSUBPD.BCST 8(R10), Z26, Z26
-	VMOVUPD     Z26, 2112(CX)(R14*2)
-	VCVTPS2PD   (R8)(R14*1), Z27
-	VSUBPD.BCST 16(R10), Z27, Z27
-	VMOVUPD     Z27, 4224(CX)(R14*2)
-	VCVTPS2PD   (R9)(R14*1), Z28
-	VSUBPD.BCST 24(R10), Z28, Z28
-	VMOVUPD     Z28, 6336(CX)(R14*2)
-	VCVTPS2PD   (DX)(R14*1), Z29
-	VSUBPD.BCST 32(R10), Z29, Z29
-	VMOVUPD     Z29, 8448(CX)(R14*2)
-	VMOVUPD     (AX)(R14*2), Z30
+	VCVTPS2PD   (SI)(R10*1), Z25
+	VSUBPD.BCST (BX), Z25, Z25
+	VMOVUPD     Z25, (CX)(R10*2)
+	VCVTPS2PD   (DI)(R10*1), Z26
+	VSUBPD.BCST 8(BX), Z26, Z26
+	VMOVUPD     Z26, 2112(CX)(R10*2)
+	VCVTPS2PD   (R8)(R10*1), Z27
+	VSUBPD.BCST 16(BX), Z27, Z27
+	VMOVUPD     Z27, 4224(CX)(R10*2)
+	VCVTPS2PD   (R9)(R10*1), Z28
+	VSUBPD.BCST 24(BX), Z28, Z28
+	VMOVUPD     Z28, 6336(CX)(R10*2)
+	VCVTPS2PD   (DX)(R10*1), Z29
+	VSUBPD.BCST 32(BX), Z29, Z29
+	VMOVUPD     Z29, 8448(CX)(R10*2)
+	VMOVUPD     (AX)(R10*2), Z30
 	VFMADD231PD Z25, Z30, Z0
 	VFMADD231PD Z26, Z30, Z5
 	VFMADD231PD Z27, Z30, Z10
 	VFMADD231PD Z28, Z30, Z15
 	VFMADD231PD Z29, Z30, Z20
-	VMOVUPD     2112(AX)(R14*2), Z30
+	VMOVUPD     2112(AX)(R10*2), Z30
 	VFMADD231PD Z25, Z30, Z1
 	VFMADD231PD Z26, Z30, Z6
 	VFMADD231PD Z27, Z30, Z11
 	VFMADD231PD Z28, Z30, Z16
 	VFMADD231PD Z29, Z30, Z21
-	VMOVUPD     4224(AX)(R14*2), Z30
+	VMOVUPD     4224(AX)(R10*2), Z30
 	VFMADD231PD Z25, Z30, Z2
 	VFMADD231PD Z26, Z30, Z7
 	VFMADD231PD Z27, Z30, Z12
 	VFMADD231PD Z28, Z30, Z17
 	VFMADD231PD Z29, Z30, Z22
-	VMOVUPD     6336(AX)(R14*2), Z30
+	VMOVUPD     6336(AX)(R10*2), Z30
 	VFMADD231PD Z25, Z30, Z3
 	VFMADD231PD Z26, Z30, Z8
 	VFMADD231PD Z27, Z30, Z13
 	VFMADD231PD Z28, Z30, Z18
 	VFMADD231PD Z29, Z30, Z23
-	VMOVUPD     8448(AX)(R14*2), Z30
+	VMOVUPD     8448(AX)(R10*2), Z30
 	VFMADD231PD Z25, Z30, Z4
 	VFMADD231PD Z26, Z30, Z9
 	VFMADD231PD Z27, Z30, Z14
 	VFMADD231PD Z28, Z30, Z19
 	VFMADD231PD Z29, Z30, Z24
-	VCVTPS2PD   32(SI)(R14*1), Z25
-	VSUBPD.BCST (R10), Z25, Z25
-	VMOVUPD     Z25, 64(CX)(R14*2)
-	VCVTPS2PD   32(DI)(R14*1), Z26
-	VSUBPD.BCST 8(R10), Z26, Z26
-	VMOVUPD     Z26, 2176(CX)(R14*2)
-	VCVTPS2PD   32(R8)(R14*1), Z27
-	VSUBPD.BCST 16(R10), Z27, Z27
-	VMOVUPD     Z27, 4288(CX)(R14*2)
-	VCVTPS2PD   32(R9)(R14*1), Z28
-	VSUBPD.BCST 24(R10), Z28, Z28
-	VMOVUPD     Z28, 6400(CX)(R14*2)
-	VCVTPS2PD   32(DX)(R14*1), Z29
-	VSUBPD.BCST 32(R10), Z29, Z29
-	VMOVUPD     Z29, 8512(CX)(R14*2)
-	VMOVUPD     64(AX)(R14*2), Z30
+	VCVTPS2PD   32(SI)(R10*1), Z25
+	VSUBPD.BCST (BX), Z25, Z25
+	VMOVUPD     Z25, 64(CX)(R10*2)
+	VCVTPS2PD   32(DI)(R10*1), Z26
+	VSUBPD.BCST 8(BX), Z26, Z26
+	VMOVUPD     Z26, 2176(CX)(R10*2)
+	VCVTPS2PD   32(R8)(R10*1), Z27
+	VSUBPD.BCST 16(BX), Z27, Z27
+	VMOVUPD     Z27, 4288(CX)(R10*2)
+	VCVTPS2PD   32(R9)(R10*1), Z28
+	VSUBPD.BCST 24(BX), Z28, Z28
+	VMOVUPD     Z28, 6400(CX)(R10*2)
+	VCVTPS2PD   32(DX)(R10*1), Z29
+	VSUBPD.BCST 32(BX), Z29, Z29
+	VMOVUPD     Z29, 8512(CX)(R10*2)
+	VMOVUPD     64(AX)(R10*2), Z30
 	VFMADD231PD Z25, Z30, Z0
 	VFMADD231PD Z26, Z30, Z5
 	VFMADD231PD Z27, Z30, Z10
 	VFMADD231PD Z28, Z30, Z15
 	VFMADD231PD Z29, Z30, Z20
-	VMOVUPD     2176(AX)(R14*2), Z30
+	VMOVUPD     2176(AX)(R10*2), Z30
 	VFMADD231PD Z25, Z30, Z1
 	VFMADD231PD Z26, Z30, Z6
 	VFMADD231PD Z27, Z30, Z11
 	VFMADD231PD Z28, Z30, Z16
 	VFMADD231PD Z29, Z30, Z21
-	VMOVUPD     4288(AX)(R14*2), Z30
+	VMOVUPD     4288(AX)(R10*2), Z30
 	VFMADD231PD Z25, Z30, Z2
 	VFMADD231PD Z26, Z30, Z7
 	VFMADD231PD Z27, Z30, Z12
 	VFMADD231PD Z28, Z30, Z17
 	VFMADD231PD Z29, Z30, Z22
-	VMOVUPD     6400(AX)(R14*2), Z30
+	VMOVUPD     6400(AX)(R10*2), Z30
 	VFMADD231PD Z25, Z30, Z3
 	VFMADD231PD Z26, Z30, Z8
 	VFMADD231PD Z27, Z30, Z13
 	VFMADD231PD Z28, Z30, Z18
 	VFMADD231PD Z29, Z30, Z23
-	VMOVUPD     8512(AX)(R14*2), Z30
+	VMOVUPD     8512(AX)(R10*2), Z30
 	VFMADD231PD Z25, Z30, Z4
 	VFMADD231PD Z26, Z30, Z9
 	VFMADD231PD Z27, Z30, Z14
 	VFMADD231PD Z28, Z30, Z19
 	VFMADD231PD Z29, Z30, Z24
-	ADDQ        $0x00000040, R14
-	CMPQ        R14, R15
+	ADDQ        $0x00000040, R10
+	CMPQ        R10, R11
 	JLT         rows
 
 rest:
-	MOVQ          rows+56(FP), BX
-	ANDQ          $0x0000000f, BX
+	MOVQ          rows+56(FP), R11
+	ANDQ          $0x0000000f, R11
 	JZ            sums
-	MOVQ          $-1, R11
-	BZHIQ         BX, R11, R11
-	KMOVW         R11, K1
-	SHRQ          $0x08, R11
-	KMOVW         R11, K2
-	VCVTPS2PD.Z   (SI)(R14*1), K1, Z25
-	VSUBPD.BCST.Z (R10), Z25, K1, Z25
-	VMOVUPD       Z25, (CX)(R14*2)
-	VCVTPS2PD.Z   (DI)(R14*1), K1, Z26
-	VSUBPD.BCST.Z 8(R10), Z26, K1, Z26
-	VMOVUPD       Z26, 2112(CX)(R14*2)
-	VCVTPS2PD.Z   (R8)(R14*1), K1, Z27
-	VSUBPD.BCST.Z 16(R10), Z27, K1, Z27
-	VMOVUPD       Z27, 4224(CX)(R14*2)
-	VCVTPS2PD.Z   (R9)(R14*1), K1, Z28
-	VSUBPD.BCST.Z 24(R10), Z28, K1, Z28
-	VMOVUPD       Z28, 6336(CX)(R14*2)
-	VCVTPS2PD.Z   (DX)(R14*1), K1, Z29
-	VSUBPD.BCST.Z 32(R10), Z29, K1, Z29
-	VMOVUPD       Z29, 8448(CX)(R14*2)
-	VMOVUPD       (AX)(R14*2), Z30
+	MOVQ          $-1, R12
+	BZHIQ         R11, R12, R12
+	KMOVW         R12, K1
+	SHRQ          $0x08, R12
+	KMOVW         R12, K2
+	VCVTPS2PD.Z   (SI)(R10*1), K1, Z25
+	VSUBPD.BCST.Z (BX), Z25, K1, Z25
+	VMOVUPD       Z25, (CX)(R10*2)
+	VCVTPS2PD.Z   (DI)(R10*1), K1, Z26
+	VSUBPD.BCST.Z 8(BX), Z26, K1, Z26
+	VMOVUPD       Z26, 2112(CX)(R10*2)
+	VCVTPS2PD.Z   (R8)(R10*1), K1, Z27
+	VSUBPD.BCST.Z 16(BX), Z27, K1, Z27
+	VMOVUPD       Z27, 4224(CX)(R10*2)
+	VCVTPS2PD.Z   (R9)(R10*1), K1, Z28
+	VSUBPD.BCST.Z 24(BX), Z28, K1, Z28
+	VMOVUPD       Z28, 6336(CX)(R10*2)
+	VCVTPS2PD.Z   (DX)(R10*1), K1, Z29
+	VSUBPD.BCST.Z 32(BX), Z29, K1, Z29
+	VMOVUPD       Z29, 8448(CX)(R10*2)
+	VMOVUPD       (AX)(R10*2), Z30
 	VFMADD231PD   Z25, Z30, Z0
 	VFMADD231PD   Z26, Z30, Z5
 	VFMADD231PD   Z27, Z30, Z10
 	VFMADD231PD   Z28, Z30, Z15
 	VFMADD231PD   Z29, Z30, Z20
-	VMOVUPD       2112(AX)(R14*2), Z30
+	VMOVUPD       2112(AX)(R10*2), Z30
 	VFMADD231PD   Z25, Z30, Z1
 	VFMADD231PD   Z26, Z30, Z6
 	VFMADD231PD   Z27, Z30, Z11
 	VFMADD231PD   Z28, Z30, Z16
 	VFMADD231PD   Z29, Z30, Z21
-	VMOVUPD       4224(AX)(R14*2), Z30
+	VMOVUPD       4224(AX)(R10*2), Z30
 	VFMADD231PD   Z25, Z30, Z2
 	VFMADD231PD   Z26, Z30, Z7
 	VFMADD231PD   Z27, Z30, Z12
 	VFMADD231PD   Z28, Z30, Z17
 	VFMADD231PD   Z29, Z30, Z22
-	VMOVUPD       6336(AX)(R14*2), Z30
+	VMOVUPD       6336(AX)(R10*2), Z30
 	VFMADD231PD   Z25, Z30, Z3
 	VFMADD231PD   Z26, Z30, Z8
 	VFMADD231PD   Z27, Z30, Z13
 	VFMADD231PD   Z28, Z30, Z18
 	VFMADD231PD   Z29, Z30, Z23
-	VMOVUPD       8448(AX)(R14*2), Z30
+	VMOVUPD       8448(AX)(R10*2), Z30
 	VFMADD231PD   Z25, Z30, Z4
 	VFMADD231PD   Z26, Z30, Z9
 	VFMADD231PD   Z27, Z30, Z14
 	VFMADD231PD   Z28, Z30, Z19
 	VFMADD231PD   Z29, Z30, Z24
-	VCVTPS2PD.Z   32(SI)(R14*1), K2, Z25
-	VSUBPD.BCST.Z (R10), Z25, K2, Z25
-	VMOVUPD       Z25, 64(CX)(R14*2)
-	VCVTPS2PD.Z   32(DI)(R14*1), K2, Z26
-	VSUBPD.BCST.Z 8(R10), Z26, K2, Z26
-	VMOVUPD       Z26, 2176(CX)(R14*2)
-	VCVTPS2PD.Z   32(R8)(R14*1), K2, Z27
-	VSUBPD.BCST.Z 16(R10), Z27, K2, Z27
-	VMOVUPD       Z27, 4288(CX)(R14*2)
-	VCVTPS2PD.Z   32(R9)(R14*1), K2, Z28
-	VSUBPD.BCST.Z 24(R10), Z28, K2, Z28
-	VMOVUPD       Z28, 6400(CX)(R14*2)
-	VCVTPS2PD.Z   32(DX)(R14*1), K2, Z29
-	VSUBPD.BCST.Z 32(R10), Z29, K2, Z29
-	VMOVUPD       Z29, 8512(CX)(R14*2)
-	VMOVUPD       64(AX)(R14*2), Z30
+	VCVTPS2PD.Z   32(SI)(R10*1), K2, Z25
+	VSUBPD.BCST.Z (BX), Z25, K2, Z25
+	VMOVUPD       Z25, 64(CX)(R10*2)
+	VCVTPS2PD.Z   32(DI)(R10*1), K2, Z26
+	VSUBPD.BCST.Z 8(BX), Z26, K2, Z26
+	VMOVUPD       Z26, 2176(CX)(R10*2)
+	VCVTPS2PD.Z   32(R8)(R10*1), K2, Z27
+	VSUBPD.BCST.Z 16(BX), Z27, K2, Z27
+	VMOVUPD       Z27, 4288(CX)(R10*2)
+	VCVTPS2PD.Z   32(R9)(R10*1), K2, Z28
+	VSUBPD.BCST.Z 24(BX), Z28, K2, Z28
+	VMOVUPD       Z28, 6400(CX)(R10*2)
+	VCVTPS2PD.Z   32(DX)(R10*1), K2, Z29
+	VSUBPD.BCST.Z 32(BX), Z29, K2, Z29
+	VMOVUPD       Z29, 8512(CX)(R10*2)
+	VMOVUPD       64(AX)(R10*2), Z30
 	VFMADD231PD   Z25, Z30, Z0
 	VFMADD231PD   Z26, Z30, Z5
 	VFMADD231PD   Z27, Z30, Z10
 	VFMADD231PD   Z28, Z30, Z15
 	VFMADD231PD   Z29, Z30, Z20
-	VMOVUPD       2176(AX)(R14*2), Z30
+	VMOVUPD       2176(AX)(R10*2), Z30
 	VFMADD231PD   Z25, Z30, Z1
 	VFMADD231PD   Z26, Z30, Z6
 	VFMADD231PD   Z27, Z30, Z11
 	VFMADD231PD   Z28, Z30, Z16
 	VFMADD231PD   Z29, Z30, Z21
-	VMOVUPD       4288(AX)(R14*2), Z30
+	VMOVUPD       4288(AX)(R10*2), Z30
 	VFMADD231PD   Z25, Z30, Z2
 	VFMADD231PD   Z26, Z30, Z7
 	VFMADD231PD   Z27, Z30, Z12
 	VFMADD231PD   Z28, Z30, Z17
 	VFMADD231PD   Z29, Z30, Z22
-	VMOVUPD       6400(AX)(R14*2), Z30
+	VMOVUPD       6400(AX)(R10*2), Z30
 	VFMADD231PD   Z25, Z30, Z3
 	VFMADD231PD   Z26, Z30, Z8
 	VFMADD231PD   Z27, Z30, Z13
 	VFMADD231PD   Z28, Z30, Z18
 	VFMADD231PD   Z29, Z30, Z23
-	VMOVUPD       8512(AX)(R14*2), Z30
+	VMOVUPD       8512(AX)(R10*2), Z30
 	VFMADD231PD   Z25, Z30, Z4
 	VFMADD231PD   Z26, Z30, Z9
 	VFMADD231PD   Z27, Z30, Z14
@@ -6407,236 +2999,9 @@ sums:
 	VZEROUPPER
 	RET
 
-// func askingTriangle32x5AVX512(s *float64, cross *float64, row int, tile *float64, rows int, next *byte, nextFrom int)
-// Requires: AVX, AVX512F, MMX+
-TEXT ·askingTriangle32x5AVX512(SB), NOSPLIT, $0-56
-	VPXORQ Z0, Z0, Z0
-	VPXORQ Z1, Z1, Z1
-	VPXORQ Z2, Z2, Z2
-	VPXORQ Z3, Z3, Z3
-	VPXORQ Z4, Z4, Z4
-	VPXORQ Z5, Z5, Z5
-	VPXORQ Z6, Z6, Z6
-	VPXORQ Z7, Z7, Z7
-	VPXORQ Z8, Z8, Z8
-	VPXORQ Z9, Z9, Z9
-	VPXORQ Z10, Z10, Z10
-	VPXORQ Z11, Z11, Z11
-	VPXORQ Z12, Z12, Z12
-	VPXORQ Z13, Z13, Z13
-	VPXORQ Z14, Z14, Z14
-	VPXORQ Z15, Z15, Z15
-	VPXORQ Z16, Z16, Z16
-	VPXORQ Z17, Z17, Z17
-	VPXORQ Z18, Z18, Z18
-	VPXORQ Z19, Z19, Z19
-	MOVQ   tile+24(FP), AX
-	MOVQ   rows+32(FP), CX
-	MOVQ   next+40(FP), DX
-	MOVQ   nextFrom+48(FP), BX
-	MOVQ   (DX), SI
-	ADDQ   BX, SI
-	MOVQ   32(DX), DI
-	ADDQ   BX, DI
-	MOVQ   64(DX), DX
-	ADDQ   BX, DX
-	ADDQ   $0x0f, CX
-	ANDQ   $-16, CX
-	SHLQ   $0x02, CX
-	XORQ   BX, BX
-
-rows:
-	PREFETCHT1  (SI)(BX*1)
-	PREFETCHT1  (DI)(BX*1)
-	PREFETCHT1  (DX)(BX*1)
-	VMOVUPD     (AX)(BX*2), Z20
-	VADDPD      Z20, Z15, Z15
-	VFMADD231PD Z20, Z20, Z0
-	VMOVUPD     2112(AX)(BX*2), Z21
-	VADDPD      Z21, Z16, Z16
-	VFMADD231PD Z21, Z20, Z1
-	VFMADD231PD Z21, Z21, Z2
-	VMOVUPD     4224(AX)(BX*2), Z22
-	VADDPD      Z22, Z17, Z17
-	VFMADD231PD Z22, Z20, Z3
-	VFMADD231PD Z22, Z21, Z4
-	VFMADD231PD Z22, Z22, Z5
-	VMOVUPD     6336(AX)(BX*2), Z23
-	VADDPD      Z23, Z18, Z18
-	VFMADD231PD Z23, Z20, Z6
-	VFMADD231PD Z23, Z21, Z7
-	VFMADD231PD Z23, Z22, Z8
-	VFMADD231PD Z23, Z23, Z9
-	VMOVUPD     8448(AX)(BX*2), Z24
-	VADDPD      Z24, Z19, Z19
-	VFMADD231PD Z24, Z20, Z10
-	VFMADD231PD Z24, Z21, Z11
-	VFMADD231PD Z24, Z22, Z12
-	VFMADD231PD Z24, Z23, Z13
-	VFMADD231PD Z24, Z24, Z14
-	VMOVUPD     64(AX)(BX*2), Z20
-	VADDPD      Z20, Z15, Z15
-	VFMADD231PD Z20, Z20, Z0
-	VMOVUPD     2176(AX)(BX*2), Z21
-	VADDPD      Z21, Z16, Z16
-	VFMADD231PD Z21, Z20, Z1
-	VFMADD231PD Z21, Z21, Z2
-	VMOVUPD     4288(AX)(BX*2), Z22
-	VADDPD      Z22, Z17, Z17
-	VFMADD231PD Z22, Z20, Z3
-	VFMADD231PD Z22, Z21, Z4
-	VFMADD231PD Z22, Z22, Z5
-	VMOVUPD     6400(AX)(BX*2), Z23
-	VADDPD      Z23, Z18, Z18
-	VFMADD231PD Z23, Z20, Z6
-	VFMADD231PD Z23, Z21, Z7
-	VFMADD231PD Z23, Z22, Z8
-	VFMADD231PD Z23, Z23, Z9
-	VMOVUPD     8512(AX)(BX*2), Z24
-	VADDPD      Z24, Z19, Z19
-	VFMADD231PD Z24, Z20, Z10
-	VFMADD231PD Z24, Z21, Z11
-	VFMADD231PD Z24, Z22, Z12
-	VFMADD231PD Z24, Z23, Z13
-	VFMADD231PD Z24, Z24, Z14
-	ADDQ        $0x00000040, BX
-	CMPQ        BX, CX
-	JLT         rows
-	MOVQ        cross+8(FP), AX
-	MOVQ        row+16(FP), CX
-	SHLQ        $0x03, CX
-	MOVQ        AX, DX
-	ADDQ        CX, DX
-	ADDQ        $0x00000008, CX
-	MOVQ        DX, BX
-	ADDQ        CX, BX
-	ADDQ        $0x00000008, CX
-	MOVQ        BX, SI
-	ADDQ        CX, SI
-	ADDQ        $0x00000008, CX
-	MOVQ        SI, DI
-	ADDQ        CX, DI
-	ADDQ        $0x00000008, CX
-	MOVQ        s+0(FP), CX
-	VMOVDQU64   foldOrder<>+0(SB), Z20
-	MOVL        $0x00000001, R8
-	KMOVW       R8, K1
-	MOVL        $0x00000003, R8
-	KMOVW       R8, K2
-	MOVL        $0x00000007, R8
-	KMOVW       R8, K3
-	MOVL        $0x0000000f, R8
-	KMOVW       R8, K4
-	MOVL        $0x0000001f, R8
-	KMOVW       R8, K5
-	VSHUFF64X2  $0x44, Z0, Z0, Z21
-	VSHUFF64X2  $0xee, Z0, Z0, Z0
-	VADDPD      Z21, Z0, Z0
-	VSHUFF64X2  $0x88, Z0, Z0, Z21
-	VSHUFF64X2  $0xdd, Z0, Z0, Z0
-	VADDPD      Z21, Z0, Z0
-	VUNPCKLPD   Z0, Z0, Z21
-	VUNPCKHPD   Z0, Z0, Z0
-	VADDPD      Z21, Z0, Z0
-	VPERMPD     Z0, Z20, Z0
-	VSHUFF64X2  $0x44, Z2, Z1, Z21
-	VSHUFF64X2  $0xee, Z2, Z1, Z1
-	VADDPD      Z21, Z1, Z1
-	VSHUFF64X2  $0x88, Z1, Z1, Z2
-	VSHUFF64X2  $0xdd, Z1, Z1, Z1
-	VADDPD      Z2, Z1, Z1
-	VUNPCKLPD   Z1, Z1, Z2
-	VUNPCKHPD   Z1, Z1, Z1
-	VADDPD      Z2, Z1, Z1
-	VPERMPD     Z1, Z20, Z1
-	VSHUFF64X2  $0x44, Z4, Z3, Z2
-	VSHUFF64X2  $0xee, Z4, Z3, Z3
-	VADDPD      Z2, Z3, Z3
-	VSHUFF64X2  $0x44, Z5, Z5, Z2
-	VSHUFF64X2  $0xee, Z5, Z5, Z5
-	VADDPD      Z2, Z5, Z5
-	VSHUFF64X2  $0x88, Z5, Z3, Z2
-	VSHUFF64X2  $0xdd, Z5, Z3, Z3
-	VADDPD      Z2, Z3, Z3
-	VUNPCKLPD   Z3, Z3, Z2
-	VUNPCKHPD   Z3, Z3, Z3
-	VADDPD      Z2, Z3, Z3
-	VPERMPD     Z3, Z20, Z3
-	VSHUFF64X2  $0x44, Z7, Z6, Z2
-	VSHUFF64X2  $0xee, Z7, Z6, Z6
-	VADDPD      Z2, Z6, Z6
-	VSHUFF64X2  $0x44, Z9, Z8, Z2
-	VSHUFF64X2  $0xee, Z9, Z8, Z8
-	VADDPD      Z2, Z8, Z8
-	VSHUFF64X2  $0x88, Z8, Z6, Z2
-	VSHUFF64X2  $0xdd, Z8, Z6, Z6
-	VADDPD      Z2, Z6, Z6
-	VUNPCKLPD   Z6, Z6, Z2
-	VUNPCKHPD   Z6, Z6, Z6
-	VADDPD      Z2, Z6, Z6
-	VPERMPD     Z6, Z20, Z6
-	VSHUFF64X2  $0x44, Z11, Z10, Z2
-	VSHUFF64X2  $0xee, Z11, Z10, Z10
-	VADDPD      Z2, Z10, Z10
-	VSHUFF64X2  $0x44, Z13, Z12, Z2
-	VSHUFF64X2  $0xee, Z13, Z12, Z12
-	VADDPD      Z2, Z12, Z12
-	VSHUFF64X2  $0x88, Z12, Z10, Z2
-	VSHUFF64X2  $0xdd, Z12, Z10, Z10
-	VADDPD      Z2, Z10, Z10
-	VSHUFF64X2  $0x44, Z14, Z14, Z2
-	VSHUFF64X2  $0xee, Z14, Z14, Z14
-	VADDPD      Z2, Z14, Z14
-	VSHUFF64X2  $0x88, Z14, Z14, Z2
-	VSHUFF64X2  $0xdd, Z14, Z14, Z14
-	VADDPD      Z2, Z14, Z14
-	VUNPCKLPD   Z14, Z10, Z2
-	VUNPCKHPD   Z14, Z10, Z10
-	VADDPD      Z2, Z10, Z10
-	VPERMPD     Z10, Z20, Z10
-	VSHUFF64X2  $0x44, Z16, Z15, Z2
-	VSHUFF64X2  $0xee, Z16, Z15, Z15
-	VADDPD      Z2, Z15, Z15
-	VSHUFF64X2  $0x44, Z18, Z17, Z2
-	VSHUFF64X2  $0xee, Z18, Z17, Z17
-	VADDPD      Z2, Z17, Z17
-	VSHUFF64X2  $0x88, Z17, Z15, Z2
-	VSHUFF64X2  $0xdd, Z17, Z15, Z15
-	VADDPD      Z2, Z15, Z15
-	VSHUFF64X2  $0x44, Z19, Z19, Z2
-	VSHUFF64X2  $0xee, Z19, Z19, Z19
-	VADDPD      Z2, Z19, Z19
-	VSHUFF64X2  $0x88, Z19, Z19, Z2
-	VSHUFF64X2  $0xdd, Z19, Z19, Z19
-	VADDPD      Z2, Z19, Z19
-	VUNPCKLPD   Z19, Z15, Z2
-	VUNPCKHPD   Z19, Z15, Z15
-	VADDPD      Z2, Z15, Z15
-	VPERMPD     Z15, Z20, Z15
-	VMOVUPD.Z   (AX), K1, Z2
-	VADDPD      Z2, Z0, Z0
-	VMOVUPD.Z   (DX), K2, Z2
-	VADDPD      Z2, Z1, Z1
-	VMOVUPD.Z   (BX), K3, Z2
-	VADDPD      Z2, Z3, Z3
-	VMOVUPD.Z   (SI), K4, Z2
-	VADDPD      Z2, Z6, Z6
-	VMOVUPD.Z   (DI), K5, Z2
-	VADDPD      Z2, Z10, Z10
-	VMOVUPD.Z   (CX), K5, Z2
-	VADDPD      Z2, Z15, Z15
-	VMOVUPD     Z0, K1, (AX)
-	VMOVUPD     Z1, K2, (DX)
-	VMOVUPD     Z3, K3, (BX)
-	VMOVUPD     Z6, K4, (SI)
-	VMOVUPD     Z10, K5, (DI)
-	VMOVUPD     Z15, K5, (CX)
-	VZEROUPPER
-	RET
-
-// func fusedTriangle64x5AVX512(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
-// Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·fusedTriangle64x5AVX512(SB), NOSPLIT, $0-80
+// func fusedTriangle64x5AVX512(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·fusedTriangle64x5AVX512(SB), NOSPLIT, $0-64
 	VPXORQ Z0, Z0, Z0
 	VPXORQ Z1, Z1, Z1
 	VPXORQ Z2, Z2, Z2
@@ -6670,175 +3035,161 @@ TEXT ·fusedTriangle64x5AVX512(SB), NOSPLIT, $0-80
 	ADDQ   DX, R8
 	MOVQ   128(CX), CX
 	ADDQ   DX, CX
-	MOVQ   next+64(FP), DX
-	MOVQ   nextFrom+72(FP), R9
-	MOVQ   (DX), R10
-	ADDQ   R9, R10
-	MOVQ   32(DX), R11
-	ADDQ   R9, R11
-	MOVQ   64(DX), DX
-	ADDQ   R9, DX
-	MOVQ   origin+48(FP), R9
-	XORQ   R12, R12
-	MOVQ   rows+56(FP), R13
-	SHRQ   $0x04, R13
+	MOVQ   origin+48(FP), DX
+	XORQ   R9, R9
+	MOVQ   rows+56(FP), R10
+	SHRQ   $0x04, R10
 	JZ     rest
-	SHLQ   $0x06, R13
+	SHLQ   $0x06, R10
 
 rows:
-	PREFETCHT1  (R10)(R12*2)
-	PREFETCHT1  64(R10)(R12*2)
-	PREFETCHT1  (R11)(R12*2)
-	PREFETCHT1  64(R11)(R12*2)
-	PREFETCHT1  (DX)(R12*2)
-	PREFETCHT1  64(DX)(R12*2)
-	VMOVUPD     (BX)(R12*2), Z20
-	VSUBPD.BCST (R9), Z20, Z20
-	VMOVUPD     Z20, (AX)(R12*2)
+	VMOVUPD     (BX)(R9*2), Z20
+	VSUBPD.BCST (DX), Z20, Z20
+	VMOVUPD     Z20, (AX)(R9*2)
 	VADDPD      Z20, Z15, Z15
 	VFMADD231PD Z20, Z20, Z0
-	VMOVUPD     (SI)(R12*2), Z21
-	VSUBPD.BCST 8(R9), Z21, Z21
-	VMOVUPD     Z21, 2112(AX)(R12*2)
+	VMOVUPD     (SI)(R9*2), Z21
+	VSUBPD.BCST 8(DX), Z21, Z21
+	VMOVUPD     Z21, 2112(AX)(R9*2)
 	VADDPD      Z21, Z16, Z16
 	VFMADD231PD Z21, Z20, Z1
 	VFMADD231PD Z21, Z21, Z2
-	VMOVUPD     (DI)(R12*2), Z22
-	VSUBPD.BCST 16(R9), Z22, Z22
-	VMOVUPD     Z22, 4224(AX)(R12*2)
+	VMOVUPD     (DI)(R9*2), Z22
+	VSUBPD.BCST 16(DX), Z22, Z22
+	VMOVUPD     Z22, 4224(AX)(R9*2)
 	VADDPD      Z22, Z17, Z17
 	VFMADD231PD Z22, Z20, Z3
 	VFMADD231PD Z22, Z21, Z4
 	VFMADD231PD Z22, Z22, Z5
-	VMOVUPD     (R8)(R12*2), Z23
-	VSUBPD.BCST 24(R9), Z23, Z23
-	VMOVUPD     Z23, 6336(AX)(R12*2)
+	VMOVUPD     (R8)(R9*2), Z23
+	VSUBPD.BCST 24(DX), Z23, Z23
+	VMOVUPD     Z23, 6336(AX)(R9*2)
 	VADDPD      Z23, Z18, Z18
 	VFMADD231PD Z23, Z20, Z6
 	VFMADD231PD Z23, Z21, Z7
 	VFMADD231PD Z23, Z22, Z8
 	VFMADD231PD Z23, Z23, Z9
-	VMOVUPD     (CX)(R12*2), Z24
-	VSUBPD.BCST 32(R9), Z24, Z24
-	VMOVUPD     Z24, 8448(AX)(R12*2)
+	VMOVUPD     (CX)(R9*2), Z24
+	VSUBPD.BCST 32(DX), Z24, Z24
+	VMOVUPD     Z24, 8448(AX)(R9*2)
 	VADDPD      Z24, Z19, Z19
 	VFMADD231PD Z24, Z20, Z10
 	VFMADD231PD Z24, Z21, Z11
 	VFMADD231PD Z24, Z22, Z12
 	VFMADD231PD Z24, Z23, Z13
 	VFMADD231PD Z24, Z24, Z14
-	VMOVUPD     64(BX)(R12*2), Z20
-	VSUBPD.BCST (R9), Z20, Z20
-	VMOVUPD     Z20, 64(AX)(R12*2)
+	VMOVUPD     64(BX)(R9*2), Z20
+	VSUBPD.BCST (DX), Z20, Z20
+	VMOVUPD     Z20, 64(AX)(R9*2)
 	VADDPD      Z20, Z15, Z15
 	VFMADD231PD Z20, Z20, Z0
-	VMOVUPD     64(SI)(R12*2), Z21
-	VSUBPD.BCST 8(R9), Z21, Z21
-	VMOVUPD     Z21, 2176(AX)(R12*2)
+	VMOVUPD     64(SI)(R9*2), Z21
+	VSUBPD.BCST 8(DX), Z21, Z21
+	VMOVUPD     Z21, 2176(AX)(R9*2)
 	VADDPD      Z21, Z16, Z16
 	VFMADD231PD Z21, Z20, Z1
 	VFMADD231PD Z21, Z21, Z2
-	VMOVUPD     64(DI)(R12*2), Z22
-	VSUBPD.BCST 16(R9), Z22, Z22
-	VMOVUPD     Z22, 4288(AX)(R12*2)
+	VMOVUPD     64(DI)(R9*2), Z22
+	VSUBPD.BCST 16(DX), Z22, Z22
+	VMOVUPD     Z22, 4288(AX)(R9*2)
 	VADDPD      Z22, Z17, Z17
 	VFMADD231PD Z22, Z20, Z3
 	VFMADD231PD Z22, Z21, Z4
 	VFMADD231PD Z22, Z22, Z5
-	VMOVUPD     64(R8)(R12*2), Z23
-	VSUBPD.BCST 24(R9), Z23, Z23
-	VMOVUPD     Z23, 6400(AX)(R12*2)
+	VMOVUPD     64(R8)(R9*2), Z23
+	VSUBPD.BCST 24(DX), Z23, Z23
+	VMOVUPD     Z23, 6400(AX)(R9*2)
 	VADDPD      Z23, Z18, Z18
 	VFMADD231PD Z23, Z20, Z6
 	VFMADD231PD Z23, Z21, Z7
 	VFMADD231PD Z23, Z22, Z8
 	VFMADD231PD Z23, Z23, Z9
-	VMOVUPD     64(CX)(R12*2), Z24
-	VSUBPD.BCST 32(R9), Z24, Z24
-	VMOVUPD     Z24, 8512(AX)(R12*2)
+	VMOVUPD     64(CX)(R9*2), Z24
+	VSUBPD.BCST 32(DX), Z24, Z24
+	VMOVUPD     Z24, 8512(AX)(R9*2)
 	VADDPD      Z24, Z19, Z19
 	VFMADD231PD Z24, Z20, Z10
 	VFMADD231PD Z24, Z21, Z11
 	VFMADD231PD Z24, Z22, Z12
 	VFMADD231PD Z24, Z23, Z13
 	VFMADD231PD Z24, Z24, Z14
-	ADDQ        $0x00000040, R12
-	CMPQ        R12, R13
+	ADDQ        $0x00000040, R9
+	CMPQ        R9, R10
 	JLT         rows
 
 rest:
-	MOVQ          rows+56(FP), DX
-	ANDQ          $0x0000000f, DX
+	MOVQ          rows+56(FP), R10
+	ANDQ          $0x0000000f, R10
 	JZ            sums
-	MOVQ          $-1, R10
-	BZHIQ         DX, R10, R10
-	KMOVW         R10, K1
-	SHRQ          $0x08, R10
-	KMOVW         R10, K2
-	VMOVUPD.Z     (BX)(R12*2), K1, Z20
-	VSUBPD.BCST.Z (R9), Z20, K1, Z20
-	VMOVUPD       Z20, (AX)(R12*2)
+	MOVQ          $-1, R11
+	BZHIQ         R10, R11, R11
+	KMOVW         R11, K1
+	SHRQ          $0x08, R11
+	KMOVW         R11, K2
+	VMOVUPD.Z     (BX)(R9*2), K1, Z20
+	VSUBPD.BCST.Z (DX), Z20, K1, Z20
+	VMOVUPD       Z20, (AX)(R9*2)
 	VADDPD        Z20, Z15, Z15
 	VFMADD231PD   Z20, Z20, Z0
-	VMOVUPD.Z     (SI)(R12*2), K1, Z21
-	VSUBPD.BCST.Z 8(R9), Z21, K1, Z21
-	VMOVUPD       Z21, 2112(AX)(R12*2)
+	VMOVUPD.Z     (SI)(R9*2), K1, Z21
+	VSUBPD.BCST.Z 8(DX), Z21, K1, Z21
+	VMOVUPD       Z21, 2112(AX)(R9*2)
 	VADDPD        Z21, Z16, Z16
 	VFMADD231PD   Z21, Z20, Z1
 	VFMADD231PD   Z21, Z21, Z2
-	VMOVUPD.Z     (DI)(R12*2), K1, Z22
-	VSUBPD.BCST.Z 16(R9), Z22, K1, Z22
-	VMOVUPD       Z22, 4224(AX)(R12*2)
+	VMOVUPD.Z     (DI)(R9*2), K1, Z22
+	VSUBPD.BCST.Z 16(DX), Z22, K1, Z22
+	VMOVUPD       Z22, 4224(AX)(R9*2)
 	VADDPD        Z22, Z17, Z17
 	VFMADD231PD   Z22, Z20, Z3
 	VFMADD231PD   Z22, Z21, Z4
 	VFMADD231PD   Z22, Z22, Z5
-	VMOVUPD.Z     (R8)(R12*2), K1, Z23
-	VSUBPD.BCST.Z 24(R9), Z23, K1, Z23
-	VMOVUPD       Z23, 6336(AX)(R12*2)
+	VMOVUPD.Z     (R8)(R9*2), K1, Z23
+	VSUBPD.BCST.Z 24(DX), Z23, K1, Z23
+	VMOVUPD       Z23, 6336(AX)(R9*2)
 	VADDPD        Z23, Z18, Z18
 	VFMADD231PD   Z23, Z20, Z6
 	VFMADD231PD   Z23, Z21, Z7
 	VFMADD231PD   Z23, Z22, Z8
 	VFMADD231PD   Z23, Z23, Z9
-	VMOVUPD.Z     (CX)(R12*2), K1, Z24
-	VSUBPD.BCST.Z 32(R9), Z24, K1, Z24
-	VMOVUPD       Z24, 8448(AX)(R12*2)
+	VMOVUPD.Z     (CX)(R9*2), K1, Z24
+	VSUBPD.BCST.Z 32(DX), Z24, K1, Z24
+	VMOVUPD       Z24, 8448(AX)(R9*2)
 	VADDPD        Z24, Z19, Z19
 	VFMADD231PD   Z24, Z20, Z10
 	VFMADD231PD   Z24, Z21, Z11
 	VFMADD231PD   Z24, Z22, Z12
 	VFMADD231PD   Z24, Z23, Z13
 	VFMADD231PD   Z24, Z24, Z14
-	VMOVUPD.Z     64(BX)(R12*2), K2, Z20
-	VSUBPD.BCST.Z (R9), Z20, K2, Z20
-	VMOVUPD       Z20, 64(AX)(R12*2)
+	VMOVUPD.Z     64(BX)(R9*2), K2, Z20
+	VSUBPD.BCST.Z (DX), Z20, K2, Z20
+	VMOVUPD       Z20, 64(AX)(R9*2)
 	VADDPD        Z20, Z15, Z15
 	VFMADD231PD   Z20, Z20, Z0
-	VMOVUPD.Z     64(SI)(R12*2), K2, Z21
-	VSUBPD.BCST.Z 8(R9), Z21, K2, Z21
-	VMOVUPD       Z21, 2176(AX)(R12*2)
+	VMOVUPD.Z     64(SI)(R9*2), K2, Z21
+	VSUBPD.BCST.Z 8(DX), Z21, K2, Z21
+	VMOVUPD       Z21, 2176(AX)(R9*2)
 	VADDPD        Z21, Z16, Z16
 	VFMADD231PD   Z21, Z20, Z1
 	VFMADD231PD   Z21, Z21, Z2
-	VMOVUPD.Z     64(DI)(R12*2), K2, Z22
-	VSUBPD.BCST.Z 16(R9), Z22, K2, Z22
-	VMOVUPD       Z22, 4288(AX)(R12*2)
+	VMOVUPD.Z     64(DI)(R9*2), K2, Z22
+	VSUBPD.BCST.Z 16(DX), Z22, K2, Z22
+	VMOVUPD       Z22, 4288(AX)(R9*2)
 	VADDPD        Z22, Z17, Z17
 	VFMADD231PD   Z22, Z20, Z3
 	VFMADD231PD   Z22, Z21, Z4
 	VFMADD231PD   Z22, Z22, Z5
-	VMOVUPD.Z     64(R8)(R12*2), K2, Z23
-	VSUBPD.BCST.Z 24(R9), Z23, K2, Z23
-	VMOVUPD       Z23, 6400(AX)(R12*2)
+	VMOVUPD.Z     64(R8)(R9*2), K2, Z23
+	VSUBPD.BCST.Z 24(DX), Z23, K2, Z23
+	VMOVUPD       Z23, 6400(AX)(R9*2)
 	VADDPD        Z23, Z18, Z18
 	VFMADD231PD   Z23, Z20, Z6
 	VFMADD231PD   Z23, Z21, Z7
 	VFMADD231PD   Z23, Z22, Z8
 	VFMADD231PD   Z23, Z23, Z9
-	VMOVUPD.Z     64(CX)(R12*2), K2, Z24
-	VSUBPD.BCST.Z 32(R9), Z24, K2, Z24
-	VMOVUPD       Z24, 8512(AX)(R12*2)
+	VMOVUPD.Z     64(CX)(R9*2), K2, Z24
+	VSUBPD.BCST.Z 32(DX), Z24, K2, Z24
+	VMOVUPD       Z24, 8512(AX)(R9*2)
 	VADDPD        Z24, Z19, Z19
 	VFMADD231PD   Z24, Z20, Z10
 	VFMADD231PD   Z24, Z21, Z11
@@ -6979,9 +3330,873 @@ sums:
 	VZEROUPPER
 	RET
 
-// func fusedRectangle64x5AVX512(cross *float64, row int, left *float64, right *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)
-// Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·fusedRectangle64x5AVX512(SB), NOSPLIT, $0-80
+// func fusedRectangle64x1AVX512(cross *float64, row int, left *float64, right *float64, columns *byte, from int, origin *float64, rows int)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·fusedRectangle64x1AVX512(SB), NOSPLIT, $0-64
+	VPXORQ Z0, Z0, Z0
+	VPXORQ Z1, Z1, Z1
+	VPXORQ Z2, Z2, Z2
+	VPXORQ Z3, Z3, Z3
+	VPXORQ Z4, Z4, Z4
+	MOVQ   right+24(FP), AX
+	MOVQ   left+16(FP), CX
+	MOVQ   columns+32(FP), DX
+	MOVQ   from+40(FP), BX
+	MOVQ   (DX), DX
+	ADDQ   BX, DX
+	MOVQ   origin+48(FP), BX
+	XORQ   SI, SI
+	MOVQ   rows+56(FP), DI
+	SHRQ   $0x04, DI
+	JZ     rest
+	SHLQ   $0x06, DI
+
+rows:
+	VMOVUPD     (DX)(SI*2), Z5
+	VSUBPD.BCST (BX), Z5, Z5
+	VMOVUPD     Z5, (CX)(SI*2)
+	VMOVUPD     (AX)(SI*2), Z6
+	VFMADD231PD Z5, Z6, Z0
+	VMOVUPD     2112(AX)(SI*2), Z6
+	VFMADD231PD Z5, Z6, Z1
+	VMOVUPD     4224(AX)(SI*2), Z6
+	VFMADD231PD Z5, Z6, Z2
+	VMOVUPD     6336(AX)(SI*2), Z6
+	VFMADD231PD Z5, Z6, Z3
+	VMOVUPD     8448(AX)(SI*2), Z6
+	VFMADD231PD Z5, Z6, Z4
+	VMOVUPD     64(DX)(SI*2), Z5
+	VSUBPD.BCST (BX), Z5, Z5
+	VMOVUPD     Z5, 64(CX)(SI*2)
+	VMOVUPD     64(AX)(SI*2), Z6
+	VFMADD231PD Z5, Z6, Z0
+	VMOVUPD     2176(AX)(SI*2), Z6
+	VFMADD231PD Z5, Z6, Z1
+	VMOVUPD     4288(AX)(SI*2), Z6
+	VFMADD231PD Z5, Z6, Z2
+	VMOVUPD     6400(AX)(SI*2), Z6
+	VFMADD231PD Z5, Z6, Z3
+	VMOVUPD     8512(AX)(SI*2), Z6
+	VFMADD231PD Z5, Z6, Z4
+	ADDQ        $0x00000040, SI
+	CMPQ        SI, DI
+	JLT         rows
+
+rest:
+	MOVQ          rows+56(FP), DI
+	ANDQ          $0x0000000f, DI
+	JZ            sums
+	MOVQ          $-1, R8
+	BZHIQ         DI, R8, R8
+	KMOVW         R8, K1
+	SHRQ          $0x08, R8
+	KMOVW         R8, K2
+	VMOVUPD.Z     (DX)(SI*2), K1, Z5
+	VSUBPD.BCST.Z (BX), Z5, K1, Z5
+	VMOVUPD       Z5, (CX)(SI*2)
+	VMOVUPD       (AX)(SI*2), Z6
+	VFMADD231PD   Z5, Z6, Z0
+	VMOVUPD       2112(AX)(SI*2), Z6
+	VFMADD231PD   Z5, Z6, Z1
+	VMOVUPD       4224(AX)(SI*2), Z6
+	VFMADD231PD   Z5, Z6, Z2
+	VMOVUPD       6336(AX)(SI*2), Z6
+	VFMADD231PD   Z5, Z6, Z3
+	VMOVUPD       8448(AX)(SI*2), Z6
+	VFMADD231PD   Z5, Z6, Z4
+	VMOVUPD.Z     64(DX)(SI*2), K2, Z5
+	VSUBPD.BCST.Z (BX), Z5, K2, Z5
+	VMOVUPD       Z5, 64(CX)(SI*2)
+	VMOVUPD       64(AX)(SI*2), Z6
+	VFMADD231PD   Z5, Z6, Z0
+	VMOVUPD       2176(AX)(SI*2), Z6
+	VFMADD231PD   Z5, Z6, Z1
+	VMOVUPD       4288(AX)(SI*2), Z6
+	VFMADD231PD   Z5, Z6, Z2
+	VMOVUPD       6400(AX)(SI*2), Z6
+	VFMADD231PD   Z5, Z6, Z3
+	VMOVUPD       8512(AX)(SI*2), Z6
+	VFMADD231PD   Z5, Z6, Z4
+
+sums:
+	MOVQ       cross+0(FP), AX
+	MOVQ       row+8(FP), CX
+	SHLQ       $0x03, CX
+	VMOVDQU64  foldOrder<>+0(SB), Z5
+	MOVL       $0x0000001f, CX
+	KMOVW      CX, K1
+	VSHUFF64X2 $0x44, Z1, Z0, Z6
+	VSHUFF64X2 $0xee, Z1, Z0, Z0
+	VADDPD     Z6, Z0, Z0
+	VSHUFF64X2 $0x44, Z3, Z2, Z1
+	VSHUFF64X2 $0xee, Z3, Z2, Z2
+	VADDPD     Z1, Z2, Z2
+	VSHUFF64X2 $0x88, Z2, Z0, Z1
+	VSHUFF64X2 $0xdd, Z2, Z0, Z0
+	VADDPD     Z1, Z0, Z0
+	VSHUFF64X2 $0x44, Z4, Z4, Z1
+	VSHUFF64X2 $0xee, Z4, Z4, Z4
+	VADDPD     Z1, Z4, Z4
+	VSHUFF64X2 $0x88, Z4, Z4, Z1
+	VSHUFF64X2 $0xdd, Z4, Z4, Z4
+	VADDPD     Z1, Z4, Z4
+	VUNPCKLPD  Z4, Z0, Z1
+	VUNPCKHPD  Z4, Z0, Z0
+	VADDPD     Z1, Z0, Z0
+	VPERMPD    Z0, Z5, Z0
+	VMOVUPD.Z  (AX), K1, Z1
+	VADDPD     Z1, Z0, Z0
+	VMOVUPD    Z0, K1, (AX)
+	VZEROUPPER
+	RET
+
+// func fusedRectangle64x2AVX512(cross *float64, row int, left *float64, right *float64, columns *byte, from int, origin *float64, rows int)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·fusedRectangle64x2AVX512(SB), NOSPLIT, $0-64
+	VPXORQ Z0, Z0, Z0
+	VPXORQ Z1, Z1, Z1
+	VPXORQ Z2, Z2, Z2
+	VPXORQ Z3, Z3, Z3
+	VPXORQ Z4, Z4, Z4
+	VPXORQ Z5, Z5, Z5
+	VPXORQ Z6, Z6, Z6
+	VPXORQ Z7, Z7, Z7
+	VPXORQ Z8, Z8, Z8
+	VPXORQ Z9, Z9, Z9
+	MOVQ   right+24(FP), AX
+	MOVQ   left+16(FP), CX
+	MOVQ   columns+32(FP), DX
+	MOVQ   from+40(FP), BX
+	MOVQ   (DX), SI
+	ADDQ   BX, SI
+	MOVQ   32(DX), DX
+	ADDQ   BX, DX
+	MOVQ   origin+48(FP), BX
+	XORQ   DI, DI
+	MOVQ   rows+56(FP), R8
+	SHRQ   $0x04, R8
+	JZ     rest
+	SHLQ   $0x06, R8
+
+rows:
+	VMOVUPD     (SI)(DI*2), Z10
+	VSUBPD.BCST (BX), Z10, Z10
+	VMOVUPD     Z10, (CX)(DI*2)
+	VMOVUPD     (DX)(DI*2), Z11
+	VSUBPD.BCST 8(BX), Z11, Z11
+	VMOVUPD     Z11, 2112(CX)(DI*2)
+	VMOVUPD     (AX)(DI*2), Z12
+	VFMADD231PD Z10, Z12, Z0
+	VFMADD231PD Z11, Z12, Z5
+	VMOVUPD     2112(AX)(DI*2), Z12
+	VFMADD231PD Z10, Z12, Z1
+	VFMADD231PD Z11, Z12, Z6
+	VMOVUPD     4224(AX)(DI*2), Z12
+	VFMADD231PD Z10, Z12, Z2
+	VFMADD231PD Z11, Z12, Z7
+	VMOVUPD     6336(AX)(DI*2), Z12
+	VFMADD231PD Z10, Z12, Z3
+	VFMADD231PD Z11, Z12, Z8
+	VMOVUPD     8448(AX)(DI*2), Z12
+	VFMADD231PD Z10, Z12, Z4
+	VFMADD231PD Z11, Z12, Z9
+	VMOVUPD     64(SI)(DI*2), Z10
+	VSUBPD.BCST (BX), Z10, Z10
+	VMOVUPD     Z10, 64(CX)(DI*2)
+	VMOVUPD     64(DX)(DI*2), Z11
+	VSUBPD.BCST 8(BX), Z11, Z11
+	VMOVUPD     Z11, 2176(CX)(DI*2)
+	VMOVUPD     64(AX)(DI*2), Z12
+	VFMADD231PD Z10, Z12, Z0
+	VFMADD231PD Z11, Z12, Z5
+	VMOVUPD     2176(AX)(DI*2), Z12
+	VFMADD231PD Z10, Z12, Z1
+	VFMADD231PD Z11, Z12, Z6
+	VMOVUPD     4288(AX)(DI*2), Z12
+	VFMADD231PD Z10, Z12, Z2
+	VFMADD231PD Z11, Z12, Z7
+	VMOVUPD     6400(AX)(DI*2), Z12
+	VFMADD231PD Z10, Z12, Z3
+	VFMADD231PD Z11, Z12, Z8
+	VMOVUPD     8512(AX)(DI*2), Z12
+	VFMADD231PD Z10, Z12, Z4
+	VFMADD231PD Z11, Z12, Z9
+	ADDQ        $0x00000040, DI
+	CMPQ        DI, R8
+	JLT         rows
+
+rest:
+	MOVQ          rows+56(FP), R8
+	ANDQ          $0x0000000f, R8
+	JZ            sums
+	MOVQ          $-1, R9
+	BZHIQ         R8, R9, R9
+	KMOVW         R9, K1
+	SHRQ          $0x08, R9
+	KMOVW         R9, K2
+	VMOVUPD.Z     (SI)(DI*2), K1, Z10
+	VSUBPD.BCST.Z (BX), Z10, K1, Z10
+	VMOVUPD       Z10, (CX)(DI*2)
+	VMOVUPD.Z     (DX)(DI*2), K1, Z11
+	VSUBPD.BCST.Z 8(BX), Z11, K1, Z11
+	VMOVUPD       Z11, 2112(CX)(DI*2)
+	VMOVUPD       (AX)(DI*2), Z12
+	VFMADD231PD   Z10, Z12, Z0
+	VFMADD231PD   Z11, Z12, Z5
+	VMOVUPD       2112(AX)(DI*2), Z12
+	VFMADD231PD   Z10, Z12, Z1
+	VFMADD231PD   Z11, Z12, Z6
+	VMOVUPD       4224(AX)(DI*2), Z12
+	VFMADD231PD   Z10, Z12, Z2
+	VFMADD231PD   Z11, Z12, Z7
+	VMOVUPD       6336(AX)(DI*2), Z12
+	VFMADD231PD   Z10, Z12, Z3
+	VFMADD231PD   Z11, Z12, Z8
+	VMOVUPD       8448(AX)(DI*2), Z12
+	VFMADD231PD   Z10, Z12, Z4
+	VFMADD231PD   Z11, Z12, Z9
+	VMOVUPD.Z     64(SI)(DI*2), K2, Z10
+	VSUBPD.BCST.Z (BX), Z10, K2, Z10
+	VMOVUPD       Z10, 64(CX)(DI*2)
+	VMOVUPD.Z     64(DX)(DI*2), K2, Z11
+	VSUBPD.BCST.Z 8(BX), Z11, K2, Z11
+	VMOVUPD       Z11, 2176(CX)(DI*2)
+	VMOVUPD       64(AX)(DI*2), Z12
+	VFMADD231PD   Z10, Z12, Z0
+	VFMADD231PD   Z11, Z12, Z5
+	VMOVUPD       2176(AX)(DI*2), Z12
+	VFMADD231PD   Z10, Z12, Z1
+	VFMADD231PD   Z11, Z12, Z6
+	VMOVUPD       4288(AX)(DI*2), Z12
+	VFMADD231PD   Z10, Z12, Z2
+	VFMADD231PD   Z11, Z12, Z7
+	VMOVUPD       6400(AX)(DI*2), Z12
+	VFMADD231PD   Z10, Z12, Z3
+	VFMADD231PD   Z11, Z12, Z8
+	VMOVUPD       8512(AX)(DI*2), Z12
+	VFMADD231PD   Z10, Z12, Z4
+	VFMADD231PD   Z11, Z12, Z9
+
+sums:
+	MOVQ       cross+0(FP), AX
+	MOVQ       row+8(FP), CX
+	SHLQ       $0x03, CX
+	MOVQ       AX, DX
+	ADDQ       CX, DX
+	ADDQ       $0x00000008, CX
+	VMOVDQU64  foldOrder<>+0(SB), Z10
+	MOVL       $0x0000001f, CX
+	KMOVW      CX, K1
+	VSHUFF64X2 $0x44, Z1, Z0, Z11
+	VSHUFF64X2 $0xee, Z1, Z0, Z0
+	VADDPD     Z11, Z0, Z0
+	VSHUFF64X2 $0x44, Z3, Z2, Z1
+	VSHUFF64X2 $0xee, Z3, Z2, Z2
+	VADDPD     Z1, Z2, Z2
+	VSHUFF64X2 $0x88, Z2, Z0, Z1
+	VSHUFF64X2 $0xdd, Z2, Z0, Z0
+	VADDPD     Z1, Z0, Z0
+	VSHUFF64X2 $0x44, Z4, Z4, Z1
+	VSHUFF64X2 $0xee, Z4, Z4, Z4
+	VADDPD     Z1, Z4, Z4
+	VSHUFF64X2 $0x88, Z4, Z4, Z1
+	VSHUFF64X2 $0xdd, Z4, Z4, Z4
+	VADDPD     Z1, Z4, Z4
+	VUNPCKLPD  Z4, Z0, Z1
+	VUNPCKHPD  Z4, Z0, Z0
+	VADDPD     Z1, Z0, Z0
+	VPERMPD    Z0, Z10, Z0
+	VSHUFF64X2 $0x44, Z6, Z5, Z1
+	VSHUFF64X2 $0xee, Z6, Z5, Z5
+	VADDPD     Z1, Z5, Z5
+	VSHUFF64X2 $0x44, Z8, Z7, Z1
+	VSHUFF64X2 $0xee, Z8, Z7, Z7
+	VADDPD     Z1, Z7, Z7
+	VSHUFF64X2 $0x88, Z7, Z5, Z1
+	VSHUFF64X2 $0xdd, Z7, Z5, Z5
+	VADDPD     Z1, Z5, Z5
+	VSHUFF64X2 $0x44, Z9, Z9, Z1
+	VSHUFF64X2 $0xee, Z9, Z9, Z9
+	VADDPD     Z1, Z9, Z9
+	VSHUFF64X2 $0x88, Z9, Z9, Z1
+	VSHUFF64X2 $0xdd, Z9, Z9, Z9
+	VADDPD     Z1, Z9, Z9
+	VUNPCKLPD  Z9, Z5, Z1
+	VUNPCKHPD  Z9, Z5, Z5
+	VADDPD     Z1, Z5, Z5
+	VPERMPD    Z5, Z10, Z5
+	VMOVUPD.Z  (AX), K1, Z1
+	VADDPD     Z1, Z0, Z0
+	VMOVUPD.Z  (DX), K1, Z1
+	VADDPD     Z1, Z5, Z5
+	VMOVUPD    Z0, K1, (AX)
+	VMOVUPD    Z5, K1, (DX)
+	VZEROUPPER
+	RET
+
+// func fusedRectangle64x3AVX512(cross *float64, row int, left *float64, right *float64, columns *byte, from int, origin *float64, rows int)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·fusedRectangle64x3AVX512(SB), NOSPLIT, $0-64
+	VPXORQ Z0, Z0, Z0
+	VPXORQ Z1, Z1, Z1
+	VPXORQ Z2, Z2, Z2
+	VPXORQ Z3, Z3, Z3
+	VPXORQ Z4, Z4, Z4
+	VPXORQ Z5, Z5, Z5
+	VPXORQ Z6, Z6, Z6
+	VPXORQ Z7, Z7, Z7
+	VPXORQ Z8, Z8, Z8
+	VPXORQ Z9, Z9, Z9
+	VPXORQ Z10, Z10, Z10
+	VPXORQ Z11, Z11, Z11
+	VPXORQ Z12, Z12, Z12
+	VPXORQ Z13, Z13, Z13
+	VPXORQ Z14, Z14, Z14
+	MOVQ   right+24(FP), AX
+	MOVQ   left+16(FP), CX
+	MOVQ   columns+32(FP), DX
+	MOVQ   from+40(FP), BX
+	MOVQ   (DX), SI
+	ADDQ   BX, SI
+	MOVQ   32(DX), DI
+	ADDQ   BX, DI
+	MOVQ   64(DX), DX
+	ADDQ   BX, DX
+	MOVQ   origin+48(FP), BX
+	XORQ   R8, R8
+	MOVQ   rows+56(FP), R9
+	SHRQ   $0x04, R9
+	JZ     rest
+	SHLQ   $0x06, R9
+
+rows:
+	VMOVUPD     (SI)(R8*2), Z15
+	VSUBPD.BCST (BX), Z15, Z15
+	VMOVUPD     Z15, (CX)(R8*2)
+	VMOVUPD     (DI)(R8*2), Z16
+	VSUBPD.BCST 8(BX), Z16, Z16
+	VMOVUPD     Z16, 2112(CX)(R8*2)
+	VMOVUPD     (DX)(R8*2), Z17
+	VSUBPD.BCST 16(BX), Z17, Z17
+	VMOVUPD     Z17, 4224(CX)(R8*2)
+	VMOVUPD     (AX)(R8*2), Z18
+	VFMADD231PD Z15, Z18, Z0
+	VFMADD231PD Z16, Z18, Z5
+	VFMADD231PD Z17, Z18, Z10
+	VMOVUPD     2112(AX)(R8*2), Z18
+	VFMADD231PD Z15, Z18, Z1
+	VFMADD231PD Z16, Z18, Z6
+	VFMADD231PD Z17, Z18, Z11
+	VMOVUPD     4224(AX)(R8*2), Z18
+	VFMADD231PD Z15, Z18, Z2
+	VFMADD231PD Z16, Z18, Z7
+	VFMADD231PD Z17, Z18, Z12
+	VMOVUPD     6336(AX)(R8*2), Z18
+	VFMADD231PD Z15, Z18, Z3
+	VFMADD231PD Z16, Z18, Z8
+	VFMADD231PD Z17, Z18, Z13
+	VMOVUPD     8448(AX)(R8*2), Z18
+	VFMADD231PD Z15, Z18, Z4
+	VFMADD231PD Z16, Z18, Z9
+	VFMADD231PD Z17, Z18, Z14
+	VMOVUPD     64(SI)(R8*2), Z15
+	VSUBPD.BCST (BX), Z15, Z15
+	VMOVUPD     Z15, 64(CX)(R8*2)
+	VMOVUPD     64(DI)(R8*2), Z16
+	VSUBPD.BCST 8(BX), Z16, Z16
+	VMOVUPD     Z16, 2176(CX)(R8*2)
+	VMOVUPD     64(DX)(R8*2), Z17
+	VSUBPD.BCST 16(BX), Z17, Z17
+	VMOVUPD     Z17, 4288(CX)(R8*2)
+	VMOVUPD     64(AX)(R8*2), Z18
+	VFMADD231PD Z15, Z18, Z0
+	VFMADD231PD Z16, Z18, Z5
+	VFMADD231PD Z17, Z18, Z10
+	VMOVUPD     2176(AX)(R8*2), Z18
+	VFMADD231PD Z15, Z18, Z1
+	VFMADD231PD Z16, Z18, Z6
+	VFMADD231PD Z17, Z18, Z11
+	VMOVUPD     4288(AX)(R8*2), Z18
+	VFMADD231PD Z15, Z18, Z2
+	VFMADD231PD Z16, Z18, Z7
+	VFMADD231PD Z17, Z18, Z12
+	VMOVUPD     6400(AX)(R8*2), Z18
+	VFMADD231PD Z15, Z18, Z3
+	VFMADD231PD Z16, Z18, Z8
+	VFMADD231PD Z17, Z18, Z13
+	VMOVUPD     8512(AX)(R8*2), Z18
+	VFMADD231PD Z15, Z18, Z4
+	VFMADD231PD Z16, Z18, Z9
+	VFMADD231PD Z17, Z18, Z14
+	ADDQ        $0x00000040, R8
+	CMPQ        R8, R9
+	JLT         rows
+
+rest:
+	MOVQ          rows+56(FP), R9
+	ANDQ          $0x0000000f, R9
+	JZ            sums
+	MOVQ          $-1, R10
+	BZHIQ         R9, R10, R10
+	KMOVW         R10, K1
+	SHRQ          $0x08, R10
+	KMOVW         R10, K2
+	VMOVUPD.Z     (SI)(R8*2), K1, Z15
+	VSUBPD.BCST.Z (BX), Z15, K1, Z15
+	VMOVUPD       Z15, (CX)(R8*2)
+	VMOVUPD.Z     (DI)(R8*2), K1, Z16
+	VSUBPD.BCST.Z 8(BX), Z16, K1, Z16
+	VMOVUPD       Z16, 2112(CX)(R8*2)
+	VMOVUPD.Z     (DX)(R8*2), K1, Z17
+	VSUBPD.BCST.Z 16(BX), Z17, K1, Z17
+	VMOVUPD       Z17, 4224(CX)(R8*2)
+	VMOVUPD       (AX)(R8*2), Z18
+	VFMADD231PD   Z15, Z18, Z0
+	VFMADD231PD   Z16, Z18, Z5
+	VFMADD231PD   Z17, Z18, Z10
+	VMOVUPD       2112(AX)(R8*2), Z18
+	VFMADD231PD   Z15, Z18, Z1
+	VFMADD231PD   Z16, Z18, Z6
+	VFMADD231PD   Z17, Z18, Z11
+	VMOVUPD       4224(AX)(R8*2), Z18
+	VFMADD231PD   Z15, Z18, Z2
+	VFMADD231PD   Z16, Z18, Z7
+	VFMADD231PD   Z17, Z18, Z12
+	VMOVUPD       6336(AX)(R8*2), Z18
+	VFMADD231PD   Z15, Z18, Z3
+	VFMADD231PD   Z16, Z18, Z8
+	VFMADD231PD   Z17, Z18, Z13
+	VMOVUPD       8448(AX)(R8*2), Z18
+	VFMADD231PD   Z15, Z18, Z4
+	VFMADD231PD   Z16, Z18, Z9
+	VFMADD231PD   Z17, Z18, Z14
+	VMOVUPD.Z     64(SI)(R8*2), K2, Z15
+	VSUBPD.BCST.Z (BX), Z15, K2, Z15
+	VMOVUPD       Z15, 64(CX)(R8*2)
+	VMOVUPD.Z     64(DI)(R8*2), K2, Z16
+	VSUBPD.BCST.Z 8(BX), Z16, K2, Z16
+	VMOVUPD       Z16, 2176(CX)(R8*2)
+	VMOVUPD.Z     64(DX)(R8*2), K2, Z17
+	VSUBPD.BCST.Z 16(BX), Z17, K2, Z17
+	VMOVUPD       Z17, 4288(CX)(R8*2)
+	VMOVUPD       64(AX)(R8*2), Z18
+	VFMADD231PD   Z15, Z18, Z0
+	VFMADD231PD   Z16, Z18, Z5
+	VFMADD231PD   Z17, Z18, Z10
+	VMOVUPD       2176(AX)(R8*2), Z18
+	VFMADD231PD   Z15, Z18, Z1
+	VFMADD231PD   Z16, Z18, Z6
+	VFMADD231PD   Z17, Z18, Z11
+	VMOVUPD       4288(AX)(R8*2), Z18
+	VFMADD231PD   Z15, Z18, Z2
+	VFMADD231PD   Z16, Z18, Z7
+	VFMADD231PD   Z17, Z18, Z12
+	VMOVUPD       6400(AX)(R8*2), Z18
+	VFMADD231PD   Z15, Z18, Z3
+	VFMADD231PD   Z16, Z18, Z8
+	VFMADD231PD   Z17, Z18, Z13
+	VMOVUPD       8512(AX)(R8*2), Z18
+	VFMADD231PD   Z15, Z18, Z4
+	VFMADD231PD   Z16, Z18, Z9
+	VFMADD231PD   Z17, Z18, Z14
+
+sums:
+	MOVQ       cross+0(FP), AX
+	MOVQ       row+8(FP), CX
+	SHLQ       $0x03, CX
+	MOVQ       AX, DX
+	ADDQ       CX, DX
+	ADDQ       $0x00000008, CX
+	MOVQ       DX, BX
+	ADDQ       CX, BX
+	ADDQ       $0x00000008, CX
+	VMOVDQU64  foldOrder<>+0(SB), Z15
+	MOVL       $0x0000001f, CX
+	KMOVW      CX, K1
+	VSHUFF64X2 $0x44, Z1, Z0, Z16
+	VSHUFF64X2 $0xee, Z1, Z0, Z0
+	VADDPD     Z16, Z0, Z0
+	VSHUFF64X2 $0x44, Z3, Z2, Z1
+	VSHUFF64X2 $0xee, Z3, Z2, Z2
+	VADDPD     Z1, Z2, Z2
+	VSHUFF64X2 $0x88, Z2, Z0, Z1
+	VSHUFF64X2 $0xdd, Z2, Z0, Z0
+	VADDPD     Z1, Z0, Z0
+	VSHUFF64X2 $0x44, Z4, Z4, Z1
+	VSHUFF64X2 $0xee, Z4, Z4, Z4
+	VADDPD     Z1, Z4, Z4
+	VSHUFF64X2 $0x88, Z4, Z4, Z1
+	VSHUFF64X2 $0xdd, Z4, Z4, Z4
+	VADDPD     Z1, Z4, Z4
+	VUNPCKLPD  Z4, Z0, Z1
+	VUNPCKHPD  Z4, Z0, Z0
+	VADDPD     Z1, Z0, Z0
+	VPERMPD    Z0, Z15, Z0
+	VSHUFF64X2 $0x44, Z6, Z5, Z1
+	VSHUFF64X2 $0xee, Z6, Z5, Z5
+	VADDPD     Z1, Z5, Z5
+	VSHUFF64X2 $0x44, Z8, Z7, Z1
+	VSHUFF64X2 $0xee, Z8, Z7, Z7
+	VADDPD     Z1, Z7, Z7
+	VSHUFF64X2 $0x88, Z7, Z5, Z1
+	VSHUFF64X2 $0xdd, Z7, Z5, Z5
+	VADDPD     Z1, Z5, Z5
+	VSHUFF64X2 $0x44, Z9, Z9, Z1
+	VSHUFF64X2 $0xee, Z9, Z9, Z9
+	VADDPD     Z1, Z9, Z9
+	VSHUFF64X2 $0x88, Z9, Z9, Z1
+	VSHUFF64X2 $0xdd, Z9, Z9, Z9
+	VADDPD     Z1, Z9, Z9
+	VUNPCKLPD  Z9, Z5, Z1
+	VUNPCKHPD  Z9, Z5, Z5
+	VADDPD     Z1, Z5, Z5
+	VPERMPD    Z5, Z15, Z5
+	VSHUFF64X2 $0x44, Z11, Z10, Z1
+	VSHUFF64X2 $0xee, Z11, Z10, Z10
+	VADDPD     Z1, Z10, Z10
+	VSHUFF64X2 $0x44, Z13, Z12, Z1
+	VSHUFF64X2 $0xee, Z13, Z12, Z12
+	VADDPD     Z1, Z12, Z12
+	VSHUFF64X2 $0x88, Z12, Z10, Z1
+	VSHUFF64X2 $0xdd, Z12, Z10, Z10
+	VADDPD     Z1, Z10, Z10
+	VSHUFF64X2 $0x44, Z14, Z14, Z1
+	VSHUFF64X2 $0xee, Z14, Z14, Z14
+	VADDPD     Z1, Z14, Z14
+	VSHUFF64X2 $0x88, Z14, Z14, Z1
+	VSHUFF64X2 $0xdd, Z14, Z14, Z14
+	VADDPD     Z1, Z14, Z14
+	VUNPCKLPD  Z14, Z10, Z1
+	VUNPCKHPD  Z14, Z10, Z10
+	VADDPD     Z1, Z10, Z10
+	VPERMPD    Z10, Z15, Z10
+	VMOVUPD.Z  (AX), K1, Z1
+	VADDPD     Z1, Z0, Z0
+	VMOVUPD.Z  (DX), K1, Z1
+	VADDPD     Z1, Z5, Z5
+	VMOVUPD.Z  (BX), K1, Z1
+	VADDPD     Z1, Z10, Z10
+	VMOVUPD    Z0, K1, (AX)
+	VMOVUPD    Z5, K1, (DX)
+	VMOVUPD    Z10, K1, (BX)
+	VZEROUPPER
+	RET
+
+// func fusedRectangle64x4AVX512(cross *float64, row int, left *float64, right *float64, columns *byte, from int, origin *float64, rows int)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·fusedRectangle64x4AVX512(SB), NOSPLIT, $0-64
+	VPXORQ Z0, Z0, Z0
+	VPXORQ Z1, Z1, Z1
+	VPXORQ Z2, Z2, Z2
+	VPXORQ Z3, Z3, Z3
+	VPXORQ Z4, Z4, Z4
+	VPXORQ Z5, Z5, Z5
+	VPXORQ Z6, Z6, Z6
+	VPXORQ Z7, Z7, Z7
+	VPXORQ Z8, Z8, Z8
+	VPXORQ Z9, Z9, Z9
+	VPXORQ Z10, Z10, Z10
+	VPXORQ Z11, Z11, Z11
+	VPXORQ Z12, Z12, Z12
+	VPXORQ Z13, Z13, Z13
+	VPXORQ Z14, Z14, Z14
+	VPXORQ Z15, Z15, Z15
+	VPXORQ Z16, Z16, Z16
+	VPXORQ Z17, Z17, Z17
+	VPXORQ Z18, Z18, Z18
+	VPXORQ Z19, Z19, Z19
+	MOVQ   right+24(FP), AX
+	MOVQ   left+16(FP), CX
+	MOVQ   columns+32(FP), DX
+	MOVQ   from+40(FP), BX
+	MOVQ   (DX), SI
+	ADDQ   BX, SI
+	MOVQ   32(DX), DI
+	ADDQ   BX, DI
+	MOVQ   64(DX), R8
+	ADDQ   BX, R8
+	MOVQ   96(DX), DX
+	ADDQ   BX, DX
+	MOVQ   origin+48(FP), BX
+	XORQ   R9, R9
+	MOVQ   rows+56(FP), R10
+	SHRQ   $0x04, R10
+	JZ     rest
+	SHLQ   $0x06, R10
+
+rows:
+	VMOVUPD     (SI)(R9*2), Z20
+	VSUBPD.BCST (BX), Z20, Z20
+	VMOVUPD     Z20, (CX)(R9*2)
+	VMOVUPD     (DI)(R9*2), Z21
+	VSUBPD.BCST 8(BX), Z21, Z21
+	VMOVUPD     Z21, 2112(CX)(R9*2)
+	VMOVUPD     (R8)(R9*2), Z22
+	VSUBPD.BCST 16(BX), Z22, Z22
+	VMOVUPD     Z22, 4224(CX)(R9*2)
+	VMOVUPD     (DX)(R9*2), Z23
+	VSUBPD.BCST 24(BX), Z23, Z23
+	VMOVUPD     Z23, 6336(CX)(R9*2)
+	VMOVUPD     (AX)(R9*2), Z24
+	VFMADD231PD Z20, Z24, Z0
+	VFMADD231PD Z21, Z24, Z5
+	VFMADD231PD Z22, Z24, Z10
+	VFMADD231PD Z23, Z24, Z15
+	VMOVUPD     2112(AX)(R9*2), Z24
+	VFMADD231PD Z20, Z24, Z1
+	VFMADD231PD Z21, Z24, Z6
+	VFMADD231PD Z22, Z24, Z11
+	VFMADD231PD Z23, Z24, Z16
+	VMOVUPD     4224(AX)(R9*2), Z24
+	VFMADD231PD Z20, Z24, Z2
+	VFMADD231PD Z21, Z24, Z7
+	VFMADD231PD Z22, Z24, Z12
+	VFMADD231PD Z23, Z24, Z17
+	VMOVUPD     6336(AX)(R9*2), Z24
+	VFMADD231PD Z20, Z24, Z3
+	VFMADD231PD Z21, Z24, Z8
+	VFMADD231PD Z22, Z24, Z13
+	VFMADD231PD Z23, Z24, Z18
+	VMOVUPD     8448(AX)(R9*2), Z24
+	VFMADD231PD Z20, Z24, Z4
+	VFMADD231PD Z21, Z24, Z9
+	VFMADD231PD Z22, Z24, Z14
+	VFMADD231PD Z23, Z24, Z19
+	VMOVUPD     64(SI)(R9*2), Z20
+	VSUBPD.BCST (BX), Z20, Z20
+	VMOVUPD     Z20, 64(CX)(R9*2)
+	VMOVUPD     64(DI)(R9*2), Z21
+	VSUBPD.BCST 8(BX), Z21, Z21
+	VMOVUPD     Z21, 2176(CX)(R9*2)
+	VMOVUPD     64(R8)(R9*2), Z22
+	VSUBPD.BCST 16(BX), Z22, Z22
+	VMOVUPD     Z22, 4288(CX)(R9*2)
+	VMOVUPD     64(DX)(R9*2), Z23
+	VSUBPD.BCST 24(BX), Z23, Z23
+	VMOVUPD     Z23, 6400(CX)(R9*2)
+	VMOVUPD     64(AX)(R9*2), Z24
+	VFMADD231PD Z20, Z24, Z0
+	VFMADD231PD Z21, Z24, Z5
+	VFMADD231PD Z22, Z24, Z10
+	VFMADD231PD Z23, Z24, Z15
+	VMOVUPD     2176(AX)(R9*2), Z24
+	VFMADD231PD Z20, Z24, Z1
+	VFMADD231PD Z21, Z24, Z6
+	VFMADD231PD Z22, Z24, Z11
+	VFMADD231PD Z23, Z24, Z16
+	VMOVUPD     4288(AX)(R9*2), Z24
+	VFMADD231PD Z20, Z24, Z2
+	VFMADD231PD Z21, Z24, Z7
+	VFMADD231PD Z22, Z24, Z12
+	VFMADD231PD Z23, Z24, Z17
+	VMOVUPD     6400(AX)(R9*2), Z24
+	VFMADD231PD Z20, Z24, Z3
+	VFMADD231PD Z21, Z24, Z8
+	VFMADD231PD Z22, Z24, Z13
+	VFMADD231PD Z23, Z24, Z18
+	VMOVUPD     8512(AX)(R9*2), Z24
+	VFMADD231PD Z20, Z24, Z4
+	VFMADD231PD Z21, Z24, Z9
+	VFMADD231PD Z22, Z24, Z14
+	VFMADD231PD Z23, Z24, Z19
+	ADDQ        $0x00000040, R9
+	CMPQ        R9, R10
+	JLT         rows
+
+rest:
+	MOVQ          rows+56(FP), R10
+	ANDQ          $0x0000000f, R10
+	JZ            sums
+	MOVQ          $-1, R11
+	BZHIQ         R10, R11, R11
+	KMOVW         R11, K1
+	SHRQ          $0x08, R11
+	KMOVW         R11, K2
+	VMOVUPD.Z     (SI)(R9*2), K1, Z20
+	VSUBPD.BCST.Z (BX), Z20, K1, Z20
+	VMOVUPD       Z20, (CX)(R9*2)
+	VMOVUPD.Z     (DI)(R9*2), K1, Z21
+	VSUBPD.BCST.Z 8(BX), Z21, K1, Z21
+	VMOVUPD       Z21, 2112(CX)(R9*2)
+	VMOVUPD.Z     (R8)(R9*2), K1, Z22
+	VSUBPD.BCST.Z 16(BX), Z22, K1, Z22
+	VMOVUPD       Z22, 4224(CX)(R9*2)
+	VMOVUPD.Z     (DX)(R9*2), K1, Z23
+	VSUBPD.BCST.Z 24(BX), Z23, K1, Z23
+	VMOVUPD       Z23, 6336(CX)(R9*2)
+	VMOVUPD       (AX)(R9*2), Z24
+	VFMADD231PD   Z20, Z24, Z0
+	VFMADD231PD   Z21, Z24, Z5
+	VFMADD231PD   Z22, Z24, Z10
+	VFMADD231PD   Z23, Z24, Z15
+	VMOVUPD       2112(AX)(R9*2), Z24
+	VFMADD231PD   Z20, Z24, Z1
+	VFMADD231PD   Z21, Z24, Z6
+	VFMADD231PD   Z22, Z24, Z11
+	VFMADD231PD   Z23, Z24, Z16
+	VMOVUPD       4224(AX)(R9*2), Z24
+	VFMADD231PD   Z20, Z24, Z2
+	VFMADD231PD   Z21, Z24, Z7
+	VFMADD231PD   Z22, Z24, Z12
+	VFMADD231PD   Z23, Z24, Z17
+	VMOVUPD       6336(AX)(R9*2), Z24
+	VFMADD231PD   Z20, Z24, Z3
+	VFMADD231PD   Z21, Z24, Z8
+	VFMADD231PD   Z22, Z24, Z13
+	VFMADD231PD   Z23, Z24, Z18
+	VMOVUPD       8448(AX)(R9*2), Z24
+	VFMADD231PD   Z20, Z24, Z4
+	VFMADD231PD   Z21, Z24, Z9
+	VFMADD231PD   Z22, Z24, Z14
+	VFMADD231PD   Z23, Z24, Z19
+	VMOVUPD.Z     64(SI)(R9*2), K2, Z20
+	VSUBPD.BCST.Z (BX), Z20, K2, Z20
+	VMOVUPD       Z20, 64(CX)(R9*2)
+	VMOVUPD.Z     64(DI)(R9*2), K2, Z21
+	VSUBPD.BCST.Z 8(BX), Z21, K2, Z21
+	VMOVUPD       Z21, 2176(CX)(R9*2)
+	VMOVUPD.Z     64(R8)(R9*2), K2, Z22
+	VSUBPD.BCST.Z 16(BX), Z22, K2, Z22
+	VMOVUPD       Z22, 4288(CX)(R9*2)
+	VMOVUPD.Z     64(DX)(R9*2), K2, Z23
+	VSUBPD.BCST.Z 24(BX), Z23, K2, Z23
+	VMOVUPD       Z23, 6400(CX)(R9*2)
+	VMOVUPD       64(AX)(R9*2), Z24
+	VFMADD231PD   Z20, Z24, Z0
+	VFMADD231PD   Z21, Z24, Z5
+	VFMADD231PD   Z22, Z24, Z10
+	VFMADD231PD   Z23, Z24, Z15
+	VMOVUPD       2176(AX)(R9*2), Z24
+	VFMADD231PD   Z20, Z24, Z1
+	VFMADD231PD   Z21, Z24, Z6
+	VFMADD231PD   Z22, Z24, Z11
+	VFMADD231PD   Z23, Z24, Z16
+	VMOVUPD       4288(AX)(R9*2), Z24
+	VFMADD231PD   Z20, Z24, Z2
+	VFMADD231PD   Z21, Z24, Z7
+	VFMADD231PD   Z22, Z24, Z12
+	VFMADD231PD   Z23, Z24, Z17
+	VMOVUPD       6400(AX)(R9*2), Z24
+	VFMADD231PD   Z20, Z24, Z3
+	VFMADD231PD   Z21, Z24, Z8
+	VFMADD231PD   Z22, Z24, Z13
+	VFMADD231PD   Z23, Z24, Z18
+	VMOVUPD       8512(AX)(R9*2), Z24
+	VFMADD231PD   Z20, Z24, Z4
+	VFMADD231PD   Z21, Z24, Z9
+	VFMADD231PD   Z22, Z24, Z14
+	VFMADD231PD   Z23, Z24, Z19
+
+sums:
+	MOVQ       cross+0(FP), AX
+	MOVQ       row+8(FP), CX
+	SHLQ       $0x03, CX
+	MOVQ       AX, DX
+	ADDQ       CX, DX
+	ADDQ       $0x00000008, CX
+	MOVQ       DX, BX
+	ADDQ       CX, BX
+	ADDQ       $0x00000008, CX
+	MOVQ       BX, SI
+	ADDQ       CX, SI
+	ADDQ       $0x00000008, CX
+	VMOVDQU64  foldOrder<>+0(SB), Z20
+	MOVL       $0x0000001f, CX
+	KMOVW      CX, K1
+	VSHUFF64X2 $0x44, Z1, Z0, Z21
+	VSHUFF64X2 $0xee, Z1, Z0, Z0
+	VADDPD     Z21, Z0, Z0
+	VSHUFF64X2 $0x44, Z3, Z2, Z1
+	VSHUFF64X2 $0xee, Z3, Z2, Z2
+	VADDPD     Z1, Z2, Z2
+	VSHUFF64X2 $0x88, Z2, Z0, Z1
+	VSHUFF64X2 $0xdd, Z2, Z0, Z0
+	VADDPD     Z1, Z0, Z0
+	VSHUFF64X2 $0x44, Z4, Z4, Z1
+	VSHUFF64X2 $0xee, Z4, Z4, Z4
+	VADDPD     Z1, Z4, Z4
+	VSHUFF64X2 $0x88, Z4, Z4, Z1
+	VSHUFF64X2 $0xdd, Z4, Z4, Z4
+	VADDPD     Z1, Z4, Z4
+	VUNPCKLPD  Z4, Z0, Z1
+	VUNPCKHPD  Z4, Z0, Z0
+	VADDPD     Z1, Z0, Z0
+	VPERMPD    Z0, Z20, Z0
+	VSHUFF64X2 $0x44, Z6, Z5, Z1
+	VSHUFF64X2 $0xee, Z6, Z5, Z5
+	VADDPD     Z1, Z5, Z5
+	VSHUFF64X2 $0x44, Z8, Z7, Z1
+	VSHUFF64X2 $0xee, Z8, Z7, Z7
+	VADDPD     Z1, Z7, Z7
+	VSHUFF64X2 $0x88, Z7, Z5, Z1
+	VSHUFF64X2 $0xdd, Z7, Z5, Z5
+	VADDPD     Z1, Z5, Z5
+	VSHUFF64X2 $0x44, Z9, Z9, Z1
+	VSHUFF64X2 $0xee, Z9, Z9, Z9
+	VADDPD     Z1, Z9, Z9
+	VSHUFF64X2 $0x88, Z9, Z9, Z1
+	VSHUFF64X2 $0xdd, Z9, Z9, Z9
+	VADDPD     Z1, Z9, Z9
+	VUNPCKLPD  Z9, Z5, Z1
+	VUNPCKHPD  Z9, Z5, Z5
+	VADDPD     Z1, Z5, Z5
+	VPERMPD    Z5, Z20, Z5
+	VSHUFF64X2 $0x44, Z11, Z10, Z1
+	VSHUFF64X2 $0xee, Z11, Z10, Z10
+	VADDPD     Z1, Z10, Z10
+	VSHUFF64X2 $0x44, Z13, Z12, Z1
+	VSHUFF64X2 $0xee, Z13, Z12, Z12
+	VADDPD     Z1, Z12, Z12
+	VSHUFF64X2 $0x88, Z12, Z10, Z1
+	VSHUFF64X2 $0xdd, Z12, Z10, Z10
+	VADDPD     Z1, Z10, Z10
+	VSHUFF64X2 $0x44, Z14, Z14, Z1
+	VSHUFF64X2 $0xee, Z14, Z14, Z14
+	VADDPD     Z1, Z14, Z14
+	VSHUFF64X2 $0x88, Z14, Z14, Z1
+	VSHUFF64X2 $0xdd, Z14, Z14, Z14
+	VADDPD     Z1, Z14, Z14
+	VUNPCKLPD  Z14, Z10, Z1
+	VUNPCKHPD  Z14, Z10, Z10
+	VADDPD     Z1, Z10, Z10
+	VPERMPD    Z10, Z20, Z10
+	VSHUFF64X2 $0x44, Z16, Z15, Z1
+	VSHUFF64X2 $0xee, Z16, Z15, Z15
+	VADDPD     Z1, Z15, Z15
+	VSHUFF64X2 $0x44, Z18, Z17, Z1
+	VSHUFF64X2 $0xee, Z18, Z17, Z17
+	VADDPD     Z1, Z17, Z17
+	VSHUFF64X2 $0x88, Z17, Z15, Z1
+	VSHUFF64X2 $0xdd, Z17, Z15, Z15
+	VADDPD     Z1, Z15, Z15
+	VSHUFF64X2 $0x44, Z19, Z19, Z1
+	VSHUFF64X2 $0xee, Z19, Z19, Z19
+	VADDPD     Z1, Z19, Z19
+	VSHUFF64X2 $0x88, Z19, Z19, Z1
+	VSHUFF64X2 $0xdd, Z19, Z19, Z19
+	VADDPD     Z1, Z19, Z19
+	VUNPCKLPD  Z19, Z15, Z1
+	VUNPCKHPD  Z19, Z15, Z15
+	VADDPD     Z1, Z15, Z15
+	VPERMPD    Z15, Z20, Z15
+	VMOVUPD.Z  (AX), K1, Z1
+	VADDPD     Z1, Z0, Z0
+	VMOVUPD.Z  (DX), K1, Z1
+	VADDPD     Z1, Z5, Z5
+	VMOVUPD.Z  (BX), K1, Z1
+	VADDPD     Z1, Z10, Z10
+	VMOVUPD.Z  (SI), K1, Z1
+	VADDPD     Z1, Z15, Z15
+	VMOVUPD    Z0, K1, (AX)
+	VMOVUPD    Z5, K1, (DX)
+	VMOVUPD    Z10, K1, (BX)
+	VMOVUPD    Z15, K1, (SI)
+	VZEROUPPER
+	RET
+
+// func fusedRectangle64x5AVX512(cross *float64, row int, left *float64, right *float64, columns *byte, from int, origin *float64, rows int)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·fusedRectangle64x5AVX512(SB), NOSPLIT, $0-64
 	VPXORQ Z0, Z0, Z0
 	VPXORQ Z1, Z1, Z1
 	VPXORQ Z2, Z2, Z2
@@ -7021,220 +4236,202 @@ TEXT ·fusedRectangle64x5AVX512(SB), NOSPLIT, $0-80
 	ADDQ   BX, R9
 	MOVQ   128(DX), DX
 	ADDQ   BX, DX
-	MOVQ   next+64(FP), BX
-	MOVQ   nextFrom+72(FP), R10
-	MOVQ   (BX), R11
-	ADDQ   R10, R11
-	MOVQ   32(BX), R12
-	ADDQ   R10, R12
-	MOVQ   64(BX), R13
-	ADDQ   R10, R13
-	MOVQ   96(BX), BX
-	ADDQ   R10, BX
-	MOVQ   origin+48(FP), R10
-	XORQ   R14, R14
-	MOVQ   rows+56(FP), R15
-	SHRQ   $0x04, R15
+	MOVQ   origin+48(FP), BX
+	XORQ   R10, R10
+	MOVQ   rows+56(FP), R11
+	SHRQ   $0x04, R11
 	JZ     rest
-	SHLQ   $0x06, R15
+	SHLQ   $0x06, R11
 
 rows:
-	PREFETCHT1  (R11)(R14*2)
-	PREFETCHT1  64(R11)(R14*2)
-	PREFETCHT1  (R12)(R14*2)
-	PREFETCHT1  64(R12)(R14*2)
-	PREFETCHT1  (R13)(R14*2)
-	PREFETCHT1  64(R13)(R14*2)
-	PREFETCHT1  (BX)(R14*2)
-	PREFETCHT1  64(BX)(R14*2)
-	VMOVUPD     (SI)(R14*2), Z25
-	VSUBPD.BCST (R10), Z25, Z25
-	VMOVUPD     Z25, (CX)(R14*2)
-	VMOVUPD     (DI)(R14*2), Z26
-	VSUBPD.BCST 8(R10), Z26, Z26
-	VMOVUPD     Z26, 2112(CX)(R14*2)
-	VMOVUPD     (R8)(R14*2), Z27
-	VSUBPD.BCST 16(R10), Z27, Z27
-	VMOVUPD     Z27, 4224(CX)(R14*2)
-	VMOVUPD     (R9)(R14*2), Z28
-	VSUBPD.BCST 24(R10), Z28, Z28
-	VMOVUPD     Z28, 6336(CX)(R14*2)
-	VMOVUPD     (DX)(R14*2), Z29
-	VSUBPD.BCST 32(R10), Z29, Z29
-	VMOVUPD     Z29, 8448(CX)(R14*2)
-	VMOVUPD     (AX)(R14*2), Z30
+	VMOVUPD     (SI)(R10*2), Z25
+	VSUBPD.BCST (BX), Z25, Z25
+	VMOVUPD     Z25, (CX)(R10*2)
+	VMOVUPD     (DI)(R10*2), Z26
+	VSUBPD.BCST 8(BX), Z26, Z26
+	VMOVUPD     Z26, 2112(CX)(R10*2)
+	VMOVUPD     (R8)(R10*2), Z27
+	VSUBPD.BCST 16(BX), Z27, Z27
+	VMOVUPD     Z27, 4224(CX)(R10*2)
+	VMOVUPD     (R9)(R10*2), Z28
+	VSUBPD.BCST 24(BX), Z28, Z28
+	VMOVUPD     Z28, 6336(CX)(R10*2)
+	VMOVUPD     (DX)(R10*2), Z29
+	VSUBPD.BCST 32(BX), Z29, Z29
+	VMOVUPD     Z29, 8448(CX)(R10*2)
+	VMOVUPD     (AX)(R10*2), Z30
 	VFMADD231PD Z25, Z30, Z0
 	VFMADD231PD Z26, Z30, Z5
 	VFMADD231PD Z27, Z30, Z10
 	VFMADD231PD Z28, Z30, Z15
 	VFMADD231PD Z29, Z30, Z20
-	VMOVUPD     2112(AX)(R14*2), Z30
+	VMOVUPD     2112(AX)(R10*2), Z30
 	VFMADD231PD Z25, Z30, Z1
 	VFMADD231PD Z26, Z30, Z6
 	VFMADD231PD Z27, Z30, Z11
 	VFMADD231PD Z28, Z30, Z16
 	VFMADD231PD Z29, Z30, Z21
-	VMOVUPD     4224(AX)(R14*2), Z30
+	VMOVUPD     4224(AX)(R10*2), Z30
 	VFMADD231PD Z25, Z30, Z2
 	VFMADD231PD Z26, Z30, Z7
 	VFMADD231PD Z27, Z30, Z12
 	VFMADD231PD Z28, Z30, Z17
 	VFMADD231PD Z29, Z30, Z22
-	VMOVUPD     6336(AX)(R14*2), Z30
+	VMOVUPD     6336(AX)(R10*2), Z30
 	VFMADD231PD Z25, Z30, Z3
 	VFMADD231PD Z26, Z30, Z8
 	VFMADD231PD Z27, Z30, Z13
 	VFMADD231PD Z28, Z30, Z18
 	VFMADD231PD Z29, Z30, Z23
-	VMOVUPD     8448(AX)(R14*2), Z30
+	VMOVUPD     8448(AX)(R10*2), Z30
 	VFMADD231PD Z25, Z30, Z4
 	VFMADD231PD Z26, Z30, Z9
 	VFMADD231PD Z27, Z30, Z14
 	VFMADD231PD Z28, Z30, Z19
 	VFMADD231PD Z29, Z30, Z24
-	VMOVUPD     64(SI)(R14*2), Z25
-	VSUBPD.BCST (R10), Z25, Z25
-	VMOVUPD     Z25, 64(CX)(R14*2)
-	VMOVUPD     64(DI)(R14*2), Z26
-	VSUBPD.BCST 8(R10), Z26, Z26
-	VMOVUPD     Z26, 2176(CX)(R14*2)
-	VMOVUPD     64(R8)(R14*2), Z27
-	VSUBPD.BCST 16(R10), Z27, Z27
-	VMOVUPD     Z27, 4288(CX)(R14*2)
-	VMOVUPD     64(R9)(R14*2), Z28
-	VSUBPD.BCST 24(R10), Z28, Z28
-	VMOVUPD     Z28, 6400(CX)(R14*2)
-	VMOVUPD     64(DX)(R14*2), Z29
-	VSUBPD.BCST 32(R10), Z29, Z29
-	VMOVUPD     Z29, 8512(CX)(R14*2)
-	VMOVUPD     64(AX)(R14*2), Z30
+	VMOVUPD     64(SI)(R10*2), Z25
+	VSUBPD.BCST (BX), Z25, Z25
+	VMOVUPD     Z25, 64(CX)(R10*2)
+	VMOVUPD     64(DI)(R10*2), Z26
+	VSUBPD.BCST 8(BX), Z26, Z26
+	VMOVUPD     Z26, 2176(CX)(R10*2)
+	VMOVUPD     64(R8)(R10*2), Z27
+	VSUBPD.BCST 16(BX), Z27, Z27
+	VMOVUPD     Z27, 4288(CX)(R10*2)
+	VMOVUPD     64(R9)(R10*2), Z28
+	VSUBPD.BCST 24(BX), Z28, Z28
+	VMOVUPD     Z28, 6400(CX)(R10*2)
+	VMOVUPD     64(DX)(R10*2), Z29
+	VSUBPD.BCST 32(BX), Z29, Z29
+	VMOVUPD     Z29, 8512(CX)(R10*2)
+	VMOVUPD     64(AX)(R10*2), Z30
 	VFMADD231PD Z25, Z30, Z0
 	VFMADD231PD Z26, Z30, Z5
 	VFMADD231PD Z27, Z30, Z10
 	VFMADD231PD Z28, Z30, Z15
 	VFMADD231PD Z29, Z30, Z20
-	VMOVUPD     2176(AX)(R14*2), Z30
+	VMOVUPD     2176(AX)(R10*2), Z30
 	VFMADD231PD Z25, Z30, Z1
 	VFMADD231PD Z26, Z30, Z6
 	VFMADD231PD Z27, Z30, Z11
 	VFMADD231PD Z28, Z30, Z16
 	VFMADD231PD Z29, Z30, Z21
-	VMOVUPD     4288(AX)(R14*2), Z30
+	VMOVUPD     4288(AX)(R10*2), Z30
 	VFMADD231PD Z25, Z30, Z2
 	VFMADD231PD Z26, Z30, Z7
 	VFMADD231PD Z27, Z30, Z12
 	VFMADD231PD Z28, Z30, Z17
 	VFMADD231PD Z29, Z30, Z22
-	VMOVUPD     6400(AX)(R14*2), Z30
+	VMOVUPD     6400(AX)(R10*2), Z30
 	VFMADD231PD Z25, Z30, Z3
 	VFMADD231PD Z26, Z30, Z8
 	VFMADD231PD Z27, Z30, Z13
 	VFMADD231PD Z28, Z30, Z18
 	VFMADD231PD Z29, Z30, Z23
-	VMOVUPD     8512(AX)(R14*2), Z30
+	VMOVUPD     8512(AX)(R10*2), Z30
 	VFMADD231PD Z25, Z30, Z4
 	VFMADD231PD Z26, Z30, Z9
 	VFMADD231PD Z27, Z30, Z14
 	VFMADD231PD Z28, Z30, Z19
 	VFMADD231PD Z29, Z30, Z24
-	ADDQ        $0x00000040, R14
-	CMPQ        R14, R15
+	ADDQ        $0x00000040, R10
+	CMPQ        R10, R11
 	JLT         rows
 
 rest:
-	MOVQ          rows+56(FP), BX
-	ANDQ          $0x0000000f, BX
+	MOVQ          rows+56(FP), R11
+	ANDQ          $0x0000000f, R11
 	JZ            sums
-	MOVQ          $-1, R11
-	BZHIQ         BX, R11, R11
-	KMOVW         R11, K1
-	SHRQ          $0x08, R11
-	KMOVW         R11, K2
-	VMOVUPD.Z     (SI)(R14*2), K1, Z25
-	VSUBPD.BCST.Z (R10), Z25, K1, Z25
-	VMOVUPD       Z25, (CX)(R14*2)
-	VMOVUPD.Z     (DI)(R14*2), K1, Z26
-	VSUBPD.BCST.Z 8(R10), Z26, K1, Z26
-	VMOVUPD       Z26, 2112(CX)(R14*2)
-	VMOVUPD.Z     (R8)(R14*2), K1, Z27
-	VSUBPD.BCST.Z 16(R10), Z27, K1, Z27
-	VMOVUPD       Z27, 4224(CX)(R14*2)
-	VMOVUPD.Z     (R9)(R14*2), K1, Z28
-	VSUBPD.BCST.Z 24(R10), Z28, K1, Z28
-	VMOVUPD       Z28, 6336(CX)(R14*2)
-	VMOVUPD.Z     (DX)(R14*2), K1, Z29
-	VSUBPD.BCST.Z 32(R10), Z29, K1, Z29
-	VMOVUPD       Z29, 8448(CX)(R14*2)
-	VMOVUPD       (AX)(R14*2), Z30
+	MOVQ          $-1, R12
+	BZHIQ         R11, R12, R12
+	KMOVW         R12, K1
+	SHRQ          $0x08, R12
+	KMOVW         R12, K2
+	VMOVUPD.Z     (SI)(R10*2), K1, Z25
+	VSUBPD.BCST.Z (BX), Z25, K1, Z25
+	VMOVUPD       Z25, (CX)(R10*2)
+	VMOVUPD.Z     (DI)(R10*2), K1, Z26
+	VSUBPD.BCST.Z 8(BX), Z26, K1, Z26
+	VMOVUPD       Z26, 2112(CX)(R10*2)
+	VMOVUPD.Z     (R8)(R10*2), K1, Z27
+	VSUBPD.BCST.Z 16(BX), Z27, K1, Z27
+	VMOVUPD       Z27, 4224(CX)(R10*2)
+	VMOVUPD.Z     (R9)(R10*2), K1, Z28
+	VSUBPD.BCST.Z 24(BX), Z28, K1, Z28
+	VMOVUPD       Z28, 6336(CX)(R10*2)
+	VMOVUPD.Z     (DX)(R10*2), K1, Z29
+	VSUBPD.BCST.Z 32(BX), Z29, K1, Z29
+	VMOVUPD       Z29, 8448(CX)(R10*2)
+	VMOVUPD       (AX)(R10*2), Z30
 	VFMADD231PD   Z25, Z30, Z0
 	VFMADD231PD   Z26, Z30, Z5
 	VFMADD231PD   Z27, Z30, Z10
 	VFMADD231PD   Z28, Z30, Z15
 	VFMADD231PD   Z29, Z30, Z20
-	VMOVUPD       2112(AX)(R14*2), Z30
+	VMOVUPD       2112(AX)(R10*2), Z30
 	VFMADD231PD   Z25, Z30, Z1
 	VFMADD231PD   Z26, Z30, Z6
 	VFMADD231PD   Z27, Z30, Z11
 	VFMADD231PD   Z28, Z30, Z16
 	VFMADD231PD   Z29, Z30, Z21
-	VMOVUPD       4224(AX)(R14*2), Z30
+	VMOVUPD       4224(AX)(R10*2), Z30
 	VFMADD231PD   Z25, Z30, Z2
 	VFMADD231PD   Z26, Z30, Z7
 	VFMADD231PD   Z27, Z30, Z12
 	VFMADD231PD   Z28, Z30, Z17
 	VFMADD231PD   Z29, Z30, Z22
-	VMOVUPD       6336(AX)(R14*2), Z30
+	VMOVUPD       6336(AX)(R10*2), Z30
 	VFMADD231PD   Z25, Z30, Z3
 	VFMADD231PD   Z26, Z30, Z8
 	VFMADD231PD   Z27, Z30, Z13
 	VFMADD231PD   Z28, Z30, Z18
 	VFMADD231PD   Z29, Z30, Z23
-	VMOVUPD       8448(AX)(R14*2), Z30
+	VMOVUPD       8448(AX)(R10*2), Z30
 	VFMADD231PD   Z25, Z30, Z4
 	VFMADD231PD   Z26, Z30, Z9
 	VFMADD231PD   Z27, Z30, Z14
 	VFMADD231PD   Z28, Z30, Z19
 	VFMADD231PD   Z29, Z30, Z24
-	VMOVUPD.Z     64(SI)(R14*2), K2, Z25
-	VSUBPD.BCST.Z (R10), Z25, K2, Z25
-	VMOVUPD       Z25, 64(CX)(R14*2)
-	VMOVUPD.Z     64(DI)(R14*2), K2, Z26
-	VSUBPD.BCST.Z 8(R10), Z26, K2, Z26
-	VMOVUPD       Z26, 2176(CX)(R14*2)
-	VMOVUPD.Z     64(R8)(R14*2), K2, Z27
-	VSUBPD.BCST.Z 16(R10), Z27, K2, Z27
-	VMOVUPD       Z27, 4288(CX)(R14*2)
-	VMOVUPD.Z     64(R9)(R14*2), K2, Z28
-	VSUBPD.BCST.Z 24(R10), Z28, K2, Z28
-	VMOVUPD       Z28, 6400(CX)(R14*2)
-	VMOVUPD.Z     64(DX)(R14*2), K2, Z29
-	VSUBPD.BCST.Z 32(R10), Z29, K2, Z29
-	VMOVUPD       Z29, 8512(CX)(R14*2)
-	VMOVUPD       64(AX)(R14*2), Z30
+	VMOVUPD.Z     64(SI)(R10*2), K2, Z25
+	VSUBPD.BCST.Z (BX), Z25, K2, Z25
+	VMOVUPD       Z25, 64(CX)(R10*2)
+	VMOVUPD.Z     64(DI)(R10*2), K2, Z26
+	VSUBPD.BCST.Z 8(BX), Z26, K2, Z26
+	VMOVUPD       Z26, 2176(CX)(R10*2)
+	VMOVUPD.Z     64(R8)(R10*2), K2, Z27
+	VSUBPD.BCST.Z 16(BX), Z27, K2, Z27
+	VMOVUPD       Z27, 4288(CX)(R10*2)
+	VMOVUPD.Z     64(R9)(R10*2), K2, Z28
+	VSUBPD.BCST.Z 24(BX), Z28, K2, Z28
+	VMOVUPD       Z28, 6400(CX)(R10*2)
+	VMOVUPD.Z     64(DX)(R10*2), K2, Z29
+	VSUBPD.BCST.Z 32(BX), Z29, K2, Z29
+	VMOVUPD       Z29, 8512(CX)(R10*2)
+	VMOVUPD       64(AX)(R10*2), Z30
 	VFMADD231PD   Z25, Z30, Z0
 	VFMADD231PD   Z26, Z30, Z5
 	VFMADD231PD   Z27, Z30, Z10
 	VFMADD231PD   Z28, Z30, Z15
 	VFMADD231PD   Z29, Z30, Z20
-	VMOVUPD       2176(AX)(R14*2), Z30
+	VMOVUPD       2176(AX)(R10*2), Z30
 	VFMADD231PD   Z25, Z30, Z1
 	VFMADD231PD   Z26, Z30, Z6
 	VFMADD231PD   Z27, Z30, Z11
 	VFMADD231PD   Z28, Z30, Z16
 	VFMADD231PD   Z29, Z30, Z21
-	VMOVUPD       4288(AX)(R14*2), Z30
+	VMOVUPD       4288(AX)(R10*2), Z30
 	VFMADD231PD   Z25, Z30, Z2
 	VFMADD231PD   Z26, Z30, Z7
 	VFMADD231PD   Z27, Z30, Z12
 	VFMADD231PD   Z28, Z30, Z17
 	VFMADD231PD   Z29, Z30, Z22
-	VMOVUPD       6400(AX)(R14*2), Z30
+	VMOVUPD       6400(AX)(R10*2), Z30
 	VFMADD231PD   Z25, Z30, Z3
 	VFMADD231PD   Z26, Z30, Z8
 	VFMADD231PD   Z27, Z30, Z13
 	VFMADD231PD   Z28, Z30, Z18
 	VFMADD231PD   Z29, Z30, Z23
-	VMOVUPD       8512(AX)(R14*2), Z30
+	VMOVUPD       8512(AX)(R10*2), Z30
 	VFMADD231PD   Z25, Z30, Z4
 	VFMADD231PD   Z26, Z30, Z9
 	VFMADD231PD   Z27, Z30, Z14
@@ -7370,719 +4567,6 @@ sums:
 	VMOVUPD    Z10, K1, (BX)
 	VMOVUPD    Z15, K1, (SI)
 	VMOVUPD    Z20, K1, (DI)
-	VZEROUPPER
-	RET
-
-// func askingTriangle64x5AVX512(s *float64, cross *float64, row int, tile *float64, rows int, next *byte, nextFrom int)
-// Requires: AVX, AVX512F, MMX+
-TEXT ·askingTriangle64x5AVX512(SB), NOSPLIT, $0-56
-	VPXORQ Z0, Z0, Z0
-	VPXORQ Z1, Z1, Z1
-	VPXORQ Z2, Z2, Z2
-	VPXORQ Z3, Z3, Z3
-	VPXORQ Z4, Z4, Z4
-	VPXORQ Z5, Z5, Z5
-	VPXORQ Z6, Z6, Z6
-	VPXORQ Z7, Z7, Z7
-	VPXORQ Z8, Z8, Z8
-	VPXORQ Z9, Z9, Z9
-	VPXORQ Z10, Z10, Z10
-	VPXORQ Z11, Z11, Z11
-	VPXORQ Z12, Z12, Z12
-	VPXORQ Z13, Z13, Z13
-	VPXORQ Z14, Z14, Z14
-	VPXORQ Z15, Z15, Z15
-	VPXORQ Z16, Z16, Z16
-	VPXORQ Z17, Z17, Z17
-	VPXORQ Z18, Z18, Z18
-	VPXORQ Z19, Z19, Z19
-	MOVQ   tile+24(FP), AX
-	MOVQ   rows+32(FP), CX
-	MOVQ   next+40(FP), DX
-	MOVQ   nextFrom+48(FP), BX
-	MOVQ   (DX), SI
-	ADDQ   BX, SI
-	MOVQ   32(DX), DI
-	ADDQ   BX, DI
-	MOVQ   64(DX), DX
-	ADDQ   BX, DX
-	ADDQ   $0x0f, CX
-	ANDQ   $-16, CX
-	SHLQ   $0x02, CX
-	XORQ   BX, BX
-
-rows:
-	PREFETCHT1  (SI)(BX*2)
-	PREFETCHT1  64(SI)(BX*2)
-	PREFETCHT1  (DI)(BX*2)
-	PREFETCHT1  64(DI)(BX*2)
-	PREFETCHT1  (DX)(BX*2)
-	PREFETCHT1  64(DX)(BX*2)
-	VMOVUPD     (AX)(BX*2), Z20
-	VADDPD      Z20, Z15, Z15
-	VFMADD231PD Z20, Z20, Z0
-	VMOVUPD     2112(AX)(BX*2), Z21
-	VADDPD      Z21, Z16, Z16
-	VFMADD231PD Z21, Z20, Z1
-	VFMADD231PD Z21, Z21, Z2
-	VMOVUPD     4224(AX)(BX*2), Z22
-	VADDPD      Z22, Z17, Z17
-	VFMADD231PD Z22, Z20, Z3
-	VFMADD231PD Z22, Z21, Z4
-	VFMADD231PD Z22, Z22, Z5
-	VMOVUPD     6336(AX)(BX*2), Z23
-	VADDPD      Z23, Z18, Z18
-	VFMADD231PD Z23, Z20, Z6
-	VFMADD231PD Z23, Z21, Z7
-	VFMADD231PD Z23, Z22, Z8
-	VFMADD231PD Z23, Z23, Z9
-	VMOVUPD     8448(AX)(BX*2), Z24
-	VADDPD      Z24, Z19, Z19
-	VFMADD231PD Z24, Z20, Z10
-	VFMADD231PD Z24, Z21, Z11
-	VFMADD231PD Z24, Z22, Z12
-	VFMADD231PD Z24, Z23, Z13
-	VFMADD231PD Z24, Z24, Z14
-	VMOVUPD     64(AX)(BX*2), Z20
-	VADDPD      Z20, Z15, Z15
-	VFMADD231PD Z20, Z20, Z0
-	VMOVUPD     2176(AX)(BX*2), Z21
-	VADDPD      Z21, Z16, Z16
-	VFMADD231PD Z21, Z20, Z1
-	VFMADD231PD Z21, Z21, Z2
-	VMOVUPD     4288(AX)(BX*2), Z22
-	VADDPD      Z22, Z17, Z17
-	VFMADD231PD Z22, Z20, Z3
-	VFMADD231PD Z22, Z21, Z4
-	VFMADD231PD Z22, Z22, Z5
-	VMOVUPD     6400(AX)(BX*2), Z23
-	VADDPD      Z23, Z18, Z18
-	VFMADD231PD Z23, Z20, Z6
-	VFMADD231PD Z23, Z21, Z7
-	VFMADD231PD Z23, Z22, Z8
-	VFMADD231PD Z23, Z23, Z9
-	VMOVUPD     8512(AX)(BX*2), Z24
-	VADDPD      Z24, Z19, Z19
-	VFMADD231PD Z24, Z20, Z10
-	VFMADD231PD Z24, Z21, Z11
-	VFMADD231PD Z24, Z22, Z12
-	VFMADD231PD Z24, Z23, Z13
-	VFMADD231PD Z24, Z24, Z14
-	ADDQ        $0x00000040, BX
-	CMPQ        BX, CX
-	JLT         rows
-	MOVQ        cross+8(FP), AX
-	MOVQ        row+16(FP), CX
-	SHLQ        $0x03, CX
-	MOVQ        AX, DX
-	ADDQ        CX, DX
-	ADDQ        $0x00000008, CX
-	MOVQ        DX, BX
-	ADDQ        CX, BX
-	ADDQ        $0x00000008, CX
-	MOVQ        BX, SI
-	ADDQ        CX, SI
-	ADDQ        $0x00000008, CX
-	MOVQ        SI, DI
-	ADDQ        CX, DI
-	ADDQ        $0x00000008, CX
-	MOVQ        s+0(FP), CX
-	VMOVDQU64   foldOrder<>+0(SB), Z20
-	MOVL        $0x00000001, R8
-	KMOVW       R8, K1
-	MOVL        $0x00000003, R8
-	KMOVW       R8, K2
-	MOVL        $0x00000007, R8
-	KMOVW       R8, K3
-	MOVL        $0x0000000f, R8
-	KMOVW       R8, K4
-	MOVL        $0x0000001f, R8
-	KMOVW       R8, K5
-	VSHUFF64X2  $0x44, Z0, Z0, Z21
-	VSHUFF64X2  $0xee, Z0, Z0, Z0
-	VADDPD      Z21, Z0, Z0
-	VSHUFF64X2  $0x88, Z0, Z0, Z21
-	VSHUFF64X2  $0xdd, Z0, Z0, Z0
-	VADDPD      Z21, Z0, Z0
-	VUNPCKLPD   Z0, Z0, Z21
-	VUNPCKHPD   Z0, Z0, Z0
-	VADDPD      Z21, Z0, Z0
-	VPERMPD     Z0, Z20, Z0
-	VSHUFF64X2  $0x44, Z2, Z1, Z21
-	VSHUFF64X2  $0xee, Z2, Z1, Z1
-	VADDPD      Z21, Z1, Z1
-	VSHUFF64X2  $0x88, Z1, Z1, Z2
-	VSHUFF64X2  $0xdd, Z1, Z1, Z1
-	VADDPD      Z2, Z1, Z1
-	VUNPCKLPD   Z1, Z1, Z2
-	VUNPCKHPD   Z1, Z1, Z1
-	VADDPD      Z2, Z1, Z1
-	VPERMPD     Z1, Z20, Z1
-	VSHUFF64X2  $0x44, Z4, Z3, Z2
-	VSHUFF64X2  $0xee, Z4, Z3, Z3
-	VADDPD      Z2, Z3, Z3
-	VSHUFF64X2  $0x44, Z5, Z5, Z2
-	VSHUFF64X2  $0xee, Z5, Z5, Z5
-	VADDPD      Z2, Z5, Z5
-	VSHUFF64X2  $0x88, Z5, Z3, Z2
-	VSHUFF64X2  $0xdd, Z5, Z3, Z3
-	VADDPD      Z2, Z3, Z3
-	VUNPCKLPD   Z3, Z3, Z2
-	VUNPCKHPD   Z3, Z3, Z3
-	VADDPD      Z2, Z3, Z3
-	VPERMPD     Z3, Z20, Z3
-	VSHUFF64X2  $0x44, Z7, Z6, Z2
-	VSHUFF64X2  $0xee, Z7, Z6, Z6
-	VADDPD      Z2, Z6, Z6
-	VSHUFF64X2  $0x44, Z9, Z8, Z2
-	VSHUFF64X2  $0xee, Z9, Z8, Z8
-	VADDPD      Z2, Z8, Z8
-	VSHUFF64X2  $0x88, Z8, Z6, Z2
-	VSHUFF64X2  $0xdd, Z8, Z6, Z6
-	VADDPD      Z2, Z6, Z6
-	VUNPCKLPD   Z6, Z6, Z2
-	VUNPCKHPD   Z6, Z6, Z6
-	VADDPD      Z2, Z6, Z6
-	VPERMPD     Z6, Z20, Z6
-	VSHUFF64X2  $0x44, Z11, Z10, Z2
-	VSHUFF64X2  $0xee, Z11, Z10, Z10
-	VADDPD      Z2, Z10, Z10
-	VSHUFF64X2  $0x44, Z13, Z12, Z2
-	VSHUFF64X2  $0xee, Z13, Z12, Z12
-	VADDPD      Z2, Z12, Z12
-	VSHUFF64X2  $0x88, Z12, Z10, Z2
-	VSHUFF64X2  $0xdd, Z12, Z10, Z10
-	VADDPD      Z2, Z10, Z10
-	VSHUFF64X2  $0x44, Z14, Z14, Z2
-	VSHUFF64X2  $0xee, Z14, Z14, Z14
-	VADDPD      Z2, Z14, Z14
-	VSHUFF64X2  $0x88, Z14, Z14, Z2
-	VSHUFF64X2  $0xdd, Z14, Z14, Z14
-	VADDPD      Z2, Z14, Z14
-	VUNPCKLPD   Z14, Z10, Z2
-	VUNPCKHPD   Z14, Z10, Z10
-	VADDPD      Z2, Z10, Z10
-	VPERMPD     Z10, Z20, Z10
-	VSHUFF64X2  $0x44, Z16, Z15, Z2
-	VSHUFF64X2  $0xee, Z16, Z15, Z15
-	VADDPD      Z2, Z15, Z15
-	VSHUFF64X2  $0x44, Z18, Z17, Z2
-	VSHUFF64X2  $0xee, Z18, Z17, Z17
-	VADDPD      Z2, Z17, Z17
-	VSHUFF64X2  $0x88, Z17, Z15, Z2
-	VSHUFF64X2  $0xdd, Z17, Z15, Z15
-	VADDPD      Z2, Z15, Z15
-	VSHUFF64X2  $0x44, Z19, Z19, Z2
-	VSHUFF64X2  $0xee, Z19, Z19, Z19
-	VADDPD      Z2, Z19, Z19
-	VSHUFF64X2  $0x88, Z19, Z19, Z2
-	VSHUFF64X2  $0xdd, Z19, Z19, Z19
-	VADDPD      Z2, Z19, Z19
-	VUNPCKLPD   Z19, Z15, Z2
-	VUNPCKHPD   Z19, Z15, Z15
-	VADDPD      Z2, Z15, Z15
-	VPERMPD     Z15, Z20, Z15
-	VMOVUPD.Z   (AX), K1, Z2
-	VADDPD      Z2, Z0, Z0
-	VMOVUPD.Z   (DX), K2, Z2
-	VADDPD      Z2, Z1, Z1
-	VMOVUPD.Z   (BX), K3, Z2
-	VADDPD      Z2, Z3, Z3
-	VMOVUPD.Z   (SI), K4, Z2
-	VADDPD      Z2, Z6, Z6
-	VMOVUPD.Z   (DI), K5, Z2
-	VADDPD      Z2, Z10, Z10
-	VMOVUPD.Z   (CX), K5, Z2
-	VADDPD      Z2, Z15, Z15
-	VMOVUPD     Z0, K1, (AX)
-	VMOVUPD     Z1, K2, (DX)
-	VMOVUPD     Z3, K3, (BX)
-	VMOVUPD     Z6, K4, (SI)
-	VMOVUPD     Z10, K5, (DI)
-	VMOVUPD     Z15, K5, (CX)
-	VZEROUPPER
-	RET
-
-// func tallRectangle1AVX512(cross *float64, row int, left *float64, right *float64, rows int, blocks int)
-// Requires: AVX, AVX512F, MMX+
-TEXT ·tallRectangle1AVX512(SB), NOSPLIT, $0-48
-	MOVQ       cross+0(FP), AX
-	MOVQ       row+8(FP), CX
-	SHLQ       $0x03, CX
-	MOVQ       left+16(FP), DX
-	MOVQ       right+24(FP), BX
-	MOVQ       rows+32(FP), SI
-	MOVQ       blocks+40(FP), DI
-	SHLQ       $0x03, SI
-	MOVQ       AX, R8
-	MOVQ       CX, R9
-	PREFETCHT0 (R8)
-	PREFETCHT0 56(R8)
-	ADDQ       R9, R8
-	ADDQ       $0x00000008, R9
-
-block:
-	PREFETCHT0 (R8)
-	PREFETCHT0 56(R8)
-	ADDQ       R9, R8
-	ADDQ       $0x00000008, R9
-	VPXORQ     Z0, Z0, Z0
-	VPXORQ     Z1, Z1, Z1
-	VPXORQ     Z2, Z2, Z2
-	VPXORQ     Z3, Z3, Z3
-	VPXORQ     Z4, Z4, Z4
-	VPXORQ     Z5, Z5, Z5
-	VPXORQ     Z6, Z6, Z6
-	VPXORQ     Z7, Z7, Z7
-	XORQ       R10, R10
-
-rows:
-	VMOVUPD     (DX)(R10*1), Z8
-	VMOVUPD     (BX)(R10*1), Z9
-	VFMADD231PD Z8, Z9, Z0
-	VMOVUPD     2112(BX)(R10*1), Z9
-	VFMADD231PD Z8, Z9, Z1
-	VMOVUPD     4224(BX)(R10*1), Z9
-	VFMADD231PD Z8, Z9, Z2
-	VMOVUPD     6336(BX)(R10*1), Z9
-	VFMADD231PD Z8, Z9, Z3
-	VMOVUPD     8448(BX)(R10*1), Z9
-	VFMADD231PD Z8, Z9, Z4
-	VMOVUPD     10560(BX)(R10*1), Z9
-	VFMADD231PD Z8, Z9, Z5
-	VMOVUPD     12672(BX)(R10*1), Z9
-	VFMADD231PD Z8, Z9, Z6
-	VMOVUPD     14784(BX)(R10*1), Z9
-	VFMADD231PD Z8, Z9, Z7
-	VMOVUPD     64(DX)(R10*1), Z8
-	VMOVUPD     64(BX)(R10*1), Z9
-	VFMADD231PD Z8, Z9, Z0
-	VMOVUPD     2176(BX)(R10*1), Z9
-	VFMADD231PD Z8, Z9, Z1
-	VMOVUPD     4288(BX)(R10*1), Z9
-	VFMADD231PD Z8, Z9, Z2
-	VMOVUPD     6400(BX)(R10*1), Z9
-	VFMADD231PD Z8, Z9, Z3
-	VMOVUPD     8512(BX)(R10*1), Z9
-	VFMADD231PD Z8, Z9, Z4
-	VMOVUPD     10624(BX)(R10*1), Z9
-	VFMADD231PD Z8, Z9, Z5
-	VMOVUPD     12736(BX)(R10*1), Z9
-	VFMADD231PD Z8, Z9, Z6
-	VMOVUPD     14848(BX)(R10*1), Z9
-	VFMADD231PD Z8, Z9, Z7
-	ADDQ        $0x00000080, R10
-	CMPQ        R10, SI
-	JLT         rows
-	VSHUFF64X2  $0x44, Z2, Z0, Z8
-	VSHUFF64X2  $0xee, Z2, Z0, Z0
-	VADDPD      Z8, Z0, Z0
-	VSHUFF64X2  $0x44, Z6, Z4, Z8
-	VSHUFF64X2  $0xee, Z6, Z4, Z4
-	VADDPD      Z8, Z4, Z4
-	VSHUFF64X2  $0x88, Z4, Z0, Z8
-	VSHUFF64X2  $0xdd, Z4, Z0, Z0
-	VADDPD      Z8, Z0, Z0
-	VSHUFF64X2  $0x44, Z3, Z1, Z8
-	VSHUFF64X2  $0xee, Z3, Z1, Z1
-	VADDPD      Z8, Z1, Z1
-	VSHUFF64X2  $0x44, Z7, Z5, Z8
-	VSHUFF64X2  $0xee, Z7, Z5, Z5
-	VADDPD      Z8, Z5, Z5
-	VSHUFF64X2  $0x88, Z5, Z1, Z8
-	VSHUFF64X2  $0xdd, Z5, Z1, Z1
-	VADDPD      Z8, Z1, Z1
-	VUNPCKLPD   Z1, Z0, Z8
-	VUNPCKHPD   Z1, Z0, Z0
-	VADDPD      Z8, Z0, Z0
-	VADDPD      (AX), Z0, Z0
-	VMOVUPD     Z0, (AX)
-	ADDQ        CX, AX
-	ADDQ        $0x00000008, CX
-	ADDQ        $0x00000840, DX
-	DECQ        DI
-	JNZ         block
-	VZEROUPPER
-	RET
-
-// func tallRectangle2AVX512(cross *float64, row int, left *float64, right *float64, rows int, blocks int)
-// Requires: AVX, AVX512F, MMX+
-TEXT ·tallRectangle2AVX512(SB), NOSPLIT, $0-48
-	MOVQ       cross+0(FP), AX
-	MOVQ       row+8(FP), CX
-	SHLQ       $0x03, CX
-	MOVQ       left+16(FP), DX
-	MOVQ       right+24(FP), BX
-	MOVQ       rows+32(FP), SI
-	MOVQ       blocks+40(FP), DI
-	SHLQ       $0x03, SI
-	MOVQ       AX, R8
-	MOVQ       CX, R9
-	PREFETCHT0 (R8)
-	PREFETCHT0 56(R8)
-	ADDQ       R9, R8
-	ADDQ       $0x00000008, R9
-	PREFETCHT0 (R8)
-	PREFETCHT0 56(R8)
-	ADDQ       R9, R8
-	ADDQ       $0x00000008, R9
-
-block:
-	PREFETCHT0 (R8)
-	PREFETCHT0 56(R8)
-	ADDQ       R9, R8
-	ADDQ       $0x00000008, R9
-	PREFETCHT0 (R8)
-	PREFETCHT0 56(R8)
-	ADDQ       R9, R8
-	ADDQ       $0x00000008, R9
-	VPXORQ     Z0, Z0, Z0
-	VPXORQ     Z1, Z1, Z1
-	VPXORQ     Z2, Z2, Z2
-	VPXORQ     Z3, Z3, Z3
-	VPXORQ     Z4, Z4, Z4
-	VPXORQ     Z5, Z5, Z5
-	VPXORQ     Z6, Z6, Z6
-	VPXORQ     Z7, Z7, Z7
-	VPXORQ     Z8, Z8, Z8
-	VPXORQ     Z9, Z9, Z9
-	VPXORQ     Z10, Z10, Z10
-	VPXORQ     Z11, Z11, Z11
-	VPXORQ     Z12, Z12, Z12
-	VPXORQ     Z13, Z13, Z13
-	VPXORQ     Z14, Z14, Z14
-	VPXORQ     Z15, Z15, Z15
-	XORQ       R10, R10
-
-rows:
-	VMOVUPD     (DX)(R10*1), Z16
-	VMOVUPD     2112(DX)(R10*1), Z17
-	VMOVUPD     (BX)(R10*1), Z18
-	VFMADD231PD Z16, Z18, Z0
-	VFMADD231PD Z17, Z18, Z8
-	VMOVUPD     2112(BX)(R10*1), Z18
-	VFMADD231PD Z16, Z18, Z1
-	VFMADD231PD Z17, Z18, Z9
-	VMOVUPD     4224(BX)(R10*1), Z18
-	VFMADD231PD Z16, Z18, Z2
-	VFMADD231PD Z17, Z18, Z10
-	VMOVUPD     6336(BX)(R10*1), Z18
-	VFMADD231PD Z16, Z18, Z3
-	VFMADD231PD Z17, Z18, Z11
-	VMOVUPD     8448(BX)(R10*1), Z18
-	VFMADD231PD Z16, Z18, Z4
-	VFMADD231PD Z17, Z18, Z12
-	VMOVUPD     10560(BX)(R10*1), Z18
-	VFMADD231PD Z16, Z18, Z5
-	VFMADD231PD Z17, Z18, Z13
-	VMOVUPD     12672(BX)(R10*1), Z18
-	VFMADD231PD Z16, Z18, Z6
-	VFMADD231PD Z17, Z18, Z14
-	VMOVUPD     14784(BX)(R10*1), Z18
-	VFMADD231PD Z16, Z18, Z7
-	VFMADD231PD Z17, Z18, Z15
-	VMOVUPD     64(DX)(R10*1), Z16
-	VMOVUPD     2176(DX)(R10*1), Z17
-	VMOVUPD     64(BX)(R10*1), Z18
-	VFMADD231PD Z16, Z18, Z0
-	VFMADD231PD Z17, Z18, Z8
-	VMOVUPD     2176(BX)(R10*1), Z18
-	VFMADD231PD Z16, Z18, Z1
-	VFMADD231PD Z17, Z18, Z9
-	VMOVUPD     4288(BX)(R10*1), Z18
-	VFMADD231PD Z16, Z18, Z2
-	VFMADD231PD Z17, Z18, Z10
-	VMOVUPD     6400(BX)(R10*1), Z18
-	VFMADD231PD Z16, Z18, Z3
-	VFMADD231PD Z17, Z18, Z11
-	VMOVUPD     8512(BX)(R10*1), Z18
-	VFMADD231PD Z16, Z18, Z4
-	VFMADD231PD Z17, Z18, Z12
-	VMOVUPD     10624(BX)(R10*1), Z18
-	VFMADD231PD Z16, Z18, Z5
-	VFMADD231PD Z17, Z18, Z13
-	VMOVUPD     12736(BX)(R10*1), Z18
-	VFMADD231PD Z16, Z18, Z6
-	VFMADD231PD Z17, Z18, Z14
-	VMOVUPD     14848(BX)(R10*1), Z18
-	VFMADD231PD Z16, Z18, Z7
-	VFMADD231PD Z17, Z18, Z15
-	ADDQ        $0x00000080, R10
-	CMPQ        R10, SI
-	JLT         rows
-	VSHUFF64X2  $0x44, Z2, Z0, Z16
-	VSHUFF64X2  $0xee, Z2, Z0, Z0
-	VADDPD      Z16, Z0, Z0
-	VSHUFF64X2  $0x44, Z6, Z4, Z16
-	VSHUFF64X2  $0xee, Z6, Z4, Z4
-	VADDPD      Z16, Z4, Z4
-	VSHUFF64X2  $0x88, Z4, Z0, Z16
-	VSHUFF64X2  $0xdd, Z4, Z0, Z0
-	VADDPD      Z16, Z0, Z0
-	VSHUFF64X2  $0x44, Z3, Z1, Z16
-	VSHUFF64X2  $0xee, Z3, Z1, Z1
-	VADDPD      Z16, Z1, Z1
-	VSHUFF64X2  $0x44, Z7, Z5, Z16
-	VSHUFF64X2  $0xee, Z7, Z5, Z5
-	VADDPD      Z16, Z5, Z5
-	VSHUFF64X2  $0x88, Z5, Z1, Z16
-	VSHUFF64X2  $0xdd, Z5, Z1, Z1
-	VADDPD      Z16, Z1, Z1
-	VUNPCKLPD   Z1, Z0, Z16
-	VUNPCKHPD   Z1, Z0, Z0
-	VADDPD      Z16, Z0, Z0
-	VADDPD      (AX), Z0, Z0
-	VMOVUPD     Z0, (AX)
-	ADDQ        CX, AX
-	ADDQ        $0x00000008, CX
-	VSHUFF64X2  $0x44, Z10, Z8, Z16
-	VSHUFF64X2  $0xee, Z10, Z8, Z8
-	VADDPD      Z16, Z8, Z8
-	VSHUFF64X2  $0x44, Z14, Z12, Z16
-	VSHUFF64X2  $0xee, Z14, Z12, Z12
-	VADDPD      Z16, Z12, Z12
-	VSHUFF64X2  $0x88, Z12, Z8, Z16
-	VSHUFF64X2  $0xdd, Z12, Z8, Z8
-	VADDPD      Z16, Z8, Z8
-	VSHUFF64X2  $0x44, Z11, Z9, Z16
-	VSHUFF64X2  $0xee, Z11, Z9, Z9
-	VADDPD      Z16, Z9, Z9
-	VSHUFF64X2  $0x44, Z15, Z13, Z16
-	VSHUFF64X2  $0xee, Z15, Z13, Z13
-	VADDPD      Z16, Z13, Z13
-	VSHUFF64X2  $0x88, Z13, Z9, Z16
-	VSHUFF64X2  $0xdd, Z13, Z9, Z9
-	VADDPD      Z16, Z9, Z9
-	VUNPCKLPD   Z9, Z8, Z16
-	VUNPCKHPD   Z9, Z8, Z8
-	VADDPD      Z16, Z8, Z8
-	VADDPD      (AX), Z8, Z8
-	VMOVUPD     Z8, (AX)
-	ADDQ        CX, AX
-	ADDQ        $0x00000008, CX
-	ADDQ        $0x00001080, DX
-	DECQ        DI
-	JNZ         block
-	VZEROUPPER
-	RET
-
-// func tallRectangle3AVX512(cross *float64, row int, left *float64, right *float64, rows int, blocks int)
-// Requires: AVX, AVX512F, MMX+
-TEXT ·tallRectangle3AVX512(SB), NOSPLIT, $0-48
-	MOVQ       cross+0(FP), AX
-	MOVQ       row+8(FP), CX
-	SHLQ       $0x03, CX
-	MOVQ       left+16(FP), DX
-	MOVQ       right+24(FP), BX
-	MOVQ       rows+32(FP), SI
-	MOVQ       blocks+40(FP), DI
-	SHLQ       $0x03, SI
-	MOVQ       AX, R8
-	MOVQ       CX, R9
-	PREFETCHT0 (R8)
-	PREFETCHT0 56(R8)
-	ADDQ       R9, R8
-	ADDQ       $0x00000008, R9
-	PREFETCHT0 (R8)
-	PREFETCHT0 56(R8)
-	ADDQ       R9, R8
-	ADDQ       $0x00000008, R9
-	PREFETCHT0 (R8)
-	PREFETCHT0 56(R8)
-	ADDQ       R9, R8
-	ADDQ       $0x00000008, R9
-
-block:
-	PREFETCHT0 (R8)
-	PREFETCHT0 56(R8)
-	ADDQ       R9, R8
-	ADDQ       $0x00000008, R9
-	PREFETCHT0 (R8)
-	PREFETCHT0 56(R8)
-	ADDQ       R9, R8
-	ADDQ       $0x00000008, R9
-	PREFETCHT0 (R8)
-	PREFETCHT0 56(R8)
-	ADDQ       R9, R8
-	ADDQ       $0x00000008, R9
-	VPXORQ     Z0, Z0, Z0
-	VPXORQ     Z1, Z1, Z1
-	VPXORQ     Z2, Z2, Z2
-	VPXORQ     Z3, Z3, Z3
-	VPXORQ     Z4, Z4, Z4
-	VPXORQ     Z5, Z5, Z5
-	VPXORQ     Z6, Z6, Z6
-	VPXORQ     Z7, Z7, Z7
-	VPXORQ     Z8, Z8, Z8
-	VPXORQ     Z9, Z9, Z9
-	VPXORQ     Z10, Z10, Z10
-	VPXORQ     Z11, Z11, Z11
-	VPXORQ     Z12, Z12, Z12
-	VPXORQ     Z13, Z13, Z13
-	VPXORQ     Z14, Z14, Z14
-	VPXORQ     Z15, Z15, Z15
-	VPXORQ     Z16, Z16, Z16
-	VPXORQ     Z17, Z17, Z17
-	VPXORQ     Z18, Z18, Z18
-	VPXORQ     Z19, Z19, Z19
-	VPXORQ     Z20, Z20, Z20
-	VPXORQ     Z21, Z21, Z21
-	VPXORQ     Z22, Z22, Z22
-	VPXORQ     Z23, Z23, Z23
-	XORQ       R10, R10
-
-rows:
-	VMOVUPD     (DX)(R10*1), Z24
-	VMOVUPD     2112(DX)(R10*1), Z25
-	VMOVUPD     4224(DX)(R10*1), Z26
-	VMOVUPD     (BX)(R10*1), Z27
-	VFMADD231PD Z24, Z27, Z0
-	VFMADD231PD Z25, Z27, Z8
-	VFMADD231PD Z26, Z27, Z16
-	VMOVUPD     2112(BX)(R10*1), Z27
-	VFMADD231PD Z24, Z27, Z1
-	VFMADD231PD Z25, Z27, Z9
-	VFMADD231PD Z26, Z27, Z17
-	VMOVUPD     4224(BX)(R10*1), Z27
-	VFMADD231PD Z24, Z27, Z2
-	VFMADD231PD Z25, Z27, Z10
-	VFMADD231PD Z26, Z27, Z18
-	VMOVUPD     6336(BX)(R10*1), Z27
-	VFMADD231PD Z24, Z27, Z3
-	VFMADD231PD Z25, Z27, Z11
-	VFMADD231PD Z26, Z27, Z19
-	VMOVUPD     8448(BX)(R10*1), Z27
-	VFMADD231PD Z24, Z27, Z4
-	VFMADD231PD Z25, Z27, Z12
-	VFMADD231PD Z26, Z27, Z20
-	VMOVUPD     10560(BX)(R10*1), Z27
-	VFMADD231PD Z24, Z27, Z5
-	VFMADD231PD Z25, Z27, Z13
-	VFMADD231PD Z26, Z27, Z21
-	VMOVUPD     12672(BX)(R10*1), Z27
-	VFMADD231PD Z24, Z27, Z6
-	VFMADD231PD Z25, Z27, Z14
-	VFMADD231PD Z26, Z27, Z22
-	VMOVUPD     14784(BX)(R10*1), Z27
-	VFMADD231PD Z24, Z27, Z7
-	VFMADD231PD Z25, Z27, Z15
-	VFMADD231PD Z26, Z27, Z23
-	VMOVUPD     64(DX)(R10*1), Z24
-	VMOVUPD     2176(DX)(R10*1), Z25
-	VMOVUPD     4288(DX)(R10*1), Z26
-	VMOVUPD     64(BX)(R10*1), Z27
-	VFMADD231PD Z24, Z27, Z0
-	VFMADD231PD Z25, Z27, Z8
-	VFMADD231PD Z26, Z27, Z16
-	VMOVUPD     2176(BX)(R10*1), Z27
-	VFMADD231PD Z24, Z27, Z1
-	VFMADD231PD Z25, Z27, Z9
-	VFMADD231PD Z26, Z27, Z17
-	VMOVUPD     4288(BX)(R10*1), Z27
-	VFMADD231PD Z24, Z27, Z2
-	VFMADD231PD Z25, Z27, Z10
-	VFMADD231PD Z26, Z27, Z18
-	VMOVUPD     6400(BX)(R10*1), Z27
-	VFMADD231PD Z24, Z27, Z3
-	VFMADD231PD Z25, Z27, Z11
-	VFMADD231PD Z26, Z27, Z19
-	VMOVUPD     8512(BX)(R10*1), Z27
-	VFMADD231PD Z24, Z27, Z4
-	VFMADD231PD Z25, Z27, Z12
-	VFMADD231PD Z26, Z27, Z20
-	VMOVUPD     10624(BX)(R10*1), Z27
-	VFMADD231PD Z24, Z27, Z5
-	VFMADD231PD Z25, Z27, Z13
-	VFMADD231PD Z26, Z27, Z21
-	VMOVUPD     12736(BX)(R10*1), Z27
-	VFMADD231PD Z24, Z27, Z6
-	VFMADD231PD Z25, Z27, Z14
-	VFMADD231PD Z26, Z27, Z22
-	VMOVUPD     14848(BX)(R10*1), Z27
-	VFMADD231PD Z24, Z27, Z7
-	VFMADD231PD Z25, Z27, Z15
-	VFMADD231PD Z26, Z27, Z23
-	ADDQ        $0x00000080, R10
-	CMPQ        R10, SI
-	JLT         rows
-	VSHUFF64X2  $0x44, Z2, Z0, Z24
-	VSHUFF64X2  $0xee, Z2, Z0, Z0
-	VADDPD      Z24, Z0, Z0
-	VSHUFF64X2  $0x44, Z6, Z4, Z24
-	VSHUFF64X2  $0xee, Z6, Z4, Z4
-	VADDPD      Z24, Z4, Z4
-	VSHUFF64X2  $0x88, Z4, Z0, Z24
-	VSHUFF64X2  $0xdd, Z4, Z0, Z0
-	VADDPD      Z24, Z0, Z0
-	VSHUFF64X2  $0x44, Z3, Z1, Z24
-	VSHUFF64X2  $0xee, Z3, Z1, Z1
-	VADDPD      Z24, Z1, Z1
-	VSHUFF64X2  $0x44, Z7, Z5, Z24
-	VSHUFF64X2  $0xee, Z7, Z5, Z5
-	VADDPD      Z24, Z5, Z5
-	VSHUFF64X2  $0x88, Z5, Z1, Z24
-	VSHUFF64X2  $0xdd, Z5, Z1, Z1
-	VADDPD      Z24, Z1, Z1
-	VUNPCKLPD   Z1, Z0, Z24
-	VUNPCKHPD   Z1, Z0, Z0
-	VADDPD      Z24, Z0, Z0
-	VADDPD      (AX), Z0, Z0
-	VMOVUPD     Z0, (AX)
-	ADDQ        CX, AX
-	ADDQ        $0x00000008, CX
-	VSHUFF64X2  $0x44, Z10, Z8, Z24
-	VSHUFF64X2  $0xee, Z10, Z8, Z8
-	VADDPD      Z24, Z8, Z8
-	VSHUFF64X2  $0x44, Z14, Z12, Z24
-	VSHUFF64X2  $0xee, Z14, Z12, Z12
-	VADDPD      Z24, Z12, Z12
-	VSHUFF64X2  $0x88, Z12, Z8, Z24
-	VSHUFF64X2  $0xdd, Z12, Z8, Z8
-	VADDPD      Z24, Z8, Z8
-	VSHUFF64X2  $0x44, Z11, Z9, Z24
-	VSHUFF64X2  $0xee, Z11, Z9, Z9
-	VADDPD      Z24, Z9, Z9
-	VSHUFF64X2  $0x44, Z15, Z13, Z24
-	VSHUFF64X2  $0xee, Z15, Z13, Z13
-	VADDPD      Z24, Z13, Z13
-	VSHUFF64X2  $0x88, Z13, Z9, Z24
-	VSHUFF64X2  $0xdd, Z13, Z9, Z9
-	VADDPD      Z24, Z9, Z9
-	VUNPCKLPD   Z9, Z8, Z24
-	VUNPCKHPD   Z9, Z8, Z8
-	VADDPD      Z24, Z8, Z8
-	VADDPD      (AX), Z8, Z8
-	VMOVUPD     Z8, (AX)
-	ADDQ        CX, AX
-	ADDQ        $0x00000008, CX
-	VSHUFF64X2  $0x44, Z18, Z16, Z24
-	VSHUFF64X2  $0xee, Z18, Z16, Z16
-	VADDPD      Z24, Z16, Z16
-	VSHUFF64X2  $0x44, Z22, Z20, Z24
-	VSHUFF64X2  $0xee, Z22, Z20, Z20
-	VADDPD      Z24, Z20, Z20
-	VSHUFF64X2  $0x88, Z20, Z16, Z24
-	VSHUFF64X2  $0xdd, Z20, Z16, Z16
-	VADDPD      Z24, Z16, Z16
-	VSHUFF64X2  $0x44, Z19, Z17, Z24
-	VSHUFF64X2  $0xee, Z19, Z17, Z17
-	VADDPD      Z24, Z17, Z17
-	VSHUFF64X2  $0x44, Z23, Z21, Z24
-	VSHUFF64X2  $0xee, Z23, Z21, Z21
-	VADDPD      Z24, Z21, Z21
-	VSHUFF64X2  $0x88, Z21, Z17, Z24
-	VSHUFF64X2  $0xdd, Z21, Z17, Z17
-	VADDPD      Z24, Z17, Z17
-	VUNPCKLPD   Z17, Z16, Z24
-	VUNPCKHPD   Z17, Z16, Z16
-	VADDPD      Z24, Z16, Z16
-	VADDPD      (AX), Z16, Z16
-	VMOVUPD     Z16, (AX)
-	ADDQ        CX, AX
-	ADDQ        $0x00000008, CX
-	ADDQ        $0x000018c0, DX
-	DECQ        DI
-	JNZ         block
 	VZEROUPPER
 	RET
 
@@ -8215,132 +4699,6 @@ rows:
 	VADDPD       X0, X3, X3
 	VUNPCKLPD    X3, X3, X0
 	VUNPCKHPD    X3, X3, X1
-	VADDPD       X1, X0, X0
-	VADDSD       (AX), X0, X0
-	VMOVSD       X0, (AX)
-	VZEROUPPER
-	RET
-
-// func fusedTriangle32x1AVX2(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64)
-// Requires: AVX, FMA3
-TEXT ·fusedTriangle32x1AVX2(SB), NOSPLIT, $0-56
-	MOVQ         columns+32(FP), AX
-	MOVQ         from+40(FP), CX
-	MOVQ         (AX), AX
-	ADDQ         CX, AX
-	MOVQ         tile+24(FP), CX
-	MOVQ         origin+48(FP), DX
-	VBROADCASTSD (DX), Y0
-	VXORPD       Y1, Y1, Y1
-	VXORPD       Y2, Y2, Y2
-	VXORPD       Y3, Y3, Y3
-	VXORPD       Y4, Y4, Y4
-	XORQ         DX, DX
-
-rows:
-	VCVTPS2PD    (AX)(DX*1), Y5
-	VSUBPD       Y0, Y5, Y5
-	VMOVUPD      Y5, (CX)(DX*2)
-	VADDPD       Y5, Y1, Y1
-	VFMADD231PD  Y5, Y5, Y2
-	VCVTPS2PD    16(AX)(DX*1), Y5
-	VSUBPD       Y0, Y5, Y5
-	VMOVUPD      Y5, 32(CX)(DX*2)
-	VADDPD       Y5, Y3, Y3
-	VFMADD231PD  Y5, Y5, Y4
-	VCVTPS2PD    32(AX)(DX*1), Y5
-	VSUBPD       Y0, Y5, Y5
-	VMOVUPD      Y5, 64(CX)(DX*2)
-	VADDPD       Y5, Y1, Y1
-	VFMADD231PD  Y5, Y5, Y2
-	VCVTPS2PD    48(AX)(DX*1), Y5
-	VSUBPD       Y0, Y5, Y5
-	VMOVUPD      Y5, 96(CX)(DX*2)
-	VADDPD       Y5, Y3, Y3
-	VFMADD231PD  Y5, Y5, Y4
-	ADDQ         $0x00000040, DX
-	CMPQ         DX, $0x00000400
-	JLT          rows
-	VADDPD       Y1, Y3, Y3
-	VADDPD       Y2, Y4, Y4
-	MOVQ         s+0(FP), AX
-	VEXTRACTF128 $0x01, Y3, X0
-	VADDPD       X0, X3, X3
-	VUNPCKLPD    X3, X3, X0
-	VUNPCKHPD    X3, X3, X1
-	VADDPD       X1, X0, X0
-	VADDSD       (AX), X0, X0
-	VMOVSD       X0, (AX)
-	MOVQ         cross+8(FP), AX
-	MOVQ         row+16(FP), CX
-	SHLQ         $0x03, CX
-	VEXTRACTF128 $0x01, Y4, X0
-	VADDPD       X0, X4, X4
-	VUNPCKLPD    X4, X4, X0
-	VUNPCKHPD    X4, X4, X1
-	VADDPD       X1, X0, X0
-	VADDSD       (AX), X0, X0
-	VMOVSD       X0, (AX)
-	VZEROUPPER
-	RET
-
-// func fusedTriangle64x1AVX2(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64)
-// Requires: AVX, FMA3
-TEXT ·fusedTriangle64x1AVX2(SB), NOSPLIT, $0-56
-	MOVQ         columns+32(FP), AX
-	MOVQ         from+40(FP), CX
-	MOVQ         (AX), AX
-	ADDQ         CX, AX
-	MOVQ         tile+24(FP), CX
-	MOVQ         origin+48(FP), DX
-	VBROADCASTSD (DX), Y0
-	VXORPD       Y1, Y1, Y1
-	VXORPD       Y2, Y2, Y2
-	VXORPD       Y3, Y3, Y3
-	VXORPD       Y4, Y4, Y4
-	XORQ         DX, DX
-
-rows:
-	VMOVUPD      (AX)(DX*2), Y5
-	VSUBPD       Y0, Y5, Y5
-	VMOVUPD      Y5, (CX)(DX*2)
-	VADDPD       Y5, Y1, Y1
-	VFMADD231PD  Y5, Y5, Y2
-	VMOVUPD      32(AX)(DX*2), Y5
-	VSUBPD       Y0, Y5, Y5
-	VMOVUPD      Y5, 32(CX)(DX*2)
-	VADDPD       Y5, Y3, Y3
-	VFMADD231PD  Y5, Y5, Y4
-	VMOVUPD      64(AX)(DX*2), Y5
-	VSUBPD       Y0, Y5, Y5
-	VMOVUPD      Y5, 64(CX)(DX*2)
-	VADDPD       Y5, Y1, Y1
-	VFMADD231PD  Y5, Y5, Y2
-	VMOVUPD      96(AX)(DX*2), Y5
-	VSUBPD       Y0, Y5, Y5
-	VMOVUPD      Y5, 96(CX)(DX*2)
-	VADDPD       Y5, Y3, Y3
-	VFMADD231PD  Y5, Y5, Y4
-	ADDQ         $0x00000040, DX
-	CMPQ         DX, $0x00000400
-	JLT          rows
-	VADDPD       Y1, Y3, Y3
-	VADDPD       Y2, Y4, Y4
-	MOVQ         s+0(FP), AX
-	VEXTRACTF128 $0x01, Y3, X0
-	VADDPD       X0, X3, X3
-	VUNPCKLPD    X3, X3, X0
-	VUNPCKHPD    X3, X3, X1
-	VADDPD       X1, X0, X0
-	VADDSD       (AX), X0, X0
-	VMOVSD       X0, (AX)
-	MOVQ         cross+8(FP), AX
-	MOVQ         row+16(FP), CX
-	SHLQ         $0x03, CX
-	VEXTRACTF128 $0x01, Y4, X0
-	VADDPD       X0, X4, X4
-	VUNPCKLPD    X4, X4, X0
-	VUNPCKHPD    X4, X4, X1
 	VADDPD       X1, X0, X0
 	VADDSD       (AX), X0, X0
 	VMOVSD       X0, (AX)
@@ -8564,232 +4922,6 @@ rows:
 	VADDPD       X0, X9, X9
 	VUNPCKLPD    X9, X8, X0
 	VUNPCKHPD    X9, X8, X1
-	VADDPD       X1, X0, X0
-	VADDPD       (DX), X0, X0
-	VMOVUPD      X0, (DX)
-	VZEROUPPER
-	RET
-
-// func fusedTriangle32x2AVX2(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64)
-// Requires: AVX, FMA3
-TEXT ·fusedTriangle32x2AVX2(SB), NOSPLIT, $0-56
-	MOVQ         columns+32(FP), AX
-	MOVQ         from+40(FP), CX
-	MOVQ         (AX), DX
-	ADDQ         CX, DX
-	MOVQ         32(AX), AX
-	ADDQ         CX, AX
-	MOVQ         tile+24(FP), CX
-	MOVQ         origin+48(FP), BX
-	VBROADCASTSD (BX), Y0
-	VBROADCASTSD 8(BX), Y1
-	VXORPD       Y2, Y2, Y2
-	VXORPD       Y3, Y3, Y3
-	VXORPD       Y4, Y4, Y4
-	VXORPD       Y5, Y5, Y5
-	VXORPD       Y6, Y6, Y6
-	VXORPD       Y7, Y7, Y7
-	VXORPD       Y8, Y8, Y8
-	VXORPD       Y9, Y9, Y9
-	VXORPD       Y10, Y10, Y10
-	VXORPD       Y11, Y11, Y11
-	XORQ         BX, BX
-
-rows:
-	VCVTPS2PD    (DX)(BX*1), Y12
-	VSUBPD       Y0, Y12, Y12
-	VMOVUPD      Y12, (CX)(BX*2)
-	VADDPD       Y12, Y2, Y2
-	VFMADD231PD  Y12, Y12, Y4
-	VCVTPS2PD    (AX)(BX*1), Y13
-	VSUBPD       Y1, Y13, Y13
-	VMOVUPD      Y13, 2112(CX)(BX*2)
-	VADDPD       Y13, Y3, Y3
-	VFMADD231PD  Y13, Y12, Y5
-	VFMADD231PD  Y13, Y13, Y6
-	VCVTPS2PD    16(DX)(BX*1), Y12
-	VSUBPD       Y0, Y12, Y12
-	VMOVUPD      Y12, 32(CX)(BX*2)
-	VADDPD       Y12, Y7, Y7
-	VFMADD231PD  Y12, Y12, Y9
-	VCVTPS2PD    16(AX)(BX*1), Y13
-	VSUBPD       Y1, Y13, Y13
-	VMOVUPD      Y13, 2144(CX)(BX*2)
-	VADDPD       Y13, Y8, Y8
-	VFMADD231PD  Y13, Y12, Y10
-	VFMADD231PD  Y13, Y13, Y11
-	VCVTPS2PD    32(DX)(BX*1), Y12
-	VSUBPD       Y0, Y12, Y12
-	VMOVUPD      Y12, 64(CX)(BX*2)
-	VADDPD       Y12, Y2, Y2
-	VFMADD231PD  Y12, Y12, Y4
-	VCVTPS2PD    32(AX)(BX*1), Y13
-	VSUBPD       Y1, Y13, Y13
-	VMOVUPD      Y13, 2176(CX)(BX*2)
-	VADDPD       Y13, Y3, Y3
-	VFMADD231PD  Y13, Y12, Y5
-	VFMADD231PD  Y13, Y13, Y6
-	VCVTPS2PD    48(DX)(BX*1), Y12
-	VSUBPD       Y0, Y12, Y12
-	VMOVUPD      Y12, 96(CX)(BX*2)
-	VADDPD       Y12, Y7, Y7
-	VFMADD231PD  Y12, Y12, Y9
-	VCVTPS2PD    48(AX)(BX*1), Y13
-	VSUBPD       Y1, Y13, Y13
-	VMOVUPD      Y13, 2208(CX)(BX*2)
-	VADDPD       Y13, Y8, Y8
-	VFMADD231PD  Y13, Y12, Y10
-	VFMADD231PD  Y13, Y13, Y11
-	ADDQ         $0x00000040, BX
-	CMPQ         BX, $0x00000400
-	JLT          rows
-	VADDPD       Y2, Y7, Y7
-	VADDPD       Y3, Y8, Y8
-	VADDPD       Y4, Y9, Y9
-	VADDPD       Y5, Y10, Y10
-	VADDPD       Y6, Y11, Y11
-	MOVQ         s+0(FP), AX
-	VEXTRACTF128 $0x01, Y7, X0
-	VADDPD       X0, X7, X7
-	VEXTRACTF128 $0x01, Y8, X0
-	VADDPD       X0, X8, X8
-	VUNPCKLPD    X8, X7, X0
-	VUNPCKHPD    X8, X7, X1
-	VADDPD       X1, X0, X0
-	VADDPD       (AX), X0, X0
-	VMOVUPD      X0, (AX)
-	MOVQ         cross+8(FP), AX
-	MOVQ         row+16(FP), CX
-	SHLQ         $0x03, CX
-	MOVQ         AX, DX
-	ADDQ         CX, DX
-	ADDQ         $0x00000008, CX
-	VEXTRACTF128 $0x01, Y9, X0
-	VADDPD       X0, X9, X9
-	VUNPCKLPD    X9, X9, X0
-	VUNPCKHPD    X9, X9, X1
-	VADDPD       X1, X0, X0
-	VADDSD       (AX), X0, X0
-	VMOVSD       X0, (AX)
-	VEXTRACTF128 $0x01, Y10, X0
-	VADDPD       X0, X10, X10
-	VEXTRACTF128 $0x01, Y11, X0
-	VADDPD       X0, X11, X11
-	VUNPCKLPD    X11, X10, X0
-	VUNPCKHPD    X11, X10, X1
-	VADDPD       X1, X0, X0
-	VADDPD       (DX), X0, X0
-	VMOVUPD      X0, (DX)
-	VZEROUPPER
-	RET
-
-// func fusedTriangle64x2AVX2(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64)
-// Requires: AVX, FMA3
-TEXT ·fusedTriangle64x2AVX2(SB), NOSPLIT, $0-56
-	MOVQ         columns+32(FP), AX
-	MOVQ         from+40(FP), CX
-	MOVQ         (AX), DX
-	ADDQ         CX, DX
-	MOVQ         32(AX), AX
-	ADDQ         CX, AX
-	MOVQ         tile+24(FP), CX
-	MOVQ         origin+48(FP), BX
-	VBROADCASTSD (BX), Y0
-	VBROADCASTSD 8(BX), Y1
-	VXORPD       Y2, Y2, Y2
-	VXORPD       Y3, Y3, Y3
-	VXORPD       Y4, Y4, Y4
-	VXORPD       Y5, Y5, Y5
-	VXORPD       Y6, Y6, Y6
-	VXORPD       Y7, Y7, Y7
-	VXORPD       Y8, Y8, Y8
-	VXORPD       Y9, Y9, Y9
-	VXORPD       Y10, Y10, Y10
-	VXORPD       Y11, Y11, Y11
-	XORQ         BX, BX
-
-rows:
-	VMOVUPD      (DX)(BX*2), Y12
-	VSUBPD       Y0, Y12, Y12
-	VMOVUPD      Y12, (CX)(BX*2)
-	VADDPD       Y12, Y2, Y2
-	VFMADD231PD  Y12, Y12, Y4
-	VMOVUPD      (AX)(BX*2), Y13
-	VSUBPD       Y1, Y13, Y13
-	VMOVUPD      Y13, 2112(CX)(BX*2)
-	VADDPD       Y13, Y3, Y3
-	VFMADD231PD  Y13, Y12, Y5
-	VFMADD231PD  Y13, Y13, Y6
-	VMOVUPD      32(DX)(BX*2), Y12
-	VSUBPD       Y0, Y12, Y12
-	VMOVUPD      Y12, 32(CX)(BX*2)
-	VADDPD       Y12, Y7, Y7
-	VFMADD231PD  Y12, Y12, Y9
-	VMOVUPD      32(AX)(BX*2), Y13
-	VSUBPD       Y1, Y13, Y13
-	VMOVUPD      Y13, 2144(CX)(BX*2)
-	VADDPD       Y13, Y8, Y8
-	VFMADD231PD  Y13, Y12, Y10
-	VFMADD231PD  Y13, Y13, Y11
-	VMOVUPD      64(DX)(BX*2), Y12
-	VSUBPD       Y0, Y12, Y12
-	VMOVUPD      Y12, 64(CX)(BX*2)
-	VADDPD       Y12, Y2, Y2
-	VFMADD231PD  Y12, Y12, Y4
-	VMOVUPD      64(AX)(BX*2), Y13
-	VSUBPD       Y1, Y13, Y13
-	VMOVUPD      Y13, 2176(CX)(BX*2)
-	VADDPD       Y13, Y3, Y3
-	VFMADD231PD  Y13, Y12, Y5
-	VFMADD231PD  Y13, Y13, Y6
-	VMOVUPD      96(DX)(BX*2), Y12
-	VSUBPD       Y0, Y12, Y12
-	VMOVUPD      Y12, 96(CX)(BX*2)
-	VADDPD       Y12, Y7, Y7
-	VFMADD231PD  Y12, Y12, Y9
-	VMOVUPD      96(AX)(BX*2), Y13
-	VSUBPD       Y1, Y13, Y13
-	VMOVUPD      Y13, 2208(CX)(BX*2)
-	VADDPD       Y13, Y8, Y8
-	VFMADD231PD  Y13, Y12, Y10
-	VFMADD231PD  Y13, Y13, Y11
-	ADDQ         $0x00000040, BX
-	CMPQ         BX, $0x00000400
-	JLT          rows
-	VADDPD       Y2, Y7, Y7
-	VADDPD       Y3, Y8, Y8
-	VADDPD       Y4, Y9, Y9
-	VADDPD       Y5, Y10, Y10
-	VADDPD       Y6, Y11, Y11
-	MOVQ         s+0(FP), AX
-	VEXTRACTF128 $0x01, Y7, X0
-	VADDPD       X0, X7, X7
-	VEXTRACTF128 $0x01, Y8, X0
-	VADDPD       X0, X8, X8
-	VUNPCKLPD    X8, X7, X0
-	VUNPCKHPD    X8, X7, X1
-	VADDPD       X1, X0, X0
-	VADDPD       (AX), X0, X0
-	VMOVUPD      X0, (AX)
-	MOVQ         cross+8(FP), AX
-	MOVQ         row+16(FP), CX
-	SHLQ         $0x03, CX
-	MOVQ         AX, DX
-	ADDQ         CX, DX
-	ADDQ         $0x00000008, CX
-	VEXTRACTF128 $0x01, Y9, X0
-	VADDPD       X0, X9, X9
-	VUNPCKLPD    X9, X9, X0
-	VUNPCKHPD    X9, X9, X1
-	VADDPD       X1, X0, X0
-	VADDSD       (AX), X0, X0
-	VMOVSD       X0, (AX)
-	VEXTRACTF128 $0x01, Y10, X0
-	VADDPD       X0, X10, X10
-	VEXTRACTF128 $0x01, Y11, X0
-	VADDPD       X0, X11, X11
-	VUNPCKLPD    X11, X10, X0
-	VUNPCKHPD    X11, X10, X1
 	VADDPD       X1, X0, X0
 	VADDPD       (DX), X0, X0
 	VMOVUPD      X0, (DX)
@@ -9156,7855 +5288,6 @@ high:
 	VZEROUPPER
 	RET
 
-// func fusedTriangle32x3AVX2(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64)
-// Requires: AVX, FMA3
-TEXT ·fusedTriangle32x3AVX2(SB), NOSPLIT, $288-56
-	MOVQ         columns+32(FP), AX
-	MOVQ         from+40(FP), CX
-	MOVQ         (AX), DX
-	ADDQ         CX, DX
-	MOVQ         32(AX), BX
-	ADDQ         CX, BX
-	MOVQ         64(AX), AX
-	ADDQ         CX, AX
-	MOVQ         tile+24(FP), CX
-	MOVQ         origin+48(FP), SI
-	VBROADCASTSD (SI), Y0
-	VBROADCASTSD 8(SI), Y1
-	VBROADCASTSD 16(SI), Y2
-	VXORPD       Y3, Y3, Y3
-	VXORPD       Y4, Y4, Y4
-	VXORPD       Y5, Y5, Y5
-	VXORPD       Y6, Y6, Y6
-	VXORPD       Y7, Y7, Y7
-	VXORPD       Y8, Y8, Y8
-	VXORPD       Y9, Y9, Y9
-	VXORPD       Y10, Y10, Y10
-	VXORPD       Y11, Y11, Y11
-	XORQ         SI, SI
-
-low:
-	VCVTPS2PD   (DX)(SI*1), Y12
-	VSUBPD      Y0, Y12, Y12
-	VMOVUPD     Y12, (CX)(SI*2)
-	VADDPD      Y12, Y3, Y3
-	VFMADD231PD Y12, Y12, Y6
-	VCVTPS2PD   (BX)(SI*1), Y13
-	VSUBPD      Y1, Y13, Y13
-	VMOVUPD     Y13, 2112(CX)(SI*2)
-	VADDPD      Y13, Y4, Y4
-	VFMADD231PD Y13, Y12, Y7
-	VFMADD231PD Y13, Y13, Y8
-	VCVTPS2PD   (AX)(SI*1), Y14
-	VSUBPD      Y2, Y14, Y14
-	VMOVUPD     Y14, 4224(CX)(SI*2)
-	VADDPD      Y14, Y5, Y5
-	VFMADD231PD Y14, Y12, Y9
-	VFMADD231PD Y14, Y13, Y10
-	VFMADD231PD Y14, Y14, Y11
-	VCVTPS2PD   32(DX)(SI*1), Y12
-	VSUBPD      Y0, Y12, Y12
-	VMOVUPD     Y12, 64(CX)(SI*2)
-	VADDPD      Y12, Y3, Y3
-	VFMADD231PD Y12, Y12, Y6
-	VCVTPS2PD   32(BX)(SI*1), Y13
-	VSUBPD      Y1, Y13, Y13
-	VMOVUPD     Y13, 2176(CX)(SI*2)
-	VADDPD      Y13, Y4, Y4
-	VFMADD231PD Y13, Y12, Y7
-	VFMADD231PD Y13, Y13, Y8
-	VCVTPS2PD   32(AX)(SI*1), Y14
-	VSUBPD      Y2, Y14, Y14
-	VMOVUPD     Y14, 4288(CX)(SI*2)
-	VADDPD      Y14, Y5, Y5
-	VFMADD231PD Y14, Y12, Y9
-	VFMADD231PD Y14, Y13, Y10
-	VFMADD231PD Y14, Y14, Y11
-	ADDQ        $0x00000040, SI
-	CMPQ        SI, $0x00000400
-	JLT         low
-	VMOVUPD     Y3, (SP)
-	VMOVUPD     Y4, 32(SP)
-	VMOVUPD     Y5, 64(SP)
-	VMOVUPD     Y6, 96(SP)
-	VMOVUPD     Y7, 128(SP)
-	VMOVUPD     Y8, 160(SP)
-	VMOVUPD     Y9, 192(SP)
-	VMOVUPD     Y10, 224(SP)
-	VMOVUPD     Y11, 256(SP)
-	VXORPD      Y3, Y3, Y3
-	VXORPD      Y4, Y4, Y4
-	VXORPD      Y5, Y5, Y5
-	VXORPD      Y6, Y6, Y6
-	VXORPD      Y7, Y7, Y7
-	VXORPD      Y8, Y8, Y8
-	VXORPD      Y9, Y9, Y9
-	VXORPD      Y10, Y10, Y10
-	VXORPD      Y11, Y11, Y11
-	XORQ        SI, SI
-
-high:
-	VCVTPS2PD    16(DX)(SI*1), Y12
-	VSUBPD       Y0, Y12, Y12
-	VMOVUPD      Y12, 32(CX)(SI*2)
-	VADDPD       Y12, Y3, Y3
-	VFMADD231PD  Y12, Y12, Y6
-	VCVTPS2PD    16(BX)(SI*1), Y13
-	VSUBPD       Y1, Y13, Y13
-	VMOVUPD      Y13, 2144(CX)(SI*2)
-	VADDPD       Y13, Y4, Y4
-	VFMADD231PD  Y13, Y12, Y7
-	VFMADD231PD  Y13, Y13, Y8
-	VCVTPS2PD    16(AX)(SI*1), Y14
-	VSUBPD       Y2, Y14, Y14
-	VMOVUPD      Y14, 4256(CX)(SI*2)
-	VADDPD       Y14, Y5, Y5
-	VFMADD231PD  Y14, Y12, Y9
-	VFMADD231PD  Y14, Y13, Y10
-	VFMADD231PD  Y14, Y14, Y11
-	VCVTPS2PD    48(DX)(SI*1), Y12
-	VSUBPD       Y0, Y12, Y12
-	VMOVUPD      Y12, 96(CX)(SI*2)
-	VADDPD       Y12, Y3, Y3
-	VFMADD231PD  Y12, Y12, Y6
-	VCVTPS2PD    48(BX)(SI*1), Y13
-	VSUBPD       Y1, Y13, Y13
-	VMOVUPD      Y13, 2208(CX)(SI*2)
-	VADDPD       Y13, Y4, Y4
-	VFMADD231PD  Y13, Y12, Y7
-	VFMADD231PD  Y13, Y13, Y8
-	VCVTPS2PD    48(AX)(SI*1), Y14
-	VSUBPD       Y2, Y14, Y14
-	VMOVUPD      Y14, 4320(CX)(SI*2)
-	VADDPD       Y14, Y5, Y5
-	VFMADD231PD  Y14, Y12, Y9
-	VFMADD231PD  Y14, Y13, Y10
-	VFMADD231PD  Y14, Y14, Y11
-	ADDQ         $0x00000040, SI
-	CMPQ         SI, $0x00000400
-	JLT          high
-	VADDPD       (SP), Y3, Y3
-	VADDPD       32(SP), Y4, Y4
-	VADDPD       64(SP), Y5, Y5
-	VADDPD       96(SP), Y6, Y6
-	VADDPD       128(SP), Y7, Y7
-	VADDPD       160(SP), Y8, Y8
-	VADDPD       192(SP), Y9, Y9
-	VADDPD       224(SP), Y10, Y10
-	VADDPD       256(SP), Y11, Y11
-	MOVQ         s+0(FP), AX
-	VEXTRACTF128 $0x01, Y3, X0
-	VADDPD       X0, X3, X3
-	VEXTRACTF128 $0x01, Y4, X0
-	VADDPD       X0, X4, X4
-	VEXTRACTF128 $0x01, Y5, X0
-	VADDPD       X0, X5, X5
-	VUNPCKLPD    X4, X3, X0
-	VUNPCKHPD    X4, X3, X1
-	VADDPD       X1, X0, X0
-	VADDPD       (AX), X0, X0
-	VMOVUPD      X0, (AX)
-	VUNPCKLPD    X5, X5, X0
-	VUNPCKHPD    X5, X5, X1
-	VADDPD       X1, X0, X0
-	VADDSD       16(AX), X0, X0
-	VMOVSD       X0, 16(AX)
-	MOVQ         cross+8(FP), AX
-	MOVQ         row+16(FP), CX
-	SHLQ         $0x03, CX
-	MOVQ         AX, DX
-	ADDQ         CX, DX
-	ADDQ         $0x00000008, CX
-	MOVQ         DX, BX
-	ADDQ         CX, BX
-	ADDQ         $0x00000008, CX
-	VEXTRACTF128 $0x01, Y6, X0
-	VADDPD       X0, X6, X6
-	VUNPCKLPD    X6, X6, X0
-	VUNPCKHPD    X6, X6, X1
-	VADDPD       X1, X0, X0
-	VADDSD       (AX), X0, X0
-	VMOVSD       X0, (AX)
-	VEXTRACTF128 $0x01, Y7, X0
-	VADDPD       X0, X7, X7
-	VEXTRACTF128 $0x01, Y8, X0
-	VADDPD       X0, X8, X8
-	VUNPCKLPD    X8, X7, X0
-	VUNPCKHPD    X8, X7, X1
-	VADDPD       X1, X0, X0
-	VADDPD       (DX), X0, X0
-	VMOVUPD      X0, (DX)
-	VEXTRACTF128 $0x01, Y9, X0
-	VADDPD       X0, X9, X9
-	VEXTRACTF128 $0x01, Y10, X0
-	VADDPD       X0, X10, X10
-	VEXTRACTF128 $0x01, Y11, X0
-	VADDPD       X0, X11, X11
-	VUNPCKLPD    X10, X9, X0
-	VUNPCKHPD    X10, X9, X1
-	VADDPD       X1, X0, X0
-	VADDPD       (BX), X0, X0
-	VMOVUPD      X0, (BX)
-	VUNPCKLPD    X11, X11, X0
-	VUNPCKHPD    X11, X11, X1
-	VADDPD       X1, X0, X0
-	VADDSD       16(BX), X0, X0
-	VMOVSD       X0, 16(BX)
-	VZEROUPPER
-	RET
-
-// func fusedTriangle64x3AVX2(s *float64, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64)
-// Requires: AVX, FMA3
-TEXT ·fusedTriangle64x3AVX2(SB), NOSPLIT, $288-56
-	MOVQ         columns+32(FP), AX
-	MOVQ         from+40(FP), CX
-	MOVQ         (AX), DX
-	ADDQ         CX, DX
-	MOVQ         32(AX), BX
-	ADDQ         CX, BX
-	MOVQ         64(AX), AX
-	ADDQ         CX, AX
-	MOVQ         tile+24(FP), CX
-	MOVQ         origin+48(FP), SI
-	VBROADCASTSD (SI), Y0
-	VBROADCASTSD 8(SI), Y1
-	VBROADCASTSD 16(SI), Y2
-	VXORPD       Y3, Y3, Y3
-	VXORPD       Y4, Y4, Y4
-	VXORPD       Y5, Y5, Y5
-	VXORPD       Y6, Y6, Y6
-	VXORPD       Y7, Y7, Y7
-	VXORPD       Y8, Y8, Y8
-	VXORPD       Y9, Y9, Y9
-	VXORPD       Y10, Y10, Y10
-	VXORPD       Y11, Y11, Y11
-	XORQ         SI, SI
-
-low:
-	VMOVUPD     (DX)(SI*2), Y12
-	VSUBPD      Y0, Y12, Y12
-	VMOVUPD     Y12, (CX)(SI*2)
-	VADDPD      Y12, Y3, Y3
-	VFMADD231PD Y12, Y12, Y6
-	VMOVUPD     (BX)(SI*2), Y13
-	VSUBPD      Y1, Y13, Y13
-	VMOVUPD     Y13, 2112(CX)(SI*2)
-	VADDPD      Y13, Y4, Y4
-	VFMADD231PD Y13, Y12, Y7
-	VFMADD231PD Y13, Y13, Y8
-	VMOVUPD     (AX)(SI*2), Y14
-	VSUBPD      Y2, Y14, Y14
-	VMOVUPD     Y14, 4224(CX)(SI*2)
-	VADDPD      Y14, Y5, Y5
-	VFMADD231PD Y14, Y12, Y9
-	VFMADD231PD Y14, Y13, Y10
-	VFMADD231PD Y14, Y14, Y11
-	VMOVUPD     64(DX)(SI*2), Y12
-	VSUBPD      Y0, Y12, Y12
-	VMOVUPD     Y12, 64(CX)(SI*2)
-	VADDPD      Y12, Y3, Y3
-	VFMADD231PD Y12, Y12, Y6
-	VMOVUPD     64(BX)(SI*2), Y13
-	VSUBPD      Y1, Y13, Y13
-	VMOVUPD     Y13, 2176(CX)(SI*2)
-	VADDPD      Y13, Y4, Y4
-	VFMADD231PD Y13, Y12, Y7
-	VFMADD231PD Y13, Y13, Y8
-	VMOVUPD     64(AX)(SI*2), Y14
-	VSUBPD      Y2, Y14, Y14
-	VMOVUPD     Y14, 4288(CX)(SI*2)
-	VADDPD      Y14, Y5, Y5
-	VFMADD231PD Y14, Y12, Y9
-	VFMADD231PD Y14, Y13, Y10
-	VFMADD231PD Y14, Y14, Y11
-	ADDQ        $0x00000040, SI
-	CMPQ        SI, $0x00000400
-	JLT         low
-	VMOVUPD     Y3, (SP)
-	VMOVUPD     Y4, 32(SP)
-	VMOVUPD     Y5, 64(SP)
-	VMOVUPD     Y6, 96(SP)
-	VMOVUPD     Y7, 128(SP)
-	VMOVUPD     Y8, 160(SP)
-	VMOVUPD     Y9, 192(SP)
-	VMOVUPD     Y10, 224(SP)
-	VMOVUPD     Y11, 256(SP)
-	VXORPD      Y3, Y3, Y3
-	VXORPD      Y4, Y4, Y4
-	VXORPD      Y5, Y5, Y5
-	VXORPD      Y6, Y6, Y6
-	VXORPD      Y7, Y7, Y7
-	VXORPD      Y8, Y8, Y8
-	VXORPD      Y9, Y9, Y9
-	VXORPD      Y10, Y10, Y10
-	VXORPD      Y11, Y11, Y11
-	XORQ        SI, SI
-
-high:
-	VMOVUPD      32(DX)(SI*2), Y12
-	VSUBPD       Y0, Y12, Y12
-	VMOVUPD      Y12, 32(CX)(SI*2)
-	VADDPD       Y12, Y3, Y3
-	VFMADD231PD  Y12, Y12, Y6
-	VMOVUPD      32(BX)(SI*2), Y13
-	VSUBPD       Y1, Y13, Y13
-	VMOVUPD      Y13, 2144(CX)(SI*2)
-	VADDPD       Y13, Y4, Y4
-	VFMADD231PD  Y13, Y12, Y7
-	VFMADD231PD  Y13, Y13, Y8
-	VMOVUPD      32(AX)(SI*2), Y14
-	VSUBPD       Y2, Y14, Y14
-	VMOVUPD      Y14, 4256(CX)(SI*2)
-	VADDPD       Y14, Y5, Y5
-	VFMADD231PD  Y14, Y12, Y9
-	VFMADD231PD  Y14, Y13, Y10
-	VFMADD231PD  Y14, Y14, Y11
-	VMOVUPD      96(DX)(SI*2), Y12
-	VSUBPD       Y0, Y12, Y12
-	VMOVUPD      Y12, 96(CX)(SI*2)
-	VADDPD       Y12, Y3, Y3
-	VFMADD231PD  Y12, Y12, Y6
-	VMOVUPD      96(BX)(SI*2), Y13
-	VSUBPD       Y1, Y13, Y13
-	VMOVUPD      Y13, 2208(CX)(SI*2)
-	VADDPD       Y13, Y4, Y4
-	VFMADD231PD  Y13, Y12, Y7
-	VFMADD231PD  Y13, Y13, Y8
-	VMOVUPD      96(AX)(SI*2), Y14
-	VSUBPD       Y2, Y14, Y14
-	VMOVUPD      Y14, 4320(CX)(SI*2)
-	VADDPD       Y14, Y5, Y5
-	VFMADD231PD  Y14, Y12, Y9
-	VFMADD231PD  Y14, Y13, Y10
-	VFMADD231PD  Y14, Y14, Y11
-	ADDQ         $0x00000040, SI
-	CMPQ         SI, $0x00000400
-	JLT          high
-	VADDPD       (SP), Y3, Y3
-	VADDPD       32(SP), Y4, Y4
-	VADDPD       64(SP), Y5, Y5
-	VADDPD       96(SP), Y6, Y6
-	VADDPD       128(SP), Y7, Y7
-	VADDPD       160(SP), Y8, Y8
-	VADDPD       192(SP), Y9, Y9
-	VADDPD       224(SP), Y10, Y10
-	VADDPD       256(SP), Y11, Y11
-	MOVQ         s+0(FP), AX
-	VEXTRACTF128 $0x01, Y3, X0
-	VADDPD       X0, X3, X3
-	VEXTRACTF128 $0x01, Y4, X0
-	VADDPD       X0, X4, X4
-	VEXTRACTF128 $0x01, Y5, X0
-	VADDPD       X0, X5, X5
-	VUNPCKLPD    X4, X3, X0
-	VUNPCKHPD    X4, X3, X1
-	VADDPD       X1, X0, X0
-	VADDPD       (AX), X0, X0
-	VMOVUPD      X0, (AX)
-	VUNPCKLPD    X5, X5, X0
-	VUNPCKHPD    X5, X5, X1
-	VADDPD       X1, X0, X0
-	VADDSD       16(AX), X0, X0
-	VMOVSD       X0, 16(AX)
-	MOVQ         cross+8(FP), AX
-	MOVQ         row+16(FP), CX
-	SHLQ         $0x03, CX
-	MOVQ         AX, DX
-	ADDQ         CX, DX
-	ADDQ         $0x00000008, CX
-	MOVQ         DX, BX
-	ADDQ         CX, BX
-	ADDQ         $0x00000008, CX
-	VEXTRACTF128 $0x01, Y6, X0
-	VADDPD       X0, X6, X6
-	VUNPCKLPD    X6, X6, X0
-	VUNPCKHPD    X6, X6, X1
-	VADDPD       X1, X0, X0
-	VADDSD       (AX), X0, X0
-	VMOVSD       X0, (AX)
-	VEXTRACTF128 $0x01, Y7, X0
-	VADDPD       X0, X7, X7
-	VEXTRACTF128 $0x01, Y8, X0
-	VADDPD       X0, X8, X8
-	VUNPCKLPD    X8, X7, X0
-	VUNPCKHPD    X8, X7, X1
-	VADDPD       X1, X0, X0
-	VADDPD       (DX), X0, X0
-	VMOVUPD      X0, (DX)
-	VEXTRACTF128 $0x01, Y9, X0
-	VADDPD       X0, X9, X9
-	VEXTRACTF128 $0x01, Y10, X0
-	VADDPD       X0, X10, X10
-	VEXTRACTF128 $0x01, Y11, X0
-	VADDPD       X0, X11, X11
-	VUNPCKLPD    X10, X9, X0
-	VUNPCKHPD    X10, X9, X1
-	VADDPD       X1, X0, X0
-	VADDPD       (BX), X0, X0
-	VMOVUPD      X0, (BX)
-	VUNPCKLPD    X11, X11, X0
-	VUNPCKHPD    X11, X11, X1
-	VADDPD       X1, X0, X0
-	VADDSD       16(BX), X0, X0
-	VMOVSD       X0, 16(BX)
-	VZEROUPPER
-	RET
-
-// func rectangle3x4AVX2(cross *float64, row int, left *float64, right *float64, rows int, blocks int)
-// Requires: AVX, FMA3
-TEXT ·rectangle3x4AVX2(SB), NOSPLIT, $384-48
-	MOVQ cross+0(FP), AX
-	MOVQ row+8(FP), CX
-	SHLQ $0x03, CX
-	MOVQ AX, DX
-	ADDQ CX, DX
-	ADDQ $0x00000008, CX
-	MOVQ DX, BX
-	ADDQ CX, BX
-	ADDQ $0x00000008, CX
-	MOVQ left+16(FP), CX
-	MOVQ right+24(FP), SI
-	MOVQ rows+32(FP), DI
-	MOVQ blocks+40(FP), R8
-	SHLQ $0x03, DI
-
-block:
-	VXORPD Y0, Y0, Y0
-	VXORPD Y1, Y1, Y1
-	VXORPD Y2, Y2, Y2
-	VXORPD Y3, Y3, Y3
-	VXORPD Y4, Y4, Y4
-	VXORPD Y5, Y5, Y5
-	VXORPD Y6, Y6, Y6
-	VXORPD Y7, Y7, Y7
-	VXORPD Y8, Y8, Y8
-	VXORPD Y9, Y9, Y9
-	VXORPD Y10, Y10, Y10
-	VXORPD Y11, Y11, Y11
-	XORQ   R9, R9
-
-low:
-	VMOVUPD     (CX)(R9*1), Y12
-	VMOVUPD     2112(CX)(R9*1), Y13
-	VMOVUPD     4224(CX)(R9*1), Y14
-	VMOVUPD     (SI)(R9*1), Y15
-	VFMADD231PD Y12, Y15, Y0
-	VFMADD231PD Y13, Y15, Y4
-	VFMADD231PD Y14, Y15, Y8
-	VMOVUPD     2112(SI)(R9*1), Y15
-	VFMADD231PD Y12, Y15, Y1
-	VFMADD231PD Y13, Y15, Y5
-	VFMADD231PD Y14, Y15, Y9
-	VMOVUPD     4224(SI)(R9*1), Y15
-	VFMADD231PD Y12, Y15, Y2
-	VFMADD231PD Y13, Y15, Y6
-	VFMADD231PD Y14, Y15, Y10
-	VMOVUPD     6336(SI)(R9*1), Y15
-	VFMADD231PD Y12, Y15, Y3
-	VFMADD231PD Y13, Y15, Y7
-	VFMADD231PD Y14, Y15, Y11
-	VMOVUPD     64(CX)(R9*1), Y12
-	VMOVUPD     2176(CX)(R9*1), Y13
-	VMOVUPD     4288(CX)(R9*1), Y14
-	VMOVUPD     64(SI)(R9*1), Y15
-	VFMADD231PD Y12, Y15, Y0
-	VFMADD231PD Y13, Y15, Y4
-	VFMADD231PD Y14, Y15, Y8
-	VMOVUPD     2176(SI)(R9*1), Y15
-	VFMADD231PD Y12, Y15, Y1
-	VFMADD231PD Y13, Y15, Y5
-	VFMADD231PD Y14, Y15, Y9
-	VMOVUPD     4288(SI)(R9*1), Y15
-	VFMADD231PD Y12, Y15, Y2
-	VFMADD231PD Y13, Y15, Y6
-	VFMADD231PD Y14, Y15, Y10
-	VMOVUPD     6400(SI)(R9*1), Y15
-	VFMADD231PD Y12, Y15, Y3
-	VFMADD231PD Y13, Y15, Y7
-	VFMADD231PD Y14, Y15, Y11
-	ADDQ        $0x00000080, R9
-	CMPQ        R9, DI
-	JLT         low
-	VMOVUPD     Y0, (SP)
-	VMOVUPD     Y1, 32(SP)
-	VMOVUPD     Y2, 64(SP)
-	VMOVUPD     Y3, 96(SP)
-	VMOVUPD     Y4, 128(SP)
-	VMOVUPD     Y5, 160(SP)
-	VMOVUPD     Y6, 192(SP)
-	VMOVUPD     Y7, 224(SP)
-	VMOVUPD     Y8, 256(SP)
-	VMOVUPD     Y9, 288(SP)
-	VMOVUPD     Y10, 320(SP)
-	VMOVUPD     Y11, 352(SP)
-	VXORPD      Y0, Y0, Y0
-	VXORPD      Y1, Y1, Y1
-	VXORPD      Y2, Y2, Y2
-	VXORPD      Y3, Y3, Y3
-	VXORPD      Y4, Y4, Y4
-	VXORPD      Y5, Y5, Y5
-	VXORPD      Y6, Y6, Y6
-	VXORPD      Y7, Y7, Y7
-	VXORPD      Y8, Y8, Y8
-	VXORPD      Y9, Y9, Y9
-	VXORPD      Y10, Y10, Y10
-	VXORPD      Y11, Y11, Y11
-	XORQ        R9, R9
-
-high:
-	VMOVUPD      32(CX)(R9*1), Y12
-	VMOVUPD      2144(CX)(R9*1), Y13
-	VMOVUPD      4256(CX)(R9*1), Y14
-	VMOVUPD      32(SI)(R9*1), Y15
-	VFMADD231PD  Y12, Y15, Y0
-	VFMADD231PD  Y13, Y15, Y4
-	VFMADD231PD  Y14, Y15, Y8
-	VMOVUPD      2144(SI)(R9*1), Y15
-	VFMADD231PD  Y12, Y15, Y1
-	VFMADD231PD  Y13, Y15, Y5
-	VFMADD231PD  Y14, Y15, Y9
-	VMOVUPD      4256(SI)(R9*1), Y15
-	VFMADD231PD  Y12, Y15, Y2
-	VFMADD231PD  Y13, Y15, Y6
-	VFMADD231PD  Y14, Y15, Y10
-	VMOVUPD      6368(SI)(R9*1), Y15
-	VFMADD231PD  Y12, Y15, Y3
-	VFMADD231PD  Y13, Y15, Y7
-	VFMADD231PD  Y14, Y15, Y11
-	VMOVUPD      96(CX)(R9*1), Y12
-	VMOVUPD      2208(CX)(R9*1), Y13
-	VMOVUPD      4320(CX)(R9*1), Y14
-	VMOVUPD      96(SI)(R9*1), Y15
-	VFMADD231PD  Y12, Y15, Y0
-	VFMADD231PD  Y13, Y15, Y4
-	VFMADD231PD  Y14, Y15, Y8
-	VMOVUPD      2208(SI)(R9*1), Y15
-	VFMADD231PD  Y12, Y15, Y1
-	VFMADD231PD  Y13, Y15, Y5
-	VFMADD231PD  Y14, Y15, Y9
-	VMOVUPD      4320(SI)(R9*1), Y15
-	VFMADD231PD  Y12, Y15, Y2
-	VFMADD231PD  Y13, Y15, Y6
-	VFMADD231PD  Y14, Y15, Y10
-	VMOVUPD      6432(SI)(R9*1), Y15
-	VFMADD231PD  Y12, Y15, Y3
-	VFMADD231PD  Y13, Y15, Y7
-	VFMADD231PD  Y14, Y15, Y11
-	ADDQ         $0x00000080, R9
-	CMPQ         R9, DI
-	JLT          high
-	VADDPD       (SP), Y0, Y0
-	VADDPD       32(SP), Y1, Y1
-	VADDPD       64(SP), Y2, Y2
-	VADDPD       96(SP), Y3, Y3
-	VADDPD       128(SP), Y4, Y4
-	VADDPD       160(SP), Y5, Y5
-	VADDPD       192(SP), Y6, Y6
-	VADDPD       224(SP), Y7, Y7
-	VADDPD       256(SP), Y8, Y8
-	VADDPD       288(SP), Y9, Y9
-	VADDPD       320(SP), Y10, Y10
-	VADDPD       352(SP), Y11, Y11
-	VEXTRACTF128 $0x01, Y0, X12
-	VADDPD       X12, X0, X0
-	VEXTRACTF128 $0x01, Y1, X12
-	VADDPD       X12, X1, X1
-	VEXTRACTF128 $0x01, Y2, X12
-	VADDPD       X12, X2, X2
-	VEXTRACTF128 $0x01, Y3, X12
-	VADDPD       X12, X3, X3
-	VUNPCKLPD    X1, X0, X12
-	VUNPCKHPD    X1, X0, X0
-	VADDPD       X0, X12, X12
-	VADDPD       (AX), X12, X12
-	VMOVUPD      X12, (AX)
-	VUNPCKLPD    X3, X2, X0
-	VUNPCKHPD    X3, X2, X1
-	VADDPD       X1, X0, X0
-	VADDPD       16(AX), X0, X0
-	VMOVUPD      X0, 16(AX)
-	ADDQ         $0x00000020, AX
-	VEXTRACTF128 $0x01, Y4, X0
-	VADDPD       X0, X4, X4
-	VEXTRACTF128 $0x01, Y5, X0
-	VADDPD       X0, X5, X5
-	VEXTRACTF128 $0x01, Y6, X0
-	VADDPD       X0, X6, X6
-	VEXTRACTF128 $0x01, Y7, X0
-	VADDPD       X0, X7, X7
-	VUNPCKLPD    X5, X4, X0
-	VUNPCKHPD    X5, X4, X1
-	VADDPD       X1, X0, X0
-	VADDPD       (DX), X0, X0
-	VMOVUPD      X0, (DX)
-	VUNPCKLPD    X7, X6, X0
-	VUNPCKHPD    X7, X6, X1
-	VADDPD       X1, X0, X0
-	VADDPD       16(DX), X0, X0
-	VMOVUPD      X0, 16(DX)
-	ADDQ         $0x00000020, DX
-	VEXTRACTF128 $0x01, Y8, X0
-	VADDPD       X0, X8, X8
-	VEXTRACTF128 $0x01, Y9, X0
-	VADDPD       X0, X9, X9
-	VEXTRACTF128 $0x01, Y10, X0
-	VADDPD       X0, X10, X10
-	VEXTRACTF128 $0x01, Y11, X0
-	VADDPD       X0, X11, X11
-	VUNPCKLPD    X9, X8, X0
-	VUNPCKHPD    X9, X8, X1
-	VADDPD       X1, X0, X0
-	VADDPD       (BX), X0, X0
-	VMOVUPD      X0, (BX)
-	VUNPCKLPD    X11, X10, X0
-	VUNPCKHPD    X11, X10, X1
-	VADDPD       X1, X0, X0
-	VADDPD       16(BX), X0, X0
-	VMOVUPD      X0, 16(BX)
-	ADDQ         $0x00000020, BX
-	ADDQ         $0x00002100, SI
-	DECQ         R8
-	JNZ          block
-	VZEROUPPER
-	RET
-
-// func planNarrow32AVX512(plan *byte, codes *int32, groups int, position int, dealt int, waiting uint32) (counted int)
-// Requires: AVX, AVX512F, BMI2, CMOV, MMX+, POPCNT
-TEXT ·planNarrow32AVX512(SB), NOSPLIT, $0-56
-	VMOVDQU64    placesUp32<>+0(SB), Z0
-	VMOVDQU64    placesDown32<>+64(SB), Z1
-	VMOVDQU64    placesUp32<>+64(SB), Z2
-	VMOVDQU64    placesDown32<>+0(SB), Z3
-	VMOVDQU32    back32<>+0(SB), Z4
-	MOVL         $0x00000001, AX
-	VPBROADCASTD AX, Z5
-	MOVQ         plan+0(FP), AX
-	MOVQ         codes+8(FP), CX
-	MOVQ         groups+16(FP), DX
-	MOVQ         position+24(FP), BX
-	MOVQ         dealt+32(FP), SI
-	SHRQ         $0x04, SI
-	LEAQ         64(AX), DI
-	MOVQ         AX, R8
-	SHLQ         $0x05, DX
-	ADDQ         R8, DX
-	XORQ         R9, R9
-	MOVL         waiting+40(FP), R10
-
-group:
-	MOVL          R10, 2196(R8)
-	MOVQ          BX, R10
-	SHRQ          $0x04, R10
-	MOVQ          BX, R11
-	ANDQ          $0x0000000f, R11
-	MOVL          $-1, R12
-	BZHIL         R11, R12, R12
-	MOVL          R12, 2180(R8)
-	SHLQ          $0x02, R11
-	MOVQ          DI, R12
-	SUBQ          AX, R12
-	SUBQ          R11, R12
-	MOVL          R12, 2176(R8)
-	MOVQ          DI, R11
-	PREFETCHT0    2048(CX)
-	VMOVDQU32     (CX), Z6
-	VPTESTNMD     Z6, Z6, K1
-	VPCOMPRESSD.Z Z0, K1, Z6
-	VMOVDQU64     Z6, (R11)
-	KMOVW         K1, R12
-	POPCNTL       R12, R12
-	ADDQ          R12, R9
-	LEAQ          (R11)(R12*4), R11
-	ADDQ          R12, BX
-	PREFETCHT0    2112(CX)
-	VMOVDQU32     64(CX), Z6
-	VPTESTNMD     Z6, Z6, K1
-	VPCOMPRESSD.Z Z2, K1, Z6
-	VMOVDQU64     Z6, (R11)
-	KMOVW         K1, R12
-	POPCNTL       R12, R12
-	ADDQ          R12, R9
-	LEAQ          (R11)(R12*4), R11
-	ADDQ          R12, BX
-	VPERMD        64(CX), Z4, Z6
-	VPCMPEQD      Z6, Z5, K1
-	VPCOMPRESSD.Z Z3, K1, Z6
-	VMOVDQU64     Z6, (R11)
-	KMOVW         K1, R12
-	POPCNTL       R12, R12
-	ADDQ          R12, R9
-	LEAQ          (R11)(R12*4), R11
-	VPERMD        (CX), Z4, Z6
-	VPCMPEQD      Z6, Z5, K1
-	VPCOMPRESSD.Z Z1, K1, Z6
-	VMOVDQU64     Z6, (R11)
-	KMOVW         K1, R12
-	POPCNTL       R12, R12
-	ADDQ          R12, R9
-	LEAQ          (R11)(R12*4), R11
-	MOVQ          BX, 2200(R8)
-	LEAQ          (R10), R12
-	ANDQ          $0x00000007, R12
-	SHLQ          $0x06, R12
-	LEAQ          (R10), R13
-	SUBQ          SI, R13
-	ANDQ          $0x00000007, R13
-	SHLQ          $0x06, R13
-	ADDQ          $0x00001680, R13
-	MOVQ          R10, R11
-	SHLQ          $0x04, R11
-	NEGQ          R11
-	ADDQ          BX, R11
-	LEAQ          -2(R10), R14
-	SUBQ          SI, R14
-	ANDQ          $0x00000007, R14
-	SHLQ          $0x06, R14
-	ADDQ          $0x00001680, R14
-	TESTQ         R11, R11
-	CMOVQEQ       R14, R12
-	LEAQ          -1(R10), R14
-	SUBQ          SI, R14
-	ANDQ          $0x00000007, R14
-	SHLQ          $0x06, R14
-	ADDQ          $0x00001680, R14
-	LEAQ          1(R10), R10
-	ANDQ          $0x00000007, R10
-	SHLQ          $0x06, R10
-	CMPQ          R11, $0x10
-	CMOVQGT       R10, R14
-	MOVL          R14, 2192(R8)
-	MOVQ          R14, R10
-	CMOVQLT       R12, R10
-	CMPQ          R11, $0x20
-	CMOVQGE       R13, R10
-	MOVL          R12, 2184(R8)
-	MOVL          R13, 2188(R8)
-	ADDQ          $0x02, SI
-	ADDQ          $0x00000080, CX
-	ADDQ          $0x00000080, DI
-	ADDQ          $0x00000020, R8
-	CMPQ          R8, DX
-	JLT           group
-	MOVL          R10, 2196(R8)
-	MOVQ          BX, AX
-	SHRQ          $0x04, AX
-	LEAQ          (AX), CX
-	ANDQ          $0x00000007, CX
-	SHLQ          $0x06, CX
-	MOVL          CX, 2184(R8)
-	LEAQ          (AX), AX
-	SUBQ          SI, AX
-	ANDQ          $0x00000007, AX
-	SHLQ          $0x06, AX
-	ADDQ          $0x00001680, AX
-	MOVL          AX, 2188(R8)
-	MOVQ          R9, counted+48(FP)
-	VZEROUPPER
-	RET
-
-DATA placesUp32<>+0(SB)/4, $0x00000000
-DATA placesUp32<>+4(SB)/4, $0x00000001
-DATA placesUp32<>+8(SB)/4, $0x00000002
-DATA placesUp32<>+12(SB)/4, $0x00000003
-DATA placesUp32<>+16(SB)/4, $0x00000004
-DATA placesUp32<>+20(SB)/4, $0x00000005
-DATA placesUp32<>+24(SB)/4, $0x00000006
-DATA placesUp32<>+28(SB)/4, $0x00000007
-DATA placesUp32<>+32(SB)/4, $0x00000008
-DATA placesUp32<>+36(SB)/4, $0x00000009
-DATA placesUp32<>+40(SB)/4, $0x0000000a
-DATA placesUp32<>+44(SB)/4, $0x0000000b
-DATA placesUp32<>+48(SB)/4, $0x0000000c
-DATA placesUp32<>+52(SB)/4, $0x0000000d
-DATA placesUp32<>+56(SB)/4, $0x0000000e
-DATA placesUp32<>+60(SB)/4, $0x0000000f
-DATA placesUp32<>+64(SB)/4, $0x00000010
-DATA placesUp32<>+68(SB)/4, $0x00000011
-DATA placesUp32<>+72(SB)/4, $0x00000012
-DATA placesUp32<>+76(SB)/4, $0x00000013
-DATA placesUp32<>+80(SB)/4, $0x00000014
-DATA placesUp32<>+84(SB)/4, $0x00000015
-DATA placesUp32<>+88(SB)/4, $0x00000016
-DATA placesUp32<>+92(SB)/4, $0x00000017
-DATA placesUp32<>+96(SB)/4, $0x00000018
-DATA placesUp32<>+100(SB)/4, $0x00000019
-DATA placesUp32<>+104(SB)/4, $0x0000001a
-DATA placesUp32<>+108(SB)/4, $0x0000001b
-DATA placesUp32<>+112(SB)/4, $0x0000001c
-DATA placesUp32<>+116(SB)/4, $0x0000001d
-DATA placesUp32<>+120(SB)/4, $0x0000001e
-DATA placesUp32<>+124(SB)/4, $0x0000001f
-GLOBL placesUp32<>(SB), RODATA|NOPTR, $128
-
-DATA placesDown32<>+0(SB)/4, $0x0000001f
-DATA placesDown32<>+4(SB)/4, $0x0000001e
-DATA placesDown32<>+8(SB)/4, $0x0000001d
-DATA placesDown32<>+12(SB)/4, $0x0000001c
-DATA placesDown32<>+16(SB)/4, $0x0000001b
-DATA placesDown32<>+20(SB)/4, $0x0000001a
-DATA placesDown32<>+24(SB)/4, $0x00000019
-DATA placesDown32<>+28(SB)/4, $0x00000018
-DATA placesDown32<>+32(SB)/4, $0x00000017
-DATA placesDown32<>+36(SB)/4, $0x00000016
-DATA placesDown32<>+40(SB)/4, $0x00000015
-DATA placesDown32<>+44(SB)/4, $0x00000014
-DATA placesDown32<>+48(SB)/4, $0x00000013
-DATA placesDown32<>+52(SB)/4, $0x00000012
-DATA placesDown32<>+56(SB)/4, $0x00000011
-DATA placesDown32<>+60(SB)/4, $0x00000010
-DATA placesDown32<>+64(SB)/4, $0x0000000f
-DATA placesDown32<>+68(SB)/4, $0x0000000e
-DATA placesDown32<>+72(SB)/4, $0x0000000d
-DATA placesDown32<>+76(SB)/4, $0x0000000c
-DATA placesDown32<>+80(SB)/4, $0x0000000b
-DATA placesDown32<>+84(SB)/4, $0x0000000a
-DATA placesDown32<>+88(SB)/4, $0x00000009
-DATA placesDown32<>+92(SB)/4, $0x00000008
-DATA placesDown32<>+96(SB)/4, $0x00000007
-DATA placesDown32<>+100(SB)/4, $0x00000006
-DATA placesDown32<>+104(SB)/4, $0x00000005
-DATA placesDown32<>+108(SB)/4, $0x00000004
-DATA placesDown32<>+112(SB)/4, $0x00000003
-DATA placesDown32<>+116(SB)/4, $0x00000002
-DATA placesDown32<>+120(SB)/4, $0x00000001
-DATA placesDown32<>+124(SB)/4, $0x00000000
-GLOBL placesDown32<>(SB), RODATA|NOPTR, $128
-
-DATA back32<>+0(SB)/4, $0x0000000f
-DATA back32<>+4(SB)/4, $0x0000000e
-DATA back32<>+8(SB)/4, $0x0000000d
-DATA back32<>+12(SB)/4, $0x0000000c
-DATA back32<>+16(SB)/4, $0x0000000b
-DATA back32<>+20(SB)/4, $0x0000000a
-DATA back32<>+24(SB)/4, $0x00000009
-DATA back32<>+28(SB)/4, $0x00000008
-DATA back32<>+32(SB)/4, $0x00000007
-DATA back32<>+36(SB)/4, $0x00000006
-DATA back32<>+40(SB)/4, $0x00000005
-DATA back32<>+44(SB)/4, $0x00000004
-DATA back32<>+48(SB)/4, $0x00000003
-DATA back32<>+52(SB)/4, $0x00000002
-DATA back32<>+56(SB)/4, $0x00000001
-DATA back32<>+60(SB)/4, $0x00000000
-GLOBL back32<>(SB), RODATA|NOPTR, $64
-
-// func dealNarrow32AVX512(rings *byte, columns *byte, count int, from int, plan *byte, first int, groups int)
-// Requires: AVX, AVX512F
-TEXT ·dealNarrow32AVX512(SB), NOSPLIT, $0-56
-	MOVQ rings+0(FP), AX
-	MOVQ from+24(FP), CX
-	MOVQ plan+32(FP), DX
-	MOVQ first+40(FP), BX
-	MOVQ groups+48(FP), SI
-	SHLQ $0x05, BX
-	SHLQ $0x05, SI
-	ADDQ DX, BX
-	ADDQ BX, SI
-
-group:
-	MOVLQZX   2176(BX), DI
-	KMOVW     2180(BX), K1
-	ADDQ      DX, DI
-	VMOVDQU64 (DI), Z0
-	VMOVDQU32 128(DI), K1, Z0
-	VMOVDQU64 64(DI), Z1
-	MOVLQZX   2184(BX), DI
-	ADDQ      AX, DI
-	MOVLQZX   2188(BX), R8
-	ADDQ      AX, R8
-	MOVLQZX   2192(BX), R9
-	ADDQ      AX, R9
-	MOVLQZX   2196(BX), R10
-	ADDQ      AX, R10
-	MOVQ      columns+8(FP), R11
-	MOVQ      count+16(FP), R12
-	SUBQ      $0x05, R12
-	JLT       few
-
-block:
-	MOVQ      (R11), R13
-	ADDQ      CX, R13
-	VMOVDQU64 64(R13), Z2
-	VMOVUPD   (R10), Z3
-	VMOVDQU64 (R13), Z4
-	VPERMT2D  Z2, Z0, Z4
-	VMOVDQU64 (R13), Z5
-	VPERMT2D  Z2, Z1, Z5
-	VMOVDQU64 Z5, (R9)
-	VPBLENDMD Z3, Z4, K1, Z6
-	VMOVDQU64 Z6, (DI)
-	VPBLENDMD Z4, Z3, K1, Z7
-	VMOVDQU64 Z7, (R8)
-	MOVQ      32(R11), R13
-	ADDQ      CX, R13
-	VMOVDQU64 64(R13), Z2
-	VMOVUPD   576(R10), Z3
-	VMOVDQU64 (R13), Z4
-	VPERMT2D  Z2, Z0, Z4
-	VMOVDQU64 (R13), Z5
-	VPERMT2D  Z2, Z1, Z5
-	VMOVDQU64 Z5, 576(R9)
-	VPBLENDMD Z3, Z4, K1, Z8
-	VMOVDQU64 Z8, 576(DI)
-	VPBLENDMD Z4, Z3, K1, Z9
-	VMOVDQU64 Z9, 576(R8)
-	MOVQ      64(R11), R13
-	ADDQ      CX, R13
-	VMOVDQU64 64(R13), Z2
-	VMOVUPD   1152(R10), Z3
-	VMOVDQU64 (R13), Z4
-	VPERMT2D  Z2, Z0, Z4
-	VMOVDQU64 (R13), Z5
-	VPERMT2D  Z2, Z1, Z5
-	VMOVDQU64 Z5, 1152(R9)
-	VPBLENDMD Z3, Z4, K1, Z10
-	VMOVDQU64 Z10, 1152(DI)
-	VPBLENDMD Z4, Z3, K1, Z11
-	VMOVDQU64 Z11, 1152(R8)
-	MOVQ      96(R11), R13
-	ADDQ      CX, R13
-	VMOVDQU64 64(R13), Z2
-	VMOVUPD   1728(R10), Z3
-	VMOVDQU64 (R13), Z4
-	VPERMT2D  Z2, Z0, Z4
-	VMOVDQU64 (R13), Z5
-	VPERMT2D  Z2, Z1, Z5
-	VMOVDQU64 Z5, 1728(R9)
-	VPBLENDMD Z3, Z4, K1, Z12
-	VMOVDQU64 Z12, 1728(DI)
-	VPBLENDMD Z4, Z3, K1, Z13
-	VMOVDQU64 Z13, 1728(R8)
-	MOVQ      128(R11), R13
-	ADDQ      CX, R13
-	VMOVDQU64 64(R13), Z2
-	VMOVUPD   2304(R10), Z3
-	VMOVDQU64 (R13), Z4
-	VPERMT2D  Z2, Z0, Z4
-	VMOVDQU64 (R13), Z5
-	VPERMT2D  Z2, Z1, Z5
-	VMOVDQU64 Z5, 2304(R9)
-	VPBLENDMD Z3, Z4, K1, Z14
-	VMOVDQU64 Z14, 2304(DI)
-	VPBLENDMD Z4, Z3, K1, Z15
-	VMOVDQU64 Z15, 2304(R8)
-	ADDQ      $0x000000a0, R11
-	ADDQ      $0x00000b40, DI
-	ADDQ      $0x00000b40, R8
-	ADDQ      $0x00000b40, R9
-	ADDQ      $0x00000b40, R10
-	SUBQ      $0x05, R12
-	JGE       block
-
-few:
-	ADDQ $0x05, R12
-	JZ   done
-
-one:
-	MOVQ      (R11), R13
-	ADDQ      CX, R13
-	VMOVDQU64 64(R13), Z2
-	VMOVUPD   (R10), Z3
-	VMOVDQU64 (R13), Z4
-	VPERMT2D  Z2, Z0, Z4
-	VMOVDQU64 (R13), Z5
-	VPERMT2D  Z2, Z1, Z5
-	VMOVDQU64 Z5, (R9)
-	VPBLENDMD Z3, Z4, K1, Z16
-	VMOVDQU64 Z16, (DI)
-	VPBLENDMD Z4, Z3, K1, Z17
-	VMOVDQU64 Z17, (R8)
-	ADDQ      $0x00000020, R11
-	ADDQ      $0x00000240, DI
-	ADDQ      $0x00000240, R8
-	ADDQ      $0x00000240, R9
-	ADDQ      $0x00000240, R10
-	DECQ      R12
-	JNZ       one
-
-done:
-	ADDQ $0x00000080, CX
-	ADDQ $0x00000020, BX
-	CMPQ BX, SI
-	JLT  group
-	VZEROUPPER
-	RET
-
-// func sumNarrow32x1AVX512(lanes *float64, tile *float64, rings *byte, step int, origin *float64, groups int, last int, next *byte, nextFrom int)
-// Requires: AVX, AVX512F, MMX+
-TEXT ·sumNarrow32x1AVX512(SB), NOSPLIT, $0-72
-	MOVQ    lanes+0(FP), AX
-	MOVQ    tile+8(FP), CX
-	MOVQ    rings+16(FP), DX
-	MOVQ    origin+32(FP), BX
-	VMOVUPD (AX), Z0
-	VMOVUPD 512(AX), Z1
-	MOVQ    next+56(FP), SI
-	MOVQ    (SI), R8
-	MOVQ    nextFrom+64(FP), R9
-	MOVQ    groups+40(FP), R10
-	XORQ    SI, SI
-	XORQ    DI, DI
-	SHLQ    $0x07, R10
-	JZ      trianglelast
-
-triangle:
-	PREFETCHT1  (R8)(R9*1)
-	ADDQ        $0x00000040, R9
-	VCVTPS2PD   (DX)(DI*1), Z2
-	VSUBPD.BCST (BX), Z2, Z2
-	VMOVUPD     Z2, (CX)(SI*1)
-	VADDPD      Z2, Z1, Z1
-	VFMADD231PD Z2, Z2, Z0
-	ADDQ        step+24(FP), DI
-	VCVTPS2PD   (DX)(DI*1), Z2
-	VSUBPD.BCST (BX), Z2, Z2
-	VMOVUPD     Z2, 64(CX)(SI*1)
-	VADDPD      Z2, Z1, Z1
-	VFMADD231PD Z2, Z2, Z0
-	ADDQ        step+24(FP), DI
-	ADDQ        $0x00000080, SI
-	CMPQ        SI, R10
-	JLT         triangle
-
-trianglelast:
-	MOVQ          last+48(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x08, R10
-	KMOVW         R10, K2
-	PREFETCHT1    (R8)(R9*1)
-	ADDQ          $0x00000040, R9
-	VCVTPS2PD.Z   (DX)(DI*1), K1, Z2
-	VSUBPD.BCST.Z (BX), Z2, K1, Z2
-	VMOVUPD       Z2, (CX)(SI*1)
-	VADDPD        Z2, Z1, Z1
-	VFMADD231PD   Z2, Z2, Z0
-	ADDQ          step+24(FP), DI
-	VCVTPS2PD.Z   (DX)(DI*1), K2, Z2
-	VSUBPD.BCST.Z (BX), Z2, K2, Z2
-	VMOVUPD       Z2, 64(CX)(SI*1)
-	VADDPD        Z2, Z1, Z1
-	VFMADD231PD   Z2, Z2, Z0
-	ADDQ          step+24(FP), DI
-	VMOVUPD       Z0, (AX)
-	VMOVUPD       Z1, 512(AX)
-	VZEROUPPER
-	RET
-
-// func sumNarrow32x2AVX512(lanes *float64, tile *float64, rings *byte, step int, origin *float64, groups int, last int, next *byte, nextFrom int)
-// Requires: AVX, AVX512F, MMX+
-TEXT ·sumNarrow32x2AVX512(SB), NOSPLIT, $0-72
-	MOVQ    lanes+0(FP), AX
-	MOVQ    tile+8(FP), CX
-	MOVQ    rings+16(FP), DX
-	MOVQ    origin+32(FP), BX
-	VMOVUPD (AX), Z0
-	VMOVUPD 64(AX), Z1
-	VMOVUPD 128(AX), Z2
-	VMOVUPD 512(AX), Z3
-	VMOVUPD 576(AX), Z4
-	MOVQ    next+56(FP), SI
-	MOVQ    (SI), R8
-	MOVQ    32(SI), R9
-	MOVQ    nextFrom+64(FP), R10
-	MOVQ    groups+40(FP), R11
-	XORQ    SI, SI
-	XORQ    DI, DI
-	SHLQ    $0x07, R11
-	JZ      trianglelast
-
-triangle:
-	PREFETCHT1  (R8)(R10*1)
-	PREFETCHT1  (R9)(R10*1)
-	ADDQ        $0x00000040, R10
-	VCVTPS2PD   (DX)(DI*1), Z5
-	VSUBPD.BCST (BX), Z5, Z5
-	VMOVUPD     Z5, (CX)(SI*1)
-	VADDPD      Z5, Z3, Z3
-	VFMADD231PD Z5, Z5, Z0
-	VCVTPS2PD   576(DX)(DI*1), Z6
-	VSUBPD.BCST 8(BX), Z6, Z6
-	VMOVUPD     Z6, 576(CX)(SI*1)
-	VADDPD      Z6, Z4, Z4
-	VFMADD231PD Z6, Z5, Z1
-	VFMADD231PD Z6, Z6, Z2
-	ADDQ        step+24(FP), DI
-	VCVTPS2PD   (DX)(DI*1), Z5
-	VSUBPD.BCST (BX), Z5, Z5
-	VMOVUPD     Z5, 64(CX)(SI*1)
-	VADDPD      Z5, Z3, Z3
-	VFMADD231PD Z5, Z5, Z0
-	VCVTPS2PD   576(DX)(DI*1), Z6
-	VSUBPD.BCST 8(BX), Z6, Z6
-	VMOVUPD     Z6, 640(CX)(SI*1)
-	VADDPD      Z6, Z4, Z4
-	VFMADD231PD Z6, Z5, Z1
-	VFMADD231PD Z6, Z6, Z2
-	ADDQ        step+24(FP), DI
-	ADDQ        $0x00000080, SI
-	CMPQ        SI, R11
-	JLT         triangle
-
-trianglelast:
-	MOVQ          last+48(FP), R11
-	KMOVW         R11, K1
-	SHRQ          $0x08, R11
-	KMOVW         R11, K2
-	PREFETCHT1    (R8)(R10*1)
-	PREFETCHT1    (R9)(R10*1)
-	ADDQ          $0x00000040, R10
-	VCVTPS2PD.Z   (DX)(DI*1), K1, Z5
-	VSUBPD.BCST.Z (BX), Z5, K1, Z5
-	VMOVUPD       Z5, (CX)(SI*1)
-	VADDPD        Z5, Z3, Z3
-	VFMADD231PD   Z5, Z5, Z0
-	VCVTPS2PD.Z   576(DX)(DI*1), K1, Z6
-	VSUBPD.BCST.Z 8(BX), Z6, K1, Z6
-	VMOVUPD       Z6, 576(CX)(SI*1)
-	VADDPD        Z6, Z4, Z4
-	VFMADD231PD   Z6, Z5, Z1
-	VFMADD231PD   Z6, Z6, Z2
-	ADDQ          step+24(FP), DI
-	VCVTPS2PD.Z   (DX)(DI*1), K2, Z5
-	VSUBPD.BCST.Z (BX), Z5, K2, Z5
-	VMOVUPD       Z5, 64(CX)(SI*1)
-	VADDPD        Z5, Z3, Z3
-	VFMADD231PD   Z5, Z5, Z0
-	VCVTPS2PD.Z   576(DX)(DI*1), K2, Z6
-	VSUBPD.BCST.Z 8(BX), Z6, K2, Z6
-	VMOVUPD       Z6, 640(CX)(SI*1)
-	VADDPD        Z6, Z4, Z4
-	VFMADD231PD   Z6, Z5, Z1
-	VFMADD231PD   Z6, Z6, Z2
-	ADDQ          step+24(FP), DI
-	VMOVUPD       Z0, (AX)
-	VMOVUPD       Z1, 64(AX)
-	VMOVUPD       Z2, 128(AX)
-	VMOVUPD       Z3, 512(AX)
-	VMOVUPD       Z4, 576(AX)
-	VZEROUPPER
-	RET
-
-// func sumNarrow32x3AVX512(lanes *float64, tile *float64, rings *byte, step int, origin *float64, groups int, last int, next *byte, nextFrom int)
-// Requires: AVX, AVX512F, MMX+
-TEXT ·sumNarrow32x3AVX512(SB), NOSPLIT, $0-72
-	MOVQ    lanes+0(FP), AX
-	MOVQ    tile+8(FP), CX
-	MOVQ    rings+16(FP), DX
-	MOVQ    origin+32(FP), BX
-	VMOVUPD (AX), Z0
-	VMOVUPD 64(AX), Z1
-	VMOVUPD 128(AX), Z2
-	VMOVUPD 192(AX), Z3
-	VMOVUPD 256(AX), Z4
-	VMOVUPD 320(AX), Z5
-	VMOVUPD 512(AX), Z6
-	VMOVUPD 576(AX), Z7
-	VMOVUPD 640(AX), Z8
-	MOVQ    next+56(FP), SI
-	MOVQ    (SI), R8
-	MOVQ    32(SI), R9
-	MOVQ    64(SI), R10
-	MOVQ    nextFrom+64(FP), R11
-	MOVQ    groups+40(FP), R12
-	XORQ    SI, SI
-	XORQ    DI, DI
-	SHLQ    $0x07, R12
-	JZ      trianglelast
-
-triangle:
-	PREFETCHT1  (R8)(R11*1)
-	PREFETCHT1  (R9)(R11*1)
-	PREFETCHT1  (R10)(R11*1)
-	ADDQ        $0x00000040, R11
-	VCVTPS2PD   (DX)(DI*1), Z9
-	VSUBPD.BCST (BX), Z9, Z9
-	VMOVUPD     Z9, (CX)(SI*1)
-	VADDPD      Z9, Z6, Z6
-	VFMADD231PD Z9, Z9, Z0
-	VCVTPS2PD   576(DX)(DI*1), Z10
-	VSUBPD.BCST 8(BX), Z10, Z10
-	VMOVUPD     Z10, 576(CX)(SI*1)
-	VADDPD      Z10, Z7, Z7
-	VFMADD231PD Z10, Z9, Z1
-	VFMADD231PD Z10, Z10, Z2
-	VCVTPS2PD   1152(DX)(DI*1), Z11
-	VSUBPD.BCST 16(BX), Z11, Z11
-	VMOVUPD     Z11, 1152(CX)(SI*1)
-	VADDPD      Z11, Z8, Z8
-	VFMADD231PD Z11, Z9, Z3
-	VFMADD231PD Z11, Z10, Z4
-	VFMADD231PD Z11, Z11, Z5
-	ADDQ        step+24(FP), DI
-	VCVTPS2PD   (DX)(DI*1), Z9
-	VSUBPD.BCST (BX), Z9, Z9
-	VMOVUPD     Z9, 64(CX)(SI*1)
-	VADDPD      Z9, Z6, Z6
-	VFMADD231PD Z9, Z9, Z0
-	VCVTPS2PD   576(DX)(DI*1), Z10
-	VSUBPD.BCST 8(BX), Z10, Z10
-	VMOVUPD     Z10, 640(CX)(SI*1)
-	VADDPD      Z10, Z7, Z7
-	VFMADD231PD Z10, Z9, Z1
-	VFMADD231PD Z10, Z10, Z2
-	VCVTPS2PD   1152(DX)(DI*1), Z11
-	VSUBPD.BCST 16(BX), Z11, Z11
-	VMOVUPD     Z11, 1216(CX)(SI*1)
-	VADDPD      Z11, Z8, Z8
-	VFMADD231PD Z11, Z9, Z3
-	VFMADD231PD Z11, Z10, Z4
-	VFMADD231PD Z11, Z11, Z5
-	ADDQ        step+24(FP), DI
-	ADDQ        $0x00000080, SI
-	CMPQ        SI, R12
-	JLT         triangle
-
-trianglelast:
-	MOVQ          last+48(FP), R12
-	KMOVW         R12, K1
-	SHRQ          $0x08, R12
-	KMOVW         R12, K2
-	PREFETCHT1    (R8)(R11*1)
-	PREFETCHT1    (R9)(R11*1)
-	PREFETCHT1    (R10)(R11*1)
-	ADDQ          $0x00000040, R11
-	VCVTPS2PD.Z   (DX)(DI*1), K1, Z9
-	VSUBPD.BCST.Z (BX), Z9, K1, Z9
-	VMOVUPD       Z9, (CX)(SI*1)
-	VADDPD        Z9, Z6, Z6
-	VFMADD231PD   Z9, Z9, Z0
-	VCVTPS2PD.Z   576(DX)(DI*1), K1, Z10
-	VSUBPD.BCST.Z 8(BX), Z10, K1, Z10
-	VMOVUPD       Z10, 576(CX)(SI*1)
-	VADDPD        Z10, Z7, Z7
-	VFMADD231PD   Z10, Z9, Z1
-	VFMADD231PD   Z10, Z10, Z2
-	VCVTPS2PD.Z   1152(DX)(DI*1), K1, Z11
-	VSUBPD.BCST.Z 16(BX), Z11, K1, Z11
-	VMOVUPD       Z11, 1152(CX)(SI*1)
-	VADDPD        Z11, Z8, Z8
-	VFMADD231PD   Z11, Z9, Z3
-	VFMADD231PD   Z11, Z10, Z4
-	VFMADD231PD   Z11, Z11, Z5
-	ADDQ          step+24(FP), DI
-	VCVTPS2PD.Z   (DX)(DI*1), K2, Z9
-	VSUBPD.BCST.Z (BX), Z9, K2, Z9
-	VMOVUPD       Z9, 64(CX)(SI*1)
-	VADDPD        Z9, Z6, Z6
-	VFMADD231PD   Z9, Z9, Z0
-	VCVTPS2PD.Z   576(DX)(DI*1), K2, Z10
-	VSUBPD.BCST.Z 8(BX), Z10, K2, Z10
-	VMOVUPD       Z10, 640(CX)(SI*1)
-	VADDPD        Z10, Z7, Z7
-	VFMADD231PD   Z10, Z9, Z1
-	VFMADD231PD   Z10, Z10, Z2
-	VCVTPS2PD.Z   1152(DX)(DI*1), K2, Z11
-	VSUBPD.BCST.Z 16(BX), Z11, K2, Z11
-	VMOVUPD       Z11, 1216(CX)(SI*1)
-	VADDPD        Z11, Z8, Z8
-	VFMADD231PD   Z11, Z9, Z3
-	VFMADD231PD   Z11, Z10, Z4
-	VFMADD231PD   Z11, Z11, Z5
-	ADDQ          step+24(FP), DI
-	VMOVUPD       Z0, (AX)
-	VMOVUPD       Z1, 64(AX)
-	VMOVUPD       Z2, 128(AX)
-	VMOVUPD       Z3, 192(AX)
-	VMOVUPD       Z4, 256(AX)
-	VMOVUPD       Z5, 320(AX)
-	VMOVUPD       Z6, 512(AX)
-	VMOVUPD       Z7, 576(AX)
-	VMOVUPD       Z8, 640(AX)
-	VZEROUPPER
-	RET
-
-// func sumNarrow32x4AVX512(lanes *float64, tile *float64, rings *byte, step int, origin *float64, groups int, last int, next *byte, nextFrom int)
-// Requires: AVX, AVX512F, MMX+
-TEXT ·sumNarrow32x4AVX512(SB), NOSPLIT, $0-72
-	MOVQ    lanes+0(FP), AX
-	MOVQ    tile+8(FP), CX
-	MOVQ    rings+16(FP), DX
-	MOVQ    origin+32(FP), BX
-	VMOVUPD (AX), Z0
-	VMOVUPD 64(AX), Z1
-	VMOVUPD 128(AX), Z2
-	VMOVUPD 192(AX), Z3
-	VMOVUPD 256(AX), Z4
-	VMOVUPD 320(AX), Z5
-	VMOVUPD 384(AX), Z6
-	VMOVUPD 448(AX), Z7
-	VMOVUPD 512(AX), Z8
-	VMOVUPD 576(AX), Z9
-	VMOVUPD 1024(AX), Z10
-	VMOVUPD 1088(AX), Z11
-	VMOVUPD 1152(AX), Z12
-	VMOVUPD 1216(AX), Z13
-	MOVQ    next+56(FP), SI
-	MOVQ    (SI), R8
-	MOVQ    32(SI), R9
-	MOVQ    64(SI), R10
-	MOVQ    96(SI), R11
-	MOVQ    nextFrom+64(FP), R12
-	MOVQ    groups+40(FP), R13
-	XORQ    SI, SI
-	XORQ    DI, DI
-	SHLQ    $0x07, R13
-	JZ      trianglelast
-
-triangle:
-	PREFETCHT1  (R8)(R12*1)
-	PREFETCHT1  (R9)(R12*1)
-	PREFETCHT1  (R10)(R12*1)
-	PREFETCHT1  (R11)(R12*1)
-	ADDQ        $0x00000040, R12
-	VCVTPS2PD   (DX)(DI*1), Z14
-	VSUBPD.BCST (BX), Z14, Z14
-	VMOVUPD     Z14, (CX)(SI*1)
-	VADDPD      Z14, Z10, Z10
-	VFMADD231PD Z14, Z14, Z0
-	VCVTPS2PD   576(DX)(DI*1), Z15
-	VSUBPD.BCST 8(BX), Z15, Z15
-	VMOVUPD     Z15, 576(CX)(SI*1)
-	VADDPD      Z15, Z11, Z11
-	VFMADD231PD Z15, Z14, Z1
-	VFMADD231PD Z15, Z15, Z2
-	VCVTPS2PD   1152(DX)(DI*1), Z16
-	VSUBPD.BCST 16(BX), Z16, Z16
-	VMOVUPD     Z16, 1152(CX)(SI*1)
-	VADDPD      Z16, Z12, Z12
-	VFMADD231PD Z16, Z14, Z3
-	VFMADD231PD Z16, Z15, Z4
-	VFMADD231PD Z16, Z16, Z5
-	VCVTPS2PD   1728(DX)(DI*1), Z17
-	VSUBPD.BCST 24(BX), Z17, Z17
-	VMOVUPD     Z17, 1728(CX)(SI*1)
-	VADDPD      Z17, Z13, Z13
-	VFMADD231PD Z17, Z14, Z6
-	VFMADD231PD Z17, Z15, Z7
-	VFMADD231PD Z17, Z16, Z8
-	VFMADD231PD Z17, Z17, Z9
-	ADDQ        step+24(FP), DI
-	VCVTPS2PD   (DX)(DI*1), Z14
-	VSUBPD.BCST (BX), Z14, Z14
-	VMOVUPD     Z14, 64(CX)(SI*1)
-	VADDPD      Z14, Z10, Z10
-	VFMADD231PD Z14, Z14, Z0
-	VCVTPS2PD   576(DX)(DI*1), Z15
-	VSUBPD.BCST 8(BX), Z15, Z15
-	VMOVUPD     Z15, 640(CX)(SI*1)
-	VADDPD      Z15, Z11, Z11
-	VFMADD231PD Z15, Z14, Z1
-	VFMADD231PD Z15, Z15, Z2
-	VCVTPS2PD   1152(DX)(DI*1), Z16
-	VSUBPD.BCST 16(BX), Z16, Z16
-	VMOVUPD     Z16, 1216(CX)(SI*1)
-	VADDPD      Z16, Z12, Z12
-	VFMADD231PD Z16, Z14, Z3
-	VFMADD231PD Z16, Z15, Z4
-	VFMADD231PD Z16, Z16, Z5
-	VCVTPS2PD   1728(DX)(DI*1), Z17
-	VSUBPD.BCST 24(BX), Z17, Z17
-	VMOVUPD     Z17, 1792(CX)(SI*1)
-	VADDPD      Z17, Z13, Z13
-	VFMADD231PD Z17, Z14, Z6
-	VFMADD231PD Z17, Z15, Z7
-	VFMADD231PD Z17, Z16, Z8
-	VFMADD231PD Z17, Z17, Z9
-	ADDQ        step+24(FP), DI
-	ADDQ        $0x00000080, SI
-	CMPQ        SI, R13
-	JLT         triangle
-
-trianglelast:
-	MOVQ          last+48(FP), R13
-	KMOVW         R13, K1
-	SHRQ          $0x08, R13
-	KMOVW         R13, K2
-	PREFETCHT1    (R8)(R12*1)
-	PREFETCHT1    (R9)(R12*1)
-	PREFETCHT1    (R10)(R12*1)
-	PREFETCHT1    (R11)(R12*1)
-	ADDQ          $0x00000040, R12
-	VCVTPS2PD.Z   (DX)(DI*1), K1, Z14
-	VSUBPD.BCST.Z (BX), Z14, K1, Z14
-	VMOVUPD       Z14, (CX)(SI*1)
-	VADDPD        Z14, Z10, Z10
-	VFMADD231PD   Z14, Z14, Z0
-	VCVTPS2PD.Z   576(DX)(DI*1), K1, Z15
-	VSUBPD.BCST.Z 8(BX), Z15, K1, Z15
-	VMOVUPD       Z15, 576(CX)(SI*1)
-	VADDPD        Z15, Z11, Z11
-	VFMADD231PD   Z15, Z14, Z1
-	VFMADD231PD   Z15, Z15, Z2
-	VCVTPS2PD.Z   1152(DX)(DI*1), K1, Z16
-	VSUBPD.BCST.Z 16(BX), Z16, K1, Z16
-	VMOVUPD       Z16, 1152(CX)(SI*1)
-	VADDPD        Z16, Z12, Z12
-	VFMADD231PD   Z16, Z14, Z3
-	VFMADD231PD   Z16, Z15, Z4
-	VFMADD231PD   Z16, Z16, Z5
-	VCVTPS2PD.Z   1728(DX)(DI*1), K1, Z17
-	VSUBPD.BCST.Z 24(BX), Z17, K1, Z17
-	VMOVUPD       Z17, 1728(CX)(SI*1)
-	VADDPD        Z17, Z13, Z13
-	VFMADD231PD   Z17, Z14, Z6
-	VFMADD231PD   Z17, Z15, Z7
-	VFMADD231PD   Z17, Z16, Z8
-	VFMADD231PD   Z17, Z17, Z9
-	ADDQ          step+24(FP), DI
-	VCVTPS2PD.Z   (DX)(DI*1), K2, Z14
-	VSUBPD.BCST.Z (BX), Z14, K2, Z14
-	VMOVUPD       Z14, 64(CX)(SI*1)
-	VADDPD        Z14, Z10, Z10
-	VFMADD231PD   Z14, Z14, Z0
-	VCVTPS2PD.Z   576(DX)(DI*1), K2, Z15
-	VSUBPD.BCST.Z 8(BX), Z15, K2, Z15
-	VMOVUPD       Z15, 640(CX)(SI*1)
-	VADDPD        Z15, Z11, Z11
-	VFMADD231PD   Z15, Z14, Z1
-	VFMADD231PD   Z15, Z15, Z2
-	VCVTPS2PD.Z   1152(DX)(DI*1), K2, Z16
-	VSUBPD.BCST.Z 16(BX), Z16, K2, Z16
-	VMOVUPD       Z16, 1216(CX)(SI*1)
-	VADDPD        Z16, Z12, Z12
-	VFMADD231PD   Z16, Z14, Z3
-	VFMADD231PD   Z16, Z15, Z4
-	VFMADD231PD   Z16, Z16, Z5
-	VCVTPS2PD.Z   1728(DX)(DI*1), K2, Z17
-	VSUBPD.BCST.Z 24(BX), Z17, K2, Z17
-	VMOVUPD       Z17, 1792(CX)(SI*1)
-	VADDPD        Z17, Z13, Z13
-	VFMADD231PD   Z17, Z14, Z6
-	VFMADD231PD   Z17, Z15, Z7
-	VFMADD231PD   Z17, Z16, Z8
-	VFMADD231PD   Z17, Z17, Z9
-	ADDQ          step+24(FP), DI
-	VMOVUPD       Z0, (AX)
-	VMOVUPD       Z1, 64(AX)
-	VMOVUPD       Z2, 128(AX)
-	VMOVUPD       Z3, 192(AX)
-	VMOVUPD       Z4, 256(AX)
-	VMOVUPD       Z5, 320(AX)
-	VMOVUPD       Z6, 384(AX)
-	VMOVUPD       Z7, 448(AX)
-	VMOVUPD       Z8, 512(AX)
-	VMOVUPD       Z9, 576(AX)
-	VMOVUPD       Z10, 1024(AX)
-	VMOVUPD       Z11, 1088(AX)
-	VMOVUPD       Z12, 1152(AX)
-	VMOVUPD       Z13, 1216(AX)
-	VZEROUPPER
-	RET
-
-// func sumNarrow32x5AVX512(lanes *float64, tile *float64, rings *byte, step int, origin *float64, groups int, last int, next *byte, nextFrom int)
-// Requires: AVX, AVX512F, MMX+
-TEXT ·sumNarrow32x5AVX512(SB), NOSPLIT, $0-72
-	MOVQ    lanes+0(FP), AX
-	MOVQ    tile+8(FP), CX
-	MOVQ    rings+16(FP), DX
-	MOVQ    origin+32(FP), BX
-	VMOVUPD (AX), Z0
-	VMOVUPD 64(AX), Z1
-	VMOVUPD 128(AX), Z2
-	VMOVUPD 192(AX), Z3
-	VMOVUPD 256(AX), Z4
-	VMOVUPD 320(AX), Z5
-	VMOVUPD 384(AX), Z6
-	VMOVUPD 448(AX), Z7
-	VMOVUPD 512(AX), Z8
-	VMOVUPD 576(AX), Z9
-	VMOVUPD 640(AX), Z10
-	VMOVUPD 704(AX), Z11
-	VMOVUPD 768(AX), Z12
-	VMOVUPD 832(AX), Z13
-	VMOVUPD 896(AX), Z14
-	VMOVUPD 1024(AX), Z15
-	VMOVUPD 1088(AX), Z16
-	VMOVUPD 1152(AX), Z17
-	VMOVUPD 1216(AX), Z18
-	VMOVUPD 1280(AX), Z19
-	MOVQ    next+56(FP), SI
-	MOVQ    (SI), R8
-	MOVQ    32(SI), R9
-	MOVQ    64(SI), R10
-	MOVQ    96(SI), R11
-	MOVQ    128(SI), R12
-	MOVQ    nextFrom+64(FP), R13
-	MOVQ    groups+40(FP), R14
-	XORQ    SI, SI
-	XORQ    DI, DI
-	SHLQ    $0x07, R14
-	JZ      trianglelast
-
-triangle:
-	PREFETCHT1  (R8)(R13*1)
-	PREFETCHT1  (R9)(R13*1)
-	PREFETCHT1  (R10)(R13*1)
-	PREFETCHT1  (R11)(R13*1)
-	PREFETCHT1  (R12)(R13*1)
-	ADDQ        $0x00000040, R13
-	VCVTPS2PD   (DX)(DI*1), Z20
-	VSUBPD.BCST (BX), Z20, Z20
-	VMOVUPD     Z20, (CX)(SI*1)
-	VADDPD      Z20, Z15, Z15
-	VFMADD231PD Z20, Z20, Z0
-	VCVTPS2PD   576(DX)(DI*1), Z21
-	VSUBPD.BCST 8(BX), Z21, Z21
-	VMOVUPD     Z21, 576(CX)(SI*1)
-	VADDPD      Z21, Z16, Z16
-	VFMADD231PD Z21, Z20, Z1
-	VFMADD231PD Z21, Z21, Z2
-	VCVTPS2PD   1152(DX)(DI*1), Z22
-	VSUBPD.BCST 16(BX), Z22, Z22
-	VMOVUPD     Z22, 1152(CX)(SI*1)
-	VADDPD      Z22, Z17, Z17
-	VFMADD231PD Z22, Z20, Z3
-	VFMADD231PD Z22, Z21, Z4
-	VFMADD231PD Z22, Z22, Z5
-	VCVTPS2PD   1728(DX)(DI*1), Z23
-	VSUBPD.BCST 24(BX), Z23, Z23
-	VMOVUPD     Z23, 1728(CX)(SI*1)
-	VADDPD      Z23, Z18, Z18
-	VFMADD231PD Z23, Z20, Z6
-	VFMADD231PD Z23, Z21, Z7
-	VFMADD231PD Z23, Z22, Z8
-	VFMADD231PD Z23, Z23, Z9
-	VCVTPS2PD   2304(DX)(DI*1), Z24
-	VSUBPD.BCST 32(BX), Z24, Z24
-	VMOVUPD     Z24, 2304(CX)(SI*1)
-	VADDPD      Z24, Z19, Z19
-	VFMADD231PD Z24, Z20, Z10
-	VFMADD231PD Z24, Z21, Z11
-	VFMADD231PD Z24, Z22, Z12
-	VFMADD231PD Z24, Z23, Z13
-	VFMADD231PD Z24, Z24, Z14
-	ADDQ        step+24(FP), DI
-	VCVTPS2PD   (DX)(DI*1), Z20
-	VSUBPD.BCST (BX), Z20, Z20
-	VMOVUPD     Z20, 64(CX)(SI*1)
-	VADDPD      Z20, Z15, Z15
-	VFMADD231PD Z20, Z20, Z0
-	VCVTPS2PD   576(DX)(DI*1), Z21
-	VSUBPD.BCST 8(BX), Z21, Z21
-	VMOVUPD     Z21, 640(CX)(SI*1)
-	VADDPD      Z21, Z16, Z16
-	VFMADD231PD Z21, Z20, Z1
-	VFMADD231PD Z21, Z21, Z2
-	VCVTPS2PD   1152(DX)(DI*1), Z22
-	VSUBPD.BCST 16(BX), Z22, Z22
-	VMOVUPD     Z22, 1216(CX)(SI*1)
-	VADDPD      Z22, Z17, Z17
-	VFMADD231PD Z22, Z20, Z3
-	VFMADD231PD Z22, Z21, Z4
-	VFMADD231PD Z22, Z22, Z5
-	VCVTPS2PD   1728(DX)(DI*1), Z23
-	VSUBPD.BCST 24(BX), Z23, Z23
-	VMOVUPD     Z23, 1792(CX)(SI*1)
-	VADDPD      Z23, Z18, Z18
-	VFMADD231PD Z23, Z20, Z6
-	VFMADD231PD Z23, Z21, Z7
-	VFMADD231PD Z23, Z22, Z8
-	VFMADD231PD Z23, Z23, Z9
-	VCVTPS2PD   2304(DX)(DI*1), Z24
-	VSUBPD.BCST 32(BX), Z24, Z24
-	VMOVUPD     Z24, 2368(CX)(SI*1)
-	VADDPD      Z24, Z19, Z19
-	VFMADD231PD Z24, Z20, Z10
-	VFMADD231PD Z24, Z21, Z11
-	VFMADD231PD Z24, Z22, Z12
-	VFMADD231PD Z24, Z23, Z13
-	VFMADD231PD Z24, Z24, Z14
-	ADDQ        step+24(FP), DI
-	ADDQ        $0x00000080, SI
-	CMPQ        SI, R14
-	JLT         triangle
-
-trianglelast:
-	MOVQ          last+48(FP), R14
-	KMOVW         R14, K1
-	SHRQ          $0x08, R14
-	KMOVW         R14, K2
-	PREFETCHT1    (R8)(R13*1)
-	PREFETCHT1    (R9)(R13*1)
-	PREFETCHT1    (R10)(R13*1)
-	PREFETCHT1    (R11)(R13*1)
-	PREFETCHT1    (R12)(R13*1)
-	ADDQ          $0x00000040, R13
-	VCVTPS2PD.Z   (DX)(DI*1), K1, Z20
-	VSUBPD.BCST.Z (BX), Z20, K1, Z20
-	VMOVUPD       Z20, (CX)(SI*1)
-	VADDPD        Z20, Z15, Z15
-	VFMADD231PD   Z20, Z20, Z0
-	VCVTPS2PD.Z   576(DX)(DI*1), K1, Z21
-	VSUBPD.BCST.Z 8(BX), Z21, K1, Z21
-	VMOVUPD       Z21, 576(CX)(SI*1)
-	VADDPD        Z21, Z16, Z16
-	VFMADD231PD   Z21, Z20, Z1
-	VFMADD231PD   Z21, Z21, Z2
-	VCVTPS2PD.Z   1152(DX)(DI*1), K1, Z22
-	VSUBPD.BCST.Z 16(BX), Z22, K1, Z22
-	VMOVUPD       Z22, 1152(CX)(SI*1)
-	VADDPD        Z22, Z17, Z17
-	VFMADD231PD   Z22, Z20, Z3
-	VFMADD231PD   Z22, Z21, Z4
-	VFMADD231PD   Z22, Z22, Z5
-	VCVTPS2PD.Z   1728(DX)(DI*1), K1, Z23
-	VSUBPD.BCST.Z 24(BX), Z23, K1, Z23
-	VMOVUPD       Z23, 1728(CX)(SI*1)
-	VADDPD        Z23, Z18, Z18
-	VFMADD231PD   Z23, Z20, Z6
-	VFMADD231PD   Z23, Z21, Z7
-	VFMADD231PD   Z23, Z22, Z8
-	VFMADD231PD   Z23, Z23, Z9
-	VCVTPS2PD.Z   2304(DX)(DI*1), K1, Z24
-	VSUBPD.BCST.Z 32(BX), Z24, K1, Z24
-	VMOVUPD       Z24, 2304(CX)(SI*1)
-	VADDPD        Z24, Z19, Z19
-	VFMADD231PD   Z24, Z20, Z10
-	VFMADD231PD   Z24, Z21, Z11
-	VFMADD231PD   Z24, Z22, Z12
-	VFMADD231PD   Z24, Z23, Z13
-	VFMADD231PD   Z24, Z24, Z14
-	ADDQ          step+24(FP), DI
-	VCVTPS2PD.Z   (DX)(DI*1), K2, Z20
-	VSUBPD.BCST.Z (BX), Z20, K2, Z20
-	VMOVUPD       Z20, 64(CX)(SI*1)
-	VADDPD        Z20, Z15, Z15
-	VFMADD231PD   Z20, Z20, Z0
-	VCVTPS2PD.Z   576(DX)(DI*1), K2, Z21
-	VSUBPD.BCST.Z 8(BX), Z21, K2, Z21
-	VMOVUPD       Z21, 640(CX)(SI*1)
-	VADDPD        Z21, Z16, Z16
-	VFMADD231PD   Z21, Z20, Z1
-	VFMADD231PD   Z21, Z21, Z2
-	VCVTPS2PD.Z   1152(DX)(DI*1), K2, Z22
-	VSUBPD.BCST.Z 16(BX), Z22, K2, Z22
-	VMOVUPD       Z22, 1216(CX)(SI*1)
-	VADDPD        Z22, Z17, Z17
-	VFMADD231PD   Z22, Z20, Z3
-	VFMADD231PD   Z22, Z21, Z4
-	VFMADD231PD   Z22, Z22, Z5
-	VCVTPS2PD.Z   1728(DX)(DI*1), K2, Z23
-	VSUBPD.BCST.Z 24(BX), Z23, K2, Z23
-	VMOVUPD       Z23, 1792(CX)(SI*1)
-	VADDPD        Z23, Z18, Z18
-	VFMADD231PD   Z23, Z20, Z6
-	VFMADD231PD   Z23, Z21, Z7
-	VFMADD231PD   Z23, Z22, Z8
-	VFMADD231PD   Z23, Z23, Z9
-	VCVTPS2PD.Z   2304(DX)(DI*1), K2, Z24
-	VSUBPD.BCST.Z 32(BX), Z24, K2, Z24
-	VMOVUPD       Z24, 2368(CX)(SI*1)
-	VADDPD        Z24, Z19, Z19
-	VFMADD231PD   Z24, Z20, Z10
-	VFMADD231PD   Z24, Z21, Z11
-	VFMADD231PD   Z24, Z22, Z12
-	VFMADD231PD   Z24, Z23, Z13
-	VFMADD231PD   Z24, Z24, Z14
-	ADDQ          step+24(FP), DI
-	VMOVUPD       Z0, (AX)
-	VMOVUPD       Z1, 64(AX)
-	VMOVUPD       Z2, 128(AX)
-	VMOVUPD       Z3, 192(AX)
-	VMOVUPD       Z4, 256(AX)
-	VMOVUPD       Z5, 320(AX)
-	VMOVUPD       Z6, 384(AX)
-	VMOVUPD       Z7, 448(AX)
-	VMOVUPD       Z8, 512(AX)
-	VMOVUPD       Z9, 576(AX)
-	VMOVUPD       Z10, 640(AX)
-	VMOVUPD       Z11, 704(AX)
-	VMOVUPD       Z12, 768(AX)
-	VMOVUPD       Z13, 832(AX)
-	VMOVUPD       Z14, 896(AX)
-	VMOVUPD       Z15, 1024(AX)
-	VMOVUPD       Z16, 1088(AX)
-	VMOVUPD       Z17, 1152(AX)
-	VMOVUPD       Z18, 1216(AX)
-	VMOVUPD       Z19, 1280(AX)
-	VZEROUPPER
-	RET
-
-// func sumNarrow32x6AVX512(lanes *float64, tile *float64, rings *byte, step int, origin *float64, groups int, last int, next *byte, nextFrom int)
-// Requires: AVX, AVX512F, MMX+
-TEXT ·sumNarrow32x6AVX512(SB), NOSPLIT, $0-72
-	MOVQ    lanes+0(FP), AX
-	MOVQ    tile+8(FP), CX
-	MOVQ    rings+16(FP), DX
-	MOVQ    origin+32(FP), BX
-	VMOVUPD (AX), Z0
-	VMOVUPD 64(AX), Z1
-	VMOVUPD 128(AX), Z2
-	VMOVUPD 192(AX), Z3
-	VMOVUPD 256(AX), Z4
-	VMOVUPD 320(AX), Z5
-	VMOVUPD 384(AX), Z6
-	VMOVUPD 448(AX), Z7
-	VMOVUPD 512(AX), Z8
-	VMOVUPD 576(AX), Z9
-	VMOVUPD 640(AX), Z10
-	VMOVUPD 704(AX), Z11
-	VMOVUPD 768(AX), Z12
-	VMOVUPD 832(AX), Z13
-	VMOVUPD 896(AX), Z14
-	VMOVUPD 1536(AX), Z15
-	VMOVUPD 1600(AX), Z16
-	VMOVUPD 1664(AX), Z17
-	VMOVUPD 1728(AX), Z18
-	VMOVUPD 1792(AX), Z19
-	MOVQ    next+56(FP), SI
-	MOVQ    (SI), R8
-	MOVQ    32(SI), R9
-	MOVQ    64(SI), R10
-	MOVQ    nextFrom+64(FP), R11
-	MOVQ    groups+40(FP), R12
-	XORQ    SI, SI
-	XORQ    DI, DI
-	SHLQ    $0x07, R12
-	JZ      trianglelast
-
-triangle:
-	PREFETCHT1  (R8)(R11*1)
-	PREFETCHT1  (R9)(R11*1)
-	PREFETCHT1  (R10)(R11*1)
-	ADDQ        $0x00000040, R11
-	VCVTPS2PD   (DX)(DI*1), Z20
-	VSUBPD.BCST (BX), Z20, Z20
-	VMOVUPD     Z20, (CX)(SI*1)
-	VADDPD      Z20, Z15, Z15
-	VFMADD231PD Z20, Z20, Z0
-	VCVTPS2PD   576(DX)(DI*1), Z21
-	VSUBPD.BCST 8(BX), Z21, Z21
-	VMOVUPD     Z21, 576(CX)(SI*1)
-	VADDPD      Z21, Z16, Z16
-	VFMADD231PD Z21, Z20, Z1
-	VFMADD231PD Z21, Z21, Z2
-	VCVTPS2PD   1152(DX)(DI*1), Z22
-	VSUBPD.BCST 16(BX), Z22, Z22
-	VMOVUPD     Z22, 1152(CX)(SI*1)
-	VADDPD      Z22, Z17, Z17
-	VFMADD231PD Z22, Z20, Z3
-	VFMADD231PD Z22, Z21, Z4
-	VFMADD231PD Z22, Z22, Z5
-	VCVTPS2PD   1728(DX)(DI*1), Z23
-	VSUBPD.BCST 24(BX), Z23, Z23
-	VMOVUPD     Z23, 1728(CX)(SI*1)
-	VADDPD      Z23, Z18, Z18
-	VFMADD231PD Z23, Z20, Z6
-	VFMADD231PD Z23, Z21, Z7
-	VFMADD231PD Z23, Z22, Z8
-	VFMADD231PD Z23, Z23, Z9
-	VCVTPS2PD   2304(DX)(DI*1), Z24
-	VSUBPD.BCST 32(BX), Z24, Z24
-	VMOVUPD     Z24, 2304(CX)(SI*1)
-	VADDPD      Z24, Z19, Z19
-	VFMADD231PD Z24, Z20, Z10
-	VFMADD231PD Z24, Z21, Z11
-	VFMADD231PD Z24, Z22, Z12
-	VFMADD231PD Z24, Z23, Z13
-	VFMADD231PD Z24, Z24, Z14
-	ADDQ        step+24(FP), DI
-	VCVTPS2PD   (DX)(DI*1), Z20
-	VSUBPD.BCST (BX), Z20, Z20
-	VMOVUPD     Z20, 64(CX)(SI*1)
-	VADDPD      Z20, Z15, Z15
-	VFMADD231PD Z20, Z20, Z0
-	VCVTPS2PD   576(DX)(DI*1), Z21
-	VSUBPD.BCST 8(BX), Z21, Z21
-	VMOVUPD     Z21, 640(CX)(SI*1)
-	VADDPD      Z21, Z16, Z16
-	VFMADD231PD Z21, Z20, Z1
-	VFMADD231PD Z21, Z21, Z2
-	VCVTPS2PD   1152(DX)(DI*1), Z22
-	VSUBPD.BCST 16(BX), Z22, Z22
-	VMOVUPD     Z22, 1216(CX)(SI*1)
-	VADDPD      Z22, Z17, Z17
-	VFMADD231PD Z22, Z20, Z3
-	VFMADD231PD Z22, Z21, Z4
-	VFMADD231PD Z22, Z22, Z5
-	VCVTPS2PD   1728(DX)(DI*1), Z23
-	VSUBPD.BCST 24(BX), Z23, Z23
-	VMOVUPD     Z23, 1792(CX)(SI*1)
-	VADDPD      Z23, Z18, Z18
-	VFMADD231PD Z23, Z20, Z6
-	VFMADD231PD Z23, Z21, Z7
-	VFMADD231PD Z23, Z22, Z8
-	VFMADD231PD Z23, Z23, Z9
-	VCVTPS2PD   2304(DX)(DI*1), Z24
-	VSUBPD.BCST 32(BX), Z24, Z24
-	VMOVUPD     Z24, 2368(CX)(SI*1)
-	VADDPD      Z24, Z19, Z19
-	VFMADD231PD Z24, Z20, Z10
-	VFMADD231PD Z24, Z21, Z11
-	VFMADD231PD Z24, Z22, Z12
-	VFMADD231PD Z24, Z23, Z13
-	VFMADD231PD Z24, Z24, Z14
-	ADDQ        step+24(FP), DI
-	ADDQ        $0x00000080, SI
-	CMPQ        SI, R12
-	JLT         triangle
-
-trianglelast:
-	MOVQ          last+48(FP), R12
-	KMOVW         R12, K1
-	SHRQ          $0x08, R12
-	KMOVW         R12, K2
-	PREFETCHT1    (R8)(R11*1)
-	PREFETCHT1    (R9)(R11*1)
-	PREFETCHT1    (R10)(R11*1)
-	ADDQ          $0x00000040, R11
-	VCVTPS2PD.Z   (DX)(DI*1), K1, Z20
-	VSUBPD.BCST.Z (BX), Z20, K1, Z20
-	VMOVUPD       Z20, (CX)(SI*1)
-	VADDPD        Z20, Z15, Z15
-	VFMADD231PD   Z20, Z20, Z0
-	VCVTPS2PD.Z   576(DX)(DI*1), K1, Z21
-	VSUBPD.BCST.Z 8(BX), Z21, K1, Z21
-	VMOVUPD       Z21, 576(CX)(SI*1)
-	VADDPD        Z21, Z16, Z16
-	VFMADD231PD   Z21, Z20, Z1
-	VFMADD231PD   Z21, Z21, Z2
-	VCVTPS2PD.Z   1152(DX)(DI*1), K1, Z22
-	VSUBPD.BCST.Z 16(BX), Z22, K1, Z22
-	VMOVUPD       Z22, 1152(CX)(SI*1)
-	VADDPD        Z22, Z17, Z17
-	VFMADD231PD   Z22, Z20, Z3
-	VFMADD231PD   Z22, Z21, Z4
-	VFMADD231PD   Z22, Z22, Z5
-	VCVTPS2PD.Z   1728(DX)(DI*1), K1, Z23
-	VSUBPD.BCST.Z 24(BX), Z23, K1, Z23
-	VMOVUPD       Z23, 1728(CX)(SI*1)
-	VADDPD        Z23, Z18, Z18
-	VFMADD231PD   Z23, Z20, Z6
-	VFMADD231PD   Z23, Z21, Z7
-	VFMADD231PD   Z23, Z22, Z8
-	VFMADD231PD   Z23, Z23, Z9
-	VCVTPS2PD.Z   2304(DX)(DI*1), K1, Z24
-	VSUBPD.BCST.Z 32(BX), Z24, K1, Z24
-	VMOVUPD       Z24, 2304(CX)(SI*1)
-	VADDPD        Z24, Z19, Z19
-	VFMADD231PD   Z24, Z20, Z10
-	VFMADD231PD   Z24, Z21, Z11
-	VFMADD231PD   Z24, Z22, Z12
-	VFMADD231PD   Z24, Z23, Z13
-	VFMADD231PD   Z24, Z24, Z14
-	ADDQ          step+24(FP), DI
-	VCVTPS2PD.Z   (DX)(DI*1), K2, Z20
-	VSUBPD.BCST.Z (BX), Z20, K2, Z20
-	VMOVUPD       Z20, 64(CX)(SI*1)
-	VADDPD        Z20, Z15, Z15
-	VFMADD231PD   Z20, Z20, Z0
-	VCVTPS2PD.Z   576(DX)(DI*1), K2, Z21
-	VSUBPD.BCST.Z 8(BX), Z21, K2, Z21
-	VMOVUPD       Z21, 640(CX)(SI*1)
-	VADDPD        Z21, Z16, Z16
-	VFMADD231PD   Z21, Z20, Z1
-	VFMADD231PD   Z21, Z21, Z2
-	VCVTPS2PD.Z   1152(DX)(DI*1), K2, Z22
-	VSUBPD.BCST.Z 16(BX), Z22, K2, Z22
-	VMOVUPD       Z22, 1216(CX)(SI*1)
-	VADDPD        Z22, Z17, Z17
-	VFMADD231PD   Z22, Z20, Z3
-	VFMADD231PD   Z22, Z21, Z4
-	VFMADD231PD   Z22, Z22, Z5
-	VCVTPS2PD.Z   1728(DX)(DI*1), K2, Z23
-	VSUBPD.BCST.Z 24(BX), Z23, K2, Z23
-	VMOVUPD       Z23, 1792(CX)(SI*1)
-	VADDPD        Z23, Z18, Z18
-	VFMADD231PD   Z23, Z20, Z6
-	VFMADD231PD   Z23, Z21, Z7
-	VFMADD231PD   Z23, Z22, Z8
-	VFMADD231PD   Z23, Z23, Z9
-	VCVTPS2PD.Z   2304(DX)(DI*1), K2, Z24
-	VSUBPD.BCST.Z 32(BX), Z24, K2, Z24
-	VMOVUPD       Z24, 2368(CX)(SI*1)
-	VADDPD        Z24, Z19, Z19
-	VFMADD231PD   Z24, Z20, Z10
-	VFMADD231PD   Z24, Z21, Z11
-	VFMADD231PD   Z24, Z22, Z12
-	VFMADD231PD   Z24, Z23, Z13
-	VFMADD231PD   Z24, Z24, Z14
-	ADDQ          step+24(FP), DI
-	VMOVUPD       Z0, (AX)
-	VMOVUPD       Z1, 64(AX)
-	VMOVUPD       Z2, 128(AX)
-	VMOVUPD       Z3, 192(AX)
-	VMOVUPD       Z4, 256(AX)
-	VMOVUPD       Z5, 320(AX)
-	VMOVUPD       Z6, 384(AX)
-	VMOVUPD       Z7, 448(AX)
-	VMOVUPD       Z8, 512(AX)
-	VMOVUPD       Z9, 576(AX)
-	VMOVUPD       Z10, 640(AX)
-	VMOVUPD       Z11, 704(AX)
-	VMOVUPD       Z12, 768(AX)
-	VMOVUPD       Z13, 832(AX)
-	VMOVUPD       Z14, 896(AX)
-	VMOVUPD       Z15, 1536(AX)
-	VMOVUPD       Z16, 1600(AX)
-	VMOVUPD       Z17, 1664(AX)
-	VMOVUPD       Z18, 1728(AX)
-	VMOVUPD       Z19, 1792(AX)
-	VMOVUPD       960(AX), Z0
-	VMOVUPD       1024(AX), Z1
-	VMOVUPD       1088(AX), Z2
-	VMOVUPD       1152(AX), Z3
-	VMOVUPD       1216(AX), Z4
-	MOVQ          next+56(FP), SI
-	MOVQ          96(SI), R8
-	MOVQ          128(SI), R9
-	MOVQ          160(SI), R10
-	MOVQ          nextFrom+64(FP), R11
-	MOVQ          groups+40(FP), R12
-	XORQ          SI, SI
-	XORQ          DI, DI
-	SHLQ          $0x07, R12
-	JZ            rectanglelast
-
-rectangle:
-	PREFETCHT1  (R8)(R11*1)
-	PREFETCHT1  (R9)(R11*1)
-	PREFETCHT1  (R10)(R11*1)
-	ADDQ        $0x00000040, R11
-	VCVTPS2PD   2880(DX)(DI*1), Z5
-	VSUBPD.BCST 40(BX), Z5, Z5
-	VMOVUPD     Z5, 2880(CX)(SI*1)
-	VMOVUPD     (CX)(SI*1), Z6
-	VFMADD231PD Z5, Z6, Z0
-	VMOVUPD     576(CX)(SI*1), Z6
-	VFMADD231PD Z5, Z6, Z1
-	VMOVUPD     1152(CX)(SI*1), Z6
-	VFMADD231PD Z5, Z6, Z2
-	VMOVUPD     1728(CX)(SI*1), Z6
-	VFMADD231PD Z5, Z6, Z3
-	VMOVUPD     2304(CX)(SI*1), Z6
-	VFMADD231PD Z5, Z6, Z4
-	ADDQ        step+24(FP), DI
-	VCVTPS2PD   2880(DX)(DI*1), Z5
-	VSUBPD.BCST 40(BX), Z5, Z5
-	VMOVUPD     Z5, 2944(CX)(SI*1)
-	VMOVUPD     64(CX)(SI*1), Z6
-	VFMADD231PD Z5, Z6, Z0
-	VMOVUPD     640(CX)(SI*1), Z6
-	VFMADD231PD Z5, Z6, Z1
-	VMOVUPD     1216(CX)(SI*1), Z6
-	VFMADD231PD Z5, Z6, Z2
-	VMOVUPD     1792(CX)(SI*1), Z6
-	VFMADD231PD Z5, Z6, Z3
-	VMOVUPD     2368(CX)(SI*1), Z6
-	VFMADD231PD Z5, Z6, Z4
-	ADDQ        step+24(FP), DI
-	ADDQ        $0x00000080, SI
-	CMPQ        SI, R12
-	JLT         rectangle
-
-rectanglelast:
-	MOVQ          last+48(FP), R12
-	KMOVW         R12, K1
-	SHRQ          $0x08, R12
-	KMOVW         R12, K2
-	PREFETCHT1    (R8)(R11*1)
-	PREFETCHT1    (R9)(R11*1)
-	PREFETCHT1    (R10)(R11*1)
-	ADDQ          $0x00000040, R11
-	VCVTPS2PD.Z   2880(DX)(DI*1), K1, Z5
-	VSUBPD.BCST.Z 40(BX), Z5, K1, Z5
-	VMOVUPD       Z5, 2880(CX)(SI*1)
-	VMOVUPD       (CX)(SI*1), Z6
-	VFMADD231PD   Z5, Z6, Z0
-	VMOVUPD       576(CX)(SI*1), Z6
-	VFMADD231PD   Z5, Z6, Z1
-	VMOVUPD       1152(CX)(SI*1), Z6
-	VFMADD231PD   Z5, Z6, Z2
-	VMOVUPD       1728(CX)(SI*1), Z6
-	VFMADD231PD   Z5, Z6, Z3
-	VMOVUPD       2304(CX)(SI*1), Z6
-	VFMADD231PD   Z5, Z6, Z4
-	ADDQ          step+24(FP), DI
-	VCVTPS2PD.Z   2880(DX)(DI*1), K2, Z5
-	VSUBPD.BCST.Z 40(BX), Z5, K2, Z5
-	VMOVUPD       Z5, 2944(CX)(SI*1)
-	VMOVUPD       64(CX)(SI*1), Z6
-	VFMADD231PD   Z5, Z6, Z0
-	VMOVUPD       640(CX)(SI*1), Z6
-	VFMADD231PD   Z5, Z6, Z1
-	VMOVUPD       1216(CX)(SI*1), Z6
-	VFMADD231PD   Z5, Z6, Z2
-	VMOVUPD       1792(CX)(SI*1), Z6
-	VFMADD231PD   Z5, Z6, Z3
-	VMOVUPD       2368(CX)(SI*1), Z6
-	VFMADD231PD   Z5, Z6, Z4
-	ADDQ          step+24(FP), DI
-	VMOVUPD       Z0, 960(AX)
-	VMOVUPD       Z1, 1024(AX)
-	VMOVUPD       Z2, 1088(AX)
-	VMOVUPD       Z3, 1152(AX)
-	VMOVUPD       Z4, 1216(AX)
-	VMOVUPD       1280(AX), Z0
-	VMOVUPD       1856(AX), Z1
-	MOVQ          next+56(FP), DX
-	MOVQ          nextFrom+64(FP), DX
-	MOVQ          groups+40(FP), BX
-	XORQ          SI, SI
-	SHLQ          $0x07, BX
-	JZ            otherslast
-
-others:
-	ADDQ        $0x00000040, DX
-	VMOVUPD     2880(CX)(SI*1), Z2
-	VADDPD      Z2, Z1, Z1
-	VFMADD231PD Z2, Z2, Z0
-	VMOVUPD     2944(CX)(SI*1), Z2
-	VADDPD      Z2, Z1, Z1
-	VFMADD231PD Z2, Z2, Z0
-	ADDQ        $0x00000080, SI
-	CMPQ        SI, BX
-	JLT         others
-
-otherslast:
-	ADDQ        $0x00000040, DX
-	VMOVUPD     2880(CX)(SI*1), Z2
-	VADDPD      Z2, Z1, Z1
-	VFMADD231PD Z2, Z2, Z0
-	VMOVUPD     2944(CX)(SI*1), Z2
-	VADDPD      Z2, Z1, Z1
-	VFMADD231PD Z2, Z2, Z0
-	VMOVUPD     Z0, 1280(AX)
-	VMOVUPD     Z1, 1856(AX)
-	VZEROUPPER
-	RET
-
-// func sumNarrow32x7AVX512(lanes *float64, tile *float64, rings *byte, step int, origin *float64, groups int, last int, next *byte, nextFrom int)
-// Requires: AVX, AVX512F, MMX+
-TEXT ·sumNarrow32x7AVX512(SB), NOSPLIT, $0-72
-	MOVQ    lanes+0(FP), AX
-	MOVQ    tile+8(FP), CX
-	MOVQ    rings+16(FP), DX
-	MOVQ    origin+32(FP), BX
-	VMOVUPD (AX), Z0
-	VMOVUPD 64(AX), Z1
-	VMOVUPD 128(AX), Z2
-	VMOVUPD 192(AX), Z3
-	VMOVUPD 256(AX), Z4
-	VMOVUPD 320(AX), Z5
-	VMOVUPD 384(AX), Z6
-	VMOVUPD 448(AX), Z7
-	VMOVUPD 512(AX), Z8
-	VMOVUPD 576(AX), Z9
-	VMOVUPD 640(AX), Z10
-	VMOVUPD 704(AX), Z11
-	VMOVUPD 768(AX), Z12
-	VMOVUPD 832(AX), Z13
-	VMOVUPD 896(AX), Z14
-	VMOVUPD 2048(AX), Z15
-	VMOVUPD 2112(AX), Z16
-	VMOVUPD 2176(AX), Z17
-	VMOVUPD 2240(AX), Z18
-	VMOVUPD 2304(AX), Z19
-	MOVQ    next+56(FP), SI
-	MOVQ    (SI), R8
-	MOVQ    32(SI), R9
-	MOVQ    64(SI), R10
-	MOVQ    nextFrom+64(FP), R11
-	MOVQ    groups+40(FP), R12
-	XORQ    SI, SI
-	XORQ    DI, DI
-	SHLQ    $0x07, R12
-	JZ      trianglelast
-
-triangle:
-	PREFETCHT1  (R8)(R11*1)
-	PREFETCHT1  (R9)(R11*1)
-	PREFETCHT1  (R10)(R11*1)
-	ADDQ        $0x00000040, R11
-	VCVTPS2PD   (DX)(DI*1), Z20
-	VSUBPD.BCST (BX), Z20, Z20
-	VMOVUPD     Z20, (CX)(SI*1)
-	VADDPD      Z20, Z15, Z15
-	VFMADD231PD Z20, Z20, Z0
-	VCVTPS2PD   576(DX)(DI*1), Z21
-	VSUBPD.BCST 8(BX), Z21, Z21
-	VMOVUPD     Z21, 576(CX)(SI*1)
-	VADDPD      Z21, Z16, Z16
-	VFMADD231PD Z21, Z20, Z1
-	VFMADD231PD Z21, Z21, Z2
-	VCVTPS2PD   1152(DX)(DI*1), Z22
-	VSUBPD.BCST 16(BX), Z22, Z22
-	VMOVUPD     Z22, 1152(CX)(SI*1)
-	VADDPD      Z22, Z17, Z17
-	VFMADD231PD Z22, Z20, Z3
-	VFMADD231PD Z22, Z21, Z4
-	VFMADD231PD Z22, Z22, Z5
-	VCVTPS2PD   1728(DX)(DI*1), Z23
-	VSUBPD.BCST 24(BX), Z23, Z23
-	VMOVUPD     Z23, 1728(CX)(SI*1)
-	VADDPD      Z23, Z18, Z18
-	VFMADD231PD Z23, Z20, Z6
-	VFMADD231PD Z23, Z21, Z7
-	VFMADD231PD Z23, Z22, Z8
-	VFMADD231PD Z23, Z23, Z9
-	VCVTPS2PD   2304(DX)(DI*1), Z24
-	VSUBPD.BCST 32(BX), Z24, Z24
-	VMOVUPD     Z24, 2304(CX)(SI*1)
-	VADDPD      Z24, Z19, Z19
-	VFMADD231PD Z24, Z20, Z10
-	VFMADD231PD Z24, Z21, Z11
-	VFMADD231PD Z24, Z22, Z12
-	VFMADD231PD Z24, Z23, Z13
-	VFMADD231PD Z24, Z24, Z14
-	ADDQ        step+24(FP), DI
-	VCVTPS2PD   (DX)(DI*1), Z20
-	VSUBPD.BCST (BX), Z20, Z20
-	VMOVUPD     Z20, 64(CX)(SI*1)
-	VADDPD      Z20, Z15, Z15
-	VFMADD231PD Z20, Z20, Z0
-	VCVTPS2PD   576(DX)(DI*1), Z21
-	VSUBPD.BCST 8(BX), Z21, Z21
-	VMOVUPD     Z21, 640(CX)(SI*1)
-	VADDPD      Z21, Z16, Z16
-	VFMADD231PD Z21, Z20, Z1
-	VFMADD231PD Z21, Z21, Z2
-	VCVTPS2PD   1152(DX)(DI*1), Z22
-	VSUBPD.BCST 16(BX), Z22, Z22
-	VMOVUPD     Z22, 1216(CX)(SI*1)
-	VADDPD      Z22, Z17, Z17
-	VFMADD231PD Z22, Z20, Z3
-	VFMADD231PD Z22, Z21, Z4
-	VFMADD231PD Z22, Z22, Z5
-	VCVTPS2PD   1728(DX)(DI*1), Z23
-	VSUBPD.BCST 24(BX), Z23, Z23
-	VMOVUPD     Z23, 1792(CX)(SI*1)
-	VADDPD      Z23, Z18, Z18
-	VFMADD231PD Z23, Z20, Z6
-	VFMADD231PD Z23, Z21, Z7
-	VFMADD231PD Z23, Z22, Z8
-	VFMADD231PD Z23, Z23, Z9
-	VCVTPS2PD   2304(DX)(DI*1), Z24
-	VSUBPD.BCST 32(BX), Z24, Z24
-	VMOVUPD     Z24, 2368(CX)(SI*1)
-	VADDPD      Z24, Z19, Z19
-	VFMADD231PD Z24, Z20, Z10
-	VFMADD231PD Z24, Z21, Z11
-	VFMADD231PD Z24, Z22, Z12
-	VFMADD231PD Z24, Z23, Z13
-	VFMADD231PD Z24, Z24, Z14
-	ADDQ        step+24(FP), DI
-	ADDQ        $0x00000080, SI
-	CMPQ        SI, R12
-	JLT         triangle
-
-trianglelast:
-	MOVQ          last+48(FP), R12
-	KMOVW         R12, K1
-	SHRQ          $0x08, R12
-	KMOVW         R12, K2
-	PREFETCHT1    (R8)(R11*1)
-	PREFETCHT1    (R9)(R11*1)
-	PREFETCHT1    (R10)(R11*1)
-	ADDQ          $0x00000040, R11
-	VCVTPS2PD.Z   (DX)(DI*1), K1, Z20
-	VSUBPD.BCST.Z (BX), Z20, K1, Z20
-	VMOVUPD       Z20, (CX)(SI*1)
-	VADDPD        Z20, Z15, Z15
-	VFMADD231PD   Z20, Z20, Z0
-	VCVTPS2PD.Z   576(DX)(DI*1), K1, Z21
-	VSUBPD.BCST.Z 8(BX), Z21, K1, Z21
-	VMOVUPD       Z21, 576(CX)(SI*1)
-	VADDPD        Z21, Z16, Z16
-	VFMADD231PD   Z21, Z20, Z1
-	VFMADD231PD   Z21, Z21, Z2
-	VCVTPS2PD.Z   1152(DX)(DI*1), K1, Z22
-	VSUBPD.BCST.Z 16(BX), Z22, K1, Z22
-	VMOVUPD       Z22, 1152(CX)(SI*1)
-	VADDPD        Z22, Z17, Z17
-	VFMADD231PD   Z22, Z20, Z3
-	VFMADD231PD   Z22, Z21, Z4
-	VFMADD231PD   Z22, Z22, Z5
-	VCVTPS2PD.Z   1728(DX)(DI*1), K1, Z23
-	VSUBPD.BCST.Z 24(BX), Z23, K1, Z23
-	VMOVUPD       Z23, 1728(CX)(SI*1)
-	VADDPD        Z23, Z18, Z18
-	VFMADD231PD   Z23, Z20, Z6
-	VFMADD231PD   Z23, Z21, Z7
-	VFMADD231PD   Z23, Z22, Z8
-	VFMADD231PD   Z23, Z23, Z9
-	VCVTPS2PD.Z   2304(DX)(DI*1), K1, Z24
-	VSUBPD.BCST.Z 32(BX), Z24, K1, Z24
-	VMOVUPD       Z24, 2304(CX)(SI*1)
-	VADDPD        Z24, Z19, Z19
-	VFMADD231PD   Z24, Z20, Z10
-	VFMADD231PD   Z24, Z21, Z11
-	VFMADD231PD   Z24, Z22, Z12
-	VFMADD231PD   Z24, Z23, Z13
-	VFMADD231PD   Z24, Z24, Z14
-	ADDQ          step+24(FP), DI
-	VCVTPS2PD.Z   (DX)(DI*1), K2, Z20
-	VSUBPD.BCST.Z (BX), Z20, K2, Z20
-	VMOVUPD       Z20, 64(CX)(SI*1)
-	VADDPD        Z20, Z15, Z15
-	VFMADD231PD   Z20, Z20, Z0
-	VCVTPS2PD.Z   576(DX)(DI*1), K2, Z21
-	VSUBPD.BCST.Z 8(BX), Z21, K2, Z21
-	VMOVUPD       Z21, 640(CX)(SI*1)
-	VADDPD        Z21, Z16, Z16
-	VFMADD231PD   Z21, Z20, Z1
-	VFMADD231PD   Z21, Z21, Z2
-	VCVTPS2PD.Z   1152(DX)(DI*1), K2, Z22
-	VSUBPD.BCST.Z 16(BX), Z22, K2, Z22
-	VMOVUPD       Z22, 1216(CX)(SI*1)
-	VADDPD        Z22, Z17, Z17
-	VFMADD231PD   Z22, Z20, Z3
-	VFMADD231PD   Z22, Z21, Z4
-	VFMADD231PD   Z22, Z22, Z5
-	VCVTPS2PD.Z   1728(DX)(DI*1), K2, Z23
-	VSUBPD.BCST.Z 24(BX), Z23, K2, Z23
-	VMOVUPD       Z23, 1792(CX)(SI*1)
-	VADDPD        Z23, Z18, Z18
-	VFMADD231PD   Z23, Z20, Z6
-	VFMADD231PD   Z23, Z21, Z7
-	VFMADD231PD   Z23, Z22, Z8
-	VFMADD231PD   Z23, Z23, Z9
-	VCVTPS2PD.Z   2304(DX)(DI*1), K2, Z24
-	VSUBPD.BCST.Z 32(BX), Z24, K2, Z24
-	VMOVUPD       Z24, 2368(CX)(SI*1)
-	VADDPD        Z24, Z19, Z19
-	VFMADD231PD   Z24, Z20, Z10
-	VFMADD231PD   Z24, Z21, Z11
-	VFMADD231PD   Z24, Z22, Z12
-	VFMADD231PD   Z24, Z23, Z13
-	VFMADD231PD   Z24, Z24, Z14
-	ADDQ          step+24(FP), DI
-	VMOVUPD       Z0, (AX)
-	VMOVUPD       Z1, 64(AX)
-	VMOVUPD       Z2, 128(AX)
-	VMOVUPD       Z3, 192(AX)
-	VMOVUPD       Z4, 256(AX)
-	VMOVUPD       Z5, 320(AX)
-	VMOVUPD       Z6, 384(AX)
-	VMOVUPD       Z7, 448(AX)
-	VMOVUPD       Z8, 512(AX)
-	VMOVUPD       Z9, 576(AX)
-	VMOVUPD       Z10, 640(AX)
-	VMOVUPD       Z11, 704(AX)
-	VMOVUPD       Z12, 768(AX)
-	VMOVUPD       Z13, 832(AX)
-	VMOVUPD       Z14, 896(AX)
-	VMOVUPD       Z15, 2048(AX)
-	VMOVUPD       Z16, 2112(AX)
-	VMOVUPD       Z17, 2176(AX)
-	VMOVUPD       Z18, 2240(AX)
-	VMOVUPD       Z19, 2304(AX)
-	VMOVUPD       960(AX), Z0
-	VMOVUPD       1024(AX), Z1
-	VMOVUPD       1088(AX), Z2
-	VMOVUPD       1152(AX), Z3
-	VMOVUPD       1216(AX), Z4
-	VMOVUPD       1344(AX), Z5
-	VMOVUPD       1408(AX), Z6
-	VMOVUPD       1472(AX), Z7
-	VMOVUPD       1536(AX), Z8
-	VMOVUPD       1600(AX), Z9
-	MOVQ          next+56(FP), SI
-	MOVQ          96(SI), R8
-	MOVQ          128(SI), R9
-	MOVQ          160(SI), R10
-	MOVQ          192(SI), R11
-	MOVQ          nextFrom+64(FP), R12
-	MOVQ          groups+40(FP), R13
-	XORQ          SI, SI
-	XORQ          DI, DI
-	SHLQ          $0x07, R13
-	JZ            rectanglelast
-
-rectangle:
-	PREFETCHT1  (R8)(R12*1)
-	PREFETCHT1  (R9)(R12*1)
-	PREFETCHT1  (R10)(R12*1)
-	PREFETCHT1  (R11)(R12*1)
-	ADDQ        $0x00000040, R12
-	VCVTPS2PD   2880(DX)(DI*1), Z10
-	VSUBPD.BCST 40(BX), Z10, Z10
-	VMOVUPD     Z10, 2880(CX)(SI*1)
-	VCVTPS2PD   3456(DX)(DI*1), Z11
-	VSUBPD.BCST 48(BX), Z11, Z11
-	VMOVUPD     Z11, 3456(CX)(SI*1)
-	VMOVUPD     (CX)(SI*1), Z12
-	VFMADD231PD Z10, Z12, Z0
-	VFMADD231PD Z11, Z12, Z5
-	VMOVUPD     576(CX)(SI*1), Z12
-	VFMADD231PD Z10, Z12, Z1
-	VFMADD231PD Z11, Z12, Z6
-	VMOVUPD     1152(CX)(SI*1), Z12
-	VFMADD231PD Z10, Z12, Z2
-	VFMADD231PD Z11, Z12, Z7
-	VMOVUPD     1728(CX)(SI*1), Z12
-	VFMADD231PD Z10, Z12, Z3
-	VFMADD231PD Z11, Z12, Z8
-	VMOVUPD     2304(CX)(SI*1), Z12
-	VFMADD231PD Z10, Z12, Z4
-	VFMADD231PD Z11, Z12, Z9
-	ADDQ        step+24(FP), DI
-	VCVTPS2PD   2880(DX)(DI*1), Z10
-	VSUBPD.BCST 40(BX), Z10, Z10
-	VMOVUPD     Z10, 2944(CX)(SI*1)
-	VCVTPS2PD   3456(DX)(DI*1), Z11
-	VSUBPD.BCST 48(BX), Z11, Z11
-	VMOVUPD     Z11, 3520(CX)(SI*1)
-	VMOVUPD     64(CX)(SI*1), Z12
-	VFMADD231PD Z10, Z12, Z0
-	VFMADD231PD Z11, Z12, Z5
-	VMOVUPD     640(CX)(SI*1), Z12
-	VFMADD231PD Z10, Z12, Z1
-	VFMADD231PD Z11, Z12, Z6
-	VMOVUPD     1216(CX)(SI*1), Z12
-	VFMADD231PD Z10, Z12, Z2
-	VFMADD231PD Z11, Z12, Z7
-	VMOVUPD     1792(CX)(SI*1), Z12
-	VFMADD231PD Z10, Z12, Z3
-	VFMADD231PD Z11, Z12, Z8
-	VMOVUPD     2368(CX)(SI*1), Z12
-	VFMADD231PD Z10, Z12, Z4
-	VFMADD231PD Z11, Z12, Z9
-	ADDQ        step+24(FP), DI
-	ADDQ        $0x00000080, SI
-	CMPQ        SI, R13
-	JLT         rectangle
-
-rectanglelast:
-	MOVQ          last+48(FP), R13
-	KMOVW         R13, K1
-	SHRQ          $0x08, R13
-	KMOVW         R13, K2
-	PREFETCHT1    (R8)(R12*1)
-	PREFETCHT1    (R9)(R12*1)
-	PREFETCHT1    (R10)(R12*1)
-	PREFETCHT1    (R11)(R12*1)
-	ADDQ          $0x00000040, R12
-	VCVTPS2PD.Z   2880(DX)(DI*1), K1, Z10
-	VSUBPD.BCST.Z 40(BX), Z10, K1, Z10
-	VMOVUPD       Z10, 2880(CX)(SI*1)
-	VCVTPS2PD.Z   3456(DX)(DI*1), K1, Z11
-	VSUBPD.BCST.Z 48(BX), Z11, K1, Z11
-	VMOVUPD       Z11, 3456(CX)(SI*1)
-	VMOVUPD       (CX)(SI*1), Z12
-	VFMADD231PD   Z10, Z12, Z0
-	VFMADD231PD   Z11, Z12, Z5
-	VMOVUPD       576(CX)(SI*1), Z12
-	VFMADD231PD   Z10, Z12, Z1
-	VFMADD231PD   Z11, Z12, Z6
-	VMOVUPD       1152(CX)(SI*1), Z12
-	VFMADD231PD   Z10, Z12, Z2
-	VFMADD231PD   Z11, Z12, Z7
-	VMOVUPD       1728(CX)(SI*1), Z12
-	VFMADD231PD   Z10, Z12, Z3
-	VFMADD231PD   Z11, Z12, Z8
-	VMOVUPD       2304(CX)(SI*1), Z12
-	VFMADD231PD   Z10, Z12, Z4
-	VFMADD231PD   Z11, Z12, Z9
-	ADDQ          step+24(FP), DI
-	VCVTPS2PD.Z   2880(DX)(DI*1), K2, Z10
-	VSUBPD.BCST.Z 40(BX), Z10, K2, Z10
-	VMOVUPD       Z10, 2944(CX)(SI*1)
-	VCVTPS2PD.Z   3456(DX)(DI*1), K2, Z11
-	VSUBPD.BCST.Z 48(BX), Z11, K2, Z11
-	VMOVUPD       Z11, 3520(CX)(SI*1)
-	VMOVUPD       64(CX)(SI*1), Z12
-	VFMADD231PD   Z10, Z12, Z0
-	VFMADD231PD   Z11, Z12, Z5
-	VMOVUPD       640(CX)(SI*1), Z12
-	VFMADD231PD   Z10, Z12, Z1
-	VFMADD231PD   Z11, Z12, Z6
-	VMOVUPD       1216(CX)(SI*1), Z12
-	VFMADD231PD   Z10, Z12, Z2
-	VFMADD231PD   Z11, Z12, Z7
-	VMOVUPD       1792(CX)(SI*1), Z12
-	VFMADD231PD   Z10, Z12, Z3
-	VFMADD231PD   Z11, Z12, Z8
-	VMOVUPD       2368(CX)(SI*1), Z12
-	VFMADD231PD   Z10, Z12, Z4
-	VFMADD231PD   Z11, Z12, Z9
-	ADDQ          step+24(FP), DI
-	VMOVUPD       Z0, 960(AX)
-	VMOVUPD       Z1, 1024(AX)
-	VMOVUPD       Z2, 1088(AX)
-	VMOVUPD       Z3, 1152(AX)
-	VMOVUPD       Z4, 1216(AX)
-	VMOVUPD       Z5, 1344(AX)
-	VMOVUPD       Z6, 1408(AX)
-	VMOVUPD       Z7, 1472(AX)
-	VMOVUPD       Z8, 1536(AX)
-	VMOVUPD       Z9, 1600(AX)
-	VMOVUPD       1280(AX), Z0
-	VMOVUPD       1664(AX), Z1
-	VMOVUPD       1728(AX), Z2
-	VMOVUPD       2368(AX), Z3
-	VMOVUPD       2432(AX), Z4
-	MOVQ          next+56(FP), DX
-	MOVQ          nextFrom+64(FP), DX
-	MOVQ          groups+40(FP), BX
-	XORQ          SI, SI
-	SHLQ          $0x07, BX
-	JZ            otherslast
-
-others:
-	ADDQ        $0x00000040, DX
-	VMOVUPD     2880(CX)(SI*1), Z5
-	VADDPD      Z5, Z3, Z3
-	VFMADD231PD Z5, Z5, Z0
-	VMOVUPD     3456(CX)(SI*1), Z6
-	VADDPD      Z6, Z4, Z4
-	VFMADD231PD Z6, Z5, Z1
-	VFMADD231PD Z6, Z6, Z2
-	VMOVUPD     2944(CX)(SI*1), Z5
-	VADDPD      Z5, Z3, Z3
-	VFMADD231PD Z5, Z5, Z0
-	VMOVUPD     3520(CX)(SI*1), Z6
-	VADDPD      Z6, Z4, Z4
-	VFMADD231PD Z6, Z5, Z1
-	VFMADD231PD Z6, Z6, Z2
-	ADDQ        $0x00000080, SI
-	CMPQ        SI, BX
-	JLT         others
-
-otherslast:
-	ADDQ        $0x00000040, DX
-	VMOVUPD     2880(CX)(SI*1), Z5
-	VADDPD      Z5, Z3, Z3
-	VFMADD231PD Z5, Z5, Z0
-	VMOVUPD     3456(CX)(SI*1), Z6
-	VADDPD      Z6, Z4, Z4
-	VFMADD231PD Z6, Z5, Z1
-	VFMADD231PD Z6, Z6, Z2
-	VMOVUPD     2944(CX)(SI*1), Z5
-	VADDPD      Z5, Z3, Z3
-	VFMADD231PD Z5, Z5, Z0
-	VMOVUPD     3520(CX)(SI*1), Z6
-	VADDPD      Z6, Z4, Z4
-	VFMADD231PD Z6, Z5, Z1
-	VFMADD231PD Z6, Z6, Z2
-	VMOVUPD     Z0, 1280(AX)
-	VMOVUPD     Z1, 1664(AX)
-	VMOVUPD     Z2, 1728(AX)
-	VMOVUPD     Z3, 2368(AX)
-	VMOVUPD     Z4, 2432(AX)
-	VZEROUPPER
-	RET
-
-// func sumNarrow32x8AVX512(lanes *float64, tile *float64, rings *byte, step int, origin *float64, groups int, last int, next *byte, nextFrom int)
-// Requires: AVX, AVX512F, MMX+
-TEXT ·sumNarrow32x8AVX512(SB), NOSPLIT, $0-72
-	MOVQ    lanes+0(FP), AX
-	MOVQ    tile+8(FP), CX
-	MOVQ    rings+16(FP), DX
-	MOVQ    origin+32(FP), BX
-	VMOVUPD (AX), Z0
-	VMOVUPD 64(AX), Z1
-	VMOVUPD 128(AX), Z2
-	VMOVUPD 192(AX), Z3
-	VMOVUPD 256(AX), Z4
-	VMOVUPD 320(AX), Z5
-	VMOVUPD 384(AX), Z6
-	VMOVUPD 448(AX), Z7
-	VMOVUPD 512(AX), Z8
-	VMOVUPD 576(AX), Z9
-	VMOVUPD 640(AX), Z10
-	VMOVUPD 704(AX), Z11
-	VMOVUPD 768(AX), Z12
-	VMOVUPD 832(AX), Z13
-	VMOVUPD 896(AX), Z14
-	VMOVUPD 2560(AX), Z15
-	VMOVUPD 2624(AX), Z16
-	VMOVUPD 2688(AX), Z17
-	VMOVUPD 2752(AX), Z18
-	VMOVUPD 2816(AX), Z19
-	MOVQ    next+56(FP), SI
-	MOVQ    (SI), R8
-	MOVQ    32(SI), R9
-	MOVQ    64(SI), R10
-	MOVQ    nextFrom+64(FP), R11
-	MOVQ    groups+40(FP), R12
-	XORQ    SI, SI
-	XORQ    DI, DI
-	SHLQ    $0x07, R12
-	JZ      trianglelast
-
-triangle:
-	PREFETCHT1  (R8)(R11*1)
-	PREFETCHT1  (R9)(R11*1)
-	PREFETCHT1  (R10)(R11*1)
-	ADDQ        $0x00000040, R11
-	VCVTPS2PD   (DX)(DI*1), Z20
-	VSUBPD.BCST (BX), Z20, Z20
-	VMOVUPD     Z20, (CX)(SI*1)
-	VADDPD      Z20, Z15, Z15
-	VFMADD231PD Z20, Z20, Z0
-	VCVTPS2PD   576(DX)(DI*1), Z21
-	VSUBPD.BCST 8(BX), Z21, Z21
-	VMOVUPD     Z21, 576(CX)(SI*1)
-	VADDPD      Z21, Z16, Z16
-	VFMADD231PD Z21, Z20, Z1
-	VFMADD231PD Z21, Z21, Z2
-	VCVTPS2PD   1152(DX)(DI*1), Z22
-	VSUBPD.BCST 16(BX), Z22, Z22
-	VMOVUPD     Z22, 1152(CX)(SI*1)
-	VADDPD      Z22, Z17, Z17
-	VFMADD231PD Z22, Z20, Z3
-	VFMADD231PD Z22, Z21, Z4
-	VFMADD231PD Z22, Z22, Z5
-	VCVTPS2PD   1728(DX)(DI*1), Z23
-	VSUBPD.BCST 24(BX), Z23, Z23
-	VMOVUPD     Z23, 1728(CX)(SI*1)
-	VADDPD      Z23, Z18, Z18
-	VFMADD231PD Z23, Z20, Z6
-	VFMADD231PD Z23, Z21, Z7
-	VFMADD231PD Z23, Z22, Z8
-	VFMADD231PD Z23, Z23, Z9
-	VCVTPS2PD   2304(DX)(DI*1), Z24
-	VSUBPD.BCST 32(BX), Z24, Z24
-	VMOVUPD     Z24, 2304(CX)(SI*1)
-	VADDPD      Z24, Z19, Z19
-	VFMADD231PD Z24, Z20, Z10
-	VFMADD231PD Z24, Z21, Z11
-	VFMADD231PD Z24, Z22, Z12
-	VFMADD231PD Z24, Z23, Z13
-	VFMADD231PD Z24, Z24, Z14
-	ADDQ        step+24(FP), DI
-	VCVTPS2PD   (DX)(DI*1), Z20
-	VSUBPD.BCST (BX), Z20, Z20
-	VMOVUPD     Z20, 64(CX)(SI*1)
-	VADDPD      Z20, Z15, Z15
-	VFMADD231PD Z20, Z20, Z0
-	VCVTPS2PD   576(DX)(DI*1), Z21
-	VSUBPD.BCST 8(BX), Z21, Z21
-	VMOVUPD     Z21, 640(CX)(SI*1)
-	VADDPD      Z21, Z16, Z16
-	VFMADD231PD Z21, Z20, Z1
-	VFMADD231PD Z21, Z21, Z2
-	VCVTPS2PD   1152(DX)(DI*1), Z22
-	VSUBPD.BCST 16(BX), Z22, Z22
-	VMOVUPD     Z22, 1216(CX)(SI*1)
-	VADDPD      Z22, Z17, Z17
-	VFMADD231PD Z22, Z20, Z3
-	VFMADD231PD Z22, Z21, Z4
-	VFMADD231PD Z22, Z22, Z5
-	VCVTPS2PD   1728(DX)(DI*1), Z23
-	VSUBPD.BCST 24(BX), Z23, Z23
-	VMOVUPD     Z23, 1792(CX)(SI*1)
-	VADDPD      Z23, Z18, Z18
-	VFMADD231PD Z23, Z20, Z6
-	VFMADD231PD Z23, Z21, Z7
-	VFMADD231PD Z23, Z22, Z8
-	VFMADD231PD Z23, Z23, Z9
-	VCVTPS2PD   2304(DX)(DI*1), Z24
-	VSUBPD.BCST 32(BX), Z24, Z24
-	VMOVUPD     Z24, 2368(CX)(SI*1)
-	VADDPD      Z24, Z19, Z19
-	VFMADD231PD Z24, Z20, Z10
-	VFMADD231PD Z24, Z21, Z11
-	VFMADD231PD Z24, Z22, Z12
-	VFMADD231PD Z24, Z23, Z13
-	VFMADD231PD Z24, Z24, Z14
-	ADDQ        step+24(FP), DI
-	ADDQ        $0x00000080, SI
-	CMPQ        SI, R12
-	JLT         triangle
-
-trianglelast:
-	MOVQ          last+48(FP), R12
-	KMOVW         R12, K1
-	SHRQ          $0x08, R12
-	KMOVW         R12, K2
-	PREFETCHT1    (R8)(R11*1)
-	PREFETCHT1    (R9)(R11*1)
-	PREFETCHT1    (R10)(R11*1)
-	ADDQ          $0x00000040, R11
-	VCVTPS2PD.Z   (DX)(DI*1), K1, Z20
-	VSUBPD.BCST.Z (BX), Z20, K1, Z20
-	VMOVUPD       Z20, (CX)(SI*1)
-	VADDPD        Z20, Z15, Z15
-	VFMADD231PD   Z20, Z20, Z0
-	VCVTPS2PD.Z   576(DX)(DI*1), K1, Z21
-	VSUBPD.BCST.Z 8(BX), Z21, K1, Z21
-	VMOVUPD       Z21, 576(CX)(SI*1)
-	VADDPD        Z21, Z16, Z16
-	VFMADD231PD   Z21, Z20, Z1
-	VFMADD231PD   Z21, Z21, Z2
-	VCVTPS2PD.Z   1152(DX)(DI*1), K1, Z22
-	VSUBPD.BCST.Z 16(BX), Z22, K1, Z22
-	VMOVUPD       Z22, 1152(CX)(SI*1)
-	VADDPD        Z22, Z17, Z17
-	VFMADD231PD   Z22, Z20, Z3
-	VFMADD231PD   Z22, Z21, Z4
-	VFMADD231PD   Z22, Z22, Z5
-	VCVTPS2PD.Z   1728(DX)(DI*1), K1, Z23
-	VSUBPD.BCST.Z 24(BX), Z23, K1, Z23
-	VMOVUPD       Z23, 1728(CX)(SI*1)
-	VADDPD        Z23, Z18, Z18
-	VFMADD231PD   Z23, Z20, Z6
-	VFMADD231PD   Z23, Z21, Z7
-	VFMADD231PD   Z23, Z22, Z8
-	VFMADD231PD   Z23, Z23, Z9
-	VCVTPS2PD.Z   2304(DX)(DI*1), K1, Z24
-	VSUBPD.BCST.Z 32(BX), Z24, K1, Z24
-	VMOVUPD       Z24, 2304(CX)(SI*1)
-	VADDPD        Z24, Z19, Z19
-	VFMADD231PD   Z24, Z20, Z10
-	VFMADD231PD   Z24, Z21, Z11
-	VFMADD231PD   Z24, Z22, Z12
-	VFMADD231PD   Z24, Z23, Z13
-	VFMADD231PD   Z24, Z24, Z14
-	ADDQ          step+24(FP), DI
-	VCVTPS2PD.Z   (DX)(DI*1), K2, Z20
-	VSUBPD.BCST.Z (BX), Z20, K2, Z20
-	VMOVUPD       Z20, 64(CX)(SI*1)
-	VADDPD        Z20, Z15, Z15
-	VFMADD231PD   Z20, Z20, Z0
-	VCVTPS2PD.Z   576(DX)(DI*1), K2, Z21
-	VSUBPD.BCST.Z 8(BX), Z21, K2, Z21
-	VMOVUPD       Z21, 640(CX)(SI*1)
-	VADDPD        Z21, Z16, Z16
-	VFMADD231PD   Z21, Z20, Z1
-	VFMADD231PD   Z21, Z21, Z2
-	VCVTPS2PD.Z   1152(DX)(DI*1), K2, Z22
-	VSUBPD.BCST.Z 16(BX), Z22, K2, Z22
-	VMOVUPD       Z22, 1216(CX)(SI*1)
-	VADDPD        Z22, Z17, Z17
-	VFMADD231PD   Z22, Z20, Z3
-	VFMADD231PD   Z22, Z21, Z4
-	VFMADD231PD   Z22, Z22, Z5
-	VCVTPS2PD.Z   1728(DX)(DI*1), K2, Z23
-	VSUBPD.BCST.Z 24(BX), Z23, K2, Z23
-	VMOVUPD       Z23, 1792(CX)(SI*1)
-	VADDPD        Z23, Z18, Z18
-	VFMADD231PD   Z23, Z20, Z6
-	VFMADD231PD   Z23, Z21, Z7
-	VFMADD231PD   Z23, Z22, Z8
-	VFMADD231PD   Z23, Z23, Z9
-	VCVTPS2PD.Z   2304(DX)(DI*1), K2, Z24
-	VSUBPD.BCST.Z 32(BX), Z24, K2, Z24
-	VMOVUPD       Z24, 2368(CX)(SI*1)
-	VADDPD        Z24, Z19, Z19
-	VFMADD231PD   Z24, Z20, Z10
-	VFMADD231PD   Z24, Z21, Z11
-	VFMADD231PD   Z24, Z22, Z12
-	VFMADD231PD   Z24, Z23, Z13
-	VFMADD231PD   Z24, Z24, Z14
-	ADDQ          step+24(FP), DI
-	VMOVUPD       Z0, (AX)
-	VMOVUPD       Z1, 64(AX)
-	VMOVUPD       Z2, 128(AX)
-	VMOVUPD       Z3, 192(AX)
-	VMOVUPD       Z4, 256(AX)
-	VMOVUPD       Z5, 320(AX)
-	VMOVUPD       Z6, 384(AX)
-	VMOVUPD       Z7, 448(AX)
-	VMOVUPD       Z8, 512(AX)
-	VMOVUPD       Z9, 576(AX)
-	VMOVUPD       Z10, 640(AX)
-	VMOVUPD       Z11, 704(AX)
-	VMOVUPD       Z12, 768(AX)
-	VMOVUPD       Z13, 832(AX)
-	VMOVUPD       Z14, 896(AX)
-	VMOVUPD       Z15, 2560(AX)
-	VMOVUPD       Z16, 2624(AX)
-	VMOVUPD       Z17, 2688(AX)
-	VMOVUPD       Z18, 2752(AX)
-	VMOVUPD       Z19, 2816(AX)
-	VMOVUPD       960(AX), Z0
-	VMOVUPD       1024(AX), Z1
-	VMOVUPD       1088(AX), Z2
-	VMOVUPD       1152(AX), Z3
-	VMOVUPD       1216(AX), Z4
-	VMOVUPD       1344(AX), Z5
-	VMOVUPD       1408(AX), Z6
-	VMOVUPD       1472(AX), Z7
-	VMOVUPD       1536(AX), Z8
-	VMOVUPD       1600(AX), Z9
-	VMOVUPD       1792(AX), Z10
-	VMOVUPD       1856(AX), Z11
-	VMOVUPD       1920(AX), Z12
-	VMOVUPD       1984(AX), Z13
-	VMOVUPD       2048(AX), Z14
-	MOVQ          next+56(FP), SI
-	MOVQ          96(SI), R8
-	MOVQ          128(SI), R9
-	MOVQ          160(SI), R10
-	MOVQ          192(SI), R11
-	MOVQ          nextFrom+64(FP), R12
-	MOVQ          groups+40(FP), R13
-	XORQ          SI, SI
-	XORQ          DI, DI
-	SHLQ          $0x07, R13
-	JZ            rectanglelast
-
-rectangle:
-	PREFETCHT1  (R8)(R12*1)
-	PREFETCHT1  (R9)(R12*1)
-	PREFETCHT1  (R10)(R12*1)
-	PREFETCHT1  (R11)(R12*1)
-	ADDQ        $0x00000040, R12
-	VCVTPS2PD   2880(DX)(DI*1), Z15
-	VSUBPD.BCST 40(BX), Z15, Z15
-	VMOVUPD     Z15, 2880(CX)(SI*1)
-	VCVTPS2PD   3456(DX)(DI*1), Z16
-	VSUBPD.BCST 48(BX), Z16, Z16
-	VMOVUPD     Z16, 3456(CX)(SI*1)
-	VCVTPS2PD   4032(DX)(DI*1), Z17
-	VSUBPD.BCST 56(BX), Z17, Z17
-	VMOVUPD     Z17, 4032(CX)(SI*1)
-	VMOVUPD     (CX)(SI*1), Z18
-	VFMADD231PD Z15, Z18, Z0
-	VFMADD231PD Z16, Z18, Z5
-	VFMADD231PD Z17, Z18, Z10
-	VMOVUPD     576(CX)(SI*1), Z18
-	VFMADD231PD Z15, Z18, Z1
-	VFMADD231PD Z16, Z18, Z6
-	VFMADD231PD Z17, Z18, Z11
-	VMOVUPD     1152(CX)(SI*1), Z18
-	VFMADD231PD Z15, Z18, Z2
-	VFMADD231PD Z16, Z18, Z7
-	VFMADD231PD Z17, Z18, Z12
-	VMOVUPD     1728(CX)(SI*1), Z18
-	VFMADD231PD Z15, Z18, Z3
-	VFMADD231PD Z16, Z18, Z8
-	VFMADD231PD Z17, Z18, Z13
-	VMOVUPD     2304(CX)(SI*1), Z18
-	VFMADD231PD Z15, Z18, Z4
-	VFMADD231PD Z16, Z18, Z9
-	VFMADD231PD Z17, Z18, Z14
-	ADDQ        step+24(FP), DI
-	VCVTPS2PD   2880(DX)(DI*1), Z15
-	VSUBPD.BCST 40(BX), Z15, Z15
-	VMOVUPD     Z15, 2944(CX)(SI*1)
-	VCVTPS2PD   3456(DX)(DI*1), Z16
-	VSUBPD.BCST 48(BX), Z16, Z16
-	VMOVUPD     Z16, 3520(CX)(SI*1)
-	VCVTPS2PD   4032(DX)(DI*1), Z17
-	VSUBPD.BCST 56(BX), Z17, Z17
-	VMOVUPD     Z17, 4096(CX)(SI*1)
-	VMOVUPD     64(CX)(SI*1), Z18
-	VFMADD231PD Z15, Z18, Z0
-	VFMADD231PD Z16, Z18, Z5
-	VFMADD231PD Z17, Z18, Z10
-	VMOVUPD     640(CX)(SI*1), Z18
-	VFMADD231PD Z15, Z18, Z1
-	VFMADD231PD Z16, Z18, Z6
-	VFMADD231PD Z17, Z18, Z11
-	VMOVUPD     1216(CX)(SI*1), Z18
-	VFMADD231PD Z15, Z18, Z2
-	VFMADD231PD Z16, Z18, Z7
-	VFMADD231PD Z17, Z18, Z12
-	VMOVUPD     1792(CX)(SI*1), Z18
-	VFMADD231PD Z15, Z18, Z3
-	VFMADD231PD Z16, Z18, Z8
-	VFMADD231PD Z17, Z18, Z13
-	VMOVUPD     2368(CX)(SI*1), Z18
-	VFMADD231PD Z15, Z18, Z4
-	VFMADD231PD Z16, Z18, Z9
-	VFMADD231PD Z17, Z18, Z14
-	ADDQ        step+24(FP), DI
-	ADDQ        $0x00000080, SI
-	CMPQ        SI, R13
-	JLT         rectangle
-
-rectanglelast:
-	MOVQ          last+48(FP), R13
-	KMOVW         R13, K1
-	SHRQ          $0x08, R13
-	KMOVW         R13, K2
-	PREFETCHT1    (R8)(R12*1)
-	PREFETCHT1    (R9)(R12*1)
-	PREFETCHT1    (R10)(R12*1)
-	PREFETCHT1    (R11)(R12*1)
-	ADDQ          $0x00000040, R12
-	VCVTPS2PD.Z   2880(DX)(DI*1), K1, Z15
-	VSUBPD.BCST.Z 40(BX), Z15, K1, Z15
-	VMOVUPD       Z15, 2880(CX)(SI*1)
-	VCVTPS2PD.Z   3456(DX)(DI*1), K1, Z16
-	VSUBPD.BCST.Z 48(BX), Z16, K1, Z16
-	VMOVUPD       Z16, 3456(CX)(SI*1)
-	VCVTPS2PD.Z   4032(DX)(DI*1), K1, Z17
-	VSUBPD.BCST.Z 56(BX), Z17, K1, Z17
-	VMOVUPD       Z17, 4032(CX)(SI*1)
-	VMOVUPD       (CX)(SI*1), Z18
-	VFMADD231PD   Z15, Z18, Z0
-	VFMADD231PD   Z16, Z18, Z5
-	VFMADD231PD   Z17, Z18, Z10
-	VMOVUPD       576(CX)(SI*1), Z18
-	VFMADD231PD   Z15, Z18, Z1
-	VFMADD231PD   Z16, Z18, Z6
-	VFMADD231PD   Z17, Z18, Z11
-	VMOVUPD       1152(CX)(SI*1), Z18
-	VFMADD231PD   Z15, Z18, Z2
-	VFMADD231PD   Z16, Z18, Z7
-	VFMADD231PD   Z17, Z18, Z12
-	VMOVUPD       1728(CX)(SI*1), Z18
-	VFMADD231PD   Z15, Z18, Z3
-	VFMADD231PD   Z16, Z18, Z8
-	VFMADD231PD   Z17, Z18, Z13
-	VMOVUPD       2304(CX)(SI*1), Z18
-	VFMADD231PD   Z15, Z18, Z4
-	VFMADD231PD   Z16, Z18, Z9
-	VFMADD231PD   Z17, Z18, Z14
-	ADDQ          step+24(FP), DI
-	VCVTPS2PD.Z   2880(DX)(DI*1), K2, Z15
-	VSUBPD.BCST.Z 40(BX), Z15, K2, Z15
-	VMOVUPD       Z15, 2944(CX)(SI*1)
-	VCVTPS2PD.Z   3456(DX)(DI*1), K2, Z16
-	VSUBPD.BCST.Z 48(BX), Z16, K2, Z16
-	VMOVUPD       Z16, 3520(CX)(SI*1)
-	VCVTPS2PD.Z   4032(DX)(DI*1), K2, Z17
-	VSUBPD.BCST.Z 56(BX), Z17, K2, Z17
-	VMOVUPD       Z17, 4096(CX)(SI*1)
-	VMOVUPD       64(CX)(SI*1), Z18
-	VFMADD231PD   Z15, Z18, Z0
-	VFMADD231PD   Z16, Z18, Z5
-	VFMADD231PD   Z17, Z18, Z10
-	VMOVUPD       640(CX)(SI*1), Z18
-	VFMADD231PD   Z15, Z18, Z1
-	VFMADD231PD   Z16, Z18, Z6
-	VFMADD231PD   Z17, Z18, Z11
-	VMOVUPD       1216(CX)(SI*1), Z18
-	VFMADD231PD   Z15, Z18, Z2
-	VFMADD231PD   Z16, Z18, Z7
-	VFMADD231PD   Z17, Z18, Z12
-	VMOVUPD       1792(CX)(SI*1), Z18
-	VFMADD231PD   Z15, Z18, Z3
-	VFMADD231PD   Z16, Z18, Z8
-	VFMADD231PD   Z17, Z18, Z13
-	VMOVUPD       2368(CX)(SI*1), Z18
-	VFMADD231PD   Z15, Z18, Z4
-	VFMADD231PD   Z16, Z18, Z9
-	VFMADD231PD   Z17, Z18, Z14
-	ADDQ          step+24(FP), DI
-	VMOVUPD       Z0, 960(AX)
-	VMOVUPD       Z1, 1024(AX)
-	VMOVUPD       Z2, 1088(AX)
-	VMOVUPD       Z3, 1152(AX)
-	VMOVUPD       Z4, 1216(AX)
-	VMOVUPD       Z5, 1344(AX)
-	VMOVUPD       Z6, 1408(AX)
-	VMOVUPD       Z7, 1472(AX)
-	VMOVUPD       Z8, 1536(AX)
-	VMOVUPD       Z9, 1600(AX)
-	VMOVUPD       Z10, 1792(AX)
-	VMOVUPD       Z11, 1856(AX)
-	VMOVUPD       Z12, 1920(AX)
-	VMOVUPD       Z13, 1984(AX)
-	VMOVUPD       Z14, 2048(AX)
-	VMOVUPD       1280(AX), Z0
-	VMOVUPD       1664(AX), Z1
-	VMOVUPD       1728(AX), Z2
-	VMOVUPD       2112(AX), Z3
-	VMOVUPD       2176(AX), Z4
-	VMOVUPD       2240(AX), Z5
-	VMOVUPD       2880(AX), Z6
-	VMOVUPD       2944(AX), Z7
-	VMOVUPD       3008(AX), Z8
-	MOVQ          next+56(FP), DX
-	MOVQ          224(DX), DX
-	MOVQ          nextFrom+64(FP), BX
-	MOVQ          groups+40(FP), DI
-	XORQ          SI, SI
-	SHLQ          $0x07, DI
-	JZ            otherslast
-
-others:
-	PREFETCHT1  (DX)(BX*1)
-	ADDQ        $0x00000040, BX
-	VMOVUPD     2880(CX)(SI*1), Z9
-	VADDPD      Z9, Z6, Z6
-	VFMADD231PD Z9, Z9, Z0
-	VMOVUPD     3456(CX)(SI*1), Z10
-	VADDPD      Z10, Z7, Z7
-	VFMADD231PD Z10, Z9, Z1
-	VFMADD231PD Z10, Z10, Z2
-	VMOVUPD     4032(CX)(SI*1), Z11
-	VADDPD      Z11, Z8, Z8
-	VFMADD231PD Z11, Z9, Z3
-	VFMADD231PD Z11, Z10, Z4
-	VFMADD231PD Z11, Z11, Z5
-	VMOVUPD     2944(CX)(SI*1), Z9
-	VADDPD      Z9, Z6, Z6
-	VFMADD231PD Z9, Z9, Z0
-	VMOVUPD     3520(CX)(SI*1), Z10
-	VADDPD      Z10, Z7, Z7
-	VFMADD231PD Z10, Z9, Z1
-	VFMADD231PD Z10, Z10, Z2
-	VMOVUPD     4096(CX)(SI*1), Z11
-	VADDPD      Z11, Z8, Z8
-	VFMADD231PD Z11, Z9, Z3
-	VFMADD231PD Z11, Z10, Z4
-	VFMADD231PD Z11, Z11, Z5
-	ADDQ        $0x00000080, SI
-	CMPQ        SI, DI
-	JLT         others
-
-otherslast:
-	PREFETCHT1  (DX)(BX*1)
-	ADDQ        $0x00000040, BX
-	VMOVUPD     2880(CX)(SI*1), Z9
-	VADDPD      Z9, Z6, Z6
-	VFMADD231PD Z9, Z9, Z0
-	VMOVUPD     3456(CX)(SI*1), Z10
-	VADDPD      Z10, Z7, Z7
-	VFMADD231PD Z10, Z9, Z1
-	VFMADD231PD Z10, Z10, Z2
-	VMOVUPD     4032(CX)(SI*1), Z11
-	VADDPD      Z11, Z8, Z8
-	VFMADD231PD Z11, Z9, Z3
-	VFMADD231PD Z11, Z10, Z4
-	VFMADD231PD Z11, Z11, Z5
-	VMOVUPD     2944(CX)(SI*1), Z9
-	VADDPD      Z9, Z6, Z6
-	VFMADD231PD Z9, Z9, Z0
-	VMOVUPD     3520(CX)(SI*1), Z10
-	VADDPD      Z10, Z7, Z7
-	VFMADD231PD Z10, Z9, Z1
-	VFMADD231PD Z10, Z10, Z2
-	VMOVUPD     4096(CX)(SI*1), Z11
-	VADDPD      Z11, Z8, Z8
-	VFMADD231PD Z11, Z9, Z3
-	VFMADD231PD Z11, Z10, Z4
-	VFMADD231PD Z11, Z11, Z5
-	VMOVUPD     Z0, 1280(AX)
-	VMOVUPD     Z1, 1664(AX)
-	VMOVUPD     Z2, 1728(AX)
-	VMOVUPD     Z3, 2112(AX)
-	VMOVUPD     Z4, 2176(AX)
-	VMOVUPD     Z5, 2240(AX)
-	VMOVUPD     Z6, 2880(AX)
-	VMOVUPD     Z7, 2944(AX)
-	VMOVUPD     Z8, 3008(AX)
-	VZEROUPPER
-	RET
-
-// func sumNarrow32x9AVX512(lanes *float64, tile *float64, rings *byte, step int, origin *float64, groups int, last int, next *byte, nextFrom int)
-// Requires: AVX, AVX512F, MMX+
-TEXT ·sumNarrow32x9AVX512(SB), NOSPLIT, $0-72
-	MOVQ    lanes+0(FP), AX
-	MOVQ    tile+8(FP), CX
-	MOVQ    rings+16(FP), DX
-	MOVQ    origin+32(FP), BX
-	VMOVUPD (AX), Z0
-	VMOVUPD 64(AX), Z1
-	VMOVUPD 128(AX), Z2
-	VMOVUPD 192(AX), Z3
-	VMOVUPD 256(AX), Z4
-	VMOVUPD 320(AX), Z5
-	VMOVUPD 384(AX), Z6
-	VMOVUPD 448(AX), Z7
-	VMOVUPD 512(AX), Z8
-	VMOVUPD 576(AX), Z9
-	VMOVUPD 640(AX), Z10
-	VMOVUPD 704(AX), Z11
-	VMOVUPD 768(AX), Z12
-	VMOVUPD 832(AX), Z13
-	VMOVUPD 896(AX), Z14
-	VMOVUPD 3072(AX), Z15
-	VMOVUPD 3136(AX), Z16
-	VMOVUPD 3200(AX), Z17
-	VMOVUPD 3264(AX), Z18
-	VMOVUPD 3328(AX), Z19
-	MOVQ    next+56(FP), SI
-	MOVQ    (SI), R8
-	MOVQ    32(SI), R9
-	MOVQ    64(SI), R10
-	MOVQ    nextFrom+64(FP), R11
-	MOVQ    groups+40(FP), R12
-	XORQ    SI, SI
-	XORQ    DI, DI
-	SHLQ    $0x07, R12
-	JZ      trianglelast
-
-triangle:
-	PREFETCHT1  (R8)(R11*1)
-	PREFETCHT1  (R9)(R11*1)
-	PREFETCHT1  (R10)(R11*1)
-	ADDQ        $0x00000040, R11
-	VCVTPS2PD   (DX)(DI*1), Z20
-	VSUBPD.BCST (BX), Z20, Z20
-	VMOVUPD     Z20, (CX)(SI*1)
-	VADDPD      Z20, Z15, Z15
-	VFMADD231PD Z20, Z20, Z0
-	VCVTPS2PD   576(DX)(DI*1), Z21
-	VSUBPD.BCST 8(BX), Z21, Z21
-	VMOVUPD     Z21, 576(CX)(SI*1)
-	VADDPD      Z21, Z16, Z16
-	VFMADD231PD Z21, Z20, Z1
-	VFMADD231PD Z21, Z21, Z2
-	VCVTPS2PD   1152(DX)(DI*1), Z22
-	VSUBPD.BCST 16(BX), Z22, Z22
-	VMOVUPD     Z22, 1152(CX)(SI*1)
-	VADDPD      Z22, Z17, Z17
-	VFMADD231PD Z22, Z20, Z3
-	VFMADD231PD Z22, Z21, Z4
-	VFMADD231PD Z22, Z22, Z5
-	VCVTPS2PD   1728(DX)(DI*1), Z23
-	VSUBPD.BCST 24(BX), Z23, Z23
-	VMOVUPD     Z23, 1728(CX)(SI*1)
-	VADDPD      Z23, Z18, Z18
-	VFMADD231PD Z23, Z20, Z6
-	VFMADD231PD Z23, Z21, Z7
-	VFMADD231PD Z23, Z22, Z8
-	VFMADD231PD Z23, Z23, Z9
-	VCVTPS2PD   2304(DX)(DI*1), Z24
-	VSUBPD.BCST 32(BX), Z24, Z24
-	VMOVUPD     Z24, 2304(CX)(SI*1)
-	VADDPD      Z24, Z19, Z19
-	VFMADD231PD Z24, Z20, Z10
-	VFMADD231PD Z24, Z21, Z11
-	VFMADD231PD Z24, Z22, Z12
-	VFMADD231PD Z24, Z23, Z13
-	VFMADD231PD Z24, Z24, Z14
-	ADDQ        step+24(FP), DI
-	VCVTPS2PD   (DX)(DI*1), Z20
-	VSUBPD.BCST (BX), Z20, Z20
-	VMOVUPD     Z20, 64(CX)(SI*1)
-	VADDPD      Z20, Z15, Z15
-	VFMADD231PD Z20, Z20, Z0
-	VCVTPS2PD   576(DX)(DI*1), Z21
-	VSUBPD.BCST 8(BX), Z21, Z21
-	VMOVUPD     Z21, 640(CX)(SI*1)
-	VADDPD      Z21, Z16, Z16
-	VFMADD231PD Z21, Z20, Z1
-	VFMADD231PD Z21, Z21, Z2
-	VCVTPS2PD   1152(DX)(DI*1), Z22
-	VSUBPD.BCST 16(BX), Z22, Z22
-	VMOVUPD     Z22, 1216(CX)(SI*1)
-	VADDPD      Z22, Z17, Z17
-	VFMADD231PD Z22, Z20, Z3
-	VFMADD231PD Z22, Z21, Z4
-	VFMADD231PD Z22, Z22, Z5
-	VCVTPS2PD   1728(DX)(DI*1), Z23
-	VSUBPD.BCST 24(BX), Z23, Z23
-	VMOVUPD     Z23, 1792(CX)(SI*1)
-	VADDPD      Z23, Z18, Z18
-	VFMADD231PD Z23, Z20, Z6
-	VFMADD231PD Z23, Z21, Z7
-	VFMADD231PD Z23, Z22, Z8
-	VFMADD231PD Z23, Z23, Z9
-	VCVTPS2PD   2304(DX)(DI*1), Z24
-	VSUBPD.BCST 32(BX), Z24, Z24
-	VMOVUPD     Z24, 2368(CX)(SI*1)
-	VADDPD      Z24, Z19, Z19
-	VFMADD231PD Z24, Z20, Z10
-	VFMADD231PD Z24, Z21, Z11
-	VFMADD231PD Z24, Z22, Z12
-	VFMADD231PD Z24, Z23, Z13
-	VFMADD231PD Z24, Z24, Z14
-	ADDQ        step+24(FP), DI
-	ADDQ        $0x00000080, SI
-	CMPQ        SI, R12
-	JLT         triangle
-
-trianglelast:
-	MOVQ          last+48(FP), R12
-	KMOVW         R12, K1
-	SHRQ          $0x08, R12
-	KMOVW         R12, K2
-	PREFETCHT1    (R8)(R11*1)
-	PREFETCHT1    (R9)(R11*1)
-	PREFETCHT1    (R10)(R11*1)
-	ADDQ          $0x00000040, R11
-	VCVTPS2PD.Z   (DX)(DI*1), K1, Z20
-	VSUBPD.BCST.Z (BX), Z20, K1, Z20
-	VMOVUPD       Z20, (CX)(SI*1)
-	VADDPD        Z20, Z15, Z15
-	VFMADD231PD   Z20, Z20, Z0
-	VCVTPS2PD.Z   576(DX)(DI*1), K1, Z21
-	VSUBPD.BCST.Z 8(BX), Z21, K1, Z21
-	VMOVUPD       Z21, 576(CX)(SI*1)
-	VADDPD        Z21, Z16, Z16
-	VFMADD231PD   Z21, Z20, Z1
-	VFMADD231PD   Z21, Z21, Z2
-	VCVTPS2PD.Z   1152(DX)(DI*1), K1, Z22
-	VSUBPD.BCST.Z 16(BX), Z22, K1, Z22
-	VMOVUPD       Z22, 1152(CX)(SI*1)
-	VADDPD        Z22, Z17, Z17
-	VFMADD231PD   Z22, Z20, Z3
-	VFMADD231PD   Z22, Z21, Z4
-	VFMADD231PD   Z22, Z22, Z5
-	VCVTPS2PD.Z   1728(DX)(DI*1), K1, Z23
-	VSUBPD.BCST.Z 24(BX), Z23, K1, Z23
-	VMOVUPD       Z23, 1728(CX)(SI*1)
-	VADDPD        Z23, Z18, Z18
-	VFMADD231PD   Z23, Z20, Z6
-	VFMADD231PD   Z23, Z21, Z7
-	VFMADD231PD   Z23, Z22, Z8
-	VFMADD231PD   Z23, Z23, Z9
-	VCVTPS2PD.Z   2304(DX)(DI*1), K1, Z24
-	VSUBPD.BCST.Z 32(BX), Z24, K1, Z24
-	VMOVUPD       Z24, 2304(CX)(SI*1)
-	VADDPD        Z24, Z19, Z19
-	VFMADD231PD   Z24, Z20, Z10
-	VFMADD231PD   Z24, Z21, Z11
-	VFMADD231PD   Z24, Z22, Z12
-	VFMADD231PD   Z24, Z23, Z13
-	VFMADD231PD   Z24, Z24, Z14
-	ADDQ          step+24(FP), DI
-	VCVTPS2PD.Z   (DX)(DI*1), K2, Z20
-	VSUBPD.BCST.Z (BX), Z20, K2, Z20
-	VMOVUPD       Z20, 64(CX)(SI*1)
-	VADDPD        Z20, Z15, Z15
-	VFMADD231PD   Z20, Z20, Z0
-	VCVTPS2PD.Z   576(DX)(DI*1), K2, Z21
-	VSUBPD.BCST.Z 8(BX), Z21, K2, Z21
-	VMOVUPD       Z21, 640(CX)(SI*1)
-	VADDPD        Z21, Z16, Z16
-	VFMADD231PD   Z21, Z20, Z1
-	VFMADD231PD   Z21, Z21, Z2
-	VCVTPS2PD.Z   1152(DX)(DI*1), K2, Z22
-	VSUBPD.BCST.Z 16(BX), Z22, K2, Z22
-	VMOVUPD       Z22, 1216(CX)(SI*1)
-	VADDPD        Z22, Z17, Z17
-	VFMADD231PD   Z22, Z20, Z3
-	VFMADD231PD   Z22, Z21, Z4
-	VFMADD231PD   Z22, Z22, Z5
-	VCVTPS2PD.Z   1728(DX)(DI*1), K2, Z23
-	VSUBPD.BCST.Z 24(BX), Z23, K2, Z23
-	VMOVUPD       Z23, 1792(CX)(SI*1)
-	VADDPD        Z23, Z18, Z18
-	VFMADD231PD   Z23, Z20, Z6
-	VFMADD231PD   Z23, Z21, Z7
-	VFMADD231PD   Z23, Z22, Z8
-	VFMADD231PD   Z23, Z23, Z9
-	VCVTPS2PD.Z   2304(DX)(DI*1), K2, Z24
-	VSUBPD.BCST.Z 32(BX), Z24, K2, Z24
-	VMOVUPD       Z24, 2368(CX)(SI*1)
-	VADDPD        Z24, Z19, Z19
-	VFMADD231PD   Z24, Z20, Z10
-	VFMADD231PD   Z24, Z21, Z11
-	VFMADD231PD   Z24, Z22, Z12
-	VFMADD231PD   Z24, Z23, Z13
-	VFMADD231PD   Z24, Z24, Z14
-	ADDQ          step+24(FP), DI
-	VMOVUPD       Z0, (AX)
-	VMOVUPD       Z1, 64(AX)
-	VMOVUPD       Z2, 128(AX)
-	VMOVUPD       Z3, 192(AX)
-	VMOVUPD       Z4, 256(AX)
-	VMOVUPD       Z5, 320(AX)
-	VMOVUPD       Z6, 384(AX)
-	VMOVUPD       Z7, 448(AX)
-	VMOVUPD       Z8, 512(AX)
-	VMOVUPD       Z9, 576(AX)
-	VMOVUPD       Z10, 640(AX)
-	VMOVUPD       Z11, 704(AX)
-	VMOVUPD       Z12, 768(AX)
-	VMOVUPD       Z13, 832(AX)
-	VMOVUPD       Z14, 896(AX)
-	VMOVUPD       Z15, 3072(AX)
-	VMOVUPD       Z16, 3136(AX)
-	VMOVUPD       Z17, 3200(AX)
-	VMOVUPD       Z18, 3264(AX)
-	VMOVUPD       Z19, 3328(AX)
-	VMOVUPD       960(AX), Z0
-	VMOVUPD       1024(AX), Z1
-	VMOVUPD       1088(AX), Z2
-	VMOVUPD       1152(AX), Z3
-	VMOVUPD       1216(AX), Z4
-	VMOVUPD       1344(AX), Z5
-	VMOVUPD       1408(AX), Z6
-	VMOVUPD       1472(AX), Z7
-	VMOVUPD       1536(AX), Z8
-	VMOVUPD       1600(AX), Z9
-	VMOVUPD       1792(AX), Z10
-	VMOVUPD       1856(AX), Z11
-	VMOVUPD       1920(AX), Z12
-	VMOVUPD       1984(AX), Z13
-	VMOVUPD       2048(AX), Z14
-	VMOVUPD       2304(AX), Z15
-	VMOVUPD       2368(AX), Z16
-	VMOVUPD       2432(AX), Z17
-	VMOVUPD       2496(AX), Z18
-	VMOVUPD       2560(AX), Z19
-	MOVQ          next+56(FP), SI
-	MOVQ          96(SI), R8
-	MOVQ          128(SI), R9
-	MOVQ          160(SI), R10
-	MOVQ          192(SI), R11
-	MOVQ          nextFrom+64(FP), R12
-	MOVQ          groups+40(FP), R13
-	XORQ          SI, SI
-	XORQ          DI, DI
-	SHLQ          $0x07, R13
-	JZ            rectanglelast
-
-rectangle:
-	PREFETCHT1  (R8)(R12*1)
-	PREFETCHT1  (R9)(R12*1)
-	PREFETCHT1  (R10)(R12*1)
-	PREFETCHT1  (R11)(R12*1)
-	ADDQ        $0x00000040, R12
-	VCVTPS2PD   2880(DX)(DI*1), Z20
-	VSUBPD.BCST 40(BX), Z20, Z20
-	VMOVUPD     Z20, 2880(CX)(SI*1)
-	VCVTPS2PD   3456(DX)(DI*1), Z21
-	VSUBPD.BCST 48(BX), Z21, Z21
-	VMOVUPD     Z21, 3456(CX)(SI*1)
-	VCVTPS2PD   4032(DX)(DI*1), Z22
-	VSUBPD.BCST 56(BX), Z22, Z22
-	VMOVUPD     Z22, 4032(CX)(SI*1)
-	VCVTPS2PD   4608(DX)(DI*1), Z23
-	VSUBPD.BCST 64(BX), Z23, Z23
-	VMOVUPD     Z23, 4608(CX)(SI*1)
-	VMOVUPD     (CX)(SI*1), Z24
-	VFMADD231PD Z20, Z24, Z0
-	VFMADD231PD Z21, Z24, Z5
-	VFMADD231PD Z22, Z24, Z10
-	VFMADD231PD Z23, Z24, Z15
-	VMOVUPD     576(CX)(SI*1), Z24
-	VFMADD231PD Z20, Z24, Z1
-	VFMADD231PD Z21, Z24, Z6
-	VFMADD231PD Z22, Z24, Z11
-	VFMADD231PD Z23, Z24, Z16
-	VMOVUPD     1152(CX)(SI*1), Z24
-	VFMADD231PD Z20, Z24, Z2
-	VFMADD231PD Z21, Z24, Z7
-	VFMADD231PD Z22, Z24, Z12
-	VFMADD231PD Z23, Z24, Z17
-	VMOVUPD     1728(CX)(SI*1), Z24
-	VFMADD231PD Z20, Z24, Z3
-	VFMADD231PD Z21, Z24, Z8
-	VFMADD231PD Z22, Z24, Z13
-	VFMADD231PD Z23, Z24, Z18
-	VMOVUPD     2304(CX)(SI*1), Z24
-	VFMADD231PD Z20, Z24, Z4
-	VFMADD231PD Z21, Z24, Z9
-	VFMADD231PD Z22, Z24, Z14
-	VFMADD231PD Z23, Z24, Z19
-	ADDQ        step+24(FP), DI
-	VCVTPS2PD   2880(DX)(DI*1), Z20
-	VSUBPD.BCST 40(BX), Z20, Z20
-	VMOVUPD     Z20, 2944(CX)(SI*1)
-	VCVTPS2PD   3456(DX)(DI*1), Z21
-	VSUBPD.BCST 48(BX), Z21, Z21
-	VMOVUPD     Z21, 3520(CX)(SI*1)
-	VCVTPS2PD   4032(DX)(DI*1), Z22
-	VSUBPD.BCST 56(BX), Z22, Z22
-	VMOVUPD     Z22, 4096(CX)(SI*1)
-	VCVTPS2PD   4608(DX)(DI*1), Z23
-	VSUBPD.BCST 64(BX), Z23, Z23
-	VMOVUPD     Z23, 4672(CX)(SI*1)
-	VMOVUPD     64(CX)(SI*1), Z24
-	VFMADD231PD Z20, Z24, Z0
-	VFMADD231PD Z21, Z24, Z5
-	VFMADD231PD Z22, Z24, Z10
-	VFMADD231PD Z23, Z24, Z15
-	VMOVUPD     640(CX)(SI*1), Z24
-	VFMADD231PD Z20, Z24, Z1
-	VFMADD231PD Z21, Z24, Z6
-	VFMADD231PD Z22, Z24, Z11
-	VFMADD231PD Z23, Z24, Z16
-	VMOVUPD     1216(CX)(SI*1), Z24
-	VFMADD231PD Z20, Z24, Z2
-	VFMADD231PD Z21, Z24, Z7
-	VFMADD231PD Z22, Z24, Z12
-	VFMADD231PD Z23, Z24, Z17
-	VMOVUPD     1792(CX)(SI*1), Z24
-	VFMADD231PD Z20, Z24, Z3
-	VFMADD231PD Z21, Z24, Z8
-	VFMADD231PD Z22, Z24, Z13
-	VFMADD231PD Z23, Z24, Z18
-	VMOVUPD     2368(CX)(SI*1), Z24
-	VFMADD231PD Z20, Z24, Z4
-	VFMADD231PD Z21, Z24, Z9
-	VFMADD231PD Z22, Z24, Z14
-	VFMADD231PD Z23, Z24, Z19
-	ADDQ        step+24(FP), DI
-	ADDQ        $0x00000080, SI
-	CMPQ        SI, R13
-	JLT         rectangle
-
-rectanglelast:
-	MOVQ          last+48(FP), R13
-	KMOVW         R13, K1
-	SHRQ          $0x08, R13
-	KMOVW         R13, K2
-	PREFETCHT1    (R8)(R12*1)
-	PREFETCHT1    (R9)(R12*1)
-	PREFETCHT1    (R10)(R12*1)
-	PREFETCHT1    (R11)(R12*1)
-	ADDQ          $0x00000040, R12
-	VCVTPS2PD.Z   2880(DX)(DI*1), K1, Z20
-	VSUBPD.BCST.Z 40(BX), Z20, K1, Z20
-	VMOVUPD       Z20, 2880(CX)(SI*1)
-	VCVTPS2PD.Z   3456(DX)(DI*1), K1, Z21
-	VSUBPD.BCST.Z 48(BX), Z21, K1, Z21
-	VMOVUPD       Z21, 3456(CX)(SI*1)
-	VCVTPS2PD.Z   4032(DX)(DI*1), K1, Z22
-	VSUBPD.BCST.Z 56(BX), Z22, K1, Z22
-	VMOVUPD       Z22, 4032(CX)(SI*1)
-	VCVTPS2PD.Z   4608(DX)(DI*1), K1, Z23
-	VSUBPD.BCST.Z 64(BX), Z23, K1, Z23
-	VMOVUPD       Z23, 4608(CX)(SI*1)
-	VMOVUPD       (CX)(SI*1), Z24
-	VFMADD231PD   Z20, Z24, Z0
-	VFMADD231PD   Z21, Z24, Z5
-	VFMADD231PD   Z22, Z24, Z10
-	VFMADD231PD   Z23, Z24, Z15
-	VMOVUPD       576(CX)(SI*1), Z24
-	VFMADD231PD   Z20, Z24, Z1
-	VFMADD231PD   Z21, Z24, Z6
-	VFMADD231PD   Z22, Z24, Z11
-	VFMADD231PD   Z23, Z24, Z16
-	VMOVUPD       1152(CX)(SI*1), Z24
-	VFMADD231PD   Z20, Z24, Z2
-	VFMADD231PD   Z21, Z24, Z7
-	VFMADD231PD   Z22, Z24, Z12
-	VFMADD231PD   Z23, Z24, Z17
-	VMOVUPD       1728(CX)(SI*1), Z24
-	VFMADD231PD   Z20, Z24, Z3
-	VFMADD231PD   Z21, Z24, Z8
-	VFMADD231PD   Z22, Z24, Z13
-	VFMADD231PD   Z23, Z24, Z18
-	VMOVUPD       2304(CX)(SI*1), Z24
-	VFMADD231PD   Z20, Z24, Z4
-	VFMADD231PD   Z21, Z24, Z9
-	VFMADD231PD   Z22, Z24, Z14
-	VFMADD231PD   Z23, Z24, Z19
-	ADDQ          step+24(FP), DI
-	VCVTPS2PD.Z   2880(DX)(DI*1), K2, Z20
-	VSUBPD.BCST.Z 40(BX), Z20, K2, Z20
-	VMOVUPD       Z20, 2944(CX)(SI*1)
-	VCVTPS2PD.Z   3456(DX)(DI*1), K2, Z21
-	VSUBPD.BCST.Z 48(BX), Z21, K2, Z21
-	VMOVUPD       Z21, 3520(CX)(SI*1)
-	VCVTPS2PD.Z   4032(DX)(DI*1), K2, Z22
-	VSUBPD.BCST.Z 56(BX), Z22, K2, Z22
-	VMOVUPD       Z22, 4096(CX)(SI*1)
-	VCVTPS2PD.Z   4608(DX)(DI*1), K2, Z23
-	VSUBPD.BCST.Z 64(BX), Z23, K2, Z23
-	VMOVUPD       Z23, 4672(CX)(SI*1)
-	VMOVUPD       64(CX)(SI*1), Z24
-	VFMADD231PD   Z20, Z24, Z0
-	VFMADD231PD   Z21, Z24, Z5
-	VFMADD231PD   Z22, Z24, Z10
-	VFMADD231PD   Z23, Z24, Z15
-	VMOVUPD       640(CX)(SI*1), Z24
-	VFMADD231PD   Z20, Z24, Z1
-	VFMADD231PD   Z21, Z24, Z6
-	VFMADD231PD   Z22, Z24, Z11
-	VFMADD231PD   Z23, Z24, Z16
-	VMOVUPD       1216(CX)(SI*1), Z24
-	VFMADD231PD   Z20, Z24, Z2
-	VFMADD231PD   Z21, Z24, Z7
-	VFMADD231PD   Z22, Z24, Z12
-	VFMADD231PD   Z23, Z24, Z17
-	VMOVUPD       1792(CX)(SI*1), Z24
-	VFMADD231PD   Z20, Z24, Z3
-	VFMADD231PD   Z21, Z24, Z8
-	VFMADD231PD   Z22, Z24, Z13
-	VFMADD231PD   Z23, Z24, Z18
-	VMOVUPD       2368(CX)(SI*1), Z24
-	VFMADD231PD   Z20, Z24, Z4
-	VFMADD231PD   Z21, Z24, Z9
-	VFMADD231PD   Z22, Z24, Z14
-	VFMADD231PD   Z23, Z24, Z19
-	ADDQ          step+24(FP), DI
-	VMOVUPD       Z0, 960(AX)
-	VMOVUPD       Z1, 1024(AX)
-	VMOVUPD       Z2, 1088(AX)
-	VMOVUPD       Z3, 1152(AX)
-	VMOVUPD       Z4, 1216(AX)
-	VMOVUPD       Z5, 1344(AX)
-	VMOVUPD       Z6, 1408(AX)
-	VMOVUPD       Z7, 1472(AX)
-	VMOVUPD       Z8, 1536(AX)
-	VMOVUPD       Z9, 1600(AX)
-	VMOVUPD       Z10, 1792(AX)
-	VMOVUPD       Z11, 1856(AX)
-	VMOVUPD       Z12, 1920(AX)
-	VMOVUPD       Z13, 1984(AX)
-	VMOVUPD       Z14, 2048(AX)
-	VMOVUPD       Z15, 2304(AX)
-	VMOVUPD       Z16, 2368(AX)
-	VMOVUPD       Z17, 2432(AX)
-	VMOVUPD       Z18, 2496(AX)
-	VMOVUPD       Z19, 2560(AX)
-	VMOVUPD       1280(AX), Z0
-	VMOVUPD       1664(AX), Z1
-	VMOVUPD       1728(AX), Z2
-	VMOVUPD       2112(AX), Z3
-	VMOVUPD       2176(AX), Z4
-	VMOVUPD       2240(AX), Z5
-	VMOVUPD       2624(AX), Z6
-	VMOVUPD       2688(AX), Z7
-	VMOVUPD       2752(AX), Z8
-	VMOVUPD       2816(AX), Z9
-	VMOVUPD       3392(AX), Z10
-	VMOVUPD       3456(AX), Z11
-	VMOVUPD       3520(AX), Z12
-	VMOVUPD       3584(AX), Z13
-	MOVQ          next+56(FP), BX
-	MOVQ          224(BX), DX
-	MOVQ          256(BX), BX
-	MOVQ          nextFrom+64(FP), DI
-	MOVQ          groups+40(FP), R8
-	XORQ          SI, SI
-	SHLQ          $0x07, R8
-	JZ            otherslast
-
-others:
-	PREFETCHT1  (DX)(DI*1)
-	PREFETCHT1  (BX)(DI*1)
-	ADDQ        $0x00000040, DI
-	VMOVUPD     2880(CX)(SI*1), Z14
-	VADDPD      Z14, Z10, Z10
-	VFMADD231PD Z14, Z14, Z0
-	VMOVUPD     3456(CX)(SI*1), Z15
-	VADDPD      Z15, Z11, Z11
-	VFMADD231PD Z15, Z14, Z1
-	VFMADD231PD Z15, Z15, Z2
-	VMOVUPD     4032(CX)(SI*1), Z16
-	VADDPD      Z16, Z12, Z12
-	VFMADD231PD Z16, Z14, Z3
-	VFMADD231PD Z16, Z15, Z4
-	VFMADD231PD Z16, Z16, Z5
-	VMOVUPD     4608(CX)(SI*1), Z17
-	VADDPD      Z17, Z13, Z13
-	VFMADD231PD Z17, Z14, Z6
-	VFMADD231PD Z17, Z15, Z7
-	VFMADD231PD Z17, Z16, Z8
-	VFMADD231PD Z17, Z17, Z9
-	VMOVUPD     2944(CX)(SI*1), Z14
-	VADDPD      Z14, Z10, Z10
-	VFMADD231PD Z14, Z14, Z0
-	VMOVUPD     3520(CX)(SI*1), Z15
-	VADDPD      Z15, Z11, Z11
-	VFMADD231PD Z15, Z14, Z1
-	VFMADD231PD Z15, Z15, Z2
-	VMOVUPD     4096(CX)(SI*1), Z16
-	VADDPD      Z16, Z12, Z12
-	VFMADD231PD Z16, Z14, Z3
-	VFMADD231PD Z16, Z15, Z4
-	VFMADD231PD Z16, Z16, Z5
-	VMOVUPD     4672(CX)(SI*1), Z17
-	VADDPD      Z17, Z13, Z13
-	VFMADD231PD Z17, Z14, Z6
-	VFMADD231PD Z17, Z15, Z7
-	VFMADD231PD Z17, Z16, Z8
-	VFMADD231PD Z17, Z17, Z9
-	ADDQ        $0x00000080, SI
-	CMPQ        SI, R8
-	JLT         others
-
-otherslast:
-	PREFETCHT1  (DX)(DI*1)
-	PREFETCHT1  (BX)(DI*1)
-	ADDQ        $0x00000040, DI
-	VMOVUPD     2880(CX)(SI*1), Z14
-	VADDPD      Z14, Z10, Z10
-	VFMADD231PD Z14, Z14, Z0
-	VMOVUPD     3456(CX)(SI*1), Z15
-	VADDPD      Z15, Z11, Z11
-	VFMADD231PD Z15, Z14, Z1
-	VFMADD231PD Z15, Z15, Z2
-	VMOVUPD     4032(CX)(SI*1), Z16
-	VADDPD      Z16, Z12, Z12
-	VFMADD231PD Z16, Z14, Z3
-	VFMADD231PD Z16, Z15, Z4
-	VFMADD231PD Z16, Z16, Z5
-	VMOVUPD     4608(CX)(SI*1), Z17
-	VADDPD      Z17, Z13, Z13
-	VFMADD231PD Z17, Z14, Z6
-	VFMADD231PD Z17, Z15, Z7
-	VFMADD231PD Z17, Z16, Z8
-	VFMADD231PD Z17, Z17, Z9
-	VMOVUPD     2944(CX)(SI*1), Z14
-	VADDPD      Z14, Z10, Z10
-	VFMADD231PD Z14, Z14, Z0
-	VMOVUPD     3520(CX)(SI*1), Z15
-	VADDPD      Z15, Z11, Z11
-	VFMADD231PD Z15, Z14, Z1
-	VFMADD231PD Z15, Z15, Z2
-	VMOVUPD     4096(CX)(SI*1), Z16
-	VADDPD      Z16, Z12, Z12
-	VFMADD231PD Z16, Z14, Z3
-	VFMADD231PD Z16, Z15, Z4
-	VFMADD231PD Z16, Z16, Z5
-	VMOVUPD     4672(CX)(SI*1), Z17
-	VADDPD      Z17, Z13, Z13
-	VFMADD231PD Z17, Z14, Z6
-	VFMADD231PD Z17, Z15, Z7
-	VFMADD231PD Z17, Z16, Z8
-	VFMADD231PD Z17, Z17, Z9
-	VMOVUPD     Z0, 1280(AX)
-	VMOVUPD     Z1, 1664(AX)
-	VMOVUPD     Z2, 1728(AX)
-	VMOVUPD     Z3, 2112(AX)
-	VMOVUPD     Z4, 2176(AX)
-	VMOVUPD     Z5, 2240(AX)
-	VMOVUPD     Z6, 2624(AX)
-	VMOVUPD     Z7, 2688(AX)
-	VMOVUPD     Z8, 2752(AX)
-	VMOVUPD     Z9, 2816(AX)
-	VMOVUPD     Z10, 3392(AX)
-	VMOVUPD     Z11, 3456(AX)
-	VMOVUPD     Z12, 3520(AX)
-	VMOVUPD     Z13, 3584(AX)
-	VZEROUPPER
-	RET
-
-// func sumNarrow32x10AVX512(lanes *float64, tile *float64, rings *byte, step int, origin *float64, groups int, last int, next *byte, nextFrom int)
-// Requires: AVX, AVX512F, MMX+
-TEXT ·sumNarrow32x10AVX512(SB), NOSPLIT, $0-72
-	MOVQ    lanes+0(FP), AX
-	MOVQ    tile+8(FP), CX
-	MOVQ    rings+16(FP), DX
-	MOVQ    origin+32(FP), BX
-	VMOVUPD (AX), Z0
-	VMOVUPD 64(AX), Z1
-	VMOVUPD 128(AX), Z2
-	VMOVUPD 192(AX), Z3
-	VMOVUPD 256(AX), Z4
-	VMOVUPD 320(AX), Z5
-	VMOVUPD 384(AX), Z6
-	VMOVUPD 448(AX), Z7
-	VMOVUPD 512(AX), Z8
-	VMOVUPD 576(AX), Z9
-	VMOVUPD 640(AX), Z10
-	VMOVUPD 704(AX), Z11
-	VMOVUPD 768(AX), Z12
-	VMOVUPD 832(AX), Z13
-	VMOVUPD 896(AX), Z14
-	VMOVUPD 3584(AX), Z15
-	VMOVUPD 3648(AX), Z16
-	VMOVUPD 3712(AX), Z17
-	VMOVUPD 3776(AX), Z18
-	VMOVUPD 3840(AX), Z19
-	MOVQ    next+56(FP), SI
-	MOVQ    (SI), R8
-	MOVQ    32(SI), R9
-	MOVQ    64(SI), R10
-	MOVQ    nextFrom+64(FP), R11
-	MOVQ    groups+40(FP), R12
-	XORQ    SI, SI
-	XORQ    DI, DI
-	SHLQ    $0x07, R12
-	JZ      trianglelast
-
-triangle:
-	PREFETCHT1  (R8)(R11*1)
-	PREFETCHT1  (R9)(R11*1)
-	PREFETCHT1  (R10)(R11*1)
-	ADDQ        $0x00000040, R11
-	VCVTPS2PD   (DX)(DI*1), Z20
-	VSUBPD.BCST (BX), Z20, Z20
-	VMOVUPD     Z20, (CX)(SI*1)
-	VADDPD      Z20, Z15, Z15
-	VFMADD231PD Z20, Z20, Z0
-	VCVTPS2PD   576(DX)(DI*1), Z21
-	VSUBPD.BCST 8(BX), Z21, Z21
-	VMOVUPD     Z21, 576(CX)(SI*1)
-	VADDPD      Z21, Z16, Z16
-	VFMADD231PD Z21, Z20, Z1
-	VFMADD231PD Z21, Z21, Z2
-	VCVTPS2PD   1152(DX)(DI*1), Z22
-	VSUBPD.BCST 16(BX), Z22, Z22
-	VMOVUPD     Z22, 1152(CX)(SI*1)
-	VADDPD      Z22, Z17, Z17
-	VFMADD231PD Z22, Z20, Z3
-	VFMADD231PD Z22, Z21, Z4
-	VFMADD231PD Z22, Z22, Z5
-	VCVTPS2PD   1728(DX)(DI*1), Z23
-	VSUBPD.BCST 24(BX), Z23, Z23
-	VMOVUPD     Z23, 1728(CX)(SI*1)
-	VADDPD      Z23, Z18, Z18
-	VFMADD231PD Z23, Z20, Z6
-	VFMADD231PD Z23, Z21, Z7
-	VFMADD231PD Z23, Z22, Z8
-	VFMADD231PD Z23, Z23, Z9
-	VCVTPS2PD   2304(DX)(DI*1), Z24
-	VSUBPD.BCST 32(BX), Z24, Z24
-	VMOVUPD     Z24, 2304(CX)(SI*1)
-	VADDPD      Z24, Z19, Z19
-	VFMADD231PD Z24, Z20, Z10
-	VFMADD231PD Z24, Z21, Z11
-	VFMADD231PD Z24, Z22, Z12
-	VFMADD231PD Z24, Z23, Z13
-	VFMADD231PD Z24, Z24, Z14
-	ADDQ        step+24(FP), DI
-	VCVTPS2PD   (DX)(DI*1), Z20
-	VSUBPD.BCST (BX), Z20, Z20
-	VMOVUPD     Z20, 64(CX)(SI*1)
-	VADDPD      Z20, Z15, Z15
-	VFMADD231PD Z20, Z20, Z0
-	VCVTPS2PD   576(DX)(DI*1), Z21
-	VSUBPD.BCST 8(BX), Z21, Z21
-	VMOVUPD     Z21, 640(CX)(SI*1)
-	VADDPD      Z21, Z16, Z16
-	VFMADD231PD Z21, Z20, Z1
-	VFMADD231PD Z21, Z21, Z2
-	VCVTPS2PD   1152(DX)(DI*1), Z22
-	VSUBPD.BCST 16(BX), Z22, Z22
-	VMOVUPD     Z22, 1216(CX)(SI*1)
-	VADDPD      Z22, Z17, Z17
-	VFMADD231PD Z22, Z20, Z3
-	VFMADD231PD Z22, Z21, Z4
-	VFMADD231PD Z22, Z22, Z5
-	VCVTPS2PD   1728(DX)(DI*1), Z23
-	VSUBPD.BCST 24(BX), Z23, Z23
-	VMOVUPD     Z23, 1792(CX)(SI*1)
-	VADDPD      Z23, Z18, Z18
-	VFMADD231PD Z23, Z20, Z6
-	VFMADD231PD Z23, Z21, Z7
-	VFMADD231PD Z23, Z22, Z8
-	VFMADD231PD Z23, Z23, Z9
-	VCVTPS2PD   2304(DX)(DI*1), Z24
-	VSUBPD.BCST 32(BX), Z24, Z24
-	VMOVUPD     Z24, 2368(CX)(SI*1)
-	VADDPD      Z24, Z19, Z19
-	VFMADD231PD Z24, Z20, Z10
-	VFMADD231PD Z24, Z21, Z11
-	VFMADD231PD Z24, Z22, Z12
-	VFMADD231PD Z24, Z23, Z13
-	VFMADD231PD Z24, Z24, Z14
-	ADDQ        step+24(FP), DI
-	ADDQ        $0x00000080, SI
-	CMPQ        SI, R12
-	JLT         triangle
-
-trianglelast:
-	MOVQ          last+48(FP), R12
-	KMOVW         R12, K1
-	SHRQ          $0x08, R12
-	KMOVW         R12, K2
-	PREFETCHT1    (R8)(R11*1)
-	PREFETCHT1    (R9)(R11*1)
-	PREFETCHT1    (R10)(R11*1)
-	ADDQ          $0x00000040, R11
-	VCVTPS2PD.Z   (DX)(DI*1), K1, Z20
-	VSUBPD.BCST.Z (BX), Z20, K1, Z20
-	VMOVUPD       Z20, (CX)(SI*1)
-	VADDPD        Z20, Z15, Z15
-	VFMADD231PD   Z20, Z20, Z0
-	VCVTPS2PD.Z   576(DX)(DI*1), K1, Z21
-	VSUBPD.BCST.Z 8(BX), Z21, K1, Z21
-	VMOVUPD       Z21, 576(CX)(SI*1)
-	VADDPD        Z21, Z16, Z16
-	VFMADD231PD   Z21, Z20, Z1
-	VFMADD231PD   Z21, Z21, Z2
-	VCVTPS2PD.Z   1152(DX)(DI*1), K1, Z22
-	VSUBPD.BCST.Z 16(BX), Z22, K1, Z22
-	VMOVUPD       Z22, 1152(CX)(SI*1)
-	VADDPD        Z22, Z17, Z17
-	VFMADD231PD   Z22, Z20, Z3
-	VFMADD231PD   Z22, Z21, Z4
-	VFMADD231PD   Z22, Z22, Z5
-	VCVTPS2PD.Z   1728(DX)(DI*1), K1, Z23
-	VSUBPD.BCST.Z 24(BX), Z23, K1, Z23
-	VMOVUPD       Z23, 1728(CX)(SI*1)
-	VADDPD        Z23, Z18, Z18
-	VFMADD231PD   Z23, Z20, Z6
-	VFMADD231PD   Z23, Z21, Z7
-	VFMADD231PD   Z23, Z22, Z8
-	VFMADD231PD   Z23, Z23, Z9
-	VCVTPS2PD.Z   2304(DX)(DI*1), K1, Z24
-	VSUBPD.BCST.Z 32(BX), Z24, K1, Z24
-	VMOVUPD       Z24, 2304(CX)(SI*1)
-	VADDPD        Z24, Z19, Z19
-	VFMADD231PD   Z24, Z20, Z10
-	VFMADD231PD   Z24, Z21, Z11
-	VFMADD231PD   Z24, Z22, Z12
-	VFMADD231PD   Z24, Z23, Z13
-	VFMADD231PD   Z24, Z24, Z14
-	ADDQ          step+24(FP), DI
-	VCVTPS2PD.Z   (DX)(DI*1), K2, Z20
-	VSUBPD.BCST.Z (BX), Z20, K2, Z20
-	VMOVUPD       Z20, 64(CX)(SI*1)
-	VADDPD        Z20, Z15, Z15
-	VFMADD231PD   Z20, Z20, Z0
-	VCVTPS2PD.Z   576(DX)(DI*1), K2, Z21
-	VSUBPD.BCST.Z 8(BX), Z21, K2, Z21
-	VMOVUPD       Z21, 640(CX)(SI*1)
-	VADDPD        Z21, Z16, Z16
-	VFMADD231PD   Z21, Z20, Z1
-	VFMADD231PD   Z21, Z21, Z2
-	VCVTPS2PD.Z   1152(DX)(DI*1), K2, Z22
-	VSUBPD.BCST.Z 16(BX), Z22, K2, Z22
-	VMOVUPD       Z22, 1216(CX)(SI*1)
-	VADDPD        Z22, Z17, Z17
-	VFMADD231PD   Z22, Z20, Z3
-	VFMADD231PD   Z22, Z21, Z4
-	VFMADD231PD   Z22, Z22, Z5
-	VCVTPS2PD.Z   1728(DX)(DI*1), K2, Z23
-	VSUBPD.BCST.Z 24(BX), Z23, K2, Z23
-	VMOVUPD       Z23, 1792(CX)(SI*1)
-	VADDPD        Z23, Z18, Z18
-	VFMADD231PD   Z23, Z20, Z6
-	VFMADD231PD   Z23, Z21, Z7
-	VFMADD231PD   Z23, Z22, Z8
-	VFMADD231PD   Z23, Z23, Z9
-	VCVTPS2PD.Z   2304(DX)(DI*1), K2, Z24
-	VSUBPD.BCST.Z 32(BX), Z24, K2, Z24
-	VMOVUPD       Z24, 2368(CX)(SI*1)
-	VADDPD        Z24, Z19, Z19
-	VFMADD231PD   Z24, Z20, Z10
-	VFMADD231PD   Z24, Z21, Z11
-	VFMADD231PD   Z24, Z22, Z12
-	VFMADD231PD   Z24, Z23, Z13
-	VFMADD231PD   Z24, Z24, Z14
-	ADDQ          step+24(FP), DI
-	VMOVUPD       Z0, (AX)
-	VMOVUPD       Z1, 64(AX)
-	VMOVUPD       Z2, 128(AX)
-	VMOVUPD       Z3, 192(AX)
-	VMOVUPD       Z4, 256(AX)
-	VMOVUPD       Z5, 320(AX)
-	VMOVUPD       Z6, 384(AX)
-	VMOVUPD       Z7, 448(AX)
-	VMOVUPD       Z8, 512(AX)
-	VMOVUPD       Z9, 576(AX)
-	VMOVUPD       Z10, 640(AX)
-	VMOVUPD       Z11, 704(AX)
-	VMOVUPD       Z12, 768(AX)
-	VMOVUPD       Z13, 832(AX)
-	VMOVUPD       Z14, 896(AX)
-	VMOVUPD       Z15, 3584(AX)
-	VMOVUPD       Z16, 3648(AX)
-	VMOVUPD       Z17, 3712(AX)
-	VMOVUPD       Z18, 3776(AX)
-	VMOVUPD       Z19, 3840(AX)
-	VMOVUPD       960(AX), Z0
-	VMOVUPD       1024(AX), Z1
-	VMOVUPD       1088(AX), Z2
-	VMOVUPD       1152(AX), Z3
-	VMOVUPD       1216(AX), Z4
-	VMOVUPD       1344(AX), Z5
-	VMOVUPD       1408(AX), Z6
-	VMOVUPD       1472(AX), Z7
-	VMOVUPD       1536(AX), Z8
-	VMOVUPD       1600(AX), Z9
-	VMOVUPD       1792(AX), Z10
-	VMOVUPD       1856(AX), Z11
-	VMOVUPD       1920(AX), Z12
-	VMOVUPD       1984(AX), Z13
-	VMOVUPD       2048(AX), Z14
-	VMOVUPD       2304(AX), Z15
-	VMOVUPD       2368(AX), Z16
-	VMOVUPD       2432(AX), Z17
-	VMOVUPD       2496(AX), Z18
-	VMOVUPD       2560(AX), Z19
-	VMOVUPD       2880(AX), Z20
-	VMOVUPD       2944(AX), Z21
-	VMOVUPD       3008(AX), Z22
-	VMOVUPD       3072(AX), Z23
-	VMOVUPD       3136(AX), Z24
-	MOVQ          next+56(FP), SI
-	MOVQ          96(SI), R8
-	MOVQ          128(SI), R9
-	MOVQ          160(SI), R10
-	MOVQ          192(SI), R11
-	MOVQ          nextFrom+64(FP), R12
-	MOVQ          groups+40(FP), R13
-	XORQ          SI, SI
-	XORQ          DI, DI
-	SHLQ          $0x07, R13
-	JZ            rectanglelast
-
-rectangle:
-	PREFETCHT1  (R8)(R12*1)
-	PREFETCHT1  (R9)(R12*1)
-	PREFETCHT1  (R10)(R12*1)
-	PREFETCHT1  (R11)(R12*1)
-	ADDQ        $0x00000040, R12
-	VCVTPS2PD   2880(DX)(DI*1), Z25
-	VSUBPD.BCST 40(BX), Z25, Z25
-	VMOVUPD     Z25, 2880(CX)(SI*1)
-	VCVTPS2PD   3456(DX)(DI*1), Z26
-	VSUBPD.BCST 48(BX), Z26, Z26
-	VMOVUPD     Z26, 3456(CX)(SI*1)
-	VCVTPS2PD   4032(DX)(DI*1), Z27
-	VSUBPD.BCST 56(BX), Z27, Z27
-	VMOVUPD     Z27, 4032(CX)(SI*1)
-	VCVTPS2PD   4608(DX)(DI*1), Z28
-	VSUBPD.BCST 64(BX), Z28, Z28
-	VMOVUPD     Z28, 4608(CX)(SI*1)
-	VCVTPS2PD   5184(DX)(DI*1), Z29
-	VSUBPD.BCST 72(BX), Z29, Z29
-	VMOVUPD     Z29, 5184(CX)(SI*1)
-	VMOVUPD     (CX)(SI*1), Z30
-	VFMADD231PD Z25, Z30, Z0
-	VFMADD231PD Z26, Z30, Z5
-	VFMADD231PD Z27, Z30, Z10
-	VFMADD231PD Z28, Z30, Z15
-	VFMADD231PD Z29, Z30, Z20
-	VMOVUPD     576(CX)(SI*1), Z30
-	VFMADD231PD Z25, Z30, Z1
-	VFMADD231PD Z26, Z30, Z6
-	VFMADD231PD Z27, Z30, Z11
-	VFMADD231PD Z28, Z30, Z16
-	VFMADD231PD Z29, Z30, Z21
-	VMOVUPD     1152(CX)(SI*1), Z30
-	VFMADD231PD Z25, Z30, Z2
-	VFMADD231PD Z26, Z30, Z7
-	VFMADD231PD Z27, Z30, Z12
-	VFMADD231PD Z28, Z30, Z17
-	VFMADD231PD Z29, Z30, Z22
-	VMOVUPD     1728(CX)(SI*1), Z30
-	VFMADD231PD Z25, Z30, Z3
-	VFMADD231PD Z26, Z30, Z8
-	VFMADD231PD Z27, Z30, Z13
-	VFMADD231PD Z28, Z30, Z18
-	VFMADD231PD Z29, Z30, Z23
-	VMOVUPD     2304(CX)(SI*1), Z30
-	VFMADD231PD Z25, Z30, Z4
-	VFMADD231PD Z26, Z30, Z9
-	VFMADD231PD Z27, Z30, Z14
-	VFMADD231PD Z28, Z30, Z19
-	VFMADD231PD Z29, Z30, Z24
-	ADDQ        step+24(FP), DI
-	VCVTPS2PD   2880(DX)(DI*1), Z25
-	VSUBPD.BCST 40(BX), Z25, Z25
-	VMOVUPD     Z25, 2944(CX)(SI*1)
-	VCVTPS2PD   3456(DX)(DI*1), Z26
-	VSUBPD.BCST 48(BX), Z26, Z26
-	VMOVUPD     Z26, 3520(CX)(SI*1)
-	VCVTPS2PD   4032(DX)(DI*1), Z27
-	VSUBPD.BCST 56(BX), Z27, Z27
-	VMOVUPD     Z27, 4096(CX)(SI*1)
-	VCVTPS2PD   4608(DX)(DI*1), Z28
-	VSUBPD.BCST 64(BX), Z28, Z28
-	VMOVUPD     Z28, 4672(CX)(SI*1)
-	VCVTPS2PD   5184(DX)(DI*1), Z29
-	VSUBPD.BCST 72(BX), Z29, Z29
-	VMOVUPD     Z29, 5248(CX)(SI*1)
-	VMOVUPD     64(CX)(SI*1), Z30
-	VFMADD231PD Z25, Z30, Z0
-	VFMADD231PD Z26, Z30, Z5
-	VFMADD231PD Z27, Z30, Z10
-	VFMADD231PD Z28, Z30, Z15
-	VFMADD231PD Z29, Z30, Z20
-	VMOVUPD     640(CX)(SI*1), Z30
-	VFMADD231PD Z25, Z30, Z1
-	VFMADD231PD Z26, Z30, Z6
-	VFMADD231PD Z27, Z30, Z11
-	VFMADD231PD Z28, Z30, Z16
-	VFMADD231PD Z29, Z30, Z21
-	VMOVUPD     1216(CX)(SI*1), Z30
-	VFMADD231PD Z25, Z30, Z2
-	VFMADD231PD Z26, Z30, Z7
-	VFMADD231PD Z27, Z30, Z12
-	VFMADD231PD Z28, Z30, Z17
-	VFMADD231PD Z29, Z30, Z22
-	VMOVUPD     1792(CX)(SI*1), Z30
-	VFMADD231PD Z25, Z30, Z3
-	VFMADD231PD Z26, Z30, Z8
-	VFMADD231PD Z27, Z30, Z13
-	VFMADD231PD Z28, Z30, Z18
-	VFMADD231PD Z29, Z30, Z23
-	VMOVUPD     2368(CX)(SI*1), Z30
-	VFMADD231PD Z25, Z30, Z4
-	VFMADD231PD Z26, Z30, Z9
-	VFMADD231PD Z27, Z30, Z14
-	VFMADD231PD Z28, Z30, Z19
-	VFMADD231PD Z29, Z30, Z24
-	ADDQ        step+24(FP), DI
-	ADDQ        $0x00000080, SI
-	CMPQ        SI, R13
-	JLT         rectangle
-
-rectanglelast:
-	MOVQ          last+48(FP), R13
-	KMOVW         R13, K1
-	SHRQ          $0x08, R13
-	KMOVW         R13, K2
-	PREFETCHT1    (R8)(R12*1)
-	PREFETCHT1    (R9)(R12*1)
-	PREFETCHT1    (R10)(R12*1)
-	PREFETCHT1    (R11)(R12*1)
-	ADDQ          $0x00000040, R12
-	VCVTPS2PD.Z   2880(DX)(DI*1), K1, Z25
-	VSUBPD.BCST.Z 40(BX), Z25, K1, Z25
-	VMOVUPD       Z25, 2880(CX)(SI*1)
-	VCVTPS2PD.Z   3456(DX)(DI*1), K1, Z26
-	VSUBPD.BCST.Z 48(BX), Z26, K1, Z26
-	VMOVUPD       Z26, 3456(CX)(SI*1)
-	VCVTPS2PD.Z   4032(DX)(DI*1), K1, Z27
-	VSUBPD.BCST.Z 56(BX), Z27, K1, Z27
-	VMOVUPD       Z27, 4032(CX)(SI*1)
-	VCVTPS2PD.Z   4608(DX)(DI*1), K1, Z28
-	VSUBPD.BCST.Z 64(BX), Z28, K1, Z28
-	VMOVUPD       Z28, 4608(CX)(SI*1)
-	VCVTPS2PD.Z   5184(DX)(DI*1), K1, Z29
-	VSUBPD.BCST.Z 72(BX), Z29, K1, Z29
-	VMOVUPD       Z29, 5184(CX)(SI*1)
-	VMOVUPD       (CX)(SI*1), Z30
-	VFMADD231PD   Z25, Z30, Z0
-	VFMADD231PD   Z26, Z30, Z5
-	VFMADD231PD   Z27, Z30, Z10
-	VFMADD231PD   Z28, Z30, Z15
-	VFMADD231PD   Z29, Z30, Z20
-	VMOVUPD       576(CX)(SI*1), Z30
-	VFMADD231PD   Z25, Z30, Z1
-	VFMADD231PD   Z26, Z30, Z6
-	VFMADD231PD   Z27, Z30, Z11
-	VFMADD231PD   Z28, Z30, Z16
-	VFMADD231PD   Z29, Z30, Z21
-	VMOVUPD       1152(CX)(SI*1), Z30
-	VFMADD231PD   Z25, Z30, Z2
-	VFMADD231PD   Z26, Z30, Z7
-	VFMADD231PD   Z27, Z30, Z12
-	VFMADD231PD   Z28, Z30, Z17
-	VFMADD231PD   Z29, Z30, Z22
-	VMOVUPD       1728(CX)(SI*1), Z30
-	VFMADD231PD   Z25, Z30, Z3
-	VFMADD231PD   Z26, Z30, Z8
-	VFMADD231PD   Z27, Z30, Z13
-	VFMADD231PD   Z28, Z30, Z18
-	VFMADD231PD   Z29, Z30, Z23
-	VMOVUPD       2304(CX)(SI*1), Z30
-	VFMADD231PD   Z25, Z30, Z4
-	VFMADD231PD   Z26, Z30, Z9
-	VFMADD231PD   Z27, Z30, Z14
-	VFMADD231PD   Z28, Z30, Z19
-	VFMADD231PD   Z29, Z30, Z24
-	ADDQ          step+24(FP), DI
-	VCVTPS2PD.Z   2880(DX)(DI*1), K2, Z25
-	VSUBPD.BCST.Z 40(BX), Z25, K2, Z25
-	VMOVUPD       Z25, 2944(CX)(SI*1)
-	VCVTPS2PD.Z   3456(DX)(DI*1), K2, Z26
-	VSUBPD.BCST.Z 48(BX), Z26, K2, Z26
-	VMOVUPD       Z26, 3520(CX)(SI*1)
-	VCVTPS2PD.Z   4032(DX)(DI*1), K2, Z27
-	VSUBPD.BCST.Z 56(BX), Z27, K2, Z27
-	VMOVUPD       Z27, 4096(CX)(SI*1)
-	VCVTPS2PD.Z   4608(DX)(DI*1), K2, Z28
-	VSUBPD.BCST.Z 64(BX), Z28, K2, Z28
-	VMOVUPD       Z28, 4672(CX)(SI*1)
-	VCVTPS2PD.Z   5184(DX)(DI*1), K2, Z29
-	VSUBPD.BCST.Z 72(BX), Z29, K2, Z29
-	VMOVUPD       Z29, 5248(CX)(SI*1)
-	VMOVUPD       64(CX)(SI*1), Z30
-	VFMADD231PD   Z25, Z30, Z0
-	VFMADD231PD   Z26, Z30, Z5
-	VFMADD231PD   Z27, Z30, Z10
-	VFMADD231PD   Z28, Z30, Z15
-	VFMADD231PD   Z29, Z30, Z20
-	VMOVUPD       640(CX)(SI*1), Z30
-	VFMADD231PD   Z25, Z30, Z1
-	VFMADD231PD   Z26, Z30, Z6
-	VFMADD231PD   Z27, Z30, Z11
-	VFMADD231PD   Z28, Z30, Z16
-	VFMADD231PD   Z29, Z30, Z21
-	VMOVUPD       1216(CX)(SI*1), Z30
-	VFMADD231PD   Z25, Z30, Z2
-	VFMADD231PD   Z26, Z30, Z7
-	VFMADD231PD   Z27, Z30, Z12
-	VFMADD231PD   Z28, Z30, Z17
-	VFMADD231PD   Z29, Z30, Z22
-	VMOVUPD       1792(CX)(SI*1), Z30
-	VFMADD231PD   Z25, Z30, Z3
-	VFMADD231PD   Z26, Z30, Z8
-	VFMADD231PD   Z27, Z30, Z13
-	VFMADD231PD   Z28, Z30, Z18
-	VFMADD231PD   Z29, Z30, Z23
-	VMOVUPD       2368(CX)(SI*1), Z30
-	VFMADD231PD   Z25, Z30, Z4
-	VFMADD231PD   Z26, Z30, Z9
-	VFMADD231PD   Z27, Z30, Z14
-	VFMADD231PD   Z28, Z30, Z19
-	VFMADD231PD   Z29, Z30, Z24
-	ADDQ          step+24(FP), DI
-	VMOVUPD       Z0, 960(AX)
-	VMOVUPD       Z1, 1024(AX)
-	VMOVUPD       Z2, 1088(AX)
-	VMOVUPD       Z3, 1152(AX)
-	VMOVUPD       Z4, 1216(AX)
-	VMOVUPD       Z5, 1344(AX)
-	VMOVUPD       Z6, 1408(AX)
-	VMOVUPD       Z7, 1472(AX)
-	VMOVUPD       Z8, 1536(AX)
-	VMOVUPD       Z9, 1600(AX)
-	VMOVUPD       Z10, 1792(AX)
-	VMOVUPD       Z11, 1856(AX)
-	VMOVUPD       Z12, 1920(AX)
-	VMOVUPD       Z13, 1984(AX)
-	VMOVUPD       Z14, 2048(AX)
-	VMOVUPD       Z15, 2304(AX)
-	VMOVUPD       Z16, 2368(AX)
-	VMOVUPD       Z17, 2432(AX)
-	VMOVUPD       Z18, 2496(AX)
-	VMOVUPD       Z19, 2560(AX)
-	VMOVUPD       Z20, 2880(AX)
-	VMOVUPD       Z21, 2944(AX)
-	VMOVUPD       Z22, 3008(AX)
-	VMOVUPD       Z23, 3072(AX)
-	VMOVUPD       Z24, 3136(AX)
-	VMOVUPD       1280(AX), Z0
-	VMOVUPD       1664(AX), Z1
-	VMOVUPD       1728(AX), Z2
-	VMOVUPD       2112(AX), Z3
-	VMOVUPD       2176(AX), Z4
-	VMOVUPD       2240(AX), Z5
-	VMOVUPD       2624(AX), Z6
-	VMOVUPD       2688(AX), Z7
-	VMOVUPD       2752(AX), Z8
-	VMOVUPD       2816(AX), Z9
-	VMOVUPD       3200(AX), Z10
-	VMOVUPD       3264(AX), Z11
-	VMOVUPD       3328(AX), Z12
-	VMOVUPD       3392(AX), Z13
-	VMOVUPD       3456(AX), Z14
-	VMOVUPD       3904(AX), Z15
-	VMOVUPD       3968(AX), Z16
-	VMOVUPD       4032(AX), Z17
-	VMOVUPD       4096(AX), Z18
-	VMOVUPD       4160(AX), Z19
-	MOVQ          next+56(FP), SI
-	MOVQ          224(SI), DX
-	MOVQ          256(SI), BX
-	MOVQ          288(SI), DI
-	MOVQ          nextFrom+64(FP), R8
-	MOVQ          groups+40(FP), R9
-	XORQ          SI, SI
-	SHLQ          $0x07, R9
-	JZ            otherslast
-
-others:
-	PREFETCHT1  (DX)(R8*1)
-	PREFETCHT1  (BX)(R8*1)
-	PREFETCHT1  (DI)(R8*1)
-	ADDQ        $0x00000040, R8
-	VMOVUPD     2880(CX)(SI*1), Z20
-	VADDPD      Z20, Z15, Z15
-	VFMADD231PD Z20, Z20, Z0
-	VMOVUPD     3456(CX)(SI*1), Z21
-	VADDPD      Z21, Z16, Z16
-	VFMADD231PD Z21, Z20, Z1
-	VFMADD231PD Z21, Z21, Z2
-	VMOVUPD     4032(CX)(SI*1), Z22
-	VADDPD      Z22, Z17, Z17
-	VFMADD231PD Z22, Z20, Z3
-	VFMADD231PD Z22, Z21, Z4
-	VFMADD231PD Z22, Z22, Z5
-	VMOVUPD     4608(CX)(SI*1), Z23
-	VADDPD      Z23, Z18, Z18
-	VFMADD231PD Z23, Z20, Z6
-	VFMADD231PD Z23, Z21, Z7
-	VFMADD231PD Z23, Z22, Z8
-	VFMADD231PD Z23, Z23, Z9
-	VMOVUPD     5184(CX)(SI*1), Z24
-	VADDPD      Z24, Z19, Z19
-	VFMADD231PD Z24, Z20, Z10
-	VFMADD231PD Z24, Z21, Z11
-	VFMADD231PD Z24, Z22, Z12
-	VFMADD231PD Z24, Z23, Z13
-	VFMADD231PD Z24, Z24, Z14
-	VMOVUPD     2944(CX)(SI*1), Z20
-	VADDPD      Z20, Z15, Z15
-	VFMADD231PD Z20, Z20, Z0
-	VMOVUPD     3520(CX)(SI*1), Z21
-	VADDPD      Z21, Z16, Z16
-	VFMADD231PD Z21, Z20, Z1
-	VFMADD231PD Z21, Z21, Z2
-	VMOVUPD     4096(CX)(SI*1), Z22
-	VADDPD      Z22, Z17, Z17
-	VFMADD231PD Z22, Z20, Z3
-	VFMADD231PD Z22, Z21, Z4
-	VFMADD231PD Z22, Z22, Z5
-	VMOVUPD     4672(CX)(SI*1), Z23
-	VADDPD      Z23, Z18, Z18
-	VFMADD231PD Z23, Z20, Z6
-	VFMADD231PD Z23, Z21, Z7
-	VFMADD231PD Z23, Z22, Z8
-	VFMADD231PD Z23, Z23, Z9
-	VMOVUPD     5248(CX)(SI*1), Z24
-	VADDPD      Z24, Z19, Z19
-	VFMADD231PD Z24, Z20, Z10
-	VFMADD231PD Z24, Z21, Z11
-	VFMADD231PD Z24, Z22, Z12
-	VFMADD231PD Z24, Z23, Z13
-	VFMADD231PD Z24, Z24, Z14
-	ADDQ        $0x00000080, SI
-	CMPQ        SI, R9
-	JLT         others
-
-otherslast:
-	PREFETCHT1  (DX)(R8*1)
-	PREFETCHT1  (BX)(R8*1)
-	PREFETCHT1  (DI)(R8*1)
-	ADDQ        $0x00000040, R8
-	VMOVUPD     2880(CX)(SI*1), Z20
-	VADDPD      Z20, Z15, Z15
-	VFMADD231PD Z20, Z20, Z0
-	VMOVUPD     3456(CX)(SI*1), Z21
-	VADDPD      Z21, Z16, Z16
-	VFMADD231PD Z21, Z20, Z1
-	VFMADD231PD Z21, Z21, Z2
-	VMOVUPD     4032(CX)(SI*1), Z22
-	VADDPD      Z22, Z17, Z17
-	VFMADD231PD Z22, Z20, Z3
-	VFMADD231PD Z22, Z21, Z4
-	VFMADD231PD Z22, Z22, Z5
-	VMOVUPD     4608(CX)(SI*1), Z23
-	VADDPD      Z23, Z18, Z18
-	VFMADD231PD Z23, Z20, Z6
-	VFMADD231PD Z23, Z21, Z7
-	VFMADD231PD Z23, Z22, Z8
-	VFMADD231PD Z23, Z23, Z9
-	VMOVUPD     5184(CX)(SI*1), Z24
-	VADDPD      Z24, Z19, Z19
-	VFMADD231PD Z24, Z20, Z10
-	VFMADD231PD Z24, Z21, Z11
-	VFMADD231PD Z24, Z22, Z12
-	VFMADD231PD Z24, Z23, Z13
-	VFMADD231PD Z24, Z24, Z14
-	VMOVUPD     2944(CX)(SI*1), Z20
-	VADDPD      Z20, Z15, Z15
-	VFMADD231PD Z20, Z20, Z0
-	VMOVUPD     3520(CX)(SI*1), Z21
-	VADDPD      Z21, Z16, Z16
-	VFMADD231PD Z21, Z20, Z1
-	VFMADD231PD Z21, Z21, Z2
-	VMOVUPD     4096(CX)(SI*1), Z22
-	VADDPD      Z22, Z17, Z17
-	VFMADD231PD Z22, Z20, Z3
-	VFMADD231PD Z22, Z21, Z4
-	VFMADD231PD Z22, Z22, Z5
-	VMOVUPD     4672(CX)(SI*1), Z23
-	VADDPD      Z23, Z18, Z18
-	VFMADD231PD Z23, Z20, Z6
-	VFMADD231PD Z23, Z21, Z7
-	VFMADD231PD Z23, Z22, Z8
-	VFMADD231PD Z23, Z23, Z9
-	VMOVUPD     5248(CX)(SI*1), Z24
-	VADDPD      Z24, Z19, Z19
-	VFMADD231PD Z24, Z20, Z10
-	VFMADD231PD Z24, Z21, Z11
-	VFMADD231PD Z24, Z22, Z12
-	VFMADD231PD Z24, Z23, Z13
-	VFMADD231PD Z24, Z24, Z14
-	VMOVUPD     Z0, 1280(AX)
-	VMOVUPD     Z1, 1664(AX)
-	VMOVUPD     Z2, 1728(AX)
-	VMOVUPD     Z3, 2112(AX)
-	VMOVUPD     Z4, 2176(AX)
-	VMOVUPD     Z5, 2240(AX)
-	VMOVUPD     Z6, 2624(AX)
-	VMOVUPD     Z7, 2688(AX)
-	VMOVUPD     Z8, 2752(AX)
-	VMOVUPD     Z9, 2816(AX)
-	VMOVUPD     Z10, 3200(AX)
-	VMOVUPD     Z11, 3264(AX)
-	VMOVUPD     Z12, 3328(AX)
-	VMOVUPD     Z13, 3392(AX)
-	VMOVUPD     Z14, 3456(AX)
-	VMOVUPD     Z15, 3904(AX)
-	VMOVUPD     Z16, 3968(AX)
-	VMOVUPD     Z17, 4032(AX)
-	VMOVUPD     Z18, 4096(AX)
-	VMOVUPD     Z19, 4160(AX)
-	VZEROUPPER
-	RET
-
-// func planNarrow64AVX512(plan *byte, codes *int32, groups int, position int, dealt int, waiting uint32) (counted int)
-// Requires: AVX, AVX2, AVX512F, AVX512VL, BMI2, CMOV, MMX+, POPCNT
-TEXT ·planNarrow64AVX512(SB), NOSPLIT, $0-56
-	VMOVDQU64    placesUp64<>+0(SB), Z0
-	VMOVDQU64    placesDown64<>+64(SB), Z1
-	VMOVDQU64    placesUp64<>+64(SB), Z2
-	VMOVDQU64    placesDown64<>+0(SB), Z3
-	VMOVDQU32    back64<>+0(SB), Y4
-	MOVL         $0x00000001, AX
-	VPBROADCASTD AX, Y5
-	MOVQ         plan+0(FP), AX
-	MOVQ         codes+8(FP), CX
-	MOVQ         groups+16(FP), DX
-	MOVQ         position+24(FP), BX
-	MOVQ         dealt+32(FP), SI
-	SHRQ         $0x03, SI
-	LEAQ         64(AX), DI
-	MOVQ         AX, R8
-	SHLQ         $0x05, DX
-	ADDQ         R8, DX
-	XORQ         R9, R9
-	MOVL         waiting+40(FP), R10
-
-group:
-	MOVL          R10, 2196(R8)
-	MOVQ          BX, R10
-	SHRQ          $0x03, R10
-	MOVQ          BX, R11
-	ANDQ          $0x00000007, R11
-	MOVL          $-1, R12
-	BZHIL         R11, R12, R12
-	MOVL          R12, 2180(R8)
-	SHLQ          $0x03, R11
-	MOVQ          DI, R12
-	SUBQ          AX, R12
-	SUBQ          R11, R12
-	MOVL          R12, 2176(R8)
-	MOVQ          DI, R11
-	PREFETCHT0    2048(CX)
-	VMOVDQU32     (CX), Y6
-	VPTESTNMD     Y6, Y6, K1
-	VPCOMPRESSQ.Z Z0, K1, Z6
-	VMOVDQU64     Z6, (R11)
-	KMOVW         K1, R12
-	POPCNTL       R12, R12
-	ADDQ          R12, R9
-	LEAQ          (R11)(R12*8), R11
-	ADDQ          R12, BX
-	VMOVDQU32     32(CX), Y6
-	VPTESTNMD     Y6, Y6, K1
-	VPCOMPRESSQ.Z Z2, K1, Z6
-	VMOVDQU64     Z6, (R11)
-	KMOVW         K1, R12
-	POPCNTL       R12, R12
-	ADDQ          R12, R9
-	LEAQ          (R11)(R12*8), R11
-	ADDQ          R12, BX
-	VPERMD        32(CX), Y4, Y6
-	VPCMPEQD      Y6, Y5, K1
-	VPCOMPRESSQ.Z Z3, K1, Z6
-	VMOVDQU64     Z6, (R11)
-	KMOVW         K1, R12
-	POPCNTL       R12, R12
-	ADDQ          R12, R9
-	LEAQ          (R11)(R12*8), R11
-	VPERMD        (CX), Y4, Y6
-	VPCMPEQD      Y6, Y5, K1
-	VPCOMPRESSQ.Z Z1, K1, Z6
-	VMOVDQU64     Z6, (R11)
-	KMOVW         K1, R12
-	POPCNTL       R12, R12
-	ADDQ          R12, R9
-	LEAQ          (R11)(R12*8), R11
-	MOVQ          BX, 2200(R8)
-	LEAQ          (R10), R12
-	ANDQ          $0x0000000f, R12
-	SHLQ          $0x06, R12
-	LEAQ          (R10), R13
-	SUBQ          SI, R13
-	ANDQ          $0x0000000f, R13
-	SHLQ          $0x06, R13
-	ADDQ          $0x00002a80, R13
-	MOVQ          R10, R11
-	SHLQ          $0x03, R11
-	NEGQ          R11
-	ADDQ          BX, R11
-	LEAQ          -2(R10), R14
-	SUBQ          SI, R14
-	ANDQ          $0x0000000f, R14
-	SHLQ          $0x06, R14
-	ADDQ          $0x00002a80, R14
-	TESTQ         R11, R11
-	CMOVQEQ       R14, R12
-	LEAQ          -1(R10), R14
-	SUBQ          SI, R14
-	ANDQ          $0x0000000f, R14
-	SHLQ          $0x06, R14
-	ADDQ          $0x00002a80, R14
-	LEAQ          1(R10), R10
-	ANDQ          $0x0000000f, R10
-	SHLQ          $0x06, R10
-	CMPQ          R11, $0x08
-	CMOVQGT       R10, R14
-	MOVL          R14, 2192(R8)
-	MOVQ          R14, R10
-	CMOVQLT       R12, R10
-	CMPQ          R11, $0x10
-	CMOVQGE       R13, R10
-	MOVL          R12, 2184(R8)
-	MOVL          R13, 2188(R8)
-	ADDQ          $0x02, SI
-	ADDQ          $0x00000040, CX
-	ADDQ          $0x00000080, DI
-	ADDQ          $0x00000020, R8
-	CMPQ          R8, DX
-	JLT           group
-	MOVL          R10, 2196(R8)
-	MOVQ          BX, AX
-	SHRQ          $0x03, AX
-	LEAQ          (AX), CX
-	ANDQ          $0x0000000f, CX
-	SHLQ          $0x06, CX
-	MOVL          CX, 2184(R8)
-	LEAQ          (AX), AX
-	SUBQ          SI, AX
-	ANDQ          $0x0000000f, AX
-	SHLQ          $0x06, AX
-	ADDQ          $0x00002a80, AX
-	MOVL          AX, 2188(R8)
-	MOVQ          R9, counted+48(FP)
-	VZEROUPPER
-	RET
-
-DATA placesUp64<>+0(SB)/8, $0x0000000000000000
-DATA placesUp64<>+8(SB)/8, $0x0000000000000001
-DATA placesUp64<>+16(SB)/8, $0x0000000000000002
-DATA placesUp64<>+24(SB)/8, $0x0000000000000003
-DATA placesUp64<>+32(SB)/8, $0x0000000000000004
-DATA placesUp64<>+40(SB)/8, $0x0000000000000005
-DATA placesUp64<>+48(SB)/8, $0x0000000000000006
-DATA placesUp64<>+56(SB)/8, $0x0000000000000007
-DATA placesUp64<>+64(SB)/8, $0x0000000000000008
-DATA placesUp64<>+72(SB)/8, $0x0000000000000009
-DATA placesUp64<>+80(SB)/8, $0x000000000000000a
-DATA placesUp64<>+88(SB)/8, $0x000000000000000b
-DATA placesUp64<>+96(SB)/8, $0x000000000000000c
-DATA placesUp64<>+104(SB)/8, $0x000000000000000d
-DATA placesUp64<>+112(SB)/8, $0x000000000000000e
-DATA placesUp64<>+120(SB)/8, $0x000000000000000f
-GLOBL placesUp64<>(SB), RODATA|NOPTR, $128
-
-DATA placesDown64<>+0(SB)/8, $0x000000000000000f
-DATA placesDown64<>+8(SB)/8, $0x000000000000000e
-DATA placesDown64<>+16(SB)/8, $0x000000000000000d
-DATA placesDown64<>+24(SB)/8, $0x000000000000000c
-DATA placesDown64<>+32(SB)/8, $0x000000000000000b
-DATA placesDown64<>+40(SB)/8, $0x000000000000000a
-DATA placesDown64<>+48(SB)/8, $0x0000000000000009
-DATA placesDown64<>+56(SB)/8, $0x0000000000000008
-DATA placesDown64<>+64(SB)/8, $0x0000000000000007
-DATA placesDown64<>+72(SB)/8, $0x0000000000000006
-DATA placesDown64<>+80(SB)/8, $0x0000000000000005
-DATA placesDown64<>+88(SB)/8, $0x0000000000000004
-DATA placesDown64<>+96(SB)/8, $0x0000000000000003
-DATA placesDown64<>+104(SB)/8, $0x0000000000000002
-DATA placesDown64<>+112(SB)/8, $0x0000000000000001
-DATA placesDown64<>+120(SB)/8, $0x0000000000000000
-GLOBL placesDown64<>(SB), RODATA|NOPTR, $128
-
-DATA back64<>+0(SB)/4, $0x00000007
-DATA back64<>+4(SB)/4, $0x00000006
-DATA back64<>+8(SB)/4, $0x00000005
-DATA back64<>+12(SB)/4, $0x00000004
-DATA back64<>+16(SB)/4, $0x00000003
-DATA back64<>+20(SB)/4, $0x00000002
-DATA back64<>+24(SB)/4, $0x00000001
-DATA back64<>+28(SB)/4, $0x00000000
-GLOBL back64<>(SB), RODATA|NOPTR, $32
-
-// func dealNarrow64AVX512(rings *byte, columns *byte, count int, from int, plan *byte, first int, groups int)
-// Requires: AVX, AVX512F
-TEXT ·dealNarrow64AVX512(SB), NOSPLIT, $0-56
-	MOVQ rings+0(FP), AX
-	MOVQ from+24(FP), CX
-	MOVQ plan+32(FP), DX
-	MOVQ first+40(FP), BX
-	MOVQ groups+48(FP), SI
-	SHLQ $0x05, BX
-	SHLQ $0x05, SI
-	ADDQ DX, BX
-	ADDQ BX, SI
-
-group:
-	MOVLQZX   2176(BX), DI
-	KMOVW     2180(BX), K1
-	ADDQ      DX, DI
-	VMOVDQU64 (DI), Z0
-	VMOVDQU64 128(DI), K1, Z0
-	VMOVDQU64 64(DI), Z1
-	MOVLQZX   2184(BX), DI
-	ADDQ      AX, DI
-	MOVLQZX   2188(BX), R8
-	ADDQ      AX, R8
-	MOVLQZX   2192(BX), R9
-	ADDQ      AX, R9
-	MOVLQZX   2196(BX), R10
-	ADDQ      AX, R10
-	MOVQ      columns+8(FP), R11
-	MOVQ      count+16(FP), R12
-	SUBQ      $0x05, R12
-	JLT       few
-
-block:
-	MOVQ      (R11), R13
-	ADDQ      CX, R13
-	VMOVDQU64 64(R13), Z2
-	VMOVUPD   (R10), Z3
-	VMOVDQU64 (R13), Z4
-	VPERMT2Q  Z2, Z0, Z4
-	VMOVDQU64 (R13), Z5
-	VPERMT2Q  Z2, Z1, Z5
-	VMOVDQU64 Z5, (R9)
-	VPBLENDMQ Z3, Z4, K1, Z6
-	VMOVDQU64 Z6, (DI)
-	VPBLENDMQ Z4, Z3, K1, Z7
-	VMOVDQU64 Z7, (R8)
-	MOVQ      32(R11), R13
-	ADDQ      CX, R13
-	VMOVDQU64 64(R13), Z2
-	VMOVUPD   1088(R10), Z3
-	VMOVDQU64 (R13), Z4
-	VPERMT2Q  Z2, Z0, Z4
-	VMOVDQU64 (R13), Z5
-	VPERMT2Q  Z2, Z1, Z5
-	VMOVDQU64 Z5, 1088(R9)
-	VPBLENDMQ Z3, Z4, K1, Z8
-	VMOVDQU64 Z8, 1088(DI)
-	VPBLENDMQ Z4, Z3, K1, Z9
-	VMOVDQU64 Z9, 1088(R8)
-	MOVQ      64(R11), R13
-	ADDQ      CX, R13
-	VMOVDQU64 64(R13), Z2
-	VMOVUPD   2176(R10), Z3
-	VMOVDQU64 (R13), Z4
-	VPERMT2Q  Z2, Z0, Z4
-	VMOVDQU64 (R13), Z5
-	VPERMT2Q  Z2, Z1, Z5
-	VMOVDQU64 Z5, 2176(R9)
-	VPBLENDMQ Z3, Z4, K1, Z10
-	VMOVDQU64 Z10, 2176(DI)
-	VPBLENDMQ Z4, Z3, K1, Z11
-	VMOVDQU64 Z11, 2176(R8)
-	MOVQ      96(R11), R13
-	ADDQ      CX, R13
-	VMOVDQU64 64(R13), Z2
-	VMOVUPD   3264(R10), Z3
-	VMOVDQU64 (R13), Z4
-	VPERMT2Q  Z2, Z0, Z4
-	VMOVDQU64 (R13), Z5
-	VPERMT2Q  Z2, Z1, Z5
-	VMOVDQU64 Z5, 3264(R9)
-	VPBLENDMQ Z3, Z4, K1, Z12
-	VMOVDQU64 Z12, 3264(DI)
-	VPBLENDMQ Z4, Z3, K1, Z13
-	VMOVDQU64 Z13, 3264(R8)
-	MOVQ      128(R11), R13
-	ADDQ      CX, R13
-	VMOVDQU64 64(R13), Z2
-	VMOVUPD   4352(R10), Z3
-	VMOVDQU64 (R13), Z4
-	VPERMT2Q  Z2, Z0, Z4
-	VMOVDQU64 (R13), Z5
-	VPERMT2Q  Z2, Z1, Z5
-	VMOVDQU64 Z5, 4352(R9)
-	VPBLENDMQ Z3, Z4, K1, Z14
-	VMOVDQU64 Z14, 4352(DI)
-	VPBLENDMQ Z4, Z3, K1, Z15
-	VMOVDQU64 Z15, 4352(R8)
-	ADDQ      $0x000000a0, R11
-	ADDQ      $0x00001540, DI
-	ADDQ      $0x00001540, R8
-	ADDQ      $0x00001540, R9
-	ADDQ      $0x00001540, R10
-	SUBQ      $0x05, R12
-	JGE       block
-
-few:
-	ADDQ $0x05, R12
-	JZ   done
-
-one:
-	MOVQ      (R11), R13
-	ADDQ      CX, R13
-	VMOVDQU64 64(R13), Z2
-	VMOVUPD   (R10), Z3
-	VMOVDQU64 (R13), Z4
-	VPERMT2Q  Z2, Z0, Z4
-	VMOVDQU64 (R13), Z5
-	VPERMT2Q  Z2, Z1, Z5
-	VMOVDQU64 Z5, (R9)
-	VPBLENDMQ Z3, Z4, K1, Z16
-	VMOVDQU64 Z16, (DI)
-	VPBLENDMQ Z4, Z3, K1, Z17
-	VMOVDQU64 Z17, (R8)
-	ADDQ      $0x00000020, R11
-	ADDQ      $0x00000440, DI
-	ADDQ      $0x00000440, R8
-	ADDQ      $0x00000440, R9
-	ADDQ      $0x00000440, R10
-	DECQ      R12
-	JNZ       one
-
-done:
-	ADDQ $0x00000080, CX
-	ADDQ $0x00000020, BX
-	CMPQ BX, SI
-	JLT  group
-	VZEROUPPER
-	RET
-
-// func sumNarrow64x1AVX512(lanes *float64, tile *float64, rings *byte, step int, origin *float64, groups int, last int, next *byte, nextFrom int)
-// Requires: AVX, AVX512F, MMX+
-TEXT ·sumNarrow64x1AVX512(SB), NOSPLIT, $0-72
-	MOVQ    lanes+0(FP), AX
-	MOVQ    tile+8(FP), CX
-	MOVQ    rings+16(FP), DX
-	MOVQ    origin+32(FP), BX
-	VMOVUPD (AX), Z0
-	VMOVUPD 512(AX), Z1
-	MOVQ    next+56(FP), SI
-	MOVQ    (SI), R8
-	MOVQ    nextFrom+64(FP), R9
-	MOVQ    groups+40(FP), R10
-	XORQ    SI, SI
-	XORQ    DI, DI
-	SHLQ    $0x07, R10
-	JZ      trianglelast
-
-triangle:
-	PREFETCHT1  (R8)(R9*1)
-	PREFETCHT1  64(R8)(R9*1)
-	ADDQ        $0x00000080, R9
-	VMOVUPD     (DX)(DI*1), Z2
-	VSUBPD.BCST (BX), Z2, Z2
-	VMOVUPD     Z2, (CX)(SI*1)
-	VADDPD      Z2, Z1, Z1
-	VFMADD231PD Z2, Z2, Z0
-	ADDQ        step+24(FP), DI
-	VMOVUPD     (DX)(DI*1), Z2
-	VSUBPD.BCST (BX), Z2, Z2
-	VMOVUPD     Z2, 64(CX)(SI*1)
-	VADDPD      Z2, Z1, Z1
-	VFMADD231PD Z2, Z2, Z0
-	ADDQ        step+24(FP), DI
-	ADDQ        $0x00000080, SI
-	CMPQ        SI, R10
-	JLT         triangle
-
-trianglelast:
-	MOVQ          last+48(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x08, R10
-	KMOVW         R10, K2
-	PREFETCHT1    (R8)(R9*1)
-	PREFETCHT1    64(R8)(R9*1)
-	ADDQ          $0x00000080, R9
-	VMOVUPD.Z     (DX)(DI*1), K1, Z2
-	VSUBPD.BCST.Z (BX), Z2, K1, Z2
-	VMOVUPD       Z2, (CX)(SI*1)
-	VADDPD        Z2, Z1, Z1
-	VFMADD231PD   Z2, Z2, Z0
-	ADDQ          step+24(FP), DI
-	VMOVUPD.Z     (DX)(DI*1), K2, Z2
-	VSUBPD.BCST.Z (BX), Z2, K2, Z2
-	VMOVUPD       Z2, 64(CX)(SI*1)
-	VADDPD        Z2, Z1, Z1
-	VFMADD231PD   Z2, Z2, Z0
-	ADDQ          step+24(FP), DI
-	VMOVUPD       Z0, (AX)
-	VMOVUPD       Z1, 512(AX)
-	VZEROUPPER
-	RET
-
-// func sumNarrow64x2AVX512(lanes *float64, tile *float64, rings *byte, step int, origin *float64, groups int, last int, next *byte, nextFrom int)
-// Requires: AVX, AVX512F, MMX+
-TEXT ·sumNarrow64x2AVX512(SB), NOSPLIT, $0-72
-	MOVQ    lanes+0(FP), AX
-	MOVQ    tile+8(FP), CX
-	MOVQ    rings+16(FP), DX
-	MOVQ    origin+32(FP), BX
-	VMOVUPD (AX), Z0
-	VMOVUPD 64(AX), Z1
-	VMOVUPD 128(AX), Z2
-	VMOVUPD 512(AX), Z3
-	VMOVUPD 576(AX), Z4
-	MOVQ    next+56(FP), SI
-	MOVQ    (SI), R8
-	MOVQ    32(SI), R9
-	MOVQ    nextFrom+64(FP), R10
-	MOVQ    groups+40(FP), R11
-	XORQ    SI, SI
-	XORQ    DI, DI
-	SHLQ    $0x07, R11
-	JZ      trianglelast
-
-triangle:
-	PREFETCHT1  (R8)(R10*1)
-	PREFETCHT1  64(R8)(R10*1)
-	PREFETCHT1  (R9)(R10*1)
-	PREFETCHT1  64(R9)(R10*1)
-	ADDQ        $0x00000080, R10
-	VMOVUPD     (DX)(DI*1), Z5
-	VSUBPD.BCST (BX), Z5, Z5
-	VMOVUPD     Z5, (CX)(SI*1)
-	VADDPD      Z5, Z3, Z3
-	VFMADD231PD Z5, Z5, Z0
-	VMOVUPD     1088(DX)(DI*1), Z6
-	VSUBPD.BCST 8(BX), Z6, Z6
-	VMOVUPD     Z6, 576(CX)(SI*1)
-	VADDPD      Z6, Z4, Z4
-	VFMADD231PD Z6, Z5, Z1
-	VFMADD231PD Z6, Z6, Z2
-	ADDQ        step+24(FP), DI
-	VMOVUPD     (DX)(DI*1), Z5
-	VSUBPD.BCST (BX), Z5, Z5
-	VMOVUPD     Z5, 64(CX)(SI*1)
-	VADDPD      Z5, Z3, Z3
-	VFMADD231PD Z5, Z5, Z0
-	VMOVUPD     1088(DX)(DI*1), Z6
-	VSUBPD.BCST 8(BX), Z6, Z6
-	VMOVUPD     Z6, 640(CX)(SI*1)
-	VADDPD      Z6, Z4, Z4
-	VFMADD231PD Z6, Z5, Z1
-	VFMADD231PD Z6, Z6, Z2
-	ADDQ        step+24(FP), DI
-	ADDQ        $0x00000080, SI
-	CMPQ        SI, R11
-	JLT         triangle
-
-trianglelast:
-	MOVQ          last+48(FP), R11
-	KMOVW         R11, K1
-	SHRQ          $0x08, R11
-	KMOVW         R11, K2
-	PREFETCHT1    (R8)(R10*1)
-	PREFETCHT1    64(R8)(R10*1)
-	PREFETCHT1    (R9)(R10*1)
-	PREFETCHT1    64(R9)(R10*1)
-	ADDQ          $0x00000080, R10
-	VMOVUPD.Z     (DX)(DI*1), K1, Z5
-	VSUBPD.BCST.Z (BX), Z5, K1, Z5
-	VMOVUPD       Z5, (CX)(SI*1)
-	VADDPD        Z5, Z3, Z3
-	VFMADD231PD   Z5, Z5, Z0
-	VMOVUPD.Z     1088(DX)(DI*1), K1, Z6
-	VSUBPD.BCST.Z 8(BX), Z6, K1, Z6
-	VMOVUPD       Z6, 576(CX)(SI*1)
-	VADDPD        Z6, Z4, Z4
-	VFMADD231PD   Z6, Z5, Z1
-	VFMADD231PD   Z6, Z6, Z2
-	ADDQ          step+24(FP), DI
-	VMOVUPD.Z     (DX)(DI*1), K2, Z5
-	VSUBPD.BCST.Z (BX), Z5, K2, Z5
-	VMOVUPD       Z5, 64(CX)(SI*1)
-	VADDPD        Z5, Z3, Z3
-	VFMADD231PD   Z5, Z5, Z0
-	VMOVUPD.Z     1088(DX)(DI*1), K2, Z6
-	VSUBPD.BCST.Z 8(BX), Z6, K2, Z6
-	VMOVUPD       Z6, 640(CX)(SI*1)
-	VADDPD        Z6, Z4, Z4
-	VFMADD231PD   Z6, Z5, Z1
-	VFMADD231PD   Z6, Z6, Z2
-	ADDQ          step+24(FP), DI
-	VMOVUPD       Z0, (AX)
-	VMOVUPD       Z1, 64(AX)
-	VMOVUPD       Z2, 128(AX)
-	VMOVUPD       Z3, 512(AX)
-	VMOVUPD       Z4, 576(AX)
-	VZEROUPPER
-	RET
-
-// func sumNarrow64x3AVX512(lanes *float64, tile *float64, rings *byte, step int, origin *float64, groups int, last int, next *byte, nextFrom int)
-// Requires: AVX, AVX512F, MMX+
-TEXT ·sumNarrow64x3AVX512(SB), NOSPLIT, $0-72
-	MOVQ    lanes+0(FP), AX
-	MOVQ    tile+8(FP), CX
-	MOVQ    rings+16(FP), DX
-	MOVQ    origin+32(FP), BX
-	VMOVUPD (AX), Z0
-	VMOVUPD 64(AX), Z1
-	VMOVUPD 128(AX), Z2
-	VMOVUPD 192(AX), Z3
-	VMOVUPD 256(AX), Z4
-	VMOVUPD 320(AX), Z5
-	VMOVUPD 512(AX), Z6
-	VMOVUPD 576(AX), Z7
-	VMOVUPD 640(AX), Z8
-	MOVQ    next+56(FP), SI
-	MOVQ    (SI), R8
-	MOVQ    32(SI), R9
-	MOVQ    64(SI), R10
-	MOVQ    nextFrom+64(FP), R11
-	MOVQ    groups+40(FP), R12
-	XORQ    SI, SI
-	XORQ    DI, DI
-	SHLQ    $0x07, R12
-	JZ      trianglelast
-
-triangle:
-	PREFETCHT1  (R8)(R11*1)
-	PREFETCHT1  64(R8)(R11*1)
-	PREFETCHT1  (R9)(R11*1)
-	PREFETCHT1  64(R9)(R11*1)
-	PREFETCHT1  (R10)(R11*1)
-	PREFETCHT1  64(R10)(R11*1)
-	ADDQ        $0x00000080, R11
-	VMOVUPD     (DX)(DI*1), Z9
-	VSUBPD.BCST (BX), Z9, Z9
-	VMOVUPD     Z9, (CX)(SI*1)
-	VADDPD      Z9, Z6, Z6
-	VFMADD231PD Z9, Z9, Z0
-	VMOVUPD     1088(DX)(DI*1), Z10
-	VSUBPD.BCST 8(BX), Z10, Z10
-	VMOVUPD     Z10, 576(CX)(SI*1)
-	VADDPD      Z10, Z7, Z7
-	VFMADD231PD Z10, Z9, Z1
-	VFMADD231PD Z10, Z10, Z2
-	VMOVUPD     2176(DX)(DI*1), Z11
-	VSUBPD.BCST 16(BX), Z11, Z11
-	VMOVUPD     Z11, 1152(CX)(SI*1)
-	VADDPD      Z11, Z8, Z8
-	VFMADD231PD Z11, Z9, Z3
-	VFMADD231PD Z11, Z10, Z4
-	VFMADD231PD Z11, Z11, Z5
-	ADDQ        step+24(FP), DI
-	VMOVUPD     (DX)(DI*1), Z9
-	VSUBPD.BCST (BX), Z9, Z9
-	VMOVUPD     Z9, 64(CX)(SI*1)
-	VADDPD      Z9, Z6, Z6
-	VFMADD231PD Z9, Z9, Z0
-	VMOVUPD     1088(DX)(DI*1), Z10
-	VSUBPD.BCST 8(BX), Z10, Z10
-	VMOVUPD     Z10, 640(CX)(SI*1)
-	VADDPD      Z10, Z7, Z7
-	VFMADD231PD Z10, Z9, Z1
-	VFMADD231PD Z10, Z10, Z2
-	VMOVUPD     2176(DX)(DI*1), Z11
-	VSUBPD.BCST 16(BX), Z11, Z11
-	VMOVUPD     Z11, 1216(CX)(SI*1)
-	VADDPD      Z11, Z8, Z8
-	VFMADD231PD Z11, Z9, Z3
-	VFMADD231PD Z11, Z10, Z4
-	VFMADD231PD Z11, Z11, Z5
-	ADDQ        step+24(FP), DI
-	ADDQ        $0x00000080, SI
-	CMPQ        SI, R12
-	JLT         triangle
-
-trianglelast:
-	MOVQ          last+48(FP), R12
-	KMOVW         R12, K1
-	SHRQ          $0x08, R12
-	KMOVW         R12, K2
-	PREFETCHT1    (R8)(R11*1)
-	PREFETCHT1    64(R8)(R11*1)
-	PREFETCHT1    (R9)(R11*1)
-	PREFETCHT1    64(R9)(R11*1)
-	PREFETCHT1    (R10)(R11*1)
-	PREFETCHT1    64(R10)(R11*1)
-	ADDQ          $0x00000080, R11
-	VMOVUPD.Z     (DX)(DI*1), K1, Z9
-	VSUBPD.BCST.Z (BX), Z9, K1, Z9
-	VMOVUPD       Z9, (CX)(SI*1)
-	VADDPD        Z9, Z6, Z6
-	VFMADD231PD   Z9, Z9, Z0
-	VMOVUPD.Z     1088(DX)(DI*1), K1, Z10
-	VSUBPD.BCST.Z 8(BX), Z10, K1, Z10
-	VMOVUPD       Z10, 576(CX)(SI*1)
-	VADDPD        Z10, Z7, Z7
-	VFMADD231PD   Z10, Z9, Z1
-	VFMADD231PD   Z10, Z10, Z2
-	VMOVUPD.Z     2176(DX)(DI*1), K1, Z11
-	VSUBPD.BCST.Z 16(BX), Z11, K1, Z11
-	VMOVUPD       Z11, 1152(CX)(SI*1)
-	VADDPD        Z11, Z8, Z8
-	VFMADD231PD   Z11, Z9, Z3
-	VFMADD231PD   Z11, Z10, Z4
-	VFMADD231PD   Z11, Z11, Z5
-	ADDQ          step+24(FP), DI
-	VMOVUPD.Z     (DX)(DI*1), K2, Z9
-	VSUBPD.BCST.Z (BX), Z9, K2, Z9
-	VMOVUPD       Z9, 64(CX)(SI*1)
-	VADDPD        Z9, Z6, Z6
-	VFMADD231PD   Z9, Z9, Z0
-	VMOVUPD.Z     1088(DX)(DI*1), K2, Z10
-	VSUBPD.BCST.Z 8(BX), Z10, K2, Z10
-	VMOVUPD       Z10, 640(CX)(SI*1)
-	VADDPD        Z10, Z7, Z7
-	VFMADD231PD   Z10, Z9, Z1
-	VFMADD231PD   Z10, Z10, Z2
-	VMOVUPD.Z     2176(DX)(DI*1), K2, Z11
-	VSUBPD.BCST.Z 16(BX), Z11, K2, Z11
-	VMOVUPD       Z11, 1216(CX)(SI*1)
-	VADDPD        Z11, Z8, Z8
-	VFMADD231PD   Z11, Z9, Z3
-	VFMADD231PD   Z11, Z10, Z4
-	VFMADD231PD   Z11, Z11, Z5
-	ADDQ          step+24(FP), DI
-	VMOVUPD       Z0, (AX)
-	VMOVUPD       Z1, 64(AX)
-	VMOVUPD       Z2, 128(AX)
-	VMOVUPD       Z3, 192(AX)
-	VMOVUPD       Z4, 256(AX)
-	VMOVUPD       Z5, 320(AX)
-	VMOVUPD       Z6, 512(AX)
-	VMOVUPD       Z7, 576(AX)
-	VMOVUPD       Z8, 640(AX)
-	VZEROUPPER
-	RET
-
-// func sumNarrow64x4AVX512(lanes *float64, tile *float64, rings *byte, step int, origin *float64, groups int, last int, next *byte, nextFrom int)
-// Requires: AVX, AVX512F, MMX+
-TEXT ·sumNarrow64x4AVX512(SB), NOSPLIT, $0-72
-	MOVQ    lanes+0(FP), AX
-	MOVQ    tile+8(FP), CX
-	MOVQ    rings+16(FP), DX
-	MOVQ    origin+32(FP), BX
-	VMOVUPD (AX), Z0
-	VMOVUPD 64(AX), Z1
-	VMOVUPD 128(AX), Z2
-	VMOVUPD 192(AX), Z3
-	VMOVUPD 256(AX), Z4
-	VMOVUPD 320(AX), Z5
-	VMOVUPD 384(AX), Z6
-	VMOVUPD 448(AX), Z7
-	VMOVUPD 512(AX), Z8
-	VMOVUPD 576(AX), Z9
-	VMOVUPD 1024(AX), Z10
-	VMOVUPD 1088(AX), Z11
-	VMOVUPD 1152(AX), Z12
-	VMOVUPD 1216(AX), Z13
-	MOVQ    next+56(FP), SI
-	MOVQ    (SI), R8
-	MOVQ    32(SI), R9
-	MOVQ    64(SI), R10
-	MOVQ    96(SI), R11
-	MOVQ    nextFrom+64(FP), R12
-	MOVQ    groups+40(FP), R13
-	XORQ    SI, SI
-	XORQ    DI, DI
-	SHLQ    $0x07, R13
-	JZ      trianglelast
-
-triangle:
-	PREFETCHT1  (R8)(R12*1)
-	PREFETCHT1  64(R8)(R12*1)
-	PREFETCHT1  (R9)(R12*1)
-	PREFETCHT1  64(R9)(R12*1)
-	PREFETCHT1  (R10)(R12*1)
-	PREFETCHT1  64(R10)(R12*1)
-	PREFETCHT1  (R11)(R12*1)
-	PREFETCHT1  64(R11)(R12*1)
-	ADDQ        $0x00000080, R12
-	VMOVUPD     (DX)(DI*1), Z14
-	VSUBPD.BCST (BX), Z14, Z14
-	VMOVUPD     Z14, (CX)(SI*1)
-	VADDPD      Z14, Z10, Z10
-	VFMADD231PD Z14, Z14, Z0
-	VMOVUPD     1088(DX)(DI*1), Z15
-	VSUBPD.BCST 8(BX), Z15, Z15
-	VMOVUPD     Z15, 576(CX)(SI*1)
-	VADDPD      Z15, Z11, Z11
-	VFMADD231PD Z15, Z14, Z1
-	VFMADD231PD Z15, Z15, Z2
-	VMOVUPD     2176(DX)(DI*1), Z16
-	VSUBPD.BCST 16(BX), Z16, Z16
-	VMOVUPD     Z16, 1152(CX)(SI*1)
-	VADDPD      Z16, Z12, Z12
-	VFMADD231PD Z16, Z14, Z3
-	VFMADD231PD Z16, Z15, Z4
-	VFMADD231PD Z16, Z16, Z5
-	VMOVUPD     3264(DX)(DI*1), Z17
-	VSUBPD.BCST 24(BX), Z17, Z17
-	VMOVUPD     Z17, 1728(CX)(SI*1)
-	VADDPD      Z17, Z13, Z13
-	VFMADD231PD Z17, Z14, Z6
-	VFMADD231PD Z17, Z15, Z7
-	VFMADD231PD Z17, Z16, Z8
-	VFMADD231PD Z17, Z17, Z9
-	ADDQ        step+24(FP), DI
-	VMOVUPD     (DX)(DI*1), Z14
-	VSUBPD.BCST (BX), Z14, Z14
-	VMOVUPD     Z14, 64(CX)(SI*1)
-	VADDPD      Z14, Z10, Z10
-	VFMADD231PD Z14, Z14, Z0
-	VMOVUPD     1088(DX)(DI*1), Z15
-	VSUBPD.BCST 8(BX), Z15, Z15
-	VMOVUPD     Z15, 640(CX)(SI*1)
-	VADDPD      Z15, Z11, Z11
-	VFMADD231PD Z15, Z14, Z1
-	VFMADD231PD Z15, Z15, Z2
-	VMOVUPD     2176(DX)(DI*1), Z16
-	VSUBPD.BCST 16(BX), Z16, Z16
-	VMOVUPD     Z16, 1216(CX)(SI*1)
-	VADDPD      Z16, Z12, Z12
-	VFMADD231PD Z16, Z14, Z3
-	VFMADD231PD Z16, Z15, Z4
-	VFMADD231PD Z16, Z16, Z5
-	VMOVUPD     3264(DX)(DI*1), Z17
-	VSUBPD.BCST 24(BX), Z17, Z17
-	VMOVUPD     Z17, 1792(CX)(SI*1)
-	VADDPD      Z17, Z13, Z13
-	VFMADD231PD Z17, Z14, Z6
-	VFMADD231PD Z17, Z15, Z7
-	VFMADD231PD Z17, Z16, Z8
-	VFMADD231PD Z17, Z17, Z9
-	ADDQ        step+24(FP), DI
-	ADDQ        $0x00000080, SI
-	CMPQ        SI, R13
-	JLT         triangle
-
-trianglelast:
-	MOVQ          last+48(FP), R13
-	KMOVW         R13, K1
-	SHRQ          $0x08, R13
-	KMOVW         R13, K2
-	PREFETCHT1    (R8)(R12*1)
-	PREFETCHT1    64(R8)(R12*1)
-	PREFETCHT1    (R9)(R12*1)
-	PREFETCHT1    64(R9)(R12*1)
-	PREFETCHT1    (R10)(R12*1)
-	PREFETCHT1    64(R10)(R12*1)
-	PREFETCHT1    (R11)(R12*1)
-	PREFETCHT1    64(R11)(R12*1)
-	ADDQ          $0x00000080, R12
-	VMOVUPD.Z     (DX)(DI*1), K1, Z14
-	VSUBPD.BCST.Z (BX), Z14, K1, Z14
-	VMOVUPD       Z14, (CX)(SI*1)
-	VADDPD        Z14, Z10, Z10
-	VFMADD231PD   Z14, Z14, Z0
-	VMOVUPD.Z     1088(DX)(DI*1), K1, Z15
-	VSUBPD.BCST.Z 8(BX), Z15, K1, Z15
-	VMOVUPD       Z15, 576(CX)(SI*1)
-	VADDPD        Z15, Z11, Z11
-	VFMADD231PD   Z15, Z14, Z1
-	VFMADD231PD   Z15, Z15, Z2
-	VMOVUPD.Z     2176(DX)(DI*1), K1, Z16
-	VSUBPD.BCST.Z 16(BX), Z16, K1, Z16
-	VMOVUPD       Z16, 1152(CX)(SI*1)
-	VADDPD        Z16, Z12, Z12
-	VFMADD231PD   Z16, Z14, Z3
-	VFMADD231PD   Z16, Z15, Z4
-	VFMADD231PD   Z16, Z16, Z5
-	VMOVUPD.Z     3264(DX)(DI*1), K1, Z17
-	VSUBPD.BCST.Z 24(BX), Z17, K1, Z17
-	VMOVUPD       Z17, 1728(CX)(SI*1)
-	VADDPD        Z17, Z13, Z13
-	VFMADD231PD   Z17, Z14, Z6
-	VFMADD231PD   Z17, Z15, Z7
-	VFMADD231PD   Z17, Z16, Z8
-	VFMADD231PD   Z17, Z17, Z9
-	ADDQ          step+24(FP), DI
-	VMOVUPD.Z     (DX)(DI*1), K2, Z14
-	VSUBPD.BCST.Z (BX), Z14, K2, Z14
-	VMOVUPD       Z14, 64(CX)(SI*1)
-	VADDPD        Z14, Z10, Z10
-	VFMADD231PD   Z14, Z14, Z0
-	VMOVUPD.Z     1088(DX)(DI*1), K2, Z15
-	VSUBPD.BCST.Z 8(BX), Z15, K2, Z15
-	VMOVUPD       Z15, 640(CX)(SI*1)
-	VADDPD        Z15, Z11, Z11
-	VFMADD231PD   Z15, Z14, Z1
-	VFMADD231PD   Z15, Z15, Z2
-	VMOVUPD.Z     2176(DX)(DI*1), K2, Z16
-	VSUBPD.BCST.Z 16(BX), Z16, K2, Z16
-	VMOVUPD       Z16, 1216(CX)(SI*1)
-	VADDPD        Z16, Z12, Z12
-	VFMADD231PD   Z16, Z14, Z3
-	VFMADD231PD   Z16, Z15, Z4
-	VFMADD231PD   Z16, Z16, Z5
-	VMOVUPD.Z     3264(DX)(DI*1), K2, Z17
-	VSUBPD.BCST.Z 24(BX), Z17, K2, Z17
-	VMOVUPD       Z17, 1792(CX)(SI*1)
-	VADDPD        Z17, Z13, Z13
-	VFMADD231PD   Z17, Z14, Z6
-	VFMADD231PD   Z17, Z15, Z7
-	VFMADD231PD   Z17, Z16, Z8
-	VFMADD231PD   Z17, Z17, Z9
-	ADDQ          step+24(FP), DI
-	VMOVUPD       Z0, (AX)
-	VMOVUPD       Z1, 64(AX)
-	VMOVUPD       Z2, 128(AX)
-	VMOVUPD       Z3, 192(AX)
-	VMOVUPD       Z4, 256(AX)
-	VMOVUPD       Z5, 320(AX)
-	VMOVUPD       Z6, 384(AX)
-	VMOVUPD       Z7, 448(AX)
-	VMOVUPD       Z8, 512(AX)
-	VMOVUPD       Z9, 576(AX)
-	VMOVUPD       Z10, 1024(AX)
-	VMOVUPD       Z11, 1088(AX)
-	VMOVUPD       Z12, 1152(AX)
-	VMOVUPD       Z13, 1216(AX)
-	VZEROUPPER
-	RET
-
-// func sumNarrow64x5AVX512(lanes *float64, tile *float64, rings *byte, step int, origin *float64, groups int, last int, next *byte, nextFrom int)
-// Requires: AVX, AVX512F, MMX+
-TEXT ·sumNarrow64x5AVX512(SB), NOSPLIT, $0-72
-	MOVQ    lanes+0(FP), AX
-	MOVQ    tile+8(FP), CX
-	MOVQ    rings+16(FP), DX
-	MOVQ    origin+32(FP), BX
-	VMOVUPD (AX), Z0
-	VMOVUPD 64(AX), Z1
-	VMOVUPD 128(AX), Z2
-	VMOVUPD 192(AX), Z3
-	VMOVUPD 256(AX), Z4
-	VMOVUPD 320(AX), Z5
-	VMOVUPD 384(AX), Z6
-	VMOVUPD 448(AX), Z7
-	VMOVUPD 512(AX), Z8
-	VMOVUPD 576(AX), Z9
-	VMOVUPD 640(AX), Z10
-	VMOVUPD 704(AX), Z11
-	VMOVUPD 768(AX), Z12
-	VMOVUPD 832(AX), Z13
-	VMOVUPD 896(AX), Z14
-	VMOVUPD 1024(AX), Z15
-	VMOVUPD 1088(AX), Z16
-	VMOVUPD 1152(AX), Z17
-	VMOVUPD 1216(AX), Z18
-	VMOVUPD 1280(AX), Z19
-	MOVQ    next+56(FP), SI
-	MOVQ    (SI), R8
-	MOVQ    32(SI), R9
-	MOVQ    64(SI), R10
-	MOVQ    96(SI), R11
-	MOVQ    128(SI), R12
-	MOVQ    nextFrom+64(FP), R13
-	MOVQ    groups+40(FP), R14
-	XORQ    SI, SI
-	XORQ    DI, DI
-	SHLQ    $0x07, R14
-	JZ      trianglelast
-
-triangle:
-	PREFETCHT1  (R8)(R13*1)
-	PREFETCHT1  64(R8)(R13*1)
-	PREFETCHT1  (R9)(R13*1)
-	PREFETCHT1  64(R9)(R13*1)
-	PREFETCHT1  (R10)(R13*1)
-	PREFETCHT1  64(R10)(R13*1)
-	PREFETCHT1  (R11)(R13*1)
-	PREFETCHT1  64(R11)(R13*1)
-	PREFETCHT1  (R12)(R13*1)
-	PREFETCHT1  64(R12)(R13*1)
-	ADDQ        $0x00000080, R13
-	VMOVUPD     (DX)(DI*1), Z20
-	VSUBPD.BCST (BX), Z20, Z20
-	VMOVUPD     Z20, (CX)(SI*1)
-	VADDPD      Z20, Z15, Z15
-	VFMADD231PD Z20, Z20, Z0
-	VMOVUPD     1088(DX)(DI*1), Z21
-	VSUBPD.BCST 8(BX), Z21, Z21
-	VMOVUPD     Z21, 576(CX)(SI*1)
-	VADDPD      Z21, Z16, Z16
-	VFMADD231PD Z21, Z20, Z1
-	VFMADD231PD Z21, Z21, Z2
-	VMOVUPD     2176(DX)(DI*1), Z22
-	VSUBPD.BCST 16(BX), Z22, Z22
-	VMOVUPD     Z22, 1152(CX)(SI*1)
-	VADDPD      Z22, Z17, Z17
-	VFMADD231PD Z22, Z20, Z3
-	VFMADD231PD Z22, Z21, Z4
-	VFMADD231PD Z22, Z22, Z5
-	VMOVUPD     3264(DX)(DI*1), Z23
-	VSUBPD.BCST 24(BX), Z23, Z23
-	VMOVUPD     Z23, 1728(CX)(SI*1)
-	VADDPD      Z23, Z18, Z18
-	VFMADD231PD Z23, Z20, Z6
-	VFMADD231PD Z23, Z21, Z7
-	VFMADD231PD Z23, Z22, Z8
-	VFMADD231PD Z23, Z23, Z9
-	VMOVUPD     4352(DX)(DI*1), Z24
-	VSUBPD.BCST 32(BX), Z24, Z24
-	VMOVUPD     Z24, 2304(CX)(SI*1)
-	VADDPD      Z24, Z19, Z19
-	VFMADD231PD Z24, Z20, Z10
-	VFMADD231PD Z24, Z21, Z11
-	VFMADD231PD Z24, Z22, Z12
-	VFMADD231PD Z24, Z23, Z13
-	VFMADD231PD Z24, Z24, Z14
-	ADDQ        step+24(FP), DI
-	VMOVUPD     (DX)(DI*1), Z20
-	VSUBPD.BCST (BX), Z20, Z20
-	VMOVUPD     Z20, 64(CX)(SI*1)
-	VADDPD      Z20, Z15, Z15
-	VFMADD231PD Z20, Z20, Z0
-	VMOVUPD     1088(DX)(DI*1), Z21
-	VSUBPD.BCST 8(BX), Z21, Z21
-	VMOVUPD     Z21, 640(CX)(SI*1)
-	VADDPD      Z21, Z16, Z16
-	VFMADD231PD Z21, Z20, Z1
-	VFMADD231PD Z21, Z21, Z2
-	VMOVUPD     2176(DX)(DI*1), Z22
-	VSUBPD.BCST 16(BX), Z22, Z22
-	VMOVUPD     Z22, 1216(CX)(SI*1)
-	VADDPD      Z22, Z17, Z17
-	VFMADD231PD Z22, Z20, Z3
-	VFMADD231PD Z22, Z21, Z4
-	VFMADD231PD Z22, Z22, Z5
-	VMOVUPD     3264(DX)(DI*1), Z23
-	VSUBPD.BCST 24(BX), Z23, Z23
-	VMOVUPD     Z23, 1792(CX)(SI*1)
-	VADDPD      Z23, Z18, Z18
-	VFMADD231PD Z23, Z20, Z6
-	VFMADD231PD Z23, Z21, Z7
-	VFMADD231PD Z23, Z22, Z8
-	VFMADD231PD Z23, Z23, Z9
-	VMOVUPD     4352(DX)(DI*1), Z24
-	VSUBPD.BCST 32(BX), Z24, Z24
-	VMOVUPD     Z24, 2368(CX)(SI*1)
-	VADDPD      Z24, Z19, Z19
-	VFMADD231PD Z24, Z20, Z10
-	VFMADD231PD Z24, Z21, Z11
-	VFMADD231PD Z24, Z22, Z12
-	VFMADD231PD Z24, Z23, Z13
-	VFMADD231PD Z24, Z24, Z14
-	ADDQ        step+24(FP), DI
-	ADDQ        $0x00000080, SI
-	CMPQ        SI, R14
-	JLT         triangle
-
-trianglelast:
-	MOVQ          last+48(FP), R14
-	KMOVW         R14, K1
-	SHRQ          $0x08, R14
-	KMOVW         R14, K2
-	PREFETCHT1    (R8)(R13*1)
-	PREFETCHT1    64(R8)(R13*1)
-	PREFETCHT1    (R9)(R13*1)
-	PREFETCHT1    64(R9)(R13*1)
-	PREFETCHT1    (R10)(R13*1)
-	PREFETCHT1    64(R10)(R13*1)
-	PREFETCHT1    (R11)(R13*1)
-	PREFETCHT1    64(R11)(R13*1)
-	PREFETCHT1    (R12)(R13*1)
-	PREFETCHT1    64(R12)(R13*1)
-	ADDQ          $0x00000080, R13
-	VMOVUPD.Z     (DX)(DI*1), K1, Z20
-	VSUBPD.BCST.Z (BX), Z20, K1, Z20
-	VMOVUPD       Z20, (CX)(SI*1)
-	VADDPD        Z20, Z15, Z15
-	VFMADD231PD   Z20, Z20, Z0
-	VMOVUPD.Z     1088(DX)(DI*1), K1, Z21
-	VSUBPD.BCST.Z 8(BX), Z21, K1, Z21
-	VMOVUPD       Z21, 576(CX)(SI*1)
-	VADDPD        Z21, Z16, Z16
-	VFMADD231PD   Z21, Z20, Z1
-	VFMADD231PD   Z21, Z21, Z2
-	VMOVUPD.Z     2176(DX)(DI*1), K1, Z22
-	VSUBPD.BCST.Z 16(BX), Z22, K1, Z22
-	VMOVUPD       Z22, 1152(CX)(SI*1)
-	VADDPD        Z22, Z17, Z17
-	VFMADD231PD   Z22, Z20, Z3
-	VFMADD231PD   Z22, Z21, Z4
-	VFMADD231PD   Z22, Z22, Z5
-	VMOVUPD.Z     3264(DX)(DI*1), K1, Z23
-	VSUBPD.BCST.Z 24(BX), Z23, K1, Z23
-	VMOVUPD       Z23, 1728(CX)(SI*1)
-	VADDPD        Z23, Z18, Z18
-	VFMADD231PD   Z23, Z20, Z6
-	VFMADD231PD   Z23, Z21, Z7
-	VFMADD231PD   Z23, Z22, Z8
-	VFMADD231PD   Z23, Z23, Z9
-	VMOVUPD.Z     4352(DX)(DI*1), K1, Z24
-	VSUBPD.BCST.Z 32(BX), Z24, K1, Z24
-	VMOVUPD       Z24, 2304(CX)(SI*1)
-	VADDPD        Z24, Z19, Z19
-	VFMADD231PD   Z24, Z20, Z10
-	VFMADD231PD   Z24, Z21, Z11
-	VFMADD231PD   Z24, Z22, Z12
-	VFMADD231PD   Z24, Z23, Z13
-	VFMADD231PD   Z24, Z24, Z14
-	ADDQ          step+24(FP), DI
-	VMOVUPD.Z     (DX)(DI*1), K2, Z20
-	VSUBPD.BCST.Z (BX), Z20, K2, Z20
-	VMOVUPD       Z20, 64(CX)(SI*1)
-	VADDPD        Z20, Z15, Z15
-	VFMADD231PD   Z20, Z20, Z0
-	VMOVUPD.Z     1088(DX)(DI*1), K2, Z21
-	VSUBPD.BCST.Z 8(BX), Z21, K2, Z21
-	VMOVUPD       Z21, 640(CX)(SI*1)
-	VADDPD        Z21, Z16, Z16
-	VFMADD231PD   Z21, Z20, Z1
-	VFMADD231PD   Z21, Z21, Z2
-	VMOVUPD.Z     2176(DX)(DI*1), K2, Z22
-	VSUBPD.BCST.Z 16(BX), Z22, K2, Z22
-	VMOVUPD       Z22, 1216(CX)(SI*1)
-	VADDPD        Z22, Z17, Z17
-	VFMADD231PD   Z22, Z20, Z3
-	VFMADD231PD   Z22, Z21, Z4
-	VFMADD231PD   Z22, Z22, Z5
-	VMOVUPD.Z     3264(DX)(DI*1), K2, Z23
-	VSUBPD.BCST.Z 24(BX), Z23, K2, Z23
-	VMOVUPD       Z23, 1792(CX)(SI*1)
-	VADDPD        Z23, Z18, Z18
-	VFMADD231PD   Z23, Z20, Z6
-	VFMADD231PD   Z23, Z21, Z7
-	VFMADD231PD   Z23, Z22, Z8
-	VFMADD231PD   Z23, Z23, Z9
-	VMOVUPD.Z     4352(DX)(DI*1), K2, Z24
-	VSUBPD.BCST.Z 32(BX), Z24, K2, Z24
-	VMOVUPD       Z24, 2368(CX)(SI*1)
-	VADDPD        Z24, Z19, Z19
-	VFMADD231PD   Z24, Z20, Z10
-	VFMADD231PD   Z24, Z21, Z11
-	VFMADD231PD   Z24, Z22, Z12
-	VFMADD231PD   Z24, Z23, Z13
-	VFMADD231PD   Z24, Z24, Z14
-	ADDQ          step+24(FP), DI
-	VMOVUPD       Z0, (AX)
-	VMOVUPD       Z1, 64(AX)
-	VMOVUPD       Z2, 128(AX)
-	VMOVUPD       Z3, 192(AX)
-	VMOVUPD       Z4, 256(AX)
-	VMOVUPD       Z5, 320(AX)
-	VMOVUPD       Z6, 384(AX)
-	VMOVUPD       Z7, 448(AX)
-	VMOVUPD       Z8, 512(AX)
-	VMOVUPD       Z9, 576(AX)
-	VMOVUPD       Z10, 640(AX)
-	VMOVUPD       Z11, 704(AX)
-	VMOVUPD       Z12, 768(AX)
-	VMOVUPD       Z13, 832(AX)
-	VMOVUPD       Z14, 896(AX)
-	VMOVUPD       Z15, 1024(AX)
-	VMOVUPD       Z16, 1088(AX)
-	VMOVUPD       Z17, 1152(AX)
-	VMOVUPD       Z18, 1216(AX)
-	VMOVUPD       Z19, 1280(AX)
-	VZEROUPPER
-	RET
-
-// func sumNarrow64x6AVX512(lanes *float64, tile *float64, rings *byte, step int, origin *float64, groups int, last int, next *byte, nextFrom int)
-// Requires: AVX, AVX512F, MMX+
-TEXT ·sumNarrow64x6AVX512(SB), NOSPLIT, $0-72
-	MOVQ    lanes+0(FP), AX
-	MOVQ    tile+8(FP), CX
-	MOVQ    rings+16(FP), DX
-	MOVQ    origin+32(FP), BX
-	VMOVUPD (AX), Z0
-	VMOVUPD 64(AX), Z1
-	VMOVUPD 128(AX), Z2
-	VMOVUPD 192(AX), Z3
-	VMOVUPD 256(AX), Z4
-	VMOVUPD 320(AX), Z5
-	VMOVUPD 384(AX), Z6
-	VMOVUPD 448(AX), Z7
-	VMOVUPD 512(AX), Z8
-	VMOVUPD 576(AX), Z9
-	VMOVUPD 640(AX), Z10
-	VMOVUPD 704(AX), Z11
-	VMOVUPD 768(AX), Z12
-	VMOVUPD 832(AX), Z13
-	VMOVUPD 896(AX), Z14
-	VMOVUPD 1536(AX), Z15
-	VMOVUPD 1600(AX), Z16
-	VMOVUPD 1664(AX), Z17
-	VMOVUPD 1728(AX), Z18
-	VMOVUPD 1792(AX), Z19
-	MOVQ    next+56(FP), SI
-	MOVQ    (SI), R8
-	MOVQ    32(SI), R9
-	MOVQ    64(SI), R10
-	MOVQ    nextFrom+64(FP), R11
-	MOVQ    groups+40(FP), R12
-	XORQ    SI, SI
-	XORQ    DI, DI
-	SHLQ    $0x07, R12
-	JZ      trianglelast
-
-triangle:
-	PREFETCHT1  (R8)(R11*1)
-	PREFETCHT1  64(R8)(R11*1)
-	PREFETCHT1  (R9)(R11*1)
-	PREFETCHT1  64(R9)(R11*1)
-	PREFETCHT1  (R10)(R11*1)
-	PREFETCHT1  64(R10)(R11*1)
-	ADDQ        $0x00000080, R11
-	VMOVUPD     (DX)(DI*1), Z20
-	VSUBPD.BCST (BX), Z20, Z20
-	VMOVUPD     Z20, (CX)(SI*1)
-	VADDPD      Z20, Z15, Z15
-	VFMADD231PD Z20, Z20, Z0
-	VMOVUPD     1088(DX)(DI*1), Z21
-	VSUBPD.BCST 8(BX), Z21, Z21
-	VMOVUPD     Z21, 576(CX)(SI*1)
-	VADDPD      Z21, Z16, Z16
-	VFMADD231PD Z21, Z20, Z1
-	VFMADD231PD Z21, Z21, Z2
-	VMOVUPD     2176(DX)(DI*1), Z22
-	VSUBPD.BCST 16(BX), Z22, Z22
-	VMOVUPD     Z22, 1152(CX)(SI*1)
-	VADDPD      Z22, Z17, Z17
-	VFMADD231PD Z22, Z20, Z3
-	VFMADD231PD Z22, Z21, Z4
-	VFMADD231PD Z22, Z22, Z5
-	VMOVUPD     3264(DX)(DI*1), Z23
-	VSUBPD.BCST 24(BX), Z23, Z23
-	VMOVUPD     Z23, 1728(CX)(SI*1)
-	VADDPD      Z23, Z18, Z18
-	VFMADD231PD Z23, Z20, Z6
-	VFMADD231PD Z23, Z21, Z7
-	VFMADD231PD Z23, Z22, Z8
-	VFMADD231PD Z23, Z23, Z9
-	VMOVUPD     4352(DX)(DI*1), Z24
-	VSUBPD.BCST 32(BX), Z24, Z24
-	VMOVUPD     Z24, 2304(CX)(SI*1)
-	VADDPD      Z24, Z19, Z19
-	VFMADD231PD Z24, Z20, Z10
-	VFMADD231PD Z24, Z21, Z11
-	VFMADD231PD Z24, Z22, Z12
-	VFMADD231PD Z24, Z23, Z13
-	VFMADD231PD Z24, Z24, Z14
-	ADDQ        step+24(FP), DI
-	VMOVUPD     (DX)(DI*1), Z20
-	VSUBPD.BCST (BX), Z20, Z20
-	VMOVUPD     Z20, 64(CX)(SI*1)
-	VADDPD      Z20, Z15, Z15
-	VFMADD231PD Z20, Z20, Z0
-	VMOVUPD     1088(DX)(DI*1), Z21
-	VSUBPD.BCST 8(BX), Z21, Z21
-	VMOVUPD     Z21, 640(CX)(SI*1)
-	VADDPD      Z21, Z16, Z16
-	VFMADD231PD Z21, Z20, Z1
-	VFMADD231PD Z21, Z21, Z2
-	VMOVUPD     2176(DX)(DI*1), Z22
-	VSUBPD.BCST 16(BX), Z22, Z22
-	VMOVUPD     Z22, 1216(CX)(SI*1)
-	VADDPD      Z22, Z17, Z17
-	VFMADD231PD Z22, Z20, Z3
-	VFMADD231PD Z22, Z21, Z4
-	VFMADD231PD Z22, Z22, Z5
-	VMOVUPD     3264(DX)(DI*1), Z23
-	VSUBPD.BCST 24(BX), Z23, Z23
-	VMOVUPD     Z23, 1792(CX)(SI*1)
-	VADDPD      Z23, Z18, Z18
-	VFMADD231PD Z23, Z20, Z6
-	VFMADD231PD Z23, Z21, Z7
-	VFMADD231PD Z23, Z22, Z8
-	VFMADD231PD Z23, Z23, Z9
-	VMOVUPD     4352(DX)(DI*1), Z24
-	VSUBPD.BCST 32(BX), Z24, Z24
-	VMOVUPD     Z24, 2368(CX)(SI*1)
-	VADDPD      Z24, Z19, Z19
-	VFMADD231PD Z24, Z20, Z10
-	VFMADD231PD Z24, Z21, Z11
-	VFMADD231PD Z24, Z22, Z12
-	VFMADD231PD Z24, Z23, Z13
-	VFMADD231PD Z24, Z24, Z14
-	ADDQ        step+24(FP), DI
-	ADDQ        $0x00000080, SI
-	CMPQ        SI, R12
-	JLT         triangle
-
-trianglelast:
-	MOVQ          last+48(FP), R12
-	KMOVW         R12, K1
-	SHRQ          $0x08, R12
-	KMOVW         R12, K2
-	PREFETCHT1    (R8)(R11*1)
-	PREFETCHT1    64(R8)(R11*1)
-	PREFETCHT1    (R9)(R11*1)
-	PREFETCHT1    64(R9)(R11*1)
-	PREFETCHT1    (R10)(R11*1)
-	PREFETCHT1    64(R10)(R11*1)
-	ADDQ          $0x00000080, R11
-	VMOVUPD.Z     (DX)(DI*1), K1, Z20
-	VSUBPD.BCST.Z (BX), Z20, K1, Z20
-	VMOVUPD       Z20, (CX)(SI*1)
-	VADDPD        Z20, Z15, Z15
-	VFMADD231PD   Z20, Z20, Z0
-	VMOVUPD.Z     1088(DX)(DI*1), K1, Z21
-	VSUBPD.BCST.Z 8(BX), Z21, K1, Z21
-	VMOVUPD       Z21, 576(CX)(SI*1)
-	VADDPD        Z21, Z16, Z16
-	VFMADD231PD   Z21, Z20, Z1
-	VFMADD231PD   Z21, Z21, Z2
-	VMOVUPD.Z     2176(DX)(DI*1), K1, Z22
-	VSUBPD.BCST.Z 16(BX), Z22, K1, Z22
-	VMOVUPD       Z22, 1152(CX)(SI*1)
-	VADDPD        Z22, Z17, Z17
-	VFMADD231PD   Z22, Z20, Z3
-	VFMADD231PD   Z22, Z21, Z4
-	VFMADD231PD   Z22, Z22, Z5
-	VMOVUPD.Z     3264(DX)(DI*1), K1, Z23
-	VSUBPD.BCST.Z 24(BX), Z23, K1, Z23
-	VMOVUPD       Z23, 1728(CX)(SI*1)
-	VADDPD        Z23, Z18, Z18
-	VFMADD231PD   Z23, Z20, Z6
-	VFMADD231PD   Z23, Z21, Z7
-	VFMADD231PD   Z23, Z22, Z8
-	VFMADD231PD   Z23, Z23, Z9
-	VMOVUPD.Z     4352(DX)(DI*1), K1, Z24
-	VSUBPD.BCST.Z 32(BX), Z24, K1, Z24
-	VMOVUPD       Z24, 2304(CX)(SI*1)
-	VADDPD        Z24, Z19, Z19
-	VFMADD231PD   Z24, Z20, Z10
-	VFMADD231PD   Z24, Z21, Z11
-	VFMADD231PD   Z24, Z22, Z12
-	VFMADD231PD   Z24, Z23, Z13
-	VFMADD231PD   Z24, Z24, Z14
-	ADDQ          step+24(FP), DI
-	VMOVUPD.Z     (DX)(DI*1), K2, Z20
-	VSUBPD.BCST.Z (BX), Z20, K2, Z20
-	VMOVUPD       Z20, 64(CX)(SI*1)
-	VADDPD        Z20, Z15, Z15
-	VFMADD231PD   Z20, Z20, Z0
-	VMOVUPD.Z     1088(DX)(DI*1), K2, Z21
-	VSUBPD.BCST.Z 8(BX), Z21, K2, Z21
-	VMOVUPD       Z21, 640(CX)(SI*1)
-	VADDPD        Z21, Z16, Z16
-	VFMADD231PD   Z21, Z20, Z1
-	VFMADD231PD   Z21, Z21, Z2
-	VMOVUPD.Z     2176(DX)(DI*1), K2, Z22
-	VSUBPD.BCST.Z 16(BX), Z22, K2, Z22
-	VMOVUPD       Z22, 1216(CX)(SI*1)
-	VADDPD        Z22, Z17, Z17
-	VFMADD231PD   Z22, Z20, Z3
-	VFMADD231PD   Z22, Z21, Z4
-	VFMADD231PD   Z22, Z22, Z5
-	VMOVUPD.Z     3264(DX)(DI*1), K2, Z23
-	VSUBPD.BCST.Z 24(BX), Z23, K2, Z23
-	VMOVUPD       Z23, 1792(CX)(SI*1)
-	VADDPD        Z23, Z18, Z18
-	VFMADD231PD   Z23, Z20, Z6
-	VFMADD231PD   Z23, Z21, Z7
-	VFMADD231PD   Z23, Z22, Z8
-	VFMADD231PD   Z23, Z23, Z9
-	VMOVUPD.Z     4352(DX)(DI*1), K2, Z24
-	VSUBPD.BCST.Z 32(BX), Z24, K2, Z24
-	VMOVUPD       Z24, 2368(CX)(SI*1)
-	VADDPD        Z24, Z19, Z19
-	VFMADD231PD   Z24, Z20, Z10
-	VFMADD231PD   Z24, Z21, Z11
-	VFMADD231PD   Z24, Z22, Z12
-	VFMADD231PD   Z24, Z23, Z13
-	VFMADD231PD   Z24, Z24, Z14
-	ADDQ          step+24(FP), DI
-	VMOVUPD       Z0, (AX)
-	VMOVUPD       Z1, 64(AX)
-	VMOVUPD       Z2, 128(AX)
-	VMOVUPD       Z3, 192(AX)
-	VMOVUPD       Z4, 256(AX)
-	VMOVUPD       Z5, 320(AX)
-	VMOVUPD       Z6, 384(AX)
-	VMOVUPD       Z7, 448(AX)
-	VMOVUPD       Z8, 512(AX)
-	VMOVUPD       Z9, 576(AX)
-	VMOVUPD       Z10, 640(AX)
-	VMOVUPD       Z11, 704(AX)
-	VMOVUPD       Z12, 768(AX)
-	VMOVUPD       Z13, 832(AX)
-	VMOVUPD       Z14, 896(AX)
-	VMOVUPD       Z15, 1536(AX)
-	VMOVUPD       Z16, 1600(AX)
-	VMOVUPD       Z17, 1664(AX)
-	VMOVUPD       Z18, 1728(AX)
-	VMOVUPD       Z19, 1792(AX)
-	VMOVUPD       960(AX), Z0
-	VMOVUPD       1024(AX), Z1
-	VMOVUPD       1088(AX), Z2
-	VMOVUPD       1152(AX), Z3
-	VMOVUPD       1216(AX), Z4
-	MOVQ          next+56(FP), SI
-	MOVQ          96(SI), R8
-	MOVQ          128(SI), R9
-	MOVQ          160(SI), R10
-	MOVQ          nextFrom+64(FP), R11
-	MOVQ          groups+40(FP), R12
-	XORQ          SI, SI
-	XORQ          DI, DI
-	SHLQ          $0x07, R12
-	JZ            rectanglelast
-
-rectangle:
-	PREFETCHT1  (R8)(R11*1)
-	PREFETCHT1  64(R8)(R11*1)
-	PREFETCHT1  (R9)(R11*1)
-	PREFETCHT1  64(R9)(R11*1)
-	PREFETCHT1  (R10)(R11*1)
-	PREFETCHT1  64(R10)(R11*1)
-	ADDQ        $0x00000080, R11
-	VMOVUPD     5440(DX)(DI*1), Z5
-	VSUBPD.BCST 40(BX), Z5, Z5
-	VMOVUPD     Z5, 2880(CX)(SI*1)
-	VMOVUPD     (CX)(SI*1), Z6
-	VFMADD231PD Z5, Z6, Z0
-	VMOVUPD     576(CX)(SI*1), Z6
-	VFMADD231PD Z5, Z6, Z1
-	VMOVUPD     1152(CX)(SI*1), Z6
-	VFMADD231PD Z5, Z6, Z2
-	VMOVUPD     1728(CX)(SI*1), Z6
-	VFMADD231PD Z5, Z6, Z3
-	VMOVUPD     2304(CX)(SI*1), Z6
-	VFMADD231PD Z5, Z6, Z4
-	ADDQ        step+24(FP), DI
-	VMOVUPD     5440(DX)(DI*1), Z5
-	VSUBPD.BCST 40(BX), Z5, Z5
-	VMOVUPD     Z5, 2944(CX)(SI*1)
-	VMOVUPD     64(CX)(SI*1), Z6
-	VFMADD231PD Z5, Z6, Z0
-	VMOVUPD     640(CX)(SI*1), Z6
-	VFMADD231PD Z5, Z6, Z1
-	VMOVUPD     1216(CX)(SI*1), Z6
-	VFMADD231PD Z5, Z6, Z2
-	VMOVUPD     1792(CX)(SI*1), Z6
-	VFMADD231PD Z5, Z6, Z3
-	VMOVUPD     2368(CX)(SI*1), Z6
-	VFMADD231PD Z5, Z6, Z4
-	ADDQ        step+24(FP), DI
-	ADDQ        $0x00000080, SI
-	CMPQ        SI, R12
-	JLT         rectangle
-
-rectanglelast:
-	MOVQ          last+48(FP), R12
-	KMOVW         R12, K1
-	SHRQ          $0x08, R12
-	KMOVW         R12, K2
-	PREFETCHT1    (R8)(R11*1)
-	PREFETCHT1    64(R8)(R11*1)
-	PREFETCHT1    (R9)(R11*1)
-	PREFETCHT1    64(R9)(R11*1)
-	PREFETCHT1    (R10)(R11*1)
-	PREFETCHT1    64(R10)(R11*1)
-	ADDQ          $0x00000080, R11
-	VMOVUPD.Z     5440(DX)(DI*1), K1, Z5
-	VSUBPD.BCST.Z 40(BX), Z5, K1, Z5
-	VMOVUPD       Z5, 2880(CX)(SI*1)
-	VMOVUPD       (CX)(SI*1), Z6
-	VFMADD231PD   Z5, Z6, Z0
-	VMOVUPD       576(CX)(SI*1), Z6
-	VFMADD231PD   Z5, Z6, Z1
-	VMOVUPD       1152(CX)(SI*1), Z6
-	VFMADD231PD   Z5, Z6, Z2
-	VMOVUPD       1728(CX)(SI*1), Z6
-	VFMADD231PD   Z5, Z6, Z3
-	VMOVUPD       2304(CX)(SI*1), Z6
-	VFMADD231PD   Z5, Z6, Z4
-	ADDQ          step+24(FP), DI
-	VMOVUPD.Z     5440(DX)(DI*1), K2, Z5
-	VSUBPD.BCST.Z 40(BX), Z5, K2, Z5
-	VMOVUPD       Z5, 2944(CX)(SI*1)
-	VMOVUPD       64(CX)(SI*1), Z6
-	VFMADD231PD   Z5, Z6, Z0
-	VMOVUPD       640(CX)(SI*1), Z6
-	VFMADD231PD   Z5, Z6, Z1
-	VMOVUPD       1216(CX)(SI*1), Z6
-	VFMADD231PD   Z5, Z6, Z2
-	VMOVUPD       1792(CX)(SI*1), Z6
-	VFMADD231PD   Z5, Z6, Z3
-	VMOVUPD       2368(CX)(SI*1), Z6
-	VFMADD231PD   Z5, Z6, Z4
-	ADDQ          step+24(FP), DI
-	VMOVUPD       Z0, 960(AX)
-	VMOVUPD       Z1, 1024(AX)
-	VMOVUPD       Z2, 1088(AX)
-	VMOVUPD       Z3, 1152(AX)
-	VMOVUPD       Z4, 1216(AX)
-	VMOVUPD       1280(AX), Z0
-	VMOVUPD       1856(AX), Z1
-	MOVQ          next+56(FP), DX
-	MOVQ          nextFrom+64(FP), DX
-	MOVQ          groups+40(FP), BX
-	XORQ          SI, SI
-	SHLQ          $0x07, BX
-	JZ            otherslast
-
-others:
-	ADDQ        $0x00000080, DX
-	VMOVUPD     2880(CX)(SI*1), Z2
-	VADDPD      Z2, Z1, Z1
-	VFMADD231PD Z2, Z2, Z0
-	VMOVUPD     2944(CX)(SI*1), Z2
-	VADDPD      Z2, Z1, Z1
-	VFMADD231PD Z2, Z2, Z0
-	ADDQ        $0x00000080, SI
-	CMPQ        SI, BX
-	JLT         others
-
-otherslast:
-	ADDQ        $0x00000080, DX
-	VMOVUPD     2880(CX)(SI*1), Z2
-	VADDPD      Z2, Z1, Z1
-	VFMADD231PD Z2, Z2, Z0
-	VMOVUPD     2944(CX)(SI*1), Z2
-	VADDPD      Z2, Z1, Z1
-	VFMADD231PD Z2, Z2, Z0
-	VMOVUPD     Z0, 1280(AX)
-	VMOVUPD     Z1, 1856(AX)
-	VZEROUPPER
-	RET
-
-// func sumNarrow64x7AVX512(lanes *float64, tile *float64, rings *byte, step int, origin *float64, groups int, last int, next *byte, nextFrom int)
-// Requires: AVX, AVX512F, MMX+
-TEXT ·sumNarrow64x7AVX512(SB), NOSPLIT, $0-72
-	MOVQ    lanes+0(FP), AX
-	MOVQ    tile+8(FP), CX
-	MOVQ    rings+16(FP), DX
-	MOVQ    origin+32(FP), BX
-	VMOVUPD (AX), Z0
-	VMOVUPD 64(AX), Z1
-	VMOVUPD 128(AX), Z2
-	VMOVUPD 192(AX), Z3
-	VMOVUPD 256(AX), Z4
-	VMOVUPD 320(AX), Z5
-	VMOVUPD 384(AX), Z6
-	VMOVUPD 448(AX), Z7
-	VMOVUPD 512(AX), Z8
-	VMOVUPD 576(AX), Z9
-	VMOVUPD 640(AX), Z10
-	VMOVUPD 704(AX), Z11
-	VMOVUPD 768(AX), Z12
-	VMOVUPD 832(AX), Z13
-	VMOVUPD 896(AX), Z14
-	VMOVUPD 2048(AX), Z15
-	VMOVUPD 2112(AX), Z16
-	VMOVUPD 2176(AX), Z17
-	VMOVUPD 2240(AX), Z18
-	VMOVUPD 2304(AX), Z19
-	MOVQ    next+56(FP), SI
-	MOVQ    (SI), R8
-	MOVQ    32(SI), R9
-	MOVQ    64(SI), R10
-	MOVQ    nextFrom+64(FP), R11
-	MOVQ    groups+40(FP), R12
-	XORQ    SI, SI
-	XORQ    DI, DI
-	SHLQ    $0x07, R12
-	JZ      trianglelast
-
-triangle:
-	PREFETCHT1  (R8)(R11*1)
-	PREFETCHT1  64(R8)(R11*1)
-	PREFETCHT1  (R9)(R11*1)
-	PREFETCHT1  64(R9)(R11*1)
-	PREFETCHT1  (R10)(R11*1)
-	PREFETCHT1  64(R10)(R11*1)
-	ADDQ        $0x00000080, R11
-	VMOVUPD     (DX)(DI*1), Z20
-	VSUBPD.BCST (BX), Z20, Z20
-	VMOVUPD     Z20, (CX)(SI*1)
-	VADDPD      Z20, Z15, Z15
-	VFMADD231PD Z20, Z20, Z0
-	VMOVUPD     1088(DX)(DI*1), Z21
-	VSUBPD.BCST 8(BX), Z21, Z21
-	VMOVUPD     Z21, 576(CX)(SI*1)
-	VADDPD      Z21, Z16, Z16
-	VFMADD231PD Z21, Z20, Z1
-	VFMADD231PD Z21, Z21, Z2
-	VMOVUPD     2176(DX)(DI*1), Z22
-	VSUBPD.BCST 16(BX), Z22, Z22
-	VMOVUPD     Z22, 1152(CX)(SI*1)
-	VADDPD      Z22, Z17, Z17
-	VFMADD231PD Z22, Z20, Z3
-	VFMADD231PD Z22, Z21, Z4
-	VFMADD231PD Z22, Z22, Z5
-	VMOVUPD     3264(DX)(DI*1), Z23
-	VSUBPD.BCST 24(BX), Z23, Z23
-	VMOVUPD     Z23, 1728(CX)(SI*1)
-	VADDPD      Z23, Z18, Z18
-	VFMADD231PD Z23, Z20, Z6
-	VFMADD231PD Z23, Z21, Z7
-	VFMADD231PD Z23, Z22, Z8
-	VFMADD231PD Z23, Z23, Z9
-	VMOVUPD     4352(DX)(DI*1), Z24
-	VSUBPD.BCST 32(BX), Z24, Z24
-	VMOVUPD     Z24, 2304(CX)(SI*1)
-	VADDPD      Z24, Z19, Z19
-	VFMADD231PD Z24, Z20, Z10
-	VFMADD231PD Z24, Z21, Z11
-	VFMADD231PD Z24, Z22, Z12
-	VFMADD231PD Z24, Z23, Z13
-	VFMADD231PD Z24, Z24, Z14
-	ADDQ        step+24(FP), DI
-	VMOVUPD     (DX)(DI*1), Z20
-	VSUBPD.BCST (BX), Z20, Z20
-	VMOVUPD     Z20, 64(CX)(SI*1)
-	VADDPD      Z20, Z15, Z15
-	VFMADD231PD Z20, Z20, Z0
-	VMOVUPD     1088(DX)(DI*1), Z21
-	VSUBPD.BCST 8(BX), Z21, Z21
-	VMOVUPD     Z21, 640(CX)(SI*1)
-	VADDPD      Z21, Z16, Z16
-	VFMADD231PD Z21, Z20, Z1
-	VFMADD231PD Z21, Z21, Z2
-	VMOVUPD     2176(DX)(DI*1), Z22
-	VSUBPD.BCST 16(BX), Z22, Z22
-	VMOVUPD     Z22, 1216(CX)(SI*1)
-	VADDPD      Z22, Z17, Z17
-	VFMADD231PD Z22, Z20, Z3
-	VFMADD231PD Z22, Z21, Z4
-	VFMADD231PD Z22, Z22, Z5
-	VMOVUPD     3264(DX)(DI*1), Z23
-	VSUBPD.BCST 24(BX), Z23, Z23
-	VMOVUPD     Z23, 1792(CX)(SI*1)
-	VADDPD      Z23, Z18, Z18
-	VFMADD231PD Z23, Z20, Z6
-	VFMADD231PD Z23, Z21, Z7
-	VFMADD231PD Z23, Z22, Z8
-	VFMADD231PD Z23, Z23, Z9
-	VMOVUPD     4352(DX)(DI*1), Z24
-	VSUBPD.BCST 32(BX), Z24, Z24
-	VMOVUPD     Z24, 2368(CX)(SI*1)
-	VADDPD      Z24, Z19, Z19
-	VFMADD231PD Z24, Z20, Z10
-	VFMADD231PD Z24, Z21, Z11
-	VFMADD231PD Z24, Z22, Z12
-	VFMADD231PD Z24, Z23, Z13
-	VFMADD231PD Z24, Z24, Z14
-	ADDQ        step+24(FP), DI
-	ADDQ        $0x00000080, SI
-	CMPQ        SI, R12
-	JLT         triangle
-
-trianglelast:
-	MOVQ          last+48(FP), R12
-	KMOVW         R12, K1
-	SHRQ          $0x08, R12
-	KMOVW         R12, K2
-	PREFETCHT1    (R8)(R11*1)
-	PREFETCHT1    64(R8)(R11*1)
-	PREFETCHT1    (R9)(R11*1)
-	PREFETCHT1    64(R9)(R11*1)
-	PREFETCHT1    (R10)(R11*1)
-	PREFETCHT1    64(R10)(R11*1)
-	ADDQ          $0x00000080, R11
-	VMOVUPD.Z     (DX)(DI*1), K1, Z20
-	VSUBPD.BCST.Z (BX), Z20, K1, Z20
-	VMOVUPD       Z20, (CX)(SI*1)
-	VADDPD        Z20, Z15, Z15
-	VFMADD231PD   Z20, Z20, Z0
-	VMOVUPD.Z     1088(DX)(DI*1), K1, Z21
-	VSUBPD.BCST.Z 8(BX), Z21, K1, Z21
-	VMOVUPD       Z21, 576(CX)(SI*1)
-	VADDPD        Z21, Z16, Z16
-	VFMADD231PD   Z21, Z20, Z1
-	VFMADD231PD   Z21, Z21, Z2
-	VMOVUPD.Z     2176(DX)(DI*1), K1, Z22
-	VSUBPD.BCST.Z 16(BX), Z22, K1, Z22
-	VMOVUPD       Z22, 1152(CX)(SI*1)
-	VADDPD        Z22, Z17, Z17
-	VFMADD231PD   Z22, Z20, Z3
-	VFMADD231PD   Z22, Z21, Z4
-	VFMADD231PD   Z22, Z22, Z5
-	VMOVUPD.Z     3264(DX)(DI*1), K1, Z23
-	VSUBPD.BCST.Z 24(BX), Z23, K1, Z23
-	VMOVUPD       Z23, 1728(CX)(SI*1)
-	VADDPD        Z23, Z18, Z18
-	VFMADD231PD   Z23, Z20, Z6
-	VFMADD231PD   Z23, Z21, Z7
-	VFMADD231PD   Z23, Z22, Z8
-	VFMADD231PD   Z23, Z23, Z9
-	VMOVUPD.Z     4352(DX)(DI*1), K1, Z24
-	VSUBPD.BCST.Z 32(BX), Z24, K1, Z24
-	VMOVUPD       Z24, 2304(CX)(SI*1)
-	VADDPD        Z24, Z19, Z19
-	VFMADD231PD   Z24, Z20, Z10
-	VFMADD231PD   Z24, Z21, Z11
-	VFMADD231PD   Z24, Z22, Z12
-	VFMADD231PD   Z24, Z23, Z13
-	VFMADD231PD   Z24, Z24, Z14
-	ADDQ          step+24(FP), DI
-	VMOVUPD.Z     (DX)(DI*1), K2, Z20
-	VSUBPD.BCST.Z (BX), Z20, K2, Z20
-	VMOVUPD       Z20, 64(CX)(SI*1)
-	VADDPD        Z20, Z15, Z15
-	VFMADD231PD   Z20, Z20, Z0
-	VMOVUPD.Z     1088(DX)(DI*1), K2, Z21
-	VSUBPD.BCST.Z 8(BX), Z21, K2, Z21
-	VMOVUPD       Z21, 640(CX)(SI*1)
-	VADDPD        Z21, Z16, Z16
-	VFMADD231PD   Z21, Z20, Z1
-	VFMADD231PD   Z21, Z21, Z2
-	VMOVUPD.Z     2176(DX)(DI*1), K2, Z22
-	VSUBPD.BCST.Z 16(BX), Z22, K2, Z22
-	VMOVUPD       Z22, 1216(CX)(SI*1)
-	VADDPD        Z22, Z17, Z17
-	VFMADD231PD   Z22, Z20, Z3
-	VFMADD231PD   Z22, Z21, Z4
-	VFMADD231PD   Z22, Z22, Z5
-	VMOVUPD.Z     3264(DX)(DI*1), K2, Z23
-	VSUBPD.BCST.Z 24(BX), Z23, K2, Z23
-	VMOVUPD       Z23, 1792(CX)(SI*1)
-	VADDPD        Z23, Z18, Z18
-	VFMADD231PD   Z23, Z20, Z6
-	VFMADD231PD   Z23, Z21, Z7
-	VFMADD231PD   Z23, Z22, Z8
-	VFMADD231PD   Z23, Z23, Z9
-	VMOVUPD.Z     4352(DX)(DI*1), K2, Z24
-	VSUBPD.BCST.Z 32(BX), Z24, K2, Z24
-	VMOVUPD       Z24, 2368(CX)(SI*1)
-	VADDPD        Z24, Z19, Z19
-	VFMADD231PD   Z24, Z20, Z10
-	VFMADD231PD   Z24, Z21, Z11
-	VFMADD231PD   Z24, Z22, Z12
-	VFMADD231PD   Z24, Z23, Z13
-	VFMADD231PD   Z24, Z24, Z14
-	ADDQ          step+24(FP), DI
-	VMOVUPD       Z0, (AX)
-	VMOVUPD       Z1, 64(AX)
-	VMOVUPD       Z2, 128(AX)
-	VMOVUPD       Z3, 192(AX)
-	VMOVUPD       Z4, 256(AX)
-	VMOVUPD       Z5, 320(AX)
-	VMOVUPD       Z6, 384(AX)
-	VMOVUPD       Z7, 448(AX)
-	VMOVUPD       Z8, 512(AX)
-	VMOVUPD       Z9, 576(AX)
-	VMOVUPD       Z10, 640(AX)
-	VMOVUPD       Z11, 704(AX)
-	VMOVUPD       Z12, 768(AX)
-	VMOVUPD       Z13, 832(AX)
-	VMOVUPD       Z14, 896(AX)
-	VMOVUPD       Z15, 2048(AX)
-	VMOVUPD       Z16, 2112(AX)
-	VMOVUPD       Z17, 2176(AX)
-	VMOVUPD       Z18, 2240(AX)
-	VMOVUPD       Z19, 2304(AX)
-	VMOVUPD       960(AX), Z0
-	VMOVUPD       1024(AX), Z1
-	VMOVUPD       1088(AX), Z2
-	VMOVUPD       1152(AX), Z3
-	VMOVUPD       1216(AX), Z4
-	VMOVUPD       1344(AX), Z5
-	VMOVUPD       1408(AX), Z6
-	VMOVUPD       1472(AX), Z7
-	VMOVUPD       1536(AX), Z8
-	VMOVUPD       1600(AX), Z9
-	MOVQ          next+56(FP), SI
-	MOVQ          96(SI), R8
-	MOVQ          128(SI), R9
-	MOVQ          160(SI), R10
-	MOVQ          192(SI), R11
-	MOVQ          nextFrom+64(FP), R12
-	MOVQ          groups+40(FP), R13
-	XORQ          SI, SI
-	XORQ          DI, DI
-	SHLQ          $0x07, R13
-	JZ            rectanglelast
-
-rectangle:
-	PREFETCHT1  (R8)(R12*1)
-	PREFETCHT1  64(R8)(R12*1)
-	PREFETCHT1  (R9)(R12*1)
-	PREFETCHT1  64(R9)(R12*1)
-	PREFETCHT1  (R10)(R12*1)
-	PREFETCHT1  64(R10)(R12*1)
-	PREFETCHT1  (R11)(R12*1)
-	PREFETCHT1  64(R11)(R12*1)
-	ADDQ        $0x00000080, R12
-	VMOVUPD     5440(DX)(DI*1), Z10
-	VSUBPD.BCST 40(BX), Z10, Z10
-	VMOVUPD     Z10, 2880(CX)(SI*1)
-	VMOVUPD     6528(DX)(DI*1), Z11
-	VSUBPD.BCST 48(BX), Z11, Z11
-	VMOVUPD     Z11, 3456(CX)(SI*1)
-	VMOVUPD     (CX)(SI*1), Z12
-	VFMADD231PD Z10, Z12, Z0
-	VFMADD231PD Z11, Z12, Z5
-	VMOVUPD     576(CX)(SI*1), Z12
-	VFMADD231PD Z10, Z12, Z1
-	VFMADD231PD Z11, Z12, Z6
-	VMOVUPD     1152(CX)(SI*1), Z12
-	VFMADD231PD Z10, Z12, Z2
-	VFMADD231PD Z11, Z12, Z7
-	VMOVUPD     1728(CX)(SI*1), Z12
-	VFMADD231PD Z10, Z12, Z3
-	VFMADD231PD Z11, Z12, Z8
-	VMOVUPD     2304(CX)(SI*1), Z12
-	VFMADD231PD Z10, Z12, Z4
-	VFMADD231PD Z11, Z12, Z9
-	ADDQ        step+24(FP), DI
-	VMOVUPD     5440(DX)(DI*1), Z10
-	VSUBPD.BCST 40(BX), Z10, Z10
-	VMOVUPD     Z10, 2944(CX)(SI*1)
-	VMOVUPD     6528(DX)(DI*1), Z11
-	VSUBPD.BCST 48(BX), Z11, Z11
-	VMOVUPD     Z11, 3520(CX)(SI*1)
-	VMOVUPD     64(CX)(SI*1), Z12
-	VFMADD231PD Z10, Z12, Z0
-	VFMADD231PD Z11, Z12, Z5
-	VMOVUPD     640(CX)(SI*1), Z12
-	VFMADD231PD Z10, Z12, Z1
-	VFMADD231PD Z11, Z12, Z6
-	VMOVUPD     1216(CX)(SI*1), Z12
-	VFMADD231PD Z10, Z12, Z2
-	VFMADD231PD Z11, Z12, Z7
-	VMOVUPD     1792(CX)(SI*1), Z12
-	VFMADD231PD Z10, Z12, Z3
-	VFMADD231PD Z11, Z12, Z8
-	VMOVUPD     2368(CX)(SI*1), Z12
-	VFMADD231PD Z10, Z12, Z4
-	VFMADD231PD Z11, Z12, Z9
-	ADDQ        step+24(FP), DI
-	ADDQ        $0x00000080, SI
-	CMPQ        SI, R13
-	JLT         rectangle
-
-rectanglelast:
-	MOVQ          last+48(FP), R13
-	KMOVW         R13, K1
-	SHRQ          $0x08, R13
-	KMOVW         R13, K2
-	PREFETCHT1    (R8)(R12*1)
-	PREFETCHT1    64(R8)(R12*1)
-	PREFETCHT1    (R9)(R12*1)
-	PREFETCHT1    64(R9)(R12*1)
-	PREFETCHT1    (R10)(R12*1)
-	PREFETCHT1    64(R10)(R12*1)
-	PREFETCHT1    (R11)(R12*1)
-	PREFETCHT1    64(R11)(R12*1)
-	ADDQ          $0x00000080, R12
-	VMOVUPD.Z     5440(DX)(DI*1), K1, Z10
-	VSUBPD.BCST.Z 40(BX), Z10, K1, Z10
-	VMOVUPD       Z10, 2880(CX)(SI*1)
-	VMOVUPD.Z     6528(DX)(DI*1), K1, Z11
-	VSUBPD.BCST.Z 48(BX), Z11, K1, Z11
-	VMOVUPD       Z11, 3456(CX)(SI*1)
-	VMOVUPD       (CX)(SI*1), Z12
-	VFMADD231PD   Z10, Z12, Z0
-	VFMADD231PD   Z11, Z12, Z5
-	VMOVUPD       576(CX)(SI*1), Z12
-	VFMADD231PD   Z10, Z12, Z1
-	VFMADD231PD   Z11, Z12, Z6
-	VMOVUPD       1152(CX)(SI*1), Z12
-	VFMADD231PD   Z10, Z12, Z2
-	VFMADD231PD   Z11, Z12, Z7
-	VMOVUPD       1728(CX)(SI*1), Z12
-	VFMADD231PD   Z10, Z12, Z3
-	VFMADD231PD   Z11, Z12, Z8
-	VMOVUPD       2304(CX)(SI*1), Z12
-	VFMADD231PD   Z10, Z12, Z4
-	VFMADD231PD   Z11, Z12, Z9
-	ADDQ          step+24(FP), DI
-	VMOVUPD.Z     5440(DX)(DI*1), K2, Z10
-	VSUBPD.BCST.Z 40(BX), Z10, K2, Z10
-	VMOVUPD       Z10, 2944(CX)(SI*1)
-	VMOVUPD.Z     6528(DX)(DI*1), K2, Z11
-	VSUBPD.BCST.Z 48(BX), Z11, K2, Z11
-	VMOVUPD       Z11, 3520(CX)(SI*1)
-	VMOVUPD       64(CX)(SI*1), Z12
-	VFMADD231PD   Z10, Z12, Z0
-	VFMADD231PD   Z11, Z12, Z5
-	VMOVUPD       640(CX)(SI*1), Z12
-	VFMADD231PD   Z10, Z12, Z1
-	VFMADD231PD   Z11, Z12, Z6
-	VMOVUPD       1216(CX)(SI*1), Z12
-	VFMADD231PD   Z10, Z12, Z2
-	VFMADD231PD   Z11, Z12, Z7
-	VMOVUPD       1792(CX)(SI*1), Z12
-	VFMADD231PD   Z10, Z12, Z3
-	VFMADD231PD   Z11, Z12, Z8
-	VMOVUPD       2368(CX)(SI*1), Z12
-	VFMADD231PD   Z10, Z12, Z4
-	VFMADD231PD   Z11, Z12, Z9
-	ADDQ          step+24(FP), DI
-	VMOVUPD       Z0, 960(AX)
-	VMOVUPD       Z1, 1024(AX)
-	VMOVUPD       Z2, 1088(AX)
-	VMOVUPD       Z3, 1152(AX)
-	VMOVUPD       Z4, 1216(AX)
-	VMOVUPD       Z5, 1344(AX)
-	VMOVUPD       Z6, 1408(AX)
-	VMOVUPD       Z7, 1472(AX)
-	VMOVUPD       Z8, 1536(AX)
-	VMOVUPD       Z9, 1600(AX)
-	VMOVUPD       1280(AX), Z0
-	VMOVUPD       1664(AX), Z1
-	VMOVUPD       1728(AX), Z2
-	VMOVUPD       2368(AX), Z3
-	VMOVUPD       2432(AX), Z4
-	MOVQ          next+56(FP), DX
-	MOVQ          nextFrom+64(FP), DX
-	MOVQ          groups+40(FP), BX
-	XORQ          SI, SI
-	SHLQ          $0x07, BX
-	JZ            otherslast
-
-others:
-	ADDQ        $0x00000080, DX
-	VMOVUPD     2880(CX)(SI*1), Z5
-	VADDPD      Z5, Z3, Z3
-	VFMADD231PD Z5, Z5, Z0
-	VMOVUPD     3456(CX)(SI*1), Z6
-	VADDPD      Z6, Z4, Z4
-	VFMADD231PD Z6, Z5, Z1
-	VFMADD231PD Z6, Z6, Z2
-	VMOVUPD     2944(CX)(SI*1), Z5
-	VADDPD      Z5, Z3, Z3
-	VFMADD231PD Z5, Z5, Z0
-	VMOVUPD     3520(CX)(SI*1), Z6
-	VADDPD      Z6, Z4, Z4
-	VFMADD231PD Z6, Z5, Z1
-	VFMADD231PD Z6, Z6, Z2
-	ADDQ        $0x00000080, SI
-	CMPQ        SI, BX
-	JLT         others
-
-otherslast:
-	ADDQ        $0x00000080, DX
-	VMOVUPD     2880(CX)(SI*1), Z5
-	VADDPD      Z5, Z3, Z3
-	VFMADD231PD Z5, Z5, Z0
-	VMOVUPD     3456(CX)(SI*1), Z6
-	VADDPD      Z6, Z4, Z4
-	VFMADD231PD Z6, Z5, Z1
-	VFMADD231PD Z6, Z6, Z2
-	VMOVUPD     2944(CX)(SI*1), Z5
-	VADDPD      Z5, Z3, Z3
-	VFMADD231PD Z5, Z5, Z0
-	VMOVUPD     3520(CX)(SI*1), Z6
-	VADDPD      Z6, Z4, Z4
-	VFMADD231PD Z6, Z5, Z1
-	VFMADD231PD Z6, Z6, Z2
-	VMOVUPD     Z0, 1280(AX)
-	VMOVUPD     Z1, 1664(AX)
-	VMOVUPD     Z2, 1728(AX)
-	VMOVUPD     Z3, 2368(AX)
-	VMOVUPD     Z4, 2432(AX)
-	VZEROUPPER
-	RET
-
-// func sumNarrow64x8AVX512(lanes *float64, tile *float64, rings *byte, step int, origin *float64, groups int, last int, next *byte, nextFrom int)
-// Requires: AVX, AVX512F, MMX+
-TEXT ·sumNarrow64x8AVX512(SB), NOSPLIT, $0-72
-	MOVQ    lanes+0(FP), AX
-	MOVQ    tile+8(FP), CX
-	MOVQ    rings+16(FP), DX
-	MOVQ    origin+32(FP), BX
-	VMOVUPD (AX), Z0
-	VMOVUPD 64(AX), Z1
-	VMOVUPD 128(AX), Z2
-	VMOVUPD 192(AX), Z3
-	VMOVUPD 256(AX), Z4
-	VMOVUPD 320(AX), Z5
-	VMOVUPD 384(AX), Z6
-	VMOVUPD 448(AX), Z7
-	VMOVUPD 512(AX), Z8
-	VMOVUPD 576(AX), Z9
-	VMOVUPD 640(AX), Z10
-	VMOVUPD 704(AX), Z11
-	VMOVUPD 768(AX), Z12
-	VMOVUPD 832(AX), Z13
-	VMOVUPD 896(AX), Z14
-	VMOVUPD 2560(AX), Z15
-	VMOVUPD 2624(AX), Z16
-	VMOVUPD 2688(AX), Z17
-	VMOVUPD 2752(AX), Z18
-	VMOVUPD 2816(AX), Z19
-	MOVQ    next+56(FP), SI
-	MOVQ    (SI), R8
-	MOVQ    32(SI), R9
-	MOVQ    64(SI), R10
-	MOVQ    nextFrom+64(FP), R11
-	MOVQ    groups+40(FP), R12
-	XORQ    SI, SI
-	XORQ    DI, DI
-	SHLQ    $0x07, R12
-	JZ      trianglelast
-
-triangle:
-	PREFETCHT1  (R8)(R11*1)
-	PREFETCHT1  64(R8)(R11*1)
-	PREFETCHT1  (R9)(R11*1)
-	PREFETCHT1  64(R9)(R11*1)
-	PREFETCHT1  (R10)(R11*1)
-	PREFETCHT1  64(R10)(R11*1)
-	ADDQ        $0x00000080, R11
-	VMOVUPD     (DX)(DI*1), Z20
-	VSUBPD.BCST (BX), Z20, Z20
-	VMOVUPD     Z20, (CX)(SI*1)
-	VADDPD      Z20, Z15, Z15
-	VFMADD231PD Z20, Z20, Z0
-	VMOVUPD     1088(DX)(DI*1), Z21
-	VSUBPD.BCST 8(BX), Z21, Z21
-	VMOVUPD     Z21, 576(CX)(SI*1)
-	VADDPD      Z21, Z16, Z16
-	VFMADD231PD Z21, Z20, Z1
-	VFMADD231PD Z21, Z21, Z2
-	VMOVUPD     2176(DX)(DI*1), Z22
-	VSUBPD.BCST 16(BX), Z22, Z22
-	VMOVUPD     Z22, 1152(CX)(SI*1)
-	VADDPD      Z22, Z17, Z17
-	VFMADD231PD Z22, Z20, Z3
-	VFMADD231PD Z22, Z21, Z4
-	VFMADD231PD Z22, Z22, Z5
-	VMOVUPD     3264(DX)(DI*1), Z23
-	VSUBPD.BCST 24(BX), Z23, Z23
-	VMOVUPD     Z23, 1728(CX)(SI*1)
-	VADDPD      Z23, Z18, Z18
-	VFMADD231PD Z23, Z20, Z6
-	VFMADD231PD Z23, Z21, Z7
-	VFMADD231PD Z23, Z22, Z8
-	VFMADD231PD Z23, Z23, Z9
-	VMOVUPD     4352(DX)(DI*1), Z24
-	VSUBPD.BCST 32(BX), Z24, Z24
-	VMOVUPD     Z24, 2304(CX)(SI*1)
-	VADDPD      Z24, Z19, Z19
-	VFMADD231PD Z24, Z20, Z10
-	VFMADD231PD Z24, Z21, Z11
-	VFMADD231PD Z24, Z22, Z12
-	VFMADD231PD Z24, Z23, Z13
-	VFMADD231PD Z24, Z24, Z14
-	ADDQ        step+24(FP), DI
-	VMOVUPD     (DX)(DI*1), Z20
-	VSUBPD.BCST (BX), Z20, Z20
-	VMOVUPD     Z20, 64(CX)(SI*1)
-	VADDPD      Z20, Z15, Z15
-	VFMADD231PD Z20, Z20, Z0
-	VMOVUPD     1088(DX)(DI*1), Z21
-	VSUBPD.BCST 8(BX), Z21, Z21
-	VMOVUPD     Z21, 640(CX)(SI*1)
-	VADDPD      Z21, Z16, Z16
-	VFMADD231PD Z21, Z20, Z1
-	VFMADD231PD Z21, Z21, Z2
-	VMOVUPD     2176(DX)(DI*1), Z22
-	VSUBPD.BCST 16(BX), Z22, Z22
-	VMOVUPD     Z22, 1216(CX)(SI*1)
-	VADDPD      Z22, Z17, Z17
-	VFMADD231PD Z22, Z20, Z3
-	VFMADD231PD Z22, Z21, Z4
-	VFMADD231PD Z22, Z22, Z5
-	VMOVUPD     3264(DX)(DI*1), Z23
-	VSUBPD.BCST 24(BX), Z23, Z23
-	VMOVUPD     Z23, 1792(CX)(SI*1)
-	VADDPD      Z23, Z18, Z18
-	VFMADD231PD Z23, Z20, Z6
-	VFMADD231PD Z23, Z21, Z7
-	VFMADD231PD Z23, Z22, Z8
-	VFMADD231PD Z23, Z23, Z9
-	VMOVUPD     4352(DX)(DI*1), Z24
-	VSUBPD.BCST 32(BX), Z24, Z24
-	VMOVUPD     Z24, 2368(CX)(SI*1)
-	VADDPD      Z24, Z19, Z19
-	VFMADD231PD Z24, Z20, Z10
-	VFMADD231PD Z24, Z21, Z11
-	VFMADD231PD Z24, Z22, Z12
-	VFMADD231PD Z24, Z23, Z13
-	VFMADD231PD Z24, Z24, Z14
-	ADDQ        step+24(FP), DI
-	ADDQ        $0x00000080, SI
-	CMPQ        SI, R12
-	JLT         triangle
-
-trianglelast:
-	MOVQ          last+48(FP), R12
-	KMOVW         R12, K1
-	SHRQ          $0x08, R12
-	KMOVW         R12, K2
-	PREFETCHT1    (R8)(R11*1)
-	PREFETCHT1    64(R8)(R11*1)
-	PREFETCHT1    (R9)(R11*1)
-	PREFETCHT1    64(R9)(R11*1)
-	PREFETCHT1    (R10)(R11*1)
-	PREFETCHT1    64(R10)(R11*1)
-	ADDQ          $0x00000080, R11
-	VMOVUPD.Z     (DX)(DI*1), K1, Z20
-	VSUBPD.BCST.Z (BX), Z20, K1, Z20
-	VMOVUPD       Z20, (CX)(SI*1)
-	VADDPD        Z20, Z15, Z15
-	VFMADD231PD   Z20, Z20, Z0
-	VMOVUPD.Z     1088(DX)(DI*1), K1, Z21
-	VSUBPD.BCST.Z 8(BX), Z21, K1, Z21
-	VMOVUPD       Z21, 576(CX)(SI*1)
-	VADDPD        Z21, Z16, Z16
-	VFMADD231PD   Z21, Z20, Z1
-	VFMADD231PD   Z21, Z21, Z2
-	VMOVUPD.Z     2176(DX)(DI*1), K1, Z22
-	VSUBPD.BCST.Z 16(BX), Z22, K1, Z22
-	VMOVUPD       Z22, 1152(CX)(SI*1)
-	VADDPD        Z22, Z17, Z17
-	VFMADD231PD   Z22, Z20, Z3
-	VFMADD231PD   Z22, Z21, Z4
-	VFMADD231PD   Z22, Z22, Z5
-	VMOVUPD.Z     3264(DX)(DI*1), K1, Z23
-	VSUBPD.BCST.Z 24(BX), Z23, K1, Z23
-	VMOVUPD       Z23, 1728(CX)(SI*1)
-	VADDPD        Z23, Z18, Z18
-	VFMADD231PD   Z23, Z20, Z6
-	VFMADD231PD   Z23, Z21, Z7
-	VFMADD231PD   Z23, Z22, Z8
-	VFMADD231PD   Z23, Z23, Z9
-	VMOVUPD.Z     4352(DX)(DI*1), K1, Z24
-	VSUBPD.BCST.Z 32(BX), Z24, K1, Z24
-	VMOVUPD       Z24, 2304(CX)(SI*1)
-	VADDPD        Z24, Z19, Z19
-	VFMADD231PD   Z24, Z20, Z10
-	VFMADD231PD   Z24, Z21, Z11
-	VFMADD231PD   Z24, Z22, Z12
-	VFMADD231PD   Z24, Z23, Z13
-	VFMADD231PD   Z24, Z24, Z14
-	ADDQ          step+24(FP), DI
-	VMOVUPD.Z     (DX)(DI*1), K2, Z20
-	VSUBPD.BCST.Z (BX), Z20, K2, Z20
-	VMOVUPD       Z20, 64(CX)(SI*1)
-	VADDPD        Z20, Z15, Z15
-	VFMADD231PD   Z20, Z20, Z0
-	VMOVUPD.Z     1088(DX)(DI*1), K2, Z21
-	VSUBPD.BCST.Z 8(BX), Z21, K2, Z21
-	VMOVUPD       Z21, 640(CX)(SI*1)
-	VADDPD        Z21, Z16, Z16
-	VFMADD231PD   Z21, Z20, Z1
-	VFMADD231PD   Z21, Z21, Z2
-	VMOVUPD.Z     2176(DX)(DI*1), K2, Z22
-	VSUBPD.BCST.Z 16(BX), Z22, K2, Z22
-	VMOVUPD       Z22, 1216(CX)(SI*1)
-	VADDPD        Z22, Z17, Z17
-	VFMADD231PD   Z22, Z20, Z3
-	VFMADD231PD   Z22, Z21, Z4
-	VFMADD231PD   Z22, Z22, Z5
-	VMOVUPD.Z     3264(DX)(DI*1), K2, Z23
-	VSUBPD.BCST.Z 24(BX), Z23, K2, Z23
-	VMOVUPD       Z23, 1792(CX)(SI*1)
-	VADDPD        Z23, Z18, Z18
-	VFMADD231PD   Z23, Z20, Z6
-	VFMADD231PD   Z23, Z21, Z7
-	VFMADD231PD   Z23, Z22, Z8
-	VFMADD231PD   Z23, Z23, Z9
-	VMOVUPD.Z     4352(DX)(DI*1), K2, Z24
-	VSUBPD.BCST.Z 32(BX), Z24, K2, Z24
-	VMOVUPD       Z24, 2368(CX)(SI*1)
-	VADDPD        Z24, Z19, Z19
-	VFMADD231PD   Z24, Z20, Z10
-	VFMADD231PD   Z24, Z21, Z11
-	VFMADD231PD   Z24, Z22, Z12
-	VFMADD231PD   Z24, Z23, Z13
-	VFMADD231PD   Z24, Z24, Z14
-	ADDQ          step+24(FP), DI
-	VMOVUPD       Z0, (AX)
-	VMOVUPD       Z1, 64(AX)
-	VMOVUPD       Z2, 128(AX)
-	VMOVUPD       Z3, 192(AX)
-	VMOVUPD       Z4, 256(AX)
-	VMOVUPD       Z5, 320(AX)
-	VMOVUPD       Z6, 384(AX)
-	VMOVUPD       Z7, 448(AX)
-	VMOVUPD       Z8, 512(AX)
-	VMOVUPD       Z9, 576(AX)
-	VMOVUPD       Z10, 640(AX)
-	VMOVUPD       Z11, 704(AX)
-	VMOVUPD       Z12, 768(AX)
-	VMOVUPD       Z13, 832(AX)
-	VMOVUPD       Z14, 896(AX)
-	VMOVUPD       Z15, 2560(AX)
-	VMOVUPD       Z16, 2624(AX)
-	VMOVUPD       Z17, 2688(AX)
-	VMOVUPD       Z18, 2752(AX)
-	VMOVUPD       Z19, 2816(AX)
-	VMOVUPD       960(AX), Z0
-	VMOVUPD       1024(AX), Z1
-	VMOVUPD       1088(AX), Z2
-	VMOVUPD       1152(AX), Z3
-	VMOVUPD       1216(AX), Z4
-	VMOVUPD       1344(AX), Z5
-	VMOVUPD       1408(AX), Z6
-	VMOVUPD       1472(AX), Z7
-	VMOVUPD       1536(AX), Z8
-	VMOVUPD       1600(AX), Z9
-	VMOVUPD       1792(AX), Z10
-	VMOVUPD       1856(AX), Z11
-	VMOVUPD       1920(AX), Z12
-	VMOVUPD       1984(AX), Z13
-	VMOVUPD       2048(AX), Z14
-	MOVQ          next+56(FP), SI
-	MOVQ          96(SI), R8
-	MOVQ          128(SI), R9
-	MOVQ          160(SI), R10
-	MOVQ          192(SI), R11
-	MOVQ          nextFrom+64(FP), R12
-	MOVQ          groups+40(FP), R13
-	XORQ          SI, SI
-	XORQ          DI, DI
-	SHLQ          $0x07, R13
-	JZ            rectanglelast
-
-rectangle:
-	PREFETCHT1  (R8)(R12*1)
-	PREFETCHT1  64(R8)(R12*1)
-	PREFETCHT1  (R9)(R12*1)
-	PREFETCHT1  64(R9)(R12*1)
-	PREFETCHT1  (R10)(R12*1)
-	PREFETCHT1  64(R10)(R12*1)
-	PREFETCHT1  (R11)(R12*1)
-	PREFETCHT1  64(R11)(R12*1)
-	ADDQ        $0x00000080, R12
-	VMOVUPD     5440(DX)(DI*1), Z15
-	VSUBPD.BCST 40(BX), Z15, Z15
-	VMOVUPD     Z15, 2880(CX)(SI*1)
-	VMOVUPD     6528(DX)(DI*1), Z16
-	VSUBPD.BCST 48(BX), Z16, Z16
-	VMOVUPD     Z16, 3456(CX)(SI*1)
-	VMOVUPD     7616(DX)(DI*1), Z17
-	VSUBPD.BCST 56(BX), Z17, Z17
-	VMOVUPD     Z17, 4032(CX)(SI*1)
-	VMOVUPD     (CX)(SI*1), Z18
-	VFMADD231PD Z15, Z18, Z0
-	VFMADD231PD Z16, Z18, Z5
-	VFMADD231PD Z17, Z18, Z10
-	VMOVUPD     576(CX)(SI*1), Z18
-	VFMADD231PD Z15, Z18, Z1
-	VFMADD231PD Z16, Z18, Z6
-	VFMADD231PD Z17, Z18, Z11
-	VMOVUPD     1152(CX)(SI*1), Z18
-	VFMADD231PD Z15, Z18, Z2
-	VFMADD231PD Z16, Z18, Z7
-	VFMADD231PD Z17, Z18, Z12
-	VMOVUPD     1728(CX)(SI*1), Z18
-	VFMADD231PD Z15, Z18, Z3
-	VFMADD231PD Z16, Z18, Z8
-	VFMADD231PD Z17, Z18, Z13
-	VMOVUPD     2304(CX)(SI*1), Z18
-	VFMADD231PD Z15, Z18, Z4
-	VFMADD231PD Z16, Z18, Z9
-	VFMADD231PD Z17, Z18, Z14
-	ADDQ        step+24(FP), DI
-	VMOVUPD     5440(DX)(DI*1), Z15
-	VSUBPD.BCST 40(BX), Z15, Z15
-	VMOVUPD     Z15, 2944(CX)(SI*1)
-	VMOVUPD     6528(DX)(DI*1), Z16
-	VSUBPD.BCST 48(BX), Z16, Z16
-	VMOVUPD     Z16, 3520(CX)(SI*1)
-	VMOVUPD     7616(DX)(DI*1), Z17
-	VSUBPD.BCST 56(BX), Z17, Z17
-	VMOVUPD     Z17, 4096(CX)(SI*1)
-	VMOVUPD     64(CX)(SI*1), Z18
-	VFMADD231PD Z15, Z18, Z0
-	VFMADD231PD Z16, Z18, Z5
-	VFMADD231PD Z17, Z18, Z10
-	VMOVUPD     640(CX)(SI*1), Z18
-	VFMADD231PD Z15, Z18, Z1
-	VFMADD231PD Z16, Z18, Z6
-	VFMADD231PD Z17, Z18, Z11
-	VMOVUPD     1216(CX)(SI*1), Z18
-	VFMADD231PD Z15, Z18, Z2
-	VFMADD231PD Z16, Z18, Z7
-	VFMADD231PD Z17, Z18, Z12
-	VMOVUPD     1792(CX)(SI*1), Z18
-	VFMADD231PD Z15, Z18, Z3
-	VFMADD231PD Z16, Z18, Z8
-	VFMADD231PD Z17, Z18, Z13
-	VMOVUPD     2368(CX)(SI*1), Z18
-	VFMADD231PD Z15, Z18, Z4
-	VFMADD231PD Z16, Z18, Z9
-	VFMADD231PD Z17, Z18, Z14
-	ADDQ        step+24(FP), DI
-	ADDQ        $0x00000080, SI
-	CMPQ        SI, R13
-	JLT         rectangle
-
-rectanglelast:
-	MOVQ          last+48(FP), R13
-	KMOVW         R13, K1
-	SHRQ          $0x08, R13
-	KMOVW         R13, K2
-	PREFETCHT1    (R8)(R12*1)
-	PREFETCHT1    64(R8)(R12*1)
-	PREFETCHT1    (R9)(R12*1)
-	PREFETCHT1    64(R9)(R12*1)
-	PREFETCHT1    (R10)(R12*1)
-	PREFETCHT1    64(R10)(R12*1)
-	PREFETCHT1    (R11)(R12*1)
-	PREFETCHT1    64(R11)(R12*1)
-	ADDQ          $0x00000080, R12
-	VMOVUPD.Z     5440(DX)(DI*1), K1, Z15
-	VSUBPD.BCST.Z 40(BX), Z15, K1, Z15
-	VMOVUPD       Z15, 2880(CX)(SI*1)
-	VMOVUPD.Z     6528(DX)(DI*1), K1, Z16
-	VSUBPD.BCST.Z 48(BX), Z16, K1, Z16
-	VMOVUPD       Z16, 3456(CX)(SI*1)
-	VMOVUPD.Z     7616(DX)(DI*1), K1, Z17
-	VSUBPD.BCST.Z 56(BX), Z17, K1, Z17
-	VMOVUPD       Z17, 4032(CX)(SI*1)
-	VMOVUPD       (CX)(SI*1), Z18
-	VFMADD231PD   Z15, Z18, Z0
-	VFMADD231PD   Z16, Z18, Z5
-	VFMADD231PD   Z17, Z18, Z10
-	VMOVUPD       576(CX)(SI*1), Z18
-	VFMADD231PD   Z15, Z18, Z1
-	VFMADD231PD   Z16, Z18, Z6
-	VFMADD231PD   Z17, Z18, Z11
-	VMOVUPD       1152(CX)(SI*1), Z18
-	VFMADD231PD   Z15, Z18, Z2
-	VFMADD231PD   Z16, Z18, Z7
-	VFMADD231PD   Z17, Z18, Z12
-	VMOVUPD       1728(CX)(SI*1), Z18
-	VFMADD231PD   Z15, Z18, Z3
-	VFMADD231PD   Z16, Z18, Z8
-	VFMADD231PD   Z17, Z18, Z13
-	VMOVUPD       2304(CX)(SI*1), Z18
-	VFMADD231PD   Z15, Z18, Z4
-	VFMADD231PD   Z16, Z18, Z9
-	VFMADD231PD   Z17, Z18, Z14
-	ADDQ          step+24(FP), DI
-	VMOVUPD.Z     5440(DX)(DI*1), K2, Z15
-	VSUBPD.BCST.Z 40(BX), Z15, K2, Z15
-	VMOVUPD       Z15, 2944(CX)(SI*1)
-	VMOVUPD.Z     6528(DX)(DI*1), K2, Z16
-	VSUBPD.BCST.Z 48(BX), Z16, K2, Z16
-	VMOVUPD       Z16, 3520(CX)(SI*1)
-	VMOVUPD.Z     7616(DX)(DI*1), K2, Z17
-	VSUBPD.BCST.Z 56(BX), Z17, K2, Z17
-	VMOVUPD       Z17, 4096(CX)(SI*1)
-	VMOVUPD       64(CX)(SI*1), Z18
-	VFMADD231PD   Z15, Z18, Z0
-	VFMADD231PD   Z16, Z18, Z5
-	VFMADD231PD   Z17, Z18, Z10
-	VMOVUPD       640(CX)(SI*1), Z18
-	VFMADD231PD   Z15, Z18, Z1
-	VFMADD231PD   Z16, Z18, Z6
-	VFMADD231PD   Z17, Z18, Z11
-	VMOVUPD       1216(CX)(SI*1), Z18
-	VFMADD231PD   Z15, Z18, Z2
-	VFMADD231PD   Z16, Z18, Z7
-	VFMADD231PD   Z17, Z18, Z12
-	VMOVUPD       1792(CX)(SI*1), Z18
-	VFMADD231PD   Z15, Z18, Z3
-	VFMADD231PD   Z16, Z18, Z8
-	VFMADD231PD   Z17, Z18, Z13
-	VMOVUPD       2368(CX)(SI*1), Z18
-	VFMADD231PD   Z15, Z18, Z4
-	VFMADD231PD   Z16, Z18, Z9
-	VFMADD231PD   Z17, Z18, Z14
-	ADDQ          step+24(FP), DI
-	VMOVUPD       Z0, 960(AX)
-	VMOVUPD       Z1, 1024(AX)
-	VMOVUPD       Z2, 1088(AX)
-	VMOVUPD       Z3, 1152(AX)
-	VMOVUPD       Z4, 1216(AX)
-	VMOVUPD       Z5, 1344(AX)
-	VMOVUPD       Z6, 1408(AX)
-	VMOVUPD       Z7, 1472(AX)
-	VMOVUPD       Z8, 1536(AX)
-	VMOVUPD       Z9, 1600(AX)
-	VMOVUPD       Z10, 1792(AX)
-	VMOVUPD       Z11, 1856(AX)
-	VMOVUPD       Z12, 1920(AX)
-	VMOVUPD       Z13, 1984(AX)
-	VMOVUPD       Z14, 2048(AX)
-	VMOVUPD       1280(AX), Z0
-	VMOVUPD       1664(AX), Z1
-	VMOVUPD       1728(AX), Z2
-	VMOVUPD       2112(AX), Z3
-	VMOVUPD       2176(AX), Z4
-	VMOVUPD       2240(AX), Z5
-	VMOVUPD       2880(AX), Z6
-	VMOVUPD       2944(AX), Z7
-	VMOVUPD       3008(AX), Z8
-	MOVQ          next+56(FP), DX
-	MOVQ          224(DX), DX
-	MOVQ          nextFrom+64(FP), BX
-	MOVQ          groups+40(FP), DI
-	XORQ          SI, SI
-	SHLQ          $0x07, DI
-	JZ            otherslast
-
-others:
-	PREFETCHT1  (DX)(BX*1)
-	PREFETCHT1  64(DX)(BX*1)
-	ADDQ        $0x00000080, BX
-	VMOVUPD     2880(CX)(SI*1), Z9
-	VADDPD      Z9, Z6, Z6
-	VFMADD231PD Z9, Z9, Z0
-	VMOVUPD     3456(CX)(SI*1), Z10
-	VADDPD      Z10, Z7, Z7
-	VFMADD231PD Z10, Z9, Z1
-	VFMADD231PD Z10, Z10, Z2
-	VMOVUPD     4032(CX)(SI*1), Z11
-	VADDPD      Z11, Z8, Z8
-	VFMADD231PD Z11, Z9, Z3
-	VFMADD231PD Z11, Z10, Z4
-	VFMADD231PD Z11, Z11, Z5
-	VMOVUPD     2944(CX)(SI*1), Z9
-	VADDPD      Z9, Z6, Z6
-	VFMADD231PD Z9, Z9, Z0
-	VMOVUPD     3520(CX)(SI*1), Z10
-	VADDPD      Z10, Z7, Z7
-	VFMADD231PD Z10, Z9, Z1
-	VFMADD231PD Z10, Z10, Z2
-	VMOVUPD     4096(CX)(SI*1), Z11
-	VADDPD      Z11, Z8, Z8
-	VFMADD231PD Z11, Z9, Z3
-	VFMADD231PD Z11, Z10, Z4
-	VFMADD231PD Z11, Z11, Z5
-	ADDQ        $0x00000080, SI
-	CMPQ        SI, DI
-	JLT         others
-
-otherslast:
-	PREFETCHT1  (DX)(BX*1)
-	PREFETCHT1  64(DX)(BX*1)
-	ADDQ        $0x00000080, BX
-	VMOVUPD     2880(CX)(SI*1), Z9
-	VADDPD      Z9, Z6, Z6
-	VFMADD231PD Z9, Z9, Z0
-	VMOVUPD     3456(CX)(SI*1), Z10
-	VADDPD      Z10, Z7, Z7
-	VFMADD231PD Z10, Z9, Z1
-	VFMADD231PD Z10, Z10, Z2
-	VMOVUPD     4032(CX)(SI*1), Z11
-	VADDPD      Z11, Z8, Z8
-	VFMADD231PD Z11, Z9, Z3
-	VFMADD231PD Z11, Z10, Z4
-	VFMADD231PD Z11, Z11, Z5
-	VMOVUPD     2944(CX)(SI*1), Z9
-	VADDPD      Z9, Z6, Z6
-	VFMADD231PD Z9, Z9, Z0
-	VMOVUPD     3520(CX)(SI*1), Z10
-	VADDPD      Z10, Z7, Z7
-	VFMADD231PD Z10, Z9, Z1
-	VFMADD231PD Z10, Z10, Z2
-	VMOVUPD     4096(CX)(SI*1), Z11
-	VADDPD      Z11, Z8, Z8
-	VFMADD231PD Z11, Z9, Z3
-	VFMADD231PD Z11, Z10, Z4
-	VFMADD231PD Z11, Z11, Z5
-	VMOVUPD     Z0, 1280(AX)
-	VMOVUPD     Z1, 1664(AX)
-	VMOVUPD     Z2, 1728(AX)
-	VMOVUPD     Z3, 2112(AX)
-	VMOVUPD     Z4, 2176(AX)
-	VMOVUPD     Z5, 2240(AX)
-	VMOVUPD     Z6, 2880(AX)
-	VMOVUPD     Z7, 2944(AX)
-	VMOVUPD     Z8, 3008(AX)
-	VZEROUPPER
-	RET
-
-// func sumNarrow64x9AVX512(lanes *float64, tile *float64, rings *byte, step int, origin *float64, groups int, last int, next *byte, nextFrom int)
-// Requires: AVX, AVX512F, MMX+
-TEXT ·sumNarrow64x9AVX512(SB), NOSPLIT, $0-72
-	MOVQ    lanes+0(FP), AX
-	MOVQ    tile+8(FP), CX
-	MOVQ    rings+16(FP), DX
-	MOVQ    origin+32(FP), BX
-	VMOVUPD (AX), Z0
-	VMOVUPD 64(AX), Z1
-	VMOVUPD 128(AX), Z2
-	VMOVUPD 192(AX), Z3
-	VMOVUPD 256(AX), Z4
-	VMOVUPD 320(AX), Z5
-	VMOVUPD 384(AX), Z6
-	VMOVUPD 448(AX), Z7
-	VMOVUPD 512(AX), Z8
-	VMOVUPD 576(AX), Z9
-	VMOVUPD 640(AX), Z10
-	VMOVUPD 704(AX), Z11
-	VMOVUPD 768(AX), Z12
-	VMOVUPD 832(AX), Z13
-	VMOVUPD 896(AX), Z14
-	VMOVUPD 3072(AX), Z15
-	VMOVUPD 3136(AX), Z16
-	VMOVUPD 3200(AX), Z17
-	VMOVUPD 3264(AX), Z18
-	VMOVUPD 3328(AX), Z19
-	MOVQ    next+56(FP), SI
-	MOVQ    (SI), R8
-	MOVQ    32(SI), R9
-	MOVQ    64(SI), R10
-	MOVQ    nextFrom+64(FP), R11
-	MOVQ    groups+40(FP), R12
-	XORQ    SI, SI
-	XORQ    DI, DI
-	SHLQ    $0x07, R12
-	JZ      trianglelast
-
-triangle:
-	PREFETCHT1  (R8)(R11*1)
-	PREFETCHT1  64(R8)(R11*1)
-	PREFETCHT1  (R9)(R11*1)
-	PREFETCHT1  64(R9)(R11*1)
-	PREFETCHT1  (R10)(R11*1)
-	PREFETCHT1  64(R10)(R11*1)
-	ADDQ        $0x00000080, R11
-	VMOVUPD     (DX)(DI*1), Z20
-	VSUBPD.BCST (BX), Z20, Z20
-	VMOVUPD     Z20, (CX)(SI*1)
-	VADDPD      Z20, Z15, Z15
-	VFMADD231PD Z20, Z20, Z0
-	VMOVUPD     1088(DX)(DI*1), Z21
-	VSUBPD.BCST 8(BX), Z21, Z21
-	VMOVUPD     Z21, 576(CX)(SI*1)
-	VADDPD      Z21, Z16, Z16
-	VFMADD231PD Z21, Z20, Z1
-	VFMADD231PD Z21, Z21, Z2
-	VMOVUPD     2176(DX)(DI*1), Z22
-	VSUBPD.BCST 16(BX), Z22, Z22
-	VMOVUPD     Z22, 1152(CX)(SI*1)
-	VADDPD      Z22, Z17, Z17
-	VFMADD231PD Z22, Z20, Z3
-	VFMADD231PD Z22, Z21, Z4
-	VFMADD231PD Z22, Z22, Z5
-	VMOVUPD     3264(DX)(DI*1), Z23
-	VSUBPD.BCST 24(BX), Z23, Z23
-	VMOVUPD     Z23, 1728(CX)(SI*1)
-	VADDPD      Z23, Z18, Z18
-	VFMADD231PD Z23, Z20, Z6
-	VFMADD231PD Z23, Z21, Z7
-	VFMADD231PD Z23, Z22, Z8
-	VFMADD231PD Z23, Z23, Z9
-	VMOVUPD     4352(DX)(DI*1), Z24
-	VSUBPD.BCST 32(BX), Z24, Z24
-	VMOVUPD     Z24, 2304(CX)(SI*1)
-	VADDPD      Z24, Z19, Z19
-	VFMADD231PD Z24, Z20, Z10
-	VFMADD231PD Z24, Z21, Z11
-	VFMADD231PD Z24, Z22, Z12
-	VFMADD231PD Z24, Z23, Z13
-	VFMADD231PD Z24, Z24, Z14
-	ADDQ        step+24(FP), DI
-	VMOVUPD     (DX)(DI*1), Z20
-	VSUBPD.BCST (BX), Z20, Z20
-	VMOVUPD     Z20, 64(CX)(SI*1)
-	VADDPD      Z20, Z15, Z15
-	VFMADD231PD Z20, Z20, Z0
-	VMOVUPD     1088(DX)(DI*1), Z21
-	VSUBPD.BCST 8(BX), Z21, Z21
-	VMOVUPD     Z21, 640(CX)(SI*1)
-	VADDPD      Z21, Z16, Z16
-	VFMADD231PD Z21, Z20, Z1
-	VFMADD231PD Z21, Z21, Z2
-	VMOVUPD     2176(DX)(DI*1), Z22
-	VSUBPD.BCST 16(BX), Z22, Z22
-	VMOVUPD     Z22, 1216(CX)(SI*1)
-	VADDPD      Z22, Z17, Z17
-	VFMADD231PD Z22, Z20, Z3
-	VFMADD231PD Z22, Z21, Z4
-	VFMADD231PD Z22, Z22, Z5
-	VMOVUPD     3264(DX)(DI*1), Z23
-	VSUBPD.BCST 24(BX), Z23, Z23
-	VMOVUPD     Z23, 1792(CX)(SI*1)
-	VADDPD      Z23, Z18, Z18
-	VFMADD231PD Z23, Z20, Z6
-	VFMADD231PD Z23, Z21, Z7
-	VFMADD231PD Z23, Z22, Z8
-	VFMADD231PD Z23, Z23, Z9
-	VMOVUPD     4352(DX)(DI*1), Z24
-	VSUBPD.BCST 32(BX), Z24, Z24
-	VMOVUPD     Z24, 2368(CX)(SI*1)
-	VADDPD      Z24, Z19, Z19
-	VFMADD231PD Z24, Z20, Z10
-	VFMADD231PD Z24, Z21, Z11
-	VFMADD231PD Z24, Z22, Z12
-	VFMADD231PD Z24, Z23, Z13
-	VFMADD231PD Z24, Z24, Z14
-	ADDQ        step+24(FP), DI
-	ADDQ        $0x00000080, SI
-	CMPQ        SI, R12
-	JLT         triangle
-
-trianglelast:
-	MOVQ          last+48(FP), R12
-	KMOVW         R12, K1
-	SHRQ          $0x08, R12
-	KMOVW         R12, K2
-	PREFETCHT1    (R8)(R11*1)
-	PREFETCHT1    64(R8)(R11*1)
-	PREFETCHT1    (R9)(R11*1)
-	PREFETCHT1    64(R9)(R11*1)
-	PREFETCHT1    (R10)(R11*1)
-	PREFETCHT1    64(R10)(R11*1)
-	ADDQ          $0x00000080, R11
-	VMOVUPD.Z     (DX)(DI*1), K1, Z20
-	VSUBPD.BCST.Z (BX), Z20, K1, Z20
-	VMOVUPD       Z20, (CX)(SI*1)
-	VADDPD        Z20, Z15, Z15
-	VFMADD231PD   Z20, Z20, Z0
-	VMOVUPD.Z     1088(DX)(DI*1), K1, Z21
-	VSUBPD.BCST.Z 8(BX), Z21, K1, Z21
-	VMOVUPD       Z21, 576(CX)(SI*1)
-	VADDPD        Z21, Z16, Z16
-	VFMADD231PD   Z21, Z20, Z1
-	VFMADD231PD   Z21, Z21, Z2
-	VMOVUPD.Z     2176(DX)(DI*1), K1, Z22
-	VSUBPD.BCST.Z 16(BX), Z22, K1, Z22
-	VMOVUPD       Z22, 1152(CX)(SI*1)
-	VADDPD        Z22, Z17, Z17
-	VFMADD231PD   Z22, Z20, Z3
-	VFMADD231PD   Z22, Z21, Z4
-	VFMADD231PD   Z22, Z22, Z5
-	VMOVUPD.Z     3264(DX)(DI*1), K1, Z23
-	VSUBPD.BCST.Z 24(BX), Z23, K1, Z23
-	VMOVUPD       Z23, 1728(CX)(SI*1)
-	VADDPD        Z23, Z18, Z18
-	VFMADD231PD   Z23, Z20, Z6
-	VFMADD231PD   Z23, Z21, Z7
-	VFMADD231PD   Z23, Z22, Z8
-	VFMADD231PD   Z23, Z23, Z9
-	VMOVUPD.Z     4352(DX)(DI*1), K1, Z24
-	VSUBPD.BCST.Z 32(BX), Z24, K1, Z24
-	VMOVUPD       Z24, 2304(CX)(SI*1)
-	VADDPD        Z24, Z19, Z19
-	VFMADD231PD   Z24, Z20, Z10
-	VFMADD231PD   Z24, Z21, Z11
-	VFMADD231PD   Z24, Z22, Z12
-	VFMADD231PD   Z24, Z23, Z13
-	VFMADD231PD   Z24, Z24, Z14
-	ADDQ          step+24(FP), DI
-	VMOVUPD.Z     (DX)(DI*1), K2, Z20
-	VSUBPD.BCST.Z (BX), Z20, K2, Z20
-	VMOVUPD       Z20, 64(CX)(SI*1)
-	VADDPD        Z20, Z15, Z15
-	VFMADD231PD   Z20, Z20, Z0
-	VMOVUPD.Z     1088(DX)(DI*1), K2, Z21
-	VSUBPD.BCST.Z 8(BX), Z21, K2, Z21
-	VMOVUPD       Z21, 640(CX)(SI*1)
-	VADDPD        Z21, Z16, Z16
-	VFMADD231PD   Z21, Z20, Z1
-	VFMADD231PD   Z21, Z21, Z2
-	VMOVUPD.Z     2176(DX)(DI*1), K2, Z22
-	VSUBPD.BCST.Z 16(BX), Z22, K2, Z22
-	VMOVUPD       Z22, 1216(CX)(SI*1)
-	VADDPD        Z22, Z17, Z17
-	VFMADD231PD   Z22, Z20, Z3
-	VFMADD231PD   Z22, Z21, Z4
-	VFMADD231PD   Z22, Z22, Z5
-	VMOVUPD.Z     3264(DX)(DI*1), K2, Z23
-	VSUBPD.BCST.Z 24(BX), Z23, K2, Z23
-	VMOVUPD       Z23, 1792(CX)(SI*1)
-	VADDPD        Z23, Z18, Z18
-	VFMADD231PD   Z23, Z20, Z6
-	VFMADD231PD   Z23, Z21, Z7
-	VFMADD231PD   Z23, Z22, Z8
-	VFMADD231PD   Z23, Z23, Z9
-	VMOVUPD.Z     4352(DX)(DI*1), K2, Z24
-	VSUBPD.BCST.Z 32(BX), Z24, K2, Z24
-	VMOVUPD       Z24, 2368(CX)(SI*1)
-	VADDPD        Z24, Z19, Z19
-	VFMADD231PD   Z24, Z20, Z10
-	VFMADD231PD   Z24, Z21, Z11
-	VFMADD231PD   Z24, Z22, Z12
-	VFMADD231PD   Z24, Z23, Z13
-	VFMADD231PD   Z24, Z24, Z14
-	ADDQ          step+24(FP), DI
-	VMOVUPD       Z0, (AX)
-	VMOVUPD       Z1, 64(AX)
-	VMOVUPD       Z2, 128(AX)
-	VMOVUPD       Z3, 192(AX)
-	VMOVUPD       Z4, 256(AX)
-	VMOVUPD       Z5, 320(AX)
-	VMOVUPD       Z6, 384(AX)
-	VMOVUPD       Z7, 448(AX)
-	VMOVUPD       Z8, 512(AX)
-	VMOVUPD       Z9, 576(AX)
-	VMOVUPD       Z10, 640(AX)
-	VMOVUPD       Z11, 704(AX)
-	VMOVUPD       Z12, 768(AX)
-	VMOVUPD       Z13, 832(AX)
-	VMOVUPD       Z14, 896(AX)
-	VMOVUPD       Z15, 3072(AX)
-	VMOVUPD       Z16, 3136(AX)
-	VMOVUPD       Z17, 3200(AX)
-	VMOVUPD       Z18, 3264(AX)
-	VMOVUPD       Z19, 3328(AX)
-	VMOVUPD       960(AX), Z0
-	VMOVUPD       1024(AX), Z1
-	VMOVUPD       1088(AX), Z2
-	VMOVUPD       1152(AX), Z3
-	VMOVUPD       1216(AX), Z4
-	VMOVUPD       1344(AX), Z5
-	VMOVUPD       1408(AX), Z6
-	VMOVUPD       1472(AX), Z7
-	VMOVUPD       1536(AX), Z8
-	VMOVUPD       1600(AX), Z9
-	VMOVUPD       1792(AX), Z10
-	VMOVUPD       1856(AX), Z11
-	VMOVUPD       1920(AX), Z12
-	VMOVUPD       1984(AX), Z13
-	VMOVUPD       2048(AX), Z14
-	VMOVUPD       2304(AX), Z15
-	VMOVUPD       2368(AX), Z16
-	VMOVUPD       2432(AX), Z17
-	VMOVUPD       2496(AX), Z18
-	VMOVUPD       2560(AX), Z19
-	MOVQ          next+56(FP), SI
-	MOVQ          96(SI), R8
-	MOVQ          128(SI), R9
-	MOVQ          160(SI), R10
-	MOVQ          192(SI), R11
-	MOVQ          nextFrom+64(FP), R12
-	MOVQ          groups+40(FP), R13
-	XORQ          SI, SI
-	XORQ          DI, DI
-	SHLQ          $0x07, R13
-	JZ            rectanglelast
-
-rectangle:
-	PREFETCHT1  (R8)(R12*1)
-	PREFETCHT1  64(R8)(R12*1)
-	PREFETCHT1  (R9)(R12*1)
-	PREFETCHT1  64(R9)(R12*1)
-	PREFETCHT1  (R10)(R12*1)
-	PREFETCHT1  64(R10)(R12*1)
-	PREFETCHT1  (R11)(R12*1)
-	PREFETCHT1  64(R11)(R12*1)
-	ADDQ        $0x00000080, R12
-	VMOVUPD     5440(DX)(DI*1), Z20
-	VSUBPD.BCST 40(BX), Z20, Z20
-	VMOVUPD     Z20, 2880(CX)(SI*1)
-	VMOVUPD     6528(DX)(DI*1), Z21
-	VSUBPD.BCST 48(BX), Z21, Z21
-	VMOVUPD     Z21, 3456(CX)(SI*1)
-	VMOVUPD     7616(DX)(DI*1), Z22
-	VSUBPD.BCST 56(BX), Z22, Z22
-	VMOVUPD     Z22, 4032(CX)(SI*1)
-	VMOVUPD     8704(DX)(DI*1), Z23
-	VSUBPD.BCST 64(BX), Z23, Z23
-	VMOVUPD     Z23, 4608(CX)(SI*1)
-	VMOVUPD     (CX)(SI*1), Z24
-	VFMADD231PD Z20, Z24, Z0
-	VFMADD231PD Z21, Z24, Z5
-	VFMADD231PD Z22, Z24, Z10
-	VFMADD231PD Z23, Z24, Z15
-	VMOVUPD     576(CX)(SI*1), Z24
-	VFMADD231PD Z20, Z24, Z1
-	VFMADD231PD Z21, Z24, Z6
-	VFMADD231PD Z22, Z24, Z11
-	VFMADD231PD Z23, Z24, Z16
-	VMOVUPD     1152(CX)(SI*1), Z24
-	VFMADD231PD Z20, Z24, Z2
-	VFMADD231PD Z21, Z24, Z7
-	VFMADD231PD Z22, Z24, Z12
-	VFMADD231PD Z23, Z24, Z17
-	VMOVUPD     1728(CX)(SI*1), Z24
-	VFMADD231PD Z20, Z24, Z3
-	VFMADD231PD Z21, Z24, Z8
-	VFMADD231PD Z22, Z24, Z13
-	VFMADD231PD Z23, Z24, Z18
-	VMOVUPD     2304(CX)(SI*1), Z24
-	VFMADD231PD Z20, Z24, Z4
-	VFMADD231PD Z21, Z24, Z9
-	VFMADD231PD Z22, Z24, Z14
-	VFMADD231PD Z23, Z24, Z19
-	ADDQ        step+24(FP), DI
-	VMOVUPD     5440(DX)(DI*1), Z20
-	VSUBPD.BCST 40(BX), Z20, Z20
-	VMOVUPD     Z20, 2944(CX)(SI*1)
-	VMOVUPD     6528(DX)(DI*1), Z21
-	VSUBPD.BCST 48(BX), Z21, Z21
-	VMOVUPD     Z21, 3520(CX)(SI*1)
-	VMOVUPD     7616(DX)(DI*1), Z22
-	VSUBPD.BCST 56(BX), Z22, Z22
-	VMOVUPD     Z22, 4096(CX)(SI*1)
-	VMOVUPD     8704(DX)(DI*1), Z23
-	VSUBPD.BCST 64(BX), Z23, Z23
-	VMOVUPD     Z23, 4672(CX)(SI*1)
-	VMOVUPD     64(CX)(SI*1), Z24
-	VFMADD231PD Z20, Z24, Z0
-	VFMADD231PD Z21, Z24, Z5
-	VFMADD231PD Z22, Z24, Z10
-	VFMADD231PD Z23, Z24, Z15
-	VMOVUPD     640(CX)(SI*1), Z24
-	VFMADD231PD Z20, Z24, Z1
-	VFMADD231PD Z21, Z24, Z6
-	VFMADD231PD Z22, Z24, Z11
-	VFMADD231PD Z23, Z24, Z16
-	VMOVUPD     1216(CX)(SI*1), Z24
-	VFMADD231PD Z20, Z24, Z2
-	VFMADD231PD Z21, Z24, Z7
-	VFMADD231PD Z22, Z24, Z12
-	VFMADD231PD Z23, Z24, Z17
-	VMOVUPD     1792(CX)(SI*1), Z24
-	VFMADD231PD Z20, Z24, Z3
-	VFMADD231PD Z21, Z24, Z8
-	VFMADD231PD Z22, Z24, Z13
-	VFMADD231PD Z23, Z24, Z18
-	VMOVUPD     2368(CX)(SI*1), Z24
-	VFMADD231PD Z20, Z24, Z4
-	VFMADD231PD Z21, Z24, Z9
-	VFMADD231PD Z22, Z24, Z14
-	VFMADD231PD Z23, Z24, Z19
-	ADDQ        step+24(FP), DI
-	ADDQ        $0x00000080, SI
-	CMPQ        SI, R13
-	JLT         rectangle
-
-rectanglelast:
-	MOVQ          last+48(FP), R13
-	KMOVW         R13, K1
-	SHRQ          $0x08, R13
-	KMOVW         R13, K2
-	PREFETCHT1    (R8)(R12*1)
-	PREFETCHT1    64(R8)(R12*1)
-	PREFETCHT1    (R9)(R12*1)
-	PREFETCHT1    64(R9)(R12*1)
-	PREFETCHT1    (R10)(R12*1)
-	PREFETCHT1    64(R10)(R12*1)
-	PREFETCHT1    (R11)(R12*1)
-	PREFETCHT1    64(R11)(R12*1)
-	ADDQ          $0x00000080, R12
-	VMOVUPD.Z     5440(DX)(DI*1), K1, Z20
-	VSUBPD.BCST.Z 40(BX), Z20, K1, Z20
-	VMOVUPD       Z20, 2880(CX)(SI*1)
-	VMOVUPD.Z     6528(DX)(DI*1), K1, Z21
-	VSUBPD.BCST.Z 48(BX), Z21, K1, Z21
-	VMOVUPD       Z21, 3456(CX)(SI*1)
-	VMOVUPD.Z     7616(DX)(DI*1), K1, Z22
-	VSUBPD.BCST.Z 56(BX), Z22, K1, Z22
-	VMOVUPD       Z22, 4032(CX)(SI*1)
-	VMOVUPD.Z     8704(DX)(DI*1), K1, Z23
-	VSUBPD.BCST.Z 64(BX), Z23, K1, Z23
-	VMOVUPD       Z23, 4608(CX)(SI*1)
-	VMOVUPD       (CX)(SI*1), Z24
-	VFMADD231PD   Z20, Z24, Z0
-	VFMADD231PD   Z21, Z24, Z5
-	VFMADD231PD   Z22, Z24, Z10
-	VFMADD231PD   Z23, Z24, Z15
-	VMOVUPD       576(CX)(SI*1), Z24
-	VFMADD231PD   Z20, Z24, Z1
-	VFMADD231PD   Z21, Z24, Z6
-	VFMADD231PD   Z22, Z24, Z11
-	VFMADD231PD   Z23, Z24, Z16
-	VMOVUPD       1152(CX)(SI*1), Z24
-	VFMADD231PD   Z20, Z24, Z2
-	VFMADD231PD   Z21, Z24, Z7
-	VFMADD231PD   Z22, Z24, Z12
-	VFMADD231PD   Z23, Z24, Z17
-	VMOVUPD       1728(CX)(SI*1), Z24
-	VFMADD231PD   Z20, Z24, Z3
-	VFMADD231PD   Z21, Z24, Z8
-	VFMADD231PD   Z22, Z24, Z13
-	VFMADD231PD   Z23, Z24, Z18
-	VMOVUPD       2304(CX)(SI*1), Z24
-	VFMADD231PD   Z20, Z24, Z4
-	VFMADD231PD   Z21, Z24, Z9
-	VFMADD231PD   Z22, Z24, Z14
-	VFMADD231PD   Z23, Z24, Z19
-	ADDQ          step+24(FP), DI
-	VMOVUPD.Z     5440(DX)(DI*1), K2, Z20
-	VSUBPD.BCST.Z 40(BX), Z20, K2, Z20
-	VMOVUPD       Z20, 2944(CX)(SI*1)
-	VMOVUPD.Z     6528(DX)(DI*1), K2, Z21
-	VSUBPD.BCST.Z 48(BX), Z21, K2, Z21
-	VMOVUPD       Z21, 3520(CX)(SI*1)
-	VMOVUPD.Z     7616(DX)(DI*1), K2, Z22
-	VSUBPD.BCST.Z 56(BX), Z22, K2, Z22
-	VMOVUPD       Z22, 4096(CX)(SI*1)
-	VMOVUPD.Z     8704(DX)(DI*1), K2, Z23
-	VSUBPD.BCST.Z 64(BX), Z23, K2, Z23
-	VMOVUPD       Z23, 4672(CX)(SI*1)
-	VMOVUPD       64(CX)(SI*1), Z24
-	VFMADD231PD   Z20, Z24, Z0
-	VFMADD231PD   Z21, Z24, Z5
-	VFMADD231PD   Z22, Z24, Z10
-	VFMADD231PD   Z23, Z24, Z15
-	VMOVUPD       640(CX)(SI*1), Z24
-	VFMADD231PD   Z20, Z24, Z1
-	VFMADD231PD   Z21, Z24, Z6
-	VFMADD231PD   Z22, Z24, Z11
-	VFMADD231PD   Z23, Z24, Z16
-	VMOVUPD       1216(CX)(SI*1), Z24
-	VFMADD231PD   Z20, Z24, Z2
-	VFMADD231PD   Z21, Z24, Z7
-	VFMADD231PD   Z22, Z24, Z12
-	VFMADD231PD   Z23, Z24, Z17
-	VMOVUPD       1792(CX)(SI*1), Z24
-	VFMADD231PD   Z20, Z24, Z3
-	VFMADD231PD   Z21, Z24, Z8
-	VFMADD231PD   Z22, Z24, Z13
-	VFMADD231PD   Z23, Z24, Z18
-	VMOVUPD       2368(CX)(SI*1), Z24
-	VFMADD231PD   Z20, Z24, Z4
-	VFMADD231PD   Z21, Z24, Z9
-	VFMADD231PD   Z22, Z24, Z14
-	VFMADD231PD   Z23, Z24, Z19
-	ADDQ          step+24(FP), DI
-	VMOVUPD       Z0, 960(AX)
-	VMOVUPD       Z1, 1024(AX)
-	VMOVUPD       Z2, 1088(AX)
-	VMOVUPD       Z3, 1152(AX)
-	VMOVUPD       Z4, 1216(AX)
-	VMOVUPD       Z5, 1344(AX)
-	VMOVUPD       Z6, 1408(AX)
-	VMOVUPD       Z7, 1472(AX)
-	VMOVUPD       Z8, 1536(AX)
-	VMOVUPD       Z9, 1600(AX)
-	VMOVUPD       Z10, 1792(AX)
-	VMOVUPD       Z11, 1856(AX)
-	VMOVUPD       Z12, 1920(AX)
-	VMOVUPD       Z13, 1984(AX)
-	VMOVUPD       Z14, 2048(AX)
-	VMOVUPD       Z15, 2304(AX)
-	VMOVUPD       Z16, 2368(AX)
-	VMOVUPD       Z17, 2432(AX)
-	VMOVUPD       Z18, 2496(AX)
-	VMOVUPD       Z19, 2560(AX)
-	VMOVUPD       1280(AX), Z0
-	VMOVUPD       1664(AX), Z1
-	VMOVUPD       1728(AX), Z2
-	VMOVUPD       2112(AX), Z3
-	VMOVUPD       2176(AX), Z4
-	VMOVUPD       2240(AX), Z5
-	VMOVUPD       2624(AX), Z6
-	VMOVUPD       2688(AX), Z7
-	VMOVUPD       2752(AX), Z8
-	VMOVUPD       2816(AX), Z9
-	VMOVUPD       3392(AX), Z10
-	VMOVUPD       3456(AX), Z11
-	VMOVUPD       3520(AX), Z12
-	VMOVUPD       3584(AX), Z13
-	MOVQ          next+56(FP), BX
-	MOVQ          224(BX), DX
-	MOVQ          256(BX), BX
-	MOVQ          nextFrom+64(FP), DI
-	MOVQ          groups+40(FP), R8
-	XORQ          SI, SI
-	SHLQ          $0x07, R8
-	JZ            otherslast
-
-others:
-	PREFETCHT1  (DX)(DI*1)
-	PREFETCHT1  64(DX)(DI*1)
-	PREFETCHT1  (BX)(DI*1)
-	PREFETCHT1  64(BX)(DI*1)
-	ADDQ        $0x00000080, DI
-	VMOVUPD     2880(CX)(SI*1), Z14
-	VADDPD      Z14, Z10, Z10
-	VFMADD231PD Z14, Z14, Z0
-	VMOVUPD     3456(CX)(SI*1), Z15
-	VADDPD      Z15, Z11, Z11
-	VFMADD231PD Z15, Z14, Z1
-	VFMADD231PD Z15, Z15, Z2
-	VMOVUPD     4032(CX)(SI*1), Z16
-	VADDPD      Z16, Z12, Z12
-	VFMADD231PD Z16, Z14, Z3
-	VFMADD231PD Z16, Z15, Z4
-	VFMADD231PD Z16, Z16, Z5
-	VMOVUPD     4608(CX)(SI*1), Z17
-	VADDPD      Z17, Z13, Z13
-	VFMADD231PD Z17, Z14, Z6
-	VFMADD231PD Z17, Z15, Z7
-	VFMADD231PD Z17, Z16, Z8
-	VFMADD231PD Z17, Z17, Z9
-	VMOVUPD     2944(CX)(SI*1), Z14
-	VADDPD      Z14, Z10, Z10
-	VFMADD231PD Z14, Z14, Z0
-	VMOVUPD     3520(CX)(SI*1), Z15
-	VADDPD      Z15, Z11, Z11
-	VFMADD231PD Z15, Z14, Z1
-	VFMADD231PD Z15, Z15, Z2
-	VMOVUPD     4096(CX)(SI*1), Z16
-	VADDPD      Z16, Z12, Z12
-	VFMADD231PD Z16, Z14, Z3
-	VFMADD231PD Z16, Z15, Z4
-	VFMADD231PD Z16, Z16, Z5
-	VMOVUPD     4672(CX)(SI*1), Z17
-	VADDPD      Z17, Z13, Z13
-	VFMADD231PD Z17, Z14, Z6
-	VFMADD231PD Z17, Z15, Z7
-	VFMADD231PD Z17, Z16, Z8
-	VFMADD231PD Z17, Z17, Z9
-	ADDQ        $0x00000080, SI
-	CMPQ        SI, R8
-	JLT         others
-
-otherslast:
-	PREFETCHT1  (DX)(DI*1)
-	PREFETCHT1  64(DX)(DI*1)
-	PREFETCHT1  (BX)(DI*1)
-	PREFETCHT1  64(BX)(DI*1)
-	ADDQ        $0x00000080, DI
-	VMOVUPD     2880(CX)(SI*1), Z14
-	VADDPD      Z14, Z10, Z10
-	VFMADD231PD Z14, Z14, Z0
-	VMOVUPD     3456(CX)(SI*1), Z15
-	VADDPD      Z15, Z11, Z11
-	VFMADD231PD Z15, Z14, Z1
-	VFMADD231PD Z15, Z15, Z2
-	VMOVUPD     4032(CX)(SI*1), Z16
-	VADDPD      Z16, Z12, Z12
-	VFMADD231PD Z16, Z14, Z3
-	VFMADD231PD Z16, Z15, Z4
-	VFMADD231PD Z16, Z16, Z5
-	VMOVUPD     4608(CX)(SI*1), Z17
-	VADDPD      Z17, Z13, Z13
-	VFMADD231PD Z17, Z14, Z6
-	VFMADD231PD Z17, Z15, Z7
-	VFMADD231PD Z17, Z16, Z8
-	VFMADD231PD Z17, Z17, Z9
-	VMOVUPD     2944(CX)(SI*1), Z14
-	VADDPD      Z14, Z10, Z10
-	VFMADD231PD Z14, Z14, Z0
-	VMOVUPD     3520(CX)(SI*1), Z15
-	VADDPD      Z15, Z11, Z11
-	VFMADD231PD Z15, Z14, Z1
-	VFMADD231PD Z15, Z15, Z2
-	VMOVUPD     4096(CX)(SI*1), Z16
-	VADDPD      Z16, Z12, Z12
-	VFMADD231PD Z16, Z14, Z3
-	VFMADD231PD Z16, Z15, Z4
-	VFMADD231PD Z16, Z16, Z5
-	VMOVUPD     4672(CX)(SI*1), Z17
-	VADDPD      Z17, Z13, Z13
-	VFMADD231PD Z17, Z14, Z6
-	VFMADD231PD Z17, Z15, Z7
-	VFMADD231PD Z17, Z16, Z8
-	VFMADD231PD Z17, Z17, Z9
-	VMOVUPD     Z0, 1280(AX)
-	VMOVUPD     Z1, 1664(AX)
-	VMOVUPD     Z2, 1728(AX)
-	VMOVUPD     Z3, 2112(AX)
-	VMOVUPD     Z4, 2176(AX)
-	VMOVUPD     Z5, 2240(AX)
-	VMOVUPD     Z6, 2624(AX)
-	VMOVUPD     Z7, 2688(AX)
-	VMOVUPD     Z8, 2752(AX)
-	VMOVUPD     Z9, 2816(AX)
-	VMOVUPD     Z10, 3392(AX)
-	VMOVUPD     Z11, 3456(AX)
-	VMOVUPD     Z12, 3520(AX)
-	VMOVUPD     Z13, 3584(AX)
-	VZEROUPPER
-	RET
-
-// func sumNarrow64x10AVX512(lanes *float64, tile *float64, rings *byte, step int, origin *float64, groups int, last int, next *byte, nextFrom int)
-// Requires: AVX, AVX512F, MMX+
-TEXT ·sumNarrow64x10AVX512(SB), NOSPLIT, $0-72
-	MOVQ    lanes+0(FP), AX
-	MOVQ    tile+8(FP), CX
-	MOVQ    rings+16(FP), DX
-	MOVQ    origin+32(FP), BX
-	VMOVUPD (AX), Z0
-	VMOVUPD 64(AX), Z1
-	VMOVUPD 128(AX), Z2
-	VMOVUPD 192(AX), Z3
-	VMOVUPD 256(AX), Z4
-	VMOVUPD 320(AX), Z5
-	VMOVUPD 384(AX), Z6
-	VMOVUPD 448(AX), Z7
-	VMOVUPD 512(AX), Z8
-	VMOVUPD 576(AX), Z9
-	VMOVUPD 640(AX), Z10
-	VMOVUPD 704(AX), Z11
-	VMOVUPD 768(AX), Z12
-	VMOVUPD 832(AX), Z13
-	VMOVUPD 896(AX), Z14
-	VMOVUPD 3584(AX), Z15
-	VMOVUPD 3648(AX), Z16
-	VMOVUPD 3712(AX), Z17
-	VMOVUPD 3776(AX), Z18
-	VMOVUPD 3840(AX), Z19
-	MOVQ    next+56(FP), SI
-	MOVQ    (SI), R8
-	MOVQ    32(SI), R9
-	MOVQ    64(SI), R10
-	MOVQ    nextFrom+64(FP), R11
-	MOVQ    groups+40(FP), R12
-	XORQ    SI, SI
-	XORQ    DI, DI
-	SHLQ    $0x07, R12
-	JZ      trianglelast
-
-triangle:
-	PREFETCHT1  (R8)(R11*1)
-	PREFETCHT1  64(R8)(R11*1)
-	PREFETCHT1  (R9)(R11*1)
-	PREFETCHT1  64(R9)(R11*1)
-	PREFETCHT1  (R10)(R11*1)
-	PREFETCHT1  64(R10)(R11*1)
-	ADDQ        $0x00000080, R11
-	VMOVUPD     (DX)(DI*1), Z20
-	VSUBPD.BCST (BX), Z20, Z20
-	VMOVUPD     Z20, (CX)(SI*1)
-	VADDPD      Z20, Z15, Z15
-	VFMADD231PD Z20, Z20, Z0
-	VMOVUPD     1088(DX)(DI*1), Z21
-	VSUBPD.BCST 8(BX), Z21, Z21
-	VMOVUPD     Z21, 576(CX)(SI*1)
-	VADDPD      Z21, Z16, Z16
-	VFMADD231PD Z21, Z20, Z1
-	VFMADD231PD Z21, Z21, Z2
-	VMOVUPD     2176(DX)(DI*1), Z22
-	VSUBPD.BCST 16(BX), Z22, Z22
-	VMOVUPD     Z22, 1152(CX)(SI*1)
-	VADDPD      Z22, Z17, Z17
-	VFMADD231PD Z22, Z20, Z3
-	VFMADD231PD Z22, Z21, Z4
-	VFMADD231PD Z22, Z22, Z5
-	VMOVUPD     3264(DX)(DI*1), Z23
-	VSUBPD.BCST 24(BX), Z23, Z23
-	VMOVUPD     Z23, 1728(CX)(SI*1)
-	VADDPD      Z23, Z18, Z18
-	VFMADD231PD Z23, Z20, Z6
-	VFMADD231PD Z23, Z21, Z7
-	VFMADD231PD Z23, Z22, Z8
-	VFMADD231PD Z23, Z23, Z9
-	VMOVUPD     4352(DX)(DI*1), Z24
-	VSUBPD.BCST 32(BX), Z24, Z24
-	VMOVUPD     Z24, 2304(CX)(SI*1)
-	VADDPD      Z24, Z19, Z19
-	VFMADD231PD Z24, Z20, Z10
-	VFMADD231PD Z24, Z21, Z11
-	VFMADD231PD Z24, Z22, Z12
-	VFMADD231PD Z24, Z23, Z13
-	VFMADD231PD Z24, Z24, Z14
-	ADDQ        step+24(FP), DI
-	VMOVUPD     (DX)(DI*1), Z20
-	VSUBPD.BCST (BX), Z20, Z20
-	VMOVUPD     Z20, 64(CX)(SI*1)
-	VADDPD      Z20, Z15, Z15
-	VFMADD231PD Z20, Z20, Z0
-	VMOVUPD     1088(DX)(DI*1), Z21
-	VSUBPD.BCST 8(BX), Z21, Z21
-	VMOVUPD     Z21, 640(CX)(SI*1)
-	VADDPD      Z21, Z16, Z16
-	VFMADD231PD Z21, Z20, Z1
-	VFMADD231PD Z21, Z21, Z2
-	VMOVUPD     2176(DX)(DI*1), Z22
-	VSUBPD.BCST 16(BX), Z22, Z22
-	VMOVUPD     Z22, 1216(CX)(SI*1)
-	VADDPD      Z22, Z17, Z17
-	VFMADD231PD Z22, Z20, Z3
-	VFMADD231PD Z22, Z21, Z4
-	VFMADD231PD Z22, Z22, Z5
-	VMOVUPD     3264(DX)(DI*1), Z23
-	VSUBPD.BCST 24(BX), Z23, Z23
-	VMOVUPD     Z23, 1792(CX)(SI*1)
-	VADDPD      Z23, Z18, Z18
-	VFMADD231PD Z23, Z20, Z6
-	VFMADD231PD Z23, Z21, Z7
-	VFMADD231PD Z23, Z22, Z8
-	VFMADD231PD Z23, Z23, Z9
-	VMOVUPD     4352(DX)(DI*1), Z24
-	VSUBPD.BCST 32(BX), Z24, Z24
-	VMOVUPD     Z24, 2368(CX)(SI*1)
-	VADDPD      Z24, Z19, Z19
-	VFMADD231PD Z24, Z20, Z10
-	VFMADD231PD Z24, Z21, Z11
-	VFMADD231PD Z24, Z22, Z12
-	VFMADD231PD Z24, Z23, Z13
-	VFMADD231PD Z24, Z24, Z14
-	ADDQ        step+24(FP), DI
-	ADDQ        $0x00000080, SI
-	CMPQ        SI, R12
-	JLT         triangle
-
-trianglelast:
-	MOVQ          last+48(FP), R12
-	KMOVW         R12, K1
-	SHRQ          $0x08, R12
-	KMOVW         R12, K2
-	PREFETCHT1    (R8)(R11*1)
-	PREFETCHT1    64(R8)(R11*1)
-	PREFETCHT1    (R9)(R11*1)
-	PREFETCHT1    64(R9)(R11*1)
-	PREFETCHT1    (R10)(R11*1)
-	PREFETCHT1    64(R10)(R11*1)
-	ADDQ          $0x00000080, R11
-	VMOVUPD.Z     (DX)(DI*1), K1, Z20
-	VSUBPD.BCST.Z (BX), Z20, K1, Z20
-	VMOVUPD       Z20, (CX)(SI*1)
-	VADDPD        Z20, Z15, Z15
-	VFMADD231PD   Z20, Z20, Z0
-	VMOVUPD.Z     1088(DX)(DI*1), K1, Z21
-	VSUBPD.BCST.Z 8(BX), Z21, K1, Z21
-	VMOVUPD       Z21, 576(CX)(SI*1)
-	VADDPD        Z21, Z16, Z16
-	VFMADD231PD   Z21, Z20, Z1
-	VFMADD231PD   Z21, Z21, Z2
-	VMOVUPD.Z     2176(DX)(DI*1), K1, Z22
-	VSUBPD.BCST.Z 16(BX), Z22, K1, Z22
-	VMOVUPD       Z22, 1152(CX)(SI*1)
-	VADDPD        Z22, Z17, Z17
-	VFMADD231PD   Z22, Z20, Z3
-	VFMADD231PD   Z22, Z21, Z4
-	VFMADD231PD   Z22, Z22, Z5
-	VMOVUPD.Z     3264(DX)(DI*1), K1, Z23
-	VSUBPD.BCST.Z 24(BX), Z23, K1, Z23
-	VMOVUPD       Z23, 1728(CX)(SI*1)
-	VADDPD        Z23, Z18, Z18
-	VFMADD231PD   Z23, Z20, Z6
-	VFMADD231PD   Z23, Z21, Z7
-	VFMADD231PD   Z23, Z22, Z8
-	VFMADD231PD   Z23, Z23, Z9
-	VMOVUPD.Z     4352(DX)(DI*1), K1, Z24
-	VSUBPD.BCST.Z 32(BX), Z24, K1, Z24
-	VMOVUPD       Z24, 2304(CX)(SI*1)
-	VADDPD        Z24, Z19, Z19
-	VFMADD231PD   Z24, Z20, Z10
-	VFMADD231PD   Z24, Z21, Z11
-	VFMADD231PD   Z24, Z22, Z12
-	VFMADD231PD   Z24, Z23, Z13
-	VFMADD231PD   Z24, Z24, Z14
-	ADDQ          step+24(FP), DI
-	VMOVUPD.Z     (DX)(DI*1), K2, Z20
-	VSUBPD.BCST.Z (BX), Z20, K2, Z20
-	VMOVUPD       Z20, 64(CX)(SI*1)
-	VADDPD        Z20, Z15, Z15
-	VFMADD231PD   Z20, Z20, Z0
-	VMOVUPD.Z     1088(DX)(DI*1), K2, Z21
-	VSUBPD.BCST.Z 8(BX), Z21, K2, Z21
-	VMOVUPD       Z21, 640(CX)(SI*1)
-	VADDPD        Z21, Z16, Z16
-	VFMADD231PD   Z21, Z20, Z1
-	VFMADD231PD   Z21, Z21, Z2
-	VMOVUPD.Z     2176(DX)(DI*1), K2, Z22
-	VSUBPD.BCST.Z 16(BX), Z22, K2, Z22
-	VMOVUPD       Z22, 1216(CX)(SI*1)
-	VADDPD        Z22, Z17, Z17
-	VFMADD231PD   Z22, Z20, Z3
-	VFMADD231PD   Z22, Z21, Z4
-	VFMADD231PD   Z22, Z22, Z5
-	VMOVUPD.Z     3264(DX)(DI*1), K2, Z23
-	VSUBPD.BCST.Z 24(BX), Z23, K2, Z23
-	VMOVUPD       Z23, 1792(CX)(SI*1)
-	VADDPD        Z23, Z18, Z18
-	VFMADD231PD   Z23, Z20, Z6
-	VFMADD231PD   Z23, Z21, Z7
-	VFMADD231PD   Z23, Z22, Z8
-	VFMADD231PD   Z23, Z23, Z9
-	VMOVUPD.Z     4352(DX)(DI*1), K2, Z24
-	VSUBPD.BCST.Z 32(BX), Z24, K2, Z24
-	VMOVUPD       Z24, 2368(CX)(SI*1)
-	VADDPD        Z24, Z19, Z19
-	VFMADD231PD   Z24, Z20, Z10
-	VFMADD231PD   Z24, Z21, Z11
-	VFMADD231PD   Z24, Z22, Z12
-	VFMADD231PD   Z24, Z23, Z13
-	VFMADD231PD   Z24, Z24, Z14
-	ADDQ          step+24(FP), DI
-	VMOVUPD       Z0, (AX)
-	VMOVUPD       Z1, 64(AX)
-	VMOVUPD       Z2, 128(AX)
-	VMOVUPD       Z3, 192(AX)
-	VMOVUPD       Z4, 256(AX)
-	VMOVUPD       Z5, 320(AX)
-	VMOVUPD       Z6, 384(AX)
-	VMOVUPD       Z7, 448(AX)
-	VMOVUPD       Z8, 512(AX)
-	VMOVUPD       Z9, 576(AX)
-	VMOVUPD       Z10, 640(AX)
-	VMOVUPD       Z11, 704(AX)
-	VMOVUPD       Z12, 768(AX)
-	VMOVUPD       Z13, 832(AX)
-	VMOVUPD       Z14, 896(AX)
-	VMOVUPD       Z15, 3584(AX)
-	VMOVUPD       Z16, 3648(AX)
-	VMOVUPD       Z17, 3712(AX)
-	VMOVUPD       Z18, 3776(AX)
-	VMOVUPD       Z19, 3840(AX)
-	VMOVUPD       960(AX), Z0
-	VMOVUPD       1024(AX), Z1
-	VMOVUPD       1088(AX), Z2
-	VMOVUPD       1152(AX), Z3
-	VMOVUPD       1216(AX), Z4
-	VMOVUPD       1344(AX), Z5
-	VMOVUPD       1408(AX), Z6
-	VMOVUPD       1472(AX), Z7
-	VMOVUPD       1536(AX), Z8
-	VMOVUPD       1600(AX), Z9
-	VMOVUPD       1792(AX), Z10
-	VMOVUPD       1856(AX), Z11
-	VMOVUPD       1920(AX), Z12
-	VMOVUPD       1984(AX), Z13
-	VMOVUPD       2048(AX), Z14
-	VMOVUPD       2304(AX), Z15
-	VMOVUPD       2368(AX), Z16
-	VMOVUPD       2432(AX), Z17
-	VMOVUPD       2496(AX), Z18
-	VMOVUPD       2560(AX), Z19
-	VMOVUPD       2880(AX), Z20
-	VMOVUPD       2944(AX), Z21
-	VMOVUPD       3008(AX), Z22
-	VMOVUPD       3072(AX), Z23
-	VMOVUPD       3136(AX), Z24
-	MOVQ          next+56(FP), SI
-	MOVQ          96(SI), R8
-	MOVQ          128(SI), R9
-	MOVQ          160(SI), R10
-	MOVQ          192(SI), R11
-	MOVQ          nextFrom+64(FP), R12
-	MOVQ          groups+40(FP), R13
-	XORQ          SI, SI
-	XORQ          DI, DI
-	SHLQ          $0x07, R13
-	JZ            rectanglelast
-
-rectangle:
-	PREFETCHT1  (R8)(R12*1)
-	PREFETCHT1  64(R8)(R12*1)
-	PREFETCHT1  (R9)(R12*1)
-	PREFETCHT1  64(R9)(R12*1)
-	PREFETCHT1  (R10)(R12*1)
-	PREFETCHT1  64(R10)(R12*1)
-	PREFETCHT1  (R11)(R12*1)
-	PREFETCHT1  64(R11)(R12*1)
-	ADDQ        $0x00000080, R12
-	VMOVUPD     5440(DX)(DI*1), Z25
-	VSUBPD.BCST 40(BX), Z25, Z25
-	VMOVUPD     Z25, 2880(CX)(SI*1)
-	VMOVUPD     6528(DX)(DI*1), Z26
-	VSUBPD.BCST 48(BX), Z26, Z26
-	VMOVUPD     Z26, 3456(CX)(SI*1)
-	VMOVUPD     7616(DX)(DI*1), Z27
-	VSUBPD.BCST 56(BX), Z27, Z27
-	VMOVUPD     Z27, 4032(CX)(SI*1)
-	VMOVUPD     8704(DX)(DI*1), Z28
-	VSUBPD.BCST 64(BX), Z28, Z28
-	VMOVUPD     Z28, 4608(CX)(SI*1)
-	VMOVUPD     9792(DX)(DI*1), Z29
-	VSUBPD.BCST 72(BX), Z29, Z29
-	VMOVUPD     Z29, 5184(CX)(SI*1)
-	VMOVUPD     (CX)(SI*1), Z30
-	VFMADD231PD Z25, Z30, Z0
-	VFMADD231PD Z26, Z30, Z5
-	VFMADD231PD Z27, Z30, Z10
-	VFMADD231PD Z28, Z30, Z15
-	VFMADD231PD Z29, Z30, Z20
-	VMOVUPD     576(CX)(SI*1), Z30
-	VFMADD231PD Z25, Z30, Z1
-	VFMADD231PD Z26, Z30, Z6
-	VFMADD231PD Z27, Z30, Z11
-	VFMADD231PD Z28, Z30, Z16
-	VFMADD231PD Z29, Z30, Z21
-	VMOVUPD     1152(CX)(SI*1), Z30
-	VFMADD231PD Z25, Z30, Z2
-	VFMADD231PD Z26, Z30, Z7
-	VFMADD231PD Z27, Z30, Z12
-	VFMADD231PD Z28, Z30, Z17
-	VFMADD231PD Z29, Z30, Z22
-	VMOVUPD     1728(CX)(SI*1), Z30
-	VFMADD231PD Z25, Z30, Z3
-	VFMADD231PD Z26, Z30, Z8
-	VFMADD231PD Z27, Z30, Z13
-	VFMADD231PD Z28, Z30, Z18
-	VFMADD231PD Z29, Z30, Z23
-	VMOVUPD     2304(CX)(SI*1), Z30
-	VFMADD231PD Z25, Z30, Z4
-	VFMADD231PD Z26, Z30, Z9
-	VFMADD231PD Z27, Z30, Z14
-	VFMADD231PD Z28, Z30, Z19
-	VFMADD231PD Z29, Z30, Z24
-	ADDQ        step+24(FP), DI
-	VMOVUPD     5440(DX)(DI*1), Z25
-	VSUBPD.BCST 40(BX), Z25, Z25
-	VMOVUPD     Z25, 2944(CX)(SI*1)
-	VMOVUPD     6528(DX)(DI*1), Z26
-	VSUBPD.BCST 48(BX), Z26, Z26
-	VMOVUPD     Z26, 3520(CX)(SI*1)
-	VMOVUPD     7616(DX)(DI*1), Z27
-	VSUBPD.BCST 56(BX), Z27, Z27
-	VMOVUPD     Z27, 4096(CX)(SI*1)
-	VMOVUPD     8704(DX)(DI*1), Z28
-	VSUBPD.BCST 64(BX), Z28, Z28
-	VMOVUPD     Z28, 4672(CX)(SI*1)
-	VMOVUPD     9792(DX)(DI*1), Z29
-	VSUBPD.BCST 72(BX), Z29, Z29
-	VMOVUPD     Z29, 5248(CX)(SI*1)
-	VMOVUPD     64(CX)(SI*1), Z30
-	VFMADD231PD Z25, Z30, Z0
-	VFMADD231PD Z26, Z30, Z5
-	VFMADD231PD Z27, Z30, Z10
-	VFMADD231PD Z28, Z30, Z15
-	VFMADD231PD Z29, Z30, Z20
-	VMOVUPD     640(CX)(SI*1), Z30
-	VFMADD231PD Z25, Z30, Z1
-	VFMADD231PD Z26, Z30, Z6
-	VFMADD231PD Z27, Z30, Z11
-	VFMADD231PD Z28, Z30, Z16
-	VFMADD231PD Z29, Z30, Z21
-	VMOVUPD     1216(CX)(SI*1), Z30
-	VFMADD231PD Z25, Z30, Z2
-	VFMADD231PD Z26, Z30, Z7
-	VFMADD231PD Z27, Z30, Z12
-	VFMADD231PD Z28, Z30, Z17
-	VFMADD231PD Z29, Z30, Z22
-	VMOVUPD     1792(CX)(SI*1), Z30
-	VFMADD231PD Z25, Z30, Z3
-	VFMADD231PD Z26, Z30, Z8
-	VFMADD231PD Z27, Z30, Z13
-	VFMADD231PD Z28, Z30, Z18
-	VFMADD231PD Z29, Z30, Z23
-	VMOVUPD     2368(CX)(SI*1), Z30
-	VFMADD231PD Z25, Z30, Z4
-	VFMADD231PD Z26, Z30, Z9
-	VFMADD231PD Z27, Z30, Z14
-	VFMADD231PD Z28, Z30, Z19
-	VFMADD231PD Z29, Z30, Z24
-	ADDQ        step+24(FP), DI
-	ADDQ        $0x00000080, SI
-	CMPQ        SI, R13
-	JLT         rectangle
-
-rectanglelast:
-	MOVQ          last+48(FP), R13
-	KMOVW         R13, K1
-	SHRQ          $0x08, R13
-	KMOVW         R13, K2
-	PREFETCHT1    (R8)(R12*1)
-	PREFETCHT1    64(R8)(R12*1)
-	PREFETCHT1    (R9)(R12*1)
-	PREFETCHT1    64(R9)(R12*1)
-	PREFETCHT1    (R10)(R12*1)
-	PREFETCHT1    64(R10)(R12*1)
-	PREFETCHT1    (R11)(R12*1)
-	PREFETCHT1    64(R11)(R12*1)
-	ADDQ          $0x00000080, R12
-	VMOVUPD.Z     5440(DX)(DI*1), K1, Z25
-	VSUBPD.BCST.Z 40(BX), Z25, K1, Z25
-	VMOVUPD       Z25, 2880(CX)(SI*1)
-	VMOVUPD.Z     6528(DX)(DI*1), K1, Z26
-	VSUBPD.BCST.Z 48(BX), Z26, K1, Z26
-	VMOVUPD       Z26, 3456(CX)(SI*1)
-	VMOVUPD.Z     7616(DX)(DI*1), K1, Z27
-	VSUBPD.BCST.Z 56(BX), Z27, K1, Z27
-	VMOVUPD       Z27, 4032(CX)(SI*1)
-	VMOVUPD.Z     8704(DX)(DI*1), K1, Z28
-	VSUBPD.BCST.Z 64(BX), Z28, K1, Z28
-	VMOVUPD       Z28, 4608(CX)(SI*1)
-	VMOVUPD.Z     9792(DX)(DI*1), K1, Z29
-	VSUBPD.BCST.Z 72(BX), Z29, K1, Z29
-	VMOVUPD       Z29, 5184(CX)(SI*1)
-	VMOVUPD       (CX)(SI*1), Z30
-	VFMADD231PD   Z25, Z30, Z0
-	VFMADD231PD   Z26, Z30, Z5
-	VFMADD231PD   Z27, Z30, Z10
-	VFMADD231PD   Z28, Z30, Z15
-	VFMADD231PD   Z29, Z30, Z20
-	VMOVUPD       576(CX)(SI*1), Z30
-	VFMADD231PD   Z25, Z30, Z1
-	VFMADD231PD   Z26, Z30, Z6
-	VFMADD231PD   Z27, Z30, Z11
-	VFMADD231PD   Z28, Z30, Z16
-	VFMADD231PD   Z29, Z30, Z21
-	VMOVUPD       1152(CX)(SI*1), Z30
-	VFMADD231PD   Z25, Z30, Z2
-	VFMADD231PD   Z26, Z30, Z7
-	VFMADD231PD   Z27, Z30, Z12
-	VFMADD231PD   Z28, Z30, Z17
-	VFMADD231PD   Z29, Z30, Z22
-	VMOVUPD       1728(CX)(SI*1), Z30
-	VFMADD231PD   Z25, Z30, Z3
-	VFMADD231PD   Z26, Z30, Z8
-	VFMADD231PD   Z27, Z30, Z13
-	VFMADD231PD   Z28, Z30, Z18
-	VFMADD231PD   Z29, Z30, Z23
-	VMOVUPD       2304(CX)(SI*1), Z30
-	VFMADD231PD   Z25, Z30, Z4
-	VFMADD231PD   Z26, Z30, Z9
-	VFMADD231PD   Z27, Z30, Z14
-	VFMADD231PD   Z28, Z30, Z19
-	VFMADD231PD   Z29, Z30, Z24
-	ADDQ          step+24(FP), DI
-	VMOVUPD.Z     5440(DX)(DI*1), K2, Z25
-	VSUBPD.BCST.Z 40(BX), Z25, K2, Z25
-	VMOVUPD       Z25, 2944(CX)(SI*1)
-	VMOVUPD.Z     6528(DX)(DI*1), K2, Z26
-	VSUBPD.BCST.Z 48(BX), Z26, K2, Z26
-	VMOVUPD       Z26, 3520(CX)(SI*1)
-	VMOVUPD.Z     7616(DX)(DI*1), K2, Z27
-	VSUBPD.BCST.Z 56(BX), Z27, K2, Z27
-	VMOVUPD       Z27, 4096(CX)(SI*1)
-	VMOVUPD.Z     8704(DX)(DI*1), K2, Z28
-	VSUBPD.BCST.Z 64(BX), Z28, K2, Z28
-	VMOVUPD       Z28, 4672(CX)(SI*1)
-	VMOVUPD.Z     9792(DX)(DI*1), K2, Z29
-	VSUBPD.BCST.Z 72(BX), Z29, K2, Z29
-	VMOVUPD       Z29, 5248(CX)(SI*1)
-	VMOVUPD       64(CX)(SI*1), Z30
-	VFMADD231PD   Z25, Z30, Z0
-	VFMADD231PD   Z26, Z30, Z5
-	VFMADD231PD   Z27, Z30, Z10
-	VFMADD231PD   Z28, Z30, Z15
-	VFMADD231PD   Z29, Z30, Z20
-	VMOVUPD       640(CX)(SI*1), Z30
-	VFMADD231PD   Z25, Z30, Z1
-	VFMADD231PD   Z26, Z30, Z6
-	VFMADD231PD   Z27, Z30, Z11
-	VFMADD231PD   Z28, Z30, Z16
-	VFMADD231PD   Z29, Z30, Z21
-	VMOVUPD       1216(CX)(SI*1), Z30
-	VFMADD231PD   Z25, Z30, Z2
-	VFMADD231PD   Z26, Z30, Z7
-	VFMADD231PD   Z27, Z30, Z12
-	VFMADD231PD   Z28, Z30, Z17
-	VFMADD231PD   Z29, Z30, Z22
-	VMOVUPD       1792(CX)(SI*1), Z30
-	VFMADD231PD   Z25, Z30, Z3
-	VFMADD231PD   Z26, Z30, Z8
-	VFMADD231PD   Z27, Z30, Z13
-	VFMADD231PD   Z28, Z30, Z18
-	VFMADD231PD   Z29, Z30, Z23
-	VMOVUPD       2368(CX)(SI*1), Z30
-	VFMADD231PD   Z25, Z30, Z4
-	VFMADD231PD   Z26, Z30, Z9
-	VFMADD231PD   Z27, Z30, Z14
-	VFMADD231PD   Z28, Z30, Z19
-	VFMADD231PD   Z29, Z30, Z24
-	ADDQ          step+24(FP), DI
-	VMOVUPD       Z0, 960(AX)
-	VMOVUPD       Z1, 1024(AX)
-	VMOVUPD       Z2, 1088(AX)
-	VMOVUPD       Z3, 1152(AX)
-	VMOVUPD       Z4, 1216(AX)
-	VMOVUPD       Z5, 1344(AX)
-	VMOVUPD       Z6, 1408(AX)
-	VMOVUPD       Z7, 1472(AX)
-	VMOVUPD       Z8, 1536(AX)
-	VMOVUPD       Z9, 1600(AX)
-	VMOVUPD       Z10, 1792(AX)
-	VMOVUPD       Z11, 1856(AX)
-	VMOVUPD       Z12, 1920(AX)
-	VMOVUPD       Z13, 1984(AX)
-	VMOVUPD       Z14, 2048(AX)
-	VMOVUPD       Z15, 2304(AX)
-	VMOVUPD       Z16, 2368(AX)
-	VMOVUPD       Z17, 2432(AX)
-	VMOVUPD       Z18, 2496(AX)
-	VMOVUPD       Z19, 2560(AX)
-	VMOVUPD       Z20, 2880(AX)
-	VMOVUPD       Z21, 2944(AX)
-	VMOVUPD       Z22, 3008(AX)
-	VMOVUPD       Z23, 3072(AX)
-	VMOVUPD       Z24, 3136(AX)
-	VMOVUPD       1280(AX), Z0
-	VMOVUPD       1664(AX), Z1
-	VMOVUPD       1728(AX), Z2
-	VMOVUPD       2112(AX), Z3
-	VMOVUPD       2176(AX), Z4
-	VMOVUPD       2240(AX), Z5
-	VMOVUPD       2624(AX), Z6
-	VMOVUPD       2688(AX), Z7
-	VMOVUPD       2752(AX), Z8
-	VMOVUPD       2816(AX), Z9
-	VMOVUPD       3200(AX), Z10
-	VMOVUPD       3264(AX), Z11
-	VMOVUPD       3328(AX), Z12
-	VMOVUPD       3392(AX), Z13
-	VMOVUPD       3456(AX), Z14
-	VMOVUPD       3904(AX), Z15
-	VMOVUPD       3968(AX), Z16
-	VMOVUPD       4032(AX), Z17
-	VMOVUPD       4096(AX), Z18
-	VMOVUPD       4160(AX), Z19
-	MOVQ          next+56(FP), SI
-	MOVQ          224(SI), DX
-	MOVQ          256(SI), BX
-	MOVQ          288(SI), DI
-	MOVQ          nextFrom+64(FP), R8
-	MOVQ          groups+40(FP), R9
-	XORQ          SI, SI
-	SHLQ          $0x07, R9
-	JZ            otherslast
-
-others:
-	PREFETCHT1  (DX)(R8*1)
-	PREFETCHT1  64(DX)(R8*1)
-	PREFETCHT1  (BX)(R8*1)
-	PREFETCHT1  64(BX)(R8*1)
-	PREFETCHT1  (DI)(R8*1)
-	PREFETCHT1  64(DI)(R8*1)
-	ADDQ        $0x00000080, R8
-	VMOVUPD     2880(CX)(SI*1), Z20
-	VADDPD      Z20, Z15, Z15
-	VFMADD231PD Z20, Z20, Z0
-	VMOVUPD     3456(CX)(SI*1), Z21
-	VADDPD      Z21, Z16, Z16
-	VFMADD231PD Z21, Z20, Z1
-	VFMADD231PD Z21, Z21, Z2
-	VMOVUPD     4032(CX)(SI*1), Z22
-	VADDPD      Z22, Z17, Z17
-	VFMADD231PD Z22, Z20, Z3
-	VFMADD231PD Z22, Z21, Z4
-	VFMADD231PD Z22, Z22, Z5
-	VMOVUPD     4608(CX)(SI*1), Z23
-	VADDPD      Z23, Z18, Z18
-	VFMADD231PD Z23, Z20, Z6
-	VFMADD231PD Z23, Z21, Z7
-	VFMADD231PD Z23, Z22, Z8
-	VFMADD231PD Z23, Z23, Z9
-	VMOVUPD     5184(CX)(SI*1), Z24
-	VADDPD      Z24, Z19, Z19
-	VFMADD231PD Z24, Z20, Z10
-	VFMADD231PD Z24, Z21, Z11
-	VFMADD231PD Z24, Z22, Z12
-	VFMADD231PD Z24, Z23, Z13
-	VFMADD231PD Z24, Z24, Z14
-	VMOVUPD     2944(CX)(SI*1), Z20
-	VADDPD      Z20, Z15, Z15
-	VFMADD231PD Z20, Z20, Z0
-	VMOVUPD     3520(CX)(SI*1), Z21
-	VADDPD      Z21, Z16, Z16
-	VFMADD231PD Z21, Z20, Z1
-	VFMADD231PD Z21, Z21, Z2
-	VMOVUPD     4096(CX)(SI*1), Z22
-	VADDPD      Z22, Z17, Z17
-	VFMADD231PD Z22, Z20, Z3
-	VFMADD231PD Z22, Z21, Z4
-	VFMADD231PD Z22, Z22, Z5
-	VMOVUPD     4672(CX)(SI*1), Z23
-	VADDPD      Z23, Z18, Z18
-	VFMADD231PD Z23, Z20, Z6
-	VFMADD231PD Z23, Z21, Z7
-	VFMADD231PD Z23, Z22, Z8
-	VFMADD231PD Z23, Z23, Z9
-	VMOVUPD     5248(CX)(SI*1), Z24
-	VADDPD      Z24, Z19, Z19
-	VFMADD231PD Z24, Z20, Z10
-	VFMADD231PD Z24, Z21, Z11
-	VFMADD231PD Z24, Z22, Z12
-	VFMADD231PD Z24, Z23, Z13
-	VFMADD231PD Z24, Z24, Z14
-	ADDQ        $0x00000080, SI
-	CMPQ        SI, R9
-	JLT         others
-
-otherslast:
-	PREFETCHT1  (DX)(R8*1)
-	PREFETCHT1  64(DX)(R8*1)
-	PREFETCHT1  (BX)(R8*1)
-	PREFETCHT1  64(BX)(R8*1)
-	PREFETCHT1  (DI)(R8*1)
-	PREFETCHT1  64(DI)(R8*1)
-	ADDQ        $0x00000080, R8
-	VMOVUPD     2880(CX)(SI*1), Z20
-	VADDPD      Z20, Z15, Z15
-	VFMADD231PD Z20, Z20, Z0
-	VMOVUPD     3456(CX)(SI*1), Z21
-	VADDPD      Z21, Z16, Z16
-	VFMADD231PD Z21, Z20, Z1
-	VFMADD231PD Z21, Z21, Z2
-	VMOVUPD     4032(CX)(SI*1), Z22
-	VADDPD      Z22, Z17, Z17
-	VFMADD231PD Z22, Z20, Z3
-	VFMADD231PD Z22, Z21, Z4
-	VFMADD231PD Z22, Z22, Z5
-	VMOVUPD     4608(CX)(SI*1), Z23
-	VADDPD      Z23, Z18, Z18
-	VFMADD231PD Z23, Z20, Z6
-	VFMADD231PD Z23, Z21, Z7
-	VFMADD231PD Z23, Z22, Z8
-	VFMADD231PD Z23, Z23, Z9
-	VMOVUPD     5184(CX)(SI*1), Z24
-	VADDPD      Z24, Z19, Z19
-	VFMADD231PD Z24, Z20, Z10
-	VFMADD231PD Z24, Z21, Z11
-	VFMADD231PD Z24, Z22, Z12
-	VFMADD231PD Z24, Z23, Z13
-	VFMADD231PD Z24, Z24, Z14
-	VMOVUPD     2944(CX)(SI*1), Z20
-	VADDPD      Z20, Z15, Z15
-	VFMADD231PD Z20, Z20, Z0
-	VMOVUPD     3520(CX)(SI*1), Z21
-	VADDPD      Z21, Z16, Z16
-	VFMADD231PD Z21, Z20, Z1
-	VFMADD231PD Z21, Z21, Z2
-	VMOVUPD     4096(CX)(SI*1), Z22
-	VADDPD      Z22, Z17, Z17
-	VFMADD231PD Z22, Z20, Z3
-	VFMADD231PD Z22, Z21, Z4
-	VFMADD231PD Z22, Z22, Z5
-	VMOVUPD     4672(CX)(SI*1), Z23
-	VADDPD      Z23, Z18, Z18
-	VFMADD231PD Z23, Z20, Z6
-	VFMADD231PD Z23, Z21, Z7
-	VFMADD231PD Z23, Z22, Z8
-	VFMADD231PD Z23, Z23, Z9
-	VMOVUPD     5248(CX)(SI*1), Z24
-	VADDPD      Z24, Z19, Z19
-	VFMADD231PD Z24, Z20, Z10
-	VFMADD231PD Z24, Z21, Z11
-	VFMADD231PD Z24, Z22, Z12
-	VFMADD231PD Z24, Z23, Z13
-	VFMADD231PD Z24, Z24, Z14
-	VMOVUPD     Z0, 1280(AX)
-	VMOVUPD     Z1, 1664(AX)
-	VMOVUPD     Z2, 1728(AX)
-	VMOVUPD     Z3, 2112(AX)
-	VMOVUPD     Z4, 2176(AX)
-	VMOVUPD     Z5, 2240(AX)
-	VMOVUPD     Z6, 2624(AX)
-	VMOVUPD     Z7, 2688(AX)
-	VMOVUPD     Z8, 2752(AX)
-	VMOVUPD     Z9, 2816(AX)
-	VMOVUPD     Z10, 3200(AX)
-	VMOVUPD     Z11, 3264(AX)
-	VMOVUPD     Z12, 3328(AX)
-	VMOVUPD     Z13, 3392(AX)
-	VMOVUPD     Z14, 3456(AX)
-	VMOVUPD     Z15, 3904(AX)
-	VMOVUPD     Z16, 3968(AX)
-	VMOVUPD     Z17, 4032(AX)
-	VMOVUPD     Z18, 4096(AX)
-	VMOVUPD     Z19, 4160(AX)
-	VZEROUPPER
-	RET
-
-// func foldNarrowAVX512(sums *float64, lanes *float64, count int)
-// Requires: AVX, AVX512F, BMI2
-TEXT ·foldNarrowAVX512(SB), NOSPLIT, $0-24
-	MOVQ   sums+0(FP), AX
-	MOVQ   lanes+8(FP), CX
-	MOVQ   count+16(FP), DX
-	VPXORQ Z0, Z0, Z0
-	SUBQ   $0x08, DX
-	JLT    few
-
-eight:
-	VMOVUPD    (CX), Z1
-	VMOVUPD    Z0, (CX)
-	VMOVUPD    64(CX), Z2
-	VMOVUPD    Z0, 64(CX)
-	VMOVUPD    128(CX), Z3
-	VMOVUPD    Z0, 128(CX)
-	VMOVUPD    192(CX), Z4
-	VMOVUPD    Z0, 192(CX)
-	VMOVUPD    256(CX), Z5
-	VMOVUPD    Z0, 256(CX)
-	VMOVUPD    320(CX), Z6
-	VMOVUPD    Z0, 320(CX)
-	VMOVUPD    384(CX), Z7
-	VMOVUPD    Z0, 384(CX)
-	VMOVUPD    448(CX), Z8
-	VMOVUPD    Z0, 448(CX)
-	VSHUFF64X2 $0x44, Z3, Z1, Z9
-	VSHUFF64X2 $0xee, Z3, Z1, Z1
-	VADDPD     Z9, Z1, Z1
-	VSHUFF64X2 $0x44, Z7, Z5, Z3
-	VSHUFF64X2 $0xee, Z7, Z5, Z5
-	VADDPD     Z3, Z5, Z5
-	VSHUFF64X2 $0x88, Z5, Z1, Z3
-	VSHUFF64X2 $0xdd, Z5, Z1, Z1
-	VADDPD     Z3, Z1, Z1
-	VSHUFF64X2 $0x44, Z4, Z2, Z3
-	VSHUFF64X2 $0xee, Z4, Z2, Z2
-	VADDPD     Z3, Z2, Z2
-	VSHUFF64X2 $0x44, Z8, Z6, Z3
-	VSHUFF64X2 $0xee, Z8, Z6, Z6
-	VADDPD     Z3, Z6, Z6
-	VSHUFF64X2 $0x88, Z6, Z2, Z3
-	VSHUFF64X2 $0xdd, Z6, Z2, Z2
-	VADDPD     Z3, Z2, Z2
-	VUNPCKLPD  Z2, Z1, Z3
-	VUNPCKHPD  Z2, Z1, Z1
-	VADDPD     Z3, Z1, Z1
-	VADDPD     (AX), Z1, Z1
-	VMOVUPD    Z1, (AX)
-	ADDQ       $0x00000040, AX
-	ADDQ       $0x00000200, CX
-	SUBQ       $0x08, DX
-	JGE        eight
-
-few:
-	ADDQ       $0x08, DX
-	JZ         done
-	MOVL       $-1, BX
-	BZHIL      DX, BX, BX
-	KMOVW      BX, K1
-	VMOVUPD    (CX), Z1
-	VMOVUPD    Z0, (CX)
-	VMOVUPD    64(CX), Z2
-	VMOVUPD    Z0, 64(CX)
-	VMOVUPD    128(CX), Z3
-	VMOVUPD    Z0, 128(CX)
-	VMOVUPD    192(CX), Z4
-	VMOVUPD    Z0, 192(CX)
-	VMOVUPD    256(CX), Z5
-	VMOVUPD    Z0, 256(CX)
-	VMOVUPD    320(CX), Z6
-	VMOVUPD    Z0, 320(CX)
-	VMOVUPD    384(CX), Z7
-	VMOVUPD    Z0, 384(CX)
-	VMOVUPD    448(CX), Z8
-	VMOVUPD    Z0, 448(CX)
-	VSHUFF64X2 $0x44, Z3, Z1, Z0
-	VSHUFF64X2 $0xee, Z3, Z1, Z1
-	VADDPD     Z0, Z1, Z1
-	VSHUFF64X2 $0x44, Z7, Z5, Z0
-	VSHUFF64X2 $0xee, Z7, Z5, Z5
-	VADDPD     Z0, Z5, Z5
-	VSHUFF64X2 $0x88, Z5, Z1, Z0
-	VSHUFF64X2 $0xdd, Z5, Z1, Z1
-	VADDPD     Z0, Z1, Z1
-	VSHUFF64X2 $0x44, Z4, Z2, Z0
-	VSHUFF64X2 $0xee, Z4, Z2, Z2
-	VADDPD     Z0, Z2, Z2
-	VSHUFF64X2 $0x44, Z8, Z6, Z0
-	VSHUFF64X2 $0xee, Z8, Z6, Z6
-	VADDPD     Z0, Z6, Z6
-	VSHUFF64X2 $0x88, Z6, Z2, Z0
-	VSHUFF64X2 $0xdd, Z6, Z2, Z2
-	VADDPD     Z0, Z2, Z2
-	VUNPCKLPD  Z2, Z1, Z0
-	VUNPCKHPD  Z2, Z1, Z1
-	VADDPD     Z0, Z1, Z1
-	VMOVUPD.Z  (AX), K1, Z0
-	VADDPD     Z0, Z1, Z1
-	VMOVUPD    Z1, K1, (AX)
-
-done:
-	VZEROUPPER
-	RET
-
 DATA orders32<>+0(SB)/8, $0x0000000000000000
 DATA orders32<>+8(SB)/8, $0x0000000000000000
 DATA orders32<>+16(SB)/8, $0x0000000000000001
@@ -17273,6 +5556,172 @@ DATA rows32<>+24(SB)/4, $0x00000006
 DATA rows32<>+28(SB)/4, $0x00000007
 GLOBL rows32<>(SB), RODATA|NOPTR, $32
 
+// func plan32AVX512(plan *byte, codes *int32, rows int, keep *byte, class int, position int) (next int)
+// Requires: AVX, AVX512F, BMI2, MMX+, POPCNT
+TEXT ·plan32AVX512(SB), NOSPLIT, $0-56
+	MOVQ         plan+0(FP), AX
+	MOVQ         codes+8(FP), CX
+	MOVQ         keep+24(FP), DX
+	VMOVDQU64    places32<>+0(SB), Z0
+	VMOVDQU64    places32<>+64(SB), Z1
+	MOVQ         class+32(FP), BX
+	VPBROADCASTD BX, Z2
+	MOVQ         position+40(FP), SI
+	MOVQ         SI, BX
+	SHRQ         $0x04, BX
+	SHLQ         $0x06, BX
+	ANDQ         $0x0000000f, SI
+	MOVQ         rows+16(FP), R8
+	SHRQ         $0x05, R8
+	XORQ         DI, DI
+
+group:
+	MOVQ          SI, R9
+	SHRQ          $0x04, R9
+	MOVQ          R9, R10
+	SHLQ          $0x06, R10
+	MOVW          R10, 2274(AX)(DI*2)
+	ADDQ          BX, R10
+	ANDQ          $0x000007c0, R10
+	MOVW          R10, 2240(AX)(DI*2)
+	MOVQ          SI, R10
+	ANDQ          $0x0000000f, R10
+	MOVL          $0x0000ffff, R11
+	SHLXL         R10, R11, R11
+	MOVW          R11, 2308(AX)(DI*2)
+	PREFETCHT0    2048(CX)
+	VPCMPEQD      (CX), Z2, K1
+	KMOVW         K1, R10
+	ANDW          (DX), R10
+	KMOVW         R10, K1
+	VPCOMPRESSD.Z Z0, K1, Z3
+	VMOVDQU64     Z3, (AX)(SI*4)
+	POPCNTL       R10, R10
+	ADDQ          R10, SI
+	PREFETCHT0    2112(CX)
+	VPCMPEQD      64(CX), Z2, K1
+	KMOVW         K1, R10
+	ANDW          2(DX), R10
+	KMOVW         R10, K1
+	VPCOMPRESSD.Z Z1, K1, Z3
+	VMOVDQU64     Z3, (AX)(SI*4)
+	POPCNTL       R10, R10
+	ADDQ          R10, SI
+	MOVQ          SI, R10
+	SHRQ          $0x04, R10
+	SUBQ          R9, R10
+	MOVQ          R10, R9
+	SHRQ          $0x01, R9
+	MOVW          R9, 2376(AX)(DI*2)
+	NEGQ          R10
+	SARQ          $0x01, R10
+	MOVW          R10, 2342(AX)(DI*2)
+	ADDQ          $0x00000080, CX
+	ADDQ          $0x00000004, DX
+	INCQ          DI
+	CMPQ          DI, R8
+	JLT           group
+	MOVQ          SI, CX
+	SHRQ          $0x04, CX
+	SHLQ          $0x06, CX
+	MOVW          CX, 2274(AX)(DI*2)
+	ADDQ          BX, CX
+	ANDQ          $0x000007c0, CX
+	MOVW          CX, 2240(AX)(DI*2)
+	MOVQ          position+40(FP), AX
+	ANDQ          $-16, AX
+	ADDQ          AX, SI
+	MOVQ          SI, next+48(FP)
+	VZEROUPPER
+	RET
+
+DATA places32<>+0(SB)/4, $0x00000000
+DATA places32<>+4(SB)/4, $0x00000001
+DATA places32<>+8(SB)/4, $0x00000002
+DATA places32<>+12(SB)/4, $0x00000003
+DATA places32<>+16(SB)/4, $0x00000004
+DATA places32<>+20(SB)/4, $0x00000005
+DATA places32<>+24(SB)/4, $0x00000006
+DATA places32<>+28(SB)/4, $0x00000007
+DATA places32<>+32(SB)/4, $0x00000008
+DATA places32<>+36(SB)/4, $0x00000009
+DATA places32<>+40(SB)/4, $0x0000000a
+DATA places32<>+44(SB)/4, $0x0000000b
+DATA places32<>+48(SB)/4, $0x0000000c
+DATA places32<>+52(SB)/4, $0x0000000d
+DATA places32<>+56(SB)/4, $0x0000000e
+DATA places32<>+60(SB)/4, $0x0000000f
+DATA places32<>+64(SB)/4, $0x00000010
+DATA places32<>+68(SB)/4, $0x00000011
+DATA places32<>+72(SB)/4, $0x00000012
+DATA places32<>+76(SB)/4, $0x00000013
+DATA places32<>+80(SB)/4, $0x00000014
+DATA places32<>+84(SB)/4, $0x00000015
+DATA places32<>+88(SB)/4, $0x00000016
+DATA places32<>+92(SB)/4, $0x00000017
+DATA places32<>+96(SB)/4, $0x00000018
+DATA places32<>+100(SB)/4, $0x00000019
+DATA places32<>+104(SB)/4, $0x0000001a
+DATA places32<>+108(SB)/4, $0x0000001b
+DATA places32<>+112(SB)/4, $0x0000001c
+DATA places32<>+116(SB)/4, $0x0000001d
+DATA places32<>+120(SB)/4, $0x0000001e
+DATA places32<>+124(SB)/4, $0x0000001f
+GLOBL places32<>(SB), RODATA|NOPTR, $128
+
+// func plan32AVX2(plan *byte, codes *int32, rows int, keep *byte, class int, position int) (next int)
+// Requires: AVX, AVX2, MMX+, POPCNT
+TEXT ·plan32AVX2(SB), NOSPLIT, $0-56
+	MOVQ         plan+0(FP), AX
+	MOVQ         codes+8(FP), CX
+	MOVQ         keep+24(FP), DX
+	LEAQ         orders32<>+0(SB), BX
+	MOVQ         class+32(FP), SI
+	VMOVD        SI, X0
+	VPBROADCASTD X0, Y0
+	MOVQ         position+40(FP), DI
+	ANDQ         $0x000001ff, DI
+	XORQ         SI, SI
+	MOVQ         rows+16(FP), R9
+	XORQ         R8, R8
+	SHRQ         $0x01, R9
+
+rows:
+	PREFETCHT0 2048(CX)
+	VPCMPEQD   (CX), Y0, Y1
+	VMOVMSKPS  Y1, R10
+	MOVBQZX    (DX), R11
+	ANDQ       R11, R10
+	VPMOVZXBD  (BX)(R10*8), Y1
+	VMOVDQU    Y1, (AX)(R8*8)
+	MOVQ       DI, R11
+	SHLQ       $0x02, R11
+	MOVL       R11, 2048(AX)(R8*1)
+	POPCNTQ    R10, R10
+	ADDQ       R10, DI
+	CMPQ       DI, $0x00000200
+	JLT        inside0
+	SUBQ       $0x00000200, DI
+	MOVQ       DI, SI
+
+inside0:
+	ADDQ         $0x20, CX
+	INCQ         DX
+	ADDQ         $0x00000004, R8
+	CMPQ         R8, R9
+	JLT          rows
+	VMOVD        SI, X0
+	VPBROADCASTD X0, Y0
+	MOVQ         position+40(FP), CX
+	VPCMPGTD     rows32<>+0(SB), Y0, Y0
+	VMOVDQU      Y0, 2304(AX)
+	SUBQ         CX, DI
+	ANDQ         $0x000001ff, DI
+	ADDQ         CX, DI
+	MOVQ         DI, next+48(FP)
+	VZEROUPPER
+	RET
+
 DATA orders64<>+0(SB)/8, $0x0000000000000000
 DATA orders64<>+8(SB)/8, $0x0000000000000100
 DATA orders64<>+16(SB)/8, $0x0000000000000302
@@ -17301,355 +5750,180 @@ DATA rows64<>+24(SB)/4, $0x00000003
 DATA rows64<>+28(SB)/4, $0x00000003
 GLOBL rows64<>(SB), RODATA|NOPTR, $32
 
-// func plan32to1AVX512(plan *byte, codes *int32, keep *byte, class int, positions *int, next *int)
-// Requires: AVX, AVX512F, BMI2, MMX+, POPCNT
-TEXT ·plan32to1AVX512(SB), NOSPLIT, $0-48
-	MOVQ         plan+0(FP), AX
-	MOVQ         codes+8(FP), CX
-	MOVQ         keep+16(FP), DX
-	VMOVDQU64    places32to1<>+0(SB), Z0
-	VMOVDQU64    places32to1<>+64(SB), Z1
-	MOVQ         class+24(FP), BX
-	MOVQ         positions+32(FP), SI
-	VPBROADCASTD BX, Z2
-	INCQ         BX
-	MOVQ         (SI), SI
-	MOVQ         SI, BX
-	SHRQ         $0x04, BX
-	SHLQ         $0x06, BX
-	ANDQ         $0x0000000f, SI
-	XORQ         DI, DI
-
-group:
-	MOVQ          SI, R8
-	SHRQ          $0x04, R8
-	MOVQ          R8, R9
-	SHLQ          $0x06, R9
-	MOVW          R9, 2274(AX)(DI*2)
-	ADDQ          BX, R9
-	ANDQ          $0x000007c0, R9
-	MOVW          R9, 2240(AX)(DI*2)
-	MOVQ          SI, R9
-	ANDQ          $0x0000000f, R9
-	MOVL          $0x0000ffff, R10
-	SHLXL         R9, R10, R10
-	MOVW          R10, 2308(AX)(DI*2)
-	PREFETCHT0    2048(CX)
-	VPCMPEQD      (CX), Z2, K1
-	KMOVW         K1, R9
-	ANDW          (DX), R9
-	KMOVW         R9, K1
-	VPCOMPRESSD.Z Z0, K1, Z3
-	VMOVDQU64     Z3, (AX)(SI*4)
-	POPCNTL       R9, R9
-	ADDQ          R9, SI
-	PREFETCHT0    2112(CX)
-	VPCMPEQD      64(CX), Z2, K1
-	KMOVW         K1, R9
-	ANDW          2(DX), R9
-	KMOVW         R9, K1
-	VPCOMPRESSD.Z Z1, K1, Z3
-	VMOVDQU64     Z3, (AX)(SI*4)
-	POPCNTL       R9, R9
-	ADDQ          R9, SI
-	MOVQ          SI, R9
-	SHRQ          $0x04, R9
-	SUBQ          R8, R9
-	MOVQ          R9, R8
-	SHRQ          $0x01, R8
-	MOVW          R8, 2376(AX)(DI*2)
-	NEGQ          R9
-	SARQ          $0x01, R9
-	MOVW          R9, 2342(AX)(DI*2)
-	ADDQ          $0x00000080, CX
-	ADDQ          $0x00000004, DX
-	INCQ          DI
-	CMPQ          DI, $0x08
-	JLT           group
-	MOVQ          positions+32(FP), CX
-	MOVQ          next+40(FP), DX
-	MOVQ          SI, R8
-	SHRQ          $0x04, R8
-	SHLQ          $0x06, R8
-	MOVW          R8, 2274(AX)(DI*2)
-	ADDQ          BX, R8
-	ANDQ          $0x000007c0, R8
-	MOVW          R8, 2240(AX)(DI*2)
-	MOVQ          (CX), AX
-	ANDQ          $-16, AX
-	ADDQ          AX, SI
-	MOVQ          SI, (DX)
-	VZEROUPPER
-	RET
-
-DATA places32to1<>+0(SB)/4, $0x00000000
-DATA places32to1<>+4(SB)/4, $0x00000001
-DATA places32to1<>+8(SB)/4, $0x00000002
-DATA places32to1<>+12(SB)/4, $0x00000003
-DATA places32to1<>+16(SB)/4, $0x00000004
-DATA places32to1<>+20(SB)/4, $0x00000005
-DATA places32to1<>+24(SB)/4, $0x00000006
-DATA places32to1<>+28(SB)/4, $0x00000007
-DATA places32to1<>+32(SB)/4, $0x00000008
-DATA places32to1<>+36(SB)/4, $0x00000009
-DATA places32to1<>+40(SB)/4, $0x0000000a
-DATA places32to1<>+44(SB)/4, $0x0000000b
-DATA places32to1<>+48(SB)/4, $0x0000000c
-DATA places32to1<>+52(SB)/4, $0x0000000d
-DATA places32to1<>+56(SB)/4, $0x0000000e
-DATA places32to1<>+60(SB)/4, $0x0000000f
-DATA places32to1<>+64(SB)/4, $0x00000010
-DATA places32to1<>+68(SB)/4, $0x00000011
-DATA places32to1<>+72(SB)/4, $0x00000012
-DATA places32to1<>+76(SB)/4, $0x00000013
-DATA places32to1<>+80(SB)/4, $0x00000014
-DATA places32to1<>+84(SB)/4, $0x00000015
-DATA places32to1<>+88(SB)/4, $0x00000016
-DATA places32to1<>+92(SB)/4, $0x00000017
-DATA places32to1<>+96(SB)/4, $0x00000018
-DATA places32to1<>+100(SB)/4, $0x00000019
-DATA places32to1<>+104(SB)/4, $0x0000001a
-DATA places32to1<>+108(SB)/4, $0x0000001b
-DATA places32to1<>+112(SB)/4, $0x0000001c
-DATA places32to1<>+116(SB)/4, $0x0000001d
-DATA places32to1<>+120(SB)/4, $0x0000001e
-DATA places32to1<>+124(SB)/4, $0x0000001f
-GLOBL places32to1<>(SB), RODATA|NOPTR, $128
-
-// func plan32to1AVX2(plan *byte, codes *int32, keep *byte, class int, positions *int, next *int)
-// Requires: AVX, AVX2, MMX+, POPCNT
-TEXT ·plan32to1AVX2(SB), NOSPLIT, $0-48
-	MOVQ         plan+0(FP), AX
-	MOVQ         codes+8(FP), CX
-	MOVQ         keep+16(FP), DX
-	LEAQ         orders32<>+0(SB), BX
-	MOVQ         class+24(FP), SI
-	MOVQ         positions+32(FP), DI
-	VMOVD        SI, X0
-	VPBROADCASTD X0, Y0
-	INCQ         SI
-	MOVQ         (DI), SI
-	ANDQ         $0x000001ff, SI
-	XORQ         DI, DI
-	XORQ         R8, R8
-
-rows:
-	PREFETCHT0 2048(CX)
-	VPCMPEQD   (CX), Y0, Y1
-	VMOVMSKPS  Y1, R9
-	MOVBQZX    (DX), R10
-	ANDQ       R10, R9
-	VPMOVZXBD  (BX)(R9*8), Y1
-	VMOVDQU    Y1, (AX)(R8*8)
-	MOVQ       SI, R10
-	SHLQ       $0x02, R10
-	MOVL       R10, 2048(AX)(R8*1)
-	POPCNTQ    R9, R9
-	ADDQ       R9, SI
-	CMPQ       SI, $0x00000200
-	JLT        inside00
-	SUBQ       $0x00000200, SI
-	MOVQ       SI, DI
-
-inside00:
-	ADDQ         $0x20, CX
-	INCQ         DX
-	ADDQ         $0x00000004, R8
-	CMPQ         R8, $0x00000080
-	JLT          rows
-	MOVQ         positions+32(FP), CX
-	MOVQ         next+40(FP), DX
-	VMOVD        DI, X0
-	VPBROADCASTD X0, Y0
-	VPCMPGTD     rows32<>+0(SB), Y0, Y0
-	VMOVDQU      Y0, 2304(AX)
-	MOVQ         (CX), AX
-	SUBQ         AX, SI
-	ANDQ         $0x000001ff, SI
-	ADDQ         AX, SI
-	MOVQ         SI, (DX)
-	VZEROUPPER
-	RET
-
-// func plan64to1AVX512(plan *byte, codes *int32, keep *byte, class int, positions *int, next *int)
+// func plan64AVX512(plan *byte, codes *int32, rows int, keep *byte, class int, position int) (next int)
 // Requires: AVX, AVX512F, AVX512VL, BMI2, MMX+, POPCNT
-TEXT ·plan64to1AVX512(SB), NOSPLIT, $0-48
+TEXT ·plan64AVX512(SB), NOSPLIT, $0-56
 	MOVQ         plan+0(FP), AX
 	MOVQ         codes+8(FP), CX
-	MOVQ         keep+16(FP), DX
-	VMOVDQU64    places64to1<>+0(SB), Z0
-	VMOVDQU64    places64to1<>+64(SB), Z1
-	MOVQ         class+24(FP), BX
-	MOVQ         positions+32(FP), SI
+	MOVQ         keep+24(FP), DX
+	VMOVDQU64    places64<>+0(SB), Z0
+	VMOVDQU64    places64<>+64(SB), Z1
+	MOVQ         class+32(FP), BX
 	VPBROADCASTD BX, Z2
-	INCQ         BX
-	MOVQ         (SI), SI
+	MOVQ         position+40(FP), SI
 	MOVQ         SI, BX
 	SHRQ         $0x03, BX
 	SHLQ         $0x06, BX
 	ANDQ         $0x00000007, SI
+	MOVQ         rows+16(FP), R8
+	SHRQ         $0x04, R8
 	XORQ         DI, DI
 
 group:
-	MOVQ          SI, R8
-	SHRQ          $0x03, R8
-	MOVQ          R8, R9
-	SHLQ          $0x06, R9
-	MOVW          R9, 2274(AX)(DI*2)
-	ADDQ          BX, R9
-	ANDQ          $0x00000fc0, R9
-	MOVW          R9, 2240(AX)(DI*2)
-	MOVQ          SI, R9
-	ANDQ          $0x00000007, R9
-	MOVL          $0x000000ff, R10
-	SHLXL         R9, R10, R10
-	MOVW          R10, 2308(AX)(DI*2)
-	PREFETCHT0    2048(CX)
-	VPCMPEQD      (CX), Y2, K1
-	KMOVW         K1, R9
-	ANDB          (DX), R9
-	KMOVW         R9, K1
-	VPCOMPRESSQ.Z Z0, K1, Z3
-	VMOVDQU64     Z3, (AX)(SI*8)
-	POPCNTL       R9, R9
-	ADDQ          R9, SI
-	VPCMPEQD      32(CX), Y2, K1
-	KMOVW         K1, R9
-	ANDB          1(DX), R9
-	KMOVW         R9, K1
-	VPCOMPRESSQ.Z Z1, K1, Z3
-	VMOVDQU64     Z3, (AX)(SI*8)
-	POPCNTL       R9, R9
-	ADDQ          R9, SI
 	MOVQ          SI, R9
 	SHRQ          $0x03, R9
-	SUBQ          R8, R9
-	MOVQ          R9, R8
-	SHRQ          $0x01, R8
-	MOVW          R8, 2376(AX)(DI*2)
-	NEGQ          R9
-	SARQ          $0x01, R9
-	MOVW          R9, 2342(AX)(DI*2)
+	MOVQ          R9, R10
+	SHLQ          $0x06, R10
+	MOVW          R10, 2274(AX)(DI*2)
+	ADDQ          BX, R10
+	ANDQ          $0x00000fc0, R10
+	MOVW          R10, 2240(AX)(DI*2)
+	MOVQ          SI, R10
+	ANDQ          $0x00000007, R10
+	MOVL          $0x000000ff, R11
+	SHLXL         R10, R11, R11
+	MOVW          R11, 2308(AX)(DI*2)
+	PREFETCHT0    2048(CX)
+	VPCMPEQD      (CX), Y2, K1
+	KMOVW         K1, R10
+	ANDB          (DX), R10
+	KMOVW         R10, K1
+	VPCOMPRESSQ.Z Z0, K1, Z3
+	VMOVDQU64     Z3, (AX)(SI*8)
+	POPCNTL       R10, R10
+	ADDQ          R10, SI
+	VPCMPEQD      32(CX), Y2, K1
+	KMOVW         K1, R10
+	ANDB          1(DX), R10
+	KMOVW         R10, K1
+	VPCOMPRESSQ.Z Z1, K1, Z3
+	VMOVDQU64     Z3, (AX)(SI*8)
+	POPCNTL       R10, R10
+	ADDQ          R10, SI
+	MOVQ          SI, R10
+	SHRQ          $0x03, R10
+	SUBQ          R9, R10
+	MOVQ          R10, R9
+	SHRQ          $0x01, R9
+	MOVW          R9, 2376(AX)(DI*2)
+	NEGQ          R10
+	SARQ          $0x01, R10
+	MOVW          R10, 2342(AX)(DI*2)
 	ADDQ          $0x00000040, CX
 	ADDQ          $0x00000002, DX
 	INCQ          DI
-	CMPQ          DI, $0x10
+	CMPQ          DI, R8
 	JLT           group
-	MOVQ          positions+32(FP), CX
-	MOVQ          next+40(FP), DX
-	MOVQ          SI, R8
-	SHRQ          $0x03, R8
-	SHLQ          $0x06, R8
-	MOVW          R8, 2274(AX)(DI*2)
-	ADDQ          BX, R8
-	ANDQ          $0x00000fc0, R8
-	MOVW          R8, 2240(AX)(DI*2)
-	MOVQ          (CX), AX
+	MOVQ          SI, CX
+	SHRQ          $0x03, CX
+	SHLQ          $0x06, CX
+	MOVW          CX, 2274(AX)(DI*2)
+	ADDQ          BX, CX
+	ANDQ          $0x00000fc0, CX
+	MOVW          CX, 2240(AX)(DI*2)
+	MOVQ          position+40(FP), AX
 	ANDQ          $-8, AX
 	ADDQ          AX, SI
-	MOVQ          SI, (DX)
+	MOVQ          SI, next+48(FP)
 	VZEROUPPER
 	RET
 
-DATA places64to1<>+0(SB)/8, $0x0000000000000000
-DATA places64to1<>+8(SB)/8, $0x0000000000000001
-DATA places64to1<>+16(SB)/8, $0x0000000000000002
-DATA places64to1<>+24(SB)/8, $0x0000000000000003
-DATA places64to1<>+32(SB)/8, $0x0000000000000004
-DATA places64to1<>+40(SB)/8, $0x0000000000000005
-DATA places64to1<>+48(SB)/8, $0x0000000000000006
-DATA places64to1<>+56(SB)/8, $0x0000000000000007
-DATA places64to1<>+64(SB)/8, $0x0000000000000008
-DATA places64to1<>+72(SB)/8, $0x0000000000000009
-DATA places64to1<>+80(SB)/8, $0x000000000000000a
-DATA places64to1<>+88(SB)/8, $0x000000000000000b
-DATA places64to1<>+96(SB)/8, $0x000000000000000c
-DATA places64to1<>+104(SB)/8, $0x000000000000000d
-DATA places64to1<>+112(SB)/8, $0x000000000000000e
-DATA places64to1<>+120(SB)/8, $0x000000000000000f
-GLOBL places64to1<>(SB), RODATA|NOPTR, $128
+DATA places64<>+0(SB)/8, $0x0000000000000000
+DATA places64<>+8(SB)/8, $0x0000000000000001
+DATA places64<>+16(SB)/8, $0x0000000000000002
+DATA places64<>+24(SB)/8, $0x0000000000000003
+DATA places64<>+32(SB)/8, $0x0000000000000004
+DATA places64<>+40(SB)/8, $0x0000000000000005
+DATA places64<>+48(SB)/8, $0x0000000000000006
+DATA places64<>+56(SB)/8, $0x0000000000000007
+DATA places64<>+64(SB)/8, $0x0000000000000008
+DATA places64<>+72(SB)/8, $0x0000000000000009
+DATA places64<>+80(SB)/8, $0x000000000000000a
+DATA places64<>+88(SB)/8, $0x000000000000000b
+DATA places64<>+96(SB)/8, $0x000000000000000c
+DATA places64<>+104(SB)/8, $0x000000000000000d
+DATA places64<>+112(SB)/8, $0x000000000000000e
+DATA places64<>+120(SB)/8, $0x000000000000000f
+GLOBL places64<>(SB), RODATA|NOPTR, $128
 
-// func plan64to1AVX2(plan *byte, codes *int32, keep *byte, class int, positions *int, next *int)
+// func plan64AVX2(plan *byte, codes *int32, rows int, keep *byte, class int, position int) (next int)
 // Requires: AVX, AVX2, MMX+, POPCNT
-TEXT ·plan64to1AVX2(SB), NOSPLIT, $0-48
+TEXT ·plan64AVX2(SB), NOSPLIT, $0-56
 	MOVQ         plan+0(FP), AX
 	MOVQ         codes+8(FP), CX
-	MOVQ         keep+16(FP), DX
+	MOVQ         keep+24(FP), DX
 	LEAQ         orders64<>+0(SB), BX
-	MOVQ         class+24(FP), SI
-	MOVQ         positions+32(FP), DI
+	MOVQ         class+32(FP), SI
 	VMOVD        SI, X0
 	VPBROADCASTD X0, Y0
-	INCQ         SI
-	MOVQ         (DI), SI
-	ANDQ         $0x000001ff, SI
-	XORQ         DI, DI
+	MOVQ         position+40(FP), DI
+	ANDQ         $0x000001ff, DI
+	XORQ         SI, SI
+	MOVQ         rows+16(FP), R9
 	XORQ         R8, R8
 
 rows:
 	PREFETCHT0 2048(CX)
 	VPCMPEQD   (CX), Y0, Y1
-	VMOVMSKPS  Y1, R9
-	MOVBQZX    (DX), R10
-	ANDQ       R10, R9
-	MOVQ       R9, R10
-	ANDQ       $0x0000000f, R10
-	SHRQ       $0x04, R9
-	VPMOVZXBD  (BX)(R10*8), Y1
+	VMOVMSKPS  Y1, R10
+	MOVBQZX    (DX), R11
+	ANDQ       R11, R10
+	MOVQ       R10, R11
+	ANDQ       $0x0000000f, R11
+	SHRQ       $0x04, R10
+	VPMOVZXBD  (BX)(R11*8), Y1
 	VMOVDQU    Y1, (AX)(R8*8)
-	MOVQ       SI, R11
-	SHLQ       $0x03, R11
-	MOVL       R11, 2048(AX)(R8*1)
-	POPCNTQ    R10, R10
-	ADDQ       R10, SI
-	CMPQ       SI, $0x00000200
-	JLT        inside00
-	SUBQ       $0x00000200, SI
-	MOVQ       SI, DI
+	MOVQ       DI, R12
+	SHLQ       $0x03, R12
+	MOVL       R12, 2048(AX)(R8*1)
+	POPCNTQ    R11, R11
+	ADDQ       R11, DI
+	CMPQ       DI, $0x00000200
+	JLT        inside0
+	SUBQ       $0x00000200, DI
+	MOVQ       DI, SI
 
-inside00:
-	MOVQ      R9, R10
-	ANDQ      $0x0000000f, R10
-	SHRQ      $0x04, R9
-	VPMOVZXBD (BX)(R10*8), Y1
+inside0:
+	MOVQ      R10, R11
+	ANDQ      $0x0000000f, R11
+	SHRQ      $0x04, R10
+	VPMOVZXBD (BX)(R11*8), Y1
 	VMOVDQU   Y1, 32(AX)(R8*8)
-	MOVQ      SI, R9
-	SHLQ      $0x03, R9
-	MOVL      R9, 2052(AX)(R8*1)
-	POPCNTQ   R10, R9
-	ADDQ      R9, SI
-	CMPQ      SI, $0x00000200
-	JLT       inside01
-	SUBQ      $0x00000200, SI
-	MOVQ      SI, DI
+	MOVQ      DI, R10
+	SHLQ      $0x03, R10
+	MOVL      R10, 2052(AX)(R8*1)
+	POPCNTQ   R11, R10
+	ADDQ      R10, DI
+	CMPQ      DI, $0x00000200
+	JLT       inside1
+	SUBQ      $0x00000200, DI
+	MOVQ      DI, SI
 
-inside01:
+inside1:
 	ADDQ         $0x20, CX
 	INCQ         DX
 	ADDQ         $0x00000008, R8
-	CMPQ         R8, $0x00000100
+	CMPQ         R8, R9
 	JLT          rows
-	MOVQ         positions+32(FP), CX
-	MOVQ         next+40(FP), DX
-	VMOVD        DI, X0
+	VMOVD        SI, X0
 	VPBROADCASTD X0, Y0
+	MOVQ         position+40(FP), CX
 	VPCMPGTD     rows64<>+0(SB), Y0, Y0
 	VMOVDQU      Y0, 2304(AX)
-	MOVQ         (CX), AX
-	SUBQ         AX, SI
-	ANDQ         $0x000001ff, SI
-	ADDQ         AX, SI
-	MOVQ         SI, (DX)
+	SUBQ         CX, DI
+	ANDQ         $0x000001ff, DI
+	ADDQ         CX, DI
+	MOVQ         DI, next+48(FP)
 	VZEROUPPER
 	RET
 
-// func deal32x5to1AVX512(first *byte, second *byte, columns *byte, from int, plan *byte)
-// Requires: AVX, AVX512F
-TEXT ·deal32x5to1AVX512(SB), NOSPLIT, $0-40
-	MOVQ      first+0(FP), AX
-	MOVQ      columns+16(FP), CX
+// func deal32x5AVX512(ring *byte, columns *byte, from int, rows int, plan *byte)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·deal32x5AVX512(SB), NOSPLIT, $0-40
+	MOVQ      ring+0(FP), AX
+	MOVQ      columns+8(FP), CX
 	MOVQ      plan+32(FP), DX
-	MOVQ      from+24(FP), BX
+	MOVQ      from+16(FP), BX
 	MOVQ      (CX), SI
 	ADDQ      BX, SI
 	MOVQ      32(CX), DI
@@ -17660,112 +5934,123 @@ TEXT ·deal32x5to1AVX512(SB), NOSPLIT, $0-40
 	ADDQ      BX, R9
 	MOVQ      128(CX), CX
 	ADDQ      BX, CX
+	MOVQ      rows+24(FP), R11
+	SHRQ      $0x05, R11
 	XORQ      BX, BX
 	XORQ      R10, R10
-	MOVWQZX   2240(DX)(BX*2), R11
-	ADDQ      AX, R11
-	VMOVDQU64 (R11), Z0
-	VMOVDQU64 2112(R11), Z1
-	VMOVDQU64 4224(R11), Z2
-	VMOVDQU64 6336(R11), Z3
-	VMOVDQU64 8448(R11), Z4
+	MOVWQZX   2240(DX)(BX*2), R12
+	ADDQ      AX, R12
+	VMOVDQU64 (R12), Z0
+	VMOVDQU64 2112(R12), Z1
+	VMOVDQU64 4224(R12), Z2
+	VMOVDQU64 6336(R12), Z3
+	VMOVDQU64 8448(R12), Z4
 
 group:
-	MOVWQZX   2274(DX)(BX*2), R11
-	VMOVDQU64 (DX)(R11*1), Z5
-	VMOVDQU64 64(DX)(R11*1), Z6
-	KMOVW     2308(DX)(BX*2), K1
-	KMOVW     2342(DX)(BX*2), K2
-	MOVWQZX   2240(DX)(BX*2), R11
-	ADDQ      AX, R11
-	VMOVUPS   (SI)(R10*1), Z7
-	VMOVUPS   64(SI)(R10*1), Z8
-	VMOVDQA64 Z5, Z9
-	VPERMI2D  Z8, Z7, Z9
-	VMOVDQA32 Z9, K1, Z0
-	VMOVDQU64 Z0, (R11)
-	VMOVDQA64 Z6, Z9
-	VPERMI2D  Z8, Z7, Z9
-	VMOVDQA32 Z9, K2, Z0
-	VMOVUPS   (DI)(R10*1), Z7
-	VMOVUPS   64(DI)(R10*1), Z8
-	VMOVDQA64 Z5, Z9
-	VPERMI2D  Z8, Z7, Z9
-	VMOVDQA32 Z9, K1, Z1
-	VMOVDQU64 Z1, 2112(R11)
-	VMOVDQA64 Z6, Z9
-	VPERMI2D  Z8, Z7, Z9
-	VMOVDQA32 Z9, K2, Z1
-	VMOVUPS   (R8)(R10*1), Z7
-	VMOVUPS   64(R8)(R10*1), Z8
-	VMOVDQA64 Z5, Z9
-	VPERMI2D  Z8, Z7, Z9
-	VMOVDQA32 Z9, K1, Z2
-	VMOVDQU64 Z2, 4224(R11)
-	VMOVDQA64 Z6, Z9
-	VPERMI2D  Z8, Z7, Z9
-	VMOVDQA32 Z9, K2, Z2
-	VMOVUPS   (R9)(R10*1), Z7
-	VMOVUPS   64(R9)(R10*1), Z8
-	VMOVDQA64 Z5, Z9
-	VPERMI2D  Z8, Z7, Z9
-	VMOVDQA32 Z9, K1, Z3
-	VMOVDQU64 Z3, 6336(R11)
-	VMOVDQA64 Z6, Z9
-	VPERMI2D  Z8, Z7, Z9
-	VMOVDQA32 Z9, K2, Z3
-	VMOVUPS   (CX)(R10*1), Z7
-	VMOVUPS   64(CX)(R10*1), Z8
-	VMOVDQA64 Z5, Z5
-	VPERMI2D  Z8, Z7, Z5
-	VMOVDQA32 Z5, K1, Z4
-	VMOVDQU64 Z4, 8448(R11)
-	VMOVDQA64 Z6, Z5
-	VPERMI2D  Z8, Z7, Z5
-	VMOVDQA32 Z5, K2, Z4
-	CMPW      2376(DX)(BX*2), $0x00
-	JEQ       once0
-	MOVWQZX   2240(DX)(BX*2), R11
-	ADDQ      $0x00000040, R11
-	ANDQ      $0x000007ff, R11
-	ADDQ      AX, R11
-	MOVWQZX   2274(DX)(BX*2), R12
-	VMOVDQU64 128(DX)(R12*1), Z5
-	VMOVDQU64 Z0, (R11)
-	VMOVUPS   (SI)(R10*1), Z0
-	VMOVUPS   64(SI)(R10*1), Z6
-	VMOVDQA64 Z5, Z7
-	VPERMI2D  Z6, Z0, Z7
-	VMOVDQA64 Z7, Z0
-	VMOVDQU64 Z1, 2112(R11)
-	VMOVUPS   (DI)(R10*1), Z1
-	VMOVUPS   64(DI)(R10*1), Z6
-	VMOVDQA64 Z5, Z7
-	VPERMI2D  Z6, Z1, Z7
-	VMOVDQA64 Z7, Z1
-	VMOVDQU64 Z2, 4224(R11)
-	VMOVUPS   (R8)(R10*1), Z2
-	VMOVUPS   64(R8)(R10*1), Z6
-	VMOVDQA64 Z5, Z7
-	VPERMI2D  Z6, Z2, Z7
-	VMOVDQA64 Z7, Z2
-	VMOVDQU64 Z3, 6336(R11)
-	VMOVUPS   (R9)(R10*1), Z3
-	VMOVUPS   64(R9)(R10*1), Z6
-	VMOVDQA64 Z5, Z7
-	VPERMI2D  Z6, Z3, Z7
-	VMOVDQA64 Z7, Z3
-	VMOVDQU64 Z4, 8448(R11)
-	VMOVUPS   (CX)(R10*1), Z4
-	VMOVUPS   64(CX)(R10*1), Z6
-	VMOVDQA64 Z5, Z5
-	VPERMI2D  Z6, Z4, Z5
-	VMOVDQA64 Z5, Z4
+	MOVWQZX    2274(DX)(BX*2), R12
+	VMOVDQU64  (DX)(R12*1), Z5
+	VMOVDQU64  64(DX)(R12*1), Z6
+	KMOVW      2308(DX)(BX*2), K1
+	KMOVW      2342(DX)(BX*2), K2
+	MOVWQZX    2240(DX)(BX*2), R13
+	ADDQ       AX, R13
+	PREFETCHT1 1024(SI)(R10*1)
+	PREFETCHT1 1088(SI)(R10*1)
+	VMOVUPS    (SI)(R10*1), Z7
+	VMOVUPS    64(SI)(R10*1), Z8
+	VMOVDQA64  Z5, Z9
+	VPERMI2D   Z8, Z7, Z9
+	VMOVDQA32  Z9, K1, Z0
+	VMOVDQU64  Z0, (R13)
+	VMOVDQA64  Z6, Z9
+	VPERMI2D   Z8, Z7, Z9
+	VMOVDQA32  Z9, K2, Z0
+	PREFETCHT1 1024(DI)(R10*1)
+	PREFETCHT1 1088(DI)(R10*1)
+	VMOVUPS    (DI)(R10*1), Z7
+	VMOVUPS    64(DI)(R10*1), Z8
+	VMOVDQA64  Z5, Z9
+	VPERMI2D   Z8, Z7, Z9
+	VMOVDQA32  Z9, K1, Z1
+	VMOVDQU64  Z1, 2112(R13)
+	VMOVDQA64  Z6, Z9
+	VPERMI2D   Z8, Z7, Z9
+	VMOVDQA32  Z9, K2, Z1
+	PREFETCHT1 1024(R8)(R10*1)
+	PREFETCHT1 1088(R8)(R10*1)
+	VMOVUPS    (R8)(R10*1), Z7
+	VMOVUPS    64(R8)(R10*1), Z8
+	VMOVDQA64  Z5, Z9
+	VPERMI2D   Z8, Z7, Z9
+	VMOVDQA32  Z9, K1, Z2
+	VMOVDQU64  Z2, 4224(R13)
+	VMOVDQA64  Z6, Z9
+	VPERMI2D   Z8, Z7, Z9
+	VMOVDQA32  Z9, K2, Z2
+	PREFETCHT1 1024(R9)(R10*1)
+	PREFETCHT1 1088(R9)(R10*1)
+	VMOVUPS    (R9)(R10*1), Z7
+	VMOVUPS    64(R9)(R10*1), Z8
+	VMOVDQA64  Z5, Z9
+	VPERMI2D   Z8, Z7, Z9
+	VMOVDQA32  Z9, K1, Z3
+	VMOVDQU64  Z3, 6336(R13)
+	VMOVDQA64  Z6, Z9
+	VPERMI2D   Z8, Z7, Z9
+	VMOVDQA32  Z9, K2, Z3
+	PREFETCHT1 1024(CX)(R10*1)
+	PREFETCHT1 1088(CX)(R10*1)
+	VMOVUPS    (CX)(R10*1), Z7
+	VMOVUPS    64(CX)(R10*1), Z8
+	VMOVDQA64  Z5, Z5
+	VPERMI2D   Z8, Z7, Z5
+	VMOVDQA32  Z5, K1, Z4
+	VMOVDQU64  Z4, 8448(R13)
+	VMOVDQA64  Z6, Z5
+	VPERMI2D   Z8, Z7, Z5
+	VMOVDQA32  Z5, K2, Z4
+	CMPW       2376(DX)(BX*2), $0x00
+	JEQ        once
+	MOVWQZX    2240(DX)(BX*2), R13
+	ADDQ       $0x00000040, R13
+	ANDQ       $0x000007ff, R13
+	ADDQ       AX, R13
+	VMOVDQU64  128(DX)(R12*1), Z5
+	VMOVDQU64  Z0, (R13)
+	VMOVUPS    (SI)(R10*1), Z0
+	VMOVUPS    64(SI)(R10*1), Z6
+	VMOVDQA64  Z5, Z7
+	VPERMI2D   Z6, Z0, Z7
+	VMOVDQA64  Z7, Z0
+	VMOVDQU64  Z1, 2112(R13)
+	VMOVUPS    (DI)(R10*1), Z1
+	VMOVUPS    64(DI)(R10*1), Z6
+	VMOVDQA64  Z5, Z7
+	VPERMI2D   Z6, Z1, Z7
+	VMOVDQA64  Z7, Z1
+	VMOVDQU64  Z2, 4224(R13)
+	VMOVUPS    (R8)(R10*1), Z2
+	VMOVUPS    64(R8)(R10*1), Z6
+	VMOVDQA64  Z5, Z7
+	VPERMI2D   Z6, Z2, Z7
+	VMOVDQA64  Z7, Z2
+	VMOVDQU64  Z3, 6336(R13)
+	VMOVUPS    (R9)(R10*1), Z3
+	VMOVUPS    64(R9)(R10*1), Z6
+	VMOVDQA64  Z5, Z7
+	VPERMI2D   Z6, Z3, Z7
+	VMOVDQA64  Z7, Z3
+	VMOVDQU64  Z4, 8448(R13)
+	VMOVUPS    (CX)(R10*1), Z4
+	VMOVUPS    64(CX)(R10*1), Z6
+	VMOVDQA64  Z5, Z5
+	VPERMI2D   Z6, Z4, Z5
+	VMOVDQA64  Z5, Z4
 
-once0:
+once:
 	ADDQ      $0x00000080, R10
 	INCQ      BX
-	CMPQ      BX, $0x08
+	CMPQ      BX, R11
 	JLT       group
 	MOVWQZX   2240(DX)(BX*2), CX
 	ADDQ      AX, CX
@@ -17777,57 +6062,60 @@ once0:
 	VZEROUPPER
 	RET
 
-// func deal32x1to1AVX512(first *byte, second *byte, columns *byte, from int, plan *byte)
-// Requires: AVX, AVX512F
-TEXT ·deal32x1to1AVX512(SB), NOSPLIT, $0-40
-	MOVQ      first+0(FP), AX
-	MOVQ      columns+16(FP), CX
+// func deal32x1AVX512(ring *byte, columns *byte, from int, rows int, plan *byte)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·deal32x1AVX512(SB), NOSPLIT, $0-40
+	MOVQ      ring+0(FP), AX
+	MOVQ      columns+8(FP), CX
 	MOVQ      plan+32(FP), DX
-	MOVQ      from+24(FP), BX
+	MOVQ      from+16(FP), BX
 	MOVQ      (CX), CX
 	ADDQ      BX, CX
+	MOVQ      rows+24(FP), DI
+	SHRQ      $0x05, DI
 	XORQ      BX, BX
 	XORQ      SI, SI
-	MOVWQZX   2240(DX)(BX*2), DI
-	ADDQ      AX, DI
-	VMOVDQU64 (DI), Z0
+	MOVWQZX   2240(DX)(BX*2), R8
+	ADDQ      AX, R8
+	VMOVDQU64 (R8), Z0
 
 group:
-	MOVWQZX   2274(DX)(BX*2), DI
-	VMOVDQU64 (DX)(DI*1), Z1
-	VMOVDQU64 64(DX)(DI*1), Z2
-	KMOVW     2308(DX)(BX*2), K1
-	KMOVW     2342(DX)(BX*2), K2
-	MOVWQZX   2240(DX)(BX*2), DI
-	ADDQ      AX, DI
-	VMOVUPS   (CX)(SI*1), Z3
-	VMOVUPS   64(CX)(SI*1), Z4
-	VMOVDQA64 Z1, Z1
-	VPERMI2D  Z4, Z3, Z1
-	VMOVDQA32 Z1, K1, Z0
-	VMOVDQU64 Z0, (DI)
-	VMOVDQA64 Z2, Z1
-	VPERMI2D  Z4, Z3, Z1
-	VMOVDQA32 Z1, K2, Z0
-	CMPW      2376(DX)(BX*2), $0x00
-	JEQ       once0
-	MOVWQZX   2240(DX)(BX*2), DI
-	ADDQ      $0x00000040, DI
-	ANDQ      $0x000007ff, DI
-	ADDQ      AX, DI
-	MOVWQZX   2274(DX)(BX*2), R8
-	VMOVDQU64 128(DX)(R8*1), Z1
-	VMOVDQU64 Z0, (DI)
-	VMOVUPS   (CX)(SI*1), Z0
-	VMOVUPS   64(CX)(SI*1), Z2
-	VMOVDQA64 Z1, Z1
-	VPERMI2D  Z2, Z0, Z1
-	VMOVDQA64 Z1, Z0
+	MOVWQZX    2274(DX)(BX*2), R8
+	VMOVDQU64  (DX)(R8*1), Z1
+	VMOVDQU64  64(DX)(R8*1), Z2
+	KMOVW      2308(DX)(BX*2), K1
+	KMOVW      2342(DX)(BX*2), K2
+	MOVWQZX    2240(DX)(BX*2), R9
+	ADDQ       AX, R9
+	PREFETCHT1 1024(CX)(SI*1)
+	PREFETCHT1 1088(CX)(SI*1)
+	VMOVUPS    (CX)(SI*1), Z3
+	VMOVUPS    64(CX)(SI*1), Z4
+	VMOVDQA64  Z1, Z1
+	VPERMI2D   Z4, Z3, Z1
+	VMOVDQA32  Z1, K1, Z0
+	VMOVDQU64  Z0, (R9)
+	VMOVDQA64  Z2, Z1
+	VPERMI2D   Z4, Z3, Z1
+	VMOVDQA32  Z1, K2, Z0
+	CMPW       2376(DX)(BX*2), $0x00
+	JEQ        once
+	MOVWQZX    2240(DX)(BX*2), R9
+	ADDQ       $0x00000040, R9
+	ANDQ       $0x000007ff, R9
+	ADDQ       AX, R9
+	VMOVDQU64  128(DX)(R8*1), Z1
+	VMOVDQU64  Z0, (R9)
+	VMOVUPS    (CX)(SI*1), Z0
+	VMOVUPS    64(CX)(SI*1), Z2
+	VMOVDQA64  Z1, Z1
+	VPERMI2D   Z2, Z0, Z1
+	VMOVDQA64  Z1, Z0
 
-once0:
+once:
 	ADDQ      $0x00000080, SI
 	INCQ      BX
-	CMPQ      BX, $0x08
+	CMPQ      BX, DI
 	JLT       group
 	MOVWQZX   2240(DX)(BX*2), CX
 	ADDQ      AX, CX
@@ -17835,13 +6123,13 @@ once0:
 	VZEROUPPER
 	RET
 
-// func deal32x5to1AVX2(first *byte, second *byte, columns *byte, from int, plan *byte)
+// func deal32x5AVX2(ring *byte, columns *byte, from int, rows int, plan *byte)
 // Requires: AVX, AVX2, MMX+
-TEXT ·deal32x5to1AVX2(SB), NOSPLIT, $0-40
-	MOVQ first+0(FP), AX
-	MOVQ columns+16(FP), CX
+TEXT ·deal32x5AVX2(SB), NOSPLIT, $0-40
+	MOVQ ring+0(FP), AX
+	MOVQ columns+8(FP), CX
 	MOVQ plan+32(FP), DX
-	MOVQ from+24(FP), BX
+	MOVQ from+16(FP), BX
 	MOVQ (CX), SI
 	ADDQ BX, SI
 	MOVQ 32(CX), DI
@@ -17852,34 +6140,36 @@ TEXT ·deal32x5to1AVX2(SB), NOSPLIT, $0-40
 	ADDQ BX, R9
 	MOVQ 128(CX), CX
 	ADDQ BX, CX
+	MOVQ rows+24(FP), R10
 	XORQ BX, BX
+	SHRQ $0x01, R10
 
 group:
 	VMOVDQU    (DX)(BX*8), Y0
-	MOVL       2048(DX)(BX*1), R10
-	ADDQ       AX, R10
+	MOVL       2048(DX)(BX*1), R11
+	ADDQ       AX, R11
 	PREFETCHT1 1024(SI)(BX*8)
 	VMOVUPS    (SI)(BX*8), Y1
 	VPERMD     Y1, Y0, Y1
-	VMOVDQU    Y1, (R10)
+	VMOVDQU    Y1, (R11)
 	PREFETCHT1 1024(DI)(BX*8)
 	VMOVUPS    (DI)(BX*8), Y1
 	VPERMD     Y1, Y0, Y1
-	VMOVDQU    Y1, 2112(R10)
+	VMOVDQU    Y1, 2112(R11)
 	PREFETCHT1 1024(R8)(BX*8)
 	VMOVUPS    (R8)(BX*8), Y1
 	VPERMD     Y1, Y0, Y1
-	VMOVDQU    Y1, 4224(R10)
+	VMOVDQU    Y1, 4224(R11)
 	PREFETCHT1 1024(R9)(BX*8)
 	VMOVUPS    (R9)(BX*8), Y1
 	VPERMD     Y1, Y0, Y1
-	VMOVDQU    Y1, 6336(R10)
+	VMOVDQU    Y1, 6336(R11)
 	PREFETCHT1 1024(CX)(BX*8)
 	VMOVUPS    (CX)(BX*8), Y1
 	VPERMD     Y1, Y0, Y0
-	VMOVDQU    Y0, 8448(R10)
+	VMOVDQU    Y0, 8448(R11)
 	ADDQ       $0x00000004, BX
-	CMPQ       BX, $0x00000080
+	CMPQ       BX, R10
 	JLT        group
 	VMOVDQU    2304(DX), Y0
 	VMOVDQU    (AX), Y1
@@ -17900,27 +6190,29 @@ group:
 	VZEROUPPER
 	RET
 
-// func deal32x1to1AVX2(first *byte, second *byte, columns *byte, from int, plan *byte)
+// func deal32x1AVX2(ring *byte, columns *byte, from int, rows int, plan *byte)
 // Requires: AVX, AVX2, MMX+
-TEXT ·deal32x1to1AVX2(SB), NOSPLIT, $0-40
-	MOVQ first+0(FP), AX
-	MOVQ columns+16(FP), CX
+TEXT ·deal32x1AVX2(SB), NOSPLIT, $0-40
+	MOVQ ring+0(FP), AX
+	MOVQ columns+8(FP), CX
 	MOVQ plan+32(FP), DX
-	MOVQ from+24(FP), BX
+	MOVQ from+16(FP), BX
 	MOVQ (CX), CX
 	ADDQ BX, CX
+	MOVQ rows+24(FP), SI
 	XORQ BX, BX
+	SHRQ $0x01, SI
 
 group:
 	VMOVDQU    (DX)(BX*8), Y0
-	MOVL       2048(DX)(BX*1), SI
-	ADDQ       AX, SI
+	MOVL       2048(DX)(BX*1), DI
+	ADDQ       AX, DI
 	PREFETCHT1 1024(CX)(BX*8)
 	VMOVUPS    (CX)(BX*8), Y1
 	VPERMD     Y1, Y0, Y0
-	VMOVDQU    Y0, (SI)
+	VMOVDQU    Y0, (DI)
 	ADDQ       $0x00000004, BX
-	CMPQ       BX, $0x00000080
+	CMPQ       BX, SI
 	JLT        group
 	VMOVDQU    2304(DX), Y0
 	VMOVDQU    (AX), Y1
@@ -17929,13 +6221,13 @@ group:
 	VZEROUPPER
 	RET
 
-// func deal64x5to1AVX512(first *byte, second *byte, columns *byte, from int, plan *byte)
-// Requires: AVX, AVX512F
-TEXT ·deal64x5to1AVX512(SB), NOSPLIT, $0-40
-	MOVQ      first+0(FP), AX
-	MOVQ      columns+16(FP), CX
+// func deal64x5AVX512(ring *byte, columns *byte, from int, rows int, plan *byte)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·deal64x5AVX512(SB), NOSPLIT, $0-40
+	MOVQ      ring+0(FP), AX
+	MOVQ      columns+8(FP), CX
 	MOVQ      plan+32(FP), DX
-	MOVQ      from+24(FP), BX
+	MOVQ      from+16(FP), BX
 	MOVQ      (CX), SI
 	ADDQ      BX, SI
 	MOVQ      32(CX), DI
@@ -17946,112 +6238,123 @@ TEXT ·deal64x5to1AVX512(SB), NOSPLIT, $0-40
 	ADDQ      BX, R9
 	MOVQ      128(CX), CX
 	ADDQ      BX, CX
+	MOVQ      rows+24(FP), R11
+	SHRQ      $0x04, R11
 	XORQ      BX, BX
 	XORQ      R10, R10
-	MOVWQZX   2240(DX)(BX*2), R11
-	ADDQ      AX, R11
-	VMOVDQU64 (R11), Z0
-	VMOVDQU64 4160(R11), Z1
-	VMOVDQU64 8320(R11), Z2
-	VMOVDQU64 12480(R11), Z3
-	VMOVDQU64 16640(R11), Z4
+	MOVWQZX   2240(DX)(BX*2), R12
+	ADDQ      AX, R12
+	VMOVDQU64 (R12), Z0
+	VMOVDQU64 4160(R12), Z1
+	VMOVDQU64 8320(R12), Z2
+	VMOVDQU64 12480(R12), Z3
+	VMOVDQU64 16640(R12), Z4
 
 group:
-	MOVWQZX   2274(DX)(BX*2), R11
-	VMOVDQU64 (DX)(R11*1), Z5
-	VMOVDQU64 64(DX)(R11*1), Z6
-	KMOVW     2308(DX)(BX*2), K1
-	KMOVW     2342(DX)(BX*2), K2
-	MOVWQZX   2240(DX)(BX*2), R11
-	ADDQ      AX, R11
-	VMOVUPD   (SI)(R10*1), Z7
-	VMOVUPD   64(SI)(R10*1), Z8
-	VMOVDQA64 Z5, Z9
-	VPERMI2Q  Z8, Z7, Z9
-	VMOVDQA64 Z9, K1, Z0
-	VMOVDQU64 Z0, (R11)
-	VMOVDQA64 Z6, Z9
-	VPERMI2Q  Z8, Z7, Z9
-	VMOVDQA64 Z9, K2, Z0
-	VMOVUPD   (DI)(R10*1), Z7
-	VMOVUPD   64(DI)(R10*1), Z8
-	VMOVDQA64 Z5, Z9
-	VPERMI2Q  Z8, Z7, Z9
-	VMOVDQA64 Z9, K1, Z1
-	VMOVDQU64 Z1, 4160(R11)
-	VMOVDQA64 Z6, Z9
-	VPERMI2Q  Z8, Z7, Z9
-	VMOVDQA64 Z9, K2, Z1
-	VMOVUPD   (R8)(R10*1), Z7
-	VMOVUPD   64(R8)(R10*1), Z8
-	VMOVDQA64 Z5, Z9
-	VPERMI2Q  Z8, Z7, Z9
-	VMOVDQA64 Z9, K1, Z2
-	VMOVDQU64 Z2, 8320(R11)
-	VMOVDQA64 Z6, Z9
-	VPERMI2Q  Z8, Z7, Z9
-	VMOVDQA64 Z9, K2, Z2
-	VMOVUPD   (R9)(R10*1), Z7
-	VMOVUPD   64(R9)(R10*1), Z8
-	VMOVDQA64 Z5, Z9
-	VPERMI2Q  Z8, Z7, Z9
-	VMOVDQA64 Z9, K1, Z3
-	VMOVDQU64 Z3, 12480(R11)
-	VMOVDQA64 Z6, Z9
-	VPERMI2Q  Z8, Z7, Z9
-	VMOVDQA64 Z9, K2, Z3
-	VMOVUPD   (CX)(R10*1), Z7
-	VMOVUPD   64(CX)(R10*1), Z8
-	VMOVDQA64 Z5, Z5
-	VPERMI2Q  Z8, Z7, Z5
-	VMOVDQA64 Z5, K1, Z4
-	VMOVDQU64 Z4, 16640(R11)
-	VMOVDQA64 Z6, Z5
-	VPERMI2Q  Z8, Z7, Z5
-	VMOVDQA64 Z5, K2, Z4
-	CMPW      2376(DX)(BX*2), $0x00
-	JEQ       once0
-	MOVWQZX   2240(DX)(BX*2), R11
-	ADDQ      $0x00000040, R11
-	ANDQ      $0x00000fff, R11
-	ADDQ      AX, R11
-	MOVWQZX   2274(DX)(BX*2), R12
-	VMOVDQU64 128(DX)(R12*1), Z5
-	VMOVDQU64 Z0, (R11)
-	VMOVUPD   (SI)(R10*1), Z0
-	VMOVUPD   64(SI)(R10*1), Z6
-	VMOVDQA64 Z5, Z7
-	VPERMI2Q  Z6, Z0, Z7
-	VMOVDQA64 Z7, Z0
-	VMOVDQU64 Z1, 4160(R11)
-	VMOVUPD   (DI)(R10*1), Z1
-	VMOVUPD   64(DI)(R10*1), Z6
-	VMOVDQA64 Z5, Z7
-	VPERMI2Q  Z6, Z1, Z7
-	VMOVDQA64 Z7, Z1
-	VMOVDQU64 Z2, 8320(R11)
-	VMOVUPD   (R8)(R10*1), Z2
-	VMOVUPD   64(R8)(R10*1), Z6
-	VMOVDQA64 Z5, Z7
-	VPERMI2Q  Z6, Z2, Z7
-	VMOVDQA64 Z7, Z2
-	VMOVDQU64 Z3, 12480(R11)
-	VMOVUPD   (R9)(R10*1), Z3
-	VMOVUPD   64(R9)(R10*1), Z6
-	VMOVDQA64 Z5, Z7
-	VPERMI2Q  Z6, Z3, Z7
-	VMOVDQA64 Z7, Z3
-	VMOVDQU64 Z4, 16640(R11)
-	VMOVUPD   (CX)(R10*1), Z4
-	VMOVUPD   64(CX)(R10*1), Z6
-	VMOVDQA64 Z5, Z5
-	VPERMI2Q  Z6, Z4, Z5
-	VMOVDQA64 Z5, Z4
+	MOVWQZX    2274(DX)(BX*2), R12
+	VMOVDQU64  (DX)(R12*1), Z5
+	VMOVDQU64  64(DX)(R12*1), Z6
+	KMOVW      2308(DX)(BX*2), K1
+	KMOVW      2342(DX)(BX*2), K2
+	MOVWQZX    2240(DX)(BX*2), R13
+	ADDQ       AX, R13
+	PREFETCHT1 2048(SI)(R10*1)
+	PREFETCHT1 2112(SI)(R10*1)
+	VMOVUPD    (SI)(R10*1), Z7
+	VMOVUPD    64(SI)(R10*1), Z8
+	VMOVDQA64  Z5, Z9
+	VPERMI2Q   Z8, Z7, Z9
+	VMOVDQA64  Z9, K1, Z0
+	VMOVDQU64  Z0, (R13)
+	VMOVDQA64  Z6, Z9
+	VPERMI2Q   Z8, Z7, Z9
+	VMOVDQA64  Z9, K2, Z0
+	PREFETCHT1 2048(DI)(R10*1)
+	PREFETCHT1 2112(DI)(R10*1)
+	VMOVUPD    (DI)(R10*1), Z7
+	VMOVUPD    64(DI)(R10*1), Z8
+	VMOVDQA64  Z5, Z9
+	VPERMI2Q   Z8, Z7, Z9
+	VMOVDQA64  Z9, K1, Z1
+	VMOVDQU64  Z1, 4160(R13)
+	VMOVDQA64  Z6, Z9
+	VPERMI2Q   Z8, Z7, Z9
+	VMOVDQA64  Z9, K2, Z1
+	PREFETCHT1 2048(R8)(R10*1)
+	PREFETCHT1 2112(R8)(R10*1)
+	VMOVUPD    (R8)(R10*1), Z7
+	VMOVUPD    64(R8)(R10*1), Z8
+	VMOVDQA64  Z5, Z9
+	VPERMI2Q   Z8, Z7, Z9
+	VMOVDQA64  Z9, K1, Z2
+	VMOVDQU64  Z2, 8320(R13)
+	VMOVDQA64  Z6, Z9
+	VPERMI2Q   Z8, Z7, Z9
+	VMOVDQA64  Z9, K2, Z2
+	PREFETCHT1 2048(R9)(R10*1)
+	PREFETCHT1 2112(R9)(R10*1)
+	VMOVUPD    (R9)(R10*1), Z7
+	VMOVUPD    64(R9)(R10*1), Z8
+	VMOVDQA64  Z5, Z9
+	VPERMI2Q   Z8, Z7, Z9
+	VMOVDQA64  Z9, K1, Z3
+	VMOVDQU64  Z3, 12480(R13)
+	VMOVDQA64  Z6, Z9
+	VPERMI2Q   Z8, Z7, Z9
+	VMOVDQA64  Z9, K2, Z3
+	PREFETCHT1 2048(CX)(R10*1)
+	PREFETCHT1 2112(CX)(R10*1)
+	VMOVUPD    (CX)(R10*1), Z7
+	VMOVUPD    64(CX)(R10*1), Z8
+	VMOVDQA64  Z5, Z5
+	VPERMI2Q   Z8, Z7, Z5
+	VMOVDQA64  Z5, K1, Z4
+	VMOVDQU64  Z4, 16640(R13)
+	VMOVDQA64  Z6, Z5
+	VPERMI2Q   Z8, Z7, Z5
+	VMOVDQA64  Z5, K2, Z4
+	CMPW       2376(DX)(BX*2), $0x00
+	JEQ        once
+	MOVWQZX    2240(DX)(BX*2), R13
+	ADDQ       $0x00000040, R13
+	ANDQ       $0x00000fff, R13
+	ADDQ       AX, R13
+	VMOVDQU64  128(DX)(R12*1), Z5
+	VMOVDQU64  Z0, (R13)
+	VMOVUPD    (SI)(R10*1), Z0
+	VMOVUPD    64(SI)(R10*1), Z6
+	VMOVDQA64  Z5, Z7
+	VPERMI2Q   Z6, Z0, Z7
+	VMOVDQA64  Z7, Z0
+	VMOVDQU64  Z1, 4160(R13)
+	VMOVUPD    (DI)(R10*1), Z1
+	VMOVUPD    64(DI)(R10*1), Z6
+	VMOVDQA64  Z5, Z7
+	VPERMI2Q   Z6, Z1, Z7
+	VMOVDQA64  Z7, Z1
+	VMOVDQU64  Z2, 8320(R13)
+	VMOVUPD    (R8)(R10*1), Z2
+	VMOVUPD    64(R8)(R10*1), Z6
+	VMOVDQA64  Z5, Z7
+	VPERMI2Q   Z6, Z2, Z7
+	VMOVDQA64  Z7, Z2
+	VMOVDQU64  Z3, 12480(R13)
+	VMOVUPD    (R9)(R10*1), Z3
+	VMOVUPD    64(R9)(R10*1), Z6
+	VMOVDQA64  Z5, Z7
+	VPERMI2Q   Z6, Z3, Z7
+	VMOVDQA64  Z7, Z3
+	VMOVDQU64  Z4, 16640(R13)
+	VMOVUPD    (CX)(R10*1), Z4
+	VMOVUPD    64(CX)(R10*1), Z6
+	VMOVDQA64  Z5, Z5
+	VPERMI2Q   Z6, Z4, Z5
+	VMOVDQA64  Z5, Z4
 
-once0:
+once:
 	ADDQ      $0x00000080, R10
 	INCQ      BX
-	CMPQ      BX, $0x10
+	CMPQ      BX, R11
 	JLT       group
 	MOVWQZX   2240(DX)(BX*2), CX
 	ADDQ      AX, CX
@@ -18063,57 +6366,60 @@ once0:
 	VZEROUPPER
 	RET
 
-// func deal64x1to1AVX512(first *byte, second *byte, columns *byte, from int, plan *byte)
-// Requires: AVX, AVX512F
-TEXT ·deal64x1to1AVX512(SB), NOSPLIT, $0-40
-	MOVQ      first+0(FP), AX
-	MOVQ      columns+16(FP), CX
+// func deal64x1AVX512(ring *byte, columns *byte, from int, rows int, plan *byte)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·deal64x1AVX512(SB), NOSPLIT, $0-40
+	MOVQ      ring+0(FP), AX
+	MOVQ      columns+8(FP), CX
 	MOVQ      plan+32(FP), DX
-	MOVQ      from+24(FP), BX
+	MOVQ      from+16(FP), BX
 	MOVQ      (CX), CX
 	ADDQ      BX, CX
+	MOVQ      rows+24(FP), DI
+	SHRQ      $0x04, DI
 	XORQ      BX, BX
 	XORQ      SI, SI
-	MOVWQZX   2240(DX)(BX*2), DI
-	ADDQ      AX, DI
-	VMOVDQU64 (DI), Z0
+	MOVWQZX   2240(DX)(BX*2), R8
+	ADDQ      AX, R8
+	VMOVDQU64 (R8), Z0
 
 group:
-	MOVWQZX   2274(DX)(BX*2), DI
-	VMOVDQU64 (DX)(DI*1), Z1
-	VMOVDQU64 64(DX)(DI*1), Z2
-	KMOVW     2308(DX)(BX*2), K1
-	KMOVW     2342(DX)(BX*2), K2
-	MOVWQZX   2240(DX)(BX*2), DI
-	ADDQ      AX, DI
-	VMOVUPD   (CX)(SI*1), Z3
-	VMOVUPD   64(CX)(SI*1), Z4
-	VMOVDQA64 Z1, Z1
-	VPERMI2Q  Z4, Z3, Z1
-	VMOVDQA64 Z1, K1, Z0
-	VMOVDQU64 Z0, (DI)
-	VMOVDQA64 Z2, Z1
-	VPERMI2Q  Z4, Z3, Z1
-	VMOVDQA64 Z1, K2, Z0
-	CMPW      2376(DX)(BX*2), $0x00
-	JEQ       once0
-	MOVWQZX   2240(DX)(BX*2), DI
-	ADDQ      $0x00000040, DI
-	ANDQ      $0x00000fff, DI
-	ADDQ      AX, DI
-	MOVWQZX   2274(DX)(BX*2), R8
-	VMOVDQU64 128(DX)(R8*1), Z1
-	VMOVDQU64 Z0, (DI)
-	VMOVUPD   (CX)(SI*1), Z0
-	VMOVUPD   64(CX)(SI*1), Z2
-	VMOVDQA64 Z1, Z1
-	VPERMI2Q  Z2, Z0, Z1
-	VMOVDQA64 Z1, Z0
+	MOVWQZX    2274(DX)(BX*2), R8
+	VMOVDQU64  (DX)(R8*1), Z1
+	VMOVDQU64  64(DX)(R8*1), Z2
+	KMOVW      2308(DX)(BX*2), K1
+	KMOVW      2342(DX)(BX*2), K2
+	MOVWQZX    2240(DX)(BX*2), R9
+	ADDQ       AX, R9
+	PREFETCHT1 2048(CX)(SI*1)
+	PREFETCHT1 2112(CX)(SI*1)
+	VMOVUPD    (CX)(SI*1), Z3
+	VMOVUPD    64(CX)(SI*1), Z4
+	VMOVDQA64  Z1, Z1
+	VPERMI2Q   Z4, Z3, Z1
+	VMOVDQA64  Z1, K1, Z0
+	VMOVDQU64  Z0, (R9)
+	VMOVDQA64  Z2, Z1
+	VPERMI2Q   Z4, Z3, Z1
+	VMOVDQA64  Z1, K2, Z0
+	CMPW       2376(DX)(BX*2), $0x00
+	JEQ        once
+	MOVWQZX    2240(DX)(BX*2), R9
+	ADDQ       $0x00000040, R9
+	ANDQ       $0x00000fff, R9
+	ADDQ       AX, R9
+	VMOVDQU64  128(DX)(R8*1), Z1
+	VMOVDQU64  Z0, (R9)
+	VMOVUPD    (CX)(SI*1), Z0
+	VMOVUPD    64(CX)(SI*1), Z2
+	VMOVDQA64  Z1, Z1
+	VPERMI2Q   Z2, Z0, Z1
+	VMOVDQA64  Z1, Z0
 
-once0:
+once:
 	ADDQ      $0x00000080, SI
 	INCQ      BX
-	CMPQ      BX, $0x10
+	CMPQ      BX, DI
 	JLT       group
 	MOVWQZX   2240(DX)(BX*2), CX
 	ADDQ      AX, CX
@@ -18121,13 +6427,13 @@ once0:
 	VZEROUPPER
 	RET
 
-// func deal64x5to1AVX2(first *byte, second *byte, columns *byte, from int, plan *byte)
+// func deal64x5AVX2(ring *byte, columns *byte, from int, rows int, plan *byte)
 // Requires: AVX, AVX2, MMX+
-TEXT ·deal64x5to1AVX2(SB), NOSPLIT, $0-40
-	MOVQ first+0(FP), AX
-	MOVQ columns+16(FP), CX
+TEXT ·deal64x5AVX2(SB), NOSPLIT, $0-40
+	MOVQ ring+0(FP), AX
+	MOVQ columns+8(FP), CX
 	MOVQ plan+32(FP), DX
-	MOVQ from+24(FP), BX
+	MOVQ from+16(FP), BX
 	MOVQ (CX), SI
 	ADDQ BX, SI
 	MOVQ 32(CX), DI
@@ -18138,34 +6444,35 @@ TEXT ·deal64x5to1AVX2(SB), NOSPLIT, $0-40
 	ADDQ BX, R9
 	MOVQ 128(CX), CX
 	ADDQ BX, CX
+	MOVQ rows+24(FP), R10
 	XORQ BX, BX
 
 group:
 	VMOVDQU    (DX)(BX*8), Y0
-	MOVL       2048(DX)(BX*1), R10
-	ADDQ       AX, R10
+	MOVL       2048(DX)(BX*1), R11
+	ADDQ       AX, R11
 	PREFETCHT1 2048(SI)(BX*8)
 	VMOVUPD    (SI)(BX*8), Y1
 	VPERMD     Y1, Y0, Y1
-	VMOVDQU    Y1, (R10)
+	VMOVDQU    Y1, (R11)
 	PREFETCHT1 2048(DI)(BX*8)
 	VMOVUPD    (DI)(BX*8), Y1
 	VPERMD     Y1, Y0, Y1
-	VMOVDQU    Y1, 4160(R10)
+	VMOVDQU    Y1, 4160(R11)
 	PREFETCHT1 2048(R8)(BX*8)
 	VMOVUPD    (R8)(BX*8), Y1
 	VPERMD     Y1, Y0, Y1
-	VMOVDQU    Y1, 8320(R10)
+	VMOVDQU    Y1, 8320(R11)
 	PREFETCHT1 2048(R9)(BX*8)
 	VMOVUPD    (R9)(BX*8), Y1
 	VPERMD     Y1, Y0, Y1
-	VMOVDQU    Y1, 12480(R10)
+	VMOVDQU    Y1, 12480(R11)
 	PREFETCHT1 2048(CX)(BX*8)
 	VMOVUPD    (CX)(BX*8), Y1
 	VPERMD     Y1, Y0, Y0
-	VMOVDQU    Y0, 16640(R10)
+	VMOVDQU    Y0, 16640(R11)
 	ADDQ       $0x00000004, BX
-	CMPQ       BX, $0x00000100
+	CMPQ       BX, R10
 	JLT        group
 	VMOVDQU    2304(DX), Y0
 	VMOVDQU    (AX), Y1
@@ -18186,27 +6493,28 @@ group:
 	VZEROUPPER
 	RET
 
-// func deal64x1to1AVX2(first *byte, second *byte, columns *byte, from int, plan *byte)
+// func deal64x1AVX2(ring *byte, columns *byte, from int, rows int, plan *byte)
 // Requires: AVX, AVX2, MMX+
-TEXT ·deal64x1to1AVX2(SB), NOSPLIT, $0-40
-	MOVQ first+0(FP), AX
-	MOVQ columns+16(FP), CX
+TEXT ·deal64x1AVX2(SB), NOSPLIT, $0-40
+	MOVQ ring+0(FP), AX
+	MOVQ columns+8(FP), CX
 	MOVQ plan+32(FP), DX
-	MOVQ from+24(FP), BX
+	MOVQ from+16(FP), BX
 	MOVQ (CX), CX
 	ADDQ BX, CX
+	MOVQ rows+24(FP), SI
 	XORQ BX, BX
 
 group:
 	VMOVDQU    (DX)(BX*8), Y0
-	MOVL       2048(DX)(BX*1), SI
-	ADDQ       AX, SI
+	MOVL       2048(DX)(BX*1), DI
+	ADDQ       AX, DI
 	PREFETCHT1 2048(CX)(BX*8)
 	VMOVUPD    (CX)(BX*8), Y1
 	VPERMD     Y1, Y0, Y0
-	VMOVDQU    Y0, (SI)
+	VMOVDQU    Y0, (DI)
 	ADDQ       $0x00000004, BX
-	CMPQ       BX, $0x00000100
+	CMPQ       BX, SI
 	JLT        group
 	VMOVDQU    2304(DX), Y0
 	VMOVDQU    (AX), Y1
@@ -18215,57 +6523,59 @@ group:
 	VZEROUPPER
 	RET
 
-// func dealInt8x1to1AVX512(first *byte, second *byte, columns *byte, from int, plan *byte)
-// Requires: AVX, AVX512F
-TEXT ·dealInt8x1to1AVX512(SB), NOSPLIT, $0-40
-	MOVQ      first+0(FP), AX
-	MOVQ      columns+16(FP), CX
+// func dealInt8x1AVX512(ring *byte, columns *byte, from int, rows int, plan *byte)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·dealInt8x1AVX512(SB), NOSPLIT, $0-40
+	MOVQ      ring+0(FP), AX
+	MOVQ      columns+8(FP), CX
 	MOVQ      plan+32(FP), DX
-	MOVQ      from+24(FP), BX
+	MOVQ      from+16(FP), BX
 	MOVQ      (CX), CX
 	ADDQ      BX, CX
+	MOVQ      rows+24(FP), DI
+	SHRQ      $0x05, DI
 	XORQ      BX, BX
 	XORQ      SI, SI
-	MOVWQZX   2240(DX)(BX*2), DI
-	ADDQ      AX, DI
-	VMOVDQU64 (DI), Z0
+	MOVWQZX   2240(DX)(BX*2), R8
+	ADDQ      AX, R8
+	VMOVDQU64 (R8), Z0
 
 group:
-	MOVWQZX   2274(DX)(BX*2), DI
-	VMOVDQU64 (DX)(DI*1), Z1
-	VMOVDQU64 64(DX)(DI*1), Z2
-	KMOVW     2308(DX)(BX*2), K1
-	KMOVW     2342(DX)(BX*2), K2
-	MOVWQZX   2240(DX)(BX*2), DI
-	ADDQ      AX, DI
-	VPMOVSXBD (CX)(SI*1), Z3
-	VPMOVSXBD 16(CX)(SI*1), Z4
-	VMOVDQA64 Z1, Z1
-	VPERMI2D  Z4, Z3, Z1
-	VMOVDQA32 Z1, K1, Z0
-	VMOVDQU64 Z0, (DI)
-	VMOVDQA64 Z2, Z1
-	VPERMI2D  Z4, Z3, Z1
-	VMOVDQA32 Z1, K2, Z0
-	CMPW      2376(DX)(BX*2), $0x00
-	JEQ       once0
-	MOVWQZX   2240(DX)(BX*2), DI
-	ADDQ      $0x00000040, DI
-	ANDQ      $0x000007ff, DI
-	ADDQ      AX, DI
-	MOVWQZX   2274(DX)(BX*2), R8
-	VMOVDQU64 128(DX)(R8*1), Z1
-	VMOVDQU64 Z0, (DI)
-	VPMOVSXBD (CX)(SI*1), Z0
-	VPMOVSXBD 16(CX)(SI*1), Z2
-	VMOVDQA64 Z1, Z1
-	VPERMI2D  Z2, Z0, Z1
-	VMOVDQA64 Z1, Z0
+	MOVWQZX    2274(DX)(BX*2), R8
+	VMOVDQU64  (DX)(R8*1), Z1
+	VMOVDQU64  64(DX)(R8*1), Z2
+	KMOVW      2308(DX)(BX*2), K1
+	KMOVW      2342(DX)(BX*2), K2
+	MOVWQZX    2240(DX)(BX*2), R9
+	ADDQ       AX, R9
+	PREFETCHT1 256(CX)(SI*1)
+	VPMOVSXBD  (CX)(SI*1), Z3
+	VPMOVSXBD  16(CX)(SI*1), Z4
+	VMOVDQA64  Z1, Z1
+	VPERMI2D   Z4, Z3, Z1
+	VMOVDQA32  Z1, K1, Z0
+	VMOVDQU64  Z0, (R9)
+	VMOVDQA64  Z2, Z1
+	VPERMI2D   Z4, Z3, Z1
+	VMOVDQA32  Z1, K2, Z0
+	CMPW       2376(DX)(BX*2), $0x00
+	JEQ        once
+	MOVWQZX    2240(DX)(BX*2), R9
+	ADDQ       $0x00000040, R9
+	ANDQ       $0x000007ff, R9
+	ADDQ       AX, R9
+	VMOVDQU64  128(DX)(R8*1), Z1
+	VMOVDQU64  Z0, (R9)
+	VPMOVSXBD  (CX)(SI*1), Z0
+	VPMOVSXBD  16(CX)(SI*1), Z2
+	VMOVDQA64  Z1, Z1
+	VPERMI2D   Z2, Z0, Z1
+	VMOVDQA64  Z1, Z0
 
-once0:
+once:
 	ADDQ      $0x00000020, SI
 	INCQ      BX
-	CMPQ      BX, $0x08
+	CMPQ      BX, DI
 	JLT       group
 	MOVWQZX   2240(DX)(BX*2), CX
 	ADDQ      AX, CX
@@ -18273,27 +6583,29 @@ once0:
 	VZEROUPPER
 	RET
 
-// func dealInt8x1to1AVX2(first *byte, second *byte, columns *byte, from int, plan *byte)
+// func dealInt8x1AVX2(ring *byte, columns *byte, from int, rows int, plan *byte)
 // Requires: AVX, AVX2, MMX+
-TEXT ·dealInt8x1to1AVX2(SB), NOSPLIT, $0-40
-	MOVQ first+0(FP), AX
-	MOVQ columns+16(FP), CX
+TEXT ·dealInt8x1AVX2(SB), NOSPLIT, $0-40
+	MOVQ ring+0(FP), AX
+	MOVQ columns+8(FP), CX
 	MOVQ plan+32(FP), DX
-	MOVQ from+24(FP), BX
+	MOVQ from+16(FP), BX
 	MOVQ (CX), CX
 	ADDQ BX, CX
+	MOVQ rows+24(FP), SI
 	XORQ BX, BX
+	SHRQ $0x01, SI
 
 group:
 	VMOVDQU    (DX)(BX*8), Y0
-	MOVL       2048(DX)(BX*1), SI
-	ADDQ       AX, SI
+	MOVL       2048(DX)(BX*1), DI
+	ADDQ       AX, DI
 	PREFETCHT1 256(CX)(BX*2)
 	VPMOVSXBD  (CX)(BX*2), Y1
 	VPERMD     Y1, Y0, Y0
-	VMOVDQU    Y0, (SI)
+	VMOVDQU    Y0, (DI)
 	ADDQ       $0x00000004, BX
-	CMPQ       BX, $0x00000080
+	CMPQ       BX, SI
 	JLT        group
 	VMOVDQU    2304(DX), Y0
 	VMOVDQU    (AX), Y1
@@ -18302,57 +6614,59 @@ group:
 	VZEROUPPER
 	RET
 
-// func dealInt16x1to1AVX512(first *byte, second *byte, columns *byte, from int, plan *byte)
-// Requires: AVX, AVX512F
-TEXT ·dealInt16x1to1AVX512(SB), NOSPLIT, $0-40
-	MOVQ      first+0(FP), AX
-	MOVQ      columns+16(FP), CX
+// func dealInt16x1AVX512(ring *byte, columns *byte, from int, rows int, plan *byte)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·dealInt16x1AVX512(SB), NOSPLIT, $0-40
+	MOVQ      ring+0(FP), AX
+	MOVQ      columns+8(FP), CX
 	MOVQ      plan+32(FP), DX
-	MOVQ      from+24(FP), BX
+	MOVQ      from+16(FP), BX
 	MOVQ      (CX), CX
 	ADDQ      BX, CX
+	MOVQ      rows+24(FP), DI
+	SHRQ      $0x05, DI
 	XORQ      BX, BX
 	XORQ      SI, SI
-	MOVWQZX   2240(DX)(BX*2), DI
-	ADDQ      AX, DI
-	VMOVDQU64 (DI), Z0
+	MOVWQZX   2240(DX)(BX*2), R8
+	ADDQ      AX, R8
+	VMOVDQU64 (R8), Z0
 
 group:
-	MOVWQZX   2274(DX)(BX*2), DI
-	VMOVDQU64 (DX)(DI*1), Z1
-	VMOVDQU64 64(DX)(DI*1), Z2
-	KMOVW     2308(DX)(BX*2), K1
-	KMOVW     2342(DX)(BX*2), K2
-	MOVWQZX   2240(DX)(BX*2), DI
-	ADDQ      AX, DI
-	VPMOVSXWD (CX)(SI*1), Z3
-	VPMOVSXWD 32(CX)(SI*1), Z4
-	VMOVDQA64 Z1, Z1
-	VPERMI2D  Z4, Z3, Z1
-	VMOVDQA32 Z1, K1, Z0
-	VMOVDQU64 Z0, (DI)
-	VMOVDQA64 Z2, Z1
-	VPERMI2D  Z4, Z3, Z1
-	VMOVDQA32 Z1, K2, Z0
-	CMPW      2376(DX)(BX*2), $0x00
-	JEQ       once0
-	MOVWQZX   2240(DX)(BX*2), DI
-	ADDQ      $0x00000040, DI
-	ANDQ      $0x000007ff, DI
-	ADDQ      AX, DI
-	MOVWQZX   2274(DX)(BX*2), R8
-	VMOVDQU64 128(DX)(R8*1), Z1
-	VMOVDQU64 Z0, (DI)
-	VPMOVSXWD (CX)(SI*1), Z0
-	VPMOVSXWD 32(CX)(SI*1), Z2
-	VMOVDQA64 Z1, Z1
-	VPERMI2D  Z2, Z0, Z1
-	VMOVDQA64 Z1, Z0
+	MOVWQZX    2274(DX)(BX*2), R8
+	VMOVDQU64  (DX)(R8*1), Z1
+	VMOVDQU64  64(DX)(R8*1), Z2
+	KMOVW      2308(DX)(BX*2), K1
+	KMOVW      2342(DX)(BX*2), K2
+	MOVWQZX    2240(DX)(BX*2), R9
+	ADDQ       AX, R9
+	PREFETCHT1 512(CX)(SI*1)
+	VPMOVSXWD  (CX)(SI*1), Z3
+	VPMOVSXWD  32(CX)(SI*1), Z4
+	VMOVDQA64  Z1, Z1
+	VPERMI2D   Z4, Z3, Z1
+	VMOVDQA32  Z1, K1, Z0
+	VMOVDQU64  Z0, (R9)
+	VMOVDQA64  Z2, Z1
+	VPERMI2D   Z4, Z3, Z1
+	VMOVDQA32  Z1, K2, Z0
+	CMPW       2376(DX)(BX*2), $0x00
+	JEQ        once
+	MOVWQZX    2240(DX)(BX*2), R9
+	ADDQ       $0x00000040, R9
+	ANDQ       $0x000007ff, R9
+	ADDQ       AX, R9
+	VMOVDQU64  128(DX)(R8*1), Z1
+	VMOVDQU64  Z0, (R9)
+	VPMOVSXWD  (CX)(SI*1), Z0
+	VPMOVSXWD  32(CX)(SI*1), Z2
+	VMOVDQA64  Z1, Z1
+	VPERMI2D   Z2, Z0, Z1
+	VMOVDQA64  Z1, Z0
 
-once0:
+once:
 	ADDQ      $0x00000040, SI
 	INCQ      BX
-	CMPQ      BX, $0x08
+	CMPQ      BX, DI
 	JLT       group
 	MOVWQZX   2240(DX)(BX*2), CX
 	ADDQ      AX, CX
@@ -18360,27 +6674,29 @@ once0:
 	VZEROUPPER
 	RET
 
-// func dealInt16x1to1AVX2(first *byte, second *byte, columns *byte, from int, plan *byte)
+// func dealInt16x1AVX2(ring *byte, columns *byte, from int, rows int, plan *byte)
 // Requires: AVX, AVX2, MMX+
-TEXT ·dealInt16x1to1AVX2(SB), NOSPLIT, $0-40
-	MOVQ first+0(FP), AX
-	MOVQ columns+16(FP), CX
+TEXT ·dealInt16x1AVX2(SB), NOSPLIT, $0-40
+	MOVQ ring+0(FP), AX
+	MOVQ columns+8(FP), CX
 	MOVQ plan+32(FP), DX
-	MOVQ from+24(FP), BX
+	MOVQ from+16(FP), BX
 	MOVQ (CX), CX
 	ADDQ BX, CX
+	MOVQ rows+24(FP), SI
 	XORQ BX, BX
+	SHRQ $0x01, SI
 
 group:
 	VMOVDQU    (DX)(BX*8), Y0
-	MOVL       2048(DX)(BX*1), SI
-	ADDQ       AX, SI
+	MOVL       2048(DX)(BX*1), DI
+	ADDQ       AX, DI
 	PREFETCHT1 512(CX)(BX*4)
 	VPMOVSXWD  (CX)(BX*4), Y1
 	VPERMD     Y1, Y0, Y0
-	VMOVDQU    Y0, (SI)
+	VMOVDQU    Y0, (DI)
 	ADDQ       $0x00000004, BX
-	CMPQ       BX, $0x00000080
+	CMPQ       BX, SI
 	JLT        group
 	VMOVDQU    2304(DX), Y0
 	VMOVDQU    (AX), Y1
@@ -18389,57 +6705,59 @@ group:
 	VZEROUPPER
 	RET
 
-// func dealUint8x1to1AVX512(first *byte, second *byte, columns *byte, from int, plan *byte)
-// Requires: AVX, AVX512F
-TEXT ·dealUint8x1to1AVX512(SB), NOSPLIT, $0-40
-	MOVQ      first+0(FP), AX
-	MOVQ      columns+16(FP), CX
+// func dealUint8x1AVX512(ring *byte, columns *byte, from int, rows int, plan *byte)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·dealUint8x1AVX512(SB), NOSPLIT, $0-40
+	MOVQ      ring+0(FP), AX
+	MOVQ      columns+8(FP), CX
 	MOVQ      plan+32(FP), DX
-	MOVQ      from+24(FP), BX
+	MOVQ      from+16(FP), BX
 	MOVQ      (CX), CX
 	ADDQ      BX, CX
+	MOVQ      rows+24(FP), DI
+	SHRQ      $0x05, DI
 	XORQ      BX, BX
 	XORQ      SI, SI
-	MOVWQZX   2240(DX)(BX*2), DI
-	ADDQ      AX, DI
-	VMOVDQU64 (DI), Z0
+	MOVWQZX   2240(DX)(BX*2), R8
+	ADDQ      AX, R8
+	VMOVDQU64 (R8), Z0
 
 group:
-	MOVWQZX   2274(DX)(BX*2), DI
-	VMOVDQU64 (DX)(DI*1), Z1
-	VMOVDQU64 64(DX)(DI*1), Z2
-	KMOVW     2308(DX)(BX*2), K1
-	KMOVW     2342(DX)(BX*2), K2
-	MOVWQZX   2240(DX)(BX*2), DI
-	ADDQ      AX, DI
-	VPMOVZXBD (CX)(SI*1), Z3
-	VPMOVZXBD 16(CX)(SI*1), Z4
-	VMOVDQA64 Z1, Z1
-	VPERMI2D  Z4, Z3, Z1
-	VMOVDQA32 Z1, K1, Z0
-	VMOVDQU64 Z0, (DI)
-	VMOVDQA64 Z2, Z1
-	VPERMI2D  Z4, Z3, Z1
-	VMOVDQA32 Z1, K2, Z0
-	CMPW      2376(DX)(BX*2), $0x00
-	JEQ       once0
-	MOVWQZX   2240(DX)(BX*2), DI
-	ADDQ      $0x00000040, DI
-	ANDQ      $0x000007ff, DI
-	ADDQ      AX, DI
-	MOVWQZX   2274(DX)(BX*2), R8
-	VMOVDQU64 128(DX)(R8*1), Z1
-	VMOVDQU64 Z0, (DI)
-	VPMOVZXBD (CX)(SI*1), Z0
-	VPMOVZXBD 16(CX)(SI*1), Z2
-	VMOVDQA64 Z1, Z1
-	VPERMI2D  Z2, Z0, Z1
-	VMOVDQA64 Z1, Z0
+	MOVWQZX    2274(DX)(BX*2), R8
+	VMOVDQU64  (DX)(R8*1), Z1
+	VMOVDQU64  64(DX)(R8*1), Z2
+	KMOVW      2308(DX)(BX*2), K1
+	KMOVW      2342(DX)(BX*2), K2
+	MOVWQZX    2240(DX)(BX*2), R9
+	ADDQ       AX, R9
+	PREFETCHT1 256(CX)(SI*1)
+	VPMOVZXBD  (CX)(SI*1), Z3
+	VPMOVZXBD  16(CX)(SI*1), Z4
+	VMOVDQA64  Z1, Z1
+	VPERMI2D   Z4, Z3, Z1
+	VMOVDQA32  Z1, K1, Z0
+	VMOVDQU64  Z0, (R9)
+	VMOVDQA64  Z2, Z1
+	VPERMI2D   Z4, Z3, Z1
+	VMOVDQA32  Z1, K2, Z0
+	CMPW       2376(DX)(BX*2), $0x00
+	JEQ        once
+	MOVWQZX    2240(DX)(BX*2), R9
+	ADDQ       $0x00000040, R9
+	ANDQ       $0x000007ff, R9
+	ADDQ       AX, R9
+	VMOVDQU64  128(DX)(R8*1), Z1
+	VMOVDQU64  Z0, (R9)
+	VPMOVZXBD  (CX)(SI*1), Z0
+	VPMOVZXBD  16(CX)(SI*1), Z2
+	VMOVDQA64  Z1, Z1
+	VPERMI2D   Z2, Z0, Z1
+	VMOVDQA64  Z1, Z0
 
-once0:
+once:
 	ADDQ      $0x00000020, SI
 	INCQ      BX
-	CMPQ      BX, $0x08
+	CMPQ      BX, DI
 	JLT       group
 	MOVWQZX   2240(DX)(BX*2), CX
 	ADDQ      AX, CX
@@ -18447,27 +6765,29 @@ once0:
 	VZEROUPPER
 	RET
 
-// func dealUint8x1to1AVX2(first *byte, second *byte, columns *byte, from int, plan *byte)
+// func dealUint8x1AVX2(ring *byte, columns *byte, from int, rows int, plan *byte)
 // Requires: AVX, AVX2, MMX+
-TEXT ·dealUint8x1to1AVX2(SB), NOSPLIT, $0-40
-	MOVQ first+0(FP), AX
-	MOVQ columns+16(FP), CX
+TEXT ·dealUint8x1AVX2(SB), NOSPLIT, $0-40
+	MOVQ ring+0(FP), AX
+	MOVQ columns+8(FP), CX
 	MOVQ plan+32(FP), DX
-	MOVQ from+24(FP), BX
+	MOVQ from+16(FP), BX
 	MOVQ (CX), CX
 	ADDQ BX, CX
+	MOVQ rows+24(FP), SI
 	XORQ BX, BX
+	SHRQ $0x01, SI
 
 group:
 	VMOVDQU    (DX)(BX*8), Y0
-	MOVL       2048(DX)(BX*1), SI
-	ADDQ       AX, SI
+	MOVL       2048(DX)(BX*1), DI
+	ADDQ       AX, DI
 	PREFETCHT1 256(CX)(BX*2)
 	VPMOVZXBD  (CX)(BX*2), Y1
 	VPERMD     Y1, Y0, Y0
-	VMOVDQU    Y0, (SI)
+	VMOVDQU    Y0, (DI)
 	ADDQ       $0x00000004, BX
-	CMPQ       BX, $0x00000080
+	CMPQ       BX, SI
 	JLT        group
 	VMOVDQU    2304(DX), Y0
 	VMOVDQU    (AX), Y1
@@ -18476,57 +6796,59 @@ group:
 	VZEROUPPER
 	RET
 
-// func dealUint16x1to1AVX512(first *byte, second *byte, columns *byte, from int, plan *byte)
-// Requires: AVX, AVX512F
-TEXT ·dealUint16x1to1AVX512(SB), NOSPLIT, $0-40
-	MOVQ      first+0(FP), AX
-	MOVQ      columns+16(FP), CX
+// func dealUint16x1AVX512(ring *byte, columns *byte, from int, rows int, plan *byte)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·dealUint16x1AVX512(SB), NOSPLIT, $0-40
+	MOVQ      ring+0(FP), AX
+	MOVQ      columns+8(FP), CX
 	MOVQ      plan+32(FP), DX
-	MOVQ      from+24(FP), BX
+	MOVQ      from+16(FP), BX
 	MOVQ      (CX), CX
 	ADDQ      BX, CX
+	MOVQ      rows+24(FP), DI
+	SHRQ      $0x05, DI
 	XORQ      BX, BX
 	XORQ      SI, SI
-	MOVWQZX   2240(DX)(BX*2), DI
-	ADDQ      AX, DI
-	VMOVDQU64 (DI), Z0
+	MOVWQZX   2240(DX)(BX*2), R8
+	ADDQ      AX, R8
+	VMOVDQU64 (R8), Z0
 
 group:
-	MOVWQZX   2274(DX)(BX*2), DI
-	VMOVDQU64 (DX)(DI*1), Z1
-	VMOVDQU64 64(DX)(DI*1), Z2
-	KMOVW     2308(DX)(BX*2), K1
-	KMOVW     2342(DX)(BX*2), K2
-	MOVWQZX   2240(DX)(BX*2), DI
-	ADDQ      AX, DI
-	VPMOVZXWD (CX)(SI*1), Z3
-	VPMOVZXWD 32(CX)(SI*1), Z4
-	VMOVDQA64 Z1, Z1
-	VPERMI2D  Z4, Z3, Z1
-	VMOVDQA32 Z1, K1, Z0
-	VMOVDQU64 Z0, (DI)
-	VMOVDQA64 Z2, Z1
-	VPERMI2D  Z4, Z3, Z1
-	VMOVDQA32 Z1, K2, Z0
-	CMPW      2376(DX)(BX*2), $0x00
-	JEQ       once0
-	MOVWQZX   2240(DX)(BX*2), DI
-	ADDQ      $0x00000040, DI
-	ANDQ      $0x000007ff, DI
-	ADDQ      AX, DI
-	MOVWQZX   2274(DX)(BX*2), R8
-	VMOVDQU64 128(DX)(R8*1), Z1
-	VMOVDQU64 Z0, (DI)
-	VPMOVZXWD (CX)(SI*1), Z0
-	VPMOVZXWD 32(CX)(SI*1), Z2
-	VMOVDQA64 Z1, Z1
-	VPERMI2D  Z2, Z0, Z1
-	VMOVDQA64 Z1, Z0
+	MOVWQZX    2274(DX)(BX*2), R8
+	VMOVDQU64  (DX)(R8*1), Z1
+	VMOVDQU64  64(DX)(R8*1), Z2
+	KMOVW      2308(DX)(BX*2), K1
+	KMOVW      2342(DX)(BX*2), K2
+	MOVWQZX    2240(DX)(BX*2), R9
+	ADDQ       AX, R9
+	PREFETCHT1 512(CX)(SI*1)
+	VPMOVZXWD  (CX)(SI*1), Z3
+	VPMOVZXWD  32(CX)(SI*1), Z4
+	VMOVDQA64  Z1, Z1
+	VPERMI2D   Z4, Z3, Z1
+	VMOVDQA32  Z1, K1, Z0
+	VMOVDQU64  Z0, (R9)
+	VMOVDQA64  Z2, Z1
+	VPERMI2D   Z4, Z3, Z1
+	VMOVDQA32  Z1, K2, Z0
+	CMPW       2376(DX)(BX*2), $0x00
+	JEQ        once
+	MOVWQZX    2240(DX)(BX*2), R9
+	ADDQ       $0x00000040, R9
+	ANDQ       $0x000007ff, R9
+	ADDQ       AX, R9
+	VMOVDQU64  128(DX)(R8*1), Z1
+	VMOVDQU64  Z0, (R9)
+	VPMOVZXWD  (CX)(SI*1), Z0
+	VPMOVZXWD  32(CX)(SI*1), Z2
+	VMOVDQA64  Z1, Z1
+	VPERMI2D   Z2, Z0, Z1
+	VMOVDQA64  Z1, Z0
 
-once0:
+once:
 	ADDQ      $0x00000040, SI
 	INCQ      BX
-	CMPQ      BX, $0x08
+	CMPQ      BX, DI
 	JLT       group
 	MOVWQZX   2240(DX)(BX*2), CX
 	ADDQ      AX, CX
@@ -18534,2025 +6856,34 @@ once0:
 	VZEROUPPER
 	RET
 
-// func dealUint16x1to1AVX2(first *byte, second *byte, columns *byte, from int, plan *byte)
+// func dealUint16x1AVX2(ring *byte, columns *byte, from int, rows int, plan *byte)
 // Requires: AVX, AVX2, MMX+
-TEXT ·dealUint16x1to1AVX2(SB), NOSPLIT, $0-40
-	MOVQ first+0(FP), AX
-	MOVQ columns+16(FP), CX
+TEXT ·dealUint16x1AVX2(SB), NOSPLIT, $0-40
+	MOVQ ring+0(FP), AX
+	MOVQ columns+8(FP), CX
 	MOVQ plan+32(FP), DX
-	MOVQ from+24(FP), BX
+	MOVQ from+16(FP), BX
 	MOVQ (CX), CX
 	ADDQ BX, CX
+	MOVQ rows+24(FP), SI
 	XORQ BX, BX
+	SHRQ $0x01, SI
 
 group:
 	VMOVDQU    (DX)(BX*8), Y0
-	MOVL       2048(DX)(BX*1), SI
-	ADDQ       AX, SI
+	MOVL       2048(DX)(BX*1), DI
+	ADDQ       AX, DI
 	PREFETCHT1 512(CX)(BX*4)
 	VPMOVZXWD  (CX)(BX*4), Y1
 	VPERMD     Y1, Y0, Y0
-	VMOVDQU    Y0, (SI)
+	VMOVDQU    Y0, (DI)
 	ADDQ       $0x00000004, BX
-	CMPQ       BX, $0x00000080
+	CMPQ       BX, SI
 	JLT        group
 	VMOVDQU    2304(DX), Y0
 	VMOVDQU    (AX), Y1
 	VPBLENDVB  Y0, 2048(AX), Y1, Y1
 	VMOVDQU    Y1, (AX)
-	VZEROUPPER
-	RET
-
-// func plan32to2AVX512(plan *byte, codes *int32, keep *byte, class int, positions *int, next *int)
-// Requires: AVX, AVX512F, BMI2, MMX+, POPCNT
-TEXT ·plan32to2AVX512(SB), NOSPLIT, $0-48
-	MOVQ         plan+0(FP), AX
-	MOVQ         codes+8(FP), CX
-	MOVQ         keep+16(FP), DX
-	VMOVDQU64    places32to2<>+0(SB), Z0
-	VMOVDQU64    places32to2<>+64(SB), Z1
-	MOVQ         class+24(FP), BX
-	MOVQ         positions+32(FP), SI
-	VPBROADCASTD BX, Z2
-	INCQ         BX
-	MOVQ         (SI), R8
-	MOVQ         R8, DI
-	SHRQ         $0x04, DI
-	SHLQ         $0x06, DI
-	ANDQ         $0x0000000f, R8
-	VPBROADCASTD BX, Z3
-	INCQ         BX
-	MOVQ         8(SI), SI
-	MOVQ         SI, BX
-	SHRQ         $0x04, BX
-	SHLQ         $0x06, BX
-	ANDQ         $0x0000000f, SI
-	XORQ         R9, R9
-
-group:
-	MOVQ          R8, R10
-	SHRQ          $0x04, R10
-	MOVQ          R10, R11
-	SHLQ          $0x06, R11
-	MOVW          R11, 2274(AX)(R9*2)
-	ADDQ          DI, R11
-	ANDQ          $0x000007c0, R11
-	MOVW          R11, 2240(AX)(R9*2)
-	MOVQ          R8, R11
-	ANDQ          $0x0000000f, R11
-	MOVL          $0x0000ffff, R12
-	SHLXL         R11, R12, R12
-	MOVW          R12, 2308(AX)(R9*2)
-	MOVQ          SI, R11
-	SHRQ          $0x04, R11
-	MOVQ          R11, R12
-	SHLQ          $0x06, R12
-	MOVW          R12, 7138(AX)(R9*2)
-	ADDQ          BX, R12
-	ANDQ          $0x000007c0, R12
-	MOVW          R12, 7104(AX)(R9*2)
-	MOVQ          SI, R12
-	ANDQ          $0x0000000f, R12
-	MOVL          $0x0000ffff, R13
-	SHLXL         R12, R13, R13
-	MOVW          R13, 7172(AX)(R9*2)
-	PREFETCHT0    2048(CX)
-	VPCMPEQD      (CX), Z2, K1
-	KMOVW         K1, R12
-	ANDW          (DX), R12
-	KMOVW         R12, K1
-	VPCOMPRESSD.Z Z0, K1, Z4
-	VMOVDQU64     Z4, (AX)(R8*4)
-	POPCNTL       R12, R12
-	ADDQ          R12, R8
-	VPCMPEQD      (CX), Z3, K1
-	KMOVW         K1, R12
-	ANDW          (DX), R12
-	KMOVW         R12, K1
-	VPCOMPRESSD.Z Z0, K1, Z4
-	VMOVDQU64     Z4, 4864(AX)(SI*4)
-	POPCNTL       R12, R12
-	ADDQ          R12, SI
-	PREFETCHT0    2112(CX)
-	VPCMPEQD      64(CX), Z2, K1
-	KMOVW         K1, R12
-	ANDW          2(DX), R12
-	KMOVW         R12, K1
-	VPCOMPRESSD.Z Z1, K1, Z4
-	VMOVDQU64     Z4, (AX)(R8*4)
-	POPCNTL       R12, R12
-	ADDQ          R12, R8
-	VPCMPEQD      64(CX), Z3, K1
-	KMOVW         K1, R12
-	ANDW          2(DX), R12
-	KMOVW         R12, K1
-	VPCOMPRESSD.Z Z1, K1, Z4
-	VMOVDQU64     Z4, 4864(AX)(SI*4)
-	POPCNTL       R12, R12
-	ADDQ          R12, SI
-	MOVQ          R8, R12
-	SHRQ          $0x04, R12
-	SUBQ          R10, R12
-	MOVQ          R12, R10
-	SHRQ          $0x01, R10
-	MOVW          R10, 2376(AX)(R9*2)
-	NEGQ          R12
-	SARQ          $0x01, R12
-	MOVW          R12, 2342(AX)(R9*2)
-	MOVQ          SI, R10
-	SHRQ          $0x04, R10
-	SUBQ          R11, R10
-	MOVQ          R10, R11
-	SHRQ          $0x01, R11
-	MOVW          R11, 7240(AX)(R9*2)
-	NEGQ          R10
-	SARQ          $0x01, R10
-	MOVW          R10, 7206(AX)(R9*2)
-	ADDQ          $0x00000080, CX
-	ADDQ          $0x00000004, DX
-	INCQ          R9
-	CMPQ          R9, $0x08
-	JLT           group
-	MOVQ          positions+32(FP), CX
-	MOVQ          next+40(FP), DX
-	MOVQ          R8, R10
-	SHRQ          $0x04, R10
-	SHLQ          $0x06, R10
-	MOVW          R10, 2274(AX)(R9*2)
-	ADDQ          DI, R10
-	ANDQ          $0x000007c0, R10
-	MOVW          R10, 2240(AX)(R9*2)
-	MOVQ          (CX), DI
-	ANDQ          $-16, DI
-	ADDQ          DI, R8
-	MOVQ          R8, (DX)
-	MOVQ          SI, DI
-	SHRQ          $0x04, DI
-	SHLQ          $0x06, DI
-	MOVW          DI, 7138(AX)(R9*2)
-	ADDQ          BX, DI
-	ANDQ          $0x000007c0, DI
-	MOVW          DI, 7104(AX)(R9*2)
-	MOVQ          8(CX), AX
-	ANDQ          $-16, AX
-	ADDQ          AX, SI
-	MOVQ          SI, 8(DX)
-	VZEROUPPER
-	RET
-
-DATA places32to2<>+0(SB)/4, $0x00000000
-DATA places32to2<>+4(SB)/4, $0x00000001
-DATA places32to2<>+8(SB)/4, $0x00000002
-DATA places32to2<>+12(SB)/4, $0x00000003
-DATA places32to2<>+16(SB)/4, $0x00000004
-DATA places32to2<>+20(SB)/4, $0x00000005
-DATA places32to2<>+24(SB)/4, $0x00000006
-DATA places32to2<>+28(SB)/4, $0x00000007
-DATA places32to2<>+32(SB)/4, $0x00000008
-DATA places32to2<>+36(SB)/4, $0x00000009
-DATA places32to2<>+40(SB)/4, $0x0000000a
-DATA places32to2<>+44(SB)/4, $0x0000000b
-DATA places32to2<>+48(SB)/4, $0x0000000c
-DATA places32to2<>+52(SB)/4, $0x0000000d
-DATA places32to2<>+56(SB)/4, $0x0000000e
-DATA places32to2<>+60(SB)/4, $0x0000000f
-DATA places32to2<>+64(SB)/4, $0x00000010
-DATA places32to2<>+68(SB)/4, $0x00000011
-DATA places32to2<>+72(SB)/4, $0x00000012
-DATA places32to2<>+76(SB)/4, $0x00000013
-DATA places32to2<>+80(SB)/4, $0x00000014
-DATA places32to2<>+84(SB)/4, $0x00000015
-DATA places32to2<>+88(SB)/4, $0x00000016
-DATA places32to2<>+92(SB)/4, $0x00000017
-DATA places32to2<>+96(SB)/4, $0x00000018
-DATA places32to2<>+100(SB)/4, $0x00000019
-DATA places32to2<>+104(SB)/4, $0x0000001a
-DATA places32to2<>+108(SB)/4, $0x0000001b
-DATA places32to2<>+112(SB)/4, $0x0000001c
-DATA places32to2<>+116(SB)/4, $0x0000001d
-DATA places32to2<>+120(SB)/4, $0x0000001e
-DATA places32to2<>+124(SB)/4, $0x0000001f
-GLOBL places32to2<>(SB), RODATA|NOPTR, $128
-
-// func plan32to2AVX2(plan *byte, codes *int32, keep *byte, class int, positions *int, next *int)
-// Requires: AVX, AVX2, MMX+, POPCNT
-TEXT ·plan32to2AVX2(SB), NOSPLIT, $0-48
-	MOVQ         plan+0(FP), AX
-	MOVQ         codes+8(FP), CX
-	MOVQ         keep+16(FP), DX
-	LEAQ         orders32<>+0(SB), BX
-	MOVQ         class+24(FP), SI
-	MOVQ         positions+32(FP), DI
-	VMOVD        SI, X0
-	VPBROADCASTD X0, Y0
-	INCQ         SI
-	MOVQ         (DI), R8
-	ANDQ         $0x000001ff, R8
-	XORQ         R9, R9
-	VMOVD        SI, X1
-	VPBROADCASTD X1, Y1
-	INCQ         SI
-	MOVQ         8(DI), SI
-	ANDQ         $0x000001ff, SI
-	XORQ         DI, DI
-	XORQ         R10, R10
-
-rows:
-	PREFETCHT0 2048(CX)
-	VPCMPEQD   (CX), Y0, Y2
-	VMOVMSKPS  Y2, R11
-	MOVBQZX    (DX), R12
-	ANDQ       R12, R11
-	VPMOVZXBD  (BX)(R11*8), Y2
-	VMOVDQU    Y2, (AX)(R10*8)
-	MOVQ       R8, R12
-	SHLQ       $0x02, R12
-	MOVL       R12, 2048(AX)(R10*1)
-	POPCNTQ    R11, R11
-	ADDQ       R11, R8
-	CMPQ       R8, $0x00000200
-	JLT        inside00
-	SUBQ       $0x00000200, R8
-	MOVQ       R8, R9
-
-inside00:
-	VPCMPEQD  (CX), Y1, Y2
-	VMOVMSKPS Y2, R11
-	MOVBQZX   (DX), R12
-	ANDQ      R12, R11
-	VPMOVZXBD (BX)(R11*8), Y2
-	VMOVDQU   Y2, 4672(AX)(R10*8)
-	MOVQ      SI, R12
-	SHLQ      $0x02, R12
-	MOVL      R12, 6720(AX)(R10*1)
-	POPCNTQ   R11, R11
-	ADDQ      R11, SI
-	CMPQ      SI, $0x00000200
-	JLT       inside10
-	SUBQ      $0x00000200, SI
-	MOVQ      SI, DI
-
-inside10:
-	ADDQ         $0x20, CX
-	INCQ         DX
-	ADDQ         $0x00000004, R10
-	CMPQ         R10, $0x00000080
-	JLT          rows
-	MOVQ         positions+32(FP), CX
-	MOVQ         next+40(FP), DX
-	VMOVD        R9, X0
-	VPBROADCASTD X0, Y0
-	VPCMPGTD     rows32<>+0(SB), Y0, Y0
-	VMOVDQU      Y0, 2304(AX)
-	MOVQ         (CX), BX
-	SUBQ         BX, R8
-	ANDQ         $0x000001ff, R8
-	ADDQ         BX, R8
-	MOVQ         R8, (DX)
-	VMOVD        DI, X0
-	VPBROADCASTD X0, Y0
-	VPCMPGTD     rows32<>+0(SB), Y0, Y0
-	VMOVDQU      Y0, 6976(AX)
-	MOVQ         8(CX), AX
-	SUBQ         AX, SI
-	ANDQ         $0x000001ff, SI
-	ADDQ         AX, SI
-	MOVQ         SI, 8(DX)
-	VZEROUPPER
-	RET
-
-// func plan64to2AVX512(plan *byte, codes *int32, keep *byte, class int, positions *int, next *int)
-// Requires: AVX, AVX512F, AVX512VL, BMI2, MMX+, POPCNT
-TEXT ·plan64to2AVX512(SB), NOSPLIT, $0-48
-	MOVQ         plan+0(FP), AX
-	MOVQ         codes+8(FP), CX
-	MOVQ         keep+16(FP), DX
-	VMOVDQU64    places64to2<>+0(SB), Z0
-	VMOVDQU64    places64to2<>+64(SB), Z1
-	MOVQ         class+24(FP), BX
-	MOVQ         positions+32(FP), SI
-	VPBROADCASTD BX, Z2
-	INCQ         BX
-	MOVQ         (SI), R8
-	MOVQ         R8, DI
-	SHRQ         $0x03, DI
-	SHLQ         $0x06, DI
-	ANDQ         $0x00000007, R8
-	VPBROADCASTD BX, Z3
-	INCQ         BX
-	MOVQ         8(SI), SI
-	MOVQ         SI, BX
-	SHRQ         $0x03, BX
-	SHLQ         $0x06, BX
-	ANDQ         $0x00000007, SI
-	XORQ         R9, R9
-
-group:
-	MOVQ          R8, R10
-	SHRQ          $0x03, R10
-	MOVQ          R10, R11
-	SHLQ          $0x06, R11
-	MOVW          R11, 2274(AX)(R9*2)
-	ADDQ          DI, R11
-	ANDQ          $0x00000fc0, R11
-	MOVW          R11, 2240(AX)(R9*2)
-	MOVQ          R8, R11
-	ANDQ          $0x00000007, R11
-	MOVL          $0x000000ff, R12
-	SHLXL         R11, R12, R12
-	MOVW          R12, 2308(AX)(R9*2)
-	MOVQ          SI, R11
-	SHRQ          $0x03, R11
-	MOVQ          R11, R12
-	SHLQ          $0x06, R12
-	MOVW          R12, 7138(AX)(R9*2)
-	ADDQ          BX, R12
-	ANDQ          $0x00000fc0, R12
-	MOVW          R12, 7104(AX)(R9*2)
-	MOVQ          SI, R12
-	ANDQ          $0x00000007, R12
-	MOVL          $0x000000ff, R13
-	SHLXL         R12, R13, R13
-	MOVW          R13, 7172(AX)(R9*2)
-	PREFETCHT0    2048(CX)
-	VPCMPEQD      (CX), Y2, K1
-	KMOVW         K1, R12
-	ANDB          (DX), R12
-	KMOVW         R12, K1
-	VPCOMPRESSQ.Z Z0, K1, Z4
-	VMOVDQU64     Z4, (AX)(R8*8)
-	POPCNTL       R12, R12
-	ADDQ          R12, R8
-	VPCMPEQD      (CX), Y3, K1
-	KMOVW         K1, R12
-	ANDB          (DX), R12
-	KMOVW         R12, K1
-	VPCOMPRESSQ.Z Z0, K1, Z4
-	VMOVDQU64     Z4, 4864(AX)(SI*8)
-	POPCNTL       R12, R12
-	ADDQ          R12, SI
-	VPCMPEQD      32(CX), Y2, K1
-	KMOVW         K1, R12
-	ANDB          1(DX), R12
-	KMOVW         R12, K1
-	VPCOMPRESSQ.Z Z1, K1, Z4
-	VMOVDQU64     Z4, (AX)(R8*8)
-	POPCNTL       R12, R12
-	ADDQ          R12, R8
-	VPCMPEQD      32(CX), Y3, K1
-	KMOVW         K1, R12
-	ANDB          1(DX), R12
-	KMOVW         R12, K1
-	VPCOMPRESSQ.Z Z1, K1, Z4
-	VMOVDQU64     Z4, 4864(AX)(SI*8)
-	POPCNTL       R12, R12
-	ADDQ          R12, SI
-	MOVQ          R8, R12
-	SHRQ          $0x03, R12
-	SUBQ          R10, R12
-	MOVQ          R12, R10
-	SHRQ          $0x01, R10
-	MOVW          R10, 2376(AX)(R9*2)
-	NEGQ          R12
-	SARQ          $0x01, R12
-	MOVW          R12, 2342(AX)(R9*2)
-	MOVQ          SI, R10
-	SHRQ          $0x03, R10
-	SUBQ          R11, R10
-	MOVQ          R10, R11
-	SHRQ          $0x01, R11
-	MOVW          R11, 7240(AX)(R9*2)
-	NEGQ          R10
-	SARQ          $0x01, R10
-	MOVW          R10, 7206(AX)(R9*2)
-	ADDQ          $0x00000040, CX
-	ADDQ          $0x00000002, DX
-	INCQ          R9
-	CMPQ          R9, $0x10
-	JLT           group
-	MOVQ          positions+32(FP), CX
-	MOVQ          next+40(FP), DX
-	MOVQ          R8, R10
-	SHRQ          $0x03, R10
-	SHLQ          $0x06, R10
-	MOVW          R10, 2274(AX)(R9*2)
-	ADDQ          DI, R10
-	ANDQ          $0x00000fc0, R10
-	MOVW          R10, 2240(AX)(R9*2)
-	MOVQ          (CX), DI
-	ANDQ          $-8, DI
-	ADDQ          DI, R8
-	MOVQ          R8, (DX)
-	MOVQ          SI, DI
-	SHRQ          $0x03, DI
-	SHLQ          $0x06, DI
-	MOVW          DI, 7138(AX)(R9*2)
-	ADDQ          BX, DI
-	ANDQ          $0x00000fc0, DI
-	MOVW          DI, 7104(AX)(R9*2)
-	MOVQ          8(CX), AX
-	ANDQ          $-8, AX
-	ADDQ          AX, SI
-	MOVQ          SI, 8(DX)
-	VZEROUPPER
-	RET
-
-DATA places64to2<>+0(SB)/8, $0x0000000000000000
-DATA places64to2<>+8(SB)/8, $0x0000000000000001
-DATA places64to2<>+16(SB)/8, $0x0000000000000002
-DATA places64to2<>+24(SB)/8, $0x0000000000000003
-DATA places64to2<>+32(SB)/8, $0x0000000000000004
-DATA places64to2<>+40(SB)/8, $0x0000000000000005
-DATA places64to2<>+48(SB)/8, $0x0000000000000006
-DATA places64to2<>+56(SB)/8, $0x0000000000000007
-DATA places64to2<>+64(SB)/8, $0x0000000000000008
-DATA places64to2<>+72(SB)/8, $0x0000000000000009
-DATA places64to2<>+80(SB)/8, $0x000000000000000a
-DATA places64to2<>+88(SB)/8, $0x000000000000000b
-DATA places64to2<>+96(SB)/8, $0x000000000000000c
-DATA places64to2<>+104(SB)/8, $0x000000000000000d
-DATA places64to2<>+112(SB)/8, $0x000000000000000e
-DATA places64to2<>+120(SB)/8, $0x000000000000000f
-GLOBL places64to2<>(SB), RODATA|NOPTR, $128
-
-// func plan64to2AVX2(plan *byte, codes *int32, keep *byte, class int, positions *int, next *int)
-// Requires: AVX, AVX2, MMX+, POPCNT
-TEXT ·plan64to2AVX2(SB), NOSPLIT, $0-48
-	MOVQ         plan+0(FP), AX
-	MOVQ         codes+8(FP), CX
-	MOVQ         keep+16(FP), DX
-	LEAQ         orders64<>+0(SB), BX
-	MOVQ         class+24(FP), SI
-	MOVQ         positions+32(FP), DI
-	VMOVD        SI, X0
-	VPBROADCASTD X0, Y0
-	INCQ         SI
-	MOVQ         (DI), R8
-	ANDQ         $0x000001ff, R8
-	XORQ         R9, R9
-	VMOVD        SI, X1
-	VPBROADCASTD X1, Y1
-	INCQ         SI
-	MOVQ         8(DI), SI
-	ANDQ         $0x000001ff, SI
-	XORQ         DI, DI
-	XORQ         R10, R10
-
-rows:
-	PREFETCHT0 2048(CX)
-	VPCMPEQD   (CX), Y0, Y2
-	VMOVMSKPS  Y2, R11
-	MOVBQZX    (DX), R12
-	ANDQ       R12, R11
-	MOVQ       R11, R12
-	ANDQ       $0x0000000f, R12
-	SHRQ       $0x04, R11
-	VPMOVZXBD  (BX)(R12*8), Y2
-	VMOVDQU    Y2, (AX)(R10*8)
-	MOVQ       R8, R13
-	SHLQ       $0x03, R13
-	MOVL       R13, 2048(AX)(R10*1)
-	POPCNTQ    R12, R12
-	ADDQ       R12, R8
-	CMPQ       R8, $0x00000200
-	JLT        inside00
-	SUBQ       $0x00000200, R8
-	MOVQ       R8, R9
-
-inside00:
-	MOVQ      R11, R12
-	ANDQ      $0x0000000f, R12
-	SHRQ      $0x04, R11
-	VPMOVZXBD (BX)(R12*8), Y2
-	VMOVDQU   Y2, 32(AX)(R10*8)
-	MOVQ      R8, R11
-	SHLQ      $0x03, R11
-	MOVL      R11, 2052(AX)(R10*1)
-	POPCNTQ   R12, R11
-	ADDQ      R11, R8
-	CMPQ      R8, $0x00000200
-	JLT       inside01
-	SUBQ      $0x00000200, R8
-	MOVQ      R8, R9
-
-inside01:
-	VPCMPEQD  (CX), Y1, Y2
-	VMOVMSKPS Y2, R11
-	MOVBQZX   (DX), R12
-	ANDQ      R12, R11
-	MOVQ      R11, R12
-	ANDQ      $0x0000000f, R12
-	SHRQ      $0x04, R11
-	VPMOVZXBD (BX)(R12*8), Y2
-	VMOVDQU   Y2, 4672(AX)(R10*8)
-	MOVQ      SI, R13
-	SHLQ      $0x03, R13
-	MOVL      R13, 6720(AX)(R10*1)
-	POPCNTQ   R12, R12
-	ADDQ      R12, SI
-	CMPQ      SI, $0x00000200
-	JLT       inside10
-	SUBQ      $0x00000200, SI
-	MOVQ      SI, DI
-
-inside10:
-	MOVQ      R11, R12
-	ANDQ      $0x0000000f, R12
-	SHRQ      $0x04, R11
-	VPMOVZXBD (BX)(R12*8), Y2
-	VMOVDQU   Y2, 4704(AX)(R10*8)
-	MOVQ      SI, R11
-	SHLQ      $0x03, R11
-	MOVL      R11, 6724(AX)(R10*1)
-	POPCNTQ   R12, R11
-	ADDQ      R11, SI
-	CMPQ      SI, $0x00000200
-	JLT       inside11
-	SUBQ      $0x00000200, SI
-	MOVQ      SI, DI
-
-inside11:
-	ADDQ         $0x20, CX
-	INCQ         DX
-	ADDQ         $0x00000008, R10
-	CMPQ         R10, $0x00000100
-	JLT          rows
-	MOVQ         positions+32(FP), CX
-	MOVQ         next+40(FP), DX
-	VMOVD        R9, X0
-	VPBROADCASTD X0, Y0
-	VPCMPGTD     rows64<>+0(SB), Y0, Y0
-	VMOVDQU      Y0, 2304(AX)
-	MOVQ         (CX), BX
-	SUBQ         BX, R8
-	ANDQ         $0x000001ff, R8
-	ADDQ         BX, R8
-	MOVQ         R8, (DX)
-	VMOVD        DI, X0
-	VPBROADCASTD X0, Y0
-	VPCMPGTD     rows64<>+0(SB), Y0, Y0
-	VMOVDQU      Y0, 6976(AX)
-	MOVQ         8(CX), AX
-	SUBQ         AX, SI
-	ANDQ         $0x000001ff, SI
-	ADDQ         AX, SI
-	MOVQ         SI, 8(DX)
-	VZEROUPPER
-	RET
-
-// func deal32x5to2AVX512(first *byte, second *byte, columns *byte, from int, plan *byte)
-// Requires: AVX, AVX512F
-TEXT ·deal32x5to2AVX512(SB), NOSPLIT, $0-40
-	MOVQ      first+0(FP), AX
-	MOVQ      second+8(FP), CX
-	MOVQ      columns+16(FP), DX
-	MOVQ      plan+32(FP), BX
-	MOVQ      from+24(FP), SI
-	MOVQ      (DX), DI
-	ADDQ      SI, DI
-	MOVQ      32(DX), R8
-	ADDQ      SI, R8
-	MOVQ      64(DX), R9
-	ADDQ      SI, R9
-	MOVQ      96(DX), R10
-	ADDQ      SI, R10
-	MOVQ      128(DX), DX
-	ADDQ      SI, DX
-	XORQ      SI, SI
-	XORQ      R11, R11
-	MOVWQZX   2240(BX)(SI*2), R12
-	ADDQ      AX, R12
-	MOVWQZX   7104(BX)(SI*2), R13
-	ADDQ      CX, R13
-	VMOVDQU64 (R12), Z0
-	VMOVDQU64 2112(R12), Z1
-	VMOVDQU64 4224(R12), Z2
-	VMOVDQU64 6336(R12), Z3
-	VMOVDQU64 8448(R12), Z4
-	VMOVDQU64 (R13), Z5
-	VMOVDQU64 2112(R13), Z6
-	VMOVDQU64 4224(R13), Z7
-	VMOVDQU64 6336(R13), Z8
-	VMOVDQU64 8448(R13), Z9
-
-group:
-	MOVWQZX   2274(BX)(SI*2), R12
-	VMOVDQU64 (BX)(R12*1), Z10
-	VMOVDQU64 64(BX)(R12*1), Z11
-	KMOVW     2308(BX)(SI*2), K1
-	KMOVW     2342(BX)(SI*2), K2
-	MOVWQZX   7138(BX)(SI*2), R12
-	VMOVDQU64 4864(BX)(R12*1), Z12
-	VMOVDQU64 4928(BX)(R12*1), Z13
-	KMOVW     7172(BX)(SI*2), K3
-	KMOVW     7206(BX)(SI*2), K4
-	MOVWQZX   2240(BX)(SI*2), R12
-	ADDQ      AX, R12
-	MOVWQZX   7104(BX)(SI*2), R13
-	ADDQ      CX, R13
-	VMOVUPS   (DI)(R11*1), Z14
-	VMOVUPS   64(DI)(R11*1), Z15
-	VMOVDQA64 Z10, Z16
-	VPERMI2D  Z15, Z14, Z16
-	VMOVDQA32 Z16, K1, Z0
-	VMOVDQU64 Z0, (R12)
-	VMOVDQA64 Z11, Z16
-	VPERMI2D  Z15, Z14, Z16
-	VMOVDQA32 Z16, K2, Z0
-	VMOVDQA64 Z12, Z16
-	VPERMI2D  Z15, Z14, Z16
-	VMOVDQA32 Z16, K3, Z5
-	VMOVDQU64 Z5, (R13)
-	VMOVDQA64 Z13, Z16
-	VPERMI2D  Z15, Z14, Z16
-	VMOVDQA32 Z16, K4, Z5
-	VMOVUPS   (R8)(R11*1), Z14
-	VMOVUPS   64(R8)(R11*1), Z15
-	VMOVDQA64 Z10, Z16
-	VPERMI2D  Z15, Z14, Z16
-	VMOVDQA32 Z16, K1, Z1
-	VMOVDQU64 Z1, 2112(R12)
-	VMOVDQA64 Z11, Z16
-	VPERMI2D  Z15, Z14, Z16
-	VMOVDQA32 Z16, K2, Z1
-	VMOVDQA64 Z12, Z16
-	VPERMI2D  Z15, Z14, Z16
-	VMOVDQA32 Z16, K3, Z6
-	VMOVDQU64 Z6, 2112(R13)
-	VMOVDQA64 Z13, Z16
-	VPERMI2D  Z15, Z14, Z16
-	VMOVDQA32 Z16, K4, Z6
-	VMOVUPS   (R9)(R11*1), Z14
-	VMOVUPS   64(R9)(R11*1), Z15
-	VMOVDQA64 Z10, Z16
-	VPERMI2D  Z15, Z14, Z16
-	VMOVDQA32 Z16, K1, Z2
-	VMOVDQU64 Z2, 4224(R12)
-	VMOVDQA64 Z11, Z16
-	VPERMI2D  Z15, Z14, Z16
-	VMOVDQA32 Z16, K2, Z2
-	VMOVDQA64 Z12, Z16
-	VPERMI2D  Z15, Z14, Z16
-	VMOVDQA32 Z16, K3, Z7
-	VMOVDQU64 Z7, 4224(R13)
-	VMOVDQA64 Z13, Z16
-	VPERMI2D  Z15, Z14, Z16
-	VMOVDQA32 Z16, K4, Z7
-	VMOVUPS   (R10)(R11*1), Z14
-	VMOVUPS   64(R10)(R11*1), Z15
-	VMOVDQA64 Z10, Z16
-	VPERMI2D  Z15, Z14, Z16
-	VMOVDQA32 Z16, K1, Z3
-	VMOVDQU64 Z3, 6336(R12)
-	VMOVDQA64 Z11, Z16
-	VPERMI2D  Z15, Z14, Z16
-	VMOVDQA32 Z16, K2, Z3
-	VMOVDQA64 Z12, Z16
-	VPERMI2D  Z15, Z14, Z16
-	VMOVDQA32 Z16, K3, Z8
-	VMOVDQU64 Z8, 6336(R13)
-	VMOVDQA64 Z13, Z16
-	VPERMI2D  Z15, Z14, Z16
-	VMOVDQA32 Z16, K4, Z8
-	VMOVUPS   (DX)(R11*1), Z14
-	VMOVUPS   64(DX)(R11*1), Z15
-	VMOVDQA64 Z10, Z10
-	VPERMI2D  Z15, Z14, Z10
-	VMOVDQA32 Z10, K1, Z4
-	VMOVDQU64 Z4, 8448(R12)
-	VMOVDQA64 Z11, Z10
-	VPERMI2D  Z15, Z14, Z10
-	VMOVDQA32 Z10, K2, Z4
-	VMOVDQA64 Z12, Z10
-	VPERMI2D  Z15, Z14, Z10
-	VMOVDQA32 Z10, K3, Z9
-	VMOVDQU64 Z9, 8448(R13)
-	VMOVDQA64 Z13, Z10
-	VPERMI2D  Z15, Z14, Z10
-	VMOVDQA32 Z10, K4, Z9
-	CMPW      2376(BX)(SI*2), $0x00
-	JEQ       once0
-	MOVWQZX   2240(BX)(SI*2), R12
-	ADDQ      $0x00000040, R12
-	ANDQ      $0x000007ff, R12
-	ADDQ      AX, R12
-	MOVWQZX   2274(BX)(SI*2), R13
-	VMOVDQU64 128(BX)(R13*1), Z10
-	VMOVDQU64 Z0, (R12)
-	VMOVUPS   (DI)(R11*1), Z0
-	VMOVUPS   64(DI)(R11*1), Z11
-	VMOVDQA64 Z10, Z12
-	VPERMI2D  Z11, Z0, Z12
-	VMOVDQA64 Z12, Z0
-	VMOVDQU64 Z1, 2112(R12)
-	VMOVUPS   (R8)(R11*1), Z1
-	VMOVUPS   64(R8)(R11*1), Z11
-	VMOVDQA64 Z10, Z12
-	VPERMI2D  Z11, Z1, Z12
-	VMOVDQA64 Z12, Z1
-	VMOVDQU64 Z2, 4224(R12)
-	VMOVUPS   (R9)(R11*1), Z2
-	VMOVUPS   64(R9)(R11*1), Z11
-	VMOVDQA64 Z10, Z12
-	VPERMI2D  Z11, Z2, Z12
-	VMOVDQA64 Z12, Z2
-	VMOVDQU64 Z3, 6336(R12)
-	VMOVUPS   (R10)(R11*1), Z3
-	VMOVUPS   64(R10)(R11*1), Z11
-	VMOVDQA64 Z10, Z12
-	VPERMI2D  Z11, Z3, Z12
-	VMOVDQA64 Z12, Z3
-	VMOVDQU64 Z4, 8448(R12)
-	VMOVUPS   (DX)(R11*1), Z4
-	VMOVUPS   64(DX)(R11*1), Z11
-	VMOVDQA64 Z10, Z10
-	VPERMI2D  Z11, Z4, Z10
-	VMOVDQA64 Z10, Z4
-
-once0:
-	CMPW      7240(BX)(SI*2), $0x00
-	JEQ       once1
-	MOVWQZX   7104(BX)(SI*2), R12
-	ADDQ      $0x00000040, R12
-	ANDQ      $0x000007ff, R12
-	ADDQ      CX, R12
-	MOVWQZX   7138(BX)(SI*2), R13
-	VMOVDQU64 4992(BX)(R13*1), Z10
-	VMOVDQU64 Z5, (R12)
-	VMOVUPS   (DI)(R11*1), Z5
-	VMOVUPS   64(DI)(R11*1), Z11
-	VMOVDQA64 Z10, Z12
-	VPERMI2D  Z11, Z5, Z12
-	VMOVDQA64 Z12, Z5
-	VMOVDQU64 Z6, 2112(R12)
-	VMOVUPS   (R8)(R11*1), Z6
-	VMOVUPS   64(R8)(R11*1), Z11
-	VMOVDQA64 Z10, Z12
-	VPERMI2D  Z11, Z6, Z12
-	VMOVDQA64 Z12, Z6
-	VMOVDQU64 Z7, 4224(R12)
-	VMOVUPS   (R9)(R11*1), Z7
-	VMOVUPS   64(R9)(R11*1), Z11
-	VMOVDQA64 Z10, Z12
-	VPERMI2D  Z11, Z7, Z12
-	VMOVDQA64 Z12, Z7
-	VMOVDQU64 Z8, 6336(R12)
-	VMOVUPS   (R10)(R11*1), Z8
-	VMOVUPS   64(R10)(R11*1), Z11
-	VMOVDQA64 Z10, Z12
-	VPERMI2D  Z11, Z8, Z12
-	VMOVDQA64 Z12, Z8
-	VMOVDQU64 Z9, 8448(R12)
-	VMOVUPS   (DX)(R11*1), Z9
-	VMOVUPS   64(DX)(R11*1), Z11
-	VMOVDQA64 Z10, Z10
-	VPERMI2D  Z11, Z9, Z10
-	VMOVDQA64 Z10, Z9
-
-once1:
-	ADDQ      $0x00000080, R11
-	INCQ      SI
-	CMPQ      SI, $0x08
-	JLT       group
-	MOVWQZX   2240(BX)(SI*2), DX
-	ADDQ      AX, DX
-	MOVWQZX   7104(BX)(SI*2), AX
-	ADDQ      CX, AX
-	VMOVDQU64 Z0, (DX)
-	VMOVDQU64 Z1, 2112(DX)
-	VMOVDQU64 Z2, 4224(DX)
-	VMOVDQU64 Z3, 6336(DX)
-	VMOVDQU64 Z4, 8448(DX)
-	VMOVDQU64 Z5, (AX)
-	VMOVDQU64 Z6, 2112(AX)
-	VMOVDQU64 Z7, 4224(AX)
-	VMOVDQU64 Z8, 6336(AX)
-	VMOVDQU64 Z9, 8448(AX)
-	VZEROUPPER
-	RET
-
-// func deal32x1to2AVX512(first *byte, second *byte, columns *byte, from int, plan *byte)
-// Requires: AVX, AVX512F
-TEXT ·deal32x1to2AVX512(SB), NOSPLIT, $0-40
-	MOVQ      first+0(FP), AX
-	MOVQ      second+8(FP), CX
-	MOVQ      columns+16(FP), DX
-	MOVQ      plan+32(FP), BX
-	MOVQ      from+24(FP), SI
-	MOVQ      (DX), DX
-	ADDQ      SI, DX
-	XORQ      SI, SI
-	XORQ      DI, DI
-	MOVWQZX   2240(BX)(SI*2), R8
-	ADDQ      AX, R8
-	MOVWQZX   7104(BX)(SI*2), R9
-	ADDQ      CX, R9
-	VMOVDQU64 (R8), Z0
-	VMOVDQU64 (R9), Z1
-
-group:
-	MOVWQZX   2274(BX)(SI*2), R8
-	VMOVDQU64 (BX)(R8*1), Z2
-	VMOVDQU64 64(BX)(R8*1), Z3
-	KMOVW     2308(BX)(SI*2), K1
-	KMOVW     2342(BX)(SI*2), K2
-	MOVWQZX   7138(BX)(SI*2), R8
-	VMOVDQU64 4864(BX)(R8*1), Z4
-	VMOVDQU64 4928(BX)(R8*1), Z5
-	KMOVW     7172(BX)(SI*2), K3
-	KMOVW     7206(BX)(SI*2), K4
-	MOVWQZX   2240(BX)(SI*2), R8
-	ADDQ      AX, R8
-	MOVWQZX   7104(BX)(SI*2), R9
-	ADDQ      CX, R9
-	VMOVUPS   (DX)(DI*1), Z6
-	VMOVUPS   64(DX)(DI*1), Z7
-	VMOVDQA64 Z2, Z2
-	VPERMI2D  Z7, Z6, Z2
-	VMOVDQA32 Z2, K1, Z0
-	VMOVDQU64 Z0, (R8)
-	VMOVDQA64 Z3, Z2
-	VPERMI2D  Z7, Z6, Z2
-	VMOVDQA32 Z2, K2, Z0
-	VMOVDQA64 Z4, Z2
-	VPERMI2D  Z7, Z6, Z2
-	VMOVDQA32 Z2, K3, Z1
-	VMOVDQU64 Z1, (R9)
-	VMOVDQA64 Z5, Z2
-	VPERMI2D  Z7, Z6, Z2
-	VMOVDQA32 Z2, K4, Z1
-	CMPW      2376(BX)(SI*2), $0x00
-	JEQ       once0
-	MOVWQZX   2240(BX)(SI*2), R8
-	ADDQ      $0x00000040, R8
-	ANDQ      $0x000007ff, R8
-	ADDQ      AX, R8
-	MOVWQZX   2274(BX)(SI*2), R9
-	VMOVDQU64 128(BX)(R9*1), Z2
-	VMOVDQU64 Z0, (R8)
-	VMOVUPS   (DX)(DI*1), Z0
-	VMOVUPS   64(DX)(DI*1), Z3
-	VMOVDQA64 Z2, Z2
-	VPERMI2D  Z3, Z0, Z2
-	VMOVDQA64 Z2, Z0
-
-once0:
-	CMPW      7240(BX)(SI*2), $0x00
-	JEQ       once1
-	MOVWQZX   7104(BX)(SI*2), R8
-	ADDQ      $0x00000040, R8
-	ANDQ      $0x000007ff, R8
-	ADDQ      CX, R8
-	MOVWQZX   7138(BX)(SI*2), R9
-	VMOVDQU64 4992(BX)(R9*1), Z2
-	VMOVDQU64 Z1, (R8)
-	VMOVUPS   (DX)(DI*1), Z1
-	VMOVUPS   64(DX)(DI*1), Z3
-	VMOVDQA64 Z2, Z2
-	VPERMI2D  Z3, Z1, Z2
-	VMOVDQA64 Z2, Z1
-
-once1:
-	ADDQ      $0x00000080, DI
-	INCQ      SI
-	CMPQ      SI, $0x08
-	JLT       group
-	MOVWQZX   2240(BX)(SI*2), DX
-	ADDQ      AX, DX
-	MOVWQZX   7104(BX)(SI*2), AX
-	ADDQ      CX, AX
-	VMOVDQU64 Z0, (DX)
-	VMOVDQU64 Z1, (AX)
-	VZEROUPPER
-	RET
-
-// func deal32x5to2AVX2(first *byte, second *byte, columns *byte, from int, plan *byte)
-// Requires: AVX, AVX2, MMX+
-TEXT ·deal32x5to2AVX2(SB), NOSPLIT, $0-40
-	MOVQ first+0(FP), AX
-	MOVQ second+8(FP), CX
-	MOVQ columns+16(FP), DX
-	MOVQ plan+32(FP), BX
-	MOVQ from+24(FP), SI
-	MOVQ (DX), DI
-	ADDQ SI, DI
-	MOVQ 32(DX), R8
-	ADDQ SI, R8
-	MOVQ 64(DX), R9
-	ADDQ SI, R9
-	MOVQ 96(DX), R10
-	ADDQ SI, R10
-	MOVQ 128(DX), DX
-	ADDQ SI, DX
-	XORQ SI, SI
-
-group:
-	VMOVDQU    (BX)(SI*8), Y0
-	MOVL       2048(BX)(SI*1), R11
-	ADDQ       AX, R11
-	VMOVDQU    4672(BX)(SI*8), Y1
-	MOVL       6720(BX)(SI*1), R12
-	ADDQ       CX, R12
-	PREFETCHT1 1024(DI)(SI*8)
-	VMOVUPS    (DI)(SI*8), Y2
-	VPERMD     Y2, Y0, Y3
-	VMOVDQU    Y3, (R11)
-	VPERMD     Y2, Y1, Y2
-	VMOVDQU    Y2, (R12)
-	PREFETCHT1 1024(R8)(SI*8)
-	VMOVUPS    (R8)(SI*8), Y2
-	VPERMD     Y2, Y0, Y3
-	VMOVDQU    Y3, 2112(R11)
-	VPERMD     Y2, Y1, Y2
-	VMOVDQU    Y2, 2112(R12)
-	PREFETCHT1 1024(R9)(SI*8)
-	VMOVUPS    (R9)(SI*8), Y2
-	VPERMD     Y2, Y0, Y3
-	VMOVDQU    Y3, 4224(R11)
-	VPERMD     Y2, Y1, Y2
-	VMOVDQU    Y2, 4224(R12)
-	PREFETCHT1 1024(R10)(SI*8)
-	VMOVUPS    (R10)(SI*8), Y2
-	VPERMD     Y2, Y0, Y3
-	VMOVDQU    Y3, 6336(R11)
-	VPERMD     Y2, Y1, Y2
-	VMOVDQU    Y2, 6336(R12)
-	PREFETCHT1 1024(DX)(SI*8)
-	VMOVUPS    (DX)(SI*8), Y2
-	VPERMD     Y2, Y0, Y0
-	VMOVDQU    Y0, 8448(R11)
-	VPERMD     Y2, Y1, Y0
-	VMOVDQU    Y0, 8448(R12)
-	ADDQ       $0x00000004, SI
-	CMPQ       SI, $0x00000080
-	JLT        group
-	VMOVDQU    2304(BX), Y0
-	VMOVDQU    (AX), Y1
-	VPBLENDVB  Y0, 2048(AX), Y1, Y1
-	VMOVDQU    Y1, (AX)
-	VMOVDQU    2112(AX), Y1
-	VPBLENDVB  Y0, 4160(AX), Y1, Y1
-	VMOVDQU    Y1, 2112(AX)
-	VMOVDQU    4224(AX), Y1
-	VPBLENDVB  Y0, 6272(AX), Y1, Y1
-	VMOVDQU    Y1, 4224(AX)
-	VMOVDQU    6336(AX), Y1
-	VPBLENDVB  Y0, 8384(AX), Y1, Y1
-	VMOVDQU    Y1, 6336(AX)
-	VMOVDQU    8448(AX), Y1
-	VPBLENDVB  Y0, 10496(AX), Y1, Y1
-	VMOVDQU    Y1, 8448(AX)
-	VMOVDQU    6976(BX), Y0
-	VMOVDQU    (CX), Y1
-	VPBLENDVB  Y0, 2048(CX), Y1, Y1
-	VMOVDQU    Y1, (CX)
-	VMOVDQU    2112(CX), Y1
-	VPBLENDVB  Y0, 4160(CX), Y1, Y1
-	VMOVDQU    Y1, 2112(CX)
-	VMOVDQU    4224(CX), Y1
-	VPBLENDVB  Y0, 6272(CX), Y1, Y1
-	VMOVDQU    Y1, 4224(CX)
-	VMOVDQU    6336(CX), Y1
-	VPBLENDVB  Y0, 8384(CX), Y1, Y1
-	VMOVDQU    Y1, 6336(CX)
-	VMOVDQU    8448(CX), Y1
-	VPBLENDVB  Y0, 10496(CX), Y1, Y1
-	VMOVDQU    Y1, 8448(CX)
-	VZEROUPPER
-	RET
-
-// func deal32x1to2AVX2(first *byte, second *byte, columns *byte, from int, plan *byte)
-// Requires: AVX, AVX2, MMX+
-TEXT ·deal32x1to2AVX2(SB), NOSPLIT, $0-40
-	MOVQ first+0(FP), AX
-	MOVQ second+8(FP), CX
-	MOVQ columns+16(FP), DX
-	MOVQ plan+32(FP), BX
-	MOVQ from+24(FP), SI
-	MOVQ (DX), DX
-	ADDQ SI, DX
-	XORQ SI, SI
-
-group:
-	VMOVDQU    (BX)(SI*8), Y0
-	MOVL       2048(BX)(SI*1), DI
-	ADDQ       AX, DI
-	VMOVDQU    4672(BX)(SI*8), Y1
-	MOVL       6720(BX)(SI*1), R8
-	ADDQ       CX, R8
-	PREFETCHT1 1024(DX)(SI*8)
-	VMOVUPS    (DX)(SI*8), Y2
-	VPERMD     Y2, Y0, Y0
-	VMOVDQU    Y0, (DI)
-	VPERMD     Y2, Y1, Y0
-	VMOVDQU    Y0, (R8)
-	ADDQ       $0x00000004, SI
-	CMPQ       SI, $0x00000080
-	JLT        group
-	VMOVDQU    2304(BX), Y0
-	VMOVDQU    (AX), Y1
-	VPBLENDVB  Y0, 2048(AX), Y1, Y1
-	VMOVDQU    Y1, (AX)
-	VMOVDQU    6976(BX), Y0
-	VMOVDQU    (CX), Y1
-	VPBLENDVB  Y0, 2048(CX), Y1, Y1
-	VMOVDQU    Y1, (CX)
-	VZEROUPPER
-	RET
-
-// func deal64x5to2AVX512(first *byte, second *byte, columns *byte, from int, plan *byte)
-// Requires: AVX, AVX512F
-TEXT ·deal64x5to2AVX512(SB), NOSPLIT, $0-40
-	MOVQ      first+0(FP), AX
-	MOVQ      second+8(FP), CX
-	MOVQ      columns+16(FP), DX
-	MOVQ      plan+32(FP), BX
-	MOVQ      from+24(FP), SI
-	MOVQ      (DX), DI
-	ADDQ      SI, DI
-	MOVQ      32(DX), R8
-	ADDQ      SI, R8
-	MOVQ      64(DX), R9
-	ADDQ      SI, R9
-	MOVQ      96(DX), R10
-	ADDQ      SI, R10
-	MOVQ      128(DX), DX
-	ADDQ      SI, DX
-	XORQ      SI, SI
-	XORQ      R11, R11
-	MOVWQZX   2240(BX)(SI*2), R12
-	ADDQ      AX, R12
-	MOVWQZX   7104(BX)(SI*2), R13
-	ADDQ      CX, R13
-	VMOVDQU64 (R12), Z0
-	VMOVDQU64 4160(R12), Z1
-	VMOVDQU64 8320(R12), Z2
-	VMOVDQU64 12480(R12), Z3
-	VMOVDQU64 16640(R12), Z4
-	VMOVDQU64 (R13), Z5
-	VMOVDQU64 4160(R13), Z6
-	VMOVDQU64 8320(R13), Z7
-	VMOVDQU64 12480(R13), Z8
-	VMOVDQU64 16640(R13), Z9
-
-group:
-	MOVWQZX   2274(BX)(SI*2), R12
-	VMOVDQU64 (BX)(R12*1), Z10
-	VMOVDQU64 64(BX)(R12*1), Z11
-	KMOVW     2308(BX)(SI*2), K1
-	KMOVW     2342(BX)(SI*2), K2
-	MOVWQZX   7138(BX)(SI*2), R12
-	VMOVDQU64 4864(BX)(R12*1), Z12
-	VMOVDQU64 4928(BX)(R12*1), Z13
-	KMOVW     7172(BX)(SI*2), K3
-	KMOVW     7206(BX)(SI*2), K4
-	MOVWQZX   2240(BX)(SI*2), R12
-	ADDQ      AX, R12
-	MOVWQZX   7104(BX)(SI*2), R13
-	ADDQ      CX, R13
-	VMOVUPD   (DI)(R11*1), Z14
-	VMOVUPD   64(DI)(R11*1), Z15
-	VMOVDQA64 Z10, Z16
-	VPERMI2Q  Z15, Z14, Z16
-	VMOVDQA64 Z16, K1, Z0
-	VMOVDQU64 Z0, (R12)
-	VMOVDQA64 Z11, Z16
-	VPERMI2Q  Z15, Z14, Z16
-	VMOVDQA64 Z16, K2, Z0
-	VMOVDQA64 Z12, Z16
-	VPERMI2Q  Z15, Z14, Z16
-	VMOVDQA64 Z16, K3, Z5
-	VMOVDQU64 Z5, (R13)
-	VMOVDQA64 Z13, Z16
-	VPERMI2Q  Z15, Z14, Z16
-	VMOVDQA64 Z16, K4, Z5
-	VMOVUPD   (R8)(R11*1), Z14
-	VMOVUPD   64(R8)(R11*1), Z15
-	VMOVDQA64 Z10, Z16
-	VPERMI2Q  Z15, Z14, Z16
-	VMOVDQA64 Z16, K1, Z1
-	VMOVDQU64 Z1, 4160(R12)
-	VMOVDQA64 Z11, Z16
-	VPERMI2Q  Z15, Z14, Z16
-	VMOVDQA64 Z16, K2, Z1
-	VMOVDQA64 Z12, Z16
-	VPERMI2Q  Z15, Z14, Z16
-	VMOVDQA64 Z16, K3, Z6
-	VMOVDQU64 Z6, 4160(R13)
-	VMOVDQA64 Z13, Z16
-	VPERMI2Q  Z15, Z14, Z16
-	VMOVDQA64 Z16, K4, Z6
-	VMOVUPD   (R9)(R11*1), Z14
-	VMOVUPD   64(R9)(R11*1), Z15
-	VMOVDQA64 Z10, Z16
-	VPERMI2Q  Z15, Z14, Z16
-	VMOVDQA64 Z16, K1, Z2
-	VMOVDQU64 Z2, 8320(R12)
-	VMOVDQA64 Z11, Z16
-	VPERMI2Q  Z15, Z14, Z16
-	VMOVDQA64 Z16, K2, Z2
-	VMOVDQA64 Z12, Z16
-	VPERMI2Q  Z15, Z14, Z16
-	VMOVDQA64 Z16, K3, Z7
-	VMOVDQU64 Z7, 8320(R13)
-	VMOVDQA64 Z13, Z16
-	VPERMI2Q  Z15, Z14, Z16
-	VMOVDQA64 Z16, K4, Z7
-	VMOVUPD   (R10)(R11*1), Z14
-	VMOVUPD   64(R10)(R11*1), Z15
-	VMOVDQA64 Z10, Z16
-	VPERMI2Q  Z15, Z14, Z16
-	VMOVDQA64 Z16, K1, Z3
-	VMOVDQU64 Z3, 12480(R12)
-	VMOVDQA64 Z11, Z16
-	VPERMI2Q  Z15, Z14, Z16
-	VMOVDQA64 Z16, K2, Z3
-	VMOVDQA64 Z12, Z16
-	VPERMI2Q  Z15, Z14, Z16
-	VMOVDQA64 Z16, K3, Z8
-	VMOVDQU64 Z8, 12480(R13)
-	VMOVDQA64 Z13, Z16
-	VPERMI2Q  Z15, Z14, Z16
-	VMOVDQA64 Z16, K4, Z8
-	VMOVUPD   (DX)(R11*1), Z14
-	VMOVUPD   64(DX)(R11*1), Z15
-	VMOVDQA64 Z10, Z10
-	VPERMI2Q  Z15, Z14, Z10
-	VMOVDQA64 Z10, K1, Z4
-	VMOVDQU64 Z4, 16640(R12)
-	VMOVDQA64 Z11, Z10
-	VPERMI2Q  Z15, Z14, Z10
-	VMOVDQA64 Z10, K2, Z4
-	VMOVDQA64 Z12, Z10
-	VPERMI2Q  Z15, Z14, Z10
-	VMOVDQA64 Z10, K3, Z9
-	VMOVDQU64 Z9, 16640(R13)
-	VMOVDQA64 Z13, Z10
-	VPERMI2Q  Z15, Z14, Z10
-	VMOVDQA64 Z10, K4, Z9
-	CMPW      2376(BX)(SI*2), $0x00
-	JEQ       once0
-	MOVWQZX   2240(BX)(SI*2), R12
-	ADDQ      $0x00000040, R12
-	ANDQ      $0x00000fff, R12
-	ADDQ      AX, R12
-	MOVWQZX   2274(BX)(SI*2), R13
-	VMOVDQU64 128(BX)(R13*1), Z10
-	VMOVDQU64 Z0, (R12)
-	VMOVUPD   (DI)(R11*1), Z0
-	VMOVUPD   64(DI)(R11*1), Z11
-	VMOVDQA64 Z10, Z12
-	VPERMI2Q  Z11, Z0, Z12
-	VMOVDQA64 Z12, Z0
-	VMOVDQU64 Z1, 4160(R12)
-	VMOVUPD   (R8)(R11*1), Z1
-	VMOVUPD   64(R8)(R11*1), Z11
-	VMOVDQA64 Z10, Z12
-	VPERMI2Q  Z11, Z1, Z12
-	VMOVDQA64 Z12, Z1
-	VMOVDQU64 Z2, 8320(R12)
-	VMOVUPD   (R9)(R11*1), Z2
-	VMOVUPD   64(R9)(R11*1), Z11
-	VMOVDQA64 Z10, Z12
-	VPERMI2Q  Z11, Z2, Z12
-	VMOVDQA64 Z12, Z2
-	VMOVDQU64 Z3, 12480(R12)
-	VMOVUPD   (R10)(R11*1), Z3
-	VMOVUPD   64(R10)(R11*1), Z11
-	VMOVDQA64 Z10, Z12
-	VPERMI2Q  Z11, Z3, Z12
-	VMOVDQA64 Z12, Z3
-	VMOVDQU64 Z4, 16640(R12)
-	VMOVUPD   (DX)(R11*1), Z4
-	VMOVUPD   64(DX)(R11*1), Z11
-	VMOVDQA64 Z10, Z10
-	VPERMI2Q  Z11, Z4, Z10
-	VMOVDQA64 Z10, Z4
-
-once0:
-	CMPW      7240(BX)(SI*2), $0x00
-	JEQ       once1
-	MOVWQZX   7104(BX)(SI*2), R12
-	ADDQ      $0x00000040, R12
-	ANDQ      $0x00000fff, R12
-	ADDQ      CX, R12
-	MOVWQZX   7138(BX)(SI*2), R13
-	VMOVDQU64 4992(BX)(R13*1), Z10
-	VMOVDQU64 Z5, (R12)
-	VMOVUPD   (DI)(R11*1), Z5
-	VMOVUPD   64(DI)(R11*1), Z11
-	VMOVDQA64 Z10, Z12
-	VPERMI2Q  Z11, Z5, Z12
-	VMOVDQA64 Z12, Z5
-	VMOVDQU64 Z6, 4160(R12)
-	VMOVUPD   (R8)(R11*1), Z6
-	VMOVUPD   64(R8)(R11*1), Z11
-	VMOVDQA64 Z10, Z12
-	VPERMI2Q  Z11, Z6, Z12
-	VMOVDQA64 Z12, Z6
-	VMOVDQU64 Z7, 8320(R12)
-	VMOVUPD   (R9)(R11*1), Z7
-	VMOVUPD   64(R9)(R11*1), Z11
-	VMOVDQA64 Z10, Z12
-	VPERMI2Q  Z11, Z7, Z12
-	VMOVDQA64 Z12, Z7
-	VMOVDQU64 Z8, 12480(R12)
-	VMOVUPD   (R10)(R11*1), Z8
-	VMOVUPD   64(R10)(R11*1), Z11
-	VMOVDQA64 Z10, Z12
-	VPERMI2Q  Z11, Z8, Z12
-	VMOVDQA64 Z12, Z8
-	VMOVDQU64 Z9, 16640(R12)
-	VMOVUPD   (DX)(R11*1), Z9
-	VMOVUPD   64(DX)(R11*1), Z11
-	VMOVDQA64 Z10, Z10
-	VPERMI2Q  Z11, Z9, Z10
-	VMOVDQA64 Z10, Z9
-
-once1:
-	ADDQ      $0x00000080, R11
-	INCQ      SI
-	CMPQ      SI, $0x10
-	JLT       group
-	MOVWQZX   2240(BX)(SI*2), DX
-	ADDQ      AX, DX
-	MOVWQZX   7104(BX)(SI*2), AX
-	ADDQ      CX, AX
-	VMOVDQU64 Z0, (DX)
-	VMOVDQU64 Z1, 4160(DX)
-	VMOVDQU64 Z2, 8320(DX)
-	VMOVDQU64 Z3, 12480(DX)
-	VMOVDQU64 Z4, 16640(DX)
-	VMOVDQU64 Z5, (AX)
-	VMOVDQU64 Z6, 4160(AX)
-	VMOVDQU64 Z7, 8320(AX)
-	VMOVDQU64 Z8, 12480(AX)
-	VMOVDQU64 Z9, 16640(AX)
-	VZEROUPPER
-	RET
-
-// func deal64x1to2AVX512(first *byte, second *byte, columns *byte, from int, plan *byte)
-// Requires: AVX, AVX512F
-TEXT ·deal64x1to2AVX512(SB), NOSPLIT, $0-40
-	MOVQ      first+0(FP), AX
-	MOVQ      second+8(FP), CX
-	MOVQ      columns+16(FP), DX
-	MOVQ      plan+32(FP), BX
-	MOVQ      from+24(FP), SI
-	MOVQ      (DX), DX
-	ADDQ      SI, DX
-	XORQ      SI, SI
-	XORQ      DI, DI
-	MOVWQZX   2240(BX)(SI*2), R8
-	ADDQ      AX, R8
-	MOVWQZX   7104(BX)(SI*2), R9
-	ADDQ      CX, R9
-	VMOVDQU64 (R8), Z0
-	VMOVDQU64 (R9), Z1
-
-group:
-	MOVWQZX   2274(BX)(SI*2), R8
-	VMOVDQU64 (BX)(R8*1), Z2
-	VMOVDQU64 64(BX)(R8*1), Z3
-	KMOVW     2308(BX)(SI*2), K1
-	KMOVW     2342(BX)(SI*2), K2
-	MOVWQZX   7138(BX)(SI*2), R8
-	VMOVDQU64 4864(BX)(R8*1), Z4
-	VMOVDQU64 4928(BX)(R8*1), Z5
-	KMOVW     7172(BX)(SI*2), K3
-	KMOVW     7206(BX)(SI*2), K4
-	MOVWQZX   2240(BX)(SI*2), R8
-	ADDQ      AX, R8
-	MOVWQZX   7104(BX)(SI*2), R9
-	ADDQ      CX, R9
-	VMOVUPD   (DX)(DI*1), Z6
-	VMOVUPD   64(DX)(DI*1), Z7
-	VMOVDQA64 Z2, Z2
-	VPERMI2Q  Z7, Z6, Z2
-	VMOVDQA64 Z2, K1, Z0
-	VMOVDQU64 Z0, (R8)
-	VMOVDQA64 Z3, Z2
-	VPERMI2Q  Z7, Z6, Z2
-	VMOVDQA64 Z2, K2, Z0
-	VMOVDQA64 Z4, Z2
-	VPERMI2Q  Z7, Z6, Z2
-	VMOVDQA64 Z2, K3, Z1
-	VMOVDQU64 Z1, (R9)
-	VMOVDQA64 Z5, Z2
-	VPERMI2Q  Z7, Z6, Z2
-	VMOVDQA64 Z2, K4, Z1
-	CMPW      2376(BX)(SI*2), $0x00
-	JEQ       once0
-	MOVWQZX   2240(BX)(SI*2), R8
-	ADDQ      $0x00000040, R8
-	ANDQ      $0x00000fff, R8
-	ADDQ      AX, R8
-	MOVWQZX   2274(BX)(SI*2), R9
-	VMOVDQU64 128(BX)(R9*1), Z2
-	VMOVDQU64 Z0, (R8)
-	VMOVUPD   (DX)(DI*1), Z0
-	VMOVUPD   64(DX)(DI*1), Z3
-	VMOVDQA64 Z2, Z2
-	VPERMI2Q  Z3, Z0, Z2
-	VMOVDQA64 Z2, Z0
-
-once0:
-	CMPW      7240(BX)(SI*2), $0x00
-	JEQ       once1
-	MOVWQZX   7104(BX)(SI*2), R8
-	ADDQ      $0x00000040, R8
-	ANDQ      $0x00000fff, R8
-	ADDQ      CX, R8
-	MOVWQZX   7138(BX)(SI*2), R9
-	VMOVDQU64 4992(BX)(R9*1), Z2
-	VMOVDQU64 Z1, (R8)
-	VMOVUPD   (DX)(DI*1), Z1
-	VMOVUPD   64(DX)(DI*1), Z3
-	VMOVDQA64 Z2, Z2
-	VPERMI2Q  Z3, Z1, Z2
-	VMOVDQA64 Z2, Z1
-
-once1:
-	ADDQ      $0x00000080, DI
-	INCQ      SI
-	CMPQ      SI, $0x10
-	JLT       group
-	MOVWQZX   2240(BX)(SI*2), DX
-	ADDQ      AX, DX
-	MOVWQZX   7104(BX)(SI*2), AX
-	ADDQ      CX, AX
-	VMOVDQU64 Z0, (DX)
-	VMOVDQU64 Z1, (AX)
-	VZEROUPPER
-	RET
-
-// func deal64x5to2AVX2(first *byte, second *byte, columns *byte, from int, plan *byte)
-// Requires: AVX, AVX2, MMX+
-TEXT ·deal64x5to2AVX2(SB), NOSPLIT, $0-40
-	MOVQ first+0(FP), AX
-	MOVQ second+8(FP), CX
-	MOVQ columns+16(FP), DX
-	MOVQ plan+32(FP), BX
-	MOVQ from+24(FP), SI
-	MOVQ (DX), DI
-	ADDQ SI, DI
-	MOVQ 32(DX), R8
-	ADDQ SI, R8
-	MOVQ 64(DX), R9
-	ADDQ SI, R9
-	MOVQ 96(DX), R10
-	ADDQ SI, R10
-	MOVQ 128(DX), DX
-	ADDQ SI, DX
-	XORQ SI, SI
-
-group:
-	VMOVDQU    (BX)(SI*8), Y0
-	MOVL       2048(BX)(SI*1), R11
-	ADDQ       AX, R11
-	VMOVDQU    4672(BX)(SI*8), Y1
-	MOVL       6720(BX)(SI*1), R12
-	ADDQ       CX, R12
-	PREFETCHT1 2048(DI)(SI*8)
-	VMOVUPD    (DI)(SI*8), Y2
-	VPERMD     Y2, Y0, Y3
-	VMOVDQU    Y3, (R11)
-	VPERMD     Y2, Y1, Y2
-	VMOVDQU    Y2, (R12)
-	PREFETCHT1 2048(R8)(SI*8)
-	VMOVUPD    (R8)(SI*8), Y2
-	VPERMD     Y2, Y0, Y3
-	VMOVDQU    Y3, 4160(R11)
-	VPERMD     Y2, Y1, Y2
-	VMOVDQU    Y2, 4160(R12)
-	PREFETCHT1 2048(R9)(SI*8)
-	VMOVUPD    (R9)(SI*8), Y2
-	VPERMD     Y2, Y0, Y3
-	VMOVDQU    Y3, 8320(R11)
-	VPERMD     Y2, Y1, Y2
-	VMOVDQU    Y2, 8320(R12)
-	PREFETCHT1 2048(R10)(SI*8)
-	VMOVUPD    (R10)(SI*8), Y2
-	VPERMD     Y2, Y0, Y3
-	VMOVDQU    Y3, 12480(R11)
-	VPERMD     Y2, Y1, Y2
-	VMOVDQU    Y2, 12480(R12)
-	PREFETCHT1 2048(DX)(SI*8)
-	VMOVUPD    (DX)(SI*8), Y2
-	VPERMD     Y2, Y0, Y0
-	VMOVDQU    Y0, 16640(R11)
-	VPERMD     Y2, Y1, Y0
-	VMOVDQU    Y0, 16640(R12)
-	ADDQ       $0x00000004, SI
-	CMPQ       SI, $0x00000100
-	JLT        group
-	VMOVDQU    2304(BX), Y0
-	VMOVDQU    (AX), Y1
-	VPBLENDVB  Y0, 4096(AX), Y1, Y1
-	VMOVDQU    Y1, (AX)
-	VMOVDQU    4160(AX), Y1
-	VPBLENDVB  Y0, 8256(AX), Y1, Y1
-	VMOVDQU    Y1, 4160(AX)
-	VMOVDQU    8320(AX), Y1
-	VPBLENDVB  Y0, 12416(AX), Y1, Y1
-	VMOVDQU    Y1, 8320(AX)
-	VMOVDQU    12480(AX), Y1
-	VPBLENDVB  Y0, 16576(AX), Y1, Y1
-	VMOVDQU    Y1, 12480(AX)
-	VMOVDQU    16640(AX), Y1
-	VPBLENDVB  Y0, 20736(AX), Y1, Y1
-	VMOVDQU    Y1, 16640(AX)
-	VMOVDQU    6976(BX), Y0
-	VMOVDQU    (CX), Y1
-	VPBLENDVB  Y0, 4096(CX), Y1, Y1
-	VMOVDQU    Y1, (CX)
-	VMOVDQU    4160(CX), Y1
-	VPBLENDVB  Y0, 8256(CX), Y1, Y1
-	VMOVDQU    Y1, 4160(CX)
-	VMOVDQU    8320(CX), Y1
-	VPBLENDVB  Y0, 12416(CX), Y1, Y1
-	VMOVDQU    Y1, 8320(CX)
-	VMOVDQU    12480(CX), Y1
-	VPBLENDVB  Y0, 16576(CX), Y1, Y1
-	VMOVDQU    Y1, 12480(CX)
-	VMOVDQU    16640(CX), Y1
-	VPBLENDVB  Y0, 20736(CX), Y1, Y1
-	VMOVDQU    Y1, 16640(CX)
-	VZEROUPPER
-	RET
-
-// func deal64x1to2AVX2(first *byte, second *byte, columns *byte, from int, plan *byte)
-// Requires: AVX, AVX2, MMX+
-TEXT ·deal64x1to2AVX2(SB), NOSPLIT, $0-40
-	MOVQ first+0(FP), AX
-	MOVQ second+8(FP), CX
-	MOVQ columns+16(FP), DX
-	MOVQ plan+32(FP), BX
-	MOVQ from+24(FP), SI
-	MOVQ (DX), DX
-	ADDQ SI, DX
-	XORQ SI, SI
-
-group:
-	VMOVDQU    (BX)(SI*8), Y0
-	MOVL       2048(BX)(SI*1), DI
-	ADDQ       AX, DI
-	VMOVDQU    4672(BX)(SI*8), Y1
-	MOVL       6720(BX)(SI*1), R8
-	ADDQ       CX, R8
-	PREFETCHT1 2048(DX)(SI*8)
-	VMOVUPD    (DX)(SI*8), Y2
-	VPERMD     Y2, Y0, Y0
-	VMOVDQU    Y0, (DI)
-	VPERMD     Y2, Y1, Y0
-	VMOVDQU    Y0, (R8)
-	ADDQ       $0x00000004, SI
-	CMPQ       SI, $0x00000100
-	JLT        group
-	VMOVDQU    2304(BX), Y0
-	VMOVDQU    (AX), Y1
-	VPBLENDVB  Y0, 4096(AX), Y1, Y1
-	VMOVDQU    Y1, (AX)
-	VMOVDQU    6976(BX), Y0
-	VMOVDQU    (CX), Y1
-	VPBLENDVB  Y0, 4096(CX), Y1, Y1
-	VMOVDQU    Y1, (CX)
-	VZEROUPPER
-	RET
-
-// func dealInt8x1to2AVX512(first *byte, second *byte, columns *byte, from int, plan *byte)
-// Requires: AVX, AVX512F
-TEXT ·dealInt8x1to2AVX512(SB), NOSPLIT, $0-40
-	MOVQ      first+0(FP), AX
-	MOVQ      second+8(FP), CX
-	MOVQ      columns+16(FP), DX
-	MOVQ      plan+32(FP), BX
-	MOVQ      from+24(FP), SI
-	MOVQ      (DX), DX
-	ADDQ      SI, DX
-	XORQ      SI, SI
-	XORQ      DI, DI
-	MOVWQZX   2240(BX)(SI*2), R8
-	ADDQ      AX, R8
-	MOVWQZX   7104(BX)(SI*2), R9
-	ADDQ      CX, R9
-	VMOVDQU64 (R8), Z0
-	VMOVDQU64 (R9), Z1
-
-group:
-	MOVWQZX   2274(BX)(SI*2), R8
-	VMOVDQU64 (BX)(R8*1), Z2
-	VMOVDQU64 64(BX)(R8*1), Z3
-	KMOVW     2308(BX)(SI*2), K1
-	KMOVW     2342(BX)(SI*2), K2
-	MOVWQZX   7138(BX)(SI*2), R8
-	VMOVDQU64 4864(BX)(R8*1), Z4
-	VMOVDQU64 4928(BX)(R8*1), Z5
-	KMOVW     7172(BX)(SI*2), K3
-	KMOVW     7206(BX)(SI*2), K4
-	MOVWQZX   2240(BX)(SI*2), R8
-	ADDQ      AX, R8
-	MOVWQZX   7104(BX)(SI*2), R9
-	ADDQ      CX, R9
-	VPMOVSXBD (DX)(DI*1), Z6
-	VPMOVSXBD 16(DX)(DI*1), Z7
-	VMOVDQA64 Z2, Z2
-	VPERMI2D  Z7, Z6, Z2
-	VMOVDQA32 Z2, K1, Z0
-	VMOVDQU64 Z0, (R8)
-	VMOVDQA64 Z3, Z2
-	VPERMI2D  Z7, Z6, Z2
-	VMOVDQA32 Z2, K2, Z0
-	VMOVDQA64 Z4, Z2
-	VPERMI2D  Z7, Z6, Z2
-	VMOVDQA32 Z2, K3, Z1
-	VMOVDQU64 Z1, (R9)
-	VMOVDQA64 Z5, Z2
-	VPERMI2D  Z7, Z6, Z2
-	VMOVDQA32 Z2, K4, Z1
-	CMPW      2376(BX)(SI*2), $0x00
-	JEQ       once0
-	MOVWQZX   2240(BX)(SI*2), R8
-	ADDQ      $0x00000040, R8
-	ANDQ      $0x000007ff, R8
-	ADDQ      AX, R8
-	MOVWQZX   2274(BX)(SI*2), R9
-	VMOVDQU64 128(BX)(R9*1), Z2
-	VMOVDQU64 Z0, (R8)
-	VPMOVSXBD (DX)(DI*1), Z0
-	VPMOVSXBD 16(DX)(DI*1), Z3
-	VMOVDQA64 Z2, Z2
-	VPERMI2D  Z3, Z0, Z2
-	VMOVDQA64 Z2, Z0
-
-once0:
-	CMPW      7240(BX)(SI*2), $0x00
-	JEQ       once1
-	MOVWQZX   7104(BX)(SI*2), R8
-	ADDQ      $0x00000040, R8
-	ANDQ      $0x000007ff, R8
-	ADDQ      CX, R8
-	MOVWQZX   7138(BX)(SI*2), R9
-	VMOVDQU64 4992(BX)(R9*1), Z2
-	VMOVDQU64 Z1, (R8)
-	VPMOVSXBD (DX)(DI*1), Z1
-	VPMOVSXBD 16(DX)(DI*1), Z3
-	VMOVDQA64 Z2, Z2
-	VPERMI2D  Z3, Z1, Z2
-	VMOVDQA64 Z2, Z1
-
-once1:
-	ADDQ      $0x00000020, DI
-	INCQ      SI
-	CMPQ      SI, $0x08
-	JLT       group
-	MOVWQZX   2240(BX)(SI*2), DX
-	ADDQ      AX, DX
-	MOVWQZX   7104(BX)(SI*2), AX
-	ADDQ      CX, AX
-	VMOVDQU64 Z0, (DX)
-	VMOVDQU64 Z1, (AX)
-	VZEROUPPER
-	RET
-
-// func dealInt8x1to2AVX2(first *byte, second *byte, columns *byte, from int, plan *byte)
-// Requires: AVX, AVX2, MMX+
-TEXT ·dealInt8x1to2AVX2(SB), NOSPLIT, $0-40
-	MOVQ first+0(FP), AX
-	MOVQ second+8(FP), CX
-	MOVQ columns+16(FP), DX
-	MOVQ plan+32(FP), BX
-	MOVQ from+24(FP), SI
-	MOVQ (DX), DX
-	ADDQ SI, DX
-	XORQ SI, SI
-
-group:
-	VMOVDQU    (BX)(SI*8), Y0
-	MOVL       2048(BX)(SI*1), DI
-	ADDQ       AX, DI
-	VMOVDQU    4672(BX)(SI*8), Y1
-	MOVL       6720(BX)(SI*1), R8
-	ADDQ       CX, R8
-	PREFETCHT1 256(DX)(SI*2)
-	VPMOVSXBD  (DX)(SI*2), Y2
-	VPERMD     Y2, Y0, Y0
-	VMOVDQU    Y0, (DI)
-	VPERMD     Y2, Y1, Y0
-	VMOVDQU    Y0, (R8)
-	ADDQ       $0x00000004, SI
-	CMPQ       SI, $0x00000080
-	JLT        group
-	VMOVDQU    2304(BX), Y0
-	VMOVDQU    (AX), Y1
-	VPBLENDVB  Y0, 2048(AX), Y1, Y1
-	VMOVDQU    Y1, (AX)
-	VMOVDQU    6976(BX), Y0
-	VMOVDQU    (CX), Y1
-	VPBLENDVB  Y0, 2048(CX), Y1, Y1
-	VMOVDQU    Y1, (CX)
-	VZEROUPPER
-	RET
-
-// func dealInt16x1to2AVX512(first *byte, second *byte, columns *byte, from int, plan *byte)
-// Requires: AVX, AVX512F
-TEXT ·dealInt16x1to2AVX512(SB), NOSPLIT, $0-40
-	MOVQ      first+0(FP), AX
-	MOVQ      second+8(FP), CX
-	MOVQ      columns+16(FP), DX
-	MOVQ      plan+32(FP), BX
-	MOVQ      from+24(FP), SI
-	MOVQ      (DX), DX
-	ADDQ      SI, DX
-	XORQ      SI, SI
-	XORQ      DI, DI
-	MOVWQZX   2240(BX)(SI*2), R8
-	ADDQ      AX, R8
-	MOVWQZX   7104(BX)(SI*2), R9
-	ADDQ      CX, R9
-	VMOVDQU64 (R8), Z0
-	VMOVDQU64 (R9), Z1
-
-group:
-	MOVWQZX   2274(BX)(SI*2), R8
-	VMOVDQU64 (BX)(R8*1), Z2
-	VMOVDQU64 64(BX)(R8*1), Z3
-	KMOVW     2308(BX)(SI*2), K1
-	KMOVW     2342(BX)(SI*2), K2
-	MOVWQZX   7138(BX)(SI*2), R8
-	VMOVDQU64 4864(BX)(R8*1), Z4
-	VMOVDQU64 4928(BX)(R8*1), Z5
-	KMOVW     7172(BX)(SI*2), K3
-	KMOVW     7206(BX)(SI*2), K4
-	MOVWQZX   2240(BX)(SI*2), R8
-	ADDQ      AX, R8
-	MOVWQZX   7104(BX)(SI*2), R9
-	ADDQ      CX, R9
-	VPMOVSXWD (DX)(DI*1), Z6
-	VPMOVSXWD 32(DX)(DI*1), Z7
-	VMOVDQA64 Z2, Z2
-	VPERMI2D  Z7, Z6, Z2
-	VMOVDQA32 Z2, K1, Z0
-	VMOVDQU64 Z0, (R8)
-	VMOVDQA64 Z3, Z2
-	VPERMI2D  Z7, Z6, Z2
-	VMOVDQA32 Z2, K2, Z0
-	VMOVDQA64 Z4, Z2
-	VPERMI2D  Z7, Z6, Z2
-	VMOVDQA32 Z2, K3, Z1
-	VMOVDQU64 Z1, (R9)
-	VMOVDQA64 Z5, Z2
-	VPERMI2D  Z7, Z6, Z2
-	VMOVDQA32 Z2, K4, Z1
-	CMPW      2376(BX)(SI*2), $0x00
-	JEQ       once0
-	MOVWQZX   2240(BX)(SI*2), R8
-	ADDQ      $0x00000040, R8
-	ANDQ      $0x000007ff, R8
-	ADDQ      AX, R8
-	MOVWQZX   2274(BX)(SI*2), R9
-	VMOVDQU64 128(BX)(R9*1), Z2
-	VMOVDQU64 Z0, (R8)
-	VPMOVSXWD (DX)(DI*1), Z0
-	VPMOVSXWD 32(DX)(DI*1), Z3
-	VMOVDQA64 Z2, Z2
-	VPERMI2D  Z3, Z0, Z2
-	VMOVDQA64 Z2, Z0
-
-once0:
-	CMPW      7240(BX)(SI*2), $0x00
-	JEQ       once1
-	MOVWQZX   7104(BX)(SI*2), R8
-	ADDQ      $0x00000040, R8
-	ANDQ      $0x000007ff, R8
-	ADDQ      CX, R8
-	MOVWQZX   7138(BX)(SI*2), R9
-	VMOVDQU64 4992(BX)(R9*1), Z2
-	VMOVDQU64 Z1, (R8)
-	VPMOVSXWD (DX)(DI*1), Z1
-	VPMOVSXWD 32(DX)(DI*1), Z3
-	VMOVDQA64 Z2, Z2
-	VPERMI2D  Z3, Z1, Z2
-	VMOVDQA64 Z2, Z1
-
-once1:
-	ADDQ      $0x00000040, DI
-	INCQ      SI
-	CMPQ      SI, $0x08
-	JLT       group
-	MOVWQZX   2240(BX)(SI*2), DX
-	ADDQ      AX, DX
-	MOVWQZX   7104(BX)(SI*2), AX
-	ADDQ      CX, AX
-	VMOVDQU64 Z0, (DX)
-	VMOVDQU64 Z1, (AX)
-	VZEROUPPER
-	RET
-
-// func dealInt16x1to2AVX2(first *byte, second *byte, columns *byte, from int, plan *byte)
-// Requires: AVX, AVX2, MMX+
-TEXT ·dealInt16x1to2AVX2(SB), NOSPLIT, $0-40
-	MOVQ first+0(FP), AX
-	MOVQ second+8(FP), CX
-	MOVQ columns+16(FP), DX
-	MOVQ plan+32(FP), BX
-	MOVQ from+24(FP), SI
-	MOVQ (DX), DX
-	ADDQ SI, DX
-	XORQ SI, SI
-
-group:
-	VMOVDQU    (BX)(SI*8), Y0
-	MOVL       2048(BX)(SI*1), DI
-	ADDQ       AX, DI
-	VMOVDQU    4672(BX)(SI*8), Y1
-	MOVL       6720(BX)(SI*1), R8
-	ADDQ       CX, R8
-	PREFETCHT1 512(DX)(SI*4)
-	VPMOVSXWD  (DX)(SI*4), Y2
-	VPERMD     Y2, Y0, Y0
-	VMOVDQU    Y0, (DI)
-	VPERMD     Y2, Y1, Y0
-	VMOVDQU    Y0, (R8)
-	ADDQ       $0x00000004, SI
-	CMPQ       SI, $0x00000080
-	JLT        group
-	VMOVDQU    2304(BX), Y0
-	VMOVDQU    (AX), Y1
-	VPBLENDVB  Y0, 2048(AX), Y1, Y1
-	VMOVDQU    Y1, (AX)
-	VMOVDQU    6976(BX), Y0
-	VMOVDQU    (CX), Y1
-	VPBLENDVB  Y0, 2048(CX), Y1, Y1
-	VMOVDQU    Y1, (CX)
-	VZEROUPPER
-	RET
-
-// func dealUint8x1to2AVX512(first *byte, second *byte, columns *byte, from int, plan *byte)
-// Requires: AVX, AVX512F
-TEXT ·dealUint8x1to2AVX512(SB), NOSPLIT, $0-40
-	MOVQ      first+0(FP), AX
-	MOVQ      second+8(FP), CX
-	MOVQ      columns+16(FP), DX
-	MOVQ      plan+32(FP), BX
-	MOVQ      from+24(FP), SI
-	MOVQ      (DX), DX
-	ADDQ      SI, DX
-	XORQ      SI, SI
-	XORQ      DI, DI
-	MOVWQZX   2240(BX)(SI*2), R8
-	ADDQ      AX, R8
-	MOVWQZX   7104(BX)(SI*2), R9
-	ADDQ      CX, R9
-	VMOVDQU64 (R8), Z0
-	VMOVDQU64 (R9), Z1
-
-group:
-	MOVWQZX   2274(BX)(SI*2), R8
-	VMOVDQU64 (BX)(R8*1), Z2
-	VMOVDQU64 64(BX)(R8*1), Z3
-	KMOVW     2308(BX)(SI*2), K1
-	KMOVW     2342(BX)(SI*2), K2
-	MOVWQZX   7138(BX)(SI*2), R8
-	VMOVDQU64 4864(BX)(R8*1), Z4
-	VMOVDQU64 4928(BX)(R8*1), Z5
-	KMOVW     7172(BX)(SI*2), K3
-	KMOVW     7206(BX)(SI*2), K4
-	MOVWQZX   2240(BX)(SI*2), R8
-	ADDQ      AX, R8
-	MOVWQZX   7104(BX)(SI*2), R9
-	ADDQ      CX, R9
-	VPMOVZXBD (DX)(DI*1), Z6
-	VPMOVZXBD 16(DX)(DI*1), Z7
-	VMOVDQA64 Z2, Z2
-	VPERMI2D  Z7, Z6, Z2
-	VMOVDQA32 Z2, K1, Z0
-	VMOVDQU64 Z0, (R8)
-	VMOVDQA64 Z3, Z2
-	VPERMI2D  Z7, Z6, Z2
-	VMOVDQA32 Z2, K2, Z0
-	VMOVDQA64 Z4, Z2
-	VPERMI2D  Z7, Z6, Z2
-	VMOVDQA32 Z2, K3, Z1
-	VMOVDQU64 Z1, (R9)
-	VMOVDQA64 Z5, Z2
-	VPERMI2D  Z7, Z6, Z2
-	VMOVDQA32 Z2, K4, Z1
-	CMPW      2376(BX)(SI*2), $0x00
-	JEQ       once0
-	MOVWQZX   2240(BX)(SI*2), R8
-	ADDQ      $0x00000040, R8
-	ANDQ      $0x000007ff, R8
-	ADDQ      AX, R8
-	MOVWQZX   2274(BX)(SI*2), R9
-	VMOVDQU64 128(BX)(R9*1), Z2
-	VMOVDQU64 Z0, (R8)
-	VPMOVZXBD (DX)(DI*1), Z0
-	VPMOVZXBD 16(DX)(DI*1), Z3
-	VMOVDQA64 Z2, Z2
-	VPERMI2D  Z3, Z0, Z2
-	VMOVDQA64 Z2, Z0
-
-once0:
-	CMPW      7240(BX)(SI*2), $0x00
-	JEQ       once1
-	MOVWQZX   7104(BX)(SI*2), R8
-	ADDQ      $0x00000040, R8
-	ANDQ      $0x000007ff, R8
-	ADDQ      CX, R8
-	MOVWQZX   7138(BX)(SI*2), R9
-	VMOVDQU64 4992(BX)(R9*1), Z2
-	VMOVDQU64 Z1, (R8)
-	VPMOVZXBD (DX)(DI*1), Z1
-	VPMOVZXBD 16(DX)(DI*1), Z3
-	VMOVDQA64 Z2, Z2
-	VPERMI2D  Z3, Z1, Z2
-	VMOVDQA64 Z2, Z1
-
-once1:
-	ADDQ      $0x00000020, DI
-	INCQ      SI
-	CMPQ      SI, $0x08
-	JLT       group
-	MOVWQZX   2240(BX)(SI*2), DX
-	ADDQ      AX, DX
-	MOVWQZX   7104(BX)(SI*2), AX
-	ADDQ      CX, AX
-	VMOVDQU64 Z0, (DX)
-	VMOVDQU64 Z1, (AX)
-	VZEROUPPER
-	RET
-
-// func dealUint8x1to2AVX2(first *byte, second *byte, columns *byte, from int, plan *byte)
-// Requires: AVX, AVX2, MMX+
-TEXT ·dealUint8x1to2AVX2(SB), NOSPLIT, $0-40
-	MOVQ first+0(FP), AX
-	MOVQ second+8(FP), CX
-	MOVQ columns+16(FP), DX
-	MOVQ plan+32(FP), BX
-	MOVQ from+24(FP), SI
-	MOVQ (DX), DX
-	ADDQ SI, DX
-	XORQ SI, SI
-
-group:
-	VMOVDQU    (BX)(SI*8), Y0
-	MOVL       2048(BX)(SI*1), DI
-	ADDQ       AX, DI
-	VMOVDQU    4672(BX)(SI*8), Y1
-	MOVL       6720(BX)(SI*1), R8
-	ADDQ       CX, R8
-	PREFETCHT1 256(DX)(SI*2)
-	VPMOVZXBD  (DX)(SI*2), Y2
-	VPERMD     Y2, Y0, Y0
-	VMOVDQU    Y0, (DI)
-	VPERMD     Y2, Y1, Y0
-	VMOVDQU    Y0, (R8)
-	ADDQ       $0x00000004, SI
-	CMPQ       SI, $0x00000080
-	JLT        group
-	VMOVDQU    2304(BX), Y0
-	VMOVDQU    (AX), Y1
-	VPBLENDVB  Y0, 2048(AX), Y1, Y1
-	VMOVDQU    Y1, (AX)
-	VMOVDQU    6976(BX), Y0
-	VMOVDQU    (CX), Y1
-	VPBLENDVB  Y0, 2048(CX), Y1, Y1
-	VMOVDQU    Y1, (CX)
-	VZEROUPPER
-	RET
-
-// func dealUint16x1to2AVX512(first *byte, second *byte, columns *byte, from int, plan *byte)
-// Requires: AVX, AVX512F
-TEXT ·dealUint16x1to2AVX512(SB), NOSPLIT, $0-40
-	MOVQ      first+0(FP), AX
-	MOVQ      second+8(FP), CX
-	MOVQ      columns+16(FP), DX
-	MOVQ      plan+32(FP), BX
-	MOVQ      from+24(FP), SI
-	MOVQ      (DX), DX
-	ADDQ      SI, DX
-	XORQ      SI, SI
-	XORQ      DI, DI
-	MOVWQZX   2240(BX)(SI*2), R8
-	ADDQ      AX, R8
-	MOVWQZX   7104(BX)(SI*2), R9
-	ADDQ      CX, R9
-	VMOVDQU64 (R8), Z0
-	VMOVDQU64 (R9), Z1
-
-group:
-	MOVWQZX   2274(BX)(SI*2), R8
-	VMOVDQU64 (BX)(R8*1), Z2
-	VMOVDQU64 64(BX)(R8*1), Z3
-	KMOVW     2308(BX)(SI*2), K1
-	KMOVW     2342(BX)(SI*2), K2
-	MOVWQZX   7138(BX)(SI*2), R8
-	VMOVDQU64 4864(BX)(R8*1), Z4
-	VMOVDQU64 4928(BX)(R8*1), Z5
-	KMOVW     7172(BX)(SI*2), K3
-	KMOVW     7206(BX)(SI*2), K4
-	MOVWQZX   2240(BX)(SI*2), R8
-	ADDQ      AX, R8
-	MOVWQZX   7104(BX)(SI*2), R9
-	ADDQ      CX, R9
-	VPMOVZXWD (DX)(DI*1), Z6
-	VPMOVZXWD 32(DX)(DI*1), Z7
-	VMOVDQA64 Z2, Z2
-	VPERMI2D  Z7, Z6, Z2
-	VMOVDQA32 Z2, K1, Z0
-	VMOVDQU64 Z0, (R8)
-	VMOVDQA64 Z3, Z2
-	VPERMI2D  Z7, Z6, Z2
-	VMOVDQA32 Z2, K2, Z0
-	VMOVDQA64 Z4, Z2
-	VPERMI2D  Z7, Z6, Z2
-	VMOVDQA32 Z2, K3, Z1
-	VMOVDQU64 Z1, (R9)
-	VMOVDQA64 Z5, Z2
-	VPERMI2D  Z7, Z6, Z2
-	VMOVDQA32 Z2, K4, Z1
-	CMPW      2376(BX)(SI*2), $0x00
-	JEQ       once0
-	MOVWQZX   2240(BX)(SI*2), R8
-	ADDQ      $0x00000040, R8
-	ANDQ      $0x000007ff, R8
-	ADDQ      AX, R8
-	MOVWQZX   2274(BX)(SI*2), R9
-	VMOVDQU64 128(BX)(R9*1), Z2
-	VMOVDQU64 Z0, (R8)
-	VPMOVZXWD (DX)(DI*1), Z0
-	VPMOVZXWD 32(DX)(DI*1), Z3
-	VMOVDQA64 Z2, Z2
-	VPERMI2D  Z3, Z0, Z2
-	VMOVDQA64 Z2, Z0
-
-once0:
-	CMPW      7240(BX)(SI*2), $0x00
-	JEQ       once1
-	MOVWQZX   7104(BX)(SI*2), R8
-	ADDQ      $0x00000040, R8
-	ANDQ      $0x000007ff, R8
-	ADDQ      CX, R8
-	MOVWQZX   7138(BX)(SI*2), R9
-	VMOVDQU64 4992(BX)(R9*1), Z2
-	VMOVDQU64 Z1, (R8)
-	VPMOVZXWD (DX)(DI*1), Z1
-	VPMOVZXWD 32(DX)(DI*1), Z3
-	VMOVDQA64 Z2, Z2
-	VPERMI2D  Z3, Z1, Z2
-	VMOVDQA64 Z2, Z1
-
-once1:
-	ADDQ      $0x00000040, DI
-	INCQ      SI
-	CMPQ      SI, $0x08
-	JLT       group
-	MOVWQZX   2240(BX)(SI*2), DX
-	ADDQ      AX, DX
-	MOVWQZX   7104(BX)(SI*2), AX
-	ADDQ      CX, AX
-	VMOVDQU64 Z0, (DX)
-	VMOVDQU64 Z1, (AX)
-	VZEROUPPER
-	RET
-
-// func dealUint16x1to2AVX2(first *byte, second *byte, columns *byte, from int, plan *byte)
-// Requires: AVX, AVX2, MMX+
-TEXT ·dealUint16x1to2AVX2(SB), NOSPLIT, $0-40
-	MOVQ first+0(FP), AX
-	MOVQ second+8(FP), CX
-	MOVQ columns+16(FP), DX
-	MOVQ plan+32(FP), BX
-	MOVQ from+24(FP), SI
-	MOVQ (DX), DX
-	ADDQ SI, DX
-	XORQ SI, SI
-
-group:
-	VMOVDQU    (BX)(SI*8), Y0
-	MOVL       2048(BX)(SI*1), DI
-	ADDQ       AX, DI
-	VMOVDQU    4672(BX)(SI*8), Y1
-	MOVL       6720(BX)(SI*1), R8
-	ADDQ       CX, R8
-	PREFETCHT1 512(DX)(SI*4)
-	VPMOVZXWD  (DX)(SI*4), Y2
-	VPERMD     Y2, Y0, Y0
-	VMOVDQU    Y0, (DI)
-	VPERMD     Y2, Y1, Y0
-	VMOVDQU    Y0, (R8)
-	ADDQ       $0x00000004, SI
-	CMPQ       SI, $0x00000080
-	JLT        group
-	VMOVDQU    2304(BX), Y0
-	VMOVDQU    (AX), Y1
-	VPBLENDVB  Y0, 2048(AX), Y1, Y1
-	VMOVDQU    Y1, (AX)
-	VMOVDQU    6976(BX), Y0
-	VMOVDQU    (CX), Y1
-	VPBLENDVB  Y0, 2048(CX), Y1, Y1
-	VMOVDQU    Y1, (CX)
 	VZEROUPPER
 	RET
 

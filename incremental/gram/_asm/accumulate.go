@@ -8,20 +8,14 @@ import (
 	. "github.com/mmcloughlin/avo/reg"
 )
 
-// A rectangle is the sums of h columns of left with a few columns of right: in
-// AVX-512 5×5 accumulators of one register each leave room for five of left and
-// one of right, and 25 multiply-adds have ten loads. In AVX2 an accumulator is
-// two registers; in whole blocks of 3×3 the low and the high lanes are summed one
-// after the other, in smaller ones, whose registers allow it, side by side. Where there
-// are many columns of right, 3×4 keep two units busy whose latency is four cycles, as
-// nine accumulators can only just.
+// A rectangle is the sums of h columns of left with a few columns of right. In AVX-512
+// 5×5 accumulators of one register each leave room for five columns of left and one of
+// right: 25 multiply-adds need ten loads. In AVX2 an accumulator takes two registers. A
+// 3×3 block sums the low lanes first and then the high lanes; smaller blocks have
+// registers for both at once.
 const (
 	avx512Block = 5
 	avx2Block   = 3
-	avx2Wide    = 4
-
-	tallBlock = 8 // columns
-	tallRows  = 3
 )
 
 const rectangleDoc = `adds to %d rows of the packed triangle the sums
@@ -65,7 +59,13 @@ func rectangleAVX512(h int) {
 	acc := rectangleAccumulators(h)
 	offset := GP64()
 	XORQ(offset, offset)
-	sumRows(offset, end, left, right, acc)
+	loop("rows", offset, end, 2*64, func() {
+		for half := range 2 {
+			at := func(base Register, c int) Mem { return columnAt(base, c, offset, 0).Offset(64 * half) }
+			addRectangle(acc, func(r int) VecVirtual { return loaded(at(left, r)) },
+				func(c int) Mem { return at(right, c) })
+		}
+	})
 	addRows(rows, acc)
 	for r := range h {
 		ADDQ(U32(8*w), rows[r])
@@ -75,68 +75,6 @@ func rectangleAVX512(h int) {
 	JNZ(LabelRef("block"))
 	VZEROUPPER()
 	RET()
-}
-
-const tallRectangleDoc = `adds to rows of the packed triangle the sums of a
-tile's products of 8 columns of right, from right on, with blocks·%d columns of
-left. cross, row and rows are as for rectangles.`
-
-// A tall rectangle goes down the rows of the triangle: 8 columns of right stay near
-// while those of left pass, h at a time. Its 3×8 accumulators have nearly as few loads
-// per multiply-add as 5×5, and 8 of them are folded into a row's 8 numbers at once.
-//
-// What is added to lies in pages of its own, row by row, and is far away: it is asked
-// for one block ahead.
-func tallRectangleAVX512(h int) {
-	function(fmt.Sprintf("tallRectangle%dAVX512", h),
-		"func(cross *float64, row int, left, right *float64, rows, blocks int)", tallRectangleDoc, h)
-	cross, row := pointer("cross"), pointer("row")
-	SHLQ(Imm(3), row)
-	left, right := pointer("left"), pointer("right")
-	end, blocks := pointer("rows"), pointer("blocks")
-	SHLQ(Imm(3), end)
-	ahead, step := GP64(), GP64()
-	MOVQ(cross, ahead)
-	MOVQ(row, step)
-	fetch := func() { // what the next block is added to
-		for range h {
-			PREFETCHT0(Mem{Base: ahead})
-			PREFETCHT0(Mem{Base: ahead, Disp: 56})
-			ADDQ(step, ahead)
-			ADDQ(U32(8), step)
-		}
-	}
-	fetch()
-	Label("block")
-	fetch()
-	acc := rowsOfZMM(h, func(int) int { return tallBlock })
-	offset := GP64()
-	XORQ(offset, offset)
-	sumRows(offset, end, left, right, acc)
-	for _, a := range acc {
-		sums := foldEightAVX512(a)
-		VADDPD(Mem{Base: cross}, sums, sums)
-		VMOVUPD(sums, Mem{Base: cross})
-		ADDQ(row, cross)
-		ADDQ(U32(8), row)
-	}
-	ADDQ(U32(h*tileStride), left)
-	DECQ(blocks)
-	JNZ(LabelRef("block"))
-	VZEROUPPER()
-	RET()
-}
-
-// sumRows adds a tile's rows to a rectangle's accumulators, 16 rows at a time: on a Xeon
-// with two 512-bit units that takes 3 to 7 % less time than 8.
-func sumRows(offset, end, left, right Register, acc [][]VecVirtual) {
-	loop("rows", offset, end, 2*64, func() {
-		for half := range 2 {
-			at := func(base Register, c int) Mem { return columnAt(base, c, offset, 0).Offset(64 * half) }
-			addRectangle(acc, func(r int) VecVirtual { return loaded(at(left, r)) },
-				func(c int) Mem { return at(right, c) })
-		}
-	})
 }
 
 // addRectangle adds 8 rows of left columns times right ones to the accumulators.
@@ -269,17 +207,6 @@ func foldAVX512(acc []VecVirtual, order VecVirtual) VecVirtual {
 	return of(0)
 }
 
-// foldEightAVX512 does that for eight, which come out in their order.
-func foldEightAVX512(acc []VecVirtual) VecVirtual {
-	for i := range 2 { // the even ones, and the odd ones
-		foldFours(acc[i], acc[i+2])
-		foldFours(acc[i+4], acc[i+6])
-		foldTwos(acc[i], acc[i+4])
-	}
-	foldOnes(acc[0], acc[1])
-	return acc[0]
-}
-
 // Each step of folding halves two registers at once, into the first: it puts their
 // lower halves side by side, and their upper halves, and adds.
 func foldFours(x, y VecVirtual) { halve(x, y, 0x44, 0xee) } // l0+l4 … l3+l7
@@ -324,35 +251,16 @@ func addRows(addresses []Register, acc [][]VecVirtual) {
 	}
 }
 
-// ask writes the routine that has columns brought near before they are needed.
-func ask() {
-	function("askFor", "func(columns *byte, count, from, end int)",
-		`asks for the bytes from to end of count columns. All are above 0.`)
-	columns, count, end := pointer("columns"), pointer("count"), pointer("end")
-	Label("column")
-	source, at := GP64(), GP64()
-	MOVQ(Mem{Base: columns}, source)
-	Load(Param("from"), at)
-	loop("line", at, end, 64, func() { PREFETCHT1(Mem{Base: source, Index: at, Scale: 1}) })
-	ADDQ(U32(columnSize), columns)
-	DECQ(count)
-	JNZ(LabelRef("column"))
-	RET()
-}
-
-func rectangleAVX2(h, w int) {
-	name := fmt.Sprintf("rectangle%dAVX2", h)
-	if w != avx2Block {
-		name = fmt.Sprintf("rectangle%dx%dAVX2", h, w)
-	}
-	function(name,
+func rectangleAVX2(h int) {
+	const w = avx2Block
+	function(fmt.Sprintf("rectangle%dAVX2", h),
 		"func(cross *float64, row int, left, right *float64, rows, blocks int)", rectangleDoc, h, w)
 	rows := rowPointers(h)
 	left, right := pointer("left"), pointer("right")
 	end, blocks := pointer("rows"), pointer("blocks")
 	SHLQ(Imm(3), end)
 	Label("block")
-	acc := bothHalves(h+1, h*w, end, 64, func(half int, offset Register, acc []VecVirtual) {
+	acc := bothHalves(h+1, h*w, end, func(half int, offset Register, acc []VecVirtual) {
 		u := loadColumns(left, h, offset, half)
 		d := YMM()
 		for c := range w {
@@ -380,7 +288,7 @@ func triangleAVX2(h int) {
 	s, left, right, end := pointer("s"), pointer("left"), pointer("right"), pointer("rows")
 	SHLQ(Imm(3), end)
 	n := h + h*(h+1)/2
-	acc := bothHalves(h+1, n, end, 64, func(half int, offset Register, acc []VecVirtual) {
+	acc := bothHalves(h+1, n, end, func(half int, offset Register, acc []VecVirtual) {
 		u := loadColumns(left, h, offset, half)
 		for r := range u {
 			VADDPD(u[r], acc[r], acc[r])
@@ -414,7 +322,7 @@ func loadColumns(base Register, h int, offset Register, half int) []VecVirtual {
 // and adds the two. Its offset goes by step to end for each 8 rows, of which the body
 // gets one half, or with half 2 or 3 one of the next 8 rows; it needs some registers of
 // its own.
-func bothHalves(own, n int, end Op, step int, body func(half int, offset Register, acc []VecVirtual)) []VecVirtual {
+func bothHalves(own, n int, end Register, body func(half int, offset Register, acc []VecVirtual)) []VecVirtual {
 	offset := GP64()
 	sum := func(label string, halves ...int) (acc [2][]VecVirtual) {
 		for _, half := range halves {
@@ -425,7 +333,7 @@ func bothHalves(own, n int, end Op, step int, body func(half int, offset Registe
 			}
 		}
 		XORQ(offset, offset)
-		loop(label, offset, end, 2*step, func() {
+		loop(label, offset, end, 2*64, func() {
 			for i := range 2 {
 				for _, half := range halves {
 					body(2*i+half, offset, acc[half])

@@ -3,20 +3,18 @@ package main
 import (
 	. "github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
-	. "github.com/mmcloughlin/avo/reg"
 )
 
-// The rows of a stretch are dealt in groups to rings: to one class, or to two that
-// follow each other. What a class waits for is how many rows it had in the group
-// before: two classes at a time wait for half as long.
+// The rows of a stretch are dealt in groups, to the ring of one class at a time.
 const (
-	planSignature = "func(plan *byte, codes *int32, keep *byte, class int, positions, next *int)"
-	planDoc       = `plans where the rows of a stretch go that are in keep and of the
-first of %d classes, when these have so many positions already, and gives those after.`
+	planSignature = "func(plan *byte, codes *int32, rows int, keep *byte, class, position int) (next int)"
+	planDoc       = `plans the places of those rows that are in keep and of the class,
+which has position rows already, and returns how many it has then. rows is a multiple
+of 32 above 0, up to a stretch.`
 
-	dealSignature = "func(first, second, columns *byte, from int, plan *byte)"
-	dealDoc       = `puts those rows of a stretch of %d columns, from byte from
-on, that are of %d classes where the plans have them in the rings first and second.`
+	dealSignature = "func(ring, columns *byte, from, rows int, plan *byte)"
+	dealDoc       = `copies rows of %d columns, from byte from on, to their planned
+places in the ring, and prefetches the next stretch.`
 )
 
 // A loader reads a vector of a column's rows.
@@ -42,19 +40,11 @@ func (l loader) ringStride() int {
 	return ringStride32
 }
 
-// deals writes the routines for the loader's columns: for one at a time and, where
-// nothing is to be widened, for several.
-func deals(deal func(l loader, width, classes int), l loader, classes int) {
+// deals writes the routines for the loader's columns: for one at a time and, for numbers
+// that need no widening, for several.
+func deals(deal func(l loader, width int), l loader) {
 	if l.from == l.to {
-		deal(l, dealBlock, classes)
+		deal(l, dealBlock)
 	}
-	deal(l, 1, classes)
-}
-
-func ringPointers(classes int) []Register {
-	rings := []Register{pointer("first")}
-	if classes > 1 {
-		rings = append(rings, pointer("second"))
-	}
-	return rings
+	deal(l, 1)
 }

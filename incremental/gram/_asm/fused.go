@@ -18,25 +18,16 @@ import (
 // They also ask for a stretch of some of the columns next, from byte nextFrom on, so
 // that it is on its way from memory while this one is summed. Spread over all of
 // them, what is asked for comes as fast as it is summed.
-const (
-	askedByTriangle  = 3
-	askedByRectangle = 4
-
-	lineRows = 16 // rows at a time: a cache line of float32
-)
+const lineRows = 16 // rows at a time: a cache line of float32
 
 const (
 	fusedTriangleDoc = `is triangle%[2]d for columns of float%[1]d that are
 not in the tile yet: it fills the tile's columns with rows elements, 1 to a stretch,
-from byte from on, less their origins, and with zeros up to a multiple of 16. It also
-asks for a stretch of %[3]d columns, next, from byte nextFrom on.`
+from byte from on, less their origins, and with zeros up to a multiple of 16.`
 
 	fusedRectangleDoc = `is rectangle%[2]d for one block of right and columns
-of left, of float%[1]d, that are not in the tile yet: it fills them as
-fusedTriangle does, and asks for %[3]d columns.`
-
-	askingTriangleDoc = `is triangle%[2]d for columns that are in the tile as
-fusedRectangle leaves them, and asks for %[3]d columns of float%[1]d.`
+of left, of float%[1]d, that are not in the tile yet: it fills them as fusedTriangle
+does.`
 )
 
 // A fusedKind is a kind of columns that have fused kernels.
@@ -57,15 +48,6 @@ func (f fusedKind) at(column, offset Register, skip int) Mem {
 	return Mem{Base: column, Index: offset, Scale: uint8(f.size / 4), Disp: f.size * skip}
 }
 
-// ask asks for a line of rows of each column.
-func (f fusedKind) ask(columns []Register, offset Register) {
-	for _, column := range columns {
-		for line := range f.size / 4 {
-			PREFETCHT1(f.at(column, offset, line*64/f.size))
-		}
-	}
-}
-
 // sources gives the addresses of h columns' stretches, sharing one offset.
 func sources(columns Register, h int, from Register) []Register {
 	addresses := make([]Register, h)
@@ -78,11 +60,10 @@ func sources(columns Register, h int, from Register) []Register {
 }
 
 // rows is a loop over the rows of a stretch, 16 at a time, the last ones under
-// masks, that asks for count columns. Its body does 8 rows; column makes a column of
+// masks. Its body does 8 rows; column makes a column of
 // the tile.
-func (f fusedKind) rows(h, count int, tile Register, body func(offset Register, half int, column func(r int) VecVirtual)) {
+func (f fusedKind) rows(h int, tile Register, body func(offset Register, half int, column func(r int) VecVirtual)) {
 	columns := sources(pointer("columns"), h, pointer("from"))
-	next := sources(pointer("next"), count, pointer("nextFrom"))
 	origin := pointer("origin")
 	offset, end := GP64(), GP64()
 	add := func(kept [2]Register) {
@@ -107,10 +88,7 @@ func (f fusedKind) rows(h, count int, tile Register, body func(offset Register, 
 	SHRQ(Imm(4), end)
 	JZ(LabelRef("rest"))
 	SHLQ(Imm(6), end)
-	loop("rows", offset, end, 4*lineRows, func() {
-		f.ask(next, offset)
-		add([2]Register{})
-	})
+	loop("rows", offset, end, 4*lineRows, func() { add([2]Register{}) })
 	Label("rest")
 	rest, mask := GP64(), GP64()
 	Load(Param("rows"), rest)
@@ -131,13 +109,13 @@ func inTile(tile Register, column int, offset Register, half int) Mem {
 	return Mem{Base: tile, Index: offset, Scale: 2, Disp: column*tileStride + 8*lanes*half}
 }
 
-func fusedTriangleAVX512(f fusedKind, h int) {
-	asked := min(h, askedByTriangle)
+func fusedTriangleAVX512(f fusedKind) {
+	const h = avx512Block
 	function(fmt.Sprintf("fusedTriangle%dx%dAVX512", 8*f.size, h),
-		"func(s, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)",
-		fusedTriangleDoc, 8*f.size, h, asked)
+		"func(s, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int)",
+		fusedTriangleDoc, 8*f.size, h)
 	acc := triangleAccumulators(h)
-	f.rows(h, asked, pointer("tile"), func(_ Register, _ int, column func(r int) VecVirtual) {
+	f.rows(h, pointer("tile"), func(_ Register, _ int, column func(r int) VecVirtual) {
 		addTriangle(acc, column)
 	})
 	addRows(append(rowPointers(h), pointer("s")), acc)
@@ -147,77 +125,14 @@ func fusedTriangleAVX512(f fusedKind, h int) {
 
 func fusedRectangleAVX512(f fusedKind, h int) {
 	function(fmt.Sprintf("fusedRectangle%dx%dAVX512", 8*f.size, h),
-		"func(cross *float64, row int, left, right *float64, columns *byte, from int, origin *float64, rows int, next *byte, nextFrom int)",
-		fusedRectangleDoc, 8*f.size, h, askedByRectangle)
+		"func(cross *float64, row int, left, right *float64, columns *byte, from int, origin *float64, rows int)",
+		fusedRectangleDoc, 8*f.size, h)
 	acc := rectangleAccumulators(h)
 	right := pointer("right")
-	f.rows(h, askedByRectangle, pointer("left"), func(offset Register, half int, column func(r int) VecVirtual) {
+	f.rows(h, pointer("left"), func(offset Register, half int, column func(r int) VecVirtual) {
 		addRectangle(acc, column, func(c int) Mem { return inTile(right, c, offset, half) })
 	})
 	addRows(rowPointers(h), acc)
-	VZEROUPPER()
-	RET()
-}
-
-func askingTriangleAVX512(f fusedKind, h int) {
-	asked := min(h, askedByTriangle)
-	function(fmt.Sprintf("askingTriangle%dx%dAVX512", 8*f.size, h),
-		"func(s, cross *float64, row int, tile *float64, rows int, next *byte, nextFrom int)",
-		askingTriangleDoc, 8*f.size, h, asked)
-	acc := triangleAccumulators(h)
-	tile, end := pointer("tile"), pointer("rows")
-	next := sources(pointer("next"), asked, pointer("nextFrom"))
-	ADDQ(Imm(lineRows-1), end)
-	ANDQ(I32(-lineRows), end)
-	SHLQ(Imm(2), end)
-	offset := GP64()
-	XORQ(offset, offset)
-	loop("rows", offset, end, 4*lineRows, func() {
-		f.ask(next, offset)
-		for half := range 2 {
-			addTriangle(acc, func(r int) VecVirtual { return loaded(inTile(tile, r, offset, half)) })
-		}
-	})
-	addRows(append(rowPointers(h), pointer("s")), acc)
-	VZEROUPPER()
-	RET()
-}
-
-const fusedTriangleAVX2Doc = `is triangle%[2]d for columns of float%[1]d that are
-not in the tile yet: it fills the tile's columns with a stretch from byte from on,
-less their origins.`
-
-// fusedTriangleAVX2 is for whole stretches, which need no masks. For ten columns it
-// takes a fifth off the time of packing them and summing.
-func fusedTriangleAVX2(f fusedKind, h int) {
-	function(fmt.Sprintf("fusedTriangle%dx%dAVX2", 8*f.size, h),
-		"func(s, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64)",
-		fusedTriangleAVX2Doc, 8*f.size, h)
-	columns := sources(pointer("columns"), h, pointer("from"))
-	tile, origin := pointer("tile"), pointer("origin")
-	origins := make([]VecVirtual, h)
-	for r := range origins {
-		origins[r] = YMM()
-		VBROADCASTSD(Mem{Base: origin, Disp: 8 * r}, origins[r])
-	}
-	n := h + h*(h+1)/2
-	acc := bothHalves(2*h, n, U32(4*stretch), 4*lanes, func(half int, offset Register, acc []VecVirtual) {
-		u := make([]VecVirtual, h)
-		for r := range u {
-			u[r] = YMM()
-			f.load(f.at(columns[r], offset, lanes/2*half), u[r])
-			VSUBPD(origins[r], u[r], u[r])
-			VMOVUPD(u[r], Mem{Base: tile, Index: offset, Scale: 2, Disp: r*tileStride + 32*half})
-			VADDPD(u[r], acc[r], acc[r])
-			for c := range r + 1 {
-				VFMADD231PD(u[r], u[c], acc[h+r*(r+1)/2+c])
-			}
-		}
-	})
-	addToAVX2(pointer("s"), acc[:h])
-	for r, row := range rowPointers(h) {
-		addToAVX2(row, acc[h+r*(r+1)/2:][:r+1])
-	}
 	VZEROUPPER()
 	RET()
 }

@@ -26,62 +26,42 @@ const (
 	ringStride32 = ringRows*4 + 64 // bytes between the columns of a ring
 	ringStride64 = ringRows*8 + 64
 
-	// The fields of a plan, and the distance between those of two classes.
+	// The fields of a plan.
 	planSlotAVX512  = 35 * 64
 	planBeginAVX512 = planSlotAVX512 + 34
 	planFreeAVX512  = planBeginAVX512 + 34
 	planWholeAVX512 = planFreeAVX512 + 34
 	planTwiceAVX512 = planWholeAVX512 + 34
-	planSizeAVX512  = 2 * 38 * 64
 
 	planSlotAVX2  = 64 * 32
 	planSpillAVX2 = planSlotAVX2 + 64*4
-	planSizeAVX2  = 2 * (planSpillAVX2 + 32)
 )
 
 func main() {
 	ConstraintExpr("!purego")
 	foldOrderTable()
-	ask()
 	for h := 1; h <= avx512Block; h++ {
 		rectangleAVX512(h)
 		triangleAVX512(h)
-		for _, f := range fusedKinds {
-			fusedTriangleAVX512(f, h)
-			fusedRectangleAVX512(f, h)
-			askingTriangleAVX512(f, h)
-		}
 	}
-	for h := 1; h <= tallRows; h++ {
-		tallRectangleAVX512(h)
+	for _, f := range fusedKinds {
+		fusedTriangleAVX512(f)
+		for h := 1; h <= avx512Block; h++ {
+			fusedRectangleAVX512(f, h)
+		}
 	}
 	for h := 1; h <= avx2Block; h++ {
-		rectangleAVX2(h, avx2Block)
+		rectangleAVX2(h)
 		triangleAVX2(h)
-		for _, f := range fusedKinds {
-			fusedTriangleAVX2(f, h)
-		}
 	}
-	rectangleAVX2(avx2Block, avx2Wide)
-	for _, f := range fusedKinds {
-		planNarrowAVX512(f.size)
-		dealNarrowAVX512(f.size)
-		for n := 1; n <= narrowColumns; n++ {
-			sumNarrowAVX512(f, n)
-		}
+	for _, size := range []int{4, 8} {
+		ordersTables(size)
+		planAVX512(size)
+		planAVX2(size)
 	}
-	foldNarrowAVX512()
-	ordersTables(4)
-	ordersTables(8)
-	for _, classes := range []int{1, 2} {
-		for _, size := range []int{4, 8} {
-			planAVX512(size, classes)
-			planAVX2(size, classes)
-		}
-		for _, l := range loaders {
-			deals(dealAVX512, l, classes)
-			deals(dealAVX2, l, classes)
-		}
+	for _, l := range loaders {
+		deals(dealAVX512, l)
+		deals(dealAVX2, l)
 	}
 	for _, k := range kinds {
 		pack("AVX512", ZMM, k.name, k.size, k.load)

@@ -37,7 +37,7 @@ func totalsOf(b *incremental.Block) []incremental.ClassTotal {
 	return s.Totals()
 }
 
-// deep is a sample of 50,000 rows after a stream of so many blocks of 10,000.
+// deep returns a sample of 50,000 rows after a stream of so many blocks of 10,000 rows.
 func deep(n, blocks int) *Sample {
 	b := benchBlock(10_000, n)
 	s := New(Settings{Rows: 50_000}, func(func(string) bool) {})
@@ -49,8 +49,8 @@ func deep(n, blocks int) *Sample {
 	return s
 }
 
-// What a worker does more for each block, by the floor of the moment: it is about
-// log2(live rows / 2·Rows). All rows above it are copied.
+// BenchmarkTake measures a worker's additional work per block by the present floor, which
+// is about log2(live rows / 2·Rows). All rows above the floor are copied.
 func BenchmarkTake(b *testing.B) {
 	for _, c := range []struct{ n, floor int }{{10, 0}, {10, 3}, {10, 8}, {10, 12}, {784, 0}, {784, 8}} {
 		b.Run(fmt.Sprintf("n=%d/floor=%d", c.n, c.floor), func(b *testing.B) {
@@ -66,9 +66,9 @@ func BenchmarkTake(b *testing.B) {
 	}
 }
 
-// What a worker (take), the loop (add) and those who write snapshots (save) do more,
-// per row of a stream of 40 million from the first on. Blocks are as much in the
-// caches as when they have just been summarised.
+// BenchmarkStream measures the additional work of a worker (take), the loop (add) and a
+// save (save), per row of a stream of 40 million rows. Blocks are in the caches as after
+// being summarised.
 func BenchmarkStream(b *testing.B) {
 	const blocks, rows, betweenSaves = 2000, 20_000, 400
 	var distinct [4]*incremental.Block
@@ -111,9 +111,9 @@ func BenchmarkStream(b *testing.B) {
 	b.ReportMetric(perRow(save), "save-ns/row")
 }
 
-// A stream of blocks of which two or three rows each are in the sample in the end:
-// what a worker (take) and the loop (add) do more per block, collecting garbage
-// included, and what the sample then takes per block, apart from ids.
+// BenchmarkManyBlocks is a stream of blocks with two or three rows each in the final
+// sample. It measures the additional work of a worker (take) and the loop (add) per
+// block, with garbage collection, and the sample's memory per block without ids.
 func BenchmarkManyBlocks(b *testing.B) {
 	const blocks, rows = 50_000, 1200
 	r := rand.New(rand.NewPCG(1, 2))
@@ -157,7 +157,7 @@ func BenchmarkManyBlocks(b *testing.B) {
 	runtime.KeepAlive(held)
 }
 
-// What the loop does more for each block, and for one that is retired.
+// BenchmarkAdd measures the loop's additional work per added and per retired block.
 func BenchmarkAdd(b *testing.B) {
 	s := deep(10, 3000)
 	block := benchBlock(10_000, 10)
@@ -175,7 +175,7 @@ func BenchmarkAdd(b *testing.B) {
 	}
 }
 
-// smallState is of few rows, as deep(10, …) may be of.
+// smallState returns a state of few rows, for snapshots of deep(10, …).
 func smallState(b *testing.B) *incremental.State {
 	var z incremental.Summariser
 	summary, err := z.Summarise(benchBlock(100, 10))
@@ -215,7 +215,7 @@ func BenchmarkEncode(b *testing.B) {
 	b.ReportMetric(float64(size), "bytes")
 }
 
-// Starting with the parts of a long stream.
+// BenchmarkRestore restores the parts of a long stream.
 func BenchmarkRestore(b *testing.B) {
 	block := benchBlock(1000, 10)
 	totals := totalsOf(block)

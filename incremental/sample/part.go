@@ -19,8 +19,8 @@ import (
 
 const golden = 0x9E3779B97F4A7C15 // 2^64 over the golden ratio, odd
 
-// mix is the finalizer of SplitMix64: a bijection, every bit of x in every bit
-// of it.
+// mix is the finalizer of SplitMix64: a bijection in which every bit of x affects every
+// bit of the result.
 func mix(x uint64) uint64 {
 	x = (x ^ x>>30) * 0xBF58476D1CE4E5B9
 	x = (x ^ x>>27) * 0x94D049BB133111EB
@@ -36,22 +36,22 @@ func streamOf(seed uint64, digest *[sha256.Size]byte) stream {
 
 func (z stream) at(t uint64) uint64 { return mix(uint64(z) + t*golden) }
 
-// Rows are told from another by 64 at a time.
+// group is the number of rows that share a word of random bits.
 const group = 64
 
-// word is word l of a group of rows, 1 to 63: those of level l or above are the
-// bits of the words 1 to l and-ed.
+// word is word l, 1 to 63, of a group of rows. The bits that are set in words 1 to l
+// mark the rows of level l or above.
 func (z stream) word(g uint32, l int) uint64 { return z.at(uint64(g)*group + uint64(l)) }
 
-// hash is that of a row of the level.
+// hash is the hash of a row of the level.
 func (z stream) hash(index uint32, level int) uint64 {
 	return (z.at(1<<32+uint64(index)) | 1<<63) >> level
 }
 
-// level is that of one row.
+// level is the level of a row.
 func (z stream) level(index uint32) int { return z.levelFrom(index, 0) }
 
-// levelFrom is that of a row that is known to be of level l or above.
+// levelFrom is the level of a row that is of level l or above.
 func (z stream) levelFrom(index uint32, l int) int {
 	for l < top && z.word(index/group, l+1)>>(index%group)&1 != 0 {
 		l++
@@ -59,57 +59,56 @@ func (z stream) levelFrom(index uint32, l int) int {
 	return l
 }
 
-// Fold is the fold of k that a block is in, 0 to k−1, by its content: of other
-// bits of the digest than the hashes of its rows.
+// Fold is the fold of a block, 0 to k−1, by its content. It uses other bits of the
+// digest than the hashes of rows.
 func Fold(digest [sha256.Size]byte, k int) int {
 	return int(binary.LittleEndian.Uint64(digest[8:]) % uint64(k))
 }
 
-// Levels tells a Taker which rows to take. It is immutable.
+// Levels holds the floors from which a Taker takes rows. It is immutable.
 type Levels struct {
 	settings Settings
-	floors   map[string]int // of each stratum; one that is new has 0
+	floors   map[string]int // by stratum; 0 for a new one
 }
 
 func (l *Levels) of(label string) int { return l.floors[l.settings.stratum(label)] }
 
-// Part is what a sample keeps of a block: the number of rows of each class, and
-// all those from some level of the class on. It is immutable.
+// Part is a block's contribution to a sample: the number of rows of each class, and all
+// rows of the class from some level on. It is immutable.
 type Part struct {
 	seed    uint64
 	digest  [sha256.Size]byte
 	n       int
-	labels  []string // of its classes, in canonical order; blocks may share them
+	labels  []string // class labels in canonical order; blocks may share them
 	classes []class  // each has a row
 	pieces  []rows   // none is empty
 
-	two [2]class // classes lie here, where they are no more,
-	one [1]rows  // and pieces
+	two [2]class // memory for up to two classes
+	one [1]rows  // memory for one piece
 }
 
-// A Taker puts the rows of a part in pieces: those of the floor of their class, of
-// the level above it, and so on, and all others in the last. A floor that rises
-// then lets go of whole pieces, and copies no row that stays before the last of
-// them has to be cut. A part that was read is one piece.
+// A Taker puts the rows of a part into pieces by level: the first piece has the rows at
+// the floor of their class, the next one those one level above, and so on; the last piece
+// has all others. A rising floor then drops whole pieces. It copies no rows until it
+// cuts the last piece. A decoded part is one piece.
 const (
 	mostPieces = 4
-	few        = 16 // rows are not worth a piece of their own
+	few        = 16 // so few rows get no piece of their own
 )
 
 type class struct {
 	total uint32 // rows of weight > 0
-	from  uint8  // the level from which the part has all of them
+	from  uint8  // the part has all rows from this level on
 }
 
-// rows are rows of one block, by ascending index, in a single piece of memory: each
-// is its index, its class and level, its weight and its numbers. Weights are left
-// out unless hasWeights, and numbers are float32 unless isWide; a float64 takes two
-// words.
+// rows are rows of one block, by ascending index, in one array. Each consists of its
+// index, its class and level, its weight and its numbers. Weights are left out unless
+// hasWeights. Numbers are float32 unless isWide; a float64 takes two words.
 type rows struct {
 	words     []uint32
 	n         uint32 // numbers of a row
 	flags     uint8
-	low, high uint8 // the levels of all are between these
+	low, high uint8 // bounds of the levels
 }
 
 const (
@@ -118,7 +117,7 @@ const (
 	mostClasses = 1 << (32 - levelBits)
 )
 
-// Bytes is what the part's rows take in memory.
+// Bytes is the size of the part's rows in memory.
 func (p *Part) Bytes() (n int) {
 	for i := range p.pieces {
 		n += 4 * len(p.pieces[i].words)
@@ -126,12 +125,12 @@ func (p *Part) Bytes() (n int) {
 	return n
 }
 
-// room is for m rows that have the form of r.
+// room returns space for m rows of the form of r.
 func (r rows) room(m int) rows {
 	return rows{words: make([]uint32, m*r.stride()), n: r.n, flags: r.flags, low: top}
 }
 
-// stride is the words of a row.
+// stride is the number of words of a row.
 func (r *rows) stride() int {
 	if r.flags&isWide != 0 {
 		return r.numbers() + 2*int(r.n)
@@ -139,7 +138,7 @@ func (r *rows) stride() int {
 	return r.numbers() + int(r.n)
 }
 
-// numbers is the words of a row before its numbers.
+// numbers is the offset of a row's numbers, in words.
 func (r *rows) numbers() int {
 	if r.flags&hasWeights != 0 {
 		return head + 2
@@ -175,7 +174,7 @@ func (r *rows) at(i, j int) float64 {
 	return float64(math.Float32frombits(x[j]))
 }
 
-// set says which row is in place i, and gives its words.
+// set puts a row at place i and returns its words, with weight and numbers to be set.
 func (r *rows) set(i int, index, code uint32, level uint8) []uint32 {
 	row := r.row(i)
 	row[0], row[1] = index, code<<levelBits|uint32(level)
@@ -185,7 +184,7 @@ func (r *rows) set(i int, index, code uint32, level uint8) []uint32 {
 
 func (r *rows) setWeight(i int, v float64) { putFloat64(r.row(i)[head:], v) }
 
-// setNumber sets number j of row i. There is one zero: −0 becomes 0.
+// setNumber sets number j of row i. −0 becomes 0.
 func (r *rows) setNumber(i, j int, x float64) {
 	x += 0
 	to := r.row(i)[r.numbers():]
@@ -205,8 +204,8 @@ func putFloat64(words []uint32, x float64) {
 	words[0], words[1] = uint32(bits), uint32(bits>>32)
 }
 
-// narrowest is the rows with their numbers as float32, and without weights, where
-// that loses nothing.
+// narrowest returns the rows with numbers of float32 and without weights, as far as that
+// loses nothing.
 func (r rows) narrowest() rows {
 	form := rows{n: r.n}
 	for i := range r.len() {
@@ -241,7 +240,7 @@ func (p *Part) Digest() [sha256.Size]byte { return p.digest }
 // Features is the number of features, n.
 func (p *Part) Features() int { return p.n }
 
-// Rows is the number of rows of the block, those of weight > 0.
+// Rows is the number of rows of weight > 0 of the block.
 func (p *Part) Rows() int64 {
 	var m int64
 	for _, c := range p.classes {
@@ -250,14 +249,14 @@ func (p *Part) Rows() int64 {
 	return m
 }
 
-// Above is the part without the rows below the levels, which no sample holds that
-// has these; p itself where there are none. Of another seed's it is all of p.
+// Above returns the part without the rows below the levels, or p if there are none. A
+// sample with these levels needs no more. A part of another seed is returned as it is.
 func (p *Part) Above(l *Levels) *Part {
 	if p.seed != l.settings.Seed {
 		return p
 	}
 	risen := false
-	floor := make([]uint8, 0, 16) // mostly no allocation
+	floor := make([]uint8, 0, 16) // for few classes, no allocation
 	for c, label := range p.labels {
 		floor = append(floor, uint8(l.of(label)))
 		risen = risen || floor[c] > p.classes[c].from
@@ -268,8 +267,8 @@ func (p *Part) Above(l *Levels) *Part {
 	return p.above(floor)
 }
 
-// above is the part without the rows below the floor of their class; p itself where
-// there are none.
+// above returns the part without the rows below the floor of their class, or p if there
+// are none.
 func (p *Part) above(floor []uint8) *Part {
 	var memory [mostPieces]rows
 	stays, all := p.cut(floor, memory[:0])
@@ -279,8 +278,8 @@ func (p *Part) above(floor []uint8) *Part {
 	return p.with(stays, floor)
 }
 
-// cut appends the rows that are of the floor of their class or above to stays, and says
-// whether that is all of them. Pieces that stay or go are not looked into.
+// cut appends the rows at the floor of their class or above to stays, and reports
+// whether these are all rows. It reads only pieces that are cut.
 func (p *Part) cut(floor []uint8, stays []rows) (_ []rows, all bool) {
 	low, high := uint8(top), uint8(0)
 	for _, l := range floor {
@@ -304,7 +303,7 @@ func (p *Part) cut(floor []uint8, stays []rows) (_ []rows, all bool) {
 	return stays, all
 }
 
-// with is the part with what the floors have left of its rows.
+// with returns the part with the rows that the floors have left.
 func (p *Part) with(stays []rows, floor []uint8) *Part {
 	out := &Part{seed: p.seed, digest: p.digest, n: p.n, labels: p.labels}
 	out.classes = append(out.two[:0], p.classes...)
@@ -315,8 +314,7 @@ func (p *Part) with(stays []rows, floor []uint8) *Part {
 	return out
 }
 
-// above is those of the rows that are of the floor of their class or above; r
-// itself when all are.
+// above returns the rows at the floor of their class or above, or r if these are all.
 func (r *rows) above(floor []uint8) rows {
 	stride := r.stride()
 	stays := func(row int) bool {
@@ -350,15 +348,15 @@ func (r *rows) above(floor []uint8) rows {
 	return out
 }
 
-// place is where a row of a part is: in which piece, and where in it.
+// place locates a row of a part: its piece, and its index in the piece.
 type place struct{ piece, row int32 }
 
 func (p *Part) row(at place) (*rows, int) { return &p.pieces[at.piece], int(at.row) }
 
-// byIndex is all rows of a block, by ascending index.
+// byIndex returns all rows of a block, by ascending index.
 func byIndex(from []rows) []place {
 	out := make([]place, 0, count(from))
-	next := make([]place, len(from)) // of each piece that has more
+	next := make([]place, len(from)) // the next row of each unfinished piece
 	for i := range from {
 		next[i].piece = int32(i)
 	}
@@ -386,7 +384,7 @@ func count(of []rows) (m int) {
 	return m
 }
 
-// equal says whether two parts have the same rows, bit for bit.
+// equal reports whether two parts have the same rows, bit for bit.
 func (p *Part) equal(q *Part) bool {
 	if p == q || count(p.pieces) != count(q.pieces) {
 		return p == q
@@ -396,7 +394,7 @@ func (p *Part) equal(q *Part) bool {
 	})
 }
 
-// compare orders rows of two parts by everything that can be seen of them.
+// compare orders rows of two parts by all of their contents.
 func compare(p *Part, a place, q *Part, b place) int {
 	r, i := p.row(a)
 	s, k := q.row(b)
@@ -420,9 +418,9 @@ func compare(p *Part, a place, q *Part, b place) int {
 // A Taker takes the parts of blocks. It keeps working memory from one block to
 // the next and is not safe for concurrent use.
 type Taker struct {
-	floor []int       // of each class code, the level from which rows are taken
-	code  []int32     // of each class code, the place among the part's classes
-	rows  []int32     // those of weight > 0, in a block with others
+	floor []int       // the level from which rows are taken, by class code
+	code  []int32     // the index among the part's classes, by class code
+	rows  []int32     // the rows of weight > 0, if there are others
 	taken []candidate // by ascending index
 
 	labels  []string    // of the last block
@@ -436,8 +434,8 @@ type candidate struct {
 	piece uint8
 }
 
-// Take takes the part of a block, whose summary has the digest and the totals,
-// with the rows that are to be held.
+// Take takes the part of a block from the levels on. digest and totals are those of the
+// block's summary.
 func (t *Taker) Take(b *incremental.Block, digest [sha256.Size]byte, totals []incremental.ClassTotal, l *Levels) *Part {
 	p := &Part{seed: l.settings.Seed, digest: digest, n: len(b.Columns), labels: t.labelsOf(totals)}
 	p.classes = slices.Grow(p.two[:0], len(totals))
@@ -462,8 +460,8 @@ func (t *Taker) Take(b *incremental.Block, digest [sha256.Size]byte, totals []in
 	return p
 }
 
-// labelsOf is those of the classes: of one block after the other they are mostly the
-// same.
+// labelsOf returns the labels of the classes. Consecutive blocks mostly have the same
+// labels and share them.
 func (t *Taker) labelsOf(totals []incremental.ClassTotal) []string {
 	same := func(total incremental.ClassTotal, label string) bool { return total.Label == label }
 	if !slices.EqualFunc(totals, t.labels, same) {
@@ -491,9 +489,8 @@ func (t *Taker) find(classes []string, p *Part) {
 	}
 }
 
-// choose takes the rows, of m, that are of the floor of their class or above.
-// It draws words of each group until no row of it is left, which is 8 or 9
-// words whatever the floor is, and looks at no other row.
+// choose takes the rows, of m, at the floor of their class or above. It draws words of
+// each group until no row of the group is left: 8 or 9 words for any high floor.
 func (t *Taker) choose(codes []int32, m int, p *Part) {
 	t.taken = t.taken[:0]
 	low, high := top, 0
@@ -507,7 +504,7 @@ func (t *Taker) choose(codes []int32, m int, p *Part) {
 			left = 1<<(m-first) - 1
 		}
 		l := 0
-		// Four words at a time, which do not wait for each other: x is what word l mixes.
+		// Four words at a time do not wait for each other. x is the input of mix for word l.
 		for x := uint64(z) + uint64(first)*golden; l+4 <= low && left != 0; l += 4 {
 			x1 := x + golden
 			x2 := x1 + golden
@@ -523,15 +520,15 @@ func (t *Taker) choose(codes []int32, m int, p *Part) {
 			continue
 		}
 		taken := len(t.taken)
-		// Only one row in sixteen is of a level that the next four words do not tell.
-		const told = 4
+		// For fifteen rows in sixteen the next four words determine the level.
+		const ahead = 4
 		w1, w2, w3, w4 := z.word(g, low+1), z.word(g, low+2), z.word(g, low+3), z.word(g, low+4)
 		for ; left != 0; left &= left - 1 {
 			bit := bits.TrailingZeros64(left) % group
 			index := uint32(first + bit)
 			more := w1>>bit&1 | w2>>bit&1<<1 | w3>>bit&1<<2 | w4>>bit&1<<3
 			level := min(low+bits.TrailingZeros64(^more), top)
-			if level == low+told {
+			if level == low+ahead {
 				level = z.levelFrom(index, level)
 			}
 			c := candidate{row: int32(index), index: index, level: uint8(level)}
@@ -546,7 +543,7 @@ func (t *Taker) choose(codes []int32, m int, p *Part) {
 	}
 }
 
-// sift keeps the candidates that are of the floor of their class or above.
+// sift keeps the candidates at the floor of their class or above.
 func (t *Taker) sift(codes []int32, taken []candidate) (n int) {
 	for _, c := range taken {
 		if int(c.level) >= t.floor[codes[c.row]] {
@@ -557,8 +554,8 @@ func (t *Taker) sift(codes []int32, taken []candidate) (n int) {
 	return n
 }
 
-// limit raises the floors where a sample would do so for this block alone: that
-// of more blocks has no lower ones then.
+// limit raises the floors as a sample of this block alone would. A sample of more blocks
+// has no lower floors.
 func (t *Taker) limit(codes []int32, p *Part, s Settings) {
 	if len(t.taken) <= most*s.Rows {
 		return
@@ -586,12 +583,12 @@ func (t *Taker) limit(codes []int32, p *Part, s Settings) {
 	t.taken = t.taken[:t.sift(codes, t.taken)]
 }
 
-// copyRows copies the rows that were taken, each to its piece: in the order of the
-// block, where neighbours share cache lines, and all numbers of a row together, as
-// many of which are on their way to the processor as it can wait for.
+// copyRows copies the taken rows to their pieces. It goes through the block in order,
+// because neighbours share cache lines, and copies all numbers of a row together, so
+// that the processor waits for many of them at once.
 func (t *Taker) copyRows(b *incremental.Block, p *Part) {
 	var counts, next [mostPieces]int
-	// Every level has half of the rows that are left: of so many pieces none has few.
+	// Every level has half of the remaining rows: with so many pieces none has few.
 	last := uint8(min(bits.Len(uint(len(t.taken)/(2*few))), mostPieces-1))
 	for i := range t.taken {
 		c := &t.taken[i]
@@ -637,7 +634,7 @@ func (t *Taker) copyRows(b *incremental.Block, p *Part) {
 			r.setNumber(i, j, column.At(int(c.row)))
 		}
 	}
-	clear(singles) // no reference to the block is kept
+	clear(singles) // keep no reference to the block
 	t.singles = singles
 	if form.flags != 0 {
 		for i, r := range p.pieces {
@@ -646,7 +643,7 @@ func (t *Taker) copyRows(b *incremental.Block, p *Part) {
 	}
 }
 
-// narrow says whether all numbers of the rows taken are float32.
+// narrow reports whether all numbers of the taken rows fit float32.
 func (t *Taker) narrow(b *incremental.Block) bool {
 	for _, column := range b.Columns {
 		switch column.Kind() {
@@ -675,7 +672,7 @@ const (
 //	seed (8), digest (32), flags (1): 1 rows have weights, 2 numbers are float64
 //	n, k (uvarint)
 //	for each class in canonical order: label (uvarint length, bytes), rows of
-//	  weight > 0 (uvarint), the level from which all are kept (1)
+//	  weight > 0 (uvarint), the level from which on all are kept (1)
 //	rows kept, m (uvarint); for each: its index, less that of the row before it
 //	  and 1 (uvarint), its class (uvarint)
 //	m weights (float64), if there are; m·n numbers, row by row (float32 or float64)
@@ -731,13 +728,13 @@ func (p *Part) flags() (flags byte) {
 	return flags
 }
 
-// encodedSize is about the length of the encoding, and hardly ever less.
+// encodedSize estimates the length of the encoding and is rarely too small.
 func (p *Part) encodedSize(flags byte) int {
 	const (
 		head  = 8 + sha256.Size + 1 + 3*binary.MaxVarintLen64
 		class = 2*binary.MaxVarintLen64 + 1
 	)
-	row := 4 + 4*p.n // an index below 2^14 ahead and one of many classes
+	row := 4 + 4*p.n // an index difference below 2^14, one of many classes, and numbers
 	if flags&isWide != 0 {
 		row += 4 * p.n
 	}
@@ -751,11 +748,11 @@ func (p *Part) encodedSize(flags byte) int {
 	return size
 }
 
-// ErrEncoding is returned for bytes that are not the encoding of a part.
+// ErrEncoding reports bytes that do not encode a part.
 var ErrEncoding = errors.New("sample: not a valid encoding")
 
-// DecodePart reads what AppendBinary wrote. What it accepts is safe to add, and
-// comes back as the same bytes.
+// DecodePart decodes the output of AppendBinary. A decoded part is safe to add and
+// encodes to the same bytes.
 func DecodePart(b []byte) (*Part, error) {
 	d := decoder{decode.Reader{Rest: b}}
 	p := &Part{seed: binary.LittleEndian.Uint64(d.Take(8)), digest: [sha256.Size]byte(d.Take(sha256.Size))}
@@ -782,7 +779,7 @@ func DecodePart(b []byte) (*Part, error) {
 	return p, nil
 }
 
-// decoder reads a part.
+// decoder decodes a part.
 type decoder struct{ decode.Reader }
 
 func (d *decoder) class() (string, class) {
@@ -836,7 +833,7 @@ func (d *decoder) rows(p *Part, flags byte) {
 	p.pieces = append(p.one[:0], r)
 }
 
-// whole says whether the part can have all rows from the levels that it says.
+// whole reports whether the part can have all rows from its classes' levels on.
 func (p *Part) whole() bool {
 	have := make([]uint32, len(p.classes))
 	for i := range p.pieces {

@@ -1,90 +1,81 @@
-// Package sample keeps rows: a sample of the rows of all live blocks, for what
-// cannot be read off sums (refinement, calibration, the choice of a basis).
+// Package sample keeps a sample of the rows of all live blocks. Refinement, calibration
+// and the choice of a basis need rows; sums do not suffice.
 //
 // # The law
 //
-// Every row has a hash of 64 bits, of the seed, its block's content digest
-// (incremental.Summary.Digest) and its index i among the block's rows of weight
-// greater than 0. Of the random numbers
+// Every row has a hash of 64 bits. It depends on the seed, the content digest of its
+// block (incremental.Summary.Digest) and the row's index i among the block's rows of
+// weight > 0. A block has the random numbers
 //
 //	z(t) = mix(mix(digest[0:8] ^ mix(seed)) + t·φ)
 //
-// of its block, which are SplitMix64 (Steele, Lea and Flood 2014) with its stream
-// named by the content, a row has bit i mod 64 of 63 words, w(l) =
-// z(64·⌊i/64⌋ + l). Its level is how many of them are 1 before one is 0; the hash
-// begins with as many zeros, then a one, then bits of z(2^32 + i). So the 64 rows
-// of a group that are of level l or above are the bits of w(1) & … & w(l), and
-// rows that are of no such level are not looked at.
+// of SplitMix64 (Steele, Lea and Flood 2014), with its content as the stream. Row i has
+// bit i mod 64 of the 63 words w(l) = z(64·⌊i/64⌋ + l). The number of leading ones among
+// these bits is the row's level. The hash begins with as many zeros, then a one, then
+// bits of z(2^32 + i). So w(1) & … & w(l) marks the rows of level l or above among the
+// 64 rows of a group, and other rows need no work.
 //
-// The sample is the live rows of least hash, Settings.Rows of them; of each class
-// as many, Rows/k of the k live classes, when Balanced. That is a uniform sample
-// without replacement (a bottom-k sketch; Cohen and Kaplan 2007), and a function
-// of the live set alone: not of topics, partitions, arrival or what came and
-// went. A fixed threshold that is halved when too many rows are below it would be
-// such a function too, but its size jumps between half and all of what is asked
-// for, and the classes of a balanced sample with it.
+// The sample is the Settings.Rows live rows of least hash, or when Balanced the Rows/k
+// rows of least hash of each of the k live classes. It is a uniform sample without
+// replacement (a bottom-k sketch; Cohen and Kaplan 2007). It is a function of the live
+// set alone: topics, partitions, arrival and removed blocks do not matter. (A fixed
+// threshold, halved when too many rows are below it, would be such a function too. But
+// the size of its sample would jump between Rows/2 and Rows.)
 //
-// Of each block a Part is kept: how many rows each of its classes has, and all
-// rows of some level or above, with exact numbers. When each of the live parts
-// has all its rows from a common level on, the floor, and these are as many as
-// are wanted or the floor is 0, then they have every row of the sample.
+// A Part of each block is kept: the number of rows of each of its classes, and all rows
+// of some level or above, with exact numbers. The floor is a level from which all live
+// parts have all their rows. If the parts have enough rows from the floor on, or the
+// floor is 0, they contain the whole sample.
 //
-// Rows of equal blocks have equal hashes: two copies of a block are in the
-// sample together, each row as often as it is live. Blocks of one row each with
-// few different values are therefore a poor thing to sample; gathered into
-// larger blocks their rows have hashes of their own.
+// Rows of equal blocks have equal hashes. Copies of a block are in the sample together,
+// each row as often as it is live. Blocks of one row each with few distinct values are
+// therefore sampled poorly; in larger blocks their rows have distinct hashes.
 //
 // # Growing again
 //
-// The floor rises when there are too many rows, and workers read it when they
-// take the part of a new block (Levels). So that it need not be lowered for each
-// block that is retired, a Sample holds up to 3·Rows rows, and at least 1.5·Rows
-// when the floor has risen: only when the live rows have shrunk by a third or
-// more does the sample need rows that are not held. Then a floor that leaves
-// enough is estimated from the totals of the parts, those of all live blocks are
-// offered again (Unsure, Offer), and the ones that do not have the rows either
-// are Wanted: their blocks have to be read from the log again. Should the rows
-// be too few even so, that repeats. Until then a View is not Complete: it is a
-// uniform sample of the rows of the blocks that have a part, and smaller. The
-// floor depends on history; a complete View does not.
+// The floor rises when there are too many rows. Workers read it when they take the part
+// of a new block (Levels). A Sample holds up to 3·Rows rows, and at least 1.5·Rows after
+// the floor has risen, so that retired blocks rarely lower the floor: only when the live
+// rows have shrunk by a third does the sample need rows that it does not hold. Then it
+// estimates a floor that leaves enough rows from the totals of the parts. The parts of
+// all live blocks are offered again (Unsure, Offer). Blocks whose parts lack the rows
+// are Wanted: they must be read from the log again. This repeats while the rows are too
+// few. Until then a View is not Complete: it is a smaller uniform sample of the rows of
+// the blocks that have a part. The floor depends on history, but a complete View does
+// not.
 //
 // # Exactness and memory
 //
-// The numbers of a row are kept as float32 where that loses nothing for any row
-// of its block's part, and as float64 elsewhere; a column of a View is float32
-// when all its numbers are. A Sample of n features takes up to 3·Rows rows of
-// 4n + 8 bytes (8n + 8, and 8 more where rows have weights), which equal blocks
-// share, 250 to 300 bytes and two objects per block that has a row in it, up to 400
-// more for one of 32 rows or more, which lie apart by level, and nothing for other
-// blocks: their parts are in the snapshot. Of more than two classes each takes 8
-// more, and its label where the part was read. Classes with a quota of a few rows
-// may have some rows more.
+// The numbers of a row are kept as float32 if that loses nothing for any row of its
+// block's part, and as float64 otherwise. A column of a View is float32 if all its
+// numbers fit. A Sample of n features takes up to 3·Rows rows of 4n + 8 bytes (8n + 8 as
+// float64, and 8 more with weights), which equal blocks share. A block with a row in the
+// sample takes 250 to 300 bytes in two objects, up to 400 more with 32 rows or more,
+// whose levels lie apart, and 8 more per class beyond two. Other blocks take nothing:
+// their parts are in the snapshot. Classes with a quota of a few rows may have some more.
 //
 // # Cost
 //
-// Taking the part of a block of m rows: m/64 groups of 8 or 9 random numbers,
-// 0.2 ns per row, and O(n) per row kept; where the floors of classes differ also
-// O(1) per row of the lowest floor or above, and where there are rows of weight 0
-// a pass over the weights. Add, Remove and Offer: O(k), and amortised O(1) per
-// row held; most rows of large parts are let go of without a copy of those that
-// stay. A block of 1,200 rows of ten features, of which two or three stay, takes 2 µs
-// to take and as long to add, all trimming included (BenchmarkManyBlocks). Restore:
-// O(n) per row of a part, and some microseconds per block. Snapshot: O(blocks with
-// rows in the sample). View: O(R·(log R + n)) for R rows held, in the caller's
-// goroutine.
+// Taking the part of a block of m rows costs 8 or 9 random numbers for each of m/64
+// groups, and O(n) per row kept. It also costs O(1) per row of the lowest floor or
+// above if the floors of classes differ, and a pass over the weights if some are 0. Add,
+// Remove and Offer take O(k), and amortised O(1) per row held: most rows of large parts
+// are dropped without copying the others. Restore takes O(n) per row of a part, Snapshot
+// O(blocks with rows in the sample), and View O(R·(log R + n)) for R rows held, in the
+// caller's goroutine.
 //
 // # Concurrency and ownership
 //
 // A Sample belongs to one goroutine, but Levels may be called from any. Parts,
 // Snapshots and Views are immutable and may be shared. A Taker belongs to one
-// goroutine at a time. Nothing keeps a reference to a Block.
+// goroutine at a time. No reference to a Block is kept.
 //
 // # Errors and panics
 //
-// DecodePart refuses with ErrEncoding what is no part: rows below the level that
-// it says, more than there are, or fewer where it is 0, and what no Taker writes.
-// It cannot miss rows above a level: that needs the block. Removing a block
-// that is not there is a bug of the caller and panics, as does taking one of more
+// DecodePart fails with ErrEncoding on bytes that no Taker writes: rows below their
+// class's level, more rows than the class has, or fewer although the level is 0. It
+// cannot detect missing rows above a level without the block. Removing a block that is
+// not in the sample is a bug of the caller and panics, as does taking a block of more
 // than 2^26 classes.
 package sample
 
@@ -96,14 +87,14 @@ import (
 	"sync/atomic"
 )
 
-// Settings say which rows a sample has.
+// Settings determine the rows of a sample.
 type Settings struct {
-	Rows     int // wanted, at least 1
+	Rows     int // rows of the sample, at least 1
 	Seed     uint64
-	Balanced bool // as many rows of each class
+	Balanced bool // the same number of rows of each class
 }
 
-// stratum names that of a class.
+// stratum names the stratum of a class.
 func (s *Settings) stratum(label string) string {
 	if s.Balanced {
 		return label
@@ -116,15 +107,15 @@ const (
 	levels = top + 1
 )
 
-// When more than most times the rows wanted are held, floors rise: that leaves
-// half of them, as many as are enough.
+// Floors rise when more than most times the sample's rows are held. About half of them
+// stay.
 const most = 3
 
-// enough rows of a stratum are those that a floor leaves when it rises: what is
-// more than the quota may be retired before rows are missing.
+// enough is the number of rows of a stratum that a risen floor leaves. Rows beyond the
+// quota can be retired before rows are missing.
 func enough(quota int64) int64 { return (3*quota + 1) / 2 }
 
-// highest is the highest level from which there are enough rows.
+// highest is the highest level from which on there are enough rows.
 func highest(counts *[levels]int64, quota int64) int {
 	var sum int64
 	for l := top; l > 0; l-- {
@@ -135,9 +126,8 @@ func highest(counts *[levels]int64, quota int64) int {
 	return 0
 }
 
-// lower is the highest level below a floor from which 2q+8 of so many rows are
-// expected, for a quota q; it is fewer than q less than once in ten thousand times,
-// whatever q is.
+// lower is the highest level below a floor from which on 2q+8 of the rows are expected,
+// for a quota q. For any q, the probability of fewer than q is below 1 in 10,000.
 func lower(floor int, rows, quota int64) int {
 	l := 0
 	for l < floor-1 && rows>>(l+1) >= 2*quota+8 {
@@ -146,13 +136,13 @@ func lower(floor int, rows, quota int64) int {
 	return l
 }
 
-// A stratum is the live rows that share a quota: those of a class when the
-// sample is balanced, and all of them otherwise.
+// A stratum is the live rows that share a quota: the rows of a class if the sample is
+// balanced, and all rows otherwise.
 type stratum struct {
-	rows   int64         // of blocks with a part
-	counts [levels]int64 // the rows held, by level; copies count
-	floor  int           // rows of this level and above are to be held
-	sure   int           // and from this level on, floor or above, all are
+	rows   int64         // the live rows of blocks with a part
+	counts [levels]int64 // the rows held, by level, with copies
+	floor  int           // rows of this level or above are to be held
+	sure   int           // rows of this level or above, floor at least, are all held
 }
 
 func (t *stratum) above(level int) (rows int64) {
@@ -162,42 +152,43 @@ func (t *stratum) above(level int) (rows int64) {
 	return rows
 }
 
-// has says whether there are so many rows from the sure level on, or all.
+// has reports whether so many rows are held from the sure level on, or all rows.
 func (t *stratum) has(rows int64) bool { return t.sure == 0 || t.above(t.sure) >= rows }
 
-// lack says what is missing of a live block.
+// lack is the state of a live block that may lack rows.
 type lack uint8
 
 const (
-	unsure lack = iota // nobody has looked whether its part has the rows
-	wanted             // its part does not have the rows
-	absent             // it has no part, so that not even its totals are known
+	unsure lack = iota // its part has not been checked yet
+	wanted             // its part lacks rows
+	absent             // it has no part, so its totals are unknown
 )
 
-// held is the rows of blocks of equal content, as a part: none is below the floors.
+// held holds the rows of blocks of equal content, as a part without rows below the
+// floors.
 type held struct {
-	part   *Part // nil: of none
-	copies int32 // blocks
-	next   int32 // the place of other rows of such a content, or none
+	part   *Part // nil: the place is free
+	copies int32 // the number of these blocks
+	next   int32 // the place of other rows of equal content, or none
 }
 
 const none = -1
 
-// Sample is the rows of the live blocks that a View chooses from.
+// Sample holds rows of the live blocks, from which a View chooses.
 type Sample struct {
 	settings Settings
 	live     iter.Seq[string]
 	strata   map[string]*stratum // by class, or one by ""
-	kept     map[string]int32    // by block, for those that have rows: the place among held
+	kept     map[string]int32    // places in held of the blocks that have rows, by block
 	held     []held
-	free     []int32          // places among held
-	same     map[stream]int32 // by content: the first place among held
-	rows     int              // in memory: copies share theirs
-	lacking  map[string]lack
-	absent   int      // how many of those are absent
-	queue    []string // of those that were unsure
-	settled  bool     // nothing has changed since settle
-	moved    bool     // floors have changed since publish
+	free     []int32          // free places in held
+	same     map[stream]int32 // the first place in held, by content
+	rows     int              // rows in memory, where copies are shared
+	lacking  map[string]lack  // by block
+	absent   int              // the number of absent blocks in lacking
+	queue    []string         // blocks in lacking to check, some of them no longer unsure
+	settled  bool             // nothing has changed since settle
+	moved    bool             // floors have changed since publish
 	levels   atomic.Pointer[Levels]
 
 	strataOf []*stratum // working memory
@@ -205,7 +196,7 @@ type Sample struct {
 }
 
 // New returns an empty sample. live lists the ids of the live blocks; it is
-// called when most of them have to be looked at.
+// called when most of them have to be checked.
 func New(s Settings, live iter.Seq[string]) *Sample {
 	if s.Rows < 1 {
 		panic(fmt.Sprintf("sample: %d rows", s.Rows))
@@ -218,7 +209,7 @@ func New(s Settings, live iter.Seq[string]) *Sample {
 	return out
 }
 
-// Levels is what a Taker has to know now. It may be called from any goroutine.
+// Levels returns the current floors for a Taker. It may be called from any goroutine.
 func (s *Sample) Levels() *Levels { return s.levels.Load() }
 
 func (s *Sample) publish() {
@@ -230,12 +221,12 @@ func (s *Sample) publish() {
 	s.moved = false
 }
 
-// quota is the rows wanted of each stratum.
+// quota is the number of sampled rows of each stratum.
 func (s *Sample) quota() int64 {
 	return int64(max(1, s.settings.Rows/max(1, len(s.strata))))
 }
 
-// of is the strata of the classes. It is valid until the next call.
+// of returns the strata of the classes. The slice is valid until the next call.
 func (s *Sample) of(labels []string) []*stratum {
 	s.strataOf = s.strataOf[:0]
 	for _, label := range labels {
@@ -244,7 +235,7 @@ func (s *Sample) of(labels []string) []*stratum {
 	return s.strataOf
 }
 
-// floorsOf is the floors of the strata. It is valid until the next call.
+// floorsOf returns the floors of the strata. The slice is valid until the next call.
 func (s *Sample) floorsOf(strata []*stratum) []uint8 {
 	s.floors = s.floors[:0]
 	for _, t := range strata {
@@ -253,7 +244,7 @@ func (s *Sample) floorsOf(strata []*stratum) []uint8 {
 	return s.floors
 }
 
-// count adds the totals of a part, or takes them out.
+// count adds or subtracts the totals of a part.
 func (s *Sample) count(p *Part, sign int64) {
 	for c, label := range p.labels {
 		name := s.settings.stratum(label)
@@ -273,11 +264,11 @@ func (s *Sample) count(p *Part, sign int64) {
 	}
 }
 
-// usable says whether a part was made under this seed.
+// usable reports whether there is a part of this seed.
 func (s *Sample) usable(p *Part) bool { return p != nil && p.seed == s.settings.Seed }
 
-// Add takes in a block that has become live. Nil, or a part of another seed:
-// there is none, and the block is wanted from the log.
+// Add adds a block that has become live. Without a part, or with one of another seed,
+// the block is Wanted.
 func (s *Sample) Add(id string, p *Part) {
 	s.settled = false
 	if !s.usable(p) {
@@ -290,8 +281,8 @@ func (s *Sample) Add(id string, p *Part) {
 	}
 }
 
-// Remove takes out a block that is live no more, with the part that Add or the
-// last Offer has had.
+// Remove removes a block that is no longer live. p is the part that was last given to
+// Add or Offer.
 func (s *Sample) Remove(id string, p *Part) {
 	s.settled = false
 	was, ok := s.lacking[id]
@@ -315,7 +306,7 @@ func (s *Sample) lack(id string, l lack) {
 	}
 }
 
-// found notes that it does not.
+// found notes that a block lacks nothing.
 func (s *Sample) found(id string) {
 	if l, ok := s.lacking[id]; ok {
 		delete(s.lacking, id)
@@ -325,9 +316,9 @@ func (s *Sample) found(id string) {
 	}
 }
 
-// hold takes over the rows of a part from the floors on. Where the part does
-// not reach down to a floor, that rises if it leaves enough rows, and otherwise
-// the block lacks rows: it does not have all.
+// hold adds the rows of a part from the floors on. If the part does not reach down to a
+// floor, that floor rises if enough rows remain. Otherwise the block lacks rows, and
+// hold returns false.
 func (s *Sample) hold(id string, p *Part) (all bool) {
 	strata := s.of(p.labels)
 	if less := p.above(s.floorsOf(strata)); len(less.pieces) > 0 {
@@ -366,8 +357,8 @@ func (s *Sample) hold(id string, p *Part) (all bool) {
 	return all
 }
 
-// keep holds the rows of a part for a block; in common with blocks that have the
-// same. They are not counted by level.
+// keep holds the rows of a part for a block. Blocks with the same rows share them. keep
+// does not count them by level.
 func (s *Sample) keep(id string, p *Part) {
 	z := streamOf(p.seed, &p.digest)
 	first, ok := s.same[z]
@@ -387,7 +378,7 @@ func (s *Sample) keep(id string, p *Part) {
 	s.held[at].copies++
 }
 
-// place is where it is put.
+// place stores h and returns its place.
 func (s *Sample) place(h held) int32 {
 	if last := len(s.free) - 1; last >= 0 {
 		at := s.free[last]
@@ -399,7 +390,7 @@ func (s *Sample) place(h held) int32 {
 	return int32(len(s.held) - 1)
 }
 
-// release lets go of the rows of a block, if any are held.
+// release drops the rows of a block, if any are held.
 func (s *Sample) release(id string) {
 	at, ok := s.kept[id]
 	if !ok {
@@ -411,7 +402,7 @@ func (s *Sample) release(id string) {
 	s.drop(at)
 }
 
-// drop takes out one of the copies of the rows.
+// drop removes one of the copies of the rows.
 func (s *Sample) drop(at int32) {
 	h := &s.held[at]
 	if h.copies--; h.copies == 0 {
@@ -439,15 +430,15 @@ func (s *Sample) forget(at int32) {
 	s.free = append(s.free, at)
 }
 
-// tally counts the rows by level, or takes them out.
+// tally adds or subtracts the rows in the counts by level.
 func tally(p *Part, strata []*stratum, sign int64) {
-	common := true // to all classes
+	common := true // all classes have one stratum
 	for _, t := range strata {
 		common = common && t == strata[0]
 	}
 	for i := range p.pieces {
 		r := &p.pieces[i]
-		if common && r.low == r.high { // none has to be looked at
+		if common && r.low == r.high {
 			strata[0].counts[r.low] += sign * int64(r.len())
 			continue
 		}
@@ -459,13 +450,13 @@ func tally(p *Part, strata []*stratum, sign int64) {
 	}
 }
 
-// rise raises a floor. The rows below it have to be trimmed.
+// rise raises a floor. The caller trims the rows below it.
 func (s *Sample) rise(t *stratum, level int) {
 	t.floor, t.sure = level, max(t.sure, level)
 	s.moved = true
 }
 
-// trim lets go of the rows below the floors.
+// trim drops the rows below the floors.
 func (s *Sample) trim() {
 	for _, t := range s.strata {
 		clear(t.counts[:t.floor])
@@ -482,7 +473,7 @@ func (s *Sample) trim() {
 			continue
 		}
 		s.rows -= count(p.pieces) - count(stays)
-		if len(stays) == 0 { // of small blocks mostly: no part is made for nothing
+		if len(stays) == 0 {
 			s.forget(int32(at))
 			continue
 		}
@@ -494,19 +485,18 @@ func (s *Sample) trim() {
 		switch {
 		case p == nil:
 			delete(s.kept, id)
-		case differ: // rows of equal content did, and may no more
+		case differ: // rows of equal content differed, and may be the same now
 			s.drop(at)
 			s.keep(id, p)
 		}
 	}
 }
 
-// partial is how many blocks have a part that may lack rows.
+// partial is the number of blocks with a part that may lack rows.
 func (s *Sample) partial() int { return len(s.lacking) - s.absent }
 
-// reach raises the floors to the levels from which all blocks are sure to have
-// their rows, where so many rows are left. Where it is all of them, no block with a
-// part lacks rows any more.
+// reach raises the floors to their sure levels where so many rows remain. It reports
+// whether all floors are at their sure levels; then no block with a part lacks rows.
 func (s *Sample) reach(rows int64) (all bool) {
 	all = true
 	risen := false
@@ -523,8 +513,8 @@ func (s *Sample) reach(rows int64) (all bool) {
 	return all
 }
 
-// settle lowers floors above which there are too few rows, when no more of them
-// can be found, and begins to look for those below.
+// settle lowers the floors of strata with too few rows, once all blocks with a part have
+// been checked, and begins another check.
 func (s *Sample) settle() {
 	if s.settled {
 		return
@@ -565,9 +555,8 @@ func (s *Sample) doubt() {
 	}
 }
 
-// Unsure gives up to limit live blocks of which nobody knows whether their
-// parts have the rows that are missing: Offer each its part. They are not given
-// again.
+// Unsure returns up to limit live blocks whose parts have to be checked for missing
+// rows. The caller offers each its part. A block is returned once.
 func (s *Sample) Unsure(limit int) []string {
 	s.settle()
 	var out []string
@@ -581,8 +570,8 @@ func (s *Sample) Unsure(limit int) []string {
 	return out
 }
 
-// Offer gives a live block's part again, the one it has had or a fuller one. A
-// block that lacks nothing is left alone.
+// Offer adds a live block's part again, the same one or one with more rows. It does
+// nothing for a block that lacks nothing.
 func (s *Sample) Offer(id string, p *Part) {
 	was, ok := s.lacking[id]
 	if !ok {
@@ -606,9 +595,9 @@ func (s *Sample) Offer(id string, p *Part) {
 }
 
 // Restore fills an empty sample with all live blocks, each with its part as for
-// Add. The error is that of the parts.
+// Add. It returns the error of parts.
 func (s *Sample) Restore(parts func(yield func(id string, p *Part)) error) error {
-	var short []string // of rows: nearly all are until the floors have risen
+	var short []string // blocks that lack rows: nearly all until the floors have risen
 	err := parts(func(id string, p *Part) {
 		if !s.usable(p) {
 			s.lack(id, absent)
@@ -622,8 +611,8 @@ func (s *Sample) Restore(parts func(yield func(id string, p *Part)) error) error
 	if err != nil {
 		return err
 	}
-	// Parts reach down to the floors of their time: those of other settings, or
-	// of far fewer blocks, not to the levels that are needed now.
+	// Parts reach down to the floors at the time of their making. Parts of other
+	// settings, or of far fewer blocks, do not reach down to the present floors.
 	quota := s.quota()
 	if len(short) > 0 && !s.reach(quota) {
 		for _, id := range short {
@@ -641,12 +630,12 @@ func (s *Sample) Restore(parts func(yield func(id string, p *Part)) error) error
 	return nil
 }
 
-// Blocks lists the blocks of which rows are held, each once and in no order. The rows of
-// a View taken now are all theirs.
+// Blocks lists the blocks whose rows are held, each once and in no order. All rows of a
+// View taken now are theirs.
 func (s *Sample) Blocks() iter.Seq[string] { return maps.Keys(s.kept) }
 
-// Lacking is the number of live blocks of which rows of the sample may be
-// missing; 0 says that the sample is complete.
+// Lacking is the number of live blocks that may lack rows of the sample. The sample is
+// complete when it is 0.
 func (s *Sample) Lacking() int {
 	s.settle()
 	if s.absent > 0 {
@@ -661,9 +650,9 @@ func (s *Sample) Lacking() int {
 	return 0
 }
 
-// Wanted lists the blocks that have to be read from the log again, by id:
-// Offer each a part taken anew. It is empty while the sample is complete, and
-// while there are blocks that are Unsure.
+// Wanted lists the blocks that must be read from the log again, in the order of their
+// ids. The caller takes each a new part and offers it. Wanted is empty while the sample
+// is complete, and while there are Unsure blocks.
 func (s *Sample) Wanted() []string {
 	if s.Lacking() == 0 || len(s.queue) > 0 {
 		return nil

@@ -19,14 +19,14 @@ import (
 	"streamd/incremental/gram"
 )
 
-// tester is what testing.TB and rapid.T have in common.
+// tester has the methods that testing.TB and rapid.T share.
 type tester interface {
 	Helper()
 	Fatal(...any)
 	Fatalf(string, ...any)
 }
 
-// live is a live block, as the log has it.
+// live is a live block of the log.
 type live struct {
 	block   *incremental.Block
 	summary *incremental.Summary
@@ -42,8 +42,8 @@ func newLive(t tester, b *incremental.Block) live {
 	return live{b, s}
 }
 
-// randomBlock has m rows of two features in up to three classes; some columns
-// are float64 and some rows weigh nothing.
+// randomBlock returns m rows of two features in up to three classes. Some columns are
+// float64 and some weights are 0.
 func randomBlock(r *rand.Rand, m int) *incremental.Block {
 	b := &incremental.Block{Classes: []string{"b", "10", "9"}, Codes: make([]int32, m)}
 	narrow, wide := make([]float32, m), make([]float64, m)
@@ -69,7 +69,7 @@ func randomBlock(r *rand.Rand, m int) *incremental.Block {
 	return b
 }
 
-// row is a row as a view shows it.
+// row is a row of a view.
 type row struct {
 	hash   uint64
 	label  string
@@ -78,7 +78,7 @@ type row struct {
 	fold   int
 }
 
-// rowsByLaw is the sample of a set of blocks, by definition.
+// rowsByLaw returns the sample of a set of blocks, by definition.
 func rowsByLaw(set Settings, blocks []live, folds int) []row {
 	all := map[string][]row{}
 	for _, l := range blocks {
@@ -129,13 +129,13 @@ func rowsOf(v *View) []row {
 	return out
 }
 
-// world is a sample with what a daemon has beside it: the log, the ledger, and
-// the parts in the snapshot.
+// world is a sample with a daemon's other data: the log, the ledger, and the parts in the
+// snapshot.
 type world struct {
 	t        tester
 	settings Settings
 	log      map[string]live
-	parts    map[string][]byte // encoded; none for a block of a file of old
+	parts    map[string][]byte // encoded; none for a block of a file in an old format
 	sample   *Sample
 	taker    Taker
 	state    *incremental.State
@@ -199,7 +199,7 @@ func (w *world) restart(s Settings) {
 	}
 }
 
-// look offers some of the blocks that are in doubt their parts.
+// look offers the parts of up to limit unsure blocks.
 func (w *world) look(limit int) int {
 	ids := w.sample.Unsure(limit)
 	for _, id := range ids {
@@ -235,7 +235,7 @@ func (w *world) complete() {
 
 func (w *world) view() *View { return w.sample.Snapshot(w.state, 3).View() }
 
-// content is all that a view has, to the last bit.
+// content renders all of a view, to the last bit.
 func content(v *View) string {
 	b := v.Block
 	text := fmt.Sprintln(b.Features, b.Classes, b.Codes, b.Weights, v.Fold, v.Totals, v.Lacking)
@@ -247,8 +247,8 @@ func content(v *View) string {
 	return text
 }
 
-// check compares the view with the law, and with the sample of the same blocks
-// under other names that never held anything else.
+// check compares the view with the law, and with a new sample of the same blocks under
+// other ids.
 func (w *world) check() {
 	w.t.Helper()
 	v := w.view()
@@ -278,8 +278,8 @@ func (w *world) check() {
 	w.consistent()
 }
 
-// consistent fails when what a sample has counted is not so, or when it holds
-// more rows than most·Rows though floors could rise.
+// consistent fails when a sample's counts are wrong, or when it holds more than most·Rows
+// rows although floors could rise.
 func (w *world) consistent() {
 	w.t.Helper()
 	distinct, counted := map[*Part]int{}, map[*Part]int{}
@@ -332,8 +332,8 @@ func (w *world) consistent() {
 	}
 }
 
-// sorted orders rows by what can be seen of them: rows of equal hash have no
-// other order in rowsByLaw.
+// sorted orders rows by hash and then by content, because rowsByLaw leaves the order of
+// rows of equal hash open.
 func sorted(rows []row) []row {
 	rows = slices.Clone(rows)
 	slices.SortFunc(rows, func(a, b row) int {
@@ -342,9 +342,8 @@ func sorted(rows []row) []row {
 	return rows
 }
 
-// Whatever comes and goes, in whatever order, with restarts, stale levels,
-// blocks without parts and other settings in between: the view is that of the
-// blocks that are live.
+// The view depends only on the live blocks, after adding and removing blocks in any order,
+// with restarts, stale levels, blocks without parts and other settings in between.
 func TestViewIsAFunctionOfTheLiveSet(t *testing.T) {
 	rereads, risen := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -380,7 +379,7 @@ func TestViewIsAFunctionOfTheLiveSet(t *testing.T) {
 			case k == 3:
 				w.look(1 + r.IntN(20))
 				w.reread(1 + r.IntN(20))
-			case k == 4 && isLive: // as if of a file of old
+			case k == 4 && isLive: // like a block of a file in an old format
 				part := w.part(id)
 				w.sample.Remove(id, part)
 				w.sample.Add(id, nil)
@@ -414,8 +413,8 @@ func TestViewIsAFunctionOfTheLiveSet(t *testing.T) {
 	}
 }
 
-// unbiased fails when a view has other rows of the blocks with a part than all
-// those whose hash is below some bound, and up to the quota.
+// unbiased fails unless a view has exactly the rows, of blocks with a part, with a hash
+// below some bound, up to the quota.
 func (w *world) unbiased() {
 	if w.sample.Lacking() == 0 {
 		return
@@ -450,10 +449,10 @@ func (w *world) unbiased() {
 	}
 }
 
-// Hashes are uniform: the levels of many rows have the frequencies of a fair
-// coin, wherever in its group a row is, the rows of a sample come from each block and each class as often as
-// these have rows, and folds do not see the sample. The bounds are the 99.99 %
-// quantiles of the χ² distributions; the seeds are fixed.
+// Hashes are uniform: levels have the frequencies of a fair coin, for every place in a
+// group. Blocks and classes are sampled in proportion to their rows, and folds are
+// independent of the sample. The bounds are the 99.99 % quantiles of the χ²
+// distributions; the seeds are fixed.
 func TestHashesAreUniform(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	w := newWorld(t, Settings{Rows: 4000, Seed: 9})
@@ -547,7 +546,7 @@ func TestHashesAreUniform(t *testing.T) {
 	}
 }
 
-// joined is the rows of a part by index, as if they had been taken in one piece.
+// joined returns the rows of a part as one piece, by index.
 func joined(p *Part) rows {
 	all := byIndex(p.pieces)
 	out := rows{n: uint32(p.n), flags: hasWeights | isWide}.room(len(all))
@@ -571,8 +570,8 @@ func inOnePiece(p *Part) *Part {
 	return out
 }
 
-// At whatever floors, of however many rows, those are taken that are of the floor
-// of their class or above, and they know their hashes.
+// For any floors and any number of rows, Take takes the rows at the floor of their class
+// or above, with their hashes.
 func TestTake(t *testing.T) {
 	r := rand.New(rand.NewPCG(13, 14))
 	var taker Taker
@@ -614,7 +613,8 @@ func TestTake(t *testing.T) {
 	}
 }
 
-// A part cut to some levels is the one taken at them, and of lower ones itself.
+// A part cut to higher levels is the part taken at these. Cut to lower levels it is
+// unchanged.
 func TestAbove(t *testing.T) {
 	r := rand.New(rand.NewPCG(17, 18))
 	var taker Taker
@@ -654,8 +654,8 @@ func TestAbove(t *testing.T) {
 	}
 }
 
-// Floors that rise by one level let go of a piece of a large part, and leave the
-// others as they are.
+// A floor that rises by one level drops a piece of a large part and leaves the others as
+// they are.
 func TestPiecesGoWhole(t *testing.T) {
 	l := newLive(t, randomBlock(rand.New(rand.NewPCG(19, 20)), 2000))
 	levels := func(floor int) *Levels {
@@ -683,9 +683,8 @@ func TestPiecesGoWhole(t *testing.T) {
 	}
 }
 
-// What parts are written as does not change, since snapshots stay and equal live
-// sets have equal ones: the digest was taken when parts had their rows in one piece
-// (f029285).
+// The encoding of parts does not change, because snapshots outlive releases and equal live
+// sets have equal encodings. The digest is of f029285, when parts had one piece.
 func TestEncodingStays(t *testing.T) {
 	r := rand.New(rand.NewPCG(23, 24))
 	h := sha256.New()
@@ -705,7 +704,7 @@ func TestEncodingStays(t *testing.T) {
 	}
 }
 
-// Copies of a block take the memory of one, and are as many rows as they are.
+// Copies of a block share memory, and each counts in the sample.
 func TestCopiesShareRows(t *testing.T) {
 	r := rand.New(rand.NewPCG(15, 16))
 	w := newWorld(t, Settings{Rows: 100})
@@ -730,8 +729,8 @@ func TestCopiesShareRows(t *testing.T) {
 	}
 }
 
-// A balanced sample has as many rows of each class as of any other, whatever
-// their shares of the stream.
+// A balanced sample has equally many rows of each class, whatever their shares of the
+// stream.
 func TestBalanced(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	w := newWorld(t, Settings{Rows: 300, Balanced: true})
@@ -758,8 +757,8 @@ func TestBalanced(t *testing.T) {
 	}
 }
 
-// Under a policy that keeps the number of live rows, no block is read again,
-// however long the stream; and one that retires half of them has to once.
+// While the number of live rows stays the same, no block is read again, however long the
+// stream. Retiring half of the rows makes the sample read blocks again once.
 func TestRereadsAreRare(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 8))
 	w := newWorld(t, Settings{Rows: 100})
@@ -788,8 +787,8 @@ func TestRereadsAreRare(t *testing.T) {
 	}
 }
 
-// One block larger than the sample has its part cut as one of a long stream
-// would be.
+// The part of a single block that is larger than the sample is cut like that of a block in
+// a long stream.
 func TestLargeFirstBlock(t *testing.T) {
 	r := rand.New(rand.NewPCG(9, 10))
 	for _, balanced := range []bool{false, true} {
@@ -806,7 +805,7 @@ func TestLargeFirstBlock(t *testing.T) {
 	}
 }
 
-// Rows of weight 0 are as if absent.
+// Rows of weight 0 do not matter.
 func TestWeightZeroIsAsIfAbsent(t *testing.T) {
 	columns := func(x ...float32) []gram.Column { return []gram.Column{gram.ColumnOf(x), gram.ColumnOf(x)} }
 	a := newWorld(t, Settings{Rows: 10})
@@ -818,7 +817,7 @@ func TestWeightZeroIsAsIfAbsent(t *testing.T) {
 	}
 }
 
-// Rows that differ in the sign of a zero have one part.
+// Blocks that differ only in the sign of zeros have equal parts.
 func TestMinusZeroIsZero(t *testing.T) {
 	r := rand.New(rand.NewPCG(61, 61))
 	levels := New(Settings{Rows: 50, Seed: 1}, func(func(string) bool) {}).Levels()
@@ -863,7 +862,7 @@ func FuzzDecodePart(f *testing.F) {
 		if !bytes.Equal(p.AppendBinary(nil), b) {
 			t.Errorf("%x came back as %x", b, p.AppendBinary(nil))
 		}
-		// What was decoded is safe to use.
+		// A decoded part is safe to use.
 		s := New(Settings{Rows: 2, Seed: p.seed}, func(yield func(string) bool) { yield("a") })
 		s.Add("a", p)
 		s.Remove("a", p)

@@ -8,8 +8,8 @@ import (
 	"streamd/incremental/gram"
 )
 
-// Snapshot is a Sample at a moment. It is cheap to make, and what costs is done
-// in its View, which may run while the Sample goes on.
+// Snapshot is a Sample at a moment. It is cheap to make. Its View does the work, which
+// may run while the Sample changes.
 type Snapshot struct {
 	folds    int
 	features []string
@@ -17,16 +17,16 @@ type Snapshot struct {
 	lacking  int
 	held     []held
 	settings Settings
-	limits   map[string]limit // of each stratum
+	limits   map[string]limit // by stratum
 }
 
 type limit struct {
-	level int // rows of lower levels are not all held
+	level int // some rows of lower levels are not held
 	quota int64
 }
 
-// Snapshot is the sample as it is. The state is the sum of the live blocks;
-// folds is the number of folds that blocks are in, 0 for none.
+// Snapshot returns the present sample. state is the sum of the live blocks. folds is the
+// number of folds of blocks, or 0.
 func (s *Sample) Snapshot(state *incremental.State, folds int) *Snapshot {
 	out := &Snapshot{
 		folds: folds, features: state.Features(), totals: state.Totals(), lacking: s.Lacking(),
@@ -41,37 +41,36 @@ func (s *Sample) Snapshot(state *incremental.State, folds int) *Snapshot {
 
 // View is the sample of a live set.
 type View struct {
-	// Block has the rows, by ascending hash: any first part of them is a
-	// sample too, of as many rows (of all classes together, when balanced).
-	// Its classes are those of the live set, in canonical order.
+	// Block has the rows, by ascending hash. Its first rows, for any number, are a
+	// sample of that size (of all classes together, if balanced). Its classes are
+	// those of the live set, in canonical order.
 	Block *incremental.Block
 
-	// Fold is, of each row, the fold of its block: nil when there are none.
+	// Fold is the fold of each row's block, or nil.
 	Fold []int32
 
-	// Totals are the live rows that the rows of each class stand for, in the
+	// Totals count the live rows that the rows of each class stand for, in the
 	// order of Block.Classes.
 	Totals []incremental.ClassTotal
 
-	// Lacking is the number of live blocks of which rows are missing: 0 when
-	// the view is a function of the live set. A view of which rows are missing
-	// is a smaller sample of the other rows.
+	// Lacking is the number of live blocks that lack rows. If it is 0, the view is a
+	// function of the live set. Otherwise it is a smaller sample of the other rows.
 	Lacking int
 }
 
-// Complete says whether the view has every row of the sample.
+// Complete reports whether the view has every row of the sample.
 func (v *View) Complete() bool { return v.Lacking == 0 }
 
-// chosen is a row that may be in a view. It has no pointers, which would have to be
-// told the garbage collector whenever sorting moves it.
+// chosen is a row that may be in a view. It has no pointers, because the garbage
+// collector would track each one that sorting moves.
 type chosen struct {
 	hash  uint64
-	block int32 // among those held
+	block int32 // index in held
 	place
 }
 
-// compare orders rows by hash, and those of equal hashes, which are mostly of
-// equal blocks, by everything that can be seen of them.
+// compare orders rows by hash. Rows of equal hashes, mostly of equal blocks, are ordered
+// by all of their contents.
 func (s *Snapshot) compare(c, d chosen) int {
 	if c.hash != d.hash {
 		return cmp.Compare(c.hash, d.hash)
@@ -79,7 +78,7 @@ func (s *Snapshot) compare(c, d chosen) int {
 	return compare(s.held[c.block].part, c.place, s.held[d.block].part, d.place)
 }
 
-// View chooses the rows of the sample and puts them in columns.
+// View chooses the rows of the sample and lays them out in columns.
 func (s *Snapshot) View() *View {
 	strata := map[string][]chosen{}
 	for block, h := range s.held {
@@ -137,7 +136,7 @@ func (s *Snapshot) view(all []chosen) *View {
 		narrow[j] = make([]float32, m)
 	}
 	weighted, isWide := false, make([]bool, n)
-	for i, c := range all { // each row is far from the one before it
+	for i, c := range all { // copy whole rows: each is far in memory from the last one
 		p := s.held[c.block].part
 		r, row := p.row(c.place)
 		b.Codes[i] = code[p.labels[r.code(row)]]

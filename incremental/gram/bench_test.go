@@ -10,10 +10,10 @@ import (
 	"gonum.org/v1/gonum/blas/blas64"
 )
 
-// BenchmarkSum is each variant on float32 columns of two classes mixed at
-// random, beside three baselines on the same rows: only reading the bytes,
-// numbers and class codes, from memory; and gonum's Dsyrk, without classes, on
-// rows of float64 that are made already. Blocks are larger than caches are.
+// BenchmarkSum measures each variant on float32 columns of two classes mixed at random,
+// and two baselines on the same rows: reading all numbers and class codes from memory,
+// and gonum's Dsyrk, without classes, on rows that are float64 already. Blocks are larger
+// than the caches.
 func BenchmarkSum(b *testing.B) {
 	for _, n := range []int{10, 32, 100, 256, 784} {
 		const bytes = 96 << 20
@@ -54,7 +54,7 @@ func BenchmarkSum(b *testing.B) {
 		for _, k := range kernels(b) {
 			rows := m
 			if k.variant.name != fastest.name {
-				rows = min(m, 200_000_000/n/n) // it takes its time
+				rows = min(m, 200_000_000/n/n) // it is slow
 			}
 			some := make([]Column, n)
 			for j := range some {

@@ -8,8 +8,7 @@ import (
 // Kind is the element type of a Column.
 type Kind uint8
 
-// The element types that a column may have: what Arrow calls its primitive
-// numeric types, float16 aside.
+// The element types of a column: Arrow's primitive numeric types without float16.
 const (
 	Float32 Kind = iota + 1
 	Float64
@@ -29,12 +28,12 @@ type Number interface {
 }
 
 // Column is one feature of a block: m numbers of one type, as they lie in
-// memory. It is a view, like a slice: it owns nothing, copies nothing and costs
-// no allocation, and it is valid as long as the slice it was made from is left
-// unchanged. The numbers may be interleaved with those of other columns
-// (a fixed-size list is stored row by row); stride counts elements.
+// memory. It is a view, like a slice: it owns no memory and needs no allocation. It is
+// valid as long as the underlying slice does not change. The numbers may be interleaved
+// with those of other columns (a fixed-size list is stored row by row); stride counts
+// elements.
 type Column struct {
-	base   unsafe.Pointer // first element; a real pointer, so the memory stays alive
+	base   unsafe.Pointer // first element; a pointer keeps the memory alive
 	n      int
 	stride int
 	kind   Kind
@@ -46,7 +45,7 @@ func ColumnOf[T Number](v []T) Column {
 }
 
 // StridedColumn views the elements v[first], v[first+stride], … as a column of
-// n numbers. It panics when they do not lie in v.
+// n numbers. It panics when some are outside of v.
 func StridedColumn[T Number](v []T, first, stride, n int) Column {
 	if n == 0 {
 		return Column{stride: 1, kind: kindOf[T]()}
@@ -63,8 +62,8 @@ func (c Column) Len() int { return c.n }
 // Kind is the type of the elements.
 func (c Column) Kind() Kind { return c.kind }
 
-// At is element i as a float64, rounded to nearest where a 64-bit integer has
-// more than 53 significant bits. It panics when i is out of range.
+// At is element i as a float64. A 64-bit integer of more than 53 significant bits is
+// rounded to nearest. At panics when i is out of range.
 func (c Column) At(i int) float64 {
 	if uint(i) >= uint(c.n) {
 		panic(fmt.Sprintf("gram: element %d of a column of %d", i, c.n))
@@ -94,7 +93,7 @@ func (c Column) At(i int) float64 {
 	panic("gram: column of no kind")
 }
 
-// Slice is the view of elements i to j, j not included.
+// Slice is the view of elements i to j−1.
 func (c Column) Slice(i, j int) Column {
 	if i < 0 || j < i || j > c.n {
 		panic(fmt.Sprintf("gram: slice %d:%d of a column of %d", i, j, c.n))
@@ -147,7 +146,7 @@ func at[T Number](c Column, i int) T {
 	return *(*T)(unsafe.Add(c.base, i*c.stride*int(unsafe.Sizeof(T(0)))))
 }
 
-// pack writes elements from to to, less c, to the front of dst.
+// pack writes elements from to to−1, less the origin, to the front of dst.
 func (c Column) pack(dst []float64, from, to int, origin float64) {
 	switch c.kind {
 	case Float32:
@@ -173,7 +172,7 @@ func (c Column) pack(dst []float64, from, to int, origin float64) {
 	}
 }
 
-// gather writes the elements of the given indices, less c, to the front of dst.
+// gather writes the elements of the given indices, less the origin, to the front of dst.
 func (c Column) gather(dst []float64, rows []int32, origin float64) {
 	switch c.kind {
 	case Float32:
@@ -199,8 +198,7 @@ func (c Column) gather(dst []float64, rows []int32, origin float64) {
 	}
 }
 
-// elements is the memory that the column views, gaps between its elements
-// included.
+// elements is the memory that the column views, including the gaps between its elements.
 func elements[T Number](c Column) []T {
 	if c.n == 0 {
 		return nil
@@ -235,8 +233,8 @@ func gather[T Number](dst []float64, c Column, rows []int32, origin float64) {
 	}
 }
 
-// Values is the column's elements as they lie in memory; ok is false when they
-// are not of type T or do not follow each other.
+// Values returns the column's elements as they lie in memory. ok is false when they are
+// not of type T or not contiguous.
 func Values[T Number](c Column) (v []T, ok bool) {
 	if c.kind != kindOf[T]() || c.stride != 1 {
 		return nil, false

@@ -1,17 +1,16 @@
-// Package gram computes the sums that a block leaves behind for each of its
-// classes: Σv, Σ v(x−c) and Σ v(x−c)(x−c)', in one pass over the rows.
+// Package gram computes the sums of a block for each of its classes: Σv, Σ v(x−c) and
+// Σ v(x−c)(x−c)', in one pass over the rows.
 //
 // # The canonical order
 //
 // The sums are float64, and their bits are part of the contract: every
-// implementation gives the same ones on every processor, so a model does not
+// implementation computes the same bits on every processor, so a model does not
 // depend on where it was computed. For the rows i = 0, 1, … of the class that
 // have a weight v > 0, in the order of the block, with d = x − c and u = v·d
 // (u = d without weights), each rounded to float64:
 //
 //   - rows are summed in stretches of 256. Row i of a stretch goes to lane
-//     i mod 8, all of which begin at zero, and each lane adds its rows in their
-//     order;
+//     i mod 8. Each lane begins at zero and adds its rows in order;
 //   - a lane of Σv(x−c) is a ← a + u_j; of Σv(x−c)(x−c)', for j ≥ k,
 //     a ← FMA(u_j, d_k, a); of Σv, a ← a + v;
 //   - at a stretch's end the lanes are added as
@@ -22,19 +21,17 @@
 // A stretch is a tile: 256 rows of the class, packed as float64, stay in cache
 // while the accumulators of a few columns by a few columns are in registers.
 // Because a stretch ends in a plain sum, no lanes are kept in memory from tile
-// to tile, which for wide blocks would cost more than the arithmetic; and the
-// error grows with m/256 rather than m/8.
+// to tile; for wide blocks that would cost more than the arithmetic. And the
+// error grows with m/256 instead of m/8.
 //
 // # Products with a vector
 //
-// AddProducts and AddDots are the products of an m×n matrix of columns, less an
-// origin, with a vector and of its transpose with one, for those who search for a
-// plane row by row. They have a canonical order as well, which is theirs to
-// tell, and no fused operation; lengths that do not fit together panic. Several
-// goroutines may each take some of the rows: products do not depend on each
-// other, and what they add to sums of their own has the same bits however many
-// they are, if the rows are divided in the same way and the sums are added in the
-// same order.
+// AddProducts and AddDots multiply an m×n matrix of columns, less an origin, and its
+// transpose by a vector, for searches that go row by row. Their own comments state their
+// canonical order, which has no fused operation. Slices whose lengths do not match
+// panic. Several goroutines may divide the rows: products of rows do not depend on each
+// other, and sums of each part, added in a fixed order, have the same bits for any number
+// of goroutines.
 package gram
 
 import (
@@ -49,84 +46,82 @@ const (
 	// lineRows is the number of rows that kernels sum at a time: a cache line of
 	// float32.
 	lineRows = 2 * lanes
-	// stretch is the number of rows that are summed in lanes, and of a tile.
+	// stretch is the number of rows of a tile, which are summed in lanes.
 	stretch = 256
 	// tileStride is the distance between a tile's columns, in numbers. It is no
 	// power of two, which would put all columns into the same cache sets.
 	tileStride = stretch + lanes
 )
 
-// Sums are what Sum computes for one class.
+// Sums are the sums of one class.
 type Sums struct {
-	Rows   int       // rows of weight > 0; when there are none the rest is zero or empty
+	Rows   int       // rows of weight > 0; without rows the rest is zero or empty
 	Weight float64   // Σv
 	S      []float64 // Σv(x−c), n
 	Cross  []float64 // Σv(x−c)(x−c)', packed lower triangle
 }
 
-// PackedLen is the length of a packed lower triangle of order n: entry (j, k),
+// PackedLen is the length of a packed lower triangle of order n. Entry (j, k),
 // j ≥ k, is at PackedLen(j)+k.
 func PackedLen(n int) int { return n * (n + 1) / 2 }
 
-// A Kernel holds the working memory of Sum. It is not safe for concurrent
-// use: have one per goroutine.
+// A Kernel holds the working memory of Sum. It is not safe for concurrent use; each
+// goroutine needs its own.
 type Kernel struct {
-	variant *variant        // nil: the fastest that the processor has
+	variant *variant        // nil: the fastest on this processor
 	tile    []float64       // d: n columns of stride tileStride, and one of v
-	scaled  []float64       // u, where there are weights
+	scaled  []float64       // u, if there are weights
 	origin  []float64       // c, and 0 for v
-	fuse    bool            // the columns are packed by the kernels that sum them
-	done    <-chan struct{} // closed: give up; nil: never
+	fuse    bool            // variant.fused sums the columns
+	done    <-chan struct{} // closed: stop; nil: never
 	sorter  sorter
 	dealer  dealer
 }
 
-// A variant is one implementation. All give the same bits.
+// A variant is one implementation. All variants compute the same bits.
 type variant struct {
 	name string
-	// missing names what the variant needs and the processor lacks.
+	// missing names a feature that the variant needs and the processor lacks.
 	missing string
 	// accumulate adds a tile's sums: see the function of that name.
 	accumulate func(s, cross, left, right []float64, n, rows int)
-	// pack writes rows from to to of the columns, less their origins, to the
+	// pack writes rows from to to−1 of the columns, less their origins, to the
 	// columns of a tile.
 	pack func(tile []float64, columns []Column, from, to int, c []float64)
-	// fused, if any, is pack and accumulate for 1 to a stretch of unweighted
-	// rows of columns that isFused, in one where it can be. The stretch of next
-	// from row nextFrom on is a hint of what will be read soon.
+	// fused, if any, is pack and accumulate in one, for 1 to a stretch of
+	// unweighted rows of columns that isFused accepts.
 	fused   func(sum *Sums, tile []float64, columns []Column, from, rows int, c []float64)
 	isFused func(columns []Column) bool
-	// deal, if any, is a sumSorted that is faster for up to dealtClasses classes.
+	// deal, if any, is sumSorted for up to dealtClasses classes, and faster.
 	deal         func(k *Kernel, sums []Sums, columns []Column, codes []int32, weights []float64)
 	dealtClasses int
 }
 
 var reference = variant{name: "reference", accumulate: accumulate, pack: packColumns}
 
-// NewReference returns a Kernel that computes in pure Go, by the specification,
-// whatever the processor has: for those who compare.
+// NewReference returns a Kernel that computes in pure Go, by the specification, on any
+// processor. Tests and benchmarks compare with it.
 func NewReference() *Kernel { return &Kernel{variant: &reference} }
 
-// Sum computes the sums of each class of a block. It overwrites sums: slices of
-// those classes that have rows are used again where they are large enough, and made
-// otherwise. Who wants to keep them clears sums before the next block.
+// Sum computes the sums of each class of a block. It overwrites sums and reuses the
+// slices in it that are large enough. To keep a result, pass cleared sums for the next
+// block.
 //
-// columns are the n features, of m rows; codes[i], from 0 to len(sums)−1, is
-// row i's class; weights holds a finite weight ≥ 0 for each row (nil: 1 each),
-// and rows of weight 0 are as if absent; c is the origin (n numbers). NaN and
-// infinities pass through to the sums that they are part of. Lengths that do
-// not fit together and codes out of range panic.
+// columns are the n features of m rows. codes[i], from 0 to len(sums)−1, is the class of
+// row i. weights holds a finite weight ≥ 0 for each row (nil: 1 each); rows of weight 0
+// are ignored. c is the origin (n numbers). NaN and infinities propagate to the sums
+// that they are part of. Lengths that do not match and codes out of range panic.
 //
-// The cost is m·n(n+1)/2 fused multiply-adds. The working memory is that of a
-// tile, 2 KB per column, and with few classes some 4 KB per column and class.
+// The cost is m·n(n+1)/2 fused multiply-adds. The working memory is a tile of 2 KB per
+// column, and with few classes about 4 KB per column and class.
 func (k *Kernel) Sum(sums []Sums, columns []Column, codes []int32, weights, c []float64) {
 	k.done = nil
 	k.sum(sums, columns, codes, weights, c)
 }
 
-// SumContext is Sum that gives up when ctx ends, with its cause; sums mean nothing then.
-// It looks at ctx once in a stretch of a class, and only where the columns are many
-// enough for that to take no time beside the sums.
+// SumContext is Sum that stops when ctx ends and returns its cause; sums are undefined
+// then. It checks ctx once per stretch of a class, and only for at least cancelColumns
+// columns, so that the check takes no time beside the sums.
 func (k *Kernel) SumContext(ctx context.Context, sums []Sums, columns []Column, codes []int32, weights, c []float64) error {
 	k.done = nil
 	if len(columns) >= cancelColumns {
@@ -139,11 +134,11 @@ func (k *Kernel) SumContext(ctx context.Context, sums []Sums, columns []Column, 
 	return nil
 }
 
-// cancelColumns are so many that a stretch takes some µs or more. A block of fewer, of
-// a million rows, takes less than a second.
+// cancelColumns columns take microseconds per stretch. With fewer, a block of a million
+// rows takes less than a second.
 const cancelColumns = 32
 
-// stopped says whether the sums are not wanted any more.
+// stopped reports whether the context has ended.
 func (k *Kernel) stopped() bool {
 	select {
 	case <-k.done:
@@ -185,8 +180,8 @@ func (k *Kernel) sum(sums []Sums, columns []Column, codes []int32, weights, c []
 	}
 }
 
-// deals says whether rows of that many classes are dealt rather than sorted: there
-// are bounds of time and of memory (some 32 MB).
+// deals reports whether rows of that many classes are dealt rather than sorted. Beyond
+// some number of classes sorting is faster, and rings must not take more than some 32 MB.
 func (v *variant) deals(classes, columns int) bool {
 	return classes <= v.dealtClasses && classes*columns <= 8192
 }
@@ -248,7 +243,7 @@ func (sum *Sums) begin(n int) {
 	clear(sum.Cross)
 }
 
-// addTile adds to a class's sums the stretch of rows that is in the tile.
+// addTile adds the stretch of rows in the tile to a class's sums.
 func (k *Kernel) addTile(sum *Sums, n, rows int, weighted bool) {
 	sum.begin(n)
 	sum.Rows += rows
@@ -278,9 +273,8 @@ func (k *Kernel) addTile(sum *Sums, n, rows int, weighted bool) {
 	k.variant.accumulate(sum.S, sum.Cross, left, k.tile, n, padded)
 }
 
-// pad fills a last tile up with zeros, to two rows of each lane as kernels take them,
-// and gives the rows that it then has. Adding a zero leaves every lane as it is, since a
-// lane is never −0.
+// pad fills a last tile up with zeros to a multiple of lineRows, and returns its number
+// of rows. Adding a zero changes no lane, since a lane is never −0.
 func pad(tile []float64, columns, rows int) int {
 	padded := wholeLines(rows)
 	if rows < padded {
@@ -291,10 +285,10 @@ func pad(tile []float64, columns, rows int) int {
 	return padded
 }
 
-// wholeLines is the rows up to a multiple of lineRows.
+// wholeLines rounds rows up to a multiple of lineRows.
 func wholeLines(rows int) int { return (rows + lineRows - 1) / lineRows * lineRows }
 
-// The size of a tile, for those who call Pack.
+// The size of a tile for Pack.
 const (
 	TileRows   = stretch    // rows, at most
 	TileStride = tileStride // numbers from one column to the next
@@ -303,8 +297,8 @@ const (
 var zeros [64]float64
 
 // Pack writes rows from to to−1 of columns, TileRows at most, to a tile, as
-// float64: row from+r of column j to tile[j·TileStride+r]. It is what
-// Column.Copy does, in vectors where the processor has them.
+// float64: row from+r of column j to tile[j·TileStride+r]. It is Column.Copy for many
+// columns, with the processor's vectors.
 func Pack(tile []float64, columns []Column, from, to int) {
 	if from < 0 || to < from || to > from+stretch {
 		panic(fmt.Sprintf("gram: rows %d to %d for a tile of %d", from, to, stretch))
@@ -323,16 +317,16 @@ func Pack(tile []float64, columns []Column, from, to int) {
 	}
 }
 
-// packColumns is the pack of variants that have no better one.
+// packColumns is the pack of the reference.
 func packColumns(tile []float64, columns []Column, from, to int, c []float64) {
 	for j := range columns {
 		columns[j].pack(tile[j*tileStride:], from, to, c[j])
 	}
 }
 
-// accumulate adds to s the sums of the columns of left, and to cross those of
-// the products of left's columns j with right's columns k ≤ j, over a tile's
-// rows, a multiple of 16. This is the specification of every faster variant.
+// accumulate adds the sums of the columns of left to s, and the sums of the products of
+// left's columns j with right's columns k ≤ j to cross, over a tile's rows, a multiple of
+// 16. It is the specification of every faster variant.
 func accumulate(s, cross, left, right []float64, n, rows int) {
 	p := 0
 	for j := range n {
@@ -373,7 +367,7 @@ func fold(l *[lanes]float64) float64 {
 	return ((l[0] + l[4]) + (l[2] + l[6])) + ((l[1] + l[5]) + (l[3] + l[7]))
 }
 
-// grow makes s of length n; what is in it is not kept.
+// grow returns s with length n and undefined contents.
 func grow[T any](s []T, n int) []T {
 	if cap(s) < n {
 		return make([]T, n)

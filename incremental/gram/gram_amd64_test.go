@@ -7,8 +7,8 @@ import (
 	"unsafe"
 )
 
-// The generator of the assembly has these numbers too.
-func TestLayoutIsWhatTheAssemblyTakesItFor(t *testing.T) {
+// The generator of the assembly uses the same layout.
+func TestLayoutOfTheAssembly(t *testing.T) {
 	var c Column
 	var p512 planAVX512
 	var p2 planAVX2

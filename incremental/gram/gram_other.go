@@ -7,5 +7,5 @@ var (
 	fastest  = &reference
 )
 
-// No variant here deals.
+// No variant deals here.
 type dealer struct{}

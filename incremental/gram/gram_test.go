@@ -21,7 +21,7 @@ func rowCounts() []int {
 	return append(counts, 63, 64, 65, stretch-1, stretch, stretch+1, 2*stretch+13, 5*stretch-1, 9*stretch)
 }
 
-// specification is the package comment, read literally: one row after another.
+// specification sums one row after another, as the package comment specifies.
 func specification(classes int, columns []Column, codes []int32, weights, c []float64) []Sums {
 	n := len(columns)
 	sums := make([]Sums, classes)
@@ -71,8 +71,8 @@ func specification(classes int, columns []Column, codes []int32, weights, c []fl
 	return sums
 }
 
-// A kernel for each variant that this processor can run; which ones it cannot
-// is written to the test's log.
+// kernels returns a kernel for each variant that this processor can run, and logs the
+// others.
 func kernels(t testing.TB) []*Kernel {
 	t.Helper()
 	var all []*Kernel
@@ -86,8 +86,8 @@ func kernels(t testing.TB) []*Kernel {
 	return all
 }
 
-// The other tests run what this processor can run; this one says what that is.
-// With STREAMD_REQUIRE_VARIANTS set a variant that cannot be tested is a failure.
+// The other tests run the variants that this processor supports. This one reports those
+// that cannot be tested; with STREAMD_REQUIRE_VARIANTS set they are failures.
 func TestEveryVariantIsTested(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.name, func(t *testing.T) {
@@ -102,8 +102,8 @@ func TestEveryVariantIsTested(t *testing.T) {
 	}
 }
 
-// mixedColumns are of all kinds and layouts, in runs long enough to be taken
-// together, each from an odd place in memory on.
+// mixedColumns returns columns of all kinds and layouts, in runs long enough to be
+// processed together, each at an odd place in memory.
 func mixedColumns(r *rand.Rand, n, m int) []Column {
 	columns := make([]Column, n)
 	for j := range columns {
@@ -133,7 +133,7 @@ func mixedColumns(r *rand.Rand, n, m int) []Column {
 			case 6:
 				v := make([]int64, m)
 				for i := range v {
-					v[i] = int64(r.Uint64()) >> r.IntN(64) // beside the largest an origin would round away
+					v[i] = int64(r.Uint64()) >> r.IntN(64) // many sizes: an origin vanishes beside the largest
 				}
 				columns[j] = ColumnOf(v)
 			case 7:
@@ -148,7 +148,7 @@ func mixedColumns(r *rand.Rand, n, m int) []Column {
 	return columns
 }
 
-// floatColumns are all of float32, from odd places in memory on.
+// floatColumns returns columns of float32, at odd places in memory.
 func floatColumns(r *rand.Rand, n, m int) []Column {
 	columns := make([]Column, n)
 	for j := range columns {
@@ -166,7 +166,7 @@ func numbers[T Number](r *rand.Rand, m int, next func() float64) []T {
 }
 
 func TestSumIsTheSpecificationBitForBit(t *testing.T) {
-	kernels := kernels(t) // one for all cases: nothing may be left over
+	kernels := kernels(t) // used for all cases: no case may affect the next
 	for _, n := range []int{1, 2, 3, 4, 5, 6, 8, 10, 17, 31, 64} {
 		for _, m := range rowCounts() {
 			if n > 10 && m > 2*lanes && m < stretch {
@@ -174,7 +174,7 @@ func TestSumIsTheSpecificationBitForBit(t *testing.T) {
 			}
 			r := rand.New(rand.NewPCG(uint64(n), uint64(m)))
 			columns := mixedColumns(r, n, m)
-			if m%3 == 0 { // the hot case
+			if m%3 == 0 { // the most common case
 				columns = floatColumns(r, n, m)
 			}
 			c := numbers[float64](r, n, r.NormFloat64)
@@ -200,8 +200,8 @@ func TestSumIsTheSpecificationBitForBit(t *testing.T) {
 	}
 }
 
-// A class may have nearly all rows, so that a group of rows fills two slots of
-// its ring at once, or nearly none; runs of rows may be of one class.
+// Classes of any share are summed right: one with nearly all rows, which fills two slots
+// of its ring with one group, one with nearly none, and classes in runs.
 func TestUnevenClasses(t *testing.T) {
 	const n, m = 11, 8*stretch + 3
 	r := rand.New(rand.NewPCG(8, 8))
@@ -230,8 +230,8 @@ func TestUnevenClasses(t *testing.T) {
 	}
 }
 
-// Two classes share vectors where columns are few, of which the rows of one may be
-// any number in a group, and end anywhere in a slot.
+// Two classes of few columns are summed right, for any share of rows and any position in
+// a slot.
 func TestTwoClassesOfFewColumns(t *testing.T) {
 	kernels := kernels(t)
 	for n := 1; n <= 11; n++ {
@@ -264,9 +264,8 @@ func TestTwoClassesOfFewColumns(t *testing.T) {
 	}
 }
 
-// Wide enough for several panels of columns, of which the last one is narrow, or the
-// last block of columns goes from one into the next; and as wide as those that are packed
-// while they are summed, and a little wider.
+// Wide blocks are summed right: with several panels of columns and a narrow last one, with
+// a last block of columns across two panels, and at the limits of fused sums.
 func TestWideBlocks(t *testing.T) {
 	const m = stretch + 40
 	r := rand.New(rand.NewPCG(10, 10))
@@ -293,7 +292,7 @@ func TestWideBlocks(t *testing.T) {
 // maxTestedClasses are too many to be dealt.
 const maxTestedClasses = 20
 
-// same compares bits; NaNs are all alike.
+// same compares bits. All NaNs are equal.
 func same(t *testing.T, name string, got, want []Sums) {
 	t.Helper()
 	for class := range want {
@@ -375,8 +374,8 @@ func TestEveryKindIsRead(t *testing.T) {
 
 func kindColumn[T Number]() Column { return ColumnOf([]T{1, 2, 3, 4, 5}) }
 
-// Infinities, NaNs, denormals, signed zeros and numbers whose products
-// overflow or underflow are propagated alike.
+// Every variant propagates infinities, NaNs, denormals, signed zeros and numbers whose
+// products overflow or underflow in the same way.
 func TestSpecialNumbers(t *testing.T) {
 	special := []float64{math.NaN(), math.Inf(1), math.Inf(-1), math.Copysign(0, -1), 0,
 		math.SmallestNonzeroFloat32, math.MaxFloat32, math.SmallestNonzeroFloat64, math.MaxFloat64, 0x1p-1030, 1}
@@ -448,7 +447,7 @@ func TestACodeOutOfRangePanics(t *testing.T) {
 	}
 }
 
-// What lies around the columns is neither read (it is NaN) nor written.
+// Memory around the columns is neither used (it is NaN) nor written.
 func TestNothingAroundIsTouched(t *testing.T) {
 	const n, margin = 6, 64
 	for _, m := range []int{1, 7, 8, 9, 15, 17, stretch - 1, stretch + 1, 2*stretch + 5} {
@@ -482,10 +481,7 @@ func TestNothingAroundIsTouched(t *testing.T) {
 	}
 }
 
-// What a block before has left in the slices is not seen, whichever classes and
-// however many columns it had; slices that were cleared are made.
-// TestSumGivesUp: once ctx has ended no stretch is summed any more, and the kernel is as
-// good as new for the next block.
+// After ctx has ended no stretch is summed, and the kernel still works for the next block.
 func TestSumGivesUp(t *testing.T) {
 	ended, end := context.WithCancelCause(context.Background())
 	reason := errors.New("enough")
@@ -513,6 +509,8 @@ func TestSumGivesUp(t *testing.T) {
 	}
 }
 
+// Sum reuses slices, whatever classes and columns the last block had, and makes new ones
+// after they were cleared.
 func TestSumUsesSlicesAgain(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 7))
 	const m = 2000
@@ -540,7 +538,7 @@ func TestSumUsesSlicesAgain(t *testing.T) {
 	}
 }
 
-// A tile has the numbers of the columns, from any row on.
+// Pack copies the numbers of the columns, from any row on.
 func TestPackCopies(t *testing.T) {
 	r := rand.New(rand.NewPCG(21, 21))
 	const n, m = 150, 3*stretch + 5

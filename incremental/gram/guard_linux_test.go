@@ -8,8 +8,8 @@ import (
 	"unsafe"
 )
 
-// Columns that end, or begin, where memory cannot be read: one element too many
-// is a fault.
+// Columns begin or end beside unreadable memory, where reading one element too many is a
+// fault.
 func TestNothingBeyondAColumnIsRead(t *testing.T) {
 	t.Run("float32", guarded[float32])
 	t.Run("float64", guarded[float64])

@@ -6,16 +6,16 @@ import (
 	"unsafe"
 )
 
-// AddProducts adds Σ_j w_j (x_ij − c_j) to values[i], for the rows i of columns
-// as they follow the row from. c nil: the origin is 0.
+// AddProducts adds Σ_j w_j (x_ij − c_j) to values[i−from], for the rows i of columns from
+// row from on. A nil c is the origin 0.
 //
-// The order is that of the columns, of which those with w_j = 0 are as if
-// absent. With t_j = w_j (x_ij − c_j), each operation rounded to float64, four
-// columns make a value v ← v + ((t_0+t_1) + (t_2+t_3)), the next four follow,
-// and the one to three that are left make it v ← v + t_j, one after the other.
+// Columns are summed in order; columns with w_j = 0 are skipped. With
+// t_j = w_j (x_ij − c_j), each operation rounded to float64, every four columns change a
+// value v to v + ((t_0+t_1) + (t_2+t_3)). Each of the last one to three columns changes
+// it to v + t_j.
 //
-// The values pass once for every four columns: let them be few enough to stay in
-// the first-level cache.
+// The values are read and written once for every four columns, and should be few enough
+// to stay in the first-level cache.
 func AddProducts(values []float64, columns []Column, from int, c, w []float64) {
 	checkProducts(columns, c, len(w))
 	switch plain(columns) {
@@ -52,13 +52,12 @@ func AddProducts(values []float64, columns []Column, from int, c, w []float64) {
 	}
 }
 
-// AddDots adds Σ_i y_i (x_ij − c_j) to sums[j], for the rows i of columns as they
-// follow the row from. c nil: the origin is 0.
+// AddDots adds Σ_i y_{i−from} (x_ij − c_j) to sums[j], for the rows i of columns from row
+// from on. A nil c is the origin 0.
 //
-// The order is that of the rows, in stretches of TileRows: a stretch's sum
-// begins at zero and takes y_i (x_ij − c_j), each operation rounded to float64,
-// row after row; then it is added to sums[j]. A stretch whose y are all 0 is as
-// if absent.
+// Rows are summed in order, in stretches of TileRows. A stretch's sum begins at zero and
+// adds y (x_ij − c_j), each operation rounded to float64, row after row; then it is added
+// to sums[j]. A stretch whose y are all 0 is skipped.
 func AddDots(sums []float64, columns []Column, from int, c, y []float64) {
 	checkProducts(columns, c, len(sums))
 	kind := plain(columns)
@@ -94,8 +93,8 @@ func allZero(y []float64) bool {
 	return true
 }
 
-// Largest is max_i |x_i − c| of a column: 0 where it has no rows, and NaN where
-// one of them is.
+// Largest is max_i |x_i − c| of a column: 0 if it has no rows, and NaN if one of them
+// is NaN.
 func Largest(column Column, c float64) float64 {
 	var top uint64
 	switch plain([]Column{column}) {
@@ -114,7 +113,8 @@ func Largest(column Column, c float64) float64 {
 	return math.Float64frombits(top)
 }
 
-// largest gives the bits: they rise with the magnitude, NaN's above infinity's.
+// largest returns the result's bits. Bits rise with the magnitude, and NaN is above
+// infinity.
 func largest[T float32 | float64](v []T, c float64) (top uint64) {
 	for _, x := range v {
 		top = max(top, math.Float64bits(float64(x)-c)&^(1<<63))
@@ -122,19 +122,19 @@ func largest[T float32 | float64](v []T, c float64) (top uint64) {
 	return top
 }
 
-// checkProducts leaves it to those who read rows to panic when there are fewer.
+// checkProducts checks lengths. Rows out of range panic where they are read.
 func checkProducts(columns []Column, c []float64, numbers int) {
 	if numbers != len(columns) || c != nil && len(c) != len(columns) {
 		panic(fmt.Sprintf("gram: %d numbers and an origin of %d for %d columns", numbers, len(c), len(columns)))
 	}
 }
 
-// Plain reports whether the columns are all of float32 or all of float64, number
-// after number. AddProducts and AddDots read such columns where they lie; others
-// they convert each time, which takes twice as long as the arithmetic.
+// Plain reports whether the columns are all contiguous and all of float32 or all of
+// float64. AddProducts and AddDots read such columns in place. They convert others in
+// each call, which takes longer than the arithmetic.
 func Plain(columns []Column) bool { return plain(columns) != 0 }
 
-// plain is the kind of plain columns, and 0 for others.
+// plain returns the kind of plain columns, and 0 for others.
 func plain(columns []Column) Kind {
 	kind := Float32
 	if len(columns) > 0 && columns[0].kind == Float64 {
@@ -148,12 +148,12 @@ func plain(columns []Column) Kind {
 	return kind
 }
 
-// rowsOf are rows of a plain column.
+// rowsOf returns rows of a plain column.
 func rowsOf[T float32 | float64](c *Column, from, rows int) []T {
 	return unsafe.Slice((*T)(c.base), c.n)[from:][:rows]
 }
 
-// convert copies rows of up to four columns to a tile, and gives its columns.
+// convert copies rows of up to four columns to a tile, and returns its columns.
 func convert(tile *[4][stretch]float64, columns []Column, from, rows int) (x [4]Column) {
 	for j, column := range columns {
 		column.Copy(tile[j][:rows], from)
@@ -194,7 +194,7 @@ func addFour[T float32 | float64](values []float64, x *[4][]T, c, w *[4]float64)
 	x0, x1, x2, x3 := x[0][:len(values)], x[1][:len(values)], x[2][:len(values)], x[3][:len(values)]
 	c0, c1, c2, c3 := c[0], c[1], c[2], c[3]
 	w0, w1, w2, w3 := w[0], w[1], w[2], w[3]
-	if c0 == 0 && c1 == 0 && c2 == 0 && c3 == 0 { // the same numbers in two thirds of the time
+	if c0 == 0 && c1 == 0 && c2 == 0 && c3 == 0 { // the same numbers in less time
 		for i := range values {
 			t0, t1 := float64(float64(x0[i])*w0), float64(float64(x1[i])*w1)
 			t2, t3 := float64(float64(x2[i])*w2), float64(float64(x3[i])*w3)
@@ -209,8 +209,8 @@ func addFour[T float32 | float64](values []float64, x *[4][]T, c, w *[4]float64)
 	}
 }
 
-// addDots sums four columns at a time, which takes as long as one: the last
-// stands in for those that are missing.
+// addDots sums four columns at a time, which takes as long as one. The last column stands
+// in for missing ones.
 func addDots[T float32 | float64](sums []float64, columns []Column, from int, c, y []float64) {
 	for len(columns) > 0 {
 		last := min(len(columns), 4) - 1

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// productsBySpecification is AddProducts as its comment says it.
+// productsBySpecification is AddProducts by its comment.
 func productsBySpecification(values []float64, columns []Column, from int, c, w []float64) {
 	for i := range values {
 		var t []float64
@@ -27,7 +27,7 @@ func productsBySpecification(values []float64, columns []Column, from int, c, w 
 	}
 }
 
-// dotsBySpecification is AddDots as its comment says it.
+// dotsBySpecification is AddDots by its comment.
 func dotsBySpecification(sums []float64, columns []Column, from int, c, y []float64) {
 	for first := 0; first < len(y); first += TileRows {
 		some := y[first:min(first+TileRows, len(y))]
@@ -45,7 +45,7 @@ func dotsBySpecification(sums []float64, columns []Column, from int, c, y []floa
 	}
 }
 
-// someZero are numbers of which a part is 0.
+// someZero returns numbers, a part of which are 0.
 func someZero(r *rand.Rand, n int, zero float64) []float64 {
 	return numbers[float64](r, n, func() float64 {
 		if r.Float64() < zero {
@@ -109,7 +109,7 @@ func TestProductsAreTheSpecificationBitForBit(t *testing.T) {
 	}
 }
 
-// TestAbsentProducts: what meets only zeros is not looked at.
+// Numbers that meet only zeros are not read.
 func TestAbsentProducts(t *testing.T) {
 	bad := ColumnOf(slices.Repeat([]float32{float32(math.NaN())}, 5))
 	good := ColumnOf([]float32{1, 2, 3, 4, 5})
@@ -183,8 +183,8 @@ func TestProductsDoNotAllocate(t *testing.T) {
 	}
 }
 
-// BenchmarkProducts is a product with a vector and one with its transpose, as a
-// search direction takes them: stretch by stretch of a chunk of 2,048 rows.
+// BenchmarkProducts measures a product with a vector and one with the transpose, stretch
+// by stretch of a chunk of 2,048 rows, as refinement computes them.
 func BenchmarkProducts(b *testing.B) {
 	const m, n = 8 * stretch, 32
 	r := rand.New(rand.NewPCG(1, 1))

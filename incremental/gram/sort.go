@@ -7,8 +7,8 @@ type sorter struct {
 }
 
 // sumSorted sums the classes one after the other, each from the indices of its
-// rows. It is for variants that cannot deal, and for many classes: its memory
-// does not grow with them.
+// rows. It serves variants that cannot deal, and many classes, because its memory does
+// not grow with their number.
 func (k *Kernel) sumSorted(sums []Sums, columns []Column, codes []int32, weights []float64) {
 	z := &k.sorter
 	z.sort(codes, len(sums), weights)
@@ -34,8 +34,8 @@ func (k *Kernel) sumSorted(sums []Sums, columns []Column, codes []int32, weights
 
 // sort is a counting sort of the rows of weight > 0.
 func (z *sorter) sort(codes []int32, classes int, weights []float64) {
-	// Counts go into start[code+2] and are summed up; then start[code+1] runs
-	// from the begin of a class to its end.
+	// Counts go into start[code+2] and are summed up. Then start[code+1] moves from
+	// the beginning of a class to its end.
 	z.start = grow(z.start, classes+2)
 	clear(z.start)
 	for i, code := range codes {

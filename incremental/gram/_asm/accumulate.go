@@ -28,7 +28,7 @@ number of rows of the packed triangle, whose last entries are on the diagonal,
 the sums of the products with the columns of right. cross, row and rows are as
 for rectangles.`
 
-// rowPointers gives the addresses of the first entries of h rows.
+// rowPointers returns the addresses of the first entries of h rows.
 func rowPointers(h int) []Register {
 	rows := []Register{pointer("cross")}
 	row := pointer("row")
@@ -91,7 +91,7 @@ func addRectangle(acc [][]VecVirtual, left func(r int) VecVirtual, right func(c 
 	}
 }
 
-// addTriangle adds 8 rows to the accumulators, the last row of which is that of s.
+// addTriangle adds 8 rows to the accumulators. Their last row is that of s.
 func addTriangle(acc [][]VecVirtual, column func(r int) VecVirtual) {
 	h := len(acc) - 1
 	u := make([]VecVirtual, h)
@@ -146,7 +146,7 @@ func triangleAVX512(h int) {
 	RET()
 }
 
-// rowsOfZMM gives n rows of zeroed registers.
+// rowsOfZMM returns n rows of zeroed registers.
 func rowsOfZMM(n int, length func(r int) int) [][]VecVirtual {
 	rows := make([][]VecVirtual, n)
 	for r := range rows {
@@ -167,7 +167,7 @@ func firstEntries(n int) Register {
 	return k
 }
 
-// foldOrder loads the permutation that foldAVX512 ends with.
+// foldOrder loads the final permutation of foldAVX512.
 func foldOrder() VecVirtual {
 	order := ZMM()
 	VMOVDQU64(symbol(foldOrderName), order)
@@ -183,9 +183,8 @@ func foldOrderTable() {
 	}
 }
 
-// foldAVX512 adds up the lanes of each of one to five accumulators, in the
-// canonical order, and gives the sums in one vector, the first accumulator's
-// register.
+// foldAVX512 adds up the lanes of each of one to five accumulators, in the canonical
+// order, and returns the sums in the first accumulator's register.
 func foldAVX512(acc []VecVirtual, order VecVirtual) VecVirtual {
 	of := func(i int) VecVirtual { return acc[min(i, len(acc)-1)] }
 	foldFours(of(0), of(1))
@@ -207,8 +206,8 @@ func foldAVX512(acc []VecVirtual, order VecVirtual) VecVirtual {
 	return of(0)
 }
 
-// Each step of folding halves two registers at once, into the first: it puts their
-// lower halves side by side, and their upper halves, and adds.
+// Each step of folding halves two registers into the first: it puts their lower halves
+// side by side, and their upper halves, and adds.
 func foldFours(x, y VecVirtual) { halve(x, y, 0x44, 0xee) } // l0+l4 … l3+l7
 func foldTwos(x, y VecVirtual)  { halve(x, y, 0x88, 0xdd) } // (l0+l4)+(l2+l6), (l1+l5)+(l3+l7)
 
@@ -226,9 +225,9 @@ func foldOnes(x, y VecVirtual) {
 	VADDPD(even, x, x)
 }
 
-// addRows adds the folded accumulators of each row to the numbers at its
-// address. It loads all of them before it stores any: rows are so close to each
-// other that a load after the store of the row before would wait for it.
+// addRows adds the folded accumulators of each row to the numbers at its address. It
+// loads all of them before it stores any: rows are so close to each other that a load
+// would wait for the last row's store.
 func addRows(addresses []Register, acc [][]VecVirtual) {
 	order := foldOrder()
 	masks := map[int]Register{}
@@ -318,10 +317,9 @@ func loadColumns(base Register, h int, offset Register, half int) []VecVirtual {
 	return u
 }
 
-// bothHalves sums lanes 0 to 3 and lanes 4 to 7 of n accumulators over a tile's rows
-// and adds the two. Its offset goes by step to end for each 8 rows, of which the body
-// gets one half, or with half 2 or 3 one of the next 8 rows; it needs some registers of
-// its own.
+// bothHalves sums lanes 0 to 3 and lanes 4 to 7 of n accumulators over a tile's rows up
+// to byte end of a column, and adds the two. Its body adds 4 of 16 rows: the given half,
+// 0 or 1 in the first 8 rows and 2 or 3 in the next. The body needs own registers.
 func bothHalves(own, n int, end Register, body func(half int, offset Register, acc []VecVirtual)) []VecVirtual {
 	offset := GP64()
 	sum := func(label string, halves ...int) (acc [2][]VecVirtual) {

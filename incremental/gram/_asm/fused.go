@@ -8,16 +8,12 @@ import (
 	. "github.com/mmcloughlin/avo/reg"
 )
 
-// The fused kernels make the tile columns that they sum: they convert columns and
-// subtract the origins on the way, so that a column is converted once and has not to
-// be read back for that. The units that convert and subtract are others than those
-// that multiply and add. A rectangle leaves them idle, and a triangle needs them for
-// its s as well; so only the first block of columns is made by its triangle, and the
-// others by their rectangles with the first.
-//
-// They also ask for a stretch of some of the columns next, from byte nextFrom on, so
-// that it is on its way from memory while this one is summed. Spread over all of
-// them, what is asked for comes as fast as it is summed.
+// The fused kernels pack the tile columns that they sum: they convert columns and
+// subtract origins on the way, so that each number is converted once and need not be read
+// back. Other units of the processor convert and subtract than those that multiply and
+// add. A rectangle leaves the former idle, but a triangle needs them for its s. So only
+// the first block of columns is packed by its triangle, and the others by their
+// rectangles with the first block.
 const lineRows = 16 // rows at a time: a cache line of float32
 
 const (
@@ -30,11 +26,11 @@ of left, of float%[1]d, that are not in the tile yet: it fills them as fusedTria
 does.`
 )
 
-// A fusedKind is a kind of columns that have fused kernels.
+// A fusedKind is a kind of columns with fused kernels.
 type fusedKind struct {
 	size   int                                      // bytes per element
-	load   func(rows Mem, u VecVirtual)             // 8 elements as float64, or 4 in AVX2
-	masked func(rows Mem, k Register, u VecVirtual) // and those not in the mask k as zeros
+	load   func(rows Mem, u VecVirtual)             // loads 8 elements as float64
+	masked func(rows Mem, k Register, u VecVirtual) // the same, with zeros outside of the mask k
 }
 
 var fusedKinds = []fusedKind{
@@ -42,13 +38,12 @@ var fusedKinds = []fusedKind{
 	{8, func(rows Mem, u VecVirtual) { VMOVUPD(rows, u) }, func(rows Mem, k Register, u VecVirtual) { VMOVUPD_Z(rows, k, u) }},
 }
 
-// at is the rows of a column that are at the offset, which counts 4 bytes per row,
-// and skip rows.
+// at is the address of the row skip rows after the offset, which counts 4 bytes per row.
 func (f fusedKind) at(column, offset Register, skip int) Mem {
 	return Mem{Base: column, Index: offset, Scale: uint8(f.size / 4), Disp: f.size * skip}
 }
 
-// sources gives the addresses of h columns' stretches, sharing one offset.
+// sources returns the addresses of h columns' stretches.
 func sources(columns Register, h int, from Register) []Register {
 	addresses := make([]Register, h)
 	for j := range addresses {
@@ -59,9 +54,8 @@ func sources(columns Register, h int, from Register) []Register {
 	return addresses
 }
 
-// rows is a loop over the rows of a stretch, 16 at a time, the last ones under
-// masks. Its body does 8 rows; column makes a column of
-// the tile.
+// rows loops over the rows of a stretch, 16 at a time, the last ones under masks. Its
+// body processes 8 rows of each column, which column packs.
 func (f fusedKind) rows(h int, tile Register, body func(offset Register, half int, column func(r int) VecVirtual)) {
 	columns := sources(pointer("columns"), h, pointer("from"))
 	origin := pointer("origin")
@@ -104,7 +98,7 @@ func (f fusedKind) rows(h int, tile Register, body func(offset Register, half in
 	Label("sums")
 }
 
-// inTile is where 8 rows of a column of a tile are. The offset counts 4 bytes per row.
+// inTile is the address of 8 rows of a tile's column. The offset counts 4 bytes per row.
 func inTile(tile Register, column int, offset Register, half int) Mem {
 	return Mem{Base: tile, Index: offset, Scale: 2, Disp: column*tileStride + 8*lanes*half}
 }

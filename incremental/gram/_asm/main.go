@@ -1,8 +1,7 @@
-// Command asm writes the assembly of package gram: go generate runs it.
+// Command asm writes the assembly of package gram. go generate runs it.
 //
-// Every routine is one small loop around a register-blocked body, so the
-// generator is written as the loops are read: a body is a Go function over
-// registers, and sizes are loops of the generator.
+// Every routine is a small loop around a register-blocked body. A body is a Go function
+// over registers, and the generator loops over sizes.
 package main
 
 import (
@@ -14,7 +13,7 @@ import (
 	. "github.com/mmcloughlin/avo/reg"
 )
 
-// What the package and its assembly agree on; the package's tests compare.
+// These constants must match those of the package; its tests compare them.
 const (
 	lanes      = 8
 	stretch    = 256

@@ -11,13 +11,13 @@ import (
 
 type load = func(address Mem, v VecVirtual)
 
-// kinds says how a vector of numbers of each kind becomes float64; integers go
-// through the narrowest type that has a conversion, all of them rounding to nearest.
+// kinds lists how a vector of each kind becomes float64. Integers pass through the
+// narrowest type with a conversion. All conversions round to nearest.
 var kinds = []struct {
 	name string
 	size int
 	load load
-	avx2 load // if AVX2 lacks that conversion
+	avx2 load // where AVX2 lacks the conversion
 }{
 	{"Float32", 4, func(a Mem, v VecVirtual) { VCVTPS2PD(a, v) }, nil},
 	{"Float64", 8, func(a Mem, v VecVirtual) { VMOVUPD(a, v) }, nil},
@@ -43,10 +43,10 @@ func widened(extend func(...Op)) load {
 	}
 }
 
-// inHalves converts 64-bit integers: under the exponents of 2⁵² and 2⁸⁴ the lower
-// half l is the number 2⁵²+l and the upper half h is 2⁸⁴+2³²h. All but the last
-// addition is exact. Signed integers have been raised by 2⁶³, which is their sign
-// bit flipped.
+// inHalves converts 64-bit integers. With the exponents of 2⁵² and 2⁸⁴, the lower half l
+// is the number 2⁵²+l and the upper half h is 2⁸⁴+2³²h. All operations but the last
+// addition are exact. Signed integers are first raised by 2⁶³, which flips their sign
+// bit.
 func inHalves(read func(...Op), raised float64) load {
 	return func(address Mem, v VecVirtual) {
 		exponent := math.Float64bits(0x1p84) ^ uint64(raised)>>32
@@ -75,8 +75,8 @@ func vectorOf(x uint64) Mem {
 
 var vectors = map[string]bool{}
 
-// pack writes the routine that makes tile columns of columns of one kind, by
-// vectors from the given register file.
+// pack writes the routine that packs columns of one kind into a tile, with vectors from
+// the given register file.
 func pack(variant string, register func() VecVirtual, name string, size int, load load) {
 	function("pack"+name+variant,
 		"func(tile *float64, columns *byte, count, from int, origin *float64, groups int)",

@@ -9,13 +9,12 @@ import (
 	"streamd/incremental/decode"
 )
 
-// ErrEncoding is returned for bytes that AppendBinary has not written.
+// ErrEncoding reports bytes that AppendBinary has not written.
 var ErrEncoding = errors.New("not the encoding of a basis")
 
-// AppendBinary appends the map's canonical encoding: the kernel's text, n, t, 1
-// where the map is scaled and 0 elsewhere, then μ and σ of a scaled one, and the
-// points. Counts and the length of the text are uvarints, all other numbers
-// float64, little endian.
+// AppendBinary appends the map's canonical encoding: the kernel's text, n, t, 1 for a
+// scaled map and 0 otherwise, μ and σ of a scaled map, and the points. Counts and the
+// length of the text are uvarints, all other numbers float64, little endian.
 func (m *Map) AppendBinary(b []byte) []byte {
 	kernel := m.kernel.String()
 	b = binary.AppendUvarint(b, uint64(len(kernel)))
@@ -35,11 +34,12 @@ func (m *Map) AppendBinary(b []byte) []byte {
 	return b
 }
 
-// Digest is SHA-256 over the encoding: maps of the same digest give the same
+// Digest is SHA-256 over the encoding. Maps of the same digest compute the same
 // coordinates, bit for bit.
 func (m *Map) Digest() [sha256.Size]byte { return sha256.Sum256(m.AppendBinary(nil)) }
 
-// DecodeMap reads what AppendBinary wrote, and nothing else.
+// DecodeMap decodes the output of AppendBinary. It fails with ErrEncoding on everything
+// else.
 func DecodeMap(b []byte) (*Map, error) {
 	d := decode.Reader{Rest: b}
 	text := d.Text()
@@ -49,7 +49,7 @@ func DecodeMap(b []byte) (*Map, error) {
 		return nil, ErrEncoding
 	}
 	points := t + 2*int(scaled)
-	// Neither product overflows: both factors are below the bytes' number.
+	// Neither product overflows: both factors are below the number of bytes.
 	if len(d.Rest)%(8*n) != 0 || len(d.Rest)/(8*n) != points {
 		return nil, ErrEncoding
 	}

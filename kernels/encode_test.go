@@ -33,8 +33,8 @@ func encoded(t testing.TB) [][]byte {
 	return all
 }
 
-// Every map is read back as it was, all have digests of their own, and what is
-// cut short or has something behind it is refused.
+// Every map decodes to itself and has a digest of its own. Truncated encodings and
+// trailing bytes are refused.
 func TestEncoding(t *testing.T) {
 	digests := map[[32]byte]bool{}
 	all := encoded(t)
@@ -67,7 +67,7 @@ func FuzzDecodeMap(f *testing.F) {
 		if err != nil {
 			return
 		}
-		// A map has one encoding, but for −0, which is read as 0.
+		// A map has one encoding, except that −0 decodes to 0.
 		again := m.AppendBinary(nil)
 		same := len(again) == len(b)
 		for i := range min(len(again), len(b)) {

@@ -3,14 +3,13 @@ package kernels
 import "math"
 
 const (
-	// smallest is the least magnitude that exact sums take.
+	// smallest is the least magnitude that exact sums can add.
 	smallest = 0x1p-149
-	// cutoff is where the exponential becomes 0: a whole number just above
-	// that of smallest, ln 2^-149 = −103.3.
+	// The exponential is 0 below cutoff, a whole number above ln smallest = −103.3.
 	cutoff = -100
 
-	// toInteger, added and taken away again, rounds to the nearest integer,
-	// and leaves it in the low bits of the sum.
+	// Adding and subtracting toInteger rounds to the nearest integer, which is in the
+	// low bits of the sum.
 	toInteger = 3 << 51
 
 	log2e = 1.44269504088896340735992468100189214
@@ -20,14 +19,14 @@ const (
 	ln2Low  = 0x1.abc9e3b39803fp-56
 )
 
-// taylor holds 1/k! from k = 13 down to 2. On |r| ≤ ln2/2 the terms left out
-// are below 2^-57.
+// taylor holds 1/k! from k = 13 down to 2. For |r| ≤ ln2/2 the omitted terms are below
+// 2^-57.
 var taylor = [...]float64{
 	1. / 6227020800, 1. / 479001600, 1. / 39916800, 1. / 3628800, 1. / 362880, 1. / 40320,
 	1. / 5040, 1. / 720, 1. / 120, 1. / 24, 1. / 6, 1. / 2,
 }
 
-// reduce gives k and p with exp(y) = 2^k (1 + p) for y from −2^20 to 0, and
+// reduce returns k and p with exp(y) = 2^k (1 + p) for y from −2^20 to 0, and
 // |p| ≤ √2 − 1 up to rounding. The low bits of shifted are those of k.
 func reduce(y float64) (shifted, k, p float64) {
 	shifted = math.FMA(y, log2e, toInteger)

@@ -9,8 +9,8 @@ import (
 	"unsafe"
 )
 
-// guarded gives memory for so many numbers between pages that can be neither read nor
-// written: one number too many at its end, or at its beginning, is a fault.
+// guarded returns memory for so many numbers between inaccessible pages: one number too
+// many at either end is a fault.
 func guarded(t *testing.T, numbers int) func(count int, atEnd bool) []float64 {
 	t.Helper()
 	page := syscall.Getpagesize()
@@ -34,8 +34,8 @@ func guarded(t *testing.T, numbers int) func(count int, atEnd bool) []float64 {
 	}
 }
 
-// The routines touch the rows, points and results that they are given and nothing
-// beside them, for every number of rows and points that their loops tell apart.
+// The routines access only their rows, points and results, for every number of rows and
+// points that their loops distinguish.
 func TestNothingBeyondItsOperandsIsTouched(t *testing.T) {
 	const most = 1000 // numbers of an operand, or more
 	r := rand.New(rand.NewPCG(12, 12))

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// MaxDegree bounds the degree of a polynomial kernel: beyond it the values of
+// MaxDegree bounds the degree of a polynomial kernel. With a higher degree the values of
 // ordinary data leave every useful range.
 const MaxDegree = 32
 
@@ -69,19 +69,18 @@ func checkLine(name string, a, b float64) error {
 	return nil
 }
 
-// Radial says whether K(x, z) depends on ‖x−z‖² (the Gaussian) rather than on
-// x'z.
+// Radial reports whether K(x, z) is a function of ‖x−z‖² (the Gaussian) instead of x'z.
 func (k Kernel) Radial() bool { return k.form == gaussian }
 
-// Semidefinite says whether K(Z, Z) is positive semidefinite for all Z: K is an
-// inner product, and w'K(Z, Z)w a size. The sigmoid is not, nor is a polynomial
+// Semidefinite reports whether K(Z, Z) is positive semidefinite for all Z, so that K is
+// an inner product and w'K(Z, Z)w a squared norm. The sigmoid is not, nor is a polynomial
 // with a negative a or b.
 func (k Kernel) Semidefinite() bool {
 	return k.form == linear || k.form == gaussian || k.form == polynomial && k.a > 0 && k.b >= 0
 }
 
-// Argument is the number s that K is a function of: ‖x−z‖² or x'z. It panics
-// when x and z differ in length.
+// Argument is the argument s of K as a function: ‖x−z‖² or x'z. It panics when x and z
+// differ in length.
 func (k Kernel) Argument(x, z []float64) float64 {
 	if len(x) != len(z) {
 		panic(fmt.Sprintf("kernels: points of %d and %d features", len(x), len(z)))
@@ -122,8 +121,8 @@ func (k Kernel) Value(s float64) float64 {
 	return v
 }
 
-// ValueAndDerivative is K and dK/ds at the argument s. With it the derivatives
-// with respect to the point z are
+// ValueAndDerivative is K and dK/ds at the argument s. The derivatives with respect to
+// the point z are
 //
 //	∂K(x, z)/∂z = dK/ds · 2(z − x)   for a radial kernel,   dK/ds · x   otherwise.
 func (k Kernel) ValueAndDerivative(s float64) (value, derivative float64) {
@@ -170,9 +169,8 @@ func (k Kernel) String() string {
 	return "linear"
 }
 
-// Parse reads the text form of a kernel: the name and all its parameters, in
-// the order that String writes them and without spaces. A number may be written
-// in any decimal form; what String gives is read back to the same Kernel.
+// Parse reads the text form of a kernel: the name and all its parameters, in the order of
+// String and without spaces. Numbers may have any decimal form. Parse inverts String.
 func Parse(text string) (Kernel, error) {
 	name, rest, parameters := strings.Cut(text, "(")
 	p := parser{text: text, rest: rest}
@@ -216,10 +214,10 @@ func Parse(text string) (Kernel, error) {
 	return k, nil
 }
 
-// MarshalText gives String.
+// MarshalText is String.
 func (k Kernel) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
 
-// UnmarshalText reads what Parse does.
+// UnmarshalText is Parse.
 func (k *Kernel) UnmarshalText(text []byte) error {
 	parsed, err := Parse(string(text))
 	if err == nil {
@@ -228,7 +226,7 @@ func (k *Kernel) UnmarshalText(text []byte) error {
 	return err
 }
 
-// parser reads a list of name=value; after a fault all it gives is zero.
+// parser reads a list of name=value. After a fault it returns zeros.
 type parser struct {
 	text, rest string
 	err        error

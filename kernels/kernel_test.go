@@ -20,8 +20,8 @@ func must(k Kernel, err error) Kernel {
 	return k
 }
 
-// everyKernel has each form, with parameters that keep points of ordinary size
-// away from saturation.
+// everyKernel has each form, with parameters that do not saturate for points of ordinary
+// size.
 var everyKernel = []Kernel{
 	Linear(),
 	must(Gaussian(0.07)),
@@ -149,7 +149,7 @@ func TestParametersThatAreRefused(t *testing.T) {
 	}
 }
 
-// The values are those of the formulas, in the standard library's functions.
+// The values agree with the formulas in functions of the standard library.
 func TestValuesAreThoseOfTheFormulas(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	for range 1000 {
@@ -183,7 +183,7 @@ func point(r *rand.Rand, n int) []float64 {
 	return x
 }
 
-// Derivatives with respect to z, against differences of fourth order.
+// Derivatives with respect to z agree with finite differences of fourth order.
 func TestDerivativesAreThoseOfFiniteDifferences(t *testing.T) {
 	const h = 1e-3
 	r := rand.New(rand.NewPCG(2, 2))
@@ -211,7 +211,7 @@ func TestDerivativesAreThoseOfFiniteDifferences(t *testing.T) {
 }
 
 func TestMedianGamma(t *testing.T) {
-	// Squared distances 1, 4 and 9; the duplicate has none but 0 to its twin.
+	// The squared distances are 1, 4 and 9. The duplicate's distance of 0 does not count.
 	line := gram.ColumnOf([]float32{0, 1, 3, 3})
 	gamma, err := MedianGamma([]gram.Column{line})
 	if err != nil || gamma != 1./4 {
@@ -227,8 +227,8 @@ func TestMedianGamma(t *testing.T) {
 			t.Errorf("%d columns without a distance: %v, %v", len(columns), gamma, err)
 		}
 	}
-	// Of n standard normals, ‖x−x'‖²/2 is a χ² of n degrees, with a median of
-	// about n(1−2/(9n))³; and distances that are c times as long want γ/c².
+	// For n standard normals ‖x−x'‖²/2 is χ² with n degrees of freedom, with a median
+	// of about n(1−2/(9n))³. Distances that are c times as long give γ/c².
 	r := rand.New(rand.NewPCG(3, 3))
 	const n, m = 20, 5000
 	columns, wider := make([]gram.Column, n), make([]gram.Column, n)

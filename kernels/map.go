@@ -20,8 +20,8 @@ type Map struct {
 	mean, scale, inverse []float64 // of Scaled; nil otherwise
 }
 
-// NewMap makes the map of the points z, one after the other, of n features
-// each. It fails when there is no point, or one that is not finite; z is copied.
+// NewMap returns the map of the points z, one after the other, of n features each. It
+// fails when there is no point, or one that is not finite. z is copied.
 func NewMap(k Kernel, n int, z []float64) (*Map, error) {
 	if n < 1 || len(z) == 0 || len(z)%n != 0 {
 		return nil, fmt.Errorf("basis: %d numbers are not points of %d features", len(z), n)
@@ -33,15 +33,14 @@ func NewMap(k Kernel, n int, z []float64) (*Map, error) {
 	}
 	z = slices.Clone(z)
 	for i := range z {
-		z[i] += 0 // −0 is 0, so that equal points have one digest
+		z[i] += 0 // −0 becomes 0, so that equal points have one digest
 	}
 	return &Map{kernel: k, n: n, t: len(z) / n, z: z}, nil
 }
 
-// Scaled gives the map x → K((x − μ)/σ, Z), which takes features of different
-// units to one scale; the points of the basis are in these coordinates. It fails
-// unless every mean is finite and every σ and 1/σ is finite and positive; both
-// are copied.
+// Scaled returns the map x → K((x − μ)/σ, Z), which brings features of different units to
+// one scale. The points of the basis are in the scaled coordinates. It fails unless every
+// mean is finite and every σ and 1/σ is finite and positive. Both slices are copied.
 func (m *Map) Scaled(mean, scale []float64) (*Map, error) {
 	if len(mean) != m.n || len(scale) != m.n {
 		return nil, fmt.Errorf("basis: %d means and %d scales of %d features", len(mean), len(scale), m.n)
@@ -58,8 +57,8 @@ func (m *Map) Scaled(mean, scale []float64) (*Map, error) {
 	return &scaled, nil
 }
 
-// Scaling is μ and σ of a map made by Scaled, not to be written to; nil for
-// others.
+// Scaling returns μ and σ of a map made by Scaled, and nil for others. They must not be
+// written to.
 func (m *Map) Scaling() (mean, scale []float64) { return m.mean, m.scale }
 
 // Gram is K(Z, Z), the packed lower triangle of t×t numbers.
@@ -88,12 +87,12 @@ func (m *Map) Names() []string {
 	return names
 }
 
-// Point is point i of the basis, not to be written to.
+// Point is point i of the basis. It must not be written to.
 func (m *Map) Point(i int) []float64 { return m.z[i*m.n:][:m.n:m.n] }
 
 const (
 	lanes    = 8       // rows that are computed together
-	tileSize = 1 << 15 // numbers of a tile, at most, unless lanes rows are more
+	tileSize = 1 << 15 // largest number of numbers in a tile of more than lanes rows
 )
 
 // A Mapper applies a Map to blocks. It keeps working memory, 8 bytes for each
@@ -106,12 +105,12 @@ type Mapper struct {
 	columns []gram.Column
 }
 
-// A variant is one implementation. All give the same bits. tile holds n
-// columns, pitch numbers apart, of rows numbers, a multiple of lanes; z the
-// points. The results for point i go to out[i·stride:].
+// A variant is one implementation. All variants compute the same bits. tile holds n
+// columns, pitch numbers apart, of rows numbers, a multiple of lanes. z holds the points.
+// The results for point i go to out[i·stride:].
 type variant struct {
 	name string
-	// missing names what the variant needs and the processor lacks.
+	// missing names a feature that the variant needs and the processor lacks.
 	missing string
 	// squares computes ‖x−z‖², products x'z.
 	squares, products func(out []float64, stride int, tile []float64, pitch int, z []float64, n, rows int)
@@ -121,15 +120,15 @@ type variant struct {
 
 var reference = variant{name: "reference", squares: squares, products: products, gaussian: gaussianAll}
 
-// NewMapper makes a Mapper for m.
+// NewMapper returns a Mapper for m.
 func NewMapper(m *Map) *Mapper {
 	return &Mapper{m: m, variant: fastest, columns: make([]gram.Column, m.t)}
 }
 
-// Map computes K(x, Z) for the rows of n columns and gives t columns of float64,
-// valid until the next call. A row with a number that is NaN or infinite, or too
-// large to be squared, has NaN in all coordinates. It panics when there are not
-// n columns of the same length.
+// Map computes K(x, Z) for the rows of n columns and returns t columns of float64,
+// valid until the next call. A row with a number that is NaN or infinite, or too large
+// to be squared, has NaN in all coordinates. Map panics unless there are n columns of the
+// same length.
 //
 // The cost is rows·t·n multiply-adds and, for a Gaussian, rows·t exponentials.
 func (p *Mapper) Map(columns []gram.Column) []gram.Column {
@@ -137,8 +136,8 @@ func (p *Mapper) Map(columns []gram.Column) []gram.Column {
 	return out
 }
 
-// MapContext is Map that gives up when ctx ends, with its cause. It looks at ctx once
-// in a tile of rows.
+// MapContext is Map that stops when ctx ends and returns its cause. It checks ctx once
+// per tile of rows.
 func (p *Mapper) MapContext(ctx context.Context, columns []gram.Column) ([]gram.Column, error) {
 	m := p.m
 	if len(columns) != m.n {
@@ -193,8 +192,7 @@ func (p *Mapper) MapContext(ctx context.Context, columns []gram.Column) ([]gram.
 	return p.columns, nil
 }
 
-// squares is the specification of every faster variant, as are products and
-// gaussianAll.
+// squares, products and gaussianAll are the specification of every faster variant.
 func squares(out []float64, stride int, tile []float64, pitch int, z []float64, n, rows int) {
 	for i := 0; i*n < len(z); i++ {
 		o := out[i*stride:][:rows]
@@ -237,7 +235,7 @@ func gaussianAll(v []float64, gamma float64) {
 	}
 }
 
-// grow makes s of length n; what is in it is not kept.
+// grow returns s with length n and undefined contents.
 func grow(s []float64, n int) []float64 {
 	if cap(s) < n {
 		return make([]float64, n)

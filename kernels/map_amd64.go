@@ -21,7 +21,7 @@ var (
 		products: inBlocks(products1AVX512, products2AVX512, products3AVX512, products4AVX512),
 		gaussian: func(v []float64, gamma float64) { gaussianAVX512(&v[0], len(v), -gamma) },
 	}
-	// variants are slower to faster.
+	// variants are in order of speed, the slowest first.
 	variants = []*variant{&reference, &avx2, &avx512}
 	fastest  = pick()
 )
@@ -50,8 +50,8 @@ func pick() *variant {
 	return best
 }
 
-// inBlocks takes points in blocks of as many as there are routines; the routine
-// at i is for i+1 points.
+// inBlocks processes points in blocks of as many as there are routines. The routine at i
+// is for i+1 points.
 func inBlocks(routines ...func(out *float64, stride int, tile *float64, pitch int, z *float64, n, rows int)) func([]float64, int, []float64, int, []float64, int, int) {
 	return func(out []float64, stride int, tile []float64, pitch int, z []float64, n, rows int) {
 		points := len(z) / n

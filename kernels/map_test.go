@@ -16,7 +16,7 @@ import (
 	"streamd/incremental/gram"
 )
 
-// The variants that this processor can run; which ones it cannot is logged.
+// runnable returns the variants that this processor can run, and logs the others.
 func runnable(t testing.TB) []*variant {
 	t.Helper()
 	var some []*variant
@@ -30,7 +30,7 @@ func runnable(t testing.TB) []*variant {
 	return some
 }
 
-// With STREAMD_REQUIRE_VARIANTS set a variant that cannot be tested is a failure.
+// With STREAMD_REQUIRE_VARIANTS set, a variant that cannot be tested is a failure.
 func TestEveryVariantIsTested(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.name, func(t *testing.T) {
@@ -45,7 +45,7 @@ func TestEveryVariantIsTested(t *testing.T) {
 	}
 }
 
-// columnsOf makes n columns of m numbers, of several kinds and layouts.
+// columnsOf returns n columns of m numbers, of several kinds and layouts.
 func columnsOf(r *rand.Rand, n, m int) []gram.Column {
 	columns := make([]gram.Column, n)
 	for j := range columns {
@@ -79,8 +79,8 @@ func rowOf(columns []gram.Column, i int) []float64 {
 	return x
 }
 
-// Every coordinate of every row has the bits of the kernel of two points,
-// wherever the row lies in blocks and tiles.
+// Every coordinate has the bits of the kernel of two points, wherever the row is in a
+// block and a tile.
 func TestEveryVariantGivesTheKernelsBits(t *testing.T) {
 	r := rand.New(rand.NewPCG(4, 4))
 	rows := []int{0, 1, 7, 8, 9, 31, 32, 33, gram.TileRows - 1, gram.TileRows, gram.TileRows + 1, 2*gram.TileRows + 13}
@@ -120,8 +120,8 @@ func TestEveryVariantGivesTheKernelsBits(t *testing.T) {
 	}
 }
 
-// The coordinates have these bits on every processor: rows that are summed on
-// different ones are of one model.
+// The coordinates have these bits on every processor, because different processors sum
+// rows of one model.
 func TestBitsOnEveryProcessor(t *testing.T) {
 	r := rand.New(rand.NewPCG(91, 92))
 	const n, points, rows = 7, 9, 100
@@ -154,8 +154,8 @@ func TestBitsOnEveryProcessor(t *testing.T) {
 	}
 }
 
-// The exponentials over the whole range, beyond its ends, and of what is no
-// number.
+// Exponentials have the reference's bits over the whole range, beyond its ends, and for
+// NaN.
 func TestEveryVariantGivesTheExponentialsBits(t *testing.T) {
 	r := rand.New(rand.NewPCG(9, 9))
 	s := make([]float64, 1<<14)
@@ -175,8 +175,8 @@ func TestEveryVariantGivesTheExponentialsBits(t *testing.T) {
 	}
 }
 
-// A number that cannot be used is NaN in every coordinate, also of kernels that
-// are bounded, and only in its row.
+// An unusable number makes every coordinate of its row NaN, even for bounded kernels, and
+// affects no other row.
 func TestUnusableNumbersAreNotHidden(t *testing.T) {
 	for _, k := range everyKernel {
 		m, err := NewMap(k, 3, []float64{0, 0, 0, 1, 2, 3, -1, 1, 2})
@@ -202,8 +202,7 @@ func TestUnusableNumbersAreNotHidden(t *testing.T) {
 	}
 }
 
-// What the map gives, exact sums take: also coordinates that are next to
-// nothing.
+// Exact sums can add every coordinate, however small.
 func TestSumsTakeEveryCoordinate(t *testing.T) {
 	const rows = 400
 	x := make([]float64, rows)
@@ -212,7 +211,7 @@ func TestSumsTakeEveryCoordinate(t *testing.T) {
 	}
 	far := make([]float64, rows)
 	for i := range far {
-		far[i] = float64(i) // squares that take the Gaussian from 1 to nothing
+		far[i] = float64(i) // the Gaussian falls from 1 to 0
 	}
 	zero := false
 	for _, k := range append(everyKernel, must(Gaussian(0.01)), must(Sigmoid(1, 0))) {
@@ -240,7 +239,7 @@ func TestSumsTakeEveryCoordinate(t *testing.T) {
 	}
 }
 
-// Points that are near each other and far from zero keep their digits.
+// MapContext stops when ctx ends and returns its cause.
 func TestMapGivesUp(t *testing.T) {
 	m, err := NewMap(must(Gaussian(1)), 1, []float64{0, 1})
 	if err != nil {
@@ -258,6 +257,7 @@ func TestMapGivesUp(t *testing.T) {
 	}
 }
 
+// Points that are near each other and far from zero keep their digits.
 func TestNearPointsFarFromZero(t *testing.T) {
 	const n = 16
 	r := rand.New(rand.NewPCG(5, 5))
@@ -278,7 +278,7 @@ func TestNearPointsFarFromZero(t *testing.T) {
 	}
 }
 
-// bigExp is exp(y) to some 150 bits.
+// bigExp is exp(y) to about 150 bits.
 func bigExp(y *big.Float) *big.Float {
 	const halvings = 12
 	r := new(big.Float).SetPrec(200).SetMantExp(y, -halvings)
@@ -374,8 +374,8 @@ func TestBasesThatAreRefused(t *testing.T) {
 	}
 }
 
-// Rows per second in t coordinates: the map alone, and with the summary of two
-// classes; beside them the summary of the rows as they are.
+// BenchmarkMap measures rows per second in t coordinates, for the map alone and with the
+// summary of two classes, and the summary of the features for comparison.
 func BenchmarkMap(b *testing.B) {
 	for _, size := range []struct{ n, t int }{{2, 40}, {10, 10}, {32, 32}, {100, 100}, {256, 28}, {256, 100}} {
 		m := max(1<<22/(size.n+size.t)/gram.TileRows, 1) * gram.TileRows

@@ -11,7 +11,7 @@ import (
 	"streamd/incremental/gram"
 )
 
-// A scaled map has the bits of the map of scaled rows.
+// A scaled map and the map of scaled rows give the same bits.
 func TestScaledIsTheMapOfScaledRows(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 1))
 	for _, n := range []int{1, 3, 130} {
@@ -71,8 +71,8 @@ func TestScalingsThatAreRefused(t *testing.T) {
 	}
 }
 
-// K(Z, Z) is the map of the points themselves, and of a semidefinite kernel has
-// no eigenvalue below zero; others can have one.
+// K(Z, Z) is the map of the points themselves. It has no negative eigenvalue if the kernel
+// is semidefinite, and can have one otherwise.
 func TestGram(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 2))
 	const n, points = 2, 12

@@ -7,11 +7,11 @@ import (
 	"streamd/incremental/gram"
 )
 
-// medianRows is the number of rows whose pairs MedianGamma looks at: their
-// 130,816 distances put the median's standard error near a hundredth.
+// MedianGamma uses the pairs of medianRows rows. Their 130,816 distances make the
+// median's standard error about a hundredth.
 const medianRows = 512
 
-// ErrOnePoint is returned where all rows that were looked at are one point.
+// ErrOnePoint reports that all rows used are the same point.
 var ErrOnePoint = errors.New("the rows looked at are all the same point, so there is no distance to read gamma off")
 
 // MedianGamma is the median heuristic for the Gaussian kernel: γ = 1/median of

@@ -1,4 +1,4 @@
-// Command asm writes the assembly of package kernels: go generate runs it.
+// Command asm writes the assembly of package kernels. go generate runs it.
 package main
 
 import (
@@ -11,16 +11,16 @@ import (
 	. "github.com/mmcloughlin/avo/reg"
 )
 
-// A width is an instruction set: its vectors and how many points are taken
-// together, each with a few vectors of rows: the accumulators, as many vectors
-// of rows, a coefficient and a difference have to be in registers.
+// A width is an instruction set. A few points are processed together, each with a few
+// vectors of rows. The accumulators, the vectors of rows, a coefficient and a difference
+// must fit the registers.
 type width struct {
 	name   string
 	vector func() VecVirtual
 	bytes  int
 	points int
-	// The vectors of rows of the main loop and of the one for what is left,
-	// which is eight rows.
+	// The vectors of rows of the main loop, and of the loop for the remaining groups
+	// of eight rows.
 	many, few int
 }
 
@@ -136,7 +136,7 @@ and %d points of n features, n above 0.`, what, points)
 	RET()
 }
 
-// What the exponential needs, a vector of eight of each.
+// The constants of the exponential, a vector of eight of each.
 const (
 	log2e = iota
 	toInteger
@@ -216,7 +216,7 @@ func gaussian(w width) {
 		VCMPPD(Imm(notLess), constant(cutoff), y, keep)
 		VANDPD(keep, q, q)
 	}
-	// NaN where s is infinite or NaN, else nothing.
+	// s − s is NaN if s is infinite or NaN, and 0 otherwise.
 	VSUBPD(s, s, s)
 	VADDPD(s, q, q)
 	VMOVUPD(q, Mem{Base: v})

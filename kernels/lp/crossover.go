@@ -13,67 +13,65 @@ import (
 
 const (
 	// refactorEvery is the number of pivots after which the inverse of the
-	// basis is computed anew.
+	// basis is recomputed.
 	refactorEvery = 64
-	// independent is the least part of a row that must be left after
-	// elimination by the rows of a basis for it to join them.
+	// independent is the least part of a row that elimination by the rows of a basis
+	// must leave for the row to join them.
 	independent = 1e-7
-	// rounding is a bound of the relative error of a sum, but for
-	// ill-conditioned bases; what these add to it is found by descends.
+	// rounding bounds the relative error of a sum for well-conditioned bases. Larger
+	// errors are detected by descends.
 	rounding = 1e-14
-	// pivotTolerance is the least change of a term per unit of direction for
-	// the direction to depend on it.
+	// A term that changes by less than pivotTolerance per unit of direction counts as
+	// constant along it.
 	pivotTolerance = 1e-9
-	// pettyPivots is the number of pivots whose gain is of the order of rounding.
+	// pettyPivots is the allowed number of pivots whose gain is of the order of rounding.
 	pettyPivots = 50
-	// emptySteps is the number of steps of no length in a row that are a sign of
-	// a cycle rather than of a few ties.
+	// emptySteps consecutive steps of no length indicate a cycle rather than ties.
 	emptySteps = 20
 	// shift is the size of the perturbation that ends a run of empty steps.
 	shift = 1e-6
 )
 
-// A vertex is the state of the simplex method: a basis of n terms, whose
-// residuals b − a'x are zero. The other terms' dual variables are at one of
-// their bounds: at hi where the residual is positive, at lo where it is
-// negative. The basic ones' then follow from A'β = f, and the vertex is optimal
-// when these are within their bounds. If one is not, x moves along the edge on
-// which its term alone changes, past as many kinks of the objective as it
-// pays: to the minimum along the edge, where another term becomes basic. For
-// the dual program this is the bounded dual simplex method with the long-step
-// rule (Maros 2003), with the exact steepest edge.
+// A vertex is the state of the simplex method. The residuals b − a'x of a basis of n
+// terms are zero. The dual variables of all other terms are at one of their bounds: at hi
+// if the residual is positive, at lo if it is negative. The basic dual variables follow
+// from A'β = f, and the vertex is optimal when they are within their bounds. If one is
+// not, x moves along the edge on which, of the basis, only its term changes. It passes
+// kinks of the objective up to the minimum along the edge, where another term becomes
+// basic. For the dual program this is the bounded dual simplex method with the long-step
+// rule (Maros 2003) and the exact steepest edge.
 type vertex struct {
 	*solver
 	basis []int
 	basic []bool
-	// inverse is that of the matrix of the basis' rows, transposed: row i
-	// is the direction in which term basis[i] alone changes, by 1.
+	// inverse is the transposed inverse of the matrix of the basis' rows. Row i is
+	// the direction in which term basis[i] changes by 1 and the others do not.
 	inverse *mat.Dense
 	g       []float64 // f − A_N'β_N
 	eta     []float64
 	along   []float64 // Aη
 	row     []float64
-	found   [][]kink        // the kinks along η, of each range of terms
-	kinks   []kink          // of all
-	taken   []kink          // those that search took, in their order
+	found   [][]kink        // the kinks along η, for each range of terms
+	kinks   []kink          // all kinks along η
+	taken   []kink          // the kinks that search has taken, in their order
 	edge    float64         // max |η|
-	shifts  map[int]float64 // what has been added to b
+	shifts  map[int]float64 // perturbations of b
 	hard    float64         // |β| of a hard row that is missed
-	noise   []float64       // what rounding may make of each place's dual variable
-	floor   map[int]float64 // of noise, for terms that were forgiven
-	size    float64         // Σ|β| of the terms that have gone into g
+	noise   []float64       // the rounding error of each basic dual variable
+	floor   map[int]float64 // the least noise of forgiven terms
+	size    float64         // Σ|β| of the terms added to g
 	fresh   int             // pivots since the inverse was computed
 }
 
-// A kink is a term whose residual becomes zero after a step of size at.
+// A kink is a term whose residual becomes zero after a step of length at.
 type kink struct {
 	at   float64
 	term int
 }
 
-// crossover turns the interior solution into a vertex, by the simplex method
-// from the basis that the interior point suggests. It is exact whatever the
-// interior point, but takes long from a bad one.
+// crossover turns the interior solution into an optimal vertex, by the simplex method
+// from the basis that the interior point suggests. A bad interior point costs time, not
+// accuracy.
 func (s *solver) crossover(ctx context.Context) error {
 	v := &vertex{
 		solver: s,
@@ -122,8 +120,8 @@ func (s *solver) crossover(ctx context.Context) error {
 			}
 			continue
 		}
-		// A tiny violation is resolved like any other, unless there is no end to
-		// them: then it is rounding that moves x along a flat edge and back.
+		// A tiny violation is resolved like any other. When there is no end to them,
+		// rounding moves x along a flat edge and back, and they are forgiven.
 		if out, width := v.violation(leaving); out <= feasibility*width {
 			if petty++; petty > pettyPivots {
 				v.forgive(leaving)
@@ -135,7 +133,7 @@ func (s *solver) crossover(ctx context.Context) error {
 		}
 		s.pivots++
 		step, ok := v.pivot(leaving)
-		if !ok && v.fresh > 0 { // it may have been rounding
+		if !ok && v.fresh > 0 { // perhaps because of rounding
 			if err := v.refactor(); err != nil {
 				return err
 			}
@@ -165,10 +163,9 @@ func (s *solver) crossover(ctx context.Context) error {
 	}
 }
 
-// choose makes a basis of independent terms, by preference of those whose dual
-// variables are far from their bounds, relative to their residuals: at an
-// optimal vertex these are the terms that have neither. Unit terms, which span
-// everything, fill what is missing.
+// choose chooses a basis of independent terms. It prefers dual variables that are far
+// from their bounds relative to their residuals, because at an optimal vertex basic terms
+// have zero residuals. Unit terms, which span the space, complete the basis.
 func (v *vertex) choose() {
 	s, n := v.solver, v.n
 	v.a.over(v.a.ranges(), func(c int) { v.a.mul(v.residual, c, s.x) })
@@ -232,7 +229,7 @@ func (v *vertex) choose() {
 	}
 }
 
-// refactor computes everything anew from the basis.
+// refactor recomputes the vertex from the basis.
 func (v *vertex) refactor() error {
 	s, n := v.solver, v.n
 	rows := mat.NewDense(n, n, nil)
@@ -247,7 +244,7 @@ func (v *vertex) refactor() error {
 	}
 	v.inverse = mat.DenseCopyOf(inverse.T())
 	clear(s.x)
-	clear(v.eta) // the sizes of what is added up
+	clear(v.eta) // the sizes of the terms of x
 	for i, k := range v.basis {
 		b := s.b[k] + v.shifts[k]
 		for j, e := range v.inverse.RawRowView(i) {
@@ -261,7 +258,7 @@ func (v *vertex) refactor() error {
 	for i := range v.basis {
 		addTo(s.x, v.row[i], v.inverse.RawRowView(i))
 	}
-	// True zeros: of the basis, and of a vertex where more terms meet.
+	// Make zeros exact: those of the basis, and those of a vertex where more terms meet.
 	for _, k := range v.basis {
 		if k >= v.a.m && k < v.a.m+n {
 			s.x[k-v.a.m] = v.shifts[k]
@@ -302,7 +299,8 @@ func (v *vertex) refactor() error {
 	return nil
 }
 
-// side is the dual variable of term k by its residual, 0 when it is basic.
+// side is the bound at which the residual puts the dual variable of term k, or 0 if the
+// term is basic.
 func (v *vertex) side(k int) float64 {
 	lo, hi, r, beta := v.lo[k], v.hi[k], v.residual[k], v.beta[k]
 	if v.basic[k] || lo == hi {
@@ -325,8 +323,8 @@ func (v *vertex) side(k int) float64 {
 	return lo
 }
 
-// bounds are those of β_k. A hard row that is missed has β at a finite bound,
-// as if a miss had a price, until it holds.
+// bounds are the bounds of β_k. The β of a hard row that is missed has a finite bound
+// until the row holds, as if a miss had a price.
 func (v *vertex) bounds(k int) (lo, hi float64) {
 	lo, hi = v.lo[k], v.hi[k]
 	if v.basic[k] {
@@ -341,7 +339,7 @@ func (v *vertex) bounds(k int) (lo, hi float64) {
 	return lo, hi
 }
 
-// price sets the basic dual variables, and what rounding may make of each.
+// price computes the basic dual variables and their rounding errors.
 func (v *vertex) price() {
 	for i, k := range v.basis {
 		var sum, size, norm float64
@@ -356,8 +354,8 @@ func (v *vertex) price() {
 	}
 }
 
-// descends reports whether the objective falls for ever along the edge, and not
-// just by rounding.
+// descends reports whether the objective falls without end along the edge, by more than
+// rounding.
 func (v *vertex) descends() bool {
 	var slope, size float64
 	add := func(x float64) { slope += x; size += math.Abs(x) }
@@ -376,8 +374,8 @@ func (v *vertex) descends() bool {
 	return slope < -1e-12*size
 }
 
-// leaving is the place in the basis of the dual variable that is farthest out
-// of its bounds, by steepest edge; negative when none is.
+// leaving is the place in the basis of the dual variable that violates its bounds most,
+// by steepest edge, or −1.
 func (v *vertex) leaving() int {
 	best, place := 0.0, -1
 	for i := range v.basis {
@@ -393,8 +391,8 @@ func (v *vertex) leaving() int {
 	return place
 }
 
-// violation is how far the dual variable at a place is out of its bounds, and
-// how far these are apart (1 when one is missing).
+// violation is the distance of the dual variable at a place from its bounds, and the
+// width of these (1 if one is infinite).
 func (v *vertex) violation(place int) (out, width float64) {
 	k := v.basis[place]
 	lo, hi, beta := v.lo[k], v.hi[k], v.beta[k]
@@ -405,15 +403,15 @@ func (v *vertex) violation(place int) (out, width float64) {
 	return max(beta-hi, lo-beta), width
 }
 
-// forgive takes the violation at a place for rounding from now on.
+// forgive treats the violation at a place as rounding from now on.
 func (v *vertex) forgive(place int) {
 	out, _ := v.violation(place)
 	v.floor[v.basis[place]] = 2 * out
 	v.price()
 }
 
-// round puts the basic dual variables that are at a bound, or zero, but for
-// rounding exactly there, and all within their bounds.
+// round moves basic dual variables that are at a bound or at zero, up to rounding, exactly
+// there, so that all are within their bounds.
 func (v *vertex) round() {
 	for i, k := range v.basis {
 		beta, near := &v.beta[k], v.noise[i]
@@ -442,12 +440,12 @@ func (v *vertex) missed() int {
 
 func (v *vertex) slackOf(k int) float64 { return feasibility * (1 + math.Abs(v.b[k]) + maxAbs(v.x)) }
 
-// pivot moves x along the edge on which the basic term at the given place
-// changes. It reports false when the objective falls for ever there.
+// pivot moves x along the edge on which the basic term at the given place changes. It
+// reports false when the objective falls without end there.
 func (v *vertex) pivot(place int) (step float64, ok bool) {
 	s, a := v.solver, v.a
 	out := v.basis[place]
-	// The residual of the term that leaves becomes positive or negative.
+	// The residual of the leaving term becomes positive or negative.
 	sign, bound := 1.0, s.hi[out]
 	if s.beta[out] < s.lo[out] {
 		sign, bound = -1, s.lo[out]
@@ -462,7 +460,7 @@ func (v *vertex) pivot(place int) (step float64, ok bool) {
 		from, to := a.rangeOf(c)
 		found := v.found[c][:0]
 		for k := from; k < to; k++ {
-			move := v.along[k] // the residual falls so fast
+			move := v.along[k] // the decrease of the residual per step
 			if v.basic[k] || math.Abs(move) <= pivotTolerance*v.edge || s.lo[k] == s.hi[k] {
 				continue
 			}
@@ -488,7 +486,7 @@ func (v *vertex) pivot(place int) (step float64, ok bool) {
 	in := v.taken[passed].term
 	step = v.taken[passed].at
 
-	// The dual variables of the terms that were passed change sides.
+	// The dual variables of the passed terms change sides.
 	for _, c := range v.taken[:passed] {
 		k := c.term
 		to := s.lo[k]
@@ -529,12 +527,12 @@ func (v *vertex) pivot(place int) (step float64, ok bool) {
 	return step, true
 }
 
-// search takes kinks in their order along the edge, until the slope becomes
-// positive, and reports how many a step there passes; −1 if the slope never
-// does. The term after these enters the basis: of those that are as near as the
-// tolerance the one that makes the largest pivot (Harris 1973).
+// search takes kinks in their order along the edge until the slope becomes positive. It
+// returns the number of kinks that a step to there passes, or −1 if the slope stays
+// negative. The next term enters the basis: of those within the tolerance, the one with
+// the largest pivot (Harris 1973).
 func (v *vertex) search(slope, noise float64) int {
-	// The kinks that a step passes are few of many: a heap need not be sorted.
+	// A step passes few of many kinks, so a heap is faster than sorting.
 	h := v.kinks
 	flat := 1e-12*slope - noise
 	for i := len(h)/2 - 1; i >= 0; i-- {
@@ -588,8 +586,8 @@ func siftDown(h []kink, i int) {
 
 func (c kink) before(d kink) bool { return c.at < d.at || c.at == d.at && c.term < d.term }
 
-// perturb shifts the right-hand sides of the terms that are at a kink without
-// being basic away from it, so that steps are no longer empty.
+// perturb shifts the right-hand sides of nonbasic terms away from their kinks, so that
+// steps are no longer empty.
 func (v *vertex) perturb(random *rand.Rand) {
 	for k, r := range v.residual {
 		if v.basic[k] || v.lo[k] == v.hi[k] || math.Abs(r) > shift {
@@ -608,8 +606,8 @@ func (v *vertex) perturb(random *rand.Rand) {
 	}
 }
 
-// solution reads off the solution in the program's coordinates, and the gap
-// that its objective allows: the tolerance, and rounding of what cancels in it.
+// solution returns the solution in the program's coordinates, and the allowed gap: the
+// tolerance, and the rounding error of the terms that cancel in the objective.
 func (s *solver) solution(p *Program) (sol *Solution, allowed float64) {
 	a, t := s.a, s.a.t
 	x := make([]float64, s.n)

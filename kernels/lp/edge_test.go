@@ -12,7 +12,7 @@ import (
 	"streamd/incremental/gram"
 )
 
-// TestByHand is programs whose solutions are plain, zeros and all.
+// Programs with obvious solutions are solved, with exact zeros.
 func TestByHand(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -52,8 +52,7 @@ func TestByHand(t *testing.T) {
 	}
 }
 
-// tied is a program on a grid, of which many rows are the same and more are on
-// the margin at once.
+// tied returns a program on a grid, with many equal rows and even more on the margin.
 func tied(m int, nu float64) dense {
 	r := rand.New(rand.NewPCG(7, 7))
 	k, d := make([][]float64, 12), make([]float64, m)
@@ -85,7 +84,7 @@ func TestTies(t *testing.T) {
 	}
 }
 
-// TestWorkers: the solution does not depend on the number of workers.
+// The solution does not depend on the number of workers.
 func TestWorkers(t *testing.T) {
 	p := tied(9000, 1)
 	want, err := p.Solve(context.Background(), 1)
@@ -100,8 +99,7 @@ func TestWorkers(t *testing.T) {
 	}
 }
 
-// TestColumns: whatever type the columns are of and however they lie, the
-// solution is that of the same numbers as float64.
+// The solution does not depend on the type or the layout of the columns.
 func TestColumns(t *testing.T) {
 	p := tied(700, 0.5)
 	for j, v := range p.k {
@@ -175,7 +173,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestOutcomes is a program of each outcome that is not an optimum.
+// Each outcome other than an optimum is found.
 func TestOutcomes(t *testing.T) {
 	p := newDense([][]float64{{1, -1}}, []float64{1, -1}, 1)
 	p.Variables = []Variable{{}}
@@ -186,7 +184,7 @@ func TestOutcomes(t *testing.T) {
 	}
 	p.infeasible(t, s)
 
-	p.Rows[1].Bound = -1 // s = 1 is all that is left
+	p.Rows[1].Bound = -1 // only s = 1 is feasible
 	if s, err = p.Solve(context.Background(), 1); err != nil || math.Abs(s.S[0]-1) > accuracy {
 		t.Fatalf("%v, s = %v", err, s)
 	}

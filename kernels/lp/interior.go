@@ -8,18 +8,18 @@ import (
 )
 
 const (
-	// gapTolerance is the relative duality gap that a Solution has at most.
+	// gapTolerance is the largest relative duality gap of a Solution.
 	gapTolerance = 1e-8
-	// interiorGap is the one at which the interior point gives way to the
-	// crossover, in which it becomes the rounding error.
+	// interiorGap is the relative gap at which the crossover begins, which reduces
+	// it to rounding error.
 	interiorGap = 1e-9
 	// feasibility is the relative amount by which a constraint may be missed.
 	feasibility = 1e-9
-	// maxPasses is more than is of use: 15 to 80 are needed.
+	// maxPasses exceeds the 15 to 80 passes that programs need.
 	maxPasses = 150
-	// patience is the number of passes within which the gap has to halve.
+	// patience is the number of passes within which the gap must halve.
 	patience = 15
-	// boundary is the part of the way to the nearest bound that a step goes.
+	// boundary is the length of a step as a part of the way to the nearest bound.
 	boundary = 0.995
 )
 
@@ -33,7 +33,7 @@ const (
 type solver struct {
 	a         *matrix
 	n         int
-	unit      float64 // of cost: scaled costs are so many times the program's
+	unit      float64 // scaled costs are unit times the program's costs
 	f         []float64
 	b, lo, hi []float64
 	x, beta   []float64
@@ -41,7 +41,7 @@ type solver struct {
 	pivots    int
 	residual  []float64 // b − Ax
 	ray       bool      // x is a direction, not a point
-	tolerance float64   // of the residual
+	tolerance float64   // a smaller residual counts as 0
 }
 
 func newSolver(p *Program, workers int) (*solver, error) {
@@ -87,7 +87,7 @@ func newSolver(p *Program, workers int) (*solver, error) {
 			s.lo[i] = -row.Cost
 		}
 	}
-	// The greatest finite cost comes to lie in [1/2, 1).
+	// Scale the largest finite cost to [1/2, 1).
 	var top float64
 	for k, hi := range s.hi {
 		if hi != Hard {
@@ -112,7 +112,7 @@ func newSolver(p *Program, workers int) (*solver, error) {
 	return s, nil
 }
 
-// start puts β into the middle of its bounds.
+// start sets β to the middle of its bounds.
 func (s *solver) start() {
 	for k := range s.beta {
 		switch {
@@ -124,9 +124,9 @@ func (s *solver) start() {
 	}
 }
 
-// An interior holds what the interior point method needs beyond the solver:
-// with w⁺ = hi − β and w⁻ = β − lo, the multipliers p of w⁺ and q of w⁻, for
-// which the residual b − Ax should be p − q.
+// An interior is the state of the interior point method. With w⁺ = hi − β and
+// w⁻ = β − lo, p and q are the multipliers of w⁺ and w⁻. At the optimum the residual
+// b − Ax is p − q.
 type interior struct {
 	*solver
 	up, down       []float64 // w⁺, w⁻
@@ -137,22 +137,21 @@ type interior struct {
 	factor, normal []float64
 	pieces         []piece
 	first          float64 // the objective before the first step
-	best           float64 // the least gap, but for improvements by less than half
-	since          int     // the pass of that
+	best           float64 // the gap when it last halved
+	since          int     // the pass when it last halved
 }
 
-// A piece is what one range of terms contributes to the step.
+// A piece is the contribution of one range of terms to a step.
 type piece struct {
-	gap, primal, dual float64 // sums of p·w⁺ + q·w⁻, of the objectives
-	count             float64 // of complementary pairs
+	gap, primal, dual float64 // Σ p·w⁺ + q·w⁻, and the objectives
+	count             float64 // the number of complementary pairs
 	infeasible        float64 // max |b − Ax − p + q|
 	stepX, stepBeta   float64
 }
 
 // interior runs Mehrotra's predictor-corrector method (Mehrotra 1992; Nocedal
 // and Wright 2006, algorithm 14.3) until the duality gap and the residuals are
-// small, or nothing is gained any longer: the crossover then sees what is the
-// case.
+// small, or until there is no progress. The crossover then decides the outcome.
 func (s *solver) interior(ctx context.Context) error {
 	a, terms := s.a, s.a.terms()
 	in := &interior{solver: s, pieces: make([]piece, a.ranges())}
@@ -255,8 +254,8 @@ func (in *interior) converged() bool {
 	if gap := math.Abs(primal - total.dual); gap < in.best/2 {
 		in.best, in.since = gap, in.passes
 	}
-	// Where the optimum is zero the gap is measured by what it was, or by the
-	// greatest cost.
+	// If the optimum is zero, the gap is relative to the first objective and the largest
+	// cost.
 	scale := math.Abs(primal) + 1e-6*in.first + 1e-9
 	return math.Abs(primal-total.dual) <= interiorGap*scale && total.gap <= interiorGap*scale &&
 		dual <= feasibility && total.infeasible <= feasibility*(1+maxAbs(s.x))
@@ -276,14 +275,13 @@ func (in *interior) total() piece {
 	return total
 }
 
-// step goes one step: Newton's for Δx, with Θ the diagonal of
-// θ = 1/(p/w⁺ + q/w⁻), is
+// step makes one step. With Θ the diagonal of θ = 1/(p/w⁺ + q/w⁻), the Newton step solves
 //
 //	A'ΘA Δx = A'Θh − (f − A'β),   Δβ = θ(h − AΔx),
 //
-// first with h = b − Ax (which aims at a gap of zero), then with h corrected
-// for the products Δp·Δw⁺ and Δq·Δw⁻ of that direction, and centred.
-// It reports false when no step can be made any more.
+// first for h = b − Ax, which aims at a gap of zero, and then for an h that is centred
+// and corrected for the products Δp·Δw⁺ and Δq·Δw⁻ of the first direction. step reports
+// whether a step was possible.
 func (in *interior) step() bool {
 	s, a := in.solver, in.a
 	total := in.total()
@@ -292,9 +290,8 @@ func (in *interior) step() bool {
 	}
 	mu := total.gap / max(total.count, 1)
 
-	// A dual variable that is free (of a hard equality) has θ = ∞. A finite
-	// one is a proximal step, which becomes exact as the iteration converges.
-	// It goes with the weights of the others.
+	// A free dual variable (of a hard equality) has θ = ∞. A finite θ, in proportion to
+	// the others, makes a proximal step, which becomes exact as the iteration converges.
 	top := maxAbs(in.theta)
 	for k := a.m + s.n; k < a.terms(); k++ {
 		if math.IsInf(s.hi[k], 1) && math.IsInf(s.lo[k], -1) {
@@ -333,8 +330,8 @@ func (in *interior) step() bool {
 	}
 	in.forTerms(func(_ int, _ *piece, from, to int) {
 		for k := from; k < to; k++ {
-			// h = b − Ax − p + q − r⁺/w⁺ + r⁻/w⁻, where r⁺ and r⁻ are what
-			// p·w⁺ and q·w⁻ should change by. dp and dq become r⁺/w⁺, r⁻/w⁻.
+			// h = b − Ax − p + q − r⁺/w⁺ + r⁻/w⁻, where r⁺ and r⁻ are the wanted
+			// changes of p·w⁺ and q·w⁻. dp and dq become r⁺/w⁺ and r⁻/w⁻.
 			if s.lo[k] == s.hi[k] {
 				continue
 			}
@@ -365,7 +362,7 @@ func (in *interior) step() bool {
 	}
 	in.forTerms(func(_ int, _ *piece, from, to int) {
 		for k := from; k < to; k++ {
-			// h holds AΔx.
+			// h is AΔx now.
 			s.residual[k] -= alphaX * in.h[k]
 			if s.lo[k] == s.hi[k] {
 				continue
@@ -383,7 +380,7 @@ func (in *interior) step() bool {
 	return true
 }
 
-// direction solves for Δx; rhs is A'Θh. It reports whether Δx is finite.
+// direction solves for Δx, with rhs = A'Θh. It reports whether Δx is finite.
 func (in *interior) direction() bool {
 	for j := range in.dx {
 		in.dx[j] = in.rhs[j] - in.rd[j]
@@ -392,9 +389,9 @@ func (in *interior) direction() bool {
 	return finite(maxAbs(in.dx))
 }
 
-// directionOf completes the direction for range c of the terms, and measures how
-// far it leads. For the predictor the products p·w⁺ and q·w⁻ should vanish; for
-// the corrector dp and dq hold r⁺/w⁺ and r⁻/w⁻. AΔx takes h's place.
+// directionOf completes the direction for range c of the terms, and computes the longest
+// step. The predictor aims at products p·w⁺ and q·w⁻ of zero; for the corrector dp and dq
+// hold r⁺/w⁺ and r⁻/w⁻. It replaces h by AΔx.
 func (in *interior) directionOf(c int, sum *piece, from, to int, predictor bool) {
 	s := in.solver
 	in.a.mul(in.dBeta, c, in.dx)
@@ -438,9 +435,9 @@ func (in *interior) directionOf(c int, sum *piece, from, to int, predictor bool)
 	sum.stepX, sum.stepBeta = stepX, stepBeta
 }
 
-// factorise replaces factor by the Cholesky factor of A'ΘA. A pivot that is
-// rounding error belongs to a direction in which nothing changes (a column that
-// is zero, or depends on others): it becomes so large that nothing moves there.
+// factorise sets factor to the Cholesky factor of A'ΘA. A pivot that is rounding error
+// belongs to a direction without effect (a column that is zero, or depends on others).
+// It is replaced by a huge one, so that nothing moves in that direction.
 func (in *interior) factorise() {
 	l := in.factor
 	copy(l, in.normal)
@@ -497,7 +494,7 @@ func addTo(z []float64, w float64, v []float64) {
 
 func maxAbs(x []float64) (top float64) {
 	for _, v := range x {
-		top = max(top, math.Abs(v)) // NaN when one is
+		top = max(top, math.Abs(v)) // propagates NaN
 	}
 	return top
 }

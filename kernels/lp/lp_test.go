@@ -14,8 +14,8 @@ import (
 	"streamd/incremental/gram"
 )
 
-// The accuracy to which optimal conditions are checked, relative to the sizes
-// that meet in them.
+// accuracy is the tolerance of optimality conditions, relative to the sizes of their
+// terms.
 const accuracy = 1e-8
 
 // A reporter is a *testing.T or a *rapid.T.
@@ -25,7 +25,7 @@ type reporter interface {
 	Fatalf(format string, args ...any)
 }
 
-// dense is a program whose columns are at hand.
+// dense is a program with its columns.
 type dense struct {
 	*Program
 	k [][]float64 // columns
@@ -67,7 +67,7 @@ func (p dense) linear(j int) float64 {
 
 func (p dense) variables() int { return len(p.k) + 1 + len(p.Variables) }
 
-// row is the extra row k, in full.
+// row returns the extra row k with its zeros.
 func (p dense) row(k int) []float64 {
 	a := make([]float64, p.variables())
 	for _, term := range p.Rows[k].Terms {
@@ -76,8 +76,8 @@ func (p dense) row(k int) []float64 {
 	return a
 }
 
-// optimal checks feasibility of both solutions, complementarity, and that the
-// objectives are what the solution says and equal.
+// optimal checks that both solutions are feasible and complementary, and that their
+// objectives are equal and as reported.
 func (p dense) optimal(t reporter, s *Solution) {
 	t.Helper()
 	n := p.variables()
@@ -152,8 +152,8 @@ func (p dense) optimal(t reporter, s *Solution) {
 	if math.Abs(objective-dual) > accuracy*math.Abs(objective)+1e-12*size {
 		t.Errorf("objective %v, dual objective %v", objective, dual)
 	}
-	// A vertex has as many conditions that hold with equality as variables: a
-	// dual variable strictly between its bounds is basic, and so is a zero's.
+	// A vertex has at most as many basic terms as variables. A dual variable strictly
+	// between its bounds is basic.
 	between := 0
 	for i := range p.D {
 		if s.Alpha[i] > 0 && s.Alpha[i] < p.cost(i) {
@@ -174,8 +174,8 @@ func (p dense) optimal(t reporter, s *Solution) {
 	}
 }
 
-// simplex is the program solved by gonum, in standard form: x = x⁺ − x⁻, and
-// for each row two slacks. Hard rows must not be equalities.
+// simplex solves the program by gonum, in standard form: x = x⁺ − x⁻, and two slacks for
+// each row. Hard rows must not be equalities.
 func (p dense) simplex() (float64, error) {
 	n, m, rows := p.variables(), len(p.D), len(p.Rows)
 	columns := 2*n + 2*m + 2*rows
@@ -207,7 +207,7 @@ func (p dense) simplex() (float64, error) {
 	for k, extra := range p.Rows {
 		i := m + k
 		set(i, p.row(k), extra.Bound)
-		if extra.Cost == Hard { // gonum wants no column of zeros: two of −1
+		if extra.Cost == Hard { // gonum refuses a column of zeros: use −1 twice
 			a.Set(i, 2*n+2*i, -1)
 			continue
 		}
@@ -220,8 +220,8 @@ func (p dense) simplex() (float64, error) {
 	return value, err
 }
 
-// drawProgram draws a program whose numbers are small integers, or any: with
-// ties, duplicates and zeros, or without.
+// drawProgram draws a program of small integers, with ties, duplicates and zeros, or of
+// any numbers.
 func drawProgram(r *rapid.T) dense {
 	m := rapid.IntRange(0, 12).Draw(r, "m")
 	columns := rapid.IntRange(0, 4).Draw(r, "t")
@@ -292,9 +292,9 @@ func drawProgram(r *rapid.T) dense {
 	return p
 }
 
-// TestPrograms solves programs of all kinds, and checks the proof that comes
-// with each outcome: dual variables of equal objective, multipliers of the rows
-// that contradict each other, or a direction in which the objective falls.
+// Each outcome comes with its proof, for programs of all kinds: dual variables of equal
+// objective, multipliers of rows that contradict each other, or a direction in which the
+// objective falls.
 func TestPrograms(t *testing.T) {
 	outcomes := map[error]int{}
 	property := func(r *rapid.T) {
@@ -315,7 +315,7 @@ func TestPrograms(t *testing.T) {
 			r.Fatalf("%+v, K = %v", *p.Program, p.k)
 		}
 	}
-	for range 30 { // the programs are small, and 100 of them few
+	for range 30 { // the programs are small, so 100 are too few
 		rapid.Check(t, property)
 	}
 	for _, err := range []error{nil, ErrInfeasible, ErrUnbounded} {
@@ -325,7 +325,7 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
-// infeasible checks the multipliers that prove it: Σβa = 0, Σβb > 0.
+// infeasible checks the multipliers that prove infeasibility: Σβa = 0, Σβb > 0.
 func (p dense) infeasible(t reporter, s *Solution) {
 	t.Helper()
 	sum, size := make([]float64, p.variables()), 0.0
@@ -350,7 +350,7 @@ func (p dense) infeasible(t reporter, s *Solution) {
 	}
 }
 
-// unbounded checks that the objective falls along the direction for ever.
+// unbounded checks that the objective falls without end along the direction.
 func (p dense) unbounded(t reporter, s *Solution) {
 	t.Helper()
 	x := append(append(append([]float64{}, s.U...), s.Gamma), s.S...)

@@ -9,22 +9,22 @@ import (
 )
 
 const (
-	// maxChunks bounds the memory of the partial sums, of t²/2 numbers a chunk.
+	// maxChunks bounds the memory of the partial sums, t²/2 numbers per chunk.
 	maxChunks = 16
-	// chunkRows is the unit of a chunk: below some multiple of it, starting a
-	// goroutine costs more than it gains. It is a multiple of gram's tile.
+	// chunkRows divides the rows of every chunk but the last. Smaller chunks would
+	// not be worth a goroutine. It is a multiple of gram's tile.
 	chunkRows = 1024
-	// tileRows is the number of rows that a product with a vector does at a
+	// tileRows is the number of rows that a product with a vector processes at a
 	// time, so that the sums stay in the first-level cache.
 	tileRows = 512
 )
 
-// A matrix is A, the terms' rows a_k in scaled coordinates: m dense ones
-// d_i[K_i, −1, 0] first, then n unit rows, then the sparse rows of the program.
+// A matrix is A, the terms' rows a_k in scaled coordinates: first m dense rows
+// d_i[K_i, −1, 0], then n unit rows, then the sparse rows of the program.
 //
-// Rows are dealt in chunks whose bounds depend on m alone, and whatever is
-// summed over rows is summed by chunk and then over the chunks in order, so
-// that no bit depends on the number of workers.
+// The dense rows are divided into chunks whose bounds depend on m alone. Sums over rows
+// are summed by chunk, and then over the chunks in order, so that no bit depends on the
+// number of workers.
 type matrix struct {
 	columns []gram.Column
 	d       []float64
@@ -32,11 +32,11 @@ type matrix struct {
 	sparse  [][]Term
 	m, n, t int
 
-	bounds  []int // chunk c is rows bounds[c] to bounds[c+1]
+	bounds  []int // chunk c has rows bounds[c] to bounds[c+1]−1
 	workers int
 	part    []partial
 	codes   []int32
-	dh      []float64 // d∘h, the right-hand side that the Gram matrix carries
+	dh      []float64 // d∘h, a last column of the Gram matrix for the right-hand side
 }
 
 // partial is the working memory of a chunk.
@@ -74,7 +74,7 @@ func newMatrix(columns []gram.Column, d []float64, n int, sparse [][]Term, worke
 	return a, a.setScale()
 }
 
-// setScale makes the greatest number of each scaled column lie in (1/2, 1].
+// setScale scales each column to a largest magnitude in (1/2, 1].
 func (a *matrix) setScale() error {
 	largest := make([]float64, a.n)
 	err := parallel.For(a.workers, a.t, func(j int) error {
@@ -115,7 +115,7 @@ func (a *matrix) setScale() error {
 	return nil
 }
 
-// over calls do for 0 to count−1, by as many goroutines as there are workers.
+// over calls do for 0 to count−1, on up to workers goroutines.
 func (a *matrix) over(count int, do func(int)) {
 	_ = parallel.For(a.workers, count, func(i int) error {
 		do(i)
@@ -126,8 +126,8 @@ func (a *matrix) over(count int, do func(int)) {
 // terms is the number of rows of A.
 func (a *matrix) terms() int { return a.m + a.n + len(a.sparse) }
 
-// ranges is the number of pieces into which the terms fall: the chunks of the
-// dense ones, and one of the others.
+// ranges is the number of ranges of terms: the chunks of dense rows, and one range of
+// all other rows.
 func (a *matrix) ranges() int { return len(a.part) + 1 }
 
 func (a *matrix) rangeOf(c int) (from, to int) {
@@ -171,7 +171,7 @@ func (a *matrix) mulTransposed(out, y []float64) {
 	a.sumParts(out, y)
 }
 
-// transposedPart puts the share of chunk c of A'y, unscaled, into its vector.
+// transposedPart sets the vector of chunk c to its unscaled part of A'y.
 func (a *matrix) transposedPart(c int, y []float64) {
 	p := &a.part[c]
 	clear(p.vector)

@@ -62,7 +62,7 @@ func plane(seed splitMix, m int) (k [][]float64, d []float64) {
 	return k, d
 }
 
-// knowledge is a program with a knowledge set (Fung 2003, 3.15): the box
+// knowledge returns a program with a knowledge set (Fung 2003, 3.15): the box
 // −1 ≤ x ≤ 0.2, or Bx ≤ b, belongs to the positive class.
 func knowledge() dense {
 	k, d := plane(2, 400)
@@ -84,8 +84,8 @@ func knowledge() dense {
 	return p
 }
 
-// unlabelled is a program in which 200 rows are of one class or of the other
-// (Fung 2003, 5.5): each stands there with both labels.
+// unlabelled returns a program with 200 rows of unknown class (Fung 2003, 5.5), each in it
+// with both labels.
 func unlabelled() dense {
 	k, d := plane(3, 500)
 	for j := range k {
@@ -105,8 +105,7 @@ func unlabelled() dense {
 	return p
 }
 
-// TestHiGHS compares with optimal values that HiGHS 1.15.1 found:
-// python3 testdata/highs.py.
+// The optimal values are those of HiGHS 1.15.1: python3 testdata/highs.py.
 func TestHiGHS(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -131,8 +130,8 @@ func TestHiGHS(t *testing.T) {
 	}
 }
 
-// TestSimplex compares with gonum's simplex method, which cycles on degenerate
-// programs: these are not.
+// The optimal values are those of gonum's simplex method. It cycles on degenerate
+// programs, so these are not degenerate.
 func TestSimplex(t *testing.T) {
 	for seed := range uint64(60) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -179,9 +178,9 @@ func TestSimplex(t *testing.T) {
 	}
 }
 
-// BenchmarkSolve is the program of chunking-synthetic reduction at the size of
-// its last stage, LP(S, C) of González-Castaño and Meyer with |S| = 7291 and
-// |C| = 100, on points that are as hard to separate.
+// BenchmarkSolve solves a program of the size of the last stage of chunking-synthetic
+// reduction, LP(S, C) of González-Castaño and Meyer with |S| = 7291 and |C| = 100, on
+// points that are as hard to separate.
 func BenchmarkSolve(b *testing.B) {
 	const m, t, n = 7291, 100, 8
 	r := rand.New(rand.NewPCG(1, 1))

@@ -13,23 +13,23 @@ import (
 // Hard is the cost of a Row that must hold.
 var Hard = math.Inf(1)
 
-// A Program is the data of a 1-norm program: see the package's comment. Its
-// variables are numbered: u_j is j, γ is t, s_j is t+1+j.
+// A Program is the data of a 1-norm program: see the package's comment. The numbers of
+// its variables are j for u_j, t for γ, and t+1+j for s_j.
 type Program struct {
 	Columns []gram.Column // K: t columns of m finite numbers
 	D       []float64     // m labels, 1 or −1
 	Nu      float64       // ν ≥ 0
 
-	Costs     []float64  // c ≥ 0 of each row; nil: 1 each. A row of cost 0 is as if absent.
+	Costs     []float64  // c ≥ 0 of each row; nil: 1 each. A row of cost 0 is ignored.
 	Penalties []float64  // g ≥ 0 of each u_j; nil: 1 each
 	Variables []Variable // the extra variables s
 	Rows      []Row      // the extra constraints
 }
 
-// A Variable is an extra one. It is free: bounds are Rows.
+// A Variable is an extra variable. It is free; use Rows for bounds.
 type Variable struct {
-	Cost    float64 // f, of s
-	Penalty float64 // g ≥ 0, of |s|
+	Cost    float64 // f, the cost of s
+	Penalty float64 // g ≥ 0, the cost of |s|
 }
 
 // A Row is an extra constraint a'[u; γ; s] ≥ b, or = b.
@@ -37,7 +37,7 @@ type Row struct {
 	Terms []Term  // a
 	Equal bool    // = rather than ≥
 	Bound float64 // b
-	Cost  float64 // of a unit by which the constraint is missed; Hard: it must hold
+	Cost  float64 // the cost of missing the constraint by 1; Hard: it must hold
 }
 
 // A Term is one coefficient of a Row.
@@ -46,17 +46,17 @@ type Term struct {
 	Value    float64
 }
 
-// A Solution is an optimal vertex, with its certificate: a dual solution whose
-// objective is equal but for Gap.
+// A Solution is an optimal vertex with its certificate: a dual solution whose
+// objective differs only by Gap.
 type Solution struct {
 	U     []float64 // t
 	Gamma float64
 	S     []float64 // the extra variables
-	E     []float64 // m, by how much each row misses its margin
-	Slack []float64 // by how much each extra row is missed; for an equality b − a'x
+	E     []float64 // m, the amounts by which rows miss their margins
+	Slack []float64 // the amounts by which extra rows are missed; b − a'x for an equality
 
 	Alpha []float64 // m, the dual variables of the rows, 0 ≤ α ≤ νc
-	Beta  []float64 // those of the extra rows, β ≥ 0 but for equalities, |β| ≤ cost
+	Beta  []float64 // the dual variables of the extra rows, 0 ≤ β ≤ cost, or |β| ≤ cost for equalities
 
 	Objective float64
 	Gap       float64 // Objective less the dual objective
@@ -75,25 +75,24 @@ func (s *Solution) SupportVectors() int {
 	return count
 }
 
-// What Solve finds of a Program that has no solution, or none that it reaches.
+// The errors of Solve for a Program that has no solution, or none that it finds.
 var (
-	// ErrInfeasible: the Hard rows contradict each other. The Solution holds
-	// the proof in Beta, multipliers with Σβa = 0 and Σβb > 0.
+	// ErrInfeasible: the Hard rows contradict each other. Beta of the Solution
+	// is the proof: multipliers with Σβa = 0 and Σβb > 0.
 	ErrInfeasible = errors.New("lp: infeasible: the hard rows contradict each other")
-	// ErrUnbounded: the costs of the extra variables outweigh everything. The
-	// Solution holds, in U, Gamma and S, a direction along which the objective
-	// falls for ever.
+	// ErrUnbounded: the costs of the extra variables outweigh all other terms. U,
+	// Gamma and S of the Solution are a direction along which the objective falls
+	// without end.
 	ErrUnbounded = errors.New("lp: unbounded: the objective falls for ever")
-	// ErrNotConverged: a limit was reached, or rounding. The Solution, if any,
-	// is the last point, and proves nothing.
+	// ErrNotConverged: rounding prevented convergence, or a limit was reached. The
+	// Solution, if any, is the last point and proves nothing.
 	ErrNotConverged = errors.New("lp: not converged")
 )
 
-// Solve solves the program with up to so many goroutines (0: GOMAXPROCS); the
-// solution does not depend on their number, bit for bit. It returns the
-// context's error when that is done. Data that make no sense (numbers that are
-// not finite, labels other than ±1, negative costs, unknown variables) are an
-// error; lengths that do not fit together panic.
+// Solve solves the program with up to so many goroutines as workers (0: GOMAXPROCS). The
+// bits of the solution do not depend on their number. Solve returns the context's error
+// when ctx ends. Invalid data (numbers that are not finite, labels other than ±1,
+// negative costs, unknown variables) are an error; lengths that do not match panic.
 //
 // The error is nil if and only if the Solution is optimal.
 func (p *Program) Solve(ctx context.Context, workers int) (*Solution, error) {
@@ -173,11 +172,11 @@ func (p *Program) check() error {
 func finite(v float64) bool { return math.Abs(v) <= math.MaxFloat64 }
 func amount(v float64) bool { return v >= 0 && v <= math.MaxFloat64 }
 
-// checkHard minimises the amount by which the hard rows are missed. Its dual
-// solution proves that they contradict each other, if they do (Farkas).
+// checkHard minimises the amount by which the hard rows are missed. If they contradict
+// each other, the dual solution proves it (Farkas).
 func (p *Program) checkHard(ctx context.Context) (*Solution, error) {
-	// Without columns variable 0 is γ, and the others are extra ones: as many
-	// variables as there were, under the same numbers, all free and without cost.
+	// Without columns, variable 0 is γ and all others are extra variables. So alone
+	// has the same variables with the same numbers, all free and without cost.
 	alone := &Program{Variables: make([]Variable, len(p.Columns)+len(p.Variables))}
 	var index []int
 	for k, row := range p.Rows {

@@ -12,9 +12,9 @@ import (
 //
 //	min ‖u f(C) − w f(Z)‖² = uK(C,C)u − 2uK(C,Z)w + wK(Z,Z)w   over w and Z
 //
-// f being the kernel's feature map. It is divided by uK(C,C)u, so its value is
-// the squared relative error of the approximation, and w and Z are measured in
-// units of the size of u and of the spread of C.
+// where f is the kernel's feature map. It is divided by uK(C,C)u, so that its value is
+// the squared relative error of the approximation. w and Z are measured in units of the
+// size of u and of the spread of C.
 type approximation struct {
 	kernel  kernels.Kernel
 	n, t    int
@@ -22,8 +22,8 @@ type approximation struct {
 	norm    float64   // uK(C,C)u
 	unitW   float64
 	unitZ   float64
-	w, z    []float64 // at the point that is evaluated
-	towards []float64 // n: Σ of points times their weights in a gradient
+	w, z    []float64 // the evaluated point
+	towards []float64 // n: the sum of points times their weights in a gradient
 }
 
 func newApproximation(kernel kernels.Kernel, n int, c, u []float64, t int) *approximation {
@@ -58,7 +58,7 @@ func newApproximation(kernel kernels.Kernel, n int, c, u []float64, t int) *appr
 
 func (a *approximation) point(z []float64, i int) []float64 { return z[i*a.n:][:a.n] }
 
-// argument is that of the kernel, in four sums to keep a processor busy.
+// argument is the kernel's argument, in four independent sums for speed.
 func (a *approximation) argument(x, z []float64) float64 {
 	if !a.kernel.Radial() {
 		return dot(x, z)
@@ -76,7 +76,7 @@ func (a *approximation) argument(x, z []float64) float64 {
 	return (s0 + s1) + (s2 + s3)
 }
 
-// evaluate is the value at v = (w, Z), in units, and writes the gradient to g.
+// evaluate returns the value at v = (w, Z), in units, and writes the gradient to g.
 func (a *approximation) evaluate(v, g []float64) float64 {
 	for l := range a.w {
 		a.w[l] = v[l] * a.unitW
@@ -87,7 +87,7 @@ func (a *approximation) evaluate(v, g []float64) float64 {
 	value := a.norm
 	for l := range a.w {
 		z := a.point(a.z, l)
-		gw, own := 0.0, 0.0 // ∂/∂w_l; the weight of z itself in ∂/∂z_l
+		gw, own := 0.0, 0.0 // ∂/∂w_l, and the weight of z in ∂/∂z_l
 		clear(a.towards)
 		// ∂/∂z_l = 2w_l (Σ_k w_k ∂K(z_k,z_l)/∂z_l − Σ_i u_i ∂K(c_i,z_l)/∂z_l)
 		add := func(x []float64, coefficient float64) float64 {
@@ -127,18 +127,17 @@ func axpy(a float64, x, y []float64) {
 }
 
 const (
-	// reducedGradient is the greatest component of the projected gradient, in
-	// units of the squared relative error per unit of w and Z, at a solution.
+	// reducedGradient bounds the components of the projected gradient at a solution,
+	// in units of the squared relative error per unit of w and Z.
 	reducedGradient = 1e-5
 	iterations      = 1000
 )
 
 // solve improves w and Z in place, within the box |w_l| ≤ α·max|u_i|.
 //
-// The paper's box is −α|u| ≤ w ≤ α|u| for vectors of different lengths. To read
-// it as a bound for each w_l by the u_i that it begins with would hold points
-// whose first coefficient is small where they are; the maximum leaves them free
-// and bounds w all the same.
+// The paper's box is −α|u| ≤ w ≤ α|u| for vectors of different lengths. A bound for each
+// w_l by its first u_i would hold points with a small first coefficient in place. The
+// maximum leaves them free and still bounds w.
 func (a *approximation) solve(ctx context.Context, w, z []float64, alpha float64) descent {
 	n := len(w) + len(z)
 	v, lo, hi := make([]float64, n), make([]float64, n), make([]float64, n)

@@ -17,7 +17,7 @@ func normals(r *rand.Rand, n int) []float64 {
 	return x
 }
 
-// The value is the expanded square, and the gradient that of differences.
+// The value agrees with the expanded square, and the gradient with finite differences.
 func TestApproximationAndItsGradient(t *testing.T) {
 	polynomial, err := kernels.Polynomial(0.5, 1, 3)
 	if err != nil {
@@ -69,7 +69,7 @@ func TestApproximationAndItsGradient(t *testing.T) {
 	}
 }
 
-// A term of two points that are far apart is found again by two.
+// Two points reproduce a term of two points that are far apart.
 func TestApproximationFindsWhatIsThere(t *testing.T) {
 	r := rand.New(rand.NewPCG(2, 2))
 	c := []float64{0, 0, 5, 0, 5.1, 0.1}
@@ -91,7 +91,8 @@ func TestApproximationFindsWhatIsThere(t *testing.T) {
 	}
 }
 
-// Rosenbrock's function, whose minimum (1, 1) may lie in the box or outside.
+// minimise finds the minimum of Rosenbrock's function, (1, 1), inside of the box, and the
+// best point of the box otherwise.
 func TestMinimise(t *testing.T) {
 	inf := math.Inf(1)
 	rosenbrock := func(x, g []float64) float64 {
@@ -117,7 +118,7 @@ func TestMinimise(t *testing.T) {
 	}
 }
 
-// A convex quadratic in a box, against the optimality conditions.
+// The minimum of a convex quadratic in a box satisfies the optimality conditions.
 func TestMinimiseQuadraticInABox(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 3))
 	const n = 30

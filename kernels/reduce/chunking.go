@@ -12,8 +12,7 @@ import (
 )
 
 // ChunkingSynthetic is the method of González-Castaño and Meyer: see the
-// package's comment. The zero value of each field stands for the paper's
-// setting.
+// package's comment. The zero value of each field is the paper's setting.
 type ChunkingSynthetic struct {
 	Chunks     []Chunk // the stages before the last; nil: PaperChunks
 	Nu         float64 // ν of the last stage, which has all rows; 0: 12
@@ -21,23 +20,23 @@ type ChunkingSynthetic struct {
 	Synthetic  int     // t in the stages before the last; 0: 10. The Problem's Points bound it.
 	Candidates int     // s, the candidates of stage 0; 0: 100
 	Alpha      float64 // α of the box for w; 0: 1.25
-	Starts     int     // starting points of each approximation, of which the best result counts; 0: 1
-	// Unite sends the points of all starts on, as in (5), not just those of the
+	Starts     int     // starting points of each approximation; the best result counts; 0: 1
+	// Unite passes on the points of all starts, as in (5), instead of those of the
 	// best. The starts share t between them.
 	Unite bool
-	// Fresh is the number of rows of the chunk, drawn at random, that join the
-	// candidates of each stage after stage 0; 0: none. They bring in what the
-	// small chunks before could not know.
+	// Fresh is the number of random rows of the chunk that join the candidates of
+	// each stage after stage 0; 0: none. The smaller chunks of earlier stages may
+	// have lacked their like.
 	Fresh int
 }
 
-// A Chunk is the training rows of each run of a stage, and ν.
+// A Chunk is the number of training rows of each run of a stage, and ν.
 type Chunk struct {
 	Rows int
 	Nu   float64
 }
 
-// PaperChunks are the stages of the paper's section 3 before its last.
+// PaperChunks are the stages of the paper's section 3 without the last one.
 func PaperChunks() []Chunk { return []Chunk{{500, 1.4}, {1000, 1.6}, {2000, 3}, {4000, 6}} }
 
 func (c ChunkingSynthetic) withDefaults() ChunkingSynthetic {
@@ -53,7 +52,7 @@ func (c ChunkingSynthetic) withDefaults() ChunkingSynthetic {
 	return c
 }
 
-// check says what is wrong with the settings, defaults filled in.
+// check returns an error for invalid settings. Defaults must have been filled in.
 func (c ChunkingSynthetic) check() error {
 	for _, setting := range []struct {
 		name         string
@@ -86,12 +85,12 @@ func setDefault[T int | float64](v *T, value T) {
 	}
 }
 
-// A side is the work on one plane.
+// A side is the state of the work on one plane.
 type side struct {
 	class, rank int       // rank among the planes
-	points      int       // the most that its basis may have
+	points      int       // the largest size of its basis
 	candidates  []float64 // C; nil before stage 0
-	start       synthetic // the best approximation of the stage before
+	start       synthetic // the best approximation of the previous stage
 	best        *classifier
 }
 
@@ -101,11 +100,11 @@ type synthetic struct {
 	descent
 }
 
-// A run is what a run of a stage gives.
+// A run is the result of one run of a stage.
 type run struct {
 	full    *classifier // (b)
 	best    synthetic   // (c), the best of its starts
-	step    Step        // of that, with the γ of (b)
+	step    Step        // the report on best, with the γ of (b)
 	z       []float64   // the candidates for the next stage
 	reduced *classifier // (d), on z
 }
@@ -152,8 +151,8 @@ func (c ChunkingSynthetic) Reduce(ctx context.Context, p *Problem) (*Result, err
 	return result, nil
 }
 
-// assemble puts the planes' bases together; a plane has coefficients for its own
-// points only, of which some may be another's too.
+// assemble unites the planes' bases. A plane has coefficients for its own points only.
+// Planes may share points.
 func (r *Result) assemble(sides []*side) {
 	n := r.Features
 	place := make(map[string]int)
@@ -176,8 +175,7 @@ func (r *Result) assemble(sides []*side) {
 	}
 }
 
-// chunk does a stage before the last: the runs of all planes, and their
-// coordination.
+// chunk does one stage before the last: the runs of all planes, and their coordination.
 func (c ChunkingSynthetic) chunk(ctx context.Context, s *sample, result *Result, sides []*side, stage int, chunk Chunk) error {
 	runs := make([]run, len(sides)*c.Runs)
 	err := parallel.For(s.workers, len(runs), func(i int) error {
@@ -208,7 +206,7 @@ func (c ChunkingSynthetic) chunk(ctx context.Context, s *sample, result *Result,
 			Candidates: len(mine[0].full.u),
 		}
 		side.candidates = nil
-		first, best := 0, 0 // by the approximation, by the classifier on it
+		first, best := 0, 0 // the best runs by approximation and by reduced classifier
 		for i, r := range mine {
 			report.Classifier.add(r.full.step)
 			report.Approximation.add(r.step)
@@ -231,9 +229,8 @@ func (c ChunkingSynthetic) chunk(ctx context.Context, s *sample, result *Result,
 	return nil
 }
 
-// last does the last stage, on all rows: (b), and if that has too many points,
-// (c) and (d) from several starting points, of which the one with the least
-// objective is taken.
+// last does the last stage, on all rows: (b), and if that has too many points, (c) and
+// (d) from several starting points. It takes the result of least objective.
 func (c ChunkingSynthetic) last(ctx context.Context, s *sample, result *Result, sides []*side, stage int) error {
 	var done []*classifier
 	var reports []Stage
@@ -340,8 +337,8 @@ func (c ChunkingSynthetic) reduce(ctx context.Context, s *sample, random *rand.R
 	return r, err
 }
 
-// filled is the start a with t points: random ones of the support, with their
-// coefficients, where a has too few.
+// filled returns the start a with t points. It adds random points of the support, with
+// their coefficients, if a has too few.
 func (a synthetic) filled(random *rand.Rand, support *classifier, n, t int) synthetic {
 	have := min(len(a.w), t)
 	next := synthetic{z: slices.Clone(a.z[:have*n]), w: slices.Clone(a.w[:have])}
@@ -352,10 +349,10 @@ func (a synthetic) filled(random *rand.Rand, support *classifier, n, t int) synt
 	return next
 }
 
-// means is a start of t means of clusters of the support, weighted by |u|; the
-// points of either sign are clustered by themselves. In many dimensions, where
-// noise puts all rows far from each other, a mean is near to all of its rows,
-// and no descent that begins at a row finds its way there.
+// means returns a start of t means of clusters of the support, weighted by |u|. The
+// points of either sign are clustered separately. In many dimensions noise puts all rows
+// far from each other, but a mean is near all of its rows, and no descent that begins at
+// a row finds it.
 func means(ctx context.Context, random *rand.Rand, support *classifier, n, t int) (synthetic, error) {
 	var groups [2][]int
 	for i, u := range support.u {
@@ -379,7 +376,7 @@ func means(ctx context.Context, random *rand.Rand, support *classifier, n, t int
 			r.columns[j] = gram.ColumnOf(v)
 		}
 		c := newClustering(r, TwoNorm, 1)
-		// From random points: the seeding of Clusters prefers outliers.
+		// Start from random points, because the seeding of Clusters prefers outliers.
 		for _, l := range random.Perm(len(groups[k]))[:count] {
 			c.z = append(c.z, support.z[groups[k][l]*n:][:n]...)
 		}
@@ -396,8 +393,8 @@ func means(ctx context.Context, random *rand.Rand, support *classifier, n, t int
 	return start, nil
 }
 
-// compact leaves out the points without a coefficient, or all but the first if
-// none has one.
+// compact drops the points without a coefficient, but keeps the last one if no point has
+// a coefficient.
 func (c *classifier) compact(n int) *classifier {
 	kept := *c
 	kept.z, kept.u = nil, nil
@@ -410,8 +407,8 @@ func (c *classifier) compact(n int) *classifier {
 	return &kept
 }
 
-// split draws rows at random, each side of a plane in proportion, and as many
-// others, or all others if these are fewer.
+// split draws count rows at random, each side of a plane in proportion, and as many
+// others, or all others if there are fewer.
 func (s *sample) split(random *rand.Rand, class, count int) (chosen, others []int) {
 	var sides [2][]int
 	for _, i := range s.live {
@@ -429,7 +426,7 @@ func (s *sample) split(random *rand.Rand, class, count int) (chosen, others []in
 	return chosen, others
 }
 
-// better compares by the test rows or, where there are none, by the others.
+// better compares by the test rows or, if these are equal, by the training rows.
 func (s Step) better(than Step) bool {
 	if s.Testing != than.Testing {
 		return s.Testing > than.Testing

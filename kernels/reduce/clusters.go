@@ -10,34 +10,34 @@ import (
 	"streamd/incremental/parallel"
 )
 
-// Norm says in what a cluster's centre is nearest to its rows.
+// Norm is the distance that a cluster's centre minimises.
 type Norm int
 
 const (
 	// TwoNorm: squared Euclidean distances; the centre is the mean (Lloyd
 	// 1982).
 	TwoNorm Norm = iota
-	// OneNorm: sums of absolute differences, which de-emphasise outliers; the
-	// centre is the median of each feature (Fung 2003, algorithm 5.3.1).
+	// OneNorm: sums of absolute differences, which outliers affect less; the centre
+	// is the median of each feature (Fung 2003, algorithm 5.3.1).
 	OneNorm
 )
 
-// Clusters takes the centres of clusters for points. Each class is clustered by
-// itself and has centres in proportion to its rows, one at least while there
-// are as many points as classes.
+// Clusters takes the centres of clusters as points. Each class is clustered separately
+// and has centres in proportion to its rows, at least one if there are as many points as
+// classes.
 //
-// Readers of the model see the centres, so each stands for centreRows rows or more. Classes with fewer rows are clustered together, and have no centre if
-// they are too few even so. A cluster that ends up too small is dissolved: its rows
-// go to the nearest of the other centres, and the turns go on. A sample without
-// enough rows for one centre is refused with ErrRows.
+// Readers of the model see the centres, so each stands for centreRows rows or more.
+// Classes with fewer rows are clustered together, and have no centre if they are still
+// too few. A cluster that becomes too small is dissolved: its rows join the nearest other
+// centres, and the iteration continues. A sample without enough rows for one centre is
+// refused with ErrRows.
 //
-// The first centres are rows drawn with a chance in proportion to their
-// distance from those drawn before (k-means++; Arthur and Vassilvitskii 2007).
-// Then rows go to their nearest centre (the first of equals) and centres to the
-// middle of their rows, in turn, until no row changes its centre: the sum of
-// distances falls at each turn and can take finitely many values. After 300
-// turns it stops all the same, and the report counts it as unconverged. A turn
-// costs m·t·n.
+// The first centres are rows, drawn with probabilities in proportion to their distance
+// from earlier ones (k-means++; Arthur and Vassilvitskii 2007). Then each iteration
+// assigns rows to their nearest centre (the first of equals) and moves centres to the
+// middle of their rows, until no row changes its centre. The sum of distances falls in
+// each iteration and can take finitely many values. After 300 iterations it stops, and
+// the report counts it as unconverged. An iteration costs m·t·n.
 type Clusters struct {
 	Norm Norm
 	Nu   float64 // ν of the 1-norm program for the coefficients
@@ -45,8 +45,8 @@ type Clusters struct {
 
 const maxTurns = 300
 
-// centreRows is the least number of rows that a centre stands for. The centre of one
-// row is that row, and the centre of two gives either away to the owner of the other.
+// centreRows is the least number of rows that a centre stands for. A centre of one row
+// would be that row. A centre of two would reveal either row to the owner of the other.
 const centreRows = 5
 
 // Reduce implements Reducer.
@@ -79,9 +79,9 @@ func (r Clusters) Reduce(ctx context.Context, p *Problem) (*Result, error) {
 	return s.given(ctx, distinct(z, len(p.Columns)), r.Nu, unconverged)
 }
 
-// groups are the rows that are clustered by themselves: those of each class, and
-// those of all classes of fewer than centreRows rows together. Fewer than centreRows
-// of these are left out.
+// groups are the groups of rows to cluster separately: the rows of each class, and
+// together those of all classes of fewer than centreRows rows. Fewer than centreRows of
+// the latter are left out.
 func (s *sample) groups() (groups [][]int) {
 	var few []int
 	for _, rows := range s.strata() {
@@ -97,7 +97,7 @@ func (s *sample) groups() (groups [][]int) {
 	return groups
 }
 
-// A clustering is the clusters of some rows.
+// A clustering holds the clusters of some rows.
 type clustering struct {
 	rows    rows // without sides
 	norm    Norm
@@ -137,7 +137,7 @@ func (c *clustering) seed(random *rand.Rand, count int) {
 			total += chance(i)
 		}
 		if !(total > 0) {
-			return // there are no more points than centres
+			return // all points are centres
 		}
 		left := float64(random.Float64() * total)
 		chosen := -1
@@ -156,8 +156,7 @@ func (c *clustering) seed(random *rand.Rand, count int) {
 	}
 }
 
-// assign moves rows to those of the centres from the given one on that are
-// nearer than what they have.
+// assign moves rows to nearer centres, among those from the given one on.
 func (c *clustering) assign(from int) {
 	const tile = 256
 	n, m := len(c.rows.columns), len(c.nearest)
@@ -193,8 +192,8 @@ func (c *clustering) assign(from int) {
 	})
 }
 
-// settle takes turns until no row moves and every centre has centreRows rows. There
-// are as many rows in all.
+// settle iterates until no row moves and every centre has centreRows rows. There must be
+// at least that many rows.
 func (c *clustering) settle(ctx context.Context) (converged bool, err error) {
 	converged = true
 	for {
@@ -209,9 +208,9 @@ func (c *clustering) settle(ctx context.Context) (converged bool, err error) {
 	}
 }
 
-// dissolve takes out centres of fewer than centreRows rows, the smallest first and of
-// equals the last, and gives their rows to the nearest of the others. It says whether
-// there were any.
+// dissolve removes centres of fewer than centreRows rows, the smallest first and the last
+// of equals, and assigns their rows to the nearest others. It reports whether there were
+// any.
 func (c *clustering) dissolve() (found bool) {
 	n := len(c.rows.columns)
 	members := c.members()
@@ -247,7 +246,7 @@ func (c *clustering) dissolve() (found bool) {
 	return found
 }
 
-// distance is that of a row from a centre.
+// distance is the distance of a row from a centre.
 func (c *clustering) distance(row, centre int) (d float64) {
 	n := len(c.rows.columns)
 	for j, z := range c.z[centre*n:][:n] {
@@ -261,7 +260,7 @@ func (c *clustering) distance(row, centre int) (d float64) {
 	return d
 }
 
-// members are the rows of each centre.
+// members returns the rows of each centre.
 func (c *clustering) members() [][]int {
 	members := make([][]int, len(c.z)/len(c.rows.columns))
 	for i, l := range c.nearest {
@@ -270,7 +269,7 @@ func (c *clustering) members() [][]int {
 	return members
 }
 
-// run takes turns until no row moves.
+// run iterates until no row moves.
 func (c *clustering) run(ctx context.Context) (converged bool, err error) {
 	for range maxTurns {
 		if err := ctx.Err(); err != nil {
@@ -289,8 +288,7 @@ func (c *clustering) run(ctx context.Context) (converged bool, err error) {
 	return false, nil
 }
 
-// centre moves the centres to the middle of their rows. One that has none stays
-// where it is.
+// centre moves the centres to the middle of their rows. A centre without rows stays.
 func (c *clustering) centre() {
 	n := len(c.rows.columns)
 	members := c.members()
@@ -307,8 +305,8 @@ func (c *clustering) centre() {
 			case c.norm == OneNorm:
 				c.z[l*n+j] = c.median(x, rows, weights[l])
 			default:
-				// About the old centre, so that a mean far from zero keeps its
-				// digits.
+				// Sum about the old centre, so that a mean far from zero keeps
+				// its digits.
 				old, sum := c.z[l*n+j], 0.0
 				for _, i := range rows {
 					sum = math.FMA(c.weight(i), x[i]-old, sum)
@@ -320,8 +318,7 @@ func (c *clustering) centre() {
 	})
 }
 
-// median is the least of the rows' numbers that has half of their weight at or
-// below it.
+// median is the least number of the rows with half of their weight at or below it.
 func (c *clustering) median(x []float64, rows []int, weight float64) float64 {
 	order := slices.Clone(rows)
 	slices.SortFunc(order, func(a, b int) int {

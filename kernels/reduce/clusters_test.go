@@ -11,8 +11,8 @@ import (
 	"streamd/incremental/gram"
 )
 
-// lonely is blobs with a few rows of each class far from all others, and as many
-// points as there are pairs of rows.
+// lonely returns blobs with a few rows of each class far from all others, and half as
+// many points as rows.
 func lonely(seed uint64, classes int) (p *Problem, far []int) {
 	const rows = 120
 	p = blobs(rand.New(rand.NewPCG(seed, 1)), classes, rows)
@@ -36,8 +36,8 @@ func lonely(seed uint64, classes int) (p *Problem, far []int) {
 	return p, far
 }
 
-// Every centre has five rows or more, all of which are nearest to it and have it in
-// their middle, and lonely rows are no centres.
+// Every centre has five rows or more, is the nearest centre and the middle of all of them,
+// and is no lonely row.
 func TestCentresStandForFiveRows(t *testing.T) {
 	for seed := range uint64(20) {
 		for _, norm := range []Norm{TwoNorm, OneNorm} {
@@ -82,7 +82,7 @@ func TestCentresStandForFiveRows(t *testing.T) {
 				}
 			}
 			if norm == OneNorm {
-				continue // the numbers of a median are those of rows
+				continue // a median has the numbers of rows
 			}
 			for i := range p.Codes {
 				for l := range r.Points {
@@ -95,8 +95,7 @@ func TestCentresStandForFiveRows(t *testing.T) {
 	}
 }
 
-// Classes that are too small for a centre share theirs, and too few rows for one are
-// refused.
+// Classes that are too small for a centre share one, and too few rows for one are refused.
 func TestClustersOfFewRows(t *testing.T) {
 	for _, c := range []struct {
 		codes []int32

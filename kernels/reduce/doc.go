@@ -1,6 +1,5 @@
 // Package reduce chooses a small basis Z of t points for the reduced-kernel map
-// x → K(x, Z), from a sample of labelled rows, and gives a classifier on it to
-// begin with.
+// x → K(x, Z) from a sample of labelled rows, and a first classifier on it.
 //
 // # The reducers
 //
@@ -11,13 +10,13 @@
 //   - ChunkingSynthetic: points that need not be rows (González-Castaño and
 //     Meyer, "Chunking-Synthetic Approaches to Large-Scale Kernel Machines").
 //
-// A basis is part of a model and is read with it. Every point of Subset is a row. So
-// is a point of ChunkingSynthetic wherever (b) below needs no (c): always in a sample
-// that is smaller than the first chunk and needs few points. A mean of Clusters is a
-// row only where rows are equal; each number of a median is one that a row has.
+// A basis is part of a model, so readers of the model see its points. Every point of
+// Subset is a row. A point of ChunkingSynthetic is a row if (b) below needs no (c), as it
+// does in a sample that is smaller than the first chunk and needs few points. A mean of
+// Clusters is a row only if rows are equal. Each number of a median is that of some row.
 //
-// For points that are given, the coefficients u and γ of a plane are those of
-// the 1-norm program (1) on all rows,
+// For given points, the coefficients u and γ of a plane solve the 1-norm program (1) on
+// all rows,
 //
 //	LP(Y, Z):  min ν Σ c_i E_i + ‖u‖₁   subject to   D(K(Y, Z)u − γ) + E ≥ 1, E ≥ 0
 //
@@ -25,44 +24,42 @@
 //
 // # Classes
 //
-// With two classes there is one plane, which has the second on its positive
-// side. With k > 2 there are k, each with one class on the positive side and the
-// rest on the other (one from the rest; Fung 2003, 2.46–2.49), on one basis
-// for all. Subset and Clusters choose it for all planes together.
-// ChunkingSynthetic chooses ⌊t/k⌋ or ⌈t/k⌉ points for each plane, and a plane's
-// coefficients are 0 for the others' points: whoever fits the planes anew on the
-// whole basis does better. Classes without rows of positive weight are as if
-// absent.
+// With two classes there is one plane, with the second class on its positive
+// side. With k > 2 there are k one-vs-rest planes (Fung 2003, 2.46–2.49) on one basis.
+// Subset and Clusters choose the basis for all planes together. ChunkingSynthetic chooses
+// ⌊t/k⌋ or ⌈t/k⌉ points for each plane, and a plane's coefficients are 0 for the other
+// planes' points; planes that are fitted anew on the whole basis are better. Classes
+// without rows of positive weight are ignored.
 //
 // # Chunking-synthetic
 //
-// Stage i draws, p times, a random chunk Y of the rows, each side of the plane
-// in proportion, and as many other rows to test on, and in each run
+// Each of p runs of stage i draws a random chunk Y of the rows, each side of the plane
+// in proportion, and as many other rows for tests. It
 //
 //	(a)  takes candidates C: in stage 0, s rows of Y;
 //	(b)  solves LP(Y, C), which gives u* and γ;
 //	(c)  solves NLP(u*, C, t): min ‖u* f(C) − w f(Z)‖² over w and Z      (2)
-//	     with w in a box, by L-BFGS: a term of t points that is near that of (b);
+//	     with w in a box, by L-BFGS: a term of t points near the term of (b);
 //	(d)  solves LP(Y, Z*) for the coefficients of those points             (3).
 //
 // The union of the Z* of the runs is the next stage's C; Fresh adds rows to it.
-// (c) starts, in stage 0, from t random points of C with u* ≠ 0, and then from
-// the Z* and w that did best on test rows in the stage before. Further starts of
-// a run, if wanted, begin with means of the points with u* ≠ 0. (b) with t points
-// or fewer needs no (c).
+// In stage 0, (c) starts from t random points of C with u* ≠ 0. In later stages it starts
+// from the Z* and w with the best test result of the previous stage. Further starts of a
+// run begin with means of the points with u* ≠ 0. If (b) has t points or fewer, (c) is
+// not needed.
 //
-// The last stage has all rows, so nothing to test on, and its runs share (b).
-// If (b) has no more points than the basis may have, they are the result;
-// otherwise (c) and (d) are done from p starting points, and the least objective
-// of (d) wins. Chunks that are as large as the sample are left out.
+// The last stage uses all rows, has no test rows, and its runs share (b). If the points
+// of (b) fit the basis, they are the result. Otherwise (c) and (d) run from p starting
+// points, and the least objective of (d) wins. Chunks as large as the sample are left
+// out.
 //
-// (c) is not convex: its L-BFGS stops at a local solution, when no component of
+// (c) is not convex. Its L-BFGS stops at a local solution when no component of
 // the projected gradient of the squared relative error is above 1e-5, in units
 // of the largest |u*_i| and of the spread of C, or after 1000 iterations, which
-// the report counts. An evaluation costs 2tn times the points with u* ≠ 0.
+// the report counts. An evaluation costs 2tn times the number of points with u* ≠ 0.
 //
-// The programs (1) want a kernel matrix, (2) an inner product: with a sigmoid,
-// which is none, the "error" of (c) can be negative and means little.
+// The program (1) needs a kernel matrix, and (2) an inner product. A sigmoid is none:
+// its "error" of (c) can be negative and means little.
 //
 // Tables 1 and 2 of the paper are cs-1 and cs-2 of package reproduce of
 // cmd/streamd.
@@ -70,13 +67,13 @@
 // # Determinism
 //
 // A Result is a function of the reducer's fields and the problem: the rows in
-// their order, kernel, t and seed. Every run has a random sequence of its own
-// (PCG, of the seed and the run's place), and results are put together in the
-// order of runs, so that neither the number of workers nor their timing shows.
+// their order, kernel, t and seed. Every run has a random sequence of its own (PCG,
+// seeded by the seed and the run's place), and results are combined in the order of runs.
+// So the number of workers and their timing do not matter.
 //
 // # Memory
 //
-// A run holds its chunk, as float64, and K of it: 8m(n+|C|) bytes, for as many
-// runs as there are workers. The last stage, Subset and Clusters hold K of all
-// rows. Nothing keeps a reference to the problem after Reduce has returned.
+// Each worker's run holds its chunk as float64 and its kernel matrix: 8m(n+|C|) bytes.
+// The last stage, Subset and Clusters hold the kernel matrix of all rows. No reference to
+// the problem is kept after Reduce has returned.
 package reduce

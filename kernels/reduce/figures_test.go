@@ -19,7 +19,7 @@ func gaussian(gamma float64) kernels.Kernel {
 	return k
 }
 
-// correct is the share of a problem's rows that the first plane has right.
+// correct is the share of a problem's rows that the first plane classifies correctly.
 func correct(t testing.TB, r *Result, k kernels.Kernel, p *Problem) float64 {
 	s := &sample{Problem: &Problem{Columns: p.Columns, Codes: p.Codes, Kernel: k}}
 	all := make([]int, len(p.Codes))
@@ -33,7 +33,7 @@ func correct(t testing.TB, r *Result, k kernels.Kernel, p *Problem) float64 {
 	return share
 }
 
-// spirals are the two spirals of A. Wieland's benchmark (figure 2.3 of Fung
+// spirals returns the two spirals of A. Wieland's benchmark (figure 2.3 of Fung
 // 2003), 97 points each.
 func spirals() *Problem {
 	p := &Problem{Classes: 2}
@@ -50,8 +50,8 @@ func spirals() *Problem {
 	return p
 }
 
-// 60 synthetic points, of a classifier of some 145 of the 194, have every point
-// of the spirals right.
+// 60 synthetic points, which replace some 145 of the 194, classify every point of the
+// spirals correctly.
 func TestSpirals(t *testing.T) {
 	p := spirals()
 	p.Kernel, p.Points, p.Seed = gaussian(0.5), 60, 1
@@ -88,8 +88,8 @@ func checkerboard(r *rand.Rand, m int) *Problem {
 	return p
 }
 
-// proximal fits the proximal SVM to rows in the coordinates of a basis, and
-// gives its correctness on others.
+// proximal fits the proximal SVM to rows in the coordinates of a basis, and returns its
+// correctness on test rows.
 func proximal(t testing.TB, k kernels.Kernel, r *Result, rows, tests *Problem, nu float64) float64 {
 	m, err := kernels.NewMap(k, r.Features, r.Z)
 	if err != nil {
@@ -118,8 +118,8 @@ func proximal(t testing.TB, k kernels.Kernel, r *Result, rows, tests *Problem, n
 	return float64(right) / float64(len(class))
 }
 
-// 40 points of a sample of the checkerboard have above 97 % of the grid right,
-// by their first coefficients and by the proximal SVM of a larger stream.
+// 40 points from a sample of the checkerboard classify more than 97 % of the grid
+// correctly, with their first coefficients and with the proximal SVM of a larger stream.
 func TestCheckerboard(t *testing.T) {
 	rows := checkerboard(rand.New(rand.NewPCG(1, 1)), 4000)
 	stream := checkerboard(rand.New(rand.NewPCG(2, 2)), 100000)

@@ -7,26 +7,25 @@ import (
 )
 
 const (
-	memory     = 20    // pairs of steps and gradient changes that are kept
+	memory     = 20    // the number of pairs of steps and gradient changes to keep
 	sufficient = 1e-4  // share of the decrease that the gradient promises (Armijo)
 	curvature  = 1e-12 // least cosine of a step and its gradient change
 )
 
-// descent is how minimise went.
+// descent is the outcome of minimise.
 type descent struct {
 	value     float64
-	converged bool // false: the iterations ran out, or ctx was done
+	converged bool // false: the limit was reached, or ctx ended
 }
 
-// minimise finds a local minimum of f over the box lo ≤ x ≤ hi, from x, which it
-// overwrites. f gives its value at x and writes its gradient to g.
+// minimise finds a local minimum of f over the box lo ≤ x ≤ hi, starting at x, which it
+// overwrites. f returns its value at x and writes its gradient to g.
 //
 // It is L-BFGS (Nocedal and Wright 2006, algorithm 7.4) in the variables that
-// are not held at a bound by the gradient, with a backtracking search along the
+// the gradient does not hold at a bound, with a backtracking search along the
 // path projected onto the box (Bertsekas 1982). It has converged when no
-// component of the projected gradient P(x − g) − x is above tolerance, or when
-// no step in the direction of the gradient itself gives a decrease any more,
-// which is what rounding comes to. An iteration costs a little above one
+// component of the projected gradient P(x − g) − x is above tolerance, or when rounding
+// leaves no decrease even along the gradient. An iteration costs slightly more than one
 // evaluation.
 func minimise(ctx context.Context, f func(x, g []float64) float64, x, lo, hi []float64, tolerance float64, limit int) descent {
 	n := len(x)
@@ -34,7 +33,7 @@ func minimise(ctx context.Context, f func(x, g []float64) float64, x, lo, hi []f
 		x[i] = min(max(x[i], lo[i]), hi[i])
 	}
 	g, d, next, nextG := make([]float64, n), make([]float64, n), make([]float64, n), make([]float64, n)
-	var latest []*pair // the latest first
+	var latest []*pair // in reverse order
 	var held []int
 	value := f(x, g)
 	for iteration := 0; ; iteration++ {
@@ -75,8 +74,8 @@ func minimise(ctx context.Context, f func(x, g []float64) float64, x, lo, hi []f
 				value, accepted = nextValue, true
 				break
 			}
-			// The minimum of the parabola through both values and the slope,
-			// within a tenth and a half of the step.
+			// Go to the minimum of the parabola through both values and the slope,
+			// but at least a tenth and at most half of the step.
 			shorter := -step * slope / (2 * ((nextValue-value)/step - slope))
 			if !(shorter > 0.1*step) {
 				shorter = 0.1 * step
@@ -108,15 +107,15 @@ func minimise(ctx context.Context, f func(x, g []float64) float64, x, lo, hi []f
 	}
 }
 
-// A pair is a step and the change of the gradient in it.
+// A pair is a step and its change of the gradient.
 type pair struct {
 	s, y   []float64
 	sy, yy float64 // s'y, y'y
 }
 
-// direction sets d to −Hg in the variables that are not held and to 0 in those
-// that are, H being the two-loop recursion's (algorithm 7.4) over the pairs,
-// from the latest on, as they are in the variables that are not held.
+// direction sets d to 0 in the held variables and to −Hg in the others. H is that of the
+// two-loop recursion (algorithm 7.4) over the pairs, from the latest on, restricted to
+// the variables that are not held.
 func direction(d, g []float64, latest []*pair, held []int) {
 	for i := range d {
 		d[i] = -g[i]
@@ -136,7 +135,7 @@ func direction(d, g []float64, latest []*pair, held []int) {
 			yy -= float64(p.y[i] * p.y[i])
 		}
 		if !(sy > curvature*p.sy) {
-			continue // without the held variables it says nothing
+			continue // the pair is mostly in the held variables
 		}
 		if scale == 1 {
 			scale = sy / yy

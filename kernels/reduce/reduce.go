@@ -13,14 +13,14 @@ import (
 	"streamd/kernels/lp"
 )
 
-// A Problem is a sample of labelled rows, and the basis that is wanted for it.
+// A Problem is a sample of labelled rows and the size of the basis to choose.
 type Problem struct {
 	Columns []gram.Column // n columns of m finite numbers
 	Codes   []int32       // m classes, from 0 to Classes−1
 	Classes int
 	// Weights holds m finite numbers ≥ 0; nil: all are 1. A row of weight 0 is
-	// as if absent. Weights multiply the errors of the 1-norm program and count
-	// in centres and in correctness; subsets are drawn without regard to them.
+	// ignored. Weights multiply the errors of the 1-norm program and count in
+	// centres and in correctness. Subsets are drawn without regard to them.
 	Weights []float64
 
 	Kernel kernels.Kernel
@@ -37,22 +37,23 @@ type Problem struct {
 
 // A Reducer chooses a basis. It is a value and may be shared.
 type Reducer interface {
-	// Reduce gives a basis of 1 to p.Points points and a classifier on it. The
-	// result is a function of the reducer and the problem, its Seed and the
-	// order of its rows included.
+	// Reduce returns a basis of 1 to p.Points points and a classifier on it. The
+	// result is a function of the reducer and the problem, including its Seed and
+	// the order of its rows.
 	//
-	// When ctx is done before there is any classifier, Reduce gives ctx's error;
-	// when it is done later, the best one so far, marked as Interrupted. Fewer
-	// than two classes with rows of positive weight (ErrClasses), too few rows for
-	// a point (ErrRows), or fewer points than planes, are an error.
+	// When ctx ends before there is any classifier, Reduce returns ctx's error. When
+	// it ends later, Reduce returns the best classifier so far, marked as
+	// Interrupted. Fewer than two classes with rows of positive weight (ErrClasses),
+	// too few rows for a point (ErrRows), and fewer points than planes are errors.
 	Reduce(ctx context.Context, p *Problem) (*Result, error)
 }
 
-// Names are what users call reducers.
+// Names lists the users' names of the reducers.
 func Names() []string { return []string{"cs", "random", "stratified", "kmeans", "kmedian"} }
 
-// Named is the reducer of that name, one of Names. It is for whoever wants a basis of so
-// many points alone: of the coefficients that come with them ν is 1.
+// Named returns the reducer of one of Names for a basis of so many points. The ν of the
+// 1-norm program for the coefficients is 1 (that of ChunkingSynthetic its default), so it
+// is for callers that need only the points.
 func Named(name string, points int) Reducer {
 	const nu = 1
 	switch name {
@@ -77,12 +78,12 @@ type Result struct {
 	Z        []float64 // t×n, point by point; no two are the same
 	Planes   []Plane   // see the package's comment
 	Stages   []Stage   // the report
-	// Interrupted says that the context ended the work before the last stage.
+	// Interrupted: the context ended before the last stage was done.
 	Interrupted bool
 }
 
-// A Plane is the classifier of one class against the rest: a row x is on its
-// class's side where K(x, Z)u − γ ≥ 0.
+// A Plane is the one-vs-rest classifier of a class: a row x is on the class's side if
+// K(x, Z)u − γ ≥ 0.
 type Plane struct {
 	Class int
 	U     []float64 // t
@@ -92,38 +93,38 @@ type Plane struct {
 // A Stage reports on one stage of one plane. The figures of a step are means
 // over the runs of the stage.
 type Stage struct {
-	Class         int     // the plane's
-	Stage         int     // 0, 1, …
-	Rows          int     // training rows of each run
-	Runs          int     //
+	Class         int // the class of the plane
+	Stage         int // 0, 1, …
+	Rows          int // training rows of each run
+	Runs          int
 	Nu            float64 // ν of the programs
 	Candidates    int     // points that the classifier (b) could choose from
-	Classifier    Step    // (b), LP(Y, C); not reported where the points are given
-	Approximation Step    // (c), NLP(u, C, t); none where (b) had no more than t points
+	Classifier    Step    // (b), LP(Y, C); zero for given points
+	Approximation Step    // (c), NLP(u, C, t); zero if (b) had at most t points
 	Reduced       Step    // (d), LP(Y, Z)
 }
 
 // A Step is one step of a stage. Correctness is a share, from 0 to 1.
 type Step struct {
-	Points         float64 // that have a coefficient other than 0
+	Points         float64 // points with a coefficient other than 0
 	Training       float64 // correctness on the training rows
-	Testing        float64 // and on the test rows
+	Testing        float64 // correctness on the test rows
 	SupportVectors float64 // training rows with a positive dual variable
-	// Unconverged is the number of programs that ran into a limit.
+	// Unconverged is the number of programs that reached a limit.
 	Unconverged int
 	// Error is ‖u f(C) − w f(Z)‖/‖u f(C)‖, for an approximation.
 	Error float64
 }
 
 var (
-	// ErrClasses is returned when fewer than two classes have rows.
+	// ErrClasses reports that fewer than two classes have rows.
 	ErrClasses = errors.New("a basis needs rows of two classes or more")
 
-	// ErrRows is returned when there are too few rows for a single point.
+	// ErrRows reports that there are too few rows for a single point.
 	ErrRows = errors.New("too few rows for a basis")
 )
 
-// A sample is a Problem that has been checked.
+// A sample is a checked Problem.
 type sample struct {
 	*Problem
 	live    []int // rows of positive weight
@@ -174,7 +175,7 @@ func newSample(p *Problem) (*sample, error) {
 	return s, nil
 }
 
-// random is the source of the numbered draws: streams of different numbers are
+// random returns the random source of the given numbers. Sources of different numbers are
 // independent.
 func (s *sample) random(numbers ...int) *rand.Rand {
 	stream := uint64(0)
@@ -199,7 +200,7 @@ type rows struct {
 	weights []float64 // nil: 1 each
 }
 
-// take copies rows and gives them sides; it does not copy all of them.
+// take returns some rows with their sides. It copies them unless they are all rows.
 func (s *sample) take(which []int, class int) rows {
 	var r rows
 	if len(which) == len(s.Codes) {
@@ -235,11 +236,11 @@ func (s *sample) take(which []int, class int) rows {
 type classifier struct {
 	z, u      []float64
 	gamma     float64
-	objective float64 // of the program that gave it
+	objective float64 // of its program
 	step      Step
 }
 
-// classify solves LP(r, Z), the 1-norm program (1), and reports how it went.
+// classify solves LP(r, Z), the 1-norm program (1), and reports on it.
 func (s *sample) classify(ctx context.Context, r, tests rows, z []float64, nu float64, workers int) (*classifier, error) {
 	k, err := s.coordinates(r, z)
 	if err != nil {
@@ -273,7 +274,7 @@ func (s *sample) coordinates(r rows, z []float64) ([]gram.Column, error) {
 	return kernels.NewMapper(m).Map(r.columns), nil
 }
 
-// test is the correctness of a classifier on rows; 0 if there are none.
+// test is the correctness of a classifier on rows, or 0 if there are none.
 func (s *sample) test(r rows, z, u []float64, gamma float64) (float64, error) {
 	if len(r.d) == 0 {
 		return 0, nil
@@ -285,8 +286,8 @@ func (s *sample) test(r rows, z, u []float64, gamma float64) (float64, error) {
 	return correctness(k, r, u, gamma), nil
 }
 
-// correctness is the share of the weight of the rows, with coordinates k, that
-// are on their side.
+// correctness is the weighted share of the rows, with coordinates k, that are on their
+// side.
 func correctness(k []gram.Column, r rows, u []float64, gamma float64) float64 {
 	var right, all float64
 	values := make([]float64, gram.TileRows)
@@ -310,9 +311,8 @@ func correctness(k []gram.Column, r rows, u []float64, gamma float64) float64 {
 	return right / all
 }
 
-// given is the result for points that are chosen once and for all: the 1-norm
-// program on all rows gives each plane its classifier. unconverged counts what
-// ran into a limit in choosing them.
+// given returns the result for given points: the 1-norm program on all rows gives each
+// plane its classifier. unconverged counts the limits reached in choosing the points.
 func (s *sample) given(ctx context.Context, z []float64, nu float64, unconverged int) (*Result, error) {
 	if err := checkNu(nu); err != nil {
 		return nil, err

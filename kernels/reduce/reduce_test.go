@@ -18,7 +18,7 @@ import (
 	"streamd/kernels"
 )
 
-// everyReducer is what the suite is run on.
+// everyReducer lists the reducers of the suite.
 var everyReducer = map[string]Reducer{
 	"random":      Subset{Nu: 1},
 	"stratified":  Subset{Stratified: true, Nu: 1},
@@ -30,8 +30,8 @@ var everyReducer = map[string]Reducer{
 	"cs, a stage": ChunkingSynthetic{Chunks: []Chunk{}, Nu: 1, Runs: 2},
 }
 
-// blobs is a problem of classes that lie around two centres each, so that no
-// plane of the features separates them.
+// blobs returns a problem of classes with two centres each, which no plane of the features
+// separates.
 func blobs(r *rand.Rand, classes, m int) *Problem {
 	x, y := make([]float32, m), make([]float64, m)
 	p := &Problem{Classes: classes, Codes: make([]int32, m), Points: 12, Kernel: gaussian(0.3), Seed: 5, Workers: 2}
@@ -46,7 +46,7 @@ func blobs(r *rand.Rand, classes, m int) *Problem {
 	return p
 }
 
-// decide gives the class of row i: of the greatest decision value, or by the
+// decide returns the class of row i: the class of the largest decision value, or by the
 // side of the only plane.
 func decide(r *Result, p *Problem, i int) int {
 	best, class := math.Inf(-1), -1
@@ -72,7 +72,7 @@ func decide(r *Result, p *Problem, i int) int {
 	return class
 }
 
-// Every name is that of another reducer.
+// Every name is the name of a different reducer.
 func TestNames(t *testing.T) {
 	called := map[string]string{}
 	for _, name := range Names() {
@@ -84,8 +84,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// Every reducer gives a basis that fits and a classifier that works, whatever
-// the number of workers, and reports each stage as it is done.
+// Every reducer returns a basis of the right size and a classifier that works, the same for
+// any number of workers, and reports each stage when it is done.
 func TestReducers(t *testing.T) {
 	for name, reducer := range everyReducer {
 		t.Run(name, func(t *testing.T) {
@@ -145,8 +145,8 @@ func TestReducers(t *testing.T) {
 	}
 }
 
-// Bases other than chunking-synthetic ones, whose programs are solved to a
-// tolerance, have these bits on every processor.
+// Bases have these bits on every processor, except for chunking-synthetic ones, whose
+// programs are solved to a tolerance.
 func TestBitsOnEveryProcessor(t *testing.T) {
 	r := rand.New(rand.NewPCG(91, 92))
 	x, y := make([]float64, 500), make([]float64, 500)
@@ -169,7 +169,7 @@ func TestBitsOnEveryProcessor(t *testing.T) {
 	}
 }
 
-// Rows of weight 0 are as if absent.
+// Rows of weight 0 do not matter.
 func TestRowsOfNoWeight(t *testing.T) {
 	for name, reducer := range everyReducer {
 		p := blobs(rand.New(rand.NewPCG(2, 2)), 2, 150)
@@ -206,8 +206,7 @@ func TestRowsOfNoWeight(t *testing.T) {
 	}
 }
 
-// Fewer distinct points than wanted give a smaller basis, and every form of
-// kernel works.
+// Too few distinct points give a smaller basis, and every form of kernel works.
 func TestFewPointsAndOtherKernels(t *testing.T) {
 	polynomial, err := kernels.Polynomial(1, 1, 3)
 	if err != nil {
@@ -272,8 +271,8 @@ func TestProblemsThatAreRefused(t *testing.T) {
 	}
 }
 
-// A context that is done at once gives its error; one that ends later, the best
-// so far.
+// Reduce returns the error of a context that ended before it began, and the best result so
+// far for one that ends later.
 func TestInterruption(t *testing.T) {
 	for name, reducer := range everyReducer {
 		ctx, cancel := context.WithCancel(context.Background())
@@ -328,9 +327,8 @@ func TestSharesAddUp(t *testing.T) {
 	}
 }
 
-// The turns of clustering end where neither step lowers the sum of distances:
-// every row is at its nearest centre, and every centre is in the middle of its
-// rows.
+// Clustering ends where neither step lowers the sum of distances: every row is at its
+// nearest centre, and every centre is in the middle of its rows.
 func TestClustersAreStationary(t *testing.T) {
 	r := rand.New(rand.NewPCG(4, 4))
 	p := blobs(r, 2, 300)
@@ -376,8 +374,7 @@ func TestClustersAreStationary(t *testing.T) {
 						all += p.Weights[i]
 					}
 				}
-				// A median may have the weight of the rows that it equals out of
-				// balance.
+				// The rows that equal a median may unbalance the weights.
 				allowed := 1e-9 * all
 				if norm == OneNorm {
 					allowed = 3
@@ -390,7 +387,7 @@ func TestClustersAreStationary(t *testing.T) {
 	}
 }
 
-// Ties and duplicates of the seeding: centres are distinct rows.
+// Seeding with ties and duplicates gives distinct rows as centres.
 func TestSeedsAreDistinct(t *testing.T) {
 	p := &Problem{Classes: 2, Columns: []gram.Column{gram.ColumnOf([]int8{1, 1, 1, 2, 2, 3})}, Codes: []int32{0, 0, 0, 1, 1, 1}, Points: 6}
 	s, err := newSample(p)

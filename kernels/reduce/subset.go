@@ -7,11 +7,11 @@ import (
 	"slices"
 )
 
-// Subset takes rows of the sample for points, as the reduced SVM does (RSVM;
-// Fung 2003, algorithm 2.4.4): t distinct ones at random.
+// Subset takes t distinct rows of the sample at random as points, like the reduced SVM
+// (RSVM; Fung 2003, algorithm 2.4.4).
 type Subset struct {
-	// Stratified draws from each class in proportion to its rows, one row at
-	// least while there are as many points as classes.
+	// Stratified draws from each class in proportion to its rows, and at least one
+	// row if there are as many points as classes.
 	Stratified bool
 	Nu         float64 // ν of the 1-norm program for the coefficients
 }
@@ -36,7 +36,7 @@ func (r Subset) Reduce(ctx context.Context, p *Problem) (*Result, error) {
 	return s.given(ctx, z, r.Nu, 0)
 }
 
-// strata are the live rows by class, classes without rows left out.
+// strata are the live rows by class, without empty classes.
 func (s *sample) strata() [][]int {
 	classes := make([][]int, s.Classes)
 	for _, i := range s.live {
@@ -45,7 +45,7 @@ func (s *sample) strata() [][]int {
 	return slices.DeleteFunc(classes, func(rows []int) bool { return len(rows) == 0 })
 }
 
-// sizes are the lengths of groups.
+// sizes returns the lengths of groups.
 func sizes(groups [][]int) []int {
 	n := make([]int, len(groups))
 	for k := range groups {
@@ -54,7 +54,7 @@ func sizes(groups [][]int) []int {
 	return n
 }
 
-// draw gives up to count distinct points, rows of which at random.
+// draw returns up to count distinct points, at random among the given rows.
 func (s *sample) draw(random *rand.Rand, which []int, count int) []float64 {
 	n := len(s.Columns)
 	seen := make(map[string]bool)
@@ -79,7 +79,7 @@ func shuffled(random *rand.Rand, which []int) []int {
 	return some
 }
 
-// distinct leaves out points that have occurred before.
+// distinct drops points that have occurred before.
 func distinct(z []float64, n int) []float64 {
 	seen := make(map[string]bool)
 	kept := z[:0:0]
@@ -92,7 +92,7 @@ func distinct(z []float64, n int) []float64 {
 	return kept
 }
 
-// keyOf has the bits of a point, 0 and −0 being the same.
+// keyOf returns the bits of a point, where −0 counts as 0.
 func keyOf(x []float64) string {
 	b := make([]byte, 0, 8*len(x))
 	for _, v := range x {
@@ -105,9 +105,9 @@ func keyOf(x []float64) string {
 	return string(b)
 }
 
-// shares divides total by the sizes of groups: each gets the whole part of its
-// proportion, but one at least while that is possible, and what is left goes to
-// the largest remainders.
+// shares divides total in proportion to the sizes of groups. Each group gets the whole
+// part of its proportion, and at least one if possible. The rest goes to the largest
+// remainders.
 func shares(sizes []int, total int) []int {
 	all := 0
 	for _, size := range sizes {

@@ -250,21 +250,15 @@ func (f *autoFlag) UnmarshalText(text []byte) error {
 // defaultFolds is the number of folds that choose ν without --folds.
 const defaultFolds = 10
 
-// problem has the sums for a study in some coordinates.
-func problem(whole *incremental.State, folds []*incremental.State, in *basis.Coordinates) *study.Problem {
-	p := &study.Problem{Whole: whole, Folds: folds}
-	if in != nil {
-		p.Regulariser = in.Regulariser
-	}
-	return p
-}
-
 // tune chooses ν by the rows of each fold and the planes without it.
 func (f *fit) tune(ctx context.Context) (*tuningReport, error) {
-	p := problem(f.sums.dealt, f.sums.folds, f.in)
+	p := &study.Problem{Whole: f.sums.dealt, Folds: f.sums.folds}
+	if f.in != nil {
+		p.Regulariser = f.in.Regulariser
+	}
 	var rows study.Parts = fileParts{f}
 	if f.blocks != nil {
-		rows = study.NewSample(f.rows.view(f.in), p)
+		rows = study.NewSample(f.rows.view(f.in), p.Whole.Totals(), p.Folds)
 	}
 	y := study.New(p, study.Options{Planes: f.options})
 	t, err := y.Tune(ctx, rows)
@@ -319,12 +313,11 @@ func (f *fit) planes(ctx context.Context, whole *incremental.State, in *basis.Co
 	if fold != none {
 		from = fmt.Sprintf("%s without fold %d of %d", f.data.path, fold+1, f.folds)
 	}
-	p := problem(whole, nil, in)
 	o := study.Options{Planes: f.options, Refine: f.method}
 	if f.blocks == nil && f.method == newton.Full && 2*whole.Rows() <= int64(len(whole.Features())) {
 		o.Refine = newton.Dual // the same planes in two passes, from smaller systems
 	}
-	y := study.New(p, o)
+	y := study.Of(in.Moments(whole), o)
 	m, err := y.Solve()
 	if err != nil {
 		return nil, nil, fmt.Errorf("learn from %s: %w", from, err)
@@ -335,7 +328,7 @@ func (f *fit) planes(ctx context.Context, whole *incremental.State, in *basis.Co
 	var rows newton.Rows = &rereading{f, in, fold}
 	var standFor map[string]float64
 	if f.blocks != nil {
-		rows, standFor = study.NewSample(f.rows.without(fold).view(in), p).All()
+		rows, standFor = study.NewSample(f.rows.without(fold).view(in), whole.Totals(), nil).All()
 	}
 	result, err := y.Refine(ctx, rows, standFor)
 	if err != nil {

@@ -26,11 +26,11 @@ type Sample struct {
 	apart  []*incremental.State     // the sums of each fold
 }
 
-// NewSample makes a Sample of a view in the coordinates of the sums. Nothing is
-// copied.
-func NewSample(view *sample.View, p *Problem) *Sample {
-	s := &Sample{block: view.Block, totals: p.Whole.Totals(), apart: p.Folds, in: make([][]int, len(p.Folds))}
-	if len(p.Folds) == 0 {
+// NewSample makes a Sample of a view in the coordinates of the sums, with the totals of
+// all rows and the sums of each fold, if there are any. Nothing is copied.
+func NewSample(view *sample.View, totals []incremental.ClassTotal, folds []*incremental.State) *Sample {
+	s := &Sample{block: view.Block, totals: totals, apart: folds, in: make([][]int, len(folds))}
+	if len(folds) == 0 {
 		return s
 	}
 	for i, f := range view.Fold {

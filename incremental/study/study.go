@@ -44,6 +44,11 @@ func New(p *Problem, o Options) *Study {
 	return s
 }
 
+// Of begins a study of sums without folds.
+func Of(total *incremental.Moments, o Options) *Study {
+	return &Study{problem: &Problem{}, options: o, total: total}
+}
+
 // Options are those of the planes, with the choice of Tune.
 func (s *Study) Options() incremental.Options { return s.options.Planes }
 
@@ -61,6 +66,20 @@ func (s *Study) SolveWithHat() (model *incremental.Model, hat *incremental.Hat, 
 		s.model, s.refined = model, false
 	}
 	return model, hat, err
+}
+
+// Move gives the study another ν. Planes that were refined in all coordinates stay, for
+// Refine to begin at, since the minima are near each other; false: there are none, and
+// Solve comes next.
+func (s *Study) Move(nu float64) bool {
+	s.options.Planes.Nu = nu
+	if !s.refined || s.options.Refine != newton.Full {
+		return false
+	}
+	near := *s.model
+	near.Options.Nu = nu
+	s.model = &near
+	return true
 }
 
 // Refine moves the planes to where they minimise the objective of package newton on

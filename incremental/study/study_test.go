@@ -53,7 +53,7 @@ func newLive(t testing.TB, blocks []*incremental.Block, folds, rows int, wanted 
 	return l
 }
 
-func (l *live) sample() *Sample { return NewSample(l.view, &l.Problem) }
+func (l *live) sample() *Sample { return NewSample(l.view, l.Whole.Totals(), l.Folds) }
 
 // Parts implements the interface with whole blocks, the last one first.
 func (l *live) Parts(_ context.Context, visit func(fold int, part *incremental.Block) error) error {
@@ -105,7 +105,7 @@ func TestJudgesFirstRowsOfManyClasses(t *testing.T) {
 	}
 	small := *l.view
 	small.Block, small.Fold = l.view.Block.Slice(0, rows), l.view.Fold[:rows]
-	want, err := s.HoldOut(t.Context(), NewSample(&small, &l.Problem), everyRow)
+	want, err := s.HoldOut(t.Context(), NewSample(&small, l.Whole.Totals(), l.Folds), everyRow)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,6 +193,48 @@ func TestHeldOutRowsWereNotSeen(t *testing.T) {
 				// The search for refined planes begins elsewhere, and ends within rounding.
 				if got := held.values[3*in.from+j]; got != want && !(refined && math.Abs(got-want) < 1e-9) {
 					t.Fatalf("%+v, fold %d: value %d is %v, not %v", o, i, j, got, want)
+				}
+			}
+		}
+	}
+}
+
+// Planes that move to the next ν end where planes that were solved for it do.
+func TestMove(t *testing.T) {
+	l := newLive(t, overlapping(20, 60), 4, everyRow, nil)
+	rows, standFor := l.sample().All()
+	for _, method := range []newton.Method{newton.Full, newton.Line} {
+		o := Options{Planes: incremental.Options{Standardise: true}, Refine: method}
+		moving := Of(l.Whole.Moments(), o)
+		for i, nu := range []float64{0.01, 1, 100} {
+			if moves := moving.Move(nu); moves != (i > 0 && method == newton.Full) {
+				t.Fatalf("%v, ν = %v: planes move: %v", method, nu, moves)
+			} else if !moves {
+				if _, err := moving.Solve(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			got, err := moving.Refine(t.Context(), rows, standFor)
+			if err != nil {
+				t.Fatal(err)
+			}
+			o.Planes.Nu = nu
+			anew := Of(l.Whole.Moments(), o)
+			if _, err := anew.Solve(); err != nil {
+				t.Fatal(err)
+			}
+			want, err := anew.Refine(t.Context(), rows, standFor)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got.Model.Options.Nu != nu {
+				t.Errorf("%v: ν = %v, not %v", method, got.Model.Options.Nu, nu)
+			}
+			for p, plane := range want.Model.Planes {
+				for j, w := range plane.W {
+					if v := got.Model.Planes[p].W[j]; !(math.Abs(v-w) < 1e-9*(1+math.Abs(w))) {
+						t.Errorf("%v, ν = %v: plane %d has %v, not %v", method, nu, p, v, w)
+					}
 				}
 			}
 		}

@@ -23,7 +23,7 @@ func (s *studyJob) make(ctx context.Context) {
 	if s.sample != nil {
 		view := s.in.View(s.sample.View())
 		s.lacking, complete = view.Lacking, view.Complete()
-		rows = study.NewSample(view, &s.sums)
+		rows = study.NewSample(view, s.sums.Whole.Totals(), s.sums.Folds)
 	}
 	if d.tunes() {
 		s.tune(ctx, y, rows)

@@ -41,7 +41,7 @@ func onBasis(t *testing.T, f *fake) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	state := incremental.NewState(model.Coordinates(2))
+	state := incremental.NewState(m.Names())
 	state.Add(s)
 	solved, hat, err := state.Moments().SolveWithHat(incremental.Options{Nu: 10})
 	if err != nil {

@@ -3,7 +3,6 @@ package model
 import (
 	"errors"
 	"fmt"
-	"strconv"
 
 	"streamd/incremental"
 	"streamd/incremental/gram"
@@ -54,15 +53,6 @@ func InCoordinates(m *kernels.Map, columns []gram.Column, f func(from, to int, i
 	}
 }
 
-// Coordinates names the coordinates of a basis of t points: z1, z2, …
-func Coordinates(t int) []string {
-	names := make([]string, t)
-	for i := range names {
-		names[i] = "z" + strconv.Itoa(i+1)
-	}
-	return names
-}
-
 // New makes a classifier of planes and, for a kernel, of their basis. Both may come
 // from outside: New checks that they fit together. The planes have the order of the
 // classes. Two classes have one plane, that of the second.
@@ -100,7 +90,7 @@ func New(features, classes []string, planes []incremental.Plane, basis *BasisJSO
 		if c.Map, err = basis.Map(len(features)); err != nil {
 			return nil, err
 		}
-		c.Model.Features, unit = Coordinates(c.Map.Points()), "points of the basis"
+		c.Model.Features, unit = c.Map.Names(), "points of the basis"
 	}
 	for _, p := range planes {
 		if len(p.W) != len(c.Model.Features) {

@@ -8,6 +8,7 @@ import (
 	"streamd/incremental"
 	"streamd/incremental/newton"
 	"streamd/kernels"
+	"streamd/kernels/basis"
 	"streamd/kernels/reduce"
 )
 
@@ -110,7 +111,7 @@ func complete(ctx context.Context, r reduce.Reducer, p *reduce.Problem) (*reduce
 
 // correctnessOf returns the correctness of the first plane of a basis on two sets of two classes.
 func correctnessOf(found *reduce.Result, kernel kernels.Kernel, train, test *set) (ofTrain, ofTest float64, err error) {
-	basis, err := kernels.NewMap(kernel, found.Features, found.Z)
+	m, err := kernels.NewMap(kernel, found.Features, found.Z)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -119,7 +120,7 @@ func correctnessOf(found *reduce.Result, kernel kernels.Kernel, train, test *set
 		Features: make([]string, found.Points), Classes: train.classes,
 		Planes: []incremental.Plane{{Class: train.classes[plane.Class], W: plane.U, Gamma: plane.Gamma}},
 	}
-	rows := func(s *set) newton.Blocks { return coordinates(basis, newton.Blocks{s.block(0, s.rows())}) }
+	rows := func(s *set) newton.Blocks { return lifted(newton.Blocks{s.block(0, s.rows())}, basis.New(m, false)) }
 	return correctness(model, rows(train)), correctness(model, rows(test)), nil
 }
 

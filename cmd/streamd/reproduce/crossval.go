@@ -12,6 +12,7 @@ import (
 
 	"streamd/incremental"
 	"streamd/incremental/newton"
+	"streamd/incremental/study"
 )
 
 // method learns a linear classifier.
@@ -38,63 +39,66 @@ var (
 	ofr = method{name: "OFR L2-SVM", refine: true, highest: 20}
 )
 
-// learn fits a classifier to rows.
-func (m method) learn(ctx context.Context, p part, nu float64, standardise bool) (*incremental.Model, error) {
-	model, err := p.moments.Solve(incremental.Options{Nu: nu, Balanced: m.balanced, Standardise: standardise})
-	if err != nil {
-		return nil, fmt.Errorf("%s: ν = %g: %w", m.name, nu, err)
-	}
-	return m.refined(ctx, p, model)
+// learn makes the classifier of some rows.
+func (m method) learn(ctx context.Context, p part, nu float64, standardise bool) (learned *incremental.Model, err error) {
+	err = m.try(ctx, p, []float64{nu}, standardise, func(_ int, model *incremental.Model) { learned = model })
+	return learned, err
 }
 
-// refined refines a model if the method does.
-func (m method) refined(ctx context.Context, p part, model *incremental.Model) (*incremental.Model, error) {
-	if !m.refine {
-		return model, nil
-	}
-	options := newton.Options{Method: m.how, Workers: 1}
-	if model.Options.Standardise {
-		options.Mean, options.Sigma = p.moments.Scale()
-	}
-	refined, err := newton.Refine(ctx, model, p.rows, options)
-	if err != nil {
-		return nil, fmt.Errorf("%s: ν = %g: %w", m.name, model.Options.Nu, err)
-	}
-	return refined.Model, nil
-}
-
-// try fits a classifier for each ν, in ascending order, and passes it to judge with the index of
-// its ν.
+// try makes the classifiers of some rows for each of nus, and calls judge with each and the
+// index of its ν.
 func (m method) try(ctx context.Context, p part, nus []float64, standardise bool, judge func(i int, model *incremental.Model)) error {
 	order := make([]int, len(nus))
 	for i := range order {
 		order[i] = i
 	}
 	slices.SortFunc(order, func(i, j int) int { return cmp.Compare(nus[i], nus[j]) })
-	var model *incremental.Model
+	y := study.Of(p.moments, study.Options{
+		Planes: incremental.Options{Balanced: m.balanced, Standardise: standardise}, Refine: m.how, Workers: 1,
+	})
 	for _, i := range order {
-		var err error
-		if model != nil && m.refine && m.how == newton.Full {
-			// The minimum is unique, and nearer to that of the previous ν than to the proximal
-			// plane.
-			next := *model
-			next.Options.Nu = nus[i]
-			model, err = m.refined(ctx, p, &next)
-		} else {
-			model, err = m.learn(ctx, p, nus[i], standardise)
-		}
+		model, err := m.at(ctx, y, p.rows, nus[i])
 		if err != nil {
-			return err
+			return fmt.Errorf("%s: ν = %g: %w", m.name, nus[i], err)
 		}
 		judge(i, model)
 	}
 	return nil
 }
 
-// part is training rows with their sums.
+// at makes the classifier with one ν.
+func (m method) at(ctx context.Context, y *study.Study, rows newton.Blocks, nu float64) (model *incremental.Model, err error) {
+	if !y.Move(nu) {
+		model, err = y.Solve()
+	}
+	if err != nil || !m.refine {
+		return model, err
+	}
+	result, err := y.Refine(ctx, rows, nil)
+	if err != nil {
+		return nil, err
+	}
+	return result.Model, nil
+}
+
+// part is rows to learn from, with their sums.
 type part struct {
 	moments *incremental.Moments
 	rows    newton.Blocks
+}
+
+// newPart sums rows.
+func newPart(features []string, rows newton.Blocks) (part, error) {
+	var z incremental.Summariser
+	state := incremental.NewState(features)
+	for _, b := range rows {
+		summary, err := z.Summarise(b)
+		if err != nil {
+			return part{}, err
+		}
+		state.Add(summary)
+	}
+	return part{state.Moments(), rows}, nil
 }
 
 // fold is one fold of a division, with its training data and the tuning sets that these are
@@ -262,8 +266,8 @@ func first(values []float64) int {
 	return best
 }
 
-// study is the cross-validation of methods on a set.
-type study struct {
+// validation is the cross-validation of methods on a set.
+type validation struct {
 	methods     []method
 	nus         exponents
 	one         bool // one ν for all folds and methods: the best of the first method
@@ -284,28 +288,28 @@ func (t trial) mean(division int, of func(score) float64) float64 {
 
 // run cross-validates on several divisions of a set. The trials are in the order of the methods.
 // The scores are the same for any number of workers.
-func (y study) run(ctx context.Context, s *set, c *Config) ([]trial, error) {
+func (v validation) run(ctx context.Context, s *set, c *Config) ([]trial, error) {
 	divisions, err := divideOften(s, c, c.Divisions)
 	if err != nil {
 		return nil, err
 	}
 	grid := func(m method) []float64 {
 		if m.highest > 0 {
-			return exponents{low: y.nus.low, high: m.highest}.values()
+			return exponents{low: v.nus.low, high: m.highest}.values()
 		}
-		return y.nus.values()
+		return v.nus.values()
 	}
-	if y.one {
-		nu, err := y.best(ctx, c, divisions, y.nus.values())
+	if v.one {
+		nu, err := v.best(ctx, c, divisions, v.nus.values())
 		if err != nil {
 			return nil, err
 		}
 		grid = func(method) []float64 { return []float64{nu} }
 	}
-	trials := newTrials(len(y.methods), divisions)
+	trials := newTrials(len(v.methods), divisions)
 	return trials, each(ctx, c, divisions, func(ctx context.Context, d, f int) (err error) {
-		for i, m := range y.methods {
-			if trials[i][d][f], err = divisions[d][f].run(ctx, m, grid(m), y.standardise); err != nil {
+		for i, m := range v.methods {
+			if trials[i][d][f], err = divisions[d][f].run(ctx, m, grid(m), v.standardise); err != nil {
 				return err
 			}
 		}
@@ -337,10 +341,10 @@ func newTrials(methods int, divisions [][]fold) []trial {
 }
 
 // best returns the ν with which the first method is right most often in the folds.
-func (y study) best(ctx context.Context, c *Config, divisions [][]fold, nus []float64) (float64, error) {
+func (v validation) best(ctx context.Context, c *Config, divisions [][]fold, nus []float64) (float64, error) {
 	at, err := bestChoice(ctx, c, divisions, func(ctx context.Context, fold *fold) ([]float64, error) {
 		right := make([]float64, len(nus))
-		return right, y.methods[0].try(ctx, fold.train, nus, y.standardise, func(i int, model *incremental.Model) {
+		return right, v.methods[0].try(ctx, fold.train, nus, v.standardise, func(i int, model *incremental.Model) {
 			right[i] = correctness(model, fold.test)
 		})
 	})

@@ -168,11 +168,11 @@ func TestScoresAgainstLearningAnew(t *testing.T) {
 		for f := range division {
 			d := &division[f]
 			anew := func(rows newton.Blocks, nu float64) *incremental.Model {
-				state, err := stateOf(s.features, rows)
+				p, err := newPart(s.features, rows)
 				if err != nil {
 					t.Fatal(err)
 				}
-				model, err := m.learn(ctx, part{state.Moments(), rows}, nu, true)
+				model, err := m.learn(ctx, p, nu, true)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -218,7 +218,7 @@ func TestTooFewRows(t *testing.T) {
 // The one ν for all is the best of the first method on the folds themselves.
 func TestOneNu(t *testing.T) {
 	s := randomSet(rand.New(rand.NewPCG(4, 4)), 120, 2, 2)
-	y := study{methods: []method{psvm, ssvm}, nus: exponents{low: -16, high: 2}, one: true}
+	y := validation{methods: []method{psvm, ssvm}, nus: exponents{low: -16, high: 2}, one: true}
 	c := &Config{Seed: 3, Divisions: 2}
 	trials, err := y.run(context.Background(), s, c)
 	if err != nil {
@@ -232,7 +232,7 @@ func TestOneNu(t *testing.T) {
 	}
 	got := mean(trials[0])
 	for _, nu := range y.nus.values() {
-		other, err := study{methods: []method{psvm}, nus: exponents{low: int(math.Log2(nu)), high: int(math.Log2(nu))}}.run(context.Background(), s, c)
+		other, err := validation{methods: []method{psvm}, nus: exponents{low: int(math.Log2(nu)), high: int(math.Log2(nu))}}.run(context.Background(), s, c)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,6 +1,9 @@
 // Package reproduce puts tables of the papers beside our own results: a Result for each data
 // set and method.
 //
+// Planes are solved and refined by package study, and coordinates are those of package basis.
+// The choice of ν and of a kernel's μ is the papers' own and differs on purpose:
+//
 // # Cross-validation
 //
 // It follows Fung 2003, section 2.4.4: ten folds. For each fold ν = 2^i is tuned on a random

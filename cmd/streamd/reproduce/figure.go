@@ -46,14 +46,14 @@ func unbalancedPlanes(ctx context.Context, seed uint64) ([]unbalancedPlane, *set
 	s := unbalancedPoints(seed)
 	small, large := s.block(0, unbalancedSmall), s.block(unbalancedSmall, s.rows())
 	rows := newton.Blocks{small, large}
-	state, err := stateOf(s.features, rows)
+	all, err := newPart(s.features, rows)
 	if err != nil {
 		return nil, nil, err
 	}
 	planes := []unbalancedPlane{{figure: "Figure 2.8", name: "PSVM"}, {figure: "Figure 2.9", name: "balanced"}, {figure: "Figure 2.10", name: "balanced, refined"}}
 	for i, m := range []method{mpsvm, bMPSVM, brMPSVM} {
 		p := &planes[i]
-		if p.model, err = m.learn(ctx, part{state.Moments(), rows}, unbalancedNu, false); err != nil {
+		if p.model, err = m.learn(ctx, all, unbalancedNu, false); err != nil {
 			return nil, nil, err
 		}
 		p.all = correctness(p.model, rows)

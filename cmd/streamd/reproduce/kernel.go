@@ -7,11 +7,11 @@ import (
 	"slices"
 	"time"
 
-	"streamd/cmd/streamd/model"
 	"streamd/incremental"
 	"streamd/incremental/gram"
 	"streamd/incremental/newton"
 	"streamd/kernels"
+	"streamd/kernels/basis"
 )
 
 // kernelTable is a table of ten-fold correctness with a Gaussian kernel exp(−μ‖x−z‖²): linear
@@ -96,15 +96,7 @@ func (k kernelTable) run(ctx context.Context, c *Config) ([]Result, error) {
 			return nil, fmt.Errorf("%s: %w", e.name, err)
 		}
 		for i, v := range e.variants {
-			r := Result{DataSet: e.name, Rows: s.rows(), Features: len(s.features), Method: v.name, Remark: e.remark}
-			trials[i].summarise(&r)
-			if i > 0 {
-				r.Against = e.variants[0].name
-				p := trials[i].against(trials[0])
-				r.P = &p
-			}
-			v.published.compare(&r)
-			results = append(results, r)
+			results = append(results, s.result(e.name, e.remark, v.name, trials[i], v.published, e.variants[0].name, trials[0]))
 		}
 	}
 	return results, nil
@@ -116,11 +108,10 @@ const largeRows, smallDivisions = 400, 3
 
 // standardise scales every feature to mean 0 and variance 1.
 func (s *set) standardise() error {
-	state, err := stateOf(s.features, newton.Blocks{s.block(0, s.rows())})
+	mean, sigma, err := basis.Scale(s.block(0, s.rows()))
 	if err != nil {
 		return err
 	}
-	mean, sigma := state.Moments().Scale()
 	for j, c := range s.columns {
 		for i := range c {
 			c[i] = (c[i] - mean[j]) / sigma[j]
@@ -137,7 +128,7 @@ func (v variant) best(ctx context.Context, c *Config, divisions [][]fold, mus, n
 			if err != nil {
 				return nil, err
 			}
-			shares, test := make([]float64, len(nus)), coordinates(k.basis, fold.test)
+			shares, test := make([]float64, len(nus)), lifted(fold.test, k.in)
 			err = v.try(ctx, k.part, nus, false, func(i int, model *incremental.Model) { shares[i] = correctness(model, test) })
 			if err != nil {
 				return nil, fmt.Errorf("μ = %g: %w", mu, err)
@@ -159,13 +150,13 @@ func (f *fold) tuneKernel(ctx context.Context, v variant, mus, nus []float64) (m
 	right := make([]int, len(mus)*len(nus)) // by μ, then ν
 	for i, tuned := 0, 0; i < len(f.tuning) && tuned < tuningRows; i++ {
 		split := &f.tuning[i]
-		basis := chosen(split.rest, v.share)
+		z := chosen(split.rest, v.share)
 		for m, mu := range mus {
-			k, err := newKernelPart(mu, basis, split.rest)
+			k, err := newKernelPart(mu, z, split.rest)
 			if err != nil {
 				return 0, 0, err
 			}
-			tune := coordinates(k.basis, split.tune)
+			tune := lifted(split.tune, k.in)
 			err = v.try(ctx, k.part, nus, false, func(n int, model *incremental.Model) {
 				more, _ := count(model, tune)
 				right[m*len(nus)+n] += more
@@ -226,7 +217,7 @@ func (f *fold) runKernel(ctx context.Context, v variant, mus, nus []float64) (sc
 		return score{}, fmt.Errorf("μ = %g: %w", s.mu, err)
 	}
 	s.training = time.Since(tuned)
-	s.train, s.test = correctness(model, k.rows), correctness(model, coordinates(k.basis, f.test))
+	s.train, s.test = correctness(model, k.rows), correctness(model, lifted(f.test, k.in))
 	s.total = time.Since(began)
 	return s, nil
 }
@@ -234,30 +225,26 @@ func (f *fold) runKernel(ctx context.Context, v variant, mus, nus []float64) (sc
 // kernelPart is rows in the coordinates of a basis.
 type kernelPart struct {
 	part
-	basis *kernels.Map
+	in *basis.Coordinates
 }
 
-// newKernelPart maps rows to the coordinates of a basis, which is given point by point.
-func newKernelPart(mu float64, basis []float64, rows newton.Blocks) (*kernelPart, error) {
+// newKernelPart puts rows into the coordinates of points z, given one after the other.
+func newKernelPart(mu float64, z []float64, rows newton.Blocks) (k *kernelPart, err error) {
 	kernel, err := kernels.Gaussian(mu)
 	if err != nil {
 		return nil, err
 	}
-	k := new(kernelPart)
-	if k.basis, err = kernels.NewMap(kernel, len(rows[0].Columns), basis); err != nil {
-		return nil, err
-	}
-	k.rows = coordinates(k.basis, rows)
-	state, err := stateOf(model.Coordinates(k.basis.Points()), k.rows)
+	m, err := kernels.NewMap(kernel, len(rows[0].Columns), z)
 	if err != nil {
 		return nil, err
 	}
-	k.moments = state.Moments()
-	return k, nil
+	k = &kernelPart{in: basis.New(m, false)}
+	k.part, err = newPart(k.in.Names, lifted(rows, k.in))
+	return k, err
 }
 
-// coordinates returns K(x, Z) of rows, as one block.
-func coordinates(m *kernels.Map, rows newton.Blocks) newton.Blocks {
+// lifted puts rows into coordinates, as one block.
+func lifted(rows newton.Blocks, in *basis.Coordinates) newton.Blocks {
 	all := &incremental.Block{Classes: rows[0].Classes}
 	columns := make([][]float64, len(rows[0].Columns))
 	for _, b := range rows {
@@ -271,9 +258,8 @@ func coordinates(m *kernels.Map, rows newton.Blocks) newton.Blocks {
 	for _, c := range columns {
 		all.Columns = append(all.Columns, gram.ColumnOf(c))
 	}
-	// The columns belong to the mapper, which is not used again.
-	all.Columns = kernels.NewMapper(m).Map(all.Columns)
-	return newton.Blocks{all}
+	b, _ := new(basis.Lifter).Block(context.Background(), all, in) // a context that does not end
+	return newton.Blocks{b}
 }
 
 // chosen returns a share of the rows, point by point: of each class, the first of every few rows.

@@ -10,6 +10,7 @@ import (
 	"streamd/incremental"
 	"streamd/incremental/gram"
 	"streamd/incremental/newton"
+	"streamd/incremental/study"
 	"streamd/ingest/ndc"
 )
 
@@ -51,17 +52,18 @@ func (t clusters) run(ctx context.Context, c *Config) ([]Result, error) {
 			results = append(results, r)
 		}
 		began := time.Now()
-		state, err := stateOf(incremental.DefaultFeatures(features), train)
+		p, err := newPart(incremental.DefaultFeatures(features), train)
 		if err != nil {
 			return nil, err
 		}
-		model, err := state.Moments().Solve(incremental.Options{Nu: nu})
+		y := study.Of(p.moments, study.Options{Planes: incremental.Options{Nu: nu}, Refine: newton.Full, Workers: 1})
+		model, err := y.Solve()
 		if err != nil {
 			return nil, err
 		}
 		add(psvm.name, model, began, set.psvm)
 		began = time.Now()
-		refined, err := newton.Refine(ctx, model, train, newton.Options{Method: newton.Full, Workers: 1})
+		refined, err := y.Refine(ctx, train, nil)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", set.name, err)
 		}

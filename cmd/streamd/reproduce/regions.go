@@ -10,6 +10,7 @@ import (
 	"streamd/cmd/streamd/plot"
 	"streamd/incremental/newton"
 	"streamd/kernels"
+	"streamd/kernels/basis"
 	"streamd/kernels/reduce"
 )
 
@@ -23,8 +24,8 @@ type surface struct {
 }
 
 // surfaces fits each of the methods to points in the coordinates of a basis.
-func surfaces(ctx context.Context, s *set, mu, nu float64, basis []float64, methods ...method) ([]surface, error) {
-	k, err := newKernelPart(mu, basis, newton.Blocks{s.block(0, s.rows())})
+func surfaces(ctx context.Context, s *set, mu, nu float64, z []float64, methods ...method) ([]surface, error) {
+	k, err := newKernelPart(mu, z, newton.Blocks{s.block(0, s.rows())})
 	if err != nil {
 		return nil, err
 	}
@@ -34,7 +35,7 @@ func surfaces(ctx context.Context, s *set, mu, nu float64, basis []float64, meth
 		if err != nil {
 			return nil, err
 		}
-		by := &model.Classifier{Features: s.features, Map: k.basis, Model: learned}
+		by := &model.Classifier{Features: s.features, Map: k.in.Map, Model: learned}
 		all = append(all, surface{m.name, s, k.rows, by, mu})
 	}
 	return all, nil
@@ -83,13 +84,13 @@ func checkerboard(ctx context.Context, c *Config) ([]surface, error) {
 		return nil, err
 	}
 	rows := s.block(0, s.rows())
-	basis, err := reduce.Clusters{Nu: 100}.Reduce(ctx, &reduce.Problem{
+	found, err := reduce.Clusters{Nu: 100}.Reduce(ctx, &reduce.Problem{
 		Columns: rows.Columns, Codes: rows.Codes, Classes: len(s.classes), Kernel: kernel, Points: points, Seed: c.Seed, Workers: c.workers(),
 	})
 	if err != nil {
 		return nil, err
 	}
-	return surfaces(ctx, s, mu, nu, basis.Z, psvm, ssvm)
+	return surfaces(ctx, s, mu, nu, found.Z, psvm, ssvm)
 }
 
 func checkerboardTable(ctx context.Context, c *Config) ([]Result, error) {
@@ -147,7 +148,7 @@ func (f *surface) result(name string, test *set, published figures) Result {
 		Nu: f.by.Model.Options.Nu, Mu: f.mu, Train: &train,
 	}
 	if test != nil {
-		share := correctness(f.by.Model, coordinates(f.by.Map, newton.Blocks{test.block(0, test.rows())}))
+		share := correctness(f.by.Model, lifted(newton.Blocks{test.block(0, test.rows())}, basis.New(f.by.Map, false)))
 		r.Test = &share
 	}
 	published.compare(&r)

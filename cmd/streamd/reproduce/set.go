@@ -144,20 +144,6 @@ func count(m *incremental.Model, rows newton.Blocks) (right, all int) {
 	return right, all
 }
 
-// stateOf sums up blocks.
-func stateOf(features []string, blocks newton.Blocks) (*incremental.State, error) {
-	var z incremental.Summariser
-	state := incremental.NewState(features)
-	for _, b := range blocks {
-		summary, err := z.Summarise(b)
-		if err != nil {
-			return nil, err
-		}
-		state.Add(summary)
-	}
-	return state, nil
-}
-
 // readSplits reads the rows of each subset of a set, counted from 0.
 func readSplits(folder, name string) (map[string][]int, error) {
 	path := filepath.Join(folder, name+".splits.json.gz")

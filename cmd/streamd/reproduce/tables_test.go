@@ -366,7 +366,7 @@ func TestTunedKernel(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					more, rows := count(model, coordinates(k.basis, split.tune))
+					more, rows := count(model, lifted(split.tune, k.in))
 					right[pair] += more
 					all += rows
 				}

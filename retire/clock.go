@@ -18,8 +18,8 @@ func ValidTime(t time.Time) bool {
 	return earliest <= ms && ms <= latest
 }
 
-// NearestTime returns t, or the nearest valid time where t is none. Ledgers that were
-// saved before times were checked may hold such times.
+// NearestTime returns t, or the nearest valid time where t is not valid. Ledgers that were
+// saved before times were checked may have such times.
 func NearestTime(t time.Time) time.Time {
 	if ValidTime(t) {
 		return t
@@ -27,9 +27,9 @@ func NearestTime(t time.Time) time.Time {
 	return time.UnixMilli(min(max(t.UnixMilli(), earliest), latest)).UTC()
 }
 
-// A Clock tells how far the event times of a partition have come. It is the
-// third-latest event time of the last 16 records, the present one included. While there
-// are fewer than three it is the earliest of them.
+// A Clock is the current event time of a partition: the third-latest of the last 16
+// records, the present one included. With fewer than three records it is the earliest of
+// them.
 //
 // The clock depends on the partition's log alone, so reading the log again gives the
 // same event times. One record with a wrong time, or two, do not move it. After a pause
@@ -48,7 +48,7 @@ const (
 	clockRank    = 3
 )
 
-// ClockAt returns the clock that has seen these times last, the latest record's last.
+// ClockAt returns the clock that has seen these times last. That of the latest record is last.
 func ClockAt(times []int64) (c Clock) {
 	for _, ms := range times {
 		c.Add(NearestTime(time.UnixMilli(ms)))
@@ -56,7 +56,7 @@ func ClockAt(times []int64) (c Clock) {
 	return c
 }
 
-// Add tells the clock a record's event time.
+// Add passes a record's event time to the clock.
 func (c *Clock) Add(t time.Time) {
 	c.recent[c.seen%clockRecords] = t.UnixMilli()
 	if c.seen++; c.seen == 2*clockRecords {
@@ -64,9 +64,8 @@ func (c *Clock) Add(t time.Time) {
 	}
 }
 
-// Bound returns the time that a record of event time t counts as: t, but at most ahead
-// after the clock, in which t takes part. Add does not do this by itself: call it after
-// Bound.
+// Bound returns the time by which a record of event time t counts: t, but no later than
+// ahead after the clock, which t is part of. Add does not bound times: call it after Bound.
 func (c *Clock) Bound(t time.Time, ahead time.Duration) time.Time {
 	ms := t.UnixMilli()
 	least := ms - ahead.Milliseconds()
@@ -91,7 +90,7 @@ func (c *Clock) Bound(t time.Time, ahead time.Duration) time.Time {
 	return t
 }
 
-// Times returns what ClockAt needs: at most 16 times in ms since 1970.
+// Times returns the times for ClockAt: at most 16, in ms since 1970.
 func (c *Clock) Times() []int64 {
 	n := min(c.seen, clockRecords)
 	if n == 0 {

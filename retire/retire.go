@@ -1,25 +1,25 @@
 // Package retire keeps the ledger of live blocks and decides by policy which
-// of them to retire. It knows no matrix: whoever owns the sums takes out of
-// them what the ledger retires.
+// of them to retire. It knows no matrix: the owner of the sums subtracts the blocks that
+// the ledger retires.
 //
 // # The live set is a function of the blocks seen
 //
 // A policy ranks blocks by event time, and by position where times are equal,
-// never by arrival. It keeps the highest ranks; everything at or below its
-// horizon, the rank of the highest block that it has let go, is retired and
-// refused from then on. The horizon only rises, and it ends up at the same
-// block whatever the order in which the blocks came; so the live set depends
-// on the set of blocks seen, not on the order or on the number of partitions.
+// never by arrival. It keeps the highest ranks. Its horizon is the rank of the highest
+// block that it has evicted. Every block at or below the horizon is retired, and refused
+// from then on. The horizon only rises, and it ends up at the same
+// block in whatever order the blocks came. So the live set depends
+// on the set of blocks seen, not on their order or on the number of partitions.
 //
-// An explicit retirement (Retire) takes back what the block has done to the horizon:
-// afterwards the horizon is that of a ledger that has seen the live blocks alone. With
+// An explicit retirement (Retire) reverses the effect of the block on the horizon, which
+// then is that of a ledger that has seen the live blocks alone. With
 // an age that is the newest live time less the age; otherwise there is room again, and
 // nothing is refused. Blocks that were retired or refused meanwhile do not come back.
 //
 // # Event times
 //
-// A record counts as of its event time, but at most some time after the Clock of its
-// partition. So a wrong time does not retire what it is not later than.
+// A record counts by its event time, but by no later one than some time after the Clock of
+// its partition. So a time in the far future does not retire the blocks of today.
 //
 // A Ledger is not safe for concurrent use.
 package retire
@@ -80,10 +80,10 @@ func comparePositions(p, q *incremental.Position) int {
 type Policy struct {
 	Blocks int           // keep the last so many blocks
 	Rows   int64         // keep the last blocks that together have at most so many rows
-	Age    time.Duration // keep what is at most so much older than the newest event time seen
+	Age    time.Duration // keep blocks that are at most so much older than the newest event time seen
 }
 
-// Ledger is the set of live blocks. What it does to one takes O(log live blocks).
+// Ledger is the set of live blocks. Each change of a block takes O(log live blocks).
 type Ledger struct {
 	policy  Policy
 	entries *btree.BTreeG[ranked] // by rank
@@ -93,8 +93,8 @@ type Ledger struct {
 	horizon Rank
 }
 
-// ranked is an entry with the first part of its rank, which mostly decides: entries that
-// are passed on the way to a place are then not looked at, which lie all over the memory.
+// ranked is an entry with the first part of its rank, which mostly decides. A search then
+// need not follow the pointers to the entries on its way.
 type ranked struct {
 	milliseconds int64
 	*Entry
@@ -154,8 +154,7 @@ func (l *Ledger) Get(id string) (Entry, bool) {
 	return *e, true
 }
 
-// admits says whether the policy would keep a block of that rank, were it
-// added now and nothing else.
+// admits says whether the policy would keep a block of that rank if it were the next one.
 func (l *Ledger) admits(r Rank) bool { return r.compare(l.horizon) > 0 }
 
 // Add makes a block live and returns the blocks that the policy retires for
@@ -226,9 +225,9 @@ func (l *Ledger) Retire(id string) (e Entry, ok bool) {
 	return e, ok
 }
 
-// Remove takes a block out of the ledger and leaves the horizon where it is: a block
-// makes room for its successor of the same id, or is lost. ok is false when it is not
-// live.
+// Remove takes a block out of the ledger and leaves the horizon where it is. It is for a
+// block that makes room for another one of its id, or is lost. ok is false when the block
+// is not live.
 func (l *Ledger) Remove(id string) (e Entry, ok bool) {
 	p, ok := l.byID[id]
 	if !ok {
@@ -261,12 +260,12 @@ func (l *Ledger) Page(above Rank, limit int) []Entry {
 	return page
 }
 
-// Horizon is the rank at and below which blocks are refused. It is part of
-// what has to be saved.
+// Horizon is the rank at and below which blocks are refused. It has to be saved with the
+// entries.
 func (l *Ledger) Horizon() Rank { return l.horizon }
 
 // Restore puts saved entries and a saved horizon into an empty ledger and
-// returns what the policy, which may have changed since, retires of them.
+// returns the entries that the policy retires. It may be another one than before.
 func (l *Ledger) Restore(entries []Entry, horizon Rank) (retired []Entry, err error) {
 	if l.Len() > 0 {
 		panic("retire: restoring into a ledger in use")

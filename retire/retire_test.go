@@ -27,7 +27,7 @@ func randomEntries(r *rand.Rand, n int) []Entry {
 	return out
 }
 
-// oracle says what a policy keeps, from all blocks at once.
+// oracle lists the blocks that a policy keeps, from all blocks at once.
 func oracle(p Policy, all []Entry) []string {
 	sorted := slices.Clone(all)
 	slices.SortFunc(sorted, func(a, b Entry) int { return b.Rank().compare(a.Rank()) }) // newest first
@@ -124,7 +124,7 @@ func TestRemoveByID(t *testing.T) {
 	if l.Len() != 0 || l.Rows() != 0 {
 		t.Errorf("%d blocks with %d rows are left", l.Len(), l.Rows())
 	}
-	// What the policy let go stays out, though there is room now.
+	// The blocks that the policy evicted stay out, though there is room now.
 	for _, e := range blocks {
 		if gone := l.Add(e); l.admits(e.Rank()) != (len(gone) == 0) {
 			t.Errorf("%s: %v", e.ID, gone)
@@ -135,8 +135,8 @@ func TestRemoveByID(t *testing.T) {
 	}
 }
 
-// After an explicit retirement the ledger goes on like one that has seen the live
-// blocks alone.
+// After an explicit retirement the ledger is the same as one that has seen the live blocks
+// alone.
 func TestRetireForgetsWhatTheBlockDid(t *testing.T) {
 	for _, policy := range policies {
 		for seed := range uint64(50) {

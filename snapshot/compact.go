@@ -13,10 +13,10 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// compactBytes is how much is copied in one transaction, which is in memory.
+// compactBytes is how much one transaction copies. It is in memory.
 const compactBytes = 16 << 20
 
-// compacting is the name under which the file that replaces a snapshot is made.
+// compacting is the name of the file that is to replace a snapshot, while it is filled.
 func compacting(path string) string {
 	return filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".compact")
 }
@@ -28,14 +28,14 @@ func removeIfThere(path string) error {
 	return nil
 }
 
-// Compact replaces the file by one that has the live values and nothing else. Values that
-// were deleted or replaced stay in free pages until these are used again. Compact returns
-// when the new file is on the disk under the name of the old one. After a crash or an
-// error one of the two has the name, whole. The blocks of the disk that the old file had
+// Compact replaces the file by one that has the live values and nothing else. Without it,
+// values that were deleted or replaced stay in free pages until these are used again.
+// Compact returns when the new file is on the disk under the name of the old one. After a
+// crash or an error one of the two has the name, whole. The disk blocks of the old file
 // belong to the file system, and are out of reach.
 //
-// Saves wait until Compact has ended. Reading goes on. Compact needs room on the disk for
-// the live values, and a few times compactBytes of memory, or of the largest value. When
+// Saves wait until Compact has ended; reading goes on. Compact needs room on the disk for
+// the live values, and memory of a few times compactBytes, or of the largest value. When
 // ctx ends, the file stays as it was.
 func (s *Store) Compact(ctx context.Context) (SaveInfo, error) {
 	s.writing.Lock()
@@ -48,7 +48,8 @@ func (s *Store) Compact(ctx context.Context) (SaveInfo, error) {
 	return info, nil
 }
 
-// Compact compacts a file that no process has open, and brings it up to date.
+// Compact is Store.Compact for a file that no process has open. It also brings an older
+// format up to date.
 func (k *Key) Compact(ctx context.Context, path string) (info SaveInfo, err error) {
 	s, _, err := k.open(path, false)
 	if err != nil {
@@ -261,20 +262,19 @@ func eachWritten(file *os.File, at, length int64, f func(at int64, b []byte) err
 	return nil
 }
 
-// Remains says where a file has bytes that belong to nothing that it holds.
+// Remains describes the bytes of a file that belong to no value.
 type Remains struct {
-	Free    int64 // bytes of the file that no value takes
-	Written int64 // of these, bytes in pages that are not all zeros
-	Pages   int   // that those are
+	Free    int64 // all of them
+	Written int64 // those in pages, or ends of pages, that are not all zeros
+	Pages   int   // the number of these
 	// Uncompacted is the time of the oldest explicit retirement since the file was
-	// compacted; zero: there is none, and what remains is of blocks that are live, or
-	// were replaced or let go by a policy.
+	// compacted; zero: there is none. Remains are then of blocks that are live, or that
+	// were replaced or evicted by a policy.
 	Uncompacted time.Time
 }
 
-// FindRemains looks for what is left in a file of values that were deleted or replaced:
-// in pages that are free, behind the end of the last page, and in pages that are in use,
-// behind what they hold.
+// FindRemains looks for remains of values that were deleted or replaced: in free pages,
+// behind the last page, and at the ends of used pages.
 func FindRemains(path string) (r Remains, err error) {
 	s, contents, err := OpenReadOnly(path)
 	if err != nil {

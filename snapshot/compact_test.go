@@ -37,7 +37,7 @@ func planted() block {
 	}, s}
 }
 
-// traces are what planted leaves in a file, by name.
+// traces are the bytes of planted in a file, by name.
 func traces(b block) map[string][]byte {
 	t := map[string][]byte{
 		"id":    []byte("planted-customer"),
@@ -144,7 +144,7 @@ func TestCompactForgets(t *testing.T) {
 		t.Errorf("a file of %d bytes and mode %v has become one of %d and %v: %v", before.Size(), before.Mode(), after.Size(), after.Mode(), err)
 	}
 
-	// A save into it leaves remains again, but none of what was retired.
+	// A save into it leaves remains again, but none of the retired block.
 	s, _ = mustOpen(t, path)
 	w.step()
 	w.save(t, s)
@@ -154,8 +154,7 @@ func TestCompactForgets(t *testing.T) {
 	}
 }
 
-// The pages that bbolt has written are zero behind what they hold: old bytes are in
-// whole pages alone.
+// The ends of used pages are zero: bbolt leaves old bytes in whole pages alone.
 func TestSlackIsZero(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "streamd.db")
 	s, _ := mustOpen(t, path)

@@ -18,7 +18,7 @@ import (
 	"streamd/retire"
 )
 
-// history is a file after each of its saves, and what it held then.
+// history is a file after each of its saves, with its contents.
 type history struct {
 	files    [][]byte
 	contents []*Contents
@@ -63,7 +63,7 @@ func makeHistory(t *testing.T, r *rand.Rand, saves int) *history {
 	return h
 }
 
-// which says after which save a file is, by its contents; -1 for none.
+// which is the number of the save that a file is after, by its contents; -1 for none.
 func (h *history) which(s *Store, got *Contents) (int, error) {
 	spaces := got.Spaces
 	got.Spaces = nil
@@ -94,8 +94,8 @@ func (h *history) which(s *Store, got *Contents) (int, error) {
 	return -1, errors.New("contents that were never saved")
 }
 
-// check opens a damaged file. Refusing it is right, and so is giving what one
-// of the last two saves left; anything else is not.
+// check opens a damaged file. It may be refused, or have the contents of one of the last
+// two saves.
 func (h *history) check(t *testing.T, path string, damaged []byte) (refused bool) {
 	t.Helper()
 	if err := os.WriteFile(path, damaged, 0o600); err != nil {
@@ -130,7 +130,7 @@ func (h *history) check(t *testing.T, path string, damaged []byte) (refused bool
 	if verifyErr != nil || !report.OK && report.Damaged == 0 {
 		t.Fatalf("opened, but verifying gives %+v, %v", report, verifyErr)
 	}
-	// What was opened has to survive a save. (No power is cut here.)
+	// A file that opens has to survive a save. (No power is cut here.)
 	s.db.NoSync = true
 	state, apart := got.Space(Features).State, got.Space(Features).Folds
 	b := randomBlock(rand.New(rand.NewPCG(1, 1)), "new", 3, 3)
@@ -198,8 +198,8 @@ func TestCutShort(t *testing.T) {
 	}
 }
 
-// Whole pages in the place of others: what a file system may leave after it
-// lost writes. Their checksums are good, they are only not of this save.
+// Whole pages in the place of others, as a file system may leave them after it
+// lost writes. Their checksums are good, but they are not of this save.
 func TestPagesOfOtherSaves(t *testing.T) {
 	r := rand.New(rand.NewPCG(12, 1))
 	h := makeHistory(t, r, 6)
@@ -230,7 +230,7 @@ func TestPagesOfOtherSaves(t *testing.T) {
 	}
 }
 
-// The trees that would make bbolt run in circles, eat all memory or fault.
+// Trees on which bbolt would not end, take all memory, or fault.
 func TestHostilePages(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "streamd.db")
 	w := newWorld(rand.New(rand.NewPCG(13, 1)), 3)
@@ -326,7 +326,7 @@ func TestHostilePages(t *testing.T) {
 	}
 }
 
-// A value that was replaced by a writer with good pages but without our rules.
+// A program has replaced a value. The pages are good, but the value is not.
 func TestDamagedValues(t *testing.T) {
 	dir := t.TempDir()
 	for name, c := range map[string]struct {
@@ -453,7 +453,7 @@ func resealSummary([]byte) []byte {
 	return value
 }
 
-// A summary that no ledger entry has is harmless, but nobody wrote it.
+// A summary of a block that is not in the ledger is harmless, but was never saved.
 func TestOrphan(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "streamd.db")
 	s, _ := mustOpen(t, path)
@@ -471,8 +471,7 @@ func TestOrphan(t *testing.T) {
 	}
 }
 
-// What Verify is for: everything is as it was written, but the state is not
-// the sum of the blocks.
+// Every value is as it was written, but the state is not the sum of the blocks.
 func TestStateOfOtherBlocks(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "streamd.db")
 	s, _ := mustOpen(t, path)

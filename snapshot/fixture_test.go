@@ -141,8 +141,8 @@ func values(t testing.TB, path string) map[string]string {
 	return out
 }
 
-// checkFixture compares a file with what its last save, by a program of version by, has
-// saved.
+// checkFixture compares a file with the change of its last save, by a program of version
+// by.
 func checkFixture(t *testing.T, path string, version, by int) {
 	t.Helper()
 	s, got, err := OpenReadOnly(path)
@@ -203,7 +203,7 @@ func checkFixture(t *testing.T, path string, version, by int) {
 	}
 }
 
-// checkSpace compares a space of a file with what a program of version by has saved.
+// checkSpace compares a space of a file with the change that a program of version by saved.
 func checkSpace(t *testing.T, s *Store, got *SpaceContents, want *SpaceChange, by int) {
 	t.Helper()
 	if !reflect.DeepEqual(got.Space, want.Space) || got.State.Digest() != want.State.Digest() || len(got.Missing) != fixtureBlocks-len(want.Put) {
@@ -231,8 +231,8 @@ func checkSpace(t *testing.T, s *Store, got *SpaceContents, want *SpaceChange, b
 	}
 }
 
-// Files of old versions are read as what was saved. Opened for writing they become
-// files of today, without what there was not then, that can be saved into.
+// Files of old versions have the contents that were saved. Opened for writing they become
+// files of today, without the values that did not exist then, and can be saved into.
 func TestFixturesOfOldVersions(t *testing.T) {
 	for old, path := range fixtures {
 		checkFixture(t, path, old, old)
@@ -282,8 +282,8 @@ func TestFixturesOfOldVersions(t *testing.T) {
 	}
 }
 
-// A file of version 5 is read as what was saved, and the same save gives the
-// same bytes today.
+// A file of version 5 has the contents that were saved, and the same save makes the same
+// bytes today.
 func TestFixture(t *testing.T) {
 	if *writeFixture {
 		os.Remove(fixture)
@@ -303,7 +303,7 @@ func TestFixture(t *testing.T) {
 	}
 }
 
-// Who verifies a file is told how far that is, and may end it.
+// A verification reports its progress, and can be ended.
 func TestVerifyIsWatched(t *testing.T) {
 	s, contents, err := OpenReadOnly(fixture)
 	if err != nil {

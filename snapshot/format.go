@@ -305,8 +305,8 @@ func readSettings(tx *bbolt.Tx) (s Settings, err error) {
 	return s, err
 }
 
-// A fileID tells a file from all others that the system has at the moment: its device and
-// its inode. Zero: they are not known.
+// A fileID is the device and the inode of a file, which no other file of the system has at
+// the moment. Zero: they are not known.
 type fileID [16]byte
 
 func appendMember(b []byte, m Member, file fileID) []byte {
@@ -325,8 +325,8 @@ func decodeMember(value []byte) (m Member, file fileID, err error) {
 	return Member{Group: group, ID: rest[len(file):]}, file, nil
 }
 
-// readMember returns a zero Member where there is none, and where the process had another
-// file open, of which this one is a copy: that process may still run.
+// readMember returns a zero Member where there is none. It also does so in a copy of the
+// file that the process had open: that process may still run.
 func readMember(tx *bbolt.Tx, here fileID) (Member, error) {
 	value := tx.Bucket(bucketMeta).Get(keyMember)
 	if value == nil {

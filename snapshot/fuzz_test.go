@@ -14,8 +14,7 @@ import (
 	"streamd/retire"
 )
 
-// Every payload is refused or is the very one that its contents are written
-// as.
+// Every payload is refused, or is the very one that its contents are written as.
 func FuzzDecodeValues(f *testing.F) {
 	position := incremental.Position{Topic: "orders", Partition: 3, Offset: 1841}
 	at := time.UnixMilli(1_700_000_000_000)
@@ -143,8 +142,8 @@ func FuzzUnseal(f *testing.F) {
 	})
 }
 
-// Files with arbitrary pages, whose meta pages have good checksums. What opens under a
-// key is what was written under it.
+// Files with arbitrary pages, whose meta pages have good checksums. A file that opens under
+// a key has the values that were written under it.
 func FuzzOpen(f *testing.F) {
 	key := newKey(f, "sixteen bytes or more")
 	path := filepath.Join(f.TempDir(), "seed.db")

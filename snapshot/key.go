@@ -17,9 +17,10 @@ import (
 )
 
 // Key authenticates files. Checksums notice accidents, but anybody who can write a file
-// can compute them anew. A file under a key carries a MAC over every value in it, so that
-// nobody without the key can change an offset, a block or the state unnoticed. An old copy of the whole file still has a good MAC: the
-// file of retirements beside it tells of that. A nil Key is none.
+// can also compute them. A file under a key carries a MAC over every value in it, so that
+// nobody without the key can change an offset, a block or the state unnoticed. An old copy
+// of the whole file still has a good MAC; the file of retirements beside it shows its age.
+// A nil Key is none.
 type Key struct {
 	values, file [sha256.Size]byte
 }
@@ -45,7 +46,7 @@ func NewKey(secret []byte) (*Key, error) {
 const mostKey = 4 << 10
 
 // ReadKey reads a key from a file. One line break at the end of the file is not part of
-// the secret. loose says that others than the file's owner can read or change it.
+// the secret. loose: others than the file's owner can read or change it.
 func ReadKey(path string) (k *Key, loose bool, err error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -83,8 +84,8 @@ var (
 
 // valueSum is a sum modulo 2^256 of the HMACs of values. It stands for the set of them,
 // and is kept up to date without reading the set (Bellare and Micciancio 1997; Clarke et
-// al. 2003). The sum itself is a secret: the sums of several files would tell how to move
-// values from one to another. A file has its HMAC.
+// al. 2003). The sum itself is a secret: with the sums of several files, values could be
+// moved from one to another. So a file has the HMAC of its sum.
 type valueSum [4]uint64
 
 func (s *valueSum) add(mac []byte) {
@@ -125,7 +126,7 @@ func (s *summer) mac(bucket, key, value []byte) []byte {
 	return s.hmac.Sum(nil)
 }
 
-// fileMAC is what a file with these values has as its MAC.
+// fileMAC is the MAC of a file whose values have this sum.
 func (k *Key) fileMAC(sum valueSum) []byte {
 	h := hmac.New(sha256.New, k.file[:])
 	for _, x := range sum {
@@ -147,12 +148,12 @@ func readMAC(tx *bbolt.Tx) ([]byte, error) {
 	return b, err
 }
 
-// fits says whether a file's MAC is that of these values.
+// fits says whether a MAC is that of a file whose values have this sum.
 func (k *Key) fits(mac []byte, sum valueSum) bool {
 	return subtle.ConstantTimeCompare(mac, k.fileMAC(sum)) == 1
 }
 
-// authenticate reads all values of a file and checks its MAC. It returns their sum.
+// authenticate checks the MAC of a file over all its values, and returns their sum.
 func (k *Key) authenticate(tx *bbolt.Tx) (sum valueSum, err error) {
 	mac, err := readMAC(tx)
 	switch {
@@ -171,7 +172,7 @@ func (k *Key) authenticate(tx *bbolt.Tx) (sum valueSum, err error) {
 	return sum, err
 }
 
-// sumValues reads all values of a file but for its MAC.
+// sumValues reads all values of a file, but not its MAC, and returns their sum.
 func (k *Key) sumValues(tx *bbolt.Tx) (valueSum, error) {
 	s := newSummer(k, valueSum{})
 	err := tx.ForEach(func(bucket []byte, b *bbolt.Bucket) error {
@@ -185,9 +186,8 @@ func (k *Key) sumValues(tx *bbolt.Tx) (valueSum, error) {
 	return s.sum, err
 }
 
-// Rekey puts a file under another key: next, or none where that is nil. k is the key
-// that the file is under; nil: it is under none. A file that is put under its first key
-// is trusted as it is: verify it before.
+// Rekey puts a file that is under k (nil: under none) under the key next, or under none
+// where that is nil. A file that gets its first key is trusted as it is: verify it before.
 func (k *Key) Rekey(path string, next *Key) (err error) {
 	s, _, err := k.open(path, false)
 	if err != nil {

@@ -56,8 +56,8 @@ func TestReadKey(t *testing.T) {
 	}
 }
 
-// A file under a key holds what one without holds, through saves, restarts,
-// compactions and saves that fail; and its MAC is that of all its values.
+// A file under a key has the same contents as one without, through saves, restarts,
+// compactions and saves that fail. Its MAC is that of all its values.
 func TestKeyedFileEqualsMemory(t *testing.T) {
 	key := newKey(t, "sixteen bytes or more")
 	for seed := range uint64(5) {
@@ -110,8 +110,8 @@ func TestKeyedFileEqualsMemory(t *testing.T) {
 	}
 }
 
-// Without the key nobody can change any value of a file that is under one, take
-// one out, or put one back, with all checksums recomputed.
+// Without the key nobody can change a value of a file that is under one, take one out, or
+// put an old one back, though all checksums are recomputed.
 func TestForgedFile(t *testing.T) {
 	key := newKey(t, "sixteen bytes or more")
 	path := filepath.Join(t.TempDir(), "streamd.db")
@@ -230,8 +230,8 @@ func TestForgedFile(t *testing.T) {
 	}
 }
 
-// A file and a key fit together, or there is a clear error; and a file comes under a
-// key, under another, and under none, only with the one that it is under.
+// A file and a key fit together, or there is a clear error. A file gets a key, another key,
+// or none only with the key that it is under.
 func TestRekey(t *testing.T) {
 	key, other := newKey(t, "sixteen bytes or more"), newKey(t, "another sixteen bytes")
 	path := filepath.Join(t.TempDir(), "streamd.db")
@@ -292,7 +292,7 @@ func TestRekey(t *testing.T) {
 	check(other, ErrNoMAC)
 }
 
-// A file of an older version has no MAC, also where somebody has given it that version.
+// A file of an older version has no MAC, also where somebody has forged the version.
 func TestKeyAndOldVersion(t *testing.T) {
 	b, err := os.ReadFile(fixtureOfV3)
 	if err != nil {

@@ -55,7 +55,7 @@ const (
 	savesPerCompaction = 4
 )
 
-// worldAfter is what the child has in memory after so many saves.
+// worldAfter is the world in the child's memory after so many saves.
 func worldAfter(saves int64) *world {
 	w := newWorld(rand.New(rand.NewPCG(16, 1)), 3)
 	for save := range saves {
@@ -81,8 +81,8 @@ func (w *world) compareAfter(t testing.TB, saves int64, s *Store, c *Contents) {
 	w.compare(t, s, c)
 }
 
-// saveForever goes on where the file ends, and tells of that save and every one after
-// it. It compacts the file now and then.
+// saveForever goes on where the file ends, and reports that save and every later one. It
+// compacts the file now and then.
 func saveForever(path string, fails bool) error {
 	s, c, err := Open(path, settings)
 	if err != nil {
@@ -118,11 +118,11 @@ func saveForever(path string, fails bool) error {
 	}
 }
 
-// lost is what a child says beside the numbers of its saves: the last sync of one fails.
+// lost is printed by a child beside the numbers of its saves: the last sync of one fails.
 const lost = "lost"
 
-// failSyncs has every third of these fail, as far as bbolt can tell: a meta page that is
-// written and reported as not is the same to it.
+// failSyncs makes every third of these fail for bbolt: the meta page is written, but that is
+// reported as an error, which is the same to bbolt.
 func failSyncs(db *bbolt.DB) {
 	field := reflect.ValueOf(db).Elem().FieldByName("ops").FieldByName("writeAt")
 	hook := (*func([]byte, int64) (int, error))(field.Addr().UnsafePointer())
@@ -139,13 +139,13 @@ func failSyncs(db *bbolt.DB) {
 	}
 }
 
-// Killed at any moment, the file holds the last save that was told of, or the
-// one after it.
+// After a kill at any moment, the file has the last save that was reported, or the one
+// after it.
 func TestKill(t *testing.T) {
 	const kills = 20
 	r := rand.New(rand.NewPCG(17, 1))
 	path := filepath.Join(t.TempDir(), "streamd.db")
-	var told int64
+	var reported int64
 	for kill := range kills {
 		child := exec.Command(os.Args[0])
 		child.Env = append(os.Environ(), childFile+"="+path)
@@ -164,13 +164,13 @@ func TestKill(t *testing.T) {
 				if !lines.Scan() {
 					t.Fatalf("the child ended: %v", child.Wait())
 				}
-				fmt.Sscan(lines.Text(), &told)
+				fmt.Sscan(lines.Text(), &reported)
 			}
 		}
 		time.Sleep(time.Duration(r.IntN(2000)) * time.Microsecond)
 		child.Process.Kill()
 		for lines.Scan() {
-			fmt.Sscan(lines.Text(), &told)
+			fmt.Sscan(lines.Text(), &reported)
 		}
 		child.Wait()
 
@@ -179,8 +179,8 @@ func TestKill(t *testing.T) {
 			t.Fatalf("kill %d: %v", kill, err)
 		}
 		saves := c.Counts.Records / stepsPerSave
-		if saves < told || saves > told+1 {
-			t.Fatalf("kill %d: the file is after save %d, the child told of %d", kill, saves, told)
+		if saves < reported || saves > reported+1 {
+			t.Fatalf("kill %d: the file is after save %d, the child reported %d", kill, saves, reported)
 		}
 		if saves > 0 {
 			worldAfter(saves).compareAfter(t, saves, s, c)
@@ -190,7 +190,7 @@ func TestKill(t *testing.T) {
 			t.Fatalf("kill %d: %+v, %v", kill, report, err)
 		}
 	}
-	if told < kills {
-		t.Errorf("only %d saves", told)
+	if reported < kills {
+		t.Errorf("only %d saves", reported)
 	}
 }

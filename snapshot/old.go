@@ -10,7 +10,7 @@ import (
 
 // Formats 1 to 4 kept the features and the spaces of bases apart:
 //
-//	bucket           key                             what became of it in format 5
+//	bucket           key                             in format 5
 //	state            state                           states: 0, 0
 //	folds            fold (u32, BE)                  states: 0, 1 + fold
 //	summaries        block id                        summaries: 0, block id
@@ -58,7 +58,7 @@ func (f format) spaces() []byte {
 	return bucketSpaces
 }
 
-// place is where values of one kind lie: a bucket, and what their keys begin with.
+// place is where values of one kind lie: a bucket, and the prefix of their keys.
 type place struct{ bucket, prefix []byte }
 
 func (f format) summaries(number uint32) place {

@@ -139,8 +139,8 @@ func writeOld(t *testing.T, path, old string, key *Key) {
 	}
 }
 
-// A file of version 4 holds what one of today does, under a key and without, whatever it
-// has of spaces, parts and sources; and brought up to date it is the same as one of today.
+// A random file of version 4 has the same contents as one of today, under a key and
+// without. Brought up to date, it has the same values.
 func TestOldFileEqualsMemory(t *testing.T) {
 	for seed := range uint64(8) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -203,7 +203,7 @@ func TestOldFileEqualsMemory(t *testing.T) {
 	}
 }
 
-// The memory for it does not grow with the file.
+// A migration takes several transactions: its memory does not grow with the file.
 func TestMigrationInParts(t *testing.T) {
 	path, old := filepath.Join(t.TempDir(), "today.db"), filepath.Join(t.TempDir(), "streamd.db")
 	const features = 500

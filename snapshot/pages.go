@@ -25,7 +25,7 @@ import (
 // behind it (4 bytes each). A bucket is its root's id and a sequence number (8
 // bytes each); without a root a leaf page follows in the value.
 //
-// A meta page, of which the whole one of the higher transaction counts:
+// A meta page. Of those with a good checksum, the one of the higher transaction counts:
 //
 //	offset size
 //	    16    4  magic
@@ -54,29 +54,28 @@ const (
 
 	noFreelist = ^uint64(0)
 
-	maxDepth = 64 // of a tree; branches have at least two children, but for the odd one
+	maxDepth = 64 // of a tree; nearly all branches have two children or more
 
-	// mostAhead is up to how many bytes of pages are read at a time.
+	// mostAhead is the most bytes of pages that are read at a time.
 	mostAhead = 256 << 10
-	// stretch is how many the system is asked to read where pages are asked for in no order.
+	// stretch is the bytes that the system is asked for when pages are read in no order.
 	stretch = 1 << 20
 )
 
 var order = binary.NativeEndian
 
-// pageCheck walks over the pages that can be reached from a file's root, before bbolt
-// follows them.
+// pageCheck walks over the pages of a file before bbolt follows them.
 //
-// It is not bbolt's own check (Tx.Check), which is for files that a program has got wrong.
-// That runs on a goroutine of its own, so that a fault of it ends the process and cannot be
-// recovered from. It does not end when a page is its own child, faults when an element or a
-// child is outside of the file, asks for as much memory as a free list says, and accepts a
-// branch that does not name the first key of its child. All that it finds is found here.
+// bbolt's own check (Tx.Check) cannot do this. It runs on a goroutine of its own, so that
+// nobody can recover from its faults, and it faults when a child or an element is outside
+// of the file. It does not end when a page is its own child, allocates as much memory as a
+// free list claims, and accepts a branch that does not name the first key of its child.
+// The walk finds everything that bbolt's check finds.
 type pageCheck struct {
 	file   *os.File
 	size   int64                        // of a page
 	seen   []bool                       // pages that are used, or free
-	unused func(at, length int64) error // hears of the ends of used pages
+	unused func(at, length int64) error // is called with the ends of used pages
 	window []byte                       // the pages that were read last
 	first  uint64                       // the first of them
 	asked  []bool                       // stretches of the file that the system was asked for
@@ -173,10 +172,10 @@ func (c *pageCheck) claim(id, n uint64) error {
 	return nil
 }
 
-// page returns a page, good until the next one is asked for. Where they are asked for
-// in the order of the file, more and more are read at a time. Otherwise those around it
-// are about to be asked for: in a file of keys that came in no order the check waits for
-// the disk as often as the file has stretches, and not pages.
+// page returns a page, good until the next call. Calls in the order of the file read more
+// and more pages at a time. Otherwise calls for the pages around it will come: in a file of
+// keys that came in no order the check waits for the disk as often as the file has
+// stretches, and not pages.
 func (c *pageCheck) page(id uint64) ([]byte, error) {
 	next := c.first + uint64(len(c.window))/uint64(c.size)
 	if id < c.first || id >= next {
@@ -246,13 +245,13 @@ func (c *pageCheck) read(id uint64) (*run, error) {
 	}, nil
 }
 
-// subtree is the pages under one, whose keys have bounds: the first one, and an end that is
-// above all; nil: no bound. bbolt finds a child that it has changed in its parent by the
-// first key, which is more than a search needs.
+// subtree is a page and those below it. Its keys have bounds: the first one, and an end that
+// is above all; nil: no bound. That a parent names the very first key is more than a search
+// needs, but bbolt finds the place of a child that it has changed by it.
 type subtree struct {
 	id         uint64
 	first, end []byte
-	buckets    bool // its values are buckets, as those of the root bucket alone
+	buckets    bool // its values are buckets: it is of the root bucket
 }
 
 func (c *pageCheck) tree(t subtree, depth int) error {
@@ -267,7 +266,7 @@ func (c *pageCheck) tree(t subtree, depth int) error {
 	if err != nil {
 		return err
 	}
-	if err := c.tellUnused(r); err != nil {
+	if err := c.passUnused(r); err != nil {
 		return err
 	}
 	for _, t := range below {
@@ -278,8 +277,8 @@ func (c *pageCheck) tree(t subtree, depth int) error {
 	return nil
 }
 
-// tellUnused tells of the end of a run, behind the things in it.
-func (c *pageCheck) tellUnused(r *run) error {
+// passUnused passes on the end of a run, behind its elements.
+func (c *pageCheck) passUnused(r *run) error {
 	if r.end == r.length {
 		return nil
 	}
@@ -396,5 +395,5 @@ func (c *pageCheck) freelist(id uint64) error {
 			return err
 		}
 	}
-	return c.tellUnused(r)
+	return c.passUnused(r)
 }

@@ -20,11 +20,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What a disk writes at once, if the system does not think of something smaller.
+// sector is the bytes that a disk writes at once.
 const sector = 512
 
-// inode is a file as the system has it, and what the disk has of it. Of what has been
-// written since a sync the disk has any part, in any order, and the length likewise.
+// inode is a file as the system has it, and as the disk may have it. The disk has any of the
+// sectors that were written since a sync, and any of the lengths.
 type inode struct {
 	cache   []byte
 	sure    []byte             // synced
@@ -61,10 +61,10 @@ func (f *inode) sync() {
 	f.sure, f.lengths = sure, nil
 }
 
-// lose is a sync that fails: the system takes for written what it could not write.
+// lose is a sync that fails: the system then takes all sectors for written.
 func (f *inode) lose() { clear(f.unclean) }
 
-// afterLoss is what the file may be after a loss of power.
+// afterLoss is a state that the file may have after a loss of power.
 func (f *inode) afterLoss(r *rand.Rand) []byte {
 	lengths := append([]int{len(f.sure)}, f.lengths...)
 	length := lengths[r.IntN(len(lengths))]
@@ -85,7 +85,7 @@ type folder struct {
 	changes     []change // since it was synced
 }
 
-// change is what becomes of names at once.
+// change is names that change at once.
 type change []entry
 
 // entry is a name that a file has got, or that none has any more.
@@ -137,13 +137,13 @@ type systemCall struct {
 	_      [3]uint8
 	_      uint32
 	_, _   uint64
-	number uint64 // at its end: what it returns
+	number uint64 // at its end: the result
 	args   [6]uint64
 	_      uint64
 }
 
 // trace runs a process and calls ended after every system call of its first thread. It
-// kills the process at the entry of the first of which entered is true.
+// kills the process at the entry of the first system call for which entered is true.
 func trace(c *exec.Cmd, entered func(systemCall) bool, ended func(c systemCall, result int64)) error {
 	runtime.LockOSThread() // it is a thread that traces
 	defer runtime.UnlockOSThread()
@@ -192,8 +192,8 @@ func trace(c *exec.Cmd, entered func(systemCall) bool, ended func(c systemCall, 
 }
 
 // After a loss of power at any moment, also soon after a process was killed or a sync
-// has failed, the file holds the last save that was told of, or the one after it. What a
-// loss of power may leave is made from the system calls of a process that saves.
+// has failed, the file has the last save that was reported, or the one after it. The
+// system calls of a process that saves show which states a loss of power may leave.
 func TestPowerLoss(t *testing.T) {
 	const lives = 8
 	r := rand.New(rand.NewPCG(20, 1))
@@ -201,15 +201,15 @@ func TestPowerLoss(t *testing.T) {
 	path, name := filepath.Join(dir, "streamd.db"), "streamd.db"
 	d := folder{files: map[string]*inode{}, sure: map[string]*inode{}}
 	worlds := map[int64]*world{}
-	told, states := int64(-1), 0 // -1: not even that there is a file
+	reported, states := int64(-1), 0 // -1: not even that there is a file
 
 	lose := func(what string) {
 		t.Helper()
 		f := d.afterLoss(r, name)
 		states++
 		if f == nil {
-			if told >= 0 {
-				t.Fatalf("after %s: the file is gone, %d saves were told of", what, told)
+			if reported >= 0 {
+				t.Fatalf("after %s: the file is gone, %d saves were reported", what, reported)
 			}
 			return
 		}
@@ -233,12 +233,12 @@ func TestPowerLoss(t *testing.T) {
 		}
 		s, c, err := open(left)
 		if err != nil {
-			t.Fatalf("after %s, save %d told of: %v", what, told, err)
+			t.Fatalf("after %s, save %d was reported: %v", what, reported, err)
 		}
 		defer s.Close()
 		saves := c.Counts.Records / stepsPerSave
-		if saves < told || saves > max(told, 0)+1 {
-			t.Fatalf("after %s: the file is after save %d, told of was %d", what, saves, told)
+		if saves < reported || saves > max(reported, 0)+1 {
+			t.Fatalf("after %s: the file is after save %d, reported was %d", what, saves, reported)
 		}
 		w := worlds[saves]
 		if w == nil {
@@ -249,7 +249,7 @@ func TestPowerLoss(t *testing.T) {
 			w.compareAfter(t, saves, s, c)
 		}
 		retired, err := readRetired(left)
-		if w := worlds[told]; err != nil || w != nil && retired.number < int64(w.retirements) || c.Missed > 0 {
+		if w := worlds[reported]; err != nil || w != nil && retired.number < int64(w.retirements) || c.Missed > 0 {
 			t.Fatalf("after %s: the file beside it has %+v, the snapshot has missed %v: %v", what, retired, c.Missed, err)
 		}
 		if goesOn {
@@ -314,7 +314,7 @@ func TestPowerLoss(t *testing.T) {
 				} else if _, err := fmt.Sscan(word, &saves); err != nil {
 					t.Fatalf("the child says %q", word)
 				} else {
-					told = saves
+					reported = saves
 				}
 				lose("what the child said")
 			}
@@ -385,7 +385,7 @@ func TestPowerLoss(t *testing.T) {
 			}
 		}
 	}
-	if told < lives || states < 30*lives {
-		t.Errorf("only %d saves and %d states", told, states)
+	if reported < lives || states < 30*lives {
+		t.Errorf("only %d saves and %d states", reported, states)
 	}
 }

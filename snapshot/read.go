@@ -22,7 +22,7 @@ type Contents struct {
 	Member  Member          // of the process that had this file open last, as far as it is known; a copy has none
 	Version int             // of the format
 	Spaces  []SpaceContents // by number; without the first, Features, the features are not fixed yet
-	InUse   uint32          // the space that planes are read off
+	InUse   uint32          // the number of the space that planes are read off
 	Entries []retire.Entry  // in the order of their ids
 	Offsets []Offset
 	Horizon retire.Rank
@@ -33,14 +33,14 @@ type Contents struct {
 	// one, has left the file since it was compacted; zero: none has. It may still be read
 	// off the file.
 	Uncompacted time.Time
-	// Missed is how many explicit retirements were saved under the file's name that
-	// the file does not have, as an older copy does not. Blocks may be live again that
-	// were retired. LastRetired is the time of the last of them.
+	// Missed is the number of explicit retirements that were saved under the file's name, but
+	// are not in the file, since that is an older copy. Blocks that were retired may be
+	// live again. LastRetired is the time of the last of them.
 	Missed      int64
 	LastRetired time.Time
 	Keyed       bool // the file is under a key
 
-	retirements int64 // explicit ones, that the file has
+	retirements int64 // explicit ones in the file
 }
 
 // SpaceContents is all that a file holds of a space but the summaries.
@@ -246,11 +246,11 @@ func readPart(tx *bbolt.Tx, id string) (*sample.Part, error) {
 	return decodePart([]byte(id), value)
 }
 
-// note hears of every error, and of nil where there is none, and says whether to go on
-// without the thing that could not be read.
+// note is called with every error, and with nil where there is none. It returns nil to go
+// on without the value that could not be read.
 type note func(error) error
 
-// strict goes on after no error.
+// strict does not go on after an error.
 func strict(err error) error { return err }
 
 // readContents reads all but the summaries and the parts.
@@ -351,7 +351,7 @@ func (c *Contents) readBuckets(tx *bbolt.Tx, f format, want *head, headRead bool
 	})
 }
 
-// comparison is one of what was read with what was saved.
+// comparison is one of values that were read with the record of them.
 type comparison struct {
 	bucket []byte
 	bad    bool

@@ -8,14 +8,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// forget takes the pages of the mapped file that transactions have touched out of
+// forget drops the pages of the mapped file that transactions have touched from
 // the process's memory. They stay in the system's cache and come back when they are
-// needed; a process that lives long would come to hold a file as a whole.
+// needed. Without it, a process that lives long would come to hold the whole file.
 func (s *Store) forget() {
-	// It is a hint: nothing is lost when it is not taken. Until this transaction ends
-	// no other can map the file anew. The pages in use are mapped; those by which the
-	// file has grown ahead of them may not be, and what lies in their place is
-	// somebody else's.
+	// It is a hint: nothing is lost when the system does not take it. Until this
+	// transaction ends no other can map the file again. The used pages are mapped. The file
+	// may have grown ahead of them, beyond the mapping, where other memory lies.
 	_ = s.view(func(tx *bbolt.Tx) error {
 		_, _, _ = syscall.Syscall(syscall.SYS_MADVISE, tx.DB().Info().Data, uintptr(tx.Size()), syscall.MADV_DONTNEED)
 		return nil
@@ -24,8 +23,8 @@ func (s *Store) forget() {
 
 // willNeed has the system read part of a file into its cache, without waiting for it.
 func willNeed(file *os.File, at, length int64) {
-	const atOnce = 128 << 10 // of a longer part some disks' default leaves the rest out
+	const atOnce = 128 << 10 // by default, systems read no more than this for one call
 	for end := at + length; at < end; at += atOnce {
-		_ = unix.Fadvise(int(file.Fd()), at, atOnce, unix.FADV_WILLNEED) // a hint as well
+		_ = unix.Fadvise(int(file.Fd()), at, atOnce, unix.FADV_WILLNEED) // a hint, too
 	}
 }

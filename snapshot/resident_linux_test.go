@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A file may be longer than its mapping, since it grows ahead of it. What lies in
-// memory behind the mapping stays as it is.
+// A file may be longer than its mapping, since it grows ahead of it. The memory behind the
+// mapping stays as it is.
 func TestForgetsNothingBehindTheMapping(t *testing.T) {
 	size := 64 * os.Getpagesize()
 	path := filepath.Join(t.TempDir(), "streamd.db")

@@ -9,15 +9,13 @@ import (
 	"os"
 	"path/filepath"
 	"time"
-
-	"streamd/incremental/decode"
 )
 
-// Beside a snapshot NAME lies the file NAME.retired. It remembers how many explicit
-// retirements were saved under that name, and when the last was. It names no block.
-// When somebody puts back an older copy of the snapshot, or it is lost, blocks that
-// were retired may be live again: then its head counts fewer retirements than the file
-// beside it. The file has one frame, with this payload:
+// Beside a snapshot NAME lies the file NAME.retired. It has the number of explicit
+// retirements that were saved under that name, and the time of the last one. It names no
+// block. When an older copy of the snapshot is put in its place, or the snapshot is lost,
+// blocks that were retired may be live again: its head then counts fewer retirements than
+// the file beside it. The file has one frame, with this payload:
 //
 //	offset size
 //	     0    8  explicit retirements, number
@@ -32,7 +30,7 @@ const nameRetired = "retired"
 
 func retiredPath(path string) string { return path + "." + nameRetired }
 
-// readRetired gives zero where there is no such file.
+// readRetired returns zero where there is no such file.
 func readRetired(path string) (r retirements, err error) {
 	path = retiredPath(path)
 	f, err := os.Open(path)
@@ -59,16 +57,15 @@ func appendRetired(b []byte, r retirements) []byte {
 }
 
 func decodeRetired(value []byte) (r retirements, err error) {
-	b, err := unseal(nil, []byte(nameRetired), value)
+	p, err := open(nil, []byte(nameRetired), value)
 	if err != nil {
 		return r, err
 	}
-	p := payload{decode.Reader{Rest: b}}
 	r.number, r.last = p.natural(), p.time()
 	return r, p.done(nil, []byte(nameRetired))
 }
 
-// writeRetired replaces the file and returns when that is on the disk.
+// writeRetired replaces the file and returns when the new one is on the disk.
 func writeRetired(path string, r retirements) (err error) {
 	path = retiredPath(path)
 	value := appendRetired(frame(), r)
@@ -95,7 +92,7 @@ func writeRetired(path string, r retirements) (err error) {
 	return syncFolder(filepath.Dir(path))
 }
 
-// keepRetired makes the file beside the snapshot know of the retirements that were
+// keepRetired brings the file beside the snapshot up to date with the retirements that were
 // saved.
 func (s *Store) keepRetired(saved retirements) error {
 	if saved.number <= s.retired.number {
@@ -108,8 +105,8 @@ func (s *Store) keepRetired(saved retirements) error {
 	return nil
 }
 
-// compareRetired compares the file's count of retirements with that beside it. Where
-// the latter is behind, as after a crash between the two, it is brought up to date.
+// compareRetired compares the count of retirements in the snapshot with that beside it.
+// The latter is brought up to date when it is behind, as after a crash between the two.
 func (s *Store) compareRetired(c *Contents, readOnly bool) (err error) {
 	if s.retired, err = readRetired(s.path); err != nil {
 		return err

@@ -59,9 +59,9 @@ type Change struct {
 	SavedAt    time.Time // kept to the millisecond
 }
 
-// SpaceChange is what a Save changes of a space, or all of one that is new. Of a space that
-// was saved before, Basis and Report are not looked at. The features of space Features
-// may be others than before, where every live block is put.
+// SpaceChange is the change of a space, or all of a new one. Basis and Report of a space that
+// the file has are ignored. The names of the features may be others than before
+// when every live block is put.
 type SpaceChange struct {
 	Space
 	// Put has summaries of live blocks. A block that goes, or is put, loses the summary
@@ -74,7 +74,7 @@ type SpaceChange struct {
 	// Sources are blocks that the basis was chosen from, in addition to those in the file. A
 	// block that goes, or is put, is one no more unless it is listed again.
 	Sources []string
-	Stale   uint8 // saved as it is; this package does not look into it
+	Stale   uint8 // saved as it is
 }
 
 // emptyDigest is that of a state without rows.
@@ -86,12 +86,12 @@ type SaveInfo struct {
 	FileBytes int64 // size of the file
 }
 
-// Save writes a change and returns when it is on the disk. See the package
-// comment for what holds after an error.
+// Save writes a change and returns when it is on the disk. The package comment has the
+// promise about errors.
 //
-// Save refuses a change that does not fit the file, for one whose live blocks do not have
-// as many rows as its states. Such an error names the first thing found and is a bug of
-// the caller.
+// Save refuses a change that does not fit the file, as when the live blocks do not have
+// as many rows as the states. Such an error is a bug of the caller, and names the first
+// fault found.
 func (s *Store) Save(c Change) (SaveInfo, error) {
 	p, err := s.Prepare(c)
 	if err != nil {
@@ -120,7 +120,7 @@ type preparedSpace struct {
 }
 
 // Prepare is the first part of Save, and Prepared.Save is the other. Blocks, parts,
-// summaries and whatever else is immutable are not copied. One change is to be saved, or
+// summaries and other immutable values are not copied. One change has to be saved, or
 // have failed, before the next one is prepared.
 func (s *Store) Prepare(c Change) (*Prepared, error) {
 	c.Spaces = slices.Clone(c.Spaces)
@@ -255,7 +255,7 @@ func byID[T any](all []T, id func(*T) string) []*T {
 	return sorted
 }
 
-// checkPosition says whether a position can be saved.
+// checkPosition refuses a position that cannot be saved.
 func checkPosition(p incremental.Position) error {
 	switch {
 	case p.Partition < 0 || p.Partition > math.MaxInt32:

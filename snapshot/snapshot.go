@@ -149,15 +149,15 @@ const Features = 0
 // longest key that bbolt takes, less the number of a space.
 const MaxID = bbolt.MaxKeySize - 4
 
-// lockTimeout is how long to wait for another process to let go of a file: a
+// lockTimeout is how long to wait for another process to release the lock of a file: a
 // look at the file should not keep a daemon from starting.
 const lockTimeout = 500 * time.Millisecond
 
 const (
-	// mapped is the address space in which a file can grow before it is mapped
-	// anew. That comes with a copy of all that a transaction is about to write.
+	// mapped is the address space in which a file can grow before it is mapped again. To map
+	// it again bbolt copies all that a transaction is about to write.
 	mapped = 256 << 20
-	// growth is by how much files grow at a time, which is not written to disk.
+	// growth is how many bytes a file grows at a time. They are not written to disk.
 	growth = 64 << 10
 )
 
@@ -169,7 +169,7 @@ var (
 	// it, or somebody looks at it.
 	ErrInUse = errors.New("in use by another process")
 
-	// ErrNotSnapshot says that a file is none of ours, or nothing of it is left.
+	// ErrNotSnapshot says that a file is another program's, or that nothing of it is left.
 	ErrNotSnapshot = errors.New("not a streamd snapshot")
 
 	// ErrReplaced says that a file was removed, renamed or replaced while it was open.
@@ -220,9 +220,9 @@ type Store struct {
 	features []string // as saved; nil: not fixed yet
 
 	writing sync.Mutex
-	failed  bool // the last transaction: what can be read of the file may not be on the disk
-	// With a key, the sum of the file's values. After a transaction that has failed the
-	// file may have either.
+	failed  bool // the last transaction has: the disk may lack pages that can be read
+	// sum is the sum of the file's values under a key. After a transaction that has failed
+	// the file may have either.
 	sum, failedSum valueSum
 	retired        retirements // in the file beside it
 
@@ -256,7 +256,7 @@ func (k *Key) Open(path string, s Settings) (*Store, *Contents, error) {
 		return nil, nil, err
 	}
 	if contents.Settings != s && contents.SavedAt.IsZero() {
-		// Nothing is lost that way, and whoever has mistyped a topic can go on.
+		// Nothing is lost, and after a mistyped topic the file can be used.
 		contents.Settings = s
 		if err := store.update(func(w *writer) error { return w.putSettings(s) }); err != nil {
 			store.Close()
@@ -303,11 +303,9 @@ func openError(path string, err error) error {
 	return fmt.Errorf("open snapshot %s: %w", path, err)
 }
 
-// openFile opens a file whose pages and format version are good.
-//
-// It opens the file twice when it is to be written, since bbolt would otherwise
-// trust the pages before they are checked; and they can only be checked once
-// bbolt has locked the file.
+// openFile opens a file whose pages and format version are good. To write it, it opens it
+// twice: bbolt trusts the pages when it opens a file for writing, and they can only be
+// checked when bbolt has locked the file.
 func (k *Key) openFile(path string, readOnly bool) (*Store, error) {
 	if info, err := os.Stat(path); err != nil {
 		return nil, err
@@ -315,7 +313,7 @@ func (k *Key) openFile(path string, readOnly bool) (*Store, error) {
 		return nil, fmt.Errorf("%w but a folder", ErrNotSnapshot)
 	} else if info.Size() == 0 {
 		return nil, fmt.Errorf("%w but an empty file", ErrNotSnapshot)
-	} else if info.Size() < 2<<12 { // bytes; without room for the two meta pages bbolt's error is one of its own
+	} else if info.Size() < 2<<12 { // without room for two meta pages bbolt has an error of its own
 		return nil, fmt.Errorf("%w but a file of %d bytes", ErrNotSnapshot, info.Size())
 	}
 	db, file, err := openBolt(path, true)
@@ -369,24 +367,23 @@ func (s *Store) prepare(readOnly bool) error {
 	if readOnly {
 		return nil
 	}
-	// A crash may have left a copy that was to replace the file.
+	// A crash may have left a copy that was meant to replace the file.
 	if err := removeIfThere(compacting(s.target)); err != nil {
 		return err
 	}
-	// The file may have got its name just now, from create or from who restores a copy.
 	if err := s.settle(); err != nil {
 		return err
 	}
 	return s.migrate()
 }
 
-// settle puts on the disk the state that a file is read as having. The disk may have
-// the one before it: whoever saved was killed before the last sync, or was told that it
+// settle writes to the disk the state that a file is read as. The disk may have
+// the one before it: the process that saved was killed before the last sync, or that sync
 // failed. The next transaction overwrites pages of that one, and a loss of power in the
-// middle of it would leave neither. The system takes what it could not write for
-// written, so a sync alone is not enough; but all pages that a meta page leads to had
-// been synced before that was written. The folder is synced too, since the file may
-// have got its name just now.
+// middle of it would leave neither. After a sync that has failed the system takes the
+// pages for written, so another sync alone is not enough. But all pages that a meta page
+// leads to were synced before the meta page was written. The folder is synced too, since
+// create, or an operator who restores a copy, may have given the file its name just now.
 func (s *Store) settle() error {
 	c := pageCheck{file: s.data, size: int64(s.db.Info().PageSize)}
 	meta, at, err := c.meta()
@@ -408,7 +405,7 @@ func openBolt(path string, readOnly bool) (db *bbolt.DB, file *os.File, err erro
 		db, err = bbolt.Open(path, 0, &bbolt.Options{
 			Timeout:         lockTimeout,
 			ReadOnly:        readOnly,
-			FreelistType:    bbolt.FreelistMapType, // long runs are found without a search
+			FreelistType:    bbolt.FreelistMapType, // it finds long runs without a search
 			InitialMmapSize: mapped,
 			OpenFile: func(name string, flag int, mode os.FileMode) (*os.File, error) {
 				var err error
@@ -425,7 +422,7 @@ func openBolt(path string, readOnly bool) (db *bbolt.DB, file *os.File, err erro
 			return db, file, nil
 		}
 		db.Close()
-		if errors.Is(err, ErrReplaced) { // while it was waited for
+		if errors.Is(err, ErrReplaced) { // while this process waited for the lock
 			err = ErrInUse
 		}
 		return nil, nil, err
@@ -437,13 +434,13 @@ func openBolt(path string, readOnly bool) (db *bbolt.DB, file *os.File, err erro
 		err = ErrNotSnapshot
 	}
 	if file != nil {
-		file.Close() // and with it the lock, also where bbolt did not get that far
+		file.Close() // which releases the lock; bbolt may not have come to that
 	}
 	return nil, nil, err
 }
 
-// create makes an empty file. It comes into being under its name with all its
-// contents, and never in the place of another. openFile syncs the name.
+// create makes an empty file. It gets its name when it has all its contents, and never
+// replaces another file. openFile syncs the name.
 func (k *Key) create(path string, s Settings) (err error) {
 	dir := filepath.Dir(path)
 	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*")
@@ -464,7 +461,7 @@ func (k *Key) create(path string, s Settings) (err error) {
 	if err := cmp.Or(err, store.Close()); err != nil {
 		return err
 	}
-	// A link does what a rename would, but fails when somebody was quicker.
+	// A link is like a rename, but fails when another process was faster.
 	switch err := os.Link(temporary, path); {
 	case errors.Is(err, fs.ErrExist):
 		return nil
@@ -484,9 +481,9 @@ func syncFolder(dir string) error {
 	return cmp.Or(f.Sync(), f.Close())
 }
 
-// guard runs f and makes an error of a panic: bbolt panics on pages that make
-// no sense, and reads its file through a mapping, where a bad sector or a file
-// cut short while it is open shows as a memory fault.
+// guard runs f and turns a panic into an error. bbolt panics on bad pages, and it reads its
+// file through a mapping, where a bad sector, or a file that is cut short while it is open,
+// is a memory fault.
 func guard(f func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -535,7 +532,7 @@ func (s *Store) update(f func(*writer) error) error {
 			return w.putMAC()
 		})
 	})
-	if err == nil { // what was written is lost if the file is nobody's any more
+	if err == nil { // the transaction is lost when no name leads to the file any more
 		err = checkName(s.path, s.data)
 	}
 	s.failed = err != nil
@@ -549,8 +546,8 @@ func (s *Store) update(f func(*writer) error) error {
 	return err
 }
 
-// findSum finds out, after a transaction that has failed, whether the file is as it was
-// before or after it.
+// findSum makes the sum that of the file, which after a transaction that has failed may be
+// as before it or as after it.
 func (s *Store) findSum(tx *bbolt.Tx) error {
 	if !s.failed {
 		return nil
@@ -580,16 +577,15 @@ func (s *Store) view(f func(*bbolt.Tx) error) error {
 	})
 }
 
-// begin begins to read the file. When it is compacted meanwhile, the transaction goes
-// on with the file as it was.
+// begin begins to read the file. When that is replaced meanwhile, the transaction goes
+// on with the old one.
 func (s *Store) begin() (*bbolt.Tx, error) {
 	s.swap.RLock()
 	defer s.swap.RUnlock()
 	return s.db.Begin(false)
 }
 
-// Close closes the file. It waits for what is written, and for calls of Summary and
-// Summaries.
+// Close closes the file. It waits for writers, and for calls of Summary and Summaries.
 func (s *Store) Close() error {
 	s.writing.Lock()
 	defer s.writing.Unlock()

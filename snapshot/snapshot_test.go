@@ -102,7 +102,7 @@ func newFolds(features []string) []*incremental.State {
 	return out
 }
 
-// world is what a daemon has in memory, with what it has not saved yet.
+// world is the live set in the memory of a daemon, with the changes that are not saved yet.
 type world struct {
 	r        *rand.Rand
 	features []string
@@ -137,7 +137,7 @@ func newWorld(r *rand.Rand, features int) *world {
 	}
 }
 
-// fold is that of a live block, which is about to change.
+// fold is the sums of a live block's fold, which are about to change.
 func (w *world) fold(id string) *incremental.State {
 	i := sample.Fold(w.live[id].Summary.Digest(), folds)
 	w.changed[i] = true
@@ -284,7 +284,7 @@ func (w *world) save(t testing.TB, s *Store) {
 	w.saved()
 }
 
-// compact compacts the file that holds what w does.
+// compact compacts the file of w.
 func (w *world) compact(t testing.TB, s *Store) {
 	t.Helper()
 	if info, err := s.Compact(t.Context()); err != nil || info.FileBytes <= 0 {
@@ -316,7 +316,7 @@ func worldCopy(w *world) *world {
 	}
 }
 
-// contents is what a file has to hold after a save.
+// contents is all but the spaces that a file has to have after a save.
 func (w *world) contents() *Contents {
 	c := &Contents{
 		Settings: settings, Version: int(version),
@@ -333,7 +333,7 @@ func (w *world) contents() *Contents {
 	return c
 }
 
-// compare fails unless a file holds what w does.
+// compare fails unless a file has the contents of w.
 func (w *world) compare(t testing.TB, s *Store, got *Contents) {
 	t.Helper()
 	features := got.Space(Features)
@@ -441,7 +441,7 @@ func TestNewFileIsEmpty(t *testing.T) {
 	}
 }
 
-// Any sequence of changes, saves and restarts leaves the file with what is in
+// After any sequence of changes, saves and restarts the file has the same contents as the
 // memory.
 func TestFileEqualsMemory(t *testing.T) {
 	for seed := range uint64(20) {
@@ -478,8 +478,8 @@ func TestFileEqualsMemory(t *testing.T) {
 	}
 }
 
-// Saving what has been saved already changes nothing: that is what makes it
-// right to try again after an error.
+// A change that is saved twice is the same as one that is saved once. So a save can be
+// tried again after an error.
 func TestSavingTwice(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "streamd.db")
 	w := newWorld(rand.New(rand.NewPCG(3, 1)), 2)
@@ -498,8 +498,8 @@ func TestSavingTwice(t *testing.T) {
 	w.compare(t, s, c)
 }
 
-// The member is none at first, the last that was written down afterwards, and
-// nothing that saves touch.
+// There is no member at first, and then the last that was saved. Other saves leave it as it
+// is.
 func TestMember(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "streamd.db")
 	w := newWorld(rand.New(rand.NewPCG(6, 1)), 2)
@@ -526,8 +526,8 @@ func TestMember(t *testing.T) {
 	}
 }
 
-// A copy does not say who goes on with the file that it is a copy of; a file that
-// has another name does, and one that a copy was written back to.
+// A copy does not name the member that goes on with the original. A file with another
+// name does, and so does a file that a copy was written back to.
 func TestMemberOfACopy(t *testing.T) {
 	dir := t.TempDir()
 	original, moved, copied := filepath.Join(dir, "a.db"), filepath.Join(dir, "b.db"), filepath.Join(dir, "c.db")
@@ -565,8 +565,8 @@ func TestMemberOfACopy(t *testing.T) {
 	}
 }
 
-// A member is written down while changes are saved, also where the file has to be
-// mapped anew: bbolt alone would do that soon.
+// A member is saved beside changes, also where the file has to be mapped again, as bbolt
+// without options does soon.
 func TestMemberBesideSaves(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "streamd.db")
 	s, _ := mustOpen(t, path)
@@ -601,7 +601,7 @@ func TestMemberBesideSaves(t *testing.T) {
 	w.compare(t, s, c)
 }
 
-// A prepared change is saved as it was, whatever has become of the sums since.
+// A prepared change is saved as it was, though the sums have changed since.
 func TestPrepared(t *testing.T) {
 	for seed := range uint64(5) {
 		path := filepath.Join(t.TempDir(), "streamd.db")
@@ -974,7 +974,7 @@ func TestNoFolder(t *testing.T) {
 	}
 }
 
-// withoutRights runs f as somebody who is not root, where the system can.
+// withoutRights runs f as a user without the rights of root, where the system can.
 var withoutRights func(f func()) error
 
 func TestReadOnlyFolder(t *testing.T) {

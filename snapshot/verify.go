@@ -16,11 +16,11 @@ import (
 // maxDamage bounds how many damaged values a Report names.
 const maxDamage = 100
 
-// Report is what Verify has found.
+// Report is the result of Verify.
 type Report struct {
 	Blocks int64             // live blocks that could be read with their summaries
 	Rows   int64             // their rows
-	Saved  [sha256.Size]byte // digest of the state as it was saved; zero: that is damaged
+	Saved  [sha256.Size]byte // digest of the features' state as it was saved; zero: that is damaged
 	Summed [sha256.Size]byte // digest of the sum of the blocks that could be read; zero: the state is damaged, and with it the names of the features
 
 	Keyed bool // the file is under a key
@@ -36,12 +36,12 @@ func Verify(ctx context.Context, path string, watch func(done, all int)) (Report
 	return (*Key)(nil).Verify(ctx, path, watch)
 }
 
-// Verify reads everything in a file, checks its MAC, and adds up the summaries of all live
-// blocks, of each fold and in each epoch. Damaged values are in the report; the
+// Verify reads everything in a file, checks its MAC, and adds up the summaries of each
+// space, and of each of its folds. Damaged values are in the report. The
 // error is for a file in which values cannot be found at all, as those of Open.
-// It is the work of as many State.Add as there are blocks, and holds one summary
-// at a time in memory. watch, unless nil, is told of each summary how many have been
-// added up, and of how many; ctx ends it.
+// It costs one State.Add for each summary, and holds one summary
+// at a time in memory. It calls watch, unless that is nil, before each summary with the
+// number of those done and of all. ctx ends it.
 func (k *Key) Verify(ctx context.Context, path string, watch func(done, all int)) (Report, error) {
 	s, err := k.openFile(path, true)
 	if err != nil {
@@ -63,10 +63,10 @@ type verification struct {
 	done, all int // summaries
 	tx        *bbolt.Tx
 	contents  *Contents
-	digests   map[string][sha256.Size]byte // of the summaries of features that could be read, where there are other spaces
+	digests   map[string][sha256.Size]byte // by block, of summaries of features; nil: there are no other spaces
 }
 
-// recount is blocks summed up anew, apart for each fold where there are folds.
+// recount is sums that are made anew, of each fold where there are folds.
 type recount struct {
 	sum   *incremental.State
 	folds []*incremental.State
@@ -80,7 +80,7 @@ func newRecount(features []string, folds int) *recount {
 	return c
 }
 
-// add adds what is summed of a block; digest is that of its summary in the features.
+// add adds a block's summary. The digest is that of its summary of features.
 func (c *recount) add(s *incremental.Summary, digest [sha256.Size]byte) {
 	if len(c.folds) > 0 {
 		c.folds[sample.Fold(digest, len(c.folds))].Add(s)
@@ -89,7 +89,7 @@ func (c *recount) add(s *incremental.Summary, digest [sha256.Size]byte) {
 	}
 }
 
-// total is the digest of all of it.
+// total is the digest of the sum of all blocks.
 func (c *recount) total() [sha256.Size]byte {
 	if len(c.folds) > 0 {
 		c.sum.SetSum(c.folds)
@@ -106,7 +106,7 @@ func (r *verification) next() error {
 	return r.ctx.Err()
 }
 
-// note takes damage into the report; it gives back any other error.
+// note takes damage into the report, and returns any other error.
 func (r *Report) note(err error) error {
 	damage := (*ChecksumError)(nil)
 	if !errors.As(err, &damage) {

@@ -14,16 +14,16 @@ import (
 	"streamd/snapshot"
 )
 
-// snapshotCmd looks at snapshot files, rewrites them, and makes the daemon write one.
+// snapshotCmd inspects and rewrites snapshot files, and makes the daemon save its own.
 type snapshotCmd struct {
-	Inspect snapshotInspectCmd `cmd:"" help:"Say what a snapshot file holds."`
-	Verify  snapshotVerifyCmd  `cmd:"" help:"Check everything in a snapshot file: sum its blocks up anew and compare the state's digest."`
+	Inspect snapshotInspectCmd `cmd:"" help:"Show the contents of a snapshot file."`
+	Verify  snapshotVerifyCmd  `cmd:"" help:"Check everything in a snapshot file. Sums up its blocks anew and compares the digest of the state."`
 	Save    snapshotSaveCmd    `cmd:"" help:"Make a running daemon save its state now."`
-	Compact snapshotCompactCmd `cmd:"" help:"Take out of a snapshot file that no daemon runs on what was retired or replaced."`
-	Rekey   snapshotRekeyCmd   `cmd:"" help:"Put a snapshot file under a key, under another one, or under none."`
+	Compact snapshotCompactCmd `cmd:"" help:"Remove the remains of retired and replaced blocks from a snapshot file that no daemon runs on."`
+	Rekey   snapshotRekeyCmd   `cmd:"" help:"Put a snapshot file under a key, under another key, or under none."`
 }
 
-// keyFlag names the key that a file is under.
+// keyFlag names the file of the key that a snapshot is under.
 type keyFlag struct {
 	KeyFile string `placeholder:"FILE" help:"File of the key that the snapshot is under (snapshot.key_file)."`
 }
@@ -32,7 +32,7 @@ func (f keyFlag) key(s *surroundings) (*snapshot.Key, error) {
 	return readKey(s, "--key-file", f.KeyFile)
 }
 
-// readKey reads the key that a flag names; nil: the flag is not given.
+// readKey reads the key from the file of a flag; nil: the flag is not given.
 func readKey(s *surroundings, flag, file string) (*snapshot.Key, error) {
 	if file == "" {
 		return nil, nil
@@ -47,7 +47,7 @@ func readKey(s *surroundings, flag, file string) (*snapshot.Key, error) {
 	return key, nil
 }
 
-// snapshotReport is what inspect prints.
+// snapshotReport is the output of inspect.
 type snapshotReport struct {
 	File     string         `json:"file"`
 	Version  int            `json:"version"`
@@ -148,12 +148,12 @@ func (c *snapshotInspectCmd) Run(s *surroundings) error {
 
 type snapshotVerifyCmd struct {
 	File string `arg:"" help:"The snapshot."`
-	Free bool   `help:"Also look for what is left of deleted values in the unused parts of the file."`
+	Free bool   `help:"Also look for remains of deleted values in the unused parts of the file."`
 	keyFlag
 	jsonFlag
 }
 
-// verifyReport is what verify prints.
+// verifyReport is the output of verify.
 type verifyReport struct {
 	File    string   `json:"file"`
 	OK      bool     `json:"ok"`
@@ -168,11 +168,11 @@ type verifyReport struct {
 	Remains       *remainsReport `json:"remains,omitempty"`
 }
 
-// remainsReport is what verify --free finds in the unused parts of a file.
+// remainsReport describes the unused parts of a file, for verify --free.
 type remainsReport struct {
-	Free        int64      `json:"free"`        // bytes of these
-	Written     int64      `json:"written"`     // of which in pages that are not all zeros
-	Pages       int        `json:"pages"`       // that these are
+	Free        int64      `json:"free"`        // all bytes of them
+	Written     int64      `json:"written"`     // bytes in pages that are not all zeros
+	Pages       int        `json:"pages"`       // number of these pages
 	Uncompacted *time.Time `json:"uncompacted"` // the oldest explicit retirement since a compaction; null: there is none
 }
 
@@ -261,7 +261,7 @@ func findRemains(file string) (*remainsReport, error) {
 }
 
 type snapshotSaveCmd struct {
-	Compact bool `help:"Also take out of its file what was retired or replaced."`
+	Compact bool `help:"Also remove the remains of retired and replaced blocks from its file."`
 	daemonFlags
 	jsonFlag
 }
@@ -288,7 +288,7 @@ type snapshotCompactCmd struct {
 	jsonFlag
 }
 
-// compactReport is what compact prints.
+// compactReport is the output of compact.
 type compactReport struct {
 	File   string `json:"file"`
 	Before int64  `json:"bytes_before"`
@@ -317,7 +317,7 @@ func (c *snapshotCompactCmd) Run(ctx context.Context, s *surroundings) error {
 }
 
 type snapshotRekeyCmd struct {
-	File       string `arg:"" help:"The snapshot, which no daemon runs on."`
+	File       string `arg:"" help:"The snapshot. No daemon may run on it."`
 	KeyFile    string `placeholder:"FILE" help:"File of the key that it is to be under. Without this flag: none."`
 	OldKeyFile string `placeholder:"FILE" help:"File of the key that it is under. Without this flag: none, and the file is trusted as it is."`
 }

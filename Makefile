@@ -35,7 +35,7 @@ govulncheck:
 race:
 	go test -race -timeout $(TIMEOUT) \
 		-skip 'TestScripts/(fit|fold|kernel|plot|reproduce|tune)|TestFlippedBits|TestPagesOfOtherSaves|BelowTheLimit' \
-		./cmd/streamd ./cmd/streamd/bench ./cmd/streamd/daemon ./cmd/streamd/httpapi \
+		./cmd/streamd ./cmd/streamd/bench ./cmd/streamd/daemon/... ./cmd/streamd/httpapi \
 		./incremental/parallel ./ingest/... ./snapshot ./retire
 
 # Without assembly: the same bits.

@@ -20,7 +20,7 @@ import (
 	"streamd/snapshot"
 )
 
-// core is what the parts of the loop share.
+// core is the state that the parts of the loop share.
 type core struct {
 	cfg     *config.Config
 	log     zerolog.Logger
@@ -94,7 +94,7 @@ func (c *core) pause(took time.Duration, now time.Time) time.Duration {
 
 // logged is how the log names a block. A key may be a person's name, and the log
 // outlives it: it is hashed with a salt that the process has made and nobody knows.
-// Lines about one key can be told from others, of this process.
+// Lines of this process about one key have one hash.
 func (c *core) logged(id string) string {
 	if c.cfg.Blocks.Unit != config.UnitKey {
 		return id
@@ -129,7 +129,7 @@ type job struct {
 	end    func() // nil: it has ended
 }
 
-// begin begins a job. Run gives what is to be done in the loop afterwards. A job that is
+// begin begins a job. Run gives its end, for the loop. A job that is
 // not awaited may outlive the loop.
 func (j *jobs) begin(awaited bool, run func(ctx context.Context) (end func())) *job {
 	ctx, cancel := context.WithCancel(j.background)

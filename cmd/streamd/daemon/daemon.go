@@ -4,82 +4,64 @@
 // # The path of a record
 //
 //	consumer ──Deliver──> order ─────────────────> loop ──> live set ──> snapshot
-//	               └────> work ──> workers ──┘       │          │
+//	               └────> tasks ──> workers ──┘      │          │
 //	                          decode, summarise      │          └─> solve ──> served model
 //	                                                 └─> dead letters
 //
-//	sink.go        what the consumer calls
+//	sink.go        the consumer's calls
 //	intake/        a record becomes a block, and a block a part of the live set
 //	live/          the ledger, the exact sums of every space, the row sample
 //	memory/        limits.memory is divided, and the live set is priced
 //	archive/       live blocks come from the log again
-//	core.go        what the parts of the loop share; jobs, and the way into the loop
+//	core.go        state that the parts of the loop share; jobs, and the way into the loop
 //	loop.go        one goroutine does one thing after the other
-//	saver.go       the state goes to the snapshot, and what was retired from its file
+//	saver.go       the state goes to the snapshot, and retired blocks leave its file
 //	publisher.go   planes are solved, and served
 //	studying.go    when a study is due; studyjob.go does it, on sums, sample and log (logrows.go)
 //	filling.go     the sample is given rows that it lacks
 //	rebuilding.go  the way from one basis to the next; basis.go chooses one
 //	reread.go      the loop takes blocks that were read again
-//	service.go     what HTTP asks for
+//	service.go     the calls of HTTP
 //	settings.go    the configuration in the words of the other packages
 //
-// The consumer delivers the batches of each partition in offset order. Workers
-// decode and summarise their records side by side; a summary has one value
-// whoever makes it. The loop, one goroutine, takes the deliveries in their
-// order and applies them to the live set. It also retires, and starts saves and
-// solves, which go on beside it with copies: none of them needs a lock, and whoever
-// reads the model waits for nothing: it is an immutable value behind an atomic
-// pointer.
+// Workers decode and summarise records side by side (package intake). The loop, one
+// goroutine, applies the results in the order of the log. It also retires, and begins jobs,
+// which work beside it on copies: none of them needs a lock. A reader of the model waits
+// for nothing: the model is an immutable value behind an atomic pointer.
 //
-// Everything in flight is bounded, and all of it together by limits.memory (package memory):
-// the bytes that are read by the consumer's budget, deliveries by inOrder, what workers
-// make of them by handRoom, unsaved blocks by mostUnsaved and hasRoom. The loop stops
-// applying records while the disk is full or slow. A block that there is no memory for
-// is rejected before its sums are made.
+// Everything in flight is bounded, and all of it together by limits.memory (package
+// memory). The loop stops applying records while the disk is full or slow.
 //
 // # Exactly once
 //
 // State, ledger, counts and the offsets that belong to them are saved in one
-// transaction, and reading goes on from there. What was delivered before is
-// recognised by its offset. Offsets are committed to the group after a save,
-// for whoever watches the lag.
+// transaction, and reading goes on from there. A record that was delivered before is
+// recognised by its offset. Offsets are committed to the group after a save, for those
+// who watch the lag.
 //
 // A block that gathers records is saved before it is complete, with two positions:
 // reading goes on before its first record, and the state has its records up to another.
 // After a restart they are read once more. Until that is done the state stays as it was
-// saved, and answers name the offsets that it has (see partition).
+// saved, and answers name the offsets that it has.
 //
-// # Reading again
+// # Spaces
 //
-// What needs rows, which are not kept, reads the live blocks from the log once
-// more (rereader): beside this path and without a trace in it.
-//
-// # Features
-//
-// Without format.features the features are those of the first block, in the order of
-// their names, as long as a block is live; then they are free again. Workers decode
-// for the features of the moment, and the loop has what was decoded for others decoded
-// again. The pointer to the names tells which features something was made for.
-//
-// # Epochs
-//
-// With a kernel, planes are in the coordinates of a basis, and an epoch is the sums
-// of the live blocks in them, beside those of their features: see epoch, and
-// rebuilding for the way from one to the next. Workers put what arrives into the
-// coordinates of both (lifter).
+// With a kernel, planes are in the coordinates of a basis. Its space has the sums of the
+// live blocks in them, beside those of their features (package live). Workers put new
+// blocks into the space in use and into the one that is being built. An epoch is the time
+// of one space.
 //
 // # Studies
 //
-// A solve is a matter of milliseconds and is done as the live set changes. What
-// takes longer, the choice of ν, refinement, calibration and the measurement of
-// quality, is made of copies in the background (studyJob), and swapped in whole.
+// A solve is a matter of milliseconds and is done as the live set changes. The choice of
+// ν, refinement, calibration and the measurement of quality take longer: a study makes
+// them of copies, and they are swapped in whole.
 //
 // # Start and stop
 //
 // Start: open the snapshot, restore, listen, start workers and loop, serve,
 // and consume last. Stop is the reverse, for these reasons: first the consumer,
-// so that nothing new comes; then what is in hand is applied, which needs the
+// so that nothing new comes; then pending deliveries are applied, which needs the
 // workers; then the last save and, while the process is still a member of the
 // group, the commit; HTTP answers until then, so that a load balancer sees
 // "stopping" rather than a refused connection; the store is closed last.
@@ -111,7 +93,7 @@ import (
 	"streamd/snapshot"
 )
 
-// Options say what to run.
+// Options are the settings of a daemon.
 type Options struct {
 	Config  *config.Config
 	Log     zerolog.Logger
@@ -133,7 +115,7 @@ type Daemon struct {
 	letters  *kafka.DeadLetters
 	api      *httpapi.Server
 	listener net.Listener
-	resumes  map[int]kafka.Saved // what was saved of partitions, for the consumer
+	resumes  map[int]kafka.Saved // the saved positions of partitions, for the consumer
 	former   string              // of the group's member that had the snapshot before
 
 	// The parts of the loop.
@@ -240,7 +222,7 @@ func newDaemon(o Options) (d *Daemon, err error) {
 // Addr is the address that HTTP is served on.
 func (d *Daemon) Addr() net.Addr { return d.listener.Addr() }
 
-// restore opens the snapshot and takes up what it contains.
+// restore opens the snapshot and takes up its state.
 func (d *Daemon) restore() (err error) {
 	path := d.cfg.Snapshot.File
 	key, err := SnapshotKey(d.cfg.Snapshot, d.log)
@@ -307,12 +289,12 @@ func SnapshotKey(c config.Snapshot, log zerolog.Logger) (*snapshot.Key, error) {
 	return key, nil
 }
 
-// missedRetirements says what it means that a snapshot has missed some.
+// missedRetirements explains that a snapshot has missed some.
 const missedRetirements = "the snapshot is older than the last retirement that was saved, or new: blocks that were forgotten may be live again; retire them once more (tombstones that the log still has count again by themselves)"
 
 // Run serves, consumes and learns until ctx ends, which is no error, or until
 // it cannot go on. Either way everything that was read by then is applied and
-// saved, unless that takes longer than shutdown_timeout: what is not saved is
+// saved, unless that takes longer than shutdown_timeout: the rest is
 // read again at the next start.
 func (d *Daemon) Run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, d.store.Close()) }()
@@ -362,7 +344,7 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	for number, saved := range d.resumes {
 		next[number] = saved.Next
 	}
-	d.commit(applying, next) // the group is told when it is joined
+	d.commit(applying, next) // the group hears it when it is joined
 	failed := d.consumer.Run(consuming)
 	d.intake.Close() // the consumer has returned from every Deliver
 	workers.Wait()
@@ -374,7 +356,7 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	if cause := context.Cause(consuming); err == nil && ctx.Err() == nil && cause != nil {
 		err = cause
 	}
-	d.archive.Close() // the loop has ended what used it
+	d.archive.Close() // the loop has ended the passes
 	close(d.saver.commits)
 	<-committing
 	if d.letters != nil {

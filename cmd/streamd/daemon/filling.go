@@ -15,14 +15,14 @@ import (
 // filling is the loop's part in giving the sample rows that it lacks: of blocks
 // of a file of old or of another seed, and of all blocks when so many have been
 // retired that the sample has to grow. The parts of the blocks are looked through
-// first, for some time between two deliveries. What then is still wanted is read
+// first, for some time between two deliveries. Rows that are still wanted then are read
 // from the log again, in the background, and offered by the loop. Meanwhile views
-// of the sample say what they lack.
+// of the sample count the blocks that they lack.
 type filling struct {
 	*core
 	reading *job          // the pass over the log that is under way; nil: none is
-	last    time.Time     // when it was last found out what is wanted
-	took    time.Duration // to find out
+	last    time.Time     // when the wanted blocks were last listed
+	took    time.Duration // to list them
 	// unread are the blocks that the log does not give back as they were. They are
 	// not asked for again.
 	unread map[string]retire.Entry
@@ -35,7 +35,7 @@ const (
 	afterFailure   = time.Minute
 )
 
-// whenDue begins what is to be done for the sample now.
+// whenDue looks for rows of the sample, and begins a pass over the log when it is due.
 func (f *filling) whenDue(now time.Time) {
 	if !f.live.HasSample() {
 		return

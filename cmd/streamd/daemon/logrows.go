@@ -23,7 +23,7 @@ type logRows struct {
 	unread  error // why, of the first that is still live
 }
 
-// errMoved says that a later pass did not find what the first one did.
+// errMoved says that a later pass did not find the blocks that the first one did.
 var errMoved = errors.New("the log does not give back any more what it did a moment ago")
 
 // Pass implements newton.Rows. The first pass compares every block with its

@@ -8,7 +8,7 @@ import (
 
 // loop is the goroutine that owns the live set: everything that changes it
 // happens here, one after the other. It ends when the order is closed and
-// empty, or, leaving what is in hand, when ctx ends.
+// empty, or, leaving pending deliveries, when ctx ends.
 func (d *Daemon) loop(ctx context.Context) error {
 	background, stop := context.WithCancel(ctx)
 	d.background = background
@@ -47,7 +47,7 @@ func (d *Daemon) loop(ctx context.Context) error {
 		case call := <-d.calls:
 			call()
 		case <-ctx.Done():
-			return context.Cause(ctx) // what is in hand is read again
+			return context.Cause(ctx) // pending deliveries are read again
 		case <-tick.C:
 		}
 		d.intake.FreeFeatures()
@@ -56,7 +56,7 @@ func (d *Daemon) loop(ctx context.Context) error {
 	}
 }
 
-// whenDue has each part begin what is due.
+// whenDue has each part begin the work that is due.
 func (d *Daemon) whenDue(now time.Time) {
 	if d.failure != nil {
 		return

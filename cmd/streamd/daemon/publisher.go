@@ -12,7 +12,7 @@ import (
 	"streamd/incremental"
 )
 
-// publication is what is served, and the channel that is closed when something
+// publication is the served value, and the channel that is closed when something
 // else is.
 type publication struct {
 	served   *model.Served
@@ -20,7 +20,7 @@ type publication struct {
 	replaced chan struct{}
 }
 
-// publisher solves planes, and serves what solves and studies give.
+// publisher solves planes, and serves the results of solves and studies.
 //
 //	solving nil  a solve may begin when rows have come or gone (changed)
 //	solving      a job solves on a copy of the sums
@@ -32,7 +32,7 @@ type publisher struct {
 	solvedOnce bool // since the start
 	lastSolve  time.Time
 	copyTook   time.Duration // the last time that the sums were copied
-	servedBy   *studyJob     // the study that what is served goes by; nil: none
+	servedBy   *studyJob     // the study that the served value goes by; nil: none
 	study      *studyJob     // the last study that is about rows like those that are live; nil: none
 	studying   bool          // a study is under way
 }
@@ -40,7 +40,7 @@ type publisher struct {
 // whenDue begins a solve when it is due.
 func (p *publisher) whenDue(now time.Time) {
 	if p.changed && p.solving == nil && now.Sub(p.lastSolve) >= max(p.cfg.Model.SolveInterval, p.pause(p.copyTook, now)) {
-		p.solve(time.Now()) // what a save took is not the solve's
+		p.solve(time.Now()) // the time of a save is not the solve's
 	}
 }
 
@@ -66,7 +66,7 @@ func (p *publisher) solve(now time.Time) {
 		return
 	}
 	if p.refines() && (p.studying || p.study != nil) {
-		return // what is served comes from studies
+		return // the served planes come from studies
 	}
 	in := p.live.InUse().Coordinates
 	if last.Model != nil && last.BasisID() != next.BasisID() && p.study == nil && (p.refines() || p.tunes()) {
@@ -127,14 +127,14 @@ func (p *publisher) publish(next *model.Served, by *studyJob) {
 }
 
 // optionsIn are those for planes in these coordinates. Features are scaled before
-// they get to a kernel; what comes of it is not scaled again.
+// they get to a kernel; its values are not scaled again.
 func (p *publisher) optionsIn(c *live.Coordinates) incremental.Options {
 	o := p.options
 	o.Standardise = o.Standardise && c == nil
 	return o
 }
 
-// header is what is served, but for the model and what goes with it.
+// header is a served value without a model and its study.
 func (p *publisher) header(now time.Time) *model.Served {
 	s := &model.Served{
 		Rows:    p.live.Rows(),
@@ -170,8 +170,8 @@ func (p *publisher) header(now time.Time) *model.Served {
 	return s
 }
 
-// adopt gives planes that were solved what the last study has found for planes
-// like them.
+// adopt gives solved planes the results of the last study, which are about planes like
+// them.
 func adopt(next *model.Served, s *studyJob) {
 	if s == nil || next.Model == nil {
 		return

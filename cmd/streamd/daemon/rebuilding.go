@@ -24,11 +24,11 @@ import (
 // goroutines as there are processors but one. Its basis begins an epoch, which is
 // built beside the one in use: workers put new blocks into both, and older ones
 // are read from the log again and taken in where they are still live as they were.
-// What comes and goes meanwhile comes and goes in both. When the epoch has every
+// A block that comes or goes meanwhile does so in both. When the epoch has every
 // live block it takes the place of the other one, between two deliveries and in
-// one transaction with it; what is served stays until planes in the new
+// one transaction with it; the served model stays until planes in the new
 // coordinates have been solved. The epoch is saved as it grows, so that a restart
-// reads what is left.
+// reads the rest.
 type rebuilding struct {
 	*core
 	saver    *saver
@@ -50,7 +50,7 @@ type rebuilding struct {
 // listedBlocks bounds the blocks that are named in an answer.
 const listedBlocks = 100
 
-// whenDue begins what is to be done for the basis now.
+// whenDue drops, builds or chooses a basis when it is due.
 func (r *rebuilding) whenDue(now time.Time) {
 	if r.cfg.Kernel.Function == config.KernelNone {
 		return
@@ -68,7 +68,7 @@ func (r *rebuilding) whenDue(now time.Time) {
 	}
 }
 
-// featuresFreed ends what is about features that are free again.
+// featuresFreed ends work on features that are free again.
 func (r *rebuilding) featuresFreed() {
 	r.endReduction()
 	r.endReading()
@@ -138,7 +138,7 @@ func (r *rebuilding) skipUnread() {
 			return
 		}
 		if !next.Lacks(id) {
-			continue // its rows were still in hand
+			continue // its rows were still in an open run
 		}
 		if err := r.live.Remove(id); err != nil {
 			r.fail(err)
@@ -211,8 +211,8 @@ func (r *rebuilding) readInto(ctx context.Context, next *live.Space, blocks *liv
 	})
 }
 
-// endReadInto is the end of a pass, in the loop. What it has left is not in next,
-// since it cannot be read again as it was.
+// endReadInto is the end of a pass, in the loop. Unread blocks are not in next, since
+// they cannot be read again as they were.
 func (r *rebuilding) endReadInto(ctx context.Context, next *live.Space, unread []live.Unread, err error) {
 	r.reading = nil
 	switch {
@@ -227,7 +227,7 @@ func (r *rebuilding) endReadInto(ctx context.Context, next *live.Space, unread [
 	}
 }
 
-// epochAnswer is what takes no time to say after every step.
+// epochAnswer is the part of the answer that is cheap enough for every step.
 func (r *rebuilding) epochAnswer() *httpapi.EpochAnswer {
 	a := &httpapi.EpochAnswer{Problem: r.problem, Served: r.studying.publisher.published.Load().served.BasisID()}
 	if e := r.live.InUse(); e.Coordinates != nil {

@@ -15,7 +15,7 @@ import (
 //
 //	idle        a save or a compaction may begin
 //	saving      a job writes everything that had changed when it began
-//	compacting  a job writes the file anew without what was retired
+//	compacting  a job writes the file anew without retired blocks
 type saver struct {
 	*core
 	state   saverState
@@ -55,7 +55,7 @@ type saving struct {
 func newSaver(c *core, now time.Time) *saver {
 	return &saver{
 		core: c, commits: make(chan map[int]int64, 1), lastTry: now,
-		took: quiet, // nobody knows yet, and what is saved first is least worth it
+		took: quiet, // not known yet, and the first save is worth least
 	}
 }
 
@@ -148,7 +148,7 @@ func (s *saver) beginSave() {
 }
 
 // endSave takes note of how the save on its way has ended. When it has failed all is
-// as it was, with what has changed since, and the next save has it all.
+// as it was, with the changes since, and the next save has it all.
 func (s *saver) endSave(info snapshot.SaveInfo, err error) {
 	y := s.saving
 	s.state, s.job, s.saving = idle, nil, nil

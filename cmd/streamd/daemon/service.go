@@ -102,7 +102,7 @@ func (d *Daemon) Retire(ctx context.Context, id string) (httpapi.Receipt, error)
 	})
 }
 
-// retire takes a live block out, and saves. The log names the caller, who asked.
+// retire takes a live block out, and saves. The log names the caller.
 func (d *Daemon) retire(id string, by access.Caller) (httpapi.Receipt, error) {
 	var none httpapi.Receipt
 	if d.failure != nil {
@@ -138,7 +138,7 @@ func (d *Daemon) retire(id string, by access.Caller) (httpapi.Receipt, error) {
 	receipt.Offsets = d.intake.Applied()
 	d.publisher.sayStale()
 	d.saver.save()
-	// Whoever asked may be gone before the answer.
+	// The caller may have left before the answer.
 	log, says := d.log.Info, "block retired"
 	if d.saver.problem != nil {
 		log, says = d.log.Warn, "block retired, but that is not saved yet: a crash now would make it live again"
@@ -165,7 +165,7 @@ func (d *Daemon) Status() httpapi.Status {
 	for _, p := range stats.Partitions {
 		s.FetchErrors += p.FetchErrors
 		if p.Assigned {
-			next, ok := applied[p.Partition] // what was fetched may wait for long
+			next, ok := applied[p.Partition] // fetched records may wait for long
 			if !ok {
 				next = -1
 			}
@@ -242,7 +242,7 @@ func (d *Daemon) caughtUp(s *httpapi.Status) bool {
 // problem: a few are late.
 const manyTooOld = 100
 
-// updateStatus copies what Status answers with; the loop calls it after every
+// updateStatus copies the answer of Status; the loop calls it after every
 // step.
 func (d *Daemon) updateStatus() {
 	in := d.intake.Report()

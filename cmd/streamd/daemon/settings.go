@@ -64,7 +64,7 @@ func bounded(m *memory.Budget, f kafka.Fetching, total int64) kafka.Fetching {
 	return f
 }
 
-// consumerConfig is what is read, and from where on.
+// consumerConfig says where the consumer reads from, and how much.
 func consumerConfig(k config.Kafka, cluster kafka.Cluster, m *memory.Budget) kafka.Config {
 	return kafka.Config{
 		Cluster:  cluster,

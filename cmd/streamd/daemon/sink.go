@@ -8,11 +8,11 @@ import (
 	"streamd/snapshot"
 )
 
-// Former implements kafka.Sink: who had the snapshot before has ended, since this
-// process has it now.
+// Former implements kafka.Sink. The member that had the snapshot before has ended, since
+// this process has it now.
 func (d *Daemon) Former() string { return d.former }
 
-// Joined implements kafka.Sink. It writes down who this process is in the group, so
+// Joined implements kafka.Sink. It saves the name of this process in the group, so
 // that after a crash the next one need not wait for the end of its session.
 func (d *Daemon) Joined(member string) {
 	if err := d.store.SaveMember(snapshot.Member{Group: d.cfg.Kafka.Group, ID: member}); err != nil {

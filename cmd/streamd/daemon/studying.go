@@ -107,7 +107,7 @@ func (y *studying) whenDue(now time.Time) {
 	if y.churn != y.live.Churn() {
 		y.churn, y.moved = y.live.Churn(), now
 	}
-	if p := y.publisher; p.study != nil && y.live.Rows() == 0 { // its results are about rows that are gone
+	if p := y.publisher; p.study != nil && y.live.Rows() == 0 { // its results are about rows that are not live
 		p.study, p.changed = nil, true
 	}
 	if y.now != nil || y.publisher.solving != nil {
@@ -148,7 +148,7 @@ func (y *studying) isDue(last *studyJob, rows int64, lacking int, now time.Time)
 // beginning of the next one while rows come. The interval is model.refine_interval.
 func StudyPause(interval, took time.Duration) time.Duration { return max(interval, share*took) }
 
-// beginStudy copies what a study needs and lets it go.
+// beginStudy copies the sums and the sample, and begins a study of them.
 func (y *studying) beginStudy(now time.Time) {
 	if !y.isFlushed() {
 		return
@@ -199,7 +199,7 @@ func (y *studying) abandon(ctx context.Context) {
 	}
 }
 
-// endStudy serves what has come out.
+// endStudy serves the result.
 func (y *studying) endStudy(s *studyJob) {
 	if y.failure != nil {
 		return

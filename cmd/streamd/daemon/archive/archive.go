@@ -14,7 +14,7 @@
 // which the block's summary does not have, or that do not fit the coordinates in
 // use now. The third is an event time more than a day ahead of the clock (with
 // retire.age): that is not known any more, and neither are limits that have been
-// reconfigured since. So the result is compared with what is known of the block: the
+// reconfigured since. So the result is compared with the ledger and the summary: the
 // number of its rows always, and the digest of its summary on request. A block that
 // differs is reported and never visited.
 //
@@ -24,7 +24,7 @@
 // a pass takes no more than their share of the processors from it. Memory is
 // bounded: of fetchedPartitions partitions up to fetchedBuffers fetches each, or one
 // record batch that is larger; gathered rows while they are put together; blocks
-// while they are compared; besides what visit keeps.
+// while they are compared; besides the memory that visit keeps.
 package archive
 
 import (
@@ -50,7 +50,7 @@ import (
 	"streamd/retire"
 )
 
-// Settings are what an archive works with.
+// Settings are the rooms and functions that an archive works with.
 type Settings struct {
 	Config   *config.Config
 	Log      zerolog.Logger
@@ -110,7 +110,8 @@ func (a *Archive) Hold() (release func()) {
 // Stats are those of the connection.
 func (a *Archive) Stats() kafka.RangeStats { return a.log.Stats() }
 
-// Worker is what a block is read again with. It belongs to one goroutine at a time.
+// Worker decodes and summarises blocks that are read again. It belongs to one goroutine
+// at a time.
 type Worker struct {
 	*intake.Decoder
 	Keeper live.Keeper
@@ -123,23 +124,22 @@ func (a *Archive) worker(features *[]string, numbers int) (*Worker, error) {
 	return &Worker{Decoder: d}, err
 }
 
-// Visit is given a block that has been read again, as it was when it was summarised. What
-// is the worker's is visit's until it returns.
+// Visit is given a block that has been read again, as it was when it was summarised. The
+// worker and its memory are visit's until it returns.
 type Visit func(w *Worker, e retire.Entry, b *incremental.Block, s *incremental.Summary) error
 
 // Pass reads the blocks again and visits each of them once, in no order and
 // several at the same time, with the rows that it had when blocks was made.
 // A block that is retired or replaced meanwhile may be visited or left out:
-// whoever sums over the live set has to take what was visited out again, as the
-// loop tells. The block is valid until visit returns.
+// a sum over the live set has to take such a block out again. The block is valid until
+// visit returns.
 //
 // With verify the digest of each block's summary is compared too, which costs as
 // much as summarising it did, and visit is given the summary; without it the number
-// of rows alone is, and visit is given none. What is the worker's is visit's until it
-// returns.
+// of rows alone is, and visit is given none.
 //
-// What is live as it was but does not come back so is unread, by position, and no
-// error. An error of visit, of the log that no retry mends, or of ctx ends the
+// A block that is live as it was but does not come back so is unread, and no error. Unread
+// blocks are listed by position. An error of visit, of the log that no retry mends, or of ctx ends the
 // pass; trouble with brokers is retried until ctx ends.
 func (a *Archive) Pass(ctx context.Context, blocks *live.Blocks, verify bool, visit Visit) (unread []live.Unread, err error) {
 	ctx, fail := context.WithCancelCause(ctx)

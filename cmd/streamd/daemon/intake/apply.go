@@ -35,7 +35,7 @@ func (in *Intake) Continue(ctx context.Context) error {
 	y := in.applying
 	p := in.partition(y.batch.Partition)
 	waits, err := in.applyTasks(ctx, p, y)
-	// Before the next save: what is saved counts as dealt with.
+	// Before the next save: saved records count as processed.
 	if unsent := in.own.sendLetters(ctx, y.batch.Partition); err == nil {
 		err = unsent
 	}
@@ -98,8 +98,8 @@ func (in *Intake) applyRefused(p *partition, partition int, r *kafka.Refused) {
 	in.countRefused(c, partition, r)
 }
 
-// applyNext applies record i of a task. When there is no room for what it would make
-// unsaved, nothing is applied, and wants is how many bytes that is.
+// applyNext applies record i of a task. When there is no room for another unsaved block
+// of its size, nothing is applied, and wants is how many bytes that is.
 func (in *Intake) applyNext(ctx context.Context, p *partition, t *task, i int) (wants int64, err error) {
 	r := &t.records[i]
 	if r.Offset < p.at.Next {
@@ -244,7 +244,7 @@ func (in *Intake) boundedTime(p *partition, number int, r *kafka.Record) time.Ti
 	return bounded
 }
 
-// countAdded counts what adding block e has done, and logs when the policy has refused
+// countAdded counts the outcome of adding block e, and logs when the policy has refused
 // it.
 func (in *Intake) countAdded(e retire.Entry, o live.Outcome) {
 	if o.Added && !o.Refused {
@@ -277,7 +277,7 @@ func (in *Intake) fixFeatures(z result) {
 	}
 }
 
-// FreeFeatures lets the next block say what the features are, where no block is live
+// FreeFeatures lets the next block fix the features, where no block is live
 // and no run is open. Without live rows there is nothing that binds the features.
 func (in *Intake) FreeFeatures() {
 	if in.Live.Blocks() > 0 || len(in.cfg.Format.Features) > 0 || in.Live.Target().Features == nil {

@@ -78,13 +78,13 @@ func (in *Intake) InTurn(ctx context.Context, done <-chan struct{}, f func()) bo
 	return false
 }
 
-// Close ends deliveries. Workers and the loop end when they have taken what there is.
+// Close ends deliveries. Workers and the loop end when they have processed the rest.
 func (in *Intake) Close() {
 	close(in.order)
 	close(in.tasks)
 }
 
-// Deliveries are what the loop has to apply, in their order.
+// Deliveries are for the loop to apply, in their order.
 func (in *Intake) Deliveries() <-chan *Delivery { return in.order }
 
 // newDelivery divides a batch into tasks.

@@ -47,7 +47,7 @@ type run struct {
 // rowsRead is the rows of the run's records, rejected ones included.
 func (o *run) rowsRead() int64 { return int64(o.rows.Len()) + o.weightless + o.counts.RejectedRows }
 
-// runBytes is what the block of an open run will take until it is saved.
+// runBytes is the memory of the block of an open run until it is saved.
 func (in *Intake) runBytes(o *run) int64 {
 	return in.Live.Bytes(len(o.rows.classes)) + o.rows.bytes() // all rows may be in the sample
 }
@@ -126,7 +126,7 @@ func (in *Intake) gather(ctx context.Context, p *partition, t *task, i int, z re
 		if before.Next < 0 {
 			before.Next = r.Offset
 		}
-		// The position has the fingerprint of what came last at a batch's end only.
+		// The position has the fingerprint of the last record at a batch's end only.
 		previous := t.previous
 		if i > 0 {
 			previous = &t.records[i-1]
@@ -168,7 +168,7 @@ func (in *Intake) gather(ctx context.Context, p *partition, t *task, i int, z re
 // endsBefore says whether a run ends before a record of n rows.
 func (in *Intake) endsBefore(o *run, bucket int64, n int, usable bool) bool {
 	most := in.cfg.Limits.Rows
-	return o.rows.Len()+n > most || o.counts.Records >= int64(most) || // bounds what a restart reads again
+	return o.rows.Len()+n > most || o.counts.Records >= int64(most) || // bounds the reading of a restart
 		o.bucket != bucket && (usable || in.cfg.Blocks.Unit == config.UnitOffsets)
 }
 
@@ -200,7 +200,7 @@ func (in *Intake) flushRun(ctx context.Context, p *partition) error {
 	o := p.open
 	if _, live := in.Live.Get(p.unfinished); live {
 		if o != nil {
-			o.grown = true // what has come takes its place: the log may be another one now
+			o.grown = true // the new rows take its place: the log may be another one now
 		}
 		if o == nil || o.first.String() != p.unfinished {
 			in.accounts.counts.BlocksReplaced++
@@ -217,7 +217,7 @@ func (in *Intake) flushRun(ctx context.Context, p *partition) error {
 	if err != nil {
 		// Each message passed on its own. But rows that were taken for other coordinates
 		// may not fit those in use. They have not been saved: when they are read again,
-		// each message is told.
+		// each message is rejected by itself.
 		return fmt.Errorf("summarise block %s: %w", o.first, err)
 	}
 	e := retire.Entry{ID: o.first.String(), Position: o.first, Last: o.last, Time: o.time, Rows: k.Summary.Rows()}

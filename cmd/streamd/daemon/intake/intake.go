@@ -26,7 +26,7 @@
 // # Bounds
 //
 // The consumer's budget bounds the bytes that are fetched, inOrder the deliveries, and
-// the room for results what workers make of them. A worker leaves a block to the loop
+// the room for results the summaries that workers make. A worker leaves a block to the loop
 // when there is no room for it. The loop makes such blocks itself, one after the other,
 // and stops while unsaved blocks have no room. A block that there is no memory for is
 // rejected before its sums are made.
@@ -65,7 +65,7 @@ import (
 	"streamd/ingest/wire"
 )
 
-// Settings are what an intake works with.
+// Settings are the rooms and functions that an intake works with.
 type Settings struct {
 	Config   *config.Config
 	Log      zerolog.Logger
@@ -97,7 +97,7 @@ type Intake struct {
 	failed     bool // nothing more is applied
 }
 
-// pool is what the workers share.
+// pool is the state that the workers share.
 type pool struct {
 	cfg      *config.Config
 	target   func() *live.Target

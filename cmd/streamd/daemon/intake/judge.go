@@ -19,7 +19,7 @@ import (
 // those that it was learned from; this says how good it is on those that come now.
 //
 // A few rows of each task are judged, a stretch of a block that may begin anywhere: the
-// rows of a class may lie together. It belongs to one worker, who pays credit in for
+// rows of a class may lie together. It belongs to one worker, which pays credit in for
 // each task; without any it judges nothing.
 type judge struct {
 	credit  int // multiplications that may be spent
@@ -30,7 +30,7 @@ type judge struct {
 }
 
 // A task pays for taskCredit multiplications, about 50 µs, and for the judgement of
-// taskJudged rows at most: of small models half a percent of what a task takes.
+// taskJudged rows at most: of small models half a percent of the time of a task.
 const (
 	taskCredit = 1 << 16
 	taskJudged = 128
@@ -86,7 +86,7 @@ func (t *tally) add(n tally) {
 	t.right += n.right
 }
 
-// prequential is what came of all judgements since the start. It is safe for
+// prequential counts all judgements since the start. It is safe for
 // concurrent use.
 type prequential struct {
 	mu      sync.Mutex
@@ -99,7 +99,7 @@ type prequential struct {
 // classTally is the latest rows of a class, and as many or more from before those.
 type classTally struct{ latest, before tally }
 
-// What is the latest: so many rows, and so much time.
+// The latest are so many rows, and of so much time.
 const (
 	latestRows = 10_000
 	latestTime = time.Minute

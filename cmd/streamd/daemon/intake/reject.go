@@ -61,7 +61,7 @@ func kindOf(err error) string {
 	return kindOther
 }
 
-// reject does with an unusable record what the policy says. A dead letter is kept
+// reject applies the dead-letter policy to an unusable record. A dead letter is kept
 // until sendLetters. The error is final.
 func (w *worker) reject(partition int, r *kafka.Record, why error) error {
 	return w.refuse(partition, kafka.Letter{Record: r}, fmt.Sprintf("record %s", positionOf(w.cfg, partition, r)), why)
@@ -88,7 +88,7 @@ func (w *worker) refuse(partition int, letter kafka.Letter, what string, why err
 	case config.DeadLettersSkip:
 		return nil
 	}
-	// Kafka Connect's names for decoding and for what comes after it.
+	// Kafka Connect's names for decoding and for the stage after it.
 	letter.Reason = kafka.Reason{Stage: "TASK_PUT", Class: kindOf(why), Message: why.Error()}
 	if r := letter.Record; r != nil && w.cfg.Blocks.Unit == config.UnitKey {
 		if id, err := BlockID(w.cfg, partition, r); err == nil {

@@ -13,7 +13,7 @@ import (
 	"streamd/snapshot"
 )
 
-// accounts are the counts of what was done with records, rows and blocks.
+// accounts are the counts of records, rows and blocks by their fate.
 type accounts struct {
 	counts   snapshot.Counts
 	rowsRead int64

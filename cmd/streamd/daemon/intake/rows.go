@@ -21,7 +21,7 @@ func (r *Rows) Len() int { return len(r.codes) }
 // keptRows is how many bytes of processed rows are kept as memory for others.
 const keptRows = 4 << 20
 
-// bytes is about what the rows have taken.
+// bytes is the memory of the rows, about.
 func (r *Rows) bytes() int64 { return 8 * int64(len(r.columns)+2) * int64(cap(r.codes)) }
 
 // empty takes all rows out, and keeps their memory for others.

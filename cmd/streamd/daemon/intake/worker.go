@@ -25,7 +25,7 @@ func (p *pool) giveBack(t *task) {
 	}
 }
 
-// result is what a worker made of a record.
+// result is a record as a worker has processed it.
 type result struct {
 	id        string    // of the block
 	rows      int       // that the decoder gave
@@ -42,7 +42,7 @@ type result struct {
 	inHand   int64        // bytes of pool.inHand
 }
 
-// rowsRead is the rows of the record; what cannot be decoded counts as one.
+// rowsRead is the rows of the record. A record that cannot be decoded counts as one row.
 func (z *result) rowsRead() int {
 	if z.bad != nil {
 		return max(z.rows, 1)
@@ -177,9 +177,9 @@ func (w *worker) summarise(ctx context.Context, t *task, r *kafka.Record, z *res
 
 var errNoRoom = errors.New("there is no room for a block")
 
-// takeRoom sees to it, before anything is allocated, that there is memory for what is
-// made of a block whose payload has so many bytes: it is taken of what the workers may
-// have in hand, or, by the loop, of what the live set may take.
+// takeRoom reserves, before anything is allocated, memory for the summaries of a block
+// whose payload has so many bytes. Workers take it from the room for results. The loop
+// asks whether the live set admits the block.
 func (w *worker) takeRoom(b *incremental.Block, z *result, payload int) error {
 	labels := b.Classes
 	if b.Weights != nil {

@@ -10,7 +10,7 @@ import (
 	"streamd/kernels/basis"
 )
 
-// Target says what workers put blocks into: the features, the space in use, and the next
+// Target names the spaces that workers put blocks into: the features, the space in use, and the next
 // one. It is immutable, but for the levels of the sample, which may be read by any
 // goroutine.
 type Target struct {
@@ -29,7 +29,7 @@ func (t *Target) bases() (all []*Coordinates) {
 	return all
 }
 
-// Bytes is what Keep makes of a block of so many rows, features and classes, with its rows
+// Bytes is the memory that Keep takes for a block of so many rows, features and classes, with its rows
 // in the coordinates of bases.
 func (t *Target) Bytes(rows, features, classes int) float64 {
 	bytes := memory.Shape{Features: features, Classes: classes}.Summary()
@@ -39,7 +39,7 @@ func (t *Target) Bytes(rows, features, classes int) float64 {
 	return bytes
 }
 
-// Kept is what is stored of a block, besides its place in the ledger.
+// Kept is a block as it is stored: its summaries and its part of the sample.
 type Kept struct {
 	Summary *incremental.Summary // of the features
 	lifted  []lifted
@@ -89,7 +89,7 @@ type Keeper struct {
 
 // Keep summarises a block and takes its rows for the sample. A block whose rows weigh
 // nothing gets only the summary. Rows that cannot be summed in the coordinates in use are
-// an error. What cannot be summed in those of the next space is left out: building it is
+// an error. Rows that cannot be summed in those of the next space are left out: building it is
 // not the block's affair.
 func (z *Keeper) Keep(ctx context.Context, b *incremental.Block, t *Target) (k Kept, err error) {
 	if k.Summary, err = z.summariser.SummariseContext(ctx, b); err != nil || k.Summary.Rows() == 0 {

@@ -17,9 +17,9 @@ import (
 	"streamd/snapshot"
 )
 
-// Open takes over what a store contains. A policy that is stricter than the one it was
+// Open takes over the state of a store. A policy that is stricter than the one it was
 // saved under retires blocks here. Another number of folds than the saved one is summed
-// up from the summaries. The log tells what is made anew.
+// up from the summaries. The log names the parts that are made anew.
 func Open(store *snapshot.Store, saved *snapshot.Contents, cfg *config.Config, budget *memory.Budget, log zerolog.Logger) (l *Set, retired int, err error) {
 	features, err := restoreFeatures(store, saved, cfg, log)
 	if err != nil {

@@ -16,7 +16,7 @@
 //
 // A space is the coordinates that sums are kept in. The features are the first space and
 // always have every live block: a block's content is named by the digest of its summary
-// of features, and what is read again is compared with it. A basis makes another space.
+// of features, and a block that is read again is compared with it. A basis makes another space.
 // Planes are read off the space in use. The next space is built beside it: it has the
 // new blocks at once, and the others as they are read again.
 //
@@ -63,7 +63,7 @@ type Set struct {
 	target atomic.Pointer[Target]
 }
 
-// Outcome says what adding a block has done. A block that the policy refuses
+// Outcome is the effect of adding a block. A block that the policy refuses
 // is added and retired at once.
 type Outcome struct {
 	Added    bool // false: all its rows weigh nothing
@@ -87,7 +87,7 @@ func (l *Set) Page(above retire.Rank, limit int) []retire.Entry { return l.ledge
 // IDs yields the ids of the live blocks, in no order.
 func (l *Set) IDs(yield func(string) bool) { l.ledger.IDs(yield) }
 
-// Horizon is what the retention policy has let go for good.
+// Horizon is the rank below which the retention policy has let blocks go for good.
 func (l *Set) Horizon() retire.Rank { return l.ledger.Horizon() }
 
 // Newest is the live block of the highest rank.
@@ -108,7 +108,7 @@ func (l *Set) InUse() *Space { return l.inUse }
 // Digest is the digest of the sums that planes are read off, in hex.
 func (l *Set) Digest() string { return l.inUse.Digest() }
 
-// Target says what workers put blocks into from now on.
+// Target names the spaces that workers put blocks into from now on.
 func (l *Set) Target() *Target { return l.target.Load() }
 
 // retarget publishes the target after a change of features or spaces.
@@ -133,7 +133,7 @@ func (l *Set) Fix(features []string) {
 	l.retarget()
 }
 
-// A Candidate is what decides whether a block may become live.
+// A Candidate is the properties of a block that decide whether it may become live.
 type Candidate struct {
 	Labels   []string // of its classes, each listed once
 	Features int
@@ -188,7 +188,7 @@ func (l *Set) fits(c Candidate, more int) error {
 	return l.budget.Fits(shapes, l.ledger.Len()+1, block)
 }
 
-// measure finds out how many classes there are and in what windows.
+// measure counts the classes and finds the windows.
 func (l *Set) measure() {
 	for _, p := range l.spaces() {
 		p.sums.measure()

@@ -13,7 +13,7 @@ type sources struct {
 	stale  Staleness
 }
 
-// Staleness says what has happened to the sources of a basis since it was chosen. The
+// Staleness is the fate of the sources of a basis since it was chosen. The
 // snapshot has it with the basis.
 type Staleness uint8
 

@@ -110,7 +110,7 @@ func (p *Space) Digest() string { return DigestOf(p.Total()) }
 // Began is when this process began to build the space.
 func (p *Space) Began() time.Time { return p.began }
 
-// Stale is what has happened to the blocks that the basis was chosen from.
+// Stale says whether blocks that the basis was chosen from are not live any more.
 func (p *Space) Stale() Staleness { return p.from.stale }
 
 // Missing is the number of live blocks that the space lacks.

@@ -51,7 +51,7 @@ func restoredSums(all *incremental.State, apart []*incremental.State, folds int)
 	return s, true
 }
 
-// measure finds out how many classes there are and in what window.
+// measure counts the classes and finds the window.
 func (s *sums) measure() {
 	labels := map[string]struct{}{}
 	s.window = exact.Window{}
@@ -127,7 +127,7 @@ func (s *sums) parted() bool {
 	return false
 }
 
-// newClasses counts the labels, each listed once, of which there are no rows.
+// newClasses counts the labels without rows. Each label is listed once.
 func (s *sums) newClasses(labels []string) (n int) {
 	for _, label := range labels {
 		if !slices.ContainsFunc(s.apart, func(fold *incremental.State) bool { return fold.Has(label) }) {

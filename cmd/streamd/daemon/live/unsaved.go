@@ -11,7 +11,7 @@ import (
 	"streamd/snapshot"
 )
 
-// unsaved is what the snapshot does not have yet.
+// unsaved is the changes that the snapshot does not have yet.
 type unsaved struct {
 	put   map[string]snapshot.Block // live blocks
 	bytes int64                     // of their parts
@@ -98,11 +98,11 @@ func (l *Set) Waiting() int64 {
 // IsGone says whether a block has left the live set, and the file may still have it.
 func (l *Set) IsGone(id string) bool { _, ok := l.gone[id]; return ok }
 
-// UnsavedMemory is what blocks that wait for a save may take, in bytes, if that is more
+// UnsavedMemory is the room for blocks that wait for a save, in bytes, if that is more
 // than the sums take, which a save writes as well, and if there is as much.
 const UnsavedMemory = 32 << 20
 
-// RoomBytes is what blocks that wait for a save may take; workers may hold as much. Eight
+// RoomBytes is the room for blocks that wait for a save; workers may hold as much. Eight
 // times that is free: a save holds the pages that it writes, four times as much as the
 // blocks (see Room), and as much may come while it writes.
 func (l *Set) RoomBytes() int64 {
@@ -116,7 +116,7 @@ func (l *Set) RoomBytes() int64 {
 func (l *Set) Room() int {
 	block, _ := l.estimate()
 	// At worst every block is in each bucket on a page of its own, with three others of
-	// its size. The rest of what a save has written is not for its blocks.
+	// its size. The other pages of a save are not for its blocks.
 	pages := min(l.pages, 4*(block+4<<10))
 	return max(1, int(l.RoomBytes())/max(block, pages/4))
 }
@@ -128,7 +128,7 @@ func (l *Set) Wrote(bytes int64, blocks int) {
 	}
 }
 
-// estimate is about what a block of all classes takes, and what the sums do.
+// estimate is about the bytes of a block of all classes, and of the sums.
 func (l *Set) estimate() (block, state int) {
 	block = 1 << 10 // it has more than its summary
 	for _, p := range l.spaces() {
@@ -139,7 +139,7 @@ func (l *Set) estimate() (block, state int) {
 	return block, state
 }
 
-// Change is what has to be saved. Blocks and parts remain unsaved until Saved is
+// Change is everything that has to be saved. Blocks and parts remain unsaved until Saved is
 // called; the sums count as saved unless NotSaved is.
 func (l *Set) Change() snapshot.Change {
 	c := snapshot.Change{
@@ -175,7 +175,7 @@ func (l *Set) Change() snapshot.Change {
 	return c
 }
 
-// changeOf is what has to be saved of a space.
+// changeOf is the part of a space that has to be saved.
 func (l *Set) changeOf(p *Space) snapshot.SpaceChange {
 	c := snapshot.SpaceChange{Space: p.space(), Stale: uint8(p.from.stale), State: p.sums.total(), Folds: p.sums.takeMoved()}
 	if p.inFile { // the file forgets that a block was a source when it is put again

@@ -46,7 +46,7 @@ type Budget struct {
 
 const (
 	program  = 44 << 20 // the runtime, stacks, connections and clients
-	spare    = 8        // one part in so many is left for what the collector has not freed yet
+	spare    = 8        // one part in so many is left for garbage that is not freed yet
 	perBlock = 512      // of the ledger, of the sample and of spaces, beside summaries
 
 	codeAndFiles = 32 << 20 // of the program, which the runtime does not count

@@ -3,9 +3,7 @@ package bench
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -217,19 +215,12 @@ func (b *backgroundTopic) side(name string, s *backgroundSide, base string) side
 	}}
 }
 
-func copyFile(to, from string) (err error) {
-	in, err := os.Open(from)
+func copyFile(to, from string) error {
+	content, err := os.ReadFile(from)
 	if err != nil {
 		return err
 	}
-	defer in.Close()
-	out, err := os.Create(to)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, out.Close()) }()
-	_, err = io.Copy(out, in)
-	return err
+	return os.WriteFile(to, content, 0o600)
 }
 
 // result compares a side with the one alone, by the samples of both. It returns the side's

@@ -7,9 +7,11 @@ import (
 	"embed"
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -44,7 +46,7 @@ func (c Peers) Check() error {
 //go:embed peers/*.py
 var peerScripts embed.FS
 
-// peers are the tools.
+// peers are the tools beside streamd.
 var peers = []struct {
 	name, script, source string
 }{
@@ -61,13 +63,20 @@ const (
 	fromKafka = "kafka"
 )
 
-// peerRun is the output of a script.
-type peerRun struct {
+// A tool is streamd or a peer.
+type tool struct {
+	name, source string
+	run          func(ctx context.Context) (toolRun, error)
+	last         toolRun
+}
+
+// toolRun is the output of a script, and the same for streamd.
+type toolRun struct {
 	Version      string
 	Missing      string
 	Rows         int64
 	Seconds      float64
-	LearnSeconds float64 `json:"learn_seconds"`
+	LearnSeconds float64 `json:"learn_seconds"` // 0: unknown
 	Accuracy     float64
 }
 
@@ -79,28 +88,46 @@ func (c Peers) Measure(ctx context.Context, run *Run) error {
 }
 
 func (c Peers) measure(ctx context.Context, run *Run, t *topic) error {
-	tools, err := c.tools(ctx, run, t)
+	scripts, err := fs.Sub(peerScripts, "peers")
 	if err != nil {
 		return err
 	}
-	type entrant struct {
-		tool, source string
-		last         *peerRun
-		streamd      int // the side that it is compared with; its own for streamd
+	if err := os.CopyFS(t.dir, scripts); err != nil {
+		return err
+	}
+	p := &workshop{Peers: c, reading: &reading{topic: t}}
+	var tools []*tool
+	var missing []Result
+	for _, source := range []string{fromFiles, fromKafka} {
+		tools = append(tools, &tool{name: "streamd", source: source, run: func(ctx context.Context) (toolRun, error) { return p.streamd(ctx, source) }})
+		for _, peer := range peers {
+			if peer.source != source {
+				continue
+			}
+			check, err := p.python(ctx, peer.script, "--check")
+			if err != nil {
+				return fmt.Errorf("look whether there is %s: %w", peer.name, err)
+			}
+			if check.Missing != "" {
+				r := c.result(peer.name, source)
+				r.Details = []Parameter{{"missing", check.Missing}}
+				missing = append(missing, r)
+				continue
+			}
+			tools = append(tools, &tool{name: peer.name, source: source, run: func(ctx context.Context) (toolRun, error) {
+				return p.peer(ctx, peer.script, source)
+			}})
+		}
+	}
+	if err := p.fill(ctx, run); err != nil {
+		return err
 	}
 	var sides []side
-	var entrants []entrant
-	for _, source := range []string{fromFiles, fromKafka} {
-		streamd, last := len(sides), new(peerRun)
-		sides = append(sides, side{"streamd, " + source, tools.streamd(source, last)})
-		entrants = append(entrants, entrant{"streamd", source, last, streamd})
-		for i, p := range peers {
-			if p.source == source && tools.missing[i] == "" {
-				last := new(peerRun)
-				sides = append(sides, side{p.name, tools.peer(i, last)})
-				entrants = append(entrants, entrant{p.name, source, last, streamd})
-			}
-		}
+	for _, t := range tools {
+		sides = append(sides, side{t.name + ", " + t.source, func(ctx context.Context, _ time.Duration) (s Sample, err error) {
+			t.last, err = t.run(ctx)
+			return Sample{Ops: 1, Rows: t.last.Rows, Seconds: t.last.Seconds}, err
+		}})
 	}
 	run.plan(c.Repeats, 0, 1)
 	run.cold = true // rounds take minutes
@@ -108,30 +135,26 @@ func (c Peers) measure(ctx context.Context, run *Run, t *topic) error {
 	if err != nil {
 		return err
 	}
-	for i, e := range entrants {
-		r := c.result(e.tool, e.source)
+	var results []Result
+	for i, t := range tools {
+		streamd := slices.IndexFunc(tools, func(other *tool) bool { return other.source == t.source })
+		r := c.result(t.name, t.source)
 		r.Samples = samples[i]
 		r.addRows()
-		r.addRatio("streamd_ratio", Sample.nsPerRow, samples[i], samples[e.streamd])
-		if e.last.Version != "" {
-			r.Details = []Parameter{{"version", e.last.Version}}
+		r.addRatio("streamd_ratio", Sample.nsPerRow, samples[i], samples[streamd])
+		if t.last.Version != "" {
+			r.Details = []Parameter{{"version", t.last.Version}}
 		}
-		if i != e.streamd {
-			r.set("learn_rows_per_second", float64(e.last.Rows)/e.last.LearnSeconds) // without reading and converting
+		if t.last.LearnSeconds > 0 {
+			r.set("learn_rows_per_second", float64(t.last.Rows)/t.last.LearnSeconds) // without reading and converting
 		}
-		r.set("learnt_rows", float64(e.last.Rows)) // until the budget's end
-		r.set("accuracy", e.last.Accuracy)
+		r.set("learnt_rows", float64(t.last.Rows)) // until the budget's end
+		r.set("accuracy", t.last.Accuracy)
+		results = append(results, r)
+	}
+	for _, r := range append(results, missing...) {
 		if err := run.Add(r); err != nil {
 			return err
-		}
-	}
-	for i, module := range tools.missing {
-		if module != "" {
-			r := c.result(peers[i].name, peers[i].source)
-			r.Details = []Parameter{{"missing", module}}
-			if err := run.Add(r); err != nil {
-				return err
-			}
 		}
 	}
 	return nil
@@ -142,115 +165,87 @@ func (c Peers) result(tool, source string) Result {
 		Parameter{"test_rows", c.TestRows}, Parameter{"source", source}, Parameter{"tool", tool})}
 }
 
-// toolbox has the inputs of all sides.
-type toolbox struct {
-	*Peers
-	*reading             // by streamd
+// workshop has the inputs of the tools.
+type workshop struct {
+	Peers
+	*reading             // of the topic, by streamd
 	train, test []string // files
-	missing     []string // of each of peers, the module that is not installed
 }
 
-// tools writes the scripts, the files and the rows of the topic, and looks for the tools.
-func (c *Peers) tools(ctx context.Context, run *Run, topic *topic) (t *toolbox, err error) {
-	t = &toolbox{Peers: c, reading: &reading{topic: topic}}
-	scripts, err := peerScripts.ReadDir("peers")
-	if err != nil {
-		return nil, err
-	}
-	for _, s := range scripts {
-		text, err := peerScripts.ReadFile("peers/" + s.Name())
-		if err != nil {
-			return nil, err
-		}
-		if err := os.WriteFile(filepath.Join(t.dir, s.Name()), text, 0o644); err != nil {
-			return nil, err
-		}
-	}
-	for i, p := range peers {
-		run, err := t.python(ctx, i, "--check")
-		if err != nil {
-			return nil, fmt.Errorf("look whether there is %s: %w", p.name, err)
-		}
-		t.missing = append(t.missing, run.Missing)
-	}
-	points := c.of(c.Total)
+// fill writes the files and the rows of the topic.
+func (p *workshop) fill(ctx context.Context, run *Run) (err error) {
+	points := p.of(p.Total)
 	const files = 2 // streamd learns from both at once, on two CPUs
-	if t.train, _, err = points.write(ctx, t.dir, "train", ndc.Train, "arrow", files); err != nil {
-		return nil, err
+	if p.train, _, err = points.write(ctx, p.dir, "train", ndc.Train, "arrow", files); err != nil {
+		return err
 	}
-	if t.test, _, err = c.of(c.TestRows).write(ctx, t.dir, "test", ndc.Test, "arrow", 1); err != nil {
-		return nil, err
+	if p.test, _, err = p.of(p.TestRows).write(ctx, p.dir, "test", ndc.Test, "arrow", 1); err != nil {
+		return err
 	}
-	t.reading, err = fill(ctx, run, topic, points)
-	return t, err
+	p.reading, err = fill(ctx, run, p.topic, points)
+	return err
 }
 
-// streamd is the side of streamd: its mathematics on the files, or the daemon.
-func (t *toolbox) streamd(source string, last *peerRun) func(context.Context, time.Duration) (Sample, error) {
-	return func(ctx context.Context, d time.Duration) (s Sample, err error) {
-		var model *incremental.Model
-		if source == fromKafka {
-			if s, err = t.learn(ctx, d); err != nil {
-				return s, err
-			}
-			model = t.model
-		} else {
-			b := &Billion{Points: t.points}
-			began := time.Now()
-			learnt, err := b.learnFiles(ctx, &longRun{Course: Course{Step: b.Rows}, began: began}, t.train)
-			if err != nil {
-				return s, err
-			}
-			s = Sample{Ops: 1, Rows: b.Rows, Seconds: time.Since(began).Seconds()}
-			model = learnt.model
-		}
-		generator, err := t.points.generator()
+// streamd runs streamd: its mathematics on the files, or the daemon on the topic.
+func (p *workshop) streamd(ctx context.Context, source string) (r toolRun, err error) {
+	var model *incremental.Model
+	if source == fromKafka {
+		sample, err := p.learn(ctx, 0)
 		if err != nil {
-			return s, err
+			return r, err
 		}
-		last.Rows = s.Rows
-		last.Accuracy, err = ShareRight(ctx, model, generator, ndc.Test, t.TestRows)
-		return s, err
+		r.Seconds, model = sample.Seconds, p.model
+	} else {
+		b := &Billion{Points: p.points}
+		began := time.Now()
+		learnt, err := b.learnFiles(ctx, &longRun{Course: Course{Step: b.Rows}, began: began}, p.train)
+		if err != nil {
+			return r, err
+		}
+		r.Seconds, model = time.Since(began).Seconds(), learnt.model
 	}
+	generator, err := p.points.generator()
+	if err != nil {
+		return r, err
+	}
+	r.Rows = p.points.Rows
+	r.Accuracy, err = ShareRight(ctx, model, generator, ndc.Test, p.TestRows)
+	return r, err
 }
 
-// peer is the side of a script.
-func (t *toolbox) peer(i int, last *peerRun) func(context.Context, time.Duration) (Sample, error) {
-	return func(ctx context.Context, _ time.Duration) (s Sample, err error) {
-		args := append([]string{
-			"--nu", strconv.FormatFloat(Nu, 'g', -1, 64),
-			"--seconds", strconv.FormatFloat(t.Budget.Seconds(), 'g', -1, 64), "--test",
-		}, t.test...)
-		if peers[i].source == fromKafka {
-			args = append(args, "--brokers", strings.Join(t.cluster.Brokers, ","),
-				"--topic", t.name, "--rows", strconv.FormatInt(t.Total, 10))
-		} else {
-			args = append(append(args, "--train"), t.train...)
-		}
-		if *last, err = t.python(ctx, i, args...); err != nil {
-			return s, err
-		}
-		if last.Rows < 1 || !(last.Seconds > 0) {
-			return s, fmt.Errorf("%s: %d rows in %v s", peers[i].script, last.Rows, last.Seconds)
-		}
-		return Sample{Ops: 1, Rows: last.Rows, Seconds: last.Seconds}, nil
+// peer runs a script on the files or the topic.
+func (p *workshop) peer(ctx context.Context, script, source string) (toolRun, error) {
+	args := append([]string{
+		"--nu", strconv.FormatFloat(Nu, 'g', -1, 64),
+		"--seconds", strconv.FormatFloat(p.Budget.Seconds(), 'g', -1, 64), "--test",
+	}, p.test...)
+	if source == fromKafka {
+		args = append(args, "--brokers", strings.Join(p.cluster.Brokers, ","),
+			"--topic", p.name, "--rows", strconv.FormatInt(p.Total, 10))
+	} else {
+		args = append(append(args, "--train"), p.train...)
 	}
+	r, err := p.python(ctx, script, args...)
+	if err == nil && (r.Rows < 1 || !(r.Seconds > 0)) {
+		err = fmt.Errorf("%s: %d rows in %v s", script, r.Rows, r.Seconds)
+	}
+	return r, err
 }
 
 // python runs a script.
-func (t *toolbox) python(ctx context.Context, i int, args ...string) (r peerRun, err error) {
-	cmd := exec.CommandContext(ctx, t.Python, append([]string{filepath.Join(t.dir, peers[i].script)}, args...)...)
+func (p *workshop) python(ctx context.Context, script string, args ...string) (r toolRun, err error) {
+	cmd := exec.CommandContext(ctx, p.Python, append([]string{filepath.Join(p.dir, script)}, args...)...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {
-		err = fmt.Errorf("run %s with %s: %w", peers[i].script, t.Python, err)
+		err = fmt.Errorf("run %s with %s: %w", script, p.Python, err)
 		if text := strings.TrimSpace(stderr.String()); text != "" {
 			err = fmt.Errorf("%w: %s", err, text[strings.LastIndexByte(text, '\n')+1:])
 		}
 		return r, err
 	}
 	if err := json.Unmarshal(stdout.Bytes(), &r); err != nil {
-		return r, fmt.Errorf("%s printed %q: %w", peers[i].script, stdout.String(), err)
+		return r, fmt.Errorf("%s printed %q: %w", script, stdout.String(), err)
 	}
 	return r, nil
 }

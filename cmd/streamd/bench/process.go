@@ -13,10 +13,10 @@ import (
 	"os"
 	"os/exec"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
+	"github.com/prometheus/procfs"
 	"github.com/rs/zerolog"
 
 	"streamd/cmd/streamd/httpapi"
@@ -184,22 +184,13 @@ func (d *process) stop() error {
 // residentBytes returns the memory that a process has resident now and had at most (VmRSS and
 // VmHWM) on Linux, and 0 elsewhere.
 func residentBytes(pid int) (now, peak int64) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	p, err := procfs.NewProc(pid)
 	if err != nil {
 		return 0, 0
 	}
-	for line := range strings.Lines(string(text)) {
-		fields := strings.Fields(line)
-		if len(fields) != 3 || fields[2] != "kB" {
-			continue
-		}
-		kib, _ := strconv.ParseInt(fields[1], 10, 64)
-		switch fields[0] {
-		case "VmRSS:":
-			now = kib << 10
-		case "VmHWM:":
-			peak = kib << 10
-		}
+	status, err := p.NewStatus()
+	if err != nil {
+		return 0, 0
 	}
-	return now, peak
+	return int64(status.VmRSS), int64(status.VmHWM)
 }

@@ -1,17 +1,15 @@
 package bench
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"runtime"
-	"strings"
 	"sync"
 	"time"
 
+	"github.com/klauspost/cpuid/v2"
 	"github.com/rs/zerolog"
 )
 
@@ -155,7 +153,7 @@ type Run struct {
 // NewRun starts a run, and writes the header of Go's benchmark format.
 func NewRun(out io.Writer) (*Run, error) {
 	_, err := fmt.Fprintf(out, "goos: %s\ngoarch: %s\npkg: streamd/cmd/streamd/bench\n", runtime.GOOS, runtime.GOARCH)
-	if name := processor(); name != "" && err == nil {
+	if name := cpuid.CPU.BrandName; name != "" && err == nil {
 		_, err = fmt.Fprintf(out, "cpu: %s\n", name)
 	}
 	return &Run{out: out, results: []Result{}}, err
@@ -231,19 +229,4 @@ func (run *Run) Results() []Result { return run.results }
 // MarshalJSON writes all results as one object.
 func (run *Run) MarshalJSON() ([]byte, error) {
 	return json.Marshal(map[string]any{"results": run.results})
-}
-
-// processor returns the model of the processor on Linux.
-func processor() string {
-	file, err := os.Open("/proc/cpuinfo")
-	if err != nil {
-		return ""
-	}
-	defer file.Close()
-	for lines := bufio.NewScanner(file); lines.Scan(); {
-		if key, value, ok := strings.Cut(lines.Text(), ":"); ok && strings.TrimSpace(key) == "model name" {
-			return strings.TrimSpace(value)
-		}
-	}
-	return ""
 }

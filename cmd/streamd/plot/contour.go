@@ -29,17 +29,15 @@ func (r regions) Plot(c draw.Canvas, _ *gonum.Plot) {
 	paths := make([]vg.Path, len(r.lead))
 	for of, values := range r.lead {
 		for _, loop := range contours(values) {
-			drawTo, last := paths[of].Move, loop[len(loop)-1]
-			for i, p := range loop {
-				next := loop[(i+1)%len(loop)]
-				along := last.X == p.X && p.X == next.X || last.Y == p.Y && p.Y == next.Y
-				if p == last || along && p != next { // the frame has a point at every node, and two in its corners
-					continue
-				}
+			drawTo := paths[of].Move
+			corners := straightened(loop)
+			for _, p := range corners {
 				drawTo(vg.Point{X: c.X(p.X), Y: c.Y(p.Y)})
-				drawTo, last = paths[of].Line, p
+				drawTo = paths[of].Line
 			}
-			paths[of].Close()
+			if len(corners) > 0 { // not a single place
+				paths[of].Close()
+			}
 		}
 		if len(paths[of]) > 0 {
 			c.SetColor(pale(classColour(of)))
@@ -55,6 +53,20 @@ func (r regions) Plot(c draw.Canvas, _ *gonum.Plot) {
 			c.Stroke(p)
 		}
 	}
+}
+
+// straightened returns a loop without the points on the way along the frame, which has one at
+// every node and two in its corners.
+func straightened(loop []XY) (corners []XY) {
+	last := loop[len(loop)-1]
+	for i, p := range loop {
+		next := loop[(i+1)%len(loop)]
+		along := last.X == p.X && p.X == next.X || last.Y == p.Y && p.Y == next.Y
+		if p != last && (!along || p == next) {
+			corners, last = append(corners, p), p
+		}
+	}
+	return corners
 }
 
 // contours returns the loops around the area where values, at the nodes of the grid,

@@ -230,6 +230,37 @@ func TestContoursOfARing(t *testing.T) {
 	}
 }
 
+// A class that has a node of the grid, and nothing around it, does not spoil the path of its other
+// areas.
+func TestAreaOfANode(t *testing.T) {
+	lead := make([]float64, nodes*nodes)
+	for i := range lead {
+		lead[i] = -1
+	}
+	at := (nodes + 1) * (nodes - 1) / 2
+	lead[at/2], lead[at+at/2] = 0, 0
+	for _, more := range []bool{false, true} {
+		if more {
+			lead[at], lead[at+1], lead[at+nodes] = 1, 1, 1
+		}
+		c := newSVG(100, 100)
+		regions{[][]float64{lead}}.Plot(draw.New(c), nil)
+		var b bytes.Buffer
+		if _, err := c.WriteTo(&b); err != nil {
+			t.Fatal(err)
+		}
+		paths := parse(t, b.String()).paths
+		if more != (len(paths) == 2) { // area and border
+			t.Errorf("%d paths", len(paths))
+		}
+		for _, path := range paths {
+			if d := path.attributes["d"]; !strings.HasPrefix(d, "M") || strings.Contains(d, "ZZ") {
+				t.Errorf("the path is %s", d)
+			}
+		}
+	}
+}
+
 // The SVG is XML whatever labels there are, and shows all there is to show.
 func TestSVG(t *testing.T) {
 	p := &Regions{Classifier: randomClassifier(t, 3, 3)}

@@ -50,7 +50,7 @@ type fitCmd struct {
 // unrefined is the --refine of planes as they are solved.
 const unrefined = "none"
 
-// Validate implements kong's interface: what it returns is a wrong usage.
+// Validate implements kong's interface: its errors are wrong usage.
 func (c *fitCmd) Validate() error {
 	if err := c.kernelFlags.check(c.BlockRows != nil); err != nil {
 		return err

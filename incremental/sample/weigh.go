@@ -5,8 +5,8 @@ import (
 	"streamd/incremental/exact"
 )
 
-// StandFor says for how many of the rows of the totals a row of each class stands,
-// by weight: 1 to the last bit where the block has all of them.
+// StandFor returns, by class and by weight, the number of rows of the totals that a row stands
+// for. It is 1 to the last bit where the block has all of them.
 func StandFor(rows *incremental.Block, totals []incremental.ClassTotal) map[string]float64 {
 	sums := exact.NewVector(len(rows.Classes))
 	for i, c := range rows.Codes {
@@ -25,8 +25,7 @@ func StandFor(rows *incremental.Block, totals []incremental.ClassTotal) map[stri
 	return u
 }
 
-// Weigh gives each row the weight of the rows that it stands for. All but the
-// weights is shared.
+// Weigh gives each row the weight of the rows that it stands for. The rows are shared.
 func Weigh(rows *incremental.Block, totals []incremental.ClassTotal) *incremental.Block {
 	b := *rows
 	u := StandFor(&b, totals)

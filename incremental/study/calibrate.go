@@ -8,35 +8,33 @@ import (
 	"streamd/incremental/calibration"
 )
 
-// Curves are a kind of calibration curves.
+// Curves is a kind of calibration curve.
 type Curves int
 
 const (
-	// Auto is the better kind by the log loss of held-out folds, and Platt where
-	// there are fewer rows than isotonicRows.
+	// Auto is the kind of less out-of-fold log loss, or Platt for fewer rows than
+	// isotonicRows.
 	Auto Curves = iota
 	Platt
 	Isotonic
 )
 
-// isotonicRows is how many rows an isotonic curve wants: with fewer it follows
-// them rather than the probabilities.
+// isotonicRows is the least number of rows for an isotonic curve. With fewer it follows the
+// rows rather than the probabilities.
 const isotonicRows = 1000
 
 // Calibrated is a calibration.
 type Calibrated struct {
 	Kind   Curves              // Platt or Isotonic
 	Curves []calibration.Curve // of each plane, fitted to all rows
-	// After is how well the probabilities of each fold hold, by curves that were
-	// fitted to the other folds.
+	// After judges the probabilities of each fold by curves that were fitted to the other
+	// folds.
 	After Reliability
 }
 
-// Calibrate fits curves from the planes' decision values to probabilities. It needs
-// rows in two folds or more.
-//
-// Rows count by their weights, also in Platt's targets, where he has numbers of rows:
-// held-out log loss is the better for it.
+// Calibrate fits curves from decision values to probabilities. It needs rows in two folds or
+// more. Rows count by their weights, also in Platt's targets, where he counts rows; that
+// lowers the out-of-fold log loss.
 func (h *HeldOut) Calibrate(ctx context.Context, kind Curves) (*Calibrated, error) {
 	if len(h.folds) < 2 {
 		return nil, errors.New("a calibration wants two folds of blocks that have rows and leave rows of every class to the others")
@@ -62,8 +60,8 @@ func (h *HeldOut) Calibrate(ctx context.Context, kind Curves) (*Calibrated, erro
 	return best, nil
 }
 
-// calibrateBy fits the curves of one plane after the other, so that no more than
-// one plane's outcomes are in memory.
+// calibrateBy fits the curves of one plane after the other, to have the outcomes of a single
+// plane in memory.
 func (h *HeldOut) calibrateBy(ctx context.Context, kinds []Curves) ([]*Calibrated, error) {
 	all, apart := make([]*Calibrated, len(kinds)), make([][][]calibration.Curve, len(kinds))
 	for i, kind := range kinds {
@@ -96,7 +94,7 @@ func (h *HeldOut) calibrateBy(ctx context.Context, kinds []Curves) ([]*Calibrate
 	return all, nil
 }
 
-// outcomes are those of a plane.
+// outcomes returns the outcomes of a plane.
 func (h *HeldOut) outcomes(plane int) (*calibration.Outcomes, error) {
 	planes := len(h.model.Planes)
 	values := make([]float64, len(h.codes))
@@ -106,8 +104,8 @@ func (h *HeldOut) outcomes(plane int) (*calibration.Outcomes, error) {
 	return calibration.NewOutcomes(values, h.positive(plane), h.weight)
 }
 
-// fit fits curves of a plane: to all outcomes, and to those without each fold. The
-// sigmoids of these are near that of all, where the search for them begins.
+// fit fits curves of a plane to all outcomes, and to those without each fold. The search for
+// a sigmoid without a fold begins at the sigmoid of all, which is near.
 func (h *HeldOut) fit(kind Curves, o *calibration.Outcomes) (whole calibration.Curve, without []calibration.Curve, err error) {
 	var again func(*calibration.Outcomes) (calibration.Curve, error)
 	if kind == Isotonic {

@@ -11,14 +11,13 @@ import (
 	"streamd/incremental/sample"
 )
 
-// HeldOut is out-of-fold decision values: each row is scored by planes that were
-// made like the study's, but without the row's fold. Folds are left out when the
-// other folds do not have all classes.
+// HeldOut holds out-of-fold decision values: each row is scored by planes that were made
+// without its fold. Folds are left out when the other folds lack a class.
 type HeldOut struct {
 	model  *incremental.Model
 	folds  []span
 	codes  []int32 // of the model's classes
-	said   []int32 // the same, by the planes
+	said   []int32 // the class that the planes give
 	weight []float64
 	values []float64 // rows × planes
 }
@@ -29,9 +28,9 @@ type span struct{ from, to int }
 // bins of a reliability diagram.
 const bins = 10
 
-// HoldOut scores the rows of a sample, of which the study's folds are. A row has a
-// value for each plane: of more than the given number of values the first rows are
-// taken, which are a sample too.
+// HoldOut scores the rows of a sample that has the study's folds. A row has a value for each
+// plane. When these are more than the given number, only the first rows are scored, which are
+// a sample too.
 func (s *Study) HoldOut(ctx context.Context, of *Sample, values int) (*HeldOut, error) {
 	planes := len(s.model.Planes)
 	rows := min(of.block.Rows(), max(1, values/planes))
@@ -72,10 +71,10 @@ func (s *Study) HoldOut(ctx context.Context, of *Sample, values int) (*HeldOut, 
 	return h, nil
 }
 
-// Quality is how often the planes are right on held-out rows.
+// Quality is the correctness of out-of-fold decisions.
 type Quality struct {
-	Rows                int64 // that were scored
-	Folds               int   // that they are in
+	Rows                int64 // scored
+	Folds               int   // of these rows
 	Correctness         float64
 	BalancedCorrectness float64 // the mean of the classes' shares
 }
@@ -103,20 +102,20 @@ func (h *HeldOut) Quality() Quality {
 	return q
 }
 
-// Reliability is how well probabilities hold, of all classes together and of each
+// Reliability compares probabilities with outcomes, for all classes together and for each
 // plane's class against the rest.
 type Reliability struct {
 	All    calibration.Reliability
 	Planes []calibration.Reliability
 }
 
-// Reliability is that of decision values as they are (calibration.Linear).
+// Reliability judges the decision values before calibration (calibration.Linear).
 func (h *HeldOut) Reliability(ctx context.Context) (Reliability, error) {
 	linear := slices.Repeat([]calibration.Curve{calibration.Linear{}}, len(h.model.Planes))
 	return h.measure(ctx, func(int) []calibration.Curve { return linear })
 }
 
-// measure asks for the curves for each fold.
+// measure judges the probabilities of the curves for each fold.
 func (h *HeldOut) measure(ctx context.Context, curves func(fold int) []calibration.Curve) (r Reliability, err error) {
 	planes, k := len(h.model.Planes), len(h.model.Classes)
 	ofRow := make([][]calibration.Curve, 0, len(h.codes))
@@ -132,11 +131,11 @@ func (h *HeldOut) measure(ctx context.Context, curves func(fold int) []calibrati
 	if err != nil {
 		return r, err
 	}
-	if planes == 1 { // that of the second of two classes, which all is about
+	if planes == 1 { // of two classes all have one probability
 		r.Planes = []calibration.Reliability{r.All}
 		return r, nil
 	}
-	probabilities := make([]float64, len(h.codes)) // of one plane after the other
+	probabilities := make([]float64, len(h.codes)) // reused for every plane
 	for p := range planes {
 		if err := ctx.Err(); err != nil {
 			return r, err

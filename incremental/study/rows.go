@@ -11,10 +11,9 @@ import (
 
 // Parts are labelled rows in folds, in the coordinates of the sums.
 type Parts interface {
-	// Parts calls visit for the rows of every fold, in as many parts as it takes, of
-	// rows with the weights that they are to count by, and returns the first error
-	// of visit or its own. Calls may run at the same time; a part need stay valid
-	// only until its call returns.
+	// Parts calls visit for all rows of every fold, in parts of any size, and returns the
+	// first error of visit or its own. Rows count by their weights. Calls may run at the
+	// same time. A part is valid until its call returns.
 	Parts(ctx context.Context, visit func(fold int, part *incremental.Block) error) error
 }
 
@@ -39,11 +38,11 @@ func NewSample(view *sample.View, totals []incremental.ClassTotal, folds []*incr
 	return s
 }
 
-// partRows is how many rows a part has at most, so that a study that is given up
-// ends soon: of 1,000 classes of 100 features these take seconds.
+// partRows is the most rows of a part. A study looks at its context between parts; a part of
+// 1,000 classes and 100 features takes seconds.
 const partRows = 500
 
-// Parts implements the interface. The parts are in the order of the folds.
+// Parts visits the folds one after the other.
 func (s *Sample) Parts(ctx context.Context, visit func(fold int, part *incremental.Block) error) error {
 	weighted := sample.Weigh(s.block, s.totals)
 	for fold, rows := range s.in {
@@ -59,12 +58,12 @@ func (s *Sample) Parts(ctx context.Context, visit func(fold int, part *increment
 	return nil
 }
 
-// All gives all rows, and by class how many rows each of them stands for.
+// All returns all rows and, by class, the number of rows that a row stands for.
 func (s *Sample) All() (rows newton.Rows, standFor map[string]float64) {
 	return newton.Blocks{s.block}, sample.StandFor(s.block, s.totals)
 }
 
-// Without gives the same of the rows outside a fold.
+// Without returns the same for the rows outside a fold.
 func (s *Sample) Without(fold int) (rows newton.Rows, standFor map[string]float64) {
 	var rest []int
 	for i, in := range s.in {

@@ -21,8 +21,7 @@ type Options struct {
 	Planes incremental.Options
 	// AnyScale lets Tune choose Planes.Standardise, too.
 	AnyScale bool
-	// Others has Tune show the curves of options that are not up for choice, where
-	// they take little time.
+	// Others adds the curves of other options to a Tuning, where they take little time.
 	Others  bool
 	Refine  newton.Method
 	Workers int // goroutines of a refinement; 0: GOMAXPROCS
@@ -49,7 +48,7 @@ func Of(total *incremental.Moments, o Options) *Study {
 	return &Study{problem: &Problem{}, options: o, total: total}
 }
 
-// Options are those of the planes, with the choice of Tune.
+// Options are the options of the planes, with the choice of Tune.
 func (s *Study) Options() incremental.Options { return s.options.Planes }
 
 // Solve reads the planes off the sums.
@@ -68,9 +67,9 @@ func (s *Study) SolveWithHat() (model *incremental.Model, hat *incremental.Hat, 
 	return model, hat, err
 }
 
-// Move gives the study another ν. Planes that were refined in all coordinates stay, for
-// Refine to begin at, since the minima are near each other; false: there are none, and
-// Solve comes next.
+// Move gives the study another ν. Planes that Full has refined stay, and Refine begins at
+// them, since the minima of neighbouring ν are near each other. Move returns false without
+// such planes, and Solve comes next.
 func (s *Study) Move(nu float64) bool {
 	s.options.Planes.Nu = nu
 	if !s.refined || s.options.Refine != newton.Full {
@@ -82,9 +81,9 @@ func (s *Study) Move(nu float64) bool {
 	return true
 }
 
-// Refine moves the planes to where they minimise the objective of package newton on
-// some rows; standFor says by class how many rows each of them stands for; nil: one.
-// When Refine fails, the planes stay.
+// Refine moves the planes to the minimum of package newton's objective on rows. standFor is,
+// by class, the number of rows that a row stands for; nil: one. When Refine fails, the planes
+// stay.
 func (s *Study) Refine(ctx context.Context, rows newton.Rows, standFor map[string]float64) (*newton.Result, error) {
 	result, err := newton.Refine(ctx, s.model, rows, s.newtonOptions(s.total, standFor))
 	if err == nil {
@@ -93,8 +92,8 @@ func (s *Study) Refine(ctx context.Context, rows newton.Rows, standFor map[strin
 	return result, err
 }
 
-// refineWithout refines planes without a fold. The minimum is near that of all
-// rows, where Newton's steps in all coordinates begin: half as many get there.
+// refineWithout refines planes without a fold. Full begins at the planes of all rows: the
+// minimum is near, and half as many steps get there.
 func (s *Study) refineWithout(ctx context.Context, model *incremental.Model, rest *incremental.Moments, of *Sample, fold int) (*incremental.Model, error) {
 	if s.options.Refine == newton.Full {
 		near := *model
@@ -117,7 +116,7 @@ func (s *Study) newtonOptions(sums *incremental.Moments, standFor map[string]flo
 	return o
 }
 
-// without is the sums of all rows but a fold's.
+// without returns the sums of the rows outside a fold.
 func (s *Study) without(fold int) *incremental.Moments {
 	return s.moments(s.problem.Whole.Without(s.problem.Folds[fold]))
 }

@@ -10,21 +10,19 @@ import (
 	"streamd/incremental/tuning"
 )
 
-// Tuning is how ν was chosen.
+// Tuning reports how ν was chosen.
 type Tuning struct {
-	Curves    []tuning.Curve // of the options up for choice, then of others
-	Chosen    int            // index of the curve that the choice is on
+	Curves    []tuning.Curve // of the options to choose from, then of Options.Others
+	Chosen    int            // index of the chosen curve
 	Criterion tuning.Criterion
 	Point     tuning.Point // the choice
 }
 
-// cheap is the most classes × features × rows for which curves of other options are
-// shown: a second or so.
+// cheap is the most classes × features × rows for curves of other options.
 const cheap = 10_000_000
 
-// Tune chooses ν, and with AnyScale whether to standardise, by the folds, of which
-// it needs one or more, and rows of them. Without rows (nil) the squared loss
-// decides. When Tune fails, the options stay as they are.
+// Tune chooses ν, and with AnyScale whether to standardise, by one fold or more and their
+// rows. Without rows (nil) the squared loss decides. When Tune fails, the options stay.
 func (s *Study) Tune(ctx context.Context, rows Parts) (*Tuning, error) {
 	offered, others := s.optionSets()
 	t := &Tuning{}
@@ -50,7 +48,7 @@ func (s *Study) Tune(ctx context.Context, rows Parts) (*Tuning, error) {
 	size := int64(len(s.total.Classes())*len(s.problem.Whole.Features())) * scored
 	if s.options.Others && rows != nil && size <= cheap {
 		for _, o := range others {
-			// Options that cannot be solved for have no curve; nobody asked for them.
+			// Other options that cannot be solved are left out.
 			if c, err := s.curve(ctx, o, rows); err == nil {
 				t.Curves = append(t.Curves, c)
 			}
@@ -63,8 +61,8 @@ func (s *Study) Tune(ctx context.Context, rows Parts) (*Tuning, error) {
 	return t, nil
 }
 
-// optionSets are the options that are up for choice, the preferred ones first, and
-// those that are worth a look beside them.
+// optionSets returns the options to choose from, the preferred ones first, and others to
+// compare with.
 func (s *Study) optionSets() (offered, others []incremental.Options) {
 	planes := s.options.Planes
 	for _, balanced := range []bool{planes.Balanced, !planes.Balanced} {
@@ -82,7 +80,7 @@ func (s *Study) optionSets() (offered, others []incremental.Options) {
 	return offered, others
 }
 
-// curve is that of one set of options.
+// curve tries every ν with one set of options.
 func (s *Study) curve(ctx context.Context, o incremental.Options, rows Parts) (c tuning.Curve, err error) {
 	t := tuning.New(o, tuning.Grid(), s.total.Classes())
 	for i, held := range s.problem.Folds {

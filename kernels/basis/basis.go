@@ -1,14 +1,13 @@
-// Package basis chooses the coordinates K(x, Z) of a nonlinear classifier: the γ of a
-// Gaussian kernel and a basis Z of few points, both from a sample of the rows. Planes
-// are then read off sums in these coordinates.
+// Package basis chooses the coordinates K(x, Z) of a nonlinear classifier from a sample of
+// the rows: the γ of a Gaussian kernel, and a basis Z of few points. Planes are then read off
+// sums in these coordinates.
 //
-// A Problem has the rows. Problem.Gamma chooses γ, Problem.Choose the basis, and a
-// Lifter puts blocks into the Coordinates. Where features are to be scaled, that is
-// done before the kernel, by the means and deviations of the sums of all rows, or by
-// those of the sample (Scale).
+// Problem.Gamma chooses γ, Problem.Choose chooses the basis, and a Lifter puts blocks into
+// the Coordinates. Features may be scaled before the kernel, by the means and deviations of
+// all rows (incremental.Moments.Scale) or of the sample (Scale).
 //
-// Both choices are functions of the Problem, the order of its rows included: workers
-// do not show.
+// Both choices are functions of the Problem, with the order of its rows, and not of the
+// number of workers.
 package basis
 
 import (
@@ -21,16 +20,14 @@ import (
 	"streamd/kernels/reduce"
 )
 
-// Problem is the rows that coordinates are chosen from, and what is wanted. It is only
-// read.
+// Problem has the rows that coordinates are chosen from, and the wishes. It is only read.
 type Problem struct {
 	// Rows are of two classes or more, with finite numbers. Any first part of them
 	// should be a sample of all. Where it is not, as in the order of a file, Order lists
 	// the rows in a random order for Gamma.
 	Rows  *incremental.Block
 	Order []int
-	// Totals are the rows that those of each class stand for; nil: they stand for
-	// themselves.
+	// Totals are the rows that the sample stands for; nil: for itself.
 	Totals []incremental.ClassTotal
 	// Mean and Sigma scale the features to (x − μ)/σ before the kernel; nil: features
 	// are as they are.
@@ -47,8 +44,8 @@ type Problem struct {
 	Progress func(reduce.Stage) // unless nil, called after each stage of the reducer
 }
 
-// Choose chooses the basis for a kernel, with what came of the reducer's stages. It
-// fails as the Reducer does, and with ctx.
+// Choose chooses the basis for a kernel and returns the reducer's stages. It fails as the
+// Reducer does, and with ctx.
 func (p *Problem) Choose(ctx context.Context, kernel kernels.Kernel) (*kernels.Map, []reduce.Stage, error) {
 	b := p.scaled()
 	n := len(b.Columns)
@@ -79,7 +76,7 @@ func (p *Problem) Choose(ctx context.Context, kernel kernels.Kernel) (*kernels.M
 	return m, result.Stages, err
 }
 
-// scaled is the rows as the kernel takes them.
+// scaled returns the rows for the kernel.
 func (p *Problem) scaled() *incremental.Block {
 	b := *p.Rows
 	if p.Mean == nil {
@@ -89,7 +86,7 @@ func (p *Problem) scaled() *incremental.Block {
 	for j, c := range b.Columns {
 		x := make([]float64, c.Len())
 		c.Copy(x, 0)
-		mean, inverse := p.Mean[j], 1/p.Sigma[j] // as kernels.Map has it, so that points are among the rows
+		mean, inverse := p.Mean[j], 1/p.Sigma[j] // in kernels.Map, too: a row that is a point has distance 0
 		for i := range x {
 			x[i] = (x[i] - mean) * inverse
 		}
@@ -98,9 +95,9 @@ func (p *Problem) scaled() *incremental.Block {
 	return &b
 }
 
-// Scale gives the mean and the standard deviation of each feature over the rows of a
-// block, by their weights, as incremental.Moments.Scale does. It takes O(m) for each
-// feature, and no sums of products.
+// Scale returns the weighted mean and standard deviation of each feature over the rows of a
+// block, with the bits of incremental.Moments.Scale. It takes O(m) per feature and needs no
+// sums of products.
 func Scale(b *incremental.Block) (mean, sigma []float64, err error) {
 	var z incremental.Summariser
 	for j := range b.Columns {

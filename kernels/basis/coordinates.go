@@ -7,8 +7,8 @@ import (
 	"streamd/kernels"
 )
 
-// Coordinates are what rows become by a basis Z: K(x, Z). They are immutable. A nil
-// pointer is the features themselves.
+// Coordinates are those of a basis Z: a row x has the coordinates K(x, Z). They are
+// immutable. A nil pointer means the features themselves.
 type Coordinates struct {
 	Map         *kernels.Map
 	Names       []string  // z1, z2, …
@@ -26,7 +26,7 @@ func New(m *kernels.Map, gram bool) *Coordinates {
 	return c
 }
 
-// Moments are the sums of a state in the coordinates, with their regulariser.
+// Moments returns the moments of sums in the coordinates, with the regulariser.
 func (c *Coordinates) Moments(s *incremental.State) *incremental.Moments {
 	if c == nil || c.Regulariser == nil {
 		return s.Moments()
@@ -34,14 +34,14 @@ func (c *Coordinates) Moments(s *incremental.State) *incremental.Moments {
 	return s.Moments().WithRegulariser(c.Regulariser)
 }
 
-// Lifter puts blocks into coordinates. It belongs to one goroutine at a time and keeps
-// working memory for the two coordinates that it was asked for last.
+// Lifter puts blocks into coordinates. It belongs to one goroutine at a time and keeps memory
+// for the last two coordinates.
 type Lifter struct {
 	mappers map[*Coordinates]*kernels.Mapper
 }
 
-// Block is b in the coordinates, until the next call; for nil it is b itself. It gives
-// up when ctx ends, with its cause.
+// Block returns b in the coordinates, valid until the next call, or b itself for nil. It
+// ends with ctx, with its cause.
 func (l *Lifter) Block(ctx context.Context, b *incremental.Block, c *Coordinates) (*incremental.Block, error) {
 	if c == nil {
 		return b, nil

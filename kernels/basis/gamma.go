@@ -16,7 +16,7 @@ import (
 	"streamd/kernels"
 )
 
-// Trial is what one γ is worth on held-out rows.
+// Trial has the results of one γ on held-out rows.
 type Trial struct {
 	Gamma       float64
 	Nu          float64
@@ -28,11 +28,11 @@ type Trial struct {
 var ErrNoGamma = errors.New("no gamma gives a system that can be solved: take another regulariser")
 
 const (
-	// gammaRows is how many rows γ is chosen by, at most: their correctness is known
-	// to a percentage point.
+	// gammaRows is the most rows that γ is chosen by. Their correctness is known to a
+	// percentage point.
 	gammaRows  = 4000
 	gammaFolds = 5
-	// gammaPoints is how many points γ is judged with, at most.
+	// gammaPoints is the most points that γ is judged with.
 	gammaPoints = 100
 	low, high   = -3, 6 // powers of four
 )
@@ -41,33 +41,31 @@ const (
 type Gamma struct {
 	Gamma  float64
 	Trials []Trial // by ascending γ
-	// Unjudged is why γ is the median heuristic's, without a trial: there are too few
-	// rows of the classes; nil: it is not.
+	// Unjudged says why γ is the median heuristic's, without a trial: there are too few
+	// rows of the classes.
 	Unjudged error
 }
 
-// Gamma chooses the γ of a Gaussian exp(−γ‖x − z‖²) for the rows of p, of which
-// Reducer, Seed and Workers do not matter.
+// Gamma chooses the γ of a Gaussian exp(−γ‖x − z‖²). Reducer, Seed and Workers do not matter.
 //
-// The median heuristic (kernels.MedianGamma) knows distances and no labels: it is far
-// too wide where classes alternate several times within the median distance, as on a
-// checkerboard. So γ = 4^i times the heuristic's are tried, for i from −3 to 6, and
-// then half and twice the best of these, on the first 4,000 rows in five folds. Every
-// γ has the same points Z, up to 100 of these rows, evenly spaced in their order, and is
-// judged by proximal planes in the coordinates K(x, Z) (Fung 2003, 2.55), which cost
-// one solve per fold, also where planes are to be refined or the basis is to be a
-// better one. A point may be a row of the fold that is judged, but its class is not
-// used. With Planes.Nu 0, ν is the best of tuning.Grid for each γ.
+// The median heuristic (kernels.MedianGamma) knows distances and no labels. It is far too wide
+// where classes alternate several times within the median distance, as on a checkerboard. So
+// 4^i times the heuristic's γ are tried, for i from −3 to 6, and then half and twice the best
+// of these, on the first 4,000 rows in five folds. Every γ has the same points Z: up to 100
+// of these rows, evenly spaced in their order. It is judged by proximal planes in the
+// coordinates K(x, Z) (Fung 2003, 2.55), which cost one solve per fold, also where planes will
+// be refined. A point may be a row of the fold that is judged; its class is not used. With
+// Planes.Nu 0 each γ has the best ν of tuning.Grid.
 //
-// The planes without a fold classify the fold's rows. The most correct γ is chosen,
-// of several the one of least loss, of several the narrower one. Correctness is
-// balanced where the options are (package tuning). A γ so wide that its system is too
-// ill-conditioned is left out, and one whose figures are not finite.
+// The planes without a fold classify the fold's rows. The most correct γ is chosen, of several
+// the one of least loss, of several the narrower one. Correctness is balanced where the
+// options are (package tuning). A γ is left out when its system is too ill-conditioned, or its
+// figures are not finite.
 //
-// It fails with kernels.ErrOnePoint, with ErrNoGamma, and with ctx, which it looks at
-// once for each γ and fold. For m rows of n features, t points, k planes, f folds and
-// v values of ν, each of the 12 γ takes O(m·t·(n + t)) and O(f·t³) for the sums and
-// planes, and O(m·t·k·v) to judge them, on one goroutine.
+// It fails with kernels.ErrOnePoint, with ErrNoGamma, and with ctx, which it looks at once for
+// each γ and fold. For m rows of n features, t points, k planes, f folds and v values of ν,
+// each of the 12 γ takes O(m·t·(n + t)) and O(f·t³) for the sums and planes, and O(m·t·k·v)
+// for the scores, on one goroutine.
 func (p *Problem) Gamma(ctx context.Context) (*Gamma, error) {
 	scaled := p.scaled()
 	first, folds := p.first(scaled)
@@ -86,7 +84,7 @@ func (p *Problem) Gamma(ctx context.Context) (*Gamma, error) {
 	return &Gamma{Gamma: gamma, Trials: s.trials}, nil
 }
 
-// first is the rows that γ is judged by, in the order of the Problem's rows, and their
+// first returns the rows that γ is judged by, in the order of the Problem's rows, and their
 // folds.
 func (p *Problem) first(all *incremental.Block) (*incremental.Block, [][]int) {
 	if p.Order == nil {
@@ -160,7 +158,7 @@ func (s *search) choose(ctx context.Context) (float64, error) {
 	return gamma, nil
 }
 
-// search is for γ on some rows of a Problem.
+// search looks for γ on some rows of a Problem.
 type search struct {
 	*Problem
 	block  *incremental.Block
@@ -210,7 +208,7 @@ func (s *search) try(ctx context.Context, gamma float64) error {
 	return nil
 }
 
-// heldOut is the best ν on rows that its planes have not seen.
+// heldOut returns the best ν on rows that its planes have not seen.
 func (s *search) heldOut(ctx context.Context, in *Coordinates) (none tuning.Point, err error) {
 	var lifter Lifter
 	var z incremental.Summariser
@@ -247,7 +245,7 @@ func (s *search) heldOut(ctx context.Context, in *Coordinates) (none tuning.Poin
 	return curve.Choose(s.by), nil
 }
 
-// threeDigits is for numbers that people read, and no better for more digits.
+// threeDigits rounds a number that people read.
 func threeDigits(x float64) float64 {
 	x, _ = strconv.ParseFloat(strconv.FormatFloat(x, 'g', 3, 64), 64) // of a float64
 	return x

@@ -43,8 +43,8 @@ func searched(t testing.TB, p *search) (float64, []Trial) {
 	return gamma, s.trials
 }
 
-// What is said of a γ is what planes that are solved one by one, each from the
-// coordinates of the rows of the other folds, say of the rows of a fold.
+// The figures of a γ are those of planes that are solved one by one: for each fold from the
+// coordinates of the other folds' rows.
 func TestTrialsAreOfHeldOutRows(t *testing.T) {
 	p := board(400, 1)
 	p.Points = 20

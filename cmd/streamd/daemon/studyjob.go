@@ -11,7 +11,7 @@ import (
 	"streamd/incremental/study"
 )
 
-// make does the job. When ctx ends, it has no result.
+// make does the job. A job whose ctx has ended has no result.
 func (s *studyJob) make(ctx context.Context) {
 	d, out := s.core, s.served
 	y := study.New(&s.sums, study.Options{
@@ -51,7 +51,7 @@ func (s *studyJob) make(ctx context.Context) {
 	}
 }
 
-// tune chooses ν, and whether to standardise where that is left open.
+// tune chooses ν, and with model.standardise: auto whether to standardise.
 func (s *studyJob) tune(ctx context.Context, y *study.Study, rows *study.Sample) {
 	from := time.Now()
 	var parts study.Parts
@@ -71,7 +71,7 @@ func (s *studyJob) tune(ctx context.Context, y *study.Study, rows *study.Sample)
 	s.served.Tuning, s.served.Absent.Tuning = chosen, ""
 }
 
-// refineMethod is the method of a configuration that asks for one.
+// refineMethod is the method of model.refine, if there is one.
 func refineMethod(how config.Refine) newton.Method {
 	if how == config.RefineLine {
 		return newton.Line
@@ -79,8 +79,7 @@ func refineMethod(how config.Refine) newton.Method {
 	return newton.Full
 }
 
-// refine moves the planes that were solved. When that fails they stay, and the
-// operator hears why.
+// refine refines the planes. When that fails they stay, and the operator reads why.
 func (s *studyJob) refine(ctx context.Context, y *study.Study, rows *study.Sample, complete bool) {
 	from := time.Now()
 	out := &model.Refinement{
@@ -163,7 +162,7 @@ func (s *studyJob) judge(ctx context.Context, y *study.Study, rows *study.Sample
 	out.Calibration, out.Absent.Calibration = c.Curves, ""
 }
 
-// curvesOf is the kind of curves of a configuration that asks for some.
+// curvesOf is the kind of curves of model.calibration, if there is one.
 func curvesOf(method config.Calibration) study.Curves {
 	switch method {
 	case config.CalibrationPlatt:

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"sync"
 
+	kafkaproto "github.com/segmentio/kafka-go/protocol"
 	"github.com/twmb/franz-go/pkg/kbin"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -34,7 +35,7 @@ type groupConn struct {
 }
 
 type groupRequest struct {
-	key     kmsg.Key
+	key     kafkaproto.ApiKey // kmsg.Key would link all messages of the protocol
 	version int16
 }
 
@@ -89,7 +90,7 @@ func (c *groupConn) note(p []byte) {
 		if len(c.head) == requestHead {
 			d := kbin.Reader{Src: c.head}
 			c.body = max(0, int(d.Int32())-(requestHead-4))
-			r := groupRequest{kmsg.Key(d.Int16()), d.Int16()}
+			r := groupRequest{kafkaproto.ApiKey(d.Int16()), d.Int16()}
 			c.asked[d.Int32()] = r
 			c.head = c.head[:0]
 		}
@@ -147,9 +148,9 @@ func (c *groupConn) next() error {
 // readGroupAnswer checks an answer that holds data of members, and encodes it anew.
 func readGroupAnswer(body []byte, r groupRequest, topic string) ([]byte, error) {
 	switch r.key {
-	case kmsg.JoinGroup:
+	case kafkaproto.JoinGroup:
 		return readJoinAnswer(body, r.version, topic)
-	case kmsg.SyncGroup:
+	case kafkaproto.SyncGroup:
 		return readSyncAnswer(body, topic)
 	}
 	return body, nil

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	kafkaproto "github.com/segmentio/kafka-go/protocol"
 	"github.com/twmb/franz-go/pkg/kbin"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -127,11 +128,11 @@ func TestGroupConn(t *testing.T) {
 		body := slices.Concat(parts...)
 		return append(binary.BigEndian.AppendUint32(nil, uint32(len(body))), body...)
 	}
-	request := func(key kmsg.Key, version int16, id int32) []byte {
+	request := func(key kafkaproto.ApiKey, version int16, id int32) []byte {
 		b := kbin.AppendInt16(kbin.AppendInt16(nil, int16(key)), version)
 		return frame(kbin.AppendInt32(b, id), make([]byte, 100))
 	}
-	requests := slices.Concat(request(kmsg.SyncGroup, 0, 5), request(kmsg.Heartbeat, 0, 6))
+	requests := slices.Concat(request(kafkaproto.SyncGroup, 0, 5), request(kafkaproto.Heartbeat, 0, 6))
 	go func() {
 		read := make([]byte, len(requests))
 		for n := 0; n < len(read); {
@@ -177,21 +178,21 @@ func TestGroupConn(t *testing.T) {
 
 func FuzzGroupAnswer(f *testing.F) {
 	for v := int16(1); v <= 2; v++ {
-		f.Add(int16(kmsg.JoinGroup), v, joinAnswer(v, subscription(0, "orders"), subscription(3, "orders", "others")))
+		f.Add(int16(kafkaproto.JoinGroup), v, joinAnswer(v, subscription(0, "orders"), subscription(3, "orders", "others")))
 	}
-	f.Add(int16(kmsg.SyncGroup), int16(0), syncAnswer(assignment(map[string][]int32{"orders": {0, 3}})))
+	f.Add(int16(kafkaproto.SyncGroup), int16(0), syncAnswer(assignment(map[string][]int32{"orders": {0, 3}})))
 	// The member's name has length −256.
-	f.Add(int16(kmsg.JoinGroup), int16(1), []byte("000000\x00\x0500000\x00\x010\xff\x00\x00\x00\x00\x00"))
+	f.Add(int16(kafkaproto.JoinGroup), int16(1), []byte("000000\x00\x0500000\x00\x010\xff\x00\x00\x00\x00\x00"))
 	f.Fuzz(func(t *testing.T, key, version int16, body []byte) {
-		out, err := readGroupAnswer(body, groupRequest{kmsg.Key(key), version}, "orders")
+		out, err := readGroupAnswer(body, groupRequest{kafkaproto.ApiKey(key), version}, "orders")
 		if err != nil {
 			return
 		}
 		if len(out) > 3*len(body)+len("orders")+32 {
 			t.Fatalf("%d bytes of %d", len(out), len(body))
 		}
-		switch kmsg.Key(key) {
-		case kmsg.JoinGroup:
+		switch kafkaproto.ApiKey(key) {
+		case kafkaproto.JoinGroup:
 			if version < 1 || version > 2 {
 				return
 			}
@@ -205,7 +206,7 @@ func FuzzGroupAnswer(f *testing.F) {
 					t.Fatal(err)
 				}
 			}
-		case kmsg.SyncGroup:
+		case kafkaproto.SyncGroup:
 			var r kmsg.SyncGroupResponse
 			var a kmsg.ConsumerMemberAssignment
 			if err := r.ReadFrom(out); err != nil {

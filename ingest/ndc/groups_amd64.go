@@ -11,12 +11,12 @@ import (
 
 //go:generate go run -C _asm . -out ../kernels_amd64.s -stubs ../kernels_amd64.go -pkg ndc
 
-// hasGroups is whether this processor has what placeGroups needs. There are no kernels
-// for AVX2, which can neither multiply 64 bits nor scatter.
+// hasGroups is whether this processor can run placeGroups. There are no kernels for
+// AVX2, which can neither multiply 64 bits nor scatter.
 var hasGroups = cpu.X86.HasAVX512F && cpu.X86.HasAVX512DQ
 
-// placeGroups does what place does, to the bit, with a row in each lane of vectors:
-// first the normals of a group of rows, then its coordinates, one after another.
+// placeGroups is place, to the bit, with a row in each lane of vectors: first the
+// normals of a group of rows, then its coordinates, one after another.
 func (s *Sampler) placeGroups(c *cluster) {
 	n, table, z := s.g.n, lineTable(), &s.normals[0]
 	var short [groupRows]int32
@@ -36,11 +36,11 @@ func (s *Sampler) placeGroups(c *cluster) {
 	}
 }
 
-// lines are the segments for words' upper halves as they are, f·2^32, in eight bytes
-// each, so that they stay in a first-level cache and one gather has a vector of them.
-// The upper half is that of b/2^32, which ends in zeros. The lower half is a·knotGrid,
-// and below the upper half of the float64 knotGrid it makes that knotGrid + a. The
-// index is that of segments but for the exponent's bias.
+// lines are the segments for f·2^32, which is a word's upper half in place. Each takes
+// eight bytes, so that all stay in a first-level cache and one gather loads a vector of
+// them. The upper four bytes are those of b/2^32, which ends in zeros. The lower four
+// are a·knotGrid: below the upper half of the float64 knotGrid they make knotGrid + a.
+// The index is that of segments without the exponent's bias.
 type lines [len(segments{})]uint64
 
 var lineTable = sync.OnceValue(func() *lines {

@@ -75,9 +75,9 @@ func TestNormalsKernel(t *testing.T) {
 	}
 }
 
-// unmix is the place whose word is given.
+// unmix is the inverse of mix.
 func unmix(t *testing.T, word uint64) uint64 {
-	// Steps of a product's inverse double the bits that are right, from 3.
+	// Each step of a product's inverse doubles the number of right bits, from 3.
 	inverse := func(m uint64) uint64 {
 		x := m
 		for range 5 {

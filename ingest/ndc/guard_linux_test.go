@@ -7,16 +7,16 @@ import (
 	"unsafe"
 )
 
-// TestNothingBeyondThePoints puts all that kernels read and write where memory ends, or
-// begins: one element too many is a fault.
+// TestNothingBeyondThePoints puts the memory of the kernels beside memory that cannot be
+// touched, so that one element too many is a fault.
 func TestNothingBeyondThePoints(t *testing.T) {
 	requireGroups(t)
 	for _, n := range []int{1, 2, 3, 10} {
 		for _, atEnd := range []bool{true, false} {
 			g := mustNew(t, Config{Features: n, Seed: 7})
 			s, scalar := g.newSampler(true), g.newSampler(false)
-			// The kernels' centre is the last, or the first: its coordinates and its
-			// root are where all end, or begin.
+			// The kernels' centre is the last, or the first, so that its coordinates
+			// and its root are at the end, or at the beginning.
 			geometry := *g.geometry
 			geometry.centre = guarded(t, g.centre, atEnd)
 			geometry.roots = guarded(t, g.roots, atEnd)
@@ -47,7 +47,7 @@ func TestNothingBeyondThePoints(t *testing.T) {
 	}
 }
 
-// guarded is a copy of x that ends, or begins, where memory cannot be touched.
+// guarded is a copy of x beside memory that cannot be touched.
 func guarded[T any](t *testing.T, x []T, atEnd bool) []T {
 	t.Helper()
 	page := syscall.Getpagesize()

@@ -14,7 +14,7 @@ const (
 	maxReach = 1 << 20 // n·x
 )
 
-// Config says which set of points is wanted.
+// Config names a set of points.
 type Config struct {
 	Features     int // n, 1 to MaxFeatures
 	Separability Separability
@@ -42,8 +42,8 @@ type Generator struct {
 	normals   *segments
 }
 
-// New draws the clusters. It fails when the configuration is out of bounds or
-// when its separability is out of reach of every draw that the seed has.
+// New draws the clusters. It fails when the configuration is out of bounds, or when no
+// draw of the seed reaches its separability.
 func New(cfg Config) (*Generator, error) {
 	n := cfg.Features
 	if n < 1 || n > MaxFeatures {
@@ -77,7 +77,7 @@ func (g *Generator) Features() int { return g.n }
 // Expansion is the expansion factor, given or found.
 func (g *Generator) Expansion() float64 { return g.expansion }
 
-// geometry is everything that points are drawn from.
+// geometry is the distribution of the points.
 type geometry struct {
 	n      int
 	share  [centres]float64
@@ -97,8 +97,8 @@ type geometry struct {
 	guide [256]uint8
 }
 
-// drawGeometry makes draw number draw of a key: all but the roots, and the
-// place where their words begin.
+// drawGeometry makes a key's draw of that number. It leaves out the roots, and returns
+// the place where their words begin.
 func drawGeometry(key, draw uint64, n int) (*geometry, words) {
 	from := wordsAt(key, quarterGeometry+draw*drawStride)
 	g := &geometry{n: n, centre: make([]float64, centres*n), w: make([]float64, n)}

@@ -46,9 +46,8 @@ func digest(columns [][]float32, codes []int32) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// TestStreamsNeverChange holds the first 10,000 points of some sets to what
-// they were when the generator was written: a set is named by its configuration
-// in people's results.
+// TestStreamsNeverChange holds the first 10,000 points of some sets to those of the
+// first version: results name a set by its configuration.
 func TestStreamsNeverChange(t *testing.T) {
 	for _, c := range []struct {
 		cfg       Config
@@ -77,9 +76,9 @@ func TestStreamsNeverChange(t *testing.T) {
 	}
 }
 
-// TestAnyRangeAnyWorker cuts a stretch of a stream into ranges at random, makes
-// them with several workers, and wants the points of one call. The stretch
-// lies where numbers of words no longer fit in 53 bits.
+// TestAnyRangeAnyWorker cuts a stretch of a stream into ranges at random and makes them
+// with several workers. The points must be those of one call. The stretch lies where
+// numbers of words no longer fit in 53 bits.
 func TestAnyRangeAnyWorker(t *testing.T) {
 	const rows = 5_000
 	for _, n := range []int{1, 2, 3, 10, 33} {
@@ -151,7 +150,7 @@ func TestPointByDefinition(t *testing.T) {
 	}
 }
 
-// TestGeometry checks what is drawn before any point against the definition.
+// TestGeometry checks centres, classes, shares and plane against the definition.
 func TestGeometry(t *testing.T) {
 	const x = 3
 	positive := 0
@@ -262,9 +261,9 @@ func TestIntegers(t *testing.T) {
 	}
 }
 
-// TestStreamsDiffer wants no point of the test set among the training points
-// and no points of another seed, but the same clusters: the streams' class
-// shares agree.
+// TestStreamsDiffer: no point of the test set or of another seed is among the training
+// points, but the clusters of both streams are the same, so that their class shares
+// agree.
 func TestStreamsDiffer(t *testing.T) {
 	const n, rows = 10, 50_000
 	g := mustNew(t, Config{Features: n, Seed: 1})
@@ -302,9 +301,8 @@ func TestStreamsDiffer(t *testing.T) {
 	}
 }
 
-// psvm solves (I/ν + E'E)[w; γ] = E'De with gonum, for ν = 0.1, and returns
-// the share that sign(x'w − γ) gets right of the points it was solved for and
-// of others.
+// psvm solves (I/ν + E'E)[w; γ] = E'De with gonum, for ν = 0.1. It returns the share of
+// its own points and of others that sign(x'w − γ) gets right.
 func psvm(t testing.TB, g *Generator, rows int) (train, test float64) {
 	t.Helper()
 	const nu = 0.1
@@ -393,8 +391,8 @@ func TestAnySeed(t *testing.T) {
 	}
 }
 
-// trueSeparability is the share of the first points of a stream that lie on the side
-// of the plane where their centre lies; what Musicant's program prints.
+// trueSeparability is the share of the first points of a stream that lie on their
+// centre's side of the plane. Musicant's program prints it.
 func trueSeparability(g *Generator, stream Stream, points int) float64 {
 	b := g.NewSampler().Block(stream, 0, points)
 	x := make([]float64, g.n)
@@ -410,7 +408,7 @@ func trueSeparability(g *Generator, stream Stream, points int) float64 {
 	return float64(right) / float64(points)
 }
 
-// TestTrueSeparability goes by a second way: the shares and the normal
+// TestTrueSeparability computes it in a second way, from the shares and the normal
 // distribution.
 func TestTrueSeparability(t *testing.T) {
 	for _, x := range []float64{1, 10} {

@@ -5,7 +5,8 @@ import (
 	"sync"
 )
 
-// A word's number is its quarter, and within it what doc.go says.
+// A word's number is in one of these quarters. See the package comment for its place
+// there.
 const (
 	quarterGeometry uint64 = 0 << 62
 	quarterTrain    uint64 = 1 << 62
@@ -53,8 +54,8 @@ const (
 	indexShift = 52 - 7
 )
 
-// segment is the line |z| = a − b|f|. The bits of a > 0 take f's sign as they
-// are.
+// segment is the line |z| = a − b|f|. The bits of a, which is positive, take f's sign bit
+// without a branch.
 type segment struct {
 	a uint64
 	b float64
@@ -63,8 +64,7 @@ type segment struct {
 // segments has a power of two of entries so that a masked index needs no check.
 type segments [32 * perOctave]segment
 
-// normalTable is computed once, at the first New: 0.5 ms that a program without
-// NDC need not spend.
+// normalTable is computed at the first New, so that a program without NDC is spared it.
 var normalTable = sync.OnceValue(func() *segments {
 	var t segments
 	for e := range octaves {

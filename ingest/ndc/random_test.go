@@ -21,8 +21,8 @@ func TestSplitMix64(t *testing.T) {
 	}
 }
 
-// TestKnotsAreFarFromTies shows that another machine's error function, unless
-// it is off by a thousand times what Go promises, gives the same table.
+// TestKnotsAreFarFromTies: an error function with a thousand times the error of Go's
+// gives the same table.
 func TestKnotsAreFarFromTies(t *testing.T) {
 	const margin = 1e-12 // |z| < 8, where half a unit in the last place is 4e-16
 	for e := range octaves {

@@ -15,8 +15,8 @@ const groupRows = 16
 type Sampler struct {
 	g *Generator
 
-	// Points are made batch by batch, and of a batch the rows of each centre
-	// together, so that a column of the centre's root is read once for several.
+	// Points are made in batches, and the rows of one centre in a batch together, so
+	// that a column of the centre's root is read once for several rows.
 	batch   int
 	centre  []uint8        // of each row of the batch
 	order   []int32        // the rows of the batch by centre
@@ -24,7 +24,7 @@ type Sampler struct {
 	groups  bool           // whether by placeGroups
 	normals []float64      // of a centre's rows, one after another, or of a group
 
-	// What Block hands out.
+	// The memory of Block.
 	block   incremental.Block
 	columns [][]float32
 }
@@ -34,8 +34,8 @@ type Sampler struct {
 func (g *Generator) NewSampler() *Sampler { return g.newSampler(hasGroups) }
 
 func (g *Generator) newSampler(groups bool) *Sampler {
-	// The normals of a batch stay in a cache of half a megabyte until, at more
-	// than a thousand features, nothing would; each centre has a few rows.
+	// The normals of a batch stay in a cache of half a megabyte up to a thousand
+	// features, and each centre has a few rows.
 	batch := max(64, min(512, 1<<16/g.n))
 	normals := batch * g.n
 	if groups {
@@ -117,8 +117,8 @@ func (s *Sampler) Block(stream Stream, first int64, count int) *incremental.Bloc
 	return &s.block
 }
 
-// pick picks the centres of points, of whose words the first are from a place on by
-// stride.
+// pick picks the centres of points. Their first words are stride apart, beginning at
+// from.
 func (s *Sampler) pick(codes []int32, from, stride words) {
 	for r := range codes {
 		k := s.g.pick(mix(uint64(from)))
@@ -145,7 +145,7 @@ func (s *Sampler) sort(rows int) {
 	}
 }
 
-// cluster is what a batch has of one centre.
+// cluster is the part of a batch that has one centre.
 type cluster struct {
 	centre, root []float64
 	rows         []int32
@@ -181,9 +181,8 @@ func (s *Sampler) place(c *cluster) {
 }
 
 // tile is a + z'ra and b + z'rb for three z. Each is summed in order, so that
-// the tiling does not show in the result. Three by two is what the compiler
-// holds in registers, and only in a function of its own: four by two takes
-// twice the time.
+// the tiling does not show in the result. Three by two sums are the most that the
+// compiler holds in registers, and only in a function of its own.
 //
 //go:noinline
 func tile(a, b float64, ra, rb, z0, z1, z2 []float64) (a0, a1, a2, b0, b1, b2 float64) {

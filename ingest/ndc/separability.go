@@ -39,7 +39,7 @@ func ParseSeparability(text string) (Separability, error) {
 	return Expansion(x), nil
 }
 
-// String is what ParseSeparability reads.
+// String is the inverse of ParseSeparability.
 func (s Separability) String() string {
 	switch s {
 	case Easy:
@@ -77,15 +77,14 @@ const (
 	factorUnit = 1000
 	maxFactor  = 1000
 
-	// A class's share of the points that is closer than this to the correctness
-	// wanted is too large: pulled out far enough to be so inseparable, the
-	// clusters would be one.
+	// A class's share of the points must be smaller than the wanted correctness by
+	// this. Otherwise the clusters would have to grow into one to be so inseparable.
 	lopsided = 0.05
 )
 
-// calibrate finds the first draw of a key and the expansion factor for which
-// the population's PSVM plane is right about as often as s says. The roots are
-// still those of x = 1/2.
+// calibrate finds the first draw of a key, and the expansion factor, for which the
+// population's PSVM plane is as often right as s wants. The roots are still those of
+// x = 1/2.
 func calibrate(key uint64, n int, s Separability) (*geometry, float64, error) {
 	if n > MaxCalibrated {
 		return nil, 0, fmt.Errorf("%s with %d features: the expansion factor is worked out for up to %d; give it as a number", s, n, MaxCalibrated)
@@ -123,9 +122,9 @@ func (g *geometry) positiveShare() float64 {
 	return sum
 }
 
-// population is the distribution that points have, before the expansion factor
-// is chosen: the covariance of x is between + x²·within + I/12, the last for
-// the rounding of coordinates.
+// population is the distribution of the points for any expansion factor x: their
+// covariance is between + x²·within + I/12. The last term is for the rounding of
+// coordinates.
 type population struct {
 	*geometry
 	mean            []float64 // n
@@ -169,8 +168,8 @@ func newPopulation(g *geometry) *population {
 func (g *geometry) label(k int) float64 { return float64(2*g.class[k] - 1) }
 
 // correctness is the share of points that the least-squares plane gets right at
-// expansion factor x: PSVM's (2.28) for so many points that ν does not matter.
-// It is 0 when the plane cannot be had.
+// expansion factor x: PSVM's (Fung 2003, 2.28) for so many points that ν does not
+// matter. It is 0 when there is no such plane.
 func (p *population) correctness(x float64) float64 {
 	n, x2 := p.n, float64(x*x)
 	for i := range n {
@@ -203,9 +202,9 @@ func (p *population) correctness(x float64) float64 {
 	return right
 }
 
-// solve replaces b by the solution of Ay = b for the symmetric A of which a
-// holds the lower triangle, and a by A's Cholesky factor. It is false when A is
-// not positive definite.
+// solve replaces b by the solution of Ay = b. A is symmetric, and a holds its lower
+// triangle, which becomes A's Cholesky factor. It is false when A is not positive
+// definite.
 func solve(a, b []float64) bool {
 	n := len(b)
 	for i := range n {

@@ -10,7 +10,6 @@ import (
 // batchReader walks through the arrays of a record batch or of a dictionary.
 type batchReader struct {
 	a         *arrowReader
-	f         *flatbuffer
 	nodes     int // the position of the vectors' next elements, and how many are left
 	nodesLeft int
 	buffers   int
@@ -24,7 +23,7 @@ type batchReader struct {
 
 func (a *arrowReader) newBatchReader(batch table) (r batchReader, err error) {
 	f := &a.meta
-	r = batchReader{a: a, f: f, bodyLeft: int64(len(a.body))}
+	r = batchReader{a: a, bodyLeft: int64(len(a.body))}
 	rows := f.longField(batch, 0)
 	r.nodes, r.nodesLeft = f.vectorField(batch, 1, 16)
 	r.buffers, r.buffLeft = f.vectorField(batch, 2, 16)
@@ -52,8 +51,8 @@ func (r *batchReader) node(want int) (nulls int64, ok bool) {
 	if r.nodesLeft == 0 {
 		return 0, false
 	}
-	n := r.f.i64(r.nodes)
-	nulls = r.f.i64(r.nodes + 8)
+	n := r.a.meta.i64(r.nodes)
+	nulls = r.a.meta.i64(r.nodes + 8)
 	r.nodes, r.nodesLeft = r.nodes+16, r.nodesLeft-1
 	return nulls, n == int64(want) && nulls >= 0 && nulls <= n
 }
@@ -75,7 +74,7 @@ func (r *batchReader) buffer(min int) ([]byte, error) {
 	if !r.skip() {
 		return nil, r.a.fail(-1, "", "a record batch has too few buffers")
 	}
-	offset, n := r.f.i64(at), r.f.i64(at+8)
+	offset, n := r.a.meta.i64(at), r.a.meta.i64(at+8)
 	body := r.a.body
 	if offset < 0 || n < 0 || offset > int64(len(body)) || n > int64(len(body))-offset {
 		return nil, r.a.fail(-1, "", "a buffer lies outside its message")

@@ -146,7 +146,7 @@ func (r *batchReader) labelArray(typ arrayType, rows int) (l labelArray, err err
 		if r.varLeft == 0 {
 			return l, r.a.fail(-1, label, "a view's buffers are not counted")
 		}
-		n := r.f.i64(r.variadic)
+		n := r.a.meta.i64(r.variadic)
 		r.variadic, r.varLeft = r.variadic+8, r.varLeft-1
 		if n < 0 || n > int64(r.buffLeft) {
 			return l, r.a.fail(-1, label, "a record batch has too few buffers")

@@ -33,7 +33,6 @@ type csvPlan struct {
 const (
 	roleLabel = -1 - iota
 	roleWeight
-	roleIgnored
 )
 
 // decode reads a payload.

@@ -279,7 +279,7 @@ func libsvmRecord(b []byte, eof bool) (length int, isRow bool) {
 	if n == 0 && eof {
 		n = len(b)
 	}
-	i := skipBlanks(b[:n], 0)
+	i := skipSpace(b[:n], 0)
 	return n, i < n && b[i] != '#'
 }
 

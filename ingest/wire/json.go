@@ -544,10 +544,3 @@ func (j *jsonReader) atEnd() bool {
 }
 
 func (j *jsonReader) skipSpace() { j.at = skipSpace(j.text, j.at) }
-
-func skipSpace(b []byte, i int) int {
-	for i < len(b) && (b[i] == ' ' || b[i] == '\n' || b[i] == '\t' || b[i] == '\r') {
-		i++
-	}
-	return i
-}

@@ -39,7 +39,7 @@ func (t *textRows) libsvmLine(line []byte) (reason string) {
 	if hash := bytes.IndexByte(line, '#'); hash >= 0 {
 		line = line[:hash]
 	}
-	i := skipBlanks(line, 0)
+	i := skipSpace(line, 0)
 	if i == len(line) {
 		return ""
 	}
@@ -52,7 +52,7 @@ func (t *textRows) libsvmLine(line []byte) (reason string) {
 	}
 	clear(t.row)
 	last := 0
-	for i = skipBlanks(line, i); i < len(line); i = skipBlanks(line, i) {
+	for i = skipSpace(line, i); i < len(line); i = skipSpace(line, i) {
 		index, value, end, reason := libsvmPair(line, i, last)
 		if reason == "" && index > len(t.row) {
 			reason = t.libsvmWiden(index)
@@ -69,7 +69,7 @@ func (t *textRows) libsvmLine(line []byte) (reason string) {
 
 // libsvmLabel reads the label at line[i], which ends before a blank.
 func (t *textRows) libsvmLabel(line []byte, i int) (code int32, end int, reason string) {
-	for end = i; end < len(line) && !isBlank(line[end]); end++ {
+	for end = i; end < len(line) && !isSpace(line[end]); end++ {
 	}
 	label := line[i:end]
 	switch {
@@ -95,12 +95,12 @@ func libsvmPair(line []byte, i, last int) (index int, value float64, end int, re
 	}
 	if index > last && i < len(line) && line[i] == ':' {
 		x, end, ok := number(line, i+1)
-		if ok && !math.IsInf(x, 0) && (end == len(line) || isBlank(line[end])) {
+		if ok && !math.IsInf(x, 0) && (end == len(line) || isSpace(line[end])) {
 			return index, x, end, ""
 		}
 	}
 	// Something is wrong with it.
-	for end = start; end < len(line) && !isBlank(line[end]); end++ {
+	for end = start; end < len(line) && !isSpace(line[end]); end++ {
 	}
 	switch pair := line[start:end]; {
 	case bytes.HasPrefix(pair, []byte("qid:")):
@@ -135,13 +135,3 @@ func (t *textRows) libsvmWiden(index int) (reason string) {
 	t.widen(index)
 	return ""
 }
-
-func skipBlanks(b []byte, i int) int {
-	for i < len(b) && isBlank(b[i]) {
-		i++
-	}
-	return i
-}
-
-// isBlank is whether c separates fields within a line, or ends one.
-func isBlank(c byte) bool { return c == ' ' || c == '\t' || c == '\r' || c == '\n' }

@@ -122,3 +122,13 @@ func lineLength(b []byte) int {
 	}
 	return len(b)
 }
+
+func skipSpace(b []byte, i int) int {
+	for i < len(b) && isSpace(b[i]) {
+		i++
+	}
+	return i
+}
+
+// isSpace is whether c is white space in JSON, and separates fields or lines in LIBSVM.
+func isSpace(c byte) bool { return c == ' ' || c == '\t' || c == '\r' || c == '\n' }

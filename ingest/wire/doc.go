@@ -48,11 +48,12 @@
 //
 // # Libraries
 //
-// strconv reads numbers, but for whole numbers of up to 15 digits, which float64 holds
-// exactly and most data sets are full of. Each format has one file of plain Go that
-// frames it, because the best library costs more than half of the rows per second
-// through Kafka, or more than a peer may cost:
+// A library reads a format unless it costs more than half of the rows per second through
+// Kafka, or more than a peer may cost. Each format, and numbers, therefore have one file
+// of plain Go:
 //
+//   - strconv reads numbers with exponents and those of 20 digits and more. One division
+//     of 128 bits reads all others, to the same bits, in a third of the time.
 //   - jsontext takes more than twice as long. encoding/json takes ten times as long
 //     again, and allocates for each token.
 //   - encoding/csv allocates for each record, and turns CRLF in quotes into LF.

@@ -23,6 +23,9 @@ func TestNumber(t *testing.T) {
 			}
 		}
 	}
+	for _, s := range []string{"0", "-0", "0.0", "-0.00", ".0", "-.5", "5.", "+7", "000", "-000.100"} {
+		check(s)
+	}
 	spell := func(m uint64, k int) {
 		t.Helper()
 		text := strconv.FormatUint(m, 10)

@@ -4,42 +4,17 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"syscall"
 	"testing"
-	"unsafe"
-)
 
-// guarded returns memory for so many numbers between inaccessible pages: one number too
-// many at either end is a fault.
-func guarded(t *testing.T, numbers int) func(count int, atEnd bool) []float64 {
-	t.Helper()
-	page := syscall.Getpagesize()
-	inner := (8*numbers + page - 1) / page * page
-	memory, err := syscall.Mmap(-1, 0, inner+2*page, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { syscall.Munmap(memory) })
-	for _, guard := range [][]byte{memory[:page], memory[page+inner:]} {
-		if err := syscall.Mprotect(guard, syscall.PROT_NONE); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return func(count int, atEnd bool) []float64 {
-		first := page
-		if atEnd {
-			first += inner - 8*count
-		}
-		return unsafe.Slice((*float64)(unsafe.Pointer(&memory[first])), count)
-	}
-}
+	"streamd/incremental/gram/guard"
+)
 
 // The routines access only their rows, points and results, for every number of rows and
 // points that their loops distinguish.
 func TestNothingBeyondItsOperandsIsTouched(t *testing.T) {
 	const most = 1000 // numbers of an operand, or more
 	r := rand.New(rand.NewPCG(12, 12))
-	out, tile, z := guarded(t, most), guarded(t, most), guarded(t, most)
+	out, tile, z := guard.Memory[float64](t, most), guard.Memory[float64](t, most), guard.Memory[float64](t, most)
 	type sum = func(out []float64, stride int, tile []float64, pitch int, z []float64, n, rows int)
 	sums := map[string]func(*variant) sum{
 		"squares":  func(v *variant) sum { return v.squares },

@@ -3,9 +3,9 @@ package gram
 import (
 	"fmt"
 	"math/rand/v2"
-	"syscall"
 	"testing"
-	"unsafe"
+
+	"streamd/incremental/gram/guard"
 )
 
 // Columns begin or end beside unreadable memory, where reading one element too many is a
@@ -20,28 +20,11 @@ func TestNothingBeyondAColumnIsRead(t *testing.T) {
 func guarded[T Number](t *testing.T) {
 	const n = 6
 	r := rand.New(rand.NewPCG(11, 11))
-	size := int(unsafe.Sizeof(T(0)))
-	page := syscall.Getpagesize()
 	for _, m := range []int{1, 3, 8, 15, 16, 17, 31, 33, stretch - 1, stretch, stretch + 1, 2*stretch + 9} {
 		for _, atEnd := range []bool{true, false} {
 			columns := make([]Column, n)
 			for j := range columns {
-				inner := (m*size + page - 1) / page * page
-				memory, err := syscall.Mmap(-1, 0, inner+2*page, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
-				if err != nil {
-					t.Fatal(err)
-				}
-				t.Cleanup(func() { syscall.Munmap(memory) })
-				for _, guard := range [][]byte{memory[:page], memory[page+inner:]} {
-					if err := syscall.Mprotect(guard, syscall.PROT_NONE); err != nil {
-						t.Fatal(err)
-					}
-				}
-				first := page
-				if atEnd {
-					first += inner - m*size
-				}
-				v := unsafe.Slice((*T)(unsafe.Pointer(&memory[first])), m)
+				v := guard.Memory[T](t, m)(m, atEnd)
 				for i := range v {
 					v[i] = T(r.IntN(100))
 				}

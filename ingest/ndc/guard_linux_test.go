@@ -2,9 +2,9 @@ package ndc
 
 import (
 	"slices"
-	"syscall"
 	"testing"
-	"unsafe"
+
+	"streamd/incremental/gram/guard"
 )
 
 // TestNothingBeyondThePoints puts the memory of the kernels beside memory that cannot be
@@ -50,24 +50,7 @@ func TestNothingBeyondThePoints(t *testing.T) {
 // guarded is a copy of x beside memory that cannot be touched.
 func guarded[T any](t *testing.T, x []T, atEnd bool) []T {
 	t.Helper()
-	page := syscall.Getpagesize()
-	size := len(x) * int(unsafe.Sizeof(x[0]))
-	inner := (size + page - 1) / page * page
-	memory, err := syscall.Mmap(-1, 0, inner+2*page, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { syscall.Munmap(memory) })
-	for _, guard := range [][]byte{memory[:page], memory[page+inner:]} {
-		if err := syscall.Mprotect(guard, syscall.PROT_NONE); err != nil {
-			t.Fatal(err)
-		}
-	}
-	first := page
-	if atEnd {
-		first += inner - size
-	}
-	copied := unsafe.Slice((*T)(unsafe.Pointer(&memory[first])), len(x))
+	copied := guard.Memory[T](t, len(x))(len(x), atEnd)
 	copy(copied, x)
 	return copied
 }

@@ -3,11 +3,11 @@ package wire
 import (
 	"fmt"
 	"strings"
-	"syscall"
 	"testing"
 	"unsafe"
 
 	"streamd/incremental/gram"
+	"streamd/incremental/gram/guard"
 )
 
 // Labels and codes lie beside memory that can be neither read nor written, so that
@@ -20,8 +20,9 @@ func TestNothingBeyondTheLabels(t *testing.T) {
 }
 
 func testBeyond[T gram.Number](t *testing.T) {
-	labels, codes := guarded(t), guarded(t)
-	for rows := 1; rows <= 40; rows++ {
+	const most = 40
+	labels, codes := guard.Memory[byte](t, 8*most), guard.Memory[int32](t, most)
+	for rows := 1; rows <= most; rows++ {
 		for classes := range 3 {
 			x := make([]T, rows)
 			for i := range x {
@@ -29,14 +30,11 @@ func testBeyond[T gram.Number](t *testing.T) {
 			}
 			size := rows * int(unsafe.Sizeof(T(0)))
 			for _, atEnd := range []bool{true, false} {
-				l, c := labels[:size], codes[:4*rows]
-				if atEnd {
-					l, c = labels[len(labels)-size:], codes[len(codes)-4*rows:]
-				}
+				c := codes(rows, atEnd)
 				d := decoderOf(t, 1000)
-				d.codes = unsafe.Slice((*int32)(unsafe.Pointer(&c[0])), rows)
-				requireCodes(t, d, kindOf[T](), arrayOf(kindOf[T](), x, l), x)
-				if unsafe.Pointer(&d.codes[0]) != unsafe.Pointer(&c[0]) {
+				d.codes = c
+				requireCodes(t, d, kindOf[T](), arrayOf(kindOf[T](), x, labels(size, atEnd)), x)
+				if &d.codes[0] != &c[0] {
 					t.Fatal("the codes are not where memory ends")
 				}
 			}
@@ -46,7 +44,7 @@ func testBeyond[T gram.Number](t *testing.T) {
 
 // A text lies beside memory that cannot be read, so that one byte too many is a fault.
 func TestNothingBeyondTheText(t *testing.T) {
-	memory := guarded(t)
+	memory := guard.Memory[byte](t, 4096)
 	for _, c := range []struct {
 		format Format
 		row    func(i int) string
@@ -68,7 +66,8 @@ func TestNothingBeyondTheText(t *testing.T) {
 			}
 			text = append(text, empty...)
 			d := decoderOf(t, 1000)
-			for _, place := range [][]byte{memory[:len(text)], memory[len(memory)-len(text):]} {
+			for _, atEnd := range []bool{false, true} {
+				place := memory(len(text), atEnd)
 				copy(place, text)
 				b, err := d.Decode(c.format.ContentType(), place)
 				if err != nil || b.Rows() != rows || b.Columns[0].At(rows-1) != rows-1 {
@@ -77,21 +76,4 @@ func TestNothingBeyondTheText(t *testing.T) {
 			}
 		}
 	}
-}
-
-// guarded is a page between two that cannot be touched.
-func guarded(t *testing.T) []byte {
-	t.Helper()
-	page := syscall.Getpagesize()
-	memory, err := syscall.Mmap(-1, 0, 3*page, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { syscall.Munmap(memory) })
-	for _, guard := range [][]byte{memory[:page], memory[2*page:]} {
-		if err := syscall.Mprotect(guard, syscall.PROT_NONE); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return memory[page : 2*page]
 }

@@ -37,7 +37,7 @@ type hatFactor struct {
 func newHat(m *Moments, o Options, x coordinates, factors []hatFactor) *Hat {
 	h := &Hat{factors: factors}
 	for c := range m.classes {
-		h.weights = append(h.weights, o.weight(m.classes[c].label))
+		h.weights = append(h.weights, o.ClassWeight(m.classes[c].label))
 	}
 	if x.mean != nil {
 		h.mean, h.sigma = m.Scale()
@@ -46,10 +46,10 @@ func newHat(m *Moments, o Options, x coordinates, factors []hatFactor) *Hat {
 }
 
 func newHatFactor(f *factor, m *Moments, s planeSystem, nu float64) hatFactor {
-	var lower mat.TriDense
-	f.cholesky.LTo(&lower)
 	n := len(f.scale)
 	k := hatFactor{scale: f.scale, lower: make([]float64, 0, gram.PackedLen(n)), plus: s.plus.hi, minus: s.minus.hi}
+	var lower mat.TriDense
+	f.cholesky.LTo(&lower)
 	for i := range n {
 		for j := range i + 1 {
 			k.lower = append(k.lower, lower.At(i, j))
@@ -57,23 +57,17 @@ func newHatFactor(f *factor, m *Moments, s planeSystem, nu float64) hatFactor {
 	}
 	// Σ avh = tr(I − (R/ν + H)^-1 R/ν) with the regulariser R, and
 	// tr((R/ν + H)^-1 R) = tr(BRB') for B = L^-1 D.
-	_ = lower.InverseTri(&lower) // its error repeats the condition of the factor
+	b := f.whitening()
 	freedom := float64(n)
 	if m.regulariser == nil {
 		for i := range n {
-			for j, scale := range f.scale[:i+1] {
-				t := lower.At(i, j) * scale
+			for j := range i + 1 {
+				t := b.At(i, j)
 				freedom -= t * t / nu
 			}
 		}
 	} else {
-		b := mat.NewDense(n, n, nil)
-		for i := range n {
-			for j, scale := range f.scale[:i+1] {
-				b.Set(i, j, lower.At(i, j)*scale)
-			}
-		}
-		freedom -= mat.Trace(m.enclose(b)) / nu
+		freedom -= mat.Trace(m.enclose(mat.DenseCopyOf(b))) / nu
 	}
 	if cancelled := 0x1p-10 * float64(n); freedom < cancelled {
 		freedom = m.freedom(f, nu)

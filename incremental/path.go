@@ -93,15 +93,7 @@ func (m *Moments) newPencil(matrix []double, tau float64) (p *pencil, condition 
 		return nil, f.condition
 	}
 	n := len(f.scale)
-	var lower mat.TriDense
-	f.cholesky.LTo(&lower)
-	_ = lower.InverseTri(&lower) // its error repeats the condition of the factor
-	b := mat.NewDense(n, n, nil)
-	for i := range n {
-		for j := range i + 1 {
-			b.Set(i, j, lower.At(i, j)*f.scale[j])
-		}
-	}
+	b := mat.DenseCopyOf(f.whitening())
 	p = &pencil{tau: tau, basis: b, diagonal: make([]float64, n), below: make([]float64, n-1)}
 	t := m.enclose(b).RawSymmetric()
 	for i := range n {
@@ -236,11 +228,9 @@ func (m *Moments) Losses(classWeights map[string]float64, models []*Model) [][]L
 		}
 	}
 	// Weigh every class, rounding to float64.
+	weights := Options{ClassWeights: classWeights}
 	for c := range parts {
-		a := 1.0
-		if w, ok := classWeights[m.classes[c].label]; ok {
-			a = w
-		}
+		a := weights.ClassWeight(m.classes[c].label)
 		for p, t := range parts[c].matrix {
 			parts[c].matrix[p] = toDouble(float64(a * t.hi))
 		}

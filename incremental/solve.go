@@ -202,8 +202,8 @@ func (m *Moments) accepts(o Options) error {
 	return o.check()
 }
 
-// weight is the weight of a class without the balancing factor.
-func (o *Options) weight(class string) float64 {
+// ClassWeight is the weight of a class without the balancing factor.
+func (o *Options) ClassWeight(class string) float64 {
 	if a, ok := o.ClassWeights[class]; ok {
 		return a
 	}
@@ -337,7 +337,7 @@ type planeSystem struct {
 func (m *Moments) systems(o Options, x coordinates) iter.Seq2[int, planeSystem] {
 	parts := m.parts(x)
 	for c := range parts {
-		parts[c].times(toDouble(o.weight(m.classes[c].label)))
+		parts[c].times(toDouble(o.ClassWeight(m.classes[c].label)))
 	}
 	first := firstPlane(len(parts))
 	return func(yield func(int, planeSystem) bool) {
@@ -473,6 +473,19 @@ func (m *Moments) factorise(matrix []double, nu float64) *factor {
 		f.condition = f.cholesky.Cond()
 	}
 	return f
+}
+
+// whitening returns B = L^-1 D for the factor L of the scaled matrix.
+func (f *factor) whitening() *mat.TriDense {
+	b := new(mat.TriDense)
+	f.cholesky.LTo(b)
+	_ = b.InverseTri(b) // its error repeats the condition of the factor
+	for i := range f.scale {
+		for j, scale := range f.scale[:i+1] {
+			b.SetTri(i, j, b.At(i, j)*scale)
+		}
+	}
+	return b
 }
 
 // solve refines the float64 solution against the double-double system. Each step

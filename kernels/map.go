@@ -150,9 +150,9 @@ func (p *Mapper) MapContext(ctx context.Context, columns []gram.Column) ([]gram.
 		}
 	}
 	height := min(gram.TileRows, max(tileSize/m.n/lanes*lanes, lanes))
-	p.tile = grow(p.tile, m.n*gram.TileStride)
+	p.tile = slices.Grow(p.tile[:0], m.n*gram.TileStride)[:m.n*gram.TileStride]
 	stride := (rows+lanes-1)/lanes*lanes + lanes
-	p.out = grow(p.out, m.t*stride)
+	p.out = slices.Grow(p.out[:0], m.t*stride)[:m.t*stride]
 	sum := p.variant.products
 	if m.kernel.Radial() {
 		sum = p.variant.squares
@@ -233,12 +233,4 @@ func gaussianAll(v []float64, gamma float64) {
 		}
 		v[i] = gaussianOf(gamma, s)
 	}
-}
-
-// grow returns s with length n and undefined contents.
-func grow(s []float64, n int) []float64 {
-	if cap(s) < n {
-		return make([]float64, n)
-	}
-	return s[:n]
 }

@@ -219,11 +219,7 @@ func (s *solver) weigh(weight, top []float64) error {
 		if !ok {
 			u = 1
 		}
-		a, ok := o.ClassWeights[label]
-		if !ok {
-			a = 1
-		}
-		cost[c], rows[c] = o.Nu*a*u, float64(u*weight[c])
+		cost[c], rows[c] = o.Nu*o.ClassWeight(label)*u, float64(u*weight[c])
 		mass[c] = float64(cost[c] * weight[c])
 	}
 	otherRows, otherMass := others(rows), others(mass)

@@ -220,10 +220,7 @@ func (t *Trial) correctness(nu int) (correctness, balanced float64) {
 	right, weight := make([]float64, k), make([]float64, k)
 	for fold := range t.models {
 		for c, label := range t.classes {
-			a, ok := t.options.ClassWeights[label]
-			if !ok {
-				a = 1
-			}
+			a := t.options.ClassWeight(label)
 			hit, _ := t.right[fold].Split(nu*k + c)
 			all, _ := t.weight[fold].Split(c)
 			right[c], weight[c] = right[c]+float64(a*hit), weight[c]+float64(a*all)

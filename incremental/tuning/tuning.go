@@ -240,19 +240,6 @@ func (t *Trial) correctness(nu int) (correctness, balanced float64) {
 	return r / v, balanced / seen
 }
 
-// Models returns the models of one ν of the grid, without each fold in turn.
-func (t *Trial) Models(nu float64) []*incremental.Model {
-	i := slices.Index(t.nus, nu)
-	if i < 0 {
-		panic(fmt.Sprintf("tuning: ν = %v is not on the grid", nu))
-	}
-	models := make([]*incremental.Model, len(t.models))
-	for fold := range models {
-		models[fold] = t.models[fold][i]
-	}
-	return models
-}
-
 // Criterion is a figure by which ν is chosen.
 type Criterion int
 

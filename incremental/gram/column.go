@@ -172,30 +172,11 @@ func (c Column) pack(dst []float64, from, to int, origin float64) {
 	}
 }
 
-// gather writes the elements of the given indices, less the origin, to the front of dst.
-func (c Column) gather(dst []float64, rows []int32, origin float64) {
-	switch c.kind {
-	case Float32:
-		gather[float32](dst, c, rows, origin)
-	case Float64:
-		gather[float64](dst, c, rows, origin)
-	case Int8:
-		gather[int8](dst, c, rows, origin)
-	case Int16:
-		gather[int16](dst, c, rows, origin)
-	case Int32:
-		gather[int32](dst, c, rows, origin)
-	case Int64:
-		gather[int64](dst, c, rows, origin)
-	case Uint8:
-		gather[uint8](dst, c, rows, origin)
-	case Uint16:
-		gather[uint16](dst, c, rows, origin)
-	case Uint32:
-		gather[uint32](dst, c, rows, origin)
-	case Uint64:
-		gather[uint64](dst, c, rows, origin)
-	}
+// gatherers write elements of the given indices, less an origin, to the front of dst.
+var gatherers = [...]func(dst []float64, c Column, rows []int32, origin float64){
+	Float32: gather[float32], Float64: gather[float64],
+	Int8: gather[int8], Int16: gather[int16], Int32: gather[int32], Int64: gather[int64],
+	Uint8: gather[uint8], Uint16: gather[uint16], Uint32: gather[uint32], Uint64: gather[uint64],
 }
 
 // elements is the memory that the column views, including the gaps between its elements.

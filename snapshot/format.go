@@ -11,9 +11,7 @@ import (
 
 	"go.etcd.io/bbolt"
 
-	"streamd/incremental"
 	"streamd/incremental/decode"
-	"streamd/incremental/sample"
 	"streamd/retire"
 )
 
@@ -641,38 +639,14 @@ func decodeBasis(key, value []byte) (s Space, err error) {
 	return s, p.done(bucketBases, key)
 }
 
-func decodeState(bucket, key, value []byte) (*incremental.State, error) {
+// decodeWith unseals a value and decodes it with the decoder of its package.
+func decodeWith[T any](decode func([]byte) (T, error), bucket, key, value []byte) (x T, err error) {
 	b, err := unseal(bucket, key, value)
 	if err != nil {
-		return nil, err
+		return x, err
 	}
-	s, err := incremental.DecodeState(b)
-	if err != nil {
-		return nil, &ChecksumError{string(bucket), string(key), err.Error()}
+	if x, err = decode(b); err != nil {
+		err = &ChecksumError{string(bucket), string(key), err.Error()}
 	}
-	return s, nil
-}
-
-func decodeSummary(bucket, key, value []byte) (*incremental.Summary, error) {
-	b, err := unseal(bucket, key, value)
-	if err != nil {
-		return nil, err
-	}
-	s, err := incremental.DecodeSummary(b)
-	if err != nil {
-		return nil, &ChecksumError{string(bucket), string(key), err.Error()}
-	}
-	return s, nil
-}
-
-func decodePart(id, value []byte) (*sample.Part, error) {
-	b, err := unseal(bucketParts, id, value)
-	if err != nil {
-		return nil, err
-	}
-	p, err := sample.DecodePart(b)
-	if err != nil {
-		return nil, &ChecksumError{string(bucketParts), string(id), err.Error()}
-	}
-	return p, nil
+	return x, err
 }

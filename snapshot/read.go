@@ -168,7 +168,7 @@ func (s *Store) Parts(f func(id string, p *sample.Part)) error {
 			}
 			cursor := bucket.Cursor()
 			for key, value := cursor.Seek(from); key != nil && len(found) < atOnce; key, value = cursor.Next() {
-				p, err := decodePart(key, value)
+				p, err := decodeWith(sample.DecodePart, bucketParts, key, value)
 				if err != nil {
 					return err
 				}
@@ -223,7 +223,7 @@ func readSummary(tx *bbolt.Tx, f format, space uint32, e *retire.Entry) (*increm
 	if value == nil && space != Features {
 		return nil, ErrNotFound
 	}
-	s, err := decodeSummary(p.bucket, key, value)
+	s, err := decodeWith(incremental.DecodeSummary, p.bucket, key, value)
 	if err != nil {
 		return nil, renamed(err, space, e.ID)
 	}
@@ -243,7 +243,7 @@ func readPart(tx *bbolt.Tx, id string) (*sample.Part, error) {
 	if value == nil {
 		return nil, nil
 	}
-	return decodePart([]byte(id), value)
+	return decodeWith(sample.DecodePart, bucketParts, []byte(id), value)
 }
 
 // note is called with every error, and with nil where there is none. It returns nil to go
@@ -436,7 +436,7 @@ func (c *Contents) readSpace(tx *bbolt.Tx, f format, r *spaceRecord, note note) 
 		if err := p.each(tx, func(key, value []byte) error {
 			i := seen
 			seen++
-			state, err := decodeState(p.bucket, key, value)
+			state, err := decodeWith(incremental.DecodeState, p.bucket, key, value)
 			if err != nil {
 				return note(renamed(err, r.number, fmt.Sprint(i)))
 			}

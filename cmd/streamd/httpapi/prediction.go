@@ -96,13 +96,9 @@ func predict(served *model.Served, columns []gram.Column, rows int, ask asked) (
 	if ask.leverage {
 		matrices := served.Hat.Matrices()
 		p.leverages = make([]float64, rows*matrices)
-		if b := served.Basis; b == nil {
-			served.Hat.Leverage(p.leverages, columns)
-		} else {
-			model.InCoordinates(b.Map, columns, func(from, to int, in []gram.Column) {
-				served.Hat.Leverage(p.leverages[from*matrices:to*matrices], in)
-			})
-		}
+		served.Classifier().InCoordinates(columns, func(from, to int, in []gram.Column) {
+			served.Hat.Leverage(p.leverages[from*matrices:to*matrices], in)
+		})
 		for i, h := range p.leverages {
 			if math.IsNaN(h) || math.IsInf(h, 0) {
 				return p, fail(CodeBadRequest, "row %d: its leverage is %v; its features are out of range", i/matrices, h)

@@ -27,29 +27,28 @@ const mapRows = 1024
 
 // Classify classifies rows of the n features, as incremental.Model.Classify does.
 func (c *Classifier) Classify(class []int32, values []float64, columns []gram.Column) {
-	if c.Map == nil {
-		c.Model.Classify(class, values, columns)
-		return
-	}
 	planes := len(c.Model.Planes)
-	InCoordinates(c.Map, columns, func(from, to int, in []gram.Column) {
+	c.InCoordinates(columns, func(from, to int, in []gram.Column) {
 		c.Model.Classify(class[from:to], values[from*planes:to*planes], in)
 	})
 }
 
-// InCoordinates maps the rows to the coordinates of m, a stretch at a time from the
-// first row to the last, and calls f with each stretch. The columns are valid until f
-// returns.
-func InCoordinates(m *kernels.Map, columns []gram.Column, f func(from, to int, in []gram.Column)) {
-	mapper := kernels.NewMapper(m)
+// InCoordinates calls f with the rows in the coordinates of the planes, a stretch at a
+// time from the first row to the last. The columns are valid until f returns.
+func (c *Classifier) InCoordinates(columns []gram.Column, f func(from, to int, in []gram.Column)) {
 	rows := columns[0].Len()
-	some := make([]gram.Column, len(columns))
+	if c.Map == nil {
+		f(0, rows, columns)
+		return
+	}
+	mapper := kernels.NewMapper(c.Map)
+	stretch := make([]gram.Column, len(columns))
 	for from := 0; from < rows; from += mapRows {
 		to := min(from+mapRows, rows)
 		for j, column := range columns {
-			some[j] = column.Slice(from, to)
+			stretch[j] = column.Slice(from, to)
 		}
-		f(from, to, mapper.Map(some))
+		f(from, to, mapper.Map(stretch))
 	}
 }
 

@@ -73,7 +73,7 @@ func TestMigrationIsKilled(t *testing.T) {
 				} else {
 					checkFixture(t, path, old, old)
 				}
-				s, c := mustOpen(t, path)
+				s, _ := mustOpen(t, path)
 				parts := 0
 				if err := s.Parts(func(string, *sample.Part) { parts++ }); err != nil || (parts == fixtureBlocks) != (old >= 2) {
 					t.Errorf("%d parts: %v", parts, err)
@@ -83,7 +83,7 @@ func TestMigrationIsKilled(t *testing.T) {
 				if _, err := os.Stat(compacting(path)); !errors.Is(err, fs.ErrNotExist) {
 					t.Errorf("a copy is left: %v", err)
 				}
-				s, c = mustOpen(t, path)
+				s, c := mustOpen(t, path)
 				change := fixtureChange()
 				for i := range change.Spaces {
 					if i < len(c.Spaces) {

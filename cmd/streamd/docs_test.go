@@ -34,7 +34,7 @@ func documents(t *testing.T) map[string]string {
 func TestDocumentsLink(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	heading := regexp.MustCompile(`(?m)^#+ (.+)$`)
-	dropped := regexp.MustCompile("[^\\pL\\pN_ -]")
+	dropped := regexp.MustCompile(`[^\pL\pN_ -]`)
 	texts, links := documents(t), 0
 	for path, text := range texts {
 		for _, found := range link.FindAllStringSubmatch(text, -1) {

@@ -54,8 +54,8 @@
 //
 //   - strconv reads numbers with exponents and those of 20 digits and more. One division
 //     of 128 bits reads all others, to the same bits, in a third of the time.
-//   - jsontext takes more than twice as long. encoding/json takes ten times as long
-//     again, and allocates for each token.
+//   - jsontext takes half of the rows per second for tokens alone, before a name is
+//     looked up. encoding/json takes ten times as long, and allocates for each token.
 //   - encoding/csv allocates for each record, and turns CRLF in quotes into LF.
 //   - arrow-go reads the schema of each message anew, copies bodies and allocates for
 //     each column, so that small blocks take ten times as long. It trusts metadata: a

@@ -24,8 +24,8 @@
 // For n features, k planes, f folds, r rows and 41 values of ν, Tune takes O(f·n³) for the
 // planes and O(41·r·n·k) for the scores, once for each set of options. Solve takes O(n³), and
 // HoldOut a Solve and a Refine for each fold. A study holds a copy of the sums in
-// double-double numbers, HoldOut 8 bytes per row and plane and a copy of the rows outside a
-// fold.
+// double-double numbers, Tune a copy of the sample, HoldOut 8 bytes per row and plane and a
+// copy of the rows outside a fold.
 //
 // # Errors and panics
 //

@@ -17,12 +17,14 @@ type Parts interface {
 	Parts(ctx context.Context, visit func(fold int, part *incremental.Block) error) error
 }
 
-// Sample is rows in memory that stand for all rows of their class. It is immutable.
+// Sample is rows in memory that stand for all rows of their class. It belongs to one
+// goroutine at a time.
 type Sample struct {
 	block  *incremental.Block
 	in     [][]int                  // the rows of each fold
 	totals []incremental.ClassTotal // of all rows
 	apart  []*incremental.State     // the sums of each fold
+	parts  []*incremental.Block     // the weighted rows of each fold, once Parts was called
 }
 
 // NewSample makes a Sample of a view in the coordinates of the sums, with the totals of
@@ -42,15 +44,20 @@ func NewSample(view *sample.View, totals []incremental.ClassTotal, folds []*incr
 // 1,000 classes and 100 features takes seconds.
 const partRows = 500
 
-// Parts visits the folds one after the other.
+// Parts visits the folds one after the other. It keeps a copy of the sample.
 func (s *Sample) Parts(ctx context.Context, visit func(fold int, part *incremental.Block) error) error {
-	weighted := sample.Weigh(s.block, s.totals)
-	for fold, rows := range s.in {
-		for some := range slices.Chunk(rows, partRows) {
+	if s.parts == nil {
+		weighted := sample.Weigh(s.block, s.totals)
+		for _, rows := range s.in {
+			s.parts = append(s.parts, weighted.Pick(rows))
+		}
+	}
+	for fold, b := range s.parts {
+		for from := 0; from < b.Rows(); from += partRows {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			if err := visit(fold, weighted.Pick(some)); err != nil {
+			if err := visit(fold, b.Slice(from, min(from+partRows, b.Rows()))); err != nil {
 				return err
 			}
 		}

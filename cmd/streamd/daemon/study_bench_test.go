@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"streamd/cmd/streamd/daemon/memory"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
 	"streamd/incremental"
@@ -58,7 +59,7 @@ func BenchmarkStudy(b *testing.B) {
 		b.Run(fmt.Sprint(flags), func(b *testing.B) {
 			flags["kafka.topic"] = "none"
 			cfg := load(b, flags)
-			c := &core{cfg: cfg, options: modelOptions(cfg.Model), metrics: httpapi.NewMetrics()}
+			c := &core{cfg: cfg, options: modelOptions(cfg.Model), metrics: httpapi.NewMetrics(), memory: memory.New(cfg, 4<<30)}
 			for b.Loop() {
 				s := &studyJob{
 					core: c, options: c.options, served: &model.Served{Rows: state.Rows()},

@@ -26,8 +26,7 @@ import (
 //
 // The loop begins one at a time, with copies, and one goroutine does it, but for a
 // pass over the log, in no more than one part in share of the time while rows come.
-// It takes memory for one more copy of the sample, and for one of the rows outside a
-// fold.
+// It takes memory for two more copies of the sample.
 type studyJob struct {
 	*core
 	options  incremental.Options // as configured, and then with the choice

@@ -21,11 +21,11 @@
 // Every value carries a checksum that covers its key too. The save's own record binds the
 // ledger, the spaces and the offsets to each other. Before bbolt looks at a file, the
 // structure of its pages is checked. A file that was cut short or changed is refused with
-// a *ChecksumError instead of giving wrong answers, endless loops or faults. Open does not
-// read the summaries: each is checked when it is read, and all at once by Verify. Only
-// damage that touches nothing but the record of the last transaction goes unnoticed. The
-// file then is as after the save before, which is also its state after a crash in the
-// middle of a save.
+// a *ChecksumError instead of giving wrong answers, endless loops or faults. Open reads no
+// more of a summary than its checksum. It is checked when it is read, and Verify checks all
+// of them. Only damage that touches nothing but the record of the last transaction goes
+// unnoticed. The file then is as after the save before, which is also its state after a
+// crash in the middle of a save.
 //
 // # Forgetting
 //
@@ -285,6 +285,7 @@ func (k *Key) open(path string, readOnly bool) (*Store, *Contents, error) {
 		contents, err = readContents(tx, s.file, strict)
 		return err
 	})
+	s.forget() // reading has touched pages of all summaries
 	if err == nil {
 		err = s.compareRetired(contents, readOnly)
 	}
@@ -359,9 +360,6 @@ func (s *Store) prepare(readOnly bool) error {
 			return err
 		}); err != nil {
 			return err
-		}
-		if s.key != nil { // all of the file was read
-			s.forget()
 		}
 	}
 	if readOnly {

@@ -34,15 +34,24 @@ type hatFactor struct {
 	typical     float64
 }
 
-func newHat(m *Moments, o Options, x coordinates, factors []hatFactor) *Hat {
-	h := &Hat{factors: factors}
+// SolveWithHat is Solve that also returns the factorised matrices.
+func (m *Moments) SolveWithHat(o Options) (*Model, *Hat, error) {
+	h := &Hat{factors: make([]hatFactor, len(m.classes))}
+	model, err := m.solve(o, func(plane int, f *factor, s planeSystem) { h.factors[plane] = newHatFactor(f, m, s, o.Nu) })
+	if err != nil {
+		return nil, nil, err
+	}
+	h.factors = h.factors[:1]
+	if o.Balanced {
+		h.factors = h.factors[:len(model.Planes)]
+	}
 	for c := range m.classes {
 		h.weights = append(h.weights, o.ClassWeight(m.classes[c].label))
 	}
-	if x.mean != nil {
+	if o.Standardise {
 		h.mean, h.sigma = m.Scale()
 	}
-	return h
+	return model, h, nil
 }
 
 func newHatFactor(f *factor, m *Moments, s planeSystem, nu float64) hatFactor {

@@ -19,14 +19,14 @@ const (
 // recentre moves the origin of each column that is off centre to the median of all
 // rows, and reports whether any has moved. The median is within one standard deviation
 // of the mean, so one step is enough. It costs O(k·n), and O(m) for each column that
-// moves.
-func (z *Summariser) recentre(b *Block, origin []float64) (moved bool) {
+// moves. sums are about the present origin; order lists those of classes with rows.
+func recentre(b *Block, sums []gram.Sums, order []int, origin []float64) (moved bool) {
 	for j := range origin {
-		square, off := z.offCentre(j, mostOffCentre)
+		square, off := offCentre(sums, order, j, mostOffCentre)
 		if !off {
 			continue
 		}
-		if _, far := z.offCentre(j, mostExactOffCentre); !far && exactSums(b, j, origin[j], square) {
+		if _, far := offCentre(sums, order, j, mostExactOffCentre); !far && exactSums(b, j, origin[j], square) {
 			continue
 		}
 		if c := weightedMedian(b, j); c != origin[j] {
@@ -40,11 +40,11 @@ func (z *Summariser) recentre(b *Block, origin []float64) (moved bool) {
 // rows of all classes, and returns Σv(x−c)². Since Σv(x−μ)² = Σv(x−c)² − (Σv(x−c))²/Σv,
 // the comparison can be arranged so that nothing cancels. Sums that are not finite are
 // not off centre.
-func (z *Summariser) offCentre(j int, most float64) (square float64, off bool) {
+func offCentre(sums []gram.Sums, order []int, j int, most float64) (square float64, off bool) {
 	var weight, first float64
 	diagonal := gram.PackedLen(j) + j
-	for _, code := range z.order {
-		sum := &z.sums[code]
+	for _, code := range order {
+		sum := &sums[code]
 		weight += sum.Weight
 		first += sum.S[j]
 		square += sum.Cross[diagonal]

@@ -11,15 +11,6 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// Classes lists the labels of the summed rows, in canonical order.
-func (m *Moments) Classes() []string {
-	labels := make([]string, len(m.classes))
-	for i := range m.classes {
-		labels[i] = m.classes[i].label
-	}
-	return labels
-}
-
 // Path solves for every ν in nus at about the price of one. models[i] is the result of
 // Solve for nus[i], within the accuracy below and without Plane.Condition; o.Nu is
 // ignored. Path fails like Solve, for all ν or for none: with a *ConditionError when

@@ -99,24 +99,22 @@ func (e *ConditionError) Error() string {
 // O(n³), once if all planes share their matrix and else per class, and O(n²) per class,
 // on up to GOMAXPROCS goroutines.
 func (m *Moments) Solve(o Options) (*Model, error) {
-	model, _, err := m.solve(o, false)
-	return model, err
+	return m.solve(o, nil)
 }
 
-// SolveWithHat is Solve that also returns the factorised matrices.
-func (m *Moments) SolveWithHat(o Options) (*Model, *Hat, error) { return m.solve(o, true) }
-
-func (m *Moments) solve(o Options, keep bool) (*Model, *Hat, error) {
+// solve is Solve. It calls factorised, if any, with each plane whose matrix no plane before
+// it has, from several goroutines.
+func (m *Moments) solve(o Options, factorised func(plane int, f *factor, s planeSystem)) (*Model, error) {
 	if err := m.accepts(o); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	k := len(m.classes)
 	if k < 2 {
-		return nil, nil, ErrClasses
+		return nil, ErrClasses
 	}
 	coordinates := m.coordinates(o.Standardise)
 	first := firstPlane(k)
-	planes, factors, failed := make([]Plane, k-first), make([]hatFactor, k-first), make([]error, k-first)
+	planes, failed := make([]Plane, k-first), make([]error, k-first)
 	next, stop := iter.Pull2(m.systems(o, coordinates))
 	defer stop()
 	var (
@@ -143,25 +141,19 @@ func (m *Moments) solve(o Options, keep bool) (*Model, *Hat, error) {
 			failed[at] = &ConditionError{Class: class, Condition: f.condition}
 			return failed[at]
 		}
-		if keep && own {
-			factors[at] = newHatFactor(f, m, s, o.Nu)
+		if factorised != nil && own {
+			factorised(at, f, s)
 		}
 		w, gamma := coordinates.back(z)
 		planes[at] = Plane{Class: class, W: w, Gamma: gamma, Condition: f.condition}
 		return nil
 	})
 	if err != nil {
-		return nil, nil, failed[slices.IndexFunc(failed, func(err error) bool { return err != nil })]
+		return nil, failed[slices.IndexFunc(failed, func(err error) bool { return err != nil })]
 	}
 	model := m.model(o)
 	model.Planes = planes
-	if !keep {
-		return model, nil, nil
-	}
-	if !o.Balanced {
-		factors = factors[:1]
-	}
-	return model, newHat(m, o, coordinates, factors), nil
+	return model, nil
 }
 
 // model returns a model without planes.
@@ -553,4 +545,17 @@ func (f *factor) solve(b []double) ([]double, bool) {
 		z[j].hi, z[j].lo = z[j].hi*f.scale[j], z[j].lo*f.scale[j]
 	}
 	return z, true
+}
+
+// ErrClasses reports that the rows are of fewer than two classes, so no plane can
+// separate them.
+var ErrClasses = errors.New("the rows are of fewer than two classes")
+
+// Classes lists the labels of the summed rows, in canonical order.
+func (m *Moments) Classes() []string {
+	labels := make([]string, len(m.classes))
+	for i := range m.classes {
+		labels[i] = m.classes[i].label
+	}
+	return labels
 }

@@ -3,7 +3,6 @@ package incremental
 import (
 	"crypto/sha256"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -341,7 +340,3 @@ func (d *decoder) vector(n int) *exact.Vector {
 	d.Rest = rest
 	return v
 }
-
-// ErrClasses reports that the rows are of fewer than two classes, so no plane can
-// separate them.
-var ErrClasses = errors.New("the rows are of fewer than two classes")

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"sync"
 
 	"gonum.org/v1/gonum/mat"
 
@@ -25,8 +24,6 @@ const (
 	armijo = 0.1
 	// dampingLeast is the least damping that matters beside the identity.
 	dampingLeast = 0x1p-4
-	// halvings of a step are evaluated in one pass.
-	halvings = 8
 	// fixed is the number of bits of the largest possible entry of a Hessian.
 	fixed = 61
 	// largestNumber bounds a feature, less its mean, and the sum of all costs,
@@ -36,76 +33,6 @@ const (
 	// for the sum of 2^63 terms.
 	largestTerm = 0x1p320
 )
-
-// plane is one plane on its way to the minimum. Coordinates are the scaled ones
-// of the columns low to high: z = [w; γ].
-type plane struct {
-	label     string
-	class     int // the positive class
-	index     int // of the plane
-	low, high int
-	cost      []float64 // ν·a_c·u_c of each class, the same for all planes
-	own, rest float64   // balance divides costs by own for the plane's class, and by rest for the others
-
-	lineSearch
-	evaluation
-	hessian
-	system
-
-	settled    bool
-	iterations int
-	done       bool
-}
-
-// lineSearch is the position of a plane. The base is the last accepted point. A step goes
-// from there along the direction, to point = base + scale·direction.
-type lineSearch struct {
-	base          []float64
-	baseObjective float64
-	baseAt        int // index of the base's residuals among the held ones
-	direction     []float64
-	slope         float64 // gradient'direction at the base
-	scale         float64
-	point         []float64
-	damping       float64 // μ of the next step
-}
-
-// evaluation is the result of a pass at the point.
-type evaluation struct {
-	mutex   sync.Mutex    // guards the sums while a pass collects them
-	sums    *exact.Vector // Σ C r₊², the gradient of its half, and Σ C r₊² after halvings
-	active  int64
-	changed int64 // rows that became active or inactive
-
-	objective, norm float64
-	gradient        []float64
-	halved          [halvings]float64 // objectives of the halved steps
-}
-
-// hessian is Σ_active C z z' in integers. Entry (j, k) counts units of
-// unit[j]·unit[k]·common; these are powers of two.
-type hessian struct {
-	entries       []int64   // packed lower triangle
-	unit, inverse []float64 // and 1/unit
-	common        float64
-	rebuild       bool    // the next pass sums all active rows anew
-	built         float64 // Σ_active C at the last rebuild
-}
-
-// system is the factorised linear system of a Newton step.
-type system struct {
-	factor    mat.Cholesky
-	equil     []float64 // powers of two that bring the diagonal near 1
-	condition float64
-	damped    float64 // μ in the factor
-	decrement float64
-}
-
-func (p *plane) report() Report {
-	return Report{Class: p.label, Objective: p.baseObjective, Gradient: p.norm, Iterations: p.iterations, SupportVectors: p.active}
-}
-
-func (p *plane) stalled() error { return &StallError{p.report(), p.condition} }
 
 // minimise moves every plane from its point to the minimum.
 func (s *solver) minimise(ctx context.Context) error {

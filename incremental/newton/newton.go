@@ -2,41 +2,12 @@ package newton
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"math"
 	"runtime"
 	"slices"
 
 	"streamd/incremental"
 )
-
-// Rows are the rows that planes are refined on.
-type Rows interface {
-	// Pass calls visit once for every block, in any order, and returns the
-	// first error of visit or its own. Calls for different blocks may run at
-	// the same time. A block is valid until its call returns. All passes show the
-	// same blocks, with the model's features as columns, in the model's order.
-	Pass(ctx context.Context, visit func(*incremental.Block) error) error
-}
-
-// Blocks are Rows in memory. Results for each row are kept from one pass to the next,
-// and parts of blocks are processed in parallel. Many planes are refined in groups that
-// take up to 64 MiB.
-type Blocks []*incremental.Block
-
-// Pass visits the blocks one after the other.
-func (b Blocks) Pass(ctx context.Context, visit func(*incremental.Block) error) error {
-	for _, block := range b {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		if err := visit(block); err != nil {
-			return err
-		}
-	}
-	return nil
-}
 
 // Method is the search method: see the package's documentation.
 type Method int
@@ -85,44 +56,6 @@ type Result struct {
 	Rows   int64    // rows of weight > 0
 	Passes int      // passes over the rows, summed over groups of planes
 }
-
-// Report holds the statistics of one plane.
-type Report struct {
-	Class string
-	// Objective is f(w, γ) at the end, and Gradient the norm ‖∇f(w, γ)‖, both
-	// in standardised coordinates if the model is standardised. With Line, the
-	// gradient is that in (λ‖w̄‖, γ).
-	Objective, Gradient float64
-	Iterations          int // Newton steps
-	// SupportVectors counts the rows with a positive multiplier
-	// u = C(1 − d(x'w − γ))₊ (2.43): the active rows.
-	SupportVectors int64
-}
-
-// A LimitError reports that a plane was not done within the limit of 500 iterations.
-type LimitError struct {
-	Report // at the last point
-}
-
-func (e *LimitError) Error() string {
-	return fmt.Sprintf("class %q: refinement is not done after %d iterations: the objective is %.6g, its gradient %.3g: standardise the features or make nu smaller", e.Class, e.Iterations, e.Objective, e.Gradient)
-}
-
-// A StallError reports that rounding keeps a plane from its minimum: no step lowers
-// the objective, or steps that should settle do not. Numbers of very different
-// sizes cause it, even if the systems of the steps are well-conditioned.
-type StallError struct {
-	Report            // at the last point
-	Condition float64 // condition number of the last step's system
-}
-
-func (e *StallError) Error() string {
-	return fmt.Sprintf("class %q: refinement makes no progress after %d iterations: the objective is %.6g, its gradient %.3g, the condition number about %.1e: standardise the features, drop those that repeat others, or make nu smaller",
-		e.Class, e.Iterations, e.Objective, e.Gradient, e.Condition)
-}
-
-// errRange reports sums of rows that leave the range of package exact.
-var errRange = errors.New("the rows' sums are out of range: standardise the features")
 
 const (
 	// maxSteps is several times the number of steps of planes that come to an end.
@@ -217,55 +150,4 @@ func (s *solver) refine(ctx context.Context, method Method) error {
 		return s.dual(ctx)
 	}
 	panic(fmt.Sprintf("newton: %v", method))
-}
-
-// scaling defines the coordinates x̂ = (x − μ)/σ.
-type scaling struct {
-	mean, sigma []float64
-}
-
-func identity(n int) scaling {
-	s := scaling{mean: make([]float64, n), sigma: make([]float64, n)}
-	for j := range s.sigma {
-		s.sigma[j] = 1
-	}
-	return s
-}
-
-// enter returns the plane x'w = γ in the coordinates x̂, as [ŵ; γ̂].
-func (s scaling) enter(w []float64, gamma float64) []float64 {
-	z := make([]float64, len(w)+1)
-	for j, x := range w {
-		z[j] = float64(x * s.sigma[j])
-		gamma -= float64(x * s.mean[j])
-	}
-	z[len(w)] = gamma
-	return z
-}
-
-// leave is the inverse of enter.
-func (s scaling) leave(z []float64) (w []float64, gamma float64) {
-	w = make([]float64, len(z)-1)
-	gamma = z[len(w)]
-	for j := range w {
-		w[j] = z[j] / s.sigma[j]
-		gamma += float64(w[j] * s.mean[j])
-	}
-	return w, gamma
-}
-
-// norm is the Euclidean norm, without overflow.
-func norm(x []float64) float64 {
-	var top, sum float64
-	for _, v := range x {
-		top = max(top, math.Abs(v))
-	}
-	if top == 0 || math.IsInf(top, 0) {
-		return top
-	}
-	for _, v := range x {
-		v /= top
-		sum += float64(v * v)
-	}
-	return top * math.Sqrt(sum)
 }

@@ -3,6 +3,7 @@ package newton
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 
@@ -227,4 +228,82 @@ func (s *solver) chunk(b accepted, from, to int, numbers *[]float64) *chunk {
 		gram.AddProducts(feature, c.source, 0, s.scaling.mean, omega)
 	}
 	return c
+}
+
+// Rows are the rows that planes are refined on.
+type Rows interface {
+	// Pass calls visit once for every block, in any order, and returns the
+	// first error of visit or its own. Calls for different blocks may run at
+	// the same time. A block is valid until its call returns. All passes show the
+	// same blocks, with the model's features as columns, in the model's order.
+	Pass(ctx context.Context, visit func(*incremental.Block) error) error
+}
+
+// Blocks are Rows in memory. Results for each row are kept from one pass to the next,
+// and parts of blocks are processed in parallel. Many planes are refined in groups that
+// take up to 64 MiB.
+type Blocks []*incremental.Block
+
+// Pass visits the blocks one after the other.
+func (b Blocks) Pass(ctx context.Context, visit func(*incremental.Block) error) error {
+	for _, block := range b {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := visit(block); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// scaling defines the coordinates x̂ = (x − μ)/σ.
+type scaling struct {
+	mean, sigma []float64
+}
+
+func identity(n int) scaling {
+	s := scaling{mean: make([]float64, n), sigma: make([]float64, n)}
+	for j := range s.sigma {
+		s.sigma[j] = 1
+	}
+	return s
+}
+
+// enter returns the plane x'w = γ in the coordinates x̂, as [ŵ; γ̂].
+func (s scaling) enter(w []float64, gamma float64) []float64 {
+	z := make([]float64, len(w)+1)
+	for j, x := range w {
+		z[j] = float64(x * s.sigma[j])
+		gamma -= float64(x * s.mean[j])
+	}
+	z[len(w)] = gamma
+	return z
+}
+
+// leave is the inverse of enter.
+func (s scaling) leave(z []float64) (w []float64, gamma float64) {
+	w = make([]float64, len(z)-1)
+	gamma = z[len(w)]
+	for j := range w {
+		w[j] = z[j] / s.sigma[j]
+		gamma += float64(w[j] * s.mean[j])
+	}
+	return w, gamma
+}
+
+// norm is the Euclidean norm, without overflow.
+func norm(x []float64) float64 {
+	var top, sum float64
+	for _, v := range x {
+		top = max(top, math.Abs(v))
+	}
+	if top == 0 || math.IsInf(top, 0) {
+		return top
+	}
+	for _, v := range x {
+		v /= top
+		sum += float64(v * v)
+	}
+	return top * math.Sqrt(sum)
 }

@@ -119,13 +119,6 @@ func (a *approximation) evaluate(v, g []float64) float64 {
 	return value / a.norm
 }
 
-func axpy(a float64, x, y []float64) {
-	y = y[:len(x)]
-	for j, xj := range x {
-		y[j] = math.FMA(a, xj, y[j])
-	}
-}
-
 const (
 	// reducedGradient bounds the components of the projected gradient at a solution,
 	// in units of the squared relative error per unit of w and Z.

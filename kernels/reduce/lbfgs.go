@@ -170,3 +170,10 @@ func dot(x, y []float64) float64 {
 	}
 	return (a0 + a1) + (a2 + a3)
 }
+
+func axpy(a float64, x, y []float64) {
+	y = y[:len(x)]
+	for j, xj := range x {
+		y[j] = math.FMA(a, xj, y[j])
+	}
+}

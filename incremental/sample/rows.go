@@ -1,0 +1,178 @@
+package sample
+
+import "math"
+
+// rows are rows of one block, by ascending index, in one array. Each consists of its
+// index, its class and level, its weight and its numbers. Weights are left out unless
+// hasWeights. Numbers are float32 unless isWide; a float64 takes two words.
+type rows struct {
+	words     []uint32
+	n         uint32 // numbers of a row
+	flags     uint8
+	low, high uint8 // bounds of the levels
+}
+
+const (
+	head        = 2 // words: index, class and level
+	levelBits   = 6
+	mostClasses = 1 << (32 - levelBits)
+)
+
+// The flags of an encoding.
+const (
+	hasWeights = 1 << iota
+	isWide
+)
+
+// room returns space for m rows of the form of r.
+func (r rows) room(m int) rows {
+	return rows{words: make([]uint32, m*r.stride()), n: r.n, flags: r.flags, low: top}
+}
+
+// stride is the number of words of a row.
+func (r *rows) stride() int {
+	if r.flags&isWide != 0 {
+		return r.numbers() + 2*int(r.n)
+	}
+	return r.numbers() + int(r.n)
+}
+
+// numbers is the offset of a row's numbers, in words.
+func (r *rows) numbers() int {
+	if r.flags&hasWeights != 0 {
+		return head + 2
+	}
+	return head
+}
+
+func (r *rows) len() int { return len(r.words) / r.stride() }
+
+func (r *rows) row(i int) []uint32 {
+	stride := r.stride()
+	return r.words[i*stride : (i+1)*stride]
+}
+
+func (r *rows) index(i int) uint32 { return r.words[i*r.stride()] }
+
+func (r *rows) code(i int) int { return int(r.words[i*r.stride()+1] >> levelBits) }
+
+func (r *rows) level(i int) int { return int(r.words[i*r.stride()+1] % levels) }
+
+func (r *rows) weight(i int) float64 {
+	if r.flags&hasWeights == 0 {
+		return 1
+	}
+	return float64Of(r.row(i)[head:])
+}
+
+func (r *rows) at(i, j int) float64 {
+	x := r.row(i)[r.numbers():]
+	if r.flags&isWide != 0 {
+		return float64Of(x[2*j:])
+	}
+	return float64(math.Float32frombits(x[j]))
+}
+
+// set puts a row at place i and returns its words, with weight and numbers to be set.
+func (r *rows) set(i int, index, code uint32, level uint8) []uint32 {
+	row := r.row(i)
+	row[0], row[1] = index, code<<levelBits|uint32(level)
+	r.low, r.high = min(r.low, level), max(r.high, level)
+	return row
+}
+
+func (r *rows) setWeight(i int, v float64) { putFloat64(r.row(i)[head:], v) }
+
+// setNumber sets number j of row i. −0 becomes 0.
+func (r *rows) setNumber(i, j int, x float64) {
+	x += 0
+	to := r.row(i)[r.numbers():]
+	if r.flags&isWide != 0 {
+		putFloat64(to[2*j:], x)
+	} else {
+		to[j] = math.Float32bits(float32(x))
+	}
+}
+
+func float64Of(words []uint32) float64 {
+	return math.Float64frombits(uint64(words[0]) | uint64(words[1])<<32)
+}
+
+func putFloat64(words []uint32, x float64) {
+	bits := math.Float64bits(x)
+	words[0], words[1] = uint32(bits), uint32(bits>>32)
+}
+
+func isFloat32(x float64) bool { return float64(float32(x)) == x }
+
+// narrowest returns the rows with numbers of float32 and without weights, as far as that
+// loses nothing.
+func (r rows) narrowest() rows {
+	form := rows{n: r.n}
+	for i := range r.len() {
+		if r.weight(i) != 1 {
+			form.flags |= hasWeights
+		}
+		for j := 0; form.flags&isWide != r.flags&isWide && j < int(r.n); j++ {
+			if !isFloat32(r.at(i, j)) {
+				form.flags |= isWide
+			}
+		}
+	}
+	if form.flags == r.flags {
+		return r
+	}
+	out := form.room(r.len())
+	for i := range r.len() {
+		out.set(i, r.index(i), uint32(r.code(i)), uint8(r.level(i)))
+		if out.flags&hasWeights != 0 {
+			out.setWeight(i, r.weight(i))
+		}
+		for j := range int(r.n) {
+			out.setNumber(i, j, r.at(i, j))
+		}
+	}
+	return out
+}
+
+// above returns the rows at the floor of their class or above, or r if these are all.
+func (r *rows) above(floor []uint8) rows {
+	stride := r.stride()
+	stays := func(row int) bool {
+		word := r.words[row+1]
+		return uint8(word%levels) >= floor[word>>levelBits]
+	}
+	m := 0
+	for row := 0; row < len(r.words); row += stride {
+		if stays(row) {
+			m++
+		}
+	}
+	switch m * stride {
+	case 0:
+		return rows{}
+	case len(r.words):
+		return *r
+	}
+	out := r.room(m)
+	to := 0
+	for row := 0; row < len(r.words); row += stride {
+		if stays(row) {
+			level := uint8(r.words[row+1] % levels)
+			out.low, out.high = min(out.low, level), max(out.high, level)
+			to += copy(out.words[to:], r.words[row:row+stride])
+		}
+	}
+	if r.flags != 0 {
+		return out.narrowest()
+	}
+	return out
+}
+
+// count is the number of the rows.
+func count(of []rows) (m int) {
+	for i := range of {
+		m += of[i].len()
+	}
+	return m
+}

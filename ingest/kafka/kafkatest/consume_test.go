@@ -378,6 +378,7 @@ func testMadeAnewWithFewer(t *testing.T, s *suite) {
 // testMadeAnewWithMarkers makes topics anew where the last record read was, or now is, a
 // transaction's marker, or lies behind an open transaction.
 func testMadeAnewWithMarkers(t *testing.T, s *suite) {
+	var open sync.WaitGroup // the transaction that ends while the consumer runs
 	transaction := func(t *testing.T, topic, id string, n int) (end func(kgo.TransactionEndTry)) {
 		t.Helper()
 		cl := s.producer(t, kgo.TransactionalID(s.name(t, id)))
@@ -420,7 +421,10 @@ func testMadeAnewWithMarkers(t *testing.T, s *suite) {
 			produce(t, s.producer(t), values(topic, 0, 0, 3)...)
 		}, func(t *testing.T, topic string) {
 			end := transaction(t, topic, "new", 4)
-			time.AfterFunc(300*time.Millisecond, func() { end(kgo.TryAbort) })
+			open.Go(func() {
+				time.Sleep(300 * time.Millisecond)
+				end(kgo.TryAbort)
+			})
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -447,6 +451,7 @@ func testMadeAnewWithMarkers(t *testing.T, s *suite) {
 			if err := s.consume(t, s.config(t, topic), sink).wait(); !errors.As(err, &gap) || !gap.Reset || gap.Saved != 3 {
 				t.Errorf("got %v", err)
 			}
+			open.Wait() // the consumer may see its end before its producer
 		})
 	}
 }

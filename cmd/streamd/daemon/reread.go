@@ -2,11 +2,12 @@ package daemon
 
 import (
 	"context"
+	"sync"
+
 	"streamd/cmd/streamd/daemon/archive"
 	"streamd/cmd/streamd/daemon/live"
 	"streamd/incremental"
 	"streamd/retire"
-	"sync"
 )
 
 // readAgain makes a pass that verifies, makes something of each block, and has the loop

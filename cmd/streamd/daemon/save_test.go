@@ -5,6 +5,11 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
 	"streamd/cmd/streamd/daemon/intake"
 	"streamd/cmd/streamd/daemon/live"
 	"streamd/cmd/streamd/daemon/memory"
@@ -15,10 +20,6 @@ import (
 	"streamd/incremental/gram"
 	"streamd/retire"
 	"streamd/snapshot"
-	"testing"
-	"time"
-
-	"github.com/rs/zerolog"
 )
 
 // roomy is memory that is enough for every test.

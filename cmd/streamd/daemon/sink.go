@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+
 	"streamd/ingest/kafka"
 	"streamd/snapshot"
 )

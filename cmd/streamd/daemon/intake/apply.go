@@ -2,10 +2,11 @@ package intake
 
 import (
 	"context"
+	"time"
+
 	"streamd/cmd/streamd/daemon/live"
 	"streamd/ingest/kafka"
 	"streamd/retire"
-	"time"
 )
 
 // Apply applies a delivery, or makes a call in its turn. Where there is no room for a
@@ -153,7 +154,7 @@ func (in *Intake) isCurrent(z *result) bool {
 // unsavedBy is the bytes of the block that a record makes: of its own, or of the open run
 // that it ends.
 func (in *Intake) unsavedBy(p *partition, r *kafka.Record, z *result) int64 {
-	if !Gathers(in.cfg.Blocks) {
+	if !Gathers(in.Config.Blocks) {
 		return z.Bytes()
 	}
 	if p.open == nil || !p.open.grown {
@@ -164,7 +165,7 @@ func (in *Intake) unsavedBy(p *partition, r *kafka.Record, z *result) int64 {
 	if usable {
 		at = in.countsAs(p, r)
 	}
-	if !in.endsBefore(p.open, bucketOf(in.cfg.Blocks, r.Offset, at), n, usable) {
+	if !in.endsBefore(p.open, bucketOf(in.Config.Blocks, r.Offset, at), n, usable) {
 		return 0
 	}
 	return in.runBytes(p.open)
@@ -174,7 +175,7 @@ func (in *Intake) unsavedBy(p *partition, r *kafka.Record, z *result) int64 {
 func (in *Intake) applyRecord(ctx context.Context, p *partition, t *task, i int, z result) error {
 	r := &t.records[i]
 	in.accounts.rowsRead += int64(z.rowsRead())
-	if Gathers(in.cfg.Blocks) {
+	if Gathers(in.Config.Blocks) {
 		return in.gather(ctx, p, t, i, z)
 	}
 	in.accounts.counts.Records++
@@ -194,7 +195,7 @@ func (in *Intake) applyRecord(ctx context.Context, p *partition, t *task, i int,
 		return in.retireFormer(z.id)
 	}
 	e := retire.Entry{
-		ID: z.id, Position: positionOf(in.cfg, t.partition, r), Last: r.Offset,
+		ID: z.id, Position: positionOf(in.Config, t.partition, r), Last: r.Offset,
 		Time: in.boundedTime(p, t.partition, r), Rows: z.Summary.Rows(),
 	}
 	if z.Summary.Rows() > 0 { // else it is as if absent
@@ -230,7 +231,7 @@ func (in *Intake) countsAs(p *partition, r *kafka.Record) time.Time {
 	case r.Appended:
 		return r.Time
 	}
-	return p.clock.Bound(r.Time, in.cfg.Retire.MaxFuture)
+	return p.clock.Bound(r.Time, in.Config.Retire.MaxFuture)
 }
 
 // boundedTime is countsAs that counts and logs when a record is ahead.
@@ -238,7 +239,7 @@ func (in *Intake) boundedTime(p *partition, number int, r *kafka.Record) time.Ti
 	bounded := in.countsAs(p, r)
 	if bounded.Before(r.Time) {
 		in.Ahead.Inc()
-		in.Sampled.Warn().Stringer("record", positionOf(in.cfg, number, r)).Time("event_time", r.Time).Time("counts_as", bounded).
+		in.Sampled.Warn().Stringer("record", positionOf(in.Config, number, r)).Time("event_time", r.Time).Time("counts_as", bounded).
 			Msg("the event time is more than retire.max_future after the partition's clock")
 	}
 	return bounded
@@ -280,7 +281,7 @@ func (in *Intake) fixFeatures(z result) {
 // FreeFeatures lets the next block fix the features, where no block is live
 // and no run is open. Without live rows there is nothing that binds the features.
 func (in *Intake) FreeFeatures() {
-	if in.Live.Blocks() > 0 || len(in.cfg.Format.Features) > 0 || in.Live.Target().Features == nil {
+	if in.Live.Blocks() > 0 || len(in.Config.Format.Features) > 0 || in.Live.Target().Features == nil {
 		return
 	}
 	for _, p := range in.partitions {

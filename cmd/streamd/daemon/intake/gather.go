@@ -56,9 +56,9 @@ func (in *Intake) runBytes(o *run) int64 {
 // have that window, if they may not.
 func (in *Intake) admitsRows(have *Rows, window exact.Window, from *Rows, z *result) error {
 	bytes := 8 * int64(len(from.columns)+2) * int64(z.j-z.i)
-	if in.gathered+bytes > in.budget.Gathered {
+	if in.gathered+bytes > in.Budget.Gathered {
 		return unusablef(kindMemory, "the rows of blocks that are not complete take %s, and these would take %s more; there is room for %s (limits.memory is %s): raise limits.memory, or lower blocks.offsets or blocks.period",
-			memory.Size(float64(in.gathered)), memory.Size(float64(bytes)), memory.Size(float64(in.budget.Gathered)), memory.Size(float64(in.budget.Limit)))
+			memory.Size(float64(in.gathered)), memory.Size(float64(bytes)), memory.Size(float64(in.Budget.Gathered)), memory.Size(float64(in.Budget.Limit)))
 	}
 	c := live.Candidate{Labels: have.classesWith(from, z.i, z.j), Features: len(from.columns), Window: window.Union(z.window)}
 	if c.Labels == nil {
@@ -102,7 +102,7 @@ func (in *Intake) gather(ctx context.Context, p *partition, t *task, i int, z re
 	if usable {
 		at = in.boundedTime(p, t.partition, r)
 	}
-	bucket := bucketOf(in.cfg.Blocks, r.Offset, at)
+	bucket := bucketOf(in.Config.Blocks, r.Offset, at)
 	if p.open != nil && in.endsBefore(p.open, bucket, n, usable) {
 		if err := in.closeRun(ctx, p); err != nil {
 			return err
@@ -138,7 +138,7 @@ func (in *Intake) gather(ctx context.Context, p *partition, t *task, i int, z re
 			bucket: bucket,
 			start:  before,
 			clock:  p.clock,
-			first:  positionOf(in.cfg, t.partition, r),
+			first:  positionOf(in.Config, t.partition, r),
 			time:   at,
 			rows:   p.spare,
 		}
@@ -167,9 +167,9 @@ func (in *Intake) gather(ctx context.Context, p *partition, t *task, i int, z re
 
 // endsBefore says whether a run ends before a record of n rows.
 func (in *Intake) endsBefore(o *run, bucket int64, n int, usable bool) bool {
-	most := in.cfg.Limits.Rows
+	most := in.Config.Limits.Rows
 	return o.rows.Len()+n > most || o.counts.Records >= int64(most) || // bounds the reading of a restart
-		o.bucket != bucket && (usable || in.cfg.Blocks.Unit == config.UnitOffsets)
+		o.bucket != bucket && (usable || in.Config.Blocks.Unit == config.UnitOffsets)
 }
 
 // countUnused counts a record that adds nothing to the open run: it is rejected, or its
@@ -355,6 +355,6 @@ func (in *Intake) retirePartition(number int) error {
 		n++
 	}
 	in.CountRetired(n)
-	in.Log.Warn().Str("topic", in.cfg.Kafka.Topic).Int("partition", number).Int("blocks", n).Msg("blocks of the former topic retired")
+	in.Log.Warn().Str("topic", in.Config.Kafka.Topic).Int("partition", number).Int("blocks", n).Msg("blocks of the former topic retired")
 	return nil
 }

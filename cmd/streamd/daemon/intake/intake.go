@@ -85,7 +85,6 @@ type Settings struct {
 
 // Intake applies the deliveries of the log to the live set.
 type Intake struct {
-	Settings
 	*pool
 	own        *worker // the loop's, for records that the others have left to it
 	order      chan *Delivery
@@ -97,15 +96,9 @@ type Intake struct {
 	failed     bool // nothing more is applied
 }
 
-// pool is the state that the workers share.
+// pool is the state that the workers share. Of the live set they use the target only.
 type pool struct {
-	cfg      *config.Config
-	target   func() *live.Target
-	budget   *memory.Budget
-	decoding wire.Options
-	letters  *kafka.DeadLetters
-	served   func(features *[]string) *model.Served
-
+	Settings
 	tasks  chan *task
 	spare  sync.Pool    // *Rows, empty: memory for the next tasks
 	inHand atomic.Int64 // bytes of results that have not been applied, beyond those of their payloads
@@ -116,11 +109,8 @@ type pool struct {
 
 // New makes an intake of a live set without positions (see Restore).
 func New(s Settings) *Intake {
-	p := &pool{
-		cfg: s.Config, target: s.Live.Target, budget: s.Budget, decoding: s.Decoding, letters: s.Letters, served: s.Served,
-		tasks: make(chan *task),
-	}
-	in := &Intake{Settings: s, pool: p, own: newWorker(p), order: make(chan *Delivery, inOrder), partitions: map[int]*partition{}}
+	p := &pool{Settings: s, tasks: make(chan *task)}
+	in := &Intake{pool: p, own: newWorker(p), order: make(chan *Delivery, inOrder), partitions: map[int]*partition{}}
 	in.own.admits = s.Live.Admits
 	in.grantRoom()
 	return in

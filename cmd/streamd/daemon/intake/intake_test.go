@@ -6,6 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
 	"streamd/cmd/streamd/daemon/live"
 	"streamd/cmd/streamd/daemon/memory"
 	"streamd/cmd/streamd/model"
@@ -13,11 +19,6 @@ import (
 	"streamd/incremental"
 	"streamd/ingest/kafka"
 	"streamd/ingest/wire"
-	"strings"
-	"testing"
-	"time"
-
-	"github.com/rs/zerolog"
 )
 
 // idle is an intake without workers.

@@ -2,12 +2,13 @@ package intake
 
 import (
 	"fmt"
-	"streamd/cmd/streamd/model"
-	"streamd/incremental"
-	"streamd/incremental/gram"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"streamd/cmd/streamd/model"
+	"streamd/incremental"
+	"streamd/incremental/gram"
 )
 
 // The latest rows are 10,000 of a minute at least, and there are twice as many at the

@@ -105,7 +105,7 @@ func (in *Intake) Restore(saved *snapshot.Contents) map[int]kafka.Saved {
 	// still open: its records are read once more, and make it anew.
 	for _, e := range saved.Entries {
 		p, ok := in.partitions[e.Position.Partition]
-		if !Gathers(in.cfg.Blocks) || !ok || e.Position.Offset < p.at.Next {
+		if !Gathers(in.Config.Blocks) || !ok || e.Position.Offset < p.at.Next {
 			continue
 		}
 		p.unfinished = e.ID
@@ -145,7 +145,7 @@ func (in *Intake) positions(of func(*partition) int64) []model.Offset {
 	var out []model.Offset
 	for number, p := range in.partitions {
 		if next := of(p); next >= 0 {
-			out = append(out, model.Offset{Topic: in.cfg.Kafka.Topic, Partition: number, Next: next})
+			out = append(out, model.Offset{Topic: in.Config.Kafka.Topic, Partition: number, Next: next})
 		}
 	}
 	slices.SortFunc(out, func(a, b model.Offset) int { return a.Partition - b.Partition })
@@ -173,7 +173,7 @@ func (in *Intake) TakeMoved() (offsets []snapshot.Offset, undo func()) {
 		p.moved = false
 		moved = append(moved, p)
 		if resume, _ := p.resume(); resume.Next >= 0 {
-			offsets = append(offsets, p.saved(in.cfg.Kafka.Topic, number))
+			offsets = append(offsets, p.saved(in.Config.Kafka.Topic, number))
 		}
 	}
 	return offsets, func() {

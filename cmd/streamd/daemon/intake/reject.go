@@ -64,16 +64,16 @@ func kindOf(err error) string {
 // reject applies the dead-letter policy to an unusable record. A dead letter is kept
 // until sendLetters. The error is final.
 func (w *worker) reject(partition int, r *kafka.Record, why error) error {
-	return w.refuse(partition, kafka.Letter{Record: r}, fmt.Sprintf("record %s", positionOf(w.cfg, partition, r)), why)
+	return w.refuse(partition, kafka.Letter{Record: r}, fmt.Sprintf("record %s", positionOf(w.Config, partition, r)), why)
 }
 
 // rejectStretch is reject for records that could not be read.
 func (w *worker) rejectStretch(partition int, r *kafka.Refused) error {
-	what := fmt.Sprintf("offsets %d to %d of %s/%d", r.First, r.Last, w.cfg.Kafka.Topic, partition)
+	what := fmt.Sprintf("offsets %d to %d of %s/%d", r.First, r.Last, w.Config.Kafka.Topic, partition)
 	why := r.Reason
 	switch {
 	case !errors.Is(why, kafka.ErrTooLarge):
-	case w.budget.Message < int(w.cfg.Kafka.MaxMessageBytes):
+	case w.Budget.Message < int(w.Config.Kafka.MaxMessageBytes):
 		why = fmt.Errorf("%w: a 32nd of limits.memory", why)
 	default:
 		why = fmt.Errorf("%w: kafka.max_message_bytes", why)
@@ -82,7 +82,7 @@ func (w *worker) rejectStretch(partition int, r *kafka.Refused) error {
 }
 
 func (w *worker) refuse(partition int, letter kafka.Letter, what string, why error) error {
-	switch w.cfg.DeadLetters.Policy {
+	switch w.Config.DeadLetters.Policy {
 	case config.DeadLettersStop:
 		return fmt.Errorf("%s cannot be used and dead_letters.policy is stop: %w", what, why)
 	case config.DeadLettersSkip:
@@ -90,8 +90,8 @@ func (w *worker) refuse(partition int, letter kafka.Letter, what string, why err
 	}
 	// Kafka Connect's names for decoding and for the stage after it.
 	letter.Reason = kafka.Reason{Stage: "TASK_PUT", Class: kindOf(why), Message: why.Error()}
-	if r := letter.Record; r != nil && w.cfg.Blocks.Unit == config.UnitKey {
-		if id, err := BlockID(w.cfg, partition, r); err == nil {
+	if r := letter.Record; r != nil && w.Config.Blocks.Unit == config.UnitKey {
+		if id, err := BlockID(w.Config, partition, r); err == nil {
 			letter.Reason.Message += fmt.Sprintf("; the former block %s is retired, since this value would have replaced it", id)
 		}
 	}
@@ -109,7 +109,7 @@ func (w *worker) sendLetters(ctx context.Context, partition int) error {
 	if len(w.letters) == 0 {
 		return nil
 	}
-	err := w.pool.letters.Write(ctx, partition, w.letters)
+	err := w.Letters.Write(ctx, partition, w.letters)
 	clear(w.letters) // they view the batch
 	w.letters = w.letters[:0]
 	if err != nil {

@@ -57,7 +57,7 @@ func (in *Intake) Counts() snapshot.Counts { return in.accounts.counts }
 func (in *Intake) CountRetired(n int) { in.accounts.counts.BlocksRetired += int64(n) }
 
 // Tell writes how many more records were rejected, when it is time.
-func (in *Intake) Tell(now time.Time) { in.accounts.refusals.tell(in.Log, in.cfg.DeadLetters, now) }
+func (in *Intake) Tell(now time.Time) { in.accounts.refusals.tell(in.Log, in.Config.DeadLetters, now) }
 
 // countRefused counts a stretch of records that could not be read.
 func (in *Intake) countRefused(c *snapshot.Counts, partition int, r *kafka.Refused) {
@@ -65,30 +65,30 @@ func (in *Intake) countRefused(c *snapshot.Counts, partition int, r *kafka.Refus
 	c.Records += r.Records
 	c.RejectedRecords += r.Records
 	c.RejectedRows += r.Records
-	switch in.cfg.DeadLetters.Policy {
+	switch in.Config.DeadLetters.Policy {
 	case config.DeadLettersQueue:
 		c.DeadLetters++
 	case config.DeadLettersSkip:
 		c.SkippedRecords += r.Records
 	}
-	record := fmt.Sprintf("%s/%d/%d to %d", in.cfg.Kafka.Topic, partition, r.First, r.Last)
+	record := fmt.Sprintf("%s/%d/%d to %d", in.Config.Kafka.Topic, partition, r.First, r.Last)
 	in.noteRefusal(record, r.Records, &unusable{kindBatch, r.Reason})
 }
 
 func (in *Intake) countRejected(c *snapshot.Counts, partition int, r *kafka.Record, z result) {
 	c.RejectedRecords++
 	c.RejectedRows += int64(z.rowsRead())
-	switch in.cfg.DeadLetters.Policy {
+	switch in.Config.DeadLetters.Policy {
 	case config.DeadLettersQueue:
 		c.DeadLetters++
 	case config.DeadLettersSkip:
 		c.SkippedRecords++
 	}
-	in.noteRefusal(positionOf(in.cfg, partition, r).String(), 1, z.bad)
+	in.noteRefusal(positionOf(in.Config, partition, r).String(), 1, z.bad)
 }
 
 func (in *Intake) noteRefusal(record string, n int64, why error) {
-	in.accounts.refusals.note(in.Log, in.cfg.DeadLetters, time.Now(), record, n, why)
+	in.accounts.refusals.note(in.Log, in.Config.DeadLetters, time.Now(), record, n, why)
 }
 
 func countSummarised(c *snapshot.Counts, rows int, s *incremental.Summary) {

@@ -2,6 +2,7 @@ package intake
 
 import (
 	"slices"
+
 	"streamd/incremental"
 	"streamd/incremental/gram"
 )

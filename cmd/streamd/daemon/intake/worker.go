@@ -60,12 +60,12 @@ type worker struct {
 	admits  func(live.Candidate) error // of the loop's worker: says why there is no memory for a block; nil: results take room
 }
 
-func newWorker(p *pool) *worker { return &worker{pool: p, Decoder: Decoder{options: p.decoding}} }
+func newWorker(p *pool) *worker { return &worker{pool: p, Decoder: Decoder{options: p.Decoding}} }
 
 // Work is a worker, until deliveries are closed. It gives up blocks when ctx ends.
 func (in *Intake) Work(ctx context.Context) {
 	w := newWorker(in.pool)
-	w.options.Limits.Numbers = in.budget.Numbers
+	w.options.Limits.Numbers = in.Budget.Numbers
 	for t := range in.tasks {
 		w.do(ctx, t)
 		close(t.done)
@@ -74,7 +74,7 @@ func (in *Intake) Work(ctx context.Context) {
 
 // do makes the results of a task, or of its first records.
 func (w *worker) do(ctx context.Context, t *task) {
-	if w.target().Features != nil {
+	if w.Live.Target().Features != nil {
 		t.results = make([]result, 0, len(t.records))
 		w.judge.credit += taskCredit
 		for i := range t.records {
@@ -103,15 +103,15 @@ func (w *worker) do(ctx context.Context, t *task) {
 // letter yet: it may be another matter when its turn comes.
 func (w *worker) process(ctx context.Context, t *task, r *kafka.Record) result {
 	var z result
-	z.bad = w.prepare(w.target().Features)
+	z.bad = w.prepare(w.Live.Target().Features)
 	z.fixed = w.features
 	if z.bad == nil {
-		z.id, z.bad = BlockID(w.cfg, t.partition, r)
+		z.id, z.bad = BlockID(w.Config, t.partition, r)
 	}
 	if z.bad == nil && r.OmittedHeaders > 0 {
 		z.bad = unusablef(kindHeaders, "the record has %d headers, more than can be taken", r.OmittedHeaders)
 	}
-	if z.bad == nil && w.cfg.Blocks.Unit == config.UnitKey && r.Value == nil {
+	if z.bad == nil && w.Config.Blocks.Unit == config.UnitKey && r.Value == nil {
 		return z // a tombstone
 	}
 	if z.bad == nil {
@@ -146,11 +146,11 @@ func (w *worker) summarise(ctx context.Context, t *task, r *kafka.Record, z *res
 	if w.features == nil {
 		z.features = featuresOf(b)
 	}
-	if Gathers(w.cfg.Blocks) {
+	if Gathers(w.Config.Blocks) {
 		if bad := b.FirstBadRow(); bad != nil {
 			return bad
 		}
-		if err := w.keeper.Check(ctx, b, w.target()); err != nil {
+		if err := w.keeper.Check(ctx, b, w.Live.Target()); err != nil {
 			return err
 		}
 		if t.fixed != w.features {
@@ -169,7 +169,7 @@ func (w *worker) summarise(ctx context.Context, t *task, r *kafka.Record, z *res
 		z.window = b.Window()
 		return nil
 	}
-	if z.Kept, err = w.keeper.Keep(ctx, b, w.target()); err == nil {
+	if z.Kept, err = w.keeper.Keep(ctx, b, w.Live.Target()); err == nil {
 		w.judge.rows(b, w.servedModel(), &w.prequential)
 	}
 	return err
@@ -186,14 +186,14 @@ func (w *worker) takeRoom(b *incremental.Block, z *result, payload int) error {
 		labels = positiveClasses(b)
 	}
 	if w.admits != nil {
-		if Gathers(w.cfg.Blocks) { // it is priced with the block that it becomes a part of
+		if Gathers(w.Config.Blocks) { // it is priced with the block that it becomes a part of
 			return nil
 		}
 		return w.admits(live.Candidate{Labels: labels, Features: len(b.Columns)})
 	}
 	bytes := 8 * float64(b.Rows()) * float64(len(b.Columns)+2)
-	if !Gathers(w.cfg.Blocks) {
-		bytes = w.target().Bytes(b.Rows(), len(b.Columns), len(labels))
+	if !Gathers(w.Config.Blocks) {
+		bytes = w.Live.Target().Bytes(b.Rows(), len(b.Columns), len(labels))
 	}
 	if bytes -= float64(payload); bytes <= 0 {
 		return nil
@@ -225,4 +225,4 @@ func positiveClasses(b *incremental.Block) (labels []string) {
 }
 
 // servedModel is the served model, if it is of the features that the worker decodes for.
-func (w *worker) servedModel() *model.Served { return w.served(w.features) }
+func (w *worker) servedModel() *model.Served { return w.Served(w.features) }

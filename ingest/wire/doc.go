@@ -22,7 +22,8 @@
 //
 // JSON: one row, an array of rows, or one row per line, where a row is
 // {"label": 1, "features": [0.5, 2]} or {"label": "spam", "len": 3.5, "caps": 0}.
-// The second form names its features.
+// The second form names its features. Rows without labels may also be arrays in an
+// array, [[0.5, 2], [1, 3]]: the numbers of all features in their order.
 //
 // CSV: RFC 4180 with commas; lines end in LF or CRLF, empty lines count for
 // nothing, blanks around an unquoted field are dropped. The first line is a

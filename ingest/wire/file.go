@@ -203,7 +203,17 @@ func formatOfFile(path string, head []byte, configured Format) Format {
 	if configured != 0 {
 		return configured
 	}
-	if bytes.HasPrefix(head, []byte(arrowFileMagic)) || opensArrow(head) {
+	if bytes.HasPrefix(head, []byte(arrowFileMagic)) {
+		return Arrow
+	}
+	return Sniff(head)
+}
+
+// Sniff guesses the format of a payload from its first line: an Arrow stream by its first
+// bytes, JSON by a bracket, LIBSVM by a comment or a pair index:value behind the label.
+// Anything else is CSV.
+func Sniff(head []byte) Format {
+	if opensArrow(head) {
 		return Arrow
 	}
 	line := head[skipSpace(head, 0):]

@@ -120,10 +120,15 @@ type jsonRow struct {
 	weight             float64
 }
 
-// readRow reads an object.
+// readRow reads an object or, where no labels are wanted, an array of numbers.
 func (j *jsonReader) readRow() error {
-	if !j.is('{') {
-		return j.failAt(j.at, j.count, "", "want a row, an object, but there is "+jsonKind(j.text, j.at))
+	array := j.unlabelled && j.is('[')
+	if !array && !j.is('{') {
+		want := "want a row, an object, but there is "
+		if j.unlabelled {
+			want = "want a row, an object or an array in an array, but there is "
+		}
+		return j.failAt(j.at, j.count, "", want+jsonKind(j.text, j.at))
 	}
 	start := j.at
 	if reason := j.room(len(j.row)); reason != "" {
@@ -132,6 +137,16 @@ func (j *jsonReader) readRow() error {
 	row := jsonRow{first: j.shape == shapeNone && j.want.width == 0, weight: 1}
 	if row.first {
 		j.row = j.row[:0]
+	}
+	if array {
+		if err := j.list(&row); err != nil {
+			return err
+		}
+		if err := j.rowDone(start, &row); err != nil {
+			return err
+		}
+		j.push(0, 1)
+		return nil
 	}
 	j.at++
 	for empty := true; !empty || !j.is('}'); empty = false {

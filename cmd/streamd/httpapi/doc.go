@@ -36,8 +36,9 @@
 //
 // # Predictions
 //
-// The body is rows in any format of package wire, named by Content-Type. Labels and
-// weights in them are ignored. A body has at most [MaxBodyBytes] and [MaxRows]. One model
+// The body is rows in any format of package wire, named by Content-Type. Without one, and
+// with the form type that curl sends by default, [wire.Sniff] tells the format by the first
+// bytes. Labels and weights in the rows are ignored. A body has at most [MaxBodyBytes] and [MaxRows]. One model
 // answers the whole body, or the call fails. The answer names the model's fingerprint:
 //
 //	{"model":"…","method":"psvm","classes":["ham","spam"],"planes":["spam"],

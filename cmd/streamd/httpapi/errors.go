@@ -51,6 +51,9 @@ type ErrorDetail struct {
 	Message string `json:"message"` // message, for people; its wording may change
 }
 
+// Error is the text of an error of the daemon, for its clients.
+func (e *ErrorDetail) Error() string { return string(e.Code) + ": " + e.Message }
+
 // failure is an error with a text for the client.
 type failure struct {
 	code    Code

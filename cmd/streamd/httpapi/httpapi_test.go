@@ -30,6 +30,7 @@ func TestEndpoints(t *testing.T) {
 	csv := "Content-Type: text/csv"
 	json := "Content-Type: application/json"
 	libsvm := "Content-Type: application/x-libsvm"
+	form := "Content-Type: application/x-www-form-urlencoded"
 	for _, test := range []struct {
 		method, target, body string
 		headers              []string
@@ -53,7 +54,23 @@ func TestEndpoints(t *testing.T) {
 		{method: "POST", target: "/v1/predict", headers: []string{json}, body: `[{"caps":0.5,"len":2},{"features":[0,1]}]`, status: 400, code: CodeBadRequest, want: "row 1"},
 		{method: "POST", target: "/v1/predict", headers: []string{json}, body: `[{"caps":0.5,"len":2},{"caps":1,"len":0,"label":"x"}]`, status: 200, want: `"labels":["spam","ham"],"values":[[0.5],[-2.5]]`},
 		{method: "POST", target: "/v1/predict", headers: []string{libsvm}, body: "0 1:2 2:0.5\n0 2:1\n", status: 200, want: `"values":[[0.5],[-2.5]]`},
-		{method: "POST", target: "/v1/predict", body: "2,1", status: 415, code: CodeUnsupportedMediaType},
+		{method: "POST", target: "/v1/predict", headers: []string{json}, body: `[[2,0.5],[0,1]]`, status: 200, want: `"labels":["spam","ham"],"values":[[0.5],[-2.5]]`},
+		{method: "POST", target: "/v1/predict", headers: []string{json}, body: `[[2,0.5],[0,1,3]]`, status: 400, code: CodeBadRequest, want: "row 1: line 1: there are 3 features in the row, want 2"},
+		{method: "POST", target: "/v1/predict", headers: []string{json}, body: `[[2,0.5],[]]`, status: 400, code: CodeBadRequest, want: "row 1: line 1: there are 0 features in the row, want 2"},
+		{method: "POST", target: "/v1/predict", headers: []string{json}, body: `[[2,0.5],["a",1]]`, status: 400, code: CodeBadRequest, want: "row 1"},
+		{method: "POST", target: "/v1/predict", headers: []string{json}, body: `[2,0.5]`, status: 400, code: CodeBadRequest, want: "want a row, an object or an array in an array"},
+
+		// The body's first bytes tell its format where there is no content type, or curl's.
+		{method: "POST", target: "/v1/predict", body: "2,0.5\n0,1\n", status: 200, want: `"values":[[0.5],[-2.5]]`},
+		{method: "POST", target: "/v1/predict", body: "2,0.5", status: 200, want: `"values":[[0.5]]`},
+		{method: "POST", target: "/v1/predict", status: 400, code: CodeBadRequest, want: "empty"},
+		{method: "POST", target: "/v1/predict", headers: []string{form}, body: `{"len":2,"caps":0.5}`, status: 200, want: `"values":[[0.5]]`},
+		{method: "POST", target: "/v1/predict", headers: []string{form + "; charset=utf-8"}, body: " [[2,0.5]]", status: 200, want: `"values":[[0.5]]`},
+		{method: "POST", target: "/v1/predict", headers: []string{form}, body: "caps,len\n0.5,2\n", status: 200, want: `"values":[[0.5]]`},
+		{method: "POST", target: "/v1/predict", headers: []string{form}, body: "0 1:2 2:0.5\n", status: 200, want: `"values":[[0.5]]`},
+		{method: "POST", target: "/v1/predict", headers: []string{form}, body: "2,0.50,1", status: 415, code: CodeUnsupportedMediaType, want: "--data-binary"},
+		{method: "POST", target: "/v1/predict", headers: []string{form}, body: "len=2&caps=0.5", status: 415, code: CodeUnsupportedMediaType, want: "--data-binary"},
+		{method: "POST", target: "/v1/predict", headers: []string{form}, status: 400, code: CodeBadRequest, want: "empty"},
 		{method: "POST", target: "/v1/predict", headers: []string{"Content-Type: image/png"}, body: "2,1", status: 415, code: CodeUnsupportedMediaType, want: "image/png"},
 		{method: "POST", target: "/v1/predict", headers: []string{csv}, body: "2,1\n3", status: 400, code: CodeBadRequest, want: "row 1"},
 		{method: "POST", target: "/v1/predict", headers: []string{csv}, body: "1,1\n1e308,-1e308", status: 400, code: CodeBadRequest, want: "row 1"},

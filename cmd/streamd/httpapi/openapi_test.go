@@ -227,11 +227,16 @@ func (g *generator) operation(t *testing.T, r *route) object {
 	}
 	if r.rows {
 		content, row := object{}, object{"$ref": "#/components/schemas/Row"}
-		for _, media := range rowTypes {
+		for _, media := range append(rowTypes, formType) {
 			content[media] = object{"schema": object{"type": "string"}}
 		}
-		content[wire.JSON.ContentType()] = object{"schema": object{"oneOf": []object{row, {"type": "array", "items": row, "minItems": 1}}}}
-		o["requestBody"] = object{"required": true, "content": content, "description": "Rows, as they are or compressed with gzip (Content-Encoding)."}
+		numbers := object{"type": "array", "items": object{"type": "number"}, "minItems": 1, "description": "The numbers of all features, in the model's order."}
+		content[wire.JSON.ContentType()] = object{"schema": object{"oneOf": []object{
+			row, {"type": "array", "items": object{"oneOf": []object{row, numbers}}, "minItems": 1},
+		}}}
+		o["requestBody"] = object{"required": true, "content": content, "description": "Rows, as they are or compressed with gzip (Content-Encoding). " +
+			"Without a Content-Type, and with the one that curl sends by default, the first bytes tell the format: an Arrow stream by its opening, JSON by a bracket, LIBSVM by a comment or a pair index:value; all else is CSV. " +
+			"CSV and LIBSVM with curl's default must have a line end, because `curl -d @FILE` drops them."}
 	}
 	if r.role != "" {
 		o["description"] = strings.TrimSpace(r.notes + " Role: `" + string(r.role) + "`.")
@@ -405,7 +410,7 @@ func describedBy(t *testing.T, spec *openapi3.T, d *dialogue) *openapi3filter.Re
 // Every described answer can be had and agrees with its description. So does each request
 // that is answered.
 func TestAnswersAreAsDescribed(t *testing.T) {
-	for _, media := range append(rowTypes[1:], "text/html", "text/css", "text/javascript", "image/svg+xml") {
+	for _, media := range append(rowTypes[1:], formType, "text/html", "text/css", "text/javascript", "image/svg+xml") {
 		openapi3filter.RegisterBodyDecoder(media, openapi3filter.FileBodyDecoder)
 	}
 	spec := loadDocument(t)
@@ -451,6 +456,8 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 		{method: "POST", target: "/v1/predict", headers: []string{json}, body: `{"len":2,"caps":0.5}`, status: 200},
 		{method: "POST", target: "/v1/predict", headers: []string{json}, body: `[{"len":2,"caps":0.5,"label":"ham"},{"len":2,"caps":1}]`, status: 200},
 		{method: "POST", target: "/v1/predict", headers: []string{json}, body: `[{"features":[1,2],"label":1},{"features":[1,3],"label":true}]`, status: 200},
+		{method: "POST", target: "/v1/predict", headers: []string{json}, body: `[[1,2],[1,3]]`, status: 200},
+		{method: "POST", target: "/v1/predict", headers: []string{"Content-Type: application/x-www-form-urlencoded"}, body: `{"len":2,"caps":0.5}`, status: 200},
 		{method: "POST", target: "/v1/predict?contributions=true&top=1&leverage=true", headers: []string{csv}, body: "2,0.5\n0,1\n", daemon: whole, status: 200},
 		{method: "POST", target: "/v1/predict?leverage=true", headers: []string{csv}, body: "2,0.5\n0,1\n", daemon: kernel, status: 200},
 		{method: "POST", target: "/v1/predict", headers: []string{"Content-Type: application/x-ndjson"}, body: "{\"len\":2,\"caps\":0.5}\n{\"len\":2,\"caps\":0.5}\n", status: 200},

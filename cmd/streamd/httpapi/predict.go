@@ -44,13 +44,45 @@ var (
 // rowTypes are the content types of rows.
 var rowTypes = []string{wire.JSON.ContentType(), "application/x-ndjson", wire.CSV.ContentType(), wire.LIBSVM.ContentType(), wire.Arrow.ContentType()}
 
+// formType is the content type that curl sends with -d or --data-binary when it is told
+// none. Rows are never a form, so the body's first bytes decide.
+const formType = "application/x-www-form-urlencoded"
+
+func isForm(contentType string) bool {
+	media, _, _ := strings.Cut(contentType, ";")
+	return strings.EqualFold(strings.TrimSpace(media), formType)
+}
+
+// takesRows says whether rows may come with the content type.
+func takesRows(contentType string) bool {
+	_, _, known := wire.FormatOf(contentType)
+	return known || contentType == "" || isForm(contentType)
+}
+
+// formatOf is the format of a body, by its content type or its first bytes. The content
+// type is one for a decoder.
+func formatOf(declared string, content []byte) (format wire.Format, contentType string, err error) {
+	form := isForm(declared)
+	if declared != "" && !form {
+		format, _, _ = wire.FormatOf(declared)
+		return format, declared, nil
+	}
+	format = wire.Sniff(content)
+	if form && format != wire.Arrow && format != wire.JSON && len(content) > 0 && !bytes.ContainsRune(content, '\n') {
+		// Without its line ends a file of several rows can pass for another row.
+		return 0, "", fail(CodeUnsupportedMediaType,
+			"Content-Type %s, and the body is one line without an end: curl -d @FILE drops line ends, --data-binary keeps them; for a single row give one of %s", formType, strings.Join(rowTypes, ", "))
+	}
+	return format, format.ContentType(), nil
+}
+
 func (s *Server) predict(w http.ResponseWriter, r *http.Request) error {
 	served, _ := s.service.Served()
 	if served.Model == nil {
 		return noModel(served)
 	}
 	contentType := r.Header.Get("Content-Type")
-	if _, _, ok := wire.FormatOf(contentType); !ok {
+	if !takesRows(contentType) {
 		return fail(CodeUnsupportedMediaType, "Content-Type %q: want one of %s", contentType, strings.Join(rowTypes, ", "))
 	}
 	coding := strings.ToLower(r.Header.Get("Content-Encoding"))
@@ -81,8 +113,10 @@ func (s *Server) answerTo(r *http.Request, served *model.Served, ask asked, zipp
 	if err != nil {
 		return p, err
 	}
-	contentType := r.Header.Get("Content-Type")
-	format, _, _ := wire.FormatOf(contentType)
+	format, contentType, err := formatOf(r.Header.Get("Content-Type"), content)
+	if err != nil {
+		return p, err
+	}
 	// A number of eight bytes takes two bytes of text or more, and columns are twice as
 	// long while they grow. LIBSVM leaves out zeros and Arrow may be packed: for both,
 	// decode has a limit.

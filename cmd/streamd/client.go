@@ -12,9 +12,11 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"regexp"
 	"strings"
 	"time"
 
+	"streamd/cmd/streamd/daemon/intake"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/config"
 )
@@ -162,12 +164,10 @@ func refusal(status string, body []byte) error {
 	if json.Unmarshal(body, &e) != nil || e.Error.Code == "" {
 		return fmt.Errorf("%s, and not from streamd", status)
 	}
-	switch e.Error.Code {
-	case httpapi.CodeUnauthorized:
+	if e.Error.Code == httpapi.CodeUnauthorized {
 		return fmt.Errorf("%s (--token-file names the file that holds one)", e.Error.Message)
-	default:
-		return fmt.Errorf("%s: %s", e.Error.Code, e.Error.Message)
 	}
+	return &e.Error
 }
 
 // question is the call of a daemon whose answer a command shows.
@@ -316,14 +316,26 @@ func (c *blocksListCmd) Run(ctx context.Context, s *surroundings) error {
 }
 
 type blocksRetireCmd struct {
-	ID string `arg:"" help:"The block, as listed."`
+	Block string `arg:"" help:"The block's id, as listed, or its key."`
 	daemonFlags
 	jsonFlag
 }
 
+// positionID matches the id of a block that is named by the position of its first record.
+var positionID = regexp.MustCompile(`^[A-Za-z0-9._-]+/[0-9]+/[0-9]+$`)
+
+// id is the id of the block. A text that has the form of an id is one, so that a listed id
+// always names its own block. Any other text is a key.
+func (c *blocksRetireCmd) id() string {
+	if strings.HasPrefix(c.Block, intake.KeyPrefix) || positionID.MatchString(c.Block) {
+		return c.Block
+	}
+	return intake.KeyPrefix + url.PathEscape(c.Block)
+}
+
 func (c *blocksRetireCmd) Run(ctx context.Context, s *surroundings) error {
-	q := question{c.daemonFlags, c.jsonFlag, http.MethodDelete, "/v1/blocks/" + url.PathEscape(c.ID), adminTimeout}
-	return show(ctx, s, q, func(t *table, receipt *httpapi.Receipt) {
+	q := question{c.daemonFlags, c.jsonFlag, http.MethodDelete, "/v1/blocks/" + url.PathEscape(c.id()), adminTimeout}
+	err := show(ctx, s, q, func(t *table, receipt *httpapi.Receipt) {
 		t.row("retired", receipt.Block.ID)
 		t.row("rows", fmt.Sprint(receipt.Block.Rows))
 		t.row("at", receipt.RetiredAt.Local().Format(time.DateTime))
@@ -336,4 +348,8 @@ func (c *blocksRetireCmd) Run(ctx context.Context, s *surroundings) error {
 			t.row("basis", "a basis was chosen from it: its numbers may be among the points until a later one is in use (streamd epoch)")
 		}
 	})
+	if known, ok := errors.AsType[*httpapi.ErrorDetail](err); ok && known.Code == httpapi.CodeNotFound && c.id() != c.Block {
+		return fmt.Errorf("%w: %q is not the id of a block, and no live block has it for a key; streamd blocks list shows ids and keys", err, c.Block)
+	}
+	return err
 }

@@ -22,11 +22,13 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/rs/zerolog"
 	kafkago "github.com/segmentio/kafka-go"
 
 	"streamd/cmd/streamd/access/accesstest"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/incremental"
+	"streamd/ingest/kafka"
 	"streamd/ingest/kafka/embedded"
 	"streamd/ingest/ndc"
 	"streamd/ingest/wire"
@@ -57,6 +59,7 @@ func TestScripts(t *testing.T) {
 			"ndc":          cmdNDC,
 			"scattered":    cmdScattered,
 			"broker":       cmdBroker,
+			"keyed":        cmdKeyed,
 			"until":        cmdUntil,
 			"arrived":      cmdArrived,
 			"port":         cmdPort,
@@ -200,6 +203,25 @@ func cmdBroker(ts *testscript.TestScript, neg bool, args []string) {
 
 // patience bounds every wait of a script, also on a slow machine.
 const patience = 5 * time.Minute
+
+// keyed TOPIC KEY FILE … writes files as JSON messages with keys to partition 0 of a topic.
+func cmdKeyed(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 3 || len(args)%2 == 0 {
+		ts.Fatalf("usage: keyed topic key file ...")
+	}
+	ctx, stop := context.WithTimeout(context.Background(), patience)
+	defer stop()
+	cluster := kafka.Cluster{Brokers: []string{ts.Getenv("BROKER")}}
+	ts.Check(kafka.EnsureTopic(ctx, cluster, args[0], 1, nil))
+	p, err := kafka.OpenProducer(ctx, kafka.ProducerConfig{Cluster: cluster, Topic: args[0]}, zerolog.Nop())
+	ts.Check(err)
+	defer p.Close()
+	headers := []kafka.Header{{Key: "content-type", Value: []byte(wire.JSON.ContentType())}}
+	for i := 1; i < len(args); i += 2 {
+		ts.Check(p.Write(ctx, 0, []byte(args[i]), []byte(ts.ReadFile(args[i+1])), headers, time.Time{}))
+	}
+	ts.Check(p.Flush(ctx))
+}
 
 // until TOPIC PARTITIONS N waits until a topic holds N records or more.
 func cmdUntil(ts *testscript.TestScript, neg bool, args []string) {

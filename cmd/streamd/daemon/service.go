@@ -118,6 +118,11 @@ func (d *Daemon) retire(id string, by access.Caller) (httpapi.Receipt, error) {
 				return none, errRetiredUnsaved
 			}
 		}
+		// A key is easily taken for an id.
+		byKey := intake.KeyPrefix + url.PathEscape(id)
+		if _, ok := d.live.Get(byKey); ok {
+			return none, fmt.Errorf("%w: the live block of the key %q has the id %s", httpapi.ErrNotLive, id, byKey)
+		}
 		return none, httpapi.ErrNotLive
 	}
 	if err := d.intake.EndBlock(d.background, id); err != nil {

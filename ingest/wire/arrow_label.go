@@ -39,10 +39,6 @@ func (l *labelArray) numbers(dst []float64, i int) {
 		for k := range dst {
 			dst[k] = float64(half(l.data, i+k))
 		}
-	case layoutBits:
-		for k := range dst {
-			dst[k] = float64(l.data[(i+k)/8] >> ((i + k) % 8) & 1)
-		}
 	default:
 		columnOf(l.typ.kind, l.data, 0, 1, l.rows).Copy(dst, i)
 	}
@@ -217,6 +213,14 @@ func (a *arrowReader) labelCodes(l *labelArray, indices bool) (bad int, reason s
 		}
 		return 0, ""
 	}
+	if l.typ.layout == layoutBits {
+		for i := range codes {
+			if codes[i], reason = a.labels.boolean(bit(l.data, i)); reason != "" {
+				return i, reason
+			}
+		}
+		return 0, ""
+	}
 	// Codes that the block has given already are in one of two tables.
 	known, zero := a.labels.small[:], smallLabels/2
 	if indices {
@@ -254,7 +258,7 @@ func (a *arrowReader) textCode(l *labelArray, i int) (code int32, reason string)
 	if !ok {
 		return -1, "the label lies outside its buffer"
 	}
-	return a.labels.verbatim(label)
+	return a.labels.text(label)
 }
 
 // numberCode is the code of a label that was of the kind.
@@ -276,9 +280,12 @@ func (a *arrowReader) entryCode(index float64) (code int32, reason string) {
 	if d.valid != nil && !bit(d.valid, k) {
 		return -1, "the label is null"
 	}
-	if d.isText() {
+	switch {
+	case d.isText():
 		code, reason = a.textCode(d, k)
-	} else {
+	case d.typ.layout == layoutBits:
+		code, reason = a.labels.boolean(bit(d.data, k))
+	default:
 		var x [1]float64
 		d.numbers(x[:], k)
 		code, reason = a.numberCode(x[0], d.typ.kind)

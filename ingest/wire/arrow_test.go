@@ -330,12 +330,5 @@ func zeros(t testing.TB, rows, n int) []byte {
 	for _, field := range builder.Fields() {
 		field.(*array.BooleanBuilder).AppendValues(make([]bool, rows), nil)
 	}
-	record := builder.NewRecordBatch()
-	defer record.Release()
-	var stream bytes.Buffer
-	w := ipc.NewWriter(&stream, ipc.WithSchema(schema), ipc.WithZstd())
-	if err := errors.Join(w.Write(record), w.Close()); err != nil {
-		t.Fatal(err)
-	}
-	return stream.Bytes()
+	return stream(t, builder.NewRecordBatch(), ipc.WithZstd())
 }

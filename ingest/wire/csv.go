@@ -111,7 +111,7 @@ func (c *csvReader) hasHeader(mode HeaderMode) (bool, error) {
 	for k, f := range c.fields {
 		switch {
 		case k == label, len(f) == 0: // an empty field speaks for neither
-		case looksNumeric(f):
+		case looksLikeValue(f):
 			numbers++
 		case text < 0:
 			text = k
@@ -124,9 +124,13 @@ func (c *csvReader) hasHeader(mode HeaderMode) (bool, error) {
 	return text >= 0, nil
 }
 
-// looksNumeric is whether a float parser takes the text. Those that are no decimal
-// numbers, such as nan, are bad values rather than names.
-func looksNumeric(field []byte) bool {
+// looksLikeValue is whether the text is a boolean, begins like a date, or is a number to
+// a float parser. Of the last, those that are no decimal numbers, such as nan, are bad
+// values rather than names.
+func looksLikeValue(field []byte) bool {
+	if _, ok := parseBoolean(field); ok || looksLikeTime(field) {
+		return true
+	}
 	_, err := strconv.ParseFloat(string(field), 64)
 	return err == nil || errors.Is(err, strconv.ErrRange)
 }
@@ -268,12 +272,12 @@ func (c *csvReader) readRows(i int) error {
 			switch {
 			case reason != "":
 			case role >= 0:
-				c.row[role], reason = finite(trimPadding(field))
+				c.row[role], reason = textValue(trimPadding(field))
 			case c.unlabelled:
 			case role == roleLabel:
 				code, reason = c.labels.text(field)
 			case role == roleWeight:
-				if weight, reason = finite(trimPadding(field)); reason == "" {
+				if weight, reason = textValue(trimPadding(field)); reason == "" {
 					reason = badWeight(weight)
 				}
 			}

@@ -14,7 +14,7 @@
 // a four-byte schema id); it is refused under that name, never misread.
 //
 // Arrow: an IPC stream of one or several record batches with a label column and
-// either one numeric column per feature (integers, floats, booleans as 0 and 1)
+// either one numeric column per feature (integers, floats, booleans)
 // or one fixed-size list of float32 or float64. The list's features have the
 // names in its field metadata under the key "features", a JSON array of strings,
 // else none. Labels are numbers, booleans, strings (utf8, large_utf8, utf8_view)
@@ -38,14 +38,31 @@
 //
 // A byte order mark before CSV or LIBSVM is passed over.
 //
-// # Labels
+// # Values
 //
-// A numeric label (a number or boolean in Arrow and JSON, in CSV and LIBSVM a
-// text that is a decimal number) becomes the shortest decimal that parses back
-// to the same float64: "+1", "1.0" and true are all class "1". Other labels
-// are taken verbatim. A label that is missing, empty, null, NaN, infinite,
-// invalid UTF-8 or longer than 128 bytes is refused, and so is an integer from
-// 2⁵³ on, written as one, because its neighbours have the same float64.
+// A value means the same in all formats. A feature and a weight are the float64 nearest to
+// it. A label is a name:
+//
+//	kind      feature             label                  spellings in a text
+//	number    itself              its shortest decimal   1, +1, 1.0, 1e0
+//	boolean   1 or 0              true or false          true True TRUE, false False FALSE
+//	time      seconds since 1970  2024-01-31, or         2024-01-31, 2024-01-31 13:45,
+//	                              2024-01-31T13:45:00Z   2024-01-31T13:45:00.5+01:00
+//	other     refused             itself                 all other texts
+//
+// A text stands for the value that it spells, whether the format knows texts (Arrow, JSON)
+// or not (CSV, LIBSVM). So the number 1, the text "1.0" and the field 1 of CSV are one
+// feature and one class, as are true and "True", and a date and its midnight in UTC.
+//
+// A time is a date, or a date and time of ISO 8601 with up to nine digits behind the
+// second; without an offset it is in UTC. Its seconds since 1970 do not count leap seconds.
+// As float64, those of today have steps of a quarter of a microsecond. A producer that rounds them
+// to float32 is left with steps of 128 seconds: subtract a nearby time first.
+//
+// As labels, digits with leading zeros ("007") and integers of more than 53 bits are codes,
+// not numbers, and stand for themselves. A label is refused that is missing, empty, null,
+// NaN, infinite, invalid UTF-8 or longer than 128 bytes; so is an integer of more than 53
+// bits that Arrow or JSON send as a number, because its neighbours have the same float64.
 //
 // # Libraries
 //

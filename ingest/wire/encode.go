@@ -84,10 +84,7 @@ func (e *Encoder) check(b *incremental.Block) error {
 		if err := incremental.CheckLabel(class); err != nil {
 			return fmt.Errorf("class %q: %w", class, err)
 		}
-		if e.format != CSV && e.format != LIBSVM {
-			continue
-		}
-		if read, reason := canonicalText(class); read != class {
+		if read, reason := classOfText(class); read != class {
 			return fmt.Errorf("class %q would be read back as %q (%s)", class, read, reason)
 		}
 		if e.format == LIBSVM && strings.ContainsAny(class, " \t\r\n#:,") {

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"slices"
@@ -22,7 +23,8 @@ type jsonReader struct {
 
 	seen    names    // of the last block whose features were not fixed
 	fresh   []string // those of the first row, if they differ from seen
-	scratch []byte
+	scratch []byte   // of the string read last
+	key     []byte   // of the one before
 }
 
 type jsonShape uint8
@@ -194,7 +196,7 @@ func (j *jsonReader) field(row *jsonRow) error {
 	case j.opts.Weight != "" && string(key) == j.opts.Weight:
 		reason = twice(&row.weighted)
 		if reason == "" {
-			row.weight, reason = j.number()
+			row.weight, reason = j.value()
 		}
 		if reason == "" && !j.unlabelled {
 			reason = badWeight(row.weight)
@@ -208,7 +210,7 @@ func (j *jsonReader) field(row *jsonRow) error {
 		place, reason := j.column(key, row)
 		var x float64
 		if reason == "" {
-			x, reason = j.number()
+			x, reason = j.value()
 		}
 		if reason != "" {
 			return j.failAt(at, j.count, string(key), reason)
@@ -291,7 +293,7 @@ func (j *jsonReader) list(row *jsonRow) error {
 	b, i, n := j.text, skipSpace(j.text, j.at+1), 0
 	for ; n > 0 || i == len(b) || b[i] != ']'; n++ {
 		i = skipSpace(b, i)
-		x, end, reason := jsonNumber(b, i)
+		x, end, reason := j.valueAt(i)
 		if reason != "" {
 			return j.failAt(i, j.count, featureName(j.want.list, n), reason)
 		}
@@ -371,13 +373,13 @@ func (j *jsonReader) label() (code int32, reason string) {
 	case len(rest) > 0 && rest[0] == '"':
 		s, end, reason := j.string(j.at)
 		if reason == "" && !j.unlabelled {
-			code, reason = j.labels.verbatim(s)
+			code, reason = j.labels.text(s)
 		}
 		j.at = end
 		return code, reason
 	case len(rest) > 0 && (rest[0] == '-' || rest[0]-'0' < 10):
-		x, reason := j.number()
-		if reason != "" || j.unlabelled {
+		x, end, reason := jsonNumber(j.text, j.at)
+		if j.at = end; reason != "" || j.unlabelled {
 			return 0, reason
 		}
 		if written := rest[:len(rest)-len(j.text[j.at:])]; math.Abs(x) >= 1<<53 && sharesFloat(string(written), x) {
@@ -385,29 +387,63 @@ func (j *jsonReader) label() (code int32, reason string) {
 		}
 		return j.labels.number(x)
 	}
-	for _, literal := range [...]struct {
-		text   string
-		number float64
-	}{{"true", 1}, {"false", 0}, {"null", math.NaN()}} {
-		if len(rest) < len(literal.text) || string(rest[:len(literal.text)]) != literal.text {
-			continue
-		}
-		j.at += len(literal.text)
-		switch {
-		case j.unlabelled:
+	if is, end, ok := jsonBoolean(j.text, j.at); ok {
+		if j.at = end; j.unlabelled {
 			return 0, ""
-		case literal.text == "null":
-			return -1, "the label is null"
 		}
-		return j.labels.number(literal.number)
+		return j.labels.boolean(is)
+	}
+	if bytes.HasPrefix(rest, jsonNull) {
+		if j.at += len(jsonNull); j.unlabelled {
+			return 0, ""
+		}
+		return -1, "the label is null"
 	}
 	return -1, "want a label, a string or a number, but there is " + jsonKind(j.text, j.at)
 }
 
-// number reads a finite number.
-func (j *jsonReader) number() (x float64, reason string) {
-	x, j.at, reason = jsonNumber(j.text, j.at)
+// value reads the value of a feature or of the weight.
+func (j *jsonReader) value() (x float64, reason string) {
+	x, j.at, reason = j.valueAt(j.at)
 	return x, reason
+}
+
+// valueAt is value for the one at position i, which ends before end: a number, a
+// boolean, or a string that stands for a value.
+func (j *jsonReader) valueAt(i int) (x float64, end int, reason string) {
+	b := j.text
+	if i == len(b) || b[i] != '"' && b[i] != 't' && b[i] != 'f' {
+		return jsonNumber(b, i)
+	}
+	if b[i] == '"' {
+		j.key, j.scratch = j.scratch, j.key // a field's name may be in the latter
+		s, end, reason := j.string(i)
+		if reason == "" {
+			x, reason = textValue(trimPadding(s))
+		}
+		return x, end, reason
+	}
+	is, end, ok := jsonBoolean(b, i)
+	if !ok {
+		return jsonNumber(b, i)
+	}
+	if is {
+		x = 1
+	}
+	return x, end, ""
+}
+
+var jsonNull = []byte("null")
+
+// jsonBoolean reads the boolean at b[i], which ends before b[end].
+func jsonBoolean(b []byte, i int) (is bool, end int, ok bool) {
+	switch rest := b[i:]; {
+	case bytes.HasPrefix(rest, trueLabel):
+		return true, i + len(trueLabel), true
+	case bytes.HasPrefix(rest, falseLabel):
+		return false, i + len(falseLabel), true
+	}
+	return false, i, false
 }
 
 // jsonNumber reads the finite number at b[i], which ends before b[end].

@@ -1,8 +1,10 @@
 package wire
 
 import (
+	"errors"
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 
 	"streamd/incremental"
@@ -23,7 +25,7 @@ type labels struct {
 
 	names []string  // id → class
 	ids   spellings // class → id
-	texts spellings // spelling of CSV or LIBSVM → id
+	texts spellings // text → id
 
 	codes   []int32            // id → code in this block, -1: not seen in it
 	small   [smallLabels]int32 // integer + smallLabels/2 → code in this block, or -1
@@ -86,20 +88,7 @@ func (l *labels) intern(class string) int32 {
 	return id
 }
 
-// verbatim is for a label that is a string in its format.
-func (l *labels) verbatim(b []byte) (int32, string) {
-	id, ok := l.ids.id(b)
-	if !ok {
-		label := string(b)
-		if err := incremental.CheckLabel(label); err != nil {
-			return -1, err.Error()
-		}
-		id = l.intern(label)
-	}
-	return l.code(id)
-}
-
-// text is for a label in a format that does not tell numbers from strings.
+// text is for a label that is a text.
 func (l *labels) text(b []byte) (int32, string) {
 	id, ok := l.texts.id(b)
 	if !ok {
@@ -107,7 +96,7 @@ func (l *labels) text(b []byte) (int32, string) {
 		if err := incremental.CheckLabel(label); err != nil {
 			return -1, err.Error()
 		}
-		class, reason := canonicalText(label)
+		class, reason := classOfText(label)
 		if reason != "" {
 			return -1, reason
 		}
@@ -117,6 +106,17 @@ func (l *labels) text(b []byte) (int32, string) {
 		}
 	}
 	return l.code(id)
+}
+
+// The classes of booleans.
+var falseLabel, trueLabel = []byte("false"), []byte("true")
+
+// boolean is for a label that is a boolean in its format.
+func (l *labels) boolean(is bool) (int32, string) {
+	if is {
+		return l.text(trueLabel)
+	}
+	return l.text(falseLabel)
 }
 
 // number is for a label that is a number in its format.
@@ -185,20 +185,45 @@ func sharesFloat(s string, x float64) bool {
 	return math.Abs(x) >= 1<<53 && !strings.ContainsAny(s, ".eE")
 }
 
-// canonicalText is the class of a label text of CSV or LIBSVM.
-func canonicalText(s string) (class, reason string) {
-	if x, end, ok := number([]byte(s), 0); ok && end == len(s) {
+// Label is the class that a text stands for as a label: see the package comment. The
+// error says why it stands for none.
+func Label(text string) (class string, err error) {
+	if err := incremental.CheckLabel(text); err != nil {
+		return "", err
+	}
+	class, reason := classOfText(text)
+	if reason != "" {
+		return "", errors.New(reason)
+	}
+	return class, nil
+}
+
+// classOfText is the class of a label that is a text.
+func classOfText(s string) (class, reason string) {
+	if x, end, ok := number([]byte(s), 0); ok && end == len(s) && !isCode(s, x) {
 		if math.IsInf(x, 0) {
 			return "", "the label overflows float64"
 		}
-		if sharesFloat(s, x) {
-			return "", fmt.Sprintf("the label %s has more than 53 bits; put a letter before it", s)
-		}
 		return incremental.NumberLabel(x), ""
+	}
+	if is, ok := parseBoolean([]byte(s)); ok {
+		return strconv.FormatBool(is), ""
+	}
+	if t, ok := parseTime([]byte(s)); ok {
+		if label, ok := t.appendLabel(nil); ok {
+			return string(label), ""
+		}
 	}
 	switch strings.ToLower(strings.TrimLeft(s, "+-")) {
 	case "nan", "inf", "infinity":
 		return "", fmt.Sprintf("the label is %s", s)
 	}
 	return s, ""
+}
+
+// isCode is whether s, which reads as x, is made of digits but names something rather
+// than counting it: a number with leading zeros, or an integer of more than 53 bits.
+func isCode(s string, x float64) bool {
+	s = strings.TrimLeft(s, "+-")
+	return len(s) > 1 && s[0] == '0' && s[1]-'0' < 10 || sharesFloat(s, x)
 }

@@ -14,41 +14,31 @@ func TestAlikeLabels(t *testing.T) {
 	for k := range 20 {
 		texts = append(texts, fmt.Appendf(nil, "a%02db", k), fmt.Appendf(nil, "1%02d1", k))
 	}
-	for name, c := range map[string]struct {
-		code  func(*labels, []byte) (int32, string)
-		class func(string) (string, string)
-	}{
-		"verbatim": {(*labels).verbatim, func(s string) (string, string) { return s, "" }},
-		"text":     {(*labels).text, canonicalText},
-	} {
-		t.Run(name, func(t *testing.T) {
-			l := newLabels(len(texts))
-			for range 50 {
-				l.reset()
-				want := map[string]int32{}
-				for range 500 {
-					text := texts[rng.IntN(len(texts))]
-					class, _ := c.class(string(text))
-					if _, ok := want[class]; !ok {
-						want[class] = int32(len(want))
-					}
-					if code, reason := c.code(l, text); code != want[class] || reason != "" {
-						t.Fatalf("%s has code %d (%s), want %d", text, code, reason, want[class])
-					}
-				}
+	l := newLabels(len(texts))
+	for range 50 {
+		l.reset()
+		want := map[string]int32{}
+		for range 500 {
+			text := texts[rng.IntN(len(texts))]
+			class, _ := classOfText(string(text))
+			if _, ok := want[class]; !ok {
+				want[class] = int32(len(want))
 			}
-			for _, bad := range []string{"", "\xff"} {
-				if code, reason := c.code(l, []byte(bad)); code != -1 || reason == "" {
-					t.Errorf("%q has code %d (%s), want it refused", bad, code, reason)
-				}
+			if code, reason := l.text(text); code != want[class] || reason != "" {
+				t.Fatalf("%s has code %d (%s), want %d", text, code, reason, want[class])
 			}
-			if n := testing.AllocsPerRun(10, func() {
-				for _, text := range texts {
-					c.code(l, text)
-				}
-			}); n != 0 {
-				t.Errorf("%v allocations for labels that are known", n)
-			}
-		})
+		}
+	}
+	for _, bad := range []string{"", "\xff"} {
+		if code, reason := l.text([]byte(bad)); code != -1 || reason == "" {
+			t.Errorf("%q has code %d (%s), want it refused", bad, code, reason)
+		}
+	}
+	if n := testing.AllocsPerRun(10, func() {
+		for _, text := range texts {
+			l.text(text)
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations for labels that are known", n)
 	}
 }

@@ -99,7 +99,7 @@ func libsvmPair(line []byte, i, last int) (index int, value float64, end int, re
 			return index, x, end, ""
 		}
 	}
-	// Something is wrong with it.
+	// It is no number, or something is wrong with it.
 	for end = start; end < len(line) && !isSpace(line[end]); end++ {
 	}
 	switch pair := line[start:end]; {
@@ -114,7 +114,9 @@ func libsvmPair(line []byte, i, last int) (index int, value float64, end int, re
 	case index < last:
 		reason = fmt.Sprintf("index %d follows %d: indices must ascend", index, last)
 	default:
-		_, reason = finite(line[i+1 : end])
+		if value, reason = textValue(line[i+1 : end]); reason == "" {
+			return index, value, end, ""
+		}
 		reason = fmt.Sprintf("index %d: %s", index, reason)
 	}
 	return 0, 0, end, reason

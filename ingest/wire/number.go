@@ -91,18 +91,3 @@ func decimal(m uint64, k int) float64 {
 func isNumeric(c byte) bool {
 	return c-'0' < 10 || c == '.' || c == '-' || c == '+' || c|0x20 == 'e'
 }
-
-// finite reads a field that must be a finite number and nothing else. The reason says
-// why it is not one, or is empty.
-func finite(field []byte) (x float64, reason string) {
-	x, end, ok := number(field, 0)
-	switch {
-	case len(field) == 0:
-		return 0, "the value is missing"
-	case !ok || end != len(field):
-		return 0, quoted(field) + " is not a number"
-	case math.IsInf(x, 0):
-		return 0, quoted(field) + " overflows float64"
-	}
-	return x, ""
-}

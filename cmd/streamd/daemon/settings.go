@@ -5,7 +5,6 @@ import (
 	"crypto/x509"
 	"fmt"
 	"os"
-	"strconv"
 
 	"streamd/cmd/streamd/daemon/memory"
 	"streamd/config"
@@ -89,8 +88,8 @@ func modelOptions(m config.Model) incremental.Options {
 		o.ClassWeights = map[string]float64{}
 	}
 	for label, w := range m.ClassWeights {
-		if x, err := strconv.ParseFloat(label, 64); err == nil && x-x == 0 {
-			label = incremental.NumberLabel(x)
+		if class, err := wire.Label(label); err == nil {
+			label = class
 		}
 		o.ClassWeights[label] = w
 	}

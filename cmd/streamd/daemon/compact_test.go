@@ -23,7 +23,8 @@ import (
 	"streamd/snapshot"
 )
 
-// logging starts a daemon with a log that can be read when it has ended.
+// logging starts a daemon and returns its log, which may be read after the daemon has
+// stopped.
 func logging(t *testing.T, topic, file string, flags map[string]string) (*instance, *bytes.Buffer) {
 	t.Helper()
 	given := map[string]string{
@@ -54,9 +55,9 @@ func (i *instance) compact() httpapi.SnapshotInfo {
 	return info
 }
 
-// Of a block that was retired, by DELETE or by a tombstone, nothing is left in the file of
-// a running daemon that was asked to compact it, and after further saves. The log says that
-// a block was retired, and has nothing of it at all.
+// A block is retired by DELETE or by a tombstone while the daemon runs. After a
+// compaction, and after further saves, nothing of the block is left in the file. The log
+// says that a block was retired and contains nothing of it.
 func TestCompactedWhileRunning(t *testing.T) {
 	for how, forget := range map[string]func(*instance, string){
 		"DELETE": func(i *instance, _ string) {
@@ -116,7 +117,7 @@ func read(t *testing.T, file string) []byte {
 	return b
 }
 
-// await waits until the loop finds that something is so.
+// await waits until a condition holds in the loop.
 func (i *instance) await(what string, is func() bool) {
 	i.t.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
@@ -133,8 +134,8 @@ func (i *instance) await(what string, is func() bool) {
 	}
 }
 
-// An explicit retirement has the file compacted by itself, also after a restart, and
-// nothing else has.
+// An explicit retirement causes a compaction, also after a restart. Nothing else causes
+// one.
 func TestCompactedByItself(t *testing.T) {
 	name, file := topic(t, 1), filepath.Join(t.TempDir(), "streamd.db")
 	for k := range 10 {
@@ -202,8 +203,8 @@ func TestCompactionIsDue(t *testing.T) {
 	}
 }
 
-// A save into a file that was removed under the daemon fails: the caller hears of it, and
-// the status shows it. When the file is put back, saves succeed again.
+// A save into a file that was removed under the daemon fails. The caller gets the error and
+// the status shows it. After the file is put back, saves succeed again.
 func TestSnapshotGoes(t *testing.T) {
 	name, file := topic(t, 1), filepath.Join(t.TempDir(), "streamd.db")
 	produce(t, name, message{value: jsonRow(0, 1, 2)}, message{value: jsonRow(1, 3, 4)})
@@ -227,8 +228,9 @@ func TestSnapshotGoes(t *testing.T) {
 	d.stop()
 }
 
-// A daemon that finds an older copy of its snapshot, or none, says what that may bring
-// back, in its log and its status, until as many retirements have been made again.
+// A daemon that finds an older copy of its snapshot, or none, warns that retired blocks may
+// be live again. The warning stays in log and status until as many retirements have
+// been made again.
 func TestOlderSnapshot(t *testing.T) {
 	name, file := topic(t, 1), filepath.Join(t.TempDir(), "streamd.db")
 	produce(t, name, message{value: jsonRow(0, 1, 2)}, message{value: jsonRow(1, 3, 4)}, message{value: jsonRow(1, 5, 4)})
@@ -264,7 +266,7 @@ func TestOlderSnapshot(t *testing.T) {
 	}
 }
 
-// A snapshot under a key is opened with that key alone.
+// A snapshot under a key is opened with that key only.
 func TestSnapshotKey(t *testing.T) {
 	dir := t.TempDir()
 	key := filepath.Join(dir, "key")

@@ -25,22 +25,21 @@ import (
 	"streamd/ingest/wire"
 )
 
-// childVariable makes the test binary run as a daemon that can be killed: it
-// holds the flags, one key=value per line.
+// childVariable makes the test binary run as a daemon that can be killed. It holds the
+// flags, one key=value per line.
 const childVariable = "STREAMD_TEST_DAEMON"
 
-// fileLimit among the flags keeps all files of the child small: what a full disk is
-// like.
+// fileLimit among the flags limits the size of the child's files, to imitate a full disk.
 const fileLimit = "file limit"
 
-// limitFiles does that, where the system can.
+// limitFiles sets that limit where the system supports it.
 var limitFiles func() error
 
-// heldReading among the flags keeps the child from reading blocks of the log again:
-// what it rebuilds stays unfinished.
+// heldReading among the flags keeps the child from reading blocks of the log again, so that
+// its rebuilds stay unfinished.
 const heldReading = "held reading"
 
-// child runs the daemon, says where it listens, and is killed some time, or stopped.
+// child runs the daemon and prints its address, until it is killed or stopped.
 func child(flags string) int {
 	given := map[string]string{}
 	for line := range strings.Lines(flags) {
@@ -77,7 +76,7 @@ func child(flags string) int {
 type process struct {
 	cmd    *exec.Cmd
 	addr   string
-	stderr strings.Builder // to be read once ended is closed
+	stderr strings.Builder // to be read after ended is closed
 	ended  chan struct{}
 }
 
@@ -111,14 +110,13 @@ func spawn(t *testing.T, flags map[string]string) *process {
 	return p
 }
 
-// kill is kill -9.
+// kill sends SIGKILL.
 func (p *process) kill() {
 	p.cmd.Process.Kill()
 	<-p.ended
 }
 
-// model asks for the digest of the served state and how many records it has
-// seen.
+// model returns the digest of the served state and the number of records it has seen.
 func (p *process) model() (digest string, rows, seen int64, err error) {
 	res, err := http.Get("http://" + p.addr + "/v1/model")
 	if err != nil {
@@ -142,7 +140,7 @@ func (p *process) model() (digest string, rows, seen int64, err error) {
 	return m.Digest, m.Rows, seen, err
 }
 
-// until waits for something of a process that goes on.
+// until polls ok, and fails if the process ends meanwhile.
 func (p *process) until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); !ok(); time.Sleep(10 * time.Millisecond) {
@@ -158,9 +156,9 @@ func (p *process) until(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// Twenty times kill -9 at a random moment of a replay: the state at the end is
-// the one of an undisturbed run, in which nothing is missing and nothing counts
-// twice. Most of the killed have come further than any before.
+// A daemon is killed twenty times (kill -9) at random moments of a replay. Its final state
+// is that of an undisturbed run: nothing is missing and nothing counts twice. Most of the
+// killed processes have read further than all before them.
 func TestKillTwentyTimes(t *testing.T) {
 	for _, unit := range []string{"message", "offsets"} {
 		t.Run(unit, func(t *testing.T) {
@@ -181,7 +179,7 @@ func TestKillTwentyTimes(t *testing.T) {
 				"kafka.fetch_bytes": "16KiB", "kafka.buffer_bytes": "64KiB",
 			}
 			const kills, part = 20, blocks / 20
-			var most int64 // that a killed one has seen
+			var most int64 // the highest sum of offsets that a killed process has served
 			for kill := range kills {
 				produced := make(chan struct{})
 				go func() {
@@ -192,8 +190,9 @@ func TestKillTwentyTimes(t *testing.T) {
 				}()
 				p := spawn(t, flags)
 				if kill%4 == 0 {
-					// Perhaps killed while it joins, and then nobody knows who is to be
-					// taken out of the group.
+					// The process may be killed while it joins the group. The broker then
+					// keeps a member that no leave request can name, so the next process
+					// uses another group.
 					flags["kafka.group"] = fmt.Sprintf("g%d", rand.Int64())
 				} else {
 					next := most + 1 + r.Int64N(part/2)
@@ -213,7 +212,7 @@ func TestKillTwentyTimes(t *testing.T) {
 	}
 }
 
-// waitFor waits for the model of so many blocks of ndcBlocks.
+// waitFor waits for the model of that many blocks of ndcBlocks.
 func (p *process) waitFor(t *testing.T, blocks int64, want string) {
 	t.Helper()
 	var digest string

@@ -24,8 +24,8 @@ func init() {
 	}
 }
 
-// On a full disk the daemon says so, goes on serving, stops taking in what it
-// could not save, stops when it is told to, and loses nothing.
+// On a full disk the daemon reports the problem, keeps serving, stops consuming what it
+// could not save, stops on request, and loses nothing.
 func TestFullDisk(t *testing.T) {
 	const blocks = 1000
 	name := topic(t, 1)

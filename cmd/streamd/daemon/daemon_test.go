@@ -40,8 +40,8 @@ import (
 	"streamd/ingest/wire"
 )
 
-// patience bounds every wait of a test, also on a slow machine: nothing depends on
-// how long one takes.
+// patience bounds every wait of a test, also on a slow machine. No test depends on how long
+// something takes.
 const patience = 5 * time.Minute
 
 var broker = sync.OnceValues(func() (*embedded.Broker, error) {
@@ -83,7 +83,7 @@ func cluster(t testing.TB) kafka.Cluster {
 	return kafka.Cluster{Brokers: []string{b.Addr()}}
 }
 
-// topic creates a topic of a name of its own.
+// topic creates a topic with a unique name.
 func topic(t testing.TB, partitions int) string {
 	t.Helper()
 	name := fmt.Sprintf("%s-%d", strings.Map(func(r rune) rune {
@@ -92,7 +92,7 @@ func topic(t testing.TB, partitions int) string {
 		}
 		return '_'
 	}, t.Name()), rand.Int64())
-	// The records' times are of the past: no retention by time.
+	// The records' times lie in the past, so retention by time would delete them.
 	configs := map[string]string{"retention.ms": "-1"}
 	for _, each := range []string{name, name + ".dlq"} {
 		if err := kafka.EnsureTopic(t.Context(), cluster(t), each, partitions, configs); err != nil {
@@ -102,7 +102,7 @@ func topic(t testing.TB, partitions int) string {
 	return name
 }
 
-// message is a record to be produced.
+// message is a record to produce.
 type message struct {
 	partition   int
 	key, value  []byte
@@ -136,8 +136,8 @@ func produce(t testing.TB, topic string, messages ...message) {
 	}
 }
 
-// Blocks of a few rows of many features have summaries a thousand times as large:
-// the loop makes those that workers have no room for.
+// Blocks of a few rows with many features have summaries a thousand times as large as
+// their messages. Where the workers have no room for them, the loop makes them.
 func TestWorkersStopWhereThereIsNoRoom(t *testing.T) {
 	const n, records, keep = 200, 300, 5
 	csv := func(i int) []byte {
@@ -239,7 +239,7 @@ func (i *instance) stop() {
 	}
 }
 
-// wait waits until what is served satisfies ok.
+// wait waits until the served model satisfies ok.
 func (i *instance) wait(what string, ok func(*model.Served) bool) *model.Served {
 	i.t.Helper()
 	deadline := time.After(patience)
@@ -258,14 +258,14 @@ func (i *instance) wait(what string, ok func(*model.Served) bool) *model.Served 
 	}
 }
 
-// Status is that after all that the loop has done by now. What is served may be
-// there a moment before its status.
+// Status returns the status after everything that the loop has done so far. A model may be
+// served a moment before its status is.
 func (i *instance) Status() httpapi.Status {
-	i.call(i.t.Context(), func() error { return nil }) // an error: it has ended
+	i.call(i.t.Context(), func() error { return nil }) // an error means that the loop has ended
 	return i.Daemon.Status()
 }
 
-// waitForOffsets waits until so many records of the topic have been applied.
+// waitForOffsets waits until n records of the topic have been applied.
 func (i *instance) waitForOffsets(n int64) *model.Served {
 	i.t.Helper()
 	return i.wait(fmt.Sprintf("%d records", n), func(s *model.Served) bool {
@@ -277,7 +277,7 @@ func (i *instance) waitForOffsets(n int64) *model.Served {
 	})
 }
 
-// ask makes a request and gives the status and the body of the answer.
+// ask makes a request and returns the status and the body of the answer.
 func (i *instance) ask(method, path string) (int, string) {
 	i.t.Helper()
 	req, err := http.NewRequestWithContext(i.t.Context(), method, "http://"+i.Addr().String()+path, nil)
@@ -313,8 +313,7 @@ func planes(s *model.Served) string {
 	return fmt.Sprintf("%q %x", s.Model.Classes, s.Model.Planes)
 }
 
-// ndcBlocks makes Arrow messages of 200 points each, and the state that they
-// should sum to.
+// ndcBlocks makes Arrow messages of 200 points each, and the state that they sum to.
 func ndcBlocks(t *testing.T, blocks int) ([][]byte, *incremental.State) {
 	t.Helper()
 	g, err := ndc.New(ndc.Config{Features: 5, Separability: ndc.Expansion(3), Seed: 7})
@@ -427,9 +426,9 @@ func TestModelIsAFunctionOfTheSetOfBlocks(t *testing.T) {
 	}
 }
 
-// Ten thousand messages of one row, one in a hundred broken in one of many
-// ways: the model is that of the good rows, the dead-letter topic holds exactly
-// the bad ones, and the counts reconcile.
+// Of ten thousand messages of one row, one in a hundred is broken in one of many ways. The
+// model is that of the good rows, the dead-letter topic holds exactly the bad ones, and
+// the counts reconcile.
 func TestBrokenMessages(t *testing.T) {
 	const n = 10_000
 	broken := []message{
@@ -477,7 +476,8 @@ func TestBrokenMessages(t *testing.T) {
 					bad = append(bad, m)
 				} else {
 					label := float64(r.IntN(2)*2 - 1)
-					// Whole numbers: their sums do not show how they were gathered.
+					// Whole numbers, so that their sums do not depend on how the rows
+					// were gathered.
 					row := []float64{label, math.Round(r.NormFloat64()*100 + 30*label), math.Round(r.NormFloat64() * 50), float64(r.IntN(9))}
 					rows = append(rows, row)
 					m.value = fmt.Appendf(nil, `{"label":%v,"features":[%v,%v,%v]}`, row[0], row[1], row[2], row[3])
@@ -518,7 +518,7 @@ func TestBrokenMessages(t *testing.T) {
 			if c.Missing() != 0 || c.Summarised+c.Pending != int64(len(rows)) || status.DeadLetters != int64(len(bad)) || status.Blocks.Rejected != int64(len(bad)) {
 				t.Errorf("counts %+v, %d dead letters, %d rejected; want %d good and %d bad rows", c, status.DeadLetters, status.Blocks.Rejected, len(rows), len(bad))
 			}
-			// After a restart nothing has changed.
+			// A restart changes nothing.
 			d.stop()
 			d = start(t, name, file, flags)
 			again := d.waitForOffsets(n)
@@ -529,13 +529,13 @@ func TestBrokenMessages(t *testing.T) {
 				t.Errorf("after a restart: digest %s of %d rows, want %s of %d", again.Digest, again.Rows, served.Digest, served.Rows)
 			}
 			d.stop()
-			// A restart may repeat the dead letters of a block that was open.
+			// A restart may repeat the dead letters of an open block.
 			checkDeadLetters(t, name, bad, unit == "message" || unit == "key")
 		})
 	}
 }
 
-// rowsOf collects rows of a label and features.
+// rowsOf collects rows, each a label and features.
 type rowsOf struct{ r intake.Rows }
 
 func (c *rowsOf) add(row []float64) {
@@ -589,10 +589,10 @@ func checkDeadLetters(t *testing.T, source string, bad []message, exactly bool) 
 	}
 }
 
-// collector is a sink that looks at records.
+// collector is a sink that looks at each record.
 type collector struct {
 	mu   sync.Mutex
-	next map[int]int64 // of each partition
+	next map[int]int64 // by partition
 	take func(*kafka.Record)
 }
 
@@ -613,7 +613,7 @@ func (c *collector) Deliver(_ context.Context, b *kafka.Batch) error {
 	return nil
 }
 
-// run reads a topic to its end, and at least until enough.
+// run reads a topic to its end, and on until enough returns true.
 func (c *collector) run(t *testing.T, topic string, enough func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -652,7 +652,7 @@ func jsonRow(label int, x ...int) []byte {
 	return b
 }
 
-// stateOf is the state of rows given as jsonRow takes them.
+// stateOf sums rows in the form that jsonRow takes.
 func stateOf(t *testing.T, data ...[]int) *incremental.State {
 	t.Helper()
 	state := incremental.NewState([]string{"x1", "x2"})
@@ -669,8 +669,8 @@ func stateOf(t *testing.T, data ...[]int) *incremental.State {
 	return state
 }
 
-// A compacted topic as a table: a key names a block, a new value replaces the
-// old one, a null value retires it.
+// A compacted topic is a table: a key names a block, a new value replaces the old one,
+// and a null value retires it.
 func TestKeysAreATable(t *testing.T) {
 	name := topic(t, 1)
 	file := filepath.Join(t.TempDir(), "streamd.db")
@@ -691,7 +691,7 @@ func TestKeysAreATable(t *testing.T) {
 		t.Errorf("receipt %+v", receipt)
 	}
 	d.stop()
-	// Forgotten stays forgotten, and a saved block can be replaced.
+	// A restart keeps retired blocks retired, and a saved block can be replaced.
 	produce(t, name, row("eve", jsonRow(1, 9, 9)), row("dan", nil), row("dan", jsonRow(-1, 2, 1)))
 	d = start(t, name, file, flags)
 	served = d.waitForOffsets(10)
@@ -706,8 +706,8 @@ func TestKeysAreATable(t *testing.T) {
 	d.stop()
 }
 
-// The live set under a policy does not depend on the partitions, nor on a
-// restart in the middle.
+// The live set under a policy depends neither on the partitions nor on a restart in the
+// middle.
 func TestPolicies(t *testing.T) {
 	for _, flags := range []map[string]string{
 		{"retire.keep": "blocks", "retire.blocks": "17"},
@@ -725,7 +725,7 @@ func TestPolicies(t *testing.T) {
 				file := filepath.Join(t.TempDir(), "streamd.db")
 				var messages []message
 				for i := range n {
-					at := time.UnixMilli(1_700_000_000_000 + int64(r.IntN(1000))*1_000 + int64(i)) // no two alike
+					at := time.UnixMilli(1_700_000_000_000 + int64(r.IntN(1000))*1_000 + int64(i)) // no two are equal
 					messages = append(messages, message{
 						partition: i % partitions,
 						value:     jsonRow(i%2, r.IntN(100), r.IntN(100)),
@@ -752,8 +752,8 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
-// A class that is met for the first time late in the stream joins, and one
-// whose last block is retired leaves.
+// A class that first appears late in the stream joins the model. A class whose last block
+// is retired leaves it.
 func TestClassesComeAndGo(t *testing.T) {
 	name := topic(t, 1)
 	d := start(t, name, filepath.Join(t.TempDir(), "streamd.db"), map[string]string{"limits.classes": "3"})
@@ -781,8 +781,7 @@ func TestClassesComeAndGo(t *testing.T) {
 	d.stop()
 }
 
-// A class counts once against the limit, whether its rows are part of the sums
-// already or gathered still.
+// A class counts once against the limit, whether its rows are summarised or still pending.
 func TestClassesOfAGrowingBlock(t *testing.T) {
 	name := topic(t, 1)
 	produce(t, name, message{value: jsonRow(1, 1, 2)}, message{value: jsonRow(2, 2, 2)}, message{value: jsonRow(1, 4, 5)}, message{value: jsonRow(3, 5, 1)}, message{value: jsonRow(2, 7, 7)})
@@ -797,8 +796,7 @@ func TestClassesOfAGrowingBlock(t *testing.T) {
 	d.stop()
 }
 
-// A block that is still growing can be retired: what comes later begins
-// another one.
+// A block that is still growing can be retired. Later rows begin a new one.
 func TestRetireAGrowingBlock(t *testing.T) {
 	name := topic(t, 1)
 	file := filepath.Join(t.TempDir(), "streamd.db")
@@ -821,8 +819,8 @@ func TestRetireAGrowingBlock(t *testing.T) {
 	d.stop()
 }
 
-// A block that was growing when the daemon stopped can be retired before its
-// records have been read again, and stays retired.
+// A block that was growing when the daemon stopped can be retired before its records have
+// been read again, and stays retired.
 func TestRetireAnUnfinishedBlock(t *testing.T) {
 	name := topic(t, 1)
 	flags := map[string]string{"kafka.topic": name, "snapshot.file": filepath.Join(t.TempDir(), "streamd.db"),
@@ -832,7 +830,7 @@ func TestRetireAnUnfinishedBlock(t *testing.T) {
 	d.waitForOffsets(2)
 	d.stop()
 
-	at, err := New(Options{Config: load(t, flags), Log: zerolog.Nop()}) // it does not consume yet
+	at, err := New(Options{Config: load(t, flags), Log: zerolog.Nop()}) // does not consume yet
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -852,8 +850,8 @@ func TestRetireAnUnfinishedBlock(t *testing.T) {
 	d.stop()
 }
 
-// A block that was growing at the last save is made again from the log, unless
-// the log does not reach back so far any more: then it stays as it is.
+// A block that was growing at the last save is rebuilt from the log. Where the log no
+// longer reaches back that far, the block stays as it is.
 func TestGrowingBlockThatTheLogHasForgotten(t *testing.T) {
 	for _, forgotten := range []bool{false, true} {
 		t.Run(fmt.Sprint(forgotten), func(t *testing.T) {
@@ -881,7 +879,7 @@ func TestGrowingBlockThatTheLogHasForgotten(t *testing.T) {
 	}
 }
 
-// deleteRecords deletes what is before an offset of partition 0.
+// deleteRecords deletes the records before an offset of partition 0.
 func deleteRecords(t *testing.T, topic string, before int64) {
 	t.Helper()
 	client, err := kgo.NewClient(kgo.SeedBrokers(cluster(t).Brokers...))
@@ -904,8 +902,9 @@ func deleteRecords(t *testing.T, topic string, before int64) {
 	}
 }
 
-// Where the saved position is ahead of the group's, which may be that of another
-// instance, the group is told, though nothing comes: a replay may be waiting for that.
+// A start commits the saved position where it is ahead of the group's, which another
+// instance may have committed. It does so although no record comes, because a replay may
+// be waiting for the commit.
 func TestGroupIsToldWhatIsSaved(t *testing.T) {
 	name := topic(t, 1)
 	file := filepath.Join(t.TempDir(), "streamd.db")
@@ -941,8 +940,8 @@ func TestGroupIsToldWhatIsSaved(t *testing.T) {
 	d.stop()
 }
 
-// Without a broker the daemon serves on, but the page and the metrics say that it
-// learns nothing, until it does again.
+// Without a broker the daemon keeps serving. The page and the metrics say that it does not
+// learn, until it learns again.
 func TestOutOfTheGroup(t *testing.T) {
 	b := otherBroker(t)
 	b.produce("t", nil, message{value: jsonRow(1, 2, 3)}, message{value: jsonRow(-1, 4, 5)})
@@ -977,12 +976,12 @@ func TestOutOfTheGroup(t *testing.T) {
 	d.stop()
 }
 
-// A topic that was made anew while no daemon ran, with more records than before and
-// fewer partitions, is told from the one that was read: nothing of that stays live.
+// A topic is recreated while no daemon runs, with more records and fewer partitions. The
+// daemon recognises this, and no block of the former topic stays live.
 func TestTopicMadeAnew(t *testing.T) {
 	for _, c := range []struct {
 		unit       string
-		partitions int // before
+		partitions int // of the former topic
 	}{
 		{"message", 2},
 		{"offsets", 2},
@@ -1031,7 +1030,7 @@ func TestTopicMadeAnew(t *testing.T) {
 	}
 }
 
-// A daemon that has been told to stop is not ready, however long the stop takes.
+// A stopping daemon is not ready, however long the stop takes.
 func TestStoppingIsNotReady(t *testing.T) {
 	name := topic(t, 1)
 	produce(t, name, message{value: jsonRow(1, 2, 3)}, message{value: jsonRow(-1, 4, 5)})
@@ -1041,7 +1040,7 @@ func TestStoppingIsNotReady(t *testing.T) {
 		t.Errorf("ready: %d: %s", status, body)
 	}
 	held, release := make(chan struct{}), make(chan struct{})
-	d.calls <- func() { close(held); <-release } // so that it cannot end
+	d.calls <- func() { close(held); <-release } // so that the loop cannot end
 	<-held
 	d.cancel()
 	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
@@ -1057,7 +1056,7 @@ func TestStoppingIsNotReady(t *testing.T) {
 	d.stop()
 }
 
-// remake deletes a topic and makes it anew, empty.
+// remake deletes a topic and creates it again, empty.
 func remake(t *testing.T, name string, partitions int) {
 	t.Helper()
 	request := kmsg.NewPtrDeleteTopicsRequest()
@@ -1076,8 +1075,8 @@ func remake(t *testing.T, name string, partitions int) {
 	}
 }
 
-// The block that was growing in a topic that was made anew is nothing to the new
-// one: its id, should somebody retire it still, says nothing of what has been read.
+// A block was growing when its topic was recreated. Retiring its id afterwards answers 404
+// and affects nothing of the new topic.
 func TestRetireABlockOfTheFormerTopic(t *testing.T) {
 	name := topic(t, 1)
 	file := filepath.Join(t.TempDir(), "streamd.db")
@@ -1101,7 +1100,7 @@ func TestRetireABlockOfTheFormerTopic(t *testing.T) {
 	d.stop()
 }
 
-// While dead letters cannot be written the partition stops; nothing is skipped.
+// While dead letters cannot be written the partition stops, and nothing is skipped.
 func TestDeadLetterThatCannotBeWritten(t *testing.T) {
 	name := topic(t, 1)
 	file := filepath.Join(t.TempDir(), "streamd.db")
@@ -1115,7 +1114,7 @@ func TestDeadLetterThatCannotBeWritten(t *testing.T) {
 	case <-time.After(patience):
 		t.Fatal("the daemon goes on")
 	}
-	// The good record before it is learned and saved; the one after it is not.
+	// The good record before it is learned and saved. The one after it is not.
 	d = start(t, name, file, map[string]string{"dead_letters.policy": "skip"})
 	served := d.waitForOffsets(3)
 	if want := live.DigestOf(stateOf(t, []int{1, 1, 2}, []int{0, 3, 2})); served.Digest != want {
@@ -1127,8 +1126,8 @@ func TestDeadLetterThatCannotBeWritten(t *testing.T) {
 	d.stop()
 }
 
-// A record batch beyond the limit and a record of too many headers cannot be read. The
-// same policy deals with them, and reading goes on behind them.
+// A record batch beyond the limit and a record with too many headers cannot be read. The
+// policy for dead letters handles both, and reading continues after them.
 func TestRecordsThatCannotBeRead(t *testing.T) {
 	for _, unit := range []string{"message", "offsets"} {
 		t.Run(unit, func(t *testing.T) {
@@ -1199,7 +1198,8 @@ func TestRecordsThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// A block of which every row weighs nothing is none, and takes the place of one.
+// A block whose rows all have weight 0 does not become live, and still replaces an older
+// one.
 func TestBlocksThatWeighNothing(t *testing.T) {
 	name := topic(t, 1)
 	weighted := func(key string, label, x int, weight string) message {
@@ -1240,8 +1240,8 @@ func TestOtherSettingsAreRefused(t *testing.T) {
 	}
 }
 
-// TestClassWeights: however a number is written in the configuration, it names the
-// class that a decoder makes of it.
+// A class weight names the class that the decoder makes of the number, however the number
+// is written in the configuration.
 func TestClassWeights(t *testing.T) {
 	o := modelOptions(load(t, map[string]string{"kafka.topic": "a", "model.class_weights": "+1=2,2500000.250=3,5e-5=4,spam=5"}).Model)
 	decoder, err := wire.NewDecoder(wire.Options{Format: wire.JSON})
@@ -1259,12 +1259,12 @@ func TestClassWeights(t *testing.T) {
 	}
 }
 
-// The log says of a block that it is retired when that is saved, and else what a
-// crash would do.
+// The log says that a block is retired once that is saved. Before, it says what a crash
+// would do.
 func TestRetiredInTheLog(t *testing.T) {
 	name := topic(t, 1)
 	produce(t, name, message{value: jsonRow(0, 1, 2)}, message{value: jsonRow(1, 3, 4)})
-	var text bytes.Buffer // to be read when the daemon has ended
+	var text bytes.Buffer // to be read after the daemon has stopped
 	d, err := New(Options{
 		Config: load(t, map[string]string{
 			"kafka.brokers": cluster(t).Brokers[0], "kafka.topic": name, "kafka.group": fmt.Sprintf("g%d", rand.Int64()),
@@ -1286,7 +1286,7 @@ func TestRetiredInTheLog(t *testing.T) {
 	if err := d.store.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // asked again, it does not say that it is not live, which it may become again
+	for range 2 { // asked again, it must not answer "not live": a crash would make the block live again
 		if status, body := i.ask(http.MethodDelete, "/v1/blocks/"+url.PathEscape(name+"/0/2")); status != http.StatusServiceUnavailable {
 			t.Errorf("%d: %s", status, body)
 		}

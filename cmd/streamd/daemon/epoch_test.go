@@ -31,7 +31,7 @@ import (
 // board is a checkerboard of 4×4 squares on [0, 200]² (Ho and Kleinberg 1996).
 func board(x, y float64) int32 { return (int32(x/50) + int32(y/50)) & 1 }
 
-// boardBlocks makes Arrow messages of so many points drawn from the integer grid.
+// boardBlocks makes Arrow messages of points drawn from the integer grid.
 func boardBlocks(t testing.TB, seed uint64, blocks, rows int) []message {
 	t.Helper()
 	r := rand.New(rand.NewPCG(seed, 1))
@@ -53,13 +53,13 @@ func boardBlocks(t testing.TB, seed uint64, blocks, rows int) []message {
 	return out
 }
 
-// served is what is served, to classify with.
+// served returns the classifier of the served model.
 func served(s *model.Served) *model.Classifier {
 	return &model.Classifier{Features: s.Basis.Features, Map: s.Basis.Map, Model: s.Model}
 }
 
-// rightOnGrid is the share of the 39,601 points of the papers' grid, or of each
-// step-th of them in both directions, that a classifier has right.
+// rightOnGrid is the share of the 39,601 points of the papers' grid that a classifier
+// labels correctly. With step > 1 it looks at every step-th point in both directions.
 func rightOnGrid(c *model.Classifier, step int) float64 {
 	var x, y []float64
 	var codes []int32
@@ -80,7 +80,7 @@ func rightOnGrid(c *model.Classifier, step int) float64 {
 	return float64(right) / float64(len(codes))
 }
 
-// epoch is the answer of the daemon.
+// epoch returns the daemon's answer.
 func (i *instance) epoch() *httpapi.EpochAnswer {
 	i.t.Helper()
 	a, err := i.Epoch(i.t.Context())
@@ -105,11 +105,10 @@ func (i *instance) waitForEpoch(what string, ok func(*httpapi.EpochAnswer) bool)
 	}
 }
 
-// reduced asks for a basis of the live blocks as they are and waits for planes in
-// its coordinates.
+// reduced requests a basis of the live blocks and waits for planes in its coordinates.
 func (i *instance) reduced() *model.Served {
 	i.t.Helper()
-	i.rowsAndFolds() // the sample may want rows from the log
+	i.rowsAndFolds() // the sample may need rows from the log
 	idle := func(a *httpapi.EpochAnswer) bool { return a.Reducing == nil && a.Rebuild == nil && !a.Stale }
 	i.waitForEpoch("the end of rebuilds after retirements", idle)
 	if err := i.Reduce(i.t.Context()); err != nil {
@@ -129,14 +128,14 @@ func (i *instance) holdReading() (release func()) {
 	return i.archive.Hold()
 }
 
-// comparable is what has to be the same for the same live set and basis.
+// comparable is everything that must be equal for equal live sets and bases.
 func comparable(s *model.Served) string {
 	return fmt.Sprintf("%s %s %d rows %s", s.Digest, s.BasisID(), s.Rows, planes(s))
 }
 
-// A stream of checkerboard points gives a nonlinear classifier of at most 40
-// points, whose basis is chosen as soon as there are rows enough; the coordinates
-// take in what came before and what comes after.
+// A stream of checkerboard points gives a nonlinear classifier of at most 40 points. Its
+// basis is chosen as soon as there are enough rows. Its sums include the rows that came
+// before the basis and those that come after it.
 func TestCheckerboardOnTheStream(t *testing.T) {
 	messages := boardBlocks(t, 51, 40, 500)
 	name := topic(t, 2)
@@ -161,7 +160,7 @@ func TestCheckerboardOnTheStream(t *testing.T) {
 		t.Fatalf("basis %s, first %s", all.BasisID(), first.BasisID())
 	}
 	before := rightOnGrid(served(all), 1)
-	// Chosen from all rows.
+	// A basis chosen from all rows.
 	d.reduced()
 	again := d.wait("planes on the second basis", func(s *model.Served) bool { return s.BasisID() != first.BasisID() && refined(s) })
 	right := rightOnGrid(served(again), 1)
@@ -172,9 +171,9 @@ func TestCheckerboardOnTheStream(t *testing.T) {
 	d.stop()
 }
 
-// A Gaussian's γ is the one of those tried that held-out rows of the sample are
-// classified best with, not that of the median heuristic, which knows no classes. A
-// single row of a class tells nothing of others, and it is.
+// A Gaussian's γ is the candidate that classifies held-out rows of the sample best. The
+// median heuristic, which ignores classes, would choose another. Where a class has a single
+// row nothing can be judged, and the heuristic is used.
 func TestGammaOfTheStream(t *testing.T) {
 	flags := map[string]string{"kernel.function": "gaussian", "kernel.basis": "60", "kernel.rows": "0", "model.nu": "auto", "model.solve_interval": "20ms"}
 	name := topic(t, 1)
@@ -214,9 +213,9 @@ func TestGammaOfTheStream(t *testing.T) {
 	}
 }
 
-// After retirements and a new basis the daemon serves, bit for bit, what one serves
-// that has only ever seen the surviving blocks, whatever came and went, in whatever
-// order, partitions and units of work, and through a restart.
+// After retirements and a new basis, the daemon serves bit for bit the model of a daemon
+// that has only seen the surviving blocks. Order, partitions, block units, retirements
+// and a restart make no difference.
 func TestEpochIsAFunctionOfTheLiveSet(t *testing.T) {
 	const blocks = 30
 	for name, flags := range map[string]map[string]string{
@@ -255,7 +254,7 @@ func TestEpochIsAFunctionOfTheLiveSet(t *testing.T) {
 			produce(t, topicName, messages[blocks/2:]...)
 			d = start(t, topicName, file, flags)
 			d.waitForOffsets(blocks)
-			d.reduced() // a second one, of all blocks
+			d.reduced() // a second basis, of all blocks
 			for _, id := range gone {
 				receipt := d.retire(id)
 				if receipt.DigestBefore == receipt.DigestAfter {
@@ -297,7 +296,7 @@ func copied(flags map[string]string) map[string]string {
 	return out
 }
 
-// inEpoch is what is served once it has all that is made of its rows.
+// inEpoch waits until the planes are refined and ν is chosen, as flags ask.
 func (i *instance) inEpoch(s *model.Served, flags map[string]string) *model.Served {
 	i.t.Helper()
 	return i.wait("planes that are refined, and chosen", func(now *model.Served) bool {
@@ -307,9 +306,8 @@ func (i *instance) inEpoch(s *model.Served, flags map[string]string) *model.Serv
 	})
 }
 
-// While an epoch is built the old planes are served, what comes goes into both
-// epochs, and what is retired or replaced leaves both; a restart in the middle goes
-// on where the file ends.
+// While an epoch is built the old planes are served. New blocks go into both epochs, and
+// retired or replaced blocks leave both. A restart in the middle continues from the file.
 func TestRebuild(t *testing.T) {
 	flags := map[string]string{"kernel.function": "gaussian", "kernel.basis": "6", "kernel.rows": "0", "blocks.unit": "key", "kernel.on_retire": "keep"}
 	payloads, _ := ndcBlocks(t, 24)
@@ -327,7 +325,7 @@ func TestRebuild(t *testing.T) {
 	d.waitForOffsets(12)
 	first := d.reduced()
 
-	// With a third of the blocks gone the next basis is another one.
+	// With a third of the blocks retired the next basis is another one.
 	for k := range 4 {
 		d.retire(fmt.Sprintf("key:k%d", k))
 	}
@@ -342,8 +340,8 @@ func TestRebuild(t *testing.T) {
 	if err := d.Reduce(t.Context()); !errors.Is(err, httpapi.ErrBusy) {
 		t.Errorf("another reduction: %v", err)
 	}
-	// New blocks, one in the place of an old one and one of a new one, and
-	// retirements of both.
+	// New blocks: one replaces an old block, another replaces a new one. Then both are
+	// retired.
 	produce(t, name, keyed(20, 20), keyed(21, 21), keyed(4, 12), keyed(21, 13), keyed(22, 14))
 	s := d.waitForOffsets(17)
 	d.retire("key:k22")
@@ -352,15 +350,15 @@ func TestRebuild(t *testing.T) {
 		t.Errorf("meanwhile planes in basis %q are served", s.BasisID())
 	}
 	b := d.epoch().Rebuild
-	if b.Missing != 6 || b.Blocks != 3 || b.Rows != 600 { // k6 to k11; k4, k20, k21
+	if b.Missing != 6 || b.Blocks != 3 || b.Rows != 600 { // missing: k6 to k11; rebuilt: k4, k20, k21
 		t.Fatalf("the rebuild is %+v", b)
 	}
-	// The status says it, too, with the last step of the loop.
+	// The status shows the same after the loop's next step.
 	shown := d.Status().Epoch
 	if shown == nil || shown.Epoch == 0 || shown.InUse != d.epoch().InUse || shown.Rebuild == nil || shown.Rebuild.Missing != 6 || shown.Rebuild.Blocks != 3 || shown.Rebuild.Rows != 600 {
 		t.Errorf("the status shows %+v", shown)
 	}
-	// A restart in the middle, which reads some blocks again.
+	// A restart in the middle reads some blocks again.
 	d.stop()
 	d = start(t, name, file, flags)
 	d.waitForEpoch("the switch", func(a *httpapi.EpochAnswer) bool { return a.Rebuild == nil })
@@ -382,8 +380,8 @@ func TestRebuild(t *testing.T) {
 	d.stop()
 }
 
-// checkEpoch compares the sums of the epoch in use, and its folds, with those of
-// the live blocks' rows.
+// checkEpoch compares the sums of the epoch in use, and of its folds, with sums over the
+// live blocks' rows.
 func (i *instance) checkEpoch() {
 	i.t.Helper()
 	blocks, err := i.liveNow(i.t.Context())
@@ -484,8 +482,8 @@ func TestRebuildOfGatheredBlocks(t *testing.T) {
 	}
 }
 
-// What the log does not give back keeps the old planes, until it is retired, or is
-// retired by the daemon, as configured.
+// While the log does not return a block, the old planes stay in use. That ends when the
+// block is retired by a caller, or by the daemon where the configuration says so.
 func TestUnreadBlocks(t *testing.T) {
 	for _, policy := range []string{"wait", "skip"} {
 		t.Run(policy, func(t *testing.T) {
@@ -534,9 +532,9 @@ func TestUnreadBlocks(t *testing.T) {
 	}
 }
 
-// A daemon that is started with another kernel, or with other folds, keeps what it
-// has and goes on from there: another basis is chosen at once, folds are summed up
-// anew; one without a kernel has the planes of the features.
+// A daemon that is started with another kernel or another number of folds continues with
+// what it has. A basis is chosen at once and the folds are summed again. A daemon started
+// without a kernel serves planes in the features.
 func TestOtherConfigurations(t *testing.T) {
 	payloads, _ := ndcBlocks(t, 12)
 	name := topic(t, 1)
@@ -580,7 +578,7 @@ func TestOtherConfigurations(t *testing.T) {
 	}
 }
 
-// What is under way can be given up, and a reduction that fails says why.
+// A reduction or rebuild can be abandoned. A reduction that fails reports why.
 func TestAbandon(t *testing.T) {
 	payloads, _ := ndcBlocks(t, 6)
 	name := topic(t, 1)
@@ -625,8 +623,8 @@ func TestAbandon(t *testing.T) {
 	d.stop()
 }
 
-// A reduction that is given up leaves the features in use, and says that it was. It
-// would take minutes, of which neither that nor a stop waits for any.
+// An abandoned reduction leaves the features in use and reports that it was abandoned. It
+// would take minutes. Neither the abandoning nor a stop waits for it.
 func TestAbandonedReduction(t *testing.T) {
 	const rows, features, classes = 4000, 30, 100
 	r := rand.New(rand.NewPCG(57, 1))
@@ -691,9 +689,9 @@ func TestAbandonedReduction(t *testing.T) {
 	ended(job)
 }
 
-// A polynomial of large features leaves the range of exact sums. Such messages are
-// refused with their row named, gathered or not; live blocks that cannot be put
-// into a new basis' coordinates are reported.
+// A polynomial of large features leaves the range of exact sums. Such messages are refused
+// with their row named, gathered or not. Live blocks that cannot be mapped onto a new basis
+// are reported.
 func TestRowsThatDoNotFitTheBasis(t *testing.T) {
 	for _, unit := range []string{"message", "offsets"} {
 		t.Run(unit, func(t *testing.T) {
@@ -746,8 +744,8 @@ func TestRowsThatDoNotFitTheBasis(t *testing.T) {
 	})
 }
 
-// From the first model on there is one, through reductions and rebuilds, while
-// blocks come and go, and its planes are of the basis that it names.
+// From the first model on there is always one, through reductions and rebuilds, while
+// blocks come and go. Its planes are those of the basis that it names.
 func TestNoGapInTheModel(t *testing.T) {
 	flags := map[string]string{
 		"kernel.function": "gaussian(gamma=0.001)", "kernel.reduce": "random", "kernel.basis": "40", "kernel.rows": "500", "kernel.interval": "30ms", "model.nu": "auto",
@@ -765,7 +763,7 @@ func TestNoGapInTheModel(t *testing.T) {
 	d := start(t, name, filepath.Join(t.TempDir(), "streamd.db"), flags)
 	d.wait("a model", func(s *model.Served) bool { return s.Model != nil })
 	p := d.poll()
-	// inUse waits until the basis in use is chosen from so many rows, and polled.
+	// inUse waits until the basis in use is one of that many rows and has been polled.
 	inUse := func(live int64) string {
 		t.Helper()
 		a := d.waitForEpoch(fmt.Sprintf("a basis of %d rows", live), func(a *httpapi.EpochAnswer) bool {
@@ -776,8 +774,8 @@ func TestNoGapInTheModel(t *testing.T) {
 	}
 	last := inUse(int64(sent * rows))
 	for range rounds {
-		// Some blocks come before the next basis is chosen, and others while the
-		// epoch waits for those of before.
+		// Some blocks come before the next basis is chosen. Others come while the rebuild
+		// waits for the blocks before them.
 		release := d.holdReading()
 		send()
 		next := d.waitForEpoch("a rebuild", func(a *httpapi.EpochAnswer) bool { return a.Rebuild != nil })
@@ -797,16 +795,16 @@ func TestNoGapInTheModel(t *testing.T) {
 	d.stop()
 }
 
-// poller asks for the model without a pause, and looks whether there is one, whose
-// planes are of its basis.
+// poller requests the model without a pause. It checks that there is one, and that its
+// planes are in the coordinates of its basis.
 type poller struct {
 	end   context.CancelFunc
 	ended chan struct{}
 
-	last string // answer's fingerprint; the poller's own
+	last string // fingerprint of the last answer; used by the poller only
 
 	mu     sync.Mutex
-	answer chan struct{} // closed by the next one
+	answer chan struct{} // closed by the next answer
 	bases  map[string]bool
 	err    error
 }
@@ -836,8 +834,8 @@ func (p *poller) look(addr string) error {
 	return err
 }
 
-// checkPlanes checks that planes for the checkerboard are of the basis that they are
-// served with. Those of another basis are no better than a guess.
+// checkPlanes checks that the checkerboard's planes are in the coordinates of the basis
+// that they are served with. In those of another basis they are no better than a guess.
 func checkPlanes(m *httpapi.ModelAnswer) error {
 	c, err := m.Classifier()
 	if err != nil || m.Basis == nil {
@@ -853,7 +851,7 @@ func checkPlanes(m *httpapi.ModelAnswer) error {
 	return nil
 }
 
-// waitFor waits until the model has been in the coordinates of a basis.
+// waitFor waits until a model in a basis' coordinates has been polled.
 func (p *poller) waitFor(t *testing.T, basis string) {
 	t.Helper()
 	for deadline := time.After(patience); ; {
@@ -867,7 +865,7 @@ func (p *poller) waitFor(t *testing.T, basis string) {
 	}
 }
 
-// waitForMore waits for an answer to a question that is still to be asked.
+// waitForMore waits for the answer to a request that begins after the call.
 func (p *poller) waitForMore(t *testing.T) {
 	t.Helper()
 	for range 2 {
@@ -897,7 +895,7 @@ func (p *poller) stop(t *testing.T) {
 	}
 }
 
-// getModel asks for the model as a client does.
+// getModel requests the model as a client does.
 func getModel(addr string) (m httpapi.ModelAnswer, err error) {
 	res, err := http.Get("http://" + addr + "/v1/model")
 	if err != nil {
@@ -910,9 +908,9 @@ func getModel(addr string) (m httpapi.ModelAnswer, err error) {
 	return m, json.NewDecoder(res.Body).Decode(&m)
 }
 
-// kill -9 in the middle of rebuilds, which the next process ends, and at random
-// moments of reductions and rebuilds, while blocks arrive: what comes out in the end
-// is what an undisturbed daemon serves.
+// A daemon is killed (kill -9) in the middle of rebuilds, which the next process completes,
+// and at random moments of reductions and rebuilds, while blocks arrive. In the end it
+// serves what an undisturbed daemon serves.
 func TestKillInRebuilds(t *testing.T) {
 	const blocks, kills = 480, 12
 	r := rand.New(rand.NewPCG(54, 1))
@@ -929,7 +927,7 @@ func TestKillInRebuilds(t *testing.T) {
 		sent += int64(n)
 	}
 	file := filepath.Join(t.TempDir(), "streamd.db")
-	// With γ given: most of the time should be that of rebuilds.
+	// γ is given, so that most of the time goes into rebuilds.
 	flags := map[string]string{
 		"kafka.brokers": cluster(t).Brokers[0], "kafka.topic": name, "http.listen": "127.0.0.1:0",
 		"snapshot.file": file, "snapshot.interval": "10ms", "snapshot.blocks": "20", "model.solve_interval": "10ms",
@@ -1021,7 +1019,7 @@ func TestKillInRebuilds(t *testing.T) {
 	}
 }
 
-// post asks for something, and gives the status of the answer.
+// post makes a request and returns the status of the answer.
 func (p *process) post(t *testing.T, what string) int {
 	t.Helper()
 	res, err := http.Post("http://"+p.addr+"/v1/"+what, "", nil)
@@ -1032,7 +1030,7 @@ func (p *process) post(t *testing.T, what string) int {
 	return res.StatusCode
 }
 
-// epoch is the answer of the process.
+// epoch returns the process' answer.
 func (p *process) epoch(t *testing.T) (a httpapi.EpochAnswer) {
 	t.Helper()
 	if err := json.Unmarshal([]byte(p.get(t, "/v1/epoch")), &a); err != nil {
@@ -1041,9 +1039,8 @@ func (p *process) epoch(t *testing.T) (a httpapi.EpochAnswer) {
 	return a
 }
 
-// BenchmarkStream takes in a topic of ten million checkerboard points, from the
-// first that arrive on, with planes in the features and in the coordinates of 40
-// points.
+// BenchmarkStream reads a topic of ten million checkerboard points while they arrive. It
+// solves planes in the features and in the coordinates of 40 points.
 func BenchmarkStream(b *testing.B) {
 	const blocks, rows = 1000, 10_000
 	messages := boardBlocks(b, 56, blocks, rows)

@@ -18,8 +18,8 @@ import (
 	"streamd/ingest/wire"
 )
 
-// The sign of a zero shows nowhere: a producer that writes it and one that leaves
-// zeros out get one model, with its folds, sample and curves.
+// The sign of a zero has no effect. A producer that writes −0 and one that writes 0 get the
+// same model, folds, sample and curves.
 func TestSignsOfZero(t *testing.T) {
 	r := rand.New(rand.NewPCG(71, 71))
 	var csv, libsvm []message
@@ -56,7 +56,7 @@ func TestSignsOfZero(t *testing.T) {
 	}
 }
 
-// namedRows makes messages of rows of four named features, in any order.
+// namedRows makes messages of rows of four named features, in random order.
 func namedRows(r *rand.Rand, blocks int) (messages []message) {
 	names := []string{"x10", "b", "x2", "a"}
 	for range blocks {
@@ -75,9 +75,9 @@ func namedRows(r *rand.Rand, blocks int) (messages []message) {
 	return messages
 }
 
-// The order of the features is that of their names, whatever the first message has.
-// A snapshot that was made with another one comes to the same state, planes, sample
-// and basis as a daemon that begins anew.
+// The features are ordered by name, whatever order the first message has. A daemon with a
+// snapshot of another order reaches the same state, planes, sample and basis as a daemon
+// that starts without one.
 func TestOrderOfFeatures(t *testing.T) {
 	const blocks = 25
 	for name, flags := range map[string]map[string]string{
@@ -126,7 +126,7 @@ func TestOrderOfFeatures(t *testing.T) {
 	}
 }
 
-// settledAnywhere is settled, in the coordinates of a basis where flags ask for one.
+// settledAnywhere is settled, or settledBasis where flags ask for a kernel.
 func (i *instance) settledAnywhere(flags map[string]string) *model.Served {
 	i.t.Helper()
 	if flags["kernel.function"] == "" {
@@ -144,8 +144,7 @@ func (i *instance) features() []string {
 	return out
 }
 
-// Sums of weighted rows cannot be put into another order bit for bit, so that they stay
-// as they are.
+// Sums of weighted rows cannot be reordered bit for bit, so they keep their order.
 func TestOrderOfWeightedRows(t *testing.T) {
 	name, file := topic(t, 1), filepath.Join(t.TempDir(), "streamd.db")
 	messages, _ := weightedBlocks(t, 5)
@@ -167,7 +166,7 @@ func TestOrderOfWeightedRows(t *testing.T) {
 	}
 }
 
-// rowsNamed is a message of rows of two classes of these features.
+// rowsNamed is a message of rows of two classes with the given features.
 func rowsNamed(r *rand.Rand, rows int, classes [2]string, names ...string) message {
 	var lines strings.Builder
 	for range rows {
@@ -181,9 +180,8 @@ func rowsNamed(r *rand.Rand, rows int, classes [2]string, names ...string) messa
 	return message{value: []byte(lines.String())}
 }
 
-// When the last block has gone the next one says what the features are, and nothing is
-// left of those before: not in the state, the planes, a basis or any answer, nor after
-// a restart.
+// After the last block is retired, the next one defines the features. Nothing of the former
+// features remains in the state, the planes, a basis or any answer, also after a restart.
 func TestFeaturesAreFreeWithoutBlocks(t *testing.T) {
 	const honest = 8
 	r := rand.New(rand.NewPCG(73, 73))
@@ -242,15 +240,15 @@ func TestFeaturesAreFreeWithoutBlocks(t *testing.T) {
 	}
 }
 
-// Whether a record fits the features is told when its turn comes: what workers have
-// made of it ahead of a tombstone, for the features of before, does not count.
+// A record is checked against the features when the loop applies it. A worker may have
+// prepared it ahead of a tombstone, for the former features. That result is discarded.
 func TestFeaturesChangeInABatch(t *testing.T) {
 	r := rand.New(rand.NewPCG(74, 74))
 	keyed := func(key string, m message) message { m.key = []byte(key); return m }
 	var messages []message
 	for round := range 6 {
 		names := []string{"a", "b", "c", "d"}[:1+round%4]
-		for k := range 40 { // more than workers are quick enough for
+		for k := range 40 { // more than the workers can prepare in time
 			messages = append(messages, keyed(fmt.Sprint("k", k), rowsNamed(r, 3, [2]string{"0", "1"}, names...)))
 		}
 		messages = append(messages, keyed("refused", rowsNamed(r, 3, [2]string{"0", "1"}, "other")))
@@ -260,7 +258,7 @@ func TestFeaturesChangeInABatch(t *testing.T) {
 			}
 		}
 	}
-	// The last round's, as its values came.
+	// The state of the last round, whose values are added in order.
 	want := incremental.NewState([]string{"a", "b"})
 	decoder, err := wire.NewDecoder(wire.Options{})
 	if err != nil {
@@ -289,8 +287,7 @@ func TestFeaturesChangeInABatch(t *testing.T) {
 	d.stop()
 }
 
-// Rows that weigh nothing fix no features and bring no classes, in whatever unit they
-// come.
+// Rows of weight 0 define no features and add no classes, in any block unit.
 func TestRowsThatWeighNothingFixNothing(t *testing.T) {
 	for _, unit := range []string{"message", "key", "offsets", "time"} {
 		t.Run(unit, func(t *testing.T) {
@@ -313,8 +310,8 @@ func TestRowsThatWeighNothingFixNothing(t *testing.T) {
 	}
 }
 
-// A basis of a file without blocks, as a crash right after the last retirement leaves
-// one, is of features that are free.
+// A crash right after the last retirement leaves a file with a basis and no blocks. The
+// features of that basis do not bind the next block.
 func TestBasisOfAFileWithoutBlocks(t *testing.T) {
 	r := rand.New(rand.NewPCG(75, 75))
 	name, file := topic(t, 1), filepath.Join(t.TempDir(), "streamd.db")

@@ -18,8 +18,7 @@ import (
 	"streamd/snapshot"
 )
 
-// view is what the row sample has of the live blocks as they are, open ones
-// included.
+// view returns the row sample of the live blocks, open ones included.
 func (i *instance) view(ctx context.Context) *sample.View {
 	i.t.Helper()
 	s, err := inLoop(ctx, i.jobs, func() (*sample.Snapshot, error) {
@@ -34,7 +33,7 @@ func (i *instance) view(ctx context.Context) *sample.View {
 	return s.View()
 }
 
-// sampleText is all that a view has, to the last bit.
+// sampleText prints everything in a view, to the last bit.
 func sampleText(v *sample.View) string {
 	b := v.Block
 	text := fmt.Sprintln(b.Features, b.Classes, b.Codes, b.Weights, v.Fold, v.Totals, v.Lacking)
@@ -46,8 +45,8 @@ func sampleText(v *sample.View) string {
 	return text
 }
 
-// rowsAndFolds are the digests of the view of the sample, once it has all rows,
-// and of each fold.
+// rowsAndFolds waits until the sample has all its rows. It returns the view, and the
+// digests of the view and of each fold.
 func (i *instance) rowsAndFolds() (view *sample.View, digests []string) {
 	i.t.Helper()
 	ctx, cancel := context.WithTimeout(i.t.Context(), patience)
@@ -75,7 +74,7 @@ func (i *instance) rowsAndFolds() (view *sample.View, digests []string) {
 	return view, append(digests, folds...)
 }
 
-// undisturbed are the digests of a daemon that has had these messages only.
+// undisturbed returns the digests of a daemon that has read these messages only.
 func undisturbed(t *testing.T, flags map[string]string, messages ...message) string {
 	t.Helper()
 	name := topic(t, 1)
@@ -87,10 +86,9 @@ func undisturbed(t *testing.T, flags map[string]string, messages ...message) str
 	return fmt.Sprint(digests)
 }
 
-// The sample and the folds are those of the live blocks, bit for bit: after
-// restarts in the middle, after blocks have come and gone in so large a number
-// that rows had to be read from the log again, and with rows and a seed that
-// another configuration begins with.
+// The sample and the folds are those of the live blocks, bit for bit: after restarts in the
+// middle, after so many retirements that rows had to be read from the log again, and after
+// a start with another number of rows and another seed.
 func TestSampleIsAFunctionOfTheLiveSet(t *testing.T) {
 	const blocks, staying = 80, 12
 	payloads, _ := ndcBlocks(t, blocks)
@@ -129,7 +127,8 @@ func TestSampleIsAFunctionOfTheLiveSet(t *testing.T) {
 				next[p]++
 			}
 			produce(t, name, messages[:blocks/2]...)
-			// The first half without a sample and folds, as in a file of old.
+			// The first half runs without a sample and folds, like a file of an earlier
+			// version.
 			d := start(t, name, file, map[string]string{"sample.rows": "0", "model.folds": "0"})
 			d.waitForOffsets(blocks / 2)
 			d.stop()
@@ -167,8 +166,8 @@ func TestSampleIsAFunctionOfTheLiveSet(t *testing.T) {
 	}
 }
 
-// A block that grows has its rows in the sample as they come, also after a
-// restart in its middle, and leaves with them.
+// A growing block's rows enter the sample as they come, also after a restart in the middle
+// of the block. They leave when it is retired.
 func TestSampleOfGrowingBlocks(t *testing.T) {
 	flags := map[string]string{"blocks.unit": "offsets", "blocks.offsets": "64", "sample.rows": "90"}
 	r := rand.New(rand.NewPCG(33, 1))
@@ -195,8 +194,8 @@ func TestSampleOfGrowingBlocks(t *testing.T) {
 	}
 }
 
-// What the log has forgotten is missing in the sample, which says so, and is not
-// asked for again and again; the other blocks are a sample all the same.
+// Rows that the log no longer has are missing in the sample. The sample says so and does
+// not request them again and again. The other blocks make a sample all the same.
 func TestSampleOfBlocksThatTheLogHasForgotten(t *testing.T) {
 	name := topic(t, 1)
 	file := filepath.Join(t.TempDir(), "streamd.db")
@@ -233,7 +232,7 @@ func TestSampleOfBlocksThatTheLogHasForgotten(t *testing.T) {
 			break
 		}
 	}
-	// A forgotten block that is retired lacks nothing any more.
+	// After its retirement such a block counts as lacking rows no more.
 	for i := range 25 {
 		d.retire(incremental.Position{Topic: name, Offset: int64(i)}.String())
 	}
@@ -244,8 +243,8 @@ func TestSampleOfBlocksThatTheLogHasForgotten(t *testing.T) {
 	d.stop()
 }
 
-// A block that the log gives back with other rows than were summarised is
-// refused, whatever their number.
+// The log may return a block with other rows than were summarised. The block is refused,
+// even if the number of rows is the same.
 func TestSampleRefusesOtherRows(t *testing.T) {
 	name := topic(t, 1)
 	file := filepath.Join(t.TempDir(), "streamd.db")

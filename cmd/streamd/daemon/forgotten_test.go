@@ -26,15 +26,15 @@ import (
 )
 
 // The planted customer. Nothing else in the test has its key, its label, or a number
-// that is anywhere near its own.
+// near one of its own.
 const (
 	plantedKey   = "customer/Ωmega 4711"
 	plantedLabel = "plánted-label"
-	plantedX     = 765432109.25 // and eighths more: float32 rounds it
+	plantedX     = 765432109.25 // and a few eighths more: float32 rounds it
 	plantedY     = -0.00087654321987
 )
 
-// plantedRows is the customer's message.
+// plantedRows is the planted customer's message.
 func plantedRows(t testing.TB) message {
 	b := &incremental.Block{Classes: []string{plantedLabel}, Codes: make([]int32, 6)}
 	var x, y []float64
@@ -49,13 +49,13 @@ func plantedRows(t testing.TB) message {
 	return message{key: []byte(plantedKey), value: value, contentType: wire.Arrow.ContentType()}
 }
 
-// trace is a form that something of the customer may have.
+// trace is a form in which something of the customer may appear.
 type trace struct {
 	of, form string
 	bytes    []byte
 }
 
-// traces lists the forms of what is planted.
+// traces lists all forms of the planted values.
 func traces() (all []trace) {
 	text := func(of, s string) {
 		sum := sha256.Sum256([]byte(s))
@@ -87,8 +87,8 @@ func traces() (all []trace) {
 		"x": plantedX, "y": plantedY, "x²": plantedX * plantedX, "y²": plantedY * plantedY, "xy": plantedX * plantedY,
 		"x of the sample": float64(x32), "y of the sample": float64(y32),
 	} {
-		// The leading digits and bits are those of all the customer's numbers, and of
-		// their means and medians. Fewer digits would be found by chance in /metrics.
+		// All of the customer's numbers, their means and their medians begin with the same
+		// digits and bits. Fewer digits would be found by chance in /metrics.
 		digits := strings.Replace(strconv.FormatFloat(math.Abs(x), 'e', 16, 64), ".", "", 1)[:8]
 		wide := binary.BigEndian.AppendUint64(nil, math.Float64bits(x))[:5]
 		narrow := binary.BigEndian.AppendUint32(nil, math.Float32bits(float32(x)))
@@ -117,7 +117,7 @@ func reversed(s string) string {
 	return string(b)
 }
 
-// found are the traces in each of the places.
+// found returns the traces in each of the places.
 func found(places map[string][]byte) map[string]bool {
 	out := map[string]bool{}
 	for place, b := range places {
@@ -130,7 +130,7 @@ func found(places map[string][]byte) map[string]bool {
 	return out
 }
 
-// answers are all that the daemon answers to GET: the paths of its API's document.
+// answers returns the daemon's answers to GET on every path of its API document.
 func (i *instance) answers() map[string][]byte {
 	i.t.Helper()
 	_, body := i.ask(http.MethodGet, "/v1/openapi.json")
@@ -152,7 +152,7 @@ func (i *instance) answers() map[string][]byte {
 	return out
 }
 
-// files are those of a folder.
+// files returns the contents of a folder's files.
 func files(t testing.TB, folder string) map[string][]byte {
 	t.Helper()
 	out := map[string][]byte{}
@@ -170,9 +170,9 @@ func files(t testing.TB, folder string) map[string][]byte {
 	return out
 }
 
-// Of a customer who has been forgotten nothing is left in any answer, in the log and, once
-// it is compacted, in the snapshot's folder: no number, label or key, in any form,
-// whatever the planes are in and however the customer was retired.
+// Nothing of a retired customer is left in any answer, in the log and, after compaction, in
+// the snapshot's folder: no number, label or key, in any form. It makes no difference what
+// coordinates the planes are in and how the customer was retired.
 func TestNothingIsLeftOfTheForgotten(t *testing.T) {
 	for name, flags := range map[string]map[string]string{
 		"features":   {"model.standardise": "true"},
@@ -252,8 +252,8 @@ func TestNothingIsLeftOfTheForgotten(t *testing.T) {
 	}
 }
 
-// A basis that was in use when the file was compacted, and held rows of a retired block,
-// leaves the file by itself after it has gone, also after a restart.
+// A basis that was in use during a compaction holds rows of a retired block. It leaves the
+// file without a request after it is replaced, also after a restart.
 func TestStaleBasisLeavesTheFile(t *testing.T) {
 	flags := map[string]string{
 		"kernel.function": "gaussian(gamma=0.0005)", "kernel.reduce": "random", "kernel.basis": "96", "kernel.rows": "96",

@@ -16,7 +16,7 @@ import (
 	"streamd/retire"
 )
 
-// offlineFlags are those of a daemon without a broker.
+// offlineFlags returns flags of a daemon without a broker.
 func offlineFlags(t *testing.T, more map[string]string) map[string]string {
 	flags := map[string]string{
 		"kafka.topic": "t", "snapshot.file": filepath.Join(t.TempDir(), "streamd.db"), "dead_letters.policy": "skip",
@@ -28,17 +28,17 @@ func offlineFlags(t *testing.T, more map[string]string) map[string]string {
 	return flags
 }
 
-// after is a record with a row, some time after lawEpoch.
+// after is a record with a row, at a time d after lawEpoch.
 func after(offset int64, d time.Duration) kafka.Record {
 	return kafka.Record{Offset: offset, Time: time.UnixMilli(lawEpoch).Add(d).UTC(),
 		Value: fmt.Appendf(nil, `{"label":%d,"x1":%d,"x2":1,"v":1}`, offset%2, offset)}
 }
 
-// ids are the live blocks, by rank.
+// ids returns the ids of the live blocks, by rank.
 func (o *offline) ids() []string { return slices.Collect(o.live.IDs) }
 
-// A record that is rejected, or whose rows weigh nothing, has no part in the time of a
-// block, whether it is read together with others or not.
+// A record that is rejected, or whose rows all have weight 0, does not affect the time of a
+// block, whether it is delivered with others or alone.
 func TestTimeOfAGatheredBlock(t *testing.T) {
 	unusable := after(1, 9*time.Second)
 	for name, value := range map[string]string{"bad": `{"label":1,"x1":1}`, "weightless": `{"label":1,"x1":1,"x2":1,"v":0}`} {
@@ -67,9 +67,9 @@ func TestTimeOfAGatheredBlock(t *testing.T) {
 	}
 }
 
-// Answers name the offsets that the live set has: not those of rows that the open run
-// alone has, and after a restart neither more nor less than before it, while the window
-// has moved on and the open run is read once more.
+// Answers name the offsets of the live set. Rows of the open run alone do not count. A
+// restart changes nothing, also when the window has moved on and the open run is read
+// again.
 func TestOffsetsOfAGrowingBlock(t *testing.T) {
 	o := openOffline(t, offlineFlags(t, map[string]string{
 		"blocks.unit": "offsets", "blocks.offsets": "4", "retire.keep": "blocks", "retire.blocks": "2",
@@ -115,8 +115,8 @@ func TestOffsetsOfAGrowingBlock(t *testing.T) {
 	o.store.Close()
 }
 
-// The log has only the latest values of keys after a compaction. So a value that cannot
-// be used retires the one before it.
+// After a compaction the log has only the latest values of keys. Therefore a value that
+// cannot be used retires the one before it.
 func TestBadValueOfAKey(t *testing.T) {
 	bad := map[string][]byte{
 		"payload":    []byte("{"),
@@ -152,8 +152,8 @@ func TestBadValueOfAKey(t *testing.T) {
 	}
 }
 
-// A record whose time is far ahead counts as of max_future after the clock of its
-// partition: it empties nothing, and is live itself.
+// A record's time is capped at max_future after the clock of its partition. A record of the
+// far future therefore retires nothing, and is itself live.
 func TestEventTimeOfTheFuture(t *testing.T) {
 	for _, keep := range []map[string]string{
 		{"retire.keep": "age", "retire.age": "1h"},
@@ -173,7 +173,7 @@ func TestEventTimeOfTheFuture(t *testing.T) {
 		}
 		o.store.Close()
 
-		// The broker's own clock is believed.
+		// Broker time (LogAppendTime) is not capped.
 		o = openOffline(t, offlineFlags(t, keep), false)
 		records[10].Appended = true
 		o.deliver(0, records, 12)
@@ -184,8 +184,8 @@ func TestEventTimeOfTheFuture(t *testing.T) {
 	}
 }
 
-// Enough records of the future move the clock. Once they are retired, blocks of today
-// are live again.
+// Enough records of the future advance the clock. After they are retired, blocks of today
+// are accepted again.
 func TestRetiredBlocksOfTheFutureRefuseNothing(t *testing.T) {
 	o := openOffline(t, offlineFlags(t, map[string]string{"retire.keep": "age", "retire.age": "1h"}), false)
 	for i := range int64(20) {
@@ -221,13 +221,13 @@ func TestRetiredBlocksOfTheFutureRefuseNothing(t *testing.T) {
 	o.store.Close()
 }
 
-// A time beyond the year 9999 is refused. A ledger of before that may have one, and is
-// shown all the same.
+// A time after the year 9999 is refused. An older version's ledger may contain one, which
+// is shown all the same.
 func TestTimesThatAreNone(t *testing.T) {
 	o := openOffline(t, offlineFlags(t, nil), false)
 	defer o.store.Close()
 	none := after(0, 0)
-	none.Time = time.UnixMilli(lawEpoch * 1000) // microseconds taken for milliseconds
+	none.Time = time.UnixMilli(lawEpoch * 1000) // as if microseconds were taken for milliseconds
 	o.deliver(0, []kafka.Record{none, after(1, 0)}, 2)
 	if got := o.ids(); !slices.Equal(got, []string{"t/0/1"}) || o.intake.Report().Counts.RejectedRecords != 1 {
 		t.Errorf("live are %v, %+v", got, o.intake.Report().Counts)

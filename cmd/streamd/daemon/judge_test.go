@@ -9,10 +9,9 @@ import (
 	"streamd/cmd/streamd/model"
 )
 
-// Rows are judged by the model from before them: as long as they are like those that
-// it has learned from all are right, and once their labels have changed sides all are
-// wrong, and so are those of a class that it does not know. Rows of weight 0 are not
-// judged.
+// Rows are judged by the model before them. Rows like the learned ones are all right. Once
+// labels are swapped all rows are wrong. Rows of an unknown class are wrong, too. Rows of
+// weight 0 are not judged.
 func TestPrequential(t *testing.T) {
 	message := func(rows int, row string) message {
 		return message{value: bytes.Repeat([]byte(row+"\n"), rows)}

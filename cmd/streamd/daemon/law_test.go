@@ -22,21 +22,21 @@ import (
 	"streamd/retire"
 )
 
-// These tests drive the loop's code without a broker: a history is a log, partition by
-// partition, and what happens to a daemon that reads it. The law: whatever happens, the
-// live set, the digest and the horizon are those of a fresh daemon that reads each
-// partition at once up to the offsets that an answer names, and retires in between what
-// was retired explicitly.
+// These tests drive the loop's code without a broker. A history is a log, by partition,
+// and a sequence of events at a daemon that reads it. The law: after any events the live
+// set, the digest and the horizon equal those of a fresh daemon that reads each partition
+// at once, up to the offsets that an answer names, and makes the same explicit
+// retirements.
 
-// offline is a daemon whose loop is the test.
+// offline is a daemon whose test plays the loop.
 type offline struct {
 	*Daemon
 	t     *testing.T
 	flags map[string]string
-	at    map[int]int64 // how far partitions were delivered
+	at    map[int]int64 // the next offset to deliver, by partition
 }
 
-// openOffline opens a daemon. Its worker leaves records to the loop, if left.
+// openOffline opens a daemon. If left is set, its workers leave all records to the loop.
 func openOffline(t *testing.T, flags map[string]string, left bool) *offline {
 	t.Helper()
 	d, err := newDaemon(Options{Config: load(t, flags), Log: zerolog.Nop()})
@@ -60,7 +60,7 @@ func openOffline(t *testing.T, flags map[string]string, left bool) *offline {
 	return &offline{d, t, flags, at}
 }
 
-// crash closes the file without a save, and opens it again.
+// crash closes the file without a save and opens it again.
 func (o *offline) crash(left bool) *offline {
 	o.t.Helper()
 	if err := o.store.Close(); err != nil {
@@ -69,10 +69,10 @@ func (o *offline) crash(left bool) *offline {
 	return openOffline(o.t, o.flags, left)
 }
 
-// unreadable is the value of a record that stands for one in a batch that is too large.
+// unreadable is the value of a record that stands for one in an oversized batch.
 var unreadable = []byte("unreadable")
 
-// deliver delivers records; next is where the log goes on after them.
+// deliver delivers records. next is the offset after them.
 func (o *offline) deliver(partition int, records []kafka.Record, next int64) {
 	o.t.Helper()
 	for i, r := range records {
@@ -105,7 +105,7 @@ func (o *offline) deliverBatch(b *kafka.Batch) {
 	o.at[b.Partition] = max(o.at[b.Partition], b.Position.Next)
 }
 
-// named is the offsets that answers name.
+// named returns the offsets that answers name.
 func (o *offline) named() map[int]int64 {
 	out := map[int]int64{}
 	for _, each := range o.intake.Applied() {
@@ -114,13 +114,13 @@ func (o *offline) named() map[int]int64 {
 	return out
 }
 
-// history is a log and what was retired of it explicitly.
+// history is a log and the blocks that were retired explicitly.
 type history struct {
 	r        *rand.Rand
 	flags    map[string]string
 	log      [][]kafka.Record
 	plain    [][]kafka.Record // the same rows with their fields in order and without signs of zero
-	others   bool             // there are rows of other features, which count when no block is live
+	others   bool             // some rows have other features, which are accepted while no block is live
 	receipts []httpapi.Receipt
 }
 
@@ -149,7 +149,7 @@ func newHistory(seed uint64) *history {
 	partitions := 1 + r.IntN(3)
 	if r.IntN(2) == 0 {
 		delete(h.flags, "format.features") // the first block of all decides, and the next one when none is live
-		h.others = partitions == 1         // of several it is not said which comes first
+		h.others = partitions == 1         // with several, the order of their first records is not defined
 	}
 	for partition := range partitions {
 		log, plain := h.randomLog(partition)
@@ -161,7 +161,7 @@ func newHistory(seed uint64) *history {
 	return h
 }
 
-// randomRow is a row in some order of its fields, and the same row in plain text.
+// randomRow returns a row with its fields in some order, and the same row in plain form.
 func (h *history) randomRow(weight int) (text, plain string) {
 	r := h.r
 	fields := []string{fmt.Sprintf(`"label":%d`, r.IntN(3)), fmt.Sprintf(`"x1":%d`, r.IntN(9)), fmt.Sprintf(`"x2":%d`, r.IntN(3)), fmt.Sprintf(`"v":%d`, weight)}
@@ -175,8 +175,8 @@ func (h *history) randomRow(weight int) (text, plain string) {
 	return "{" + strings.Join(fields, ",") + "}", plain
 }
 
-// randomValue is the value of a record: good or bad, without weight or none. With bad
-// features no value can be the first of a model whose features are not given.
+// randomValue returns a record's value: good or bad, weighted or not. With bad features, no
+// value can be the first of a model whose features are not configured.
 func (h *history) randomValue() (value, plain []byte) {
 	row := func(weight int) {
 		a, b := h.randomRow(weight)
@@ -212,8 +212,8 @@ func (h *history) randomValue() (value, plain []byte) {
 	return value, plain
 }
 
-// randomLog is the records of a partition: good and bad ones, rows without weight,
-// tombstones, wrong clocks and gaps between the offsets. It gives them in plain text, too.
+// randomLog returns the records of a partition: good and bad ones, rows of weight 0,
+// tombstones, wrong clocks and gaps between offsets. It returns them in plain form, too.
 func (h *history) randomLog(partition int) (out, plain []kafka.Record) {
 	r := h.r
 	offset, at := int64(r.IntN(5)), int64(lawEpoch)
@@ -226,7 +226,7 @@ func (h *history) randomLog(partition int) (out, plain []kafka.Record) {
 		case 0:
 			ms += 3600_000 // a wrong clock
 		case 1:
-			ms = math.MaxInt64 / 2 // no time at all
+			ms = math.MaxInt64 / 2 // not a valid time
 		}
 		if record.Time = time.UnixMilli(ms).UTC(); r.IntN(30) == 0 {
 			record.Time = time.Time{}
@@ -238,7 +238,7 @@ func (h *history) randomLog(partition int) (out, plain []kafka.Record) {
 	return out, plain
 }
 
-// between is the records of a partition's log from one offset to another.
+// between returns the records from one offset to another.
 func between(all []kafka.Record, from, to int64) []kafka.Record {
 	search := func(offset int64) int {
 		i, _ := slices.BinarySearchFunc(all, offset, func(r kafka.Record, o int64) int { return int(r.Offset - o) })
@@ -248,7 +248,7 @@ func between(all []kafka.Record, from, to int64) []kafka.Record {
 	return slices.Clone(all[i:max(i, search(to))])
 }
 
-// end is the offset after the last record of a partition.
+// end returns the offset after the last record of a partition.
 func (h *history) end(partition int) int64 {
 	if n := len(h.log[partition]); n > 0 {
 		return h.log[partition][n-1].Offset + 1
@@ -256,8 +256,8 @@ func (h *history) end(partition int) int64 {
 	return 0
 }
 
-// fresh is a daemon that reads each partition at once, in plain text, up to those
-// offsets, and retires in between.
+// fresh returns a daemon that reads each partition at once, in plain form, up to the given
+// offsets, and makes the explicit retirements in between.
 func (h *history) fresh(t *testing.T, to map[int]int64) *offline {
 	t.Helper()
 	flags := maps.Clone(h.flags)
@@ -289,7 +289,7 @@ func (h *history) fresh(t *testing.T, to map[int]int64) *offline {
 	return o
 }
 
-// check holds the daemon against a fresh one.
+// check compares the daemon with a fresh one.
 func (h *history) check(t *testing.T, o *offline, when string) {
 	t.Helper()
 	named := o.named()
@@ -312,12 +312,12 @@ func (h *history) check(t *testing.T, o *offline, when string) {
 	}
 }
 
-// read delivers some more of a partition: from where a consumer would go on, or again
-// what has been delivered before.
+// read delivers some records of a partition: either the next ones, as a consumer would, or
+// delivered ones again.
 func (h *history) read(o *offline, partition, most int) {
 	r := h.r
 	if _, read := o.at[partition]; !read {
-		o.deliver(partition, nil, 0) // where it begins
+		o.deliver(partition, nil, 0) // the partition's first offset
 	}
 	from := o.at[partition]
 	if from > 0 && r.IntN(8) == 0 {
@@ -329,13 +329,13 @@ func (h *history) read(o *offline, partition, most int) {
 	if len(records) < len(rest) {
 		next = records[max(0, len(records)-1)].Offset + 1
 		if r.IntN(2) == 0 {
-			next = rest[len(records)].Offset // the gap is part of the batch
+			next = rest[len(records)].Offset // the batch includes the gap
 		}
 	}
 	o.deliver(partition, records, max(next, 0))
 }
 
-// run makes something happen, again and again.
+// run makes random events happen.
 func (h *history) run(t *testing.T) {
 	r := h.r
 	h.flags["snapshot.file"] = filepath.Join(t.TempDir(), "streamd.db")
@@ -365,7 +365,7 @@ func (h *history) run(t *testing.T) {
 				h.check(t, o, "after a restart")
 			}
 		case k < 18:
-			o.flushRuns() // it may retire some
+			o.flushRuns() // may retire some
 			live := o.live.Page(retire.Lowest, math.MaxInt)
 			if len(live) == 0 {
 				continue
@@ -401,8 +401,8 @@ func (h *history) run(t *testing.T) {
 	}
 }
 
-// checkCompacted holds the daemon against one that reads the log after a compaction,
-// which has left the latest values of keys, and some others.
+// checkCompacted compares the daemon with one that reads the log after a compaction, which
+// keeps the latest values of keys and some others.
 func (h *history) checkCompacted(t *testing.T, o *offline) {
 	t.Helper()
 	for partition, all := range h.log {
@@ -427,7 +427,7 @@ func (h *history) checkCompacted(t *testing.T, o *offline) {
 	}
 }
 
-// checkCounts counts the records once each.
+// checkCounts checks that each record is counted once.
 func (o *offline) checkCounts(h *history) {
 	report := o.intake.Report()
 	c := report.Counts

@@ -14,7 +14,7 @@ import (
 	"streamd/ingest/kafka"
 )
 
-// peak is the most memory that a process has had, in bytes, the pages of files included.
+// peak is the highest memory use of a process in bytes, mapped pages of files included.
 func peak(t *testing.T, p *process) int64 {
 	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
@@ -33,7 +33,7 @@ func peak(t *testing.T, p *process) int64 {
 	return n << 10
 }
 
-// sparse is a LIBSVM payload of a row of each class, of so many features.
+// sparse is a LIBSVM payload with a row of each class.
 func sparse(classes, features int) []byte {
 	var b bytes.Buffer
 	for c := range classes {
@@ -43,9 +43,9 @@ func sparse(classes, features int) []byte {
 	return b.Bytes()
 }
 
-// Small messages whose sums would take many times the memory that there is are refused,
-// with the price; the daemon stays below its limit, up, and learning, also when it is
-// started again.
+// Small messages may need sums of many times the available memory. They are refused with
+// their price. The daemon stays below its limit, keeps running and keeps learning, also
+// after a restart.
 func TestWideMessagesStayBelowTheLimit(t *testing.T) {
 	const limit, asLIBSVM = 512 << 20, "application/x-libsvm"
 	name := topic(t, 1)
@@ -55,8 +55,8 @@ func TestWideMessagesStayBelowTheLimit(t *testing.T) {
 			messages = append(messages, message{value: payload, contentType: asLIBSVM})
 		}
 	}
-	send(3, sparse(400, 4096)) // 27 GB a piece
-	send(10, sparse(2, 4096))  // 134 MB, and sums of 3.2 GB
+	send(3, sparse(400, 4096)) // 27 GB each
+	send(10, sparse(2, 4096))  // 134 MB each, with sums of 3.2 GB
 	wide := len(messages)
 	r := rand.New(rand.NewPCG(51, 51))
 	honest := func() []byte {
@@ -74,7 +74,7 @@ func TestWideMessagesStayBelowTheLimit(t *testing.T) {
 		send(1, honest())
 	}
 	send(1, []byte("0 1:1e-44 20:3e38\n1 1:-1e-44 2:3e38\n")) // widens every sum
-	send(1, sparse(990, 20))                                  // classes until there is no room
+	send(1, sparse(990, 20))                                  // more classes, until there is no room
 	for range 20 {
 		send(1, honest())
 	}
@@ -117,8 +117,8 @@ func TestWideMessagesStayBelowTheLimit(t *testing.T) {
 	}
 }
 
-// Admitted blocks stay below the limit: their sums take nearly all of it, they come as
-// fast as they can, and saves, solves and studies run beside them.
+// Admitted blocks stay below the limit when their sums take nearly all of it, they come at
+// full speed, and saves, solves and studies run at the same time.
 func TestAdmittedBlocksStayBelowTheLimit(t *testing.T) {
 	const limit, n, classes, blocks = 512 << 20, 120, 16, 200
 	name := topic(t, 4)

@@ -12,15 +12,15 @@ import (
 	"streamd/incremental"
 )
 
-// An instance is ready when it can answer, and says why when it cannot.
+// An instance is ready when it can answer, and says why not when it cannot.
 func TestNotReady(t *testing.T) {
 	type state = struct {
 		rebalances int64
-		out        bool // of the group
+		out        bool // outside the group
 		lags       []int64
 		noModel    bool
 		saveFails  bool
-		want       string // "": ready
+		want       string // "" means ready
 	}
 	const (
 		reading    = "still reading: more records are left than http.ready_lag, 100"

@@ -40,7 +40,7 @@ func (d *Daemon) liveNow(ctx context.Context) (*live.Blocks, error) {
 	})
 }
 
-// rereader is an archive, to be closed, and what is live.
+// rereader returns an archive, which the caller closes, and the live blocks.
 func (i *instance) rereader(ctx context.Context) (*archive.Archive, *live.Blocks) {
 	i.t.Helper()
 	r, err := i.newArchive()
@@ -55,8 +55,8 @@ func (i *instance) rereader(ctx context.Context) (*archive.Archive, *live.Blocks
 	return r, live
 }
 
-// passed is what became of the blocks of a pass: visited, left out as no longer
-// live as they were, or unread.
+// passed counts the blocks of a pass: visited, left out because they have changed, or
+// unread.
 type passed struct {
 	visited, left int
 	unread        []live.Unread
@@ -72,8 +72,8 @@ func passOver(ctx context.Context, r *archive.Archive, live *live.Blocks, verify
 	return passed{n, len(live.Entries) - n - len(unread), unread}, err
 }
 
-// reread makes a pass over the live blocks of d and returns what was visited,
-// summed, with each block's summary.
+// reread makes a pass over the live blocks of d. It returns the counts, the sum of the
+// visited blocks, and each block's summary.
 func (i *instance) reread(verify bool) (passed, *incremental.State, map[string][]byte) {
 	i.t.Helper()
 	ctx, cancel := context.WithTimeout(i.t.Context(), patience)
@@ -104,10 +104,10 @@ func (i *instance) reread(verify bool) (passed, *incremental.State, map[string][
 	return p, state, summaries
 }
 
-// rereadsAll checks that a pass gives every live block back, bit for bit.
+// rereadsAll checks that a pass returns every live block, bit for bit.
 func (i *instance) rereadsAll() {
 	i.t.Helper()
-	if _, err := i.Snapshot(i.t.Context(), false); err != nil { // so that the store has all
+	if _, err := i.Snapshot(i.t.Context(), false); err != nil { // so that the store has all blocks
 		i.t.Fatal(err)
 	}
 	before := i.Status()
@@ -134,8 +134,8 @@ func (i *instance) rereadsAll() {
 	}
 }
 
-// Every block unit and format, with broken messages among the good ones, weights
-// of nothing, and stretches retired.
+// A pass returns the blocks of every unit and format, also with broken messages among the
+// good ones, rows of weight 0, and retired ranges.
 func TestRereadGivesTheBlocksBack(t *testing.T) {
 	const n, partitions = 210, 3
 	for _, unit := range []string{"message", "key", "offsets", "time"} {
@@ -201,7 +201,7 @@ func TestRereadGivesTheBlocksBack(t *testing.T) {
 	}
 }
 
-// A record may have been refused for a class that is welcome now.
+// A record that was refused for its class stays refused when the class is accepted now.
 func TestRereadKnowsWhatClassesWereRefused(t *testing.T) {
 	name := topic(t, 1)
 	d := start(t, name, filepath.Join(t.TempDir(), "streamd.db"), map[string]string{"limits.classes": "2", "blocks.unit": "offsets", "blocks.offsets": "4"})
@@ -215,7 +215,7 @@ func TestRereadKnowsWhatClassesWereRefused(t *testing.T) {
 	d.stop()
 }
 
-// What the log does not hold any more is named, and the rest is visited.
+// A pass names the blocks that the log no longer has, and visits the rest.
 func TestRereadNamesWhatTheLogHasForgotten(t *testing.T) {
 	for _, unit := range []string{"message", "offsets"} {
 		t.Run(unit, func(t *testing.T) {
@@ -251,7 +251,7 @@ func TestRereadNamesWhatTheLogHasForgotten(t *testing.T) {
 	}
 }
 
-// other is a broker of a test's own.
+// other is a broker of the test's own.
 type other struct {
 	t *testing.T
 	*embedded.Broker
@@ -269,8 +269,8 @@ func otherBroker(t *testing.T) *other {
 	return b
 }
 
-// restart stops the broker and starts it on the same port, which may be somebody
-// else's for a moment.
+// restart stops the broker and starts it on the same port, which another process may hold
+// for a moment.
 func (b *other) restart() {
 	b.t.Helper()
 	_, port, _ := net.SplitHostPort(b.Addr())
@@ -283,7 +283,7 @@ func (b *other) restart() {
 			return
 		}
 		if time.Now().After(deadline) {
-			b.t.Error(err) // not in the test's goroutine
+			b.t.Error(err) // not the test's goroutine
 			return
 		}
 	}
@@ -309,15 +309,15 @@ func (b *other) produce(topic string, configs map[string]string, messages ...mes
 		if err := p.Write(ctx, 0, m.key, m.value, nil, time.Now()); err != nil {
 			b.t.Fatal(err)
 		}
-		// A record batch each, so that compaction and fetches have a choice.
+		// One record batch each, so that compaction and fetches have a choice.
 		if err := p.Flush(ctx); err != nil {
 			b.t.Fatal(err)
 		}
 	}
 }
 
-// A compacted topic keeps the records of live blocks, and does without the rest. With
-// another unit than keys it forgets live ones.
+// A compacted topic keeps the records of live blocks and drops others. With another unit
+// than keys it drops those of live blocks, too.
 func TestRereadOfACompactedTopic(t *testing.T) {
 	b := otherBroker(t)
 	row := func(key string, value []byte) message { return message{key: []byte(key), value: value} }
@@ -343,7 +343,7 @@ func TestRereadOfACompactedTopic(t *testing.T) {
 	}
 	d.stop()
 	byMessage.waitForOffsets(n + 1)
-	// 8 of 54 are left.
+	// 8 of 54 blocks are left.
 	p, _, _ := byMessage.reread(true)
 	if len(p.unread) != 46 || !strings.Contains(p.unread[0].Reason.Error(), "compacted") || p.visited != 8 {
 		t.Errorf("%+v", p)
@@ -351,7 +351,7 @@ func TestRereadOfACompactedTopic(t *testing.T) {
 	byMessage.stop()
 }
 
-// A broker that goes away in the middle of a pass is waited for.
+// A pass waits for a broker that is away.
 func TestRereadOverABrokerRestart(t *testing.T) {
 	const n = 60
 	b := otherBroker(t)
@@ -383,7 +383,7 @@ func TestRereadOverABrokerRestart(t *testing.T) {
 	d.stop()
 }
 
-// Blocks that go during a pass are left out, and so is one that has been replaced.
+// A pass leaves out blocks that are retired or replaced meanwhile.
 func TestRereadWhileBlocksGo(t *testing.T) {
 	const n = 30
 	name := topic(t, 1)
@@ -412,8 +412,8 @@ func TestRereadWhileBlocksGo(t *testing.T) {
 	d.stop()
 }
 
-// A gathered block that has grown since is read as it was, or left out where only
-// the larger one is known.
+// A gathered block may have grown since it was listed. It is read as it was. It is left out
+// where only the larger one is known.
 func TestRereadWhileABlockGrows(t *testing.T) {
 	name := topic(t, 1)
 	var messages []message
@@ -467,7 +467,7 @@ func TestRereadWhileABlockGrows(t *testing.T) {
 	d.stop()
 }
 
-// Under other settings than before, blocks come out differently. They are named.
+// Under changed settings blocks come out differently. A pass names them.
 func TestRereadNamesWhatComesOutDifferently(t *testing.T) {
 	name := topic(t, 1)
 	file := filepath.Join(t.TempDir(), "streamd.db")
@@ -480,7 +480,7 @@ func TestRereadNamesWhatComesOutDifferently(t *testing.T) {
 	d.waitForOffsets(4)
 	d.rereadsAll()
 	d.stop()
-	// Labels and weights change places, and the last block is too large.
+	// Labels and weights are swapped, and the last block is too large.
 	d = start(t, name, file, map[string]string{"format.features": "a,b", "format.weight": "label", "format.label": "v", "limits.rows": "5"})
 	p, _, _ := d.reread(true)
 	reasons := []string{"its rows are others", "there are 0 rows that count; there were 1", "more than 5 rows"}
@@ -492,14 +492,14 @@ func TestRereadNamesWhatComesOutDifferently(t *testing.T) {
 			t.Errorf("block %s: %v", u.ID, u.Reason)
 		}
 	}
-	// The number of rows alone does not show everything.
+	// The number of rows alone does not reveal every difference.
 	if p, _, _ := d.reread(false); p.visited != 2 {
 		t.Errorf("%+v", p)
 	}
 	d.stop()
 }
 
-// A visit that takes its time holds the reading back, and its error ends it.
+// A slow visit slows the reading down, and its error ends the pass.
 func TestRereadIsHeldBackByItsVisits(t *testing.T) {
 	const n, size = 200, 64 << 10
 	name := topic(t, 4)
@@ -525,12 +525,12 @@ func TestRereadIsHeldBackByItsVisits(t *testing.T) {
 	if err != nil || p.visited != n {
 		t.Fatalf("%+v, %v", p, err)
 	}
-	// Two partitions, three fetches each, and what the workers have in hand. A
-	// response that ends within a batch fetches that twice: a half more.
+	// Two partitions with three fetches each, and the workers' blocks. A response that ends
+	// within a batch fetches that batch twice: a half more.
 	if limit := int64(2*3*128<<10+4*size) + n*size/2; mostAhead.Load() > limit || most.Load() > 2 || most.Load() < 1 {
 		t.Errorf("%d bytes were fetched ahead, at most %d are allowed; %d visits at the same time", mostAhead.Load(), limit, most.Load())
 	}
-	// Passes wait for each other, and so do not take more workers together.
+	// Passes run one after another, so together they use no more workers.
 	most.Store(0)
 	var passes errgroup.Group
 	for range 3 {

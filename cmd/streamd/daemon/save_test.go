@@ -22,10 +22,10 @@ import (
 	"streamd/snapshot"
 )
 
-// roomy is memory that is enough for every test.
+// roomy is a budget that is large enough for every test.
 func roomy(cfg *config.Config) *memory.Budget { return memory.New(cfg, 8<<30) }
 
-// coreOf is what the parts of a loop share that does not run.
+// coreOf returns the shared parts of a loop that does not run.
 func coreOf(cfg *config.Config, l *live.Set, store *snapshot.Store) *core {
 	return &core{
 		cfg: cfg, options: modelOptions(cfg.Model), metrics: httpapi.NewMetrics(), jobs: newJobs(), live: l, store: store,
@@ -33,12 +33,12 @@ func coreOf(cfg *config.Config, l *live.Set, store *snapshot.Store) *core {
 	}
 }
 
-// liveConfig has what a live set goes by: two classes, and so many folds.
+// liveConfig is the configuration of a live set with two classes and the given folds.
 func liveConfig(folds int) *config.Config {
 	return &config.Config{Limits: config.Limits{Classes: 2, Features: 1000}, Model: config.Model{Folds: folds}}
 }
 
-// While the disk is full, or slower than the log, what is in memory stays bounded.
+// Memory stays bounded while the disk is full or slower than the log.
 func TestMostUnsaved(t *testing.T) {
 	full := errors.New("no space")
 	const wide = 1000 // features: a block of one class takes 4 MB
@@ -80,8 +80,8 @@ func TestMostUnsaved(t *testing.T) {
 	}
 }
 
-// Blocks of keys in no order are on pages of their own, and a save holds all that it
-// writes: after one of so many, the next has as many as there is memory for.
+// Blocks of keys in random order lie on separate pages, and a save holds every page that it
+// writes. After a save of dense blocks, the next one has room by the bytes per block.
 func TestRoomForPages(t *testing.T) {
 	l := live.New(nil, liveConfig(0), roomy(liveConfig(0)))
 	const block = 1 << 10 // without classes
@@ -93,8 +93,8 @@ func TestRoomForPages(t *testing.T) {
 	for _, c := range []struct{ blocks, bytes, want int }{
 		{dense, dense * 2 * block, dense},
 		{dense, dense * 13 << 10, 4 * live.UnsavedMemory / (13 << 10)},
-		{1, 100 << 20, live.UnsavedMemory / (block + 4<<10)}, // it had a long free list
-		{0, 8 << 10, live.UnsavedMemory / (block + 4<<10)},   // it has moved offsets
+		{1, 100 << 20, live.UnsavedMemory / (block + 4<<10)}, // with a long free list
+		{0, 8 << 10, live.UnsavedMemory / (block + 4<<10)},   // moved offsets only
 		{dense, dense * block, dense},
 	} {
 		w := newSaver(coreOf(load(t, map[string]string{"kafka.topic": "none"}), l, nil), time.Time{})
@@ -110,8 +110,8 @@ func TestRoomForPages(t *testing.T) {
 	}
 }
 
-// Saves that take long, or are wanted seldom, are put off, but not for longer than there
-// is room for the blocks that come.
+// Saves that take long, or are configured to be rare, are put off. They are not put off
+// longer than there is room for new blocks.
 func TestSavesAreNotPutOffWithoutRoom(t *testing.T) {
 	for name, set := range map[string]map[string]string{
 		"long":   {"kafka.topic": "none"},
@@ -147,7 +147,7 @@ func testSavesAreNotPutOffWithoutRoom(t *testing.T, cfg *config.Config) {
 	w := newSaver(c, now)
 	w.took = time.Hour
 	for i := 0; w.state == idle; i++ {
-		if wait := live.UnsavedMemory / (8 * n * n); i > wait { // of two classes half of the products each
+		if wait := live.UnsavedMemory / (8 * n * n); i > wait { // each of two classes has half of the products
 			t.Fatalf("%d blocks wait for a save", i)
 		}
 		if _, err := l.Add(retire.Entry{ID: fmt.Sprint(i), Time: now, Rows: 2}, live.Kept{Summary: s}); err != nil {
@@ -163,8 +163,8 @@ func testSavesAreNotPutOffWithoutRoom(t *testing.T, cfg *config.Config) {
 	}
 }
 
-// Sums that take long to copy are copied seldom while blocks come, but at once when
-// the loop has nothing else to do.
+// Wide sums take long to copy. They are copied rarely while blocks come, but at once when
+// the loop is idle.
 func TestWideSumsAreSolvedWhenNothingComes(t *testing.T) {
 	store, contents, err := snapshot.Open(filepath.Join(t.TempDir(), "streamd.db"), snapshot.Settings{})
 	if err != nil {

@@ -62,7 +62,7 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-// certificate makes one that signs itself.
+// certificate makes a self-signed certificate.
 func certificate(t *testing.T) (cert, key string) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), crand.Reader)

@@ -13,8 +13,8 @@ import (
 	"streamd/snapshot"
 )
 
-// A loop whose turn comes when nobody waits for it any more, since a save has taken
-// too long, shares nothing with whoever waited (to be seen with -race).
+// A save takes too long, and the revocation stops waiting for the loop. When the loop
+// gets to the request later, it shares no memory with the caller (run with -race).
 func TestRevokedInTooLongASave(t *testing.T) {
 	consumer, err := kafka.NewConsumer(kafka.Config{
 		Cluster: kafka.Cluster{Brokers: []string{"127.0.0.1:1"}}, Topic: "t", Group: "g",

@@ -22,7 +22,7 @@ import (
 	"streamd/snapshot"
 )
 
-// keyed is a message of a key, with so many rows of a checkerboard beside a point.
+// keyed is a message with a key, rows of a checkerboard, and a row at the given point.
 func keyed(t testing.TB, key string, seed uint64, rows int, at float64) message {
 	t.Helper()
 	value, err := wire.Encode(nil, wire.Arrow, checkered(seed, rows, at))
@@ -45,8 +45,8 @@ func checkered(seed uint64, rows int, at float64) *incremental.Block {
 	return b
 }
 
-// customers are ten keys of nine rows each, and the planted one, whose rows lie where
-// none of the others are.
+// customers are ten keys of nine rows each. One is planted: its rows lie far from all
+// others.
 func customers(t testing.TB) (messages []message) {
 	for k := range 10 {
 		messages = append(messages, keyed(t, fmt.Sprintf("k%d", k), uint64(k), 9, 0))
@@ -54,7 +54,7 @@ func customers(t testing.TB) (messages []message) {
 	return append(messages, keyed(t, "planted", 99, 9, 5000))
 }
 
-// planted are the points of a basis that rows of the planted customer have gone into.
+// planted returns the points of a basis that contain rows of the planted customer.
 func planted(basis *kernels.Map) (out [][]float64) {
 	for i := range basis.Points() {
 		if z := basis.Point(i); slices.ContainsFunc(z, func(x float64) bool { return x > 300 }) {
@@ -64,7 +64,7 @@ func planted(basis *kernels.Map) (out [][]float64) {
 	return out
 }
 
-// forgetting are the flags of a daemon whose bases have every row, where they have
+// forgetting returns flags of a daemon whose bases contain every row, where they consist of
 // rows.
 func forgetting(method string) map[string]string {
 	return map[string]string{
@@ -73,8 +73,8 @@ func forgetting(method string) map[string]string {
 	}
 }
 
-// settledBasis waits until a basis is in use that is not stale, and planes are served
-// in its coordinates.
+// settledBasis waits until a basis that is not stale is in use, and planes are served in
+// its coordinates.
 func (i *instance) settledBasis() *model.Served {
 	i.t.Helper()
 	a := i.waitForEpoch("a basis", func(a *httpapi.EpochAnswer) bool {
@@ -85,7 +85,7 @@ func (i *instance) settledBasis() *model.Served {
 	})
 }
 
-// bases are the bases in a snapshot file.
+// bases returns the bases in a snapshot file.
 func bases(t testing.TB, file string) (all []*kernels.Map) {
 	t.Helper()
 	store, contents, err := snapshot.OpenReadOnly(file)
@@ -106,9 +106,9 @@ func bases(t testing.TB, file string) (all []*kernels.Map) {
 	return all
 }
 
-// A row that is retired leaves the points of the basis, whatever chose them and however
-// it was retired. Until another basis is in use every answer says that it is stale; then
-// basis and planes are those of a daemon that has never seen the row.
+// A retired row leaves the points of the basis, whichever reducer chose them and however
+// the row was retired. Until another basis is in use, every answer says that the basis is
+// stale. Then basis and planes are those of a daemon that has never seen the row.
 func TestForgottenRowsLeaveTheBasis(t *testing.T) {
 	for _, method := range []string{"random", "stratified", "kmeans", "kmedian", "cs"} {
 		for how, gone := range map[string]func(*instance, string){
@@ -171,8 +171,8 @@ func TestForgottenRowsLeaveTheBasis(t *testing.T) {
 	}
 }
 
-// A block may be retired while a basis that was chosen from it is being built. Another
-// reduction begins at once, also after a restart, and its basis does not have the block.
+// A block may be retired while a basis with its rows is being built. Another reduction
+// begins at once, also after a restart, and its basis does not contain the block.
 func TestForgottenWhileRebuilding(t *testing.T) {
 	flags := forgetting("random")
 	name := topic(t, 1)
@@ -189,13 +189,13 @@ func TestForgottenWhileRebuilding(t *testing.T) {
 	if !a.Stale || a.Rebuild == nil || !a.Rebuild.Stale {
 		t.Errorf("both bases should be stale: %+v, %+v", a, a.Rebuild)
 	}
-	d.stop() // in the middle
+	d.stop() // in the middle of the rebuild
 	d = start(t, name, file, flags)
 	if p := planted(d.settledBasis().Basis.Map); len(p) > 0 {
 		t.Errorf("points %v", p)
 	}
 	d.stop()
-	// A block that the basis was not chosen from leaves it as it is.
+	// A block that is not among the basis' sources does not change it.
 	produce(t, name, keyed(t, "third", 97, 9, 0))
 	d = start(t, name, file, flags)
 	d.waitForOffsets(int64(len(messages)) + 1)
@@ -209,8 +209,8 @@ func TestForgottenWhileRebuilding(t *testing.T) {
 	d.stop()
 }
 
-// With kernel.on_retire: keep the basis stays, and says so, until another one is asked
-// for.
+// With kernel.on_retire: keep the basis stays in use and is reported as stale, until
+// another one is requested.
 func TestKeptBasis(t *testing.T) {
 	flags := forgetting("kmeans")
 	flags["kernel.on_retire"] = "keep"
@@ -235,7 +235,8 @@ func TestKeptBasis(t *testing.T) {
 	d.stop()
 }
 
-// Where there is no memory for two bases a stale one goes before the next one comes.
+// Where memory does not suffice for two bases, a stale basis is dropped before the next is
+// built.
 func TestStaleBasisMakesRoom(t *testing.T) {
 	name := topic(t, 1)
 	produce(t, name, customers(t)...)
@@ -263,7 +264,7 @@ func TestStaleBasisMakesRoom(t *testing.T) {
 	d.stop()
 }
 
-// A basis that has to go, and cannot, is a problem that the status tells.
+// A stale basis that cannot be dropped is a problem in the status.
 func TestStaleBasisThatStays(t *testing.T) {
 	flags := forgetting("random")
 	name := topic(t, 1)
@@ -284,14 +285,14 @@ func TestStaleBasisThatStays(t *testing.T) {
 	d.stop()
 }
 
-// Values of keys are replaced all the time: the next basis waits, as long as rebuilding
+// Values of keys may be replaced all the time. The next basis waits as long as rebuilding
 // would take more than its share of the time.
 func TestReplacementsWaitForTheirShare(t *testing.T) {
 	now := time.Now()
 	for _, c := range []struct {
 		stale    live.Staleness
 		onRetire config.OnRetire
-		since    time.Duration // the last switch, whose rebuild took a second
+		since    time.Duration // the last switch, after a rebuild of one second
 		want     bool
 	}{
 		{live.Fresh, config.OnRetireReduce, time.Hour, false},
@@ -300,7 +301,7 @@ func TestReplacementsWaitForTheirShare(t *testing.T) {
 		{live.SourceReplaced, config.OnRetireKeep, time.Hour, false},
 		{live.SourceRetired, config.OnRetireReduce, 0, true},
 		{live.SourceRetired, config.OnRetireKeep, time.Hour, false},
-		{255, config.OnRetireReduce, 0, true}, // of a file that does not know its sources
+		{255, config.OnRetireReduce, 0, true}, // of a file that does not record the sources
 	} {
 		r := rebuilding{switched: now.Add(-c.since), took: time.Second}
 		if got := r.forgetDue(c.stale, c.onRetire, now); got != c.want {
@@ -309,9 +310,9 @@ func TestReplacementsWaitForTheirShare(t *testing.T) {
 	}
 }
 
-// When retirements leave rows that no basis can be chosen from, the basis goes: the
-// daemon serves what one serves that has only seen these rows, after a restart too. It
-// comes back with the rows.
+// When retirements leave rows that no basis can be chosen from, the basis is dropped. The
+// daemon serves the model of one that has only seen these rows, also after a restart. With
+// more rows a basis is chosen again.
 func TestBasisGoesWithItsRows(t *testing.T) {
 	one := func(key, class string, rows int) message {
 		b := &incremental.Block{Classes: []string{class}, Codes: make([]int32, rows)}
@@ -381,9 +382,9 @@ func TestBasisGoesWithItsRows(t *testing.T) {
 	}
 }
 
-// Whatever comes, goes, is replaced and is asked for, and through restarts: as soon as
-// nothing is under way the points of the basis are rows that are live, and with a new
-// basis the daemon serves what one serves that has only seen these.
+// Blocks come, are retired and are replaced, and reductions are requested, through
+// restarts. As soon as nothing is under way, the points of the basis are live rows. With
+// a new basis the daemon serves the model of one that has only seen these rows.
 func TestPointsAreLiveRows(t *testing.T) {
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

@@ -13,8 +13,8 @@ import (
 	"streamd/ingest/ndc"
 )
 
-// What a study costs one goroutine, of a million points of ten features and a
-// sample of 50,000.
+// BenchmarkStudy is the cost of a study on one goroutine: a million points of ten features
+// and a sample of 50,000.
 func BenchmarkStudy(b *testing.B) {
 	const blocks, rows, folds = 100, 10_000, 5
 	g, err := ndc.New(ndc.Config{Features: 10, Separability: ndc.Expansion(3), Seed: 7})

@@ -24,8 +24,8 @@ import (
 	"streamd/ingest/wire"
 )
 
-// settled waits until what is served comes from a study of the live set as it is,
-// with all rows that it should have had.
+// settled waits until the served model comes from a study of the current live set with all
+// its rows.
 func (i *instance) settled() *model.Served {
 	i.t.Helper()
 	ctx, cancel := context.WithTimeout(i.t.Context(), patience)
@@ -50,7 +50,7 @@ func (i *instance) settled() *model.Served {
 	}
 }
 
-// content is all of what is served that should be a function of the live set.
+// content prints everything served that must be a function of the live set.
 func content(t *testing.T, s *model.Served) string {
 	t.Helper()
 	tuning, refinement, quality := s.Tuning, s.Refinement, s.Quality
@@ -73,8 +73,8 @@ func content(t *testing.T, s *model.Served) string {
 	return fmt.Sprintf("%s\n%v\n%s", planes(s), s.Model.Options, parts)
 }
 
-// weightedBlocks makes Arrow messages of rows of three classes that overlap, of
-// features of different scale, with weights.
+// weightedBlocks makes Arrow messages of weighted rows of three overlapping classes, with
+// features of different scale.
 func weightedBlocks(t *testing.T, blocks int) (messages []message, all []*incremental.Block) {
 	t.Helper()
 	r := rand.New(rand.NewPCG(41, 1))
@@ -103,9 +103,9 @@ func weightedBlocks(t *testing.T, blocks int) (messages []message, all []*increm
 	return messages, all
 }
 
-// What is served is a function of the live blocks: ν, the planes, their refinement,
-// the calibration and the quality are, bit for bit, those of a daemon that has seen
-// the surviving blocks only, after retirements, restarts and other partitions.
+// The served model is a function of the live blocks: ν, the planes, their refinement, the
+// calibration and the quality. They equal bit for bit those of a daemon that has seen the
+// surviving blocks only, after retirements, restarts and with other partitions.
 func TestStudyIsAFunctionOfTheLiveSet(t *testing.T) {
 	const blocks, staying = 60, 30
 	messages, _ := weightedBlocks(t, blocks)
@@ -182,7 +182,7 @@ func TestStudyIsAFunctionOfTheLiveSet(t *testing.T) {
 				}
 			}
 			d.waitForOffsetsRead(blocks)
-			d.rowsAndFolds() // the sample may want rows from the log
+			d.rowsAndFolds() // the sample may need rows from the log
 			if got := content(t, d.settled()); got != want {
 				t.Errorf("served\n%s\nwant\n%s", got, want)
 			}
@@ -197,8 +197,8 @@ func TestStudyIsAFunctionOfTheLiveSet(t *testing.T) {
 	}
 }
 
-// waitForOffsetsRead waits until so many records have been applied, whether or not
-// what is served goes by them.
+// waitForOffsetsRead waits until n records have been applied, whether or not the served
+// model includes them.
 func (i *instance) waitForOffsetsRead(n int64) {
 	i.t.Helper()
 	ctx, cancel := context.WithTimeout(i.t.Context(), patience)
@@ -220,11 +220,11 @@ func (i *instance) waitForOffsetsRead(n int64) {
 	}
 }
 
-// passing is blocks that are not known to be in memory.
+// passing hides that its blocks are in memory.
 type passing struct{ newton.Rows }
 
-// Rows from the log are the blocks themselves, so that the planes are those of
-// package newton to the last bit. A sample of all rows has them in another order.
+// Rows from the log are the blocks themselves, so the planes equal those of package
+// newton to the last bit. A sample of all rows has them in another order.
 func TestRefinedPlanes(t *testing.T) {
 	const blocks = 12
 	messages, all := weightedBlocks(t, blocks)
@@ -279,7 +279,7 @@ func TestRefinedPlanes(t *testing.T) {
 	}
 }
 
-// post asks for a refinement.
+// post requests a refinement.
 func (i *instance) post(wait string) (int, string) {
 	i.t.Helper()
 	return i.ask(http.MethodPost, "/v1/refine?wait="+wait)
@@ -287,7 +287,7 @@ func (i *instance) post(wait string) (int, string) {
 
 func (i *instance) problems() string { return strings.Join(i.Status().Problems, "\n") }
 
-// waitForSolve waits until the rows as they are have had their turn to be solved.
+// waitForSolve waits until a solve of the current rows has had its turn.
 func (i *instance) waitForSolve() {
 	i.t.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
@@ -304,9 +304,8 @@ func (i *instance) waitForSolve() {
 	}
 }
 
-// While a refinement waits for the log the daemon learns on, a second one that is
-// asked for is refused, and a stop does not wait. The refined planes are followed
-// by refined ones only.
+// While a refinement waits for the log, the daemon keeps learning, refuses a second
+// request, and stops without waiting. After refined planes only refined ones are served.
 func TestRefineIsInTheBackground(t *testing.T) {
 	messages, _ := weightedBlocks(t, 30)
 	name := topic(t, 1)
@@ -343,7 +342,7 @@ func TestRefineIsInTheBackground(t *testing.T) {
 
 	id := incremental.Position{Topic: name}.String()
 	d.retire(id)
-	third := d.settled() // whatever refine_interval says
+	third := d.settled() // refine_interval makes no difference
 	if third.Refinement == nil || third.Refinement.Rows >= second.Rows || third.Refinement.Digest == second.Digest {
 		t.Errorf("after a retirement: %+v", third.Refinement)
 	}
@@ -357,7 +356,7 @@ func TestRefineIsInTheBackground(t *testing.T) {
 	d.stop()
 }
 
-// What cannot be refined is served as it was solved, and the operator reads why.
+// Planes that cannot be refined are served as solved, and the status says why.
 func TestRefinementFails(t *testing.T) {
 	name := topic(t, 1)
 	var messages []message
@@ -409,7 +408,7 @@ func TestRefinementFails(t *testing.T) {
 	d.stop()
 }
 
-// Rows that the log has forgotten are missing, and the report says so.
+// Rows that the log no longer has are missing, and the report says so.
 func TestRefinementWithoutForgottenBlocks(t *testing.T) {
 	messages, all := weightedBlocks(t, 12)
 	name := topic(t, 1)
@@ -434,12 +433,12 @@ func TestRefinementWithoutForgottenBlocks(t *testing.T) {
 	d.stop()
 }
 
-// ν is chosen again when the rows have changed, and goes by them alone.
+// ν is chosen again when the rows have changed, and depends on them alone.
 func TestNuIsChosenAgain(t *testing.T) {
 	name := topic(t, 1)
 	r := rand.New(rand.NewPCG(43, 1))
-	// Of classes that differ in a direction of small variance only, which takes a
-	// large ν, and of classes that differ where the variance is.
+	// First, classes that differ only in a direction of small variance, which need a
+	// large ν. Then classes that differ where the variance is.
 	rows := func(n int, scale float64) (out []message) {
 		for range n {
 			var text bytes.Buffer
@@ -482,7 +481,7 @@ func TestNuIsChosenAgain(t *testing.T) {
 	d.stop()
 }
 
-// A study waits for the stream to be still, or its turn.
+// A study begins when the stream pauses, or after its interval.
 func TestWhenStudiesAreDue(t *testing.T) {
 	began := time.Unix(1_700_000_000, 0)
 	done := func(rows, churn int64, took time.Duration) *studyJob {
@@ -501,7 +500,7 @@ func TestWhenStudiesAreDue(t *testing.T) {
 		rows         int64 // live
 		churn        int64
 		last         *studyJob
-		moved, since time.Duration // ago
+		moved, since time.Duration // how long ago
 		want         bool
 	}{
 		{name: "nothing is live", method: "full", since: time.Hour, moved: time.Hour},

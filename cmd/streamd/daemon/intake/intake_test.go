@@ -42,8 +42,8 @@ func idle(t *testing.T, flags map[string]string) *Intake {
 	})
 }
 
-// A block that is given up because the daemon is stopping is neither rejected nor
-// counted: it is read again.
+// A block that is abandoned because the daemon stops is neither rejected nor counted. It is
+// read again.
 func TestWorkersGiveUpAtTheEnd(t *testing.T) {
 	const n = 64
 	in := idle(t, map[string]string{"dead_letters.policy": "stop"})
@@ -62,8 +62,8 @@ func TestWorkersGiveUpAtTheEnd(t *testing.T) {
 	}
 }
 
-// A topic full of unusable records does not fill the log: there is a line for the first,
-// and later one that counts the others.
+// A topic full of unusable records does not fill the log. The first one gets a line, and
+// a later line counts the others.
 func TestRejectionsInTheLog(t *testing.T) {
 	var log bytes.Buffer
 	var r refusals
@@ -99,8 +99,8 @@ func TestLettersNameTheFormerBlock(t *testing.T) {
 	}
 }
 
-// Blocks of a few rows of many features have summaries a thousand times as large:
-// workers make no more of them than there is room for, and the loop does the rest.
+// Blocks of a few rows with many features have summaries a thousand times as large as their
+// messages. Workers make no more of them than there is room for. The loop makes the rest.
 func TestWorkersStopWhereThereIsNoRoom(t *testing.T) {
 	const n, records = 200, 300
 	in := idle(t, map[string]string{"sample.rows": "0"})

@@ -11,8 +11,8 @@ import (
 	"streamd/incremental/gram"
 )
 
-// The latest rows are 10,000 of a minute at least, and there are twice as many at the
-// most.
+// The latest judgements are at least 10,000 rows of at least a minute, and at most twice as
+// many rows.
 func TestLatestJudgements(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p prequential
@@ -46,8 +46,8 @@ func TestLatestJudgements(t *testing.T) {
 	})
 }
 
-// A task pays for a few rows of a large model, sooner or later, and for a stretch of a
-// block of a small one.
+// A task judges at least a few rows of a large model over time, and a part of a block
+// with a small one.
 func TestJudgementsAreFew(t *testing.T) {
 	for _, test := range []struct{ features, planes, rows, tasks, want int }{
 		{10, 1, 20_000, 3, 3 * taskJudged},

@@ -8,7 +8,7 @@ import (
 	"streamd/cmd/streamd/model"
 )
 
-// A reduction comes back from its record as it was, with every field.
+// A reduction's record restores every field.
 func TestReportHasAllFields(t *testing.T) {
 	want := &model.Reduction{
 		Basis: "5a", Kernel: "gaussian(gamma=0.3)", Points: 12, Method: "cs", Digest: "09a7", Rows: 5000, Live: 1 << 40,

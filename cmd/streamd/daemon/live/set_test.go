@@ -26,17 +26,17 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// roomy is memory that is enough for every test.
+// roomy is a budget that is large enough for every test.
 func roomy(cfg *config.Config) *memory.Budget { return memory.New(cfg, 8<<30) }
 
-// liveConfig has what a live set goes by: two classes, so many folds and rows of a sample.
+// liveConfig is the configuration of a live set with two classes.
 func liveConfig(folds, rows int) *config.Config {
 	return &config.Config{Limits: config.Limits{Classes: 2, Features: 1000}, Model: config.Model{Folds: folds}, Sample: config.Sample{Rows: rows}}
 }
 
-// Blocks come, go, are replaced, are taken anew and are put into epochs while saves
-// are on their way, some of which fail, on the disk or not. After a last save the
-// file has what is in memory.
+// Blocks are added, retired, replaced, taken again and mapped into epochs while saves are
+// under way. Some saves fail, on the disk or elsewhere. After a last save the file has the
+// state in memory.
 func TestWhatChangesWhileItIsSaved(t *testing.T) {
 	for seed := range uint64(30) {
 		r := rand.New(rand.NewPCG(36, seed))
@@ -54,10 +54,10 @@ func TestWhatChangesWhileItIsSaved(t *testing.T) {
 		var (
 			z      Keeper
 			taker  sample.Taker
-			blocks = map[string]*incremental.Block{} // that are live
+			blocks = map[string]*incremental.Block{} // the live blocks
 			flight *snapshot.Change
 			ready  *snapshot.Prepared
-			since  map[string]*sample.Part // taken anew since the save on its way was begun
+			since  map[string]*sample.Part // taken again since the save under way began
 		)
 		any := func() string {
 			ids := slices.Sorted(maps.Keys(blocks))
@@ -117,7 +117,7 @@ func TestWhatChangesWhileItIsSaved(t *testing.T) {
 					t.Fatal(err)
 				}
 				if len(k.lifted) == 2 && r.IntN(2) == 0 {
-					k.lifted = k.lifted[:1] // the next space has to wait for it
+					k.lifted = k.lifted[:1] // the next space has to wait for this block
 				}
 				s := k.Summary
 				e := retire.Entry{ID: id, Position: incremental.Position{Offset: int64(step)}, Time: time.UnixMilli(int64(step)), Rows: s.Rows()}
@@ -232,7 +232,7 @@ func TestWhatChangesWhileItIsSaved(t *testing.T) {
 	}
 }
 
-// A start takes up which blocks have no part and lack rows, and leaves out what a
+// A start finds blocks without a sample part, which lack rows. It leaves out those that a
 // stricter policy retires.
 func TestRestoreOfBlocksWithoutParts(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "streamd.db")
@@ -251,14 +251,14 @@ func TestRestoreOfBlocksWithoutParts(t *testing.T) {
 	var taker sample.Taker
 	r := rand.New(rand.NewPCG(38, 1))
 	const blocks, keep = 100, 60
-	var without []string // of those that are kept
+	var without []string // of the blocks that are kept
 	for i := range blocks {
 		b := &incremental.Block{Classes: []string{"1"}, Codes: []int32{0, 0}, Columns: []gram.Column{gram.ColumnOf([]float64{r.Float64(), float64(i)})}}
 		s, err := z.Summarise(b)
 		if err != nil {
 			t.Fatal(err)
 		}
-		// By rank they come in another order than by id.
+		// The order by rank is not the order by id.
 		e := retire.Entry{ID: fmt.Sprint((i * 37) % blocks), Position: incremental.Position{Offset: int64(i)}, Time: time.UnixMilli(int64(i)), Rows: 2}
 		var part *sample.Part
 		if r.IntN(3) > 0 {
@@ -293,15 +293,16 @@ func TestRestoreOfBlocksWithoutParts(t *testing.T) {
 	}
 }
 
-// Retirements during a compaction, and ones that it could not know of, wait for another.
+// Retirements that a compaction does not cover, such as those during it, wait for another
+// one.
 func TestRetiredDuringCompaction(t *testing.T) {
 	now := time.UnixMilli(1_700_000_000_000)
 	failed := errors.New("no room")
 	for _, c := range []struct {
 		name    string
 		unsaved int       // retirements when it begins
-		before  time.Time // uncompacted then
-		during  time.Time // of a retirement meanwhile
+		before  time.Time // time of the oldest retirement that is not compacted, before
+		during  time.Time // time of a retirement during the compaction
 		err     error
 		want    time.Time
 	}{
@@ -326,8 +327,8 @@ func TestRetiredDuringCompaction(t *testing.T) {
 	}
 }
 
-// heap returns the bytes in use. It collects until they stay the same: what earlier
-// tests have left in pools and finalisers goes only after several collections.
+// heap returns the bytes in use. It collects until the number is stable, because pools and
+// finalisers of earlier tests are freed only after several collections.
 func heap() float64 {
 	var m runtime.MemStats
 	var last uint64
@@ -403,8 +404,8 @@ func TestPriceIsWhatSumsTake(t *testing.T) {
 	}
 }
 
-// What the loop does for a block that comes and one that goes, and what a worker
-// does for it, with and without a sample and folds. Rows in the sample are as few
+// BenchmarkBlock is the cost of a block that comes and one that is retired, in the loop and
+// in a worker, with and without a sample and folds. The sample has few rows of each block,
 // as in a long stream.
 func BenchmarkBlock(b *testing.B) {
 	const rows, n = 10_000, 10
@@ -475,8 +476,8 @@ func BenchmarkBlock(b *testing.B) {
 	}
 }
 
-// What a worker does for the rows of a checkerboard message: decoded already, in
-// the features alone and in the coordinates of 40 points as well.
+// BenchmarkLift is a worker's cost for the decoded rows of a checkerboard message, in the
+// features alone and in the coordinates of 40 points as well.
 func BenchmarkLift(b *testing.B) {
 	const rows = 10_000
 	r := rand.New(rand.NewPCG(55, 1))

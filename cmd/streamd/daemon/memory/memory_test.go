@@ -12,7 +12,7 @@ import (
 	"streamd/incremental/gram"
 )
 
-// roomy is a budget that is enough for every test.
+// roomy is a budget that is large enough for every test.
 func roomy(cfg *config.Config) *Budget { return New(cfg, 8<<30) }
 
 func load(t *testing.T, flags map[string]string) *config.Config {
@@ -24,8 +24,8 @@ func load(t *testing.T, flags map[string]string) *config.Config {
 	return cfg
 }
 
-// More of anything never costs less, and the fixed parts leave room at any limit that
-// the configuration allows.
+// More of anything never costs less. At every limit that the configuration allows, the
+// fixed parts leave room.
 func TestPricesGrow(t *testing.T) {
 	cfg := load(t, map[string]string{"kafka.topic": "none", "blocks.unit": "offsets"})
 	for limit := int64(128 << 20); limit < 1<<42; limit *= 2 {
@@ -59,8 +59,8 @@ func widest() exact.Window {
 	return b.Window()
 }
 
-// The limit is that of the configuration, or GOMEMLIMIT, or a quarter of what there is;
-// the runtime is told the lower one of the first two.
+// The limit comes from the configuration, GOMEMLIMIT, or a quarter of the machine's memory.
+// The runtime gets the lower one of the first two.
 func TestMemoryLimit(t *testing.T) {
 	before := debug.SetMemoryLimit(-1)
 	t.Cleanup(func() { debug.SetMemoryLimit(before) })
@@ -90,7 +90,7 @@ func TestMemoryLimit(t *testing.T) {
 	}
 }
 
-// Predictions have a share of small limits, too, and none has rows beyond it.
+// Predictions have a share of small limits, too.
 func TestPredictionsHaveAShare(t *testing.T) {
 	cfg := load(t, map[string]string{"kafka.topic": "none"})
 	for limit, want := range map[int64]struct {

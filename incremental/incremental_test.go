@@ -202,8 +202,9 @@ func TestMinusZeroIsZero(t *testing.T) {
 	}
 }
 
-// Permuting the columns of a block and permuting its summary give the same bits.
-func TestPermute(t *testing.T) {
+// Columns of a block in another order and its summary in that order have the same bits. So
+// do some columns, also of weighted rows while they keep their order.
+func TestSelect(t *testing.T) {
 	for seed := range uint64(40) {
 		r := rand.New(rand.NewPCG(23, seed))
 		n := 1 + r.IntN(30)
@@ -228,11 +229,31 @@ func TestPermute(t *testing.T) {
 		for _, j := range at {
 			other.Columns = append(other.Columns, b.Columns[j])
 		}
-		if got, want := s.Permute(at), summarise(t, &other); !bytes.Equal(got.AppendBinary(nil), want.AppendBinary(nil)) {
+		if got, want := s.Select(at), summarise(t, &other); !bytes.Equal(got.AppendBinary(nil), want.AppendBinary(nil)) {
 			t.Fatalf("seed %d: the summary in the order %v is another one", seed, at)
 		}
 		if s.Weighted() {
 			t.Errorf("seed %d: weights of 1 are weights", seed)
+		}
+		some := slices.Sorted(slices.Values(at[:1+r.IntN(n)]))
+		if rows.weights == nil {
+			for range rows.x {
+				rows.weights = append(rows.weights, r.Float64())
+			}
+			b.Weights = rows.weights
+			s = summarise(t, b)
+		}
+		other.Weights, other.Columns = b.Weights, nil
+		for _, j := range some {
+			other.Columns = append(other.Columns, b.Columns[j])
+		}
+		got := s.Select(some)
+		want, err := new(Summariser).SummariseLike(t.Context(), got, &other)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(got.AppendBinary(nil), want.AppendBinary(nil)) {
+			t.Fatalf("seed %d: the summary of the features %v is another one", seed, some)
 		}
 	}
 	rows := randomTable(rand.New(rand.NewPCG(24, 24)), 9, 2, 2)

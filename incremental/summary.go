@@ -75,20 +75,18 @@ func (s *Summary) Weighted() bool {
 	return slices.ContainsFunc(s.classes, func(c classSummary) bool { return c.weight != float64(c.rows) })
 }
 
-// Permute returns the summary with its features in another order: feature at[j]
-// becomes feature j. Without weights the result has the same bits as the summary of
-// the block with its columns in that order. With weights, products of two features may
-// round differently.
-func (s *Summary) Permute(at []int) *Summary {
-	if len(at) != len(s.origin) {
-		panic(fmt.Sprintf("incremental: an order of %d for %d features", len(at), len(s.origin)))
-	}
-	out := &Summary{origin: permute(s.origin, at), classes: slices.Clone(s.classes)}
+// Select returns the summary of some of the features, in an order: feature at[j] becomes
+// feature j. Without weights the result has the same bits as the summary, about the same
+// origin, of the block with these columns. The same holds with weights as long as the
+// features keep their order. In another order products of weighted rows may round
+// differently.
+func (s *Summary) Select(at []int) *Summary {
+	out := &Summary{origin: selected(s.origin, at), classes: slices.Clone(s.classes), window: s.window}
 	for i := range out.classes {
 		c := &out.classes[i]
-		c.s = permute(c.s, at)
+		c.s = selected(c.s, at)
 		from := c.cross
-		c.cross = make([]float64, 0, len(from))
+		c.cross = make([]float64, 0, gram.PackedLen(len(at)))
 		for j, p := range at {
 			for _, q := range at[:j+1] {
 				c.cross = append(c.cross, from[gram.PackedLen(max(p, q))+min(p, q)])
@@ -98,7 +96,7 @@ func (s *Summary) Permute(at []int) *Summary {
 	return out
 }
 
-func permute(x []float64, at []int) []float64 {
+func selected(x []float64, at []int) []float64 {
 	out := make([]float64, len(at))
 	for j, from := range at {
 		out[j] = x[from]

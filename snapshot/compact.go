@@ -59,6 +59,59 @@ func (k *Key) Compact(ctx context.Context, path string) (info SaveInfo, err erro
 	return s.Compact(ctx)
 }
 
+// Adopt replaces the file by one that has the live blocks of another file, with their parts
+// and sums, and keeps its own settings, offsets and counts. So the blocks of a file are
+// replaced by the same blocks in other features. Nothing may be saved to the other file
+// meanwhile. The rest is as Compact promises.
+func (s *Store) Adopt(ctx context.Context, other *Store) error {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	err := checkName(s.path, s.data)
+	if err == nil {
+		err = s.replace(ctx, func(from *bbolt.Tx, to *copier) (h head, err error) {
+			err = other.view(func(blocks *bbolt.Tx) (err error) {
+				h, err = s.copyAdopted(from, blocks, to)
+				return err
+			})
+			return h, err
+		})
+	}
+	if err != nil {
+		return fmt.Errorf("take the blocks of %s into snapshot %s: %w", other.path, s.path, err)
+	}
+	s.features = other.features
+	return nil
+}
+
+// copyAdopted copies the blocks of one file and the rest of another.
+func (s *Store) copyAdopted(from, blocks *bbolt.Tx, to *copier) (head, error) {
+	if s.key != nil {
+		to.summer = newSummer(s.key, valueSum{})
+	}
+	if err := createBuckets(to.tx); err != nil {
+		return head{}, err
+	}
+	for _, p := range []place{{bucketMeta, keySettings}, {bucketMeta, keyMember}, {bucketOffsets, nil}} {
+		if err := p.each(from, func(key, value []byte) error { return to.put(p.bucket, key, value) }); err != nil {
+			return head{}, err
+		}
+	}
+	for _, name := range [][]byte{bucketBlocks, bucketParts, bucketSpaces, bucketBases, bucketSources, bucketStates, bucketSummaries} {
+		err := place{name, nil}.each(blocks, func(key, value []byte) error { return to.put(name, key, value) })
+		if err != nil {
+			return head{}, err
+		}
+	}
+	h, err := readHead(from, version)
+	if err != nil {
+		return h, err
+	}
+	b, err := readHead(blocks, version)
+	h.rows, h.blocks, h.parts, h.spaces, h.inUse = b.rows, b.blocks, b.parts, b.spaces, b.inUse
+	h.uncompacted = time.Time{}
+	return h, err
+}
+
 func (s *Store) compact(ctx context.Context) (info SaveInfo, err error) {
 	if err := checkName(s.path, s.data); err != nil {
 		return info, err

@@ -362,3 +362,69 @@ func TestCompactInParts(t *testing.T) {
 	s, c := mustOpen(t, path)
 	w.compare(t, s, c)
 }
+
+// A file that takes the blocks of another one has their summaries, parts and spaces, and
+// nothing of its own blocks. Its offsets, counts and retirements stay. It goes on from there.
+func TestAdopt(t *testing.T) {
+	for _, key := range []*Key{nil, newKey(t, "a secret that is long enough, and more")} {
+		dir := t.TempDir()
+		open := func(name string) (*Store, *Contents) {
+			t.Helper()
+			s, c, err := key.Open(filepath.Join(dir, name), settings)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { s.Close() })
+			return s, c
+		}
+		s, _ := open("streamd.db")
+		w := newWorld(rand.New(rand.NewPCG(33, 1)), 2)
+		b := planted()
+		w.add(b)
+		for range 200 {
+			w.step()
+		}
+		w.retired++
+		w.save(t, s)
+		if err := s.SaveMember(Member{"group", "member"}); err != nil {
+			t.Fatal(err)
+		}
+		from, _ := open("others.db")
+		others := newWorld(rand.New(rand.NewPCG(33, 2)), 3)
+		for range 200 {
+			others.step()
+		}
+		others.retired = 0
+		others.save(t, from)
+
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := s.Adopt(ctx, from); !errors.Is(err, context.Canceled) {
+			t.Fatalf("after its context has ended: %v", err)
+		}
+		if err := s.Adopt(t.Context(), from); err != nil {
+			t.Fatal(err)
+		}
+		others.offsets, others.counts, others.horizon, others.savedAt = w.offsets, w.counts, w.horizon, w.savedAt
+		others.retirements, others.uncompacted = w.retirements, time.Time{}
+		check := func() {
+			t.Helper()
+			s.Close()
+			reopened, c := open("streamd.db")
+			if s = reopened; c.Member != (Member{"group", "member"}) || c.Keyed != (key != nil) {
+				t.Errorf("the group's member is %+v, keyed: %t", c.Member, c.Keyed)
+			}
+			c.Member, c.Keyed = Member{}, false
+			others.compare(t, s, c)
+		}
+		check()
+		if got := found(t, filepath.Join(dir, "streamd.db"), traces(b)); len(got) > 0 {
+			t.Errorf("the file still has %q of its own blocks", got)
+		}
+		for range 50 {
+			others.step()
+		}
+		others.save(t, s)
+		check()
+	}
+}

@@ -60,6 +60,11 @@ type Settings struct {
 	Decoding wire.Options
 	Target   func() *live.Target
 
+	// Was names the features that the blocks were summarised in, where the target has
+	// others; nil: they are the target's. Blocks are then compared in the features that are
+	// in both.
+	Was []string
+
 	// StillLive keeps the blocks that are live as they were.
 	StillLive func(ctx context.Context, blocks []live.Unread) ([]live.Unread, error)
 }
@@ -162,7 +167,7 @@ func (a *Archive) Pass(ctx context.Context, blocks *live.Blocks, verify bool, vi
 	}
 	p := &pass{
 		Archive: a, ctx: ctx, blocks: blocks, verify: verify, visit: visit, fail: fail, work: make(chan func(*Worker)),
-		features: fixed, rows: semaphore.NewWeighted(max(1, a.Budget.Gathered)),
+		features: fixed, common: commonFeatures(a.Was, *fixed), rows: semaphore.NewWeighted(max(1, a.Budget.Gathered)),
 	}
 	lanes := map[int]*lane{}
 	ranges := make([]kafka.Range, 0, len(blocks.Entries))
@@ -219,6 +224,7 @@ type pass struct {
 	verify   bool
 	visit    Visit
 	features *[]string
+	common   common
 	rows     *semaphore.Weighted // bytes of gathered rows; a block that has more is alone
 	fail     context.CancelCauseFunc
 	work     chan func(*Worker)
@@ -263,12 +269,11 @@ func (p *pass) show(w *Worker, e retire.Entry, b *incremental.Block) error {
 		if err != nil {
 			return err
 		}
-		if len(b.Columns) == was.Features() {
-			if s, err = w.Keeper.SummariseLike(p.ctx, was, b); err != nil {
-				return err
-			}
+		s, err = p.like(w, was, b)
+		if err != nil {
+			return err
 		}
-		if s == nil || s.Digest() != was.Digest() {
+		if s == nil {
 			return errors.New("its rows are others than when it was summarised")
 		}
 	}
@@ -276,6 +281,39 @@ func (p *pass) show(w *Worker, e retire.Entry, b *incremental.Block) error {
 		p.fail(fmt.Errorf("block %s: %w", e.ID, err))
 	}
 	return nil
+}
+
+// common is the places of the features that are in two lists, in the order of the first.
+type common struct{ was, now []int }
+
+func commonFeatures(was, now []string) (c common) {
+	for i, name := range was {
+		if j := slices.Index(now, name); j >= 0 {
+			c.was, c.now = append(c.was, i), append(c.now, j)
+		}
+	}
+	return c
+}
+
+// like summarises a block as it was summarised before. It returns nil where the sums are
+// others.
+func (p *pass) like(w *Worker, was *incremental.Summary, b *incremental.Block) (*incremental.Summary, error) {
+	if p.Was != nil {
+		in := *b
+		in.Columns, in.Features = nil, nil
+		for _, j := range p.common.now {
+			in.Columns = append(in.Columns, b.Columns[j])
+		}
+		b, was = &in, was.Select(p.common.was)
+	}
+	if len(b.Columns) != was.Features() {
+		return nil, nil
+	}
+	s, err := w.Keeper.SummariseLike(p.ctx, was, b)
+	if err != nil || s.Digest() != was.Digest() {
+		return nil, err
+	}
+	return s, nil
 }
 
 // positiveRows counts the rows of weight > 0.

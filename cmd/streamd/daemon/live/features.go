@@ -82,7 +82,7 @@ func reorder(store *snapshot.Store, folds int, saved *snapshot.Contents, feature
 		if s.Weighted() {
 			return errWeighted
 		}
-		s = s.Permute(at)
+		s = s.Select(at)
 		all.of(s.Digest()).Add(s)
 		c.Put = append(c.Put, snapshot.Block{Entry: e})
 		put = append(put, snapshot.Summary{ID: e.ID, Summary: s})

@@ -126,7 +126,7 @@ type Limits struct {
 type Model struct {
 	Name           string             `key:"name" default:"default" help:"Name of the model: 1 to 64 letters, digits, dots, dashes or underscores."`
 	Nu             Nu                 `key:"nu" default:"1" help:"Weight ν > 0 of the errors against the size of the plane. auto: the best ν on held-out folds, chosen again as the rows change."`
-	Balanced       bool               `key:"balanced" default:"false" help:"Weight each side of a plane by one over its number of rows."`
+	Balanced       bool               `key:"balanced" default:"false" help:"Give the rows on each side of a plane half of the weight of all rows."`
 	ClassWeights   map[string]float64 `key:"class_weights" above:"0" help:"Weights > 0 of classes. A class without one has weight 1. Not together with model.balanced."`
 	Standardise    Switch             `key:"standardise" default:"false" choices:"false|true|auto" help:"Solve with every feature scaled to mean 0 and variance 1. auto: the better of the two, chosen together with model.nu: auto."`
 	SolveInterval  time.Duration      `key:"solve_interval" default:"1s" min:"10ms" help:"Least time between two solves while blocks arrive."`

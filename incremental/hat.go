@@ -30,7 +30,7 @@ type Hat struct {
 type hatFactor struct {
 	scale       []float64 // D, powers of two
 	lower       []float64 // L of D(I/ν + …)D = LL', packed
-	plus, minus float64   // a_c over the class's weight, for d_c = 1 and −1
+	plus, minus float64   // balancing factor of a row, for d_c = 1 and −1
 	typical     float64
 }
 

@@ -128,7 +128,7 @@ func TestBitsOnEveryProcessor(t *testing.T) {
 			binary.Write(h, binary.LittleEndian, append(p.W, p.Gamma))
 		}
 	}
-	if got := fmt.Sprintf("%x", h.Sum(nil)); got != "f156c85f7c2b5c826d3ea5b73b47db00a4888b92925d3bbcef980b0f908e874f" {
+	if got := fmt.Sprintf("%x", h.Sum(nil)); got != "2f8f60cd2dbca2903f2f12ab34d5121cc08a2d4b55f927809329c800bc101732" {
 		t.Errorf("SHA-256 %s", got)
 	}
 }
@@ -333,6 +333,40 @@ func TestBalancedAgainst200Bits(t *testing.T) {
 			if d := distance(p.W, p.Gamma, w, gamma, []float64{1, 1, 1}); d > tolerance {
 				t.Errorf("seed %d, class %s: off by %.1e", seed, p.Class, d)
 			}
+		}
+	}
+}
+
+// ν means the same with and without balance: where both classes have the same weight,
+// balance changes nothing.
+func TestBalanceKeepsNu(t *testing.T) {
+	rows := randomTable(rand.New(rand.NewPCG(23, 1)), 300, 3, 2)
+	ones := 0.0
+	for _, label := range rows.label {
+		if label == "c1" {
+			ones++
+		}
+	}
+	for _, label := range rows.label {
+		v := ones / 300
+		if label == "c1" {
+			v = 1 - v
+		}
+		rows.weights = append(rows.weights, v)
+	}
+	moments := sumOf(3, summarise(t, rows.block(0, 300))).Moments()
+	for _, nu := range []float64{1e-4, 1e-2, 1} {
+		plain, err := moments.Solve(Options{Nu: nu})
+		if err != nil {
+			t.Fatal(err)
+		}
+		balanced, err := moments.Solve(Options{Nu: nu, Balanced: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, q := plain.Planes[0], balanced.Planes[0]
+		if d := distance(q.W, q.Gamma, p.W, p.Gamma, []float64{1, 1, 1}); d > 1e-12 {
+			t.Errorf("ν = %v: off by %.1e", nu, d)
 		}
 	}
 }

@@ -6,7 +6,8 @@ import "streamd/incremental/gram"
 type Options struct {
 	// Nu is ν > 0, the weight of the errors against ‖(w,γ)‖² (Fung 2003, 2.8).
 	Nu float64
-	// Balanced weighs each side of a plane by one over its rows (2.34–2.35).
+	// Balanced gives each side of a plane half of the weight of all rows (2.34–2.35, in the
+	// scale of Moments.Solve).
 	Balanced bool
 	// ClassWeights multiplies the weight of every row of a class. A class that is
 	// not named has weight 1.

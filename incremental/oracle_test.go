@@ -118,6 +118,8 @@ func bigPlane(t table, class string, o Options) (w []float64, gamma float64) {
 			a.Mul(a, big200(c))
 		}
 		if o.Balanced {
+			a.Mul(a, total)
+			a.Quo(a, big200(2))
 			a.Quo(a, side[t.label[i] == class])
 		}
 		for j := range z {

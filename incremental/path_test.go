@@ -256,7 +256,7 @@ func TestLeaveOneOutIsARefit(t *testing.T) {
 						v *= 2
 					}
 					if o.Balanced {
-						v /= totals[rows.label[row] == plane.Class]
+						v *= (totals[true] + totals[false]) / 2 / totals[rows.label[row] == plane.Class]
 					}
 					system.x, system.label, system.weights = append(system.x, x), append(system.label, rows.label[row]), append(system.weights, v)
 				}

@@ -79,13 +79,16 @@ func (e *ConditionError) Error() string {
 // Solve computes the classifier from the sums.
 //
 // For the plane of class r let d_c = 1 for c = r and −1 otherwise, and a_c the
-// weight of class c: Options.ClassWeights, divided by Σv of class r or of all
-// the others when balanced. With z = [x; −1] and sums over the rows of class c,
+// weight of class c: Options.ClassWeights, times the balancing factor when balanced: the Σv
+// of all rows over twice that of class r, or over twice that of all the others. With
+// z = [x; −1] and sums over the rows of class c,
 //
 //	(I/ν + Σ_c a_c Σ v z z') [w; γ] = Σ_c a_c d_c Σ v z
 //
 // which is Fung 2003, (2.28) plain, (2.35–2.36) balanced, and (2.46–2.49) for
-// k classes. With Standardise the system is that of (x − μ)/σ, with the mean μ and the
+// k classes. The weights of (2.34), 1/Σv for each side, add up to 2, so that the same ν
+// counts errors Σv/2 times less than without balance. Here the weights of balanced rows add
+// up to Σv like those of others, and ν means the same with and without. With Standardise the system is that of (x − μ)/σ, with the mean μ and the
 // variance σ² of all live rows (a constant feature keeps σ = 1 and gets w = 0). The
 // returned w and γ are for x.
 //
@@ -320,7 +323,7 @@ func (x coordinates) back(z []double) (w []float64, gamma float64) {
 type planeSystem struct {
 	matrix      []double // Σ_c a_c Σ v z z'
 	right       []double // Σ_c a_c d_c Σ v z
-	plus, minus double   // a_c over the weight of class c, for d_c = 1 and −1
+	plus, minus double   // balancing factor of a row, for d_c = 1 and −1
 	mass        float64  // Σ_c a_c Σ v
 }
 
@@ -356,11 +359,13 @@ func (m *Moments) systems(o Options, x coordinates) iter.Seq2[int, planeSystem] 
 	}
 }
 
-// balanced weighs each side of a plane by one over its rows.
+// balanced gives each side of a plane half of the weight of all rows.
 func balanced(own, others *system) planeSystem {
+	all := own.rows.add(others.rows)
+	half := double{all.hi / 2, all.lo / 2}
 	s := planeSystem{
 		matrix: make([]double, len(own.matrix)), right: make([]double, len(own.right)),
-		plus: toDouble(1).div(own.rows), minus: toDouble(1).div(others.rows),
+		plus: half.div(own.rows), minus: half.div(others.rows),
 	}
 	for p, t := range others.matrix {
 		s.matrix[p] = t.mul(s.minus).add(own.matrix[p].mul(s.plus))

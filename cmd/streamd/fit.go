@@ -33,7 +33,7 @@ type fitCmd struct {
 	columnFlags
 	Format       string             `enum:"auto,arrow,json,csv,libsvm" default:"auto" help:"Format of a file whose name does not end in one: ${enum}. auto is what the first line looks like."`
 	Nu           autoFlag           `default:"1" help:"Weight ν > 0 of the errors against the size of the plane. auto tries 2^-20 to 2^20 and takes what classifies best over the folds (10 without --folds) or, of several within a quarter of a point, what has the least loss, with classes of equal weight if --balanced; the accuracy over the same folds then flatters a little."`
-	Balanced     bool               `xor:"weights" help:"Weigh each side of a plane by one over its rows."`
+	Balanced     bool               `xor:"weights" help:"Give the rows on each side of a plane half of the weight of all rows."`
 	ClassWeights map[string]float64 `mapsep:"," xor:"weights" placeholder:"A=2,B=1" help:"Weights of classes; the others have 1."`
 	Standardise  bool               `help:"Solve with every feature scaled to mean 0 and variance 1."`
 	Folds        int                `placeholder:"K" help:"Cross-validate: score every row by a model that has not seen its fold, of K."`

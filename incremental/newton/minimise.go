@@ -150,10 +150,11 @@ func (s *solver) weigh(weight, top []float64) error {
 		mass[c] = float64(cost[c] * weight[c])
 	}
 	otherRows, otherMass := others(rows), others(mass)
+	half := (rows[0] + otherRows[0]) / 2
 	for i, p := range s.planes {
 		p.index, p.cost, p.own, p.rest = i, cost, 1, 1
 		if o.Balanced && s.direction == nil { // (2.38) has no balance
-			p.own, p.rest = rows[p.class], otherRows[p.class]
+			p.own, p.rest = rows[p.class]/half, otherRows[p.class]/half
 		}
 		least, most := slices.Min(cost)/max(p.own, p.rest), slices.Max(cost)/min(p.own, p.rest)
 		if !(least > 0) || math.IsInf(most, 0) {

@@ -158,7 +158,7 @@ func (t table) problem(class string, o incremental.Options, with Options) proble
 			c *= a
 		}
 		if o.Balanced && with.Method != Line {
-			c /= side
+			c *= (own + rest) / 2 / side
 		}
 		p.x, p.d, p.c = append(p.x, x), append(p.d, d), append(p.c, c)
 	}

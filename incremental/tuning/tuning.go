@@ -37,8 +37,8 @@ import (
 
 // Grid is the default grid of ν: 2^-20, 2^-19, …, 2^20, powers of two as in Fung 2003. A
 // plane changes where 1/ν passes the eigenvalues of E'E. These are the number of rows
-// times the variances in the directions of the data, or the variances alone when
-// balanced. For standardised features the grid covers all of them up to a million rows.
+// times the variances in the directions of the data. For standardised features the grid
+// covers all of them up to a million rows.
 func Grid() []float64 {
 	const span = 20
 	nus := make([]float64, 0, 2*span+1)

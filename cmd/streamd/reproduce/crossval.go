@@ -56,8 +56,9 @@ func (m method) try(ctx context.Context, p part, nus []float64, standardise bool
 	y := study.Of(p.moments, study.Options{
 		Planes: incremental.Options{Balanced: m.balanced, Standardise: standardise}, Refine: m.how, Workers: 1,
 	})
+	scale := m.scale(p.rows)
 	for _, i := range order {
-		model, err := m.at(ctx, y, p.rows, nus[i])
+		model, err := m.at(ctx, y, p.rows, nus[i], scale)
 		if err != nil {
 			return fmt.Errorf("%s: ν = %g: %w", m.name, nus[i], err)
 		}
@@ -66,15 +67,35 @@ func (m method) try(ctx context.Context, p part, nus []float64, standardise bool
 	return nil
 }
 
-// at makes the classifier with one ν.
-func (m method) at(ctx context.Context, y *study.Study, rows newton.Blocks, nu float64) (model *incremental.Model, err error) {
-	if !y.Move(nu) {
+// scale is streamd's ν over the thesis's. A balanced plane of the thesis weighs a row by one over
+// the rows of its side (2.34), which adds up to 2. Streamd's weights add up to the rows.
+func (m method) scale(rows newton.Blocks) float64 {
+	if !m.balanced {
+		return 1
+	}
+	var all int
+	for _, b := range rows {
+		all += b.Rows()
+	}
+	return 2 / float64(all)
+}
+
+// at makes the classifier with one ν of the thesis.
+func (m method) at(ctx context.Context, y *study.Study, rows newton.Blocks, nu, scale float64) (model *incremental.Model, err error) {
+	if !y.Move(nu * scale) {
 		model, err = y.Solve()
 	}
 	if err != nil || !m.refine {
 		return model, err
 	}
-	result, err := y.Refine(ctx, rows, nil)
+	var lineNu map[string]float64
+	if m.how == newton.Line { // Algorithm 2.4.1 has no balance: its ν is the thesis's
+		lineNu = map[string]float64{}
+		for _, class := range model.Classes {
+			lineNu[class] = 1 / scale
+		}
+	}
+	result, err := y.Refine(ctx, rows, lineNu)
 	if err != nil {
 		return nil, err
 	}

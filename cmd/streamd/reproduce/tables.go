@@ -43,6 +43,7 @@ var tables = []*Table{
 			"ν is the best of " + table25.nus.String() + " on the tuning set of each fold, as in the thesis; of several that are, the one nearest 1.",
 			"In place of OFRQP, which minimises the sum of the errors, there is the minimum of their squares (2.37).",
 			"BR-MPSVM refines by (2.38) as it stands: balance is in the plane's direction, not in the errors of the refinement.",
+			balanceNote,
 			scalingNote,
 		},
 		run: table25.run,
@@ -54,6 +55,7 @@ var tables = []*Table{
 			kernelNote,
 			"ν is among " + table26.nus.String() + ", μ among " + table26.mus.String() + "; the thesis has ν = 2^5, 2^6, … 2^35.",
 			tuningNote,
+			balanceNote,
 			"The kernel is square, but for those of Vehicle, with 127 columns, and Segment, with 350. OFRQP is not reproduced.",
 		},
 		run: table26.run,
@@ -61,7 +63,7 @@ var tables = []*Table{
 	{
 		Name:  "fig-2.8",
 		Title: "100 points, 85 to 15: plain, balanced, balanced and refined (Fung 2003, figures 2.8 to 2.10)",
-		Notes: []string{"The points are made after the thesis's pictures. Shares are of the training set."},
+		Notes: []string{"The points are made after the thesis's pictures. Shares are of the training set.", balanceNote},
 		run:   unbalanced,
 		draw:  drawUnbalanced,
 	},
@@ -125,6 +127,8 @@ var tables = []*Table{
 		run: noisyTable,
 	},
 }
+
+const balanceNote = "With balance ν is in the scale of the thesis, whose weights of the rows add up to 2. Streamd's add up to the rows, and its ν is 2/rows times this one."
 
 const scalingNote = "Features are standardised, but for Iris and Cleveland Heart; the thesis does not say whether they were."
 

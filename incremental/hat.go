@@ -234,7 +234,7 @@ func (h *Hat) LeaveOneOut(m *Model, class []int32, values []float64, b *Block) {
 			t := v * a * leverage[i*len(h.factors)+matrix]
 			row[p] = (row[p] - t*d) / (1 - t)
 		}
-		class[i] = int32(m.decide(row))
+		class[i] = int32(Decide(row))
 	}
 }
 

@@ -676,7 +676,7 @@ func (m *Model) decideRow(dst, x []float64) (class int, values []float64) {
 		}
 		dst = append(dst, value)
 	}
-	return m.decide(dst[first:]), dst
+	return Decide(dst[first:]), dst
 }
 
 func TestDecide(t *testing.T) {

@@ -41,8 +41,10 @@ type Model struct {
 	Options  Options
 }
 
-// decide returns the class of a row with these decision values.
-func (m *Model) decide(values []float64) (class int) {
+// Decide returns the class of a row with these values, one for each plane. With one plane,
+// it is the plane's class when the value is zero or above. With more planes, the largest
+// value decides, the first of equal ones.
+func Decide(values []float64) (class int) {
 	if len(values) == 1 {
 		if values[0] >= 0 {
 			class = 1
@@ -58,9 +60,8 @@ func (m *Model) decide(values []float64) (class int) {
 }
 
 // Classify fills class (m) with the class indices of m rows in columns, and values
-// (m × planes, row by row) with their decision values x'w − γ. With one plane, a row
-// is of the plane's class when its value is zero or above. With more planes, the
-// largest value decides, the first of equal ones.
+// (m × planes, row by row) with their decision values x'w − γ, as Decide does. Package
+// decision has other rules.
 func (m *Model) Classify(class []int32, values []float64, columns []gram.Column) {
 	k := len(m.Planes)
 	if len(columns) != len(m.Features) || len(values) != len(class)*k {
@@ -99,7 +100,7 @@ func (m *Model) Classify(class []int32, values []float64, columns []gram.Column)
 			}
 		}
 		for i := range rows {
-			class[from+i] = int32(m.decide(stretch[i*k:][:k]))
+			class[from+i] = int32(Decide(stretch[i*k:][:k]))
 		}
 	}
 }

@@ -269,7 +269,7 @@ func TestLeaveOneOutIsARefit(t *testing.T) {
 					t.Errorf("seed %d, row %d, class %s: %v instead of %v", seed, i, plane.Class, got, want)
 				}
 			}
-			if int(class[i]) != model.decide(values[i*len(model.Planes):][:len(model.Planes)]) {
+			if int(class[i]) != Decide(values[i*len(model.Planes):][:len(model.Planes)]) {
 				t.Errorf("seed %d, row %d: class %d of values %v", seed, i, class[i], values[i*len(model.Planes):])
 			}
 		}

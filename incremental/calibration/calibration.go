@@ -186,6 +186,14 @@ type group struct{ value, plus, minus float64 }
 
 func (g *group) weight() float64 { return g.plus + g.minus }
 
+func (g *group) add(r *outcome) {
+	if r.positive {
+		g.plus += r.weight
+	} else {
+		g.minus += r.weight
+	}
+}
+
 // groups merges rows of equal values, in rising order.
 func (o *Outcomes) groups() ([]group, error) {
 	if len(o.rows) == 0 {
@@ -197,12 +205,7 @@ func (o *Outcomes) groups() ([]group, error) {
 		if len(out) == 0 || out[len(out)-1].value != r.value {
 			out = append(out, group{value: r.value})
 		}
-		g := &out[len(out)-1]
-		if r.positive {
-			g.plus += r.weight
-		} else {
-			g.minus += r.weight
-		}
+		out[len(out)-1].add(r)
 	}
 	return out, nil
 }
@@ -245,8 +248,8 @@ func (o *Outcomes) FitIsotonic() (Isotonic, error) {
 // planes, row by row) of a model with one curve per plane. A single plane is that of
 // the second of two classes. With k > 2 one-vs-rest planes, each curve was fitted on its
 // own, and the k probabilities are divided by their sum (Zadrozny and Elkan 2002); if
-// all are 0, each becomes 1/k. The class of the largest probability may differ from the
-// model's answer, the class of the largest decision value.
+// all are 0, each becomes 1/k. The class of the largest probability need not have the
+// largest decision value: see package decision.
 func Probabilities(dst []float64, curves []Curve, values []float64) {
 	k := len(curves)
 	if k == 0 || len(values)%k != 0 || len(dst) != len(values)/k*max(k, 2) {

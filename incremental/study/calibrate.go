@@ -30,6 +30,16 @@ type Calibrated struct {
 	// After judges the probabilities of each fold by curves that were fitted to the other
 	// folds.
 	After Reliability
+
+	apart [][]calibration.Curve // of each fold, fitted to the others
+}
+
+// of returns the curves that were fitted without a fold, or those of all rows for none.
+func (c *Calibrated) of(fold int) []calibration.Curve {
+	if fold == none {
+		return c.Curves
+	}
+	return c.apart[fold]
 }
 
 // Calibrate fits curves from decision values to probabilities. It needs rows in two folds or
@@ -63,9 +73,9 @@ func (h *HeldOut) Calibrate(ctx context.Context, kind Curves) (*Calibrated, erro
 // calibrateBy fits the curves of one plane after the other, to have the outcomes of a single
 // plane in memory.
 func (h *HeldOut) calibrateBy(ctx context.Context, kinds []Curves) ([]*Calibrated, error) {
-	all, apart := make([]*Calibrated, len(kinds)), make([][][]calibration.Curve, len(kinds))
+	all := make([]*Calibrated, len(kinds))
 	for i, kind := range kinds {
-		all[i], apart[i] = &Calibrated{Kind: kind}, make([][]calibration.Curve, len(h.folds))
+		all[i] = &Calibrated{Kind: kind, apart: make([][]calibration.Curve, len(h.folds))}
 	}
 	for p, plane := range h.model.Planes {
 		if err := ctx.Err(); err != nil {
@@ -78,16 +88,16 @@ func (h *HeldOut) calibrateBy(ctx context.Context, kinds []Curves) ([]*Calibrate
 			whole, without, err = h.fit(kinds[i], outcomes)
 			all[i].Curves = append(all[i].Curves, whole)
 			for f, curve := range without {
-				apart[i][f] = append(apart[i][f], curve)
+				all[i].apart[f] = append(all[i].apart[f], curve)
 			}
 		}
 		if err != nil {
 			return nil, fmt.Errorf("calibrate class %q: %w", plane.Class, err)
 		}
 	}
-	for i, c := range all {
+	for _, c := range all {
 		var err error
-		if c.After, err = h.measure(ctx, func(f int) []calibration.Curve { return apart[i][f] }); err != nil {
+		if c.After, err = h.measure(ctx, c.of); err != nil {
 			return nil, err
 		}
 	}
@@ -118,9 +128,8 @@ func (h *HeldOut) fit(kind Curves, o *calibration.Outcomes) (whole calibration.C
 		whole = near
 	}
 	for i := 0; i < len(h.folds) && err == nil; i++ {
-		in := h.folds[i]
 		var curve calibration.Curve
-		curve, err = again(o.Only(func(row int) bool { return row < in.from || row >= in.to }))
+		curve, err = again(h.outside(o, i))
 		without = append(without, curve)
 	}
 	return whole, without, err

@@ -8,8 +8,9 @@
 //	         that fold, by squared loss and by correctness (package tuning)
 //	Solve    reads the planes of all rows off the sums
 //	Refine   moves them by Newton's method on rows (package newton)
-//	HoldOut  scores each row of a sample by planes without the row's fold; Quality and
-//	         Calibrate are read off these out-of-fold decision values
+//	HoldOut  scores each row of a sample by planes without the row's fold. Off these
+//	         out-of-fold decision values are read: the curves of Calibrate, the rule of
+//	         Decide (package decision), and the Quality of the rule's answers
 //
 // Tune and Refine take rows in memory (Sample), or all rows in passes. A row of a sample
 // stands for a number of rows of its class (sample.StandFor), and has their weight.

@@ -17,7 +17,6 @@ type HeldOut struct {
 	model  *incremental.Model
 	folds  []span
 	codes  []int32 // of the model's classes
-	said   []int32 // the class that the planes give
 	weight []float64
 	values []float64 // rows × planes
 }
@@ -36,7 +35,7 @@ func (s *Study) HoldOut(ctx context.Context, of *Sample, values int) (*HeldOut, 
 	rows := min(of.block.Rows(), max(1, values/planes))
 	weighted := sample.Weigh(of.block.Slice(0, rows), of.totals)
 	h := &HeldOut{model: s.model, values: make([]float64, 0, rows*planes)}
-	folds := len(s.problem.Folds)
+	folds, said := len(s.problem.Folds), make([]int32, rows)
 	for i, in := range of.in {
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -61,45 +60,13 @@ func (s *Study) HoldOut(ctx context.Context, of *Sample, values int) (*HeldOut, 
 		h.folds = append(h.folds, span{from, from + m})
 		h.codes = append(h.codes, b.Codes...)
 		h.weight = append(h.weight, b.Weights...)
-		h.said = append(h.said, make([]int32, m)...)
 		h.values = h.values[:(from+m)*planes]
-		without.Classify(h.said[from:], h.values[from*planes:], b.Columns)
+		without.Classify(said[:m], h.values[from*planes:], b.Columns)
 	}
 	if len(h.folds) == 0 {
 		return nil, fmt.Errorf("none of the %d folds of blocks has rows and leaves rows of every class to the others", folds)
 	}
 	return h, nil
-}
-
-// Quality is the correctness of out-of-fold decisions.
-type Quality struct {
-	Rows                int64 // scored
-	Folds               int   // of these rows
-	Correctness         float64
-	BalancedCorrectness float64 // the mean of the classes' shares
-}
-
-// Quality counts the rows by their weights.
-func (h *HeldOut) Quality() Quality {
-	k := len(h.model.Classes)
-	right, weight := make([]float64, k), make([]float64, k)
-	for i, c := range h.codes {
-		weight[c] += h.weight[i]
-		if h.said[i] == c {
-			right[c] += h.weight[i]
-		}
-	}
-	q := Quality{Rows: int64(len(h.codes)), Folds: len(h.folds)}
-	var allRight, all, shares, seen float64
-	for c := range k {
-		allRight, all = allRight+right[c], all+weight[c]
-		if weight[c] > 0 {
-			shares += right[c] / weight[c]
-			seen++
-		}
-	}
-	q.Correctness, q.BalancedCorrectness = allRight/all, shares/seen
-	return q
 }
 
 // Reliability compares probabilities with outcomes, for all classes together and for each

@@ -181,7 +181,7 @@ func TestHeldOutRowsWereNotSeen(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(held.folds) != folds || int(held.Quality().Rows) != l.view.Block.Rows() {
+		if len(held.folds) != folds || len(held.codes) != l.view.Block.Rows() {
 			t.Fatalf("%d rows of %d folds", len(held.codes), len(held.folds))
 		}
 		for i, in := range held.folds {

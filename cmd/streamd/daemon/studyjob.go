@@ -7,6 +7,7 @@ import (
 
 	"streamd/cmd/streamd/model"
 	"streamd/config"
+	"streamd/incremental/decision"
 	"streamd/incremental/newton"
 	"streamd/incremental/study"
 )
@@ -134,7 +135,16 @@ func (s *studyJob) judge(ctx context.Context, y *study.Study, rows *study.Sample
 		absent(err)
 		return
 	}
-	of := h.Quality()
+	decided, err := h.Decide(study.Decision{Kind: decision.Value}, nil)
+	if err != nil {
+		absent(err)
+		return
+	}
+	of, err := h.Quality(ctx, decided)
+	if err != nil {
+		absent(err)
+		return
+	}
 	q := &model.Quality{
 		Digest: out.Digest, MeasuredAt: out.MadeAt, Source: string(config.RowsSample), Method: out.Method(),
 		Rows: of.Rows, Folds: of.Folds, Correctness: of.Correctness, BalancedCorrectness: of.BalancedCorrectness,

@@ -1,0 +1,169 @@
+// Package confusion counts the answers of a classifier by the true class of the rows, and
+// reads precision, recall and F1 off the counts.
+//
+// Rows count by their weights. A figure without rows to measure it on is NaN: the precision
+// of a class that is never the answer, the recall of a class without rows.
+package confusion
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+)
+
+// Matrix is the confusion matrix of k classes. Rows may be of a class that the classifier
+// does not know; then they count as wrong. It takes memory for the pairs that occur, and for
+// k² numbers up to 64 classes.
+type Matrix struct {
+	k     int
+	dense []float64        // (k+1) × k: true class, answer; nil for many classes
+	pairs map[pair]float64 // for many classes
+}
+
+type pair struct{ class, answer int32 }
+
+const mostDense = 64
+
+// New returns an empty matrix of k classes.
+func New(k int) *Matrix {
+	m := &Matrix{k: k}
+	if k <= mostDense {
+		m.dense = make([]float64, (k+1)*k)
+	} else {
+		m.pairs = map[pair]float64{}
+	}
+	return m
+}
+
+// Add counts rows of a class, −1 for a class that the classifier does not know, with an
+// answer.
+func (m *Matrix) Add(class, answer int32, weight float64) {
+	if class < -1 || int(class) >= m.k || answer < 0 || int(answer) >= m.k {
+		panic(fmt.Sprintf("confusion: class %d, answer %d of %d", class, answer, m.k))
+	}
+	if class < 0 {
+		class = int32(m.k)
+	}
+	if m.dense != nil {
+		m.dense[int(class)*m.k+int(answer)] += weight
+	} else {
+		m.pairs[pair{class, answer}] += weight
+	}
+}
+
+// Merge adds the counts of another matrix of the same classes.
+func (m *Matrix) Merge(o *Matrix) {
+	o.each(func(p pair, weight float64) {
+		if m.dense != nil {
+			m.dense[int(p.class)*m.k+int(p.answer)] += weight
+		} else {
+			m.pairs[p] += weight
+		}
+	})
+}
+
+// each visits the pairs that occur, by class and answer.
+func (m *Matrix) each(visit func(p pair, weight float64)) {
+	if m.dense != nil {
+		for i, weight := range m.dense {
+			if weight != 0 {
+				visit(pair{int32(i / m.k), int32(i % m.k)}, weight)
+			}
+		}
+		return
+	}
+	all := make([]pair, 0, len(m.pairs))
+	for p := range m.pairs {
+		all = append(all, p)
+	}
+	slices.SortFunc(all, func(a, b pair) int { return cmp.Or(cmp.Compare(a.class, b.class), cmp.Compare(a.answer, b.answer)) })
+	for _, p := range all {
+		visit(p, m.pairs[p])
+	}
+}
+
+// Class has the figures of one class.
+type Class struct {
+	Rows      float64 // weight of the rows of the class
+	Answers   float64 // weight of the rows that get it as their answer
+	Right     float64 // weight of the rows that are in both
+	Precision float64 // Right over Answers
+	Recall    float64 // Right over Rows
+	F1        float64 // harmonic mean of both: 2·Right over Rows + Answers
+}
+
+// Figures are the figures of a matrix.
+type Figures struct {
+	Weight              float64 // of all rows
+	Unknown             float64 // of the rows of unknown classes
+	Correctness         float64 // share of the rows that are answered right
+	BalancedCorrectness float64 // mean recall of the classes that have rows
+	Classes             []Class // k
+}
+
+// Figures reads the figures off.
+func (m *Matrix) Figures() Figures {
+	f := Figures{Classes: make([]Class, m.k)}
+	m.each(func(p pair, weight float64) {
+		f.Weight += weight
+		f.Classes[p.answer].Answers += weight
+		switch {
+		case int(p.class) == m.k:
+			f.Unknown += weight
+		case p.class == p.answer:
+			f.Classes[p.class].Right += weight
+			fallthrough
+		default:
+			f.Classes[p.class].Rows += weight
+		}
+	})
+	var right, recalls, seen float64
+	for i := range f.Classes {
+		c := &f.Classes[i]
+		c.Precision, c.Recall, c.F1 = c.Right/c.Answers, c.Right/c.Rows, 2*c.Right/(c.Rows+c.Answers)
+		right += c.Right
+		if !math.IsNaN(c.Recall) {
+			recalls += c.Recall
+			seen++
+		}
+	}
+	f.Correctness, f.BalancedCorrectness = right/f.Weight, recalls/seen
+	return f
+}
+
+// Rows returns the matrix row by row, a row for each class and a column for each answer. It
+// is nil for more classes than most.
+func (m *Matrix) Rows(most int) [][]float64 {
+	if m.k > most {
+		return nil
+	}
+	rows := make([][]float64, m.k)
+	for i := range rows {
+		rows[i] = make([]float64, m.k)
+	}
+	m.each(func(p pair, weight float64) {
+		if int(p.class) < m.k {
+			rows[p.class][p.answer] = weight
+		}
+	})
+	return rows
+}
+
+// Mistake is rows of one class that get another one as their answer.
+type Mistake struct {
+	Class, Answer int
+	Weight        float64
+}
+
+// Mistakes returns the largest mistakes, at most so many, the largest first. Equal ones are
+// in the order of the classes.
+func (m *Matrix) Mistakes(most int) (all []Mistake) {
+	m.each(func(p pair, weight float64) {
+		if p.class != p.answer && int(p.class) < m.k {
+			all = append(all, Mistake{int(p.class), int(p.answer), weight})
+		}
+	})
+	slices.SortStableFunc(all, func(a, b Mistake) int { return cmp.Compare(b.Weight, a.Weight) })
+	return all[:min(len(all), most)]
+}

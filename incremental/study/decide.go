@@ -1,0 +1,114 @@
+package study
+
+import (
+	"context"
+	"fmt"
+
+	"streamd/incremental/calibration"
+	"streamd/incremental/confusion"
+	"streamd/incremental/decision"
+)
+
+// Decision says by which rule labels are wanted.
+type Decision struct {
+	Kind   decision.Kind
+	Prices []decision.Price // of Cost
+}
+
+// Decided is a rule with its answers for held-out rows.
+type Decided struct {
+	Rule *decision.Rule // of all rows
+	said []int32        // the class of each held-out row, by the rule without its fold
+}
+
+// Decide settles the rule, and decides each held-out row by a rule that has not seen its
+// fold: with curves, or a threshold, that were fitted to the other folds. c is nil without a
+// calibration. Probability then fails with decision.ErrCurves, and so does Cost for more than
+// two classes. For two it takes the threshold of least cost on the held-out rows.
+func (h *HeldOut) Decide(want Decision, c *Calibrated) (*Decided, error) {
+	d := &Decided{said: make([]int32, len(h.codes))}
+	classes := h.model.Classes
+	var rule func(fold int) *decision.Rule // none: of all rows
+	switch {
+	case want.Kind == decision.Value:
+		rule = func(int) *decision.Rule { return decision.ByValue(len(classes)) }
+	case want.Kind == decision.Probability && c != nil:
+		rule = func(fold int) *decision.Rule { return decision.ByProbability(c.of(fold)) }
+	case want.Kind == decision.Cost && c != nil:
+		rule = func(fold int) *decision.Rule { return decision.ByCost(classes, c.of(fold), want.Prices) }
+	case want.Kind == decision.Cost && len(classes) == 2:
+		outcomes, err := h.outcomes(0)
+		if err != nil {
+			return nil, fmt.Errorf("choose a threshold: %w", err)
+		}
+		missed, alarm := 1.0, 1.0
+		for _, p := range want.Prices {
+			switch (decision.Price{Class: p.Class, Answer: p.Answer}) {
+			case decision.Price{Class: classes[1], Answer: classes[0]}:
+				missed = p.Cost
+			case decision.Price{Class: classes[0], Answer: classes[1]}:
+				alarm = p.Cost
+			}
+		}
+		rule = func(fold int) *decision.Rule {
+			others := outcomes
+			if fold != none {
+				others = h.outside(outcomes, fold)
+			}
+			return decision.ByThreshold(others.Threshold(missed, alarm))
+		}
+	default:
+		return nil, fmt.Errorf("decide by %s: %w", want.Kind, decision.ErrCurves)
+	}
+	d.Rule = rule(none)
+	planes := len(h.model.Planes)
+	for f, in := range h.folds {
+		rule(f).Decide(d.said[in.from:in.to], h.values[in.from*planes:in.to*planes])
+	}
+	return d, nil
+}
+
+// none stands for all rows in place of those outside a fold.
+const none = -1
+
+// outside has the outcomes of the rows outside a fold.
+func (h *HeldOut) outside(o *calibration.Outcomes, fold int) *calibration.Outcomes {
+	in := h.folds[fold]
+	return o.Only(func(row int) bool { return row < in.from || row >= in.to })
+}
+
+// Quality says how good the answers for held-out rows are. Rows count by their weights.
+type Quality struct {
+	Rows  int64 // scored
+	Folds int   // of these rows
+	confusion.Figures
+	Matrix *confusion.Matrix
+	// AUC is, for each class, the area under the ROC curve of its plane's out-of-fold decision
+	// values, of all folds together, against all other classes. Two classes share one plane
+	// and one area. It does not depend on the rule. NaN: all rows are of the class, or none.
+	AUC []float64
+}
+
+// Quality judges the decisions.
+func (h *HeldOut) Quality(ctx context.Context, d *Decided) (q Quality, err error) {
+	k := len(h.model.Classes)
+	q = Quality{Rows: int64(len(h.codes)), Folds: len(h.folds), Matrix: confusion.New(k), AUC: make([]float64, k)}
+	for i, c := range h.codes {
+		q.Matrix.Add(c, d.said[i], h.weight[i])
+	}
+	q.Figures = q.Matrix.Figures()
+	for p := range h.model.Planes {
+		if err := ctx.Err(); err != nil {
+			return q, err
+		}
+		o, err := h.outcomes(p)
+		if err != nil {
+			return q, err
+		}
+		q.AUC[p] = o.AUC()
+	}
+	if k == 2 {
+		q.AUC[1] = q.AUC[0]
+	}
+	return q, nil
+}

@@ -24,9 +24,10 @@ type csvPlan struct {
 	mode       HeaderMode
 	unlabelled bool
 
-	roles []int    // per field its column, or one of the roles below
-	names []string // of the columns; nil: none
-	width int      // number of columns
+	separator byte     // of fields
+	roles     []int    // per field its column, or one of the roles below
+	names     []string // of the columns; nil: none
+	width     int      // number of columns
 }
 
 // The roles of fields that are no features.
@@ -59,9 +60,10 @@ func (c *csvReader) makePlan(i int, mode HeaderMode) (start int, err error) {
 		return i + len(p.header), nil
 	}
 	c.fields = c.fields[:0]
+	p.header, p.separator = nil, separatorOf(b[i:])
 	end := i
 	for {
-		field, next, reason := csvField(b, end, nil)
+		field, next, reason := csvField(b, end, p.separator, nil)
 		if reason != "" {
 			return 0, c.failAt(end, -1, "", reason)
 		}
@@ -69,7 +71,7 @@ func (c *csvReader) makePlan(i int, mode HeaderMode) (start int, err error) {
 			return 0, c.failAt(end, -1, "", fmt.Sprintf("the first line has more than %d features, the limit", c.opts.Limits.Features))
 		}
 		c.fields = append(c.fields, field)
-		if end = next; end == len(b) || b[end] != ',' {
+		if end = next; end == len(b) || b[end] != p.separator {
 			break
 		}
 		end++
@@ -78,7 +80,7 @@ func (c *csvReader) makePlan(i int, mode HeaderMode) (start int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	p.header, p.names, p.roles, p.unlabelled = nil, c.want.list, p.roles[:0], c.unlabelled
+	p.names, p.roles, p.unlabelled = c.want.list, p.roles[:0], c.unlabelled
 	if !isHeader {
 		return i, c.planPositions(len(c.fields))
 	}
@@ -119,7 +121,7 @@ func (c *csvReader) hasHeader(mode HeaderMode) (bool, error) {
 	}
 	if text >= 0 && numbers > 0 {
 		return false, c.failAt(0, -1, "", fmt.Sprintf("the first line is neither a row nor clearly a header: field %d, %s, is not a number, others are; "+
-			"say which field is the label if it is a row, or declare header=present or header=absent", text+1, quoted(c.fields[text])))
+			"say which field is the label if it is a row, or declare header=present or header=absent%s", text+1, quoted(c.fields[text]), c.separatorHint()))
 	}
 	return text >= 0, nil
 }
@@ -170,7 +172,7 @@ func (c *csvReader) planNames() error {
 		label = k
 	}
 	if label < 0 && !c.unlabelled {
-		return c.fail(-1, c.opts.Label, "there is no such column for the label; the header has %s", listed(c.fields))
+		return c.fail(-1, c.opts.Label, "there is no such column for the label; the header has %s%s", listed(c.fields), c.separatorHint())
 	}
 	if weight < 0 && c.weighted() {
 		return c.fail(-1, c.opts.Weight, "there is no such column for the weight; the header has %s", listed(c.fields))
@@ -235,7 +237,7 @@ func (c *csvReader) planPositions(n int) error {
 func (c *csvReader) planWidth(n int) error {
 	switch {
 	case n == 0:
-		return c.fail(-1, "", "there are no features; the first line is %s, and commas separate fields", listed(c.fields))
+		return c.fail(-1, "", "there are no features: no comma, semicolon, tab or bar separates fields in the first line, %s", listed(c.fields))
 	case n > c.opts.Limits.Features:
 		return c.fail(-1, "", "there are %d features, the limit is %d", n, c.opts.Limits.Features)
 	}
@@ -260,6 +262,7 @@ func listed(fields [][]byte) string {
 // readRows reads the records from position i on by the plan.
 func (c *csvReader) readRows(i int) error {
 	b, p := c.text, &c.plan
+	separator := p.separator
 	c.setWidth(p.width)
 	for i = skipEmptyLines(b, i); i < len(b); i = skipEmptyLines(b, i) {
 		if reason := c.room(p.width); reason != "" {
@@ -268,7 +271,7 @@ func (c *csvReader) readRows(i int) error {
 		code, weight := int32(0), 1.0
 		for k, role := range p.roles {
 			start := i
-			field, end, reason := csvField(b, i, &c.scratch)
+			field, end, reason := csvField(b, i, separator, &c.scratch)
 			switch {
 			case reason != "":
 			case role >= 0:
@@ -285,7 +288,7 @@ func (c *csvReader) readRows(i int) error {
 				return c.failAt(start, c.count, c.columnOf(role), reason)
 			}
 			i = end
-			more := i < len(b) && b[i] == ','
+			more := i < len(b) && b[i] == separator
 			if last := k == len(p.roles)-1; more == last {
 				return c.failAt(start, c.count, "", c.widthReason(start, k))
 			}
@@ -314,23 +317,56 @@ func (c *csvReader) columnOf(role int) string {
 // position i.
 func (c *csvReader) widthReason(i, k int) string {
 	for n := k + 1; ; n++ {
-		_, end, reason := csvField(c.text, i, nil)
-		if reason != "" || end == len(c.text) || c.text[end] != ',' {
+		_, end, reason := csvField(c.text, i, c.plan.separator, nil)
+		if reason != "" || end == len(c.text) || c.text[end] != c.plan.separator {
 			return fmt.Sprintf("the row has %d fields, want %d", n, len(c.plan.roles))
 		}
 		i = end + 1
 	}
 }
 
+// separators of fields. The first one that the first line has separates them.
+var separators = []byte{',', '\t', ';', '|'}
+
+// separatorOf is the separator of a text that starts with the first line.
+func separatorOf(b []byte) byte {
+	best, inQuotes := len(separators), false
+	for _, c := range b {
+		if best == 0 || c == '\n' && !inQuotes {
+			break
+		}
+		if c == '"' {
+			inQuotes = !inQuotes
+		}
+		if at := bytes.IndexByte(separators[:best], c); at >= 0 && !inQuotes {
+			best = at
+		}
+	}
+	if best == len(separators) {
+		best = 0
+	}
+	return separators[best]
+}
+
+// separatorHint explains a first line that has another separator beside commas.
+func (c *csvReader) separatorHint() string {
+	for _, field := range c.fields {
+		if c.plan.separator == ',' && bytes.ContainsAny(field, "\t;|") {
+			return "; its commas separate fields: write decimals with a point if they are meant by them"
+		}
+	}
+	return ""
+}
+
 // csvField reads the field that starts at b[i]. It ends before b[end], which is
-// a comma, an LF or the end of b. Blanks around an unquoted field and the CR of
+// a separator, an LF or the end of b. Blanks around an unquoted field and the CR of
 // a line end are not part of it. A quoted field with quotes in it is unquoted
 // into scratch, or into memory of its own if scratch is nil.
-func csvField(b []byte, i int, scratch *[]byte) (field []byte, end int, reason string) {
+func csvField(b []byte, i int, separator byte, scratch *[]byte) (field []byte, end int, reason string) {
 	if i < len(b) && b[i] == '"' {
-		return csvQuoted(b, i+1, scratch)
+		return csvQuoted(b, i+1, separator, scratch)
 	}
-	for end = i; end < len(b) && b[end] != ',' && b[end] != '\n'; end++ {
+	for end = i; end < len(b) && b[end] != separator && b[end] != '\n'; end++ {
 		if b[end] == '"' {
 			return nil, end, "a quote inside a field that does not start with one"
 		}
@@ -343,7 +379,7 @@ func csvField(b []byte, i int, scratch *[]byte) (field []byte, end int, reason s
 }
 
 // csvQuoted is csvField behind an opening quote.
-func csvQuoted(b []byte, i int, scratch *[]byte) (field []byte, end int, reason string) {
+func csvQuoted(b []byte, i int, separator byte, scratch *[]byte) (field []byte, end int, reason string) {
 	doubled := false // a doubled quote is a quote
 	for end = i; ; end += 2 {
 		n := bytes.IndexByte(b[end:], '"')
@@ -362,7 +398,7 @@ func csvQuoted(b []byte, i int, scratch *[]byte) (field []byte, end int, reason 
 	if end < len(b) && b[end] == '\r' && (end+1 == len(b) || b[end+1] == '\n') {
 		end++
 	}
-	if end < len(b) && b[end] != ',' && b[end] != '\n' {
+	if end < len(b) && b[end] != separator && b[end] != '\n' {
 		return nil, end, "text behind the closing quote of a field"
 	}
 	return field, end, ""

@@ -25,8 +25,10 @@
 // The second form names its features. Rows without labels may also be arrays in an
 // array, [[0.5, 2], [1, 3]]: the numbers of all features in their order.
 //
-// CSV: RFC 4180 with commas; lines end in LF or CRLF, empty lines count for
-// nothing, blanks around an unquoted field are dropped. The first line is a
+// CSV: RFC 4180; lines end in LF or CRLF, empty lines count for nothing, blanks
+// around an unquoted field are dropped. Commas separate fields if the first line has
+// one outside of quotes, else tabs, semicolons or bars (|): the first of these that it
+// has. Decimals have a point. The first line is a
 // header when it has a field that is the label's name, or when all fields but
 // the label are something other than a number. A first line in which some are
 // numbers and some are not is refused unless the header is declared, because

@@ -19,7 +19,7 @@ import (
 	"streamd/kernels/reduce"
 )
 
-// reduction is one under way.
+// reduction is a reduction under way.
 type reduction struct {
 	*job
 	began time.Time
@@ -28,7 +28,7 @@ type reduction struct {
 	stages []model.Stage
 }
 
-// reductionDue says whether a basis is to be chosen without being asked for.
+// reductionDue reports whether a basis should be chosen without a request.
 func (r *rebuilding) reductionDue(now time.Time) bool {
 	k, use := &r.cfg.Kernel, r.live.InUse()
 	if now.Before(r.again) || !r.live.Parted() || r.live.Lacking() > 0 {
@@ -38,7 +38,7 @@ func (r *rebuilding) reductionDue(now time.Time) bool {
 		return true
 	}
 	if r.at.IsZero() && use.Coordinates != nil && r.live.Features().Digest() == use.Reduction.Digest {
-		r.churn = r.live.Churn() // chosen before the start, of the same rows
+		r.churn = r.live.Churn() // chosen before the start, from the same rows
 	}
 	if r.at.IsZero() {
 		r.at = r.started
@@ -74,9 +74,9 @@ func (r *rebuilding) beginReduction(now time.Time) {
 		made.MadeAt, made.Seconds = time.Now().UTC(), time.Since(now).Seconds()
 		return func() {
 			if r.reducing != work {
-				return // the live set has no use for a basis any more
+				return // the live set no longer has a use for a basis
 			}
-			if ctx.Err() != nil { // perhaps when the basis was there, but not here
+			if ctx.Err() != nil { // ctx may have ended after the basis was chosen
 				err = errGivenUp
 			}
 			if err == nil {
@@ -99,22 +99,22 @@ func (r *rebuilding) useBasis(chosen *kernels.Map, made *model.Reduction, err er
 		r.log.Warn().Err(err).Msg("no basis could be chosen")
 		undecided := errors.Is(err, errGivenUp) || errors.Is(err, errLacking)
 		unsupported := errors.Is(err, reduce.ErrClasses) || errors.Is(err, reduce.ErrRows)
-		if unsupported { // the next rows may change that, and to find out takes no time
+		if unsupported { // the next rows may change that, and another try is cheap
 			r.again = time.Now().Add(betweenReductions)
 		}
 		if unsupported || r.mustGo() && !undecided {
 			r.dropBasis("no basis can be chosen from the live rows")
 		}
 	case use.Coordinates != nil && use.ID == made.Basis && use.Stale() == live.Fresh:
-		r.live.Abandon() // a rebuild for another one
+		r.live.Abandon() // a rebuild for another basis
 		r.endReading()
 		r.log.Info().Str("basis", made.Basis).Msg("the basis stays")
 	case r.live.Next() != nil && r.live.Next().ID == made.Basis && r.live.Next().Stale() == live.Fresh:
-		r.live.Next().Retry() // perhaps the log has them now
+		r.live.Next().Retry() // the log may have them now
 		r.again = time.Time{}
 	default:
 		err := r.live.FitsBasis(chosen.Points())
-		if err != nil && r.mustGo() { // rather no basis for a while than a stale one
+		if err != nil && r.mustGo() { // no basis for a while is better than a stale one
 			r.dropBasis("there is no memory for another one beside it")
 			err = r.live.FitsBasis(chosen.Points())
 		}
@@ -132,7 +132,7 @@ func (r *rebuilding) useBasis(chosen *kernels.Map, made *model.Reduction, err er
 	}
 }
 
-// betweenReductions is the least time between two of rows that are too few.
+// betweenReductions is the least time between two reductions that fail for lack of rows.
 const betweenReductions = time.Second
 
 var errGivenUp = errors.New("it was given up")

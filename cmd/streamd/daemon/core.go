@@ -24,7 +24,7 @@ import (
 type core struct {
 	cfg     *config.Config
 	log     zerolog.Logger
-	logSalt [32]byte // of keys in the log
+	logSalt [32]byte // salt of the hashes of keys in the log
 	options incremental.Options
 	memory  *memory.Budget
 	metrics *httpapi.Metrics
@@ -35,7 +35,7 @@ type core struct {
 	stopping chan struct{} // closed: nothing more is read
 	stop     context.CancelCauseFunc
 
-	// The loop's:
+	// The rest belongs to the loop.
 	live      *live.Set
 	intake    *intake.Intake
 	delivered time.Time // when the last batch was applied
@@ -51,18 +51,18 @@ func (c *core) fail(err error) {
 	}
 }
 
-// refines says whether planes are refined; all that are served come from studies
-// then, once there has been one.
+// refines reports whether planes are refined. If so, all served planes come from studies
+// once the first study has ended.
 func (c *core) refines() bool { return c.cfg.Model.Refine != config.RefineNone }
 
-// tunes says whether ν is chosen.
+// tunes reports whether ν is chosen.
 func (c *core) tunes() bool { return c.cfg.Model.Nu == config.NuAuto }
 
-// judges says whether planes are judged on held-out rows.
+// judges reports whether planes are judged on held-out rows.
 func (c *core) judges() bool { return c.cfg.Model.Folds > 0 && c.cfg.Sample.Rows > 0 }
 
-// flushRuns makes the rows of open runs live. all is false where some have no room before
-// the next save; ok is false when the daemon has failed.
+// flushRuns makes the rows of open runs live. all is false if some have no room before the
+// next save. ok is false if the daemon has failed.
 func (c *core) flushRuns() (all, ok bool) {
 	all, err := c.intake.Flush(c.background)
 	if err != nil {
@@ -71,20 +71,20 @@ func (c *core) flushRuns() (all, ok bool) {
 	return all, err == nil
 }
 
-// isFlushed is flushRuns for a caller that does not ask whether all is live.
+// isFlushed is flushRuns for callers that do not need to know whether all rows are live.
 func (c *core) isFlushed() bool { _, ok := c.flushRuns(); return ok }
 
-// share bounds what saving, and copying the sums for a solve, may take of the
-// loop's time: one part in so many each, however wide the state is. Saving takes more
-// where blocks come faster than there is room for them.
+// share limits the loop's time for saving, and for copying the sums for a solve: each may
+// take 1/share of it, however wide the state is. Saving takes more when blocks come faster
+// than there is room for them.
 const share = 20
 
-// quiet is how long nothing has come when a save or a solve no longer waits for its
-// share: longer than the pauses between the fetches of a fast stream.
+// quiet is the length of a pause in the stream after which a save or a solve no longer
+// waits for its share. It is longer than the pauses between the fetches of a fast stream.
 const quiet = 50 * time.Millisecond
 
-// pause is how long the loop goes without work that took it so long: not at all where it
-// has had nothing else to do for as long.
+// pause is the time that the loop waits before it repeats work that took took. It is zero
+// where the loop has been idle for as long.
 func (c *core) pause(took time.Duration, now time.Time) time.Duration {
 	if now.Sub(c.delivered) >= max(quiet, took) {
 		return 0
@@ -92,9 +92,9 @@ func (c *core) pause(took time.Duration, now time.Time) time.Duration {
 	return share * took
 }
 
-// logged is how the log names a block. A key may be a person's name, and the log
-// outlives it: it is hashed with a salt that the process has made and nobody knows.
-// Lines of this process about one key have one hash.
+// logged is the name of a block in the log. A key may be a person's name, and the log may
+// outlive the block. So keys are hashed with a random salt that only this process has.
+// Lines of one process about one key have the same hash.
 func (c *core) logged(id string) string {
 	if c.cfg.Blocks.Unit != config.UnitKey {
 		return id
@@ -104,11 +104,11 @@ func (c *core) logged(id string) string {
 	return "key#" + hex.EncodeToString(h.Sum(nil)[:8])
 }
 
-// jobs are the work beside the loop, and the one way into it.
+// jobs are the work beside the loop, and the only way into it.
 type jobs struct {
-	calls      chan func()     // that the loop makes between two deliveries
+	calls      chan func()     // functions that the loop calls between two deliveries
 	loopDone   chan struct{}   // closed when the loop has ended
-	background context.Context // of jobs; ends with the loop
+	background context.Context // context of the jobs; ends with the loop
 	running    sync.WaitGroup  // jobs that the end of the loop waits for
 }
 
@@ -116,21 +116,21 @@ func newJobs() *jobs {
 	return &jobs{calls: make(chan func()), loopDone: make(chan struct{}), background: context.Background()}
 }
 
-// A job is begun in the loop with copies, runs beside it, and ends in the loop.
+// A job begins in the loop with copies, runs beside the loop, and ends in the loop.
 //
 //	begun    run is under way
 //	run      done is closed, and the loop has been asked to end the job
 //	ended    end has been called, by the loop or by await
 //
-// A job whose loop has ended stays run.
+// A job whose loop has ended stays in state run.
 type job struct {
 	cancel context.CancelFunc // of the context of run
 	done   chan struct{}
-	end    func() // nil: it has ended
+	end    func() // nil once the job has ended
 }
 
-// begin begins a job. Run gives its end, for the loop. A job that is
-// not awaited may outlive the loop.
+// begin begins a job. run returns the function that ends it in the loop. A job that is not
+// awaited may outlive the loop.
 func (j *jobs) begin(awaited bool, run func(ctx context.Context) (end func())) *job {
 	ctx, cancel := context.WithCancel(j.background)
 	x := &job{cancel: cancel, done: make(chan struct{})}
@@ -151,7 +151,7 @@ func (j *jobs) begin(awaited bool, run func(ctx context.Context) (end func())) *
 	return x
 }
 
-// await waits until the job has run, and ends it. It is the loop's.
+// await waits until the job has run, and ends it. Only the loop calls it.
 func (x *job) await() {
 	<-x.done
 	if end := x.end; end != nil {
@@ -161,8 +161,8 @@ func (x *job) await() {
 	}
 }
 
-// inLoop runs f in the loop, between two deliveries, and gives its answer. f may
-// still run after ctx has ended; its answer is dropped then.
+// inLoop runs f in the loop, between two deliveries, and returns its result. If ctx ends
+// first, f may still run and its result is dropped.
 func inLoop[T any](ctx context.Context, j *jobs, f func() (T, error)) (T, error) {
 	type answer struct {
 		value T
@@ -188,7 +188,7 @@ func inLoop[T any](ctx context.Context, j *jobs, f func() (T, error)) (T, error)
 	}
 }
 
-// call is inLoop without an answer.
+// call is inLoop for functions without a result.
 func (j *jobs) call(ctx context.Context, f func() error) error {
 	_, err := inLoop(ctx, j, func() (struct{}, error) { return struct{}{}, f() })
 	return err

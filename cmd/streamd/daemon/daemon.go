@@ -36,13 +36,13 @@
 //
 // State, ledger, counts and the offsets that belong to them are saved in one
 // transaction, and reading goes on from there. A record that was delivered before is
-// recognised by its offset. Offsets are committed to the group after a save, for those
-// who watch the lag.
+// recognised by its offset. Offsets are committed to the group after a save, so that lag
+// can be monitored.
 //
-// A block that gathers records is saved before it is complete, with two positions:
-// reading goes on before its first record, and the state has its records up to another.
-// After a restart they are read once more. Until that is done the state stays as it was
-// saved, and answers name the offsets that it has.
+// A block that gathers records is saved before it is complete, with two positions.
+// Reading continues before its first record, and the state includes its records up to the
+// second position. After a restart they are read again. Until then the state stays as it
+// was saved, and answers name the offsets that it includes.
 //
 // # Spaces
 //
@@ -53,18 +53,18 @@
 //
 // # Studies
 //
-// A solve is a matter of milliseconds and is done as the live set changes. The choice of
-// ν, refinement, calibration and the measurement of quality take longer: a study makes
-// them of copies, and they are swapped in whole.
+// A solve takes milliseconds and is repeated as the live set changes. The choice of ν,
+// refinement, calibration and the measurement of quality take longer. A study does them on
+// copies, and its result is served as a whole.
 //
 // # Start and stop
 //
-// Start: open the snapshot, restore, listen, start workers and loop, serve,
-// and consume last. Stop is the reverse, for these reasons: first the consumer,
-// so that nothing new comes; then pending deliveries are applied, which needs the
-// workers; then the last save and, while the process is still a member of the
-// group, the commit; HTTP answers until then, so that a load balancer sees
-// "stopping" rather than a refused connection; the store is closed last.
+// Start: open the snapshot, restore, listen, start workers and loop, serve, and consume
+// last. Stop is the reverse. The consumer stops first, so that nothing new comes. Then
+// pending deliveries are applied, which needs the workers. Then comes the last save and,
+// while the process is still a member of the group, the commit. HTTP answers until then,
+// so that a load balancer sees "stopping" and not a refused connection. The store is
+// closed last.
 package daemon
 
 import (
@@ -100,7 +100,7 @@ type Options struct {
 	Version string
 }
 
-// sampledLines is how many lines a second Daemon.sampled writes.
+// sampledLines is the number of lines a second that Daemon.sampled writes.
 const sampledLines = 10
 
 // Daemon is a running streamd. Make it with New and call Run once.
@@ -108,7 +108,7 @@ type Daemon struct {
 	*core
 	version  string
 	started  time.Time
-	sampled  zerolog.Logger // log, a few lines a second of those that every record may bring
+	sampled  zerolog.Logger // log, limited to a few lines a second, for events that every record may cause
 	decoding wire.Options
 
 	consumer *kafka.Consumer
@@ -116,7 +116,7 @@ type Daemon struct {
 	api      *httpapi.Server
 	listener net.Listener
 	resumes  map[int]kafka.Saved // the saved positions of partitions, for the consumer
-	former   string              // of the group's member that had the snapshot before
+	former   string              // the group's member that had the snapshot before
 
 	// The parts of the loop.
 	saver      *saver
@@ -128,16 +128,16 @@ type Daemon struct {
 	board statusBoard
 }
 
-// statusBoard is the status as the loop has put it up.
+// statusBoard is the status that the loop has published.
 type statusBoard struct {
 	mu          sync.Mutex
 	status      httpapi.Status
 	offsets     map[int]int64 // the next offset of each partition; replaced, never changed
-	hasCaughtUp atomic.Bool   // once no more than http.ready_lag was left to read
+	hasCaughtUp atomic.Bool   // at most http.ready_lag records were left to read at some time
 }
 
-// New opens the snapshot, restores the state and begins to listen. Call Run
-// afterwards, which closes all of it.
+// New opens the snapshot, restores the state and begins to listen. Run must be called
+// afterwards, which closes everything.
 func New(o Options) (d *Daemon, err error) {
 	cfg := o.Config
 	if d, err = newDaemon(o); err != nil {
@@ -197,7 +197,7 @@ func newDaemon(o Options) (d *Daemon, err error) {
 		cfg: cfg, log: o.Log, options: modelOptions(cfg.Model), metrics: httpapi.NewMetrics(),
 		jobs: newJobs(), stopping: make(chan struct{}),
 	}
-	rand.Read(c.logSalt[:]) // it never fails
+	rand.Read(c.logSalt[:]) // never fails
 	p := &publisher{core: c}
 	y := &studying{core: c, publisher: p, ended: now}
 	w := newSaver(c, now)
@@ -222,7 +222,7 @@ func newDaemon(o Options) (d *Daemon, err error) {
 // Addr is the address that HTTP is served on.
 func (d *Daemon) Addr() net.Addr { return d.listener.Addr() }
 
-// restore opens the snapshot and takes up its state.
+// restore opens the snapshot and restores its state.
 func (d *Daemon) restore() (err error) {
 	path := d.cfg.Snapshot.File
 	key, err := SnapshotKey(d.cfg.Snapshot, d.log)
@@ -274,7 +274,7 @@ func (d *Daemon) restore() (err error) {
 	return nil
 }
 
-// SnapshotKey reads the key of the snapshot; nil: there is none.
+// SnapshotKey reads the key of the snapshot. It is nil if none is configured.
 func SnapshotKey(c config.Snapshot, log zerolog.Logger) (*snapshot.Key, error) {
 	if c.KeyFile == "" {
 		return nil, nil
@@ -289,13 +289,12 @@ func SnapshotKey(c config.Snapshot, log zerolog.Logger) (*snapshot.Key, error) {
 	return key, nil
 }
 
-// missedRetirements explains that a snapshot has missed some.
+// missedRetirements explains that a snapshot lacks retirements.
 const missedRetirements = "the snapshot is older than the last retirement that was saved, or new: blocks that were forgotten may be live again; retire them once more (tombstones that the log still has count again by themselves)"
 
-// Run serves, consumes and learns until ctx ends, which is no error, or until
-// it cannot go on. Either way everything that was read by then is applied and
-// saved, unless that takes longer than shutdown_timeout: the rest is
-// read again at the next start.
+// Run serves, consumes and learns until ctx ends, which is no error, or until it cannot
+// continue. Either way everything read by then is applied and saved. If that takes longer
+// than shutdown_timeout, the rest is read again at the next start.
 func (d *Daemon) Run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, d.store.Close()) }()
 	consuming, stop := context.WithCancelCause(ctx)
@@ -344,7 +343,7 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	for number, saved := range d.resumes {
 		next[number] = saved.Next
 	}
-	d.commit(applying, next) // the group hears it when it is joined
+	d.commit(applying, next) // committed when the consumer joins the group
 	failed := d.consumer.Run(consuming)
 	d.intake.Close() // the consumer has returned from every Deliver
 	workers.Wait()
@@ -370,7 +369,7 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	return err
 }
 
-// newArchive makes an archive, to be closed.
+// newArchive makes an archive, which the caller closes.
 func (d *Daemon) newArchive() (*archive.Archive, error) {
 	cluster, err := Cluster(d.cfg.Kafka)
 	if err != nil {
@@ -382,7 +381,7 @@ func (d *Daemon) newArchive() (*archive.Archive, error) {
 	})
 }
 
-// stillLive keeps the blocks that are live as they were.
+// stillLive returns those of the blocks that are live and unchanged.
 func (d *Daemon) stillLive(ctx context.Context, blocks []live.Unread) ([]live.Unread, error) {
 	return inLoop(ctx, d.jobs, func() (still []live.Unread, _ error) {
 		for _, u := range blocks {

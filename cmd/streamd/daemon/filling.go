@@ -12,19 +12,19 @@ import (
 	"streamd/retire"
 )
 
-// filling is the loop's part in giving the sample rows that it lacks: of blocks
-// of a file of old or of another seed, and of all blocks when so many have been
-// retired that the sample has to grow. The parts of the blocks are looked through
-// first, for some time between two deliveries. Rows that are still wanted then are read
-// from the log again, in the background, and offered by the loop. Meanwhile views
-// of the sample count the blocks that they lack.
+// filling is the loop's part in giving the sample rows that it lacks. A file of an
+// earlier version or of another seed lacks rows of some blocks. A sample that has to
+// grow, since so many blocks have been retired, lacks rows of all blocks. The stored
+// parts of blocks are checked first, for a while between two deliveries. A job reads rows
+// that are still missing from the log, and the loop offers them to the sample. Meanwhile
+// views of the sample count the blocks that lack rows.
 type filling struct {
 	*core
-	reading *job          // the pass over the log that is under way; nil: none is
+	reading *job          // the pass over the log that is under way, or nil
 	last    time.Time     // when the wanted blocks were last listed
-	took    time.Duration // to list them
-	// unread are the blocks that the log does not give back as they were. They are
-	// not asked for again.
+	took    time.Duration // the time to list them
+	// unread are blocks that the log does not return unchanged. They are not requested
+	// again.
 	unread map[string]retire.Entry
 }
 
@@ -35,7 +35,8 @@ const (
 	afterFailure   = time.Minute
 )
 
-// whenDue looks for rows of the sample, and begins a pass over the log when it is due.
+// whenDue checks blocks for rows of the sample, and begins a pass over the log when it is
+// due.
 func (f *filling) whenDue(now time.Time) {
 	if !f.live.HasSample() {
 		return
@@ -75,7 +76,7 @@ func (f *filling) read(ctx context.Context, blocks *live.Blocks) (end func()) {
 		f.live.Offer(e.ID, p)
 		return nil
 	})
-	if err != nil && ctx.Err() == nil { // else the daemon is stopping
+	if err != nil && ctx.Err() == nil { // otherwise the daemon is stopping
 		f.log.Error().Err(err).Msg("blocks could not be read again for the row sample")
 	}
 	return func() {

@@ -13,22 +13,22 @@ import (
 	"streamd/retire"
 )
 
-// logRows is the rows of live blocks, read from the log for every pass.
+// logRows are the rows of live blocks. Every pass reads them from the log.
 type logRows struct {
 	log     *archive.Archive
-	blocks  *live.Blocks // after the first pass, those that it has shown
+	blocks  *live.Blocks // after the first pass, the blocks that it visited
 	in      *live.Coordinates
 	passes  int
-	missing int   // blocks that it has not
-	unread  error // why, of the first that is still live
+	missing int   // blocks that were not visited
+	unread  error // the reason, for the first one that is still live
 }
 
-// errMoved says that a later pass did not find the blocks that the first one did.
+// errMoved says that a later pass did not find the blocks of the first one.
 var errMoved = errors.New("the log does not give back any more what it did a moment ago")
 
-// Pass implements newton.Rows. The first pass compares every block with its
-// summary and leaves out those that are not as they were, and those that have
-// been retired meanwhile and cannot be compared.
+// Pass implements newton.Rows. The first pass compares every block with its summary. It
+// leaves out blocks that differ, and blocks that were retired meanwhile and cannot be
+// compared.
 func (r *logRows) Pass(ctx context.Context, visit func(*incremental.Block) error) error {
 	var mu sync.Mutex
 	shown := map[string]bool{}

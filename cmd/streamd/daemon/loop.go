@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// loop is the goroutine that owns the live set: everything that changes it
-// happens here, one after the other. It ends when the order is closed and
-// empty, or, leaving pending deliveries, when ctx ends.
+// loop is the goroutine that owns the live set. Everything that changes the set happens
+// here, one step after the other. It ends when the order is closed and empty. When ctx
+// ends, it ends at once and leaves pending deliveries.
 func (d *Daemon) loop(ctx context.Context) error {
 	background, stop := context.WithCancel(ctx)
 	d.background = background
@@ -23,7 +23,7 @@ func (d *Daemon) loop(ctx context.Context) error {
 		waiting, _ := d.intake.Waiting()
 		switch {
 		case d.failure == nil && d.saver.isFull():
-			order = nil // nothing more is taken in
+			order = nil // take no more deliveries
 			if d.saver.problem != nil {
 				stopping = d.stopping // a stop does not wait for the disk
 			}
@@ -73,7 +73,7 @@ func (d *Daemon) whenDue(now time.Time) {
 	d.studying.whenDue(now)
 }
 
-// applied notes that records have been applied, or why the daemon cannot go on.
+// applied takes the result of applying records. With an error the daemon fails.
 func (d *Daemon) applied(err error) {
 	d.delivered, d.publisher.changed = time.Now(), true
 	if err != nil {
@@ -81,14 +81,14 @@ func (d *Daemon) applied(err error) {
 	}
 }
 
-// always is closed.
+// always is a closed channel.
 var always = func() <-chan struct{} { c := make(chan struct{}); close(c); return c }()
 
 func (d *Daemon) tickInterval() time.Duration {
 	return min(max(min(d.cfg.Model.SolveInterval, d.cfg.Snapshot.Interval)/4, 5*time.Millisecond), 250*time.Millisecond)
 }
 
-// finish is the end of the loop: everything delivered has been applied.
+// finish ends the loop after all deliveries have been applied: it saves.
 func (d *Daemon) finish() error {
 	if d.failure == nil && d.saver.hasUnsaved() {
 		if n := d.live.Unsaved(); n > 0 {

@@ -12,41 +12,39 @@ import (
 	"streamd/incremental"
 )
 
-// publication is the served value, and the channel that is closed when something
-// else is.
+// publication is the served value, and a channel that is closed when it is replaced.
 type publication struct {
 	served   *model.Served
 	fixed    *[]string // the model's features
 	replaced chan struct{}
 }
 
-// publisher solves planes, and serves the results of solves and studies.
+// publisher solves planes and serves the results of solves and studies.
 //
-//	solving nil  a solve may begin when rows have come or gone (changed)
+//	solving nil  a solve may begin when the live set has changed (changed)
 //	solving      a job solves on a copy of the sums
 type publisher struct {
 	*core
 	published  atomic.Pointer[publication]
 	changed    bool // since the last solve
-	solving    *job // under way; nil: none is
+	solving    *job // the solve under way, or nil
 	solvedOnce bool // since the start
 	lastSolve  time.Time
-	copyTook   time.Duration // the last time that the sums were copied
-	servedBy   *studyJob     // the study that the served value goes by; nil: none
-	study      *studyJob     // the last study that is about rows like those that are live; nil: none
+	copyTook   time.Duration // the time to copy the sums, at the last solve
+	servedBy   *studyJob     // the study whose results the served value has, or nil
+	study      *studyJob     // the last study that applies to the live rows, or nil
 	studying   bool          // a study is under way
 }
 
 // whenDue begins a solve when it is due.
 func (p *publisher) whenDue(now time.Time) {
 	if p.changed && p.solving == nil && now.Sub(p.lastSolve) >= max(p.cfg.Model.SolveInterval, p.pause(p.copyTook, now)) {
-		p.solve(time.Now()) // the time of a save is not the solve's
+		p.solve(time.Now()) // the time of a save is not part of the solve's
 	}
 }
 
-// solve starts reading the hyperplanes off the state as it is now. The loop
-// copies the sums and goes on; a goroutine solves, and gives the result back
-// to the loop.
+// solve begins to solve the planes of the current sums. The loop copies the sums and
+// continues. A job solves and returns the result to the loop.
 func (p *publisher) solve(now time.Time) {
 	all, ok := p.flushRuns()
 	if !ok {
@@ -54,12 +52,12 @@ func (p *publisher) solve(now time.Time) {
 	}
 	p.changed = !all
 	next := p.header(now)
-	if next.Rows > 0 { // the first rows do not wait because there was nothing to solve
+	if next.Rows > 0 { // an empty set must not delay the solve of the first rows
 		p.lastSolve = now
 	}
 	last := p.published.Load().served
 	if p.solvedOnce && last.Digest == next.Digest && p.servedBy == p.study {
-		// The same sums have the same planes, but the stream has moved on.
+		// The same sums have the same planes. The position in the log is new.
 		again := *last
 		again.Blocks, again.Offsets, again.MadeAt, again.Basis = next.Blocks, next.Offsets, next.MadeAt, next.Basis
 		p.publish(&again, p.study)
@@ -70,7 +68,7 @@ func (p *publisher) solve(now time.Time) {
 	}
 	in := p.live.InUse().Coordinates
 	if last.Model != nil && last.BasisID() != next.BasisID() && p.study == nil && (p.refines() || p.tunes()) {
-		return // after a switch, planes that are as good as those of before are waited for
+		return // after a switch the old planes are served until a study has made planes as good
 	}
 	options := p.optionsIn(in)
 	if p.study != nil {
@@ -94,8 +92,8 @@ func (p *publisher) solve(now time.Time) {
 	})
 }
 
-// endSolve serves what has been solved, unless a study has ended meanwhile that is to be
-// followed, or features or coordinates are others now.
+// endSolve serves the result. It drops the result if another study has ended meanwhile, or
+// the features or coordinates have changed.
 func (p *publisher) endSolve(next *model.Served, of *studyJob, in *live.Coordinates, fixed *[]string) {
 	p.solving = nil
 	if of != p.study || in != p.live.InUse().Coordinates || fixed != p.live.Target().Features {
@@ -105,7 +103,7 @@ func (p *publisher) endSolve(next *model.Served, of *studyJob, in *live.Coordina
 	p.publish(next, of)
 }
 
-// publish serves next, which goes by a study, from now on.
+// publish serves next, whose settings come from study by.
 func (p *publisher) publish(next *model.Served, by *studyJob) {
 	p.servedBy = by
 	last := p.published.Load()
@@ -117,7 +115,7 @@ func (p *publisher) publish(next *model.Served, by *studyJob) {
 	if last.served.Same(next) {
 		return
 	}
-	// Before the first rows it is no news that there is no model.
+	// Without rows, a missing model is not worth a warning.
 	if next.Problem != "" && next.Problem != last.served.Problem && next.Rows > 0 {
 		p.log.Warn().Str("problem", next.Problem).Msg("there is no model")
 	}
@@ -126,15 +124,15 @@ func (p *publisher) publish(next *model.Served, by *studyJob) {
 	close(last.replaced)
 }
 
-// optionsIn are those for planes in these coordinates. Features are scaled before
-// they get to a kernel; its values are not scaled again.
+// optionsIn returns the solve's options in the given coordinates. Features are scaled
+// before the kernel. The kernel's values are not scaled again.
 func (p *publisher) optionsIn(c *live.Coordinates) incremental.Options {
 	o := p.options
 	o.Standardise = o.Standardise && c == nil
 	return o
 }
 
-// header is a served value without a model and its study.
+// header is a served value without a model and without results of a study.
 func (p *publisher) header(now time.Time) *model.Served {
 	s := &model.Served{
 		Rows:    p.live.Rows(),
@@ -170,8 +168,7 @@ func (p *publisher) header(now time.Time) *model.Served {
 	return s
 }
 
-// adopt gives solved planes the results of the last study, which are about planes like
-// them.
+// adopt gives solved planes the results of the last study, which apply to planes like them.
 func adopt(next *model.Served, s *studyJob) {
 	if s == nil || next.Model == nil {
 		return
@@ -185,7 +182,7 @@ func adopt(next *model.Served, s *studyJob) {
 	next.Quality, next.Absent.Quality = from.Quality, from.Absent.Quality
 }
 
-// servedOf is the served value, if its model is of these features.
+// servedOf returns the served value if its model has these features.
 func (p *publisher) servedOf(features *[]string) *model.Served {
 	if now := p.published.Load(); now.fixed == features {
 		return now.served
@@ -193,7 +190,7 @@ func (p *publisher) servedOf(features *[]string) *model.Served {
 	return &model.Served{}
 }
 
-// sayStale tells whoever reads the model that its basis is stale.
+// sayStale serves the same model again with its basis marked as stale.
 func (p *publisher) sayStale() {
 	last := p.published.Load()
 	if b := last.served.Basis; b != nil && !b.Stale && p.isStale(b) {
@@ -202,7 +199,7 @@ func (p *publisher) sayStale() {
 	}
 }
 
-// isStale says whether a basis is the one in use, and is stale.
+// isStale reports whether a basis is the one in use and is stale.
 func (p *publisher) isStale(b *model.Basis) bool {
 	e := p.live.InUse()
 	return e.Coordinates != nil && e.ID == b.ID && e.Stale() != live.Fresh

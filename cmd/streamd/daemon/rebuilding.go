@@ -19,38 +19,37 @@ import (
 
 // rebuilding is the loop's part in going from one basis to another.
 //
-// A reduction chooses γ and a basis from a complete view of the sample: a function of
-// the live set, so that the basis is one, too. It works on a copy, on as many
-// goroutines as there are processors but one. Its basis begins an epoch, which is
-// built beside the one in use: workers put new blocks into both, and older ones
-// are read from the log again and taken in where they are still live as they were.
-// A block that comes or goes meanwhile does so in both. When the epoch has every
-// live block it takes the place of the other one, between two deliveries and in
-// one transaction with it; the served model stays until planes in the new
-// coordinates have been solved. The epoch is saved as it grows, so that a restart
-// reads the rest.
+// A reduction chooses γ and a basis from a complete view of the sample. The view is a
+// function of the live set, so the basis is one, too. A reduction works on a copy, with
+// one goroutine fewer than there are processors. Its basis begins an epoch, which is
+// built beside the one in use. Workers put new blocks into both. Older blocks are read
+// from the log again and are added if they are live and unchanged. A block that is added
+// or retired meanwhile is added or retired in both. When the next epoch has every live
+// block, it replaces the one in use, between two deliveries and in one transaction. The
+// served model stays until planes in the new coordinates have been solved. The epoch is
+// saved as it grows, so that a restart reads only the rest.
 type rebuilding struct {
 	*core
 	saver    *saver
 	studying *studying
-	reducing *reduction    // under way; nil: none is
-	reading  *job          // the pass over the log that is under way; nil: none is
-	again    time.Time     // not before, after a failure
-	at       time.Time     // when the last reduction began; zero: not looked at yet
-	churn    int64         // of the live set then
+	reducing *reduction    // the reduction under way, or nil
+	reading  *job          // the pass over the log under way, or nil
+	again    time.Time     // the earliest time of another try after a failure
+	at       time.Time     // when the last reduction began; zero: not known yet
+	churn    int64         // the live set's churn at that time
 	tried    int           // reductions of this process
-	problem  string        // why the last reduction came to nothing
-	taken    int64         // rows of older blocks, of the epoch being built, by this process
-	switched time.Time     // when this process last took a basis into use; zero: never
-	took     time.Duration // from the beginning of its reduction
+	problem  string        // why the last reduction failed
+	taken    int64         // rows of older blocks that this process has added to the epoch being built
+	switched time.Time     // when this process last switched to a basis; zero: never
+	took     time.Duration // from the start of its reduction to the switch
 	skipped  []httpapi.UnreadBlock
 	started  time.Time // of the daemon
 }
 
-// listedBlocks bounds the blocks that are named in an answer.
+// listedBlocks bounds the blocks that an answer names.
 const listedBlocks = 100
 
-// whenDue drops, builds or chooses a basis when it is due.
+// whenDue drops, builds or chooses a basis, whichever is due.
 func (r *rebuilding) whenDue(now time.Time) {
 	if r.cfg.Kernel.Function == config.KernelNone {
 		return
@@ -68,14 +67,14 @@ func (r *rebuilding) whenDue(now time.Time) {
 	}
 }
 
-// featuresFreed ends work on features that are free again.
+// featuresFreed abandons work on features that are no longer fixed.
 func (r *rebuilding) featuresFreed() {
 	r.endReduction()
 	r.endReading()
 	r.inOtherCoordinates()
 }
 
-// endReduction gives up the reduction that is under way.
+// endReduction abandons the reduction under way.
 func (r *rebuilding) endReduction() {
 	if r.reducing != nil {
 		r.reducing.cancel()
@@ -84,8 +83,8 @@ func (r *rebuilding) endReduction() {
 	}
 }
 
-// dropBasis goes back to the planes of the features, where a daemon is that starts with
-// the live blocks as they are. Another basis is chosen when they support one again.
+// dropBasis goes back to planes in the features, as a daemon would that starts with the
+// live blocks. Another basis is chosen when the live blocks support one again.
 func (r *rebuilding) dropBasis(why string) {
 	if !r.live.HasBasis() {
 		return
@@ -103,7 +102,7 @@ func (r *rebuilding) endReading() {
 	}
 }
 
-// build goes on with the epoch that is being built.
+// build continues the epoch that is being built.
 func (r *rebuilding) build(now time.Time) {
 	next := r.live.Next()
 	if next.Missing() == 0 {
@@ -128,7 +127,7 @@ func (r *rebuilding) build(now time.Time) {
 	})
 }
 
-// skipUnread retires the blocks that the log does not give back.
+// skipUnread retires the blocks that the log does not return.
 func (r *rebuilding) skipUnread() {
 	next := r.live.Next()
 	unread := r.unread()
@@ -152,7 +151,7 @@ func (r *rebuilding) skipUnread() {
 	r.switchEpoch()
 }
 
-// unread lists the blocks that the log does not give back, by id.
+// unread lists the blocks that the log does not return, by id.
 func (r *rebuilding) unread() (out []httpapi.UnreadBlock) {
 	for _, u := range r.live.Next().Unread() {
 		out = append(out, httpapi.UnreadBlock{ID: u.ID, Rows: u.Rows, Reason: u.Reason.Error()})
@@ -160,7 +159,7 @@ func (r *rebuilding) unread() (out []httpapi.UnreadBlock) {
 	return out
 }
 
-// switchEpoch takes the epoch that has been built into use.
+// switchEpoch takes the finished epoch into use.
 func (r *rebuilding) switchEpoch() {
 	r.live.Switch()
 	r.inOtherCoordinates()
@@ -169,8 +168,8 @@ func (r *rebuilding) switchEpoch() {
 	r.log.Info().Str("basis", r.live.InUse().ID).Int("blocks", r.live.Blocks()).Msg("all live blocks are in the coordinates of the new basis")
 }
 
-// inOtherCoordinates has planes solved and studied in the coordinates in use, which the
-// last study is not about.
+// inOtherCoordinates requests planes and a study in the coordinates in use. The last study
+// was of other coordinates.
 func (r *rebuilding) inOtherCoordinates() {
 	y := r.studying
 	y.publisher.changed, y.publisher.study = true, nil
@@ -181,7 +180,7 @@ func (r *rebuilding) inOtherCoordinates() {
 	}
 }
 
-// takenAtOnce bounds the bytes of summaries that are handed to the loop together.
+// takenAtOnce bounds the bytes of the summaries that the loop takes in one call.
 const takenAtOnce = 8 << 20
 
 var errUnsaved = errors.New("the snapshot cannot be saved")
@@ -189,10 +188,10 @@ var errUnsaved = errors.New("the snapshot cannot be saved")
 // summarised is a block in the coordinates of an epoch.
 type summarised struct {
 	summary *incremental.Summary
-	digest  [32]byte // of its summary of features
+	digest  [32]byte // of its summary in the features
 }
 
-// readInto reads blocks from the log and has the loop take them into an epoch.
+// readInto reads blocks from the log and has the loop add them to an epoch.
 func (r *rebuilding) readInto(ctx context.Context, next *live.Space, blocks *live.Blocks) (unread []live.Unread, err error) {
 	r.log.Info().Int("blocks", len(blocks.Entries)).Msg("reading blocks again for the coordinates of a new basis")
 	c := next.Coordinates
@@ -211,8 +210,8 @@ func (r *rebuilding) readInto(ctx context.Context, next *live.Space, blocks *liv
 	})
 }
 
-// endReadInto is the end of a pass, in the loop. Unread blocks are not in next, since
-// they cannot be read again as they were.
+// endReadInto ends a pass, in the loop. Blocks that could not be read unchanged stay
+// missing in next.
 func (r *rebuilding) endReadInto(ctx context.Context, next *live.Space, unread []live.Unread, err error) {
 	r.reading = nil
 	switch {
@@ -227,7 +226,7 @@ func (r *rebuilding) endReadInto(ctx context.Context, next *live.Space, unread [
 	}
 }
 
-// epochAnswer is the part of the answer that is cheap enough for every step.
+// epochAnswer is the part of the answer that is cheap enough to make after every step.
 func (r *rebuilding) epochAnswer() *httpapi.EpochAnswer {
 	a := &httpapi.EpochAnswer{Problem: r.problem, Served: r.studying.publisher.published.Load().served.BasisID()}
 	if e := r.live.InUse(); e.Coordinates != nil {
@@ -254,15 +253,15 @@ func (r *rebuilding) epochAnswer() *httpapi.EpochAnswer {
 	return a
 }
 
-// mustGo says whether the basis in use holds rows that must not stay.
+// mustGo reports whether the basis in use holds rows that must be removed.
 func (r *rebuilding) mustGo() bool {
 	e := r.live.InUse()
 	return e.Stale() >= live.SourceRetired && r.cfg.Kernel.OnRetire == config.OnRetireReduce
 }
 
-// forgetDue says whether another basis is to be chosen since the one in use is stale.
-// After a retirement that is at once. Values of keys are replaced all the time, and
-// wait so that no more than one part in share of the time goes into rebuilding.
+// forgetDue reports whether another basis should be chosen because the one in use is stale.
+// After a retirement that is due at once. Values of keys are replaced all the time, so
+// replacements wait until rebuilding takes at most 1/share of the time.
 func (r *rebuilding) forgetDue(stale live.Staleness, policy config.OnRetire, now time.Time) bool {
 	return policy == config.OnRetireReduce &&
 		(stale >= live.SourceRetired || stale == live.SourceReplaced && now.Sub(r.switched) >= share*r.took)

@@ -10,9 +10,9 @@ import (
 	"streamd/retire"
 )
 
-// readAgain makes a pass that verifies, makes something of each block, and has the loop
-// take that where the block is live as it was, so many at once. A block that of fails for
-// is unread for that reason. An error of take ends the pass.
+// readAgain makes a verifying pass. Workers call of on each block, and the loop calls
+// take on the results, atOnce at a time, where the block is live and unchanged. A block
+// is unread if of returns an error. An error of take ends the pass.
 func readAgain[T any](ctx context.Context, c *core, blocks *live.Blocks, atOnce int,
 	of func(*archive.Worker, *incremental.Block, *incremental.Summary) (T, error), take func(retire.Entry, T) error,
 ) (unread []live.Unread, err error) {

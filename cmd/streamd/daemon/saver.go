@@ -11,27 +11,28 @@ import (
 	"streamd/snapshot"
 )
 
-// saver writes the state to the snapshot and compacts its file, one of both at a time.
+// saver writes the state to the snapshot and compacts its file, never both at the same
+// time.
 //
 //	idle        a save or a compaction may begin
-//	saving      a job writes everything that had changed when it began
+//	storing     a job writes everything that had changed when it began
 //	compacting  a job writes the file anew without retired blocks
 type saver struct {
 	*core
 	state   saverState
-	job     *job    // under way, unless idle
-	saving  *saving // under way; nil: none is
+	job     *job    // the job under way, unless idle
+	saving  *saving // the save under way, or nil
 	commits chan map[int]int64
 
 	unsavedSince time.Time // zero: nothing is unsaved
-	lastTry      time.Time // to save
+	lastTry      time.Time // start of the last save
 	took         time.Duration
 	info         httpapi.SnapshotInfo // of the last save
-	problem      error                // of the last try
-	missed       int64                // explicit retirements that the snapshot does not have
+	problem      error                // of the last save
+	missed       int64                // explicit retirements that the snapshot lacks
 
-	lastCompaction time.Time // when the last try began
-	compactProblem error     // of the last try
+	lastCompaction time.Time // start of the last compaction
+	compactProblem error     // of the last compaction
 }
 
 type saverState int
@@ -45,9 +46,9 @@ const (
 // saving is a save that is being written.
 type saving struct {
 	change snapshot.Change
-	blocks int           // that have come or gone
-	bytes  int64         // that these take
-	undo   func()        // has the positions in it count as moved again
+	blocks int           // blocks added and removed
+	bytes  int64         // bytes of these blocks
+	undo   func()        // marks the saved positions as moved again
 	next   map[int]int64 // all positions
 	made   httpapi.SnapshotInfo
 }
@@ -55,18 +56,17 @@ type saving struct {
 func newSaver(c *core, now time.Time) *saver {
 	return &saver{
 		core: c, commits: make(chan map[int]int64, 1), lastTry: now,
-		took: quiet, // not known yet, and the first save is worth least
+		took: quiet, // not known yet, and the first save saves little
 	}
 }
 
-// hasUnsaved says whether there is something that is not known to be saved.
+// hasUnsaved reports whether anything may not be saved.
 func (s *saver) hasUnsaved() bool {
 	return s.state == storing || s.live.HasUnsaved() || s.intake.Moved()
 }
 
-// hasRoom says whether a block of so many bytes may come to those that wait for a save.
-// While a save is on its way, as many bytes may come as there is room for beside those
-// that are in it. A block that is larger comes alone.
+// hasRoom reports whether a block of that size may join the blocks that wait for a save.
+// During a save, blocks in it do not count. A block larger than the room comes alone.
 func (s *saver) hasRoom(bytes int64) bool {
 	waiting := s.live.Waiting()
 	if s.state == storing {
@@ -75,13 +75,13 @@ func (s *saver) hasRoom(bytes int64) bool {
 	return waiting <= 0 || waiting+bytes <= s.intake.Room()
 }
 
-// mostUnsaved bounds the blocks that wait for a disk that is full or slow: while a
-// save is on its way, as many may come as are in it, if there is room for them.
+// mostUnsaved bounds the blocks that wait while the disk is full or slow. During a save
+// as many may wait as are being saved, if there is room for them.
 func (s *saver) mostUnsaved() int {
 	switch {
 	case s.problem != nil:
 		return min(s.cfg.Snapshot.Blocks, s.live.Room())
-	case s.state == compacting: // the next save waits for it
+	case s.state == compacting: // the next save waits for the compaction
 		return max(s.live.Room(), s.cfg.Snapshot.Blocks)
 	case s.state == storing:
 		return s.saving.blocks + min(max(s.saving.blocks, s.cfg.Snapshot.Blocks), s.live.Room())
@@ -89,7 +89,7 @@ func (s *saver) mostUnsaved() int {
 	return math.MaxInt
 }
 
-// isFull says whether nothing more may be taken in before the next save.
+// isFull reports whether nothing more may be applied before the next save.
 func (s *saver) isFull() bool {
 	_, wants := s.intake.Waiting()
 	return s.live.Unsaved() >= s.mostUnsaved() || !s.hasRoom(wants)
@@ -104,7 +104,7 @@ func (s *saver) whenDue(now time.Time) {
 	full := s.live.Unsaved() >= s.live.Room() || !s.hasRoom(wants)
 	due := !s.unsavedSince.IsZero() && now.Sub(s.unsavedSince) >= s.cfg.Snapshot.Interval ||
 		s.live.Unsaved() >= s.cfg.Snapshot.Blocks || full
-	pause := s.pause(s.took, now) // a replay may be waiting for what this save will commit
+	pause := s.pause(s.took, now) // a replay may be waiting for the commit after this save
 	if full {
 		pause = 0
 	}
@@ -119,8 +119,8 @@ func (s *saver) whenDue(now time.Time) {
 	}
 }
 
-// beginSave starts to write everything that has changed since the last save, in one
-// transaction. The saver is idle.
+// beginSave begins to write all changes since the last save in one transaction. The saver
+// is idle.
 func (s *saver) beginSave() {
 	s.lastTry = time.Now()
 	y := &saving{change: s.live.Change(), blocks: s.live.Unsaved(), bytes: s.live.Waiting(), next: map[int]int64{}}
@@ -147,8 +147,8 @@ func (s *saver) beginSave() {
 	})
 }
 
-// endSave takes note of how the save on its way has ended. When it has failed all is
-// as it was, with the changes since, and the next save has it all.
+// endSave handles the result of a save. After a failure the changes count as unsaved again,
+// with those made since, and the next save writes them all.
 func (s *saver) endSave(info snapshot.SaveInfo, err error) {
 	y := s.saving
 	s.state, s.job, s.saving = idle, nil, nil
@@ -176,7 +176,7 @@ func (s *saver) endSave(info snapshot.SaveInfo, err error) {
 	}
 	s.info = y.made
 	s.info.Seconds, s.info.Bytes = s.took.Seconds(), info.FileBytes
-	// Only the latest is of interest to a reader of the lag.
+	// Lag monitoring needs the latest offsets only.
 	select {
 	case <-s.commits:
 	default:
@@ -184,33 +184,32 @@ func (s *saver) endSave(info snapshot.SaveInfo, err error) {
 	s.commits <- y.next
 }
 
-// await waits for the save or the compaction on its way, if there is one.
+// await waits for the save or compaction under way, if there is one.
 func (s *saver) await() {
 	if s.job != nil {
 		s.job.await()
 	}
 }
 
-// save writes everything that has changed and returns when it is on the disk, or
-// has failed.
+// save writes all changes. It returns when they are on disk or the save has failed.
 func (s *saver) save() {
 	s.await()
 	s.beginSave()
 	s.await()
 }
 
-// compactionIsDue says whether an explicit retirement has waited for a compaction. Half
-// of snapshot.scrub is left for the compaction, and for other tries when it fails: the
-// last one began then.
+// compactionIsDue reports whether an explicit retirement has waited long enough for a
+// compaction. Half of snapshot.scrub is left for the compaction itself, and for further
+// tries after a failure. last is the start of the last try.
 func compactionIsDue(scrub time.Duration, since, last, now time.Time) bool {
 	if scrub == 0 || since.IsZero() || now.Sub(last) < scrub/8 {
 		return false
 	}
-	return now.Sub(since) >= scrub/2 || since.After(now) // the clock was wrong, then or now
+	return now.Sub(since) >= scrub/2 || since.After(now) // the clock was or is wrong
 }
 
-// beginCompaction starts to compact the file. The saver is idle. Afterwards ended is
-// called in the loop, if it is not nil.
+// beginCompaction begins to compact the file. The saver is idle. The loop calls ended
+// afterwards, unless it is nil.
 func (s *saver) beginCompaction(now time.Time, ended func(snapshot.SaveInfo, error)) *job {
 	since := s.live.Uncompacted()
 	s.state, s.lastCompaction = compacting, now
@@ -218,7 +217,7 @@ func (s *saver) beginCompaction(now time.Time, ended func(snapshot.SaveInfo, err
 	s.job = s.begin(true, func(ctx context.Context) func() {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		go func() { // stopping does not wait for it
+		go func() { // a stop does not wait for the compaction
 			select {
 			case <-s.stopping:
 			case <-ctx.Done():
@@ -236,7 +235,7 @@ func (s *saver) beginCompaction(now time.Time, ended func(snapshot.SaveInfo, err
 	return s.job
 }
 
-// endCompaction takes note of how the compaction under way has ended.
+// endCompaction handles the result of a compaction.
 func (s *saver) endCompaction(began, since time.Time, info snapshot.SaveInfo, err error) {
 	s.state, s.job, s.compactProblem = idle, nil, err
 	if err != nil {
@@ -266,7 +265,7 @@ func (d *Daemon) Snapshot(ctx context.Context, compact bool) (httpapi.SnapshotIn
 		if d.failure != nil {
 			return httpapi.SnapshotInfo{}, errStopping
 		}
-		if !d.isFlushed() { // so that it has all that has been read
+		if !d.isFlushed() { // so that the snapshot has everything read so far
 			return httpapi.SnapshotInfo{}, errStopping
 		}
 		if s.save(); s.problem != nil {
@@ -289,7 +288,7 @@ func (d *Daemon) Snapshot(ctx context.Context, compact bool) (httpapi.SnapshotIn
 		return saved, nil
 	case <-d.loopDone:
 		return saved, errStopping
-	case <-ctx.Done(): // the compaction goes on
+	case <-ctx.Done(): // the compaction continues
 		return saved, context.Cause(ctx)
 	}
 }

@@ -102,13 +102,13 @@ func (d *Daemon) Retire(ctx context.Context, id string) (httpapi.Receipt, error)
 	})
 }
 
-// retire takes a live block out, and saves. The log names the caller.
+// retire retires a live block and saves. The log names the caller.
 func (d *Daemon) retire(id string, by access.Caller) (httpapi.Receipt, error) {
 	var none httpapi.Receipt
 	if d.failure != nil {
 		return none, errStopping
 	}
-	if !d.isFlushed() { // the receipt's digests have all that has been read
+	if !d.isFlushed() { // so that the receipt's digests include everything read so far
 		return none, errStopping
 	}
 	e, ok := d.live.Get(id)
@@ -118,7 +118,7 @@ func (d *Daemon) retire(id string, by access.Caller) (httpapi.Receipt, error) {
 				return none, errRetiredUnsaved
 			}
 		}
-		// A key is easily taken for an id.
+		// A key is easily mistaken for an id.
 		byKey := intake.KeyPrefix + url.PathEscape(id)
 		if _, ok := d.live.Get(byKey); ok {
 			return none, fmt.Errorf("%w: the live block of the key %q has the id %s", httpapi.ErrNotLive, id, byKey)
@@ -143,7 +143,7 @@ func (d *Daemon) retire(id string, by access.Caller) (httpapi.Receipt, error) {
 	receipt.Offsets = d.intake.Applied()
 	d.publisher.sayStale()
 	d.saver.save()
-	// The caller may have left before the answer.
+	// The caller may have disconnected before the answer.
 	log, says := d.log.Info, "block retired"
 	if d.saver.problem != nil {
 		log, says = d.log.Warn, "block retired, but that is not saved yet: a crash now would make it live again"
@@ -196,9 +196,9 @@ func (d *Daemon) Status() httpapi.Status {
 	return s
 }
 
-// notReady says why this instance cannot answer, for whoever asks: it names nothing
-// that only some may read. An instance that has been a member of the group and is
-// none for a while, as when the brokers are away, answers with the model it has.
+// notReady says why this instance cannot answer. Everybody may read it, so it names nothing
+// that only some may know. An instance that has left the group for a while, for instance
+// because the brokers are away, still answers with its model.
 func (d *Daemon) notReady(s *httpapi.Status) (reasons []string) {
 	select {
 	case <-d.stopping:
@@ -222,8 +222,8 @@ func (d *Daemon) notReady(s *httpapi.Status) (reasons []string) {
 	return reasons
 }
 
-// caughtUp says whether no more than http.ready_lag records have been left to read
-// at some time since the start.
+// caughtUp reports whether at most http.ready_lag records were left to read at some time
+// since the start.
 func (d *Daemon) caughtUp(s *httpapi.Status) bool {
 	if d.board.hasCaughtUp.Load() {
 		return true
@@ -243,12 +243,11 @@ func (d *Daemon) caughtUp(s *httpapi.Status) bool {
 	return true
 }
 
-// manyTooOld is how many blocks in a row are retired as they come before that is a
-// problem: a few are late.
+// manyTooOld is the number of successive blocks that the policy retires on arrival before
+// the status reports a problem. A few blocks may be late.
 const manyTooOld = 100
 
-// updateStatus copies the answer of Status; the loop calls it after every
-// step.
+// updateStatus copies the answer of Status. The loop calls it after every step.
 func (d *Daemon) updateStatus() {
 	in := d.intake.Report()
 	c := &in.Counts
@@ -374,7 +373,7 @@ func (d *Daemon) Epoch(ctx context.Context) (*httpapi.EpochAnswer, error) {
 	})
 }
 
-// remains says where the rows of a block that is retired now can still be, for the
+// remains says where the rows of a block that is being retired can still be, for the
 // receipt.
 func (d *Daemon) remains(inBasis bool) []string {
 	remains := []string{

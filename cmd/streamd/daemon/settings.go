@@ -13,7 +13,7 @@ import (
 	"streamd/ingest/wire"
 )
 
-// Cluster is the configured way to the brokers; it reads the files that the
+// Cluster makes the connection settings of the brokers. It reads the files that the
 // configuration names.
 func Cluster(k config.Kafka) (kafka.Cluster, error) {
 	c := kafka.Cluster{Brokers: k.Brokers, ClientID: k.ClientID}
@@ -50,20 +50,20 @@ func Cluster(k config.Kafka) (kafka.Cluster, error) {
 	return c, nil
 }
 
-// Fetching is how much is fetched and held.
+// Fetching is the configured sizes of fetches and buffers.
 func Fetching(k config.Kafka) kafka.Fetching {
 	return kafka.Fetching{
 		FetchBytes: int(k.FetchBytes), MaxMessageBytes: int(k.MaxMessageBytes), BufferBytes: int64(k.BufferBytes),
 	}
 }
 
-// bounded is fetching within the memory that there is: total over all partitions.
+// bounded limits fetching to the available memory. total is over all partitions.
 func bounded(m *memory.Budget, f kafka.Fetching, total int64) kafka.Fetching {
 	f.FetchBytes, f.MaxMessageBytes, f.TotalBytes = min(f.FetchBytes, int(total/2)), m.Message, total
 	return f
 }
 
-// consumerConfig says where the consumer reads from, and how much.
+// consumerConfig makes the consumer's configuration.
 func consumerConfig(k config.Kafka, cluster kafka.Cluster, m *memory.Budget) kafka.Config {
 	return kafka.Config{
 		Cluster:  cluster,
@@ -75,7 +75,7 @@ func consumerConfig(k config.Kafka, cluster kafka.Cluster, m *memory.Budget) kaf
 	}
 }
 
-// firstNu is ν before one has been chosen, and where none can be.
+// firstNu is ν until one is chosen, and where none can be chosen.
 const firstNu = 1
 
 func modelOptions(m config.Model) incremental.Options {
@@ -112,8 +112,8 @@ func decodingOptions(cfg *config.Config) (wire.Options, error) {
 	}, nil
 }
 
-// unit names the rule that makes blocks, as it is saved: another rule would
-// cut the same log into other blocks.
+// unit names the rule that makes blocks. It is saved, since another rule would cut the same
+// log into other blocks.
 func unit(b config.Blocks) string {
 	switch b.Unit {
 	case config.UnitOffsets:

@@ -18,28 +18,28 @@ import (
 	"streamd/retire"
 )
 
-// studyJob is a study of the live set at one moment (package study), which takes
-// longer than a solve: the choice of ν, the planes with it, their refinement, their
-// quality on held-out rows and their calibration. But for the time and the offsets
-// its result is a function of the live set: refinement begins at planes that were
-// solved of the same rows, never at those of an earlier study.
+// studyJob is a study of the live set at one moment (package study). It chooses ν, fits
+// and refines the planes, measures their quality on held-out rows, and calibrates them,
+// which takes longer than a solve. Except for the time and the offsets, its result is a
+// function of the live set: refinement starts from planes solved from the same rows,
+// never from those of an earlier study.
 //
-// The loop begins one at a time, with copies, and one goroutine does it, but for a
-// pass over the log, in no more than one part in share of the time while rows come.
-// It takes memory for two more copies of the sample.
+// The loop begins one study at a time, with copies. One goroutine makes it, apart from
+// passes over the log. While rows come, studies take at most 1/share of the time. A study
+// takes memory for two more copies of the sample.
 type studyJob struct {
 	*core
-	options  incremental.Options // as configured, and then with the choice
+	options  incremental.Options // as configured; then with the chosen values
 	served   *model.Served       // the result
-	in       *live.Coordinates   // of the sums; nil: the features
+	in       *live.Coordinates   // of the sums; nil means the features
 	fixed    *[]string           // the model's features
 	sums     study.Problem
-	sample   *sample.Snapshot // nil: there is none
-	blocks   *live.Blocks     // whose rows planes are refined on; nil: the sample's
-	churn    int64            // of the live set
+	sample   *sample.Snapshot // nil without a sample
+	blocks   *live.Blocks     // the blocks whose rows refine the planes; nil means the sample's rows
+	churn    int64            // the live set's churn at the start
 	answer   chan<- refineAnswer
 	took     time.Duration
-	lacking  int   // blocks whose rows the sample lacked
+	lacking  int   // blocks whose rows the sample lacks
 	refining error // why the planes are not refined
 }
 
@@ -48,18 +48,18 @@ type refineAnswer struct {
 	err    error
 }
 
-// studying begins studies, one at a time, when the live set is not that of the last one.
+// studying begins studies, one at a time, when the live set has changed since the last one.
 type studying struct {
 	*core
 	publisher *publisher
 	state     studyState
-	now       *studyJob // under way; nil: none is
-	running   *job      // of it
-	ended     time.Time // when the last one has, or the daemon was made
+	now       *studyJob // the study under way, or nil
+	running   *job      // its job
+	ended     time.Time // when the last study ended, or the daemon was made
 	copyTook  time.Duration
-	churn     int64 // of the live set when it was last looked at
+	churn     int64 // the live set's churn at the last look
 	moved     time.Time
-	asked     chan<- refineAnswer // by the caller of POST /v1/refine; nil: nobody waits
+	asked     chan<- refineAnswer // the caller of POST /v1/refine, or nil
 }
 
 // studyState is the state of studying.
@@ -71,13 +71,13 @@ type studying struct {
 type studyState int
 
 const (
-	resting  studyState = iota // another study is begun by isDue
-	due                        // another study is begun at once
+	resting  studyState = iota // isDue begins the next study
+	due                        // the next study begins at once
 	running                    // a study is under way
 	outdated                   // a study is under way, and another is due after it
 )
 
-// want has another study begun at once, or after the one that is under way.
+// want requests another study, at once or after the one under way.
 func (y *studying) want() {
 	switch y.state {
 	case resting:
@@ -87,7 +87,7 @@ func (y *studying) want() {
 	}
 }
 
-// unwant takes want back.
+// unwant cancels want.
 func (y *studying) unwant() {
 	switch y.state {
 	case due:
@@ -97,8 +97,8 @@ func (y *studying) unwant() {
 	}
 }
 
-// Fewer blocks than a part in changedPart of the live rows do not change much for
-// what is chosen and measured.
+// A change of less than 1/changedPart of the live rows changes little in what is chosen and
+// measured.
 const changedPart = 10
 
 // whenDue begins a study when one is due.
@@ -106,7 +106,7 @@ func (y *studying) whenDue(now time.Time) {
 	if y.churn != y.live.Churn() {
 		y.churn, y.moved = y.live.Churn(), now
 	}
-	if p := y.publisher; p.study != nil && y.live.Rows() == 0 { // its results are about rows that are not live
+	if p := y.publisher; p.study != nil && y.live.Rows() == 0 { // its results apply to rows that are no longer live
 		p.study, p.changed = nil, true
 	}
 	if y.now != nil || y.publisher.solving != nil {
@@ -117,10 +117,11 @@ func (y *studying) whenDue(now time.Time) {
 	}
 }
 
-// isDue says whether the live set, of so many rows, is not that of the last study and has
-// been still for solve_interval, and for as long as that study took; or changes, and
-// refine_interval is over, where planes are not refined also not before a tenth of
-// the rows have come or gone. The sample lacks rows of so many blocks.
+// isDue reports whether a study of the live set should begin. rows is the number of live
+// rows, and lacking the number of blocks whose rows the sample lacks. A study is due when
+// the live set has changed and then paused, for solve_interval and for as long as the
+// last study took. Without a pause it is due after refine_interval. Where planes are not
+// refined, that needs a change of a tenth of the rows, too.
 func (y *studying) isDue(last *studyJob, rows int64, lacking int, now time.Time) bool {
 	if !y.refines() && !y.tunes() && !y.judges() {
 		return false
@@ -143,8 +144,8 @@ func (y *studying) isDue(last *studyJob, rows int64, lacking int, now time.Time)
 	return enough && since >= StudyPause(m.RefineInterval, max(last.took, y.copyTook))
 }
 
-// StudyPause is the least time from the end of a study, which took so long, to the
-// beginning of the next one while rows come. The interval is model.refine_interval.
+// StudyPause is the least time between the end of a study and the start of the next while
+// rows come. interval is model.refine_interval, and took the duration of the study.
 func StudyPause(interval, took time.Duration) time.Duration { return max(interval, share*took) }
 
 // beginStudy copies the sums and the sample, and begins a study of them.
@@ -180,14 +181,14 @@ func (y *studying) beginStudy(now time.Time) {
 	y.now, y.state, y.asked, y.publisher.studying = s, running, nil, true
 	y.running = y.begin(false, func(ctx context.Context) func() {
 		s.make(ctx)
-		s.sums, s.sample = study.Problem{}, nil // it is kept until the next one, without its copies
+		s.sums, s.sample = study.Problem{}, nil // its copies are dropped, the rest is kept until the next study
 		s.took = time.Since(now)
 		return func() { y.endStudy(s) }
 	})
 }
 
-// abandon waits for the study that is under way, whose context has ended, to notice. A
-// factorisation is waited for no longer than until ctx ends.
+// abandon waits for the study under way, whose context has ended. It waits for a
+// factorisation no longer than until ctx ends.
 func (y *studying) abandon(ctx context.Context) {
 	if y.now == nil {
 		return
@@ -210,7 +211,7 @@ func (y *studying) endStudy(s *studyJob) {
 		y.state = due
 	}
 	if s.in != y.live.InUse().Coordinates || s.fixed != y.live.Target().Features {
-		// It is about planes of before a switch, or in other features.
+		// Its planes are in the coordinates before a switch, or in other features.
 		y.state = due
 		y.askAgain(s)
 		return
@@ -220,15 +221,15 @@ func (y *studying) endStudy(s *studyJob) {
 	last := p.published.Load().served
 	switch {
 	case s.served.Digest == last.Digest && last.MadeAt.After(s.served.MadeAt):
-		// The same rows, but the stream has moved on.
+		// The same rows. The position in the log is new.
 		s.served.MadeAt, s.served.Offsets = last.MadeAt, last.Offsets
 	case y.refines() && last.MadeAt.After(s.served.MadeAt):
-		// It is about rows of before, and another one is due for those of now.
+		// Its rows are outdated, and another study of the current rows is due.
 		y.state = due
 		y.askAgain(s)
 		return
 	case !y.refines() && s.served.Digest != last.Digest:
-		p.changed = true // so that the next solve goes by it
+		p.changed = true // so that the next solve uses its results
 		return
 	}
 	if s.refining != nil && !known {
@@ -241,15 +242,15 @@ func (y *studying) endStudy(s *studyJob) {
 	}
 }
 
-// askAgain has the next study answer the caller of this one.
+// askAgain makes the next study answer this one's caller.
 func (y *studying) askAgain(s *studyJob) {
 	if s.answer != nil {
 		y.asked = s.answer
 	}
 }
 
-// retry says whether the same rows may give another result next time: those of
-// the log may.
+// retry reports whether a study of the same rows may have another result. Rows from the log
+// may.
 func (s *studyJob) retry() bool {
 	var limit *newton.LimitError
 	var stall *newton.StallError
@@ -257,14 +258,14 @@ func (s *studyJob) retry() bool {
 	return s.blocks != nil && s.refining != nil && !errors.As(s.refining, &limit) && !errors.As(s.refining, &stall) && !errors.As(s.refining, &condition)
 }
 
-// Refine implements httpapi.Service. A study that is under way is about rows of
-// before; the one that was asked for begins after it.
+// Refine implements httpapi.Service. A study under way has older rows, so the requested one
+// begins after it.
 func (d *Daemon) Refine(ctx context.Context) (*model.Refinement, error) {
 	if !d.refines() {
 		return nil, fmt.Errorf("model.refine is none: %w", httpapi.ErrOff)
 	}
 	answer := make(chan refineAnswer, 1)
-	// Whoever does not wait for the end asks all the same.
+	// The request stands even if the caller stops waiting.
 	err := d.call(context.WithoutCancel(ctx), func() error {
 		y := d.studying
 		switch {

@@ -12,7 +12,7 @@ import (
 	"streamd/incremental/study"
 )
 
-// make does the job. A job whose ctx has ended has no result.
+// make runs the job. If ctx ends, there is no result.
 func (s *studyJob) make(ctx context.Context) {
 	d, out := s.core, s.served
 	y := study.New(&s.sums, study.Options{
@@ -52,7 +52,7 @@ func (s *studyJob) make(ctx context.Context) {
 	}
 }
 
-// tune chooses ν, and with model.standardise: auto whether to standardise.
+// tune chooses ν. With model.standardise: auto it also chooses whether to standardise.
 func (s *studyJob) tune(ctx context.Context, y *study.Study, rows *study.Sample) {
 	from := time.Now()
 	var parts study.Parts
@@ -72,7 +72,7 @@ func (s *studyJob) tune(ctx context.Context, y *study.Study, rows *study.Sample)
 	s.served.Tuning, s.served.Absent.Tuning = chosen, ""
 }
 
-// refineMethod is the method of model.refine, if there is one.
+// refineMethod is the method of model.refine, if any.
 func refineMethod(how config.Refine) newton.Method {
 	if how == config.RefineLine {
 		return newton.Line
@@ -80,7 +80,7 @@ func refineMethod(how config.Refine) newton.Method {
 	return newton.Full
 }
 
-// refine refines the planes. When that fails they stay, and the operator reads why.
+// refine refines the planes. If that fails, the solved planes stay and the status says why.
 func (s *studyJob) refine(ctx context.Context, y *study.Study, rows *study.Sample, complete bool) {
 	from := time.Now()
 	out := &model.Refinement{
@@ -172,7 +172,7 @@ func (s *studyJob) judge(ctx context.Context, y *study.Study, rows *study.Sample
 	out.Calibration, out.Absent.Calibration = c.Curves, ""
 }
 
-// curvesOf is the kind of curves of model.calibration, if there is one.
+// curvesOf is the kind of calibration curves of model.calibration, if any.
 func curvesOf(method config.Calibration) study.Curves {
 	switch method {
 	case config.CalibrationPlatt:

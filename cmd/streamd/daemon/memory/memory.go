@@ -46,7 +46,7 @@ type Budget struct {
 
 const (
 	program  = 44 << 20 // the runtime, stacks, connections and clients
-	spare    = 8        // one part in so many is left for garbage that is not freed yet
+	spare    = 8        // 1/spare is left for garbage that is not freed yet
 	perBlock = 512      // of the ledger, of the sample and of spaces, beside summaries
 
 	codeAndFiles = 32 << 20 // of the program, which the runtime does not count
@@ -68,7 +68,7 @@ func New(cfg *config.Config, limit int64) *Budget {
 	m.Predict = min(limit/32, httpapi.Memory)
 	m.Body = int(min(int64(cfg.HTTP.MaxBodyBytes), max(m.Predict/4, 1)))
 	m.fixed = program + m.Log + m.Reread + m.Predict
-	m.fixed += 2 * 5 * int64(m.Message) / 4       // of each, a batch that is decompressed beyond it
+	m.fixed += 2 * 5 * int64(m.Message) / 4       // of each, a batch that decompresses to more
 	m.fixed += workers * 3 / 2 * int64(m.Numbers) // workers, and those of a pass over the log
 	m.fixed += 2 * 5 * int64(m.Largest) / 4       // a block in the loop, and one of a pass
 	if cfg.Blocks.Unit == config.UnitOffsets || cfg.Blocks.Unit == config.UnitTime {
@@ -98,8 +98,8 @@ func Limit(cfg *config.Config) (int64, error) {
 	return int64(min(all, 1<<62) / 4), nil
 }
 
-// TellRuntime makes the collector work harder near the limit, or near GOMEMLIMIT where
-// that is lower. The runtime does not count the program's code and the pages of files.
+// TellRuntime sets the collector's limit, or GOMEMLIMIT where that is lower. The runtime
+// does not count the program's code and the mapped pages of files.
 func (m *Budget) TellRuntime() {
 	limit := m.Limit - max(m.Limit/spare, codeAndFiles)
 	if os.Getenv("GOMEMLIMIT") != "" {
@@ -108,7 +108,7 @@ func (m *Budget) TellRuntime() {
 	debug.SetMemoryLimit(limit)
 }
 
-// Copies is how many times a block may be in memory.
+// Copies is the number of times that a block may be in memory.
 const Copies = 7
 
 // Room is the bytes for the live set, and for blocks on their way to it.
@@ -166,7 +166,7 @@ func (m *Budget) Price(shapes []Shape, blocks int) float64 {
 	return total
 }
 
-// studies says whether there are studies (see studyIsDue).
+// studies says whether there are studies (see studying.isDue).
 func studies(c *config.Config) bool {
 	return c.Model.Refine != config.RefineNone || c.Model.Nu == config.NuAuto || c.Model.Folds > 0 && c.Sample.Rows > 0
 }

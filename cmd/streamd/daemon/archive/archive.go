@@ -1,30 +1,29 @@
-// Package archive reads live blocks from the log again, for what needs rows: the log is
-// the archive, and only summaries are stored. It runs beside the loop and the consumer
-// with a connection of its own; nothing that it does shows in positions, counts or dead
-// letters. Passes wait for each other.
+// Package archive reads live blocks from the log again for work that needs rows: the log is the
+// archive, and only summaries are stored. It runs beside the loop and the consumer with its own
+// connection. It changes no positions, counts or dead letters. Passes run one after another.
 //
 // # The same rows
 //
-// A block is made of the records from its first to its last offset by the code
-// that made it when they were new: the same record for units of one record; for
-// gathered ones all records that can be decoded, in their order. Three reasons to
-// refuse a record of a gathered block lie outside of it. One is limits.classes,
-// which depended on the live set of that time, and another the coordinates that
-// were in use: where the rows do not add up, records are left out that have a class
-// which the block's summary does not have, or that do not fit the coordinates in
-// use now. The third is an event time more than a day ahead of the clock (with
-// retire.age): that is not known any more, and neither are limits that have been
-// reconfigured since. So the result is compared with the ledger and the summary: the
-// number of its rows always, and the digest of its summary on request. A block that
-// differs is reported and never visited.
+// A block is made of the records from its first to its last offset, by the code that made it
+// when they were new. For units of one record that is the same record. For gathered blocks it
+// is all records that can be decoded, in their order. A record of a gathered block may have
+// been refused for a reason that lies outside of the block:
+//
+//   - limits.classes, which depended on the live set of that time, or the coordinates in use.
+//     Where the rows do not add up, records are left out that have a class which the block's
+//     summary lacks, or that do not fit the present coordinates.
+//   - An event time more than a day ahead of the clock (with retire.age), or a limit that has
+//     been changed since. These are not known any more.
+//
+// So the result is compared with the ledger and the summary: the number of its rows always,
+// and the digest of its summary on request. A block that differs is reported and not visited.
 //
 // # Cost
 //
-// Half as many workers as there are for ingestion decode (at least one), so that
-// a pass takes no more than their share of the processors from it. Memory is
-// bounded: of fetchedPartitions partitions up to fetchedBuffers fetches each, or one
-// record batch that is larger; gathered rows while they are put together; blocks
-// while they are compared; besides the memory that visit keeps.
+// Half as many workers decode as for ingestion (at least one), so that a pass takes no more
+// than their share of the processors. Memory is bounded: up to fetchedBuffers fetches, or one
+// larger record batch, for each of fetchedPartitions partitions; gathered rows until their
+// block is complete; blocks while they are compared; and whatever visit allocates.
 package archive
 
 import (
@@ -65,7 +64,7 @@ type Settings struct {
 	// in both.
 	Was []string
 
-	// StillLive keeps the blocks that are live as they were.
+	// StillLive returns those of the blocks that are live and unchanged.
 	StillLive func(ctx context.Context, blocks []live.Unread) ([]live.Unread, error)
 }
 
@@ -74,11 +73,11 @@ type Archive struct {
 	Settings
 	log     *kafka.RangeReader
 	workers int
-	turn    chan struct{} // holds one while a pass runs
-	// room is the bytes that blocks may take while they are compared: of blocks as large
-	// as it one at a time is, and room for any that is live has been left.
+	turn    chan struct{} // holds a token while a pass runs
+	// room limits the bytes of blocks while they are compared. A block as large as room is
+	// alone, and the memory budget has left enough for any live block.
 	room  *semaphore.Weighted
-	large sync.Mutex // held while a block is decoded that is too large for the workers
+	large sync.Mutex // held while a block too large for the workers is decoded
 }
 
 const (
@@ -86,7 +85,7 @@ const (
 	fetchedBuffers    = 3 // one is decoded, one waits, one is fetched
 )
 
-// New makes an archive, to be closed. It does not connect.
+// New makes an archive, which the caller closes. It does not connect.
 func New(s Settings) (*Archive, error) {
 	fetching := s.Fetching
 	fetching.BufferBytes = fetchedBuffers * int64(fetching.FetchBytes)
@@ -105,8 +104,8 @@ func New(s Settings) (*Archive, error) {
 // Close ends the connection. No pass may be under way.
 func (a *Archive) Close() { a.log.Close() }
 
-// Hold keeps passes from beginning until release is called. It waits for one that is under
-// way.
+// Hold waits for the pass under way, and keeps others from beginning until release is
+// called.
 func (a *Archive) Hold() (release func()) {
 	a.turn <- struct{}{}
 	return func() { <-a.turn }
@@ -122,30 +121,30 @@ type Worker struct {
 	Keeper live.Keeper
 }
 
-// worker makes one for features, that decodes a block to so many bytes; 0: any that is
-// allowed.
+// worker makes a worker for features. numbers limits the bytes of a decoded block; 0
+// means as many as the configuration allows.
 func (a *Archive) worker(features *[]string, numbers int) (*Worker, error) {
 	d, err := intake.NewDecoder(a.Decoding, features, numbers)
 	return &Worker{Decoder: d}, err
 }
 
-// Visit is given a block that has been read again, as it was when it was summarised. The
-// worker and its memory are visit's until it returns.
+// Visit receives a block that has been read again, unchanged. The worker and its memory
+// belong to visit until it returns.
 type Visit func(w *Worker, e retire.Entry, b *incremental.Block, s *incremental.Summary) error
 
-// Pass reads the blocks again and visits each of them once, in no order and
-// several at the same time, with the rows that it had when blocks was made.
-// A block that is retired or replaced meanwhile may be visited or left out:
-// a sum over the live set has to take such a block out again. The block is valid until
-// visit returns.
+// Pass reads the blocks again and visits each of them once, with the rows that it had
+// when blocks was made. The order is undefined, and several visits run at the same time.
+// A block that is retired or replaced meanwhile may be visited or left out: a sum over
+// the live set has to subtract it again. The block is valid until visit returns.
 //
-// With verify the digest of each block's summary is compared too, which costs as
-// much as summarising it did, and visit is given the summary; without it the number
-// of rows alone is, and visit is given none.
+// With verify, the digest of each block's summary is compared, too, and visit receives
+// the summary. That costs as much as summarising did. Without it only the number of rows
+// is compared, and visit receives no summary.
 //
-// A block that is live as it was but does not come back so is unread, and no error. Unread
-// blocks are listed by position. An error of visit, of the log that no retry mends, or of ctx ends the
-// pass; trouble with brokers is retried until ctx ends.
+// A block that is live and unchanged, but does not come back like that, is unread. That
+// is no error. Unread blocks are listed by position. The pass ends with an error of
+// visit, with an error of the log that is not worth a retry, or with ctx. Trouble with
+// brokers is retried until ctx ends.
 func (a *Archive) Pass(ctx context.Context, blocks *live.Blocks, verify bool, visit Visit) (unread []live.Unread, err error) {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
@@ -219,13 +218,13 @@ func (a *Archive) Pass(ctx context.Context, blocks *live.Blocks, verify bool, vi
 // pass is a pass under way.
 type pass struct {
 	*Archive
-	ctx      context.Context // of the whole; those of deliveries end with their partition
+	ctx      context.Context // of the whole pass; the contexts of deliveries end with their partition
 	blocks   *live.Blocks
 	verify   bool
 	visit    Visit
 	features *[]string
 	common   common
-	rows     *semaphore.Weighted // bytes of gathered rows; a block that has more is alone
+	rows     *semaphore.Weighted // bytes of gathered rows; a larger block is alone
 	fail     context.CancelCauseFunc
 	work     chan func(*Worker)
 
@@ -239,7 +238,7 @@ func (p *pass) unreadable(e retire.Entry, why error) {
 	p.mu.Unlock()
 }
 
-// stillLive is the unread blocks that are live as they were, by position.
+// stillLive returns those unread blocks that are live and unchanged, by position.
 func (p *pass) stillLive(ctx context.Context) ([]live.Unread, error) {
 	if len(p.unread) == 0 {
 		return nil, nil
@@ -251,8 +250,8 @@ func (p *pass) stillLive(ctx context.Context) ([]live.Unread, error) {
 	return unread, err
 }
 
-// show gives a block to visit. An error says why the rows of b cannot be those of the
-// block when it was summarised.
+// show hands a block to visit. Its error says why the rows of b cannot be the block's
+// original rows.
 func (p *pass) show(w *Worker, e retire.Entry, b *incremental.Block) error {
 	if rows := positiveRows(b); rows != e.Rows {
 		return fmt.Errorf("there are %d rows that count; there were %d when it was summarised", rows, e.Rows)
@@ -260,7 +259,7 @@ func (p *pass) show(w *Worker, e retire.Entry, b *incremental.Block) error {
 	var s *incremental.Summary
 	if p.verify {
 		need := int64(memory.Shape{Features: len(b.Columns), Classes: len(b.Classes)}.Summary())
-		need = min(2*need, live.UnsavedMemory) // as it was, and as it is
+		need = min(2*need, live.UnsavedMemory) // both summaries
 		if err := p.room.Acquire(p.ctx, need); err != nil {
 			return context.Cause(p.ctx)
 		}
@@ -330,19 +329,19 @@ func positiveRows(b *incremental.Block) int64 {
 	return n
 }
 
-// lane finds the blocks of one partition in its records.
+// lane finds the blocks of one partition in the partition's records.
 type lane struct {
 	*pass
-	entries []retire.Entry // not complete, by offset
+	entries []retire.Entry // incomplete blocks, by offset
 
-	// Of a gathered block, entries[0]:
+	// State of a gathered block, entries[0]:
 	begun   bool
-	dropped bool    // it is known to be unreadable
+	dropped bool    // known to be unreadable
 	held    int64   // of pass.rows
 	parts   []*part // of its rows
 }
 
-// shared is a batch that several workers look at.
+// shared is a batch that several workers use.
 type shared struct {
 	*kafka.Batch
 	users atomic.Int32
@@ -354,8 +353,8 @@ func (s *shared) done() {
 	}
 }
 
-// take takes a batch from the log. It returns nil even when ctx ends, since the
-// batch may be with a worker by then.
+// take takes a batch from the log. It returns nil even when ctx ends, since a worker may
+// have the batch by then.
 func (l *lane) take(ctx context.Context, b *kafka.Batch) error {
 	s, next := &shared{Batch: b}, b.Position.Next
 	s.users.Store(1)
@@ -371,7 +370,7 @@ func (l *lane) take(ctx context.Context, b *kafka.Batch) error {
 	return nil
 }
 
-// submit gives work to a worker; false: ctx has ended.
+// submit hands work to a worker. It returns false if ctx has ended.
 func (p *pass) submit(ctx context.Context, s *shared, do func(*Worker)) bool {
 	s.users.Add(1)
 	select {
@@ -383,7 +382,7 @@ func (p *pass) submit(ctx context.Context, s *shared, do func(*Worker)) bool {
 	}
 }
 
-// expire gives up the blocks whose last record should have come before an offset.
+// expire abandons the blocks whose last record should have come before an offset.
 func (l *lane) expire(before int64) {
 	for len(l.entries) > 0 && l.entries[0].Last < before {
 		e := l.entries[0]
@@ -408,7 +407,7 @@ func (l *lane) next() {
 	l.begun, l.dropped, l.held, l.parts = false, false, 0, nil
 }
 
-// single takes records of which each is a block.
+// single processes records of which each is a block.
 func (l *lane) single(ctx context.Context, s *shared) {
 	type item struct {
 		record *kafka.Record
@@ -453,8 +452,8 @@ func (p *pass) block(w *Worker, record *kafka.Record, e retire.Entry) {
 	}
 }
 
-// decoded gives the block of a record to do. One that is too large for the workers is
-// decoded while no other one is.
+// decoded calls do with the block of a record. A block too large for the workers is decoded
+// while no other such block is.
 func (a *Archive) decoded(w *Worker, record *kafka.Record, do func(*Worker, *incremental.Block) error) error {
 	b, err := w.Decode(record)
 	if bad := (*wire.Error)(nil); errors.As(err, &bad) && bad.Memory {
@@ -478,7 +477,7 @@ type part struct {
 	ends []int // after each record that has rows
 }
 
-// gather takes records of which several are a block.
+// gather processes records of which several make a block.
 func (l *lane) gather(ctx context.Context, s *shared) {
 	for i := 0; i < len(s.Records); {
 		l.expire(s.Records[i].Offset)
@@ -495,7 +494,7 @@ func (l *lane) gather(ctx context.Context, s *shared) {
 			} else if need := l.gatheredBytes(e); l.rows.Acquire(ctx, need) == nil {
 				l.held = need
 			} else {
-				return // the pass ends
+				return // the pass has ended
 			}
 		}
 		from := i
@@ -521,7 +520,7 @@ func (l *lane) gather(ctx context.Context, s *shared) {
 	}
 }
 
-// gatheredBytes is what the rows of a gathered block take while it is put together.
+// gatheredBytes is the memory for the rows of a gathered block while it is assembled.
 func (p *pass) gatheredBytes(e retire.Entry) int64 {
 	row := 2 * 8 * int64(len(*p.features)+2)
 	most := max(1, p.Budget.Gathered)
@@ -531,7 +530,7 @@ func (p *pass) gatheredBytes(e retire.Entry) int64 {
 	return e.Rows * row
 }
 
-// decode takes the rows of the records that could be used.
+// decode decodes the usable records and keeps their rows.
 func (t *part) decode(p *pass, w *Worker, records []kafka.Record) {
 	for i := range records {
 		p.decoded(w, &records[i], func(_ *Worker, b *incremental.Block) error {
@@ -544,8 +543,8 @@ func (t *part) decode(p *pass, w *Worker, records []kafka.Record) {
 	}
 }
 
-// join makes a gathered block of its parts. Other workers have begun with all of
-// them, so waiting for them ends.
+// join assembles a gathered block from its parts. Other workers are at work on all of them,
+// so waiting for them ends.
 func (p *pass) join(w *Worker, e retire.Entry, parts []*part) {
 	var all intake.Rows
 	var ends []int
@@ -559,7 +558,7 @@ func (p *pass) join(w *Worker, e retire.Entry, parts []*part) {
 	}
 	err := p.show(w, e, all.Block())
 	if err != nil {
-		// Some may have been refused for limits.classes, or for the coordinates.
+		// Some may have been refused for limits.classes or for the coordinates.
 		if refused, kept := p.leaveOut(w, e, &all, ends); refused {
 			err = p.show(w, e, kept.Block())
 		}
@@ -569,9 +568,8 @@ func (p *pass) join(w *Worker, e retire.Entry, parts []*part) {
 	}
 }
 
-// leaveOut leaves the records out that have a class which the block's summary does
-// not know, or that do not fit the coordinates in use; ok is false when there are
-// none.
+// leaveOut leaves out the records that have a class which the block's summary lacks, or
+// that do not fit the coordinates in use. ok is false if there are none.
 func (p *pass) leaveOut(w *Worker, e retire.Entry, all *intake.Rows, ends []int) (ok bool, kept *intake.Rows) {
 	was, err := p.blocks.Summary(e.ID)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"streamd/retire"
 )
 
-// Apply applies a delivery, or makes a call in its turn. Where there is no room for a
-// block, the rest of the batch waits for Continue.
+// Apply applies a delivery, or makes a call in its turn. If there is no room for a block,
+// the rest of the batch waits for Continue.
 func (in *Intake) Apply(ctx context.Context, y *Delivery) error {
 	if y.call != nil {
 		y.call()
@@ -20,23 +20,23 @@ func (in *Intake) Apply(ctx context.Context, y *Delivery) error {
 	return in.Continue(ctx)
 }
 
-// Waiting is the delivery the rest of which waits for room, nil if there is none, and how
-// many bytes the next block wants.
+// Waiting is the delivery whose rest waits for room, or nil, and the bytes that its next
+// block needs.
 func (in *Intake) Waiting() (y *Delivery, bytes int64) { return in.applying, in.wants }
 
-// Release gives the batch of a delivery back, if it has been applied.
+// Release returns the batch of a delivery, if all of it has been applied.
 func (in *Intake) Release(y *Delivery) {
 	if y.batch != nil && in.applying != y {
 		y.batch.Release()
 	}
 }
 
-// Continue goes on with the delivery that waits for room.
+// Continue continues the delivery that waits for room.
 func (in *Intake) Continue(ctx context.Context) error {
 	y := in.applying
 	p := in.partition(y.batch.Partition)
 	waits, err := in.applyTasks(ctx, p, y)
-	// Before the next save: saved records count as processed.
+	// Dead letters come before the next save, since saved records count as processed.
 	if unsent := in.own.sendLetters(ctx, y.batch.Partition); err == nil {
 		err = unsent
 	}
@@ -45,8 +45,8 @@ func (in *Intake) Continue(ctx context.Context) error {
 	}
 	in.applying = nil
 	if !in.failed {
-		// The end has the last record's fingerprint, and may lie beyond it: markers and
-		// aborted data.
+		// The end has the last record's fingerprint. It may lie beyond that record, after
+		// markers and aborted data.
 		in.reach(p, y.batch.Position.Next)
 		if y.batch.Position.Next >= p.at.Next {
 			p.at = y.batch.Position
@@ -58,8 +58,8 @@ func (in *Intake) Continue(ctx context.Context) error {
 	return err
 }
 
-// applyTasks applies the tasks of a delivery that are left, until one waits for room.
-// After a failure none is applied: that would leave a hole.
+// applyTasks applies the rest of a delivery's tasks, until one waits for room. After a
+// failure it applies none, which would leave a hole.
 func (in *Intake) applyTasks(ctx context.Context, p *partition, y *Delivery) (waits bool, err error) {
 	for ; len(y.tasks) > 0; y.tasks, y.next = y.tasks[1:], 0 {
 		t := y.tasks[0]
@@ -79,7 +79,7 @@ func (in *Intake) applyTasks(ctx context.Context, p *partition, y *Delivery) (wa
 			}
 			in.failed = err != nil
 		}
-		for i := range t.results { // of records that were left out
+		for i := range t.results { // also of records that were left out
 			in.inHand.Add(-t.results[i].inHand)
 		}
 		in.giveBack(t)
@@ -87,8 +87,8 @@ func (in *Intake) applyTasks(ctx context.Context, p *partition, y *Delivery) (wa
 	return false, err
 }
 
-// applyRefused counts a stretch of records that could not be read. An open run is read
-// again with them.
+// applyRefused counts a range of records that could not be read. They will be read again
+// together with the open run.
 func (in *Intake) applyRefused(p *partition, partition int, r *kafka.Refused) {
 	in.reach(p, r.First)
 	p.at.Next = r.Last + 1
@@ -99,8 +99,8 @@ func (in *Intake) applyRefused(p *partition, partition int, r *kafka.Refused) {
 	in.countRefused(c, partition, r)
 }
 
-// applyNext applies record i of a task. When there is no room for another unsaved block
-// of its size, nothing is applied, and wants is how many bytes that is.
+// applyNext applies record i of a task. If there is no room for another unsaved block of
+// its size, it applies nothing and wants is the bytes of the block.
 func (in *Intake) applyNext(ctx context.Context, p *partition, t *task, i int) (wants int64, err error) {
 	r := &t.records[i]
 	if r.Offset < p.at.Next {
@@ -108,11 +108,11 @@ func (in *Intake) applyNext(ctx context.Context, p *partition, t *task, i int) (
 	}
 	in.reach(p, r.Offset)
 	// A record that was decoded for other features is decoded again. A block that was
-	// summarised before the coordinates in use were known is summarised again.
+	// summarised for other coordinates is summarised again.
 	in.FreeFeatures()
 	if left := i >= len(t.results); left || !in.isCurrent(&t.results[i]) {
 		if left && t.rows != nil {
-			t.rows.empty() // those before have been gathered
+			t.rows.empty() // earlier rows have been gathered
 		}
 		for len(t.results) <= i {
 			t.results = append(t.results, result{})
@@ -146,13 +146,13 @@ func (in *Intake) applyNext(ctx context.Context, p *partition, t *task, i int) (
 	return 0, nil
 }
 
-// isCurrent says whether a result is of the features and the coordinates in use.
+// isCurrent reports whether a result is for the features and the coordinates in use.
 func (in *Intake) isCurrent(z *result) bool {
 	return z.fixed == in.Live.Target().Features && (z.Summary == nil || z.Summary.Rows() == 0 || in.Live.Covers(&z.Kept))
 }
 
-// unsavedBy is the bytes of the block that a record makes: of its own, or of the open run
-// that it ends.
+// unsavedBy is the size of the block that a record makes: its own, or the open run that it
+// ends.
 func (in *Intake) unsavedBy(p *partition, r *kafka.Record, z *result) int64 {
 	if !Gathers(in.Config.Blocks) {
 		return z.Bytes()
@@ -198,7 +198,7 @@ func (in *Intake) applyRecord(ctx context.Context, p *partition, t *task, i int,
 		ID: z.id, Position: positionOf(in.Config, t.partition, r), Last: r.Offset,
 		Time: in.boundedTime(p, t.partition, r), Rows: z.Summary.Rows(),
 	}
-	if z.Summary.Rows() > 0 { // else it is as if absent
+	if z.Summary.Rows() > 0 { // otherwise it counts as absent
 		in.fixFeatures(z)
 	}
 	o, err := in.Live.Add(e, z.Kept)
@@ -210,8 +210,8 @@ func (in *Intake) applyRecord(ctx context.Context, p *partition, t *task, i int,
 	return nil
 }
 
-// retireFormer retires the live block of that id, if there is one: a key's value was
-// deleted, or is one that cannot be used.
+// retireFormer retires the live block of that id, if any. The key's value was deleted, or
+// the new value cannot be used.
 func (in *Intake) retireFormer(id string) error {
 	if _, ok := in.Live.Get(id); !ok {
 		return nil
@@ -221,9 +221,8 @@ func (in *Intake) retireFormer(id string) error {
 	return in.Live.Retire(id)
 }
 
-// countsAs is the event time that a record counts as of: not much later than the
-// partition's clock, unless the broker has set the time. A record without a time is of
-// 1970.
+// countsAs is a record's event time, capped shortly after the partition's clock unless the
+// broker has set the time. A record without a time counts as of 1970.
 func (in *Intake) countsAs(p *partition, r *kafka.Record) time.Time {
 	switch {
 	case r.Time.IsZero():
@@ -234,7 +233,7 @@ func (in *Intake) countsAs(p *partition, r *kafka.Record) time.Time {
 	return p.clock.Bound(r.Time, in.Config.Retire.MaxFuture)
 }
 
-// boundedTime is countsAs that counts and logs when a record is ahead.
+// boundedTime is countsAs, and also counts and logs records that are ahead.
 func (in *Intake) boundedTime(p *partition, number int, r *kafka.Record) time.Time {
 	bounded := in.countsAs(p, r)
 	if bounded.Before(r.Time) {
@@ -245,8 +244,8 @@ func (in *Intake) boundedTime(p *partition, number int, r *kafka.Record) time.Ti
 	return bounded
 }
 
-// countAdded counts the outcome of adding block e, and logs when the policy has refused
-// it.
+// countAdded counts the outcome of adding block e. It logs if the policy has refused the
+// block.
 func (in *Intake) countAdded(e retire.Entry, o live.Outcome) {
 	if o.Added && !o.Refused {
 		in.accounts.tooOld = 0
@@ -266,10 +265,10 @@ func (in *Intake) countAdded(e retire.Entry, o live.Outcome) {
 	in.accounts.counts.BlocksRetired += int64(o.Retired)
 }
 
-// listedFeatures bounds the names that a line of the log has.
+// listedFeatures bounds the names in a line of the log.
 const listedFeatures = 20
 
-// fixFeatures makes the features of the first usable block those of the model.
+// fixFeatures sets the model's features to those of the first usable block.
 func (in *Intake) fixFeatures(z result) {
 	if in.Live.Target().Features == nil {
 		in.Live.Fix(z.features)
@@ -278,8 +277,7 @@ func (in *Intake) fixFeatures(z result) {
 	}
 }
 
-// FreeFeatures lets the next block fix the features, where no block is live
-// and no run is open. Without live rows there is nothing that binds the features.
+// FreeFeatures lets the next block set the features if no block is live and no run is open.
 func (in *Intake) FreeFeatures() {
 	if in.Live.Blocks() > 0 || len(in.Config.Format.Features) > 0 || in.Live.Target().Features == nil {
 		return

@@ -10,16 +10,16 @@ import (
 	"streamd/ingest/wire"
 )
 
-// Decoder makes blocks of records. It belongs to one goroutine.
+// Decoder makes a block from a record. It belongs to one goroutine.
 type Decoder struct {
 	options  wire.Options
-	features *[]string // the model's features that decoder is for; nil: they are not fixed
+	features *[]string // the model's features that decoder is for; nil if they are not fixed
 	decoder  *wire.Decoder
-	format   string // content type of the last record that had one
+	format   string // the last content type
 }
 
-// NewDecoder makes a decoder for features, nil if they are not fixed. numbers is the bytes
-// that it may decode a block to; 0: as many as the options allow.
+// NewDecoder makes a decoder for features, which are nil if not fixed. numbers limits the
+// bytes of a decoded block; 0 leaves the limit to the options.
 func NewDecoder(o wire.Options, features *[]string, numbers int) (*Decoder, error) {
 	if numbers > 0 {
 		o.Limits.Numbers = numbers
@@ -28,7 +28,7 @@ func NewDecoder(o wire.Options, features *[]string, numbers int) (*Decoder, erro
 	return d, d.prepare(features)
 }
 
-// prepare makes the decoder one for these features; nil: they are not fixed.
+// prepare makes the decoder one for the given features, which are nil if not fixed.
 func (d *Decoder) prepare(features *[]string) (err error) {
 	if d.decoder != nil && d.features == features {
 		return nil
@@ -42,10 +42,10 @@ func (d *Decoder) prepare(features *[]string) (err error) {
 	return err
 }
 
-// Features are the features that the decoder is for; nil: they are not fixed.
+// Features are the features that the decoder is for; nil if they are not fixed.
 func (d *Decoder) Features() *[]string { return d.features }
 
-// Decode makes a block of a record's value, in memory that is valid until the next call.
+// Decode makes a block from a record's value. Its memory is valid until the next call.
 func (d *Decoder) Decode(r *kafka.Record) (*incremental.Block, error) {
 	if r.Value == nil {
 		return nil, unusablef(kindNull, "the value is null")
@@ -53,7 +53,7 @@ func (d *Decoder) Decode(r *kafka.Record) (*incremental.Block, error) {
 	return d.decoder.Decode(d.contentType(r), r.Value)
 }
 
-// contentType is that of a record. It is mostly the last one's.
+// contentType is a record's content type. It is mostly the previous record's.
 func (d *Decoder) contentType(r *kafka.Record) string {
 	for _, h := range r.Headers {
 		if h.Key == "content-type" {
@@ -74,13 +74,13 @@ func featuresOf(b *incremental.Block) []string {
 	return incremental.DefaultFeatures(len(b.Columns))
 }
 
-// positionOf is where a record is in the log.
+// positionOf is a record's position in the log.
 func positionOf(cfg *config.Config, partition int, r *kafka.Record) incremental.Position {
 	return incremental.Position{Topic: cfg.Kafka.Topic, Partition: partition, Offset: r.Offset}
 }
 
 // BlockID names the block that a record makes or changes. It is empty where records are
-// gathered: a block gets its name from its first record then.
+// gathered, because the first record of a block names it.
 func BlockID(cfg *config.Config, partition int, r *kafka.Record) (string, error) {
 	switch cfg.Blocks.Unit {
 	case config.UnitMessage:
@@ -97,7 +97,7 @@ func BlockID(cfg *config.Config, partition int, r *kafka.Record) (string, error)
 	return "", nil
 }
 
-// KeyPrefix opens the id of a block that is named by a key; topics have no colon.
+// KeyPrefix begins the id of a block that a key names. Topic names contain no colon.
 const KeyPrefix = "key:"
 
 // maxKey bounds a key, which names its block in the ledger and in URLs.

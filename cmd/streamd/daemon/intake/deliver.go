@@ -6,34 +6,34 @@ import (
 	"streamd/ingest/kafka"
 )
 
-// Delivery is a batch on its way: Deliver puts it into the order and hands its tasks to
-// the workers, and the loop applies it when its turn in the order has come. A delivery
-// without a batch is a call from outside, made in its turn.
+// Delivery is a batch on its way. Deliver puts it into the order and hands its tasks to
+// the workers. The loop applies it in its turn. A delivery without a batch is a function
+// that the loop calls in its turn.
 type Delivery struct {
 	batch *kafka.Batch
-	tasks []*task // that have not been applied
-	next  int     // record of the first of these
+	tasks []*task // not applied yet
+	next  int     // the record that begins the first of these
 	call  func()
 }
 
-// task is consecutive records of a batch, for one worker.
+// task is consecutive records of a batch, processed by one worker.
 type task struct {
 	partition int
 	records   []kafka.Record
-	previous  *kafka.Record   // the one before them in the batch; nil: none
-	refused   []kafka.Refused // instead of records
+	previous  *kafka.Record   // the record before them in the batch, or nil
+	refused   []kafka.Refused // in place of records
 	done      chan struct{}   // closed by the worker
 	fatal     error           // why the daemon cannot go on
-	// results are those of the first records. The loop makes the rest itself, one record
-	// after the other: the features were not fixed yet, or there was no room for more.
+	// results are those of the first records. The loop processes the rest itself, one by
+	// one, because the features were not fixed yet or there was no room for more.
 	results []result
-	rows    *Rows     // of all its records, when they are to be gathered
+	rows    *Rows     // of all its records, if they are to be gathered
 	fixed   *[]string // the model's features, which those rows have
 }
 
-// A task is this much work at the most, so that the records of one fetch are
-// spread over the workers: large enough to hide the hand-over, small enough
-// that neither a worker nor the loop is long at one.
+// A task has at most this much work, so that the records of one fetch are spread over the
+// workers. It is large enough to hide the hand-over, and small enough that neither a worker
+// nor the loop is busy with one for long.
 const (
 	TaskBytes   = 512 << 10
 	TaskRecords = 1024
@@ -42,7 +42,7 @@ const (
 // inOrder bounds the deliveries that wait for their turn.
 const inOrder = 64
 
-// Deliver takes a batch, which is the intake's from then on. An error is that of ctx.
+// Deliver takes a batch, which then belongs to the intake. Its only error is that of ctx.
 func (in *Intake) Deliver(ctx context.Context, b *kafka.Batch) error {
 	y := newDelivery(b)
 	select {
@@ -50,16 +50,16 @@ func (in *Intake) Deliver(ctx context.Context, b *kafka.Batch) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	// A worker is free sooner or later, whatever the loop does.
+	// A worker becomes free eventually, whatever the loop does.
 	for _, t := range y.tasks {
 		in.tasks <- t
 	}
 	return nil
 }
 
-// InTurn runs f in the loop once everything delivered so far has been applied; false:
-// it has not run yet, and may run when ctx has ended, or never. done is closed when the
-// loop has ended.
+// InTurn runs f in the loop once everything delivered so far has been applied. If it
+// returns false, f has not run: it may run after ctx has ended, or never. done is closed
+// when the loop has ended.
 func (in *Intake) InTurn(ctx context.Context, done <-chan struct{}, f func()) bool {
 	ran := make(chan struct{})
 	select {
@@ -78,13 +78,13 @@ func (in *Intake) InTurn(ctx context.Context, done <-chan struct{}, f func()) bo
 	return false
 }
 
-// Close ends deliveries. Workers and the loop end when they have processed the rest.
+// Close ends deliveries. Workers and loop end after they have processed the rest.
 func (in *Intake) Close() {
 	close(in.order)
 	close(in.tasks)
 }
 
-// Deliveries are for the loop to apply, in their order.
+// Deliveries are the deliveries in the order in which the loop must apply them.
 func (in *Intake) Deliveries() <-chan *Delivery { return in.order }
 
 // newDelivery divides a batch into tasks.

@@ -17,31 +17,31 @@ import (
 	"streamd/snapshot"
 )
 
-// run is the open block of a partition whose messages are gathered: the rows
-// of consecutive messages of one bucket, a range of offsets or a span of event
-// time. Where a run begins and ends depends on the log alone, so reading it
-// again makes the same blocks.
+// run is the open block of a partition whose messages are gathered. It has the rows of
+// consecutive messages of one bucket: a range of offsets or a span of event time. Where a
+// run begins and ends depends on the log alone, so reading the log again makes the same
+// blocks.
 //
-// A run is summarised before it is complete, so that the model does not wait
-// for the end of a bucket, and its block is replaced when it has grown: adding
-// and removing are exact, so nothing is left of the shorter one. Until the run
-// is closed the saved position stays before it, and its counts with it: after
-// a restart its messages are read again, beside the block that they have made.
+// A run is summarised before it is complete, so that the model does not wait for the end
+// of a bucket. When the run has grown, its block is replaced. Adding and removing are
+// exact, so nothing of the shorter block is left. Until the run is closed, the saved
+// position and the saved counts stay before it. After a restart its messages are read
+// again, while the block that they made is live.
 //
 // A block is a function of its usable records. A record that is rejected, or whose rows
-// all weigh nothing, begins no run and counts for nothing in its time.
+// all have weight 0, begins no run and does not affect the block's time.
 type run struct {
 	bucket     int64
 	start      kafka.Saved          // the position before its first record
-	clock      retire.Clock         // there
+	clock      retire.Clock         // at start
 	first      incremental.Position // of its first usable record; names the block
 	last       int64                // offset of its last usable record
 	time       time.Time            // latest of its usable records
 	rows       Rows
 	window     exact.Window    // of its block's sums
-	weightless int64           // rows that weigh nothing; not in rows
+	weightless int64           // rows of weight 0, which are not in rows
 	counts     snapshot.Counts // of its records
-	grown      bool            // has rows that it was not summarised with yet
+	grown      bool            // has rows that are not summarised yet
 }
 
 // rowsRead is the rows of the run's records, rejected ones included.
@@ -52,8 +52,8 @@ func (in *Intake) runBytes(o *run) int64 {
 	return in.Live.Bytes(len(o.rows.classes)) + o.rows.bytes() // all rows may be in the sample
 }
 
-// admitsRows says why rows of a task may not come to those of an open run, whose sums
-// have that window, if they may not.
+// admitsRows says why rows of a task may not join those of an open run, whose sums have the
+// given window. It is nil if they may.
 func (in *Intake) admitsRows(have *Rows, window exact.Window, from *Rows, z *result) error {
 	bytes := 8 * int64(len(from.columns)+2) * int64(z.j-z.i)
 	if in.gathered+bytes > in.Budget.Gathered {
@@ -77,7 +77,7 @@ func (in *Intake) admitsRows(have *Rows, window exact.Window, from *Rows, z *res
 	return in.Live.Admits(c)
 }
 
-// bucketOf says which bucket a record of that event time belongs to.
+// bucketOf is the bucket of a record with that offset and event time.
 func bucketOf(b config.Blocks, offset int64, at time.Time) int64 {
 	if b.Unit == config.UnitOffsets {
 		return offset / b.Offsets
@@ -91,8 +91,8 @@ func bucketOf(b config.Blocks, offset int64, at time.Time) int64 {
 	return bucket
 }
 
-// gather adds the rows of a record to the open run of its partition, closing
-// the run before it when the record belongs to another. The partition is still at the
+// gather adds the rows of a record to the open run of its partition. If the record
+// belongs to another run, it first closes the open one. The partition is still at the
 // position before the record.
 func (in *Intake) gather(ctx context.Context, p *partition, t *task, i int, z result) error {
 	r := &t.records[i]
@@ -126,7 +126,7 @@ func (in *Intake) gather(ctx context.Context, p *partition, t *task, i int, z re
 		if before.Next < 0 {
 			before.Next = r.Offset
 		}
-		// The position has the fingerprint of the last record at a batch's end only.
+		// Only a position at a batch's end has the fingerprint of the last record.
 		previous := t.previous
 		if i > 0 {
 			previous = &t.records[i-1]
@@ -159,22 +159,22 @@ func (in *Intake) gather(ctx context.Context, p *partition, t *task, i int, z re
 	o.counts.Rows += int64(n)
 	o.counts.ZeroWeightRows += int64(z.rows - n)
 	o.weightless += int64(z.rows - n)
-	if r.Offset >= p.applied.next { // else its block, if the policy lets it in, has them
+	if r.Offset >= p.applied.next { // otherwise the block has the rows already, if the policy has admitted it
 		o.grown = true
 	}
 	return nil
 }
 
-// endsBefore says whether a run ends before a record of n rows.
+// endsBefore reports whether a run ends before a record of n rows.
 func (in *Intake) endsBefore(o *run, bucket int64, n int, usable bool) bool {
 	most := in.Config.Limits.Rows
-	return o.rows.Len()+n > most || o.counts.Records >= int64(most) || // bounds the reading of a restart
+	return o.rows.Len()+n > most || o.counts.Records >= int64(most) || // bounds how much a restart reads again
 		o.bucket != bucket && (usable || in.Config.Blocks.Unit == config.UnitOffsets)
 }
 
-// countUnused counts a record that adds nothing to the open run: it is rejected, or its
-// rows all weigh nothing. It counts with the run, if there is one, since it is read
-// again with the run.
+// countUnused counts a record that adds nothing to the open run, because it is rejected
+// or its rows all have weight 0. It counts with the run, if there is one, since it will
+// be read again with the run.
 func (in *Intake) countUnused(p *partition, number int, r *kafka.Record, z result) {
 	c := &in.accounts.counts
 	if p.open != nil {
@@ -191,7 +191,7 @@ func (in *Intake) countUnused(p *partition, number int, r *kafka.Record, z resul
 	}
 }
 
-// flushRun makes the rows that the open run has so far a live block.
+// flushRun makes the rows of the open run a live block.
 func (in *Intake) flushRun(ctx context.Context, p *partition) error {
 	if p.rereads() {
 		return nil
@@ -200,7 +200,7 @@ func (in *Intake) flushRun(ctx context.Context, p *partition) error {
 	o := p.open
 	if _, live := in.Live.Get(p.unfinished); live {
 		if o != nil {
-			o.grown = true // the new rows take its place: the log may be another one now
+			o.grown = true // the new rows replace the block, because the log may have changed
 		}
 		if o == nil || o.first.String() != p.unfinished {
 			in.accounts.counts.BlocksReplaced++
@@ -215,9 +215,9 @@ func (in *Intake) flushRun(ctx context.Context, p *partition) error {
 	}
 	k, err := in.own.keeper.Keep(ctx, o.rows.Block(), in.Live.Target())
 	if err != nil {
-		// Each message passed on its own. But rows that were taken for other coordinates
-		// may not fit those in use. They have not been saved: when they are read again,
-		// each message is rejected by itself.
+		// Each message was valid on its own, but rows that were taken for other
+		// coordinates may not fit those in use. They have not been saved. When they are
+		// read again, each message is rejected by itself.
 		return fmt.Errorf("summarise block %s: %w", o.first, err)
 	}
 	e := retire.Entry{ID: o.first.String(), Position: o.first, Last: o.last, Time: o.time, Rows: k.Summary.Rows()}
@@ -233,11 +233,11 @@ func (in *Intake) flushRun(ctx context.Context, p *partition) error {
 	return nil
 }
 
-// closeRun completes the open run: its block and its counts stand, and the
-// saved position moves behind it.
+// closeRun completes the open run. Its block and its counts become final, and the saved
+// position moves behind it.
 func (in *Intake) closeRun(ctx context.Context, p *partition) error {
 	if p.rereads() {
-		p.applied = mark{next: p.at.Next, clock: p.clock} // it ends earlier than it did: limits are others now
+		p.applied = mark{next: p.at.Next, clock: p.clock} // the run ends earlier than before, because limits have changed
 		p.open.grown = true
 	}
 	if err := in.flushRun(ctx, p); err != nil {
@@ -249,8 +249,8 @@ func (in *Intake) closeRun(ctx context.Context, p *partition) error {
 	return nil
 }
 
-// reach notes that the log goes on at an offset. The records of the run that is read
-// once more have all come then, or the log does not have them any more.
+// reach notes that the log continues at an offset. Then all records of the run that is
+// being read again have come, or the log no longer has them.
 func (in *Intake) reach(p *partition, offset int64) {
 	if !p.rereads() || offset < p.applied.next {
 		return
@@ -261,7 +261,7 @@ func (in *Intake) reach(p *partition, offset int64) {
 	p.at.Next = p.applied.next
 }
 
-// dropRun ends the open run, and keeps the memory of its rows for the next one.
+// dropRun drops the open run, and keeps the memory of its rows for the next one.
 func (in *Intake) dropRun(p *partition) {
 	in.gathered -= p.open.rows.bytes()
 	if p.open.rows.bytes() <= keptRows {
@@ -271,8 +271,8 @@ func (in *Intake) dropRun(p *partition) {
 	p.open = nil
 }
 
-// skipReread ends the reading of a run once more. Its block stays as it was saved, and
-// its records count as they did then.
+// skipReread stops reading a run again. Its block stays as saved, and its records count
+// as they did then.
 func (in *Intake) skipReread(p *partition) {
 	if o := p.open; o != nil {
 		in.accounts.rowsRead -= o.rowsRead()
@@ -286,8 +286,8 @@ func (in *Intake) skipReread(p *partition) {
 	p.unfinished, p.moved = "", true
 }
 
-// Flush makes the rows of open runs live, but for those that there is no room for before
-// the next save; then all is false.
+// Flush makes the rows of open runs live. all is false if some have no room before the next
+// save.
 func (in *Intake) Flush(ctx context.Context) (all bool, err error) {
 	all = true
 	for _, p := range in.partitions {
@@ -302,13 +302,12 @@ func (in *Intake) Flush(ctx context.Context) (all bool, err error) {
 	return all, nil
 }
 
-// EndBlock ends a live block that is still growing. Records that come later begin
-// another one.
+// EndBlock ends a live block that is still growing. Later records begin another one.
 func (in *Intake) EndBlock(ctx context.Context, id string) error {
 	for _, p := range in.partitions {
 		switch {
 		case p.rereads() && p.unfinished == id:
-			in.skipReread(p) // its records do not make it anew
+			in.skipReread(p) // its records do not rebuild it
 		case p.open != nil && p.open.first.String() == id:
 			p.moved = true
 			if err := in.closeRun(ctx, p); err != nil {
@@ -319,11 +318,11 @@ func (in *Intake) EndBlock(ctx context.Context, id string) error {
 	return nil
 }
 
-// Jump goes on after a gap in the log of a partition.
+// Jump continues after a gap in the log of a partition.
 func (in *Intake) Jump(ctx context.Context, gap *kafka.GapError, to int64) error {
 	p := in.partition(gap.Partition)
 	if p.rereads() {
-		in.skipReread(p) // its records do not come again
+		in.skipReread(p) // its records will not come again
 	}
 	if p.open != nil {
 		if err := in.closeRun(ctx, p); err != nil {
@@ -341,8 +340,8 @@ func (in *Intake) Jump(ctx context.Context, gap *kafka.GapError, to int64) error
 	return nil
 }
 
-// retirePartition retires the blocks of a log that exists no more: blocks of
-// the new log would get their ids.
+// retirePartition retires the blocks of a log that no longer exists. Blocks of the new log
+// would get the same ids.
 func (in *Intake) retirePartition(number int) error {
 	n := 0
 	for _, e := range in.Live.Page(retire.Lowest, math.MaxInt) {

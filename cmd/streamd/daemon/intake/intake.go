@@ -25,18 +25,18 @@
 //
 // # Bounds
 //
-// The consumer's budget bounds the bytes that are fetched, inOrder the deliveries, and
-// the room for results the summaries that workers make. A worker leaves a block to the loop
-// when there is no room for it. The loop makes such blocks itself, one after the other,
-// and stops while unsaved blocks have no room. A block that there is no memory for is
-// rejected before its sums are made.
+// The consumer's budget bounds the fetched bytes, inOrder bounds the deliveries, and the
+// room for results bounds the summaries that workers make. A worker leaves a block
+// without room to the loop. The loop makes such blocks itself, one by one, and stops
+// while unsaved blocks have no room. A block that there is no memory for is rejected
+// before its sums are made.
 //
 // # Features
 //
-// Without format.features the features are those of the first block, in the order of
-// their names, as long as a block is live; then they are free again. Workers decode for
-// the features of the moment. The loop has a record decoded again that was decoded for
-// others.
+// Without format.features the features are those of the first block, ordered by name, as
+// long as a block is live. Then they are free again. Workers decode for the present
+// features. If the features change before a record is applied, the loop decodes the
+// record again.
 //
 // # Counts
 //
@@ -44,10 +44,9 @@
 // The counts of an open run become final with its block: until then the saved position is
 // before it, and its records are read again after a restart.
 //
-// # Concurrency
-//
-// Deliver and InTurn may be called from other goroutines, and Work is one worker. All
-// else belongs to the loop. An error is final: nothing more is applied after one.
+// Deliver and InTurn may be called from other goroutines, and each call of Work is one
+// worker. Everything else belongs to the loop. An error is final: nothing is applied
+// after one.
 package intake
 
 import (
@@ -69,16 +68,16 @@ import (
 type Settings struct {
 	Config   *config.Config
 	Log      zerolog.Logger
-	Sampled  zerolog.Logger // for lines that every record may bring
+	Sampled  zerolog.Logger // for lines that every record may cause
 	Live     *live.Set
 	Budget   *memory.Budget
 	Decoding wire.Options
-	Letters  *kafka.DeadLetters // nil: dead_letters.policy is not queue
+	Letters  *kafka.DeadLetters // nil unless dead_letters.policy is queue
 
-	Served  func(features *[]string) *model.Served // the served model, empty if it is of other features
-	HasRoom func(bytes int64) bool                 // says whether so many bytes may wait for a save
-	Logged  func(id string) string                 // how the log names a block
-	Freed   func()                                 // is called when the features are free again
+	Served  func(features *[]string) *model.Served // the served model, or an empty one if its features differ
+	HasRoom func(bytes int64) bool                 // reports whether so many bytes may wait for a save
+	Logged  func(id string) string                 // the name of a block in the log
+	Freed   func()                                 // called when the features become free
 
 	Ahead, TooOld prometheus.Counter // records ahead of the clock, and blocks below retire.keep
 }
@@ -86,23 +85,23 @@ type Settings struct {
 // Intake applies the deliveries of the log to the live set.
 type Intake struct {
 	*pool
-	own        *worker // the loop's, for records that the others have left to it
+	own        *worker // the loop's worker, for records that the others have left to it
 	order      chan *Delivery
 	partitions map[int]*partition
-	applying   *Delivery // whose records have not all been applied, for want of room; nil: none
+	applying   *Delivery // a delivery whose rest waits for room, or nil
 	wants      int64     // bytes of the block that waits for room
 	gathered   int64     // bytes of rows in open runs
 	accounts   accounts
 	failed     bool // nothing more is applied
 }
 
-// pool is the state that the workers share. Of the live set they use the target only.
+// pool is the state that the workers share. They use only the target of the live set.
 type pool struct {
 	Settings
 	tasks  chan *task
-	spare  sync.Pool    // *Rows, empty: memory for the next tasks
+	spare  sync.Pool    // empty *Rows, whose memory is used for the next tasks
 	inHand atomic.Int64 // bytes of results that have not been applied, beyond those of their payloads
-	room   atomic.Int64 // the most that may be; the loop's to say
+	room   atomic.Int64 // the limit of inHand, set by the loop
 
 	prequential prequential
 }
@@ -116,16 +115,16 @@ func New(s Settings) *Intake {
 	return in
 }
 
-// grantRoom lets workers hold as much as may wait for a save.
+// grantRoom lets workers hold as many bytes as may wait for a save.
 func (in *Intake) grantRoom() { in.room.Store(in.Live.RoomBytes()) }
 
 // Room is the bytes of results that workers may hold.
 func (in *Intake) Room() int64 { return in.room.Load() }
 
-// Fail makes the intake apply nothing more. Deliveries are taken and dropped.
+// Fail makes the intake apply nothing more. Deliveries are received and dropped.
 func (in *Intake) Fail() { in.failed = true }
 
-// Gathers says whether several records become a block.
+// Gathers reports whether several records become one block.
 func Gathers(b config.Blocks) bool {
 	return b.Unit == config.UnitOffsets || b.Unit == config.UnitTime
 }

@@ -13,30 +13,30 @@ import (
 	"streamd/incremental/gram"
 )
 
-// judge classifies rows by the served model before they are learned from, and finds
-// out how right it was: prequentially, that is (Dawid 1984; of streams Gama,
-// Sebastião and Rodrigues 2013). Held-out folds say how good a model is on rows like
-// those that it was learned from; this says how good it is on those that come now.
+// judge classifies rows by the served model before the model learns from them, and counts
+// the correct ones: prequential evaluation (Dawid 1984; for streams Gama, Sebastião and
+// Rodrigues 2013). Held-out folds measure a model on rows like the learned ones. This
+// measures it on the rows that come now.
 //
-// A few rows of each task are judged, a stretch of a block that may begin anywhere: the
-// rows of a class may lie together. It belongs to one worker, which pays credit in for
-// each task; without any it judges nothing.
+// Only a few rows of each task are judged, a range of a block that begins at a random
+// row, since the rows of a class may lie together. A judge belongs to one worker, which
+// adds credit for each task. Without credit it judges nothing.
 type judge struct {
-	credit  int // multiplications that may be spent
+	credit  int // multiplications left to spend
 	columns []gram.Column
 	class   []int32
 	values  []float64
-	counts  []tally // of each class code
+	counts  []tally // by class code
 }
 
-// A task pays for taskCredit multiplications, about 50 µs, and for the judgement of
-// taskJudged rows at most: of small models half a percent of the time of a task.
+// A task adds credit for taskCredit multiplications and judges at most taskJudged rows. For
+// small models that is less than a percent of a task's time.
 const (
 	taskCredit = 1 << 16
 	taskJudged = 128
 )
 
-// rows judges some rows of a block that has been decoded for the live set's features.
+// rows judges some rows of a block that was decoded for the live set's features.
 func (j *judge) rows(b *incremental.Block, by *model.Served, record *prequential) {
 	if j.credit == 0 || by.Model == nil {
 		return
@@ -67,7 +67,7 @@ func (j *judge) rows(b *incremental.Block, by *model.Served, record *prequential
 	clear(j.counts)
 	for i, class := range j.class {
 		if b.Weights != nil && b.Weights[from+i] == 0 {
-			continue // as if absent
+			continue // counts as absent
 		}
 		code := b.Codes[from+i]
 		j.counts[code].rows++
@@ -78,7 +78,7 @@ func (j *judge) rows(b *incremental.Block, by *model.Served, record *prequential
 	record.add(b.Classes, j.counts)
 }
 
-// tally counts rows that were judged.
+// tally counts judged rows.
 type tally struct{ rows, right int64 }
 
 func (t *tally) add(n tally) {
@@ -91,22 +91,21 @@ func (t *tally) add(n tally) {
 type prequential struct {
 	mu      sync.Mutex
 	total   tally
-	began   time.Time // of the latest rows
-	latest  int64     // how many those are
+	began   time.Time // start of the latest rows
+	latest  int64     // number of the latest rows
 	classes map[string]*classTally
 }
 
-// classTally is the latest rows of a class, and as many or more from before those.
+// classTally is the latest rows of a class, and at least as many from before.
 type classTally struct{ latest, before tally }
 
-// The latest are so many rows, and of so much time.
+// The latest rows are at least this many, over at least this time.
 const (
 	latestRows = 10_000
 	latestTime = time.Minute
 )
 
-// add counts rows of each of the classes, whose names may be in memory that is used
-// again.
+// add counts rows by class. The caller may reuse the memory of the names.
 func (p *prequential) add(classes []string, counts []tally) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -140,8 +139,8 @@ func (p *prequential) add(classes []string, counts []tally) {
 	}
 }
 
-// Prequential is how right the served models have been about rows, before they learned
-// from them.
+// Prequential is the correctness of the served models on rows before they learned from
+// them.
 func (in *Intake) Prequential() model.Prequential { return in.prequential.answer() }
 
 func (p *prequential) answer() model.Prequential {
@@ -149,7 +148,7 @@ func (p *prequential) answer() model.Prequential {
 	defer p.mu.Unlock()
 	a := model.Prequential{Rows: p.total.rows, Right: p.total.right}
 	var recent tally
-	var shares float64 // of the classes' right rows
+	var shares float64 // sum of the classes' correctness
 	for _, class := range slices.Sorted(maps.Keys(p.classes)) {
 		n := p.classes[class].before
 		n.add(p.classes[class].latest)

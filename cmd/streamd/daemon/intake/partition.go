@@ -12,29 +12,28 @@ import (
 
 // partition is the progress in a partition. It has three positions:
 //
-//	resume   reading goes on here after a restart: before the open run
-//	applied  the live set has the records below it and none beyond; answers name it
-//	at       the records below it have been read: they count, or are in the open run
+// resume   reading continues here after a restart: before the open run applied  the live
+// set has exactly the records below it; answers name it at       the records below it
+// have been read: they count, or are in the open run
 //
-// After a restart applied can be above at. The run that was open is then read once
-// more, and the live set stays as it was saved until all of it has come (rereads).
+// After a restart applied can be above at. The run that was open is then read again, and
+// the live set stays as saved until all of the run has come (rereads).
 type partition struct {
 	at      kafka.Saved
-	clock   retire.Clock // at at
-	open    *run         // the gathered block that is not complete
+	clock   retire.Clock // the clock at position at
+	open    *run         // the gathered block that is not complete, or nil
 	applied mark
 	moved   bool // since the last save
-	// unfinished is the id of the live block of the run that is read once more; "":
-	// there is none.
+	// unfinished is the id of the live block whose run is being read again, or "".
 	unfinished string
-	spare      Rows // empty: memory for the next run
+	spare      Rows // empty; its memory is used for the next run
 }
 
 // mark is a position above the saved one.
 type mark struct {
 	next   int64
-	clock  retire.Clock    // there
-	counts snapshot.Counts // of the records from the saved position on
+	clock  retire.Clock    // the clock at this position
+	counts snapshot.Counts // of the records since the saved position
 }
 
 // resume is the position to save, and the clock there.
@@ -45,11 +44,11 @@ func (p *partition) resume() (kafka.Saved, *retire.Clock) {
 	return p.at, &p.clock
 }
 
-// rereads says whether records come that the live set has already.
+// rereads reports whether records are coming that the live set has already.
 func (p *partition) rereads() bool { return p.at.Next < p.applied.next }
 
-// settle moves the applied position up to what has been read, unless the open run has
-// rows that the live set does not have.
+// settle moves the applied position up to the read one, unless the open run has rows that
+// the live set lacks.
 func (p *partition) settle() {
 	if p.rereads() || p.open != nil && p.open.grown || p.applied.next == p.at.Next {
 		return
@@ -61,7 +60,7 @@ func (p *partition) settle() {
 	p.moved = true
 }
 
-// saved is the position as the snapshot has it.
+// saved is the snapshot's record of the position.
 func (p *partition) saved(topic string, number int) snapshot.Offset {
 	s, clock := p.resume()
 	o := snapshot.Offset{Topic: topic, Partition: number, Next: s.Next, EventTimes: clock.Times()}
@@ -74,7 +73,7 @@ func (p *partition) saved(topic string, number int) snapshot.Offset {
 	return o
 }
 
-// partition is the state of a partition, made when it is first met.
+// partition returns the state of a partition, and makes it on first use.
 func (in *Intake) partition(number int) *partition {
 	p, ok := in.partitions[number]
 	if !ok {
@@ -84,8 +83,8 @@ func (in *Intake) partition(number int) *partition {
 	return p
 }
 
-// Restore takes up how far partitions were read, which of their blocks were still
-// growing, and the counts. It returns where reading of each partition goes on.
+// Restore restores the positions, the ids of growing blocks, and the counts. It returns the
+// position from which each partition is read.
 func (in *Intake) Restore(saved *snapshot.Contents) map[int]kafka.Saved {
 	c := saved.Counts
 	in.accounts.counts, in.accounts.rowsRead = c, c.Rows+c.ZeroWeightRows+c.RejectedRows
@@ -101,15 +100,15 @@ func (in *Intake) Restore(saved *snapshot.Contents) map[int]kafka.Saved {
 			p.applied = mark{next: g.Next, clock: retire.ClockAt(g.EventTimes), counts: g.Counts}
 		}
 	}
-	// A block at or behind its partition's saved position is of a run that was
-	// still open: its records are read once more, and make it anew.
+	// A block at or behind its partition's saved position belongs to a run that was still
+	// open. Its records are read again and rebuild it.
 	for _, e := range saved.Entries {
 		p, ok := in.partitions[e.Position.Partition]
 		if !Gathers(in.Config.Blocks) || !ok || e.Position.Offset < p.at.Next {
 			continue
 		}
 		p.unfinished = e.ID
-		p.applied.next = max(p.applied.next, e.Last+1) // a file of before format 4 does not say
+		p.applied.next = max(p.applied.next, e.Last+1) // files before format 4 lack this position
 	}
 	resumes := map[int]kafka.Saved{}
 	for number, p := range in.partitions {
@@ -124,11 +123,11 @@ func (in *Intake) Restore(saved *snapshot.Contents) map[int]kafka.Saved {
 
 // Positions are the progress at one moment, by partition, where it is known.
 type Positions struct {
-	Applied []model.Offset // the live set has the records below, and none beyond
-	Resume  []model.Offset // reading goes on here after a restart
+	Applied []model.Offset // the live set has exactly the records below
+	Resume  []model.Offset // reading continues here after a restart
 }
 
-// Positions are the positions as they are now.
+// Positions are the present positions.
 func (in *Intake) Positions() Positions {
 	return Positions{
 		Applied: in.positions(func(p *partition) int64 { return p.applied.next }),
@@ -136,7 +135,7 @@ func (in *Intake) Positions() Positions {
 	}
 }
 
-// Applied says how far each partition has been applied.
+// Applied is the applied position of each partition.
 func (in *Intake) Applied() []model.Offset {
 	return in.positions(func(p *partition) int64 { return p.applied.next })
 }
@@ -152,7 +151,7 @@ func (in *Intake) positions(of func(*partition) int64) []model.Offset {
 	return out
 }
 
-// Moved says whether positions are others than were saved.
+// Moved reports whether positions have changed since the last save.
 func (in *Intake) Moved() bool {
 	for _, p := range in.partitions {
 		if p.moved {
@@ -162,8 +161,8 @@ func (in *Intake) Moved() bool {
 	return false
 }
 
-// TakeMoved lists the positions that have moved, which then count as saved. undo has
-// them count as moved again.
+// TakeMoved lists the changed positions and marks them as saved. undo marks them as changed
+// again.
 func (in *Intake) TakeMoved() (offsets []snapshot.Offset, undo func()) {
 	var moved []*partition
 	for number, p := range in.partitions {
@@ -183,8 +182,8 @@ func (in *Intake) TakeMoved() (offsets []snapshot.Offset, undo func()) {
 	}
 }
 
-// Settled is where reading of the partitions goes on whose positions have not moved since
-// the last save.
+// Settled is where reading continues, for those of the partitions whose positions have not
+// changed since the last save.
 func (in *Intake) Settled(partitions []int) map[int]int64 {
 	next := map[int]int64{}
 	for _, number := range partitions {

@@ -13,7 +13,7 @@ import (
 	"streamd/ingest/wire"
 )
 
-// The kinds of trouble with a record, by which dead letters and metrics count.
+// The kinds of unusable records, by which dead letters and metrics count.
 const (
 	kindFormat  = "format"  // the payload cannot be decoded
 	kindRow     = "row"     // a row has a number that cannot be used
@@ -27,7 +27,7 @@ const (
 	kindOther   = "other"
 )
 
-// unusable is an error with the kind of trouble that it is.
+// unusable is an error with its kind.
 type unusable struct {
 	kind string
 	error
@@ -39,7 +39,7 @@ func unusablef(kind, format string, args ...any) error {
 	return &unusable{kind, fmt.Errorf(format, args...)}
 }
 
-// kindOf is the kind of trouble that an error is.
+// kindOf is the kind of an error.
 func kindOf(err error) string {
 	var u *unusable
 	var undecodable *wire.Error
@@ -103,14 +103,14 @@ func (w *worker) refuse(partition int, letter kafka.Letter, what string, why err
 	return nil
 }
 
-// sendLetters writes the dead letters of records of one partition, which may not be
-// counted as applied before. The error is final.
+// sendLetters writes the dead letters of one partition. Their records must not count as
+// applied before. The error is final.
 func (w *worker) sendLetters(ctx context.Context, partition int) error {
 	if len(w.letters) == 0 {
 		return nil
 	}
 	err := w.Letters.Write(ctx, partition, w.letters)
-	clear(w.letters) // they view the batch
+	clear(w.letters) // they refer to the batch
 	w.letters = w.letters[:0]
 	if err != nil {
 		return fmt.Errorf("records cannot be used, and their dead letters could not be written: %w", err)
@@ -118,7 +118,7 @@ func (w *worker) sendLetters(ctx context.Context, partition int) error {
 	return nil
 }
 
-// fate says what becomes of rejected records.
+// fate says in words what the policy does with rejected records.
 func fate(c config.DeadLetters) string {
 	if c.Policy == config.DeadLettersQueue {
 		return "sent to the dead letters"

@@ -17,21 +17,21 @@ import (
 type accounts struct {
 	counts   snapshot.Counts
 	rowsRead int64
-	tooOld   int // blocks that the policy has retired as they came, since one stayed
+	tooOld   int // successive blocks that the policy has retired on arrival
 	refusals refusals
 }
 
-// Report is the counts at one moment, those of open runs included.
+// Report is the counts at one moment, including those of open runs.
 type Report struct {
 	Counts   snapshot.Counts
 	RowsRead int64
 	Open     int64            // rows of open runs
-	TooOld   int              // blocks that the policy has retired as they came, since one stayed
+	TooOld   int              // successive blocks that the policy has retired on arrival
 	Refused  map[string]int64 // records by reason, since the start
 	Applied  map[int]int64    // the next offset of each partition
 }
 
-// Report is the counts as they are now.
+// Report returns the present counts.
 func (in *Intake) Report() Report {
 	a := &in.accounts
 	r := Report{
@@ -50,16 +50,16 @@ func (in *Intake) Report() Report {
 	return r
 }
 
-// Counts are the counts to save, without those of open runs.
+// Counts are the counts to save, which exclude open runs.
 func (in *Intake) Counts() snapshot.Counts { return in.accounts.counts }
 
-// CountRetired counts blocks that were retired by others.
+// CountRetired counts blocks that were retired elsewhere.
 func (in *Intake) CountRetired(n int) { in.accounts.counts.BlocksRetired += int64(n) }
 
-// Tell writes how many more records were rejected, when it is time.
+// Tell logs how many more records were rejected, if it is time.
 func (in *Intake) Tell(now time.Time) { in.accounts.refusals.tell(in.Log, in.Config.DeadLetters, now) }
 
-// countRefused counts a stretch of records that could not be read.
+// countRefused counts a range of records that could not be read.
 func (in *Intake) countRefused(c *snapshot.Counts, partition int, r *kafka.Refused) {
 	in.accounts.rowsRead += r.Records
 	c.Records += r.Records
@@ -96,9 +96,9 @@ func countSummarised(c *snapshot.Counts, rows int, s *incremental.Summary) {
 	c.ZeroWeightRows += int64(rows) - s.Rows()
 }
 
-// refusals counts the records that were rejected, and writes them to the log: the
-// first of a stretch at once, and how many more there were at most every
-// refusalPause. Dead letters and counts have all of them.
+// refusals counts the rejected records and logs them: the first one at once, and the
+// number of further ones at most every refusalPause. Dead letters and counts include all
+// of them.
 type refusals struct {
 	byKind map[string]int64 // records, since the start
 	wrote  time.Time        // the last line
@@ -107,7 +107,7 @@ type refusals struct {
 
 const refusalPause = 10 * time.Second
 
-// note takes note of n rejected records.
+// note counts n rejected records.
 func (r *refusals) note(log zerolog.Logger, policy config.DeadLetters, now time.Time, record string, n int64, why error) {
 	if r.byKind == nil {
 		r.byKind = map[string]int64{}
@@ -121,7 +121,7 @@ func (r *refusals) note(log zerolog.Logger, policy config.DeadLetters, now time.
 	log.Warn().Str("record", record).Str("reason", kindOf(why)).Err(why).Msg("record " + fate(policy))
 }
 
-// tell writes how many more records were rejected, when it is time.
+// tell logs how many more records were rejected, if it is time.
 func (r *refusals) tell(log zerolog.Logger, policy config.DeadLetters, now time.Time) {
 	if r.more == 0 || now.Sub(r.wrote) < refusalPause {
 		return

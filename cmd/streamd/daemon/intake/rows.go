@@ -7,7 +7,7 @@ import (
 	"streamd/incremental/gram"
 )
 
-// Rows are labelled rows of several records, in columns.
+// Rows are labelled rows of several records, stored in columns.
 type Rows struct {
 	columns [][]float64
 	classes []string
@@ -19,13 +19,13 @@ type Rows struct {
 // Len is the number of rows.
 func (r *Rows) Len() int { return len(r.codes) }
 
-// keptRows is how many bytes of processed rows are kept as memory for others.
+// keptRows bounds the bytes of memory that is kept for reuse.
 const keptRows = 4 << 20
 
-// bytes is the memory of the rows, about.
+// bytes is the approximate memory of the rows.
 func (r *Rows) bytes() int64 { return 8 * int64(len(r.columns)+2) * int64(cap(r.codes)) }
 
-// empty takes all rows out, and keeps their memory for others.
+// empty removes all rows and keeps their memory.
 func (r *Rows) empty() {
 	for j := range r.columns {
 		r.columns[j] = r.columns[j][:0]
@@ -35,7 +35,7 @@ func (r *Rows) empty() {
 	*r = Rows{columns: r.columns, classes: r.classes[:0], code: r.code, codes: r.codes[:0]}
 }
 
-// find is the code of a label in r, where it has one.
+// find returns the code of a label in r, if r has the label.
 func (r *Rows) find(label string) (int32, bool) {
 	if len(r.classes) > 8 {
 		c, ok := r.code[label]
@@ -45,7 +45,7 @@ func (r *Rows) find(label string) (int32, bool) {
 	return int32(c), c >= 0
 }
 
-// codeOf is the code of a label in r.
+// codeOf returns the code of a label in r, and adds the label if needed.
 func (r *Rows) codeOf(label string) int32 {
 	c, ok := r.find(label)
 	if !ok {
@@ -59,8 +59,8 @@ func (r *Rows) codeOf(label string) int32 {
 	return c
 }
 
-// classesWith lists the classes of r together with those that rows i to j of another
-// would bring; nil when they bring none.
+// classesWith lists the classes of r and those that rows i to j of other would add. It is
+// nil if they add none.
 func (r *Rows) classesWith(other *Rows, i, j int) []string {
 	var out []string
 	for _, c := range other.codes[i:j] {
@@ -76,15 +76,15 @@ func (r *Rows) classesWith(other *Rows, i, j int) []string {
 	return out
 }
 
-// widen makes empty rows those of n columns. The columns that it has, or had, are empty.
+// widen gives r n empty columns. r has no rows.
 func (r *Rows) widen(n int) {
 	if r.Len() == 0 {
 		r.columns = slices.Grow(r.columns[:0], n)[:n]
 	}
 }
 
-// Weighing is a block without its rows of weight 0, which are as if absent, and so are
-// their classes.
+// Weighing is a block without its rows of weight 0 and their classes, which count as
+// absent.
 func Weighing(b *incremental.Block) *incremental.Block {
 	if !slices.Contains(b.Weights, 0) {
 		return b
@@ -116,7 +116,7 @@ func (r *Rows) AppendBlock(b *incremental.Block) {
 	}
 }
 
-// AppendRange copies rows i to j of another.
+// AppendRange copies rows i to j of from.
 func (r *Rows) AppendRange(from *Rows, i, j int) {
 	r.widen(len(from.columns))
 	var weights []float64
@@ -155,5 +155,5 @@ func (r *Rows) Block() *incremental.Block {
 	return b
 }
 
-// Classes lists the labels that the rows have had.
+// Classes lists the labels that the rows have.
 func (r *Rows) Classes() []string { return r.classes }

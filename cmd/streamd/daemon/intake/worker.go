@@ -14,7 +14,7 @@ import (
 	"streamd/retire"
 )
 
-// giveBack keeps the memory of a task's rows, which have been gathered, for another's.
+// giveBack keeps the memory of a task's gathered rows for other tasks.
 func (p *pool) giveBack(t *task) {
 	if t.rows != nil {
 		if t.rows.bytes() <= keptRows {
@@ -25,19 +25,19 @@ func (p *pool) giveBack(t *task) {
 	}
 }
 
-// result is a record as a worker has processed it.
+// result is a processed record.
 type result struct {
 	id        string    // of the block
 	rows      int       // that the decoder gave
-	live.Kept           // no summary: it makes no block
-	fixed     *[]string // the model's features that it was made for; nil: they were not fixed
-	// features are the names that the record would give the model; nil when
-	// those are fixed.
+	live.Kept           // without a summary the record makes no block
+	fixed     *[]string // the model's features that it was made for; nil if they were not fixed
+	// features are the names that the record would give the model. They are nil once the
+	// model's features are fixed.
 	features []string
-	i, j     int          // rows of the task, when they are to be gathered; none of weight 0
+	i, j     int          // the record's rows of the task, if they are to be gathered; none of weight 0
 	window   exact.Window // of the sums of these
 	bad      error        // why the record cannot be used
-	left     bool         // there is no room for it now, and the loop is to process it
+	left     bool         // no room for it now: the loop processes it
 	fatal    error        // why the daemon cannot go on
 	inHand   int64        // bytes of pool.inHand
 }
@@ -57,12 +57,12 @@ type worker struct {
 	keeper  live.Keeper
 	judge   judge
 	letters []kafka.Letter             // not sent yet
-	admits  func(live.Candidate) error // of the loop's worker: says why there is no memory for a block; nil: results take room
+	admits  func(live.Candidate) error // of the loop's worker: says why there is no memory for a block. nil: blocks take room
 }
 
 func newWorker(p *pool) *worker { return &worker{pool: p, Decoder: Decoder{options: p.Decoding}} }
 
-// Work is a worker, until deliveries are closed. It gives up blocks when ctx ends.
+// Work runs a worker until deliveries are closed. When ctx ends it abandons its blocks.
 func (in *Intake) Work(ctx context.Context) {
 	w := newWorker(in.pool)
 	w.options.Limits.Numbers = in.Budget.Numbers
@@ -81,7 +81,7 @@ func (w *worker) do(ctx context.Context, t *task) {
 			z := w.process(ctx, t, &t.records[i])
 			if z.fixed == nil || z.left {
 				w.inHand.Add(-z.inHand)
-				break // features are free again, or there is no room
+				break // features have become free, or there is no room
 			}
 			t.results = append(t.results, z)
 		}
@@ -99,8 +99,8 @@ func (w *worker) do(ctx context.Context, t *task) {
 	}
 }
 
-// process decodes and summarises one record. One that cannot be used has no dead
-// letter yet: it may be another matter when its turn comes.
+// process decodes and summarises one record. A record that cannot be used gets no dead
+// letter yet, because it may be usable when its turn comes.
 func (w *worker) process(ctx context.Context, t *task, r *kafka.Record) result {
 	var z result
 	z.bad = w.prepare(w.Live.Target().Features)
@@ -122,7 +122,7 @@ func (w *worker) process(ctx context.Context, t *task, r *kafka.Record) result {
 	if z.bad == errNoRoom {
 		return result{left: true}
 	}
-	if ctx.Err() != nil { // nothing is wrong with the record
+	if ctx.Err() != nil { // the record is not at fault
 		z.bad, z.fatal = nil, context.Cause(ctx)
 	}
 	return z
@@ -177,16 +177,16 @@ func (w *worker) summarise(ctx context.Context, t *task, r *kafka.Record, z *res
 
 var errNoRoom = errors.New("there is no room for a block")
 
-// takeRoom reserves, before anything is allocated, memory for the summaries of a block
-// whose payload has so many bytes. Workers take it from the room for results. The loop
-// asks whether the live set admits the block.
+// takeRoom reserves memory for the summaries of a block before anything is allocated.
+// payload is the length of the record's value. Workers take memory from the room for
+// results. The loop asks the live set to admit the block.
 func (w *worker) takeRoom(b *incremental.Block, z *result, payload int) error {
 	labels := b.Classes
 	if b.Weights != nil {
 		labels = positiveClasses(b)
 	}
 	if w.admits != nil {
-		if Gathers(w.Config.Blocks) { // it is priced with the block that it becomes a part of
+		if Gathers(w.Config.Blocks) { // priced with the block that it will be part of
 			return nil
 		}
 		return w.admits(live.Candidate{Labels: labels, Features: len(b.Columns)})
@@ -224,5 +224,5 @@ func positiveClasses(b *incremental.Block) (labels []string) {
 	return labels
 }
 
-// servedModel is the served model, if it is of the features that the worker decodes for.
+// servedModel is the served model, or an empty one if its features are not the worker's.
 func (w *worker) servedModel() *model.Served { return w.Served(w.features) }

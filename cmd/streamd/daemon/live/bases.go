@@ -12,10 +12,10 @@ import (
 	"streamd/retire"
 )
 
-// Next is the space that is being built; nil: there is none.
+// Next is the space that is being built, or nil.
 func (l *Set) Next() *Space { return l.next }
 
-// HasBasis says whether there is a space beside the features.
+// HasBasis reports whether there is a space beside the features.
 func (l *Set) HasBasis() bool { return l.inUse != l.features || l.next != nil }
 
 // bases lists the spaces beside the features: in use, and being built.
@@ -33,8 +33,8 @@ func (l *Set) spaces() []*Space {
 	return all
 }
 
-// FitsBasis says why there is no memory for the sums in the coordinates of a basis of so
-// many points, beside the sums that there are.
+// FitsBasis says why there is no memory for the sums in the coordinates of a basis of that
+// many points, beside the present sums.
 func (l *Set) FitsBasis(points int) error {
 	shapes := []memory.Shape{l.features.sums.shape(0), {Features: points, Classes: l.features.sums.most}}
 	if l.inUse != l.features {
@@ -47,8 +47,8 @@ func (l *Set) FitsBasis(points int) error {
 	return nil
 }
 
-// Begin starts to build a space, in the place of one that is not complete. Its basis is
-// the one that was being chosen (see Choose).
+// Begin begins to build a space and drops an incomplete one. Its basis is the one that was
+// being chosen (see Choose).
 func (l *Set) Begin(basis *kernels.Map, made *model.Reduction, regulariser config.Regulariser) {
 	l.lastSpace++
 	l.leave(l.next)
@@ -62,8 +62,8 @@ func (l *Set) Begin(basis *kernels.Map, made *model.Reduction, regulariser confi
 	l.retarget()
 }
 
-// Take takes a block that was read again into the next space, if that is the one meant
-// and lacks the block. The digest is that of its summary of features.
+// Take adds a block that was read again to the next space, if next is still that space and
+// lacks the block. digest is that of the block's summary in the features.
 func (l *Set) Take(next *Space, id string, s *incremental.Summary, digest [32]byte) bool {
 	if l.next != next || !next.Lacks(id) {
 		return false
@@ -72,7 +72,7 @@ func (l *Set) Take(next *Space, id string, s *incremental.Summary, digest [32]by
 	return true
 }
 
-// SetUnread notes the missing blocks that the log does not give back as they were.
+// SetUnread notes the missing blocks that the log does not return unchanged.
 func (l *Set) SetUnread(next *Space, unread []Unread) {
 	for _, u := range unread {
 		if e, ok := l.ledger.Get(u.ID); ok && e == u.Entry && next.Lacks(u.ID) {
@@ -81,10 +81,10 @@ func (l *Set) SetUnread(next *Space, unread []Unread) {
 	}
 }
 
-// Retry forgets which missing blocks the log does not give back.
+// Retry lets the unread blocks be requested again.
 func (p *Space) Retry() { clear(p.unread) }
 
-// Abandon gives up the space that is being built.
+// Abandon drops the space that is being built.
 func (l *Set) Abandon() {
 	l.leave(l.next)
 	l.next, l.moved = nil, true
@@ -100,8 +100,8 @@ func (l *Set) DropBases() {
 	l.retarget()
 }
 
-// leave notes that a space goes, if there is one: a stale basis leaves remains in the
-// file as a block does.
+// leave notes that a space is dropped, if there is one. A stale basis leaves remains in the
+// file, as a retired block does.
 func (l *Set) leave(p *Space) {
 	if p != nil && p.from.stale >= SourceRetired {
 		l.staleBases++
@@ -109,7 +109,7 @@ func (l *Set) leave(p *Space) {
 	}
 }
 
-// Switch takes the space that has been built into use. It lacks no block.
+// Switch takes the built space into use. It lacks no block.
 func (l *Set) Switch() {
 	if len(l.next.missing) > 0 {
 		panic("live: a switch to a space that lacks blocks")
@@ -119,7 +119,7 @@ func (l *Set) Switch() {
 	l.retarget()
 }
 
-// Fits says whether a basis is one that the configuration asks for.
+// Fits reports whether the configuration asks for such a basis.
 func Fits(basis *kernels.Map, wanted *config.Config) bool {
 	kernel, auto := wanted.Kernel.Function.Kernel()
 	mean, _ := basis.Scaling()

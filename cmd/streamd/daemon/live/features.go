@@ -13,17 +13,17 @@ import (
 	"streamd/snapshot"
 )
 
-// restoreFeatures makes the features of a file those of the configuration, and returns
-// their space. Without format.features they are in the order of their names, which the
-// file's need not be: it may have been made with format.features, or by a program that
-// kept the order of the first block. Where no block is live they are free.
+// restoreFeatures puts the features of a file into the configured order and returns their
+// space. Without format.features they are ordered by name. The file's order may differ: it
+// may come from format.features, or from a version that kept the order of the first block.
+// Where no block is live the features are free.
 func restoreFeatures(store *snapshot.Store, saved *snapshot.Contents, cfg *config.Config, log zerolog.Logger) (*snapshot.SpaceContents, error) {
 	wanted, space := cfg.Format.Features, saved.Space(snapshot.Features)
 	if space == nil || len(wanted) == 0 && len(saved.Entries) == 0 {
 		space = &snapshot.SpaceContents{State: incremental.NewState(wanted)}
 	}
 	names := space.State.Features()
-	if most := cfg.Limits.Features; len(names) > most { // else no block could be used
+	if most := cfg.Limits.Features; len(names) > most { // otherwise no block could be used
 		return nil, fmt.Errorf("limits.features is %d, but the snapshot was made with %d: set it back, or use another snapshot.file to begin anew",
 			most, len(names))
 	}
@@ -51,8 +51,7 @@ func restoreFeatures(store *snapshot.Store, saved *snapshot.Contents, cfg *confi
 	return reordered, nil
 }
 
-// places gives the place in from of each of the wanted names. Nil: they are not the same
-// names.
+// places returns the place in from of each wanted name. It is nil if the names differ.
 func places(from, wanted []string) []int {
 	place := make(map[string]int, len(from))
 	for i, name := range from {
@@ -72,8 +71,8 @@ func places(from, wanted []string) []int {
 var errWeighted = errors.New("rows have weights, so that their sums cannot be put into another order bit for bit")
 
 // reorder puts the summaries of a file into another order of the features, in one
-// transaction. Contents of blocks have other digests then, so that folds are others.
-// Parts of the sample and bases go, since rows are chosen by the digests.
+// transaction. The digests of blocks then change, and with them the folds. Sample parts
+// and bases are dropped, since their rows were chosen by the digests.
 func reorder(store *snapshot.Store, folds int, saved *snapshot.Contents, features []string, at []int) (*snapshot.SpaceContents, error) {
 	all := newSums(features, folds)
 	c := snapshot.Change{Horizon: saved.Horizon, Counts: saved.Counts, SavedAt: saved.SavedAt}

@@ -10,12 +10,12 @@ import (
 	"streamd/kernels/basis"
 )
 
-// Target names the spaces that workers put blocks into: the features, the space in use, and the next
-// one. It is immutable, but for the levels of the sample, which may be read by any
-// goroutine.
+// Target names the spaces that workers put blocks into: the features, the space in use,
+// and the next one. It is immutable except for the levels of the sample, which any
+// goroutine may read.
 type Target struct {
-	Features  *[]string    // their names; nil: they are not fixed yet. Its identity tells feature spaces apart
-	use, next *Coordinates // nil: the features, and none
+	Features  *[]string    // their names; nil until they are fixed. Its identity identifies the feature space
+	use, next *Coordinates // use is nil for the features; next is nil unless a space is being built
 	sample    *sample.Sample
 }
 
@@ -29,8 +29,8 @@ func (t *Target) bases() (all []*Coordinates) {
 	return all
 }
 
-// Bytes is the memory that Keep takes for a block of so many rows, features and classes, with its rows
-// in the coordinates of bases.
+// Bytes is the memory that Keep takes for a block, with its rows in the coordinates of
+// bases.
 func (t *Target) Bytes(rows, features, classes int) float64 {
 	bytes := memory.Shape{Features: features, Classes: classes}.Summary()
 	for _, c := range t.bases() {
@@ -43,7 +43,7 @@ func (t *Target) Bytes(rows, features, classes int) float64 {
 type Kept struct {
 	Summary *incremental.Summary // of the features
 	lifted  []lifted
-	part    *sample.Part // nil: there is no sample
+	part    *sample.Part // nil without a sample
 }
 
 // lifted is a block's summary in the coordinates of a basis.
@@ -52,7 +52,7 @@ type lifted struct {
 	summary *incremental.Summary
 }
 
-// in is the summary in some coordinates; nil: there is none.
+// in is the summary in the given coordinates, or nil.
 func (k *Kept) in(c *Coordinates) *incremental.Summary {
 	if c == nil {
 		return k.Summary
@@ -80,17 +80,17 @@ func (k *Kept) Bytes() (n int64) {
 }
 
 // Keeper summarises blocks for the spaces of a target. It belongs to one goroutine at a
-// time. It gives up when the context ends, with its cause.
+// time. When the context ends it stops with the context's cause.
 type Keeper struct {
 	summariser, inBasis incremental.Summariser
 	taker               sample.Taker
 	lifter              basis.Lifter
 }
 
-// Keep summarises a block and takes its rows for the sample. A block whose rows weigh
-// nothing gets only the summary. Rows that cannot be summed in the coordinates in use are
-// an error. Rows that cannot be summed in those of the next space are left out: building it is
-// not the block's affair.
+// Keep summarises a block and takes its rows for the sample. A block of zero weight gets
+// only the summary. Rows that cannot be summed in the coordinates in use are an error.
+// Rows that cannot be summed in those of the next space are left out there, because the
+// failure of another basis must not reject a block.
 func (z *Keeper) Keep(ctx context.Context, b *incremental.Block, t *Target) (k Kept, err error) {
 	if k.Summary, err = z.summariser.SummariseContext(ctx, b); err != nil || k.Summary.Rows() == 0 {
 		return k, err
@@ -115,21 +115,21 @@ func (z *Keeper) Part(b *incremental.Block, s *incremental.Summary, t *Target) *
 	return z.taker.Take(b, s.Digest(), s.Totals(), t.sample.Levels())
 }
 
-// SummariseLike summarises a block like an earlier summary of it.
+// SummariseLike summarises a block with the features and classes of an earlier summary.
 func (z *Keeper) SummariseLike(ctx context.Context, was *incremental.Summary, b *incremental.Block) (*incremental.Summary, error) {
 	return z.summariser.SummariseLike(ctx, was, b)
 }
 
-// Block is b in the coordinates, until the next call; b itself for the features.
+// Block returns b in the coordinates, valid until the next call. For the features it is b.
 func (z *Keeper) Block(ctx context.Context, b *incremental.Block, c *Coordinates) (*incremental.Block, error) {
 	return z.lifter.Block(ctx, b, c.plain())
 }
 
-// mustBlock is Block for a caller that does not give up.
+// mustBlock is Block with a context that does not end.
 func (z *Keeper) mustBlock(b *incremental.Block, c *Coordinates) *incremental.Block {
 	in, err := z.Block(context.Background(), b, c)
 	if err != nil {
-		panic(err) // there is no other error than the context's
+		panic(err) // the only possible error is the context's
 	}
 	return in
 }
@@ -147,8 +147,8 @@ func (z *Keeper) Summary(ctx context.Context, b *incremental.Block, c *Coordinat
 	return s, nil
 }
 
-// Check says whether rows that are summed later, together with others, can be summed in
-// the coordinates in use. Those of a bounded kernel always can.
+// Check says whether rows that will be summed later, with others, can be summed in the
+// coordinates in use. With a bounded kernel they always can.
 func (z *Keeper) Check(ctx context.Context, b *incremental.Block, t *Target) error {
 	if t.use == nil || t.use.Map.Kernel().Radial() {
 		return nil

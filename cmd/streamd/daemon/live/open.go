@@ -17,9 +17,9 @@ import (
 	"streamd/snapshot"
 )
 
-// Open takes over the state of a store. A policy that is stricter than the one it was
-// saved under retires blocks here. Another number of folds than the saved one is summed
-// up from the summaries. The log names the parts that are made anew.
+// Open restores the state of a store. A policy stricter than the saved one retires blocks
+// here. If the number of folds has changed, they are summed again from the summaries. The
+// log names the parts that are rebuilt.
 func Open(store *snapshot.Store, saved *snapshot.Contents, cfg *config.Config, budget *memory.Budget, log zerolog.Logger) (l *Set, retired int, err error) {
 	features, err := restoreFeatures(store, saved, cfg, log)
 	if err != nil {
@@ -89,8 +89,8 @@ func New(store *snapshot.Store, cfg *config.Config, budget *memory.Budget) *Set 
 	return l
 }
 
-// eachPart yields the part of each block, nil where the store has none. Entries and the
-// parts of the store are in the order of the ids.
+// eachPart yields the part of each block, or nil where the store has none. Entries and the
+// store's parts are ordered by id.
 func eachPart(store *snapshot.Store, entries []retire.Entry, yield func(string, *sample.Part)) error {
 	rest := entries
 	err := store.Parts(func(id string, p *sample.Part) {
@@ -108,9 +108,9 @@ func eachPart(store *snapshot.Store, entries []retire.Entry, yield func(string, 
 	return err
 }
 
-// restoreBases takes up the bases of a file, but for those that the configuration has no
-// use for: all, or the next one when it is for another kernel. Where features are free
-// there is none.
+// restoreBases restores the bases of a file. It drops those that the configuration has no
+// use for: all, or the next one if its kernel is another. Where features are free there
+// are none.
 func (l *Set) restoreBases(saved *snapshot.Contents, wanted *config.Config) error {
 	for i := range saved.Spaces {
 		s := &saved.Spaces[i]
@@ -156,8 +156,8 @@ func (l *Set) restoreBases(saved *snapshot.Contents, wanted *config.Config) erro
 	return nil
 }
 
-// restoreSums takes up the sums of a space. Where the folds are others it adds up the
-// blocks anew, and the sums of the file are not whole.
+// restoreSums restores the sums of a space. If the folds have changed it sums the blocks
+// again, and the file's sums are not whole.
 func (l *Set) restoreSums(p *Space, saved *snapshot.SpaceContents) (whole bool, err error) {
 	if p.sums, whole = restoredSums(saved.State, saved.Folds, l.features.sums.folds); whole {
 		return true, nil

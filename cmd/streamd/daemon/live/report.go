@@ -5,7 +5,7 @@ import (
 	"streamd/snapshot"
 )
 
-// reportOf is the record that the snapshot has of a reduction.
+// reportOf is the snapshot's record of a reduction.
 func reportOf(r *model.Reduction) []byte {
 	record := snapshot.Reduction{
 		Basis: r.Basis, Kernel: r.Kernel, Method: r.Method, Digest: r.Digest, Unjudged: r.Unjudged,
@@ -20,7 +20,7 @@ func reportOf(r *model.Reduction) []byte {
 	return record.AppendBinary(nil)
 }
 
-// reductionOf is the reduction of a record.
+// reductionOf is the reduction in a record.
 func reductionOf(report []byte) (*model.Reduction, error) {
 	record, err := snapshot.DecodeReduction(report)
 	if err != nil {

@@ -49,15 +49,15 @@ import (
 type Set struct {
 	store      *snapshot.Store
 	ledger     *retire.Ledger
-	sample     *sample.Sample // nil: there is none
+	sample     *sample.Sample // nil without a sample
 	budget     *memory.Budget
-	keyed      bool // a key names a block, and its next value replaces the block
+	keyed      bool // a key names a block, and the key's next value replaces the block
 	maxClasses int
-	churn      int64 // rows that have come or gone since the start
+	churn      int64 // rows added and removed since the start
 
-	features, inUse, next *Space   // inUse is features without a basis; next is nil unless one is built
+	features, inUse, next *Space   // inUse is features without a basis; next is nil unless one is being built
 	lastSpace             uint32   // number of the latest one
-	choosing              *sources // of the basis that is being chosen; nil: none is
+	choosing              *sources // of the basis that is being chosen, or nil
 
 	unsaved
 	target atomic.Pointer[Target]
@@ -66,10 +66,10 @@ type Set struct {
 // Outcome is the effect of adding a block. A block that the policy refuses
 // is added and retired at once.
 type Outcome struct {
-	Added    bool // false: all its rows weigh nothing
+	Added    bool // false: all its rows have weight 0
 	Replaced bool // a block of the same id
-	Refused  bool // the policy has retired the block itself
-	Retired  int  // blocks that the policy has retired, the block itself included
+	Refused  bool // the policy has retired the new block
+	Retired  int  // blocks that the policy has retired, including the new block
 }
 
 // Rows is the number of live rows.
@@ -87,25 +87,25 @@ func (l *Set) Page(above retire.Rank, limit int) []retire.Entry { return l.ledge
 // IDs yields the ids of the live blocks, in no order.
 func (l *Set) IDs(yield func(string) bool) { l.ledger.IDs(yield) }
 
-// Horizon is the rank below which the retention policy has let blocks go for good.
+// Horizon is the rank below which the retention policy has retired blocks permanently.
 func (l *Set) Horizon() retire.Rank { return l.ledger.Horizon() }
 
 // Newest is the live block of the highest rank.
 func (l *Set) Newest() (retire.Entry, bool) { return l.ledger.Newest() }
 
-// Churn counts the rows that have come or gone since the start.
+// Churn counts the rows added and removed since the start.
 func (l *Set) Churn() int64 { return l.churn }
 
-// Parted says whether there are rows of two classes or more.
+// Parted reports whether there are rows of at least two classes.
 func (l *Set) Parted() bool { return l.features.sums.parted() }
 
 // Features is the space that has every live block.
 func (l *Set) Features() *Space { return l.features }
 
-// InUse is the space that planes are read off.
+// InUse is the space that planes are solved from.
 func (l *Set) InUse() *Space { return l.inUse }
 
-// Digest is the digest of the sums that planes are read off, in hex.
+// Digest is the digest of the sums that planes are solved from, in hex.
 func (l *Set) Digest() string { return l.inUse.Digest() }
 
 // Target names the spaces that workers put blocks into from now on.
@@ -120,8 +120,8 @@ func (l *Set) retarget() {
 	l.target.Store(t)
 }
 
-// Fix makes the features those of the model. Without features they are free: the next
-// block decides. There are no live blocks.
+// Fix sets the model's features. With none they are free, and the next block sets them. No
+// block is live.
 func (l *Set) Fix(features []string) {
 	l.DropBases()
 	l.choosing = nil
@@ -133,23 +133,23 @@ func (l *Set) Fix(features []string) {
 	l.retarget()
 }
 
-// A Candidate is the properties of a block that decide whether it may become live.
+// A Candidate describes a block as far as admission depends on it.
 type Candidate struct {
 	Labels   []string // of its classes, each listed once
 	Features int
 	Window   exact.Window // of its sums; zero: not known yet
-	Kept     Kept         // as far as known
+	Kept     Kept         // as far as it is made
 }
 
-// A ClassesError says that a model would have too many classes.
+// A ClassesError says that a block would give the model too many classes.
 type ClassesError struct{ Most int }
 
 func (e *ClassesError) Error() string {
 	return fmt.Sprintf("the model would have more than %d classes (limits.classes)", e.Most)
 }
 
-// Admits says why a block may not become live: a ClassesError, or a memory.LimitError. An
-// admitted block is to be added.
+// Admits says why a block may not become live: a ClassesError, or a memory.LimitError. The
+// caller adds an admitted block.
 func (l *Set) Admits(c Candidate) error {
 	more := l.features.sums.newClasses(c.Labels)
 	if more > 0 {
@@ -159,7 +159,7 @@ func (l *Set) Admits(c Candidate) error {
 		}
 	}
 	err := l.fits(c, more)
-	if err != nil && more == 0 { // some classes, or large numbers, may have gone
+	if err != nil && more == 0 { // classes, or large numbers, may have been retired
 		l.measure()
 		err = l.fits(c, more)
 	}
@@ -172,7 +172,7 @@ func (l *Set) Admits(c Candidate) error {
 	return nil
 }
 
-// fits says why there is no memory for a block that brings so many classes.
+// fits says why there is no memory for a block with that many new classes.
 func (l *Set) fits(c Candidate, more int) error {
 	shapes, block := l.shapes(more), 0.0
 	shapes[0].Features = c.Features
@@ -196,7 +196,7 @@ func (l *Set) measure() {
 	}
 }
 
-// shapes lists the shapes of the spaces with so many more classes, features first.
+// shapes lists the shapes of the spaces with more further classes, features first.
 func (l *Set) shapes(more int) (shapes []memory.Shape) {
 	for _, p := range l.spaces() {
 		shapes = append(shapes, p.sums.shape(more))
@@ -204,7 +204,7 @@ func (l *Set) shapes(more int) (shapes []memory.Shape) {
 	return shapes
 }
 
-// Bytes is the size of the summaries of a block of so many classes in all spaces.
+// Bytes is the size of the summaries, in all spaces, of a block with that many classes.
 func (l *Set) Bytes(classes int) int64 {
 	var n float64
 	for _, s := range l.shapes(0) {
@@ -214,15 +214,15 @@ func (l *Set) Bytes(classes int) int64 {
 	return int64(n)
 }
 
-// Price is the most bytes that the live set takes as it is.
+// Price is an upper bound of the live set's memory in bytes.
 func (l *Set) Price() float64 { return l.budget.Price(l.shapes(0), l.ledger.Len()) }
 
-// Add makes a block live, in the place of a live block of the same id. A block whose rows
-// all weigh nothing is as if absent. k is in the space in use (see Covers); the next
-// space waits for a block that is not in it.
+// Add makes a block live and replaces a live block of the same id. A block of zero weight
+// counts as absent. k must cover the space in use (see Covers). If it does not cover the
+// next space, that space lacks the block.
 func (l *Set) Add(e retire.Entry, k Kept) (o Outcome, err error) {
 	if _, o.Replaced = l.ledger.Get(e.ID); o.Replaced {
-		if l.keyed { // otherwise it has grown
+		if l.keyed { // otherwise the block has grown
 			l.forget(e.ID, SourceReplaced)
 		}
 		if err := l.Remove(e.ID); err != nil {
@@ -230,7 +230,7 @@ func (l *Set) Add(e retire.Entry, k Kept) (o Outcome, err error) {
 		}
 	}
 	if k.Summary.Rows() == 0 {
-		if o.Replaced { // by nothing
+		if o.Replaced { // replaced by an empty block
 			o = Outcome{Retired: 1}
 		}
 		return o, nil
@@ -242,8 +242,8 @@ func (l *Set) Add(e retire.Entry, k Kept) (o Outcome, err error) {
 	l.churn += k.Summary.Rows()
 	digest := l.content(k.Summary, k.part)
 	if l.sample != nil {
-		// Floors may have risen since the part was taken. A part that was taken before
-		// there were any has all rows.
+		// Levels may have risen since the part was taken. A part that was taken before
+		// there were levels has all rows.
 		if k.part != nil {
 			k.part = k.part.Above(l.sample.Levels())
 		}
@@ -268,10 +268,10 @@ func (l *Set) Add(e retire.Entry, k Kept) (o Outcome, err error) {
 	return o, nil
 }
 
-// Covers says whether k can be added: it is in the space in use.
+// Covers reports whether k can be added: it has a summary in the space in use.
 func (l *Set) Covers(k *Kept) bool { return k.in(l.inUse.Coordinates) != nil }
 
-// Retire retires a live block for good: its rows must not stay anywhere.
+// Retire retires a live block permanently. Its rows must not stay anywhere.
 func (l *Set) Retire(id string) error {
 	if _, ok := l.ledger.Retire(id); !ok {
 		panic("live: block " + id + " is not live")
@@ -282,7 +282,7 @@ func (l *Set) Retire(id string) error {
 	return l.takeOut(id)
 }
 
-// Remove takes a live block out that makes room for another of its id, or is lost.
+// Remove removes a live block that is replaced or lost.
 func (l *Set) Remove(id string) error {
 	if _, ok := l.ledger.Remove(id); !ok {
 		panic("live: block " + id + " is not live")
@@ -290,7 +290,7 @@ func (l *Set) Remove(id string) error {
 	return l.takeOut(id)
 }
 
-// takeOut subtracts a block that has left the ledger.
+// takeOut subtracts a block that is no longer in the ledger.
 func (l *Set) takeOut(id string) error {
 	part, err := l.part(id)
 	if err != nil {
@@ -317,7 +317,8 @@ func (l *Set) takeOut(id string) error {
 	return nil
 }
 
-// content is the digest of a block where its fold depends on it. The part has it already.
+// content is the digest of a block, if its fold depends on it. The part may have it
+// already.
 func (l *Set) content(s *incremental.Summary, p *sample.Part) (digest [sha256.Size]byte) {
 	switch {
 	case l.features.sums.folds == 0:
@@ -328,7 +329,7 @@ func (l *Set) content(s *incremental.Summary, p *sample.Part) (digest [sha256.Si
 	return s.Digest()
 }
 
-// part is the sample part of a live block; nil: it has none.
+// part is the sample part of a live block, or nil.
 func (l *Set) part(id string) (*sample.Part, error) {
 	if b, ok := l.put[id]; ok {
 		return b.Part, nil
@@ -339,10 +340,10 @@ func (l *Set) part(id string) (*sample.Part, error) {
 	return l.store.Part(id)
 }
 
-// HasSample says whether there is a row sample.
+// HasSample reports whether there is a row sample.
 func (l *Set) HasSample() bool { return l.sample != nil }
 
-// Lacking is the number of blocks whose rows the sample lacks; 0 without a sample.
+// Lacking is the number of blocks that lack rows in the sample; 0 without a sample.
 func (l *Set) Lacking() int {
 	if l.sample == nil {
 		return 0
@@ -350,7 +351,7 @@ func (l *Set) Lacking() int {
 	return l.sample.Lacking()
 }
 
-// Wanted lists the blocks that have to be read again for the sample.
+// Wanted lists the blocks that must be read again for the sample.
 func (l *Set) Wanted() (entries []retire.Entry) {
 	for _, id := range l.sample.Wanted() {
 		e, ok := l.ledger.Get(id)
@@ -362,7 +363,7 @@ func (l *Set) Wanted() (entries []retire.Entry) {
 	return entries
 }
 
-// Sample copies the row sample with the folds of its rows; nil: there is none.
+// Sample copies the row sample with the folds of its rows. It is nil without a sample.
 func (l *Set) Sample(folds int) *sample.Snapshot {
 	if l.sample == nil {
 		return nil
@@ -370,8 +371,8 @@ func (l *Set) Sample(folds int) *sample.Snapshot {
 	return l.sample.Snapshot(l.features.Total(), folds)
 }
 
-// Look offers the sample the stored parts of blocks that it has not checked yet, for up
-// to about d.
+// Look offers the sample the stored parts of blocks that it has not checked yet, for
+// about d.
 func (l *Set) Look(d time.Duration) error {
 	const atOnce = 100
 	for began := time.Now(); ; {
@@ -389,7 +390,7 @@ func (l *Set) Look(d time.Duration) error {
 	}
 }
 
-// Offer gives a live block a part that was taken again.
+// Offer gives a live block a new part.
 func (l *Set) Offer(id string, p *sample.Part) {
 	l.sample.Offer(id, p)
 	if b, ok := l.put[id]; ok {

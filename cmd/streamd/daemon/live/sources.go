@@ -2,28 +2,28 @@ package live
 
 import "slices"
 
-// sources are the live blocks whose rows a basis was chosen from. A basis is served
-// with the planes, and its points are rows or made of few: a row that is forgotten has
-// to leave it, too. So another basis is chosen when a source is retired explicitly.
+// sources are the live blocks whose rows a basis was chosen from. A basis is served with
+// the planes, and its points are rows, or made of a few rows. A retired row must leave
+// the basis, too, so another basis is chosen when a source is retired explicitly.
 //
-// Rows that the retention policy lets go may stay in the points until the next basis. The
-// mean and scale of a scaled basis are of all live rows, and do not make it stale.
+// Rows that the retention policy has retired may stay in the points until the next basis.
+// The mean and scale of a scaled basis come from all live rows and do not make it stale.
 type sources struct {
 	blocks map[string]struct{}
 	stale  Staleness
 }
 
-// Staleness is the fate of the sources of a basis since it was chosen. The
-// snapshot has it with the basis.
+// Staleness says what happened to the sources of a basis since it was chosen. The snapshot
+// saves it with the basis.
 type Staleness uint8
 
 const (
 	Fresh          Staleness = iota
 	SourceReplaced           // by a newer value of its key
-	SourceRetired            // by DELETE or a tombstone: its rows must not stay
+	SourceRetired            // by DELETE or a tombstone; its rows must not stay
 )
 
-// lose notes that a block is not live any more.
+// lose notes that a block is no longer live.
 func (s *sources) lose(id string, how Staleness) {
 	if _, ok := s.blocks[id]; ok {
 		delete(s.blocks, id)
@@ -31,7 +31,7 @@ func (s *sources) lose(id string, how Staleness) {
 	}
 }
 
-// allSources lists the sources of all bases, of the one that is being chosen, too.
+// allSources lists the sources of all bases, including the one that is being chosen.
 func (l *Set) allSources() (all []*sources) {
 	for _, p := range l.bases() {
 		all = append(all, p.from)
@@ -49,7 +49,7 @@ func (l *Set) forget(id string, how Staleness) {
 	}
 }
 
-// InBasis says whether a live block is a source of the basis in use, or of one to come.
+// InBasis reports whether a live block is a source of the basis in use or of the next one.
 func (l *Set) InBasis(id string) bool {
 	return slices.ContainsFunc(l.allSources(), func(s *sources) bool {
 		_, ok := s.blocks[id]
@@ -57,8 +57,8 @@ func (l *Set) InBasis(id string) bool {
 	})
 }
 
-// Choose begins to record the sources of a basis that is chosen from the sample as it is:
-// all blocks that have rows in it.
+// Choose begins to record the sources of a basis that is being chosen: all blocks that have
+// rows in the present sample.
 func (l *Set) Choose() {
 	l.choosing = &sources{blocks: map[string]struct{}{}}
 	for id := range l.sample.Blocks() {

@@ -16,14 +16,14 @@ import (
 	"streamd/snapshot"
 )
 
-// Coordinates are those of a basis, as they are saved and reported. They are immutable.
-// Nil coordinates are the features.
+// Coordinates are those of a basis, in saved and reported form. They are immutable. Nil
+// coordinates are the features.
 type Coordinates struct {
 	*basis.Coordinates
 	Number    uint32
 	ID        string           // SHA-256 of the basis, in hex
 	Reduction *model.Reduction // how the basis was chosen
-	saved     snapshot.Space   // all of it, as the snapshot has it
+	saved     snapshot.Space   // the snapshot's record
 }
 
 func newCoordinates(number uint32, m *kernels.Map, made *model.Reduction, regulariser config.Regulariser) *Coordinates {
@@ -35,7 +35,7 @@ func newCoordinates(number uint32, m *kernels.Map, made *model.Reduction, regula
 	}
 }
 
-// space is the coordinates as the snapshot has them.
+// space is the snapshot's record of the coordinates.
 func (c *Coordinates) space() snapshot.Space {
 	if c == nil {
 		return snapshot.Space{Number: snapshot.Features}
@@ -46,7 +46,7 @@ func (c *Coordinates) space() snapshot.Space {
 // Size is the number of coordinates.
 func (c *Coordinates) Size() int { return len(c.Names) }
 
-// plain is c without its name and its report.
+// plain is c without name and report.
 func (c *Coordinates) plain() *basis.Coordinates {
 	if c == nil {
 		return nil
@@ -61,19 +61,19 @@ func (c *Coordinates) Moments(s *incremental.State) *incremental.Moments {
 
 // Space is the sums of live blocks in coordinates. It belongs to the set's goroutine.
 type Space struct {
-	*Coordinates           // nil: the features
-	names        *[]string // of the features, when they are fixed; its identity tells feature spaces apart
+	*Coordinates           // nil means the features
+	names        *[]string // of the features, once fixed; its identity identifies the feature space
 	sums         sums
 	put          map[string]*incremental.Summary // not saved yet
 	bytes        int64                           // of these
-	missing      map[string]struct{}             // live blocks that the space lacks; none of a space in use
-	unread       map[string]Unread               // missing blocks that the log does not give back
+	missing      map[string]struct{}             // live blocks that the space lacks; empty for a space in use
+	unread       map[string]Unread               // missing blocks that the log does not return
 	from         *sources                        // of the basis
 	inFile       bool                            // the snapshot has the space, and with it the sources
 	began        time.Time
 }
 
-// An Unread block is live, but cannot be read again as it was.
+// An Unread block is live, but cannot be read again unchanged.
 type Unread struct {
 	retire.Entry
 	Reason error
@@ -92,10 +92,10 @@ func newSpace(c *Coordinates, names []string, folds int, from *sources) *Space {
 // Names are the names of the coordinates.
 func (p *Space) Names() []string { return p.sums.features }
 
-// Total is the sum of all blocks, to be looked at until a block comes or goes.
+// Total is the sum of all blocks. It is valid until a block is added or removed.
 func (p *Space) Total() *incremental.State { return p.sums.total() }
 
-// PerFold are the sums of the folds, if there are any, to be looked at as Total is.
+// PerFold are the sums of the folds, if any. They are valid as long as Total is.
 func (p *Space) PerFold() []*incremental.State { return p.sums.perFold() }
 
 // Folds is the number of folds.
@@ -107,10 +107,10 @@ func (p *Space) Rows() int64 { return p.sums.rows() }
 // Digest is the digest of the sums, in hex.
 func (p *Space) Digest() string { return DigestOf(p.Total()) }
 
-// Began is when this process began to build the space.
+// Began is the time when this process began to build the space.
 func (p *Space) Began() time.Time { return p.began }
 
-// Stale says whether blocks that the basis was chosen from are not live any more.
+// Stale says whether sources of the basis are no longer live.
 func (p *Space) Stale() Staleness { return p.from.stale }
 
 // Missing is the number of live blocks that the space lacks.
@@ -119,13 +119,13 @@ func (p *Space) Missing() int { return len(p.missing) }
 // MissingIDs lists the live blocks that the space lacks, sorted.
 func (p *Space) MissingIDs() []string { return slices.Sorted(maps.Keys(p.missing)) }
 
-// Lacks says whether a live block is missing.
+// Lacks reports whether a live block is missing.
 func (p *Space) Lacks(id string) bool { _, ok := p.missing[id]; return ok }
 
-// Wants says whether a missing block is yet to be read again.
+// Wants reports whether a missing block must still be read again.
 func (p *Space) Wants(id string) bool { _, unread := p.unread[id]; return p.Lacks(id) && !unread }
 
-// Unread lists the missing blocks that the log does not give back, by id.
+// Unread lists the missing blocks that the log does not return, by id.
 func (p *Space) Unread() (all []Unread) {
 	for _, id := range slices.Sorted(maps.Keys(p.unread)) {
 		all = append(all, p.unread[id])
@@ -133,7 +133,7 @@ func (p *Space) Unread() (all []Unread) {
 	return all
 }
 
-// Waits says whether every missing block is unread.
+// Waits reports whether blocks are missing and all of them are unread.
 func (p *Space) Waits() bool { return len(p.missing) > 0 && len(p.missing) == len(p.unread) }
 
 // View is the rows of a sample in the coordinates.
@@ -146,7 +146,7 @@ func (c *Coordinates) View(v *sample.View) *sample.View {
 	return &in
 }
 
-// add takes in a live block that the space lacks.
+// add adds a live block that the space lacks.
 func (p *Space) add(id string, s *incremental.Summary, digest [32]byte) {
 	p.sums.of(digest).Add(s)
 	p.sums.window = p.sums.window.Union(s.Window())
@@ -165,7 +165,7 @@ func (p *Space) drop(id string) {
 	}
 }
 
-// summary is the summary of a live block; nil: the space lacks it.
+// summary is the summary of a live block, or nil if the space lacks it.
 func (p *Space) summary(store *snapshot.Store, id string) (*incremental.Summary, error) {
 	if p.Lacks(id) {
 		return nil, nil
@@ -176,7 +176,7 @@ func (p *Space) summary(store *snapshot.Store, id string) (*incremental.Summary,
 	return store.Summary(p.space().Number, id)
 }
 
-// remove takes out a block that has left the ledger. The summary is nil where the space
+// remove subtracts a block that is no longer in the ledger. The summary is nil if the space
 // lacks it.
 func (p *Space) remove(id string, s *incremental.Summary, digest [32]byte) {
 	delete(p.missing, id)

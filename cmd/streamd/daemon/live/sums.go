@@ -10,18 +10,18 @@ import (
 	"streamd/incremental/sample"
 )
 
-// sums are the exact sums of blocks, apart by fold (sample.Fold). A block is added to
-// the sum of its fold alone. That of all is made of the folds' when it is asked for,
-// which takes less than a block for each of them.
+// sums are the exact sums of blocks, one per fold (sample.Fold). A block is added to the
+// sum of its fold only. The total is computed on request, which costs less than adding
+// each block twice.
 type sums struct {
 	features []string
-	folds    int                  // none: there is one sum
-	apart    []*incremental.State // of each fold
-	moved    []bool               // since the last save
-	all      *incremental.State   // that of all, when it was asked for last
-	known    bool                 // it still is
+	folds    int                  // 0: there is a single sum
+	apart    []*incremental.State // one per fold
+	moved    []bool               // by fold: changed since the last save
+	all      *incremental.State   // the total, as last computed
+	known    bool                 // all is up to date
 
-	// Bounds of their memory, as measure found them, and as they have grown since.
+	// Upper bounds for their memory: as measured, and raised with every block since.
 	most   int // classes
 	window exact.Window
 }
@@ -34,8 +34,8 @@ func newSums(features []string, folds int) sums {
 	return s
 }
 
-// restoredSums are those of a file, or, where its folds are others, not whole: without
-// blocks.
+// restoredSums are a file's sums. If the number of folds has changed, the result is empty
+// and not whole.
 func restoredSums(all *incremental.State, apart []*incremental.State, folds int) (s sums, whole bool) {
 	s = newSums(all.Features(), folds)
 	switch {
@@ -64,12 +64,12 @@ func (s *sums) measure() {
 	s.most = len(labels)
 }
 
-// shape is that of the sums with so many more classes.
+// shape is the shape of the sums with more further classes.
 func (s *sums) shape(more int) memory.Shape {
 	return memory.Shape{Features: len(s.features), Classes: s.most + more, Window: s.window}
 }
 
-// of is the sum that a block of this content is in, which is about to change.
+// of is the sum for a block with this digest. The caller is about to change it.
 func (s *sums) of(digest [sha256.Size]byte) *incremental.State {
 	i := 0
 	if s.folds > 0 {
@@ -79,7 +79,7 @@ func (s *sums) of(digest [sha256.Size]byte) *incremental.State {
 	return s.apart[i]
 }
 
-// total is the sum of all blocks, to be looked at until one comes or goes.
+// total is the sum of all blocks, valid until a block is added or removed.
 func (s *sums) total() *incremental.State {
 	if s.folds == 0 {
 		return s.apart[0]
@@ -91,10 +91,10 @@ func (s *sums) total() *incremental.State {
 	return s.all
 }
 
-// perFold are the sums of the folds, if there are any, to be looked at as total is.
+// perFold are the sums of the folds, if any, valid as long as total is.
 func (s *sums) perFold() []*incremental.State { return s.apart[:s.folds] }
 
-// rows is how many there are.
+// rows is the number of rows.
 func (s *sums) rows() (m int64) {
 	for _, fold := range s.apart {
 		m += fold.Rows()
@@ -102,7 +102,7 @@ func (s *sums) rows() (m int64) {
 	return m
 }
 
-// classes is how many there are, or a few less while some are in some folds only.
+// classes is the number of classes, or a few fewer while some are in a few folds only.
 func (s *sums) classes() (k int) {
 	for _, fold := range s.apart {
 		k = max(k, fold.Classes())
@@ -110,7 +110,7 @@ func (s *sums) classes() (k int) {
 	return k
 }
 
-// parted says whether there are rows of two classes or more.
+// parted reports whether there are rows of at least two classes.
 func (s *sums) parted() bool {
 	var first *incremental.State
 	for _, fold := range s.apart {
@@ -127,7 +127,7 @@ func (s *sums) parted() bool {
 	return false
 }
 
-// newClasses counts the labels without rows. Each label is listed once.
+// newClasses counts the labels that have no rows yet. Each label is listed once.
 func (s *sums) newClasses(labels []string) (n int) {
 	for _, label := range labels {
 		if !slices.ContainsFunc(s.apart, func(fold *incremental.State) bool { return fold.Has(label) }) {
@@ -137,7 +137,7 @@ func (s *sums) newClasses(labels []string) (n int) {
 	return n
 }
 
-// takeMoved gives the folds that have moved, which then count as those that have not.
+// takeMoved returns the changed folds, and marks them as unchanged.
 func (s *sums) takeMoved() []*incremental.State {
 	taken := make([]*incremental.State, s.folds)
 	for i := range taken {

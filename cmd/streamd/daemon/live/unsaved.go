@@ -11,48 +11,48 @@ import (
 	"streamd/snapshot"
 )
 
-// unsaved is the changes that the snapshot does not have yet.
+// unsaved is the changes that the snapshot lacks.
 type unsaved struct {
 	put   map[string]snapshot.Block // live blocks
 	bytes int64                     // of their parts
-	parts map[string]*sample.Part   // that were taken again, of saved blocks
-	gone  map[string]struct{}       // blocks that are not live, and that the file may have
-	moved bool                      // other spaces than the file has
-	pages int                       // bytes that the last save has written for each block
+	parts map[string]*sample.Part   // new parts of saved blocks
+	gone  map[string]struct{}       // blocks that are no longer live and that the file may have
+	moved bool                      // the file has other spaces
+	pages int                       // bytes per block that the last save wrote
 
 	retired     int       // explicit retirements
-	staleBases  int       // bases with rows of retired blocks that are not used any more
-	uncompacted time.Time // when the oldest of either was since the file was compacted; zero: there is none
+	staleBases  int       // dropped bases with rows of retired blocks
+	uncompacted time.Time // the oldest of these since the last compaction; zero: none
 }
 
-// leaveRemains notes that the file has something of a retired block in free pages, or
-// will have.
+// leaveRemains notes that free pages of the file contain, or will contain, something of a
+// retired block.
 func (l *Set) leaveRemains() {
 	if l.uncompacted.IsZero() {
 		l.uncompacted = time.Now()
 	}
 }
 
-// Uncompacted is when the oldest retirement was that may have left remains in the file;
-// zero: there is none.
+// Uncompacted is the time of the oldest retirement that may have left remains in the
+// file. It is zero if there is none.
 func (l *Set) Uncompacted() time.Time { return l.uncompacted }
 
-// Compacting notes that the file is being compacted from now on. Retirements that are not
-// saved yet leave their remains with the next save.
+// Compacting notes that a compaction begins. Retirements that are not saved yet leave their
+// remains with the next save.
 func (l *Set) Compacting(now time.Time) {
 	if l.uncompacted = (time.Time{}); l.retired+l.staleBases > 0 {
 		l.uncompacted = now
 	}
 }
 
-// NotCompacted notes that a compaction has failed. since is Uncompacted of before.
+// NotCompacted notes that a compaction has failed. since is the former Uncompacted.
 func (l *Set) NotCompacted(since time.Time) {
 	if !since.IsZero() {
 		l.uncompacted = since
 	}
 }
 
-// putBlock notes that a block is to be saved, in the place of one of the same id.
+// putBlock notes that a block must be saved, in place of one with the same id.
 func (l *Set) putBlock(b snapshot.Block) {
 	l.dropPart(b.Entry.ID)
 	l.put[b.Entry.ID] = b
@@ -73,8 +73,8 @@ func (l *Set) dropPart(id string) {
 	}
 }
 
-// Unsaved is the number of blocks that have come or gone since the last save, or
-// have been read again.
+// Unsaved is the number of blocks that were added, removed or read again since the last
+// save.
 func (l *Set) Unsaved() int {
 	n := len(l.put) + len(l.parts) + len(l.gone)
 	if l.next != nil {
@@ -95,42 +95,43 @@ func (l *Set) Waiting() int64 {
 	return n
 }
 
-// IsGone says whether a block has left the live set, and the file may still have it.
+// IsGone reports whether a block has left the live set while the file may still have it.
 func (l *Set) IsGone(id string) bool { _, ok := l.gone[id]; return ok }
 
-// UnsavedMemory is the room for blocks that wait for a save, in bytes, if that is more
-// than the sums take, which a save writes as well, and if there is as much.
+// UnsavedMemory is the usual room, in bytes, for blocks that wait for a save. The room is
+// larger where the sums are, since a save writes these as well, and smaller where memory
+// is scarce.
 const UnsavedMemory = 32 << 20
 
-// RoomBytes is the room for blocks that wait for a save; workers may hold as much. Eight
-// times that is free: a save holds the pages that it writes, four times as much as the
-// blocks (see Room), and as much may come while it writes.
+// RoomBytes is the room for blocks that wait for a save. Workers may hold as much. Eight
+// times that is free: a save holds the pages that it writes, which take up to four times
+// as much as the blocks (see Room), and as much may come during the save.
 func (l *Set) RoomBytes() int64 {
 	_, state := l.estimate()
 	free := l.budget.Room() - l.Price()
 	return max(1, int64(min(max(UnsavedMemory, float64(state)), free/8)))
 }
 
-// Room is how many blocks may wait for a save before it is urgent. The pages that a save
-// writes are in memory together, and may take four times as much as the blocks.
+// Room is the number of blocks that may wait before a save is urgent. All pages that a save
+// writes are in memory together and may take four times as much as the blocks.
 func (l *Set) Room() int {
 	block, _ := l.estimate()
-	// At worst every block is in each bucket on a page of its own, with three others of
-	// its size. The other pages of a save are not for its blocks.
+	// In the worst case every block lies, in each bucket, on a page of its own with three
+	// others of its size. The other pages of a save do not count here.
 	pages := min(l.pages, 4*(block+4<<10))
 	return max(1, int(l.RoomBytes())/max(block, pages/4))
 }
 
-// Wrote notes how many bytes a save of so many blocks has written.
+// Wrote notes how many bytes a save of that many blocks has written.
 func (l *Set) Wrote(bytes int64, blocks int) {
 	if blocks > 0 {
 		l.pages = int(bytes) / blocks
 	}
 }
 
-// estimate is about the bytes of a block of all classes, and of the sums.
+// estimate is the approximate size of a block of all classes, and of the sums.
 func (l *Set) estimate() (block, state int) {
-	block = 1 << 10 // it has more than its summary
+	block = 1 << 10 // for everything beside its summary
 	for _, p := range l.spaces() {
 		numbers := p.sums.classes() * gram.PackedLen(len(p.sums.features)+1)
 		block += 8 * numbers
@@ -139,8 +140,8 @@ func (l *Set) estimate() (block, state int) {
 	return block, state
 }
 
-// Change is everything that has to be saved. Blocks and parts remain unsaved until Saved is
-// called; the sums count as saved unless NotSaved is.
+// Change is everything that must be saved. Blocks and parts stay unsaved until Saved is
+// called. The sums count as saved unless NotSaved is called.
 func (l *Set) Change() snapshot.Change {
 	c := snapshot.Change{
 		Retired: l.retired, StaleBases: l.staleBases, Horizon: l.ledger.Horizon(),
@@ -161,7 +162,7 @@ func (l *Set) Change() snapshot.Change {
 	}
 	for _, s := range c.Spaces[0].Put {
 		b := l.put[s.ID]
-		if b.Part != nil { // floors have risen since it was added
+		if b.Part != nil { // levels have risen since the block was added
 			if less := b.Part.Above(levels); less != b.Part {
 				b.Part = less
 				l.putBlock(b)
@@ -175,10 +176,10 @@ func (l *Set) Change() snapshot.Change {
 	return c
 }
 
-// changeOf is the part of a space that has to be saved.
+// changeOf is the part of a space that must be saved.
 func (l *Set) changeOf(p *Space) snapshot.SpaceChange {
 	c := snapshot.SpaceChange{Space: p.space(), Stale: uint8(p.from.stale), State: p.sums.total(), Folds: p.sums.takeMoved()}
-	if p.inFile { // the file forgets that a block was a source when it is put again
+	if p.inFile { // the file drops a source's mark when the block is put again
 		for id := range l.put {
 			if _, ok := p.from.blocks[id]; ok {
 				c.Sources = append(c.Sources, id)
@@ -197,8 +198,8 @@ func (l *Set) changeOf(p *Space) snapshot.SpaceChange {
 	return c
 }
 
-// Saved says that the change has been saved. A block that has come, gone or been read
-// again since it was made remains unsaved.
+// Saved notes that the change has been saved. Blocks that were added, removed or read again
+// since the change was made stay unsaved.
 func (l *Set) Saved(c *snapshot.Change) {
 	l.retired -= c.Retired
 	l.staleBases -= c.StaleBases
@@ -230,13 +231,13 @@ func (l *Set) Saved(c *snapshot.Change) {
 	})
 }
 
-// NotSaved says that the change has not been saved.
+// NotSaved notes that the change has not been saved.
 func (l *Set) NotSaved(c *snapshot.Change) {
 	l.moved = true
 	l.eachSaved(c, func(p *Space, not *snapshot.SpaceChange) { p.sums.stillMoved(not.Folds) })
 }
 
-// eachSaved pairs the spaces that there still are with their changes.
+// eachSaved pairs the spaces that still exist with their changes.
 func (l *Set) eachSaved(c *snapshot.Change, do func(*Space, *snapshot.SpaceChange)) {
 	for _, p := range l.spaces() {
 		for i := range c.Spaces {
@@ -247,20 +248,20 @@ func (l *Set) eachSaved(c *snapshot.Change, do func(*Space, *snapshot.SpaceChang
 	}
 }
 
-// Blocks is live blocks at one moment. It may be used beside the set.
+// Blocks are live blocks at one moment. They may be used beside the set.
 type Blocks struct {
 	Entries []retire.Entry
-	Unsaved map[string]*incremental.Summary // of features, that the store does not have
+	Unsaved map[string]*incremental.Summary // summaries in the features that the store lacks
 	store   *snapshot.Store
 }
 
-// Moment is these live blocks as they are now.
+// Moment is the given live blocks at this moment.
 func (l *Set) Moment(entries []retire.Entry) *Blocks {
 	return &Blocks{Entries: entries, Unsaved: maps.Clone(l.features.put), store: l.store}
 }
 
-// Summary is the summary of features of a block. The store may not have it, or another
-// one of the same id, when the block has been retired or replaced since.
+// Summary is a block's summary in the features. If the block has been retired or replaced
+// since, the store may lack it or return another one of the same id.
 func (b *Blocks) Summary(id string) (*incremental.Summary, error) {
 	if s := b.Unsaved[id]; s != nil {
 		return s, nil

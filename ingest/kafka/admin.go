@@ -160,8 +160,8 @@ func EnsureTopic(ctx context.Context, c Cluster, topic string, partitions int, c
 	}
 	cl := newClient(&c, topic)
 	defer cl.close()
-	// Look first: an existing topic takes no right to create one, and for a cluster that
-	// cannot be reached the error says why.
+	// First look whether the topic exists. That needs no permission to create one, and
+	// for an unreachable cluster the error says why.
 	var code kafkago.Error
 	switch n, err := cl.partitions(ctx, topic); {
 	case err == nil && n > 0:

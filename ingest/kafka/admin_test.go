@@ -16,7 +16,7 @@ import (
 	"streamd/ingest/kafka/embedded"
 )
 
-// An error of a new leader comes with a text.
+// The error that a new leader reports has a text.
 func TestOffsetNotAvailable(t *testing.T) {
 	b, err := embedded.Start(t.TempDir())
 	if err != nil {
@@ -44,8 +44,8 @@ func TestOffsetNotAvailable(t *testing.T) {
 	}
 }
 
-// After close no goroutine looks for the leader. A late question would make kafka-go
-// connect again, and go on asking brokers once a second.
+// After close no goroutine requests the leader. A late request would make kafka-go connect
+// again, and poll brokers once a second.
 func TestNobodyLooksAfterTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var dials atomic.Int64
@@ -54,7 +54,7 @@ func TestNobodyLooksAfterTheEnd(t *testing.T) {
 			return nil, errors.New("refused by the test")
 		}}, "topic")
 		_, done := cl.whileLed(t.Context(), "topic", 0, func() int { return 0 })
-		time.Sleep(1500 * time.Millisecond) // one look is over, the next is due
+		time.Sleep(1500 * time.Millisecond) // one request is over, the next is due
 		done()
 		cl.close()
 		synctest.Wait()

@@ -20,7 +20,7 @@ type Record struct {
 	Value   []byte    // nil: a tombstone
 	Headers []Header
 
-	// OmittedHeaders is the number of the record's headers when there are more than 16,384.
+	// OmittedHeaders is the number of the record's headers if there are more than 16,384.
 	// Headers is empty then, and the record must not be used.
 	OmittedHeaders int
 
@@ -48,8 +48,8 @@ type Batch struct {
 	Records   []Record
 	Refused   []Refused // in offset order; if there are any, Records is empty
 
-	// Position is where to go on after this batch: the position to save. It may be beyond
-	// the last record.
+	// Position is where reading continues after this batch: the position to save. It may
+	// lie beyond the last record.
 	Position Saved
 
 	headers []Header // the records' headers view it
@@ -74,7 +74,7 @@ type Refused struct {
 	Reason      error
 }
 
-// Release gives the buffers back. It panics when called twice.
+// Release returns the buffers. It panics when called twice.
 func (b *Batch) Release() {
 	if b.names == nil {
 		panic("kafka: batch released twice")
@@ -120,8 +120,8 @@ type Saved struct {
 	Done int64
 }
 
-// Fingerprint identifies a record. It tells a position from the same offset in another log
-// of the same name. The zero Fingerprint stands for no record.
+// Fingerprint identifies a record. It distinguishes a position from the same offset in
+// another log of the same name. The zero Fingerprint stands for no record.
 type Fingerprint struct {
 	Offset int64
 	CRC    uint32 // CRC-32C over key and value, each behind its length

@@ -8,9 +8,9 @@ import (
 	"sync/atomic"
 )
 
-// Buffers are pooled by size class: four classes to the power of two, so that rounding
-// wastes a fifth at most. (A response is a few bytes larger than the power of two that was
-// asked for.)
+// Buffers are pooled by size class. There are four classes per power of two, so rounding
+// wastes a fifth at most. (A response is a few bytes larger than the requested power of
+// two.)
 var bufferPools [4 * 32]sync.Pool
 
 func bufferClass(n int) (class, size int) {
@@ -47,7 +47,7 @@ type counter struct {
 
 	mu   sync.Mutex
 	used int64
-	free chan struct{} // closed and replaced when bytes come back
+	free chan struct{} // closed and replaced when bytes are returned
 }
 
 // wait takes n bytes once they fit, or once beyond, called under the lock, allows more.

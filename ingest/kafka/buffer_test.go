@@ -94,7 +94,7 @@ func bomb(t testing.TB, base int64, codec compress.Compression, size int) []byte
 }
 
 // Batches that 64 partitions decompress at the same time take no more than the total and
-// one batch, in whatever order they are given back. No partition waits for ever.
+// one batch, in whatever order they are released. No partition waits for ever.
 func TestOneBudgetOverAllPartitions(t *testing.T) {
 	const partitions, batches, size, limit = 64, 3, 1 << 20, 4 << 20
 	shared := newTotal(limit)

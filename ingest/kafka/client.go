@@ -94,8 +94,8 @@ func (cl *client) partitions(ctx context.Context, name string) (int, error) {
 	return len(t.Partitions), err
 }
 
-// discovered adds brokers to those asked for metadata. kafka-go asks the seeds only, which
-// may die while the others go on.
+// discovered adds brokers to those asked for metadata. kafka-go asks the seeds only,
+// which may die while other brokers stay.
 func (cl *client) discovered(brokers []metadata.ResponseBroker) {
 	all := slices.Clone(cl.seeds)
 	for _, b := range brokers {
@@ -110,8 +110,8 @@ func (cl *client) discovered(brokers []metadata.ResponseBroker) {
 	}
 }
 
-// fetch asks for committed records from offset on. It does not believe a leader that comes
-// before another. A broker's error is returned as kafkago.Error.
+// fetch requests committed records from offset on. It does not believe a leader whose
+// epoch is older than a known one. A broker's error is returned as kafkago.Error.
 func (cl *client) fetch(ctx context.Context, topic string, partition int, offset int64, maxBytes, limit int, wait time.Duration) (*protocol.Fetched, error) {
 	if err := cl.current(ctx, topic, partition, metadataTTL/2); err != nil {
 		return nil, err
@@ -138,7 +138,7 @@ func (cl *client) produce(ctx context.Context, topic string, partition int, batc
 	return a.Produced()
 }
 
-// producerID asks for an id under which a producer numbers its batches.
+// producerID requests an id under which a producer numbers its batches.
 func (cl *client) producerID(ctx context.Context) (id int64, epoch int16, err error) {
 	a, err := protocol.NewProducerID().RoundTrip(ctx, cl.transport, cl.addr(), getBuffer)
 	if err != nil {

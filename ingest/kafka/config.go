@@ -90,7 +90,7 @@ const (
 // name.
 type OnGap int
 
-// The zero OnGap is StopOnGap. To go on is a decision for somebody who knows the loss.
+// The zero OnGap is StopOnGap. Continuing is a decision for a person who knows the loss.
 const (
 	StopOnGap OnGap = iota
 	GapToEarliest
@@ -109,8 +109,7 @@ type Config struct {
 	SessionTimeout time.Duration // the group expels a silent member after it; 30 s
 }
 
-// Fetching says how much is fetched and held. Zero values stand for the defaults
-// given.
+// Fetching is the sizes of fetches and buffers. Zero values stand for the defaults given.
 type Fetching struct {
 	MaxWait time.Duration // how long a broker may hold back an empty answer; 500 ms
 

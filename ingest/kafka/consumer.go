@@ -56,9 +56,9 @@ func NewConsumer(cfg Config, sink Sink, log zerolog.Logger) (*Consumer, error) {
 	}, nil
 }
 
-// Run joins the group and delivers until ctx ends, which is no error, or until a partition
-// cannot go on. Before it returns, all deliveries have ended, the sink's Revoked has been
-// called, and the group has been left.
+// Run joins the group and delivers until ctx ends, which is no error, or until a
+// partition cannot continue. Before it returns, all deliveries have ended, the sink's
+// Revoked has been called, and the group has been left.
 func (c *Consumer) Run(ctx context.Context) error {
 	err := c.run(ctx)
 	if err != nil && ctx.Err() != nil {
@@ -105,12 +105,12 @@ func (c *Consumer) run(ctx context.Context) (err error) {
 			return context.Cause(ctx)
 		}
 		if err == nil {
-			serving.Wait() // the generation before may still be ending
+			serving.Wait() // the previous generation may still be ending
 			serving.Add(1)
 			gen.Start(func(gctx context.Context) {
 				c.serve(ctx, gctx, gen, stop)
 				serving.Done()
-				// To return would end the generation and join the next. At Run's end that
+				// A return would end the generation and join the next. At Run's end that
 				// would disturb the other members for nothing.
 				if ctx.Err() != nil {
 					<-gctx.Done()
@@ -215,7 +215,7 @@ func (c *Consumer) serve(ctx, gctx context.Context, gen *kafkago.Generation, fai
 	c.log.Info().Ints("partitions", ids).Int32("generation", gen.ID).Msg("partitions revoked")
 }
 
-// partition returns the state of a partition. It makes the state when first asked.
+// partition returns the state of a partition, and makes it on first use.
 func (c *Consumer) partition(id int) *partition {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -236,8 +236,8 @@ func (c *Consumer) newPartition(id int) *partition {
 	}
 }
 
-// passOver handles positions in partitions beyond count, which nobody is assigned. A topic
-// does not lose partitions, so it was made anew with fewer.
+// passOver handles positions in partitions beyond count, which no member is assigned. A
+// topic does not lose partitions, so it was made anew with fewer.
 func (c *Consumer) passOver(ctx context.Context, count int) error {
 	const attempts = 4
 	var pause backoff

@@ -135,8 +135,8 @@ func (d *DeadLetters) send(ctx context.Context, s *sender, partition int, letter
 	case err == nil:
 		return nil
 	case !isTooLarge(err):
-		// It is unknown whether the batch was written, and so is the next sequence number.
-		// Go on under a new id.
+		// The batch may have been written, so the next sequence number is unknown. Continue
+		// under a new id.
 		s.known, s.sequence = false, 0
 		return err
 	case len(letters) > 1:
@@ -151,8 +151,8 @@ func (d *DeadLetters) send(ctx context.Context, s *sender, partition int, letter
 	return err
 }
 
-// fits asks for the topic's limit before a large batch is sent. A broker may hang up on a
-// much larger one.
+// fits asks for the topic's limit before a large batch is sent. A broker may close the
+// connection on a much larger one.
 func (d *DeadLetters) fits(ctx context.Context) error {
 	if d.writer.size() <= letterBytes {
 		return nil

@@ -16,7 +16,7 @@ import (
 	"streamd/ingest/kafka/embedded"
 )
 
-// A topic without known partitions is asked for again after a pause, like an unknown topic.
+// A topic without known partitions is requested again after a pause, like an unknown topic.
 func TestDeadLettersOfATopicWithoutPartitions(t *testing.T) {
 	b, err := embedded.Start(t.TempDir())
 	if err != nil {

@@ -44,7 +44,7 @@ func TestDecompress(t *testing.T) {
 				t.Fatalf("%v: %d bytes: got %d, %v", codec, n, size, err)
 			}
 			putBuffer(buf)
-			// A limit of one byte less refuses it.
+			// A limit of one byte less must refuse it.
 			if n > 1 {
 				if _, _, err := unpack(codec, src, n-1); !errors.Is(err, ErrTooLarge) {
 					t.Errorf("%v: %d bytes within %d: %v", codec, n, n-1, err)

@@ -30,16 +30,16 @@
 //     impossible assignment is an error of joining, and joining is tried again.
 //   - After lost connections, restarts of brokers and moves of leaders, everything is tried
 //     again for ever, with a pause between attempts and a line in the log.
-//   - A broker that does not answer is left as soon as another one leads the partition or
-//     coordinates the group. A broker that is cut off from the others is not believed about
-//     the time since. Any discovered broker is asked, so that the configured ones may die.
+//   - A broker that does not answer is abandoned as soon as another one leads the partition
+//     or coordinates the group. A broker that is cut off from the others is not believed
+//     about the time since. Any discovered broker is asked, so the configured ones may die.
 //
 // # Positions
 //
 // The position that the Sink has saved wins. Without one, Config.Start decides. Offsets are
 // committed to the group for lag monitors and never read: a group moves partitions between
-// processes, but a saved state stays with its process. After a rebalance the process goes
-// on at its own delivered position.
+// processes, but a saved state stays with its process. After a rebalance the process
+// continues at its own delivered position.
 //
 // # Memory
 //
@@ -60,9 +60,9 @@
 //
 // # Failure
 //
-// Run ends with an error when one partition cannot go on. It does not carry on with the
+// Run ends with an error when one partition cannot continue. It does not go on with the
 // others. A member that keeps its heartbeat while one of its partitions stands still looks
-// healthy, and nobody else may read that partition.
+// healthy, and no other member may read that partition.
 //
 // # Use of segmentio/kafka-go
 //

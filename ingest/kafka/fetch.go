@@ -81,7 +81,7 @@ func (f *fetcher) splitter(result *protocol.Fetched, b *budget, at Saved, emit f
 	}
 }
 
-// retrial decides which errors of fetching are final, and paces the others.
+// retrial decides which errors of fetching are final, and waits after the others.
 type retrial struct {
 	backoff
 	corrupt int // in a row

@@ -51,7 +51,7 @@ func (l *LagMonitor) Lag(ctx context.Context) ([]PartitionLag, error) {
 		lags[i] = PartitionLag{Committed: -1}
 	}
 	committed, err := l.cl.api().OffsetFetch(ctx, &kafkago.OffsetFetchRequest{GroupID: l.group, Topics: map[string][]int{l.topic: ids}})
-	if err == nil && !errors.Is(committed.Error, kafkago.GroupIdNotFound) { // some brokers say so where others say -1
+	if err == nil && !errors.Is(committed.Error, kafkago.GroupIdNotFound) { // some brokers report this instead of -1
 		err = committed.Error
 	}
 	if err != nil {

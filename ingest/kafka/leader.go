@@ -8,7 +8,7 @@ import (
 	"streamd/ingest/kafka/protocol"
 )
 
-// nobody stands for the leader of a partition that has none, or whose leader is not known.
+// nobody is the leader of a partition that has none, or whose leader is unknown.
 const nobody = -1
 
 // leader returns the id of the broker that leads a partition, and the epoch of its lead.
@@ -33,12 +33,12 @@ type leadership struct {
 // disownTime is how long a leader of a lower epoch is not believed.
 const disownTime = 30 * time.Second
 
-// current returns an error when the cluster reports an outdated leader of a partition. The
-// report then comes from a broker that is cut off from the others. It may believe that it
-// leads still, and does not have the later records. Another broker is asked next time.
+// current returns an error when the cluster reports an outdated leader of a partition.
+// Such a report comes from a broker that is cut off from the others. It may believe that
+// it still leads, and does not have the later records. Another broker is asked next time.
 //
-// A topic that was made anew counts its epochs anew, so after disownTime the lower epoch is
-// believed. A leader seen less than age ago is not asked for again.
+// A topic that was made anew counts its epochs anew, so after disownTime the lower epoch
+// is believed. A leader seen less than age ago is not requested again.
 func (cl *client) current(ctx context.Context, topic string, partition int, age time.Duration) error {
 	of := topicPartition{topic, partition}
 	cl.mu.Lock()
@@ -70,8 +70,8 @@ func (cl *client) current(ctx context.Context, topic string, partition int, age 
 // whileLed returns a context that ends when the cluster reports another leader of a
 // partition than leader. The old leader may be stuck or cut off, and never say so itself.
 //
-// After done nobody asks the cluster any more. A late question would make kafka-go connect
-// again after close.
+// After done no goroutine asks the cluster any more. A late request would make kafka-go
+// connect again after close.
 func (cl *client) whileLed(ctx context.Context, topic string, partition int, leader func() int) (led context.Context, done func()) {
 	led, cancel := context.WithCancelCause(ctx)
 	const interval = time.Second

@@ -69,7 +69,7 @@ func (p *partition) deliver(ctx context.Context, d delivery) error {
 	return nil
 }
 
-// position is where to go on, or false when that is not known.
+// position is where reading continues, or false if that is not known.
 func (p *partition) position() (Saved, bool) {
 	p.mu.Lock()
 	at, known := p.delivered, p.known
@@ -88,7 +88,7 @@ func (p *partition) fetchAll(ctx context.Context, queue chan<- delivery) error {
 	var asked time.Time // when the broker was asked last
 	var retry retrial
 	for {
-		// Wait for room first: while there is none, the knowledge of the log grows old.
+		// Wait for room first: without room, the knowledge of the log gets old.
 		_, reserved, err := p.reserve(ctx, p.cfg.FetchBytes)
 		if err != nil {
 			return err
@@ -144,7 +144,7 @@ func (p *partition) answered(r *protocol.Fetched) {
 	p.mu.Unlock()
 }
 
-// locate finds where to go on: at, when it is known and still fits the log.
+// locate finds where to continue: at, if it is known and still fits the log.
 func (p *partition) locate(ctx context.Context, at Saved, known bool) (delivery, error) {
 	const attempts = 4
 	var pause backoff

@@ -229,15 +229,15 @@ func (r *reading) deliver(ctx context.Context, d delivery) error {
 	return err
 }
 
-// Brokers that have just started, or become leaders, may for a moment know neither how far
-// the log goes nor that the topic exists. An answer contrary to the ranges is believed
+// Brokers that have just started, or become leaders, may for a moment know neither where
+// the log ends nor that the topic exists. An answer contrary to the ranges is believed
 // after so many attempts.
 const (
 	contraryAttempts = 4
 	unknownAttempts  = 6 // over three seconds
 )
 
-// fetchAll reads until the ranges have come to their ends.
+// fetchAll reads until the ranges are complete.
 func (r *reading) fetchAll(ctx context.Context, queue chan<- delivery) error {
 	var retry retrial
 	for unknown := 0; len(r.ranges) > 0; {
@@ -267,7 +267,7 @@ func (r *reading) fetchAll(ctx context.Context, queue chan<- delivery) error {
 	return nil
 }
 
-// step fetches once and goes on after what was read or is lost.
+// step fetches once and continues after the part that was read or is lost.
 func (r *reading) step(ctx context.Context, queue chan<- delivery) error {
 	next, err := r.fetch(ctx, Saved{Next: r.at}, r.maxBytes(), r.answered, r.wants, func(b *Batch) error {
 		r.trim(b)
@@ -290,7 +290,7 @@ func (r *reading) answered(f *protocol.Fetched) {
 	r.reader.fetched.Add(int64(r.size))
 }
 
-// pass goes on at an offset, or at the next range if that comes later.
+// pass continues at an offset, or at the next range if that comes later.
 func (r *reading) pass(next int64) {
 	r.density = float64(r.size) / float64(next-r.at)
 	r.move(next)
@@ -306,7 +306,7 @@ func (r *reading) move(next int64) {
 	}
 }
 
-// stalled decides how to go on after a fetch without records.
+// stalled decides how to continue after a fetch without records.
 func (r *reading) stalled(ctx context.Context, queue chan<- delivery) error {
 	a := &r.answer
 	switch {
@@ -329,7 +329,7 @@ func (r *reading) stalled(ctx context.Context, queue chan<- delivery) error {
 	return enqueue(ctx, queue, delivery{batch: b})
 }
 
-// locate decides how to go on when the next offset is outside the log.
+// locate decides how to continue when the next offset is outside the log.
 func (r *reading) locate(ctx context.Context) error {
 	start, end, err := r.cl.bounds(ctx, r.topic, r.id)
 	if err != nil {
@@ -348,7 +348,7 @@ func (r *reading) locate(ctx context.Context) error {
 	return fmt.Errorf("offset %d of a log from %d to %d: %w", r.at, start, end, kafkago.OffsetOutOfRange)
 }
 
-// lose gives up the offsets of the ranges before an offset, and goes on there.
+// lose abandons the offsets of the ranges before an offset, and continues there.
 func (r *reading) lose(before, start, end int64) {
 	for _, each := range r.ranges {
 		gone := Range{r.id, max(each.From, r.at), min(each.To, before)}
@@ -381,7 +381,7 @@ func (r *reading) maxBytes() int {
 	return int(max(1, min(limit, margin*float64(end-r.at)*r.density)))
 }
 
-// wants says whether a range has an offset from first to last.
+// wants reports whether a range has an offset from first to last.
 func (r *reading) wants(first, last int64) bool {
 	i := sort.Search(len(r.ranges), func(i int) bool { return r.ranges[i].To > first })
 	return i < len(r.ranges) && r.ranges[i].From <= last

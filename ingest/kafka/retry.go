@@ -11,8 +11,8 @@ import (
 	kafkaproto "github.com/segmentio/kafka-go/protocol"
 )
 
-// isPermanent tells errors that no repetition mends, such as a wrong password, a missing
-// permission or an untrusted certificate.
+// isPermanent reports errors that repeating does not mend, such as a wrong password, a
+// missing permission or an untrusted certificate.
 func isPermanent(err error) bool {
 	var code kafkago.Error
 	if errors.As(err, &code) {
@@ -29,13 +29,13 @@ func isPermanent(err error) bool {
 	return errors.As(err, &certificate) || errors.As(err, &header)
 }
 
-// isTooLarge says that a broker refused a record batch because of its size. The broker has
-// not written it.
+// isTooLarge reports whether a broker refused a record batch because of its size. The
+// broker has not written it.
 func isTooLarge(err error) bool {
 	return errors.Is(err, kafkago.MessageSizeTooLarge) || errors.Is(err, kafkago.RecordListTooLarge)
 }
 
-// isUnknownPartition says that the cluster knows no such partition.
+// isUnknownPartition reports whether the cluster knows no such partition.
 func isUnknownPartition(err error) bool {
 	return errors.Is(err, kafkago.UnknownTopicOrPartition) ||
 		errors.Is(err, kafkaproto.ErrNoTopic) || errors.Is(err, kafkaproto.ErrNoPartition)

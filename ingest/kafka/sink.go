@@ -37,9 +37,9 @@ type Sink interface {
 	// stays the consumer's. An error while ctx has not ended makes Run fail with it.
 	Deliver(ctx context.Context, b *Batch) error
 
-	// Jumped says that the partition goes on at to after a gap that Config.OnGap allows.
-	// The next offsets may have been delivered before with other records: with gap.Reset,
-	// the log is another one.
+	// Jumped says that the partition continues at to after a gap that Config.OnGap
+	// allows. The next offsets may have been delivered before with other records: with
+	// gap.Reset, the log is another one.
 	Jumped(gap *GapError, to int64)
 
 	// Revoked says that nothing more of these partitions is delivered until they are

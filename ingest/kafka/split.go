@@ -188,8 +188,8 @@ func (s *splitter) refuse(rb *recordBatch, first int64, count int, reason error)
 // inflate decompresses the records of rb into the first n bytes of buf. bad is an error of
 // the records.
 //
-// The current batch goes first when there is no room: its memory may be the room that is
-// waited for.
+// If there is no room, the current batch is emitted first: the memory that is waited for
+// may be its own.
 func (s *splitter) inflate(ctx context.Context, rb *recordBatch, pos int64) (buf []byte, n int, bad, err error) {
 	codec, limit := rb.codec(), s.cfg.MaxMessageBytes
 	guess := guessSize(codec, rb.Records, limit)
@@ -233,14 +233,14 @@ func (s *splitter) flush(pos int64) error {
 	return nil
 }
 
-// abortedBy tells which record batches of a fetch response belong to aborted transactions.
-// It is shown the batches one after the other.
+// abortedBy finds the record batches of a fetch response that belong to aborted
+// transactions. It must be given every batch, in order.
 type abortedBy struct {
 	pending []protocol.AbortedTxn // not begun yet, by first offset
 	active  map[int64]bool        // producers
 }
 
-// skips says whether the records of b are hidden from the application, because they were
+// skips reports whether the records of b are hidden from the application, because they were
 // aborted or because b is a control batch.
 func (a *abortedBy) skips(b *recordBatch) (bool, error) {
 	for len(a.pending) > 0 && a.pending[0].First <= b.last() {

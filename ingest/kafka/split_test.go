@@ -134,8 +134,8 @@ func withHeaders(records, headers int) []byte {
 	return w.finish(-1, -1, 0)
 }
 
-// A header may be of two bytes, and takes twenty times as much in memory. A producer cannot
-// make a batch have any number of them.
+// A header may be of two bytes, and takes twenty times as much in memory. The number of
+// headers in a batch is bounded.
 func TestHeadersAreBounded(t *testing.T) {
 	got, end, err := splitAll(t, testPartition(), &protocol.Fetched{Records: withHeaders(250, maxHeaders/10)}, 0)
 	if err != nil || len(got) != 250 || end.Next != 250 {
@@ -172,8 +172,8 @@ func TestHeadersAreBounded(t *testing.T) {
 }
 
 // A record batch beyond the limits, or with a wrong encoding, is refused as a stretch of
-// offsets if its checksum is right, and reading goes on behind it. A wrong checksum is an
-// error.
+// offsets if its checksum is right, and reading continues behind it. A wrong checksum is
+// an error.
 func TestRefusedBatches(t *testing.T) {
 	const limit = 1 << 20 // of testPartition
 	packed := func(codec compress.Compression, records int, payload []byte) []byte {

@@ -11,12 +11,12 @@ import (
 
 //go:generate go run -C _asm . -out ../kernels_amd64.s -stubs ../kernels_amd64.go -pkg ndc
 
-// hasGroups is whether this processor can run placeGroups. There are no kernels for
+// hasGroups reports whether this processor can run placeGroups. There are no kernels for
 // AVX2, which can neither multiply 64 bits nor scatter.
 var hasGroups = cpu.X86.HasAVX512F && cpu.X86.HasAVX512DQ
 
-// placeGroups is place, to the bit, with a row in each lane of vectors: first the
-// normals of a group of rows, then its coordinates, one after another.
+// placeGroups equals place, to the bit, with a row in each lane of vectors. It first
+// makes the normals of a group of rows, then its coordinates, one after another.
 func (s *Sampler) placeGroups(c *cluster) {
 	n, table, z := s.g.n, lineTable(), &s.normals[0]
 	var short [groupRows]int32

@@ -29,7 +29,7 @@ func TestLines(t *testing.T) {
 func TestNormalsKernel(t *testing.T) {
 	requireGroups(t)
 	segments, lines := normalTable(), lineTable()
-	// check has a word in row 0, and others in other rows.
+	// check puts a word into row 0, and other words into the other rows.
 	check := func(word uint64) {
 		const pairs = 2
 		from, next := unmix(t, word), uint64(step)

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// requireGroups skips a test of the kernels where there are none. With
-// STREAMD_REQUIRE_VARIANTS set that is a failure.
+// requireGroups skips a test where there are no kernels. With STREAMD_REQUIRE_VARIANTS
+// set it fails instead.
 func requireGroups(t *testing.T) {
 	t.Helper()
 	if hasGroups {
@@ -21,8 +21,8 @@ func requireGroups(t *testing.T) {
 	t.Skip("NOT TESTED: " + why)
 }
 
-// TestGroups compares the kernels' points with those of place, to the bit, and wants
-// nothing touched behind them.
+// TestGroups compares the kernels' points with those of place, to the bit, and checks that
+// nothing behind them is touched.
 func TestGroups(t *testing.T) {
 	requireGroups(t)
 	const untouched = 77.5

@@ -33,8 +33,8 @@ const (
 // Classes are the labels of the two classes, indexed by a point's code.
 func Classes() []string { return []string{"-1", "1"} }
 
-// Generator is one set of clusters. It is immutable: any number of Samplers may
-// read it at the same time.
+// Generator is one set of clusters. It is immutable, and any number of Samplers may read
+// it at the same time.
 type Generator struct {
 	*geometry
 	expansion float64
@@ -42,8 +42,8 @@ type Generator struct {
 	normals   *segments
 }
 
-// New draws the clusters. It fails when the configuration is out of bounds, or when no
-// draw of the seed reaches its separability.
+// New draws the clusters. It fails if the configuration is out of bounds, or if no draw
+// of the seed reaches its separability.
 func New(cfg Config) (*Generator, error) {
 	n := cfg.Features
 	if n < 1 || n > MaxFeatures {
@@ -83,7 +83,7 @@ type geometry struct {
 	share  [centres]float64
 	centre []float64      // 20×n
 	class  [centres]int32 // an index of Classes
-	// The centres' classes are those of the plane x'w = γ.
+	// The plane x'w = γ determines the centres' classes.
 	w     []float64 // n
 	gamma float64
 
@@ -97,8 +97,8 @@ type geometry struct {
 	guide [256]uint8
 }
 
-// drawGeometry makes a key's draw of that number. It leaves out the roots, and returns
-// the place where their words begin.
+// drawGeometry makes one draw of a key, without the roots. It returns the place where the
+// words of the roots begin.
 func drawGeometry(key, draw uint64, n int) (*geometry, words) {
 	from := wordsAt(key, quarterGeometry+draw*drawStride)
 	g := &geometry{n: n, centre: make([]float64, centres*n), w: make([]float64, n)}

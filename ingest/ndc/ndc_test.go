@@ -46,8 +46,8 @@ func digest(columns [][]float32, codes []int32) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// TestStreamsNeverChange holds the first 10,000 points of some sets to those of the
-// first version: results name a set by its configuration.
+// TestStreamsNeverChange compares the first 10,000 points of some sets with those of the
+// first version, because results name a set by its configuration.
 func TestStreamsNeverChange(t *testing.T) {
 	for _, c := range []struct {
 		cfg       Config
@@ -354,8 +354,8 @@ func psvm(t testing.TB, g *Generator, rows int) (train, test float64) {
 	return correct(Train), correct(Test)
 }
 
-// TestFungTable24 holds the default seed to the figures of Fung 2003, table
-// 2.4, by an independent solution: 90 to 91 % and 70 %.
+// TestFungTable24 compares the default seed with the figures of Fung 2003, table 2.4, by an
+// independent solution: 90 to 91 % and 70 %.
 func TestFungTable24(t *testing.T) {
 	for _, c := range []struct {
 		s      Separability
@@ -369,7 +369,7 @@ func TestFungTable24(t *testing.T) {
 	}
 }
 
-// TestAnySeed wants the figures for any seed and number of features.
+// TestAnySeed checks the figures for any seed and number of features.
 func TestAnySeed(t *testing.T) {
 	const rows = 20_000
 	check := func(n int, seed uint64) {
@@ -408,7 +408,7 @@ func trueSeparability(g *Generator, stream Stream, points int) float64 {
 	return float64(right) / float64(points)
 }
 
-// TestTrueSeparability computes it in a second way, from the shares and the normal
+// TestTrueSeparability computes the figure in a second way, from the shares and the normal
 // distribution.
 func TestTrueSeparability(t *testing.T) {
 	for _, x := range []float64{1, 10} {

@@ -25,8 +25,8 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// words is a place in the sequence of random words: the word there is mix of
-// it, and the next place is a step further.
+// words is a place in the sequence of random words. The word there is mix of it, and the
+// next place is a step further.
 type words uint64
 
 // wordsAt is the place of word number k under key.
@@ -64,7 +64,8 @@ type segment struct {
 // segments has a power of two of entries so that a masked index needs no check.
 type segments [32 * perOctave]segment
 
-// normalTable is computed at the first New, so that a program without NDC is spared it.
+// normalTable is computed at the first New, so that a program without NDC does not pay
+// for it.
 var normalTable = sync.OnceValue(func() *segments {
 	var t segments
 	for e := range octaves {
@@ -108,8 +109,8 @@ func (t *segments) fill(z []float64, from words) {
 	}
 }
 
-// toInteger, added and taken away again, rounds a float64 below 2^51 to the
-// nearest integer, ties to even, and never gives −0.
+// toInteger, added and subtracted, rounds a float64 below 2^51 to the nearest integer,
+// ties to even, and never gives −0.
 const toInteger = 3 << 51
 
 func round(x float64) float64 { return x + toInteger - toInteger }

@@ -21,8 +21,8 @@ func TestSplitMix64(t *testing.T) {
 	}
 }
 
-// TestKnotsAreFarFromTies: an error function with a thousand times the error of Go's
-// gives the same table.
+// TestKnotsAreFarFromTies checks that an error function with a thousand times the error
+// of Go's gives the same table.
 func TestKnotsAreFarFromTies(t *testing.T) {
 	const margin = 1e-12 // |z| < 8, where half a unit in the last place is 4e-16
 	for e := range octaves {
@@ -36,8 +36,8 @@ func TestKnotsAreFarFromTies(t *testing.T) {
 	}
 }
 
-// TestNormalIsTheInverse compares with the distribution function itself, over
-// the ends and inside of every segment.
+// TestNormalIsTheInverse compares with the distribution function itself, at the ends and
+// inside of every segment.
 func TestNormalIsTheInverse(t *testing.T) {
 	const tolerance = 1e-5
 	table := normalTable()
@@ -60,8 +60,8 @@ func TestNormalIsTheInverse(t *testing.T) {
 	}
 }
 
-// TestNormals draws and looks at moments, distance from the distribution
-// function (Kolmogorov and Smirnov), and tails.
+// TestNormals draws normals and checks moments, distance from the distribution function
+// (Kolmogorov and Smirnov), and tails.
 func TestNormals(t *testing.T) {
 	const count = 1 << 20
 	z := make([]float64, count)
@@ -130,7 +130,7 @@ func TestPick(t *testing.T) {
 	}
 }
 
-// TestQuartersAreApart does the arithmetic of the largest sets.
+// TestQuartersAreApart checks the arithmetic of the largest sets.
 func TestQuartersAreApart(t *testing.T) {
 	quarter := new(big.Int).Lsh(big.NewInt(1), 62)
 	for name, words := range map[string]*big.Int{

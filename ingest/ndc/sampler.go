@@ -10,8 +10,8 @@ import (
 // groupRows is the number of rows that placeGroups makes together.
 const groupRows = 16
 
-// Sampler makes the points of a Generator. It is one worker's memory and not
-// safe for concurrent use; make one for each worker.
+// Sampler makes the points of a Generator. It is not safe for concurrent use; make one
+// for each worker.
 type Sampler struct {
 	g *Generator
 
@@ -21,7 +21,7 @@ type Sampler struct {
 	centre  []uint8        // of each row of the batch
 	order   []int32        // the rows of the batch by centre
 	end     [centres]int32 // where each centre's rows end in order
-	groups  bool           // whether by placeGroups
+	groups  bool           // whether placeGroups makes the points
 	normals []float64      // of a centre's rows, one after another, or of a group
 
 	// The memory of Block.
@@ -180,9 +180,9 @@ func (s *Sampler) place(c *cluster) {
 	}
 }
 
-// tile is a + z'ra and b + z'rb for three z. Each is summed in order, so that
-// the tiling does not show in the result. Three by two sums are the most that the
-// compiler holds in registers, and only in a function of its own.
+// tile is a + z'ra and b + z'rb for three z. Each is summed in order, so the tiling does
+// not affect the result. Three by two sums are the most that the compiler holds in
+// registers, and only in a function of its own.
 //
 //go:noinline
 func tile(a, b float64, ra, rb, z0, z1, z2 []float64) (a0, a1, a2, b0, b1, b2 float64) {

@@ -9,7 +9,7 @@ import (
 // Separability says how far the clusters reach into one another. The zero value
 // is Musicant's default, an expansion factor of 10.
 type Separability struct {
-	// One of them is 0.
+	// One of the two is 0.
 	expansion   float64
 	correctness float64 // of the PSVM plane of infinitely many points
 }
@@ -82,9 +82,9 @@ const (
 	lopsided = 0.05
 )
 
-// calibrate finds the first draw of a key, and the expansion factor, for which the
-// population's PSVM plane is as often right as s wants. The roots are still those of
-// x = 1/2.
+// calibrate finds the first draw of a key, and the expansion factor, for which the PSVM
+// plane of the population is right as often as s asks. The roots are still those of x =
+// 1/2.
 func calibrate(key uint64, n int, s Separability) (*geometry, float64, error) {
 	if n > MaxCalibrated {
 		return nil, 0, fmt.Errorf("%s with %d features: the expansion factor is worked out for up to %d; give it as a number", s, n, MaxCalibrated)
@@ -167,9 +167,9 @@ func newPopulation(g *geometry) *population {
 
 func (g *geometry) label(k int) float64 { return float64(2*g.class[k] - 1) }
 
-// correctness is the share of points that the least-squares plane gets right at
-// expansion factor x: PSVM's (Fung 2003, 2.28) for so many points that ν does not
-// matter. It is 0 when there is no such plane.
+// correctness is the share of points that the least-squares plane classifies correctly at
+// expansion factor x. That plane is PSVM's (Fung 2003, 2.28) for so many points that ν
+// has no effect. The result is 0 if there is no such plane.
 func (p *population) correctness(x float64) float64 {
 	n, x2 := p.n, float64(x*x)
 	for i := range n {
@@ -203,7 +203,7 @@ func (p *population) correctness(x float64) float64 {
 }
 
 // solve replaces b by the solution of Ay = b. A is symmetric, and a holds its lower
-// triangle, which becomes A's Cholesky factor. It is false when A is not positive
+// triangle, which becomes A's Cholesky factor. It returns false if A is not positive
 // definite.
 func solve(a, b []float64) bool {
 	n := len(b)

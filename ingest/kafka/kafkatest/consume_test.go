@@ -61,7 +61,7 @@ func testOrderAndResume(t *testing.T, s *suite) {
 	}
 }
 
-// testCommitIsNotAPosition is the control to the test above: a consumer without saved
+// testCommitIsNotAPosition is the counterpart of the test above: a consumer without saved
 // positions must not begin at the offsets committed to the group.
 func testCommitIsNotAPosition(t *testing.T, s *suite) {
 	topic := s.topic(t, "topic", 1, nil)
@@ -69,7 +69,7 @@ func testCommitIsNotAPosition(t *testing.T, s *suite) {
 	sink := newRecorder()
 	c := s.consume(t, s.config(t, topic), sink)
 	c.until("100 records", func() bool { return sink.total() == 100 })
-	if err := c.Commit(deadline(t), map[int]int64{0: 70, 9: 1}); err != nil { // nobody owns 9
+	if err := c.Commit(deadline(t), map[int]int64{0: 70, 9: 1}); err != nil { // no member owns partition 9
 		t.Fatal(err)
 	}
 	c.stop()
@@ -92,7 +92,7 @@ func testStartLatest(t *testing.T, s *suite) {
 	c := s.consume(t, cfg, sink)
 	c.until("the start", func() bool { return sink.next(0) == 50 })
 	c.stop()
-	// The position where it began is saved, though nothing has come.
+	// The position where it began is saved, though no record has come.
 	more := values(topic, 0, 50, 20)
 	produce(t, cl, more[:10]...)
 	c = s.consume(t, cfg, sink)
@@ -127,7 +127,7 @@ func testRebalance(t *testing.T, s *suite) {
 		}
 		return ids
 	}
-	// caughtUp says whether a consumer has read all of its own partitions.
+	// caughtUp reports whether a consumer has read all of its own partitions.
 	caughtUp := func(c *running) bool {
 		for _, p := range assigned(c) {
 			if c.sink.next(p) != int64(produced) {
@@ -139,8 +139,8 @@ func testRebalance(t *testing.T, s *suite) {
 	sa, sb := newRecorder(), newRecorder()
 	add()
 	cfg := s.config(t, topic)
-	// The least that Apache Kafka allows by default, since members hear of a rebalance
-	// within a quarter of it. An expulsion is just one rebalance more.
+	// The least that Apache Kafka allows by default: members notice a rebalance within a
+	// quarter of it. An expulsion is just one more rebalance.
 	cfg.SessionTimeout = 6 * time.Second
 	a := s.consume(t, cfg, sa)
 	a.until("all partitions", func() bool { return len(assigned(a)) == partitions && caughtUp(a) })
@@ -1026,7 +1026,7 @@ func testDeliverFails(t *testing.T, s *suite) {
 }
 
 // testCommitOfAnother checks that the group has the offset of the member that owns a
-// partition, even when nothing comes. Another member may have been given the partition,
+// partition, even when no record comes. Another member may have had the partition,
 // committed a lower offset, and left.
 func testCommitOfAnother(t *testing.T, s *suite) {
 	topic := s.topic(t, "topic", 2, nil)

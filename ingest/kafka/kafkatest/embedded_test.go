@@ -228,8 +228,8 @@ func move(t *testing.T, c *kfake.Cluster, topic string, leader int32) {
 	}
 }
 
-// within is until with a limit on the time, below the time after which a broker that does
-// not answer is given up.
+// within is until with a time limit, which is below the time after which a silent broker is
+// abandoned.
 func (r *running) within(limit time.Duration, what string, ok func() bool) {
 	r.t.Helper()
 	began := time.Now()
@@ -266,8 +266,8 @@ func TestLeaderStuck(t *testing.T) {
 	c.stop()
 }
 
-// TestLeaderCutOff makes a former leader, cut off from the others, answer for the cluster.
-// It claims to lead still, and that its own log is the whole log.
+// TestLeaderCutOff makes a former leader, cut off from the others, answer for the
+// cluster. It claims to be the leader still, and that its own log is the whole log.
 func TestLeaderCutOff(t *testing.T) {
 	s, cluster, cfg := nodes(t, 1, 0)
 	produce(t, s.producer(t), values(cfg.Topic, 0, 0, 10)...)
@@ -574,7 +574,7 @@ func TestWrongPassword(t *testing.T) {
 	if err != nil || !strings.Contains(log, "password") {
 		t.Errorf("%v; the log says %q", err, log)
 	}
-	// Apache Kafka reports the error, and no repetition mends it.
+	// Apache Kafka reports the error, and repeating does not help.
 	b.Cluster().ControlKey(int16(kmsg.SASLAuthenticate), func(r kmsg.Request) (kmsg.Response, error, bool) {
 		b.Cluster().KeepControl()
 		resp := r.ResponseKind().(*kmsg.SASLAuthenticateResponse)

@@ -18,7 +18,7 @@ type link struct {
 	// cut ends a connection after a random number of bytes read, from cut to twice cut; 0:
 	// never.
 	cut int
-	// loseReply ends a connection instead of the first read after a write of more than so
+	// loseReply ends a connection instead of the first read after a write of more than that
 	// many bytes: the request arrives, the answer does not. It happens losses times; 0:
 	// never.
 	loseReply, losses int

@@ -7,15 +7,15 @@ import (
 	. "github.com/mmcloughlin/avo/reg"
 )
 
-// Rows are lanes: a group's are those of two vectors of float64, whose results are one
-// of float32.
+// Rows are lanes. A group is the rows of two vectors of float64, whose results fill one
+// vector of float32.
 const (
 	vectors   = 2
 	groupRows = 8 * vectors
 )
 
-// tile is the number of coordinates that are summed side by side. The four vectors of
-// two hide the latency of an addition; more make points of few features slower.
+// tile is the number of coordinates that are summed side by side. The four vectors of two
+// coordinates hide the latency of an addition. More make points of few features slower.
 const tile = 2
 
 func main() {
@@ -82,8 +82,8 @@ func mix(place, first, second VecVirtual) VecVirtual {
 	return x
 }
 
-// normalOf is the package's normal, by its lines. It may fuse b|f|, which is exact: b has
-// 21 bits, f 31.
+// normalOf follows the lines of the package's normal. It may fuse b|f|, which is exact: b
+// has 21 bits, f 31.
 type normalOf struct {
 	table                           Register
 	odd, upper, segment, grid, sign VecVirtual
@@ -174,7 +174,7 @@ func transform() {
 			VCVTPD2PS(s[v], s[v].AsY())
 		}
 		VINSERTF64X4(Imm(1), s[1].AsY(), s[0], s[0])
-		header, all := GP64(), K() // of three words
+		header, all := GP64(), K() // a slice's header is three words
 		LEAQ(Mem{Base: at[c], Index: at[c], Scale: 2}, header)
 		MOVQ(Mem{Base: columns, Index: header, Scale: 8}, header)
 		LEAQ(Mem{Base: header, Index: base, Scale: 4}, header)

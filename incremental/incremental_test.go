@@ -912,10 +912,15 @@ func TestScale(t *testing.T) {
 	for _, x := range []float64{1, 4, 7, 1e9} {
 		rows.x = append(rows.x, []float64{x + 1e8, 0.1})
 	}
-	mean, sigma := sumOf(2, summarise(t, rows.block(0, 2)), summarise(t, rows.block(2, 4))).Moments().Scale()
+	moments := sumOf(2, summarise(t, rows.block(0, 2)), summarise(t, rows.block(2, 4))).Moments()
+	mean, sigma := moments.Scale()
 	// The weighted mean is (1 + 2·4 + 7)/4 = 4, the variance (9 + 9)/4 = 4.5.
 	if mean[0] != 1e8+4 || sigma[0] != math.Sqrt(4.5) || math.Abs(mean[1]-0.1) > 1e-16 || sigma[1] != 1 {
 		t.Errorf("μ = %v, σ = %v", mean, sigma)
+	}
+	model, err := moments.Solve(Options{Nu: 1})
+	if err != nil || !slices.Equal(model.Mean, mean) || !slices.Equal(model.Deviation, []float64{sigma[0], 0}) {
+		t.Errorf("the model has μ = %v, σ = %v: %v", model.Mean, model.Deviation, err)
 	}
 	if mean, sigma := NewState(DefaultFeatures(2)).Moments().Scale(); mean != nil || sigma != nil {
 		t.Errorf("no rows have μ = %v, σ = %v", mean, sigma)

@@ -37,8 +37,11 @@ type Model struct {
 	Classes  []string  // k ≥ 2, in canonical order
 	Rows     []int64   // rows per class
 	Mean     []float64 // n: the mean of each feature over all rows
-	Planes   []Plane
-	Options  Options
+	// Deviation is the standard deviation of each feature over all rows: n numbers, 0
+	// for a constant feature. Nil: it is not known, as in a model read from JSON.
+	Deviation []float64
+	Planes    []Plane
+	Options   Options
 }
 
 // Decide returns the class of a row with these values, one for each plane. With one plane,

@@ -166,7 +166,7 @@ func (m *Moments) model(o Options) *Model {
 		model.Classes = append(model.Classes, m.classes[i].label)
 		model.Rows = append(model.Rows, m.classes[i].rows)
 	}
-	model.Mean, _ = m.Scale()
+	model.Mean, model.Deviation = m.meanAndDeviation()
 	return model
 }
 
@@ -210,30 +210,56 @@ type coordinates struct {
 	mean, scale []double
 }
 
+// weight is Σv over all rows.
+func (m *Moments) weight() (weight double) {
+	for i := range m.classes {
+		weight = weight.add(m.classes[i].weight)
+	}
+	return weight
+}
+
+// spread returns the mean and the standard deviation of feature j over rows of the given
+// weight. The deviation of a constant feature is 0.
+func (m *Moments) spread(j int, weight double) (mean, deviation double) {
+	var s, q double
+	for i := range m.classes {
+		s = s.add(m.classes[i].s[j])
+		q = q.add(m.classes[i].cross[j*(j+1)/2+j])
+	}
+	mean = s.div(weight)
+	square := q.div(weight)
+	variance := square.sub(mean.mul(mean))
+	// The variance of a constant feature is the rounding error of its square.
+	const constant = 0x1p-98
+	if variance.hi > constant*square.hi {
+		deviation = variance.sqrt()
+	}
+	return mean, deviation
+}
+
+// meanAndDeviation returns the mean and the standard deviation of every feature over all
+// live rows.
+func (m *Moments) meanAndDeviation() (mean, deviation []float64) {
+	weight := m.weight()
+	mean, deviation = make([]float64, len(m.features)), make([]float64, len(m.features))
+	for j := range mean {
+		mu, sigma := m.spread(j, weight)
+		mean[j], deviation[j] = mu.hi, sigma.hi
+	}
+	return mean, deviation
+}
+
 func (m *Moments) coordinates(standardise bool) coordinates {
 	if !standardise {
 		return coordinates{}
 	}
 	n := len(m.features)
 	x := coordinates{mean: make([]double, n), scale: make([]double, n)}
-	var weight double
-	for i := range m.classes {
-		weight = weight.add(m.classes[i].weight)
-	}
+	weight := m.weight()
 	for j := range n {
-		var s, q double
-		for i := range m.classes {
-			s = s.add(m.classes[i].s[j])
-			q = q.add(m.classes[i].cross[j*(j+1)/2+j])
-		}
-		x.mean[j] = s.div(weight)
-		square := q.div(weight)
-		variance := square.sub(x.mean[j].mul(x.mean[j]))
-		x.scale[j] = toDouble(1)
-		// The variance of a constant feature is the rounding error of its square.
-		const constant = 0x1p-98
-		if variance.hi > constant*square.hi {
-			x.scale[j] = variance.sqrt()
+		x.mean[j], x.scale[j] = m.spread(j, weight)
+		if x.scale[j].hi == 0 {
+			x.scale[j] = toDouble(1)
 		}
 	}
 	return x

@@ -254,6 +254,9 @@ func (d *Daemon) updateStatus() {
 	s := httpapi.Status{
 		Version: d.version,
 		Started: d.started,
+		Name:    d.cfg.Model.Name,
+		Topic:   d.cfg.Kafka.Topic,
+		Group:   d.cfg.Kafka.Group,
 		Rows: model.RowCounts{
 			Read:       in.RowsRead,
 			Summarised: c.Rows,

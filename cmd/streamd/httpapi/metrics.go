@@ -176,8 +176,8 @@ func (c serviceCollector) Collect(ch chan<- prometheus.Metric) {
 		gauge(rebuildUnread, float64(left.Unread))
 	}
 	counter(deadLetters, s.DeadLetters)
-	for reason, n := range s.Refused {
-		counter(refused, n, reason)
+	for _, r := range s.Refused {
+		counter(refused, r.Records, r.Reason)
 	}
 	gauge(inGroup, oneIf(s.InGroup))
 	counter(rebalances, s.Rebalances)

@@ -17,10 +17,10 @@ import (
 	"streamd/cmd/streamd/plot"
 )
 
-// The page is rendered here and complete without a script. page.js fetches it again every
-// two seconds, replaces <main>, and draws the rate from earlier counts. A caller who may
-// not read gets signin.html. There page.js takes a token, keeps it in the tab's
-// sessionStorage and sends it with every fetch.
+// The page is rendered here, and its figures need no script. page.js fetches it again every
+// two seconds and swaps the sections that have changed. A caller who may not read gets
+// signin.html. There page.js takes a token, which access.js keeps in the tab's
+// sessionStorage and sends with every fetch.
 
 //go:embed assets
 var assetFiles embed.FS
@@ -40,9 +40,10 @@ var pageTemplate = template.Must(template.New("page.html").Funcs(template.FuncMa
 var assets = func() map[string]asset {
 	all := map[string]asset{}
 	for name, contentType := range map[string]string{
-		"page.css": "text/css; charset=utf-8",
-		"page.js":  "text/javascript; charset=utf-8",
-		"icon.svg": "image/svg+xml",
+		"page.css":  "text/css; charset=utf-8",
+		"page.js":   "text/javascript; charset=utf-8",
+		"access.js": "text/javascript; charset=utf-8",
+		"icon.svg":  "image/svg+xml",
 	} {
 		content, err := assetFiles.ReadFile("assets/" + name)
 		if err != nil {
@@ -77,8 +78,11 @@ type pageView struct {
 	Status Status
 	Served *model.Served
 	Planes []planeView
-	Tuning *tuningView // nil without a choice of ν
-	Trust  []trustView // empty without measured quality
+	// Scaled says that weights are shown times the deviation of their feature. CanScale
+	// says that they can be.
+	Scaled, CanScale bool
+	Tuning           *tuningView // nil without a choice of ν
+	Trust            []trustView // empty without measured quality
 	// NotShown is the number of planes beyond maxPlanes.
 	NotShown   int
 	MeanRate   int64 // rows a second since the start
@@ -95,9 +99,17 @@ const (
 	maxListed     = 24 // weights of a single plane
 )
 
+const weightsAsImportance, weightsAsTheyAre = "importance", "own"
+
+var pageWeights = &parameter[string]{
+	name: "weights", kind: oneOf(weightsAsImportance, weightsAsTheyAre), otherwise: weightsAsImportance,
+	meaning: "Weights on the page: `importance` multiplies them by the standard deviation of their feature, `own` leaves them in the feature's own units.",
+}
+
 func (s *Server) page(w http.ResponseWriter, r *http.Request) error {
 	served, _ := s.service.Served()
-	return writePage(w, http.StatusOK, "page.html", newPageView(served, s.service.Status(), time.Now()))
+	view := newPageView(served, s.service.Status(), time.Now(), pageWeights.of(r) == weightsAsImportance)
+	return writePage(w, http.StatusOK, "page.html", view)
 }
 
 // signIn answers with a page that asks for a token, and says why the token of the request
@@ -123,8 +135,12 @@ func writePage(w http.ResponseWriter, status int, template string, view any) err
 	return nil
 }
 
-func newPageView(served *model.Served, status Status, now time.Time) pageView {
+// newPageView shows a served value. With scaled, weights are shown times the deviations of
+// their features, if these are known.
+func newPageView(served *model.Served, status Status, now time.Time, scaled bool) pageView {
 	v := pageView{Now: now, Status: status, Served: served}
+	v.CanScale = served.Model != nil && served.Model.Deviation != nil
+	v.Scaled = scaled && v.CanScale
 	if up := now.Sub(status.Started).Seconds(); up > 0 {
 		v.MeanRate = int64(float64(status.Rows.Read) / up)
 	}
@@ -149,17 +165,34 @@ func newPageView(served *model.Served, status Status, now time.Time) pageView {
 			listed = maxListed
 		}
 		for i, p := range m.Planes[:shown] {
+			weights := p.W
+			if v.Scaled {
+				weights = scaledWeights(p.W, m.Deviation)
+			}
 			v.Planes = append(v.Planes, planeView{
 				Class:     p.Class,
 				Rows:      m.Rows[i], // meaningful where each class has a plane
 				Gamma:     p.Gamma,
 				Condition: p.Condition,
-				Bars:      plot.Bars(p.W),
-				Strongest: strongestWeights(m.Features, p.W, listed),
+				Bars:      plot.Bars(weights),
+				Strongest: strongestWeights(m.Features, weights, listed),
 			})
 		}
 	}
 	return v
+}
+
+// Health is the state of the daemon in a few words. The class is that of the style sheet.
+func (v pageView) Health() (h struct{ Class, Text string }) {
+	switch {
+	case v.Status.NotReady != "":
+		h.Class, h.Text = "bad", "not ready"
+	case len(v.Status.Problems) > 0:
+		h.Class, h.Text = "warn", "ready, with problems"
+	default:
+		h.Class, h.Text = "good", "ready"
+	}
+	return h
 }
 
 // Refined are the refined planes that the page has room for.
@@ -205,6 +238,16 @@ type weightView struct {
 
 // Negative says whether the weight is below 0.
 func (w weightView) Negative() bool { return math.Signbit(w.W) }
+
+// scaledWeights multiplies weights by the deviations of their features: a weight's share
+// of the value of a row that is one deviation from the mean.
+func scaledWeights(w, deviation []float64) []float64 {
+	scaled := make([]float64, len(w))
+	for j := range w {
+		scaled[j] = w[j] * deviation[j]
+	}
+	return scaled
+}
 
 // strongestWeights lists up to most features. They have their own order when all fit, else
 // those with the largest weights come first.

@@ -2,9 +2,11 @@ package httpapi
 
 import (
 	"encoding/xml"
+	"fmt"
 	"io"
 	"math"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -32,6 +34,67 @@ func TestPageEscapes(t *testing.T) {
 	for _, end := range []string{"f", "c", "p", "r", "v", "t"} {
 		if !strings.Contains(page, "&lt;script&gt;alert(1)&lt;/script&gt;&#39;&amp;"+end) {
 			t.Errorf("the page lacks the text that ends in %q", end)
+		}
+	}
+}
+
+// The header and the title say what is shown, and "ready" does not stand beside a problem.
+func TestPageHeader(t *testing.T) {
+	f := newFake()
+	for _, c := range []struct {
+		notReady string
+		problems []string
+		want     string
+	}{
+		{"", nil, `<span class="pill good">ready</span>`},
+		{"", []string{"p"}, `<span class="pill warn">ready, with problems</span>`},
+		{"starting", nil, `<span class="pill bad">not ready</span>`},
+		{"starting", []string{"p"}, `<span class="pill bad">not ready</span>`},
+	} {
+		f.status.NotReady, f.status.Problems = c.notReady, c.problems
+		page := do(newServer(f), "GET", "/", "").Body.String()
+		_, header, _ := strings.Cut(page, "<header")
+		header, _, _ = strings.Cut(header, "</header>")
+		if !strings.Contains(header, c.want) || strings.Count(header, "pill") != 1 {
+			t.Errorf("%+v: the header is %s", c, header)
+		}
+		for _, name := range []string{"default", "orders", "streamd.orders.default"} {
+			if !strings.Contains(header, ">"+name+"</bdi>") {
+				t.Errorf("the header lacks %s: %s", name, header)
+			}
+		}
+		if want := "<title>default · topic orders · group streamd.orders.default · streamd</title>"; !strings.Contains(page, want) {
+			t.Errorf("the page lacks %s", want)
+		}
+	}
+}
+
+// Weights are shown times the deviation of their feature, or as they are. Without
+// deviations there is nothing to choose.
+func TestPageOfWeights(t *testing.T) {
+	f := newFake()
+	order := func(target string) string {
+		w := do(newServer(f), "GET", target, "")
+		if w.Code != 200 {
+			return strconv.Itoa(w.Code)
+		}
+		_, weights, _ := strings.Cut(w.Body.String(), `<div class="weights">`)
+		weights, _, _ = strings.Cut(weights, "</section>")
+		var found []string
+		for _, m := range regexp.MustCompile(`</bdi>.*<span class="n">(.*)</span>`).FindAllStringSubmatch(weights, -1) {
+			found = append(found, m[1])
+		}
+		return fmt.Sprintf("%v, switch: %v", found, strings.Contains(w.Body.String(), `class="switch"`))
+	}
+	if got := order("/"); got != "[1 −2], switch: false" {
+		t.Errorf("without deviations: %s", got)
+	}
+	f.served.Model.Deviation = []float64{8, 0.5}
+	for target, want := range map[string]string{
+		"/": "[8 −1], switch: true", "/?weights=importance": "[8 −1], switch: true", "/?weights=own": "[1 −2], switch: true", "/?weights=x": "400",
+	} {
+		if got := order(target); got != want {
+			t.Errorf("%s: %s, want %s", target, got, want)
 		}
 	}
 }
@@ -92,7 +155,7 @@ func TestPageKeepsItsPolicy(t *testing.T) {
 }
 
 func TestPageIsWellFormed(t *testing.T) {
-	for name, f := range pageExamples() {
+	for name, f := range pageExamples(t) {
 		page := do(newServer(f), "GET", "/", "").Body.String()
 		d := xml.NewDecoder(strings.NewReader(page))
 		d.Strict = false
@@ -207,9 +270,14 @@ func (f *fake) explain(k int) {
 	}
 }
 
-// wideModel is a model of k classes and n features, the same in every run.
+// wideModel is a model of k classes and n features, the same in every run. Features differ
+// in their deviations, and the last one is constant.
 func wideModel(k, n int) *incremental.Model {
 	m := &incremental.Model{Features: incremental.DefaultFeatures(n), Options: incremental.Options{Nu: 0.125, Standardise: true}}
+	for j := range n {
+		m.Mean = append(m.Mean, float64(j%7)-2.5)
+		m.Deviation = append(m.Deviation, math.Pow(10, float64(j%5)-2)*float64(min(1, n-1-j)))
+	}
 	for c := range k {
 		m.Classes = append(m.Classes, "class "+string(rune('A'+c%26)))
 		m.Rows = append(m.Rows, int64(1_234_567/(c+1)))
@@ -225,10 +293,17 @@ func wideModel(k, n int) *incremental.Model {
 	return m
 }
 
+// hostileName is markup, is written from right to left, leaves its direction open, and is
+// long. The end tells names apart.
+func hostileName(end string) string {
+	const markup = `"><script>hacked=1</script><img src=x onerror="hacked=1">'&{{.}}`
+	return markup + "\u202e" + strings.Repeat("שלום ", 20) + strings.Repeat("W", 300-len(end)) + end
+}
+
 // pageExamples are the states that the page must show well.
-func pageExamples() map[string]*fake {
-	small, wide, huge, none := newFake(), newFake(), newFake(), newFake()
-	for _, f := range []*fake{small, wide, huge, none} {
+func pageExamples(t *testing.T) map[string]*fake {
+	example := func(change func(*fake)) *fake {
+		f := newFake()
 		f.served.Digest = strings.Repeat("3f9a", 16)
 		f.served.Fingerprint = strings.Repeat("c07e", 16)
 		f.status.Partitions = nil
@@ -237,22 +312,84 @@ func pageExamples() map[string]*fake {
 		}
 		f.status.Rows = model.RowCounts{Read: 5_242_880, Summarised: 5_200_000, ZeroWeight: 2880, Rejected: 20_000, Pending: 20_000}
 		f.status.LiveRows, f.status.LiveBlocks = 5_200_000, 260
+		f.status.Refused, f.status.InGroup, f.status.Epoch = nil, true, nil
+		change(f)
+		return f
 	}
-	small.served.Model = wideModel(2, 10)
-	small.explain(2)
-	huge.explain(300)
-	none.explain(2)
-	wide.served.Model = wideModel(10, 256)
-	huge.served.Model = wideModel(300, 4096)
-	for p := range 1000 {
-		huge.status.Partitions = append(huge.status.Partitions, model.Partition{Topic: "many", Partition: p, Next: 1, HighWatermark: 1})
+	return map[string]*fake{
+		"2 classes": example(func(f *fake) {
+			f.served.Model = wideModel(2, 10)
+			f.explain(2)
+		}),
+		"10 classes": example(func(f *fake) {
+			f.served.Model = wideModel(10, 64)
+			f.explain(10)
+			for i := range f.served.Model.Classes { // digits, with figures as wide as they come
+				f.served.Model.Classes[i] = strconv.Itoa(i)
+				p := &f.served.Model.Planes[i]
+				p.Class, p.Gamma, p.Condition = strconv.Itoa(i), -1234.567e-8*float64(i+1), 8.7654e+12
+				for j := range p.W {
+					p.W[j] *= 1.2345e-7
+				}
+			}
+		}),
+		"300 classes": example(func(f *fake) {
+			f.served.Model = wideModel(300, 4096)
+			f.explain(300)
+			for p := range 1000 {
+				f.status.Partitions = append(f.status.Partitions, model.Partition{Topic: "many", Partition: p, Next: 1, HighWatermark: 1})
+			}
+		}),
+		"kernel": example(func(f *fake) {
+			onBasis(t, f)
+			f.explain(2)
+			f.status.Epoch = rebuilding()
+		}),
+		"dead letters": example(func(f *fake) {
+			f.served.Model = wideModel(2, 10)
+			f.status.DeadLetters = 1_234_567
+			f.status.Refused = []model.Refusal{
+				{Reason: "batch", Meaning: "its record batch cannot be read", Records: 2},
+				{Reason: "classes", Meaning: "there would be too many classes", Records: 1_234_561},
+				{Reason: "format", Meaning: "the payload cannot be decoded", Records: 4},
+			}
+			f.status.Problems = []string{"the last 134 blocks were retired as they came, since they are older than retire.keep lets in"}
+		}),
+		"broker away": example(func(f *fake) {
+			f.served.Model = wideModel(2, 10)
+			f.status.InGroup, f.status.Partitions = false, nil
+			f.status.Problems = []string{"out of the consumer group since 4 Mar 05:06:07 UTC, so nothing is read: dial tcp 10.0.0.7:9092: connect: connection refused"}
+		}),
+		"no model": example(func(f *fake) {
+			f.served.Model, f.served.Problem = nil, "the live rows are all of one class, ham"
+			f.explain(2)
+			f.status.NotReady = "reading the log: 1 200 000 records to go"
+			f.status.Problems = []string{"orders/2 has stopped: the dead letter for offset 1380000 cannot be written: topic orders.dlq does not exist; create it or set dead_letters.policy"}
+			f.status.LastSolve, f.status.LastSnapshot = time.Time{}, time.Time{}
+			f.status.Partitions = nil
+		}),
+		"hostile names": example(func(f *fake) {
+			m := wideModel(12, 12)
+			f.served.Model = m
+			f.explain(12)
+			for c := range m.Classes {
+				m.Classes[c] = hostileName("c" + strconv.Itoa(c))
+				m.Planes[c].Class = m.Classes[c]
+				f.served.Refinement.Planes[c].Class = m.Classes[c]
+				f.served.Quality.Planes[c].Class = m.Classes[c]
+			}
+			for j := range m.Features {
+				m.Features[j] = hostileName("f" + strconv.Itoa(j))
+			}
+			f.status.Name, f.status.Topic, f.status.Group, f.status.Version = hostileName("n"), hostileName("t"), hostileName("g"), hostileName("v")
+			f.status.NotReady, f.status.Problems = hostileName("r"), []string{hostileName("p")}
+			f.status.Refused = []model.Refusal{{Reason: hostileName("a"), Meaning: hostileName("b"), Records: math.MaxInt64}}
+			for i := range f.status.Partitions {
+				f.status.Partitions[i].Topic = f.status.Topic
+			}
+			f.ids = []string{hostileName("i"), hostileName("j")}
+		}),
 	}
-	none.served.Model, none.served.Problem = nil, "the live rows are all of one class, ham"
-	none.status.NotReady = "reading the log: 1 200 000 records to go"
-	none.status.Problems = []string{"orders/2 has stopped: the dead letter for offset 1380000 cannot be written: topic orders.dlq does not exist; create it or set dead_letters.policy"}
-	none.status.LastSolve, none.status.LastSnapshot = time.Time{}, time.Time{}
-	none.status.Partitions = none.status.Partitions[:0]
-	return map[string]*fake{"2 by 10": small, "10 by 256": wide, "300 by 4096": huge, "no model": none}
 }
 
 // A single plane is shown once, under its class: it is the model as a whole.

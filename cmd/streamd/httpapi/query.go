@@ -74,6 +74,20 @@ var (
 	}
 )
 
+// oneOf is the kind of a text that is one of some words.
+func oneOf(words ...string) *kind[string] {
+	return &kind[string]{
+		noun: "one of " + strings.Join(words, ", "),
+		parse: func(text string) (string, error) {
+			if !slices.Contains(words, text) {
+				return "", strconv.ErrSyntax
+			}
+			return text, nil
+		},
+		schema: map[string]any{"type": "string", "enum": words},
+	}
+}
+
 // of is the parameter's value in r.
 func (p *parameter[T]) of(r *http.Request) T {
 	text, given := r.URL.Query()[p.name]
@@ -100,6 +114,10 @@ func (p *parameter[T]) describe() (name, meaning string, schema map[string]any, 
 		otherwise = v.String()
 	case bool:
 		otherwise = v
+	case string:
+		if v != "" {
+			otherwise = v
+		}
 	case int:
 		if v > 0 {
 			otherwise = v

@@ -156,6 +156,7 @@ var routes = []route{
 	{
 		method: "GET", path: "/{$}", handle: (*Server).page, role: config.RoleRead, signsIn: true,
 		summary: "The status page",
+		query:   []described{pageWeights},
 		replies: []reply{
 			{200, "The page.", nil, "text/html"},
 			{401, "A page that asks for a token.", nil, "text/html"},

@@ -66,6 +66,9 @@ type Service interface {
 type Status struct {
 	Version string
 	Started time.Time
+	Name    string // name of the model
+	Topic   string // topic that is read
+	Group   string // consumer group
 	// NotReady says why the daemon cannot answer, for anybody to read; "": it can.
 	NotReady string
 	// Problems for the operator to act on, the gravest first.
@@ -79,10 +82,10 @@ type Status struct {
 	LiveRows   int64
 	LiveBlocks int
 
-	DeadLetters int64            // dead letters written
-	Refused     map[string]int64 // records refused since the start, by reason; may be shared
-	InGroup     bool             // whether the daemon is a member of the consumer group
-	Rebalances  int64            // rebalances of the consumer group
+	DeadLetters int64           // dead letters written
+	Refused     []model.Refusal // records refused since the start, by reason; may be shared
+	InGroup     bool            // whether the daemon is a member of the consumer group
+	Rebalances  int64           // rebalances of the consumer group
 	FetchErrors int64
 
 	Partitions []model.Partition // assigned, by topic and number

@@ -50,3 +50,10 @@ func (p Partition) Lag() int64 {
 	}
 	return max(0, p.HighWatermark-p.Next)
 }
+
+// Refusal counts the records that were refused for one reason.
+type Refusal struct {
+	Reason  string // word to count by
+	Meaning string // the reason in a sentence, for people to read
+	Records int64
+}

@@ -15,17 +15,31 @@ import (
 
 // The kinds of unusable records, by which dead letters and metrics count.
 const (
-	kindFormat  = "format"  // the payload cannot be decoded
-	kindRow     = "row"     // a row has a number that cannot be used
-	kindKey     = "key"     // the key cannot name a block
-	kindNull    = "null"    // there is no value
-	kindTime    = "time"    // the event time cannot be used
-	kindClasses = "classes" // there would be too many classes
-	kindMemory  = "memory"  // it would take more than there is
-	kindHeaders = "headers" // there are too many headers
-	kindBatch   = "batch"   // its record batch cannot be read
+	kindFormat  = "format"
+	kindRow     = "row"
+	kindKey     = "key"
+	kindNull    = "null"
+	kindTime    = "time"
+	kindClasses = "classes"
+	kindMemory  = "memory"
+	kindHeaders = "headers"
+	kindBatch   = "batch"
 	kindOther   = "other"
 )
+
+// kinds has the meaning of each kind.
+var kinds = map[string]string{
+	kindFormat:  "the payload cannot be decoded",
+	kindRow:     "a row has a number that cannot be used",
+	kindKey:     "the key cannot name a block",
+	kindNull:    "there is no value",
+	kindTime:    "the event time cannot be used",
+	kindClasses: "there would be too many classes",
+	kindMemory:  "it would take more memory than there is",
+	kindHeaders: "there are too many headers",
+	kindBatch:   "its record batch cannot be read",
+	kindOther:   "another reason",
+}
 
 // unusable is an error with its kind.
 type unusable struct {

@@ -3,10 +3,12 @@ package intake
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/rs/zerolog"
 
+	"streamd/cmd/streamd/model"
 	"streamd/config"
 	"streamd/incremental"
 	"streamd/ingest/kafka"
@@ -25,17 +27,17 @@ type accounts struct {
 type Report struct {
 	Counts   snapshot.Counts
 	RowsRead int64
-	Open     int64            // rows of open runs
-	TooOld   int              // successive blocks that the policy has retired on arrival
-	Refused  map[string]int64 // records by reason, since the start
-	Applied  map[int]int64    // the next offset of each partition
+	Open     int64           // rows of open runs
+	TooOld   int             // successive blocks that the policy has retired on arrival
+	Refused  []model.Refusal // records by reason, since the start, by the reason's name; may be shared
+	Applied  map[int]int64   // the next offset of each partition
 }
 
 // Report returns the present counts.
 func (in *Intake) Report() Report {
 	a := &in.accounts
 	r := Report{
-		Counts: a.counts, RowsRead: a.rowsRead, TooOld: a.tooOld, Refused: maps.Clone(a.refusals.byKind),
+		Counts: a.counts, RowsRead: a.rowsRead, TooOld: a.tooOld, Refused: a.refusals.list(),
 		Applied: make(map[int]int64, len(in.partitions)),
 	}
 	for number, p := range in.partitions {
@@ -106,6 +108,14 @@ type refusals struct {
 }
 
 const refusalPause = 10 * time.Second
+
+// list has the reasons for which records were rejected, by name.
+func (r *refusals) list() (all []model.Refusal) {
+	for _, kind := range slices.Sorted(maps.Keys(r.byKind)) {
+		all = append(all, model.Refusal{Reason: kind, Meaning: kinds[kind], Records: r.byKind[kind]})
+	}
+	return all
+}
 
 // note counts n rejected records.
 func (r *refusals) note(log zerolog.Logger, policy config.DeadLetters, now time.Time, record string, n int64, why error) {

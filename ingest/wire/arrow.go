@@ -116,7 +116,7 @@ func (a *arrowReader) next() {
 
 // message is a message without its body. Its metadata are in arrowReader.meta.
 type message struct {
-	typ    byte
+	typ    int
 	header table
 	body   int64 // bytes
 }
@@ -126,10 +126,10 @@ func (a *arrowReader) message(meta []byte) (m message, err error) {
 	a.meta = flatbuffer{b: meta}
 	f := &a.meta
 	root := f.root()
-	version := f.shortField(root, 0)
-	m.typ = f.byteField(root, 1)
+	version := f.u16(f.field(root, 0))
+	m.typ = f.u8(f.field(root, 1))
 	header, ok := f.tableField(root, 2)
-	m.header, m.body = header, f.longField(root, 3)
+	m.header, m.body = header, f.i64(f.field(root, 3))
 	switch {
 	case f.bad || !ok || m.body < 0:
 		return m, a.fail(-1, "", "a message's metadata is malformed")

@@ -24,13 +24,13 @@ type batchReader struct {
 func (a *arrowReader) newBatchReader(batch table) (r batchReader, err error) {
 	f := &a.meta
 	r = batchReader{a: a, bodyLeft: int64(len(a.body))}
-	rows := f.longField(batch, 0)
+	rows := f.i64(f.field(batch, 0))
 	r.nodes, r.nodesLeft = f.vectorField(batch, 1, 16)
 	r.buffers, r.buffLeft = f.vectorField(batch, 2, 16)
 	r.variadic, r.varLeft = f.vectorField(batch, 4, 8)
 	a.decompress.codec = codecNone
 	if c, ok := f.tableField(batch, 3); ok {
-		codec, method := int(f.byteField(c, 0)), f.byteField(c, 1)
+		codec, method := f.u8(f.field(c, 0)), f.u8(f.field(c, 1))
 		if method != 0 || codec > codecZstd {
 			return r, a.fail(-1, "", "compression %d/%d is not supported: want LZ4 frame or Zstandard", codec, method)
 		}

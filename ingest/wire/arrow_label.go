@@ -161,8 +161,8 @@ func (r *batchReader) labelArray(typ arrayType, rows int) (l labelArray, err err
 // readDictionary reads the label's dictionary.
 func (a *arrowReader) readDictionary(dictionary table) error {
 	f := &a.meta
-	id := f.longField(dictionary, 0)
-	delta := f.byteField(dictionary, 2) != 0
+	id := f.i64(f.field(dictionary, 0))
+	delta := f.u8(f.field(dictionary, 2)) != 0
 	data, ok := f.tableField(dictionary, 1)
 	if f.bad || !ok {
 		return a.fail(-1, "", "a dictionary's metadata is malformed")

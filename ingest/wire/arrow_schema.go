@@ -22,7 +22,7 @@ const (
 )
 
 // otherTypes name the rest, for errors.
-var otherTypes = map[byte]string{
+var otherTypes = map[int]string{
 	1: "null", 4: "binary", 7: "decimal", 8: "date", 9: "time", 10: "timestamp", 11: "interval", 12: "list",
 	13: "struct", 14: "union", 15: "fixed_size_binary", 17: "map", 18: "duration", 19: "large_binary",
 	21: "large_list", 22: "run_end_encoded", 23: "binary_view", 25: "list_view", 26: "large_list_view",
@@ -121,7 +121,7 @@ func (a *arrowReader) schema(schema table) error {
 	}
 	p.schema = nil
 	little := binary.NativeEndian.Uint16([]byte{1, 0}) == 1
-	if big := f.shortField(schema, 0) != 0; big == little {
+	if big := f.u16(f.field(schema, 0)) != 0; big == little {
 		return a.fail(-1, "", "the stream's byte order is not this machine's")
 	}
 	start, n := f.vectorField(schema, 1, 4)
@@ -267,7 +267,7 @@ func (a *arrowReader) field(t table) (field arrowField, elements []string) {
 	}
 	if dict, ok := f.tableField(t, 4); ok {
 		field.encoded = true
-		field.id = f.longField(dict, 0)
+		field.id = f.i64(f.field(dict, 0))
 		field.index = arrayType{layout: layoutNumbers, kind: gram.Int32, size: 4} // by default
 		if index, ok := f.tableField(dict, 1); ok {
 			field.index = intType(f, index)
@@ -302,13 +302,13 @@ func listNames(f *flatbuffer, t table) (list []string) {
 
 // typeOf reads a field's type.
 func typeOf(f *flatbuffer, field table) arrayType {
-	id := f.byteField(field, 2)
+	id := f.u8(f.field(field, 2))
 	t, _ := f.tableField(field, 3)
 	switch id {
 	case typeInt:
 		return intType(f, t)
 	case typeFloat:
-		switch f.shortField(t, 0) {
+		switch f.u16(f.field(t, 0)) {
 		case 0:
 			return arrayType{layout: layoutHalf, size: 2, name: "float16"}
 		case 1:
@@ -325,7 +325,7 @@ func typeOf(f *flatbuffer, field table) arrayType {
 	case typeUtf8View:
 		return arrayType{layout: layoutView, name: "utf8_view"}
 	case typeFixedSizeList:
-		return arrayType{layout: layoutList, size: f.intField(t, 0), name: "fixed_size_list"}
+		return arrayType{layout: layoutList, size: f.i32(f.field(t, 0)), name: "fixed_size_list"}
 	}
 	if name, ok := otherTypes[id]; ok {
 		return arrayType{name: name}
@@ -334,8 +334,8 @@ func typeOf(f *flatbuffer, field table) arrayType {
 }
 
 func intType(f *flatbuffer, t table) arrayType {
-	signed := f.byteField(t, 1) != 0
-	bits := f.intField(t, 0)
+	signed := f.u8(f.field(t, 1)) != 0
+	bits := f.i32(f.field(t, 0))
 	kinds := map[int][2]gram.Kind{8: {gram.Uint8, gram.Int8}, 16: {gram.Uint16, gram.Int16},
 		32: {gram.Uint32, gram.Int32}, 64: {gram.Uint64, gram.Int64}}[bits]
 	name, kind := fmt.Sprintf("uint%d", bits), kinds[0]

@@ -1,6 +1,9 @@
 package wire
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"math"
+)
 
 // flatbuffer reads an untrusted flatbuffer (google.github.io/flatbuffers). Every
 // access is checked against the buffer. One that fails marks the buffer bad and
@@ -21,23 +24,32 @@ type table struct {
 	size   int // of its vtable, in bytes
 }
 
-// at is the n bytes at pos.
+// absent is the position of a field that a table does not have. The number there is 0,
+// the default of every field that is read here.
+const absent = math.MinInt
+
+var zeros [8]byte
+
+// at is the n bytes at pos, or up to eight zeros where there are none.
 func (f *flatbuffer) at(pos, n int) []byte {
 	if pos < 0 || n < 0 || pos > len(f.b) || n > len(f.b)-pos {
-		f.bad = true
-		return make([]byte, 8)[:min(max(n, 0), 8)]
+		f.bad = f.bad || pos != absent
+		return zeros[:min(max(n, 0), len(zeros))]
 	}
 	return f.b[pos : pos+n]
 }
 
+// The number at pos, as an int unless it may need more.
+func (f *flatbuffer) u8(pos int) int    { return int(f.at(pos, 1)[0]) }
 func (f *flatbuffer) u16(pos int) int   { return int(binary.LittleEndian.Uint16(f.at(pos, 2))) }
 func (f *flatbuffer) u32(pos int) int   { return int(binary.LittleEndian.Uint32(f.at(pos, 4))) }
+func (f *flatbuffer) i32(pos int) int   { return int(int32(f.u32(pos))) }
 func (f *flatbuffer) i64(pos int) int64 { return int64(binary.LittleEndian.Uint64(f.at(pos, 8))) }
 
 func (f *flatbuffer) root() table { return f.tableAt(f.u32(0)) }
 
 func (f *flatbuffer) tableAt(pos int) table {
-	vtable := pos - int(int32(f.u32(pos)))
+	vtable := pos - f.i32(pos)
 	size := f.u16(vtable)
 	f.at(vtable, size)
 	if f.bad || size < 4 {
@@ -47,50 +59,22 @@ func (f *flatbuffer) tableAt(pos int) table {
 	return table{pos: pos, vtable: vtable, size: size}
 }
 
-// field is the position of a table's field; 0: it is not there.
+// field is the position of a table's field, or absent.
 func (f *flatbuffer) field(t table, i int) int {
 	o := 4 + 2*i
 	if o+2 > t.size {
-		return 0
+		return absent
 	}
 	if v := f.u16(t.vtable + o); v != 0 {
 		return t.pos + v
 	}
-	return 0
-}
-
-func (f *flatbuffer) byteField(t table, i int) byte {
-	if p := f.field(t, i); p != 0 {
-		return f.at(p, 1)[0]
-	}
-	return 0
-}
-
-func (f *flatbuffer) shortField(t table, i int) int {
-	if p := f.field(t, i); p != 0 {
-		return int(int16(f.u16(p)))
-	}
-	return 0
-}
-
-func (f *flatbuffer) intField(t table, i int) int {
-	if p := f.field(t, i); p != 0 {
-		return int(int32(f.u32(p)))
-	}
-	return 0
-}
-
-func (f *flatbuffer) longField(t table, i int) int64 {
-	if p := f.field(t, i); p != 0 {
-		return f.i64(p)
-	}
-	return 0
+	return absent
 }
 
 // tableField is a table within a table. False: it is not there.
 func (f *flatbuffer) tableField(t table, i int) (table, bool) {
 	p := f.field(t, i)
-	if p == 0 {
+	if p == absent {
 		return table{}, false
 	}
 	return f.tableAt(p + f.u32(p)), !f.bad
@@ -99,7 +83,7 @@ func (f *flatbuffer) tableField(t table, i int) (table, bool) {
 // vectorField is where a vector's n elements of size bytes start.
 func (f *flatbuffer) vectorField(t table, i, size int) (start, n int) {
 	p := f.field(t, i)
-	if p == 0 {
+	if p == absent {
 		return 0, 0
 	}
 	p += f.u32(p)

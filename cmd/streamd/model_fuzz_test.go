@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"streamd/cmd/streamd/predictions"
 )
 
 // fuzzModels are saved models of two features: with two classes and a
@@ -62,7 +64,7 @@ func FuzzPredictModel(f *testing.F) {
 		if err := predict.Run(t.Context(), s); err != nil {
 			t.Fatalf("in lines it succeeds, in JSON: %v", err)
 		}
-		var report predictReport
+		var report predictions.PredictAnswer
 		if err := json.Unmarshal(out.Bytes(), &report); err != nil {
 			t.Fatal(err)
 		}

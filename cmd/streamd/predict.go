@@ -16,8 +16,8 @@ import (
 
 	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
+	"streamd/cmd/streamd/predictions"
 	"streamd/incremental"
-	"streamd/incremental/calibration"
 	"streamd/ingest/wire"
 )
 
@@ -29,6 +29,8 @@ type predictCmd struct {
 	columnFlags
 	Format string `enum:"auto,arrow,json,csv,libsvm" default:"auto" help:"Format of standard input and of a file whose name does not end in one: ${enum}."`
 	Model  string `placeholder:"FILE" help:"Use a saved answer of GET /v1/model, or of fit --json, instead of asking the daemon."`
+	Output string `enum:"text,csv,arrow" default:"text" help:"Form of the output: ${enum}. csv and arrow are those of the daemon's answers, with all values and probabilities."`
+	Form   string `enum:"columns,rows" default:"columns" help:"Layout of --json: ${enum}. With rows each row is an object with the names of the classes."`
 	Values bool   `help:"Print the value x·w − gamma of each plane behind the label."`
 
 	Probabilities bool `help:"Print the probability of each class, in the order of the model's classes. The model must have a calibration."`
@@ -43,6 +45,9 @@ type predictCmd struct {
 const maxInput = 1 << 30 // bytes
 
 func (c *predictCmd) Run(ctx context.Context, s *surroundings) error {
+	if c.Output == "arrow" && isTerminal(s.stdout) {
+		return usagef("--output arrow is not for a terminal: send it to a file or a program")
+	}
 	answer, err := c.model(ctx, s)
 	if err != nil {
 		return err
@@ -67,59 +72,69 @@ func (c *predictCmd) Run(ctx context.Context, s *surroundings) error {
 	if c.Leverage {
 		return c.ask(ctx, s, m, rows)
 	}
-	p := prediction{of: answer, model: m, class: make([]int32, rows.Rows), values: make([]float64, rows.Rows*len(m.Planes))}
-	by.Classify(p.class, p.values, rows.Columns)
-	for i, value := range p.values {
+	p := predictions.Table{
+		Model: answer.Fingerprint, Method: answer.Method, Features: m.Features, Classes: m.Classes,
+		Labels: make([]int32, rows.Rows), Values: make([]float64, rows.Rows*len(m.Planes)),
+	}
+	for _, plane := range m.Planes {
+		p.Planes = append(p.Planes, plane.Class)
+	}
+	by.Classify(p.Labels, p.Values, rows.Columns)
+	for i, value := range p.Values {
 		if math.IsNaN(value) || math.IsInf(value, 0) {
 			return fmt.Errorf("predict %s: row %d: its value is %v; are its features finite?", c.File, i/len(m.Planes), value)
 		}
 	}
 	if answer.Calibration != nil {
-		if p.curves, err = answer.Calibration.Curves(len(m.Planes)); err != nil {
+		if p.Curves, err = answer.Calibration.Curves(len(m.Planes)); err != nil {
 			return fmt.Errorf("the model cannot be used: %w", err)
 		}
 	}
 	if c.Contributions {
-		p.contributions = model.NewContributions(m, rows.Columns, c.top(m))
+		p.Contributions = model.NewContributions(m, rows.Columns, c.top(m))
 	}
-	if c.JSON {
-		return printJSON(s.stdout, p.report())
+	if form, ok := c.form(); ok {
+		if err := p.Write(s.stdout, form); err != nil {
+			return fmt.Errorf("predict %s: %w", c.File, err)
+		}
+		return nil
 	}
-	return p.print(s.stdout, c)
+	return c.print(s.stdout, &p)
 }
 
-// prediction is the classification of all rows.
-type prediction struct {
-	of            *httpapi.ModelAnswer
-	model         *incremental.Model
-	class         []int32
-	values        []float64            // rows × planes
-	curves        []calibration.Curve  // nil: no calibration
-	contributions *model.Contributions // nil: not asked for
+// form is the form of the output, unless that is lines of text.
+func (c *predictCmd) form() (form predictions.Form, ok bool) {
+	switch {
+	case c.Output == "csv":
+		return predictions.CSV, true
+	case c.Output == "arrow":
+		return predictions.Arrow, true
+	case c.Form == "rows":
+		return predictions.Rows, true
+	}
+	return predictions.Columns, c.JSON
 }
 
-// print prints a line for each row, with the parts that c asks for.
-func (p *prediction) print(w io.Writer, c *predictCmd) error {
+// print prints a line for each row, with the parts that are asked for.
+func (c *predictCmd) print(w io.Writer, p *predictions.Table) error {
 	out := bufio.NewWriter(w)
 	var line []byte
-	m := p.model
-	probabilities := make([]float64, len(m.Classes))
-	for i, k := range p.class {
-		line = append(line[:0], oneLine(m.Classes[k])...)
-		row := p.values[i*len(m.Planes):][:len(m.Planes)]
+	probabilities := make([]float64, len(p.Classes))
+	for i, k := range p.Labels {
+		line = append(line[:0], oneLine(p.Classes[k])...)
 		if c.Values {
-			line = appendNumbers(line, row)
+			line = appendNumbers(line, p.Values[i*len(p.Planes):][:len(p.Planes)])
 		}
 		if c.Probabilities {
-			calibration.Probabilities(probabilities, p.curves, row)
+			p.Probabilities(probabilities, i)
 			line = appendNumbers(line, probabilities)
 		}
 		if c.Contributions {
-			for plane := range m.Planes {
+			for plane := range p.Planes {
 				line = append(line, '\t')
-				order, of := p.contributions.Of(i, plane)
+				order, of := p.Contributions.Of(i, plane)
 				for rank, j := range order {
-					line = appendContribution(line, rank, m.Features[j], of[j])
+					line = appendContribution(line, rank, p.Features[j], of[j])
 				}
 			}
 		}
@@ -135,6 +150,12 @@ func (c *predictCmd) Validate() error {
 		return fmt.Errorf("--top %d: must be 1 or more", c.Top)
 	case c.Top > 0 && !c.Contributions:
 		return errors.New("--top goes with --contributions")
+	case c.Form == "rows" && !c.JSON:
+		return errors.New("--form goes with --json")
+	case c.Output != "text" && c.JSON:
+		return fmt.Errorf("--output %s and --json are two forms: name one", c.Output)
+	case c.Output != "text" && (c.Contributions || c.Leverage):
+		return fmt.Errorf("--output %s has no place for --contributions and --leverage; --json has", c.Output)
 	case c.Leverage && c.Model != "":
 		return errors.New("--leverage asks the daemon, a saved model does not have what it takes; leave out --model")
 	}
@@ -177,12 +198,16 @@ func (c *predictCmd) ask(ctx context.Context, s *surroundings, m *incremental.Mo
 	if err != nil {
 		return fmt.Errorf("predict %s: %w", c.File, err)
 	}
-	path := "/v1/predict?leverage=true"
+	path := "/v1/predict?leverage=true&form=" + c.Form
 	if c.Contributions {
 		path += fmt.Sprintf("&contributions=true&top=%d", c.top(m))
 	}
-	var a httpapi.PredictAnswer
-	text, err := daemon.send(ctx, http.MethodPost, path, payload{wire.LIBSVM.ContentType(), body}, answerTimeout, &a)
+	var a predictions.PredictAnswer
+	into := any(&a)
+	if c.JSON {
+		into = nil // the answer is printed as it comes
+	}
+	text, err := daemon.send(ctx, http.MethodPost, path, payload{wire.LIBSVM.ContentType(), body}, answerTimeout, into)
 	if err != nil {
 		return err
 	}
@@ -229,51 +254,6 @@ func (c *predictCmd) order(m *incremental.Model, of map[string]float64) []string
 		slices.SortStableFunc(features, func(a, b string) int { return cmp.Compare(math.Abs(of[b]), math.Abs(of[a])) })
 	}
 	return features
-}
-
-// predictReport is the daemon's answer to the same rows. The model of a saved report of fit
-// has no fingerprint.
-type predictReport struct {
-	Model  string `json:"model,omitempty"`
-	Method string `json:"method,omitempty"`
-	httpapi.PredictAnswer
-}
-
-func (p *prediction) report() predictReport {
-	m := p.model
-	r := predictReport{Model: p.of.Fingerprint, Method: p.of.Method, PredictAnswer: httpapi.PredictAnswer{
-		Classes: m.Classes, Labels: make([]string, len(p.class)), Values: make([][]float64, len(p.class)),
-	}}
-	for _, plane := range m.Planes {
-		r.Planes = append(r.Planes, plane.Class)
-	}
-	for i, k := range p.class {
-		r.Labels[i] = m.Classes[k]
-		r.Values[i] = p.values[i*len(m.Planes):][:len(m.Planes)]
-	}
-	if p.curves != nil {
-		r.Calibration = p.of.Calibration.Method
-		for _, row := range r.Values {
-			probabilities := make([]float64, len(m.Classes))
-			calibration.Probabilities(probabilities, p.curves, row)
-			r.Probabilities = append(r.Probabilities, probabilities)
-		}
-	}
-	if p.contributions != nil {
-		r.Contributions = &httpapi.ContributionsAnswer{AtMean: p.contributions.AtMean}
-		for i := range p.class {
-			planes := make([]map[string]float64, len(m.Planes))
-			for plane := range planes {
-				planes[plane] = map[string]float64{}
-				order, of := p.contributions.Of(i, plane)
-				for _, j := range order {
-					planes[plane][m.Features[j]] = of[j]
-				}
-			}
-			r.Contributions.Rows = append(r.Contributions.Rows, planes)
-		}
-	}
-	return r
 }
 
 func (c *predictCmd) model(ctx context.Context, s *surroundings) (*httpapi.ModelAnswer, error) {

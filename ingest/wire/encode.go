@@ -160,11 +160,11 @@ func (e *Encoder) csv(dst []byte, b *incremental.Block) []byte {
 			dst = append(dst, ","+weightName...)
 		}
 		for j := range b.Columns {
-			dst = appendCSVField(append(dst, ','), featureName(b.Features, j))
+			dst = AppendCSVField(append(dst, ','), featureName(b.Features, j))
 		}
 		dst = append(dst, '\n')
 	}
-	labels := e.prefixes(len(b.Classes), func(p []byte, k int) []byte { return appendCSVField(p, b.Classes[k]) })
+	labels := e.prefixes(len(b.Classes), func(p []byte, k int) []byte { return AppendCSVField(p, b.Classes[k]) })
 	for i, code := range b.Codes {
 		dst = append(dst, labels[code]...)
 		if b.Weights != nil {
@@ -225,9 +225,9 @@ func appendJSONString(dst []byte, s string) []byte {
 	return append(dst, text...)
 }
 
-// appendCSVField quotes a field that would otherwise be cut, trimmed or taken
-// for an empty line.
-func appendCSVField(dst []byte, s string) []byte {
+// AppendCSVField appends a text to dst as a field of CSV. It quotes one that would otherwise
+// be cut, trimmed or taken for an empty line.
+func AppendCSVField(dst []byte, s string) []byte {
 	if s != "" && !strings.ContainsAny(s, ",\"\r\n") && strings.Trim(s, " \t") == s && !strings.HasPrefix(s, string(byteOrderMark)) {
 		return append(dst, s...)
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"streamd/cmd/streamd/model"
+	"streamd/cmd/streamd/predictions"
 	"streamd/config"
 	"streamd/incremental/calibration"
 	"streamd/incremental/gram"
@@ -65,7 +66,7 @@ func TestPredictAgreesWithItsParts(t *testing.T) {
 	m := f.served.Model
 	columns := []gram.Column{gram.ColumnOf([]float64{2, 0, -3}), gram.ColumnOf([]float64{0.5, 1, 7})}
 	w := do(newServer(f), "POST", "/v1/predict?contributions=true&leverage=true", "2,0.5\n0,1\n-3,7\n", "Content-Type: text/csv")
-	a := decodeJSON[PredictAnswer](t, w)
+	a := decodeJSON[predictions.PredictAnswer](t, w)
 	const rows = 3
 	leverage := make([]float64, rows)
 	f.served.Hat.Leverage(leverage, columns)

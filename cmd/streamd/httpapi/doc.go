@@ -2,7 +2,7 @@
 // ledger and the admin calls as JSON, the metrics as text, and a status page.
 //
 //	GET    /v1/model           the served model                    [ModelAnswer]
-//	POST   /v1/predict         labels and values of rows           [PredictAnswer]
+//	POST   /v1/predict         labels and values of rows           [predictions.PredictAnswer]
 //	GET    /v1/tuning          how ν was chosen                    [model.Tuning]
 //	GET    /v1/quality         how good the answers are            [model.Quality]
 //	GET    /v1/epoch           the basis of a kernel and the next  [EpochAnswer]
@@ -50,14 +50,24 @@
 // has a calibration. The values decide the label, which need not be the most probable
 // class.
 //
+// With ?form=rows each row is an object with the names of the classes
+// ([predictions.PredictRowsAnswer]):
+//
+//	{"model":"…","method":"psvm","calibration":"platt","rows":[
+//	 {"label":"spam","values":{"spam":0.5},"probabilities":{"ham":0.27,"spam":0.73}},…]}
+//
+// With Accept: text/csv or application/vnd.apache.arrow.stream the answer is a table: see
+// package predictions for its columns. The header Streamd-Model names the model in every
+// form. Accept without any of the three types is 406 not_acceptable.
+//
 // With ?contributions=true the answer has the contribution of each feature to each value,
 // by name and counted from the mean row:
 //
 //	"contributions":{"at_mean":[0.1],"rows":[[{"len":1.5,"caps":-1.1}],…]}
 //
 // With &top=N it has only the N largest, largest first. With ?leverage=true it has the
-// leverage of each row ([LeverageAnswer]), or 503 unavailable where the daemon cannot
-// compute it. An answer has at most 4,194,304 numbers, and leverages take at most 2^33
+// leverage of each row ([predictions.LeverageAnswer]), or 503 unavailable where the daemon cannot
+// compute it. Both come as JSON alone. An answer has at most 4,194,304 numbers, and leverages take at most 2^33
 // multiplications; beyond that it is 413 too_large.
 //
 // # Method, refinement, tuning and quality

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"streamd/cmd/streamd/model"
+	"streamd/cmd/streamd/predictions"
 	"streamd/config"
 	"streamd/incremental"
 	"streamd/incremental/gram"
@@ -79,7 +80,7 @@ func TestKernelModel(t *testing.T) {
 	c.Classify(class, values, columns)
 	leverage := make([]float64, rows)
 	f.served.Hat.Leverage(leverage, kernels.NewMapper(f.served.Basis.Map).Map(columns))
-	a := decodeJSON[PredictAnswer](t, do(s, "POST", "/v1/predict?leverage=true", body.String(), "Content-Type: text/csv"))
+	a := decodeJSON[predictions.PredictAnswer](t, do(s, "POST", "/v1/predict?leverage=true", body.String(), "Content-Type: text/csv"))
 	for i := range rows {
 		if a.Labels[i] != m.Classes[class[i]] || a.Values[i][0] != values[i] || math.Abs(a.Leverage.Rows[i][0]-leverage[i]) > 1e-12 {
 			t.Fatalf("row %d: %s, %v, leverage %v; want %s, %v, %v", i, a.Labels[i], a.Values[i], a.Leverage.Rows[i], m.Classes[class[i]], values[i], leverage[i])

@@ -17,6 +17,7 @@ const (
 	CodeConflict             Code = "conflict"
 	CodeTooLarge             Code = "too_large"
 	CodeUnsupportedMediaType Code = "unsupported_media_type"
+	CodeNotAcceptable        Code = "not_acceptable"
 	CodeInternal             Code = "internal"
 	CodeNoModel              Code = "no_model"
 	CodeUnavailable          Code = "unavailable"
@@ -35,6 +36,7 @@ var codes = map[Code]struct {
 	CodeConflict:             {http.StatusConflict, "The same operation is under way already, or is off by configuration; nothing was begun."},
 	CodeTooLarge:             {http.StatusRequestEntityTooLarge, "The body or its answer exceeds a limit."},
 	CodeUnsupportedMediaType: {http.StatusUnsupportedMediaType, "The call does not take this type of body."},
+	CodeNotAcceptable:        {http.StatusNotAcceptable, "The call has no answer of a type that Accept takes."},
 	CodeInternal:             {http.StatusInternalServerError, "An internal error; the daemon's log has its cause."},
 	CodeNoModel:              {http.StatusServiceUnavailable, "There is no model; the message says why."},
 	CodeUnavailable:          {http.StatusServiceUnavailable, "The daemon cannot answer now; the message says why."},

@@ -18,6 +18,7 @@ import (
 	"pgregory.net/rapid"
 
 	"streamd/cmd/streamd/model"
+	"streamd/cmd/streamd/predictions"
 	"streamd/incremental"
 	"streamd/incremental/gram"
 	"streamd/ingest/wire"
@@ -78,6 +79,19 @@ func TestEndpoints(t *testing.T) {
 		{method: "POST", target: "/v1/predict", headers: []string{csv}, body: strings.Repeat("1,1\n", MaxRows), status: 200},
 		{method: "POST", target: "/v1/predict", headers: []string{csv}, body: strings.Repeat("1,1\n", MaxRows+1), status: 413, code: CodeTooLarge},
 		{method: "POST", target: "/v1/predict", headers: []string{csv}, body: strings.Repeat(" ", MaxBodyBytes+1), status: 413, code: CodeTooLarge},
+		{method: "POST", target: "/v1/predict?form=rows", headers: []string{csv}, body: "2,0.5\n0,1\n", status: 200,
+			want: `{"model":"f1","method":"psvm","rows":[{"label":"spam","values":{"spam":0.5}},{"label":"ham","values":{"spam":-2.5}}]}`},
+		{method: "POST", target: "/v1/predict?form=columns", headers: []string{csv, "Accept: */*"}, body: "2,0.5\n", status: 200, want: `"values":[[0.5]]}`},
+		{method: "POST", target: "/v1/predict?form=table", headers: []string{csv}, body: "2,0.5\n", status: 400, code: CodeBadRequest, want: "columns or rows"},
+		{method: "POST", target: "/v1/predict", headers: []string{json, "Accept: text/csv"}, body: `[[2,0.5],[0,1]]`, status: 200, want: "label,value_spam\nspam,0.5\nham,-2.5\n"},
+		{method: "POST", target: "/v1/predict", headers: []string{csv, "Accept: application/json;q=0.5", "Accept: text/*;q=0.7"}, body: "2,0.5\n", status: 200, want: "label,value_spam\nspam,0.5\n"},
+		{method: "POST", target: "/v1/predict", headers: []string{csv, "Accept: text/csv;q=0, */*;q=0.1"}, body: "2,0.5\n", status: 200, want: `"values":[[0.5]]}`},
+		{method: "POST", target: "/v1/predict", headers: []string{csv, "Accept: application/json, text/plain, */*"}, body: "2,0.5\n", status: 200, want: `"values":[[0.5]]}`},
+		{method: "POST", target: "/v1/predict", headers: []string{csv, "Accept: application/vnd.apache.arrow.stream"}, body: "2,0.5\n", status: 200, want: "value_spam"},
+		{method: "POST", target: "/v1/predict", headers: []string{csv, "Accept: text/html, application/xml"}, body: "2,0.5\n", status: 406, code: CodeNotAcceptable, want: "text/csv, application/vnd.apache.arrow.stream"},
+		{method: "POST", target: "/v1/predict", headers: []string{csv, "Accept: text/csv;q=much"}, body: "2,0.5\n", status: 406, code: CodeNotAcceptable},
+		{method: "POST", target: "/v1/predict?form=rows", headers: []string{csv, "Accept: text/csv"}, body: "2,0.5\n", status: 400, code: CodeBadRequest, want: "leave it out with Accept text/csv"},
+		{method: "POST", target: "/v1/predict?contributions=true", headers: []string{csv, "Accept: text/csv"}, body: "2,0.5\n", status: 400, code: CodeBadRequest, want: "JSON alone"},
 		{method: "GET", target: "/v1/predict", status: 405, code: CodeMethodNotAllowed},
 
 		{method: "GET", target: "/v1/blocks", status: 200, want: `"id":"orders/3/1841"`},
@@ -374,7 +388,7 @@ func TestPredictAgreesWithModel(t *testing.T) {
 		f := newFake()
 		f.served.Model = m
 		w := do(newServer(f), "POST", "/v1/predict", body.String(), "Content-Type: text/csv; header=absent")
-		var got PredictAnswer
+		var got predictions.PredictAnswer
 		if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {
 			t.Fatal(err)
 		}
@@ -507,7 +521,7 @@ func FuzzPredict(f *testing.F) {
 		w := do(s, "POST", "/v1/predict?contributions=true&top=1&leverage=true", string(body), "Content-Type: "+types[uint(contentType)%uint(len(types))])
 		switch w.Code {
 		case 200:
-			a := decodeJSON[PredictAnswer](t, w)
+			a := decodeJSON[predictions.PredictAnswer](t, w)
 			if m := len(a.Labels); len(a.Values) != m || len(a.Probabilities) != m || len(a.Contributions.Rows) != m || len(a.Leverage.Rows) != m {
 				t.Fatalf("%d labels; %+v", m, a)
 			}

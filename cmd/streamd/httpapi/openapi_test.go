@@ -64,7 +64,7 @@ func newGenerator(t *testing.T) *generator {
 		return nil
 	}
 	g.reflector.Namer = func(of reflect.Type) string { return componentName(of.Name()) }
-	for _, folder := range []string{".", "../model"} {
+	for _, folder := range []string{".", "../model", "../predictions"} {
 		if err := g.reflector.AddGoComments("streamd/cmd/streamd/httpapi", folder, jsonschema.WithFullComment()); err != nil {
 			t.Fatal(err)
 		}
@@ -157,17 +157,29 @@ func (g *generator) operation(t *testing.T, r *route) object {
 	tag := object{"ETag": object{"description": "Identifies the content of the answer.", "schema": object{"type": "string"}}}
 	responses := object{}
 	for _, reply := range r.replies {
-		response := object{"description": reply.meaning}
+		status := strconv.Itoa(reply.status)
+		response, ok := responses[status].(object)
+		if !ok {
+			response = object{"description": "", "content": object{}}
+			responses[status] = response
+		}
+		response["description"] = response["description"].(string) + reply.meaning
+		content := response["content"].(object)
 		switch {
-		case reply.of != nil:
-			response["content"] = object{"application/json": object{"schema": g.schema(t, reply.of)}}
+		case reply.of == nil:
+			content[reply.media] = object{"schema": object{"type": "string"}}
+		case content["application/json"] == nil:
+			content["application/json"] = object{"schema": g.schema(t, reply.of)}
 		default:
-			response["content"] = object{reply.media: object{"schema": object{"type": "string"}}}
+			first := content["application/json"].(object)["schema"]
+			content["application/json"] = object{"schema": object{"oneOf": []any{first, g.schema(t, reply.of)}}}
 		}
-		if r.tagged {
+		switch {
+		case r.tagged:
 			response["headers"] = tag
+		case r.named:
+			response["headers"] = object{modelHeader: object{"description": "Fingerprint of the model that made the predictions.", "schema": object{"type": "string"}}}
 		}
-		responses[strconv.Itoa(reply.status)] = response
 	}
 	if r.tagged {
 		responses["304"] = object{"description": "The client has this answer: If-None-Match names it.", "headers": tag}
@@ -410,7 +422,7 @@ func describedBy(t *testing.T, spec *openapi3.T, d *dialogue) *openapi3filter.Re
 // Every described answer can be had and agrees with its description. So does each request
 // that is answered.
 func TestAnswersAreAsDescribed(t *testing.T) {
-	for _, media := range append(rowTypes[1:], formType, "text/html", "text/css", "text/javascript", "image/svg+xml") {
+	for _, media := range append(rowTypes[1:], formType, "text/csv", "text/html", "text/css", "text/javascript", "image/svg+xml") {
 		openapi3filter.RegisterBodyDecoder(media, openapi3filter.FileBodyDecoder)
 	}
 	spec := loadDocument(t)
@@ -463,6 +475,13 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 		{method: "POST", target: "/v1/predict", headers: []string{"Content-Type: application/x-ndjson"}, body: "{\"len\":2,\"caps\":0.5}\n{\"len\":2,\"caps\":0.5}\n", status: 200},
 		{method: "POST", target: "/v1/predict", headers: []string{"Content-Type: application/x-libsvm"}, body: string(libsvm), status: 200},
 		{method: "POST", target: "/v1/predict", headers: []string{"Content-Type: application/vnd.apache.arrow.stream"}, body: string(arrow), status: 200},
+		{method: "POST", target: "/v1/predict?form=rows", headers: []string{json}, body: `[[1,2],[1,3]]`, status: 200},
+		{method: "POST", target: "/v1/predict?form=rows", headers: []string{json}, body: `[[1,2],[1,3]]`, daemon: isotonic, status: 200},
+		{method: "POST", target: "/v1/predict?form=rows&contributions=true&leverage=true", headers: []string{csv}, body: "2,0.5\n0,1\n", daemon: whole, status: 200},
+		{method: "POST", target: "/v1/predict?form=rows&leverage=true", headers: []string{csv}, body: "2,0.5\n0,1\n", daemon: kernel, status: 200},
+		{method: "POST", target: "/v1/predict", headers: []string{json, "Accept: text/csv"}, body: `[[1,2],[1,3]]`, daemon: whole, status: 200},
+		{method: "POST", target: "/v1/predict", headers: []string{json, "Accept: application/vnd.apache.arrow.stream"}, body: `[[1,2],[1,3]]`, daemon: whole, status: 200},
+		{method: "POST", target: "/v1/predict", headers: []string{json, "Accept: text/html"}, body: `[[1,2],[1,3]]`, status: 406},
 		{method: "POST", target: "/v1/predict", headers: []string{json}, body: `{"len":2,"capz":0.5}`, status: 400},
 		{method: "POST", target: "/v1/predict", headers: []string{json}, body: `[]`, status: 400},
 		{method: "POST", target: "/v1/predict", headers: []string{csv, stranger}, body: "1,2", status: 403},

@@ -12,6 +12,7 @@ import (
 	"github.com/klauspost/compress/gzip"
 
 	"streamd/cmd/streamd/model"
+	"streamd/cmd/streamd/predictions"
 	"streamd/ingest/wire"
 )
 
@@ -35,11 +36,70 @@ var (
 		name: "top", kind: wholeNumber,
 		meaning: "With `contributions=true`: the number of contributions to show for each row and plane, largest first. The default is all.",
 	}
+	formQuery = &parameter[string]{
+		name: "form", kind: columnsOrRows, otherwise: "columns",
+		meaning: "Layout of a JSON answer: `columns` is one list for each part, `rows` an object for each row with the names of the classes.",
+	}
 	leverageQuery = &parameter[bool]{
 		name: "leverage", kind: trueOrFalse,
 		meaning: "Whether to show how far each row is from the rows that the model was learned from.",
 	}
 )
+
+// answerForms are the forms of an answer by media type, the first for clients that take any.
+var answerForms = []struct {
+	media string
+	form  predictions.Form
+}{{"application/json", predictions.Columns}, {"text/csv", predictions.CSV}, {"application/vnd.apache.arrow.stream", predictions.Arrow}}
+
+// formFor chooses the form of the answer by Accept (RFC 9110, 12.5.1) and ?form=.
+func formFor(r *http.Request) (predictions.Form, error) {
+	accept := strings.Join(r.Header.Values("Accept"), ",")
+	form, best := predictions.Columns, 0.0
+	var medias []string
+	for _, offer := range answerForms {
+		if q := acceptance(accept, offer.media); q > best {
+			form, best = offer.form, q
+		}
+		medias = append(medias, offer.media)
+	}
+	_, given := r.URL.Query()[formQuery.name]
+	switch {
+	case best == 0:
+		return 0, fail(CodeNotAcceptable, "Accept %q: an answer is one of %s", accept, strings.Join(medias, ", "))
+	case form != predictions.Columns && given:
+		return 0, fail(CodeBadRequest, "form says how JSON is laid out: leave it out with Accept %s", form.ContentType())
+	case formQuery.of(r) == "rows":
+		return predictions.Rows, nil
+	}
+	return form, nil
+}
+
+// acceptance is the weight, from 0 to 1, of a media type by the most specific range of Accept
+// that covers it. An empty Accept takes everything.
+func acceptance(accept, media string) (weight float64) {
+	if strings.TrimSpace(accept) == "" {
+		return 1
+	}
+	most := 0
+	major, _, _ := strings.Cut(media, "/")
+	for part := range strings.SplitSeq(accept, ",") {
+		name, parameters, _ := strings.Cut(part, ";")
+		rank := 0
+		switch strings.ToLower(strings.TrimSpace(name)) {
+		case media:
+			rank = 3
+		case major + "/*":
+			rank = 2
+		case "*/*":
+			rank = 1
+		}
+		if rank > most {
+			most, weight = rank, qualityOf(parameters)
+		}
+	}
+	return weight
+}
 
 // rowTypes are the content types of rows.
 var rowTypes = []string{wire.JSON.ContentType(), "application/x-ndjson", wire.CSV.ContentType(), wire.LIBSVM.ContentType(), wire.Arrow.ContentType()}
@@ -131,6 +191,9 @@ func (s *Server) answerTo(r *http.Request, served *model.Served, ask asked, zipp
 	perRow := answerNumbers(served, ask)
 	price := int64(columns) + 8*int64(min(rowsAtMost*perRow, maxNumbers))
 	if price > smallPrediction {
+		if ask.form == predictions.Arrow {
+			price += predictions.BatchMemory
+		}
 		if err := memory.grow(r.Context(), price+zipMemory); err != nil {
 			return p, err
 		}
@@ -151,6 +214,9 @@ func (s *Server) answerTo(r *http.Request, served *model.Served, ask asked, zipp
 	}
 	p.long = memory.held > 0
 	left := zipMemory + 8*int64(rows.Rows*perRow)
+	if ask.form == predictions.Arrow {
+		left += predictions.BatchMemory
+	}
 	if ask.contributions > 0 {
 		left += int64(columns)
 	} else {
@@ -214,6 +280,12 @@ func askedOf(r *http.Request, served *model.Served) (a asked, err error) {
 	}
 	if a.leverage = leverageQuery.of(r); a.leverage && served.Hat == nil {
 		return a, fail(CodeUnavailable, "leverage: %s", served.Absent.Hat)
+	}
+	if a.form, err = formFor(r); err != nil {
+		return a, err
+	}
+	if (contributions || a.leverage) && a.form != predictions.Columns && a.form != predictions.Rows {
+		return a, fail(CodeBadRequest, "contributions and leverages come as JSON alone: leave them out with Accept %s", a.form.ContentType())
 	}
 	return a, nil
 }

@@ -50,6 +50,16 @@ var (
 		},
 		schema: map[string]any{"type": "boolean"},
 	}
+	columnsOrRows = &kind[string]{
+		noun: "columns or rows",
+		parse: func(text string) (string, error) {
+			if text != "columns" && text != "rows" {
+				return "", strconv.ErrSyntax
+			}
+			return text, nil
+		},
+		schema: map[string]any{"type": "string", "enum": []string{"columns", "rows"}},
+	}
 	wholeNumber = &kind[int]{
 		noun: "a whole number from 1 to 2147483647",
 		parse: func(text string) (int, error) {

@@ -8,6 +8,7 @@ import (
 	"net/http"
 
 	"streamd/cmd/streamd/model"
+	"streamd/cmd/streamd/predictions"
 	"streamd/config"
 )
 
@@ -25,13 +26,15 @@ type route struct {
 	query    []described // all parameters that it takes
 	rows     bool        // the body is rows; otherwise there must be no body
 	tagged   bool        // its answers have an ETag, and If-None-Match can give 304
+	named    bool        // its answers have a header that names the model
 
 	replies []reply
 	// codes of its errors, beside those of all routes and of all that want a role.
 	codes []Code
 }
 
-// reply is an answer that is no error.
+// reply is an answer that is no error. An answer of several types has one reply for each,
+// whose meanings follow each other.
 type reply struct {
 	status  int
 	meaning string
@@ -55,9 +58,14 @@ var routes = []route{
 		notes: fmt.Sprintf("Labels and weights in the rows are ignored. One model answers the whole body, or the call fails. "+
 			"A body has at most %d MiB and %d rows, unless the daemon is configured otherwise. An answer has at most %d numbers. Leverages take at most %d multiplications: "+
 			"rows times the square of the number of features or coordinates.", MaxBodyBytes>>20, MaxRows, maxNumbers, maxLeverageWork),
-		query: []described{contributionsQuery, topQuery, leverageQuery}, rows: true,
-		replies: []reply{{200, "The predictions, by columns.", PredictAnswer{}, ""}},
-		codes:   []Code{CodeTooLarge, CodeUnsupportedMediaType, CodeNoModel, CodeUnavailable},
+		query: []described{formQuery, contributionsQuery, topQuery, leverageQuery}, rows: true, named: true,
+		replies: []reply{
+			{200, "The predictions, in the form of Accept and `form`. ", predictions.PredictAnswer{}, ""},
+			{200, "", predictions.PredictRowsAnswer{}, ""},
+			{200, "CSV has a header and the columns `label`, `value_C` for the plane of each class C and, with a calibration, `probability_C` for each class C. Labels are as the producers sent them, quoted by RFC 4180: a spreadsheet may take one such as `=1+2` for a formula. ", nil, "text/csv"},
+			{200, "Arrow has the same columns: `label` is a dictionary of texts, the others are float64.", nil, "application/vnd.apache.arrow.stream"},
+		},
+		codes: []Code{CodeTooLarge, CodeUnsupportedMediaType, CodeNotAcceptable, CodeNoModel, CodeUnavailable},
 	},
 	{
 		method: "GET", path: "/v1/tuning", handle: (*Server).tuning, role: config.RoleRead,

@@ -128,11 +128,26 @@ func acceptsGzip(r *http.Request) bool {
 		if !strings.EqualFold(strings.TrimSpace(coding), "gzip") {
 			continue
 		}
-		weight = strings.TrimPrefix(strings.ToLower(strings.TrimSpace(weight)), "q=")
-		q, err := strconv.ParseFloat(weight, 64)
-		return !weighted || err == nil && q > 0
+		return !weighted || qualityOf(weight) > 0
 	}
 	return false
+}
+
+// qualityOf is the weight among the parameters of a range (RFC 9110, 12.4.2): 1 without one,
+// and 0 for one that cannot be read.
+func qualityOf(parameters string) float64 {
+	for part := range strings.SplitSeq(parameters, ";") {
+		name, value, _ := strings.Cut(strings.TrimSpace(part), "=")
+		if !strings.EqualFold(name, "q") {
+			continue
+		}
+		q, err := strconv.ParseFloat(value, 64)
+		if err != nil || !(q >= 0 && q <= 1) {
+			return 0
+		}
+		return q
+	}
+	return 1
 }
 
 // beginZip says whether the client of w can read gzip. If so, it marks the header for a

@@ -1,0 +1,131 @@
+// Package predictions writes the classes of rows in four forms: JSON by columns or by
+// rows, CSV, and an Arrow stream. The daemon and streamd predict answer with the same
+// bytes. The package renders: it decides no label.
+//
+//	Columns  one list of labels, one of values, one of probabilities   [PredictAnswer]
+//	Rows     an object for each row, with the names of the classes     [PredictRowsAnswer]
+//	CSV      a line for each row below a header
+//	Arrow    the columns of CSV, in batches of about 64 Ki numbers
+//
+// CSV and Arrow have these columns: label, then value_C with x'w − γ for the plane of each
+// class C, then probability_C for each class C where there is a calibration. Contributions
+// and leverages have no place in them. In Arrow, label is a dictionary of texts in the
+// order of the model's classes, the others are float64, and the schema's metadata has
+// model, method and calibration where they are known.
+//
+// All numbers are those of the table, bit for bit: text has the fewest digits that read
+// back to the same float64.
+//
+// # Labels of strangers
+//
+// A label is any text that a producer sent. JSON escapes it, and CSV quotes it where it has
+// a comma, a quote, a line end or white space at its ends (RFC 4180). A label is never
+// changed. So a spreadsheet that opens the CSV may take a label such as =1+2 for a formula,
+// as it takes -1 for a number: import the column as text there.
+//
+// # Memory
+//
+// A form is written piece by piece, 32 KiB of text or a batch at a time. The memory it takes
+// does not depend on the number of rows, and no row of text allocates.
+package predictions
+
+import (
+	"fmt"
+	"io"
+
+	"streamd/cmd/streamd/model"
+	"streamd/incremental/calibration"
+)
+
+// Form is a way to write predictions.
+type Form uint8
+
+// The forms.
+const (
+	Columns Form = iota
+	Rows
+	CSV
+	Arrow
+)
+
+// ContentType is the media type of the form, with its parameters.
+func (f Form) ContentType() string {
+	switch f {
+	case CSV:
+		return "text/csv; charset=utf-8; header=present"
+	case Arrow:
+		return "application/vnd.apache.arrow.stream"
+	}
+	return "application/json"
+}
+
+// Table has the predictions of m rows.
+type Table struct {
+	Model   string   // fingerprint of the model; "": it has none
+	Method  string   // method of the planes; "": not known
+	Classes []string // the k classes of the model
+	Planes  []string // class of each of the p planes
+
+	Labels []int32             // m: index of each row's class
+	Values []float64           // m × p: x'w − γ, row by row
+	Curves []calibration.Curve // of the planes; nil: no calibration
+
+	Features      []string             // of Contributions
+	Contributions *model.Contributions // nil: none
+	Leverages     []float64            // m × len(Typical), row by row; nil: none
+	Typical       []float64            // mean leverages of the rows that were learned from
+}
+
+// values returns the values of row i. They alias the table.
+func (t *Table) values(i int) []float64 {
+	p := len(t.Planes)
+	return t.Values[i*p:][:p]
+}
+
+// Probable says whether there are probabilities.
+func (t *Table) Probable() bool { return t.Curves != nil }
+
+// Probabilities fills dst, with room for each class, with the probabilities of row i. The
+// table must be Probable.
+func (t *Table) Probabilities(dst []float64, i int) {
+	calibration.Probabilities(dst, t.Curves, t.values(i))
+}
+
+// leverages returns the leverages of row i. They alias the table.
+func (t *Table) leverages(i int) []float64 {
+	n := len(t.Typical)
+	return t.Leverages[i*n:][:n]
+}
+
+// Write writes the predictions in a form. It returns the first error of w, and stops there.
+// CSV and Arrow panic with contributions or leverages.
+func (t *Table) Write(w io.Writer, form Form) error {
+	if (form == CSV || form == Arrow) && (t.Contributions != nil || t.Leverages != nil) {
+		panic("predictions: contributions and leverages have no place in this form")
+	}
+	switch form {
+	case Columns:
+		return t.writeColumns(w)
+	case Rows:
+		return t.writeRows(w)
+	case CSV:
+		return t.writeCSV(w)
+	case Arrow:
+		return t.writeArrow(w)
+	}
+	panic(fmt.Sprintf("predictions: there is no form %d", form))
+}
+
+// columnNames are the names of the columns of CSV and Arrow.
+func (t *Table) columnNames() []string {
+	names := []string{"label"}
+	for _, class := range t.Planes {
+		names = append(names, "value_"+class)
+	}
+	if t.Probable() {
+		for _, class := range t.Classes {
+			names = append(names, "probability_"+class)
+		}
+	}
+	return names
+}

@@ -8,50 +8,63 @@ import (
 	"streamd/cmd/streamd/plot"
 )
 
-const maxCurves = 4 // drawn at most
-
 // tuningView is the curve of the criterion over log ν.
 type tuningView struct {
 	*model.Tuning
 	Picture template.HTML // empty without any figure
-	Dashed  []string      // names of the curves that the choice does not lie on
-	// Ends of the axes.
-	FirstNu, LastNu, Least, Most float64
-	Share                        bool // Least and Most are shares, not losses
+	Curves  []curveView   // drawn ones
+	Share   bool          // the criterion is a share, not a loss
+}
+
+// curveView is an entry of the legend.
+type curveView struct {
+	Style  int // class of the curve: c0, c1, …
+	Name   string
+	Chosen bool // the choice lies on it
 }
 
 func newTuningView(t *model.Tuning) *tuningView {
-	v := &tuningView{Tuning: t, FirstNu: math.Inf(1), Least: math.Inf(1), Most: math.Inf(-1)}
+	v := &tuningView{Tuning: t}
+	least, most, up := math.Inf(1), math.Inf(-1), t.Criterion
 	var curves []plot.Curve
-	for _, c := range t.Curves[:min(len(t.Curves), maxCurves)] {
-		curve := plot.Curve{Dashed: c.Standardise != t.Standardise || c.Balanced != t.Balanced}
+	for i, c := range t.Curves[:min(len(t.Curves), plot.MostCurves)] {
+		curve := plot.Curve{Chosen: c.Standardise == t.Standardise && c.Balanced == t.Balanced}
 		for _, p := range c.Points {
 			value, more := t.Value(p)
-			v.Share = more
 			at := plot.XY{Y: math.NaN()} // a gap
 			if value != nil && p.Nu > 0 {
-				at = plot.XY{X: math.Log(p.Nu), Y: *value}
-				v.FirstNu, v.LastNu = min(v.FirstNu, p.Nu), max(v.LastNu, p.Nu)
-				v.Least, v.Most = min(v.Least, *value), max(v.Most, *value)
+				at = plot.XY{X: math.Log10(p.Nu), Y: *value}
+				least, most = min(least, *value), max(most, *value)
+			}
+			if v.Share = more; more {
+				at.Y *= 100
 			}
 			curve.Points = append(curve.Points, at)
 		}
 		curves = append(curves, curve)
-		if curve.Dashed {
-			name := "as they are"
-			if c.Standardise {
-				name = "standardised"
-			}
-			if c.Balanced {
-				name += ", balanced"
-			}
-			v.Dashed = append(v.Dashed, name)
-		}
+		v.Curves = append(v.Curves, curveView{Style: i, Name: curveName(&c), Chosen: curve.Chosen})
 	}
-	if v.Least <= v.Most {
-		v.Picture = plot.Curves(curves, plot.XY{X: math.Log(t.Nu), Y: max(v.Least, min(v.Most, t.Best))})
+	if least <= most {
+		choice := plot.XY{X: math.Log10(t.Nu), Y: max(least, min(most, t.Best))}
+		if v.Share {
+			choice.Y *= 100
+			up += ", %"
+		}
+		v.Picture = plot.Curves(curves, choice, up)
 	}
 	return v
+}
+
+// curveName names the options that a curve was measured with.
+func curveName(c *model.TuningCurve) string {
+	name := "features as they are"
+	if c.Standardise {
+		name = "standardised features"
+	}
+	if c.Balanced {
+		name += ", balanced classes"
+	}
+	return name
 }
 
 // trustView is a reliability diagram: the observed share over the predicted probability.

@@ -3,6 +3,8 @@ package plot
 import (
 	"html/template"
 	"math"
+	"strconv"
+	"strings"
 
 	gonum "gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
@@ -15,24 +17,40 @@ import (
 
 // The sizes of the charts, for the view boxes of their elements.
 const (
-	CurvesWidth, CurvesHeight = 336, 176
+	CurvesWidth, CurvesHeight = 360, 220
 	DiagramSize               = 184
 	BarsWidth, BarsHeight     = 640, 48
 )
 
-// A Curve is a line with gaps at points whose Y is NaN. A dashed one is not chosen.
+// A Curve is a line with gaps at points whose Y is NaN. The choice lies on a chosen one.
 type Curve struct {
 	Points XYs
-	Dashed bool
+	Chosen bool
 }
 
-// Curves draws curves with a mark at the choice. The axes end with the points.
-func Curves(curves []Curve, choice XY) template.HTML {
+// MostCurves is the number of curves that the style sheet of the page tells apart.
+const MostCurves = 4
+
+// Curves draws up to MostCurves curves over the powers of ten, with a mark at the choice.
+// The X of their points is the logarithm to the base of 10. The axis up has a name. Curve
+// i has the classes "curve" and "ci".
+func Curves(curves []Curve, choice XY, up string) template.HTML {
 	p := newChart()
-	for _, curve := range curves {
-		style := class("curve")
-		if curve.Dashed {
-			style = "curve other"
+	p.X.Label.Text, p.Y.Label.Text = "ν", shortened(up, mostLetters)
+	for _, axis := range []*gonum.Axis{&p.X, &p.Y} {
+		axis.Label.TextStyle.Color, axis.Label.TextStyle.Font.Size, axis.Label.Padding = class("label"), chartText, 4
+		axis.Tick.Label.Color, axis.Tick.Label.Font.Size = class("label"), chartText
+		axis.Tick.LineStyle, axis.Tick.Length = draw.LineStyle{Color: class("axis"), Width: 1}, 4
+	}
+	p.X.Tick.Marker = gonum.TickerFunc(decades)
+	p.Y.Tick.Marker = gonum.TickerFunc(ticks)
+	grid := plotter.NewGrid()
+	grid.Vertical.Color, grid.Horizontal.Color = class("grid"), class("grid")
+	p.Add(grid)
+	for i, curve := range curves {
+		style := class("curve c" + strconv.Itoa(i%MostCurves))
+		if curve.Chosen {
+			style += " chosen"
 		}
 		var run XYs
 		for i, at := range curve.Points {
@@ -46,7 +64,33 @@ func Curves(curves []Curve, choice XY) template.HTML {
 		}
 	}
 	p.Add(scatter(XYs{choice}, class("choice"), 4.5, draw.CircleGlyph{}))
-	return contents(p, CurvesWidth, CurvesHeight, 8)
+	return contents(p, CurvesWidth, CurvesHeight, 6)
+}
+
+const chartText = 11 // size of the texts in a chart
+
+// decades marks powers of ten by their exponents, eight at most.
+func decades(low, high float64) (some []gonum.Tick) {
+	step := math.Max(1, math.Ceil((high-low)/7))
+	for e := step * math.Ceil(low/step); e <= high; e += step {
+		some = append(some, gonum.Tick{Value: e, Label: "10" + superscript(int(e))})
+	}
+	return some
+}
+
+// superscript writes a number in small raised digits.
+func superscript(n int) string {
+	return strings.Map(func(r rune) rune {
+		switch r {
+		case '-':
+			return '⁻'
+		case '1':
+			return '¹'
+		case '2', '3':
+			return r - '2' + '²'
+		}
+		return r - '0' + '⁰'
+	}, strconv.Itoa(n))
 }
 
 // A Bubble is a point of a reliability diagram in the unit square. Its area is in

@@ -17,22 +17,41 @@ func page(t *testing.T, width, height int, contents template.HTML) contentsOf {
 func TestCurves(t *testing.T) {
 	gap := math.NaN()
 	chart := page(t, CurvesWidth, CurvesHeight, Curves([]Curve{
-		{Points: XYs{{X: -1, Y: 1}, {X: 0, Y: 3}, {X: 1, Y: gap}, {X: 2, Y: 2}, {X: 3, Y: 1}}},
-		{Points: XYs{{X: -1, Y: gap}, {X: 0, Y: 2}, {X: 1, Y: 2}}, Dashed: true},
-	}, XY{X: 0, Y: 3}))
-	whole, dashed := chart.classed("curve"), chart.classed("curve other")
-	if len(whole) != 2 || len(dashed) != 1 || len(chart.classed("axis")) != 2 || len(chart.circles) != 1 {
-		t.Fatalf("%d and %d curves, %d axes, %d choices", len(whole), len(dashed), len(chart.classed("axis")), len(chart.circles))
+		{Points: XYs{{X: -1, Y: 1}, {X: 0, Y: 3}, {X: 1, Y: gap}, {X: 2, Y: 2}, {X: 3, Y: 1}}, Chosen: true},
+		{Points: XYs{{X: -1, Y: gap}, {X: 0, Y: 2}, {X: 1, Y: 2}}},
+	}, XY{X: 0, Y: 3}, "correct, %"))
+	chosen, other := chart.classed("curve c0 chosen"), chart.classed("curve c1")
+	if len(chosen) != 2 || len(other) != 1 || len(chart.circles) != 1 {
+		t.Fatalf("%d and %d curves, %d choices", len(chosen), len(other), len(chart.circles))
 	}
-	if got := chart.circles[0]; got != whole[0].points[1] {
-		t.Errorf("the choice is at %v, its point at %v", got, whole[0].points[1])
+	if got := chart.circles[0]; got != chosen[0].points[1] {
+		t.Errorf("the choice is at %v, its point at %v", got, chosen[0].points[1])
 	}
-	top, low, end := whole[0].points[1], whole[0].points[0], whole[1].points[1]
+	top, low, end := chosen[0].points[1], chosen[0].points[0], chosen[1].points[1]
 	if !(top.Y < low.Y && top.X > low.X && low.Y == end.Y && end.X > top.X) {
 		t.Errorf("the curve goes from %v over %v to %v", low, top, end)
 	}
-	if got := page(t, CurvesWidth, CurvesHeight, Curves([]Curve{{Points: XYs{{X: 1, Y: 2}}}}, XY{X: 1, Y: 2})); len(got.circles) != 1 {
+	if want := "ν 10⁻¹ 10⁰ 10¹ 10² 10³ correct, % 1.0 1.5 2.0 2.5 3.0"; strings.Join(chart.texts, " ") != want {
+		t.Errorf("the axes say %q", chart.texts)
+	}
+	if got := page(t, CurvesWidth, CurvesHeight, Curves([]Curve{{Points: XYs{{X: 1, Y: 2}}}}, XY{X: 1, Y: 2}, "")); len(got.circles) != 1 {
 		t.Error("a single point is no chart")
+	}
+}
+
+// Powers of ten are marked, few of them on any axis.
+func TestDecades(t *testing.T) {
+	for _, c := range []struct {
+		low, high float64
+		want      string
+	}{{-6.02, 6.02, "10⁻⁶ 10⁻⁴ 10⁻² 10⁰ 10² 10⁴ 10⁶"}, {0.2, 2.9, "10¹ 10²"}, {9.5, 10, "10¹⁰"}, {-300, 300, "10⁻²⁵⁸ 10⁻¹⁷² 10⁻⁸⁶ 10⁰ 10⁸⁶ 10¹⁷² 10²⁵⁸"}} {
+		var got []string
+		for _, tick := range decades(c.low, c.high) {
+			got = append(got, tick.Label)
+		}
+		if strings.Join(got, " ") != c.want {
+			t.Errorf("from %g to %g: %q", c.low, c.high, got)
+		}
 	}
 }
 

@@ -154,7 +154,12 @@ func (c *svgCanvas) open(p vg.Path) {
 }
 
 func (c *svgCanvas) FillString(f font.Face, at vg.Point, text string) {
-	fmt.Fprintf(&c.b, `<text x="%.1f" y="%.1f" font-size="%g" fill="%s">`, at.X, c.height-at.Y, f.Font.Size, web(c.style.colour))
+	fmt.Fprintf(&c.b, `<text x="%.1f" y="%.1f" font-size="%g" `, at.X, c.height-at.Y, f.Font.Size)
+	if name, ok := c.style.colour.(class); ok {
+		fmt.Fprintf(&c.b, `class="%s">`, string(name))
+	} else {
+		fmt.Fprintf(&c.b, `fill="%s">`, web(c.style.colour))
+	}
 	xml.EscapeText(&c.b, []byte(text)) // a buffer takes everything
 	c.b.WriteString("</text>\n")
 }

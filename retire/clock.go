@@ -41,14 +41,15 @@ type Clock struct {
 	seen   int                 // records; from clockRecords on, the place of the oldest modulo that
 }
 
-// A wrong time moves the clock if clockRank records have it among clockRecords. More
-// records would follow a jump of honest times later; fewer would trust fewer producers.
+// A wrong time moves the clock if clockRank of clockRecords records have it. With more
+// records the clock would follow a jump of honest times later. With fewer it would trust
+// fewer producers.
 const (
 	clockRecords = 16
 	clockRank    = 3
 )
 
-// ClockAt returns the clock that has seen these times last. That of the latest record is last.
+// ClockAt returns the clock after these times, of which the last is the latest record's.
 func ClockAt(times []int64) (c Clock) {
 	for _, ms := range times {
 		c.Add(NearestTime(time.UnixMilli(ms)))
@@ -64,8 +65,8 @@ func (c *Clock) Add(t time.Time) {
 	}
 }
 
-// Bound returns the time by which a record of event time t counts: t, but no later than
-// ahead after the clock, which t is part of. Add does not bound times: call it after Bound.
+// Bound returns the time by which a record of event time t counts: t, but at most ahead
+// after the clock, which includes t. Add does not bound times: call it after Bound.
 func (c *Clock) Bound(t time.Time, ahead time.Duration) time.Time {
 	ms := t.UnixMilli()
 	least := ms - ahead.Milliseconds()
@@ -78,7 +79,7 @@ func (c *Clock) Bound(t time.Time, ahead time.Duration) time.Time {
 			near++
 		}
 		if near == clockRank {
-			return t // so the clock is not before least
+			return t // the clock is not before least
 		}
 	}
 	times[n] = ms

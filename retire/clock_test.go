@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// naiveBound sorts the last 16 times.
+// naiveBound is Bound by sorting the last 16 times.
 func naiveBound(times []int64, ahead int64) int64 {
 	ms := times[len(times)-1]
 	last := slices.Clone(times[max(0, len(times)-16):])

@@ -11,15 +11,15 @@
 // block in whatever order the blocks came. So the live set depends
 // on the set of blocks seen, not on their order or on the number of partitions.
 //
-// An explicit retirement (Retire) reverses the effect of the block on the horizon, which
-// then is that of a ledger that has seen the live blocks alone. With
-// an age that is the newest live time less the age; otherwise there is room again, and
-// nothing is refused. Blocks that were retired or refused meanwhile do not come back.
+// An explicit retirement (Retire) reverses the block's effect on the horizon, which then
+// equals that of a ledger that has seen the live blocks alone. With an age that is the
+// newest live time less the age. With another limit there is room again, and nothing is
+// refused. Blocks that were retired or refused meanwhile do not come back.
 //
 // # Event times
 //
-// A record counts by its event time, but by no later one than some time after the Clock of
-// its partition. So a time in the far future does not retire the blocks of today.
+// A record counts by its event time, capped at some time after the Clock of its
+// partition. So a time in the far future does not retire the blocks of today.
 //
 // A Ledger is not safe for concurrent use.
 package retire
@@ -52,7 +52,7 @@ type Rank struct {
 	Position     incremental.Position
 }
 
-// Lowest is below the rank of every block.
+// Lowest is a rank below that of every block.
 var Lowest = Rank{Milliseconds: math.MinInt64}
 
 // Rank is the entry's place in the order.
@@ -75,26 +75,26 @@ func comparePositions(p, q *incremental.Position) int {
 	)
 }
 
-// Policy says which blocks stay live. At most one limit is set; the zero
-// Policy keeps all.
+// Policy determines which blocks stay live. At most one limit is set; the zero Policy
+// keeps all.
 type Policy struct {
-	Blocks int           // keep the last so many blocks
-	Rows   int64         // keep the last blocks that together have at most so many rows
-	Age    time.Duration // keep blocks that are at most so much older than the newest event time seen
+	Blocks int           // keep this many of the last blocks
+	Rows   int64         // keep the last blocks that together have at most this many rows
+	Age    time.Duration // keep blocks that are at most this much older than the newest event time seen
 }
 
 // Ledger is the set of live blocks. Each change of a block takes O(log live blocks).
 type Ledger struct {
 	policy  Policy
 	entries *btree.BTreeG[ranked] // by rank
-	hint    btree.PathHint        // blocks come in about the order of their rank
+	hint    btree.PathHint        // blocks come roughly in the order of their rank
 	byID    map[string]*Entry
 	rows    int64
 	horizon Rank
 }
 
-// ranked is an entry with the first part of its rank, which mostly decides. A search then
-// need not follow the pointers to the entries on its way.
+// ranked is an entry with the first part of its rank, which mostly decides a comparison.
+// A search then need not follow the pointers to the entries.
 type ranked struct {
 	milliseconds int64
 	*Entry
@@ -157,9 +157,9 @@ func (l *Ledger) Get(id string) (Entry, bool) {
 // admits says whether the policy would keep a block of that rank if it were the next one.
 func (l *Ledger) admits(r Rank) bool { return r.compare(l.horizon) > 0 }
 
-// Add makes a block live and returns the blocks that the policy retires for
-// it, lowest rank first; the block itself can be among them. It panics when a
-// block of that id is live: remove that one first.
+// Add makes a block live and returns the blocks that the policy retires for it, lowest
+// rank first, which may include the block itself. It panics if a block of that id is
+// live: remove that one first.
 func (l *Ledger) Add(e Entry) (retired []Entry) {
 	if _, ok := l.byID[e.ID]; ok {
 		panic(fmt.Sprintf("retire: block %s is live already", e.ID))
@@ -180,7 +180,7 @@ func (l *Ledger) insert(e *Entry) {
 	l.rows += e.Rows
 }
 
-// compare is the order of ranks. No two blocks are one to the tree.
+// compare orders entries by rank. Different blocks always compare as different.
 func compare(a, b ranked) int {
 	if a.milliseconds != b.milliseconds {
 		return cmp.Compare(a.milliseconds, b.milliseconds)
@@ -190,7 +190,7 @@ func compare(a, b ranked) int {
 
 func less(a, b ranked) bool { return compare(a, b) < 0 }
 
-// enforce retires from the low end until the policy holds.
+// enforce retires the lowest ranks until the policy holds.
 func (l *Ledger) enforce() (retired []Entry) {
 	if newest, ok := l.entries.Max(); ok && l.policy.Age > 0 {
 		// Everything strictly before the limit goes, whatever its position.
@@ -215,8 +215,8 @@ func (l *Ledger) enforce() (retired []Entry) {
 	return retired
 }
 
-// Retire is an explicit retirement: it takes a block out and computes the horizon anew
-// from the live blocks. ok is false when the block is not live.
+// Retire is an explicit retirement. It removes a block and recomputes the horizon from
+// the live blocks. ok is false if the block is not live.
 func (l *Ledger) Retire(id string) (e Entry, ok bool) {
 	if e, ok = l.Remove(id); ok {
 		l.horizon = Lowest
@@ -225,9 +225,8 @@ func (l *Ledger) Retire(id string) (e Entry, ok bool) {
 	return e, ok
 }
 
-// Remove takes a block out of the ledger and leaves the horizon where it is. It is for a
-// block that makes room for another one of its id, or is lost. ok is false when the block
-// is not live.
+// Remove removes a block from the ledger and keeps the horizon. It is for a block that is
+// replaced by another of its id, or is lost. ok is false if the block is not live.
 func (l *Ledger) Remove(id string) (e Entry, ok bool) {
 	p, ok := l.byID[id]
 	if !ok {
@@ -260,12 +259,12 @@ func (l *Ledger) Page(above Rank, limit int) []Entry {
 	return page
 }
 
-// Horizon is the rank at and below which blocks are refused. It has to be saved with the
+// Horizon is the rank at and below which blocks are refused. It must be saved with the
 // entries.
 func (l *Ledger) Horizon() Rank { return l.horizon }
 
-// Restore puts saved entries and a saved horizon into an empty ledger and
-// returns the entries that the policy retires. It may be another one than before.
+// Restore puts saved entries and a saved horizon into an empty ledger. It returns the
+// entries that the policy, which may have changed, retires.
 func (l *Ledger) Restore(entries []Entry, horizon Rank) (retired []Entry, err error) {
 	if l.Len() > 0 {
 		panic("retire: restoring into a ledger in use")
@@ -280,7 +279,7 @@ func (l *Ledger) Restore(entries []Entry, horizon Rank) (retired []Entry, err er
 		l.rows += e.Rows
 		byRank = append(byRank, rankedOf(&e))
 	}
-	// In their order they go to the end of the tree, without a search.
+	// In rank order they are appended to the tree without a search.
 	slices.SortFunc(byRank, compare)
 	for _, e := range byRank {
 		l.entries.Load(e)

@@ -135,8 +135,7 @@ func TestRemoveByID(t *testing.T) {
 	}
 }
 
-// After an explicit retirement the ledger is the same as one that has seen the live blocks
-// alone.
+// After an explicit retirement the ledger equals one that has seen the live blocks alone.
 func TestRetireForgetsWhatTheBlockDid(t *testing.T) {
 	for _, policy := range policies {
 		for seed := range uint64(50) {
@@ -168,7 +167,8 @@ func TestRetireForgetsWhatTheBlockDid(t *testing.T) {
 	}
 }
 
-// Blocks of 2100 that have pushed all others out hold nothing up once they are retired.
+// Blocks of 2100 have evicted all others. Once they are retired, blocks of today are
+// accepted.
 func TestRetireOfBlocksOfTheFuture(t *testing.T) {
 	for _, policy := range []Policy{{Blocks: 3}, {Rows: 30}, {Age: time.Hour}} {
 		l := NewLedger(policy)
@@ -290,7 +290,7 @@ func BenchmarkReplaceAnywhere(b *testing.B) {
 	}
 }
 
-// Starting with the entries of a file, which come by id.
+// A start with the entries of a file, which come ordered by id.
 func BenchmarkRestore(b *testing.B) {
 	const blocks = 200_000
 	entries := make([]Entry, blocks)

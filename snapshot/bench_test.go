@@ -9,7 +9,7 @@ import (
 	"streamd/incremental"
 )
 
-// fill puts blocks into a file, in saves of a thousand, and returns the state.
+// fill saves blocks to a file, a thousand at a time, and returns the state.
 func fill(t *testing.B, s *Store, r *rand.Rand, from, blocks, features int, state *incremental.State) (bytes, fileBytes int64) {
 	t.Helper()
 	c := changeTo(state, nil)
@@ -30,8 +30,8 @@ func fill(t *testing.B, s *Store, r *rand.Rand, from, blocks, features int, stat
 	return bytes, fileBytes
 }
 
-// A save of new blocks on top of a thousand. The bytes are those of the pages
-// written.
+// BenchmarkSave saves a new block to a file of a thousand. The bytes are those of the
+// written pages.
 func BenchmarkSave(b *testing.B) {
 	for _, size := range []struct{ features, live, blocks int }{{10, 1000, 100}, {10, 1000, 5000}, {10, 1000, 0}, {100, 1000, 100}, {500, 20, 1}} {
 		b.Run(fmt.Sprintf("n=%d/blocks=%d", size.features, size.blocks), func(b *testing.B) {

@@ -13,10 +13,10 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// compactBytes is how much one transaction copies. It is in memory.
+// compactBytes is the size of one transaction of a compaction, which is held in memory.
 const compactBytes = 16 << 20
 
-// compacting is the name of the file that is to replace a snapshot, while it is filled.
+// compacting is the name of the file that will replace a snapshot, while it is written.
 func compacting(path string) string {
 	return filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".compact")
 }
@@ -28,15 +28,15 @@ func removeIfThere(path string) error {
 	return nil
 }
 
-// Compact replaces the file by one that has the live values and nothing else. Without it,
-// values that were deleted or replaced stay in free pages until these are used again.
-// Compact returns when the new file is on the disk under the name of the old one. After a
-// crash or an error one of the two has the name, whole. The disk blocks of the old file
-// belong to the file system, and are out of reach.
+// Compact replaces the file by one that has only the live values. Without it, values that
+// were deleted or replaced stay in free pages until these are used again. Compact returns
+// when the new file is on the disk under the name of the old one. After a crash or an
+// error the name leads to one of the two, whole. The disk blocks of the old file belong
+// to the file system and are out of reach.
 //
-// Saves wait until Compact has ended; reading goes on. Compact needs room on the disk for
-// the live values, and memory of a few times compactBytes, or of the largest value. When
-// ctx ends, the file stays as it was.
+// Saves wait until Compact has ended; reads continue. Compact needs disk space for the
+// live values, and memory of a few times compactBytes or of the largest value. When ctx
+// ends, the file stays as it was.
 func (s *Store) Compact(ctx context.Context) (SaveInfo, error) {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -48,8 +48,8 @@ func (s *Store) Compact(ctx context.Context) (SaveInfo, error) {
 	return info, nil
 }
 
-// Compact is Store.Compact for a file that no process has open. It also brings an older
-// format up to date.
+// Compact is Store.Compact for a file that no process has open. It also migrates an older
+// format.
 func (k *Key) Compact(ctx context.Context, path string) (info SaveInfo, err error) {
 	s, _, err := k.open(path, false)
 	if err != nil {
@@ -59,10 +59,10 @@ func (k *Key) Compact(ctx context.Context, path string) (info SaveInfo, err erro
 	return s.Compact(ctx)
 }
 
-// Adopt replaces the file by one that has the live blocks of another file, with their parts
-// and sums, and keeps its own settings, offsets and counts. So the blocks of a file are
-// replaced by the same blocks in other features. Nothing may be saved to the other file
-// meanwhile. The rest is as Compact promises.
+// Adopt replaces the file by one that has the live blocks of another file, with their
+// parts and sums, and keeps its own settings, offsets and counts. It replaces a file's
+// blocks by the same blocks in other features. Nothing may be saved to the other file
+// meanwhile. Otherwise it promises the same as Compact.
 func (s *Store) Adopt(ctx context.Context, other *Store) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -126,11 +126,11 @@ func (s *Store) compact(ctx context.Context) (info SaveInfo, err error) {
 	return SaveInfo{Bytes: file.Size(), FileBytes: file.Size()}, nil
 }
 
-// A filler copies the values of a file into an empty one, and returns the head that the new
-// file gets.
+// A filler copies the values of a file into an empty one, and returns the head of the new
+// file.
 type filler func(from *bbolt.Tx, to *copier) (head, error)
 
-// replace puts a new file in the place of the open one.
+// replace replaces the open file by a new one.
 func (s *Store) replace(ctx context.Context, f filler) error {
 	temporary := compacting(s.target)
 	next, err := s.copyTo(ctx, temporary, f)
@@ -143,22 +143,22 @@ func (s *Store) replace(ctx context.Context, f filler) error {
 		os.Remove(temporary)
 		return err
 	}
-	// From here on the new file is the snapshot. Nobody else could lock it before it had
-	// the name.
+	// From here on the new file is the snapshot. No other process could lock it before it
+	// had the name.
 	s.swap.Lock()
 	old := s.db
 	s.db, s.data, s.file, s.sum = next.db, next.data, next.file, next.sum
 	s.swap.Unlock()
 	s.failed = false
 	err = cmp.Or(old.Close(), syncFolder(filepath.Dir(s.target)))
-	if err != nil { // the disk may still have the old file under the name
+	if err != nil { // the name may still lead to the old file on the disk
 		s.failed, s.failedSum = true, s.sum
 	}
 	return err
 }
 
-// copyTo makes a file of the live values, with the mode and the owner of the one that
-// it is to replace, and returns when it is on the disk.
+// copyTo writes the live values to a new file, with the mode and the owner of the one
+// that it will replace. It returns when the new file is on the disk.
 func (s *Store) copyTo(ctx context.Context, temporary string, f filler) (next *Store, err error) {
 	if err := removeIfThere(temporary); err != nil {
 		return nil, err
@@ -216,7 +216,7 @@ func (s *Store) copyTo(ctx context.Context, temporary string, f filler) (next *S
 	}); err != nil {
 		return nil, err
 	}
-	// Copying in several transactions has left free pages, which have had live values.
+	// Copying in several transactions has left free pages that have held live values.
 	err = guard(func() error {
 		return readPages(file, db.Info().PageSize, func(at, length int64) error { return clearPart(file, at, length) })
 	})
@@ -227,12 +227,12 @@ func (s *Store) copyTo(ctx context.Context, temporary string, f filler) (next *S
 	return next, file.Sync()
 }
 
-// copier puts values into an empty file, in transactions of about compactBytes.
+// copier writes values to an empty file, in transactions of about compactBytes.
 type copier struct {
 	ctx    context.Context
 	db     *bbolt.DB
 	tx     *bbolt.Tx
-	room   int     // of the transaction, in bytes
+	room   int     // left in the transaction, in bytes
 	summer *summer // nil: the new file has the sum of the old one
 }
 
@@ -242,14 +242,14 @@ func (c *copier) begin() (err error) {
 	return err
 }
 
-// rollback ends the last transaction, unless it was committed.
+// rollback ends the last transaction unless it was committed.
 func (c *copier) rollback() {
 	if c.tx != nil {
 		c.tx.Rollback()
 	}
 }
 
-// put copies a value as it is, with its frame, into a bucket that is there.
+// put copies a value unchanged, with its frame, into an existing bucket.
 func (c *copier) put(bucket, key, value []byte) error {
 	if err := c.ctx.Err(); err != nil {
 		return err
@@ -270,7 +270,7 @@ func (c *copier) put(bucket, key, value []byte) error {
 	return b.Put(key, value)
 }
 
-// copyValues copies all values of a file. The head says that the new one is compacted.
+// copyValues copies all values of a file. The head marks the new file as compacted.
 func copyValues(from *bbolt.Tx, to *copier) (head, error) {
 	err := from.ForEach(func(name []byte, bucket *bbolt.Bucket) error {
 		if _, err := to.tx.CreateBucket(name); err != nil {
@@ -286,7 +286,7 @@ func copyValues(from *bbolt.Tx, to *copier) (head, error) {
 	return h, err
 }
 
-// clearPart writes zeros where there is anything else.
+// clearPart writes zeros over everything else.
 func clearPart(file *os.File, at, length int64) error {
 	return eachWritten(file, at, length, func(at int64, b []byte) error {
 		clear(b)
@@ -295,7 +295,7 @@ func clearPart(file *os.File, at, length int64) error {
 	})
 }
 
-// eachWritten calls f with the stretches of a part of a file that are not all zeros.
+// eachWritten calls f with the pieces of a part of a file that are not all zeros.
 func eachWritten(file *os.File, at, length int64, f func(at int64, b []byte) error) error {
 	b := make([]byte, min(length, stretch))
 	for end := at + length; at < end; at += int64(len(b)) {
@@ -318,16 +318,16 @@ func eachWritten(file *os.File, at, length int64, f func(at int64, b []byte) err
 // Remains describes the bytes of a file that belong to no value.
 type Remains struct {
 	Free    int64 // all of them
-	Written int64 // those in pages, or ends of pages, that are not all zeros
+	Written int64 // in pages, or ends of pages, that are not all zeros
 	Pages   int   // the number of these
-	// Uncompacted is the time of the oldest explicit retirement since the file was
-	// compacted; zero: there is none. Remains are then of blocks that are live, or that
-	// were replaced or evicted by a policy.
+	// Uncompacted is the time of the oldest explicit retirement since the last
+	// compaction; zero if there is none. Then the remains are those of live blocks, or of
+	// blocks that were replaced or evicted by a policy.
 	Uncompacted time.Time
 }
 
-// FindRemains looks for remains of values that were deleted or replaced: in free pages,
-// behind the last page, and at the ends of used pages.
+// FindRemains looks for remains of deleted or replaced values: in free pages, behind the
+// last page, and at the ends of used pages.
 func FindRemains(path string) (r Remains, err error) {
 	s, contents, err := OpenReadOnly(path)
 	if err != nil {

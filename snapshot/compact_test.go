@@ -20,7 +20,7 @@ import (
 	"streamd/retire"
 )
 
-// planted is a block whose id, label, and values can be recognised in a file.
+// planted is a block whose id, label and values can be recognised in a file.
 func planted() block {
 	b := &incremental.Block{
 		Columns: []gram.Column{gram.ColumnOf([]float32{1234.5678, 8765.4321}), gram.ColumnOf([]float32{-777.125, 555.0625})},
@@ -66,9 +66,8 @@ func found(t *testing.T, path string, traces map[string][]byte) (names []string)
 	return names
 }
 
-// A retired block stays in pages that are free, however often the file is saved. When it
-// has been compacted, nothing of it is left, and no byte is in the room that values do
-// not take.
+// A retired block stays in free pages, however often the file is saved. After a compaction
+// nothing of it is left, and the space that values do not use is all zeros.
 func TestCompactForgets(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "streamd.db")
@@ -88,7 +87,7 @@ func TestCompactForgets(t *testing.T) {
 	}
 	w.remove(b.Entry.ID)
 	w.retired++
-	for i := range 300 { // these leave room that is not used again soon
+	for i := range 300 { // they leave space that is not reused soon
 		w.remove(fmt.Sprintf("key:%d", i))
 	}
 	for range 3 {
@@ -107,7 +106,7 @@ func TestCompactForgets(t *testing.T) {
 		t.Errorf("before: %+v, %v", r, err)
 	}
 
-	// Open or not, it comes to the same.
+	// An open file and a closed one give the same result.
 	offline := filepath.Join(t.TempDir(), "offline.db")
 	image, err := os.ReadFile(path)
 	if err != nil {
@@ -144,7 +143,7 @@ func TestCompactForgets(t *testing.T) {
 		t.Errorf("a file of %d bytes and mode %v has become one of %d and %v: %v", before.Size(), before.Mode(), after.Size(), after.Mode(), err)
 	}
 
-	// A save into it leaves remains again, but none of the retired block.
+	// A save to it leaves remains again, but none of the retired block.
 	s, _ = mustOpen(t, path)
 	w.step()
 	w.save(t, s)
@@ -154,7 +153,7 @@ func TestCompactForgets(t *testing.T) {
 	}
 }
 
-// The ends of used pages are zero: bbolt leaves old bytes in whole pages alone.
+// The ends of used pages are zero. bbolt alone leaves old bytes there.
 func TestSlackIsZero(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "streamd.db")
 	s, _ := mustOpen(t, path)
@@ -181,7 +180,7 @@ func TestSlackIsZero(t *testing.T) {
 	}
 }
 
-// A reader that has begun before a compaction goes on with the file as it was.
+// A reader that began before a compaction continues with the old file.
 func TestCompactWhileRead(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "streamd.db")
 	s, _ := mustOpen(t, path)
@@ -199,7 +198,7 @@ func TestCompactWhileRead(t *testing.T) {
 				compacted <- err
 			}()
 		}
-		again, err := s.Summary(Features, e.ID) // of the one file or the other
+		again, err := s.Summary(Features, e.ID) // of the old file or the new one
 		if err == nil && again.Digest() != summary.Digest() {
 			err = errors.New("another summary")
 		}
@@ -219,7 +218,7 @@ func TestCompactWhileRead(t *testing.T) {
 	w.compare(t, s, c)
 }
 
-// A compaction that fails leaves the file in use as it was, and nothing else.
+// A failed compaction leaves the file in use as it was, and leaves no other file.
 func TestCompactFails(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "streamd.db")
@@ -243,7 +242,7 @@ func TestCompactFails(t *testing.T) {
 	if _, err := s.Compact(ended); !errors.Is(err, context.Canceled) {
 		t.Errorf("ended, it has compacted: %v", err)
 	}
-	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 2 { // the file and that beside it
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 2 { // the file and the one beside it
 		t.Errorf("it has left %v, %v", entries, err)
 	}
 	w.step()
@@ -253,7 +252,7 @@ func TestCompactFails(t *testing.T) {
 	w.compare(t, s, c)
 }
 
-// The copy that a crash has left of a compaction is removed at the next start.
+// A start removes the copy that a crash has left of a compaction.
 func TestCompactAfterCrash(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "streamd.db")
 	s, _ := mustOpen(t, path)
@@ -271,7 +270,7 @@ func TestCompactAfterCrash(t *testing.T) {
 	}
 }
 
-// A link stays one, to the new file, and the member of the group stays known.
+// A link stays a link, to the new file, and the group's member stays known.
 func TestCompactBehindALink(t *testing.T) {
 	dir := t.TempDir()
 	path, link := filepath.Join(dir, "streamd.db"), filepath.Join(dir, "link.db")
@@ -297,8 +296,8 @@ func TestCompactBehindALink(t *testing.T) {
 	}
 }
 
-// A save to a file that was removed or replaced is no save. When the file is back, the
-// next one is.
+// A save to a file that was removed or replaced fails. When the file is back, the next save
+// succeeds.
 func TestFileGoes(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -347,7 +346,7 @@ func TestCompactInParts(t *testing.T) {
 	s, _ := mustOpen(t, path)
 	features := 500
 	w := newWorld(rand.New(rand.NewPCG(36, 1)), features)
-	for i := range 12 { // of 1 MB each
+	for i := range 12 { // 1 MB each
 		w.add(randomBlock(w.r, fmt.Sprintf("orders/0/%d", i), 2, features))
 	}
 	w.save(t, s)
@@ -363,8 +362,9 @@ func TestCompactInParts(t *testing.T) {
 	w.compare(t, s, c)
 }
 
-// A file that takes the blocks of another one has their summaries, parts and spaces, and
-// nothing of its own blocks. Its offsets, counts and retirements stay. It goes on from there.
+// A file that adopts the blocks of another has their summaries, parts and spaces, and
+// nothing of its own blocks. Its offsets, counts and retirements stay. It can be saved
+// to.
 func TestAdopt(t *testing.T) {
 	for _, key := range []*Key{nil, newKey(t, "a secret that is long enough, and more")} {
 		dir := t.TempDir()

@@ -33,8 +33,8 @@ func makeHistory(t *testing.T, r *rand.Rand, saves int) *history {
 	w := newWorld(r, 3)
 	s, _ := mustOpen(t, path)
 	s.Close()
-	// The free list that Open takes chooses pages by the order of a map. This
-	// one makes the same file from the same seed.
+	// The free list that Open uses picks pages in the random order of a map. This one makes
+	// the same file from the same seed.
 	db, err := bbolt.Open(path, 0, &bbolt.Options{FreelistType: bbolt.FreelistArrayType})
 	if err != nil {
 		t.Fatal(err)
@@ -63,7 +63,7 @@ func makeHistory(t *testing.T, r *rand.Rand, saves int) *history {
 	return h
 }
 
-// which is the number of the save that a file is after, by its contents; -1 for none.
+// which finds the save whose contents a file has; -1 for none.
 func (h *history) which(s *Store, got *Contents) (int, error) {
 	spaces := got.Spaces
 	got.Spaces = nil
@@ -94,7 +94,7 @@ func (h *history) which(s *Store, got *Contents) (int, error) {
 	return -1, errors.New("contents that were never saved")
 }
 
-// check opens a damaged file. It may be refused, or have the contents of one of the last
+// check opens a damaged file. It must be refused, or have the contents of one of the last
 // two saves.
 func (h *history) check(t *testing.T, path string, damaged []byte) (refused bool) {
 	t.Helper()
@@ -115,7 +115,7 @@ func (h *history) check(t *testing.T, path string, damaged []byte) (refused bool
 	defer s.Close()
 	at, err := h.which(s, got)
 	if err != nil {
-		// A damaged summary shows when it is read; then Verify has seen it.
+		// A damaged summary is noticed when it is read. Verify must notice it, too.
 		if damage := (*ChecksumError)(nil); at < 0 || !errors.As(err, &damage) {
 			t.Fatalf("after save %d: %v", at, err)
 		}
@@ -130,7 +130,7 @@ func (h *history) check(t *testing.T, path string, damaged []byte) (refused bool
 	if verifyErr != nil || !report.OK && report.Damaged == 0 {
 		t.Fatalf("opened, but verifying gives %+v, %v", report, verifyErr)
 	}
-	// A file that opens has to survive a save. (No power is cut here.)
+	// A file that opens must survive a save. (This test does not cut the power.)
 	s.db.NoSync = true
 	state, apart := got.Space(Features).State, got.Space(Features).Folds
 	b := randomBlock(rand.New(rand.NewPCG(1, 1)), "new", 3, 3)
@@ -198,8 +198,8 @@ func TestCutShort(t *testing.T) {
 	}
 }
 
-// Whole pages in the place of others, as a file system may leave them after it
-// lost writes. Their checksums are good, but they are not of this save.
+// Whole pages take the place of others, as a file system may leave them after lost
+// writes. Their checksums are good, but they belong to another save.
 func TestPagesOfOtherSaves(t *testing.T) {
 	r := rand.New(rand.NewPCG(12, 1))
 	h := makeHistory(t, r, 6)
@@ -215,7 +215,7 @@ func TestPagesOfOtherSaves(t *testing.T) {
 		if r.IntN(2) == 0 {
 			target = r.IntN(len(b)/page) * page
 		}
-		if target >= len(b) || target < 2*page { // the meta pages are the subject of bbolt's own tests
+		if target >= len(b) || target < 2*page { // bbolt's own tests cover the meta pages
 			continue
 		}
 		copy(b[target:target+page], from[source:source+page])
@@ -230,7 +230,7 @@ func TestPagesOfOtherSaves(t *testing.T) {
 	}
 }
 
-// Trees on which bbolt would not end, take all memory, or fault.
+// On these trees bbolt would loop, take all memory, or fault.
 func TestHostilePages(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "streamd.db")
 	w := newWorld(rand.New(rand.NewPCG(13, 1)), 3)
@@ -332,7 +332,7 @@ func TestDamagedValues(t *testing.T) {
 	for name, c := range map[string]struct {
 		bucket, key []byte
 		spoil       func(value []byte) []byte
-		opens       bool // only reading the summary notices
+		opens       bool // only reading the summary notices it
 	}{
 		"head":             {bucketMeta, keyHead, flipLast, false},
 		"head short":       {bucketMeta, keyHead, func(v []byte) []byte { return v[:5] }, false},
@@ -435,7 +435,7 @@ func flipLast(value []byte) []byte {
 	return value
 }
 
-// resealPart gives a value the part of another block.
+// resealPart replaces a value by the part of another block.
 func resealPart([]byte) []byte {
 	value := takePartAgain(randomBlock(rand.New(rand.NewPCG(15, 1)), "", 2, 2)).AppendBinary(frame())
 	if err := seal(bucketParts, []byte("b"), value); err != nil {
@@ -444,7 +444,7 @@ func resealPart([]byte) []byte {
 	return value
 }
 
-// resealSummary gives a value the summary of another block, with a good checksum.
+// resealSummary replaces a value by the summary of another block, with a good checksum.
 func resealSummary([]byte) []byte {
 	value := randomBlock(rand.New(rand.NewPCG(15, 1)), "", 2, 2).Summary.AppendBinary(frame())
 	if err := seal(bucketSummaries, blockKey(0, "b"), value); err != nil {
@@ -453,7 +453,7 @@ func resealSummary([]byte) []byte {
 	return value
 }
 
-// A summary of a block that is not in the ledger is harmless, but was never saved.
+// A summary of a block that is not in the ledger is harmless, but streamd never saved it.
 func TestOrphan(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "streamd.db")
 	s, _ := mustOpen(t, path)
@@ -471,7 +471,7 @@ func TestOrphan(t *testing.T) {
 	}
 }
 
-// Every value is as it was written, but the state is not the sum of the blocks.
+// Every value is unchanged, but the state is not the sum of the blocks.
 func TestStateOfOtherBlocks(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "streamd.db")
 	s, _ := mustOpen(t, path)
@@ -491,7 +491,7 @@ func TestStateOfOtherBlocks(t *testing.T) {
 	}
 }
 
-// The same for parts and folds: each is good by itself, but of other blocks.
+// The same for parts and folds: each is good by itself, but belongs to other blocks.
 func TestPartsAndFoldsOfOtherBlocks(t *testing.T) {
 	r := rand.New(rand.NewPCG(22, 1))
 	b, other := randomBlock(r, "a", 5, 2), randomBlock(r, "a", 5, 2)

@@ -16,8 +16,8 @@ func idOf(info fs.FileInfo) (id fileID) {
 	return id
 }
 
-// keepOwner gives a file the owner and the mode of another, so that the same users can open
-// it.
+// keepOwner gives a file the owner and the mode of another, so that the same users can
+// open it.
 func keepOwner(f *os.File, of fs.FileInfo) error {
 	info, err := f.Stat()
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// A finder finds the same as a search for each key, in a bucket of many pages in which keys
-// are put and deleted meanwhile.
+// A finder finds the same as a search for each key, in a bucket of many pages while keys
+// are put and deleted.
 func TestFinder(t *testing.T) {
 	s, _ := mustOpen(t, filepath.Join(t.TempDir(), "streamd.db"))
 	key := func(r *rand.Rand) string { return fmt.Sprintf("orders/%d/%d", r.IntN(4), r.IntN(2000)) }

@@ -33,7 +33,7 @@ const (
 	fixtureDigest = "09a70efd373c60957fab76ac517bc0d35273edc49ed95ddc7f527dc298f0a70a"
 )
 
-// fixtures are those of old versions.
+// fixtures are files of old versions.
 var fixtures = map[int]string{1: fixtureOfV1, 2: fixtureOfV2, 3: fixtureOfV3, 4: fixtureOfV4}
 
 // fixtureChange is the change of the fixture's last save, in round numbers.
@@ -57,7 +57,7 @@ func fixtureChange() Change {
 	}
 	features := []string{"length", "capitals"}
 	c.Spaces = []SpaceChange{{State: incremental.NewState(features), Folds: newFolds(features)}}
-	// Two bases, of which the first is in use and the second has two blocks.
+	// Two bases. The first is in use, and the second has two blocks.
 	coordinates := []string{"z1", "z2", "z3"}
 	for number := range uint32(2) {
 		c.Spaces = append(c.Spaces, SpaceChange{
@@ -118,7 +118,7 @@ func makeFixture(t *testing.T, path string) {
 	}
 }
 
-// values lists all of a file as bucket, key → value.
+// values lists everything in a file as bucket, key → value.
 func values(t testing.TB, path string) map[string]string {
 	t.Helper()
 	db, err := bbolt.Open(path, 0, &bbolt.Options{ReadOnly: true})
@@ -141,8 +141,8 @@ func values(t testing.TB, path string) map[string]string {
 	return out
 }
 
-// checkFixture compares a file with the change of its last save, by a program of version
-// by.
+// checkFixture compares a file with the change of its last save, which a program of
+// version by has made.
 func checkFixture(t *testing.T, path string, version, by int) {
 	t.Helper()
 	s, got, err := OpenReadOnly(path)
@@ -155,7 +155,7 @@ func checkFixture(t *testing.T, path string, version, by int) {
 		Settings: settings, Version: version,
 		Offsets: change.Offsets, Horizon: change.Horizon, Counts: change.Counts, SavedAt: change.SavedAt,
 	}
-	if version >= 4 && by < 4 { // blocks were retired, perhaps explicitly
+	if version >= 4 && by < 4 { // blocks were retired, possibly by request
 		want.Uncompacted = change.SavedAt
 	}
 	if by < 4 { // offsets had no event times
@@ -231,8 +231,9 @@ func checkSpace(t *testing.T, s *Store, got *SpaceContents, want *SpaceChange, b
 	}
 }
 
-// Files of old versions have the contents that were saved. Opened for writing they become
-// files of today, without the values that did not exist then, and can be saved into.
+// Files of old versions have the contents that were saved. Opened for writing they are
+// migrated. They then lack the values that did not exist in the old version, and can be
+// saved to.
 func TestFixturesOfOldVersions(t *testing.T) {
 	for old, path := range fixtures {
 		checkFixture(t, path, old, old)
@@ -303,7 +304,7 @@ func TestFixture(t *testing.T) {
 	}
 }
 
-// A verification reports its progress, and can be ended.
+// A verification reports its progress and can be cancelled.
 func TestVerifyIsWatched(t *testing.T) {
 	s, contents, err := OpenReadOnly(fixture)
 	if err != nil {

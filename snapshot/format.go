@@ -15,9 +15,9 @@ import (
 	"streamd/retire"
 )
 
-// format is a version of the file format. FORMAT.md has the same tables with the
-// reasons. A change to anything here makes a new version, a step from the old one to it
-// (see old.go), a paragraph in FORMAT.md and a fixture in testdata/snapshot.
+// format is a version of the file format. FORMAT.md has the same tables with the reasons.
+// A change to anything here makes a new version: a step from the old one to it (see
+// old.go), a paragraph in FORMAT.md, and a fixture in testdata/snapshot.
 //
 //	bucket      key                          value (in a frame)
 //	streamd     format                       magic, version, oldest program
@@ -34,7 +34,7 @@ import (
 //	states      space, 0 or 1 + fold (u32, BE)  incremental.State, as AppendBinary writes it
 //	summaries   space (u32, BE), block id    incremental.Summary, as AppendBinary writes it
 //
-// All numbers are little endian but for the parts of keys, which sort.
+// All numbers are little endian, except the parts of keys, which must sort.
 type format uint32
 
 const (
@@ -127,7 +127,7 @@ func frameChecksum(value []byte) uint32 { return binary.LittleEndian.Uint32(valu
 func frame() []byte { return make([]byte, frameSize, 256) }
 
 // tally stands for a set of values: their number, and the sum of their checksums modulo
-// 2^64. It can be kept up to date without reading the set.
+// 2^64. It is updated without reading the set.
 type tally struct {
 	n   int64
 	sum uint64
@@ -144,8 +144,8 @@ func (t *tally) remove(value []byte) {
 }
 
 // addKeyed and removeKeyed are for a set whose values are not checked when a file is
-// opened: the sum also has the checksums of the keys, times 2^32, so that a key that has
-// changed is noticed.
+// opened. The sum then also contains the checksums of the keys, times 2^32, so that a
+// changed key is noticed.
 func (t *tally) addKeyed(key, value []byte) {
 	t.add(value)
 	t.sum += uint64(crc32.Checksum(key, castagnoli)) << 32
@@ -192,7 +192,7 @@ func (p *payload) flag() bool {
 	return x == 1
 }
 
-// prefixed reads bytes behind their length, 4 bytes.
+// prefixed reads bytes behind their 4-byte length.
 func (p *payload) prefixed() []byte {
 	n := p.u32()
 	if uint64(n) > uint64(len(p.Rest)) {
@@ -202,7 +202,7 @@ func (p *payload) prefixed() []byte {
 	return p.Take(int(n))
 }
 
-// done returns an error unless the payload was read without fault and to its end.
+// done returns an error unless the payload was read to its end without an error.
 func (p *payload) done(bucket, key []byte) error {
 	if p.Bad || len(p.Rest) > 0 {
 		return &ChecksumError{string(bucket), string(key), "not a valid encoding"}
@@ -226,7 +226,7 @@ func appendPrefixed[T ~string | ~[]byte](b []byte, x T) []byte {
 	return append(appendU32(b, uint32(len(x))), x...)
 }
 
-// Format, which every version of the format writes in this way:
+// Format. Every version of the format writes it in this way:
 //
 //	offset size
 //	     0   16  "streamd snapshot"
@@ -303,8 +303,8 @@ func readSettings(tx *bbolt.Tx) (s Settings, err error) {
 	return s, err
 }
 
-// A fileID is the device and the inode of a file, which no other file of the system has at
-// the moment. Zero: they are not known.
+// A fileID is the device and the inode of a file, which identify it in the system. Zero if
+// unknown.
 type fileID [16]byte
 
 func appendMember(b []byte, m Member, file fileID) []byte {
@@ -323,8 +323,8 @@ func decodeMember(value []byte) (m Member, file fileID, err error) {
 	return Member{Group: group, ID: rest[len(file):]}, file, nil
 }
 
-// readMember returns a zero Member where there is none. It also does so in a copy of the
-// file that the process had open: that process may still run.
+// readMember returns a zero Member if there is none. It also does so in a copy of the
+// file that the process had open, because that process may still run.
 func readMember(tx *bbolt.Tx, here fileID) (Member, error) {
 	value := tx.Bucket(bucketMeta).Get(keyMember)
 	if value == nil {
@@ -338,7 +338,7 @@ func readMember(tx *bbolt.Tx, here fileID) (Member, error) {
 }
 
 // head is the record of a save. It binds the rest of the file: a ledger, spaces or
-// offsets of another save do not fit it.
+// offsets of another save do not match it.
 //
 //	offset size
 //	     0    8  time of the save, ms since 1970 UTC
@@ -367,7 +367,7 @@ type head struct {
 	retirements     int64
 	uncompacted     time.Time
 
-	features *spaceRecord // of a file before format 5, whose head has it; nil: not fixed yet
+	features *spaceRecord // of a file before format 5, whose head has it; nil: features are not fixed
 }
 
 func appendHead(b []byte, h *head) []byte {
@@ -532,7 +532,7 @@ func decodeOffset(key, value []byte) (o Offset, err error) {
 	if len(p.Rest) > 0 {
 		n := int(p.Take(1)[0])
 		o.EventTimes = p.eventTimes(n)
-		p.Bad = p.Bad || n == 0 && len(p.Rest) == 0 // it has to end at 29
+		p.Bad = p.Bad || n == 0 && len(p.Rest) == 0 // it must end at 29
 	}
 	if len(p.Rest) > 0 && !p.Bad {
 		g := &Growing{Next: p.natural()}
@@ -557,7 +557,7 @@ func (p *payload) eventTimes(n int) (out []int64) {
 	return out
 }
 
-// spaceRecord is the record of a space. It binds all that a file has of the space:
+// spaceRecord is the record of a space. It binds everything in the file that belongs to it:
 //
 //	offset size
 //	     0   16  tally of the summaries: number, sum of the checksums of their values and,
@@ -569,8 +569,8 @@ func (p *payload) eventTimes(n int) (out []int64) {
 //	    76   16  tally of the sources
 //	    92    1  staleness
 //
-// In version 3 it ends at 76. The basis is apart since it does not change, and the
-// record does with every save.
+// In version 3 it ends at 76. The basis is stored separately because it does not change,
+// while the record changes with every save.
 type spaceRecord struct {
 	number                     uint32
 	summaries, states, sources tally
@@ -639,7 +639,8 @@ func decodeBasis(key, value []byte) (s Space, err error) {
 	return s, p.done(bucketBases, key)
 }
 
-// decodeWith unseals a value and decodes it with the decoder of its package.
+// decodeWith checks the frame of a value and decodes the payload with its package's
+// decoder.
 func decodeWith[T any](decode func([]byte) (T, error), bucket, key, value []byte) (x T, err error) {
 	b, err := unseal(bucket, key, value)
 	if err != nil {

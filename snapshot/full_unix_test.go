@@ -14,9 +14,9 @@ import (
 	"testing"
 )
 
-// A disk that fills up in the middle of a save: some of its pages are written,
-// others are not. The limit on files that stands for the disk is the process's, and
-// go test writes files of its own for this one, so it runs in another.
+// A disk fills up in the middle of a save: some pages are written, others are not. A
+// limit on file sizes stands for the disk. It applies to the whole process, and go test
+// writes files of its own in this one, so the test runs in another process.
 func TestDiskFillsUp(t *testing.T) {
 	const alone = "STREAMD_TEST_FULL_DISK"
 	if os.Getenv(alone) == "" {
@@ -43,7 +43,7 @@ func TestDiskFillsUp(t *testing.T) {
 		w.step()
 	}
 
-	// bbolt makes the file longer before it writes, which would fail at once.
+	// bbolt grows the file before it writes, which would fail at once.
 	s.db.NoGrowSync = true
 	signal.Ignore(syscall.SIGXFSZ)
 	defer signal.Reset(syscall.SIGXFSZ)
@@ -67,7 +67,7 @@ func TestDiskFillsUp(t *testing.T) {
 		t.Fatalf("nothing was written at all: %v", err)
 	}
 
-	// A daemon that is killed now starts from what was saved before.
+	// A daemon that is killed now starts from the save before.
 	b, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -79,7 +79,7 @@ func TestDiskFillsUp(t *testing.T) {
 	other, c := mustOpen(t, killed)
 	before.compare(t, other, c)
 
-	// One that goes on saves everything with the next save.
+	// A daemon that goes on saves everything with the next save.
 	s.db.NoGrowSync = false
 	w.step()
 	w.save(t, s)
@@ -88,5 +88,5 @@ func TestDiskFillsUp(t *testing.T) {
 	w.compare(t, s, c)
 }
 
-// setTo sets a limit, which is not of the same type on every system.
+// setTo sets a limit, whose type depends on the system.
 func setTo[N int64 | uint64](limit *N, size int64) { *limit = N(size) }

@@ -14,7 +14,7 @@ import (
 	"streamd/retire"
 )
 
-// Every payload is refused, or is the very one that its contents are written as.
+// Every payload is refused, or equals the encoding of its contents.
 func FuzzDecodeValues(f *testing.F) {
 	position := incremental.Position{Topic: "orders", Partition: 3, Offset: 1841}
 	at := time.UnixMilli(1_700_000_000_000)
@@ -142,8 +142,8 @@ func FuzzUnseal(f *testing.F) {
 	})
 }
 
-// Files with arbitrary pages, whose meta pages have good checksums. A file that opens under
-// a key has the values that were written under it.
+// Files with arbitrary pages and valid meta pages. A file that opens under a key has the
+// values that were written under it.
 func FuzzOpen(f *testing.F) {
 	key := newKey(f, "sixteen bytes or more")
 	path := filepath.Join(f.TempDir(), "seed.db")
@@ -153,7 +153,7 @@ func FuzzOpen(f *testing.F) {
 	}
 	w := newWorld(rand.New(rand.NewPCG(18, 1)), 1)
 	s.Close()
-	before := values(f, path) // the file may be read as before its last save
+	before := values(f, path) // the file may open as before its last save
 	if s, _, err = key.Open(path, settings); err != nil {
 		f.Fatal(err)
 	}
@@ -214,7 +214,7 @@ func FuzzOpen(f *testing.F) {
 		defer s.Close()
 		err = s.Summaries(Features, func(retire.Entry, *incremental.Summary) error { return nil })
 		if (err == nil) != (report.Damaged == 0) {
-			// An orphan is damage that reading does not see.
+			// Reading does not notice an orphan.
 			if err != nil {
 				t.Errorf("verified as %+v, but reading gives %v", report, err)
 			}

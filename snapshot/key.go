@@ -17,18 +17,18 @@ import (
 )
 
 // Key authenticates files. Checksums notice accidents, but anybody who can write a file
-// can also compute them. A file under a key carries a MAC over every value in it, so that
-// nobody without the key can change an offset, a block or the state unnoticed. An old copy
-// of the whole file still has a good MAC; the file of retirements beside it shows its age.
-// A nil Key is none.
+// can also compute them. A file under a key carries a MAC over all its values. Without
+// the key nobody can change an offset, a block or the state unnoticed. An old copy of the
+// whole file still has a good MAC; the file of retirements beside it reveals its age. A
+// nil Key means no key.
 type Key struct {
 	values, file [sha256.Size]byte
 }
 
-// LeastKey is how many bytes a secret has at least.
+// LeastKey is the least length of a secret in bytes.
 const LeastKey = 16
 
-// NewKey makes a key of a secret.
+// NewKey makes a key from a secret.
 func NewKey(secret []byte) (*Key, error) {
 	if len(secret) < LeastKey {
 		return nil, fmt.Errorf("a key of %d bytes is too short: it has at least %d", len(secret), LeastKey)
@@ -42,11 +42,11 @@ func NewKey(secret []byte) (*Key, error) {
 	return k, nil
 }
 
-// mostKey bounds the file of a secret, in bytes.
+// mostKey bounds the size of a secret's file in bytes.
 const mostKey = 4 << 10
 
-// ReadKey reads a key from a file. One line break at the end of the file is not part of
-// the secret. loose: others than the file's owner can read or change it.
+// ReadKey reads a key from a file. One line break at the end of the file is not part of the
+// secret. loose reports that users other than the owner can read or change the file.
 func ReadKey(path string) (k *Key, loose bool, err error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -78,14 +78,14 @@ var (
 	// ErrNoMAC says that a key was given and the file is not under one.
 	ErrNoMAC = errors.New("it is not under a key, so anybody may have changed it: if you trust it as it is, put it under the key with streamd snapshot rekey")
 
-	// ErrMAC says that a file is not as somebody with the key has left it.
+	// ErrMAC says that a file has been changed by somebody without the key.
 	ErrMAC = errors.New("its MAC is wrong: it was changed by somebody without the key, or is under another key; restore a copy, or move the file away to learn from the log anew")
 )
 
-// valueSum is a sum modulo 2^256 of the HMACs of values. It stands for the set of them,
-// and is kept up to date without reading the set (Bellare and Micciancio 1997; Clarke et
-// al. 2003). The sum itself is a secret: with the sums of several files, values could be
-// moved from one to another. So a file has the HMAC of its sum.
+// valueSum is a sum modulo 2^256 of the HMACs of values. It stands for the set of values
+// and is updated without reading the set (Bellare and Micciancio 1997; Clarke et al.
+// 2003). The sum is secret: with the sums of several files, values could be moved from
+// one to another. Therefore the file contains the HMAC of its sum.
 type valueSum [4]uint64
 
 func (s *valueSum) add(mac []byte) {
@@ -102,7 +102,7 @@ func (s *valueSum) remove(mac []byte) {
 	}
 }
 
-// summer keeps the sum of a file's values.
+// summer maintains the sum of a file's values.
 type summer struct {
 	key  *Key
 	hmac hash.Hash
@@ -113,8 +113,8 @@ func newSummer(key *Key, sum valueSum) *summer {
 	return &summer{key: key, hmac: hmac.New(sha256.New, key.values[:]), sum: sum}
 }
 
-// mac is the HMAC of a value: of the lengths of bucket and key, 4 bytes each, of
-// these, and of the value with its frame.
+// mac is the HMAC of a value: of the 4-byte lengths of bucket and key, of bucket and key,
+// and of the value with its frame.
 func (s *summer) mac(bucket, key, value []byte) []byte {
 	s.hmac.Reset()
 	var lengths [8]byte
@@ -135,7 +135,7 @@ func (k *Key) fileMAC(sum valueSum) []byte {
 	return h.Sum(nil)
 }
 
-// readMAC gives a file's MAC; nil: it is not under a key.
+// readMAC returns a file's MAC. It is nil if the file is not under a key.
 func readMAC(tx *bbolt.Tx) ([]byte, error) {
 	value := tx.Bucket(bucketMeta).Get(keyMAC)
 	if value == nil {
@@ -148,7 +148,7 @@ func readMAC(tx *bbolt.Tx) ([]byte, error) {
 	return b, err
 }
 
-// fits says whether a MAC is that of a file whose values have this sum.
+// fits reports whether a MAC belongs to a file whose values have this sum.
 func (k *Key) fits(mac []byte, sum valueSum) bool {
 	return subtle.ConstantTimeCompare(mac, k.fileMAC(sum)) == 1
 }
@@ -172,7 +172,7 @@ func (k *Key) authenticate(tx *bbolt.Tx) (sum valueSum, err error) {
 	return sum, err
 }
 
-// sumValues reads all values of a file, but not its MAC, and returns their sum.
+// sumValues returns the sum of all values of a file except its MAC.
 func (k *Key) sumValues(tx *bbolt.Tx) (valueSum, error) {
 	s := newSummer(k, valueSum{})
 	err := tx.ForEach(func(bucket []byte, b *bbolt.Bucket) error {
@@ -186,8 +186,8 @@ func (k *Key) sumValues(tx *bbolt.Tx) (valueSum, error) {
 	return s.sum, err
 }
 
-// Rekey puts a file that is under k (nil: under none) under the key next, or under none
-// where that is nil. A file that gets its first key is trusted as it is: verify it before.
+// Rekey puts a file that is under k under the key next. Nil means no key, in both places.
+// A file that gets its first key is trusted as it is: verify it first.
 func (k *Key) Rekey(path string, next *Key) (err error) {
 	s, _, err := k.open(path, false)
 	if err != nil {

@@ -56,8 +56,8 @@ func TestReadKey(t *testing.T) {
 	}
 }
 
-// A file under a key has the same contents as one without, through saves, restarts,
-// compactions and saves that fail. Its MAC is that of all its values.
+// A file under a key has the same contents as one without, through saves, failed saves,
+// restarts and compactions. Its MAC covers all its values.
 func TestKeyedFileEqualsMemory(t *testing.T) {
 	key := newKey(t, "sixteen bytes or more")
 	for seed := range uint64(5) {
@@ -74,7 +74,7 @@ func TestKeyedFileEqualsMemory(t *testing.T) {
 				w.step()
 			}
 			if r.IntN(4) == 0 && !failing {
-				failSyncs(s.db) // the file may have the save all the same
+				failSyncs(s.db) // the file may contain the save all the same
 				failing = true
 			}
 			if _, err := s.Save(w.change()); errors.Is(err, syscall.EIO) {
@@ -110,8 +110,8 @@ func TestKeyedFileEqualsMemory(t *testing.T) {
 	}
 }
 
-// Without the key nobody can change a value of a file that is under one, take one out, or
-// put an old one back, though all checksums are recomputed.
+// Without the key nobody can change a value of a file that is under one, remove one, or
+// restore an old one, even with all checksums recomputed.
 func TestForgedFile(t *testing.T) {
 	key := newKey(t, "sixteen bytes or more")
 	path := filepath.Join(t.TempDir(), "streamd.db")
@@ -161,8 +161,8 @@ func TestForgedFile(t *testing.T) {
 		}
 	}
 
-	// An offset is set back and everything that binds it recomputed. Without the key the
-	// file is good.
+	// An offset is set back, and everything that binds it is recomputed. Without the key
+	// the file is good.
 	forge("offset", func(tx *bbolt.Tx) error {
 		h, err := readHead(tx, version)
 		if err != nil {
@@ -208,7 +208,7 @@ func TestForgedFile(t *testing.T) {
 	}
 	for _, p := range places {
 		if string(p.key) == string(keyFormat) {
-			continue // without it the file is none of ours
+			continue // without it the file is not a snapshot
 		}
 		name := string(p.bucket) + " " + string(p.key)
 		forge(name, func(tx *bbolt.Tx) error {
@@ -230,8 +230,8 @@ func TestForgedFile(t *testing.T) {
 	}
 }
 
-// A file and a key fit together, or there is a clear error. A file gets a key, another key,
-// or none only with the key that it is under.
+// A key must fit the file, or there is a clear error. A file gets a key, another key or
+// none only with the key that it is under.
 func TestRekey(t *testing.T) {
 	key, other := newKey(t, "sixteen bytes or more"), newKey(t, "another sixteen bytes")
 	path := filepath.Join(t.TempDir(), "streamd.db")
@@ -262,7 +262,7 @@ func TestRekey(t *testing.T) {
 			w.uncompacted = time.Time{}
 		}
 		if k == nil {
-			want = nil // anybody may read it
+			want = nil // every reader is allowed
 		}
 		report, err := k.Verify(t.Context(), path, nil)
 		if !errors.Is(err, want) || err == nil && !report.OK {
@@ -292,7 +292,7 @@ func TestRekey(t *testing.T) {
 	check(other, ErrNoMAC)
 }
 
-// A file of an older version has no MAC, also where somebody has forged the version.
+// A file of an older version has no MAC. A forged version does not avoid the check.
 func TestKeyAndOldVersion(t *testing.T) {
 	b, err := os.ReadFile(fixtureOfV3)
 	if err != nil {

@@ -18,8 +18,8 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// childFile names, in the environment, the file that a child process of
-// TestKill or TestPowerLoss saves into. With childFails some of its saves fail. With
+// childFile is the environment variable that names the file which a child process of
+// TestKill or TestPowerLoss saves to. With childFails some of its saves fail. With
 // childMigrates the process only opens the file.
 const (
 	childFile     = "STREAMD_SNAPSHOT_TEST_FILE"
@@ -29,7 +29,7 @@ const (
 
 func init() {
 	if os.Getenv(childFile) != "" {
-		runtime.LockOSThread() // it is the first thread that is traced
+		runtime.LockOSThread() // the tracer follows the first thread
 	}
 }
 
@@ -55,7 +55,7 @@ const (
 	savesPerCompaction = 4
 )
 
-// worldAfter is the world in the child's memory after so many saves.
+// worldAfter is the world in the child's memory after the given number of saves.
 func worldAfter(saves int64) *world {
 	w := newWorld(rand.New(rand.NewPCG(16, 1)), 3)
 	for save := range saves {
@@ -71,8 +71,8 @@ func worldAfter(saves int64) *world {
 	return w
 }
 
-// compareAfter compares a file with a world after so many saves. A compaction that
-// follows the last of them may have ended or not.
+// compareAfter compares a file with a world after the given number of saves. A compaction
+// after the last save may or may not have ended.
 func (w *world) compareAfter(t testing.TB, saves int64, s *Store, c *Contents) {
 	t.Helper()
 	if saves%savesPerCompaction == 0 {
@@ -81,7 +81,7 @@ func (w *world) compareAfter(t testing.TB, saves int64, s *Store, c *Contents) {
 	w.compare(t, s, c)
 }
 
-// saveForever goes on where the file ends, and reports that save and every later one. It
+// saveForever continues where the file ends. It reports that save and every later one, and
 // compacts the file now and then.
 func saveForever(path string, fails bool) error {
 	s, c, err := Open(path, settings)
@@ -118,11 +118,11 @@ func saveForever(path string, fails bool) error {
 	}
 }
 
-// lost is printed by a child beside the numbers of its saves: the last sync of one fails.
+// The child prints lost beside the numbers of its saves: the last sync of one failed.
 const lost = "lost"
 
-// failSyncs makes every third of these fail for bbolt: the meta page is written, but that is
-// reported as an error, which is the same to bbolt.
+// failSyncs makes every third sync fail for bbolt. The meta page is written, but an error
+// is reported, which is the same to bbolt.
 func failSyncs(db *bbolt.DB) {
 	field := reflect.ValueOf(db).Elem().FieldByName("ops").FieldByName("writeAt")
 	hook := (*func([]byte, int64) (int, error))(field.Addr().UnsafePointer())
@@ -139,8 +139,7 @@ func failSyncs(db *bbolt.DB) {
 	}
 }
 
-// After a kill at any moment, the file has the last save that was reported, or the one
-// after it.
+// After a kill at any moment, the file has the last reported save or the one after it.
 func TestKill(t *testing.T) {
 	const kills = 20
 	r := rand.New(rand.NewPCG(17, 1))
@@ -159,7 +158,7 @@ func TestKill(t *testing.T) {
 		}
 		lines := bufio.NewScanner(out)
 		wait := r.IntN(20)
-		if kill > 0 { // the first time perhaps while the file is made
+		if kill > 0 { // the first kill may come while the file is made
 			for range 1 + wait {
 				if !lines.Scan() {
 					t.Fatalf("the child ended: %v", child.Wait())

@@ -32,7 +32,7 @@ var (
 // UnknownSources is the staleness of a space of version 3, which did not keep sources.
 const UnknownSources = math.MaxUint8
 
-// buckets lists those of a version but for the one that has the version.
+// buckets lists the buckets of a version, except the one that has the version.
 func (f format) buckets() [][]byte {
 	if f >= 5 {
 		return [][]byte{bucketBlocks, bucketParts, bucketOffsets, bucketSpaces, bucketBases, bucketSources, bucketStates, bucketSummaries}
@@ -50,7 +50,7 @@ func (f format) buckets() [][]byte {
 	return all
 }
 
-// spaces is the bucket of the spaces' records.
+// spaces is the bucket of the records of spaces.
 func (f format) spaces() []byte {
 	if f < 5 {
 		return bucketEpochs
@@ -58,7 +58,7 @@ func (f format) spaces() []byte {
 	return bucketSpaces
 }
 
-// place is where values of one kind lie: a bucket, and the prefix of their keys.
+// place is a location of values: a bucket and the prefix of their keys.
 type place struct{ bucket, prefix []byte }
 
 func (f format) summaries(number uint32) place {
@@ -71,7 +71,7 @@ func (f format) summaries(number uint32) place {
 	return place{bucketEpochSummaries, spaceKey(number)}
 }
 
-// states are the places of a space's state and folds, in this order.
+// states are the places of a space's state and folds, in order.
 func (f format) states(number uint32) []place {
 	switch {
 	case f >= 5:
@@ -84,8 +84,8 @@ func (f format) states(number uint32) []place {
 
 func sources(number uint32) place { return place{bucketSources, spaceKey(number)} }
 
-// each calls f with all values in a place, in the order of their keys, until f fails. A
-// file of an older format may lack the bucket.
+// each calls f with all values in a place, ordered by key, until f fails. A file of an
+// older format may lack the bucket.
 func (p place) each(tx *bbolt.Tx, f func(key, value []byte) error) error {
 	bucket := tx.Bucket(p.bucket)
 	if bucket == nil {
@@ -100,10 +100,10 @@ func (p place) each(tx *bbolt.Tx, f func(key, value []byte) error) error {
 	return nil
 }
 
-// key is that of a value, in the place, of a block.
+// key is the key of a block's value in the place.
 func (p place) key(id string) []byte { return append(bytes.Clone(p.prefix), id...) }
 
-// id is the block's that has the key.
+// id is the id of the block with that key.
 func (p place) id(key []byte) string { return string(key[len(p.prefix):]) }
 
 // oldHead reads the part of a head that differs before format 5.
@@ -114,7 +114,7 @@ func (p *payload) oldHead(f format, h *head) {
 	}
 	features.digest = [32]byte(p.Take(32))
 	if f >= 2 {
-		h.parts, features.states = p.tally(), p.tally() // that of the folds
+		h.parts, features.states = p.tally(), p.tally() // of the folds
 	}
 	if f >= 3 {
 		h.spaces, h.inUse = p.tally(), p.u32()
@@ -124,7 +124,7 @@ func (p *payload) oldHead(f format, h *head) {
 	}
 }
 
-// completeOld makes the record of the features one of format 5: its tallies have the
+// completeOld makes the record of the features one of format 5. Its tallies include the
 // state, which the digest bound, and the summaries, which the ledger's entries bound.
 func (h *head) completeOld(tx *bbolt.Tx, summaries tally) {
 	r := h.features
@@ -137,9 +137,9 @@ func (h *head) completeOld(tx *bbolt.Tx, summaries tally) {
 	}
 }
 
-// migrate replaces a file of an older format by one of today's format with the same
-// contents. It does so like Compact: a crash leaves one of the two under the name, whole,
-// and the memory that it takes does not grow with the file.
+// migrate replaces a file of an older format by one of the current format with the same
+// contents. It works like Compact: a crash leaves one of the two under the name, whole,
+// and its memory does not grow with the file.
 func (s *Store) migrate() error {
 	var found format
 	err := s.view(func(tx *bbolt.Tx) (err error) {
@@ -161,22 +161,22 @@ func (s *Store) migrate() error {
 	})
 }
 
-// convert copies the values of an older file with these contents, and returns the head
-// that binds them. It checks every value that gets another checksum, so that it does not
-// make a damaged one good.
+// convert copies the values of an older file and returns the head that binds them. It
+// checks every value that gets another checksum, so that a damaged value does not become
+// a good one.
 func convert(from *bbolt.Tx, c *Contents, to *copier) (head, error) {
 	f := format(c.Version)
 	h, err := readHead(from, f)
 	if err != nil {
 		return h, err
 	}
-	if f < 4 && h.counts.BlocksRetired > 0 { // perhaps explicitly
+	if f < 4 && h.counts.BlocksRetired > 0 { // some possibly by request
 		h.uncompacted = h.savedAt
 	}
 	if err := createBuckets(to.tx); err != nil {
 		return h, err
 	}
-	// Values that have the same place and form in both formats.
+	// Values with the same place and form in both formats.
 	for _, p := range []place{{bucketMeta, keySettings}, {bucketMeta, keyMember}, {bucketParts, nil}, {bucketOffsets, nil}, {bucketBases, nil}, {bucketSources, nil}} {
 		if err := p.each(from, func(key, value []byte) error { return to.put(p.bucket, key, value) }); err != nil {
 			return h, err
@@ -242,7 +242,7 @@ func convertSpace(from *bbolt.Tx, f format, s *SpaceContents, to *copier) (*spac
 	})
 }
 
-// move puts the payload of a value into another place.
+// move copies the payload of a value to another place.
 func (c *copier) move(bucket, key, value, toBucket, toKey []byte) ([]byte, error) {
 	payload, err := unseal(bucket, key, value)
 	if err != nil {
@@ -251,7 +251,7 @@ func (c *copier) move(bucket, key, value, toBucket, toKey []byte) ([]byte, error
 	return c.add(toBucket, toKey, append(make([]byte, frameSize, frameSize+len(payload)), payload...))
 }
 
-// add puts a value whose payload starts at frameSize, and returns it.
+// add writes a value whose payload starts at frameSize, and returns it.
 func (c *copier) add(bucket, key, value []byte) ([]byte, error) {
 	if err := seal(bucket, key, value); err != nil {
 		return nil, err

@@ -13,14 +13,14 @@ import (
 	"streamd/incremental/sample"
 )
 
-// A process that brings a file up to date is killed at each of these points. The file is
-// then the old one or the new one, and the next process goes on with it.
+// A migrating process is killed at each of these points. The file is then the old one or
+// the new one, and the next process continues with it.
 func TestMigrationIsKilled(t *testing.T) {
 	const name = "streamd.db"
 	isSync := func(c systemCall) bool { return c.number == syscall.SYS_FSYNC || c.number == syscall.SYS_FDATASYNC }
 	points := []struct {
 		name    string
-		renamed bool // by then
+		renamed bool // the file has been renamed by then
 		at      func(c systemCall, file string, renamed bool) bool
 	}{
 		{"the copy is made", false, func(c systemCall, file string, _ bool) bool {

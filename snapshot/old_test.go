@@ -15,8 +15,8 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// writeOld writes the contents of a file of today's format as a program of version 4 would
-// have, under a key unless that is nil. It knows the old format by itself.
+// writeOld writes the contents of a current file as a program of version 4 would have,
+// under a key unless that is nil. It has its own code for the old format.
 func writeOld(t *testing.T, path, old string, key *Key) {
 	t.Helper()
 	s, c, err := OpenReadOnly(path)
@@ -139,8 +139,8 @@ func writeOld(t *testing.T, path, old string, key *Key) {
 	}
 }
 
-// A random file of version 4 has the same contents as one of today, under a key and
-// without. Brought up to date, it has the same values.
+// A random file of version 4 has the same contents as a current one, with and without a
+// key. After migration it has the same values.
 func TestOldFileEqualsMemory(t *testing.T) {
 	for seed := range uint64(8) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -152,7 +152,7 @@ func TestOldFileEqualsMemory(t *testing.T) {
 			path, old := filepath.Join(t.TempDir(), "today.db"), filepath.Join(t.TempDir(), "streamd.db")
 			w := newWorld(rand.New(rand.NewPCG(61, seed)), 1+int(seed)%3)
 			s, _ := mustOpen(t, path)
-			for range seed { // none in the first one
+			for range seed { // the first file stays empty
 				for range 20 {
 					w.step()
 				}
@@ -203,12 +203,12 @@ func TestOldFileEqualsMemory(t *testing.T) {
 	}
 }
 
-// A migration takes several transactions: its memory does not grow with the file.
+// A migration takes several transactions, so its memory does not grow with the file.
 func TestMigrationInParts(t *testing.T) {
 	path, old := filepath.Join(t.TempDir(), "today.db"), filepath.Join(t.TempDir(), "streamd.db")
 	const features = 500
 	w := newWorld(rand.New(rand.NewPCG(62, 1)), features)
-	for i := range 12 { // of 1 MB each
+	for i := range 12 { // 1 MB each
 		w.add(randomBlock(w.r, fmt.Sprintf("orders/0/%d", i), 2, features))
 	}
 	s, _ := mustOpen(t, path)
@@ -222,8 +222,8 @@ func TestMigrationInParts(t *testing.T) {
 	w.compare(t, s, c)
 }
 
-// An old file that somebody without the key has changed is refused, and so is a damaged
-// one: it does not get good checksums. Both stay as they are.
+// An old file that somebody without the key has changed is refused. So is a damaged one,
+// which must not get good checksums. Both stay unchanged.
 func TestBadOldFileIsNotBroughtUpToDate(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "today.db")
@@ -233,7 +233,7 @@ func TestBadOldFileIsNotBroughtUpToDate(t *testing.T) {
 	b.Part = takePartAgain(b)
 	w.add(b)
 	w.beginSpace()
-	w.stepSpaces() // it has the block
+	w.stepSpaces() // the space has the block
 	w.spaces[0].sources["b"] = false
 	w.offsets[0] = Offset{Topic: "orders", Next: 3}
 	w.moved[0] = w.offsets[0]

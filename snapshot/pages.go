@@ -56,9 +56,10 @@ const (
 
 	maxDepth = 64 // of a tree; nearly all branches have two children or more
 
-	// mostAhead is the most bytes of pages that are read at a time.
+	// mostAhead bounds the bytes of pages that are read at a time.
 	mostAhead = 256 << 10
-	// stretch is the bytes that the system is asked for when pages are read in no order.
+	// stretch is the bytes that are prefetched at a time when pages are read in random
+	// order.
 	stretch = 1 << 20
 )
 
@@ -66,30 +67,30 @@ var order = binary.NativeEndian
 
 // pageCheck walks over the pages of a file before bbolt follows them.
 //
-// bbolt's own check (Tx.Check) cannot do this. It runs on a goroutine of its own, so that
-// nobody can recover from its faults, and it faults when a child or an element is outside
-// of the file. It does not end when a page is its own child, allocates as much memory as a
+// bbolt's own check (Tx.Check) cannot do this. It runs on its own goroutine, so its
+// panics cannot be recovered, and it faults when a child or an element lies outside of
+// the file. It does not end when a page is its own child, allocates as much memory as a
 // free list claims, and accepts a branch that does not name the first key of its child.
 // The walk finds everything that bbolt's check finds.
 type pageCheck struct {
 	file   *os.File
 	size   int64                        // of a page
-	seen   []bool                       // pages that are used, or free
-	unused func(at, length int64) error // is called with the ends of used pages
-	window []byte                       // the pages that were read last
+	seen   []bool                       // pages that are used or free
+	unused func(at, length int64) error // called with the ends of used pages
+	window []byte                       // the pages read last
 	first  uint64                       // the first of them
-	asked  []bool                       // stretches of the file that the system was asked for
+	asked  []bool                       // stretches of the file that have been prefetched
 }
 
-// checkPages is readPages alone.
+// checkPages is readPages without a callback.
 func checkPages(file *os.File, pageSize int) error {
 	return readPages(file, pageSize, func(int64, int64) error { return nil })
 }
 
-// readPages proves that every page in use lies in the file, is used once, has its elements
-// inside, and has its keys in order, and that all other pages are free. It calls unused
-// with the parts, none within a page and beyond it, that hold nothing: free pages, the end
-// of the file behind the last page, and the ends of used pages.
+// readPages proves that every page in use lies in the file, is used once, has its
+// elements inside, and has its keys in order, and that all other pages are free. It calls
+// unused with every part that holds nothing: free pages, the end of the file behind the
+// last page, and the ends of used pages. No part crosses the end of a page.
 func readPages(file *os.File, pageSize int, unused func(at, length int64) error) error {
 	if pageSize < 1<<10 || pageSize > 1<<24 || pageSize&(pageSize-1) != 0 {
 		return &ChecksumError{Reason: fmt.Sprintf("pages of %d bytes", pageSize)}
@@ -132,7 +133,7 @@ func readPages(file *os.File, pageSize int, unused func(at, length int64) error)
 	return nil
 }
 
-// meta returns the meta page that counts, and its place.
+// meta returns the valid meta page and its place.
 func (c *pageCheck) meta() (newest []byte, at int64, err error) {
 	for i := range int64(metaPages) {
 		b := make([]byte, metaSize)
@@ -158,7 +159,7 @@ func badPage(id uint64, format string, args ...any) error {
 	return &ChecksumError{Reason: fmt.Sprintf("page %d: ", id) + fmt.Sprintf(format, args...)}
 }
 
-// claim marks pages as used, or free.
+// claim marks pages as used or free.
 func (c *pageCheck) claim(id, n uint64) error {
 	if pages := uint64(len(c.seen)); id < metaPages || id >= pages || n > pages-id {
 		return badPage(id, "it is outside the file")
@@ -172,10 +173,10 @@ func (c *pageCheck) claim(id, n uint64) error {
 	return nil
 }
 
-// page returns a page, good until the next call. Calls in the order of the file read more
-// and more pages at a time. Otherwise calls for the pages around it will come: in a file of
-// keys that came in no order the check waits for the disk as often as the file has
-// stretches, and not pages.
+// page returns a page, valid until the next call. Calls in file order read more and more
+// pages at a time. Other calls prefetch a stretch around the page, because calls for
+// pages nearby are likely. In a file whose keys came in random order, the check then
+// waits for the disk once per stretch and not once per page.
 func (c *pageCheck) page(id uint64) ([]byte, error) {
 	next := c.first + uint64(len(c.window))/uint64(c.size)
 	if id < c.first || id >= next {
@@ -204,10 +205,10 @@ type run struct {
 	front  []byte // the header and more, until the next read
 	file   *os.File
 	at     int64 // place of the run in the file
-	end    int64 // of the things that were found in it
+	end    int64 // end of everything found in it
 }
 
-// bytes reads the part of a run that element i claims to own.
+// bytes reads the part of a run that element i claims as its own.
 func (r *run) bytes(i int, place, length int64) ([]byte, error) {
 	at := pageHeader + int64(i)*elementSize + place
 	end := at + length
@@ -223,7 +224,7 @@ func (r *run) bytes(i int, place, length int64) ([]byte, error) {
 	return b, err
 }
 
-// read claims a page and its overflow, and reads the front of them.
+// read claims a page and its overflow, and reads their front.
 func (c *pageCheck) read(id uint64) (*run, error) {
 	if id < metaPages || id >= uint64(len(c.seen)) {
 		return nil, badPage(id, "it is outside the file")
@@ -245,13 +246,13 @@ func (c *pageCheck) read(id uint64) (*run, error) {
 	}, nil
 }
 
-// subtree is a page and those below it. Its keys have bounds: the first one, and an end that
-// is above all; nil: no bound. That a parent names the very first key is more than a search
-// needs, but bbolt finds the place of a child that it has changed by it.
+// subtree is a page and those below it. Its keys have bounds, the first key and an end
+// above all keys; nil means no bound. A search does not need a parent that names the very
+// first key, but bbolt uses it to find the place of a child that it has changed.
 type subtree struct {
 	id         uint64
 	first, end []byte
-	buckets    bool // its values are buckets: it is of the root bucket
+	buckets    bool // its values are buckets, because it belongs to the root bucket
 }
 
 func (c *pageCheck) tree(t subtree, depth int) error {
@@ -277,7 +278,7 @@ func (c *pageCheck) tree(t subtree, depth int) error {
 	return nil
 }
 
-// passUnused passes on the end of a run, behind its elements.
+// passUnused calls unused with the end of a run, behind its elements.
 func (c *pageCheck) passUnused(r *run) error {
 	if r.end == r.length {
 		return nil
@@ -329,7 +330,7 @@ func (c *pageCheck) elements(r *run, t subtree) (below []subtree, err error) {
 	return below, nil
 }
 
-// leaf checks element i of a leaf page. It returns its key, and the tree of a bucket.
+// leaf checks element i of a leaf page. It returns the key, and the tree of a bucket.
 func (c *pageCheck) leaf(r *run, i int, e []byte, isBucket bool) (key []byte, bucket []subtree, err error) {
 	flags, place := order.Uint32(e), int64(order.Uint32(e[4:]))
 	keyLength, length := int64(order.Uint32(e[8:])), int64(order.Uint32(e[12:]))
@@ -363,7 +364,7 @@ func (c *pageCheck) leaf(r *run, i int, e []byte, isBucket bool) (key []byte, bu
 	return key, nil, err
 }
 
-// freelist checks that the free pages are in the file, and not used.
+// freelist checks that the free pages are in the file and not used.
 func (c *pageCheck) freelist(id uint64) error {
 	r, err := c.read(id)
 	if err != nil {

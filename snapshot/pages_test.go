@@ -12,8 +12,8 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// Whatever bbolt writes is good: keys and values of all sizes, trees that grow
-// and shrink, pages filled in every way.
+// The check accepts everything that bbolt writes: keys and values of all sizes, trees
+// that grow and shrink, pages filled in every way.
 func TestPageCheckRaisesNoFalseAlarm(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(10) {
@@ -30,7 +30,7 @@ func TestPageCheckRaisesNoFalseAlarm(t *testing.T) {
 		maxKey, maxValue := 8<<r.IntN(10), 8<<r.IntN(11)
 		var keys []string
 		for i := range 120 {
-			puts := 3 // of four changes
+			puts := 3 // out of four changes
 			if i%60 >= 40 {
 				puts = 1
 			}
@@ -70,8 +70,7 @@ func TestPageCheckRaisesNoFalseAlarm(t *testing.T) {
 	}
 }
 
-// Pages that are read ahead are those of the file, in whatever order they are asked
-// for.
+// Pages that are read ahead equal those of the file, in whatever order they are requested.
 func TestPagesReadAhead(t *testing.T) {
 	const size, pages = 1 << 10, 1000
 	r := rand.New(rand.NewPCG(21, 1))

@@ -20,17 +20,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sector is the bytes that a disk writes at once.
+// sector is the unit of a disk's writes in bytes.
 const sector = 512
 
-// inode is a file as the system has it, and as the disk may have it. The disk has any of the
-// sectors that were written since a sync, and any of the lengths.
+// inode is a file as the system sees it, and as it may be on the disk. The disk may have
+// any of the sectors and any of the lengths that were written since the last sync.
 type inode struct {
 	cache   []byte
 	sure    []byte             // synced
-	maybe   map[int64][][]byte // sectors that may be on the disk in the place of the sure ones
+	maybe   map[int64][][]byte // sectors that may be on the disk instead of the sure ones
 	unclean map[int64]bool     // sectors that a sync will write
-	lengths []int              // that it may have in place of the sure one
+	lengths []int              // lengths that it may have instead of the sure one
 }
 
 func (f *inode) write(b []byte, at int64) {
@@ -61,10 +61,10 @@ func (f *inode) sync() {
 	f.sure, f.lengths = sure, nil
 }
 
-// lose is a sync that fails: the system then takes all sectors for written.
+// lose is a failed sync, after which the system counts all sectors as written.
 func (f *inode) lose() { clear(f.unclean) }
 
-// afterLoss is a state that the file may have after a loss of power.
+// afterLoss is a possible state of the file after a loss of power.
 func (f *inode) afterLoss(r *rand.Rand) []byte {
 	lengths := append([]int{len(f.sure)}, f.lengths...)
 	length := lengths[r.IntN(len(lengths))]
@@ -79,19 +79,19 @@ func (f *inode) afterLoss(r *rand.Rand) []byte {
 	return b[:length]
 }
 
-// folder is one likewise.
+// folder is the same for a folder.
 type folder struct {
 	files, sure map[string]*inode
 	changes     []change // since it was synced
 }
 
-// change is names that change at once.
+// change is names that change together.
 type change []entry
 
-// entry is a name that a file has got, or that none has any more.
+// entry is a name with its new file, or a name that was removed.
 type entry struct {
 	name string
-	file *inode // nil: none
+	file *inode // nil: removed
 }
 
 func (e entry) in(files map[string]*inode) {
@@ -106,7 +106,7 @@ func (d *folder) change(name string, f *inode) {
 	d.changes = append(d.changes, change{e})
 }
 
-// rename is one change of both names.
+// rename changes both names together.
 func (d *folder) rename(from, to string) {
 	f := d.files[from]
 	entry{to, f}.in(d.files)
@@ -118,7 +118,7 @@ func (d *folder) sync() {
 	d.sure, d.changes = maps.Clone(d.files), nil
 }
 
-// afterLoss is the file that may have a name; nil: none.
+// afterLoss is a file that the name may lead to, or nil.
 func (d *folder) afterLoss(r *rand.Rand, name string) *inode {
 	files := maps.Clone(d.sure)
 	for _, c := range d.changes {
@@ -143,9 +143,9 @@ type systemCall struct {
 }
 
 // trace runs a process and calls ended after every system call of its first thread. It
-// kills the process at the entry of the first system call for which entered is true.
+// kills the process at the start of the first system call for which entered returns true.
 func trace(c *exec.Cmd, entered func(systemCall) bool, ended func(c systemCall, result int64)) error {
-	runtime.LockOSThread() // it is a thread that traces
+	runtime.LockOSThread() // one thread must do all tracing
 	defer runtime.UnlockOSThread()
 	c.SysProcAttr = &syscall.SysProcAttr{Ptrace: true}
 	if err := c.Start(); err != nil {
@@ -191,9 +191,9 @@ func trace(c *exec.Cmd, entered func(systemCall) bool, ended func(c systemCall, 
 	}
 }
 
-// After a loss of power at any moment, also soon after a process was killed or a sync
-// has failed, the file has the last save that was reported, or the one after it. The
-// system calls of a process that saves show which states a loss of power may leave.
+// After a loss of power at any moment, also soon after a kill or a failed sync, the file
+// has the last reported save or the one after it. The system calls of a process that
+// saves show which states a loss of power may leave.
 func TestPowerLoss(t *testing.T) {
 	const lives = 8
 	r := rand.New(rand.NewPCG(20, 1))
@@ -201,7 +201,7 @@ func TestPowerLoss(t *testing.T) {
 	path, name := filepath.Join(dir, "streamd.db"), "streamd.db"
 	d := folder{files: map[string]*inode{}, sure: map[string]*inode{}}
 	worlds := map[int64]*world{}
-	reported, states := int64(-1), 0 // -1: not even that there is a file
+	reported, states := int64(-1), 0 // -1: the file may not exist yet
 
 	lose := func(what string) {
 		t.Helper()
@@ -299,7 +299,7 @@ func TestPowerLoss(t *testing.T) {
 			}
 			return nil
 		}
-		// The moment at which the child is killed: some call, or the last sync of a save.
+		// The moment of the kill: some system call, or the last sync of a save.
 		left, afterMeta := 1+r.IntN(80), false
 		lastSync := life%3 > 0
 		entered := func(c systemCall) bool {
@@ -374,7 +374,7 @@ func TestPowerLoss(t *testing.T) {
 		if left > 0 {
 			t.Fatal("the child ended")
 		}
-		// All that the child has done was seen.
+		// The trace has seen everything that the child did.
 		entries, err := os.ReadDir(dir)
 		if err != nil || len(entries) != len(d.files) {
 			t.Fatalf("%d files, want %d: %v", len(entries), len(d.files), err)

@@ -16,26 +16,26 @@ import (
 	"streamd/retire"
 )
 
-// Contents is all that a file holds but the summaries and the parts.
+// Contents is everything in a file except the summaries and the parts.
 type Contents struct {
 	Settings
-	Member  Member          // of the process that had this file open last, as far as it is known; a copy has none
+	Member  Member          // of the process that had this file open last, if known; a copy has none
 	Version int             // of the format
-	Spaces  []SpaceContents // by number; without the first, Features, the features are not fixed yet
-	InUse   uint32          // the number of the space that planes are read off
-	Entries []retire.Entry  // in the order of their ids
+	Spaces  []SpaceContents // by number; without the first, Features, the features are not fixed
+	InUse   uint32          // the space that planes are solved from
+	Entries []retire.Entry  // ordered by id
 	Offsets []Offset
 	Horizon retire.Rank
 	Counts  Counts
-	SavedAt time.Time // UTC; zero: nothing was saved yet
+	SavedAt time.Time // UTC; zero: nothing has been saved
 
-	// Uncompacted is when the oldest explicitly retired block, or basis that was made of
-	// one, has left the file since it was compacted; zero: none has. It may still be read
-	// off the file.
+	// Uncompacted is the time when the oldest remains were left since the last
+	// compaction: those of an explicitly retired block, or of a basis made from one. They
+	// may still be read off the file. It is zero if there are none.
 	Uncompacted time.Time
-	// Missed is the number of explicit retirements that were saved under the file's name, but
-	// are not in the file, since that is an older copy. Blocks that were retired may be
-	// live again. LastRetired is the time of the last of them.
+	// Missed is the number of explicit retirements that were saved under the file's name
+	// but are not in the file, because it is an older copy. Retired blocks may be live
+	// again. LastRetired is the time of the last retirement.
 	Missed      int64
 	LastRetired time.Time
 	Keyed       bool // the file is under a key
@@ -43,19 +43,19 @@ type Contents struct {
 	retirements int64 // explicit ones in the file
 }
 
-// SpaceContents is all that a file holds of a space but the summaries.
+// SpaceContents is everything in a file about a space except the summaries.
 type SpaceContents struct {
 	Space
 	State   *incremental.State
 	Folds   []*incremental.State
-	Missing []string // live blocks that it has no summary of, in order; none of Features and of the space in use
+	Missing []string // live blocks without a summary, in order; none in Features and in the space in use
 	Sources []string // in order
 	Stale   uint8
 
-	digest [sha256.Size]byte // of the state as it was saved
+	digest [sha256.Size]byte // of the state, as saved
 }
 
-// Space returns the space of that number; nil: there is none.
+// Space returns the space of that number, or nil.
 func (c *Contents) Space(number uint32) *SpaceContents {
 	for i := range c.Spaces {
 		if c.Spaces[i].Number == number {
@@ -65,7 +65,7 @@ func (c *Contents) Space(number uint32) *SpaceContents {
 	return nil
 }
 
-// Features are the names of the features; nil: they are not fixed yet.
+// Features are the names of the features. They are nil if not fixed.
 func (c *Contents) Features() []string {
 	if s := c.Space(Features); s != nil && s.State != nil {
 		return s.State.Features()
@@ -97,9 +97,9 @@ func (s *Store) Summary(space uint32, id string) (summary *incremental.Summary, 
 	return summary, nil
 }
 
-// Summaries calls do with every live block that has a summary in a space, in the order of
-// the ids, as they are at the start of the call, until do fails. do must not call Save: it
-// could wait for Summaries to end.
+// Summaries calls do with every live block that has a summary in a space, ordered by id,
+// until do fails. It shows the file as at the start of the call. do must not call Save,
+// which could wait for Summaries to end.
 func (s *Store) Summaries(space uint32, do func(retire.Entry, *incremental.Summary) error) error {
 	fault := func(err error) error { return fmt.Errorf("read the blocks from snapshot %s: %w", s.path, err) }
 	tx, err := s.begin()
@@ -115,7 +115,7 @@ func (s *Store) Summaries(space uint32, do func(retire.Entry, *incremental.Summa
 	for step := cursor.First; ; step = cursor.Next {
 		var e retire.Entry
 		var summary *incremental.Summary
-		// do runs outside of the guard: its panics are not damage.
+		// do runs outside of the guard, because its panics are not damage.
 		err := guard(func() (err error) {
 			key, value := step()
 			if key == nil {
@@ -140,8 +140,7 @@ func (s *Store) Summaries(space uint32, do func(retire.Entry, *incremental.Summa
 	}
 }
 
-// Part reads the part of a block; nil: it has none. The error is a
-// *ChecksumError.
+// Part reads the part of a block, or nil if it has none. The error is a *ChecksumError.
 func (s *Store) Part(id string) (p *sample.Part, err error) {
 	err = s.view(func(tx *bbolt.Tx) (err error) {
 		p, err = readPart(tx, id)
@@ -153,11 +152,10 @@ func (s *Store) Part(id string) (p *sample.Part, err error) {
 	return p, nil
 }
 
-// Parts calls f with every part, in the order of the ids. f must not call
-// Save.
+// Parts calls f with every part, ordered by id. f must not call Save.
 func (s *Store) Parts(f func(id string, p *sample.Part)) error {
 	defer s.forget()
-	const atOnce = 1000 // decoded at a time: f runs outside of the guard, its panics are not damage
+	const atOnce = 1000 // decoded at a time: f runs outside of the guard, because its panics are not damage
 	var found []Part
 	for from := []byte{}; ; {
 		found = found[:0]
@@ -197,12 +195,12 @@ func nameIn(space uint32, name string) string {
 	return fmt.Sprintf("%d/%s", space, name)
 }
 
-// damageIn is damage of a value of a space.
+// damageIn reports damage of a value of a space.
 func damageIn(bucket []byte, space uint32, name, reason string) error {
 	return &ChecksumError{string(bucket), nameIn(space, name), reason}
 }
 
-// renamed gives damage the name of the value that it is of.
+// renamed puts the name of the damaged value into an error.
 func renamed(err error, space uint32, name string) error {
 	if damage := (*ChecksumError)(nil); errors.As(err, &damage) {
 		return damageIn([]byte(damage.Bucket), space, name, damage.Reason)
@@ -210,8 +208,8 @@ func renamed(err error, space uint32, name string) error {
 	return err
 }
 
-// readSummary reads the summary of a live block in a space. The error is ErrNotFound where
-// a space other than the features does not have it.
+// readSummary reads the summary of a live block in a space. The error is ErrNotFound if a
+// space other than the features lacks it.
 func readSummary(tx *bbolt.Tx, f format, space uint32, e *retire.Entry) (*incremental.Summary, error) {
 	p := f.summaries(space)
 	key := p.key(e.ID)
@@ -233,7 +231,7 @@ func readSummary(tx *bbolt.Tx, f format, space uint32, e *retire.Entry) (*increm
 	return s, nil
 }
 
-// readPart reads the part of a block; nil: it has none.
+// readPart reads the part of a block, or nil if it has none.
 func readPart(tx *bbolt.Tx, id string) (*sample.Part, error) {
 	bucket := tx.Bucket(bucketParts)
 	if bucket == nil { // version 1
@@ -246,14 +244,14 @@ func readPart(tx *bbolt.Tx, id string) (*sample.Part, error) {
 	return decodeWith(sample.DecodePart, bucketParts, []byte(id), value)
 }
 
-// note is called with every error, and with nil where there is none. It returns nil to go
-// on without the value that could not be read.
+// note is called with every error, and with nil where there is none. It returns nil to
+// continue without the value that could not be read.
 type note func(error) error
 
-// strict does not go on after an error.
+// strict stops at the first error.
 func strict(err error) error { return err }
 
-// readContents reads all but the summaries and the parts.
+// readContents reads everything except the summaries and the parts.
 func readContents(tx *bbolt.Tx, file fileID, note note) (*Contents, error) {
 	f, _, err := readFormat(tx)
 	if err != nil {
@@ -291,11 +289,11 @@ func readContents(tx *bbolt.Tx, file fileID, note note) (*Contents, error) {
 
 // readBuckets reads the ledger and the offsets, and looks at the parts. It compares them
 // with the head, if that could be read. It returns the tally of the summaries that the
-// entries of older formats have.
+// entries of older formats contain.
 func (c *Contents) readBuckets(tx *bbolt.Tx, f format, want *head, headRead bool, note note) (summaries tally, err error) {
 	var rows int64
 	var blocks, offsets, parts tally
-	// each reads the values of a bucket, and counts those that are good.
+	// each reads the values of a bucket and counts the good ones.
 	each := func(name []byte, t *tally, read func(key, value []byte) error) error {
 		return place{name, nil}.each(tx, func(key, value []byte) error {
 			if err := read(key, value); err != nil {
@@ -305,7 +303,7 @@ func (c *Contents) readBuckets(tx *bbolt.Tx, f format, want *head, headRead bool
 			return nil
 		})
 	}
-	// A number that is none of a file of this size asks for no memory.
+	// A number too large for the file's size is not believed.
 	c.Entries = slices.Grow(c.Entries, int(min(want.blocks.n, tx.Size()/leastBlock)))
 	err = each(bucketBlocks, &blocks, func(key, value []byte) error {
 		e, summary, err := decodeBlock(f, string(key), value)
@@ -313,7 +311,7 @@ func (c *Contents) readBuckets(tx *bbolt.Tx, f format, want *head, headRead bool
 			return err
 		}
 		if n := len(c.Entries); n > 0 && c.Entries[n-1].Position.Topic == e.Position.Topic {
-			e.Position.Topic = c.Entries[n-1].Position.Topic // one for all
+			e.Position.Topic = c.Entries[n-1].Position.Topic // one string for all
 		}
 		rows += e.Rows
 		summaries.addKeyed(key, binary.LittleEndian.AppendUint32(nil, summary))
@@ -351,14 +349,14 @@ func (c *Contents) readBuckets(tx *bbolt.Tx, f format, want *head, headRead bool
 	})
 }
 
-// comparison is one of values that were read with the record of them.
+// comparison compares values with their record.
 type comparison struct {
 	bucket []byte
 	bad    bool
 	reason string
 }
 
-// compare notes the bad ones.
+// compare notes the comparisons that fail.
 func compare(note note, all []comparison) error {
 	for _, c := range all {
 		if c.bad {
@@ -415,7 +413,7 @@ func (c *Contents) readSpaces(tx *bbolt.Tx, f format, want *head, headRead bool,
 	})
 }
 
-// readSpace reads all of a space but the summaries.
+// readSpace reads everything of a space except the summaries.
 func (c *Contents) readSpace(tx *bbolt.Tx, f format, r *spaceRecord, note note) (s SpaceContents, err error) {
 	if r.number != Features {
 		key := spaceKey(r.number)

@@ -25,7 +25,7 @@ type Reduction struct {
 	Stages   []Stage   `json:"stages"`        // of the choice
 }
 
-// Gamma is one γ of a Gaussian with its figures on held-out folds.
+// Gamma is one candidate γ of a Gaussian with its figures on held-out folds.
 type Gamma struct {
 	Gamma       float64 `json:"gamma"`
 	Nu          float64 `json:"nu"` // the best with it
@@ -54,8 +54,8 @@ const (
 	mostReport = 16 << 20
 )
 
-// AppendBinary appends the report in today's version. One that would be too long loses its
-// stages. It panics unless all numbers are finite.
+// AppendBinary appends the report in the current version. A report that would be too long
+// loses its stages. It panics unless all numbers are finite.
 func (r Reduction) AppendBinary(b []byte) []byte {
 	text, err := r.encode()
 	if err != nil {
@@ -74,8 +74,8 @@ func (r Reduction) encode() ([]byte, error) {
 	return text, err
 }
 
-// DecodeReduction decodes a report of any version. One of today's version has to be the very
-// bytes that its contents are written as.
+// DecodeReduction decodes a report of any version. A report of the current version must
+// equal the encoding of its contents.
 func DecodeReduction(b []byte) (*Reduction, error) {
 	r := new(Reduction)
 	if len(b) > mostReport || json.Unmarshal(b, r) != nil || r.Version < 0 || min(int64(r.Points), int64(r.Rows), r.Live) < 0 {

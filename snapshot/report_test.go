@@ -50,7 +50,7 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// A report that would be too long to be read has no stages.
+// A report that would be too long to read has no stages.
 func TestLongReport(t *testing.T) {
 	long := report
 	long.Stages = []Stage{{Class: strings.Repeat("x", mostReport)}}
@@ -60,8 +60,7 @@ func TestLongReport(t *testing.T) {
 	}
 }
 
-// Every report is refused, or is of version 0, or is the very one that its contents are
-// written as.
+// Every report is refused, is of version 0, or equals the encoding of its contents.
 func FuzzDecodeReduction(f *testing.F) {
 	f.Add([]byte(reportBytes))
 	f.Add([]byte(oldReport))

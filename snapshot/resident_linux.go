@@ -8,20 +8,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// forget drops the pages of the mapped file that transactions have touched from
-// the process's memory. They stay in the system's cache and come back when they are
-// needed. Without it, a process that lives long would come to hold the whole file.
+// forget drops from the process's memory the pages of the mapped file that transactions
+// have touched. They stay in the system's cache and come back when needed. Without it, a
+// long-lived process would come to hold the whole file.
 func (s *Store) forget() {
-	// It is a hint: nothing is lost when the system does not take it. Until this
-	// transaction ends no other can map the file again. The used pages are mapped. The file
-	// may have grown ahead of them, beyond the mapping, where other memory lies.
+	// It is a hint, and nothing is lost if the system ignores it. Until this transaction
+	// ends no other can map the file again. The used pages are mapped. The file may have
+	// grown beyond the mapping, where other memory lies.
 	_ = s.view(func(tx *bbolt.Tx) error {
 		_, _, _ = syscall.Syscall(syscall.SYS_MADVISE, tx.DB().Info().Data, uintptr(tx.Size()), syscall.MADV_DONTNEED)
 		return nil
 	})
 }
 
-// willNeed has the system read part of a file into its cache, without waiting for it.
+// willNeed prefetches part of a file into the system's cache, without waiting.
 func willNeed(file *os.File, at, length int64) {
 	const atOnce = 128 << 10 // by default, systems read no more than this for one call
 	for end := at + length; at < end; at += atOnce {

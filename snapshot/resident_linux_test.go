@@ -15,7 +15,7 @@ import (
 )
 
 // A file may be longer than its mapping, since it grows ahead of it. The memory behind the
-// mapping stays as it is.
+// mapping stays untouched.
 func TestForgetsNothingBehindTheMapping(t *testing.T) {
 	size := 64 * os.Getpagesize()
 	path := filepath.Join(t.TempDir(), "streamd.db")
@@ -24,7 +24,7 @@ func TestForgetsNothingBehindTheMapping(t *testing.T) {
 	var db *bbolt.DB
 	var data uintptr
 	var behind []byte
-	// The gaps that others have left are filled until the two come to lie together.
+	// Gaps that earlier tests have left are filled until the two lie together.
 	for tries := 0; ; tries++ {
 		var err error
 		if behind, err = syscall.Mmap(-1, 0, size, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE); err != nil {
@@ -68,7 +68,7 @@ func TestForgetsNothingBehindTheMapping(t *testing.T) {
 	}
 }
 
-// A page that is asked for out of order brings those around it into the system's cache.
+// A page that is requested out of order brings those around it into the system's cache.
 func TestPagesInNoOrderAreReadByStretches(t *testing.T) {
 	page := os.Getpagesize()
 	path := filepath.Join(t.TempDir(), "pages")

@@ -13,9 +13,9 @@ import (
 
 // Beside a snapshot NAME lies the file NAME.retired. It has the number of explicit
 // retirements that were saved under that name, and the time of the last one. It names no
-// block. When an older copy of the snapshot is put in its place, or the snapshot is lost,
-// blocks that were retired may be live again: its head then counts fewer retirements than
-// the file beside it. The file has one frame, with this payload:
+// block. When the snapshot is lost or replaced by an older copy, retired blocks may be
+// live again. Its head then counts fewer retirements than the file beside it. The file
+// has one frame, with this payload:
 //
 //	offset size
 //	     0    8  explicit retirements, number
@@ -30,7 +30,7 @@ const nameRetired = "retired"
 
 func retiredPath(path string) string { return path + "." + nameRetired }
 
-// readRetired returns zero where there is no such file.
+// readRetired returns zero if there is no such file.
 func readRetired(path string) (r retirements, err error) {
 	path = retiredPath(path)
 	f, err := os.Open(path)
@@ -41,7 +41,7 @@ func readRetired(path string) (r retirements, err error) {
 		return r, err
 	}
 	defer f.Close()
-	value := make([]byte, frameSize+17) // one byte too many, if it has that
+	value := make([]byte, frameSize+17) // one byte more, to notice a longer file
 	n, err := f.ReadAt(value, 0)
 	if err != nil && err != io.EOF {
 		return r, fmt.Errorf("read %s: %w", path, err)
@@ -92,8 +92,7 @@ func writeRetired(path string, r retirements) (err error) {
 	return syncFolder(filepath.Dir(path))
 }
 
-// keepRetired brings the file beside the snapshot up to date with the retirements that were
-// saved.
+// keepRetired updates the file beside the snapshot with the saved retirements.
 func (s *Store) keepRetired(saved retirements) error {
 	if saved.number <= s.retired.number {
 		return nil
@@ -106,7 +105,7 @@ func (s *Store) keepRetired(saved retirements) error {
 }
 
 // compareRetired compares the count of retirements in the snapshot with that beside it.
-// The latter is brought up to date when it is behind, as after a crash between the two.
+// If the latter is behind, as after a crash between the two, it is updated.
 func (s *Store) compareRetired(c *Contents, readOnly bool) (err error) {
 	if s.retired, err = readRetired(s.path); err != nil {
 		return err

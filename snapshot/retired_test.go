@@ -13,8 +13,8 @@ import (
 	"streamd/incremental"
 )
 
-// A file that is older than the last saved retirement says so when it is opened, and
-// so does a new one in its place, until as many retirements have been made again.
+// A file that is older than the last saved retirement says so when it is opened. So does
+// a new file in its place. Both stop once as many retirements have been made again.
 func TestOlderThanRetirement(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "streamd.db")
 	s, _ := mustOpen(t, path)
@@ -69,7 +69,7 @@ func TestOlderThanRetirement(t *testing.T) {
 				change.Spaces = []SpaceChange{{State: incremental.NewState(w.features)}}
 			}
 			for again := range int64(2) {
-				// Other saves, and opening it, do not make it whole.
+				// Other saves, and opening it, do not clear that.
 				if _, err := s.Save(change); err != nil {
 					t.Fatal(err)
 				}
@@ -86,7 +86,7 @@ func TestOlderThanRetirement(t *testing.T) {
 }
 
 // Where the file beside it is lost, or a crash came before it was written, the snapshot
-// makes it anew. A damaged one is named.
+// writes it again. A damaged one is reported.
 func TestRetiredFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "streamd.db")
 	s, _ := mustOpen(t, path)
@@ -117,7 +117,7 @@ func TestRetiredFile(t *testing.T) {
 	}
 }
 
-// A retirement that could not be noted beside the file is not saved, for the caller.
+// If a retirement cannot be noted beside the file, the save reports an error.
 func TestRetiredFileCannotBeWritten(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "streamd.db")
 	s, _ := mustOpen(t, path)

@@ -21,8 +21,8 @@ import (
 
 // Block is a live block in the ledger.
 type Block struct {
-	Entry retire.Entry // its time is kept to the millisecond
-	Part  *sample.Part // nil: it has none
+	Entry retire.Entry // its time is rounded to the millisecond
+	Part  *sample.Part // nil without a part
 }
 
 // Part is the part of the row sample that a live block has.
@@ -39,48 +39,49 @@ type Summary struct {
 
 // Change is the difference that a Save makes.
 type Change struct {
-	Delete  []string // blocks that are not live any more; those not in the file are passed over
-	Put     []Block  // new, or in the place of one of the same id; done after Delete
-	Offsets []Offset // those that have moved
+	Delete  []string // blocks that are no longer live; those not in the file are ignored
+	Put     []Block  // new blocks, or replacements of the same id; applied after Delete
+	Offsets []Offset // those that have changed
 	Parts   []Part   // new ones of blocks that are live after the change
-	// Spaces are those that there are after the change. Others are deleted, with all that
-	// is of them. Without space Features, or with a State of no features, the features are
-	// not fixed yet, and there are no blocks. Done last.
+	// Spaces are all spaces after the change. Others are deleted with everything that
+	// belongs to them. Without space Features, or with a State of no features, the
+	// features are not fixed and there are no blocks. Applied last.
 	Spaces []SpaceChange
 
 	// The rest is saved as it is.
-	InUse   uint32 // one of the Spaces; it has all live blocks, and so have the features
+	InUse   uint32 // one of the Spaces; it has all live blocks, and so does Features
 	Horizon retire.Rank
 	Counts  Counts
-	Retired int // explicit retirements in the change: of blocks that are to be forgotten
-	// StaleBases counts the bases that go with the change and were made of such blocks.
-	// They may never have been in the file.
+	Retired int // explicit retirements in the change
+	// StaleBases counts the dropped bases that were made from such blocks. They may never
+	// have been in the file.
 	StaleBases int
-	SavedAt    time.Time // kept to the millisecond
+	SavedAt    time.Time // rounded to the millisecond
 }
 
-// SpaceChange is the change of a space, or all of a new one. Basis and Report of a space that
-// the file has are ignored. The names of the features may be others than before
-// when every live block is put.
+// SpaceChange is the change of a space, or a whole new one. Basis and Report are ignored
+// for a space that the file has. The names of the features may change if every live block
+// is put.
 type SpaceChange struct {
 	Space
-	// Put has summaries of live blocks. A block that goes, or is put, loses the summary
-	// that it had in each space.
+	// Put has summaries of live blocks. A block that is deleted or put loses its old
+	// summary in each space.
 	Put   []Summary
 	State *incremental.State // the sum of the summaries that the space has after the change
-	// Folds are the sums of each fold; nil among them: as at the last save. Folds beyond
-	// them are deleted.
+	// Folds are the sums of each fold. A nil fold is as at the last save. Further folds
+	// in the file are deleted.
 	Folds []*incremental.State
-	// Sources are blocks that the basis was chosen from, in addition to those in the file. A
-	// block that goes, or is put, is one no more unless it is listed again.
+	// Sources are blocks that the basis was chosen from, in addition to those in the
+	// file. A block that is deleted or put is no longer a source unless it is listed
+	// again.
 	Sources []string
-	Stale   uint8 // saved as it is
+	Stale   uint8 // saved unchanged
 }
 
 // emptyDigest is that of a state without rows.
 var emptyDigest = incremental.NewState(nil).Digest()
 
-// SaveInfo says how much a Save has written.
+// SaveInfo is the size of a Save.
 type SaveInfo struct {
 	Bytes     int64 // written
 	FileBytes int64 // size of the file
@@ -89,9 +90,9 @@ type SaveInfo struct {
 // Save writes a change and returns when it is on the disk. The package comment has the
 // promise about errors.
 //
-// Save refuses a change that does not fit the file, as when the live blocks do not have
-// as many rows as the states. Such an error is a bug of the caller, and names the first
-// fault found.
+// Save refuses a change that does not fit the file, for instance if the live blocks and
+// the states differ in the number of rows. Such an error is a bug of the caller, and
+// names the first fault found.
 func (s *Store) Save(c Change) (SaveInfo, error) {
 	p, err := s.Prepare(c)
 	if err != nil {
@@ -100,8 +101,8 @@ func (s *Store) Save(c Change) (SaveInfo, error) {
 	return p.Save()
 }
 
-// Prepared is a change whose sums are encoded: they may go on changing while it is
-// saved.
+// Prepared is a change whose sums are encoded, so the caller may change the sums while it
+// is saved.
 type Prepared struct {
 	store    *Store
 	change   Change
@@ -114,14 +115,14 @@ type preparedSpace struct {
 	SpaceChange
 	rows   int64
 	digest [sha256.Size]byte
-	// states are the values of the state and the folds, to be sealed; nil among them: as at
-	// the last save.
+	// states are the encoded state and folds, to be sealed. A nil element is as at the last
+	// save.
 	states [][]byte
 }
 
-// Prepare is the first part of Save, and Prepared.Save is the other. Blocks, parts,
-// summaries and other immutable values are not copied. One change has to be saved, or
-// have failed, before the next one is prepared.
+// Prepare is the first part of Save, and Prepared.Save is the second. Blocks, parts,
+// summaries and other immutable values are not copied. A change must be saved, or have
+// failed, before the next one is prepared.
 func (s *Store) Prepare(c Change) (*Prepared, error) {
 	c.Spaces = slices.Clone(c.Spaces)
 	c.Spaces = slices.DeleteFunc(c.Spaces, func(s SpaceChange) bool {
@@ -148,7 +149,7 @@ func (s *Store) Prepare(c Change) (*Prepared, error) {
 			}
 			e.states = append(e.states, value)
 		}
-		e.State, e.Folds = nil, nil // they are the caller's
+		e.State, e.Folds = nil, nil // the caller may change them
 		p.spaces = append(p.spaces, e)
 	}
 	p.change.Spaces = nil
@@ -245,7 +246,7 @@ func (p *Prepared) save() (info SaveInfo, err error) {
 	return info, nil
 }
 
-// byID lists things in the order of their ids, in which bbolt takes keys fastest.
+// byID lists elements ordered by id, the order in which bbolt takes keys fastest.
 func byID[T any](all []T, id func(*T) string) []*T {
 	sorted := make([]*T, len(all))
 	for i := range all {
@@ -262,14 +263,14 @@ func checkPosition(p incremental.Position) error {
 		return fmt.Errorf("partition %d", p.Partition)
 	case p.Offset < 0:
 		return fmt.Errorf("offset %d", p.Offset)
-	case len(p.Topic) > MaxID-4: // it is part of a key
+	case len(p.Topic) > MaxID-4: // the topic is part of a key
 		return fmt.Errorf("a topic of %d bytes", len(p.Topic))
 	}
 	return nil
 }
 
-// check refuses a change that could be written but not be read again. The features are
-// those after it; nil: they are not fixed yet.
+// check refuses a change that could be written but not read again. features are those
+// after the change; nil if they are not fixed.
 func (c *Change) check(features []string) error {
 	if err := checkPosition(c.Horizon.Position); err != nil {
 		return fmt.Errorf("the horizon: %w", err)
@@ -295,7 +296,7 @@ func (c *Change) check(features []string) error {
 			return fmt.Errorf("block %q: its part does not fit the %d features", p.ID, len(features))
 		}
 	}
-	seen := map[uint32]bool{Features: features == nil} // nothing else needs to be in use then
+	seen := map[uint32]bool{Features: features == nil} // without features no other space needs to be in use
 	for i := range c.Spaces {
 		space := &c.Spaces[i]
 		if seen[space.Number] {
@@ -346,7 +347,7 @@ func (s *SpaceChange) check() error {
 	return nil
 }
 
-// SaveMember writes the process's place in its consumer group, beside what Save does, and
+// SaveMember writes the process's place in its consumer group, independently of Save. It
 // returns when it is on the disk.
 func (s *Store) SaveMember(m Member) error {
 	err := s.update(func(w *writer) error {
@@ -358,44 +359,44 @@ func (s *Store) SaveMember(m Member) error {
 	return nil
 }
 
-// writer makes the changes of a transaction and keeps its head in step.
+// writer makes the changes of a transaction and keeps its head up to date.
 type writer struct {
 	tx     *bbolt.Tx
 	head   *head
-	spaces []spaceRecord // of the file, less the blocks that the transaction has taken out
-	room   []byte        // empty, for the frames to come
-	chunks []*chunk      // that these and the room lie in
-	summer *summer       // of the file's values; nil: the file is not under a key
+	spaces []spaceRecord // of the file, without the blocks that the transaction has removed
+	room   []byte        // empty; for further frames
+	chunks []*chunk      // hold the frames and the room
+	summer *summer       // of the file's values; nil if the file is not under a key
 }
 
-// chunk is memory for frames, which one save after the other uses.
+// chunk is memory for frames, reused by every save.
 type chunk [chunkSize]byte
 
 var chunks = sync.Pool{New: func() any { return new(chunk) }}
 
 const (
-	// chunkSize is how much memory the frames of small values share: each with memory of
-	// its own, they cost more to allocate than to fill.
+	// chunkSize is the memory that frames of small values share. Separate allocations would
+	// cost more than filling the frames.
 	chunkSize = 64 << 10
 	// leastRoom is the least room that a chunk has for the next frame.
 	leastRoom = 4 << 10
 )
 
-// encode makes a value of the bytes that are appended to an empty frame. It stays as it is
-// until the transaction ends, as bbolt wants it.
+// encode makes a value by appending to an empty frame. The value stays unchanged until the
+// transaction ends, as bbolt requires.
 func (w *writer) encode(appendTo func(frame []byte) []byte) (value []byte) {
 	if cap(w.room) < leastRoom {
 		c := chunks.Get().(*chunk)
 		w.chunks, w.room = append(w.chunks, c), c[:0]
 	}
 	value = appendTo(w.room[:frameSize])
-	if cap(value) == cap(w.room) { // otherwise it did not fit in, and has memory of its own
+	if cap(value) == cap(w.room) { // otherwise it did not fit, and has memory of its own
 		w.room = value[len(value):]
 	}
 	return slices.Clip(value)
 }
 
-// close gives the frames' memory back. The transaction must have ended.
+// close releases the frames' memory. The transaction must have ended.
 func (w *writer) close() {
 	for _, c := range w.chunks {
 		chunks.Put(c)
@@ -483,16 +484,16 @@ func (w *writer) putOffset(o Offset) error {
 	return nil
 }
 
-// finder looks up keys in ascending order. New blocks have ids that mostly follow each
-// other, and lie between the same two of the bucket: one search shows for all of them
-// that they are not there. Keys that were looked up may be put or deleted meanwhile.
+// finder looks up keys in ascending order. Ids of new blocks mostly follow each other and
+// lie between the same two keys of the bucket, so one search shows that none of them
+// exists. Keys that were looked up may be put or deleted meanwhile.
 type finder struct {
 	cursor     *bbolt.Cursor
 	sought     bool
-	key, value []byte // the first from the key on that was sought last; nil: there is none
+	key, value []byte // the first at or after the last key sought, or nil
 }
 
-// find returns the value of a key; nil: there is none.
+// find returns the value of a key, or nil.
 func (f *finder) find(key []byte) []byte {
 	if !f.sought || f.key != nil && bytes.Compare(f.key, key) < 0 {
 		f.sought = true
@@ -504,7 +505,7 @@ func (f *finder) find(key []byte) []byte {
 	return f.value
 }
 
-// put writes a block in the place of old, its value in the ledger; nil: it is new.
+// put writes a block. old is the ledger's value of the block that it replaces, or nil.
 func (w *writer) put(b *Block, old []byte) error {
 	if old != nil {
 		if err := w.forget(b.Entry.ID, old); err != nil {
@@ -538,7 +539,7 @@ func (w *writer) delete(id string) error {
 	)
 }
 
-// forget takes the block of that id and value out of the head and out of all spaces.
+// forget removes the block with that id and value from the head and from all spaces.
 func (w *writer) forget(id string, value []byte) error {
 	e, _, err := decodeBlock(version, id, value)
 	if err != nil {
@@ -567,14 +568,14 @@ func (w *writer) forget(id string, value []byte) error {
 	return nil
 }
 
-// forgetPart takes the part of that id out of the head, if there is one.
+// forgetPart removes the part of that id from the head, if there is one.
 func (w *writer) forgetPart(id string) {
 	if value := w.tx.Bucket(bucketParts).Get([]byte(id)); value != nil {
 		w.head.parts.remove(value)
 	}
 }
 
-// putPart writes the part of a block, which has none in the head.
+// putPart writes the part of a block. The head has no part for that block.
 func (w *writer) putPart(id string, p *sample.Part) error {
 	value := w.encode(p.AppendBinary)
 	if err := w.putValue(bucketParts, []byte(id), value); err != nil {
@@ -584,8 +585,8 @@ func (w *writer) putPart(id string, p *sample.Part) error {
 	return nil
 }
 
-// putSpaces makes the spaces those of a change. The features are others than at the last
-// save, or not.
+// putSpaces makes the spaces those of a change. others says that the features have
+// changed since the last save.
 func (w *writer) putSpaces(spaces []preparedSpace, others bool) error {
 	for _, r := range w.spaces {
 		if !slices.ContainsFunc(spaces, func(s preparedSpace) bool { return s.Number == r.number }) {
@@ -609,7 +610,7 @@ func (w *writer) putSpaces(spaces []preparedSpace, others bool) error {
 func (w *writer) deleteSpace(number uint32) error {
 	prefix := spaceKey(number)
 	for _, name := range [][]byte{bucketSpaces, bucketBases, bucketSources, bucketStates, bucketSummaries} {
-		var keys [][]byte // a cursor loses its place when the value at it is deleted
+		var keys [][]byte // a cursor loses its place when its value is deleted
 		place{name, prefix}.each(w.tx, func(key, _ []byte) error {
 			keys = append(keys, bytes.Clone(key))
 			return nil
@@ -623,7 +624,7 @@ func (w *writer) deleteSpace(number uint32) error {
 	return nil
 }
 
-// putSpace writes a space. Its state is written in any case when its names are others.
+// putSpace writes a space. It always writes the state if the names have changed.
 func (w *writer) putSpace(s *preparedSpace, others bool) error {
 	r := spaceRecord{number: s.Number}
 	if i := slices.IndexFunc(w.spaces, func(r spaceRecord) bool { return r.number == s.Number }); i >= 0 {
@@ -644,7 +645,7 @@ func (w *writer) putSpace(s *preparedSpace, others bool) error {
 	}
 	states := s.states
 	if s.digest == r.digest && r.states.n > 0 && !others {
-		states = append([][]byte{nil}, states[1:]...) // it is in the file
+		states = append([][]byte{nil}, states[1:]...) // the state is in the file
 	}
 	if err := w.putStates(&r, states); err != nil {
 		return err
@@ -683,8 +684,7 @@ func (w *writer) putSources(r *spaceRecord, ids []string) error {
 	return nil
 }
 
-// putSummaries adds summaries of live blocks to a space, or puts them in the place of
-// others.
+// putSummaries adds or replaces summaries of live blocks in a space.
 func (w *writer) putSummaries(r *spaceRecord, all []Summary) error {
 	saved := finder{cursor: w.tx.Bucket(bucketSummaries).Cursor()}
 	sorted := byID(all, func(p *Summary) string { return p.ID })
@@ -714,8 +714,8 @@ func (w *writer) putSummaries(r *spaceRecord, all []Summary) error {
 	return nil
 }
 
-// putStates writes the states of a space that have changed, and deletes those beyond them.
-// nil: as it is in the file.
+// putStates writes the changed states of a space and deletes those beyond them. A nil
+// value is unchanged in the file.
 func (w *writer) putStates(r *spaceRecord, values [][]byte) error {
 	b := w.tx.Bucket(bucketStates)
 	for i, value := range values {

@@ -1,38 +1,38 @@
-// Package snapshot keeps in one file all that the daemon must not lose: the ledger of live
-// blocks with their parts of the row sample, their summaries and sums in each space, and
-// the offsets up to which the log was processed.
+// Package snapshot keeps everything that the daemon must not lose in one file: the ledger
+// of live blocks with their parts of the row sample, their summaries and sums in each
+// space, and the offsets up to which the log was processed.
 //
 // A space is the coordinates that blocks are summed in. The features are space 0
 // (Features); each basis makes another one.
 //
 // # The promise
 //
-// All that one Save changes changes in one transaction of bbolt, which ends in an fsync.
+// All changes of one Save are made in one transaction of bbolt, which ends in an fsync.
 // After a crash or a loss of power at any moment the file is as after the last Save that
-// returned without error, or as after the one that was running. A program that goes on
-// reading the log at the file's offsets loses nothing and counts nothing twice.
+// returned without error, or as after the one that was running. A program that reads on
+// from the file's offsets loses nothing and counts nothing twice.
 //
 // A Save that fails, say on a full disk, has changed nothing (or everything, if only the
-// last fsync failed). Keep the changes, add later ones, and give the sum of them to a
-// later Save: saving a change twice is the same as saving it once.
+// last fsync failed). Keep the changes, add later ones, and pass them together to a later
+// Save. Saving a change twice has the same effect as saving it once.
 //
 // # Damage
 //
-// Every value carries a checksum that covers its key too. The save's own record binds the
-// ledger, the spaces and the offsets to each other. Before bbolt looks at a file, the
-// structure of its pages is checked. A file that was cut short or changed is refused with
-// a *ChecksumError instead of giving wrong answers, endless loops or faults. Open reads no
-// more of a summary than its checksum. It is checked when it is read, and Verify checks all
-// of them. Only damage that touches nothing but the record of the last transaction goes
+// Every value carries a checksum that covers its key, too. The save's own record binds
+// the ledger, the spaces and the offsets to each other. The structure of a file's pages
+// is checked before bbolt uses them. A file that was cut short or changed is refused with
+// a *ChecksumError instead of giving wrong answers, endless loops or faults. Open reads
+// only the checksum of a summary. The summary is checked when it is read, and Verify
+// checks all of them. Only damage to nothing but the record of the last transaction goes
 // unnoticed. The file then is as after the save before, which is also its state after a
 // crash in the middle of a save.
 //
 // # Forgetting
 //
-// Values that a Save deletes or replaces stay in the file until their pages are used again.
-// Compact replaces the file by one that has nothing but the live values. Contents says
-// whether a block was retired explicitly since. Another file beside it counts such
-// retirements, so that an older copy of the file is told from it.
+// Values that a Save deletes or replaces stay in the file until their pages are used
+// again. Compact replaces the file by one that has only the live values. Contents says
+// whether a block was retired explicitly since. Another file beside the snapshot counts
+// such retirements, so that an older copy of the snapshot is recognised.
 //
 // # Keys
 //
@@ -46,12 +46,11 @@
 //
 // # Concurrency
 //
-// Save belongs to one goroutine at a time; the methods that read, and SaveMember,
-// may be called meanwhile from others. Prepare and Prepared.Save are Save in two
-// parts, for a caller that changes the sums while the second part writes. Compact may be
-// called beside all of them; writers wait for it. One process has
-// a file open for writing; any number may have it open for reading when none has it
-// for writing.
+// Save belongs to one goroutine at a time. Methods that read, and SaveMember, may be
+// called meanwhile from others. Prepare and Prepared.Save are Save in two parts, for a
+// caller that changes the sums while the second part writes. Compact may be called beside
+// all of them, and writers wait for it. One process at a time has a file open for
+// writing. Any number may have it open for reading when none has it open for writing.
 package snapshot
 
 import (
@@ -69,8 +68,8 @@ import (
 	bbolterrors "go.etcd.io/bbolt/errors"
 )
 
-// Settings are bound to a file from its first save on: its offsets and blocks mean nothing
-// under others.
+// Settings are bound to a file from its first save on. Its offsets and blocks are
+// meaningless under others.
 type Settings struct {
 	Topic string
 	Unit  string // the rule that makes blocks, as "message", "offsets 1000", "time 1m0s" or "key"
@@ -79,38 +78,38 @@ type Settings struct {
 // Member is the place in a consumer group of the process that has the file open.
 type Member struct{ Group, ID string }
 
-// Fingerprint recognises a record of the log.
+// Fingerprint identifies a record of the log.
 type Fingerprint struct {
 	Offset   int64
 	Checksum uint32
 	Time     time.Time // to the millisecond
 }
 
-// Offset says how far a partition was processed.
+// Offset is the progress in a partition.
 type Offset struct {
 	Topic     string
 	Partition int
 	Next      int64       // offset of the first record that was not processed
-	Last      Fingerprint // of the last record that was
-	HasLast   bool        // false: none was, Last is zero
+	Last      Fingerprint // the last processed record
+	HasLast   bool        // false: there is none, and Last is zero
 	// EventTimes are those of the last records, at most MaxEventTimes of them, in ms
-	// since 1970 UTC and in the order of the log. They make the partition's clock;
-	// none: it has no clock yet.
+	// since 1970 UTC and in the order of the log. They make the partition's clock, which
+	// does not exist without them.
 	EventTimes []int64
-	// Growing says that the state has more of the partition than the records below
-	// Next: those of a block that gathers records still. Reading goes on at Next, so
-	// that the block is made anew. Nil: there is no such block.
+	// Growing is set if the state includes records at or above Next: those of a block
+	// that still gathers records. Reading continues at Next, so that the block is made
+	// again. Nil: there is no such block.
 	Growing *Growing
 }
 
-// Growing is the part of a growing block that the state has.
+// Growing is the part of a growing block that the state includes.
 type Growing struct {
-	Next       int64   // offset of the first record that the state does not have
-	Counts     Counts  // of the records from Offset.Next on; the totals do not have them
+	Next       int64   // offset of the first record that the state does not include
+	Counts     Counts  // of the records from Offset.Next on; the totals do not include them
 	EventTimes []int64 // as in Offset, of the records before Next
 }
 
-// MaxEventTimes is how many event times of a partition can be saved.
+// MaxEventTimes is the number of event times of a partition that can be saved.
 const MaxEventTimes = 16
 
 // Counts are totals since the file was made.
@@ -137,25 +136,25 @@ func (c *Counts) list() [11]*int64 {
 
 // Space is coordinates in which live blocks are summed.
 type Space struct {
-	Number uint32 // another space may have it when this one has left the file
-	Basis  []byte // gives the coordinates; the features have none
-	Report []byte // how the basis came about. This package looks into neither.
+	Number uint32 // reused after the space has left the file
+	Basis  []byte // encodes the coordinates; the features have none
+	Report []byte // how the basis was chosen. This package reads neither.
 }
 
 // Features is the number of the space of the features. It has every live block.
 const Features = 0
 
-// MaxID is the length in bytes up to which block ids can be saved: that of the
-// longest key that bbolt takes, less the number of a space.
+// MaxID is the largest length of a block id in bytes: that of the longest key that bbolt
+// takes, less the number of a space.
 const MaxID = bbolt.MaxKeySize - 4
 
-// lockTimeout is how long to wait for another process to release the lock of a file: a
-// look at the file should not keep a daemon from starting.
+// lockTimeout is the time to wait for another process to release the lock of a file, so
+// that a short look at the file does not keep a daemon from starting.
 const lockTimeout = 500 * time.Millisecond
 
 const (
-	// mapped is the address space in which a file can grow before it is mapped again. To map
-	// it again bbolt copies all that a transaction is about to write.
+	// mapped is the address space in which a file can grow without being mapped again. To
+	// map it again, bbolt copies everything that a transaction is about to write.
 	mapped = 256 << 20
 	// growth is how many bytes a file grows at a time. They are not written to disk.
 	growth = 64 << 10
@@ -165,11 +164,12 @@ var (
 	// ErrNotFound says that a file, or a space, does not have a block.
 	ErrNotFound = errors.New("no such block in the snapshot")
 
-	// ErrInUse says that another process has the file open: streamd runs on
-	// it, or somebody looks at it.
+	// ErrInUse says that another process has the file open, such as a daemon or an
+	// inspection.
 	ErrInUse = errors.New("in use by another process")
 
-	// ErrNotSnapshot says that a file is another program's, or that nothing of it is left.
+	// ErrNotSnapshot says that a file belongs to another program, or is damaged beyond
+	// recognition.
 	ErrNotSnapshot = errors.New("not a streamd snapshot")
 
 	// ErrReplaced says that a file was removed, renamed or replaced while it was open.
@@ -199,7 +199,7 @@ func (e *VersionError) Error() string {
 	return fmt.Sprintf("it has format %d, this program knows formats up to %d: use streamd %s or later", e.Version, e.Supported, e.Program)
 }
 
-// A ChecksumError says that a file does not have the bytes that were written.
+// A ChecksumError says that a file does not have the bytes that were written to it.
 type ChecksumError struct {
 	Bucket, Key string // of the value; empty: the pages of the file
 	Reason      string
@@ -215,16 +215,16 @@ func (e *ChecksumError) Error() string {
 // Store is an open file.
 type Store struct {
 	path     string
-	target   string // path, or the file that it is a link to
+	target   string // path, or the file that the link leads to
 	key      *Key
-	features []string // as saved; nil: not fixed yet
+	features []string // as saved; nil: not fixed
 
 	writing sync.Mutex
-	failed  bool // the last transaction has: the disk may lack pages that can be read
-	// sum is the sum of the file's values under a key. After a transaction that has failed
-	// the file may have either.
+	failed  bool // the last transaction failed: the disk may lack pages that can be read
+	// sum is the sum of the file's values under a key. After a failed transaction the
+	// file may have either sum.
 	sum, failedSum valueSum
-	retired        retirements // in the file beside it
+	retired        retirements // as in the file beside it
 
 	swap sync.RWMutex // guards the fields below, which Compact replaces
 	db   *bbolt.DB
@@ -232,15 +232,14 @@ type Store struct {
 	file fileID
 }
 
-// Open opens a file for writing and reads its contents, or makes an empty one
-// where there is none. A file in which nothing was saved yet takes the settings.
-// The error is ErrInUse, ErrNotSnapshot, ErrKeyNeeded, a
-// *SettingsError, a *VersionError, a *ChecksumError, or comes from the file
-// system.
+// Open opens a file for writing and reads its contents. If there is no file, it makes an
+// empty one. A file to which nothing was saved takes the new settings. The error is
+// ErrInUse, ErrNotSnapshot, ErrKeyNeeded, a *SettingsError, a *VersionError, a
+// *ChecksumError, or comes from the file system.
 func Open(path string, s Settings) (*Store, *Contents, error) { return (*Key)(nil).Open(path, s) }
 
-// OpenReadOnly opens a file that is there for reading, whatever its settings and
-// without checking its MAC. Save fails on it. The errors are those of Open.
+// OpenReadOnly opens an existing file for reading, whatever its settings, and does not
+// check its MAC. Save fails on it. The errors are those of Open.
 func OpenReadOnly(path string) (*Store, *Contents, error) { return (*Key)(nil).open(path, true) }
 
 // Open is the function Open for files under the key. It also returns ErrNoMAC and
@@ -304,9 +303,9 @@ func openError(path string, err error) error {
 	return fmt.Errorf("open snapshot %s: %w", path, err)
 }
 
-// openFile opens a file whose pages and format version are good. To write it, it opens it
-// twice: bbolt trusts the pages when it opens a file for writing, and they can only be
-// checked when bbolt has locked the file.
+// openFile opens a file whose pages and format version are good. For writing it opens the
+// file twice. bbolt trusts the pages when it opens a file for writing, and they can only
+// be checked once bbolt has locked the file.
 func (k *Key) openFile(path string, readOnly bool) (*Store, error) {
 	if info, err := os.Stat(path); err != nil {
 		return nil, err
@@ -314,7 +313,7 @@ func (k *Key) openFile(path string, readOnly bool) (*Store, error) {
 		return nil, fmt.Errorf("%w but a folder", ErrNotSnapshot)
 	} else if info.Size() == 0 {
 		return nil, fmt.Errorf("%w but an empty file", ErrNotSnapshot)
-	} else if info.Size() < 2<<12 { // without room for two meta pages bbolt has an error of its own
+	} else if info.Size() < 2<<12 { // for a file too small for two meta pages bbolt has an error of its own
 		return nil, fmt.Errorf("%w but a file of %d bytes", ErrNotSnapshot, info.Size())
 	}
 	db, file, err := openBolt(path, true)
@@ -347,7 +346,7 @@ func (k *Key) openFile(path string, readOnly bool) (*Store, error) {
 	return s, nil
 }
 
-// prepare makes a file whose pages are good ready for use.
+// prepare makes a file with good pages ready for use.
 func (s *Store) prepare(readOnly bool) error {
 	info, err := s.data.Stat()
 	if err != nil {
@@ -375,13 +374,13 @@ func (s *Store) prepare(readOnly bool) error {
 	return s.migrate()
 }
 
-// settle writes to the disk the state that a file is read as. The disk may have
-// the one before it: the process that saved was killed before the last sync, or that sync
-// failed. The next transaction overwrites pages of that one, and a loss of power in the
-// middle of it would leave neither. After a sync that has failed the system takes the
-// pages for written, so another sync alone is not enough. But all pages that a meta page
-// leads to were synced before the meta page was written. The folder is synced too, since
-// create, or an operator who restores a copy, may have given the file its name just now.
+// settle writes to the disk the state that a file is read as. The disk may have the state
+// before it: the process that saved was killed before the last sync, or that sync failed.
+// The next transaction overwrites pages of that older state, and a loss of power in the
+// middle of it would leave neither. After a failed sync the system counts the pages as
+// written, so another sync alone is not enough. But all pages that a meta page leads to
+// were synced before the meta page was written. The folder is synced, too, since create,
+// or an operator who restores a copy, may just have given the file its name.
 func (s *Store) settle() error {
 	c := pageCheck{file: s.data, size: int64(s.db.Info().PageSize)}
 	meta, at, err := c.meta()
@@ -432,13 +431,13 @@ func openBolt(path string, readOnly bool) (db *bbolt.DB, file *os.File, err erro
 		err = ErrNotSnapshot
 	}
 	if file != nil {
-		file.Close() // which releases the lock; bbolt may not have come to that
+		file.Close() // which releases the lock; bbolt may not have got that far
 	}
 	return nil, nil, err
 }
 
-// create makes an empty file. It gets its name when it has all its contents, and never
-// replaces another file. openFile syncs the name.
+// create makes an empty file. It gets its name when it is complete, and never replaces
+// another file. openFile syncs the name.
 func (k *Key) create(path string, s Settings) (err error) {
 	dir := filepath.Dir(path)
 	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*")
@@ -479,9 +478,9 @@ func syncFolder(dir string) error {
 	return cmp.Or(f.Sync(), f.Close())
 }
 
-// guard runs f and turns a panic into an error. bbolt panics on bad pages, and it reads its
-// file through a mapping, where a bad sector, or a file that is cut short while it is open,
-// is a memory fault.
+// guard runs f and turns a panic into an error. bbolt panics on bad pages. It reads its
+// file through a mapping, where a bad sector, or a file that is cut short while it is
+// open, causes a memory fault.
 func guard(f func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -492,7 +491,7 @@ func guard(f func() error) (err error) {
 	return f()
 }
 
-// checkName says whether an open file still has its name.
+// checkName reports whether an open file still has its name.
 func checkName(path string, file *os.File) error {
 	open, err := file.Stat()
 	if err != nil {
@@ -530,7 +529,7 @@ func (s *Store) update(f func(*writer) error) error {
 			return w.putMAC()
 		})
 	})
-	if err == nil { // the transaction is lost when no name leads to the file any more
+	if err == nil { // the transaction is lost if no name leads to the file any more
 		err = checkName(s.path, s.data)
 	}
 	s.failed = err != nil
@@ -544,8 +543,8 @@ func (s *Store) update(f func(*writer) error) error {
 	return err
 }
 
-// findSum makes the sum that of the file, which after a transaction that has failed may be
-// as before it or as after it.
+// findSum sets the sum to that of the file, which after a failed transaction may be as
+// before it or as after it.
 func (s *Store) findSum(tx *bbolt.Tx) error {
 	if !s.failed {
 		return nil
@@ -575,8 +574,8 @@ func (s *Store) view(f func(*bbolt.Tx) error) error {
 	})
 }
 
-// begin begins to read the file. When that is replaced meanwhile, the transaction goes
-// on with the old one.
+// begin begins to read the file. If the file is replaced meanwhile, the transaction
+// continues with the old one.
 func (s *Store) begin() (*bbolt.Tx, error) {
 	s.swap.RLock()
 	defer s.swap.RUnlock()

@@ -27,13 +27,13 @@ import (
 
 var settings = Settings{Topic: "orders", Unit: "message"}
 
-// block is a live block with its summary of features.
+// block is a live block with its summary in the features.
 type block struct {
 	Block
 	Summary *incremental.Summary
 }
 
-// put makes a change put blocks, with their summaries of features.
+// put adds blocks to a change, with their summaries in the features.
 func (c *Change) put(blocks ...block) {
 	for _, b := range blocks {
 		c.Put = append(c.Put, b.Block)
@@ -41,7 +41,7 @@ func (c *Change) put(blocks ...block) {
 	}
 }
 
-// changeTo is a change to a state and folds of the features, which puts blocks.
+// changeTo is a change to a state and folds of the features that puts blocks.
 func changeTo(state *incremental.State, folds []*incremental.State, blocks ...block) Change {
 	c := Change{Spaces: []SpaceChange{{State: state, Folds: folds}}}
 	c.put(blocks...)
@@ -85,13 +85,13 @@ func randomBlock(r *rand.Rand, id string, m, n int) block {
 	}, s}
 }
 
-// takePart takes the part of a block under settings of its own.
+// takePart takes the part of a block under fixed settings.
 func takePart(b *incremental.Block, s *incremental.Summary) *sample.Part {
 	var t sample.Taker
 	return t.Take(b, s.Digest(), s.Totals(), sample.New(sample.Settings{Rows: 100, Seed: 1}, func(func(string) bool) {}).Levels())
 }
 
-// folds is how many a world has.
+// folds is the number of a world's folds.
 const folds = 3
 
 func newFolds(features []string) []*incremental.State {
@@ -102,7 +102,7 @@ func newFolds(features []string) []*incremental.State {
 	return out
 }
 
-// world is the live set in the memory of a daemon, with the changes that are not saved yet.
+// world is the live set in the memory of a daemon, with the changes since the last save.
 type world struct {
 	r        *rand.Rand
 	features []string
@@ -115,10 +115,10 @@ type world struct {
 	counts   Counts
 	savedAt  time.Time
 
-	retired, retirements int       // explicit ones: not saved yet, saved
-	uncompacted          time.Time // as Contents has it
+	retired, retirements int       // explicit ones: unsaved, saved
+	uncompacted          time.Time // as in Contents
 
-	spaces []*worldSpace // of bases: at most the one in use, and one that is catching up
+	spaces []*worldSpace // of bases: at most the one in use and the next one
 	inUse  uint32
 	begun  uint32
 
@@ -137,7 +137,7 @@ func newWorld(r *rand.Rand, features int) *world {
 	}
 }
 
-// fold is the sums of a live block's fold, which are about to change.
+// fold is the sums of a live block's fold. The caller is about to change them.
 func (w *world) fold(id string) *incremental.State {
 	i := sample.Fold(w.live[id].Summary.Digest(), folds)
 	w.changed[i] = true
@@ -178,7 +178,7 @@ func (w *world) step() {
 	case 1:
 		if isLive {
 			w.remove(id)
-			w.retired += w.r.IntN(2) // the others a policy lets go
+			w.retired += w.r.IntN(2) // a policy evicts the others
 		}
 	default:
 		if isLive {
@@ -220,8 +220,7 @@ func (w *world) add(b block) {
 	}
 }
 
-// takePartAgain is a part of a block without its rows: as if all were of levels
-// that nobody wants.
+// takePartAgain is a part of a block without its rows, as if no row were in the sample.
 func takePartAgain(b block) *sample.Part {
 	n := b.Summary.Features()
 	rows := &incremental.Block{Classes: b.Summary.Classes()}
@@ -247,7 +246,7 @@ func (w *world) change() Change {
 	}
 	c := Change{
 		Parts:   slices.Collect(maps.Values(w.parts)),
-		Delete:  slices.Collect(maps.Keys(w.gone)), // in any order
+		Delete:  slices.Collect(maps.Keys(w.gone)), // in random order
 		Offsets: slices.Collect(maps.Values(w.moved)),
 		Horizon: w.horizon, Counts: w.counts, SavedAt: w.savedAt,
 		Spaces: append([]SpaceChange{{State: w.state, Folds: folds}}, w.spaceChanges()...), InUse: w.inUse, Retired: w.retired,
@@ -316,7 +315,7 @@ func worldCopy(w *world) *world {
 	}
 }
 
-// contents is all but the spaces that a file has to have after a save.
+// contents is everything that a file must have after a save, except the spaces.
 func (w *world) contents() *Contents {
 	c := &Contents{
 		Settings: settings, Version: int(version),
@@ -352,7 +351,7 @@ func (w *world) compare(t testing.TB, s *Store, got *Contents) {
 	spaces := got.Spaces
 	got.Spaces = nil
 	want := w.contents()
-	// A save that was tried again counts again, and may be as old as either try.
+	// A repeated save counts again, and may be as old as either try.
 	want.retirements = got.retirements
 	if !want.Uncompacted.IsZero() && !got.Uncompacted.IsZero() {
 		want.Uncompacted = got.Uncompacted
@@ -377,7 +376,7 @@ func (w *world) compare(t testing.TB, s *Store, got *Contents) {
 	}
 }
 
-// compareParts says whether a file has the parts of w's live blocks.
+// compareParts checks that a file has the parts of w's live blocks.
 func (w *world) compareParts(s *Store) error {
 	listed := map[string]*sample.Part{}
 	if err := s.Parts(func(id string, p *sample.Part) { listed[id] = p }); err != nil {
@@ -409,7 +408,7 @@ func mustOpen(t testing.TB, path string) (*Store, *Contents) {
 	return s, c
 }
 
-// openData opens a file of a store that a test has put together.
+// openData opens a file of a store that a test has assembled.
 func openData(t testing.TB, path string) *os.File {
 	t.Helper()
 	f, err := os.Open(path)
@@ -441,8 +440,7 @@ func TestNewFileIsEmpty(t *testing.T) {
 	}
 }
 
-// After any sequence of changes, saves and restarts the file has the same contents as the
-// memory.
+// After any sequence of changes, saves and restarts the file's contents equal the memory.
 func TestFileEqualsMemory(t *testing.T) {
 	for seed := range uint64(20) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -478,8 +476,8 @@ func TestFileEqualsMemory(t *testing.T) {
 	}
 }
 
-// A change that is saved twice is the same as one that is saved once. So a save can be
-// tried again after an error.
+// A change that is saved twice has the same effect as one that is saved once, so a save
+// can be repeated after an error.
 func TestSavingTwice(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "streamd.db")
 	w := newWorld(rand.New(rand.NewPCG(3, 1)), 2)
@@ -498,8 +496,7 @@ func TestSavingTwice(t *testing.T) {
 	w.compare(t, s, c)
 }
 
-// There is no member at first, and then the last that was saved. Other saves leave it as it
-// is.
+// There is no member at first, and then the last saved one. Other saves do not change it.
 func TestMember(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "streamd.db")
 	w := newWorld(rand.New(rand.NewPCG(6, 1)), 2)
@@ -526,8 +523,8 @@ func TestMember(t *testing.T) {
 	}
 }
 
-// A copy does not name the member that goes on with the original. A file with another
-// name does, and so does a file that a copy was written back to.
+// A copy does not name the member that works on the original. A renamed file does, and so
+// does a file that a copy was written back to.
 func TestMemberOfACopy(t *testing.T) {
 	dir := t.TempDir()
 	original, moved, copied := filepath.Join(dir, "a.db"), filepath.Join(dir, "b.db"), filepath.Join(dir, "c.db")
@@ -565,7 +562,7 @@ func TestMemberOfACopy(t *testing.T) {
 	}
 }
 
-// A member is saved beside changes, also where the file has to be mapped again, as bbolt
+// A member is saved beside changes, also where the file must be mapped again, which bbolt
 // without options does soon.
 func TestMemberBesideSaves(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "streamd.db")
@@ -631,8 +628,8 @@ func TestPrepared(t *testing.T) {
 	}
 }
 
-// A save that fails for want of room leaves the file as it was; the next one
-// with room writes everything.
+// A save that fails for want of space leaves the file as it was. The next one with enough
+// space writes everything.
 func TestNoRoom(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "streamd.db")
 	w := newWorld(rand.New(rand.NewPCG(4, 1)), 3)
@@ -686,7 +683,7 @@ func TestFeaturesComeLater(t *testing.T) {
 	if c.Features() != nil || c.Spaces != nil || c.Counts.RejectedRecords != 3 || len(c.Offsets) != 1 {
 		t.Fatalf("contents %+v", c)
 	}
-	// Features of the configuration, before there is a block.
+	// The configured features, before there is a block.
 	if _, err := s.Save(changeTo(incremental.NewState([]string{"a", "b"}), nil)); err != nil {
 		t.Fatal(err)
 	}
@@ -697,7 +694,7 @@ func TestFeaturesComeLater(t *testing.T) {
 	}
 }
 
-// Features may be others, or none, where no block of the former ones stays.
+// The features may change, or become free, when no block of the former ones stays.
 func TestFeaturesChange(t *testing.T) {
 	r := rand.New(rand.NewPCG(6, 1))
 	path := filepath.Join(t.TempDir(), "streamd.db")
@@ -759,7 +756,7 @@ func TestFeaturesChange(t *testing.T) {
 	}
 	save(deleting(changeTo(state(three), nil), "orders/0/3"))
 	check("an empty state", three, 0)
-	save(changeTo(state(two), nil)) // which has the same digest
+	save(changeTo(state(two), nil)) // it has the same digest
 	check("another empty state", two, 0)
 	save(changeTo(state(two, a), nil, a))
 	save(deleting(changeTo(state(three, c), nil, c), "orders/0/1"))
@@ -860,7 +857,7 @@ func TestSettings(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Close()
-	s, c, err := Open(path, settings) // nothing was saved yet
+	s, c, err := Open(path, settings) // nothing has been saved
 	if err != nil || c.Settings != settings {
 		t.Fatalf("%+v, %v", c, err)
 	}
@@ -974,7 +971,7 @@ func TestNoFolder(t *testing.T) {
 	}
 }
 
-// withoutRights runs f as a user without the rights of root, where the system can.
+// withoutRights runs f as a user without the rights of root, where the system supports it.
 var withoutRights func(f func()) error
 
 func TestReadOnlyFolder(t *testing.T) {
@@ -1002,7 +999,7 @@ func TestReadOnlyFolder(t *testing.T) {
 	}
 }
 
-// Two daemons that start at the same moment on no file: one gets it.
+// Two daemons start at the same moment without a file. One of them gets it.
 func TestMadeByTwo(t *testing.T) {
 	t.Parallel() // it waits for locks
 	for range 20 {
@@ -1053,7 +1050,7 @@ func TestNewerVersion(t *testing.T) {
 	}
 }
 
-// A panic of the callback is not a damaged file.
+// A panic of the callback is not damage.
 func TestSummariesCallback(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "streamd.db")
 	s, _ := mustOpen(t, path)

@@ -15,15 +15,15 @@ import (
 	"streamd/retire"
 )
 
-// worldSpace is the space of a basis in memory. Its coordinates are drawn at random: a
-// file only has to know the number of rows.
+// worldSpace is the space of a basis in memory. Its coordinates are random, since a file
+// only needs to know the number of rows.
 type worldSpace struct {
 	Space
 	state    *incremental.State
 	folds    []*incremental.State
 	changed  [folds]bool
 	has, put map[string]*incremental.Summary
-	sources  map[string]bool // false: not saved yet
+	sources  map[string]bool // false: unsaved
 	stale    uint8
 }
 
@@ -43,8 +43,7 @@ func (w *world) beginSpace() {
 	w.spaces = append(w.spaces, next)
 }
 
-// stepSpaces begins a space, gives one some blocks that it lacks, or puts it in
-// the place of the one in use.
+// stepSpaces begins a space, adds blocks that one lacks, or takes the next one into use.
 func (w *world) stepSpaces() {
 	if len(w.spaces) == 0 || len(w.spaces) == 1 && w.spaces[0].Number == w.inUse {
 		w.beginSpace()
@@ -61,7 +60,7 @@ func (w *world) stepSpaces() {
 	switch {
 	case len(next.has) == len(w.live):
 		w.spaces, w.inUse = []*worldSpace{next}, next.Number
-	case w.r.IntN(10) == 0: // given up
+	case w.r.IntN(10) == 0: // abandoned
 		w.spaces = w.spaces[:len(w.spaces)-1]
 	}
 }
@@ -141,7 +140,7 @@ func (w *world) compareSpaces(t testing.TB, store *Store, got []SpaceContents) {
 	}
 }
 
-// readWorldSpaces says whether a file of so many blocks has these spaces, and all of them.
+// readWorldSpaces checks that a file of that many blocks has exactly these spaces.
 func readWorldSpaces(store *Store, got []SpaceContents, want []*worldSpace, blocks int) error {
 	if len(got) != len(want) {
 		return fmt.Errorf("%d spaces of %d", len(got), len(want))
@@ -181,8 +180,8 @@ func readWorldSpaces(store *Store, got []SpaceContents, want []*worldSpace, bloc
 	return nil
 }
 
-// The world's random steps go through spaces: one in use while another catches
-// up, and files without any.
+// The world's random steps include a space in use while another is built, and files without
+// spaces.
 func TestWorldsHaveSpaces(t *testing.T) {
 	var none, catching, both int
 	for seed := range uint64(5) {
@@ -207,7 +206,7 @@ func TestWorldsHaveSpaces(t *testing.T) {
 	}
 }
 
-// Each value is good by itself, but they are of other blocks.
+// Each value is good by itself, but belongs to other blocks.
 func TestSpaceOfOtherBlocks(t *testing.T) {
 	r := rand.New(rand.NewPCG(23, 1))
 	b, lifted, other := randomBlock(r, "a", 5, 2), randomBlock(r, "a", 5, 3), randomBlock(r, "a", 5, 3)

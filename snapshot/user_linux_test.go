@@ -8,7 +8,7 @@ import (
 
 func init() {
 	withoutRights = func(f func()) (err error) {
-		runtime.LockOSThread() // whose user it is, as far as files go
+		runtime.LockOSThread() // the file system's user is a property of the thread
 		defer runtime.UnlockOSThread()
 		const nobody = 65534
 		if err := syscall.Setfsuid(nobody); err != nil {

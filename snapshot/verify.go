@@ -13,22 +13,22 @@ import (
 	"streamd/incremental/sample"
 )
 
-// maxDamage bounds how many damaged values a Report names.
+// maxDamage bounds the damaged values that a Report names.
 const maxDamage = 100
 
 // Report is the result of Verify.
 type Report struct {
 	Blocks int64             // live blocks that could be read with their summaries
 	Rows   int64             // their rows
-	Saved  [sha256.Size]byte // digest of the features' state as it was saved; zero: that is damaged
-	Summed [sha256.Size]byte // digest of the sum of the blocks that could be read; zero: the state is damaged, and with it the names of the features
+	Saved  [sha256.Size]byte // digest of the features' state as saved; zero if the state is damaged
+	Summed [sha256.Size]byte // digest of the sum of the readable blocks; zero if the state, and with it the names of the features, is damaged
 
 	Keyed bool // the file is under a key
 
-	Damaged int              // how many things are damaged
+	Damaged int              // number of damaged things
 	Damage  []*ChecksumError // the first hundred of them
 
-	OK bool // nothing is damaged, and the two digests are one
+	OK bool // nothing is damaged, and the two digests are equal
 }
 
 // Verify is the method Verify without a key: it does not check the file's MAC.
@@ -37,11 +37,10 @@ func Verify(ctx context.Context, path string, watch func(done, all int)) (Report
 }
 
 // Verify reads everything in a file, checks its MAC, and adds up the summaries of each
-// space, and of each of its folds. Damaged values are in the report. The
-// error is for a file in which values cannot be found at all, as those of Open.
-// It costs one State.Add for each summary, and holds one summary
-// at a time in memory. It calls watch, unless that is nil, before each summary with the
-// number of those done and of all. ctx ends it.
+// space and of each of its folds. Damaged values are in the report. It returns the errors
+// of Open for a file in which values cannot be found at all. It costs one State.Add for
+// each summary, and holds one summary at a time in memory. Before each summary it calls
+// watch, unless that is nil, with the number of summaries done and of all. ctx ends it.
 func (k *Key) Verify(ctx context.Context, path string, watch func(done, all int)) (Report, error) {
 	s, err := k.openFile(path, true)
 	if err != nil {
@@ -55,7 +54,7 @@ func (k *Key) Verify(ctx context.Context, path string, watch func(done, all int)
 	return v.Report, nil
 }
 
-// verification is a Report that is being made.
+// verification is a Report in the making.
 type verification struct {
 	Report
 	ctx       context.Context
@@ -63,10 +62,10 @@ type verification struct {
 	done, all int // summaries
 	tx        *bbolt.Tx
 	contents  *Contents
-	digests   map[string][sha256.Size]byte // by block, of summaries of features; nil: there are no other spaces
+	digests   map[string][sha256.Size]byte // by block, of summaries in the features; nil if there are no other spaces
 }
 
-// recount is sums that are made anew, of each fold where there are folds.
+// recount is recomputed sums, one per fold.
 type recount struct {
 	sum   *incremental.State
 	folds []*incremental.State
@@ -80,7 +79,7 @@ func newRecount(features []string, folds int) *recount {
 	return c
 }
 
-// add adds a block's summary. The digest is that of its summary of features.
+// add adds a block's summary. digest is that of its summary in the features.
 func (c *recount) add(s *incremental.Summary, digest [sha256.Size]byte) {
 	if len(c.folds) > 0 {
 		c.folds[sample.Fold(digest, len(c.folds))].Add(s)
@@ -106,7 +105,7 @@ func (r *verification) next() error {
 	return r.ctx.Err()
 }
 
-// note takes damage into the report, and returns any other error.
+// note adds damage to the report, and returns any other error.
 func (r *Report) note(err error) error {
 	damage := (*ChecksumError)(nil)
 	if !errors.As(err, &damage) {
@@ -151,7 +150,7 @@ func (r *verification) read(tx *bbolt.Tx) (err error) {
 func (r *verification) verifySpace(f format, s *SpaceContents) error {
 	damaged := r.Damaged
 	var features []string
-	if s.State != nil { // else there are no names to add up to, which has been noted
+	if s.State != nil { // otherwise there are no names, which has been noted
 		features = s.State.Features()
 	}
 	sums, missing := newRecount(features, len(s.Folds)), s.Missing
@@ -189,7 +188,7 @@ func (r *verification) verifySpace(f format, s *SpaceContents) error {
 		return nil
 	}
 	total, bucket := sums.total(), f.states(s.Number)[0].bucket
-	// A block's digest gives its fold.
+	// A block's digest determines its fold.
 	whole := r.Damaged == damaged && (s.Number == Features || len(r.digests) == len(r.contents.Entries))
 	switch {
 	case s.Number == Features:
@@ -205,8 +204,8 @@ func (r *verification) verifySpace(f format, s *SpaceContents) error {
 	return nil
 }
 
-// digest returns the digest of a block, which is that of its summary of features, the
-// first that is read. It also compares the block's part with that.
+// digest returns the digest of a block: that of its summary in the features, which is read
+// first. It also compares the block's part with it.
 func (r *verification) digest(space uint32, id string, summary *incremental.Summary) (digest [sha256.Size]byte, err error) {
 	if space != Features {
 		return r.digests[id], nil

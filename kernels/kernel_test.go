@@ -149,7 +149,7 @@ func TestParametersThatAreRefused(t *testing.T) {
 	}
 }
 
-// The values agree with the formulas in functions of the standard library.
+// The values agree with the formulas in terms of the standard library.
 func TestValuesAreThoseOfTheFormulas(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	for range 1000 {

@@ -192,7 +192,7 @@ func (p *Mapper) MapContext(ctx context.Context, columns []gram.Column) ([]gram.
 	return p.columns, nil
 }
 
-// squares, products and gaussianAll are the specification of every faster variant.
+// squares, products and gaussianAll define the bits of every faster variant.
 func squares(out []float64, stride int, tile []float64, pitch int, z []float64, n, rows int) {
 	for i := 0; i*n < len(z); i++ {
 		o := out[i*stride:][:rows]

@@ -11,7 +11,7 @@ import (
 // median's standard error about a hundredth.
 const medianRows = 512
 
-// ErrOnePoint reports that all rows used are the same point.
+// ErrOnePoint reports that all inspected rows are the same point.
 var ErrOnePoint = errors.New("the rows looked at are all the same point, so there is no distance to read gamma off")
 
 // MedianGamma is the median heuristic for the Gaussian kernel: γ = 1/median of

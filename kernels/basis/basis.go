@@ -1,13 +1,13 @@
-// Package basis chooses the coordinates K(x, Z) of a nonlinear classifier from a sample of
-// the rows: the γ of a Gaussian kernel, and a basis Z of few points. Planes are then read off
-// sums in these coordinates.
+// Package basis chooses the coordinates K(x, Z) of a nonlinear classifier from a sample
+// of the rows: the γ of a Gaussian kernel, and a basis Z of few points. Planes are then
+// solved from sums in these coordinates.
 //
-// Problem.Gamma chooses γ, Problem.Choose chooses the basis, and a Lifter puts blocks into
-// the Coordinates. Features may be scaled before the kernel, by the means and deviations of
-// all rows (incremental.Moments.Scale) or of the sample (Scale).
+// Problem.Gamma chooses γ, Problem.Choose chooses the basis, and a Lifter maps blocks to
+// the Coordinates. Features may be scaled before the kernel, by the means and deviations
+// of all rows (incremental.Moments.Scale) or of the sample (Scale).
 //
-// Both choices are functions of the Problem, with the order of its rows, and not of the
-// number of workers.
+// Both choices are functions of the Problem, including the order of its rows, and do not
+// depend on the number of workers.
 package basis
 
 import (
@@ -20,23 +20,23 @@ import (
 	"streamd/kernels/reduce"
 )
 
-// Problem has the rows that coordinates are chosen from, and the wishes. It is only read.
+// Problem is the rows that coordinates are chosen from, and the settings. It is only read.
 type Problem struct {
-	// Rows are of two classes or more, with finite numbers. Any first part of them
-	// should be a sample of all. Where it is not, as in the order of a file, Order lists
-	// the rows in a random order for Gamma.
+	// Rows are finite rows of at least two classes. Any first part of them should be a
+	// sample of all. Where that is not so, as in the order of a file, Order lists the
+	// rows in a random order for Gamma.
 	Rows  *incremental.Block
 	Order []int
-	// Totals are the rows that the sample stands for; nil: for itself.
+	// Totals are the rows that the sample stands for; nil means the sample itself.
 	Totals []incremental.ClassTotal
-	// Mean and Sigma scale the features to (x − μ)/σ before the kernel; nil: features
-	// are as they are.
+	// Mean and Sigma scale the features to (x − μ)/σ before the kernel. Nil means no
+	// scaling.
 	Mean, Sigma []float64
 
-	Planes  incremental.Options // by which γ is judged, but for Standardise; Nu 0: to be chosen
-	Gram    bool                // u'K(Z, Z)u is small, instead of ‖u‖²: see New
-	Points  int                 // of the basis, at most
-	Reducer reduce.Reducer      // nil: every row is a point
+	Planes  incremental.Options // options of the planes that judge γ, except Standardise; Nu 0: ν is chosen, too
+	Gram    bool                // regularise by u'K(Z, Z)u instead of ‖u‖²: see New
+	Points  int                 // the largest size of the basis
+	Reducer reduce.Reducer      // nil: every row becomes a point
 	Seed    uint64
 	Workers int // goroutines of the reducer; 0: GOMAXPROCS
 
@@ -44,8 +44,8 @@ type Problem struct {
 	Progress func(reduce.Stage) // unless nil, called after each stage of the reducer
 }
 
-// Choose chooses the basis for a kernel and returns the reducer's stages. It fails as the
-// Reducer does, and with ctx.
+// Choose chooses the basis for a kernel and returns the reducer's stages. It returns the
+// errors of the Reducer and of ctx.
 func (p *Problem) Choose(ctx context.Context, kernel kernels.Kernel) (*kernels.Map, []reduce.Stage, error) {
 	b := p.scaled()
 	n := len(b.Columns)
@@ -76,7 +76,7 @@ func (p *Problem) Choose(ctx context.Context, kernel kernels.Kernel) (*kernels.M
 	return m, result.Stages, err
 }
 
-// scaled returns the rows for the kernel.
+// scaled returns the rows in the kernel's units.
 func (p *Problem) scaled() *incremental.Block {
 	b := *p.Rows
 	if p.Mean == nil {
@@ -86,7 +86,7 @@ func (p *Problem) scaled() *incremental.Block {
 	for j, c := range b.Columns {
 		x := make([]float64, c.Len())
 		c.Copy(x, 0)
-		mean, inverse := p.Mean[j], 1/p.Sigma[j] // in kernels.Map, too: a row that is a point has distance 0
+		mean, inverse := p.Mean[j], 1/p.Sigma[j] // as in kernels.Map, so that a row that is a point has distance 0
 		for i := range x {
 			x[i] = (x[i] - mean) * inverse
 		}
@@ -95,8 +95,8 @@ func (p *Problem) scaled() *incremental.Block {
 	return &b
 }
 
-// Scale returns the weighted mean and standard deviation of each feature over the rows of a
-// block, with the bits of incremental.Moments.Scale. It takes O(m) per feature and needs no
+// Scale returns the weighted mean and standard deviation of each feature over the rows of
+// a block, with the bits of incremental.Moments.Scale. It takes O(m) per feature and no
 // sums of products.
 func Scale(b *incremental.Block) (mean, sigma []float64, err error) {
 	var z incremental.Summariser

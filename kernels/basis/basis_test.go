@@ -16,8 +16,7 @@ import (
 	"streamd/kernels/reduce"
 )
 
-// scattered is rows of two classes with weights 1, 2 and 3, a feature of which is
-// constant.
+// scattered is rows of two classes with weights 1, 2 and 3. One feature is constant.
 func scattered(rows int) *incremental.Block {
 	r := rand.New(rand.NewPCG(9, uint64(rows)))
 	x := make([][]float64, 3)
@@ -49,8 +48,8 @@ func summed(t *testing.T, names []string, b *incremental.Block) *incremental.Sta
 	return state
 }
 
-// Scaling is by the weighted rows, leaves alone a feature that does not vary, and has
-// the bits of the scaling of all features' sums.
+// Scale uses the weights, leaves a constant feature alone, and has the bits of the
+// scaling by the sums of all features.
 func TestScale(t *testing.T) {
 	b := &incremental.Block{
 		Features: []string{"x", "y", "z"}, Classes: []string{"a", "b"}, Codes: []int32{0, 1}, Weights: []float64{1, 3},
@@ -83,8 +82,8 @@ func TestScale(t *testing.T) {
 	}
 }
 
-// Without a reducer every row is a point, and the map takes the features as they are to
-// where its points lie: a row's own coordinate is K(x, x) = 1.
+// Without a reducer every row is a point. The map takes unscaled features to the scaled
+// points: a row's own coordinate is K(x, x) = 1.
 func TestEveryRowIsAPoint(t *testing.T) {
 	b := scattered(30)
 	mean, sigma, err := Scale(b)
@@ -107,8 +106,8 @@ func TestEveryRowIsAPoint(t *testing.T) {
 	}
 }
 
-// Workers do not show in the basis. The rows of a sample are judged in turn as they are
-// where their order is that listed.
+// The basis does not depend on the number of workers. An Order that lists the rows as they
+// are changes nothing.
 func TestChoicesAreFunctionsOfTheProblem(t *testing.T) {
 	b := scattered(600)
 	mean, sigma := summed(t, b.Features, b).Moments().Scale()
@@ -127,7 +126,7 @@ func TestChoicesAreFunctionsOfTheProblem(t *testing.T) {
 	if again, err := listed.Gamma(t.Context()); err != nil || !reflect.DeepEqual(again, gamma) {
 		t.Errorf("%+v of listed rows, %+v as they are; %v", again, gamma, err)
 	}
-	// Of rows sorted by class the folds have no more of one class than of the other.
+	// Rows are sorted by class, and the folds still have equal shares of each.
 	listed.Order = rand.New(rand.NewPCG(1, 1)).Perm(600)
 	listed.Rows = b.Pick(byClass(b))
 	first, folds := listed.first(listed.scaled())
@@ -166,7 +165,7 @@ func TestChoicesAreFunctionsOfTheProblem(t *testing.T) {
 	}
 }
 
-// byClass lists the rows of one class after the other.
+// byClass lists the rows class by class.
 func byClass(b *incremental.Block) []int {
 	var rows []int
 	for i := range b.Rows() {
@@ -176,7 +175,7 @@ func byClass(b *incremental.Block) []int {
 	return rows
 }
 
-// Rows of a sample count for the rows of their class that they stand for.
+// The rows of a sample count for the rows of their class that they stand for.
 func TestGammaByRowsThatStandForOthers(t *testing.T) {
 	b := scattered(600)
 	b.Weights = nil
@@ -200,7 +199,7 @@ func TestGammaByRowsThatStandForOthers(t *testing.T) {
 	}
 }
 
-// Where the rows are too few of a class to judge by, γ is the median heuristic's.
+// Where a class has too few rows to judge γ, the median heuristic is used.
 func TestGammaWithoutTrials(t *testing.T) {
 	b := scattered(60)
 	clear(b.Codes)
@@ -213,7 +212,7 @@ func TestGammaWithoutTrials(t *testing.T) {
 	}
 }
 
-// Copies of a row, and of no other, are dealt together.
+// deal puts copies of a row into one fold, and deals other rows in turn.
 func TestDeal(t *testing.T) {
 	b := &incremental.Block{
 		Columns: []gram.Column{gram.ColumnOf([]float64{1, 1, 1, 2, 3, 4, 5, 6, 6}), gram.ColumnOf([]float64{0, 0, 1, 1, 1, 1, 1, 1, 1})},
@@ -225,7 +224,7 @@ func TestDeal(t *testing.T) {
 }
 
 // A lifter gives the columns of a mapper and the coordinates' names, whichever
-// coordinates it was asked for before; nil is the features.
+// coordinates it had before. Nil means the features.
 func TestLifter(t *testing.T) {
 	b := scattered(20)
 	kernel, err := kernels.Gaussian(1e-4)

@@ -15,8 +15,8 @@ type Coordinates struct {
 	Regulariser []float64 // R of u'Ru (incremental.Moments.WithRegulariser); nil: I
 }
 
-// New makes coordinates of a map. With gram the size of a plane is u'K(Z, Z)u, that of
-// its function in the kernel's space (Wu, Schölkopf and Bakır 2006, 28), and otherwise
+// New makes coordinates from a map. With gram the size of a plane is u'K(Z, Z)u, the norm
+// of its function in the kernel's space (Wu, Schölkopf and Bakır 2006, 28), and otherwise
 // ‖u‖² (Fung 2003, 2.55).
 func New(m *kernels.Map, gram bool) *Coordinates {
 	c := &Coordinates{Map: m, Names: m.Names()}
@@ -34,14 +34,14 @@ func (c *Coordinates) Moments(s *incremental.State) *incremental.Moments {
 	return s.Moments().WithRegulariser(c.Regulariser)
 }
 
-// Lifter puts blocks into coordinates. It belongs to one goroutine at a time and keeps memory
-// for the last two coordinates.
+// Lifter maps blocks to coordinates. It belongs to one goroutine at a time and keeps
+// memory for the last two coordinates.
 type Lifter struct {
 	mappers map[*Coordinates]*kernels.Mapper
 }
 
-// Block returns b in the coordinates, valid until the next call, or b itself for nil. It
-// ends with ctx, with its cause.
+// Block returns b in the coordinates, valid until the next call, or b itself if c is nil.
+// When ctx ends it returns ctx's cause.
 func (l *Lifter) Block(ctx context.Context, b *incremental.Block, c *Coordinates) (*incremental.Block, error) {
 	if c == nil {
 		return b, nil

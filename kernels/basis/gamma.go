@@ -16,23 +16,23 @@ import (
 	"streamd/kernels"
 )
 
-// Trial has the results of one γ on held-out rows.
+// Trial is the result of one γ on held-out rows.
 type Trial struct {
 	Gamma       float64
 	Nu          float64
-	Correctness float64 // balanced where the options are
-	Loss        float64 // the same
+	Correctness float64 // balanced if the options are
+	Loss        float64 // balanced if the options are
 }
 
 // ErrNoGamma is returned where no γ gives a system that can be solved.
 var ErrNoGamma = errors.New("no gamma gives a system that can be solved: take another regulariser")
 
 const (
-	// gammaRows is the most rows that γ is chosen by. Their correctness is known to a
+	// gammaRows bounds the rows that γ is chosen by. They determine correctness to about a
 	// percentage point.
 	gammaRows  = 4000
 	gammaFolds = 5
-	// gammaPoints is the most points that γ is judged with.
+	// gammaPoints bounds the points that γ is judged with.
 	gammaPoints = 100
 	low, high   = -3, 6 // powers of four
 )
@@ -40,32 +40,34 @@ const (
 // Gamma is a Gaussian's γ and how it was chosen.
 type Gamma struct {
 	Gamma  float64
-	Trials []Trial // by ascending γ
-	// Unjudged says why γ is the median heuristic's, without a trial: there are too few
-	// rows of the classes.
+	Trials []Trial // ordered by γ
+	// Unjudged says why γ comes from the median heuristic without a trial: a class has
+	// too few rows.
 	Unjudged error
 }
 
-// Gamma chooses the γ of a Gaussian exp(−γ‖x − z‖²). Reducer, Seed and Workers do not matter.
+// Gamma chooses the γ of a Gaussian exp(−γ‖x − z‖²). Reducer, Seed and Workers have no
+// effect.
 //
-// The median heuristic (kernels.MedianGamma) knows distances and no labels. It is far too wide
-// where classes alternate several times within the median distance, as on a checkerboard. So
-// 4^i times the heuristic's γ are tried, for i from −3 to 6, and then half and twice the best
-// of these, on the first 4,000 rows in five folds. Every γ has the same points Z: up to 100
-// of these rows, evenly spaced in their order. It is judged by proximal planes in the
-// coordinates K(x, Z) (Fung 2003, 2.55), which cost one solve per fold, also where planes will
-// be refined. A point may be a row of the fold that is judged; its class is not used. With
-// Planes.Nu 0 each γ has the best ν of tuning.Grid.
+// The median heuristic (kernels.MedianGamma) uses distances and no labels. Its kernel is
+// far too wide where classes alternate several times within the median distance, as on a
+// checkerboard. So γ is searched on the first 4,000 rows in five folds. The candidates
+// are 4^i times the heuristic's γ, for i from −3 to 6, and then half and twice the best
+// of these. Every γ has the same points Z: up to 100 of these rows, evenly spaced in
+// their order. It is judged by proximal planes in the coordinates K(x, Z) (Fung 2003,
+// 2.55), which cost one solve per fold, also where planes will be refined. A point may be
+// a row of the held-out fold; its class is not used. With Planes.Nu 0 each γ has the best
+// ν of tuning.Grid.
 //
-// The planes without a fold classify the fold's rows. The most correct γ is chosen, of several
-// the one of least loss, of several the narrower one. Correctness is balanced where the
-// options are (package tuning). A γ is left out when its system is too ill-conditioned, or its
-// figures are not finite.
+// The planes without a fold classify the fold's rows. The γ with the highest correctness
+// is chosen. Ties go to the least loss, and then to the narrower kernel. Correctness is
+// balanced if the options are (package tuning). A γ is skipped if its system is too
+// ill-conditioned, or its figures are not finite.
 //
-// It fails with kernels.ErrOnePoint, with ErrNoGamma, and with ctx, which it looks at once for
-// each γ and fold. For m rows of n features, t points, k planes, f folds and v values of ν,
-// each of the 12 γ takes O(m·t·(n + t)) and O(f·t³) for the sums and planes, and O(m·t·k·v)
-// for the scores, on one goroutine.
+// It fails with kernels.ErrOnePoint, with ErrNoGamma, and with ctx, which it checks once
+// for each γ and fold. For m rows of n features, t points, k planes, f folds and v values
+// of ν, each of the 12 γ takes O(m·t·(n + t)) and O(f·t³) for the sums and planes, and
+// O(m·t·k·v) for the scores, on one goroutine.
 func (p *Problem) Gamma(ctx context.Context) (*Gamma, error) {
 	scaled := p.scaled()
 	first, folds := p.first(scaled)
@@ -103,8 +105,8 @@ func (p *Problem) first(all *incremental.Block) (*incremental.Block, [][]int) {
 	return all.Pick(rows), folds
 }
 
-// deal deals rows to folds in turn. Copies of a row, which follow each other in a
-// sample, stay together: in another fold one would tell the other's class.
+// deal deals rows to folds in turn. Copies of a row, which follow each other in a sample,
+// stay together: in another fold a copy would reveal the class of the other.
 func deal(b *incremental.Block) [][]int {
 	folds := make([][]int, gammaFolds)
 	fold := 0
@@ -117,8 +119,8 @@ func deal(b *incremental.Block) [][]int {
 	return folds
 }
 
-// choose tries every γ. It fails with incremental.ErrClasses where the rows, or those
-// without a fold, are of fewer than two classes.
+// choose tries every γ. It fails with incremental.ErrClasses if the rows, or those
+// outside of a fold, have fewer than two classes.
 func (s *search) choose(ctx context.Context) (float64, error) {
 	median, err := kernels.MedianGamma(s.block.Columns)
 	if err != nil {
@@ -176,7 +178,7 @@ func (s *search) best() float64 {
 	}).Gamma
 }
 
-// try adds a trial, unless the kernel is so wide that its points are all the same.
+// try adds a trial, unless the kernel is so wide that all of its points coincide.
 func (s *search) try(ctx context.Context, gamma float64) error {
 	gamma = threeDigits(gamma)
 	kernel, err := kernels.Gaussian(gamma)
@@ -245,7 +247,7 @@ func (s *search) heldOut(ctx context.Context, in *Coordinates) (none tuning.Poin
 	return curve.Choose(s.by), nil
 }
 
-// threeDigits rounds a number that people read.
+// threeDigits rounds a number for display.
 func threeDigits(x float64) float64 {
 	x, _ = strconv.ParseFloat(strconv.FormatFloat(x, 'g', 3, 64), 64) // of a float64
 	return x

@@ -14,7 +14,7 @@ import (
 	"streamd/kernels"
 )
 
-// board is points of a checkerboard of 4×4 squares on [0, 4]² in five folds.
+// board is points of a checkerboard of 4×4 squares on [0, 4]², in five folds.
 func board(rows int, scale float64) *search {
 	r := rand.New(rand.NewPCG(7, uint64(rows)))
 	x, y := make([]float64, rows), make([]float64, rows)
@@ -43,8 +43,8 @@ func searched(t testing.TB, p *search) (float64, []Trial) {
 	return gamma, s.trials
 }
 
-// The figures of a γ are those of planes that are solved one by one: for each fold from the
-// coordinates of the other folds' rows.
+// The figures of a γ equal those of planes that are solved one by one: for each fold from
+// the coordinates of the other folds' rows.
 func TestTrialsAreOfHeldOutRows(t *testing.T) {
 	p := board(400, 1)
 	p.Points = 20
@@ -115,8 +115,8 @@ func TestTrialsAreOfHeldOutRows(t *testing.T) {
 	}
 }
 
-// The choice is the best of those that were tried, which are around the median
-// heuristic, and much better than that on a checkerboard.
+// The choice is the best of the candidates, which lie around the median heuristic. On a
+// checkerboard it is much better than the heuristic.
 func TestSearchOnABoard(t *testing.T) {
 	p := board(1500, 1)
 	median, err := kernels.MedianGamma(p.block.Columns)
@@ -137,7 +137,7 @@ func TestSearchOnABoard(t *testing.T) {
 			t.Errorf("%+v of %+v", best, trials)
 		}
 	}
-	// ‖x − z‖² is 4 times as large, exactly, in other units; γ is rounded.
+	// In other units ‖x − z‖² is exactly 4 times as large. γ is rounded.
 	_, scaled := searched(t, board(1500, 2))
 	for power := -3; power <= 6; power++ {
 		one, other := at(math.Ldexp(median, 2*power), trials), at(math.Ldexp(median, 2*power-2), scaled)
@@ -154,7 +154,7 @@ func TestSearchOnABoard(t *testing.T) {
 	}
 }
 
-// Without a ν each γ has the best of the grid, which is no worse than any.
+// Without a given ν each γ has the best of the grid, which is no worse than any fixed one.
 func TestSearchOfBoth(t *testing.T) {
 	p := board(400, 1)
 	p.Points = 20
@@ -217,7 +217,7 @@ func TestSearchFails(t *testing.T) {
 	}
 }
 
-// BenchmarkSearch is of as many rows as the daemon takes, with the basis at most.
+// BenchmarkSearch uses as many rows as the daemon does, with the largest basis.
 func BenchmarkSearch(b *testing.B) {
 	for name, nu := range map[string]float64{"ν given": 1000, "ν of the grid": 0} {
 		b.Run(name, func(b *testing.B) {

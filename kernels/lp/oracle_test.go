@@ -84,8 +84,8 @@ func knowledge() dense {
 	return p
 }
 
-// unlabelled returns a program with 200 rows of unknown class (Fung 2003, 5.5), each in it
-// with both labels.
+// unlabelled returns a program with 200 rows of unknown class (Fung 2003, 5.5), each of
+// which occurs with both labels.
 func unlabelled() dense {
 	k, d := plane(3, 500)
 	for j := range k {

@@ -8,10 +8,10 @@ import (
 	"runtime"
 )
 
-// Solve solves the program with up to so many goroutines as workers (0: GOMAXPROCS). The
-// bits of the solution do not depend on their number. Solve returns the context's error
-// when ctx ends. Invalid data (numbers that are not finite, labels other than ±1,
-// negative costs, unknown variables) are an error; lengths that do not match panic.
+// Solve solves the program with up to workers goroutines (0: GOMAXPROCS). The bits of the
+// solution do not depend on their number. Solve returns the context's error when ctx ends.
+// Invalid data (numbers that are not finite, labels other than ±1, negative costs, unknown
+// variables) are an error; lengths that do not match panic.
 //
 // The error is nil if and only if the Solution is optimal.
 func (p *Program) Solve(ctx context.Context, workers int) (*Solution, error) {

@@ -3,9 +3,9 @@ package reduce
 // Names lists the users' names of the reducers.
 func Names() []string { return []string{"cs", "random", "stratified", "kmeans", "kmedian"} }
 
-// Named returns the reducer of one of Names for a basis of so many points. The ν of the
-// 1-norm program for the coefficients is 1 (that of ChunkingSynthetic its default), so it
-// is for callers that need only the points.
+// Named returns the reducer of one of Names for a basis of that many points. The ν of its
+// 1-norm program for the coefficients is 1 (for ChunkingSynthetic its default), so it is
+// for callers that need only the points.
 func Named(name string, points int) Reducer {
 	const nu = 1
 	switch name {

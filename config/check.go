@@ -4,6 +4,7 @@ import (
 	"maps"
 	"net"
 	"net/url"
+	"path"
 	"regexp"
 	"slices"
 	"strconv"
@@ -156,6 +157,17 @@ func (l *loader) checkFormat() {
 		}
 		seen[name] = true
 	}
+	for _, pattern := range f.Ignore {
+		if _, err := path.Match(pattern, ""); err != nil {
+			l.fault("format.ignore", "%s is not a pattern: want a name in which * stands for any characters, ? for one, and [a-z] for one of several", quoted(pattern))
+			continue
+		}
+		for _, name := range f.Features {
+			if ignored, _ := path.Match(pattern, name); ignored {
+				l.fault("format.ignore", "%s matches %s, which is in format.features", quoted(pattern), quoted(name))
+			}
+		}
+	}
 }
 
 func (l *loader) checkKernel() {
@@ -249,6 +261,11 @@ func badAddress(address string, leastPort uint64) string {
 		return "want a port between " + strconv.FormatUint(leastPort, 10) + " and 65535"
 	}
 	return ""
+}
+
+// IgnoresUnknown says whether columns that are none of the features are ignored.
+func (f Format) IgnoresUnknown() bool {
+	return f.Unknown == UnknownIgnore || f.Unknown == UnknownAuto && len(f.Features) > 0
 }
 
 // Warnings returns a sentence for each setting that is allowed but seldom meant.

@@ -48,6 +48,15 @@ const (
 	UnitKey     Unit = "key"
 )
 
+// Unknown is the action for columns that are none of the features.
+type Unknown string
+
+const (
+	UnknownAuto   Unknown = "auto"
+	UnknownReject Unknown = "reject"
+	UnknownIgnore Unknown = "ignore"
+)
+
 // CSVHeader says whether CSV messages begin with a line of column names.
 type CSVHeader string
 

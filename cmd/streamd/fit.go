@@ -30,7 +30,7 @@ import (
 // same settings γ, ν, the basis and the planes have the bits of that daemon's.
 type fitCmd struct {
 	File string `arg:"" help:"CSV, LIBSVM, JSON or Arrow, also gzipped (.gz)."`
-	columnFlags
+	featureFlags
 	Format       string             `enum:"auto,arrow,json,csv,libsvm" default:"auto" help:"Format of a file whose name does not end in one: ${enum}. auto is what the first line looks like."`
 	Nu           autoFlag           `default:"1" help:"Weight ν > 0 of the errors against the size of the plane. auto tries 2^-20 to 2^20 and takes what classifies best over the folds (10 without --folds) or, of several within a quarter of a point, what has the least loss, with classes of equal weight if --balanced; the accuracy over the same folds then flatters a little."`
 	Balanced     bool               `xor:"weights" help:"Give the rows on each side of a plane half of the weight of all rows."`
@@ -81,7 +81,7 @@ func (c *fitCmd) Validate() error {
 
 func (c *fitCmd) Run(ctx context.Context, s *surroundings) error {
 	began := time.Now()
-	data, err := openDataset(c.File, c.columnFlags.options(c.Format))
+	data, err := openDataset(c.File, c.featureFlags.options(c.Format))
 	if err != nil {
 		return err
 	}

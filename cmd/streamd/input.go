@@ -14,12 +14,34 @@ import (
 
 // columnFlags name the columns of a file.
 type columnFlags struct {
-	Label  string `default:"label" placeholder:"NAME" help:"Column or field of the labels: its name, first, last, or its number from 1. Without a header, CSV has them in the first column by default. LIBSVM always has them first."`
-	Weight string `placeholder:"NAME" help:"Column or field with the weights of the rows. Without it every row has weight 1."`
+	Label  string   `default:"label" placeholder:"NAME" help:"Column or field of the labels: its name, first, last, or its number from 1. Without a header, CSV has them in the first column by default. LIBSVM always has them first."`
+	Weight string   `placeholder:"NAME" help:"Column or field with the weights of the rows. Without it every row has weight 1."`
+	Ignore []string `placeholder:"NAME,..." help:"Columns to pass over, of any type: names or patterns such as id or *_at. Columns without names are x1, x2, and so on."`
 }
 
 func (f *columnFlags) options(format string) wire.Options {
-	return wire.Options{Format: formatOf(format), Label: f.Label, Weight: f.Weight}
+	return wire.Options{Format: formatOf(format), Label: f.Label, Weight: f.Weight, Ignore: f.Ignore}
+}
+
+// featureFlags say what is learned from a file.
+type featureFlags struct {
+	columnFlags
+	Features []string `placeholder:"NAME,..." help:"Features to learn from, in this order. All other columns are ignored. By default every column is a feature that is not to be ignored."`
+}
+
+func (f *featureFlags) options(format string) wire.Options {
+	o := f.columnFlags.options(format)
+	if len(f.Features) > 0 {
+		o.Features, o.IgnoreUnknown = f.Features, true
+	}
+	return o
+}
+
+// optionsFor is options for rows of a model, which may have other columns, too.
+func (f *columnFlags) optionsFor(format string, features []string) wire.Options {
+	o := f.options(format)
+	o.Features, o.IgnoreUnknown = features, true
+	return o
 }
 
 // formatOf is the format that a flag names. It is 0 for auto.
@@ -77,19 +99,12 @@ func openDataset(path string, options wire.Options) (*dataset, error) {
 	return d, nil
 }
 
-// aligned opens a second file of rows with d's features. Only a LIBSVM file may be narrower
-// or wider: absent features are zero, and features that d does not have are ignored, as in
-// LIBLINEAR, since no model has weights for them.
+// aligned opens a second file of rows with d's features. Other columns are ignored, since no
+// model has weights for them.
 func (d *dataset) aligned(path string) (*dataset, error) {
-	if d.format == wire.LIBSVM {
-		options := d.options
-		options.Features = nil
-		other, err := openDataset(path, options)
-		if err != nil || other.format == wire.LIBSVM {
-			return other, err
-		}
-	}
-	return openDataset(path, d.options)
+	options := d.options
+	options.IgnoreUnknown = true
+	return openDataset(path, options)
 }
 
 // each reads the file once. On one goroutine per worker, work gets each block, in memory of

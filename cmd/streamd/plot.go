@@ -42,9 +42,7 @@ func (c *plotCmd) Run(ctx context.Context, s *surroundings) error {
 	}
 	picture := plot.Regions{Classifier: by}
 	if c.Data != "" {
-		options := c.columnFlags.options(c.Format)
-		options.Features = by.Features
-		data, err := openDataset(c.Data, options)
+		data, err := openDataset(c.Data, c.optionsFor(c.Format, by.Features))
 		if err != nil {
 			return err
 		}

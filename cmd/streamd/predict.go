@@ -288,8 +288,7 @@ func savedModel(path string) (*httpapi.ModelAnswer, error) {
 
 // rows reads the input as a whole.
 func (c *predictCmd) rows(s *surroundings, features []string) (wire.Table, error) {
-	options := c.columnFlags.options(c.Format)
-	options.Features = features
+	options := c.optionsFor(c.Format, features)
 	options.Limits.Bytes, options.Limits.Rows = maxInput, maxInput
 	in := s.stdin
 	if c.File != "-" {

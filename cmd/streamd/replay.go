@@ -139,7 +139,7 @@ func (c *replayNDCCmd) Run(ctx context.Context, s *surroundings) error {
 
 type replayFileCmd struct {
 	File string `arg:"" help:"CSV, LIBSVM, JSON or Arrow, also gzipped (.gz)."`
-	columnFlags
+	featureFlags
 	FileFormat string `enum:"auto,arrow,json,csv,libsvm" default:"auto" help:"Format of a file whose name does not end in one: ${enum}. auto is what the first line looks like."`
 	replayFlags
 }
@@ -148,7 +148,7 @@ type replayFileCmd struct {
 func (c *replayFileCmd) Validate() error { return c.check() }
 
 func (c *replayFileCmd) Run(ctx context.Context, s *surroundings) error {
-	reader, err := wire.OpenFile(c.File, c.columnFlags.options(c.FileFormat), c.BlockRows*c.messagesPerShipment())
+	reader, err := wire.OpenFile(c.File, c.featureFlags.options(c.FileFormat), c.BlockRows*c.messagesPerShipment())
 	if err != nil {
 		return err
 	}

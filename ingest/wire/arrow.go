@@ -50,8 +50,9 @@ type arrowReader struct {
 	batches int      // with rows; -1: not even the schema has come
 
 	// The message.
-	meta flatbuffer
-	body []byte
+	version int
+	meta    flatbuffer
+	body    []byte
 }
 
 // decode reads a payload.
@@ -126,15 +127,15 @@ func (a *arrowReader) message(meta []byte) (m message, err error) {
 	a.meta = flatbuffer{b: meta}
 	f := &a.meta
 	root := f.root()
-	version := f.u16(f.field(root, 0))
+	a.version = f.u16(f.field(root, 0))
 	m.typ = f.u8(f.field(root, 1))
 	header, ok := f.tableField(root, 2)
 	m.header, m.body = header, f.i64(f.field(root, 3))
 	switch {
 	case f.bad || !ok || m.body < 0:
 		return m, a.fail(-1, "", "a message's metadata is malformed")
-	case version != metadataV4 && version != metadataV5:
-		return m, a.fail(-1, "", "metadata version V%d is not supported: want V4 or V5", version+1)
+	case a.version != metadataV4 && a.version != metadataV5:
+		return m, a.fail(-1, "", "metadata version V%d is not supported: want V4 or V5", a.version+1)
 	}
 	return m, nil
 }
@@ -167,7 +168,7 @@ func (a *arrowReader) finish() error {
 	var weights []float64
 	for k := range p.fields {
 		field := &p.fields[k]
-		if field.role == roleLabel || field.role == roleWeight && a.unlabelled {
+		if field.role == roleLabel || field.role == roleIgnored || field.role == roleWeight && a.unlabelled {
 			continue
 		}
 		kind, size := field.stored()
@@ -182,7 +183,9 @@ func (a *arrowReader) finish() error {
 			}
 		case p.list != nil:
 			for j, at := range p.list {
-				a.columns[at] = columnOf(kind, values, j, p.width, a.rows)
+				if at >= 0 {
+					a.columns[at] = columnOf(kind, values, j, len(p.list), a.rows)
+				}
 			}
 		default:
 			a.columns[field.role] = columnOf(kind, values, 0, 1, a.rows)

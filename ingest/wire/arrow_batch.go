@@ -151,9 +151,12 @@ func (a *arrowReader) batch(batch table) error {
 	for k := range a.plan.fields {
 		field := &a.plan.fields[k]
 		var values []byte
-		if field.role == roleLabel {
+		switch field.role {
+		case roleLabel:
 			err = r.labels(field)
-		} else {
+		case roleIgnored:
+			err = r.skipArrays(field)
+		default:
 			values, err = r.values(field)
 		}
 		if err != nil {
@@ -169,6 +172,26 @@ func (a *arrowReader) batch(batch table) error {
 	}
 	a.rows += r.rows
 	a.batches++
+	return nil
+}
+
+// skipArrays passes over the arrays of an ignored field.
+func (r *batchReader) skipArrays(field *arrowField) error {
+	for _, buffers := range field.arrays {
+		n := int64(buffers)
+		if buffers == viewBuffers {
+			if r.varLeft == 0 {
+				return r.a.fail(-1, field.name, "a view's buffers are not counted")
+			}
+			n = 2 + r.a.meta.i64(r.variadic)
+			r.variadic, r.varLeft = r.variadic+8, r.varLeft-1
+		}
+		if r.nodesLeft == 0 || n < 0 || n > int64(r.buffLeft) {
+			return r.a.fail(-1, field.name, "a record batch has too few arrays or buffers")
+		}
+		r.nodes, r.nodesLeft = r.nodes+16, r.nodesLeft-1
+		r.buffers, r.buffLeft = r.buffers+16*int(n), r.buffLeft-int(n)
+	}
 	return nil
 }
 

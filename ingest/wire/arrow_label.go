@@ -167,7 +167,10 @@ func (a *arrowReader) readDictionary(dictionary table) error {
 	if f.bad || !ok {
 		return a.fail(-1, "", "a dictionary's metadata is malformed")
 	}
-	k := slices.IndexFunc(a.plan.fields, func(field arrowField) bool { return field.encoded && field.id == id })
+	k := slices.IndexFunc(a.plan.fields, func(field arrowField) bool { return field.encoded && field.role != roleIgnored && field.id == id })
+	if k < 0 && a.plan.ignores { // a field that is ignored may refer to it
+		return nil
+	}
 	if k < 0 {
 		return a.fail(-1, "", "a dictionary that no column refers to")
 	}

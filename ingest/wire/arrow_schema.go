@@ -66,7 +66,9 @@ type arrowPlan struct {
 	fields []arrowField
 	names  []string // of the columns; nil: none
 	width  int
-	list   []int // of a list: the column that element j goes to
+	list   []int // of a list: the column that element j goes to, or roleIgnored
+
+	ignores bool // some fields
 }
 
 // arrowField is a field of the schema.
@@ -78,8 +80,12 @@ type arrowField struct {
 	index    arrayType // of those
 	id       int64     // of the dictionary
 
-	role int // its column, or roleLabel, …
+	role   int    // its column, or roleLabel, …
+	arrays []byte // of an ignored field: the buffers of it and of its children, or viewBuffers
 }
+
+// viewBuffers stands for the two buffers of an array of views and those that it counts.
+const viewBuffers = 0xff
 
 // takesLabels is whether the field can hold labels.
 func (f *arrowField) takesLabels() bool {
@@ -125,17 +131,21 @@ func (a *arrowReader) schema(schema table) error {
 		return a.fail(-1, "", "the stream's byte order is not this machine's")
 	}
 	start, n := f.vectorField(schema, 1, 4)
-	if n > a.opts.Limits.Features+2 { // the label and the weight
-		return a.fail(-1, "", "the schema has %d fields, the limit is %d features", n, a.opts.Limits.Features)
+	if n > a.mostColumns() {
+		return a.fail(-1, "", "the schema has %d fields, the limit is %d", n, a.mostColumns())
 	}
-	p.fields, p.names, p.list = p.fields[:0], nil, nil
+	p.fields, p.names, p.list, p.ignores = p.fields[:0], nil, nil, false
+	apart := false // some features have fields of their own
+	for k := 0; k < n && a.want.list != nil && !apart; k++ {
+		_, apart = a.want.index[string(f.stringField(f.element(start, k), 0))]
+	}
 	var (
-		list     []string // the features' names
-		listed   []string // names of the elements of a list
+		list     [][]byte // the features' names
+		listed   [][]byte // names of the elements of a list
 		lists    int
 		features int
 	)
-	label, weight := -1, -1
+	label, weight, arrays := -1, -1, a.mostColumns()
 	for k := range n {
 		field, elements := a.field(f.element(start, k))
 		if f.bad {
@@ -158,6 +168,13 @@ func (a *arrowReader) schema(schema table) error {
 			if field.encoded || field.typ.layout != layoutNumbers {
 				return a.fail(-1, field.name, "weights of type %s are not supported", field.typ.name)
 			}
+		case a.ignoresField(&field, apart):
+			field.role, p.ignores = roleIgnored, true
+			var err error
+			if field.arrays, err = a.arraysOf(f.element(start, k), nil, arrays, 0); err != nil {
+				return err
+			}
+			arrays -= len(field.arrays)
 		default:
 			if err := a.checkFeature(&field); err != nil {
 				return err
@@ -168,7 +185,7 @@ func (a *arrowReader) schema(schema table) error {
 				listed = elements
 				p.width = field.typ.size
 			} else {
-				list = append(list, field.name)
+				list = append(list, []byte(field.name))
 			}
 		}
 		p.fields = append(p.fields, field)
@@ -180,7 +197,9 @@ func (a *arrowReader) schema(schema table) error {
 		return a.fail(-1, a.opts.Label, "there is no such column for the label")
 	case weight < 0 && a.weighted():
 		return a.fail(-1, a.opts.Weight, "there is no such column for the weight")
-	case features == 0:
+	case features > a.opts.Limits.Features:
+		return a.fail(-1, "", "there are %d features, the limit is %d", features, a.opts.Limits.Features)
+	case features == 0 && (a.want.list == nil || !p.ignores):
 		return a.fail(-1, "", "there are no features")
 	case lists > 0 && features > 1:
 		return a.fail(-1, "", "there is a list of features and another column beside it")
@@ -193,6 +212,69 @@ func (a *arrowReader) schema(schema table) error {
 	return nil
 }
 
+// ignoresField is whether a field that is neither the label nor the weight is passed over.
+// A list has the features unless these have fields of their own.
+func (a *arrowReader) ignoresField(field *arrowField, apart bool) bool {
+	if _, known := a.want.index[field.name]; known {
+		return false
+	}
+	fixed := a.want.list != nil && (apart || field.typ.layout != layoutList)
+	return a.ignores([]byte(field.name), fixed)
+}
+
+// deepest bounds the nesting of a field that is ignored.
+const deepest = 64
+
+// arraysOf appends the numbers of buffers of a field's arrays, its own and its children's, in
+// the order of a record batch (Arrow's Columnar.rst, "Recordbatch message"). They are no
+// more than most.
+func (a *arrowReader) arraysOf(t table, to []byte, most, depth int) ([]byte, error) {
+	f := &a.meta
+	if len(to) >= most || depth > deepest {
+		return nil, a.fail(-1, "", "the ignored columns have more than %d arrays, or are nested too deeply", most)
+	}
+	if _, encoded := f.tableField(t, 4); encoded {
+		return append(to, 2), nil
+	}
+	id := f.u8(f.field(t, 2))
+	buffers, nested := 2, false
+	switch id {
+	case 1, 22: // null, run_end_encoded
+		buffers, nested = 0, id == 22
+	case 4, 5, 19, 20: // offsets beside the values
+		buffers = 3
+	case 23, 24:
+		buffers = viewBuffers
+	case 12, 17, 21: // lists and maps
+		nested = true
+	case 13, 16: // struct, fixed_size_list
+		buffers, nested = 1, true
+	case 25, 26: // views of lists
+		buffers, nested = 3, true
+	case 14: // union
+		typ, _ := f.tableField(t, 3)
+		buffers, nested = 1+min(f.u16(f.field(typ, 0)), 1), true
+		if a.version == metadataV4 {
+			buffers++
+		}
+	case 2, 3, 6, 7, 8, 9, 10, 11, 15, 18:
+	default:
+		return nil, a.fail(-1, string(f.stringField(t, 0)), "an ignored column of type %s cannot be passed over", typeOf(f, t).name)
+	}
+	to = append(to, byte(buffers))
+	if !nested {
+		return to, nil
+	}
+	start, n := f.vectorField(t, 5, 4)
+	for k := range n {
+		var err error
+		if to, err = a.arraysOf(f.element(start, k), to, most, depth+1); err != nil || f.bad {
+			return to, err
+		}
+	}
+	return to, nil
+}
+
 // checkFeature refuses a field that can be no feature.
 func (a *arrowReader) checkFeature(field *arrowField) error {
 	if reason := badName([]byte(field.name)); reason != "" {
@@ -203,19 +285,19 @@ func (a *arrowReader) checkFeature(field *arrowField) error {
 	}
 	if !field.takesFeatures() {
 		return a.fail(-1, field.name, "a feature of type %s is not supported: want integers, floats or booleans, "+
-			"or one fixed_size_list of up to %d float32 or float64", field.typ.name, a.opts.Limits.Features)
+			"or one fixed_size_list of up to %d float32 or float64; or ignore the column", field.typ.name, a.opts.Limits.Features)
 	}
 	return nil
 }
 
 // placeFields gives the features their columns.
-func (a *arrowReader) placeFields(list, listed []string, isList bool) error {
+func (a *arrowReader) placeFields(list, listed [][]byte, isList bool) error {
 	p := &a.plan
-	p.names = a.want.list
 	if isList && listed == nil {
 		if a.want.width != 0 && p.width != a.want.width {
 			return a.fail(-1, "", "there %s, want %d", areFeatures(p.width), a.want.width)
 		}
+		p.names = a.want.list
 		p.list = make([]int, p.width)
 		for j := range p.list {
 			p.list[j] = j
@@ -228,14 +310,11 @@ func (a *arrowReader) placeFields(list, listed []string, isList bool) error {
 		}
 		list = listed
 	}
-	at, err := a.place(list)
+	at, names, err := a.place(list)
 	if err != nil {
 		return err
 	}
-	if p.names == nil {
-		p.names = list
-	}
-	p.width = len(list)
+	p.names, p.width = names, len(names)
 	if isList {
 		p.list = at
 		return nil
@@ -249,7 +328,7 @@ func (a *arrowReader) placeFields(list, listed []string, isList bool) error {
 }
 
 // field reads a field of the schema, and the names of a list's elements.
-func (a *arrowReader) field(t table) (field arrowField, elements []string) {
+func (a *arrowReader) field(t table) (field arrowField, elements [][]byte) {
 	f := &a.meta
 	name := f.stringField(t, 0)
 	field.name = string(name[:min(len(name), maxName+1)])
@@ -281,7 +360,7 @@ func (a *arrowReader) field(t table) (field arrowField, elements []string) {
 }
 
 // listNames reads the names of a list's elements from the field's metadata.
-func listNames(f *flatbuffer, t table) (list []string) {
+func listNames(f *flatbuffer, t table) (names [][]byte) {
 	start, n := f.vectorField(t, 6, 4)
 	for k := range min(n, maxFieldMetadata) {
 		entry := f.element(start, k)
@@ -289,13 +368,15 @@ func listNames(f *flatbuffer, t table) (list []string) {
 			continue
 		}
 		value := f.stringField(entry, 1)
+		var list []string
 		if len(value) > maxListNames || json.Unmarshal(value, &list) != nil {
 			f.bad = true
 		}
 		for _, name := range list {
 			f.bad = f.bad || badName([]byte(name)) != ""
+			names = append(names, []byte(name))
 		}
-		return list
+		return names
 	}
 	return nil
 }

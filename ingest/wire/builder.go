@@ -10,8 +10,9 @@ import (
 // builder makes a block of labels, weights and columns. The readers of all formats
 // share one.
 type builder struct {
-	opts Options
-	want features
+	opts   Options
+	want   features
+	choice choice
 
 	format     Format // of the payload
 	unlabelled bool   // labels and weights are ignored
@@ -49,35 +50,4 @@ func (b *builder) weighted() bool { return b.opts.Weight != "" && !b.unlabelled 
 
 func (b *builder) fail(row int, column, format string, args ...any) *Error {
 	return &Error{Format: b.format, Row: row, Column: column, Reason: fmt.Sprintf(format, args...), Memory: b.short}
-}
-
-// place matches a block's feature names with the wanted ones: feature j of the block
-// becomes column at[j]. An error names a missing or an unknown feature.
-func (b *builder) place(list []string) (at []int, err *Error) {
-	fixed := b.want.list != nil
-	if n := len(list); !fixed && b.want.width != 0 && n != b.want.width {
-		return nil, b.fail(-1, "", "there %s, want %d", areFeatures(n), b.want.width)
-	}
-	given, twice := newNames(list)
-	if twice != "" {
-		return nil, b.fail(-1, twice, "the name is used twice")
-	}
-	at = make([]int, len(list))
-	for j, name := range list {
-		at[j] = j
-		if !fixed {
-			continue
-		}
-		to, ok := b.want.index[name]
-		if !ok {
-			return nil, b.fail(-1, name, "the feature is unknown")
-		}
-		at[j] = to
-	}
-	for _, name := range b.want.list {
-		if _, ok := given.index[name]; !ok {
-			return nil, b.fail(-1, name, "the feature is missing")
-		}
-	}
-	return at, nil
 }

@@ -34,6 +34,8 @@ type csvPlan struct {
 const (
 	roleLabel = -1 - iota
 	roleWeight
+	roleIgnored
+	roleUnknown // and not to be ignored
 )
 
 // decode reads a payload.
@@ -67,8 +69,8 @@ func (c *csvReader) makePlan(i int, mode HeaderMode) (start int, err error) {
 		if reason != "" {
 			return 0, c.failAt(end, -1, "", reason)
 		}
-		if len(c.fields) == c.opts.Limits.Features+2 { // the label and the weight
-			return 0, c.failAt(end, -1, "", fmt.Sprintf("the first line has more than %d features, the limit", c.opts.Limits.Features))
+		if len(c.fields) == c.mostColumns() {
+			return 0, c.failAt(end, -1, "", fmt.Sprintf("the first line has more than %d columns, the limit", c.mostColumns()))
 		}
 		c.fields = append(c.fields, field)
 		if end = next; end == len(b) || b[end] != p.separator {
@@ -163,13 +165,10 @@ func (c *csvReader) planNames() error {
 			weight = k
 		}
 	}
-	others := len(c.fields)
-	if weight >= 0 {
-		others--
-	}
-	if k, ok := csvPosition(c.opts.Label, len(c.fields)); label < 0 && ok && c.opts.Label != "label" &&
-		(!c.unlabelled || others != c.want.width) {
-		label = k
+	if k, ok := csvPosition(c.opts.Label, len(c.fields)); label < 0 && ok && c.opts.Label != "label" {
+		if _, feature := c.want.index[string(c.fields[k])]; !c.unlabelled || !feature {
+			label = k
+		}
 	}
 	if label < 0 && !c.unlabelled {
 		return c.fail(-1, c.opts.Label, "there is no such column for the label; the header has %s%s", listed(c.fields), c.separatorHint())
@@ -177,17 +176,13 @@ func (c *csvReader) planNames() error {
 	if weight < 0 && c.weighted() {
 		return c.fail(-1, c.opts.Weight, "there is no such column for the weight; the header has %s", listed(c.fields))
 	}
-	var list []string
+	var list [][]byte
 	for k, f := range c.fields {
-		if k == label || k == weight {
-			continue
+		if k != label && k != weight {
+			list = append(list, f)
 		}
-		if reason := badName(f); reason != "" {
-			return c.fail(-1, "", "field %d of the header: %s", k+1, reason)
-		}
-		list = append(list, string(f))
 	}
-	at, err := c.place(list)
+	at, names, err := c.place(list)
 	if err != nil {
 		return err
 	}
@@ -201,10 +196,8 @@ func (c *csvReader) planNames() error {
 			p.roles, at = append(p.roles, at[0]), at[1:]
 		}
 	}
-	if p.names == nil {
-		p.names = list
-	}
-	return c.planWidth(len(list))
+	p.names = names
+	return c.planWidth(len(names))
 }
 
 // planPositions gives n fields without a header roles.
@@ -213,11 +206,21 @@ func (c *csvReader) planPositions(n int) error {
 		return c.fail(-1, c.opts.Weight, "without a header there is no column of that name for the weight")
 	}
 	label, ok := csvPosition(c.opts.Label, n)
+	at, names, err := c.placeNameless(n)
 	switch {
-	case c.unlabelled && n != c.want.width+1:
+	case c.unlabelled && (err == nil || !ok || n == 1):
 		label = -1
 	case !ok:
 		return c.fail(-1, c.opts.Label, "without a header the label is given as first, last or a column number up to %d", n)
+	default:
+		some, theirs, bad := c.placeNameless(n - 1)
+		if bad == nil || !c.unlabelled {
+			at, names, err = some, theirs, bad
+		}
+	}
+	if err != nil && (n > 1 || label < 0) {
+		err.Row, err.Line = 0, 1
+		return err
 	}
 	width := 0
 	for k := range n {
@@ -225,12 +228,12 @@ func (c *csvReader) planPositions(n int) error {
 			c.plan.roles = append(c.plan.roles, roleLabel)
 			continue
 		}
-		c.plan.roles = append(c.plan.roles, width)
-		width++
+		if at[0] >= 0 {
+			width++
+		}
+		c.plan.roles, at = append(c.plan.roles, at[0]), at[1:]
 	}
-	if c.want.width != 0 && width != c.want.width && width > 0 {
-		return c.failAt(0, 0, "", fmt.Sprintf("there %s, want %d", areFeatures(width), c.want.width))
-	}
+	c.plan.names = names
 	return c.planWidth(width)
 }
 
@@ -273,7 +276,7 @@ func (c *csvReader) readRows(i int) error {
 			start := i
 			field, end, reason := csvField(b, i, separator, &c.scratch)
 			switch {
-			case reason != "":
+			case reason != "" || role == roleIgnored:
 			case role >= 0:
 				c.row[role], reason = textValue(trimPadding(field))
 			case c.unlabelled:
@@ -309,6 +312,8 @@ func (c *csvReader) columnOf(role int) string {
 		return c.opts.Label
 	case roleWeight:
 		return c.opts.Weight
+	case roleIgnored:
+		return ""
 	}
 	return featureName(c.plan.names, role)
 }

@@ -43,6 +43,11 @@ func NewDecoder(opts Options) (*Decoder, error) {
 	if opts.Label == opts.Weight {
 		return nil, fmt.Errorf("decoder: %q is both the label and the weight", opts.Label)
 	}
+	for _, pattern := range opts.Ignore {
+		if err := CheckPattern(pattern); err != nil {
+			return nil, fmt.Errorf("decoder: %w", err)
+		}
+	}
 	if opts.Features == nil {
 		return newDecoder(opts, features{}), nil
 	}
@@ -53,6 +58,9 @@ func NewDecoder(opts Options) (*Decoder, error) {
 	for _, name := range opts.Features {
 		if name == opts.Label || name == opts.Weight {
 			return nil, fmt.Errorf("decoder: feature %q is also the label or the weight", name)
+		}
+		if Matches(opts.Ignore, name) {
+			return nil, fmt.Errorf("decoder: feature %q is also to be ignored", name)
 		}
 	}
 	list, twice := newNames(slices.Clone(opts.Features))
@@ -65,6 +73,7 @@ func NewDecoder(opts Options) (*Decoder, error) {
 // newDecoder makes a decoder of options that have been checked.
 func newDecoder(opts Options, want features) *Decoder {
 	d := &Decoder{builder: builder{opts: opts, want: want, labels: newLabels(opts.Limits.Classes)}}
+	d.choose()
 	d.rows.builder = &d.builder
 	d.csv.textRows, d.json.textRows = &d.rows, &d.rows
 	d.arrow.builder = &d.builder

@@ -40,6 +40,20 @@
 //
 // A byte order mark before CSV or LIBSVM is passed over.
 //
+// # Columns
+//
+// Without Options.Features every column but the label and the weight is a feature, unless
+// a pattern of Options.Ignore matches its name. With features, in the options or as the
+// first block has fixed them, any other column is unknown: an error, or ignored with
+// Options.IgnoreUnknown. An ignored column may be of any type, nested ones included, and
+// have any name, and nothing of it is decoded.
+//
+// A payload without names is taken by position, and its columns have the names x1, x2, …
+// to patterns. Features with such names, in another order or with gaps, are taken by these
+// names. CSV without a header has as many columns as there are features, and ignored ones;
+// LIBSVM has as many or fewer, and indices beyond are unknown columns. A list of features
+// is taken as it is.
+//
 // # Values
 //
 // A value means the same in all formats. A feature and a weight are the float64 nearest to

@@ -167,7 +167,7 @@ func (r *Reader) decode(d *Decoder, text []byte) error {
 		if err := d.rows.readLIBSVM(0); err != nil {
 			return err
 		}
-		return d.rows.finishRows(d.want.list)
+		return d.rows.finishRows(d.rows.libsvmNames())
 	case CSV:
 		return d.csv.readRows(0)
 	}

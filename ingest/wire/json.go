@@ -208,6 +208,12 @@ func (j *jsonReader) field(row *jsonRow) error {
 		return j.list(row)
 	default:
 		place, reason := j.column(key, row)
+		if place == roleIgnored {
+			if j.at, reason = j.skip(at, 0); reason != "" {
+				return j.failAt(j.at, j.count, "", reason)
+			}
+			return nil
+		}
 		var x float64
 		if reason == "" {
 			x, reason = j.value()
@@ -235,8 +241,18 @@ func twice(given *bool) (reason string) {
 	return ""
 }
 
-// column finds the column of a named feature.
+// column finds the column of a named field, or roleIgnored.
 func (j *jsonReader) column(key []byte, row *jsonRow) (place int, reason string) {
+	known := false
+	if !row.first {
+		place = row.next
+		if known = place < len(j.names.list) && j.names.list[place] == string(key); !known {
+			place, known = j.names.index[string(key)]
+		}
+	}
+	if !known && j.ignores(key, !row.first) {
+		return roleIgnored, ""
+	}
 	if row.shape == shapeList || j.shape == shapeList {
 		return 0, "a field beside a list of features"
 	}
@@ -244,12 +260,8 @@ func (j *jsonReader) column(key []byte, row *jsonRow) (place int, reason string)
 	if row.first {
 		return row.named, j.learn(key, row)
 	}
-	place = row.next
-	if place == len(j.names.list) || j.names.list[place] != string(key) {
-		known := false
-		if place, known = j.names.index[string(key)]; !known {
-			return 0, "the feature is unknown"
-		}
+	if !known {
+		return 0, unknownFeature
 	}
 	if j.given[place] == j.count+1 {
 		return 0, givenTwice
@@ -258,6 +270,69 @@ func (j *jsonReader) column(key []byte, row *jsonRow) (place int, reason string)
 	row.named++
 	row.next = place + 1
 	return place, ""
+}
+
+// maxDepth bounds the nesting of a value that is ignored.
+const maxDepth = 100
+
+// skip passes over the value at position i, which ends before end.
+func (j *jsonReader) skip(i, depth int) (end int, reason string) {
+	b := j.text
+	if i == len(b) || depth > maxDepth {
+		return i, "a value of an ignored field is cut off, or nested too deeply"
+	}
+	switch c := b[i]; {
+	case c == '"':
+		_, end, reason = j.string(i)
+		return end, reason
+	case c == '{' || c == '[':
+		return j.skipNested(i, depth)
+	case c == '-' || c-'0' < 10:
+		if _, end, ok := number(b, i); ok && isJSONNumber(b[i:end]) {
+			return end, ""
+		}
+	}
+	for _, literal := range [...]string{"true", "false", "null", "NaN"} {
+		if len(b)-i >= len(literal) && string(b[i:i+len(literal)]) == literal {
+			return i + len(literal), ""
+		}
+	}
+	return i, "want a value, but there is " + jsonKind(b, i)
+}
+
+// skipNested is skip for an object or an array.
+func (j *jsonReader) skipNested(i, depth int) (end int, reason string) {
+	b := j.text
+	object, closing := b[i] == '{', byte(']')
+	if object {
+		closing = '}'
+	}
+	i = skipSpace(b, i+1)
+	if i < len(b) && b[i] == closing {
+		return i + 1, ""
+	}
+	for {
+		if object {
+			if _, i, reason = j.string(i); reason != "" {
+				return i, reason
+			}
+			if i = skipSpace(b, i); i == len(b) || b[i] != ':' {
+				return i, "want a colon, but there is " + jsonKind(b, i)
+			}
+			i = skipSpace(b, i+1)
+		}
+		if i, reason = j.skip(i, depth+1); reason != "" {
+			return i, reason
+		}
+		i = skipSpace(b, i)
+		switch {
+		case i < len(b) && b[i] == closing:
+			return i + 1, ""
+		case i == len(b) || b[i] != ',':
+			return i, "want a comma or the end of a nested value, but there is " + jsonKind(b, i)
+		}
+		i = skipSpace(b, i+1)
+	}
 }
 
 // learn takes a name from the first row. While the names are those of the last block

@@ -18,7 +18,18 @@ func (t *textRows) decodeLIBSVM() error {
 	if len(t.row) == 0 && t.count > 0 {
 		return t.fail(-1, "", "no row has a feature")
 	}
-	return t.finishRows(t.want.list)
+	return t.finishRows(t.libsvmNames())
+}
+
+// libsvmNames names the columns, if they have names.
+func (t *textRows) libsvmNames() []string {
+	if c := &t.choice; t.want.list == nil && c.byPlace {
+		for c.width < len(t.cols) {
+			t.columnAt(len(c.places))
+		}
+		return c.names[:len(t.cols)]
+	}
+	return t.want.list
 }
 
 // readLIBSVM reads the lines from position i on.
@@ -54,14 +65,20 @@ func (t *textRows) libsvmLine(line []byte) (reason string) {
 	last := 0
 	for i = skipSpace(line, i); i < len(line); i = skipSpace(line, i) {
 		index, value, end, reason := libsvmPair(line, i, last)
-		if reason == "" && index > len(t.row) {
-			reason = t.libsvmWiden(index)
-		}
 		if reason != "" {
 			return reason
 		}
-		t.row[index-1] = value
 		last, i = index, end
+		to := t.columnAt(index - 1)
+		if to == roleIgnored {
+			continue
+		}
+		if to == roleUnknown || to >= len(t.row) {
+			if reason = t.libsvmWiden(index, to+1); reason != "" {
+				return reason
+			}
+		}
+		t.row[to] = value
 	}
 	t.push(code, 1)
 	return ""
@@ -122,18 +139,18 @@ func libsvmPair(line []byte, i, last int) (index int, value float64, end int, re
 	return 0, 0, end, reason
 }
 
-// libsvmWiden makes room for an index beyond the row's width.
-func (t *textRows) libsvmWiden(index int) (reason string) {
+// libsvmWiden makes room for an index whose column makes rows of n numbers.
+func (t *textRows) libsvmWiden(index, n int) (reason string) {
 	if t.want.width != 0 {
-		return fmt.Sprintf("index %d: there are only %d features", index, t.want.width)
+		return fmt.Sprintf("index %d: there are only %d features, and unknown ones are not ignored", index, t.want.width)
 	}
-	if index > t.opts.Limits.Features {
+	if n <= 0 || n > t.opts.Limits.Features {
 		return fmt.Sprintf("index %d is beyond the limit of %d features", index, t.opts.Limits.Features)
 	}
-	if reason = t.room(index); reason != "" {
+	if reason = t.room(n); reason != "" {
 		return reason
 	}
-	t.row = append(t.row, make([]float64, index-len(t.row))...)
-	t.widen(index)
+	t.row = append(t.row, make([]float64, n-len(t.row))...)
+	t.widen(n)
 	return ""
 }

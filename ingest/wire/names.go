@@ -16,7 +16,7 @@ const maxName = 256
 func badName(name []byte) string {
 	switch {
 	case len(name) == 0:
-		return "a feature has an empty name"
+		return "a feature has an empty name, as the index of a data frame has: leave it out, or ignore it by selecting the features"
 	case len(name) > maxName:
 		return fmt.Sprintf("the name of feature %s has %d bytes, the limit is %d", quoted(name), len(name), maxName)
 	case !utf8.Valid(name):

@@ -69,6 +69,16 @@ type Options struct {
 	// the order in the payload.
 	Features []string
 
+	// Ignore are patterns (path.Match) of columns that are not learned from. They may
+	// be of any type. The label and the weight are never ignored. Columns without
+	// names have the names x1, x2, … here, but a list of features is taken as it is.
+	Ignore []string
+
+	// IgnoreUnknown ignores columns that are not among the features, once those are
+	// fixed. Otherwise such a column is an error. A feature that is missing is an
+	// error in any case.
+	IgnoreUnknown bool
+
 	// Header is for CSV whose content type does not declare a header.
 	Header HeaderMode
 

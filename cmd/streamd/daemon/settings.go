@@ -105,6 +105,7 @@ func decodingOptions(cfg *config.Config) (wire.Options, error) {
 		Format: format,
 		Label:  cfg.Format.Label,
 		Weight: cfg.Format.Weight,
+		Ignore: cfg.Format.Ignore, IgnoreUnknown: cfg.Format.IgnoresUnknown(),
 		Header: map[config.CSVHeader]wire.HeaderMode{config.CSVHeaderAuto: wire.HeaderAuto, config.CSVHeaderPresent: wire.HeaderPresent, config.CSVHeaderAbsent: wire.HeaderAbsent}[cfg.Format.CSVHeader],
 		Limits: wire.Limits{
 			Bytes: int(cfg.Kafka.MaxMessageBytes), Rows: cfg.Limits.Rows, Features: cfg.Limits.Features, Classes: cfg.Limits.Classes,

@@ -328,7 +328,8 @@ func (s *Server) checkSize(rows int, served *model.Served, ask asked) error {
 // decode reads the rows in body. The table may share its memory.
 func (s *Server) decode(contentType string, body []byte, features []string) (wire.Table, error) {
 	options := s.config.Rows
-	options.Format, options.Features = 0, features
+	// Columns that the model does not have are ignored, since it has no weights for them.
+	options.Format, options.Features, options.IgnoreUnknown = 0, features, true
 	// An Arrow body may unpack to no more than the limit of a body. The caller checks
 	// the number of rows, for which it has an error code.
 	options.Limits.Bytes, options.Limits.Rows = s.config.MaxBodyBytes, s.config.MaxBodyBytes

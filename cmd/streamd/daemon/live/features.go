@@ -9,6 +9,7 @@ import (
 
 	"streamd/config"
 	"streamd/incremental"
+	"streamd/ingest/wire"
 	"streamd/retire"
 	"streamd/snapshot"
 )
@@ -26,6 +27,11 @@ func restoreFeatures(store *snapshot.Store, saved *snapshot.Contents, cfg *confi
 	if most := cfg.Limits.Features; len(names) > most { // otherwise no block could be used
 		return nil, fmt.Errorf("limits.features is %d, but the snapshot was made with %d: set it back, or use another snapshot.file to begin anew",
 			most, len(names))
+	}
+	for _, name := range names {
+		if wire.Matches(cfg.Format.Ignore, name) {
+			return nil, fmt.Errorf("format.ignore names %q, but the snapshot was made with this feature: use another snapshot.file to begin anew", name)
+		}
 	}
 	if len(wanted) == 0 {
 		wanted = slices.SortedFunc(slices.Values(names), incremental.CompareFeatures)

@@ -1,4 +1,4 @@
-// Package config is the one typed configuration of the daemon.
+// Package config is the typed configuration of the daemon.
 //
 // A value comes from the default, the YAML file, the environment or the flags; the later
 // source wins. The struct tags of [Config] are the only place for a key, its default, its

@@ -23,8 +23,7 @@ const (
 	maxDepth  = 32
 )
 
-// parseYAML returns the settings of a file and all its problems but those of the values
-// themselves.
+// parseYAML returns the settings of a file, and all its problems except wrong values.
 func parseYAML(name string, data []byte) ([]setting, []Problem) {
 	r := &yamlReader{source: name, seen: map[string]token.Position{}}
 	if root := r.document(bytes.TrimPrefix(data, []byte("\ufeff"))); root != nil {

@@ -184,8 +184,8 @@ func unknown(kind, name string, withSections bool) string {
 	return "unknown " + kind + didYouMean(suggestKeys(name, withSections))
 }
 
-// suggestKeys returns the keys that an unknown name may mean: those that end in it, since it
-// may be in the wrong section, or those with a similar spelling.
+// suggestKeys returns the keys that an unknown name may stand for: those that end in it,
+// because it may be in the wrong section, or those with a similar spelling.
 func suggestKeys(name string, withSections bool) []string {
 	candidates := names(func(k *key) string { return k.Name })
 	if withSections {

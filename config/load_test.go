@@ -368,8 +368,8 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
-// An address that others can reach is served only if callers are identified or everybody may
-// call.
+// An address that others can reach is served only if callers are identified, or if the
+// configuration lets everybody call.
 func TestStrangersAreKeptOut(t *testing.T) {
 	for listen, local := range map[string]bool{"127.0.0.1:1": true, "[::1]:1": true, "localhost:1": true, ":1": false, "0.0.0.0:1": false, "host:1": false} {
 		flags := map[string]string{"kafka.topic": "orders", "http.listen": listen}
@@ -508,8 +508,9 @@ func TestWriteYAMLNamesOrigins(t *testing.T) {
 	}
 }
 
-// writeExample writes a file that explains every key. All but the required one are commented
-// out with their defaults. Without each # before a key, the file means the same.
+// writeExample writes a file that explains every key. All keys but the required one are
+// commented out with their defaults. The file means the same without the # before the
+// keys.
 func writeExample(out *bytes.Buffer) {
 	fmt.Fprintf(out, `# The configuration of streamd run, with every key and its default.
 #

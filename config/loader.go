@@ -17,7 +17,7 @@ type setting struct {
 type loader struct {
 	config   *Config
 	problems []Problem
-	bad      map[string]bool // keys with a reported problem; its consequences are not reported
+	bad      map[string]bool // keys with a reported problem, whose consequences are not reported
 }
 
 // newLoader returns a loader with the defaults.

@@ -48,9 +48,9 @@ type Block struct {
 // Rows is m, rows of weight 0 included.
 func (b *Block) Rows() int { return len(b.Codes) }
 
-// Window has room for the terms that the block adds to each sum of a State, alone
-// or together with other blocks of this window. It reads every number; all must be
-// in range.
+// Window has room for the terms that the block adds to each sum of a State, alone or
+// together with other blocks within this window. It reads every number; all must be in
+// range.
 func (b *Block) Window() exact.Window {
 	weight := span{high: 1, used: true}
 	weight.cover(b.Weights)

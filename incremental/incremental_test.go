@@ -133,8 +133,8 @@ func TestBitsOnEveryProcessor(t *testing.T) {
 	}
 }
 
-// Whole numbers have exact sums however they are cut into blocks, because the origin
-// is a value of the data and so a whole number.
+// Whole numbers have exact sums however they are cut into blocks, because the origin is a
+// value of the data and so a whole number.
 func TestWholeNumbersDoNotShowBlockBorders(t *testing.T) {
 	r := rand.New(rand.NewPCG(2, 2))
 	rows := randomTable(r, 500, 4, 3)
@@ -176,7 +176,7 @@ func TestWeightZeroIsAsIfAbsent(t *testing.T) {
 	}
 }
 
-// The sign of a zero does not matter.
+// The sign of a zero has no effect.
 func TestMinusZeroIsZero(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(22, seed))
@@ -202,8 +202,8 @@ func TestMinusZeroIsZero(t *testing.T) {
 	}
 }
 
-// Columns of a block in another order and its summary in that order have the same bits. So
-// do some columns, also of weighted rows while they keep their order.
+// Select has the bits of the summary of the reordered columns. So do some of the columns,
+// also of weighted rows as long as they keep their order.
 func TestSelect(t *testing.T) {
 	for seed := range uint64(40) {
 		r := rand.New(rand.NewPCG(23, seed))

@@ -354,8 +354,8 @@ func TestContributionsAddUpToTheValue(t *testing.T) {
 	}
 }
 
-// The number of processors does not change the bits of matrices that are multiplied in
-// parallel.
+// The bits of matrices that are multiplied in parallel do not depend on the number of
+// processors.
 func TestProcessorsDoNotShow(t *testing.T) {
 	block, moments := wide(t, 200, 400)
 	var want string

@@ -78,19 +78,20 @@ func (e *ConditionError) Error() string {
 
 // Solve computes the classifier from the sums.
 //
-// For the plane of class r let d_c = 1 for c = r and −1 otherwise, and a_c the
-// weight of class c: Options.ClassWeights, times the balancing factor when balanced: the Σv
-// of all rows over twice that of class r, or over twice that of all the others. With
-// z = [x; −1] and sums over the rows of class c,
+// For the plane of class r let d_c = 1 for c = r and −1 otherwise. Let a_c be the weight
+// of class c: Options.ClassWeights, times the balancing factor when balanced. That factor
+// is Σv of all rows over twice that of class r, or over twice that of all other classes.
+// With z = [x; −1] and sums over the rows of class c,
 //
-//	(I/ν + Σ_c a_c Σ v z z') [w; γ] = Σ_c a_c d_c Σ v z
+// (I/ν + Σ_c a_c Σ v z z') [w; γ] = Σ_c a_c d_c Σ v z
 //
-// which is Fung 2003, (2.28) plain, (2.35–2.36) balanced, and (2.46–2.49) for
-// k classes. The weights of (2.34), 1/Σv for each side, add up to 2, so that the same ν
-// counts errors Σv/2 times less than without balance. Here the weights of balanced rows add
-// up to Σv like those of others, and ν means the same with and without. With Standardise the system is that of (x − μ)/σ, with the mean μ and the
-// variance σ² of all live rows (a constant feature keeps σ = 1 and gets w = 0). The
-// returned w and γ are for x.
+// which is Fung 2003, (2.28) without balance, (2.35–2.36) with, and (2.46–2.49) for k
+// classes. The weights of (2.34), 1/Σv for each side, add up to 2, so there the same ν
+// counts errors Σv/2 times less when balanced. Here the weights of balanced rows add up
+// to Σv like those of others, and ν means the same with and without balance. With
+// Standardise the system is that of (x − μ)/σ, with the mean μ and the variance σ² of all
+// live rows (a constant feature keeps σ = 1 and gets w = 0). The returned w and γ are for
+// x.
 //
 // The matrix is formed in double-double arithmetic, so that centring loses no digits
 // that matter. It is scaled by powers of two to a diagonal near 1 and factorised by
@@ -105,8 +106,8 @@ func (m *Moments) Solve(o Options) (*Model, error) {
 	return m.solve(o, nil)
 }
 
-// solve is Solve. It calls factorised, if any, with each plane whose matrix no plane before
-// it has, from several goroutines.
+// solve is Solve. It calls factorised, unless nil, with each plane whose matrix no
+// earlier plane has, from several goroutines.
 func (m *Moments) solve(o Options, factorised func(plane int, f *factor, s planeSystem)) (*Model, error) {
 	if err := m.accepts(o); err != nil {
 		return nil, err
@@ -385,7 +386,7 @@ func (m *Moments) systems(o Options, x coordinates) iter.Seq2[int, planeSystem] 
 	}
 }
 
-// balanced gives each side of a plane half of the weight of all rows.
+// balanced gives each side of a plane half of the total weight.
 func balanced(own, others *system) planeSystem {
 	all := own.rows.add(others.rows)
 	half := double{all.hi / 2, all.lo / 2}
@@ -435,8 +436,8 @@ func (s *system) times(a double) {
 }
 
 // apart yields each part's index and the sum of all other parts. Subtracting the part
-// from the total would lose digits when it is nearly all of the total, so apart adds
-// instead: it descends into halves and adds the sibling half at each level. That takes
+// from the total would lose digits when the part is most of the total, so apart adds
+// instead. It descends into halves and adds the sibling half at each level, which takes
 // O(n²·k·log k), with log k sums in memory.
 func apart(parts []system, yield func(r int, others system) bool) {
 	var within func(low, high int, outside system) bool
@@ -532,7 +533,7 @@ func (f *factor) solve(b []double) ([]double, bool) {
 		rest[j] = double{b[j].hi * f.scale[j], b[j].lo * f.scale[j]}
 	}
 	b = slices.Clone(rest)
-	// SolveVecTo takes several times as long: it is made for many right-hand sides.
+	// SolveVecTo is made for many right-hand sides, and much slower for one.
 	upper := f.cholesky.RawU().(mat.RawTriangular).RawTriangular()
 	step := make([]float64, n)
 	for last := math.Inf(1); ; {

@@ -62,7 +62,7 @@ func TestSumsAgainstBig(t *testing.T) {
 	}
 }
 
-// Split works on sums that are larger than any term.
+// Split is correct for sums that are larger than any term.
 func TestLargestSums(t *testing.T) {
 	r := rand.New(rand.NewPCG(6, 0))
 	for range 2000 {

@@ -9,14 +9,14 @@ import (
 )
 
 // Rows of few classes are dealt like cards. Each class has a ring of two stretches, in
-// the width of the data. Rows go into their class's ring, and a stretch that has filled
-// up is summed. So every column is read once, in order, however the classes are mixed.
+// the width of the data. Rows go into their class's ring, and a full stretch is summed.
+// So every column is read once, in order, however the classes are mixed.
 //
 // The places of the rows are the same for all columns, so they are planned once per
-// stretch. A column then costs each class, in AVX-512, two permutations and one aligned
-// store for 32 rows of 4 bytes, and in AVX2 one permutation and one unaligned store for
-// 8 rows. Compressing each column and storing behind the waiting rows would take longer,
-// because most of those stores cross a cache line; and so would gathering rows by sorted
+// stretch. Per class, a column then takes two permutations and one aligned store for 32
+// rows of 4 bytes in AVX-512, and one permutation and one unaligned store for 8 rows in
+// AVX2. Compressing each column and storing it behind the waiting rows would be slower,
+// because most of those stores cross a cache line. So would gathering rows by sorted
 // indices.
 const (
 	ringRows     = 2 * stretch
@@ -44,8 +44,8 @@ type (
 type dealer struct {
 	dealing  *dealing
 	plans    []byte   // a class's plans for 4-byte and for 8-byte elements, class by class
-	position []int    // the rows that each class has got
-	next     []int    // the same after the current stretch
+	position []int    // the rows that each class has received
+	next     []int    // the rows after the current stretch
 	sources  []Column // the features and the weights
 	alike    []int    // for each source, the number of columns from it on that can be dealt together
 	rings    []Column // as many for each class

@@ -71,7 +71,7 @@ const (
 	panelRight  = 60 // a multiple of either block
 	panelLeft   = 240
 
-	// Up to so many columns are packed by the kernels that sum them, without panels.
+	// Up to this many columns are packed by the kernels that sum them, without panels.
 	// Fewer than a block, and more than these, are faster packed first.
 	fusedFloat32 = 192
 	fusedFloat64 = 128

@@ -199,7 +199,7 @@ func (p *plane) fix(total float64, top []float64) error {
 		return errRange
 	}
 	_, exponent := math.Frexp(total)
-	// A smaller Hessian does not matter beside the identity.
+	// A smaller Hessian has no effect beside the identity.
 	exponent = max(exponent, -600)
 	p.common = math.Ldexp(1, exponent-fixed)
 	p.unit = make([]float64, n+1)
@@ -304,7 +304,7 @@ func addExactly(sums *exact.Vector, i int, terms ...float64) error {
 			return errRange
 		}
 		if !exact.Fits(x) {
-			// Bits below the lowest one do not matter beside any gradient.
+			// Bits below the lowest one have no effect beside any gradient.
 			x = math.RoundToEven(x*0x1p512) * 0x1p-512
 		}
 		sums.Add(i+k, x)
@@ -514,7 +514,7 @@ func (s *solver) advance(p *plane) error {
 		if fresh {
 			return &incremental.ConditionError{Class: p.label, Condition: p.condition}
 		}
-		// Perhaps the rounding errors of removed rows spoil it: rebuild it.
+		// The rounding errors of removed rows may have spoilt it, so rebuild it.
 		p.rebuild, p.point, p.base = true, p.base, nil
 		return nil
 	}

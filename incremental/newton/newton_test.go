@@ -53,7 +53,7 @@ func (t table) block() *incremental.Block {
 	return b
 }
 
-// cut divides the table into blocks of at most so many rows.
+// cut divides the table into blocks of at most that many rows.
 func (t table) cut(rows int) Blocks {
 	var blocks Blocks
 	for i := 0; i < len(t.x); i += rows {
@@ -570,7 +570,7 @@ func TestSameBits(t *testing.T) {
 	})
 }
 
-// Rows of weight 0 do not matter, whatever they contain.
+// Rows of weight 0 have no effect, whatever they contain.
 func TestAbsentRows(t *testing.T) {
 	r := rand.New(rand.NewPCG(10, 11))
 	data := clouds(r, 3000, 4, 2).weighted(r)

@@ -6,9 +6,8 @@ import (
 	"sync/atomic"
 )
 
-// For calls do(0) to do(n−1) on up to so many goroutines as workers, the caller's among
-// them, and returns after the last call. Calls begin in order. After an error no more
-// calls begin.
+// For calls do(0) to do(n−1) on up to workers goroutines, including the caller's, and
+// returns after the last call. Calls begin in order. After an error no more calls begin.
 //
 // For returns the error of the lowest i. Since calls begin in order, a plain loop would
 // have ended with the same error. Results do not depend on the timing of goroutines if

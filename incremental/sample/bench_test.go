@@ -37,7 +37,7 @@ func totalsOf(b *incremental.Block) []incremental.ClassTotal {
 	return s.Totals()
 }
 
-// deep returns a sample of 50,000 rows after a stream of so many blocks of 10,000 rows.
+// deep returns a sample of 50,000 rows after a stream of that many blocks of 10,000 rows.
 func deep(n, blocks int) *Sample {
 	b := benchBlock(10_000, n)
 	s := New(Settings{Rows: 50_000}, func(func(string) bool) {})

@@ -34,7 +34,7 @@ type Part struct {
 // cuts the last piece. A decoded part is one piece.
 const (
 	mostPieces = 4
-	few        = 16 // so few rows get no piece of their own
+	few        = 16 // fewer rows get no piece of their own
 )
 
 type class struct {

@@ -103,7 +103,7 @@ func (t *stratum) above(level int) (rows int64) {
 	return rows
 }
 
-// has reports whether so many rows are held from the sure level on, or all rows.
+// has reports whether at least rows rows are held from the sure level on, or all rows.
 func (t *stratum) has(rows int64) bool { return t.sure == 0 || t.above(t.sure) >= rows }
 
 // lack is the state of a live block that may lack rows.
@@ -446,7 +446,7 @@ func (s *Sample) trim() {
 // partial is the number of blocks with a part that may lack rows.
 func (s *Sample) partial() int { return len(s.lacking) - s.absent }
 
-// reach raises the floors to their sure levels where so many rows remain. It reports
+// reach raises the floors to their sure levels where that many rows remain. It reports
 // whether all floors are at their sure levels; then no block with a part lacks rows.
 func (s *Sample) reach(rows int64) (all bool) {
 	all = true

@@ -805,7 +805,7 @@ func TestLargeFirstBlock(t *testing.T) {
 	}
 }
 
-// Rows of weight 0 do not matter.
+// Rows of weight 0 have no effect.
 func TestWeightZeroIsAsIfAbsent(t *testing.T) {
 	columns := func(x ...float32) []gram.Column { return []gram.Column{gram.ColumnOf(x), gram.ColumnOf(x)} }
 	a := newWorld(t, Settings{Rows: 10})

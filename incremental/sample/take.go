@@ -184,7 +184,7 @@ func (t *Taker) limit(codes []int32, p *Part, s Settings) {
 // that the processor waits for many of them at once.
 func (t *Taker) copyRows(b *incremental.Block, p *Part) {
 	var counts, next [mostPieces]int
-	// Every level has half of the remaining rows: with so many pieces none has few.
+	// Every level has half of the remaining rows. With this many pieces none has few.
 	last := uint8(min(bits.Len(uint(len(t.taken)/(2*few))), mostPieces-1))
 	for i := range t.taken {
 		c := &t.taken[i]

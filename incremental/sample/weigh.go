@@ -5,8 +5,8 @@ import (
 	"streamd/incremental/exact"
 )
 
-// StandFor returns, by class and by weight, the number of rows of the totals that a row stands
-// for. It is 1 to the last bit where the block has all of them.
+// StandFor returns, by class and by weight, the number of rows of the totals that each
+// row stands for. It is exactly 1 where the block has all rows of the class.
 func StandFor(rows *incremental.Block, totals []incremental.ClassTotal) map[string]float64 {
 	sums := exact.NewVector(len(rows.Classes))
 	for i, c := range rows.Codes {
@@ -25,7 +25,8 @@ func StandFor(rows *incremental.Block, totals []incremental.ClassTotal) map[stri
 	return u
 }
 
-// Weigh gives each row the weight of the rows that it stands for. The rows are shared.
+// Weigh multiplies each row's weight by the rows that it stands for. The result shares
+// the rows' memory.
 func Weigh(rows *incremental.Block, totals []incremental.ClassTotal) *incremental.Block {
 	b := *rows
 	u := StandFor(&b, totals)

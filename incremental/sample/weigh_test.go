@@ -8,8 +8,8 @@ import (
 	"streamd/incremental/gram"
 )
 
-// Rows stand for the rows of their class: for themselves, to the last bit, where all are
-// there, and for none of a class that has no row.
+// A row stands for its share of the rows of its class: for exactly itself if all are
+// there. A class without a row has no entry.
 func TestStandFor(t *testing.T) {
 	b := &incremental.Block{
 		Classes: []string{"a", "b", "c"}, Codes: []int32{0, 1, 0, 1}, Weights: []float64{0.1, 3, 0.2, 0},

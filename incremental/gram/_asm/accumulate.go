@@ -91,7 +91,7 @@ func addRectangle(acc [][]VecVirtual, left func(r int) VecVirtual, right func(c 
 	}
 }
 
-// addTriangle adds 8 rows to the accumulators. Their last row is that of s.
+// addTriangle adds 8 rows to the accumulators. The accumulators' last row is s.
 func addTriangle(acc [][]VecVirtual, column func(r int) VecVirtual) {
 	h := len(acc) - 1
 	u := make([]VecVirtual, h)

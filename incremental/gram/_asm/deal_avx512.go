@@ -96,8 +96,8 @@ func planAVX512(size int) {
 		POPCNTL(rows, count.As32())
 		ADDQ(count, next)
 	}
-	// The group fills 0 to 2 slots. Of that number, −1 is twice's flag, and minus half of
-	// it, rounded down, is whole's.
+	// The group fills 0 to 2 slots. twice is half of that number, rounded down: 1 for two
+	// slots. whole is minus half of it, rounded down: all ones for one slot and for two.
 	last, twice := GP64(), GP64()
 	MOVQ(next, last)
 	SHRQ(Imm(uint64(shift)), last)

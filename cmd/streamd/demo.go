@@ -42,6 +42,7 @@ type demoCmd struct {
 	BlockRows    int              `default:"20000" help:"Rows per block."`
 	Workers      int              `default:"0" help:"Goroutines that decode and summarise blocks; the model does not depend on it. 0: as many as there are CPUs."`
 	Listen       string           `default:"127.0.0.1:8080" help:"Address to serve the model and the page on; another port is taken when it is in use."`
+	Rate         float64          `default:"20000" placeholder:"ROWS" help:"Points to write per second once the report is printed, for as long as the demo serves. 0: none."`
 	Exit         bool             `help:"End when the report is printed instead of going on serving."`
 	jsonFlag
 }
@@ -53,6 +54,9 @@ func (c *demoCmd) Validate() error {
 		bench.Within("partitions", 1, 1024, c.Partitions),
 		bench.Within("block-rows", 1, 1<<20, c.BlockRows)); err != nil {
 		return err
+	}
+	if !(c.Rate >= 0 && c.Rate <= maxDemoRate) {
+		return fmt.Errorf("--rate %v: must be 0 to %d", c.Rate, maxDemoRate)
 	}
 	if _, _, err := net.SplitHostPort(c.Listen); err != nil { // else it would be said of a key of the configuration
 		return fmt.Errorf("--listen %s: want an address host:port", c.Listen)
@@ -83,6 +87,12 @@ const (
 	// well within: demoLag messages of a million bytes at the most.
 	demoRetention = 128 << 20
 	demoLag       = 32
+
+	// Once the report is printed, a second has demoBlocks blocks, and the model is of the
+	// latest demoWindow blocks and as many as the report was of.
+	demoBlocks  = 4
+	demoWindow  = 3600
+	maxDemoRate = 100_000_000 // rows/s, more than any machine takes
 
 	demoTestRows  = 1_000_000
 	demoTrainRows = 10_000_000 // at most: the first so many are measured on
@@ -145,12 +155,44 @@ func (c *demoCmd) Run(ctx context.Context, s *surroundings) (err error) {
 	if c.Exit {
 		return nil
 	}
-	fmt.Fprintf(s.stderr, "still serving on http://%s/ until interrupted\n", d.Addr())
-	<-working.Done()
-	if ctx.Err() == nil {
+	if c.Rate > 0 && c.Rows < ndc.MaxPoints {
+		fmt.Fprintf(s.stderr, "streaming on at %s rows/s and serving on http://%s/ until interrupted\n", short(c.Rate), d.Addr())
+		err = c.stream(working, s, broker.Addr())
+	} else {
+		fmt.Fprintf(s.stderr, "still serving on http://%s/ until interrupted\n", d.Addr())
+	}
+	if err == nil {
+		<-working.Done() // all points are written, or none
+	}
+	switch {
+	case ctx.Err() != nil:
+		return nil
+	case working.Err() != nil:
 		return context.Cause(working)
 	}
-	return nil
+	return err
+}
+
+// stream writes points at the rate until ctx ends. The broker's retention bounds the log, and
+// retire.keep the live blocks.
+func (c *demoCmd) stream(ctx context.Context, s *surroundings, broker string) error {
+	replay := c.replay(broker, c.Rows, ndc.MaxPoints-c.Rows)
+	replay.Rate = c.Rate
+	replay.BlockRows = max(1, min(c.BlockRows, int(c.Rate/demoBlocks)))
+	quiet := *s
+	quiet.stdout, quiet.stderr = io.Discard, io.Discard // it has no end to report
+	return replay.Run(ctx, &quiet)
+}
+
+// replay replays points of the demo from the first one on.
+func (c *demoCmd) replay(broker string, first, rows int64) *replayNDCCmd {
+	return &replayNDCCmd{
+		Rows: rows, FirstRow: first, Features: c.Features, Separability: c.Separability, Seed: c.Seed,
+		replayFlags: replayFlags{
+			Brokers: []string{broker}, Topic: demoTopic, Partitions: c.Partitions, Format: "arrow",
+			BlockRows: c.BlockRows, WaitGroup: demoTopic, MaxLag: demoLag,
+		},
+	}
 }
 
 func (c *demoCmd) open(s *surroundings, broker *embedded.Broker, dir string) (*daemon.Daemon, error) {
@@ -168,6 +210,8 @@ func (c *demoCmd) open(s *surroundings, broker *embedded.Broker, dir string) (*d
 		"http.listen":          c.Listen,
 		"http.open":            "true", // the points are nobody's
 		"workers":              strconv.Itoa(c.Workers),
+		"retire.keep":          "blocks",
+		"retire.blocks":        strconv.FormatInt((c.Rows+int64(c.BlockRows)-1)/int64(c.BlockRows)+demoWindow, 10),
 	}
 	if l, err := net.Listen("tcp", c.Listen); err == nil {
 		l.Close()
@@ -185,16 +229,9 @@ func (c *demoCmd) open(s *surroundings, broker *embedded.Broker, dir string) (*d
 // learn replays the points, waits for the model of all of them, and measures it.
 func (c *demoCmd) learn(ctx context.Context, s *surroundings, d *daemon.Daemon, broker string, generator *ndc.Generator) (*demoReport, error) {
 	began := time.Now()
-	replay := replayNDCCmd{
-		Rows: c.Rows, Features: c.Features, Separability: c.Separability, Seed: c.Seed,
-		replayFlags: replayFlags{
-			Brokers: []string{broker}, Topic: demoTopic, Partitions: c.Partitions, Format: "arrow",
-			BlockRows: c.BlockRows, WaitGroup: demoTopic, MaxLag: demoLag,
-		},
-	}
 	quiet := *s
 	quiet.stdout = io.Discard
-	if err := replay.Run(ctx, &quiet); err != nil {
+	if err := c.replay(broker, 0, c.Rows).Run(ctx, &quiet); err != nil {
 		return nil, err
 	}
 	served, err := waitForRows(ctx, d, c.Rows)

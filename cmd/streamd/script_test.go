@@ -325,8 +325,11 @@ func cmdPort(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Fatalf("there is no free port from %d to %d", first, last)
 }
 
-// ready ROWS waits until the daemon at $PORT serves a model of ROWS rows.
+// ready ROWS waits until the daemon at $PORT serves a model of ROWS rows; ROWS+ is ROWS or more.
 func cmdReady(ts *testscript.TestScript, neg bool, args []string) {
+	text, orMore := strings.CutSuffix(args[0], "+")
+	want, err := strconv.ParseInt(text, 10, 64)
+	ts.Check(err)
 	var seen httpapi.ModelAnswer
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 		answer, err := http.Get("http://127.0.0.1:" + ts.Getenv("PORT") + "/v1/model")
@@ -334,7 +337,7 @@ func cmdReady(ts *testscript.TestScript, neg bool, args []string) {
 			err = json.NewDecoder(answer.Body).Decode(&seen)
 			answer.Body.Close()
 		}
-		if err == nil && fmt.Sprint(seen.LiveRows) == args[0] {
+		if err == nil && (seen.LiveRows == want || orMore && seen.LiveRows > want) {
 			return
 		}
 	}

@@ -37,12 +37,14 @@ type arrowReader struct {
 	*builder
 	plan arrowPlan
 
-	// The label's dictionary; its rows are -1 while there is none.
-	dictionary  labelArray
-	entryCodes  []int32 // per entry its code in this block, or -1
-	decompress  decompressor
-	arena       arena
-	batchLabels labelArray
+	// Per field its dictionary, and again the label's. Rows are -1 while there is none.
+	dictionaries []scalars
+	dictionary   scalars
+	entryCodes   []int32 // per entry of the label's dictionary its code in this block, or -1
+	decompress   decompressor
+	arena        arena
+	batchLabels  scalars
+	scratch      []byte // the spelling of a value
 
 	// The block.
 	rows    int
@@ -97,13 +99,12 @@ func (a *arrowReader) decode(b []byte) error {
 // dictionary stays, as a file's next block may need it.
 func (a *arrowReader) reset() {
 	if a.arena.shrink() {
-		a.columns, a.parts, a.batchLabels = nil, nil, labelArray{}
+		a.columns, a.parts, a.batchLabels = nil, nil, scalars{}
 	}
 }
 
 // begin starts a stream.
 func (a *arrowReader) begin() {
-	a.dictionary = labelArray{rows: -1}
 	a.next()
 	a.batches = -1
 }
@@ -149,7 +150,11 @@ func (a *arrowReader) take(m message, body []byte) error {
 	switch m.typ {
 	case headerSchema:
 		a.batches = 0
-		return a.schema(m.header)
+		if err := a.schema(m.header); err != nil {
+			return err
+		}
+		a.forgetDictionaries()
+		return nil
 	case headerDictionary:
 		return a.readDictionary(m.header)
 	case headerBatch:

@@ -122,7 +122,7 @@ func (r *batchReader) noNulls(nulls int64, elements, per int, column string) err
 	}
 	for i := range elements {
 		if !bit(valid, i) {
-			r.badRow(i/per, column, "the value is null")
+			r.badRow(i/per, column, isNull)
 			return nil
 		}
 	}
@@ -157,7 +157,7 @@ func (a *arrowReader) batch(batch table) error {
 		case roleIgnored:
 			err = r.skipArrays(field)
 		default:
-			values, err = r.values(field)
+			values, err = r.values(k)
 		}
 		if err != nil {
 			return err
@@ -195,17 +195,16 @@ func (r *batchReader) skipArrays(field *arrowField) error {
 	return nil
 }
 
-// values reads the numbers of a feature or of the weight. Weights that are ignored have
-// none.
-func (r *batchReader) values(field *arrowField) ([]byte, error) {
+// values reads the numbers of field k, a feature or the weight. Weights that are ignored
+// have none.
+func (r *batchReader) values(k int) ([]byte, error) {
+	field := &r.a.plan.fields[k]
+	if field.converted || field.role == roleWeight && r.a.unlabelled {
+		return r.converted(k)
+	}
 	nulls, ok := r.node(r.rows)
 	if !ok {
 		return nil, r.a.fail(-1, field.name, "an array's length or null count is malformed")
-	}
-	if field.role == roleWeight && r.a.unlabelled {
-		r.skip()
-		r.skip()
-		return nil, nil
 	}
 	if err := r.noNulls(nulls, r.rows, 1, field.name); err != nil {
 		return nil, err

@@ -63,13 +63,13 @@ func indices[T gram.Number]() *arrowField {
 }
 
 // arrayOf is an array of the field's labels, in the given memory.
-func arrayOf[T gram.Number](field *arrowField, labels []T, memory []byte) *labelArray {
+func arrayOf[T gram.Number](field *arrowField, labels []T, memory []byte) *scalars {
 	typ := field.typ
 	if field.encoded {
 		typ = field.index
 	}
 	copy(memory, unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(labels))), len(labels)*typ.size))
-	return &labelArray{typ: typ, rows: len(labels), data: memory[:len(labels)*typ.size]}
+	return &scalars{typ: typ, rows: len(labels), data: memory[:len(labels)*typ.size]}
 }
 
 func testLabelCodes[T gram.Number](t *testing.T, field *arrowField, good, bad []T) {
@@ -155,13 +155,13 @@ func beginLabels(d *Decoder) {
 	d.arrow.forgetCodes()
 }
 
-func requireCodes(t *testing.T, d *Decoder, field *arrowField, a *labelArray, labels any) {
+func requireCodes(t *testing.T, d *Decoder, field *arrowField, a *scalars, labels any) {
 	t.Helper()
 	beginLabels(d)
 	var want []int32
 	wantBad, wantReason := 0, ""
 	for i := range a.rows {
-		one := labelArray{typ: a.typ, rows: 1, data: a.data[i*a.typ.size : (i+1)*a.typ.size]}
+		one := scalars{typ: a.typ, rows: 1, data: a.data[i*a.typ.size : (i+1)*a.typ.size]}
 		if _, wantReason = d.arrow.labelCodes(&one, field.encoded); wantReason != "" {
 			wantBad = i
 			break
@@ -203,7 +203,7 @@ func benchmarkLabelCodes[T gram.Number](b *testing.B, field *arrowField) {
 				for i := range labels {
 					labels[i] = T(r.IntN(classes))
 				}
-				arrays := make([]*labelArray, blocks)
+				arrays := make([]*scalars, blocks)
 				for k := range arrays {
 					arrays[k] = arrayOf(field, labels, make([]byte, size))
 				}

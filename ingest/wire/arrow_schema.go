@@ -16,6 +16,9 @@ const (
 	typeFloat         = 3
 	typeUtf8          = 5
 	typeBool          = 6
+	typeDecimal       = 7
+	typeDate          = 8
+	typeTimestamp     = 10
 	typeFixedSizeList = 16
 	typeLargeUtf8     = 20
 	typeUtf8View      = 24
@@ -23,7 +26,7 @@ const (
 
 // otherTypes name the rest, for errors.
 var otherTypes = map[int]string{
-	1: "null", 4: "binary", 7: "decimal", 8: "date", 9: "time", 10: "timestamp", 11: "interval", 12: "list",
+	1: "null", 4: "binary", 9: "time", 11: "interval", 12: "list",
 	13: "struct", 14: "union", 15: "fixed_size_binary", 17: "map", 18: "duration", 19: "large_binary",
 	21: "large_list", 22: "run_end_encoded", 23: "binary_view", 25: "list_view", 26: "large_list_view",
 }
@@ -43,6 +46,8 @@ const (
 	layoutNumbers            // of a kind
 	layoutHalf
 	layoutBits
+	layoutDecimal
+	layoutTime
 	layoutText      // 32-bit offsets
 	layoutLargeText // 64-bit offsets
 	layoutView
@@ -55,6 +60,9 @@ type arrayType struct {
 	kind   gram.Kind // of layoutNumbers
 	size   int       // bytes of a number or list length, by layout
 	name   string    // for errors
+
+	scale     int   // of layoutDecimal: digits behind the point
+	perSecond int64 // of layoutTime in 8 bytes; 4 bytes count days
 }
 
 // arrowPlan gives the fields of a schema their columns. A stream of blocks of one
@@ -80,12 +88,19 @@ type arrowField struct {
 	index    arrayType // of those
 	id       int64     // of the dictionary
 
+	converted bool // its values become float64 one by one
+
 	role   int    // its column, or roleLabel, …
 	arrays []byte // of an ignored field: the buffers of it and of its children, or viewBuffers
 }
 
 // viewBuffers stands for the two buffers of an array of views and those that it counts.
 const viewBuffers = 0xff
+
+// sharesDictionary is whether the field is read by the dictionary with the id.
+func (f *arrowField) sharesDictionary(id int64) bool {
+	return f.encoded && f.role != roleIgnored && f.id == id
+}
 
 // takesLabels is whether the field can hold labels.
 func (f *arrowField) takesLabels() bool {
@@ -94,20 +109,17 @@ func (f *arrowField) takesLabels() bool {
 
 // takesFeatures is whether the field can hold features.
 func (f *arrowField) takesFeatures() bool {
-	if f.encoded {
-		return false
+	if f.typ.layout == layoutList {
+		return !f.encoded && (f.elements.kind == gram.Float32 || f.elements.kind == gram.Float64)
 	}
-	switch f.typ.layout {
-	case layoutNumbers, layoutHalf, layoutBits:
-		return true
-	case layoutList:
-		return f.elements.kind == gram.Float32 || f.elements.kind == gram.Float64
-	}
-	return false
+	return f.typ.layout != layoutUnsupported
 }
 
 // stored is the kind and the size in bytes of the field's numbers as a column.
 func (f *arrowField) stored() (gram.Kind, int) {
+	if f.converted {
+		return gram.Float64, 8
+	}
 	switch f.typ.layout {
 	case layoutHalf:
 		return gram.Float32, 4
@@ -165,7 +177,7 @@ func (a *arrowReader) schema(schema table) error {
 				return a.fail(-1, field.name, "the name is used twice")
 			}
 			weight, field.role = k, roleWeight
-			if field.encoded || field.typ.layout != layoutNumbers {
+			if !field.takesLabels() {
 				return a.fail(-1, field.name, "weights of type %s are not supported", field.typ.name)
 			}
 		case a.ignoresField(&field, apart):
@@ -284,7 +296,7 @@ func (a *arrowReader) checkFeature(field *arrowField) error {
 		return a.fail(-1, field.name, "this is a data frame's index; write with preserve_index=False")
 	}
 	if !field.takesFeatures() {
-		return a.fail(-1, field.name, "a feature of type %s is not supported: want integers, floats or booleans, "+
+		return a.fail(-1, field.name, "a feature of type %s is not supported: want numbers, booleans, dates, time stamps or texts that spell them, "+
 			"or one fixed_size_list of up to %d float32 or float64; or ignore the column", field.typ.name, a.opts.Limits.Features)
 	}
 	return nil
@@ -356,6 +368,12 @@ func (a *arrowReader) field(t table) (field arrowField, elements [][]byte) {
 		}
 		field.typ.name = "dictionary of " + field.typ.name
 	}
+	switch field.typ.layout {
+	case layoutNumbers, layoutHalf, layoutBits, layoutList:
+		field.converted = field.encoded
+	default:
+		field.converted = true
+	}
 	return field, elements
 }
 
@@ -399,6 +417,17 @@ func typeOf(f *flatbuffer, field table) arrayType {
 		}
 	case typeBool:
 		return arrayType{layout: layoutBits, name: "boolean"}
+	case typeDecimal:
+		return decimalType(f, t)
+	case typeDate:
+		if unit := f.field(t, 0); unit != absent && f.u16(unit) == 0 {
+			return arrayType{layout: layoutTime, size: 4, name: "date32"}
+		}
+		return arrayType{layout: layoutTime, size: 8, perSecond: 1e3, name: "date64"}
+	case typeTimestamp:
+		if unit := f.u16(f.field(t, 0)); unit <= 3 {
+			return arrayType{layout: layoutTime, size: 8, perSecond: int64(powers[3*unit]), name: "timestamp"}
+		}
 	case typeUtf8:
 		return arrayType{layout: layoutText, name: "utf8"}
 	case typeLargeUtf8:
@@ -412,6 +441,25 @@ func typeOf(f *flatbuffer, field table) arrayType {
 		return arrayType{name: name}
 	}
 	return arrayType{name: fmt.Sprintf("number %d in Arrow's Schema.fbs", id)}
+}
+
+// maxScale bounds the digits behind a decimal's point, and the zeros before it. Decimals
+// have up to 76 digits.
+const maxScale = 76
+
+func decimalType(f *flatbuffer, t table) arrayType {
+	scale, bits := f.i32(f.field(t, 1)), 128
+	if width := f.field(t, 2); width != absent {
+		bits = f.i32(width)
+	}
+	name := fmt.Sprintf("decimal%d", bits)
+	switch bits {
+	case 32, 64, 128, 256:
+		if -maxScale <= scale && scale <= maxScale {
+			return arrayType{layout: layoutDecimal, size: bits / 8, scale: scale, name: name}
+		}
+	}
+	return arrayType{name: name}
 }
 
 func intType(f *flatbuffer, t table) arrayType {

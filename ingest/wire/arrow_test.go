@@ -56,6 +56,7 @@ func TestPyarrow(t *testing.T) {
 		"batches":             {gram.Float64, gram.Float64},
 		"list":                {gram.Float32, gram.Float32},
 		"list_named":          {gram.Float32, gram.Float32},
+		"timestamp":           {gram.Float64, gram.Float64},
 	} {
 		t.Run(name, func(t *testing.T) {
 			payload := fixture(t, name)
@@ -104,14 +105,14 @@ func TestPyarrowRefused(t *testing.T) {
 		{"null_label", wire.Options{}, 1, "label", "null"},
 		{"null_list", wire.Options{}, 1, "x", "null"},
 		{"delta", wire.Options{}, -1, "label", "delta"},
-		{"timestamp", wire.Options{}, -1, "u", "type timestamp is not supported"},
 		{"unnamed", wire.Options{}, -1, "", "empty name"},
 		{"pandas_index", wire.Options{}, -1, "__index_level_0__", "preserve_index"},
 		{"file", wire.Options{}, -1, "", "stream format"},
-		{"string", wire.Options{Label: "u", Features: []string{"v"}}, -1, "label", "not supported"},
+		{"string", wire.Options{Label: "u", Features: []string{"v"}}, -1, "label", "unknown"},
+		{"string", wire.Options{Label: "u"}, 0, "label", `"a" is not a number`},
 		{"string", wire.Options{Features: []string{"u", "v", "w"}}, -1, "w", "missing"},
 		{"string", wire.Options{Features: []string{"u"}}, -1, "v", "unknown"},
-		{"string", wire.Options{Label: "what"}, -1, "label", "not supported"},
+		{"string", wire.Options{Label: "what"}, -1, "what", "no such column"},
 		{"int8", wire.Options{Weight: "u"}, 1, "u", "-2"},
 		{"string", wire.Options{Weight: "w"}, -1, "w", "no such column"},
 		{"list", wire.Options{Features: []string{"u", "v", "w"}}, -1, "", "2 features, want 3"},
@@ -119,7 +120,7 @@ func TestPyarrowRefused(t *testing.T) {
 		{"string", wire.Options{Limits: wire.Limits{Rows: 3}}, -1, "", "4 rows"},
 		{"batches", wire.Options{Limits: wire.Limits{Rows: 3}}, -1, "", "3 rows"},
 		{"string", wire.Options{Limits: wire.Limits{Classes: 2}}, 3, "label", "2 classes"},
-		{"list", wire.Options{Limits: wire.Limits{Features: 1}}, -1, "x", "fixed_size_list of 2 float32 is not supported: want integers, floats or booleans, or one fixed_size_list of up to 1 "},
+		{"list", wire.Options{Limits: wire.Limits{Features: 1}}, -1, "x", "fixed_size_list of 2 float32 is not supported: want numbers, booleans, dates, time stamps or texts that spell them, or one fixed_size_list of up to 1 "},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := newDecoder(t, c.opts).Decode(arrowType, fixture(t, c.name))

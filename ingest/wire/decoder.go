@@ -129,7 +129,8 @@ func (d *Decoder) decode(contentType string, payload []byte) error {
 		return d.fail(-1, "", "there is no content type and no format is configured")
 	}
 	d.begin(format, payload)
-	d.arrow.dictionary = labelArray{} // it may view memory of the last payload
+	d.arrow.dictionary = scalars{} // these may view memory of the last payload
+	clear(d.arrow.dictionaries)
 	if format != Arrow && opensArrow(payload) {
 		return d.fail(-1, "", "this is an Arrow stream, whose content type is %s", Arrow.ContentType())
 	}

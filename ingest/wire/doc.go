@@ -14,11 +14,11 @@
 // a four-byte schema id); it is refused under that name, never misread.
 //
 // Arrow: an IPC stream of one or several record batches with a label column and
-// either one numeric column per feature (integers, floats, booleans)
-// or one fixed-size list of float32 or float64. The list's features have the
-// names in its field metadata under the key "features", a JSON array of strings,
-// else none. Labels are numbers, booleans, strings (utf8, large_utf8, utf8_view)
-// or a dictionary of those. Bodies may be compressed (LZ4 frame, Zstandard).
+// either one column per feature or one fixed-size list of float32 or float64. The
+// list's features have the names in its field metadata under the key "features", a
+// JSON array of strings, else none. Columns are integers, floats, booleans, decimals,
+// dates, time stamps or texts (utf8, large_utf8, utf8_view), or a dictionary of those.
+// Bodies may be compressed (LZ4 frame, Zstandard).
 //
 // JSON: one row, an array of rows, or one row per line, where a row is
 // {"label": 1, "features": [0.5, 2]} or {"label": "spam", "len": 3.5, "caps": 0}.
@@ -66,9 +66,11 @@
 //	                              2024-01-31T13:45:00Z   2024-01-31T13:45:00.5+01:00
 //	other     refused             itself                 all other texts
 //
-// A text stands for the value that it spells, whether the format knows texts (Arrow, JSON)
-// or not (CSV, LIBSVM). So the number 1, the text "1.0" and the field 1 of CSV are one
-// feature and one class, as are true and "True", and a date and its midnight in UTC.
+// Numbers are integers, floats and decimals; an entry of a dictionary means the same as in
+// a plain column. A text stands for the value that it spells, whether the format knows
+// texts (Arrow, JSON) or not (CSV, LIBSVM). So the number 1, the text "1.0" and the field
+// 1 of CSV are one feature and one class, as are true and "True", and a date and its
+// midnight in UTC.
 //
 // A time is a date, or a date and time of ISO 8601 with up to nine digits behind the
 // second; without an offset it is in UTC. Its seconds since 1970 do not count leap seconds.

@@ -81,7 +81,7 @@ func (f *arrowFile) readBatch() error {
 			return err
 		}
 		if m.typ == headerDictionary {
-			a.dictionary.own() // it outlives the message
+			a.ownDictionaries() // they outlive the message
 		}
 	}
 	return a.finish()

@@ -51,7 +51,7 @@ func TestArrayRowsRefused(t *testing.T) {
 		"[[1,2],\n[1]]":                    "row 1: line 2: there is 1 feature in the row, want 2",
 		`[[1,2],[]]`:                       "row 1: line 1: there are 0 features in the row, want 2",
 		`[[]]`:                             "row 0: line 1: there are 0 features in the row, want 2",
-		`[[1,2],[1,"red"]]`:                `row 1: line 1: column "b": "red" is not a number`,
+		`[[1,2],[1,"red"]]`:                `row 1: line 1: column "b": "red" is not a number: send one, or ignore the column`,
 		`[[1,2],[1,[2]]]`:                  `row 1: line 1: column "b": want a number, but there is an array`,
 		`[[1,2],{"a":1,"b":2}]`:            `row 1: line 1: column "a": a field beside a list of features`,
 		`[{"a":1,"b":2},[1,2]]`:            `row 1: line 1: column "features": a list of features where other rows or fields have named ones`,

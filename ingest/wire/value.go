@@ -34,7 +34,7 @@ func textValue(text []byte) (x float64, reason string) {
 	if hasDecimalComma(text) {
 		return 0, quoted(text) + " is not a number: decimals are written with a point"
 	}
-	return 0, quoted(text) + " is not a number"
+	return 0, quoted(text) + " is not a number: send one, or ignore the column"
 }
 
 // hasDecimalComma is whether the text would be a number if a comma were a point.

@@ -77,3 +77,43 @@ func TestTimes(t *testing.T) {
 		}
 	}
 }
+
+// TestDecimals compares the spelling of decimals with that of math/big.
+func TestDecimals(t *testing.T) {
+	rng := rand.New(rand.NewPCG(9, 9))
+	for range 20000 {
+		size := 4 << rng.IntN(4)
+		integer := make([]byte, size)
+		for i := range integer {
+			integer[i] = byte(rng.Uint32())
+		}
+		if used := rng.IntN(size); rng.IntN(2) == 0 { // a small one
+			for i := used; i < size; i++ {
+				integer[i] = byte(int8(integer[used]) >> 7)
+			}
+		}
+		n := new(big.Int)
+		for i := size - 1; i >= 0; i-- {
+			n.Or(n.Lsh(n, 8), big.NewInt(int64(integer[i])))
+		}
+		if n.Bit(8*size-1) == 1 {
+			n.Sub(n, new(big.Int).Lsh(big.NewInt(1), uint(8*size)))
+		}
+		scale := rng.IntN(2*maxScale+1) - maxScale
+		want := new(big.Rat).SetInt(n)
+		power := new(big.Rat).SetInt(new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(max(scale, -scale))), nil))
+		if scale < 0 {
+			want.Mul(want, power)
+		} else {
+			want.Quo(want, power)
+		}
+		text := appendDecimal(nil, integer, scale)
+		if got, ok := new(big.Rat).SetString(string(text)); !ok || got.Cmp(want) != 0 {
+			t.Fatalf("%v with %d digits behind the point: %s, want %s", n, scale, text, want.FloatString(scale))
+		}
+		x, reason := textValue(text)
+		if value, _ := want.Float64(); x != value || reason != "" {
+			t.Fatalf("%s: %v (%s), want %v", text, x, reason, value)
+		}
+	}
+}

@@ -33,6 +33,11 @@ func (*reproduceCmd) Help() string {
 	for _, t := range reproduce.Tables() {
 		fmt.Fprintf(&b, "\n\n%s: %s", t.Name, t.Title)
 	}
+	b.WriteString("\n\nThe data sets are not part of streamd. A file of the folder is gzipped CSV without a header, the label first. " +
+		"The originals are at")
+	for _, line := range reproduce.Sources() {
+		b.WriteString("\n\n" + line)
+	}
 	return b.String()
 }
 

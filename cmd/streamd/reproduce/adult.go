@@ -19,16 +19,20 @@ type adultSize struct {
 	psvm, ssvm figures
 }
 
+// adultTolerance is in points. A share of 85 % of the 9,900 to 21,000 rows that are tested has a
+// standard error of 0.2 to 0.4. With 1605 training rows ν is tuned on 160, and is not as certain.
+const adultTolerance = 0.5
+
 var adultSizes = []adultSize{
-	{1605, "a1a", figures{test: 84.00, seconds: 0.3}, figures{test: 84.27, seconds: 1.9}},
+	{1605, "a1a", figures{test: 84.00, seconds: 0.3, within: closeTolerance}, figures{test: 84.27, seconds: 1.9, within: closeTolerance}},
 	{2265, "", figures{}, figures{}},
 	{3185, "", figures{}, figures{}},
 	{4781, "", figures{}, figures{}},
 	{6414, "", figures{}, figures{}},
-	{11221, "a6a", figures{test: 84.48, seconds: 2.5}, figures{test: 84.79, seconds: 14.1}},
+	{11221, "a6a", figures{test: 84.48, seconds: 2.5, within: adultTolerance}, figures{test: 84.79, seconds: 14.1, within: adultTolerance}},
 	{16101, "", figures{}, figures{}},
-	{22697, "a8a", figures{test: 85.16, seconds: 5.2}, figures{test: 85.35, seconds: 29.0}},
-	{32562, "all", figures{test: 84.56, seconds: 7.4}, figures{test: 85.02, seconds: 44.5}},
+	{22697, "a8a", figures{test: 85.16, seconds: 5.2, within: adultTolerance}, figures{test: 85.35, seconds: 29.0, within: adultTolerance}},
+	{32562, "all", figures{test: 84.56, seconds: 7.4, within: adultTolerance}, figures{test: 85.02, seconds: 44.5, within: adultTolerance}},
 }
 
 // adult is table 2.1. The classifier of a training set is tested on the other rows, and that of
@@ -45,7 +49,7 @@ func adult(ctx context.Context, c *Config) ([]Result, error) {
 	splits, err := readSplits(c.Data, "adult")
 	noSplits := ""
 	if errors.Is(err, fs.ErrNotExist) {
-		noSplits = err.Error()
+		noSplits = err.Error() + "; it is " + splitsSource
 	} else if err != nil {
 		return nil, err
 	}

@@ -18,8 +18,9 @@ func unbalanced(ctx context.Context, c *Config) ([]Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	const within = 5 // the thesis has other points
-	published := []figures{{train: 86, within: within}, {train: 84, within: within}, {train: 98, within: within}}
+	// The thesis has other points. The plain plane ignores the small class whatever the points
+	// are; the other two move by 4 of 100 from one seed to the next.
+	published := []figures{{train: 86}, {train: 84, within: 5}, {train: 98, within: 5}}
 	var results []Result
 	for i, p := range planes {
 		r := Result{

@@ -48,6 +48,7 @@ func (t clusters) run(ctx context.Context, c *Config) ([]Result, error) {
 				DataSet: set.name, Rows: t.rows, Features: features, Method: name, Nu: nu,
 				Train: &ofTrain, Test: &ofTest, Seconds: took, TotalSeconds: time.Since(began).Seconds(),
 			}
+			published.within = closeTolerance // the clusters are others
 			published.compare(&r)
 			results = append(results, r)
 		}

@@ -45,7 +45,9 @@ type Result struct {
 	TotalSeconds float64 `json:"total_seconds,omitempty"` // with tuning and testing
 	PaperSeconds float64 `json:"paper_seconds,omitempty"` // training, on the paper's machine
 
-	// Tolerance bounds the magnitude of Difference.
+	// Known is a difference that the remark explains; 0: none. Tolerance bounds the distance of
+	// Difference from it.
+	Known     float64 `json:"known_difference,omitempty"`
 	Tolerance float64 `json:"tolerance,omitempty"`
 	Remark    string  `json:"remark,omitempty"`
 }
@@ -57,14 +59,18 @@ func (r *Result) Fault() string {
 	case r.missing:
 		return fmt.Sprintf("%s: %s: %s", r.Table, r.DataSet, r.Absent)
 	case r.off():
-		return fmt.Sprintf("%s: %s: %s: %+.1f points beside the published figure, where at most %.1f are allowed",
-			r.Table, r.DataSet, r.Method, 100**r.Difference, 100*r.Tolerance)
+		allowed := fmt.Sprintf("at most %.1f are allowed", 100*r.Tolerance)
+		if r.Known != 0 {
+			allowed = fmt.Sprintf("%+.1f ± %.1f is known", 100*r.Known, 100*r.Tolerance)
+		}
+		return fmt.Sprintf("%s: %s: %s: %+.1f points beside the published figure, where %s",
+			r.Table, r.DataSet, r.Method, 100**r.Difference, allowed)
 	}
 	return ""
 }
 
 func (r *Result) off() bool {
-	return r.Tolerance > 0 && r.Difference != nil && math.Abs(*r.Difference) > r.Tolerance
+	return r.Tolerance > 0 && r.Difference != nil && math.Abs(*r.Difference-r.Known) > r.Tolerance
 }
 
 // Report has the results of tables.
@@ -117,9 +123,13 @@ func (r *Report) Print(w io.Writer, t *Table) error {
 			if x.Deviation != nil {
 				difference += fmt.Sprintf(" ± %.1f", 100**x.Deviation)
 			}
-			if x.off() {
+			switch {
+			case x.off():
 				difference += " (!)"
-				remark("(!) is farther from the paper than the tolerance.")
+				remark("(!) is farther from the paper, or from a known difference, than the tolerance.")
+			case x.Known != 0:
+				difference += " (*)"
+				remark("(*) is a known difference from the paper, larger than the tolerance.")
 			}
 		}
 		parameters := power(x.Nu)

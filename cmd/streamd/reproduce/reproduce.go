@@ -90,7 +90,7 @@ func (c *Config) open(file string) (s *set, absent string, err error) {
 		if _, err := os.Stat(c.Data); err != nil {
 			return nil, "", fmt.Errorf("the folder of the data sets, %s: %w", c.Data, errors.Unwrap(err))
 		}
-		return nil, fmt.Sprintf("there is no %s.csv.gz in %s", file, c.Data), nil
+		return nil, missing(c.Data, file), nil
 	}
 	return s, "", err
 }

@@ -1,0 +1,67 @@
+package reproduce
+
+import (
+	"fmt"
+	"slices"
+)
+
+// source says where the original of a file of the data folder can be had, and how the file is
+// made of it.
+type source struct {
+	name string // of the file, without .csv.gz
+	from string // address
+	made string // what differs from the original
+}
+
+const (
+	uci    = "https://archive.ics.uci.edu/dataset/"
+	libsvm = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary.html"
+	usps   = "https://hastie.su.domains/ElemStatLearn/data.html"
+)
+
+// sources are in the order of the files' names.
+var sources = []source{
+	{"adult-a9a-test", libsvm, "a9a.t as CSV of 123 columns"},
+	{"adult-a9a-train", libsvm, "a9a as CSV of 123 columns"},
+	{"bupa", uci + "60/liver+disorders", "1 for selector 1, -1 for selector 2"},
+	{"cleveland", uci + "45/heart+disease", "processed.cleveland.data without its 6 incomplete rows; 1 for num > 0, else -1"},
+	{"glass", uci + "42/glass+identification", "without the row numbers"},
+	{"housing", "http://lib.stat.cmu.edu/datasets/boston", "1 for MEDV > 21, else -1"},
+	{"ionosphere", uci + "52/ionosphere", "1 for g, -1 for b"},
+	{"iris", uci + "53/iris", "classes 0, 1, 2"},
+	{"mushroom", uci + "73/mushroom", "1 for edible, -1 for poisonous; each attribute's values numbered from 1 in the order of agaricus-lepiota.names, ? last"},
+	{"pima", "https://www.openml.org/d/37", "1 for tested positive, else -1"},
+	{"segment", uci + "50/image+segmentation", "both files, 2310 rows"},
+	{"tic-tac-toe", uci + "101/tic+tac+toe+endgame", "1 for positive, else -1; x is 1, o is -1, b is 0"},
+	{"usps-test", usps, "zip.test"},
+	{"usps-train", usps, "zip.train"},
+	{"vehicle", uci + "149/statlog+vehicle+silhouettes", "846 rows"},
+	{"vowel528", uci + "152/connectionist+bench+vowel+recognition+deterding+data", "the 528 rows of speakers 0 to 7, without the columns of speaker and sex"},
+	{"wine", uci + "109/wine", "as it is"},
+	{"wpbc60", uci + "16/breast+cancer+wisconsin+prognostic", "without incomplete rows; 1 for a recurrence within 60 months, -1 for more than 60 months without one, other rows dropped; without id and time, 32 features"},
+}
+
+// splitsSource is about the file of the training sets of table 2.1.
+const splitsSource = `adult.splits.json.gz: {"a1a": {"train": [row, …]}, …}, rows of adult-a9a-train from 0 that are a1a, a6a and a8a of ` + libsvm
+
+// Sources says for each file of the data folder where its original can be had, in lines for people.
+func Sources() []string {
+	var lines []string
+	for _, s := range sources {
+		lines = append(lines, s.String())
+	}
+	return append(lines, splitsSource)
+}
+
+func (s *source) String() string {
+	return fmt.Sprintf("%s.csv.gz: %s (%s)", s.name, s.from, s.made)
+}
+
+// missing says that a file is not in the folder, and where its original can be had.
+func missing(folder, file string) string {
+	text := fmt.Sprintf("there is no %s.csv.gz in %s", file, folder)
+	if i := slices.IndexFunc(sources, func(s source) bool { return s.name == file }); i >= 0 {
+		text += fmt.Sprintf("; the original is at %s (%s)", sources[i].from, sources[i].made)
+	}
+	return text
+}

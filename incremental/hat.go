@@ -22,6 +22,7 @@ import (
 // own. A Hat is immutable. It takes 4n² bytes per matrix (67 MB for n = 4096), so
 // Solve does not return one.
 type Hat struct {
+	imputed     []Imputed // of the columns of a row
 	mean, sigma []float64 // nil: x as it is
 	weights     []float64 // class weights without the balancing factor
 	factors     []hatFactor
@@ -36,6 +37,19 @@ type hatFactor struct {
 
 // SolveWithHat is Solve that also returns the factorised matrices.
 func (m *Moments) SolveWithHat(o Options) (*Model, *Hat, error) {
+	if len(o.Mean) > 0 {
+		var h *Hat
+		models, imputed, err := m.imputing(o, func(in *Moments, o Options) ([]*Model, error) {
+			model, hat, err := in.SolveWithHat(o)
+			h = hat
+			return []*Model{model}, err
+		})
+		if err != nil {
+			return nil, nil, err
+		}
+		h.imputed = imputed
+		return models[0], h, nil
+	}
 	h := &Hat{factors: make([]hatFactor, len(m.classes))}
 	model, err := m.solve(o, func(plane int, f *factor, s planeSystem) { h.factors[plane] = newHatFactor(f, m, s, o.Nu) })
 	if err != nil {
@@ -127,9 +141,10 @@ const hatRows = 64
 // Compare leverages with Typical.
 func (h *Hat) Leverage(dst []float64, columns []gram.Column) {
 	n, k := h.features(), len(h.factors)
-	if len(columns) != n {
-		panic(fmt.Sprintf("incremental: leverage of rows of %d features of %d", len(columns), n))
+	if len(columns) != n+len(h.imputed) {
+		panic(fmt.Sprintf("incremental: leverage of rows of %d features of %d", len(columns), n+len(h.imputed)))
 	}
+	columns = ImputeColumns(columns, h.imputed)
 	for _, c := range columns {
 		if c.Len()*k != len(dst) {
 			panic("incremental: leverage of another number of rows")

@@ -12,6 +12,9 @@ type Options struct {
 	// ClassWeights multiplies the weight of every row of a class. A class that is
 	// not named has weight 1.
 	ClassWeights map[string]float64
+	// Mean lists features whose missing values count as the mean of the others: see
+	// Imputed. It does not go together with a regulariser.
+	Mean []string
 	// Standardise solves in coordinates of mean 0 and variance 1 over all live
 	// rows. The plane is returned in the features' own coordinates.
 	Standardise bool
@@ -40,6 +43,7 @@ type Model struct {
 	// Deviation is the standard deviation of each feature over all rows: n numbers, 0
 	// for a constant feature. Nil: it is not known, as in a model read from JSON.
 	Deviation []float64
+	Imputed   []Imputed // the features of Options.Mean
 	Planes    []Plane
 	Options   Options
 }
@@ -109,7 +113,8 @@ func (m *Model) Classify(class []int32, values []float64, columns []gram.Column)
 }
 
 // Contributions fills dst (m × n, row by row) with each feature's part of one plane's
-// decision values: w_j (x_j − mean_j). A row's contributions and Base add up to its
+// decision values: w_j (x_j − mean_j). That of an imputed feature is w_j (x_j + μ r − mean)
+// with the mean of all rows, and that of its column of missing values is 0. A row's contributions and Base add up to its
 // decision value, up to rounding.
 func (m *Model) Contributions(dst []float64, plane int, columns []gram.Column) {
 	n := len(m.Features)
@@ -129,6 +134,12 @@ func (m *Model) Contributions(dst []float64, plane int, columns []gram.Column) {
 			for i := range x {
 				dst[(from+i)*n+j] = w * (x[i] - mean)
 			}
+		}
+	}
+	for _, x := range m.Imputed {
+		for row := 0; row < len(dst); row += n {
+			dst[row+x.Feature] += dst[row+x.Missing]
+			dst[row+x.Missing] = 0
 		}
 	}
 }

@@ -37,6 +37,10 @@ func (m *Moments) Path(o Options, nus []float64) ([]*Model, error) {
 			return nil, err
 		}
 	}
+	if len(o.Mean) > 0 {
+		models, _, err := m.imputing(o, func(in *Moments, o Options) ([]*Model, error) { return in.Path(o, nus) })
+		return models, err
+	}
 	if len(m.classes) < 2 {
 		return nil, ErrClasses
 	}

@@ -112,6 +112,16 @@ func (m *Moments) solve(o Options, factorised func(plane int, f *factor, s plane
 	if err := m.accepts(o); err != nil {
 		return nil, err
 	}
+	if len(o.Mean) > 0 {
+		models, _, err := m.imputing(o, func(in *Moments, o Options) ([]*Model, error) {
+			model, err := in.solve(o, factorised)
+			return []*Model{model}, err
+		})
+		if err != nil {
+			return nil, err
+		}
+		return models[0], nil
+	}
 	k := len(m.classes)
 	if k < 2 {
 		return nil, ErrClasses

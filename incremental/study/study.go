@@ -85,7 +85,7 @@ func (s *Study) Move(nu float64) bool {
 // by class, the number of rows that a row stands for; nil: one. When Refine fails, the planes
 // stay.
 func (s *Study) Refine(ctx context.Context, rows newton.Rows, standFor map[string]float64) (*newton.Result, error) {
-	result, err := newton.Refine(ctx, s.model, rows, s.newtonOptions(s.total, standFor))
+	result, err := s.refine(ctx, s.model, rows, s.total, standFor)
 	if err == nil {
 		s.model, s.refined = result.Model, true
 	}
@@ -101,19 +101,56 @@ func (s *Study) refineWithout(ctx context.Context, model *incremental.Model, res
 		model = &near
 	}
 	rows, standFor := of.Without(fold)
-	result, err := newton.Refine(ctx, model, rows, s.newtonOptions(rest, standFor))
+	result, err := s.refine(ctx, model, rows, rest, standFor)
 	if err != nil {
 		return nil, err
 	}
 	return result.Model, nil
 }
 
-func (s *Study) newtonOptions(sums *incremental.Moments, standFor map[string]float64) newton.Options {
+// refine refines planes that were solved from sums. Missing values of the rows are imputed by
+// the means of the model.
+func (s *Study) refine(ctx context.Context, model *incremental.Model, rows newton.Rows, sums *incremental.Moments, standFor map[string]float64) (*newton.Result, error) {
 	o := newton.Options{Method: s.options.Refine, Multipliers: standFor, Workers: s.options.Workers}
-	if s.options.Planes.Standardise {
-		o.Mean, o.Sigma = sums.Scale()
+	in, imputed, err := sums.Impute(s.options.Planes.Mean)
+	if err != nil {
+		return nil, err
 	}
-	return o
+	if s.options.Planes.Standardise {
+		o.Mean, o.Sigma = in.Scale()
+	}
+	if len(imputed) == 0 {
+		return newton.Refine(ctx, model, rows, o)
+	}
+	result, err := newton.Refine(ctx, model.WithoutMissing(), imputing(rows, model.Imputed), o)
+	if err != nil {
+		return nil, err
+	}
+	result.Model = model.WithPlanesOf(result.Model)
+	return result, nil
+}
+
+// imputing returns rows in which missing values are the means. Rows in memory stay there.
+func imputing(rows newton.Rows, imputed []incremental.Imputed) newton.Rows {
+	blocks, ok := rows.(newton.Blocks)
+	if !ok {
+		return imputedRows{rows, imputed}
+	}
+	out := make(newton.Blocks, len(blocks))
+	for i, b := range blocks {
+		out[i] = incremental.ImputeBlock(b, imputed)
+	}
+	return out
+}
+
+type imputedRows struct {
+	newton.Rows
+	imputed []incremental.Imputed
+}
+
+// Pass implements newton.Rows.
+func (r imputedRows) Pass(ctx context.Context, visit func(*incremental.Block) error) error {
+	return r.Rows.Pass(ctx, func(b *incremental.Block) error { return visit(incremental.ImputeBlock(b, r.imputed)) })
 }
 
 // without returns the sums of the rows outside a fold.

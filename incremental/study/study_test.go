@@ -288,3 +288,89 @@ func TestStudyEnds(t *testing.T) {
 		t.Error("rows are held out that no other fold has planes for")
 	}
 }
+
+// Refined planes of rows with missing values are those of rows that were imputed beforehand,
+// on a sample in memory and on rows from elsewhere, with folds and without.
+func TestRefineWithMissingValues(t *testing.T) {
+	blocks := overlapping(12, 50)
+	features := []string{"a", "b", "b missing", "c"}
+	r := rand.New(rand.NewPCG(5, 6))
+	var gappy []*incremental.Block
+	for _, b := range blocks {
+		x, missing := make([]float64, b.Rows()), make([]float64, b.Rows())
+		b.Columns[1].Copy(x, 0)
+		for i := range x {
+			if r.IntN(3) == 0 {
+				x[i], missing[i] = 0, 1
+			}
+		}
+		with := *b
+		with.Features = features
+		with.Columns = []gram.Column{b.Columns[0], gram.ColumnOf(x), gram.ColumnOf(missing), b.Columns[2]}
+		gappy = append(gappy, &with)
+	}
+	l := newLive(t, gappy, 4, everyRow, nil)
+	for _, o := range []Options{
+		{Planes: incremental.Options{Nu: 2, Standardise: true, Mean: []string{"b"}}, Refine: newton.Full},
+		{Planes: incremental.Options{Nu: 2, Mean: []string{"b"}}, Refine: newton.Line},
+	} {
+		s := New(&l.Problem, o)
+		solved, err := s.Solve()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var naive []*incremental.Block
+		for _, b := range gappy {
+			naive = append(naive, incremental.ImputeBlock(b, solved.Imputed))
+		}
+		plain := o
+		plain.Planes.Mean = nil
+		other := newLive(t, naive, 4, everyRow, nil)
+		want := New(&other.Problem, plain)
+		if _, err := want.Solve(); err != nil {
+			t.Fatal(err)
+		}
+		wanted, err := want.Refine(t.Context(), newton.Blocks(naive), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, rows := range map[string]newton.Rows{"memory": newton.Blocks(gappy), "elsewhere": passing{newton.Blocks(gappy)}} {
+			got, err := s.Refine(t.Context(), rows, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			mu := got.Model.Imputed[0].Mean
+			for p, plane := range wanted.Model.Planes {
+				w := got.Model.Planes[p].W
+				for j, at := range []int{0, 1, 3} {
+					if !(math.Abs(w[at]-plane.W[j]) < 1e-8*(1+math.Abs(plane.W[j]))) {
+						t.Errorf("%s, plane %d: w = %v, want %v", name, p, w, plane.W)
+					}
+				}
+				if w[2] != float64(mu*w[1]) {
+					t.Errorf("%s, plane %d: a missing value counts %v, want %v", name, p, w[2], mu*w[1])
+				}
+			}
+			if _, err := s.Solve(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		rows, standFor := l.sample().All()
+		if _, err := s.Refine(t.Context(), rows, standFor); err != nil {
+			t.Fatal(err)
+		}
+		held, err := s.HoldOut(t.Context(), l.sample(), everyRow)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := len(held.codes); got != l.view.Block.Rows() {
+			t.Errorf("%d rows are held out of %d", got, l.view.Block.Rows())
+		}
+		if _, err := s.Tune(t.Context(), l.sample()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// passing hides that rows are in memory.
+type passing struct{ newton.Rows }

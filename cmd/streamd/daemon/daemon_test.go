@@ -440,7 +440,7 @@ func TestBrokenMessages(t *testing.T) {
 		{value: []byte(`{"label":1,"features":[1,2]}`)},
 		{value: []byte(`{"label":1,"features":[1,2,3,4]}`)},
 		{value: []byte(`{"label":1,"features":[1,null,3]}`)},
-		{value: []byte(`{"label":1,"features":[1,"2",3]}`)},
+		{value: []byte(`{"label":1,"features":[1,"two",3]}`)},
 		{value: []byte(`{"label":1,"features":[1,1e999,3]}`)},
 		{value: []byte(`{"label":1,"features":[1,NaN,3]}`)},
 		{value: []byte(`{"label":1,"features":[1,1e300,3]}`)},
@@ -499,7 +499,7 @@ func TestBrokenMessages(t *testing.T) {
 
 			produce(t, name, messages...)
 			flags := map[string]string{
-				"blocks.unit": unit, "blocks.offsets": "64", "blocks.period": "100ms", "format.features": "x1,x2,x3",
+				"blocks.unit": unit, "blocks.offsets": "64", "blocks.period": "100ms", "format.features": "x1,x2,x3", "format.unknown": "reject",
 			}
 			file := filepath.Join(t.TempDir(), "streamd.db")
 			d := start(t, name, file, flags)

@@ -13,7 +13,7 @@ import (
 	"streamd/config"
 )
 
-// refineCmd has the daemon refine its planes.
+// refineCmd makes the daemon refine its planes.
 type refineCmd struct {
 	Wait time.Duration `default:"1m" help:"Time to wait for the end, at most 1m. The refinement goes on after that."`
 	daemonFlags

@@ -21,16 +21,16 @@ import (
 
 // measureCommands are the part of the grammar that measures streamd itself.
 type measureCommands struct {
-	Bench     benchCmd     `cmd:"" help:"Measure how fast it is, beside baselines."`
+	Bench     benchCmd     `cmd:"" help:"Measure streamd's speed beside baselines."`
 	Reproduce reproduceCmd `cmd:"" help:"Put the papers' tables beside our own results."`
 }
 
 // benchCmd has the benchmarks of the whole program, and of its parts.
 type benchCmd struct {
 	Ingest     benchmarkCmd[bench.Ingest]     `cmd:"" help:"Reading a topic with the daemon, against fetching and dropping it."`
-	Background benchmarkCmd[bench.Background] `cmd:"" help:"How much refinement, a reduction and its rebuild take from reading a topic and from serving."`
+	Background benchmarkCmd[bench.Background] `cmd:"" help:"Throughput that reading a topic and serving lose to a refinement, and to a reduction and its rebuild."`
 	Billion    benchBillionCmd                `cmd:"" help:"A billion points through a broker: time, memory, correctness, and a straight line."`
-	Peers      benchPeersCmd                  `cmd:"" help:"The tools that people use instead, on the same blocks: numpy, scikit-learn, LIBLINEAR, Vowpal Wabbit, River."`
+	Peers      benchPeersCmd                  `cmd:"" help:"Other tools on the same blocks: numpy, scikit-learn, LIBLINEAR, Vowpal Wabbit, River."`
 
 	Gram     benchmarkCmd[bench.Gram]     `cmd:"" help:"Summing up blocks, against reading them, the processor's peak, pure Go, and gonum's Dsyrk."`
 	Wire     benchmarkCmd[bench.Wire]     `cmd:"" help:"Decoding payloads, against copying them, encoding/json and encoding/csv."`
@@ -120,9 +120,9 @@ type benchBillionCmd struct {
 	Rows      int64  `default:"1000000000" help:"Points to learn from."`
 	Source    string `default:"kafka" enum:"kafka,generator,file" help:"Source of the points: ${enum}. The last two do without Kafka."`
 	Format    string `default:"arrow" enum:"arrow,csv" help:"Format of the files of --source file, which are written first: ${enum}."`
-	TrainRows int64  `default:"10000000" help:"Points learned from that the model is tested on, from the first on. 0: all."`
-	TestRows  int64  `default:"10000000" help:"Fresh points that the model is tested on."`
-	Dir       string `type:"path" placeholder:"DIR" help:"Folder for the state of the run, so that the same command goes on with it after an interruption (not with --source file). It must be empty at first, and is in the end."`
+	TrainRows int64  `default:"10000000" help:"Training points to test the model on, from the first one on. 0: all."`
+	TestRows  int64  `default:"10000000" help:"Fresh points to test the model on."`
+	Dir       string `type:"path" placeholder:"DIR" help:"Folder for the state of the run, so that the same command goes on with it after an interruption (not with --source file). It must be empty at first, and is empty again in the end."`
 	SVG       string `name:"svg" type:"path" placeholder:"FILE" help:"Draw the time after every two million points."`
 	bench.Points
 	bench.Through
@@ -138,7 +138,7 @@ func (c *benchBillionCmd) Validate() error {
 		return fmt.Errorf("--train-rows %d, --test-rows %d: must be 0 or more, and 1 to %d", c.TrainRows, c.TestRows, ndc.MaxPoints)
 	}
 	if c.Dir != "" && c.Source == "file" {
-		return fmt.Errorf("--dir: files are read again from the beginning, so there is nothing to go on with")
+		return fmt.Errorf("--dir: files are read again from the beginning, so there is nothing to continue")
 	}
 	return c.Through.Check()
 }

@@ -29,7 +29,7 @@ import (
 
 // demoCommand is the part of the grammar that needs an embedded broker.
 type demoCommand struct {
-	Demo demoCmd `cmd:"" help:"See it all at once: a broker, a stream of a few million points, the daemon and its page, in one process."`
+	Demo demoCmd `cmd:"" help:"Show everything at once: a broker, a stream of a few million points, the daemon and its page, in one process."`
 }
 
 // demoCmd is the whole product in one process.
@@ -58,19 +58,19 @@ func (c *demoCmd) Validate() error {
 	if !(c.Rate >= 0 && c.Rate <= maxDemoRate) {
 		return fmt.Errorf("--rate %v: must be 0 to %d", c.Rate, maxDemoRate)
 	}
-	if _, _, err := net.SplitHostPort(c.Listen); err != nil { // else it would be said of a key of the configuration
+	if _, _, err := net.SplitHostPort(c.Listen); err != nil { // else the error would name a key of the configuration
 		return fmt.Errorf("--listen %s: want an address host:port", c.Listen)
 	}
 	return nil
 }
 
-// demoReport is what a demo prints.
+// demoReport is the report of a demo.
 type demoReport struct {
 	Rows          int64     `json:"rows"`
 	Seconds       float64   `json:"seconds"` // from the first point written to the model of all of them
 	RowsPerSecond float64   `json:"rows_per_second"`
 	TrainAccuracy float64   `json:"train_accuracy"`
-	TrainRows     int64     `json:"train_rows"` // that it was measured on
+	TrainRows     int64     `json:"train_rows"` // rows that train_accuracy was measured on
 	TestAccuracy  float64   `json:"test_accuracy"`
 	TestRows      int64     `json:"test_rows"`
 	Blocks        int       `json:"blocks"`
@@ -83,8 +83,8 @@ type demoReport struct {
 const (
 	demoTopic = "streamd.demo"
 
-	// demoRetention is what the topic keeps of each partition. The replay stays
-	// well within: demoLag messages of a million bytes at the most.
+	// demoRetention is the number of bytes that the topic keeps of each partition. The replay
+	// is less than that ahead of the daemon: by at most demoLag messages of about a megabyte.
 	demoRetention = 128 << 20
 	demoLag       = 32
 
@@ -95,7 +95,7 @@ const (
 	maxDemoRate = 100_000_000 // rows/s, more than any machine takes
 
 	demoTestRows  = 1_000_000
-	demoTrainRows = 10_000_000 // at most: the first so many are measured on
+	demoTrainRows = 10_000_000 // most training rows that the accuracy is measured on
 )
 
 func (c *demoCmd) Run(ctx context.Context, s *surroundings) (err error) {
@@ -203,12 +203,12 @@ func (c *demoCmd) open(s *surroundings, broker *embedded.Broker, dir string) (*d
 		"format.default":  "arrow",
 		"format.features": strings.Join(incremental.DefaultFeatures(c.Features), ","),
 		"model.nu":        strconv.FormatFloat(bench.Nu, 'g', -1, 64),
-		// Somebody watches: let the page follow closely.
+		// The page should follow closely.
 		"model.solve_interval": "50ms",
 		"snapshot.file":        filepath.Join(dir, "streamd.db"),
-		"snapshot.interval":    "50ms", // the replay waits for what is committed after a save
+		"snapshot.interval":    "50ms", // the replay waits for offsets, which are committed after a save
 		"http.listen":          c.Listen,
-		"http.open":            "true", // the points are nobody's
+		"http.open":            "true", // the points are generated and need no protection
 		"workers":              strconv.Itoa(c.Workers),
 		"retire.keep":          "blocks",
 		"retire.blocks":        strconv.FormatInt((c.Rows+int64(c.BlockRows)-1)/int64(c.BlockRows)+demoWindow, 10),
@@ -258,7 +258,7 @@ func (c *demoCmd) learn(ctx context.Context, s *surroundings, d *daemon.Daemon, 
 	return r, nil
 }
 
-// waitForRows waits until the served model is of so many rows.
+// waitForRows waits until the served model has so many rows or more.
 func waitForRows(ctx context.Context, d *daemon.Daemon, rows int64) (*model.Served, error) {
 	for {
 		served, replaced := d.Served()

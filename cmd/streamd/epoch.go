@@ -14,7 +14,7 @@ import (
 
 // reduceCmd makes the daemon choose a basis.
 type reduceCmd struct {
-	Abandon bool `help:"Give up what is under way instead; the basis in use stays."`
+	Abandon bool `help:"Abandon the reduction or the rebuild that is under way. The basis in use stays."`
 	NoWait  bool `help:"Do not wait for the basis to be in use."`
 	daemonFlags
 	jsonFlag
@@ -73,7 +73,7 @@ func (c *reduceCmd) wait(ctx context.Context, s *surroundings, daemon *client, a
 		case a.Problem != "":
 			return nil, nil, errors.New("reduce: " + a.Problem)
 		case b == nil && a.InUse == nil:
-			return nil, nil, errors.New("reduce: what was under way has been given up")
+			return nil, nil, errors.New("reduce: the reduction or the rebuild was abandoned")
 		case b == nil && a.Served != a.InUse.Basis: // the planes are being solved
 		case b == nil:
 			return a, body, nil
@@ -137,8 +137,8 @@ func (t *table) epoch(a *httpapi.EpochAnswer) {
 	}
 }
 
-func (t *table) reduction(what string, r *model.Reduction) {
-	t.row(what, fmt.Sprintf("basis %s", r.Basis))
+func (t *table) reduction(title string, r *model.Reduction) {
+	t.row(title, fmt.Sprintf("basis %s", r.Basis))
 	t.row("  kernel", r.Kernel)
 	t.row("  points", fmt.Sprintf("%d, by %s of %d of %d live rows in %.3g s", r.Points, r.Method, r.Rows, r.Live, r.Seconds))
 	t.row("  digest", r.Digest)

@@ -21,7 +21,7 @@ import (
 // kernelFlags ask for a nonlinear classifier.
 type kernelFlags struct {
 	Kernel      string             `placeholder:"K" help:"Learn in the coordinates K(x, Z) of a basis Z: linear, gaussian, polynomial for (gamma x·z + 1)^3, sigmoid for tanh(gamma x·z), or a kernel in full, such as polynomial(a=1,b=1,degree=2). With --standardise the features are scaled before they get to the kernel."`
-	Gamma       autoFlag           `placeholder:"VALUE" help:"The kernel's gamma. auto is, of the Gaussian, what classifies held-out rows of the sample best, of powers of four times the median heuristic and of twice and half the best of them; of the others 1 over the number of features. (default: auto)"`
+	Gamma       autoFlag           `placeholder:"VALUE" help:"The kernel's gamma. For a Gaussian, auto takes the one that classifies held-out rows of the sample best: it tries powers of four times the median heuristic, then twice and half the best of them. For other kernels auto is 1 over the number of features. (default: auto)"`
 	Basis       *int               `placeholder:"T" help:"Points of the basis, at most. (default: 50)"`
 	Reduce      string             `placeholder:"HOW" help:"How the basis is chosen: cs (chunking-synthetic), kmeans or kmedian (centres of each class), stratified or random (rows), none (all rows, of a small file). (default: kmeans)"`
 	Regulariser config.Regulariser `placeholder:"R" help:"What is small beside the errors: identity for the coefficients themselves, kernel for u'K(Z,Z)u. (default: identity)"`
@@ -63,7 +63,7 @@ func (c *kernelFlags) check(inBlocks bool) error {
 		return errors.New("--basis: with --reduce none every row is a point of the basis")
 	}
 	if c.Sample != nil && c.Reduce == "none" {
-		return errors.New("--sample: with --reduce none all rows are looked at")
+		return errors.New("--sample: with --reduce none all rows are used")
 	}
 	if strings.Contains(c.Kernel, "(") && c.Gamma != (autoFlag{}) {
 		return fmt.Errorf("--gamma: %s has all its parameters", c.Kernel)
@@ -125,7 +125,7 @@ func (c *kernelFlags) kernel(n int, gamma float64) (kernels.Kernel, error) {
 // searched says whether γ is searched.
 func (c *kernelFlags) searched() bool { return c.Kernel == "gaussian" && c.Gamma.value == 0 }
 
-// advise adds a remedy for a singular K(Z, Z) as the regulariser.
+// advise adds a remedy to an error about a singular K(Z, Z) in the regulariser.
 func (c *kernelFlags) advise(err error) error {
 	if condition := (*incremental.ConditionError)(nil); c.Regulariser == config.RegulariserKernel && errors.As(err, &condition) {
 		return fmt.Errorf("%w; here also: a basis of fewer points, a larger gamma, or --regulariser identity", err)
@@ -171,7 +171,7 @@ func (t *table) gamma(g *model.Gamma) {
 	t.row(fmt.Sprintf("  gamma %.4g", g.Gamma), fmt.Sprintf("%s of held-out rows are right, at nu %g", percent(g.Correctness), g.Nu))
 }
 
-// describeStage writes a stage of the reduction as text.
+// describeStage describes a stage of the reduction.
 func describeStage(s *model.Stage) string {
 	points := fmt.Sprintf("%.4g points", s.Points) // perhaps a mean of several runs
 	if s.Points == 1 {

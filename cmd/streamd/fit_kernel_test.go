@@ -43,7 +43,7 @@ func kernelFit(t *testing.T, lines []string, folds int, flags kernelFlags, block
 	return f
 }
 
-// ring makes rows of two classes, a disc and what is around it.
+// ring makes rows of two classes, a disc and the ring around it.
 func ring(rows int) (lines []string, x [][]float64, d []float64) {
 	r := rand.New(rand.NewPCG(5, uint64(rows)))
 	for range rows {

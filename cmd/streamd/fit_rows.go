@@ -14,15 +14,15 @@ import (
 	"streamd/kernels/basis"
 )
 
-// sums are those of the file in some coordinates.
+// sums are the sums of the file in some coordinates.
 type sums struct {
 	whole *incremental.State   // of whole blocks
 	dealt *incremental.State   // of the folds
 	folds []*incremental.State // of each fold; nil: the folds are not summed
 }
 
-// sum sums the file in some coordinates, and with apart each fold. Where whole blocks are
-// in the folds, the first sums are those of the features: they say which block is where.
+// sum sums the file in some coordinates and, with apart, each fold on its own. Where folds
+// have whole blocks, the first call must sum the features: it deals the blocks to the folds.
 func (f *fit) sum(ctx context.Context, in *basis.Coordinates, apart bool) (*sums, error) {
 	type summaries struct {
 		whole    *incremental.Summary
@@ -125,7 +125,7 @@ func (p fileParts) Parts(ctx context.Context, visit func(fold int, part *increme
 
 const none = -1
 
-// rereading are the rows of the file outside a fold, or all rows for none.
+// rereading reads the rows of the file outside a fold again, or all rows for none.
 type rereading struct {
 	f       *fit
 	in      *basis.Coordinates
@@ -259,8 +259,8 @@ func sampleRows(ctx context.Context, s *surroundings, d *dataset, limit int, see
 	return r, nil
 }
 
-// inRange refuses numbers that sums of the features refuse, too. No kernel of them means
-// anything.
+// inRange refuses numbers that are out of range for sums of the features. Kernels of such
+// numbers are meaningless.
 func inRange(b *incremental.Block, features []string) error {
 	for j, column := range b.Columns {
 		for i := range b.Codes {

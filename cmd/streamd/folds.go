@@ -59,8 +59,8 @@ func mix(z uint64) uint64 {
 	return z ^ z>>31
 }
 
-// blocks are the blocks that streamd replay file makes of a file. By their content they
-// are in the folds, and their rows in the sample, of a daemon that reads them.
+// blocks are the blocks that streamd replay file makes of a file. Their content decides which
+// fold a block is in and which rows are in the sample, as in a daemon that reads them.
 type blocks struct {
 	rows   int // of each block, but for the last
 	k      int // folds; 0: none
@@ -72,7 +72,7 @@ type blocks struct {
 // maxReplayed is the most rows of a block that streamd replay writes.
 const maxReplayed = 1 << 24
 
-// replay has the file cut into blocks, with a sample of some rows.
+// replay cuts the file into blocks and samples rows.
 func (f *fit) replay(blockRows, sampleRows int) {
 	f.data.blockRows = blockRows
 	f.blocks = &blocks{
@@ -83,7 +83,7 @@ func (f *fit) replay(blockRows, sampleRows int) {
 	}
 }
 
-// add takes in the next block of the file.
+// add deals the next block of the file to its fold, and its rows to the sample.
 func (p *blocks) add(s *incremental.Summary, rows *sample.Part) {
 	if p.k > 0 {
 		p.folds = append(p.folds, sample.Fold(s.Digest(), p.k))
@@ -95,7 +95,7 @@ func (p *blocks) add(s *incremental.Summary, rows *sample.Part) {
 // of is the fold of a row.
 func (p *blocks) of(row int64) int { return p.folds[row/int64(p.rows)] }
 
-// chosen is the sample of all blocks, whose sums are given.
+// chosen returns the sample of all blocks. It needs their sums.
 func (p *blocks) chosen(sums *incremental.State) *rowSample {
 	view := p.sample.Snapshot(sums, p.k).View()
 	return &rowSample{Block: view.Block, fold: view.Fold, totals: view.Totals}
@@ -135,7 +135,7 @@ func (f *fit) tools() []tools {
 	return all
 }
 
-// enter puts a block into coordinates, until the next call for the same coordinates.
+// enter maps a block to coordinates. The result is valid until the next call for the same ones.
 // Features that the block lacks, as in a LIBSVM file, are zero; others are ignored.
 func (z *tools) enter(b *incremental.Block, in *basis.Coordinates) *incremental.Block {
 	z.block = *b

@@ -23,7 +23,7 @@ func (f *columnFlags) options(format string) wire.Options {
 	return wire.Options{Format: formatOf(format), Label: f.Label, Weight: f.Weight, Ignore: f.Ignore}
 }
 
-// featureFlags say what is learned from a file.
+// featureFlags choose the features to learn from a file.
 type featureFlags struct {
 	columnFlags
 	Features []string `placeholder:"NAME,..." help:"Features to learn from, in this order. All other columns are ignored. By default every column is a feature that is not to be ignored."`

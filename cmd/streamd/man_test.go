@@ -31,7 +31,7 @@ func TestManPages(t *testing.T) {
 	for page, want := range map[string][]string{
 		"streamd":               {`\fBrun\fR`, `\fBblocks\fR`, `\fB\-\-version\fR`},
 		"streamd-blocks":        {`\fBretire\fR`},
-		"streamd-blocks-retire": {`\fIid\fR`, `\fB\-\-token\-file\fR=\fIFILE\fR`, `\fBstreamd\-blocks\fR(1)`},
+		"streamd-blocks-retire": {`\fIblock\fR`, `\fB\-\-token\-file\fR=\fIFILE\fR`, `\fBstreamd\-blocks\fR(1)`},
 		"streamd-run":           {`\fB\-\-kafka.topic\fR=\fIstring\fR`, ".SS snapshot", `\fB\-c, \-\-config\fR=\fIFILE\fR`},
 		"streamd-replay-file":   {`\fBstreamd replay file\fR <file> [flags]`},
 	} {

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// pipeline does jobs on several goroutines, with the results of a single one. next gives
+// pipeline runs jobs on several goroutines, with the results of a single one. next gives
 // the jobs, one call at a time, until io.EOF. take gets the results in the order of their
 // jobs, one call at a time. Calls of work by the same worker, numbered from 0, follow each
 // other, so that a worker may have memory of its own.

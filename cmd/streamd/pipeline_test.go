@@ -60,8 +60,8 @@ func TestPipelineKeepsOrder(t *testing.T) {
 	}
 }
 
-// Of several errors the first in the order of the jobs counts, though others
-// may be met earlier, and what comes before it is taken.
+// Of several errors the first in the order of the jobs counts, though others may be met
+// earlier. The results before it are taken.
 func TestPipelineFirstError(t *testing.T) {
 	first, later, last := errors.New("first"), errors.New("later"), errors.New("last")
 	synctest.Test(t, func(t *testing.T) {

@@ -20,7 +20,7 @@ type plotCmd struct {
 	Out    string `short:"o" default:"regions.png" placeholder:"FILE" help:"Picture to write, a .png or .svg. Names in other letters than Latin, Greek and Cyrillic need an .svg. (default: ${default})"`
 }
 
-// mostDrawn is the number of rows in a picture. Nobody tells more apart.
+// mostDrawn is the number of rows in a picture. More cannot be told apart.
 const mostDrawn = 2000
 
 // Validate implements kong's interface.

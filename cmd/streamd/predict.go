@@ -157,7 +157,7 @@ func (c *predictCmd) Validate() error {
 	case c.Output != "text" && (c.Contributions || c.Leverage):
 		return fmt.Errorf("--output %s has no place for --contributions and --leverage; --json has", c.Output)
 	case c.Leverage && c.Model != "":
-		return errors.New("--leverage asks the daemon, a saved model does not have what it takes; leave out --model")
+		return errors.New("--leverage asks the daemon, since a saved model lacks the factors; leave out --model")
 	}
 	return nil
 }
@@ -184,13 +184,13 @@ func appendContribution(line []byte, rank int, feature string, x float64) []byte
 	return fmt.Appendf(line, "%s=%+.6g", oneLine(feature), x)
 }
 
-// ask has the daemon predict, which has the factors for leverages.
+// ask makes the daemon predict, since only the daemon has the factors for leverages.
 func (c *predictCmd) ask(ctx context.Context, s *surroundings, m *incremental.Model, rows wire.Table) error {
 	daemon, err := c.client(s)
 	if err != nil {
 		return err
 	}
-	// A LIBSVM row begins with its label, whatever the name of the daemon's label column.
+	// A LIBSVM row begins with its label. The daemon's label column may have any name.
 	block := &incremental.Block{
 		Features: m.Features, Columns: rows.Columns, Classes: []string{"0"}, Codes: make([]int32, rows.Rows),
 	}
@@ -305,7 +305,7 @@ func (c *predictCmd) rows(s *surroundings, features []string) (wire.Table, error
 		defer file.Close()
 		in = file
 	} else if options.Format == 0 {
-		return wire.Table{}, usagef("--format says what comes in on standard input: csv, libsvm, json or arrow")
+		return wire.Table{}, usagef("--format must name the format of standard input: csv, libsvm, json or arrow")
 	}
 	text, err := readAll(in)
 	if err != nil {

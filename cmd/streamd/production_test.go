@@ -18,7 +18,7 @@ func goList(t *testing.T, args ...string) []string {
 	return strings.Fields(string(out))
 }
 
-// A production build imports neither the embedded broker nor what measures
+// A production build imports neither the embedded broker nor the commands that measure
 // streamd itself. Other builds do: else the names here would be out of date.
 func TestProductionImports(t *testing.T) {
 	everything := goList(t, "-deps", ".")

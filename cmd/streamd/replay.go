@@ -21,7 +21,7 @@ import (
 
 // replayCmd writes labelled blocks to a topic.
 type replayCmd struct {
-	NDC  replayNDCCmd  `cmd:"" name:"ndc" help:"Write Normally Distributed Clusters: as many points as wanted that a plane separates as well as asked."`
+	NDC  replayNDCCmd  `cmd:"" name:"ndc" help:"Write points of the NDC generator, Normally Distributed Clusters: any number, and as separable as asked."`
 	File replayFileCmd `cmd:"" help:"Write the rows of a file."`
 }
 
@@ -30,11 +30,11 @@ type replayFlags struct {
 	configFile
 	Brokers    []string  `placeholder:"HOST:PORT" help:"Addresses to find the cluster by. By default the configuration's kafka.brokers."`
 	Topic      string    `placeholder:"NAME" help:"Topic to write to. By default the configuration's kafka.topic."`
-	Partitions int       `default:"1" help:"Partitions to create the topic with if it does not exist. Blocks go round all partitions that there are."`
+	Partitions int       `default:"1" help:"Partitions to create the topic with if it does not exist. Blocks go to all partitions in turn."`
 	Format     string    `default:"arrow" enum:"arrow,json,csv,libsvm" help:"Format of the messages: ${enum}."`
 	BlockRows  int       `default:"20000" help:"Rows per message; 1 makes single-row messages."`
 	Rate       float64   `default:"0" placeholder:"ROWS" help:"Most rows to write per second. 0: as many as the cluster takes."`
-	WaitGroup  string    `placeholder:"GROUP" help:"Consumer group to wait for, lest it loses blocks to the topic's retention."`
+	WaitGroup  string    `placeholder:"GROUP" help:"Consumer group to wait for, so that it loses no block to the topic's retention."`
 	MaxLag     int64     `default:"256" help:"Most messages per partition that --wait-group may be behind."`
 	Time       time.Time `placeholder:"RFC3339" help:"Event time of all blocks. By default the time of writing."`
 	jsonFlag
@@ -54,11 +54,11 @@ func (f *replayFlags) check() error {
 	return nil
 }
 
-// shipmentRows is how many rows a worker encodes at a time where messages are
-// smaller: enough that handing them over costs little.
+// shipmentRows is the number of rows that a worker encodes at a time where messages are
+// smaller: so many that handing them over costs little.
 const shipmentRows = 4096
 
-// messagesPerShipment is how many messages make a shipment.
+// messagesPerShipment is the number of messages in a shipment.
 func (f *replayFlags) messagesPerShipment() int { return max(1, shipmentRows/f.BlockRows) }
 
 type replayNDCCmd struct {
@@ -92,7 +92,7 @@ func (c *replayNDCCmd) Run(ctx context.Context, s *surroundings) error {
 	}
 	defer r.close()
 	r.report.Expansion = generator.Expansion()
-	r.block = c.FirstRow / int64(c.BlockRows) // so that going on is like never having stopped
+	r.block = c.FirstRow / int64(c.BlockRows) // so that blocks go to the same partitions as without an interruption
 
 	type job struct {
 		first int64
@@ -140,7 +140,7 @@ func (c *replayNDCCmd) Run(ctx context.Context, s *surroundings) error {
 type replayFileCmd struct {
 	File string `arg:"" help:"CSV, LIBSVM, JSON or Arrow, also gzipped (.gz)."`
 	featureFlags
-	FileFormat string `enum:"auto,arrow,json,csv,libsvm" default:"auto" help:"Format of a file whose name does not end in one: ${enum}. auto is what the first line looks like."`
+	FileFormat string `enum:"auto,arrow,json,csv,libsvm" default:"auto" help:"Format of a file whose name does not end in one: ${enum}. With auto the first line decides."`
 	replayFlags
 }
 
@@ -238,7 +238,7 @@ func (p *shipment) add(e *wire.Encoder, b *incremental.Block) (err error) {
 	return err
 }
 
-// replayReport is what a replay prints.
+// replayReport is the report of a replay.
 type replayReport struct {
 	Topic         string  `json:"topic"`
 	Partitions    int     `json:"partitions"`
@@ -290,7 +290,7 @@ func (f *replayFlags) open(ctx context.Context, s *surroundings) (r *replay, err
 	format := formatOf(f.Format)
 	log := consoleLog(s.stderr)
 	topic := cfg.Kafka.Topic
-	// A new topic takes what the daemon would read, not just Kafka's default of
+	// A new topic takes messages as large as the daemon reads, not just Kafka's default of
 	// a megabyte.
 	configs := map[string]string{"max.message.bytes": strconv.FormatInt(int64(cfg.Kafka.MaxMessageBytes), 10)}
 	if err := kafka.EnsureTopic(ctx, cluster, topic, f.Partitions, configs); err != nil {
@@ -378,8 +378,8 @@ func (r *replay) pace(ctx context.Context) error {
 	if r.monitor == nil {
 		return nil
 	}
-	// Half the lag that is allowed is written, then it must have fallen to the
-	// other half. What is on its way must count too, hence the flush.
+	// Half of the allowed lag is written, then the lag must fall to the other half. Messages
+	// under way must count, hence the flush.
 	round := max(1, r.flags.MaxLag/2)
 	if r.unwaited++; r.unwaited <= round*int64(r.report.Partitions) && r.unwaited > 1 {
 		return nil

@@ -23,7 +23,7 @@ type runCmd struct {
 func (c *runCmd) Run(ctx context.Context, s *surroundings) error {
 	cfg, err := c.load(s, c.Given(), nil)
 	if err == nil {
-		// The files of kafka.tls, http and snapshot are as much part of the configuration.
+		// The files of kafka.tls, http and snapshot are part of the configuration, too.
 		_, clusterErr := daemon.Cluster(cfg.Kafka)
 		_, accessErr := access.New(cfg.HTTP, zerolog.Nop())
 		_, keyErr := daemon.SnapshotKey(cfg.Snapshot, zerolog.Nop())
@@ -48,7 +48,7 @@ func (c *runCmd) Run(ctx context.Context, s *surroundings) error {
 	return fatal(log, err)
 }
 
-// check prints the configuration, or returns what is wrong with it.
+// check prints the configuration, or returns all errors in it.
 func (c *runCmd) check(s *surroundings, cfg *config.Config, err error) error {
 	if err != nil {
 		return err
@@ -59,7 +59,7 @@ func (c *runCmd) check(s *surroundings, cfg *config.Config, err error) error {
 	return cfg.WriteYAML(s.stdout)
 }
 
-// logSettings says how to log, also when the configuration could not be loaded.
+// logSettings has the settings of the log, also when the configuration could not be loaded.
 func logSettings(cfg *config.Config, err error) config.Log {
 	if wrong := (*config.Error)(nil); errors.As(err, &wrong) {
 		return wrong.Log
@@ -85,8 +85,7 @@ func fatal(log zerolog.Logger, err error) error {
 	return loggedError{err}
 }
 
-// log writes to standard error, for people when they watch and for machines
-// otherwise.
+// log writes to standard error: for people on a terminal, for machines otherwise.
 func (s *surroundings) log(c config.Log) zerolog.Logger {
 	level, err := zerolog.ParseLevel(string(c.Level))
 	if err != nil {

@@ -110,7 +110,7 @@ func (c *snapshotInspectCmd) Run(s *surroundings) error {
 	t.row("file", fmt.Sprintf("%s, format %d", r.File, r.Version))
 	t.row("topic", fmt.Sprintf("%s, a block per %s", r.Topic, r.Unit))
 	if r.Keyed {
-		t.row("key", "it is under one (streamd snapshot verify --key-file checks it)")
+		t.row("key", "the file is under one (streamd snapshot verify --key-file checks it)")
 	}
 	if r.Missed > 0 {
 		t.row("older", fmt.Sprintf("it lacks %s that were saved under this name, the last at %s: blocks may be live again that were forgotten",
@@ -162,7 +162,7 @@ type verifyReport struct {
 	Saved   string   `json:"state_digest"`        // as saved
 	Summed  string   `json:"summed_state_digest"` // of the blocks
 	Damaged int      `json:"damaged"`
-	Damage  []string `json:"damage"` // the first of it
+	Damage  []string `json:"damage"` // the first damaged places
 
 	Authenticated bool           `json:"authenticated"` // its MAC was checked with a key
 	Remains       *remainsReport `json:"remains,omitempty"`
@@ -236,10 +236,10 @@ func (c *snapshotVerifyCmd) Run(ctx context.Context, s *surroundings) error {
 	case !r.OK:
 		return fmt.Errorf("snapshot %s: the saved state is not the sum of its blocks: restore a copy, or move it away to learn from the log anew", c.File)
 	case r.Remains != nil && r.Remains.Uncompacted != nil:
-		return fmt.Errorf("snapshot %s: %s may hold what is left of blocks that were retired since %s: streamd snapshot compact takes it out",
+		return fmt.Errorf("snapshot %s: %s may hold remains of blocks that were retired since %s: streamd snapshot compact removes them",
 			c.File, counted(r.Remains.Pages, "unused page"), r.Remains.Uncompacted.Local().Format(time.DateTime))
 	case r.Remains != nil && r.Remains.Written > 0:
-		return fmt.Errorf("snapshot %s: %s hold what is left of blocks that were replaced or are live: streamd snapshot compact takes it out",
+		return fmt.Errorf("snapshot %s: %s hold remains of blocks that were replaced or are live: streamd snapshot compact removes them",
 			c.File, counted(r.Remains.Pages, "unused page"))
 	}
 	if !c.JSON {

@@ -34,7 +34,7 @@ func (versionFlag) BeforeReset(k *kong.Kong, failed *error) error {
 	return nil
 }
 
-// build has the notes of the Go tool in the program.
+// build is the information that the Go tool puts into the program.
 type build struct {
 	Version  string `json:"version"`            // version of the module; "devel" if unknown
 	Revision string `json:"revision,omitempty"` // revision of the checkout; "": unknown

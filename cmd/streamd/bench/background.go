@@ -28,8 +28,8 @@ import (
 // Rates and cores are those of the time during which rows come and the work goes on.
 type Background struct {
 	Work       []string      `default:"refine,reduce" enum:"refine,reduce" help:"Kinds of work: studies with refinement in full (refine), or the choice of another basis and the rebuild after it (reduce)."`
-	Total      int64         `name:"rows" default:"60000000" help:"Points that are read beside studies."`
-	ReduceRows int64         `default:"60000000" help:"Points that are read beside a reduction and its rebuild. A quarter as many more are live before."`
+	Total      int64         `name:"rows" default:"60000000" help:"Points to read while studies run."`
+	ReduceRows int64         `default:"60000000" help:"Points to read while a reduction and its rebuild run. A quarter as many more are live before that."`
 	Method     config.Reduce `default:"kmeans" enum:"cs,random,stratified,kmeans,kmedian" help:"Method that chooses the basis: ${enum}."`
 	Basis      int           `default:"50" help:"Points of the basis, at most."`
 	Points
@@ -40,7 +40,7 @@ type Background struct {
 const (
 	// modelPoll is the time between an answer and the next request for the model.
 	modelPoll = 5 * time.Millisecond
-	// beforeRows is the time between two looks whether rows have come.
+	// beforeRows is the time between two checks whether rows have arrived.
 	beforeRows = 5 * time.Millisecond
 	// never is a model.refine_interval without a study while rows come.
 	never = 1000 * time.Hour
@@ -134,8 +134,9 @@ func (c Background) refine(ctx context.Context, b *backgroundTopic) error {
 	return nil
 }
 
-// atInterval is the ratio that studies leave when they are as far apart as the daemon has
-// them, if they leave ratio while they are under way in a share of the time.
+// atInterval is the background_ratio of studies that are as far apart as the daemon begins
+// them. The measured ratio is of studies that were under way during a share of the time, each
+// for so many seconds.
 func atInterval(ratio, share, seconds float64, interval time.Duration) float64 {
 	pause := daemon.StudyPause(interval, time.Duration(seconds*float64(time.Second))).Seconds()
 	return 1 - (1-ratio)*seconds/(seconds+pause)/share
@@ -189,7 +190,7 @@ func (b *backgroundTopic) write(ctx context.Context, first, last int64) error {
 	return err
 }
 
-// backgroundSide is a daemon with its work beside reading.
+// backgroundSide is a daemon that does background work while it reads.
 type backgroundSide struct {
 	settings map[string]string
 	work     func(*working) error // nil: none
@@ -223,8 +224,8 @@ func copyFile(to, from string) error {
 	return os.WriteFile(to, content, 0o600)
 }
 
-// result compares a side with the one alone, by the samples of both. It returns the side's
-// runs of the rounds, too, without the one to warm up.
+// result compares a side that works with the one that only reads, by the samples of both. It
+// returns the side's runs of the rounds, too, without the warm-up.
 func (b *backgroundTopic) result(of []Parameter, with, alone *backgroundSide, samples [2][]Sample) (r Result, runs []backgroundRun) {
 	rounds := len(samples[0])
 	runs, aloneRuns := with.runs[len(with.runs)-rounds:], alone.runs[len(alone.runs)-rounds:]

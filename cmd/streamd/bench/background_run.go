@@ -49,7 +49,7 @@ func (r *backgroundRun) studyShare() float64 {
 	return all.Seconds() / r.sample.Seconds
 }
 
-// moment is a look at a daemon's metrics.
+// moment is one reading of a daemon's metrics.
 type moment struct {
 	at       time.Time
 	rows     int64 // read
@@ -85,7 +85,7 @@ func (d *process) moment(ctx context.Context) (m moment, err error) {
 	return m, nil
 }
 
-// until looks at the metrics until they have reached something.
+// until reads the metrics again and again until reached says so.
 func (d *process) until(ctx context.Context, every time.Duration, reached func(moment) bool) (moment, error) {
 	for {
 		now, err := d.moment(ctx)
@@ -134,7 +134,7 @@ func (b *backgroundTopic) observe(ctx context.Context, snapshot string, side *ba
 
 	_, err = d.until(ctx, beforeRows, func(now moment) bool {
 		if now.rows <= first || run.from.at.IsZero() {
-			run.from = now // the last look before rows come
+			run.from = now // the last reading before rows come
 		}
 		return now.rows > first
 	})

@@ -41,8 +41,8 @@ type Billion struct {
 type Source interface {
 	// parameters name the source.
 	parameters() []Parameter
-	// learn goes on with a run until its end or an interruption. It removes what it has put
-	// outside of the run's folder, unless the run is interrupted and keeps its state.
+	// learn goes on with a run until its end or an interruption. It removes everything that it
+	// made outside of the run's folder, unless the run is interrupted and keeps its state.
 	learn(ctx context.Context, b *Billion, r *longRun) (*learnt, error)
 }
 
@@ -77,8 +77,8 @@ func (r *longRun) now() float64 { return r.Seconds + time.Since(r.began).Seconds
 // restart starts the clock again, so that the time before does not count.
 func (r *longRun) restart() { r.Seconds, r.began = 0, time.Now() }
 
-// stateFile holds an interrupted run. During a run there is none, so nothing goes on with the
-// rest of a run that was killed.
+// stateFile holds an interrupted run. It does not exist while a run is under way, so a run that
+// was killed cannot be continued by mistake.
 const stateFile = "billion.json"
 
 // open starts a run, or goes on with the one in the folder.
@@ -99,7 +99,7 @@ func (b *Billion) open() (r *longRun, err error) {
 	saved, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
 		if entries, err := os.ReadDir(b.Dir); err != nil || len(entries) > 0 {
-			return nil, errors.Join(err, fmt.Errorf("%s is not empty and has no %s: it is no folder of an interrupted benchmark, or that was killed; take another one", b.Dir, stateFile))
+			return nil, errors.Join(err, fmt.Errorf("%s is not empty and has no %s: it is not the folder of an interrupted benchmark, or the benchmark was killed; take another one", b.Dir, stateFile))
 		}
 		return r, nil
 	}

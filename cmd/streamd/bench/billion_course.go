@@ -91,7 +91,7 @@ func (c Course) Draw(w io.Writer, title string) error {
 		at, slope := c.line()
 		from := 0.0
 		if slope > 0 {
-			from = max(0, -at/slope) // where the line comes up to the axis
+			from = max(0, -at/slope) // where the line crosses the axis
 			times.Note = fmt.Sprintf("straight line: %.3g million points a second; it explains %.4f of the variance", 1/slope/1e6, c.linearity())
 		}
 		last := float64(c.Marks[n-1].Rows)

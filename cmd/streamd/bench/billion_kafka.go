@@ -17,9 +17,9 @@ import (
 type KafkaSource struct{ Through }
 
 const (
-	// logBytes is the size that the topic keeps at least, all its partitions together.
-	// Brokers look for more every log.retention.check.interval.ms, five minutes by default.
-	// The topic keeps the records of that time in addition.
+	// logBytes is the least size that the topic keeps, all its partitions together. Brokers
+	// check the size every log.retention.check.interval.ms, five minutes by default, so the
+	// topic keeps the records of that time in addition.
 	logBytes int64 = 2 << 30
 
 	// maxLag is the number of messages of a partition that the daemon may be behind.
@@ -96,7 +96,7 @@ func (s KafkaSource) learn(ctx context.Context, b *Billion, r *longRun) (done *l
 	return &learnt{model: by.Model, digest: answer.Digest}, nil
 }
 
-// watch looks at the daemon until it has a model of all points.
+// watch polls the daemon until it has a model of all points.
 func (s KafkaSource) watch(ctx context.Context, b *Billion, r *longRun, d *process) (*httpapi.ModelAnswer, error) {
 	for {
 		var m httpapi.ModelAnswer

@@ -22,8 +22,8 @@ import (
 	"streamd/ingest/wire"
 )
 
-// GeneratorSource learns from the points as they are made, without Kafka. The rest is the
-// arithmetic.
+// GeneratorSource learns from the points as they are made, without Kafka. It measures the
+// generator and the arithmetic.
 type GeneratorSource struct{}
 
 func (GeneratorSource) parameters() []Parameter { return []Parameter{{"source", "generator"}} }
@@ -71,7 +71,7 @@ func (GeneratorSource) learn(ctx context.Context, b *Billion, r *longRun) (*lear
 	return solved(state)
 }
 
-// FileSource learns from files, one for each CPU. It writes them first, which does not count.
+// FileSource learns from files, one for each CPU. It writes them first, which is not timed.
 type FileSource struct{ Format string } // arrow or csv
 
 func (s FileSource) parameters() []Parameter {
@@ -79,7 +79,7 @@ func (s FileSource) parameters() []Parameter {
 }
 
 func (s FileSource) learn(ctx context.Context, b *Billion, r *longRun) (*learnt, error) {
-	r.keeps = false // half a file is worth nothing
+	r.keeps = false // some of the files are of no use
 	files, bytes, err := b.Points.write(ctx, r.dir, "train", ndc.Train, s.Format, runtime.GOMAXPROCS(0))
 	if err != nil {
 		return nil, err

@@ -20,7 +20,7 @@ func (f Repeats) check() error { return Within("rounds", 1, maxRounds, f.Rounds)
 // maxRounds bounds the samples that are kept.
 const maxRounds = 10_000
 
-// Timed are the flags of benchmarks of short work.
+// Timed are the flags of benchmarks of short operations.
 type Timed struct {
 	Repeats
 	Time time.Duration `default:"50ms" help:"Time of each case, and of each baseline, in a round."`

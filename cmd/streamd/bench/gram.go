@@ -22,9 +22,8 @@ import (
 // codes, with the widest loads (read_ratio); fused multiply-adds between registers, where
 // peak_share counts the kernel's useful ones, n(n+1)/2 for each row, each two operations; the
 // kernel's specification in Go (purego_ratio); and gonum's Dsyrk on float64 rows of one class,
-// row by row as it likes them, packed and converted already (gonum_ratio). In a program
-// without assembly, reading is by words and the peak is that of math.FMA, one number at a
-// time.
+// which are packed and converted beforehand (gonum_ratio). In a program without assembly,
+// reading is by words and the peak is that of math.FMA, one number at a time.
 type Gram struct {
 	Features  []int  `default:"10,32,100,256,784" help:"Features of a row."`
 	Type      []Type `default:"float32,float64" enum:"float32,float64" help:"Type of the columns: ${enum}."`

@@ -22,7 +22,7 @@ import (
 
 // Ingest compares the daemon with a drain: the same consumer, with the same configuration, on
 // the same topic, which fetches every batch and drops it. The drain's time is that of moving
-// the bytes. The daemon's time beyond it is everything that streamd does with them.
+// the bytes. The daemon's time beyond it is the cost of everything that streamd does with them.
 type Ingest struct {
 	Total  int64  `name:"rows" default:"60000000" help:"Points in the topic."`
 	Format string `default:"arrow" enum:"arrow,json,csv,libsvm" help:"Format of the messages: ${enum}."`

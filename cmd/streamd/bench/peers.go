@@ -20,12 +20,11 @@ import (
 	"streamd/ingest/ndc"
 )
 
-// Peers compares streamd with the tools that people use instead, on the same blocks. Most read
-// files; the consumer that feeds numpy reads a topic. Each tool is a Python script in the
-// folder peers.
+// Peers compares streamd with other tools, on the same blocks. Most read files; the consumer
+// that feeds numpy reads a topic. Each tool is a Python script in the folder peers.
 type Peers struct {
 	Total    int64         `name:"rows" default:"5000000" help:"Points to learn from."`
-	TestRows int64         `default:"1000000" help:"Fresh points that the models are tested on."`
+	TestRows int64         `default:"1000000" help:"Fresh points to test the models on."`
 	Python   string        `default:"python3" placeholder:"PROGRAM" help:"Python that has the tools; cmd/streamd/bench/peers/requirements.txt lists them. A tool that is not installed is reported as missing."`
 	Budget   time.Duration `default:"10s" help:"Time after which a tool that is still learning stops. Its rate is that of the rows it has seen."`
 	Points

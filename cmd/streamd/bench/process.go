@@ -32,12 +32,12 @@ type process struct {
 }
 
 const (
-	// lookInterval is the time between two looks at a daemon's progress.
+	// lookInterval is the time between two readings of a daemon's progress.
 	lookInterval = 25 * time.Millisecond
 
 	answerTime = time.Minute // beyond the wait that a request asks for
 
-	// endTime is the time that a daemon has to save and end. It allows itself half of it.
+	// endTime is the time that a daemon has to save and end. The daemon's own limit is half.
 	endTime = time.Minute
 )
 

@@ -26,7 +26,7 @@ func (s Sample) nsPerOp() float64 { return s.Seconds * 1e9 / float64(s.Ops) }
 
 func (s Sample) rowsPerSecond() float64 { return float64(s.Rows) / s.Seconds }
 
-// A side is one of the things that a case compares.
+// A side is a case itself or one of its baselines.
 type side struct {
 	name string // for progress and errors
 	// run works for about d. Work that cannot be divided may take longer.

@@ -119,7 +119,7 @@ func (p Program) replay(ctx context.Context, t *topic, points Points, first int6
 
 // topic is a topic that exists for a benchmark only.
 type topic struct {
-	dir        string // for the log of an embedded broker, and for others
+	dir        string // of the log of an embedded broker, and of other files
 	name       string
 	partitions int
 	cluster    kafka.Cluster
@@ -155,8 +155,8 @@ const (
 	cleanUpTime = 30 * time.Second
 )
 
-// openTopic makes a topic that keeps about retentionBytes of each partition, or goes on with
-// one that exists. Without brokers it is at an embedded one, whose log is in dir.
+// openTopic makes a topic that keeps about retentionBytes of each partition, or uses one that
+// exists. Without brokers it is at an embedded one, whose log is in dir.
 func openTopic(ctx context.Context, brokers []string, dir, name string, partitions int, retentionBytes int64) (*topic, error) {
 	t := &topic{dir: dir, name: name, partitions: partitions, cluster: kafka.Cluster{Brokers: brokers, ClientID: "streamd-bench"}}
 	if len(brokers) == 0 {
@@ -182,8 +182,7 @@ func openTopic(ctx context.Context, brokers []string, dir, name string, partitio
 // group names a consumer group of the topic's own.
 func (t *topic) group(name string) string { return t.name + "-" + name }
 
-// settings returns the settings of a daemon that learns the points of the topic, with more of
-// them.
+// settings returns the settings of a daemon that learns the points of the topic, and adds more.
 func (t *topic) settings(group string, p Points, more map[string]string) map[string]string {
 	settings := map[string]string{
 		"kafka.brokers":   strings.Join(t.cluster.Brokers, ","),

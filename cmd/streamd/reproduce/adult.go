@@ -73,7 +73,7 @@ func adult(ctx context.Context, c *Config) ([]Result, error) {
 				break
 			}
 			if len(rows) == 0 || slices.Min(rows) < 0 || slices.Max(rows) >= whole.rows() {
-				return nil, fmt.Errorf("%s: the splits name rows that %d rows do not have", name, whole.rows())
+				return nil, fmt.Errorf("%s: the splits name rows beyond the %d of the training set", name, whole.rows())
 			}
 			trained, tested = whole.pick(rows), whole.pick(others(rows, whole.rows()))
 		}

@@ -2,7 +2,7 @@
 // set and method.
 //
 // Planes are solved and refined by package study, and coordinates are those of package basis.
-// The choice of ν and of a kernel's μ is the papers' own and differs on purpose:
+// ν and a kernel's μ are chosen as in the papers, not as streamd chooses them.
 //
 // # Cross-validation
 //

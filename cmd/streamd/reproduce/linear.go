@@ -27,12 +27,12 @@ type entry struct {
 }
 
 // Tolerances, in points. A paper's figure is that of one division into folds, ours is a mean over
-// several. The deviation of a division is 1 point for some hundred rows, up to 2.7 for the smallest
-// sets, and 0.1 to 0.9 for the means of ten divisions of 500 rows and more.
+// several. From one division to the next a figure moves by 1 point for some hundred rows, by up to
+// 2.7 for the smallest sets, and by 0.1 to 1 for sets of 500 rows and more.
 //
 // A larger difference is known: it stands in the table with its size, the report marks it, and the
-// remark has the reason. Our own figures move less than the paper's one division, so they are held
-// closely. No figure of a table can fall unseen.
+// remark has the reason. Our own means move less than a single division, so they are held closely.
+// No figure of a table can fall unseen.
 const (
 	usualTolerance = 1.5
 	closeTolerance = 1.0 // of 500 rows and more, and around known differences

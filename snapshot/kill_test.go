@@ -118,7 +118,7 @@ func saveForever(path string, fails bool) error {
 	}
 }
 
-// The child prints lost beside the numbers of its saves: the last sync of one failed.
+// lost is printed by a child beside the number of a save whose last sync failed.
 const lost = "lost"
 
 // failSyncs makes every third sync fail for bbolt. The meta page is written, but an error

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"streamd/cmd/streamd/daemon/live"
+	"streamd/cmd/streamd/daemon/memory"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
 	"streamd/config"
@@ -123,7 +124,7 @@ func (y *studying) whenDue(now time.Time) {
 // last study took. Without a pause it is due after refine_interval. Where planes are not
 // refined, that needs a change of a tenth of the rows, too.
 func (y *studying) isDue(last *studyJob, rows int64, lacking int, now time.Time) bool {
-	if !y.refines() && !y.tunes() && !y.judges() {
+	if !memory.Studies(y.cfg) {
 		return false
 	}
 	m, since := y.cfg.Model, now.Sub(y.ended)

@@ -154,7 +154,7 @@ func (m *Budget) Price(shapes []Shape, blocks int) float64 {
 			hats = float64(s.Classes)
 		}
 		total += 4*s.Summary() + (6+2*hats)*matrix // a solve: moments, systems, factors
-		if studies(c) {
+		if Studies(c) {
 			total += all + s.Sum() + 6*s.Summary() + (8+hats)*matrix
 			total += 8 * 41 * float64(max(c.Model.Folds, 1)) * float64(s.Classes) * n // planes of each ν
 		}
@@ -166,8 +166,8 @@ func (m *Budget) Price(shapes []Shape, blocks int) float64 {
 	return total
 }
 
-// studies says whether there are studies (see studying.isDue).
-func studies(c *config.Config) bool {
+// Studies reports whether there are studies: planes are refined or judged, or ν is chosen.
+func Studies(c *config.Config) bool {
 	return c.Model.Refine != config.RefineNone || c.Model.Nu == config.NuAuto || c.Model.Folds > 0 && c.Sample.Rows > 0
 }
 

@@ -5,13 +5,13 @@
 package kernels
 
 // squares1AVX512 computes ‖x−z‖² for rows, a multiple of 8 above 0,
-// and 1 points of n features, n above 0.
+// and 1 point of n features, n above 0.
 //
 //go:noescape
 func squares1AVX512(out *float64, stride int, tile *float64, pitch int, z *float64, n int, rows int)
 
 // products1AVX512 computes x'z for rows, a multiple of 8 above 0,
-// and 1 points of n features, n above 0.
+// and 1 point of n features, n above 0.
 //
 //go:noescape
 func products1AVX512(out *float64, stride int, tile *float64, pitch int, z *float64, n int, rows int)
@@ -58,13 +58,13 @@ func products4AVX512(out *float64, stride int, tile *float64, pitch int, z *floa
 func gaussianAVX512(v *float64, count int, minusGamma float64)
 
 // squares1AVX2 computes ‖x−z‖² for rows, a multiple of 8 above 0,
-// and 1 points of n features, n above 0.
+// and 1 point of n features, n above 0.
 //
 //go:noescape
 func squares1AVX2(out *float64, stride int, tile *float64, pitch int, z *float64, n int, rows int)
 
 // products1AVX2 computes x'z for rows, a multiple of 8 above 0,
-// and 1 points of n features, n above 0.
+// and 1 point of n features, n above 0.
 //
 //go:noescape
 func products1AVX2(out *float64, stride int, tile *float64, pitch int, z *float64, n int, rows int)

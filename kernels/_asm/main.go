@@ -56,10 +56,14 @@ func sum(w width, points int, squares bool) {
 	if squares {
 		kind, what = "squares", "‖x−z‖²"
 	}
+	noun := "points"
+	if points == 1 {
+		noun = "point"
+	}
 	function(fmt.Sprintf("%s%d%s", kind, points, w.name),
 		"func(out *float64, stride int, tile *float64, pitch int, z *float64, n, rows int)",
 		`computes %s for rows, a multiple of 8 above 0,
-and %d points of n features, n above 0.`, what, points)
+and %d %s of n features, n above 0.`, what, points, noun)
 	out, stride := pointer("out"), pointer("stride")
 	tile, pitch := pointer("tile"), pointer("pitch")
 	zs := []Register{pointer("z")}

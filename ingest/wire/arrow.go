@@ -3,6 +3,7 @@ package wire
 import (
 	"bytes"
 	"encoding/binary"
+	"math"
 	"runtime"
 	"slices"
 	"unsafe"
@@ -47,9 +48,11 @@ type arrowReader struct {
 	scratch      []byte // the spelling of a value
 
 	// The block.
-	rows    int
-	parts   [][]byte // values, batch by batch, one part per field
-	batches int      // with rows; -1: not even the schema has come
+	rows      int
+	parts     [][]byte // values, batch by batch, one part per field
+	valid     [][]byte // of each part, where nulls were let pass; nil: there are none
+	batchRows []int
+	batches   int // with rows; -1: not even the schema has come
 
 	// The message.
 	version int
@@ -111,7 +114,7 @@ func (a *arrowReader) begin() {
 
 // next starts another block of the stream. The schema stays, and the dictionary.
 func (a *arrowReader) next() {
-	a.batches, a.rows, a.parts = 0, 0, a.parts[:0]
+	a.batches, a.rows, a.parts, a.valid, a.batchRows = 0, 0, a.parts[:0], a.valid[:0], a.batchRows[:0]
 	a.arena.reset()
 	a.forgetCodes()
 }
@@ -178,6 +181,11 @@ func (a *arrowReader) finish() error {
 		}
 		kind, size := field.stored()
 		values, err := a.gather(k, size)
+		if err == nil && a.gappy(k) {
+			if values, err = a.withGaps(k, kind, values); err == nil {
+				kind = gram.Float64
+			}
+		}
 		if err != nil {
 			return err
 		}
@@ -196,8 +204,45 @@ func (a *arrowReader) finish() error {
 			a.columns[field.role] = columnOf(kind, values, 0, 1, a.rows)
 		}
 	}
-	a.builder.finish(p.names, weights)
-	return nil
+	return a.builder.finish(p.names, weights, a.arena.taken())
+}
+
+// gappy is whether nulls of field k were let pass.
+func (a *arrowReader) gappy(k int) bool {
+	for i := k; i < len(a.valid); i += len(a.plan.fields) {
+		if a.valid[i] != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// withGaps converts field k's values of all batches to float64, with NaN for nulls.
+func (a *arrowReader) withGaps(k int, kind gram.Kind, values []byte) ([]byte, error) {
+	field, per := &a.plan.fields[k], 1
+	if a.plan.list != nil && field.role >= 0 {
+		per = len(a.plan.list)
+	}
+	n := a.rows * per
+	out, err := a.allocate(8 * n)
+	if err != nil {
+		return nil, err
+	}
+	numbers := unsafe.Slice((*float64)(unsafe.Pointer(unsafe.SliceData(out))), n)
+	if field.typ.layout != layoutNull {
+		columnOf(kind, values, 0, 1, n).Copy(numbers, 0)
+	}
+	at := 0
+	for i := 0; i < len(a.batchRows); i++ {
+		valid := a.valid[i*len(a.plan.fields)+k]
+		for row := range a.batchRows[i] * per {
+			if valid != nil && !bit(valid, row) {
+				numbers[at+row] = math.NaN()
+			}
+		}
+		at += a.batchRows[i] * per
+	}
+	return out, nil
 }
 
 // gather joins field k's values of all batches, aligned for numbers of the size. A

@@ -19,6 +19,7 @@ type batchReader struct {
 	bodyLeft  int64 // bytes of the body that no buffer has taken yet
 	rows      int
 	bad       *Error // of the first bad row so far
+	gaps      []byte // validity of the field's values, where nulls were let pass
 }
 
 func (a *arrowReader) newBatchReader(batch table) (r batchReader, err error) {
@@ -114,12 +115,18 @@ func (r *batchReader) badRow(row int, column, reason string) {
 	}
 }
 
-// noNulls refuses an array with nulls; per is the number of elements in a row.
-func (r *batchReader) noNulls(nulls int64, elements, per int, column string) error {
+// noNulls refuses an array with nulls, unless the field takes them; per is the number of
+// elements in a row.
+func (r *batchReader) noNulls(nulls int64, elements, per int, field *arrowField, takes bool) error {
 	valid, err := r.validity(nulls, elements)
 	if err != nil || nulls == 0 {
 		return err
 	}
+	if takes {
+		r.gaps = valid
+		return nil
+	}
+	column := field.name
 	for i := range elements {
 		if !bit(valid, i) {
 			r.badRow(i/per, column, isNull)
@@ -151,6 +158,7 @@ func (a *arrowReader) batch(batch table) error {
 	for k := range a.plan.fields {
 		field := &a.plan.fields[k]
 		var values []byte
+		r.gaps = nil
 		switch field.role {
 		case roleLabel:
 			err = r.labels(field)
@@ -162,7 +170,7 @@ func (a *arrowReader) batch(batch table) error {
 		if err != nil {
 			return err
 		}
-		a.parts = append(a.parts, values)
+		a.parts, a.valid = append(a.parts, values), append(a.valid, r.gaps)
 	}
 	if r.bad != nil {
 		return r.bad
@@ -172,6 +180,7 @@ func (a *arrowReader) batch(batch table) error {
 	}
 	a.rows += r.rows
 	a.batches++
+	a.batchRows = append(a.batchRows, r.rows)
 	return nil
 }
 
@@ -206,7 +215,13 @@ func (r *batchReader) values(k int) ([]byte, error) {
 	if !ok {
 		return nil, r.a.fail(-1, field.name, "an array's length or null count is malformed")
 	}
-	if err := r.noNulls(nulls, r.rows, 1, field.name); err != nil {
+	if field.typ.layout == layoutNull { // it has no buffers
+		out, err := r.a.allocate((r.rows + 7) / 8)
+		clear(out)
+		r.gaps = out
+		return nil, err
+	}
+	if err := r.noNulls(nulls, r.rows, 1, field, field.gaps && field.typ.layout != layoutList); err != nil {
 		return nil, err
 	}
 	switch field.typ.layout {
@@ -222,7 +237,7 @@ func (r *batchReader) values(k int) ([]byte, error) {
 		if nulls, ok = r.node(r.rows * size); !ok {
 			return nil, r.a.fail(-1, field.name, "a list's length or null count is malformed")
 		}
-		if err := r.noNulls(nulls, r.rows*size, size, field.name); err != nil {
+		if err := r.noNulls(nulls, r.rows*size, size, field, field.gaps); err != nil {
 			return nil, err
 		}
 		return r.numbers(r.rows * size * field.elements.size)

@@ -219,7 +219,10 @@ func (r *batchReader) converted(k int) ([]byte, error) {
 	}
 	for i := range r.rows {
 		x, reason := 0.0, isNull
-		if !s.isNull(i) {
+		switch {
+		case field.gaps && r.isGap(&s, entries, field, i):
+			x, reason = math.NaN(), ""
+		case !s.isNull(i):
 			x, reason = s.value(i, &a.scratch)
 			if field.encoded { // x is an index
 				x, reason = entries.entry(x, &a.scratch)
@@ -232,6 +235,28 @@ func (r *batchReader) converted(k int) ([]byte, error) {
 		binary.NativeEndian.PutUint64(out[8*i:], math.Float64bits(x))
 	}
 	return out, nil
+}
+
+// isGap is whether element i is missing: null, or a text for that.
+func (r *batchReader) isGap(s, entries *scalars, field *arrowField, i int) bool {
+	if s.isNull(i) {
+		return true
+	}
+	if field.encoded {
+		index, reason := s.value(i, &r.a.scratch)
+		if i = int(index); reason != "" || index < 0 || index >= float64(entries.rows) {
+			return false
+		}
+		if entries.isNull(i) {
+			return true
+		}
+	}
+	switch entries.typ.layout {
+	case layoutText, layoutLargeText, layoutView:
+		text, ok := entries.string(i)
+		return ok && isMissing(trimPadding(text))
+	}
+	return false
 }
 
 // appendDecimal appends the decimal of an integer in two's complement, of 4, 8, 16 or 32

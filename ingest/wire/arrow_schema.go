@@ -12,6 +12,7 @@ import (
 
 // The types of format/Schema.fbs that are understood.
 const (
+	typeNull          = 1
 	typeInt           = 2
 	typeFloat         = 3
 	typeUtf8          = 5
@@ -26,7 +27,7 @@ const (
 
 // otherTypes name the rest, for errors.
 var otherTypes = map[int]string{
-	1: "null", 4: "binary", 9: "time", 11: "interval", 12: "list",
+	4: "binary", 9: "time", 11: "interval", 12: "list",
 	13: "struct", 14: "union", 15: "fixed_size_binary", 17: "map", 18: "duration", 19: "large_binary",
 	21: "large_list", 22: "run_end_encoded", 23: "binary_view", 25: "list_view", 26: "large_list_view",
 }
@@ -43,6 +44,7 @@ type layout uint8
 
 const (
 	layoutUnsupported layout = iota
+	layoutNull               // no values
 	layoutNumbers            // of a kind
 	layoutHalf
 	layoutBits
@@ -89,6 +91,7 @@ type arrowField struct {
 	id       int64     // of the dictionary
 
 	converted bool // its values become float64 one by one
+	gaps      bool // its values may be missing
 
 	role   int    // its column, or roleLabel, …
 	arrays []byte // of an ignored field: the buffers of it and of its children, or viewBuffers
@@ -104,7 +107,7 @@ func (f *arrowField) sharesDictionary(id int64) bool {
 
 // takesLabels is whether the field can hold labels.
 func (f *arrowField) takesLabels() bool {
-	return f.typ.layout != layoutUnsupported && f.typ.layout != layoutList
+	return f.typ.layout > layoutNull && f.typ.layout != layoutList
 }
 
 // takesFeatures is whether the field can hold features.
@@ -112,7 +115,7 @@ func (f *arrowField) takesFeatures() bool {
 	if f.typ.layout == layoutList {
 		return !f.encoded && (f.elements.kind == gram.Float32 || f.elements.kind == gram.Float64)
 	}
-	return f.typ.layout != layoutUnsupported
+	return f.typ.layout > layoutNull || f.typ.layout == layoutNull && f.gaps && !f.encoded
 }
 
 // stored is the kind and the size in bytes of the field's numbers as a column.
@@ -121,6 +124,8 @@ func (f *arrowField) stored() (gram.Kind, int) {
 		return gram.Float64, 8
 	}
 	switch f.typ.layout {
+	case layoutNull:
+		return gram.Float64, 8
 	case layoutHalf:
 		return gram.Float32, 4
 	case layoutBits:
@@ -295,6 +300,7 @@ func (a *arrowReader) checkFeature(field *arrowField) error {
 	if strings.HasPrefix(field.name, pandasIndexPrefix) {
 		return a.fail(-1, field.name, "this is a data frame's index; write with preserve_index=False")
 	}
+	field.gaps = a.opts.Missing.Of(field.name) != MissingReject || field.typ.layout == layoutList && a.opts.Missing.Any()
 	if !field.takesFeatures() {
 		return a.fail(-1, field.name, "a feature of type %s is not supported: want numbers, booleans, dates, time stamps or texts that spell them, "+
 			"or one fixed_size_list of up to %d float32 or float64; or ignore the column", field.typ.name, a.opts.Limits.Features)
@@ -369,7 +375,7 @@ func (a *arrowReader) field(t table) (field arrowField, elements [][]byte) {
 		field.typ.name = "dictionary of " + field.typ.name
 	}
 	switch field.typ.layout {
-	case layoutNumbers, layoutHalf, layoutBits, layoutList:
+	case layoutNull, layoutNumbers, layoutHalf, layoutBits, layoutList:
 		field.converted = field.encoded
 	default:
 		field.converted = true
@@ -404,6 +410,8 @@ func typeOf(f *flatbuffer, field table) arrayType {
 	id := f.u8(f.field(field, 2))
 	t, _ := f.tableField(field, 3)
 	switch id {
+	case typeNull:
+		return arrayType{layout: layoutNull, name: "null"}
 	case typeInt:
 		return intType(f, t)
 	case typeFloat:

@@ -13,6 +13,8 @@ type builder struct {
 	opts   Options
 	want   features
 	choice choice
+	gaps   gaps
+	gapped bool // some feature may have missing values
 
 	format     Format // of the payload
 	unlabelled bool   // labels and weights are ignored
@@ -34,15 +36,24 @@ func (b *builder) begin(format Format) {
 	b.block = incremental.Block{}
 }
 
-// finish makes the block of the columns and codes.
-func (b *builder) finish(names []string, weights []float64) {
-	b.block.Features, b.block.Columns = names, b.columns
+// finish makes the block of the columns and codes. The columns hold so many bytes of memory.
+func (b *builder) finish(names []string, weights []float64, held int) error {
+	columns := b.columns
+	if b.gapped {
+		var err *Error
+		if names, err = b.fill(names, held); err != nil {
+			return err
+		}
+		columns = b.gaps.columns
+	}
+	b.block.Features, b.block.Columns = names, columns
 	if b.opts.Features == nil {
-		b.block.Features, b.block.Columns = b.ordered.features(names, b.columns)
+		b.block.Features, b.block.Columns = b.ordered.features(names, columns)
 	}
 	if !b.unlabelled {
 		b.block.Classes, b.block.Codes, b.block.Weights = b.labels.classes, b.codes, weights
 	}
+	return nil
 }
 
 // weighted is whether rows must have weights.

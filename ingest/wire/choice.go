@@ -50,6 +50,7 @@ type choice struct {
 
 // choose prepares the choice of columns.
 func (b *builder) choose() {
+	b.gapped = b.opts.Missing.Any()
 	b.choice.scattered = b.want.scattered()
 	b.choice.byPlace = len(b.opts.Ignore) > 0 || b.choice.scattered
 }
@@ -119,6 +120,9 @@ func (b *builder) place(list [][]byte) (at []int, names []string, err *Error) {
 	given := make(map[string]bool, len(list))
 	for j, name := range list {
 		to, known := b.want.index[string(name)]
+		if reason := b.reserved(string(name)); reason != "" {
+			return nil, nil, b.fail(-1, string(name), "%s", reason)
+		}
 		if !known && b.ignores(name, fixed) {
 			at[j] = roleIgnored
 			continue

@@ -243,16 +243,24 @@ func TestColumnsRefused(t *testing.T) {
 	}
 }
 
-// TestIgnoredCorrupted changes single bytes of a table with ignored columns of all types.
-func TestIgnoredCorrupted(t *testing.T) {
-	whole := crowded(t)
-	d := newDecoder(t, wire.Options{Features: []string{"u", "v"}, IgnoreUnknown: true})
-	for i := range whole {
-		for _, c := range []byte{0, 1, 0x7f, 0x80, 0xff} {
-			corrupt := bytes.Clone(whole)
-			corrupt[i] = c
-			if b, err := d.Decode(arrowType, corrupt); err == nil {
-				requireConsistent(t, b)
+// TestUnusualCorrupted changes single bytes of a table with ignored columns of all types, and
+// of one with gaps.
+func TestUnusualCorrupted(t *testing.T) {
+	for _, c := range []struct {
+		whole []byte
+		opts  wire.Options
+	}{
+		{crowded(t), wire.Options{Features: []string{"u", "v"}, IgnoreUnknown: true}},
+		{gappyArrow(t), wire.Options{Missing: wire.Missing{Default: wire.MissingIndicator}, Limits: fuzzLimits}},
+	} {
+		d := newDecoder(t, c.opts)
+		for i := range c.whole {
+			for _, to := range []byte{0, 1, 0x7f, 0x80, 0xff} {
+				corrupt := bytes.Clone(c.whole)
+				corrupt[i] = to
+				if b, err := d.Decode(arrowType, corrupt); err == nil {
+					requireConsistent(t, b)
+				}
 			}
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 )
@@ -278,7 +279,11 @@ func (c *csvReader) readRows(i int) error {
 			switch {
 			case reason != "" || role == roleIgnored:
 			case role >= 0:
-				c.row[role], reason = textValue(trimPadding(field))
+				if field = trimPadding(field); c.gapped && isMissing(field) && c.takesMissing(p.names, role) {
+					c.row[role] = math.NaN()
+				} else {
+					c.row[role], reason = textValue(field)
+				}
 			case c.unlabelled:
 			case role == roleLabel:
 				code, reason = c.labels.text(field)

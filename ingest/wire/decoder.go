@@ -3,7 +3,6 @@ package wire
 import (
 	"encoding/binary"
 	"fmt"
-	"slices"
 
 	"streamd/incremental"
 	"streamd/incremental/gram"
@@ -63,11 +62,15 @@ func NewDecoder(opts Options) (*Decoder, error) {
 			return nil, fmt.Errorf("decoder: feature %q is also to be ignored", name)
 		}
 	}
-	list, twice := newNames(slices.Clone(opts.Features))
+	columns := opts.Missing.Columns(opts.Features)
+	if len(columns) > opts.Limits.Features {
+		return nil, fmt.Errorf("decoder: %d features with the marks of missing values: want up to %d", len(columns), opts.Limits.Features)
+	}
+	list, twice := newNames(opts.Missing.Base(columns))
 	if twice != "" {
 		return nil, fmt.Errorf("decoder: feature %q is named twice", twice)
 	}
-	return newDecoder(opts, features{names: list, width: n}), nil
+	return newDecoder(opts, features{names: list, width: len(list.list), columns: columns}), nil
 }
 
 // newDecoder makes a decoder of options that have been checked.

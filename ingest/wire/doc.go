@@ -82,6 +82,17 @@
 // NaN, infinite, invalid UTF-8 or longer than 128 bytes; so is an integer of more than 53
 // bits that Arrow or JSON send as a number, because its neighbours have the same float64.
 //
+// # Missing values
+//
+// The value of a feature is missing where it is null in Arrow or JSON, where the text that
+// stands for it is empty, NA, NaN, nan, null, NULL or None, and where it is NaN. A field of
+// JSON that is absent is an error, and an absent index of LIBSVM is zero. Options.Missing
+// says by feature what becomes of a missing value: the payload is refused, or the value is
+// zero, without more or with a mark. Marks are a column beside the feature's that is 1 where
+// the value is missing (incremental.MissingName). A feature has it in every block, with gaps
+// or without, and no payload may bring a column of that name. A missing label or weight is an
+// error.
+//
 // # Libraries
 //
 // A library reads a format unless it costs more than half of the rows per second through

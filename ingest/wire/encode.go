@@ -39,6 +39,10 @@ const (
 //	libsvm  without names and weights; zeros are left out, but the last
 //	        feature of the first row is not, which keeps the width
 type Encoder struct {
+	// Missing lets a block have NaN, which is written as a missing value: null in JSON,
+	// an empty field in CSV, NaN in Arrow and LIBSVM.
+	Missing bool
+
 	format Format
 	schema *arrow.Schema
 	labels []int64  // arrow: of the rows
@@ -105,10 +109,32 @@ func (e *Encoder) check(b *incremental.Block) error {
 	if e.format == LIBSVM && b.Weights != nil {
 		return fmt.Errorf("there is no place for weights")
 	}
+	if e.Missing {
+		b = withoutGaps(b)
+	}
 	if bad := b.FirstBadRow(); bad != nil {
 		return bad
 	}
 	return nil
+}
+
+// withoutGaps is b with 0 for NaN.
+func withoutGaps(b *incremental.Block) *incremental.Block {
+	out := *b
+	out.Columns = slices.Clone(b.Columns)
+	for j, c := range b.Columns {
+		if first := firstGap(c); first < c.Len() {
+			x := make([]float64, c.Len())
+			c.Copy(x, 0)
+			for i := first; i < len(x); i++ {
+				if math.IsNaN(x[i]) {
+					x[i] = 0
+				}
+			}
+			out.Columns[j] = gram.ColumnOf(x)
+		}
+	}
+	return &out
 }
 
 // json writes a row per line.
@@ -142,7 +168,11 @@ func (e *Encoder) json(dst []byte, b *incremental.Block) []byte {
 			default:
 				dst = append(dst, ',')
 			}
-			dst = appendNumber(dst, c.At(i))
+			if x := c.At(i); math.IsNaN(x) {
+				dst = append(dst, jsonNull...)
+			} else {
+				dst = appendNumber(dst, x)
+			}
 		}
 		if len(names) == 0 {
 			dst = append(dst, ']')
@@ -171,7 +201,10 @@ func (e *Encoder) csv(dst []byte, b *incremental.Block) []byte {
 			dst = appendNumber(append(dst, ','), b.Weights[i])
 		}
 		for _, c := range b.Columns {
-			dst = appendNumber(append(dst, ','), c.At(i))
+			dst = append(dst, ',')
+			if x := c.At(i); !math.IsNaN(x) {
+				dst = appendNumber(dst, x)
+			}
 		}
 		dst = append(dst, '\n')
 	}

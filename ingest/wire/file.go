@@ -237,7 +237,7 @@ func Sniff(head []byte) Format {
 func (r *Reader) widest() (width int, err error) {
 	defer r.Close()
 	for {
-		b, err := r.Next()
+		_, err := r.Next()
 		if err == io.EOF && width == 0 {
 			err = r.named(r.d.fail(-1, "", "no row has a feature"))
 		}
@@ -247,7 +247,7 @@ func (r *Reader) widest() (width int, err error) {
 		if err != nil {
 			return 0, err
 		}
-		width = max(width, len(b.Columns))
+		width = max(width, len(r.d.columns))
 	}
 }
 

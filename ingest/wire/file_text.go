@@ -188,8 +188,8 @@ func (r *Reader) decode(d *Decoder, text []byte) error {
 	}
 	// The first rows have named the features.
 	r.shape = j.shape
-	d.want.width = len(d.block.Columns)
-	if d.want.list == nil && d.block.Features != nil {
+	d.want.width = len(d.columns)
+	if d.want.list == nil && j.shape == shapeNamed {
 		d.want.names = j.names
 	}
 	return nil

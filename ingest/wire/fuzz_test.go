@@ -75,6 +75,8 @@ func fuzzDecode(f *testing.F, contentType string) {
 		{Limits: fuzzLimits},
 		{Limits: fuzzLimits, Features: []string{"u", "v"}, Weight: "weight"},
 		{Limits: fuzzLimits, Label: "last", Header: wire.HeaderAbsent},
+		{Limits: fuzzLimits, Features: []string{"u", "v"}, IgnoreUnknown: true, Missing: wire.Missing{Default: wire.MissingIndicator}},
+		{Limits: fuzzLimits, Ignore: []string{"x*"}, Missing: wire.Missing{Default: wire.MissingMean}},
 		{Limits: wire.Limits{Bytes: 2048, Rows: 1 << 16, Features: 256, Classes: 10}},
 	}
 	decoders := make([]*wire.Decoder, len(all))

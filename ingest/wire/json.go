@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"unicode/utf16"
 	"unicode/utf8"
+	"unsafe"
 )
 
 // jsonReader reads JSON, with a tokenizer of its own.
@@ -215,7 +216,11 @@ func (j *jsonReader) field(row *jsonRow) error {
 			return nil
 		}
 		var x float64
-		if reason == "" {
+		switch {
+		case reason != "":
+		case j.gapped && missingAt(j.text, at) > at && j.opts.Missing.Of(j.nameOf(key)) != MissingReject:
+			x, j.at = math.NaN(), missingAt(j.text, at)
+		default:
 			x, reason = j.value()
 		}
 		if reason != "" {
@@ -250,8 +255,13 @@ func (j *jsonReader) column(key []byte, row *jsonRow) (place int, reason string)
 			place, known = j.names.index[string(key)]
 		}
 	}
-	if !known && j.ignores(key, !row.first) {
-		return roleIgnored, ""
+	if !known {
+		if reason = j.reserved(j.nameOf(key)); reason != "" {
+			return 0, reason
+		}
+		if j.ignores(key, !row.first) {
+			return roleIgnored, ""
+		}
 	}
 	if row.shape == shapeList || j.shape == shapeList {
 		return 0, "a field beside a list of features"
@@ -368,7 +378,13 @@ func (j *jsonReader) list(row *jsonRow) error {
 	b, i, n := j.text, skipSpace(j.text, j.at+1), 0
 	for ; n > 0 || i == len(b) || b[i] != ']'; n++ {
 		i = skipSpace(b, i)
-		x, end, reason := j.valueAt(i)
+		x, end, reason := math.NaN(), i, ""
+		if j.gapped && j.takesMissing(j.want.list, n) {
+			end = missingAt(b, i)
+		}
+		if end == i {
+			x, end, reason = j.valueAt(i)
+		}
 		if reason != "" {
 			return j.failAt(i, j.count, featureName(j.want.list, n), reason)
 		}
@@ -509,6 +525,30 @@ func (j *jsonReader) valueAt(i int) (x float64, end int, reason string) {
 }
 
 var jsonNull = []byte("null")
+
+// missingAt is the end of the missing value at b[i]: null, NaN as Python writes it, or a
+// string that stands for one. It is i where there is none.
+func missingAt(b []byte, i int) (end int) {
+	if i == len(b) || b[i]|0x20 != 'n' && b[i] != '"' {
+		return i
+	}
+	if b[i] == '"' {
+		n := bytes.IndexByte(b[i+1:], '"')
+		if n < 0 || !isMissing(trimPadding(b[i+1:][:n])) {
+			return i
+		}
+		return i + 1 + n + 1
+	}
+	for _, literal := range [...]string{"null", "NaN"} {
+		if len(b)-i >= len(literal) && string(b[i:i+len(literal)]) == literal {
+			return i + len(literal)
+		}
+	}
+	return i
+}
+
+// nameOf views a name, which the caller does not keep.
+func (j *jsonReader) nameOf(key []byte) string { return unsafe.String(unsafe.SliceData(key), len(key)) }
 
 // jsonBoolean reads the boolean at b[i], which ends before b[end].
 func jsonBoolean(b []byte, i int) (is bool, end int, ok bool) {

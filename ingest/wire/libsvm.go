@@ -22,12 +22,15 @@ func (t *textRows) decodeLIBSVM() error {
 }
 
 // libsvmNames names the columns, if they have names.
-func (t *textRows) libsvmNames() []string {
+func (t *textRows) libsvmNames() []string { return t.libsvmNamesUpTo(len(t.cols) - 1) }
+
+// libsvmNamesUpTo names the columns up to column j, or all.
+func (t *textRows) libsvmNamesUpTo(j int) []string {
 	if c := &t.choice; t.want.list == nil && c.byPlace {
-		for c.width < len(t.cols) {
+		for c.width <= j {
 			t.columnAt(len(c.places))
 		}
-		return c.names[:len(t.cols)]
+		return c.names[:j+1]
 	}
 	return t.want.list
 }
@@ -65,11 +68,17 @@ func (t *textRows) libsvmLine(line []byte) (reason string) {
 	last := 0
 	for i = skipSpace(line, i); i < len(line); i = skipSpace(line, i) {
 		index, value, end, reason := libsvmPair(line, i, last)
+		to := roleUnknown
+		if index > 0 {
+			to = t.columnAt(index - 1)
+		}
+		if math.IsNaN(value) && to >= 0 && !t.takesMissing(t.libsvmNamesUpTo(to), to) {
+			reason = fmt.Sprintf("index %d: the value is missing, or nan", index)
+		}
 		if reason != "" {
 			return reason
 		}
 		last, i = index, end
-		to := t.columnAt(index - 1)
 		if to == roleIgnored {
 			continue
 		}
@@ -130,6 +139,8 @@ func libsvmPair(line []byte, i, last int) (index int, value float64, end int, re
 		reason = fmt.Sprintf("index %d is given twice", index)
 	case index < last:
 		reason = fmt.Sprintf("index %d follows %d: indices must ascend", index, last)
+	case isMissing(line[i+1:end]) && end > i+1: // which the column may allow
+		return index, math.NaN(), end, ""
 	default:
 		if value, reason = textValue(line[i+1 : end]); reason == "" {
 			return index, value, end, ""

@@ -56,6 +56,8 @@ func newNames(list []string) (n names, twice string) {
 type features struct {
 	names     // nil list: not fixed
 	width int // 0: not fixed; else the number of names if there are any
+
+	columns []string // the names with those of marks of missing values; nil: not fixed
 }
 
 // ordered puts features into their canonical order.

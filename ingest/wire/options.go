@@ -79,6 +79,10 @@ type Options struct {
 	// error in any case.
 	IgnoreUnknown bool
 
+	// Missing says what becomes of missing values. Features may list the columns of marks
+	// (Missing.Columns), or leave them out.
+	Missing Missing
+
 	// Header is for CSV whose content type does not declare a header.
 	Header HeaderMode
 

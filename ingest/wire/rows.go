@@ -108,8 +108,7 @@ func (t *textRows) finishRows(names []string) error {
 	if t.weighted() && t.format != LIBSVM {
 		weights = t.weights
 	}
-	t.finish(names, weights)
-	return nil
+	return t.finish(names, weights, 8*t.count*len(t.cols))
 }
 
 // byteOrderMark stands before the first line of some CSV and LIBSVM.

@@ -214,6 +214,19 @@ func (l *loader) checkModel() {
 	curve := m.Calibration == CalibrationPlatt || m.Calibration == CalibrationIsotonic
 	needs("model.calibration", string(m.Calibration), "model.folds", curve && noFolds)
 	needs("model.calibration", string(m.Calibration), "sample.rows", curve && noSample)
+	byCost := m.Decision == DecisionCost
+	needs("model.decision", "cost", "model.folds", byCost && noFolds)
+	needs("model.decision", "cost", "sample.rows", byCost && noSample)
+	switch {
+	case l.bad["model.decision"] || l.bad["model.costs"]:
+	case byCost && len(m.Costs) == 0:
+		l.fault("model.decision", "cost needs model.costs; with equal costs, probability is the same")
+	case !byCost && len(m.Costs) > 0:
+		l.fault("model.costs", "is set, but model.decision is %s", m.Decision)
+	}
+	if _, err := ParsePrices(m.Costs); err != nil {
+		l.fault("model.costs", "%v", err)
+	}
 	if m.Standardise == SwitchAuto && m.Nu != NuAuto && !l.bad["model.nu"] {
 		l.fault("model.standardise", "auto goes together with model.nu: auto")
 	}

@@ -102,6 +102,15 @@ const (
 	CalibrationNone     Calibration = "none"
 )
 
+// Decision is the rule that decides labels.
+type Decision string
+
+const (
+	DecisionProbability Decision = "probability"
+	DecisionValue       Decision = "value"
+	DecisionCost        Decision = "cost"
+)
+
 // Reduce is the method that chooses a basis: see reduce.Named.
 type Reduce string
 

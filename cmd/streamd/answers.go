@@ -126,7 +126,8 @@ func (c *qualityCmd) Run(ctx context.Context, s *surroundings) error {
 
 func (t *table) quality(a *model.Quality) {
 	t.row("held out", fmt.Sprintf("%s in %s, from the %s", counted(a.Rows, "row"), counted(a.Folds, "fold"), a.Source))
-	t.row("correct", fmt.Sprintf("%s (balanced %s)", percent(a.Correctness), percent(a.BalancedCorrectness)))
+	t.row("decision", "by "+string(a.Decision))
+	t.answers(&a.Answers)
 	t.row("calibration", string(cmp.Or(a.Calibration, config.CalibrationNone)))
 	t.row("measured", a.MeasuredAt.Local().Format(time.DateTime))
 	t.row("digest", a.Digest)
@@ -147,6 +148,57 @@ func (t *table) quality(a *model.Quality) {
 		t.row("SAID", "CAME TRUE", "WEIGHT")
 		for _, b := range best.Bins {
 			t.row(percent(b.Probability), percent(b.Share), weighed(b.Weight))
+		}
+	}
+}
+
+// mostClasses is the number of classes whose figures are printed, and mostColumns that of a
+// confusion matrix. JSON has more.
+const (
+	mostClasses = 30
+	mostColumns = 12
+)
+
+// answers prints how good labels are.
+func (t *table) answers(a *model.Answers) {
+	t.row("correct", fmt.Sprintf("%s (balanced %s)", percent(a.Correctness), percent(a.BalancedCorrectness)))
+	for _, w := range a.Warnings {
+		t.row("warning", w)
+	}
+	if a.Unknown > 0 {
+		t.row("unknown", weighed(a.Unknown)+" rows are of classes that the model does not have")
+	}
+	t.row("CLASS", "ROWS", "LABELLED", "PRECISION", "RECALL", "F1", "AUC")
+	for i, c := range a.Classes {
+		if i == mostClasses {
+			t.row(fmt.Sprintf("and %d more classes", len(a.Classes)-i))
+			break
+		}
+		auc := "–"
+		if c.AUC != nil {
+			auc = fmt.Sprintf("%.4f", *c.AUC)
+		}
+		t.row(c.Class, weighed(c.Weight), weighed(c.Answered), shareOf(c.Precision), shareOf(c.Recall), shareOf(c.F1), auc)
+	}
+	if k := len(a.Confusion); k > 0 && k <= mostColumns {
+		head := []string{"TRUE CLASS \\ LABEL"}
+		for _, c := range a.Classes {
+			head = append(head, c.Class)
+		}
+		t.row(head...)
+		for i, row := range a.Confusion {
+			cells := []string{a.Classes[i].Class}
+			for _, weight := range row {
+				cells = append(cells, weighed(weight))
+			}
+			t.row(cells...)
+		}
+		return
+	}
+	if len(a.Mistakes) > 0 {
+		t.row("TRUE CLASS", "LABEL", "ROWS")
+		for _, m := range a.Mistakes[:min(len(a.Mistakes), mostColumns)] {
+			t.row(m.Class, m.Answer, weighed(m.Weight))
 		}
 	}
 }

@@ -37,6 +37,8 @@ func TestClientsReadAnswers(t *testing.T) {
 			"method full, on 40 of 42 rows from the sample",
 			"spam objective 1.5, gradient 1e-09, 4 steps, 9 support vectors",
 			"calibration isotonic",
+			"decision by cost: spam where x·w − gamma ≥ -2.33333",
+			"cost 5 for spam labelled ham",
 		}},
 		{"tuning", []string{
 			"chosen nu 1 by the correctness of 87.50 % on 2 folds",
@@ -48,7 +50,10 @@ func TestClientsReadAnswers(t *testing.T) {
 		{"quality", []string{ // a single plane is not shown as a whole
 			"PROBABILITIES ECE BRIER LOG LOSS\nspam, before 0.3125 0.2031 0.5156",
 			"held out 4 rows in 2 folds, from the sample",
+			"decision by probability",
 			"correct 75.00 % (balanced 50.00 %)",
+			"CLASS ROWS LABELLED PRECISION RECALL F1 AUC\nham 1 0 – 0.00 % 0.00 % 0.7500\nspam 3 4 75.00 % 100.00 % 85.71 % 0.7500",
+			"TRUE CLASS \\ LABEL ham spam\nham 0 1\nspam 0 3",
 			"calibration platt",
 		}},
 		{"refine", []string{"refined full, on 40 of 42 rows from the sample", "spam 1.5 1e-09 4 9"}},

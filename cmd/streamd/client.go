@@ -18,6 +18,7 @@ import (
 
 	"streamd/cmd/streamd/daemon/intake"
 	"streamd/cmd/streamd/httpapi"
+	"streamd/cmd/streamd/model"
 	"streamd/config"
 )
 
@@ -255,6 +256,7 @@ func (t *table) model(m *httpapi.ModelAnswer) {
 	if m.Calibration != nil {
 		t.row("calibration", string(m.Calibration.Method))
 	}
+	t.decision(m.Decision, m.Planes)
 	for _, o := range m.Offsets {
 		t.row("seen", fmt.Sprintf("%s/%d before offset %d", o.Topic, o.Partition, o.Next))
 	}
@@ -269,6 +271,24 @@ func (t *table) model(m *httpapi.ModelAnswer) {
 		t.kernelPlanes(len(b.Points), m.Planes)
 	} else {
 		t.planes(m.Features, m.Planes)
+	}
+}
+
+// decision prints the rule of labels. Earlier daemons do not tell it.
+func (t *table) decision(d *model.DecisionJSON, planes []model.PlaneJSON) {
+	if d == nil {
+		return
+	}
+	text := "by " + string(d.Rule)
+	if d.Threshold != nil {
+		text += fmt.Sprintf(": %s where x·w − gamma ≥ %.6g", planes[0].Class, *d.Threshold)
+	}
+	if d.Reason != "" {
+		text += " (" + d.Reason + ")"
+	}
+	t.row("decision", text)
+	for _, c := range d.Costs {
+		t.row("  cost", fmt.Sprintf("%g for %s labelled %s", c.Cost, c.Class, c.Answer))
 	}
 }
 

@@ -31,10 +31,10 @@ type predictCmd struct {
 	Model  string `placeholder:"FILE" help:"Use a saved answer of GET /v1/model, or of fit --json, instead of asking the daemon."`
 	Output string `enum:"text,csv,arrow" default:"text" help:"Form of the output: ${enum}. csv and arrow are those of the daemon's answers, with all values and probabilities."`
 	Form   string `enum:"columns,rows" default:"columns" help:"Layout of --json: ${enum}. With rows each row is an object with the names of the classes."`
-	Values bool   `help:"Print the value x·w − gamma of each plane behind the label."`
+	Values bool   `help:"Print the value of each plane behind the label: x·w − gamma, or what the model's decision makes of it (the log odds, the expected cost)."`
 
-	Probabilities bool `help:"Print the probability of each class, in the order of the model's classes. The model must have a calibration."`
-	Contributions bool `help:"Print for each plane the contribution of each feature to its value, counted from the mean row."`
+	Probabilities bool `help:"Print the probability of each class, in the order of the model's classes. The model must decide by probabilities, or by their costs."`
+	Contributions bool `help:"Print for each plane the contribution of each feature to x·w − gamma, counted from the mean row."`
 	Top           int  `placeholder:"N" help:"Print only the N largest contributions."`
 	Leverage      bool `help:"Print the row's leverage divided by the mean leverage of the rows learned from. A row of several times that is unlike any of them. It asks the daemon in one request, so the daemon's limits apply."`
 	daemonFlags
@@ -64,6 +64,8 @@ func (c *predictCmd) Run(ctx context.Context, s *surroundings) error {
 		return errors.New("the model cannot be used with --contributions: it has no mean of the features")
 	case c.Probabilities && answer.Calibration == nil:
 		return errors.New("the model cannot be used with --probabilities: it has no calibration")
+	case c.Probabilities && !by.Rule.HasProbabilities():
+		return errors.New("the model cannot be used with --probabilities: it decides by value, and they could contradict its labels")
 	}
 	rows, err := c.rows(s, by.Features)
 	if err != nil {
@@ -73,7 +75,7 @@ func (c *predictCmd) Run(ctx context.Context, s *surroundings) error {
 		return c.ask(ctx, s, m, rows)
 	}
 	p := predictions.Table{
-		Model: answer.Fingerprint, Method: answer.Method, Features: m.Features, Classes: m.Classes,
+		Model: answer.Fingerprint, Method: answer.Method, Features: m.Features, Classes: m.Classes, Rule: by.Rule,
 		Labels: make([]int32, rows.Rows), Values: make([]float64, rows.Rows*len(m.Planes)),
 	}
 	for _, plane := range m.Planes {
@@ -83,11 +85,6 @@ func (c *predictCmd) Run(ctx context.Context, s *surroundings) error {
 	for i, value := range p.Values {
 		if math.IsNaN(value) || math.IsInf(value, 0) {
 			return fmt.Errorf("predict %s: row %d: its value is %v; are its features finite?", c.File, i/len(m.Planes), value)
-		}
-	}
-	if answer.Calibration != nil {
-		if p.Curves, err = answer.Calibration.Curves(len(m.Planes)); err != nil {
-			return fmt.Errorf("the model cannot be used: %w", err)
 		}
 	}
 	if c.Contributions {
@@ -123,7 +120,7 @@ func (c *predictCmd) print(w io.Writer, p *predictions.Table) error {
 	for i, k := range p.Labels {
 		line = append(line[:0], oneLine(p.Classes[k])...)
 		if c.Values {
-			line = appendNumbers(line, p.Values[i*len(p.Planes):][:len(p.Planes)])
+			line = appendNumbers(line, p.Shown(i))
 		}
 		if c.Probabilities {
 			p.Probabilities(probabilities, i)
@@ -215,7 +212,7 @@ func (c *predictCmd) ask(ctx context.Context, s *surroundings, m *incremental.Mo
 		return printAnswer(s.stdout, text)
 	}
 	if c.Probabilities && a.Probabilities == nil {
-		return errors.New("the daemon's model has no calibration any more")
+		return errors.New("the daemon's model has no probabilities any more")
 	}
 	out := bufio.NewWriter(s.stdout)
 	for i, label := range a.Labels {

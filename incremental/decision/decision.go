@@ -69,6 +69,7 @@ type Rule struct {
 	kind      Kind
 	classes   int
 	curves    []calibration.Curve // of the planes; nil: none
+	listed    []Price
 	prices    []price
 	threshold float64 // of two classes
 }
@@ -93,9 +94,9 @@ func ByProbability(curves []calibration.Curve) *Rule {
 }
 
 // ByCost is the rule of kind Cost, with a curve for each plane. Prices of classes that are
-// not among classes are left out.
+// not among classes have no effect. CheckPrices has passed the others.
 func ByCost(classes []string, curves []calibration.Curve, prices []Price) *Rule {
-	r := &Rule{kind: Cost, classes: len(classes), curves: curves}
+	r := &Rule{kind: Cost, classes: len(classes), curves: curves, listed: prices}
 	for _, p := range prices {
 		class, answer := slices.Index(classes, p.Class), slices.Index(classes, p.Answer)
 		if class >= 0 && answer >= 0 && class != answer {
@@ -106,9 +107,10 @@ func ByCost(classes []string, curves []calibration.Curve, prices []Price) *Rule 
 	return r
 }
 
-// ByThreshold is the rule of kind Cost for two classes without a curve.
-func ByThreshold(threshold float64) *Rule {
-	return &Rule{kind: Cost, classes: 2, threshold: threshold}
+// ByThreshold is the rule of kind Cost for two classes without a curve. The prices are those
+// that the threshold was chosen by.
+func ByThreshold(threshold float64, prices []Price) *Rule {
+	return &Rule{kind: Cost, classes: 2, threshold: threshold, listed: prices}
 }
 
 // Kind returns the kind of the rule.
@@ -117,6 +119,12 @@ func (r *Rule) Kind() Kind { return r.kind }
 // Threshold is the least decision value x'w − γ of two classes that is of the plane's class.
 // It is math.MaxFloat64 where none is, and −math.MaxFloat64 where all are.
 func (r *Rule) Threshold() float64 { return r.threshold }
+
+// Curves are the curves of the planes that the probabilities come from; nil: there are none.
+func (r *Rule) Curves() []calibration.Curve { return r.curves }
+
+// Prices are the costs of pairs that are not 1.
+func (r *Rule) Prices() []Price { return r.listed }
 
 // HasProbabilities says whether answers by this rule have probabilities.
 func (r *Rule) HasProbabilities() bool { return r.curves != nil }
@@ -241,9 +249,14 @@ func (r *Rule) Values(dst, values []float64) {
 	}
 }
 
-// logOdds is log p/(1 − p), finite also for 0 and 1. 2^-53 is the least distance from 1.
+// logOdds is log p/(1 − p), finite also for 0 and 1. 2^-53 is the least distance from 1, and
+// 2^-1074 that from 0.
 func logOdds(p float64) float64 {
-	return math.Log(min(max(p/(1-p), 0x1p-1074), 0x1p53))
+	odds := min(max(p/(1-p), 0x1p-1074), 0x1p53)
+	if odds < 0x1p-1022 {
+		return math.Log(odds*0x1p64) - 64*math.Ln2 // math.Log is not exact there on all processors
+	}
+	return math.Log(odds)
 }
 
 // Probabilities fills dst (m × classes, row by row) from the decision values of rows, with

@@ -87,7 +87,7 @@ func TestAnswersAgreeWithThemselves(t *testing.T) {
 		prices = append(prices, Price{"absent", classes[0], 3})
 		rules := []*Rule{ByValue(k), ByProbability(fitted), ByCost(classes, fitted, prices)}
 		if k == 2 {
-			rules = append(rules, ByThreshold([]float64{0, r.NormFloat64(), math.MaxFloat64, -math.MaxFloat64}[r.IntN(4)]))
+			rules = append(rules, ByThreshold([]float64{0, r.NormFloat64(), math.MaxFloat64, -math.MaxFloat64}[r.IntN(4)], prices))
 		}
 		planes := len(fitted)
 		raw := values(r, planes, rows)
@@ -152,7 +152,7 @@ func TestThreshold(t *testing.T) {
 		want float64
 	}{
 		{ByValue(2), 0},
-		{ByThreshold(-1.5), -1.5},
+		{ByThreshold(-1.5, nil), -1.5},
 		{ByProbability([]calibration.Curve{calibration.Sigmoid{A: -2, B: 1}}), 0.5},
 		{ByProbability([]calibration.Curve{calibration.Sigmoid{A: 0, B: 1}}), math.MaxFloat64},
 		{ByProbability([]calibration.Curve{calibration.Sigmoid{A: 0, B: -1}}), -math.MaxFloat64},

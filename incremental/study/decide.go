@@ -55,7 +55,7 @@ func (h *HeldOut) Decide(want Decision, c *Calibrated) (*Decided, error) {
 			if fold != none {
 				others = h.outside(outcomes, fold)
 			}
-			return decision.ByThreshold(others.Threshold(missed, alarm))
+			return decision.ByThreshold(others.Threshold(missed, alarm), want.Prices)
 		}
 	default:
 		return nil, fmt.Errorf("decide by %s: %w", want.Kind, decision.ErrCurves)

@@ -82,7 +82,7 @@ func TestDecisionsHaveNotSeenTheRow(t *testing.T) {
 			{Decision{Kind: decision.Value}, c, func(int) *decision.Rule { return decision.ByValue(len(classes)) }},
 			{Decision{Kind: decision.Probability}, c, func(fold int) *decision.Rule { return decision.ByProbability(curves(fold)) }},
 			{Decision{decision.Cost, prices}, c, func(fold int) *decision.Rule { return decision.ByCost(classes, curves(fold), prices) }},
-			{Decision{decision.Cost, prices}, nil, func(fold int) *decision.Rule { return decision.ByThreshold(without(fold, 0).Threshold(5, 1)) }},
+			{Decision{decision.Cost, prices}, nil, func(fold int) *decision.Rule { return decision.ByThreshold(without(fold, 0).Threshold(5, 1), prices) }},
 			{Decision{Kind: decision.Probability}, nil, nil},
 		} {
 			d, err := h.Decide(want.Decision, want.c)

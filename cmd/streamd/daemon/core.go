@@ -17,6 +17,7 @@ import (
 	"streamd/cmd/streamd/httpapi"
 	"streamd/config"
 	"streamd/incremental"
+	"streamd/incremental/decision"
 	"streamd/snapshot"
 )
 
@@ -26,6 +27,7 @@ type core struct {
 	log     zerolog.Logger
 	logSalt [32]byte // salt of the hashes of keys in the log
 	options incremental.Options
+	prices  []decision.Price // of wrong answers
 	memory  *memory.Budget
 	metrics *httpapi.Metrics
 	store   *snapshot.Store

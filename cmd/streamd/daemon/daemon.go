@@ -197,6 +197,9 @@ func newDaemon(o Options) (d *Daemon, err error) {
 		cfg: cfg, log: o.Log, options: modelOptions(cfg.Model), metrics: httpapi.NewMetrics(),
 		jobs: newJobs(), stopping: make(chan struct{}),
 	}
+	if c.prices, err = model.Prices(cfg.Model.Costs); err != nil {
+		return nil, fmt.Errorf("model.costs: %w", err)
+	}
 	rand.Read(c.logSalt[:]) // never fails
 	p := &publisher{core: c}
 	y := &studying{core: c, publisher: p, ended: now}

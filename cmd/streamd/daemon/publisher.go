@@ -34,6 +34,7 @@ type publisher struct {
 	servedBy   *studyJob     // the study whose results the served value has, or nil
 	study      *studyJob     // the last study that applies to the live rows, or nil
 	studying   bool          // a study is under way
+	warned     []string      // classes of the last warning
 }
 
 // whenDue begins a solve when it is due.
@@ -119,9 +120,25 @@ func (p *publisher) publish(next *model.Served, by *studyJob) {
 	if next.Problem != "" && next.Problem != last.served.Problem && next.Rows > 0 {
 		p.log.Warn().Str("problem", next.Problem).Msg("there is no model")
 	}
+	if next.Quality != nil {
+		p.warn(next.Quality)
+	}
 	next.Fingerprint = model.Fingerprint(next)
 	p.published.Store(&publication{served: next, fixed: p.live.Target().Features, replaced: make(chan struct{})})
 	close(last.replaced)
+}
+
+// warn logs the classes that are never or seldom found, once for each set of them. Warnings
+// have names and shares that change from study to study.
+func (p *publisher) warn(q *model.Quality) {
+	classes := q.Warned()
+	if slices.Equal(classes, p.warned) {
+		return
+	}
+	p.warned = classes
+	for _, w := range q.Warnings {
+		p.log.Warn().Str("quality", w).Msg("a class is missed")
+	}
 }
 
 // optionsIn returns the solve's options in the given coordinates. Features are scaled
@@ -165,6 +182,12 @@ func (p *publisher) header(now time.Time) *model.Served {
 	if a.Calibration = a.Quality; m.Calibration == config.CalibrationNone {
 		a.Calibration = "model.calibration is none"
 	}
+	switch m.Decision {
+	case config.DecisionProbability:
+		a.Decision = a.Calibration
+	case config.DecisionCost:
+		a.Decision = a.Quality
+	}
 	return s
 }
 
@@ -179,6 +202,7 @@ func adopt(next *model.Served, s *studyJob) {
 		return
 	}
 	next.Calibration, next.Absent.Calibration = from.Calibration, from.Absent.Calibration
+	next.Rule, next.Absent.Decision = from.Rule, from.Absent.Decision
 	next.Quality, next.Absent.Quality = from.Quality, from.Absent.Quality
 }
 

@@ -296,8 +296,15 @@ func (d *Daemon) updateStatus() {
 	}
 	if p := d.publisher.published.Load().served; p.Model == nil && p.Rows > 0 {
 		s.Problems = append(s.Problems, "there is no model: "+p.Problem)
-	} else if y := d.publisher.study; y != nil && y.refining != nil {
-		s.Problems = append(s.Problems, "the planes are not refined: "+y.refining.Error())
+	} else {
+		if y := d.publisher.study; y != nil && y.refining != nil {
+			s.Problems = append(s.Problems, "the planes are not refined: "+y.refining.Error())
+		}
+		if p.Model != nil && p.Quality != nil {
+			for _, w := range p.Quality.Warnings {
+				s.Problems = append(s.Problems, "on held-out rows, "+w)
+			}
+		}
 	}
 	if r := d.rebuilding; r.problem != "" && r.reducing == nil && d.live.Next() == nil {
 		s.Problems = append(s.Problems, "no basis could be chosen: "+r.problem)

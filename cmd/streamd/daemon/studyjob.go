@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -36,7 +37,7 @@ func (s *studyJob) make(ctx context.Context) {
 	if err != nil {
 		out.Problem = err.Error()
 		const none = "there is no model"
-		out.Absent = model.Absent{Tuning: none, Refinement: none, Calibration: none, Quality: none, Hat: none}
+		out.Absent = model.Absent{Tuning: none, Refinement: none, Calibration: none, Decision: none, Quality: none, Hat: none}
 		out.Tuning = nil
 		if d.refines() {
 			s.refining = fmt.Errorf("there is no model: %w", err)
@@ -114,15 +115,17 @@ func (s *studyJob) refine(ctx context.Context, y *study.Study, rows *study.Sampl
 	s.served.Refinement, s.served.Absent.Refinement = out, ""
 }
 
-// judge measures the quality of the planes on held-out rows, and calibrates them.
+// judge calibrates the planes, settles the rule of their labels, and measures the quality of
+// these on held-out rows.
 func (s *studyJob) judge(ctx context.Context, y *study.Study, rows *study.Sample) {
 	out, method := s.served, s.cfg.Model.Calibration
 	absent := func(err error) {
-		if out.Quality == nil {
-			out.Absent.Quality = err.Error()
-		}
-		if method != config.CalibrationNone {
+		out.Absent.Quality = err.Error()
+		if method != config.CalibrationNone && out.Calibration == nil {
 			out.Absent.Calibration = err.Error()
+		}
+		if out.Absent.Decision != "" {
+			out.Absent.Decision = err.Error()
 		}
 	}
 	h, err := y.HoldOut(ctx, rows, s.memory.Values)
@@ -135,7 +138,15 @@ func (s *studyJob) judge(ctx context.Context, y *study.Study, rows *study.Sample
 		absent(err)
 		return
 	}
-	decided, err := h.Decide(study.Decision{Kind: decision.Value}, nil)
+	var c *study.Calibrated
+	if method != config.CalibrationNone {
+		if c, err = h.Calibrate(ctx, curvesOf(method)); err != nil {
+			out.Absent.Calibration = err.Error()
+		} else {
+			out.Calibration, out.Absent.Calibration = c.Curves, ""
+		}
+	}
+	decided, err := s.decide(h, c)
 	if err != nil {
 		absent(err)
 		return
@@ -145,31 +156,38 @@ func (s *studyJob) judge(ctx context.Context, y *study.Study, rows *study.Sample
 		absent(err)
 		return
 	}
+	out.Rule = decided.Rule
 	q := &model.Quality{
 		Digest: out.Digest, MeasuredAt: out.MadeAt, Source: string(config.RowsSample), Method: out.Method(),
-		Rows: of.Rows, Folds: of.Folds, Correctness: of.Correctness, BalancedCorrectness: of.BalancedCorrectness,
-		Before: model.NewReliability(before.All),
+		Rows: of.Rows, Folds: of.Folds, Before: model.NewReliability(before.All),
+		Answers: model.NewAnswers(decided.Rule.Kind(), out.Model.Classes, of.Matrix, of.AUC),
 	}
 	for i, p := range out.Model.Planes {
 		q.Planes = append(q.Planes, model.PlaneQuality{Class: p.Class, Before: model.NewReliability(before.Planes[i])})
 	}
+	if c != nil {
+		q.Calibration, q.After = config.CalibrationPlatt, model.NewReliability(c.After.All)
+		if c.Kind == study.Isotonic {
+			q.Calibration = config.CalibrationIsotonic
+		}
+		for i, r := range c.After.Planes {
+			q.Planes[i].After = model.NewReliability(r)
+		}
+	}
 	out.Quality, out.Absent.Quality = q, ""
-	if method == config.CalibrationNone {
-		return
+}
+
+// decide settles the rule of model.decision. Where there are no probabilities for it, the
+// decision values decide, and the client reads why.
+func (s *studyJob) decide(h *study.HeldOut, c *study.Calibrated) (*study.Decided, error) {
+	want := study.Decision{Kind: decision.Kind(s.cfg.Model.Decision), Prices: s.prices}
+	decided, err := h.Decide(want, c)
+	if errors.Is(err, decision.ErrCurves) {
+		s.served.Absent.Decision = s.served.Absent.Calibration
+		return h.Decide(study.Decision{Kind: decision.Value}, nil)
 	}
-	c, err := h.Calibrate(ctx, curvesOf(method))
-	if err != nil {
-		absent(err)
-		return
-	}
-	q.Calibration, q.After = config.CalibrationPlatt, model.NewReliability(c.After.All)
-	if c.Kind == study.Isotonic {
-		q.Calibration = config.CalibrationIsotonic
-	}
-	for i, r := range c.After.Planes {
-		q.Planes[i].After = model.NewReliability(r)
-	}
-	out.Calibration, out.Absent.Calibration = c.Curves, ""
+	s.served.Absent.Decision = ""
+	return decided, err
 }
 
 // curvesOf is the kind of calibration curves of model.calibration, if any.

@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -17,6 +18,7 @@ import (
 	"streamd/cmd/streamd/predictions"
 	"streamd/config"
 	"streamd/incremental/calibration"
+	"streamd/incremental/decision"
 	"streamd/incremental/gram"
 )
 
@@ -33,8 +35,9 @@ func TestGoldenAnswers(t *testing.T) {
 	} {
 		f := newFake()
 		f.answers(t)
-		// Exact on every processor, unlike exp.
-		f.served.Calibration = []calibration.Curve{calibration.Isotonic{Values: []float64{-3, 1}, Probabilities: []float64{0, 1}}}
+		// Exact on every processor, unlike exp and log.
+		f.calibrate(calibration.Isotonic{Values: []float64{-3, 1}, Probabilities: []float64{0, 1}})
+		f.price()
 		w := do(newServer(f), request.method, request.target, request.body, "Content-Type: text/csv")
 		if w.Code != 200 {
 			t.Fatalf("%s: status %d: %s", name, w.Code, w.Body)
@@ -74,10 +77,15 @@ func TestPredictAgreesWithItsParts(t *testing.T) {
 		t.Errorf("answer %+v", a)
 	}
 	for i := range rows {
+		raw := make([]float64, 1)
+		m.Classify(make([]int32, 1), raw, []gram.Column{columns[0].Slice(i, i+1), columns[1].Slice(i, i+1)})
 		p := make([]float64, 2)
-		calibration.Probabilities(p, f.served.Calibration, a.Values[i])
+		calibration.Probabilities(p, f.served.Calibration, raw)
 		if !reflect.DeepEqual(a.Probabilities[i], p) {
 			t.Errorf("row %d: probabilities %v, want %v", i, a.Probabilities[i], p)
+		}
+		if odds := math.Log(p[1] / p[0]); math.Abs(a.Values[i][0]-odds) > 1e-12 || (a.Labels[i] == m.Planes[0].Class) != (odds >= 0) {
+			t.Errorf("row %d: label %s and value %v by log odds of %v", i, a.Labels[i], a.Values[i], odds)
 		}
 		if got := a.Leverage.Rows[i]; len(got) != 1 || got[0] != leverage[i] {
 			t.Errorf("row %d: leverage %v, want %v", i, got, leverage[i])
@@ -86,8 +94,8 @@ func TestPredictAgreesWithItsParts(t *testing.T) {
 		for _, c := range a.Contributions.Rows[i][0] {
 			sum += c
 		}
-		if len(a.Contributions.Rows[i][0]) != len(m.Features) || math.Abs(sum-a.Values[i][0]) > 1e-12 {
-			t.Errorf("row %d: contributions %v add up to %v, not %v", i, a.Contributions.Rows[i], sum, a.Values[i][0])
+		if len(a.Contributions.Rows[i][0]) != len(m.Features) || math.Abs(sum-raw[0]) > 1e-12 {
+			t.Errorf("row %d: contributions %v add up to %v, not %v", i, a.Contributions.Rows[i], sum, raw[0])
 		}
 	}
 }
@@ -98,7 +106,7 @@ func TestAnswersAreBounded(t *testing.T) {
 	f.answers(t)
 	wide := *f.served
 	wide.Model = wideModel(10, 256)
-	wide.Calibration = make([]calibration.Curve, 10)
+	wide.Rule = decision.ByProbability(slices.Repeat([]calibration.Curve{calibration.Sigmoid{A: -1}}, 10))
 	s := newServer(f)
 	for _, test := range []struct {
 		served *model.Served

@@ -42,26 +42,32 @@
 // answers the whole body, or the call fails. The answer names the model's fingerprint:
 //
 //	{"model":"…","method":"psvm","classes":["ham","spam"],"planes":["spam"],
-//	 "labels":["spam","ham"],"values":[[0.5],[-2.5]],
+//	 "decision":"probability","labels":["spam","ham"],"values":[[0.99],[-4.6]],
 //	 "calibration":"platt","probabilities":[[0.27,0.73],[0.99,0.01]]}
 //
-// Entry i of labels, values and probabilities belongs to row i: values[i][p] is x'w − γ
-// for planes[p], and probabilities[i][c] is the probability of classes[c] where the model
-// has a calibration. The values decide the label, which need not be the most probable
-// class.
+// Entry i of labels, values and probabilities belongs to row i: values[i][p] is that of
+// planes[p], and probabilities[i][c] is the probability of classes[c].
+//
+// One rule decides the label, and values and probabilities are those of the rule, so that
+// they never contradict it ([model.DecisionJSON], package decision). A single plane's class
+// is the label where the value is zero or more, else the label has the largest value. By
+// probability the label also has the largest probability, and a value is the log odds of its
+// plane's class. By cost the label has the least expected cost under the probabilities. By
+// value the values are x'w − γ, and there are no probabilities, which could contradict.
+// /v1/model has all that it takes to label rows as the daemon does, w·x − γ first.
 //
 // With ?form=rows each row is an object with the names of the classes
 // ([predictions.PredictRowsAnswer]):
 //
-//	{"model":"…","method":"psvm","calibration":"platt","rows":[
-//	 {"label":"spam","values":{"spam":0.5},"probabilities":{"ham":0.27,"spam":0.73}},…]}
+//	{"model":"…","method":"psvm","decision":"probability","calibration":"platt","rows":[
+//	 {"label":"spam","values":{"spam":0.99},"probabilities":{"ham":0.27,"spam":0.73}},…]}
 //
 // With Accept: text/csv or application/vnd.apache.arrow.stream the answer is a table: see
 // package predictions for its columns. The header Streamd-Model names the model in every
 // form. Accept without any of the three types is 406 not_acceptable.
 //
-// With ?contributions=true the answer has the contribution of each feature to each value,
-// by name and counted from the mean row:
+// With ?contributions=true the answer has the contribution of each feature to x'w − γ of
+// each plane, by name and counted from the mean row:
 //
 //	"contributions":{"at_mean":[0.1],"rows":[[{"len":1.5,"caps":-1.1}],…]}
 //

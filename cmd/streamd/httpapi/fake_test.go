@@ -22,6 +22,8 @@ import (
 	"streamd/config"
 	"streamd/incremental"
 	"streamd/incremental/calibration"
+	"streamd/incremental/confusion"
+	"streamd/incremental/decision"
 	"streamd/incremental/gram"
 	"streamd/incremental/newton"
 	"streamd/incremental/tuning"
@@ -187,6 +189,25 @@ func testRefinement() *model.Refinement {
 	}
 }
 
+// calibrate has the curve of the one plane, and the rule that goes by it.
+func (f *fake) calibrate(c calibration.Curve) {
+	f.served.Calibration = []calibration.Curve{c}
+	f.served.Rule = decision.ByProbability(f.served.Calibration)
+}
+
+// price has expected costs decide.
+func (f *fake) price() {
+	f.served.Rule = decision.ByCost(f.served.Model.Classes, f.served.Calibration, []decision.Price{{Class: "spam", Answer: "ham", Cost: 5}})
+}
+
+// testConfusion is the matrix of four rows, of which one is misclassified.
+func testConfusion() *confusion.Matrix {
+	m := confusion.New(2)
+	m.Add(0, 1, 1)
+	m.Add(1, 1, 3)
+	return m
+}
+
 // answers adds every part that a model may have to the served value.
 func (f *fake) answers(t testing.TB) {
 	t.Helper()
@@ -200,7 +221,7 @@ func (f *fake) answers(t testing.TB) {
 	unscored.Options.Standardise, unscored.Rows = true, 0
 	f.served.Tuning = model.NewTuning([]tuning.Curve{curve, unscored}, 0, tuning.Correctness, curve.Points[1])
 	f.served.Tuning.Digest, f.served.Tuning.ChosenAt = "d1", testTime
-	f.served.Calibration = []calibration.Curve{calibration.Sigmoid{A: -2, B: 0}}
+	f.calibrate(calibration.Sigmoid{A: -2, B: 0})
 	reliability := func(p ...float64) *model.Reliability {
 		r, err := calibration.Measure(p, []bool{false, true, true, true}, nil, 2)
 		if err != nil {
@@ -212,7 +233,8 @@ func (f *fake) answers(t testing.TB) {
 	before, after := reliability(0, 0.25, 0.5, 1), reliability(0.25, 0.75, 0.75, 1)
 	f.served.Quality = &model.Quality{
 		Digest: "d1", MeasuredAt: testTime, Source: "sample", Rows: 4, Folds: 2, Method: "full",
-		Correctness: 0.75, BalancedCorrectness: 0.5, Calibration: config.CalibrationPlatt, Before: before, After: after,
+		Answers:     model.NewAnswers(decision.Probability, f.served.Model.Classes, testConfusion(), []float64{0.75, 0.75}),
+		Calibration: config.CalibrationPlatt, Before: before, After: after,
 		Planes: []model.PlaneQuality{{Class: "spam", Before: before, After: after}},
 	}
 	solved, hat, err := solvable(t, f.served.Model.Features, f.served.Model.Classes)

@@ -48,7 +48,7 @@ func TestEndpoints(t *testing.T) {
 		{method: "POST", target: "/v1/model", status: 405, code: CodeMethodNotAllowed, want: "GET, HEAD"},
 
 		{method: "POST", target: "/v1/predict", headers: []string{csv}, body: "2,0.5\n0,1\n", status: 200,
-			want: `{"model":"f1","method":"psvm","classes":["ham","spam"],"planes":["spam"],"labels":["spam","ham"],"values":[[0.5],[-2.5]]}`},
+			want: `{"model":"f1","method":"psvm","decision":"value","classes":["ham","spam"],"planes":["spam"],"labels":["spam","ham"],"values":[[0.5],[-2.5]]}`},
 		{method: "POST", target: "/v1/predict", headers: []string{csv}, status: 400, code: CodeBadRequest, want: "empty"},
 		{method: "POST", target: "/v1/predict", headers: []string{csv}, body: "caps,label,len\n0.5,?,2\n", status: 200, want: `"values":[[0.5]]`},
 		{method: "POST", target: "/v1/predict", headers: []string{csv}, body: "caps,x\n0.5,1\n", status: 400, code: CodeBadRequest, want: `\"len\": the feature is missing`},
@@ -81,7 +81,7 @@ func TestEndpoints(t *testing.T) {
 		{method: "POST", target: "/v1/predict", headers: []string{csv}, body: strings.Repeat("1,1\n", MaxRows+1), status: 413, code: CodeTooLarge},
 		{method: "POST", target: "/v1/predict", headers: []string{csv}, body: strings.Repeat(" ", MaxBodyBytes+1), status: 413, code: CodeTooLarge},
 		{method: "POST", target: "/v1/predict?form=rows", headers: []string{csv}, body: "2,0.5\n0,1\n", status: 200,
-			want: `{"model":"f1","method":"psvm","rows":[{"label":"spam","values":{"spam":0.5}},{"label":"ham","values":{"spam":-2.5}}]}`},
+			want: `{"model":"f1","method":"psvm","decision":"value","rows":[{"label":"spam","values":{"spam":0.5}},{"label":"ham","values":{"spam":-2.5}}]}`},
 		{method: "POST", target: "/v1/predict?form=columns", headers: []string{csv, "Accept: */*"}, body: "2,0.5\n", status: 200, want: `"values":[[0.5]]}`},
 		{method: "POST", target: "/v1/predict?form=table", headers: []string{csv}, body: "2,0.5\n", status: 400, code: CodeBadRequest, want: "columns or rows"},
 		{method: "POST", target: "/v1/predict", headers: []string{json, "Accept: text/csv"}, body: `[[2,0.5],[0,1]]`, status: 200, want: "label,value_spam\nspam,0.5\nham,-2.5\n"},

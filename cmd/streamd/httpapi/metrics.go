@@ -102,6 +102,13 @@ var (
 	liveBlocks    = desc("live_blocks", "Blocks in the model's state.")
 	judged        = desc("prequential_rows_total", "Arriving rows that the served model classified before it learned from them, by outcome. They are a part of all rows; rows that are read again count again.", "outcome")
 	balanced      = desc("prequential_balanced_correctness", "Mean of the classes' shares classified right among the latest of these rows: 10,000 or more of the last minute or more; absent before the first.")
+	heldOut       = desc("heldout_correctness", "Share of held-out rows classified right, as in GET /v1/quality; absent without measured quality.")
+	heldOutEven   = desc("heldout_balanced_correctness", "The same as the mean of the classes' shares.")
+	classWarnings = desc("classes_missed", "Classes that held-out rows are never labelled, or whose rows are found less than half as often as rows are right.")
+	classRecall   = desc("class_recall", "Share of a class's held-out rows that are labelled with it. Models of more than 50 classes have none of the metrics by class.", "class")
+	classExact    = desc("class_precision", "Share of the held-out rows labelled with a class that are of it; absent where none is.", "class")
+	classF1       = desc("class_f1", "Harmonic mean of a class's precision and recall.", "class")
+	classAUC      = desc("class_auc", "Area under the ROC curve of a class against the rest.", "class")
 	modelMade     = desc("model_timestamp_seconds", "Unix time when the served planes were made, as made_at in GET /v1/model; 0 while there is no model. It stays while no rows come or are retired.")
 	epoch         = desc("epoch", "The epoch in use, as in GET /v1/epoch; 0 for the features. Without a kernel it is absent, as are streamd_basis_stale, streamd_reducing and streamd_rebuild_*.")
 	basisStale    = desc("basis_stale", "1 while source blocks of the basis in use have been retired or replaced, else 0.")
@@ -163,6 +170,24 @@ func (c serviceCollector) Collect(ch chan<- prometheus.Metric) {
 		made = float64(served.MadeAt.UnixNano()) / 1e9
 	}
 	gauge(modelMade, made)
+	if q := served.Quality; served.Model != nil && q != nil {
+		gauge(heldOut, q.Correctness)
+		gauge(heldOutEven, q.BalancedCorrectness)
+		gauge(classWarnings, float64(len(q.Warned())))
+		if len(q.Classes) <= mostClassSeries {
+			for _, c := range q.Classes {
+				measured := func(d *prometheus.Desc, v *float64) {
+					if v != nil {
+						gauge(d, *v, c.Class)
+					}
+				}
+				measured(classRecall, c.Recall)
+				measured(classExact, c.Precision)
+				measured(classF1, c.F1)
+				measured(classAUC, c.AUC)
+			}
+		}
+	}
 	if e := s.Epoch; e != nil {
 		gauge(epoch, float64(e.Epoch))
 		gauge(basisStale, oneIf(e.Stale))
@@ -198,6 +223,9 @@ func (c serviceCollector) Collect(ch chan<- prometheus.Metric) {
 		known(lag, p.Lag())
 	}
 }
+
+// mostClassSeries bounds the series of a metric by class: producers name the classes.
+const mostClassSeries = 50
 
 func oneIf(is bool) float64 {
 	if is {

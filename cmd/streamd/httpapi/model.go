@@ -8,6 +8,7 @@ import (
 
 	"streamd/cmd/streamd/model"
 	"streamd/incremental"
+	"streamd/incremental/calibration"
 )
 
 // ModelAnswer is the body of GET /v1/model, for n features and k classes.
@@ -36,6 +37,7 @@ type ModelAnswer struct {
 	Refinement  *model.Refinement      `json:"refinement"`  // report of the refinement; null if the planes are not refined
 	Tuning      *model.Tuning          `json:"tuning"`      // report of the choice of ν; null if ν was not chosen
 	Calibration *model.CalibrationJSON `json:"calibration"` // calibration of the decision values; null if there is none
+	Decision    *model.DecisionJSON    `json:"decision"`    // rule that decides labels
 
 	LiveRows   int64          `json:"live_rows"`   // live rows of weight above 0
 	LiveBlocks int            `json:"live_blocks"` // live blocks
@@ -59,6 +61,7 @@ func modelAnswer(s *model.Served) ModelAnswer {
 		Refinement:  s.Refinement,
 		Tuning:      s.Tuning,
 		Calibration: model.NewCalibrationJSON(s.Calibration),
+		Decision:    model.NewDecisionJSON(s.DecidesBy(), len(m.Classes), s.Absent.Decision),
 		LiveRows:    s.Rows,
 		LiveBlocks:  s.Blocks,
 		Offsets:     listed(s.Offsets),
@@ -79,6 +82,13 @@ func (a *ModelAnswer) Classifier() (*model.Classifier, error) {
 	c, err := model.New(a.Features, a.Classes, planes, a.Basis)
 	if err == nil && len(a.Mean) != 0 && len(a.Mean) != len(c.Model.Features) {
 		err = fmt.Errorf("it has %d means for %d features", len(a.Mean), len(c.Model.Features))
+	}
+	var curves []calibration.Curve
+	if err == nil && a.Calibration != nil {
+		curves, err = a.Calibration.Curves(len(planes))
+	}
+	if err == nil {
+		c.Rule, err = model.RuleOf(a.Decision, a.Classes, curves)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("the model cannot be used: %w", err)

@@ -118,7 +118,10 @@ func (g *generator) nulls(t *testing.T, of reflect.Type) {
 			t.Fatalf("%v and %v have the same name in the document", of, other)
 		}
 		g.types[name] = of
-		for f := range of.Fields() {
+		for _, f := range reflect.VisibleFields(of) {
+			if f.Anonymous {
+				continue // its fields are among those of the struct
+			}
 			tag := f.Tag.Get("json")
 			name, _, _ := strings.Cut(tag, ",")
 			if f.Type.Kind() == reflect.Pointer && !strings.Contains(tag, ",omitempty") {
@@ -442,8 +445,9 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 	kernel := func(t *testing.T, f *fake) { f.answers(t); onBasis(t, f) }
 	isotonic := func(t *testing.T, f *fake) {
 		f.answers(t)
-		f.served.Calibration = []calibration.Curve{calibration.Isotonic{Values: []float64{-3, 1}, Probabilities: []float64{0, 1}}}
+		f.calibrate(calibration.Isotonic{Values: []float64{-3, 1}, Probabilities: []float64{0, 1}})
 	}
+	byCost := func(t *testing.T, f *fake) { f.answers(t); f.price() }
 	epochs := func(t *testing.T, f *fake) {
 		onBasis(t, f)
 		f.epoch = wholeEpoch(f.served.Basis)
@@ -460,6 +464,7 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 		{method: "GET", target: "/v1/model?wait=1m30s", daemon: whole, status: 200},
 		{method: "GET", target: "/v1/model", daemon: kernel, status: 200},
 		{method: "GET", target: "/v1/model", daemon: isotonic, status: 200},
+		{method: "GET", target: "/v1/model", daemon: byCost, status: 200},
 		{method: "HEAD", target: "/v1/model", status: 200},
 		{method: "GET", target: "/v1/model", headers: []string{known}, status: 304},
 		{method: "GET", target: "/v1/model?wait=30", status: 400},
@@ -471,6 +476,7 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 		{method: "POST", target: "/v1/predict", headers: []string{json}, body: `[[1,2],[1,3]]`, status: 200},
 		{method: "POST", target: "/v1/predict", headers: []string{"Content-Type: application/x-www-form-urlencoded"}, body: `{"len":2,"caps":0.5}`, status: 200},
 		{method: "POST", target: "/v1/predict?contributions=true&top=1&leverage=true", headers: []string{csv}, body: "2,0.5\n0,1\n", daemon: whole, status: 200},
+		{method: "POST", target: "/v1/predict", headers: []string{csv}, body: "2,0.5\n0,1\n", daemon: byCost, status: 200},
 		{method: "POST", target: "/v1/predict?leverage=true", headers: []string{csv}, body: "2,0.5\n0,1\n", daemon: kernel, status: 200},
 		{method: "POST", target: "/v1/predict", headers: []string{"Content-Type: application/x-ndjson"}, body: "{\"len\":2,\"caps\":0.5}\n{\"len\":2,\"caps\":0.5}\n", status: 200},
 		{method: "POST", target: "/v1/predict", headers: []string{"Content-Type: application/x-libsvm"}, body: string(libsvm), status: 200},
@@ -489,6 +495,7 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 		{method: "POST", target: "/v1/predict", headers: []string{"Content-Type: image/png"}, body: "1,2", status: 415},
 		{method: "POST", target: "/v1/predict", headers: []string{csv, "Content-Encoding: br"}, body: "1,2", status: 415},
 		{method: "POST", target: "/v1/predict", headers: []string{csv}, body: "1,2", daemon: modelless, status: 503},
+		{method: "POST", target: "/v1/predict", headers: []string{csv}, body: "2,0.5\n0,1\n", daemon: byCost, status: 200},
 		{method: "POST", target: "/v1/predict?leverage=true", headers: []string{csv}, body: "1,2", status: 503},
 
 		{method: "GET", target: "/v1/tuning", daemon: whole, status: 200},

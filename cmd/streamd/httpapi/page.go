@@ -201,6 +201,12 @@ func (v pageView) Refined() []model.PlaneRefinement {
 	return planes[:min(len(planes), maxPlanes)]
 }
 
+// Judged are the figures of the classes that the page has room for.
+func (v pageView) Judged() []model.ClassAnswers {
+	classes := v.Served.Quality.Classes
+	return classes[:min(len(classes), maxPlanes)]
+}
+
 // Drawable says whether the regions have a picture.
 func (v pageView) Drawable() bool { return drawable(v.Served) }
 

@@ -238,7 +238,7 @@ func (f *fake) explain(k int) {
 	var reports []newton.Report
 	quality := &model.Quality{
 		Digest: f.served.Digest, MeasuredAt: testTime, Source: "sample", Rows: 20_000, Folds: 10, Method: "full",
-		Correctness: 0.913, BalancedCorrectness: 0.882, Calibration: config.CalibrationIsotonic,
+		Answers: model.Answers{Correctness: 0.913, BalancedCorrectness: 0.882}, Calibration: config.CalibrationIsotonic,
 	}
 	reliability := func(bend float64) *model.Reliability {
 		r := &model.Reliability{Weight: 20_000, Brier: 0.061, LogLoss: 0.213, Error: 0.012 * bend}

@@ -30,7 +30,7 @@ const shortBody = 64 << 10
 var (
 	contributionsQuery = &parameter[bool]{
 		name: "contributions", kind: trueOrFalse,
-		meaning: "Whether to show the contribution of each feature to each value. A model with a basis has none.",
+		meaning: "Whether to show the contribution of each feature to each plane's x'w − γ. A model with a basis has none.",
 	}
 	topQuery = &parameter[int]{
 		name: "top", kind: wholeNumber,
@@ -293,7 +293,7 @@ func askedOf(r *http.Request, served *model.Served) (a asked, err error) {
 // answerNumbers is the count of numbers in an answer for each row.
 func answerNumbers(served *model.Served, ask asked) int {
 	perRow := len(served.Model.Planes) * (1 + ask.contributions)
-	if served.Calibration != nil {
+	if served.DecidesBy().HasProbabilities() {
 		perRow += len(served.Model.Classes)
 	}
 	if ask.leverage {

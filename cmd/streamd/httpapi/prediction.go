@@ -20,7 +20,7 @@ type asked struct {
 }
 
 // score classifies the rows: labels[i] is the index of row i's class, and
-// values[i·p:][:p] are its decision values for p planes.
+// values[i·p:][:p] are its x'w − γ for p planes.
 func score(served *model.Served, columns []gram.Column, rows int) (labels []int32, values []float64, err error) {
 	m := served.Model
 	p := len(m.Planes)
@@ -46,7 +46,7 @@ func predict(served *model.Served, columns []gram.Column, rows int, ask asked) (
 	m := served.Model
 	p = prediction{columns: columns, form: ask.form}
 	p.Table = predictions.Table{
-		Model: served.Fingerprint, Method: served.Method(), Features: m.Features, Classes: m.Classes, Curves: served.Calibration,
+		Model: served.Fingerprint, Method: served.Method(), Features: m.Features, Classes: m.Classes, Rule: served.DecidesBy(),
 	}
 	for _, plane := range m.Planes {
 		p.Planes = append(p.Planes, plane.Class)

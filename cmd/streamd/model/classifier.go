@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"streamd/incremental"
+	"streamd/incremental/decision"
 	"streamd/incremental/gram"
 	"streamd/kernels"
 )
@@ -20,17 +21,22 @@ type Classifier struct {
 	Features []string           // the n features of the rows
 	Map      *kernels.Map       // from n features to t coordinates; nil: none
 	Model    *incremental.Model // planes in the t coordinates, or in the n features
+	Rule     *decision.Rule     // from decision values to labels
 }
 
 // mapRows is the number of rows that are mapped to coordinates at once.
 const mapRows = 1024
 
-// Classify classifies rows of the n features, as incremental.Model.Classify does.
+// Classify fills values (m × planes) with the decision values x'w − γ of rows of the n
+// features, and class (m) with the classes that the rule decides by them.
 func (c *Classifier) Classify(class []int32, values []float64, columns []gram.Column) {
 	planes := len(c.Model.Planes)
 	c.InCoordinates(columns, func(from, to int, in []gram.Column) {
 		c.Model.Classify(class[from:to], values[from*planes:to*planes], in)
 	})
+	if c.Rule.Kind() != decision.Value { // else the planes have decided so
+		c.Rule.Decide(class, values)
+	}
 }
 
 // InCoordinates calls f with the rows in the coordinates of the planes, a stretch at a
@@ -52,7 +58,7 @@ func (c *Classifier) InCoordinates(columns []gram.Column, f func(from, to int, i
 	}
 }
 
-// New makes a classifier of planes and, for a kernel, of their basis. Both may come
+// New makes a classifier that decides by value of planes and, for a kernel, of their basis. Both may come
 // from outside: New checks that they fit together. The planes have the order of the
 // classes. Two classes have one plane, that of the second.
 func New(features, classes []string, planes []incremental.Plane, basis *BasisJSON) (*Classifier, error) {
@@ -82,7 +88,7 @@ func New(features, classes []string, planes []incremental.Plane, basis *BasisJSO
 	if len(features) == 0 {
 		return nil, errors.New("it has no features")
 	}
-	c := &Classifier{Features: features, Model: &incremental.Model{Features: features, Classes: classes, Planes: planes}}
+	c := &Classifier{Features: features, Rule: decision.ByValue(k), Model: &incremental.Model{Features: features, Classes: classes, Planes: planes}}
 	unit := "features"
 	if basis != nil {
 		var err error

@@ -29,9 +29,10 @@ func Fingerprint(s *Served) string {
 	}
 	if s.Model != nil {
 		// The digest covers classes and features. Of the options only ν and scaling
-		// change while a process lives, and MadeAt is a time within that life.
-		number(int64(math.Float64bits(s.Model.Options.Nu)))
-		text(strconv.FormatBool(s.Model.Options.Standardise))
+		// change while a process lives, and MadeAt is a time within that life. Of the
+		// rule its kind and threshold change, and the curves below.
+		number(int64(math.Float64bits(s.Model.Options.Nu)), int64(math.Float64bits(s.DecidesBy().Threshold())))
+		text(strconv.FormatBool(s.Model.Options.Standardise), string(s.DecidesBy().Kind()))
 		for _, p := range s.Model.Planes {
 			text(p.Class)
 			for _, w := range p.W {

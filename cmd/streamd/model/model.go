@@ -6,8 +6,16 @@
 // Tuning, Refinement, Quality and Reduction are reports: they read the same wherever
 // they are written as JSON. A type whose name ends in JSON is the written form of a
 // value that Go code holds in another shape: a kernel's map, planes, options,
-// calibration curves. A written form may come back from outside, so reading it checks
-// that its parts fit together.
+// calibration curves, the decision rule. A written form may come back from outside, so
+// reading it checks that its parts fit together.
+//
+// # Labels
+//
+// One rule decides labels (package decision), and a Classifier has it: for predictions, for
+// pictures, for the judgement of arriving rows. The values and probabilities of an answer are
+// those of the rule, so that they agree with the label. By default the largest calibrated
+// probability decides. While there is no calibration, the decision values do, and Absent says
+// why. Held-out rows are judged by the same rule, fitted without their fold.
 package model
 
 import (
@@ -17,6 +25,7 @@ import (
 	"streamd/config"
 	"streamd/incremental"
 	"streamd/incremental/calibration"
+	"streamd/incremental/decision"
 	"streamd/kernels"
 )
 
@@ -43,15 +52,17 @@ type Served struct {
 	Tuning      *Tuning             // the choice of ν
 	Refinement  *Refinement         // from the least-squares planes to Model
 	Calibration []calibration.Curve // one per plane, all Sigmoid or all Isotonic
+	Rule        *decision.Rule      // that decides labels; nil: the decision values do
 	Quality     *Quality
 	Hat         *incremental.Hat // of the least-squares planes, for leverages
 	Absent      Absent
 }
 
 // Absent says why parts of Served are nil, for the client to read: "model.nu is a
-// number". The reason for a part that is there is empty.
+// number". The reason for a part that is there is empty. Decision says why Rule is not of the
+// configured kind.
 type Absent struct {
-	Tuning, Refinement, Calibration, Quality, Hat string
+	Tuning, Refinement, Calibration, Decision, Quality, Hat string
 }
 
 // Offset is the position of a state in a partition.
@@ -88,11 +99,19 @@ func (s *Served) RowFeatures() []string {
 
 // Classifier is the model together with the basis. The model must not be nil.
 func (s *Served) Classifier() *Classifier {
-	c := &Classifier{Features: s.RowFeatures(), Model: s.Model}
+	c := &Classifier{Features: s.RowFeatures(), Model: s.Model, Rule: s.DecidesBy()}
 	if s.Basis != nil {
 		c.Map = s.Basis.Map
 	}
 	return c
+}
+
+// DecidesBy is the rule in force. The model must not be nil.
+func (s *Served) DecidesBy() *decision.Rule {
+	if s.Rule == nil {
+		return decision.ByValue(len(s.Model.Classes))
+	}
+	return s.Rule
 }
 
 // MethodPSVM is the method of planes that were read off the summed state and not
@@ -119,6 +138,6 @@ func (s *Served) BasisID() string {
 func (a *Served) Same(b *Served) bool {
 	return a.Digest == b.Digest && a.Model == b.Model && a.Problem == b.Problem &&
 		(a.Basis != nil && a.Basis.Stale) == (b.Basis != nil && b.Basis.Stale) &&
-		a.Tuning == b.Tuning && a.Refinement == b.Refinement && a.Quality == b.Quality && a.Absent == b.Absent &&
+		a.Tuning == b.Tuning && a.Rule == b.Rule && a.Refinement == b.Refinement && a.Quality == b.Quality && a.Absent == b.Absent &&
 		a.Blocks == b.Blocks && slices.Equal(a.Offsets, b.Offsets)
 }

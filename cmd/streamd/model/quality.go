@@ -19,8 +19,9 @@ type Quality struct {
 	Folds  int    `json:"folds"`
 	Method string `json:"method"` // method of the planes: psvm, line or full
 
-	Correctness         float64 `json:"correctness"`          // share of rows classified right
-	BalancedCorrectness float64 `json:"balanced_correctness"` // mean of the classes' shares classified right
+	// The labels are decided out of fold, too: by curves or a threshold that were fitted to the
+	// other folds.
+	Answers
 
 	Calibration config.Calibration `json:"calibration"` // platt or isotonic; "" for none
 	Before      *Reliability       `json:"before"`      // all classes together, before calibration

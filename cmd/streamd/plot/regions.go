@@ -179,7 +179,8 @@ func (p *Regions) frame(plot *gonum.Plot, points ...XYs) error {
 }
 
 // lead returns, for each class and node, an eighth of how far the class is ahead of
-// the best other one: sums and differences of eighths are finite.
+// the best other one, on the scale of the rule or, of two classes, in x'w − γ: sums and
+// differences of eighths are finite. It is below zero for all but the label.
 func (p *Regions) lead(xAxis, yAxis *gonum.Axis) ([][]float64, error) {
 	x, y := make([]float64, nodes*nodes), make([]float64, nodes*nodes)
 	for r := range nodes {
@@ -191,6 +192,15 @@ func (p *Regions) lead(xAxis, yAxis *gonum.Axis) ([][]float64, error) {
 	planes := len(p.Classifier.Model.Planes)
 	class, values := make([]int32, len(x)), make([]float64, len(x)*planes)
 	p.Classifier.Classify(class, values, []gram.Column{gram.ColumnOf(x), gram.ColumnOf(y)})
+	for i, value := range values {
+		if at := i / planes; value-value != 0 {
+			return nil, fmt.Errorf("the classifier's value at %s = %g, %s = %g is %v", p.Classifier.Features[0], x[at], p.Classifier.Features[1], y[at], value)
+		}
+	}
+	rule := p.Classifier.Rule
+	if planes > 1 {
+		rule.Values(values, values)
+	}
 	ahead := make([][]float64, len(p.Classifier.Model.Classes))
 	for c := range ahead {
 		ahead[c] = make([]float64, len(x))
@@ -200,20 +210,23 @@ func (p *Regions) lead(xAxis, yAxis *gonum.Axis) ([][]float64, error) {
 		best, second := math.Inf(-1), math.Inf(-1)
 		for _, value := range v {
 			best, second = max(best, value), max(second, min(best, value))
-			if value-value != 0 {
-				return nil, fmt.Errorf("the classifier's value at %s = %g, %s = %g is %v", p.Classifier.Features[0], x[i], p.Classifier.Features[1], y[i], value)
-			}
 		}
 		if planes == 1 {
-			ahead[0][i], ahead[1][i] = -v[0]/8, v[0]/8
-			continue
+			ahead[1][i] = v[0]/8 - rule.Threshold()/8
+			ahead[0][i] = -ahead[1][i]
+		} else {
+			for c := range ahead {
+				other := best
+				if v[c] == best {
+					other = second
+				}
+				ahead[c][i] = v[c]/8 - other/8
+			}
 		}
 		for c := range ahead {
-			other := best
-			if v[c] == best {
-				other = second
+			if c != int(class[i]) && ahead[c][i] >= 0 { // as good as the label
+				ahead[c][i] = -math.SmallestNonzeroFloat64
 			}
-			ahead[c][i] = v[c]/8 - other/8
 		}
 	}
 	return ahead, nil

@@ -8,8 +8,6 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"github.com/apache/arrow-go/v18/arrow/memory"
-
-	"streamd/cmd/streamd/model"
 )
 
 const (
@@ -30,7 +28,7 @@ func (t *Table) writeArrow(w io.Writer) error {
 		fields = append(fields, arrow.Field{Name: name, Type: arrow.PrimitiveTypes.Float64})
 	}
 	metadata := map[string]string{}
-	for key, value := range map[string]string{"model": t.Model, "method": t.Method, "calibration": string(model.CalibrationMethod(t.Curves))} {
+	for key, value := range map[string]string{"model": t.Model, "method": t.Method, "decision": string(t.Rule.Kind()), "calibration": string(t.calibration())} {
 		if value != "" {
 			metadata[key] = value
 		}
@@ -57,7 +55,7 @@ func (t *Table) writeArrow(w io.Writer) error {
 			columns[j] = columns[j][:rows]
 		}
 		for i := range rows {
-			for j, x := range t.values(from + i) {
+			for j, x := range t.Shown(from + i) {
 				columns[j][i] = x
 			}
 			if t.Probable() {

@@ -24,7 +24,7 @@ func (t *Table) writeCSV(w io.Writer) error {
 			break
 		}
 		x.piece = append(x.piece, labels[label]...)
-		x.fields(t.values(i))
+		x.fields(t.Shown(i))
 		if t.Probable() {
 			t.Probabilities(probabilities, i)
 			x.fields(probabilities)

@@ -5,30 +5,42 @@ import (
 	"fmt"
 	"io"
 
-	"streamd/cmd/streamd/model"
 	"streamd/config"
+	"streamd/incremental/decision"
 )
 
 // PredictAnswer has predictions by columns: entry i of labels, values and so on belongs to
 // row i of the request.
 type PredictAnswer struct {
-	Model   string      `json:"model"`   // fingerprint of the model
-	Method  string      `json:"method"`  // method of the planes: psvm, line or full
-	Classes []string    `json:"classes"` // the k classes of the model
-	Planes  []string    `json:"planes"`  // class of each plane
-	Labels  []string    `json:"labels"`  // class of each row, by its values
-	Values  [][]float64 `json:"values"`  // for each row, x'w − γ for each plane
+	Model  string `json:"model"`  // fingerprint of the model
+	Method string `json:"method"` // method of the planes: psvm, line or full
+	// Rule that decided the labels: probability, value or cost. The model's answer has what it
+	// takes to apply it.
+	Decision decision.Kind `json:"decision"`
+	Classes  []string      `json:"classes"` // the k classes of the model
+	Planes   []string      `json:"planes"`  // class of each plane
+	Labels   []string      `json:"labels"`  // class of each row, by the rule
+	// For each row and plane, the quantity that the rule ranks by. A single plane's class is the
+	// label where it is zero or more, else the label has the largest one. By value it is
+	// x'w − γ. By probability it is log p/(1 − p) for the calibrated probability p of the
+	// plane's class. By cost it is minus the expected cost of the class as the label; of two
+	// classes, the cost of the first less that of the second, or x'w − γ less the threshold
+	// where there is no calibration.
+	Values [][]float64 `json:"values"`
 
-	Calibration   config.Calibration `json:"calibration,omitempty"`   // platt or isotonic; absent where the model has no calibration
-	Probabilities [][]float64        `json:"probabilities,omitempty"` // for each row, the probability of each class; absent without a calibration
+	// Calibration is platt or isotonic. It is absent, like the probabilities, where the rule
+	// does not go by probabilities, which could contradict the labels.
+	Calibration   config.Calibration `json:"calibration,omitempty"`
+	Probabilities [][]float64        `json:"probabilities,omitempty"` // for each row, the probability of each class
 
 	Contributions *ContributionsAnswer `json:"contributions,omitempty"` // contributions, where the request asks for them
 	Leverage      *LeverageAnswer      `json:"leverage,omitempty"`      // leverages, where the request asks for them
 }
 
-// ContributionsAnswer has the contribution of each feature to a row's values.
+// ContributionsAnswer has the contribution of each feature to x'w − γ, which the values are
+// functions of.
 type ContributionsAnswer struct {
-	// For each plane, the value of the mean row. A row's value is this plus the sum of
+	// For each plane, x'w − γ of the mean row. That of another row is this plus the sum of
 	// all its contributions, but for rounding.
 	AtMean []float64 `json:"at_mean"`
 	// For each row and plane, w_j (x_j − mean_j) by the name of feature j.
@@ -49,18 +61,19 @@ type LeverageAnswer struct {
 type PredictRowsAnswer struct {
 	Model       string             `json:"model"`                 // fingerprint of the model
 	Method      string             `json:"method"`                // method of the planes: psvm, line or full
-	Calibration config.Calibration `json:"calibration,omitempty"` // platt or isotonic; absent where the model has no calibration
+	Decision    decision.Kind      `json:"decision"`              // rule that decided the labels: probability, value or cost
+	Calibration config.Calibration `json:"calibration,omitempty"` // platt or isotonic; absent where the rule does not go by probabilities
 	Rows        []PredictedRow     `json:"rows"`                  // predictions, in the order of the request
 
-	AtMean          map[string]float64 `json:"at_mean,omitempty"`          // with contributions: by the class of the plane, the value of the mean row
+	AtMean          map[string]float64 `json:"at_mean,omitempty"`          // with contributions: by the class of the plane, x'w − γ of the mean row
 	TypicalLeverage []float64          `json:"typical_leverage,omitempty"` // with leverages: the mean leverage of the rows that the model was learned from
 }
 
 // PredictedRow is the prediction of a row.
 type PredictedRow struct {
-	Label         string             `json:"label"`                   // class of the row, by its values
-	Values        map[string]float64 `json:"values"`                  // x'w − γ, by the class of the plane
-	Probabilities map[string]float64 `json:"probabilities,omitempty"` // probability of each class; absent without a calibration
+	Label         string             `json:"label"`                   // class of the row, by the rule
+	Values        map[string]float64 `json:"values"`                  // by the class of the plane, the quantity that the rule ranks by
+	Probabilities map[string]float64 `json:"probabilities,omitempty"` // probability of each class; absent where the rule does not go by probabilities
 
 	Contributions map[string]map[string]float64 `json:"contributions,omitempty"` // by the class of the plane, w_j (x_j − mean_j) by the name of feature j
 	Leverage      []float64                     `json:"leverage,omitempty"`      // leverages, as many as in typical_leverage
@@ -107,7 +120,7 @@ func (x *text) texts(quoted [][]byte) {
 // head opens the object of an answer. Every part ends with a comma.
 func (t *Table) head(x *text) {
 	x.add("{")
-	for _, part := range [...]struct{ name, value string }{{"model", t.Model}, {"method", t.Method}} {
+	for _, part := range [...]struct{ name, value string }{{"model", t.Model}, {"method", t.Method}, {"decision", string(t.Rule.Kind())}} {
 		if part.value != "" {
 			value, _ := json.Marshal(part.value) // no string is an error
 			x.add(`"`, part.name, `":`, string(value), ",")
@@ -135,10 +148,10 @@ func (t *Table) writeColumns(w io.Writer) error {
 	}
 	rows := len(t.Labels)
 	x.add(`],"values":`)
-	x.lists(rows, t.values)
+	x.lists(rows, t.Shown)
 	if t.Probable() {
 		row := make([]float64, len(t.Classes))
-		x.add(`,"calibration":"`, string(model.CalibrationMethod(t.Curves)), `","probabilities":`)
+		x.add(`,"calibration":"`, string(t.calibration()), `","probabilities":`)
 		x.lists(rows, func(i int) []float64 {
 			t.Probabilities(row, i)
 			return row
@@ -170,7 +183,7 @@ func (t *Table) writeColumns(w io.Writer) error {
 	return x.flush()
 }
 
-// contribution writes the contributions to a plane's value of row i.
+// contribution writes the contributions to a plane's x'w − γ of row i.
 func (t *Table) contribution(x *text, features [][]byte, i, plane int) {
 	x.add("{")
 	order, values := t.Contributions.Of(i, plane)
@@ -192,7 +205,7 @@ func (t *Table) writeRows(w io.Writer) error {
 	x := newText(w)
 	t.head(x)
 	if t.Probable() {
-		x.add(`"calibration":"`, string(model.CalibrationMethod(t.Curves)), `",`)
+		x.add(`"calibration":"`, string(t.calibration()), `",`)
 	}
 	if t.Contributions != nil {
 		x.add(`"at_mean":`)
@@ -214,7 +227,7 @@ func (t *Table) writeRows(w io.Writer) error {
 		x.add(`{"label":`)
 		x.piece = append(x.piece, n.classes[label]...)
 		x.add(`,"values":`)
-		x.named(n.planes, t.values(i))
+		x.named(n.planes, t.Shown(i))
 		if t.Probable() {
 			t.Probabilities(probabilities, i)
 			x.add(`,"probabilities":`)

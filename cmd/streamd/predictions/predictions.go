@@ -7,11 +7,13 @@
 //	CSV      a line for each row below a header
 //	Arrow    the columns of CSV, in batches of about 64 Ki numbers
 //
-// CSV and Arrow have these columns: label, then value_C with x'w − γ for the plane of each
-// class C, then probability_C for each class C where there is a calibration. Contributions
+// CSV and Arrow have these columns: label, then value_C with the value for the plane of each
+// class C, then probability_C for each class C where the rule goes by probabilities. Values
+// and probabilities are those of the rule that decided the labels, so that they agree with
+// it (package decision). Contributions
 // and leverages have no place in them. In Arrow, label is a dictionary of texts in the
 // order of the model's classes, the others are float64, and the schema's metadata has
-// model, method and calibration where they are known.
+// decision, and model, method and calibration where they are known.
 //
 // All numbers are those of the table, bit for bit: text has the fewest digits that read
 // back to the same float64.
@@ -34,7 +36,8 @@ import (
 	"io"
 
 	"streamd/cmd/streamd/model"
-	"streamd/incremental/calibration"
+	"streamd/config"
+	"streamd/incremental/decision"
 )
 
 // Form is a way to write predictions.
@@ -66,9 +69,11 @@ type Table struct {
 	Classes []string // the k classes of the model
 	Planes  []string // class of each of the p planes
 
-	Labels []int32             // m: index of each row's class
-	Values []float64           // m × p: x'w − γ, row by row
-	Curves []calibration.Curve // of the planes; nil: no calibration
+	Rule   *decision.Rule // that decided the labels
+	Labels []int32        // m: index of each row's class
+	Values []float64      // m × p: x'w − γ, row by row
+
+	shown []float64 // of values
 
 	Features      []string             // of Contributions
 	Contributions *model.Contributions // nil: none
@@ -76,19 +81,27 @@ type Table struct {
 	Typical       []float64            // mean leverages of the rows that were learned from
 }
 
-// values returns the values of row i. They alias the table.
-func (t *Table) values(i int) []float64 {
+// Shown returns the values of row i on the scale of the rule, until the next call.
+func (t *Table) Shown(i int) []float64 {
 	p := len(t.Planes)
-	return t.Values[i*p:][:p]
+	if t.shown == nil {
+		t.shown = make([]float64, p)
+	}
+	t.Rule.Values(t.shown, t.Values[i*p:][:p])
+	return t.shown
 }
 
 // Probable says whether there are probabilities.
-func (t *Table) Probable() bool { return t.Curves != nil }
+func (t *Table) Probable() bool { return t.Rule.HasProbabilities() }
+
+// calibration is the method of the probabilities, "" without any.
+func (t *Table) calibration() config.Calibration { return model.CalibrationMethod(t.Rule.Curves()) }
 
 // Probabilities fills dst, with room for each class, with the probabilities of row i. The
 // table must be Probable.
 func (t *Table) Probabilities(dst []float64, i int) {
-	calibration.Probabilities(dst, t.Curves, t.values(i))
+	p := len(t.Planes)
+	t.Rule.Probabilities(dst, t.Values[i*p:][:p])
 }
 
 // leverages returns the leverages of row i. They alias the table.

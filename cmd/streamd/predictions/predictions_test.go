@@ -21,6 +21,7 @@ import (
 	"streamd/cmd/streamd/model"
 	"streamd/incremental"
 	"streamd/incremental/calibration"
+	"streamd/incremental/decision"
 	"streamd/incremental/gram"
 	"streamd/ingest/wire"
 )
@@ -49,10 +50,13 @@ func newTable(r *rand.Rand, classes []string, rows int, curves bool) *Table {
 			t.Values = append(t.Values, r.NormFloat64()*math.Pow(10, float64(r.IntN(40)-20)))
 		}
 	}
-	for range t.Planes {
-		if curves {
-			t.Curves = append(t.Curves, calibration.Sigmoid{A: -1, B: r.NormFloat64()})
+	t.Rule = decision.ByValue(len(classes))
+	if curves {
+		var of []calibration.Curve
+		for range t.Planes {
+			of = append(of, calibration.Sigmoid{A: -1, B: r.NormFloat64()})
 		}
+		t.Rule = decision.ByProbability(of)
 	}
 	return t
 }
@@ -62,7 +66,7 @@ func (t *Table) itself() decoded {
 	var d decoded
 	for i, label := range t.Labels {
 		d.labels = append(d.labels, t.Classes[label])
-		d.values = append(d.values, t.values(i))
+		d.values = append(d.values, slices.Clone(t.Shown(i)))
 		if t.Probable() {
 			p := make([]float64, len(t.Classes))
 			t.Probabilities(p, i)
@@ -134,7 +138,7 @@ func readRows(t *testing.T, table *Table, text []byte) (d decoded) {
 	t.Helper()
 	var a PredictRowsAnswer
 	strictly(t, text, &a)
-	if a.Model != "f1" || a.Method != "psvm" || a.Calibration != model.CalibrationMethod(table.Curves) {
+	if a.Model != "f1" || a.Method != "psvm" || a.Decision != table.Rule.Kind() || a.Calibration != table.calibration() {
 		t.Fatalf("the model is %q, by %q, with %q", a.Model, a.Method, a.Calibration)
 	}
 	byName := func(names []string, of map[string]float64) (list []float64) {
@@ -219,7 +223,7 @@ func readArrow(t *testing.T, table *Table, stream []byte) (d decoded) {
 	}
 	requireNames(t, table, names)
 	metadata := reader.Schema().Metadata().ToMap()
-	if metadata["model"] != "f1" || metadata["method"] != "psvm" || metadata["calibration"] != string(model.CalibrationMethod(table.Curves)) {
+	if metadata["model"] != "f1" || metadata["method"] != "psvm" || metadata["decision"] != string(table.Rule.Kind()) || metadata["calibration"] != string(table.calibration()) {
 		t.Fatalf("the metadata are %q", metadata)
 	}
 	for reader.Next() {
@@ -307,8 +311,8 @@ func TestErrors(t *testing.T) {
 		if !errors.Is(err, broken) || calls != 2 {
 			t.Errorf("form %d: %v after %d calls", form, err, calls)
 		}
-		table.Values[0] = math.Inf(1)
-		if err := table.Write(iotest.TruncateWriter(io.Discard, 0), form); form != Arrow && (err == nil || !strings.Contains(err.Error(), "+Inf")) {
+		table.Values[0] = math.NaN()
+		if err := table.Write(iotest.TruncateWriter(io.Discard, 0), form); form != Arrow && (err == nil || !strings.Contains(err.Error(), "NaN")) {
 			t.Errorf("form %d: %v", form, err)
 		}
 	}

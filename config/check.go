@@ -276,7 +276,7 @@ func badAddress(address string, leastPort uint64) string {
 	return ""
 }
 
-// IgnoresUnknown says whether columns that are none of the features are ignored.
+// IgnoresUnknown reports whether columns that are none of the features are ignored.
 func (f Format) IgnoresUnknown() bool {
 	return f.Unknown == UnknownIgnore || f.Unknown == UnknownAuto && len(f.Features) > 0
 }
@@ -302,7 +302,7 @@ func (c *Config) Warnings() []string {
 	return warnings
 }
 
-// local says whether only this machine can reach the address.
+// local reports whether only this machine can reach the address.
 func (h HTTP) local() bool {
 	host, _, _ := net.SplitHostPort(h.Listen)
 	return loopback(host)

@@ -201,7 +201,7 @@ func ParseRoles(text string) (Roles, error) {
 	return Roles(strings.Join(named, "+")), nil
 }
 
-// Has says whether r has the role, by its name or as admin.
+// Has reports whether r has the role, by its name or as admin.
 func (r Roles) Has(role Role) bool {
 	for name := range strings.SplitSeq(string(r), "+") {
 		if name == string(role) || name == string(RoleAdmin) {

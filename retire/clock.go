@@ -12,7 +12,7 @@ var (
 	latest   = time.Date(9999, 12, 31, 23, 59, 59, 999_000_000, time.UTC).UnixMilli()
 )
 
-// ValidTime says whether t can be an event time: it lies in the years 1 to 9999.
+// ValidTime reports whether t can be an event time: it lies in the years 1 to 9999.
 func ValidTime(t time.Time) bool {
 	ms := t.UnixMilli()
 	return earliest <= ms && ms <= latest

@@ -154,7 +154,7 @@ func (l *Ledger) Get(id string) (Entry, bool) {
 	return *e, true
 }
 
-// admits says whether the policy would keep a block of that rank if it were the next one.
+// admits reports whether the policy would keep a block of that rank if it were the next one.
 func (l *Ledger) admits(r Rank) bool { return r.compare(l.horizon) > 0 }
 
 // Add makes a block live and returns the blocks that the policy retires for it, lowest

@@ -207,7 +207,7 @@ func (p *partition) locate(ctx context.Context, at Saved, known bool) (delivery,
 	}
 }
 
-// recognise says whether the record of f is still the same. It reads the record, which may
+// recognise reports whether the record of f is still the same. It reads the record, which may
 // be a marker, again. A record that is gone proves nothing and passes: it was compacted
 // away, lies below start, or is in a record batch that is refused now.
 func (p *partition) recognise(ctx context.Context, f Fingerprint, start int64) (same bool, err error) {

@@ -322,7 +322,7 @@ func (r *running) until(what string, ok func() bool) {
 	})
 }
 
-// atEnd says whether the whole log, as far as known, has been delivered.
+// atEnd reports whether the whole log, as far as known, has been delivered.
 func atEnd(p kafka.PartitionStats) bool { return p.Next >= max(0, p.HighWatermark) }
 
 func eventually(t *testing.T, what string, ok func() bool) {

@@ -110,7 +110,7 @@ func (p *Space) Digest() string { return DigestOf(p.Total()) }
 // Began is the time when this process began to build the space.
 func (p *Space) Began() time.Time { return p.began }
 
-// Stale says whether sources of the basis are no longer live.
+// Stale is the worst that has happened to a source of the basis.
 func (p *Space) Stale() Staleness { return p.from.stale }
 
 // Missing is the number of live blocks that the space lacks.

@@ -83,7 +83,7 @@ func (l *Set) Unsaved() int {
 	return n
 }
 
-// HasUnsaved says whether a save would change the file.
+// HasUnsaved reports whether a save would change the file.
 func (l *Set) HasUnsaved() bool { return l.moved || l.Unsaved() > 0 }
 
 // Waiting is the bytes of summaries and parts that wait for a save.

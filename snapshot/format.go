@@ -33,6 +33,7 @@ import (
 //	sources     space (u32, BE), block id    nothing
 //	states      space, 0 or 1 + fold (u32, BE)  incremental.State, as AppendBinary writes it
 //	summaries   space (u32, BE), block id    incremental.Summary, as AppendBinary writes it
+//	history     history                      the course of some figures; the bucket may be missing
 //
 // All numbers are little endian, except the parts of keys, which must sort.
 type format uint32
@@ -59,12 +60,14 @@ var (
 	bucketSources   = []byte("sources")
 	bucketStates    = []byte("states")
 	bucketSummaries = []byte("summaries")
+	bucketHistory   = []byte("history")
 
 	keyFormat   = []byte("format")
 	keySettings = []byte("settings")
 	keyMember   = []byte("member")
 	keyHead     = []byte("head")
 	keyMAC      = []byte("mac")
+	keyHistory  = []byte("history")
 )
 
 // spaceKey is the key of a space, and the prefix of the keys of its values.

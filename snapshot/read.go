@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"bytes"
 	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
@@ -28,6 +29,7 @@ type Contents struct {
 	Horizon retire.Rank
 	Counts  Counts
 	SavedAt time.Time // UTC; zero: nothing has been saved
+	History []byte    // as SaveHistory wrote it; nil: there is none
 
 	// Uncompacted is the time when the oldest remains were left since the last
 	// compaction: those of an explicitly retired block, or of a basis made from one. They
@@ -272,6 +274,10 @@ func readContents(tx *bbolt.Tx, file fileID, note note) (*Contents, error) {
 	}
 	c.Horizon, c.Counts, c.SavedAt, c.Uncompacted = want.horizon, want.counts, want.savedAt, want.uncompacted
 	c.InUse, c.retirements = want.inUse, want.retirements
+	c.History, err = readHistory(tx)
+	if err := note(err); err != nil {
+		return nil, err
+	}
 	mac, err := readMAC(tx)
 	if err := note(err); err != nil {
 		return nil, err
@@ -285,6 +291,20 @@ func readContents(tx *bbolt.Tx, file fileID, note note) (*Contents, error) {
 		want.completeOld(tx, summaries)
 	}
 	return c, c.readSpaces(tx, f, &want, headErr == nil, note)
+}
+
+// readHistory returns a copy of the history; nil: there is none.
+func readHistory(tx *bbolt.Tx) ([]byte, error) {
+	bucket := tx.Bucket(bucketHistory)
+	if bucket == nil {
+		return nil, nil
+	}
+	value := bucket.Get(keyHistory)
+	if value == nil {
+		return nil, nil
+	}
+	record, err := unseal(bucketHistory, keyHistory, value)
+	return bytes.Clone(record), err
 }
 
 // readBuckets reads the ledger and the offsets, and looks at the parts. It compares them

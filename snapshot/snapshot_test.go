@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -494,6 +495,52 @@ func TestSavingTwice(t *testing.T) {
 	s.Close()
 	s, c := mustOpen(t, path)
 	w.compare(t, s, c)
+}
+
+// The history outlives saves, a compaction and another key. Neither a save nor the
+// history touches the other.
+func TestHistory(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "history.db")
+	s, c := mustOpen(t, path)
+	if c.History != nil {
+		t.Errorf("a new file has %d bytes of history", len(c.History))
+	}
+	if _, err := s.Save(fixtureChange()); err != nil {
+		t.Fatal(err)
+	}
+	before := values(t, fixture)
+	for _, record := range [][]byte{bytes.Repeat([]byte("old "), 30_000), {}, bytes.Repeat([]byte("new "), 20_000)} {
+		if err := s.SaveHistory(record); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.Compact(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	s, c = mustOpen(t, path)
+	if !bytes.Equal(c.History, bytes.Repeat([]byte("new "), 20_000)) {
+		t.Errorf("%d bytes of history came back", len(c.History))
+	}
+	s.Close()
+	after := values(t, path)
+	delete(after, "history history")
+	if !maps.Equal(before, after) {
+		t.Error("the history has changed other values")
+	}
+	if report, err := Verify(t.Context(), path, nil); err != nil || !report.OK {
+		t.Errorf("%+v, %v", report, err)
+	}
+	db, err := bbolt.Open(path, 0, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(db.Update(func(tx *bbolt.Tx) error { return tx.Bucket(bucketHistory).Put(keyHistory, []byte("damaged!!")) }), db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := Open(path, settings); !errors.As(err, new(*ChecksumError)) {
+		t.Errorf("a damaged history: %v", err)
+	}
 }
 
 // There is no member at first, and then the last saved one. Other saves do not change it.

@@ -21,6 +21,7 @@
 //	filling.go     the sample is given rows that it lacks
 //	rebuilding.go  the way from one basis to the next; basis.go chooses one
 //	reread.go      the loop takes blocks that were read again
+//	recording.go   samples of the status go into the history of the page
 //	service.go     the calls of HTTP
 //	settings.go    the configuration in the words of the other packages
 //
@@ -125,7 +126,8 @@ type Daemon struct {
 	filling    *filling
 	rebuilding *rebuilding
 
-	board statusBoard
+	recorder *recorder
+	board    statusBoard
 }
 
 // statusBoard is the status that the loop has published.
@@ -247,6 +249,7 @@ func (d *Daemon) restore() (err error) {
 		return err
 	}
 	d.live = live
+	d.recorder = newRecorder(d.log, store, d.memory.Limit, saved.History)
 	d.intake = intake.New(intake.Settings{
 		Config: d.cfg, Log: d.log, Sampled: d.sampled, Live: live, Budget: d.memory, Decoding: d.decoding, Letters: d.letters,
 		Served: d.publisher.servedOf, HasRoom: d.saver.hasRoom, Logged: d.logged, Freed: d.rebuilding.featuresFreed,
@@ -337,6 +340,11 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 		}
 	}()
 
+	var recording sync.WaitGroup
+	recordingCtx, stopRecording := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopRecording()
+	recording.Go(func() { d.recorder.run(recordingCtx, d.Status) })
+
 	defer context.AfterFunc(consuming, func() {
 		time.AfterFunc(d.cfg.ShutdownTimeout, func() {
 			abandon(fmt.Errorf("stopping takes longer than shutdown_timeout, %s", d.cfg.ShutdownTimeout))
@@ -361,6 +369,8 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	d.archive.Close() // the loop has ended the passes
 	close(d.saver.commits)
 	<-committing
+	stopRecording()
+	recording.Wait()
 	if d.letters != nil {
 		d.letters.Close()
 	}

@@ -257,6 +257,7 @@ func (d *Daemon) updateStatus() {
 		Name:    d.cfg.Model.Name,
 		Topic:   d.cfg.Kafka.Topic,
 		Group:   d.cfg.Kafka.Group,
+		Keys:    d.cfg.Blocks.Unit == config.UnitKey,
 		Rows: model.RowCounts{
 			Read:       in.RowsRead,
 			Summarised: c.Rows,

@@ -40,6 +40,7 @@ type fake struct {
 	panics   bool
 	slow     time.Duration // duration of a snapshot
 	epoch    *EpochAnswer
+	empty    bool // there is no history yet
 }
 
 var testTime = time.Date(2026, 3, 4, 5, 6, 7, 800, time.UTC)
@@ -111,6 +112,34 @@ func (f *fake) serve(change func(*model.Served)) {
 	f.served = &next
 	close(f.replaced)
 	f.replaced = make(chan struct{})
+}
+
+// History is a course with gaps: a restart, rows that nobody judges, a lag that is not known.
+func (f *fake) History(span model.Span) *model.History {
+	h := &model.History{Span: span, Seconds: 5, MemoryLimit: 256 << 20}
+	if f.empty {
+		h.Times, h.RowsPerSecond, h.Correctness, h.BalancedCorrectness = []int64{}, []*float64{}, []*float64{}, []*float64{}
+		h.Lag, h.Memory = []*int64{}, []*int64{}
+		return h
+	}
+	for i := range int64(360) {
+		var rate, correctness, balanced *float64
+		var lag, memory *int64
+		if i < 100 || i > 120 {
+			x := float64(i)
+			rate, memory = new(2e6*math.Abs(math.Sin(x/40))), new(int64(64<<20+i<<18))
+			if i > 30 {
+				correctness, balanced = new(0.95-0.1*math.Exp(-x/50)+0.01*math.Sin(x)), new(0.85)
+			}
+			if i < 300 {
+				lag = new(1_000_000 - 3000*i)
+			}
+		}
+		h.Times = append(h.Times, testTime.Unix()/5*5+5*i)
+		h.RowsPerSecond, h.Correctness, h.BalancedCorrectness = append(h.RowsPerSecond, rate), append(h.Correctness, correctness), append(h.BalancedCorrectness, balanced)
+		h.Lag, h.Memory = append(h.Lag, lag), append(h.Memory, memory)
+	}
+	return h
 }
 
 func (f *fake) Reduce(context.Context) error { return f.err }

@@ -103,7 +103,8 @@ func (g *generator) schema(t *testing.T, of any) *jsonschema.Schema {
 	return s
 }
 
-// nulls allows null for a field that is a pointer, unless nil leaves the field out.
+// nulls allows null for a field that is a pointer, unless nil leaves the field out, and in
+// a list of pointers.
 func (g *generator) nulls(t *testing.T, of reflect.Type) {
 	switch of.Kind() {
 	case reflect.Pointer, reflect.Slice, reflect.Map:
@@ -124,6 +125,9 @@ func (g *generator) nulls(t *testing.T, of reflect.Type) {
 			}
 			tag := f.Tag.Get("json")
 			name, _, _ := strings.Cut(tag, ",")
+			if value, ok := s.Properties.Get(name); ok && f.Type.Kind() == reflect.Slice && f.Type.Elem().Kind() == reflect.Pointer {
+				value.Items = &jsonschema.Schema{OneOf: []*jsonschema.Schema{value.Items, {Type: "null"}}}
+			}
 			if f.Type.Kind() == reflect.Pointer && !strings.Contains(tag, ",omitempty") {
 				value, ok := s.Properties.Get(name)
 				if !ok {
@@ -508,6 +512,10 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 		{method: "GET", target: "/v1/quality?folds=5", daemon: whole, status: 400},
 		{method: "GET", target: "/v1/quality", status: 404},
 		{method: "GET", target: "/v1/quality", daemon: modelless, status: 503},
+
+		{method: "GET", target: "/v1/history", status: 200},
+		{method: "GET", target: "/v1/history?span=days", daemon: func(_ *testing.T, f *fake) { f.empty = true }, status: 200},
+		{method: "GET", target: "/v1/history?span=weeks", status: 400},
 
 		{method: "GET", target: "/v1/epoch", status: 200},
 		{method: "GET", target: "/v1/epoch", daemon: epochs, status: 200},

@@ -21,6 +21,10 @@ import (
 // two seconds and swaps the sections that have changed. A caller who may not read gets
 // signin.html. There page.js takes a token, which access.js keeps in the tab's
 // sessionStorage and sends with every fetch.
+//
+// A section with data-keep is filled by a script of its own. history.js draws with uPlot
+// (MIT licence), whose files are those of its package uplot, version 1.6.32:
+// dist/uPlot.iife.min.js, dist/uPlot.min.css and LICENSE. A test has their checksums.
 
 //go:embed assets
 var assetFiles embed.FS
@@ -40,10 +44,16 @@ var pageTemplate = template.Must(template.New("page.html").Funcs(template.FuncMa
 var assets = func() map[string]asset {
 	all := map[string]asset{}
 	for name, contentType := range map[string]string{
-		"page.css":  "text/css; charset=utf-8",
-		"page.js":   "text/javascript; charset=utf-8",
-		"access.js": "text/javascript; charset=utf-8",
-		"icon.svg":  "image/svg+xml",
+		"page.css":      "text/css; charset=utf-8",
+		"page.js":       "text/javascript; charset=utf-8",
+		"access.js":     "text/javascript; charset=utf-8",
+		"history.js":    "text/javascript; charset=utf-8",
+		"blocks.js":     "text/javascript; charset=utf-8",
+		"predict.js":    "text/javascript; charset=utf-8",
+		"uPlot.js":      "text/javascript; charset=utf-8",
+		"uPlot.css":     "text/css; charset=utf-8",
+		"uPlot.LICENSE": "text/plain; charset=utf-8",
+		"icon.svg":      "image/svg+xml",
 	} {
 		content, err := assetFiles.ReadFile("assets/" + name)
 		if err != nil {
@@ -85,10 +95,13 @@ type pageView struct {
 	Trust            []trustView // empty without measured quality
 	// NotShown is the number of planes beyond maxPlanes.
 	NotShown   int
-	MeanRate   int64 // rows a second since the start
+	Rate       *int64    // rows a second in the last minute; nil: it is not known
+	Form       *formView // nil without a model
+	Keys       bool      // blocks are named by keys
+	Retires    bool      // a caller can show who it is, and retire blocks
 	Partitions []partitionView
-	MorePart   int // partitions beyond maxPartitions
-	TotalLag   int64
+	MorePart   int   // partitions beyond maxPartitions
+	Lag        int64 // −1: it is not known
 }
 
 // Limits that keep the page small for any model and any topic.
@@ -109,6 +122,8 @@ var pageWeights = &parameter[string]{
 func (s *Server) page(w http.ResponseWriter, r *http.Request) error {
 	served, _ := s.service.Served()
 	view := newPageView(served, s.service.Status(), time.Now(), pageWeights.of(r) == weightsAsImportance)
+	view.Retires = s.config.Access.TakesTokens() || s.config.Access.TLS() != nil
+	view.Rate = lastRate(s.service.History(model.SpanMinutes))
 	return writePage(w, http.StatusOK, "page.html", view)
 }
 
@@ -138,19 +153,19 @@ func writePage(w http.ResponseWriter, status int, template string, view any) err
 // newPageView shows a served value. With scaled, weights are shown times the deviations of
 // their features, if these are known.
 func newPageView(served *model.Served, status Status, now time.Time, scaled bool) pageView {
-	v := pageView{Now: now, Status: status, Served: served}
+	v := pageView{Now: now, Status: status, Served: served, Lag: status.Lag()}
 	v.CanScale = served.Model != nil && served.Model.Deviation != nil
 	v.Scaled = scaled && v.CanScale
-	if up := now.Sub(status.Started).Seconds(); up > 0 {
-		v.MeanRate = int64(float64(status.Rows.Read) / up)
-	}
 	for _, p := range status.Partitions {
-		v.TotalLag += max(0, p.Lag())
 		if len(v.Partitions) < maxPartitions {
 			v.Partitions = append(v.Partitions, partitionView{p})
 		}
 	}
 	v.MorePart = len(status.Partitions) - len(v.Partitions)
+	v.Keys = status.Keys
+	if served.Model != nil {
+		v.Form = newFormView(served)
+	}
 	if served.Model != nil && served.Tuning != nil {
 		v.Tuning = newTuningView(served.Tuning)
 	}
@@ -180,6 +195,22 @@ func newPageView(served *model.Served, status Status, now time.Time, scaled bool
 		}
 	}
 	return v
+}
+
+// lastRate is the mean rate of the last minute in rows a second; nil: it is not known.
+func lastRate(h *model.History) *int64 {
+	var sum float64
+	var n int
+	for _, rate := range h.RowsPerSecond[max(0, len(h.RowsPerSecond)-int(60/h.Seconds)):] {
+		if rate != nil {
+			sum += *rate
+			n++
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	return new(int64(math.Round(sum / float64(n))))
 }
 
 // Health is the state of the daemon in a few words. The class is that of the style sheet.

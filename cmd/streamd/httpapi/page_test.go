@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"crypto/sha256"
 	"encoding/xml"
 	"fmt"
 	"io"
@@ -84,7 +85,7 @@ func TestPageOfWeights(t *testing.T) {
 		for _, m := range regexp.MustCompile(`</bdi>.*<span class="n">(.*)</span>`).FindAllStringSubmatch(weights, -1) {
 			found = append(found, m[1])
 		}
-		return fmt.Sprintf("%v, switch: %v", found, strings.Contains(w.Body.String(), `class="switch"`))
+		return fmt.Sprintf("%v, switch: %v", found, strings.Contains(w.Body.String(), `"/?weights=`))
 	}
 	if got := order("/"); got != "[1 −2], switch: false" {
 		t.Errorf("without deviations: %s", got)
@@ -102,11 +103,48 @@ func TestPageOfWeights(t *testing.T) {
 // Outside the group the lag is unknown, not 0.
 func TestPageWithoutALag(t *testing.T) {
 	f := newFake()
-	for _, in := range []bool{true, false} {
-		f.status.InGroup = in
+	known := f.status.Partitions[:1]
+	for _, c := range []struct {
+		in         bool
+		partitions []model.Partition
+		want       string
+	}{
+		{true, known, "<b>58</b><small>records in 1 partition</small>"},
+		{true, f.status.Partitions, `<b class="none">unknown</b><small>not all`},
+		{false, known, `<b class="none">unknown</b><small>not in the consumer group</small>`},
+	} {
+		f.status.InGroup, f.status.Partitions = c.in, c.partitions
 		page := do(newServer(f), "GET", "/", "").Body.String()
-		if _, tile, _ := strings.Cut(page, "<h2>Lag</h2>"); strings.HasPrefix(tile, `<b class="none">unknown</b>`) == in {
-			t.Errorf("in the group %v: the lag is %.60s", in, tile)
+		if _, tile, _ := strings.Cut(page, "<h2>Lag</h2>"); !strings.HasPrefix(tile, c.want) {
+			t.Errorf("the lag is %.60s, not %s", tile, c.want)
+		}
+	}
+}
+
+// The rate is that of the last minute, without intervals that were not measured.
+func TestLastRate(t *testing.T) {
+	rates := func(all ...float64) *model.History {
+		h := &model.History{Seconds: 5}
+		for _, x := range all {
+			if h.RowsPerSecond = append(h.RowsPerSecond, nil); x >= 0 {
+				h.RowsPerSecond[len(h.RowsPerSecond)-1] = &x
+			}
+		}
+		return h
+	}
+	for _, c := range []struct {
+		of   *model.History
+		want string
+	}{
+		{rates(), "nil"}, {rates(-1, -1), "nil"}, {rates(7), "7"}, {rates(-1, 1, 4, -1), "3"},
+		{rates(1e6, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0), "1"},
+	} {
+		got := "nil"
+		if rate := lastRate(c.of); rate != nil {
+			got = strconv.FormatInt(*rate, 10)
+		}
+		if got != c.want {
+			t.Errorf("%s rows/s, want %s", got, c.want)
 		}
 	}
 }
@@ -193,6 +231,19 @@ func TestAssetsAreCached(t *testing.T) {
 		}
 		if w := do(s, "GET", "/assets/"+name, "", "If-None-Match: "+tag); w.Code != 304 {
 			t.Errorf("%s: status %d", name, w.Code)
+		}
+	}
+}
+
+// The files of uPlot are those of its package, version 1.6.32.
+func TestVendoredFiles(t *testing.T) {
+	for name, want := range map[string]string{
+		"uPlot.js":      "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f",
+		"uPlot.css":     "df630c6a8d6f8eeaff264b50f73ce5b114f646ffd9a0bb74f049b0a00135fa04",
+		"uPlot.LICENSE": "8f989229699b4fe2f1a0432d0e9edc338a8a911e250e2d1b01ecd770a5f5b1bd",
+	} {
+		if got := fmt.Sprintf("%x", sha256.Sum256(assets[name].content)); got != want {
+			t.Errorf("%s: SHA-256 %s, want %s", name, got, want)
 		}
 	}
 }
@@ -361,6 +412,7 @@ func pageExamples(t *testing.T) map[string]*fake {
 			f.status.Problems = []string{"out of the consumer group since 4 Mar 05:06:07 UTC, so nothing is read: dial tcp 10.0.0.7:9092: connect: connection refused"}
 		}),
 		"no model": example(func(f *fake) {
+			f.empty = true
 			f.served.Model, f.served.Problem = nil, "the live rows are all of one class, ham"
 			f.explain(2)
 			f.status.NotReady = "reading the log: 1 200 000 records to go"

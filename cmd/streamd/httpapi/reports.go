@@ -53,6 +53,15 @@ func (s *Server) quality(w http.ResponseWriter, r *http.Request) error {
 	return report(w, r, served, served.Quality)
 }
 
+var historySpan = &parameter[string]{
+	name: "span", kind: oneOf(string(model.SpanMinutes), string(model.SpanHours), string(model.SpanDays)), otherwise: string(model.SpanMinutes),
+	meaning: "Which course: `minutes` is half an hour in intervals of 5 seconds, `hours` a day in intervals of 4 minutes, `days` 30 days in intervals of 2 hours.",
+}
+
+func (s *Server) history(w http.ResponseWriter, r *http.Request) error {
+	return answerJSON(w, s.service.History(model.Span(historySpan.of(r))))
+}
+
 // report answers with a part of the served model, under the model's tag.
 func report(w http.ResponseWriter, r *http.Request, served *model.Served, part any) error {
 	if notModified(w, r, served.Fingerprint) {

@@ -80,6 +80,13 @@ var routes = []route{
 		codes:   []Code{CodeNotFound, CodeNoModel},
 	},
 	{
+		method: "GET", path: "/v1/history", handle: (*Server).history, role: config.RoleRead,
+		summary: "The course of some figures",
+		notes:   "Rows a second, correctness, lag and memory in equal intervals. The snapshot keeps them over a restart.",
+		query:   []described{historySpan},
+		replies: []reply{{200, "The course, by columns.", model.History{}, ""}},
+	},
+	{
 		method: "GET", path: "/v1/epoch", handle: (*Server).epoch, role: config.RoleRead,
 		summary: "The basis of a kernel and the next one",
 		replies: []reply{{200, "The coordinates that live blocks are summed in, and the progress of the next ones.", EpochAnswer{}, ""}},

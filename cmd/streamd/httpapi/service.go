@@ -29,6 +29,9 @@ type Service interface {
 	// update of counts at most, and the caller owns the answer.
 	Status() Status
 
+	// History is the course of some figures over a span that ends now. The caller owns it.
+	History(span model.Span) *model.History
+
 	// Blocks lists up to limit live blocks in a fixed order, beginning behind the block
 	// with the id after, which need not be live any more; "" is before the first. next
 	// is the after of the next page, "" at the end. ErrBadID: after cannot be an id.
@@ -69,6 +72,7 @@ type Status struct {
 	Name    string // name of the model
 	Topic   string // topic that is read
 	Group   string // consumer group
+	Keys    bool   // whether keys name blocks
 	// NotReady says why the daemon cannot answer, for anybody to read; "": it can.
 	NotReady string
 	// Problems for the operator to act on, the gravest first.
@@ -96,6 +100,22 @@ type Status struct {
 
 	LastSolve    time.Time // zero before the first
 	LastSnapshot time.Time // zero before the first, unless the start found one
+}
+
+// Lag is an upper bound on the records of the assigned partitions that are not yet
+// processed. It is −1 while it is not known for all of them.
+func (s *Status) Lag() (lag int64) {
+	if !s.InGroup {
+		return -1
+	}
+	for _, p := range s.Partitions {
+		of := p.Lag()
+		if of < 0 {
+			return -1
+		}
+		lag += of
+	}
+	return lag
 }
 
 // BlockInfo is one live block.

@@ -10,3 +10,13 @@ export function get(path, { token = sessionStorage.getItem(tokenKey), headers = 
   if (token) headers = { ...headers, Authorization: `Bearer ${token}` };
   return fetch(path, { signal: AbortSignal.timeout(10000), ...options, headers });
 }
+
+// problemOf is the message of an error, or "" for an answer.
+export async function problemOf(answer) {
+  if (answer.ok) return "";
+  try {
+    return (await answer.json()).error.message;
+  } catch {
+    return `${answer.status} ${answer.statusText}`;
+  }
+}

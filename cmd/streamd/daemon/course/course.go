@@ -1,0 +1,246 @@
+// Package course keeps the course of some figures of the daemon: correctness, rows a
+// second, lag and memory.
+//
+// Each span has a ring of 360 intervals, so memory and the saved record have a fixed
+// size: half an hour in intervals of 5 seconds, a day in intervals of 4 minutes, 30 days
+// in intervals of 2 hours. A sample goes into all of them. The rings hold counts of the
+// whole topic and nothing of a row, a label or a key: a retirement leaves nothing to
+// forget here.
+//
+// # The saved record
+//
+// The snapshot keeps the rings as a record of their own, which no digest covers. Its
+// numbers are little endian.
+//
+//	offset      size
+//	0              4  version: 1
+//	4      3 × 20168  rings of minutes, hours and days
+//
+// A ring:
+//
+//	offset size
+//	     0    8  number of the last interval: seconds since 1970 UTC, divided by the
+//	             length of an interval
+//	     8   56  interval 0 of the ring, and 359 more
+//
+// Interval n is at place n mod 360:
+//
+//	offset size
+//	     0    8  time that samples cover, in milliseconds; 0: none, and the rest is void
+//	     8    8  rows read
+//	    16    8  rows judged
+//	    24    8  judged rows that were classified right
+//	    32    8  balanced correctness, float64; NaN: not known
+//	    40    8  largest lag in records; −1: not known
+//	    48    8  most memory in bytes
+package course
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"streamd/cmd/streamd/model"
+)
+
+const (
+	version   = 1
+	intervals = 360 // of a ring
+	fields    = 7   // of an interval
+	ringBytes = 8 + intervals*fields*8
+
+	// Size is the length of a saved record in bytes.
+	Size = 4 + 3*ringBytes
+)
+
+// spans are the spans of the rings, in their saved order.
+var spans = [...]struct {
+	span    model.Span
+	seconds int64
+}{{model.SpanMinutes, 5}, {model.SpanHours, 4 * 60}, {model.SpanDays, 2 * 60 * 60}}
+
+// Sample has the figures of one moment. Totals count since any time; when one of them
+// falls, the daemon was restarted, and counting begins anew.
+type Sample struct {
+	Rows          int64   // total of rows read
+	Judged, Right int64   // totals of rows judged, and of those classified right
+	Balanced      float64 // balanced correctness; NaN: not known
+	Lag           int64   // records; −1: not known
+	Memory        int64   // bytes
+}
+
+// Rings are the rings of all spans. The zero value has no samples.
+type Rings struct {
+	rings  [len(spans)]ring
+	last   Sample
+	lastAt time.Time // zero: there is none
+}
+
+type ring struct {
+	last   int64 // number of the last interval
+	points [intervals]point
+}
+
+// point is an interval.
+type point struct {
+	covered             time.Duration
+	rows, judged, right int64
+	balanced            float64
+	lag, memory         int64
+}
+
+// Add takes a sample. Its counts since the sample before go to the interval of now. The
+// first sample has no counts. When the clock has been set back, later intervals go.
+func (h *Rings) Add(now time.Time, s Sample) {
+	if gone := now.Sub(h.lastAt); !h.lastAt.IsZero() && gone >= 0 && gone < time.Millisecond {
+		return // the next sample has its counts
+	}
+	add := point{balanced: s.Balanced, lag: s.Lag, memory: s.Memory}
+	if s.Balanced-s.Balanced != 0 {
+		add.balanced = math.NaN()
+	}
+	if !h.lastAt.IsZero() {
+		add.covered = max(0, now.Sub(h.lastAt)).Truncate(time.Millisecond) // as it is saved
+		if s.Rows >= h.last.Rows {
+			add.rows = s.Rows - h.last.Rows
+		}
+		if s.Judged >= h.last.Judged && s.Right >= h.last.Right {
+			add.judged, add.right = s.Judged-h.last.Judged, s.Right-h.last.Right
+		}
+	}
+	h.last, h.lastAt = s, now
+	if add.covered == 0 {
+		return
+	}
+	for i := range h.rings {
+		h.rings[i].add(max(0, now.Unix())/spans[i].seconds, add)
+	}
+}
+
+// add adds to interval n, which becomes the last one.
+func (r *ring) add(n int64, add point) {
+	if n != r.last { // intervals between them are void
+		end := max(n, r.last)
+		for i := max(0, min(n, r.last)+1, end-intervals+1); i <= end; i++ {
+			*r.at(i) = point{}
+		}
+		r.last = n
+	}
+	p := r.at(n)
+	if p.covered == 0 {
+		p.lag = -1
+	}
+	p.covered += add.covered
+	p.rows += add.rows
+	p.judged += add.judged
+	p.right += add.right
+	p.balanced = add.balanced
+	p.lag, p.memory = max(p.lag, add.lag), max(p.memory, add.memory)
+}
+
+// at is the place of interval n ≥ 0.
+func (r *ring) at(n int64) *point { return &r.points[n%intervals] }
+
+// History returns the course over a span, to be completed with the limit of memory. It
+// ends with the interval of now, or with the last one that has a sample.
+func (h *Rings) History(span model.Span, now time.Time) *model.History {
+	for i, s := range spans {
+		if s.span == span {
+			return h.rings[i].history(span, s.seconds, now.Unix()/s.seconds)
+		}
+	}
+	panic(fmt.Sprintf("course: unknown span %q", span))
+}
+
+func (r *ring) history(span model.Span, seconds, now int64) *model.History {
+	m := &model.History{
+		Span: span, Seconds: seconds,
+		Times: []int64{}, RowsPerSecond: []*float64{}, Correctness: []*float64{}, BalancedCorrectness: []*float64{}, Lag: []*int64{}, Memory: []*int64{},
+	}
+	end := max(now, r.last)
+	for n := max(0, end-intervals+1); n <= end; n++ {
+		var p point
+		if n <= r.last && n > r.last-intervals {
+			p = *r.at(n)
+		}
+		if p.covered == 0 && len(m.Times) == 0 {
+			continue // before the first
+		}
+		var rate, correctness, balanced *float64
+		var lag, memory *int64
+		if p.covered > 0 {
+			rate, memory = new(float64(p.rows)/p.covered.Seconds()), new(p.memory)
+			if p.judged > 0 {
+				correctness = new(float64(p.right) / float64(p.judged))
+			}
+			if !math.IsNaN(p.balanced) {
+				balanced = new(p.balanced)
+			}
+			if p.lag >= 0 {
+				lag = new(p.lag)
+			}
+		}
+		m.Times = append(m.Times, n*seconds)
+		m.RowsPerSecond = append(m.RowsPerSecond, rate)
+		m.Correctness = append(m.Correctness, correctness)
+		m.BalancedCorrectness = append(m.BalancedCorrectness, balanced)
+		m.Lag, m.Memory = append(m.Lag, lag), append(m.Memory, memory)
+	}
+	return m
+}
+
+// AppendBinary appends the saved record, Size bytes.
+func (h *Rings) AppendBinary(b []byte) []byte {
+	b = binary.LittleEndian.AppendUint32(b, version)
+	for i := range h.rings {
+		r := &h.rings[i]
+		b = binary.LittleEndian.AppendUint64(b, uint64(r.last))
+		for _, p := range r.points {
+			for _, x := range [fields]int64{
+				p.covered.Milliseconds(), p.rows, p.judged, p.right, int64(math.Float64bits(p.balanced)), p.lag, p.memory,
+			} {
+				b = binary.LittleEndian.AppendUint64(b, uint64(x))
+			}
+		}
+	}
+	return b
+}
+
+// Decode reads a saved record. The error says that it is of another version, or not one.
+func Decode(b []byte) (*Rings, error) {
+	if len(b) < 4 {
+		return nil, errors.New("course: the record is cut short")
+	}
+	if v := binary.LittleEndian.Uint32(b); v != version {
+		return nil, fmt.Errorf("course: the record has version %d, this program knows %d", v, version)
+	}
+	if len(b) != Size {
+		return nil, fmt.Errorf("course: the record has %d bytes instead of %d", len(b), Size)
+	}
+	b = b[4:]
+	next := func() int64 {
+		x := int64(binary.LittleEndian.Uint64(b))
+		b = b[8:]
+		return x
+	}
+	h := new(Rings)
+	for i := range h.rings {
+		r := &h.rings[i]
+		// Times in seconds of the last interval stay far within an int64.
+		if r.last = next(); r.last < 0 || r.last > math.MaxInt64/spans[i].seconds/2 {
+			return nil, fmt.Errorf("course: %s end with interval %d", spans[i].span, r.last)
+		}
+		for j := range r.points {
+			p := point{time.Duration(next()), next(), next(), next(), math.Float64frombits(uint64(next())), next(), next()}
+			if p.covered < 0 || p.covered > math.MaxInt64/time.Millisecond || p.rows < 0 || p.judged < 0 || p.right < 0 || p.right > p.judged ||
+				p.lag < -1 || p.memory < 0 || math.IsInf(p.balanced, 0) {
+				return nil, fmt.Errorf("course: interval %d of %s has impossible numbers", j, spans[i].span)
+			}
+			p.covered *= time.Millisecond
+			r.points[j] = p
+		}
+	}
+	return h, nil
+}

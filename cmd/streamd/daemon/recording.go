@@ -1,0 +1,107 @@
+package daemon
+
+import (
+	"context"
+	"math"
+	"runtime/metrics"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"streamd/cmd/streamd/daemon/course"
+	"streamd/cmd/streamd/httpapi"
+	"streamd/cmd/streamd/model"
+	"streamd/snapshot"
+)
+
+const (
+	sampleEvery = 5 * time.Second // the shortest interval of the history
+	recordEvery = time.Minute     // a crash loses so much of the history
+)
+
+// recorder takes samples of the status into the history, and saves it. It runs beside the
+// loop and looks at nothing but the status.
+type recorder struct {
+	log   zerolog.Logger
+	store *snapshot.Store
+	limit int64 // of the memory
+
+	mu    sync.Mutex
+	rings *course.Rings
+}
+
+// newRecorder goes on with a saved history. Nil: there is none.
+func newRecorder(log zerolog.Logger, store *snapshot.Store, limit int64, record []byte) *recorder {
+	r := &recorder{log: log, store: store, limit: limit, rings: new(course.Rings)}
+	if record != nil {
+		rings, err := course.Decode(record)
+		if err != nil {
+			log.Warn().Err(err).Msg("the history of the status page cannot be read and begins anew")
+		} else {
+			r.rings = rings
+		}
+	}
+	return r
+}
+
+// run takes samples until ctx ends, and saves the history then.
+func (r *recorder) run(ctx context.Context, status func() httpapi.Status) {
+	tick := time.NewTicker(sampleEvery)
+	defer tick.Stop()
+	saved := time.Now()
+	r.sample(saved, status())
+	for {
+		select {
+		case <-ctx.Done():
+			r.sample(time.Now(), status())
+			r.save()
+			return
+		case now := <-tick.C:
+			r.sample(now, status())
+			if now.Sub(saved) >= recordEvery {
+				saved = now
+				r.save()
+			}
+		}
+	}
+}
+
+func (r *recorder) sample(now time.Time, s httpapi.Status) {
+	sample := course.Sample{
+		Rows: s.Rows.Read, Judged: s.Prequential.Rows, Right: s.Prequential.Right,
+		Balanced: math.NaN(), Lag: s.Lag(), Memory: memoryInUse(),
+	}
+	if s.Prequential.Recent > 0 {
+		sample.Balanced = s.Prequential.BalancedCorrectness
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.rings.Add(now, sample)
+}
+
+func (r *recorder) save() {
+	r.mu.Lock()
+	record := r.rings.AppendBinary(nil)
+	r.mu.Unlock()
+	if err := r.store.SaveHistory(record); err != nil {
+		r.log.Warn().Err(err).Msg("the history of the status page could not be saved")
+	}
+}
+
+// memoryInUse is the bytes that the Go runtime holds of the system.
+func memoryInUse() int64 {
+	samples := []metrics.Sample{{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"}}
+	metrics.Read(samples)
+	return int64(samples[0].Value.Uint64() - samples[1].Value.Uint64())
+}
+
+// History implements httpapi.Service.
+func (d *Daemon) History(span model.Span) *model.History {
+	r := d.recorder
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	h := r.rings.History(span, time.Now())
+	h.MemoryLimit = r.limit
+	return h
+}

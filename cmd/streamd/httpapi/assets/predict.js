@@ -1,0 +1,104 @@
+// A form that classifies rows.
+import { get, problemOf } from "./access.js";
+
+const shownRows = 50;
+const shownClasses = 10;
+
+const percent = (x) => `${(100 * x).toFixed(1)} %`;
+const number = (x) => x.toPrecision(5).replace(/\.?0+(e|$)/, "$1").replace("-", "−");
+
+function name(text) {
+  const bdi = document.createElement("bdi");
+  bdi.className = "name";
+  bdi.title = bdi.textContent = text;
+  return bdi;
+}
+
+// table makes rows of cells; a number is written to the right, and a share has a bar.
+function table(head, rows) {
+  const t = document.createElement("table");
+  const header = t.createTHead().insertRow();
+  for (const text of head) {
+    const th = document.createElement("th");
+    th.textContent = text;
+    if (text !== head[0]) th.className = "n";
+    header.append(th);
+  }
+  const body = t.createTBody();
+  for (const cells of rows) {
+    const row = body.insertRow();
+    cells.forEach((content, i) => {
+      const cell = row.insertCell();
+      if (i > 0) cell.className = "n";
+      cell.append(content);
+    });
+  }
+  return t;
+}
+
+// firsts are the indices of the largest values, in descending order.
+const firsts = (values, most) => values.map((_, i) => i).sort((a, b) => values[b] - values[a]).slice(0, most);
+
+function heading(...content) {
+  const p = document.createElement("p");
+  p.className = "above";
+  p.append(...content);
+  return p;
+}
+
+// one shows the answer for a single row.
+function one(answer) {
+  const parts = [];
+  const label = document.createElement("b");
+  label.append(name(String(answer.labels[0])));
+  parts.push(heading("Class ", label));
+  const p = answer.probabilities?.[0];
+  if (p) parts.push(table(["class", "probability"], firsts(p, shownClasses).map((i) => [name(answer.classes[i]), percent(p[i])])));
+  const values = answer.values[0];
+  const planes = firsts(values, shownClasses);
+  parts.push(table(["plane", "value x′w − γ"], planes.map((i) => [name(answer.planes[i]), number(values[i])])));
+  const contributions = answer.contributions?.rows?.[0];
+  if (contributions) {
+    const largest = Object.entries(contributions[planes[0]]).sort((a, b) => Math.abs(b[1]) - Math.abs(a[1]));
+    parts.push(table(["feature", "share of the first value, counted from the mean row"], largest.map(([feature, x]) => [name(feature), number(x)])));
+  }
+  return parts;
+}
+
+// many shows labels of several rows.
+function many(answer) {
+  const rows = answer.labels.slice(0, shownRows).map((label, i) => {
+    const p = answer.probabilities?.[i];
+    const of = p?.[answer.classes.indexOf(String(label))];
+    return [String(i + 1), name(String(label)), of === undefined ? "" : percent(of)];
+  });
+  const parts = [table(["row", "class", "its probability"], rows)];
+  if (answer.labels.length > shownRows) parts.push(heading(`and ${answer.labels.length - shownRows} more rows`));
+  return parts;
+}
+
+async function predict(form) {
+  const out = form.parentElement.querySelector(".answer");
+  const problem = form.querySelector(".problem");
+  const inputs = [...form.querySelectorAll("input")];
+  const text = inputs.length > 0 ? JSON.stringify({ features: inputs.map((i) => Number(i.value)) }) : form.elements.rows.value.trim();
+  const type = /^[[{]/.test(text) ? "application/json" : "text/csv";
+  problem.textContent = "";
+  try {
+    const query = form.dataset.linear ? "?contributions=true&top=5" : "";
+    const answer = await get(`/v1/predict${query}`, { method: "POST", body: text, headers: { "Content-Type": type } });
+    problem.textContent = await problemOf(answer);
+    if (!answer.ok) return out.replaceChildren();
+    const body = await answer.json();
+    out.replaceChildren(...(body.labels.length === 1 ? one(body) : many(body)));
+  } catch (error) {
+    problem.textContent = String(error);
+    out.replaceChildren();
+  }
+}
+
+document.addEventListener("submit", (event) => {
+  if (!event.target.matches("form.predict")) return;
+  event.preventDefault();
+  predict(event.target);
+});

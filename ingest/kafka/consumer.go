@@ -258,7 +258,7 @@ func (c *Consumer) passOver(ctx context.Context, count int) error {
 		if c.cfg.OnGap == StopOnGap {
 			return fmt.Errorf("partition %d: %w", p.id, gap)
 		}
-		p.log.Warn().Int64("saved", gap.Saved).Int("partitions", count).Msg("the topic was made anew without this partition; going on as told")
+		p.log.Warn().Int64("saved", gap.Saved).Int("partitions", count).Msg("the topic was made anew without this partition; continuing, as kafka.on_gap allows")
 		if err := p.deliver(ctx, delivery{gap: gap}); err != nil {
 			return err
 		}

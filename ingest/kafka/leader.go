@@ -63,7 +63,7 @@ func (cl *client) current(ctx context.Context, topic string, partition int, age 
 		cl.leaders[of] = leadership{epoch: l.epoch, outdated: now}
 	}
 	cl.transport.CloseIdleConnections()
-	return fmt.Errorf("broker %d is said to lead the partition in epoch %d, after epoch %d: whoever says so is cut off from the other brokers, or the topic was made anew; asking another",
+	return fmt.Errorf("a broker reports that broker %d leads the partition in epoch %d, after epoch %d: it is cut off from the other brokers, or the topic was made anew; asking another",
 		broker, epoch, l.epoch)
 }
 

@@ -202,7 +202,7 @@ func (p *partition) locate(ctx context.Context, at Saved, known bool) (delivery,
 			to = end
 		}
 		p.log.Warn().Int64("saved", at.Next).Int64("log_start", start).Int64("log_end", end).Bool("reset", gap.Reset).
-			Int64("offset", to).Int64("skipped", max(0, to-at.Next)).Msg("saved offset does not fit the log; going on as told")
+			Int64("offset", to).Int64("skipped", max(0, to-at.Next)).Msg("saved offset does not fit the log; continuing, as kafka.on_gap allows")
 		return delivery{at: Saved{Next: to}, gap: gap}, nil
 	}
 }

@@ -135,7 +135,7 @@ func (r *rebuilding) useBasis(chosen *kernels.Map, made *model.Reduction, err er
 // betweenReductions is the least time between two reductions that fail for lack of rows.
 const betweenReductions = time.Second
 
-var errGivenUp = errors.New("it was given up")
+var errGivenUp = errors.New("it was abandoned")
 
 var errLacking = errors.New("the sample lacks rows of live blocks, which are read from the log again")
 

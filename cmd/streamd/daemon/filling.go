@@ -93,7 +93,7 @@ func (f *filling) read(ctx context.Context, blocks *live.Blocks) (end func()) {
 		}
 		if n := len(unread); n > 0 {
 			f.log.Warn().Int("blocks", n).Str("block", f.logged(unread[0].ID)).AnErr("reason", unread[0].Reason).
-				Msg("the row sample lacks blocks that the log does not give back as they were")
+				Msg("the row sample lacks blocks that the log does not return unchanged")
 		}
 	}
 }

@@ -24,7 +24,7 @@ type logRows struct {
 }
 
 // errMoved says that a later pass did not find the blocks of the first one.
-var errMoved = errors.New("the log does not give back any more what it did a moment ago")
+var errMoved = errors.New("the log no longer returns blocks that it returned a moment ago")
 
 // Pass implements newton.Rows. The first pass compares every block with its summary. It
 // leaves out blocks that differ, and blocks that were retired meanwhile and cannot be

@@ -147,7 +147,7 @@ func (r *rebuilding) skipUnread() {
 	}
 	r.skipped = unread
 	r.log.Warn().Int("blocks", len(unread)).Str("block", r.logged(unread[0].ID)).Str("reason", unread[0].Reason).
-		Msg("retired blocks that the log does not give back for the new coordinates (kernel.unread is skip)")
+		Msg("retired blocks that the log does not return for the new coordinates (kernel.unread is skip)")
 	r.switchEpoch()
 }
 
@@ -222,7 +222,7 @@ func (r *rebuilding) endReadInto(ctx context.Context, next *live.Space, unread [
 	case len(unread) > 0:
 		r.live.SetUnread(next, unread)
 		r.log.Warn().Int("blocks", len(unread)).Str("block", r.logged(unread[0].ID)).AnErr("reason", unread[0].Reason).
-			Msg("blocks are not in the coordinates of the new basis, since they cannot be read again as they were")
+			Msg("blocks are not in the coordinates of the new basis, since the log does not return them unchanged")
 	}
 }
 

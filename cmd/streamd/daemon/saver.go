@@ -246,7 +246,7 @@ func (s *saver) endCompaction(began, since time.Time, info snapshot.SaveInfo, er
 		s.log.Info().Msg("the snapshot is not compacted, since the daemon stops; the next one does it")
 		return
 	case err != nil:
-		s.log.Error().Err(err).Msg("the snapshot could not be compacted: what was retired can still be read off the file")
+		s.log.Error().Err(err).Msg("the snapshot could not be compacted: retired blocks can still be read from the file")
 		return
 	}
 	s.info.Bytes = info.FileBytes

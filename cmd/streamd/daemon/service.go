@@ -185,7 +185,7 @@ func (d *Daemon) Status() httpapi.Status {
 	}
 	s.InGroup = stats.OutSince.IsZero()
 	if !s.InGroup && stats.Rebalances > 0 {
-		reason := "the partitions are being divided anew"
+		reason := "the group is rebalancing"
 		if stats.OutBecause != nil {
 			reason = stats.OutBecause.Error()
 		}
@@ -290,7 +290,7 @@ func (d *Daemon) updateStatus() {
 			in.TooOld, retire.NearestTime(newest.Time).UTC().Format(time.RFC3339), newest.ID))
 	}
 	if d.saver.compactProblem != nil {
-		s.Problems = append(s.Problems, "the snapshot cannot be compacted, so that what was retired can be read off the file: "+d.saver.compactProblem.Error())
+		s.Problems = append(s.Problems, "the snapshot cannot be compacted, so retired blocks can still be read from the file: "+d.saver.compactProblem.Error())
 	}
 	if d.saver.missed > 0 {
 		s.Problems = append(s.Problems, missedRetirements)
@@ -311,10 +311,10 @@ func (d *Daemon) updateStatus() {
 		s.Problems = append(s.Problems, "no basis could be chosen: "+r.problem)
 	}
 	if n := len(d.filling.unread); n > 0 && d.rebuilding.mustGo() && d.rebuilding.reducing == nil && d.live.Next() == nil && d.filling.reading == nil {
-		s.Problems = append(s.Problems, fmt.Sprintf("the basis in use was chosen from blocks that have been retired since, and no other can be chosen: the row sample lacks rows of %d blocks that the log does not give back as they were", n))
+		s.Problems = append(s.Problems, fmt.Sprintf("the basis in use was chosen from blocks that have been retired since, and no other can be chosen: the row sample lacks rows of %d blocks that the log does not return unchanged", n))
 	}
 	if e := d.live.Next(); e != nil && e.Waits() {
-		s.Problems = append(s.Problems, fmt.Sprintf("the new basis waits for blocks that the log does not give back as they were, %d of them (see /v1/epoch): retire them, or set kernel.unread: skip", e.Missing()))
+		s.Problems = append(s.Problems, fmt.Sprintf("the new basis waits for blocks that the log does not return unchanged, %d of them (see /v1/epoch): retire them, or set kernel.unread: skip", e.Missing()))
 	}
 	if d.cfg.Kernel.Function != config.KernelNone {
 		s.Epoch = d.rebuilding.epochAnswer()
@@ -341,7 +341,7 @@ func (d *Daemon) Reduce(ctx context.Context) error {
 		case r.reducing != nil:
 			return fmt.Errorf("reduce: %w", httpapi.ErrBusy)
 		case d.live.Next() != nil && !d.live.Next().Waits():
-			return fmt.Errorf("reduce: blocks are being put into the coordinates of a basis, which DELETE /v1/reduce gives up: %w", httpapi.ErrBusy)
+			return fmt.Errorf("reduce: the live blocks are being mapped to the coordinates of a basis, which DELETE /v1/reduce stops: %w", httpapi.ErrBusy)
 		}
 		r.beginReduction(time.Now())
 		return nil
@@ -361,7 +361,7 @@ func (d *Daemon) Abandon(ctx context.Context) error {
 		if d.live.Next() != nil {
 			r.endReading()
 			d.live.Abandon()
-			d.log.Info().Msg("the basis that had been chosen is given up")
+			d.log.Info().Msg("the basis that was being built is abandoned")
 		}
 		r.again = time.Now().Add(afterFailure)
 		return nil
@@ -396,7 +396,7 @@ func (d *Daemon) remains(inBasis bool) []string {
 	if d.cfg.DeadLetters.Policy == config.DeadLettersQueue {
 		remains = append(remains, fmt.Sprintf("dead letters in topic %s, if records of the block were refused", d.cfg.DeadLetters.Topic))
 	}
-	until := "until it is compacted, which nobody but you asks for (snapshot.scrub is 0)"
+	until := "until it is compacted on request (snapshot.scrub is 0)"
 	if scrub := d.cfg.Snapshot.Scrub; scrub > 0 {
 		until = fmt.Sprintf("until it is compacted, within %s", scrub)
 	}

@@ -96,7 +96,7 @@ func (s *studyJob) refine(ctx context.Context, y *study.Study, rows *study.Sampl
 		out.Complete = log.missing == 0
 		if err == nil && log.unread != nil {
 			s.log.Warn().Int("blocks", log.missing).AnErr("reason", log.unread).
-				Msg("the planes are refined without blocks that the log does not give back as they were")
+				Msg("the planes are refined without blocks that the log does not return unchanged")
 		}
 	} else {
 		all, standFor := rows.All()

@@ -27,7 +27,7 @@ func Open(store *snapshot.Store, saved *snapshot.Contents, cfg *config.Config, b
 	}
 	if len(features.Folds) != cfg.Model.Folds && len(saved.Entries) > 0 {
 		log.Info().Int("saved", len(features.Folds)).Int("folds", cfg.Model.Folds).Int("blocks", len(saved.Entries)).
-			Msg("summing up the folds of the live blocks anew")
+			Msg("summing the folds of the live blocks again")
 	}
 	l = New(store, cfg, budget)
 	l.uncompacted = saved.Uncompacted

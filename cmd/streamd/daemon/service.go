@@ -343,7 +343,9 @@ func (d *Daemon) Reduce(ctx context.Context) error {
 		case d.live.Next() != nil && !d.live.Next().Waits():
 			return fmt.Errorf("reduce: the live blocks are being mapped to the coordinates of a basis, which DELETE /v1/reduce stops: %w", httpapi.ErrBusy)
 		}
-		r.beginReduction(time.Now())
+		if r.beginReduction(time.Now()); d.failure != nil {
+			return errStopping
+		}
 		return nil
 	})
 }

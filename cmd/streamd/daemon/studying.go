@@ -122,7 +122,8 @@ func (y *studying) whenDue(now time.Time) {
 // rows, and lacking the number of blocks whose rows the sample lacks. A study is due when
 // the live set has changed and then paused, for solve_interval and for as long as the
 // last study took. Without a pause it is due after refine_interval. Where planes are not
-// refined, that needs a change of a tenth of the rows, too.
+// refined, that needs a change of a tenth of the rows, too. Without a change it is due once
+// the sample has rows that the last study lacked, or may succeed where that failed (retry).
 func (y *studying) isDue(last *studyJob, rows int64, lacking int, now time.Time) bool {
 	if !memory.Studies(y.cfg) {
 		return false

@@ -197,8 +197,8 @@ func (l *loader) checkModel() {
 	if !namePattern.MatchString(m.Name) {
 		l.fault("model.name", "want 1 to 64 letters, digits or . _ -")
 	}
-	if m.Balanced && len(m.ClassWeights) > 0 && !l.bad["model.balanced"] {
-		l.fault("model.class_weights", "cannot go together with model.balanced: true; it weighs the classes itself")
+	if m.Balanced != SwitchOff && len(m.ClassWeights) > 0 && !l.bad["model.balanced"] {
+		l.fault("model.class_weights", "cannot go together with model.balanced: %s; it weighs the classes itself", m.Balanced)
 	}
 	if m.Folds == 1 {
 		l.fault("model.folds", "want 0, for none, or at least 2")
@@ -227,9 +227,17 @@ func (l *loader) checkModel() {
 	if _, err := ParsePrices(m.Costs); err != nil {
 		l.fault("model.costs", "%v", err)
 	}
-	if m.Standardise == SwitchAuto && m.Nu != NuAuto && !l.bad["model.nu"] {
-		l.fault("model.standardise", "auto goes together with model.nu: auto")
+	for _, auto := range []struct {
+		name string
+		is   bool
+	}{
+		{"model.standardise", m.Standardise == SwitchAuto}, {"model.balanced", m.Balanced == SwitchAuto}, {"model.refine", m.Refine == RefineAuto},
+	} {
+		if auto.is && m.Nu != NuAuto && !l.bad["model.nu"] {
+			l.fault(auto.name, "auto goes together with model.nu: auto")
+		}
 	}
+	needs("model.refine", string(m.Refine), "sample.rows", m.Refine == RefineAuto && m.Rows != RowsSample && noSample)
 	if most := l.config.Limits.Classes; len(m.ClassWeights) > most && !l.bad["limits.classes"] {
 		l.fault("model.class_weights", "%d classes, but limits.classes is %d", len(m.ClassWeights), most)
 	}
@@ -284,6 +292,9 @@ func (f Format) IgnoresUnknown() bool {
 // Warnings returns a sentence for each setting that is allowed but seldom meant.
 func (c *Config) Warnings() []string {
 	var warnings []string
+	if m := c.Model; m.Balanced == SwitchOn && m.Nu == NuAuto && m.Objective == ObjectiveAccuracy {
+		warnings = append(warnings, "model.balanced is true and model.objective accuracy: nu is chosen by the share of rows that are right, in which rare classes hardly count; model.objective: balanced counts classes alike")
+	}
 	if h := c.HTTP; !h.local() {
 		if strangers := h.AnonymousRoles(); strangers.Has(RoleRetire) {
 			warnings = append(warnings, "whoever reaches "+h.Listen+" can retire blocks: http.open is true without tokens and client certificates, or http.anonymous says so")

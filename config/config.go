@@ -127,13 +127,14 @@ type Limits struct {
 // Model configures the hyperplanes.
 type Model struct {
 	Name           string             `key:"name" default:"default" help:"Name of the model: 1 to 64 letters, digits, dots, dashes or underscores."`
-	Nu             Nu                 `key:"nu" default:"1" help:"Weight ν > 0 of the errors against the size of the plane. auto: the best ν on held-out folds, chosen again as the rows change."`
-	Balanced       bool               `key:"balanced" default:"false" help:"Give the rows on each side of a plane half of the weight of all rows."`
+	Nu             Nu                 `key:"nu" default:"1" help:"Weight ν > 0 of the errors against the size of the plane. auto: the best for the served planes on held-out folds, ever again."`
+	Objective      Objective          `key:"objective" default:"accuracy" choices:"accuracy|balanced" help:"Figure of held-out rows that auto chooses by: the share classified right (accuracy), or the mean of the classes' shares (balanced)."`
+	Balanced       Switch             `key:"balanced" default:"false" choices:"false|true|auto" help:"Give the rows on each side of a plane half of the weight of all rows. auto: the better of the two, chosen together with model.nu: auto."`
 	ClassWeights   map[string]float64 `key:"class_weights" above:"0" help:"Weights > 0 of classes. A class without one has weight 1. Not together with model.balanced."`
 	Standardise    Switch             `key:"standardise" default:"false" choices:"false|true|auto" help:"Solve with every feature scaled to mean 0 and variance 1. auto: the better of the two, chosen together with model.nu: auto."`
 	SolveInterval  time.Duration      `key:"solve_interval" default:"1s" min:"10ms" help:"Least time between two solves while blocks arrive."`
 	Folds          int                `key:"folds" default:"5" min:"0" max:"1000" help:"Folds of the live blocks, to judge planes on blocks that they were not fitted on. A fold's sums are as large as the model's. 0: none."`
-	Refine         Refine             `key:"refine" default:"none" choices:"none|line|full" help:"Newton refinement, for which only rows wrong or within the margin count: along w without balance (line), or in all directions (full)."`
+	Refine         Refine             `key:"refine" default:"none" choices:"none|line|full|auto" help:"Newton refinement, by rows wrong or within the margin: along w without balance (line), in all directions (full), or none or full (auto)."`
 	Rows           Rows               `key:"rows" default:"sample" choices:"sample|log" help:"Rows to refine on: those of the sample, or all live rows, read from the log again for every Newton step."`
 	RefineInterval time.Duration      `key:"refine_interval" default:"10s" min:"10ms" help:"Least time between two refinements while blocks arrive."`
 	Calibration    Calibration        `key:"calibration" default:"auto" choices:"auto|platt|isotonic|none" help:"Curve from decision values to probabilities, fitted to held-out rows of the sample. auto: the better of platt and isotonic, given 1000 rows."`

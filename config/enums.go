@@ -75,6 +75,14 @@ const (
 	SwitchAuto Switch = "auto"
 )
 
+// Objective is the figure by which settings are chosen.
+type Objective string
+
+const (
+	ObjectiveAccuracy Objective = "accuracy"
+	ObjectiveBalanced Objective = "balanced"
+)
+
 // Refine is the method of refinement.
 type Refine string
 
@@ -82,6 +90,7 @@ const (
 	RefineNone Refine = "none"
 	RefineLine Refine = "line"
 	RefineFull Refine = "full"
+	RefineAuto Refine = "auto"
 )
 
 // Rows is the source of the rows for refinement.

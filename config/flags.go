@@ -54,6 +54,48 @@ func (f *flagBool) Decode(ctx *kong.DecodeContext) error {
 	return nil
 }
 
+// flagSwitch is a flagText with an optional value: a Switch.
+type flagSwitch []string
+
+// IsBool implements kong.BoolMapperValue.
+func (*flagSwitch) IsBool() bool { return true }
+
+// Decode implements kong.MapperValue.
+func (f *flagSwitch) Decode(ctx *kong.DecodeContext) error {
+	*f = append(*f, switchText(ctx))
+	return nil
+}
+
+// switchText reads the value of a switch: true without one.
+func switchText(ctx *kong.DecodeContext) string {
+	next := ctx.Scan.Peek()
+	text := fmt.Sprint(next.Value)
+	switch Switch(text) {
+	case SwitchOn, SwitchOff, SwitchAuto:
+		if next.Type == kong.UntypedToken {
+			ctx.Scan.Pop()
+			return text
+		}
+	}
+	if next.Type == kong.FlagValueToken {
+		ctx.Scan.Pop()
+		return text
+	}
+	return string(SwitchOn)
+}
+
+// IsBool implements kong.BoolMapperValue, for flags beside those of the configuration.
+func (*Switch) IsBool() bool { return true }
+
+// Decode implements kong.MapperValue. A switch without a value is on.
+func (s *Switch) Decode(ctx *kong.DecodeContext) error {
+	switch *s = Switch(switchText(ctx)); *s {
+	case SwitchOn, SwitchOff, SwitchAuto:
+		return nil
+	}
+	return fmt.Errorf("must be false, true or auto, not %s", *s)
+}
+
 // flagStruct has a field per key, in the order of the table, tagged for kong.
 var flagStruct = func() reflect.Type {
 	fields := make([]reflect.StructField, len(table), len(table)+len(retired))
@@ -61,6 +103,9 @@ var flagStruct = func() reflect.Type {
 		t := reflect.TypeFor[flagText]()
 		if k.typ.Kind() == reflect.Bool {
 			t = reflect.TypeFor[flagBool]()
+		}
+		if k.typ == reflect.TypeFor[Switch]() {
+			t = reflect.TypeFor[flagSwitch]()
 		}
 		help := k.Help
 		if k.Default != "" {

@@ -68,6 +68,10 @@ func (t *table) tuning(a *model.Tuning) {
 	t.row("chosen", describeTuning(a))
 	t.row("at", a.ChosenAt.Local().Format(time.DateTime))
 	t.row("digest", a.Digest)
+	for _, f := range a.Finals {
+		t.row("in the end", fmt.Sprintf("nu %g%s: %s of held-out rows are right (balanced %s)",
+			f.Nu, describePlanes(f.Standardise, f.Balanced, f.Method), percent(f.Correctness), percent(f.BalancedCorrectness)))
+	}
 	t.row("NU", "LOSS", "BALANCED LOSS", "CORRECT", "BALANCED", "CHOSEN", "PLANES")
 	for _, curve := range a.Curves {
 		planes := "as they are"
@@ -77,9 +81,12 @@ func (t *table) tuning(a *model.Tuning) {
 		if curve.Balanced {
 			planes += ", balanced"
 		}
+		if curve.Method != model.MethodPSVM {
+			planes += ", refined"
+		}
 		for _, p := range curve.Points {
 			mark := ""
-			if p.Nu == a.Nu && curve.Standardise == a.Standardise && curve.Balanced == a.Balanced {
+			if p.Nu == a.Nu && a.Chose(&curve) {
 				mark = "*"
 			}
 			t.row(fmt.Sprintf("%.6g", p.Nu), measured(p.Loss), measured(p.BalancedLoss), shareOf(p.Correctness), shareOf(p.BalancedCorrectness), mark, planes)
@@ -93,8 +100,19 @@ func describeTuning(a *model.Tuning) string {
 		best = percent(a.Best)
 	}
 	text := fmt.Sprintf("nu %g by the %s of %s on %s", a.Nu, a.Criterion, best, counted(a.Folds, "fold"))
-	if a.Standardise {
+	return text + describePlanes(a.Standardise, a.Balanced, a.Method)
+}
+
+// describePlanes names what was chosen besides ν.
+func describePlanes(standardise, balanced bool, method string) (text string) {
+	if standardise {
 		text += ", standardised"
+	}
+	if balanced {
+		text += ", balanced"
+	}
+	if method != model.MethodPSVM {
+		text += ", refined"
 	}
 	return text
 }

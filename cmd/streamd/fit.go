@@ -15,6 +15,7 @@ import (
 	"streamd/incremental"
 	"streamd/incremental/newton"
 	"streamd/incremental/study"
+	"streamd/incremental/tuning"
 	"streamd/kernels/basis"
 )
 
@@ -32,36 +33,44 @@ type fitCmd struct {
 	File string `arg:"" help:"CSV, LIBSVM, JSON or Arrow, also gzipped (.gz)."`
 	featureFlags
 	Format       string             `enum:"auto,arrow,json,csv,libsvm" default:"auto" help:"Format of a file whose name does not end in one: ${enum}. auto is what the first line looks like."`
-	Nu           autoFlag           `default:"1" help:"Weight ν > 0 of the errors against the size of the plane. auto tries 2^-20 to 2^20 and takes what classifies best over the folds (10 without --folds) or, of several within a quarter of a point, what has the least loss, with classes of equal weight if --balanced; the accuracy over the same folds then flatters a little."`
-	Balanced     bool               `xor:"weights" help:"Give the rows on each side of a plane half of the weight of all rows."`
+	Nu           autoFlag           `default:"1" help:"Weight ν > 0 of the errors against the size of the plane. auto tries 2^-20 to 2^20 and takes what classifies best over the folds (10 without --folds); the accuracy over the same folds then flatters a little."`
+	Objective    config.Objective   `enum:"accuracy,balanced" default:"accuracy" placeholder:"FIGURE" help:"What auto chooses by: accuracy, the share of rows classified right, or balanced, the mean of the classes' shares, for rare classes that count as much as frequent ones."`
+	Balanced     config.Switch      `xor:"weights" placeholder:"true" help:"Give the rows on each side of a plane half of the weight of all rows. auto, with --nu auto: the better of the two."`
 	ClassWeights map[string]float64 `mapsep:"," xor:"weights" placeholder:"A=2,B=1" help:"Weights of classes; the others have 1."`
-	Standardise  bool               `help:"Solve with every feature scaled to mean 0 and variance 1."`
+	Standardise  config.Switch      `placeholder:"true" help:"Solve with every feature scaled to mean 0 and variance 1. auto, with --nu auto: the better of the two."`
 	Folds        int                `placeholder:"K" help:"Cross-validate: score every row by a model that has not seen its fold, of K."`
 	Test         string             `placeholder:"FILE" help:"File to test on."`
 	LOO          bool               `name:"loo" help:"Report the leave-one-out accuracy: of each row by the plane without it."`
 	EpsilonSV    *float64           `name:"epsilon-sv" placeholder:"SHARE" help:"Solve again with this share of the rows only, those nearest to the planes x·w − gamma = ±1 (0.01 is usual), and report that plane, too."`
 	BlockRows    *int               `placeholder:"ROWS" help:"Learn what a daemon does that reads the file from streamd replay file with as many --block-rows: whole blocks are in the folds, and nu, the refinement and a kernel go by the rows of the --sample."`
 	Seed         uint64             `default:"1" help:"Seed of the division into folds, and of a kernel's sample and basis."`
-	Refine       string             `enum:"none,line,full" default:"none" placeholder:"HOW" help:"Refine the planes by Newton's method until they minimise the squared errors of the rows within the margin or wrong: line moves and stretches them, without the weights of --balanced, full turns them, too. Each of a few dozen steps reads the file."`
+	Refine       config.Refine      `enum:"none,line,full,auto" default:"none" placeholder:"HOW" help:"Refine the planes by Newton's method until they minimise the squared errors of the rows within the margin or wrong: line moves and stretches them, without the weights of --balanced, full turns them, too. auto, with --nu auto: the better of none and full. Each of a few dozen steps reads the file; nu is chosen on the rows of the --sample."`
 	kernelFlags
 	jsonFlag
 }
 
-// unrefined is the --refine of planes as they are solved.
-const unrefined = "none"
-
 // Validate implements kong's interface: its errors are wrong usage.
 func (c *fitCmd) Validate() error {
-	if err := c.kernelFlags.check(c.BlockRows != nil); err != nil {
+	if err := c.kernelFlags.check(c.BlockRows != nil || c.Refine != config.RefineNone && c.Nu.auto); err != nil {
 		return err
+	}
+	for flag, auto := range map[string]bool{
+		"--standardise": c.Standardise == config.SwitchAuto, "--balanced": c.Balanced == config.SwitchAuto, "--refine": c.Refine == config.RefineAuto,
+	} {
+		if auto && !c.Nu.auto {
+			return fmt.Errorf("%s auto: goes with --nu auto", flag)
+		}
+	}
+	if c.Kernel != "" && c.Standardise == config.SwitchAuto {
+		return errors.New("--standardise auto: does not go with --kernel, whose features are scaled before they get to it, or not")
 	}
 	if rows := c.BlockRows; rows != nil && (*rows < 1 || *rows > maxReplayed) {
 		return fmt.Errorf("--block-rows %d: must be 1 to %d", *rows, maxReplayed)
 	}
-	if c.Refine != unrefined && (c.LOO || c.EpsilonSV != nil) {
+	if c.Refine != config.RefineNone && (c.LOO || c.EpsilonSV != nil) {
 		return errors.New("--refine: does not go with --loo and --epsilon-sv, which are of solved planes")
 	}
-	if c.Refine != unrefined && c.Regulariser == config.RegulariserKernel {
+	if c.Refine != config.RefineNone && c.Regulariser == config.RegulariserKernel {
 		return errors.New("--refine: goes with --regulariser identity")
 	}
 	if share := c.EpsilonSV; share != nil && !(*share > 0 && *share < 1) {
@@ -97,14 +106,10 @@ func (c *fitCmd) Run(ctx context.Context, s *surroundings) error {
 	f := &fit{
 		s: s, data: data, folds: c.Folds, seed: c.Seed,
 		options: incremental.Options{
-			Nu: c.Nu.value, Balanced: c.Balanced, ClassWeights: c.ClassWeights, Standardise: c.Standardise,
+			Nu: c.Nu.value, Balanced: c.Balanced == config.SwitchOn, ClassWeights: c.ClassWeights, Standardise: c.Standardise == config.SwitchOn,
 		},
-	}
-	switch c.Refine {
-	case newton.Line.String():
-		f.refines, f.method = true, newton.Line
-	case newton.Full.String():
-		f.refines, f.method = true, newton.Full
+		objective: model.Objective(c.Objective),
+		refining:  model.Refining(c.Refine), method: model.RefineMethod(c.Refine),
 	}
 	if c.BlockRows != nil {
 		f.replay(*c.BlockRows, c.sampled())
@@ -137,7 +142,7 @@ func (c *fitCmd) learn(ctx context.Context, f *fit, r *fitReport) (err error) {
 	}
 	if c.Kernel != "" {
 		// Features are scaled on their way into the kernel, coordinates are not.
-		f.scaled, f.options.Standardise = c.Standardise, false
+		f.scaled, f.options.Standardise = f.options.Standardise, false
 		if r.Reduction, err = f.choose(ctx, &c.kernelFlags, c.Nu.auto); err != nil {
 			return err
 		}
@@ -153,7 +158,7 @@ func (c *fitCmd) learn(ctx context.Context, f *fit, r *fitReport) (err error) {
 		}
 	}
 	if c.Nu.auto {
-		r.Tuning, err = f.tune(ctx)
+		r.Tuning, err = f.tune(ctx, c)
 	}
 	if err == nil {
 		r.Refinement, err = f.train(ctx)
@@ -213,9 +218,10 @@ type fit struct {
 	seed   uint64
 	blocks *blocks // nil: rows are dealt to the folds
 
-	options incremental.Options
-	refines bool
-	method  newton.Method // of the refinement
+	options   incremental.Options
+	objective tuning.Objective
+	refining  study.Refining
+	method    newton.Method // of the refinement
 
 	scaled bool                 // features get to the kernel scaled
 	rows   *rowSample           // the sample; nil: there is none
@@ -250,24 +256,40 @@ func (f *autoFlag) UnmarshalText(text []byte) error {
 // defaultFolds is the number of folds that choose ν without --folds.
 const defaultFolds = 10
 
-// tune chooses ν by the rows of each fold and the planes without it.
-func (f *fit) tune(ctx context.Context) (*tuningReport, error) {
+// tune chooses ν, and what else is auto, by the rows of each fold and the planes without it.
+// Planes that are refined, or may be, are judged on the rows of a sample.
+func (f *fit) tune(ctx context.Context, c *fitCmd) (*tuningReport, error) {
 	p := &study.Problem{Whole: f.sums.dealt, Folds: f.sums.folds}
 	if f.in != nil {
 		p.Regulariser = f.in.Regulariser
 	}
 	var rows study.Parts = fileParts{f}
-	if f.blocks != nil {
-		rows = study.NewSample(f.rows.view(f.in), p.Whole.Totals(), p.Folds)
+	if f.refining != study.Never && f.rows == nil {
+		if err := f.sample(ctx, c.sampled()); err != nil {
+			return nil, err
+		}
 	}
-	y := study.New(p, study.Options{Planes: f.options})
+	if f.blocks != nil || f.refining != study.Never {
+		rows = study.NewSample(f.rows.random().view(f.in), p.Whole.Totals(), p.Folds)
+	}
+	y := study.New(p, study.Options{
+		Planes: f.options, AnyScale: c.Standardise == config.SwitchAuto, AnyBalance: c.Balanced == config.SwitchAuto,
+		Objective: f.objective, Refining: f.refining, Refine: f.method,
+		Held: study.Judging{Values: math.MaxInt},
+	})
 	t, err := y.Tune(ctx, rows)
 	if err != nil {
 		return nil, fmt.Errorf("choose nu for %s: %w", f.data.path, err)
 	}
-	f.options = y.Options()
-	r := model.NewTuning(t.Curves, t.Chosen, t.Criterion, t.Point)
-	return &tuningReport{Folds: r.Folds, Criterion: r.Criterion, Nu: r.Nu, Best: r.Best, Points: r.Curves[0].Points}, nil
+	f.options, f.refining = y.Options(), study.Never
+	if y.Refines() {
+		f.refining = study.Always
+	}
+	r := model.NewTuning(t, c.Refine)
+	return &tuningReport{
+		Folds: r.Folds, Criterion: r.Criterion, Nu: r.Nu, Best: r.Best, Points: r.Curves[t.Chosen].Points,
+		Method: r.Method, Standardise: r.Standardise, Balanced: r.Balanced, Curves: r.Curves, Finals: r.Finals,
+	}, nil
 }
 
 // train makes the model. Its sums are those of whole blocks, so that it has the same bits
@@ -322,7 +344,7 @@ func (f *fit) planes(ctx context.Context, whole *incremental.State, in *basis.Co
 	if err != nil {
 		return nil, nil, fmt.Errorf("learn from %s: %w", from, err)
 	}
-	if !f.refines {
+	if f.refining == study.Never {
 		return m, nil, nil
 	}
 	var rows newton.Rows = &rereading{f, in, fold}

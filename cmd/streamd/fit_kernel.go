@@ -25,12 +25,13 @@ type kernelFlags struct {
 	Basis       *int               `placeholder:"T" help:"Points of the basis, at most. (default: 50)"`
 	Reduce      string             `placeholder:"HOW" help:"How the basis is chosen: cs (chunking-synthetic), kmeans or kmedian (centres of each class), stratified or random (rows), none (all rows, of a small file). (default: kmeans)"`
 	Regulariser config.Regulariser `placeholder:"R" help:"What is small beside the errors: identity for the coefficients themselves, kernel for u'K(Z,Z)u. (default: identity)"`
-	Sample      *int               `placeholder:"ROWS" help:"Rows, taken at random, that the basis, gamma and the scaling are chosen from. (default: 10000)"`
+	Sample      *int               `placeholder:"ROWS" help:"Rows, taken at random, that the basis, gamma and the scaling are chosen from, and nu for refined planes. (default: 10000; without a kernel 50000)"`
 }
 
 const (
 	defaultBasis  = 50
 	defaultSample = 10_000
+	defaultRows   = 50_000 // of a sample without a kernel, like a daemon's
 	defaultReduce = "kmeans"
 	maxBasis      = 4096
 	maxSample     = 1 << 20
@@ -38,14 +39,13 @@ const (
 	maxFull = 2000
 )
 
-// check refuses flags that do not go together. With blocks there is a sample also without
-// a kernel.
-func (c *kernelFlags) check(inBlocks bool) error {
-	if c.Sample != nil && (*c.Sample < 1 || *c.Sample > maxSample) && (c.Kernel != "" || inBlocks) {
+// check refuses flags that do not go together. There may be a sample also without a kernel.
+func (c *kernelFlags) check(sampled bool) error {
+	if c.Sample != nil && (*c.Sample < 1 || *c.Sample > maxSample) && (c.Kernel != "" || sampled) {
 		return fmt.Errorf("--sample %d: must be 1 to %d", *c.Sample, maxSample)
 	}
 	if c.Kernel == "" {
-		if others := (kernelFlags{Sample: c.Sample}); *c != others || c.Sample != nil && !inBlocks {
+		if others := (kernelFlags{Sample: c.Sample}); *c != others || c.Sample != nil && !sampled {
 			return errors.New("--gamma, --basis, --reduce, --regulariser and --sample go with --kernel")
 		}
 		return nil
@@ -99,8 +99,11 @@ func given(value *int, otherwise int) int {
 
 // sampled is the number of rows of the sample.
 func (c *kernelFlags) sampled() int {
-	if c.Reduce == "none" {
+	switch {
+	case c.Reduce == "none":
 		return maxFull + 1
+	case c.Kernel == "":
+		return given(c.Sample, defaultRows)
 	}
 	return given(c.Sample, defaultSample)
 }
@@ -189,15 +192,8 @@ func describeStage(s *model.Stage) string {
 func (f *fit) choose(ctx context.Context, c *kernelFlags, tuned bool) (*basisReport, error) {
 	began := time.Now()
 	if f.blocks == nil {
-		var err error
-		if f.rows, err = sampleRows(ctx, f.s, f.data, c.sampled(), f.seed); err != nil {
+		if err := f.sample(ctx, c.sampled()); err != nil {
 			return nil, err
-		}
-		if f.folds > 0 {
-			deal := newDealer(f.folds, f.seed)
-			for _, number := range f.rows.numbers {
-				f.rows.fold = append(f.rows.fold, int32(deal.of(number)))
-			}
 		}
 	}
 	if c.Reduce == "none" && f.rows.Rows() > maxFull {
@@ -232,13 +228,25 @@ func (f *fit) choose(ctx context.Context, c *kernelFlags, tuned bool) (*basisRep
 	return r, nil
 }
 
+// sample takes a sample of up to so many rows, and deals them to the folds like all rows.
+func (f *fit) sample(ctx context.Context, rows int) (err error) {
+	if f.rows, err = sampleRows(ctx, f.s, f.data, rows, f.seed); err != nil || f.folds == 0 {
+		return err
+	}
+	deal := newDealer(f.folds, f.seed)
+	for _, number := range f.rows.numbers {
+		f.rows.fold = append(f.rows.fold, int32(deal.of(number)))
+	}
+	return nil
+}
+
 // problem has the sample without a fold, or all of it for none. Features are scaled by all
 // rows where whole blocks are in the folds, and otherwise by the sample.
 func (f *fit) problem(c *kernelFlags, without int) (*basis.Problem, error) {
 	rows := f.rows.without(without)
 	p := &basis.Problem{
 		Rows: rows.Block, Order: rows.order, Totals: rows.totals, Seed: f.seed,
-		Gram: c.Regulariser == config.RegulariserKernel, Points: given(c.Basis, defaultBasis),
+		Objective: f.objective, Gram: c.Regulariser == config.RegulariserKernel, Points: given(c.Basis, defaultBasis),
 	}
 	if c.Reduce == "none" {
 		p.Points = rows.Rows()

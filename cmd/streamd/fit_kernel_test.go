@@ -33,7 +33,8 @@ func kernelFit(t *testing.T, lines []string, folds int, flags kernelFlags, block
 		t.Fatal(err)
 	}
 	f := &fit{s: quiet(), data: data, folds: folds, seed: 1, options: incremental.Options{Nu: 2}}
-	c := &fitCmd{kernelFlags: flags, Standardise: len(blockRows) > 0}
+	c := &fitCmd{kernelFlags: flags}
+	f.options.Standardise = len(blockRows) > 0
 	for _, rows := range blockRows {
 		f.replay(rows, c.sampled())
 	}

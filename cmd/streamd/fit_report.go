@@ -45,12 +45,26 @@ type tuningReport struct {
 	Folds     int                 `json:"folds"`
 	Criterion string              `json:"criterion"`
 	Nu        float64             `json:"nu"`
-	Best      float64             `json:"best"` // value of the criterion at nu
-	Points    []model.TuningPoint `json:"points"`
+	Best      float64             `json:"best"`   // value of the criterion at nu
+	Points    []model.TuningPoint `json:"points"` // of the chosen curve
+
+	Method      string              `json:"method"`
+	Standardise bool                `json:"standardise"`
+	Balanced    bool                `json:"balanced"`
+	Curves      []model.TuningCurve `json:"curves"`
+	Finals      []model.TuningFinal `json:"finals,omitempty"`
 }
 
 func (r *tuningReport) describe() string {
-	return fmt.Sprintf("%g, chosen by the %s of %s on %d folds", r.Nu, r.Criterion, percent(r.Best), r.Folds)
+	text := fmt.Sprintf("%g%s, chosen by the %s of %s on %d folds", r.Nu, describePlanes(r.Standardise, r.Balanced, r.Method), r.Criterion, percent(r.Best), r.Folds)
+	for _, f := range r.Finals {
+		if f.Method != r.Method && f.Method == model.MethodPSVM {
+			text += fmt.Sprintf("; without refinement %s are right", percent(f.Correctness))
+		} else if f.Method != r.Method {
+			text += fmt.Sprintf("; refined %s are right", percent(f.Correctness))
+		}
+	}
+	return text
 }
 
 // refinementReport reports how the planes of all rows were refined.

@@ -169,6 +169,18 @@ func (r *rowSample) without(fold int) *rowSample {
 	return &rowSample{Block: r.Pick(rows)}
 }
 
+// random has the rows in a random order, so that the first of them are a sample, too.
+func (r *rowSample) random() *rowSample {
+	if r.order == nil {
+		return r
+	}
+	out := &rowSample{Block: r.Pick(r.order), totals: r.totals}
+	for _, i := range r.order {
+		out.fold = append(out.fold, r.fold[i])
+	}
+	return out
+}
+
 // view has the rows in some coordinates.
 func (r *rowSample) view(in *basis.Coordinates) *sample.View {
 	b, _ := new(basis.Lifter).Block(context.Background(), r.Block, in) // a context that does not end

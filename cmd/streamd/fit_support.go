@@ -118,7 +118,7 @@ func (f *fit) supportVectors(ctx context.Context, share float64, test *dataset) 
 		return nil, err
 	}
 	curve := trial.Curve()
-	solved, chosen, err := curve.Solve(sums, tuning.For(f.options, true))
+	solved, chosen, err := curve.Solve(sums, tuning.For(f.objective, true))
 	if err != nil {
 		return nil, fmt.Errorf("solve again with the ε-support vectors of %s: %w", f.data.path, err)
 	}

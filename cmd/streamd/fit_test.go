@@ -15,6 +15,7 @@ import (
 
 	"streamd/incremental"
 	"streamd/incremental/newton"
+	"streamd/incremental/study"
 	"streamd/ingest/wire"
 )
 
@@ -110,7 +111,7 @@ func TestFitRefinesFewRowsByTheDual(t *testing.T) {
 	for fold, m := range f.foldModels {
 		want = append(want, primal(m, fold))
 	}
-	f.refines, f.method = true, newton.Full
+	f.refining, f.method = study.Always, newton.Full
 	refined, err := f.train(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -4,8 +4,9 @@
 // A Problem has the sums of all rows and the sums of disjoint parts of them, the folds. A
 // Study takes these steps in order. Only Solve is necessary.
 //
-//	Tune     chooses ν, and whether to standardise: planes without a fold are judged on
-//	         that fold, by squared loss and by correctness (package tuning)
+//	Tune     chooses ν, and whether to standardise, to balance and to refine: planes
+//	         without a fold are judged on that fold, by squared loss and by correctness
+//	         (package tuning). Planes that will be refined are refined for it
 //	Solve    reads the planes of all rows off the sums
 //	Refine   moves them by Newton's method on rows (package newton)
 //	HoldOut  scores each row of a sample by planes without the row's fold. Off these
@@ -24,7 +25,10 @@
 //
 // For n features, k planes, f folds, r rows and 41 values of ν, Tune takes O(f·n³) for the
 // planes and O(41·r·n·k) for the scores, once for each set of options. Solve takes O(n³), and
-// HoldOut a Solve and a Refine for each fold. A study holds a copy of the sums in
+// HoldOut a Solve and a Refine for each fold. For planes that are refined, Tune takes f
+// refinements on up to 10,000 rows for each of 21 values of ν, each but the first of which
+// begins near its end: together about twice the time of HoldOut on 50,000 rows of ten
+// features. Where planes may be refined or not, it takes a HoldOut of both. A study holds a copy of the sums in
 // double-double numbers, Tune a copy of the sample, HoldOut 8 bytes per row and plane and a
 // copy of the rows outside a fold.
 //

@@ -2,6 +2,7 @@ package study
 
 import (
 	"context"
+	"math"
 	"slices"
 
 	"streamd/incremental"
@@ -38,6 +39,42 @@ func NewSample(view *sample.View, totals []incremental.ClassTotal, folds []*incr
 		s.in[f] = append(s.in[f], i)
 	}
 	return s
+}
+
+// some returns about so many of the rows, or all. Every class has its share of them, and at
+// least its part of half of them: the rows of rare classes cost little.
+func (s *Sample) some(rows int) *Sample {
+	if s.block.Rows() <= rows {
+		return s
+	}
+	k := len(s.block.Classes)
+	room := make([]int, k)
+	for _, c := range s.block.Codes {
+		room[c]++
+	}
+	for c, all := range room {
+		share := int(math.Ceil(float64(rows) * float64(all) / float64(s.block.Rows())))
+		room[c] = min(all, max(share, rows/(2*k)))
+	}
+	var picked []int
+	kept := make([]int, s.block.Rows()) // the place of a row, or −1
+	for i, c := range s.block.Codes {
+		kept[i] = -1
+		if room[c] > 0 {
+			room[c]--
+			kept[i] = len(picked)
+			picked = append(picked, i)
+		}
+	}
+	few := &Sample{block: s.block.Pick(picked), totals: s.totals, apart: s.apart, in: make([][]int, len(s.in))}
+	for fold, in := range s.in {
+		for _, i := range in {
+			if kept[i] >= 0 {
+				few.in[fold] = append(few.in[fold], kept[i])
+			}
+		}
+	}
+	return few
 }
 
 // partRows is the most rows of a part. A study looks at its context between parts; a part of

@@ -5,6 +5,7 @@ import (
 
 	"streamd/incremental"
 	"streamd/incremental/newton"
+	"streamd/incremental/tuning"
 )
 
 // Problem is the sums of rows. It is only read, and must not change meanwhile.
@@ -19,13 +20,36 @@ type Problem struct {
 type Options struct {
 	// Planes are the options of the planes. Tune puts its choice into them.
 	Planes incremental.Options
-	// AnyScale lets Tune choose Planes.Standardise, too.
-	AnyScale bool
+	// AnyScale and AnyBalance let Tune choose Planes.Standardise and Planes.Balanced, too.
+	AnyScale, AnyBalance bool
+	// Objective is the figure that Tune chooses by.
+	Objective tuning.Objective
 	// Others adds the curves of other options to a Tuning, where they take little time.
-	Others  bool
-	Refine  newton.Method
+	Others bool
+	// Refining says whether the planes will be refined. Tune chooses for such planes.
+	Refining Refining
+	Refine   newton.Method
+	// Held says how Tune judges out-of-fold decision values, like those of the planes that
+	// will be served.
+	Held    Judging
 	Workers int // goroutines of a refinement; 0: GOMAXPROCS
 }
+
+// Judging says how planes are judged on held-out rows.
+type Judging struct {
+	Values int // bound of HoldOut
+	// Quality judges the values; nil: by the rule decision.Value.
+	Quality func(ctx context.Context, h *HeldOut) (Quality, error)
+}
+
+// Refining says whether planes are refined after they have been solved.
+type Refining int
+
+const (
+	Never Refining = iota
+	Always
+	Either // Tune chooses
+)
 
 // Study is one study. It belongs to one goroutine at a time.
 type Study struct {
@@ -50,6 +74,9 @@ func Of(total *incremental.Moments, o Options) *Study {
 
 // Options are the options of the planes, with the choice of Tune.
 func (s *Study) Options() incremental.Options { return s.options.Planes }
+
+// Refines says whether the planes are to be refined, with the choice of Tune.
+func (s *Study) Refines() bool { return s.options.Refining == Always }
 
 // Solve reads the planes off the sums.
 func (s *Study) Solve() (model *incremental.Model, err error) {

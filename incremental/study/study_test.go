@@ -11,9 +11,11 @@ import (
 	"testing"
 
 	"streamd/incremental"
+	"streamd/incremental/decision"
 	"streamd/incremental/gram"
 	"streamd/incremental/newton"
 	"streamd/incremental/sample"
+	"streamd/incremental/tuning"
 )
 
 // live is blocks with their sums, apart by fold, and a sample of their rows.
@@ -374,3 +376,106 @@ func TestRefineWithMissingValues(t *testing.T) {
 
 // passing hides that rows are in memory.
 type passing struct{ newton.Rows }
+
+// A curve of refined planes is that of studies with each ν, and the choice has the best
+// figures of all that were tried, be it refined or not, scaled or not, balanced or not.
+func TestTunesForThePlanesThatAreServed(t *testing.T) {
+	l := newLive(t, overlapping(12, 60), 4, everyRow, nil)
+	for _, objective := range []tuning.Objective{tuning.Accuracy, tuning.Balanced} {
+		for _, method := range []newton.Method{newton.Full, newton.Line} {
+			o := Options{
+				AnyScale: true, AnyBalance: true, Objective: objective,
+				Refining: Either, Refine: method, Held: Judging{Values: everyRow},
+			}
+			s := New(&l.Problem, o)
+			got, err := s.Tune(t.Context(), l.sample())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(got.Curves) != 8 || len(got.Finals) != 2 || s.Refines() != got.Curves[got.Chosen].Refined {
+				t.Fatalf("%v: %d curves, %d finals, refined: %v", method, len(got.Curves), len(got.Finals), s.Refines())
+			}
+			var most float64
+			for _, final := range got.Finals {
+				most = max(most, objective.Of(final.Quality.Correctness, final.Quality.BalancedCorrectness))
+			}
+			for i, c := range got.Curves {
+				for _, p := range c.Points {
+					if figure := objective.Of(p.Correctness, p.BalancedCorrectness); figure > most+1e-12 {
+						t.Errorf("%v: curve %d has %v at ν = %v, the choice %v", method, i, figure, p.Nu, most)
+					}
+				}
+			}
+			for _, c := range got.Curves[4:] {
+				for _, at := range []int{0, 9, 20} {
+					p := c.Points[at]
+					one := o
+					one.Planes, one.Planes.Nu = c.Options, p.Nu
+					y := New(&l.Problem, one)
+					if _, err := y.Solve(); err != nil {
+						t.Fatal(err)
+					}
+					rows, standFor := l.sample().All()
+					if _, err := y.Refine(t.Context(), rows, standFor); err != nil {
+						t.Fatal(err)
+					}
+					held, err := y.HoldOut(t.Context(), l.sample(), everyRow)
+					if err != nil {
+						t.Fatal(err)
+					}
+					decided, err := held.Decide(Decision{Kind: decision.Value}, nil)
+					if err != nil {
+						t.Fatal(err)
+					}
+					want, err := held.Quality(t.Context(), decided)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if !c.Refined || math.Abs(p.Correctness-want.Correctness) > 1e-12 || math.Abs(p.BalancedCorrectness-want.BalancedCorrectness) > 1e-12 {
+						t.Errorf("%v, ν = %v, %+v: %v and %v, and %v and %v of a study with this ν", method, p.Nu, c.Options,
+							p.Correctness, p.BalancedCorrectness, want.Correctness, want.BalancedCorrectness)
+					}
+				}
+			}
+		}
+	}
+}
+
+// Some rows of a sample are of all its classes, those of rare ones too.
+func TestSomeRowsAreOfAllClasses(t *testing.T) {
+	l := newLive(t, overlapping(20, 60), 4, everyRow, nil)
+	all := l.sample()
+	for i := range all.block.Codes {
+		if all.block.Codes[i] == 2 && i > 100 {
+			all.block.Codes[i] = 0
+		}
+	}
+	rare := 0
+	for _, c := range all.block.Codes {
+		if c == 2 {
+			rare++
+		}
+	}
+	few := all.some(200)
+	var count [3]int
+	for _, c := range few.block.Codes {
+		count[c]++
+	}
+	if n := few.block.Rows(); n < 200 || n > 200+rare || count[2] != 200/6 || rare <= 200/6 {
+		t.Errorf("%v of %d rows, %d of them of the rare class", count, n, rare)
+	}
+	for fold, in := range few.in {
+		for _, i := range in {
+			found := false
+			for _, j := range all.in[fold] {
+				found = found || all.block.Columns[0].At(j) == few.block.Columns[0].At(i) && all.block.Codes[j] == few.block.Codes[i]
+			}
+			if !found {
+				t.Errorf("row %d is not of fold %d", i, fold)
+			}
+		}
+	}
+	if all.some(l.view.Block.Rows()) != all {
+		t.Error("some of as many rows as there are is a copy")
+	}
+}

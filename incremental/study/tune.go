@@ -4,52 +4,103 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 
 	"streamd/incremental"
+	"streamd/incremental/decision"
+	"streamd/incremental/newton"
 	"streamd/incremental/tuning"
 )
 
-// Tuning reports how ν was chosen.
+// Tuning reports how the options were chosen.
 type Tuning struct {
 	Curves    []tuning.Curve // of the options to choose from, then of Options.Others
 	Chosen    int            // index of the chosen curve
 	Criterion tuning.Criterion
 	Point     tuning.Point // the choice
+	// Finals are the best solved and the best refined planes, judged like those that will be
+	// served, where Tune chooses between both. The choice is the better of them.
+	Finals []Final
 }
 
-// cheap is the most classes × features × rows for curves of other options.
-const cheap = 10_000_000
+// Final is a choice that was judged on held-out rows like the planes that will be served.
+type Final struct {
+	Curve   int // index of its curve
+	Nu      float64
+	Quality Quality
+}
 
-// Tune chooses ν, and with AnyScale whether to standardise, by one fold or more and their
-// rows. Without rows (nil) the squared loss decides. When Tune fails, the options stay.
+const (
+	// cheap is the most classes × features × rows for curves of other options.
+	cheap = 10_000_000
+	// refinedRows is about the most rows that planes of every ν are refined on. Scored are
+	// all rows.
+	refinedRows = 10_000
+)
+
+// refinedGrid is the grid of ν for refined planes, every other ν of tuning.Grid. Each ν
+// takes a refinement without each fold.
+func refinedGrid() []float64 {
+	const span = 20
+	var nus []float64
+	for i := -span; i <= span; i += 2 {
+		nus = append(nus, math.Ldexp(1, i))
+	}
+	return nus
+}
+
+// Tune chooses ν, and what else the options leave to it, by one fold or more and their rows:
+// the choice is what classifies held-out rows best by Options.Objective, of the planes that
+// will be served, be they solved or refined. Of equals it is the first, solved before
+// refined, and within a curve that of least loss.
+//
+// Without rows (nil) the squared loss decides. Planes are refined only on a Sample: on other
+// rows solved planes decide.
+//
+// When Tune fails, the options stay.
 func (s *Study) Tune(ctx context.Context, rows Parts) (*Tuning, error) {
 	offered, others := s.optionSets()
+	of, _ := rows.(*Sample)
+	how := s.options.Refining
+	if of == nil {
+		how = Never
+	}
 	t := &Tuning{}
 	var failed error
-	for _, o := range offered {
-		c, err := s.curve(ctx, o, rows)
-		if err != nil {
-			failed = errors.Join(failed, err)
-			continue
+	try := func(options []incremental.Options, curve func(incremental.Options) (tuning.Curve, error)) {
+		for _, o := range options {
+			c, err := curve(o)
+			if err != nil {
+				failed = errors.Join(failed, err)
+				continue
+			}
+			t.Curves = append(t.Curves, c)
 		}
-		t.Curves = append(t.Curves, c)
+	}
+	solved := func(o incremental.Options) (tuning.Curve, error) { return s.curve(ctx, o, rows) }
+	if how != Always {
+		try(offered, solved)
+	}
+	if how != Never {
+		try(offered, func(o incremental.Options) (tuning.Curve, error) { return s.refinedCurve(ctx, o, of) })
+	}
+	if len(t.Curves) == 0 && how == Always { // solved planes are served where none can be refined
+		try(offered, solved)
 	}
 	if len(t.Curves) == 0 {
 		return nil, failed
 	}
 	scored := t.Curves[0].Rows
-	t.Criterion = tuning.For(s.options.Planes, scored > 0)
-	t.Chosen = tuning.Best(t.Criterion, t.Curves)
-	var err error
-	if _, t.Point, err = t.Curves[t.Chosen].Solve(s.total, t.Criterion); err != nil {
+	t.Criterion = tuning.For(s.options.Objective, scored > 0)
+	if err := s.choose(ctx, t, of); err != nil {
 		return nil, err
 	}
 	size := int64(len(s.total.Classes())*len(s.problem.Whole.Features())) * scored
 	if s.options.Others && rows != nil && size <= cheap {
 		for _, o := range others {
 			// Other options that cannot be solved are left out.
-			if c, err := s.curve(ctx, o, rows); err == nil {
+			if c, err := solved(o); err == nil {
 				t.Curves = append(t.Curves, c)
 			}
 		}
@@ -57,8 +108,94 @@ func (s *Study) Tune(ctx context.Context, rows Parts) (*Tuning, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	s.options.Planes.Nu, s.options.Planes.Standardise = t.Point.Nu, t.Curves[t.Chosen].Options.Standardise
+	s.take(t)
 	return t, nil
+}
+
+// take makes the choice the study's options.
+func (s *Study) take(t *Tuning) {
+	c := &t.Curves[t.Chosen]
+	s.options.Planes = c.Options
+	s.options.Planes.Nu = t.Point.Nu
+	if s.options.Refining == Either {
+		s.options.Refining = Never
+		if c.Refined {
+			s.options.Refining = Always
+		}
+	}
+}
+
+// choose takes the best point of the best curve. Where that may be one of solved or of
+// refined planes, both are judged.
+func (s *Study) choose(ctx context.Context, t *Tuning, of *Sample) (err error) {
+	var kinds [2][]int // curves of solved and of refined planes
+	for i, c := range t.Curves {
+		kind := 0
+		if c.Refined {
+			kind = 1
+		}
+		kinds[kind] = append(kinds[kind], i)
+	}
+	var failed error
+	best, most := -1, math.Inf(-1)
+	for _, curves := range kinds {
+		if curves == nil {
+			continue
+		}
+		some := make([]tuning.Curve, len(curves))
+		for i, at := range curves {
+			some[i] = t.Curves[at]
+		}
+		at := curves[tuning.Best(t.Criterion, some)]
+		_, point, err := t.Curves[at].Solve(s.total, t.Criterion)
+		if err != nil {
+			failed = errors.Join(failed, err)
+			continue
+		}
+		figure := 0.0
+		if len(curves) < len(t.Curves) {
+			final := &Final{Curve: at, Nu: point.Nu}
+			if final.Quality, err = s.judge(ctx, t.Curves[at], point.Nu, of); err != nil {
+				failed = errors.Join(failed, err)
+				continue
+			}
+			t.Finals = append(t.Finals, *final)
+			figure = s.options.Objective.Of(final.Quality.Correctness, final.Quality.BalancedCorrectness)
+		}
+		if best < 0 || figure > most {
+			best, most, t.Chosen, t.Point = at, figure, at, point
+		}
+	}
+	if best < 0 {
+		return failed
+	}
+	return nil
+}
+
+// judge measures the planes of a point on held-out rows.
+func (s *Study) judge(ctx context.Context, c tuning.Curve, nu float64, of *Sample) (q Quality, err error) {
+	trial := &Study{problem: s.problem, options: s.options, total: s.total}
+	trial.options.Planes = c.Options
+	trial.options.Planes.Nu = nu
+	if _, err = trial.Solve(); err == nil && c.Refined {
+		rows, standFor := of.All()
+		_, err = trial.Refine(ctx, rows, standFor)
+	}
+	if err != nil {
+		return q, err
+	}
+	held, err := trial.HoldOut(ctx, of, s.options.Held.Values)
+	if err != nil {
+		return q, err
+	}
+	if quality := s.options.Held.Quality; quality != nil {
+		return quality(ctx, held)
+	}
+	decided, err := held.Decide(Decision{Kind: decision.Value}, nil)
+	if err != nil {
+		return q, err
+	}
+	return held.Quality(ctx, decided)
 }
 
 // optionSets returns the options to choose from, the preferred ones first, and others to
@@ -66,13 +203,14 @@ func (s *Study) Tune(ctx context.Context, rows Parts) (*Tuning, error) {
 func (s *Study) optionSets() (offered, others []incremental.Options) {
 	planes := s.options.Planes
 	for _, balanced := range []bool{planes.Balanced, !planes.Balanced} {
-		for _, scaled := range []bool{false, true} {
+		for _, scaled := range []bool{planes.Standardise, !planes.Standardise} {
 			o := planes
 			o.Balanced, o.Standardise = balanced, scaled
 			switch {
-			case balanced == planes.Balanced && (s.options.AnyScale || scaled == planes.Standardise):
+			case balanced && len(o.ClassWeights) > 0 && !planes.Balanced:
+			case (balanced == planes.Balanced || s.options.AnyBalance) && (scaled == planes.Standardise || s.options.AnyScale):
 				offered = append(offered, o)
-			case !balanced || len(o.ClassWeights) == 0:
+			default:
 				others = append(others, o)
 			}
 		}
@@ -91,6 +229,11 @@ func (s *Study) curve(ctx context.Context, o incremental.Options, rows Parts) (c
 			return c, fmt.Errorf("without fold %d of %d: %w", i+1, len(s.problem.Folds), err)
 		}
 	}
+	return s.scored(ctx, t, rows)
+}
+
+// scored scores the rows of a trial.
+func (s *Study) scored(ctx context.Context, t *tuning.Trial, rows Parts) (c tuning.Curve, err error) {
 	if rows != nil {
 		var mu sync.Mutex
 		err = rows.Parts(ctx, func(fold int, part *incremental.Block) error {
@@ -105,4 +248,52 @@ func (s *Study) curve(ctx context.Context, o incremental.Options, rows Parts) (c
 		}
 	}
 	return t.Curve(), nil
+}
+
+// refinedCurve is curve with refined planes. They are refined on some of the rows outside a
+// fold, and judged on all rows of the fold.
+func (s *Study) refinedCurve(ctx context.Context, o incremental.Options, of *Sample) (c tuning.Curve, err error) {
+	few, nus := of.some(refinedRows), refinedGrid()
+	models := make([][]*incremental.Model, len(s.problem.Folds))
+	for i := range models {
+		if len(of.in[i]) == 0 {
+			continue
+		}
+		if models[i], err = s.refinedPath(ctx, o, nus, i, few); err != nil {
+			return c, fmt.Errorf("refine without fold %d of %d: %w", i+1, len(models), err)
+		}
+		nus = nus[:len(models[i])]
+	}
+	for i := range models {
+		models[i] = models[i][:min(len(models[i]), len(nus))]
+	}
+	return s.scored(ctx, tuning.Refined(o, nus, s.total.Classes(), models), of)
+}
+
+// refinedPath refines planes without a fold for one ν after the other, ascending. Full
+// begins at the planes of the ν before. The path ends before the first ν at which no planes
+// are found, and fails when there is none.
+func (s *Study) refinedPath(ctx context.Context, o incremental.Options, nus []float64, fold int, few *Sample) (path []*incremental.Model, err error) {
+	rest := s.without(fold)
+	rows, standFor := few.Without(fold)
+	trial := &Study{options: s.options, total: rest}
+	trial.options.Planes = o
+	for _, nu := range nus {
+		if !trial.Move(nu) {
+			_, err = trial.Solve()
+		}
+		var result *newton.Result
+		if err == nil {
+			result, err = trial.Refine(ctx, rows, standFor)
+		}
+		switch {
+		case err == nil:
+			path = append(path, result.Model)
+		case ctx.Err() != nil || path == nil:
+			return nil, err
+		default:
+			return path, nil
+		}
+	}
+	return path, nil
 }

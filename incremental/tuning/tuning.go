@@ -1,15 +1,18 @@
 // Package tuning chooses ν, the weight of the errors against the size of the
 // plane (Fung 2003, 2.8), by cross-validation on folds of the live rows.
 //
-// A Trial solves, for one set of options, the whole path of ν without each fold
-// in turn. It judges the planes on the fold that they have not seen, in two ways:
+// A Trial has, for one set of options, the planes of every ν without each fold in turn:
+// New solves the whole path, Refined takes planes that were refined. It judges them on the
+// fold that they have not seen, in two ways:
 //
 //   - by squared loss, Σ av (x'w − γ − d)², computed without rows from the sums of the
-//     fold: z'E'Ez − 2z'E'De + m;
+//     fold: z'E'Ez − 2z'E'De + m. Refined planes have the loss that refinement lowers,
+//     Σ av (1 − d(x'w − γ))₊², from the scored rows;
 //   - by correctness, on rows of the fold: all of them or a sample.
 //
 // A Curve holds both for every ν. Curve.Choose picks a ν, and Curve.Solve solves the
-// model of all rows with it.
+// model of all rows with it. The correctness of curves can be compared, and the losses of
+// curves of solved planes.
 //
 // # Costs
 //
@@ -60,6 +63,7 @@ type Trial struct {
 	rows   int64
 	weight []*exact.Vector // [fold]: [class]
 	right  []*exact.Vector // [fold]: [ν][class]
+	errors []*exact.Vector // [fold]: [ν][class][side], Σ v (1 − d(x'w − γ))₊²; nil: planes were solved
 }
 
 // New begins a trial of o, with each of nus in place of o.Nu, on rows of the given
@@ -67,6 +71,19 @@ type Trial struct {
 func New(o incremental.Options, nus []float64, classes []string) *Trial {
 	o.Nu = 0
 	return &Trial{options: o, nus: slices.Clone(nus), classes: classes}
+}
+
+// Refined begins a trial of refined planes. models are those without each fold, for every ν;
+// without a fold that has no rows there are none.
+func Refined(o incremental.Options, nus []float64, classes []string, models [][]*incremental.Model) *Trial {
+	t := New(o, nus, classes)
+	t.models = models
+	for range models {
+		t.weight = append(t.weight, exact.NewVector(len(classes)))
+		t.right = append(t.right, exact.NewVector(len(nus)*len(classes)))
+		t.errors = append(t.errors, exact.NewVector(2*len(nus)*len(classes)))
+	}
+	return t
 }
 
 // Hold adds a fold; folds are numbered from 0 in the order of the calls. held are the
@@ -100,6 +117,7 @@ type Score struct {
 	rows   int64
 	weight []float64 // [class]
 	right  []float64 // [ν][class]
+	errors []float64 // [ν][class][side]; nil: planes were solved
 }
 
 // Score classifies rows of a fold by the models without it, for every ν. The
@@ -120,6 +138,9 @@ func (t *Trial) Score(fold int, b *incremental.Block) *Score {
 		s.rows++
 		s.weight[at[code]] += v
 	}
+	if t.errors != nil {
+		s.errors = make([]float64, 2*len(t.nus)*k)
+	}
 	class := make([]int32, m)
 	var values []float64
 	for i, model := range t.models[fold] {
@@ -131,8 +152,28 @@ func (t *Trial) Score(fold int, b *incremental.Block) *Score {
 				right[c] += b.Weight(row)
 			}
 		}
+		if s.errors != nil {
+			t.margins(s.errors[2*i*k:][:2*k], model, values, b, at)
+		}
 	}
 	return s
+}
+
+// margins adds Σ v (1 − d(x'w − γ))₊² of each plane's sides to sums.
+func (t *Trial) margins(sums []float64, model *incremental.Model, values []float64, b *incremental.Block, at []int) {
+	planes := len(model.Planes)
+	for p, plane := range model.Planes {
+		class := slices.Index(t.classes, plane.Class)
+		for row, code := range b.Codes {
+			side, r := 1, 1+values[row*planes+p]
+			if at[code] == class {
+				side, r = 0, 1-values[row*planes+p]
+			}
+			if v := b.Weight(row); v != 0 && r > 0 {
+				sums[2*class+side] += float64(v * float64(r*r))
+			}
+		}
+	}
 }
 
 // Add counts a score.
@@ -144,20 +185,31 @@ func (t *Trial) Add(s *Score) {
 	for i, v := range s.right {
 		t.right[s.fold].Add(i, v)
 	}
+	for i, v := range s.errors {
+		// A multiple of 2^-64, and no more than what an exact sum has room for: errors beyond
+		// are those of planes that nobody chooses.
+		v = min(v, 0x1p300)
+		if v < 0x1p52 {
+			v = math.RoundToEven(v*0x1p64) * 0x1p-64
+		}
+		t.errors[s.fold].Add(i, v)
+	}
 }
 
 // Curve is the result of a trial.
 type Curve struct {
 	Options incremental.Options // Nu is 0
+	Refined bool                // whether the planes were refined
 	Rows    int64               // scored rows; 0: there is no correctness
 	Points  []Point             // in the order of the grid
 }
 
-// Point is the out-of-fold performance of one ν. Rows count by their weights and those
-// of their classes.
+// Point is the out-of-fold performance of one ν. Rows count by their weights, in losses
+// also by those of their classes.
 type Point struct {
 	Nu float64
-	// Loss is the mean of (x'w − γ − d)² over rows and planes.
+	// Loss is the mean of (x'w − γ − d)² over rows and planes, or of (1 − d(x'w − γ))₊²
+	// where these were refined.
 	Loss float64
 	// BalancedLoss weighs the two sides of each plane equally.
 	BalancedLoss float64
@@ -171,7 +223,10 @@ type Point struct {
 
 // Curve returns the losses, and the correctness of the rows scored so far.
 func (t *Trial) Curve() Curve {
-	c := Curve{Options: t.options, Rows: t.rows}
+	c := Curve{Options: t.options, Refined: t.errors != nil, Rows: t.rows}
+	if c.Refined {
+		t.losses = t.refinedLosses()
+	}
 	for i, nu := range t.nus {
 		p := Point{Nu: nu}
 		p.Loss, p.BalancedLoss, p.FoldLoss = t.loss(i)
@@ -179,6 +234,32 @@ func (t *Trial) Curve() Curve {
 		c.Points = append(c.Points, p)
 	}
 	return c
+}
+
+// refinedLosses are the losses of refined planes on the rows scored so far.
+func (t *Trial) refinedLosses() [][][]incremental.Loss {
+	k := len(t.classes)
+	losses := make([][][]incremental.Loss, len(t.models))
+	for fold, models := range t.models {
+		weight, all := make([]float64, k), 0.0
+		for c, label := range t.classes {
+			v, _ := t.weight[fold].Split(c)
+			weight[c] = float64(t.options.ClassWeight(label) * v)
+			all += weight[c]
+		}
+		losses[fold] = make([][]incremental.Loss, len(t.nus))
+		for i, model := range models {
+			for _, plane := range model.Planes {
+				c := slices.Index(t.classes, plane.Class)
+				plus, _ := t.errors[fold].Split(2 * (i*k + c))
+				minus, _ := t.errors[fold].Split(2*(i*k+c) + 1)
+				losses[fold][i] = append(losses[fold][i], incremental.Loss{
+					Plus: plus, Minus: minus, PlusWeight: weight[c], MinusWeight: all - weight[c],
+				})
+			}
+		}
+	}
+	return losses
 }
 
 func (t *Trial) loss(nu int) (loss, balanced float64, folds []float64) {
@@ -219,11 +300,10 @@ func (t *Trial) correctness(nu int) (correctness, balanced float64) {
 	k := len(t.classes)
 	right, weight := make([]float64, k), make([]float64, k)
 	for fold := range t.models {
-		for c, label := range t.classes {
-			a := t.options.ClassWeight(label)
+		for c := range t.classes {
 			hit, _ := t.right[fold].Split(nu*k + c)
 			all, _ := t.weight[fold].Split(c)
-			right[c], weight[c] = right[c]+float64(a*hit), weight[c]+float64(a*all)
+			right[c], weight[c] = right[c]+hit, weight[c]+all
 		}
 	}
 	if t.rows == 0 {
@@ -238,6 +318,22 @@ func (t *Trial) correctness(nu int) (correctness, balanced float64) {
 		}
 	}
 	return r / v, balanced / seen
+}
+
+// Objective is the figure by which classifiers are chosen.
+type Objective int
+
+const (
+	Accuracy Objective = iota // the share of rows that are classified right
+	Balanced                  // the mean of the classes' shares
+)
+
+// Of returns the objective's of two figures.
+func (o Objective) Of(correctness, balanced float64) float64 {
+	if o == Balanced {
+		return balanced
+	}
+	return correctness
 }
 
 // Criterion is a figure by which ν is chosen.
@@ -263,32 +359,26 @@ func (c Criterion) Of(p *Point) float64 {
 	return [...]float64{Loss: p.Loss, BalancedLoss: p.BalancedLoss, Correctness: p.Correctness, BalancedCorrectness: p.BalancedCorrectness}[c]
 }
 
-// For returns the criterion for options: a balanced one if they are balanced, and
-// correctness if there are scored rows.
-func For(o incremental.Options, rows bool) Criterion {
+// For returns the criterion of an objective: correctness if there are scored rows, otherwise
+// loss.
+func For(o Objective, rows bool) Criterion {
 	switch {
-	case rows && o.Balanced:
+	case rows && o == Balanced:
 		return BalancedCorrectness
 	case rows:
 		return Correctness
-	case o.Balanced:
+	case o == Balanced:
 		return BalancedLoss
 	}
 	return Loss
 }
 
-const (
-	// Points within slack of the best correctness, a quarter of a percentage point,
-	// count as equal. Correctness jumps by whole rows; among nearly equal points the
-	// loss, which does not jump, generalises better.
-	slack = 0.0025
-	// sameLoss is above the relative rounding error of a loss.
-	sameLoss = 0x1p-30
-)
+// sameLoss is above the relative rounding error of a loss.
+const sameLoss = 0x1p-30
 
 // Choose picks the best point: the least ν among the points of least loss, by
-// correctness only among the points within 0.0025 of the best correctness. It panics
-// when correctness is asked of a curve without rows.
+// correctness only among the most correct points. It panics when correctness is asked of a
+// curve without rows.
 func (c *Curve) Choose(by Criterion) Point { return c.choose(by, math.Inf(1)) }
 
 // choose is Choose among the points with ν < below.
@@ -305,7 +395,7 @@ func (c *Curve) choose(by Criterion, below float64) Point {
 	}
 	most := math.Inf(-1)
 	good := func(p *Point) bool {
-		return p.Nu < below && (correctness == 0 || correctness.Of(p) >= most-slack)
+		return p.Nu < below && (correctness == 0 || correctness.Of(p) >= most)
 	}
 	if correctness != 0 {
 		for i := range c.Points {
@@ -330,9 +420,8 @@ func (c *Curve) choose(by Criterion, below float64) Point {
 	return *best
 }
 
-// Best returns the index of the curve whose choice is best: the first within 0.0025 of
-// the best correctness, or the first of least loss. Preferred options come first. All
-// curves must be of the same rows and class weights.
+// Best returns the index of the curve whose choice is best: the first of the most correct, or
+// the first of least loss. Preferred options come first. All curves must be of the same rows.
 func Best(by Criterion, curves []Curve) int {
 	best := make([]float64, len(curves)) // higher is better
 	for i := range curves {
@@ -342,9 +431,9 @@ func Best(by Criterion, curves []Curve) int {
 			best[i] = -best[i]
 		}
 	}
-	enough := slices.Max(best) - slack
+	enough := slices.Max(best)
 	if by == Loss || by == BalancedLoss {
-		enough = slices.Max(best) * (1 + sameLoss)
+		enough *= 1 + sameLoss
 	}
 	return slices.IndexFunc(best, func(x float64) bool { return x >= enough })
 }

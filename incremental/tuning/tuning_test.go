@@ -134,11 +134,11 @@ func TestCurveIsThatOfRefits(t *testing.T) {
 					if hits[row.class] == nil {
 						hits[row.class] = new([2]float64)
 					}
-					hits[row.class][1] += v
-					weight += v
+					hits[row.class][1] += row.weight
+					weight += row.weight
 					if model.Classes[class[0]] == row.class {
-						hits[row.class][0] += v
-						right += v
+						hits[row.class][0] += row.weight
+						right += row.weight
 					}
 					for p, plane := range model.Planes {
 						d, name := -1.0, plane.Class+"-"
@@ -264,8 +264,9 @@ func TestChoose(t *testing.T) {
 		"the smaller ν of equal losses":             {points([2]float64{0.5, 0}, [2]float64{0.3 * (1 + 1e-12), 0}, [2]float64{0.3, 0}), Loss, 2},
 		"the least balanced loss":                   {points([2]float64{0.2, 0}, [2]float64{0.3, 0}, [2]float64{0.1, 0}), BalancedLoss, 2},
 		"the most correct":                          {points([2]float64{0.5, 0.9}, [2]float64{0.3, 0.6}, [2]float64{0.4, 0.89}), Correctness, 1},
-		"the least loss of nearly as correct":       {points([2]float64{0.5, 0.9}, [2]float64{0.3, 0.6}, [2]float64{0.4, 0.898}), Correctness, 4},
-		"the smaller ν of equal loss, too":          {points([2]float64{0.4, 0.898}, [2]float64{0.3, 0.6}, [2]float64{0.4, 0.9}), Correctness, 1},
+		"the most correct, be it by little":         {points([2]float64{0.5, 0.9}, [2]float64{0.3, 0.6}, [2]float64{0.4, 0.8999}), Correctness, 1},
+		"the least loss of as correct":              {points([2]float64{0.5, 0.9}, [2]float64{0.3, 0.6}, [2]float64{0.4, 0.9}), Correctness, 4},
+		"the smaller ν of equal loss, too":          {points([2]float64{0.4, 0.9}, [2]float64{0.3, 0.6}, [2]float64{0.4, 0.9}), Correctness, 1},
 		"the most correct when classes count alike": {points([2]float64{0.5, 0.9}, [2]float64{0.3, 0.6}, [2]float64{0.4, 0.89}), BalancedCorrectness, 2},
 	} {
 		curve := Curve{Rows: 1, Points: c.points}
@@ -277,11 +278,11 @@ func TestChoose(t *testing.T) {
 			t.Errorf("%s, of a falling grid: ν = %v instead of %v", what, got.Nu, c.want)
 		}
 	}
-	for o, want := range map[*incremental.Options][2]Criterion{
-		{}: {Loss, Correctness}, {Balanced: true}: {BalancedLoss, BalancedCorrectness},
+	for o, want := range map[Objective][2]Criterion{
+		Accuracy: {Loss, Correctness}, Balanced: {BalancedLoss, BalancedCorrectness},
 	} {
-		if For(*o, false) != want[0] || For(*o, true) != want[1] {
-			t.Errorf("%+v: by %v and %v", o, For(*o, false), For(*o, true))
+		if For(o, false) != want[0] || For(o, true) != want[1] {
+			t.Errorf("objective %d: by %v and %v", o, For(o, false), For(o, true))
 		}
 	}
 	defer func() {
@@ -300,10 +301,10 @@ func TestBest(t *testing.T) {
 	if got := Best(Loss, curves); got != 1 {
 		t.Errorf("by loss curve %d", got)
 	}
-	if got := Best(Correctness, curves); got != 1 {
+	if got := Best(Correctness, curves); got != 2 {
 		t.Errorf("by correctness curve %d", got)
 	}
-	if got := Best(Correctness, []Curve{curves[0], curves[2], curve(0, 0.85)}); got != 1 {
+	if got := Best(Correctness, []Curve{curves[0], curves[2], curve(0, 0.9)}); got != 1 {
 		t.Errorf("by correctness curve %d", got)
 	}
 }

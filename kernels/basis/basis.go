@@ -16,6 +16,7 @@ import (
 
 	"streamd/incremental"
 	"streamd/incremental/gram"
+	"streamd/incremental/tuning"
 	"streamd/kernels"
 	"streamd/kernels/reduce"
 )
@@ -33,12 +34,13 @@ type Problem struct {
 	// scaling.
 	Mean, Sigma []float64
 
-	Planes  incremental.Options // options of the planes that judge γ, except Standardise; Nu 0: ν is chosen, too
-	Gram    bool                // regularise by u'K(Z, Z)u instead of ‖u‖²: see New
-	Points  int                 // the largest size of the basis
-	Reducer reduce.Reducer      // nil: every row becomes a point
-	Seed    uint64
-	Workers int // goroutines of the reducer; 0: GOMAXPROCS
+	Planes    incremental.Options // options of the planes that judge γ, except Standardise; Nu 0: ν is chosen, too
+	Objective tuning.Objective    // figure that γ is chosen by
+	Gram      bool                // regularise by u'K(Z, Z)u instead of ‖u‖²: see New
+	Points    int                 // the largest size of the basis
+	Reducer   reduce.Reducer      // nil: every row becomes a point
+	Seed      uint64
+	Workers   int // goroutines of the reducer; 0: GOMAXPROCS
 
 	Tried    func()             // unless nil, called after each γ
 	Progress func(reduce.Stage) // unless nil, called after each stage of the reducer

@@ -20,8 +20,8 @@ import (
 type Trial struct {
 	Gamma       float64
 	Nu          float64
-	Correctness float64 // balanced if the options are
-	Loss        float64 // balanced if the options are
+	Correctness float64 // balanced if the objective is
+	Loss        float64 // balanced if the objective is
 }
 
 // ErrNoGamma is returned where no γ gives a system that can be solved.
@@ -61,7 +61,7 @@ type Gamma struct {
 //
 // The planes without a fold classify the fold's rows. The γ with the highest correctness
 // is chosen. Ties go to the least loss, and then to the narrower kernel. Correctness is
-// balanced if the options are (package tuning). A γ is skipped if its system is too
+// balanced if the objective is. A γ is skipped if its system is too
 // ill-conditioned, or its figures are not finite.
 //
 // It fails with kernels.ErrOnePoint, with ErrNoGamma, and with ctx, which it checks once
@@ -126,7 +126,7 @@ func (s *search) choose(ctx context.Context) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	s.nus, s.by = []float64{s.Planes.Nu}, tuning.For(s.Planes, true)
+	s.nus, s.by = []float64{s.Planes.Nu}, tuning.For(s.Objective, true)
 	if s.Planes.Nu == 0 {
 		s.nus = tuning.Grid()
 	}

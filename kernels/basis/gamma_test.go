@@ -53,7 +53,10 @@ func TestTrialsAreOfHeldOutRows(t *testing.T) {
 		p.block.Weights[i] = float64(1 + i%3)
 	}
 	for _, c := range []struct{ balanced, gram bool }{{false, false}, {true, false}, {false, true}} {
-		p.Planes.Balanced, p.Gram = c.balanced, c.gram
+		p.Planes.Balanced, p.Objective, p.Gram = c.balanced, tuning.Accuracy, c.gram
+		if c.balanced {
+			p.Objective = tuning.Balanced
+		}
 		_, trials := searched(t, p)
 		for _, trial := range trials[4:8] {
 			kernel, err := kernels.Gaussian(trial.Gamma)

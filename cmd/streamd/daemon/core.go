@@ -53,8 +53,7 @@ func (c *core) fail(err error) {
 	}
 }
 
-// refines reports whether planes are refined. If so, all served planes come from studies
-// once the first study has ended.
+// refines reports whether planes are refined, or may be.
 func (c *core) refines() bool { return c.cfg.Model.Refine != config.RefineNone }
 
 // tunes reports whether ν is chosen.

@@ -64,7 +64,7 @@ func (p *publisher) solve(now time.Time) {
 		p.publish(&again, p.study)
 		return
 	}
-	if p.refines() && (p.studying || p.study != nil) {
+	if p.awaitsStudies() {
 		return // the served planes come from studies
 	}
 	in := p.live.InUse().Coordinates
@@ -91,6 +91,18 @@ func (p *publisher) solve(now time.Time) {
 		adopt(next, of)
 		return func() { p.endSolve(next, of, in, fixed) }
 	})
+}
+
+// awaitsStudies says whether the served planes come from studies alone: refined ones, once
+// there has been a study.
+func (p *publisher) awaitsStudies() bool {
+	switch {
+	case !p.refines():
+		return false
+	case p.study != nil:
+		return p.study.refines
+	}
+	return p.studying && p.cfg.Model.Refine != config.RefineAuto
 }
 
 // endSolve serves the result. It drops the result if another study has ended meanwhile, or
@@ -198,6 +210,7 @@ func adopt(next *model.Served, s *studyJob) {
 	}
 	from := s.served
 	next.Tuning, next.Absent.Tuning = from.Tuning, from.Absent.Tuning
+	next.Absent.Refinement = from.Absent.Refinement
 	if from.Model == nil || !slices.Equal(from.Model.Classes, next.Model.Classes) {
 		return
 	}

@@ -83,7 +83,7 @@ func modelOptions(m config.Model) incremental.Options {
 	if m.Nu == config.NuAuto {
 		nu = firstNu
 	}
-	o := incremental.Options{Nu: nu, Balanced: m.Balanced, Standardise: m.Standardise == config.SwitchOn}
+	o := incremental.Options{Nu: nu, Balanced: m.Balanced == config.SwitchOn, Standardise: m.Standardise == config.SwitchOn}
 	if len(m.ClassWeights) > 0 {
 		o.ClassWeights = map[string]float64{}
 	}

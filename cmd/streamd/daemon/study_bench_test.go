@@ -55,6 +55,8 @@ func BenchmarkStudy(b *testing.B) {
 		{"model.refine": "line"},
 		{"model.refine": "full"},
 		{"model.refine": "full", "model.nu": "auto"},
+		{"model.refine": "auto", "model.nu": "auto", "model.standardise": "auto"},
+		{"model.refine": "auto", "model.nu": "auto", "model.standardise": "auto", "model.balanced": "auto"},
 	} {
 		b.Run(fmt.Sprint(flags), func(b *testing.B) {
 			flags["kafka.topic"] = "none"

@@ -41,7 +41,8 @@ type studyJob struct {
 	answer   chan<- refineAnswer
 	took     time.Duration
 	lacking  int   // blocks whose rows the sample lacks
-	refining error // why the planes are not refined
+	refines  bool  // whether the planes are to be refined
+	refining error // why they are not
 }
 
 type refineAnswer struct {
@@ -136,7 +137,7 @@ func (y *studying) isDue(last *studyJob, rows int64, lacking int, now time.Time)
 		last = &studyJob{served: &model.Served{}, churn: -1}
 	}
 	still := now.Sub(y.moved) >= max(m.SolveInterval, last.took, share*y.copyTook)
-	enough := m.Refine != config.RefineNone || changedPart*(y.churn-last.churn) >= last.served.Rows
+	enough := last.refines || changedPart*(y.churn-last.churn) >= last.served.Rows
 	switch {
 	case last.churn == y.churn && !(last.lacking > 0 && lacking == 0):
 		return still && last.retry() && since >= m.RefineInterval
@@ -225,13 +226,14 @@ func (y *studying) endStudy(s *studyJob) {
 	case s.served.Digest == last.Digest && last.MadeAt.After(s.served.MadeAt):
 		// The same rows. The position in the log is new.
 		s.served.MadeAt, s.served.Offsets = last.MadeAt, last.Offsets
-	case y.refines() && last.MadeAt.After(s.served.MadeAt):
+	case s.refines && last.MadeAt.After(s.served.MadeAt):
 		// Its rows are outdated, and another study of the current rows is due.
 		y.state = due
 		y.askAgain(s)
 		return
-	case !y.refines() && s.served.Digest != last.Digest:
+	case !s.refines && s.served.Digest != last.Digest:
 		p.changed = true // so that the next solve uses its results
+		s.reply()
 		return
 	}
 	if s.refining != nil && !known {
@@ -239,9 +241,19 @@ func (y *studying) endStudy(s *studyJob) {
 	}
 	p.lastSolve = y.ended
 	p.publish(s.served, s)
-	if s.answer != nil {
-		s.answer <- refineAnswer{s.served.Refinement, s.refining}
+	s.reply()
+}
+
+// reply answers the caller of POST /v1/refine, if one waits.
+func (s *studyJob) reply() {
+	if s.answer == nil {
+		return
 	}
+	err := s.refining
+	if err == nil && s.served.Refinement == nil {
+		err = errors.New(s.served.Absent.Refinement)
+	}
+	s.answer <- refineAnswer{s.served.Refinement, err}
 }
 
 // askAgain makes the next study answer this one's caller.

@@ -16,9 +16,12 @@ import (
 // make runs the job. If ctx ends, there is no result.
 func (s *studyJob) make(ctx context.Context) {
 	d, out := s.core, s.served
+	m := d.cfg.Model
 	y := study.New(&s.sums, study.Options{
-		Planes: s.options, AnyScale: d.cfg.Model.Standardise == config.SwitchAuto, Others: true,
-		Refine: refineMethod(d.cfg.Model.Refine), Workers: 1,
+		Planes: s.options, AnyScale: m.Standardise == config.SwitchAuto, AnyBalance: m.Balanced == config.SwitchAuto,
+		Objective: model.Objective(m.Objective), Others: true,
+		Refining: model.Refining(m.Refine), Refine: model.RefineMethod(m.Refine), Workers: 1,
+		Held: study.Judging{Values: d.memory.Values},
 	})
 	var rows *study.Sample
 	complete := false
@@ -33,20 +36,24 @@ func (s *studyJob) make(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
+	s.refines = y.Refines()
 	planes, hat, err := y.SolveWithHat()
 	if err != nil {
 		out.Problem = err.Error()
 		const none = "there is no model"
 		out.Absent = model.Absent{Tuning: none, Refinement: none, Calibration: none, Decision: none, Quality: none, Hat: none}
 		out.Tuning = nil
-		if d.refines() {
+		if s.refines {
 			s.refining = fmt.Errorf("there is no model: %w", err)
 		}
 		return
 	}
 	out.Model, out.Hat = planes, hat
-	if d.refines() {
+	switch {
+	case s.refines:
 		s.refine(ctx, y, rows, complete)
+	case d.refines():
+		out.Absent.Refinement = "model.refine is auto, and no refined planes classify held-out rows better"
 	}
 	if d.judges() {
 		s.judge(ctx, y, rows)
@@ -66,26 +73,18 @@ func (s *studyJob) tune(ctx context.Context, y *study.Study, rows *study.Sample)
 		return
 	}
 	s.options = y.Options()
-	chosen := model.NewTuning(t.Curves, t.Chosen, t.Criterion, t.Point)
+	chosen := model.NewTuning(t, s.cfg.Model.Refine)
 	chosen.Digest, chosen.ChosenAt = s.served.Digest, from.UTC()
 	chosen.Seconds = time.Since(from).Seconds()
 	s.metrics.TuneSeconds.Observe(chosen.Seconds)
 	s.served.Tuning, s.served.Absent.Tuning = chosen, ""
 }
 
-// refineMethod is the method of model.refine, if any.
-func refineMethod(how config.Refine) newton.Method {
-	if how == config.RefineLine {
-		return newton.Line
-	}
-	return newton.Full
-}
-
 // refine refines the planes. If that fails, the solved planes stay and the status says why.
 func (s *studyJob) refine(ctx context.Context, y *study.Study, rows *study.Sample, complete bool) {
 	from := time.Now()
 	out := &model.Refinement{
-		Method: string(s.cfg.Model.Refine), Digest: s.served.Digest, Source: string(s.cfg.Model.Rows),
+		Method: model.RefineMethod(s.cfg.Model.Refine).String(), Digest: s.served.Digest, Source: string(s.cfg.Model.Rows),
 		Live: s.served.Rows, Complete: complete,
 	}
 	var result *newton.Result

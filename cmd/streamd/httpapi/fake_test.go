@@ -26,6 +26,7 @@ import (
 	"streamd/incremental/decision"
 	"streamd/incremental/gram"
 	"streamd/incremental/newton"
+	"streamd/incremental/study"
 	"streamd/incremental/tuning"
 )
 
@@ -248,7 +249,10 @@ func (f *fake) answers(t testing.TB) {
 	}}
 	unscored := curve
 	unscored.Options.Standardise, unscored.Rows = true, 0
-	f.served.Tuning = model.NewTuning([]tuning.Curve{curve, unscored}, 0, tuning.Correctness, curve.Points[1])
+	f.served.Tuning = model.NewTuning(&study.Tuning{
+		Curves: []tuning.Curve{curve, unscored}, Criterion: tuning.Correctness, Point: curve.Points[1],
+		Finals: []study.Final{{Nu: 1, Quality: study.Quality{Figures: confusion.Figures{Correctness: 0.875, BalancedCorrectness: 0.75}}}},
+	}, config.RefineFull)
 	f.served.Tuning.Digest, f.served.Tuning.ChosenAt = "d1", testTime
 	f.calibrate(calibration.Sigmoid{A: -2, B: 0})
 	reliability := func(p ...float64) *model.Reliability {

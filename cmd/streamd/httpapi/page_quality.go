@@ -3,6 +3,7 @@ package httpapi
 import (
 	"html/template"
 	"math"
+	"slices"
 
 	"streamd/cmd/streamd/model"
 	"streamd/cmd/streamd/plot"
@@ -27,8 +28,12 @@ func newTuningView(t *model.Tuning) *tuningView {
 	v := &tuningView{Tuning: t}
 	least, most, up := math.Inf(1), math.Inf(-1), t.Criterion
 	var curves []plot.Curve
-	for i, c := range t.Curves[:min(len(t.Curves), plot.MostCurves)] {
-		curve := plot.Curve{Chosen: c.Standardise == t.Standardise && c.Balanced == t.Balanced}
+	shown := slices.Clone(t.Curves)
+	if at := slices.IndexFunc(shown, func(c model.TuningCurve) bool { return t.Chose(&c) }); at >= plot.MostCurves {
+		shown[0], shown[at] = shown[at], shown[0]
+	}
+	for i, c := range shown[:min(len(shown), plot.MostCurves)] {
+		curve := plot.Curve{Chosen: t.Chose(&c)}
 		for _, p := range c.Points {
 			value, more := t.Value(p)
 			at := plot.XY{Y: math.NaN()} // a gap
@@ -63,6 +68,9 @@ func curveName(c *model.TuningCurve) string {
 	}
 	if c.Balanced {
 		name += ", balanced classes"
+	}
+	if c.Method != model.MethodPSVM {
+		name += ", refined"
 	}
 	return name
 }

@@ -16,6 +16,7 @@ import (
 	"streamd/config"
 	"streamd/incremental"
 	"streamd/incremental/newton"
+	"streamd/incremental/study"
 	"streamd/incremental/tuning"
 )
 
@@ -313,7 +314,7 @@ func (f *fake) explain(k int) {
 		}
 		curves[i].Points[3].Correctness = math.NaN()
 	}
-	f.served.Quality, f.served.Tuning = quality, model.NewTuning(curves, 0, tuning.Correctness, curves[0].Points[25])
+	f.served.Quality, f.served.Tuning = quality, model.NewTuning(&study.Tuning{Curves: curves, Criterion: tuning.Correctness, Point: curves[0].Points[25]}, config.RefineNone)
 	f.served.Tuning.ChosenAt, f.served.Tuning.Folds = testTime, 10
 	f.served.Refinement = &model.Refinement{
 		Method: "full", Digest: f.served.Digest, MadeAt: testTime, Seconds: 1.75, Source: "sample",

@@ -4,6 +4,9 @@ import (
 	"math"
 	"time"
 
+	"streamd/config"
+	"streamd/incremental/newton"
+	"streamd/incremental/study"
 	"streamd/incremental/tuning"
 )
 
@@ -18,15 +21,31 @@ type Tuning struct {
 	Criterion string `json:"criterion"` // loss, balanced loss, correctness or balanced correctness
 
 	Nu          float64 `json:"nu"`          // ν chosen
+	Method      string  `json:"method"`      // method of the planes that ν is for: psvm, line or full
 	Standardise bool    `json:"standardise"` // whether ν is for standardised features
 	Balanced    bool    `json:"balanced"`    // whether ν is for balanced classes
 	Best        float64 `json:"best"`        // value of the criterion at this ν
 
 	Curves []TuningCurve `json:"curves"` // one for each set of options tried
+	// Finals are the best solved and the best refined planes, judged like the served ones:
+	// the better of them are chosen. None where the method is given.
+	Finals []TuningFinal `json:"finals,omitempty"`
+}
+
+// TuningFinal has the figures of planes that were judged like the served ones: refined on as
+// many rows, and by the rule of decision of the answers.
+type TuningFinal struct {
+	Nu                  float64 `json:"nu"`                   // ν of the planes
+	Method              string  `json:"method"`               // method of the planes: psvm, line or full
+	Standardise         bool    `json:"standardise"`          // whether features were standardised
+	Balanced            bool    `json:"balanced"`             // whether classes were balanced
+	Correctness         float64 `json:"correctness"`          // share of held-out rows classified right
+	BalancedCorrectness float64 `json:"balanced_correctness"` // mean of the classes' shares classified right
 }
 
 // TuningCurve has the results of every ν on held-out folds, for one set of options.
 type TuningCurve struct {
+	Method      string        `json:"method"`      // method of the planes: psvm, line or full
 	Standardise bool          `json:"standardise"` // whether features were standardised
 	Balanced    bool          `json:"balanced"`    // whether classes were balanced
 	Rows        int64         `json:"scored_rows"` // rows that correctness was measured on; 0: none
@@ -36,27 +55,41 @@ type TuningCurve struct {
 // TuningPoint has the results of one ν on the held-out folds. A figure that was not
 // measured is null.
 type TuningPoint struct {
-	Nu                  float64  `json:"nu"`                   // ν tried
-	Loss                *float64 `json:"loss"`                 // mean of (x'w − γ ∓ 1)² over rows and planes
+	Nu float64 `json:"nu"` // ν tried
+	// Mean of (x'w − γ ∓ 1)² over rows and planes; of refined planes, of rows that are wrong or
+	// within the margin.
+	Loss                *float64 `json:"loss"`
 	BalancedLoss        *float64 `json:"balanced_loss"`        // the same with equal weight for both sides of a plane
 	Correctness         *float64 `json:"correctness"`          // share of rows classified right
 	BalancedCorrectness *float64 `json:"balanced_correctness"` // mean of the classes' shares classified right
 }
 
-// NewTuning reports the point chosen from the curve with the given index. The caller
+// Chose reports whether the choice is on a curve.
+func (t *Tuning) Chose(c *TuningCurve) bool {
+	return c.Method == t.Method && c.Standardise == t.Standardise && c.Balanced == t.Balanced
+}
+
+// NewTuning reports a choice of ν for planes that are, or may be, refined by how. The caller
 // adds the digest and the times.
-func NewTuning(curves []tuning.Curve, index int, by tuning.Criterion, chosen tuning.Point) *Tuning {
-	o := curves[index].Options
-	t := &Tuning{
-		Criterion: by.String(), Nu: chosen.Nu, Standardise: o.Standardise, Balanced: o.Balanced, Best: by.Of(&chosen),
+func NewTuning(of *study.Tuning, how config.Refine) *Tuning {
+	method := func(curve int) string {
+		if of.Curves[curve].Refined {
+			return RefineMethod(how).String()
+		}
+		return MethodPSVM
 	}
-	for _, loss := range chosen.FoldLoss {
+	o := of.Curves[of.Chosen].Options
+	t := &Tuning{
+		Criterion: of.Criterion.String(), Nu: of.Point.Nu, Method: method(of.Chosen),
+		Standardise: o.Standardise, Balanced: o.Balanced, Best: of.Criterion.Of(&of.Point),
+	}
+	for _, loss := range of.Point.FoldLoss {
 		if !math.IsNaN(loss) { // NaN: the fold has no rows
 			t.Folds++
 		}
 	}
-	for _, c := range curves {
-		curve := TuningCurve{Standardise: c.Options.Standardise, Balanced: c.Options.Balanced, Rows: c.Rows}
+	for i, c := range of.Curves {
+		curve := TuningCurve{Method: method(i), Standardise: c.Options.Standardise, Balanced: c.Options.Balanced, Rows: c.Rows}
 		for _, p := range c.Points {
 			point := TuningPoint{Nu: p.Nu, Loss: number(p.Loss), BalancedLoss: number(p.BalancedLoss)}
 			if c.Rows > 0 {
@@ -66,7 +99,41 @@ func NewTuning(curves []tuning.Curve, index int, by tuning.Criterion, chosen tun
 		}
 		t.Curves = append(t.Curves, curve)
 	}
+	for _, f := range of.Finals {
+		c := of.Curves[f.Curve].Options
+		t.Finals = append(t.Finals, TuningFinal{
+			Nu: f.Nu, Method: method(f.Curve), Standardise: c.Standardise, Balanced: c.Balanced,
+			Correctness: f.Quality.Correctness, BalancedCorrectness: f.Quality.BalancedCorrectness,
+		})
+	}
 	return t
+}
+
+// Objective is the figure that model.objective names.
+func Objective(o config.Objective) tuning.Objective {
+	if o == config.ObjectiveBalanced {
+		return tuning.Balanced
+	}
+	return tuning.Accuracy
+}
+
+// Refining says whether planes are refined, by model.refine.
+func Refining(how config.Refine) study.Refining {
+	switch how {
+	case config.RefineNone:
+		return study.Never
+	case config.RefineAuto:
+		return study.Either
+	}
+	return study.Always
+}
+
+// RefineMethod is the method of model.refine, if there is one.
+func RefineMethod(how config.Refine) newton.Method {
+	if how == config.RefineLine {
+		return newton.Line
+	}
+	return newton.Full
 }
 
 // Value is the figure of p that Criterion compares, nil when it was not measured, and

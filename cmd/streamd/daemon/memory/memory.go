@@ -150,13 +150,13 @@ func (m *Budget) Price(shapes []Shape, blocks int) float64 {
 		total += 3 * all // they are encoded for a save, and are in pages of the file
 		matrix := 8 * n * n
 		hats := 1.0
-		if c.Model.Balanced {
+		if c.Model.Balanced != config.SwitchOff {
 			hats = float64(s.Classes)
 		}
 		total += 4*s.Summary() + (6+2*hats)*matrix // a solve: moments, systems, factors
 		if Studies(c) {
 			total += all + s.Sum() + 6*s.Summary() + (8+hats)*matrix
-			total += 8 * 41 * float64(max(c.Model.Folds, 1)) * float64(s.Classes) * n // planes of each ν
+			total += 8 * 62 * float64(max(c.Model.Folds, 1)) * float64(s.Classes) * n // planes of each ν, solved and refined
 		}
 		// Tiles, and rings where classes are few, of those that sum blocks.
 		total += workers * (5<<10*n + 5<<10*min(float64(s.Classes)*n, 8192))

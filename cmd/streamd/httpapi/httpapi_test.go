@@ -500,7 +500,7 @@ func TestMetrics(t *testing.T) {
 
 // For any body the answer has a value for every row, or an error.
 func FuzzPredict(f *testing.F) {
-	types := []string{"application/json", "text/csv", "application/x-libsvm", "application/vnd.apache.arrow.stream", "text/csv; header=present"}
+	types := []string{"application/json", "text/csv", "application/x-libsvm", "application/vnd.apache.arrow.stream", "text/csv; header=present", formType}
 	block := &incremental.Block{
 		Features: []string{"len", "caps"}, Classes: []string{"a"}, Codes: []int32{0, 0},
 		Columns: []gram.Column{gram.ColumnOf([]float32{2, 0}), gram.ColumnOf([]int8{1, -1})},
@@ -515,6 +515,8 @@ func FuzzPredict(f *testing.F) {
 	}
 	f.Add(0, []byte(`{"len":1e308,"caps":-1e308}`))
 	f.Add(4, []byte("caps,len\n1,2\n"))
+	f.Add(5, []byte("[[1,2],[3,4]]"))
+	f.Add(5, []byte("2,0.5\n"))
 	service := newFake()
 	service.answers(f)
 	s := newServer(service)
@@ -526,12 +528,36 @@ func FuzzPredict(f *testing.F) {
 			if m := len(a.Labels); len(a.Values) != m || len(a.Probabilities) != m || len(a.Contributions.Rows) != m || len(a.Leverage.Rows) != m {
 				t.Fatalf("%d labels; %+v", m, a)
 			}
-		case 400, 413:
+		case 400, 413, 415:
 			decodeJSON[ErrorAnswer](t, w)
 		default:
 			t.Fatalf("status %d: %s", w.Code, w.Body)
 		}
 	})
+}
+
+// A number that JSON lacks is an error if nothing has been sent, and else ends the
+// connection: the client never takes a part for the answer.
+func TestAnswerOutOfRange(t *testing.T) {
+	f := newFake()
+	f.answers(t)
+	f.served.Model.Mean = []float64{1.5, 1.5} // the value of the mean row overflows
+	f.served.Model.Planes[0].W = []float64{1e308, 1e308}
+	s := newServer(f)
+	const target, csv = "/v1/predict?contributions=true", "Content-Type: text/csv"
+	for _, encoding := range []string{"identity", "gzip"} {
+		w := do(s, "POST", target, "1,0\n", csv, "Accept-Encoding: "+encoding)
+		if e := decodeJSON[ErrorAnswer](t, w).Error; w.Code != 400 || !strings.Contains(e.Message, "out of range") || w.Header().Get(modelHeader) != "" {
+			t.Errorf("%s: status %d, %+v", encoding, w.Code, e)
+		}
+	}
+	defer func() {
+		if problem := recover(); problem != http.ErrAbortHandler {
+			t.Errorf("a long answer ended with %v", problem)
+		}
+	}()
+	w := do(s, "POST", target, strings.Repeat("1,0\n", 10_000), csv)
+	t.Errorf("status %d, and an answer of %d bytes", w.Code, w.Body.Len())
 }
 
 // A block's id reaches the service unchanged in every way of writing it.

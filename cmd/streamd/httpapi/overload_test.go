@@ -288,6 +288,7 @@ func TestCompressedAnswers(t *testing.T) {
 		{"GET", "/v1/openapi.json", "", true},
 		{"GET", "/metrics", "", true},
 		{"POST", "/v1/predict", strings.Repeat(strings.Repeat("1,", 499)+"1\n", 100), true},
+		{"POST", "/v1/predict?form=rows", strings.Repeat(strings.Repeat("1,", 499)+"1\n", 100), true},
 		{"GET", "/healthz", "", false},
 		{"GET", "/v1/nothing", "", false},
 	} {

@@ -62,7 +62,7 @@ var routes = []route{
 		replies: []reply{
 			{200, "The predictions, in the form of Accept and `form`. ", predictions.PredictAnswer{}, ""},
 			{200, "", predictions.PredictRowsAnswer{}, ""},
-			{200, "CSV has a header and the columns `label`, `value_C` for the plane of each class C and, with a calibration, `probability_C` for each class C. Labels are as the producers sent them, quoted by RFC 4180: a spreadsheet may take one such as `=1+2` for a formula. ", nil, "text/csv"},
+			{200, "CSV has a header and the columns `label`, `value_C` for the plane of each class C and, where the decision goes by probabilities, `probability_C` for each class C. Labels are as the producers sent them, quoted by RFC 4180: a spreadsheet may take one such as `=1+2` for a formula. ", nil, "text/csv"},
 			{200, "Arrow has the same columns: `label` is a dictionary of texts, the others are float64.", nil, "application/vnd.apache.arrow.stream"},
 		},
 		codes: []Code{CodeTooLarge, CodeUnsupportedMediaType, CodeNotAcceptable, CodeNoModel, CodeUnavailable},

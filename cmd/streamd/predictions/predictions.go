@@ -10,10 +10,9 @@
 // CSV and Arrow have these columns: label, then value_C with the value for the plane of each
 // class C, then probability_C for each class C where the rule goes by probabilities. Values
 // and probabilities are those of the rule that decided the labels, so that they agree with
-// it (package decision). Contributions
-// and leverages have no place in them. In Arrow, label is a dictionary of texts in the
-// order of the model's classes, the others are float64, and the schema's metadata has
-// decision, and model, method and calibration where they are known.
+// them (package decision). Contributions and leverages have no place there. In Arrow, label
+// is a dictionary of texts in the order of the model's classes, and the others are float64.
+// The schema's metadata has decision, and model, method and calibration where they are known.
 //
 // All numbers are those of the table, bit for bit: text has the fewest digits that read
 // back to the same float64.

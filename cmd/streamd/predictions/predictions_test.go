@@ -29,7 +29,7 @@ import (
 // hostile are labels that a producer may send. encoding/csv reads CRLF as LF, so that one is
 // tested with the reader of package wire alone.
 var hostile = []string{
-	"ham", "-1", "=1+2", "+1", "@SUM(A1)", "a,b", `say "no"`, "two\nlines", " blank ", "\ttab", "\ufeffmark", `"`, ",", "'", "\u2028<script>", "NA", "naïve", "\\.", "#",
+	"ham", "-1", "=1+2", "+1", "@SUM(A1)", "a,b", `say "no"`, "two\nlines", " blank ", "\ttab", "\ufeffmark", `"`, ",", "'", "\u2028<script>", "NA", "a;b;c", "x|y", "t\tt", "naïve", "\\.", "#",
 }
 
 // decoded are predictions as a client reads them.

@@ -160,7 +160,7 @@ type Kernel struct {
 	Rows        int64         `key:"rows" default:"1000" min:"0" help:"Live rows at which the first basis is chosen. 0: only on request."`
 	Interval    time.Duration `key:"interval" default:"0s" min:"0s" help:"Time after which another basis is chosen, if the live rows have changed. 0: only on request."`
 	OnRetire    OnRetire      `key:"on_retire" default:"reduce" choices:"reduce|keep" help:"Action when a source block of the basis is retired: choose another basis (reduce), or keep this one, which may contain numbers of its rows."`
-	Unread      Unread        `key:"unread" default:"wait" choices:"wait|skip" help:"Action when the log lacks live blocks that a new basis needs: wait with the old basis until they are retired, or retire them (skip)."`
+	Unread      Unread        `key:"unread" default:"wait" choices:"wait|skip" help:"Action when the log lacks live blocks that a new basis or other features need: wait until they are retired, or retire them (skip)."`
 }
 
 // Retire says which blocks stay live. Of Blocks, Rows and Age, only the one that Keep names

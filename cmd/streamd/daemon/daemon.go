@@ -20,6 +20,7 @@
 //	studying.go    when a study is due; studyjob.go does it, on sums, sample and log (logrows.go)
 //	filling.go     the sample is given rows that it lacks
 //	rebuilding.go  the way from one basis to the next; basis.go chooses one
+//	refeaturing.go the way from one set of features to the next
 //	reread.go      the loop takes blocks that were read again
 //	recording.go   samples of the status go into the history of the page
 //	service.go     the calls of HTTP
@@ -73,7 +74,9 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -99,6 +102,8 @@ type Options struct {
 	Config  *config.Config
 	Log     zerolog.Logger
 	Version string
+
+	serving *serving // of the daemon that this one takes over from; nil: there is none
 }
 
 // sampledLines is the number of lines a second that Daemon.sampled writes.
@@ -115,16 +120,17 @@ type Daemon struct {
 	consumer *kafka.Consumer
 	letters  *kafka.DeadLetters
 	api      *httpapi.Server
-	listener net.Listener
+	serving  *serving
 	resumes  map[int]kafka.Saved // the saved positions of partitions, for the consumer
 	former   string              // the group's member that had the snapshot before
 
 	// The parts of the loop.
-	saver      *saver
-	publisher  *publisher
-	studying   *studying
-	filling    *filling
-	rebuilding *rebuilding
+	saver       *saver
+	publisher   *publisher
+	studying    *studying
+	filling     *filling
+	rebuilding  *rebuilding
+	refeaturing *refeaturing // nil: the features stay
 
 	recorder *recorder
 	board    statusBoard
@@ -164,16 +170,22 @@ func New(o Options) (d *Daemon, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := d.restore(); err != nil {
+	if err := d.restore(o); err != nil {
 		return nil, err
 	}
+	opened := d
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, opened.refeaturing.close(), opened.store.Close())
+		}
+	}()
 	if d.archive, err = d.newArchive(); err != nil {
-		return nil, errors.Join(err, d.store.Close())
+		return nil, err
 	}
 	d.updateStatus()
 	guard, err := access.New(cfg.HTTP, o.Log)
 	if err != nil {
-		return nil, errors.Join(err, d.store.Close())
+		return nil, err
 	}
 	d.api = httpapi.New(httpapi.Config{
 		Access:       guard,
@@ -185,8 +197,10 @@ func New(o Options) (d *Daemon, err error) {
 		MaxConnections: cfg.HTTP.MaxConnections,
 		Memory:         d.memory.Predict,
 	}, d, d.metrics, o.Log)
-	if d.listener, err = net.Listen("tcp", cfg.HTTP.Listen); err != nil {
-		return nil, errors.Join(fmt.Errorf("http.listen: %w", err), d.store.Close())
+	if d.serving = o.serving; d.serving == nil {
+		if d.serving, err = newServing(d.api, cfg.HTTP.Listen); err != nil {
+			return nil, fmt.Errorf("http.listen: %w", err)
+		}
 	}
 	return d, nil
 }
@@ -217,18 +231,22 @@ func newDaemon(o Options) (d *Daemon, err error) {
 		return nil, err
 	}
 	d.memory = memory.New(cfg, limit)
-	if d.decoding, err = decodingOptions(cfg); err != nil {
-		return nil, err
-	}
-	d.decoding.Limits.Bytes, d.decoding.Limits.Numbers = d.memory.Message, d.memory.Largest
-	return d, nil
+	d.decoding, err = d.decodingOf(cfg)
+	return d, err
+}
+
+// decodingOf says how payloads are decoded under a configuration.
+func (d *Daemon) decodingOf(cfg *config.Config) (wire.Options, error) {
+	o, err := decodingOptions(cfg)
+	o.Limits.Bytes, o.Limits.Numbers = d.memory.Message, d.memory.Largest
+	return o, err
 }
 
 // Addr is the address that HTTP is served on.
-func (d *Daemon) Addr() net.Addr { return d.listener.Addr() }
+func (d *Daemon) Addr() net.Addr { return d.serving.listener.Addr() }
 
 // restore opens the snapshot and restores its state.
-func (d *Daemon) restore() (err error) {
+func (d *Daemon) restore(o Options) (err error) {
 	path := d.cfg.Snapshot.File
 	key, err := SnapshotKey(d.cfg.Snapshot, d.log)
 	if err != nil {
@@ -244,6 +262,13 @@ func (d *Daemon) restore() (err error) {
 		}
 	}()
 	d.store = store
+	was := live.FormerFeatures(saved, d.cfg.Format)
+	if was != nil {
+		d.cfg = inFeatures(d.cfg, was)
+		if d.decoding, err = d.decodingOf(d.cfg); err != nil {
+			return err
+		}
+	}
 	live, retired, err := live.Open(store, saved, d.cfg, d.memory, d.log)
 	if err != nil {
 		return err
@@ -277,7 +302,14 @@ func (d *Daemon) restore() (err error) {
 	d.publisher.published.Store(&publication{served: first, replaced: make(chan struct{})})
 	d.log.Info().Str("file", path).Int("blocks", d.live.Blocks()).Int64("rows", d.live.Rows()).
 		Str("state_digest", d.live.Digest()).Msg("snapshot opened")
-	return nil
+	if was == nil { // a change has been completed, or is not wanted any more
+		if err := os.Remove(changePath(path)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return nil
+	}
+	d.refeaturing, err = newRefeaturing(d, o, was)
+	return err
 }
 
 // SnapshotKey reads the key of the snapshot. It is nil if none is configured.
@@ -300,9 +332,21 @@ const missedRetirements = "the snapshot is older than the last retirement that w
 
 // Run serves, consumes and learns until ctx ends, which is no error, or until it cannot
 // continue. Either way everything read by then is applied and saved. If that takes longer
-// than shutdown_timeout, the rest is read again at the next start.
-func (d *Daemon) Run(ctx context.Context) (err error) {
-	defer func() { err = errors.Join(err, d.store.Close()) }()
+// than shutdown_timeout, the rest is read again at the next start. When the features have
+// changed, another Daemon goes on.
+func (d *Daemon) Run(ctx context.Context) error {
+	for {
+		successor, err := d.run(ctx)
+		if successor == nil {
+			return err
+		}
+		d = successor
+	}
+}
+
+// run is Run of one daemon. The successor is to run at once, if there is one.
+func (d *Daemon) run(ctx context.Context) (successor *Daemon, err error) {
+	defer func() { err = errors.Join(err, d.refeaturing.close(), d.store.Close()) }()
 	consuming, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	d.stop = stop
@@ -310,18 +354,19 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	// Dead letters may still be written while the rest is applied.
 	applying, abandon := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer abandon(nil)
-	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
-	defer stopServing()
-
-	var http errgroup.Group
-	http.Go(func() error {
-		err := d.api.Serve(serving, d.listener)
-		if err != nil {
-			stop(fmt.Errorf("serve HTTP: %w", err))
+	if d.serving.first == d.api {
+		d.serving.begin(ctx)
+		d.log.Info().Stringer("address", d.Addr()).Msg("serving HTTP")
+	} else {
+		go d.serving.takeOver(consuming, d)
+	}
+	go func() {
+		select {
+		case <-d.serving.ended:
+			stop(fmt.Errorf("serve HTTP: %w", d.serving.err))
+		case <-consuming.Done():
 		}
-		return err
-	})
-	d.log.Info().Stringer("address", d.listener.Addr()).Msg("serving HTTP")
+	}()
 
 	var workers sync.WaitGroup
 	for range d.cfg.Workers {
@@ -374,12 +419,31 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	if d.letters != nil {
 		d.letters.Close()
 	}
-	stopServing()
-	if failed := http.Wait(); err == nil {
+	if errors.Is(err, errOtherFeatures) {
+		if successor, err = d.succeed(applying); successor != nil {
+			return successor, nil
+		}
+	}
+	if failed := d.serving.end(); err == nil {
 		err = failed
 	}
 	d.log.Info().Msg("stopped")
-	return err
+	return nil, err
+}
+
+// succeed completes the change of features, and opens the daemon that goes on. Where the
+// change cannot be completed, that is one like d, which tries again.
+func (d *Daemon) succeed(ctx context.Context) (*Daemon, error) {
+	r := d.refeaturing
+	if err := r.complete(ctx); err != nil {
+		d.log.Error().Err(err).Msg("the features could not be changed; it will be tried again")
+	}
+	if err := errors.Join(r.close(), d.store.Close()); err != nil {
+		return nil, err
+	}
+	o := r.options
+	o.serving = d.serving
+	return New(o)
 }
 
 // newArchive makes an archive, which the caller closes.

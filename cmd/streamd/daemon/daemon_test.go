@@ -838,7 +838,7 @@ func TestRetireAnUnfinishedBlock(t *testing.T) {
 	if err != nil || receipt.Block.Rows != 2 {
 		t.Fatalf("%+v, %v", receipt, err)
 	}
-	at.listener.Close()
+	at.serving.listener.Close()
 	at.store.Close()
 
 	produce(t, name, message{value: jsonRow(1, 7, 7)}, message{value: jsonRow(0, 8, 9)})
@@ -1229,10 +1229,10 @@ func TestOtherSettingsAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.saver.save()
-	d.listener.Close()
+	d.serving.listener.Close()
 	d.store.Close()
 	for key, value := range map[string]string{
-		"kafka.topic": "b", "blocks.unit": "key", "format.features": "p,r",
+		"kafka.topic": "b", "blocks.unit": "key",
 	} {
 		other := maps.Clone(base)
 		other[key] = value

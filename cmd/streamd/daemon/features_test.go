@@ -330,7 +330,7 @@ func TestBasisOfAFileWithoutBlocks(t *testing.T) {
 	if _, err := at.retire(incremental.Position{Topic: name}.String(), access.Caller{}); err != nil || at.live.InUse().Coordinates == nil {
 		t.Fatalf("%v; basis %v", err, at.live.InUse().Coordinates)
 	}
-	at.listener.Close()
+	at.serving.listener.Close()
 	at.store.Close()
 
 	delete(flags, "format.features")

@@ -46,7 +46,7 @@ func openOffline(t *testing.T, flags map[string]string, left bool) *offline {
 	if left {
 		d.memory.Numbers = 1
 	}
-	if err := d.restore(); err != nil {
+	if err := d.restore(Options{Config: d.cfg}); err != nil {
 		t.Fatal(err)
 	}
 	d.stop, d.background = func(error) {}, t.Context()

@@ -70,7 +70,10 @@ func (d *Daemon) whenDue(now time.Time) {
 	if d.rebuilding.whenDue(now); d.failure != nil {
 		return
 	}
-	d.studying.whenDue(now)
+	if d.studying.whenDue(now); d.failure != nil {
+		return
+	}
+	d.refeaturing.whenDue(now)
 }
 
 // applied takes the result of applying records. With an error the daemon fails.

@@ -10,10 +10,13 @@ import (
 	"streamd/retire"
 )
 
-// readAgain makes a verifying pass. Workers call of on each block, and the loop calls
-// take on the results, atOnce at a time, where the block is live and unchanged. A block
-// is unread if of returns an error. An error of take ends the pass.
-func readAgain[T any](ctx context.Context, c *core, blocks *live.Blocks, atOnce int,
+// enter runs a function where the live set may be read and changed.
+type enter func(context.Context, func() error) error
+
+// readAgain makes a verifying pass. Workers call of on each block. Inside of in, take is
+// called on the results, atOnce at a time, where the block is live and unchanged in the
+// set. A block is unread if of returns an error. An error of take ends the pass.
+func readAgain[T any](ctx context.Context, log *archive.Archive, set *live.Set, in enter, blocks *live.Blocks, atOnce int,
 	of func(*archive.Worker, *incremental.Block, *incremental.Summary) (T, error), take func(retire.Entry, T) error,
 ) (unread []live.Unread, err error) {
 	type made struct {
@@ -31,9 +34,9 @@ func readAgain[T any](ctx context.Context, c *core, blocks *live.Blocks, atOnce 
 		}
 		ready = nil
 		mu.Unlock()
-		return c.call(ctx, func() error {
+		return in(ctx, func() error {
 			for _, z := range some {
-				if e, ok := c.live.Get(z.entry.ID); !ok || e != z.entry {
+				if e, ok := set.Get(z.entry.ID); !ok || e != z.entry {
 					continue
 				}
 				if err := take(z.entry, z.of); err != nil {
@@ -43,7 +46,7 @@ func readAgain[T any](ctx context.Context, c *core, blocks *live.Blocks, atOnce 
 			return nil
 		})
 	}
-	lost, err := c.archive.Pass(ctx, blocks, true, func(w *archive.Worker, e retire.Entry, b *incremental.Block, s *incremental.Summary) error {
+	lost, err := log.Pass(ctx, blocks, true, func(w *archive.Worker, e retire.Entry, b *incremental.Block, s *incremental.Summary) error {
 		z, err := of(w, b, s)
 		mu.Lock()
 		if err != nil {

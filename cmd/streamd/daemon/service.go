@@ -202,6 +202,9 @@ func (d *Daemon) Status() httpapi.Status {
 func (d *Daemon) notReady(s *httpapi.Status) (reasons []string) {
 	select {
 	case <-d.stopping:
+		if d.refeaturing.ends() {
+			return nil // it answers until its successor does
+		}
 		return []string{"stopping"}
 	default:
 	}
@@ -316,6 +319,9 @@ func (d *Daemon) updateStatus() {
 	if e := d.live.Next(); e != nil && e.Waits() {
 		s.Problems = append(s.Problems, fmt.Sprintf("the new basis waits for blocks that the log does not return unchanged, %d of them (see /v1/epoch): retire them, or set kernel.unread: skip", e.Missing()))
 	}
+	if r := d.refeaturing; r != nil && !r.ends() {
+		s.Problems = append(s.Problems, r.says())
+	}
 	if d.cfg.Kernel.Function != config.KernelNone {
 		s.Epoch = d.rebuilding.epochAnswer()
 	}
@@ -397,6 +403,9 @@ func (d *Daemon) remains(inBasis bool) []string {
 	}
 	if d.cfg.DeadLetters.Policy == config.DeadLettersQueue {
 		remains = append(remains, fmt.Sprintf("dead letters in topic %s, if records of the block were refused", d.cfg.DeadLetters.Topic))
+	}
+	if d.refeaturing != nil {
+		remains = append(remains, fmt.Sprintf("free pages of %s, until the change of features is complete", d.refeaturing.path))
 	}
 	until := "until it is compacted on request (snapshot.scrub is 0)"
 	if scrub := d.cfg.Snapshot.Scrub; scrub > 0 {

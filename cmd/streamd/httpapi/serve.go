@@ -88,6 +88,10 @@ func (s *Server) newMux() *http.ServeMux {
 
 // ServeHTTP answers one request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if to := s.successor.Load(); to != nil {
+		to.ServeHTTP(w, r)
+		return
+	}
 	start := time.Now()
 	answer := &answer{ResponseWriter: w, gzip: acceptsGzip(r)}
 	r = opaqueID(r)
@@ -177,6 +181,20 @@ func (s *Server) answersPage(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
+// HandOver has another server of the same configuration answer all requests from now on.
+// Requests that wait for another model are answered at once.
+func (s *Server) HandOver(to *Server) {
+	s.successor.Store(to)
+	s.stop()
+}
+
+// stopAll ends the waiting of requests, those of successors included.
+func (s *Server) stopAll() {
+	for ; s != nil; s = s.successor.Load() {
+		s.stop()
+	}
+}
+
 // Serve answers requests on ln until ctx ends, and closes ln. Then waiting polls are
 // answered at once, open requests have a few seconds to end, and Serve returns nil. The
 // service must stay up until then. Serve can be called once.
@@ -200,11 +218,11 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	go func() { served <- server.Serve(ln) }()
 	select {
 	case err := <-served:
-		s.stop()
+		s.stopAll()
 		return fmt.Errorf("serve HTTP on %s: %w", ln.Addr(), err)
 	case <-ctx.Done():
 	}
-	s.stop()
+	s.stopAll()
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
 	if err := server.Shutdown(grace); err != nil {

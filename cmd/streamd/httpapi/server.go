@@ -71,6 +71,8 @@ type Server struct {
 	drawing  singleflight.Group
 	stopping chan struct{}
 	stop     func() // closes stopping
+
+	successor atomic.Pointer[Server] // answers in the place of this one
 }
 
 const blocksPath = "/v1/blocks/"

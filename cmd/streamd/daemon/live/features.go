@@ -20,7 +20,7 @@ import (
 // Where no block is live the features are free.
 func restoreFeatures(store *snapshot.Store, saved *snapshot.Contents, cfg *config.Config, log zerolog.Logger) (*snapshot.SpaceContents, error) {
 	wanted, space := cfg.Format.Features, saved.Space(snapshot.Features)
-	if space == nil || len(wanted) == 0 && len(saved.Entries) == 0 {
+	if space == nil || len(saved.Entries) == 0 {
 		space = &snapshot.SpaceContents{State: incremental.NewState(wanted)}
 	}
 	names := space.State.Features()
@@ -28,20 +28,13 @@ func restoreFeatures(store *snapshot.Store, saved *snapshot.Contents, cfg *confi
 		return nil, fmt.Errorf("limits.features is %d, but the snapshot was made with %d: set it back, or use another snapshot.file to begin anew",
 			most, len(names))
 	}
-	for _, name := range names {
-		if wire.Matches(cfg.Format.Ignore, name) {
-			return nil, fmt.Errorf("format.ignore names %q, but the snapshot was made with this feature: use another snapshot.file to begin anew", name)
-		}
-	}
-	if len(wanted) == 0 {
-		wanted = slices.SortedFunc(slices.Values(names), incremental.CompareFeatures)
-	}
+	wanted = Wanted(names, cfg.Format)
 	if slices.Equal(names, wanted) {
 		return space, nil
 	}
 	at := places(names, wanted)
 	if at == nil {
-		return nil, fmt.Errorf("format.features is %q, but the snapshot was made with %q: use another snapshot.file to begin anew", wanted, names)
+		panic(fmt.Sprintf("live: a snapshot of the features %q for %q (see FormerFeatures)", names, wanted))
 	}
 	reordered, err := reorder(store, cfg.Model.Folds, saved, wanted, at)
 	switch {
@@ -55,6 +48,27 @@ func restoreFeatures(store *snapshot.Store, saved *snapshot.Contents, cfg *confi
 	log.Info().Strs("features", wanted).Int("blocks", len(saved.Entries)).
 		Msg("features are put into another order; rows for the sample and for a basis are read from the log again")
 	return reordered, nil
+}
+
+// Wanted names the features that a model with these features is to have: those of
+// format.features, or its own but for the ignored ones, in the order of their names.
+func Wanted(names []string, format config.Format) []string {
+	if len(format.Features) > 0 {
+		return format.Features
+	}
+	names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return wire.Matches(format.Ignore, name) })
+	slices.SortFunc(names, incremental.CompareFeatures)
+	return names
+}
+
+// FormerFeatures names the features of a snapshot whose live blocks have to be read again,
+// since other ones are wanted. It returns nil where those of the snapshot will do.
+func FormerFeatures(saved *snapshot.Contents, format config.Format) []string {
+	was := saved.Features()
+	if len(saved.Entries) == 0 || places(was, Wanted(was, format)) != nil {
+		return nil
+	}
+	return was
 }
 
 // places returns the place in from of each wanted name. It is nil if the names differ.

@@ -1,0 +1,356 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"streamd/cmd/streamd/daemon/archive"
+	"streamd/cmd/streamd/daemon/live"
+	"streamd/cmd/streamd/daemon/memory"
+	"streamd/config"
+	"streamd/incremental"
+	"streamd/incremental/gram"
+	"streamd/retire"
+	"streamd/snapshot"
+)
+
+// refeaturing is the change to the features of format.features from those that the
+// snapshot was made with.
+//
+// The daemon goes on with the features of the snapshot: it learns and serves. Beside that
+// it reads the live blocks from the log again, in the features that are wanted, into a
+// second live set with a file of its own. Further passes follow the blocks that come and
+// go meanwhile. When a pass is short, reading the log stops, a last pass reads the rest,
+// and the blocks of the second file take the place of those in the snapshot. Another
+// Daemon opens it, and answers requests as soon as it has a model. After a crash the
+// change goes on where the second file ends.
+//
+// Every method but complete is the loop's.
+type refeaturing struct {
+	*core
+	options Options // of the daemon that takes over
+	was, to []string
+	next    *live.Set
+	file    *snapshot.Store
+	path    string           // of the file
+	reader  *archive.Archive // of the features that are wanted
+
+	reading *job                   // a pass; nil: none is under way
+	again   time.Time              // when to look for blocks to read
+	passes  int                    // that have ended
+	unread  map[string]live.Unread // blocks that the log does not give back as they were
+	problem string                 // of the last pass
+	full    atomic.Bool            // many blocks wait for the file
+	saving  sync.Mutex             // held while it is written
+	closed  bool
+	ending  atomic.Bool // the consumer stops, and complete does the rest
+}
+
+const (
+	// shortPass is how long a pass may take that is followed by the last one, during which
+	// nothing is learned. Where blocks come as fast as they are read again no pass is short.
+	shortPass     = time.Second
+	mostPasses    = 10
+	betweenUnread = time.Second // looks for blocks to read, while others are unread
+
+	waitingForFile = live.UnsavedMemory / 4 // bytes
+)
+
+// errOtherFeatures stops a daemon whose successor has other features.
+var errOtherFeatures = errors.New("the features change")
+
+// inFeatures is the configuration with the features that a snapshot was made with.
+func inFeatures(cfg *config.Config, was []string) *config.Config {
+	c := *cfg
+	c.Format.Features, c.Format.Ignore, c.Format.Unknown = was, nil, config.UnknownIgnore
+	return &c
+}
+
+// changePath is the file of a change, beside the snapshot.
+func changePath(snapshot string) string { return snapshot + ".features" }
+
+// newRefeaturing opens the second file. The set of the daemon has been restored.
+func newRefeaturing(d *Daemon, o Options, was []string) (r *refeaturing, err error) {
+	// Blocks are in the second set as long as they are in the first, whatever the policy.
+	cfg := *o.Config
+	cfg.Retire = config.Retire{MaxFuture: cfg.Retire.MaxFuture}
+	cfg.Kernel.Function = config.KernelNone
+	cfg.Format.Features = live.Wanted(was, cfg.Format)
+	if len(cfg.Format.Features) == 0 {
+		return nil, fmt.Errorf("format.ignore leaves none of the features %q", was)
+	}
+	r = &refeaturing{core: d.core, options: o, was: was, to: cfg.Format.Features, path: changePath(o.Config.Snapshot.File), unread: map[string]live.Unread{}}
+	key, err := SnapshotKey(cfg.Snapshot, d.log)
+	if err != nil {
+		return nil, err
+	}
+	open := func() error {
+		file, saved, err := key.Open(r.path, snapshot.Settings{Topic: cfg.Kafka.Topic, Unit: unit(cfg.Blocks)})
+		if err != nil {
+			return err
+		}
+		if live.FormerFeatures(saved, cfg.Format) != nil {
+			err = fmt.Errorf("it has the features %q", saved.Features())
+		} else {
+			r.next, _, err = live.Open(file, saved, &cfg, d.memory, d.log)
+		}
+		if err != nil {
+			return errors.Join(err, file.Close())
+		}
+		r.file = file
+		return nil
+	}
+	if err := open(); err != nil {
+		// It can be made again from the log.
+		d.log.Warn().Err(err).Str("file", r.path).Msg("the file for the change of features is made anew")
+		if err := os.Remove(r.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		if err := open(); err != nil {
+			return nil, err
+		}
+	}
+	cluster, err := Cluster(cfg.Kafka)
+	if err != nil {
+		return nil, errors.Join(err, r.file.Close())
+	}
+	decoding, err := d.decodingOf(&cfg)
+	if err != nil {
+		return nil, errors.Join(err, r.file.Close())
+	}
+	r.reader, err = archive.New(archive.Settings{
+		Config: &cfg, Log: d.log, Budget: d.memory, Cluster: cluster, Fetching: bounded(d.memory, Fetching(cfg.Kafka), d.memory.Reread),
+		Decoding: decoding, Target: r.next.Target, Was: was, StillLive: d.stillLive,
+	})
+	if err != nil {
+		return nil, errors.Join(err, r.file.Close())
+	}
+	d.log.Info().Strs("from", was).Strs("to", r.to).Int("blocks", d.live.Blocks()).Int("done", r.next.Blocks()).
+		Msg("the features change: live blocks are read from the log again, and the former model is served until all are")
+	return r, nil
+}
+
+// whenDue begins a pass, or the end of the change.
+func (r *refeaturing) whenDue(now time.Time) {
+	if r == nil || r.ending.Load() || r.reading != nil || now.Before(r.again) {
+		return
+	}
+	lacking, err := r.compare()
+	if err != nil {
+		r.fail(err)
+		return
+	}
+	switch {
+	case len(lacking) == 0 && len(r.unread) > 0:
+		r.again = now.Add(betweenUnread)
+		if r.cfg.Kernel.Unread == config.UnreadSkip {
+			r.skipUnread()
+		}
+	case len(lacking) == 0 || r.passes >= mostPasses && len(r.unread) == 0:
+		r.finish()
+	default:
+		blocks := r.live.Moment(lacking)
+		r.reading = r.begin(true, func(ctx context.Context) func() {
+			unread, err := r.read(ctx, r.call, blocks)
+			return func() { r.endRead(ctx, now, unread, err) }
+		})
+	}
+}
+
+// compare lists the live blocks that the second set lacks, and takes those out of it that
+// are not live as they were.
+func (r *refeaturing) compare() (lacking []retire.Entry, err error) {
+	for _, e := range r.next.Page(retire.Lowest, math.MaxInt) {
+		if is, ok := r.live.Get(e.ID); !ok || is != e {
+			if err := r.next.Remove(e.ID); err != nil {
+				return nil, err
+			}
+		}
+	}
+	for id, u := range r.unread {
+		if is, ok := r.live.Get(id); !ok || is != u.Entry {
+			delete(r.unread, id)
+		}
+	}
+	for _, e := range r.live.Page(retire.Lowest, math.MaxInt) {
+		_, has := r.next.Get(e.ID)
+		_, unread := r.unread[e.ID]
+		if !has && !unread {
+			lacking = append(lacking, e)
+		}
+	}
+	return lacking, nil
+}
+
+// read makes a pass that takes blocks into the second set.
+func (r *refeaturing) read(ctx context.Context, in enter, blocks *live.Blocks) (unread []live.Unread, err error) {
+	defer r.archive.Hold()() // the memory of passes is for one at a time
+	target := r.next.Target()
+	atOnce := min(max(takenAtOnce/(8*gram.PackedLen(len(*target.Features))), 1), offersAtOnce)
+	return readAgain(ctx, r.reader, r.live, in, blocks, atOnce, func(w *archive.Worker, b *incremental.Block, _ *incremental.Summary) (live.Kept, error) {
+		if r.full.Load() {
+			if err := r.save(ctx, in); err != nil {
+				return live.Kept{}, err
+			}
+		}
+		return w.Keeper.Keep(ctx, b, target)
+	}, func(e retire.Entry, k live.Kept) error {
+		if r.failure != nil {
+			return nil
+		}
+		if err := r.next.Admits(live.Candidate{Labels: k.Summary.Classes(), Features: k.Summary.Features(), Window: k.Summary.Window(), Kept: k}); err != nil {
+			return err
+		}
+		if needs, room := r.live.Price()+r.next.Price(), r.memory.Room(); needs > room {
+			return fmt.Errorf("limits.memory is %s, of which %s are for live sets, but the former features and the new ones take %s together: raise it, or use another snapshot.file to begin anew",
+				memory.Size(float64(r.memory.Limit)), memory.Size(room), memory.Size(needs))
+		}
+		_, err := r.next.Add(e, k)
+		if r.next.Waiting() >= waitingForFile || r.next.Unsaved() >= r.cfg.Snapshot.Blocks {
+			r.full.Store(true)
+		}
+		return err
+	})
+}
+
+// save writes the second set to its file, unless another worker has just done so.
+func (r *refeaturing) save(ctx context.Context, in enter) error {
+	r.saving.Lock()
+	defer r.saving.Unlock()
+	if !r.full.Swap(false) {
+		return nil
+	}
+	var change snapshot.Change
+	var prepared *snapshot.Prepared
+	err := in(ctx, func() (err error) {
+		change = r.next.Change()
+		change.SavedAt = time.Now()
+		prepared, err = r.file.Prepare(change)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if _, err := prepared.Save(); err != nil {
+		return errors.Join(err, in(ctx, func() error { r.next.NotSaved(&change); return nil }))
+	}
+	return in(ctx, func() error { r.next.Saved(&change); return nil })
+}
+
+// endRead takes note of how a pass has ended.
+func (r *refeaturing) endRead(ctx context.Context, began time.Time, unread []live.Unread, err error) {
+	r.reading, r.problem = nil, ""
+	r.passes++
+	now := time.Now()
+	switch {
+	case ctx.Err() != nil:
+		return
+	case err != nil:
+		r.problem, r.again = err.Error(), now.Add(afterFailure)
+		r.log.Error().Err(err).Msg("live blocks could not be read again in the features that are wanted; it will be tried again")
+		return
+	case len(unread) > 0:
+		for _, u := range unread {
+			r.unread[u.ID] = u
+		}
+		r.log.Warn().Int("blocks", len(unread)).Str("block", r.logged(unread[0].ID)).AnErr("reason", unread[0].Reason).
+			Msg("the log does not return live blocks in the features that are wanted: the former features stay until these blocks are retired (kernel.unread: skip retires them)")
+	case len(r.unread) == 0 && now.Sub(began) < shortPass:
+		r.finish()
+	}
+}
+
+// skipUnread retires the blocks that the log does not give back.
+func (r *refeaturing) skipUnread() {
+	n := 0
+	for id := range r.unread {
+		if err := r.intake.EndBlock(r.background, id); err != nil {
+			r.fail(err)
+			return
+		}
+		if e, ok := r.live.Get(id); !ok || e != r.unread[id].Entry {
+			continue
+		}
+		if err := r.live.Remove(id); err != nil {
+			r.fail(err)
+			return
+		}
+		r.intake.CountRetired(1)
+		n++
+	}
+	r.again = time.Time{}
+	r.log.Warn().Int("blocks", n).Msg("retired blocks that the log does not return in the features that are wanted (kernel.unread is skip)")
+}
+
+// finish has the consumer stop. The rest is done by complete.
+func (r *refeaturing) finish() {
+	r.ending.Store(true)
+	r.stop(errOtherFeatures)
+}
+
+// complete reads the rest and gives the snapshot the blocks of the second set. The loop has
+// ended, and has saved.
+func (r *refeaturing) complete(ctx context.Context) error {
+	var mu sync.Mutex
+	in := func(_ context.Context, do func() error) error {
+		mu.Lock()
+		defer mu.Unlock()
+		return do()
+	}
+	lacking, err := r.compare()
+	if err != nil {
+		return err
+	}
+	r.reader.StillLive = func(_ context.Context, blocks []live.Unread) ([]live.Unread, error) { return blocks, nil }
+	unread, err := r.read(ctx, in, r.live.Moment(lacking))
+	if err != nil {
+		return err
+	}
+	if len(unread) > 0 {
+		return fmt.Errorf("block %s: %w", r.logged(unread[0].ID), unread[0].Reason)
+	}
+	r.full.Store(true)
+	if err := r.save(ctx, in); err != nil {
+		return err
+	}
+	if err := r.store.Adopt(ctx, r.file); err != nil {
+		return err
+	}
+	err = errors.Join(r.close(), os.Remove(r.path))
+	r.next = nil // the successor has its memory
+	return err
+}
+
+// close ends the change for this process.
+func (r *refeaturing) close() error {
+	if r == nil || r.closed {
+		return nil
+	}
+	r.closed = true
+	r.reader.Close()
+	return r.file.Close()
+}
+
+// ends says whether the daemon is about to hand over to its successor. Any goroutine may
+// ask.
+func (r *refeaturing) ends() bool { return r != nil && r.ending.Load() }
+
+// says describes the change for the operator.
+func (r *refeaturing) says() string {
+	s := fmt.Sprintf("the features change from %q to %q: %d of %d live blocks have been read again, and the former features are served until all have",
+		r.was, r.to, r.next.Blocks(), r.live.Blocks())
+	if n := len(r.unread); n > 0 {
+		s += fmt.Sprintf("; the log does not return %d of them unchanged: retire them, or set kernel.unread: skip", n)
+	}
+	if r.problem != "" {
+		s += "; the last try failed: " + r.problem
+	}
+	return s
+}

@@ -389,6 +389,9 @@ func TestAdopt(t *testing.T) {
 		if err := s.SaveMember(Member{"group", "member"}); err != nil {
 			t.Fatal(err)
 		}
+		if err := s.SaveHistory([]byte("history")); err != nil {
+			t.Fatal(err)
+		}
 		from, _ := open("others.db")
 		others := newWorld(rand.New(rand.NewPCG(33, 2)), 3)
 		for range 200 {
@@ -414,7 +417,10 @@ func TestAdopt(t *testing.T) {
 			if s = reopened; c.Member != (Member{"group", "member"}) || c.Keyed != (key != nil) {
 				t.Errorf("the group's member is %+v, keyed: %t", c.Member, c.Keyed)
 			}
-			c.Member, c.Keyed = Member{}, false
+			if string(c.History) != "history" {
+				t.Errorf("the history is %q", c.History)
+			}
+			c.Member, c.Keyed, c.History = Member{}, false, nil
 			others.compare(t, s, c)
 		}
 		check()

@@ -53,11 +53,6 @@ func boardBlocks(t testing.TB, seed uint64, blocks, rows int) []message {
 	return out
 }
 
-// served returns the classifier of the served model.
-func served(s *model.Served) *model.Classifier {
-	return &model.Classifier{Features: s.Basis.Features, Map: s.Basis.Map, Model: s.Model}
-}
-
 // rightOnGrid is the share of the 39,601 points of the papers' grid that a classifier
 // labels correctly. With step > 1 it looks at every step-th point in both directions.
 func rightOnGrid(c *model.Classifier, step int) float64 {
@@ -159,11 +154,11 @@ func TestCheckerboardOnTheStream(t *testing.T) {
 	if all.BasisID() != first.BasisID() {
 		t.Fatalf("basis %s, first %s", all.BasisID(), first.BasisID())
 	}
-	before := rightOnGrid(served(all), 1)
+	before := rightOnGrid(all.Classifier(), 1)
 	// A basis chosen from all rows.
 	d.reduced()
 	again := d.wait("planes on the second basis", func(s *model.Served) bool { return s.BasisID() != first.BasisID() && refined(s) })
-	right := rightOnGrid(served(again), 1)
+	right := rightOnGrid(again.Classifier(), 1)
 	t.Logf("right on the grid: %.4f, and with the second basis %.4f", before, right)
 	if before < 0.97 || right < 0.97 {
 		t.Errorf("right on the grid: %.4f, and with the second basis %.4f; want 0.97", before, right)
@@ -188,7 +183,7 @@ func TestGammaOfTheStream(t *testing.T) {
 		t.Errorf("%s was chosen of %+v", made.Kernel, made.Gammas)
 	}
 	// The median of ‖x − z‖² is about 12,000.
-	if right := rightOnGrid(served(s), 1); best.Gamma < 4./12_000 || best.Correctness < 0.85 || right < 0.85 {
+	if right := rightOnGrid(s.Classifier(), 1); best.Gamma < 4./12_000 || best.Correctness < 0.85 || right < 0.85 {
 		t.Errorf("%.3f right on the grid with %+v", right, best)
 	}
 

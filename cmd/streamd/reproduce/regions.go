@@ -8,6 +8,7 @@ import (
 
 	"streamd/cmd/streamd/model"
 	"streamd/cmd/streamd/plot"
+	"streamd/incremental/decision"
 	"streamd/incremental/newton"
 	"streamd/kernels"
 	"streamd/kernels/basis"
@@ -35,7 +36,9 @@ func surfaces(ctx context.Context, s *set, mu, nu float64, z []float64, methods 
 		if err != nil {
 			return nil, err
 		}
-		by := &model.Classifier{Features: s.features, Map: k.in.Map, Model: learned}
+		by := &model.Classifier{
+			Features: s.features, Map: k.in.Map, Model: learned, Rule: decision.ByValue(len(learned.Classes)),
+		}
 		all = append(all, surface{m.name, s, k.rows, by, mu})
 	}
 	return all, nil

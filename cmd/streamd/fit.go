@@ -24,11 +24,13 @@ import (
 // and once to score the rows. The choice of ν, leaving each row out in turn and the
 // ε-support vectors take one to three readings more. A kernel takes one for the sample
 // that its basis is chosen from. Every fold has a basis that has not seen it, which takes
-// one reading for each fold.
+// one reading for each fold. With folds, one reading takes the sample that probabilities and
+// the rule of labels are fitted to (package decision).
 //
 // With --block-rows the file is cut as streamd replay file cuts it. Blocks go to the folds
 // and rows to the sample by their content, as in a daemon that reads the blocks. For the
-// same settings γ, ν, the basis and the planes have the bits of that daemon's.
+// same settings γ, ν, the basis, the planes and the rule of labels have the bits of that
+// daemon's.
 type fitCmd struct {
 	File string `arg:"" help:"CSV, LIBSVM, JSON or Arrow, also gzipped (.gz)."`
 	featureFlags
@@ -46,6 +48,7 @@ type fitCmd struct {
 	Seed         uint64             `default:"1" help:"Seed of the division into folds, and of a kernel's sample and basis."`
 	Refine       config.Refine      `enum:"none,line,full,auto" default:"none" placeholder:"HOW" help:"Refine the planes by Newton's method until they minimise the squared errors of the rows within the margin or wrong: line moves and stretches them, without the weights of --balanced, full turns them, too. auto, with --nu auto: the better of none and full. Each of a few dozen steps reads the file; nu is chosen on the rows of the --sample."`
 	kernelFlags
+	decisionFlags
 	jsonFlag
 }
 
@@ -63,6 +66,9 @@ func (c *fitCmd) Validate() error {
 	}
 	if c.Kernel != "" && c.Standardise == config.SwitchAuto {
 		return errors.New("--standardise auto: does not go with --kernel, whose features are scaled before they get to it, or not")
+	}
+	if err := c.decisionFlags.check(c.Folds > 0 || c.Nu.auto); err != nil {
+		return err
 	}
 	if rows := c.BlockRows; rows != nil && (*rows < 1 || *rows > maxReplayed) {
 		return fmt.Errorf("--block-rows %d: must be 1 to %d", *rows, maxReplayed)
@@ -148,7 +154,7 @@ func (c *fitCmd) learn(ctx context.Context, f *fit, r *fitReport) (err error) {
 		}
 	}
 	if f.in != nil || f.blocks == nil {
-		if f.sums, err = f.sum(ctx, f.in, c.Nu.auto || f.foldIn == nil); err != nil {
+		if f.sums, err = f.sum(ctx, f.in, true); err != nil {
 			return err
 		}
 	}
@@ -171,21 +177,27 @@ func (c *fitCmd) learn(ctx context.Context, f *fit, r *fitReport) (err error) {
 
 // measure reports the accuracies of the models.
 func (c *fitCmd) measure(ctx context.Context, f *fit, test *dataset, r *fitReport) error {
+	auc, err := f.decide(ctx, &c.decisionFlags, r)
+	if err != nil {
+		return err
+	}
 	own, held, err := f.score(ctx, f.data, "scoring", f.foldModels)
 	if err != nil {
 		return err
 	}
 	r.TrainAccuracy = own.accuracy()
 	if c.Folds > 0 {
+		all := f.newJudgement()
 		for fold, t := range held {
 			switch {
 			case t.weight > 0:
 				r.FoldAccuracies = append(r.FoldAccuracies, t.accuracy())
+				all.merge(t)
 			case f.blocks == nil:
 				return fmt.Errorf("fold %d of %d of %s has no rows; ask for fewer --folds", fold+1, c.Folds, c.File)
 			}
 		}
-		r.TestAccuracy = new(mean(r.FoldAccuracies))
+		r.TestAccuracy, r.HeldOut = new(mean(r.FoldAccuracies)), f.answers(all, auc)
 	}
 	if test != nil {
 		t, _, err := f.score(ctx, test, "testing", nil)
@@ -195,7 +207,7 @@ func (c *fitCmd) measure(ctx context.Context, f *fit, test *dataset, r *fitRepor
 		if t.weight == 0 {
 			return fmt.Errorf("%s has no row that weighs anything", c.Test)
 		}
-		r.TestAccuracy = new(t.accuracy())
+		r.TestAccuracy, r.Test = new(t.accuracy()), f.answers(t, nil)
 	}
 	if c.LOO {
 		t, err := f.leaveOneOut(ctx)
@@ -231,6 +243,7 @@ type fit struct {
 	sums       *sums
 	model      *incremental.Model
 	foldModels []*incremental.Model // without each fold; nil: it has no rows
+	rules      *study.Decided       // of labels, also without each fold
 }
 
 // autoFlag is a positive number or auto. The zero value was not given.
@@ -382,28 +395,33 @@ func (t *tally) accuracy() float64 { return t.right / t.weight }
 
 // score classifies all rows by the model, and each row by the model without its fold. A row
 // of a class that a model does not know counts as wrong.
-func (f *fit) score(ctx context.Context, d *dataset, what string, foldModels []*incremental.Model) (all tally, folds []tally, err error) {
-	folds = make([]tally, len(foldModels))
+func (f *fit) score(ctx context.Context, d *dataset, what string, foldModels []*incremental.Model) (all judgement, folds []judgement, err error) {
+	all, folds = f.newJudgement(), make([]judgement, len(foldModels))
+	for fold := range folds {
+		folds[fold] = f.newJudgement()
+	}
 	tools := f.tools()
 	err = each(ctx, f.s, what, d,
-		func(worker int, b *incremental.Block, firstRow int64) ([]tally, error) {
+		func(worker int, b *incremental.Block, firstRow int64) ([]judgement, error) {
 			z := &tools[worker]
-			tallies := make([]tally, 1+len(foldModels))
-			tallies[0] = judge(f.model, z.enter(b, f.in))
+			judged := make([]judgement, 1+len(foldModels))
+			judged[0] = f.judge(f.model, none, z.enter(b, f.in))
 			if len(foldModels) == 0 {
-				return tallies, nil
+				return judged, nil
 			}
 			for fold, part := range z.parts(b, firstRow) {
 				if m := foldModels[fold]; m != nil {
-					tallies[1+fold] = judge(m, z.enter(part, f.without(fold)))
+					judged[1+fold] = f.judge(m, fold, z.enter(part, f.without(fold)))
 				}
 			}
-			return tallies, nil
+			return judged, nil
 		},
-		func(tallies []tally) error {
-			all.add(tallies[0])
+		func(judged []judgement) error {
+			all.merge(judged[0])
 			for fold := range folds {
-				folds[fold].add(tallies[1+fold])
+				if of := judged[1+fold]; of.matrix != nil {
+					folds[fold].merge(of)
+				}
 			}
 			return nil
 		})
@@ -416,14 +434,4 @@ func (f *fit) without(fold int) *basis.Coordinates {
 		return f.in
 	}
 	return f.foldIn[fold]
-}
-
-// judge counts the rows of a block that a model puts into their class.
-func judge(m *incremental.Model, b *incremental.Block) (t tally) {
-	class := make([]int32, b.Rows())
-	m.Classify(class, make([]float64, b.Rows()*len(m.Planes)), b.Columns)
-	for i, code := range b.Codes {
-		t.count(b, i, m.Classes[class[i]] == b.Classes[code])
-	}
-	return t
 }

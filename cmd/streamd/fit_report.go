@@ -20,6 +20,11 @@ type fitReport struct {
 	FoldAccuracies []float64 `json:"fold_accuracies,omitempty"`
 	LOOAccuracy    *float64  `json:"loo_accuracy,omitempty"`
 
+	Decision    *model.DecisionJSON    `json:"decision"` // rule of labels
+	Calibration *model.CalibrationJSON `json:"calibration,omitempty"`
+	HeldOut     *model.Answers         `json:"held_out,omitempty"` // of all rows, each by the model without its fold
+	Test        *model.Answers         `json:"test,omitempty"`     // of the test file; its areas are null
+
 	Method     string            `json:"method"` // of the planes: psvm, or the refinement's
 	Refinement *refinementReport `json:"refinement,omitempty"`
 	Reduction  *basisReport      `json:"reduction,omitempty"`
@@ -163,6 +168,17 @@ func (c *fitCmd) print(w io.Writer, r *fitReport) error {
 	}
 	if r.EpsilonSV != nil {
 		r.EpsilonSV.print(p)
+	}
+	p.decision(r.Decision, r.Planes)
+	if r.HeldOut != nil {
+		p.row("")
+		p.row("held-out rows")
+		p.answers(r.HeldOut)
+	}
+	if r.Test != nil {
+		p.row("")
+		p.row("test file")
+		p.answers(r.Test)
 	}
 	p.row("seconds", fmt.Sprintf("%.3g", r.Seconds))
 	if r.Basis != nil {

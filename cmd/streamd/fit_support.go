@@ -7,6 +7,8 @@ import (
 
 	"streamd/cmd/streamd/model"
 	"streamd/incremental"
+	"streamd/incremental/decision"
+	"streamd/incremental/study"
 	"streamd/incremental/tuning"
 )
 
@@ -22,6 +24,7 @@ func (f *fit) leaveOneOut(ctx context.Context) (all tally, err error) {
 			b = tools[worker].enter(b, f.in)
 			class, values := f.space(b)
 			hat.LeaveOneOut(f.model, class, values, b)
+			f.rules.Rule.Decide(class, values)
 			for i, code := range b.Codes {
 				t.count(b, i, f.model.Classes[class[i]] == b.Classes[code])
 			}
@@ -123,7 +126,7 @@ func (f *fit) supportVectors(ctx context.Context, share float64, test *dataset) 
 		return nil, fmt.Errorf("solve again with the ε-support vectors of %s: %w", f.data.path, err)
 	}
 	r.Nu, r.Planes = chosen.Nu, model.NewPlanesJSON(solved.Planes)
-	again := &fit{s: f.s, data: f.data, in: f.in, model: solved}
+	again := &fit{s: f.s, data: f.data, in: f.in, model: solved, rules: &study.Decided{Rule: decision.ByValue(len(solved.Classes))}}
 	own, _, err := again.score(ctx, f.data, "scoring", nil)
 	if err != nil {
 		return nil, err

@@ -82,7 +82,7 @@ func (t *table) planes(features []string, planes []model.PlaneJSON) {
 		return
 	}
 	p := planes[0]
-	t.row("plane", fmt.Sprintf("class %s where w·x ≥ gamma", p.Class))
+	t.row("plane", fmt.Sprintf("of class %s, x·w = gamma", p.Class))
 	t.row("  gamma", fmt.Sprintf("%.6g", p.Gamma))
 	order := make([]int, len(features))
 	for j := range order {
@@ -106,7 +106,7 @@ func (t *table) kernelPlanes(points int, planes []model.PlaneJSON) {
 		t.several(planes, "over "+counted(points, "point")+" (with their coefficients: --json)")
 		return
 	}
-	t.row("plane", fmt.Sprintf("class %s where K(x, Z)·u ≥ gamma, for %s Z (with u: --json)", planes[0].Class, counted(points, "point")))
+	t.row("plane", fmt.Sprintf("of class %s, K(x, Z)·u = gamma for %s Z (with u: --json)", planes[0].Class, counted(points, "point")))
 	t.row("  gamma", fmt.Sprintf("%.6g", planes[0].Gamma))
 }
 

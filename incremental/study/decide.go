@@ -17,8 +17,18 @@ type Decision struct {
 
 // Decided is a rule with its answers for held-out rows.
 type Decided struct {
-	Rule *decision.Rule // of all rows
-	said []int32        // the class of each held-out row, by the rule without its fold
+	Rule  *decision.Rule // of all rows
+	apart map[int]*decision.Rule
+	said  []int32 // the class of each held-out row, by the rule without its fold
+}
+
+// Without returns the rule that has not seen a fold; for a fold without held-out rows that is
+// the rule of all.
+func (d *Decided) Without(fold int) *decision.Rule {
+	if r, ok := d.apart[fold]; ok {
+		return r
+	}
+	return d.Rule
 }
 
 // Decide settles the rule, and decides each held-out row by a rule that has not seen its
@@ -26,7 +36,7 @@ type Decided struct {
 // calibration. Probability then fails with decision.ErrCurves, and so does Cost for more than
 // two classes. For two it takes the threshold of least cost on the held-out rows.
 func (h *HeldOut) Decide(want Decision, c *Calibrated) (*Decided, error) {
-	d := &Decided{said: make([]int32, len(h.codes))}
+	d := &Decided{said: make([]int32, len(h.codes)), apart: map[int]*decision.Rule{}}
 	classes := h.model.Classes
 	var rule func(fold int) *decision.Rule // none: of all rows
 	switch {
@@ -63,7 +73,9 @@ func (h *HeldOut) Decide(want Decision, c *Calibrated) (*Decided, error) {
 	d.Rule = rule(none)
 	planes := len(h.model.Planes)
 	for f, in := range h.folds {
-		rule(f).Decide(d.said[in.from:in.to], h.values[in.from*planes:in.to*planes])
+		without := rule(f)
+		d.apart[in.fold] = without
+		without.Decide(d.said[in.from:in.to], h.values[in.from*planes:in.to*planes])
 	}
 	return d, nil
 }

@@ -22,7 +22,7 @@ type HeldOut struct {
 }
 
 // span is the rows of a fold.
-type span struct{ from, to int }
+type span struct{ from, to, fold int }
 
 // bins of a reliability diagram.
 const bins = 10
@@ -57,7 +57,7 @@ func (s *Study) HoldOut(ctx context.Context, of *Sample, values int) (*HeldOut, 
 		}
 		b := weighted.Pick(in[:judged])
 		from, m := len(h.codes), b.Rows()
-		h.folds = append(h.folds, span{from, from + m})
+		h.folds = append(h.folds, span{from, from + m, i})
 		h.codes = append(h.codes, b.Codes...)
 		h.weight = append(h.weight, b.Weights...)
 		h.values = h.values[:(from+m)*planes]

@@ -86,6 +86,10 @@ func (s *Study) Solve() (model *incremental.Model, err error) {
 	return model, err
 }
 
+// Use goes on with planes that were solved by another study of the same sums, and refined
+// on the same rows if refined.
+func (s *Study) Use(model *incremental.Model, refined bool) { s.model, s.refined = model, refined }
+
 // SolveWithHat is Solve that keeps the factors: see incremental.Hat.
 func (s *Study) SolveWithHat() (model *incremental.Model, hat *incremental.Hat, err error) {
 	if model, hat, err = s.total.SolveWithHat(s.options.Planes); err == nil {

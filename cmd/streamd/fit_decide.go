@@ -1,0 +1,184 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"streamd/cmd/streamd/model"
+	"streamd/config"
+	"streamd/incremental"
+	"streamd/incremental/confusion"
+	"streamd/incremental/decision"
+	"streamd/incremental/study"
+)
+
+// decisionFlags say how labels are decided, as model.calibration, model.decision and
+// model.costs do.
+type decisionFlags struct {
+	Calibration config.Calibration `enum:"auto,platt,isotonic,none" default:"auto" placeholder:"CURVE" help:"Curve from values to probabilities, fitted over the --folds: ${enum}. auto is the better of platt and isotonic, given 1000 rows."`
+	Decision    decision.Kind      `enum:"probability,value,cost" default:"probability" placeholder:"RULE" help:"Rule of labels: the largest probability, given a calibration, the largest value, or the least expected cost. Accuracies are by this rule, over the folds by one that has not seen the fold."`
+	Costs       map[string]float64 `mapsep:"," placeholder:"A>B=10" help:"Costs of wrong answers: here 10 for a row of class A that is labelled B. Others cost 1. Goes with --decision cost."`
+}
+
+// check refuses flags that do not go together.
+func (c *decisionFlags) check(folds bool) error {
+	curve := c.Calibration == config.CalibrationPlatt || c.Calibration == config.CalibrationIsotonic
+	switch {
+	case curve && !folds:
+		return fmt.Errorf("--calibration %s: goes with --folds", c.Calibration)
+	case c.Decision == decision.Cost && len(c.Costs) == 0:
+		return errors.New("--decision cost: goes with --costs")
+	case c.Decision == decision.Cost && !folds:
+		return errors.New("--decision cost: goes with --folds")
+	case c.Decision != decision.Cost && len(c.Costs) > 0:
+		return errors.New("--costs: goes with --decision cost")
+	}
+	if _, err := model.Prices(c.Costs); err != nil {
+		return fmt.Errorf("--costs: %w", err)
+	}
+	return nil
+}
+
+// Limits of the out-of-fold values that the rule is fitted to: rows, numbers of these rows, and
+// values (512 MiB), the daemon's.
+const (
+	mostDecided = 50_000
+	mostNumbers = 1 << 26
+	mostValues  = 1 << 26
+)
+
+// decide calibrates the planes and settles the rule of labels, as a daemon does: on a sample
+// of rows, each scored by planes without its fold. It returns the areas under the ROC curves,
+// nil without folds.
+func (f *fit) decide(ctx context.Context, c *decisionFlags, r *fitReport) (auc []float64, err error) {
+	k := len(f.model.Classes)
+	f.rules = &study.Decided{Rule: decision.ByValue(k)}
+	reason := ""
+	if c.Decision != decision.Value {
+		reason = "there are no folds"
+	}
+	if f.folds > 0 {
+		if auc, reason, err = f.decideOn(ctx, c, r); err != nil {
+			return nil, fmt.Errorf("decide the labels of %s: %w", f.data.path, err)
+		}
+	}
+	r.Decision = model.NewDecisionJSON(f.rules.Rule, k, reason)
+	return auc, nil
+}
+
+// decideOn is decide with folds. What lacks is the reason for another rule than the wanted
+// one, unless the caller asked for it.
+func (f *fit) decideOn(ctx context.Context, c *decisionFlags, r *fitReport) (auc []float64, reason string, err error) {
+	rows, err := f.decided(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	p := &study.Problem{Whole: f.sums.dealt, Folds: f.sums.folds}
+	if f.in != nil {
+		p.Regulariser = f.in.Regulariser
+	}
+	y := study.New(p, study.Options{Planes: f.options, Refine: f.method})
+	y.Use(f.model, f.refining == study.Always)
+	demanded := c.Decision == decision.Cost || c.Calibration == config.CalibrationPlatt || c.Calibration == config.CalibrationIsotonic
+	h, err := y.HoldOut(ctx, study.NewSample(rows.view(f.in), p.Whole.Totals(), p.Folds), mostValues)
+	if err != nil {
+		if demanded || ctx.Err() != nil {
+			return nil, "", err
+		}
+		return nil, err.Error(), nil
+	}
+	var curves *study.Calibrated
+	switch {
+	case c.Calibration == config.CalibrationNone:
+		reason = "--calibration is none"
+	default:
+		kind := map[config.Calibration]study.Curves{
+			config.CalibrationAuto: study.Auto, config.CalibrationPlatt: study.Platt, config.CalibrationIsotonic: study.Isotonic,
+		}[c.Calibration]
+		if curves, err = h.Calibrate(ctx, kind); err == nil {
+			r.Calibration = model.NewCalibrationJSON(curves.Curves)
+		} else if demanded || ctx.Err() != nil {
+			return nil, "", err
+		} else {
+			reason = err.Error()
+		}
+	}
+	prices, err := model.Prices(c.Costs)
+	if err != nil {
+		return nil, "", err
+	}
+	f.rules, err = h.Decide(study.Decision{Kind: c.Decision, Prices: prices}, curves)
+	switch {
+	case err == nil:
+		reason = ""
+	case errors.Is(err, decision.ErrCurves) && c.Decision == decision.Probability:
+		f.rules, err = h.Decide(study.Decision{Kind: decision.Value}, nil)
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	q, err := h.Quality(ctx, f.rules)
+	return q.AUC, reason, err
+}
+
+// decided are the rows that the rule is fitted to: the sample of whole blocks, or one of all
+// rows, with their folds.
+func (f *fit) decided(ctx context.Context) (*rowSample, error) {
+	if f.blocks != nil {
+		return f.rows, nil
+	}
+	limit := max(1, min(mostDecided, mostNumbers/max(1, len(f.data.features))))
+	of := &fit{s: f.s, data: f.data, folds: f.folds, seed: f.seed}
+	if err := of.sample(ctx, limit); err != nil {
+		return nil, err
+	}
+	return of.rows.random(), nil
+}
+
+// judgement counts rows by their weights.
+type judgement struct {
+	tally
+	matrix *confusion.Matrix // of the classes of the model of all rows
+}
+
+func (f *fit) newJudgement() judgement { return judgement{matrix: confusion.New(len(f.model.Classes))} }
+
+func (j *judgement) merge(o judgement) {
+	j.add(o.tally)
+	j.matrix.Merge(o.matrix)
+}
+
+// answers reports a judgement. It is nil where no row weighs anything.
+func (f *fit) answers(j judgement, auc []float64) *model.Answers {
+	if j.weight == 0 {
+		return nil
+	}
+	a := model.NewAnswers(f.rules.Rule.Kind(), f.model.Classes, j.matrix, auc)
+	return &a
+}
+
+// judge counts the labels of a block by a model, with the rule of all rows or that without a
+// fold.
+func (f *fit) judge(m *incremental.Model, fold int, b *incremental.Block) judgement {
+	j := f.newJudgement()
+	class, values := make([]int32, b.Rows()), make([]float64, b.Rows()*len(m.Planes))
+	m.Classify(class, values, b.Columns)
+	at := (&incremental.Block{Classes: m.Classes}).ClassesIn(f.model.Classes)
+	if len(m.Classes) == len(f.model.Classes) { // else the rule is of other planes
+		rule := f.rules.Rule
+		if fold != none {
+			rule = f.rules.Without(fold)
+		}
+		rule.Decide(class, values)
+	}
+	of := b.ClassesIn(f.model.Classes)
+	for i, code := range b.Codes {
+		said := at[class[i]]
+		j.count(b, i, of[code] == said)
+		if weight := b.Weight(i); weight > 0 {
+			j.matrix.Add(int32(of[code]), int32(said), weight)
+		}
+	}
+	return j
+}

@@ -15,6 +15,7 @@ import (
 
 	"streamd/cmd/streamd/model"
 	"streamd/cmd/streamd/plot"
+	"streamd/incremental/decision"
 )
 
 // The page is rendered here, and its figures need no script. page.js fetches it again every
@@ -232,10 +233,15 @@ func (v pageView) Refined() []model.PlaneRefinement {
 	return planes[:min(len(planes), maxPlanes)]
 }
 
-// Judged are the figures of the classes that the page has room for.
-func (v pageView) Judged() []model.ClassAnswers {
-	classes := v.Served.Quality.Classes
-	return classes[:min(len(classes), maxPlanes)]
+// Decides is the rule that decides labels.
+func (v pageView) Decides() decidesView {
+	rule := v.Served.DecidesBy()
+	d := decidesView{Kind: rule.Kind()}
+	if len(v.Served.Model.Classes) == 2 {
+		d.Threshold = rule.Threshold()
+		d.Never, d.Always = d.Threshold == math.MaxFloat64, d.Threshold == -math.MaxFloat64
+	}
+	return d
 }
 
 // Drawable says whether the regions have a picture.
@@ -255,6 +261,14 @@ func (p partitionView) Percent() int {
 		return 100
 	}
 	return int(min(100, max(0, 100*float64(p.Next-p.LogStart)/float64(size))))
+}
+
+// decidesView is a rule that decides labels. With two classes a row is of the plane's class
+// from the threshold on, never or always.
+type decidesView struct {
+	Kind          decision.Kind
+	Threshold     float64
+	Never, Always bool
 }
 
 type planeView struct {

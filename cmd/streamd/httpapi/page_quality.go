@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"html/template"
 	"math"
 	"slices"
@@ -73,6 +74,83 @@ func curveName(c *model.TuningCurve) string {
 		name += ", refined"
 	}
 	return name
+}
+
+const (
+	maxJudged   = 24 // classes whose figures are listed
+	maxConfused = 12 // classes of a confusion matrix
+	maxMistakes = 10 // pairs of classes where there is no matrix
+	heats       = 5  // shades of a confusion matrix
+)
+
+// Judged are the figures of the classes: all of them in the model's order, or of many
+// those with the least recall first. A class without rows comes last.
+func (v pageView) Judged() []model.ClassAnswers {
+	classes := v.Served.Quality.Classes
+	if len(classes) <= maxJudged {
+		return classes
+	}
+	recall := func(c model.ClassAnswers) float64 {
+		if c.Recall == nil {
+			return math.Inf(1)
+		}
+		return *c.Recall
+	}
+	classes = slices.Clone(classes)
+	slices.SortStableFunc(classes, func(a, b model.ClassAnswers) int {
+		return cmp.Or(cmp.Compare(recall(a), recall(b)), cmp.Compare(b.Weight, a.Weight))
+	})
+	return classes[:maxJudged]
+}
+
+// NotJudged is the number of classes that Judged leaves out.
+func (v pageView) NotJudged() int { return max(0, len(v.Served.Quality.Classes)-maxJudged) }
+
+// confusedView is a row of the confusion matrix.
+type confusedView struct {
+	Class string
+	Cells []cellView
+}
+
+// cellView is the weight of rows with a label. Heat is the share of the class's rows, from
+// 0 to heats.
+type cellView struct {
+	Weight float64
+	Right  bool
+	Heat   int
+}
+
+// Confused is the confusion matrix of few classes, without those rows of unknown classes.
+func (v pageView) Confused() (rows []confusedView) {
+	q := v.Served.Quality
+	if len(q.Confusion) > maxConfused {
+		return nil
+	}
+	for i, weights := range q.Confusion {
+		total := 0.0
+		for _, w := range weights {
+			total += w
+		}
+		row := confusedView{Class: q.Classes[i].Class}
+		for j, w := range weights {
+			cell := cellView{Weight: w, Right: i == j}
+			if total > 0 {
+				cell.Heat = int(math.Ceil(heats * w / total))
+			}
+			row.Cells = append(row.Cells, cell)
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// Mistakes are the most frequent ones of many classes.
+func (v pageView) Mistakes() []model.Mistake {
+	q := v.Served.Quality
+	if len(q.Classes) <= maxConfused {
+		return nil
+	}
+	return q.Mistakes[:min(len(q.Mistakes), maxMistakes)]
 }
 
 // trustView is a reliability diagram: the observed share over the predicted probability.

@@ -15,6 +15,8 @@ import (
 	"streamd/cmd/streamd/model"
 	"streamd/config"
 	"streamd/incremental"
+	"streamd/incremental/confusion"
+	"streamd/incremental/decision"
 	"streamd/incremental/newton"
 	"streamd/incremental/study"
 	"streamd/incremental/tuning"
@@ -98,6 +100,77 @@ func TestPageOfWeights(t *testing.T) {
 		if got := order(target); got != want {
 			t.Errorf("%s: %s, want %s", target, got, want)
 		}
+	}
+}
+
+// The figures of few classes are in the model's order, with a confusion matrix. Of many
+// classes the worst ones come first, with the most frequent mistakes.
+func TestPageOfClasses(t *testing.T) {
+	f := newFake()
+	trust := func() string {
+		_, section, _ := strings.Cut(do(newServer(f), "GET", "/", "").Body.String(), `<section id="trust">`)
+		section, _, _ = strings.Cut(section, "Across: the predicted")
+		section = regexp.MustCompile(`title="[^"]*"|<[^>]*>`).ReplaceAllString(strings.ReplaceAll(section, "</th><th", "</th> <th"), " ")
+		return strings.Join(strings.Fields(section), " ")
+	}
+	f.explain(2)
+	few := trust()
+	for _, want := range []string{
+		"of the rows of class", "class A 20000 29000 65.5 % 95.0 % 77.6 % 0.99 class B 10000 1000 0.0 % 0.0 %",
+		"class ↓ label → class A class B class A 19000 1000 class B 10000 0",
+	} {
+		if !strings.Contains(few, want) {
+			t.Errorf("two classes: no %q in %s", want, few)
+		}
+	}
+	f.explain(300)
+	many := trust()
+	for _, want := range []string{"276 more are not listed", "The most frequent mistakes. class label rows class B class C 5000"} {
+		if !strings.Contains(many, want) {
+			t.Errorf("300 classes: no %q in %s", want, many)
+		}
+	}
+	if strings.Contains(many, "Confusion matrix") || strings.Contains(few, "not listed") || strings.Contains(few, "most frequent") {
+		t.Error("a matrix of many classes, or a selection of few")
+	}
+	view := pageView{Served: f.served}
+	last := 0.0
+	for _, c := range view.Judged() {
+		if *c.Recall < last {
+			t.Errorf("class %s of recall %g comes behind one of %g", c.Class, *c.Recall, last)
+		}
+		last = *c.Recall
+	}
+	if judged := view.Judged(); *judged[0].Recall != 0 || *judged[1].Recall != 0.5 || judged[1].Weight != 10_000 {
+		t.Errorf("the worst classes are %+v", judged[:2])
+	}
+}
+
+// The page says by which rule labels are decided.
+func TestPageOfRules(t *testing.T) {
+	f := newFake()
+	model := func() string {
+		_, section, _ := strings.Cut(do(newServer(f), "GET", "/", "").Body.String(), `<section id="model">`)
+		section, _, _ = strings.Cut(section, "</section>")
+		return strings.Join(strings.Fields(regexp.MustCompile(`</?[^>]*>`).ReplaceAllString(section, "")), " ")
+	}
+	for _, c := range []struct {
+		rule *decision.Rule
+		want string
+	}{
+		{nil, "A row is of class spam where x′w − γ ≥ 0, decided by value."},
+		{decision.ByThreshold(0.25, nil), "A row is of class spam where x′w − γ ≥ 0.25, decided by cost."},
+		{decision.ByThreshold(math.MaxFloat64, nil), "No row is of class spam by the rule of cost."},
+		{decision.ByThreshold(-math.MaxFloat64, nil), "Every row is of class spam by the rule of cost."},
+	} {
+		f.served.Rule = c.rule
+		if got := model(); !strings.Contains(got, c.want) {
+			t.Errorf("no %q in %s", c.want, got)
+		}
+	}
+	f.served.Model, f.served.Rule = wideModel(3, 2), decision.ByValue(3)
+	if got, want := model(), "a row is of the class whose x′w − γ is largest."; !strings.Contains(got, want) {
+		t.Errorf("no %q in %s", want, got)
 	}
 }
 
@@ -290,8 +363,27 @@ func (f *fake) explain(k int) {
 	var reports []newton.Report
 	quality := &model.Quality{
 		Digest: f.served.Digest, MeasuredAt: testTime, Source: "sample", Rows: 20_000, Folds: 10, Method: "full",
-		Answers: model.Answers{Correctness: 0.913, BalancedCorrectness: 0.882}, Calibration: config.CalibrationIsotonic,
+		Calibration: config.CalibrationIsotonic,
 	}
+	// Half of the rows of a class in seven, and all rows of the last class, are labelled as the
+	// next one.
+	matrix, auc, classes := confusion.New(k), make([]float64, k), wideModel(k, 1).Classes
+	for c := range k {
+		rows := 20_000 / float64(c+1)
+		next := int32((c + 1) % k)
+		switch {
+		case c == k-1:
+			matrix.Add(int32(c), next, rows)
+		case c%7 == 1:
+			matrix.Add(int32(c), next, rows/2)
+			matrix.Add(int32(c), int32(c), rows/2)
+		default:
+			matrix.Add(int32(c), next, rows/20)
+			matrix.Add(int32(c), int32(c), rows-rows/20)
+		}
+		auc[c] = 0.5 + 0.49/float64(c+1)
+	}
+	quality.Answers = model.NewAnswers(decision.Probability, classes, matrix, auc)
 	reliability := func(bend float64) *model.Reliability {
 		r := &model.Reliability{Weight: 20_000, Brier: 0.061, LogLoss: 0.213, Error: 0.012 * bend}
 		for i := range 10 {
@@ -429,7 +521,7 @@ func pageExamples(t *testing.T) map[string]*fake {
 				m.Classes[c] = hostileName("c" + strconv.Itoa(c))
 				m.Planes[c].Class = m.Classes[c]
 				f.served.Refinement.Planes[c].Class = m.Classes[c]
-				f.served.Quality.Planes[c].Class = m.Classes[c]
+				f.served.Quality.Planes[c].Class, f.served.Quality.Classes[c].Class = m.Classes[c], m.Classes[c]
 			}
 			for j := range m.Features {
 				m.Features[j] = hostileName("f" + strconv.Itoa(j))

@@ -21,7 +21,7 @@ type Classifier struct {
 	Features []string           // the n features of the rows
 	Map      *kernels.Map       // from n features to t coordinates; nil: none
 	Model    *incremental.Model // planes in the t coordinates, or in the n features
-	Rule     *decision.Rule     // from decision values to labels
+	Rule     *decision.Rule     // from decision values to labels; nil: the decision values decide
 }
 
 // mapRows is the number of rows that are mapped to coordinates at once.
@@ -34,7 +34,7 @@ func (c *Classifier) Classify(class []int32, values []float64, columns []gram.Co
 	c.InCoordinates(columns, func(from, to int, in []gram.Column) {
 		c.Model.Classify(class[from:to], values[from*planes:to*planes], in)
 	})
-	if c.Rule.Kind() != decision.Value { // else the planes have decided so
+	if c.Rule != nil && c.Rule.Kind() != decision.Value { // else the planes have decided so
 		c.Rule.Decide(class, values)
 	}
 }

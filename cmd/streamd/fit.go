@@ -32,7 +32,7 @@ import (
 // same settings γ, ν, the basis, the planes and the rule of labels have the bits of that
 // daemon's.
 type fitCmd struct {
-	File string `arg:"" help:"CSV, LIBSVM, JSON or Arrow, also gzipped (.gz)."`
+	File string `arg:"" help:"CSV, LIBSVM, JSON, Arrow or Parquet, also compressed by gzip or Zstandard (.gz, .zst)."`
 	featureFlags
 	Format       string             `enum:"auto,arrow,json,csv,libsvm" default:"auto" help:"Format of a file whose name does not end in one: ${enum}. auto is what the first line looks like."`
 	Nu           autoFlag           `default:"1" help:"Weight ν > 0 of the errors against the size of the plane. auto tries 2^-20 to 2^20 and takes what classifies best over the folds (10 without --folds); the accuracy over the same folds then flatters a little."`

@@ -25,7 +25,7 @@ import (
 // those of the daemon bit for bit, and the daemon's limits on requests do not apply to a
 // long file.
 type predictCmd struct {
-	File string `arg:"" help:"Rows with or without labels, in CSV, LIBSVM, JSON or Arrow, also gzipped; - is standard input."`
+	File string `arg:"" help:"Rows with or without labels, in CSV, LIBSVM, JSON, Arrow or Parquet, also compressed by gzip or Zstandard; - is standard input."`
 	columnFlags
 	Format string `enum:"auto,arrow,json,csv,libsvm" default:"auto" help:"Format of standard input and of a file whose name does not end in one: ${enum}."`
 	Model  string `placeholder:"FILE" help:"Use a saved answer of GET /v1/model, or of fit --json, instead of asking the daemon."`
@@ -301,12 +301,20 @@ func (c *predictCmd) rows(s *surroundings, features []string) (wire.Table, error
 		}
 		defer file.Close()
 		in = file
-	} else if options.Format == 0 {
-		return wire.Table{}, usagef("--format must name the format of standard input: csv, libsvm, json or arrow")
 	}
 	text, err := readAll(in)
 	if err != nil {
 		return wire.Table{}, fmt.Errorf("read %s: %w", c.File, err)
+	}
+	text, format, err := wire.Payload(text, options.Limits)
+	if err != nil {
+		return wire.Table{}, fmt.Errorf("read %s: %w", c.File, err)
+	}
+	if format != 0 {
+		options.Format = format
+	}
+	if options.Format == 0 {
+		return wire.Table{}, usagef("--format must name the format of standard input: csv, libsvm, json or arrow")
 	}
 	decoder, err := wire.NewDecoder(options)
 	if err != nil {

@@ -137,6 +137,21 @@ func (d *Decoder) decode(contentType string, payload []byte) error {
 	if format != Arrow && opensArrow(payload) {
 		return d.fail(-1, "", "this is an Arrow stream, whose content type is %s", Arrow.ContentType())
 	}
+	err := d.decodeAs(format, header, payload)
+	if err == nil {
+		return nil
+	}
+	if IsParquet(payload) {
+		return d.fail(-1, "", "this is a Parquet file, which fits no message: send its rows as an Arrow stream, as streamd replay file does")
+	}
+	if name := otherFormat(payload); name != "" {
+		return d.fail(-1, "", "the payload is %s", name)
+	}
+	return err
+}
+
+// decodeAs decodes a payload of the format.
+func (d *Decoder) decodeAs(format Format, header HeaderMode, payload []byte) error {
 	switch format {
 	case Arrow:
 		return d.arrow.decode(payload)

@@ -40,6 +40,10 @@
 //
 // A byte order mark before CSV or LIBSVM is passed over.
 //
+// Parquet is a format of files (Reader), not of messages: its footer says where the rows
+// are, so that it fits no stream, and its pages cost more than Arrow's columns to read. Its
+// types are read as Arrow's of the same name.
+//
 // # Columns
 //
 // Without Options.Features every column but the label and the weight is a feature, unless

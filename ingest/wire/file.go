@@ -3,15 +3,18 @@ package wire
 import (
 	"bufio"
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
 
 	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
 
 	"streamd/incremental"
 )
@@ -19,11 +22,11 @@ import (
 // Reader reads a file as a sequence of blocks and never holds more of it than
 // one block.
 //
-// The format is the one that the file's name ends in, before .gz: .csv; .json,
-// .ndjson or .jsonl; .libsvm, .svm or .svmlight; .arrow, .arrows, .ipc or
-// .feather. For any other name it is the options' format, or else the first line
-// decides. Gzip is recognised by its first bytes. An Arrow file may be in the stream
-// or in the file format.
+// Parquet, Arrow, gzip and Zstandard are recognised by their first bytes, and so are
+// formats that are not read. Text has the format that the file's name ends in, before .gz
+// or .zst: .csv or .tsv; .json, .ndjson or .jsonl; .libsvm, .svm or .svmlight. For any
+// other name it is the options' format, or else the first line decides. An Arrow file may
+// be in the stream or in the file format.
 //
 // All blocks of a file have the same features: those of the options, else those
 // of the first row. As LIBSVM does not say how many there are, such a file is
@@ -97,7 +100,7 @@ func (r *Reader) start() error {
 		return err
 	}
 	r.size = info.Size()
-	in, err := Unzipped(countingReader{r.file, &r.read})
+	in, err := Unzipped(io.NewSectionReader(countingFile{r.file, &r.read}, 0, r.size))
 	if err != nil {
 		return err
 	}
@@ -111,9 +114,22 @@ func (r *Reader) start() error {
 	if bytes.HasPrefix(head, []byte("\xff\xfe")) || bytes.HasPrefix(head, []byte("\xfe\xff")) {
 		return errors.New("the file is text in UTF-16: want UTF-8")
 	}
+	if r.format, err = formatOfFile(r.path, head, r.d.opts.Format); err != nil {
+		return err
+	}
+	if IsParquet(head) {
+		raw := make([]byte, len(parquetMagic))
+		if _, err := r.file.ReadAt(raw, 0); err != nil || !IsParquet(raw) {
+			return errors.New("the file is compressed Parquet, of which no part can be read alone: decompress it first")
+		}
+		rows, err := ParquetStream(countingFile{r.file, &r.read}, r.d.opts.Limits, r.rowsPerBlock)
+		if err != nil {
+			return err
+		}
+		in = bufio.NewReaderSize(rows, bufferBytes)
+	}
 	r.text = textFile{in: in, limit: r.d.opts.Limits.Bytes}
 	r.arrow = arrowFile{in: in, d: r.d}
-	r.format = formatOfFile(r.path, head, r.d.opts.Format)
 	switch r.format {
 	case LIBSVM:
 		width := r.d.want.width
@@ -149,64 +165,139 @@ func (r *Reader) limitRows(rows, width int) {
 // bufferBytes is how much of a file is looked at to find its format.
 const bufferBytes = 1 << 16
 
-// Unzipped returns a reader of in that unzips it if it is gzipped.
+// Unzipped returns a reader of in that decompresses it if it is compressed by gzip or
+// Zstandard.
 func Unzipped(in io.Reader) (*bufio.Reader, error) {
 	buffered := bufio.NewReaderSize(in, bufferBytes)
-	if head, _ := buffered.Peek(2); string(head) != "\x1f\x8b" {
+	head, _ := buffered.Peek(4)
+	var unzipped io.Reader
+	var err error
+	switch {
+	case bytes.HasPrefix(head, []byte("\x1f\x8b")):
+		unzipped, err = gzip.NewReader(buffered)
+	case bytes.HasPrefix(head, []byte("\x28\xb5\x2f\xfd")):
+		const mostMemory = 128 << 20 // of what --ultra and --long=27 need
+		unzipped, err = zstd.NewReader(buffered, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(mostMemory))
+	default:
 		return buffered, nil
 	}
-	z, err := gzip.NewReader(buffered)
 	if err != nil {
 		return nil, unzipError(err)
 	}
-	return bufio.NewReaderSize(unzipper{z}, bufferBytes), nil
+	return bufio.NewReaderSize(unzipper{unzipped}, bufferBytes), nil
 }
 
 // unzipper explains an end of the input in the middle of the data.
-type unzipper struct{ z *gzip.Reader }
+type unzipper struct{ r io.Reader }
 
 func (u unzipper) Read(p []byte) (int, error) {
-	n, err := u.z.Read(p)
+	n, err := u.r.Read(p)
 	return n, unzipError(err)
 }
 
 func unzipError(err error) error {
 	if err == io.ErrUnexpectedEOF {
-		return errors.New("it is cut short: the gzipped data end in the middle")
+		return errors.New("it is cut short: the compressed data end in the middle")
 	}
 	return err
 }
 
-type countingReader struct {
-	r io.Reader
+// countingFile counts the bytes that are read.
+type countingFile struct {
+	*os.File
 	n *atomic.Int64
 }
 
-func (c countingReader) Read(p []byte) (int, error) {
-	n, err := c.r.Read(p)
+func (c countingFile) ReadAt(p []byte, at int64) (int, error) {
+	n, err := c.File.ReadAt(p, at)
 	c.n.Add(int64(n))
 	return n, err
 }
 
-func formatOfFile(path string, head []byte, configured Format) Format {
-	name := strings.TrimSuffix(strings.ToLower(path), ".gz")
+// otherFiles are formats that are recognised and not read.
+var otherFiles = []struct{ opening, name string }{
+	{"PK\x03\x04", "a zip archive or an Excel sheet"},
+	{"\xd0\xcf\x11\xe0", "an Excel sheet"},
+	{"\x1f\x8b", "compressed by gzip twice, or as a message"},
+	{"\x28\xb5\x2f\xfd", "compressed by Zstandard twice, or as a message"},
+	{"BZh91AY&SY", "compressed by bzip2"},
+	{"\xfd7zXZ\x00", "compressed by xz"},
+	{"\x04\x22\x4d\x18", "compressed by LZ4"},
+	{"\x89HDF\r\n", "HDF5"},
+	{"SQLite format 3\x00", "an SQLite database"},
+	{"Obj\x01", "Avro"},
+	{"\x93NUMPY", "a NumPy array"},
+	{"\x80\x04\x95", "a pickle of Python"},
+	{"\x80\x05\x95", "a pickle of Python"},
+	{"%PDF", "PDF"},
+}
+
+// otherFormat is the name of a format that is not read, by its first bytes, or "".
+func otherFormat(head []byte) string {
+	for _, other := range otherFiles {
+		if bytes.HasPrefix(head, []byte(other.opening)) {
+			return other.name
+		}
+	}
+	return ""
+}
+
+// formatOfFile is a file's format: the one that it opens like, or that its name ends in,
+// or that is configured, or that its first line looks like. Parquet counts as Arrow.
+func formatOfFile(path string, head []byte, configured Format) (Format, error) {
+	if name := otherFormat(head); name != "" {
+		return 0, fmt.Errorf("the file is %s: want CSV, JSON, LIBSVM, Arrow or Parquet, plain or compressed by gzip or Zstandard", name)
+	}
+	if IsParquet(head) || opensArrow(head) || bytes.HasPrefix(head, []byte(arrowFileMagic)) {
+		return Arrow, nil
+	}
+	name := strings.ToLower(path)
+	for _, zipped := range []string{".gz", ".zst"} {
+		name = strings.TrimSuffix(name, zipped)
+	}
 	switch filepath.Ext(name) {
-	case ".csv":
-		return CSV
+	case ".csv", ".tsv":
+		return CSV, nil
 	case ".json", ".ndjson", ".jsonl":
-		return JSON
+		return JSON, nil
 	case ".libsvm", ".svm", ".svmlight":
-		return LIBSVM
+		return LIBSVM, nil
 	case ".arrow", ".arrows", ".ipc", ".feather":
-		return Arrow
+		return Arrow, nil
+	case ".parquet", ".pq":
+		return 0, errors.New("the file is not Parquet, though its name says so")
 	}
 	if configured != 0 {
-		return configured
+		return configured, nil
 	}
-	if bytes.HasPrefix(head, []byte(arrowFileMagic)) {
-		return Arrow
+	return Sniff(head), nil
+}
+
+// Payload returns the text of a file, already decompressed, as a payload of its format: of
+// Arrow, or of format 0 for text. Parquet and Arrow's file format become an Arrow stream.
+func Payload(text []byte, limits Limits) (payload []byte, format Format, err error) {
+	if IsParquet(text) {
+		rows, err := ParquetStream(bytes.NewReader(text), limits, math.MaxInt)
+		if err != nil {
+			return nil, 0, err
+		}
+		payload, err = io.ReadAll(rows)
+		return payload, Arrow, err
 	}
-	return Sniff(head)
+	if name := otherFormat(text); name != "" {
+		return nil, 0, fmt.Errorf("this is %s", name)
+	}
+	// A stream between two magic words, the first padded to eight bytes. Before the
+	// second are an index of the stream and the index's length.
+	if n := len(text) - len(arrowFileMagic) - 4; bytes.HasPrefix(text, []byte(arrowFileMagic)) && n > 8 {
+		if index := int64(binary.LittleEndian.Uint32(text[n:])); index < int64(n)-8 {
+			return text[8 : n-int(index)], Arrow, nil
+		}
+	}
+	if opensArrow(text) {
+		format = Arrow
+	}
+	return text, format, nil
 }
 
 // Sniff guesses the format of a payload from its first line: an Arrow stream by its first
@@ -256,7 +347,7 @@ func (r *Reader) Format() Format { return r.format }
 
 // Progress is the number of bytes read so far, as they lie on disk, and the size of
 // the file. It may be called at any time from any goroutine.
-func (r *Reader) Progress() (read, size int64) { return r.read.Load(), r.size }
+func (r *Reader) Progress() (read, size int64) { return min(r.read.Load(), r.size), r.size }
 
 // Close closes the file.
 func (r *Reader) Close() error { return r.file.Close() }
@@ -288,7 +379,9 @@ func (r *Reader) Next() (*incremental.Block, error) {
 
 // failed makes err the reader's error from now on.
 func (r *Reader) failed(err error) error {
-	if err != io.EOF {
+	if err == io.EOF {
+		r.read.Store(r.size) // of Parquet not all is read
+	} else {
 		err = r.named(err)
 	}
 	r.err = err

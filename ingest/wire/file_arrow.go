@@ -55,7 +55,7 @@ func (f *arrowFile) readBatch() error {
 		if n, err := io.ReadFull(f.in, head[:]); n == 0 && err == io.EOF && a.batches >= 0 {
 			return io.EOF
 		} else if err != nil {
-			return a.fail(-1, "", "the file is truncated")
+			return f.truncated(err)
 		}
 		if !opensArrow(head[:]) {
 			return a.fail(-1, "", "this is not an Arrow IPC stream, or it is corrupt")
@@ -94,7 +94,15 @@ func (f *arrowFile) read(n int64) ([]byte, error) {
 	}
 	b := f.message.take(int(n))
 	if _, err := io.ReadFull(f.in, b); err != nil {
-		return nil, f.d.fail(-1, "", "the file is truncated")
+		return nil, f.truncated(err)
 	}
 	return b, nil
+}
+
+// truncated explains why a message could not be read.
+func (f *arrowFile) truncated(err error) error {
+	if err == io.EOF || err == io.ErrUnexpectedEOF {
+		return f.d.fail(-1, "", "the file is truncated")
+	}
+	return err
 }

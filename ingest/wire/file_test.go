@@ -254,6 +254,10 @@ func TestFilesRefused(t *testing.T) {
 		{"none.json", "[\n]", -1, 0, "no rows"},
 		{"cut.arrow", arrowFile[:len(arrowFile)-20], -1, 0, "truncated"},
 		{"text.arrow", "1,2,3,4,5,6,7,8\n", -1, 0, "not an Arrow"},
+		{"text.parquet", "1,2,3,4,5,6,7,8\n", -1, 0, "not Parquet"},
+		{"cut.parquet", "PAR1\x15\x04\x15\x10", -1, 0, "Parquet"},
+		{"sheet.csv", "PK\x03\x04\x14\x00", -1, 0, "an Excel sheet: want CSV, JSON, LIBSVM, Arrow or Parquet"},
+		{"frame", "\x80\x05\x95\x00", -1, 0, "a pickle of Python"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := readAll(writeFile(t, c.name, []byte(c.content)), wire.Options{}, 2)

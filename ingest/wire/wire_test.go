@@ -400,6 +400,9 @@ func TestRefused(t *testing.T) {
 		{"registry", asJSON, "\x00\x00\x00\x01\x02{}", wire.Options{}, -1, "", "schema id 258"},
 		{"registry, short", asJSON, "\x00\x00", wire.Options{}, -1, "", "zero byte"},
 		{"type unknown", "text/plain", "1,2", wire.Options{}, -1, "", "text/csv"},
+		{"parquet", asArrow, "PAR1\x15\x04\x15\x10", wire.Options{}, -1, "", "this is a Parquet file"},
+		{"parquet as csv", asCSV, "PAR1\x15\x04\x15\x10", wire.Options{}, -1, "", "this is a Parquet file"},
+		{"gzip", asJSON, "\x1f\x8b\x08\x00", wire.Options{}, -1, "", "the payload is compressed by gzip"},
 		{"type absent", "", "1,2", wire.Options{}, -1, "", "no format"},
 		{"too large", asCSV, strings.Repeat("1,2\n", 26), small, -1, "", "100"},
 

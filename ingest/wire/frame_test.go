@@ -1,0 +1,90 @@
+package wire_test
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"os"
+	"strings"
+	"testing"
+
+	"streamd/ingest/wire"
+)
+
+// TestFrames: a data frame of pandas has one digest, whatever format pandas has written it
+// in. See testdata/wire/frame.py.
+func TestFrames(t *testing.T) {
+	for _, frame := range []struct {
+		files    string
+		features string
+	}{
+		{"frame.arrows frame.feather frame.parquet frame_v1.parquet frame.ndjson frame.json frame.csv frame.csv.gz frame.csv.zst frame.tsv frame_semicolons.csv",
+			"amount born grade member paid seen"},
+	} {
+		var first [sha256.Size]byte
+		for k, name := range strings.Fields(frame.files) {
+			for _, rowsPerBlock := range []int{5, 1000} {
+				b, err := readAll("../../testdata/wire/"+name, wire.Options{Ignore: []string{"id", "city", "age"}}, rowsPerBlock)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if features := strings.Join(b.Features, " "); features != frame.features || strings.Join(b.Classes, " ") != "false true" || b.Rows() != 24 {
+					t.Errorf("%s: %d rows of %s, classes %s", name, b.Rows(), features, b.Classes)
+				}
+				if k == 0 {
+					first = digest(t, b, len(b.Columns))
+				}
+				if digest(t, b, len(b.Columns)) != first {
+					t.Errorf("%s has another digest", name)
+				}
+			}
+		}
+	}
+}
+
+// TestParquetCorrupted changes single bytes of Parquet files, and cuts them. Nothing
+// panics, and an accepted file makes consistent blocks.
+func TestParquetCorrupted(t *testing.T) {
+	for _, name := range []string{"frame", "frame_v1", "vectors"} {
+		whole, err := os.ReadFile("../../testdata/wire/" + name + ".parquet")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := wire.Payload(whole, fuzzLimits); err != nil {
+			t.Fatal(err)
+		}
+		for i := 4; i < len(whole); i += 29 {
+			corrupt := bytes.Clone(whole)
+			corrupt[i] = []byte{0, 0x7f, 0x80, 0xff}[i%4]
+			readParquet(t, corrupt)
+			readParquet(t, whole[:i])
+		}
+	}
+}
+
+// readParquet decodes a Parquet file if it can.
+func readParquet(t *testing.T, text []byte) {
+	t.Helper()
+	payload, _, err := wire.Payload(text, fuzzLimits)
+	if err != nil {
+		return
+	}
+	b, err := newDecoder(t, wire.Options{Limits: fuzzLimits}).Decode(arrowType, payload)
+	if err == nil {
+		requireConsistent(t, b)
+	}
+}
+
+func FuzzParquet(f *testing.F) {
+	for _, name := range []string{"frame", "frame_v1", "vectors"} {
+		b, err := os.ReadFile("../../testdata/wire/" + name + ".parquet")
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		if wire.IsParquet(text) {
+			readParquet(t, text)
+		}
+	})
+}

@@ -157,6 +157,14 @@ func (l *loader) checkFormat() {
 		}
 		seen[name] = true
 	}
+	for _, name := range slices.Sorted(maps.Keys(f.MissingFeatures)) {
+		switch {
+		case name == f.Label || name == f.Weight:
+			l.fault("format.missing_features", "%s is the label or the weight", quoted(name))
+		case len(f.Features) > 0 && !slices.Contains(f.Features, name):
+			l.fault("format.missing_features", "%s is not in format.features", quoted(name))
+		}
+	}
 	for _, pattern := range f.Ignore {
 		if _, err := path.Match(pattern, ""); err != nil {
 			l.fault("format.ignore", "%s is not a pattern: want a name in which * stands for any characters, ? for one, and [a-z] for one of several", quoted(pattern))
@@ -174,6 +182,14 @@ func (l *loader) checkKernel() {
 	c := l.config
 	if c.Kernel.Function == KernelNone || l.bad["kernel.function"] {
 		return
+	}
+	for name, f := range map[string]bool{
+		"format.missing":          c.Format.Missing == MissingMean,
+		"format.missing_features": slices.Contains(slices.Collect(maps.Values(c.Format.MissingFeatures)), MissingMean),
+	} {
+		if f {
+			l.fault(name, "mean does not go together with a kernel, whose values change with the mean in no linear way: use indicator or zero")
+		}
 	}
 	if c.Sample.Rows == 0 && !l.bad["sample.rows"] {
 		l.fault("kernel.function", "a basis is chosen from the sample, and sample.rows is 0")

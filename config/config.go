@@ -107,12 +107,16 @@ type Blocks struct {
 
 // Format says how messages are decoded to rows.
 type Format struct {
-	Default   string    `key:"default" default:"json" choices:"arrow|json|csv|libsvm" help:"Format of messages without a content-type header."`
-	Label     string    `key:"label" default:"label" help:"Name of the field or column with a row's class."`
-	Weight    string    `key:"weight" help:"Name of the field or column with a row's weight. Empty: every row has weight 1."`
-	Features  []string  `key:"features" help:"Features to learn from, in this order. Empty: the features of the first block, sorted by name (x2 before x10)."`
-	Ignore    []string  `key:"ignore" help:"Columns that are not learned from, of any type: names or patterns, such as id or *_at. Columns without names are x1, x2, and so on."`
-	Unknown   Unknown   `key:"unknown" default:"auto" choices:"auto|reject|ignore" help:"Columns that are none of the features: reject the block, or ignore them. auto: ignore where format.features is set."`
+	Default  string   `key:"default" default:"json" choices:"arrow|json|csv|libsvm" help:"Format of messages without a content-type header."`
+	Label    string   `key:"label" default:"label" help:"Name of the field or column with a row's class."`
+	Weight   string   `key:"weight" help:"Name of the field or column with a row's weight. Empty: every row has weight 1."`
+	Features []string `key:"features" help:"Features to learn from, in this order. Empty: the features of the first block, sorted by name (x2 before x10)."`
+	Ignore   []string `key:"ignore" help:"Columns that are not learned from, of any type: names or patterns, such as id or *_at. Columns without names are x1, x2, and so on."`
+	Unknown  Unknown  `key:"unknown" default:"auto" choices:"auto|reject|ignore" help:"Columns that are none of the features: reject the block, or ignore them. auto: ignore where format.features is set."`
+	Missing  Missing  `key:"missing" default:"reject" choices:"reject|zero|mean|indicator" help:"Missing values: reject the block, or count them as 0, as the live rows' mean, or as 0 with a feature that marks them."`
+
+	MissingFeatures map[string]Missing `key:"missing_features" choices:"reject|zero|mean|indicator" help:"Features whose missing values are treated otherwise, such as: age=indicator."`
+
 	CSVHeader CSVHeader `key:"csv_header" default:"auto" choices:"auto|present|absent" help:"Whether CSV messages begin with a line of column names."`
 }
 

@@ -57,6 +57,16 @@ const (
 	UnknownIgnore Unknown = "ignore"
 )
 
+// Missing is the treatment of missing values: see package wire.
+type Missing string
+
+const (
+	MissingReject    Missing = "reject"
+	MissingZero      Missing = "zero"
+	MissingMean      Missing = "mean"
+	MissingIndicator Missing = "indicator"
+)
+
 // CSVHeader says whether CSV messages begin with a line of column names.
 type CSVHeader string
 

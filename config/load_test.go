@@ -97,6 +97,8 @@ func TestDefaults(t *testing.T) {
 func drawText(rt *rapid.T, k *key, label string) string {
 	word := rapid.StringMatching(`[a-z][a-z0-9_.-]{0,8}[a-z0-9]`)
 	switch {
+	case k.Name == "format.missing_features":
+		return word.Draw(rt, label) + "=" + rapid.SampledFrom(k.choices).Draw(rt, label) + ",2=zero"
 	case strings.Contains(k.Type, "|"):
 		return rapid.SampledFrom(strings.Split(k.Type, "|")).Draw(rt, label)
 	case k.Name == "kafka.brokers":

@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -16,6 +18,7 @@ import (
 	"streamd/incremental/newton"
 	"streamd/incremental/study"
 	"streamd/incremental/tuning"
+	"streamd/ingest/wire"
 	"streamd/kernels/basis"
 )
 
@@ -34,6 +37,7 @@ import (
 type fitCmd struct {
 	File string `arg:"" help:"CSV, LIBSVM, JSON, Arrow or Parquet, also compressed by gzip or Zstandard (.gz, .zst)."`
 	featureFlags
+	missingFlags
 	Format       string             `enum:"auto,arrow,json,csv,libsvm" default:"auto" help:"Format of a file whose name does not end in one: ${enum}. auto is what the first line looks like."`
 	Nu           autoFlag           `default:"1" help:"Weight ν > 0 of the errors against the size of the plane. auto tries 2^-20 to 2^20 and takes what classifies best over the folds (10 without --folds); the accuracy over the same folds then flatters a little."`
 	Objective    config.Objective   `enum:"accuracy,balanced" default:"accuracy" placeholder:"FIGURE" help:"What auto chooses by: accuracy, the share of rows classified right, or balanced, the mean of the classes' shares, for rare classes that count as much as frequent ones."`
@@ -54,6 +58,13 @@ type fitCmd struct {
 
 // Validate implements kong's interface: its errors are wrong usage.
 func (c *fitCmd) Validate() error {
+	missing, err := c.missingFlags.treatment()
+	if err != nil {
+		return err
+	}
+	if c.Kernel != "" && (missing.Default == wire.MissingMean || slices.Contains(slices.Collect(maps.Values(missing.Features)), wire.MissingMean)) {
+		return errors.New("--missing: mean does not go with a kernel, whose values change with the mean in no linear way: use indicator or zero")
+	}
 	if err := c.kernelFlags.check(c.BlockRows != nil || c.Refine != config.RefineNone && c.Nu.auto); err != nil {
 		return err
 	}
@@ -96,7 +107,9 @@ func (c *fitCmd) Validate() error {
 
 func (c *fitCmd) Run(ctx context.Context, s *surroundings) error {
 	began := time.Now()
-	data, err := openDataset(c.File, c.featureFlags.options(c.Format))
+	options := c.featureFlags.options(c.Format)
+	options.Missing, _ = c.missingFlags.treatment() // Validate has looked at it
+	data, err := openDataset(c.File, options)
 	if err != nil {
 		return err
 	}
@@ -112,7 +125,7 @@ func (c *fitCmd) Run(ctx context.Context, s *surroundings) error {
 	f := &fit{
 		s: s, data: data, folds: c.Folds, seed: c.Seed,
 		options: incremental.Options{
-			Nu: c.Nu.value, Balanced: c.Balanced == config.SwitchOn, ClassWeights: c.ClassWeights, Standardise: c.Standardise == config.SwitchOn,
+			Mean: options.Missing.Means(data.features), Nu: c.Nu.value, Balanced: c.Balanced == config.SwitchOn, ClassWeights: c.ClassWeights, Standardise: c.Standardise == config.SwitchOn,
 		},
 		objective: model.Objective(c.Objective),
 		refining:  model.Refining(c.Refine), method: model.RefineMethod(c.Refine),

@@ -41,8 +41,10 @@ type fitReport struct {
 	Condition float64           `json:"condition"` // the largest of the planes'
 	Mean      []float64         `json:"mean"`      // n
 	Options   model.OptionsJSON `json:"options"`
-	Digest    string            `json:"state_digest"`
-	Seconds   float64           `json:"seconds"`
+
+	Missing []model.MissingJSON `json:"missing,omitempty"` // of features that may be missing
+	Digest  string              `json:"state_digest"`
+	Seconds float64             `json:"seconds"`
 }
 
 // tuningReport reports how ν was chosen.
@@ -118,6 +120,7 @@ func (f *fit) describe(r *fitReport) {
 	r.File, r.Rows, r.Digest = f.data.path, f.sums.whole.Rows(), hex.EncodeToString(digest[:])
 	r.Classes, r.ClassRows, r.Features = m.Classes, m.Rows, f.data.features
 	r.Mean, r.Options = m.Mean, model.NewOptionsJSON(m.Options)
+	r.Missing = model.NewMissingJSON(f.data.options.Missing, f.data.features, m)
 	r.Method = model.MethodPSVM
 	if r.Refinement != nil {
 		r.Method = r.Refinement.Method

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"runtime"
 	"sync/atomic"
 
+	"streamd/cmd/streamd/model"
 	"streamd/incremental"
 	"streamd/ingest/wire"
 )
@@ -21,6 +23,25 @@ type columnFlags struct {
 
 func (f *columnFlags) options(format string) wire.Options {
 	return wire.Options{Format: formatOf(format), Label: f.Label, Weight: f.Weight, Ignore: f.Ignore}
+}
+
+// missingFlags say what becomes of missing values.
+type missingFlags struct {
+	Missing         string            `enum:"reject,zero,mean,indicator" default:"reject" help:"Missing values: refuse the file, or count them as 0, as the mean of the rows learned from, or as 0 with a feature that marks them."`
+	MissingFeatures map[string]string `mapsep:"," placeholder:"A=mean,B=zero" help:"Features whose missing values are treated otherwise than by --missing."`
+}
+
+func (f *missingFlags) treatment() (m wire.Missing, err error) {
+	if m.Default, err = wire.ParseMissing(cmp.Or(f.Missing, wire.MissingReject.String())); err != nil {
+		return m, fmt.Errorf("--missing: %w", err)
+	}
+	m.Features = make(map[string]wire.MissingPolicy, len(f.MissingFeatures))
+	for name, text := range f.MissingFeatures {
+		if m.Features[name], err = wire.ParseMissing(text); err != nil {
+			return m, fmt.Errorf("--missing-features %s: %w", name, err)
+		}
+	}
+	return m, nil
 }
 
 // featureFlags choose the features to learn from a file.
@@ -38,9 +59,9 @@ func (f *featureFlags) options(format string) wire.Options {
 }
 
 // optionsFor is options for rows of a model, which may have other columns, too.
-func (f *columnFlags) optionsFor(format string, features []string) wire.Options {
+func (f *columnFlags) optionsFor(format string, by *model.Classifier) wire.Options {
 	o := f.options(format)
-	o.Features, o.IgnoreUnknown = features, true
+	o.Features, o.Missing, o.IgnoreUnknown = by.Features, by.Missing, true
 	return o
 }
 

@@ -42,7 +42,7 @@ func (c *plotCmd) Run(ctx context.Context, s *surroundings) error {
 	}
 	picture := plot.Regions{Classifier: by}
 	if c.Data != "" {
-		data, err := openDataset(c.Data, c.optionsFor(c.Format, by.Features))
+		data, err := openDataset(c.Data, c.optionsFor(c.Format, by))
 		if err != nil {
 			return err
 		}

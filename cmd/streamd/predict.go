@@ -67,12 +67,16 @@ func (c *predictCmd) Run(ctx context.Context, s *surroundings) error {
 	case c.Probabilities && !by.Rule.HasProbabilities():
 		return errors.New("the model cannot be used with --probabilities: it decides by value, and they could contradict its labels")
 	}
-	rows, err := c.rows(s, by.Features)
+	options := c.optionsFor(c.Format, by)
+	if c.Leverage { // the daemon does what is to be done about missing values
+		options.Features, options.Missing = by.Missing.Base(by.Features), wire.Missing{Default: wire.MissingNaN}
+	}
+	rows, err := c.rows(s, options)
 	if err != nil {
 		return err
 	}
 	if c.Leverage {
-		return c.ask(ctx, s, m, rows)
+		return c.ask(ctx, s, m, options.Features, rows)
 	}
 	p := predictions.Table{
 		Model: answer.Fingerprint, Method: answer.Method, Features: m.Features, Classes: m.Classes, Rule: by.Rule,
@@ -182,16 +186,18 @@ func appendContribution(line []byte, rank int, feature string, x float64) []byte
 }
 
 // ask makes the daemon predict, since only the daemon has the factors for leverages.
-func (c *predictCmd) ask(ctx context.Context, s *surroundings, m *incremental.Model, rows wire.Table) error {
+func (c *predictCmd) ask(ctx context.Context, s *surroundings, m *incremental.Model, features []string, rows wire.Table) error {
 	daemon, err := c.client(s)
 	if err != nil {
 		return err
 	}
-	// A LIBSVM row begins with its label. The daemon's label column may have any name.
+	// The label is a column that the daemon ignores, unless a feature has its name.
 	block := &incremental.Block{
-		Features: m.Features, Columns: rows.Columns, Classes: []string{"0"}, Codes: make([]int32, rows.Rows),
+		Features: features, Columns: rows.Columns, Classes: []string{"0"}, Codes: make([]int32, rows.Rows),
 	}
-	body, err := wire.Encode(nil, wire.LIBSVM, block)
+	encoder := wire.NewEncoder(wire.Arrow)
+	encoder.Missing = true
+	body, err := encoder.Append(nil, block)
 	if err != nil {
 		return fmt.Errorf("predict %s: %w", c.File, err)
 	}
@@ -204,7 +210,7 @@ func (c *predictCmd) ask(ctx context.Context, s *surroundings, m *incremental.Mo
 	if c.JSON {
 		into = nil // the answer is printed as it comes
 	}
-	text, err := daemon.send(ctx, http.MethodPost, path, payload{wire.LIBSVM.ContentType(), body}, answerTimeout, into)
+	text, err := daemon.send(ctx, http.MethodPost, path, payload{wire.Arrow.ContentType(), body}, answerTimeout, into)
 	if err != nil {
 		return err
 	}
@@ -284,8 +290,7 @@ func savedModel(path string) (*httpapi.ModelAnswer, error) {
 }
 
 // rows reads the input as a whole.
-func (c *predictCmd) rows(s *surroundings, features []string) (wire.Table, error) {
-	options := c.optionsFor(c.Format, features)
+func (c *predictCmd) rows(s *surroundings, options wire.Options) (wire.Table, error) {
 	options.Limits.Bytes, options.Limits.Rows = maxInput, maxInput
 	in := s.stdin
 	if c.File != "-" {

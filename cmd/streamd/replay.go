@@ -148,7 +148,9 @@ type replayFileCmd struct {
 func (c *replayFileCmd) Validate() error { return c.check() }
 
 func (c *replayFileCmd) Run(ctx context.Context, s *surroundings) error {
-	reader, err := wire.OpenFile(c.File, c.featureFlags.options(c.FileFormat), c.BlockRows*c.messagesPerShipment())
+	options := c.featureFlags.options(c.FileFormat)
+	options.Missing.Default = wire.MissingNaN // the reader of the topic says what becomes of missing values
+	reader, err := wire.OpenFile(c.File, options, c.BlockRows*c.messagesPerShipment())
 	if err != nil {
 		return err
 	}
@@ -166,6 +168,7 @@ func (c *replayFileCmd) Run(ctx context.Context, s *surroundings) error {
 	encoders := make([]*wire.Encoder, workers())
 	for i := range encoders {
 		encoders[i] = wire.NewEncoder(r.format)
+		encoders[i].Missing = true
 	}
 	slicers := make([]slicer, workers())
 	free := newPieces()

@@ -23,6 +23,20 @@ const (
 	MissingNaN                            // NaN, for an Encoder
 )
 
+var missingNames = []string{"reject", "zero", "mean", "indicator", "nan"}
+
+// String is the policy's name.
+func (p MissingPolicy) String() string { return missingNames[p] }
+
+// ParseMissing is the inverse of String.
+func ParseMissing(name string) (MissingPolicy, error) {
+	i := slices.Index(missingNames[:MissingNaN], name)
+	if i < 0 {
+		return 0, fmt.Errorf("%q says nothing about missing values: want reject, zero, mean or indicator", name)
+	}
+	return MissingPolicy(i), nil
+}
+
 // Missing says what becomes of missing values, by feature.
 type Missing struct {
 	Default  MissingPolicy

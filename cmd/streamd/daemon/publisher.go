@@ -158,6 +158,10 @@ func (p *publisher) warn(q *model.Quality) {
 func (p *publisher) optionsIn(c *live.Coordinates) incremental.Options {
 	o := p.options
 	o.Standardise = o.Standardise && c == nil
+	if c == nil {
+		missing := model.MissingOf(p.cfg.Format)
+		o.Mean = missing.Means(p.live.Features().Names())
+	}
 	return o
 }
 
@@ -169,6 +173,7 @@ func (p *publisher) header(now time.Time) *model.Served {
 		Digest:  p.live.Digest(),
 		Offsets: p.intake.Applied(),
 		MadeAt:  now.UTC(),
+		Missing: model.MissingOf(p.cfg.Format),
 	}
 	if c := p.live.InUse().Coordinates; c != nil {
 		s.Basis = &model.Basis{

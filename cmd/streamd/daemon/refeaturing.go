@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"math"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"streamd/cmd/streamd/daemon/archive"
 	"streamd/cmd/streamd/daemon/live"
 	"streamd/cmd/streamd/daemon/memory"
+	"streamd/cmd/streamd/model"
 	"streamd/config"
 	"streamd/incremental"
 	"streamd/incremental/gram"
@@ -70,6 +72,20 @@ var errOtherFeatures = errors.New("the features change")
 func inFeatures(cfg *config.Config, was []string) *config.Config {
 	c := *cfg
 	c.Format.Features, c.Format.Ignore, c.Format.Unknown = was, nil, config.UnknownIgnore
+	c.Format.Missing, c.Format.MissingFeatures = config.MissingReject, map[string]config.Missing{}
+	// Values may be missing as they may be in the wanted features. Where these have marks and
+	// the former ones have not, or the other way round, they count as near to that as can be.
+	wanted := model.MissingOf(cfg.Format)
+	for _, name := range was {
+		policy := config.Missing(wanted.Of(name).String())
+		switch marked := slices.Contains(was, incremental.MissingName(name)); {
+		case marked && policy != config.MissingMean:
+			policy = config.MissingIndicator
+		case !marked && policy != config.MissingReject:
+			policy = config.MissingZero
+		}
+		c.Format.MissingFeatures[name] = policy
+	}
 	return &c
 }
 

@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"streamd/cmd/streamd/daemon/memory"
+	"streamd/cmd/streamd/model"
 	"streamd/config"
 	"streamd/incremental"
 	"streamd/ingest/kafka"
@@ -102,10 +103,11 @@ func decodingOptions(cfg *config.Config) (wire.Options, error) {
 		return wire.Options{}, err
 	}
 	return wire.Options{
-		Format: format,
-		Label:  cfg.Format.Label,
-		Weight: cfg.Format.Weight,
-		Ignore: cfg.Format.Ignore, IgnoreUnknown: cfg.Format.IgnoresUnknown(),
+		Format:  format,
+		Label:   cfg.Format.Label,
+		Weight:  cfg.Format.Weight,
+		Missing: model.MissingOf(cfg.Format),
+		Ignore:  cfg.Format.Ignore, IgnoreUnknown: cfg.Format.IgnoresUnknown(),
 		Header: map[config.CSVHeader]wire.HeaderMode{config.CSVHeaderAuto: wire.HeaderAuto, config.CSVHeaderPresent: wire.HeaderPresent, config.CSVHeaderAbsent: wire.HeaderAbsent}[cfg.Format.CSVHeader],
 		Limits: wire.Limits{
 			Bytes: int(cfg.Kafka.MaxMessageBytes), Rows: cfg.Limits.Rows, Features: cfg.Limits.Features, Classes: cfg.Limits.Classes,

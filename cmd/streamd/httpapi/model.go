@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -30,6 +31,8 @@ type ModelAnswer struct {
 	// numbers may be among its points.
 	BasisStale bool              `json:"basis_stale,omitempty"`
 	Options    model.OptionsJSON `json:"options"` // options of the solve
+	// Treatment of missing values by feature; absent if no value may be missing.
+	Missing []model.MissingJSON `json:"missing,omitempty"`
 	// Mean of each feature or coordinate over the live rows. Contributions count from
 	// it.
 	Mean        []float64              `json:"mean"`
@@ -56,6 +59,7 @@ func modelAnswer(s *model.Served) ModelAnswer {
 		ClassRows:   m.Rows,
 		Planes:      model.NewPlanesJSON(m.Planes),
 		Options:     model.NewOptionsJSON(m.Options),
+		Missing:     model.NewMissingJSON(s.Missing, s.RowFeatures(), m),
 		Mean:        m.Mean,
 		Method:      s.Method(),
 		Refinement:  s.Refinement,
@@ -94,6 +98,12 @@ func (a *ModelAnswer) Classifier() (*model.Classifier, error) {
 		return nil, fmt.Errorf("the model cannot be used: %w", err)
 	}
 	c.Model.Rows, c.Model.Mean = a.ClassRows, a.Mean
+	if c.Missing, c.Model.Imputed, err = model.ReadMissing(a.Missing, a.Features); err == nil && c.Map != nil && len(c.Model.Imputed) > 0 {
+		err = errors.New("a kernel has no means of missing values")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the model cannot be used: %w", err)
+	}
 	return c, nil
 }
 

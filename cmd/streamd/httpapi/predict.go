@@ -185,6 +185,10 @@ func (s *Server) answerTo(r *http.Request, served *model.Served, ask asked, zipp
 	case wire.LIBSVM:
 		rows := bytes.Count(content, []byte("\n")) + 1
 		columns = min(max(columns, s.config.MaxBodyBytes), 16*rows*len(served.RowFeatures()))
+	case wire.CSV:
+		if s.config.Rows.Missing.Any() { // a missing number takes one byte
+			columns, rowsAtMost = 2*columns, min(len(content), s.config.MaxRows)
+		}
 	case wire.Arrow:
 		columns, rowsAtMost = s.config.MaxBodyBytes, s.config.MaxRows
 	}

@@ -41,7 +41,7 @@ func Fingerprint(s *Served) string {
 			number(int64(math.Float64bits(p.Gamma)))
 		}
 	}
-	parts, err := json.Marshal([]any{s.Tuning, s.Refinement, s.Calibration, s.Quality, s.Absent})
+	parts, err := json.Marshal([]any{s.Missing, s.Tuning, s.Refinement, s.Calibration, s.Quality, s.Absent})
 	if err != nil {
 		panic(err) // finite numbers and texts
 	}

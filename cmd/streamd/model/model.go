@@ -26,6 +26,7 @@ import (
 	"streamd/incremental"
 	"streamd/incremental/calibration"
 	"streamd/incremental/decision"
+	"streamd/ingest/wire"
 	"streamd/kernels"
 )
 
@@ -39,6 +40,8 @@ type Served struct {
 	// client to read; otherwise Problem is empty.
 	Model   *incremental.Model
 	Problem string
+	// Missing says what becomes of missing values of the rows' features.
+	Missing wire.Missing
 	// Basis has the coordinates that the planes are in. Nil: the features.
 	Basis *Basis
 
@@ -99,7 +102,7 @@ func (s *Served) RowFeatures() []string {
 
 // Classifier is the model together with the basis. The model must not be nil.
 func (s *Served) Classifier() *Classifier {
-	c := &Classifier{Features: s.RowFeatures(), Model: s.Model, Rule: s.DecidesBy()}
+	c := &Classifier{Features: s.RowFeatures(), Missing: s.Missing, Model: s.Model, Rule: s.DecidesBy()}
 	if s.Basis != nil {
 		c.Map = s.Basis.Map
 	}

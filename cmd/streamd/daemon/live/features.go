@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/rs/zerolog"
 
+	"streamd/cmd/streamd/model"
 	"streamd/config"
 	"streamd/incremental"
 	"streamd/ingest/wire"
@@ -19,7 +21,7 @@ import (
 // may come from format.features, or from a version that kept the order of the first block.
 // Where no block is live the features are free.
 func restoreFeatures(store *snapshot.Store, saved *snapshot.Contents, cfg *config.Config, log zerolog.Logger) (*snapshot.SpaceContents, error) {
-	wanted, space := cfg.Format.Features, saved.Space(snapshot.Features)
+	wanted, space := Wanted(nil, cfg.Format), saved.Space(snapshot.Features)
 	if space == nil || len(saved.Entries) == 0 {
 		space = &snapshot.SpaceContents{State: incremental.NewState(wanted)}
 	}
@@ -51,12 +53,22 @@ func restoreFeatures(store *snapshot.Store, saved *snapshot.Contents, cfg *confi
 }
 
 // Wanted names the features that a model with these features is to have: those of
-// format.features, or its own but for the ignored ones, in the order of their names.
+// format.features, or its own but for the ignored ones, in the order of their names. Those
+// whose missing values are marked have their marks beside them.
 func Wanted(names []string, format config.Format) []string {
+	missing := model.MissingOf(format)
 	if len(format.Features) > 0 {
-		return format.Features
+		return missing.Columns(format.Features)
 	}
-	names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return wire.Matches(format.Ignore, name) })
+	given := map[string]bool{}
+	for _, name := range names {
+		given[name] = true
+	}
+	names = slices.DeleteFunc(slices.Clone(names), func(name string) bool {
+		of, marks := strings.CutSuffix(name, incremental.MissingName(""))
+		return marks && given[of] || wire.Matches(format.Ignore, name)
+	})
+	names = missing.Columns(names)
 	slices.SortFunc(names, incremental.CompareFeatures)
 	return names
 }

@@ -522,6 +522,9 @@ func TestWhenStudiesAreDue(t *testing.T) {
 		{name: "the log has just failed", method: "full", rows: 100, churn: 100, last: unread, since: refine - 1, moved: time.Hour},
 	} {
 		cfg := load(t, map[string]string{"kafka.topic": "none", "model.refine": c.method, "model.solve_interval": solve.String(), "model.refine_interval": refine.String()})
+		if c.last != nil {
+			c.last.refines = c.method == "full"
+		}
 		y := studying{core: &core{cfg: cfg}, ended: began, churn: c.churn, moved: began.Add(c.since - c.moved)}
 		if got := y.isDue(c.last, c.rows, 0, began.Add(c.since)); got != c.want {
 			t.Errorf("%s: %v", c.name, got)

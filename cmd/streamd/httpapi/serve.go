@@ -170,7 +170,7 @@ func (s *Server) answersPage(w http.ResponseWriter, r *http.Request) bool {
 		return false
 	}
 	header.Set("Access-Control-Allow-Origin", origin)
-	header.Set("Access-Control-Expose-Headers", "ETag, Retry-After")
+	header.Set("Access-Control-Expose-Headers", "ETag, Retry-After, "+modelHeader)
 	if r.Method != http.MethodOptions || r.Header.Get("Access-Control-Request-Method") == "" {
 		return false
 	}

@@ -103,7 +103,7 @@ func describeTuning(a *model.Tuning) string {
 	return text + describePlanes(a.Standardise, a.Balanced, a.Method)
 }
 
-// describePlanes names what was chosen besides ν.
+// describePlanes names the choices besides ν.
 func describePlanes(standardise, balanced bool, method string) (text string) {
 	if standardise {
 		text += ", standardised"

@@ -56,16 +56,16 @@ func (c *benchmarkCmd[B]) Run(ctx context.Context, s *surroundings) error {
 // measure runs a benchmark and reports its results. On a terminal it shows progress.
 func (s *surroundings) measure(json bool, benchmark func(*bench.Run) error) error {
 	out := s.stdout
-	var progress func(what string, done float64)
+	var progress func(task string, done float64)
 	if isTerminal(s.stderr) {
 		began := time.Now()
-		progress = func(what string, done float64) {
+		progress = func(task string, done float64) {
 			line := fmt.Sprintf("%.0f %%", 100*done)
 			if done > 0 {
 				left := time.Duration(float64(time.Since(began)) * (1 - done) / done)
 				line += fmt.Sprintf(", %s left", left.Round(time.Second))
 			}
-			line += ": " + strings.TrimPrefix(what, "Benchmark")
+			line += ": " + strings.TrimPrefix(task, "Benchmark")
 			// A line that is wrapped could not be erased.
 			line = line[:min(len(line), 79)]
 			fmt.Fprint(s.stderr, eraseLine+line)
@@ -157,11 +157,11 @@ func (c *benchBillionCmd) Run(ctx context.Context, s *surroundings) error {
 	if c.Source != "kafka" { // a replay shows its progress
 		var rows atomic.Int64
 		b.Progress = rows.Store
-		what := "learning"
+		task := "learning"
 		if c.Source == "file" {
-			what = "writing files, then learning"
+			task = "writing files, then learning"
 		}
-		defer s.watch(what, func() advance {
+		defer s.watch(task, func() advance {
 			return advance{rows: rows.Load(), done: float64(rows.Load()) / float64(c.Rows)}
 		})()
 	}

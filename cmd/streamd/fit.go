@@ -38,9 +38,9 @@ type fitCmd struct {
 	File string `arg:"" help:"CSV, LIBSVM, JSON, Arrow or Parquet, also compressed by gzip or Zstandard (.gz, .zst)."`
 	featureFlags
 	missingFlags
-	Format       string             `enum:"auto,arrow,json,csv,libsvm" default:"auto" help:"Format of a file whose name does not end in one: ${enum}. auto is what the first line looks like."`
-	Nu           autoFlag           `default:"1" help:"Weight ν > 0 of the errors against the size of the plane. auto tries 2^-20 to 2^20 and takes what classifies best over the folds (10 without --folds); the accuracy over the same folds then flatters a little."`
-	Objective    config.Objective   `enum:"accuracy,balanced" default:"accuracy" placeholder:"FIGURE" help:"What auto chooses by: accuracy, the share of rows classified right, or balanced, the mean of the classes' shares, for rare classes that count as much as frequent ones."`
+	Format       string             `enum:"auto,arrow,json,csv,libsvm" default:"auto" help:"Format of a file whose name does not end in one: ${enum}. With auto the first line decides."`
+	Nu           autoFlag           `default:"1" help:"Weight ν > 0 of the errors against the size of the plane. auto tries 2^-20 to 2^20 and takes the one that classifies best over the folds (10 without --folds). The accuracy over the same folds then flatters a little."`
+	Objective    config.Objective   `enum:"accuracy,balanced" default:"accuracy" placeholder:"FIGURE" help:"Figure that auto chooses by: accuracy, the share of rows classified right, or balanced, the mean of the classes' shares, for rare classes that count as much as frequent ones."`
 	Balanced     config.Switch      `xor:"weights" placeholder:"true" help:"Give the rows on each side of a plane half of the weight of all rows. auto, with --nu auto: the better of the two."`
 	ClassWeights map[string]float64 `mapsep:"," xor:"weights" placeholder:"A=2,B=1" help:"Weights of classes; the others have 1."`
 	Standardise  config.Switch      `placeholder:"true" help:"Solve with every feature scaled to mean 0 and variance 1. auto, with --nu auto: the better of the two."`
@@ -48,7 +48,7 @@ type fitCmd struct {
 	Test         string             `placeholder:"FILE" help:"File to test on."`
 	LOO          bool               `name:"loo" help:"Report the leave-one-out accuracy: of each row by the plane without it."`
 	EpsilonSV    *float64           `name:"epsilon-sv" placeholder:"SHARE" help:"Solve again with this share of the rows only, those nearest to the planes x·w − gamma = ±1 (0.01 is usual), and report that plane, too."`
-	BlockRows    *int               `placeholder:"ROWS" help:"Learn what a daemon does that reads the file from streamd replay file with as many --block-rows: whole blocks are in the folds, and nu, the refinement and a kernel go by the rows of the --sample."`
+	BlockRows    *int               `placeholder:"ROWS" help:"Learn the same as a daemon that reads the file from streamd replay file with as many --block-rows. Then folds have whole blocks, and nu, the refinement and a kernel go by the rows of the --sample."`
 	Seed         uint64             `default:"1" help:"Seed of the division into folds, and of a kernel's sample and basis."`
 	Refine       config.Refine      `enum:"none,line,full,auto" default:"none" placeholder:"HOW" help:"Refine the planes by Newton's method until they minimise the squared errors of the rows within the margin or wrong: line moves and stretches them, without the weights of --balanced, full turns them, too. auto, with --nu auto: the better of none and full. Each of a few dozen steps reads the file; nu is chosen on the rows of the --sample."`
 	kernelFlags
@@ -76,7 +76,7 @@ func (c *fitCmd) Validate() error {
 		}
 	}
 	if c.Kernel != "" && c.Standardise == config.SwitchAuto {
-		return errors.New("--standardise auto: does not go with --kernel, whose features are scaled before they get to it, or not")
+		return errors.New("--standardise auto: does not go with --kernel: its features are scaled or not before they get to it")
 	}
 	if err := c.decisionFlags.check(c.Folds > 0 || c.Nu.auto); err != nil {
 		return err
@@ -282,7 +282,8 @@ func (f *autoFlag) UnmarshalText(text []byte) error {
 // defaultFolds is the number of folds that choose ν without --folds.
 const defaultFolds = 10
 
-// tune chooses ν, and what else is auto, by the rows of each fold and the planes without it.
+// tune chooses ν, and the other settings that are auto, by the rows of each fold and the planes
+// without it.
 // Planes that are refined, or may be, are judged on the rows of a sample.
 func (f *fit) tune(ctx context.Context, c *fitCmd) (*tuningReport, error) {
 	p := &study.Problem{Whole: f.sums.dealt, Folds: f.sums.folds}
@@ -408,13 +409,13 @@ func (t *tally) accuracy() float64 { return t.right / t.weight }
 
 // score classifies all rows by the model, and each row by the model without its fold. A row
 // of a class that a model does not know counts as wrong.
-func (f *fit) score(ctx context.Context, d *dataset, what string, foldModels []*incremental.Model) (all judgement, folds []judgement, err error) {
+func (f *fit) score(ctx context.Context, d *dataset, task string, foldModels []*incremental.Model) (all judgement, folds []judgement, err error) {
 	all, folds = f.newJudgement(), make([]judgement, len(foldModels))
 	for fold := range folds {
 		folds[fold] = f.newJudgement()
 	}
 	tools := f.tools()
-	err = each(ctx, f.s, what, d,
+	err = each(ctx, f.s, task, d,
 		func(worker int, b *incremental.Block, firstRow int64) ([]judgement, error) {
 			z := &tools[worker]
 			judged := make([]judgement, 1+len(foldModels))

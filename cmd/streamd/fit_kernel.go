@@ -24,7 +24,7 @@ type kernelFlags struct {
 	Gamma       autoFlag           `placeholder:"VALUE" help:"The kernel's gamma. For a Gaussian, auto takes the one that classifies held-out rows of the sample best: it tries powers of four times the median heuristic, then twice and half the best of them. For other kernels auto is 1 over the number of features. (default: auto)"`
 	Basis       *int               `placeholder:"T" help:"Points of the basis, at most. (default: 50)"`
 	Reduce      string             `placeholder:"HOW" help:"How the basis is chosen: cs (chunking-synthetic), kmeans or kmedian (centres of each class), stratified or random (rows), none (all rows, of a small file). (default: kmeans)"`
-	Regulariser config.Regulariser `placeholder:"R" help:"What is small beside the errors: identity for the coefficients themselves, kernel for u'K(Z,Z)u. (default: identity)"`
+	Regulariser config.Regulariser `placeholder:"R" help:"Quantity to keep small beside the errors: identity for the coefficients, kernel for u'K(Z,Z)u. (default: identity)"`
 	Sample      *int               `placeholder:"ROWS" help:"Rows, taken at random, that the basis, gamma and the scaling are chosen from, and nu for refined planes. (default: 10000; without a kernel 50000)"`
 }
 
@@ -280,11 +280,11 @@ func (f *fit) reduce(ctx context.Context, c *kernelFlags, kernel kernels.Kernel,
 		line := describeStage(&stages[len(stages)-1])
 		state.Store(&line)
 	}
-	what := "choosing the basis"
+	task := "choosing the basis"
 	if without != none {
-		what = fmt.Sprintf("choosing the basis without fold %d of %d", without+1, f.folds)
+		task = fmt.Sprintf("choosing the basis without fold %d of %d", without+1, f.folds)
 	}
-	stop := f.s.report(what, func() string { return *state.Load() })
+	stop := f.s.report(task, func() string { return *state.Load() })
 	defer stop()
 	m, _, err := p.Choose(ctx, kernel)
 	if err != nil {

@@ -131,7 +131,7 @@ func (d *dataset) aligned(path string) (*dataset, error) {
 // each reads the file once. On one goroutine per worker, work gets each block, in memory of
 // its own, with the number of its first row. take gets the results in the order of the
 // rows. A result may keep the block's strings only.
-func each[Result any](ctx context.Context, s *surroundings, what string, d *dataset,
+func each[Result any](ctx context.Context, s *surroundings, task string, d *dataset,
 	work func(worker int, b *incremental.Block, firstRow int64) (Result, error),
 	take func(Result) error,
 ) error {
@@ -141,7 +141,7 @@ func each[Result any](ctx context.Context, s *surroundings, what string, d *data
 	}
 	defer reader.Close()
 	var rows atomic.Int64
-	defer s.watch(what, func() advance {
+	defer s.watch(task, func() advance {
 		read, size := reader.Progress()
 		return advance{rows: rows.Load(), done: float64(read) / float64(size)}
 	})()

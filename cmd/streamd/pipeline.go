@@ -12,7 +12,7 @@ import (
 // jobs, one call at a time. Calls of work by the same worker, numbered from 0, follow each
 // other, so that a worker may have memory of its own.
 //
-// The first error in the order of the jobs ends the pipeline, whatever the number of
+// The first error in the order of the jobs ends the pipeline, for any number of
 // workers. At most inFlight(workers) jobs are between next and take.
 func pipeline[Job, Result any](ctx context.Context, workers int,
 	next func() (Job, error),

@@ -31,7 +31,7 @@ type predictCmd struct {
 	Model  string `placeholder:"FILE" help:"Use a saved answer of GET /v1/model, or of fit --json, instead of asking the daemon."`
 	Output string `enum:"text,csv,arrow" default:"text" help:"Form of the output: ${enum}. csv and arrow are those of the daemon's answers, with all values and probabilities."`
 	Form   string `enum:"columns,rows" default:"columns" help:"Layout of --json: ${enum}. With rows each row is an object with the names of the classes."`
-	Values bool   `help:"Print the value of each plane behind the label: x·w − gamma, or what the model's decision makes of it (the log odds, the expected cost)."`
+	Values bool   `help:"Print the value of each plane behind the label: x·w − gamma, or the quantity that the model's decision ranks by (log odds, expected cost)."`
 
 	Probabilities bool `help:"Print the probability of each class, in the order of the model's classes. The model must decide by probabilities, or by their costs."`
 	Contributions bool `help:"Print for each plane the contribution of each feature to x·w − gamma, counted from the mean row."`

@@ -30,13 +30,13 @@ const (
 // watch shows the progress of work until stop is called, which may be more than once: in one line
 // if standard error is a terminal, else as a plain line every few seconds. It calls at on another
 // goroutine.
-func (s *surroundings) watch(what string, at func() advance) (stop func()) {
-	return s.show(func(took time.Duration) string { return at().describe(what, took) })
+func (s *surroundings) watch(task string, at func() advance) (stop func()) {
+	return s.show(func(took time.Duration) string { return at().describe(task, took) })
 }
 
 // report is watch for work that has other steps than rows.
-func (s *surroundings) report(what string, at func() string) (stop func()) {
-	return s.show(func(time.Duration) string { return what + ": " + at() })
+func (s *surroundings) report(task string, at func() string) (stop func()) {
+	return s.show(func(time.Duration) string { return task + ": " + at() })
 }
 
 func (s *surroundings) show(text func(took time.Duration) string) (stop func()) {
@@ -82,9 +82,9 @@ func isTerminal(w io.Writer) bool {
 }
 
 // describe writes one line of progress.
-func (a advance) describe(what string, took time.Duration) string {
+func (a advance) describe(task string, took time.Duration) string {
 	var b strings.Builder
-	b.WriteString(what + ":")
+	b.WriteString(task + ":")
 	if a.done > 0 {
 		fmt.Fprintf(&b, " %.0f %%,", 100*min(a.done, 1))
 	}

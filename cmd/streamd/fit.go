@@ -299,10 +299,14 @@ func (f *fit) tune(ctx context.Context, c *fitCmd) (*tuningReport, error) {
 	if f.blocks != nil || f.refining != study.Never {
 		rows = study.NewSample(f.rows.random().view(f.in), p.Whole.Totals(), p.Folds)
 	}
+	how, err := c.judging(f.objective)
+	if err != nil {
+		return nil, err
+	}
 	y := study.New(p, study.Options{
 		Planes: f.options, AnyScale: c.Standardise == config.SwitchAuto, AnyBalance: c.Balanced == config.SwitchAuto,
 		Objective: f.objective, Refining: f.refining, Refine: f.method,
-		Held: study.Judging{Values: math.MaxInt},
+		Held: how,
 	})
 	t, err := y.Tune(ctx, rows)
 	if err != nil {

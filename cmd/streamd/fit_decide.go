@@ -11,6 +11,7 @@ import (
 	"streamd/incremental/confusion"
 	"streamd/incremental/decision"
 	"streamd/incremental/study"
+	"streamd/incremental/tuning"
 )
 
 // decisionFlags say how labels are decided, as model.calibration, model.decision and
@@ -88,38 +89,39 @@ func (f *fit) decideOn(ctx context.Context, c *decisionFlags, r *fitReport) (auc
 		}
 		return nil, err.Error(), nil
 	}
-	var curves *study.Calibrated
+	how, err := c.judging(f.objective)
+	if err != nil {
+		return nil, "", err
+	}
+	settled, err := h.Settle(ctx, how)
 	switch {
-	case c.Calibration == config.CalibrationNone:
+	case err != nil:
+		return nil, "", err
+	case demanded && settled.Failed != nil:
+		return nil, "", settled.Failed
+	case c.Decision == decision.Cost && settled.Unruled:
+		return nil, "", decision.ErrCurves
+	case settled.Unruled && how.Uncalibrated:
 		reason = "--calibration is none"
-	default:
-		kind := map[config.Calibration]study.Curves{
-			config.CalibrationAuto: study.Auto, config.CalibrationPlatt: study.Platt, config.CalibrationIsotonic: study.Isotonic,
-		}[c.Calibration]
-		if curves, err = h.Calibrate(ctx, kind); err == nil {
-			r.Calibration = model.NewCalibrationJSON(curves.Curves)
-		} else if demanded || ctx.Err() != nil {
-			return nil, "", err
-		} else {
-			reason = err.Error()
-		}
+	case settled.Unruled:
+		reason = settled.Failed.Error()
+	case settled.Decided.Rule.Kind() != c.Decision:
+		reason = study.EvenReason
 	}
+	if curves := settled.Calibrated; curves != nil {
+		r.Calibration = model.NewCalibrationJSON(curves.Curves)
+	}
+	f.rules = settled.Decided
+	return settled.Quality.AUC, reason, nil
+}
+
+// judging says how labels are decided on held-out rows.
+func (c *decisionFlags) judging(by tuning.Objective) (study.Judging, error) {
 	prices, err := model.Prices(c.Costs)
-	if err != nil {
-		return nil, "", err
-	}
-	f.rules, err = h.Decide(study.Decision{Kind: c.Decision, Prices: prices}, curves)
-	switch {
-	case err == nil:
-		reason = ""
-	case errors.Is(err, decision.ErrCurves) && c.Decision == decision.Probability:
-		f.rules, err = h.Decide(study.Decision{Kind: decision.Value}, nil)
-	}
-	if err != nil {
-		return nil, "", err
-	}
-	q, err := h.Quality(ctx, f.rules)
-	return q.AUC, reason, err
+	return study.Judging{
+		Values: mostValues, Curves: model.Curves(c.Calibration), Uncalibrated: c.Calibration == config.CalibrationNone,
+		Decision: study.Decision{Kind: c.Decision, Prices: prices, Objective: by},
+	}, err
 }
 
 // decided are the rows that the rule is fitted to: the sample of whole blocks, or one of all

@@ -7,12 +7,55 @@ import (
 	"streamd/incremental/calibration"
 	"streamd/incremental/confusion"
 	"streamd/incremental/decision"
+	"streamd/incremental/tuning"
 )
 
 // Decision says by which rule labels are wanted.
 type Decision struct {
 	Kind   decision.Kind
 	Prices []decision.Price // of Cost
+	// Objective is the figure that labels are wanted for. Probability maximises accuracy. With
+	// Balanced it becomes the Cost of wrong answers that weighs all classes alike, which
+	// maximises the balanced figure.
+	Objective tuning.Objective
+}
+
+// mostEven is the most classes that are weighed alike by costs: each pair of classes has one.
+const mostEven = 64
+
+// even returns the decision with the costs that weigh all classes alike, in place of
+// Probability for the balanced objective. The rows of each class cost as much in all.
+func (h *HeldOut) even(want Decision) Decision {
+	classes := h.model.Classes
+	if want.Kind != decision.Probability || want.Objective != tuning.Balanced {
+		return want
+	}
+	if len(classes) > mostEven {
+		return Decision{Kind: decision.Value}
+	}
+	weight, all, seen := make([]float64, len(classes)), 0.0, 0.0
+	for i, c := range h.codes {
+		weight[c] += h.weight[i]
+		all += h.weight[i]
+	}
+	for _, w := range weight {
+		if w > 0 {
+			seen++
+		}
+	}
+	out := Decision{Kind: decision.Cost}
+	for c, class := range classes {
+		if weight[c] == 0 {
+			continue
+		}
+		cost := min(all/weight[c]/seen, decision.MostCost)
+		for a, answer := range classes {
+			if a != c {
+				out.Prices = append(out.Prices, decision.Price{Class: class, Answer: answer, Cost: cost})
+			}
+		}
+	}
+	return out
 }
 
 // Decided is a rule with its answers for held-out rows.
@@ -36,6 +79,7 @@ func (d *Decided) Without(fold int) *decision.Rule {
 // calibration. Probability then fails with decision.ErrCurves, and so does Cost for more than
 // two classes. For two it takes the threshold of least cost on the held-out rows.
 func (h *HeldOut) Decide(want Decision, c *Calibrated) (*Decided, error) {
+	want = h.even(want)
 	d := &Decided{said: make([]int32, len(h.codes)), apart: map[int]*decision.Rule{}}
 	classes := h.model.Classes
 	var rule func(fold int) *decision.Rule // none: of all rows

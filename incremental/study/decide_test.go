@@ -9,6 +9,7 @@ import (
 	"streamd/incremental"
 	"streamd/incremental/calibration"
 	"streamd/incremental/decision"
+	"streamd/incremental/tuning"
 )
 
 // heldOut scores blocks of some of the classes out of fold.
@@ -81,8 +82,8 @@ func TestDecisionsHaveNotSeenTheRow(t *testing.T) {
 		}{
 			{Decision{Kind: decision.Value}, c, func(int) *decision.Rule { return decision.ByValue(len(classes)) }},
 			{Decision{Kind: decision.Probability}, c, func(fold int) *decision.Rule { return decision.ByProbability(curves(fold)) }},
-			{Decision{decision.Cost, prices}, c, func(fold int) *decision.Rule { return decision.ByCost(classes, curves(fold), prices) }},
-			{Decision{decision.Cost, prices}, nil, func(fold int) *decision.Rule { return decision.ByThreshold(without(fold, 0).Threshold(5, 1), prices) }},
+			{Decision{Kind: decision.Cost, Prices: prices}, c, func(fold int) *decision.Rule { return decision.ByCost(classes, curves(fold), prices) }},
+			{Decision{Kind: decision.Cost, Prices: prices}, nil, func(fold int) *decision.Rule { return decision.ByThreshold(without(fold, 0).Threshold(5, 1), prices) }},
 			{Decision{Kind: decision.Probability}, nil, nil},
 		} {
 			d, err := h.Decide(want.Decision, want.c)
@@ -131,6 +132,51 @@ func TestDecisionsHaveNotSeenTheRow(t *testing.T) {
 				if q.AUC[class] != outcomes.AUC() || !(q.AUC[class] > 0.5) {
 					t.Errorf("%v: area %v of class %d", want.Kind, q.AUC[class], class)
 				}
+			}
+		}
+	}
+}
+
+// For the balanced objective the most probable class gives way to the costs that weigh all
+// classes alike, which are right about rare classes more often.
+func TestBalancedObjectiveWeighsClassesAlike(t *testing.T) {
+	blocks := overlapping(20, 60)
+	for _, b := range blocks {
+		for i, code := range b.Codes {
+			if code == 2 && i%12 > 0 { // one of twelve rows of the class is left
+				b.Weights[i] = 0
+			}
+		}
+	}
+	l := newLive(t, blocks, 4, everyRow, nil)
+	s := New(&l.Problem, Options{Planes: incremental.Options{Nu: 1}})
+	if _, err := s.Solve(); err != nil {
+		t.Fatal(err)
+	}
+	h, err := s.HoldOut(t.Context(), l.sample(), everyRow)
+	if err != nil {
+		t.Fatal(err)
+	}
+	settle := func(o tuning.Objective) *Settled {
+		got, err := h.Settle(t.Context(), Judging{Decision: Decision{Kind: decision.Probability, Objective: o}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	plain, even := settle(tuning.Accuracy), settle(tuning.Balanced)
+	if plain.Decided.Rule.Kind() != decision.Probability || even.Decided.Rule.Kind() != decision.Cost {
+		t.Errorf("by %v, and by %v for the balanced objective", plain.Decided.Rule.Kind(), even.Decided.Rule.Kind())
+	}
+	a, b := plain.Quality, even.Quality
+	if !(a.Correctness > b.Correctness) || !(b.BalancedCorrectness > a.BalancedCorrectness+0.05) {
+		t.Errorf("correctness %v and %v, balanced %v and %v", a.Correctness, b.Correctness, a.BalancedCorrectness, b.BalancedCorrectness)
+	}
+	// Rows of every class cost as much in all.
+	for c, class := range h.model.Classes {
+		for _, p := range even.Decided.Rule.Prices() {
+			if want := a.Weight / a.Classes[c].Rows / 3; p.Class == class && math.Abs(p.Cost/want-1) > 1e-12 {
+				t.Errorf("a row of class %s costs %v, not %v", class, p.Cost, want)
 			}
 		}
 	}

@@ -37,9 +37,10 @@ type Options struct {
 
 // Judging says how planes are judged on held-out rows.
 type Judging struct {
-	Values int // bound of HoldOut
-	// Quality judges the values; nil: by the rule decision.Value.
-	Quality func(ctx context.Context, h *HeldOut) (Quality, error)
+	Values       int // bound of HoldOut
+	Curves       Curves
+	Uncalibrated bool // there are no curves
+	Decision     Decision
 }
 
 // Refining says whether planes are refined after they have been solved.

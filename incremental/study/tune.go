@@ -8,7 +8,6 @@ import (
 	"sync"
 
 	"streamd/incremental"
-	"streamd/incremental/decision"
 	"streamd/incremental/newton"
 	"streamd/incremental/tuning"
 )
@@ -188,14 +187,11 @@ func (s *Study) judge(ctx context.Context, c tuning.Curve, nu float64, of *Sampl
 	if err != nil {
 		return q, err
 	}
-	if quality := s.options.Held.Quality; quality != nil {
-		return quality(ctx, held)
-	}
-	decided, err := held.Decide(Decision{Kind: decision.Value}, nil)
+	settled, err := held.Settle(ctx, s.options.Held)
 	if err != nil {
 		return q, err
 	}
-	return held.Quality(ctx, decided)
+	return settled.Quality, nil
 }
 
 // optionSets returns the options to choose from, the preferred ones first, and others to

@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -21,7 +20,7 @@ func (s *studyJob) make(ctx context.Context) {
 		Planes: s.options, AnyScale: m.Standardise == config.SwitchAuto, AnyBalance: m.Balanced == config.SwitchAuto,
 		Objective: model.Objective(m.Objective), Others: true,
 		Refining: model.Refining(m.Refine), Refine: model.RefineMethod(m.Refine), Workers: 1,
-		Held: study.Judging{Values: d.memory.Values},
+		Held: s.judging(),
 	})
 	var rows *study.Sample
 	complete := false
@@ -137,25 +136,26 @@ func (s *studyJob) judge(ctx context.Context, y *study.Study, rows *study.Sample
 		absent(err)
 		return
 	}
-	var c *study.Calibrated
-	if method != config.CalibrationNone {
-		if c, err = h.Calibrate(ctx, curvesOf(method)); err != nil {
-			out.Absent.Calibration = err.Error()
-		} else {
-			out.Calibration, out.Absent.Calibration = c.Curves, ""
-		}
-	}
-	decided, err := s.decide(h, c)
+	settled, err := h.Settle(ctx, s.judging())
 	if err != nil {
 		absent(err)
 		return
 	}
-	of, err := h.Quality(ctx, decided)
-	if err != nil {
-		absent(err)
-		return
+	c, of := settled.Calibrated, settled.Quality
+	switch {
+	case c != nil:
+		out.Calibration, out.Absent.Calibration = c.Curves, ""
+	case settled.Failed != nil:
+		out.Absent.Calibration = settled.Failed.Error()
 	}
-	out.Rule = decided.Rule
+	decided := settled.Decided
+	out.Rule, out.Absent.Decision = decided.Rule, ""
+	switch {
+	case settled.Unruled:
+		out.Absent.Decision = out.Absent.Calibration
+	case decided.Rule.Kind() != decision.Kind(s.cfg.Model.Decision):
+		out.Absent.Decision = study.EvenReason
+	}
 	q := &model.Quality{
 		Digest: out.Digest, MeasuredAt: out.MadeAt, Source: string(config.RowsSample), Method: out.Method(),
 		Rows: of.Rows, Folds: of.Folds, Before: model.NewReliability(before.All),
@@ -176,26 +176,11 @@ func (s *studyJob) judge(ctx context.Context, y *study.Study, rows *study.Sample
 	out.Quality, out.Absent.Quality = q, ""
 }
 
-// decide settles the rule of model.decision. Where there are no probabilities for it, the
-// decision values decide, and the client reads why.
-func (s *studyJob) decide(h *study.HeldOut, c *study.Calibrated) (*study.Decided, error) {
-	want := study.Decision{Kind: decision.Kind(s.cfg.Model.Decision), Prices: s.prices}
-	decided, err := h.Decide(want, c)
-	if errors.Is(err, decision.ErrCurves) {
-		s.served.Absent.Decision = s.served.Absent.Calibration
-		return h.Decide(study.Decision{Kind: decision.Value}, nil)
+// judging says how planes are judged on held-out rows, by the configuration.
+func (s *studyJob) judging() study.Judging {
+	m := s.cfg.Model
+	return study.Judging{
+		Values: s.memory.Values, Curves: model.Curves(m.Calibration), Uncalibrated: m.Calibration == config.CalibrationNone,
+		Decision: study.Decision{Kind: decision.Kind(m.Decision), Prices: s.prices, Objective: model.Objective(m.Objective)},
 	}
-	s.served.Absent.Decision = ""
-	return decided, err
-}
-
-// curvesOf is the kind of calibration curves of model.calibration, if any.
-func curvesOf(method config.Calibration) study.Curves {
-	switch method {
-	case config.CalibrationPlatt:
-		return study.Platt
-	case config.CalibrationIsotonic:
-		return study.Isotonic
-	}
-	return study.Auto
 }

@@ -117,6 +117,17 @@ func Objective(o config.Objective) tuning.Objective {
 	return tuning.Accuracy
 }
 
+// Curves is the kind of curves of model.calibration, if there are any.
+func Curves(method config.Calibration) study.Curves {
+	switch method {
+	case config.CalibrationPlatt:
+		return study.Platt
+	case config.CalibrationIsotonic:
+		return study.Isotonic
+	}
+	return study.Auto
+}
+
 // Refining says whether planes are refined, by model.refine.
 func Refining(how config.Refine) study.Refining {
 	switch how {

@@ -8,10 +8,11 @@ import (
 )
 
 // MissingName names the column that is 1 where the value of a feature is missing, and 0
-// elsewhere. The feature's own column is 0 there, so that both have sums like any other.
+// otherwise. The feature's own column is 0 there, so both columns are summed like any
+// other.
 func MissingName(feature string) string { return feature + " missing" }
 
-// Imputed is a feature whose missing values count as its mean over the rows that have it.
+// Imputed is a feature whose missing values count as the mean of its other values.
 //
 // With x in the feature's column and r in that of MissingName, the mean is
 // μ = Σvx/(Σv − Σvr), and a plane is solved in x + μr. That is a linear change of
@@ -23,9 +24,9 @@ type Imputed struct {
 	Mean    float64 // μ; 0 when no row has a value
 }
 
-// Impute returns the moments of rows in which missing values of the given features are
-// their mean, without the columns of MissingName, and how they were imputed. It fails when
-// a feature does not have both columns.
+// Impute returns the moments of the rows with each missing value of the given features
+// replaced by the mean, without the columns of MissingName. It also returns how they were
+// imputed. It fails if a feature lacks one of its two columns.
 func (m *Moments) Impute(features []string) (*Moments, []Imputed, error) {
 	if len(features) == 0 {
 		return m, nil, nil
@@ -79,8 +80,8 @@ func (m *Moments) Impute(features []string) (*Moments, []Imputed, error) {
 	return in, imputed, nil
 }
 
-// keptColumns lists the n columns that are left by the imputed ones, in order. Missing is
-// −1 for a column that is kept as it is.
+// keptColumns lists the n columns that remain after imputation, in order. Missing is −1
+// for an unchanged column.
 func keptColumns(n int, imputed []Imputed) (kept []Imputed) {
 	gone, by := make([]bool, n), make([]*Imputed, n)
 	for i := range imputed {
@@ -106,8 +107,8 @@ func columnsOf(kept []Imputed) []int {
 	return at
 }
 
-// ImputeColumns returns the columns in which missing values are the means, as Impute has
-// them. Columns that change are copied.
+// ImputeColumns returns the columns with missing values replaced by the means, like Impute.
+// Changed columns are copies.
 func ImputeColumns(columns []gram.Column, imputed []Imputed) []gram.Column {
 	if len(imputed) == 0 {
 		return columns
@@ -142,8 +143,8 @@ func ImputeBlock(b *Block, imputed []Imputed) *Block {
 	return &in
 }
 
-// WithoutMissing returns the model in the coordinates of Impute: without the columns of
-// MissingName of its imputed features.
+// WithoutMissing returns the model in the coordinates of Impute, without the columns of
+// MissingName.
 func (m *Model) WithoutMissing() *Model {
 	kept := columnsOf(keptColumns(len(m.Features), m.Imputed))
 	in := *m
@@ -160,7 +161,7 @@ func (m *Model) WithoutMissing() *Model {
 	return &in
 }
 
-// WithPlanesOf returns the model with the planes of one in the coordinates of
+// WithPlanesOf returns m with the planes of in, which is in the coordinates of
 // WithoutMissing.
 func (m *Model) WithPlanesOf(in *Model) *Model {
 	out := *m

@@ -11,9 +11,9 @@ import (
 	"streamd/incremental/gram"
 )
 
-// gappy makes rows of the features a, b and c, of which a and c have missing values: as
-// blocks with columns of missing values, and as one block whose missing values are the
-// weighted means, which are computed here row by row.
+// gappy makes rows of the features a, b and c, where a and c have missing values. all has
+// columns that mark missing values. naive has the weighted means, computed row by row, in
+// their place.
 func gappy(seed uint64, blocks, rows int) (all []*Block, naive *Block, means map[string]float64) {
 	r := rand.New(rand.NewPCG(seed, 9))
 	naive = &Block{Features: []string{"a", "b", "c"}, Classes: []string{"no", "yes", "zebra"}}
@@ -81,8 +81,8 @@ func stateOf(t testing.TB, blocks ...*Block) *State {
 
 func near(a, b float64) bool { return math.Abs(a-b) <= 1e-9*(1+math.Abs(b)) }
 
-// Planes, leverages and losses are those of rows whose missing values were replaced by the
-// means beforehand, one by one.
+// Planes, leverages and losses equal those of rows whose missing values were replaced by
+// the means one by one.
 func TestMeanOfMissingValues(t *testing.T) {
 	blocks, naive, means := gappy(1, 5, 80)
 	moments, ours := stateOf(t, blocks...).Moments(), stateOf(t, naive).Moments()
@@ -126,8 +126,8 @@ func TestMeanOfMissingValues(t *testing.T) {
 					}
 				}
 			}
-			// The rows as they come have the values, leverages and contributions of the
-			// imputed ones.
+			// Rows with missing values have the values, leverages and contributions of
+			// the imputed rows.
 			k := len(want.Planes)
 			var values, leverage []float64
 			for _, b := range blocks {
@@ -174,8 +174,8 @@ func TestMeanOfMissingValues(t *testing.T) {
 	}
 }
 
-// Means and planes have the same bits in any order of the blocks, and after blocks have come
-// and gone.
+// Means and planes have the same bits in any order of the blocks, and after blocks have
+// been added and retired.
 func TestMeanIsAFunctionOfTheSet(t *testing.T) {
 	blocks, _, _ := gappy(2, 6, 40)
 	strangers, _, _ := gappy(3, 2, 25)
@@ -213,8 +213,8 @@ func TestMeanIsAFunctionOfTheSet(t *testing.T) {
 	}
 }
 
-// A feature without any value counts as 0, and one without a column of missing values is an
-// error.
+// A feature without any value counts as 0. A feature without a column for missing values
+// is an error.
 func TestMeanOfNothing(t *testing.T) {
 	b := &Block{
 		Features: []string{"a", "a missing", "b"}, Classes: []string{"no", "yes"}, Codes: []int32{0, 1, 1},

@@ -359,10 +359,10 @@ func (s *Store) SaveMember(m Member) error {
 	return nil
 }
 
-// SaveHistory writes the course of the daemon's figures, which this package does not look
-// into, in the place of the one before. It does that beside what Save does, and returns
-// when it is on the disk. The record has a bucket of its own: in the one of the head every
-// save would write it again.
+// SaveHistory replaces the saved history of the daemon's figures, which this package does
+// not read. It works independently of Save, and returns when the history is on the disk.
+// The record has its own bucket, because in the bucket of the head every save would write
+// it again.
 func (s *Store) SaveHistory(record []byte) error {
 	err := s.update(func(w *writer) error {
 		if _, err := w.tx.CreateBucketIfNotExists(bucketHistory); err != nil {

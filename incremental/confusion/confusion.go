@@ -1,8 +1,8 @@
 // Package confusion counts the answers of a classifier by the true class of the rows, and
-// reads precision, recall and F1 off the counts.
+// computes precision, recall and F1 from the counts.
 //
-// Rows count by their weights. A figure without rows to measure it on is NaN: the precision
-// of a class that is never the answer, the recall of a class without rows.
+// Rows count by their weights. A figure without rows is NaN: the precision of a class
+// that is never the answer, and the recall of a class without rows.
 package confusion
 
 import (
@@ -12,9 +12,9 @@ import (
 	"slices"
 )
 
-// Matrix is the confusion matrix of k classes. Rows may be of a class that the classifier
-// does not know; then they count as wrong. It takes memory for the pairs that occur, and for
-// k² numbers up to 64 classes.
+// Matrix is the confusion matrix of k classes. Rows of a class that the classifier does
+// not know count as wrong. Up to 64 classes it holds about k² numbers, and for more
+// classes the pairs that occur.
 type Matrix struct {
 	k     int
 	dense []float64        // (k+1) × k: true class, answer; nil for many classes
@@ -83,7 +83,7 @@ func (m *Matrix) each(visit func(p pair, weight float64)) {
 	}
 }
 
-// Class has the figures of one class.
+// Class is the figures of one class.
 type Class struct {
 	Rows      float64 // weight of the rows of the class
 	Answers   float64 // weight of the rows that get it as their answer
@@ -102,7 +102,7 @@ type Figures struct {
 	Classes             []Class // k
 }
 
-// Figures reads the figures off.
+// Figures computes the figures.
 func (m *Matrix) Figures() Figures {
 	f := Figures{Classes: make([]Class, m.k)}
 	m.each(func(p pair, weight float64) {
@@ -132,8 +132,8 @@ func (m *Matrix) Figures() Figures {
 	return f
 }
 
-// Rows returns the matrix row by row, a row for each class and a column for each answer. It
-// is nil for more classes than most.
+// Rows returns the matrix row by row, with a row for each class and a column for each
+// answer. It is nil for more than most classes.
 func (m *Matrix) Rows(most int) [][]float64 {
 	if m.k > most {
 		return nil
@@ -150,14 +150,14 @@ func (m *Matrix) Rows(most int) [][]float64 {
 	return rows
 }
 
-// Mistake is rows of one class that get another one as their answer.
+// Mistake is the rows of one class with the same wrong answer.
 type Mistake struct {
 	Class, Answer int
 	Weight        float64
 }
 
-// Mistakes returns the largest mistakes, at most so many, the largest first. Equal ones are
-// in the order of the classes.
+// Mistakes returns up to most of the largest mistakes, the largest first. Ties are in the
+// order of the classes.
 func (m *Matrix) Mistakes(most int) (all []Mistake) {
 	m.each(func(p pair, weight float64) {
 		if p.class != p.answer && int(p.class) < m.k {

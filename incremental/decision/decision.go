@@ -6,9 +6,9 @@
 //	Probability  ranks by the calibrated probabilities of the planes' classes
 //	Cost         ranks by the expected cost of each answer
 //
-// With two classes every kind is a threshold: a row is of the plane's class, the second
-// one, where x'w − γ ≥ Threshold. With more classes a row is of the class that ranks
-// highest, the first of equal ones.
+// With two classes every kind is a threshold: a row belongs to the plane's class, the
+// second one, if x'w − γ ≥ Threshold. With more classes a row belongs to the class that
+// ranks highest, the first of equal ones.
 //
 // # Agreement
 //
@@ -74,7 +74,7 @@ type Rule struct {
 	threshold float64 // of two classes
 }
 
-// price is how much the cost of a pair is above 1.
+// price is the cost of a pair, less 1.
 type price struct {
 	class, answer int
 	above         float64
@@ -93,8 +93,8 @@ func ByProbability(curves []calibration.Curve) *Rule {
 	return r
 }
 
-// ByCost is the rule of kind Cost, with a curve for each plane. Prices of classes that are
-// not among classes have no effect. CheckPrices has passed the others.
+// ByCost is the rule of kind Cost, with a curve for each plane. Prices of classes that
+// are not among classes have no effect. The prices must pass CheckPrices.
 func ByCost(classes []string, curves []calibration.Curve, prices []Price) *Rule {
 	r := &Rule{kind: Cost, classes: len(classes), curves: curves, listed: prices}
 	for _, p := range prices {
@@ -107,8 +107,8 @@ func ByCost(classes []string, curves []calibration.Curve, prices []Price) *Rule 
 	return r
 }
 
-// ByThreshold is the rule of kind Cost for two classes without a curve. The prices are those
-// that the threshold was chosen by.
+// ByThreshold is the rule of kind Cost for two classes without a curve. prices are those
+// that the threshold was chosen with.
 func ByThreshold(threshold float64, prices []Price) *Rule {
 	return &Rule{kind: Cost, classes: 2, threshold: threshold, listed: prices}
 }
@@ -116,17 +116,17 @@ func ByThreshold(threshold float64, prices []Price) *Rule {
 // Kind returns the kind of the rule.
 func (r *Rule) Kind() Kind { return r.kind }
 
-// Threshold is the least decision value x'w − γ of two classes that is of the plane's class.
-// It is math.MaxFloat64 where none is, and −math.MaxFloat64 where all are.
+// Threshold is, for two classes, the least decision value x'w − γ of the plane's class.
+// It is math.MaxFloat64 if no value is, and −math.MaxFloat64 if all values are.
 func (r *Rule) Threshold() float64 { return r.threshold }
 
-// Curves are the curves of the planes that the probabilities come from; nil: there are none.
+// Curves are the planes' calibration curves, which give the probabilities; nil without.
 func (r *Rule) Curves() []calibration.Curve { return r.curves }
 
-// Prices are the costs of pairs that are not 1.
+// Prices are the costs other than 1.
 func (r *Rule) Prices() []Price { return r.listed }
 
-// HasProbabilities says whether answers by this rule have probabilities.
+// HasProbabilities reports whether answers by this rule have probabilities.
 func (r *Rule) HasProbabilities() bool { return r.curves != nil }
 
 // planes is the number of planes.
@@ -137,8 +137,8 @@ func (r *Rule) planes() int {
 	return r.classes
 }
 
-// bisect finds the threshold of two classes. The value of the rule never falls as the
-// decision value rises.
+// bisect finds the threshold of two classes. The rule's value never falls as the decision
+// value rises.
 func (r *Rule) bisect() {
 	if r.classes != 2 {
 		return
@@ -260,8 +260,8 @@ func logOdds(p float64) float64 {
 }
 
 // Probabilities fills dst (m × classes, row by row) from the decision values of rows, with
-// calibration.Probabilities. A probability of one half for both of two classes is a bit more
-// for the plane's, which is the label.
+// calibration.Probabilities. If both of two classes have probability one half, that of the
+// plane's class, which is the label, is slightly raised.
 func (r *Rule) Probabilities(dst, values []float64) {
 	calibration.Probabilities(dst, r.curves, values)
 	if r.classes != 2 {

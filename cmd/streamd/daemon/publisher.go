@@ -93,8 +93,8 @@ func (p *publisher) solve(now time.Time) {
 	})
 }
 
-// awaitsStudies says whether the served planes come from studies alone: refined ones, once
-// there has been a study.
+// awaitsStudies reports whether all served planes come from studies: refined planes do, once
+// a study has ended.
 func (p *publisher) awaitsStudies() bool {
 	switch {
 	case !p.refines():

@@ -17,11 +17,11 @@ import (
 
 const (
 	sampleEvery = 5 * time.Second // the shortest interval of the history
-	recordEvery = time.Minute     // a crash loses so much of the history
+	recordEvery = time.Minute     // a crash loses at most this much of the history
 )
 
-// recorder takes samples of the status into the history, and saves it. It runs beside the
-// loop and looks at nothing but the status.
+// recorder adds samples of the status to the history and saves the history. It runs
+// beside the loop and reads only the status.
 type recorder struct {
 	log   zerolog.Logger
 	store *snapshot.Store
@@ -31,7 +31,7 @@ type recorder struct {
 	rings *course.Rings
 }
 
-// newRecorder goes on with a saved history. Nil: there is none.
+// newRecorder continues a saved history, if record is not nil.
 func newRecorder(log zerolog.Logger, store *snapshot.Store, limit int64, record []byte) *recorder {
 	r := &recorder{log: log, store: store, limit: limit, rings: new(course.Rings)}
 	if record != nil {
@@ -45,7 +45,7 @@ func newRecorder(log zerolog.Logger, store *snapshot.Store, limit int64, record 
 	return r
 }
 
-// run takes samples until ctx ends, and saves the history then.
+// run adds samples until ctx ends, and then saves the history.
 func (r *recorder) run(ctx context.Context, status func() httpapi.Status) {
 	tick := time.NewTicker(sampleEvery)
 	defer tick.Stop()
@@ -89,7 +89,7 @@ func (r *recorder) save() {
 	}
 }
 
-// memoryInUse is the bytes that the Go runtime holds of the system.
+// memoryInUse is the bytes that the Go runtime has from the system.
 func memoryInUse() int64 {
 	samples := []metrics.Sample{{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"}}
 	metrics.Read(samples)

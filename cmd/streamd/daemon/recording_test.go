@@ -11,16 +11,15 @@ import (
 	"streamd/snapshot"
 )
 
-// The history has rows, correctness, lag and memory, and outlives a restart. A record of
-// another program is left alone.
+// The history has rows, correctness, lag and memory, and outlives a restart. A record
+// that cannot be read is dropped with a warning.
 func TestHistoryOutlivesARestart(t *testing.T) {
 	name := topic(t, 1)
 	produce(t, name, message{value: jsonRow(0, 3, 2)}, message{value: jsonRow(1, -3, 2)})
 	file := filepath.Join(t.TempDir(), "streamd.db")
 	d := start(t, name, file, nil)
-	d.waitForOffsets(2)
 	digest := d.waitForOffsets(2).Digest
-	d.stop() // takes a sample
+	d.stop() // adds a sample
 	rows := func(h *model.History) (rows float64) {
 		for i, rate := range h.RowsPerSecond {
 			if rate != nil {

@@ -1,11 +1,11 @@
-// Package course keeps the course of some figures of the daemon: correctness, rows a
+// Package course keeps the history of some figures of the daemon: correctness, rows per
 // second, lag and memory.
 //
 // Each span has a ring of 360 intervals, so memory and the saved record have a fixed
 // size: half an hour in intervals of 5 seconds, a day in intervals of 4 minutes, 30 days
-// in intervals of 2 hours. A sample goes into all of them. The rings hold counts of the
-// whole topic and nothing of a row, a label or a key: a retirement leaves nothing to
-// forget here.
+// in intervals of 2 hours. Every sample is added to all three. The rings hold counts of
+// the whole topic, and nothing of a row, a label or a key, so a retirement has nothing to
+// remove here.
 //
 // # The saved record
 //
@@ -61,8 +61,8 @@ var spans = [...]struct {
 	seconds int64
 }{{model.SpanMinutes, 5}, {model.SpanHours, 4 * 60}, {model.SpanDays, 2 * 60 * 60}}
 
-// Sample has the figures of one moment. Totals count since any time; when one of them
-// falls, the daemon was restarted, and counting begins anew.
+// Sample is the figures of one moment. Totals may count from any time. A total that falls
+// means that the daemon was restarted.
 type Sample struct {
 	Rows          int64   // total of rows read
 	Judged, Right int64   // totals of rows judged, and of those classified right
@@ -91,11 +91,12 @@ type point struct {
 	lag, memory         int64
 }
 
-// Add takes a sample. Its counts since the sample before go to the interval of now. The
-// first sample has no counts. When the clock has been set back, later intervals go.
+// Add adds a sample. The differences of its totals from the last sample count for the
+// interval of now. The first sample has no counts. After the clock has been set back,
+// later intervals are dropped.
 func (h *Rings) Add(now time.Time, s Sample) {
 	if gone := now.Sub(h.lastAt); !h.lastAt.IsZero() && gone >= 0 && gone < time.Millisecond {
-		return // the next sample has its counts
+		return // the next sample includes its counts
 	}
 	add := point{balanced: s.Balanced, lag: s.Lag, memory: s.Memory}
 	if s.Balanced-s.Balanced != 0 {
@@ -119,7 +120,7 @@ func (h *Rings) Add(now time.Time, s Sample) {
 	}
 }
 
-// add adds to interval n, which becomes the last one.
+// add adds to interval n, which becomes the last interval.
 func (r *ring) add(n int64, add point) {
 	if n != r.last { // intervals between them are void
 		end := max(n, r.last)
@@ -143,8 +144,8 @@ func (r *ring) add(n int64, add point) {
 // at is the place of interval n ≥ 0.
 func (r *ring) at(n int64) *point { return &r.points[n%intervals] }
 
-// History returns the course over a span, to be completed with the limit of memory. It
-// ends with the interval of now, or with the last one that has a sample.
+// History returns the history over a span. The caller sets the memory limit. It ends with
+// the interval of now, or with the last one that has a sample.
 func (h *Rings) History(span model.Span, now time.Time) *model.History {
 	for i, s := range spans {
 		if s.span == span {
@@ -208,7 +209,7 @@ func (h *Rings) AppendBinary(b []byte) []byte {
 	return b
 }
 
-// Decode reads a saved record. The error says that it is of another version, or not one.
+// Decode reads a saved record. It fails for other versions and other data.
 func Decode(b []byte) (*Rings, error) {
 	if len(b) < 4 {
 		return nil, errors.New("course: the record is cut short")
@@ -228,7 +229,7 @@ func Decode(b []byte) (*Rings, error) {
 	h := new(Rings)
 	for i := range h.rings {
 		r := &h.rings[i]
-		// Times in seconds of the last interval stay far within an int64.
+		// Keeps the times of the last interval, in seconds, far within an int64.
 		if r.last = next(); r.last < 0 || r.last > math.MaxInt64/spans[i].seconds/2 {
 			return nil, fmt.Errorf("course: %s end with interval %d", spans[i].span, r.last)
 		}

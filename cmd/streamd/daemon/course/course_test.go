@@ -51,11 +51,11 @@ func TestRings(t *testing.T) {
 		t.Errorf("nothing is shown as %q", got)
 	}
 	unknown := math.NaN()
-	at(0, Sample{Rows: 1000, Judged: 500, Right: 500, Balanced: unknown, Lag: 7, Memory: 3}) // totals of before
+	at(0, Sample{Rows: 1000, Judged: 500, Right: 500, Balanced: unknown, Lag: 7, Memory: 3}) // totals from before
 	at(2, Sample{Rows: 1040, Judged: 510, Right: 505, Balanced: unknown, Lag: 9, Memory: 1})
 	at(4, Sample{Rows: 1100, Judged: 520, Right: 515, Balanced: 0.25, Lag: 5, Memory: 2})
 	at(7, Sample{Rows: 1100, Judged: 520, Right: 515, Balanced: 0.25, Lag: -1, Memory: 1})
-	at(16, Sample{Rows: 18, Judged: 4, Right: 1, Balanced: 0.5, Lag: 0, Memory: 4}) // totals began anew
+	at(16, Sample{Rows: 18, Judged: 4, Right: 1, Balanced: 0.5, Lag: 0, Memory: 4}) // totals restart
 	at(18, Sample{Rows: 38, Judged: 8, Right: 4, Balanced: 0.5, Lag: 0, Memory: 4})
 	want := "0:25,0.75,0.25,9,2 1:0,-,0.25,-,1 2:none 3:" + fmt.Sprint(20.0/11) + ",0.75,0.5,0,4"
 	if got := shown(h.History(model.SpanMinutes, now)); got != want {
@@ -69,11 +69,12 @@ func TestRings(t *testing.T) {
 	}
 }
 
-// A ring forgets what is older than it is long, also when nothing comes for long, and what
-// lies in the future of a clock that was set back.
+// A ring drops intervals that are older than its length, also after a long pause, and
+// those in the future after the clock has been set back.
 func TestRingsForget(t *testing.T) {
 	var h Rings
-	// At takes a sample of a second in an interval, and says which intervals there are.
+	// at adds a sample of a second in an interval, and lists the intervals that have
+	// samples.
 	at := func(interval int64) string {
 		now := start.Add(time.Duration(interval) * 5 * time.Second)
 		h.lastAt = time.Time{}
@@ -131,7 +132,7 @@ func TestHistoryEndsNow(t *testing.T) {
 	}
 }
 
-// A saved record gives the rings back, and samples go on from there.
+// A saved record restores the rings, and further samples can be added.
 func TestRecord(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	var h Rings

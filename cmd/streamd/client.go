@@ -274,7 +274,7 @@ func (t *table) model(m *httpapi.ModelAnswer) {
 	}
 }
 
-// decision prints the rule of labels. Earlier daemons do not tell it.
+// decision prints the rule of labels. Daemons of earlier versions do not report one.
 func (t *table) decision(d *model.DecisionJSON, planes []model.PlaneJSON) {
 	if d == nil {
 		return

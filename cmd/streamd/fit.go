@@ -108,7 +108,7 @@ func (c *fitCmd) Validate() error {
 func (c *fitCmd) Run(ctx context.Context, s *surroundings) error {
 	began := time.Now()
 	options := c.featureFlags.options(c.Format)
-	options.Missing, _ = c.missingFlags.treatment() // Validate has looked at it
+	options.Missing, _ = c.missingFlags.treatment() // Validate has checked it
 	data, err := openDataset(c.File, options)
 	if err != nil {
 		return err

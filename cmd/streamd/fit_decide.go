@@ -14,8 +14,8 @@ import (
 	"streamd/incremental/tuning"
 )
 
-// decisionFlags say how labels are decided, as model.calibration, model.decision and
-// model.costs do.
+// decisionFlags choose the rule of labels, as model.calibration, model.decision and model.costs
+// do.
 type decisionFlags struct {
 	Calibration config.Calibration `enum:"auto,platt,isotonic,none" default:"auto" placeholder:"CURVE" help:"Curve from values to probabilities, fitted over the --folds: ${enum}. auto is the better of platt and isotonic, given 1000 rows."`
 	Decision    decision.Kind      `enum:"probability,value,cost" default:"probability" placeholder:"RULE" help:"Rule of labels: the largest probability, given a calibration, the largest value, or the least expected cost. Accuracies are by this rule, over the folds by one that has not seen the fold."`
@@ -68,8 +68,8 @@ func (f *fit) decide(ctx context.Context, c *decisionFlags, r *fitReport) (auc [
 	return auc, nil
 }
 
-// decideOn is decide with folds. What lacks is the reason for another rule than the wanted
-// one, unless the caller asked for it.
+// decideOn is decide with folds. reason says why the rule is not the default one, unless a flag
+// asked for a rule: then that is an error.
 func (f *fit) decideOn(ctx context.Context, c *decisionFlags, r *fitReport) (auc []float64, reason string, err error) {
 	rows, err := f.decided(ctx)
 	if err != nil {

@@ -25,7 +25,7 @@ func (f *columnFlags) options(format string) wire.Options {
 	return wire.Options{Format: formatOf(format), Label: f.Label, Weight: f.Weight, Ignore: f.Ignore}
 }
 
-// missingFlags say what becomes of missing values.
+// missingFlags choose the treatment of missing values.
 type missingFlags struct {
 	Missing         string            `enum:"reject,zero,mean,indicator" default:"reject" help:"Missing values: refuse the file, or count them as 0, as the mean of the rows learned from, or as 0 with a feature that marks them."`
 	MissingFeatures map[string]string `mapsep:"," placeholder:"A=mean,B=zero" help:"Features whose missing values are treated otherwise than by --missing."`

@@ -68,7 +68,7 @@ func (c *predictCmd) Run(ctx context.Context, s *surroundings) error {
 		return errors.New("the model cannot be used with --probabilities: it decides by value, and they could contradict its labels")
 	}
 	options := c.optionsFor(c.Format, by)
-	if c.Leverage { // the daemon does what is to be done about missing values
+	if c.Leverage { // the daemon treats missing values
 		options.Features, options.Missing = by.Missing.Base(by.Features), wire.Missing{Default: wire.MissingNaN}
 	}
 	rows, err := c.rows(s, options)

@@ -149,7 +149,7 @@ func (c *replayFileCmd) Validate() error { return c.check() }
 
 func (c *replayFileCmd) Run(ctx context.Context, s *surroundings) error {
 	options := c.featureFlags.options(c.FileFormat)
-	options.Missing.Default = wire.MissingNaN // the reader of the topic says what becomes of missing values
+	options.Missing.Default = wire.MissingNaN // the reader of the topic treats missing values
 	reader, err := wire.OpenFile(c.File, options, c.BlockRows*c.messagesPerShipment())
 	if err != nil {
 		return err

@@ -115,8 +115,8 @@ func (p *patient) Write(piece []byte) (int, error) {
 }
 
 // blame ends an answer. An error that is not the client's is in the numbers. It is the answer
-// if nothing has been sent; else the connection ends, so that the client sees a part for what
-// it is.
+// if nothing has been sent; else the connection ends, so that the client does not take a part
+// for the whole.
 func (p *patient) blame(err error) error {
 	switch {
 	case err == nil || p.lost:

@@ -20,7 +20,7 @@ import (
 // A Classifier is immutable and may be shared.
 type Classifier struct {
 	Features []string           // the n features of the rows
-	Missing  wire.Missing       // what becomes of their missing values
+	Missing  wire.Missing       // treatment of their missing values
 	Map      *kernels.Map       // from n features to t coordinates; nil: none
 	Model    *incremental.Model // planes in the t coordinates, or in the n features
 	Rule     *decision.Rule     // from decision values to labels; nil: the decision values decide

@@ -40,7 +40,7 @@ type Served struct {
 	// client to read; otherwise Problem is empty.
 	Model   *incremental.Model
 	Problem string
-	// Missing says what becomes of missing values of the rows' features.
+	// Missing is the treatment of missing values of the rows' features.
 	Missing wire.Missing
 	// Basis has the coordinates that the planes are in. Nil: the features.
 	Basis *Basis

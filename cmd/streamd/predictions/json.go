@@ -14,8 +14,8 @@ import (
 type PredictAnswer struct {
 	Model  string `json:"model"`  // fingerprint of the model
 	Method string `json:"method"` // method of the planes: psvm, line or full
-	// Rule that decided the labels: probability, value or cost. The model's answer has what it
-	// takes to apply it.
+	// Rule that decided the labels: probability, value or cost. The model's answer has its
+	// parameters.
 	Decision decision.Kind `json:"decision"`
 	Classes  []string      `json:"classes"` // the k classes of the model
 	Planes   []string      `json:"planes"`  // class of each plane

@@ -38,6 +38,7 @@ var pageTemplate = template.Must(template.New("page.html").Funcs(template.FuncMa
 	"roughly":   func(seconds float64) string { return roughly(time.Duration(min(seconds, 1e9) * float64(time.Second))) },
 	"clock":     func(t time.Time) string { return t.UTC().Format("2 Jan 15:04:05") },
 	"percent":   func(x float64) string { return strconv.FormatFloat(100*x, 'f', 1, 64) + " %" },
+	"weight":    weight,
 	"num":       func(x float64) string { return strings.ReplaceAll(strconv.FormatFloat(x, 'g', 5, 64), "-", "−") },
 }).ParseFS(assetFiles, "assets/page.html", "assets/signin.html"))
 
@@ -350,6 +351,14 @@ func thousands[N int | int64](n N) string {
 		grouped.WriteRune(d)
 	}
 	return grouped.String()
+}
+
+// weight writes a sum of weights, which is a number of rows where these are 1.
+func weight(x float64) string {
+	if math.Abs(x) < 1e15 && (x == math.Trunc(x) || math.Abs(x) >= 1000) {
+		return thousands(int64(math.Round(x)))
+	}
+	return strconv.FormatFloat(x, 'g', 4, 64)
 }
 
 // roughly writes a duration in one unit.

@@ -111,13 +111,13 @@ func TestPageOfClasses(t *testing.T) {
 		_, section, _ := strings.Cut(do(newServer(f), "GET", "/", "").Body.String(), `<section id="trust">`)
 		section, _, _ = strings.Cut(section, "Across: the predicted")
 		section = regexp.MustCompile(`title="[^"]*"|<[^>]*>`).ReplaceAllString(strings.ReplaceAll(section, "</th><th", "</th> <th"), " ")
-		return strings.Join(strings.Fields(section), " ")
+		return strings.ReplaceAll(strings.Join(strings.Fields(section), " "), "\u202f", " ")
 	}
 	f.explain(2)
 	few := trust()
 	for _, want := range []string{
-		"of the rows of class", "class A 20000 29000 65.5 % 95.0 % 77.6 % 0.99 class B 10000 1000 0.0 % 0.0 %",
-		"class ↓ label → class A class B class A 19000 1000 class B 10000 0",
+		"of the rows of class", "class A 20 000 29 000 65.5 % 95.0 % 77.6 % 0.99 class B 10 000 1 000 0.0 % 0.0 %",
+		"class ↓ label → class A class B class A 19 000 1 000 class B 10 000 0",
 	} {
 		if !strings.Contains(few, want) {
 			t.Errorf("two classes: no %q in %s", want, few)
@@ -125,7 +125,7 @@ func TestPageOfClasses(t *testing.T) {
 	}
 	f.explain(300)
 	many := trust()
-	for _, want := range []string{"276 more are not listed", "The most frequent mistakes. class label rows class B class C 5000"} {
+	for _, want := range []string{"276 more are not listed", "The most frequent mistakes. class label weight of the rows class B class C 5 000"} {
 		if !strings.Contains(many, want) {
 			t.Errorf("300 classes: no %q in %s", want, many)
 		}
@@ -329,6 +329,14 @@ func TestThousands(t *testing.T) {
 	} {
 		if got := strings.ReplaceAll(thousands(n), "\u202f", " "); got != want {
 			t.Errorf("thousands(%d) = %q, want %q", n, got, want)
+		}
+	}
+}
+
+func TestWeight(t *testing.T) {
+	for x, want := range map[float64]string{0: "0", 7: "7", 0.25: "0.25", 999.5: "999.5", 12.3456: "12.35", 832740.4: "832 740", 1e9: "1 000 000 000", 1e-9: "1e-09", 1e20: "1e+20"} {
+		if got := strings.ReplaceAll(weight(x), "\u202f", " "); got != want {
+			t.Errorf("weight(%g) = %q, want %q", x, got, want)
 		}
 	}
 }

@@ -169,7 +169,11 @@ func newPageView(served *model.Served, status Status, now time.Time, scaled bool
 		v.Form = newFormView(served)
 	}
 	if served.Model != nil && served.Tuning != nil {
-		v.Tuning = newTuningView(served.Tuning)
+		in := "features"
+		if served.Basis != nil {
+			in = "coordinates"
+		}
+		v.Tuning = newTuningView(served.Tuning, in)
 	}
 	if served.Model != nil && served.Quality != nil {
 		v.Trust = newTrustViews(served.Quality)

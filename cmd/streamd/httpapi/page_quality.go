@@ -13,8 +13,10 @@ import (
 // tuningView is the curve of the criterion over log ν.
 type tuningView struct {
 	*model.Tuning
+	In      string        // features or coordinates
 	Picture template.HTML // empty without any figure
 	Curves  []curveView   // drawn ones
+	More    int           // curves that are not drawn
 	Share   bool          // the criterion is a share, not a loss
 }
 
@@ -25,15 +27,18 @@ type curveView struct {
 	Chosen bool // the choice lies on it
 }
 
-func newTuningView(t *model.Tuning) *tuningView {
-	v := &tuningView{Tuning: t}
+// newTuningView shows how ν was chosen for planes in the features, or in the coordinates of
+// a basis.
+func newTuningView(t *model.Tuning, in string) *tuningView {
+	v := &tuningView{Tuning: t, In: in}
 	least, most, up := math.Inf(1), math.Inf(-1), t.Criterion
 	var curves []plot.Curve
 	shown := slices.Clone(t.Curves)
 	if at := slices.IndexFunc(shown, func(c model.TuningCurve) bool { return t.Chose(&c) }); at >= plot.MostCurves {
 		shown[0], shown[at] = shown[at], shown[0]
 	}
-	for i, c := range shown[:min(len(shown), plot.MostCurves)] {
+	v.More = max(0, len(shown)-plot.MostCurves)
+	for i, c := range shown[:len(shown)-v.More] {
 		curve := plot.Curve{Chosen: t.Chose(&c)}
 		for _, p := range c.Points {
 			value, more := t.Value(p)
@@ -48,7 +53,7 @@ func newTuningView(t *model.Tuning) *tuningView {
 			curve.Points = append(curve.Points, at)
 		}
 		curves = append(curves, curve)
-		v.Curves = append(v.Curves, curveView{Style: i, Name: curveName(&c), Chosen: curve.Chosen})
+		v.Curves = append(v.Curves, curveView{Style: i, Name: curveName(&c, in), Chosen: curve.Chosen})
 	}
 	if least <= most {
 		choice := plot.XY{X: math.Log10(t.Nu), Y: max(least, min(most, t.Best))}
@@ -62,10 +67,10 @@ func newTuningView(t *model.Tuning) *tuningView {
 }
 
 // curveName names the options that a curve was measured with.
-func curveName(c *model.TuningCurve) string {
-	name := "features as they are"
+func curveName(c *model.TuningCurve, in string) string {
+	name := in + " as they are"
 	if c.Standardise {
-		name = "standardised features"
+		name = "standardised " + in
 	}
 	if c.Balanced {
 		name += ", balanced classes"

@@ -175,9 +175,9 @@ func (r *ring) history(span model.Span, seconds, now int64) *model.History {
 			rate, memory = new(float64(p.rows)/p.covered.Seconds()), new(p.memory)
 			if p.judged > 0 {
 				correctness = new(float64(p.right) / float64(p.judged))
-			}
-			if !math.IsNaN(p.balanced) {
-				balanced = new(p.balanced)
+				if !math.IsNaN(p.balanced) {
+					balanced = new(p.balanced)
+				}
 			}
 			if p.lag >= 0 {
 				lag = new(p.lag)

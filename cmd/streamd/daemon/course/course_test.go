@@ -57,7 +57,7 @@ func TestRings(t *testing.T) {
 	at(7, Sample{Rows: 1100, Judged: 520, Right: 515, Balanced: 0.25, Lag: -1, Memory: 1})
 	at(16, Sample{Rows: 18, Judged: 4, Right: 1, Balanced: 0.5, Lag: 0, Memory: 4}) // totals restart
 	at(18, Sample{Rows: 38, Judged: 8, Right: 4, Balanced: 0.5, Lag: 0, Memory: 4})
-	want := "0:25,0.75,0.25,9,2 1:0,-,0.25,-,1 2:none 3:" + fmt.Sprint(20.0/11) + ",0.75,0.5,0,4"
+	want := "0:25,0.75,0.25,9,2 1:0,-,-,-,1 2:none 3:" + fmt.Sprint(20.0/11) + ",0.75,0.5,0,4"
 	if got := shown(h.History(model.SpanMinutes, now)); got != want {
 		t.Errorf("minutes: %s, want %s", got, want)
 	}

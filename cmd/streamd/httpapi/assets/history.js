@@ -46,7 +46,7 @@ function options(figure, width) {
   const axis = { stroke: color("--soft"), font: "11px system-ui, sans-serif", grid: { stroke: color("--line"), width: 1 }, ticks: { stroke: color("--line"), width: 1, size: 4 } };
   return {
     width, height: 170, tzDate: (t) => uPlot.tzDate(new Date(1000 * t), "Etc/UTC"),
-    padding: [8, 8, 0, 0],
+    padding: [8, 30, 0, 0], // the last time needs room
     cursor: { y: false, drag: { x: false, y: false } },
     scales: {
       y: { range: (u, low, high) => low === null ? [0, 1] : figure.range ? figure.range(low, high) : [0, Math.max(1, 1.08 * high)] },

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"streamd/incremental/calibration"
 )
@@ -104,14 +105,21 @@ func (h *HeldOut) calibrateBy(ctx context.Context, kinds []Curves) ([]*Calibrate
 	return all, nil
 }
 
-// outcomes returns the outcomes of a plane.
+// outcomes returns the outcomes of a plane, and keeps the area under its ROC curve.
 func (h *HeldOut) outcomes(plane int) (*calibration.Outcomes, error) {
 	planes := len(h.model.Planes)
 	values := make([]float64, len(h.codes))
 	for i := range values {
 		values[i] = h.values[i*planes+plane]
 	}
-	return calibration.NewOutcomes(values, h.positive(plane), h.weight)
+	o, err := calibration.NewOutcomes(values, h.positive(plane), h.weight)
+	if err == nil {
+		if h.areas == nil {
+			h.areas = slices.Repeat([]float64{-1}, planes)
+		}
+		h.areas[plane] = o.AUC()
+	}
+	return o, err
 }
 
 // fit fits curves of a plane to all outcomes, and to those without each fold. The search for

@@ -157,11 +157,12 @@ func (h *HeldOut) Quality(ctx context.Context, d *Decided) (q Quality, err error
 		if err := ctx.Err(); err != nil {
 			return q, err
 		}
-		o, err := h.outcomes(p)
-		if err != nil {
-			return q, err
+		if h.areas == nil || h.areas[p] < 0 {
+			if _, err := h.outcomes(p); err != nil {
+				return q, err
+			}
 		}
-		q.AUC[p] = o.AUC()
+		q.AUC[p] = h.areas[p]
 	}
 	if k == 2 {
 		q.AUC[1] = q.AUC[0]

@@ -19,6 +19,7 @@ type HeldOut struct {
 	codes  []int32 // of the model's classes
 	weight []float64
 	values []float64 // rows × planes
+	areas  []float64 // under the ROC curve of each plane; −1: not known yet
 }
 
 // span is the rows of a fold.

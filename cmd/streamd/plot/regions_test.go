@@ -17,6 +17,8 @@ import (
 	"streamd/cmd/streamd/model"
 	"streamd/config"
 	"streamd/incremental"
+	"streamd/incremental/calibration"
+	"streamd/incremental/decision"
 	"streamd/incremental/gram"
 	"streamd/kernels"
 )
@@ -98,45 +100,75 @@ func drawn(t *testing.T, p *Regions) (picture image.Image, toPixel, toFeatures f
 // that the classifier gives its place.
 func TestPixelsHaveTheColourOfTheirClass(t *testing.T) {
 	for _, k := range []int{2, 3, 5} {
-		p := &Regions{Classifier: randomClassifier(t, 1, k)}
-		picture, toPixel, toFeatures := drawn(t, p)
-		classAt := func(px, py float64) int {
-			x, y := toFeatures(px, py)
-			class := make([]int32, 1)
-			p.Classifier.Classify(class, make([]float64, len(p.Classifier.Model.Planes)), []gram.Column{gram.ColumnOf([]float64{x}), gram.ColumnOf([]float64{y})})
-			return int(class[0])
+		value := randomClassifier(t, 1, k)
+		for _, rule := range rules(value.Model.Classes) {
+			testPixels(t, k, &Regions{Classifier: &model.Classifier{Features: value.Features, Map: value.Map, Model: value.Model, Rule: rule}})
 		}
-		plot, _, err := p.plot()
-		if err != nil {
-			t.Fatal(err)
+	}
+}
+
+// rules are of every kind, with curves that put borders elsewhere than values do.
+func rules(classes []string) []*decision.Rule {
+	var sigmoids, steps []calibration.Curve
+	planes := len(classes)
+	if planes == 2 {
+		planes = 1
+	}
+	for p := range planes {
+		sigmoids = append(sigmoids, calibration.Sigmoid{A: -1 - float64(p), B: 0.3 * float64(p)})
+		steps = append(steps, calibration.Isotonic{
+			Values: []float64{-2, -0.5, 0.25 * float64(p), 1, 3}, Probabilities: []float64{0.02 * float64(p), 0.2, 0.45, 0.6, 0.98 - 0.01*float64(p)},
+		})
+	}
+	prices := []decision.Price{{Class: classes[0], Answer: classes[1], Cost: 1.2}}
+	all := []*decision.Rule{
+		decision.ByValue(len(classes)), decision.ByProbability(sigmoids), decision.ByProbability(steps), decision.ByCost(classes, steps, prices),
+	}
+	if len(classes) == 2 {
+		all = append(all, decision.ByThreshold(0.4, prices))
+	}
+	return all
+}
+
+func testPixels(t *testing.T, k int, p *Regions) {
+	t.Helper()
+	picture, toPixel, toFeatures := drawn(t, p)
+	classAt := func(px, py float64) int {
+		x, y := toFeatures(px, py)
+		class := make([]int32, 1)
+		p.Classifier.Classify(class, make([]float64, len(p.Classifier.Model.Planes)), []gram.Column{gram.ColumnOf([]float64{x}), gram.ColumnOf([]float64{y})})
+		return int(class[0])
+	}
+	plot, _, err := p.plot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	left, top := toPixel(plot.X.Min, plot.Y.Max)
+	right, bottom := toPixel(plot.X.Max, plot.Y.Min)
+	r := rand.New(rand.NewPCG(2, uint64(k)))
+	compared, seen := 0, map[int]bool{}
+	for range 4000 {
+		px, py := left+4+r.Float64()*(right-left-8), top+4+r.Float64()*(bottom-top-8)
+		class, inside := classAt(px, py), true
+		const away = 5
+		for _, d := range [][2]float64{{away, 0}, {-away, 0}, {0, away}, {0, -away}, {away, away}, {-away, -away}, {away, -away}, {-away, away}} {
+			inside = inside && classAt(px+d[0], py+d[1]) == class
 		}
-		left, top := toPixel(plot.X.Min, plot.Y.Max)
-		right, bottom := toPixel(plot.X.Max, plot.Y.Min)
-		r := rand.New(rand.NewPCG(2, uint64(k)))
-		compared, seen := 0, map[int]bool{}
-		for range 4000 {
-			px, py := left+4+r.Float64()*(right-left-8), top+4+r.Float64()*(bottom-top-8)
-			class, inside := classAt(px, py), true
-			const away = 5
-			for _, d := range [][2]float64{{away, 0}, {-away, 0}, {0, away}, {0, -away}, {away, away}, {-away, -away}, {away, -away}, {-away, away}} {
-				inside = inside && classAt(px+d[0], py+d[1]) == class
-			}
-			for _, z := range p.basis() {
-				x, y := toPixel(z.X, z.Y)
-				inside = inside && math.Hypot(x-px, y-py) > 18
-			}
-			if !inside {
-				continue
-			}
-			compared++
-			seen[class] = true
-			if got := picture.At(int(px), int(py)); got != color.Color(pale(classColour(class))) {
-				t.Fatalf("%d classes: pixel %.1f, %.1f of class %d is %v", k, px, py, class, got)
-			}
+		for _, z := range p.basis() {
+			x, y := toPixel(z.X, z.Y)
+			inside = inside && math.Hypot(x-px, y-py) > 18
 		}
-		if compared < 3000 || len(seen) < 2 {
-			t.Errorf("%d classes: only %d pixels of %d classes were compared", k, compared, len(seen))
+		if !inside {
+			continue
 		}
+		compared++
+		seen[class] = true
+		if got := picture.At(int(px), int(py)); got != color.Color(pale(classColour(class))) {
+			t.Fatalf("%d classes, by %s: pixel %.1f, %.1f of class %d is %v", k, p.Classifier.Rule.Kind(), px, py, class, got)
+		}
+	}
+	if compared < 3000 || len(seen) < 2 {
+		t.Errorf("%d classes, by %s: only %d pixels of %d classes were compared", k, p.Classifier.Rule.Kind(), compared, len(seen))
 	}
 }
 

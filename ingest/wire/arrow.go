@@ -194,10 +194,10 @@ func (a *arrowReader) finish() error {
 			if weights, err = a.weightsOf(columnOf(kind, values, 0, 1, a.rows)); err != nil {
 				return err
 			}
-		case p.list != nil:
-			for j, at := range p.list {
+		case field.typ.layout == layoutList:
+			for j, at := range field.at {
 				if at >= 0 {
-					a.columns[at] = columnOf(kind, values, j, len(p.list), a.rows)
+					a.columns[at] = columnOf(kind, values, j, field.length, a.rows)
 				}
 			}
 		default:
@@ -220,8 +220,8 @@ func (a *arrowReader) gappy(k int) bool {
 // withGaps converts field k's values of all batches to float64, with NaN for nulls.
 func (a *arrowReader) withGaps(k int, kind gram.Kind, values []byte) ([]byte, error) {
 	field, per := &a.plan.fields[k], 1
-	if a.plan.list != nil && field.role >= 0 {
-		per = len(a.plan.list)
+	if field.typ.layout == layoutList {
+		per = field.length
 	}
 	n := a.rows * per
 	out, err := a.allocate(8 * n)

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"encoding/binary"
+	"fmt"
 	"math"
 
 	"github.com/apache/arrow-go/v18/arrow/float16"
@@ -175,6 +176,12 @@ func (a *arrowReader) batch(batch table) error {
 	if r.bad != nil {
 		return r.bad
 	}
+	if a.plan.lists && !a.plan.arePlaced() {
+		if err := a.placeFields(); err != nil {
+			a.plan.schema = nil
+			return err
+		}
+	}
 	if r.nodesLeft > 0 || r.buffLeft > 0 {
 		return a.fail(-1, "", "a record batch has more arrays than the schema")
 	}
@@ -230,7 +237,10 @@ func (r *batchReader) values(k int) ([]byte, error) {
 	case layoutBits:
 		return r.bits()
 	case layoutList:
-		size := field.typ.size
+		if field.typ.offset > 0 {
+			return r.lists(field)
+		}
+		size := field.length
 		if r.rows > math.MaxInt/8/size {
 			return nil, r.a.fail(-1, field.name, "the list is too long")
 		}
@@ -243,6 +253,67 @@ func (r *batchReader) values(k int) ([]byte, error) {
 		return r.numbers(r.rows * size * field.elements.size)
 	}
 	return r.numbers(r.rows * field.typ.size)
+}
+
+// lists reads the numbers of lists with offsets. All must have the length of the first one
+// of the stream.
+func (r *batchReader) lists(field *arrowField) ([]byte, error) {
+	offsets, err := r.buffer((r.rows + 1) * field.typ.offset)
+	if err != nil {
+		return nil, err
+	}
+	offset := func(i int) int64 {
+		if field.typ.offset == 4 {
+			return int64(int32(binary.LittleEndian.Uint32(offsets[4*i:])))
+		}
+		return int64(binary.LittleEndian.Uint64(offsets[8*i:]))
+	}
+	first, length := offset(0), int64(field.length)
+	if r.nodesLeft == 0 {
+		return nil, r.a.fail(-1, field.name, "a record batch has too few arrays")
+	}
+	n := r.a.meta.i64(r.nodes)
+	if length == 0 && r.rows > 0 {
+		length = offset(1) - first
+	}
+	nulls, ok := r.node(int(n))
+	// Offsets from 0 on keep the bits of nulls in step with the rows.
+	if !ok || n < 0 || n > math.MaxInt/8/8 || first < 0 || nulls > 0 && first > 0 {
+		return nil, r.a.fail(-1, field.name, "a list's length, offset or null count is malformed")
+	}
+	for i := range r.rows {
+		switch got := offset(i+1) - offset(i); {
+		case got != length && got >= 0 && offset(i+1) <= n:
+			r.badRow(i, field.name, fmt.Sprintf("the list has %d numbers, want %d", got, length))
+			return nil, r.skipNumbers()
+		case got != length || length < 0 || offset(i+1) > n:
+			return nil, r.a.fail(-1, field.name, "a list's offsets are malformed")
+		}
+	}
+	if length == 0 {
+		r.badRow(0, field.name, "the list is empty")
+		return nil, r.skipNumbers()
+	}
+	if length > int64(r.a.opts.Limits.Features) {
+		return nil, r.a.fail(-1, field.name, "the list has %d numbers, the limit is %d features", length, r.a.opts.Limits.Features)
+	}
+	field.length = int(length)
+	if err := r.noNulls(nulls, int(n), int(length), field, field.gaps); err != nil {
+		return nil, err
+	}
+	values, err := r.numbers(int(n) * field.elements.size)
+	if err != nil {
+		return nil, err
+	}
+	return values[first*int64(field.elements.size) : offset(r.rows)*int64(field.elements.size)], nil
+}
+
+// skipNumbers passes over the buffers of an array of numbers.
+func (r *batchReader) skipNumbers() error {
+	if !r.skip() || !r.skip() {
+		return r.a.fail(-1, "", "a record batch has too few buffers")
+	}
+	return nil
 }
 
 // numbers reads a buffer of n bytes.

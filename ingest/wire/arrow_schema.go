@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"streamd/incremental/gram"
@@ -20,19 +21,22 @@ const (
 	typeDecimal       = 7
 	typeDate          = 8
 	typeTimestamp     = 10
+	typeList          = 12
 	typeFixedSizeList = 16
 	typeLargeUtf8     = 20
+	typeLargeList     = 21
 	typeUtf8View      = 24
 )
 
 // otherTypes name the rest, for errors.
 var otherTypes = map[int]string{
-	4: "binary", 9: "time", 11: "interval", 12: "list",
+	4: "binary", 9: "time", 11: "interval",
 	13: "struct", 14: "union", 15: "fixed_size_binary", 17: "map", 18: "duration", 19: "large_binary",
-	21: "large_list", 22: "run_end_encoded", 23: "binary_view", 25: "list_view", 26: "large_list_view",
+	22: "run_end_encoded", 23: "binary_view", 25: "list_view", 26: "large_list_view",
 }
 
 const (
+	listFeatures      = "features"       // the list with this name has features without names, as in JSON
 	listNamesKey      = "features"       // in a list field's metadata: JSON array of the features' names
 	maxListNames      = 1 << 20          // bytes of that array
 	maxFieldMetadata  = 64               // entries looked at
@@ -53,7 +57,7 @@ const (
 	layoutText      // 32-bit offsets
 	layoutLargeText // 64-bit offsets
 	layoutView
-	layoutList // of a fixed size
+	layoutList
 )
 
 // arrayType is the type of an array.
@@ -63,6 +67,7 @@ type arrayType struct {
 	size   int       // bytes of a number or list length, by layout
 	name   string    // for errors
 
+	offset    int   // bytes of the offsets of lists that may differ in length
 	scale     int   // of layoutDecimal: digits behind the point
 	perSecond int64 // of layoutTime in 8 bytes; 4 bytes count days
 }
@@ -76,9 +81,9 @@ type arrowPlan struct {
 	fields []arrowField
 	names  []string // of the columns; nil: none
 	width  int
-	list   []int // of a list: the column that element j goes to, or roleIgnored
 
 	ignores bool // some fields
+	lists   bool // some fields are lists
 }
 
 // arrowField is a field of the schema.
@@ -86,6 +91,9 @@ type arrowField struct {
 	name     string
 	typ      arrayType // of the values
 	elements arrayType // of a list
+	length   int       // of a list; 0: not known yet
+	listed   [][]byte  // names of the elements of a list; nil: none
+	at       []int     // of a list: the column that element j goes to, or roleIgnored
 	encoded  bool      // as indices into a dictionary
 	index    arrayType // of those
 	id       int64     // of the dictionary
@@ -113,7 +121,7 @@ func (f *arrowField) takesLabels() bool {
 // takesFeatures is whether the field can hold features.
 func (f *arrowField) takesFeatures() bool {
 	if f.typ.layout == layoutList {
-		return !f.encoded && (f.elements.kind == gram.Float32 || f.elements.kind == gram.Float64)
+		return !f.encoded && f.elements.layout == layoutNumbers
 	}
 	return f.typ.layout > layoutNull || f.typ.layout == layoutNull && f.gaps && !f.encoded
 }
@@ -140,6 +148,9 @@ func (f *arrowField) stored() (gram.Kind, int) {
 func (a *arrowReader) schema(schema table) error {
 	p, f := &a.plan, &a.meta
 	if p.schema != nil && p.unlabelled == a.unlabelled && bytes.Equal(p.schema, f.b) {
+		for k := range p.fields {
+			p.fields[k].length = p.fields[k].typ.size
+		}
 		return nil
 	}
 	p.schema = nil
@@ -151,20 +162,15 @@ func (a *arrowReader) schema(schema table) error {
 	if n > a.mostColumns() {
 		return a.fail(-1, "", "the schema has %d fields, the limit is %d", n, a.mostColumns())
 	}
-	p.fields, p.names, p.list, p.ignores = p.fields[:0], nil, nil, false
+	p.fields, p.names, p.ignores, p.lists = p.fields[:0], nil, false, false
 	apart := false // some features have fields of their own
 	for k := 0; k < n && a.want.list != nil && !apart; k++ {
 		_, apart = a.want.index[string(f.stringField(f.element(start, k), 0))]
 	}
-	var (
-		list     [][]byte // the features' names
-		listed   [][]byte // names of the elements of a list
-		lists    int
-		features int
-	)
+	unnamed, features, known := false, 0, true
 	label, weight, arrays := -1, -1, a.mostColumns()
 	for k := range n {
-		field, elements := a.field(f.element(start, k))
+		field := a.field(f.element(start, k))
 		if f.bad {
 			return a.fail(-1, "", "the schema is malformed")
 		}
@@ -197,13 +203,9 @@ func (a *arrowReader) schema(schema table) error {
 				return err
 			}
 			features++
-			if field.typ.layout == layoutList {
-				lists++
-				listed = elements
-				p.width = field.typ.size
-			} else {
-				list = append(list, []byte(field.name))
-			}
+			unnamed = unnamed || field.isUnnamed()
+			p.lists = p.lists || field.typ.layout == layoutList
+			known = known && (field.typ.layout != layoutList || field.length > 0)
 		}
 		p.fields = append(p.fields, field)
 	}
@@ -218,15 +220,22 @@ func (a *arrowReader) schema(schema table) error {
 		return a.fail(-1, "", "there are %d features, the limit is %d", features, a.opts.Limits.Features)
 	case features == 0 && (a.want.list == nil || !p.ignores):
 		return a.fail(-1, "", "there are no features")
-	case lists > 0 && features > 1:
-		return a.fail(-1, "", "there is a list of features and another column beside it")
+	case unnamed && features > 1:
+		return a.fail(-1, "", "there is a list of features without names, and another column beside it")
 	}
-	if err := a.placeFields(list, listed, lists > 0); err != nil {
-		return err
+	if known {
+		if err := a.placeFields(); err != nil {
+			return err
+		}
 	}
 	p.schema = append(p.schema[:0], f.b...)
 	p.unlabelled = a.unlabelled
 	return nil
+}
+
+// isUnnamed is whether the field is a list of features without names.
+func (f *arrowField) isUnnamed() bool {
+	return f.typ.layout == layoutList && f.listed == nil && f.name == listFeatures
 }
 
 // ignoresField is whether a field that is neither the label nor the weight is passed over.
@@ -235,7 +244,12 @@ func (a *arrowReader) ignoresField(field *arrowField, apart bool) bool {
 	if _, known := a.want.index[field.name]; known {
 		return false
 	}
-	fixed := a.want.list != nil && (apart || field.typ.layout != layoutList)
+	fixed := a.want.list != nil
+	if fixed && field.typ.layout == layoutList {
+		if fixed = apart; field.listed == nil && field.name != listFeatures {
+			fixed = !slices.ContainsFunc(a.want.list, func(name string) bool { return strings.HasPrefix(name, field.name+"[") })
+		}
+	}
 	return a.ignores([]byte(field.name), fixed)
 }
 
@@ -303,50 +317,81 @@ func (a *arrowReader) checkFeature(field *arrowField) error {
 	field.gaps = a.opts.Missing.Of(field.name) != MissingReject || field.typ.layout == layoutList && a.opts.Missing.Any()
 	if !field.takesFeatures() {
 		return a.fail(-1, field.name, "a feature of type %s is not supported: want numbers, booleans, dates, time stamps or texts that spell them, "+
-			"or one fixed_size_list of up to %d float32 or float64; or ignore the column", field.typ.name, a.opts.Limits.Features)
+			"or lists of up to %d numbers; or ignore the column", field.typ.name, a.opts.Limits.Features)
 	}
 	return nil
 }
 
 // placeFields gives the features their columns.
-func (a *arrowReader) placeFields(list, listed [][]byte, isList bool) error {
+func (a *arrowReader) placeFields() error {
 	p := &a.plan
-	if isList && listed == nil {
-		if a.want.width != 0 && p.width != a.want.width {
-			return a.fail(-1, "", "there %s, want %d", areFeatures(p.width), a.want.width)
+	var list [][]byte // names
+	for k := range p.fields {
+		field := &p.fields[k]
+		switch {
+		case field.role < 0:
+		case field.isUnnamed():
+			return a.placeUnnamed(field)
+		case field.typ.layout != layoutList:
+			list = append(list, []byte(field.name))
+		case field.listed != nil && len(field.listed) != field.length:
+			return a.fail(-1, "", "the field metadata names %d features, the list has %d", len(field.listed), field.length)
+		case field.length > a.opts.Limits.Features:
+			return a.fail(-1, field.name, "the list has %d numbers, the limit is %d features", field.length, a.opts.Limits.Features)
+		case field.listed != nil:
+			list = append(list, field.listed...)
+		default:
+			for j := range field.length {
+				list = append(list, appendElement(nil, []byte(field.name), j))
+			}
 		}
-		p.names = a.want.list
-		p.list = make([]int, p.width)
-		for j := range p.list {
-			p.list[j] = j
-		}
-		return nil
-	}
-	if isList {
-		if len(listed) != p.width {
-			return a.fail(-1, "", "the field metadata names %d features, the list has %d", len(listed), p.width)
-		}
-		list = listed
 	}
 	at, names, err := a.place(list)
 	if err != nil {
 		return err
 	}
-	p.names, p.width = names, len(names)
-	if isList {
-		p.list = at
-		return nil
+	if len(names) > a.opts.Limits.Features {
+		return a.fail(-1, "", "there are %d features, the limit is %d", len(names), a.opts.Limits.Features)
 	}
+	p.names, p.width = names, len(names)
 	for k := range p.fields {
-		if p.fields[k].role >= 0 {
-			p.fields[k].role, at = at[0], at[1:]
+		field := &p.fields[k]
+		switch {
+		case field.role < 0:
+		case field.typ.layout == layoutList:
+			field.at, at = at[:field.length], at[field.length:]
+		default:
+			field.role, at = at[0], at[1:]
 		}
 	}
 	return nil
 }
 
-// field reads a field of the schema, and the names of a list's elements.
-func (a *arrowReader) field(t table) (field arrowField, elements [][]byte) {
+// arePlaced is whether the features have columns, for lists of the lengths that these have.
+func (p *arrowPlan) arePlaced() bool {
+	for k := range p.fields {
+		if field := &p.fields[k]; field.role >= 0 && field.typ.layout == layoutList && len(field.at) != field.length {
+			return false
+		}
+	}
+	return true
+}
+
+// placeUnnamed gives the elements of a list without names their columns.
+func (a *arrowReader) placeUnnamed(field *arrowField) error {
+	p := &a.plan
+	if p.width = field.length; a.want.width != 0 && p.width != a.want.width {
+		return a.fail(-1, "", "there %s, want %d", areFeatures(p.width), a.want.width)
+	}
+	p.names, field.at = a.want.list, make([]int, p.width)
+	for j := range field.at {
+		field.at[j] = j
+	}
+	return nil
+}
+
+// field reads a field of the schema.
+func (a *arrowReader) field(t table) (field arrowField) {
 	f := &a.meta
 	name := f.stringField(t, 0)
 	field.name = string(name[:min(len(name), maxName+1)])
@@ -355,12 +400,16 @@ func (a *arrowReader) field(t table) (field arrowField, elements [][]byte) {
 		start, n := f.vectorField(t, 5, 4)
 		if n == 1 {
 			field.elements = typeOf(f, f.element(start, 0))
-			field.typ.name = fmt.Sprintf("fixed_size_list of %d %s", field.typ.size, field.elements.name)
+			if field.typ.offset > 0 {
+				field.typ.name += " of"
+			}
+			field.typ.name += " " + field.elements.name
 		}
-		if size := field.typ.size; size <= 0 || size > a.opts.Limits.Features || n != 1 {
+		field.length = field.typ.size
+		if field.typ.offset == 0 && (field.length <= 0 || field.length > a.opts.Limits.Features) || n != 1 {
 			field.typ.layout = layoutUnsupported
 		}
-		elements = listNames(f, t)
+		field.listed = listNames(f, t)
 	}
 	if dict, ok := f.tableField(t, 4); ok {
 		field.encoded = true
@@ -380,7 +429,7 @@ func (a *arrowReader) field(t table) (field arrowField, elements [][]byte) {
 	default:
 		field.converted = true
 	}
-	return field, elements
+	return field
 }
 
 // listNames reads the names of a list's elements from the field's metadata.
@@ -442,8 +491,13 @@ func typeOf(f *flatbuffer, field table) arrayType {
 		return arrayType{layout: layoutLargeText, name: "large_utf8"}
 	case typeUtf8View:
 		return arrayType{layout: layoutView, name: "utf8_view"}
+	case typeList:
+		return arrayType{layout: layoutList, offset: 4, name: "list"}
+	case typeLargeList:
+		return arrayType{layout: layoutList, offset: 8, name: "large_list"}
 	case typeFixedSizeList:
-		return arrayType{layout: layoutList, size: f.i32(f.field(t, 0)), name: "fixed_size_list"}
+		size := f.i32(f.field(t, 0))
+		return arrayType{layout: layoutList, size: size, name: fmt.Sprintf("fixed_size_list of %d", size)}
 	}
 	if name, ok := otherTypes[id]; ok {
 		return arrayType{name: name}

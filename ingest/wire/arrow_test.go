@@ -120,7 +120,7 @@ func TestPyarrowRefused(t *testing.T) {
 		{"string", wire.Options{Limits: wire.Limits{Rows: 3}}, -1, "", "4 rows"},
 		{"batches", wire.Options{Limits: wire.Limits{Rows: 3}}, -1, "", "3 rows"},
 		{"string", wire.Options{Limits: wire.Limits{Classes: 2}}, 3, "label", "2 classes"},
-		{"list", wire.Options{Limits: wire.Limits{Features: 1}}, -1, "x", "fixed_size_list of 2 float32 is not supported: want numbers, booleans, dates, time stamps or texts that spell them, or one fixed_size_list of up to 1 "},
+		{"list", wire.Options{Limits: wire.Limits{Features: 1}}, -1, "features", "fixed_size_list of 2 float32 is not supported: want numbers, booleans, dates, time stamps or texts that spell them, or lists of up to 1 numbers"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := newDecoder(t, c.opts).Decode(arrowType, fixture(t, c.name))

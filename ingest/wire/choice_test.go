@@ -217,7 +217,7 @@ func TestColumnsRefused(t *testing.T) {
 		{asJSON, `{"label":1,"u":1,"v":2,"w":` + deep + `}`, wire.Options{Features: uv, IgnoreUnknown: true}, 0, "", "too deeply"},
 		{asJSON, `{"label":1,"u":1,"v":2,"w":[1,}`, wire.Options{Features: uv, IgnoreUnknown: true}, 0, "", "want a value"},
 		{asJSON, `{"label":1,"u":1,"v":2,"w":{"a" 1}}`, wire.Options{Features: uv, IgnoreUnknown: true}, 0, "", "colon"},
-		{asJSON, `{"label":1,"u":1,"v":2,"w":[1}`, wire.Options{Features: uv, IgnoreUnknown: true}, 0, "", "comma"},
+		{asJSON, `{"label":1,"u":1,"v":2,"w":[1}`, wire.Options{Features: uv, IgnoreUnknown: true}, 0, "w", "comma"},
 		{asJSON, `{"label":1,"u":1,"v":2,"w":01}`, wire.Options{Features: uv, IgnoreUnknown: true}, 0, "", "want a value"},
 		{asJSON, `{"label":1,"u":1,"v":2,"w":1e999,"x":}`, wire.Options{Features: uv, IgnoreUnknown: true}, 0, "", "want a value, but there is \"}\""},
 		{asJSON, `{"label":1,"u":1}`, wire.Options{Ignore: []string{"*"}}, 0, "", "no features"},

@@ -14,11 +14,10 @@
 // a four-byte schema id); it is refused under that name, never misread.
 //
 // Arrow: an IPC stream of one or several record batches with a label column and
-// either one column per feature or one fixed-size list of float32 or float64. The
-// list's features have the names in its field metadata under the key "features", a
-// JSON array of strings, else none. Columns are integers, floats, booleans, decimals,
-// dates, time stamps or texts (utf8, large_utf8, utf8_view), or a dictionary of those.
-// Bodies may be compressed (LZ4 frame, Zstandard).
+// columns of features. Columns are integers, floats, booleans, decimals, dates, time
+// stamps or texts (utf8, large_utf8, utf8_view), a dictionary of those, or lists of
+// integers or floats (list, large_list, fixed_size_list). Bodies may be compressed (LZ4
+// frame, Zstandard).
 //
 // JSON: one row, an array of rows, or one row per line, where a row is
 // {"label": 1, "features": [0.5, 2]} or {"label": "spam", "len": 3.5, "caps": 0}.
@@ -68,6 +67,7 @@
 //	boolean   1 or 0              true or false          true True TRUE, false False FALSE
 //	time      seconds since 1970  2024-01-31, or         2024-01-31, 2024-01-31 13:45,
 //	                              2024-01-31T13:45:00Z   2024-01-31T13:45:00.5+01:00
+//	list      its elements        refused
 //	other     refused             itself                 all other texts
 //
 // Numbers are integers, floats and decimals; an entry of a dictionary means the same as in
@@ -76,10 +76,16 @@
 // 1 of CSV are one feature and one class, as are true and "True", and a date and its
 // midnight in UTC.
 //
+// A list of numbers is a feature for each of its elements: those of emb are emb[0], emb[1],
+// … All rows have lists of one length. CSV has a column for each element, under its name.
+// The field metadata of an Arrow list may name the elements, under the key "features" as a
+// JSON array of strings. The features of a list that is itself named features have no
+// names, in Arrow as in JSON; it is then the only column of features.
+//
 // A time is a date, or a date and time of ISO 8601 with up to nine digits behind the
 // second; without an offset it is in UTC. Its seconds since 1970 do not count leap seconds.
-// As float64, those of today have steps of a quarter of a microsecond. A producer that rounds them
-// to float32 is left with steps of 128 seconds: subtract a nearby time first.
+// As float64, those of today have steps of a quarter of a microsecond. A producer that
+// rounds them to float32 is left with steps of 128 seconds: subtract a nearby time first.
 //
 // As labels, digits with leading zeros ("007") and integers of more than 53 bits are codes,
 // not numbers, and stand for themselves. A label is refused that is missing, empty, null,

@@ -19,6 +19,7 @@ func TestFrames(t *testing.T) {
 	}{
 		{"frame.arrows frame.feather frame.parquet frame_v1.parquet frame.ndjson frame.json frame.csv frame.csv.gz frame.csv.zst frame.tsv frame_semicolons.csv",
 			"amount born grade member paid seen"},
+		{"vectors.arrows vectors.parquet vectors.ndjson", "big[0] big[1] emb[0] emb[1] emb[2] two[0] two[1] u"},
 	} {
 		var first [sha256.Size]byte
 		for k, name := range strings.Fields(frame.files) {

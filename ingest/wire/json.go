@@ -26,6 +26,7 @@ type jsonReader struct {
 	fresh   []string // those of the first row, if they differ from seen
 	scratch []byte   // of the string read last
 	key     []byte   // of the one before
+	element []byte   // the name of an element of a list
 }
 
 type jsonShape uint8
@@ -208,31 +209,72 @@ func (j *jsonReader) field(row *jsonRow) error {
 	case string(key) == "features" && j.is('['):
 		return j.list(row)
 	default:
-		place, reason := j.column(key, row)
-		if place == roleIgnored {
-			if j.at, reason = j.skip(at, 0); reason != "" {
-				return j.failAt(j.at, j.count, "", reason)
-			}
-			return nil
+		if at < len(j.text) && j.text[at] == '[' && !j.ignores(key, false) {
+			return j.elements(key, row)
 		}
-		var x float64
-		switch {
-		case reason != "":
-		case j.gapped && missingAt(j.text, at) > at && j.opts.Missing.Of(j.nameOf(key)) != MissingReject:
-			x, j.at = math.NaN(), missingAt(j.text, at)
-		default:
-			x, reason = j.value()
-		}
-		if reason != "" {
-			return j.failAt(at, j.count, string(key), reason)
-		}
-		if row.first {
-			j.row = append(j.row, x)
-		} else {
-			j.row[place] = x
-		}
+		return j.feature(key, row)
 	}
 	return nil
+}
+
+// feature reads the value of a named field that is neither the label nor the weight.
+func (j *jsonReader) feature(key []byte, row *jsonRow) error {
+	at := j.at
+	place, reason := j.column(key, row)
+	if place == roleIgnored {
+		if j.at, reason = j.skip(at, 0); reason != "" {
+			return j.failAt(j.at, j.count, "", reason)
+		}
+		return nil
+	}
+	var x float64
+	switch {
+	case reason != "":
+	case j.gapped && missingAt(j.text, at) > at && j.opts.Missing.Of(j.nameOf(key)) != MissingReject:
+		x, j.at = math.NaN(), missingAt(j.text, at)
+	default:
+		x, reason = j.value()
+	}
+	if reason != "" {
+		return j.failAt(at, j.count, string(key), reason)
+	}
+	if row.first {
+		j.row = append(j.row, x)
+	} else {
+		j.row[place] = x
+	}
+	return nil
+}
+
+// elements reads the elements of a list, each of which is a feature: those of emb are
+// emb[0], emb[1], ….
+func (j *jsonReader) elements(key []byte, row *jsonRow) error {
+	list := append(j.element[:0], key...) // strings in the list may take the key's memory
+	j.element = list
+	j.at++
+	for n := 0; ; n++ {
+		j.element = appendElement(list, nil, n)
+		list = j.element[:len(list)]
+		if n == 0 && j.is(']') {
+			if place, _ := j.column(j.element, row); place != roleIgnored {
+				return j.failAt(j.at, j.count, string(list), "the list is empty")
+			}
+			j.at++
+			return nil
+		}
+		if err := j.feature(j.element, row); err != nil {
+			return err
+		}
+		if j.is(']') {
+			j.at++
+			return nil
+		}
+		if !j.is(',') {
+			return j.failAt(j.at, j.count, string(list), "want a comma or the end of the list, but there is "+jsonKind(j.text, j.at))
+		}
+		j.at++
+		j.skipSpace()
+	}
 }
 
 const givenTwice = "the field is given twice"

@@ -3,6 +3,7 @@ package wire
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"unicode/utf8"
 
 	"streamd/incremental"
@@ -23,6 +24,11 @@ func badName(name []byte) string {
 		return fmt.Sprintf("the name of feature %s is not valid UTF-8", quoted(name))
 	}
 	return ""
+}
+
+// appendElement appends the name of element j of a list of features.
+func appendElement(dst, list []byte, j int) []byte {
+	return append(strconv.AppendInt(append(append(dst, list...), '['), int64(j), 10), ']')
 }
 
 // featureName is the name of column j in errors.

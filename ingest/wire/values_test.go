@@ -230,6 +230,14 @@ func TestArrowValuesRefused(t *testing.T) {
 		{"null category", encoded, `["1", null]`, 1, "null"},
 		{"duration", arrow.FixedWidthTypes.Duration_s, `[1, 2]`, -1, "type duration is not supported"},
 		{"time", arrow.FixedWidthTypes.Time32s, `["12:00:00", "13:00:00"]`, -1, "type time is not supported"},
+		{"lists of two lengths", arrow.ListOf(arrow.PrimitiveTypes.Float32), `[[1, 2], [3]]`, 1, "the list has 1 numbers, want 2"},
+		{"empty list", arrow.ListOf(arrow.PrimitiveTypes.Int8), `[[], []]`, 0, "the list is empty"},
+		{"null list", arrow.ListOf(arrow.PrimitiveTypes.Int8), `[[1], null]`, 1, "null"},
+		{"null in a list", arrow.LargeListOf(arrow.PrimitiveTypes.Float64), `[[1, 2], [3, null]]`, 1, "null"},
+		{"long list", arrow.ListOf(arrow.PrimitiveTypes.Int8), `[[` + strings.Repeat("1,", 4096) + `1], [1]]`, 1, "want 4097"},
+		{"longer list", arrow.FixedSizeListOf(4097, arrow.PrimitiveTypes.Int8), `[[` + strings.Repeat("1,", 4096) + `1], [` + strings.Repeat("1,", 4096) + `1]]`, -1, "lists of up to 4096 numbers"},
+		{"list of texts", arrow.ListOf(text), `[["1"], ["2"]]`, -1, "type list of utf8 is not supported"},
+		{"list of lists", arrow.ListOf(arrow.ListOf(text)), `[[["1"]], [["2"]]]`, -1, "type list of list is not supported"},
 		{"struct", arrow.StructOf(arrow.Field{Name: "a", Type: text}), `[{"a": "1"}, {"a": "2"}]`, -1, "type struct is not supported"},
 		{"binary", arrow.BinaryTypes.Binary, `["AAAA", "AAAA"]`, -1, "type binary is not supported"},
 	} {
@@ -266,6 +274,85 @@ func TestConvertedAllocations(t *testing.T) {
 			}); n > 0 && !strings.Contains(values.DataType().String(), "string_view") {
 				t.Errorf("%s, %v: %v allocations per block", kind.name, values.DataType(), n)
 			}
+		}
+	}
+}
+
+// TestLists: the elements of lists are features with names of their own in every format,
+// and a decoder that has met lists of one length reads those of another.
+func TestLists(t *testing.T) {
+	arrowOf := func(json string) []byte {
+		dt := arrow.StructOf(arrow.Field{Name: "label", Type: arrow.BinaryTypes.String}, arrow.Field{Name: "u", Type: arrow.PrimitiveTypes.Int8},
+			arrow.Field{Name: "emb", Type: arrow.ListOf(arrow.PrimitiveTypes.Float64)})
+		rows, _, err := array.FromJSON(memory.DefaultAllocator, dt, strings.NewReader(json))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return stream(t, array.RecordFromStructArray(rows.(*array.Struct), nil))
+	}
+	three := `[{"label":"a","u":7,"emb":[1,2.5,3]},{"label":"b","u":8,"emb":[4,5,-6]}]`
+	two := `[{"label":"a","u":7,"emb":[1,2.5]},{"label":"b","u":8,"emb":[4,5]}]`
+	escaped := `[{"label":"a","u":7,"em\u0062":["1","2\u002e5",true]},{"emb" : [ 4 , 5 , -6 ] ,"label":"b","u":8}]`
+	arrowDecoder, jsonDecoder := newDecoder(t, wire.Options{}), newDecoder(t, wire.Options{})
+	for _, c := range []struct {
+		d           *wire.Decoder
+		contentType string
+		payload     []byte
+		features    string
+		row1        []float64
+	}{
+		{arrowDecoder, arrowType, arrowOf(three), "emb[0] emb[1] emb[2] u", []float64{4, 5, -6, 8}},
+		{arrowDecoder, arrowType, arrowOf(two), "emb[0] emb[1] u", []float64{4, 5, 8}},
+		{arrowDecoder, arrowType, arrowOf(three), "emb[0] emb[1] emb[2] u", []float64{4, 5, -6, 8}},
+		{jsonDecoder, "application/json", []byte(three), "emb[0] emb[1] emb[2] u", []float64{4, 5, -6, 8}},
+		{jsonDecoder, "application/json", []byte(two), "emb[0] emb[1] u", []float64{4, 5, 8}},
+		{jsonDecoder, "application/json", []byte(escaped), "emb[0] emb[1] emb[2] u", []float64{4, 5, -6, 8}},
+		{newDecoder(t, wire.Options{}), "text/csv", []byte("label,emb[0],emb[1],u\na,1,2.5,7\nb,4,5,8\n"), "emb[0] emb[1] u", []float64{4, 5, 8}},
+		{newDecoder(t, wire.Options{Features: []string{"u", "emb[2]"}, IgnoreUnknown: true}), arrowType, arrowOf(three), "u emb[2]", []float64{8, -6}},
+		{newDecoder(t, wire.Options{Features: []string{"u", "emb[2]"}, IgnoreUnknown: true}), "application/json", []byte(three), "u emb[2]", []float64{8, -6}},
+		{newDecoder(t, wire.Options{Features: []string{"u"}, IgnoreUnknown: true}), arrowType, arrowOf(three), "u", []float64{8}},
+		{newDecoder(t, wire.Options{Features: []string{"u"}, IgnoreUnknown: true}), "application/json", []byte(`[{"label":"a","u":7,"emb":[]},{"label":"b","u":8,"emb":["x",{}]}]`), "u", []float64{8}},
+		{newDecoder(t, wire.Options{Ignore: []string{"emb"}}), arrowType, arrowOf(two), "u", []float64{8}},
+		{newDecoder(t, wire.Options{Ignore: []string{"emb"}}), "application/json", []byte(two), "u", []float64{8}},
+	} {
+		for range 2 {
+			b, err := c.d.Decode(c.contentType, c.payload)
+			if err != nil {
+				t.Errorf("%s, want %s: %v", c.contentType, c.features, err)
+				break
+			}
+			if got := strings.Join(b.Features, " "); got != c.features || len(b.Columns) != len(c.row1) {
+				t.Errorf("%s: features %s, want %s", c.contentType, got, c.features)
+				continue
+			}
+			for j, want := range c.row1 {
+				if got := b.Columns[j].At(1); got != want {
+					t.Errorf("%s: %s is %v, want %v", c.contentType, b.Features[j], got, want)
+				}
+			}
+		}
+	}
+	for text, reason := range map[string]string{
+		`{"label":1,"emb":[]}`:                            `column "emb": the list is empty`,
+		`{"label":1,"emb":[1,"red"]}`:                     `column "emb[1]": "red" is not a number`,
+		`{"label":1,"emb":[1,2`:                           `column "emb": want a comma or the end of the list`,
+		`{"label":1,"emb":[1,[2]]}`:                       `column "emb[1]": want a number, but there is an array`,
+		`[{"label":1,"emb":[1,2]},{"label":1,"emb":[1]}]`: `column "emb[1]": the feature is missing`,
+		`[{"label":1,"emb":[1]},{"label":1,"emb":[1,2]}]`: `column "emb[1]": the feature is unknown`,
+		`{"label":1,"emb":[1],"emb":[1]}`:                 `column "emb[0]": the field is given twice`,
+	} {
+		if _, err := newDecoder(t, wire.Options{}).Decode("application/json", []byte(text)); err == nil || !strings.Contains(err.Error(), reason) {
+			t.Errorf("%s: %v, want …%s…", text, err, reason)
+		}
+	}
+	for contentType, payload := range map[string][]byte{arrowType: arrowOf(three), "application/json": []byte(three)} {
+		d := newDecoder(t, wire.Options{})
+		if n := testing.AllocsPerRun(20, func() {
+			if _, err := d.Decode(contentType, payload); err != nil {
+				t.Fatal(err)
+			}
+		}); n > 0 {
+			t.Errorf("%s: %v allocations per block", contentType, n)
 		}
 	}
 }

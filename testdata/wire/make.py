@@ -55,7 +55,7 @@ write("dictionary_replaced", None, batches=[
     batch(LABEL.slice(2, 2).dictionary_encode(), [pa.array(U[2:], pa.float64()), pa.array(V[2:])])])
 flat = pa.array([x for row in zip(U, V) for x in row], pa.float32())
 lists = pa.FixedSizeListArray.from_arrays(flat, 2)
-write("list", [LABEL, lists], ["label", "x"])
+write("list", [LABEL, lists], ["label", "features"])
 field = pa.field("x", lists.type, metadata={"features": json.dumps(["u", "v"])})
 write("list_named", None, batches=[pa.record_batch([LABEL, lists], schema=pa.schema([pa.field("label", LABEL.type), field]))])
 

@@ -36,8 +36,8 @@
 //
 // # Exactly once
 //
-// State, ledger, counts and the offsets that belong to them are saved in one
-// transaction, and reading goes on from there. A record that was delivered before is
+// State, ledger, counts and the offsets that belong to them are saved in one transaction,
+// and a restart reads from these offsets. A record that was delivered before is
 // recognised by its offset. Offsets are committed to the group after a save, so that lag
 // can be monitored.
 //
@@ -103,7 +103,7 @@ type Options struct {
 	Log     zerolog.Logger
 	Version string
 
-	serving *serving // of the daemon that this one takes over from; nil: there is none
+	serving *serving // of the daemon that this one succeeds, or nil
 }
 
 // sampledLines is the number of lines a second that Daemon.sampled writes.
@@ -235,7 +235,7 @@ func newDaemon(o Options) (d *Daemon, err error) {
 	return d, err
 }
 
-// decodingOf says how payloads are decoded under a configuration.
+// decodingOf is the decoding of payloads under a configuration.
 func (d *Daemon) decodingOf(cfg *config.Config) (wire.Options, error) {
 	o, err := decodingOptions(cfg)
 	o.Limits.Bytes, o.Limits.Numbers = d.memory.Message, d.memory.Largest
@@ -302,7 +302,7 @@ func (d *Daemon) restore(o Options) (err error) {
 	d.publisher.published.Store(&publication{served: first, replaced: make(chan struct{})})
 	d.log.Info().Str("file", path).Int("blocks", d.live.Blocks()).Int64("rows", d.live.Rows()).
 		Str("state_digest", d.live.Digest()).Msg("snapshot opened")
-	if was == nil { // a change has been completed, or is not wanted any more
+	if was == nil { // a change is complete, or no longer wanted
 		if err := os.Remove(changePath(path)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -332,8 +332,8 @@ const missedRetirements = "the snapshot is older than the last retirement that w
 
 // Run serves, consumes and learns until ctx ends, which is no error, or until it cannot
 // continue. Either way everything read by then is applied and saved. If that takes longer
-// than shutdown_timeout, the rest is read again at the next start. When the features have
-// changed, another Daemon goes on.
+// than shutdown_timeout, the rest is read again at the next start. After a change of
+// features another Daemon continues.
 func (d *Daemon) Run(ctx context.Context) error {
 	for {
 		successor, err := d.run(ctx)
@@ -344,7 +344,8 @@ func (d *Daemon) Run(ctx context.Context) error {
 	}
 }
 
-// run is Run of one daemon. The successor is to run at once, if there is one.
+// run runs this daemon until it ends. It returns the successor to run next, if there is
+// one.
 func (d *Daemon) run(ctx context.Context) (successor *Daemon, err error) {
 	defer func() { err = errors.Join(err, d.refeaturing.close(), d.store.Close()) }()
 	consuming, stop := context.WithCancelCause(ctx)
@@ -431,8 +432,8 @@ func (d *Daemon) run(ctx context.Context) (successor *Daemon, err error) {
 	return nil, err
 }
 
-// succeed completes the change of features, and opens the daemon that goes on. Where the
-// change cannot be completed, that is one like d, which tries again.
+// succeed completes the change of features and opens the successor. If the change cannot be
+// completed, the successor is a daemon like d, which tries again.
 func (d *Daemon) succeed(ctx context.Context) (*Daemon, error) {
 	r := d.refeaturing
 	if err := r.complete(ctx); err != nil {

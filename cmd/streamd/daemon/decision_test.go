@@ -12,8 +12,8 @@ import (
 	"streamd/incremental/decision"
 )
 
-// The rule of model.decision is in force once there is what it takes, and held-out rows are
-// judged by it. A class that it misses is a problem that the operator reads.
+// The rule of model.decision is in force once its figures exist, and held-out rows are
+// judged by it. A class that the rule misses is a problem in the status.
 func TestLabelsGoByTheRule(t *testing.T) {
 	name := topic(t, 1)
 	r := rand.New(rand.NewPCG(18, 4))
@@ -41,7 +41,7 @@ func TestLabelsGoByTheRule(t *testing.T) {
 		settings map[string]string
 		kind     decision.Kind
 		reason   string
-		missed   bool // fraud is
+		missed   bool // whether fraud is missed
 	}{
 		{"default", nil, decision.Probability, "", true},
 		{"value", map[string]string{"model.decision": "value"}, decision.Value, "", true},

@@ -23,44 +23,45 @@ import (
 	"streamd/snapshot"
 )
 
-// refeaturing is the change to the features of format.features from those that the
-// snapshot was made with.
+// refeaturing is a change from the features of the snapshot to those of the
+// configuration.
 //
-// The daemon goes on with the features of the snapshot: it learns and serves. Beside that
-// it reads the live blocks from the log again, in the features that are wanted, into a
-// second live set with a file of its own. Further passes follow the blocks that come and
-// go meanwhile. When a pass is short, reading the log stops, a last pass reads the rest,
-// and the blocks of the second file take the place of those in the snapshot. Another
-// Daemon opens it, and answers requests as soon as it has a model. After a crash the
-// change goes on where the second file ends.
+// The daemon keeps learning and serving with the features of the snapshot. Meanwhile it
+// reads the live blocks from the log again, with the wanted features, into a second live
+// set with its own file. Further passes read the blocks that are added meanwhile. After a
+// short pass the consumer stops, a last pass reads the rest, and the blocks of the second
+// file replace those in the snapshot. Another Daemon opens it, and the former model is
+// served until that one has a model. After a crash the change continues where the second
+// file ends.
 //
-// Every method but complete is the loop's.
+// Every method except complete belongs to the loop.
 type refeaturing struct {
 	*core
-	options Options // of the daemon that takes over
+	options Options // of the successor
 	was, to []string
 	next    *live.Set
 	file    *snapshot.Store
-	path    string           // of the file
-	reader  *archive.Archive // of the features that are wanted
+	path    string           // of the second file
+	reader  *archive.Archive // decodes to the wanted features
 
-	reading *job                   // a pass; nil: none is under way
-	again   time.Time              // when to look for blocks to read
-	passes  int                    // that have ended
-	unread  map[string]live.Unread // blocks that the log does not give back as they were
+	reading *job                   // the pass under way, or nil
+	again   time.Time              // when to look for blocks to read again
+	passes  int                    // ended passes
+	unread  map[string]live.Unread // blocks that the log does not return unchanged
 	problem string                 // of the last pass
-	full    atomic.Bool            // many blocks wait for the file
-	saving  sync.Mutex             // held while it is written
+	full    atomic.Bool            // many blocks wait to be saved to the file
+	saving  sync.Mutex             // held while the file is written
 	closed  bool
-	ending  atomic.Bool // the consumer stops, and complete does the rest
+	ending  atomic.Bool // the consumer stops, and complete finishes the change
 }
 
 const (
-	// shortPass is how long a pass may take that is followed by the last one, during which
-	// nothing is learned. Where blocks come as fast as they are read again no pass is short.
+	// shortPass is the duration of a pass below which the next one is the last. Nothing
+	// is learned during the last pass. If blocks come as fast as they are read again, no
+	// pass is short.
 	shortPass     = time.Second
 	mostPasses    = 10
-	betweenUnread = time.Second // looks for blocks to read, while others are unread
+	betweenUnread = time.Second // between two looks for blocks to read while others are unread
 
 	waitingForFile = live.UnsavedMemory / 4 // bytes
 )
@@ -68,13 +69,13 @@ const (
 // errOtherFeatures stops a daemon whose successor has other features.
 var errOtherFeatures = errors.New("the features change")
 
-// inFeatures is the configuration with the features that a snapshot was made with.
+// inFeatures is the configuration with the features of a snapshot.
 func inFeatures(cfg *config.Config, was []string) *config.Config {
 	c := *cfg
 	c.Format.Features, c.Format.Ignore, c.Format.Unknown = was, nil, config.UnknownIgnore
 	c.Format.Missing, c.Format.MissingFeatures = config.MissingReject, map[string]config.Missing{}
-	// Values may be missing as they may be in the wanted features. Where these have marks and
-	// the former ones have not, or the other way round, they count as near to that as can be.
+	// Missing values are treated as for the wanted features. Where only one of the two
+	// sets of features marks them, the nearest other treatment is used.
 	wanted := model.MissingOf(cfg.Format)
 	for _, name := range was {
 		policy := config.Missing(wanted.Of(name).String())
@@ -94,7 +95,7 @@ func changePath(snapshot string) string { return snapshot + ".features" }
 
 // newRefeaturing opens the second file. The set of the daemon has been restored.
 func newRefeaturing(d *Daemon, o Options, was []string) (r *refeaturing, err error) {
-	// Blocks are in the second set as long as they are in the first, whatever the policy.
+	// A block is in the second set as long as it is in the first, whatever the policy.
 	cfg := *o.Config
 	cfg.Retire = config.Retire{MaxFuture: cfg.Retire.MaxFuture}
 	cfg.Kernel.Function = config.KernelNone
@@ -180,8 +181,8 @@ func (r *refeaturing) whenDue(now time.Time) {
 	}
 }
 
-// compare lists the live blocks that the second set lacks, and takes those out of it that
-// are not live as they were.
+// compare lists the live blocks that the second set lacks. It removes blocks from the
+// second set that are no longer live and unchanged.
 func (r *refeaturing) compare() (lacking []retire.Entry, err error) {
 	for _, e := range r.next.Page(retire.Lowest, math.MaxInt) {
 		if is, ok := r.live.Get(e.ID); !ok || is != e {
@@ -205,9 +206,9 @@ func (r *refeaturing) compare() (lacking []retire.Entry, err error) {
 	return lacking, nil
 }
 
-// read makes a pass that takes blocks into the second set.
+// read makes a pass and adds the blocks to the second set.
 func (r *refeaturing) read(ctx context.Context, in enter, blocks *live.Blocks) (unread []live.Unread, err error) {
-	defer r.archive.Hold()() // the memory of passes is for one at a time
+	defer r.archive.Hold()() // the memory suffices for one pass at a time
 	target := r.next.Target()
 	atOnce := min(max(takenAtOnce/(8*gram.PackedLen(len(*target.Features))), 1), offersAtOnce)
 	return readAgain(ctx, r.reader, r.live, in, blocks, atOnce, func(w *archive.Worker, b *incremental.Block, _ *incremental.Summary) (live.Kept, error) {
@@ -236,7 +237,7 @@ func (r *refeaturing) read(ctx context.Context, in enter, blocks *live.Blocks) (
 	})
 }
 
-// save writes the second set to its file, unless another worker has just done so.
+// save saves the second set to its file, unless another worker has just done so.
 func (r *refeaturing) save(ctx context.Context, in enter) error {
 	r.saving.Lock()
 	defer r.saving.Unlock()
@@ -260,7 +261,7 @@ func (r *refeaturing) save(ctx context.Context, in enter) error {
 	return in(ctx, func() error { r.next.Saved(&change); return nil })
 }
 
-// endRead takes note of how a pass has ended.
+// endRead handles the result of a pass.
 func (r *refeaturing) endRead(ctx context.Context, began time.Time, unread []live.Unread, err error) {
 	r.reading, r.problem = nil, ""
 	r.passes++
@@ -283,7 +284,7 @@ func (r *refeaturing) endRead(ctx context.Context, began time.Time, unread []liv
 	}
 }
 
-// skipUnread retires the blocks that the log does not give back.
+// skipUnread retires the blocks that the log does not return.
 func (r *refeaturing) skipUnread() {
 	n := 0
 	for id := range r.unread {
@@ -305,14 +306,14 @@ func (r *refeaturing) skipUnread() {
 	r.log.Warn().Int("blocks", n).Msg("retired blocks that the log does not return in the features that are wanted (kernel.unread is skip)")
 }
 
-// finish has the consumer stop. The rest is done by complete.
+// finish stops the consumer. complete does the rest.
 func (r *refeaturing) finish() {
 	r.ending.Store(true)
 	r.stop(errOtherFeatures)
 }
 
-// complete reads the rest and gives the snapshot the blocks of the second set. The loop has
-// ended, and has saved.
+// complete reads the rest and replaces the blocks of the snapshot by those of the second
+// set. The loop has ended and has saved.
 func (r *refeaturing) complete(ctx context.Context) error {
 	var mu sync.Mutex
 	in := func(_ context.Context, do func() error) error {
@@ -340,11 +341,11 @@ func (r *refeaturing) complete(ctx context.Context) error {
 		return err
 	}
 	err = errors.Join(r.close(), os.Remove(r.path))
-	r.next = nil // the successor has its memory
+	r.next = nil // the successor uses its memory
 	return err
 }
 
-// close ends the change for this process.
+// close ends this process's part in the change.
 func (r *refeaturing) close() error {
 	if r == nil || r.closed {
 		return nil
@@ -354,8 +355,8 @@ func (r *refeaturing) close() error {
 	return r.file.Close()
 }
 
-// ends says whether the daemon is about to hand over to its successor. Any goroutine may
-// ask.
+// ends reports whether the daemon is about to hand over to its successor. It may be
+// called from any goroutine.
 func (r *refeaturing) ends() bool { return r != nil && r.ending.Load() }
 
 // says describes the change for the operator.

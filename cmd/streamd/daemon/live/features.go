@@ -52,9 +52,10 @@ func restoreFeatures(store *snapshot.Store, saved *snapshot.Contents, cfg *confi
 	return reordered, nil
 }
 
-// Wanted names the features that a model with these features is to have: those of
-// format.features, or its own but for the ignored ones, in the order of their names. Those
-// whose missing values are marked have their marks beside them.
+// Wanted names the features that a model with the given features should have. They are
+// those of format.features. Without format.features they are the given ones except the
+// ignored ones, ordered by name. A feature whose missing values are marked has its mark
+// beside it.
 func Wanted(names []string, format config.Format) []string {
 	missing := model.MissingOf(format)
 	if len(format.Features) > 0 {
@@ -73,8 +74,8 @@ func Wanted(names []string, format config.Format) []string {
 	return names
 }
 
-// FormerFeatures names the features of a snapshot whose live blocks have to be read again,
-// since other ones are wanted. It returns nil where those of the snapshot will do.
+// FormerFeatures names the features of a snapshot whose live blocks must be read again
+// because other features are wanted. It returns nil if none must.
 func FormerFeatures(saved *snapshot.Contents, format config.Format) []string {
 	was := saved.Features()
 	if len(saved.Entries) == 0 || places(was, Wanted(was, format)) != nil {

@@ -113,6 +113,9 @@ func (c *fitCmd) Run(ctx context.Context, s *surroundings) error {
 	if err != nil {
 		return err
 	}
+	if err := data.warnOfIdentifiers(s); err != nil {
+		return err
+	}
 	var test *dataset // opened first, so that its errors come at once
 	if c.Test != "" {
 		if test, err = data.aligned(c.Test); err != nil {

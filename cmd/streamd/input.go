@@ -120,6 +120,26 @@ func openDataset(path string, options wire.Options) (*dataset, error) {
 	return d, nil
 }
 
+// warnOfIdentifiers names features whose values are integers that are all different among the
+// first rows.
+func (d *dataset) warnOfIdentifiers(s *surroundings) error {
+	reader, err := wire.OpenFile(d.path, d.options, d.blockRows)
+	if err != nil {
+		return err
+	}
+	defer reader.Close()
+	b, err := reader.Next()
+	if err != nil {
+		return d.place(err, 0)
+	}
+	const mostNamed = 20
+	all := b.Identifiers()
+	for _, j := range all[:min(len(all), mostNamed)] {
+		fmt.Fprintf(s.stderr, "streamd: warning: column %q has integers that are all different, as an identifier has; --ignore %s leaves it out\n", d.features[j], oneLine(d.features[j]))
+	}
+	return nil
+}
+
 // aligned opens a second file of rows with d's features. Other columns are ignored, since no
 // model has weights for them.
 func (d *dataset) aligned(path string) (*dataset, error) {

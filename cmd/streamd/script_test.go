@@ -50,6 +50,11 @@ func TestScripts(t *testing.T) {
 		Setup: func(env *testscript.Env) error {
 			env.Vars = slices.DeleteFunc(env.Vars, func(v string) bool { return strings.HasPrefix(v, "STREAMD_") })
 			env.Setenv("STREAMD_SHUTDOWN_TIMEOUT", patience.String())
+			frames, err := filepath.Abs("../../testdata/wire") // data frames that pandas has written
+			env.Setenv("FRAMES", frames)
+			if err != nil {
+				return err
+			}
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
@@ -60,6 +65,7 @@ func TestScripts(t *testing.T) {
 			"scattered":    cmdScattered,
 			"broker":       cmdBroker,
 			"keyed":        cmdKeyed,
+			"produce":      cmdProduce,
 			"until":        cmdUntil,
 			"arrived":      cmdArrived,
 			"port":         cmdPort,
@@ -209,18 +215,36 @@ func cmdKeyed(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 3 || len(args)%2 == 0 {
 		ts.Fatalf("usage: keyed topic key file ...")
 	}
-	ctx, stop := context.WithTimeout(context.Background(), patience)
-	defer stop()
-	cluster := kafka.Cluster{Brokers: []string{ts.Getenv("BROKER")}}
-	ts.Check(kafka.EnsureTopic(ctx, cluster, args[0], 1, nil))
-	p, err := kafka.OpenProducer(ctx, kafka.ProducerConfig{Cluster: cluster, Topic: args[0]}, zerolog.Nop())
-	ts.Check(err)
-	defer p.Close()
-	headers := []kafka.Header{{Key: "content-type", Value: []byte(wire.JSON.ContentType())}}
+	write := writer(ts, args[0])
 	for i := 1; i < len(args); i += 2 {
-		ts.Check(p.Write(ctx, 0, []byte(args[i]), []byte(ts.ReadFile(args[i+1])), headers, time.Time{}))
+		write([]byte(args[i]), wire.JSON.ContentType(), args[i+1])
 	}
-	ts.Check(p.Flush(ctx))
+}
+
+// produce TOPIC FORMAT FILE writes a file as it is, as a message to partition 0 of a topic.
+func cmdProduce(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 3 {
+		ts.Fatalf("usage: produce topic format file")
+	}
+	format, err := wire.ParseFormat(args[1])
+	ts.Check(err)
+	writer(ts, args[0])(nil, format.ContentType(), args[2])
+}
+
+// writer returns a function that writes files as messages to partition 0 of a topic.
+func writer(ts *testscript.TestScript, topic string) func(key []byte, contentType, file string) {
+	cluster := kafka.Cluster{Brokers: []string{ts.Getenv("BROKER")}}
+	ctx, stop := context.WithTimeout(context.Background(), patience)
+	ts.Defer(stop)
+	ts.Check(kafka.EnsureTopic(ctx, cluster, topic, 1, nil))
+	p, err := kafka.OpenProducer(ctx, kafka.ProducerConfig{Cluster: cluster, Topic: topic}, zerolog.Nop())
+	ts.Check(err)
+	ts.Defer(p.Close)
+	return func(key []byte, contentType, file string) {
+		headers := []kafka.Header{{Key: "content-type", Value: []byte(contentType)}}
+		ts.Check(p.Write(ctx, 0, key, []byte(ts.ReadFile(file)), headers, time.Time{}))
+		ts.Check(p.Flush(ctx))
+	}
 }
 
 // until TOPIC PARTITIONS N waits until a topic holds N records or more.

@@ -43,6 +43,9 @@ type studyJob struct {
 	lacking  int   // blocks whose rows the sample lacks
 	refines  bool  // whether the planes are to be refined
 	refining error // why they are not
+
+	features    []string // the names of the features
+	identifiers []string // those that only tell rows apart
 }
 
 type refineAnswer struct {
@@ -62,6 +65,7 @@ type studying struct {
 	churn     int64 // the live set's churn at the last look
 	moved     time.Time
 	asked     chan<- refineAnswer // the caller of POST /v1/refine, or nil
+	named     map[string]bool     // features that were named as identifiers
 }
 
 // studyState is the state of studying.
@@ -176,7 +180,7 @@ func (y *studying) beginStudy(now time.Time) {
 			s.sums.Folds = append(s.sums.Folds, f.Clone())
 		}
 	}
-	s.sample = y.live.Sample(y.live.Features().Folds())
+	s.sample, s.features = y.live.Sample(y.live.Features().Folds()), y.live.Features().Names()
 	if y.refines() && y.cfg.Model.Rows == config.RowsLog {
 		s.blocks = y.live.Moment(y.live.Page(retire.Lowest, math.MaxInt))
 	}
@@ -207,6 +211,7 @@ func (y *studying) endStudy(s *studyJob) {
 	if y.failure != nil {
 		return
 	}
+	y.nameIdentifiers(s.identifiers)
 	p := y.publisher
 	again := y.state == outdated
 	y.now, y.state, p.studying = nil, resting, false
@@ -255,6 +260,24 @@ func (s *studyJob) reply() {
 	}
 	s.answer <- refineAnswer{s.served.Refinement, err}
 }
+
+// nameIdentifiers logs features whose values are integers that are all different, each
+// once.
+func (y *studying) nameIdentifiers(features []string) {
+	if y.named == nil {
+		y.named = map[string]bool{}
+	}
+	for _, name := range features {
+		if y.named[name] || len(y.named) == mostNamed {
+			continue
+		}
+		y.named[name] = true
+		y.log.Warn().Str("feature", name).Msg("the feature has integers that are all different, as an identifier has; format.ignore leaves it out")
+	}
+}
+
+// mostNamed bounds the features that are named as identifiers.
+const mostNamed = 20
 
 // askAgain makes the next study answer this one's caller.
 func (y *studying) askAgain(s *studyJob) {

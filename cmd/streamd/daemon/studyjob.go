@@ -25,7 +25,11 @@ func (s *studyJob) make(ctx context.Context) {
 	var rows *study.Sample
 	complete := false
 	if s.sample != nil {
-		view := s.in.View(s.sample.View())
+		inFeatures := s.sample.View()
+		for _, j := range inFeatures.Block.Identifiers() {
+			s.identifiers = append(s.identifiers, s.features[j])
+		}
+		view := s.in.View(inFeatures)
 		s.lacking, complete = view.Lacking, view.Complete()
 		rows = study.NewSample(view, s.sums.Whole.Totals(), s.sums.Folds)
 	}

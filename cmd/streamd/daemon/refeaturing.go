@@ -340,6 +340,7 @@ func (r *refeaturing) complete(ctx context.Context) error {
 	if err := r.store.Adopt(ctx, r.file); err != nil {
 		return err
 	}
+	r.log.Info().Strs("features", r.to).Int("blocks", r.live.Blocks()).Msg("all live blocks are in the features that are wanted")
 	err = errors.Join(r.close(), os.Remove(r.path))
 	r.next = nil // the successor uses its memory
 	return err

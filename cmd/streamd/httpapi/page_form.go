@@ -5,9 +5,12 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"math"
+	"slices"
 	"strconv"
 
 	"streamd/cmd/streamd/model"
+	"streamd/incremental"
+	"streamd/ingest/wire"
 )
 
 const (
@@ -26,31 +29,28 @@ type formView struct {
 
 type inputView struct {
 	Feature, Value string
+	Optional       bool // a row may lack the value
 }
 
 // newFormView makes a form whose values are those of the mean row, if that is known.
 func newFormView(served *model.Served) *formView {
-	features, mean := served.RowFeatures(), served.Model.Mean
+	columns, mean := served.RowFeatures(), served.Model.Mean
 	if served.Basis != nil {
 		mean, _ = served.Basis.Map.Scaling()
 	}
+	features := served.Missing.Base(columns)
 	v := &formView{Linear: served.Basis == nil, Features: len(features)}
 	h := sha256.New()
-	for _, name := range features {
+	values := make([]json.Number, len(features))
+	for j, name := range features {
 		h.Write([]byte(strconv.Itoa(len(name)) + " " + name))
+		values[j] = json.Number(strconv.FormatFloat(formMean(served, name, columns, mean), 'g', 5, 64))
 	}
 	v.Key = hex.EncodeToString(h.Sum(nil)[:8])
-	values := make([]json.Number, len(features))
-	for j := range values {
-		values[j] = "0"
-		if len(mean) == len(values) && !math.IsNaN(mean[j]) && !math.IsInf(mean[j], 0) {
-			values[j] = json.Number(strconv.FormatFloat(mean[j], 'g', 5, 64))
-		}
-	}
 	switch {
 	case len(features) <= maxInputs:
 		for j, name := range features {
-			v.Inputs = append(v.Inputs, inputView{name, values[j].String()})
+			v.Inputs = append(v.Inputs, inputView{name, values[j].String(), served.Missing.Of(name) != wire.MissingReject})
 		}
 	case len(features) <= maxExample:
 		row, err := json.Marshal(map[string]any{"features": values})
@@ -60,4 +60,21 @@ func newFormView(served *model.Served) *formView {
 		v.Rows = string(row)
 	}
 	return v
+}
+
+// formMean is the mean of the values of a feature that are not missing; 0 if it is not
+// known. A missing value counts as 0 in the mean of all.
+func formMean(served *model.Served, name string, columns []string, mean []float64) float64 {
+	if len(mean) != len(columns) {
+		return 0
+	}
+	x := mean[slices.Index(columns, name)]
+	switch served.Missing.Of(name) {
+	case wire.MissingMean, wire.MissingIndicator:
+		x /= 1 - mean[slices.Index(columns, incremental.MissingName(name))]
+	}
+	if math.IsNaN(x) || math.IsInf(x, 0) {
+		return 0
+	}
+	return x
 }

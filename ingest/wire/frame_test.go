@@ -7,29 +7,35 @@ import (
 	"strings"
 	"testing"
 
+	"streamd/incremental"
 	"streamd/ingest/wire"
 )
 
 // TestFrames: a data frame of pandas has one digest, whatever format pandas has written it
-// in. See testdata/wire/frame.py.
+// in. It has an id and a category of text, which are ignored, and an age that is missing in
+// some rows. See testdata/wire/frame.py.
 func TestFrames(t *testing.T) {
-	for _, frame := range []struct {
+	const frames = "frame.arrows frame.feather frame.parquet frame_v1.parquet frame.ndjson frame.json frame.csv frame.csv.gz frame.csv.zst frame.tsv frame_semicolons.csv"
+	for _, c := range []struct {
 		files    string
+		opts     wire.Options
 		features string
 	}{
-		{"frame.arrows frame.feather frame.parquet frame_v1.parquet frame.ndjson frame.json frame.csv frame.csv.gz frame.csv.zst frame.tsv frame_semicolons.csv",
-			"amount born grade member paid seen"},
-		{"vectors.arrows vectors.parquet vectors.ndjson", "big[0] big[1] emb[0] emb[1] emb[2] two[0] two[1] u"},
+		{frames, wire.Options{Ignore: []string{"id", "city", "age"}}, "amount born grade member paid seen"},
+		{frames, wire.Options{Ignore: []string{"id", "city"}, Missing: wire.Missing{Default: wire.MissingZero}}, "age amount born grade member paid seen"},
+		{frames, wire.Options{Ignore: []string{"id", "city"}, Missing: wire.Missing{Features: map[string]wire.MissingPolicy{"age": wire.MissingIndicator}}},
+			"age " + incremental.MissingName("age") + " amount born grade member paid seen"},
+		{"vectors.arrows vectors.parquet vectors.ndjson", wire.Options{}, "big[0] big[1] emb[0] emb[1] emb[2] two[0] two[1] u"},
 	} {
 		var first [sha256.Size]byte
-		for k, name := range strings.Fields(frame.files) {
+		for k, name := range strings.Fields(c.files) {
 			for _, rowsPerBlock := range []int{5, 1000} {
-				b, err := readAll("../../testdata/wire/"+name, wire.Options{Ignore: []string{"id", "city", "age"}}, rowsPerBlock)
+				b, err := readAll("../../testdata/wire/"+name, c.opts, rowsPerBlock)
 				if err != nil {
 					t.Fatal(err)
 				}
-				if features := strings.Join(b.Features, " "); features != frame.features || strings.Join(b.Classes, " ") != "false true" || b.Rows() != 24 {
-					t.Errorf("%s: %d rows of %s, classes %s", name, b.Rows(), features, b.Classes)
+				if features := strings.Join(b.Features, " "); features != c.features || strings.Join(b.Classes, " ") != "false true" || b.Rows() != 24 {
+					t.Errorf("%s: %d rows of %s, classes %s, want features %s", name, b.Rows(), features, b.Classes, c.features)
 				}
 				if k == 0 {
 					first = digest(t, b, len(b.Columns))
@@ -39,6 +45,9 @@ func TestFrames(t *testing.T) {
 				}
 			}
 		}
+	}
+	if _, err := readAll("../../testdata/wire/frame.parquet", wire.Options{Ignore: []string{"id", "city"}}, 10); err == nil || !strings.Contains(err.Error(), `column "age": the value is null`) {
+		t.Errorf("missing values: %v", err)
 	}
 }
 

@@ -281,7 +281,11 @@ func Payload(text []byte, limits Limits) (payload []byte, format Format, err err
 		if err != nil {
 			return nil, 0, err
 		}
-		payload, err = io.ReadAll(rows)
+		limit := limits.withDefaults().Bytes
+		payload, err = io.ReadAll(io.LimitReader(rows, int64(limit)+1))
+		if err == nil && len(payload) > limit {
+			err = fmt.Errorf("the rows of the Parquet file take more than %d bytes", limit)
+		}
 		return payload, Arrow, err
 	}
 	if name := otherFormat(text); name != "" {

@@ -62,6 +62,9 @@ func TestParquetCorrupted(t *testing.T) {
 		if _, _, err := wire.Payload(whole, fuzzLimits); err != nil {
 			t.Fatal(err)
 		}
+		if _, _, err := wire.Payload(whole, wire.Limits{Bytes: 1000}); err == nil {
+			t.Error("an Arrow stream of more than 1000 bytes is accepted")
+		}
 		for i := 4; i < len(whole); i += 29 {
 			corrupt := bytes.Clone(whole)
 			corrupt[i] = []byte{0, 0x7f, 0x80, 0xff}[i%4]

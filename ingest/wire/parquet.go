@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
@@ -101,6 +102,10 @@ func (p *parquetStream) open(in parquet.ReaderAtSeeker) (err error) {
 		leaf, typ := newLeaf(root, i)
 		fields = append(fields, arrow.Field{Name: name, Type: typ, Nullable: true})
 		p.columns = append(p.columns, parquetColumn{leaf: leaf, index: i})
+	}
+	// Columns that are not read would have as many rows as the footer says.
+	if !slices.ContainsFunc(p.columns, func(c parquetColumn) bool { return c.leaf != noLeaf{} }) {
+		return errors.New("the file has no column of values")
 	}
 	p.schema = arrow.NewSchema(fields, nil)
 	p.writer = ipc.NewWriter(&p.out, ipc.WithSchema(p.schema))

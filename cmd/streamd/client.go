@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/url"
 	"os"
@@ -280,8 +281,14 @@ func (t *table) decision(d *model.DecisionJSON, planes []model.PlaneJSON) {
 		return
 	}
 	text := "by " + string(d.Rule)
-	if d.Threshold != nil {
-		text += fmt.Sprintf(": %s where x·w − gamma ≥ %.6g", planes[0].Class, *d.Threshold)
+	switch at := d.Threshold; {
+	case at == nil:
+	case *at == math.MaxFloat64:
+		text += fmt.Sprintf(": no row is %s", planes[0].Class)
+	case *at == -math.MaxFloat64:
+		text += fmt.Sprintf(": every row is %s", planes[0].Class)
+	default:
+		text += fmt.Sprintf(": %s where x·w − gamma ≥ %.6g", planes[0].Class, *at)
 	}
 	if d.Reason != "" {
 		text += " (" + d.Reason + ")"

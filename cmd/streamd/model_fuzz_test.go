@@ -8,10 +8,12 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"streamd/cmd/streamd/predictions"
+	"streamd/incremental/decision"
 )
 
 // fuzzModels are saved models of two features: with two classes and a
@@ -22,6 +24,8 @@ var fuzzModels = []string{
 	`{"features":["x","y"],"classes":["no","yes"],"planes":[{"class":"yes","w":[1,-1],"gamma":0}],"basis":{"kernel":"gaussian(gamma=0.5)","regulariser":"identity","mean":[0,1],"scale":[1,2],"points":[[0,0],[1,1]]}}`,
 	`{"features":["x","y"],"classes":["no","yes"],"planes":[{"class":"yes","w":[1e308],"gamma":-1e308}],"basis":{"kernel":"polynomial(a=1,b=1,degree=3)","regulariser":"kernel","points":[[1e100,0]]}}`,
 	`{"features":["x","y"],"classes":["a","b","c"],"planes":[{"class":"a","w":[5e307,0],"gamma":0},{"class":"b","w":[-5e307,0],"gamma":0},{"class":"c","w":[0,0],"gamma":0}]}`,
+	`{"features":["x","y"],"classes":["no","yes"],"planes":[{"class":"yes","w":[1,-1],"gamma":0}],"decision":{"rule":"cost","threshold":-1.5,"costs":[{"class":"yes","answer":"no","cost":9}]}}`,
+	`{"features":["x","y"],"classes":["a","b","c"],"planes":[{"class":"a","w":[1,-1],"gamma":0},{"class":"b","w":[-1,1],"gamma":0.5},{"class":"c","w":[1,1],"gamma":2}],"calibration":{"method":"isotonic","planes":[{"values":[0,1],"probabilities":[0,1]},{"values":[0],"probabilities":[0.5]},{"values":[-1,1],"probabilities":[0.1,0.5]}]},"decision":{"rule":"cost","costs":[{"class":"c","answer":"a","cost":5}]}}`,
 }
 
 const fuzzRows = "label,x,y\nyes,3,1\nno,1,3\nno,-0.5,0.25\n"
@@ -37,7 +41,8 @@ func writeFuzzed(t *testing.T, model, rows []byte) (modelFile, rowsFile string) 
 }
 
 // FuzzPredictModel looks for a saved model that predict accepts and answers wrongly: an
-// answer must name a class of the model, and its probabilities must add up to 1.
+// answer must name a class of the model, its probabilities must add up to 1, and its values
+// and probabilities must not contradict the label.
 func FuzzPredictModel(f *testing.F) {
 	for _, model := range fuzzModels {
 		f.Add([]byte(model), []byte(fuzzRows))
@@ -52,7 +57,7 @@ func FuzzPredictModel(f *testing.F) {
 		s := &surroundings{stdin: strings.NewReader(""), stdout: &out, stderr: io.Discard}
 		predict := predictCmd{
 			File: rowsFile, columnFlags: columnFlags{Label: "label"}, Format: "csv", Model: modelFile, Values: true,
-			Probabilities: answer.Calibration != nil,
+			Probabilities: answer.Calibration != nil && (answer.Decision == nil || answer.Decision.Rule != decision.Value),
 			Contributions: answer.Mean != nil && answer.Basis == nil,
 		}
 		if predict.Run(t.Context(), s) != nil {
@@ -71,7 +76,22 @@ func FuzzPredictModel(f *testing.F) {
 		if len(report.Labels) != lines || len(report.Values) != lines {
 			t.Errorf("%d labels and values of %d in JSON, %d lines", len(report.Labels), len(report.Values), lines)
 		}
+		first := func(xs []float64) string { return report.Classes[slices.Index(xs, slices.Max(xs))] }
+		for i, values := range report.Values {
+			best := report.Classes[0]
+			if len(values) > 1 {
+				best = first(values)
+			} else if values[0] >= 0 {
+				best = report.Planes[0]
+			}
+			if report.Labels[i] != best {
+				t.Errorf("row %d: label %q by values %v", i, report.Labels[i], values)
+			}
+		}
 		for i, p := range report.Probabilities {
+			if report.Decision == decision.Probability && report.Labels[i] != first(p) {
+				t.Errorf("row %d: label %q by probabilities %v", i, report.Labels[i], p)
+			}
 			sum := 0.0
 			for _, share := range p {
 				if !(share >= 0 && share <= 1) {

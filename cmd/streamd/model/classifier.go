@@ -36,9 +36,17 @@ func (c *Classifier) Classify(class []int32, values []float64, columns []gram.Co
 	c.InCoordinates(columns, func(from, to int, in []gram.Column) {
 		c.Model.Classify(class[from:to], values[from*planes:to*planes], in)
 	})
-	if c.Rule != nil && c.Rule.Kind() != decision.Value { // else the planes have decided so
-		c.Rule.Decide(class, values)
+	if rule := c.DecidesBy(); rule.Kind() != decision.Value { // else the planes have decided so
+		rule.Decide(class, values)
 	}
+}
+
+// DecidesBy is the rule of labels.
+func (c *Classifier) DecidesBy() *decision.Rule {
+	if c.Rule == nil {
+		return decision.ByValue(len(c.Model.Classes))
+	}
+	return c.Rule
 }
 
 // InCoordinates calls f with the rows in the coordinates of the planes, a stretch at a

@@ -10,6 +10,8 @@ import (
 
 	"streamd/config"
 	"streamd/incremental"
+	"streamd/incremental/calibration"
+	"streamd/incremental/decision"
 	"streamd/incremental/gram"
 	"streamd/kernels"
 )
@@ -17,6 +19,7 @@ import (
 // A classifier that was written and read back agrees with the sum over the points.
 func TestClassifyIsTheSumOverThePoints(t *testing.T) {
 	const n, points, rows = 3, 5, 2*mapRows + 7
+	differ := 0 // classifiers whose labels depend on the rule
 	r := rand.New(rand.NewPCG(1, 1))
 	normal := func(m int) []float64 {
 		x := make([]float64, m)
@@ -89,7 +92,26 @@ func TestClassifyIsTheSumOverThePoints(t *testing.T) {
 					t.Fatalf("%s: row %d is of class %d, not %d", kernel, i, class[i], best)
 				}
 			}
+			// Another rule decides by the same values.
+			var curves []calibration.Curve
+			for p := range planes {
+				curves = append(curves, calibration.Sigmoid{A: -1 - float64(p), B: 2})
+			}
+			c.Rule = decision.ByProbability(curves)
+			by, same := make([]int32, rows), make([]float64, len(values))
+			c.Classify(by, same, columns)
+			want := make([]int32, rows)
+			c.Rule.Decide(want, values)
+			if !slices.Equal(by, want) || !slices.Equal(same, values) {
+				t.Fatalf("%s: the rule does not decide by the values", kernel)
+			}
+			if !slices.Equal(by, class) {
+				differ++
+			}
 		}
+	}
+	if differ < 4 {
+		t.Errorf("of 8 classifiers %d have other labels by probability than by value", differ)
 	}
 }
 

@@ -197,7 +197,7 @@ func (p *Regions) lead(xAxis, yAxis *gonum.Axis) ([][]float64, error) {
 			return nil, fmt.Errorf("the classifier's value at %s = %g, %s = %g is %v", p.Classifier.Features[0], x[at], p.Classifier.Features[1], y[at], value)
 		}
 	}
-	rule := p.Classifier.Rule
+	rule := p.Classifier.DecidesBy()
 	if planes > 1 {
 		rule.Values(values, values)
 	}

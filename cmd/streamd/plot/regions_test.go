@@ -107,7 +107,7 @@ func TestPixelsHaveTheColourOfTheirClass(t *testing.T) {
 	}
 }
 
-// rules are of every kind, with curves that put borders elsewhere than values do.
+// rules are of every kind, nil for the values, with curves that put borders elsewhere than values do.
 func rules(classes []string) []*decision.Rule {
 	var sigmoids, steps []calibration.Curve
 	planes := len(classes)
@@ -122,7 +122,7 @@ func rules(classes []string) []*decision.Rule {
 	}
 	prices := []decision.Price{{Class: classes[0], Answer: classes[1], Cost: 1.2}}
 	all := []*decision.Rule{
-		decision.ByValue(len(classes)), decision.ByProbability(sigmoids), decision.ByProbability(steps), decision.ByCost(classes, steps, prices),
+		nil, decision.ByProbability(sigmoids), decision.ByProbability(steps), decision.ByCost(classes, steps, prices),
 	}
 	if len(classes) == 2 {
 		all = append(all, decision.ByThreshold(0.4, prices))
@@ -164,11 +164,11 @@ func testPixels(t *testing.T, k int, p *Regions) {
 		compared++
 		seen[class] = true
 		if got := picture.At(int(px), int(py)); got != color.Color(pale(classColour(class))) {
-			t.Fatalf("%d classes, by %s: pixel %.1f, %.1f of class %d is %v", k, p.Classifier.Rule.Kind(), px, py, class, got)
+			t.Fatalf("%d classes, by %s: pixel %.1f, %.1f of class %d is %v", k, p.Classifier.DecidesBy().Kind(), px, py, class, got)
 		}
 	}
 	if compared < 3000 || len(seen) < 2 {
-		t.Errorf("%d classes, by %s: only %d pixels of %d classes were compared", k, p.Classifier.Rule.Kind(), compared, len(seen))
+		t.Errorf("%d classes, by %s: only %d pixels of %d classes were compared", k, p.Classifier.DecidesBy().Kind(), compared, len(seen))
 	}
 }
 

@@ -227,7 +227,7 @@ func (l *loader) checkModel() {
 	noFolds, noSample := m.Folds == 0, l.config.Sample.Rows == 0
 	needs("model.nu", "auto", "model.folds", m.Nu == NuAuto && noFolds)
 	needs("model.refine", string(m.Refine), "sample.rows", m.Refine != RefineNone && m.Rows == RowsSample && noSample)
-	curve := m.Calibration == CalibrationPlatt || m.Calibration == CalibrationIsotonic
+	curve := m.Calibration != CalibrationAuto && m.Calibration != CalibrationNone
 	needs("model.calibration", string(m.Calibration), "model.folds", curve && noFolds)
 	needs("model.calibration", string(m.Calibration), "sample.rows", curve && noSample)
 	byCost := m.Decision == DecisionCost

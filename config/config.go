@@ -141,7 +141,7 @@ type Model struct {
 	Refine         Refine             `key:"refine" default:"none" choices:"none|line|full|auto" help:"Newton refinement, by rows wrong or within the margin: along w without balance (line), in all directions (full), or none or full (auto)."`
 	Rows           Rows               `key:"rows" default:"sample" choices:"sample|log" help:"Rows to refine on: those of the sample, or all live rows, read from the log again for every Newton step."`
 	RefineInterval time.Duration      `key:"refine_interval" default:"10s" min:"10ms" help:"Least time between two refinements while blocks arrive."`
-	Calibration    Calibration        `key:"calibration" default:"auto" choices:"auto|platt|isotonic|none" help:"Curve from decision values to probabilities, fitted to held-out rows of the sample. auto: the better of platt and isotonic, given 1000 rows."`
+	Calibration    Calibration        `key:"calibration" default:"auto" choices:"auto|platt|isotonic|softmax|none" help:"Curves from values to probabilities, fitted to held-out rows: of each plane, or of all planes (softmax, 3 to 16 classes). auto: the best."`
 	Decision       Decision           `key:"decision" default:"probability" choices:"probability|value|cost" help:"Rule of labels: largest probability (given a calibration), largest decision value, or least expected cost."`
 	Costs          map[string]float64 `key:"costs" above:"0" help:"Costs > 0 of answers by CLASS>ANSWER, such as fraud>ham=10; 1 for other wrong ones. With model.decision: cost."`
 }

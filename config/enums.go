@@ -118,6 +118,7 @@ const (
 	CalibrationAuto     Calibration = "auto"
 	CalibrationPlatt    Calibration = "platt"
 	CalibrationIsotonic Calibration = "isotonic"
+	CalibrationSoftmax  Calibration = "softmax"
 	CalibrationNone     Calibration = "none"
 )
 

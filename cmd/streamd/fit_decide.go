@@ -17,14 +17,14 @@ import (
 // decisionFlags choose the rule of labels, as model.calibration, model.decision and model.costs
 // do.
 type decisionFlags struct {
-	Calibration config.Calibration `enum:"auto,platt,isotonic,none" default:"auto" placeholder:"CURVE" help:"Curve from values to probabilities, fitted over the --folds: ${enum}. auto is the better of platt and isotonic, given 1000 rows."`
+	Calibration config.Calibration `enum:"auto,platt,isotonic,softmax,none" default:"auto" placeholder:"CURVE" help:"Curve from values to probabilities, fitted over the --folds: ${enum}. auto is the best of platt, isotonic, given 1000 rows, and softmax, of all planes together, given 3 to 16 classes."`
 	Decision    decision.Kind      `enum:"probability,value,cost" default:"probability" placeholder:"RULE" help:"Rule of labels: the largest probability, given a calibration, the largest value, or the least expected cost. Accuracies are by this rule, over the folds by one that has not seen the fold."`
 	Costs       map[string]float64 `mapsep:"," placeholder:"A>B=10" help:"Costs of wrong answers: here 10 for a row of class A that is labelled B. Others cost 1. Goes with --decision cost."`
 }
 
 // check refuses flags that do not go together.
 func (c *decisionFlags) check(folds bool) error {
-	curve := c.Calibration == config.CalibrationPlatt || c.Calibration == config.CalibrationIsotonic
+	curve := c.Calibration != config.CalibrationAuto && c.Calibration != config.CalibrationNone
 	switch {
 	case curve && !folds:
 		return fmt.Errorf("--calibration %s: goes with --folds", c.Calibration)
@@ -81,7 +81,7 @@ func (f *fit) decideOn(ctx context.Context, c *decisionFlags, r *fitReport) (auc
 	}
 	y := study.New(p, study.Options{Planes: f.options, Refine: f.method})
 	y.Use(f.model, f.refining == study.Always)
-	demanded := c.Decision == decision.Cost || c.Calibration == config.CalibrationPlatt || c.Calibration == config.CalibrationIsotonic
+	demanded := c.Decision == decision.Cost || c.Calibration != config.CalibrationAuto && c.Calibration != config.CalibrationNone
 	h, err := y.HoldOut(ctx, study.NewSample(rows.view(f.in), p.Whole.Totals(), p.Folds), mostValues)
 	if err != nil {
 		if demanded || ctx.Err() != nil {

@@ -8,12 +8,13 @@
 // planes whose values are shaped like log-odds. Isotonic assumes only that
 // probabilities rise with values, and needs a thousand rows or more. Linear needs no
 // fit: a proximal plane fits d = ±1 by least squares, so its value estimates
-// E[d | x] = 2p − 1.
+// E[d | x] = 2p − 1. A Softmax is fitted to the values of all planes of a row.
 //
 // All results are functions of the multiset of rows; the order of rows does not
 // matter. Sorting m < 2^31 outcomes takes O(m), and so does each fit to all or some of
 // them. A probability takes O(1), an isotonic one the logarithm of the number of
-// knots. Curves are immutable values.
+// knots. Curves are immutable values. For three classes or more there is Softmax, whose
+// curves look at the values of all planes.
 //
 // Slices of different lengths are the caller's bug and panic. A value that is
 // not finite, a negative weight, and a lack of rows of weight > 0 are errors.
@@ -248,7 +249,7 @@ func (o *Outcomes) FitIsotonic() (Isotonic, error) {
 // planes, row by row) of a model with one curve per plane. A single plane is that of
 // the second of two classes. With k > 2 one-vs-rest planes, each curve was fitted on its
 // own, and the k probabilities are divided by their sum (Zadrozny and Elkan 2002); if
-// all are 0, each becomes 1/k. The class of the largest probability need not have the
+// all are 0, each becomes 1/k. The rows of a Softmax give the probabilities together. The class of the largest probability need not have the
 // largest decision value: see package decision.
 func Probabilities(dst []float64, curves []Curve, values []float64) {
 	k := len(curves)
@@ -264,6 +265,9 @@ func Probabilities(dst []float64, curves []Curve, values []float64) {
 	}
 	for from := 0; from < len(values); from += k {
 		row := dst[from:][:k]
+		if softmax(row, curves, values[from:][:k]) {
+			continue
+		}
 		var sum float64
 		for c, curve := range curves {
 			row[c] = curve.Probability(values[from+c])

@@ -200,9 +200,7 @@ func (r *Rule) Decide(class []int32, values []float64) {
 
 // apart fills dst with the probability of each plane's class against the rest.
 func (r *Rule) apart(dst, values []float64) {
-	for p, curve := range r.curves {
-		dst[p] = curve.Probability(values[p])
-	}
+	calibration.Apart(dst, r.curves, values)
 }
 
 // Values fills dst (m × planes, row by row) with the values of rows on the scale of the rule,
@@ -221,8 +219,12 @@ func (r *Rule) Values(dst, values []float64) {
 			dst[i] = min(max(2*(value/2-r.threshold/2), -math.MaxFloat64), math.MaxFloat64)
 		}
 	case r.kind == Probability:
-		for i, value := range values {
-			dst[i] = logOdds(r.curves[i%k].Probability(value))
+		for from := 0; from < len(values); from += k {
+			row := dst[from:][:k]
+			r.apart(row, values[from:][:k])
+			for c, p := range row {
+				row[c] = logOdds(p)
+			}
 		}
 	case k == 1:
 		cost := [2]float64{1, 1} // of rows of each class that get the other one

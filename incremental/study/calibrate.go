@@ -13,11 +13,12 @@ import (
 type Curves int
 
 const (
-	// Auto is the kind of less out-of-fold log loss, or Platt for fewer rows than
-	// isotonicRows.
+	// Auto is the kind of least out-of-fold log loss. Isotonic is tried with isotonicRows or
+	// more, and Softmax for three classes to calibration.MostSoftmax.
 	Auto Curves = iota
 	Platt
 	Isotonic
+	Softmax
 )
 
 // isotonicRows is the least number of rows for an isotonic curve. With fewer it follows the
@@ -50,17 +51,32 @@ func (h *HeldOut) Calibrate(ctx context.Context, kind Curves) (*Calibrated, erro
 	if len(h.folds) < 2 {
 		return nil, errors.New("a calibration wants two folds of blocks that have rows and leave rows of every class to the others")
 	}
-	kinds := []Curves{kind}
+	joint := len(h.model.Planes) > 1 && len(h.model.Planes) <= calibration.MostSoftmax
+	var kinds []Curves // of single planes
 	switch {
+	case kind == Softmax && !joint:
+		return nil, fmt.Errorf("softmax is for 3 to %d classes", calibration.MostSoftmax)
+	case kind == Softmax:
 	case kind != Auto:
+		kinds = []Curves{kind}
 	case len(h.codes) < isotonicRows:
-		kinds[0] = Platt
+		kinds = []Curves{Platt}
 	default:
 		kinds = []Curves{Platt, Isotonic}
 	}
 	all, err := h.calibrateBy(ctx, kinds)
 	if err != nil {
 		return nil, err
+	}
+	if joint && (kind == Auto || kind == Softmax) {
+		for _, shrink := range []float64{10, 100, 1000} {
+			c, err := h.softmax(ctx, shrink)
+			if err == nil {
+				all = append(all, c)
+			} else if kind == Softmax || ctx.Err() != nil {
+				return nil, err
+			}
+		}
 	}
 	best := all[0]
 	for _, c := range all[1:] {
@@ -69,6 +85,46 @@ func (h *HeldOut) Calibrate(ctx context.Context, kind Curves) (*Calibrated, erro
 		}
 	}
 	return best, nil
+}
+
+// mostSteps bounds the rows that a Softmax of k planes is fitted to: rows × k⁴.
+const mostSteps = 1 << 29
+
+// softmax fits a Softmax to the rows of all folds, and without each fold, where the search
+// begins at that of all.
+func (h *HeldOut) softmax(ctx context.Context, shrink float64) (c *Calibrated, err error) {
+	k := len(h.model.Planes)
+	most := max(1, mostSteps/(k*k*k*k)/len(h.folds)) // rows of a fold
+	fit := func(without int, from []calibration.Curve) ([]calibration.Curve, error) {
+		var values, weights []float64
+		var classes []int32
+		for f, in := range h.folds {
+			if f == without {
+				continue
+			}
+			to := min(in.to, in.from+most)
+			values = append(values, h.values[in.from*k:to*k]...)
+			weights = append(weights, h.weight[in.from:to]...)
+			classes = append(classes, h.codes[in.from:to]...)
+		}
+		return calibration.FitSoftmax(values, classes, weights, k, shrink, from)
+	}
+	c = &Calibrated{Kind: Softmax}
+	if c.Curves, err = fit(none, nil); err != nil {
+		return nil, err
+	}
+	for f := range h.folds {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		curves, err := fit(f, c.Curves)
+		if err != nil {
+			return nil, err
+		}
+		c.apart = append(c.apart, curves)
+	}
+	c.After, err = h.measure(ctx, c.of)
+	return c, err
 }
 
 // calibrateBy fits the curves of one plane after the other, to have the outcomes of a single

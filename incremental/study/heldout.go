@@ -103,13 +103,18 @@ func (h *HeldOut) measure(ctx context.Context, curves func(fold int) []calibrati
 		r.Planes = []calibration.Reliability{r.All}
 		return r, nil
 	}
-	probabilities := make([]float64, len(h.codes)) // reused for every plane
+	probabilities, apart := make([]float64, len(h.codes)), make([]float64, planes) // reused for every plane
 	for p := range planes {
 		if err := ctx.Err(); err != nil {
 			return r, err
 		}
 		for i := range probabilities {
-			probabilities[i] = ofRow[i][p].Probability(h.values[i*planes+p])
+			if row := h.values[i*planes:][:planes]; calibration.Joint(ofRow[i]) {
+				calibration.Apart(apart, ofRow[i], row)
+				probabilities[i] = apart[p]
+			} else {
+				probabilities[i] = ofRow[i][p].Probability(row[p])
+			}
 		}
 		one, err := calibration.Measure(probabilities, h.positive(p), h.weight, bins)
 		if err != nil {

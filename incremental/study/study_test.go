@@ -274,7 +274,7 @@ func TestStudyEnds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Kind != Platt || len(c.Curves) != 3 || len(c.After.Planes) != 3 || !(c.After.All.LogLoss < before.All.LogLoss) {
+	if c.Kind != Softmax || len(c.Curves) != 3 || len(c.After.Planes) != 3 || !(c.After.All.LogLoss < before.All.LogLoss) {
 		t.Errorf("calibration %v: log loss %v, before %v", c.Kind, c.After.All.LogLoss, before.All.LogLoss)
 	}
 

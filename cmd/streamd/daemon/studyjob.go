@@ -169,10 +169,7 @@ func (s *studyJob) judge(ctx context.Context, y *study.Study, rows *study.Sample
 		q.Planes = append(q.Planes, model.PlaneQuality{Class: p.Class, Before: model.NewReliability(before.Planes[i])})
 	}
 	if c != nil {
-		q.Calibration, q.After = config.CalibrationPlatt, model.NewReliability(c.After.All)
-		if c.Kind == study.Isotonic {
-			q.Calibration = config.CalibrationIsotonic
-		}
+		q.Calibration, q.After = model.CalibrationMethod(c.Curves), model.NewReliability(c.After.All)
 		for i, r := range c.After.Planes {
 			q.Planes[i].After = model.NewReliability(r)
 		}

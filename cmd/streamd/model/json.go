@@ -90,25 +90,31 @@ func CalibrationMethod(curves []calibration.Curve) config.Calibration {
 		return config.CalibrationPlatt
 	case calibration.Isotonic:
 		return config.CalibrationIsotonic
+	case calibration.Softmax:
+		return config.CalibrationSoftmax
 	default:
 		panic(fmt.Sprintf("model: served with a calibration curve of type %T", c))
 	}
 }
 
 // CalibrationJSON turns decision values into probabilities. A single plane's curve gives
-// the probability of its class. The probabilities of k curves are divided by their sum.
+// the probability of its class. The probabilities of k curves are divided by their sum, and
+// so are the powers exp(s) of softmax.
 type CalibrationJSON struct {
-	Method config.Calibration `json:"method"` // method: platt or isotonic
+	Method config.Calibration `json:"method"` // method: platt, isotonic or softmax
 	Planes []CurveJSON        `json:"planes"` // one curve for each plane, in the order of the model's
 }
 
 // CurveJSON is 1/(1 + exp(a·value + b)) for platt. For isotonic it is the straight lines
-// between knots, and level beyond them.
+// between knots, and level beyond them. For softmax s is the bias and the sum of weights times
+// the values of all planes.
 type CurveJSON struct {
 	A             *float64  `json:"a,omitempty"`             // a of platt
 	B             *float64  `json:"b,omitempty"`             // b of platt
 	Values        []float64 `json:"values,omitempty"`        // values at the knots of isotonic, ascending
 	Probabilities []float64 `json:"probabilities,omitempty"` // probabilities at these values
+	Weights       []float64 `json:"weights,omitempty"`       // weights of softmax, one for the value of each plane
+	Bias          *float64  `json:"bias,omitempty"`          // bias of softmax
 }
 
 // NewCalibrationJSON writes curves down: nil for none. It shares their memory.
@@ -123,6 +129,8 @@ func NewCalibrationJSON(curves []calibration.Curve) *CalibrationJSON {
 			a.Planes = append(a.Planes, CurveJSON{A: &c.A, B: &c.B})
 		case calibration.Isotonic:
 			a.Planes = append(a.Planes, CurveJSON{Values: c.Values, Probabilities: c.Probabilities})
+		case calibration.Softmax:
+			a.Planes = append(a.Planes, CurveJSON{Weights: c.Weights, Bias: &c.Bias})
 		}
 	}
 	return a
@@ -142,6 +150,8 @@ func (a *CalibrationJSON) Curves(planes int) ([]calibration.Curve, error) {
 			slices.IsSorted(p.Probabilities) && p.Probabilities[0] >= 0 && p.Probabilities[len(p.Probabilities)-1] <= 1 &&
 			rise(p.Values):
 			curves[i] = calibration.Isotonic{Values: p.Values, Probabilities: p.Probabilities}
+		case a.Method == config.CalibrationSoftmax && planes > 1 && planes <= calibration.MostSoftmax && len(p.Weights) == planes && p.Bias != nil:
+			curves[i] = calibration.Softmax{Weights: p.Weights, Bias: *p.Bias}
 		default:
 			return nil, fmt.Errorf("curve %d of the calibration is no %q curve", i, a.Method)
 		}

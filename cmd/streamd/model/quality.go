@@ -23,7 +23,7 @@ type Quality struct {
 	// other folds.
 	Answers
 
-	Calibration config.Calibration `json:"calibration"` // platt or isotonic; "" for none
+	Calibration config.Calibration `json:"calibration"` // platt, isotonic or softmax; "" for none
 	Before      *Reliability       `json:"before"`      // all classes together, before calibration
 	After       *Reliability       `json:"after"`       // all classes together, after calibration; null without one
 	// One for each plane: its class against the rest, in the order of the model's planes.

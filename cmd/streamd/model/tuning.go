@@ -124,6 +124,8 @@ func Curves(method config.Calibration) study.Curves {
 		return study.Platt
 	case config.CalibrationIsotonic:
 		return study.Isotonic
+	case config.CalibrationSoftmax:
+		return study.Softmax
 	}
 	return study.Auto
 }

@@ -28,7 +28,7 @@ type PredictAnswer struct {
 	// where there is no calibration.
 	Values [][]float64 `json:"values"`
 
-	// Calibration is platt or isotonic. It is absent, like the probabilities, where the rule
+	// Calibration is platt, isotonic or softmax. It is absent, like the probabilities, where the rule
 	// does not go by probabilities, which could contradict the labels.
 	Calibration   config.Calibration `json:"calibration,omitempty"`
 	Probabilities [][]float64        `json:"probabilities,omitempty"` // for each row, the probability of each class
@@ -62,7 +62,7 @@ type PredictRowsAnswer struct {
 	Model       string             `json:"model"`                 // fingerprint of the model
 	Method      string             `json:"method"`                // method of the planes: psvm, line or full
 	Decision    decision.Kind      `json:"decision"`              // rule that decided the labels: probability, value or cost
-	Calibration config.Calibration `json:"calibration,omitempty"` // platt or isotonic; absent where the rule does not go by probabilities
+	Calibration config.Calibration `json:"calibration,omitempty"` // platt, isotonic or softmax; absent where the rule does not go by probabilities
 	Rows        []PredictedRow     `json:"rows"`                  // predictions, in the order of the request
 
 	AtMean          map[string]float64 `json:"at_mean,omitempty"`          // with contributions: by the class of the plane, x'w − γ of the mean row

@@ -1,0 +1,284 @@
+package calibration
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"gonum.org/v1/gonum/mat"
+)
+
+// Softmax is one row of P_c = exp(s_c) / Σ_j exp(s_j), s = A·values + b, over k planes: matrix
+// scaling (Guo, Pleiss, Sun and Weinberger 2017). Unlike curves of single planes it knows that
+// only one class is right, and compares planes of different scale. The rows of all planes
+// belong together: Apart and Probabilities use them, and Probability is only the row's own
+// part, 1/(1 + exp(−A_cc·value − b_c)).
+type Softmax struct {
+	Weights []float64 // of the values of all planes: a row of A
+	Bias    float64
+}
+
+// Probability implements Curve.
+func (s Softmax) Probability(value float64) float64 { return logistic(value + s.Bias) }
+
+// score is s_c.
+func (s Softmax) score(values []float64) float64 {
+	sum := s.Bias
+	for j, w := range s.Weights {
+		sum += float64(w * values[j])
+	}
+	return sum
+}
+
+// softmax fills dst with the probabilities of all classes, if the curves are rows of a
+// Softmax.
+func softmax(dst []float64, curves []Curve, values []float64) bool {
+	if !Joint(curves) {
+		return false
+	}
+	most := math.Inf(-1)
+	var buffer [MostSoftmax]float64 // dst may be values
+	scores := buffer[:len(curves)]
+	for c, curve := range curves {
+		scores[c] = curve.(Softmax).score(values)
+		most = max(most, scores[c])
+	}
+	var all float64
+	for c := range scores {
+		scores[c] = math.Exp(scores[c] - most)
+		all += scores[c]
+	}
+	for c, p := range scores {
+		dst[c] = p / all
+	}
+	return true
+}
+
+// Joint reports whether the curves belong together: the rows of a Softmax.
+func Joint(curves []Curve) bool {
+	_, is := curves[0].(Softmax)
+	return is
+}
+
+// Apart fills dst with the probability of each plane's class against the rest.
+func Apart(dst []float64, curves []Curve, values []float64) {
+	if softmax(dst, curves, values) {
+		return
+	}
+	for p, curve := range curves {
+		dst[p] = curve.Probability(values[p])
+	}
+}
+
+const (
+	// MostSoftmax is the most planes of a Softmax. Each step takes O(m·k⁴).
+	MostSoftmax = 16
+	softmaxEnds = 0x1p-20
+	softmaxMost = 100
+)
+
+// FitSoftmax fits the rows of a Softmax to the values (m × k, row by row) of rows of classes
+// 0 to k−1, by Newton's method: it minimises −Σ v log P_class + ½·shrink·(‖A − aI‖² + ‖b‖²)
+// over A, b and a. A large shrink leaves temperature scaling, which keeps the order of the
+// values. It begins at from, nil for the identity. Weights are scaled to mean 1. A step
+// that does not lower the cost is halved; one whose gain is at most 2^-20 of the cost is the
+// last. 100 steps without an end are an error.
+func FitSoftmax(values []float64, classes []int32, weights []float64, k int, shrink float64, from []Curve) ([]Curve, error) {
+	m := len(classes)
+	if len(values) != m*k || len(weights) != m || k < 3 {
+		panic(fmt.Sprintf("calibration: %d values and %d weights for %d rows of %d planes", len(values), len(weights), m, k))
+	}
+	var total float64
+	for _, v := range weights {
+		total += v
+	}
+	if !(total > 0) {
+		return nil, ErrNoRows
+	}
+	f := &softmaxFit{values: values, classes: classes, weights: weights, k: k, n: k + 1, shrink: shrink, scale: float64(m) / total}
+	x := make([]float64, k*f.n+1) // rows of [A b], then a
+	for c := range k {
+		x[c*f.n+c] = 1
+	}
+	x[k*f.n] = 1
+	if from != nil {
+		var trace float64
+		for c, curve := range from {
+			s := curve.(Softmax)
+			copy(x[c*f.n:], s.Weights)
+			x[c*f.n+k] = s.Bias
+			trace += s.Weights[c]
+		}
+		x[k*f.n] = trace / float64(k)
+	}
+	gradient, hessian := make([]float64, len(x)), mat.NewSymDense(len(x), nil)
+	cost := f.cost(x, gradient, hessian)
+	for range softmaxMost {
+		var factor mat.Cholesky
+		if !factor.Factorize(hessian) {
+			return nil, errors.New("calibrate: the probabilities of all classes have no best fit")
+		}
+		step := mat.NewVecDense(len(x), nil)
+		if err := factor.SolveVecTo(step, mat.NewVecDense(len(x), gradient)); err != nil {
+			var condition mat.Condition
+			if !errors.As(err, &condition) {
+				return nil, fmt.Errorf("calibrate: %w", err)
+			}
+		}
+		gain := mat.Dot(step, mat.NewVecDense(len(x), gradient)) / 2
+		next := make([]float64, len(x))
+		lower := false
+		for t := 1.0; t > 0x1p-30; t /= 2 {
+			for i := range x {
+				next[i] = x[i] - float64(t*step.AtVec(i))
+			}
+			if c := f.cost(next, nil, nil); c <= cost {
+				lower = true
+				break
+			}
+		}
+		if !lower || gain <= softmaxEnds*cost {
+			return f.rows(x), nil
+		}
+		x = next
+		cost = f.cost(x, gradient, hessian)
+	}
+	return nil, fmt.Errorf("calibrate: the probabilities of all classes do not settle in %d steps", softmaxMost)
+}
+
+type softmaxFit struct {
+	values  []float64
+	classes []int32
+	weights []float64
+	scale   float64 // of the weights
+	k, n    int     // planes, and planes + 1
+	shrink  float64
+}
+
+func (f *softmaxFit) rows(x []float64) []Curve {
+	var out []Curve
+	for c := range f.k {
+		row := x[c*f.n:][:f.n]
+		out = append(out, Softmax{Weights: append([]float64(nil), row[:f.k]...), Bias: row[f.k]})
+	}
+	return out
+}
+
+// cost returns the cost at x. It fills in gradient and hessian, unless these are nil.
+func (f *softmaxFit) cost(x, gradient []float64, hessian *mat.SymDense) (cost float64) {
+	k, n := f.k, f.n
+	a, shrink := x[k*n], f.shrink
+	pairs := k * (k + 1) / 2
+	var second [][]float64 // of each pair of classes, Σ v h_cd z z', lower triangle
+	if gradient != nil {
+		clear(gradient)
+		second = make([][]float64, pairs)
+		for i := range second {
+			second[i] = make([]float64, n*(n+1)/2)
+		}
+	}
+	z, p := make([]float64, n), make([]float64, k)
+	z[k] = 1
+	outer := make([]float64, n*(n+1)/2)
+	for i, class := range f.classes {
+		v := f.weights[i] * f.scale
+		if v == 0 {
+			continue
+		}
+		copy(z, f.values[i*k:][:k])
+		most := math.Inf(-1)
+		for c := range p {
+			var s float64
+			for j, w := range x[c*n:][:n] {
+				s += float64(w * z[j])
+			}
+			p[c] = s
+			most = max(most, s)
+		}
+		own := p[class] - most
+		var all float64
+		for c := range p {
+			p[c] = math.Exp(p[c] - most)
+			all += p[c]
+		}
+		cost += float64(v * (math.Log(all) - own))
+		if gradient == nil {
+			continue
+		}
+		at := 0
+		for j, s := range z {
+			for _, t := range z[:j+1] {
+				outer[at] = float64(s * t)
+				at++
+			}
+		}
+		for c := range p {
+			p[c] /= all
+		}
+		at = 0
+		for c, q := range p {
+			g := q
+			if int32(c) == class {
+				g--
+			}
+			g *= v
+			for j, s := range z {
+				gradient[c*n+j] += float64(g * s)
+			}
+			for d, r := range p[:c+1] {
+				h := -float64(q * r)
+				if d == c {
+					h += q
+				}
+				if h *= v; math.Abs(h) > 1e-12 {
+					for e, t := range outer {
+						second[at][e] += float64(h * t)
+					}
+				}
+				at++
+			}
+		}
+	}
+	for c := range k {
+		for j := range n {
+			d := x[c*n+j]
+			if j == c {
+				d -= a
+			}
+			cost += float64(shrink/2) * float64(d*d)
+			if gradient != nil {
+				gradient[c*n+j] += float64(shrink * d)
+				if j == c {
+					gradient[k*n] -= float64(shrink * d)
+				}
+			}
+		}
+	}
+	if gradient == nil {
+		return cost
+	}
+	at := 0
+	for c := range k {
+		for d := range c + 1 {
+			e := 0
+			for j := range n {
+				for l := range j + 1 {
+					t := second[at][e]
+					e++
+					hessian.SetSym(c*n+j, d*n+l, t)
+					hessian.SetSym(c*n+l, d*n+j, t)
+				}
+			}
+			at++
+		}
+	}
+	for i := range k * n {
+		hessian.SetSym(i, i, hessian.At(i, i)+shrink)
+		hessian.SetSym(i, k*n, 0)
+	}
+	for c := range k {
+		hessian.SetSym(c*n+c, k*n, -shrink)
+	}
+	hessian.SetSym(k*n, k*n, float64(k)*shrink)
+	return cost
+}

@@ -1,0 +1,151 @@
+package calibration
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+)
+
+// softmaxRows are rows of k classes: the value of a row's own class is larger, that of class 0
+// half as much, and class 1 is rare.
+func softmaxRows(m, k int) (values []float64, classes []int32, weights []float64) {
+	r := rand.New(rand.NewPCG(31, uint64(k)))
+	for range m {
+		c := r.IntN(k)
+		if c == 1 && r.IntN(4) > 0 {
+			c = 2
+		}
+		for j := range k {
+			v := 0.7 * r.NormFloat64()
+			if j == c {
+				v += 1.5
+			}
+			if j == 0 {
+				v /= 2
+			}
+			values = append(values, v)
+		}
+		classes, weights = append(classes, int32(c)), append(weights, float64(1+r.IntN(3)))
+	}
+	return values, classes, weights
+}
+
+// The fit is a minimum of the cost, which is convex: no other point near it has less, along
+// any coordinate, and the search ends there from another point, too.
+func TestSoftmaxIsTheMinimum(t *testing.T) {
+	const m = 400
+	for _, k := range []int{3, 5} {
+		values, classes, weights := softmaxRows(m, k)
+		got, err := FitSoftmax(values, classes, weights, k, 10, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var total float64
+		for _, v := range weights {
+			total += v
+		}
+		cost := func(rows []Curve) (sum float64) {
+			p := make([]float64, k)
+			for i, c := range classes {
+				Probabilities(p, rows, values[i*k:][:k])
+				sum -= weights[i] * m / total * math.Log(p[c])
+			}
+			var a float64 // the best one
+			for c, row := range rows {
+				a += row.(Softmax).Weights[c] / float64(k)
+			}
+			for c, row := range rows {
+				s := row.(Softmax)
+				sum += 5 * s.Bias * s.Bias
+				for j, w := range s.Weights {
+					if j == c {
+						w -= a
+					}
+					sum += 5 * w * w
+				}
+			}
+			return sum
+		}
+		least := cost(got)
+		for c := range k {
+			for j := range k + 1 {
+				for _, d := range []float64{-0.01, 0.01} {
+					moved := append([]Curve(nil), got...)
+					s := got[c].(Softmax)
+					s.Weights = append([]float64(nil), s.Weights...)
+					if j < k {
+						s.Weights[j] += d
+					} else {
+						s.Bias += d
+					}
+					moved[c] = s
+					if near := cost(moved); near < least-1e-9 {
+						t.Errorf("%d classes: coordinate %d of row %d moved by %v lowers the cost from %v to %v", k, j, c, d, least, near)
+					}
+				}
+			}
+		}
+		far := append([]Curve(nil), got...)
+		for c := range far {
+			far[c] = Softmax{Weights: make([]float64, k), Bias: float64(c)}
+		}
+		again, err := FitSoftmax(values, classes, weights, k, 10, far)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for c := range k {
+			for j, w := range got[c].(Softmax).Weights {
+				if v := again[c].(Softmax).Weights[j]; math.Abs(v-w) > 0.01 {
+					t.Errorf("%d classes: from elsewhere A[%d][%d] is %v, not %v", k, c, j, v, w)
+				}
+			}
+		}
+		if classes := func() (best int) {
+			p := make([]float64, k)
+			for i, c := range classes {
+				Apart(p, got, values[i*k:][:k])
+				most := 0
+				for j := range p {
+					if p[j] > p[most] {
+						most = j
+					}
+				}
+				if most == int(c) {
+					best++
+				}
+			}
+			return best
+		}(); classes < m*6/10 {
+			t.Errorf("%d classes: %d of %d rows are right", k, classes, m)
+		}
+	}
+}
+
+// With much shrinking only the temperature is fitted, and the order of the values stays.
+func TestSoftmaxShrinksToTemperature(t *testing.T) {
+	const m, k = 300, 4
+	values, classes, weights := softmaxRows(m, k)
+	rows, err := FitSoftmax(values, classes, weights, k, 1e9, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := rows[0].(Softmax).Weights[0]
+	for c := range k {
+		s := rows[c].(Softmax)
+		for j, w := range s.Weights {
+			want := 0.0
+			if j == c {
+				want = a
+			}
+			if math.Abs(w-want) > 1e-4 || math.Abs(s.Bias) > 1e-4 {
+				t.Errorf("row %d: %v and %v, a = %v", c, s.Weights, s.Bias, a)
+			}
+		}
+	}
+	if !(a > 1) {
+		t.Errorf("a = %v", a)
+	}
+	if _, err := FitSoftmax(values, classes, make([]float64, m), k, 10, nil); err != ErrNoRows {
+		t.Errorf("rows that weigh nothing: %v", err)
+	}
+}

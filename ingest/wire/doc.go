@@ -27,11 +27,11 @@
 // CSV: RFC 4180; lines end in LF or CRLF, empty lines count for nothing, blanks
 // around an unquoted field are dropped. Commas separate fields if the first line has
 // one outside of quotes, else tabs, semicolons or bars (|): the first of these that it
-// has. Decimals have a point. The first line is a
-// header when it has a field that is the label's name, or when all fields but
-// the label are something other than a number. A first line in which some are
-// numbers and some are not is refused unless the header is declared, because
-// taking a row with "NA" in it for a header would lose that row silently.
+// has. Decimals have a point. The first line is a header when it has a field that is
+// the label's name, or when all fields but the label are something other than a number,
+// a boolean or a time. A first line in which some are and some are not is refused unless
+// the header is declared, because taking a row with "NA" in it for a header would lose
+// that row silently.
 //
 // LIBSVM: "label index:value …" per line, indices from 1 and ascending, absent
 // ones zero, "#" opens a comment. A label with a comma is refused: it would be
@@ -70,7 +70,17 @@
 //	list      its elements        refused
 //	other     refused             itself                 all other texts
 //
-// Numbers are integers, floats and decimals; an entry of a dictionary means the same as in
+// Formats write them so:
+//
+//	kind      Arrow, Parquet                     JSON           CSV, LIBSVM
+//	number    integer, float, decimal            1.5, "1.5"     1.5
+//	boolean   boolean                            true, "True"   true
+//	time      date, time stamp                   "2024-01-31"   2024-01-31
+//	list      list, large_list, fixed_size_list  [0.5, 2]       a column per element
+//	other     texts: utf8, large_utf8, utf8_view "red"          red
+//
+// Arrow's other types, such as times of day, durations, binary and structs, are refused.
+// An entry of a dictionary means the same as in
 // a plain column. A text stands for the value that it spells, whether the format knows
 // texts (Arrow, JSON) or not (CSV, LIBSVM). So the number 1, the text "1.0" and the field
 // 1 of CSV are one feature and one class, as are true and "True", and a date and its
@@ -86,6 +96,8 @@
 // second; without an offset it is in UTC. Its seconds since 1970 do not count leap seconds.
 // As float64, those of today have steps of a quarter of a microsecond. A producer that
 // rounds them to float32 is left with steps of 128 seconds: subtract a nearby time first.
+// Integers are no times: pandas writes time stamps to JSON as milliseconds unless it is told
+// date_format="iso".
 //
 // As labels, digits with leading zeros ("007") and integers of more than 53 bits are codes,
 // not numbers, and stand for themselves. A label is refused that is missing, empty, null,

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -125,6 +126,9 @@ func wideRows(r *rand.Rand, rows int) []byte {
 	return []byte(lines.String())
 }
 
+// someValue is a value of the features a or c.
+var someValue = regexp.MustCompile(`"[ac]":[^,}]*`)
+
 // When format.features changes, the live blocks are read again. Until all are, a client
 // gets planes in the former features, and then in the new ones, without a pause. State,
 // sample and planes are those of a daemon that has had the new features from the start,
@@ -135,6 +139,7 @@ func TestFeaturesChange(t *testing.T) {
 		"messages": {},
 		"keys":     {"blocks.unit": "key"},
 		"gathered": {"blocks.unit": "offsets", "blocks.offsets": "7"},
+		"missing":  {},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(61, 1))
@@ -145,6 +150,14 @@ func TestFeaturesChange(t *testing.T) {
 				var messages []message
 				for range n {
 					m := message{partition: sent % 2, value: wideRows(r, 1+r.IntN(20))}
+					if name == "missing" {
+						m.value = someValue.ReplaceAllFunc(m.value, func(value []byte) []byte {
+							if r.IntN(5) == 0 {
+								return append(value[:4:4], "null"...)
+							}
+							return value
+						})
+					}
 					if name == "keys" {
 						m.key = fmt.Append(nil, "k", r.IntN(40)*2+sent%2)
 					}
@@ -158,7 +171,17 @@ func TestFeaturesChange(t *testing.T) {
 				for k, v := range unit {
 					f[k] = v
 				}
+				if name == "missing" {
+					f["format.missing"] = "zero"
+					if features == "a,c,d" {
+						f["format.missing"], f["format.missing_features"] = "mean", "c=indicator,d=zero"
+					}
+				}
 				return f
+			}
+			changed := "a c d"
+			if name == "missing" {
+				changed = "a a missing c c missing d"
 			}
 			file := filepath.Join(t.TempDir(), "streamd.db")
 			send(before)
@@ -173,7 +196,7 @@ func TestFeaturesChange(t *testing.T) {
 			p.wait(t, "b a")
 			d.retireInTurn(gone[1])
 			send(during)
-			p.wait(t, "a c d")
+			p.wait(t, changed)
 			p.stop(t)
 			d.stop()
 			if _, err := os.Stat(file + ".features"); !errors.Is(err, fs.ErrNotExist) {

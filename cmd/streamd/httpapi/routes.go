@@ -55,7 +55,7 @@ var routes = []route{
 	{
 		method: "POST", path: "/v1/predict", handle: (*Server).predict, role: config.RolePredict,
 		summary: "Labels, values and probabilities of rows",
-		notes: fmt.Sprintf("Labels and weights in the rows are ignored. One model answers the whole body, or the call fails. "+
+		notes: fmt.Sprintf("Labels, weights and columns that the model does not have are ignored. A missing value counts as the model says under `missing`. One model answers the whole body, or the call fails. "+
 			"A body has at most %d MiB and %d rows, unless the daemon is configured otherwise. An answer has at most %d numbers. Leverages take at most %d multiplications: "+
 			"rows times the square of the number of features or coordinates.", MaxBodyBytes>>20, MaxRows, maxNumbers, maxLeverageWork),
 		query: []described{formQuery, contributionsQuery, topQuery, leverageQuery}, rows: true, named: true,

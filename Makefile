@@ -1,6 +1,7 @@
 # All targets need Go. In addition arm64 needs an emulator, integration needs a JRE
 # and Maven for a real Apache Kafka, and staticcheck and govulncheck are fetched by
-# the Go tool.
+# the Go tool. Tests of the status page need Chromium. Without it they are skipped, or
+# fail where STREAMD_REQUIRE_CHROMIUM=1.
 
 .PHONY: all test vet staticcheck govulncheck race purego arm64 fuzz bench integration published generate-check
 

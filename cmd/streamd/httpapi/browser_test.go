@@ -26,6 +26,7 @@ import (
 	"streamd/cmd/streamd/model"
 	"streamd/cmd/streamd/predictions"
 	"streamd/incremental"
+	"streamd/ingest/wire"
 )
 
 var screenshots = flag.String("screenshots", "", "folder that the tests write pictures of the page to")
@@ -353,7 +354,8 @@ func TestPredictInBrowser(t *testing.T) {
 	chromium := browser(t)
 	f := newFake()
 	f.answers(t)
-	server := httptest.NewServer(newServer(f))
+	rows := wire.Options{Missing: wire.Missing{Default: wire.MissingZero}}
+	server := httptest.NewServer(New(Config{Access: newServer(f).config.Access, Rows: rows}, f, NewMetrics(), zerolog.Nop()))
 	defer server.Close()
 	w := openTab(t, chromium, screens[1])
 	w.load(server.URL)
@@ -366,7 +368,7 @@ func TestPredictInBrowser(t *testing.T) {
 	for _, part := range []string{
 		"Class " + want.Labels[0],
 		fmt.Sprintf("spam %.1f %%", 100*want.Probabilities[0][1]), fmt.Sprintf("ham %.1f %%", 100*want.Probabilities[0][0]),
-		fmt.Sprintf("spam %g", want.Values[0][0]),
+		fmt.Sprintf("log odds spam %g", want.Values[0][0]),
 		"len 1 caps −0.5",
 	} {
 		if !strings.Contains(answer, part) {
@@ -394,6 +396,24 @@ func TestPredictInBrowser(t *testing.T) {
 	if got := regexp.MustCompile(` [0-9.]+ %`).ReplaceAllString(w.text(".answer"), ""); got != "row class its probability 1 spam 2 spam" {
 		t.Errorf("the answer is %s", got)
 	}
+	f.serve(func(s *model.Served) { // that may be missing
+		m := *s.Model
+		m.Features, m.Mean = []string{"__proto__", hostileName("x")}, make([]float64, 2)
+		m.Planes = []incremental.Plane{{Class: "spam", W: []float64{1, 2}, Gamma: 2.5}}
+		s.Model, s.Missing = &m, rows.Missing
+	})
+	w.until(`document.querySelectorAll("#predict input").length === 2`)
+	w.enter(".inputs label:nth-child(1) input", "")
+	w.enter(".inputs label:nth-child(2) input", "1")
+	w.click("form.predict button")
+	w.until(`document.querySelector(".answer")?.innerText.includes("spam\t−1")`) // the log odds of 2·(2 − 2.5)
+	f.serve(func(s *model.Served) {
+		m := *s.Model
+		m.Features, m.Mean = incremental.DefaultFeatures(50), make([]float64, 50)
+		m.Planes = []incremental.Plane{{Class: "spam", W: make([]float64, 50), Gamma: -1}}
+		s.Model, s.Missing = &m, wire.Missing{}
+	})
+	w.until(`document.querySelector("#predict textarea") !== null`)
 	w.expected = "status of 400"
 	w.enter("#predict textarea", "1,2,3")
 	w.click("form.predict button")

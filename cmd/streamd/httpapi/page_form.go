@@ -41,24 +41,28 @@ func newFormView(served *model.Served) *formView {
 	features := served.Missing.Base(columns)
 	v := &formView{Linear: served.Basis == nil, Features: len(features)}
 	h := sha256.New()
-	values := make([]json.Number, len(features))
-	for j, name := range features {
+	for _, name := range features {
 		h.Write([]byte(strconv.Itoa(len(name)) + " " + name))
-		values[j] = json.Number(strconv.FormatFloat(formMean(served, name, columns, mean), 'g', 5, 64))
 	}
 	v.Key = hex.EncodeToString(h.Sum(nil)[:8])
-	switch {
-	case len(features) <= maxInputs:
+	if len(features) > maxExample {
+		return v
+	}
+	values := make([]json.Number, len(features))
+	for j, name := range features {
+		values[j] = json.Number(strconv.FormatFloat(formMean(served, name, columns, mean), 'g', 5, 64))
+	}
+	if len(features) <= maxInputs {
 		for j, name := range features {
 			v.Inputs = append(v.Inputs, inputView{name, values[j].String(), served.Missing.Of(name) != wire.MissingReject})
 		}
-	case len(features) <= maxExample:
-		row, err := json.Marshal(map[string]any{"features": values})
-		if err != nil {
-			panic(err) // numbers
-		}
-		v.Rows = string(row)
+		return v
 	}
+	row, err := json.Marshal(map[string]any{"features": values})
+	if err != nil {
+		panic(err) // numbers
+	}
+	v.Rows = string(row)
 	return v
 }
 

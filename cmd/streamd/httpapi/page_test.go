@@ -174,6 +174,21 @@ func TestPageOfRules(t *testing.T) {
 	}
 }
 
+// The form has a field for each of few features, an example row for more, and nothing to
+// begin with for many.
+func TestFormView(t *testing.T) {
+	for n, want := range map[int]string{
+		2:   "2 features, fields: [{x1 -2.5 false} {x2 -1.5 false}], example: ",
+		41:  `41 features, fields: [], example: {"features":[-2.5,-1.5,-0.5,0.`,
+		300: "300 features, fields: [], example: ",
+	} {
+		v := newFormView(&model.Served{Model: wideModel(2, n)})
+		if got := fmt.Sprintf("%d features, fields: %v, example: %.30s", v.Features, v.Inputs, v.Rows); got != want {
+			t.Errorf("%s\nnot %s", got, want)
+		}
+	}
+}
+
 // Outside the group the lag is unknown, not 0.
 func TestPageWithoutALag(t *testing.T) {
 	f := newFake()

@@ -4,6 +4,9 @@ import { get, problemOf } from "./access.js";
 const shownRows = 50;
 const shownClasses = 10;
 
+// What the values are, by the rule that decides labels.
+const quantities = { value: "value x′w − γ", probability: "log odds", cost: "value by cost" };
+
 const percent = (x) => `${(100 * x).toFixed(1)} %`;
 const number = (x) => x.toPrecision(5).replace(/\.?0+(e|$)/, "$1").replace("-", "−");
 
@@ -56,11 +59,11 @@ function one(answer) {
   if (p) parts.push(table(["class", "probability"], firsts(p, shownClasses).map((i) => [name(answer.classes[i]), percent(p[i])])));
   const values = answer.values[0];
   const planes = firsts(values, shownClasses);
-  parts.push(table(["plane", "value x′w − γ"], planes.map((i) => [name(answer.planes[i]), number(values[i])])));
+  parts.push(table(["plane of class", quantities[answer.decision] ?? "value"], planes.map((i) => [name(answer.planes[i]), number(values[i])])));
   const contributions = answer.contributions?.rows?.[0];
   if (contributions) {
     const largest = Object.entries(contributions[planes[0]]).sort((a, b) => Math.abs(b[1]) - Math.abs(a[1]));
-    parts.push(table(["feature", "share of the first value, counted from the mean row"], largest.map(([feature, x]) => [name(feature), number(x)])));
+    parts.push(table(["feature", "share of x′w − γ of the first plane, counted from the mean row"], largest.map(([feature, x]) => [name(feature), number(x)])));
   }
   return parts;
 }

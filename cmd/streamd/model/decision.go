@@ -18,7 +18,8 @@ import (
 // under every rule. With more classes the label is, under value, the class with the largest
 // x'w − γ; under probability, the class with the largest probability of the calibration,
 // before the division by their sum; under cost, the class a with the least Σ_c p_c cost(c, a)
-// for the probabilities p. The first of equal ones is taken.
+// for the probabilities p, where cost(a, a) is 0 and other pairs cost 1 or what costs lists.
+// The first of equal ones is taken.
 type DecisionJSON struct {
 	Rule   decision.Kind `json:"rule"`             // rule: probability, value or cost
 	Reason string        `json:"reason,omitempty"` // why the rule is not that of model.decision; absent where it is

@@ -272,8 +272,12 @@ const listedFeatures = 20
 func (in *Intake) fixFeatures(z result) {
 	if in.Live.Target().Features == nil {
 		in.Live.Fix(z.features)
+		others := "records with others are refused"
+		if in.Config.Format.IgnoresUnknown() {
+			others = "other columns are ignored"
+		}
 		in.Sampled.Warn().Int("count", len(z.features)).Strs("features", z.features[:min(len(z.features), listedFeatures)]).
-			Msg("format.features is not set: the features are those of the first block, and records with others are refused while a block is live")
+			Msg("format.features is not set: the features are those of the first block, and " + others + " while a block is live")
 	}
 }
 

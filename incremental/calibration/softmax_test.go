@@ -149,3 +149,43 @@ func TestSoftmaxShrinksToTemperature(t *testing.T) {
 		t.Errorf("rows that weigh nothing: %v", err)
 	}
 }
+
+// A temperature is that of a Softmax that is shrunk to it, and of one plane the minimum of the
+// log loss.
+func TestTemperature(t *testing.T) {
+	const m, k = 300, 4
+	values, classes, weights := softmaxRows(m, k)
+	rows, err := FitSoftmax(values, classes, weights, k, 1e9, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := rows[0].(Softmax).Weights[0]
+	got := FitTemperature(values, classes, weights, k)
+	for c, curve := range got {
+		for j, w := range curve.(Softmax).Weights {
+			if j == c && math.Abs(w-want) > 0.01 || j != c && w != 0 {
+				t.Errorf("row %d: %v, a = %v", c, curve, want)
+			}
+		}
+	}
+
+	one, two := values[:m], make([]int32, m)
+	for i := range two {
+		two[i] = int32(i % 2)
+		one[i] = one[i]/4 + float64(two[i]) - 0.4
+	}
+	a := FitTemperature(one, two, weights, 1)[0].(Sigmoid).A
+	loss := func(a float64) (sum float64) {
+		for i, v := range one {
+			p := Sigmoid{A: a}.Probability(v)
+			if two[i] == 0 {
+				p = 1 - p
+			}
+			sum -= weights[i] * math.Log(p)
+		}
+		return sum
+	}
+	if least := loss(a); !(a < 0) || loss(a*1.01) < least || loss(a*0.99) < least {
+		t.Errorf("a = %v is not the minimum", a)
+	}
+}

@@ -87,14 +87,18 @@ func (h *HeldOut) Calibrate(ctx context.Context, kind Curves) (*Calibrated, erro
 	return best, nil
 }
 
-// mostSteps bounds the rows that a Softmax of k planes is fitted to: rows × k⁴.
-const mostSteps = 1 << 29
+const (
+	// mostSteps bounds the rows that a Softmax of k planes is fitted to: rows × k⁴.
+	mostSteps = 1 << 29
+	// mostCopied bounds the values that are copied for the curves of all planes.
+	mostCopied = 1 << 20
+)
 
 // softmax fits a Softmax to the rows of all folds, and without each fold, where the search
 // begins at that of all.
 func (h *HeldOut) softmax(ctx context.Context, shrink float64) (c *Calibrated, err error) {
 	k := len(h.model.Planes)
-	most := max(1, mostSteps/(k*k*k*k)/len(h.folds)) // rows of a fold
+	most := max(1, min(mostSteps/(k*k*k), mostCopied)/k/len(h.folds)) // rows of a fold
 	fit := func(without int, from []calibration.Curve) ([]calibration.Curve, error) {
 		var values, weights []float64
 		var classes []int32
@@ -122,6 +126,38 @@ func (h *HeldOut) softmax(ctx context.Context, shrink float64) (c *Calibrated, e
 			return nil, err
 		}
 		c.apart = append(c.apart, curves)
+	}
+	c.After, err = h.measure(ctx, c.of)
+	return c, err
+}
+
+// temperature fits the one scale of all decision values, which keeps their order, to the rows
+// of all folds, and without each fold.
+func (h *HeldOut) temperature(ctx context.Context) (c *Calibrated, err error) {
+	k := len(h.model.Planes)
+	most := max(1, mostCopied/k/len(h.folds)) // rows of a fold
+	c = &Calibrated{Kind: Platt}
+	if k > 1 {
+		c.Kind = Softmax
+	}
+	fit := func(without int) []calibration.Curve {
+		var values, weights []float64
+		var classes []int32
+		for f, in := range h.folds {
+			if to := min(in.to, in.from+most); f != without {
+				values = append(values, h.values[in.from*k:to*k]...)
+				weights = append(weights, h.weight[in.from:to]...)
+				classes = append(classes, h.codes[in.from:to]...)
+			}
+		}
+		return calibration.FitTemperature(values, classes, weights, k)
+	}
+	c.Curves = fit(none)
+	for f := range h.folds {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		c.apart = append(c.apart, fit(f))
 	}
 	c.After, err = h.measure(ctx, c.of)
 	return c, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"streamd/incremental/calibration"
 	"streamd/incremental/decision"
 )
 
@@ -40,7 +41,13 @@ func (h *HeldOut) Settle(ctx context.Context, how Judging) (s *Settled, err erro
 	if err == nil {
 		s.Quality, err = h.Quality(ctx, s.Decided)
 	}
-	if err != nil || s.Decided.Rule.Kind() == want.Kind || s.Unruled {
+	if err != nil || s.Unruled {
+		return s, err
+	}
+	if s.Decided.Rule.Kind() == want.Kind {
+		if want.Kind == decision.Probability && how.Curves == Auto {
+			err = h.keepOrder(ctx, s)
+		}
 		return s, err
 	}
 	// The balanced objective has costs that weigh classes alike. The values of balanced planes
@@ -50,6 +57,32 @@ func (h *HeldOut) Settle(ctx context.Context, how Judging) (s *Settled, err erro
 		s.Decided, s.Quality = byValue.Decided, byValue.Quality
 	}
 	return s, err
+}
+
+// muchBetter is how much more of the rows the decision values have to classify right than the
+// most probable classes do, for curves that keep the labels of the values.
+const muchBetter = 0.0025
+
+// keepOrder takes curves that keep the labels of the decision values, where these are right
+// about more rows: with few rows, curves of a plane are known less well than the planes.
+func (h *HeldOut) keepOrder(ctx context.Context, s *Settled) error {
+	if len(h.model.Planes) > calibration.MostSoftmax {
+		return nil
+	}
+	byValue, err := h.Settle(ctx, Judging{Uncalibrated: true})
+	if err != nil || byValue.Quality.Correctness <= s.Quality.Correctness+muchBetter {
+		return err
+	}
+	c, err := h.temperature(ctx)
+	if err != nil {
+		return err
+	}
+	decided, err := h.Decide(Decision{Kind: decision.Probability}, c)
+	if err == nil {
+		s.Calibrated, s.Decided = c, decided
+		s.Quality, err = h.Quality(ctx, decided)
+	}
+	return err
 }
 
 // EvenReason says why labels are not the most probable ones for the balanced objective.

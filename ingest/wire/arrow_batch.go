@@ -310,8 +310,10 @@ func (r *batchReader) lists(field *arrowField) ([]byte, error) {
 
 // skipNumbers passes over the buffers of an array of numbers.
 func (r *batchReader) skipNumbers() error {
-	if !r.skip() || !r.skip() {
-		return r.a.fail(-1, "", "a record batch has too few buffers")
+	for range 2 { // validity and values
+		if !r.skip() {
+			return r.a.fail(-1, "", "a record batch has too few buffers")
+		}
 	}
 	return nil
 }

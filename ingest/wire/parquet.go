@@ -64,7 +64,7 @@ func (p *parquetStream) guard(f func() error) (err error) {
 		}
 	}()
 	if err = f(); err != nil && err != io.EOF {
-		err = fmt.Errorf("Parquet: %w", err)
+		err = fmt.Errorf("read the Parquet file: %w", err)
 	}
 	return err
 }

@@ -181,3 +181,37 @@ func TestBalancedObjectiveWeighsClassesAlike(t *testing.T) {
 		}
 	}
 }
+
+// Labels by probability are right about as many held-out rows as the decision values or more,
+// also where few rows make curves that are not.
+func TestCurvesKeepLabelsThatAreRight(t *testing.T) {
+	kept := 0
+	for size := 4; size <= 24; size += 2 {
+		l := newLive(t, overlapping(8, size), 4, everyRow, nil)
+		s := New(&l.Problem, Options{Planes: incremental.Options{Nu: 1}})
+		if _, err := s.Solve(); err != nil {
+			t.Fatal(err)
+		}
+		h, err := s.HoldOut(t.Context(), l.sample(), everyRow)
+		if err != nil {
+			t.Fatal(err)
+		}
+		byValue, err := h.Settle(t.Context(), Judging{Uncalibrated: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := h.Settle(t.Context(), Judging{Decision: Decision{Kind: decision.Probability}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.Decided.Rule.Kind() != decision.Probability || got.Quality.Correctness < byValue.Quality.Correctness-muchBetter {
+			t.Errorf("%d rows: by %v %v, by value %v", 8*size, got.Decided.Rule.Kind(), got.Quality.Correctness, byValue.Quality.Correctness)
+		}
+		if slices.Equal(got.Decided.said, byValue.Decided.said) {
+			kept++
+		}
+	}
+	if kept == 0 {
+		t.Error("no labels were kept, so that nothing was tested")
+	}
+}

@@ -33,7 +33,7 @@ import (
 //	sources     space (u32, BE), block id    nothing
 //	states      space, 0 or 1 + fold (u32, BE)  incremental.State, as AppendBinary writes it
 //	summaries   space (u32, BE), block id    incremental.Summary, as AppendBinary writes it
-//	history     history                      the course of some figures; the bucket may be missing
+//	history     history                      some figures over time; the bucket may be missing
 //
 // All numbers are little endian, except the parts of keys, which must sort.
 type format uint32

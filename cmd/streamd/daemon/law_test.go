@@ -114,8 +114,8 @@ func (o *offline) named() map[int]int64 {
 	return out
 }
 
-// history is a log and the blocks that were retired explicitly.
-type history struct {
+// logHistory is a log and the blocks that were retired explicitly.
+type logHistory struct {
 	r        *rand.Rand
 	flags    map[string]string
 	log      [][]kafka.Record
@@ -126,8 +126,8 @@ type history struct {
 
 const lawEpoch = 1_700_000_000_000
 
-func newHistory(seed uint64) *history {
-	h := &history{r: rand.New(rand.NewPCG(26, seed))}
+func newHistory(seed uint64) *logHistory {
+	h := &logHistory{r: rand.New(rand.NewPCG(26, seed))}
 	r := h.r
 	unit := []string{"message", "offsets", "time", "key"}[seed%4]
 	h.flags = map[string]string{
@@ -162,7 +162,7 @@ func newHistory(seed uint64) *history {
 }
 
 // randomRow returns a row with its fields in some order, and the same row in plain form.
-func (h *history) randomRow(weight int) (text, plain string) {
+func (h *logHistory) randomRow(weight int) (text, plain string) {
 	r := h.r
 	fields := []string{fmt.Sprintf(`"label":%d`, r.IntN(3)), fmt.Sprintf(`"x1":%d`, r.IntN(9)), fmt.Sprintf(`"x2":%d`, r.IntN(3)), fmt.Sprintf(`"v":%d`, weight)}
 	plain = "{" + strings.Join(fields, ",") + "}"
@@ -177,7 +177,7 @@ func (h *history) randomRow(weight int) (text, plain string) {
 
 // randomValue returns a record's value: good or bad, weighted or not. With bad features, no
 // value can be the first of a model whose features are not configured.
-func (h *history) randomValue() (value, plain []byte) {
+func (h *logHistory) randomValue() (value, plain []byte) {
 	row := func(weight int) {
 		a, b := h.randomRow(weight)
 		value, plain = append(value, a...), append(plain, b...)
@@ -214,7 +214,7 @@ func (h *history) randomValue() (value, plain []byte) {
 
 // randomLog returns the records of a partition: good and bad ones, rows of weight 0,
 // tombstones, wrong clocks and gaps between offsets. It returns them in plain form, too.
-func (h *history) randomLog(partition int) (out, plain []kafka.Record) {
+func (h *logHistory) randomLog(partition int) (out, plain []kafka.Record) {
 	r := h.r
 	offset, at := int64(r.IntN(5)), int64(lawEpoch)
 	for range r.IntN(60) {
@@ -249,7 +249,7 @@ func between(all []kafka.Record, from, to int64) []kafka.Record {
 }
 
 // end returns the offset after the last record of a partition.
-func (h *history) end(partition int) int64 {
+func (h *logHistory) end(partition int) int64 {
 	if n := len(h.log[partition]); n > 0 {
 		return h.log[partition][n-1].Offset + 1
 	}
@@ -258,7 +258,7 @@ func (h *history) end(partition int) int64 {
 
 // fresh returns a daemon that reads each partition at once, in plain form, up to the given
 // offsets, and makes the explicit retirements in between.
-func (h *history) fresh(t *testing.T, to map[int]int64) *offline {
+func (h *logHistory) fresh(t *testing.T, to map[int]int64) *offline {
 	t.Helper()
 	flags := maps.Clone(h.flags)
 	flags["snapshot.file"] = filepath.Join(t.TempDir(), "fresh.db")
@@ -290,7 +290,7 @@ func (h *history) fresh(t *testing.T, to map[int]int64) *offline {
 }
 
 // check compares the daemon with a fresh one.
-func (h *history) check(t *testing.T, o *offline, when string) {
+func (h *logHistory) check(t *testing.T, o *offline, when string) {
 	t.Helper()
 	named := o.named()
 	want := h.fresh(t, named)
@@ -314,7 +314,7 @@ func (h *history) check(t *testing.T, o *offline, when string) {
 
 // read delivers some records of a partition: either the next ones, as a consumer would, or
 // delivered ones again.
-func (h *history) read(o *offline, partition, most int) {
+func (h *logHistory) read(o *offline, partition, most int) {
 	r := h.r
 	if _, read := o.at[partition]; !read {
 		o.deliver(partition, nil, 0) // the partition's first offset
@@ -336,7 +336,7 @@ func (h *history) read(o *offline, partition, most int) {
 }
 
 // run makes random events happen.
-func (h *history) run(t *testing.T) {
+func (h *logHistory) run(t *testing.T) {
 	r := h.r
 	h.flags["snapshot.file"] = filepath.Join(t.TempDir(), "streamd.db")
 	o := openOffline(t, h.flags, h.r.IntN(4) == 0)
@@ -403,7 +403,7 @@ func (h *history) run(t *testing.T) {
 
 // checkCompacted compares the daemon with one that reads the log after a compaction, which
 // keeps the latest values of keys and some others.
-func (h *history) checkCompacted(t *testing.T, o *offline) {
+func (h *logHistory) checkCompacted(t *testing.T, o *offline) {
 	t.Helper()
 	for partition, all := range h.log {
 		latest := map[string]int{}
@@ -428,7 +428,7 @@ func (h *history) checkCompacted(t *testing.T, o *offline) {
 }
 
 // checkCounts checks that each record is counted once.
-func (o *offline) checkCounts(h *history) {
+func (o *offline) checkCounts(h *logHistory) {
 	report := o.intake.Report()
 	c := report.Counts
 	var records, rows int64

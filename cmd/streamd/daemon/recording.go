@@ -9,7 +9,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"streamd/cmd/streamd/daemon/course"
+	"streamd/cmd/streamd/daemon/history"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
 	"streamd/snapshot"
@@ -28,14 +28,14 @@ type recorder struct {
 	limit int64 // of the memory
 
 	mu    sync.Mutex
-	rings *course.Rings
+	rings *history.Rings
 }
 
 // newRecorder continues a saved history, if record is not nil.
 func newRecorder(log zerolog.Logger, store *snapshot.Store, limit int64, record []byte) *recorder {
-	r := &recorder{log: log, store: store, limit: limit, rings: new(course.Rings)}
+	r := &recorder{log: log, store: store, limit: limit, rings: new(history.Rings)}
 	if record != nil {
-		rings, err := course.Decode(record)
+		rings, err := history.Decode(record)
 		if err != nil {
 			log.Warn().Err(err).Msg("the history of the status page cannot be read and begins anew")
 		} else {
@@ -68,7 +68,7 @@ func (r *recorder) run(ctx context.Context, status func() httpapi.Status) {
 }
 
 func (r *recorder) sample(now time.Time, s httpapi.Status) {
-	sample := course.Sample{
+	sample := history.Sample{
 		Rows: s.Rows.Read, Judged: s.Prequential.Rows, Right: s.Prequential.Right,
 		Balanced: math.NaN(), Lag: s.Lag(), Memory: memoryInUse(),
 	}

@@ -5,7 +5,7 @@
 //	POST   /v1/predict         labels and values of rows           [predictions.PredictAnswer]
 //	GET    /v1/tuning          how ν was chosen                    [model.Tuning]
 //	GET    /v1/quality         how good the answers are            [model.Quality]
-//	GET    /v1/history         the course of some figures          [model.History]
+//	GET    /v1/history         some figures over time             [model.History]
 //	GET    /v1/epoch           the basis of a kernel and the next  [EpochAnswer]
 //	GET    /v1/regions         class regions of a kernel classifier of two features, as SVG
 //	POST   /v1/reduce          choose a basis now (admin)          [EpochAnswer]

@@ -115,7 +115,7 @@ func (f *fake) serve(change func(*model.Served)) {
 	f.replaced = make(chan struct{})
 }
 
-// History is a course with gaps: a restart, rows that nobody judges, a lag that is not known.
+// History has gaps: a restart, rows that nobody judges, a lag that is not known.
 func (f *fake) History(span model.Span) *model.History {
 	h := &model.History{Span: span, Seconds: 5, MemoryLimit: 256 << 20}
 	if f.empty {

@@ -55,7 +55,7 @@ func (s *Server) quality(w http.ResponseWriter, r *http.Request) error {
 
 var historySpan = &parameter[string]{
 	name: "span", kind: oneOf(string(model.SpanMinutes), string(model.SpanHours), string(model.SpanDays)), otherwise: string(model.SpanMinutes),
-	meaning: "Which course: `minutes` is half an hour in intervals of 5 seconds, `hours` a day in intervals of 4 minutes, `days` 30 days in intervals of 2 hours.",
+	meaning: "Span: `minutes` is half an hour in intervals of 5 seconds, `hours` a day in intervals of 4 minutes, `days` 30 days in intervals of 2 hours.",
 }
 
 func (s *Server) history(w http.ResponseWriter, r *http.Request) error {

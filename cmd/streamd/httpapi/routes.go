@@ -81,10 +81,10 @@ var routes = []route{
 	},
 	{
 		method: "GET", path: "/v1/history", handle: (*Server).history, role: config.RoleRead,
-		summary: "The course of some figures",
+		summary: "Some figures over time",
 		notes:   "Rows a second, correctness, lag and memory in equal intervals. The snapshot keeps them over a restart.",
 		query:   []described{historySpan},
-		replies: []reply{{200, "The course, by columns.", model.History{}, ""}},
+		replies: []reply{{200, "The figures, by columns.", model.History{}, ""}},
 	},
 	{
 		method: "GET", path: "/v1/epoch", handle: (*Server).epoch, role: config.RoleRead,

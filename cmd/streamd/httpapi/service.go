@@ -29,7 +29,7 @@ type Service interface {
 	// update of counts at most, and the caller owns the answer.
 	Status() Status
 
-	// History is the course of some figures over a span that ends now. The caller owns it.
+	// History has some figures over a span that ends now. The caller owns it.
 	History(span model.Span) *model.History
 
 	// Blocks lists up to limit live blocks in a fixed order, beginning behind the block

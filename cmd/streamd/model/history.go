@@ -10,7 +10,7 @@ const (
 	SpanDays    Span = "days"    // 30 days in intervals of 2 hours
 )
 
-// History is the course of some figures. Entry i of each list is of the interval that
+// History has some figures over time. Entry i of each list is of the interval that
 // begins at times[i]. A figure that was not measured is null: the daemon did not run, no
 // row was judged, or the lag was not known.
 type History struct {

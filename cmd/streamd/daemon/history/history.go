@@ -1,4 +1,4 @@
-// Package course keeps the history of some figures of the daemon: correctness, rows per
+// Package history keeps the history of some figures of the daemon: correctness, rows per
 // second, lag and memory.
 //
 // Each span has a ring of 360 intervals, so memory and the saved record have a fixed
@@ -33,7 +33,7 @@
 //	    32    8  balanced correctness, float64; NaN: not known
 //	    40    8  largest lag in records; −1: not known
 //	    48    8  most memory in bytes
-package course
+package history
 
 import (
 	"encoding/binary"
@@ -152,7 +152,7 @@ func (h *Rings) History(span model.Span, now time.Time) *model.History {
 			return h.rings[i].history(span, s.seconds, now.Unix()/s.seconds)
 		}
 	}
-	panic(fmt.Sprintf("course: unknown span %q", span))
+	panic(fmt.Sprintf("history: unknown span %q", span))
 }
 
 func (r *ring) history(span model.Span, seconds, now int64) *model.History {
@@ -212,13 +212,13 @@ func (h *Rings) AppendBinary(b []byte) []byte {
 // Decode reads a saved record. It fails for other versions and other data.
 func Decode(b []byte) (*Rings, error) {
 	if len(b) < 4 {
-		return nil, errors.New("course: the record is cut short")
+		return nil, errors.New("history: the record is cut short")
 	}
 	if v := binary.LittleEndian.Uint32(b); v != version {
-		return nil, fmt.Errorf("course: the record has version %d, this program knows %d", v, version)
+		return nil, fmt.Errorf("history: the record has version %d, this program knows %d", v, version)
 	}
 	if len(b) != Size {
-		return nil, fmt.Errorf("course: the record has %d bytes instead of %d", len(b), Size)
+		return nil, fmt.Errorf("history: the record has %d bytes instead of %d", len(b), Size)
 	}
 	b = b[4:]
 	next := func() int64 {
@@ -231,13 +231,13 @@ func Decode(b []byte) (*Rings, error) {
 		r := &h.rings[i]
 		// Keeps the times of the last interval, in seconds, far within an int64.
 		if r.last = next(); r.last < 0 || r.last > math.MaxInt64/spans[i].seconds/2 {
-			return nil, fmt.Errorf("course: %s end with interval %d", spans[i].span, r.last)
+			return nil, fmt.Errorf("history: %s end with interval %d", spans[i].span, r.last)
 		}
 		for j := range r.points {
 			p := point{time.Duration(next()), next(), next(), next(), math.Float64frombits(uint64(next())), next(), next()}
 			if p.covered < 0 || p.covered > math.MaxInt64/time.Millisecond || p.rows < 0 || p.judged < 0 || p.right < 0 || p.right > p.judged ||
 				p.lag < -1 || p.memory < 0 || math.IsInf(p.balanced, 0) {
-				return nil, fmt.Errorf("course: interval %d of %s has impossible numbers", j, spans[i].span)
+				return nil, fmt.Errorf("history: interval %d of %s has impossible numbers", j, spans[i].span)
 			}
 			p.covered *= time.Millisecond
 			r.points[j] = p

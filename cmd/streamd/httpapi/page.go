@@ -39,7 +39,7 @@ var pageTemplate = template.Must(template.New("page.html").Funcs(template.FuncMa
 	"clock":     func(t time.Time) string { return t.UTC().Format("2 Jan 15:04:05") },
 	"percent":   func(x float64) string { return strconv.FormatFloat(100*x, 'f', 1, 64) + " %" },
 	"weight":    weight,
-	"num":       func(x float64) string { return strings.ReplaceAll(strconv.FormatFloat(x, 'g', 5, 64), "-", "−") },
+	"num":       func(x float64) string { return strings.ReplaceAll(strconv.FormatFloat(x+0, 'g', 5, 64), "-", "−") }, // -0 + 0 is 0
 }).ParseFS(assetFiles, "assets/page.html", "assets/signin.html"))
 
 // assets are the page's other files with their ETags.

@@ -78,7 +78,7 @@ func (s *scalars) instant(i int) instant {
 }
 
 const (
-	isNull        = "the value is null"
+	isNull        = "the value is null: send one, or say what missing values count as"
 	outsideBuffer = "the text lies outside its buffer"
 )
 

@@ -117,6 +117,9 @@ func (r *Reader) start() error {
 	if r.format, err = formatOfFile(r.path, head, r.d.opts.Format); err != nil {
 		return err
 	}
+	if r.format != Arrow && !IsParquet(head) && bytes.IndexByte(head, 0) >= 0 {
+		return errors.New("the file is binary and has none of the formats: Arrow, Parquet, JSON, CSV and LIBSVM are read, also compressed by gzip or Zstandard")
+	}
 	if IsParquet(head) {
 		raw := make([]byte, len(parquetMagic))
 		if _, err := r.file.ReadAt(raw, 0); err != nil || !IsParquet(raw) {

@@ -235,6 +235,7 @@ func TestFilesRefused(t *testing.T) {
 		reason        string
 	}{
 		{"empty.csv", "", -1, 0, "empty"},
+		{"program.csv", "\x7fELF\x02\x01\x01\x00\x00", -1, 0, "binary"},
 		{"utf16.csv", "\xff\xfel\x00,\x00u\x00\n\x00", -1, 0, "UTF-16"},
 		{"header.csv", "label,u\n", -1, 0, "no rows"},
 		{"blank.csv", "\n\r\n", -1, 0, "no rows"},

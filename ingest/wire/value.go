@@ -19,7 +19,7 @@ func textValue(text []byte) (x float64, reason string) {
 	x, end, ok := number(text, 0)
 	switch {
 	case len(text) == 0:
-		return 0, "the value is missing"
+		return 0, "the value is missing: send one, or say what missing values count as"
 	case ok && end == len(text) && !math.IsInf(x, 0):
 		return x, ""
 	case ok && end == len(text):

@@ -75,6 +75,24 @@ func (c *core) flushRuns() (all, ok bool) {
 // isFlushed is flushRuns for callers that do not need to know whether all rows are live.
 func (c *core) isFlushed() bool { _, ok := c.flushRuns(); return ok }
 
+// dropLost retires a block that the log does not return, unless it is no longer lost when
+// its open run has ended. ok is false when the daemon has failed.
+func (c *core) dropLost(id string, isLost func() bool) (dropped, ok bool) {
+	err := c.intake.EndBlock(c.background, id)
+	if err == nil {
+		if !isLost() {
+			return false, true
+		}
+		err = c.live.Remove(id)
+	}
+	if err != nil {
+		c.fail(err)
+		return false, false
+	}
+	c.intake.CountRetired(1)
+	return true, true
+}
+
 // share limits the loop's time for saving, and for copying the sums for a solve: each may
 // take 1/share of it, however wide the state is. Saving takes more when blocks come faster
 // than there is room for them.

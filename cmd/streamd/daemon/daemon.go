@@ -103,7 +103,8 @@ type Options struct {
 	Log     zerolog.Logger
 	Version string
 
-	serving *serving // of the daemon that this one succeeds, or nil
+	serving  *serving  // of the daemon that this one succeeds, or nil
+	notUntil time.Time // when a change of features that could not be completed is tried again
 }
 
 // sampledLines is the number of lines a second that Daemon.sampled writes.
@@ -421,7 +422,7 @@ func (d *Daemon) run(ctx context.Context) (successor *Daemon, err error) {
 		d.letters.Close()
 	}
 	if errors.Is(err, errOtherFeatures) {
-		if successor, err = d.succeed(applying); successor != nil {
+		if successor, err = d.succeed(ctx, applying); successor != nil {
 			return successor, nil
 		}
 	}
@@ -434,16 +435,17 @@ func (d *Daemon) run(ctx context.Context) (successor *Daemon, err error) {
 
 // succeed completes the change of features and opens the successor. If the change cannot be
 // completed, the successor is a daemon like d, which tries again.
-func (d *Daemon) succeed(ctx context.Context) (*Daemon, error) {
+func (d *Daemon) succeed(ctx, applying context.Context) (*Daemon, error) {
 	r := d.refeaturing
-	if err := r.complete(ctx); err != nil {
+	o := r.options
+	o.serving, o.notUntil = d.serving, time.Time{}
+	if err := r.complete(applying); err != nil {
 		d.log.Error().Err(err).Msg("the features could not be changed; it will be tried again")
+		o.notUntil = time.Now().Add(afterFailure)
 	}
-	if err := errors.Join(r.close(), d.store.Close()); err != nil {
+	if err := errors.Join(r.close(), d.store.Close()); err != nil || ctx.Err() != nil {
 		return nil, err
 	}
-	o := r.options
-	o.serving = d.serving
 	return New(o)
 }
 

@@ -132,18 +132,9 @@ func (r *rebuilding) skipUnread() {
 	next := r.live.Next()
 	unread := r.unread()
 	for _, id := range next.MissingIDs() {
-		if err := r.intake.EndBlock(r.background, id); err != nil {
-			r.fail(err)
+		if _, ok := r.dropLost(id, func() bool { return next.Lacks(id) }); !ok {
 			return
 		}
-		if !next.Lacks(id) {
-			continue // its rows were still in an open run
-		}
-		if err := r.live.Remove(id); err != nil {
-			r.fail(err)
-			return
-		}
-		r.intake.CountRetired(1)
 	}
 	r.skipped = unread
 	r.log.Warn().Int("blocks", len(unread)).Str("block", r.logged(unread[0].ID)).Str("reason", unread[0].Reason).

@@ -103,7 +103,7 @@ func newRefeaturing(d *Daemon, o Options, was []string) (r *refeaturing, err err
 	if len(cfg.Format.Features) == 0 {
 		return nil, fmt.Errorf("format.ignore leaves none of the features %q", was)
 	}
-	r = &refeaturing{core: d.core, options: o, was: was, to: cfg.Format.Features, path: changePath(o.Config.Snapshot.File), unread: map[string]live.Unread{}}
+	r = &refeaturing{core: d.core, options: o, was: was, to: cfg.Format.Features, path: changePath(o.Config.Snapshot.File), again: o.notUntil, unread: map[string]live.Unread{}}
 	key, err := SnapshotKey(cfg.Snapshot, d.log)
 	if err != nil {
 		return nil, err
@@ -287,20 +287,14 @@ func (r *refeaturing) endRead(ctx context.Context, began time.Time, unread []liv
 // skipUnread retires the blocks that the log does not return.
 func (r *refeaturing) skipUnread() {
 	n := 0
-	for id := range r.unread {
-		if err := r.intake.EndBlock(r.background, id); err != nil {
-			r.fail(err)
+	for id, u := range r.unread {
+		dropped, ok := r.dropLost(id, func() bool { e, live := r.live.Get(id); return live && e == u.Entry })
+		if !ok {
 			return
 		}
-		if e, ok := r.live.Get(id); !ok || e != r.unread[id].Entry {
-			continue
+		if dropped {
+			n++
 		}
-		if err := r.live.Remove(id); err != nil {
-			r.fail(err)
-			return
-		}
-		r.intake.CountRetired(1)
-		n++
 	}
 	r.again = time.Time{}
 	r.log.Warn().Int("blocks", n).Msg("retired blocks that the log does not return in the features that are wanted (kernel.unread is skip)")

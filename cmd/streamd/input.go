@@ -16,13 +16,26 @@ import (
 
 // columnFlags name the columns of a file.
 type columnFlags struct {
-	Label  string   `default:"label" placeholder:"NAME" help:"Column or field of the labels: its name, first, last, or its number from 1. Without a header, CSV has them in the first column by default. LIBSVM always has them first."`
-	Weight string   `placeholder:"NAME" help:"Column or field with the weights of the rows. Without it every row has weight 1."`
-	Ignore []string `placeholder:"NAME,..." help:"Columns to pass over, of any type: names or patterns such as id or *_at. Columns without names are x1, x2, and so on."`
+	Label  string       `default:"label" placeholder:"NAME" help:"Column or field of the labels: its name, first, last, or its number from 1. Without a header, CSV has them in the first column by default. LIBSVM always has them first."`
+	Weight string       `placeholder:"NAME" help:"Column or field with the weights of the rows. Without it every row has weight 1."`
+	Ignore namePatterns `placeholder:"NAME,..." help:"Columns to pass over, of any type: names or patterns such as id or *_at. Columns without names are x1, x2, and so on."`
 }
 
 func (f *columnFlags) options(format string) wire.Options {
 	return wire.Options{Format: formatOf(format), Label: f.Label, Weight: f.Weight, Ignore: f.Ignore}
+}
+
+// namePatterns are patterns of names of columns.
+type namePatterns []string
+
+// Validate is called by kong.
+func (p namePatterns) Validate() error {
+	for _, pattern := range p {
+		if err := wire.CheckPattern(pattern); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // missingFlags choose the treatment of missing values.
@@ -33,12 +46,12 @@ type missingFlags struct {
 
 func (f *missingFlags) treatment() (m wire.Missing, err error) {
 	if m.Default, err = wire.ParseMissing(cmp.Or(f.Missing, wire.MissingReject.String())); err != nil {
-		return m, fmt.Errorf("--missing: %w", err)
+		return m, usagef("--missing: %w", err)
 	}
 	m.Features = make(map[string]wire.MissingPolicy, len(f.MissingFeatures))
 	for name, text := range f.MissingFeatures {
 		if m.Features[name], err = wire.ParseMissing(text); err != nil {
-			return m, fmt.Errorf("--missing-features %s: %w", name, err)
+			return m, usagef("--missing-features %s: %w", name, err)
 		}
 	}
 	return m, nil

@@ -10,6 +10,8 @@
 //   - ChunkingSynthetic: points that need not be rows (González-Castaño and
 //     Meyer, "Chunking-Synthetic Approaches to Large-Scale Kernel Machines").
 //
+// Representatives takes rows of the k-median clusters of all rows, as rows to be labelled.
+//
 // A basis is part of a model, so readers of the model see its points. Every point of
 // Subset is a row. A point of ChunkingSynthetic is a row if (b) below needs no (c), as it
 // does in a sample that is smaller than the first chunk and needs few points. A mean of

@@ -183,15 +183,7 @@ func (s *sample) take(which []int, class int) rows {
 	if len(which) == len(s.Codes) {
 		r.columns = s.Columns
 	} else {
-		m := len(which)
-		numbers := make([]float64, m*len(s.Columns))
-		for j, c := range s.Columns {
-			v := numbers[j*m:][:m:m]
-			for k, i := range which {
-				v[k] = c.At(i)
-			}
-			r.columns = append(r.columns, gram.ColumnOf(v))
-		}
+		r.columns = pick(s.Columns, which)
 	}
 	r.d = make([]float64, len(which))
 	if s.Weights != nil {
@@ -207,6 +199,20 @@ func (s *sample) take(which []int, class int) rows {
 		}
 	}
 	return r
+}
+
+// pick copies some rows, in their order.
+func pick(columns []gram.Column, which []int) []gram.Column {
+	m := len(which)
+	picked, numbers := make([]gram.Column, len(columns)), make([]float64, m*len(columns))
+	for j, c := range columns {
+		v := numbers[j*m:][:m:m]
+		for k, i := range which {
+			v[k] = c.At(i)
+		}
+		picked[j] = gram.ColumnOf(v)
+	}
+	return picked
 }
 
 // A classifier is K(x, Z)u − γ.

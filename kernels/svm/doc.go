@@ -1,0 +1,27 @@
+// Package svm has support vector machines that are found by mathematical programs on rows,
+// where the proximal plane of package incremental is read off sums.
+//
+// # Formulation
+//
+// A machine finds the plane x'w = γ of m rows with labels d of ±1. A is the m×n matrix of the
+// rows, or K(A, Z) for a basis Z of n points; then the plane is the nonlinear surface
+// K(x', Z)w = γ. E = (e − D(Aw − eγ))₊ are the errors of the rows, c their costs, and ν weighs
+// them against the size of w.
+//
+//	name    machine   minimises                    source
+//	sparse  Sparse    ν c'E + ‖w‖₁                 Fung 2003, (3.1), with a basis (3.32)
+//
+// Each machine's own comment says more. Named returns the machine of a name.
+//
+// # Adding a machine
+//
+// A machine is a small struct of parameters, whose zero value has the usual ones. Its Fit
+// begins with Rows.Check. It gets a row in the table of names and one above. The tests then
+// run it through testMachine, which states what all machines promise.
+//
+// # Determinism and concurrency
+//
+// The same rows in the same order give the same bits for any number of workers, on one kind
+// of processor: processors may differ in the last bits. Rows are only read. Machines have no
+// state, and may fit several planes at once.
+package svm

@@ -1,0 +1,135 @@
+package svm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+
+	"streamd/incremental/gram"
+)
+
+// Rows are labelled rows of a two-class problem.
+type Rows struct {
+	Columns []gram.Column // A or K(A, Z): n columns of m finite numbers
+	D       []float64     // m labels, 1 or −1
+	// Costs are c ≥ 0, the weight of each row's error; nil: 1 each. A row of cost 0 counts as
+	// absent.
+	Costs []float64
+	// Regulariser is R of w'Rw as a packed lower triangle, such as K(Z, Z); nil: I. Machines
+	// with a 1-norm of w refuse it.
+	Regulariser []float64
+	// Workers bounds the goroutines; 0: GOMAXPROCS. The plane does not depend on it.
+	Workers int
+}
+
+// Plane is x'w = γ, with the statistics of the program that found it.
+type Plane struct {
+	W     []float64
+	Gamma float64
+	// Alpha is the dual variable of each row, ≥ 0; nil where the program has none.
+	Alpha []float64
+	// Objective is the value of the program that the machine minimises, and Gap what a better
+	// plane could save: the objective less that of the dual solution.
+	Objective, Gap float64
+	Programs       int // programs solved
+	Steps          int // their iterations
+}
+
+// Features is the number of coordinates that the plane uses, w ≠ 0.
+func (p *Plane) Features() int {
+	count := 0
+	for _, w := range p.W {
+		if w != 0 {
+			count++
+		}
+	}
+	return count
+}
+
+// SupportVectors is the number of rows with α > 0.
+func (p *Plane) SupportVectors() int {
+	count := 0
+	for _, a := range p.Alpha {
+		if a > 0 {
+			count++
+		}
+	}
+	return count
+}
+
+// Machine finds planes.
+type Machine interface {
+	// Fit finds the plane of rows for one ν ≥ 0. Its errors are those of Rows.Check, of the
+	// context, and of programs that rounding keeps from their solution. A plane that comes
+	// without an error is finite.
+	Fit(ctx context.Context, rows *Rows, nu float64) (*Plane, error)
+}
+
+// Machines by their names, in the order of Names.
+var machines = []struct {
+	name    string
+	machine Machine
+}{
+	{"sparse", Sparse{}},
+}
+
+// Names lists the names of the machines.
+func Names() (names []string) {
+	for _, m := range machines {
+		names = append(names, m.name)
+	}
+	return names
+}
+
+// Named returns the machine of a name with its usual parameters.
+func Named(name string) (Machine, bool) {
+	for _, m := range machines {
+		if m.name == name {
+			return m.machine, true
+		}
+	}
+	return nil, false
+}
+
+// errRegulariser refuses R for a machine whose program has none.
+var errRegulariser = errors.New("svm: a machine that minimises the 1-norm of w has no regulariser")
+
+// Check returns an error for numbers that no machine can work with: ν, labels, costs and
+// elements of columns. Lengths that do not match panic.
+func (r *Rows) Check(nu float64) error {
+	m, n := len(r.D), len(r.Columns)
+	if r.Costs != nil && len(r.Costs) != m || r.Regulariser != nil && len(r.Regulariser) != gram.PackedLen(n) {
+		panic(fmt.Sprintf("svm: %d costs of %d rows, %d numbers of a regulariser of order %d", len(r.Costs), m, len(r.Regulariser), n))
+	}
+	if !amount(nu) {
+		return fmt.Errorf("svm: ν is %v, not a finite number that is at least 0", nu)
+	}
+	for i, d := range r.D {
+		if d != 1 && d != -1 {
+			return fmt.Errorf("svm: row %d: the label %v is neither 1 nor -1", i, d)
+		}
+	}
+	for i, c := range r.Costs {
+		if !amount(c) || !amount(nu*c) {
+			return fmt.Errorf("svm: row %d: the cost %v with ν = %v is not a finite number that is at least 0", i, c, nu)
+		}
+	}
+	for j, c := range r.Columns {
+		if c.Len() != m {
+			panic(fmt.Sprintf("svm: column %d has %d of %d rows", j, c.Len(), m))
+		}
+		if !finite(gram.Largest(c, 0)) {
+			return fmt.Errorf("svm: column %d has numbers that are not finite", j)
+		}
+	}
+	for _, v := range r.Regulariser {
+		if !finite(v) {
+			return errors.New("svm: the regulariser has numbers that are not finite")
+		}
+	}
+	return nil
+}
+
+func finite(v float64) bool { return math.Abs(v) <= math.MaxFloat64 }
+func amount(v float64) bool { return v >= 0 && v <= math.MaxFloat64 }

@@ -10,8 +10,10 @@
 //
 //	name    machine   minimises                    source
 //	sparse  Sparse    ν c'E + ‖w‖₁                 Fung 2003, (3.1), with a basis (3.32)
+//	        Knowledge  … + μ Σ slack of sets       Fung 2003, (3.15), with a basis (3.36)
 //
-// Each machine's own comment says more. Named returns the machine of a name.
+// Each machine's own comment says more. Named returns the machine of a name. Knowledge has none:
+// it is nothing without its sets.
 //
 // # Adding a machine
 //

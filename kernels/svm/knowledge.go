@@ -1,0 +1,553 @@
+package svm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"streamd/incremental/gram"
+	"streamd/kernels"
+	"streamd/kernels/lp"
+)
+
+// Knowledge is the 1-norm support vector machine with polyhedral knowledge sets. For sets
+// {x : Bx ≤ b} of the positive class (d = 1) and of the other (d = −1) it minimises
+//
+//	ν c'E + ‖w‖₁ + μ Σ (e'r + ρ)
+//	s.t. D(Aw − eγ) + E ≥ e,  E ≥ 0
+//	     −r ≤ B'u + dw ≤ r,  b'u + dγ + 1 ≤ ρ,  u, ρ ≥ 0   for each set
+//
+// which is Fung 2003, (3.15). With r = ρ = 0 the set lies beyond its bounding plane,
+// d(x'w − γ) ≥ 1 (proposition 3.1.1). With ν = 0, or without rows, the plane is that of the
+// sets alone.
+//
+// In the coordinates of a basis the second line is −r ≤ K(Z, B')u + dK(Z, Z)w ≤ r (3.36), where
+// a condition's factors are taken for a point. Each condition is first scaled so that its largest
+// factor is 1 in magnitude. Then the surface does not depend on how a condition is written.
+//
+// A multiplier u ≥ 0 of each condition is a variable of the program. Not so in the features,
+// where a set bounds a feature on its own by −1 ≤ l ≤ x ≤ h ≤ 1: r costs no less there than u,
+// whose best value is (dw)₊ for l and (−dw)₊ for h. The latter is a variable that all sets
+// share. One-of groups are treated alike. So a rule over one-hot features adds one row and no
+// variable, whatever the number of its conditions.
+type Knowledge struct {
+	Sets []Set
+	// Positive is the class of the plane's positive side. The sets of all other classes belong
+	// to the other side.
+	Positive string
+	Mu       float64 // μ ≥ 0
+	// Map is the basis of the rows' coordinates; nil: the features.
+	Map *kernels.Map
+}
+
+// A Set is a knowledge set: all rows that meet the conditions belong to the class.
+type Set struct {
+	Class      string
+	Weight     float64 // of its slack, beside μ
+	Conditions []Condition
+	// OneOf has groups of features of which exactly one is 1 and the others are 0, as in a
+	// one-hot encoding. A set has their convex hull. A feature is in one group at most.
+	OneOf [][]int
+}
+
+// A Condition is Σ value·x ≤ bound.
+type Condition struct {
+	Terms []lp.Term // of different features; no value is 0
+	Bound float64
+}
+
+// A Grip is the hold of a plane on a set.
+type Grip struct {
+	// Slack is e'r + ρ. It is 0 where the whole set lies beyond its bounding plane.
+	Slack float64
+	// Multipliers are u of the conditions. Conditions with u > 0 are the support constraints:
+	// without the others the plane is the same. Those of groups are not listed.
+	Multipliers []float64
+}
+
+// Fit implements Machine.
+func (k Knowledge) Fit(ctx context.Context, rows *Rows, nu float64) (*Plane, error) {
+	p, _, err := k.Solve(ctx, rows, nu)
+	return p, err
+}
+
+// Solve is Fit that also returns the hold on each set. No set may be empty: see
+// Set.Contradiction.
+func (k Knowledge) Solve(ctx context.Context, rows *Rows, nu float64) (*Plane, []Grip, error) {
+	if err := rows.Check(nu); err != nil {
+		return nil, nil, err
+	}
+	if rows.Regulariser != nil {
+		return nil, nil, errRegulariser
+	}
+	if !amount(k.Mu) {
+		return nil, nil, fmt.Errorf("svm: μ is %v, not a finite number that is at least 0", k.Mu)
+	}
+	t, n := len(rows.Columns), len(rows.Columns)
+	if k.Map != nil {
+		n = len(k.Map.Point(0))
+	}
+	p := &knowledgeProgram{
+		Program: lp.Program{Columns: rows.Columns, D: rows.D, Nu: nu, Costs: rows.Costs, Penalties: make([]float64, t)},
+		below:   make([]int, t), leads: map[string]int{},
+	}
+	for j := range p.Penalties {
+		p.Penalties[j] = 1
+	}
+	held := make([]placed, len(k.Sets))
+	for i := range k.Sets {
+		s := &k.Sets[i]
+		if err := s.check(n); err != nil {
+			return nil, nil, fmt.Errorf("svm: set %d: %w", i, err)
+		}
+		d := -1.0
+		if s.Class == k.Positive {
+			d = 1
+		}
+		if cost := k.Mu * s.Weight; k.Map != nil {
+			held[i] = p.inBasis(s, d, cost, k.Map)
+		} else {
+			held[i] = p.inFeatures(s, d, cost)
+		}
+	}
+	v, err := p.Solve(ctx, rows.Workers)
+	if err != nil {
+		return nil, nil, err
+	}
+	grips := make([]Grip, len(held))
+	for i := range held {
+		grips[i] = held[i].grip(v)
+	}
+	return &Plane{
+		W: v.U, Gamma: v.Gamma, Alpha: v.Alpha,
+		Objective: v.Objective, Gap: v.Gap, Programs: 1, Steps: v.Passes + v.Pivots,
+	}, grips, nil
+}
+
+func (s *Set) check(n int) error {
+	if !amount(s.Weight) {
+		return fmt.Errorf("the weight is %v, not a finite number that is at least 0", s.Weight)
+	}
+	for i, c := range s.Conditions {
+		if len(c.Terms) == 0 || !finite(c.Bound) {
+			return fmt.Errorf("condition %d has %d terms and the bound %v", i, len(c.Terms), c.Bound)
+		}
+		for _, term := range c.Terms {
+			if term.Variable < 0 || term.Variable >= n || !finite(term.Value) || term.Value == 0 {
+				return fmt.Errorf("condition %d has %v times feature %d of %d", i, term.Value, term.Variable, n)
+			}
+		}
+	}
+	for i, group := range s.OneOf {
+		for _, j := range group {
+			if j < 0 || j >= n {
+				return fmt.Errorf("group %d has feature %d of %d", i, j, n)
+			}
+		}
+	}
+	return nil
+}
+
+// Contains reports whether a row meets all conditions. x has the value of each feature.
+func (s *Set) Contains(x func(feature int) float64) bool {
+	for _, c := range s.Conditions {
+		var sum float64
+		for _, term := range c.Terms {
+			sum += float64(term.Value * x(term.Variable))
+		}
+		if !(sum <= c.Bound) {
+			return false
+		}
+	}
+	for _, group := range s.OneOf {
+		ones := 0
+		for _, j := range group {
+			switch x(j) {
+			case 0:
+			case 1:
+				ones++
+			default:
+				return false
+			}
+		}
+		if ones != 1 {
+			return false
+		}
+	}
+	return true
+}
+
+// Contradiction returns conditions that cannot all hold, and nil for a set that is not empty.
+// Group i has the number len(Conditions) + i. The numbers are those of nonzero multipliers in a
+// proof of infeasibility (Farkas): u ≥ 0 with B'u = 0 and b'u < 0. Fung 2003 assumes in
+// proposition 3.1.1 that there are none.
+func (s *Set) Contradiction(ctx context.Context) ([]int, error) {
+	p := &lp.Program{}
+	number := map[int]int{} // of a feature's variable
+	variable := func(feature int) int {
+		if _, ok := number[feature]; !ok {
+			p.Variables = append(p.Variables, lp.Variable{})
+			number[feature] = len(p.Variables) // 0 is γ
+		}
+		return number[feature]
+	}
+	var of []int // condition or group of each row
+	for i, c := range s.Conditions {
+		row := lp.Row{Bound: -c.Bound, Cost: lp.Hard}
+		for _, term := range c.Terms {
+			row.Terms = append(row.Terms, lp.Term{Variable: variable(term.Variable), Value: -term.Value})
+		}
+		p.Rows, of = append(p.Rows, row), append(of, i)
+	}
+	for i, group := range s.OneOf {
+		if !slices.ContainsFunc(group, func(j int) bool { return number[j] > 0 }) {
+			continue // no condition is about it
+		}
+		one := lp.Row{Equal: true, Bound: 1, Cost: lp.Hard}
+		for _, j := range group {
+			one.Terms = append(one.Terms, lp.Term{Variable: variable(j), Value: 1})
+			p.Rows = append(p.Rows, lp.Row{Terms: []lp.Term{{Variable: variable(j), Value: 1}}, Cost: lp.Hard})
+			of = append(of, len(s.Conditions)+i)
+		}
+		p.Rows, of = append(p.Rows, one), append(of, len(s.Conditions)+i)
+	}
+	v, err := p.Solve(ctx, 1)
+	if err == nil {
+		return nil, nil
+	}
+	if !errors.Is(err, lp.ErrInfeasible) {
+		return nil, err
+	}
+	var members []int
+	for row, beta := range v.Beta {
+		if beta != 0 && !slices.Contains(members, of[row]) {
+			members = append(members, of[row])
+		}
+	}
+	slices.Sort(members)
+	return members, nil
+}
+
+// Scaled returns the set in the coordinates (x − μ)/σ. Its groups are conditions there.
+func (s *Set) Scaled(mean, sigma []float64) Set {
+	scaled := Set{Class: s.Class, Weight: s.Weight}
+	for _, c := range s.polyhedron() {
+		bound, terms := c.Bound, make([]lp.Term, len(c.Terms))
+		for i, term := range c.Terms {
+			bound -= float64(term.Value * mean[term.Variable])
+			terms[i] = lp.Term{Variable: term.Variable, Value: term.Value * sigma[term.Variable]}
+		}
+		scaled.Conditions = append(scaled.Conditions, Condition{terms, bound})
+	}
+	return scaled
+}
+
+// polyhedron returns the conditions, followed by those of the groups: x ≥ 0 for all members,
+// and a sum of 1.
+func (s *Set) polyhedron() []Condition {
+	all := slices.Clip(s.Conditions)
+	for _, group := range s.OneOf {
+		for _, sign := range []float64{1, -1} {
+			sum := Condition{Bound: sign}
+			for _, j := range group {
+				sum.Terms = append(sum.Terms, lp.Term{Variable: j, Value: sign})
+			}
+			all = append(all, sum)
+		}
+		for _, j := range group {
+			all = append(all, Condition{Terms: []lp.Term{{Variable: j, Value: -1}}})
+		}
+	}
+	return all
+}
+
+// A knowledgeProgram is the linear program of a Knowledge while it is built.
+type knowledgeProgram struct {
+	lp.Program
+	below []int          // by feature: the shared variable for (−w)₊; 0: none
+	leads map[string]int // by side and members of a group: the shared variable for its max −dw
+}
+
+// placed says where a set is in the program.
+type placed struct {
+	multipliers []multiplier // of its conditions
+	rows        []int        // with slack
+	forced      []int        // features without a bound, whose w should be 0: r is |w|
+}
+
+// A multiplier is u of a condition: the positive part of a factor times a variable of the
+// program.
+type multiplier struct {
+	variable int
+	factor   float64
+}
+
+// grip reads off the hold on the set.
+func (of *placed) grip(v *lp.Solution) Grip {
+	var g Grip
+	for _, row := range of.rows {
+		g.Slack += math.Abs(v.Slack[row])
+	}
+	for _, j := range of.forced {
+		g.Slack += math.Abs(v.U[j])
+	}
+	g.Multipliers = make([]float64, len(of.multipliers))
+	for i, u := range of.multipliers {
+		x, t := 0.0, len(v.U)
+		switch {
+		case u.variable > t:
+			x = v.S[u.variable-t-1]
+		case u.factor != 0:
+			x = v.U[u.variable]
+		}
+		g.Multipliers[i] = max(u.factor*x, 0)
+	}
+	return g
+}
+
+// variable adds an extra variable and returns its number.
+func (p *knowledgeProgram) variable() int {
+	p.Variables = append(p.Variables, lp.Variable{})
+	return len(p.Columns) + len(p.Variables)
+}
+
+// atLeast adds the condition that terms sum to the bound or more, in any case.
+func (p *knowledgeProgram) atLeast(bound float64, terms ...lp.Term) {
+	p.Rows = append(p.Rows, lp.Row{Terms: terms, Bound: bound, Cost: lp.Hard})
+}
+
+// multiplier adds a variable u ≥ 0.
+func (p *knowledgeProgram) multiplier() int {
+	u := p.variable()
+	p.atLeast(0, lp.Term{Variable: u, Value: 1})
+	return u
+}
+
+// row adds a row to the program that may be missed, and to the set.
+func (p *knowledgeProgram) row(of *placed, row lp.Row) {
+	of.rows = append(of.rows, len(p.Rows))
+	p.Rows = append(p.Rows, row)
+}
+
+// interval is what a set says about a feature on its own.
+type interval struct {
+	low, high       float64
+	lowest, highest int  // condition that gives the bound; none: −1
+	general         bool // the feature is in a condition with others, too
+	grouped         bool // the feature is a free member of a group
+}
+
+// cut raises the lower bound, or cuts the upper one, to that of condition i of one term.
+func (v *interval) cut(c Condition, i int) {
+	bound := c.Bound / c.Terms[0].Value
+	if c.Terms[0].Value > 0 && bound < v.high {
+		v.high, v.highest = bound, i
+	}
+	if c.Terms[0].Value < 0 && bound > v.low {
+		v.low, v.lowest = bound, i
+	}
+}
+
+// inFeatures adds a set to a program in the features.
+func (p *knowledgeProgram) inFeatures(s *Set, d, cost float64) placed {
+	t := len(p.Columns)
+	of := placed{multipliers: make([]multiplier, len(s.Conditions))}
+	about := make([]interval, t)
+	for j := range about {
+		about[j] = interval{low: math.Inf(-1), high: math.Inf(1), lowest: -1, highest: -1}
+	}
+	for i, c := range s.Conditions {
+		if len(c.Terms) == 1 {
+			about[c.Terms[0].Variable].cut(c, i)
+			continue
+		}
+		for _, term := range c.Terms {
+			about[term.Variable].general = true
+		}
+	}
+	margin := lp.Row{Terms: []lp.Term{{Variable: t, Value: -d}}, Bound: 1, Cost: cost} // −b'u − dγ ≥ 1
+	miss := func(variable int, b float64) {
+		if b != 0 {
+			margin.Terms = append(margin.Terms, lp.Term{Variable: variable, Value: -b})
+		}
+	}
+	sums := make([][]lp.Term, t) // rows of B'u, of conditions with several features
+	several := func(c Condition) (u int) {
+		u = p.multiplier()
+		miss(u, c.Bound)
+		for _, term := range c.Terms {
+			sums[term.Variable] = append(sums[term.Variable], lp.Term{Variable: u, Value: term.Value})
+		}
+		return u
+	}
+	for i, c := range s.Conditions {
+		if len(c.Terms) > 1 {
+			of.multipliers[i] = multiplier{variable: several(c), factor: 1}
+		}
+	}
+	for _, group := range s.OneOf {
+		if free, settled := settle(about, group); settled {
+			if free != nil {
+				miss(p.lead(free, d), 1)
+			}
+			continue
+		}
+		for _, c := range (&Set{OneOf: [][]int{group}}).polyhedron() {
+			if len(c.Terms) == 1 {
+				about[c.Terms[0].Variable].cut(c, -1)
+				continue
+			}
+			for _, term := range c.Terms {
+				about[term.Variable].general = true
+			}
+			several(c)
+		}
+	}
+	own := func(condition, variable int, sign float64) {
+		if condition >= 0 {
+			of.multipliers[condition] = multiplier{variable, sign / math.Abs(s.Conditions[condition].Terms[0].Value)}
+		}
+	}
+	for j := range about {
+		v := &about[j]
+		switch {
+		case v.grouped:
+		case !v.general && -1 <= v.low && v.low <= v.high && v.high <= 1:
+			// b'u is −l(dw)₊ + h(−dw)₊, and (w)₊ is w + (−w)₊.
+			if d > 0 {
+				miss(j, -v.low)
+			} else {
+				miss(j, v.high)
+			}
+			if v.low < v.high {
+				miss(p.beneath(j), v.high-v.low)
+			}
+			own(v.lowest, j, d)
+			own(v.highest, j, -d)
+		case !v.general && math.IsInf(v.low, -1) && math.IsInf(v.high, 1):
+			p.Penalties[j] += cost
+			of.forced = append(of.forced, j)
+		default:
+			row := lp.Row{Terms: append(sums[j], lp.Term{Variable: j, Value: d}), Equal: true, Cost: cost}
+			if !math.IsInf(v.high, 1) {
+				u := p.multiplier()
+				miss(u, v.high)
+				own(v.highest, u, 1)
+				row.Terms = append(row.Terms, lp.Term{Variable: u, Value: 1})
+			}
+			if !math.IsInf(v.low, -1) {
+				u := p.multiplier()
+				miss(u, -v.low)
+				own(v.lowest, u, 1)
+				row.Terms = append(row.Terms, lp.Term{Variable: u, Value: -1})
+			}
+			p.row(&of, row)
+		}
+	}
+	p.row(&of, margin)
+	return of
+}
+
+// settle returns the members of a group that may be 1, where nothing but the group and bounds
+// of 0 or 1 say so, and marks them. A member that must be 1 gets bounds like the others, and
+// there are none to return. Groups of which more is known are not settled.
+func settle(about []interval, group []int) (free []int, settled bool) {
+	must := -1
+	for _, j := range group {
+		v := &about[j]
+		low, high := max(v.low, 0), min(v.high, 1)
+		switch {
+		case v.general:
+			return nil, false
+		case low == 0 && high == 1:
+			free = append(free, j)
+		case low == 1 && high == 1:
+			must = j
+		case low != 0 || high != 0:
+			return nil, false
+		}
+	}
+	if must < 0 && len(free) == 1 {
+		must = free[0]
+	}
+	for _, j := range group {
+		if must < 0 {
+			about[j].grouped = true
+			continue
+		}
+		var is float64
+		if j == must {
+			is = 1
+		}
+		about[j].cut(Condition{[]lp.Term{{Variable: j, Value: 1}}, is}, -1)
+		about[j].cut(Condition{[]lp.Term{{Variable: j, Value: -1}}, -is}, -1)
+	}
+	if must >= 0 {
+		return nil, true
+	}
+	return free, true
+}
+
+// beneath returns the shared variable for (−w)₊ of a feature.
+func (p *knowledgeProgram) beneath(j int) int {
+	if p.below[j] == 0 {
+		p.below[j] = p.multiplier()
+		p.atLeast(0, lp.Term{Variable: p.below[j], Value: 1}, lp.Term{Variable: j, Value: 1})
+	}
+	return p.below[j]
+}
+
+// lead returns the shared variable for the greatest −dw of some features.
+func (p *knowledgeProgram) lead(of []int, d float64) int {
+	key := fmt.Sprint(d, of)
+	if p.leads[key] == 0 {
+		p.leads[key] = p.variable()
+		for _, j := range of {
+			p.atLeast(0, lp.Term{Variable: p.leads[key], Value: 1}, lp.Term{Variable: j, Value: d})
+		}
+	}
+	return p.leads[key]
+}
+
+// inBasis adds a set to a program in the coordinates of a basis.
+func (p *knowledgeProgram) inBasis(s *Set, d, cost float64, z *kernels.Map) placed {
+	of := placed{multipliers: make([]multiplier, len(s.Conditions))}
+	if mean, sigma := z.Scaling(); mean != nil {
+		scaled := s.Scaled(mean, sigma)
+		s = &scaled
+	}
+	t, kernel, points := len(p.Columns), z.Kernel(), z.Gram()
+	margin := lp.Row{Terms: []lp.Term{{Variable: t, Value: -d}}, Bound: 1, Cost: cost}
+	rows := make([]lp.Row, t) // K(Z, B')u + dK(Z, Z)w = 0
+	for i := range rows {
+		rows[i] = lp.Row{Equal: true, Cost: cost}
+		for j := range rows {
+			rows[i].Terms = append(rows[i].Terms, lp.Term{Variable: j, Value: d * points[gram.PackedLen(max(i, j))+min(i, j)]})
+		}
+	}
+	point := make([]float64, len(z.Point(0)))
+	for i, c := range s.polyhedron() {
+		var largest float64
+		for _, term := range c.Terms {
+			largest = max(largest, math.Abs(term.Value))
+		}
+		clear(point)
+		for _, term := range c.Terms {
+			point[term.Variable] = term.Value / largest
+		}
+		u := p.multiplier()
+		margin.Terms = append(margin.Terms, lp.Term{Variable: u, Value: -c.Bound / largest})
+		for j := range rows {
+			rows[j].Terms = append(rows[j].Terms, lp.Term{Variable: u, Value: kernel.Value(kernel.Argument(z.Point(j), point))})
+		}
+		if i < len(of.multipliers) {
+			of.multipliers[i] = multiplier{u, 1 / largest}
+		}
+	}
+	for _, row := range append(rows, margin) {
+		p.row(&of, row)
+	}
+	return of
+}

@@ -8,9 +8,10 @@
 // K(x', Z)w = γ. E = (e − D(Aw − eγ))₊ are the errors of the rows, c their costs, and ν weighs
 // them against the size of w.
 //
-//	name    machine   minimises                    source
-//	sparse  Sparse    ν c'E + ‖w‖₁                 Fung 2003, (3.1), with a basis (3.32)
-//	        Knowledge  … + μ Σ slack of sets       Fung 2003, (3.15), with a basis (3.36)
+//	name    machine     minimises                        source
+//	sparse  Sparse      ν c'E + ‖w‖₁                     Fung 2003, (3.1), with a basis (3.32)
+//	        Knowledge   ν c'E + ‖w‖₁ + μ Σ slack of sets Fung 2003, (3.15), with a basis (3.36)
+//	        Unlabelled  ν c'E + ‖w‖₁ + μ c'min{r, s}     Fung 2003, (5.1), algorithm 5.1.1
 //
 // Each machine's own comment says more. Named returns the machine of a name. Knowledge has none:
 // it is nothing without its sets.

@@ -12,7 +12,7 @@ import (
 // Rows are labelled rows of a two-class problem.
 type Rows struct {
 	Columns []gram.Column // A or K(A, Z): n columns of m finite numbers
-	D       []float64     // m labels, 1 or −1
+	D       []float64     // m labels, 1 or −1; for Unlabelled also 0, which is none
 	// Costs are c ≥ 0, the weight of each row's error; nil: 1 each. A row of cost 0 counts as
 	// absent.
 	Costs []float64
@@ -97,7 +97,10 @@ var errRegulariser = errors.New("svm: a machine that minimises the 1-norm of w h
 
 // Check returns an error for numbers that no machine can work with: ν, labels, costs and
 // elements of columns. Lengths that do not match panic.
-func (r *Rows) Check(nu float64) error {
+func (r *Rows) Check(nu float64) error { return r.check(nu, false) }
+
+// check is Check. Rows may have no label, a label of 0, if unlabelled.
+func (r *Rows) check(nu float64, unlabelled bool) error {
 	m, n := len(r.D), len(r.Columns)
 	if r.Costs != nil && len(r.Costs) != m || r.Regulariser != nil && len(r.Regulariser) != gram.PackedLen(n) {
 		panic(fmt.Sprintf("svm: %d costs of %d rows, %d numbers of a regulariser of order %d", len(r.Costs), m, len(r.Regulariser), n))
@@ -106,7 +109,7 @@ func (r *Rows) Check(nu float64) error {
 		return fmt.Errorf("svm: ν is %v, not a finite number that is at least 0", nu)
 	}
 	for i, d := range r.D {
-		if d != 1 && d != -1 {
+		if d != 1 && d != -1 && !(d == 0 && unlabelled) {
 			return fmt.Errorf("svm: row %d: the label %v is neither 1 nor -1", i, d)
 		}
 	}

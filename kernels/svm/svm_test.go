@@ -376,12 +376,17 @@ func badNumbers(machine Machine) error {
 	for what, rows := range map[string]*Rows{
 		"a NaN":              {Columns: []gram.Column{gram.ColumnOf([]float64{1, math.NaN()})}, D: []float64{1, -1}},
 		"an infinity":        {Columns: []gram.Column{gram.ColumnOf([]float32{float32(math.Inf(1)), 1})}, D: []float64{1, -1}},
-		"a label of 0":       {D: []float64{1, 0}},
+		"a label of 2":       {D: []float64{1, 2}},
 		"a cost below 0":     {D: []float64{1, -1}, Costs: []float64{1, -1}},
 		"a cost that is NaN": {D: []float64{1, -1}, Costs: []float64{1, math.NaN()}},
 	} {
 		if _, err := machine.Fit(context.Background(), rows, 1); err == nil || !strings.HasPrefix(err.Error(), "svm: ") {
 			return fmt.Errorf("%s: the error is %v", what, err)
+		}
+	}
+	if _, semi := machine.(Unlabelled); !semi {
+		if _, err := machine.Fit(context.Background(), &Rows{D: []float64{1, 0}}, 1); err == nil {
+			return errors.New("a row without a label is not refused")
 		}
 	}
 	for _, nu := range []float64{-1, math.NaN(), math.Inf(1)} {

@@ -8,10 +8,15 @@
 // K(x', Z)w = γ. E = (e − D(Aw − eγ))₊ are the errors of the rows, c their costs, and ν weighs
 // them against the size of w.
 //
-//	name    machine     minimises                        source
-//	sparse  Sparse      ν c'E + ‖w‖₁                     Fung 2003, (3.1), with a basis (3.32)
-//	        Knowledge   ν c'E + ‖w‖₁ + μ Σ slack of sets Fung 2003, (3.15), with a basis (3.36)
-//	        Unlabelled  ν c'E + ‖w‖₁ + μ c'min{r, s}     Fung 2003, (5.1), algorithm 5.1.1
+//	name      machine     minimises                         source
+//	sparse    Sparse      ν c'E + ‖w‖₁                      Fung 2003, (3.1), with a basis (3.32)
+//	minimal   Minimal     ν c's(E) + ‖w‖₁                   Fung 2003, (4.7)
+//	          with a basis: ν c's(E) + e's(|w|)             Fung 2003, (4.26)
+//	features  Features    ν c'E + e's(|w|)                  Fung 2003, (4.11)
+//	          Knowledge   ν c'E + ‖w‖₁ + μ Σ slack of sets  Fung 2003, (3.15), with a basis (3.36)
+//	          Unlabelled  ν c'E + ‖w‖₁ + μ c'min{r, s}      Fung 2003, (5.1), algorithm 5.1.1
+//
+// s(x) = x + μ(1 − ε^(−αx)), which costs nearly μ for not being zero.
 //
 // Each machine's own comment says more. Named returns the machine of a name. Knowledge has none:
 // it is nothing without its sets.

@@ -12,6 +12,7 @@ import (
 // Rows are labelled rows of a two-class problem.
 type Rows struct {
 	Columns []gram.Column // A or K(A, Z): n columns of m finite numbers
+	Basis   bool          // columns are K(A, Z)
 	D       []float64     // m labels, 1 or −1; for Unlabelled also 0, which is none
 	// Costs are c ≥ 0, the weight of each row's error; nil: 1 each. A row of cost 0 counts as
 	// absent.
@@ -72,6 +73,8 @@ var machines = []struct {
 	machine Machine
 }{
 	{"sparse", Sparse{}},
+	{"minimal", Minimal{}},
+	{"features", Features{}},
 }
 
 // Names lists the names of the machines.
@@ -132,6 +135,14 @@ func (r *Rows) check(nu float64, unlabelled bool) error {
 		}
 	}
 	return nil
+}
+
+// cost is c_i.
+func (r *Rows) cost(i int) float64 {
+	if r.Costs == nil {
+		return 1
+	}
+	return r.Costs[i]
 }
 
 func finite(v float64) bool { return math.Abs(v) <= math.MaxFloat64 }

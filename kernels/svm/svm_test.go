@@ -122,13 +122,6 @@ func (r *Rows) value(p *Plane, i int) float64 {
 	return v
 }
 
-func (r *Rows) cost(i int) float64 {
-	if r.Costs == nil {
-		return 1
-	}
-	return r.Costs[i]
-}
-
 func classifies(machine Machine) error {
 	train, test := clouds(1, 300, 6), clouds(2, 2000, 6)
 	p, err := fit(machine, train, 1)

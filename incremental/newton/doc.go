@@ -50,13 +50,30 @@
 // on the implicit Lagrangian of the dual (6.5, 6.9), with Armijo's rule (6.25).
 // It costs O(m²·n) once and O(m³) per iteration, and holds m×m numbers.
 //
+// Logistic moves all planes together, to the minimum of the multinomial logistic loss
+//
+//	f(Z) = Σ_i C_i (−log p_i) + ½ Σ_r (‖w_r‖² + γ_r²),   p_i = exp s_own / Σ_r exp s_r,   s_r = x_i'w_r − γ_r
+//
+// of the probability p_i of the row's own class (Böhning 1992). Planes that are best against
+// the rest need not be best beside each other; these are. The costs C_i are those above, except
+// that balance gives every class the same weight. Two classes have one plane, and the first
+// class the score 0. With standardised features this is multinomial logistic regression with
+// C = ν and a constant feature −1.
+//
+// The gradient of plane r is z_r + Σ C (p_r − y_r) z, and the Hessian has for planes r and s the
+// block Σ C p_r ([r = s] − p_s) z z', and I. Each pass sums both. Newton's step is found by
+// conjugate gradients, preconditioned by the Hessian of each plane, to a relative error of
+// 2⁻¹⁶. A pass costs O(m·k²·n²), less where most rows are clear, a step O((k·n)²) for each of
+// some ten products and O(k·n³). There are at most 2,048 numbers k(n+1).
+//
 // # Stopping rule
 //
 // With g = ∇f and H = ∂²f, the Newton decrement ½g'H⁻¹g is the expected gain of one
 // more step. A plane is done when the decrement is at most 2⁻⁵³ of f after an undamped
 // full step, and either the step left the set of active rows unchanged or the
 // decrement was that small before it too. It is also done when ½‖g‖², which bounds
-// f − min f, is at most 2⁻⁵³ of f. The dual is done when h(u) = 0 and the gap between f
+// f − min f, is at most 2⁻⁵³ of f. Logistic is done when the decrement is at most 2⁻⁵³ of f;
+// ½‖g‖² is its duality gap, too, with the dual variables C (y − p). The dual is done when h(u) = 0 and the gap between f
 // and the dual objective is at most 2⁻³³ of f, or when the gap is at most 2⁻⁴⁶ of f.
 //
 // Otherwise refinement ends with an error: a *LimitError after 500 iterations, an

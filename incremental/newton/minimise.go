@@ -150,17 +150,24 @@ func (s *solver) weigh(weight, top []float64) error {
 		mass[c] = float64(cost[c] * weight[c])
 	}
 	otherRows, otherMass := others(rows), others(mass)
-	half := (rows[0] + otherRows[0]) / 2
+	all := rows[0] + otherRows[0]
+	if o.Balanced && s.together {
+		for c := range cost {
+			cost[c] /= rows[c] / (all / float64(k))
+			mass[c] = float64(cost[c] * weight[c])
+		}
+		otherMass = others(mass)
+	}
 	for i, p := range s.planes {
 		p.index, p.cost, p.own, p.rest = i, cost, 1, 1
-		if o.Balanced && s.direction == nil { // (2.38) has no balance
-			p.own, p.rest = rows[p.class]/half, otherRows[p.class]/half
+		if o.Balanced && s.direction == nil && !s.together { // (2.38) has no balance
+			p.own, p.rest = rows[p.class]/(all/2), otherRows[p.class]/(all/2)
 		}
 		least, most := slices.Min(cost)/max(p.own, p.rest), slices.Max(cost)/min(p.own, p.rest)
 		if !(least > 0) || math.IsInf(most, 0) {
 			return fmt.Errorf("class %q: the costs of rows, ν·a·u, are from %v to %v: they must be positive and finite", p.label, least, most)
 		}
-		if err := p.fix(mass[p.class]/p.own+otherMass[p.class]/p.rest, top); err != nil {
+		if err := p.fix(mass[p.class]/p.own+otherMass[p.class]/p.rest, top[p.low:p.high]); err != nil {
 			return err
 		}
 	}
@@ -192,31 +199,31 @@ func (p *plane) classCost(class int) float64 {
 
 // fix chooses the units of the Hessian's entries so that no entry can overflow its
 // integer: |Σ C z_j z_k| ≤ max|z_j| max|z_k| Σ C for any set of active rows. total is
-// Σ C of all rows.
-func (p *plane) fix(total float64, top []float64) error {
-	n := p.high - p.low
+// Σ C of all rows, and top holds max|z_j|.
+func (h *hessian) fix(total float64, top []float64) error {
+	n := len(top)
 	if total > largestNumber {
 		return errRange
 	}
 	_, exponent := math.Frexp(total)
 	// A smaller Hessian has no effect beside the identity.
 	exponent = max(exponent, -600)
-	p.common = math.Ldexp(1, exponent-fixed)
-	p.unit = make([]float64, n+1)
+	h.common = math.Ldexp(1, exponent-fixed)
+	h.unit = make([]float64, n+1)
 	for j := range n {
-		p.unit[j] = 1
-		if t := top[p.low+j]; t > 0 {
+		h.unit[j] = 1
+		if t := top[j]; t > 0 {
 			_, e := math.Frexp(t)
-			p.unit[j] = math.Ldexp(1, e)
+			h.unit[j] = math.Ldexp(1, e)
 		}
 	}
-	p.unit[n] = 1
-	p.inverse = make([]float64, n+1)
-	for j, u := range p.unit {
-		p.inverse[j] = 1 / u
+	h.unit[n] = 1
+	h.inverse = make([]float64, n+1)
+	for j, u := range h.unit {
+		h.inverse[j] = 1 / u
 	}
-	p.entries = make([]int64, gram.PackedLen(n+1))
-	p.rebuild = true
+	h.entries = make([]int64, gram.PackedLen(n+1))
+	h.rebuild = true
 	return nil
 }
 
@@ -288,7 +295,7 @@ func (s *solver) visit(p *plane, c *chunk, z *scratch) error {
 	p.active += active
 	p.changed += changed
 	if summed {
-		p.addHessian(&z.sums[0], &z.sums[1])
+		p.hessian.add(&z.sums[0], &z.sums[1])
 	}
 	return errors.Join(
 		addExactly(p.sums, 0, loss),
@@ -426,15 +433,15 @@ func (z *scratch) compare(p *plane, c *chunk, base, residual []float64) (active,
 	return active, changed, summed
 }
 
-// addHessian adds the sums of added rows and subtracts those of removed rows.
-func (p *plane) addHessian(added, removed *gram.Sums) {
-	n := p.high - p.low
+// add adds the sums of added rows and subtracts those of removed rows.
+func (h *hessian) add(added, removed *gram.Sums) {
+	n := len(h.unit) - 1
 	at := 0
 	add := func(j int, plus, minus []float64) {
-		row := p.entries[at : at+j+1]
+		row := h.entries[at : at+j+1]
 		at += j + 1
-		inverse := 1 / (p.unit[j] * p.common)
-		for k, u := range p.inverse[:len(row)] {
+		inverse := 1 / (h.unit[j] * h.common)
+		for k, u := range h.inverse[:len(row)] {
 			var t float64
 			if plus != nil {
 				t = plus[k]
@@ -610,13 +617,7 @@ func (s *solver) shorten(p *plane) error {
 // factorises it. It reports whether the matrix is positive definite.
 func (p *plane) factorise(seen scaling) bool {
 	n := p.high - p.low + 1
-	unit := make([]float64, n)
-	for j := range unit {
-		unit[j] = p.unit[j]
-		if j < n-1 {
-			unit[j] /= seen.sigma[p.low+j]
-		}
-	}
+	unit := p.coordinates(seen.sigma[p.low:p.high])
 	data := make([]float64, n*n) // SymDense reads the upper triangle
 	p.equil = make([]float64, n)
 	at := 0
@@ -647,18 +648,35 @@ func (p *plane) factorise(seen scaling) bool {
 	return true
 }
 
+// coordinates are the units of the columns [w; γ] in scaled coordinates.
+func (h *hessian) coordinates(sigma []float64) []float64 {
+	unit := slices.Clone(h.unit)
+	for j, t := range sigma {
+		unit[j] /= t
+	}
+	return unit
+}
+
+// apply solves the factorised system for a right side.
+func (s *system) apply(right []float64) []float64 {
+	x := mat.NewVecDense(len(right), nil)
+	for j, t := range right {
+		x.SetVec(j, t*s.equil[j])
+	}
+	_ = s.factor.SolveVecTo(x, x) // its error repeats the condition
+	out := x.RawVector().Data
+	for j := range out {
+		out[j] *= s.equil[j]
+	}
+	return out
+}
+
 // solve sets the direction to the Newton step.
 func (p *plane) solve() {
-	n := len(p.gradient)
-	right := mat.NewVecDense(n, nil)
-	for j, g := range p.gradient {
-		right.SetVec(j, -g*p.equil[j])
-	}
-	_ = p.factor.SolveVecTo(right, right) // its error repeats the condition
-	p.direction = make([]float64, n)
+	p.direction = p.apply(p.gradient)
 	p.slope = 0
-	for j := range p.direction {
-		p.direction[j] = right.AtVec(j) * p.equil[j]
-		p.slope += float64(p.direction[j] * p.gradient[j])
+	for j, g := range p.gradient {
+		p.direction[j] = -p.direction[j]
+		p.slope += float64(p.direction[j] * g)
 	}
 }

@@ -16,9 +16,10 @@ const (
 	Full Method = iota
 	Line
 	Dual
+	Logistic
 )
 
-// String is the method's name: full, line or dual.
+// String is the method's name: full, line, dual or logistic.
 func (m Method) String() string {
 	switch m {
 	case Full:
@@ -27,6 +28,8 @@ func (m Method) String() string {
 		return "line"
 	case Dual:
 		return "dual"
+	case Logistic:
+		return "logistic"
 	}
 	return fmt.Sprintf("Method(%d)", int(m))
 }
@@ -73,8 +76,7 @@ const (
 // is not finite, *LimitError, *StallError, *incremental.ConditionError, and errors that
 // name a class without rows or a row without a class. The result is nil then.
 func Refine(ctx context.Context, model *incremental.Model, rows Rows, o Options) (*Result, error) {
-	n := len(model.Features)
-	if model.Options.Standardise != (o.Mean != nil) || len(o.Mean) != len(o.Sigma) || o.Mean != nil && len(o.Mean) != n {
+	if n := len(model.Features); model.Options.Standardise != (o.Mean != nil) || len(o.Mean) != len(o.Sigma) || o.Mean != nil && len(o.Mean) != n {
 		panic(fmt.Sprintf("newton: %d means and %d deviations for a model of %d features, standardised: %v", len(o.Mean), len(o.Sigma), n, model.Options.Standardise))
 	}
 	if o.limit == 0 {
@@ -86,32 +88,41 @@ func Refine(ctx context.Context, model *incremental.Model, rows Rows, o Options)
 	if o.Workers == 0 {
 		o.Workers = runtime.GOMAXPROCS(0)
 	}
-	scale := scaling{mean: o.Mean, sigma: o.Sigma}
-	if o.Mean == nil {
-		scale = identity(n)
-	}
 	refined := *model
 	refined.Planes = nil
 	out := &Result{Model: &refined}
 	for some := range slices.Chunk(model.Planes, together(model, rows, o)) {
-		s := &solver{rows: rows, model: model, multipliers: o.Multipliers, limit: o.limit, workers: o.Workers, scaling: scale, width: n}
+		s := newSolver(model, rows, o)
 		for i := range some {
-			p := &some[i]
-			next := &plane{class: slices.Index(model.Classes, p.Class), label: p.Class, low: 0, high: n}
-			next.point = scale.enter(p.W, p.Gamma)
-			s.planes = append(s.planes, next)
+			s.add(&some[i])
 		}
 		if err := s.refine(ctx, o.Method); err != nil {
 			return nil, err
 		}
 		out.Passes, out.Rows = out.Passes+s.passes, s.total()
 		for _, p := range s.planes {
-			w, gamma := scale.leave(p.base)
+			w, gamma := s.leave(p.base)
 			refined.Planes = append(refined.Planes, incremental.Plane{Class: p.label, W: w, Gamma: gamma, Condition: p.condition})
 			out.Planes = append(out.Planes, p.report())
 		}
 	}
 	return out, nil
+}
+
+func newSolver(model *incremental.Model, rows Rows, o Options) *solver {
+	n := len(model.Features)
+	s := &solver{rows: rows, model: model, multipliers: o.Multipliers, limit: o.limit, workers: o.Workers, scaling: scaling{mean: o.Mean, sigma: o.Sigma}, width: n}
+	if o.Mean == nil {
+		s.scaling = identity(n)
+	}
+	return s
+}
+
+// add adds a plane of the model.
+func (s *solver) add(p *incremental.Plane) {
+	next := &plane{class: slices.Index(s.model.Classes, p.Class), label: p.Class, low: 0, high: s.width}
+	next.point = s.enter(p.W, p.Gamma)
+	s.planes = append(s.planes, next)
 }
 
 // together is the number of planes to refine as a group. On rows in memory, where an
@@ -120,7 +131,7 @@ func Refine(ctx context.Context, model *incremental.Model, rows Rows, o Options)
 func together(model *incremental.Model, rows Rows, o Options) int {
 	k := len(model.Planes)
 	blocks, ok := rows.(Blocks)
-	if !ok || o.Method == Dual {
+	if !ok || o.Method == Dual || o.Method == Logistic {
 		return k
 	}
 	var m int
@@ -148,6 +159,12 @@ func (s *solver) refine(ctx context.Context, method Method) error {
 		return nil
 	case Dual:
 		return s.dual(ctx)
+	case Logistic:
+		j, point, err := s.joint(ctx)
+		if err != nil {
+			return err
+		}
+		return j.minimise(ctx, point)
 	}
 	panic(fmt.Sprintf("newton: %v", method))
 }

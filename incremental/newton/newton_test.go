@@ -530,7 +530,7 @@ func TestSameBits(t *testing.T) {
 		blocks := data.cut(rapid.SampledFrom([]int{20, 256, 2100}).Draw(rt, "block"))
 		model, with := proximal(t, blocks, c.options)
 		with.Multipliers = c.with.Multipliers
-		with.Method = rapid.SampledFrom([]Method{Full, Line}).Draw(rt, "method")
+		with.Method = rapid.SampledFrom([]Method{Full, Line, Logistic}).Draw(rt, "method")
 
 		// Solve the same model from a state that has had more blocks.
 		extra := clouds(r, 30, len(data.x[0]), 5).block()
@@ -585,7 +585,7 @@ func TestAbsentRows(t *testing.T) {
 		}
 	}
 	model, with := proximal(t, present.cut(3000), incremental.Options{Nu: 1})
-	for _, with.Method = range []Method{Full, Line} {
+	for _, with.Method = range []Method{Full, Line, Logistic} {
 		want := bits(refine(t, model, present.cut(3000), with))
 		if got := bits(refine(t, model, data.cut(3000), with)); !slices.Equal(got, want) {
 			t.Errorf("%v: %x, not %x", with.Method, got, want)
@@ -606,7 +606,7 @@ func TestMultipliers(t *testing.T) {
 		}
 	}
 	model, with := proximal(t, thrice.cut(1000), incremental.Options{Nu: 4, Balanced: true})
-	for _, with.Method = range []Method{Full, Line, Dual} {
+	for _, with.Method = range []Method{Full, Line, Dual, Logistic} {
 		with.Multipliers = nil
 		want := refine(t, model, thrice.cut(1000), with)
 		with.Multipliers = map[string]float64{"c1": 3}
@@ -785,12 +785,15 @@ func TestErrors(t *testing.T) {
 	}{
 		{"limit", nil, blocks, Options{limit: 1}, "not done after 1 iterations"},
 		{"limit of the dual", nil, blocks, Options{limit: 1, Method: Dual}, "not done after 1 iterations"},
+		{"limit of logistic", nil, blocks, Options{limit: 1, Method: Logistic}, "not done after 1 iterations"},
 		{"cancelled", stopped, blocks, Options{}, "context canceled"},
 		{"cancelled stream", stopped, stream{blocks, r}, Options{}, "context canceled"},
 		{"cancelled dual", stopped, blocks, Options{Method: Dual}, "context canceled"},
+		{"cancelled logistic", stopped, blocks, Options{Method: Logistic}, "context canceled"},
 		{"rows fail", nil, failing{failed}, Options{}, "the log is gone"},
 		{"infinite", nil, bad, Options{}, `row 123: feature "x2": the value is +Inf`},
 		{"infinite, on a line", nil, bad, Options{Method: Line}, `row 123: feature "x2": the value is +Inf`},
+		{"infinite, logistic", nil, bad, Options{Method: Logistic}, `row 123: feature "x2": the value is +Inf`},
 		{"not a number, far down", nil, long.cut(3000), Options{}, `row 2503: feature "x2": the value is NaN`},
 		{"unknown class", nil, foreign, Options{}, "class that the model does not have"},
 		{"one class", nil, one, Options{}, `class "c1" has no rows`},
@@ -869,7 +872,7 @@ func TestColumnTypes(t *testing.T) {
 			doubles.Columns = append(doubles.Columns, gram.ColumnOf(v))
 		}
 		model, with := proximal(t, Blocks{b}, incremental.Options{Nu: 1, Standardise: true})
-		for _, with.Method = range []Method{Full, Line, Dual} {
+		for _, with.Method = range []Method{Full, Line, Dual, Logistic} {
 			want := bits(refine(t, model, Blocks{doubles}, with))
 			if got := bits(refine(t, model, Blocks{b}, with)); !slices.Equal(got, want) {
 				t.Errorf("%v: %x, not %x", with.Method, got, want)

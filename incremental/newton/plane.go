@@ -88,11 +88,11 @@ type Report struct {
 	Class string
 	// Objective is f(w, γ) at the end, and Gradient the norm ‖∇f(w, γ)‖, both
 	// in standardised coordinates if the model is standardised. With Line, the
-	// gradient is that in (λ‖w̄‖, γ).
+	// gradient is that in (λ‖w̄‖, γ). With Logistic, both are those of all planes.
 	Objective, Gradient float64
 	Iterations          int // Newton steps
 	// SupportVectors counts the rows with a positive multiplier
-	// u = C(1 − d(x'w − γ))₊ (2.43): the active rows.
+	// u = C(1 − d(x'w − γ))₊ (2.43): the active rows. With Logistic these are all rows.
 	SupportVectors int64
 }
 

@@ -58,6 +58,7 @@ type solver struct {
 	direction [][]float64 // Line: the feature of each plane, in scaled coordinates
 	width     int         // the number of columns of a chunk
 	seen      scaling     // the scaling of a chunk's columns
+	together  bool        // Logistic: planes are on their way together
 
 	planes    []*plane
 	passes    int
@@ -77,6 +78,8 @@ type scratch struct {
 	weights  [chunkRows]float64
 	codes    [chunkRows]int32
 	y        [stretchRows]float64
+	likely   []float64            // Logistic: the probability of each plane's class, plane by plane
+	missed   [stretchRows]float64 // Logistic: 1 − p of each row's class
 	gradient []float64
 	omega    []float64
 	cost     [chunkRows]float64 // C of each row
@@ -178,6 +181,10 @@ func (s *solver) hold(blocks Blocks) error {
 		for from := 0; from < a.Rows(); from += chunkRows {
 			var numbers []float64
 			c := s.chunk(a, from, min(from+chunkRows, a.Rows()), &numbers)
+			s.chunks = append(s.chunks, c)
+			if s.together {
+				continue
+			}
 			m := c.rows()
 			c.held = make([]held, len(s.planes))
 			residuals, flags := make([]float64, 2*m*len(s.planes)), make([]bool, m*len(s.planes))
@@ -187,7 +194,6 @@ func (s *solver) hold(blocks Blocks) error {
 				h.residual[1], residuals = residuals[:m:m], residuals[m:]
 				h.active, flags = flags[:m:m], flags[m:]
 			}
-			s.chunks = append(s.chunks, c)
 		}
 	}
 	return nil

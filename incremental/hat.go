@@ -35,8 +35,18 @@ type hatFactor struct {
 	typical     float64
 }
 
-// SolveWithHat is Solve that also returns the factorised matrices.
+// SolveWithHat is Solve that also returns the factorised matrices. With Options.Solver these are
+// still those of the proximal planes.
 func (m *Moments) SolveWithHat(o Options) (*Model, *Hat, error) {
+	if o.Solver != nil {
+		model, err := m.Solve(o)
+		if err != nil {
+			return nil, nil, err
+		}
+		o.Solver = nil
+		_, hat, err := m.SolveWithHat(o)
+		return model, hat, err
+	}
 	if len(o.Mean) > 0 {
 		var h *Hat
 		models, imputed, err := m.imputing(o, func(in *Moments, o Options) ([]*Model, error) {

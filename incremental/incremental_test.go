@@ -79,7 +79,7 @@ func TestStateIsAFunctionOfTheSet(t *testing.T) {
 		if got.Digest() != want.Digest() {
 			t.Fatalf("seed %d: another order, with strangers that came and went, gives another digest", seed)
 		}
-		for _, o := range []Options{{Nu: 1}, {Nu: 3, Balanced: true, Standardise: true}} {
+		for _, o := range []Options{{Nu: 1}, {Nu: 3, Balanced: true, Standardise: true}, {Nu: 1, Standardise: true, Solver: Means{}}} {
 			a, err := want.Moments().Solve(o)
 			if err != nil {
 				t.Fatal(err)

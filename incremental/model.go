@@ -18,6 +18,8 @@ type Options struct {
 	// Standardise solves in coordinates of mean 0 and variance 1 over all live
 	// rows. The plane is returned in the features' own coordinates.
 	Standardise bool
+	// Solver finds the planes; nil: the proximal ones of Moments.Solve.
+	Solver Solver
 }
 
 // Plane is the hyperplane x'w = γ. Rows of its class are on the positive side,

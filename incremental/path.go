@@ -44,6 +44,9 @@ func (m *Moments) Path(o Options, nus []float64) ([]*Model, error) {
 	if len(m.classes) < 2 {
 		return nil, ErrClasses
 	}
+	if o.Solver != nil {
+		return m.solveBy(o, nus)
+	}
 	models, like := make([]*Model, len(nus)), m.model(o)
 	for i, nu := range nus {
 		model := *like
@@ -53,7 +56,7 @@ func (m *Moments) Path(o Options, nus []float64) ([]*Model, error) {
 	tau := 1 / math.Sqrt(slices.Min(nus)) / math.Sqrt(slices.Max(nus))
 	coordinates := m.coordinates(o.Standardise)
 	var f *pencil
-	for r, s := range m.systems(o, coordinates) {
+	for r, s := range m.systems(o, m.parts(coordinates)) {
 		if f == nil || o.Balanced {
 			var condition float64
 			if f, condition = m.newPencil(s.matrix, tau); f == nil {
@@ -251,7 +254,7 @@ func (m *Moments) Losses(classWeights map[string]float64, models []*Model) [][]L
 		return true
 	})
 	if len(at) > 0 {
-		none, all := lossSumsOf(sum(n+1, nil)), lossSumsOf(sum(n+1, parts))
+		none, all := lossSumsOf(parts[0].like()), lossSumsOf(sum(parts[0].like(), parts))
 		for _, r := range at {
 			judge(r, none, all)
 		}

@@ -76,7 +76,8 @@ func (e *ConditionError) Error() string {
 	return fmt.Sprintf("class %q: the linear system is ill-conditioned (condition number about %.1e): standardise the features, drop those that repeat others, or make nu smaller", e.Class, e.Condition)
 }
 
-// Solve computes the classifier from the sums.
+// Solve computes the classifier from the sums, by Options.Solver if there is one, or else as
+// follows.
 //
 // For the plane of class r let d_c = 1 for c = r and −1 otherwise. Let a_c be the weight
 // of class c: Options.ClassWeights, times the balancing factor when balanced. That factor
@@ -126,10 +127,17 @@ func (m *Moments) solve(o Options, factorised func(plane int, f *factor, s plane
 	if k < 2 {
 		return nil, ErrClasses
 	}
+	if o.Solver != nil {
+		models, err := m.solveBy(o, []float64{o.Nu})
+		if err != nil {
+			return nil, err
+		}
+		return models[0], nil
+	}
 	coordinates := m.coordinates(o.Standardise)
 	first := firstPlane(k)
 	planes, failed := make([]Plane, k-first), make([]error, k-first)
-	next, stop := iter.Pull2(m.systems(o, coordinates))
+	next, stop := iter.Pull2(m.systems(o, m.parts(coordinates)))
 	defer stop()
 	var (
 		mutex  sync.Mutex // guards next and shared
@@ -299,30 +307,38 @@ type system struct {
 	rows   double // Σ v without the class weights
 }
 
+// firsts returns the first sums of a class in the coordinates x̂, Σ v z. Its matrix has the
+// last element alone.
+func (x coordinates) firsts(c *classMoments) system {
+	s := system{matrix: []double{c.weight}, right: make([]double, 0, len(c.s)+1), rows: c.weight}
+	for j, t := range c.s {
+		if x.mean != nil {
+			t = t.sub(c.weight.mul(x.mean[j])).div(x.scale[j])
+		}
+		s.right = append(s.right, t)
+	}
+	s.right = append(s.right, c.weight.neg())
+	return s
+}
+
 // part returns the sums of a class in the coordinates x̂.
 func (x coordinates) part(c *classMoments) system {
 	n := len(c.s)
-	first, second := c.s, c.cross
+	s := x.firsts(c)
+	first, second := s.right[:n], c.cross
 	if x.mean != nil {
-		first = make([]double, n)
 		second = make([]double, len(c.cross))
-		for j := range n {
-			first[j] = c.s[j].sub(c.weight.mul(x.mean[j]))
-		}
 		p := 0
 		for j := range n {
+			centred := c.s[j].sub(c.weight.mul(x.mean[j]))
 			for k := range j + 1 {
 				// Σv(x−μ)(x−μ)' = Σvxx' − μ Σvx' − (Σv(x−μ)) μ'
-				t := c.cross[p].sub(x.mean[j].mul(c.s[k])).sub(first[j].mul(x.mean[k]))
+				t := c.cross[p].sub(x.mean[j].mul(c.s[k])).sub(centred.mul(x.mean[k]))
 				second[p] = t.div(x.scale[j]).div(x.scale[k])
 				p++
 			}
 		}
-		for j := range n {
-			first[j] = first[j].div(x.scale[j])
-		}
 	}
-	s := system{right: append(slices.Clone(first), c.weight.neg()), rows: c.weight}
 	s.matrix = make([]double, 0, len(second)+n+1)
 	s.matrix = append(s.matrix, second...)
 	for _, t := range first {
@@ -364,10 +380,9 @@ type planeSystem struct {
 	mass        float64  // Σ_c a_c Σ v
 }
 
-// systems yields the class and the system of each plane, in order. Planes that are not
-// balanced share one matrix.
-func (m *Moments) systems(o Options, x coordinates) iter.Seq2[int, planeSystem] {
-	parts := m.parts(x)
+// systems yields the class and the system of each plane, in order, from the parts of the
+// classes, which it changes. Planes that are not balanced share one matrix.
+func (m *Moments) systems(o Options, parts []system) iter.Seq2[int, planeSystem] {
 	for c := range parts {
 		parts[c].times(toDouble(o.ClassWeight(m.classes[c].label)))
 	}
@@ -379,7 +394,7 @@ func (m *Moments) systems(o Options, x coordinates) iter.Seq2[int, planeSystem] 
 			})
 			return
 		}
-		all := sum(len(m.features)+1, parts)
+		all := sum(parts[0].like(), parts)
 		s := planeSystem{matrix: all.matrix, plus: toDouble(1), minus: toDouble(1)}
 		for c := range parts {
 			s.mass += parts[c].mass().hi
@@ -417,11 +432,15 @@ func balanced(own, others *system) planeSystem {
 // mass is Σ v with the class weights.
 func (s *system) mass() double { return s.matrix[len(s.matrix)-1] }
 
-// sum adds up systems of n unknowns.
-func sum(n int, parts []system) system {
-	all := system{matrix: make([]double, n*(n+1)/2), right: make([]double, n)}
-	all.add(parts)
-	return all
+// like is a zero system of the shape of s.
+func (s *system) like() system {
+	return system{matrix: make([]double, len(s.matrix)), right: make([]double, len(s.right))}
+}
+
+// sum adds systems to a zero one.
+func sum(zero system, parts []system) system {
+	zero.add(parts)
+	return zero
 }
 
 func (s *system) add(parts []system) {
@@ -463,7 +482,7 @@ func apart(parts []system, yield func(r int, others system) bool) {
 		}
 		return within(low, middle, with(parts[middle:high])) && within(middle, high, with(parts[low:middle]))
 	}
-	within(0, len(parts), sum(len(parts[0].right), nil))
+	within(0, len(parts), parts[0].like())
 }
 
 // factor is a symmetric positive definite system, ready to be solved.

@@ -41,6 +41,14 @@ type Result struct {
 	PaperP  *float64 `json:"paper_p,omitempty"`
 	Against string   `json:"against,omitempty"`
 
+	// Used is the number of features with w ≠ 0, or of points of a basis, and SupportVectors that
+	// of rows with a dual variable above 0: means over folds.
+	Used                *float64 `json:"used,omitempty"`
+	PaperUsed           float64  `json:"paper_used,omitempty"`
+	SupportVectors      *float64 `json:"support_vectors,omitempty"`
+	PaperSupportVectors float64  `json:"paper_support_vectors,omitempty"`
+	Programs            float64  `json:"programs,omitempty"` // mathematical programs solved, mean over folds
+
 	Seconds      float64 `json:"seconds,omitempty"`       // training, of all folds of a division, on one core
 	TotalSeconds float64 `json:"total_seconds,omitempty"` // with tuning and testing
 	PaperSeconds float64 `json:"paper_seconds,omitempty"` // training, on the paper's machine
@@ -50,10 +58,12 @@ type Result struct {
 	Known     float64 `json:"known_difference,omitempty"`
 	Tolerance float64 `json:"tolerance,omitempty"`
 	Remark    string  `json:"remark,omitempty"`
+	// Broken is a statement on the figures that ought to hold and does not, with the figures.
+	Broken string `json:"broken,omitempty"`
 }
 
-// Fault returns the reason why a check fails: the distance from the published figure, or a
-// missing file. It is empty if the check passes.
+// Fault returns the reason why a check fails: the distance from the published figure, a
+// statement that does not hold, or a missing file. It is empty if the check passes.
 func (r *Result) Fault() string {
 	switch {
 	case r.missing:
@@ -65,6 +75,8 @@ func (r *Result) Fault() string {
 		}
 		return fmt.Sprintf("%s: %s: %s: %+.1f points beside the published figure, where %s",
 			r.Table, r.DataSet, r.Method, 100**r.Difference, allowed)
+	case r.Broken != "":
+		return fmt.Sprintf("%s: %s: %s: %s", r.Table, r.DataSet, r.Method, r.Broken)
 	}
 	return ""
 }
@@ -90,10 +102,13 @@ func (r *Report) Print(w io.Writer, t *Table) error {
 	tab := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	row := func(cells ...string) { fmt.Fprintln(tab, "  "+strings.TrimRight(strings.Join(cells, "\t"), "\t")) }
 	head, heading := false, "ν"
+	counted := false // features and support vectors
 	for i := range r.Results {
-		if x := &r.Results[i]; x.Table == t.Name && x.Mu != 0 {
+		x := &r.Results[i]
+		if x.Table == t.Name && x.Mu != 0 {
 			heading = "ν, μ"
 		}
+		counted = counted || x.Table == t.Name && (x.Used != nil || x.SupportVectors != nil)
 	}
 	var remarks []string
 	remark := func(text string) {
@@ -112,7 +127,11 @@ func (r *Report) Print(w io.Writer, t *Table) error {
 		}
 		if !head {
 			head = true
-			row("data set", "rows × n", "method", heading, "train", "paper", "test", "paper", "difference", "p", "paper", "seconds", "paper")
+			cells := []string{"data set", "rows × n", "method", heading, "train", "paper", "test", "paper", "difference", "p", "paper", "seconds", "paper"}
+			if counted {
+				cells = append(cells, "used", "paper", "SVs", "paper", "programs")
+			}
+			row(cells...)
 		}
 		if x.Remark != "" {
 			remark(x.DataSet + ": " + x.Remark)
@@ -136,9 +155,18 @@ func (r *Report) Print(w io.Writer, t *Table) error {
 		if x.Mu != 0 {
 			parameters += ", " + power(x.Mu)
 		}
-		row(x.DataSet, fmt.Sprintf("%d × %d", x.Rows, x.Features), x.Method, parameters,
+		if x.Broken != "" {
+			remark("(!) " + x.DataSet + ": " + x.Method + ": " + x.Broken)
+		}
+		cells := []string{
+			x.DataSet, fmt.Sprintf("%d × %d", x.Rows, x.Features), x.Method, parameters,
 			percent(x.Train), percent(x.PaperTrain), percent(x.Test), percent(x.PaperTest),
-			difference, probability(x.P), probability(x.PaperP), seconds(x.Seconds), seconds(x.PaperSeconds))
+			difference, probability(x.P), probability(x.PaperP), seconds(x.Seconds), seconds(x.PaperSeconds),
+		}
+		if counted {
+			cells = append(cells, number(x.Used), mean(x.PaperUsed), number(x.SupportVectors), mean(x.PaperSupportVectors), mean(x.Programs))
+		}
+		row(cells...)
 	}
 	if err := tab.Flush(); err != nil {
 		return err
@@ -156,6 +184,21 @@ func percent(share *float64) string {
 		return ""
 	}
 	return fmt.Sprintf("%5.1f", 100**share)
+}
+
+func number(count *float64) string {
+	if count == nil {
+		return ""
+	}
+	return fmt.Sprintf("%.1f", *count)
+}
+
+// mean writes a mean number, or nothing for 0.
+func mean(count float64) string {
+	if count == 0 {
+		return ""
+	}
+	return number(&count)
 }
 
 func probability(p *float64) string {

@@ -234,6 +234,31 @@ func TestPrint(t *testing.T) {
 	}
 }
 
+// Numbers of features and support vectors have columns where a table has them. A statement that
+// does not hold is shown, and is a fault.
+func TestPrintCounts(t *testing.T) {
+	table := &Table{Name: "t", Title: "a title"}
+	report := &Report{Results: []Result{
+		{Table: "t", DataSet: "BUPA", Rows: 345, Features: 6, Method: "X", Nu: 1, Used: new(float64), PaperUsed: 4.5, SupportVectors: new(91.94), Programs: 6, Broken: "6.0 features are not fewer than 6.0"},
+	}}
+	var b strings.Builder
+	if err := report.Print(&b, table); err != nil {
+		t.Fatal(err)
+	}
+	want := `t: a title
+  data set  rows × n  method  ν    train  paper  test  paper  difference  p  paper  seconds  paper  used  paper  SVs   paper  programs
+  BUPA      345 × 6   X       2^0                                                                   0.0   4.5    91.9         6.0
+  (!) BUPA: X: 6.0 features are not fewer than 6.0
+
+`
+	if b.String() != want {
+		t.Errorf("got\n%s\nwant\n%s", b.String(), want)
+	}
+	if fault := report.Results[0].Fault(); fault != "t: BUPA: X: 6.0 features are not fewer than 6.0" {
+		t.Errorf("the fault is %q", fault)
+	}
+}
+
 func TestFind(t *testing.T) {
 	if _, err := Find("fung-9.9"); err == nil || !strings.Contains(err.Error(), "fung-2.5") {
 		t.Errorf("%v", err)

@@ -1,6 +1,7 @@
 package svm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -85,10 +86,36 @@ func (k Knowledge) Solve(ctx context.Context, rows *Rows, nu float64) (*Plane, [
 	if !amount(k.Mu) {
 		return nil, nil, fmt.Errorf("svm: μ is %v, not a finite number that is at least 0", k.Mu)
 	}
-	t, n := len(rows.Columns), len(rows.Columns)
+	n := len(rows.Columns)
 	if k.Map != nil {
 		n = len(k.Map.Point(0))
 	}
+	for i := range k.Sets {
+		if err := k.Sets[i].check(n); err != nil {
+			return nil, nil, fmt.Errorf("svm: set %d: %w", i, err)
+		}
+	}
+	if k.Map == nil {
+		if free := k.free(n); len(free) > fewFeatures {
+			return k.generate(ctx, rows, nu, free)
+		}
+	}
+	p, grips, _, err := k.solve(ctx, rows, nu)
+	return p, grips, err
+}
+
+// side is d of a set.
+func (k *Knowledge) side(s *Set) float64 {
+	if s.Class == k.Positive {
+		return 1
+	}
+	return -1
+}
+
+// solve solves the program with all features at once. It also returns the dual variable of each
+// set's margin, b'u + dγ + 1 ≤ ρ.
+func (k *Knowledge) solve(ctx context.Context, rows *Rows, nu float64) (*Plane, []Grip, []float64, error) {
+	t := len(rows.Columns)
 	p := &knowledgeProgram{
 		Program: lp.Program{Columns: rows.Columns, D: rows.D, Nu: nu, Costs: rows.Costs, Penalties: make([]float64, t)},
 		below:   make([]int, t), leads: map[string]int{},
@@ -99,14 +126,7 @@ func (k Knowledge) Solve(ctx context.Context, rows *Rows, nu float64) (*Plane, [
 	held := make([]placed, len(k.Sets))
 	for i := range k.Sets {
 		s := &k.Sets[i]
-		if err := s.check(n); err != nil {
-			return nil, nil, fmt.Errorf("svm: set %d: %w", i, err)
-		}
-		d := -1.0
-		if s.Class == k.Positive {
-			d = 1
-		}
-		if cost := k.Mu * s.Weight; k.Map != nil {
+		if d, cost := k.side(s), k.Mu*s.Weight; k.Map != nil {
 			held[i] = p.inBasis(s, d, cost, k.Map)
 		} else {
 			held[i] = p.inFeatures(s, d, cost)
@@ -114,16 +134,170 @@ func (k Knowledge) Solve(ctx context.Context, rows *Rows, nu float64) (*Plane, [
 	}
 	v, err := p.Solve(ctx, rows.Workers)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
-	grips := make([]Grip, len(held))
+	grips, margins := make([]Grip, len(held)), make([]float64, len(held))
 	for i := range held {
-		grips[i] = held[i].grip(v)
+		of := &held[i]
+		grips[i], margins[i] = of.grip(v), v.Beta[of.rows[len(of.rows)-1]]
 	}
 	return &Plane{
 		W: v.U, Gamma: v.Gamma, Alpha: v.Alpha,
 		Objective: v.Objective, Gap: v.Gap, Programs: 1, Steps: v.Passes + v.Pivots,
-	}, grips, nil
+	}, grips, margins, nil
+}
+
+// fewFeatures is the number of features that are all in the program at once.
+const fewFeatures = 64
+
+// free returns the features that a program can go without where their w is 0: they need no
+// multipliers of their own, or no set bounds them.
+func (k *Knowledge) free(n int) (free []int) {
+	bound := make([]bool, n)
+	for i := range k.Sets {
+		about := k.Sets[i].intervals(n)
+		for _, group := range k.Sets[i].OneOf {
+			for _, j := range group {
+				bound[j] = true
+			}
+		}
+		for j := range about {
+			bound[j] = bound[j] || !about[j].unit() && !about[j].unbounded()
+		}
+	}
+	for j := range bound {
+		if !bound[j] {
+			free = append(free, j)
+		}
+	}
+	return free
+}
+
+// generate solves the program by column generation: it begins with few of the free features and
+// adds those whose w = 0 is not optimal by the dual solution, until there are none. The plane is
+// that of all features, within the tolerance, and few features are in it.
+func (k *Knowledge) generate(ctx context.Context, rows *Rows, nu float64, free []int) (*Plane, []Grip, error) {
+	const tolerance = 1e-9 // of a w's price
+	n := len(rows.Columns)
+	in := slices.Repeat([]bool{true}, n)
+	for _, j := range free {
+		in[j] = false
+	}
+	abouts := make([][]interval, len(k.Sets))
+	for i := range k.Sets {
+		abouts[i] = k.Sets[i].intervals(n)
+	}
+	at := &Plane{W: make([]float64, n), Alpha: slices.Clone(rows.Costs)}
+	if at.Alpha == nil {
+		at.Alpha = slices.Repeat([]float64{1}, len(rows.D))
+	}
+	margins := make([]float64, len(k.Sets))
+	for i := range k.Sets {
+		margins[i] = k.Mu * k.Sets[i].Weight
+	}
+	for i := range at.Alpha {
+		at.Alpha[i] *= nu // the dual solution of w = 0 where all rows and sets are missed
+	}
+	var grips []Grip
+	for first := true; ; first = false {
+		// How much faster than its price a step of w from 0 saves errors and slack.
+		type saving struct {
+			feature int
+			value   float64
+		}
+		var savings []saving
+		for _, j := range free {
+			if in[j] {
+				continue
+			}
+			price, up := 1.0, 0.0
+			for i, a := range at.Alpha {
+				if a != 0 {
+					up += a * rows.D[i] * rows.Columns[j].At(i)
+				}
+			}
+			down := -up
+			for i := range k.Sets {
+				v := &abouts[i][j]
+				switch {
+				case v.unbounded():
+					price += k.Mu * k.Sets[i].Weight
+				case k.side(&k.Sets[i]) > 0:
+					up += margins[i] * v.low
+					down -= margins[i] * v.high
+				default:
+					up -= margins[i] * v.high
+					down += margins[i] * v.low
+				}
+			}
+			if value := max(up, down) - price; value > tolerance*price || first {
+				savings = append(savings, saving{j, value})
+			}
+		}
+		if len(savings) == 0 && grips != nil {
+			return at, grips, nil
+		}
+		slices.SortStableFunc(savings, func(a, b saving) int { return cmp.Compare(b.value, a.value) })
+		for _, s := range savings[:min(len(savings), fewFeatures/2)] {
+			in[s.feature] = true
+		}
+		var features []int
+		part := &Rows{D: rows.D, Costs: rows.Costs, Workers: rows.Workers}
+		for j := range in {
+			if in[j] {
+				features, part.Columns = append(features, j), append(part.Columns, rows.Columns[j])
+			}
+		}
+		sub, kept := k.only(features, n)
+		p, some, beta, err := sub.solve(ctx, part, nu)
+		if err != nil {
+			return nil, nil, err
+		}
+		p.Programs += at.Programs
+		p.Steps += at.Steps
+		w := make([]float64, n)
+		for i, j := range features {
+			w[j] = p.W[i]
+		}
+		p.W, at, margins, grips = w, p, beta, make([]Grip, len(k.Sets))
+		for i := range grips {
+			grips[i] = Grip{some[i].Slack, make([]float64, len(k.Sets[i].Conditions))}
+			for c, of := range kept[i] {
+				grips[i].Multipliers[of] = some[i].Multipliers[c]
+			}
+		}
+	}
+}
+
+// only returns the knowledge in some of the features, and the conditions that each set keeps.
+func (k *Knowledge) only(features []int, n int) (Knowledge, [][]int) {
+	number := slices.Repeat([]int{-1}, n)
+	for i, j := range features {
+		number[j] = i
+	}
+	sub, kept := Knowledge{Positive: k.Positive, Mu: k.Mu}, make([][]int, len(k.Sets))
+	for i, s := range k.Sets {
+		part := Set{Class: s.Class, Weight: s.Weight}
+		for c, from := range s.Conditions {
+			if number[from.Terms[0].Variable] < 0 {
+				continue
+			}
+			to := Condition{Bound: from.Bound}
+			for _, term := range from.Terms {
+				to.Terms = append(to.Terms, lp.Term{Variable: number[term.Variable], Value: term.Value})
+			}
+			part.Conditions, kept[i] = append(part.Conditions, to), append(kept[i], c)
+		}
+		for _, from := range s.OneOf {
+			var to []int
+			for _, j := range from {
+				to = append(to, number[j])
+			}
+			part.OneOf = append(part.OneOf, to)
+		}
+		sub.Sets = append(sub.Sets, part)
+	}
+	return sub, kept
 }
 
 func (s *Set) check(n int) error {
@@ -179,51 +353,95 @@ func (s *Set) Contains(x func(feature int) float64) bool {
 	return true
 }
 
-// Contradiction returns conditions that cannot all hold, and nil for a set that is not empty.
-// Group i has the number len(Conditions) + i. The numbers are those of nonzero multipliers in a
-// proof of infeasibility (Farkas): u ≥ 0 with B'u = 0 and b'u < 0. Fung 2003 assumes in
-// proposition 3.1.1 that there are none.
+// Contradiction returns conditions that cannot all hold, of which none can be left out, and nil
+// for a set that is not empty. Group i has the number len(Conditions) + i. They are the members
+// of a proof of infeasibility (Farkas): u ≥ 0 with B'u = 0 and b'u < 0. Fung 2003 assumes in
+// proposition 3.1.1 that there is none.
 func (s *Set) Contradiction(ctx context.Context) ([]int, error) {
-	p := &lp.Program{}
-	number := map[int]int{} // of a feature's variable
-	variable := func(feature int) int {
-		if _, ok := number[feature]; !ok {
-			p.Variables = append(p.Variables, lp.Variable{})
-			number[feature] = len(p.Variables) // 0 is γ
-		}
-		return number[feature]
-	}
-	var of []int // condition or group of each row
-	for i, c := range s.Conditions {
-		row := lp.Row{Bound: -c.Bound, Cost: lp.Hard}
+	n := 0
+	for _, c := range s.Conditions {
 		for _, term := range c.Terms {
-			row.Terms = append(row.Terms, lp.Term{Variable: variable(term.Variable), Value: -term.Value})
+			n = max(n, term.Variable+1)
 		}
-		p.Rows, of = append(p.Rows, row), append(of, i)
 	}
+	about := s.intervals(n)
+	for j := range about {
+		if v := &about[j]; v.low > v.high {
+			return []int{min(v.lowest, v.highest), max(v.lowest, v.highest)}, nil
+		}
+	}
+	// Bounds of other features can be met whatever the rest.
+	coupled := func(j int) bool { return j < n && about[j].general }
+	var rows []lp.Row
+	var of []int // condition or group of each row
 	for i, group := range s.OneOf {
-		if !slices.ContainsFunc(group, func(j int) bool { return number[j] > 0 }) {
-			continue // no condition is about it
+		if !slices.ContainsFunc(group, func(j int) bool { return j < n && (about[j].general || about[j].low > 0 || about[j].high < 1) }) {
+			continue
 		}
 		one := lp.Row{Equal: true, Bound: 1, Cost: lp.Hard}
 		for _, j := range group {
-			one.Terms = append(one.Terms, lp.Term{Variable: variable(j), Value: 1})
-			p.Rows = append(p.Rows, lp.Row{Terms: []lp.Term{{Variable: variable(j), Value: 1}}, Cost: lp.Hard})
+			if j < n {
+				about[j].general = true
+			}
+			one.Terms = append(one.Terms, lp.Term{Variable: j, Value: 1})
+			rows = append(rows, lp.Row{Terms: []lp.Term{{Variable: j, Value: 1}}, Cost: lp.Hard})
 			of = append(of, len(s.Conditions)+i)
 		}
-		p.Rows, of = append(p.Rows, one), append(of, len(s.Conditions)+i)
+		rows, of = append(rows, one), append(of, len(s.Conditions)+i)
+	}
+	for i, c := range s.Conditions {
+		if coupled(c.Terms[0].Variable) {
+			row := lp.Row{Bound: -c.Bound, Cost: lp.Hard}
+			for _, term := range c.Terms {
+				row.Terms = append(row.Terms, lp.Term{Variable: term.Variable, Value: -term.Value})
+			}
+			rows, of = append(rows, row), append(of, i)
+		}
+	}
+	members, err := contradicting(ctx, rows, of, nil)
+	for i := 0; i < len(members); {
+		fewer, err := contradicting(ctx, rows, of, slices.Delete(slices.Clone(members), i, i+1))
+		switch {
+		case err != nil:
+			return nil, err
+		case fewer != nil:
+			members = fewer // with those before i, which are needed
+		default:
+			i++
+		}
+	}
+	return members, err
+}
+
+// contradicting returns the members of a proof that hard rows cannot all hold, and nil if they
+// can. of has the number of each row. With among, only rows of these numbers count.
+func contradicting(ctx context.Context, rows []lp.Row, of, among []int) ([]int, error) {
+	var p lp.Program
+	var numbers []int
+	variable := map[int]int{} // of a feature
+	for i, row := range rows {
+		if among != nil && !slices.Contains(among, of[i]) {
+			continue
+		}
+		row.Terms = slices.Clone(row.Terms)
+		for l := range row.Terms {
+			j := &row.Terms[l].Variable
+			if variable[*j] == 0 { // the number of γ
+				p.Variables = append(p.Variables, lp.Variable{})
+				variable[*j] = len(p.Variables)
+			}
+			*j = variable[*j]
+		}
+		p.Rows, numbers = append(p.Rows, row), append(numbers, of[i])
 	}
 	v, err := p.Solve(ctx, 1)
-	if err == nil {
-		return nil, nil
-	}
-	if !errors.Is(err, lp.ErrInfeasible) {
+	if err == nil || !errors.Is(err, lp.ErrInfeasible) {
 		return nil, err
 	}
 	var members []int
-	for row, beta := range v.Beta {
-		if beta != 0 && !slices.Contains(members, of[row]) {
-			members = append(members, of[row])
+	for i, beta := range v.Beta {
+		if beta != 0 && !slices.Contains(members, numbers[i]) {
+			members = append(members, numbers[i])
 		}
 	}
 	slices.Sort(members)
@@ -350,11 +568,17 @@ func (v *interval) cut(c Condition, i int) {
 	}
 }
 
-// inFeatures adds a set to a program in the features.
-func (p *knowledgeProgram) inFeatures(s *Set, d, cost float64) placed {
-	t := len(p.Columns)
-	of := placed{multipliers: make([]multiplier, len(s.Conditions))}
-	about := make([]interval, t)
+// unit reports whether multipliers of the feature need no variables of their own.
+func (v *interval) unit() bool { return !v.general && -1 <= v.low && v.low <= v.high && v.high <= 1 }
+
+// unbounded reports whether the set says nothing of the feature.
+func (v *interval) unbounded() bool {
+	return !v.general && math.IsInf(v.low, -1) && math.IsInf(v.high, 1)
+}
+
+// intervals returns what the conditions say of each feature.
+func (s *Set) intervals(n int) []interval {
+	about := make([]interval, n)
 	for j := range about {
 		about[j] = interval{low: math.Inf(-1), high: math.Inf(1), lowest: -1, highest: -1}
 	}
@@ -367,6 +591,14 @@ func (p *knowledgeProgram) inFeatures(s *Set, d, cost float64) placed {
 			about[term.Variable].general = true
 		}
 	}
+	return about
+}
+
+// inFeatures adds a set to a program in the features.
+func (p *knowledgeProgram) inFeatures(s *Set, d, cost float64) placed {
+	t := len(p.Columns)
+	of := placed{multipliers: make([]multiplier, len(s.Conditions))}
+	about := s.intervals(t)
 	margin := lp.Row{Terms: []lp.Term{{Variable: t, Value: -d}}, Bound: 1, Cost: cost} // −b'u − dγ ≥ 1
 	miss := func(variable int, b float64) {
 		if b != 0 {
@@ -414,7 +646,7 @@ func (p *knowledgeProgram) inFeatures(s *Set, d, cost float64) placed {
 		v := &about[j]
 		switch {
 		case v.grouped:
-		case !v.general && -1 <= v.low && v.low <= v.high && v.high <= 1:
+		case v.unit():
 			// b'u is −l(dw)₊ + h(−dw)₊, and (w)₊ is w + (−w)₊.
 			if d > 0 {
 				miss(j, -v.low)
@@ -426,7 +658,7 @@ func (p *knowledgeProgram) inFeatures(s *Set, d, cost float64) placed {
 			}
 			own(v.lowest, j, d)
 			own(v.highest, j, -d)
-		case !v.general && math.IsInf(v.low, -1) && math.IsInf(v.high, 1):
+		case v.unbounded():
 			p.Penalties[j] += cost
 			of.forced = append(of.forced, j)
 		default:

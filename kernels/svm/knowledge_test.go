@@ -301,6 +301,53 @@ func (k Knowledge) checkGrips(t *testing.T, seed uint64, rows *Rows, nu float64,
 	}
 }
 
+// Column generation finds the optimum of all features at once.
+func TestKnowledgeGenerates(t *testing.T) {
+	ctx := context.Background()
+	for seed := range uint64(4) {
+		r := rand.New(rand.NewPCG(seed, 41))
+		const n, m = 100, 30
+		rows := clouds(seed+1, m, n)
+		for i := range rows.D {
+			if i%7 == 0 {
+				rows.D[i] = -rows.D[i]
+			}
+		}
+		if seed == 0 {
+			rows.Costs = slices.Repeat([]float64{0.5, 2}, m/2)
+		}
+		k := Knowledge{Positive: "a", Mu: 0.3, Sets: drawSets(r, 8)}
+		for i := range k.Sets {
+			if r.IntN(3) == 0 {
+				continue // nothing is known of the other features
+			}
+			for j := 8; j < n; j++ {
+				low := []float64{0, -1, 0.5}[r.IntN(3)]
+				k.Sets[i].Conditions = append(k.Sets[i].Conditions,
+					Condition{[]lp.Term{{Variable: j, Value: -2}}, -2 * low},
+					Condition{[]lp.Term{{Variable: j, Value: 1}}, low + 0.5*float64(r.IntN(2))})
+			}
+		}
+		if seed > 0 {
+			k.Mu = math.Exp(2 * r.NormFloat64())
+		}
+		for _, nu := range []float64{0, 0.1} {
+			got, grips, err := k.Solve(ctx, rows, nu)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, _, _, err := k.solve(ctx, rows, nu)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if math.Abs(got.Objective-want.Objective) > 1e-8*(1+want.Objective) {
+				t.Errorf("seed %d, ν = %v: %v in %d programs, %v at once", seed, nu, got.Objective, got.Programs, want.Objective)
+			}
+			k.checkGrips(t, seed, rows, nu, got, grips)
+		}
+	}
+}
+
 // A set of no slack lies beyond its bounding plane (proposition 3.1.1).
 func TestKnowledgeBeyond(t *testing.T) {
 	var held int
